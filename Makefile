@@ -1,0 +1,50 @@
+# Everything here needs Go and make, and nothing else: tools are pinned in tools/ and built by the go command.
+
+GO        ?= go
+FUZZTIME  ?= 20s
+BENCH     ?= .
+BENCHTIME ?= 1s
+TESTFLAGS ?=
+
+# The race detector needs a C compiler; without one the tests run all the same, only less strictly.
+RACE ?= $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
+
+GOFMT    = $(shell $(GO) env GOROOT)/bin/gofmt
+TOOL     = $(GO) tool -modfile=$(CURDIR)/tools/go.mod
+BUF      = $(GO) tool -modfile=$(CURDIR)/tools/buf/go.mod buf
+MODULES := $(sort $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path './tools/*')))
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test bench lint generate fuzz
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "%-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: ## three real backends, the same calls without and with hedging (DEMO_FLAGS="-h" lists the flags)
+	@cd bench && $(GO) run -buildvcs=false . demo $(DEMO_FLAGS)
+
+test: ## run the tests of every module under the race detector (TESTFLAGS="-run X")
+	@$(if $(RACE),,echo 'note: no C compiler found, so the race detector is off')
+	@set -e; for m in $(MODULES); do echo "== $$m: go test $(RACE) ./..."; \
+		(cd $$m && $(GO) test $(RACE) $(TESTFLAGS) ./...); done
+
+bench: ## measure what a call, a record and a trigger read cost (BENCH=., BENCHTIME=1s, BENCH_FLAGS)
+	@set -e; for m in $(MODULES); do \
+		(cd $$m && $(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) ./...); done
+	@cd bench && $(GO) run -buildvcs=false . cost $(BENCH_FLAGS)
+
+lint: ## gofmt, go vet and staticcheck over every module
+	@set -e; bad=$$(find . -name '*.go' -not -name '*.pb.go' -exec $(GOFMT) -l {} +); \
+		if [ -n "$$bad" ]; then echo "not formatted by gofmt:"; echo "$$bad"; exit 1; fi
+	@set -e; for m in $(MODULES); do echo "== $$m: go vet, staticcheck"; \
+		(cd $$m && $(GO) vet ./... && $(TOOL) staticcheck ./...); done
+
+generate: ## write the stubs of proto/ anew, with the pinned buf and plugins
+	@cd proto && $(BUF) lint && $(BUF) generate
+
+fuzz: ## run each fuzz target for a while (FUZZTIME=20s)
+	@set -e; for m in $(MODULES); do (cd $$m; dirs=$$($(GO) list -f '{{.Dir}}' ./...); for d in $$dirs; do \
+		for f in $$(cat $$d/*_test.go 2>/dev/null | sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p'); do \
+			echo "== $$d: $$f for $(FUZZTIME)"; \
+			$(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$d; \
+		done; done); done
