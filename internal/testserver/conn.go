@@ -1,0 +1,64 @@
+package testserver
+
+import (
+	"context"
+	"net"
+
+	"google.golang.org/grpc/peer"
+)
+
+// memoryBuffer is the capacity of an in-memory connection in each direction:
+// about what a loopback socket holds, and above gRPC's initial window.
+const memoryBuffer = 128 << 10
+
+// A serverListener accepts connections that a handler can find again: gRPC shows
+// a handler no connection, but it does show the connection's remote address.
+type serverListener struct{ net.Listener }
+
+func (l serverListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return serverConn{conn}, nil
+}
+
+type serverConn struct{ net.Conn }
+
+func (c serverConn) RemoteAddr() net.Addr { return serverAddr{c.Conn.RemoteAddr(), c.Conn} }
+
+type serverAddr struct {
+	net.Addr
+	conn net.Conn
+}
+
+// closeConn closes the connection that an attempt came by, on a socket with a
+// reset, so that nothing written before is still delivered.
+func closeConn(ctx context.Context) {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return
+	}
+	addr, ok := p.Addr.(serverAddr)
+	if !ok {
+		return
+	}
+	if tcp, ok := addr.conn.(*net.TCPConn); ok {
+		tcp.SetLinger(0)
+	}
+	addr.conn.Close()
+}
+
+// A memoryConn is the client's end of an in-memory connection. It tells
+// backends apart by address, as a socket does.
+type memoryConn struct {
+	net.Conn
+	address memoryAddr
+}
+
+func (c memoryConn) RemoteAddr() net.Addr { return c.address }
+
+type memoryAddr string
+
+func (memoryAddr) Network() string  { return "memory" }
+func (a memoryAddr) String() string { return string(a) }

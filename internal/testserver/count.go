@@ -1,0 +1,119 @@
+package testserver
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+)
+
+// Counts is what backends counted since the start or the last [Cluster.Reset].
+// Each number is exact; read while calls are under way, they may be of slightly
+// different moments.
+type Counts struct {
+	Attempts  int64 // calls and streams that arrived
+	Hedges    int64 // those of them that carried grpc-previous-rpc-attempts
+	Cancelled int64 // those that the server saw cancelled before they were through
+	Failed    int64 // those that ended with a status other than OK, the cancelled ones left out
+	Messages  int64 // replies and stream messages handed to the transport
+	InFlight  int64 // handlers that run right now; not reset
+}
+
+func (c Counts) plus(d Counts) Counts {
+	return Counts{
+		Attempts:  c.Attempts + d.Attempts,
+		Hedges:    c.Hedges + d.Hedges,
+		Cancelled: c.Cancelled + d.Cancelled,
+		Failed:    c.Failed + d.Failed,
+		Messages:  c.Messages + d.Messages,
+		InFlight:  c.InFlight + d.InFlight,
+	}
+}
+
+// counters are the live form of Counts, one set per backend.
+type counters struct {
+	attempts, hedges, cancelled, failed, messages, inFlight atomic.Int64
+}
+
+func (c *counters) counts() Counts {
+	return Counts{
+		Attempts:  c.attempts.Load(),
+		Hedges:    c.hedges.Load(),
+		Cancelled: c.cancelled.Load(),
+		Failed:    c.failed.Load(),
+		Messages:  c.messages.Load(),
+		InFlight:  c.inFlight.Load(),
+	}
+}
+
+func (c *counters) reset() {
+	for _, n := range []*atomic.Int64{&c.attempts, &c.hedges, &c.cancelled, &c.failed, &c.messages} {
+		n.Store(0)
+	}
+}
+
+// Counts returns the counts of all backends together.
+func (c *Cluster) Counts() Counts {
+	var total Counts
+	for _, b := range c.backends {
+		total = total.plus(b.counters.counts())
+	}
+	return total
+}
+
+// BackendCounts returns the counts of one backend.
+func (c *Cluster) BackendCounts(backend int) Counts {
+	return c.backends[backend].counters.counts()
+}
+
+// Reset forgets the records and sets the counts to zero. Attempts in flight stay
+// so, and count at their end; call it at rest to have whole numbers.
+func (c *Cluster) Reset() {
+	for _, b := range c.backends {
+		b.counters.reset()
+	}
+	c.records.reset()
+}
+
+// WaitIdle returns as soon as no handler runs at any backend, or with the error
+// of the context that ends first.
+func (c *Cluster) WaitIdle(ctx context.Context) error { return c.idle.wait(ctx) }
+
+// idle counts what runs and tells those who wait when nothing does.
+type idle struct {
+	running atomic.Int64
+	mu      sync.Mutex
+	waiting []chan struct{}
+}
+
+func (i *idle) enter() { i.running.Add(1) }
+
+func (i *idle) leave() {
+	if i.running.Add(-1) > 0 {
+		return
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, ch := range i.waiting {
+		close(ch)
+	}
+	i.waiting = nil
+}
+
+func (i *idle) wait(ctx context.Context) error {
+	// The count is read and the channel listed in one lock section: whoever
+	// brings the count to zero after that finds the channel.
+	i.mu.Lock()
+	if i.running.Load() == 0 {
+		i.mu.Unlock()
+		return nil
+	}
+	ch := make(chan struct{})
+	i.waiting = append(i.waiting, ch)
+	i.mu.Unlock()
+	select {
+	case <-ch:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,39 @@
+package testserver
+
+import (
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// source draws latencies for the attempts of a cluster. It may be used concurrently.
+type source struct {
+	seed uint64
+	mu   sync.Mutex
+	rng  *rand.Rand
+}
+
+func newSource(seed uint64) *source {
+	return &source{seed: seed, rng: rand.New(rand.NewPCG(seed, mix(seed)))}
+}
+
+func (s *source) draw(law Law) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return law.Draw(s.rng)
+}
+
+// forAttempt returns a source that depends on the seed, the request and the
+// number of the attempt, and on nothing that happened before.
+func (s *source) forAttempt(id uint64, number int) *source {
+	return &source{rng: rand.New(rand.NewPCG(mix(s.seed^mix(id)), mix(uint64(number)+1)))}
+}
+
+// mix is the finalizer of SplitMix64. It sends neighbouring seeds far apart,
+// which PCG, started from neighbouring states, does not do for its first draws.
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}

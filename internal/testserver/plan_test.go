@@ -1,0 +1,284 @@
+package testserver_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/grpchedge/hedge/internal/testserver"
+	testpb "github.com/grpchedge/hedge/proto"
+)
+
+func TestUnaryPlan(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		plan  testserver.Plan
+		code  codes.Code
+		msg   string
+		after time.Duration
+	}{
+		{"zero", testserver.Plan{}, codes.OK, "", 0},
+		{"late", testserver.Plan{Delay: time.Second}, codes.OK, "", time.Second},
+		{"negative delay", testserver.Plan{Delay: -time.Second}, codes.OK, "", 0},
+		{"fails", testserver.Plan{Code: codes.NotFound, Message: "gone"}, codes.NotFound, "gone", 0},
+		{"fails late", testserver.Plan{Delay: time.Second, Code: codes.Aborted}, codes.Aborted, "", time.Second},
+		{"After is for streams", testserver.Plan{Code: codes.Aborted, After: 3}, codes.Aborted, "", 0},
+		{"hangs", testserver.Plan{Ending: testserver.Hang}, codes.DeadlineExceeded, "", time.Minute},
+		{"hangs with headers", testserver.Plan{Ending: testserver.Hang, HeaderAtOnce: true}, codes.DeadlineExceeded, "", time.Minute},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inBubble(t, testserver.Config{Script: always(tt.plan)}, func(t *testing.T, _ *testserver.Cluster, client testpb.TestServiceClient) {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				start := time.Now()
+				req := &testpb.Request{Id: 7, ReplyBytes: 100}
+				reply, err := client.Unary(ctx, req)
+				if got := time.Since(start); got != tt.after {
+					t.Errorf("took %v, want %v", got, tt.after)
+				}
+				s := status.Convert(err)
+				if s.Code() != tt.code {
+					t.Errorf("error %v, want %v", err, tt.code)
+				}
+				if tt.msg != "" && s.Message() != tt.msg {
+					t.Errorf("message %q, want %q", s.Message(), tt.msg)
+				}
+				if err == nil {
+					if err := testserver.Check(req, 0, reply); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestUnaryHeaderAndTrailer(t *testing.T) {
+	for _, code := range []codes.Code{codes.OK, codes.Internal} {
+		plan := testserver.Plan{
+			Code:    code,
+			Header:  metadata.Pairs("h", "1"),
+			Trailer: metadata.Pairs("t", "2"),
+		}
+		inBubble(t, testserver.Config{Script: always(plan)}, func(t *testing.T, _ *testserver.Cluster, client testpb.TestServiceClient) {
+			var header, trailer metadata.MD
+			client.Unary(t.Context(), &testpb.Request{}, grpc.Header(&header), grpc.Trailer(&trailer))
+			if got := header.Get("h"); len(got) != 1 || got[0] != "1" {
+				t.Errorf("%v: header %v", code, header)
+			}
+			if got := trailer.Get("t"); len(got) != 1 || got[0] != "2" {
+				t.Errorf("%v: trailer %v", code, trailer)
+			}
+		})
+	}
+}
+
+func TestStreamPlan(t *testing.T) {
+	const s = time.Second
+	for _, tt := range []struct {
+		name   string
+		plan   testserver.Plan
+		header time.Duration   // when the headers were there
+		at     []time.Duration // when each message came
+		code   codes.Code
+		end    time.Duration
+	}{
+		{"zero", testserver.Plan{}, 0, []time.Duration{0, 0, 0}, codes.OK, 0},
+		{"headers with the first message", testserver.Plan{Delay: s, Interval: s},
+			s, []time.Duration{s, 2 * s, 3 * s}, codes.OK, 3 * s},
+		{"headers at once", testserver.Plan{Delay: s, Interval: s, HeaderAtOnce: true},
+			0, []time.Duration{s, 2 * s, 3 * s}, codes.OK, 3 * s},
+		{"another length", testserver.Plan{Interval: s, Messages: 2}, 0, []time.Duration{0, s}, codes.OK, s},
+		{"empty", testserver.Plan{Delay: s, Empty: true}, s, nil, codes.OK, s},
+		{"fails first", testserver.Plan{Delay: s, Code: codes.Unavailable}, s, nil, codes.Unavailable, s},
+		{"fails midway", testserver.Plan{Interval: s, Code: codes.Internal, After: 2},
+			0, []time.Duration{0, s}, codes.Internal, 2 * s},
+		{"fails at its end", testserver.Plan{Interval: s, Code: codes.Internal, After: 9},
+			0, []time.Duration{0, s, 2 * s}, codes.Internal, 3 * s},
+		{"stalls", testserver.Plan{Interval: s, Ending: testserver.Hang, After: 2},
+			0, []time.Duration{0, s}, codes.DeadlineExceeded, time.Minute},
+		{"never starts", testserver.Plan{Ending: testserver.Hang, HeaderAtOnce: true},
+			0, nil, codes.DeadlineExceeded, time.Minute},
+		{"loses its connection", testserver.Plan{Delay: s, Interval: s, Ending: testserver.CloseConn, After: 1, HeaderAtOnce: true},
+			0, []time.Duration{s}, codes.Unavailable, 2 * s},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inBubble(t, testserver.Config{Script: always(tt.plan)}, func(t *testing.T, cluster *testserver.Cluster, client testpb.TestServiceClient) {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				start := time.Now()
+				req := &testpb.Request{Id: 7, Messages: 3, ReplyBytes: 10}
+				stream, err := client.ServerStream(ctx, req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				stream.Header()
+				if got := time.Since(start); got != tt.header {
+					t.Errorf("headers after %v, want %v", got, tt.header)
+				}
+				for i, want := range tt.at {
+					reply, err := stream.Recv()
+					if err != nil {
+						t.Fatalf("message %d: %v", i, err)
+					}
+					if got := time.Since(start); got != want {
+						t.Errorf("message %d after %v, want %v", i, got, want)
+					}
+					if err := testserver.Check(req, uint32(i), reply); err != nil {
+						t.Error(err)
+					}
+				}
+				_, err = stream.Recv()
+				if errors.Is(err, io.EOF) {
+					err = nil
+				}
+				if status.Code(err) != tt.code {
+					t.Errorf("ended with %v, want %v", err, tt.code)
+				}
+				if got := time.Since(start); got != tt.end {
+					t.Errorf("ended after %v, want %v", got, tt.end)
+				}
+				synctest.Wait()
+				if got := len(cluster.Records()[0].Sent); got != len(tt.at) {
+					t.Errorf("%d messages recorded as sent, want %d", got, len(tt.at))
+				}
+			})
+		})
+	}
+}
+
+func TestScriptSeesTheAttempt(t *testing.T) {
+	var seen testserver.Attempt
+	script := func(a testserver.Attempt) testserver.Plan {
+		seen = a
+		return testserver.Plan{Code: codes.Aborted}
+	}
+	config := testserver.Config{Script: script, CountsOnly: true}
+	inBubble(t, config, func(t *testing.T, _ *testserver.Cluster, client testpb.TestServiceClient) {
+		ctx := metadata.AppendToOutgoingContext(t.Context(), "grpc-previous-rpc-attempts", "2", "user", "me")
+		start := time.Now()
+		client.UnaryIdempotent(ctx, &testpb.Request{Id: 7})
+		if seen.Method != testpb.TestService_UnaryIdempotent_FullMethodName || seen.ID != 7 || seen.Number != 2 || seen.Backend != 0 {
+			t.Errorf("the script saw %+v", seen)
+		}
+		if got := seen.Metadata.Get("user"); len(got) != 1 || got[0] != "me" {
+			t.Errorf("the script saw metadata %v", seen.Metadata)
+		}
+		if !seen.Arrival.Equal(start) {
+			t.Errorf("arrived at %v, want %v", seen.Arrival, start)
+		}
+	})
+}
+
+func TestClientAndBidiStreams(t *testing.T) {
+	plan := testserver.Plan{Delay: time.Second}
+	inBubble(t, testserver.Config{Script: always(plan)}, func(t *testing.T, cluster *testserver.Cluster, client testpb.TestServiceClient) {
+		up, err := client.ClientStream(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		bidi, err := client.BidiStream(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range uint64(3) {
+			if err := up.Send(&testpb.Request{Id: 7}); err != nil {
+				t.Fatal(err)
+			}
+			req := &testpb.Request{Id: 20 + i}
+			if err := bidi.Send(req); err != nil {
+				t.Fatal(err)
+			}
+			reply, err := bidi.Recv()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := testserver.Check(req, uint32(i), reply); err != nil {
+				t.Error(err)
+			}
+		}
+		reply, err := up.CloseAndRecv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := testserver.Check(&testpb.Request{Id: 7}, 3, reply); err != nil {
+			t.Error(err)
+		}
+		bidi.CloseSend()
+		if _, err := bidi.Recv(); !errors.Is(err, io.EOF) {
+			t.Errorf("the bidirectional stream ended with %v", err)
+		}
+		synctest.Wait()
+		records := cluster.Records()
+		if len(records) != 2 {
+			t.Fatalf("%d records, want 2", len(records))
+		}
+		for _, r := range records {
+			if r.Code != codes.OK || r.WasCancelled() || r.ID == 0 {
+				t.Errorf("recorded %+v", r)
+			}
+		}
+	})
+}
+
+func TestDrawByID(t *testing.T) {
+	// took returns how long calls with these ids take, in this order.
+	took := func(ids ...uint64) (times []time.Duration) {
+		config := testserver.Config{Latency: testserver.Uniform(0, time.Second), Seed: 3, DrawByID: true}
+		inBubble(t, config, func(t *testing.T, _ *testserver.Cluster, client testpb.TestServiceClient) {
+			for _, id := range ids {
+				start := time.Now()
+				client.Unary(t.Context(), &testpb.Request{Id: id})
+				times = append(times, time.Since(start))
+			}
+		})
+		return times
+	}
+	a, b := took(1, 2, 3), took(3, 1, 2)
+	if a[0] != b[1] || a[1] != b[2] || a[2] != b[0] {
+		t.Errorf("the same ids took %v and, in another order, %v", a, b)
+	}
+	if a[0] == a[1] || a[1] == a[2] {
+		t.Errorf("different ids took %v", a)
+	}
+}
+
+func TestWorkers(t *testing.T) {
+	config := testserver.Config{Workers: 1, Latency: testserver.Constant(time.Second)}
+	inBubble(t, config, func(t *testing.T, cluster *testserver.Cluster, client testpb.TestServiceClient) {
+		start := time.Now()
+		// One call a millisecond, of which the first is cancelled while it is
+		// served and the second while it waits. The third starts when the first
+		// would have ended.
+		type result struct {
+			id   uint64
+			took time.Duration
+		}
+		results := make(chan result)
+		for id, patience := range []time.Duration{500 * ms, 600 * ms, time.Minute, time.Minute} {
+			go func() {
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				defer cancel()
+				client.Unary(ctx, &testpb.Request{Id: uint64(id)})
+				results <- result{uint64(id), time.Since(start).Round(10 * ms)}
+			}()
+			time.Sleep(ms)
+		}
+		for _, want := range []result{{0, 500 * ms}, {1, 600 * ms}, {2, 2 * time.Second}, {3, 3 * time.Second}} {
+			if got := <-results; got != want {
+				t.Errorf("got %+v, want %+v", got, want)
+			}
+		}
+		if err := cluster.WaitIdle(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
