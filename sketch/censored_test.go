@@ -1,0 +1,130 @@
+package sketch_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/grpchedge/hedge/sketch"
+)
+
+// Remission of leukaemia under 6-mercaptopurine, in weeks (Freireich et al., Blood 1963), the textbooks' example of the
+// product-limit estimate. The patient lost to sight in week 6 and the one in week 10 were so after the events of these
+// weeks, as the textbooks take it.
+func TestRule13_TextbookExample(t *testing.T) {
+	weeks := func(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
+	w := sketch.New(time.Minute)
+	for _, n := range []float64{6, 6, 6, 7, 10, 13, 16, 22, 23} {
+		w.Observe(at(0), weeks(n))
+	}
+	for _, n := range []float64{6.2, 9, 10.3, 11, 17, 19, 20, 25, 32, 32, 34, 35} {
+		w.AtLeast(at(0), weeks(n))
+	}
+	d := w.Snapshot(at(0))
+	if o, b := d.Count(); o != 9 || b != 12 {
+		t.Errorf("Count = %d, %d, want 9, 12", o, b)
+	}
+	published := []struct{ week, survival float64 }{
+		{6, 0.8571}, {7, 0.8067}, {10, 0.7529}, {13, 0.6902}, {16, 0.6275}, {22, 0.5378}, {23, 0.4482}, {35, 0},
+	}
+	for i, p := range published[:7] {
+		for q, want := range map[float64]float64{
+			1 - p.survival - 0.0001: p.week,
+			1 - p.survival + 0.0001: published[i+1].week, // at last the largest bound
+		} {
+			if got := quantile(t, d, q); off(got, weeks(want)) > 0.0100001 {
+				t.Errorf("Quantile(%.4f) = %v, want week %v", q, got, want)
+			}
+		}
+	}
+}
+
+func TestRule13_LowerBoundsAreNotLatencies(t *testing.T) {
+	type records map[time.Duration][2]int // latency → answered, cut short
+	const ms = time.Millisecond
+	for _, tt := range []struct {
+		name    string
+		records records
+		q       float64
+		want    time.Duration
+	}{
+		{"cut short below all answers", records{1 * ms: {0, 90}, 10 * ms: {5, 0}, 20 * ms: {5, 0}}, 0.5, 10 * ms},
+		{"cut short above all answers", records{10 * ms: {80, 0}, 30 * ms: {0, 20}}, 0.5, 10 * ms},
+		{"beyond them: the largest bound", records{10 * ms: {80, 0}, 20 * ms: {0, 10}, 30 * ms: {0, 10}}, 0.9, 30 * ms},
+		{"at the very edge of them", records{10 * ms: {90, 0}, 30 * ms: {0, 10}}, 0.9, 10 * ms},
+		// Half of the calls pass 20 ms, and the 25 cut short there share the fate of the other 25: S = 0.5·5/25 past 30 ms.
+		{"amid answers", records{10 * ms: {50, 0}, 20 * ms: {0, 25}, 30 * ms: {20, 0}, 40 * ms: {5, 0}}, 0.89, 30 * ms},
+		{"amid answers, beyond", records{10 * ms: {50, 0}, 20 * ms: {0, 25}, 30 * ms: {20, 0}, 40 * ms: {5, 0}}, 0.91, 40 * ms},
+		// Of 100 at risk, 20 cut short count half: S = 1 − 30/90. Without them it would be 1 − 30/80, with all 1 − 30/100.
+		{"in one bucket with answers", records{10 * ms: {30, 20}, 20 * ms: {50, 0}}, 0.333, 10 * ms},
+		{"in one bucket with answers, beyond", records{10 * ms: {30, 20}, 20 * ms: {50, 0}}, 0.334, 20 * ms},
+		{"the last bucket holds both", records{10 * ms: {10, 0}, 20 * ms: {10, 10}}, 0.99, 20 * ms},
+	} {
+		w := sketch.New(time.Minute)
+		for d, n := range tt.records {
+			for range n[0] {
+				w.Observe(at(0), d)
+			}
+			for range n[1] {
+				w.AtLeast(at(0), d)
+			}
+		}
+		if got := quantile(t, w.Snapshot(at(0)), tt.q); off(got, tt.want) > 0.0100001 {
+			t.Errorf("%s: Quantile(%v) = %v, want %v", tt.name, tt.q, got, tt.want)
+		}
+	}
+}
+
+// A primary still unanswered at the delay is hedged, and cut short when its hedge answers first. Whatever share of the
+// calls that is, what is learned from the primaries is what would have been learned without hedging.
+//
+// So many calls are needed for p99, as hardly any of the slowest are seen to their end, and of a straggler least of all.
+func TestRule13_HedgingDoesNotBendTheEstimate(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		law   law
+		calls int
+	}{
+		{"lognormal", logn(5, 5), 400_000},
+		{"bimodal", either(logn(15, 3), 0.2, logn(200, 25)), 400_000},
+		{"straggler", straggler(), 800_000},
+	} {
+		r := rand.New(rand.NewPCG(1, 8))
+		truth := make([]time.Duration, tt.calls)
+		for i := range truth {
+			truth[i] = tt.law.draw(r)
+		}
+		sorted := slices.Clone(truth)
+		slices.Sort(sorted)
+		rank := func(q float64) time.Duration { return sorted[int(q*float64(tt.calls))] }
+
+		for _, share := range []float64{0.05, 0.10, 0.50} {
+			t.Run(fmt.Sprintf("%s, %v of calls hedged", tt.name, share), func(t *testing.T) {
+				r := rand.New(rand.NewPCG(2, 8))
+				delay := rank(1 - share)
+				w, answered := sketch.New(time.Minute), sketch.New(time.Minute)
+				for i, primary := range truth {
+					if hedge := delay + tt.law.draw(r); hedge < primary {
+						w.AtLeast(at(0), hedge)
+						continue
+					}
+					w.Observe(at(0), primary)
+					if i%10 == 0 {
+						answered.Observe(at(0), primary)
+					}
+				}
+				d := w.Snapshot(at(0))
+				for _, p := range []struct{ q, within float64 }{{0.5, 0.02}, {0.9, 0.02}, {0.99, 0.03}} {
+					if got, want := quantile(t, d, p.q), rank(p.q); off(got, want) > p.within {
+						t.Errorf("p%v = %v, want %v within %v%%", 100*p.q, got, want, 100*p.within)
+					}
+				}
+				if p99 := quantile(t, answered.Snapshot(at(0)), 0.99); off(p99, rank(0.99)) < 0.03 {
+					t.Errorf("p99 of the answered alone is %v: this traffic shows nothing", p99)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,123 @@
+package sketch_test
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/grpchedge/hedge/sketch"
+)
+
+// Recorders cross from step to step together, some falling behind others, while snapshots are taken all the time.
+// In the end each step of the window holds exactly what was recorded in it.
+func TestRule18_NothingIsLostAcrossSteps(t *testing.T) {
+	const (
+		window    = 6 * time.Second
+		step      = window / 6
+		recorders = 8
+		each      = 10_000
+		all       = recorders * each
+		tick      = 13 * step / all // a recorder can be late by all of the steps but no more
+	)
+	w := sketch.New(window)
+	w.Snapshot(at(0)) // sets the origin
+	var ticks atomic.Int64
+	record := func() time.Time {
+		n := ticks.Add(1) - 1
+		now := at(time.Duration(n) * tick)
+		d := time.Duration(n%5000+1) * time.Millisecond / 10
+		if n%4 == 0 {
+			w.AtLeast(now, d)
+		} else {
+			w.Observe(now, d)
+		}
+		return now
+	}
+
+	var recording, reading sync.WaitGroup
+	var stop atomic.Bool
+	for range 2 {
+		reading.Go(func() {
+			for !stop.Load() {
+				d := w.Snapshot(at(time.Duration(ticks.Load()) * tick))
+				o, b := d.Count()
+				if _, ok := d.Quantile(0.9); ok != (o > 0) || o+b > all {
+					t.Errorf("Count = %d, %d and Quantile is %v", o, b, ok)
+					return
+				}
+			}
+		})
+	}
+	for range recorders {
+		recording.Go(func() {
+			for range each {
+				record()
+			}
+		})
+	}
+	recording.Wait()
+	stop.Store(true)
+	reading.Wait()
+
+	last := (all - 1) * tick
+	var observed, bounded int64
+	for n := range int64(all) {
+		if time.Duration(n)*tick/step < last/step-6 {
+			continue // left
+		}
+		if n%4 == 0 {
+			bounded++
+		} else {
+			observed++
+		}
+	}
+	if o, b := w.Snapshot(at(last)).Count(); o != observed || b != bounded {
+		t.Errorf("Count = %d, %d, want %d, %d", o, b, observed, bounded)
+	}
+}
+
+// The first records of a step, which have a slot and a page to allocate, come all at once.
+func TestRule18_NothingIsLostAtTheFirstRecords(t *testing.T) {
+	const recorders = 4
+	for range 2000 {
+		w := sketch.New(time.Minute)
+		start := make(chan struct{})
+		var recording sync.WaitGroup
+		for range recorders {
+			recording.Go(func() {
+				<-start
+				w.Observe(at(0), time.Millisecond)
+				w.AtLeast(at(0), time.Millisecond)
+			})
+		}
+		close(start)
+		recording.Wait()
+		if o, b := w.Snapshot(at(0)).Count(); o != recorders || b != recorders {
+			t.Fatalf("Count = %d, %d, want %d each", o, b, recorders)
+		}
+	}
+}
+
+// Windows of a millisecond, on the real clock: recorders are late by many windows, and nothing is counted twice or left
+// over.
+func TestRule18_RecordersLateByManyWindows(t *testing.T) {
+	w := sketch.New(time.Millisecond)
+	var recording sync.WaitGroup
+	for range 8 {
+		recording.Go(func() {
+			for i := range 20_000 {
+				w.Observe(time.Now(), time.Duration(i))
+				if i%100 == 0 {
+					if got := count(w, time.Now()); got > 8*20_000 {
+						t.Errorf("%d in the window", got)
+					}
+				}
+			}
+		})
+	}
+	recording.Wait()
+	if got := count(w, time.Now().Add(time.Hour)); got != 0 {
+		t.Errorf("%d left over", got)
+	}
+}

@@ -1,0 +1,112 @@
+package sketch_test
+
+import (
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/grpchedge/hedge/sketch"
+)
+
+// footprint returns the memory in bytes of a window of 30 s after something was recorded into it, as the mean of n.
+func footprint(n int, record func(w *sketch.Window)) int {
+	windows := make([]*sketch.Window, n)
+	before := heap()
+	for i := range windows {
+		windows[i] = sketch.New(30 * time.Second)
+		record(windows[i])
+	}
+	after := heap()
+	runtime.KeepAlive(windows)
+	return (after - before) / n
+}
+
+func heap() int {
+	var stats runtime.MemStats
+	runtime.GC()
+	runtime.GC() // what the first one found is swept for certain
+	runtime.ReadMemStats(&stats)
+	return int(stats.HeapAlloc)
+}
+
+// spread records latencies that cover a range evenly on a logarithmic scale, in every step of the window.
+func spread(record func(*sketch.Window, time.Time, time.Duration), from, to time.Duration) func(*sketch.Window) {
+	return func(w *sketch.Window) {
+		for second := time.Duration(0); second <= 30*time.Second; second += 5 * time.Second {
+			for d := from; d < to; d += d/60 + 1 { // a bucket spans a fiftieth
+				record(w, at(second), d)
+			}
+		}
+	}
+}
+
+// Rule 16: a window takes what it needs, up to a limit that nothing recorded takes it past.
+func TestRule16_MemoryIsBounded(t *testing.T) {
+	observe, atLeast := (*sketch.Window).Observe, (*sketch.Window).AtLeast
+	for _, tt := range []struct {
+		name   string
+		record func(*sketch.Window)
+		max    int // bytes
+	}{
+		{"empty", func(*sketch.Window) {}, 128},
+		{"one observation", func(w *sketch.Window) { observe(w, at(0), 5*time.Millisecond) }, 800},
+		{"one observation in each step", spread(observe, 5*time.Millisecond, 5*time.Millisecond+1), 4 << 10},
+		{"one decade", spread(observe, time.Millisecond, 10*time.Millisecond), 8 << 10},
+		{"two decades", spread(observe, time.Millisecond, 100*time.Millisecond), 13 << 10},
+		{"two decades and bounds within one", func(w *sketch.Window) {
+			spread(observe, time.Millisecond, 100*time.Millisecond)(w)
+			spread(atLeast, 10*time.Millisecond, 100*time.Millisecond)(w)
+		}, 19 << 10},
+		{"everything", func(w *sketch.Window) {
+			for hour := range time.Duration(2) {
+				for _, record := range []func(*sketch.Window, time.Time, time.Duration){observe, atLeast} {
+					spread(func(w *sketch.Window, now time.Time, d time.Duration) {
+						record(w, now.Add(hour*time.Hour), d)
+					}, 1, time.Hour)(w)
+				}
+			}
+		}, 60 << 10},
+	} {
+		got := footprint(1<<20/tt.max, tt.record) // a megabyte, beside which the test's own few KB are nothing
+		t.Logf("%-34s %6d B", tt.name, got)
+		if got > tt.max {
+			t.Errorf("%s: %d B, want at most %d", tt.name, got, tt.max)
+		}
+	}
+}
+
+// Rule 18: no allocation. The race detector changes nothing in that, as all there is are atomics.
+func TestRule18_RecordingDoesNotAllocate(t *testing.T) {
+	w, ds := sketch.New(30*time.Second), durations(1000)
+	i := 0
+	record := func() {
+		now := at(time.Duration(i) * 100 * time.Microsecond) // a step is 50,000 calls
+		w.Observe(now, ds[i%len(ds)])
+		w.AtLeast(now, ds[i%len(ds)])
+		i++
+	}
+	for range len(ds) {
+		record()
+	}
+	if n := testing.AllocsPerRun(10_000, record); n != 0 {
+		t.Errorf("within a step: %v allocations per record, want 0", n)
+	}
+	// A step of its own for each call is the worst: a slot and two pages. It does not add up with more calls.
+	i = 0
+	if n := testing.AllocsPerRun(1000, func() { i += 50_000; record() }); n > 3 {
+		t.Errorf("a step later each: %v allocations per record, want at most 3", n)
+	}
+}
+
+// A snapshot allocates twice, however much was recorded.
+func TestSnapshotAllocations(t *testing.T) {
+	for _, n := range []int{1, 1000, 100_000} {
+		w := sketch.New(30 * time.Second)
+		for i, d := range durations(n) {
+			w.Observe(at(30*time.Second*time.Duration(i)/time.Duration(n)), d)
+		}
+		if got := testing.AllocsPerRun(100, func() { w.Snapshot(at(30 * time.Second)) }); got > 2 {
+			t.Errorf("%d recorded: %v allocations, want at most 2", n, got)
+		}
+	}
+}

@@ -1,0 +1,91 @@
+package sketch
+
+import (
+	"sort"
+	"time"
+)
+
+// Distribution is what a [Window] held at one moment. It never changes, and may be used concurrently.
+//
+// It estimates the survival function S(t), the probability that a call takes longer than t, from answers and lower bounds
+// together, by the product-limit method (Kaplan and Meier, "Nonparametric Estimation from Incomplete Observations",
+// JASA 1958). Going up through the buckets, with
+//
+//	n  calls neither answered nor cut short below the bucket,
+//	o  of them answered in it, and
+//	c  of them cut short in it,
+//
+// each bucket multiplies S by 1 − o/(n − c/2). This is the actuaries' convention for life tables: a call cut short within
+// a bucket was at risk for half of it. S is 1 below the first answer.
+//
+// That is right as long as cutting a call short has nothing to do with how much longer it would have taken. It is so for
+// deadlines, for callers that leave, and for a hedge that won because another server was faster. It is less so where a
+// request is slow on every server: its hedge wins late or not at all. And it takes calls that got that far to learn of the
+// far tail, which are few where most of the slow ones are cut short.
+type Distribution struct {
+	observed, bounded int64
+
+	curve      []point // ascending
+	lastBucket int     // the highest in which anything was counted
+}
+
+// point is the survival function beyond one bucket, in which something was observed.
+type point struct {
+	bucket   int
+	survival float64
+}
+
+// Count returns how many calls were observed, and of how many a lower bound is known.
+func (d *Distribution) Count() (observed, bounded int64) {
+	return d.observed, d.bounded
+}
+
+// Quantile returns the latency that a share q of calls does not exceed, within 1%, and rounded to nanoseconds. Without
+// lower bounds it is the one of rank ⌈q·observed⌉.
+//
+// If S never falls to 1−q, because all of the slower calls were cut short, it is the largest bound, and the true quantile
+// is at least that. It is false if nothing was observed, and for a q that is not between 0 and 1, both excluded.
+func (d *Distribution) Quantile(q float64) (time.Duration, bool) {
+	if d.observed == 0 || !(0 < q && q < 1) {
+		return 0, false
+	}
+	// S is a product of up to a thousand factors: rounding must not take it past a rank that it meets exactly.
+	const rounding = 1e-9
+	beyond := (1 - q) * (1 + rounding)
+	i := sort.Search(len(d.curve), func(i int) bool { return d.curve[i].survival <= beyond })
+	if i == len(d.curve) {
+		return latencyOf(d.lastBucket), true
+	}
+	return latencyOf(d.curve[i].bucket), true
+}
+
+// tally adds up the counts of several slots.
+type tally struct {
+	observed, bounded [buckets]int64
+}
+
+func (t *tally) distribution() *Distribution {
+	d := &Distribution{}
+	points := 0
+	for i, o := range t.observed {
+		d.observed += o
+		d.bounded += t.bounded[i]
+		if o > 0 {
+			points++
+		}
+		if o > 0 || t.bounded[i] > 0 {
+			d.lastBucket = i
+		}
+	}
+	d.curve = make([]point, 0, points)
+	n, survival := d.observed+d.bounded, 1.0
+	for i, o := range t.observed {
+		c := t.bounded[i]
+		if o > 0 {
+			survival *= 1 - float64(o)/(float64(n)-float64(c)/2)
+			d.curve = append(d.curve, point{i, survival})
+		}
+		n -= o + c
+	}
+	return d
+}

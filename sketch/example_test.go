@@ -1,0 +1,45 @@
+package sketch_test
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/grpchedge/hedge/sketch"
+)
+
+func Example() {
+	w := sketch.New(30 * time.Second)
+
+	now := time.Now()
+	for i := range 100 {
+		w.Observe(now, time.Duration(i+1)*time.Millisecond)
+		now = now.Add(10 * time.Millisecond)
+	}
+
+	d := w.Snapshot(now)
+	p90, ok := d.Quantile(0.90)
+	fmt.Println(p90.Round(5*time.Millisecond), ok)
+	observed, _ := w.Snapshot(now.Add(time.Minute)).Count()
+	fmt.Println(observed, "a minute later")
+	// Output:
+	// 90ms true
+	// 0 a minute later
+}
+
+// Of ten calls, three were cut short at 20 ms. That they were slow is known, and how slow is learned from the others.
+func ExampleWindow_AtLeast() {
+	w, now := sketch.New(30*time.Second), time.Now()
+	for range 4 {
+		w.Observe(now, 10*time.Millisecond)
+	}
+	for range 3 {
+		w.AtLeast(now, 20*time.Millisecond)
+	}
+	for range 3 {
+		w.Observe(now, 40*time.Millisecond)
+	}
+
+	p50, _ := w.Snapshot(now).Quantile(0.5)
+	fmt.Println(p50.Round(time.Millisecond))
+	// Output: 40ms
+}

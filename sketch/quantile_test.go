@@ -1,0 +1,147 @@
+package sketch_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/grpchedge/hedge/sketch"
+)
+
+var origin = time.Now()
+
+func at(d time.Duration) time.Time { return origin.Add(d) }
+
+// off returns by how much got differs from want, beyond the half nanosecond that it is rounded by.
+func off(got, want time.Duration) float64 {
+	return max(0, math.Abs(float64(got-want))-0.5) / float64(want)
+}
+
+func quantile(t *testing.T, d *sketch.Distribution, q float64) time.Duration {
+	t.Helper()
+	v, ok := d.Quantile(q)
+	if !ok {
+		t.Fatalf("Quantile(%v) of a distribution with observations is false", q)
+	}
+	return v
+}
+
+// Without lower bounds a quantile is the sample of that rank, within 1%.
+func TestQuantileIsWithinOnePercentOfItsSample(t *testing.T) {
+	laws := map[string]law{
+		"constant":        constant(3.7),
+		"lognormal":       logn(5, 2),
+		"straggler":       straggler(),
+		"pareto":          pareto(3, 1.5),
+		"bimodal":         either(logn(15, 3), 0.2, logn(200, 25)),
+		"far apart":       either(logn(2, 1), 0.1, constant(10_000)),
+		"microseconds":    uniform(0.001, 0.02),
+		"whole range":     func(r *rand.Rand) float64 { return 0.001 * math.Pow(6e8, r.Float64()) },
+		"few distinct":    func(r *rand.Rand) float64 { return float64(1 + r.IntN(4)) },
+		"tens of seconds": uniform(10_000, 60_000),
+		"minutes":         uniform(30_000, 599_000),
+	}
+	for name, l := range laws {
+		for seed := range uint64(20) {
+			r := rand.New(rand.NewPCG(seed, 0))
+			samples := make([]time.Duration, 1+r.IntN(1<<(seed%14)))
+			w := sketch.New(time.Minute)
+			for i := range samples {
+				samples[i] = max(l.draw(r), time.Microsecond)
+				w.Observe(at(time.Duration(r.Int64N(int64(time.Minute)))), samples[i])
+			}
+			slices.Sort(samples)
+			d := w.Snapshot(at(time.Minute - 1))
+			for _, q := range []float64{1e-9, 0.001, 0.1, 0.25, 0.5, 2. / 3, 0.9, 0.95, 0.99, 0.999, 1 - 1e-9, r.Float64()} {
+				rank := max(1, math.Ceil(q*float64(len(samples))*(1-1e-9)))
+				want := samples[int(rank)-1]
+				if got := quantile(t, d, q); off(got, want) > 0.0100001 {
+					t.Errorf("%s, seed %d, %d samples: Quantile(%v) = %v, want %v", name, seed, len(samples), q, got, want)
+				}
+			}
+		}
+	}
+}
+
+func TestQuantileMeetsRanksExactly(t *testing.T) {
+	for n := 1; n <= 300; n++ {
+		w := sketch.New(time.Minute)
+		for i := range n {
+			w.Observe(at(0), time.Duration(math.Pow(1.03, float64(i))*float64(time.Millisecond)))
+		}
+		d := w.Snapshot(at(0))
+		for rank := 1; rank < n; rank++ {
+			want := time.Duration(math.Pow(1.03, float64(rank-1)) * float64(time.Millisecond))
+			if got := quantile(t, d, float64(rank)/float64(n)); off(got, want) > 0.0100001 {
+				t.Fatalf("rank %d of %d: %v, want %v", rank, n, got, want)
+			}
+		}
+	}
+}
+
+func TestQuantileRefuses(t *testing.T) {
+	observed, bounded, empty := sketch.New(time.Minute), sketch.New(time.Minute), sketch.New(time.Minute)
+	observed.Observe(at(0), time.Second)
+	bounded.AtLeast(at(0), time.Second)
+	for _, tt := range []struct {
+		name string
+		d    *sketch.Distribution
+		q    float64
+		ok   bool
+	}{
+		{"one observation", observed.Snapshot(at(0)), 0.5, true},
+		{"least q", observed.Snapshot(at(0)), math.SmallestNonzeroFloat64, true},
+		{"greatest q", observed.Snapshot(at(0)), math.Nextafter(1, 0), true},
+		{"q of 0", observed.Snapshot(at(0)), 0, false},
+		{"q of 1", observed.Snapshot(at(0)), 1, false},
+		{"negative q", observed.Snapshot(at(0)), -0.5, false},
+		{"q above 1", observed.Snapshot(at(0)), 1.5, false},
+		{"infinite q", observed.Snapshot(at(0)), math.Inf(1), false},
+		{"q not a number", observed.Snapshot(at(0)), math.NaN(), false},
+		{"no observation", empty.Snapshot(at(0)), 0.5, false},
+		{"only lower bounds", bounded.Snapshot(at(0)), 0.5, false},
+		{"zero value", new(sketch.Distribution), 0.5, false},
+	} {
+		if v, ok := tt.d.Quantile(tt.q); ok != tt.ok || (v != 0) != ok {
+			t.Errorf("%s: Quantile(%v) = %v, %v, want %v", tt.name, tt.q, v, ok, tt.ok)
+		}
+	}
+}
+
+func TestDurationsAreBroughtIntoRange(t *testing.T) {
+	const lowest, highest = time.Microsecond, 10 * time.Minute
+	for _, tt := range []struct{ d, want time.Duration }{
+		{math.MinInt64, lowest},
+		{-time.Second, lowest},
+		{-1, lowest},
+		{0, lowest},
+		{1, lowest},
+		{lowest, lowest},
+		{1500, 1500},
+		{time.Second, time.Second},
+		{highest - 1, highest},
+		{highest, highest},
+		{highest + 1, highest},
+		{24 * time.Hour, highest},
+		{math.MaxInt64, highest},
+	} {
+		t.Run(fmt.Sprint(tt.d), func(t *testing.T) {
+			w := sketch.New(time.Minute)
+			w.Observe(at(0), tt.d)
+			w.AtLeast(at(0), tt.d)
+			d := w.Snapshot(at(0))
+			if o, b := d.Count(); o != 1 || b != 1 {
+				t.Errorf("Count = %d, %d, want 1, 1", o, b)
+			}
+			for _, q := range []float64{0.01, 0.99} {
+				got := quantile(t, d, q)
+				if off(got, tt.want) > 0.0100001 || got < lowest || got > highest {
+					t.Errorf("Quantile(%v) = %v, want %v", q, got, tt.want)
+				}
+			}
+		})
+	}
+}

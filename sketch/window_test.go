@@ -1,0 +1,190 @@
+package sketch_test
+
+import (
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/grpchedge/hedge/sketch"
+)
+
+func count(w *sketch.Window, now time.Time) int64 {
+	observed, bounded := w.Snapshot(now).Count()
+	return observed + bounded
+}
+
+// What is recorded stays until it is a window old, and is gone at 7/6 of that.
+func TestObservationsLeave(t *testing.T) {
+	const ms, s, day = time.Millisecond, time.Second, 24 * time.Hour
+	for _, tt := range []struct {
+		name     string
+		window   time.Duration
+		recorded []time.Duration
+		want     map[time.Duration]int64 // at a time → how many
+	}{
+		{"first of a step", 30 * s, []time.Duration{0}, map[time.Duration]int64{0: 1, 30 * s: 1, 35*s - 1: 1, 35 * s: 0}},
+		{"last of a step", 30 * s, []time.Duration{0, 5*s - 1}, map[time.Duration]int64{30 * s: 2, 35*s - 1: 2, 35 * s: 0}},
+		{"each step alone", 30 * s, []time.Duration{0, 5 * s, 10 * s, 15 * s, 20 * s, 25 * s, 30 * s}, map[time.Duration]int64{
+			30 * s: 7, 35 * s: 6, 40 * s: 5, 45 * s: 4, 50 * s: 3, 55 * s: 2, 60 * s: 1, 65 * s: 0,
+		}},
+		{"60 s are not remembered", 30 * s, []time.Duration{0, 10 * s, 25*s - 1}, map[time.Duration]int64{60 * s: 0}},
+		{"an hour of silence", 30 * s, []time.Duration{0, 1 * s}, map[time.Duration]int64{time.Hour: 0, 24 * time.Hour: 0}},
+		{"busy again after it", 30 * s, []time.Duration{0, time.Hour}, map[time.Duration]int64{time.Hour: 1}},
+		{"a year", 365 * day, []time.Duration{0}, map[time.Duration]int64{365 * day: 1, 426 * day: 0}},
+		{"the shortest", ms, []time.Duration{0}, map[time.Duration]int64{ms: 1, 7 * ms / 6: 0}},
+		{"too short", 1, []time.Duration{0}, map[time.Duration]int64{ms: 1, 7 * ms / 6: 0}},
+		{"none", 0, []time.Duration{0}, map[time.Duration]int64{ms: 1, 7 * ms / 6: 0}},
+		{"negative", math.MinInt64, []time.Duration{0}, map[time.Duration]int64{ms: 1, 7 * ms / 6: 0}},
+		{"for ever", math.MaxInt64, []time.Duration{0}, map[time.Duration]int64{100 * 365 * day: 1}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := sketch.New(tt.window)
+			for _, d := range tt.recorded {
+				w.Observe(at(d), time.Millisecond)
+			}
+			for now, want := range tt.want {
+				if got := count(w, at(now)); got != want {
+					t.Errorf("%d at %v, want %d", got, now, want)
+				}
+			}
+		})
+	}
+}
+
+// A window that is read and recorded into without end holds what came within it, between 1 and 7/6 of its length.
+func TestWindowSlides(t *testing.T) {
+	w := sketch.New(6 * time.Second)
+	for i := range 100_000 {
+		now := at(time.Duration(i) * time.Millisecond)
+		w.Observe(now, time.Millisecond)
+		if i < 7000 || i%97 != 0 {
+			continue
+		}
+		if got := count(w, now); got <= 6000 || got > 7000 {
+			t.Fatalf("%d after %d ms, want 6001 to 7000", got, i+1)
+		}
+	}
+}
+
+func TestQuantileForgets(t *testing.T) {
+	w := sketch.New(30 * time.Second)
+	for i := range 60 {
+		d := 5 * time.Millisecond
+		if i >= 25 {
+			d = 20 * time.Millisecond
+		}
+		w.Observe(at(time.Duration(i)*time.Second), d)
+	}
+	p10, _ := w.Snapshot(at(60 * time.Second)).Quantile(0.1)
+	if off(p10, 20*time.Millisecond) > 0.0100001 {
+		t.Errorf("p10 = %v 35 s after the last latency of 5 ms, want 20ms", p10)
+	}
+}
+
+func TestTimesInAnyOrder(t *testing.T) {
+	const s = time.Second
+	for _, tt := range []struct {
+		name     string
+		recorded []time.Duration
+		now      time.Duration
+		want     int64
+	}{
+		{"back and forth within the window", []time.Duration{20 * s, 0, 29 * s, 10 * s, 1}, 30 * s, 5},
+		{"before the first", []time.Duration{20 * s, -1, -9 * s}, 20 * s, 3},
+		{"read before the last", []time.Duration{0, 12 * s}, 2 * s, 2},
+		{"too late to count", []time.Duration{36 * s, 1 * s}, 36 * s, 1},
+		{"an hour late, which costs one step at most", []time.Duration{time.Hour, time.Hour + 5*s, 3 * s}, time.Hour + 5*s, 1},
+		{"a clock set back", []time.Duration{time.Hour, time.Hour + 5*s, 5 * s, 6 * s, 15 * s}, 20 * s, 3},
+		{"from the far future", []time.Duration{0, 250 * 365 * 24 * time.Hour, 5 * s}, 10 * s, 2},
+		{"from the far past", []time.Duration{0, -250 * 365 * 24 * time.Hour, 5 * s}, 10 * s, 2},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := sketch.New(30 * s)
+			for _, d := range tt.recorded {
+				w.Observe(at(d), time.Millisecond)
+			}
+			if got := count(w, at(tt.now)); got != tt.want {
+				t.Errorf("%d in the window, want %d", got, tt.want)
+			}
+		})
+	}
+}
+
+// After a clock was set back, no slot stays blocked by what came from the future.
+func TestClockSetBackHeals(t *testing.T) {
+	w := sketch.New(30 * time.Second)
+	for i := range 60 {
+		w.Observe(at(time.Hour+time.Duration(i)*time.Second), time.Millisecond)
+	}
+	for i := range 60 {
+		w.Observe(at(time.Duration(i)*time.Second), time.Millisecond)
+	}
+	if got := count(w, at(59*time.Second)); got < 30 || got > 35 {
+		t.Errorf("%d in the window, want 30 to 35", got)
+	}
+}
+
+func TestAnyClock(t *testing.T) {
+	check := func(t *testing.T, now time.Time) {
+		w := sketch.New(30 * time.Second)
+		for i := range 100 {
+			w.Observe(now.Add(time.Duration(i)*time.Second), time.Millisecond)
+		}
+		if got := count(w, now.Add(99*time.Second)); got < 30 || got > 35 {
+			t.Errorf("%d in the window, want 30 to 35", got)
+		}
+	}
+	t.Run("monotonic", func(t *testing.T) { check(t, time.Now()) })
+	t.Run("wall", func(t *testing.T) { check(t, time.Now().Round(0)) })
+	t.Run("epoch", func(t *testing.T) { check(t, time.Unix(0, 0)) })
+	t.Run("zero", func(t *testing.T) { check(t, time.Time{}) })
+	t.Run("bubble", func(t *testing.T) {
+		w := sketch.New(30 * time.Second) // made outside of it
+		synctest.Test(t, func(t *testing.T) {
+			for range 100 {
+				w.Observe(time.Now(), time.Millisecond)
+				time.Sleep(time.Second)
+			}
+			if got := count(w, time.Now()); got < 30 || got > 35 {
+				t.Errorf("%d in the window, want 30 to 35", got)
+			}
+			time.Sleep(time.Hour)
+			if got := count(w, time.Now()); got != 0 {
+				t.Errorf("%d in the window after an hour of silence", got)
+			}
+		})
+	})
+	t.Run("wall after monotonic", func(t *testing.T) {
+		w, now := sketch.New(30*time.Second), time.Now()
+		w.Observe(now, time.Millisecond)
+		w.Observe(now.Round(0).Add(10*time.Second), time.Millisecond)
+		if got := count(w, now.Add(20*time.Second)); got != 2 {
+			t.Errorf("%d in the window, want 2", got)
+		}
+	})
+}
+
+// Rule 15: a snapshot is read again and again, by any number of callers, and never changes under them.
+func TestRule15_SnapshotNeverChanges(t *testing.T) {
+	w := sketch.New(30 * time.Second)
+	for i := range 100 {
+		w.Observe(at(0), time.Duration(i)*time.Millisecond)
+	}
+	d := w.Snapshot(at(0))
+	p50, _ := d.Quantile(0.5)
+	for i := range 10_000 {
+		w.Observe(at(time.Duration(i)*time.Millisecond), time.Second)
+		w.AtLeast(at(time.Duration(i)*time.Millisecond), time.Second)
+	}
+	w.Snapshot(at(time.Hour))
+	if got, _ := d.Quantile(0.5); got != p50 {
+		t.Errorf("p50 changed from %v to %v", p50, got)
+	}
+	if o, b := d.Count(); o != 100 || b != 0 {
+		t.Errorf("Count changed to %d, %d", o, b)
+	}
+	if n := testing.AllocsPerRun(100, func() { d.Quantile(0.99) }); n != 0 {
+		t.Errorf("Quantile: %v allocations, want 0", n)
+	}
+}
