@@ -1,0 +1,238 @@
+// Package budget pays for hedges: a token bucket that a target's own calls fill, so that hedging never adds more than a
+// set share of load, at one call a second as at a hundred thousand, without being told the rate.
+//
+// In any interval of time, the hedges paid for are at most those that its own calls earned and those that the bucket held
+// at its start, which are what about two seconds of calls earn. So when every call of a target becomes slow, the extra
+// load is back at the set share once these are spent.
+//
+//	b := budget.New(10) // 10 hedges per 100 calls
+//
+//	b.Earn(time.Now()) // a call begins
+//	if b.Spend(time.Now(), false) {
+//		// it has become slow, and a hedge may be sent
+//	}
+package budget
+
+import (
+	"math"
+	"sync/atomic"
+	"time"
+)
+
+// MaxBurst is the most tokens that a bucket holds: what two seconds of 500,000 calls a second earn at 10 percent.
+const MaxBurst = 100_000
+
+const (
+	maxPercent = 400
+	token      = 1_000_000_000 // what calls earn is counted in nano-tokens
+
+	// The burst is what the last steps earned, the running one among them.
+	steps = 8
+	step  = 250 * time.Millisecond
+	span  = steps * step
+
+	maxReserve = 8 // tokens
+	maxLate    = time.Minute
+)
+
+// Bucket holds tokens, each of which pays for one hedge.
+//
+// A bucket starts with one token and gains a share of one with every call. It holds at most its burst: what the calls of
+// the last two seconds earned, though never less than one token nor more than [MaxBurst]. What goes beyond is forfeited,
+// so that one token is left two seconds after the last call. The two seconds are the running step of 250 ms and the seven
+// before it, so in truth between 1.75 and 2 s.
+//
+// In any interval, spends ≤ burst at its start + earned in it: the bucket holds no more than the burst at the start, each
+// call that begins in the interval adds its share once, and each spend takes one whole token that is there.
+//
+// Tokens are not stored. They are the difference of two sums that only grow: what was earned, and what is gone, spent or
+// forfeited. A call adds to the first, and a spend moves the second up, never past the first. What is beyond the burst is
+// forfeited no sooner than at a spend, which makes no difference: the least that must be gone is what had been earned two
+// seconds before, and that only grows as well. Both sums wrap around; their difference stays small.
+//
+// A bucket filled by the clock is the same with time for earnings. It counts in nanoseconds, and a token costs as many of
+// them as it takes to earn.
+//
+// Times are passed in and should come from one clock, as those of [time.Now] do. The first one sets the origin, and the
+// others count if within 290 years of it. They may come in any order. To a bucket filled by calls they only tell which
+// earnings are recent, and one that is up to a minute behind the latest is taken for the latest. One filled by the clock
+// earns nothing from a time that is behind. A time more than a minute behind means that the clock was set back, and the
+// bucket goes by the new one.
+//
+// All methods may be called concurrently. None takes a lock, and none but the first call allocates. The zero Bucket never
+// pays.
+type Bucket struct {
+	price   int64  // of one token: nano-tokens or, filled by the clock, nanoseconds
+	perCall uint64 // nano-tokens, 0 if filled by the clock
+	burst   int64  // if filled by the clock
+
+	origin atomic.Pointer[time.Time]
+	marks  [steps]atomic.Uint64 // of step n at n modulo steps: n<<32 | calls before it, both modulo 2³²
+	calls  atomic.Uint64
+	gone   atomic.Int64
+}
+
+// New returns a bucket to which each call adds percent/100 of a token, to the nearest nano-token. Percent is between 0,
+// which never pays, and 400; what lies outside counts as the nearer end, and NaN as 0.
+func New(percent float64) *Bucket {
+	perCall := uint64(math.Round(share(percent) * token))
+	if perCall == 0 {
+		return &Bucket{}
+	}
+	b := &Bucket{price: token, perCall: perCall}
+	b.gone.Store(-b.price)
+	return b
+}
+
+// NewClocked returns a bucket that gains rps·percent/100 tokens a second by the clock, whatever the traffic. Its burst
+// is what two seconds earn, within the same limits. If rps is not above 0, it never pays.
+func NewClocked(percent, rps float64) *Bucket {
+	rate := share(percent) * rps
+	if !(rate > 0) {
+		return &Bucket{}
+	}
+	// Rounded up, so that the rate is never exceeded; at most a decade, so that no sum of prices and times overflows.
+	const decade = 10 * 365 * 24 * float64(time.Hour)
+	price := min(max(1, math.Ceil(float64(time.Second)/rate)), decade)
+	b := &Bucket{
+		price: int64(price),
+		burst: int64(max(price, min(float64(span), MaxBurst*price))),
+	}
+	b.gone.Store(-b.price)
+	return b
+}
+
+// share brings a percentage into the range that New takes, as a fraction.
+func share(percent float64) float64 {
+	if !(percent > 0) {
+		return 0
+	}
+	return min(percent, maxPercent) / 100
+}
+
+// Earn adds a call's share: a call began at now. It does nothing if the clock fills the bucket.
+func (b *Bucket) Earn(now time.Time) {
+	if b.perCall == 0 {
+		return
+	}
+	n := uint32(b.elapsed(now) / step)
+	if uint32(b.marks[n%steps].Load()>>32) != n {
+		b.begin(n, now)
+	}
+	b.calls.Add(1) // after the mark, so that the step includes this call
+}
+
+// Spend takes one token to pay for a hedge at now, or returns false and takes none. Unless urgent, it leaves a reserve: a
+// quarter of the burst beyond the first token, and eight tokens at most. So where more hedges are asked for than are
+// earned, those for the slowest calls can still be paid. The reserve need not be large, as all that is earned goes to it
+// while the others are refused. With a burst under five tokens it is less than a whole one, and helps only at times.
+func (b *Bucket) Spend(now time.Time, urgent bool) bool {
+	if b.price == 0 {
+		return false
+	}
+	earned, burst := b.earnings(now)
+	needed := b.price
+	if !urgent {
+		needed += min((burst-b.price)/4, maxReserve*b.price)
+	}
+	for {
+		gone := b.gone.Load()
+		held := min(earned-gone, burst)
+		if held < needed {
+			if b.perCall == 0 && held < -int64(maxLate) {
+				b.gone.CompareAndSwap(gone, earned) // the clock was set back
+			}
+			return false
+		}
+		if b.gone.CompareAndSwap(gone, earned-held+b.price) {
+			return true
+		}
+	}
+}
+
+// Tokens returns how many tokens the bucket holds, fractions included, between 0 and the burst.
+func (b *Bucket) Tokens(now time.Time) float64 {
+	if b.price == 0 {
+		return 0
+	}
+	earned, burst := b.earnings(now)
+	return float64(max(0, min(earned-b.gone.Load(), burst))) / float64(b.price)
+}
+
+// Burst returns how many tokens the bucket can hold, between 1 and [MaxBurst]; 0 if it never pays.
+func (b *Bucket) Burst(now time.Time) float64 {
+	if b.price == 0 {
+		return 0
+	}
+	_, burst := b.earnings(now)
+	return float64(burst) / float64(b.price)
+}
+
+// earnings returns the sum of what was earned until now, and how much of it the bucket can hold.
+func (b *Bucket) earnings(now time.Time) (earned, burst int64) {
+	elapsed := b.elapsed(now)
+	if b.perCall == 0 {
+		return int64(elapsed), b.burst
+	}
+	calls := b.calls.Load()
+	var marks [steps]uint64
+	n := uint32(elapsed / step)
+	for i := range marks {
+		marks[i] = b.marks[i].Load()
+		n += late(n, marks[i])
+	}
+	var recent int32 // calls since the earliest step that is not too old
+	for _, mark := range marks {
+		if age := n - uint32(mark>>32); age < steps {
+			recent = max(recent, int32(uint32(calls)-uint32(mark)))
+		}
+	}
+	return int64(calls * b.perCall), min(max(token, int64(recent)*int64(b.perCall)), MaxBurst*token)
+}
+
+// late returns by how many steps the n-th is behind that of a mark: 0 if it is not behind, or so far that the clock must
+// have been set back.
+func late(n uint32, mark uint64) uint32 {
+	if behind := uint32(mark>>32) - n; behind <= uint32(maxLate/step) {
+		return behind
+	}
+	return 0
+}
+
+// begin marks how many calls came before the n-th step, unless the mark of a later one has taken the place. One from yet
+// later may be of a clock that ran ahead, and is replaced.
+func (b *Bucket) begin(n uint32, now time.Time) {
+	mark := &b.marks[n%steps]
+	old := mark.Load()
+	if uint32(old>>32) == n+steps {
+		return
+	}
+	if mark.CompareAndSwap(old, uint64(n)<<32|uint64(uint32(b.calls.Load()))) {
+		b.forfeit(now)
+	}
+}
+
+// forfeit lets go of what is beyond the burst. A spend sees to that itself; without any, the difference of the two sums
+// would overflow one day.
+func (b *Bucket) forfeit(now time.Time) {
+	earned, burst := b.earnings(now)
+	for gone := b.gone.Load(); earned-gone > burst; gone = b.gone.Load() {
+		if b.gone.CompareAndSwap(gone, earned-burst) {
+			return
+		}
+	}
+}
+
+// elapsed returns the time from the origin to now.
+func (b *Bucket) elapsed(now time.Time) time.Duration {
+	origin := b.origin.Load()
+	if origin == nil {
+		origin = b.start(now)
+	}
+	return now.Sub(*origin)
+}
+
+func (b *Bucket) start(now time.Time) *time.Time {
+	b.origin.CompareAndSwap(nil, &now)
+	return b.origin.Load()
+}

@@ -1,0 +1,338 @@
+package budget_test
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/grpchedge/hedge/budget"
+)
+
+var origin = time.Now()
+
+func at(d time.Duration) time.Time { return origin.Add(d) }
+
+// earn has n calls begin evenly between from and to.
+func earn(b *budget.Bucket, n int, from, to time.Duration) {
+	for i := range n {
+		b.Earn(at(from + (to-from)*time.Duration(i)/time.Duration(n)))
+	}
+}
+
+// drain spends until refused and returns how often it was paid.
+func drain(b *budget.Bucket, now time.Duration, urgent bool) (n int) {
+	for b.Spend(at(now), urgent) {
+		n++
+	}
+	return n
+}
+
+func near(got, want, tolerance float64) bool { return math.Abs(got-want) <= tolerance }
+
+func TestNew(t *testing.T) {
+	nan, inf := math.NaN(), math.Inf(1)
+	for _, tt := range []struct {
+		name     string
+		bucket   *budget.Bucket
+		tokens   float64 // at the start
+		after    float64 // tokens after 10 calls in 1 s
+		maxBurst float64 // burst then
+	}{
+		{"zero value", new(budget.Bucket), 0, 0, 0},
+		{"0%", budget.New(0), 0, 0, 0},
+		{"-1%", budget.New(-1), 0, 0, 0},
+		{"NaN%", budget.New(nan), 0, 0, 0},
+		{"too small to count", budget.New(1e-8), 0, 0, 0},
+		{"1%", budget.New(1), 1, 1, 1},
+		{"10%", budget.New(10), 1, 1, 1},
+		{"50%", budget.New(50), 1, 5, 5},
+		{"400%", budget.New(400), 1, 40, 40},
+		{"401%", budget.New(401), 1, 40, 40},
+		{"Inf%", budget.New(inf), 1, 40, 40},
+
+		{"clocked at 0%", budget.NewClocked(0, 10), 0, 0, 0},
+		{"clocked at 0/s", budget.NewClocked(10, 0), 0, 0, 0},
+		{"clocked at -1/s", budget.NewClocked(10, -1), 0, 0, 0},
+		{"clocked at NaN/s", budget.NewClocked(10, nan), 0, 0, 0},
+		{"clocked, 0% of Inf/s", budget.NewClocked(0, inf), 0, 0, 0},
+		{"clocked, one token in 60 years", budget.NewClocked(5e-8, 1), 1, 1, 1},
+		{"clocked, one token in 30,000 years", budget.NewClocked(1e-10, 1), 1, 1, 1},
+		{"clocked, one token a second", budget.NewClocked(10, 10), 1, 2, 2},
+		{"clocked, 10 tokens a second", budget.NewClocked(10, 100), 1, 11, 20},
+		{"clocked at Inf/s", budget.NewClocked(10, inf), 1, budget.MaxBurst, budget.MaxBurst},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := tt.bucket.Tokens(at(0)); got != tt.tokens {
+				t.Errorf("Tokens at the start = %v, want %v", got, tt.tokens)
+			}
+			earn(tt.bucket, 10, 0, time.Second)
+			if got := tt.bucket.Tokens(at(time.Second)); !near(got, tt.after, 1e-6) {
+				t.Errorf("Tokens = %v, want %v", got, tt.after)
+			}
+			if got := tt.bucket.Burst(at(time.Second)); !near(got, tt.maxBurst, 1e-6) {
+				t.Errorf("Burst = %v, want %v", got, tt.maxBurst)
+			}
+			paid := drain(tt.bucket, time.Second, false)
+			if got, want := paid+drain(tt.bucket, time.Second, true), int(tt.after+1e-6); got != want {
+				t.Errorf("paid for %d hedges, want %d", got, want)
+			}
+		})
+	}
+}
+
+// The burst is what the last 1.75 to 2 s of calls earned.
+func TestRule12_BurstFollowsTraffic(t *testing.T) {
+	for _, tt := range []struct {
+		rate     int
+		percent  float64
+		min, max float64
+	}{
+		{1, 10, 1, 1},
+		{1, 400, 7, 8},
+		{5, 10, 1, 1},
+		{20, 10, 3.5, 4},
+		{1000, 0.01, 1, 1},
+		{1000, 10, 175, 200},
+		{100_000, 1, 1750, 2000},
+		{100_000, 10, 17_500, 20_000},
+		{100_000, 400, budget.MaxBurst, budget.MaxBurst},
+	} {
+		b := budget.New(tt.percent)
+		pause := time.Second / time.Duration(tt.rate)
+		for now := time.Duration(0); now <= 4*time.Second; now += pause {
+			b.Earn(at(now))
+			if now < 2*time.Second {
+				continue
+			}
+			if got := b.Burst(at(now)); got < tt.min-1e-6 || got > tt.max+1e-6 {
+				t.Fatalf("%d calls/s, %v%%: Burst at %v = %v, want %v to %v", tt.rate, tt.percent, now, got, tt.min, tt.max)
+			}
+		}
+		if got, want := b.Tokens(at(4*time.Second)), tt.min; got < want-1e-6 {
+			t.Errorf("%d calls/s, %v%%: Tokens = %v, want %v or more", tt.rate, tt.percent, got, want)
+		}
+	}
+}
+
+func TestIdleBucketKeepsOneToken(t *testing.T) {
+	for _, idle := range []time.Duration{2 * time.Second, time.Minute, time.Hour, 365 * 24 * time.Hour} {
+		b := budget.New(10)
+		earn(b, 10_000, 0, time.Second)
+		if got := b.Tokens(at(time.Second)); got < 999 {
+			t.Fatalf("Tokens while busy = %v, want 1000", got)
+		}
+		now := time.Second + idle
+		if got := b.Tokens(at(now)); got != 1 {
+			t.Errorf("Tokens after %v = %v, want 1", idle, got)
+		}
+		if got := drain(b, now, true); got != 1 {
+			t.Errorf("after %v paid for %d hedges, want 1", idle, got)
+		}
+		// Back from an hour of silence, the bucket pays for what is earned since.
+		earn(b, 1000, now, now+time.Second)
+		if got := drain(b, now+time.Second, true); got < 99 || got > 100 {
+			t.Errorf("after %v and 1000 calls paid for %d hedges, want 100", idle, got)
+		}
+	}
+}
+
+// At few calls a second a token is saved up for, however long that takes.
+func TestSlowTrafficSavesForOneToken(t *testing.T) {
+	b := budget.New(2)
+	b.Spend(at(0), true)
+	for i := range 100 {
+		now := time.Duration(i) * time.Minute
+		b.Earn(at(now))
+		if paid := b.Spend(at(now), false); paid != (i%50 == 49) {
+			t.Errorf("after %d calls Spend = %v", i+1, paid)
+		}
+	}
+}
+
+func TestReserveIsForUrgentHedges(t *testing.T) {
+	for _, tt := range []struct {
+		calls        int // in a second, at 10%
+		paid, urgent int
+	}{
+		{0, 1, 0},
+		{10, 1, 0},
+		{20, 1, 1},    // the reserve is 0.25
+		{50, 4, 1},    // 1
+		{1000, 92, 8}, // never more than 8
+	} {
+		b := budget.New(10)
+		earn(b, tt.calls, 0, time.Second)
+		if got := drain(b, time.Second, false); got != tt.paid {
+			t.Errorf("%d calls: paid for %d hedges that are not urgent, want %d", tt.calls, got, tt.paid)
+		}
+		if got := drain(b, time.Second, true); got != tt.urgent {
+			t.Errorf("%d calls: paid for %d urgent hedges then, want %d", tt.calls, got, tt.urgent)
+		}
+	}
+}
+
+// Every call asks for a hedge and two in a hundred for an urgent one: from the first seconds on the latter are always
+// paid for.
+func TestReserveLastsUnderScarcity(t *testing.T) {
+	b := budget.New(10)
+	paid := 0
+	const calls = 10_000
+	for i := range calls {
+		now := at(time.Duration(i) * time.Millisecond)
+		b.Earn(now)
+		if b.Spend(now, false) {
+			paid++
+		}
+		if i%50 == 49 {
+			if ok := b.Spend(now, true); ok {
+				paid++
+			} else if i > 2000 {
+				t.Fatalf("call %d: urgent hedge refused with %v tokens", i, b.Tokens(now))
+			}
+		}
+	}
+	if paid < calls/10-100 || paid > calls/10+1 {
+		t.Errorf("paid for %d hedges, want a tenth of %d", paid, calls)
+	}
+}
+
+func TestClocked(t *testing.T) {
+	type step struct {
+		at   time.Duration
+		ask  int
+		paid int
+	}
+	for _, tt := range []struct {
+		name         string
+		percent, rps float64
+		steps        []step
+	}{
+		{"one a second", 10, 10, []step{
+			{0, 3, 1}, {500 * time.Millisecond, 1, 0}, {time.Second, 2, 1}, {2500 * time.Millisecond, 2, 1},
+			{3 * time.Second, 2, 1}, {time.Hour, 5, 2}, // the burst
+		}},
+		{"a hundred a second", 10, 1000, []step{
+			{0, 3, 1}, {time.Second, 200, 100}, {2 * time.Second, 50, 50}, {3 * time.Second, 200, 150}, {time.Hour, 300, 200},
+		}},
+		{"one in a thousand seconds", 0.1, 1, []step{
+			{0, 3, 1}, {999 * time.Second, 1, 0}, {1000 * time.Second, 2, 1}, {5000 * time.Second, 2, 1},
+		}},
+		{"a clock that comes late", 10, 1000, []step{
+			{0, 1, 1}, {time.Second, 100, 100}, {500 * time.Millisecond, 1, 0}, {time.Second, 1, 0}, {1010 * time.Millisecond, 2, 1},
+		}},
+		{"a clock set back", 10, 1000, []step{
+			{time.Hour, 1, 1}, {time.Hour + time.Second, 50, 50}, {0, 1, 0}, {time.Second, 200, 100},
+		}},
+		{"a first time too early", 10, 1000, []step{
+			{-time.Hour, 1, 1}, {0, 300, 200},
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := budget.NewClocked(tt.percent, tt.rps)
+			for _, s := range tt.steps {
+				b.Earn(at(s.at)) // does nothing
+				paid := 0
+				for range s.ask {
+					if b.Spend(at(s.at), true) {
+						paid++
+					}
+				}
+				if paid != s.paid {
+					t.Errorf("at %v: paid for %d of %d hedges, want %d", s.at, paid, s.ask, s.paid)
+				}
+			}
+		})
+	}
+}
+
+// However finely the clock is read, no time is lost to rounding.
+func TestClockedDoesNotDrift(t *testing.T) {
+	b := budget.NewClocked(10, 333)
+	paid := 0
+	const length = 100 * time.Second
+	for now := time.Duration(0); now < length; now += 79190 * time.Nanosecond {
+		if b.Spend(at(now), true) {
+			paid++
+		}
+	}
+	if want := 1 + 3330; paid < want-1 || paid > want {
+		t.Errorf("paid for %d hedges in %v, want %d", paid, length, want)
+	}
+}
+
+func TestTimesInAnyOrder(t *testing.T) {
+	t.Run("a call from a few seconds ago", func(t *testing.T) {
+		b := budget.New(10)
+		latest := 12*time.Second - time.Millisecond
+		earn(b, 1000, 10*time.Second, latest)
+		for _, late := range []time.Duration{time.Millisecond, time.Second, 3 * time.Second, 15 * time.Second} {
+			want := b.Tokens(at(latest)) + 0.1
+			b.Earn(at(latest - late))
+			for _, now := range []time.Duration{latest, latest - late} {
+				if got := b.Tokens(at(now)); !near(got, want, 1e-6) {
+					t.Errorf("%v late: Tokens at %v = %v, want %v", late, now, got, want)
+				}
+			}
+		}
+	})
+	t.Run("a clock set back", func(t *testing.T) {
+		b := budget.New(10)
+		earn(b, 1000, time.Hour, time.Hour+time.Second)
+		earn(b, 4000, 0, 4*time.Second)
+		if got := b.Burst(at(4 * time.Second)); got < 175 || got > 200 {
+			t.Errorf("Burst = %v, want 175 to 200", got)
+		}
+		if got := b.Tokens(at(4 * time.Second)); got < 175 {
+			t.Errorf("Tokens = %v, want 175 or more", got)
+		}
+	})
+	t.Run("a call late by as long as is remembered", func(t *testing.T) {
+		b := budget.New(10)
+		b.Earn(at(0))
+		earn(b, 1000, 10*time.Second, 10*time.Second+time.Millisecond)
+		b.Earn(at(8 * time.Second))
+		if got := b.Tokens(at(10 * time.Second)); !near(got, 100.1, 1e-6) {
+			t.Errorf("Tokens = %v, want 100.1", got)
+		}
+	})
+	for _, ahead := range []time.Duration{time.Second, 30 * time.Second, time.Hour, 250 * 365 * 24 * time.Hour} {
+		t.Run(fmt.Sprintf("one call from the future, %v ahead", ahead), func(t *testing.T) {
+			b := budget.New(10)
+			for i := range 6000 {
+				b.Earn(at(time.Duration(i) * time.Millisecond))
+				if i == 1000 {
+					b.Earn(at(time.Second + ahead))
+				}
+			}
+			if got := b.Tokens(at(6*time.Second - 1)); got < 175 || got > 200 {
+				t.Errorf("5 s later Tokens = %v, want 175 to 200", got)
+			}
+		})
+	}
+	t.Run("without a monotonic reading", func(t *testing.T) {
+		b := budget.New(10)
+		epoch := time.Unix(0, 0)
+		for i := range 4000 {
+			b.Earn(epoch.Add(time.Duration(i) * time.Millisecond))
+		}
+		if got := b.Tokens(epoch.Add(4 * time.Second)); got < 175 || got > 200 {
+			t.Errorf("Tokens = %v, want 175 to 200", got)
+		}
+	})
+}
+
+func TestNoAllocations(t *testing.T) {
+	for name, b := range map[string]*budget.Bucket{"by calls": budget.New(10), "by the clock": budget.NewClocked(10, 1000)} {
+		now := origin
+		b.Earn(now)
+		if n := testing.AllocsPerRun(1000, func() {
+			now = now.Add(100 * time.Millisecond)
+			b.Earn(now)
+			b.Spend(now, false)
+			b.Spend(now, true)
+		}); n != 0 {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+	}
+}

@@ -1,0 +1,61 @@
+package budget_test
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/grpchedge/hedge/budget"
+)
+
+// Times are passed in, here those of a made-up clock: a thousand calls in a second pay for a hundred hedges.
+func Example() {
+	b := budget.New(10) // 10 hedges per 100 calls
+
+	now := time.Now()
+	for range 1000 {
+		b.Earn(now)
+		now = now.Add(time.Millisecond)
+	}
+
+	hedges := 0
+	for b.Spend(now, true) {
+		hedges++
+	}
+	fmt.Println(hedges, "hedges")
+	// Output: 100 hedges
+}
+
+// The last tokens of a burst are for urgent hedges.
+func ExampleBucket_Spend() {
+	b := budget.New(10)
+
+	now := time.Now()
+	for range 410 {
+		b.Earn(now)
+	}
+
+	first, second := 0, 0
+	for b.Spend(now, false) {
+		first++
+	}
+	for b.Spend(now, true) {
+		second++
+	}
+	fmt.Println(first, "first hedges, then", second, "second ones")
+	// Output: 33 first hedges, then 8 second ones
+}
+
+func ExampleNewClocked() {
+	b := budget.NewClocked(10, 50) // 10% of about 50 calls a second
+
+	now := time.Now()
+	fmt.Println(b.Tokens(now), "token at first")
+	now = now.Add(400 * time.Millisecond)
+	fmt.Println(b.Tokens(now), "tokens after 400 ms")
+	now = now.Add(time.Hour)
+	fmt.Println(b.Tokens(now), "tokens after an hour")
+	// Output:
+	// 1 token at first
+	// 3 tokens after 400 ms
+	// 10 tokens after an hour
+}

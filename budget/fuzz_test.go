@@ -1,0 +1,44 @@
+package budget_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/grpchedge/hedge/budget"
+)
+
+// Whatever the order of times, a bucket pays for no more than was earned and holds between nothing and its burst.
+func FuzzBucket(f *testing.F) {
+	f.Add(10.0, []byte{0, 1, 2, 3, 250, 251, 0, 0, 128, 1, 2})
+	f.Add(400.0, []byte{0, 0, 0, 0, 1, 1, 2, 2, 64, 0, 192, 1})
+	f.Fuzz(func(t *testing.T, percent float64, events []byte) {
+		b := budget.New(percent)
+		share := 0.0
+		if percent > 0 {
+			share = min(percent, 400) / 100
+		}
+		now, allowed := time.Duration(0), 1.0
+		for _, e := range events {
+			// Forth and back by up to 31 times 1 ms, or 2^k of that.
+			move := time.Duration(e>>3) * time.Millisecond << (2 * (e & 7))
+			if now += move; e&7 > 5 {
+				now -= 2 * move
+			}
+			switch e & 3 {
+			case 0, 1:
+				b.Earn(at(now))
+				allowed += share
+			default:
+				if b.Spend(at(now), e&3 == 2) {
+					allowed--
+				}
+			}
+			if allowed < -1e-6*float64(len(events)) {
+				t.Fatalf("%v more paid for than earned", -allowed)
+			}
+			if tokens, burst := b.Tokens(at(now)), b.Burst(at(now)); !(0 <= tokens && tokens <= burst && burst <= budget.MaxBurst) {
+				t.Fatalf("Tokens = %v, Burst = %v", tokens, burst)
+			}
+		}
+	})
+}
