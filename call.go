@@ -1,0 +1,185 @@
+package hedge
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc/connectivity"
+)
+
+// Call is one RPC in the scheduler's books, from Begin to its end: what says when a hedge is due and whether
+// it may be sent, and what takes note of how the attempts ended. The zero Call is never hedged.
+//
+// A binding asks Delay; without one it makes the call as it would without hedging and tells Ended. With one it
+// races attempts, asks Admit when a hedge is due, and tells Ended or CutShort, and Won. Admit calls must not
+// overlap; every other method is for the caller's goroutine.
+type Call struct {
+	scheduler *Scheduler
+	method    *method
+	ctx       context.Context
+	conn      Conn
+	start     time.Time
+
+	armed     bool
+	unlearned bool // nothing is learned from this call
+	delay     time.Duration
+
+	heldBack reason // why the due hedge was held back last, so that a reason counts once for a hedge
+}
+
+// reason is why a due hedge was not sent.
+type reason uint8
+
+const (
+	noReason reason = iota
+	budgetExhausted
+	notReady
+)
+
+// retryFloor is the least time after which a hedge that was held back is considered again: timers are not much
+// more precise.
+const retryFloor = 250 * time.Microsecond
+
+// arm makes the call one that may be hedged, and has it pay its share into the budget.
+func (c *Call) arm(delay time.Duration) {
+	c.method.target.budget.Earn(c.start)
+	if c.scheduler.config.maxHedges > 0 && c.scheduler.config.budgetPercent > 0 {
+		c.armed, c.delay = true, delay
+	}
+}
+
+// Delay is the age at which the call's first hedge is due; false if it gets none.
+func (c *Call) Delay() (time.Duration, bool) { return c.delay, c.armed }
+
+// Learns reports whether the call's latency is of interest. It is not when the method is left out of hedging.
+func (c *Call) Learns() bool { return c.method != nil && !c.unlearned }
+
+// Age is how long ago the call began.
+func (c *Call) Age() time.Duration { return time.Since(c.start) }
+
+// NotReplayable says that no second attempt of the call can be made, so that Delay is false from now on.
+func (c *Call) NotReplayable() {
+	if c.armed {
+		c.armed = false
+		c.method.counters.notReplayable.Add(1)
+	}
+}
+
+// Admit decides whether hedge n, which is due, is sent; n is 1 for the first. If so, it has been paid for and
+// counted. Otherwise it may be asked again after the given time, or never when that is 0.
+func (c *Call) Admit(n int) (send bool, again time.Duration) {
+	if !c.armed || n > c.scheduler.config.maxHedges {
+		return false, 0
+	}
+	now := time.Now()
+	switch {
+	case c.scheduler.paused.Load():
+		c.method.counters.update(func(s *Stats) { s.Paused++ })
+		return false, 0
+	case c.deadlineNear(now):
+		c.method.counters.update(func(s *Stats) { s.DeadlineNear++ })
+		return false, 0
+	case c.conn != nil && c.conn.GetState() != connectivity.Ready:
+		return false, c.postpone(now, notReady)
+	case !c.method.target.budget.Spend(now, n > 1 || now.Sub(c.start) >= 2*c.delay):
+		return false, c.postpone(now, budgetExhausted)
+	}
+	c.heldBack = noReason
+	c.method.counters.update(func(s *Stats) {
+		s.Hedges++
+		if n == 1 {
+			s.Hedged++
+		}
+	})
+	return true, 0
+}
+
+// deadlineNear reports whether an answer that takes the method's median would come after the deadline.
+func (c *Call) deadlineNear(now time.Time) bool {
+	deadline, ok := c.ctx.Deadline()
+	return ok && deadline.Sub(now) <= c.method.trigger.median()
+}
+
+// postpone counts why the due hedge was held back and returns when to consider it again.
+//
+// Up to twice the delay that is soon, an eighth of the call's age later: where slightly more hedges come due than
+// the budget earns, calls that end meanwhile leave the tokens to those that do not, and a slow call loses a
+// fraction of the delay. From then on it is at twice the call's age, so that in an outage a call that lasts long
+// is looked at a handful of times.
+func (c *Call) postpone(now time.Time, why reason) time.Duration {
+	if c.heldBack != why {
+		c.heldBack = why
+		c.method.counters.update(func(s *Stats) {
+			if why == budgetExhausted {
+				s.BudgetExhausted++
+			} else {
+				s.NotReady++
+			}
+		})
+	}
+	age := now.Sub(c.start)
+	if age < 2*c.delay {
+		return max(age/8, retryFloor)
+	}
+	return max(age, retryFloor)
+}
+
+// Next is how long after hedge n the one after it is due; false says that n is the last.
+func (c *Call) Next(n int) (time.Duration, bool) {
+	return c.delay, n < c.scheduler.config.maxHedges
+}
+
+// Final reports whether an attempt that ended with err ends the race: a nil error does, and an error whose
+// status is not one of the non-fatal ones.
+func (c *Call) Final(err error) bool {
+	return err == nil || c.scheduler.config.final.has(err)
+}
+
+// Ended says that the primary has just ended with err. An answer teaches its latency, a call that its caller
+// gave up or whose deadline passed teaches that it would have taken longer, and any other failure nothing.
+func (c *Call) Ended(err error) {
+	switch {
+	case !c.Learns():
+	case err == nil:
+		c.observe()
+	case c.ctx.Err() != nil:
+		c.CutShort(time.Now())
+	case answers.has(err):
+		c.observe()
+	}
+}
+
+func (c *Call) observe() {
+	took := time.Since(c.start)
+	c.method.observe(c.scheduler, c.start.Add(took), took)
+}
+
+// CutShort says that the primary had not answered at the given time, when a hedge won.
+func (c *Call) CutShort(at time.Time) {
+	if c.Learns() {
+		c.method.atLeast(c.scheduler, at, at.Sub(c.start))
+	}
+}
+
+// Won says that the call, which was hedged, ended with the outcome err of hedge n, or of the primary when n is
+// 0. Only an answer counts as a win.
+func (c *Call) Won(n int, err error) {
+	if c.method == nil || !answers.has(err) {
+		return
+	}
+	c.method.counters.update(func(s *Stats) {
+		if n == 0 {
+			s.PrimaryWins++
+		} else {
+			s.HedgeWins++
+		}
+	})
+}
+
+// LoserPanicked says that an attempt panicked after the call was decided. It may be called at any time, from
+// any goroutine.
+func (c *Call) LoserPanicked() {
+	if c.method != nil {
+		c.method.counters.update(func(s *Stats) { s.LoserPanics++ })
+	}
+}

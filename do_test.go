@@ -1,0 +1,90 @@
+package hedge_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/metadata"
+
+	"github.com/grpchedge/hedge"
+)
+
+// TestDo_ReturnsTheWinnersValue races a function whose first run is slow.
+func TestDo_ReturnsTheWinnersValue(t *testing.T) {
+	type key struct{}
+	failure := errors.New("no status")
+	for _, tc := range []struct {
+		name    string
+		primary time.Duration
+		hedge   error // of the hedge, which takes 5 ms
+		want    string
+		at      time.Duration
+	}{
+		{"no hedge needed", 5 * ms, nil, "primary", 5 * ms},
+		{"the hedge wins", 50 * ms, nil, "hedge 1", 15 * ms},
+		{"the primary wins", 12 * ms, nil, "primary", 12 * ms},
+		{"the hedge fails, without a status", 50 * ms, failure, "primary", 50 * ms},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newScheduler(t, hedge.WithWarmup(1<<40, 10*ms), hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
+				ctx := context.WithValue(t.Context(), key{}, "value")
+				began := time.Now()
+				got, err := hedge.Do(ctx, s, target, method, func(ctx context.Context) (string, error) {
+					if ctx.Value(key{}) != "value" {
+						t.Error("an attempt lost the caller's values")
+					}
+					md, _ := metadata.FromOutgoingContext(ctx)
+					if number := md.Get("grpc-previous-rpc-attempts"); len(number) > 0 {
+						_, err := taking(5 * ms)(ctx)
+						return "hedge " + number[0], errors.Join(err, tc.hedge)
+					}
+					_, err := taking(tc.primary)(ctx)
+					return "primary", err
+				})
+				if got != tc.want || err != nil || time.Since(began) != tc.at {
+					t.Errorf("%q, %v after %v; want %q after %v", got, err, time.Since(began), tc.want, tc.at)
+				}
+				synctest.Wait()
+			})
+		})
+	}
+}
+
+func TestDo_ReturnsThePrimarysErrorWhenAllFail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScheduler(t, hedge.WithWarmup(1<<40, 10*ms), hedge.WithBudgetPercent(400))
+		first, second := errors.New("first"), errors.New("second")
+		value, err := hedge.Do(t.Context(), s, target, method, func(ctx context.Context) (int, error) {
+			if isHedge(ctx) {
+				return 2, second
+			}
+			_, _ = taking(30 * ms)(ctx)
+			return 1, first
+		})
+		if value != 1 || err != first {
+			t.Errorf("%v, %v", value, err)
+		}
+	})
+}
+
+func TestDo_PanicsOnTheCallersGoroutine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScheduler(t, hedge.WithWarmup(1<<40, 10*ms), hedge.WithBudgetPercent(400))
+		defer func() {
+			if v := recover(); v != "in a hedge" {
+				t.Errorf("recovered %v", v)
+			}
+		}()
+		_, err := hedge.Do(t.Context(), s, target, method, func(ctx context.Context) (int, error) {
+			if isHedge(ctx) {
+				panic("in a hedge")
+			}
+			return taking(time.Second)(ctx)
+		})
+		t.Errorf("returned %v", err)
+	})
+}

@@ -1,0 +1,202 @@
+package hedge_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/internal/testserver"
+	testpb "github.com/grpchedge/hedge/proto"
+)
+
+// The quick start: one scheduler, two dial options.
+func Example() {
+	target := "dns:///localhost:50051"
+	creds := grpc.WithTransportCredentials(insecure.NewCredentials())
+
+	s, err := hedge.New() // nothing to tune
+	if err != nil {
+		panic(err)
+	}
+	conn, err := grpc.NewClient(target, creds,
+		grpc.WithUnaryInterceptor(interceptor.Unary(s)))
+	if err != nil {
+		panic(err)
+	}
+	defer conn.Close()
+
+	fmt.Println(conn.Target())
+	// Output: dns:///localhost:50051
+}
+
+// A bad option is found at construction, and all bad ones are named.
+func ExampleNew() {
+	_, err := hedge.New(
+		hedge.WithPercentile(95),
+		hedge.WithMaxHedges(7))
+	fmt.Println(err)
+	// Output:
+	// hedge: WithPercentile(95): the quantile must lie between 0 and 1, both excluded
+	// hedge: WithMaxHedges(7): the number of hedges must be 0 to 4
+}
+
+// Only what may run twice should be hedged.
+func ExampleWithIdempotentOnly() {
+	s, err := hedge.New(
+		hedge.WithIdempotentOnly(),                         // what its .proto file calls safe to repeat
+		hedge.WithMethods("/hedgetest.TestService/Unary*")) // and is named so
+	if err != nil {
+		panic(err)
+	}
+	for _, method := range []string{"Unary", "UnaryIdempotent", "ServerStreamIdempotent"} {
+		call := s.Begin(context.Background(), "dns:///example", "/hedgetest.TestService/"+method, nil)
+		call.Ended(nil)
+	}
+	for _, row := range s.Targets() {
+		fmt.Println(row.Method, "left out:", row.NotSelected)
+	}
+	// Output:
+	// /hedgetest.TestService/ServerStreamIdempotent left out: 1
+	// /hedgetest.TestService/Unary left out: 1
+	// /hedgetest.TestService/UnaryIdempotent left out: 0
+}
+
+// slowPrimary starts a server whose primaries take half a second and whose hedges answer at once.
+func slowPrimary(s *hedge.Scheduler) (testpb.TestServiceClient, func()) {
+	cluster, err := testserver.Start(testserver.Config{Name: "example", Script: func(a testserver.Attempt) testserver.Plan {
+		if a.Number == 0 && a.ID > 1 {
+			return testserver.Plan{Delay: 500 * time.Millisecond}
+		}
+		return testserver.Plan{}
+	}})
+	if err != nil {
+		panic(err)
+	}
+	conn, err := cluster.Client(grpc.WithUnaryInterceptor(interceptor.Unary(s)))
+	if err != nil {
+		panic(err)
+	}
+	client := testpb.NewTestServiceClient(conn)
+	if _, err := client.Unary(context.Background(), &testpb.Request{Id: 1}, hedge.Off()); err != nil { // connects
+		panic(err)
+	}
+	return client, cluster.Close
+}
+
+// One call is hedged after a delay of its own, another not at all.
+func ExampleAfter() {
+	s, err := hedge.New()
+	if err != nil {
+		panic(err)
+	}
+	client, stop := slowPrimary(s)
+	defer stop()
+
+	for _, option := range []grpc.CallOption{hedge.After(10 * time.Millisecond), hedge.Off()} {
+		reply, err := client.Unary(context.Background(), &testpb.Request{Id: 2}, option)
+		if err != nil {
+			panic(err)
+		}
+		fmt.Println("answered by attempt", reply.Attempt)
+	}
+	// Output:
+	// answered by attempt 1
+	// answered by attempt 0
+}
+
+// The totals say what hedging does and what it costs.
+func ExampleScheduler_Stats() {
+	s, err := hedge.New(hedge.WithWarmup(20, 10*time.Millisecond))
+	if err != nil {
+		panic(err)
+	}
+	client, stop := slowPrimary(s)
+	defer stop()
+	if _, err := client.Unary(context.Background(), &testpb.Request{Id: 2}); err != nil {
+		panic(err)
+	}
+
+	stats := s.Stats()
+	fmt.Printf("%d calls, %d hedged, %d won by a hedge, extra load %.0f%%\n",
+		stats.Calls, stats.Hedged, stats.HedgeWins, 100*stats.HedgeRate())
+	// Output: 2 calls, 1 hedged, 1 won by a hedge, extra load 50%
+}
+
+// Per target and method: what was learned and when a hedge is due.
+func ExampleScheduler_Targets() {
+	s, err := hedge.New()
+	if err != nil {
+		panic(err)
+	}
+	for range 20 { // the default warm-up
+		_, _ = hedge.Do(context.Background(), s, "cache", "lookup", func(context.Context) (string, error) {
+			return "value", nil
+		})
+	}
+	for _, row := range s.Targets() {
+		fmt.Println(row.Target, row.Method, "calls:", row.Calls, "hedged after:", row.Delay)
+	}
+	// Output: cache lookup calls: 20 hedged after: 1ms
+}
+
+// The kill switch takes effect on the next call.
+func ExampleScheduler_Pause() {
+	s, err := hedge.New()
+	if err != nil {
+		panic(err)
+	}
+	client, stop := slowPrimary(s)
+	defer stop()
+
+	s.Pause()
+	reply, err := client.Unary(context.Background(), &testpb.Request{Id: 2}, hedge.After(0))
+	if err != nil {
+		panic(err)
+	}
+	s.Resume()
+	fmt.Println("answered by attempt", reply.Attempt)
+	// Output: answered by attempt 0
+}
+
+// Any call can be hedged: here one over HTTP, a database, a cache.
+func ExampleDo() {
+	s, err := hedge.New(hedge.WithWarmup(20, 10*time.Millisecond))
+	if err != nil {
+		panic(err)
+	}
+	slow := make(chan struct{}, 1)
+	slow <- struct{}{} // the first attempt is slow
+	value, err := hedge.Do(context.Background(), s, "replicas", "read", func(ctx context.Context) (string, error) {
+		select {
+		case <-slow:
+			<-ctx.Done() // until the hedge has won
+			return "", ctx.Err()
+		default:
+			return "from a fast replica", nil
+		}
+	})
+	fmt.Println(value, err)
+	// Output: from a fast replica <nil>
+}
+
+// A handler can tell a hedge from a primary, and do without it when it is busy.
+func ExamplePreviousAttempts() {
+	handle := func(ctx context.Context) {
+		if n := hedge.PreviousAttempts(ctx); n > 0 {
+			fmt.Println("hedge", n)
+		} else {
+			fmt.Println("primary")
+		}
+	}
+	handle(context.Background())
+	handle(metadata.NewIncomingContext(context.Background(), metadata.Pairs("grpc-previous-rpc-attempts", "1")))
+	// Output:
+	// primary
+	// hedge 1
+}

@@ -1,0 +1,78 @@
+package interceptor_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/interceptor"
+)
+
+// listen does what any invoker does with its context: it asks for the channel of its end.
+func listen(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+	_ = ctx.Done()
+	return nil
+}
+
+// BenchmarkUnary is the cost of a call that needs no hedge, over an invoker that does nothing: bare; inside a
+// cancellable context and a timer, which no hedging can do without; and hedged, with a delay that was learned.
+func BenchmarkUnary(b *testing.B) {
+	conn, err := grpc.NewClient("passthrough:///bench", grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer conn.Close()
+	req, reply := wrapperspb.Int64(1), wrapperspb.Int64(2)
+	contextAndTimer := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer time.AfterFunc(time.Second, func() { cancel() }).Stop()
+		return invoker(ctx, method, req, reply, cc, opts...)
+	}
+	// Calls this short would be hedged after the least delay, within the benchmark's own noise.
+	s, err := hedge.New(hedge.WithMinDelay(time.Second))
+	if err != nil {
+		b.Fatal(err)
+	}
+	off, err := hedge.New(hedge.WithMaxHedges(0))
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, bc := range []struct {
+		name        string
+		interceptor grpc.UnaryClientInterceptor
+	}{
+		{"bare", func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			return invoker(ctx, method, req, reply, cc, opts...)
+		}},
+		{"contextAndTimer", contextAndTimer},
+		{"hedged", interceptor.Unary(s)},
+		{"watched", interceptor.Unary(off)},
+		{"none", interceptor.Unary(nil)},
+	} {
+		b.Run(bc.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := bc.interceptor(b.Context(), "/pkg.Svc/Get", req, reply, conn, listen); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		b.Run(bc.name+"Parallel", func(b *testing.B) {
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				reply := wrapperspb.Int64(2)
+				for pb.Next() {
+					if err := bc.interceptor(b.Context(), "/pkg.Svc/Get", req, reply, conn, listen); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,77 @@
+package interceptor_test
+
+import (
+	"bytes"
+	"context"
+	"runtime"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/grpchedge/hedge/interceptor"
+)
+
+// goroutine returns what tells this goroutine from others.
+func goroutine() string {
+	stack := make([]byte, 64)
+	stack = stack[:runtime.Stack(stack, false)]
+	id, _, _ := bytes.Cut(stack, []byte(" ["))
+	return string(id)
+}
+
+// TestRule17_AFastCallStaysOnItsGoroutine looks at a call that needs no hedge from below.
+func TestRule17_AFastCallStaysOnItsGoroutine(t *testing.T) {
+	unary := interceptor.Unary(fixed(t, time.Hour))
+	req, reply := wrapperspb.Int64(1), wrapperspb.Int64(2)
+	opts := []grpc.CallOption{grpc.WaitForReady(true)}
+	caller, before := goroutine(), runtime.NumGoroutine()
+	invoke := func(ctx context.Context, method string, gotReq, gotReply any, _ *grpc.ClientConn, gotOpts ...grpc.CallOption) error {
+		if got := goroutine(); got != caller {
+			t.Errorf("it runs on %s, not %s", got, caller)
+		}
+		if n := runtime.NumGoroutine(); n > before {
+			t.Errorf("%d goroutines, %d before the call", n, before)
+		}
+		if gotReq != any(req) || gotReply != any(reply) {
+			t.Error("request or reply was cloned")
+		}
+		if &gotOpts[0] != &opts[0] {
+			t.Error("call options were copied")
+		}
+		return nil
+	}
+	if err := unary(t.Context(), "/a/B", req, reply, nil, invoke, opts...); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRule17_Allocations(t *testing.T) {
+	unary := interceptor.Unary(fixed(t, time.Hour))
+	req, reply := wrapperspb.Int64(1), wrapperspb.Int64(2)
+	ctx := t.Context()
+	n := testing.AllocsPerRun(1000, func() {
+		if err := unary(ctx, "/a/B", req, reply, nil, listen); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Logf("%v allocations", n)
+	if n > 6 {
+		t.Errorf("%v allocations over a bare invoker, want at most 6", n)
+	}
+}
+
+// TestRule08_AtRestNothingRuns makes calls and finds no goroutine more than before.
+func TestRule08_AtRestNothingRuns(t *testing.T) {
+	before := runtime.NumGoroutine()
+	unary := interceptor.Unary(fixed(t, time.Hour))
+	for range 1000 {
+		if err := unary(t.Context(), "/a/B", wrapperspb.Int64(1), wrapperspb.Int64(2), nil, listen); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := runtime.NumGoroutine(); n > before {
+		t.Errorf("%d goroutines, %d before", n, before)
+	}
+}

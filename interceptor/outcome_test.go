@@ -1,0 +1,305 @@
+package interceptor_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/interceptor"
+)
+
+const ms = time.Millisecond
+
+// TestRule02_Matrix goes through every pair of outcomes of a primary and a hedge, in both orders.
+func TestRule02_Matrix(t *testing.T) {
+	const hedgeAt = 10 * ms
+	early, late := 20*ms, 40*ms
+	for primary := codes.OK; primary <= codes.Unauthenticated; primary++ {
+		for hedged := codes.OK; hedged <= codes.Unauthenticated; hedged++ {
+			for _, primaryFirst := range []bool{true, false} {
+				name := fmt.Sprintf("%v,%v,primaryFirst=%v", primary, hedged, primaryFirst)
+				t.Run(name, func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						primaryAt, hedgeEnd := late, early
+						if primaryFirst {
+							primaryAt, hedgeEnd = early, late
+						}
+						st := &stub{steps: []step{{after: primaryAt, code: primary}, {after: hedgeEnd - hedgeAt, code: hedged}}}
+						reply := wrapperspb.Int64(-1)
+						began := time.Now()
+						err := st.call(t.Context(), fixed(t, hedgeAt, hedge.WithMaxHedges(1)), reply)
+						took := time.Since(began)
+
+						// The first answer in time decides; without one the primary's error does, when both have failed.
+						var wantCode codes.Code
+						var wantAt time.Duration
+						winner := int64(0)
+						switch {
+						case isAnswer(primary) && (primaryFirst || !isAnswer(hedged)):
+							wantCode, wantAt = primary, primaryAt
+						case isAnswer(hedged):
+							wantCode, wantAt, winner = hedged, hedgeEnd, 1
+						default:
+							wantCode, wantAt = primary, late
+						}
+						if status.Code(err) != wantCode || took != wantAt {
+							t.Errorf("got %v after %v, want %v after %v", err, took, wantCode, wantAt)
+						}
+						if err == nil && reply.Value != winner {
+							t.Errorf("reply of attempt %d, want %d", reply.Value, winner)
+						}
+						if (primary == codes.OK || hedged == codes.OK) && !isAnswer(wantCode) {
+							t.Errorf("a success became %v", wantCode)
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
+func TestRule02_NonFatalCodesReplaceTheDefault(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		nonFatal []codes.Code
+		hedged   codes.Code
+		want     codes.Code
+	}{
+		{"named code goes on", []codes.Code{codes.NotFound}, codes.NotFound, codes.OK},
+		{"other code ends the race", []codes.Code{codes.NotFound}, codes.Unavailable, codes.Unavailable},
+		{"empty list, every error ends it", nil, codes.Unavailable, codes.Unavailable},
+		{"undefined code is Unknown", []codes.Code{codes.Unknown}, codes.Code(99), codes.OK},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				st := &stub{steps: []step{{after: 50 * ms}, {after: ms, code: tc.hedged}}}
+				s := fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithNonFatalCodes(tc.nonFatal...))
+				if err := st.call(t.Context(), s, wrapperspb.Int64(-1)); status.Code(err) != tc.want {
+					t.Errorf("got %v, want %v", err, tc.want)
+				}
+			})
+		})
+	}
+}
+
+func TestRule03_PrimaryFailsBeforeAnyHedge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := &stub{steps: []step{{after: 9 * ms, code: codes.Unavailable}, {}}}
+		began := time.Now()
+		err := st.call(t.Context(), fixed(t, 10*ms), wrapperspb.Int64(-1))
+		if status.Code(err) != codes.Unavailable || time.Since(began) != 9*ms {
+			t.Errorf("got %v after %v", err, time.Since(began))
+		}
+		time.Sleep(time.Second)
+		if n := len(st.sent()); n != 1 {
+			t.Errorf("%d attempts, want the primary alone", n)
+		}
+	})
+}
+
+func TestRule04_DeadlineAndCancelBoundTheRace(t *testing.T) {
+	never := time.Hour
+	for _, tc := range []struct {
+		name  string
+		steps []step
+		want  codes.Code // of the primary, or what the caller's context makes of it
+	}{
+		{"both silent", []step{{after: never}, {after: never}}, codes.OK},
+		{"primary failed, hedge silent", []step{{after: 15 * ms, code: codes.Unavailable}, {after: never}}, codes.Unavailable},
+		{"hedge failed, primary silent", []step{{after: never}, {after: ms, code: codes.Unavailable}}, codes.OK},
+	} {
+		for _, deadline := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s,deadline=%v", tc.name, deadline), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					ctx, cancel := context.WithCancel(t.Context())
+					want := codes.Canceled
+					if deadline {
+						ctx, cancel = context.WithTimeout(t.Context(), 30*ms)
+						want = codes.DeadlineExceeded
+					} else {
+						time.AfterFunc(30*ms, cancel)
+					}
+					defer cancel()
+					if tc.want != codes.OK {
+						want = tc.want
+					}
+					st := &stub{steps: tc.steps}
+					began := time.Now()
+					err := st.call(ctx, fixed(t, 10*ms, hedge.WithMaxHedges(1)), wrapperspb.Int64(-1))
+					if status.Code(err) != want || time.Since(began) != 30*ms {
+						t.Errorf("got %v after %v, want %v after 30ms", err, time.Since(began), want)
+					}
+					synctest.Wait()
+					if len(st.sent()) != 2 {
+						t.Errorf("%d attempts have ended, want 2", len(st.sent()))
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestRule05_AttemptsCarryTheCallersContext(t *testing.T) {
+	type key struct{}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), key{}, "value"), time.Second)
+		defer cancel()
+		ctx = metadata.AppendToOutgoingContext(ctx, "tenant", "blue")
+		deadline, _ := ctx.Deadline()
+		var mu sync.Mutex
+		seen := 0
+		invoke := func(ctx context.Context, _ string, _, reply any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+			n := previousAttempts(ctx)
+			md, _ := metadata.FromOutgoingContext(ctx)
+			mu.Lock()
+			defer func() {
+				mu.Unlock()
+				time.Sleep(time.Duration(50-10*n) * ms)
+			}()
+			if ctx.Value(key{}) != "value" || md.Get("tenant")[0] != "blue" {
+				t.Errorf("attempt %d lost the caller's values: %v", n, md)
+			}
+			if got, ok := ctx.Deadline(); !ok || !got.Equal(deadline) {
+				t.Errorf("attempt %d has the deadline %v", n, got)
+			}
+			if values := md.Get("grpc-previous-rpc-attempts"); n != seen || (n == 0) != (len(values) == 0) {
+				t.Errorf("attempt %d says %v", seen, values)
+			}
+			seen++
+			return nil
+		}
+		err := interceptor.Unary(fixed(t, 10*ms))(ctx, "/a/B", wrapperspb.Int64(1), wrapperspb.Int64(1), nil, invoke)
+		mu.Lock()
+		defer mu.Unlock()
+		if err != nil || seen != 3 {
+			t.Errorf("%d attempts, %v", seen, err)
+		}
+	})
+}
+
+func TestRule09_PanicOfAHedgeSurfacesOnTheCaller(t *testing.T) {
+	value := errors.New("a value of its own")
+	for _, tc := range []struct {
+		name     string
+		steps    []step
+		want     any
+		wantAt   time.Duration
+		dropped  int64
+		attempts int
+	}{
+		{"while the primary runs", []step{{after: 50 * ms}, {after: 5 * ms, panics: value}}, value, 15 * ms, 0, 2},
+		{"after the primary failed", []step{{after: 12 * ms, code: codes.Unavailable}, {after: 5 * ms, panics: value}}, value, 15 * ms, 0, 2},
+		{"the primary itself", []step{{after: 15 * ms, panics: value}, {after: 50 * ms}}, value, 15 * ms, 0, 2},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				st := &stub{steps: tc.steps}
+				s := fixed(t, 10*ms, hedge.WithMaxHedges(1))
+				began := time.Now()
+				got := func() (v any) {
+					defer func() { v = recover() }()
+					err := st.call(t.Context(), s, wrapperspb.Int64(-1))
+					return fmt.Sprintf("no panic: %v", err)
+				}()
+				if got != tc.want || time.Since(began) != tc.wantAt {
+					t.Errorf("recovered %v after %v", got, time.Since(began))
+				}
+				synctest.Wait()
+				if n := len(st.sent()); n != tc.attempts {
+					t.Errorf("%d attempts have ended, want %d", n, tc.attempts)
+				}
+			})
+		})
+	}
+}
+
+func TestRule09_PanicOfALoserIsCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := fixed(t, 10*ms, hedge.WithMaxHedges(1))
+		invoke := func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+			if previousAttempts(ctx) == 0 {
+				time.Sleep(20 * ms)
+				return nil
+			}
+			<-ctx.Done()
+			panic("too late")
+		}
+		if err := interceptor.Unary(s)(t.Context(), "/a/B", wrapperspb.Int64(1), wrapperspb.Int64(1), nil, invoke); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if got := s.Stats(); got.LoserPanics != 1 || got.PrimaryWins != 1 {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+func TestRule09_GoexitOfAHedgeEndsTheCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := fixed(t, 10*ms, hedge.WithMaxHedges(1))
+		invoke := func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+			if previousAttempts(ctx) == 1 {
+				runtime.Goexit()
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		returned, ended := false, make(chan struct{})
+		go func() {
+			defer close(ended)
+			_ = interceptor.Unary(s)(t.Context(), "/a/B", wrapperspb.Int64(1), wrapperspb.Int64(1), nil, invoke)
+			returned = true
+		}()
+		<-ended
+		if returned {
+			t.Error("the call returned, where an unhedged one would have ended its goroutine")
+		}
+	})
+}
+
+func TestRule11_HedgesGoOutADelayApart(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		opts []grpc.CallOption
+		want []time.Duration
+	}{
+		{"learned", nil, []time.Duration{0, 10 * ms, 20 * ms, 30 * ms, 40 * ms}},
+		{"After", []grpc.CallOption{hedge.After(3 * ms)}, []time.Duration{0, 3 * ms, 6 * ms, 9 * ms, 12 * ms}},
+		{"After(0)", []grpc.CallOption{hedge.After(0)}, []time.Duration{0, 0, 0, 0, 0}},
+		{"After(-1)", []grpc.CallOption{hedge.After(-1)}, []time.Duration{0, 0, 0, 0, 0}},
+		{"Off", []grpc.CallOption{hedge.Off()}, []time.Duration{0}},
+		{"the last counts", []grpc.CallOption{hedge.Off(), hedge.After(5 * ms)}, []time.Duration{0, 5 * ms, 10 * ms, 15 * ms, 20 * ms}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				st := &stub{steps: []step{{after: 100 * ms}, {after: time.Hour}, {after: time.Hour}, {after: time.Hour}, {after: time.Hour}}}
+				began := time.Now()
+				if err := st.call(t.Context(), fixed(t, 10*ms, hedge.WithMaxHedges(4)), wrapperspb.Int64(-1), tc.opts...); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				sent := st.sent()
+				if len(sent) != len(tc.want) {
+					t.Fatalf("%d attempts, want %d", len(sent), len(tc.want))
+				}
+				for n, a := range sent {
+					if got := a.began.Sub(began); got != tc.want[n] {
+						t.Errorf("attempt %d went out after %v, want %v", n, got, tc.want[n])
+					}
+				}
+			})
+		})
+	}
+}

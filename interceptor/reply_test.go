@@ -1,0 +1,187 @@
+package interceptor_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/internal/testserver"
+	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/proto/hybridpb"
+	"github.com/grpchedge/hedge/proto/opaquepb"
+	"github.com/grpchedge/hedge/proto/openpb"
+)
+
+// TestReplies_OfEachAPI receives one reply into messages of each Go protobuf API, from a primary and a hedge.
+func TestReplies_OfEachAPI(t *testing.T) {
+	for name, reply := range map[string]interface {
+		proto.Message
+		testserver.Reply
+	}{"open, proto3": &testpb.Reply{}, "open": &openpb.Reply{}, "hybrid": &hybridpb.Reply{}, "opaque": &opaquepb.Reply{}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: byNumber(
+					testserver.Plan{Delay: 50 * ms}, testserver.Plan{Delay: 5 * ms})})
+				conn := dial(t, cluster, fixed(t, 10*ms, hedge.WithMaxHedges(1)))
+				for i, opts := range [][]grpc.CallOption{nil, {hedge.Off()}, nil} {
+					req := &testpb.Request{Id: uint64(i) + 1, ReplyBytes: uint32(40 - 10*i)}
+					if err := conn.Invoke(t.Context(), testpb.TestService_Unary_FullMethodName, req, reply, opts...); err != nil {
+						t.Fatal(err)
+					}
+					if err := testserver.Check(req, 0, reply); err != nil {
+						t.Error(err)
+					}
+					if want := uint32(1 - i%2); reply.GetAttempt() != want {
+						t.Errorf("call %d: the reply of attempt %d, want %d", i, reply.GetAttempt(), want)
+					}
+				}
+			})
+		})
+	}
+}
+
+// raw is a message of a codec of the caller's own: bytes that go out as they are.
+type raw struct{ bytes []byte }
+
+type rawCodec struct{}
+
+func (rawCodec) Name() string { return "proto" } // so that any server of the test service understands
+func (rawCodec) Marshal(v any) ([]byte, error) {
+	return append([]byte(nil), v.(*raw).bytes...), nil
+}
+func (rawCodec) Unmarshal(data []byte, v any) error {
+	v.(*raw).bytes = append(v.(*raw).bytes[:0], data...)
+	return nil
+}
+
+// TestReplies_OfAnotherCodec hedges calls whose messages are no protobuf messages. The caller scribbles on its
+// request as soon as a call returns: a loser that still read it would show under the race detector.
+func TestReplies_OfAnotherCodec(t *testing.T) {
+	cluster := testserver.StartT(t, testserver.Config{})
+	s := fixed(t, time.Hour, hedge.WithMaxHedges(4))
+	conn := dial(t, cluster, s)
+	request := &raw{}
+	for i := range 2000 {
+		encoded, err := proto.Marshal(&testpb.Request{Id: uint64(i), ReplyBytes: 16})
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.bytes = append(request.bytes[:0], encoded...)
+		reply := &raw{}
+		err = conn.Invoke(t.Context(), testpb.TestService_Unary_FullMethodName, request, reply,
+			grpc.ForceCodec(rawCodec{}), hedge.After(0))
+		for j := range request.bytes {
+			request.bytes[j] = 0xff
+		}
+		var decoded testpb.Reply
+		if err = errors.Join(err, proto.Unmarshal(reply.bytes, &decoded)); err != nil || decoded.Id != uint64(i) {
+			t.Fatalf("call %d: %v, %v", i, &decoded, err)
+		}
+	}
+	if got := s.Stats(); got.Hedged == 0 {
+		t.Errorf("%+v: nothing was hedged", got)
+	}
+}
+
+// TestRequest_IsTheCallersAgain scribbles on a protobuf request as soon as its call returns, while losers are
+// still on their way out.
+func TestRequest_IsTheCallersAgain(t *testing.T) {
+	cluster := testserver.StartT(t, testserver.Config{CountsOnly: true})
+	s := fixed(t, time.Hour, hedge.WithMaxHedges(4))
+	conn := dial(t, cluster, s)
+	client := testpb.NewTestServiceClient(conn)
+	req := &testpb.Request{Payload: []byte(strings.Repeat("x", 10_000))}
+	for i := range 2000 {
+		req.Id, req.ReplyBytes = uint64(i), 16
+		reply, err := client.Unary(t.Context(), req, hedge.After(time.Duration(i%200)*time.Microsecond))
+		if err == nil {
+			err = testserver.Check(req, 0, reply)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Id = 0
+		for j := range req.Payload {
+			req.Payload[j]++
+		}
+	}
+	if got := s.Stats(); got.Hedged == 0 {
+		t.Errorf("%+v: nothing was hedged", got)
+	}
+}
+
+// TestShared_ReturnsOnceLosersLetGo is why a request that cannot be copied is safe: the call outlives its losers.
+func TestShared_ReturnsOnceLosersLetGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		invoke := func(ctx context.Context, _ string, req, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+			if previousAttempts(ctx) == 0 {
+				time.Sleep(20 * ms)
+				return nil
+			}
+			<-ctx.Done()
+			time.Sleep(5 * ms) // still reads req
+			return ctx.Err()
+		}
+		for _, tc := range []struct {
+			req  any
+			want time.Duration
+		}{{&raw{}, 25 * ms}, {&testpb.Request{}, 20 * ms}} {
+			began := time.Now()
+			err := interceptor.Unary(fixed(t, 10*ms))(t.Context(), "/a/B", tc.req, &raw{}, nil, invoke)
+			if took := time.Since(began); err != nil || took != tc.want {
+				t.Errorf("%T: %v after %v, want %v", tc.req, err, took, tc.want)
+			}
+		}
+		time.Sleep(time.Second) // the losers of the last call are through too
+	})
+}
+
+func TestReplies_ThatCannotBeMoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := fixed(t, 10*ms)
+		calls := 0
+		invoke := func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
+			calls++
+			time.Sleep(50 * ms)
+			return nil
+		}
+		for _, reply := range []any{nil, (*testpb.Reply)(nil), (*raw)(nil), raw{}, map[string]int{}} {
+			if err := interceptor.Unary(s)(t.Context(), "/a/B", &testpb.Request{}, reply, nil, invoke); err != nil {
+				t.Errorf("%T: %v", reply, err)
+			}
+		}
+		if got := s.Stats(); calls != 5 || got.NotReplayable != 5 || got.Hedges != 0 {
+			t.Errorf("%d attempts, %+v", calls, got)
+		}
+	})
+}
+
+func TestUnary_NilScheduler(t *testing.T) {
+	st := &stub{steps: []step{{code: codes.NotFound}}}
+	if err := st.call(t.Context(), nil, nil); status.Code(err) != codes.NotFound {
+		t.Error(err)
+	}
+}
+
+func TestUnary_NotReadyIsNotHedged(t *testing.T) {
+	cluster := testserver.StartT(t, testserver.Config{})
+	cluster.Stop(0)
+	s := fixed(t, ms)
+	conn := cluster.ClientT(t, grpc.WithUnaryInterceptor(interceptor.Unary(s)))
+	ctx, cancel := context.WithTimeout(t.Context(), 50*ms)
+	defer cancel()
+	_, err := testpb.NewTestServiceClient(conn).Unary(ctx, &testpb.Request{}, grpc.WaitForReady(true))
+	if got := s.Stats(); status.Code(err) != codes.DeadlineExceeded || got.Hedges != 0 || got.NotReady != 1 {
+		t.Errorf("%v, %+v", err, got)
+	}
+}

@@ -1,0 +1,140 @@
+package interceptor_test
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/interceptor"
+)
+
+// step is what a stub attempt does: it waits, or until its context ends, then ends with a code or a panic.
+type step struct {
+	after  time.Duration
+	code   codes.Code
+	panics any
+}
+
+// stub stands for gRPC under the interceptor: attempt n does steps[n], and its reply is n.
+type stub struct {
+	steps []step
+
+	mu       sync.Mutex
+	attempts []stubAttempt
+}
+
+type stubAttempt struct {
+	number    int
+	began     time.Time
+	ended     time.Time
+	cancelled bool // its context ended first
+}
+
+// previousAttempts reads what an attempt tells its server.
+func previousAttempts(ctx context.Context) int {
+	md, _ := metadata.FromOutgoingContext(ctx)
+	values := md.Get("grpc-previous-rpc-attempts")
+	if len(values) == 0 {
+		return 0
+	}
+	n, err := strconv.Atoi(values[0])
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
+
+func (s *stub) invoke(ctx context.Context, _ string, _, reply any, _ *grpc.ClientConn, opts ...grpc.CallOption) (err error) {
+	a := stubAttempt{number: previousAttempts(ctx), began: time.Now()}
+	step := s.steps[a.number]
+	defer func() {
+		a.ended = time.Now()
+		s.mu.Lock()
+		s.attempts = append(s.attempts, a)
+		s.mu.Unlock()
+		for _, opt := range opts {
+			if finish, ok := opt.(grpc.OnFinishCallOption); ok {
+				finish.OnFinish(err)
+			}
+		}
+	}()
+	timer := time.NewTimer(step.after)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+		a.cancelled = true
+		return status.FromContextError(ctx.Err()).Err()
+	}
+	number := metadata.Pairs("attempt", strconv.Itoa(a.number))
+	for _, opt := range opts {
+		switch opt := opt.(type) {
+		case grpc.HeaderCallOption:
+			*opt.HeaderAddr = number
+		case grpc.TrailerCallOption:
+			*opt.TrailerAddr = number
+		}
+	}
+	if step.panics != nil {
+		panic(step.panics)
+	}
+	if step.code != codes.OK {
+		return status.Errorf(step.code, "attempt %d", a.number)
+	}
+	reply.(*wrapperspb.Int64Value).Value = int64(a.number)
+	return nil
+}
+
+// sent returns the attempts that have ended, in the order of their numbers.
+func (s *stub) sent() []stubAttempt {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	byNumber := make([]stubAttempt, len(s.attempts))
+	for _, a := range s.attempts {
+		byNumber[a.number] = a
+	}
+	return byNumber
+}
+
+// call makes one call through the interceptor.
+func (s *stub) call(ctx context.Context, scheduler *hedge.Scheduler, reply any, opts ...grpc.CallOption) error {
+	return interceptor.Unary(scheduler)(ctx, "/test.Service/Method", wrapperspb.Int64(7), reply, nil, s.invoke, opts...)
+}
+
+// fixed returns a scheduler that hedges after delay, never learns enough to change that, and whose budget
+// always pays.
+func fixed(t testing.TB, delay time.Duration, opts ...hedge.Option) *hedge.Scheduler {
+	t.Helper()
+	s, err := hedge.New(append([]hedge.Option{
+		hedge.WithWarmup(1<<40, delay),
+		hedge.WithBudgetPercent(400),
+	}, opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// observed is what call options write.
+type observed struct {
+	header, trailer metadata.MD
+	peer            peer.Peer
+}
+
+// first returns the first value of the key "attempt".
+func first(md metadata.MD) string {
+	if values := md.Get("attempt"); len(values) > 0 {
+		return values[0]
+	}
+	return ""
+}

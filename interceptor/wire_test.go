@@ -1,0 +1,237 @@
+package interceptor_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/net/http2"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/internal/testserver"
+	testpb "github.com/grpchedge/hedge/proto"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// dial returns a client of the cluster's that hedges as s says and is connected to every backend.
+func dial(t *testing.T, cluster *testserver.Cluster, s *hedge.Scheduler, options ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
+	conn := cluster.ClientT(t, append([]grpc.DialOption{grpc.WithUnaryInterceptor(interceptor.Unary(s))}, options...)...)
+	connect(t, conn)
+	return conn
+}
+
+// connect waits until conn is ready: before that, no call is hedged.
+func connect(t *testing.T, conn *grpc.ClientConn) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for conn.Connect(); ; {
+		state := conn.GetState()
+		if state == connectivity.Ready {
+			return
+		}
+		if !conn.WaitForStateChange(ctx, state) {
+			t.Fatalf("not connected: %v", state)
+		}
+	}
+}
+
+// byNumber is a script that goes by the number of the attempt.
+func byNumber(plans ...testserver.Plan) testserver.Script {
+	return func(a testserver.Attempt) testserver.Plan { return plans[a.Number] }
+}
+
+// TestRule07_LoserIsCancelledOnTheWire reads the frames off real connections: a loser's stream is reset with
+// CANCEL as soon as the winner has answered, and a winner's stream never is.
+func TestRule07_LoserIsCancelledOnTheWire(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		plans  []testserver.Plan
+		loser  int
+		answer codes.Code
+	}{
+		{"hedge wins", []testserver.Plan{{Ending: testserver.Hang}, {Delay: ms}}, 0, codes.OK},
+		{"primary wins", []testserver.Plan{{Delay: 60 * ms}, {Ending: testserver.Hang}}, 1, codes.OK},
+		{"hedge wins with a final error", []testserver.Plan{{Ending: testserver.Hang}, {Delay: ms, Code: codes.NotFound}}, 0, codes.NotFound},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			const calls = 20
+			cluster := testserver.StartT(t, testserver.Config{Script: byNumber(tc.plans...)})
+			wire := testserver.NewWire(cluster.Dial)
+			s := fixed(t, 20*ms, hedge.WithMaxHedges(1))
+			conn := dial(t, cluster, s, grpc.WithContextDialer(wire.Dial))
+			client := testpb.NewTestServiceClient(conn)
+			for i := range calls {
+				reply, err := client.Unary(t.Context(), &testpb.Request{Id: uint64(i + 1)})
+				if status.Code(err) != tc.answer || err == nil && reply.Attempt != uint32(1-tc.loser) {
+					t.Fatalf("call %d: %v, %v", i, reply, err)
+				}
+			}
+			waitIdle(t, cluster)
+			cluster.Close()
+			wire.Wait()
+
+			// One connection, where each stream's HEADERS come in the order primary, hedge, primary, ...
+			streams := wire.Frames(http2.FrameHeaders, true)
+			resets := wire.Frames(http2.FrameRSTStream, true)
+			if len(streams) != 2*calls || len(resets) != calls {
+				t.Fatalf("%d streams and %d resets, want %d and %d", len(streams), len(resets), 2*calls, calls)
+			}
+			for i, reset := range resets {
+				loser := streams[2*i+tc.loser]
+				if reset.Stream != loser.Stream || reset.Code != http2.ErrCodeCancel {
+					t.Errorf("call %d: RST_STREAM %v on stream %d, want CANCEL on %d", i, reset.Code, reset.Stream, loser.Stream)
+				}
+			}
+			for _, r := range cluster.Records() {
+				if r.WasCancelled() != (r.Number == tc.loser) {
+					t.Errorf("attempt %d of request %d: cancelled %v", r.Number, r.ID, r.WasCancelled())
+				}
+			}
+		})
+	}
+}
+
+func waitIdle(t *testing.T, cluster *testserver.Cluster) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := cluster.WaitIdle(ctx); err != nil {
+		t.Fatalf("attempts are left at the server: %v", err)
+	}
+}
+
+// TestRule07_AtOnce says in virtual time, where a moment is exact, when the server sees the loser cancelled.
+func TestRule07_AtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: byNumber(
+			testserver.Plan{Ending: testserver.Hang}, testserver.Plan{Ending: testserver.Hang}, testserver.Plan{Delay: 5 * ms})})
+		client := testpb.NewTestServiceClient(dial(t, cluster, fixed(t, 10*ms)))
+		began := time.Now()
+		if _, err := client.Unary(t.Context(), &testpb.Request{Id: 1}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		for _, r := range cluster.RecordsOf(1) {
+			if at := r.Cancelled.Sub(began); r.Number < 2 && at != 25*ms {
+				t.Errorf("attempt %d saw its end after %v, want 25ms", r.Number, at)
+			}
+		}
+	})
+}
+
+// TestRule08_NothingIsLeft ends hedged calls in every way there is; TestMain looks for goroutines afterwards.
+func TestRule08_NothingIsLeft(t *testing.T) {
+	hang := testserver.Plan{Ending: testserver.Hang}
+	for _, tc := range []struct {
+		name  string
+		plans []testserver.Plan
+		ctx   func(context.Context) (context.Context, context.CancelFunc)
+		want  codes.Code
+	}{
+		{"hedge wins", []testserver.Plan{hang, {}}, nil, codes.OK},
+		{"primary wins", []testserver.Plan{{Delay: 5 * ms}, hang}, nil, codes.OK},
+		{"deadline", []testserver.Plan{hang, hang}, func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, 10*ms)
+		}, codes.DeadlineExceeded},
+		{"cancel", []testserver.Plan{hang, hang}, func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(ctx)
+			time.AfterFunc(10*ms, cancel)
+			return ctx, cancel
+		}, codes.Canceled},
+		{"both fail", []testserver.Plan{{Delay: 5 * ms, Code: codes.Internal}, {Delay: 8 * ms, Code: codes.Aborted}}, nil, codes.Internal},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			cluster := testserver.StartT(t, testserver.Config{Script: byNumber(tc.plans...)})
+			conn := dial(t, cluster, fixed(t, 2*ms, hedge.WithMaxHedges(1)))
+			for i := range 100 {
+				ctx, cancel := t.Context(), context.CancelFunc(func() {})
+				if tc.ctx != nil {
+					ctx, cancel = tc.ctx(ctx)
+				}
+				_, err := testpb.NewTestServiceClient(conn).Unary(ctx, &testpb.Request{Id: uint64(i)})
+				cancel()
+				if status.Code(err) != tc.want {
+					t.Fatal(err)
+				}
+			}
+			waitIdle(t, cluster)
+			// A hedge cut short before it reached the server is none there.
+			if got := cluster.Counts(); got.Hedges < 10 || got.InFlight != 0 {
+				t.Errorf("%+v", got)
+			}
+			conn.Close()
+			cluster.Close()
+			goleak.VerifyNone(t)
+		})
+	}
+}
+
+// TestRule06_CallOptionsAreTheWinners fills each option once, from the attempt that won, over real gRPC.
+func TestRule06_CallOptionsAreTheWinners(t *testing.T) {
+	says := func(p testserver.Plan, number string) testserver.Plan {
+		p.Header, p.Trailer = metadata.Pairs("attempt", number), metadata.Pairs("attempt", number)
+		return p
+	}
+	for _, tc := range []struct {
+		name   string
+		plans  []testserver.Plan
+		winner int
+		number string // in header and trailer
+		code   codes.Code
+	}{
+		{"unhedged", []testserver.Plan{says(testserver.Plan{}, "0")}, 0, "0", codes.OK},
+		{"primary", []testserver.Plan{says(testserver.Plan{Delay: 15 * ms}, "0"), says(testserver.Plan{Delay: time.Hour}, "1")}, 0, "0", codes.OK},
+		{"hedge", []testserver.Plan{says(testserver.Plan{Delay: time.Hour, HeaderAtOnce: true}, "0"), says(testserver.Plan{}, "1")}, 1, "1", codes.OK},
+		{"hedge, with an error", []testserver.Plan{says(testserver.Plan{Delay: time.Hour, HeaderAtOnce: true}, "0"), says(testserver.Plan{Code: codes.NotFound}, "1")}, 1, "1", codes.NotFound},
+		{"both fail", []testserver.Plan{says(testserver.Plan{Delay: 15 * ms, Code: codes.Internal}, "0"), says(testserver.Plan{Delay: 10 * ms, Code: codes.Internal}, "1")}, 0, "0", codes.Internal},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Backends: 2, Script: byNumber(tc.plans...)})
+				s := fixed(t, 10*ms, hedge.WithMaxHedges(1))
+				var inner [2]int // options as an interceptor below sees them
+				conn := dial(t, cluster, s, grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+					n := previousAttempts(ctx)
+					inner[n] = len(opts)
+					return invoker(ctx, method, req, reply, cc, append(opts, grpc.WaitForReady(true))...)
+				}))
+				var order []string
+				got := observed{header: metadata.Pairs("attempt", "stale"), trailer: metadata.Pairs("attempt", "stale")}
+				reply, err := testpb.NewTestServiceClient(conn).Unary(t.Context(), &testpb.Request{Id: 1},
+					grpc.Header(&got.header), grpc.Trailer(&got.trailer), grpc.Peer(&got.peer), grpc.UseCompressor("identity"),
+					grpc.OnFinish(func(err error) {
+						order = append(order, "first", status.Code(err).String(), first(got.trailer))
+					}),
+					grpc.OnFinish(func(error) { order = append(order, "second") }))
+				if status.Code(err) != tc.code {
+					t.Fatal(err)
+				}
+				if err == nil && (reply.Attempt != uint32(tc.winner) || got.peer.Addr.String() != cluster.Address(int(reply.Backend))) {
+					t.Errorf("reply %v, peer %v", reply, got.peer)
+				}
+				if first(got.header) != tc.number || first(got.trailer) != tc.number {
+					t.Errorf("header %v, trailer %v; want %q", got.header, got.trailer, tc.number)
+				}
+				want := []string{"first", tc.code.String(), tc.number, "second"}
+				if !slices.Equal(order, want) {
+					t.Errorf("OnFinish: %q, want %q", order, want)
+				}
+				if len(tc.plans) > 1 && inner[0] != inner[1] {
+					t.Errorf("the attempts have %v options", inner)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,345 @@
+// Package race runs the attempts of one call against each other: a primary on the caller's goroutine and,
+// when it is slow, hedges on goroutines of their own. Exactly one attempt decides the call. The others are
+// cancelled the moment it does, and nothing they produce is seen by the caller.
+//
+// The package knows nothing about replies, streams or budgets. An [Entrant] makes the attempts, a [Policy]
+// says when a hedge may go out and what ends the race; unary calls, streams and plain functions share it.
+package race
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strconv"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/metadata"
+)
+
+// AttemptsHeader is the request metadata key that tells a server how many attempts of the same call were
+// sent before this one. It is absent on a primary.
+const AttemptsHeader = "grpc-previous-rpc-attempts"
+
+// Policy decides about one call and learns from it. Admit and Final are called with the race's lock held, so
+// they must not block and must not call back into the race.
+type Policy interface {
+	// Admit is asked when hedge n is due, 1 being the first. It answers true to have it sent; otherwise the
+	// race asks again after the given time, or never when that is 0.
+	Admit(n int) (send bool, again time.Duration)
+	// Next is how long after hedge n the one after it is due; false says that n is the last.
+	Next(n int) (time.Duration, bool)
+	// Final reports whether an attempt that ended with err ends the race.
+	Final(err error) bool
+	// Ended says that the primary has just ended with err, of its own accord or the caller's.
+	Ended(err error)
+	// CutShort says that the primary had not answered at the given time, when a hedge won.
+	CutShort(at time.Time)
+	// Won says that a hedged call ended with the outcome err of hedge n, or of the primary when n is 0.
+	Won(n int, err error)
+	// LoserPanicked says that an attempt panicked after the race was over.
+	LoserPanicked()
+}
+
+// Entrant makes the attempts of one call.
+type Entrant interface {
+	// Primary makes the primary attempt and waits for its outcome. It runs on the caller's goroutine.
+	Primary() error
+	// Hedge prepares hedge n. The caller is inside its call until Hedge returns, so Hedge may read what the
+	// caller owns; what it returns must not. An attempt that wins may go on after its Run, as a stream does;
+	// cancel then frees its context.
+	Hedge(n int, cancel context.CancelCauseFunc) Attempt
+}
+
+// Attempt is one hedge, ready to run.
+type Attempt interface {
+	// Run makes the attempt under ctx and waits for its outcome.
+	Run(ctx context.Context) error
+}
+
+// ErrLost is the cause, in the sense of [context.Cause], with which the context of a losing attempt ends.
+var ErrLost = errors.New("hedge: another attempt of the call was faster")
+
+// Outcome is how a race ended.
+type Outcome struct {
+	// Winner is the hedge that decided the call; nil is the primary.
+	Winner Attempt
+	// Release frees the winner's context; nil when the primary decided the call.
+	Release context.CancelCauseFunc
+	// Err is the deciding attempt's error.
+	Err error
+	// Untouched says that no hedge was ever due. Nothing refers to the Race then, and it may run again.
+	Untouched bool
+}
+
+// Race is the state of one race. The zero value is ready for one Run, and for another when Run's outcome says
+// so.
+type Race struct {
+	// Shared says that hedges read memory of the caller's all their life. Run then waits for losers to unwind
+	// before it returns, where it otherwise leaves that to them.
+	Shared bool
+
+	ctx           context.Context
+	cancelPrimary context.CancelCauseFunc
+	policy        Policy
+	entrant       Entrant
+	fire          func() // due, bound once in the life of a Race that is used again
+
+	mu      sync.Mutex
+	timer   *time.Timer
+	fired   bool // a hedge has been due
+	hedges  []*hedge
+	running int           // hedges that have not ended
+	over    bool          // decided: nothing is sent any more and no later outcome counts
+	failed  bool          // the primary has ended without ending the race
+	decided chan struct{} // closed when over; made only for a caller that waits for hedges
+	unwound chan struct{} // closed when running falls to 0; made only for a caller that waits for losers
+
+	winner *hedge
+	err    error     // the winner's
+	at     time.Time // when the winner won
+	crash  *crash
+}
+
+type hedge struct {
+	attempt Attempt
+	n       int
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+}
+
+// crash is a panic, or a runtime.Goexit, of a hedge that must surface on the caller's goroutine.
+type crash struct {
+	value  any
+	goexit bool
+}
+
+// Run makes the primary attempt and sends the first hedge after delay, further ones as the policy says. ctx is
+// the caller's context, the parent of every hedge's; cancel ends the primary attempt, which must then return
+// promptly. Run returns when the call is decided and the primary has returned.
+func (r *Race) Run(ctx context.Context, cancel context.CancelCauseFunc, delay time.Duration, p Policy, e Entrant) Outcome {
+	r.ctx, r.cancelPrimary, r.policy, r.entrant = ctx, cancel, p, e
+
+	if r.fire == nil {
+		r.fire = r.due
+	}
+	// Under the lock, because a timer that fires at once must not find r.timer unset.
+	r.mu.Lock()
+	r.timer = time.AfterFunc(delay, r.fire)
+	r.mu.Unlock()
+
+	returned := false
+	defer func() {
+		if !returned { // the primary panicked: the caller unwinds, and no hedge may outlive it
+			r.abandon()
+		}
+	}()
+	err := e.Primary()
+	returned = true
+	if r.endUntouched() {
+		p.Ended(err)
+		return Outcome{Err: err, Untouched: true}
+	}
+	return r.primaryEnded(err)
+}
+
+// endUntouched ends a race in which no hedge was ever due, as most are, and reports whether it was one.
+func (r *Race) endUntouched() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.fired || !r.timer.Stop() {
+		return false
+	}
+	r.ctx, r.cancelPrimary, r.policy, r.entrant, r.timer = nil, nil, nil, nil, nil
+	return true
+}
+
+// primaryEnded settles the race once the primary has returned err.
+func (r *Race) primaryEnded(err error) Outcome {
+	r.mu.Lock()
+	if !r.over && (r.running == 0 || r.policy.Final(err) || r.ctx.Err() != nil) {
+		r.over = true
+	}
+	if !r.over {
+		// A hedge is in flight and may still turn this failure into a success.
+		r.failed = true
+		r.decided = make(chan struct{})
+		r.mu.Unlock()
+		select {
+		case <-r.decided:
+		case <-r.ctx.Done():
+		}
+		r.mu.Lock()
+		r.over = true
+	}
+	r.timer.Stop()
+	hedges, winner, crashed := r.hedges, r.winner, r.crash
+	r.mu.Unlock()
+
+	for _, h := range hedges {
+		if h != winner {
+			h.cancel(ErrLost)
+		}
+	}
+	if r.Shared && len(hedges) > 0 {
+		r.awaitLosers()
+	}
+
+	switch {
+	case crashed != nil:
+		crashed.surface()
+		return Outcome{} // not reached
+	case winner == nil:
+		r.policy.Ended(err)
+		if len(hedges) > 0 {
+			r.policy.Won(0, err)
+		}
+		return Outcome{Err: err}
+	default:
+		if err == nil { // a near tie: the primary answered too, and its latency is known after all
+			r.policy.Ended(nil)
+		} else {
+			r.policy.CutShort(r.at)
+		}
+		r.policy.Won(winner.n, r.err)
+		return Outcome{Winner: winner.attempt, Release: winner.cancel, Err: r.err}
+	}
+}
+
+// due runs on the timer's goroutine, which becomes the goroutine of the hedge that it sends.
+func (r *Race) due() {
+	h := &hedge{}
+	returned := false
+	defer func() {
+		if !returned {
+			value := recover()
+			r.crashed(h, &crash{value: value, goexit: value == nil})
+		}
+	}()
+	if r.launch(h) {
+		r.hedgeEnded(h, h.attempt.Run(h.ctx))
+	}
+	returned = true
+}
+
+// launch enters h into the race if the policy admits it, and arms the timer for what comes after.
+func (r *Race) launch(h *hedge) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.fired = true
+	if r.over {
+		return false
+	}
+	n := len(r.hedges) + 1
+	send, again := r.policy.Admit(n)
+	if !send {
+		if again > 0 {
+			r.timer.Reset(again)
+		}
+		return false
+	}
+	h.n = n
+	h.ctx, h.cancel = context.WithCancelCause(
+		metadata.AppendToOutgoingContext(r.ctx, AttemptsHeader, strconv.Itoa(n)))
+	r.hedges = append(r.hedges, h)
+	r.running++
+	h.attempt = r.entrant.Hedge(n, h.cancel)
+	if next, more := r.policy.Next(n); more {
+		r.timer.Reset(next)
+	}
+	return true
+}
+
+// hedgeEnded takes the outcome of h into account. It runs on h's goroutine.
+func (r *Race) hedgeEnded(h *hedge, err error) {
+	r.mu.Lock()
+	won := !r.over && r.policy.Final(err)
+	if won {
+		r.winner, r.err, r.at = h, err, time.Now()
+	}
+	r.leave(won)
+	r.mu.Unlock()
+	if won {
+		r.cancelLosers(h)
+	} else {
+		h.cancel(ErrLost)
+	}
+}
+
+// crashed makes the panic of h the outcome of the call, unless the call is already decided.
+func (r *Race) crashed(h *hedge, c *crash) {
+	r.mu.Lock()
+	if h.n == 0 { // it panicked before it had entered
+		h.cancel = func(error) {}
+		r.running++
+	}
+	surfaces := !r.over
+	if surfaces {
+		r.crash = c
+	}
+	r.leave(surfaces)
+	r.mu.Unlock()
+	h.cancel(ErrLost)
+	if surfaces {
+		r.cancelLosers(h)
+	} else {
+		r.policy.LoserPanicked()
+	}
+}
+
+// leave takes one hedge out of the race, with the lock held; decides says that its outcome ends the race. The
+// failure of the last attempt in flight ends it too.
+func (r *Race) leave(decides bool) {
+	r.running--
+	if !r.over && (decides || r.failed && r.running == 0) {
+		r.over = true
+		if r.decided != nil {
+			close(r.decided)
+		}
+	}
+	if r.running == 0 && r.unwound != nil {
+		close(r.unwound)
+	}
+}
+
+// cancelLosers ends all attempts but h, at the moment h has won. The lock is not held: cancelling runs other
+// packages' code. Once the race is over r.hedges does not change.
+func (r *Race) cancelLosers(winner *hedge) {
+	r.cancelPrimary(ErrLost)
+	for _, h := range r.hedges {
+		if h != winner {
+			h.cancel(ErrLost)
+		}
+	}
+}
+
+// abandon ends every attempt of a race whose caller is unwinding.
+func (r *Race) abandon() {
+	r.mu.Lock()
+	r.over = true
+	r.timer.Stop()
+	r.mu.Unlock()
+	r.cancelLosers(nil)
+	if r.Shared {
+		r.awaitLosers()
+	}
+}
+
+// awaitLosers returns when no hedge runs any more. The race must be over.
+func (r *Race) awaitLosers() {
+	r.mu.Lock()
+	if r.running == 0 {
+		r.mu.Unlock()
+		return
+	}
+	r.unwound = make(chan struct{})
+	r.mu.Unlock()
+	<-r.unwound
+}
+
+func (c *crash) surface() {
+	if c.goexit {
+		runtime.Goexit()
+	}
+	panic(c.value)
+}

@@ -1,0 +1,213 @@
+package hedge
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"path"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+)
+
+// Option sets something other than its default in [New], which reports an option that is out of range.
+type Option func(*config) error
+
+// MaxHedges is the most hedges that one call can have beside its primary: gRPC bounds the attempts of a call
+// to five.
+const MaxHedges = 4
+
+// config is what the options set, with every default explicit.
+type config struct {
+	percentile     float64
+	maxHedges      int
+	budgetPercent  float64
+	estimatedRPS   float64 // 0: the budget is filled by traffic
+	minDelay       time.Duration
+	warmupCalls    int
+	warmupDelay    time.Duration // 0: no hedge while learning
+	window         time.Duration
+	methods        []string // empty: every method
+	idempotentOnly bool
+	final          codeSet
+}
+
+func defaultConfig() config {
+	return config{
+		percentile:    0.90,
+		maxHedges:     2,
+		budgetPercent: 10,
+		minDelay:      time.Millisecond,
+		warmupCalls:   20,
+		window:        30 * time.Second,
+		final:         answers,
+	}
+}
+
+func newConfig(opts []Option) (config, error) {
+	c := defaultConfig()
+	var errs []error
+	for _, opt := range opts {
+		if opt != nil {
+			errs = append(errs, opt(&c))
+		}
+	}
+	return c, errors.Join(errs...)
+}
+
+// WithPercentile sets the trigger: a call gets its first hedge when it has lasted longer than the quantile q
+// of what the method's primaries took lately. 0 < q < 1; the default is 0.90.
+//
+// The share of calls that reach the trigger is about 1-q; one that is larger than the budget's share is
+// hedged as far as the budget pays.
+func WithPercentile(q float64) Option {
+	return func(c *config) error {
+		if !(q > 0 && q < 1) {
+			return fmt.Errorf("hedge: WithPercentile(%v): the quantile must lie between 0 and 1, both excluded", q)
+		}
+		c.percentile = q
+		return nil
+	}
+}
+
+// WithMaxHedges bounds the hedges of one call, beside its primary. 0 to [MaxHedges]; the default is 2. With 0
+// no call is hedged, and latencies are still learned.
+func WithMaxHedges(n int) Option {
+	return func(c *config) error {
+		if n < 0 || n > MaxHedges {
+			return fmt.Errorf("hedge: WithMaxHedges(%d): the number of hedges must be 0 to %d", n, MaxHedges)
+		}
+		c.maxHedges = n
+		return nil
+	}
+}
+
+// WithBudgetPercent sets how many hedges a target's calls may cost: p per 100 calls, 0 to 400, fractions
+// allowed; the default is 10. With 0 no call is hedged. The budget is the target's, shared by its methods.
+func WithBudgetPercent(p float64) Option {
+	return func(c *config) error {
+		if !(p >= 0 && p <= 400) {
+			return fmt.Errorf("hedge: WithBudgetPercent(%v): the percentage must be 0 to 400", p)
+		}
+		c.budgetPercent = p
+		return nil
+	}
+}
+
+// WithEstimatedRPS fills the budget by the clock, as if each target had r calls per second, instead of by the
+// calls that it really has: r·p/100 tokens a second for a budget of p percent. r > 0 and finite. Most users
+// need no such estimate: without it the budget follows the traffic.
+func WithEstimatedRPS(r float64) Option {
+	return func(c *config) error {
+		if !(r > 0) || math.IsInf(r, 0) {
+			return fmt.Errorf("hedge: WithEstimatedRPS(%v): the rate must be positive and finite", r)
+		}
+		c.estimatedRPS = r
+		return nil
+	}
+}
+
+// WithMinDelay sets a floor under every learned delay, so that a method that answers in microseconds is not
+// hedged over scheduling noise. 0 or more; the default is 1 ms.
+func WithMinDelay(d time.Duration) Option {
+	return func(c *config) error {
+		if d < 0 {
+			return fmt.Errorf("hedge: WithMinDelay(%v): the delay must not be negative", d)
+		}
+		c.minDelay = d
+		return nil
+	}
+}
+
+// WithWarmup sets how many calls of a method are watched before its delay is trusted, and the delay used
+// until then; 0 sends no hedge while learning. Neither may be negative; the defaults are 20 and 0.
+func WithWarmup(calls int, delay time.Duration) Option {
+	return func(c *config) error {
+		if calls < 0 {
+			return fmt.Errorf("hedge: WithWarmup(%d, %v): the number of calls must not be negative", calls, delay)
+		}
+		if delay < 0 {
+			return fmt.Errorf("hedge: WithWarmup(%d, %v): the delay must not be negative", calls, delay)
+		}
+		c.warmupCalls, c.warmupDelay = calls, delay
+		return nil
+	}
+}
+
+// WithWindow sets the age at which an observed latency starts to be forgotten. 10 ms or more; the default is
+// 30 s. A shorter window follows a changing service faster and estimates its quantiles from fewer calls.
+func WithWindow(d time.Duration) Option {
+	return func(c *config) error {
+		if d < minWindow {
+			return fmt.Errorf("hedge: WithWindow(%v): the window must be at least %v", d, minWindow)
+		}
+		c.window = d
+		return nil
+	}
+}
+
+const minWindow = 10 * time.Millisecond
+
+// WithMethods hedges only the full methods that match one of the patterns, such as "/pkg.Svc/Get" or
+// "/pkg.Svc/Get*"; the syntax is that of [path.Match], so that * stands for any run of characters but a
+// slash. Given more than once, the patterns add up. Calls of other methods are made as without hedging, and
+// nothing is learned from them.
+func WithMethods(patterns ...string) Option {
+	return func(c *config) error {
+		if len(patterns) == 0 {
+			return errors.New("hedge: WithMethods(): at least one pattern is needed")
+		}
+		for _, p := range patterns {
+			if err := checkPattern(p); err != nil {
+				return fmt.Errorf("hedge: WithMethods(%q): %w", p, err)
+			}
+		}
+		c.methods = append(c.methods, patterns...)
+		return nil
+	}
+}
+
+func checkPattern(p string) error {
+	service, method, ok := strings.Cut(strings.TrimPrefix(p, "/"), "/")
+	if !strings.HasPrefix(p, "/") || !ok || service == "" || method == "" || strings.Contains(method, "/") {
+		return errors.New(`a pattern has the form "/service/method"`)
+	}
+	if _, err := path.Match(p, ""); err != nil {
+		return fmt.Errorf("malformed pattern: %w", err)
+	}
+	return nil
+}
+
+// WithIdempotentOnly hedges only methods whose protobuf definition sets the option idempotency_level to
+// NO_SIDE_EFFECTS or IDEMPOTENT. The definition is looked up among the descriptors linked into the program; a
+// method that is not found there is not hedged. Together with [WithMethods], a method must satisfy both.
+func WithIdempotentOnly() Option {
+	return func(c *config) error {
+		c.idempotentOnly = true
+		return nil
+	}
+}
+
+// WithNonFatalCodes replaces the set of statuses that do not end a race. A race in which an attempt fails with
+// one of them goes on while another attempt is in flight; any other status ends it, and is what the caller
+// gets. It does not make hedging a retry: a primary that fails before a hedge was sent returns its error at
+// once.
+//
+// By default all statuses are non-fatal but those by which a server says that it looked at the request and
+// answered: InvalidArgument, NotFound, AlreadyExists, PermissionDenied, Unauthenticated, FailedPrecondition,
+// OutOfRange and Unimplemented. With an empty list every error ends the race, as in a gRPC hedgingPolicy
+// without nonFatalStatusCodes.
+func WithNonFatalCodes(nonFatal ...codes.Code) Option {
+	return func(c *config) error {
+		final := everyCode
+		for _, code := range nonFatal {
+			if code == codes.OK || code > maxCode {
+				return fmt.Errorf("hedge: WithNonFatalCodes(%v): not the code of an error", code)
+			}
+			final = final.without(code)
+		}
+		c.final = final
+		return nil
+	}
+}

@@ -1,0 +1,104 @@
+package hedge_test
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/grpchedge/hedge"
+)
+
+func TestNew_RejectsWhatIsOutOfRange(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		opt  hedge.Option
+		want []string // in the error
+	}{
+		{"percentile 0", hedge.WithPercentile(0), []string{"WithPercentile", "0"}},
+		{"percentile 1", hedge.WithPercentile(1), []string{"WithPercentile", "1"}},
+		{"percentile 90", hedge.WithPercentile(90), []string{"WithPercentile", "90"}},
+		{"percentile -0.5", hedge.WithPercentile(-0.5), []string{"WithPercentile", "-0.5"}},
+		{"percentile NaN", hedge.WithPercentile(math.NaN()), []string{"WithPercentile", "NaN"}},
+		{"-1 hedges", hedge.WithMaxHedges(-1), []string{"WithMaxHedges", "-1"}},
+		{"5 hedges", hedge.WithMaxHedges(5), []string{"WithMaxHedges", "5"}},
+		{"budget -1", hedge.WithBudgetPercent(-1), []string{"WithBudgetPercent", "-1"}},
+		{"budget 401", hedge.WithBudgetPercent(401), []string{"WithBudgetPercent", "401"}},
+		{"budget infinite", hedge.WithBudgetPercent(math.Inf(1)), []string{"WithBudgetPercent", "+Inf"}},
+		{"budget NaN", hedge.WithBudgetPercent(math.NaN()), []string{"WithBudgetPercent", "NaN"}},
+		{"rate 0", hedge.WithEstimatedRPS(0), []string{"WithEstimatedRPS", "0"}},
+		{"rate -3", hedge.WithEstimatedRPS(-3), []string{"WithEstimatedRPS", "-3"}},
+		{"rate infinite", hedge.WithEstimatedRPS(math.Inf(1)), []string{"WithEstimatedRPS", "+Inf"}},
+		{"rate NaN", hedge.WithEstimatedRPS(math.NaN()), []string{"WithEstimatedRPS", "NaN"}},
+		{"min delay -1ns", hedge.WithMinDelay(-1), []string{"WithMinDelay", "-1ns"}},
+		{"warmup -1 calls", hedge.WithWarmup(-1, 0), []string{"WithWarmup", "-1"}},
+		{"warmup -5ms", hedge.WithWarmup(1, -5*time.Millisecond), []string{"WithWarmup", "-5ms"}},
+		{"window 0", hedge.WithWindow(0), []string{"WithWindow", "0s"}},
+		{"window -1s", hedge.WithWindow(-time.Second), []string{"WithWindow", "-1s"}},
+		{"window 9ms", hedge.WithWindow(9 * time.Millisecond), []string{"WithWindow", "9ms"}},
+		{"no pattern", hedge.WithMethods(), []string{"WithMethods", "at least one"}},
+		{"empty pattern", hedge.WithMethods(""), []string{"WithMethods", `""`}},
+		{"no slash", hedge.WithMethods("pkg.Svc"), []string{"WithMethods", `"pkg.Svc"`}},
+		{"no method", hedge.WithMethods("/pkg.Svc/"), []string{"WithMethods", `"/pkg.Svc/"`}},
+		{"no service", hedge.WithMethods("//Get"), []string{"WithMethods", `"//Get"`}},
+		{"one part", hedge.WithMethods("/pkg.Svc"), []string{"WithMethods", `"/pkg.Svc"`}},
+		{"three parts", hedge.WithMethods("/a/b/c"), []string{"WithMethods", `"/a/b/c"`}},
+		{"bad bracket", hedge.WithMethods("/a/b", "/pkg.Svc/[Get"), []string{"WithMethods", `"/pkg.Svc/[Get"`, "syntax error"}},
+		{"code OK", hedge.WithNonFatalCodes(codes.OK), []string{"WithNonFatalCodes", "OK"}},
+		{"code 17", hedge.WithNonFatalCodes(codes.Unavailable, codes.Code(17)), []string{"WithNonFatalCodes", "17"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s, err := hedge.New(tc.opt)
+			if err == nil || s != nil {
+				t.Fatalf("New returned %v, %v", s, err)
+			}
+			for _, part := range append(tc.want, "hedge: ") {
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("error %q does not name %q", err, part)
+				}
+			}
+		})
+	}
+}
+
+func TestNew_ReportsEveryBadOption(t *testing.T) {
+	_, err := hedge.New(hedge.WithPercentile(2), hedge.WithMaxHedges(3), hedge.WithMinDelay(-time.Second))
+	for _, part := range []string{"WithPercentile(2)", "WithMinDelay(-1s)"} {
+		if err == nil || !strings.Contains(err.Error(), part) {
+			t.Errorf("error %v does not name %s", err, part)
+		}
+	}
+}
+
+func TestNew_TakesTheEndsOfEachRange(t *testing.T) {
+	for _, opt := range []hedge.Option{
+		nil,
+		hedge.WithPercentile(math.SmallestNonzeroFloat64),
+		hedge.WithPercentile(math.Nextafter(1, 0)),
+		hedge.WithMaxHedges(0),
+		hedge.WithMaxHedges(hedge.MaxHedges),
+		hedge.WithBudgetPercent(0),
+		hedge.WithBudgetPercent(400),
+		hedge.WithEstimatedRPS(math.SmallestNonzeroFloat64),
+		hedge.WithEstimatedRPS(math.MaxFloat64),
+		hedge.WithMinDelay(0),
+		hedge.WithMinDelay(math.MaxInt64),
+		hedge.WithWarmup(0, 0),
+		hedge.WithWarmup(math.MaxInt, math.MaxInt64),
+		hedge.WithWindow(10 * time.Millisecond),
+		hedge.WithWindow(math.MaxInt64),
+		hedge.WithMethods("/pkg.Svc/Get", "/pkg.Svc/*", "/*/*", "/pkg.Svc/[GL]*"),
+		hedge.WithIdempotentOnly(),
+		hedge.WithNonFatalCodes(),
+		hedge.WithNonFatalCodes(codes.Unauthenticated, codes.Canceled),
+	} {
+		s, err := hedge.New(opt)
+		if err != nil {
+			t.Errorf("New: %v", err)
+			continue
+		}
+		call(t, s, "/pkg.Svc/Get", time.Microsecond) // and it works
+	}
+}

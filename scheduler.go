@@ -1,0 +1,122 @@
+package hedge
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
+)
+
+// Scheduler decides, for every call of the connections that share it, when to hedge and whether it may, and
+// keeps what it has learned. Its state is per target and, under a target, per full method. One scheduler
+// serves any number of connections; all its methods may be called concurrently. It runs no goroutine of its
+// own and needs no closing. A nil *Scheduler hedges nothing and knows nothing.
+type Scheduler struct {
+	config config
+	epoch  time.Time // what the atomics below count from
+	paused atomic.Bool
+
+	targets sync.Map // name → *target
+	sweep   atomic.Int64
+
+	mu       sync.Mutex // serialises adding and removing targets and methods
+	count    int        // targets, without other
+	other    *target    // shared by the targets past the cap; nil until then
+	departed Stats      // of targets that have left
+}
+
+// New returns a scheduler. Without options it needs no tuning: see each option for its default. The error
+// joins one for every option that is out of range, and names the option and its value. A nil option is
+// ignored.
+func New(opts ...Option) (*Scheduler, error) {
+	c, err := newConfig(opts)
+	if err != nil {
+		return nil, err
+	}
+	s := &Scheduler{config: c, epoch: time.Now()}
+	s.sweep.Store(int64(sweepEvery))
+	return s, nil
+}
+
+// Pause stops hedging, from the next call on, until Resume. Latencies are still learned.
+func (s *Scheduler) Pause() {
+	if s != nil {
+		s.paused.Store(true)
+	}
+}
+
+// Resume undoes Pause.
+func (s *Scheduler) Resume() {
+	if s != nil {
+		s.paused.Store(false)
+	}
+}
+
+// Latency returns the quantile q, 0 < q < 1, of what the primaries of a method took over the window. It is
+// false when nothing is known of the method yet. A method past a cap, whose calls count under [Other], is
+// not known by its own name.
+func (s *Scheduler) Latency(target, method string, q float64) (time.Duration, bool) {
+	m := s.find(target, method)
+	if m == nil {
+		return 0, false
+	}
+	return m.trigger.window.Snapshot(time.Now()).Quantile(q)
+}
+
+// PassThrough counts a call that is not hedged because its requests are a stream, which nobody could send again.
+func (s *Scheduler) PassThrough(target, method string) {
+	if s != nil {
+		s.method(target, method, time.Now()).counters.passedThrough.Add(1)
+	}
+}
+
+// Conn is what the scheduler asks of the connection that a call uses. *grpc.ClientConn is one.
+type Conn interface {
+	GetState() connectivity.State
+}
+
+// Begin books a call and says how to hedge it. Interceptors call it, and so may the binding of another RPC
+// framework; everyone else uses an interceptor, or [Do].
+//
+// ctx is the caller's context, whose deadline bounds when a hedge is still worth sending. conn may be nil: a
+// connection that is always ready. The options may hold [Off] and [After]; others are ignored.
+func (s *Scheduler) Begin(ctx context.Context, target, method string, conn Conn, opts ...grpc.CallOption) Call {
+	if s == nil {
+		return Call{}
+	}
+	now := time.Now()
+	m := s.method(target, method, now)
+	m.counters.calls.Add(1)
+	c := Call{scheduler: s, method: m, ctx: ctx, conn: conn, start: now}
+
+	var o callOptions
+	if len(opts) > 0 {
+		o = readCallOptions(opts)
+	}
+	switch {
+	case o.off:
+		m.counters.off.Add(1)
+	case s.paused.Load():
+		m.counters.paused.Add(1)
+	case o.after:
+		c.arm(o.delay)
+	case !m.selected(s, method):
+		m.counters.notSelected.Add(1)
+		c.unlearned = true
+	default:
+		delay, learned := m.trigger.delay()
+		if !learned {
+			m.counters.warmup.Add(1)
+			delay = s.config.warmupDelay
+		}
+		if learned || delay > 0 {
+			c.arm(delay)
+		} else {
+			m.target.budget.Earn(now)
+		}
+	}
+	return c
+}

@@ -1,0 +1,490 @@
+package hedge_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/grpchedge/hedge"
+	_ "github.com/grpchedge/hedge/proto" // the descriptors that WithIdempotentOnly reads
+)
+
+const (
+	ms     = time.Millisecond
+	target = "dns:///test"
+	method = "/pkg.Svc/Get"
+)
+
+func newScheduler(t testing.TB, opts ...hedge.Option) *hedge.Scheduler {
+	t.Helper()
+	s, err := hedge.New(opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// call makes one call of a method whose attempts all take d.
+func call(t testing.TB, s *hedge.Scheduler, method string, d time.Duration) {
+	t.Helper()
+	if _, err := hedge.Do(t.Context(), s, target, method, taking(d)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// taking is an attempt that takes d, or until its context ends.
+func taking(d time.Duration) func(context.Context) (int, error) {
+	return func(ctx context.Context) (int, error) {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			return 0, nil
+		case <-ctx.Done():
+			return 0, status.FromContextError(ctx.Err()).Err()
+		}
+	}
+}
+
+func TestNilScheduler(t *testing.T) {
+	var s *hedge.Scheduler
+	call(t, s, method, 0)
+	s.Pause()
+	s.Resume()
+	if got := s.Stats(); got != (hedge.Stats{}) {
+		t.Errorf("%+v", got)
+	}
+	if s.Targets() != nil {
+		t.Error("a nil scheduler knows a target")
+	}
+	if _, ok := s.Latency(target, method, 0.5); ok {
+		t.Error("a nil scheduler knows a latency")
+	}
+	c := s.Begin(t.Context(), target, method, nil, hedge.After(0))
+	if _, ok := c.Delay(); ok {
+		t.Error("a nil scheduler hedges")
+	}
+	if send, again := c.Admit(1); send || again != 0 {
+		t.Error("a nil scheduler admits a hedge")
+	}
+	c.NotReplayable()
+	c.Ended(nil)
+	c.CutShort(time.Now())
+	c.Won(1, nil)
+	c.LoserPanicked()
+}
+
+func TestLatency_OfTheUnseen(t *testing.T) {
+	s := newScheduler(t)
+	if _, ok := s.Latency("never", "/seen/Before", 0.5); ok {
+		t.Error("it knows a target that it never saw")
+	}
+	call(t, s, method, 0)
+	for _, q := range []float64{0, 1, -1, 2} {
+		if d, ok := s.Latency(target, method, q); ok {
+			t.Errorf("the quantile %v is %v", q, d)
+		}
+	}
+	if got := len(s.Targets()); got != 1 {
+		t.Errorf("asking for a latency made an entry: %d", got)
+	}
+	if rate := (hedge.Stats{}).HedgeRate(); rate != 0 {
+		t.Errorf("the hedge rate of no calls is %v", rate)
+	}
+}
+
+func TestLearning_EachMethodByItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScheduler(t, hedge.WithBudgetPercent(0))
+		for range 100 {
+			call(t, s, "/pkg.Svc/Lookup", ms)
+			call(t, s, "/pkg.Svc/Export", 900*ms)
+		}
+		rows := s.Targets()
+		if len(rows) != 2 || rows[0].Method != "/pkg.Svc/Export" || rows[1].Method != "/pkg.Svc/Lookup" {
+			t.Fatalf("%+v", rows)
+		}
+		for i, want := range []time.Duration{900 * ms, ms} {
+			row := rows[i]
+			for name, got := range map[string]time.Duration{"P50": row.P50, "P90": row.P90, "P99": row.P99} {
+				if !within(got, want, 0.01) {
+					t.Errorf("%s: %s = %v, want %v", row.Method, name, got, want)
+				}
+			}
+			if row.Delay < want || !within(row.Delay, want, 0.021) { // rounded up, never down
+				t.Errorf("%s: Delay = %v, want %v", row.Method, row.Delay, want)
+			}
+			if got, ok := s.Latency(target, row.Method, 0.9); !ok || !within(got, want, 0.01) {
+				t.Errorf("Latency(%s) = %v", row.Method, got)
+			}
+			if row.Target != target || row.Calls != 100 {
+				t.Errorf("%+v", row)
+			}
+		}
+	})
+}
+
+func within(got, want time.Duration, share float64) bool {
+	return float64(got) >= float64(want)*(1-share) && float64(got) <= float64(want)*(1+share)
+}
+
+// TestWarmup makes fast calls of 10 ms, then a slow one, and looks when that was hedged.
+func TestWarmup(t *testing.T) {
+	for _, tc := range []struct {
+		warmup hedge.Option
+		fast   int
+		want   time.Duration // 0: not hedged
+	}{
+		{nil, 19, 0},
+		{nil, 20, 10 * ms},
+		{hedge.WithWarmup(3, 0), 0, 0},
+		{hedge.WithWarmup(3, 0), 2, 0},
+		{hedge.WithWarmup(3, 0), 3, 10 * ms},
+		{hedge.WithWarmup(3, 30*ms), 0, 30 * ms},
+		{hedge.WithWarmup(3, 30*ms), 2, 30 * ms},
+		{hedge.WithWarmup(3, 30*ms), 3, 10 * ms},
+		{hedge.WithWarmup(0, 0), 0, 0},
+		{hedge.WithWarmup(0, 0), 1, 10 * ms},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newScheduler(t, tc.warmup, hedge.WithBudgetPercent(400))
+			for range tc.fast {
+				call(t, s, method, 10*ms)
+			}
+			began := time.Now()
+			hedgedAt, err := hedge.Do(t.Context(), s, target, method, func(ctx context.Context) (time.Duration, error) {
+				if isHedge(ctx) {
+					return time.Since(began), nil
+				}
+				_, err := taking(200 * ms)(ctx)
+				return 0, err
+			})
+			if err != nil || !within(hedgedAt, tc.want, 0.03) {
+				t.Errorf("after %d fast calls: hedged after %v, want %v (%v)", tc.fast, hedgedAt, tc.want, err)
+			}
+		})
+	}
+}
+
+// A service that always takes the same time must not be hedged because that time was rounded down.
+func TestTrigger_LeavesASteadyServiceAlone(t *testing.T) {
+	for d := time.Millisecond; d < time.Minute; d = d * 103 / 100 {
+		synctest.Test(t, func(t *testing.T) {
+			s := newScheduler(t)
+			for range 30 {
+				call(t, s, method, d)
+			}
+			if got := s.Stats(); got.Hedges > 0 {
+				t.Errorf("calls that take %v: %+v", d, got)
+			}
+		})
+	}
+}
+
+func TestPause_TakesEffectOnTheNextCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScheduler(t, hedge.WithWarmup(1<<40, 10*ms), hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
+		for i, want := range []hedge.Stats{
+			{Calls: 1, Warmup: 1, Hedged: 1, Hedges: 1, PrimaryWins: 1},
+			{Calls: 2, Warmup: 1, Hedged: 1, Hedges: 1, PrimaryWins: 1, Paused: 1},
+			{Calls: 3, Warmup: 2, Hedged: 2, Hedges: 2, PrimaryWins: 2, Paused: 1},
+		} {
+			if i == 1 {
+				s.Pause()
+			} else {
+				s.Resume()
+			}
+			call(t, s, method, 15*ms)
+			if got := s.Stats(); got != want {
+				t.Errorf("after call %d: %+v, want %+v", i+1, got, want)
+			}
+		}
+		if p50, ok := s.Latency(target, method, 0.5); !ok || !within(p50, 15*ms, 0.01) {
+			t.Errorf("learned %v; a paused scheduler still learns", p50)
+		}
+	})
+}
+
+// state is a connection in a given state.
+type state connectivity.State
+
+func (s state) GetState() connectivity.State { return connectivity.State(s) }
+
+// TestRule10_EachReasonIsCounted goes through the reasons for not sending a hedge that is due.
+func TestRule10_EachReasonIsCounted(t *testing.T) {
+	learning := hedge.WithWarmup(1<<40, 10*ms)
+	for _, tc := range []struct {
+		name    string
+		options []hedge.Option
+		conn    hedge.Conn
+		call    []grpc.CallOption
+		before  func(*hedge.Scheduler)
+		timeout time.Duration
+		want    hedge.Stats // beside Calls
+	}{
+		{name: "all hold", options: []hedge.Option{learning}, want: hedge.Stats{Warmup: 1, Hedged: 1, Hedges: 1}},
+		{name: "learning", want: hedge.Stats{Warmup: 1}},
+		{name: "off", options: []hedge.Option{learning}, call: []grpc.CallOption{hedge.Off()}, want: hedge.Stats{Off: 1}},
+		{name: "no hedges", options: []hedge.Option{learning, hedge.WithMaxHedges(0)}, want: hedge.Stats{Warmup: 1}},
+		{name: "no budget", options: []hedge.Option{learning, hedge.WithBudgetPercent(0)}, want: hedge.Stats{Warmup: 1}},
+		{name: "budget spent", options: []hedge.Option{learning, hedge.WithBudgetPercent(1)},
+			before: func(s *hedge.Scheduler) { spend(s) }, want: hedge.Stats{Warmup: 1, BudgetExhausted: 1}},
+		{name: "paused", options: []hedge.Option{learning}, before: (*hedge.Scheduler).Pause, want: hedge.Stats{Paused: 1}},
+		{name: "not ready", options: []hedge.Option{learning}, conn: state(connectivity.TransientFailure), want: hedge.Stats{Warmup: 1, NotReady: 1}},
+		{name: "idle", options: []hedge.Option{learning}, conn: state(connectivity.Idle), want: hedge.Stats{Warmup: 1, NotReady: 1}},
+		{name: "ready", options: []hedge.Option{learning}, conn: state(connectivity.Ready), want: hedge.Stats{Warmup: 1, Hedged: 1, Hedges: 1}},
+		{name: "not selected", options: []hedge.Option{learning, hedge.WithMethods("/pkg.Svc/List*")}, want: hedge.Stats{NotSelected: 1}},
+		{name: "selected", options: []hedge.Option{learning, hedge.WithMethods("/pkg.Svc/List*"), hedge.WithMethods("/*/Get")}, want: hedge.Stats{Warmup: 1, Hedged: 1, Hedges: 1}},
+		{name: "not known to be idempotent", options: []hedge.Option{learning, hedge.WithIdempotentOnly()}, want: hedge.Stats{NotSelected: 1}},
+		{name: "After goes before selection", options: []hedge.Option{hedge.WithMethods("/pkg.Svc/List*")}, call: []grpc.CallOption{hedge.After(10 * ms)}, want: hedge.Stats{Hedged: 1, Hedges: 1}},
+		{name: "Pause goes before After", call: []grpc.CallOption{hedge.After(10 * ms)}, before: (*hedge.Scheduler).Pause, want: hedge.Stats{Paused: 1}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newScheduler(t, append([]hedge.Option{hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400)}, tc.options...)...)
+				if tc.before != nil {
+					tc.before(s)
+				}
+				before := s.Stats()
+				c := s.Begin(t.Context(), target, method, tc.conn, tc.call...)
+				if delay, ok := c.Delay(); ok {
+					if delay != 10*ms {
+						t.Errorf("delay %v", delay)
+					}
+					time.Sleep(delay)
+					send, again := c.Admit(1)
+					if send != (tc.want.Hedges > 0) {
+						t.Errorf("Admit(1) = %v", send)
+					}
+					for range 3 { // asked again, it is still one hedge that was held back
+						if again > 0 {
+							time.Sleep(again)
+							_, again = c.Admit(1)
+						}
+					}
+				}
+				tc.want.Calls = 1
+				if got := difference(s.Stats(), before); got != tc.want {
+					t.Errorf("%+v,\nwant %+v", got, tc.want)
+				}
+			})
+		})
+	}
+}
+
+// spend empties the target's budget.
+func spend(s *hedge.Scheduler) {
+	for {
+		c := s.Begin(context.Background(), target, method, nil)
+		if send, _ := c.Admit(1); !send {
+			return
+		}
+	}
+}
+
+func difference(a, b hedge.Stats) hedge.Stats {
+	a.Calls -= b.Calls
+	a.Hedged -= b.Hedged
+	a.Hedges -= b.Hedges
+	a.Warmup -= b.Warmup
+	a.BudgetExhausted -= b.BudgetExhausted
+	return a
+}
+
+func TestRule10_DeadlineTooNear(t *testing.T) {
+	for _, tc := range []struct {
+		timeout time.Duration
+		hedged  bool
+	}{{35 * ms, false}, {45 * ms, true}} {
+		synctest.Test(t, func(t *testing.T) {
+			// The median is 20 ms and the delay 20 ms: a hedge has an answer to be expected 40 ms into the call.
+			s := newScheduler(t, hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
+			for range 100 {
+				call(t, s, method, 20*ms)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), tc.timeout)
+			defer cancel()
+			_, err := hedge.Do(ctx, s, target, method, taking(time.Second))
+			if status.Code(err) != codes.DeadlineExceeded {
+				t.Error(err)
+			}
+			want := hedge.Stats{Calls: 101, Warmup: 20, DeadlineNear: 1}
+			if tc.hedged {
+				want = hedge.Stats{Calls: 101, Warmup: 20, Hedged: 1, Hedges: 1}
+			}
+			if got := s.Stats(); got != want {
+				t.Errorf("timeout %v: %+v, want %+v", tc.timeout, got, want)
+			}
+		})
+	}
+}
+
+func TestWithIdempotentOnly_ReadsTheDescriptors(t *testing.T) {
+	const service = "/hedgetest.TestService/"
+	for name, want := range map[string]bool{
+		service + "Unary":                  false,
+		service + "UnaryNoSideEffects":     true,
+		service + "UnaryIdempotent":        true,
+		service + "ServerStream":           false,
+		service + "ServerStreamIdempotent": true,
+		service + "Missing":                false,
+		"/hedgetest.Request/id":            false, // a field, not a method
+		"/not.Linked/In":                   false,
+		"nonsense":                         false,
+		"":                                 false,
+	} {
+		s := newScheduler(t, hedge.WithIdempotentOnly(), hedge.WithWarmup(10, ms))
+		c := s.Begin(t.Context(), target, name, nil)
+		if _, got := c.Delay(); got != want {
+			t.Errorf("%q: hedged %v, want %v", name, got, want)
+		}
+		if got := s.Stats().NotSelected; (got == 1) == want {
+			t.Errorf("%q: NotSelected %d", name, got)
+		}
+	}
+}
+
+func TestPreviousAttempts(t *testing.T) {
+	for _, tc := range []struct {
+		values []string
+		want   int
+	}{
+		{nil, 0},
+		{[]string{"1"}, 1},
+		{[]string{"4"}, 4},
+		{[]string{"1", "2"}, 2},
+		{[]string{""}, 0},
+		{[]string{"-1"}, 0},
+		{[]string{"many"}, 0},
+		{[]string{"99999999999999999999"}, 0},
+	} {
+		md := metadata.MD{}
+		md.Append("grpc-previous-rpc-attempts", tc.values...)
+		if got := hedge.PreviousAttempts(metadata.NewIncomingContext(t.Context(), md)); got != tc.want {
+			t.Errorf("%q: %d, want %d", tc.values, got, tc.want)
+		}
+	}
+	if got := hedge.PreviousAttempts(t.Context()); got != 0 {
+		t.Errorf("outside of a call: %d", got)
+	}
+}
+
+// TestRule16_MethodsAreCapped sends a million distinct method names through one target.
+func TestRule16_MethodsAreCapped(t *testing.T) {
+	s := newScheduler(t, hedge.WithWarmup(1<<40, 10*ms), hedge.WithMethods("/pkg.Svc/Get*"))
+	const names = 1_000_000
+	for i := range names {
+		c := s.Begin(t.Context(), target, fmt.Sprintf("/pkg.Svc/Get%d", i), nil)
+		if _, ok := c.Delay(); !ok {
+			t.Fatalf("call %d is not hedged", i)
+		}
+		c.Ended(nil)
+	}
+	c := s.Begin(t.Context(), target, "/pkg.Svc/Put", nil)
+	if _, ok := c.Delay(); ok {
+		t.Error("a method that is not selected is hedged past the cap")
+	}
+	rows := s.Targets()
+	if len(rows) > 300 {
+		t.Errorf("%d entries", len(rows))
+	}
+	var calls int64
+	for _, row := range rows {
+		calls += row.Calls
+	}
+	if got := s.Stats().Calls; calls != names+1 || got != names+1 {
+		t.Errorf("%d calls in the rows and %d in the totals, want %d", calls, got, names+1)
+	}
+	if rows[0].Method != hedge.Other || rows[0].Calls < names*0.99 {
+		t.Errorf("%+v", rows[0])
+	}
+}
+
+// TestRule16_MemoryOfManyTargets measures 10,000 targets with 5 methods each, and goes past the cap.
+func TestRule16_MemoryOfManyTargets(t *testing.T) {
+	const targets, methods = 10_000, 5
+	s := newScheduler(t)
+	book := func(i, j, calls int) {
+		name, method := fmt.Sprintf("dns:///host-%d.example:443", i), fmt.Sprintf("/pkg.Svc/Method%d", j)
+		for k := range calls {
+			c := s.Begin(context.Background(), name, method, nil)
+			c.CutShort(time.Now().Add(time.Duration(k) * 100 * time.Microsecond)) // 0 to 3 ms
+		}
+	}
+	before := heap()
+	for i := range targets {
+		for j := range methods {
+			book(i, j, 30)
+		}
+	}
+	used := heap() - before
+	perEntry := used / (targets * methods)
+	t.Logf("%d targets x %d methods: %d MiB, %d bytes an entry", targets, methods, used>>20, perEntry)
+	if perEntry > 8<<10 {
+		t.Errorf("%d bytes an entry", perEntry)
+	}
+	if got := len(s.Targets()); got != targets*methods {
+		t.Errorf("%d entries", got)
+	}
+	for i := range 10_000 {
+		book(targets+i, 0, 1)
+	}
+	rows := s.Targets()
+	if rows[0].Target != hedge.Other || len(rows) > 60_000 {
+		t.Errorf("past the cap: %d entries, the first %+v", len(rows), rows[0])
+	}
+	if got := s.Stats().Calls; got != targets*methods*30+10_000 {
+		t.Errorf("%d calls", got)
+	}
+}
+
+func heap() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+func TestRule16_IdleTargetsLeave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScheduler(t)
+		book := func(name string) {
+			c := s.Begin(t.Context(), name, method, nil)
+			c.Ended(nil)
+		}
+		names := func() string {
+			var all []string
+			for _, row := range s.Targets() {
+				all = append(all, row.Target)
+			}
+			return strings.Join(all, " ")
+		}
+		book("idle")
+		book("busy")
+		for range 60 {
+			time.Sleep(time.Minute + time.Second)
+			book("busy")
+		}
+		if got := names(); got != "busy" {
+			t.Errorf("after an hour there are: %s", got)
+		}
+		if got := s.Stats().Calls; got != 62 {
+			t.Errorf("%d calls; those of a target that left count", got)
+		}
+		book("idle")
+		if got := names(); got != "busy idle" {
+			t.Errorf("a target came back: %s", got)
+		}
+	})
+}
