@@ -1,0 +1,200 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/peterbourgon/ff/v3/ffcli"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/testserver"
+	testpb "github.com/grpchedge/hedge/proto"
+)
+
+// cost measures what calls cost that need no hedge: the throughput of a client that calls a server which
+// answers at once.
+type cost struct {
+	concurrency []int
+	duration    time.Duration
+	slice       time.Duration
+	seed        int
+}
+
+func costCommand(out output) *ffcli.Command {
+	var c cost
+	fs := flag.NewFlagSet("cost", flag.ContinueOnError)
+	wholesFlag(fs, &c.concurrency, "concurrency", []int{1, 16, 256}, 1, maxConcurrency, "`numbers` of calls under way at a time, with commas between")
+	durationFlag(fs, &c.duration, "duration", 54*time.Second, time.Second, time.Hour, "`time` of the whole run")
+	durationFlag(fs, &c.slice, "slice", 50*time.Millisecond, time.Millisecond, time.Minute, "`time` for which a policy calls before the next one takes its turn")
+	wholeFlag(fs, &c.seed, "seed", 1, 0, 1<<31-1, "`number` from which the order of turns is drawn")
+	return &ffcli.Command{
+		Name:       "cost",
+		ShortUsage: "bench cost [flags]",
+		ShortHelp:  "throughput of calls that need no hedge, as a share of plain gRPC's",
+		FlagSet:    fs,
+		Exec: func(ctx context.Context, args []string) error {
+			if err := noArguments(args); err != nil {
+				return err
+			}
+			return c.run(ctx, out)
+		},
+	}
+}
+
+// contestants are the policies that are compared with plain gRPC, which comes first. It also comes second, as
+// its own opponent, which shows how far two equals can seem apart on this machine. Between the last two lies
+// what hedges cost that were sent because the machine itself made calls slow.
+var contestants = []struct {
+	label, policy string
+	options       []hedge.Option
+}{
+	{label: "plain gRPC", policy: none},
+	{label: "plain gRPC again", policy: none},
+	{label: "context and timer", policy: contextAndTimer},
+	{label: "hedge, never due", policy: adaptive, options: []hedge.Option{hedge.WithMinDelay(time.Minute)}},
+	{label: "hedge, nothing configured", policy: adaptive},
+}
+
+func (c *cost) run(ctx context.Context, out output) error {
+	rounds := c.rounds()
+	fmt.Fprintf(out.results, "Calls to a server on loopback that answers at once; %d rounds at each concurrency, in which each\n"+
+		"contestant calls for %v, in random order. Ratios are to plain gRPC in the same round. GOMAXPROCS is %d.\n\n",
+		rounds, c.slice, runtime.GOMAXPROCS(0))
+
+	table := newTable(out.results, 2, "concurrency", "client", "calls/s", "µs a call", "ratio", "95% of it", "quartiles", "hedges/100 calls")
+	p := startProgress(out.progress, "cost", int64(len(c.concurrency)*rounds))
+	defer p.end()
+	for i, concurrency := range c.concurrency {
+		scores, err := c.measure(ctx, concurrency, rounds, p)
+		if err != nil {
+			return err
+		}
+		if i > 0 {
+			table.AppendSeparator()
+		}
+		for _, s := range scores {
+			table.AppendRow(row(s.cells(concurrency)...))
+		}
+	}
+	p.end()
+	table.Render()
+	fmt.Fprintf(out.results, "\nThe ratio is the median of the rounds; with 95%% probability the true one lies within the bounds beside it.\n"+
+		"Half of all rounds lie between the quartiles. To meet: a ratio of at least 0.97 at concurrency 1 and 16.\n")
+	return nil
+}
+
+// rounds is how many rounds fit into the time at each concurrency: an odd number, so that one of them is the
+// median.
+func (c *cost) rounds() int {
+	round := c.slice * time.Duration(len(contestants)*len(c.concurrency))
+	return int(max(c.duration/round, 3)-1) | 1
+}
+
+// score is the throughput of one contestant.
+type score struct {
+	label  string
+	rates  []float64 // calls a second in each round
+	ratios []float64 // to the first contestant's in the same round; nil for itself
+	calls  int64
+	stats  hedge.Stats
+}
+
+// measure runs all rounds at one concurrency.
+func (c *cost) measure(ctx context.Context, concurrency, rounds int, p *progress) ([]score, error) {
+	cluster, err := testserver.Start(testserver.Config{CountsOnly: true})
+	if err != nil {
+		return nil, err
+	}
+	defer cluster.Close()
+	scores := make([]score, len(contestants))
+	clients := make([]testpb.TestServiceClient, len(contestants))
+	schedulers := make([]*hedge.Scheduler, len(contestants))
+	for i, contestant := range contestants {
+		scores[i].label = contestant.label
+		clients[i], schedulers[i], err = connect(ctx, cluster, policyNamed(contestant.policy), contestant.options)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", contestant.label, err)
+		}
+		// Once unmeasured, so that no contestant's connection and memory are colder than another's.
+		if _, _, err := callFor(ctx, clients[i], concurrency, c.slice); err != nil {
+			return nil, fmt.Errorf("%s: %w", contestant.label, err)
+		}
+	}
+	for _, order := range shuffled(len(contestants), rounds, uint64(c.seed)) {
+		for _, i := range order {
+			calls, took, err := callFor(ctx, clients[i], concurrency, c.slice)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", scores[i].label, err)
+			}
+			scores[i].calls += calls
+			scores[i].rates = append(scores[i].rates, float64(calls)/took.Seconds())
+		}
+		p.add(1)
+	}
+	for i := range scores {
+		scores[i].stats = schedulers[i].Stats()
+		for round, rate := range scores[i].rates {
+			if i > 0 {
+				scores[i].ratios = append(scores[i].ratios, rate/scores[0].rates[round])
+			}
+		}
+	}
+	return scores, nil
+}
+
+// callFor makes calls for a while, so many at a time, and returns how many there were and how long they took.
+func callFor(ctx context.Context, client testpb.TestServiceClient, concurrency int, d time.Duration) (int64, time.Duration, error) {
+	var calls, id atomic.Int64
+	var over atomic.Bool
+	var firstErr atomic.Pointer[error]
+	time.AfterFunc(d, func() { over.Store(true) })
+	start := time.Now()
+	var wg sync.WaitGroup
+	for range concurrency {
+		wg.Go(func() {
+			made := int64(0)
+			defer func() { calls.Add(made) }()
+			for !over.Load() {
+				req := &testpb.Request{Id: uint64(id.Add(1))}
+				reply, err := client.Unary(ctx, req)
+				if err == nil {
+					err = testserver.Check(req, 0, reply)
+				}
+				if err != nil {
+					firstErr.CompareAndSwap(nil, &err)
+					return
+				}
+				made++
+			}
+		})
+	}
+	wg.Wait()
+	took := time.Since(start)
+	if err := firstErr.Load(); err != nil {
+		return 0, 0, *err
+	}
+	return calls.Load(), took, nil
+}
+
+func (s score) cells(concurrency int) []string {
+	rate := quantile(slices.Sorted(slices.Values(s.rates)), 0.5)
+	cells := []string{strconv.Itoa(concurrency), s.label, count(int64(rate)), fmt.Sprintf("%.1f", 1e6/rate)}
+	if s.ratios == nil {
+		return cells
+	}
+	ratios := slices.Sorted(slices.Values(s.ratios))
+	low, high := medianBounds(ratios)
+	cells = append(cells, ratio(quantile(ratios, 0.5)), ratio(low)+"–"+ratio(high),
+		ratio(quantile(ratios, 0.25))+"–"+ratio(quantile(ratios, 0.75)))
+	if s.stats.Calls > 0 {
+		cells = append(cells, fmt.Sprintf("%.2f", 100*s.stats.HedgeRate()))
+	}
+	return cells
+}

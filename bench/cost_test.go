@@ -1,0 +1,44 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestCost(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	if code := run(t.Context(), strings.Fields("cost -duration 1s -slice 5ms -concurrency 1,4"), &stdout, &stderr); code != 0 {
+		t.Fatalf("exit code %d\n%s\n%s", code, &stdout, &stderr)
+	}
+	for _, contestant := range contestants {
+		if n := strings.Count(stdout.String(), contestant.label+"  "); n < 2 {
+			t.Errorf("%s is in the table %d times, want one for each concurrency:\n%s", contestant.label, n, &stdout)
+		}
+	}
+}
+
+func TestCostRounds(t *testing.T) {
+	for _, tc := range []struct {
+		duration, slice time.Duration
+		concurrency     int
+	}{
+		{54 * time.Second, 50 * time.Millisecond, 3}, {time.Second, time.Minute, 1}, {10 * time.Second, time.Millisecond, 2},
+	} {
+		c := cost{duration: tc.duration, slice: tc.slice, concurrency: make([]int, tc.concurrency)}
+		rounds := c.rounds()
+		took := time.Duration(rounds*len(contestants)*tc.concurrency) * tc.slice
+		if rounds%2 != 1 || took > tc.duration && rounds > 3 {
+			t.Errorf("%+v: %d rounds, which take %v", tc, rounds, took)
+		}
+	}
+}
+
+func TestScoreCells(t *testing.T) {
+	s := score{label: "x", rates: []float64{900, 1000, 950}, ratios: []float64{0.9, 0.98, 0.95}}
+	want := "16 x 950 1052.6 0.950 0.900–0.980 0.900–0.980"
+	if got := strings.Join(s.cells(16), " "); got != want {
+		t.Errorf("cells %q, want %q", got, want)
+	}
+}

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"path/filepath"
+	"time"
+
+	"github.com/peterbourgon/ff/v3/ffcli"
+
+	"github.com/grpchedge/hedge"
+)
+
+// demo shows what hedging does to the tail of calls, on real connections.
+type demo struct {
+	calls       int
+	concurrency int
+	backends    int
+	seed        int
+	law         law
+	options     []hedge.Option
+	picture     string
+}
+
+// scene is one kind of call that the demo shows.
+type scene struct {
+	title    string
+	workload workload
+}
+
+var scenes = []scene{
+	{"unary calls", workloadNamed("straggler")},
+}
+
+func demoCommand(out output) *ffcli.Command {
+	var d demo
+	fs := flag.NewFlagSet("demo", flag.ContinueOnError)
+	wholeFlag(fs, &d.calls, "calls", 40_000, 1, maxCalls, "`number` of calls, made once without and once with hedging")
+	wholeFlag(fs, &d.concurrency, "concurrency", 20, 1, maxConcurrency, "`number` of calls under way at a time")
+	wholeFlag(fs, &d.backends, "backends", 3, 1, maxBackends, "`number` of servers behind the target")
+	wholeFlag(fs, &d.seed, "seed", 1, 0, 1<<31-1, "`number` from which all latencies are drawn")
+	lawFlag(fs, &d.law, "law", scenes[0].workload.law)
+	optionFlag(fs, &d.options, "budget", "most hedges per 100 calls, 0 to 400, in `percent` (default the library's, 10)", parseFloat, hedge.WithBudgetPercent)
+	optionFlag(fs, &d.options, "hedges", "most hedges of one call, 0 to 4, a `number` (default the library's, 2)", parseInt, hedge.WithMaxHedges)
+	pictureFlag(fs, &d.picture, "picture", "./hedge-demo.png")
+	return &ffcli.Command{
+		Name:       "demo",
+		ShortUsage: "bench demo [flags]",
+		ShortHelp:  "the same calls without and with hedging: a table and a picture",
+		FlagSet:    fs,
+		Exec: func(ctx context.Context, args []string) error {
+			if err := noArguments(args); err != nil {
+				return err
+			}
+			return d.run(ctx, out)
+		},
+	}
+}
+
+func (d *demo) run(ctx context.Context, out output) error {
+	var panels []panel
+	var wrong []error
+	for _, s := range scenes {
+		c := &comparison{
+			workload:    s.workload,
+			law:         d.law,
+			policies:    []policy{policyNamed(none), policyNamed(adaptive)},
+			options:     d.options,
+			calls:       d.calls,
+			concurrency: d.concurrency,
+			backends:    d.backends,
+			seed:        uint64(d.seed),
+		}
+		d.announce(out.results, s, c)
+		p := startProgress(out.progress, "demo", int64(c.calls*len(c.policies)))
+		results, stalled, err := c.run(ctx, p)
+		p.end()
+		if err != nil {
+			return err
+		}
+		plain, hedged := results[0], results[1]
+		writeOutcome(out.results, plain, hedged)
+		if stalled.share() > stallsThatShow {
+			fmt.Fprintf(out.results, "\nThe machine, busy with other work, stood still for %s of the run, up to %v at a time.\n"+
+				"That is part of the tails above, hedged and unhedged: a run on an idle machine shows them alone.\n",
+				percent(stalled.share()), stalled.longest.Round(time.Millisecond))
+		}
+		panels = append(panels, d.panel(s, plain, hedged))
+		wrong = append(wrong, plain.err(), hedged.err())
+	}
+	if d.picture != "" {
+		if err := d.writePicture(out.results, panels); err != nil {
+			return err
+		}
+	}
+	return errors.Join(wrong...)
+}
+
+// stallsThatShow is the share of time that stalls must take to make a difference to p99.9.
+const stallsThatShow = 0.0005
+
+// announce says what is about to be done, before the user waits for it.
+func (d *demo) announce(w io.Writer, s scene, c *comparison) {
+	configured := "nothing configured"
+	if len(d.options) > 0 {
+		configured = "configured by the flags"
+	}
+	fmt.Fprintf(w, "%s %s, %d at a time, to %s on loopback; law %q, seed %d.\n",
+		count(int64(c.calls)), s.title, c.concurrency, plural(c.backends, "real backend"), d.law.name, d.seed)
+	fmt.Fprintf(w, "The same calls go out without and with hedging (%s), in alternating slices of %s,\n"+
+		"so that drift of the machine hits both alike.\n\n", configured, count(int64(c.sliceSize())))
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// writeOutcome compares hedged calls with the same ones unhedged.
+func writeOutcome(w io.Writer, plain, hedged *result) {
+	t := newTable(w, 1, "", "without", "with hedging", "ratio")
+	for _, q := range tails {
+		t.AppendRow(row(percentileName(q), millis(plain.percentile(q)), millis(hedged.percentile(q)),
+			ratio(float64(hedged.percentile(q))/float64(plain.percentile(q)))))
+	}
+	t.AppendSeparator()
+	t.AppendRow(row("extra load, at the server", percent(plain.extraLoad()), percent(hedged.extraLoad())))
+	t.AppendRow(row("hedges sent", "", count(hedged.stats.Hedges)))
+	t.AppendRow(row("  and won", "", count(hedged.stats.HedgeWins)))
+	t.AppendRow(row("cancelled at the server", count(plain.server.Cancelled), count(hedged.server.Cancelled)))
+	delay := "still learning"
+	if hedged.learned.Delay > 0 {
+		delay = millis(hedged.learned.Delay)
+	}
+	t.AppendRow(row("learned delay", "", delay))
+	t.AppendSeparator()
+	t.AppendRow(row("wrong replies", count(plain.wrong), count(hedged.wrong)))
+	t.AppendRow(row("failed calls", count(plain.failed), count(hedged.failed)))
+	t.Render()
+}
+
+func (d *demo) panel(s scene, plain, hedged *result) panel {
+	p := panel{
+		title: fmt.Sprintf("%s %s, law %q: latency without and with hedging", count(int64(d.calls)), s.title, d.law.name),
+		curves: []curve{
+			{"without hedging", plain.sorted},
+			{"with hedging, " + percent(hedged.extraLoad()) + " extra load", hedged.sorted},
+		},
+	}
+	if delay := hedged.learned.Delay; delay > 0 {
+		p.notes = append(p.notes, note{"learned delay, " + millis(delay), delay})
+	}
+	return p
+}
+
+func (d *demo) writePicture(w io.Writer, panels []panel) error {
+	if err := writePicture(d.picture, panels); err != nil {
+		return fmt.Errorf("-picture %s: %w", d.picture, err)
+	}
+	path, err := filepath.Abs(d.picture)
+	if err != nil {
+		path = d.picture
+	}
+	fmt.Fprintf(w, "\nBoth latency curves are drawn in %s\n", path)
+	return nil
+}

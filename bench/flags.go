@@ -1,0 +1,189 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/testserver"
+)
+
+// The most that a flag takes: beyond it a run would need more memory, sockets or goroutines than it is worth.
+const (
+	maxCalls       = 10_000_000
+	maxConcurrency = 10_000
+	maxBackends    = 100
+)
+
+// whole is a flag for a whole number within bounds.
+type whole struct {
+	value     *int
+	low, high int
+}
+
+func wholeFlag(fs *flag.FlagSet, value *int, name string, preset, low, high int, usage string) {
+	*value = preset
+	fs.Var(whole{value, low, high}, name, usage)
+}
+
+func (w whole) String() string {
+	if w.value == nil {
+		return ""
+	}
+	return strconv.Itoa(*w.value)
+}
+
+func (w whole) Set(s string) error {
+	n, err := strconv.Atoi(s)
+	switch {
+	case errors.Is(err, strconv.ErrRange) || err == nil && (n < w.low || n > w.high):
+		return fmt.Errorf("must be %d to %d", w.low, w.high)
+	case err != nil:
+		return errors.New("not a whole number")
+	}
+	*w.value = n
+	return nil
+}
+
+// wholes is a flag for a list of whole numbers within bounds, with commas between.
+type wholes struct {
+	values    *[]int
+	low, high int
+}
+
+func wholesFlag(fs *flag.FlagSet, values *[]int, name string, preset []int, low, high int, usage string) {
+	*values = preset
+	fs.Var(wholes{values, low, high}, name, usage)
+}
+
+func (w wholes) String() string {
+	if w.values == nil {
+		return ""
+	}
+	return strings.Trim(strings.ReplaceAll(fmt.Sprint(*w.values), " ", ","), "[]")
+}
+
+func (w wholes) Set(s string) error {
+	var values []int
+	for part := range strings.SplitSeq(s, ",") {
+		n := 0
+		if err := (whole{&n, w.low, w.high}).Set(strings.TrimSpace(part)); err != nil {
+			return fmt.Errorf("%q: %w", part, err)
+		}
+		values = append(values, n)
+	}
+	*w.values = values
+	return nil
+}
+
+// law is a flag for a law of latency, which keeps what was typed.
+type law struct {
+	testserver.Law
+	name string
+}
+
+func lawFlag(fs *flag.FlagSet, value *law, name, preset string) {
+	if err := value.Set(preset); err != nil {
+		panic(err) // the program is wrong, not its user
+	}
+	fs.Var(value, name, "`law` of what one attempt takes: "+strings.Join(testserver.LawForms(), ", "))
+}
+
+func (l *law) String() string { return l.name }
+
+func (l *law) Set(s string) error {
+	parsed, err := testserver.ParseLaw(s)
+	if err != nil {
+		return err
+	}
+	*l = law{parsed, s}
+	return nil
+}
+
+// optionFlag is a flag that sets an option of the scheduler; left out, nothing is configured. What is out of
+// range the library itself rejects.
+func optionFlag[T any](fs *flag.FlagSet, options *[]hedge.Option, name, usage string, parse func(string) (T, error), option func(T) hedge.Option) {
+	fs.Func(name, usage, func(s string) error {
+		value, err := parse(s)
+		if err != nil {
+			return err
+		}
+		o := option(value)
+		if _, err := hedge.New(o); err != nil {
+			return err
+		}
+		*options = append(*options, o)
+		return nil
+	})
+}
+
+func parseFloat(s string) (float64, error) {
+	x, err := strconv.ParseFloat(s, 64)
+	if err != nil {
+		return 0, errors.New("not a number")
+	}
+	return x, nil
+}
+
+func parseInt(s string) (int, error) {
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		return 0, errors.New("not a whole number")
+	}
+	return n, nil
+}
+
+// pictureFlag is a flag for the path of a picture. A path that cannot be written is found before the run.
+func pictureFlag(fs *flag.FlagSet, path *string, name, preset string) {
+	*path = preset
+	fs.Func(name, fmt.Sprintf("`path` of the picture, .png or .svg; empty for none (default %s)", preset), func(s string) error {
+		if s != "" {
+			if _, ok := pictureFormats[filepath.Ext(s)]; !ok {
+				return fmt.Errorf("must end in .png or .svg, not %q", filepath.Ext(s))
+			}
+			if info, err := os.Stat(filepath.Dir(s)); err != nil {
+				return err
+			} else if !info.IsDir() {
+				return fmt.Errorf("%s is not a directory", filepath.Dir(s))
+			}
+		}
+		*path = s
+		return nil
+	})
+}
+
+// duration is a flag for a time within bounds.
+type duration struct {
+	value     *time.Duration
+	low, high time.Duration
+}
+
+func durationFlag(fs *flag.FlagSet, value *time.Duration, name string, preset, low, high time.Duration, usage string) {
+	*value = preset
+	fs.Var(duration{value, low, high}, name, usage)
+}
+
+func (d duration) String() string {
+	if d.value == nil {
+		return ""
+	}
+	return d.value.String()
+}
+
+func (d duration) Set(s string) error {
+	t, err := time.ParseDuration(s)
+	if err != nil {
+		return errors.New("not a time such as 50ms or 1m")
+	}
+	if t < d.low || t > d.high {
+		return fmt.Errorf("must be %v to %v", d.low, d.high)
+	}
+	*d.value = t
+	return nil
+}

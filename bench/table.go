@@ -1,0 +1,68 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+)
+
+// newTable returns a table whose first columns, as many as labels says, are text and whose others are numbers.
+func newTable(w io.Writer, labels int, header ...string) table.Writer {
+	t := table.NewWriter()
+	t.SetOutputMirror(w)
+	style := table.StyleLight
+	style.Options = table.Options{SeparateHeader: true}
+	style.Format.Header = text.FormatDefault
+	t.SetStyle(style)
+	var columns []table.ColumnConfig
+	for i := range header {
+		align := text.AlignRight
+		if i < labels {
+			align = text.AlignLeft
+		}
+		columns = append(columns, table.ColumnConfig{Number: i + 1, Align: align, AlignHeader: align})
+	}
+	t.SetColumnConfigs(columns)
+	t.AppendHeader(row(header...))
+	return t
+}
+
+func row(cells ...string) table.Row {
+	r := make(table.Row, len(cells))
+	for i, c := range cells {
+		r[i] = c
+	}
+	return r
+}
+
+// millis writes a duration in milliseconds to three digits, or to a tenth from 100 ms on.
+func millis(d time.Duration) string {
+	ms := float64(d) / float64(time.Millisecond)
+	switch {
+	case ms < 1:
+		return fmt.Sprintf("%.3f ms", ms)
+	case ms < 10:
+		return fmt.Sprintf("%.2f ms", ms)
+	}
+	return fmt.Sprintf("%.1f ms", ms)
+}
+
+func ratio(x float64) string { return fmt.Sprintf("%.3f", x) }
+
+func percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
+
+// count writes a number with a comma between thousands.
+func count(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	var parts []string
+	for len(s) > 3 && s[len(s)-4] != '-' {
+		parts = append([]string{s[len(s)-3:]}, parts...)
+		s = s[:len(s)-3]
+	}
+	return strings.Join(append([]string{s}, parts...), ",")
+}

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/grpchedge/hedge/internal/testserver"
+)
+
+// taking is the result of 1,000 calls that have the given p99 and p99.9.
+func taking(p99, p999 time.Duration, attempts int64) *result {
+	r := &result{server: testserver.Counts{Attempts: attempts}}
+	for range 989 {
+		r.latencies = append(r.latencies, 5*time.Millisecond)
+	}
+	for range 9 {
+		r.latencies = append(r.latencies, p99)
+	}
+	r.latencies = append(r.latencies, p999, p999)
+	r.sorted = r.latencies
+	return r
+}
+
+func TestJudge(t *testing.T) {
+	plain := taking(60*time.Millisecond, 100*time.Millisecond, 1000)
+	failed := taking(6*time.Millisecond, 10*time.Millisecond, 1000)
+	failed.failed, failed.firstErr = 1, errors.New("broken")
+	for _, tc := range []struct {
+		name   string
+		hedged *result
+		want   string // empty: kept
+	}{
+		{"kept to the letter", taking(18*time.Millisecond, 30*time.Millisecond, 1105), ""},
+		{"p99", taking(19*time.Millisecond, 30*time.Millisecond, 1105), "the ratio of p99 is 0.317"},
+		{"p99.9", taking(18*time.Millisecond, 31*time.Millisecond, 1105), "the ratio of p99.9 is 0.310"},
+		{"extra load", taking(18*time.Millisecond, 30*time.Millisecond, 1106), "the extra load is 0.106"},
+		{"failed", failed, "1 failed calls, 0 wrong replies; the first: broken"},
+	} {
+		v := judge(20, plain, tc.hedged, stalls{})
+		cells := v.cells()
+		word := cells[len(cells)-1]
+		if err := v.err(); tc.want == "" {
+			if err != nil || word != "PASS" {
+				t.Errorf("%s: %s, %v", tc.name, word, err)
+			}
+		} else if err == nil || !strings.Contains(err.Error(), tc.want) || word != "FAIL" {
+			t.Errorf("%s: %s, %v; want FAIL, %s", tc.name, word, err, tc.want)
+		}
+	}
+}
+
+// TestTail runs the command; whether so few calls on a busy machine pass is not the question.
+func TestTail(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	run(t.Context(), strings.Fields("tail -calls 300 -concurrency 1,20 -slowest 3"), &stdout, &stderr)
+	for _, want := range []string{"\n 1  ", "\n 20 ", "The slowest hedged calls at concurrency 20", "#0 0.0–"} {
+		if !strings.Contains(stdout.String(), want) {
+			t.Errorf("no %q in\n%s\n%s", want, &stdout, &stderr)
+		}
+	}
+}
