@@ -37,9 +37,10 @@ func isHedge(ctx context.Context) bool {
 }
 
 // TestRule12_WithinTheBudgetAtAnyRate lets every call be slow, as in an outage, and counts the hedges in each ten
-// seconds, at rates from one call a second on, with nothing configured but the delay to start with.
+// seconds, at rates from one call a second on, with nothing configured but the delay to start with. The bucket's own
+// tests go up to 100,000 a second.
 func TestRule12_WithinTheBudgetAtAnyRate(t *testing.T) {
-	for _, rate := range []int{1, 10, 1_000, 5_000} {
+	for _, rate := range []int{1, 10, 1_000} {
 		t.Run(fmt.Sprintf("rate=%d", rate), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newScheduler(t, hedge.WithWarmup(1<<40, 10*ms))
