@@ -14,7 +14,8 @@
 //		return err
 //	}
 //	conn, err := grpc.NewClient(target, creds,
-//		grpc.WithUnaryInterceptor(interceptor.Unary(s)))
+//		grpc.WithUnaryInterceptor(interceptor.Unary(s)),
+//		grpc.WithStreamInterceptor(stream.Interceptor(s)))
 //
 // Hedge only what may run twice: see [WithMethods], [WithIdempotentOnly] and [Off].
 //

@@ -13,6 +13,7 @@ import (
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver"
 	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stream"
 )
 
 // The quick start: one scheduler, two dial options.
@@ -25,7 +26,8 @@ func Example() {
 		panic(err)
 	}
 	conn, err := grpc.NewClient(target, creds,
-		grpc.WithUnaryInterceptor(interceptor.Unary(s)))
+		grpc.WithUnaryInterceptor(interceptor.Unary(s)),
+		grpc.WithStreamInterceptor(stream.Interceptor(s)))
 	if err != nil {
 		panic(err)
 	}

@@ -1,0 +1,324 @@
+package stream_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/testserver"
+	testpb "github.com/grpchedge/hedge/proto"
+)
+
+const method = testpb.TestService_ServerStream_FullMethodName
+
+func within(got, want time.Duration, share float64) bool {
+	return float64(got) >= float64(want)*(1-share) && float64(got) <= float64(want)*(1+share)
+}
+
+// TestRule14_WhatTeaches opens streams whose first message comes after 50 ms and looks what is learned from how
+// their caller reads them.
+func TestRule14_WhatTeaches(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		header bool          // Header is called before
+		late   time.Duration // when the caller comes
+		gone   time.Duration // when it gives up; 0: never
+		want   time.Duration // the median learned; 0: nothing
+	}{
+		{name: "a waiting reader", want: 50 * ms},
+		{name: "headers at once say nothing", header: true, want: 50 * ms},
+		{name: "a late reader that still waits long enough", late: 20 * ms, want: 50 * ms},
+		{name: "a late reader", late: 2 * time.Second},
+		{name: "a late reader, after headers", header: true, late: 2 * time.Second},
+		{name: "a reader that gives up", gone: 30 * ms}, // a lower bound alone is no latency
+		{name: "nobody reads", late: 10 * ms, gone: 10 * ms},
+	} {
+		for _, watched := range []bool{false, true} { // hedging off, and learning all the same
+			t.Run(fmt.Sprintf("%s,watched=%v", tc.name, watched), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: byNumber(
+						testserver.Plan{Delay: 50 * ms, HeaderAtOnce: true, Messages: 3, Interval: time.Second})})
+					s := fixed(t, time.Hour)
+					if watched {
+						s = newScheduler(t, hedge.WithMaxHedges(0))
+					}
+					client := dial(t, cluster, s)
+					for range 5 {
+						ctx, cancel := context.WithCancel(t.Context())
+						st, err := client.ServerStream(ctx, &testpb.Request{Id: 1})
+						if err != nil {
+							t.Fatal(err)
+						}
+						if tc.header {
+							if _, err := st.Header(); err != nil {
+								t.Error(err)
+							}
+						}
+						time.Sleep(tc.late)
+						if tc.gone > 0 {
+							time.AfterFunc(tc.gone-tc.late, cancel)
+						}
+						if tc.gone == 0 || tc.gone > tc.late {
+							_, err = st.Recv()
+						}
+						if tc.gone == 0 && err != nil || tc.gone > tc.late && status.Code(err) != codes.Canceled {
+							t.Error(err)
+						}
+						cancel()
+						synctest.Wait()
+					}
+					got, ok := s.Latency(cluster.Target(), method, 0.5)
+					if ok != (tc.want > 0) || !within(got, tc.want, 0.01) {
+						t.Errorf("learned %v, want %v", got, tc.want)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestRule14_AnEmptyStreamIsAnAnswer learns the time to its end.
+func TestRule14_AnEmptyStreamIsAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: byNumber(testserver.Plan{Delay: 50 * ms, Empty: true})})
+		s := fixed(t, time.Hour)
+		client := dial(t, cluster, s)
+		req := &testpb.Request{Id: 1}
+		st, err := client.ServerStream(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, _, err := receive(st, req); n != 0 || err != nil {
+			t.Errorf("%d messages, %v", n, err)
+		}
+		if got, _ := s.Latency(cluster.Target(), method, 0.5); !within(got, 50*ms, 0.01) {
+			t.Errorf("learned %v", got)
+		}
+	})
+}
+
+// TestLate gives the primary a moment when its caller comes after a hedge was due.
+func TestLate(t *testing.T) {
+	for _, tc := range []struct {
+		delay  time.Duration // of the first message
+		hedges int64
+		at     time.Duration // when it is received
+	}{
+		{50 * ms, 0, 200 * ms},                // it is there
+		{200*ms + 500*time.Microsecond, 0, 0}, // it comes within the moment
+		{300 * ms, 1, 201*ms + ms},            // it does not
+		{199*ms + 999*time.Microsecond, 0, 200 * ms},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: byNumber(
+				testserver.Plan{Delay: tc.delay}, testserver.Plan{Delay: ms})})
+			s := fixed(t, 10*ms, hedge.WithMaxHedges(1))
+			client := dial(t, cluster, s)
+			began := time.Now()
+			st, err := client.ServerStream(t.Context(), &testpb.Request{Id: 1, Messages: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(200 * ms)
+			if got := s.Stats(); got.Hedges != 0 {
+				t.Errorf("a hedge was sent while nobody waited: %+v", got)
+			}
+			if _, err := st.Recv(); err != nil {
+				t.Error(err)
+			}
+			if tc.at == 0 {
+				tc.at = tc.delay
+			}
+			if got := s.Stats(); got.Hedges != tc.hedges || time.Since(began) != tc.at {
+				t.Errorf("first message after %v: received after %v, %d hedges; want %v and %d", tc.delay, time.Since(began), got.Hedges, tc.at, tc.hedges)
+			}
+			_, _ = st.Recv()
+		})
+	}
+}
+
+// TestOtherKindsPassThrough counts calls whose requests are a stream, and leaves them alone.
+func TestOtherKindsPassThrough(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Latency: testserver.Constant(100 * ms)})
+		s := fixed(t, ms)
+		client := dial(t, cluster, s)
+		up, err := client.ClientStream(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			if err := up.Send(&testpb.Request{Id: 5}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if reply, err := up.CloseAndRecv(); err != nil || reply.Id != 5 {
+			t.Errorf("%v, %v", reply, err)
+		}
+		both, err := client.BidiStream(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := both.Send(&testpb.Request{Id: 6}); err != nil {
+			t.Fatal(err)
+		}
+		if reply, err := both.Recv(); err != nil || reply.Id != 6 {
+			t.Errorf("%v, %v", reply, err)
+		}
+		_ = both.CloseSend()
+		_, _ = both.Recv()
+		if got := s.Stats(); got != (hedge.Stats{PassedThrough: 2}) {
+			t.Errorf("%+v", got)
+		}
+		synctest.Wait()
+	})
+}
+
+// TestContext_BeforeTheFirstMessage decides for the primary, whose context the caller may hold on to.
+func TestContext_BeforeTheFirstMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: byNumber(testserver.Plan{Delay: 100 * ms}, testserver.Plan{})})
+		s := fixed(t, 10*ms)
+		client := dial(t, cluster, s)
+		req := &testpb.Request{Id: 1, Messages: 2}
+		st, err := client.ServerStream(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx := st.Context()
+		n, attempt, err := receive(st, req)
+		if n != 2 || attempt != 0 || err != nil || ctx != st.Context() {
+			t.Errorf("%d messages of attempt %d, %v", n, attempt, err)
+		}
+		if got := s.Stats(); got.NotReplayable != 1 || got.Hedges != 0 {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// TestNilScheduler is a client without hedging.
+func TestNilScheduler(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Latency: testserver.Constant(ms)})
+		client := dial(t, cluster, nil)
+		req := &testpb.Request{Id: 1, Messages: 2}
+		st, err := client.ServerStream(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, _, err := receive(st, req); n != 2 || err != nil {
+			t.Errorf("%d messages, %v", n, err)
+		}
+	})
+}
+
+// TestTimeToFirstMessage is what stream hedging is for: token streams whose headers come at once, and of which one
+// in five has to wait for its first token.
+func TestTimeToFirstMessage(t *testing.T) {
+	law, err := testserver.ParseLaw("ttft")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const streams = 20_000
+	for _, tc := range []struct {
+		name    string
+		options []hedge.Option
+		load    float64 // at most
+		ratio   float64 // of p90 and p95, at most; 0: not looked at
+	}{
+		{"p75, budget 30%", []hedge.Option{hedge.WithPercentile(0.75), hedge.WithBudgetPercent(30)}, 0.30, 0.25},
+		{"defaults", nil, 0.11, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cluster := testserver.StartT(t, testserver.Config{
+					Backends: 3, InMemory: true, Seed: 1, DrawByID: true, CountsOnly: true,
+					Script: func(a testserver.Attempt) testserver.Plan {
+						return testserver.Plan{Delay: a.Draw(law), HeaderAtOnce: true, Interval: ms}
+					},
+				})
+				plain := firstMessages(t, dial(t, cluster, nil), streams)
+				cluster.Reset()
+				s := newScheduler(t, tc.options...)
+				hedged := firstMessages(t, dial(t, cluster, s), streams)
+				extra := float64(cluster.Counts().Attempts-streams) / streams
+				for _, q := range []float64{0.50, 0.90, 0.95, 0.99} {
+					p, h := plain[int(q*streams)], hedged[int(q*streams)]
+					t.Logf("p%-4g plain %6.1f ms, hedged %6.1f ms, ratio %.3f", 100*q, p.Seconds()*1e3, h.Seconds()*1e3, float64(h)/float64(p))
+					if (q == 0.90 || q == 0.95) && tc.ratio > 0 && float64(h) > tc.ratio*float64(p) {
+						t.Errorf("p%g: want at most %v of the unhedged run's", 100*q, tc.ratio)
+					}
+				}
+				learned, _ := s.Latency(cluster.Target(), method, 0.5)
+				stats := s.Stats()
+				t.Logf("extra load %.2f%%, hedged %.2f%%, learned p50 %v", 100*extra, 100*float64(stats.Hedged)/streams, learned)
+				if extra > tc.load {
+					t.Errorf("extra load %.2f%%, want at most %.0f%%", 100*extra, 100*tc.load)
+				}
+				if want := plain[streams/2]; !within(learned, want, 0.03) {
+					t.Errorf("learned a median of %v, want %v within 3%%", learned, want)
+				}
+			})
+		})
+	}
+}
+
+// firstMessages makes streams, 20 at a time, checks every message and returns the times to the first, in order.
+func firstMessages(t *testing.T, client testpb.TestServiceClient, streams int) []time.Duration {
+	t.Helper()
+	took := make([]time.Duration, streams)
+	var next atomic.Int64
+	var group sync.WaitGroup
+	for range 20 {
+		group.Go(func() {
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= streams {
+					return
+				}
+				req := &testpb.Request{Id: uint64(i) + 1, Messages: 3}
+				began := time.Now()
+				st, err := client.ServerStream(t.Context(), req)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				timed := &timedStream{ServerStreamingClient: st, began: began}
+				if n, _, err := receive(timed, req); n != 3 || err != nil {
+					t.Errorf("stream %d: %d messages, %v", i, n, err)
+					return
+				}
+				took[i] = timed.first
+			}
+		})
+	}
+	group.Wait()
+	synctest.Wait()
+	slices.Sort(took)
+	return took
+}
+
+// timedStream notes when its first message came.
+type timedStream struct {
+	grpc.ServerStreamingClient[testpb.Reply]
+	began time.Time
+	first time.Duration
+}
+
+func (s *timedStream) Recv() (*testpb.Reply, error) {
+	reply, err := s.ServerStreamingClient.Recv()
+	if s.first == 0 {
+		s.first = time.Since(s.began)
+	}
+	return reply, err
+}

@@ -1,0 +1,99 @@
+package stream_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/testserver"
+	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stream"
+)
+
+const ms = time.Millisecond
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fixed returns a scheduler that hedges after delay, never learns enough to change that, and whose budget
+// always pays.
+func fixed(t testing.TB, delay time.Duration, opts ...hedge.Option) *hedge.Scheduler {
+	t.Helper()
+	return newScheduler(t, append([]hedge.Option{hedge.WithWarmup(1<<40, delay), hedge.WithBudgetPercent(400)}, opts...)...)
+}
+
+func newScheduler(t testing.TB, opts ...hedge.Option) *hedge.Scheduler {
+	t.Helper()
+	s, err := hedge.New(opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// dial returns a client of the cluster's that hedges as s says, and is connected.
+func dial(t testing.TB, cluster *testserver.Cluster, s *hedge.Scheduler, options ...grpc.DialOption) testpb.TestServiceClient {
+	t.Helper()
+	conn := cluster.ClientT(t, append([]grpc.DialOption{grpc.WithStreamInterceptor(stream.Interceptor(s))}, options...)...)
+	connect(t, conn)
+	return testpb.NewTestServiceClient(conn)
+}
+
+// connect waits until conn is ready: before that, no call is hedged.
+func connect(t testing.TB, conn *grpc.ClientConn) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for conn.Connect(); ; {
+		state := conn.GetState()
+		if state == connectivity.Ready {
+			return
+		}
+		if !conn.WaitForStateChange(ctx, state) {
+			t.Fatalf("not connected: %v", state)
+		}
+	}
+}
+
+// byNumber is a script that goes by the number of the attempt.
+func byNumber(plans ...testserver.Plan) testserver.Script {
+	return func(a testserver.Attempt) testserver.Plan { return plans[a.Number] }
+}
+
+func waitIdle(t testing.TB, cluster *testserver.Cluster) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := cluster.WaitIdle(ctx); err != nil {
+		t.Fatalf("attempts are left at the server: %v", err)
+	}
+}
+
+// receive reads a stream to its end and checks each message: right, in order, all from one attempt. It returns
+// how many there were and which attempt they are from, -1 if there were none.
+func receive(st grpc.ServerStreamingClient[testpb.Reply], req *testpb.Request) (messages, attempt int, err error) {
+	attempt = -1
+	for {
+		reply, err := st.Recv()
+		if err == io.EOF {
+			return messages, attempt, nil
+		}
+		if err != nil {
+			return messages, attempt, err
+		}
+		if err := testserver.Check(req, uint32(messages), reply); err != nil {
+			return messages, attempt, err
+		}
+		if attempt >= 0 && int(reply.Attempt) != attempt {
+			return messages, attempt, errors.New("messages of two attempts in one stream")
+		}
+		attempt = int(reply.Attempt)
+		messages++
+	}
+}

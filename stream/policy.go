@@ -1,0 +1,33 @@
+package stream
+
+import "time"
+
+// policy is a clientStream's call as its race sees it: the scheduler's, but for what only a stream knows.
+type policy clientStream
+
+// Admit sends nothing before the request is complete: then it could not be repeated.
+func (p *policy) Admit(n int) (send bool, again time.Duration) {
+	if _, ok := (*clientStream)(p).replayable(); !ok {
+		p.call.NotReplayable()
+		return false, 0
+	}
+	return p.call.Admit(n)
+}
+
+// Ended learns the time to first message, and only from a reader that was waiting for it: one that came late finds
+// the message there, and how long ago it came nobody knows. A reader counts as waiting if it has waited for at
+// least half of the stream's age.
+func (p *policy) Ended(err error) {
+	gone := err != nil && p.caller.Err() != nil
+	waited := p.line == message && p.call.Age() >= 2*p.asked
+	if gone || waited {
+		p.call.Ended(err)
+	}
+}
+
+func (p *policy) Final(err error) bool { return err != errNoHeaders && p.call.Final(err) }
+
+func (p *policy) Next(n int) (time.Duration, bool) { return p.call.Next(n) }
+func (p *policy) CutShort(at time.Time)            { p.call.CutShort(at) }
+func (p *policy) Won(n int, err error)             { p.call.Won(n, err) }
+func (p *policy) LoserPanicked()                   { p.call.LoserPanicked() }

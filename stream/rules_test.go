@@ -1,0 +1,567 @@
+package stream_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/net/http2"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/testserver"
+	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stream"
+)
+
+// tieServer lets the two attempts of a call meet and then has both send their first message, microseconds apart.
+// One call in five has no message and ends there, one in five ends with an error.
+type tieServer struct {
+	testpb.UnimplementedTestServiceServer
+	mu      sync.Mutex
+	waiting map[uint64]chan struct{}
+}
+
+func (s *tieServer) ServerStream(req *testpb.Request, st grpc.ServerStreamingServer[testpb.Reply]) error {
+	number := hedge.PreviousAttempts(st.Context())
+	s.mu.Lock()
+	met, ok := s.waiting[req.Id]
+	if !ok {
+		met = make(chan struct{})
+		s.waiting[req.Id] = met
+	} else {
+		close(met)
+		delete(s.waiting, req.Id)
+	}
+	s.mu.Unlock()
+	select {
+	case <-met:
+	case <-st.Context().Done():
+		return st.Context().Err()
+	}
+	for began, pause := time.Now(), time.Duration(rand.IntN(20))*time.Microsecond; time.Since(began) < pause; {
+	}
+	st.SetTrailer(metadata.Pairs("attempt", strconv.Itoa(number)))
+	switch req.Id % 5 {
+	case 3:
+		return nil
+	case 4:
+		return status.Error(codes.NotFound, strconv.Itoa(number))
+	}
+	for n := range req.Messages {
+		reply := &testpb.Reply{Id: req.Id, Sequence: n, Attempt: uint32(number), Payload: slices.Repeat([]byte{byte(number)}, 40)}
+		if err := st.Send(reply); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestRule01_NearTies makes ten thousand streams whose two attempts deliver within microseconds of each other, by
+// callers that receive into one message again and again and scribble on it meanwhile. Under the race detector,
+// whatever a loser still wrote would show.
+func TestRule01_NearTies(t *testing.T) {
+	const callers, calls = 8, 1250
+	listener := bufconn.Listen(1 << 20)
+	server := grpc.NewServer()
+	testpb.RegisterTestServiceServer(server, &tieServer{waiting: map[uint64]chan struct{}{}})
+	go func() { _ = server.Serve(listener) }()
+	defer server.Stop()
+	s := newScheduler(t, hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
+	conn, err := grpc.NewClient("passthrough:///tie",
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithStreamInterceptor(stream.Interceptor(s)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	connect(t, conn)
+
+	var wins [2]atomic.Int64
+	var group sync.WaitGroup
+	for c := range callers {
+		group.Go(func() {
+			reply := &testpb.Reply{}
+			for i := range calls {
+				attempt, err := tieCall(t.Context(), conn, uint64(c*calls+i), reply)
+				if err != nil {
+					t.Errorf("stream %d: %v", c*calls+i, err)
+					return
+				}
+				wins[attempt].Add(1)
+			}
+		})
+	}
+	group.Wait()
+	stats := s.Stats()
+	t.Logf("won by the primary %d, by the hedge %d", wins[0].Load(), wins[1].Load())
+	if stats.Hedged != callers*calls || stats.PrimaryWins != wins[0].Load() || stats.HedgeWins != wins[1].Load() {
+		t.Errorf("%+v", stats)
+	}
+	if wins[0].Load() == 0 || wins[1].Load() == 0 {
+		t.Error("one side won every race: these are no ties")
+	}
+}
+
+// tieCall makes one stream and returns which attempt it was, once all parts of it say the same.
+func tieCall(ctx context.Context, conn *grpc.ClientConn, id uint64, reply *testpb.Reply) (int, error) {
+	const messages = 3
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	trailer := metadata.Pairs("attempt", "stale")
+	var from peer.Peer
+	var header metadata.MD
+	finished := 0
+	var finish error
+	st, err := conn.NewStream(ctx, &testpb.TestService_ServiceDesc.Streams[0], testpb.TestService_ServerStream_FullMethodName,
+		hedge.After(0), grpc.Trailer(&trailer), grpc.Header(&header), grpc.Peer(&from),
+		grpc.OnFinish(func(err error) { finished, finish = finished+1, err }))
+	if err != nil {
+		return 0, err
+	}
+	req := &testpb.Request{Id: id, Messages: messages}
+	if err := errors.Join(st.SendMsg(req), st.CloseSend()); err != nil {
+		return 0, err
+	}
+	attempt, received := -1, 0
+	for {
+		if err = st.RecvMsg(reply); err != nil {
+			break
+		}
+		if attempt < 0 {
+			attempt = int(reply.Attempt)
+		}
+		if reply.Id != id || reply.Sequence != uint32(received) || int(reply.Attempt) != attempt ||
+			!slices.Equal(reply.Payload, slices.Repeat([]byte{byte(attempt)}, 40)) {
+			return 0, fmt.Errorf("message %d is %v", received, reply)
+		}
+		received++
+		for i := range reply.Payload { // it is the caller's
+			reply.Payload[i] = 0xff
+		}
+		reply.Attempt = 99
+	}
+	wanted, code := messages, codes.OK
+	switch id % 5 {
+	case 3:
+		wanted = 0
+	case 4:
+		wanted, code = 0, codes.NotFound
+	}
+	if err == io.EOF {
+		err = nil
+	}
+	if status.Code(err) != code || received != wanted {
+		return 0, fmt.Errorf("%d messages, then %v", received, err)
+	}
+	number, convErr := strconv.Atoi(st.Trailer().Get("attempt")[0])
+	switch {
+	case convErr != nil || attempt >= 0 && number != attempt:
+		return 0, fmt.Errorf("trailer of attempt %d, messages of %d", number, attempt)
+	case err != nil && status.Convert(err).Message() != strconv.Itoa(number):
+		return 0, fmt.Errorf("trailer of attempt %d, error %v", number, err)
+	case !slices.Equal(trailer.Get("attempt"), st.Trailer().Get("attempt")) || from.Addr == nil:
+		return 0, fmt.Errorf("options: trailer %v, peer %v", trailer, from.Addr)
+	case finished != 1 || status.Code(finish) != code:
+		return 0, fmt.Errorf("OnFinish ran %d times, with %v", finished, finish)
+	case code == codes.OK && received > 0 && header == nil:
+		return 0, errors.New("no header")
+	}
+	return number, nil
+}
+
+// TestRule02_Matrix goes through pairs of outcomes of a primary and a hedge, in both orders.
+func TestRule02_Matrix(t *testing.T) {
+	type first struct {
+		name string
+		plan testserver.Plan
+		ends bool // the race
+		code codes.Code
+	}
+	var firsts []first
+	for code := codes.OK; code <= codes.Unauthenticated; code++ {
+		switch code {
+		case codes.OK:
+			firsts = append(firsts, first{"message", testserver.Plan{Messages: 1}, true, codes.OK},
+				first{"empty", testserver.Plan{Empty: true}, true, codes.OK})
+		case codes.Canceled, codes.Unknown, codes.DeadlineExceeded, codes.ResourceExhausted, codes.Aborted, codes.Internal, codes.Unavailable, codes.DataLoss:
+			firsts = append(firsts, first{code.String(), testserver.Plan{Code: code}, false, code})
+		default:
+			firsts = append(firsts, first{code.String(), testserver.Plan{Code: code}, true, code})
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		cluster := testserver.StartT(t, testserver.Config{InMemory: true})
+		client := dial(t, cluster, fixed(t, 10*ms, hedge.WithMaxHedges(1)))
+		for _, primary := range firsts {
+			for _, hedged := range firsts {
+				for _, primaryFirst := range []bool{true, false} {
+					early, late := 20*ms, 40*ms
+					p, h := primary.plan, hedged.plan
+					p.Delay, h.Delay = late, early-10*ms
+					if primaryFirst {
+						p.Delay, h.Delay = early, late-10*ms
+					}
+					cluster.SetScript(byNumber(p, h))
+					began := time.Now()
+					st, err := client.ServerStream(t.Context(), &testpb.Request{Id: 1, Messages: 1})
+					if err != nil {
+						t.Fatal(err)
+					}
+					_, err = st.Recv()
+					took := time.Since(began)
+
+					want, at := primary, late
+					switch {
+					case primary.ends && (primaryFirst || !hedged.ends):
+						at = p.Delay
+					case hedged.ends:
+						want, at = hedged, 10*ms+h.Delay
+					}
+					got := status.Code(err)
+					if err == io.EOF {
+						got = codes.OK
+					}
+					if got != want.code || (err == io.EOF) != (want.name == "empty") || took != at {
+						t.Errorf("%s, %s, primaryFirst=%v: %v after %v, want %s after %v",
+							primary.name, hedged.name, primaryFirst, err, took, want.name, at)
+					}
+					for err == nil {
+						_, err = st.Recv()
+					}
+					synctest.Wait()
+				}
+			}
+		}
+	})
+}
+
+func TestRule03_PrimaryFailsBeforeAnyHedge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: byNumber(testserver.Plan{Delay: 9 * ms, Code: codes.Unavailable})})
+		client := dial(t, cluster, fixed(t, 10*ms))
+		began := time.Now()
+		st, err := client.ServerStream(t.Context(), &testpb.Request{Id: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = st.Recv(); status.Code(err) != codes.Unavailable || time.Since(began) != 9*ms {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		time.Sleep(time.Second)
+		if got := cluster.Counts(); got.Attempts != 1 {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// TestRule04_DeadlineAndCancelBoundTheStream ends the caller's context before the race, in it and after it.
+func TestRule04_DeadlineAndCancelBoundTheStream(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		at    time.Duration
+		reads time.Duration // when the caller starts to receive
+		plans []testserver.Plan
+		got   int // messages
+	}{
+		{"before the race", 5 * ms, 8 * ms, []testserver.Plan{{Delay: time.Hour}}, 0},
+		{"in the race", 15 * ms, 0, []testserver.Plan{{Delay: time.Hour}, {Delay: time.Hour}}, 0},
+		{"after the primary won", 25 * ms, 0, []testserver.Plan{{Delay: 12 * ms, Messages: 9, Interval: 10 * ms}, {Delay: time.Hour}}, 2},
+		{"after the hedge won", 25 * ms, 0, []testserver.Plan{{Delay: time.Hour}, {Delay: 2 * ms, Messages: 9, Interval: 10 * ms}}, 2},
+	} {
+		for _, deadline := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s,deadline=%v", tc.name, deadline), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: byNumber(tc.plans...)})
+					client := dial(t, cluster, fixed(t, 10*ms, hedge.WithMaxHedges(1)))
+					ctx, cancel := context.WithCancel(t.Context())
+					want := codes.Canceled
+					if deadline {
+						ctx, cancel = context.WithTimeout(t.Context(), tc.at)
+						want = codes.DeadlineExceeded
+					} else {
+						time.AfterFunc(tc.at, cancel)
+					}
+					defer cancel()
+					began := time.Now()
+					finished := 0
+					st, err := client.ServerStream(ctx, &testpb.Request{Id: 1}, grpc.OnFinish(func(err error) {
+						finished++
+						if status.Code(err) != want {
+							t.Errorf("OnFinish(%v)", err)
+						}
+					}))
+					if err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(tc.reads)
+					got := 0
+					for ; err == nil; got++ {
+						_, err = st.Recv()
+					}
+					if status.Code(err) != want || got-1 != tc.got || time.Since(began) != max(tc.at, tc.reads) {
+						t.Errorf("%d messages, %v after %v", got-1, err, time.Since(began))
+					}
+					synctest.Wait()
+					if c := cluster.Counts(); c.InFlight != 0 || finished != 1 {
+						t.Errorf("%+v, OnFinish ran %d times", c, finished)
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestRule05_AttemptsCarryTheCallersMetadata(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Latency: testserver.Constant(100 * ms)})
+		client := dial(t, cluster, fixed(t, 10*ms))
+		ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(t.Context(), "tenant", "blue"), time.Minute)
+		defer cancel()
+		req := &testpb.Request{Id: 7, Messages: 2}
+		st, err := client.ServerStream(ctx, req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, attempt, err := receive(st, req); n != 2 || attempt != 0 || err != nil {
+			t.Errorf("%d messages of attempt %d, %v", n, attempt, err)
+		}
+		records := cluster.RecordsOf(7)
+		if len(records) != 3 {
+			t.Fatalf("%d attempts", len(records))
+		}
+		for n, r := range records {
+			number := r.Metadata.Get("grpc-previous-rpc-attempts")
+			if r.Metadata.Get("tenant")[0] != "blue" || n == 0 && number != nil || n > 0 && !slices.Equal(number, []string{strconv.Itoa(n)}) {
+				t.Errorf("attempt %d: %v", n, r.Metadata)
+			}
+		}
+	})
+}
+
+// TestRule06_CallOptionsAreTheWinners fills each option once, at the end of the stream, from the attempt that won.
+func TestRule06_CallOptionsAreTheWinners(t *testing.T) {
+	says := func(p testserver.Plan, number string) testserver.Plan {
+		p.Header, p.Trailer = metadata.Pairs("attempt", number), metadata.Pairs("attempt", number)
+		return p
+	}
+	for winner, plans := range [][]testserver.Plan{
+		{says(testserver.Plan{Delay: 15 * ms}, "0"), says(testserver.Plan{Delay: time.Hour}, "1")},
+		{says(testserver.Plan{Delay: time.Hour, HeaderAtOnce: true}, "0"), says(testserver.Plan{}, "1")},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: byNumber(plans...), Backends: 2})
+			client := dial(t, cluster, fixed(t, 10*ms, hedge.WithMaxHedges(1)))
+			header, trailer := metadata.Pairs("attempt", "stale"), metadata.Pairs("attempt", "stale")
+			var from peer.Peer
+			var order []string
+			st, err := client.ServerStream(t.Context(), &testpb.Request{Id: 1, Messages: 2},
+				grpc.Header(&header), grpc.Trailer(&trailer), grpc.Peer(&from),
+				grpc.OnFinish(func(err error) { order = append(order, "first", trailer.Get("attempt")[0]) }),
+				grpc.OnFinish(func(error) { order = append(order, "second") }))
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := []string{strconv.Itoa(winner)}
+			reply, err := st.Recv()
+			if err != nil || trailer.Get("attempt")[0] != "stale" || len(order) > 0 {
+				t.Errorf("%v; trailer %v and OnFinish %v before the end of the stream", err, trailer, order)
+			}
+			if md, err := st.Header(); err != nil || !slices.Equal(md.Get("attempt"), want) {
+				t.Errorf("Header: %v, %v", md, err)
+			}
+			for err == nil {
+				_, err = st.Recv()
+			}
+			if !slices.Equal(header.Get("attempt"), want) || !slices.Equal(trailer.Get("attempt"), want) || !slices.Equal(st.Trailer().Get("attempt"), want) {
+				t.Errorf("header %v, trailer %v, %v", header, trailer, st.Trailer())
+			}
+			if from.Addr.String() != cluster.Address(int(reply.Backend)) {
+				t.Errorf("peer %v, but backend %d answered", from, reply.Backend)
+			}
+			if p, ok := peer.FromContext(st.Context()); !ok || p.Addr.String() != from.Addr.String() {
+				t.Errorf("the stream's context says %v", p)
+			}
+			if !slices.Equal(order, []string{"first", want[0], "second"}) {
+				t.Errorf("OnFinish: %v", order)
+			}
+			synctest.Wait()
+		})
+	}
+}
+
+// TestRule07_LoserIsCutOffOnTheWire reads the frames of a thousand hedged streams off real connections.
+func TestRule07_LoserIsCutOffOnTheWire(t *testing.T) {
+	const calls, messages = 1000, 20
+	// The primary would stream on and on; the hedge delivers first. Of every tenth call it is the other way round.
+	cluster := testserver.StartT(t, testserver.Config{Script: func(a testserver.Attempt) testserver.Plan {
+		winner := 1
+		if a.ID%10 == 0 {
+			winner = 0
+		}
+		if a.Number == winner {
+			return testserver.Plan{Delay: time.Duration(1-winner) * 50 * ms, Messages: messages}
+		}
+		return testserver.Plan{Delay: 500 * ms, Messages: 1000, Interval: ms, HeaderAtOnce: true}
+	}})
+	wire := testserver.NewWire(cluster.Dial)
+	s := fixed(t, 5*ms, hedge.WithMaxHedges(1))
+	client := dial(t, cluster, s, grpc.WithContextDialer(wire.Dial))
+	hedged := 0
+	for i := range calls {
+		req := &testpb.Request{Id: uint64(i + 1), Messages: messages}
+		before := s.Stats().Hedged
+		st, err := client.ServerStream(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, _, err := receive(st, req)
+		if err != nil || n != messages {
+			t.Fatalf("stream %d: %d messages, %v", i, n, err)
+		}
+		hedged += int(s.Stats().Hedged - before)
+	}
+	waitIdle(t, cluster)
+	cluster.Close()
+	wire.Wait()
+
+	// On one connection: a stream that was reset lost, another won, at its first DATA frame.
+	resets := map[uint32]http2.ErrCode{}
+	resetAt := map[uint32]time.Time{}
+	for _, f := range wire.Frames(http2.FrameRSTStream, true) {
+		resets[f.Stream], resetAt[f.Stream] = f.Code, f.At
+	}
+	firstData := map[uint32]time.Time{}
+	for _, f := range wire.Frames(http2.FrameData, false) {
+		if _, ok := firstData[f.Stream]; !ok {
+			firstData[f.Stream] = f.At
+		}
+	}
+	if hedged < calls*99/100 || len(resets) != hedged {
+		t.Fatalf("%d streams hedged of %d, %d reset", hedged, calls, len(resets))
+	}
+	prompt, sentAfter := 0, 0
+	for _, r := range cluster.Records() {
+		if r.WasCancelled() {
+			sentAfter += len(r.Sent)
+		}
+	}
+	for id, code := range resets {
+		if code != http2.ErrCodeCancel {
+			t.Errorf("stream %d was reset with %v", id, code)
+		}
+		var won time.Time // the calls are one after the other: the last first DATA before the reset is the winner's
+		for _, at := range firstData {
+			if at.Before(resetAt[id]) && at.After(won) {
+				won = at
+			}
+		}
+		if d := resetAt[id].Sub(won); d < 5*ms {
+			prompt++
+		}
+	}
+	t.Logf("%d streams hedged, %d losers reset within 5 ms of the winner's first DATA; %d messages sent by losers", hedged, prompt, sentAfter)
+	if prompt < len(resets)*99/100 {
+		t.Errorf("%d of %d losers were reset within 5 ms of the winner's first DATA frame", prompt, len(resets))
+	}
+	if sentAfter > 0 {
+		t.Errorf("losers sent %d messages", sentAfter)
+	}
+}
+
+// TestRule08_AbandonedStreams abandons ten thousand streams in every phase and then ends their contexts.
+func TestRule08_AbandonedStreams(t *testing.T) {
+	const each = 2500
+	cluster := testserver.StartT(t, testserver.Config{CountsOnly: true, Script: func(a testserver.Attempt) testserver.Plan {
+		if a.ID%4 == 1 { // in the race
+			return testserver.Plan{Ending: testserver.Hang}
+		}
+		if a.ID%4 == 3 && a.Number == 0 { // after the hedge won
+			return testserver.Plan{Delay: time.Hour}
+		}
+		return testserver.Plan{Delay: ms, Messages: 1000, Interval: 10 * ms}
+	}})
+	s := fixed(t, 2*ms, hedge.WithMaxHedges(1))
+	client := dial(t, cluster, s)
+	var group sync.WaitGroup
+	limit := make(chan struct{}, 200)
+	for i := range 4 * each {
+		limit <- struct{}{}
+		group.Go(func() {
+			defer func() { <-limit }()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			st, err := client.ServerStream(ctx, &testpb.Request{Id: uint64(i), Messages: 1000})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			switch i % 4 {
+			case 0: // before the first receive
+			case 1: // in the race
+				time.AfterFunc(5*ms, cancel)
+				if _, err := st.Recv(); status.Code(err) != codes.Canceled {
+					t.Error(err)
+				}
+			default: // after three messages, of a primary or of a hedge
+				for range 3 {
+					if _, err := st.Recv(); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+	group.Wait()
+	waitIdle(t, cluster)
+	if got := cluster.Counts(); got.InFlight != 0 || got.Hedges < each {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestRule09_PanicOfAHedgeSurfacesOnTheCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Latency: testserver.Constant(time.Second)})
+		client := dial(t, cluster, fixed(t, 10*ms, hedge.WithMaxHedges(1)), grpc.WithChainStreamInterceptor(
+			func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+				if md, _ := metadata.FromOutgoingContext(ctx); len(md.Get("grpc-previous-rpc-attempts")) > 0 {
+					panic("in a hedge")
+				}
+				return streamer(ctx, desc, cc, method, opts...)
+			}))
+		st, err := client.ServerStream(t.Context(), &testpb.Request{Id: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		func() {
+			defer func() {
+				if v := recover(); v != "in a hedge" {
+					t.Errorf("recovered %v", v)
+				}
+			}()
+			_, err := st.Recv()
+			t.Errorf("returned %v", err)
+		}()
+		synctest.Wait()
+		if got := cluster.Counts(); got.InFlight != 0 {
+			t.Errorf("%+v", got)
+		}
+	})
+}

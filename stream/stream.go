@@ -1,0 +1,259 @@
+// Package stream hedges server-streaming gRPC calls on the time to their first message.
+//
+// Add [Interceptor] to a client, beside interceptor.Unary and with the same scheduler:
+//
+//	s, err := hedge.New()
+//	if err != nil {
+//		return err
+//	}
+//	conn, err := grpc.NewClient(target, creds,
+//		grpc.WithUnaryInterceptor(interceptor.Unary(s)),
+//		grpc.WithStreamInterceptor(stream.Interceptor(s)))
+//
+// A stream that has sent no first message by its learned delay gets a second one. Whichever delivers first is
+// the stream from then on, message for message; the other is reset on the wire at once. All that the caller
+// sees, messages, header, trailer and status, comes from one attempt.
+package stream
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/attempt"
+	"github.com/grpchedge/hedge/internal/race"
+)
+
+// Interceptor returns a client interceptor that hedges server-streaming calls as s decides. With a nil s it hedges
+// none.
+//
+// Attempts race until the caller has what it first waits for: the first message, or the end, of the stream where
+// it calls RecvMsg first; the response headers where it calls Header first, and then no longer. A hedge is sent
+// only while the caller waits so. From then on every call goes straight to the attempt that won, at no cost per
+// message; a stream that stalls later is not hedged, as its messages so far cannot be taken back. A stream whose
+// Context is asked for before it has received anything is not hedged either.
+//
+// Client-streaming and bidirectional calls pass through and are counted.
+//
+// Interceptors chained after this one run once for each attempt, concurrently.
+func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
+	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		var target string
+		var conn hedge.Conn // a nil interface where cc is nil, as with a binding that brings its own streamer
+		if cc != nil {
+			target, conn = cc.Target(), cc
+		}
+		if desc.ClientStreams || !desc.ServerStreams {
+			s.PassThrough(target, method)
+			return streamer(ctx, desc, cc, method, opts...)
+		}
+		call := s.Begin(ctx, target, method, conn, opts...)
+		delay, hedged := call.Delay()
+		if !hedged {
+			return watch(ctx, call, desc, cc, method, streamer, opts)
+		}
+
+		c := &clientStream{call: call, caller: ctx, delay: delay, desc: desc, cc: cc, method: method, streamer: streamer}
+		c.options = attempt.NewOptions(opts)
+		pctx, cancel := context.WithCancelCause(ctx)
+		c.cancel = cancel
+		c.primary, opts = c.newMember(cancel)
+		if err := c.primary.open(pctx, c, opts); err != nil {
+			cancel(nil)
+			c.call.Ended(err)
+			c.primary.results.Deliver()
+			return nil, err
+		}
+		return c, nil
+	}
+}
+
+// watch opens a stream that is not hedged, and learns from it.
+func watch(ctx context.Context, call hedge.Call, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts []grpc.CallOption) (grpc.ClientStream, error) {
+	st, err := streamer(ctx, desc, cc, method, opts...)
+	if err != nil {
+		call.Ended(err)
+		return nil, err
+	}
+	if !call.Learns() {
+		return st, nil
+	}
+	c := &clientStream{call: call, caller: ctx}
+	c.primary.ClientStream = st
+	c.chosen.Store(&c.primary)
+	return c, nil
+}
+
+// clientStream is one hedged call: the stream that its caller has.
+type clientStream struct {
+	call     hedge.Call
+	caller   context.Context
+	delay    time.Duration
+	desc     *grpc.StreamDesc
+	cc       *grpc.ClientConn
+	method   string
+	streamer grpc.Streamer
+	options  attempt.Options
+
+	primary member
+	cancel  context.CancelCauseFunc // the primary's
+
+	// chosen is the attempt that the stream is, once that is decided, and direct the same, once there is nothing
+	// more to learn from its first message either.
+	chosen, direct atomic.Pointer[member]
+
+	sending sync.Mutex // guards what a hedge repeats
+	request any
+	closed  bool // the request is all that is sent
+
+	first sync.Mutex // held by what waits at the finish line
+	race  race.Race
+	line  line
+	into  any // what RecvMsg receives into
+	own   attempt.Reply
+	asked time.Duration // the call's age when RecvMsg was called for the first message
+}
+
+// line is what the caller first waits for.
+type line uint8
+
+const (
+	message line = iota // the first message, or the end of the stream
+	headers             // the response headers
+)
+
+// choose makes m the stream, with first held.
+func (c *clientStream) choose(m *member) {
+	c.sending.Lock()
+	c.request = nil
+	c.chosen.Store(m)
+	c.sending.Unlock()
+	m.results.DeliverAtEnd()
+}
+
+func (c *clientStream) RecvMsg(m any) error {
+	if d := c.direct.Load(); d != nil {
+		return d.ClientStream.RecvMsg(m)
+	}
+	asked := c.call.Age()
+	c.first.Lock()
+	defer c.first.Unlock()
+	c.asked, c.line, c.into = asked, message, m
+	if chosen := c.chosen.Load(); chosen != nil {
+		err := chosen.RecvMsg(m)
+		if chosen == &c.primary {
+			(*policy)(c).Ended(outcome(err))
+		}
+		c.direct.Store(chosen)
+		return err
+	}
+	var ok bool
+	if c.own, ok = attempt.NewReply(m); !ok {
+		c.call.NotReplayable()
+		c.choose(&c.primary)
+		c.direct.Store(&c.primary)
+		return c.primary.RecvMsg(m)
+	}
+	winner := c.decide()
+	c.direct.Store(winner)
+	return winner.err
+}
+
+func (c *clientStream) Header() (metadata.MD, error) {
+	if chosen := c.chosen.Load(); chosen != nil {
+		return chosen.Header()
+	}
+	c.first.Lock()
+	defer c.first.Unlock()
+	if chosen := c.chosen.Load(); chosen != nil { // by a RecvMsg that was first
+		return chosen.Header()
+	}
+	c.line = headers
+	winner := c.decide()
+	return winner.header, winner.err
+}
+
+// late is the moment that the primary gets to hand over what it may already have, when its caller comes for the
+// first message after a hedge was due.
+const late = time.Millisecond
+
+// decide races for the finish line and returns the winner, with first held.
+func (c *clientStream) decide() *member {
+	delay := c.delay - c.call.Age()
+	if delay < -late {
+		delay = late
+	}
+	out := c.race.Run(c.caller, c.cancel, max(delay, 0), (*policy)(c), (*entrant)(c))
+	winner := &c.primary
+	if out.Winner != nil {
+		winner = &out.Winner.(*hedged).member
+		if c.line == message {
+			c.own.Take(winner.into)
+			winner.into = nil
+		}
+	}
+	c.into = nil
+	c.choose(winner)
+	return winner
+}
+
+func (c *clientStream) SendMsg(m any) error {
+	if chosen := c.chosen.Load(); chosen != nil {
+		return chosen.SendMsg(m)
+	}
+	err := c.primary.SendMsg(m)
+	if err == nil {
+		c.sending.Lock()
+		if c.chosen.Load() == nil {
+			c.request = m
+		}
+		c.sending.Unlock()
+	}
+	return err
+}
+
+func (c *clientStream) CloseSend() error {
+	if chosen := c.chosen.Load(); chosen != nil {
+		return chosen.CloseSend()
+	}
+	err := c.primary.CloseSend()
+	c.sending.Lock()
+	c.closed = err == nil
+	c.sending.Unlock()
+	return err
+}
+
+// replayable returns the request once it is complete.
+func (c *clientStream) replayable() (request any, ok bool) {
+	c.sending.Lock()
+	defer c.sending.Unlock()
+	return c.request, c.request != nil && c.closed
+}
+
+// Context is the chosen attempt's. Whoever asks before there is one, which gRPC advises against, may hold on to
+// the answer; so it decides for the primary, unless a race is on.
+func (c *clientStream) Context() context.Context {
+	if chosen := c.chosen.Load(); chosen != nil {
+		return chosen.Context()
+	}
+	if c.first.TryLock() {
+		if c.chosen.Load() == nil {
+			c.call.NotReplayable()
+			c.choose(&c.primary)
+		}
+		c.first.Unlock()
+	}
+	return c.primary.Context()
+}
+
+func (c *clientStream) Trailer() metadata.MD {
+	if chosen := c.chosen.Load(); chosen != nil {
+		return chosen.Trailer()
+	}
+	return c.primary.Trailer()
+}
