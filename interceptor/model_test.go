@@ -178,7 +178,7 @@ func TestModel_OverGRPC(t *testing.T) {
 			conn := cluster.ClientT(t, grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 				return interceptor.Unary(scheduler)(ctx, method, req, reply, cc, invoker, opts...)
 			}))
-			connect(t, conn)
+			testserver.ConnectT(t, conn)
 			client = testpb.NewTestServiceClient(conn)
 		}
 		cluster.Reset()

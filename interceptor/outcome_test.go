@@ -303,3 +303,37 @@ func TestRule11_HedgesGoOutADelayApart(t *testing.T) {
 		})
 	}
 }
+
+// TestRule04_ADeafHedgeHoldsNobodyUp has a hedge below which something does not listen to its context.
+func TestRule04_ADeafHedgeHoldsNobodyUp(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		primary time.Duration // when it fails, or answers
+		code    codes.Code
+		want    time.Duration
+	}{
+		{"the caller's deadline passes", 15 * ms, codes.Unavailable, 30 * ms},
+		{"the primary answers", 20 * ms, codes.OK, 20 * ms},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				invoke := func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+					if previousAttempts(ctx) > 0 {
+						time.Sleep(time.Second)
+						return nil
+					}
+					time.Sleep(tc.primary)
+					return status.Error(tc.code, "")
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 30*ms)
+				defer cancel()
+				began := time.Now()
+				err := interceptor.Unary(fixed(t, 10*ms, hedge.WithMaxHedges(1)))(ctx, "/a/B", wrapperspb.Int64(1), wrapperspb.Int64(1), nil, invoke)
+				if status.Code(err) != tc.code || time.Since(began) != tc.want {
+					t.Errorf("%v after %v, want %v after %v", err, time.Since(began), tc.code, tc.want)
+				}
+				time.Sleep(2 * time.Second)
+			})
+		})
+	}
+}

@@ -30,7 +30,7 @@ func TestReplies_OfEachAPI(t *testing.T) {
 	}{"open, proto3": &testpb.Reply{}, "open": &openpb.Reply{}, "hybrid": &hybridpb.Reply{}, "opaque": &opaquepb.Reply{}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: byNumber(
+				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(
 					testserver.Plan{Delay: 50 * ms}, testserver.Plan{Delay: 5 * ms})})
 				conn := dial(t, cluster, fixed(t, 10*ms, hedge.WithMaxHedges(1)))
 				for i, opts := range [][]grpc.CallOption{nil, {hedge.Off()}, nil} {

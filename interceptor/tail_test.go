@@ -65,7 +65,7 @@ func TestTail_NothingConfigured(t *testing.T) {
 func measure(t *testing.T, cluster *testserver.Cluster, calls, concurrency int, options ...grpc.DialOption) []time.Duration {
 	t.Helper()
 	conn := cluster.ClientT(t, options...)
-	connect(t, conn)
+	testserver.ConnectT(t, conn)
 	client := testpb.NewTestServiceClient(conn)
 	took := make([]time.Duration, calls)
 	var next atomic.Int64

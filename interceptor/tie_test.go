@@ -22,6 +22,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/internal/testserver"
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
@@ -86,7 +87,7 @@ func TestRule01_NearTies(t *testing.T) {
 	}
 	defer conn.Close()
 	client := testpb.NewTestServiceClient(conn)
-	connect(t, conn)
+	testserver.ConnectT(t, conn)
 
 	var wins [2]atomic.Int64
 	var group sync.WaitGroup

@@ -11,7 +11,6 @@ import (
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
@@ -27,29 +26,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func dial(t *testing.T, cluster *testserver.Cluster, s *hedge.Scheduler, options ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
 	conn := cluster.ClientT(t, append([]grpc.DialOption{grpc.WithUnaryInterceptor(interceptor.Unary(s))}, options...)...)
-	connect(t, conn)
+	testserver.ConnectT(t, conn)
 	return conn
-}
-
-// connect waits until conn is ready: before that, no call is hedged.
-func connect(t *testing.T, conn *grpc.ClientConn) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	for conn.Connect(); ; {
-		state := conn.GetState()
-		if state == connectivity.Ready {
-			return
-		}
-		if !conn.WaitForStateChange(ctx, state) {
-			t.Fatalf("not connected: %v", state)
-		}
-	}
-}
-
-// byNumber is a script that goes by the number of the attempt.
-func byNumber(plans ...testserver.Plan) testserver.Script {
-	return func(a testserver.Attempt) testserver.Plan { return plans[a.Number] }
 }
 
 // TestRule07_LoserIsCancelledOnTheWire reads the frames off real connections: a loser's stream is reset with
@@ -67,7 +45,7 @@ func TestRule07_LoserIsCancelledOnTheWire(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			const calls = 20
-			cluster := testserver.StartT(t, testserver.Config{Script: byNumber(tc.plans...)})
+			cluster := testserver.StartT(t, testserver.Config{Script: testserver.ByNumber(tc.plans...)})
 			wire := testserver.NewWire(cluster.Dial)
 			s := fixed(t, 20*ms, hedge.WithMaxHedges(1))
 			conn := dial(t, cluster, s, grpc.WithContextDialer(wire.Dial))
@@ -78,7 +56,7 @@ func TestRule07_LoserIsCancelledOnTheWire(t *testing.T) {
 					t.Fatalf("call %d: %v, %v", i, reply, err)
 				}
 			}
-			waitIdle(t, cluster)
+			cluster.WaitIdleT(t)
 			cluster.Close()
 			wire.Wait()
 
@@ -103,19 +81,10 @@ func TestRule07_LoserIsCancelledOnTheWire(t *testing.T) {
 	}
 }
 
-func waitIdle(t *testing.T, cluster *testserver.Cluster) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	if err := cluster.WaitIdle(ctx); err != nil {
-		t.Fatalf("attempts are left at the server: %v", err)
-	}
-}
-
 // TestRule07_AtOnce says in virtual time, where a moment is exact, when the server sees the loser cancelled.
 func TestRule07_AtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: byNumber(
+		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(
 			testserver.Plan{Ending: testserver.Hang}, testserver.Plan{Ending: testserver.Hang}, testserver.Plan{Delay: 5 * ms})})
 		client := testpb.NewTestServiceClient(dial(t, cluster, fixed(t, 10*ms)))
 		began := time.Now()
@@ -153,7 +122,7 @@ func TestRule08_NothingIsLeft(t *testing.T) {
 		{"both fail", []testserver.Plan{{Delay: 5 * ms, Code: codes.Internal}, {Delay: 8 * ms, Code: codes.Aborted}}, nil, codes.Internal},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			cluster := testserver.StartT(t, testserver.Config{Script: byNumber(tc.plans...)})
+			cluster := testserver.StartT(t, testserver.Config{Script: testserver.ByNumber(tc.plans...)})
 			conn := dial(t, cluster, fixed(t, 2*ms, hedge.WithMaxHedges(1)))
 			for i := range 100 {
 				ctx, cancel := t.Context(), context.CancelFunc(func() {})
@@ -166,7 +135,7 @@ func TestRule08_NothingIsLeft(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			waitIdle(t, cluster)
+			cluster.WaitIdleT(t)
 			// A hedge cut short before it reached the server is none there.
 			if got := cluster.Counts(); got.Hedges < 10 || got.InFlight != 0 {
 				t.Errorf("%+v", got)
@@ -199,7 +168,7 @@ func TestRule06_CallOptionsAreTheWinners(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Backends: 2, Script: byNumber(tc.plans...)})
+				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Backends: 2, Script: testserver.ByNumber(tc.plans...)})
 				s := fixed(t, 10*ms, hedge.WithMaxHedges(1))
 				var inner [2]int // options as an interceptor below sees them
 				conn := dial(t, cluster, s, grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {

@@ -46,7 +46,7 @@ func TestRule14_WhatTeaches(t *testing.T) {
 		for _, watched := range []bool{false, true} { // hedging off, and learning all the same
 			t.Run(fmt.Sprintf("%s,watched=%v", tc.name, watched), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: byNumber(
+					cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(
 						testserver.Plan{Delay: 50 * ms, HeaderAtOnce: true, Messages: 3, Interval: time.Second})})
 					s := fixed(t, time.Hour)
 					if watched {
@@ -90,7 +90,7 @@ func TestRule14_WhatTeaches(t *testing.T) {
 // TestRule14_AnEmptyStreamIsAnAnswer learns the time to its end.
 func TestRule14_AnEmptyStreamIsAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: byNumber(testserver.Plan{Delay: 50 * ms, Empty: true})})
+		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(testserver.Plan{Delay: 50 * ms, Empty: true})})
 		s := fixed(t, time.Hour)
 		client := dial(t, cluster, s)
 		req := &testpb.Request{Id: 1}
@@ -120,7 +120,7 @@ func TestLate(t *testing.T) {
 		{199*ms + 999*time.Microsecond, 0, 200 * ms},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: byNumber(
+			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(
 				testserver.Plan{Delay: tc.delay}, testserver.Plan{Delay: ms})})
 			s := fixed(t, 10*ms, hedge.WithMaxHedges(1))
 			client := dial(t, cluster, s)
@@ -187,7 +187,7 @@ func TestOtherKindsPassThrough(t *testing.T) {
 // TestContext_BeforeTheFirstMessage decides for the primary, whose context the caller may hold on to.
 func TestContext_BeforeTheFirstMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: byNumber(testserver.Plan{Delay: 100 * ms}, testserver.Plan{})})
+		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(testserver.Plan{Delay: 100 * ms}, testserver.Plan{})})
 		s := fixed(t, 10*ms)
 		client := dial(t, cluster, s)
 		req := &testpb.Request{Id: 1, Messages: 2}
@@ -321,4 +321,26 @@ func (s *timedStream) Recv() (*testpb.Reply, error) {
 		s.first = time.Since(s.began)
 	}
 	return reply, err
+}
+
+// TestHeader_AnAttemptWithoutHeadersLoses has a hedge end without headers, whatever that status would mean, while the
+// primary's are still to come.
+func TestHeader_AnAttemptWithoutHeadersLoses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(
+			testserver.Plan{Delay: 50 * ms}, testserver.Plan{Delay: ms, Code: codes.Unavailable})})
+		s := fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithNonFatalCodes()) // every error ends a race
+		client := dial(t, cluster, s)
+		req := &testpb.Request{Id: 1, Messages: 2}
+		st, err := client.ServerStream(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if md, err := st.Header(); md == nil || err != nil {
+			t.Errorf("Header: %v, %v", md, err)
+		}
+		if n, attempt, err := receive(st, req); n != 2 || attempt != 0 || err != nil {
+			t.Errorf("%d messages of attempt %d, %v", n, attempt, err)
+		}
+	})
 }

@@ -1,7 +1,6 @@
 package stream_test
 
 import (
-	"context"
 	"errors"
 	"io"
 	"testing"
@@ -9,7 +8,6 @@ import (
 
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/connectivity"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/testserver"
@@ -41,38 +39,8 @@ func newScheduler(t testing.TB, opts ...hedge.Option) *hedge.Scheduler {
 func dial(t testing.TB, cluster *testserver.Cluster, s *hedge.Scheduler, options ...grpc.DialOption) testpb.TestServiceClient {
 	t.Helper()
 	conn := cluster.ClientT(t, append([]grpc.DialOption{grpc.WithStreamInterceptor(stream.Interceptor(s))}, options...)...)
-	connect(t, conn)
+	testserver.ConnectT(t, conn)
 	return testpb.NewTestServiceClient(conn)
-}
-
-// connect waits until conn is ready: before that, no call is hedged.
-func connect(t testing.TB, conn *grpc.ClientConn) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	for conn.Connect(); ; {
-		state := conn.GetState()
-		if state == connectivity.Ready {
-			return
-		}
-		if !conn.WaitForStateChange(ctx, state) {
-			t.Fatalf("not connected: %v", state)
-		}
-	}
-}
-
-// byNumber is a script that goes by the number of the attempt.
-func byNumber(plans ...testserver.Plan) testserver.Script {
-	return func(a testserver.Attempt) testserver.Plan { return plans[a.Number] }
-}
-
-func waitIdle(t testing.TB, cluster *testserver.Cluster) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	if err := cluster.WaitIdle(ctx); err != nil {
-		t.Fatalf("attempts are left at the server: %v", err)
-	}
 }
 
 // receive reads a stream to its end and checks each message: right, in order, all from one attempt. It returns

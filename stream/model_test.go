@@ -205,7 +205,7 @@ func TestModel(t *testing.T) {
 			conn := cluster.ClientT(t, grpc.WithStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 				return stream.Interceptor(scheduler)(ctx, desc, cc, method, streamer, opts...)
 			}))
-			connect(t, conn)
+			testserver.ConnectT(t, conn)
 			for j := range min(perConnection, count-i) {
 				s := drawSchedule(base + uint64(i+j))
 				scheduler = fixed(t, s.delay, hedge.WithMaxHedges(len(s.plans)-1))

@@ -92,7 +92,7 @@ func TestRule01_NearTies(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	connect(t, conn)
+	testserver.ConnectT(t, conn)
 
 	var wins [2]atomic.Int64
 	var group sync.WaitGroup
@@ -219,7 +219,7 @@ func TestRule02_Matrix(t *testing.T) {
 					if primaryFirst {
 						p.Delay, h.Delay = early, late-10*ms
 					}
-					cluster.SetScript(byNumber(p, h))
+					cluster.SetScript(testserver.ByNumber(p, h))
 					began := time.Now()
 					st, err := client.ServerStream(t.Context(), &testpb.Request{Id: 1, Messages: 1})
 					if err != nil {
@@ -255,7 +255,7 @@ func TestRule02_Matrix(t *testing.T) {
 
 func TestRule03_PrimaryFailsBeforeAnyHedge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: byNumber(testserver.Plan{Delay: 9 * ms, Code: codes.Unavailable})})
+		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(testserver.Plan{Delay: 9 * ms, Code: codes.Unavailable})})
 		client := dial(t, cluster, fixed(t, 10*ms))
 		began := time.Now()
 		st, err := client.ServerStream(t.Context(), &testpb.Request{Id: 1})
@@ -289,7 +289,7 @@ func TestRule04_DeadlineAndCancelBoundTheStream(t *testing.T) {
 		for _, deadline := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s,deadline=%v", tc.name, deadline), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: byNumber(tc.plans...)})
+					cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(tc.plans...)})
 					client := dial(t, cluster, fixed(t, 10*ms, hedge.WithMaxHedges(1)))
 					ctx, cancel := context.WithCancel(t.Context())
 					want := codes.Canceled
@@ -367,7 +367,7 @@ func TestRule06_CallOptionsAreTheWinners(t *testing.T) {
 		{says(testserver.Plan{Delay: time.Hour, HeaderAtOnce: true}, "0"), says(testserver.Plan{}, "1")},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: byNumber(plans...), Backends: 2})
+			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(plans...), Backends: 2})
 			client := dial(t, cluster, fixed(t, 10*ms, hedge.WithMaxHedges(1)))
 			header, trailer := metadata.Pairs("attempt", "stale"), metadata.Pairs("attempt", "stale")
 			var from peer.Peer
@@ -438,7 +438,7 @@ func TestRule07_LoserIsCutOffOnTheWire(t *testing.T) {
 		}
 		hedged += int(s.Stats().Hedged - before)
 	}
-	waitIdle(t, cluster)
+	cluster.WaitIdleT(t)
 	cluster.Close()
 	wire.Wait()
 
@@ -530,7 +530,7 @@ func TestRule08_AbandonedStreams(t *testing.T) {
 		})
 	}
 	group.Wait()
-	waitIdle(t, cluster)
+	cluster.WaitIdleT(t)
 	if got := cluster.Counts(); got.InFlight != 0 || got.Hedges < each {
 		t.Errorf("%+v", got)
 	}
