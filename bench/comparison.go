@@ -135,13 +135,17 @@ type arm struct {
 
 // startArm starts a policy's backends and connects to them.
 func (c *comparison) startArm(ctx context.Context, p policy) (*arm, error) {
-	cluster, err := testserver.Start(testserver.Config{
+	config := testserver.Config{
 		Backends:   c.backends,
 		Latency:    c.law,
 		Seed:       c.seed,
 		DrawByID:   true,
 		CountsOnly: !c.keepRecords,
-	})
+	}
+	if plan := c.workload.plan; plan != nil {
+		config.Script = func(a testserver.Attempt) testserver.Plan { return plan(a.Draw(c.law)) }
+	}
+	cluster, err := testserver.Start(config)
 	if err != nil {
 		return nil, err
 	}

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/peterbourgon/ff/v3/ffcli"
@@ -17,6 +19,7 @@ import (
 // demo shows what hedging does to the tail of calls, on real connections.
 type demo struct {
 	calls       int
+	streams     int
 	concurrency int
 	backends    int
 	seed        int
@@ -27,23 +30,41 @@ type demo struct {
 
 // scene is one kind of call that the demo shows.
 type scene struct {
-	title    string
+	title    string // of its calls, in the plural
+	noun     string // the same in one word
+	value    string // what is measured
 	workload workload
+
+	// streams says that the scene has a number of its own, and the law of its workload whatever -law says.
+	streams bool
+	// options are those that it needs, to which the flags add, and configured says what they are.
+	options    []hedge.Option
+	configured string
 }
 
 var scenes = []scene{
-	{"unary calls", workloadNamed("straggler")},
+	{title: "unary calls", noun: "calls", value: "latency", workload: workloadNamed("straggler")},
+	{
+		title:      fmt.Sprintf("token streams of %d messages", tokensPerStream),
+		noun:       "streams",
+		value:      "time to first message",
+		workload:   workloadNamed("ttft"),
+		streams:    true,
+		options:    []hedge.Option{hedge.WithPercentile(0.75), hedge.WithBudgetPercent(30)},
+		configured: "at p75, budget 30%",
+	},
 }
 
 func demoCommand(out output) *ffcli.Command {
 	var d demo
 	fs := flag.NewFlagSet("demo", flag.ContinueOnError)
-	wholeFlag(fs, &d.calls, "calls", 40_000, 1, maxCalls, "`number` of calls, made once without and once with hedging")
-	wholeFlag(fs, &d.concurrency, "concurrency", 20, 1, maxConcurrency, "`number` of calls under way at a time")
+	wholeFlag(fs, &d.calls, "calls", 40_000, 1, maxCalls, "`number` of unary calls, made once without and once with hedging")
+	wholeFlag(fs, &d.streams, "streams", 3_000, 0, maxCalls, "`number` of token streams, likewise; 0 for none")
+	wholeFlag(fs, &d.concurrency, "concurrency", 20, 1, maxConcurrency, "`number` of calls or streams under way at a time")
 	wholeFlag(fs, &d.backends, "backends", 3, 1, maxBackends, "`number` of servers behind the target")
 	wholeFlag(fs, &d.seed, "seed", 1, 0, 1<<31-1, "`number` from which all latencies are drawn")
 	lawFlag(fs, &d.law, "law", scenes[0].workload.law)
-	optionFlag(fs, &d.options, "budget", "most hedges per 100 calls, 0 to 400, in `percent` (default the library's, 10)", parseFloat, hedge.WithBudgetPercent)
+	optionFlag(fs, &d.options, "budget", "most hedges per 100 calls, 0 to 400, in `percent` (default the library's, 10, for calls; 30 for streams)", parseFloat, hedge.WithBudgetPercent)
 	optionFlag(fs, &d.options, "hedges", "most hedges of one call, 0 to 4, a `number` (default the library's, 2)", parseInt, hedge.WithMaxHedges)
 	pictureFlag(fs, &d.picture, "picture", "./hedge-demo.png")
 	return &ffcli.Command{
@@ -64,31 +85,44 @@ func (d *demo) run(ctx context.Context, out output) error {
 	var panels []panel
 	var wrong []error
 	for _, s := range scenes {
+		calls, l := d.calls, d.law
+		if s.streams {
+			calls = d.streams
+			if err := l.Set(s.workload.law); err != nil {
+				return err
+			}
+		}
+		if calls == 0 {
+			continue
+		}
+		if len(panels) > 0 {
+			fmt.Fprintln(out.results)
+		}
 		c := &comparison{
 			workload:    s.workload,
-			law:         d.law,
+			law:         l,
 			policies:    []policy{policyNamed(none), policyNamed(adaptive)},
-			options:     d.options,
-			calls:       d.calls,
+			options:     slices.Concat(s.options, d.options),
+			calls:       calls,
 			concurrency: d.concurrency,
 			backends:    d.backends,
 			seed:        uint64(d.seed),
 		}
-		d.announce(out.results, s, c)
-		p := startProgress(out.progress, "demo", int64(c.calls*len(c.policies)))
+		d.announce(out.results, s, c, l.name)
+		p := startProgress(out.progress, s.noun, int64(c.calls*len(c.policies)))
 		results, stalled, err := c.run(ctx, p)
 		p.end()
 		if err != nil {
 			return err
 		}
 		plain, hedged := results[0], results[1]
-		writeOutcome(out.results, plain, hedged)
+		writeOutcome(out.results, s, plain, hedged)
 		if stalled.share() > stallsThatShow {
 			fmt.Fprintf(out.results, "\nThe machine, busy with other work, stood still for %s of the run, up to %v at a time.\n"+
 				"That is part of the tails above, hedged and unhedged: a run on an idle machine shows them alone.\n",
 				percent(stalled.share()), stalled.longest.Round(time.Millisecond))
 		}
-		panels = append(panels, d.panel(s, plain, hedged))
+		panels = append(panels, s.panel(l.name, plain, hedged))
 		wrong = append(wrong, plain.err(), hedged.err())
 	}
 	if d.picture != "" {
@@ -103,15 +137,18 @@ func (d *demo) run(ctx context.Context, out output) error {
 const stallsThatShow = 0.0005
 
 // announce says what is about to be done, before the user waits for it.
-func (d *demo) announce(w io.Writer, s scene, c *comparison) {
-	configured := "nothing configured"
-	if len(d.options) > 0 {
+func (d *demo) announce(w io.Writer, s scene, c *comparison, law string) {
+	configured := cmp.Or(s.configured, "nothing configured")
+	switch {
+	case len(d.options) > 0 && s.configured != "":
+		configured += ", then the flags"
+	case len(d.options) > 0:
 		configured = "configured by the flags"
 	}
 	fmt.Fprintf(w, "%s %s, %d at a time, to %s on loopback; law %q, seed %d.\n",
-		count(int64(c.calls)), s.title, c.concurrency, plural(c.backends, "real backend"), d.law.name, d.seed)
-	fmt.Fprintf(w, "The same calls go out without and with hedging (%s), in alternating slices of %s,\n"+
-		"so that drift of the machine hits both alike.\n\n", configured, count(int64(c.sliceSize())))
+		count(int64(c.calls)), s.title, c.concurrency, plural(c.backends, "real backend"), law, d.seed)
+	fmt.Fprintf(w, "The same %s go out without and with hedging (%s), in alternating slices of %s,\n"+
+		"so that drift of the machine hits both alike. The percentiles are of the %s.\n\n", s.noun, configured, count(int64(c.sliceSize())), s.value)
 }
 
 func plural(n int, noun string) string {
@@ -122,7 +159,7 @@ func plural(n int, noun string) string {
 }
 
 // writeOutcome compares hedged calls with the same ones unhedged.
-func writeOutcome(w io.Writer, plain, hedged *result) {
+func writeOutcome(w io.Writer, s scene, plain, hedged *result) {
 	t := newTable(w, 1, "", "without", "with hedging", "ratio")
 	for _, q := range tails {
 		t.AppendRow(row(percentileName(q), millis(plain.percentile(q)), millis(hedged.percentile(q)),
@@ -140,13 +177,19 @@ func writeOutcome(w io.Writer, plain, hedged *result) {
 	t.AppendRow(row("learned delay", "", delay))
 	t.AppendSeparator()
 	t.AppendRow(row("wrong replies", count(plain.wrong), count(hedged.wrong)))
-	t.AppendRow(row("failed calls", count(plain.failed), count(hedged.failed)))
+	t.AppendRow(row("failed "+s.noun, count(plain.failed), count(hedged.failed)))
 	t.Render()
+	if s.streams && errors.Join(plain.err(), hedged.err()) == nil {
+		fmt.Fprintf(w, "\nAll %s tokens arrived intact and in order, those of each stream from one attempt.\n",
+			count(int64(tokensPerStream*(len(plain.latencies)+len(hedged.latencies)))))
+	}
 }
 
-func (d *demo) panel(s scene, plain, hedged *result) panel {
+func (s scene) panel(law string, plain, hedged *result) panel {
 	p := panel{
-		title: fmt.Sprintf("%s %s, law %q: latency without and with hedging", count(int64(d.calls)), s.title, d.law.name),
+		title: fmt.Sprintf("%s %s, law %q: %s without and with hedging", count(int64(len(plain.latencies))), s.title, law, s.value),
+		noun:  s.noun,
+		value: s.value,
 		curves: []curve{
 			{"without hedging", plain.sorted},
 			{"with hedging, " + percent(hedged.extraLoad()) + " extra load", hedged.sorted},
@@ -166,6 +209,6 @@ func (d *demo) writePicture(w io.Writer, panels []panel) error {
 	if err != nil {
 		path = d.picture
 	}
-	fmt.Fprintf(w, "\nBoth latency curves are drawn in %s\n", path)
+	fmt.Fprintf(w, "\nThe latency curves are drawn in %s\n", path)
 	return nil
 }

@@ -92,7 +92,7 @@ func lawFlag(fs *flag.FlagSet, value *law, name, preset string) {
 	if err := value.Set(preset); err != nil {
 		panic(err) // the program is wrong, not its user
 	}
-	fs.Var(value, name, "`law` of what one attempt takes: "+strings.Join(testserver.LawForms(), ", "))
+	fs.Var(value, name, "`law` of what one attempt of a unary call takes: "+strings.Join(testserver.LawForms(), ", "))
 }
 
 func (l *law) String() string { return l.name }

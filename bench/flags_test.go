@@ -16,6 +16,8 @@ func TestMisuse(t *testing.T) {
 		"demo -calls -3":                     `invalid value "-3" for flag -calls: must be 1 to`,
 		"demo -calls 1e4":                    `invalid value "1e4" for flag -calls: not a whole number`,
 		"demo -calls 9999999999999999999999": `for flag -calls: must be 1 to`,
+		"demo -streams -1":                   `invalid value "-1" for flag -streams: must be 0 to 10000000`,
+		"demo -streams few":                  `invalid value "few" for flag -streams: not a whole number`,
 		"demo -concurrency 0":                `invalid value "0" for flag -concurrency: must be 1 to 10000`,
 		"demo -backends 101":                 `invalid value "101" for flag -backends: must be 1 to 100`,
 		"demo -law lunar":                    `invalid value "lunar" for flag -law: unknown law "lunar"`,
@@ -53,7 +55,7 @@ func TestHelp(t *testing.T) {
 		if args != "demo -h" {
 			continue
 		}
-		for _, flag := range []string{"calls", "concurrency", "backends", "law", "budget", "hedges", "seed", "picture"} {
+		for _, flag := range []string{"calls", "streams", "concurrency", "backends", "law", "budget", "hedges", "seed", "picture"} {
 			if !strings.Contains(stdout.String(), "\n  -"+flag+" ") {
 				t.Errorf("bench demo -h does not name -%s:\n%s", flag, &stdout)
 			}

@@ -1,6 +1,6 @@
 // Command bench shows, on real gRPC calls over loopback sockets, what hedging does and what it costs.
 //
-//	go run . demo   # the same calls without and with hedging, in half a minute
+//	go run . demo   # the same calls without and with hedging, in less than one
 //	go run . tail   # the tail at several concurrencies, against what the library promises
 //	go run . cost   # the throughput of calls that need no hedge, as a share of plain gRPC's
 //

@@ -30,6 +30,8 @@ var pictureFormats = map[string]func(w, h vg.Length) vg.CanvasWriterTo{
 // panel is one diagram of latency by percentile.
 type panel struct {
 	title  string
+	noun   string // what has the latencies, in the plural
+	value  string // what the latencies are
 	curves []curve
 	notes  []note
 }
@@ -101,8 +103,8 @@ func (p panel) draw(c draw.Canvas) {
 	pl := plot.New()
 	pl.Title.Text = p.title
 	pl.Title.Padding = vg.Points(10)
-	pl.X.Label.Text = "percentile of calls (each further nine takes the same room)"
-	pl.Y.Label.Text = "latency (ms, log scale)"
+	pl.X.Label.Text = "percentile of " + p.noun + " (each further nine takes the same room)"
+	pl.Y.Label.Text = p.value + " (ms, log scale)"
 	pl.Y.Tick.Marker = latencyTicks{}
 	pl.X.Padding, pl.Y.Padding = 0, 0
 	legend := plot.NewLegend()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/stream"
 )
 
 // policy is a way to make calls.
@@ -32,7 +33,10 @@ var policies = []policy{
 		if err != nil {
 			return nil, nil, err
 		}
-		return []grpc.DialOption{grpc.WithUnaryInterceptor(interceptor.Unary(s))}, s, nil
+		return []grpc.DialOption{
+			grpc.WithUnaryInterceptor(interceptor.Unary(s)),
+			grpc.WithStreamInterceptor(stream.Interceptor(s)),
+		}, s, nil
 	}},
 	{contextAndTimer, func([]hedge.Option) ([]grpc.DialOption, *hedge.Scheduler, error) {
 		return []grpc.DialOption{grpc.WithUnaryInterceptor(insideContextAndTimer)}, nil, nil

@@ -145,7 +145,7 @@ func (s schedule) race(v *verdict) bool {
 		}
 	}
 	due := s.late + s.delay - min(s.late, s.delay) // of the next hedge
-	if s.late > s.delay+ms {
+	if s.late >= s.delay {
 		due = s.late + ms
 	}
 	done := make([]bool, len(s.plans))

@@ -185,10 +185,10 @@ const late = time.Millisecond
 // decide races for the finish line and returns the winner, with first held.
 func (c *clientStream) decide() *member {
 	delay := c.delay - c.call.Age()
-	if delay < -late {
-		delay = late
+	if delay <= 0 {
+		delay = min(late, c.delay) // no moment for a call that is to have all its attempts at once
 	}
-	out := c.race.Run(c.caller, c.cancel, max(delay, 0), (*policy)(c), (*entrant)(c))
+	out := c.race.Run(c.caller, c.cancel, delay, (*policy)(c), (*entrant)(c))
 	winner := &c.primary
 	if out.Winner != nil {
 		winner = &out.Winner.(*hedged).member
