@@ -67,10 +67,10 @@ func (r *result) err() error {
 	return fmt.Errorf("%s: %d failed calls, %d wrong replies; the first: %w", r.policy, r.failed, r.wrong, r.firstErr)
 }
 
-// sliceSize is how many calls an arm makes before the next one takes its turn: some 200 ms of the straggler
-// workload, of which it waits for its last calls a small part; and however few there are, each has some turns.
+// sliceSize is how many calls an arm makes before the next one takes its turn: some tenths of a second, of which it
+// waits for its last calls a small part; and however few there are, each has some turns.
 func (c *comparison) sliceSize() int {
-	return min(max(25*c.concurrency, 50), (c.calls+3)/4)
+	return min(max(c.workload.turn*c.concurrency, 50), (c.calls+3)/4)
 }
 
 // run makes all calls and returns the results in the order of the policies, and how the machine stood still

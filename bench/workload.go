@@ -16,13 +16,14 @@ type workload struct {
 	name string
 	law  string // as testserver.ParseLaw reads it
 	call call
+	turn int // calls that each caller makes before another policy has its turn: well under 2 s, what a budget remembers
 	// plan is what the server does in an attempt for which that time was drawn; nil: it answers after it.
 	plan func(delay time.Duration) testserver.Plan
 }
 
 var workloads = []workload{
-	{name: "straggler", law: "straggler", call: unary},
-	{name: "ttft", law: "ttft", call: tokens, plan: func(delay time.Duration) testserver.Plan {
+	{name: "straggler", law: "straggler", call: unary, turn: 25},
+	{name: "ttft", law: "ttft", call: tokens, turn: 10, plan: func(delay time.Duration) testserver.Plan {
 		return testserver.Plan{Delay: delay, HeaderAtOnce: true, Interval: time.Millisecond}
 	}},
 }
