@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"runtime"
 	"slices"
 	"strconv"
 	"sync"
@@ -500,6 +501,7 @@ func TestRule08_AbandonedStreams(t *testing.T) {
 	}})
 	s := fixed(t, 2*ms, hedge.WithMaxHedges(1))
 	client := dial(t, cluster, s)
+	before := heap()
 	var group sync.WaitGroup
 	limit := make(chan struct{}, 200)
 	for i := range 4 * each {
@@ -534,6 +536,20 @@ func TestRule08_AbandonedStreams(t *testing.T) {
 	if got := cluster.Counts(); got.InFlight != 0 || got.Hedges < each {
 		t.Errorf("%+v", got)
 	}
+	// What gRPC keeps in its pools is not much; a stream that was left would be several kilobytes.
+	grown := int64(heap()) - int64(before)
+	t.Logf("heap grown by %d KiB, %d bytes a stream", grown>>10, grown/(4*each))
+	if grown > 4*each*500 {
+		t.Errorf("the heap has grown by %d bytes a stream", grown/(4*each))
+	}
+}
+
+func heap() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
 }
 
 func TestRule09_PanicOfAHedgeSurfacesOnTheCaller(t *testing.T) {
