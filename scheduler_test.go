@@ -3,7 +3,6 @@ package hedge_test
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -16,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/testserver"
 	_ "github.com/grpchedge/hedge/proto" // the descriptors that WithIdempotentOnly reads
 )
 
@@ -421,13 +421,13 @@ func TestRule16_MemoryOfManyTargets(t *testing.T) {
 			c.CutShort(time.Now().Add(time.Duration(k) * 100 * time.Microsecond)) // 0 to 3 ms
 		}
 	}
-	before := heap()
+	before := testserver.Heap()
 	for i := range targets {
 		for j := range methods {
 			book(i, j, 30)
 		}
 	}
-	used := heap() - before
+	used := testserver.Heap() - before
 	perEntry := used / (targets * methods)
 	t.Logf("%d targets x %d methods: %d MiB, %d bytes an entry", targets, methods, used>>20, perEntry)
 	if perEntry > 8<<10 {
@@ -446,14 +446,6 @@ func TestRule16_MemoryOfManyTargets(t *testing.T) {
 	if got := s.Stats().Calls; got != targets*methods*30+10_000 {
 		t.Errorf("%d calls", got)
 	}
-}
-
-func heap() uint64 {
-	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
 }
 
 func TestRule16_IdleTargetsLeave(t *testing.T) {

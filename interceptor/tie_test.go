@@ -10,7 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -30,28 +29,13 @@ import (
 // reply, header, trailer and error which attempt it is.
 type tieServer struct {
 	testpb.UnimplementedTestServiceServer
-	mu      sync.Mutex
-	waiting map[uint64]chan struct{}
+	ties testserver.Ties
 }
 
 func (s *tieServer) Unary(ctx context.Context, req *testpb.Request) (*testpb.Reply, error) {
 	attempt := hedge.PreviousAttempts(ctx)
-	s.mu.Lock()
-	met, ok := s.waiting[req.Id]
-	if !ok {
-		met = make(chan struct{})
-		s.waiting[req.Id] = met
-	} else {
-		close(met)
-		delete(s.waiting, req.Id)
-	}
-	s.mu.Unlock()
-	select {
-	case <-met:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	for began, pause := time.Now(), time.Duration(rand.IntN(20))*time.Microsecond; time.Since(began) < pause; {
+	if err := s.ties.Meet(ctx, req.Id); err != nil {
+		return nil, err
 	}
 	number := metadata.Pairs("attempt", strconv.Itoa(attempt))
 	_ = grpc.SetHeader(ctx, number)
@@ -70,7 +54,7 @@ func TestRule01_NearTies(t *testing.T) {
 	const callers, calls = 8, 1250
 	listener := bufconn.Listen(1 << 20)
 	server := grpc.NewServer()
-	testpb.RegisterTestServiceServer(server, &tieServer{waiting: map[uint64]chan struct{}{}})
+	testpb.RegisterTestServiceServer(server, &tieServer{})
 	go func() { _ = server.Serve(listener) }()
 	defer server.Stop()
 

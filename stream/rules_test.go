@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
-	"runtime"
 	"slices"
 	"strconv"
 	"sync"
@@ -35,28 +33,13 @@ import (
 // One call in five has no message and ends there, one in five ends with an error.
 type tieServer struct {
 	testpb.UnimplementedTestServiceServer
-	mu      sync.Mutex
-	waiting map[uint64]chan struct{}
+	ties testserver.Ties
 }
 
 func (s *tieServer) ServerStream(req *testpb.Request, st grpc.ServerStreamingServer[testpb.Reply]) error {
 	number := hedge.PreviousAttempts(st.Context())
-	s.mu.Lock()
-	met, ok := s.waiting[req.Id]
-	if !ok {
-		met = make(chan struct{})
-		s.waiting[req.Id] = met
-	} else {
-		close(met)
-		delete(s.waiting, req.Id)
-	}
-	s.mu.Unlock()
-	select {
-	case <-met:
-	case <-st.Context().Done():
-		return st.Context().Err()
-	}
-	for began, pause := time.Now(), time.Duration(rand.IntN(20))*time.Microsecond; time.Since(began) < pause; {
+	if err := s.ties.Meet(st.Context(), req.Id); err != nil {
+		return err
 	}
 	st.SetTrailer(metadata.Pairs("attempt", strconv.Itoa(number)))
 	switch req.Id % 5 {
@@ -81,7 +64,7 @@ func TestRule01_NearTies(t *testing.T) {
 	const callers, calls = 8, 1250
 	listener := bufconn.Listen(1 << 20)
 	server := grpc.NewServer()
-	testpb.RegisterTestServiceServer(server, &tieServer{waiting: map[uint64]chan struct{}{}})
+	testpb.RegisterTestServiceServer(server, &tieServer{})
 	go func() { _ = server.Serve(listener) }()
 	defer server.Stop()
 	s := newScheduler(t, hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
@@ -501,7 +484,7 @@ func TestRule08_AbandonedStreams(t *testing.T) {
 	}})
 	s := fixed(t, 2*ms, hedge.WithMaxHedges(1))
 	client := dial(t, cluster, s)
-	before := heap()
+	before := testserver.Heap()
 	var group sync.WaitGroup
 	limit := make(chan struct{}, 200)
 	for i := range 4 * each {
@@ -537,19 +520,11 @@ func TestRule08_AbandonedStreams(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	// What gRPC keeps in its pools is not much; a stream that was left would be several kilobytes.
-	grown := int64(heap()) - int64(before)
+	grown := int64(testserver.Heap()) - int64(before)
 	t.Logf("heap grown by %d KiB, %d bytes a stream", grown>>10, grown/(4*each))
 	if grown > 4*each*500 {
 		t.Errorf("the heap has grown by %d bytes a stream", grown/(4*each))
 	}
-}
-
-func heap() uint64 {
-	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
 }
 
 func TestRule09_PanicOfAHedgeSurfacesOnTheCaller(t *testing.T) {

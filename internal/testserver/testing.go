@@ -2,6 +2,9 @@ package testserver
 
 import (
 	"context"
+	"math/rand/v2"
+	"runtime"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -40,4 +43,46 @@ func (c *Cluster) WaitIdleT(tb TB) {
 // ByNumber is a script that goes by the number of the attempt.
 func ByNumber(plans ...Plan) Script {
 	return func(a Attempt) Plan { return plans[a.Number] }
+}
+
+// Ties has the two attempts of a call meet at the server, so that they answer within microseconds of each other.
+type Ties struct {
+	mu      sync.Mutex
+	waiting map[uint64]chan struct{}
+}
+
+// Meet waits for the other attempt of the request with the given id and then for up to 20 µs more; or it returns
+// the error of the context that ends first.
+func (t *Ties) Meet(ctx context.Context, id uint64) error {
+	t.mu.Lock()
+	met, ok := t.waiting[id]
+	if ok {
+		close(met)
+		delete(t.waiting, id)
+	} else {
+		met = make(chan struct{})
+		if t.waiting == nil {
+			t.waiting = map[uint64]chan struct{}{}
+		}
+		t.waiting[id] = met
+	}
+	t.mu.Unlock()
+	select {
+	case <-met:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	// Spun, for a timer is not as fine.
+	for began, pause := time.Now(), time.Duration(rand.IntN(20))*time.Microsecond; time.Since(began) < pause; {
+	}
+	return nil
+}
+
+// Heap returns the size of what is reachable on the heap, in bytes.
+func Heap() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
 }
