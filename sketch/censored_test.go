@@ -2,6 +2,7 @@ package sketch_test
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -100,7 +101,7 @@ func TestRule13_HedgingDoesNotBendTheEstimate(t *testing.T) {
 		slices.Sort(sorted)
 		rank := func(q float64) time.Duration { return sorted[int(q*float64(tt.calls))] }
 
-		for _, share := range []float64{0.05, 0.10, 0.50} {
+		for _, share := range []float64{0.05, 0.20, 0.50} {
 			t.Run(fmt.Sprintf("%s, %v of calls hedged", tt.name, share), func(t *testing.T) {
 				r := rand.New(rand.NewPCG(2, 8))
 				delay := rank(1 - share)
@@ -116,9 +117,13 @@ func TestRule13_HedgingDoesNotBendTheEstimate(t *testing.T) {
 					}
 				}
 				d := w.Snapshot(at(0))
-				for _, p := range []struct{ q, within float64 }{{0.5, 0.02}, {0.9, 0.02}, {0.99, 0.03}} {
-					if got, want := quantile(t, d, p.q), rank(p.q); off(got, want) > p.within {
-						t.Errorf("p%v = %v, want %v within %v%%", 100*p.q, got, want, 100*p.within)
+				for _, q := range []float64{0.5, 0.75, 0.9, 0.95, 0.99} {
+					got, want := quantile(t, d, q), rank(q)
+					// Between the modes of a law hardly any call ends: there 3% in latency is a thousandth of the calls and less,
+					// which is chance.
+					shorter, _ := slices.BinarySearch(sorted, got)
+					if off(got, want) > 0.03 && math.Abs(float64(shorter)/float64(tt.calls)-q) > 0.001 {
+						t.Errorf("p%v = %v, want %v within 3%%", 100*q, got, want)
 					}
 				}
 				if p99 := quantile(t, answered.Snapshot(at(0)), 0.99); off(p99, rank(0.99)) < 0.03 {

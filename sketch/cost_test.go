@@ -32,7 +32,7 @@ func heap() int {
 // spread records latencies that cover a range evenly on a logarithmic scale, in every step of the window.
 func spread(record func(*sketch.Window, time.Time, time.Duration), from, to time.Duration) func(*sketch.Window) {
 	return func(w *sketch.Window) {
-		for second := time.Duration(0); second <= 30*time.Second; second += 5 * time.Second {
+		for second := time.Duration(0); second <= 30*time.Second; second += 2 * time.Second {
 			for d := from; d < to; d += d/60 + 1 { // a bucket spans a fiftieth
 				record(w, at(second), d)
 			}
@@ -48,15 +48,15 @@ func TestRule16_MemoryIsBounded(t *testing.T) {
 		record func(*sketch.Window)
 		max    int // bytes
 	}{
-		{"empty", func(*sketch.Window) {}, 128},
+		{"empty", func(*sketch.Window) {}, 192},
 		{"one observation", func(w *sketch.Window) { observe(w, at(0), 5*time.Millisecond) }, 800},
-		{"one observation in each step", spread(observe, 5*time.Millisecond, 5*time.Millisecond+1), 4 << 10},
-		{"one decade", spread(observe, time.Millisecond, 10*time.Millisecond), 8 << 10},
-		{"two decades", spread(observe, time.Millisecond, 100*time.Millisecond), 13 << 10},
+		{"one observation in each step", spread(observe, 5*time.Millisecond, 5*time.Millisecond+1), 9 << 10},
+		{"one decade", spread(observe, time.Millisecond, 10*time.Millisecond), 17 << 10},
+		{"two decades", spread(observe, time.Millisecond, 100*time.Millisecond), 28 << 10},
 		{"two decades and bounds within one", func(w *sketch.Window) {
 			spread(observe, time.Millisecond, 100*time.Millisecond)(w)
 			spread(atLeast, 10*time.Millisecond, 100*time.Millisecond)(w)
-		}, 19 << 10},
+		}, 42 << 10},
 		{"everything", func(w *sketch.Window) {
 			for hour := range time.Duration(2) {
 				for _, record := range []func(*sketch.Window, time.Time, time.Duration){observe, atLeast} {
@@ -65,7 +65,7 @@ func TestRule16_MemoryIsBounded(t *testing.T) {
 					}, 1, time.Hour)(w)
 				}
 			}
-		}, 60 << 10},
+		}, 140 << 10},
 	} {
 		got := footprint(1<<20/tt.max, tt.record) // a megabyte, beside which the test's own few KB are nothing
 		t.Logf("%-34s %6d B", tt.name, got)

@@ -26,6 +26,7 @@ type Distribution struct {
 	observed, bounded int64
 
 	curve      []point // ascending
+	ended      []point // likewise, with lower bounds taken for answers
 	lastBucket int     // the highest in which anything was counted
 }
 
@@ -49,14 +50,28 @@ func (d *Distribution) Quantile(q float64) (time.Duration, bool) {
 	if d.observed == 0 || !(0 < q && q < 1) {
 		return 0, false
 	}
+	return d.quantile(d.curve, q), true
+}
+
+// Ended returns the quantile q of the times at which calls ended, answered or cut short. Where a call is cut short because
+// a hedge answered it, that is how long its caller waited. It is false if nothing was recorded, and for a q that is not
+// between 0 and 1, both excluded.
+func (d *Distribution) Ended(q float64) (time.Duration, bool) {
+	if len(d.ended) == 0 || !(0 < q && q < 1) {
+		return 0, false
+	}
+	return d.quantile(d.ended, q), true
+}
+
+func (d *Distribution) quantile(curve []point, q float64) time.Duration {
 	// S is a product of up to a thousand factors: rounding must not take it past a rank that it meets exactly.
 	const rounding = 1e-9
 	beyond := (1 - q) * (1 + rounding)
-	i := sort.Search(len(d.curve), func(i int) bool { return d.curve[i].survival <= beyond })
-	if i == len(d.curve) {
-		return latencyOf(d.lastBucket), true
+	i := sort.Search(len(curve), func(i int) bool { return curve[i].survival <= beyond })
+	if i == len(curve) {
+		return latencyOf(d.lastBucket)
 	}
-	return latencyOf(d.curve[i].bucket), true
+	return latencyOf(curve[i].bucket)
 }
 
 // tally adds up the counts of several slots.
@@ -66,19 +81,22 @@ type tally struct {
 
 func (t *tally) distribution() *Distribution {
 	d := &Distribution{}
-	points := 0
+	answers, ends := 0, 0
 	for i, o := range t.observed {
 		d.observed += o
 		d.bounded += t.bounded[i]
 		if o > 0 {
-			points++
+			answers++
 		}
 		if o > 0 || t.bounded[i] > 0 {
+			ends++
 			d.lastBucket = i
 		}
 	}
-	d.curve = make([]point, 0, points)
+	points := make([]point, answers+ends)
+	d.curve, d.ended = points[:0:answers], points[answers:answers]
 	n, survival := d.observed+d.bounded, 1.0
+	all := float64(n)
 	for i, o := range t.observed {
 		c := t.bounded[i]
 		if o > 0 {
@@ -86,6 +104,9 @@ func (t *tally) distribution() *Distribution {
 			d.curve = append(d.curve, point{i, survival})
 		}
 		n -= o + c
+		if o > 0 || c > 0 {
+			d.ended = append(d.ended, point{i, float64(n) / all})
+		}
 	}
 	return d
 }

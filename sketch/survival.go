@@ -1,0 +1,108 @@
+package sketch
+
+import (
+	"math"
+	"time"
+)
+
+// Survival is a survival function S on every bucket: the probability that a call takes longer. It never changes, and may
+// be used concurrently. The nil Survival is that of calls that take no time at all.
+type Survival struct {
+	beyond [buckets]float64 // S at the upper edge of each bucket
+	last   int              // the last bucket in which something was answered
+}
+
+// Survival returns the distribution's survival function, or nil if nothing was observed. Where S does not fall to 0,
+// because the slowest calls were cut short, it is taken to do so at the largest bound.
+func (d *Distribution) Survival() *Survival {
+	if d.observed == 0 {
+		return nil
+	}
+	s := &Survival{last: d.lastBucket}
+	beyond, next := 1.0, 0
+	for i := range s.beyond {
+		if next < len(d.curve) && d.curve[next].bucket == i {
+			beyond = d.curve[next].survival
+			next++
+		}
+		if i >= d.lastBucket {
+			beyond = 0
+		}
+		s.beyond[i] = beyond
+	}
+	return s
+}
+
+// At returns S(t), within the bucket of t the mean of its values at the edges.
+func (s *Survival) At(t time.Duration) float64 {
+	if s == nil || t >= longest {
+		return 0
+	}
+	if t <= shortest {
+		return 1
+	}
+	i := bucketOf(t)
+	if i == 0 {
+		return s.beyond[0]
+	}
+	return (s.beyond[i-1] + s.beyond[i]) / 2
+}
+
+// Beyond returns S at the upper edge of a bucket.
+func (s *Survival) Beyond(bucket int) float64 {
+	if s == nil {
+		return 0
+	}
+	return s.beyond[bucket]
+}
+
+// Last returns the last bucket that holds anything.
+func (s *Survival) Last() int {
+	if s == nil {
+		return 0
+	}
+	return s.last
+}
+
+// Mix returns the mixture of two survival functions, by weights that are not negative and not both 0. Where one of them
+// is nil the other is the mixture.
+func Mix(a *Survival, weightA float64, b *Survival, weightB float64) *Survival {
+	switch {
+	case a == nil || weightA == 0:
+		return b
+	case b == nil || weightB == 0:
+		return a
+	}
+	share := weightA / (weightA + weightB)
+	s := &Survival{last: max(a.last, b.last)}
+	for i := range s.beyond {
+		s.beyond[i] = share*a.beyond[i] + (1-share)*b.beyond[i]
+	}
+	return s
+}
+
+// Distance returns the largest difference between two survival functions, as in the test of Kolmogorov and Smirnov.
+func Distance(a, b *Survival) float64 {
+	most := 0.0
+	for i := range buckets {
+		most = max(most, math.Abs(a.Beyond(i)-b.Beyond(i)))
+	}
+	return most
+}
+
+// upperEdges are the latencies at which buckets end.
+var upperEdges = func() (edges [buckets]time.Duration) {
+	for i := range edges {
+		edges[i] = min(time.Duration(math.Ceil(index.LowerBound(i+offset+1))), longest)
+	}
+	return edges
+}()
+
+// Buckets is the number of buckets, which are numbered from 0.
+const Buckets = buckets
+
+// UpperEdge returns the latency at which a bucket ends: all in it are shorter.
+func UpperEdge(bucket int) time.Duration { return upperEdges[bucket] }
+
+// Bucket returns the bucket that a latency is counted in.
+func Bucket(d time.Duration) int { return bucketOf(d) }

@@ -1,0 +1,177 @@
+package sketch_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/grpchedge/hedge/sketch"
+)
+
+// The survival function of what was recorded is the share that is longer, at every edge of a bucket.
+func TestSurvivalOfAnswers(t *testing.T) {
+	w, ds := sketch.New(time.Minute), durations(10_000)
+	for _, d := range ds {
+		w.Observe(at(0), d)
+	}
+	slices.Sort(ds)
+	s := w.Snapshot(at(0)).Survival()
+	for bucket := range sketch.Buckets {
+		edge := sketch.UpperEdge(bucket)
+		shorter, _ := slices.BinarySearch(ds, edge)
+		if want := 1 - float64(shorter)/float64(len(ds)); math.Abs(s.Beyond(bucket)-want) > 1e-9 {
+			t.Fatalf("beyond %v: %v, want %v", edge, s.Beyond(bucket), want)
+		}
+	}
+	if s.At(0) != 1 || s.At(-1) != 1 || s.At(time.Hour) != 0 {
+		t.Errorf("%v at 0, %v below, %v at an hour", s.At(0), s.At(-1), s.At(time.Hour))
+	}
+	previous := 1.0
+	for d := time.Microsecond; d < time.Hour; d += d/100 + 1 {
+		if got := s.At(d); got > previous || got < 0 {
+			t.Fatalf("%v at %v, %v before", got, d, previous)
+		} else {
+			previous = got
+		}
+	}
+}
+
+// Where the slowest calls were all cut short, the function ends at the largest bound.
+func TestSurvivalOfBounds(t *testing.T) {
+	w := sketch.New(time.Minute)
+	for range 90 {
+		w.Observe(at(0), 10*time.Millisecond)
+	}
+	for range 10 {
+		w.AtLeast(at(0), 30*time.Millisecond)
+	}
+	s := w.Snapshot(at(0)).Survival()
+	for d, want := range map[time.Duration]float64{
+		9 * time.Millisecond: 1, 11 * time.Millisecond: 0.1, 29 * time.Millisecond: 0.1, 31 * time.Millisecond: 0,
+	} {
+		if got := s.At(d); math.Abs(got-want) > 1e-9 {
+			t.Errorf("%v at %v, want %v", got, d, want)
+		}
+	}
+	if got := s.Last(); got != sketch.Bucket(30*time.Millisecond) {
+		t.Errorf("the last bucket is %d, want that of 30 ms", got)
+	}
+}
+
+func TestSurvivalOfNothing(t *testing.T) {
+	w := sketch.New(time.Minute)
+	w.AtLeast(at(0), time.Second)
+	if s := w.Snapshot(at(0)).Survival(); s != nil {
+		t.Error("a survival function without an answer")
+	}
+	var none *sketch.Survival
+	if none.At(time.Second) != 0 || none.Beyond(0) != 0 || none.Last() != 0 {
+		t.Error("the nil function is not 0")
+	}
+}
+
+func TestUpperEdge(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 9))
+	for range 100_000 {
+		d := time.Duration(math.Exp(r.Float64()*math.Log(float64(10*time.Minute)/1e3)) * 1e3)
+		bucket := sketch.Bucket(d)
+		if edge := sketch.UpperEdge(bucket); d >= edge && edge < 10*time.Minute {
+			t.Fatalf("%v is in bucket %d, which ends at %v", d, bucket, edge)
+		}
+		if bucket > 0 && d < sketch.UpperEdge(bucket-1) {
+			t.Fatalf("%v is in bucket %d, and the one before ends at %v", d, bucket, sketch.UpperEdge(bucket-1))
+		}
+	}
+}
+
+func TestMixAndDistance(t *testing.T) {
+	of := func(d time.Duration) *sketch.Survival {
+		w := sketch.New(time.Minute)
+		w.Observe(at(0), d)
+		return w.Snapshot(at(0)).Survival()
+	}
+	fast, slow := of(time.Millisecond), of(time.Second)
+	mixed := sketch.Mix(fast, 3, slow, 1)
+	if got := mixed.At(100 * time.Millisecond); got != 0.25 {
+		t.Errorf("%v of the mixture is slow, want a quarter", got)
+	}
+	if mixed.Last() != slow.Last() {
+		t.Errorf("the mixture ends at %d", mixed.Last())
+	}
+	if sketch.Mix(fast, 0, slow, 1) != slow || sketch.Mix(fast, 1, nil, 5) != fast || sketch.Mix(nil, 1, slow, 5) != slow {
+		t.Error("a mixture with nothing is not the other")
+	}
+	if d := sketch.Distance(fast, slow); d != 1 {
+		t.Errorf("distance %v, want 1", d)
+	}
+	if d := sketch.Distance(slow, mixed); d != 0.75 {
+		t.Errorf("distance %v, want 3/4", d)
+	}
+	if d := sketch.Distance(mixed, mixed); d != 0 {
+		t.Errorf("distance %v to itself", d)
+	}
+}
+
+func TestSplit(t *testing.T) {
+	w := sketch.New(30 * time.Second)
+	for second := range 60 {
+		w.Observe(at(time.Duration(second)*time.Second), time.Millisecond)
+	}
+	const s = time.Second
+	now := at(59 * s)
+	for _, tt := range []struct {
+		from, at      time.Duration
+		before, since int64
+	}{
+		{0, 50 * s, 22, 10},      // the window reaches back to second 28
+		{40 * s, 50 * s, 10, 10}, // from there on
+		{40 * s, 51 * s, 10, 10}, // a step is two seconds
+		{50 * s, 40 * s, 0, 10},
+		{0, 0, 0, 32},
+		{0, 100 * s, 32, 0},
+		{59 * s, 59 * s, 0, 2},
+	} {
+		before, since := w.Split(now, at(tt.from), at(tt.at))
+		b, _ := before.Count()
+		n, _ := since.Count()
+		if b != tt.before || n != tt.since {
+			t.Errorf("from %v at %v: %d before and %d since, want %d and %d", tt.from, tt.at, b, n, tt.before, tt.since)
+		}
+	}
+	if w.Step() != 2*s {
+		t.Errorf("a step is %v", w.Step())
+	}
+}
+
+// Ended is about when calls were over, whatever ended them.
+func TestEnded(t *testing.T) {
+	w := sketch.New(time.Minute)
+	for range 90 {
+		w.Observe(at(0), 10*time.Millisecond)
+	}
+	for range 10 {
+		w.AtLeast(at(0), 20*time.Millisecond)
+	}
+	w.Observe(at(0), time.Second)
+	d := w.Snapshot(at(0))
+	for q, want := range map[float64]time.Duration{0.5: 10 * time.Millisecond, 0.95: 20 * time.Millisecond, 0.999: time.Second} {
+		if got, ok := d.Ended(q); !ok || off(got, want) > 0.0100001 {
+			t.Errorf("Ended(%v) = %v, %v, want %v", q, got, ok, want)
+		}
+	}
+	for _, q := range []float64{0, 1, -1, 2, math.NaN()} {
+		if _, ok := d.Ended(q); ok {
+			t.Errorf("Ended(%v) is known", q)
+		}
+	}
+	if _, ok := sketch.New(time.Minute).Snapshot(at(0)).Ended(0.5); ok {
+		t.Error("the end of nothing is known")
+	}
+	only := sketch.New(time.Minute)
+	only.AtLeast(at(0), time.Millisecond)
+	if got, ok := only.Snapshot(at(0)).Ended(0.5); !ok || off(got, time.Millisecond) > 0.0100001 {
+		t.Errorf("Ended = %v, %v of one call cut short at 1 ms", got, ok)
+	}
+}
