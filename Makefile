@@ -27,6 +27,8 @@ test: ## run the tests of every module under the race detector (TESTFLAGS="-run 
 	@$(if $(RACE),,echo 'note: no C compiler found, so the race detector is off')
 	@set -e; for m in $(MODULES); do echo "== $$m: go test $(RACE) ./..."; \
 		(cd $$m && $(GO) test $(RACE) $(TESTFLAGS) ./...); done
+	@if [ -n "$(RACE)" ]; then echo '== .: the simulations once more, from all seeds, without the race detector'; \
+		$(GO) test -run TestAuto .; fi
 
 bench: ## measure what a call, a record and a trigger read cost (BENCH=., BENCHTIME=1s, BENCH_FLAGS)
 	@set -e; for m in $(MODULES); do \

@@ -21,10 +21,14 @@ type Call struct {
 	start     time.Time
 
 	armed     bool
+	dry       bool // it would be armed but for WithDryRun
 	unlearned bool // nothing is learned from this call
 	delay     time.Duration
+	estimate  *estimate // what the delay was taken from; nil if it was not learned
 
-	heldBack reason // why the due hedge was held back last, so that a reason counts once for a hedge
+	turn     int    // which hedge is due or was last, those counted that are not sent by chance
+	drawn    bool   // it is to be sent
+	heldBack reason // why it was held back last, so that a reason counts once for a hedge
 }
 
 // reason is why a due hedge was not sent.
@@ -44,7 +48,8 @@ const retryFloor = 250 * time.Microsecond
 func (c *Call) arm(delay time.Duration) {
 	c.method.target.budget.Earn(c.start)
 	if c.scheduler.config.maxHedges > 0 && c.scheduler.config.budgetPercent > 0 {
-		c.armed, c.delay = true, delay
+		c.dry = c.scheduler.config.dryRun
+		c.armed, c.delay = !c.dry, delay
 	}
 }
 
@@ -68,7 +73,7 @@ func (c *Call) NotReplayable() {
 // Admit decides whether hedge n, which is due, is sent; n is 1 for the first. If so, it has been paid for and
 // counted. Otherwise it may be asked again after the given time, or never when that is 0.
 func (c *Call) Admit(n int) (send bool, again time.Duration) {
-	if !c.armed || n > c.scheduler.config.maxHedges {
+	if !c.armed {
 		return false, 0
 	}
 	now := time.Now()
@@ -79,12 +84,18 @@ func (c *Call) Admit(n int) (send bool, again time.Duration) {
 	case c.deadlineNear(now):
 		c.method.counters.update(func(s *Stats) { s.DeadlineNear++ })
 		return false, 0
+	case !c.draw(now):
+		c.method.counters.update(func(s *Stats) { s.NotDrawn++ })
+		if next, more := c.Next(n); more {
+			return false, max(next, retryFloor)
+		}
+		return false, 0
 	case c.conn != nil && c.conn.GetState() != connectivity.Ready:
 		return false, c.postpone(now, notReady)
 	case !c.method.target.budget.Spend(now, n > 1 || now.Sub(c.start) >= 2*c.delay):
 		return false, c.postpone(now, budgetExhausted)
 	}
-	c.heldBack = noReason
+	c.heldBack, c.drawn = noReason, false
 	c.method.counters.update(func(s *Stats) {
 		s.Hedges++
 		if n == 1 {
@@ -94,10 +105,30 @@ func (c *Call) Admit(n int) (send bool, again time.Duration) {
 	return true, 0
 }
 
+// draw reports whether the hedge that is due is to be sent, which is the same each time that one is asked about.
+func (c *Call) draw(now time.Time) bool {
+	if c.drawn {
+		return true
+	}
+	c.turn++
+	e := c.estimate
+	c.drawn = e == nil ||
+		(e.probability >= 1 || c.method.learner.chance.take(e.probability)) && (e.trickle == nil || e.trickle.Spend(now, true))
+	return c.drawn
+}
+
+// hedges is the most hedges that the call may have.
+func (c *Call) hedges() int {
+	if c.estimate != nil {
+		return c.estimate.hedges
+	}
+	return c.scheduler.config.maxHedges
+}
+
 // deadlineNear reports whether an answer that takes the method's median would come after the deadline.
 func (c *Call) deadlineNear(now time.Time) bool {
 	deadline, ok := c.ctx.Deadline()
-	return ok && deadline.Sub(now) <= c.method.trigger.median()
+	return ok && deadline.Sub(now) <= c.method.learner.median()
 }
 
 // postpone counts why the due hedge was held back and returns when to consider it again.
@@ -125,8 +156,8 @@ func (c *Call) postpone(now time.Time, why reason) time.Duration {
 }
 
 // Next is how long after hedge n the one after it is due; false says that n is the last.
-func (c *Call) Next(n int) (time.Duration, bool) {
-	return c.delay, n < c.scheduler.config.maxHedges
+func (c *Call) Next(int) (time.Duration, bool) {
+	return c.delay, c.turn < c.hedges()
 }
 
 // Final reports whether an attempt that ended with err ends the race: a nil error does, and an error whose
@@ -138,6 +169,9 @@ func (c *Call) Final(err error) bool {
 // Ended says that the primary has just ended with err. An answer teaches its latency, a call that its caller
 // gave up or whose deadline passed teaches that it would have taken longer, and any other failure nothing.
 func (c *Call) Ended(err error) {
+	if c.dry {
+		c.pretend(c.Age())
+	}
 	switch {
 	case !c.Learns():
 	case err == nil:
@@ -146,6 +180,23 @@ func (c *Call) Ended(err error) {
 		c.CutShort(time.Now())
 	case answers.has(err):
 		c.observe()
+	}
+}
+
+// pretend counts the hedges that a call of that age would have had, at its end instead of when they were due.
+func (c *Call) pretend(age time.Duration) {
+	for due := c.delay; due < age && c.turn < c.hedges(); due += c.delay {
+		at := c.start.Add(due)
+		if !c.draw(at) {
+			c.method.counters.update(func(s *Stats) { s.NotDrawn++ })
+			continue
+		}
+		c.drawn = false
+		if !c.method.target.budget.Spend(at, true) {
+			c.method.counters.update(func(s *Stats) { s.BudgetExhausted++ })
+			return
+		}
+		c.method.counters.update(func(s *Stats) { s.DryRun++ })
 	}
 }
 
@@ -164,7 +215,18 @@ func (c *Call) CutShort(at time.Time) {
 // Won says that the call, which was hedged, ended with the outcome err of hedge n, or of the primary when n is
 // 0. Only an answer counts as a win.
 func (c *Call) Won(n int, err error) {
-	if c.method == nil || !answers.has(err) {
+	if c.method == nil {
+		return
+	}
+	answered := answers.has(err)
+	if c.estimate != nil && c.Learns() {
+		if n > 0 && answered {
+			c.method.learner.hedges.won.Add(1)
+		} else {
+			c.method.learner.hedges.lost.Add(1)
+		}
+	}
+	if !answered {
 		return
 	}
 	c.method.counters.update(func(s *Stats) {
@@ -174,6 +236,14 @@ func (c *Call) Won(n int, err error) {
 			s.HedgeWins++
 		}
 	})
+}
+
+// Hedged says how long after it was sent a hedge answered, or was cancelled without an answer. A hedge that failed
+// is not told.
+func (c *Call) Hedged(after time.Duration, answered bool) {
+	if c.Learns() && c.scheduler.config.trigger.kind == autoTrigger {
+		c.method.learner.hedges.record(&c.scheduler.config, time.Now(), after, answered)
+	}
 }
 
 // LoserPanicked says that an attempt panicked after the call was decided. It may be called at any time, from

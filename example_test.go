@@ -48,6 +48,66 @@ func ExampleNew() {
 	// hedge: WithMaxHedges(7): the number of hedges must be 0 to 4
 }
 
+// A trigger other than the default.
+func ExampleWithTrigger() {
+	for _, trigger := range []hedge.Trigger{
+		hedge.Auto(),                       // the default: what the budget can do best
+		hedge.Percentile(0.95),             // later than 95 in 100 primaries
+		hedge.Fixed(20 * time.Millisecond), // whatever is learned
+		hedge.Percentile(95),
+	} {
+		_, err := hedge.New(hedge.WithTrigger(trigger))
+		fmt.Println(trigger, err)
+	}
+	// Output:
+	// Auto() <nil>
+	// Percentile(0.95) <nil>
+	// Fixed(20ms) <nil>
+	// Percentile(95) hedge: WithTrigger(Percentile(95)): the quantile must lie between 0 and 1, both excluded
+}
+
+// What hedging would do to real traffic can be seen before any hedge is sent.
+func ExampleWithDryRun() {
+	s, err := hedge.New(hedge.WithDryRun())
+	if err != nil {
+		panic(err)
+	}
+	for i := range 1000 { // the client's calls, of which one in twenty is slow
+		hedge.Do(context.Background(), s, "dns:///example", "/pkg.Svc/Get", func(context.Context) (int, error) {
+			if i%20 == 0 {
+				time.Sleep(20 * time.Millisecond)
+			}
+			return 0, nil
+		})
+	}
+	row := s.Targets()[0]
+	fmt.Println("hedges sent:", row.Hedges)
+	for _, f := range row.Forecasts {
+		fmt.Printf("a budget of %v%% would improve p99: %v\n", f.BudgetPercent, f.Tail < f.UnhedgedTail/2)
+	}
+	// Output:
+	// hedges sent: 0
+	// a budget of 2% would improve p99: false
+	// a budget of 5% would improve p99: true
+	// a budget of 10% would improve p99: true
+	// a budget of 20% would improve p99: true
+}
+
+// What the trigger has chosen, and why it has stepped down if it has.
+func ExampleChoice() {
+	s, err := hedge.New(hedge.WithTargetPercentile(0.999)) // p99 is the default
+	if err != nil {
+		panic(err)
+	}
+	for _, row := range s.Targets() {
+		c := row.Choice
+		fmt.Printf("%s: after %v with probability %.2f; p99.9 %v instead of %v\n", row.Method, c.Delay, c.Probability, c.PredictedTail, c.UnhedgedTail)
+		if c.SteppedDown != "" {
+			fmt.Println("stepped down:", c.SteppedDown)
+		}
+	}
+}
+
 // Only what may run twice should be hedged.
 func ExampleWithIdempotentOnly() {
 	s, err := hedge.New(

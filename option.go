@@ -20,7 +20,9 @@ const MaxHedges = 4
 
 // config is what the options set, with every default explicit.
 type config struct {
-	percentile     float64
+	trigger        Trigger
+	target         float64 // percentile that Auto makes small, as a quantile
+	dryRun         bool
 	maxHedges      int
 	budgetPercent  float64
 	estimatedRPS   float64 // 0: the budget is filled by traffic
@@ -35,7 +37,8 @@ type config struct {
 
 func defaultConfig() config {
 	return config{
-		percentile:    0.90,
+		trigger:       Auto(),
+		target:        0.99,
 		maxHedges:     2,
 		budgetPercent: 10,
 		minDelay:      time.Millisecond,
@@ -44,6 +47,9 @@ func defaultConfig() config {
 		final:         answers,
 	}
 }
+
+// defaultPercentile is the trigger's quantile unless another is set.
+const defaultPercentile = 0.90
 
 func newConfig(opts []Option) (config, error) {
 	c := defaultConfig()
@@ -56,17 +62,15 @@ func newConfig(opts []Option) (config, error) {
 	return c, errors.Join(errs...)
 }
 
-// WithPercentile sets the trigger: a call gets its first hedge when it has lasted longer than the quantile q
-// of what the method's primaries took lately. 0 < q < 1; the default is 0.90.
-//
-// The share of calls that reach the trigger is about 1-q; one that is larger than the budget's share is
-// hedged as far as the budget pays.
+// WithPercentile is short for [WithTrigger] of [Percentile]: a call gets its first hedge when it has lasted longer
+// than the quantile q of what the method's primaries took lately. 0 < q < 1.
 func WithPercentile(q float64) Option {
 	return func(c *config) error {
-		if !(q > 0 && q < 1) {
-			return fmt.Errorf("hedge: WithPercentile(%v): the quantile must lie between 0 and 1, both excluded", q)
+		t := Percentile(q)
+		if err := t.validate(); err != nil {
+			return fmt.Errorf("hedge: WithPercentile(%v): %w", q, err)
 		}
-		c.percentile = q
+		c.trigger = t
 		return nil
 	}
 }

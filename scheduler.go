@@ -63,7 +63,7 @@ func (s *Scheduler) Latency(target, method string, q float64) (time.Duration, bo
 	if m == nil {
 		return 0, false
 	}
-	return m.trigger.window.Snapshot(time.Now()).Quantile(q)
+	return m.learner.window.Snapshot(time.Now()).Quantile(q)
 }
 
 // PassThrough counts a call that is not hedged because its requests are a stream, which nobody could send again.
@@ -106,15 +106,21 @@ func (s *Scheduler) Begin(ctx context.Context, target, method string, conn Conn,
 	case !m.selected(s, method):
 		m.counters.notSelected.Add(1)
 		c.unlearned = true
+	case s.config.trigger.kind == fixedTrigger:
+		c.arm(s.config.trigger.delay)
 	default:
-		delay, learned := m.trigger.delay()
-		if !learned {
+		c.estimate = m.learner.current.Load()
+		switch {
+		case c.estimate != nil:
+			c.arm(c.estimate.delay)
+			if b := c.estimate.trickle; b != nil {
+				b.Earn(now)
+			}
+		case s.config.warmupDelay > 0:
 			m.counters.warmup.Add(1)
-			delay = s.config.warmupDelay
-		}
-		if learned || delay > 0 {
-			c.arm(delay)
-		} else {
+			c.arm(s.config.warmupDelay)
+		default:
+			m.counters.warmup.Add(1)
 			m.target.budget.Earn(now)
 		}
 	}

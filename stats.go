@@ -28,6 +28,8 @@ type Stats struct {
 	// BudgetExhausted is the number of hedges that the budget did not pay for when they were due. Such a hedge
 	// is considered again later while its call lasts.
 	BudgetExhausted int64
+	// NotDrawn is the number of hedges that the trigger's probability left out.
+	NotDrawn int64
 	// NotReady is the number of hedges that found the connection not ready.
 	NotReady int64
 	// DeadlineNear is the number of hedges that would probably have answered after the call's deadline.
@@ -41,6 +43,8 @@ type Stats struct {
 	// NotReplayable is the number of calls of which no second attempt can be made, because their reply cannot be
 	// copied or, of a stream, because more than its first message was asked of it too early.
 	NotReplayable int64
+	// DryRun is the number of hedges that WithDryRun did not send. They are not in Hedges.
+	DryRun int64
 	// PassedThrough is the number of client-streaming and bidirectional calls, which are never hedged. They are
 	// not in Calls.
 	PassedThrough int64
@@ -66,12 +70,14 @@ func (s *Stats) add(o Stats) {
 	s.PrimaryWins += o.PrimaryWins
 	s.Warmup += o.Warmup
 	s.BudgetExhausted += o.BudgetExhausted
+	s.NotDrawn += o.NotDrawn
 	s.NotReady += o.NotReady
 	s.DeadlineNear += o.DeadlineNear
 	s.Paused += o.Paused
 	s.Off += o.Off
 	s.NotSelected += o.NotSelected
 	s.NotReplayable += o.NotReplayable
+	s.DryRun += o.DryRun
 	s.PassedThrough += o.PassedThrough
 	s.LoserPanics += o.LoserPanics
 }
@@ -86,6 +92,10 @@ type TargetStats struct {
 	Delay time.Duration
 	// P50, P90 and P99 are quantiles of what the primaries took over the window; 0 while nothing is known.
 	P50, P90, P99 time.Duration
+	// Choice is what the trigger Auto has in force; zero with another trigger, and while too little is known.
+	Choice Choice
+	// Forecasts are what hedging would do, with WithDryRun; nil without it, and while too little is known.
+	Forecasts []Forecast
 	// Tokens is the number of hedges that the target's budget would pay for now, and Burst the most that it can
 	// save up at the current traffic. Both are the target's, shared by its methods.
 	Tokens, Burst float64
@@ -121,7 +131,11 @@ func (s *Scheduler) Targets() []TargetStats {
 
 	rows := make([]TargetStats, 0, len(methods))
 	for _, m := range methods {
-		rows = append(rows, m.stats(now))
+		row := m.stats(now)
+		if s.config.dryRun {
+			row.Forecasts = m.learner.forecasts(&s.config, now, row.Burst)
+		}
+		rows = append(rows, row)
 	}
 	slices.SortFunc(rows, func(a, b TargetStats) int {
 		if c := strings.Compare(a.Target, b.Target); c != 0 {
@@ -140,8 +154,13 @@ func (m *method) stats(now time.Time) TargetStats {
 		Tokens: m.target.budget.Tokens(now),
 		Burst:  m.target.budget.Burst(now),
 	}
-	row.Delay, _ = m.trigger.delay()
-	d := m.trigger.window.Snapshot(now)
+	if e := m.learner.current.Load(); e != nil {
+		row.Delay = e.delay
+		if e.choice != nil {
+			row.Choice = e.choice.public()
+		}
+	}
+	d := m.learner.window.Snapshot(now)
 	row.P50, _ = d.Quantile(0.50)
 	row.P90, _ = d.Quantile(0.90)
 	row.P99, _ = d.Quantile(0.99)

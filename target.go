@@ -39,7 +39,7 @@ type target struct {
 type method struct {
 	// What every call reads and writes comes first and together: on a machine with idle cores the price of a call
 	// is the cache lines that it touches.
-	trigger  trigger
+	learner  learner
 	counters counters
 
 	name   string
@@ -126,8 +126,8 @@ func (s *Scheduler) newTarget(name string, now time.Time) *target {
 
 func (s *Scheduler) newMethod(t *target, name string) *method {
 	m := &method{name: name, target: t, hedged: s.config.selects(name)}
-	m.trigger.window = sketch.New(s.config.window)
-	m.trigger.nextTime.Store(neverLearned)
+	m.learner.window = sketch.New(s.config.window)
+	m.learner.nextTime.Store(neverLearned)
 	return m
 }
 
@@ -177,12 +177,12 @@ func (m *method) selected(s *Scheduler, name string) bool {
 
 // observe records that a primary answered at now, having taken d.
 func (m *method) observe(s *Scheduler, now time.Time, d time.Duration) {
-	m.trigger.window.Observe(now, d)
-	m.trigger.refresh(s, now)
+	m.learner.window.Observe(now, d)
+	m.learner.refresh(s, now, m.target.budget)
 }
 
 // atLeast records that a primary was cut short at now, at the age d.
 func (m *method) atLeast(s *Scheduler, now time.Time, d time.Duration) {
-	m.trigger.window.AtLeast(now, d)
-	m.trigger.refresh(s, now)
+	m.learner.window.AtLeast(now, d)
+	m.learner.refresh(s, now, m.target.budget)
 }

@@ -25,6 +25,11 @@ func (p *policy) Ended(err error) {
 	}
 }
 
+// Hedged learns from first messages alone: one that won by its headers had not delivered one yet.
+func (p *policy) Hedged(after time.Duration, answered bool) {
+	p.call.Hedged(after, answered && p.line == message)
+}
+
 func (p *policy) Final(err error) bool { return err != errNoHeaders && p.call.Final(err) }
 
 func (p *policy) Next(n int) (time.Duration, bool) { return p.call.Next(n) }

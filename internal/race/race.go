@@ -37,6 +37,8 @@ type Policy interface {
 	CutShort(at time.Time)
 	// Won says that a hedged call ended with the outcome err of hedge n, or of the primary when n is 0.
 	Won(n int, err error)
+	// Hedged says how long after it was sent a hedge answered or, without an answer, was cancelled.
+	Hedged(after time.Duration, answered bool)
 	// LoserPanicked says that an attempt panicked after the race was over.
 	LoserPanicked()
 }
@@ -104,6 +106,8 @@ type Race struct {
 type hedge struct {
 	attempt Attempt
 	n       int
+	sent    time.Time
+	failed  bool // it has ended without ending the race
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 }
@@ -175,6 +179,9 @@ func (r *Race) primaryEnded(err error) Outcome {
 	r.timer.Stop()
 	hedges, winner, crashed := r.hedges, r.winner, r.crash
 	r.mu.Unlock()
+	if len(hedges) > 0 {
+		r.learn(hedges, winner)
+	}
 
 	for _, h := range hedges {
 		if h != winner {
@@ -203,6 +210,19 @@ func (r *Race) primaryEnded(err error) Outcome {
 		}
 		r.policy.Won(winner.n, r.err)
 		return Outcome{Winner: winner.attempt, Release: winner.cancel, Err: r.err}
+	}
+}
+
+// learn tells the policy what became of hedges in a race that is over.
+func (r *Race) learn(hedges []*hedge, winner *hedge) {
+	end := r.at
+	if winner == nil {
+		end = time.Now()
+	}
+	for _, h := range hedges {
+		if !h.failed {
+			r.policy.Hedged(end.Sub(h.sent), h == winner)
+		}
 	}
 }
 
@@ -238,7 +258,7 @@ func (r *Race) launch(h *hedge) bool {
 		}
 		return false
 	}
-	h.n = n
+	h.n, h.sent = n, time.Now()
 	h.ctx, h.cancel = context.WithCancelCause(
 		metadata.AppendToOutgoingContext(r.ctx, AttemptsHeader, strconv.Itoa(n)))
 	r.hedges = append(r.hedges, h)
@@ -256,6 +276,9 @@ func (r *Race) hedgeEnded(h *hedge, err error) {
 	won := !r.over && r.policy.Final(err)
 	if won {
 		r.winner, r.err, r.at = h, err, time.Now()
+	}
+	if !won && !r.over {
+		h.failed = true
 	}
 	r.leave(won)
 	r.mu.Unlock()

@@ -1,0 +1,121 @@
+package hedge
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/grpchedge/hedge/internal/knee"
+)
+
+// Choice is what the trigger [Auto] has chosen for a method, and what it expects of that. The tail is the percentile that
+// [WithTargetPercentile] names, p99 by default.
+type Choice struct {
+	// Delay is the age at which a call gets its first hedge, and the time from each hedge to the next. Probability is that
+	// with which a hedge that is due is sent, 0 to 1; MaxHedges the most hedges of one call.
+	Delay       time.Duration
+	Probability float64
+	MaxHedges   int
+	// UnhedgedTail is the tail that calls would have without hedging, PredictedTail the one that they are to have with it,
+	// and MeasuredTail the one that those in the window had.
+	UnhedgedTail, PredictedTail, MeasuredTail time.Duration
+	// PredictedLoad is the number of hedges per call, to be compared with Stats.HedgeRate.
+	PredictedLoad float64
+	// PredictedWins is the share of hedged calls that a hedge would answer if hedges were as fast as primaries, and
+	// MeasuredWins the one of the last hundred hedged calls; NaN if there were none.
+	PredictedWins, MeasuredWins float64
+	// SteppedDown says in a sentence why only a trickle of calls is hedged, 6 in 1,000 at most; empty if hedging pays.
+	SteppedDown string
+}
+
+func (c *choice) public() Choice {
+	return Choice{
+		Delay:         c.plan.Delay,
+		Probability:   c.plan.Probability,
+		MaxHedges:     c.plan.Hedges,
+		UnhedgedTail:  c.unhedged,
+		PredictedTail: c.plan.Tail,
+		MeasuredTail:  c.measured,
+		PredictedLoad: c.plan.Load,
+		PredictedWins: c.plan.WinShare,
+		MeasuredWins:  c.wins,
+		SteppedDown:   c.why(),
+	}
+}
+
+// why says why hedging has stepped down; empty if it has not.
+func (c *choice) why() string {
+	switch c.down {
+	case littleToGain:
+		return fmt.Sprintf("hedging would make the tail %v instead of %v: too little to pay for", round(c.plan.Tail), round(c.unhedged))
+	case hedgesLose:
+		return fmt.Sprintf("hedges answered %.0f%% of hedged calls where %.0f%% were predicted: a second attempt is no faster than waiting",
+			100*c.wins, 100*c.plan.WinShare)
+	}
+	return ""
+}
+
+// round leaves three digits of a duration.
+func round(d time.Duration) time.Duration {
+	if d <= 0 {
+		return d
+	}
+	unit := math.Pow(10, math.Floor(math.Log10(float64(d)))-2)
+	return time.Duration(math.Round(float64(d)/unit) * unit)
+}
+
+// Forecast is what hedging with a budget would do for a method: see [WithDryRun].
+type Forecast struct {
+	// BudgetPercent is the budget, in hedges per 100 calls.
+	BudgetPercent float64
+	// Delay, Probability and MaxHedges are what [Auto] would choose.
+	Delay       time.Duration
+	Probability float64
+	MaxHedges   int
+	// UnhedgedTail is the target percentile of calls as they are, Tail what it would be.
+	UnhedgedTail, Tail time.Duration
+	// Load is the number of hedges per call.
+	Load float64
+}
+
+// forecastBudgets are the budgets, in percent, that a dry run forecasts for.
+var forecastBudgets = []float64{2, 5, 10, 20}
+
+// forecasts says what hedging would do; nil as long as too little is known.
+func (l *learner) forecasts(c *config, now time.Time, burst float64) []Forecast {
+	e := l.current.Load()
+	if e == nil {
+		return nil
+	}
+	_, d := l.window.Split(now, e.since, e.since)
+	if observed, bounded := d.Count(); observed+bounded < autoFrom {
+		return nil
+	}
+	primary := d.Survival()
+	var rows []Forecast
+	for _, percent := range forecastBudgets {
+		if plan, ok := knee.Find(c.problem(d, primary, primary, planned(percent, burst*percent/c.budgetPercent))); ok {
+			rows = append(rows, Forecast{
+				BudgetPercent: percent,
+				Delay:         plan.Delay,
+				Probability:   plan.Probability,
+				MaxHedges:     plan.Hedges,
+				UnhedgedTail:  knee.Tail(primary, c.target),
+				Tail:          plan.Tail,
+				Load:          plan.Load,
+			})
+		}
+	}
+	return rows
+}
+
+// WithDryRun sends no hedge and reports what it would do: [Stats] counts in DryRun the hedges that would have been sent,
+// and [TargetStats] has Forecasts of the tail and the extra load at budgets of 2, 5, 10 and 20 percent, once 200 calls of
+// a method are known. So hedging can be judged on real traffic before it is turned on. A forecast takes hedges to be as
+// fast as primaries and independent of them; [Auto] says where they are not.
+func WithDryRun() Option {
+	return func(c *config) error {
+		c.dryRun = true
+		return nil
+	}
+}

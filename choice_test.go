@@ -1,0 +1,220 @@
+package hedge_test
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/testserver"
+)
+
+// TestChoice_SaysWhatIsInForce compares what was predicted for a law with what then happened.
+func TestChoice_SaysWhatIsInForce(t *testing.T) {
+	ended, rows := simulation{
+		law: drawing(straggler(t), 1), calls: calls, concurrency: 20, seed: 1, options: auto(10, 2),
+	}.run(t)
+	row := rows[0]
+	c := row.Choice
+	t.Logf("%+v", c)
+	if c.Delay != row.Delay || c.Delay < 8*ms || c.Delay > 12*ms || c.Probability < 0.9 || c.Probability > 1 || c.MaxHedges < 1 || c.MaxHedges > 2 {
+		t.Errorf("delay %v (%v in force), probability %v, %d hedges", c.Delay, row.Delay, c.Probability, c.MaxHedges)
+	}
+	for name, p := range map[string]struct {
+		got, want time.Duration
+		within    float64
+	}{
+		"predicted": {c.PredictedTail, tail(ended, 0.99), 0.05},
+		"measured":  {c.MeasuredTail, tail(ended, 0.99), 0.05},
+		"unhedged":  {c.UnhedgedTail, 64 * ms, 0.40}, // of a few dozen calls that were not cut short
+	} {
+		if !within(p.got, p.want, p.within) {
+			t.Errorf("%s p99 %v, want %v", name, p.got, p.want)
+		}
+	}
+	if got := load(ended); math.Abs(c.PredictedLoad-got) > 0.01 {
+		t.Errorf("predicted load %.3f, the load was %.3f", c.PredictedLoad, got)
+	}
+	if math.Abs(c.PredictedWins-c.MeasuredWins) > 0.15 {
+		t.Errorf("%.2f of hedged calls were to be answered by a hedge, %.2f were", c.PredictedWins, c.MeasuredWins)
+	}
+	if c.SteppedDown != "" {
+		t.Errorf("stepped down: %s", c.SteppedDown)
+	}
+}
+
+// TestChoice_SaysWhyItSteppedDown has a law under which hedging is of no use and one under which hedges never win.
+func TestChoice_SaysWhyItSteppedDown(t *testing.T) {
+	steady := testserver.LogNormal(20*ms, 200*time.Microsecond)
+	slow := testserver.Straggler(testserver.LogNormal(5*ms, 2*ms), 0.05, 10)
+	for _, tc := range []struct {
+		name string
+		law  func(id uint64, attempt int, at time.Duration) time.Duration
+		want string
+	}{
+		{"steady", drawing(steady, 1), "too little to pay for"},
+		{"no faster the second time", func(id uint64, attempt int, at time.Duration) time.Duration {
+			d := slow.Draw(generator(1, id, 0)) // the request's own
+			if attempt > 0 {
+				d += ms
+			}
+			return d
+		}, "a second attempt is no faster than waiting"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			ended, rows := simulation{law: tc.law, calls: 20_000, concurrency: 20, seed: 1, options: auto(10, 2)}.run(t)
+			c := rows[0].Choice
+			t.Logf("%s (load %.4f)", c.SteppedDown, load(ended[15_000:]))
+			if !strings.Contains(c.SteppedDown, tc.want) {
+				t.Errorf("stepped down because %q, want %q", c.SteppedDown, tc.want)
+			}
+			if got := load(ended[15_000:]); got > 0.01 {
+				t.Errorf("load %.4f when stepped down, want less than 1%%", got)
+			}
+		})
+	}
+}
+
+// TestChoice_StepsUpAgain has hedges be useless for a while, by no change of what calls take that a primary could tell.
+func TestChoice_StepsUpAgain(t *testing.T) {
+	law := straggler(t)
+	const rate = 500
+	ended, rows := simulation{
+		law: func(id uint64, attempt int, at time.Duration) time.Duration {
+			if at < 30*time.Second {
+				attempt = 0 // as slow as the primary was
+			}
+			return law.Draw(generator(1, id, attempt))
+		},
+		calls: 120 * rate, rate: rate, seed: 1, options: auto(10, 2),
+	}.run(t)
+	seconds := perSecond(ended)
+	of := func(from, to int) (calls []outcome) {
+		for _, second := range seconds[from:to] {
+			calls = append(calls, second...)
+		}
+		return calls
+	}
+	if got := load(of(15, 30)); got > 0.01 {
+		t.Errorf("load %.4f while hedges are of no use", got)
+	}
+	if got := load(of(100, 119)); got < 0.06 {
+		t.Errorf("load %.4f when they have been again for 70 s: %s", got, rows[0].Choice.SteppedDown)
+	}
+}
+
+// TestRule15_AChoiceIsMadeOnceASecond counts the choices in a minute of calls.
+func TestRule15_AChoiceIsMadeOnceASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScheduler(t)
+		choices := map[any]bool{}
+		const seconds, rate = 60, 1000
+		for i := range seconds * rate {
+			c := s.Begin(t.Context(), target, method, nil)
+			time.Sleep(time.Second / rate)
+			c.Ended(nil)
+			if i%10 == 0 {
+				choices[hedge.Estimate(&c)] = true
+			}
+		}
+		synctest.Wait()
+		// Beside one a second those of the first calls, each made when there were a quarter more or twice as many.
+		if n := len(choices); n < seconds*9/10 || n > seconds+35 {
+			t.Errorf("%d choices in %d s", n, seconds)
+		}
+	})
+}
+
+// TestAuto_AnyScale has the same law a thousand times slower and a few times faster, at one call a second and at 5,000,
+// with nothing configured.
+func TestAuto_AnyScale(t *testing.T) {
+	for _, tc := range []struct {
+		base  time.Duration
+		rate  float64
+		calls int
+		bound float64 // p99 by that of none
+	}{
+		{ms, 5000, 60_000, 0.45}, // the least delay is 1 ms, nearly the median
+		// Where calls are few the bucket holds a single token, and of two stragglers in a row one has to do without.
+		{5 * ms, 1, 5000, 0.90},
+		{5 * ms, 10, 20_000, 0.55},
+		{time.Second, 1, 5000, 0.80},
+		{10 * time.Second, 20, 40_000, 0.35},
+	} {
+		t.Run(fmt.Sprintf("%v at %v/s", tc.base, tc.rate), func(t *testing.T) {
+			law := testserver.Straggler(testserver.LogNormal(tc.base, tc.base*2/5), 0.05, 10)
+			var p99 [2]time.Duration
+			for i, hedges := range []int{0, 2} {
+				ended, rows := simulation{
+					law: drawing(law, 1), calls: tc.calls, rate: tc.rate, seed: 1, options: []hedge.Option{hedge.WithMaxHedges(hedges)},
+				}.run(t)
+				p99[i] = tail(ended, 0.99)
+				if hedges > 0 {
+					t.Logf("p99 %v, load %.4f, delay %v", p99, load(ended), rows[0].Delay)
+					if got := load(ended); got > 0.105 {
+						t.Errorf("load %.4f", got)
+					}
+				}
+			}
+			if got := float64(p99[1]) / float64(p99[0]); got > tc.bound {
+				t.Errorf("p99 is %.3f of none's, want at most %v", got, tc.bound)
+			}
+		})
+	}
+}
+
+// TestDryRun checks that nothing is sent, and the forecast against what happens when it is for real.
+func TestDryRun(t *testing.T) {
+	for _, name := range []string{"straggler", "slow-one-percent", "pareto"} {
+		t.Run(name, func(t *testing.T) {
+			sim := simulation{law: drawing(law(t, name), 1), calls: 20_000, concurrency: 20, seed: 1}
+			sim.options = []hedge.Option{hedge.WithDryRun()}
+			ended, rows := sim.run(t)
+			row := rows[0]
+			if extra := load(ended); extra != 0 || row.Hedges != 0 || row.Hedged != 0 {
+				t.Errorf("extra load %v, %d hedges counted in a dry run", extra, row.Hedges)
+			}
+			if got := float64(row.DryRun) / float64(row.Calls); got < 0.04 || got > 0.105 {
+				t.Errorf("%.3f of calls would have been hedged at a budget of 10%%", got)
+			}
+			if len(row.Forecasts) != 4 {
+				t.Fatalf("%d forecasts, want those for 2, 5, 10 and 20%%", len(row.Forecasts))
+			}
+			for _, f := range row.Forecasts {
+				sim.options = []hedge.Option{hedge.WithBudgetPercent(f.BudgetPercent)}
+				real, _ := sim.run(t)
+				real = real[2000:]
+				p99, extra := tail(real, 0.99), load(real)
+				t.Logf("budget %v%%: p99 %v forecast, %v seen; load %.3f and %.3f", f.BudgetPercent, f.Tail, p99, f.Load, extra)
+				precise := 0.10
+				if name == "straggler" && f.BudgetPercent == 5 {
+					precise = 0.30 // where each straggler just gets its hedge, or does not
+				}
+				if !within(f.Tail, p99, precise) || math.Abs(f.Load-extra) > 0.015 {
+					t.Errorf("budget %v%%: forecast p99 %v and load %.3f, seen %v and %.3f", f.BudgetPercent, f.Tail, f.Load, p99, extra)
+				}
+				if !within(f.UnhedgedTail, tail(ended, 0.99), 0.05) {
+					t.Errorf("unhedged p99 %v, seen %v", f.UnhedgedTail, tail(ended, 0.99))
+				}
+			}
+		})
+	}
+}
+
+// TestWithTrigger_Fixed hedges from the first call on, whatever was learned and below the least delay.
+func TestWithTrigger_Fixed(t *testing.T) {
+	law := drawing(testserver.Constant(20*ms), 1)
+	for delay, want := range map[time.Duration]int{0: 3, 500 * time.Microsecond: 3, 15 * ms: 2, 30 * ms: 1} {
+		ended, _ := simulation{law: law, calls: 50, concurrency: 1, options: []hedge.Option{
+			hedge.WithTrigger(hedge.Fixed(delay)), hedge.WithBudgetPercent(400),
+		}}.run(t)
+		for _, c := range ended {
+			if c.attempts != want {
+				t.Errorf("delay %v: call %d had %d attempts, want %d", delay, c.id, c.attempts, want)
+			}
+		}
+	}
+}

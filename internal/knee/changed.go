@@ -1,0 +1,31 @@
+package knee
+
+import (
+	"math"
+
+	"github.com/grpchedge/hedge/sketch"
+)
+
+// Changed reports whether the calls since a moment follow another law than those before it, so that what was learned
+// before is of no use any more. It asks for a difference in distribution, as of Kolmogorov and Smirnov, that is large
+// enough to matter and larger than chance would have it: in one of some millions of comparisons of calls that are
+// independent of each other (Dvoretzky, Kiefer and Wolfowitz 1956, with Massart's constant).
+func Changed(before, since *sketch.Distribution) bool {
+	n, m := calls(before), calls(since)
+	if n < enough || m < enough {
+		return false
+	}
+	chance := math.Sqrt(math.Log(2/unlikely) / 2 * (1/n + 1/m))
+	return sketch.Distance(before.Survival(), since.Survival()) > max(matters, chance)
+}
+
+const (
+	enough   = 50   // calls, below which nothing can be told
+	matters  = 0.15 // a difference that is worth forgetting what was known
+	unlikely = 1e-7
+)
+
+func calls(d *sketch.Distribution) float64 {
+	observed, bounded := d.Count()
+	return float64(observed + bounded)
+}

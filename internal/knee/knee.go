@@ -1,0 +1,287 @@
+// Package knee computes when to hedge: the delay, the probability and the number of hedges that give calls the best
+// tail which a budget can buy, from what is known of the latencies of primaries and of hedges.
+//
+// # The formula
+//
+// Let X be the latency of a primary and Y that of a hedge, counted from the moment it is sent, with the survival
+// functions S_X and S_Y = 1 − F_Y. A policy sends hedge k, for k = 1 to m, at the age k·d of a call that is still
+// unanswered then, with probability q, each by a throw of its own. A call is unanswered at the age t when its primary is
+// and each of its hedges either was not sent or has not answered within t − k·d:
+//
+//	S(t) = S_X(t) · Π_k (1 − q·F_Y(t − k·d)),   with F_Y = 0 for negative arguments.
+//
+// Hedge k is due with probability S(k·d), in which only the hedges before it count, so the extra load is
+//
+//	L = q · Σ_k S_X(k·d) · Π_{j<k} (1 − q·F_Y((k − j)·d)).
+//
+// With m = 1 this is the policy SingleR(d, q) of Kaler, He and Elnikety, "Optimal Reissue Policies for Reducing Tail
+// Latency" (SPAA 2017), who show that, in this model, no policy of any number of reissues at any times with any
+// probabilities has a better percentile for the same load than the best SingleR. What they show holds for one percentile.
+// Further hedges are there for the percentiles beyond it: a second one hardly moves p99 and divides p99.9 by two to three.
+//
+// [Find] computes q from d and m such that L fits the load allowed, all hedges included. Of all choices of d and m it
+// takes those with the best target percentile, within 3%; of these the ones with the best percentile ten times as far
+// out (p99.9 for p99), within 1%; and of these, among the ones within 1% of the best target percentile that is left, the
+// one with the least load. As S_X is flat between the modes of a law
+// with a gap, and S(t) only grows with d where it is, what is found is the lower edge of a gap and never a point in it.
+//
+// # Where the model is wrong
+//
+// It takes a call's hedge for independent of its primary. That is right where slowness is the server's, the queue's or
+// the network's, and wrong where it is the request's (a heavy request is heavy everywhere), where all backends are slow
+// at once, and where there is only one. Then a hedge that was sent is slower than a primary, which S_Y, measured from such
+// hedges alone, says in part; what it does not say shows as a share of hedges that win which is far under
+// [Plan.WinShare]. It takes latencies for independent of the load, where in a saturated backend each hedge delays the
+// calls behind it. And it takes tomorrow for today: see [Changed].
+package knee
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/grpchedge/hedge/sketch"
+)
+
+// Problem is what a choice is made from.
+type Problem struct {
+	Primary *sketch.Survival // of primaries
+	Hedge   *sketch.Survival // of hedges, from when they are sent
+	Calls   float64          // that Primary was estimated from
+
+	Target   float64       // the percentile to make small, as a quantile: 0 < Target < 1
+	Load     float64       // the most extra attempts a call, on average
+	Hedges   int           // the most hedges of one call, at least 1
+	MinDelay time.Duration // the least delay
+}
+
+// Plan is a choice and what it promises.
+type Plan struct {
+	Delay       time.Duration // of the first hedge, and of each further one after the one before
+	Probability float64       // with which each hedge that is due is sent
+	Hedges      int           // the most of one call
+
+	Tail     time.Duration // predicted target percentile of calls
+	FarTail  time.Duration // predicted percentile ten times as far out
+	Load     float64       // predicted extra attempts a call
+	WinShare float64       // predicted share of hedged calls that a hedge answers, were hedges as fast as primaries
+}
+
+// Of choices whose percentile is so little worse than the best one's the next aim decides.
+const (
+	nearlyBestTail = 1.03 // what the target percentile may give for the one further out
+	nearlyBest     = 1.01 // what either may give for less load
+)
+
+// What is predicted is compared a little further out than at the percentile itself: one that is met only just, on the
+// edge of a cliff, is lost to chance.
+const (
+	marginTail = 0.9
+	marginFar  = 0.5
+)
+
+// unseen is how many calls that never end are added to those observed, primaries and hedges alike: the slowest of few
+// calls say nothing about the percentiles beyond, and a plan that leaves some calls without a hedge must not count on
+// their not existing.
+const unseen = 2
+
+// coarse is how many delays are tried first; around the best of them each one is.
+const coarse = 32
+
+// Find returns the best plan. It is false if none exists: nothing was observed, or no hedge may be sent, or none before ten minutes. It takes
+// up to 300 µs, whatever was recorded.
+func Find(p Problem) (Plan, bool) {
+	if p.Primary == nil || p.Hedge == nil || p.Hedges < 1 || !(p.Load > 0) || p.MinDelay > sketch.UpperEdge(sketch.Buckets-1) {
+		return Plan{}, false
+	}
+	s := search{Problem: p, unseen: unseen / (unseen + p.Calls)}
+	buckets := s.candidates()
+	stride := max(len(buckets)/coarse, 1)
+	for i := 0; i < len(buckets); i += stride {
+		s.try(buckets[i])
+	}
+	if stride > 1 {
+		middle, _ := slices.BinarySearch(buckets, sketch.Bucket(s.best().Delay-1))
+		for i := max(middle-stride+1, 0); i < min(middle+stride, len(buckets)); i++ {
+			s.try(buckets[i])
+		}
+	}
+	best := s.best().Plan
+	s.unseen = 0
+	best.Tail = s.percentile(best, 1-s.Target)
+	best.FarTail = s.percentile(best, (1-s.Target)/10)
+	best.WinShare = s.winShare(best.Delay)
+	return best, true
+}
+
+// Tail returns the percentile, as a quantile, of calls that are not hedged.
+func Tail(primary *sketch.Survival, q float64) time.Duration {
+	s := search{Problem: Problem{Primary: primary}}
+	return s.percentile(Plan{}, 1-q)
+}
+
+type search struct {
+	Problem
+	unseen float64 // share of calls that never end
+	tried  []trial
+}
+
+// trial is a plan with the percentiles that it is judged by.
+type trial struct {
+	Plan
+	tail, far time.Duration
+}
+
+// candidates are the buckets whose upper edge is worth a try as a delay: those in which calls end, for where none does a
+// shorter delay is as cheap and better. They go from the fastest calls to those beyond which fewer remain than half of
+// what the target leaves out.
+func (s *search) candidates() []int {
+	floor := sketch.Bucket(max(s.MinDelay, 1))
+	buckets := []int{floor}
+	before := s.Primary.Beyond(floor)
+	for b := floor + 1; b <= s.Primary.Last(); b++ {
+		beyond := s.Primary.Beyond(b)
+		if beyond < (1-s.Target)/2 {
+			break
+		}
+		if beyond < before && beyond < 0.97 {
+			buckets = append(buckets, b)
+		}
+		before = beyond
+	}
+	return buckets
+}
+
+// try adds the plans with a delay at the upper edge of a bucket, one for each number of hedges.
+func (s *search) try(bucket int) {
+	delay := max(sketch.UpperEdge(bucket), s.MinDelay)
+	for hedges := 1; hedges <= s.Hedges; hedges++ {
+		plan := Plan{Delay: delay, Hedges: hedges}
+		plan.Probability, plan.Load = s.fit(delay, hedges)
+		s.tried = append(s.tried, trial{
+			Plan: plan,
+			tail: s.percentile(plan, marginTail*(1-s.Target)),
+			far:  s.percentile(plan, marginFar*(1-s.Target)/10),
+		})
+	}
+}
+
+// best returns what the order of aims prefers among the plans tried.
+func (s *search) best() trial {
+	kept := nearlyLeast(s.tried, nearlyBestTail, func(t trial) float64 { return float64(t.tail) })
+	kept = nearlyLeast(kept, nearlyBest, func(t trial) float64 { return float64(t.far) })
+	kept = nearlyLeast(kept, nearlyBest, func(t trial) float64 { return float64(t.tail) })
+	return slices.MinFunc(kept, func(a, b trial) int { return cmp.Compare(a.Load, b.Load) })
+}
+
+// nearlyLeast returns the trials whose value is at most a factor from the least.
+func nearlyLeast(trials []trial, factor float64, value func(trial) float64) []trial {
+	least := math.Inf(1)
+	for _, t := range trials {
+		least = min(least, value(t))
+	}
+	kept := make([]trial, 0, len(trials))
+	for _, t := range trials {
+		if value(t) <= factor*least {
+			kept = append(kept, t)
+		}
+	}
+	return kept
+}
+
+// fit returns the greatest probability whose load is within the bounds, and that load.
+func (s *search) fit(delay time.Duration, hedges int) (probability, load float64) {
+	var due, answered [maxHedges + 1]float64 // S_X(k·d) and F_Y(k·d)
+	for k := 1; k <= hedges; k++ {
+		due[k] = s.dueAt(delay, k)
+		answered[k] = 1 - s.Hedge.At(time.Duration(k)*delay)
+	}
+	at := func(q float64) float64 {
+		sum := 0.0
+		for k := 1; k <= hedges; k++ {
+			unanswered := due[k]
+			for j := 1; j < k; j++ {
+				unanswered *= 1 - q*answered[k-j]
+			}
+			sum += q * unanswered
+		}
+		return sum
+	}
+	if load = at(1); load <= s.Load {
+		return 1, load
+	}
+	low, high := 0.0, 1.0
+	for range 14 {
+		if middle := (low + high) / 2; at(middle) <= s.Load {
+			low = middle
+		} else {
+			high = middle
+		}
+	}
+	return low, at(low)
+}
+
+// maxHedges bounds the hedges of a plan, as gRPC bounds the attempts of a call.
+const maxHedges = 4
+
+// dueAt is S_X(k·d): exact for the first hedge, whose delay is the edge of a bucket.
+func (s *search) dueAt(delay time.Duration, k int) float64 {
+	if k == 1 {
+		return s.Primary.Beyond(sketch.Bucket(delay - 1))
+	}
+	return s.Primary.At(time.Duration(k) * delay)
+}
+
+// percentile returns what a share beyond of the calls under a plan takes longer than, interpolated within its bucket.
+func (s *search) percentile(plan Plan, beyond float64) time.Duration {
+	low, high := -1, s.Primary.Last() // the survival function is above it at low's upper edge and not at high's
+	if rest := s.unanswered(plan, high); rest > beyond {
+		// It never falls so far. Worse than anything that was seen, and the worse the more calls it concerns.
+		return time.Duration(min(float64(sketch.UpperEdge(high))*(1+rest/beyond), math.MaxInt64/2))
+	}
+	for high-low > 1 {
+		if middle := (low + high) / 2; s.unanswered(plan, middle) > beyond {
+			low = middle
+		} else {
+			high = middle
+		}
+	}
+	upper := sketch.UpperEdge(high)
+	if low < 0 {
+		return upper
+	}
+	lower := sketch.UpperEdge(low)
+	before, after := s.unanswered(plan, low), s.unanswered(plan, high)
+	return lower + time.Duration(float64(upper-lower)*(before-beyond)/(before-after))
+}
+
+// unanswered is the probability that a call lasts longer than the upper edge of a bucket.
+func (s *search) unanswered(plan Plan, bucket int) float64 {
+	survival := s.unseen + (1-s.unseen)*s.Primary.Beyond(bucket)
+	t := sketch.UpperEdge(bucket)
+	for k := 1; k <= plan.Hedges; k++ {
+		if t -= plan.Delay; t <= 0 {
+			break
+		}
+		survival *= 1 - plan.Probability*(1-s.unseen)*(1-s.Hedge.At(t))
+	}
+	return survival
+}
+
+// winShare is the probability that one hedge, as fast as a primary, answers before a primary that has not by the delay.
+func (s *search) winShare(delay time.Duration) float64 {
+	due := s.dueAt(delay, 1)
+	if due <= 0 {
+		return 0
+	}
+	share, before := 0.0, 1.0
+	for bucket := 0; bucket <= s.Primary.Last(); bucket++ {
+		after := s.Primary.Beyond(bucket)
+		if mass := before - after; mass > 0 {
+			share += mass * s.Primary.At(delay+sketch.UpperEdge(bucket)) / due
+		}
+		before = after
+	}
+	return min(share, 1)
+}

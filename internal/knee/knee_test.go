@@ -1,0 +1,256 @@
+package knee_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/grpchedge/hedge/internal/knee"
+	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/sketch"
+)
+
+const ms = time.Millisecond
+
+func law(t testing.TB, name string) testserver.Law {
+	t.Helper()
+	l, err := testserver.ParseLaw(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// observed returns what is known of a law after so many draws.
+func observed(l testserver.Law, n int, seed uint64) *sketch.Distribution {
+	r := rand.New(rand.NewPCG(seed, 1))
+	w := sketch.New(time.Hour)
+	now := time.Now()
+	for range n {
+		w.Observe(now, l.Draw(r))
+	}
+	return w.Snapshot(now)
+}
+
+func problem(l testserver.Law, load float64, hedges int) knee.Problem {
+	const n = 200_000
+	s := observed(l, n, 1).Survival()
+	return knee.Problem{Primary: s, Hedge: s, Calls: n, Target: 0.99, Load: load, Hedges: hedges, MinDelay: ms}
+}
+
+// play makes calls under a plan, with attempts that are independent of each other, and returns what they took, sorted,
+// and the extra attempts a call.
+func play(l testserver.Law, p knee.Plan, n int, seed uint64) (took []time.Duration, load float64) {
+	r := rand.New(rand.NewPCG(seed, 2))
+	took = make([]time.Duration, n)
+	sent := 0
+	for i := range took {
+		best := l.Draw(r)
+		for k := 1; k <= p.Hedges; k++ {
+			due := time.Duration(k) * p.Delay
+			if due < best && r.Float64() < p.Probability {
+				sent++
+				best = min(best, due+l.Draw(r))
+			}
+		}
+		took[i] = best
+	}
+	slices.Sort(took)
+	return took, float64(sent) / float64(n)
+}
+
+func at(sorted []time.Duration, q float64) float64 {
+	return float64(sorted[int(q*float64(len(sorted)))]) / float64(ms)
+}
+
+// TestFind_NextToTheBest compares with every policy of the same kind on a fine grid, played out: the plan keeps its
+// promises, and none that costs as little has a target percentile that is much better.
+func TestFind_NextToTheBest(t *testing.T) {
+	for _, tc := range []struct {
+		law    string
+		load   float64
+		hedges int
+	}{
+		{"straggler", 0.10, 2},
+		{"straggler", 0.02, 2},
+		{"ttft", 0.30, 2},
+		{"ttft", 0.30, 3},
+		{"grpc-java", 0.15, 2},
+		{"slow-one-percent", 0.05, 1},
+		{"pareto", 0.10, 4},
+		{"exponential:10ms", 0.10, 2},
+		{"lognormal:5ms,2ms", 0.05, 2},
+	} {
+		t.Run(fmt.Sprintf("%s, load %v, hedges %d", tc.law, tc.load, tc.hedges), func(t *testing.T) {
+			l := law(t, tc.law)
+			plan, ok := knee.Find(problem(l, tc.load, tc.hedges))
+			if !ok {
+				t.Fatal("no plan")
+			}
+			took, load := play(l, plan, 200_000, 3)
+			t.Logf("%+v: p99 %.2f p99.9 %.2f load %.4f", plan, at(took, 0.99), at(took, 0.999), load)
+			if load > tc.load*1.02 || math.Abs(load-plan.Load) > 0.02*plan.Load+0.0005 {
+				t.Errorf("load %.4f, predicted %.4f, allowed %v", load, plan.Load, tc.load)
+			}
+			if predicted := float64(plan.Tail) / float64(ms); math.Abs(at(took, 0.99)/predicted-1) > 0.03 {
+				t.Errorf("p99 %.2f, predicted %.2f", at(took, 0.99), predicted)
+			}
+			best := math.Inf(1)
+			plain, _ := play(l, knee.Plan{}, 50_000, 4)
+			for q := 0.5; q < 0.995; q += 0.02 {
+				for _, probability := range []float64{0.25, 0.5, 1} {
+					p := knee.Plan{Delay: time.Duration(at(plain, q) * float64(ms)), Probability: probability, Hedges: tc.hedges}
+					if took, load := play(l, p, 15_000, 5); load <= tc.load {
+						best = min(best, at(took, 0.99))
+					}
+				}
+			}
+			if got := at(took, 0.99); got > 1.05*best {
+				t.Errorf("p99 %.2f, and %.2f was possible", got, best)
+			}
+		})
+	}
+}
+
+// TestFind_LowerEdgeOfAGap has nothing end between 20 and 100 ms: a hedge in between is as dear as one at 20 ms.
+func TestFind_LowerEdgeOfAGap(t *testing.T) {
+	l := testserver.Mixture(testserver.Part{Weight: 0.9, Law: testserver.Uniform(10*ms, 20*ms)},
+		testserver.Part{Weight: 0.1, Law: testserver.Uniform(100*ms, 200*ms)})
+	for hedges := 1; hedges <= 4; hedges++ {
+		plan, _ := knee.Find(problem(l, 0.25, hedges))
+		if plan.Delay > 21*ms {
+			t.Errorf("%d hedges: the delay is %v, the gap begins at 20ms", hedges, plan.Delay)
+		}
+	}
+}
+
+// TestFind_PrefersTheTargetPercentile asks for different percentiles of one law.
+func TestFind_PrefersTheTargetPercentile(t *testing.T) {
+	p := problem(law(t, "straggler"), 0.10, 2)
+	for _, q := range []float64{0.95, 0.99, 0.999} {
+		p.Target = q
+		tuned, _ := knee.Find(p)
+		took, _ := play(law(t, "straggler"), tuned, 400_000, 3)
+		for _, other := range []float64{0.95, 0.99, 0.999} {
+			p.Target = other
+			plan, _ := knee.Find(p)
+			if others, _ := play(law(t, "straggler"), plan, 400_000, 3); at(took, q) > 1.05*at(others, q) {
+				t.Errorf("aimed at p%v it is %.2f, aimed at p%v %.2f", 100*q, at(took, q), 100*other, at(others, q))
+			}
+		}
+	}
+}
+
+func TestFind_SlowHedgesAreNotWorthTheirLoad(t *testing.T) {
+	p := problem(law(t, "straggler"), 0.10, 2)
+	fast, _ := knee.Find(p)
+	p.Hedge = observed(testserver.Constant(time.Second), 1000, 1).Survival()
+	slow, ok := knee.Find(p)
+	if unhedged := knee.Tail(p.Primary, 0.99); !ok || float64(slow.Tail) < 0.99*float64(unhedged) || fast.Tail > unhedged/3 {
+		t.Errorf("p99 %v with hedges that take a second, %v with good ones, %v without", slow.Tail, fast.Tail, unhedged)
+	}
+}
+
+func TestFind_Nothing(t *testing.T) {
+	good := problem(testserver.Exponential(10*ms), 0.10, 2)
+	for name, change := range map[string]func(*knee.Problem){
+		"no primaries": func(p *knee.Problem) { p.Primary = nil },
+		"no hedges":    func(p *knee.Problem) { p.Hedge = nil },
+		"no load":      func(p *knee.Problem) { p.Load = 0 },
+		"none allowed": func(p *knee.Problem) { p.Hedges = 0 },
+		"never":        func(p *knee.Problem) { p.MinDelay = math.MaxInt64 },
+	} {
+		p := good
+		change(&p)
+		if plan, ok := knee.Find(p); ok {
+			t.Errorf("%s: %+v", name, plan)
+		}
+	}
+}
+
+// TestFind_AnyLaw looks for plans that make no sense.
+func TestFind_AnyLaw(t *testing.T) {
+	for name, l := range map[string]testserver.Law{
+		"constant":        testserver.Constant(5 * ms),
+		"instant":         testserver.Constant(0),
+		"for ever":        testserver.Constant(time.Hour),
+		"below the least": testserver.Uniform(0, 500*time.Microsecond),
+		"two points":      testserver.Mixture(testserver.Part{Weight: 0.5, Law: testserver.Constant(ms)}, testserver.Part{Weight: 0.5, Law: testserver.Constant(time.Minute)}),
+		"heavy":           testserver.Pareto(ms, 0.3),
+	} {
+		for _, n := range []int{1, 2, 10, 1000} {
+			for _, load := range []float64{1e-9, 0.01, 0.5, 4} {
+				s := observed(l, n, 1).Survival()
+				p, ok := knee.Find(knee.Problem{Primary: s, Hedge: s, Calls: float64(n), Target: 0.99, Load: load, Hedges: 4, MinDelay: ms})
+				if !ok || p.Delay < ms || p.Hedges < 1 || p.Hedges > 4 || !(p.Probability >= 0 && p.Probability <= 1) || !(p.Load >= 0 && p.Load <= load) ||
+					p.Tail <= 0 || p.FarTail < p.Tail || !(p.WinShare >= 0 && p.WinShare <= 1) {
+					t.Errorf("%s, %d calls, load %v: %+v, %v", name, n, load, p, ok)
+				}
+			}
+		}
+	}
+}
+
+func TestChanged(t *testing.T) {
+	usual := law(t, "straggler")
+	later := testserver.Add(usual, testserver.Constant(time.Second))
+	for _, tc := range []struct {
+		name          string
+		before, since testserver.Law
+		n, m          int
+		want          bool
+	}{
+		{"nothing", usual, usual, 5000, 1000, false},
+		{"an outage", usual, later, 5000, 60, true},
+		{"its end", later, usual, 5000, 60, true},
+		{"too few to tell", usual, later, 5000, 40, false},
+		{"nothing before", usual, later, 0, 1000, false},
+		{"a base four times as long", usual, testserver.LogNormal(20*ms, 8*ms), 5000, 200, true},
+		{"a tenth slower, which the window takes up by itself", testserver.Exponential(10 * ms), testserver.Exponential(11 * ms), 5000, 1000, false},
+		{"one in twenty more is slow", usual, testserver.Straggler(testserver.LogNormal(5*ms, 2*ms), 0.10, 10), 5000, 1000, false},
+	} {
+		for seed := range uint64(20) {
+			if got := knee.Changed(observed(tc.before, tc.n, 2*seed), observed(tc.since, tc.m, 2*seed+1)); got != tc.want {
+				t.Errorf("%s, seed %d: %v", tc.name, seed, got)
+			}
+		}
+	}
+}
+
+// TestChanged_NotByChance compares samples of one law, ever so small ones.
+func TestChanged_NotByChance(t *testing.T) {
+	for seed := range uint64(1000) {
+		if n := 50 + int(seed%100); knee.Changed(observed(testserver.Exponential(5*ms), n, 2*seed), observed(testserver.Exponential(5*ms), 60, 2*seed+1)) {
+			t.Errorf("seed %d: %d calls and 60 of the same law are taken to differ", seed, n)
+		}
+	}
+}
+
+// A choice takes at most 300 µs, and what it allocates has nothing to do with the traffic.
+func BenchmarkFind(b *testing.B) {
+	for _, name := range []string{"straggler", "ttft", "grpc-java", "pareto"} {
+		for _, hedges := range []int{2, 4} {
+			b.Run(fmt.Sprintf("%s/hedges=%d", name, hedges), func(b *testing.B) {
+				p := problem(law(b, name), 0.10, hedges)
+				b.ReportAllocs()
+				for b.Loop() {
+					knee.Find(p)
+				}
+			})
+		}
+	}
+}
+
+func TestFind_AllocatesNoMoreWithMoreCalls(t *testing.T) {
+	allocs := func(n int) float64 {
+		s := observed(law(t, "straggler"), n, 1).Survival()
+		p := knee.Problem{Primary: s, Hedge: s, Calls: float64(n), Target: 0.99, Load: 0.10, Hedges: 2, MinDelay: ms}
+		return testing.AllocsPerRun(20, func() { knee.Find(p) })
+	}
+	if few, many := allocs(1000), allocs(300_000); many > few+3 {
+		t.Errorf("%v allocations after 1,000 calls, %v after 300,000", few, many)
+	}
+}
