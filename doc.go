@@ -22,7 +22,7 @@
 // # Terms
 //
 // An attempt is one copy of a call on the wire. The primary is the attempt that an unhedged call would make;
-// a hedge is any further one. The trigger is the age at which a call gets its first hedge: a quantile of what
-// primaries took lately. The budget is a bucket of tokens that each call fills a little and each hedge takes
+// a hedge is any further one. The trigger is the age at which a call gets its first hedge, and how that is
+// found: see [Auto]. The budget is a bucket of tokens that each call fills a little and each hedge takes
 // one from.
 package hedge
