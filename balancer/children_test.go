@@ -2,7 +2,6 @@ package balancer_test
 
 import (
 	"encoding/json"
-	"sync"
 	"sync/atomic"
 
 	grpcbalancer "google.golang.org/grpc/balancer"
@@ -72,8 +71,7 @@ func (s *sharding) UpdateState(state grpcbalancer.State) {
 // counts is what counting children have seen. Tests of them do not run in parallel.
 var counts struct {
 	picks, dones, unused atomic.Int64
-	mu                   sync.Mutex
-	twice                bool // a Done was called twice
+	twice                atomic.Bool // a Done was called twice
 }
 
 type countingPicker struct {
@@ -91,9 +89,7 @@ func (p *countingPicker) Pick(info grpcbalancer.PickInfo) (grpcbalancer.PickResu
 	var called atomic.Bool
 	res.Done = func(info grpcbalancer.DoneInfo) {
 		if called.Swap(true) {
-			counts.mu.Lock()
-			counts.twice = true
-			counts.mu.Unlock()
+			counts.twice.Store(true)
 		}
 		counts.dones.Add(1)
 		if info.Err == nil && !info.BytesSent && !info.BytesReceived && info.Trailer == nil && info.ServerLoad == nil {
@@ -153,7 +149,7 @@ func (p *parent) UpdateClientConnState(state grpcbalancer.ClientConnState) error
 		p.Balancer = c.child.Build(p, p.opts)
 	}
 	state.BalancerConfig = c.config
-	state.ResolverState.Endpoints = state.ResolverState.Endpoints[:3]
+	state.ResolverState.Endpoints = state.ResolverState.Endpoints[:min(3, len(state.ResolverState.Endpoints))]
 	return p.Balancer.UpdateClientConnState(state)
 }
 

@@ -98,8 +98,10 @@ func (r *Record) Went(b *Backend) {
 		return
 	}
 	r.Lock()
-	r.others = append(r.others, b)
-	r.Unlock()
+	defer r.Unlock()
+	if !r.Used(b) {
+		r.others = append(r.others, b)
+	}
 }
 
 // HedgeWent notes that h, a hedge of the call, goes to b, with the lock held. It counts once for each hedge that b
