@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/serviceconfig"
@@ -15,7 +16,12 @@ type config struct {
 
 	builder balancer.Builder
 	child   serviceconfig.LoadBalancingConfig // nil if the child takes none
+	js      json.RawMessage                   // as it was given
 }
+
+// MarshalJSON returns what was parsed: some parents, random_subsetting for one, hand their children's configurations
+// on as JSON.
+func (c *config) MarshalJSON() ([]byte, error) { return c.js, nil }
 
 // parseConfig reads {"childPolicy": [{"<name>": {…}}, …]}, of whose list the first registered policy is the child.
 func parseConfig(js json.RawMessage) (*config, error) {
@@ -29,6 +35,7 @@ func parseConfig(js json.RawMessage) (*config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("hedge: %s: childPolicy: %w", Name, err)
 	}
+	c.js = slices.Clone(js)
 	return c, nil
 }
 

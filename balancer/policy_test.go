@@ -252,5 +252,8 @@ func TestConfig(t *testing.T) {
 		if !strings.HasPrefix(got, tc.want) || (err == nil) != (tc.want == "") || (c != nil) != (err == nil) {
 			t.Errorf("%s: %v, %v; want %s", tc.config, c, err, tc.want)
 		}
+		if js, _ := json.Marshal(c); err == nil && !json.Valid(js) || err == nil && len(js) < 20 {
+			t.Errorf("%s: back to JSON it is %s", tc.config, js)
+		}
 	}
 }
