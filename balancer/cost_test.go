@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -22,7 +23,7 @@ import (
 // pickerOf returns the picker of a policy with three backends ready, as gRPC has it.
 func pickerOf(tb testing.TB, policy string) (target string, p grpcbalancer.Picker) {
 	tb.Helper()
-	cluster := testserver.StartT(tb, testserver.Config{Backends: 3})
+	cluster := testserver.StartT(tb, testserver.Config{Name: fmt.Sprintf("tap-%d", tapCount.Add(1)), Backends: 3})
 	var three grpcbalancer.Picker
 	ready := make(chan struct{})
 	tap := func(p grpcbalancer.Picker) {
@@ -38,16 +39,20 @@ func pickerOf(tb testing.TB, policy string) (target string, p grpcbalancer.Picke
 			close(ready)
 		}
 	}
-	tapped.Store(&tap)
-	defer tapped.Store(nil)
+	taps.Store(cluster.Target(), tap)
+	defer taps.Delete(cluster.Target())
 	conn := cluster.ClientT(tb, grpc.WithDefaultServiceConfig(fmt.Sprintf(`{"loadBalancingConfig": [{"test_tap": {"childPolicy": [%s]}}]}`, policy)))
 	conn.Connect()
 	<-ready
 	return conn.Target(), three
 }
 
-// tapped sees the pickers of test_tap policies.
-var tapped atomic.Pointer[func(grpcbalancer.Picker)]
+// taps see the pickers of test_tap policies: target → func(grpcbalancer.Picker). One is called by its policy alone,
+// which gRPC has say one thing at a time.
+var (
+	taps     sync.Map
+	tapCount atomic.Int32
+)
 
 func init() { grpcbalancer.Register(tapBuilder{}) }
 
@@ -63,8 +68,9 @@ func (tapBuilder) Build(cc grpcbalancer.ClientConn, opts grpcbalancer.BuildOptio
 type tappedConn struct{ grpcbalancer.ClientConn }
 
 func (c tappedConn) UpdateState(state grpcbalancer.State) {
-	if tap := tapped.Load(); tap != nil {
-		(*tap)(state.Picker.(parentPicker).Picker)
+	//lint:ignore SA1019 nothing else tells.
+	if tap, ok := taps.Load(c.Target()); ok {
+		tap.(func(grpcbalancer.Picker))(state.Picker.(parentPicker).Picker)
 	}
 	c.ClientConn.UpdateState(state)
 }
@@ -97,8 +103,8 @@ type grpcsKey struct{}
 // be hedged and of one that may not. As in life, a pick of a call that may be hedged is the first that its record
 // sees.
 func BenchmarkPrimaryPick(b *testing.B) {
-	target, child := pickerOf(b, roundRobin)
-	_, policy := pickerOf(b, wrapped(roundRobin))
+	_, child := pickerOf(b, roundRobin)
+	target, policy := pickerOf(b, wrapped(roundRobin))
 	plain, fresh := callContexts(b, target)
 	const batch = 1024
 	for _, bc := range []struct {
@@ -128,8 +134,8 @@ func BenchmarkPrimaryPick(b *testing.B) {
 // TestCost_PrimaryPick is about allocations; BenchmarkPrimaryPick has the time.
 func TestCost_PrimaryPick(t *testing.T) {
 	for _, child := range []string{roundRobin, leastRequest} {
-		target, bare := pickerOf(t, child)
-		_, policy := pickerOf(t, wrapped(child))
+		_, bare := pickerOf(t, child)
+		target, policy := pickerOf(t, wrapped(child))
 		plain, fresh := callContexts(t, target)
 		allocs := func(p grpcbalancer.Picker, ctxs ...context.Context) float64 {
 			next := 0
