@@ -21,8 +21,8 @@ type Stats struct {
 	// HedgeWins and PrimaryWins are the hedged RPCs that ended with an answer, by the attempt that gave it. A
 	// hedged RPC that failed, or whose caller gave up, is in neither.
 	HedgeWins, PrimaryWins int64
-	// SameBackend is the number of hedges that met a backend which an attempt of their call had used, because no
-	// other was ready. Only the policy of package balancer tells; without it the count is 0.
+	// SameBackend is the number of hedges for which a backend was picked that an attempt of their call had used,
+	// because no other was ready. Only the policy of package balancer tells; without it the count is 0.
 	SameBackend int64
 
 	// The others say why a hedge was not sent. Those of calls are counted when a call begins, those of hedges

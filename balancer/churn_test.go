@@ -56,9 +56,9 @@ func TestChurn(t *testing.T) {
 		cluster := testserver.StartT(t, testserver.Config{Backends: backends, InMemory: true, CountsOnly: true})
 		cluster.SetScript(func(a testserver.Attempt) testserver.Plan {
 			if a.ID%20 == 0 && a.Number == 0 {
-				return testserver.Plan{Delay: 20 * ms}
+				return testserver.Plan{Ending: testserver.Hang}
 			}
-			return testserver.Plan{Delay: ms}
+			return testserver.Plan{}
 		})
 		s := fixed(t, 5*ms)
 		conn, names := dialNamed(t, cluster, s, grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
@@ -108,8 +108,8 @@ func TestChurn(t *testing.T) {
 	})
 }
 
-// TestChildSwitchedAtRunTime changes the child under calls in flight: none fails, and hedges go elsewhere before, in
-// between and after.
+// TestChildSwitchedAtRunTime changes the child under calls in flight: none fails, and hedges go elsewhere all the
+// while.
 func TestChildSwitchedAtRunTime(t *testing.T) {
 	inBubble(t, func(t *testing.T, k kind) {
 		cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Script: lastAnswers(2)})
@@ -133,13 +133,15 @@ func TestChildSwitchedAtRunTime(t *testing.T) {
 			time.Sleep(ms)
 		}
 		group.Wait()
+		// A child takes over when its first backend is ready: a hedge of that moment may find no other. And one whose
+		// backend has just been let go of is picked for again, so that not every pick that counts meets a server.
+		same := 0
 		for id := range uint64(600) {
-			if at := visited(cluster, id); len(at) != 3 || different(at) != 3 {
-				t.Errorf("call %d met %v", id, at)
-			}
+			at := visited(cluster, id)
+			same += len(at) - different(at)
 		}
-		if stats := s.Stats(); stats.Hedges != 1200 {
-			t.Errorf("%+v", stats)
+		if stats := s.Stats(); stats.Hedges != 1200 || int(stats.SameBackend) < same || stats.SameBackend > 24 {
+			t.Errorf("%d attempts met a used backend; %+v", same, stats)
 		}
 	})
 }
