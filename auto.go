@@ -67,8 +67,8 @@ const (
 	worthwhile = 0.05
 	clear      = 0.25
 	persistent = 5
-	losing     = 0.3
-	winning    = 0.45
+	losing     = 0.4
+	winning    = 0.55
 )
 
 // choice is what was chosen and what from.
@@ -91,7 +91,7 @@ const (
 
 // choose has calls hedged as is best for what was learned.
 func (l *learner) choose(c *config, now time.Time, burst float64) {
-	d := l.lately(now)
+	d, newest := l.lately(now)
 	observed, bounded := d.Count()
 	if observed+bounded < autoFrom {
 		l.take(c, d)
@@ -107,7 +107,7 @@ func (l *learner) choose(c *config, now time.Time, burst float64) {
 	if e := l.current.Load(); e != nil && e.choice != nil {
 		before = e.choice.down
 		hedged, won := l.hedges.decided()
-		l.evidence.add(hedged, won, e.choice.plan.WinShare)
+		l.evidence.add(hedged, won, expectedWins(primary, newest, e.delay))
 	}
 	unhedged := knee.Tail(primary, c.target)
 	gain := 1 - float64(plan.Tail)/float64(unhedged)
@@ -119,7 +119,12 @@ func (l *learner) choose(c *config, now time.Time, burst float64) {
 
 	median, _ := d.Quantile(0.50)
 	e := &estimate{delay: plan.Delay, probability: plan.Probability, hedges: plan.Hedges, median: median, since: l.since, choice: made}
-	if made.down != notDown {
+	switch made.down {
+	case littleToGain:
+		// Only what is slower than nearly all calls that were seen: hardly any now, and each one when a backend stalls.
+		e.delay = max(knee.Tail(primary, 1-trickle/100), e.delay)
+		e.probability, e.hedges = 1, c.maxHedges
+	case hedgesLose:
 		if l.trickle == nil {
 			l.trickle = budget.New(trickle)
 		}
@@ -148,14 +153,24 @@ func (c *config) problem(d *sketch.Distribution, primary, hedge *sketch.Survival
 	}
 }
 
+// expectedWins is the share of the calls that were hedged lately that a hedge was to answer. Slow calls come in bunches, as
+// when a backend stalls, and those that are just beyond the delay at other times no hedge can answer earlier; so it goes by
+// the calls of the same time where there are enough.
+func expectedWins(primary *sketch.Survival, newest *sketch.Distribution, delay time.Duration) float64 {
+	if observed, bounded := newest.Count(); observed+bounded >= autoFrom {
+		primary = newest.Survival()
+	}
+	return knee.WinShare(primary, delay)
+}
+
 // judge says whether hedging is to be stepped down, and why, when it was before for the reason given.
 func (l *learner) judge(before reasonDown, gain, wins float64) reasonDown {
 	now := notDown
 	switch {
-	case gain < worthwhile:
-		now = littleToGain
 	case wins < losing, before == hedgesLose && wins < winning:
 		now = hedgesLose
+	case gain < worthwhile:
+		now = littleToGain
 	}
 	if now != notDown || before == notDown {
 		l.promising = 0

@@ -325,3 +325,38 @@ func TestAuto_Shift(t *testing.T) {
 		return got
 	})
 }
+
+// TestAuto_SeldomStalls has one backend in three stall for a second in every minute. Between stalls there is nothing to
+// gain, and a trigger that had given up would be of no use when the next one comes.
+func TestAuto_SeldomStalls(t *testing.T) {
+	const rate = 500
+	steady := testserver.Uniform(4*ms, 6*ms)
+	eachSeed(t, func(seed uint64) map[string]float64 {
+		slow := func(hedges int) (share, extra float64) {
+			ended, _ := simulation{
+				law: func(id uint64, attempt int, at time.Duration) time.Duration {
+					random := generator(seed, id, attempt)
+					d := steady.Draw(random)
+					if in := at % time.Minute; in < time.Second && random.IntN(3) == 0 {
+						d += time.Second - in
+					}
+					return d
+				},
+				calls: 190 * rate, rate: rate, seed: seed, options: auto(10, hedges),
+			}.run(t)
+			ended = ended[30*rate:]
+			for _, c := range ended {
+				if c.took > 100*ms {
+					share++
+				}
+			}
+			return share / float64(len(ended)), 100 * load(ended)
+		}
+		none, _ := slow(0)
+		hedged, extra := slow(2)
+		got := map[string]float64{"slow by none's": hedged / none, "load": extra}
+		most(t, seed, "the share of slow calls by that of none", got["slow by none's"], 0.5)
+		most(t, seed, "load", extra, 5)
+		return got
+	})
+}

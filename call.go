@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc/connectivity"
+
+	"github.com/grpchedge/hedge/internal/place"
 )
 
 // Call is one RPC in the scheduler's books, from Begin to its end: what says when a hedge is due and whether
@@ -29,6 +31,8 @@ type Call struct {
 	turn     int    // which hedge is due or was last, those counted that are not sent by chance
 	drawn    bool   // it is to be sent
 	heldBack reason // why it was held back last, so that a reason counts once for a hedge
+
+	record *place.Record // where its attempts have been; nil where no policy asks
 }
 
 // reason is why a due hedge was not sent.
@@ -38,6 +42,7 @@ const (
 	noReason reason = iota
 	budgetExhausted
 	notReady
+	noOtherBackend
 )
 
 // retryFloor is the least time after which a hedge that was held back is considered again: timers are not much
@@ -92,6 +97,8 @@ func (c *Call) Admit(n int) (send bool, again time.Duration) {
 		return false, 0
 	case c.conn != nil && c.conn.GetState() != connectivity.Ready:
 		return false, c.postpone(now, notReady)
+	case c.staysHere(n):
+		return false, c.postpone(now, noOtherBackend)
 	case !c.method.target.budget.Spend(now, n > 1 || now.Sub(c.start) >= 2*c.delay):
 		return false, c.postpone(now, budgetExhausted)
 	}
@@ -141,10 +148,13 @@ func (c *Call) postpone(now time.Time, why reason) time.Duration {
 	if c.heldBack != why {
 		c.heldBack = why
 		c.method.counters.update(func(s *Stats) {
-			if why == budgetExhausted {
+			switch why {
+			case budgetExhausted:
 				s.BudgetExhausted++
-			} else {
+			case notReady:
 				s.NotReady++
+			case noOtherBackend:
+				s.NoOtherBackend++
 			}
 		})
 	}

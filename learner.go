@@ -27,6 +27,7 @@ type learner struct {
 	// What follows belongs to who computes.
 	since     time.Time // from when on the calls in the window follow the law that they follow now
 	first     time.Time // when the window was first looked at
+	changed   time.Time // when it was last found that the law had changed; zero if never
 	evidence  evidence
 	trickle   *budget.Bucket // nil until hedging first stepped down
 	promising int            // how many times in a row hedging would have been worthwhile since it stepped down
@@ -89,7 +90,8 @@ func (l *learner) refresh(s *Scheduler, now time.Time, pays *budget.Bucket) {
 		return
 	}
 	defer l.busy.Store(false)
-	l.take(&s.config, l.lately(now))
+	all, _ := l.lately(now)
+	l.take(&s.config, all)
 }
 
 // take has calls hedged at the trigger's quantile of d.
@@ -115,21 +117,26 @@ func (l *learner) take(c *config, d *sketch.Distribution) {
 	})
 }
 
-// lately returns what is in the window of the time since the law last changed.
-func (l *learner) lately(now time.Time) *sketch.Distribution {
+// lately returns what is in the window of the time since the law last changed, and the newest part of that.
+func (l *learner) lately(now time.Time) (all, newest *sketch.Distribution) {
 	if l.first.IsZero() {
 		l.first = now
 	}
 	at := now.Add(-l.window.Step()) // one whole step at least
-	if before, since := l.window.Split(now, l.since, at); knee.Changed(before, since) {
-		l.since = at
+	lately := !l.changed.IsZero() && now.Sub(l.changed) < unsettled*l.window.Step()
+	before, newest := l.window.Split(now, l.since, at)
+	if knee.Changed(before, newest, lately) {
+		l.since, l.changed = at, now
 		l.evidence = evidence{}
 		l.hedges.forget()
-		return since
+		return newest, newest
 	}
-	_, since := l.window.Split(now, l.since, l.since)
-	return since
+	_, all = l.window.Split(now, l.since, l.since)
+	return all, newest
 }
+
+// unsettled is for how many steps after a change of law the first of them may hold calls of before.
+const unsettled = 4
 
 // refreshes is how often an estimate is computed over one window: once a second in the default one.
 const refreshes = 30

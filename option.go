@@ -33,6 +33,8 @@ type config struct {
 	methods        []string // empty: every method
 	idempotentOnly bool
 	final          codeSet
+
+	otherBackendOnly bool
 }
 
 func defaultConfig() config {

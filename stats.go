@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/grpchedge/hedge/internal/place"
 )
 
 // Stats counts what became of calls. All counts are since the scheduler was made; none ever falls.
@@ -19,6 +21,9 @@ type Stats struct {
 	// HedgeWins and PrimaryWins are the hedged RPCs that ended with an answer, by the attempt that gave it. A
 	// hedged RPC that failed, or whose caller gave up, is in neither.
 	HedgeWins, PrimaryWins int64
+	// SameBackend is the number of hedges for which a backend was picked that an attempt of their call had used,
+	// because no other was ready. Only the policy of package balancer tells; without it the count is 0.
+	SameBackend int64
 
 	// The others say why a hedge was not sent. Those of calls are counted when a call begins, those of hedges
 	// when one is due, once for each.
@@ -32,6 +37,9 @@ type Stats struct {
 	NotDrawn int64
 	// NotReady is the number of hedges that found the connection not ready.
 	NotReady int64
+	// NoOtherBackend is the number of hedges for which WithOtherBackendOnly found no other backend ready, or had no
+	// policy of package balancer to tell it of one. Such a hedge is considered again later while its call lasts.
+	NoOtherBackend int64
 	// DeadlineNear is the number of hedges that would probably have answered after the call's deadline.
 	DeadlineNear int64
 	// Paused is the number of calls begun while hedging was paused, and of hedges that came due then.
@@ -72,6 +80,8 @@ func (s *Stats) add(o Stats) {
 	s.BudgetExhausted += o.BudgetExhausted
 	s.NotDrawn += o.NotDrawn
 	s.NotReady += o.NotReady
+	s.NoOtherBackend += o.NoOtherBackend
+	s.SameBackend += o.SameBackend
 	s.DeadlineNear += o.DeadlineNear
 	s.Paused += o.Paused
 	s.Off += o.Off
@@ -99,6 +109,9 @@ type TargetStats struct {
 	// Tokens is the number of hedges that the target's budget would pay for now, and Burst the most that it can
 	// save up at the current traffic. Both are the target's, shared by its methods.
 	Tokens, Burst float64
+	// Backends is the number of different backends that the target has ready now, as the policy of package balancer
+	// sees them, over all connections of the process; 0 where it sees none or is not installed. See SingleBackend.
+	Backends int
 }
 
 // Other is the name under which methods, or targets, beyond a scheduler's caps share one entry.
@@ -137,6 +150,14 @@ func (s *Scheduler) Targets() []TargetStats {
 		}
 		rows = append(rows, row)
 	}
+	backends := map[string]int{}
+	for i := range rows {
+		target := rows[i].Target
+		if _, known := backends[target]; !known {
+			backends[target] = place.Backends(target)
+		}
+		rows[i].Backends = backends[target]
+	}
 	slices.SortFunc(rows, func(a, b TargetStats) int {
 		if c := strings.Compare(a.Target, b.Target); c != 0 {
 			return c
@@ -171,6 +192,7 @@ func (m *method) stats(now time.Time) TargetStats {
 // together, so they share a lock, which only a call that has become slow takes.
 type counters struct {
 	calls, warmup, paused, off, notSelected, notReplayable, passedThrough atomic.Int64
+	sameBackend                                                           atomic.Int64 // of hedges, by the policy's picks
 
 	mu     sync.Mutex
 	hedges Stats
@@ -186,9 +208,11 @@ func (c *counters) update(change func(*Stats)) {
 // read returns one consistent copy. The counts of hedges are read before those of the calls that they belong
 // to, which were counted earlier.
 func (c *counters) read() Stats {
+	sameBackend := c.sameBackend.Load() // of hedges that are counted as sent
 	c.mu.Lock()
 	s := c.hedges
 	c.mu.Unlock()
+	s.SameBackend = sameBackend
 	s.Warmup += c.warmup.Load()
 	s.Paused += c.paused.Load()
 	s.Off += c.off.Load()

@@ -61,6 +61,9 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 		var cancel context.CancelCauseFunc
 		u.primary.ctx, cancel = context.WithCancelCause(ctx)
 		defer cancel(nil)
+		if cc != nil {
+			u.primary.ctx = u.call.PrimaryContext(u.primary.ctx, cc.Target())
+		}
 		u.primary.opts, u.primary.results = u.options.Attempt()
 
 		out := u.race.Run(ctx, cancel, delay, &u.call, u)
@@ -120,7 +123,7 @@ func (u *unary) Hedge(int, context.CancelCauseFunc) race.Attempt {
 }
 
 // unaryHedge is one hedge. It may outlive the caller's call, so it holds nothing of the caller's but what the
-// caller may not change: of unary it reads only the method, the connection and the invoker.
+// caller may not change: of unary it reads only the method, the connection, the invoker and the call's record.
 type unaryHedge struct {
 	*unary
 	req, reply any
@@ -129,5 +132,5 @@ type unaryHedge struct {
 }
 
 func (h *unaryHedge) Run(ctx context.Context) error {
-	return h.invoker(ctx, h.method, h.req, h.reply, h.cc, h.opts...)
+	return h.invoker(h.call.HedgeContext(ctx), h.method, h.req, h.reply, h.cc, h.opts...)
 }

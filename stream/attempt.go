@@ -87,7 +87,7 @@ type hedged struct {
 }
 
 func (h *hedged) Run(ctx context.Context) error {
-	if h.err = h.open(ctx, h.c, h.opts); h.err != nil {
+	if h.err = h.open(h.c.call.HedgeContext(ctx), h.c, h.opts); h.err != nil {
 		return h.err
 	}
 	// An EOF says that the stream has ended; RecvMsg knows how.

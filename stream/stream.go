@@ -62,6 +62,9 @@ func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
 		c.options = attempt.NewOptions(opts)
 		pctx, cancel := context.WithCancelCause(ctx)
 		c.cancel = cancel
+		if cc != nil {
+			pctx = c.call.PrimaryContext(pctx, target)
+		}
 		c.primary, opts = c.newMember(cancel)
 		if err := c.primary.open(pctx, c, opts); err != nil {
 			cancel(nil)

@@ -121,6 +121,12 @@ func Tail(primary *sketch.Survival, q float64) time.Duration {
 	return s.percentile(Plan{}, 1-q)
 }
 
+// WinShare returns the probability that a hedge, as fast as a primary, answers before a primary that has not by the delay.
+func WinShare(primary *sketch.Survival, delay time.Duration) float64 {
+	s := search{Problem: Problem{Primary: primary}}
+	return s.winShare(delay)
+}
+
 type search struct {
 	Problem
 	unseen float64 // share of calls that never end
@@ -235,7 +241,9 @@ func (s *search) dueAt(delay time.Duration, k int) float64 {
 
 // percentile returns what a share beyond of the calls under a plan takes longer than, interpolated within its bucket.
 func (s *search) percentile(plan Plan, beyond float64) time.Duration {
-	low, high := -1, s.Primary.Last() // the survival function is above it at low's upper edge and not at high's
+	// The survival function is above it at low's upper edge and not at high's. The last hedge of a call may answer as late as
+	// the slowest primary, from when it is sent.
+	low, high := -1, sketch.Bucket(sketch.UpperEdge(s.Primary.Last())+time.Duration(plan.Hedges)*plan.Delay)
 	if rest := s.unanswered(plan, high); rest > beyond {
 		// It never falls so far. Worse than anything that was seen, and the worse the more calls it concerns.
 		return time.Duration(min(float64(sketch.UpperEdge(high))*(1+rest/beyond), math.MaxInt64/2))

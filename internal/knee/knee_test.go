@@ -213,7 +213,7 @@ func TestChanged(t *testing.T) {
 		{"one in twenty more is slow", usual, testserver.Straggler(testserver.LogNormal(5*ms, 2*ms), 0.10, 10), 5000, 1000, false},
 	} {
 		for seed := range uint64(20) {
-			if got := knee.Changed(observed(tc.before, tc.n, 2*seed), observed(tc.since, tc.m, 2*seed+1)); got != tc.want {
+			if got := knee.Changed(observed(tc.before, tc.n, 2*seed), observed(tc.since, tc.m, 2*seed+1), false); got != tc.want {
 				t.Errorf("%s, seed %d: %v", tc.name, seed, got)
 			}
 		}
@@ -223,7 +223,7 @@ func TestChanged(t *testing.T) {
 // TestChanged_NotByChance compares samples of one law, ever so small ones.
 func TestChanged_NotByChance(t *testing.T) {
 	for seed := range uint64(1000) {
-		if n := 50 + int(seed%100); knee.Changed(observed(testserver.Exponential(5*ms), n, 2*seed), observed(testserver.Exponential(5*ms), 60, 2*seed+1)) {
+		if n := 50 + int(seed%100); knee.Changed(observed(testserver.Exponential(5*ms), n, 2*seed), observed(testserver.Exponential(5*ms), 60, 2*seed+1), true) {
 			t.Errorf("seed %d: %d calls and 60 of the same law are taken to differ", seed, n)
 		}
 	}

@@ -1,0 +1,128 @@
+//lint:file-ignore SA1019 What is deprecated passes through too, as children and parents may still use it.
+
+package balancer
+
+import (
+	"fmt"
+	"sync"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/balancer/base"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/resolver"
+
+	"github.com/grpchedge/hedge/internal/place"
+)
+
+// child is a wrapped policy, and the ClientConn that it has.
+type child struct {
+	balancer.ClientConn // the parent's, for what passes through
+
+	policy   *policy
+	name     string
+	balancer balancer.Balancer
+
+	// Guarded by policy.mu.
+	state    balancer.State // its last
+	subConns map[*subConn]struct{}
+	ready    []*place.Backend // a new slice with each change
+
+	// delivering is held while the child is told of a connection's state and while it closes, which may be on a
+	// goroutine of its own. It is taken before any lock of the child's and before policy.mu.
+	delivering sync.Mutex
+	closed     bool
+}
+
+func newChild(p *policy, name string) *child {
+	return &child{
+		ClientConn: p.parent,
+		policy:     p,
+		name:       name,
+		state: balancer.State{
+			ConnectivityState: connectivity.Connecting,
+			Picker:            base.NewErrPicker(balancer.ErrNoSubConnAvailable),
+		},
+		subConns: map[*subConn]struct{}{},
+	}
+}
+
+// alive reports whether the child is in use or about to be, with policy.mu held.
+func (c *child) alive() bool { return c == c.policy.current || c == c.policy.pending }
+
+// UpdateState passes the state on, with a picker around the child's. While another child waits to take over, it does
+// so when this one is no longer ready, or when the other one no longer connects.
+func (c *child) UpdateState(state balancer.State) {
+	p := c.policy
+	state.Picker = &picker{child: state.Picker, place: p.place}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c.state = state
+	switch {
+	case c == p.current && (p.pending == nil || state.ConnectivityState == connectivity.Ready):
+		p.parent.UpdateState(state)
+	case c == p.current:
+		p.takeOver()
+	case c == p.pending && (state.ConnectivityState != connectivity.Connecting || p.current.state.ConnectivityState != connectivity.Ready):
+		p.takeOver()
+	}
+}
+
+// ResolveNow passes on the request of the latest child: addresses are of interest to no other.
+func (c *child) ResolveNow(opts resolver.ResolveNowOptions) {
+	if c == c.policy.latest() {
+		c.policy.parent.ResolveNow(opts)
+	}
+}
+
+func (c *child) NewSubConn(addresses []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
+	p := c.policy
+	s := &subConn{child: c}
+	listener := opts.StateListener
+	opts.StateListener = func(state balancer.SubConnState) { s.changed(state, listener) }
+	sc, err := p.parent.NewSubConn(addresses, opts)
+	if err != nil {
+		return nil, err
+	}
+	s.SubConn = sc
+	s.backend.Store(p.place.NewBackend(sc, addresses))
+
+	p.mu.Lock()
+	alive := c.alive()
+	if alive {
+		c.subConns[s] = struct{}{}
+	}
+	p.mu.Unlock()
+	if !alive {
+		sc.Shutdown()
+		return nil, fmt.Errorf("hedge: %s: the child policy %s is closed", Name, c.name)
+	}
+	return s, nil
+}
+
+// RemoveSubConn is the deprecated form of Shutdown.
+func (c *child) RemoveSubConn(sc balancer.SubConn) { sc.Shutdown() }
+
+// UpdateAddresses is the deprecated form of the connection's own.
+func (c *child) UpdateAddresses(sc balancer.SubConn, addresses []resolver.Address) {
+	if s, ok := sc.(*subConn); ok {
+		s.UpdateAddresses(addresses)
+		return
+	}
+	c.policy.parent.UpdateAddresses(sc, addresses)
+}
+
+// close closes the child and then the connections that it has left.
+func (c *child) close() {
+	c.delivering.Lock()
+	c.closed = true
+	c.balancer.Close()
+	c.delivering.Unlock()
+
+	c.policy.mu.Lock()
+	left := c.subConns
+	c.subConns = nil
+	c.policy.mu.Unlock()
+	for s := range left {
+		s.SubConn.Shutdown()
+	}
+}

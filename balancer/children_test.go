@@ -1,0 +1,173 @@
+package balancer_test
+
+import (
+	"encoding/json"
+	"sync/atomic"
+
+	grpcbalancer "google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/balancer/endpointsharding"
+	"google.golang.org/grpc/balancer/pickfirst"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/serviceconfig"
+)
+
+// Children for tests.
+const (
+	stubborn = `{"test_stubborn": {}}` // picks the same backend every time, as a hash of one key does
+	counting = `{"test_counting": {}}` // a round robin that counts what it picks and what it is told
+)
+
+func init() {
+	grpcbalancer.Register(shardingBuilder{"test_stubborn", func(ready []grpcbalancer.Picker) grpcbalancer.Picker { return ready[0] }})
+	grpcbalancer.Register(shardingBuilder{"test_counting", func(ready []grpcbalancer.Picker) grpcbalancer.Picker {
+		return &countingPicker{ready: ready}
+	}})
+	grpcbalancer.Register(parentBuilder{})
+}
+
+// shardingBuilder builds policies over one pick_first for each endpoint, as gRPC's own are.
+type shardingBuilder struct {
+	name   string
+	picker func(ready []grpcbalancer.Picker) grpcbalancer.Picker
+}
+
+func (b shardingBuilder) Name() string { return b.name }
+
+func (b shardingBuilder) ParseConfig(json.RawMessage) (serviceconfig.LoadBalancingConfig, error) {
+	return nil, nil
+}
+
+func (b shardingBuilder) Build(cc grpcbalancer.ClientConn, opts grpcbalancer.BuildOptions) grpcbalancer.Balancer {
+	s := &sharding{ClientConn: cc, picker: b.picker}
+	s.Balancer = endpointsharding.NewBalancer(s, opts, grpcbalancer.Get(pickfirst.Name).Build, endpointsharding.Options{})
+	return s
+}
+
+type sharding struct {
+	grpcbalancer.ClientConn
+	grpcbalancer.Balancer
+	picker func(ready []grpcbalancer.Picker) grpcbalancer.Picker
+}
+
+func (s *sharding) UpdateClientConnState(state grpcbalancer.ClientConnState) error {
+	state.ResolverState = pickfirst.EnableHealthListener(state.ResolverState)
+	return s.Balancer.UpdateClientConnState(state)
+}
+
+func (s *sharding) UpdateState(state grpcbalancer.State) {
+	if state.ConnectivityState == connectivity.Ready {
+		var ready []grpcbalancer.Picker
+		for _, c := range endpointsharding.ChildStatesFromPicker(state.Picker) {
+			if c.State.ConnectivityState == connectivity.Ready {
+				ready = append(ready, c.State.Picker)
+			}
+		}
+		state.Picker = s.picker(ready)
+	}
+	s.ClientConn.UpdateState(state)
+}
+
+// counts is what counting children have seen. Tests of them do not run in parallel.
+var counts struct {
+	picks, dones, unused atomic.Int64
+	twice                atomic.Bool // a Done was called twice
+}
+
+type countingPicker struct {
+	ready []grpcbalancer.Picker
+	next  atomic.Uint32
+}
+
+func (p *countingPicker) Pick(info grpcbalancer.PickInfo) (grpcbalancer.PickResult, error) {
+	// Each backend comes twice, so that a hedge's first pick meets the primary's.
+	res, err := p.ready[int(p.next.Add(1)-1)/2%len(p.ready)].Pick(info)
+	if err != nil {
+		return res, err
+	}
+	counts.picks.Add(1)
+	var called atomic.Bool
+	res.Done = func(info grpcbalancer.DoneInfo) {
+		if called.Swap(true) {
+			counts.twice.Store(true)
+		}
+		counts.dones.Add(1)
+		if info.Err == nil && !info.BytesSent && !info.BytesReceived && info.Trailer == nil && info.ServerLoad == nil {
+			counts.unused.Add(1)
+		}
+	}
+	return res, nil
+}
+
+// parentBuilder builds policies that give their child the first three endpoints, and connections of their own around
+// those of gRPC, as outlier_detection does.
+type parentBuilder struct{}
+
+type parentConfig struct {
+	serviceconfig.LoadBalancingConfig
+	child  grpcbalancer.Builder
+	config serviceconfig.LoadBalancingConfig
+}
+
+func (parentBuilder) Name() string { return "test_parent" }
+
+func (parentBuilder) ParseConfig(js json.RawMessage) (serviceconfig.LoadBalancingConfig, error) {
+	var fields struct{ ChildPolicy []map[string]json.RawMessage }
+	if err := json.Unmarshal(js, &fields); err != nil {
+		return nil, err
+	}
+	c := &parentConfig{}
+	for name, js := range fields.ChildPolicy[0] {
+		c.child = grpcbalancer.Get(name)
+		if parser, ok := c.child.(grpcbalancer.ConfigParser); ok {
+			var err error
+			if c.config, err = parser.ParseConfig(js); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return c, nil
+}
+
+func (parentBuilder) Build(cc grpcbalancer.ClientConn, opts grpcbalancer.BuildOptions) grpcbalancer.Balancer {
+	return &parent{ClientConn: cc, opts: opts}
+}
+
+type parent struct {
+	grpcbalancer.ClientConn
+	grpcbalancer.Balancer
+	opts grpcbalancer.BuildOptions
+}
+
+type parentSubConn struct{ grpcbalancer.SubConn }
+
+type parentPicker struct{ grpcbalancer.Picker }
+
+func (p *parent) UpdateClientConnState(state grpcbalancer.ClientConnState) error {
+	c := state.BalancerConfig.(*parentConfig)
+	if p.Balancer == nil {
+		p.Balancer = c.child.Build(p, p.opts)
+	}
+	state.BalancerConfig = c.config
+	state.ResolverState.Endpoints = state.ResolverState.Endpoints[:min(3, len(state.ResolverState.Endpoints))]
+	return p.Balancer.UpdateClientConnState(state)
+}
+
+func (p *parent) NewSubConn(addresses []resolver.Address, opts grpcbalancer.NewSubConnOptions) (grpcbalancer.SubConn, error) {
+	//lint:ignore SA1019 one address is all that it has.
+	sc, err := p.ClientConn.NewSubConn(addresses, opts)
+	return &parentSubConn{sc}, err
+}
+
+func (p *parent) UpdateState(state grpcbalancer.State) {
+	state.Picker = parentPicker{state.Picker}
+	p.ClientConn.UpdateState(state)
+}
+
+func (p parentPicker) Pick(info grpcbalancer.PickInfo) (grpcbalancer.PickResult, error) {
+	res, err := p.Picker.Pick(info)
+	if err == nil {
+		res.SubConn = res.SubConn.(*parentSubConn).SubConn
+	}
+	return res, err
+}

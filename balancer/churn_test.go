@@ -1,0 +1,147 @@
+package balancer_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/resolver/manual"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/internal/testserver"
+	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stream"
+)
+
+// addresses are some of a cluster's, in a circle.
+func addresses(cluster *testserver.Cluster, n, from int) (state resolver.State) {
+	for i := range n {
+		state.Endpoints = append(state.Endpoints, resolver.Endpoint{
+			Addresses: []resolver.Address{{Addr: cluster.Address((from + i) % cluster.Backends())}}})
+	}
+	return state
+}
+
+// dialNamed returns a connection over a round robin whose addresses and configuration are the test's to change.
+func dialNamed(t *testing.T, cluster *testserver.Cluster, s *hedge.Scheduler, options ...grpc.DialOption) (*grpc.ClientConn, *manual.Resolver) {
+	t.Helper()
+	names := manual.NewBuilderWithScheme("named")
+	names.InitialState(addresses(cluster, cluster.Backends(), 0))
+	conn, err := grpc.NewClient("named:///", append(options,
+		grpc.WithResolvers(names), grpc.WithContextDialer(cluster.Dial),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithUnaryInterceptor(interceptor.Unary(s)), grpc.WithStreamInterceptor(stream.Interceptor(s)),
+		over(roundRobin))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	testserver.ConnectT(t, conn)
+	return conn, names
+}
+
+// TestChurn makes 10,000 calls a second, one in twenty of them hedged and one in ten a stream, while addresses come
+// and go and the child policy changes. Under the race detector, whatever is not guarded shows. No call may fail, as
+// a backend whose address goes lets its calls end.
+func TestChurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const backends, rate = 5, 10_000
+		cluster := testserver.StartT(t, testserver.Config{Backends: backends, InMemory: true, CountsOnly: true})
+		cluster.SetScript(func(a testserver.Attempt) testserver.Plan {
+			if a.ID%20 == 0 && a.Number == 0 {
+				return testserver.Plan{Ending: testserver.Hang}
+			}
+			return testserver.Plan{}
+		})
+		s := fixed(t, 5*ms)
+		conn, names := dialNamed(t, cluster, s, grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
+		client := testpb.NewTestServiceClient(conn)
+		synctest.Wait()
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		var group sync.WaitGroup
+		updates := 0
+		group.Go(func() {
+			children := []string{leastRequest, stubborn, roundRobin}
+			for ; ctx.Err() == nil; updates++ {
+				state := addresses(cluster, 2+updates%(backends-1), updates)
+				if updates%8 == 7 {
+					state.ServiceConfig = names.CC().ParseServiceConfig(fmt.Sprintf(
+						`{"loadBalancingConfig": [%s]}`, wrapped(children[updates/8%len(children)])))
+				}
+				names.UpdateState(state)
+				time.Sleep(7 * ms)
+			}
+		})
+		calls := 0
+		for ; ctx.Err() == nil; calls++ {
+			id := calls
+			group.Go(func() {
+				k := kinds[0]
+				if id%10 == 9 {
+					k = kinds[1]
+				}
+				if _, err := k.call(t.Context(), client, &testpb.Request{Id: uint64(id)}); err != nil {
+					t.Errorf("call %d: %v", id, err)
+				}
+			})
+			time.Sleep(time.Second / rate)
+		}
+		group.Wait()
+		stats := s.Stats()
+		t.Logf("%d calls in a second, %d updates; %d hedges, %d of them met a used backend", calls, updates, stats.Hedges, stats.SameBackend)
+		if calls < rate || stats.Hedges < int64(calls/25) || stats.SameBackend > stats.Hedges/10 {
+			t.Errorf("%+v", stats)
+		}
+		synctest.Wait()
+		if n := cluster.Counts().InFlight; n != 0 {
+			t.Errorf("%d attempts are left", n)
+		}
+	})
+}
+
+// TestChildSwitchedAtRunTime changes the child under calls in flight: none fails, and hedges go elsewhere all the
+// while.
+func TestChildSwitchedAtRunTime(t *testing.T) {
+	inBubble(t, func(t *testing.T, k kind) {
+		cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Script: lastAnswers(2)})
+		s := fixed(t, 10*ms, hedge.WithMaxHedges(2))
+		conn, names := dialNamed(t, cluster, s)
+		client := testpb.NewTestServiceClient(conn)
+		synctest.Wait()
+		state := addresses(cluster, 3, 0)
+		var group sync.WaitGroup
+		for id := range uint64(600) {
+			if id%50 == 25 {
+				child := []string{leastRequest, stubborn, roundRobin}[id/50%3]
+				state.ServiceConfig = names.CC().ParseServiceConfig(fmt.Sprintf(`{"loadBalancingConfig": [%s]}`, wrapped(child)))
+				names.UpdateState(state)
+			}
+			group.Go(func() {
+				if _, err := k.call(t.Context(), client, &testpb.Request{Id: id}); err != nil {
+					t.Errorf("call %d: %v", id, err)
+				}
+			})
+			time.Sleep(ms)
+		}
+		group.Wait()
+		// A child takes over when its first backend is ready: a hedge of that moment may find no other. And one whose
+		// backend has just been let go of is picked for again, so that not every pick that counts meets a server.
+		same := 0
+		for id := range uint64(600) {
+			at := visited(cluster, id)
+			same += len(at) - different(at)
+		}
+		if stats := s.Stats(); stats.Hedges != 1200 || int(stats.SameBackend) < same || stats.SameBackend > 24 {
+			t.Errorf("%d attempts met a used backend; %+v", same, stats)
+		}
+	})
+}

@@ -1,0 +1,187 @@
+package balancer_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	grpcbalancer "google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/grpchedge/hedge/balancer"
+	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/internal/place"
+	"github.com/grpchedge/hedge/internal/testserver"
+)
+
+// pickerOf returns the picker of a policy with three backends ready, as gRPC has it.
+func pickerOf(tb testing.TB, policy string) (target string, p grpcbalancer.Picker) {
+	tb.Helper()
+	cluster := testserver.StartT(tb, testserver.Config{Name: fmt.Sprintf("tap-%d", tapCount.Add(1)), Backends: 3})
+	var three grpcbalancer.Picker
+	ready := make(chan struct{})
+	tap := func(p grpcbalancer.Picker) {
+		// A round robin over three picks three.
+		met := map[grpcbalancer.SubConn]bool{}
+		for range 64 {
+			if res, err := p.Pick(grpcbalancer.PickInfo{Ctx: context.Background()}); err == nil {
+				met[res.SubConn] = true
+			}
+		}
+		if three == nil && len(met) == 3 {
+			three = p
+			close(ready)
+		}
+	}
+	taps.Store(cluster.Target(), tap)
+	defer taps.Delete(cluster.Target())
+	conn := cluster.ClientT(tb, grpc.WithDefaultServiceConfig(fmt.Sprintf(`{"loadBalancingConfig": [{"test_tap": {"childPolicy": [%s]}}]}`, policy)))
+	conn.Connect()
+	<-ready
+	return conn.Target(), three
+}
+
+// taps see the pickers of test_tap policies: target → func(grpcbalancer.Picker). One is called by its policy alone,
+// which gRPC has say one thing at a time.
+var (
+	taps     sync.Map
+	tapCount atomic.Int32
+)
+
+func init() { grpcbalancer.Register(tapBuilder{}) }
+
+// tapBuilder builds parents that show their child's pickers.
+type tapBuilder struct{ parentBuilder }
+
+func (tapBuilder) Name() string { return "test_tap" }
+
+func (tapBuilder) Build(cc grpcbalancer.ClientConn, opts grpcbalancer.BuildOptions) grpcbalancer.Balancer {
+	return &parent{ClientConn: tappedConn{cc}, opts: opts}
+}
+
+type tappedConn struct{ grpcbalancer.ClientConn }
+
+func (c tappedConn) UpdateState(state grpcbalancer.State) {
+	//lint:ignore SA1019 nothing else tells.
+	if tap, ok := taps.Load(c.Target()); ok {
+		tap.(func(grpcbalancer.Picker))(state.Picker.(parentPicker).Picker)
+	}
+	c.ClientConn.UpdateState(state)
+}
+
+func wrapped(child string) string {
+	return fmt.Sprintf(`{%q: {"childPolicy": [%s]}}`, balancer.Name, child)
+}
+
+// callContexts are what a pick has for a context: the caller's, with a deadline and metadata, then, fresh for each
+// call, what the interceptor makes of it for one that may be hedged, then gRPC's own.
+func callContexts(tb testing.TB, target string) (plain context.Context, fresh func() context.Context) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+	tb.Cleanup(cancel)
+	ctx = metadata.AppendToOutgoingContext(ctx, "tenant", "blue")
+	grpcs := func(ctx context.Context) context.Context {
+		return metadata.AppendToOutgoingContext(context.WithValue(ctx, grpcsKey{}, true), "grpc", "1")
+	}
+	own, end := context.WithCancelCause(ctx)
+	tb.Cleanup(func() { end(nil) })
+	var again atomic.Int64
+	return grpcs(own), func() context.Context {
+		c, _ := place.Primary(own, target, &again)
+		return grpcs(c)
+	}
+}
+
+type grpcsKey struct{}
+
+// BenchmarkPrimaryPick is the cost of a primary's pick: the child's own, and through the policy, of a call that may
+// be hedged and of one that may not. As in life, a pick of a call that may be hedged is the first that its record
+// sees.
+func BenchmarkPrimaryPick(b *testing.B) {
+	_, child := pickerOf(b, roundRobin)
+	target, policy := pickerOf(b, wrapped(roundRobin))
+	plain, fresh := callContexts(b, target)
+	const batch = 1024
+	for _, bc := range []struct {
+		name   string
+		picker grpcbalancer.Picker
+		hedged bool
+	}{{"child", child, true}, {"policy", policy, true}, {"policyUnhedged", policy, false}} {
+		b.Run(bc.name, func(b *testing.B) {
+			b.ReportAllocs()
+			ctxs := slices.Repeat([]context.Context{plain}, batch)
+			for n := 0; b.Loop(); n++ {
+				if bc.hedged && n%batch == 0 {
+					b.StopTimer()
+					for i := range ctxs {
+						ctxs[i] = fresh()
+					}
+					b.StartTimer()
+				}
+				if _, err := bc.picker.Pick(grpcbalancer.PickInfo{FullMethodName: "/pkg.Svc/Get", Ctx: ctxs[n%batch]}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// TestCost_PrimaryPick is about allocations; BenchmarkPrimaryPick has the time.
+func TestCost_PrimaryPick(t *testing.T) {
+	for _, child := range []string{roundRobin, leastRequest} {
+		_, bare := pickerOf(t, child)
+		target, policy := pickerOf(t, wrapped(child))
+		plain, fresh := callContexts(t, target)
+		allocs := func(p grpcbalancer.Picker, ctxs ...context.Context) float64 {
+			next := 0
+			return testing.AllocsPerRun(len(ctxs)-1, func() {
+				if _, err := p.Pick(grpcbalancer.PickInfo{Ctx: ctxs[next]}); err != nil {
+					t.Error(err)
+				}
+				next++
+			})
+		}
+		var plains, calls []context.Context
+		for range 1001 {
+			plains, calls = append(plains, plain), append(calls, fresh()) // a record for each call, as it is
+		}
+		of, recorded, unhedged := allocs(bare, plains...), allocs(policy, calls...), allocs(policy, plains...)
+		if recorded > of || unhedged > of {
+			t.Errorf("%s: %v allocations; wrapped %v, of a call that is not hedged %v", child, of, recorded, unhedged)
+		}
+	}
+}
+
+// TestCost_Call looks at what a call that needs no hedge pays in the interceptor: nothing where no policy lives,
+// one allocation where one does.
+func TestCost_Call(t *testing.T) {
+	cluster := testserver.StartT(t, testserver.Config{})
+	plain := cluster.ClientT(t)
+	unary := interceptor.Unary(fixed(t, time.Hour))
+	req, reply := wrapperspb.Int64(1), wrapperspb.Int64(2)
+	ctx := t.Context()
+	invoke := func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+		_ = ctx.Done()
+		return nil
+	}
+	allocs := func() float64 {
+		return testing.AllocsPerRun(1000, func() {
+			if err := unary(ctx, "/a/B", req, reply, plain, invoke); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	without := allocs()
+	policy := place.Enter("elsewhere")
+	with := allocs()
+	policy.Leave()
+	t.Logf("%v allocations, %v with a policy", without, with)
+	if without > 4 || with > without+1 {
+		t.Errorf("%v allocations, %v with a policy", without, with)
+	}
+}

@@ -1,0 +1,91 @@
+package balancer_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/grpchedge/hedge"
+	_ "github.com/grpchedge/hedge/balancer" // hedge_other_backend
+	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/internal/testserver"
+	testpb "github.com/grpchedge/hedge/proto"
+)
+
+// A call whose backend stands still is answered by another one.
+func Example() {
+	// Three backends. The one that gets the primary stands still from then on, for its hedges as well.
+	stuck := make(chan int, 1)
+	cluster, err := testserver.Start(testserver.Config{Backends: 3, Script: func(a testserver.Attempt) testserver.Plan {
+		if a.Number == 0 && a.ID == 1 {
+			stuck <- a.Backend
+			return testserver.Plan{Ending: testserver.Hang}
+		}
+		return testserver.Plan{}
+	}})
+	if err != nil {
+		panic(err)
+	}
+	defer cluster.Close()
+
+	s, err := hedge.New(hedge.WithWarmup(20, 10*time.Millisecond)) // this example is too short to learn a delay
+	if err != nil {
+		panic(err)
+	}
+	conn, err := cluster.Client(
+		grpc.WithUnaryInterceptor(interceptor.Unary(s)),
+		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [
+			{"hedge_other_backend": {"childPolicy": [{"round_robin": {}}]}}]}`))
+	if err != nil {
+		panic(err)
+	}
+	client := testpb.NewTestServiceClient(conn)
+	for len(s.Targets()) == 0 || s.Targets()[0].Backends < 3 { // connects to all three
+		if _, err := client.Unary(context.Background(), &testpb.Request{}, hedge.Off()); err != nil {
+			panic(err)
+		}
+	}
+
+	reply, err := client.Unary(context.Background(), &testpb.Request{Id: 1})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println("attempt", reply.Attempt, "answered, from another backend:", int(reply.Backend) != <-stuck)
+	fmt.Println("hedges that met the same backend again:", s.Stats().SameBackend)
+	// Output:
+	// attempt 1 answered, from another backend: true
+	// hedges that met the same backend again: 0
+}
+
+// Where a hedge could only go to the backend that is slow already, it is better not sent.
+func Example_singleBackend() {
+	cluster, err := testserver.Start(testserver.Config{Backends: 3, Latency: testserver.Constant(30 * time.Millisecond)})
+	if err != nil {
+		panic(err)
+	}
+	defer cluster.Close()
+	s, err := hedge.New(
+		hedge.WithOtherBackendOnly(),
+		hedge.WithWarmup(20, 10*time.Millisecond))
+	if err != nil {
+		panic(err)
+	}
+	conn, err := cluster.Client(
+		grpc.WithUnaryInterceptor(interceptor.Unary(s)),
+		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [
+			{"hedge_other_backend": {"childPolicy": [{"pick_first": {}}]}}]}`)) // three addresses, one backend
+	if err != nil {
+		panic(err)
+	}
+	if _, err := testpb.NewTestServiceClient(conn).Unary(context.Background(), &testpb.Request{Id: 1}, grpc.WaitForReady(true)); err != nil {
+		panic(err)
+	}
+	row := s.Targets()[0]
+	fmt.Println("single backend:", row.SingleBackend())
+	fmt.Println("hedges:", row.Hedges, "held back:", row.NoOtherBackend)
+	// Output:
+	// single backend: true
+	// hedges: 0 held back: 1
+}

@@ -1,0 +1,144 @@
+package balancer_test
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	grpcbalancer "google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/serviceconfig"
+
+	"github.com/grpchedge/hedge/balancer"
+)
+
+// fakeChild is a child that takes down what it is told. Its steps are the test's.
+type fakeChild struct {
+	name string
+	cc   grpcbalancer.ClientConn
+
+	mu   sync.Mutex
+	told []string
+}
+
+func (c *fakeChild) note(what string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.told = append(c.told, what)
+}
+
+// heard returns what the child has been told since it was last asked.
+func (c *fakeChild) heard() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	told := strings.Join(c.told, " ")
+	c.told = nil
+	return told
+}
+
+var errFake = errors.New("what the child returned")
+
+func (c *fakeChild) UpdateClientConnState(state grpcbalancer.ClientConnState) error {
+	c.note("update " + state.BalancerConfig.(fakeConfig).Mark + " " + state.ResolverState.Endpoints[0].Addresses[0].Addr)
+	return errFake
+}
+func (c *fakeChild) ResolverError(err error) { c.note("error " + err.Error()) }
+func (c *fakeChild) UpdateSubConnState(_ grpcbalancer.SubConn, state grpcbalancer.SubConnState) {
+	c.note("state " + state.ConnectivityState.String())
+}
+func (c *fakeChild) Close()    { c.note("close") }
+func (c *fakeChild) ExitIdle() { c.note("exit") }
+
+func (c *fakeChild) say(state connectivity.State, p grpcbalancer.Picker) {
+	c.cc.UpdateState(grpcbalancer.State{ConnectivityState: state, Picker: p})
+}
+
+type fakeConfig struct {
+	serviceconfig.LoadBalancingConfig
+	Mark string
+}
+
+// fakes are the builders test_fake_a and test_fake_b; the children that they built last.
+var fakes = map[string]*fakeChild{}
+
+type fakeBuilder struct{ name string }
+
+func init() {
+	grpcbalancer.Register(fakeBuilder{"test_fake_a"})
+	grpcbalancer.Register(fakeBuilder{"test_fake_b"})
+}
+
+func (b fakeBuilder) Name() string { return b.name }
+func (b fakeBuilder) Build(cc grpcbalancer.ClientConn, _ grpcbalancer.BuildOptions) grpcbalancer.Balancer {
+	fakes[b.name] = &fakeChild{name: b.name, cc: cc}
+	return fakes[b.name]
+}
+func (b fakeBuilder) ParseConfig(js json.RawMessage) (serviceconfig.LoadBalancingConfig, error) {
+	var c fakeConfig
+	if err := json.Unmarshal(js, &c); err != nil {
+		return nil, err
+	}
+	if c.Mark == "bad" {
+		return nil, errors.New("mark: bad")
+	}
+	return c, nil
+}
+
+// fakeConn is the parent: what the policy said to it last.
+type fakeConn struct {
+	grpcbalancer.ClientConn
+	states   []connectivity.State
+	picker   grpcbalancer.Picker
+	resolves int
+	made     []*fakeSubConn
+}
+
+type fakeSubConn struct {
+	grpcbalancer.SubConn
+	listener func(grpcbalancer.SubConnState)
+	health   func(grpcbalancer.SubConnState)
+	told     []string
+}
+
+func (c *fakeConn) Target() string { return "fake:///target" }
+func (c *fakeConn) UpdateState(s grpcbalancer.State) {
+	c.states, c.picker = append(c.states, s.ConnectivityState), s.Picker
+}
+func (c *fakeConn) ResolveNow(resolver.ResolveNowOptions) { c.resolves++ }
+func (c *fakeConn) NewSubConn(_ []resolver.Address, opts grpcbalancer.NewSubConnOptions) (grpcbalancer.SubConn, error) {
+	s := &fakeSubConn{listener: opts.StateListener}
+	c.made = append(c.made, s)
+	return s, nil
+}
+func (s *fakeSubConn) Connect()                           { s.told = append(s.told, "connect") }
+func (s *fakeSubConn) Shutdown()                          { s.told = append(s.told, "shutdown") }
+func (s *fakeSubConn) UpdateAddresses([]resolver.Address) { s.told = append(s.told, "addresses") }
+func (s *fakeSubConn) RegisterHealthListener(l func(grpcbalancer.SubConnState)) {
+	s.health = l
+}
+
+// onePicker picks one connection.
+type onePicker struct{ sc grpcbalancer.SubConn }
+
+func (p onePicker) Pick(grpcbalancer.PickInfo) (grpcbalancer.PickResult, error) {
+	return grpcbalancer.PickResult{SubConn: p.sc}, nil
+}
+
+// build returns a policy whose parent is fake, and the way to configure it.
+func build(t *testing.T) (*fakeConn, grpcbalancer.Balancer, func(config string) error) {
+	t.Helper()
+	conn := &fakeConn{}
+	builder := grpcbalancer.Get(balancer.Name)
+	b := builder.Build(conn, grpcbalancer.BuildOptions{})
+	return conn, b, func(config string) error {
+		c, err := builder.(grpcbalancer.ConfigParser).ParseConfig(json.RawMessage(config))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b.UpdateClientConnState(grpcbalancer.ClientConnState{BalancerConfig: c, ResolverState: resolver.State{
+			Endpoints: []resolver.Endpoint{{Addresses: []resolver.Address{{Addr: "one"}}}}}})
+	}
+}

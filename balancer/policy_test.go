@@ -1,0 +1,259 @@
+package balancer_test
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	grpcbalancer "google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/balancer/base"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/resolver"
+
+	"github.com/grpchedge/hedge/balancer"
+	"github.com/grpchedge/hedge/internal/place"
+)
+
+const (
+	fakeA = `{"childPolicy": [{"not_there": {}}, {"test_fake_a": {"Mark": "m1"}}, {"test_fake_b": {}}]}`
+	fakeB = `{"childPolicy": [{"test_fake_b": {"Mark": "m2"}}]}`
+)
+
+// newSubConn has a child make a connection; the test hears its states through UpdateSubConnState or listener.
+func newSubConn(t *testing.T, c *fakeChild, address string, listener func(grpcbalancer.SubConnState)) grpcbalancer.SubConn {
+	t.Helper()
+	//lint:ignore SA1019 one address is all that it has.
+	sc, err := c.cc.NewSubConn([]resolver.Address{{Addr: address}}, grpcbalancer.NewSubConnOptions{StateListener: listener})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sc
+}
+
+func state(s connectivity.State) grpcbalancer.SubConnState {
+	return grpcbalancer.SubConnState{ConnectivityState: s}
+}
+
+// TestPassesThrough goes through all that a parent tells a child, and a child its parent.
+func TestPassesThrough(t *testing.T) {
+	conn, b, configure := build(t)
+	b.ExitIdle() // nobody there yet
+	b.ResolverError(errors.New("no address"))
+	if _, err := conn.picker.Pick(grpcbalancer.PickInfo{}); !slices.Equal(conn.states, []connectivity.State{connectivity.TransientFailure}) || err == nil || err.Error() != "no address" {
+		t.Errorf("%v, %v", conn.states, err)
+	}
+	if err := b.UpdateClientConnState(grpcbalancer.ClientConnState{}); err != grpcbalancer.ErrBadResolverState {
+		t.Errorf("without a configuration: %v", err)
+	}
+	if err := configure(fakeA); err != errFake {
+		t.Errorf("the child's error became %v", err)
+	}
+	a := fakes["test_fake_a"]
+	b.ResolverError(errors.New("gone"))
+	b.ExitIdle()
+	if got := a.heard(); got != "update m1 one error gone exit" {
+		t.Errorf("the child heard %q", got)
+	}
+
+	heard := ""
+	sc := newSubConn(t, a, "one", func(s grpcbalancer.SubConnState) { heard += s.ConnectivityState.String() + " " })
+	old := newSubConn(t, a, "two", nil)
+	sc.Connect()
+	conn.made[0].listener(state(connectivity.Ready))
+	conn.made[1].listener(state(connectivity.Connecting))
+	a.say(connectivity.Ready, onePicker{sc})
+	//lint:ignore SA1019 it passes through all the same.
+	a.cc.UpdateAddresses(old, nil)
+	//lint:ignore SA1019 it passes through all the same.
+	a.cc.RemoveSubConn(old)
+	a.cc.ResolveNow(resolver.ResolveNowOptions{})
+	if got := a.heard(); heard != "READY " || got != "state CONNECTING" {
+		t.Errorf("the child heard %q and %q", heard, got)
+	}
+	if !slices.Equal(conn.made[0].told, []string{"connect"}) || !slices.Equal(conn.made[1].told, []string{"addresses", "shutdown"}) || conn.resolves != 1 {
+		t.Errorf("the parent heard %v, %v, %d", conn.made[0].told, conn.made[1].told, conn.resolves)
+	}
+	if res, err := conn.picker.Pick(grpcbalancer.PickInfo{Ctx: t.Context()}); err != nil || res.SubConn != grpcbalancer.SubConn(conn.made[0]) {
+		t.Errorf("picked %v, %v", res, err)
+	}
+	a.say(connectivity.TransientFailure, base.NewErrPicker(errFake))
+	if _, err := conn.picker.Pick(grpcbalancer.PickInfo{Ctx: t.Context()}); err != errFake {
+		t.Errorf("picked with %v", err)
+	}
+
+	b.Close()
+	if got := a.heard(); got != "close" || conn.made[0].told[1] != "shutdown" {
+		t.Errorf("the child heard %q, its connection %v", got, conn.made[0].told)
+	}
+	states := len(conn.states)
+	a.say(connectivity.Ready, onePicker{sc})
+	conn.made[0].listener(state(connectivity.Shutdown))
+	//lint:ignore SA1019 one address is all that it has.
+	if _, err := a.cc.NewSubConn([]resolver.Address{{Addr: "late"}}, grpcbalancer.NewSubConnOptions{}); err == nil || len(conn.states) != states || a.heard() != "" {
+		t.Errorf("after Close: %v, %v", err, conn.states)
+	}
+	if err := configure(fakeA); err == nil {
+		t.Error("configured after Close")
+	}
+	if place.Live() {
+		t.Error("a closed policy is live")
+	}
+}
+
+// TestSwitch has a later configuration name another child.
+func TestSwitch(t *testing.T) {
+	const ready, connecting, failure = connectivity.Ready, connectivity.Connecting, connectivity.TransientFailure
+	for _, tc := range []struct {
+		name     string
+		old, new []connectivity.State // what the children say, the old one after the new one is there
+		switched bool
+	}{
+		{"the new one connects", nil, []connectivity.State{connecting}, false},
+		{"the new one is ready", nil, []connectivity.State{connecting, ready}, true},
+		{"the new one has failed", nil, []connectivity.State{connecting, failure}, true},
+		{"the old one has failed", []connectivity.State{failure}, nil, true},
+		{"the old one says something", []connectivity.State{ready}, []connectivity.State{connecting}, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				conn, b, configure := build(t)
+				_ = configure(fakeA)
+				a := fakes["test_fake_a"]
+				scA := newSubConn(t, a, "one", nil)
+				conn.made[0].listener(state(ready))
+				a.say(ready, onePicker{scA})
+				_ = configure(fakeB)
+				c := fakes["test_fake_b"]
+				if got := c.heard(); got != "update m2 one" {
+					t.Errorf("the new child heard %q", got)
+				}
+				a.heard()
+				scB := newSubConn(t, c, "two", nil)
+				conn.made[1].listener(state(ready))
+				for _, s := range tc.old {
+					a.say(s, onePicker{scA})
+				}
+				for _, s := range tc.new {
+					c.say(s, onePicker{scB})
+				}
+				synctest.Wait() // the old child closes on a goroutine of its own
+				want, heard := conn.made[0], ""
+				if tc.switched {
+					want, heard = conn.made[1], "close"
+				}
+				if got := a.heard(); got != heard || slices.Contains(conn.made[0].told, "shutdown") != tc.switched {
+					t.Errorf("the old child heard %q, its connection %v", got, conn.made[0].told)
+				}
+				if len(tc.new) > 0 {
+					if res, err := conn.picker.Pick(grpcbalancer.PickInfo{Ctx: t.Context()}); err != nil || res.SubConn != grpcbalancer.SubConn(want) {
+						t.Errorf("picked %v, %v", res, err)
+					}
+				}
+				b.ExitIdle()
+				if got := c.heard(); !strings.HasSuffix(got, "exit") {
+					t.Errorf("the new child heard %q", got)
+				}
+				if n := place.Backends("fake:///target"); n != 1 {
+					t.Errorf("%d backends", n)
+				}
+				b.Close()
+			})
+		})
+	}
+}
+
+// TestSwitch_Overtaken has a third configuration come before the second child took over.
+func TestSwitch_Overtaken(t *testing.T) {
+	conn, b, configure := build(t)
+	_ = configure(fakeA)
+	a := fakes["test_fake_a"]
+	sc := newSubConn(t, a, "one", nil)
+	conn.made[0].listener(state(connectivity.Ready))
+	a.say(connectivity.Ready, onePicker{sc})
+	_ = configure(fakeB)
+	overtaken := fakes["test_fake_b"]
+	overtaken.heard()
+	_ = configure(fakeA)
+	if got := overtaken.heard(); got != "close" {
+		t.Errorf("the child that never took over heard %q", got)
+	}
+	if got := a.heard(); got != "update m1 one state READY" {
+		t.Errorf("the first child heard %q", got)
+	}
+	overtaken.cc.ResolveNow(resolver.ResolveNowOptions{})
+	if conn.resolves != 0 {
+		t.Error("a closed child had names resolved")
+	}
+	b.Close()
+	if again := fakes["test_fake_a"]; again == a || again.heard() != "update m1 one close" {
+		t.Error("the third configuration had no child of its own")
+	}
+}
+
+// TestReady follows a connection through what makes its backend one that hedges may go to.
+func TestReady(t *testing.T) {
+	const target = "fake:///target"
+	conn, b, configure := build(t)
+	defer b.Close()
+	_ = configure(fakeA)
+	a := fakes["test_fake_a"]
+	sc := newSubConn(t, a, "one", func(grpcbalancer.SubConnState) {})
+	raw := conn.made[0]
+	healthy := ""
+	for _, step := range []struct {
+		name string
+		do   func()
+		want int
+	}{
+		{"new", func() {}, 0},
+		{"connecting", func() { raw.listener(state(connectivity.Connecting)) }, 0},
+		{"ready", func() { raw.listener(state(connectivity.Ready)) }, 1},
+		{"its health is asked for", func() {
+			sc.RegisterHealthListener(func(s grpcbalancer.SubConnState) { healthy = s.ConnectivityState.String() })
+		}, 0},
+		{"healthy", func() { raw.health(state(connectivity.Ready)) }, 1},
+		{"ill", func() { raw.health(state(connectivity.TransientFailure)) }, 0},
+		{"healthy again", func() { raw.health(state(connectivity.Ready)) }, 1},
+		{"idle", func() { raw.listener(state(connectivity.Idle)) }, 0},
+		{"ready again", func() { raw.listener(state(connectivity.Ready)) }, 1},
+		{"nobody asks for its health", func() { sc.RegisterHealthListener(nil) }, 1},
+		//lint:ignore SA1019 it passes through all the same.
+		{"new addresses", func() { sc.UpdateAddresses([]resolver.Address{{Addr: "two"}}) }, 1},
+		{"shut down", sc.Shutdown, 0},
+	} {
+		if step.do(); place.Backends(target) != step.want {
+			t.Errorf("%s: %d are ready", step.name, place.Backends(target))
+		}
+	}
+	if healthy != "READY" {
+		t.Errorf("the child last heard of its health %q", healthy)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	for _, tc := range []struct{ config, want string }{
+		{`{}`, `hedge: hedge_other_backend: childPolicy: missing or empty; it lists the policy to wrap, such as [{"round_robin": {}}]`},
+		{`{"childPolicy": []}`, `hedge: hedge_other_backend: childPolicy: missing or empty; it lists the policy to wrap, such as [{"round_robin": {}}]`},
+		{`{"childPolicy": [{"not_there": {}}, {"nor_there": {}}]}`, `hedge: hedge_other_backend: childPolicy: no policy of these is registered: ["not_there" "nor_there"]`},
+		{`{"childPolicy": [{"round_robin": {}, "pick_first": {}}]}`, `hedge: hedge_other_backend: childPolicy: entry 0 has 2 policies instead of one`},
+		{`{"childPolicy": [{"test_fake_a": {"Mark": "bad"}}]}`, `hedge: hedge_other_backend: childPolicy: test_fake_a: mark: bad`},
+		{`{"childPolicy": 7}`, `hedge: hedge_other_backend: json: cannot unmarshal number`},
+		{`{"childPolicy": [{"round_robin": {}}], "unknown": 1}`, ``},
+		{`{"childPolicy": [{"not_there": {"x": 1}}, {"round_robin": {}}]}`, ``},
+	} {
+		c, err := grpcbalancer.Get(balancer.Name).(grpcbalancer.ConfigParser).ParseConfig(json.RawMessage(tc.config))
+		got := ""
+		if err != nil {
+			got = err.Error()
+		}
+		if !strings.HasPrefix(got, tc.want) || (err == nil) != (tc.want == "") || (c != nil) != (err == nil) {
+			t.Errorf("%s: %v, %v; want %s", tc.config, c, err, tc.want)
+		}
+		if js, _ := json.Marshal(c); err == nil && !json.Valid(js) || err == nil && len(js) < 20 {
+			t.Errorf("%s: back to JSON it is %s", tc.config, js)
+		}
+	}
+}

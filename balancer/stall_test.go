@@ -1,0 +1,126 @@
+package balancer_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/testserver"
+	testpb "github.com/grpchedge/hedge/proto"
+)
+
+// The first of the backends stalls for a second in every five, as in a long garbage collection: what arrives then
+// is answered after it.
+const (
+	stallEvery = 5 * time.Second
+	stallFor   = time.Second
+	stalled    = 0
+)
+
+func stallingBackend(began time.Time) testserver.Script {
+	law := testserver.Uniform(2*ms, 8*ms)
+	return func(a testserver.Attempt) testserver.Plan {
+		delay := a.Draw(law)
+		if at := a.Arrival.Sub(began) % stallEvery; a.Backend == stalled && at < stallFor {
+			delay += stallFor - at
+		}
+		return testserver.Plan{Delay: delay, HeaderAtOnce: true}
+	}
+}
+
+// stallRun is what became of calls on the stalling cluster.
+type stallRun struct {
+	p50, p90, p99, p999 time.Duration
+	hedges              int
+	again               int // hedges that met the stalled backend though their call had met it before
+	stats               hedge.Stats
+}
+
+// runStall makes 200 calls a second, at random, for 20 seconds.
+func runStall(t *testing.T, k kind, s *hedge.Scheduler, child grpc.DialOption) stallRun {
+	const calls, pace = 4_000, 5 * ms
+	cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Seed: 1, DrawByID: true})
+	client := testpb.NewTestServiceClient(dial(t, cluster, s, child))
+	synctest.Wait()
+	cluster.SetScript(stallingBackend(time.Now().Add(-stallFor)))
+
+	took := make([]time.Duration, calls)
+	rng := rand.New(rand.NewPCG(1, 2))
+	var group sync.WaitGroup
+	for id := range calls {
+		group.Go(func() {
+			began := time.Now()
+			if _, err := k.call(t.Context(), client, &testpb.Request{Id: uint64(id)}); err != nil {
+				t.Error(err)
+			}
+			took[id] = time.Since(began)
+		})
+		time.Sleep(time.Duration(rng.ExpFloat64() * float64(pace)))
+	}
+	group.Wait()
+	synctest.Wait()
+
+	slices.Sort(took)
+	q := func(q float64) time.Duration { return took[int(q*float64(calls-1))] }
+	run := stallRun{p50: q(0.50), p90: q(0.90), p99: q(0.99), p999: q(0.999), stats: s.Stats()}
+	met := map[uint64]bool{}
+	for _, r := range cluster.Records() { // in the order of arrival
+		if r.Number > 0 {
+			run.hedges++
+		}
+		if r.Backend == stalled {
+			if met[r.ID] {
+				run.again++
+			}
+			met[r.ID] = true
+		}
+	}
+	return run
+}
+
+// TestStalledBackend has what this package is for: the tail of calls to three backends of which one stalls.
+func TestStalledBackend(t *testing.T) {
+	plain := grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [` + roundRobin + `]}`)
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) {
+			run := func(name string, child grpc.DialOption, opts ...hedge.Option) (r stallRun) {
+				t.Run(name, func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						s, err := hedge.New(opts...)
+						if err != nil {
+							t.Fatal(err)
+						}
+						r = runStall(t, k, s, child)
+						t.Logf("p50 %.1f ms, p90 %.1f ms, p99 %.1f ms, p99.9 %.1f ms; %.1f%% extra load, %d of %d hedges met the stalled backend again",
+							r.p50.Seconds()*1e3, r.p90.Seconds()*1e3, r.p99.Seconds()*1e3, r.p999.Seconds()*1e3,
+							100*r.stats.HedgeRate(), r.again, r.hedges)
+					})
+				})
+				return r
+			}
+			unhedged := run("round robin", plain, hedge.WithMaxHedges(0))
+			for _, hedges := range []int{1, 2} {
+				// A third of the calls meets the stall while it lasts, which is more than the default of 10% pays for.
+				opts := []hedge.Option{hedge.WithMaxHedges(hedges), hedge.WithBudgetPercent(20)}
+				hedged := run(fmt.Sprintf("hedged, up to %d", hedges), plain, opts...)
+				elsewhere := run(fmt.Sprintf("hedged elsewhere, up to %d", hedges), over(roundRobin), opts...)
+				if elsewhere.again != 0 || elsewhere.stats.SameBackend != 0 {
+					t.Errorf("%d hedges met the stalled backend again, %d a used one", elsewhere.again, elsewhere.stats.SameBackend)
+				}
+				if hedged.again == 0 {
+					t.Error("without the policy no hedge met the stalled backend again: this shows nothing")
+				}
+				if elsewhere.p99 > unhedged.p99/15 || elsewhere.p99 > hedged.p99 {
+					t.Errorf("p99 %v, %v, %v", unhedged.p99, hedged.p99, elsewhere.p99)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,109 @@
+//lint:file-ignore SA1019 What is deprecated passes through too, as children and parents may still use it.
+
+package balancer
+
+import (
+	"sync/atomic"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/resolver"
+
+	"github.com/grpchedge/hedge/internal/place"
+)
+
+// subConn is a connection as a child has it. It knows its backend, so that a pick needs no look-up, and whether that
+// is ready.
+type subConn struct {
+	balancer.SubConn // the parent's
+
+	child   *child
+	backend atomic.Pointer[place.Backend]
+
+	// Guarded by policy.mu.
+	connected bool
+	unhealthy bool           // the child asked for its health and has not been told that it is well
+	listed    *place.Backend // as it stands in the list of ready ones; nil if it does not
+}
+
+// changed takes a new state into account and tells the child. What leaves is taken off the list before the child
+// knows, and what comes is on it before: the list is no older than the child's picker.
+func (s *subConn) changed(state balancer.SubConnState, listener func(balancer.SubConnState)) {
+	c := s.child
+	c.delivering.Lock()
+	defer c.delivering.Unlock()
+	if c.closed {
+		return
+	}
+	s.update(func() {
+		// Health is asked for anew each time that a connection becomes ready.
+		s.connected, s.unhealthy = state.ConnectivityState == connectivity.Ready, false
+		if state.ConnectivityState == connectivity.Shutdown {
+			delete(c.subConns, s)
+		}
+	})
+	if listener != nil {
+		listener(state)
+	} else {
+		c.balancer.UpdateSubConnState(s, state)
+	}
+}
+
+// RegisterHealthListener passes the child's wish on and listens in.
+func (s *subConn) RegisterHealthListener(listener func(balancer.SubConnState)) {
+	s.update(func() { s.unhealthy = listener != nil })
+	if listener == nil {
+		s.SubConn.RegisterHealthListener(nil)
+		return
+	}
+	s.SubConn.RegisterHealthListener(func(state balancer.SubConnState) {
+		c := s.child
+		c.delivering.Lock()
+		defer c.delivering.Unlock()
+		if c.closed {
+			return
+		}
+		s.update(func() { s.unhealthy = state.ConnectivityState != connectivity.Ready })
+		listener(state)
+	})
+}
+
+// Shutdown takes the connection off the list at once: its last state comes later.
+func (s *subConn) Shutdown() {
+	s.update(func() { s.connected = false })
+	s.SubConn.Shutdown()
+}
+
+// UpdateAddresses makes the connection one to another backend.
+func (s *subConn) UpdateAddresses(addresses []resolver.Address) {
+	s.update(func() { s.backend.Store(s.child.policy.place.NewBackend(s.SubConn, addresses)) })
+	s.SubConn.UpdateAddresses(addresses)
+}
+
+// update changes what is known of the connection, and the list of ready ones with it.
+func (s *subConn) update(change func()) {
+	c, p := s.child, s.child.policy
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	change()
+	var list *place.Backend
+	if s.connected && !s.unhealthy {
+		list = s.backend.Load()
+	}
+	if list == s.listed {
+		return
+	}
+	ready := make([]*place.Backend, 0, len(c.ready)+1)
+	for _, b := range c.ready {
+		if b != s.listed {
+			ready = append(ready, b)
+		}
+	}
+	if list != nil {
+		ready = append(ready, list)
+	}
+	c.ready, s.listed = ready, list
+	if c == p.current {
+		p.show()
+	}
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	_ "google.golang.org/grpc/balancer/randomsubsetting"
+	_ "google.golang.org/grpc/balancer/ringhash"
+	_ "google.golang.org/grpc/balancer/weightedroundrobin"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/grpchedge/hedge"
+	_ "github.com/grpchedge/hedge/balancer"
+	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/internal/testserver"
+	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stream"
+)
+
+// TestHedgeGoesElsewhere_MoreChildren does with gRPC's policies that need more dependencies than the core module
+// has what the tests of package balancer do with the others: each attempt of a call meets another backend.
+func TestHedgeGoesElsewhere_MoreChildren(t *testing.T) {
+	const backends, hedges, calls = 5, 2, 50
+	for _, tc := range []struct{ name, config string }{
+		{"weighted_round_robin", `{"hedge_other_backend": {"childPolicy": [{"weighted_round_robin": {}}]}}`},
+		{"ring_hash", `{"hedge_other_backend": {"childPolicy": [{"ring_hash_experimental": {"requestHashHeader": "key"}}]}}`},
+		{"below random_subsetting", `{"random_subsetting_experimental": {"subsetSize": 3, "childPolicy": [{"hedge_other_backend": {"childPolicy": [{"round_robin": {}}]}}]}}`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cluster := testserver.StartT(t, testserver.Config{Backends: backends, InMemory: true})
+				s, err := hedge.New(hedge.WithWarmup(1<<40, 10*time.Millisecond), hedge.WithBudgetPercent(400), hedge.WithMaxHedges(hedges))
+				if err != nil {
+					t.Fatal(err)
+				}
+				conn := cluster.ClientT(t, grpc.WithUnaryInterceptor(interceptor.Unary(s)), grpc.WithStreamInterceptor(stream.Interceptor(s)),
+					grpc.WithDefaultServiceConfig(fmt.Sprintf(`{"loadBalancingConfig": [%s]}`, tc.config)))
+				client := testpb.NewTestServiceClient(conn)
+				// A ring connects to a backend when the first call's hash is there.
+				for i := range 200 {
+					ctx := metadata.AppendToOutgoingContext(t.Context(), "key", fmt.Sprint(i))
+					if _, err := client.Unary(ctx, &testpb.Request{Id: 1000}, grpc.WaitForReady(true), hedge.Off()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				cluster.Reset()
+				cluster.SetScript(func(a testserver.Attempt) testserver.Plan {
+					if a.Number == hedges {
+						return testserver.Plan{}
+					}
+					return testserver.Plan{Ending: testserver.Hang}
+				})
+				for id := range uint64(calls) {
+					ctx := metadata.AppendToOutgoingContext(t.Context(), "key", "always the same")
+					if id%2 == 0 {
+						_, err = client.Unary(ctx, &testpb.Request{Id: id})
+					} else {
+						var st grpc.ServerStreamingClient[testpb.Reply]
+						if st, err = client.ServerStream(ctx, &testpb.Request{Id: id, Messages: 1}); err == nil {
+							_, err = st.Recv()
+						}
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+				primaries := map[int]int{}
+				for id := range uint64(calls) {
+					met := map[int]bool{}
+					for _, r := range cluster.RecordsOf(id) {
+						met[r.Backend] = true
+						if r.Number == 0 {
+							primaries[r.Backend]++
+						}
+					}
+					if len(met) != hedges+1 {
+						t.Errorf("call %d met %v", id, met)
+					}
+				}
+				t.Logf("the primaries went to %v; %d hedges, %d met a used backend", primaries, s.Stats().Hedges, s.Stats().SameBackend)
+				if stats := s.Stats(); stats.Hedges != hedges*calls || stats.SameBackend != 0 {
+					t.Errorf("%+v", stats)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,113 @@
+package place_test
+
+import (
+	"context"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/resolver"
+
+	"github.com/grpchedge/hedge/internal/place"
+)
+
+type key struct{}
+
+// TestRule08_NoGoroutineForTheRecord derives cancellable contexts from an attempt's, as gRPC does: cancellation must
+// reach them without a goroutine that waits for it.
+func TestRule08_NoGoroutineForTheRecord(t *testing.T) {
+	caller, cancel := context.WithTimeout(context.WithValue(t.Context(), key{}, "value"), time.Hour)
+	defer cancel()
+	own, end := context.WithCancelCause(caller)
+	primary, record := place.Primary(own, "target", new(atomic.Int64))
+	hedge := record.Hedge(own)
+	before := runtime.NumGoroutine()
+	for _, ctx := range []context.Context{primary, hedge} {
+		derived, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		if derived.Value(key{}) != "value" {
+			t.Error("the caller's values are lost")
+		}
+		defer func() {
+			if derived.Err() == nil {
+				t.Error("the end of an attempt did not reach gRPC")
+			}
+		}()
+	}
+	if n := runtime.NumGoroutine(); n != before {
+		t.Errorf("%d goroutines, %d before", n, before)
+	}
+	end(nil)
+}
+
+func TestOf(t *testing.T) {
+	ctx, record := place.Primary(t.Context(), "target", new(atomic.Int64))
+	hedge := record.Hedge(t.Context())
+	for _, tc := range []struct {
+		name   string
+		ctx    context.Context
+		target string
+		record *place.Record
+		hedge  bool
+	}{
+		{"primary", ctx, "target", record, false},
+		{"hedge", hedge, "target", record, true},
+		{"a call on another connection, under an attempt's context", hedge, "other", nil, false},
+		{"no attempt", t.Context(), "target", nil, false},
+	} {
+		if r, h := place.Of(tc.ctx, tc.target); r != tc.record || (h != nil) != tc.hedge {
+			t.Errorf("%s: %p, %v", tc.name, r, h)
+		}
+	}
+}
+
+// TestRecord goes through the picks of one call with two addresses of which one is listed twice.
+func TestRecord(t *testing.T) {
+	policy := place.Enter("target")
+	defer policy.Leave()
+	backend := func(address string) *place.Backend {
+		return policy.NewBackend(nil, []resolver.Address{{Addr: address}})
+	}
+	a, a2, b, c := backend("a"), backend("a"), backend("b"), backend("c")
+	policy.Show([]*place.Backend{a, a2, b, c})
+	if n := place.Backends("target"); n != 3 || !place.Live() || place.Backends("other") != 0 {
+		t.Errorf("%d backends", n)
+	}
+
+	var again atomic.Int64
+	_, r := place.Primary(t.Context(), "target", &again)
+	if r.Spare(1) {
+		t.Error("nothing is known before a pick")
+	}
+	r.Went(a)
+	r.Lock()
+	for backend, used := range map[*place.Backend]bool{a: true, a2: true, b: false} {
+		if r.Used(backend) != used {
+			t.Errorf("%+v: used is not %v", backend, used)
+		}
+	}
+	r.Unlock()
+	if !r.Spare(1) || !r.Spare(2) || r.Spare(3) {
+		t.Error("two others are ready, for two hedges")
+	}
+	h := r.Hedge(t.Context()).(*place.Hedge)
+	r.Lock()
+	r.HedgeWent(h, b)
+	r.Unlock()
+	if !r.Spare(2) || r.Spare(3) {
+		t.Error("one other is ready, for a second hedge")
+	}
+	r.Went(c) // gRPC tried the primary again
+	if r.Spare(2) {
+		t.Error("none is left")
+	}
+	r.Lock()
+	h2 := r.Hedge(t.Context()).(*place.Hedge)
+	r.HedgeWent(h2, a2)
+	r.HedgeWent(h2, c) // gRPC tried the hedge again
+	r.Unlock()
+	if n := again.Load(); n != 1 {
+		t.Errorf("%d hedges met a backend again, want 1", n)
+	}
+}

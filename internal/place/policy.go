@@ -1,0 +1,107 @@
+package place
+
+import (
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/resolver"
+)
+
+// Backend is one connection to a backend. Two of them are the same backend if they have the same addresses.
+type Backend struct {
+	SubConn balancer.SubConn // as the policy's parent knows it
+
+	policy  *Policy
+	address string
+}
+
+// NewBackend returns the backend behind sc, which connects to one of the addresses.
+func (p *Policy) NewBackend(sc balancer.SubConn, addresses []resolver.Address) *Backend {
+	// By what a connection depends on, and no attributes: those differ between two mentions of one backend. One
+	// address may serve several names, as a proxy's does.
+	var key strings.Builder
+	for _, a := range addresses {
+		key.WriteString(a.Addr)
+		key.WriteByte(0)
+		key.WriteString(a.ServerName)
+		key.WriteByte(0)
+	}
+	return &Backend{SubConn: sc, policy: p, address: key.String()}
+}
+
+func (b *Backend) same(other *Backend) bool {
+	return other != nil && (b == other || b.address == other.address)
+}
+
+// Policy is a live policy that knows which of its backends are ready.
+type Policy struct {
+	target string
+	ready  atomic.Pointer[[]*Backend]
+}
+
+// policies are the live ones, by the target of their connection. Connections may share a target, and one connection
+// may have several policies in its tree.
+var policies struct {
+	count    atomic.Int64
+	mu       sync.Mutex
+	byTarget map[string]map[*Policy]struct{}
+}
+
+// Live reports whether there is any policy in this process, so that calls need no record where there is none.
+func Live() bool { return policies.count.Load() > 0 }
+
+// Enter makes a policy of a connection with the given target known. It must Leave.
+func Enter(target string) *Policy {
+	p := &Policy{target: target}
+	p.Show(nil)
+	policies.mu.Lock()
+	defer policies.mu.Unlock()
+	if policies.byTarget == nil {
+		policies.byTarget = map[string]map[*Policy]struct{}{}
+	}
+	if policies.byTarget[target] == nil {
+		policies.byTarget[target] = map[*Policy]struct{}{}
+	}
+	policies.byTarget[target][p] = struct{}{}
+	policies.count.Add(1)
+	return p
+}
+
+// Leave is for a policy that closes, once.
+func (p *Policy) Leave() {
+	p.Show(nil)
+	policies.mu.Lock()
+	defer policies.mu.Unlock()
+	delete(policies.byTarget[p.target], p)
+	if len(policies.byTarget[p.target]) == 0 {
+		delete(policies.byTarget, p.target)
+	}
+	policies.count.Add(-1)
+}
+
+// Target is the target of the policy's connection.
+func (p *Policy) Target() string { return p.target }
+
+// Show says which backends are ready now. The slice must not change any more.
+func (p *Policy) Show(ready []*Backend) { p.ready.Store(&ready) }
+
+// Ready returns the backends that are ready. The slice must not be changed.
+func (p *Policy) Ready() []*Backend { return *p.ready.Load() }
+
+// Backends is the number of different backends that the policies of a target have ready; 0 where there is none.
+func Backends(target string) int {
+	policies.mu.Lock()
+	defer policies.mu.Unlock()
+	if len(policies.byTarget[target]) == 0 {
+		return 0
+	}
+	different := map[string]struct{}{}
+	for p := range policies.byTarget[target] {
+		for _, b := range p.Ready() {
+			different[b.address] = struct{}{}
+		}
+	}
+	return len(different)
+}
