@@ -3,6 +3,7 @@ module github.com/grpchedge/hedge/bench
 go 1.25.0
 
 require (
+	github.com/failsafe-go/failsafe-go v0.9.8
 	github.com/grpchedge/hedge v0.0.0
 	github.com/jedib0t/go-pretty/v6 v6.8.3
 	github.com/peterbourgon/ff/v3 v3.4.0
@@ -19,6 +20,7 @@ require (
 	git.sr.ht/~sbinet/gg v0.7.0 // indirect
 	github.com/DataDog/sketches-go v1.4.8 // indirect
 	github.com/ajstarks/svgo v0.0.0-20211024235047-1546f124cd8b // indirect
+	github.com/bits-and-blooms/bitset v1.24.4 // indirect
 	github.com/golang/freetype v0.0.0-20170609003504-e2365dfdc4a0 // indirect
 	github.com/mattn/go-runewidth v0.0.16 // indirect
 	github.com/mitchellh/colorstring v0.0.0-20190213212951-d06e56a500db // indirect

@@ -35,7 +35,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := &ffcli.Command{
 		Name:        "bench",
 		ShortUsage:  "bench <subcommand> [flags]",
-		Subcommands: []*ffcli.Command{demoCommand(out), tailCommand(out), costCommand(out)},
+		Subcommands: []*ffcli.Command{demoCommand(out), compareCommand(out), tailCommand(out), costCommand(out)},
 		FlagSet:     flag.NewFlagSet("bench", flag.ContinueOnError),
 		Exec: func(_ context.Context, args []string) error {
 			if len(args) > 0 {

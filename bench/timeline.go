@@ -1,0 +1,200 @@
+package main
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+
+	"github.com/grpchedge/hedge/internal/testserver"
+)
+
+// second is what happened in one second of a run, by when calls began and when hedges reached the server.
+type second struct {
+	calls, hedges int
+	p99           time.Duration
+	delay         time.Duration // learned at its end; 0 if nothing was, or if the policy learns nothing
+}
+
+func (s second) extraLoad() float64 { return float64(s.hedges) / float64(max(s.calls, 1)) }
+
+// seconds is the course of a run.
+func (r *result) seconds() []second {
+	if len(r.began) == 0 {
+		return nil
+	}
+	course := make([]second, int(slices.Max(r.began)/time.Second)+1)
+	latencies := make([][]time.Duration, len(course))
+	for n, at := range r.began {
+		s := int(at / time.Second)
+		course[s].calls++
+		latencies[s] = append(latencies[s], r.latencies[n])
+	}
+	for _, at := range r.hedges {
+		if s := int(at / time.Second); s < len(course) {
+			course[s].hedges++
+		}
+	}
+	for _, learned := range r.samples {
+		if s := int(learned.at/time.Second) - 1; s >= 0 && s < len(course) {
+			course[s].delay = learned.delay
+		}
+	}
+	for s := range course {
+		if slices.Sort(latencies[s]); len(latencies[s]) > 0 {
+			course[s].p99 = quantile(latencies[s], 0.99)
+		}
+	}
+	return course
+}
+
+// trueQuantile is what a primary takes at some time of a run, of 20,000 draws.
+func (w workload) trueQuantile(q float64, at, run time.Duration) time.Duration {
+	law, err := testserver.ParseLaw(w.law)
+	if err != nil {
+		panic(err) // the table of workloads is wrong
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	draws := make([]time.Duration, 20_000)
+	for i := range draws {
+		draws[i] = law.Draw(rng)
+	}
+	slices.Sort(draws)
+	factor, plus := 1.0, time.Duration(0)
+	if w.over != nil {
+		factor, plus = w.over(at, run)
+	}
+	return time.Duration(factor*float64(quantile(draws, q))) + plus
+}
+
+// courseSheet is the course of every policy, second by second; nil if calls did not arrive by the clock.
+func (f *findings) courseSheet() *sheet {
+	if f.workload.arrivals == nil {
+		return nil
+	}
+	s := &sheet{labels: 1, columns: []column{{"policy", "policy"}, {"second", "second"}, {"calls", "calls"}, {"hedges", "hedges"},
+		{"extra load", "extra_load"}, {"p99", "p99_ms"}, {"delay", "delay_ms"}}}
+	for _, run := range f.runs {
+		for _, r := range run.results {
+			for i, sec := range r.seconds() {
+				s.add(word(r.policy.name), number(int64(i)), number(int64(sec.calls)), number(int64(sec.hedges)), share(sec.extraLoad()), latency(sec.p99), latency(sec.delay))
+			}
+		}
+	}
+	return s
+}
+
+// course is a diagram over time.
+type course struct {
+	title, value string
+	logarithmic  bool // values are latencies in ms
+	series       []series
+}
+
+type series struct {
+	label  string
+	values []float64 // of each second; not a number where there is none
+}
+
+func (c course) height() vg.Length { return 3.6 * vg.Inch }
+
+func (c course) draw(canvas draw.Canvas) {
+	pl, legend := newPlot(c.title, "time (s)", c.value)
+	if c.logarithmic {
+		pl.Y.Tick.Marker = latencyTicks{}
+	}
+	for i, s := range c.series {
+		look := looks[i%len(looks)]
+		line := &plotter.Line{}
+		line.Color, line.Width, line.Dashes = look.color, vg.Points(1.8), look.dashes
+		marks := &plotter.Scatter{GlyphStyle: draw.GlyphStyle{Color: look.color, Radius: vg.Points(3), Shape: look.marker}}
+		for x, y := range s.values {
+			if math.IsNaN(y) {
+				continue
+			}
+			if c.logarithmic {
+				y = latencyPosition(time.Duration(y * float64(time.Millisecond)))
+			}
+			point := plotter.XY{X: float64(x) + 0.5, Y: y}
+			line.XYs = append(line.XYs, point)
+			if x%10 == 5 {
+				marks.XYs = append(marks.XYs, point)
+			}
+		}
+		if len(line.XYs) == 0 {
+			continue
+		}
+		pl.Add(line)
+		if len(marks.XYs) > 0 {
+			pl.Add(marks)
+		}
+		legend.Add(s.label, line, marks)
+	}
+	pl.X.Min = 0
+	if !c.logarithmic {
+		pl.Y.Min = 0
+	}
+	fitBelowLegend(pl, len(c.series))
+	if !c.logarithmic {
+		pl.Y.Min = 0
+	}
+	drawWithLegend(pl, legend, canvas)
+}
+
+// courses are the diagrams over time of a run: the delay, the extra load and the p99.
+func (f *findings) courses(run clockRun) []course {
+	delay := course{title: f.workload.name + ": the learned delay over time", value: "delay (ms, log scale)", logarithmic: true}
+	load := course{title: f.workload.name + ": extra load in each second", value: "hedges per 100 calls"}
+	tail := course{title: f.workload.name + ": p99 of the calls of each second", value: "p99 (ms, log scale)", logarithmic: true}
+	var truth series
+	for i, r := range run.results {
+		if i >= curvesDrawn {
+			break
+		}
+		d, l, t := series{label: r.policy.name}, series{label: r.policy.name}, series{label: r.policy.name}
+		course := r.seconds()
+		learned := false
+		for _, sec := range course {
+			ms := func(d time.Duration) float64 {
+				if d == 0 {
+					return math.NaN()
+				}
+				return d.Seconds() * 1e3
+			}
+			d.values, l.values, t.values = append(d.values, ms(sec.delay)), append(l.values, 100*sec.extraLoad()), append(t.values, ms(sec.p99))
+			learned = learned || sec.delay > 0
+		}
+		if truth.values == nil {
+			truth.label = "true p90 of a primary"
+			quantiles := map[[2]float64]float64{}
+			for i := range course {
+				at, whole := time.Duration(i)*time.Second+time.Second/2, slices.Max(r.began)
+				key := [2]float64{1, 0}
+				if f.workload.over != nil {
+					factor, plus := f.workload.over(at, whole)
+					key = [2]float64{factor, float64(plus)}
+				}
+				if _, ok := quantiles[key]; !ok {
+					quantiles[key] = f.workload.trueQuantile(0.90, at, whole).Seconds() * 1e3
+				}
+				truth.values = append(truth.values, quantiles[key])
+			}
+			delay.series = append(delay.series, truth)
+		}
+		if learned && r.policy.budget > 0 {
+			delay.series = append(delay.series, d)
+		}
+		if r.policy.name != none {
+			load.series = append(load.series, l)
+		}
+		tail.series = append(tail.series, t)
+	}
+	if f.workload.over == nil { // then the truth is in the queue
+		return []course{load, tail}
+	}
+	return []course{delay, load, tail}
+}
