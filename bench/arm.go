@@ -79,7 +79,12 @@ func (c *comparison) startArm(ctx context.Context, p policy) (*arm, error) {
 
 func (a *arm) startTarget(ctx context.Context, i int, dial []grpc.DialOption) error {
 	t := &target{}
+	wait := waitExactly
+	if a.clock == virtualClock {
+		wait = nil
+	}
 	cluster, err := testserver.Start(testserver.Config{
+		Wait:       wait,
 		Name:       "target-" + strconv.Itoa(i),
 		Backends:   a.backends,
 		InMemory:   a.clock == virtualClock,

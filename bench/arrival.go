@@ -63,8 +63,8 @@ var thirds = []part{
 
 // aroundOutage are the parts of such a run that lasts 90 s and is slow in its second third.
 var aroundOutage = append(thirds[:2:2],
-	part{"10 s after it", func(n, calls int) bool { return 3*n >= 2*calls && 9*n < 7*calls }},
-	part{"the last 20 s", func(n, calls int) bool { return 9*n >= 7*calls }},
+	part{"the ninth after it, 10 s of 90", func(n, calls int) bool { return 3*n >= 2*calls && 9*n < 7*calls }},
+	part{"the rest", func(n, calls int) bool { return 9*n >= 7*calls }},
 )
 
 // loads are the parts of a run at 70% load, then at 95%.

@@ -69,7 +69,7 @@ func (b bars) half(title, axis string, left bool) *plot.Plot {
 			labels.TextStyle[0].Font.Variant = plot.DefaultFont.Variant
 			labels.TextStyle[0].YAlign = draw.YCenter
 			labels.TextStyle[0].Color = color.Gray{0x22}
-			labels.Offset.X = vg.Points(4)
+			labels.Offset.X, labels.Offset.Y = vg.Points(4), vg.Points(1.5)
 			pl.Add(labels)
 		}
 		name := r.label

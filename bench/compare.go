@@ -49,14 +49,14 @@ func compareCommand(out output) *ffcli.Command {
 			if err := noArguments(args); err != nil {
 				return err
 			}
-			_, err := c.run(ctx, out)
+			_, err := c.run(ctx, out, false)
 			return err
 		},
 	}
 }
 
 // studies are what the flags ask for.
-func (c *compare) studies() ([]study, error) {
+func (c *compare) studies(short bool) ([]study, error) {
 	names := c.workloads
 	if names == nil {
 		names = workloadNames()
@@ -64,6 +64,9 @@ func (c *compare) studies() ([]study, error) {
 	var studies []study
 	for _, name := range names {
 		w := workloadNamed(name)
+		if short {
+			w = w.shorten()
+		}
 		s := study{workload: w, policies: c.policies, size: size{c.calls, c.concurrency}, seed: c.seed}
 		for _, clock := range []clock{realClock, virtualClock} {
 			if w.runs(clock) && c.wants(clock) {
@@ -90,10 +93,10 @@ func (c *compare) wants(k clock) bool {
 	return c.clock == nil || slices.Contains(c.clock, string(k)) || slices.Contains(c.clock, "both")
 }
 
-// run runs the studies and writes what each found as soon as it is known. It returns what went wrong with calls only after all
-// are done.
-func (c *compare) run(ctx context.Context, out output) ([]*findings, error) {
-	studies, err := c.studies()
+// run runs the studies and writes what each found as soon as it is known. It returns what went wrong with calls
+// only after all are done.
+func (c *compare) run(ctx context.Context, out output, short bool) ([]*findings, error) {
+	studies, err := c.studies(short)
 	if err != nil {
 		return nil, err
 	}

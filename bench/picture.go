@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"gonum.org/v1/plot"
@@ -40,6 +41,7 @@ type panel struct {
 type curve struct {
 	label  string
 	sorted []time.Duration
+	look   int // an index of looks
 }
 
 // note is a latency that is worth a line of its own.
@@ -128,8 +130,8 @@ func (p panel) draw(c draw.Canvas) {
 		pl.Add(n.line(end))
 		legend.Add(n.label, n.line(end))
 	}
-	for i, curve := range p.curves {
-		curve.add(pl, legend, i, len(p.curves) <= 2)
+	for _, curve := range p.curves {
+		curve.add(pl, legend, len(p.curves) <= 2)
 	}
 	pl.X.Min, pl.X.Max = 0, end
 	fitBelowLegend(pl, len(p.curves)+len(p.notes))
@@ -177,8 +179,8 @@ func (n note) line(end float64) *plotter.Line {
 const steps = 600
 
 // add draws the curve, marks the percentiles that the table shows, and may write the slowest of them out.
-func (c curve) add(pl *plot.Plot, legend *plot.Legend, i int, withValues bool) {
-	look := looks[i%len(looks)]
+func (c curve) add(pl *plot.Plot, legend *plot.Legend, withValues bool) {
+	look := looks[c.look]
 	from, to := tailPosition(drawnFrom), tailPosition(drawnTo(len(c.sorted)))
 	var points plotter.XYs
 	for step := range steps + 1 {
@@ -243,9 +245,14 @@ func (latencyTicks) Ticks(low, high float64) []plot.Tick {
 	for power := math.Floor(low); power <= high; power++ {
 		for _, digit := range []float64{1, 2, 5} {
 			if at := power + math.Log10(digit); at >= low && at <= high {
-				ticks = append(ticks, plot.Tick{Value: at, Label: fmt.Sprintf("%.4g", digit*math.Pow(10, power))})
+				ticks = append(ticks, plot.Tick{Value: at, Label: tickLabel(digit * math.Pow(10, power))})
 			}
 		}
 	}
 	return ticks
+}
+
+// tickLabel writes a number that has one digit other than 0.
+func tickLabel(x float64) string {
+	return strconv.FormatFloat(x, 'f', max(0, -int(math.Floor(math.Log10(x)+1e-9))), 64)
 }

@@ -97,6 +97,7 @@ type course struct {
 
 type series struct {
 	label  string
+	look   int       // an index of looks
 	values []float64 // of each second; not a number where there is none
 }
 
@@ -107,8 +108,8 @@ func (c course) draw(canvas draw.Canvas) {
 	if c.logarithmic {
 		pl.Y.Tick.Marker = latencyTicks{}
 	}
-	for i, s := range c.series {
-		look := looks[i%len(looks)]
+	for _, s := range c.series {
+		look := looks[s.look]
 		line := &plotter.Line{}
 		line.Color, line.Width, line.Dashes = look.color, vg.Points(1.8), look.dashes
 		marks := &plotter.Scatter{GlyphStyle: draw.GlyphStyle{Color: look.color, Radius: vg.Points(3), Shape: look.marker}}
@@ -147,54 +148,77 @@ func (c course) draw(canvas draw.Canvas) {
 
 // courses are the diagrams over time of a run: the delay, the extra load and the p99.
 func (f *findings) courses(run clockRun) []course {
-	delay := course{title: f.workload.name + ": the learned delay over time", value: "delay (ms, log scale)", logarithmic: true}
-	load := course{title: f.workload.name + ": extra load in each second", value: "hedges per 100 calls"}
-	tail := course{title: f.workload.name + ": p99 of the calls of each second", value: "p99 (ms, log scale)", logarithmic: true}
-	var truth series
-	for i, r := range run.results {
-		if i >= curvesDrawn {
-			break
-		}
-		d, l, t := series{label: r.policy.name}, series{label: r.policy.name}, series{label: r.policy.name}
-		course := r.seconds()
-		learned := false
-		for _, sec := range course {
-			ms := func(d time.Duration) float64 {
-				if d == 0 {
-					return math.NaN()
-				}
-				return d.Seconds() * 1e3
+	name := f.workload.name
+	delay := course{title: name + ": the learned delay over time", value: "delay (ms, log scale)", logarithmic: true}
+	load := course{title: name + ": extra load in each second", value: "hedges per 100 calls"}
+	tail := course{title: name + ": p99 of the calls of each second", value: "p99 (ms, log scale)", logarithmic: true}
+	delay.series = append(delay.series, f.truth(run))
+	looks := lookOf(run.results)
+	for i, r := range run.results[:min(len(run.results), curvesDrawn)] {
+		of := func(value func(second) float64) series {
+			s := series{label: r.policy.name, look: looks[i]}
+			for _, sec := range r.seconds() {
+				s.values = append(s.values, value(sec))
 			}
-			d.values, l.values, t.values = append(d.values, ms(sec.delay)), append(l.values, 100*sec.extraLoad()), append(t.values, ms(sec.p99))
-			learned = learned || sec.delay > 0
+			return s
 		}
-		if truth.values == nil {
-			truth.label = "true p90 of a primary"
-			quantiles := map[[2]float64]float64{}
-			for i := range course {
-				at, whole := time.Duration(i)*time.Second+time.Second/2, slices.Max(r.began)
-				key := [2]float64{1, 0}
-				if f.workload.over != nil {
-					factor, plus := f.workload.over(at, whole)
-					key = [2]float64{factor, float64(plus)}
-				}
-				if _, ok := quantiles[key]; !ok {
-					quantiles[key] = f.workload.trueQuantile(0.90, at, whole).Seconds() * 1e3
-				}
-				truth.values = append(truth.values, quantiles[key])
-			}
-			delay.series = append(delay.series, truth)
-		}
-		if learned && r.policy.budget > 0 {
-			delay.series = append(delay.series, d)
+		if r.policy.budget > 0 {
+			delay.series = append(delay.series, of(func(s second) float64 { return msOrNone(s.delay) }))
 		}
 		if r.policy.name != none {
-			load.series = append(load.series, l)
+			load.series = append(load.series, of(func(s second) float64 { return 100 * s.extraLoad() }))
 		}
-		tail.series = append(tail.series, t)
+		tail.series = append(tail.series, of(func(s second) float64 { return msOrNone(s.p99) }))
 	}
-	if f.workload.over == nil { // then the truth is in the queue
+	if f.workload.over == nil { // then what a primary takes is up to the queue
 		return []course{load, tail}
 	}
 	return []course{delay, load, tail}
+}
+
+// truth is what the 90th percentile of primaries is in each second of a run.
+func (f *findings) truth(run clockRun) series {
+	s := series{label: "true p90 of a primary", look: 0}
+	r := run.results[0]
+	whole := slices.Max(r.began)
+	known := map[[2]float64]float64{}
+	for i := range r.seconds() {
+		factor, plus := 1.0, time.Duration(0)
+		at := time.Duration(i)*time.Second + time.Second/2
+		if f.workload.over != nil {
+			factor, plus = f.workload.over(at, whole)
+		}
+		key := [2]float64{factor, float64(plus)}
+		if _, ok := known[key]; !ok {
+			known[key] = msOrNone(f.workload.trueQuantile(0.90, at, whole))
+		}
+		s.values = append(s.values, known[key])
+	}
+	return s
+}
+
+func msOrNone(d time.Duration) float64 {
+	if d == 0 {
+		return math.NaN()
+	}
+	return d.Seconds() * 1e3
+}
+
+// lookOf gives each result a look: what is not hedged and what this library does by default the same ones in every
+// picture, the others what is left, in their order.
+func lookOf(results []*result) []int {
+	indexes := make([]int, len(results))
+	next := 2
+	for i, r := range results {
+		switch r.policy.name {
+		case none:
+			indexes[i] = 0
+		case adaptive:
+			indexes[i] = 1
+		default:
+			indexes[i] = 2 + (next-2)%(len(looks)-2)
+			next++
+		}
+	}
+	return indexes
 }

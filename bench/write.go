@@ -73,10 +73,9 @@ func (w workload) words() (noun, value string) {
 func (f *findings) panel(run clockRun) panel {
 	noun, value := f.workload.words()
 	p := panel{noun: noun, value: value, title: fmt.Sprintf("%s: %s %s, %s", f.workload.name, count(int64(run.size.calls)), noun, run.clock.place())}
-	for i, r := range run.results {
-		if i < curvesDrawn {
-			p.curves = append(p.curves, curve{r.policy.name + ", " + percent(r.extraLoad()) + " extra load", r.sorted})
-		}
+	looks := lookOf(run.results)
+	for i, r := range run.results[:min(len(run.results), curvesDrawn)] {
+		p.curves = append(p.curves, curve{r.policy.name + ", " + percent(r.extraLoad()) + " extra load", r.sorted, looks[i]})
 	}
 	return p
 }
