@@ -23,7 +23,7 @@ import (
 // pictureFormats are the formats that writePicture knows, by the ending of the path.
 var pictureFormats = map[string]func(w, h vg.Length) vg.CanvasWriterTo{
 	".png": func(w, h vg.Length) vg.CanvasWriterTo {
-		return vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(w, h), vgimg.UseDPI(144))}
+		return smallPNG{vgimg.NewWith(vgimg.UseWH(w, h), vgimg.UseDPI(144))}
 	},
 	".svg": func(w, h vg.Length) vg.CanvasWriterTo { return vgsvg.New(w, h) },
 }
