@@ -36,6 +36,9 @@ type comparison struct {
 // sliceSize is how many calls an arm makes before the next one takes its turn: some tenths of a second, of which it
 // waits for its last calls a small part; and however few there are, each has some turns.
 func (c *comparison) sliceSize() int {
+	if c.workload.turn == 0 {
+		return c.calls
+	}
 	return min(max(c.workload.turn*c.concurrency, 50), (c.calls+3)/4)
 }
 

@@ -57,7 +57,7 @@ func (s study) run(ctx context.Context, out output) (*findings, error) {
 		c := &comparison{
 			workload: w, law: law, calls: n.calls, concurrency: n.concurrency,
 			backends: w.servers(), seed: uint64(s.seed), clock: clock,
-			atOnce: w.turn == 1, // calls so slow that a turn would never end, and so few that they disturb nobody
+			atOnce: w.atOnce,
 		}
 		names := s.policies
 		if names == nil {
