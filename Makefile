@@ -16,7 +16,7 @@ BUF      = $(GO) tool -modfile=$(CURDIR)/tools/buf/go.mod buf
 MODULES := $(sort $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path './tools/*')))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench microbench lint generate fuzz
+.PHONY: help demo test bench results microbench lint generate fuzz
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "%-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,14 @@ test: ## run the tests of every module under the race detector (TESTFLAGS="-run 
 
 bench: ## every published figure beside ours: tables, pictures, bench/results (BENCH_FLAGS="-h" lists the flags)
 	@cd bench && $(GO) run -buildvcs=false . report $(BENCH_FLAGS)
+
+results: ## make bench, and put its pages and pictures into docs/results and its summary into README.md
+	@cd bench && $(GO) run -buildvcs=false . report $(BENCH_FLAGS)
+	@mkdir -p docs/results && rm -f docs/results/* && cd bench/results && \
+		for f in *.md *.png; do [ "$$f" = SUMMARY.md ] || cp "$$f" ../../docs/results/; done
+	@awk '/^<!-- \/results -->/ {skip = 0} !skip {print} \
+		/^<!-- results -->/ {skip = 1; print ""; while ((getline line < "bench/results/SUMMARY.md") > 0) print line; print ""}' \
+		README.md >README.tmp && mv README.tmp README.md
 
 microbench: ## what a call, a record and a trigger read cost (BENCH=., BENCHTIME=1s, BENCHCOUNT=1, COST_FLAGS)
 	@set -e; for m in $(MODULES); do \

@@ -116,6 +116,15 @@ func TestReport(t *testing.T) {
 			t.Errorf("the index does not say %q:\n%s", text, index)
 		}
 	}
+	summary, err := os.ReadFile(filepath.Join(folder, "SUMMARY.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"### shift\n", "](docs/results/shift-time.png)", "[correlated](docs/results/correlated.md)", "### Where something else is better\n", "### Weak spots\n"} {
+		if !strings.Contains(string(summary), text) {
+			t.Errorf("the summary does not say %q:\n%s", text, summary)
+		}
+	}
 	for _, name := range []string{"shift-time.png", "shift-time.csv", "weak-spots.csv", "saturated-parts.csv"} {
 		if info, err := os.Stat(filepath.Join(folder, name)); err != nil || info.Size() == 0 {
 			t.Errorf("%s: %v", name, err)

@@ -67,9 +67,11 @@ func (r *report) run(ctx context.Context, out output) error {
 	weak := weakSpots(all)
 	fmt.Fprintf(out.results, "\n%s\n\n", weakText)
 	weak.print(out.results)
+	fmt.Fprintf(out.results, "\nWhere another policy is better than %s, by 2%% or more:\n\n", adaptive)
+	betterThan(adaptive, all).print(out.results)
 	took := time.Since(began).Round(time.Second)
 	fmt.Fprintf(out.results, "\nThe whole report took %v.\n", took)
-	return errors.Join(err, r.writeIndex(all, weak, took))
+	return errors.Join(err, r.writeIndex(all, weak, took), r.writeSummary(all, weak, took))
 }
 
 const weakText = `Weak spots: the workloads on which a policy is slower than none, by the percentile that compares worst, or costs

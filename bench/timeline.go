@@ -153,6 +153,7 @@ func (f *findings) courses(run clockRun) []course {
 	load := course{title: name + ": extra load in each second", value: "hedges per 100 calls"}
 	tail := course{title: name + ": p99 of the calls of each second", value: "p99 (ms, log scale)", logarithmic: true}
 	delay.series = append(delay.series, f.truth(run))
+	load.series = append(load.series, steady("10 for 100 calls, the budget of adaptive", 10, len(run.results[0].seconds())))
 	looks := lookOf(run.results)
 	for i, r := range run.results[:min(len(run.results), curvesDrawn)] {
 		of := func(value func(second) float64) series {
@@ -195,6 +196,11 @@ func (f *findings) truth(run clockRun) series {
 		s.values = append(s.values, known[key])
 	}
 	return s
+}
+
+// steady is a series that does not change, with the look of what is not hedged.
+func steady(label string, value float64, n int) series {
+	return series{label: label, look: 0, values: slices.Repeat([]float64{value}, n)}
 }
 
 func msOrNone(d time.Duration) float64 {

@@ -41,7 +41,7 @@ func (f *findings) write(folder string) error {
 // markdown is all that was found as a page.
 func (f *findings) markdown() string {
 	var s strings.Builder
-	fmt.Fprintf(&s, "## %s\n\n%s.\n\n", f.workload.name, strings.ToUpper(f.workload.about[:1])+f.workload.about[1:])
+	fmt.Fprintf(&s, "## %s\n\n%s.\n\n", f.workload.name, capital(f.workload.about))
 	for _, run := range f.runs {
 		fmt.Fprintf(&s, "%s\n", run.describe(f.workload, f.seed))
 	}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// shownFirst are the workloads of which a summary shows the figures; of the others it names the pages.
+var shownFirst = []string{"straggler", "ttft", "grpc-java", "slow-one-percent", "pareto", "fan-out"}
+
+// writeSummary writes the short form of a report, for a README: paths in it begin with pages.
+func (r *report) writeSummary(all []*findings, weak *sheet, took time.Duration) error {
+	const pages = "docs/results/"
+	var s strings.Builder
+	fmt.Fprintf(&s, "%s `make bench` made all of this in %v, seed %d, and makes it again on yours.\n", machine(), took, r.seed)
+	s.WriteString("In virtual time figures are exact and repeat to the digit; loopback is what the same calls take on real sockets.\n" +
+		"Published figures are of others' machines, for context. Every reply was checked, and extra load is counted by the servers.\n\n")
+	for _, name := range shownFirst {
+		i := slices.IndexFunc(all, func(f *findings) bool { return f.workload.name == name })
+		if i < 0 {
+			continue
+		}
+		f := all[i]
+		fmt.Fprintf(&s, "### %s\n\n%s. `make bench BENCH_FLAGS=\"-workload %[1]s\"`, [all of it](%s%[1]s.md)\n\n%s\n", name, capital(f.workload.about), pages, f.shortFigures().markdown())
+		if name == "straggler" {
+			fmt.Fprintf(&s, "![Latency by percentile](%s%s.png)\n\n", pages, name)
+		}
+	}
+	for _, name := range []string{"shift", "outage"} {
+		if slices.ContainsFunc(all, func(f *findings) bool { return f.workload.name == name }) {
+			fmt.Fprintf(&s, "### %s\n\n%s. `make bench BENCH_FLAGS=\"-workload %[1]s\"`, [all of it](%s%[1]s.md)\n\n![The course of the run](%[3]s%[1]s-time.png)\n\n", name, capital(workloadNamed(name).about), pages)
+		}
+	}
+	fmt.Fprintf(&s, "Also measured, each with its page: %s.\n\n", strings.Join(otherPages(all, pages), ", "))
+	fmt.Fprintf(&s, "### Where something else is better\n\nOf each percentile the policy that beats `adaptive`, this library with nothing configured, by most, if one does by 2%% or more.\n\n%s\n", betterThan(adaptive, all).markdown())
+	fmt.Fprintf(&s, "### Weak spots\n\n%s\n\n%s", strings.TrimPrefix(weakText, "Weak spots: "), weak.markdown())
+	return os.WriteFile(filepath.Join(r.folder, "SUMMARY.md"), []byte(s.String()), 0o644)
+}
+
+func capital(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
+
+func otherPages(all []*findings, pages string) []string {
+	var links []string
+	for _, f := range all {
+		if name := f.workload.name; !slices.Contains(shownFirst, name) && name != "shift" && name != "outage" {
+			links = append(links, fmt.Sprintf("[%s](%s%[1]s.md) (%s)", name, pages, f.workload.about))
+		}
+	}
+	return links
+}
+
+// shortFigures are the figures that a reader looks for first.
+func (f *findings) shortFigures() *sheet {
+	s := &sheet{labels: 2, columns: slices.Concat([]column{{"policy", "policy"}, {"measured", "measured"}}, percentileColumns(), []column{{"extra load", "extra_load"}})}
+	for _, p := range publishedFigures[f.workload.name] {
+		s.add(p.cells(0)...)
+	}
+	for i := range f.runs {
+		run := f.runs[len(f.runs)-1-i]
+		for _, r := range run.results[:min(curvesDrawn, len(run.results))] {
+			s.add(slices.Concat([]cell{word(r.policy.name), word(run.clock.place())}, percentileCells(r.sorted), []cell{share(r.extraLoad())})...)
+		}
+	}
+	return s
+}
+
+// betterThan is the table of figures that some other policy does better than the given one.
+func betterThan(name string, all []*findings) *sheet {
+	s := &sheet{labels: 2, columns: []column{{"workload", "workload"}, {"percentile", "percentile"}, {name, "ours_ms"}, {"extra load", "our_extra_load"},
+		{"better", "policy"}, {"takes", "theirs_ms"}, {"its extra load", "their_extra_load"}}}
+	for _, f := range all {
+		run := f.runs[len(f.runs)-1]
+		i := slices.IndexFunc(run.results, func(r *result) bool { return r.policy.name == name })
+		if i < 0 {
+			continue
+		}
+		ours := run.results[i]
+		for _, q := range tails {
+			best := slices.MinFunc(run.results, func(a, b *result) int { return int(a.percentile(q) - b.percentile(q)) })
+			if float64(best.percentile(q)) < betterFrom*float64(ours.percentile(q)) {
+				s.add(word(f.workload.name), word(percentileName(q)), latency(ours.percentile(q)), share(ours.extraLoad()),
+					word(best.policy.name), latency(best.percentile(q)), share(best.extraLoad()))
+			}
+		}
+	}
+	return s
+}
