@@ -82,7 +82,7 @@ func (b bars) half(title, axis string, left bool) *plot.Plot {
 	pl.Y.Min, pl.Y.Max = -0.6, float64(len(b.rows))-0.4
 	pl.X.Min, pl.X.Max = start, high+0.28*(high-start) // room for the value of the longest
 	if left {
-		pl.X.Tick.Marker = latencyTicks{}
+		pl.X.Tick.Marker = latencyTicks{upTo: high + 0.2, sparse: true}
 	}
 	return pl
 }

@@ -119,8 +119,6 @@ func (p panel) height() vg.Length { return panelHeight }
 
 func (p panel) draw(c draw.Canvas) {
 	pl, legend := newPlot(p.title, "percentile of "+p.noun+" (each further nine takes the same room)", p.value+" (ms, log scale)")
-	pl.Y.Tick.Marker = latencyTicks{}
-
 	end := 0.0
 	for _, c := range p.curves {
 		end = max(end, tailPosition(drawnTo(len(c.sorted))))
@@ -134,7 +132,8 @@ func (p panel) draw(c draw.Canvas) {
 		curve.add(pl, legend, len(p.curves) <= 2)
 	}
 	pl.X.Min, pl.X.Max = 0, end
-	fitBelowLegend(pl, len(p.curves)+len(p.notes))
+	pl.Y.Tick.Marker = latencyTicks{upTo: pl.Y.Max + 0.2}
+	fitBelowLegend(pl, len(p.curves)+len(p.notes), p.height())
 	drawWithLegend(pl, legend, c)
 }
 
@@ -159,12 +158,13 @@ func drawWithLegend(pl *plot.Plot, legend *plot.Legend, c draw.Canvas) {
 	legend.Draw(draw.Crop(pl.DataCanvas(c), vg.Points(12), 0, 0, vg.Points(-6)))
 }
 
-// fitBelowLegend makes room at the top of the vertical axis for a legend of so many lines.
-func fitBelowLegend(pl *plot.Plot, lines int) {
+// fitBelowLegend makes room at the top of the vertical axis of a diagram so high for a legend of so many lines.
+func fitBelowLegend(pl *plot.Plot, lines int, height vg.Length) {
 	pl.Y.Max = max(pl.Y.Max, pl.Y.Min+1)
-	height := pl.Y.Max - pl.Y.Min
-	pl.Y.Min -= 0.04 * height
-	pl.Y.Max += (0.09 + 0.08*float64(lines)) * height
+	values := pl.Y.Max - pl.Y.Min
+	legend := 0.09 + 0.08*float64(lines)*float64(panelHeight/height)
+	pl.Y.Min -= 0.04 * values
+	pl.Y.Max += legend * values
 }
 
 func (n note) line(end float64) *plotter.Line {
@@ -237,14 +237,21 @@ func tailTicks(end float64) plot.ConstantTicks {
 	return ticks
 }
 
-// latencyTicks are 1, 2 and 5 times the powers of ten, labelled in milliseconds.
-type latencyTicks struct{}
+// latencyTicks are 1, 2 and 5 times the powers of ten, or the powers alone, labelled in milliseconds.
+type latencyTicks struct {
+	upTo   float64 // position above which there are none, as where the legend is
+	sparse bool    // the powers alone, if there are more than two
+}
 
-func (latencyTicks) Ticks(low, high float64) []plot.Tick {
+func (t latencyTicks) Ticks(low, high float64) []plot.Tick {
+	digits := []float64{1, 2, 5}
+	if t.sparse && min(high, t.upTo)-low > 2 {
+		digits = digits[:1]
+	}
 	var ticks []plot.Tick
 	for power := math.Floor(low); power <= high; power++ {
-		for _, digit := range []float64{1, 2, 5} {
-			if at := power + math.Log10(digit); at >= low && at <= high {
+		for _, digit := range digits {
+			if at := power + math.Log10(digit); at >= low && at <= min(high, t.upTo) {
 				ticks = append(ticks, plot.Tick{Value: at, Label: tickLabel(digit * math.Pow(10, power))})
 			}
 		}

@@ -105,9 +105,6 @@ func (c course) height() vg.Length { return 3.6 * vg.Inch }
 
 func (c course) draw(canvas draw.Canvas) {
 	pl, legend := newPlot(c.title, "time (s)", c.value)
-	if c.logarithmic {
-		pl.Y.Tick.Marker = latencyTicks{}
-	}
 	for _, s := range c.series {
 		look := looks[s.look]
 		line := &plotter.Line{}
@@ -136,10 +133,12 @@ func (c course) draw(canvas draw.Canvas) {
 		legend.Add(s.label, line, marks)
 	}
 	pl.X.Min = 0
-	if !c.logarithmic {
+	if c.logarithmic {
+		pl.Y.Tick.Marker = latencyTicks{upTo: pl.Y.Max + 0.2}
+	} else {
 		pl.Y.Min = 0
 	}
-	fitBelowLegend(pl, len(c.series))
+	fitBelowLegend(pl, len(c.series), c.height())
 	if !c.logarithmic {
 		pl.Y.Min = 0
 	}
