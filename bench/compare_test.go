@@ -103,7 +103,7 @@ func TestCompareRepeats(t *testing.T) {
 // TestReport runs some workloads in short and checks the index and the weak spots.
 func TestReport(t *testing.T) {
 	folder := t.TempDir()
-	printed := compareTiny(t, "report -short -clock virtual -calls 400 -workload correlated,saturated,shift -policy none,static-10ms,adaptive -out "+folder)
+	printed := compareTiny(t, "report -short -clock virtual -calls 400 -workload straggler,correlated,saturated,shift -policy none,static-10ms,adaptive -out "+folder)
 	if !regexp.MustCompile(`(?m)^ static-10ms +saturated +70% load +p50 +\d+\.\d{3} .* slower`).MatchString(printed) {
 		t.Errorf("hedging everything at a saturated backend is no weak spot:\n%s", printed)
 	}
@@ -111,7 +111,7 @@ func TestReport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, text := range []string{"(correlated.md)", "(saturated.md)", "(shift.md)", "## Weak spots", "| adaptive | this library", "This was a short run"} {
+	for _, text := range []string{"| [correlated](correlated.md) | one request in ten is slow on every backend | `make bench BENCH_FLAGS=\"-workload correlated\"` |", "(saturated.md)", "(shift.md)", "## Weak spots", "| adaptive | this library", "This was a short run"} {
 		if !strings.Contains(string(index), text) {
 			t.Errorf("the index does not say %q:\n%s", text, index)
 		}
@@ -120,7 +120,9 @@ func TestReport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, text := range []string{"### shift\n", "](docs/results/shift-time.png)", "[correlated](docs/results/correlated.md)", "### Where something else is better\n", "### Weak spots\n"} {
+	for _, text := range []string{"### shift\n", "](docs/results/shift-time.png)", "`make bench BENCH_FLAGS=\"-workload shift\"`, [all of it](docs/results/shift.md)\n",
+		"ten times as long. `make bench BENCH_FLAGS=\"-workload straggler\"`, [all of it](docs/results/straggler.md)\n\n| policy |", "| adaptive | virtual time |",
+		"[correlated](docs/results/correlated.md) (one request in ten is slow on every backend)", "### Where something else is better\n", "### Weak spots\n"} {
 		if !strings.Contains(string(summary), text) {
 			t.Errorf("the summary does not say %q:\n%s", text, summary)
 		}

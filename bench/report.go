@@ -86,7 +86,7 @@ func (r *report) writeIndex(all []*findings, weak *sheet, took time.Duration) er
 	}
 	s.WriteString("| workload | what it is | run alone by |\n|---|---|---|\n")
 	for _, f := range all {
-		fmt.Fprintf(&s, "| [%s](%[1]s.md) | %s | `make bench BENCH_FLAGS=\"-workload %[1]s\"` |\n", f.workload.name, f.workload.about)
+		fmt.Fprintf(&s, "| [%[1]s](%[1]s.md) | %[2]s | `make bench BENCH_FLAGS=\"-workload %[1]s\"` |\n", f.workload.name, f.workload.about)
 	}
 	fmt.Fprintf(&s, "\n## Weak spots\n\n%s\n\n%s\n## Policies\n\n| policy | what it is |\n|---|---|\n", weakText, weak.markdown())
 	for _, p := range policies {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -25,19 +26,19 @@ func (r *report) writeSummary(all []*findings, weak *sheet, took time.Duration) 
 			continue
 		}
 		f := all[i]
-		fmt.Fprintf(&s, "### %s\n\n%s. `make bench BENCH_FLAGS=\"-workload %[1]s\"`, [all of it](%s%[1]s.md)\n\n%s\n", name, capital(f.workload.about), pages, f.shortFigures().markdown())
+		fmt.Fprintf(&s, "### %[1]s\n\n%[2]s. `make bench BENCH_FLAGS=\"-workload %[1]s\"`, [all of it](%[3]s%[1]s.md)\n\n%[4]s\n", name, capital(f.workload.about), pages, f.shortFigures().markdown())
 		if name == "straggler" {
 			fmt.Fprintf(&s, "![Latency by percentile](%s%s.png)\n\n", pages, name)
 		}
 	}
 	for _, name := range []string{"shift", "outage"} {
 		if slices.ContainsFunc(all, func(f *findings) bool { return f.workload.name == name }) {
-			fmt.Fprintf(&s, "### %s\n\n%s. `make bench BENCH_FLAGS=\"-workload %[1]s\"`, [all of it](%s%[1]s.md)\n\n![The course of the run](%[3]s%[1]s-time.png)\n\n", name, capital(workloadNamed(name).about), pages)
+			fmt.Fprintf(&s, "### %[1]s\n\n%[2]s. `make bench BENCH_FLAGS=\"-workload %[1]s\"`, [all of it](%[3]s%[1]s.md)\n\n![The course of the run](%[3]s%[1]s-time.png)\n\n", name, capital(workloadNamed(name).about), pages)
 		}
 	}
 	fmt.Fprintf(&s, "Also measured, each with its page: %s.\n\n", strings.Join(otherPages(all, pages), ", "))
-	fmt.Fprintf(&s, "### Where something else is better\n\nOf each percentile the policy that beats `adaptive`, this library with nothing configured, by most, if one does by 2%% or more.\n\n%s\n", betterThan(adaptive, all).markdown())
-	fmt.Fprintf(&s, "### Weak spots\n\n%s\n\n%s", strings.TrimPrefix(weakText, "Weak spots: "), weak.markdown())
+	fmt.Fprintf(&s, "### Where something else is better\n\nOf each percentile the policy that beats `adaptive`, this library with nothing configured, by most, if one does by 2%% or more, and the peer if it does.\n\n%s\n", betterThan(adaptive, all).markdown())
+	fmt.Fprintf(&s, "### Weak spots\n\n%s\n\n%s", capital(strings.TrimPrefix(weakText, "Weak spots: ")), weak.markdown())
 	return os.WriteFile(filepath.Join(r.folder, "SUMMARY.md"), []byte(s.String()), 0o644)
 }
 
@@ -47,7 +48,7 @@ func otherPages(all []*findings, pages string) []string {
 	var links []string
 	for _, f := range all {
 		if name := f.workload.name; !slices.Contains(shownFirst, name) && name != "shift" && name != "outage" {
-			links = append(links, fmt.Sprintf("[%s](%s%[1]s.md) (%s)", name, pages, f.workload.about))
+			links = append(links, fmt.Sprintf("[%[1]s](%[2]s%[1]s.md) (%[3]s)", name, pages, f.workload.about))
 		}
 	}
 	return links
@@ -80,10 +81,13 @@ func betterThan(name string, all []*findings) *sheet {
 		}
 		ours := run.results[i]
 		for _, q := range tails {
-			best := slices.MinFunc(run.results, func(a, b *result) int { return int(a.percentile(q) - b.percentile(q)) })
-			if float64(best.percentile(q)) < betterFrom*float64(ours.percentile(q)) {
-				s.add(word(f.workload.name), word(percentileName(q)), latency(ours.percentile(q)), share(ours.extraLoad()),
-					word(best.policy.name), latency(best.percentile(q)), share(best.extraLoad()))
+			byLatency := slices.SortedFunc(slices.Values(run.results), func(a, b *result) int { return cmp.Compare(a.percentile(q), b.percentile(q)) })
+			for rank, r := range byLatency {
+				isBetter := float64(r.percentile(q)) < betterFrom*float64(ours.percentile(q))
+				if isBetter && (rank == 0 || r.policy.peer) {
+					s.add(word(f.workload.name), word(percentileName(q)), latency(ours.percentile(q)), share(ours.extraLoad()),
+						word(r.policy.name), latency(r.percentile(q)), share(r.extraLoad()))
+				}
 			}
 		}
 	}

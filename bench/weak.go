@@ -10,7 +10,7 @@ import (
 // slower than no hedging does, and where its extra load buys nothing.
 func weakSpots(all []*findings) *sheet {
 	s := &sheet{labels: 3, columns: []column{{"policy", "policy"}, {"workload", "workload"}, {"calls", "part"},
-		{"worst", "percentile"}, {"by none's", "ratio"}, {"extra load", "extra_load"}, {"what it is", "verdict"}}}
+		{"worst", "percentile"}, {"times none's", "ratio"}, {"extra load", "extra_load"}, {"what it is", "verdict"}}}
 	type spot struct {
 		policy string
 		cells  []cell
