@@ -37,7 +37,7 @@ func (r *report) writeSummary(all []*findings, weak *sheet, took time.Duration) 
 		}
 	}
 	fmt.Fprintf(&s, "Also measured, each with its page: %s.\n\n", strings.Join(otherPages(all, pages), ", "))
-	fmt.Fprintf(&s, "### Where something else is better\n\nOf each percentile the policy that beats `adaptive`, this library with nothing configured, by most, if one does by 2%% or more, and the peer if it does.\n\n%s\n", betterThan(adaptive, all).markdown())
+	fmt.Fprintf(&s, "### Where something else is better\n\nOf each percentile the policy that beats `adaptive`, this library with nothing configured, by most, if one does by 2%% or more, and the peer if it does; of parts of a run the p99 alone.\n\n%s\n", betterThan(adaptive, all).markdown())
 	fmt.Fprintf(&s, "### Weak spots\n\n%s\n\n%s", capital(strings.TrimPrefix(weakText, "Weak spots: ")), weak.markdown())
 	return os.WriteFile(filepath.Join(r.folder, "SUMMARY.md"), []byte(s.String()), 0o644)
 }
@@ -79,17 +79,36 @@ func betterThan(name string, all []*findings) *sheet {
 		if i < 0 {
 			continue
 		}
-		ours := run.results[i]
-		for _, q := range tails {
-			byLatency := slices.SortedFunc(slices.Values(run.results), func(a, b *result) int { return cmp.Compare(a.percentile(q), b.percentile(q)) })
-			for rank, r := range byLatency {
-				isBetter := float64(r.percentile(q)) < betterFrom*float64(ours.percentile(q))
-				if isBetter && (rank == 0 || r.policy.peer) {
-					s.add(word(f.workload.name), word(percentileName(q)), latency(ours.percentile(q)), share(ours.extraLoad()),
-						word(r.policy.name), latency(r.percentile(q)), share(r.extraLoad()))
+		for _, p := range append([]part{everyCall}, f.workload.parts...) {
+			for _, q := range tails {
+				if p.name == everyCall.name || q == 0.99 {
+					s.rows = append(s.rows, betterRows(f.workload.name, p, q, run.results, run.results[i])...)
 				}
 			}
 		}
 	}
 	return s
+}
+
+// betterRows are the rows of the best policy and of the peers, where they take less than ours does.
+func betterRows(workload string, p part, q float64, results []*result, ours *result) [][]cell {
+	took := map[*result]time.Duration{}
+	for _, r := range results {
+		sorted := r.of(p)
+		if len(sorted) == 0 {
+			return nil
+		}
+		took[r] = quantile(sorted, q)
+	}
+	if p.name != everyCall.name {
+		workload += ", " + p.name
+	}
+	var rows [][]cell
+	for rank, r := range slices.SortedStableFunc(slices.Values(results), func(a, b *result) int { return cmp.Compare(took[a], took[b]) }) {
+		if isBetter := float64(took[r]) < betterFrom*float64(took[ours]); isBetter && (rank == 0 || r.policy.peer) {
+			rows = append(rows, []cell{word(workload), word(percentileName(q)), latency(took[ours]), share(ours.extraLoad()),
+				word(r.policy.name), latency(took[r]), share(r.extraLoad())})
+		}
+	}
+	return rows
 }
