@@ -33,6 +33,7 @@ bench: ## every published figure beside ours: tables, pictures, bench/results (B
 	@cd bench && $(GO) run -buildvcs=false . report $(BENCH_FLAGS)
 
 results: ## make bench, and put its pages and pictures into docs/results and its summary into README.md
+	@rm -rf bench/results
 	@cd bench && $(GO) run -buildvcs=false . report $(BENCH_FLAGS)
 	@mkdir -p docs/results && rm -f docs/results/* && cd bench/results && \
 		for f in *.md *.png; do [ "$$f" = SUMMARY.md ] || cp "$$f" ../../docs/results/; done

@@ -36,7 +36,9 @@ func (r *report) writeSummary(all []*findings, weak *sheet, took time.Duration) 
 			fmt.Fprintf(&s, "### %[1]s\n\n%[2]s. `make bench BENCH_FLAGS=\"-workload %[1]s\"`, [all of it](%[3]s%[1]s.md)\n\n![The course of the run](%[3]s%[1]s-time.png)\n\n", name, capital(workloadNamed(name).about), pages)
 		}
 	}
-	fmt.Fprintf(&s, "Also measured, each with its page: %s.\n\n", strings.Join(otherPages(all, pages), ", "))
+	if others := otherPages(all, pages); others != nil {
+		fmt.Fprintf(&s, "Also measured, each with its page: %s.\n\n", strings.Join(others, ", "))
+	}
 	fmt.Fprintf(&s, "### Where something else is better\n\nOf each percentile the policy that beats `adaptive`, this library with nothing configured, by most, if one does by 2%% or more, and the peer if it does; of parts of a run the p99 alone.\n\n%s\n", betterThan(adaptive, all).markdown())
 	fmt.Fprintf(&s, "### Weak spots\n\n%s\n\n%s", capital(strings.TrimPrefix(weakText, "Weak spots: ")), weak.markdown())
 	return os.WriteFile(filepath.Join(r.folder, "SUMMARY.md"), []byte(s.String()), 0o644)
