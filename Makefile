@@ -1,10 +1,11 @@
 # Everything here needs Go and make, and nothing else: tools are pinned in tools/ and built by the go command.
 
-GO        ?= go
-FUZZTIME  ?= 20s
-BENCH     ?= .
-BENCHTIME ?= 1s
-TESTFLAGS ?=
+GO         ?= go
+FUZZTIME   ?= 20s
+BENCH      ?= .
+BENCHTIME  ?= 1s
+BENCHCOUNT ?= 1
+TESTFLAGS  ?=
 
 # The race detector needs a C compiler; without one the tests run all the same, only less strictly.
 RACE ?= $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
@@ -15,10 +16,10 @@ BUF      = $(GO) tool -modfile=$(CURDIR)/tools/buf/go.mod buf
 MODULES := $(sort $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path './tools/*')))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench lint generate fuzz
+.PHONY: help demo test bench results microbench lint generate fuzz
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "%-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "%-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## three real backends, the same calls without and with hedging (DEMO_FLAGS="-h" lists the flags)
 	@cd bench && $(GO) run -buildvcs=false . demo $(DEMO_FLAGS)
@@ -30,10 +31,22 @@ test: ## run the tests of every module under the race detector (TESTFLAGS="-run 
 	@if [ -n "$(RACE)" ]; then echo '== .: the simulations once more, from all seeds, without the race detector'; \
 		$(GO) test -run TestAuto .; fi
 
-bench: ## measure what a call, a record and a trigger read cost (BENCH=., BENCHTIME=1s, BENCH_FLAGS)
+bench: ## every published figure beside ours: tables, pictures, bench/results (BENCH_FLAGS="-h" lists the flags)
+	@cd bench && $(GO) run -buildvcs=false . report $(BENCH_FLAGS)
+
+results: ## make bench, and put its pages and pictures into docs/results and its summary into README.md
+	@rm -rf bench/results
+	@cd bench && $(GO) run -buildvcs=false . report $(BENCH_FLAGS)
+	@mkdir -p docs/results && rm -f docs/results/* && cd bench/results && \
+		for f in *.md *.png; do [ "$$f" = SUMMARY.md ] || cp "$$f" ../../docs/results/; done
+	@awk '/^<!-- \/results -->/ {skip = 0} !skip {print} \
+		/^<!-- results -->/ {skip = 1; print ""; while ((getline line < "bench/results/SUMMARY.md") > 0) print line; print ""}' \
+		README.md >README.tmp && mv README.tmp README.md
+
+microbench: ## what a call, a record and a trigger read cost (BENCH=., BENCHTIME=1s, BENCHCOUNT=1, COST_FLAGS)
 	@set -e; for m in $(MODULES); do \
-		(cd $$m && $(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) ./...); done
-	@cd bench && $(GO) run -buildvcs=false . cost $(BENCH_FLAGS)
+		(cd $$m && $(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(BENCHCOUNT) ./...); done
+	@cd bench && $(GO) run -buildvcs=false . cost $(COST_FLAGS)
 
 lint: ## gofmt, go vet and staticcheck over every module
 	@set -e; bad=$$(find . -name '*.go' -not -name '*.pb.go' -exec $(GOFMT) -l {} +); \

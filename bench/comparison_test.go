@@ -45,11 +45,11 @@ func TestComparison(t *testing.T) {
 			attempts, hedges, cancelled := 0, 0, 0
 			for n := range c.calls {
 				if r.latencies[n] <= 0 {
-					t.Fatalf("%s: call %d took %v", r.policy, n, r.latencies[n])
+					t.Fatalf("%s: call %d took %v", r.policy.name, n, r.latencies[n])
 				}
 				records := r.records[callID(n)]
 				if len(records) == 0 {
-					t.Fatalf("%s: call %d did not reach the server", r.policy, n)
+					t.Fatalf("%s: call %d did not reach the server", r.policy.name, n)
 				}
 				for _, record := range records {
 					attempts++
@@ -62,10 +62,10 @@ func TestComparison(t *testing.T) {
 				}
 			}
 			if want := float64(attempts-c.calls) / float64(c.calls); math.Abs(r.extraLoad()-want) > 1e-9 {
-				t.Errorf("%s: extra load %v, the log says %v", r.policy, r.extraLoad(), want)
+				t.Errorf("%s: extra load %v, the log says %v", r.policy.name, r.extraLoad(), want)
 			}
 			if r.server.Hedges != int64(hedges) || r.server.Cancelled != int64(cancelled) {
-				t.Errorf("%s: %d hedges and %d cancelled, the log says %d and %d", r.policy, r.server.Hedges, r.server.Cancelled, hedges, cancelled)
+				t.Errorf("%s: %d hedges and %d cancelled, the log says %d and %d", r.policy.name, r.server.Hedges, r.server.Cancelled, hedges, cancelled)
 			}
 		}
 		if plain, hedged := results[0], results[1]; plain.server.Hedges != 0 || hedged.server.Hedges == 0 || hedged.stats.Calls != int64(c.calls) {
@@ -77,14 +77,14 @@ func TestComparison(t *testing.T) {
 // TestComparisonReportsBadCalls checks that calls that fail or get a wrong reply are counted apart, and named.
 func TestComparisonReportsBadCalls(t *testing.T) {
 	c := newComparison(100)
-	c.workload.call = func(_ context.Context, _ testpb.TestServiceClient, id uint64) (time.Duration, error) {
+	c.workload.call = func(_ context.Context, _ testpb.TestServiceClient, id uint64) (time.Duration, uint32, error) {
 		switch {
 		case id == callID(3):
-			return time.Millisecond, errors.New("broken")
+			return time.Millisecond, 0, errors.New("broken")
 		case id > callID(97):
-			return time.Millisecond, wrongReply{errors.New("odd")}
+			return time.Millisecond, 0, wrongReply{errors.New("odd")}
 		}
-		return time.Millisecond, nil
+		return time.Millisecond, 0, nil
 	}
 	results, _, err := c.run(t.Context(), nil)
 	if err != nil {
@@ -92,10 +92,10 @@ func TestComparisonReportsBadCalls(t *testing.T) {
 	}
 	for _, r := range results {
 		if r.failed != 1 || r.wrong != 2 {
-			t.Errorf("%s: %d failed and %d wrong, want 1 and 2", r.policy, r.failed, r.wrong)
+			t.Errorf("%s: %d failed and %d wrong, want 1 and 2", r.policy.name, r.failed, r.wrong)
 		}
-		if err := r.err(); err == nil || !strings.Contains(err.Error(), r.policy+": 1 failed calls, 2 wrong replies; the first: call 3 with seed 5: broken") {
-			t.Errorf("%s: the error is %v", r.policy, err)
+		if err := r.err(); err == nil || !strings.Contains(err.Error(), r.policy.name+": 1 failed calls, 2 wrong replies; the first: call 3 with seed 5: broken") {
+			t.Errorf("%s: the error is %v", r.policy.name, err)
 		}
 	}
 }
@@ -103,13 +103,36 @@ func TestComparisonReportsBadCalls(t *testing.T) {
 func TestComparisonIsInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	c := newComparison(100_000)
-	c.workload.call = func(_ context.Context, _ testpb.TestServiceClient, id uint64) (time.Duration, error) {
+	c.workload.call = func(_ context.Context, _ testpb.TestServiceClient, id uint64) (time.Duration, uint32, error) {
 		if id == callID(10) {
 			cancel()
 		}
-		return time.Millisecond, nil
+		return time.Millisecond, 0, nil
 	}
 	if _, _, err := c.run(ctx, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("the error is %v, want that of the context", err)
+	}
+}
+
+// TestResultErr checks what fails a run: a wrong reply, a failed call and a broken budget, but not a peer's.
+func TestResultErr(t *testing.T) {
+	for _, tc := range []struct {
+		policy string
+		r      result
+		want   string
+	}{
+		{adaptive, result{}, ""},
+		{adaptive, result{wrong: 1, firstErr: errors.New("odd")}, "adaptive: 0 failed calls, 1 wrong replies; the first: odd"},
+		{adaptive, result{failed: 2, firstErr: errors.New("odd")}, "adaptive: 2 failed calls, 0 wrong replies"},
+		{adaptive, result{overspent: 3}, "adaptive: over some time of 10s or longer 3.0 hedges more than 10% of the calls and the burst"},
+		{"failsafe-go", result{wrong: 1, failed: 1, firstErr: errors.New("odd")}, ""},
+	} {
+		r := tc.r
+		r.policy = policyNamed(tc.policy)
+		f := &findings{workload: workloadNamed("straggler"), seed: 9, runs: []clockRun{{clock: virtualClock, results: []*result{&r}}}}
+		switch err := f.err(); {
+		case tc.want == "" && err != nil, tc.want != "" && (err == nil || !strings.Contains(err.Error(), "straggler, virtual time, seed 9: "+tc.want)):
+			t.Errorf("%s, %+v: %v, want %q", tc.policy, tc.r, err, tc.want)
+		}
 	}
 }

@@ -48,18 +48,22 @@ func costCommand(out output) *ffcli.Command {
 	}
 }
 
-// contestants are the policies that are compared with plain gRPC, which comes first. It also comes second, as
-// its own opponent, which shows how far two equals can seem apart on this machine. Between the last two lies
-// what hedges cost that were sent because the machine itself made calls slow.
-var contestants = []struct {
+// contestant is a policy with options, under a label.
+type contestant struct {
 	label, policy string
 	options       []hedge.Option
-}{
+}
+
+// contestants are the policies that are compared with plain gRPC, which comes first. It also comes second, as
+// its own opponent, which shows how far two equals can seem apart on this machine. Between the two of this library lies
+// what hedges cost that were sent because the machine itself made calls slow.
+var contestants = []contestant{
 	{label: "plain gRPC", policy: none},
 	{label: "plain gRPC again", policy: none},
 	{label: "context and timer", policy: contextAndTimer},
 	{label: "hedge, never due", policy: adaptive, options: []hedge.Option{hedge.WithMinDelay(time.Minute)}},
 	{label: "hedge, nothing configured", policy: adaptive},
+	{label: "failsafe-go", policy: failsafeCost},
 }
 
 func (c *cost) run(ctx context.Context, out output) error {
@@ -118,8 +122,12 @@ func (c *cost) measure(ctx context.Context, concurrency, rounds int, p *progress
 	schedulers := make([]*hedge.Scheduler, len(contestants))
 	for i, contestant := range contestants {
 		scores[i].label = contestant.label
-		clients[i], schedulers[i], err = connect(ctx, cluster, policyNamed(contestant.policy), contestant.options)
+		dial, scheduler, err := policyNamed(contestant.policy).dial(contestant.options)
 		if err != nil {
+			return nil, fmt.Errorf("%s: %w", contestant.label, err)
+		}
+		schedulers[i] = scheduler
+		if clients[i], err = connect(ctx, cluster, dial); err != nil {
 			return nil, fmt.Errorf("%s: %w", contestant.label, err)
 		}
 		// Once unmeasured, so that no contestant's connection and memory are colder than another's.

@@ -191,8 +191,8 @@ func (s scene) panel(law string, plain, hedged *result) panel {
 		noun:  s.noun,
 		value: s.value,
 		curves: []curve{
-			{"without hedging", plain.sorted},
-			{"with hedging, " + percent(hedged.extraLoad()) + " extra load", hedged.sorted},
+			{"without hedging", plain.sorted, 0},
+			{"with hedging, " + percent(hedged.extraLoad()) + " extra load", hedged.sorted, 1},
 		},
 	}
 	if delay := hedged.learned.Delay; delay > 0 {

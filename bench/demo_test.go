@@ -131,12 +131,12 @@ func TestDemoWithoutPicture(t *testing.T) {
 func TestDemoFails(t *testing.T) {
 	shown := scenes
 	t.Cleanup(func() { scenes = shown })
-	scenes = []scene{{title: "calls", noun: "calls", workload: workload{law: "constant:0s", call: func(ctx context.Context, client testpb.TestServiceClient, id uint64) (time.Duration, error) {
-		took, err := unary(ctx, client, id)
+	scenes = []scene{{title: "calls", noun: "calls", workload: workload{law: "constant:0s", call: func(ctx context.Context, client testpb.TestServiceClient, id uint64) (time.Duration, uint32, error) {
+		took, attempt, err := unary(ctx, client, id)
 		if id == callID(7) {
 			err = wrongReply{errors.New("odd")}
 		}
-		return took, err
+		return took, attempt, err
 	}}}}
 	var stdout, stderr bytes.Buffer
 	code := run(t.Context(), []string{"demo", "-calls", "20", "-seed", "9", "-picture", ""}, &stdout, &stderr)
@@ -164,11 +164,11 @@ func TestTokensChecked(t *testing.T) {
 		{"failed", testserver.Plan{After: 2, Code: codes.DataLoss}, false, "DataLoss"},
 	} {
 		cluster := testserver.StartT(t, testserver.Config{Script: func(testserver.Attempt) testserver.Plan { return tc.plan }})
-		client, _, err := connect(t.Context(), cluster, policyNamed(none), nil)
+		client, err := connect(t.Context(), cluster, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = tokens(t.Context(), client, 1)
+		_, _, err = tokens(t.Context(), client, 1)
 		if got := errors.As(err, new(wrongReply)); got != tc.wrong || (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) {
 			t.Errorf("%s: %v, a wrong reply: %v; want %q, %v", tc.name, err, got, tc.err, tc.wrong)
 		}
@@ -189,7 +189,7 @@ func TestTokensOfTwoAttempts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = tokens(t.Context(), testpb.NewTestServiceClient(conn), 1)
+	_, _, err = tokens(t.Context(), testpb.NewTestServiceClient(conn), 1)
 	if want := "stream 1: message 2 is of attempt 1, those before of 0"; !errors.As(err, new(wrongReply)) || err.Error() != want {
 		t.Errorf("%v, want %q", err, want)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -186,4 +187,48 @@ func (d duration) Set(s string) error {
 	}
 	*d.value = t
 	return nil
+}
+
+// names is a flag for a list of names, of which there are only so many, with commas between.
+type names struct {
+	values *[]string
+	known  []string
+}
+
+func namesFlag(fs *flag.FlagSet, values *[]string, name string, known []string, usage string) {
+	fs.Var(names{values, known}, name, usage+": "+strings.Join(known, ", "))
+}
+
+func (n names) String() string {
+	if n.values == nil {
+		return ""
+	}
+	return strings.Join(*n.values, ",")
+}
+
+func (n names) Set(s string) error {
+	var values []string
+	for part := range strings.SplitSeq(s, ",") {
+		part = strings.TrimSpace(part)
+		if !slices.Contains(n.known, part) {
+			return fmt.Errorf("there is no %q, only %s", part, strings.Join(n.known, ", "))
+		}
+		if !slices.Contains(values, part) {
+			values = append(values, part)
+		}
+	}
+	*n.values = values
+	return nil
+}
+
+// folderFlag is a flag for the path of a folder, which is made if it is not there.
+func folderFlag(fs *flag.FlagSet, path *string, name, preset, usage string) {
+	*path = preset
+	fs.Func(name, usage+fmt.Sprintf(" (default %s)", preset), func(s string) error {
+		if info, err := os.Stat(s); s == "" || err == nil && !info.IsDir() {
+			return errors.New("not a folder")
+		}
+		*path = s
+		return nil
+	})
 }

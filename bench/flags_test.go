@@ -9,33 +9,41 @@ import (
 // TestMisuse checks that each mistake is found before anything runs, and named with its flag and its value.
 func TestMisuse(t *testing.T) {
 	for args, want := range map[string]string{
-		"dmo":                                `no subcommand "dmo"`,
-		"demo now":                           `unexpected argument "now"`,
-		"demo -colls 1":                      "flag provided but not defined: -colls",
-		"demo -calls 0":                      `invalid value "0" for flag -calls: must be 1 to 10000000`,
-		"demo -calls -3":                     `invalid value "-3" for flag -calls: must be 1 to`,
-		"demo -calls 1e4":                    `invalid value "1e4" for flag -calls: not a whole number`,
-		"demo -calls 9999999999999999999999": `for flag -calls: must be 1 to`,
-		"demo -streams -1":                   `invalid value "-1" for flag -streams: must be 0 to 10000000`,
-		"demo -streams few":                  `invalid value "few" for flag -streams: not a whole number`,
-		"demo -concurrency 0":                `invalid value "0" for flag -concurrency: must be 1 to 10000`,
-		"demo -backends 101":                 `invalid value "101" for flag -backends: must be 1 to 100`,
-		"demo -law lunar":                    `invalid value "lunar" for flag -law: unknown law "lunar"`,
-		"demo -law constant:-1ms":            "for flag -law: law \"constant:-1ms\": constant latency must be from 0",
-		"demo -budget 401":                   `invalid value "401" for flag -budget: hedge: WithBudgetPercent(401)`,
-		"demo -budget -1":                    `invalid value "-1" for flag -budget: hedge: WithBudgetPercent(-1)`,
-		"demo -budget NaN":                   `invalid value "NaN" for flag -budget: hedge: WithBudgetPercent(NaN)`,
-		"demo -budget much":                  `invalid value "much" for flag -budget: not a number`,
-		"demo -hedges 5":                     `invalid value "5" for flag -hedges: hedge: WithMaxHedges(5)`,
-		"demo -hedges 1.5":                   `invalid value "1.5" for flag -hedges: not a whole number`,
-		"demo -seed -1":                      `invalid value "-1" for flag -seed: must be 0 to`,
-		"demo -picture a.gif":                `invalid value "a.gif" for flag -picture: must end in .png or .svg, not ".gif"`,
-		"demo -picture nowhere/a.png":        `invalid value "nowhere/a.png" for flag -picture: `,
-		"demo -picture main.go/a.png":        `invalid value "main.go/a.png" for flag -picture: main.go is not a directory`,
-		"tail -concurrency 1,0":              `invalid value "1,0" for flag -concurrency: "0": must be 1 to 10000`,
-		"tail -concurrency 1,":               `invalid value "1," for flag -concurrency: "": not a whole number`,
-		"cost -duration 1":                   `invalid value "1" for flag -duration: not a time`,
-		"cost -slice 1us":                    `invalid value "1us" for flag -slice: must be 1ms to 1m0s`,
+		"dmo":                                 `no subcommand "dmo"`,
+		"demo now":                            `unexpected argument "now"`,
+		"demo -colls 1":                       "flag provided but not defined: -colls",
+		"demo -calls 0":                       `invalid value "0" for flag -calls: must be 1 to 10000000`,
+		"demo -calls -3":                      `invalid value "-3" for flag -calls: must be 1 to`,
+		"demo -calls 1e4":                     `invalid value "1e4" for flag -calls: not a whole number`,
+		"demo -calls 9999999999999999999999":  `for flag -calls: must be 1 to`,
+		"demo -streams -1":                    `invalid value "-1" for flag -streams: must be 0 to 10000000`,
+		"demo -streams few":                   `invalid value "few" for flag -streams: not a whole number`,
+		"demo -concurrency 0":                 `invalid value "0" for flag -concurrency: must be 1 to 10000`,
+		"demo -backends 101":                  `invalid value "101" for flag -backends: must be 1 to 100`,
+		"demo -law lunar":                     `invalid value "lunar" for flag -law: unknown law "lunar"`,
+		"demo -law constant:-1ms":             "for flag -law: law \"constant:-1ms\": constant latency must be from 0",
+		"demo -budget 401":                    `invalid value "401" for flag -budget: hedge: WithBudgetPercent(401)`,
+		"demo -budget -1":                     `invalid value "-1" for flag -budget: hedge: WithBudgetPercent(-1)`,
+		"demo -budget NaN":                    `invalid value "NaN" for flag -budget: hedge: WithBudgetPercent(NaN)`,
+		"demo -budget much":                   `invalid value "much" for flag -budget: not a number`,
+		"demo -hedges 5":                      `invalid value "5" for flag -hedges: hedge: WithMaxHedges(5)`,
+		"demo -hedges 1.5":                    `invalid value "1.5" for flag -hedges: not a whole number`,
+		"demo -seed -1":                       `invalid value "-1" for flag -seed: must be 0 to`,
+		"demo -picture a.gif":                 `invalid value "a.gif" for flag -picture: must end in .png or .svg, not ".gif"`,
+		"demo -picture nowhere/a.png":         `invalid value "nowhere/a.png" for flag -picture: `,
+		"demo -picture main.go/a.png":         `invalid value "main.go/a.png" for flag -picture: main.go is not a directory`,
+		"tail -concurrency 1,0":               `invalid value "1,0" for flag -concurrency: "0": must be 1 to 10000`,
+		"tail -concurrency 1,":                `invalid value "1," for flag -concurrency: "": not a whole number`,
+		"cost -duration 1":                    `invalid value "1" for flag -duration: not a time`,
+		"compare -workload stragler":          `invalid value "stragler" for flag -workload: there is no "stragler", only straggler, ttft`,
+		"compare -policy none,":               `invalid value "none," for flag -policy: there is no "", only none`,
+		"compare -clock sun":                  `invalid value "sun" for flag -clock: there is no "sun", only real, virtual, both`,
+		"compare -workload shift -clock real": `the workload shift does not run with -clock real`,
+		"compare -calls -1":                   `invalid value "-1" for flag -calls: must be 0 to 10000000`,
+		"compare -out main.go":                `invalid value "main.go" for flag -out: not a folder`,
+		"report -short=perhaps":               `invalid boolean value "perhaps" for -short`,
+		"report all":                          `unexpected argument "all"`,
+		"cost -slice 1us":                     `invalid value "1us" for flag -slice: must be 1ms to 1m0s`,
 	} {
 		var stdout, stderr bytes.Buffer
 		code := run(t.Context(), strings.Fields(args), &stdout, &stderr)
@@ -47,7 +55,7 @@ func TestMisuse(t *testing.T) {
 
 // TestHelp checks that help goes to standard output and names every flag of the demo.
 func TestHelp(t *testing.T) {
-	for _, args := range []string{"", "-h", "demo -h", "tail -h", "cost -h"} {
+	for _, args := range []string{"", "-h", "demo -h", "compare -h", "report -h", "tail -h", "cost -h"} {
 		var stdout, stderr bytes.Buffer
 		if code := run(t.Context(), strings.Fields(args), &stdout, &stderr); code != 0 || stderr.Len() > 0 || stdout.Len() == 0 {
 			t.Errorf("bench %s: exit code %d, standard error %q, standard output %q", args, code, &stderr, &stdout)

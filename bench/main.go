@@ -1,8 +1,11 @@
-// Command bench shows, on real gRPC calls over loopback sockets, what hedging does and what it costs.
+// Command bench shows, on real gRPC calls over loopback sockets and in virtual time, what hedging does and what it
+// costs.
 //
-//	go run . demo   # the same calls without and with hedging, in less than one
-//	go run . tail   # the tail at several concurrencies, against what the library promises
-//	go run . cost   # the throughput of calls that need no hedge, as a share of plain gRPC's
+//	go run . demo    # the same calls without and with hedging
+//	go run . compare # any workloads under any policies, a peer's among them: tables and pictures
+//	go run . report  # all of them at full size, and an index
+//	go run . tail    # the tail at several concurrencies, against what the library promises
+//	go run . cost    # the throughput of calls that need no hedge, as a share of plain gRPC's
 //
 // Every reply is checked, attempts are counted by the server, and what is compared runs interleaved: all of
 // its figures are ratios within one run. It exits with 1 when a reply was wrong, a call failed or a promise
@@ -35,7 +38,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := &ffcli.Command{
 		Name:        "bench",
 		ShortUsage:  "bench <subcommand> [flags]",
-		Subcommands: []*ffcli.Command{demoCommand(out), tailCommand(out), costCommand(out)},
+		Subcommands: []*ffcli.Command{demoCommand(out), compareCommand(out), reportCommand(out), tailCommand(out), costCommand(out)},
 		FlagSet:     flag.NewFlagSet("bench", flag.ContinueOnError),
 		Exec: func(_ context.Context, args []string) error {
 			if len(args) > 0 {

@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"gonum.org/v1/plot"
@@ -22,7 +23,7 @@ import (
 // pictureFormats are the formats that writePicture knows, by the ending of the path.
 var pictureFormats = map[string]func(w, h vg.Length) vg.CanvasWriterTo{
 	".png": func(w, h vg.Length) vg.CanvasWriterTo {
-		return vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(w, h), vgimg.UseDPI(144))}
+		return smallPNG{vgimg.NewWith(vgimg.UseWH(w, h), vgimg.UseDPI(144))}
 	},
 	".svg": func(w, h vg.Length) vg.CanvasWriterTo { return vgsvg.New(w, h) },
 }
@@ -40,6 +41,7 @@ type panel struct {
 type curve struct {
 	label  string
 	sorted []time.Duration
+	look   int // an index of looks
 }
 
 // note is a latency that is worth a line of its own.
@@ -60,6 +62,10 @@ var looks = []struct {
 }{
 	{color.RGBA{R: 0xd5, G: 0x5e, A: 0xff}, []vg.Length{vg.Points(7), vg.Points(4)}, draw.PyramidGlyph{}, draw.YBottom, vg.Points(6)},
 	{color.RGBA{G: 0x72, B: 0xb2, A: 0xff}, nil, draw.CircleGlyph{}, draw.YTop, vg.Points(-6)},
+	{color.RGBA{G: 0x9e, B: 0x73, A: 0xff}, []vg.Length{vg.Points(2), vg.Points(3)}, draw.BoxGlyph{}, draw.YBottom, vg.Points(6)},
+	{color.RGBA{R: 0xcc, G: 0x79, B: 0xa7, A: 0xff}, []vg.Length{vg.Points(10), vg.Points(3), vg.Points(2), vg.Points(3)}, draw.CrossGlyph{}, draw.YTop, vg.Points(-6)},
+	{color.RGBA{R: 0xe6, G: 0x9f, A: 0xff}, []vg.Length{vg.Points(5), vg.Points(2)}, draw.RingGlyph{}, draw.YBottom, vg.Points(6)},
+	{color.Gray{0x33}, []vg.Length{vg.Points(1), vg.Points(2)}, draw.PlusGlyph{}, draw.YTop, vg.Points(-6)},
 }
 
 const (
@@ -67,17 +73,28 @@ const (
 	panelHeight = 5 * vg.Inch
 )
 
-// writePicture draws the panels one below the other.
-func writePicture(path string, panels []panel) error {
+// diagram is what a picture is made of.
+type diagram interface {
+	draw(c draw.Canvas)
+	height() vg.Length
+}
+
+// writePicture draws diagrams one below the other, all as high as the highest.
+func writePicture[D diagram](path string, diagrams []D) error {
 	newCanvas, ok := pictureFormats[filepath.Ext(path)]
 	if !ok {
 		return fmt.Errorf("a picture is a .png or a .svg, not %q", filepath.Ext(path))
 	}
-	canvas := newCanvas(panelWidth, panelHeight*vg.Length(len(panels)))
-	tiles := draw.Tiles{Cols: 1, Rows: len(panels), PadTop: 10, PadBottom: 6, PadLeft: 6, PadRight: 18, PadY: 14}
+	plot.DefaultFont = font.Font{Typeface: "Liberation", Variant: "Sans"}
+	highest := vg.Length(0)
+	for _, d := range diagrams {
+		highest = max(highest, d.height())
+	}
+	canvas := newCanvas(panelWidth, highest*vg.Length(len(diagrams)))
+	tiles := draw.Tiles{Cols: 1, Rows: len(diagrams), PadTop: 10, PadBottom: 6, PadLeft: 6, PadRight: 18, PadY: 14}
 	page := draw.New(canvas)
-	for i, p := range panels {
-		p.draw(tiles.At(page, 0, i))
+	for i, d := range diagrams {
+		d.draw(tiles.At(page, 0, i))
 	}
 
 	file, err := os.Create(path)
@@ -98,46 +115,56 @@ const drawnFrom = 0.01
 // drawnTo is the last quantile that is drawn: so many calls are slower that the curve means something.
 func drawnTo(calls int) float64 { return 1 - 10/float64(max(calls, 20)) }
 
-func (p panel) draw(c draw.Canvas) {
-	plot.DefaultFont = font.Font{Typeface: "Liberation", Variant: "Sans"}
-	pl := plot.New()
-	pl.Title.Text = p.title
-	pl.Title.Padding = vg.Points(10)
-	pl.X.Label.Text = "percentile of " + p.noun + " (each further nine takes the same room)"
-	pl.Y.Label.Text = p.value + " (ms, log scale)"
-	pl.Y.Tick.Marker = latencyTicks{}
-	pl.X.Padding, pl.Y.Padding = 0, 0
-	legend := plot.NewLegend()
-	legend.Top, legend.Left = true, true
-	legend.Padding, legend.ThumbnailWidth = vg.Points(4), vg.Points(34)
+func (p panel) height() vg.Length { return panelHeight }
 
+func (p panel) draw(c draw.Canvas) {
+	pl, legend := newPlot(p.title, "percentile of "+p.noun+" (each further nine takes the same room)", p.value+" (ms, log scale)")
 	end := 0.0
 	for _, c := range p.curves {
 		end = max(end, tailPosition(drawnTo(len(c.sorted))))
 	}
 	pl.X.Tick.Marker = tailTicks(end)
-	grid := plotter.NewGrid()
-	grid.Horizontal.Color, grid.Vertical.Color = color.Gray{0xe4}, color.Gray{0xe4}
-	pl.Add(grid)
 	for _, n := range p.notes {
 		pl.Add(n.line(end))
 		legend.Add(n.label, n.line(end))
 	}
-	for i, curve := range p.curves {
-		curve.add(pl, &legend, i)
+	for _, curve := range p.curves {
+		curve.add(pl, legend, len(p.curves) <= 2)
 	}
 	pl.X.Min, pl.X.Max = 0, end
-	fitLatencies(pl)
+	pl.Y.Tick.Marker = latencyTicks{upTo: pl.Y.Max + 0.2}
+	fitBelowLegend(pl, len(p.curves)+len(p.notes), p.height())
+	drawWithLegend(pl, legend, c)
+}
+
+// newPlot returns a plot with a grid and, apart, its legend.
+func newPlot(title, x, y string) (*plot.Plot, *plot.Legend) {
+	pl := plot.New()
+	pl.Title.Text = title
+	pl.Title.Padding = vg.Points(10)
+	pl.X.Label.Text, pl.Y.Label.Text = x, y
+	pl.X.Padding, pl.Y.Padding = 0, 0
+	grid := plotter.NewGrid()
+	grid.Horizontal.Color, grid.Vertical.Color = color.Gray{0xe4}, color.Gray{0xe4}
+	pl.Add(grid)
+	legend := plot.NewLegend()
+	legend.Top, legend.Left = true, true
+	legend.Padding, legend.ThumbnailWidth = vg.Points(2), vg.Points(34)
+	return pl, &legend
+}
+
+func drawWithLegend(pl *plot.Plot, legend *plot.Legend, c draw.Canvas) {
 	pl.Draw(c)
 	legend.Draw(draw.Crop(pl.DataCanvas(c), vg.Points(12), 0, 0, vg.Points(-6)))
 }
 
-// fitLatencies makes the top quarter of the latency axis free for the legend.
-func fitLatencies(pl *plot.Plot) {
+// fitBelowLegend makes room at the top of the vertical axis of a diagram so high for a legend of so many lines.
+func fitBelowLegend(pl *plot.Plot, lines int, height vg.Length) {
 	pl.Y.Max = max(pl.Y.Max, pl.Y.Min+1)
-	height := pl.Y.Max - pl.Y.Min
-	pl.Y.Min -= 0.04 * height
-	pl.Y.Max += 0.33 * height
+	values := pl.Y.Max - pl.Y.Min
+	legend := 0.09 + 0.08*float64(lines)*float64(panelHeight/height)
+	pl.Y.Min -= 0.04 * values
+	pl.Y.Max += legend * values
 }
 
 func (n note) line(end float64) *plotter.Line {
@@ -151,9 +178,9 @@ func (n note) line(end float64) *plotter.Line {
 // steps is how many points of a curve are drawn: more than the eye can tell apart.
 const steps = 600
 
-// add draws the curve, marks the percentiles that the table shows, and writes the slowest of them out.
-func (c curve) add(pl *plot.Plot, legend *plot.Legend, i int) {
-	look := looks[i%len(looks)]
+// add draws the curve, marks the percentiles that the table shows, and may write the slowest of them out.
+func (c curve) add(pl *plot.Plot, legend *plot.Legend, withValues bool) {
+	look := looks[c.look]
 	from, to := tailPosition(drawnFrom), tailPosition(drawnTo(len(c.sorted)))
 	var points plotter.XYs
 	for step := range steps + 1 {
@@ -168,7 +195,7 @@ func (c curve) add(pl *plot.Plot, legend *plot.Legend, i int) {
 	for _, q := range tails {
 		if x := tailPosition(q); x <= to {
 			marks.XYs = append(marks.XYs, c.at(x, q))
-			if q >= 0.99 {
+			if q >= 0.99 && withValues {
 				values.XYs = append(values.XYs, c.at(x, q))
 				values.Labels = append(values.Labels, millis(quantile(c.sorted, q)))
 			}
@@ -210,17 +237,29 @@ func tailTicks(end float64) plot.ConstantTicks {
 	return ticks
 }
 
-// latencyTicks are 1, 2 and 5 times the powers of ten, labelled in milliseconds.
-type latencyTicks struct{}
+// latencyTicks are 1, 2 and 5 times the powers of ten, or the powers alone, labelled in milliseconds.
+type latencyTicks struct {
+	upTo   float64 // position above which there are none, as where the legend is
+	sparse bool    // the powers alone, if there are more than two
+}
 
-func (latencyTicks) Ticks(low, high float64) []plot.Tick {
+func (t latencyTicks) Ticks(low, high float64) []plot.Tick {
+	digits := []float64{1, 2, 5}
+	if t.sparse && min(high, t.upTo)-low > 2 {
+		digits = digits[:1]
+	}
 	var ticks []plot.Tick
 	for power := math.Floor(low); power <= high; power++ {
-		for _, digit := range []float64{1, 2, 5} {
-			if at := power + math.Log10(digit); at >= low && at <= high {
-				ticks = append(ticks, plot.Tick{Value: at, Label: fmt.Sprintf("%.4g", digit*math.Pow(10, power))})
+		for _, digit := range digits {
+			if at := power + math.Log10(digit); at >= low && at <= min(high, t.upTo) {
+				ticks = append(ticks, plot.Tick{Value: at, Label: tickLabel(digit * math.Pow(10, power))})
 			}
 		}
 	}
 	return ticks
+}
+
+// tickLabel writes a number that has one digit other than 0.
+func tickLabel(x float64) string {
+	return strconv.FormatFloat(x, 'f', max(0, -int(math.Floor(math.Log10(x)+1e-9))), 64)
 }

@@ -41,8 +41,9 @@ func row(cells ...string) table.Row {
 }
 
 // millis writes a duration in milliseconds to three digits, or to a tenth from 100 ms on.
-func millis(d time.Duration) string {
-	ms := float64(d) / float64(time.Millisecond)
+func millis(d time.Duration) string { return millisOf(float64(d) / float64(time.Millisecond)) }
+
+func millisOf(ms float64) string {
 	switch {
 	case ms < 1:
 		return fmt.Sprintf("%.3f ms", ms)

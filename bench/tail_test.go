@@ -12,7 +12,7 @@ import (
 
 // taking is the result of 1,000 calls that have the given p99 and p99.9.
 func taking(p99, p999 time.Duration, attempts int64) *result {
-	r := &result{server: testserver.Counts{Attempts: attempts}}
+	r := &result{calls: 1000, server: testserver.Counts{Attempts: attempts}}
 	for range 989 {
 		r.latencies = append(r.latencies, 5*time.Millisecond)
 	}

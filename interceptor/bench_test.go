@@ -11,6 +11,8 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/internal/testserver"
+	testpb "github.com/grpchedge/hedge/proto"
 )
 
 // listen does what any invoker does with its context: it asks for the channel of its end.
@@ -74,5 +76,36 @@ func BenchmarkUnary(b *testing.B) {
 				}
 			})
 		})
+	}
+}
+
+// BenchmarkCall is a whole call that needs no hedge, plain and through the interceptor, over memory and over a loopback
+// socket. How the two compare at more than one call at a time is in bench, the subcommand cost.
+func BenchmarkCall(b *testing.B) {
+	for _, wire := range []struct {
+		name     string
+		inMemory bool
+	}{{"bufconn", true}, {"loopback", false}} {
+		s, err := hedge.New(hedge.WithMinDelay(time.Second))
+		if err != nil {
+			b.Fatal(err)
+		}
+		cluster := testserver.StartT(b, testserver.Config{InMemory: wire.inMemory, CountsOnly: true})
+		for _, bc := range []struct {
+			name    string
+			options []grpc.DialOption
+		}{{"plain", nil}, {"hedged", []grpc.DialOption{grpc.WithUnaryInterceptor(interceptor.Unary(s))}}} {
+			conn := cluster.ClientT(b, bc.options...)
+			testserver.ConnectT(b, conn)
+			client := testpb.NewTestServiceClient(conn)
+			b.Run(wire.name+"/"+bc.name, func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					if _, err := client.Unary(b.Context(), &testpb.Request{Id: 1}); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
 	}
 }

@@ -138,3 +138,67 @@ func drain(ctx context.Context, client testpb.TestServiceClient, messages uint32
 	}
 	return err
 }
+
+// BenchmarkStream is a stream of one message that needs no hedge, plain and through the interceptor: over streams
+// that do nothing, over memory and over a loopback socket.
+func BenchmarkStream(b *testing.B) {
+	conn, err := grpc.NewClient("passthrough:///bench", grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer conn.Close()
+	s := newScheduler(b, hedge.WithMinDelay(time.Second))
+	through := stream.Interceptor(s)
+	for _, bc := range []struct {
+		name string
+		open func(ctx context.Context) (grpc.ClientStream, error)
+	}{
+		{"plain", func(ctx context.Context) (grpc.ClientStream, error) {
+			return openNothing(ctx, streamDesc, conn, "/a/B")
+		}},
+		{"hedged", func(ctx context.Context) (grpc.ClientStream, error) {
+			return through(ctx, streamDesc, conn, "/a/B", openNothing)
+		}},
+	} {
+		req, reply := &testpb.Request{}, &testpb.Reply{}
+		b.Run("stub/"+bc.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				st, err := bc.open(b.Context())
+				if err == nil {
+					err = st.SendMsg(req)
+				}
+				if err == nil {
+					err = st.CloseSend()
+				}
+				if err == nil {
+					err = st.RecvMsg(reply)
+				}
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+	for _, wire := range []struct {
+		name     string
+		inMemory bool
+	}{{"bufconn", true}, {"loopback", false}} {
+		cluster := testserver.StartT(b, testserver.Config{InMemory: wire.inMemory, CountsOnly: true})
+		plain := cluster.ClientT(b)
+		testserver.ConnectT(b, plain)
+		for _, bc := range []struct {
+			name   string
+			client testpb.TestServiceClient
+		}{{"plain", testpb.NewTestServiceClient(plain)}, {"hedged", dial(b, cluster, s)}} {
+			b.Run(wire.name+"/"+bc.name, func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					if err := drain(b.Context(), bc.client, 1); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -49,6 +50,10 @@ type Config struct {
 	// for the Delay of its plan, to its end even if it is cancelled before.
 	Workers int
 
+	// Wait, if not nil, waits for attempts in the place of a timer: until d has
+	// passed or the context ends, whose error it then returns.
+	Wait func(ctx context.Context, d time.Duration) error
+
 	// CountsOnly keeps no records, only counts.
 	CountsOnly bool
 
@@ -81,6 +86,9 @@ func Start(config Config) (*Cluster, error) {
 	}
 	if config.Backends == 0 {
 		config.Backends = 1
+	}
+	if config.Wait == nil {
+		config.Wait = wait
 	}
 	if config.Name == "" {
 		config.Name = "cluster"

@@ -85,7 +85,7 @@ func (h *handler) play(p *Plan, messages int, send func(seq int) error) error {
 	if err := h.setMetadata(p); err != nil {
 		return err
 	}
-	if err := contextStatus(h.backend.queue.serve(h.ctx, p.Delay)); err != nil {
+	if err := contextStatus(h.backend.queue.serve(h.ctx, p.Delay, h.backend.cluster.config.Wait)); err != nil {
 		return err
 	}
 	if p.abnormal() {
@@ -114,7 +114,7 @@ func (h *handler) pause(p *Plan, seq int) error {
 	if seq == 0 {
 		return nil
 	}
-	return contextStatus(wait(h.ctx, p.Interval))
+	return contextStatus(h.backend.cluster.config.Wait(h.ctx, p.Interval))
 }
 
 // contextStatus returns what gRPC is to make of a context's error, nil included.

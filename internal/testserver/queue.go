@@ -34,7 +34,7 @@ func newQueue(workers int) queue {
 // serve waits for a worker, occupies it for d, and returns then, or as soon as
 // the context ends, with its error. An attempt that is cut short leaves the
 // queue, but not the worker: that stays busy for the rest of d.
-func (q queue) serve(ctx context.Context, d time.Duration) error {
+func (q queue) serve(ctx context.Context, d time.Duration, wait func(context.Context, time.Duration) error) error {
 	if q == nil {
 		return wait(ctx, d)
 	}

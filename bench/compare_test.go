@@ -1,0 +1,209 @@
+package main
+
+import (
+	"bytes"
+	"encoding/csv"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/grpchedge/hedge/internal/testserver"
+)
+
+// compareTiny runs the command with few calls and returns what it printed. The peer is left to the tests without a race detector.
+func compareTiny(t *testing.T, args string) string {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	if code := run(t.Context(), strings.Fields(args), &stdout, &stderr); code != 0 {
+		t.Fatalf("bench %s: exit code %d\n%s\n%s", args, code, &stdout, &stderr)
+	}
+	return stdout.String()
+}
+
+// TestCompare runs one workload by both clocks and checks the table, the files and that the agreement is told.
+func TestCompare(t *testing.T) {
+	folder := t.TempDir()
+	printed := compareTiny(t, "compare -workload straggler -policy none,adaptive,static-10ms -calls 300 -seed 7 -out "+folder)
+	for _, line := range []string{
+		`oracle, two hedges, 10% +published +4\.8 ms +8\.7 ms +12\.2 ms +16\.1 ms +23\.8 ms +8\.9%`,
+		`none +loopback( +[\d.]+ ms){5} +0\.0% +0 +0 +0 +0 +0 +300 +7`,
+		`adaptive +virtual time( +[\d.]+ ms){5} +\d+\.\d% +\d+ +\d+ +\d+ +0 +0 +300 +7`,
+		`static-10ms( +\d+\.\d{3}){5} +[+-]\d+\.\d% +(yes|not in p.*|not in extra load)`,
+	} {
+		if !regexp.MustCompile(`(?m)^ ` + line + ` *$`).MatchString(printed) {
+			t.Errorf("no line like %q in\n%s", line, printed)
+		}
+	}
+	file, err := os.Open(filepath.Join(folder, "straggler.csv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	rows, err := csv.NewReader(file).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const header = "policy,measured,p50_ms,p90_ms,p95_ms,p99_ms,p99.9_ms,extra_load,hedges,won,cancelled,wrong,failed,calls,seed"
+	if len(rows) != 1+2*3 || strings.Join(rows[0], ",") != header {
+		t.Errorf("the CSV is %v", rows)
+	}
+	for _, row := range rows[1:] {
+		for _, figure := range row[2:] {
+			if _, err := strconv.ParseFloat(figure, 64); err != nil {
+				t.Errorf("%v: %v", row, err)
+			}
+		}
+	}
+	page, err := os.ReadFile(filepath.Join(folder, "straggler.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"## straggler\n", "| policy | measured | p50 | p90 | p95 | p99 | p99.9 | extra load |", "| none | loopback |", "](straggler.png)"} {
+		if !strings.Contains(string(page), text) {
+			t.Errorf("the page does not say %q:\n%s", text, page)
+		}
+	}
+	for _, name := range []string{"straggler.png", "straggler-load.png", "straggler-clocks.csv"} {
+		if info, err := os.Stat(filepath.Join(folder, name)); err != nil || info.Size() == 0 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestCompareRepeats checks that by the virtual clock all that is written for a seed is the same twice, to the digit.
+func TestCompareRepeats(t *testing.T) {
+	folders := [2]string{t.TempDir(), t.TempDir()}
+	for _, folder := range folders {
+		compareTiny(t, "compare -clock virtual -workload outage,saturated,mixed -policy none,adaptive -calls 600 -out "+folder)
+	}
+	files, err := filepath.Glob(filepath.Join(folders[0], "*"))
+	if err != nil || len(files) < 15 {
+		t.Fatalf("only %d files, %v", len(files), err)
+	}
+	took := regexp.MustCompile(`it took [^;.]*\.?[^;.]*\.\n`)
+	for _, path := range files {
+		first, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := os.ReadFile(filepath.Join(folders[1], filepath.Base(path)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(took.ReplaceAll(first, nil), took.ReplaceAll(again, nil)) {
+			t.Errorf("%s differs from run to run", filepath.Base(path))
+		}
+	}
+}
+
+// TestReport runs some workloads in short and checks the index and the weak spots.
+func TestReport(t *testing.T) {
+	folder := t.TempDir()
+	printed := compareTiny(t, "report -short -clock virtual -calls 400 -workload straggler,correlated,saturated,shift -policy none,static-10ms,adaptive -out "+folder)
+	if !regexp.MustCompile(`(?m)^ static-10ms +saturated +70% load +p50 +\d+\.\d{3} .* slower`).MatchString(printed) {
+		t.Errorf("hedging everything at a saturated backend is no weak spot:\n%s", printed)
+	}
+	index, err := os.ReadFile(filepath.Join(folder, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"| [correlated](correlated.md) | one request in ten is slow on every backend | `make bench BENCH_FLAGS=\"-workload correlated\"` |", "(saturated.md)", "(shift.md)", "## Weak spots", "| adaptive | this library", "This was a short run"} {
+		if !strings.Contains(string(index), text) {
+			t.Errorf("the index does not say %q:\n%s", text, index)
+		}
+	}
+	summary, err := os.ReadFile(filepath.Join(folder, "SUMMARY.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"### shift\n", "](docs/results/shift-time.png)", "`make bench BENCH_FLAGS=\"-workload shift\"`, [all of it](docs/results/shift.md)\n",
+		"ten times as long. `make bench BENCH_FLAGS=\"-workload straggler\"`, [all of it](docs/results/straggler.md)\n\n| policy |", "| adaptive | virtual time |",
+		"[correlated](docs/results/correlated.md) (one request in ten is slow on every backend)", "### Where something else is better\n", "### Weak spots\n"} {
+		if !strings.Contains(string(summary), text) {
+			t.Errorf("the summary does not say %q:\n%s", text, summary)
+		}
+	}
+	for _, name := range []string{"shift-time.png", "shift-time.csv", "weak-spots.csv", "saturated-parts.csv"} {
+		if info, err := os.Stat(filepath.Join(folder, name)); err != nil || info.Size() == 0 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestSheet checks the three forms of a table against what they are to be, to the letter.
+func TestSheet(t *testing.T) {
+	s := &sheet{labels: 1, columns: []column{{"policy", "policy"}, {"p99", "p99_ms"}, {"extra load", "extra_load"}, {"calls", "calls"}}}
+	s.add(word("none"), latency(64_300_000), share(0), number(50_000))
+	s.line()
+	s.add(word("static, 10 ms"), latency(17_449_600), share(0.0741), number(50_000))
+	const (
+		wantCSV = "policy,p99_ms,extra_load,calls\nnone,64.300,0.00000,50000\n\"static, 10 ms\",17.450,0.07410,50000\n"
+		wantMD  = "| policy | p99 | extra load | calls |\n|:--- | ---:| ---:| ---:|\n| none | 64.3 ms | 0.0% | 50,000 |\n| static, 10 ms | 17.4 ms | 7.4% | 50,000 |\n"
+	)
+	if got := s.csv(); got != wantCSV {
+		t.Errorf("CSV\n%s\nwant\n%s", got, wantCSV)
+	}
+	if got := s.markdown(); got != wantMD {
+		t.Errorf("Markdown\n%s\nwant\n%s", got, wantMD)
+	}
+	var printed bytes.Buffer
+	s.print(&printed)
+	if got, want := strings.Count(printed.String(), "\n"), 5; got != want {
+		t.Errorf("%d lines on a terminal, want %d:\n%s", got, want, &printed)
+	}
+}
+
+// TestTables checks that every name in the tables of workloads and policies is one that there is.
+func TestTables(t *testing.T) {
+	for _, w := range workloads {
+		for _, name := range append(w.policies, w.realPolicies...) {
+			policyNamed(name)
+		}
+		if w.policies[0] != none {
+			t.Errorf("%s is not compared with none", w.name)
+		}
+		if w.virtual.calls == 0 {
+			t.Errorf("%s has no size", w.name)
+		}
+		if s := w.shorten(); s.virtual.calls > shortVirtual || s.real.calls > shortReal {
+			t.Errorf("%s is not short: %+v", w.name, s.virtual)
+		}
+	}
+	for name := range publishedFigures {
+		workloadNamed(name)
+	}
+}
+
+// TestAgreement checks what counts as agreement, and that only what both clocks saw is compared.
+func TestAgreement(t *testing.T) {
+	taking := func(c clock, ms ...float64) clockRun {
+		r := &result{policy: policyNamed(none), calls: len(ms), server: testserver.Counts{Attempts: int64(len(ms))}}
+		for _, x := range ms {
+			r.latencies = append(r.latencies, time.Duration(x*1e6))
+		}
+		return clockRun{clock: c, results: []*result{r}}
+	}
+	for _, tc := range []struct {
+		name  string
+		real  []float64
+		apart string
+	}{
+		{"the same", []float64{2, 10, 100}, ""},
+		{"what a socket takes", []float64{2.15, 10.15, 100.15}, ""},
+		{"4%", []float64{2, 10, 104}, ""},
+		{"6%", []float64{2, 10.6, 100}, "p50"},
+		{"only the last", []float64{2, 10, 94}, "p90 p95 p99 p99.9"},
+	} {
+		got := agreements([]clockRun{taking(realClock, tc.real...), taking(virtualClock, 2, 10, 100, 7777)})
+		if len(got) != 1 || strings.Join(got[0].apart(), " ") != tc.apart {
+			t.Errorf("%s: %+v, want apart %q", tc.name, got, tc.apart)
+		}
+	}
+	if agreementSheet(agreements([]clockRun{taking(virtualClock, 1)})) != nil {
+		t.Error("one clock agrees with itself")
+	}
+}
