@@ -11,8 +11,9 @@ import (
 // it may be sent, and what takes note of how the attempts ended. The zero Call is never hedged.
 //
 // A binding asks Delay; without one it makes the call as it would without hedging and tells Ended. With one it
-// races attempts, asks Admit when a hedge is due, and tells Ended or CutShort, and Won. Admit calls must not
-// overlap; every other method is for the caller's goroutine.
+// races attempts, asks Admit when a hedge is due, and tells Ended or CutShort, and Won. If it Heeds, Failed is told of
+// failures first. Calls of Admit, Next, Final and Failed must not overlap; every other method is for the caller's
+// goroutine.
 type Call struct {
 	scheduler *Scheduler
 	method    *method
@@ -23,6 +24,11 @@ type Call struct {
 	armed     bool
 	unlearned bool // nothing is learned from this call
 	delay     time.Duration
+
+	policy    *policy       // the service config's for the method; nil: none
+	notBefore time.Duration // the age before which a server wants no further attempt
+	stopped   bool          // no more hedges
+	credited  bool          // a success has been counted for the throttle
 
 	heldBack reason // why the due hedge was held back last, so that a reason counts once for a hedge
 }
@@ -43,10 +49,21 @@ const retryFloor = 250 * time.Microsecond
 // arm makes the call one that may be hedged, and has it pay its share into the budget.
 func (c *Call) arm(delay time.Duration) {
 	c.method.target.budget.Earn(c.start)
-	if c.scheduler.config.maxHedges > 0 && c.scheduler.config.budgetPercent > 0 {
+	if c.maxHedges() > 0 && (c.scheduler.config.budgetPercent > 0 || c.unbudgeted()) {
 		c.armed, c.delay = true, delay
 	}
 }
+
+// maxHedges is the most hedges that the call can have.
+func (c *Call) maxHedges() int {
+	if c.policy != nil {
+		return c.policy.hedges
+	}
+	return c.scheduler.config.maxHedges
+}
+
+// unbudgeted reports whether the call's hedges cost nothing.
+func (c *Call) unbudgeted() bool { return c.policy != nil && c.scheduler.config.unbudgeted }
 
 // Delay is the age at which the call's first hedge is due; false if it gets none.
 func (c *Call) Delay() (time.Duration, bool) { return c.delay, c.armed }
@@ -68,19 +85,27 @@ func (c *Call) NotReplayable() {
 // Admit decides whether hedge n, which is due, is sent; n is 1 for the first. If so, it has been paid for and
 // counted. Otherwise it may be asked again after the given time, or never when that is 0.
 func (c *Call) Admit(n int) (send bool, again time.Duration) {
-	if !c.armed || n > c.scheduler.config.maxHedges {
+	if !c.armed || c.stopped || n > c.maxHedges() {
 		return false, 0
 	}
 	now := time.Now()
 	switch {
+	case now.Sub(c.start) < c.notBefore:
+		return false, c.notBefore - now.Sub(c.start)
 	case c.scheduler.paused.Load():
+		c.stopped = true
 		c.method.counters.update(func(s *Stats) { s.Paused++ })
 		return false, 0
-	case c.deadlineNear(now):
+	case !c.method.target.throttle.passes():
+		c.stopped = true
+		c.method.counters.update(func(s *Stats) { s.Throttled++ })
+		return false, 0
+	case c.policy == nil && c.deadlineNear(now):
 		c.method.counters.update(func(s *Stats) { s.DeadlineNear++ })
 		return false, 0
-	case c.conn != nil && c.conn.GetState() != connectivity.Ready:
+	case c.policy == nil && c.conn != nil && c.conn.GetState() != connectivity.Ready:
 		return false, c.postpone(now, notReady)
+	case c.unbudgeted():
 	case !c.method.target.budget.Spend(now, n > 1 || now.Sub(c.start) >= 2*c.delay):
 		return false, c.postpone(now, budgetExhausted)
 	}
@@ -126,18 +151,25 @@ func (c *Call) postpone(now time.Time, why reason) time.Duration {
 
 // Next is how long after hedge n the one after it is due; false says that n is the last.
 func (c *Call) Next(n int) (time.Duration, bool) {
-	return c.delay, n < c.scheduler.config.maxHedges
+	return c.delay, n < c.maxHedges()
 }
 
 // Final reports whether an attempt that ended with err ends the race: a nil error does, and an error whose
 // status is not one of the non-fatal ones.
 func (c *Call) Final(err error) bool {
-	return err == nil || c.scheduler.config.final.has(err)
+	final := c.scheduler.config.final
+	if c.policy != nil {
+		final = c.policy.final
+	}
+	return err == nil || final.has(err)
 }
 
 // Ended says that the primary has just ended with err. An answer teaches its latency, a call that its caller
 // gave up or whose deadline passed teaches that it would have taken longer, and any other failure nothing.
 func (c *Call) Ended(err error) {
+	if err == nil {
+		c.Succeeded()
+	}
 	switch {
 	case !c.Learns():
 	case err == nil:
@@ -146,6 +178,13 @@ func (c *Call) Ended(err error) {
 		c.CutShort(time.Now())
 	case answers.has(err):
 		c.observe()
+	}
+}
+
+// Succeeded says that the primary has answered, where Ended is not told because its latency says nothing.
+func (c *Call) Succeeded() {
+	if c.method != nil {
+		c.credit()
 	}
 }
 
@@ -166,6 +205,9 @@ func (c *Call) CutShort(at time.Time) {
 func (c *Call) Won(n int, err error) {
 	if c.method == nil || !answers.has(err) {
 		return
+	}
+	if err == nil {
+		c.credit()
 	}
 	c.method.counters.update(func(s *Stats) {
 		if n == 0 {

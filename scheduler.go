@@ -90,12 +90,13 @@ func (s *Scheduler) Begin(ctx context.Context, target, method string, conn Conn,
 	now := time.Now()
 	m := s.method(target, method, now)
 	m.counters.calls.Add(1)
-	c := Call{scheduler: s, method: m, ctx: ctx, conn: conn, start: now}
+	c := Call{scheduler: s, method: m, ctx: ctx, conn: conn, start: now, policy: m.policyOf(s, method)}
 
 	var o callOptions
 	if len(opts) > 0 {
 		o = readCallOptions(opts)
 	}
+	hedged, described := m.selected(s, method)
 	switch {
 	case o.off:
 		m.counters.off.Add(1)
@@ -103,7 +104,15 @@ func (s *Scheduler) Begin(ctx context.Context, target, method string, conn Conn,
 		m.counters.paused.Add(1)
 	case o.after:
 		c.arm(o.delay)
-	case !m.selected(s, method):
+	case !described:
+		m.counters.noDescriptor.Add(1)
+		c.unlearned = true
+	case !hedged:
+		m.counters.notSelected.Add(1)
+		c.unlearned = true
+	case c.policy != nil:
+		c.arm(c.policy.delay)
+	case s.config.serviceConfigOnly:
 		m.counters.notSelected.Add(1)
 		c.unlearned = true
 	default:

@@ -36,8 +36,18 @@ type Stats struct {
 	Paused int64
 	// Off is the number of calls with the option Off.
 	Off int64
-	// NotSelected is the number of calls of methods that WithMethods or WithIdempotentOnly leaves out.
+	// NotSelected is the number of calls of methods that WithMethods, WithIdempotentOnly or WithServiceConfigOnly
+	// leaves out.
 	NotSelected int64
+	// NoDescriptor is the number of calls of methods that WithIdempotentOnly leaves out because no descriptor of
+	// theirs is linked into the program. They are not in NotSelected.
+	NoDescriptor int64
+	// Throttled is the number of hedges not sent because half of the target's throttle tokens or more were gone. The
+	// call gets no more of them.
+	Throttled int64
+	// PushedBack is the number of failed attempts whose server said, in the trailer grpc-retry-pushback-ms, when or
+	// that not to try again.
+	PushedBack int64
 	// NotReplayable is the number of calls of which no second attempt can be made, because their reply cannot be
 	// copied or, of a stream, because more than its first message was asked of it too early.
 	NotReplayable int64
@@ -71,6 +81,9 @@ func (s *Stats) add(o Stats) {
 	s.Paused += o.Paused
 	s.Off += o.Off
 	s.NotSelected += o.NotSelected
+	s.NoDescriptor += o.NoDescriptor
+	s.Throttled += o.Throttled
+	s.PushedBack += o.PushedBack
 	s.NotReplayable += o.NotReplayable
 	s.PassedThrough += o.PassedThrough
 	s.LoserPanics += o.LoserPanics
@@ -82,13 +95,17 @@ type TargetStats struct {
 	// Either is Other where a cap was reached.
 	Target, Method string
 	Stats
-	// Delay is the age at which a call gets its first hedge now; 0 while the method is being learned.
+	// Delay is the age at which a call gets its first hedge now; 0 while the method is being learned. Of a method with
+	// a hedgingPolicy it is the hedgingDelay.
 	Delay time.Duration
 	// P50, P90 and P99 are quantiles of what the primaries took over the window; 0 while nothing is known.
 	P50, P90, P99 time.Duration
 	// Tokens is the number of hedges that the target's budget would pay for now, and Burst the most that it can
 	// save up at the current traffic. Both are the target's, shared by its methods.
 	Tokens, Burst float64
+	// ThrottleTokens is the target's throttle count and ThrottleMax what it started from: hedges are sent while more
+	// than half of it is left. Both are 0 without a throttle, and the target's as well.
+	ThrottleTokens, ThrottleMax float64
 }
 
 // Other is the name under which methods, or targets, beyond a scheduler's caps share one entry.
@@ -140,7 +157,11 @@ func (m *method) stats(now time.Time) TargetStats {
 		Tokens: m.target.budget.Tokens(now),
 		Burst:  m.target.budget.Burst(now),
 	}
+	row.ThrottleTokens, row.ThrottleMax = m.target.throttle.read()
 	row.Delay, _ = m.trigger.delay()
+	if m.policy != nil {
+		row.Delay = m.policy.delay
+	}
 	d := m.trigger.window.Snapshot(now)
 	row.P50, _ = d.Quantile(0.50)
 	row.P90, _ = d.Quantile(0.90)
@@ -152,6 +173,7 @@ func (m *method) stats(now time.Time) TargetStats {
 // together, so they share a lock, which only a call that has become slow takes.
 type counters struct {
 	calls, warmup, paused, off, notSelected, notReplayable, passedThrough atomic.Int64
+	noDescriptor                                                          atomic.Int64
 
 	mu     sync.Mutex
 	hedges Stats
@@ -175,6 +197,7 @@ func (c *counters) read() Stats {
 	s.Off += c.off.Load()
 	s.NotSelected += c.notSelected.Load()
 	s.NotReplayable += c.notReplayable.Load()
+	s.NoDescriptor += c.noDescriptor.Load()
 	s.PassedThrough += c.passedThrough.Load()
 	s.Calls += c.calls.Load()
 	return s

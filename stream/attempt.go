@@ -2,11 +2,11 @@ package stream
 
 import (
 	"context"
-	"errors"
 	"io"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/grpchedge/hedge/internal/attempt"
 	"github.com/grpchedge/hedge/internal/race"
@@ -20,6 +20,7 @@ type member struct {
 	into   any // a hedge's first message
 	header metadata.MD
 	err    error
+	ended  error // what RecvMsg is to return, where it is known that the stream ended without a message
 }
 
 // newMember returns an attempt whose stream is not yet open, and the options to open it with. The context that
@@ -36,21 +37,38 @@ func (m *member) open(ctx context.Context, c *clientStream, opts []grpc.CallOpti
 }
 
 // reach waits for what the finish line asks for and returns the attempt's outcome.
-func (m *member) reach(l line, into any) error {
+func (m *member) reach(l line, c *clientStream, into any) error {
 	if l == message {
-		m.err = m.RecvMsg(into)
+		m.err = m.receive(into)
 		return outcome(m.err)
 	}
 	m.header, m.err = m.Header()
-	if m.header == nil && m.err == nil {
-		return errNoHeaders
+	if m.header != nil || m.err != nil {
+		return m.err
 	}
-	return m.err
+	// It ended without headers, and how is for RecvMsg to tell: it has no message to receive.
+	if m != &c.primary || c.heeds {
+		m.ended = m.receive(new(emptypb.Empty))
+	}
+	if c.committed {
+		return outcome(m.ended)
+	}
+	return noHeaders{outcome(m.ended)}
 }
 
-// errNoHeaders is the outcome of an attempt that ended without headers. Its status is for RecvMsg to tell; until
-// then it is taken for a failure, and an attempt that has headers is preferred.
-var errNoHeaders = errors.New("hedge: the stream ended without headers")
+// receive is RecvMsg.
+func (m *member) receive(into any) error {
+	if m.ended != nil {
+		return m.ended
+	}
+	return m.RecvMsg(into)
+}
+
+// noHeaders is the outcome of an attempt that ended without headers, err if that is known and no success. It is
+// taken for a failure in any case, so that an attempt that has headers is preferred.
+type noHeaders struct{ err error }
+
+func (noHeaders) Error() string { return "hedge: the stream ended without headers" }
 
 // outcome is what the end of a receive means to a race: the end of the stream is an answer.
 func outcome(err error) error {
@@ -63,7 +81,9 @@ func outcome(err error) error {
 // entrant is a clientStream as its race sees it.
 type entrant clientStream
 
-func (e *entrant) Primary() error { return e.primary.reach(e.line, e.into) }
+func (e *entrant) Primary() error { return e.primary.reach(e.line, (*clientStream)(e), e.into) }
+
+func (e *entrant) Trailer() metadata.MD { return e.primary.Trailer() }
 
 func (e *entrant) Hedge(_ int, cancel context.CancelCauseFunc) race.Attempt {
 	c := (*clientStream)(e)
@@ -87,15 +107,19 @@ type hedged struct {
 }
 
 func (h *hedged) Run(ctx context.Context) error {
-	if h.err = h.open(ctx, h.c, h.opts); h.err != nil {
-		return h.err
+	if err := h.open(ctx, h.c, h.opts); err != nil {
+		h.ClientStream = failed{ctx, err}
+		h.ended = err
+	} else if err := h.SendMsg(h.request); err != nil && err != io.EOF { // EOF: the stream has ended; RecvMsg knows how
+		h.ended = err
+	} else if err := h.CloseSend(); err != nil {
+		h.ended = err
 	}
-	// An EOF says that the stream has ended; RecvMsg knows how.
-	if h.err = h.SendMsg(h.request); h.err != nil && h.err != io.EOF {
-		return h.err
+	if h.ended != nil {
+		if h.line == message {
+			h.err = h.ended
+		}
+		return h.ended
 	}
-	if h.err = h.CloseSend(); h.err != nil {
-		return h.err
-	}
-	return h.reach(h.line, h.into)
+	return h.reach(h.line, h.c, h.into)
 }

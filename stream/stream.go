@@ -59,12 +59,19 @@ func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
 		}
 
 		c := &clientStream{call: call, caller: ctx, delay: delay, desc: desc, cc: cc, method: method, streamer: streamer}
+		c.heeds, c.committed = call.Heeds(), call.Successive()
 		c.options = attempt.NewOptions(opts)
 		pctx, cancel := context.WithCancelCause(ctx)
 		c.cancel = cancel
 		c.primary, opts = c.newMember(cancel)
-		if err := c.primary.open(pctx, c, opts); err != nil {
+		err := c.primary.open(pctx, c, opts)
+		switch {
+		case err == nil:
+		case c.committed && !c.call.Final(err) && ctx.Err() == nil:
+			c.primary.ClientStream, c.primary.ended = failed{pctx, err}, err // a hedge may do better
+		default:
 			cancel(nil)
+			c.call.Failed(err, nil)
 			c.call.Ended(err)
 			c.primary.results.Deliver()
 			return nil, err
@@ -77,13 +84,14 @@ func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
 func watch(ctx context.Context, call hedge.Call, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts []grpc.CallOption) (grpc.ClientStream, error) {
 	st, err := streamer(ctx, desc, cc, method, opts...)
 	if err != nil {
+		call.Failed(err, nil)
 		call.Ended(err)
 		return nil, err
 	}
-	if !call.Learns() {
+	if !call.Learns() && !call.Heeds() {
 		return st, nil
 	}
-	c := &clientStream{call: call, caller: ctx}
+	c := &clientStream{call: call, caller: ctx, heeds: call.Heeds()}
 	c.primary.ClientStream = st
 	c.chosen.Store(&c.primary)
 	return c, nil
@@ -99,6 +107,9 @@ type clientStream struct {
 	method   string
 	streamer grpc.Streamer
 	options  attempt.Options
+
+	heeds     bool // failures matter before any hedge was due
+	committed bool // response headers commit the stream, whatever its caller waits for
 
 	primary member
 	cancel  context.CancelCauseFunc // the primary's
@@ -117,6 +128,7 @@ type clientStream struct {
 	into  any // what RecvMsg receives into
 	own   attempt.Reply
 	asked time.Duration // the call's age when RecvMsg was called for the first message
+	raced bool
 }
 
 // line is what the caller first waits for.
@@ -144,24 +156,34 @@ func (c *clientStream) RecvMsg(m any) error {
 	c.first.Lock()
 	defer c.first.Unlock()
 	c.asked, c.line, c.into = asked, message, m
-	if chosen := c.chosen.Load(); chosen != nil {
-		err := chosen.RecvMsg(m)
-		if chosen == &c.primary {
-			(*policy)(c).Ended(outcome(err))
-		}
-		c.direct.Store(chosen)
-		return err
+	chosen := c.chosen.Load()
+	if chosen == nil && c.committed {
+		c.line = headers
+		chosen = c.decide()
+		c.line = message
 	}
-	var ok bool
-	if c.own, ok = attempt.NewReply(m); !ok {
+	if chosen == nil {
+		var ok bool
+		if c.own, ok = attempt.NewReply(m); ok {
+			winner := c.decide()
+			c.direct.Store(winner)
+			return winner.err
+		}
 		c.call.NotReplayable()
 		c.choose(&c.primary)
-		c.direct.Store(&c.primary)
-		return c.primary.RecvMsg(m)
+		chosen = &c.primary
 	}
-	winner := c.decide()
-	c.direct.Store(winner)
-	return winner.err
+	err := chosen.receive(m)
+	if failure := outcome(err); chosen == &c.primary {
+		if failure != nil && c.heeds && !c.raced {
+			c.call.Failed(failure, chosen.Trailer())
+		}
+		(*policy)(c).Ended(failure)
+	}
+	if chosen.ended == nil { // for what is known of its end the stream need not be asked
+		c.direct.Store(chosen)
+	}
+	return err
 }
 
 func (c *clientStream) Header() (metadata.MD, error) {
@@ -188,6 +210,7 @@ func (c *clientStream) decide() *member {
 	if delay <= 0 {
 		delay = min(late, c.delay) // no moment for a call that is to have all its attempts at once
 	}
+	c.raced = true
 	out := c.race.Run(c.caller, c.cancel, delay, (*policy)(c), (*entrant)(c))
 	winner := &c.primary
 	if out.Winner != nil {
