@@ -2,6 +2,7 @@ package stream
 
 import (
 	"context"
+	"errors"
 	"io"
 
 	"google.golang.org/grpc"
@@ -16,6 +17,7 @@ import (
 type member struct {
 	grpc.ClientStream
 	results *attempt.Results
+	cancel  context.CancelCauseFunc // frees its context; nil where the context is the caller's
 
 	into   any // a hedge's first message
 	header metadata.MD
@@ -24,10 +26,23 @@ type member struct {
 }
 
 // newMember returns an attempt whose stream is not yet open, and the options to open it with. The context that
-// cancel frees is to be freed when the stream has ended.
+// cancel frees is to be freed when the stream has ended for its caller. That gRPC's has ended is not enough, but when
+// the connection closes: an interceptor in between may open another one, as one that retries does.
 func (c *clientStream) newMember(cancel context.CancelCauseFunc) (m member, opts []grpc.CallOption) {
-	opts, m.results = c.options.Attempt(grpc.OnFinish(cancel))
+	opts, m.results = c.options.Attempt(grpc.OnFinish(func(err error) {
+		if errors.Is(err, grpc.ErrClientConnClosing) {
+			cancel(err)
+		}
+	}))
+	m.cancel = cancel
 	return m, opts
+}
+
+// done frees the attempt's context once err, which its caller is told, says that the stream is over.
+func (m *member) done(err error) {
+	if err != nil && m.cancel != nil {
+		m.cancel(err)
+	}
 }
 
 func (m *member) open(ctx context.Context, c *clientStream, opts []grpc.CallOption) error {
@@ -74,6 +89,21 @@ func (noHeaders) Error() string { return "hedge: the stream ended without header
 func outcome(err error) error {
 	if err == io.EOF {
 		return nil
+	}
+	return err
+}
+
+// headers is Header, and send is SendMsg, after which the caller may be done with the stream.
+func (m *member) headers() (metadata.MD, error) {
+	header, err := m.Header()
+	m.done(err)
+	return header, err
+}
+
+func (m *member) send(msg any) error {
+	err := m.SendMsg(msg)
+	if err != io.EOF { // of which RecvMsg tells more
+		m.done(err)
 	}
 	return err
 }

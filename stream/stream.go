@@ -150,7 +150,9 @@ func (c *clientStream) choose(m *member) {
 
 func (c *clientStream) RecvMsg(m any) error {
 	if d := c.direct.Load(); d != nil {
-		return d.ClientStream.RecvMsg(m)
+		err := d.ClientStream.RecvMsg(m)
+		d.done(err)
+		return err
 	}
 	asked := c.call.Age()
 	c.first.Lock()
@@ -167,6 +169,7 @@ func (c *clientStream) RecvMsg(m any) error {
 		if c.own, ok = attempt.NewReply(m); ok {
 			winner := c.decide()
 			c.direct.Store(winner)
+			winner.done(winner.err)
 			return winner.err
 		}
 		c.call.NotReplayable()
@@ -183,20 +186,22 @@ func (c *clientStream) RecvMsg(m any) error {
 	if chosen.ended == nil { // for what is known of its end the stream need not be asked
 		c.direct.Store(chosen)
 	}
+	chosen.done(err)
 	return err
 }
 
 func (c *clientStream) Header() (metadata.MD, error) {
 	if chosen := c.chosen.Load(); chosen != nil {
-		return chosen.Header()
+		return chosen.headers()
 	}
 	c.first.Lock()
 	defer c.first.Unlock()
 	if chosen := c.chosen.Load(); chosen != nil { // by a RecvMsg that was first
-		return chosen.Header()
+		return chosen.headers()
 	}
 	c.line = headers
 	winner := c.decide()
+	winner.done(winner.err)
 	return winner.header, winner.err
 }
 
@@ -214,6 +219,7 @@ func (c *clientStream) decide() *member {
 	out := c.race.Run(c.caller, c.cancel, delay, (*policy)(c), (*entrant)(c))
 	winner := &c.primary
 	if out.Winner != nil {
+		c.cancel(race.ErrLost)
 		winner = &out.Winner.(*hedged).member
 		if c.line == message {
 			c.own.Take(winner.into)
@@ -227,9 +233,9 @@ func (c *clientStream) decide() *member {
 
 func (c *clientStream) SendMsg(m any) error {
 	if chosen := c.chosen.Load(); chosen != nil {
-		return chosen.SendMsg(m)
+		return chosen.send(m)
 	}
-	err := c.primary.SendMsg(m)
+	err := c.primary.send(m)
 	if err == nil {
 		c.sending.Lock()
 		if c.chosen.Load() == nil {
