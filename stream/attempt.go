@@ -2,10 +2,10 @@ package stream
 
 import (
 	"context"
-	"errors"
 	"io"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/emptypb"
 
@@ -30,7 +30,7 @@ type member struct {
 // the connection closes: an interceptor in between may open another one, as one that retries does.
 func (c *clientStream) newMember(cancel context.CancelCauseFunc) (m member, opts []grpc.CallOption) {
 	opts, m.results = c.options.Attempt(grpc.OnFinish(func(err error) {
-		if errors.Is(err, grpc.ErrClientConnClosing) {
+		if c.cc != nil && c.cc.GetState() == connectivity.Shutdown {
 			cancel(err)
 		}
 	}))

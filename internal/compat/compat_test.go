@@ -36,7 +36,6 @@ type chain struct {
 	outsideStream, insideStream []grpc.StreamClientInterceptor
 	dial                        []grpc.DialOption
 	server                      []grpc.ServerOption
-	network                     bool // a real socket
 }
 
 // world is a cluster of two backends and a client of it that hedges.

@@ -3,6 +3,7 @@ package compat_test
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -141,10 +142,9 @@ func TestCombinations(t *testing.T) {
 func TestCombinations_UnavailableOnce(t *testing.T) {
 	for _, tc := range combinations {
 		eachKind(t, tc.name, func(t *testing.T, call func(*world, context.Context, *testpb.Request, ...grpc.CallOption) outcome) {
-			failed := false
+			var failed atomic.Bool
 			w := start(t, tc.chain, func(a testserver.Attempt) testserver.Plan {
-				if !failed {
-					failed = true
+				if !failed.Swap(true) {
 					p := says(a, testserver.Plan{Code: codes.Unavailable})
 					p.Header = nil // headers would commit the call, and gRPC retry no more
 					return p
