@@ -109,6 +109,20 @@ func TestRule03_PrimaryFailsBeforeAnyHedge(t *testing.T) {
 	})
 }
 
+// TestRule13_AFastFailureTeachesNothing also when a hedge wins afterwards: the primary was not cut short.
+func TestRule13_AFastFailureTeachesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := fixed(t, 10*ms, hedge.WithMaxHedges(1))
+		st := &stub{steps: []step{{after: 12 * ms, code: codes.Unavailable}, {after: 30 * ms}}}
+		if err := st.call(t.Context(), s, wrapperspb.Int64(-1)); err != nil {
+			t.Fatal(err)
+		}
+		if d, ok := s.Latency("", "/test.Service/Method", 0.5); ok {
+			t.Errorf("learned %v", d)
+		}
+	})
+}
+
 func TestRule04_DeadlineAndCancelBoundTheRace(t *testing.T) {
 	never := time.Hour
 	for _, tc := range []struct {
