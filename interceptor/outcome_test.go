@@ -113,12 +113,15 @@ func TestRule03_PrimaryFailsBeforeAnyHedge(t *testing.T) {
 func TestRule13_AFastFailureTeachesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := fixed(t, 10*ms, hedge.WithMaxHedges(1))
-		st := &stub{steps: []step{{after: 12 * ms, code: codes.Unavailable}, {after: 30 * ms}}}
-		if err := st.call(t.Context(), s, wrapperspb.Int64(-1)); err != nil {
-			t.Fatal(err)
+		for range 30 {
+			for _, steps := range [][]step{{answers(5 * ms)}, {fails(12*ms, codes.Unavailable), answers(30 * ms)}} {
+				if err := (&stub{steps: steps}).call(t.Context(), s, wrapperspb.Int64(-1)); err != nil {
+					t.Fatal(err)
+				}
+			}
 		}
-		if d, ok := s.Latency("", "/test.Service/Method", 0.5); ok {
-			t.Errorf("learned %v", d)
+		if d, _ := s.Latency("", "/test.Service/Method", 0.99); d > 6*ms || s.Stats().HedgeWins != 30 {
+			t.Errorf("learned %v; %+v", d, s.Stats())
 		}
 	})
 }
