@@ -2,7 +2,6 @@ package interceptor_test
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -13,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
 )
 
@@ -56,8 +56,9 @@ func TestGRPCJava10145_ANonFatalStatusSendsTheNextAtOnce(t *testing.T) {
 	})
 }
 
-// TestGRPCJava9185: a commit raced an attempt that was still starting. Here each attempt starts at the very instant
-// at which another commits the call, or fails and so has another one start.
+// TestGRPCJava9185: a commit raced an attempt that was still starting, under load. Here each attempt starts at the very
+// instant at which another commits the call, or fails and so has another one start: call by call in virtual time, and
+// many at a time in real time.
 func TestGRPCJava9185_ACommitMeetsAnAttemptThatStarts(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -72,90 +73,113 @@ func TestGRPCJava9185_ACommitMeetsAnAttemptThatStarts(t *testing.T) {
 			fails(0, codes.Unavailable), fails(0, codes.Unavailable), fails(0, codes.Unavailable), fails(0, codes.Unavailable), fails(0, codes.Unavailable)}},
 		{"a pushback ends when an answer comes", four, []step{answers(13 * ms), fails(2*ms, codes.Unavailable, "1"), {}, {}}},
 	} {
+		call := func(t *testing.T, s *hedge.Scheduler) {
+			finished := 0
+			reply := wrapperspb.Int64(-1)
+			err := (&stub{steps: tc.steps}).call(t.Context(), s, reply, grpc.OnFinish(func(error) { finished++ }))
+			if failed := tc.steps[len(tc.steps)-1].code != codes.OK; (err != nil) != failed || finished != 1 {
+				t.Errorf("%v, OnFinish ran %d times", err, finished)
+			}
+			if err == nil && (reply.Value < 0 || reply.Value >= int64(len(tc.steps))) {
+				t.Errorf("reply %v", reply)
+			}
+		}
+		check := func(t *testing.T, s *hedge.Scheduler) {
+			if got := s.Stats(); got.LoserPanics != 0 || got.HedgeWins+got.PrimaryWins > got.Hedged {
+				t.Errorf("%+v", got)
+			}
+		}
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := configured(t, hedging(tc.policy))
-				var calls sync.WaitGroup
-				for range 300 {
-					calls.Go(func() {
-						finished := 0
-						st := &stub{steps: tc.steps}
-						reply := wrapperspb.Int64(-1)
-						err := st.call(t.Context(), s, reply, grpc.OnFinish(func(error) { finished++ }))
-						if failed := tc.steps[len(tc.steps)-1].code != codes.OK; (err != nil) != failed || finished != 1 {
-							t.Errorf("%v, OnFinish ran %d times", err, finished)
-						}
-						if err == nil && (reply.Value < 0 || reply.Value >= int64(len(tc.steps))) {
-							t.Errorf("reply %v", reply)
-						}
-					})
+				for range 100 {
+					call(t, s)
 				}
-				calls.Wait()
 				synctest.Wait()
-				if got := s.Stats(); got.Calls != 300 || got.LoserPanics != 0 || got.HedgeWins+got.PrimaryWins > got.Hedged {
-					t.Errorf("%+v", got)
-				}
+				check(t, s)
 			})
+		})
+		t.Run(tc.name+", under load", func(t *testing.T) {
+			s := configured(t, hedging(tc.policy))
+			var calls sync.WaitGroup
+			for range 300 {
+				calls.Go(func() { call(t, s) })
+			}
+			calls.Wait()
+			check(t, s)
 		})
 	}
 }
 
 // TestGRPCJava10314: cancelling one attempt while another starts took two locks in opposite orders, a deadlock after
-// hours. Here a lock is taken by whatever starts, and held by whatever is cancelled or ends, all at one instant; a
-// deadlock would leave the bubble with nothing that runs, which fails the test at once.
+// hours. Here a lock is taken by whatever starts, is cancelled, or ends, all at one instant, and a caller that gives up
+// comes in between. In virtual time a deadlock leaves nothing that runs, which fails the test at once.
 func TestGRPCJava10314_CancellingMeetsStarting(t *testing.T) {
 	for _, answer := range []codes.Code{codes.OK, codes.Unavailable, codes.Internal} {
-		t.Run(fmt.Sprint(answer), func(t *testing.T) {
+		t.Run(answer.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := configured(t, hedging(four))
-				unary := interceptor.Unary(s)
-				var transport sync.Mutex
-				invoke := func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, opts ...grpc.CallOption) error {
-					transport.Lock() // as it starts
-					n := previousAttempts(ctx)
-					transport.Unlock()
-					stop := context.AfterFunc(ctx, func() { // as it is cancelled
-						transport.Lock()
-						defer transport.Unlock()
-						_ = s.Stats()
-					})
-					defer stop()
-					timer := time.NewTimer(time.Duration(40-10*n) * ms) // all at the instant at which another is due
-					defer timer.Stop()
-					var err error
-					select {
-					case <-timer.C:
-						err = status.Error(answer, "")
-					case <-ctx.Done():
-						err = status.FromContextError(ctx.Err()).Err()
-					}
-					transport.Lock() // as it ends
-					defer transport.Unlock()
-					for _, opt := range opts {
-						if finish, ok := opt.(grpc.OnFinishCallOption); ok {
-							finish.OnFinish(err)
-						}
-					}
-					return err
+				l := &locking{answer: answer, scheduler: configured(t, hedging(four))}
+				for i := range 100 {
+					l.call(t, i%3 == 0)
 				}
-				var calls sync.WaitGroup
-				for i := range 300 {
-					calls.Go(func() {
-						ctx, cancel := context.WithCancel(t.Context())
-						defer cancel()
-						if i%3 == 0 { // the caller cancels at that instant too
-							defer time.AfterFunc(40*ms, cancel).Stop()
-						}
-						finished := 0
-						err := unary(ctx, "/test.Service/Method", wrapperspb.Int64(1), wrapperspb.Int64(1), nil, invoke,
-							grpc.OnFinish(func(error) { finished++ }))
-						if code := status.Code(err); code != answer && (i%3 > 0 || code != codes.Canceled) || finished != 1 {
-							t.Errorf("%v, OnFinish ran %d times", err, finished)
-						}
-					})
-				}
-				calls.Wait()
 			})
 		})
+		t.Run(answer.String()+", under load", func(t *testing.T) {
+			l := &locking{answer: answer, scheduler: configured(t, hedging(four))}
+			var calls sync.WaitGroup
+			for i := range 300 {
+				calls.Go(func() { l.call(t, i%3 == 0) })
+			}
+			calls.Wait()
+		})
+	}
+}
+
+// locking stands for a transport with one lock. Its attempts all end when the fourth hedge would be due.
+type locking struct {
+	answer    codes.Code
+	scheduler *hedge.Scheduler
+	mu        sync.Mutex
+}
+
+func (l *locking) invoke(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, opts ...grpc.CallOption) error {
+	l.mu.Lock() // as it starts
+	n := previousAttempts(ctx)
+	l.mu.Unlock()
+	stop := context.AfterFunc(ctx, func() { // as it is cancelled
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		_ = l.scheduler.Stats()
+	})
+	defer stop()
+	timer := time.NewTimer(time.Duration(40-10*n) * ms)
+	defer timer.Stop()
+	err := status.Error(l.answer, "")
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+		err = status.FromContextError(ctx.Err()).Err()
+	}
+	l.mu.Lock() // as it ends
+	defer l.mu.Unlock()
+	for _, opt := range opts {
+		if finish, ok := opt.(grpc.OnFinishCallOption); ok {
+			finish.OnFinish(err)
+		}
+	}
+	return err
+}
+
+func (l *locking) call(t *testing.T, givesUp bool) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	if givesUp { // at that instant too
+		defer time.AfterFunc(40*ms, cancel).Stop()
+	}
+	finished := 0
+	err := interceptor.Unary(l.scheduler)(ctx, "/test.Service/Method", wrapperspb.Int64(1), wrapperspb.Int64(1), nil, l.invoke,
+		grpc.OnFinish(func(error) { finished++ }))
+	if code := status.Code(err); code != l.answer && (!givesUp || code != codes.Canceled) || finished != 1 {
+		t.Errorf("%v, OnFinish ran %d times", err, finished)
 	}
 }
