@@ -29,6 +29,7 @@ type Call struct {
 	notBefore time.Duration // the age before which a server wants no further attempt
 	stopped   bool          // no more hedges
 	credited  bool          // a success has been counted for the throttle
+	heeds     bool          // there is a policy or a throttle
 
 	heldBack reason // why the due hedge was held back last, so that a reason counts once for a hedge
 }
@@ -167,8 +168,8 @@ func (c *Call) Final(err error) bool {
 // Ended says that the primary has just ended with err. An answer teaches its latency, a call that its caller
 // gave up or whose deadline passed teaches that it would have taken longer, and any other failure nothing.
 func (c *Call) Ended(err error) {
-	if err == nil {
-		c.Succeeded()
+	if err == nil && c.heeds {
+		c.credit()
 	}
 	switch {
 	case !c.Learns():
@@ -183,7 +184,7 @@ func (c *Call) Ended(err error) {
 
 // Succeeded says that the primary has answered, where Ended is not told because its latency says nothing.
 func (c *Call) Succeeded() {
-	if c.method != nil {
+	if c.heeds {
 		c.credit()
 	}
 }
@@ -206,7 +207,7 @@ func (c *Call) Won(n int, err error) {
 	if c.method == nil || !answers.has(err) {
 		return
 	}
-	if err == nil {
+	if err == nil && c.heeds {
 		c.credit()
 	}
 	c.method.counters.update(func(s *Stats) {

@@ -26,9 +26,7 @@ func pushback(trailer metadata.MD) (wait time.Duration, ok bool) {
 
 // Heeds reports whether the call's failures are to be told to Failed, with their trailers, even if none of its
 // hedges has been due: for a throttle, or because a failure sends the next hedge.
-func (c *Call) Heeds() bool {
-	return c.method != nil && (c.method.target.throttle != nil || c.policy != nil)
-}
+func (c *Call) Heeds() bool { return c.heeds }
 
 // Failed takes note of an attempt that has failed with err, while the call goes on: of the throttle's token, and of
 // a pushback in the trailer, which may be nil. If more, the next hedge is due that long from now instead of when it
@@ -60,7 +58,7 @@ func (c *Call) Failed(err error, trailer metadata.MD) (due time.Duration, more b
 // hedging, instead of the primary's.
 func (c *Call) Successive() bool { return c.policy != nil }
 
-// credit counts the success of the call's for the throttle, once.
+// credit counts the call's success for the throttle, once. The call must heed.
 func (c *Call) credit() {
 	if t := c.method.target.throttle; t != nil && !c.credited {
 		c.credited = true

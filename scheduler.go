@@ -90,13 +90,18 @@ func (s *Scheduler) Begin(ctx context.Context, target, method string, conn Conn,
 	now := time.Now()
 	m := s.method(target, method, now)
 	m.counters.calls.Add(1)
-	c := Call{scheduler: s, method: m, ctx: ctx, conn: conn, start: now, policy: m.policyOf(s, method)}
+	hedged, described, policy := m.hedged, m.described, m.policy
+	if m.shared {
+		hedged, described = s.config.selects(method)
+		policy = s.config.policyOf(method)
+	}
+	c := Call{scheduler: s, method: m, ctx: ctx, conn: conn, start: now, policy: policy}
+	c.heeds = policy != nil || m.target.throttle != nil
 
 	var o callOptions
 	if len(opts) > 0 {
 		o = readCallOptions(opts)
 	}
-	hedged, described := m.selected(s, method)
 	switch {
 	case o.off:
 		m.counters.off.Add(1)
@@ -110,8 +115,8 @@ func (s *Scheduler) Begin(ctx context.Context, target, method string, conn Conn,
 	case !hedged:
 		m.counters.notSelected.Add(1)
 		c.unlearned = true
-	case c.policy != nil:
-		c.arm(c.policy.delay)
+	case policy != nil:
+		c.arm(policy.delay)
 	case s.config.serviceConfigOnly:
 		m.counters.notSelected.Add(1)
 		c.unlearned = true

@@ -31,14 +31,6 @@ func (c *config) policyOf(fullMethod string) *policy {
 	return &policy{hedges: p.Attempts - 1, delay: p.Delay, final: final}
 }
 
-// policyOf returns the policy of a call of the method; m is the entry that its calls count in.
-func (m *method) policyOf(s *Scheduler, name string) *policy {
-	if m.shared {
-		return s.config.policyOf(name)
-	}
-	return m.policy
-}
-
 // checkServiceConfig finds options that make no sense without another.
 func (c *config) checkServiceConfig() error {
 	var errs []error

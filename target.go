@@ -172,15 +172,6 @@ func (t *target) eachMethod(visit func(*method)) {
 	}
 }
 
-// selected reports whether the options let a method be hedged, and if not, whether that is for want of a descriptor;
-// m is the entry that its calls count in.
-func (m *method) selected(s *Scheduler, name string) (hedged, described bool) {
-	if m.shared {
-		return s.config.selects(name)
-	}
-	return m.hedged, m.described
-}
-
 // observe records that a primary answered at now, having taken d.
 func (m *method) observe(s *Scheduler, now time.Time, d time.Duration) {
 	m.trigger.window.Observe(now, d)
