@@ -38,6 +38,9 @@ import (
 // message; a stream that stalls later is not hedged, as its messages so far cannot be taken back. A stream whose
 // Context is asked for before it has received anything is not hedged either.
 //
+// A method with a hedgingPolicy, see [hedge.WithServiceConfig], is committed by response headers whatever its caller
+// waits for, as gRPC defines it; where headers come at once, nothing of it is hedged.
+//
 // Client-streaming and bidirectional calls pass through and are counted.
 //
 // Interceptors chained after this one run once for each attempt, concurrently.
