@@ -13,8 +13,9 @@ import (
 // it may be sent, and what takes note of how the attempts ended. The zero Call is never hedged.
 //
 // A binding asks Delay; without one it makes the call as it would without hedging and tells Ended. With one it
-// races attempts, asks Admit when a hedge is due, and tells Ended or CutShort, and Won. Admit calls must not
-// overlap; every other method is for the caller's goroutine.
+// races attempts, asks Admit when a hedge is due, and tells Ended or CutShort, and Won. If it Heeds, Failed is told of
+// failures first. Calls of Admit, Next, Final and Failed must not overlap; every other method is for the caller's
+// goroutine.
 type Call struct {
 	scheduler *Scheduler
 	method    *method
@@ -31,6 +32,12 @@ type Call struct {
 	turn     int    // which hedge is due or was last, those counted that are not sent by chance
 	drawn    bool   // it is to be sent
 	heldBack reason // why it was held back last, so that a reason counts once for a hedge
+
+	policy    *policy       // the service config's for the method; nil: none
+	notBefore time.Duration // the age before which a server wants no further attempt
+	stopped   bool          // no more hedges
+	credited  bool          // a success has been counted for the throttle
+	heeds     bool          // there is a policy or a throttle
 
 	record *place.Record // where its attempts have been; nil where no policy asks
 }
@@ -52,11 +59,25 @@ const retryFloor = 250 * time.Microsecond
 // arm makes the call one that may be hedged, and has it pay its share into the budget.
 func (c *Call) arm(delay time.Duration) {
 	c.method.target.budget.Earn(c.start)
-	if c.scheduler.config.maxHedges > 0 && c.scheduler.config.budgetPercent > 0 {
+	if c.maxHedges() > 0 && (c.scheduler.config.budgetPercent > 0 || c.unbudgeted()) {
 		c.dry = c.scheduler.config.dryRun
 		c.armed, c.delay = !c.dry, delay
 	}
 }
+
+// maxHedges is the most hedges that the call can have.
+func (c *Call) maxHedges() int {
+	switch {
+	case c.policy != nil:
+		return c.policy.hedges
+	case c.estimate != nil:
+		return c.estimate.hedges
+	}
+	return c.scheduler.config.maxHedges
+}
+
+// unbudgeted reports whether the call's hedges cost nothing.
+func (c *Call) unbudgeted() bool { return c.policy != nil && c.scheduler.config.unbudgeted }
 
 // Delay is the age at which the call's first hedge is due; false if it gets none.
 func (c *Call) Delay() (time.Duration, bool) { return c.delay, c.armed }
@@ -78,15 +99,22 @@ func (c *Call) NotReplayable() {
 // Admit decides whether hedge n, which is due, is sent; n is 1 for the first. If so, it has been paid for and
 // counted. Otherwise it may be asked again after the given time, or never when that is 0.
 func (c *Call) Admit(n int) (send bool, again time.Duration) {
-	if !c.armed {
+	if !c.armed || c.stopped || !c.drawn && c.turn >= c.maxHedges() {
 		return false, 0
 	}
 	now := time.Now()
 	switch {
+	case now.Sub(c.start) < c.notBefore:
+		return false, c.notBefore - now.Sub(c.start)
 	case c.scheduler.paused.Load():
+		c.stopped = true
 		c.method.counters.update(func(s *Stats) { s.Paused++ })
 		return false, 0
-	case c.deadlineNear(now):
+	case !c.method.target.throttle.passes():
+		c.stopped = true
+		c.method.counters.update(func(s *Stats) { s.Throttled++ })
+		return false, 0
+	case c.policy == nil && c.deadlineNear(now):
 		c.method.counters.update(func(s *Stats) { s.DeadlineNear++ })
 		return false, 0
 	case !c.draw(now):
@@ -95,10 +123,11 @@ func (c *Call) Admit(n int) (send bool, again time.Duration) {
 			return false, max(next, retryFloor)
 		}
 		return false, 0
-	case c.conn != nil && c.conn.GetState() != connectivity.Ready:
+	case c.policy == nil && c.conn != nil && c.conn.GetState() != connectivity.Ready:
 		return false, c.postpone(now, notReady)
 	case c.staysHere(n):
 		return false, c.postpone(now, noOtherBackend)
+	case c.unbudgeted():
 	case !c.method.target.budget.Spend(now, n > 1 || now.Sub(c.start) >= 2*c.delay):
 		return false, c.postpone(now, budgetExhausted)
 	}
@@ -122,14 +151,6 @@ func (c *Call) draw(now time.Time) bool {
 	c.drawn = e == nil ||
 		(e.probability >= 1 || c.method.learner.chance.take(e.probability)) && (e.trickle == nil || e.trickle.Spend(now, true))
 	return c.drawn
-}
-
-// hedges is the most hedges that the call may have.
-func (c *Call) hedges() int {
-	if c.estimate != nil {
-		return c.estimate.hedges
-	}
-	return c.scheduler.config.maxHedges
 }
 
 // deadlineNear reports whether an answer that takes the method's median would come after the deadline.
@@ -167,13 +188,17 @@ func (c *Call) postpone(now time.Time, why reason) time.Duration {
 
 // Next is how long after hedge n the one after it is due; false says that n is the last.
 func (c *Call) Next(int) (time.Duration, bool) {
-	return c.delay, c.turn < c.hedges()
+	return c.delay, c.drawn || c.turn < c.maxHedges()
 }
 
 // Final reports whether an attempt that ended with err ends the race: a nil error does, and an error whose
 // status is not one of the non-fatal ones.
 func (c *Call) Final(err error) bool {
-	return err == nil || c.scheduler.config.final.has(err)
+	final := c.scheduler.config.final
+	if c.policy != nil {
+		final = c.policy.final
+	}
+	return err == nil || final.has(err)
 }
 
 // Ended says that the primary has just ended with err. An answer teaches its latency, a call that its caller
@@ -181,6 +206,9 @@ func (c *Call) Final(err error) bool {
 func (c *Call) Ended(err error) {
 	if c.dry {
 		c.pretend(c.Age())
+	}
+	if err == nil && c.heeds {
+		c.credit()
 	}
 	switch {
 	case !c.Learns():
@@ -193,16 +221,23 @@ func (c *Call) Ended(err error) {
 	}
 }
 
+// Succeeded says that the primary has answered, where Ended is not told because its latency says nothing.
+func (c *Call) Succeeded() {
+	if c.heeds {
+		c.credit()
+	}
+}
+
 // pretend counts the hedges that a call of that age would have had, at its end instead of when they were due.
 func (c *Call) pretend(age time.Duration) {
-	for due := c.delay; due < age && c.turn < c.hedges(); due += c.delay {
+	for due := c.delay; due < age && c.turn < c.maxHedges(); due += c.delay {
 		at := c.start.Add(due)
 		if !c.draw(at) {
 			c.method.counters.update(func(s *Stats) { s.NotDrawn++ })
 			continue
 		}
 		c.drawn = false
-		if !c.method.target.budget.Spend(at, true) {
+		if !c.unbudgeted() && !c.method.target.budget.Spend(at, true) {
 			c.method.counters.update(func(s *Stats) { s.BudgetExhausted++ })
 			return
 		}
@@ -238,6 +273,9 @@ func (c *Call) Won(n int, err error) {
 	}
 	if !answered {
 		return
+	}
+	if err == nil && c.heeds {
+		c.credit()
 	}
 	c.method.counters.update(func(s *Stats) {
 		if n == 0 {

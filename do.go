@@ -3,6 +3,8 @@ package hedge
 import (
 	"context"
 
+	"google.golang.org/grpc/metadata"
+
 	"github.com/grpchedge/hedge/internal/race"
 )
 
@@ -19,6 +21,9 @@ func Do[T any](ctx context.Context, s *Scheduler, target, method string, fn func
 	delay, ok := call.Delay()
 	if !ok {
 		value, err := fn(ctx)
+		if err != nil && call.Heeds() {
+			call.Failed(err, nil)
+		}
 		call.Ended(err)
 		return value, err
 	}
@@ -52,6 +57,8 @@ func (d *doing[T]) Hedge(int, context.CancelCauseFunc) race.Attempt {
 	return &doingHedge[T]{fn: d.fn}
 }
 
+func (d *doing[T]) Trailer() metadata.MD { return nil }
+
 type doingHedge[T any] struct {
 	fn    func(context.Context) (T, error)
 	value T
@@ -61,3 +68,5 @@ func (h *doingHedge[T]) Run(ctx context.Context) (err error) {
 	h.value, err = h.fn(ctx)
 	return err
 }
+
+func (h *doingHedge[T]) Trailer() metadata.MD { return nil }

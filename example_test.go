@@ -21,7 +21,7 @@ func Example() {
 	target := "dns:///localhost:50051"
 	creds := grpc.WithTransportCredentials(insecure.NewCredentials())
 
-	s, err := hedge.New() // nothing to tune
+	s, err := hedge.New(hedge.WithIdempotentOnly()) // hedge what the .proto files call safe to repeat; nothing to tune
 	if err != nil {
 		panic(err)
 	}
@@ -127,6 +127,38 @@ func ExampleWithIdempotentOnly() {
 	// /hedgetest.TestService/ServerStreamIdempotent left out: 1
 	// /hedgetest.TestService/Unary left out: 1
 	// /hedgetest.TestService/UnaryIdempotent left out: 0
+}
+
+// A team's gRPC service config says which methods are hedged, and how; all others are left alone.
+func ExampleWithServiceConfig() {
+	s, err := hedge.New(hedge.WithServiceConfigOnly(), hedge.WithServiceConfig(`{
+		"methodConfig": [{
+			"name": [{"service": "hedgetest.TestService", "method": "Unary"}],
+			"hedgingPolicy": {"maxAttempts": 3, "hedgingDelay": "0.010s", "nonFatalStatusCodes": ["UNAVAILABLE"]}
+		}],
+		"retryThrottling": {"maxTokens": 10, "tokenRatio": 0.1}
+	}`))
+	if err != nil {
+		panic(err)
+	}
+	client, stop := slowPrimary(s)
+	defer stop()
+	reply, err := client.Unary(context.Background(), &testpb.Request{Id: 2})
+	if err != nil {
+		panic(err)
+	}
+	row := s.Targets()[0]
+	fmt.Println("answered by attempt", reply.Attempt, "sent after", row.Delay)
+	fmt.Println(row.ThrottleTokens, "of", row.ThrottleMax, "tokens")
+
+	_, err = hedge.New(hedge.WithServiceConfig(`{"methodConfig": [{
+		"name": [{"service": "hedgetest.TestService", "method": "Unary"}],
+		"hedgingPolicy": {"maxAttempts": 1}}]}`))
+	fmt.Println(err)
+	// Output:
+	// answered by attempt 1 sent after 10ms
+	// 10 of 10 tokens
+	// hedge: WithServiceConfig: methodConfig[0] (hedgetest.TestService/Unary): hedgingPolicy.maxAttempts: 1 is not above 1
 }
 
 // slowPrimary starts a server whose primaries take half a second and whose hedges answer at once.

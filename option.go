@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+
+	"github.com/grpchedge/hedge/internal/serviceconfig"
 )
 
 // Option sets something other than its default in [New], which reports an option that is out of range.
@@ -34,7 +36,11 @@ type config struct {
 	idempotentOnly bool
 	final          codeSet
 
-	otherBackendOnly bool
+	otherBackendOnly  bool
+	serviceConfig     *serviceconfig.Config // nil: none
+	serviceConfigOnly bool
+	unbudgeted        bool                    // methods with a policy
+	throttle          *serviceconfig.Throttle // of WithThrottle; nil: none
 }
 
 func defaultConfig() config {
@@ -60,6 +66,9 @@ func newConfig(opts []Option) (config, error) {
 		if opt != nil {
 			errs = append(errs, opt(&c))
 		}
+	}
+	if errors.Join(errs...) == nil {
+		errs = append(errs, c.checkServiceConfig())
 	}
 	return c, errors.Join(errs...)
 }
@@ -187,7 +196,7 @@ func checkPattern(p string) error {
 
 // WithIdempotentOnly hedges only methods whose protobuf definition sets the option idempotency_level to
 // NO_SIDE_EFFECTS or IDEMPOTENT. The definition is looked up among the descriptors linked into the program; a
-// method that is not found there is not hedged. Together with [WithMethods], a method must satisfy both.
+// method that is not found there is not hedged, and counted as NoDescriptor. Together with [WithMethods], a method must satisfy both.
 func WithIdempotentOnly() Option {
 	return func(c *config) error {
 		c.idempotentOnly = true

@@ -90,7 +90,13 @@ func (s *Scheduler) Begin(ctx context.Context, target, method string, conn Conn,
 	now := time.Now()
 	m := s.method(target, method, now)
 	m.counters.calls.Add(1)
-	c := Call{scheduler: s, method: m, ctx: ctx, conn: conn, start: now}
+	hedged, described, policy := m.hedged, m.described, m.policy
+	if m.shared {
+		hedged, described = s.config.selects(method)
+		policy = s.config.policyOf(method)
+	}
+	c := Call{scheduler: s, method: m, ctx: ctx, conn: conn, start: now, policy: policy}
+	c.heeds = policy != nil || m.target.throttle != nil
 
 	var o callOptions
 	if len(opts) > 0 {
@@ -103,7 +109,15 @@ func (s *Scheduler) Begin(ctx context.Context, target, method string, conn Conn,
 		m.counters.paused.Add(1)
 	case o.after:
 		c.arm(o.delay)
-	case !m.selected(s, method):
+	case !described:
+		m.counters.noDescriptor.Add(1)
+		c.unlearned = true
+	case !hedged:
+		m.counters.notSelected.Add(1)
+		c.unlearned = true
+	case policy != nil:
+		c.arm(policy.delay)
+	case s.config.serviceConfigOnly:
 		m.counters.notSelected.Add(1)
 		c.unlearned = true
 	case s.config.trigger.kind == fixedTrigger:

@@ -245,7 +245,18 @@ func TestRule10_EachReasonIsCounted(t *testing.T) {
 		{name: "ready", options: []hedge.Option{learning}, conn: state(connectivity.Ready), want: hedge.Stats{Warmup: 1, Hedged: 1, Hedges: 1}},
 		{name: "not selected", options: []hedge.Option{learning, hedge.WithMethods("/pkg.Svc/List*")}, want: hedge.Stats{NotSelected: 1}},
 		{name: "selected", options: []hedge.Option{learning, hedge.WithMethods("/pkg.Svc/List*"), hedge.WithMethods("/*/Get")}, want: hedge.Stats{Warmup: 1, Hedged: 1, Hedges: 1}},
-		{name: "not known to be idempotent", options: []hedge.Option{learning, hedge.WithIdempotentOnly()}, want: hedge.Stats{NotSelected: 1}},
+		{name: "not known to be idempotent", options: []hedge.Option{learning, hedge.WithIdempotentOnly()}, want: hedge.Stats{NoDescriptor: 1}},
+		{name: "by the service config", options: []hedge.Option{named(`"10ms"`)}, conn: state(connectivity.Idle), want: hedge.Stats{Hedged: 1, Hedges: 1}},
+		{name: "not in the service config", options: []hedge.Option{learning, hedge.WithServiceConfig("{}"), hedge.WithServiceConfigOnly()}, want: hedge.Stats{NotSelected: 1}},
+		{name: "After goes before the service config", options: []hedge.Option{hedge.WithServiceConfig("{}"), hedge.WithServiceConfigOnly()}, call: []grpc.CallOption{hedge.After(10 * ms)}, want: hedge.Stats{Hedged: 1, Hedges: 1}},
+		{name: "After goes before the policy's delay", options: []hedge.Option{named(`"5s"`)}, call: []grpc.CallOption{hedge.After(10 * ms)}, want: hedge.Stats{Hedged: 1, Hedges: 1}},
+		{name: "off goes before the service config", options: []hedge.Option{named(`"10ms"`)}, call: []grpc.CallOption{hedge.Off()}, want: hedge.Stats{Off: 1}},
+		{name: "WithMethods goes before the service config", options: []hedge.Option{named(`"10ms"`), hedge.WithMethods("/a/B")}, want: hedge.Stats{NotSelected: 1}},
+		{name: "the policy has a budget", options: []hedge.Option{named(`"10ms"`), hedge.WithBudgetPercent(1)},
+			before: func(s *hedge.Scheduler) { spend(s) }, want: hedge.Stats{BudgetExhausted: 1}},
+		{name: "a policy without a budget", options: []hedge.Option{named(`"10ms"`), hedge.WithServiceConfigUnbudgeted(), hedge.WithBudgetPercent(0)}, want: hedge.Stats{Hedged: 1, Hedges: 1}},
+		{name: "throttled", options: []hedge.Option{learning, hedge.WithThrottle(2, 0.1)},
+			before: func(s *hedge.Scheduler) { fail(s) }, want: hedge.Stats{Warmup: 1, Throttled: 1}},
 		{name: "After goes before selection", options: []hedge.Option{hedge.WithMethods("/pkg.Svc/List*")}, call: []grpc.CallOption{hedge.After(10 * ms)}, want: hedge.Stats{Hedged: 1, Hedges: 1}},
 		{name: "Pause goes before After", call: []grpc.CallOption{hedge.After(10 * ms)}, before: (*hedge.Scheduler).Pause, want: hedge.Stats{Paused: 1}},
 	} {
@@ -282,6 +293,19 @@ func TestRule10_EachReasonIsCounted(t *testing.T) {
 	}
 }
 
+// named gives the test's method a policy with this delay.
+func named(delay string) hedge.Option {
+	delay = strings.Replace(delay, "10ms", "0.01s", 1)
+	return hedge.WithServiceConfig(`{"methodConfig": [{"name": [{"service": "pkg.Svc", "method": "Get"}],
+		"hedgingPolicy": {"maxAttempts": 2, "hedgingDelay": ` + delay + `}}]}`)
+}
+
+// fail has one call to the target fail.
+func fail(s *hedge.Scheduler) {
+	c := s.Begin(context.Background(), target, method, nil, hedge.Off())
+	c.Failed(status.Error(codes.Unavailable, ""), nil)
+}
+
 // spend empties the target's budget.
 func spend(s *hedge.Scheduler) {
 	for {
@@ -298,6 +322,7 @@ func difference(a, b hedge.Stats) hedge.Stats {
 	a.Hedges -= b.Hedges
 	a.Warmup -= b.Warmup
 	a.BudgetExhausted -= b.BudgetExhausted
+	a.Off -= b.Off
 	return a
 }
 
@@ -331,25 +356,26 @@ func TestRule10_DeadlineTooNear(t *testing.T) {
 
 func TestWithIdempotentOnly_ReadsTheDescriptors(t *testing.T) {
 	const service = "/hedgetest.TestService/"
-	for name, want := range map[string]bool{
-		service + "Unary":                  false,
-		service + "UnaryNoSideEffects":     true,
-		service + "UnaryIdempotent":        true,
-		service + "ServerStream":           false,
-		service + "ServerStreamIdempotent": true,
-		service + "Missing":                false,
-		"/hedgetest.Request/id":            false, // a field, not a method
-		"/not.Linked/In":                   false,
-		"nonsense":                         false,
-		"":                                 false,
+	hedged, leftOut, unknown := hedge.Stats{Calls: 1, Warmup: 1}, hedge.Stats{Calls: 1, NotSelected: 1}, hedge.Stats{Calls: 1, NoDescriptor: 1}
+	for name, want := range map[string]hedge.Stats{
+		service + "Unary":                  leftOut,
+		service + "UnaryNoSideEffects":     hedged,
+		service + "UnaryIdempotent":        hedged,
+		service + "ServerStream":           leftOut,
+		service + "ServerStreamIdempotent": hedged,
+		service + "Missing":                unknown,
+		"/hedgetest.Request/id":            unknown, // a field, not a method
+		"/not.Linked/In":                   unknown,
+		"nonsense":                         unknown,
+		"":                                 unknown,
 	} {
 		s := newScheduler(t, hedge.WithIdempotentOnly(), hedge.WithWarmup(10, ms))
 		c := s.Begin(t.Context(), target, name, nil)
-		if _, got := c.Delay(); got != want {
-			t.Errorf("%q: hedged %v, want %v", name, got, want)
+		if _, got := c.Delay(); got != (want == hedged) {
+			t.Errorf("%q: hedged %v", name, got)
 		}
-		if got := s.Stats().NotSelected; (got == 1) == want {
-			t.Errorf("%q: NotSelected %d", name, got)
+		if got := s.Stats(); got != want {
+			t.Errorf("%q: %+v, want %+v", name, got, want)
 		}
 	}
 }

@@ -46,8 +46,18 @@ type Stats struct {
 	Paused int64
 	// Off is the number of calls with the option Off.
 	Off int64
-	// NotSelected is the number of calls of methods that WithMethods or WithIdempotentOnly leaves out.
+	// NotSelected is the number of calls of methods that WithMethods, WithIdempotentOnly or WithServiceConfigOnly
+	// leaves out.
 	NotSelected int64
+	// NoDescriptor is the number of calls of methods that WithIdempotentOnly leaves out because no descriptor of
+	// theirs is linked into the program. They are not in NotSelected.
+	NoDescriptor int64
+	// Throttled is the number of hedges not sent because half of the target's throttle tokens or more were gone. The
+	// call gets no more of them.
+	Throttled int64
+	// PushedBack is the number of failed attempts whose server said, in the trailer grpc-retry-pushback-ms, when or
+	// that not to try again.
+	PushedBack int64
 	// NotReplayable is the number of calls of which no second attempt can be made, because their reply cannot be
 	// copied or, of a stream, because more than its first message was asked of it too early.
 	NotReplayable int64
@@ -86,6 +96,9 @@ func (s *Stats) add(o Stats) {
 	s.Paused += o.Paused
 	s.Off += o.Off
 	s.NotSelected += o.NotSelected
+	s.NoDescriptor += o.NoDescriptor
+	s.Throttled += o.Throttled
+	s.PushedBack += o.PushedBack
 	s.NotReplayable += o.NotReplayable
 	s.DryRun += o.DryRun
 	s.PassedThrough += o.PassedThrough
@@ -98,7 +111,8 @@ type TargetStats struct {
 	// Either is Other where a cap was reached.
 	Target, Method string
 	Stats
-	// Delay is the age at which a call gets its first hedge now; 0 while the method is being learned.
+	// Delay is the age at which a call gets its first hedge now; 0 while the method is being learned. Of a method with
+	// a hedgingPolicy it is the hedgingDelay.
 	Delay time.Duration
 	// P50, P90 and P99 are quantiles of what the primaries took over the window; 0 while nothing is known.
 	P50, P90, P99 time.Duration
@@ -112,6 +126,9 @@ type TargetStats struct {
 	// Backends is the number of different backends that the target has ready now, as the policy of package balancer
 	// sees them, over all connections of the process; 0 where it sees none or is not installed. See SingleBackend.
 	Backends int
+	// ThrottleTokens is the target's throttle count and ThrottleMax what it started from: hedges are sent while more
+	// than half of it is left. Both are 0 without a throttle, and the target's as well.
+	ThrottleTokens, ThrottleMax float64
 }
 
 // Other is the name under which methods, or targets, beyond a scheduler's caps share one entry.
@@ -175,11 +192,15 @@ func (m *method) stats(now time.Time) TargetStats {
 		Tokens: m.target.budget.Tokens(now),
 		Burst:  m.target.budget.Burst(now),
 	}
+	row.ThrottleTokens, row.ThrottleMax = m.target.throttle.read()
 	if e := m.learner.current.Load(); e != nil {
 		row.Delay = e.delay
 		if e.choice != nil {
 			row.Choice = e.choice.public()
 		}
+	}
+	if m.policy != nil {
+		row.Delay = m.policy.delay
 	}
 	d := m.learner.window.Snapshot(now)
 	row.P50, _ = d.Quantile(0.50)
@@ -193,6 +214,7 @@ func (m *method) stats(now time.Time) TargetStats {
 type counters struct {
 	calls, warmup, paused, off, notSelected, notReplayable, passedThrough atomic.Int64
 	sameBackend                                                           atomic.Int64 // of hedges, by the policy's picks
+	noDescriptor                                                          atomic.Int64
 
 	mu     sync.Mutex
 	hedges Stats
@@ -218,6 +240,7 @@ func (c *counters) read() Stats {
 	s.Off += c.off.Load()
 	s.NotSelected += c.notSelected.Load()
 	s.NotReplayable += c.notReplayable.Load()
+	s.NoDescriptor += c.noDescriptor.Load()
 	s.PassedThrough += c.passedThrough.Load()
 	s.Calls += c.calls.Load()
 	return s

@@ -26,9 +26,10 @@ const (
 
 // target is what a scheduler knows of one connection target.
 type target struct {
-	name   string
-	budget *budget.Bucket
-	used   atomic.Int64 // about when it last had a call, ns after the scheduler's epoch
+	name     string
+	budget   *budget.Bucket
+	throttle *throttle    // nil: none
+	used     atomic.Int64 // about when it last had a call, ns after the scheduler's epoch
 
 	methods sync.Map // full name → *method
 	count   int      // methods, without other; guarded by Scheduler.mu
@@ -42,10 +43,12 @@ type method struct {
 	learner  learner
 	counters counters
 
-	name   string
-	target *target
-	hedged bool // WithMethods and WithIdempotentOnly let it be hedged
-	shared bool // stands for several methods, so that hedged does not apply
+	name      string
+	target    *target
+	hedged    bool    // WithMethods and WithIdempotentOnly let it be hedged
+	shared    bool    // stands for several methods, so that hedged, described and policy do not apply
+	described bool    // or not hedged for want of a descriptor
+	policy    *policy // the service config's; nil: none
 }
 
 // find returns the entry of a method, nil if it has none of its own.
@@ -120,12 +123,14 @@ func (s *Scheduler) newTarget(name string, now time.Time) *target {
 	} else {
 		t.budget = budget.New(s.config.budgetPercent)
 	}
+	t.throttle = newThrottle(s.config.throttling())
 	t.used.Store(int64(now.Sub(s.epoch)))
 	return t
 }
 
 func (s *Scheduler) newMethod(t *target, name string) *method {
-	m := &method{name: name, target: t, hedged: s.config.selects(name)}
+	m := &method{name: name, target: t, policy: s.config.policyOf(name)}
+	m.hedged, m.described = s.config.selects(name)
 	m.learner.window = sketch.New(s.config.window)
 	m.learner.nextTime.Store(neverLearned)
 	return m
@@ -165,14 +170,6 @@ func (t *target) eachMethod(visit func(*method)) {
 	if t.other != nil {
 		visit(t.other)
 	}
-}
-
-// selected reports whether the options let a method be hedged; m is the entry that its calls count in.
-func (m *method) selected(s *Scheduler, name string) bool {
-	if m.shared {
-		return s.config.selects(name)
-	}
-	return m.hedged
 }
 
 // observe records that a primary answered at now, having taken d.

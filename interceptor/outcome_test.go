@@ -109,6 +109,23 @@ func TestRule03_PrimaryFailsBeforeAnyHedge(t *testing.T) {
 	})
 }
 
+// TestRule13_AFastFailureTeachesNothing also when a hedge wins afterwards: the primary was not cut short.
+func TestRule13_AFastFailureTeachesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := fixed(t, 10*ms, hedge.WithMaxHedges(1))
+		for range 30 {
+			for _, steps := range [][]step{{answers(5 * ms)}, {fails(12*ms, codes.Unavailable), answers(30 * ms)}} {
+				if err := (&stub{steps: steps}).call(t.Context(), s, wrapperspb.Int64(-1)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if d, _ := s.Latency("", "/test.Service/Method", 0.99); d > 6*ms || s.Stats().HedgeWins != 30 {
+			t.Errorf("learned %v; %+v", d, s.Stats())
+		}
+	})
+}
+
 func TestRule04_DeadlineAndCancelBoundTheRace(t *testing.T) {
 	never := time.Hour
 	for _, tc := range []struct {

@@ -23,6 +23,8 @@ type step struct {
 	after  time.Duration
 	code   codes.Code
 	panics any
+
+	pushback []string // in the trailer
 }
 
 // stub stands for gRPC under the interceptor: attempt n does steps[n], and its reply is n.
@@ -82,7 +84,7 @@ func (s *stub) invoke(ctx context.Context, _ string, _, reply any, _ *grpc.Clien
 		case grpc.HeaderCallOption:
 			*opt.HeaderAddr = number
 		case grpc.TrailerCallOption:
-			*opt.TrailerAddr = number
+			*opt.TrailerAddr = metadata.Join(number, metadata.MD{"grpc-retry-pushback-ms": step.pushback})
 		}
 	}
 	if step.panics != nil {

@@ -15,9 +15,11 @@ package interceptor
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/attempt"
@@ -48,8 +50,17 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 				call.NotReplayable()
 			}
 		}
+		heeds := call.Heeds()
 		if !hedged {
-			err := invoker(ctx, method, req, reply, cc, opts...)
+			var err error
+			if heeds {
+				var trailer *metadata.MD
+				if trailer, err = withTrailer(ctx, method, req, reply, cc, invoker, opts); err != nil {
+					call.Failed(err, *trailer)
+				}
+			} else {
+				err = invoker(ctx, method, req, reply, cc, opts...)
+			}
 			call.Ended(err)
 			return err
 		}
@@ -64,12 +75,16 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 		if cc != nil {
 			u.primary.ctx = u.call.PrimaryContext(u.primary.ctx, cc.Target())
 		}
-		u.primary.opts, u.primary.results = u.options.Attempt()
+		if heeds {
+			u.primary.opts, u.primary.results = u.options.Attempt(grpc.Trailer(&u.primary.trailer))
+		} else {
+			u.primary.opts, u.primary.results = u.options.Attempt()
+		}
 
 		out := u.race.Run(ctx, cancel, delay, &u.call, u)
 		if out.Winner == nil {
 			u.primary.results.Deliver()
-			if out.Untouched {
+			if out.Untouched && !heeds { // an interceptor below may keep the options, and one now writes to u
 				u.recycle()
 			}
 			return out.Err
@@ -80,6 +95,13 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 		winner.results.Deliver()
 		return out.Err
 	}
+}
+
+// withTrailer makes a call as it would be made without hedging, and has its trailer too. Apart, so that only a call of
+// which it is wanted pays for it.
+func withTrailer(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts []grpc.CallOption) (*metadata.MD, error) {
+	trailer := new(metadata.MD)
+	return trailer, invoker(ctx, method, req, reply, cc, append(slices.Clip(opts), grpc.Trailer(trailer))...)
 }
 
 // unaries holds what calls that needed no hedge have left. Others leave theirs to their losers.
@@ -101,12 +123,15 @@ type unary struct {
 		ctx     context.Context
 		opts    []grpc.CallOption
 		results *attempt.Results
+		trailer metadata.MD // known only of a call that heeds failures
 	}
 }
 
 func (u *unary) Primary() error {
 	return u.invoker(u.primary.ctx, u.method, u.req, u.reply, u.cc, u.primary.opts...)
 }
+
+func (u *unary) Trailer() metadata.MD { return u.primary.trailer }
 
 func (u *unary) recycle() {
 	u.call, u.options = hedge.Call{}, attempt.Options{}
@@ -118,7 +143,7 @@ func (u *unary) recycle() {
 func (u *unary) Hedge(int, context.CancelCauseFunc) race.Attempt {
 	h := &unaryHedge{unary: u, reply: u.own.Make()}
 	h.req, _ = attempt.CopyRequest(u.req)
-	h.opts, h.results = u.options.Attempt()
+	h.opts, h.results = u.options.Attempt(grpc.Trailer(&h.trailer))
 	return h
 }
 
@@ -129,7 +154,10 @@ type unaryHedge struct {
 	req, reply any
 	opts       []grpc.CallOption
 	results    *attempt.Results
+	trailer    metadata.MD
 }
+
+func (h *unaryHedge) Trailer() metadata.MD { return h.trailer }
 
 func (h *unaryHedge) Run(ctx context.Context) error {
 	return h.invoker(h.call.HedgeContext(ctx), h.method, h.req, h.reply, h.cc, h.opts...)

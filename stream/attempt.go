@@ -2,11 +2,12 @@ package stream
 
 import (
 	"context"
-	"errors"
 	"io"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/grpchedge/hedge/internal/attempt"
 	"github.com/grpchedge/hedge/internal/race"
@@ -16,17 +17,32 @@ import (
 type member struct {
 	grpc.ClientStream
 	results *attempt.Results
+	cancel  context.CancelCauseFunc // frees its context; nil where the context is the caller's
 
 	into   any // a hedge's first message
 	header metadata.MD
 	err    error
+	ended  error // what RecvMsg is to return, where it is known that the stream ended without a message
 }
 
 // newMember returns an attempt whose stream is not yet open, and the options to open it with. The context that
-// cancel frees is to be freed when the stream has ended.
+// cancel frees is to be freed when the stream has ended for its caller. That gRPC's has ended is not enough, but when
+// the connection closes: an interceptor in between may open another one, as one that retries does.
 func (c *clientStream) newMember(cancel context.CancelCauseFunc) (m member, opts []grpc.CallOption) {
-	opts, m.results = c.options.Attempt(grpc.OnFinish(cancel))
+	opts, m.results = c.options.Attempt(grpc.OnFinish(func(err error) {
+		if c.cc != nil && c.cc.GetState() == connectivity.Shutdown {
+			cancel(err)
+		}
+	}))
+	m.cancel = cancel
 	return m, opts
+}
+
+// done frees the attempt's context once err, which its caller is told, says that the stream is over.
+func (m *member) done(err error) {
+	if err != nil && m.cancel != nil {
+		m.cancel(err)
+	}
 }
 
 func (m *member) open(ctx context.Context, c *clientStream, opts []grpc.CallOption) error {
@@ -36,21 +52,38 @@ func (m *member) open(ctx context.Context, c *clientStream, opts []grpc.CallOpti
 }
 
 // reach waits for what the finish line asks for and returns the attempt's outcome.
-func (m *member) reach(l line, into any) error {
+func (m *member) reach(l line, c *clientStream, into any) error {
 	if l == message {
-		m.err = m.RecvMsg(into)
+		m.err = m.receive(into)
 		return outcome(m.err)
 	}
 	m.header, m.err = m.Header()
-	if m.header == nil && m.err == nil {
-		return errNoHeaders
+	if m.header != nil || m.err != nil {
+		return m.err
 	}
-	return m.err
+	// It ended without headers, and how is for RecvMsg to tell: it has no message to receive.
+	if m != &c.primary || c.heeds {
+		m.ended = m.receive(new(emptypb.Empty))
+	}
+	if c.committed {
+		return outcome(m.ended)
+	}
+	return noHeaders{outcome(m.ended)}
 }
 
-// errNoHeaders is the outcome of an attempt that ended without headers. Its status is for RecvMsg to tell; until
-// then it is taken for a failure, and an attempt that has headers is preferred.
-var errNoHeaders = errors.New("hedge: the stream ended without headers")
+// receive is RecvMsg.
+func (m *member) receive(into any) error {
+	if m.ended != nil {
+		return m.ended
+	}
+	return m.RecvMsg(into)
+}
+
+// noHeaders is the outcome of an attempt that ended without headers, err if that is known and no success. It is
+// taken for a failure in any case, so that an attempt that has headers is preferred.
+type noHeaders struct{ err error }
+
+func (noHeaders) Error() string { return "hedge: the stream ended without headers" }
 
 // outcome is what the end of a receive means to a race: the end of the stream is an answer.
 func outcome(err error) error {
@@ -60,10 +93,27 @@ func outcome(err error) error {
 	return err
 }
 
+// headers is Header, and send is SendMsg, after which the caller may be done with the stream.
+func (m *member) headers() (metadata.MD, error) {
+	header, err := m.Header()
+	m.done(err)
+	return header, err
+}
+
+func (m *member) send(msg any) error {
+	err := m.SendMsg(msg)
+	if err != io.EOF { // of which RecvMsg tells more
+		m.done(err)
+	}
+	return err
+}
+
 // entrant is a clientStream as its race sees it.
 type entrant clientStream
 
-func (e *entrant) Primary() error { return e.primary.reach(e.line, e.into) }
+func (e *entrant) Primary() error { return e.primary.reach(e.line, (*clientStream)(e), e.into) }
+
+func (e *entrant) Trailer() metadata.MD { return e.primary.Trailer() }
 
 func (e *entrant) Hedge(_ int, cancel context.CancelCauseFunc) race.Attempt {
 	c := (*clientStream)(e)
@@ -87,15 +137,19 @@ type hedged struct {
 }
 
 func (h *hedged) Run(ctx context.Context) error {
-	if h.err = h.open(h.c.call.HedgeContext(ctx), h.c, h.opts); h.err != nil {
-		return h.err
+	if err := h.open(h.c.call.HedgeContext(ctx), h.c, h.opts); err != nil {
+		h.ClientStream = failed{ctx, err}
+		h.ended = err
+	} else if err := h.SendMsg(h.request); err != nil && err != io.EOF { // EOF: the stream has ended; RecvMsg knows how
+		h.ended = err
+	} else if err := h.CloseSend(); err != nil {
+		h.ended = err
 	}
-	// An EOF says that the stream has ended; RecvMsg knows how.
-	if h.err = h.SendMsg(h.request); h.err != nil && h.err != io.EOF {
-		return h.err
+	if h.ended != nil {
+		if h.line == message {
+			h.err = h.ended
+		}
+		return h.ended
 	}
-	if h.err = h.CloseSend(); h.err != nil {
-		return h.err
-	}
-	return h.reach(h.line, h.into)
+	return h.reach(h.line, h.c, h.into)
 }

@@ -1,6 +1,10 @@
 package stream
 
-import "time"
+import (
+	"time"
+
+	"google.golang.org/grpc/metadata"
+)
 
 // policy is a clientStream's call as its race sees it: the scheduler's, but for what only a stream knows.
 type policy clientStream
@@ -22,6 +26,8 @@ func (p *policy) Ended(err error) {
 	waited := p.line == message && p.call.Age() >= 2*p.asked
 	if gone || waited {
 		p.call.Ended(err)
+	} else if err == nil {
+		p.call.Succeeded()
 	}
 }
 
@@ -30,7 +36,23 @@ func (p *policy) Hedged(after time.Duration, answered bool) {
 	p.call.Hedged(after, answered && p.line == message)
 }
 
-func (p *policy) Final(err error) bool { return err != errNoHeaders && p.call.Final(err) }
+func (p *policy) Final(err error) bool {
+	_, none := err.(noHeaders)
+	return !none && p.call.Final(err)
+}
+
+// Failed is told how an attempt ended that had no headers, which may have been well.
+func (p *policy) Failed(err error, trailer metadata.MD) (due time.Duration, more bool) {
+	if none, ok := err.(noHeaders); ok {
+		if err = none.err; err == nil {
+			return 0, false
+		}
+	}
+	return p.call.Failed(err, trailer)
+}
+
+func (p *policy) Heeds() bool      { return p.heeds }
+func (p *policy) Successive() bool { return p.committed }
 
 func (p *policy) Next(n int) (time.Duration, bool) { return p.call.Next(n) }
 func (p *policy) CutShort(at time.Time)            { p.call.CutShort(at) }

@@ -38,6 +38,9 @@ import (
 // message; a stream that stalls later is not hedged, as its messages so far cannot be taken back. A stream whose
 // Context is asked for before it has received anything is not hedged either.
 //
+// A method with a hedgingPolicy, see [hedge.WithServiceConfig], is committed by response headers whatever its caller
+// waits for, as gRPC defines it; where headers come at once, nothing of it is hedged.
+//
 // Client-streaming and bidirectional calls pass through and are counted.
 //
 // Interceptors chained after this one run once for each attempt, concurrently.
@@ -59,6 +62,7 @@ func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
 		}
 
 		c := &clientStream{call: call, caller: ctx, delay: delay, desc: desc, cc: cc, method: method, streamer: streamer}
+		c.heeds, c.committed = call.Heeds(), call.Successive()
 		c.options = attempt.NewOptions(opts)
 		pctx, cancel := context.WithCancelCause(ctx)
 		c.cancel = cancel
@@ -66,8 +70,14 @@ func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
 			pctx = c.call.PrimaryContext(pctx, target)
 		}
 		c.primary, opts = c.newMember(cancel)
-		if err := c.primary.open(pctx, c, opts); err != nil {
+		err := c.primary.open(pctx, c, opts)
+		switch {
+		case err == nil:
+		case c.committed && !c.call.Final(err) && ctx.Err() == nil:
+			c.primary.ClientStream, c.primary.ended = failed{pctx, err}, err // a hedge may do better
+		default:
 			cancel(nil)
+			c.call.Failed(err, nil)
 			c.call.Ended(err)
 			c.primary.results.Deliver()
 			return nil, err
@@ -80,13 +90,14 @@ func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
 func watch(ctx context.Context, call hedge.Call, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts []grpc.CallOption) (grpc.ClientStream, error) {
 	st, err := streamer(ctx, desc, cc, method, opts...)
 	if err != nil {
+		call.Failed(err, nil)
 		call.Ended(err)
 		return nil, err
 	}
-	if !call.Learns() {
+	if !call.Learns() && !call.Heeds() {
 		return st, nil
 	}
-	c := &clientStream{call: call, caller: ctx}
+	c := &clientStream{call: call, caller: ctx, heeds: call.Heeds()}
 	c.primary.ClientStream = st
 	c.chosen.Store(&c.primary)
 	return c, nil
@@ -102,6 +113,9 @@ type clientStream struct {
 	method   string
 	streamer grpc.Streamer
 	options  attempt.Options
+
+	heeds     bool // failures matter before any hedge was due
+	committed bool // response headers commit the stream, whatever its caller waits for
 
 	primary member
 	cancel  context.CancelCauseFunc // the primary's
@@ -120,6 +134,7 @@ type clientStream struct {
 	into  any // what RecvMsg receives into
 	own   attempt.Reply
 	asked time.Duration // the call's age when RecvMsg was called for the first message
+	raced bool
 }
 
 // line is what the caller first waits for.
@@ -141,43 +156,58 @@ func (c *clientStream) choose(m *member) {
 
 func (c *clientStream) RecvMsg(m any) error {
 	if d := c.direct.Load(); d != nil {
-		return d.ClientStream.RecvMsg(m)
+		err := d.ClientStream.RecvMsg(m)
+		d.done(err)
+		return err
 	}
 	asked := c.call.Age()
 	c.first.Lock()
 	defer c.first.Unlock()
 	c.asked, c.line, c.into = asked, message, m
-	if chosen := c.chosen.Load(); chosen != nil {
-		err := chosen.RecvMsg(m)
-		if chosen == &c.primary {
-			(*policy)(c).Ended(outcome(err))
-		}
-		c.direct.Store(chosen)
-		return err
+	chosen := c.chosen.Load()
+	if chosen == nil && c.committed {
+		c.line = headers
+		chosen = c.decide()
+		c.line = message
 	}
-	var ok bool
-	if c.own, ok = attempt.NewReply(m); !ok {
+	if chosen == nil {
+		var ok bool
+		if c.own, ok = attempt.NewReply(m); ok {
+			winner := c.decide()
+			c.direct.Store(winner)
+			winner.done(winner.err)
+			return winner.err
+		}
 		c.call.NotReplayable()
 		c.choose(&c.primary)
-		c.direct.Store(&c.primary)
-		return c.primary.RecvMsg(m)
+		chosen = &c.primary
 	}
-	winner := c.decide()
-	c.direct.Store(winner)
-	return winner.err
+	err := chosen.receive(m)
+	if failure := outcome(err); chosen == &c.primary {
+		if failure != nil && c.heeds && !c.raced {
+			c.call.Failed(failure, chosen.Trailer())
+		}
+		(*policy)(c).Ended(failure)
+	}
+	if chosen.ended == nil { // for what is known of its end the stream need not be asked
+		c.direct.Store(chosen)
+	}
+	chosen.done(err)
+	return err
 }
 
 func (c *clientStream) Header() (metadata.MD, error) {
 	if chosen := c.chosen.Load(); chosen != nil {
-		return chosen.Header()
+		return chosen.headers()
 	}
 	c.first.Lock()
 	defer c.first.Unlock()
 	if chosen := c.chosen.Load(); chosen != nil { // by a RecvMsg that was first
-		return chosen.Header()
+		return chosen.headers()
 	}
 	c.line = headers
 	winner := c.decide()
+	winner.done(winner.err)
 	return winner.header, winner.err
 }
 
@@ -191,9 +221,11 @@ func (c *clientStream) decide() *member {
 	if delay <= 0 {
 		delay = min(late, c.delay) // no moment for a call that is to have all its attempts at once
 	}
+	c.raced = true
 	out := c.race.Run(c.caller, c.cancel, delay, (*policy)(c), (*entrant)(c))
 	winner := &c.primary
 	if out.Winner != nil {
+		c.cancel(race.ErrLost)
 		winner = &out.Winner.(*hedged).member
 		if c.line == message {
 			c.own.Take(winner.into)
@@ -207,9 +239,9 @@ func (c *clientStream) decide() *member {
 
 func (c *clientStream) SendMsg(m any) error {
 	if chosen := c.chosen.Load(); chosen != nil {
-		return chosen.SendMsg(m)
+		return chosen.send(m)
 	}
-	err := c.primary.SendMsg(m)
+	err := c.primary.send(m)
 	if err == nil {
 		c.sending.Lock()
 		if c.chosen.Load() == nil {

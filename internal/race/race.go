@@ -9,7 +9,6 @@ package race
 import (
 	"context"
 	"errors"
-	"runtime"
 	"strconv"
 	"sync"
 	"time"
@@ -21,8 +20,8 @@ import (
 // sent before this one. It is absent on a primary.
 const AttemptsHeader = "grpc-previous-rpc-attempts"
 
-// Policy decides about one call and learns from it. Admit and Final are called with the race's lock held, so
-// they must not block and must not call back into the race.
+// Policy decides about one call and learns from it. Admit, Next, Final and Failed are called with the race's lock
+// held, so they must not block and must not call back into the race.
 type Policy interface {
 	// Admit is asked when hedge n is due, 1 being the first. It answers true to have it sent; otherwise the
 	// race asks again after the given time, or never when that is 0.
@@ -31,6 +30,16 @@ type Policy interface {
 	Next(n int) (time.Duration, bool)
 	// Final reports whether an attempt that ended with err ends the race.
 	Final(err error) bool
+	// Heeds reports whether Failed and Successive are of interest for a call whose primary fails before any hedge
+	// was due. Otherwise such a call ends at once.
+	Heeds() bool
+	// Failed is told of every attempt that fails, with its trailer, while the race goes on and its caller waits. If
+	// more, the next hedge is due that long from now, instead of when it was, and the race goes on until then even
+	// if no attempt is in flight.
+	Failed(err error, trailer metadata.MD) (due time.Duration, more bool)
+	// Successive reports whether a call whose attempts have all failed ends with the last failure; otherwise with
+	// the primary's.
+	Successive() bool
 	// Ended says that the primary has just ended with err, of its own accord or the caller's.
 	Ended(err error)
 	// CutShort says that the primary had not answered at the given time, when a hedge won.
@@ -51,12 +60,16 @@ type Entrant interface {
 	// caller owns; what it returns must not. An attempt that wins may go on after its Run, as a stream does;
 	// cancel then frees its context.
 	Hedge(n int, cancel context.CancelCauseFunc) Attempt
+	// Trailer is what the primary, which has failed, had in its trailer; nil if that is not known.
+	Trailer() metadata.MD
 }
 
 // Attempt is one hedge, ready to run.
 type Attempt interface {
 	// Run makes the attempt under ctx and waits for its outcome.
 	Run(ctx context.Context) error
+	// Trailer is what the attempt, whose Run has failed, had in its trailer; nil if that is not known.
+	Trailer() metadata.MD
 }
 
 // ErrLost is the cause, in the sense of [context.Cause], with which the context of a losing attempt ends.
@@ -89,7 +102,9 @@ type Race struct {
 
 	mu      sync.Mutex
 	timer   *time.Timer
-	fired   bool // a hedge has been due
+	fired   bool      // a hedge has been due
+	next    time.Time // no hedge before; a timer that fires earlier was set anew meanwhile
+	awaited bool      // the race goes on until the next hedge is due, whatever is in flight
 	hedges  []*hedge
 	running int           // hedges that have not ended
 	over    bool          // decided: nothing is sent any more and no later outcome counts
@@ -97,6 +112,7 @@ type Race struct {
 	decided chan struct{} // closed when over; made only for a caller that waits for hedges
 	unwound chan struct{} // closed when running falls to 0; made only for a caller that waits for losers
 
+	last   *hedge // the hedge that failed last; nil if the primary failed after it
 	winner *hedge
 	err    error     // the winner's
 	at     time.Time // when the winner won
@@ -107,15 +123,9 @@ type hedge struct {
 	attempt Attempt
 	n       int
 	sent    time.Time
-	failed  bool // it has ended without ending the race
+	err     error // of one that has failed
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
-}
-
-// crash is a panic, or a runtime.Goexit, of a hedge that must surface on the caller's goroutine.
-type crash struct {
-	value  any
-	goexit bool
 }
 
 // Run makes the primary attempt and sends the first hedge after delay, further ones as the policy says. ctx is
@@ -140,7 +150,7 @@ func (r *Race) Run(ctx context.Context, cancel context.CancelCauseFunc, delay ti
 	}()
 	err := e.Primary()
 	returned = true
-	if r.endUntouched() {
+	if (err == nil || !p.Heeds()) && r.endUntouched() {
 		p.Ended(err)
 		return Outcome{Err: err, Untouched: true}
 	}
@@ -160,13 +170,18 @@ func (r *Race) endUntouched() bool {
 
 // primaryEnded settles the race once the primary has returned err.
 func (r *Race) primaryEnded(err error) Outcome {
+	var trailer metadata.MD
+	if err != nil {
+		trailer = r.entrant.Trailer()
+	}
 	r.mu.Lock()
-	if !r.over && (r.running == 0 || r.policy.Final(err) || r.ctx.Err() != nil) {
-		r.over = true
+	if !r.over {
+		r.last = nil
+		r.failed = !r.settles(err, trailer)
+		r.over = !r.failed || r.running == 0 && !r.awaited
 	}
 	if !r.over {
-		// A hedge is in flight and may still turn this failure into a success.
-		r.failed = true
+		// A hedge is in flight, or is to come, and may still turn this failure into a success.
 		r.decided = make(chan struct{})
 		r.mu.Unlock()
 		select {
@@ -174,7 +189,7 @@ func (r *Race) primaryEnded(err error) Outcome {
 		case <-r.ctx.Done():
 		}
 		r.mu.Lock()
-		r.over = true
+		r.conclude()
 	}
 	r.timer.Stop()
 	hedges, winner, crashed := r.hedges, r.winner, r.crash
@@ -203,8 +218,8 @@ func (r *Race) primaryEnded(err error) Outcome {
 		}
 		return Outcome{Err: err}
 	default:
-		if err == nil { // a near tie: the primary answered too, and its latency is known after all
-			r.policy.Ended(nil)
+		if err == nil || r.failed { // a near tie, so that its latency is known after all; or it had failed before
+			r.policy.Ended(err)
 		} else {
 			r.policy.CutShort(r.at)
 		}
@@ -220,7 +235,7 @@ func (r *Race) learn(hedges []*hedge, winner *hedge) {
 		end = time.Now()
 	}
 	for _, h := range hedges {
-		if !h.failed {
+		if h.err == nil {
 			r.policy.Hedged(end.Sub(h.sent), h == winner)
 		}
 	}
@@ -250,11 +265,18 @@ func (r *Race) launch(h *hedge) bool {
 	if r.over {
 		return false
 	}
+	if wait := time.Until(r.next); wait > 0 {
+		r.timer.Reset(wait)
+		return false
+	}
+	r.awaited = false
 	n := len(r.hedges) + 1
 	send, again := r.policy.Admit(n)
 	if !send {
-		if again > 0 {
-			r.timer.Reset(again)
+		if r.failed && r.running == 0 { // nothing is left to wait for
+			r.conclude()
+		} else if again > 0 {
+			r.schedule(again)
 		}
 		return false
 	}
@@ -265,20 +287,64 @@ func (r *Race) launch(h *hedge) bool {
 	r.running++
 	h.attempt = r.entrant.Hedge(n, h.cancel)
 	if next, more := r.policy.Next(n); more {
-		r.timer.Reset(next)
+		r.schedule(next)
 	}
 	return true
 }
 
+// schedule has the next hedge come due in d, and not before, with the lock held.
+func (r *Race) schedule(d time.Duration) {
+	r.next = time.Now().Add(d)
+	r.timer.Reset(d)
+}
+
+// settles takes the end of an attempt with err into account, and reports whether it ends the race. The lock is held
+// and the race not over.
+func (r *Race) settles(err error, trailer metadata.MD) bool {
+	if err == nil || r.ctx.Err() != nil {
+		return true
+	}
+	due, more := r.policy.Failed(err, trailer)
+	if r.policy.Final(err) {
+		return true
+	}
+	_, left := r.policy.Next(len(r.hedges))
+	if r.awaited = more && left; r.awaited {
+		r.schedule(due)
+	}
+	return false
+}
+
+// conclude ends a race that nothing can decide any more, with the lock held. If its attempts have failed one after
+// the other, the last of them decides.
+func (r *Race) conclude() {
+	if r.over {
+		return
+	}
+	r.over = true
+	if r.last != nil && r.policy.Successive() {
+		r.winner, r.err, r.at = r.last, r.last.err, time.Now()
+	}
+	if r.decided != nil {
+		close(r.decided)
+	}
+}
+
 // hedgeEnded takes the outcome of h into account. It runs on h's goroutine.
 func (r *Race) hedgeEnded(h *hedge, err error) {
-	r.mu.Lock()
-	won := !r.over && r.policy.Final(err)
-	if won {
-		r.winner, r.err, r.at = h, err, time.Now()
+	var trailer metadata.MD
+	if err != nil {
+		trailer = h.attempt.Trailer()
 	}
-	if !won && !r.over {
-		h.failed = true
+	r.mu.Lock()
+	// What the end of the caller's context cut short decides nothing: the caller sees that end by itself.
+	counts := !r.over && (err == nil || r.ctx.Err() == nil)
+	won := counts && r.settles(err, trailer)
+	switch {
+	case won:
+		r.winner, r.err, r.at = h, err, time.Now()
+	case counts:
+		r.last, h.err = h, err
 	}
 	r.leave(won)
 	r.mu.Unlock()
@@ -289,80 +355,21 @@ func (r *Race) hedgeEnded(h *hedge, err error) {
 	}
 }
 
-// crashed makes the panic of h the outcome of the call, unless the call is already decided.
-func (r *Race) crashed(h *hedge, c *crash) {
-	r.mu.Lock()
-	if h.n == 0 { // it panicked before it had entered
-		h.cancel = func(error) {}
-		r.running++
-	}
-	surfaces := !r.over
-	if surfaces {
-		r.crash = c
-	}
-	r.leave(surfaces)
-	r.mu.Unlock()
-	h.cancel(ErrLost)
-	if surfaces {
-		r.cancelLosers(h)
-	} else {
-		r.policy.LoserPanicked()
-	}
-}
-
 // leave takes one hedge out of the race, with the lock held; decides says that its outcome ends the race. The
 // failure of the last attempt in flight ends it too.
 func (r *Race) leave(decides bool) {
 	r.running--
-	if !r.over && (decides || r.failed && r.running == 0) {
+	switch {
+	case r.over:
+	case decides:
 		r.over = true
 		if r.decided != nil {
 			close(r.decided)
 		}
+	case r.failed && r.running == 0 && !r.awaited:
+		r.conclude()
 	}
 	if r.running == 0 && r.unwound != nil {
 		close(r.unwound)
 	}
-}
-
-// cancelLosers ends all attempts but h, at the moment h has won. The lock is not held: cancelling runs other
-// packages' code. Once the race is over r.hedges does not change.
-func (r *Race) cancelLosers(winner *hedge) {
-	r.cancelPrimary(ErrLost)
-	for _, h := range r.hedges {
-		if h != winner {
-			h.cancel(ErrLost)
-		}
-	}
-}
-
-// abandon ends every attempt of a race whose caller is unwinding.
-func (r *Race) abandon() {
-	r.mu.Lock()
-	r.over = true
-	r.timer.Stop()
-	r.mu.Unlock()
-	r.cancelLosers(nil)
-	if r.Shared {
-		r.awaitLosers()
-	}
-}
-
-// awaitLosers returns when no hedge runs any more. The race must be over.
-func (r *Race) awaitLosers() {
-	r.mu.Lock()
-	if r.running == 0 {
-		r.mu.Unlock()
-		return
-	}
-	r.unwound = make(chan struct{})
-	r.mu.Unlock()
-	<-r.unwound
-}
-
-func (c *crash) surface() {
-	if c.goexit {
-		runtime.Goexit()
-	}
-	panic(c.value)
 }

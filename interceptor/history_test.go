@@ -1,0 +1,185 @@
+package interceptor_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/interceptor"
+)
+
+// These are bugs of another implementation of gRPC's hedging, by the number under which its users reported them.
+
+// TestGRPCJava7222: the first attempt failed UNAVAILABLE while throttled, and the call hung until its deadline.
+func TestGRPCJava7222_AThrottledCallFailsAtOnce(t *testing.T) {
+	for _, delay := range []string{"0s", "0.01s", "10s"} {
+		synctest.Test(t, func(t *testing.T) {
+			s := configured(t, hedging(`{"maxAttempts": 3, "hedgingDelay": "`+delay+`", "nonFatalStatusCodes": ["UNAVAILABLE"]}`,
+				`, "retryThrottling": {"maxTokens": 1, "tokenRatio": 0.001}`))
+			fail := func() error { // the throttle's one token goes with the first
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				st := &stub{steps: []step{fails(ms, codes.Unavailable), fails(ms, codes.Unavailable), fails(ms, codes.Unavailable)}}
+				return st.call(ctx, s, wrapperspb.Int64(0))
+			}
+			if err := fail(); status.Code(err) != codes.Unavailable {
+				t.Error(err)
+			}
+			began := time.Now()
+			if err := fail(); status.Code(err) != codes.Unavailable || time.Since(began) != ms {
+				t.Errorf("delay %s: %v after %v, want UNAVAILABLE after 1ms", delay, err, time.Since(began))
+			}
+			if row := s.Targets()[0]; row.ThrottleTokens != 0 || row.Throttled == 0 {
+				t.Errorf("%+v", row)
+			}
+		})
+	}
+}
+
+// TestGRPCJava10145: a non-fatal status did not send the next hedge at once.
+func TestGRPCJava10145_ANonFatalStatusSendsTheNextAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := configured(t, hedging(`{"maxAttempts": 4, "hedgingDelay": "10s", "nonFatalStatusCodes": ["UNAVAILABLE"]}`))
+		st := &stub{steps: []step{fails(ms, codes.Unavailable), fails(ms, codes.Unavailable), fails(ms, codes.Unavailable), answers(ms)}}
+		began := time.Now()
+		if err := st.call(t.Context(), s, wrapperspb.Int64(0)); err != nil || time.Since(began) != 4*ms {
+			t.Errorf("%v after %v, want 4ms", err, time.Since(began))
+		}
+	})
+}
+
+// TestGRPCJava9185: a commit raced an attempt that was still starting, under load. Here each attempt starts at the very
+// instant at which another commits the call, or fails and so has another one start: call by call in virtual time, and
+// many at a time in real time.
+func TestGRPCJava9185_ACommitMeetsAnAttemptThatStarts(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		policy string
+		steps  []step
+	}{
+		{"all at once, and each answers at once", `{"maxAttempts": 5}`, []step{{}, {}, {}, {}, {}}},
+		{"the original answers when a hedge is due", four, []step{answers(10 * ms), {}, {}, {}}},
+		{"a hedge answers when the next is due", four, []step{silent(), answers(10 * ms), {}, {}}},
+		{"all fail when the next is due", four, []step{fails(10*ms, codes.Unavailable), fails(10*ms, codes.Unavailable), fails(10*ms, codes.Unavailable), fails(10*ms, codes.Unavailable)}},
+		{"all fail at once", `{"maxAttempts": 5, "nonFatalStatusCodes": ["UNAVAILABLE"]}`, []step{
+			fails(0, codes.Unavailable), fails(0, codes.Unavailable), fails(0, codes.Unavailable), fails(0, codes.Unavailable), fails(0, codes.Unavailable)}},
+		{"a pushback ends when an answer comes", four, []step{answers(13 * ms), fails(2*ms, codes.Unavailable, "1"), {}, {}}},
+	} {
+		call := func(t *testing.T, s *hedge.Scheduler) {
+			finished := 0
+			reply := wrapperspb.Int64(-1)
+			err := (&stub{steps: tc.steps}).call(t.Context(), s, reply, grpc.OnFinish(func(error) { finished++ }))
+			if failed := tc.steps[len(tc.steps)-1].code != codes.OK; (err != nil) != failed || finished != 1 {
+				t.Errorf("%v, OnFinish ran %d times", err, finished)
+			}
+			if err == nil && (reply.Value < 0 || reply.Value >= int64(len(tc.steps))) {
+				t.Errorf("reply %v", reply)
+			}
+		}
+		check := func(t *testing.T, s *hedge.Scheduler) {
+			if got := s.Stats(); got.LoserPanics != 0 || got.HedgeWins+got.PrimaryWins > got.Hedged {
+				t.Errorf("%+v", got)
+			}
+		}
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := configured(t, hedging(tc.policy))
+				for range 100 {
+					call(t, s)
+				}
+				synctest.Wait()
+				check(t, s)
+			})
+		})
+		t.Run(tc.name+", under load", func(t *testing.T) {
+			s := configured(t, hedging(tc.policy))
+			var calls sync.WaitGroup
+			for range 300 {
+				calls.Go(func() { call(t, s) })
+			}
+			calls.Wait()
+			check(t, s)
+		})
+	}
+}
+
+// TestGRPCJava10314: cancelling one attempt while another starts took two locks in opposite orders, a deadlock after
+// hours. Here a lock is taken by whatever starts, is cancelled, or ends, all at one instant, and a caller that gives up
+// comes in between. In virtual time a deadlock leaves nothing that runs, which fails the test at once.
+func TestGRPCJava10314_CancellingMeetsStarting(t *testing.T) {
+	for _, answer := range []codes.Code{codes.OK, codes.Unavailable, codes.Internal} {
+		t.Run(answer.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := &locking{answer: answer, scheduler: configured(t, hedging(four))}
+				for i := range 100 {
+					l.call(t, i%3 == 0)
+				}
+			})
+		})
+		t.Run(answer.String()+", under load", func(t *testing.T) {
+			l := &locking{answer: answer, scheduler: configured(t, hedging(four))}
+			var calls sync.WaitGroup
+			for i := range 300 {
+				calls.Go(func() { l.call(t, i%3 == 0) })
+			}
+			calls.Wait()
+		})
+	}
+}
+
+// locking stands for a transport with one lock. Its attempts all end when the fourth hedge would be due.
+type locking struct {
+	answer    codes.Code
+	scheduler *hedge.Scheduler
+	mu        sync.Mutex
+}
+
+func (l *locking) invoke(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, opts ...grpc.CallOption) error {
+	l.mu.Lock() // as it starts
+	n := previousAttempts(ctx)
+	l.mu.Unlock()
+	stop := context.AfterFunc(ctx, func() { // as it is cancelled
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		_ = l.scheduler.Stats()
+	})
+	defer stop()
+	timer := time.NewTimer(time.Duration(40-10*n) * ms)
+	defer timer.Stop()
+	err := status.Error(l.answer, "")
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+		err = status.FromContextError(ctx.Err()).Err()
+	}
+	l.mu.Lock() // as it ends
+	defer l.mu.Unlock()
+	for _, opt := range opts {
+		if finish, ok := opt.(grpc.OnFinishCallOption); ok {
+			finish.OnFinish(err)
+		}
+	}
+	return err
+}
+
+func (l *locking) call(t *testing.T, givesUp bool) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	if givesUp { // at that instant too
+		defer time.AfterFunc(40*ms, cancel).Stop()
+	}
+	finished := 0
+	err := interceptor.Unary(l.scheduler)(ctx, "/test.Service/Method", wrapperspb.Int64(1), wrapperspb.Int64(1), nil, l.invoke,
+		grpc.OnFinish(func(error) { finished++ }))
+	if code := status.Code(err); code != l.answer && (!givesUp || code != codes.Canceled) || finished != 1 {
+		t.Errorf("%v, OnFinish ran %d times", err, finished)
+	}
+}

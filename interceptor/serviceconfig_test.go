@@ -1,0 +1,308 @@
+package interceptor_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/grpchedge/hedge"
+)
+
+// hedging is a service config in which the stub's method, /test.Service/Method, has this policy.
+func hedging(policy string, more ...string) string {
+	return `{"methodConfig": [{"name": [{"service": "test.Service", "method": "Method"}], "hedgingPolicy": ` + policy + `}]` + strings.Join(more, "") + `}`
+}
+
+// configured returns a scheduler that does what a service config says, and no more.
+func configured(t testing.TB, config string, opts ...hedge.Option) *hedge.Scheduler {
+	t.Helper()
+	s, err := hedge.New(append([]hedge.Option{hedge.WithServiceConfig(config), hedge.WithServiceConfigUnbudgeted(), hedge.WithBudgetPercent(400)}, opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+const (
+	never = time.Hour
+	// policies of four attempts and two, 10 ms apart, that take UNAVAILABLE for non-fatal
+	four = `{"maxAttempts": 4, "hedgingDelay": "0.01s", "nonFatalStatusCodes": ["UNAVAILABLE"]}`
+	two  = `{"maxAttempts": 2, "hedgingDelay": "0.01s", "nonFatalStatusCodes": ["UNAVAILABLE"]}`
+)
+
+// silent is an attempt that never ends; the others fail or answer after a time.
+func silent() step                     { return step{after: never} }
+func answers(after time.Duration) step { return step{after: after} }
+func fails(after time.Duration, code codes.Code, pushback ...string) step {
+	return step{after: after, code: code, pushback: pushback}
+}
+
+// TestGRPCDefinition has a row for each sentence of gRPC's definition of hedging that says what a client does: when
+// each attempt goes out, and when and how the call ends.
+func TestGRPCDefinition(t *testing.T) {
+	const unavailable, internal = codes.Unavailable, codes.Internal
+	for _, tc := range []struct {
+		name   string
+		config string
+		opts   []grpc.CallOption
+		steps  []step
+		sent   []time.Duration
+		at     time.Duration
+		code   codes.Code
+		winner int64 // whose reply, or error, it is
+	}{
+		// Service config.
+		{name: "a name with service and method beats one with service only",
+			config: `{"methodConfig": [{"name": [{"service": "test.Service"}], "hedgingPolicy": {"maxAttempts": 5}}, {"name": [{"service": "test.Service", "method": "Method"}], "hedgingPolicy": ` + two + `}]}`,
+			steps:  []step{answers(30 * ms), silent()}, sent: []time.Duration{0, 10 * ms}, at: 30 * ms},
+		{name: "a name with service only beats the empty name",
+			config: `{"methodConfig": [{"name": [{}], "hedgingPolicy": {"maxAttempts": 5}}, {"name": [{"service": "test.Service"}], "hedgingPolicy": ` + two + `}]}`,
+			steps:  []step{answers(30 * ms), silent()}, sent: []time.Duration{0, 10 * ms}, at: 30 * ms},
+		{name: "the empty name is every method's",
+			config: `{"methodConfig": [{"name": [{}], "hedgingPolicy": ` + two + `}]}`,
+			steps:  []step{answers(30 * ms), silent()}, sent: []time.Duration{0, 10 * ms}, at: 30 * ms},
+		{name: "maxAttempts includes the original", config: hedging(two),
+			steps: []step{answers(90 * ms), silent()}, sent: []time.Duration{0, 10 * ms}, at: 90 * ms},
+		{name: "maxAttempts above 5 is treated as 5", config: hedging(`{"maxAttempts": 9, "hedgingDelay": "0.01s"}`),
+			steps: []step{answers(90 * ms), silent(), silent(), silent(), silent()}, sent: []time.Duration{0, 10 * ms, 20 * ms, 30 * ms, 40 * ms}, at: 90 * ms},
+		{name: "hedgingDelay absent means 0: all attempts at once", config: hedging(`{"maxAttempts": 5}`),
+			steps: []step{silent(), silent(), answers(5 * ms), silent(), silent()}, sent: []time.Duration{0, 0, 0, 0, 0}, at: 5 * ms, winner: 2},
+		{name: "nonFatalStatusCodes absent: every error is fatal", config: hedging(`{"maxAttempts": 4, "hedgingDelay": "0.01s"}`),
+			steps: []step{silent(), fails(5*ms, unavailable)}, sent: []time.Duration{0, 10 * ms}, at: 15 * ms, code: unavailable, winner: 1},
+		{name: "nonFatalStatusCodes are integers or case-insensitive names", config: hedging(`{"maxAttempts": 3, "hedgingDelay": "1s", "nonFatalStatusCodes": ["unAvailable", 13]}`),
+			steps: []step{fails(1*ms, unavailable), fails(1*ms, internal), answers(1 * ms)}, sent: []time.Duration{0, 1 * ms, 2 * ms}, at: 3 * ms, winner: 2},
+		{name: "unknown fields are ignored", config: hedging(two, `, "color": {"a": [1]}`),
+			steps: []step{answers(30 * ms), silent()}, sent: []time.Duration{0, 10 * ms}, at: 30 * ms},
+
+		// Behaviour.
+		{name: "the original goes out at once, each hedge hedgingDelay after the one before", config: hedging(four),
+			steps: []step{answers(90 * ms), silent(), silent(), silent()}, sent: []time.Duration{0, 10 * ms, 20 * ms, 30 * ms}, at: 90 * ms},
+		{name: "the first OK wins", config: hedging(four),
+			steps: []step{silent(), silent(), answers(3 * ms)}, sent: []time.Duration{0, 10 * ms, 20 * ms}, at: 23 * ms, winner: 2},
+		{name: "a fatal status ends the race with that error", config: hedging(four),
+			steps: []step{silent(), fails(3*ms, internal)}, sent: []time.Duration{0, 10 * ms}, at: 13 * ms, code: internal, winner: 1},
+		{name: "a fatal status of the original ends the race", config: hedging(four),
+			steps: []step{fails(3*ms, internal)}, sent: []time.Duration{0}, at: 3 * ms, code: internal},
+		{name: "an answer such as NOT_FOUND is fatal unless it is named", config: hedging(four),
+			steps: []step{silent(), fails(3*ms, codes.NotFound)}, sent: []time.Duration{0, 10 * ms}, at: 13 * ms, code: codes.NotFound, winner: 1},
+		{name: "even NOT_FOUND may be named", config: hedging(`{"maxAttempts": 2, "hedgingDelay": "1s", "nonFatalStatusCodes": ["NOT_FOUND"]}`),
+			steps: []step{fails(3*ms, codes.NotFound), answers(2 * ms)}, sent: []time.Duration{0, 3 * ms}, at: 5 * ms, winner: 1},
+		{name: "a non-fatal status sends the next hedge immediately", config: hedging(four),
+			steps: []step{silent(), fails(2*ms, unavailable), answers(1 * ms)}, sent: []time.Duration{0, 10 * ms, 12 * ms}, at: 13 * ms, winner: 2},
+		{name: "also that of the original, before any hedge", config: hedging(four),
+			steps: []step{fails(2*ms, unavailable), answers(1 * ms)}, sent: []time.Duration{0, 2 * ms}, at: 3 * ms, winner: 1},
+		{name: "the ones after it resume at hedgingDelay", config: hedging(four),
+			steps: []step{fails(2*ms, unavailable), silent(), silent(), answers(1 * ms)}, sent: []time.Duration{0, 2 * ms, 12 * ms, 22 * ms}, at: 23 * ms, winner: 3},
+		{name: "when all have failed the last failure is the call's", config: hedging(`{"maxAttempts": 2, "hedgingDelay": "0.01s", "nonFatalStatusCodes": ["UNAVAILABLE", "INTERNAL"]}`),
+			steps: []step{fails(2*ms, unavailable), fails(3*ms, internal)}, sent: []time.Duration{0, 2 * ms}, at: 5 * ms, code: internal, winner: 1},
+		{name: "the original's, if it is the last", config: hedging(`{"maxAttempts": 2, "hedgingDelay": "0.01s", "nonFatalStatusCodes": ["UNAVAILABLE", "INTERNAL"]}`),
+			steps: []step{fails(30*ms, unavailable), fails(3*ms, internal)}, sent: []time.Duration{0, 10 * ms}, at: 30 * ms, code: unavailable},
+		{name: "throttled, the original is always sent", config: hedging(two, `, "retryThrottling": {"maxTokens": 1, "tokenRatio": 0.001}`),
+			steps: []step{fails(2*ms, unavailable)}, sent: []time.Duration{0}, at: 2 * ms, code: unavailable},
+
+		// Pushback.
+		{name: "a pushback of n ms delays the next hedge by n ms from now", config: hedging(four),
+			steps: []step{fails(2*ms, unavailable, "30"), answers(1 * ms)}, sent: []time.Duration{0, 32 * ms}, at: 33 * ms, winner: 1},
+		{name: "by n ms although it was due before", config: hedging(four),
+			steps: []step{answers(80 * ms), fails(2*ms, unavailable, "30"), silent(), silent()}, sent: []time.Duration{0, 10 * ms, 42 * ms, 52 * ms}, at: 80 * ms},
+		{name: "a pushback of 0 sends it at once", config: hedging(four),
+			steps: []step{fails(2*ms, unavailable, "0"), answers(1 * ms)}, sent: []time.Duration{0, 2 * ms}, at: 3 * ms, winner: 1},
+		{name: "a failure without one does not undo it", config: hedging(four),
+			steps: []step{fails(14*ms, unavailable, "30"), fails(6*ms, unavailable), answers(1 * ms)}, sent: []time.Duration{0, 10 * ms, 44 * ms}, at: 45 * ms, winner: 2},
+		{name: "a negative pushback: no more hedges for this call", config: hedging(four),
+			steps: []step{answers(80 * ms), fails(2*ms, unavailable, "-1")}, sent: []time.Duration{0, 10 * ms}, at: 80 * ms},
+		{name: "and nothing to wait for", config: hedging(four),
+			steps: []step{fails(2*ms, unavailable, "-1")}, sent: []time.Duration{0}, at: 2 * ms, code: unavailable},
+		{name: "it also ends the wait for a hedge that was due", config: hedging(four),
+			steps: []step{fails(30*ms, unavailable, "-1"), fails(2*ms, unavailable, "90")}, sent: []time.Duration{0, 10 * ms}, at: 30 * ms, code: unavailable},
+		{name: "an unparsable pushback: no more hedges", config: hedging(four),
+			steps: []step{fails(2*ms, unavailable, "soon")}, sent: []time.Duration{0}, at: 2 * ms, code: unavailable},
+		{name: "one that is no int32 is unparsable", config: hedging(four),
+			steps: []step{fails(2*ms, unavailable, "2147483648")}, sent: []time.Duration{0}, at: 2 * ms, code: unavailable},
+		{name: "several of them are unparsable", config: hedging(four),
+			steps: []step{fails(2*ms, unavailable, "1", "1")}, sent: []time.Duration{0}, at: 2 * ms, code: unavailable},
+
+		// What a call says wins over everything.
+		{name: "Off", config: hedging(four), opts: []grpc.CallOption{hedge.Off()},
+			steps: []step{fails(20*ms, unavailable)}, sent: []time.Duration{0}, at: 20 * ms, code: unavailable},
+		{name: "After", config: hedging(two), opts: []grpc.CallOption{hedge.After(3 * ms)},
+			steps: []step{answers(20 * ms), silent()}, sent: []time.Duration{0, 3 * ms}, at: 20 * ms},
+		{name: "After, of a method that is not named", config: `{}`, opts: []grpc.CallOption{hedge.After(3 * ms)},
+			steps: []step{answers(8 * ms), silent(), silent()}, sent: []time.Duration{0, 3 * ms, 6 * ms}, at: 8 * ms},
+		{name: "a method that is not named is not hedged", config: `{}`,
+			steps: []step{fails(80*ms, unavailable)}, sent: []time.Duration{0}, at: 80 * ms, code: unavailable},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				st := &stub{steps: tc.steps}
+				s := configured(t, tc.config, hedge.WithServiceConfigOnly())
+				reply := wrapperspb.Int64(0)
+				began := time.Now()
+				err := st.call(t.Context(), s, reply, tc.opts...)
+				at := time.Since(began)
+				if at != tc.at || status.Code(err) != tc.code || err == nil && reply.Value != tc.winner {
+					t.Errorf("ended after %v with %v, %v; want after %v with %v of attempt %d", at, reply, err, tc.at, tc.code, tc.winner)
+				}
+				if err != nil && status.Convert(err).Message() != fmt.Sprint("attempt ", tc.winner) {
+					t.Errorf("%v; want that of attempt %d", err, tc.winner)
+				}
+				time.Sleep(time.Minute) // nothing is sent later
+				var sent []time.Duration
+				for n, a := range st.sent() {
+					sent = append(sent, a.began.Sub(began))
+					if a.number != n { // absent on the original, k on hedge k
+						t.Errorf("attempt %d says %d", n, a.number)
+					}
+				}
+				if !slices.Equal(sent, tc.sent) {
+					t.Errorf("sent after %v, want %v", sent, tc.sent)
+				}
+			})
+		})
+	}
+}
+
+func TestGRPCDefinition_TheDeadlineSpansAllAttempts(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		steps []step
+		want  codes.Code
+	}{
+		{"all in flight", []step{silent(), silent(), silent(), silent()}, codes.DeadlineExceeded},
+		{"one has failed", []step{fails(5*ms, codes.Unavailable), silent(), silent(), silent()}, codes.Unavailable},
+		{"while the next is awaited", []step{fails(5*ms, codes.Unavailable, "90")}, codes.Unavailable},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), 50*ms)
+				defer cancel()
+				st := &stub{steps: tc.steps}
+				began := time.Now()
+				err := st.call(ctx, configured(t, hedging(four)), wrapperspb.Int64(0))
+				if status.Code(err) != tc.want || time.Since(began) != 50*ms {
+					t.Errorf("%v after %v", err, time.Since(began))
+				}
+				synctest.Wait()
+				if n := len(st.sent()); n != len(tc.steps) {
+					t.Errorf("%d attempts have ended, want %d", n, len(tc.steps))
+				}
+			})
+		})
+	}
+}
+
+// TestGRPCDefinition_Throttling has one count per target, in tokens, after each of a sequence of calls.
+func TestGRPCDefinition_Throttling(t *testing.T) {
+	const unavailable = codes.Unavailable
+	single := `{"maxAttempts": 2, "hedgingDelay": "1s", "nonFatalStatusCodes": ["UNAVAILABLE"]}`
+	for _, tc := range []struct {
+		name   string
+		policy string
+		calls  [][]step
+		want   []float64 // tokens after each call, of 4, at 0.5 for a success
+	}{
+		{"it starts at maxTokens, and a success keeps it there", single, [][]step{{answers(ms)}}, []float64{4}},
+		{"-1 for a failure with a non-fatal status", single, [][]step{{fails(ms, unavailable), fails(ms, unavailable)}}, []float64{2}},
+		{"+tokenRatio for a success", single, [][]step{{fails(ms, unavailable), answers(ms)}}, []float64{3.5}},
+		{"nothing for a fatal status", single, [][]step{{fails(ms, codes.Internal)}}, []float64{4}},
+		{"-1 for a pushback that says do not retry, with a fatal status too", single, [][]step{{fails(ms, codes.Internal, "-1")}, {fails(ms, codes.Internal, "x")}}, []float64{3, 2}},
+		{"once for both", single, [][]step{{fails(ms, unavailable, "-1")}}, []float64{3}},
+		{"nothing more for a pushback that says when", single, [][]step{{fails(ms, codes.Internal, "3")}}, []float64{4}},
+		{"at half no hedge is sent, and the original is", single, [][]step{{fails(ms, unavailable), fails(ms, unavailable)}, {fails(ms, unavailable)}, {fails(ms, unavailable)}, {fails(ms, unavailable)}}, []float64{2, 1, 0, 0}},
+		{"above half it is sent again", single, [][]step{{fails(ms, unavailable), fails(ms, unavailable)}, {answers(ms)}, {answers(2 * time.Second), silent()}}, []float64{2, 2.5, 3}},
+		{"losers count for nothing", `{"maxAttempts": 3, "nonFatalStatusCodes": ["UNAVAILABLE"]}`, [][]step{{fails(9*ms, unavailable), fails(ms, unavailable), answers(2 * ms)}}, []float64{3.5}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := configured(t, hedging(tc.policy, `, "retryThrottling": {"maxTokens": 4, "tokenRatio": 0.5}`))
+				for i, steps := range tc.calls {
+					st := &stub{steps: steps}
+					_ = st.call(t.Context(), s, wrapperspb.Int64(0))
+					synctest.Wait()
+					if row := s.Targets()[0]; row.ThrottleTokens != tc.want[i] || row.ThrottleMax != 4 {
+						t.Errorf("after call %d: %v of %v tokens, want %v of 4", i, row.ThrottleTokens, row.ThrottleMax, tc.want[i])
+					}
+					if n := len(st.sent()); n != len(steps) {
+						t.Errorf("call %d: %d attempts, want %d", i, n, len(steps))
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestThrottle_WithoutAServiceConfig counts for every call, hedged or not, and holds back adaptive hedges.
+func TestThrottle_WithoutAServiceConfig(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := fixed(t, 10*ms, hedge.WithThrottle(4, 0.5))
+		play := func(opts []grpc.CallOption, steps ...step) int {
+			st := &stub{steps: steps}
+			_ = st.call(t.Context(), s, wrapperspb.Int64(0), opts...)
+			synctest.Wait()
+			return len(st.sent())
+		}
+		tokens := func(want float64) {
+			t.Helper()
+			if got := s.Targets()[0].ThrottleTokens; got != want {
+				t.Errorf("%v tokens, want %v", got, want)
+			}
+		}
+		play([]grpc.CallOption{hedge.Off()}, fails(ms, codes.Unavailable))
+		tokens(3)
+		play([]grpc.CallOption{hedge.Off()}, fails(ms, codes.NotFound, "-1"))
+		tokens(2)
+		if n := play(nil, answers(30*ms)); n != 1 {
+			t.Errorf("throttled, and %d attempts", n)
+		}
+		tokens(2.5)
+		if n := play(nil, answers(15*ms), silent()); n != 2 {
+			t.Errorf("%d attempts, want 2", n)
+		}
+		tokens(3)
+		if n := play(nil, fails(ms, codes.Unavailable)); n != 1 {
+			t.Errorf("a failure before any hedge sent one: %d attempts", n)
+		}
+		tokens(2)
+		if got := s.Stats().Throttled; got != 1 {
+			t.Errorf("Throttled %d", got)
+		}
+	})
+}
+
+// TestPushback_OfAdaptiveHedges: the trailer of a hedge that failed holds back the next one.
+func TestPushback_OfAdaptiveHedges(t *testing.T) {
+	for _, tc := range []struct {
+		pushback string
+		want     []time.Duration
+	}{
+		{"-1", []time.Duration{0, 10 * ms}},
+		{"30", []time.Duration{0, 10 * ms, 42 * ms}},
+		{"1", []time.Duration{0, 10 * ms, 20 * ms}}, // it was not due before
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := fixed(t, 10*ms)
+			st := &stub{steps: []step{answers(50 * ms), fails(2*ms, codes.ResourceExhausted, tc.pushback), silent()}}
+			began := time.Now()
+			if err := st.call(t.Context(), s, wrapperspb.Int64(0)); err != nil || time.Since(began) != 50*ms {
+				t.Errorf("%v after %v", err, time.Since(began))
+			}
+			synctest.Wait()
+			var sent []time.Duration
+			for _, a := range st.sent() {
+				sent = append(sent, a.began.Sub(began))
+			}
+			if !slices.Equal(sent, tc.want) || s.Stats().PushedBack != 1 {
+				t.Errorf("pushback %s: sent after %v, want %v; %+v", tc.pushback, sent, tc.want, s.Stats())
+			}
+		})
+	}
+}

@@ -1,0 +1,324 @@
+package compat_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/logging"
+	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/timeout"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/testserver"
+	testpb "github.com/grpchedge/hedge/proto"
+)
+
+// These are what docs/chaining.md says about the order of interceptors.
+
+type call = func(*world, context.Context, *testpb.Request, ...grpc.CallOption) outcome
+
+// slowPrimary has the hedge win.
+func slowPrimary(a testserver.Attempt) testserver.Plan {
+	if a.Number == 0 {
+		return says(a, testserver.Plan{Delay: time.Hour})
+	}
+	return says(a, testserver.Plan{Delay: 5 * ms})
+}
+
+// numbers are the attempts that the servers saw, in order.
+func (w *world) numbers() (numbers []int) {
+	synctest.Wait()
+	for _, r := range w.Records() {
+		numbers = append(numbers, r.Number)
+	}
+	return numbers
+}
+
+func TestRetryOutside_MakesANewHedgedCall(t *testing.T) {
+	eachKind(t, "", func(t *testing.T, call call) {
+		var calls atomic.Int64
+		w := start(t, chain{outside: unaries(retryUnary), outsideStream: streams(retryStream)}, func(a testserver.Attempt) testserver.Plan {
+			if a.Number == 0 {
+				calls.Add(1)
+			}
+			if calls.Load() == 1 { // both attempts of the first call fail
+				return says(a, testserver.Plan{Delay: 15 * ms, Code: codes.Unavailable})
+			}
+			return slowPrimary(a)
+		})
+		o := call(w, t.Context(), request())
+		if got := w.numbers(); o.err != nil || o.reply.Attempt != 1 || !slices.Equal(got, []int{0, 1, 0, 1}) {
+			t.Errorf("%v by %v, attempts %v", o.err, o.reply, got)
+		}
+		if s := w.scheduler.Stats(); s.Calls != 2 || s.Hedged != 2 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+func TestRetryInside_RetriesEachAttempt(t *testing.T) {
+	eachKind(t, "", func(t *testing.T, call call) {
+		var hedges atomic.Int64
+		w := start(t, chain{inside: unaries(retryUnary), insideStream: streams(retryStream)}, func(a testserver.Attempt) testserver.Plan {
+			if a.Number == 1 && hedges.Add(1) < 3 {
+				return testserver.Plan{Code: codes.Unavailable}
+			}
+			return slowPrimary(a)
+		})
+		o := call(w, t.Context(), request())
+		if got := w.numbers(); o.err != nil || o.reply.Attempt != 1 || !slices.Equal(got, []int{0, 1, 1, 1}) {
+			t.Errorf("%v by %v, attempts %v", o.err, o.reply, got)
+		}
+		if s := w.scheduler.Stats(); s.Calls != 1 || s.Hedges != 1 { // the budget has not paid for the retries
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+func TestLogging_OutsideSeesCallsAndInsideAttempts(t *testing.T) {
+	eachKind(t, "", func(t *testing.T, call call) {
+		var mu sync.Mutex
+		count := func(lines map[string]int) logging.Logger {
+			return logging.LoggerFunc(func(_ context.Context, _ logging.Level, msg string, fields ...any) {
+				mu.Lock()
+				defer mu.Unlock()
+				f := logging.Fields(fields).Iterator()
+				for f.Next() {
+					if k, v := f.At(); k == "grpc.code" {
+						msg += " " + v.(string)
+					}
+				}
+				lines[msg]++
+			})
+		}
+		calls, attempts := map[string]int{}, map[string]int{}
+		finished := logging.WithLogOnEvents(logging.FinishCall)
+		w := start(t, chain{
+			outside: unaries(logging.UnaryClientInterceptor(count(calls), finished)), outsideStream: streams(logging.StreamClientInterceptor(count(calls), finished)),
+			inside: unaries(logging.UnaryClientInterceptor(count(attempts), finished)), insideStream: streams(logging.StreamClientInterceptor(count(attempts), finished)),
+		}, slowPrimary)
+		o := call(w, t.Context(), request())
+		o.check(t, w, 1, codes.OK)
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		if len(calls) != 1 || calls["finished call OK"] != 1 {
+			t.Errorf("outside: %v", calls)
+		}
+		if attempts["finished call OK"] != 1 || attempts["finished call Canceled"] != 1 {
+			t.Errorf("inside: %v", attempts)
+		}
+	})
+}
+
+func TestTimeout_OutsideBoundsTheCallAndInsideEachAttempt(t *testing.T) {
+	limit := unaries(timeout.UnaryClientInterceptor(30 * ms))
+	for _, tc := range []struct {
+		name  string
+		chain chain
+		hedge time.Duration // what it takes
+		code  codes.Code
+		took  time.Duration
+	}{
+		{"outside, and the hedge is in time", chain{outside: limit}, 15 * ms, codes.OK, 25 * ms},
+		{"outside, and the hedge is late", chain{outside: limit}, 25 * ms, codes.DeadlineExceeded, 30 * ms},
+		{"inside, and the hedge has its own time", chain{inside: limit}, 25 * ms, codes.OK, 35 * ms},
+		{"inside, and both run out of it", chain{inside: limit}, time.Hour, codes.DeadlineExceeded, 40 * ms},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := start(t, tc.chain, testserver.ByNumber(testserver.Plan{Delay: time.Hour}, testserver.Plan{Delay: tc.hedge}))
+				if o := kinds["unary"](w, t.Context(), request()); status.Code(o.err) != tc.code || o.took != tc.took {
+					t.Errorf("%v after %v, want %v after %v", o.err, o.took, tc.code, tc.took)
+				}
+			})
+		})
+	}
+}
+
+// TestRetryPolicy has gRPC retry the attempts by itself. Its retries carry the same metadata key as a hedge, so that
+// a retry of a hedge carries it twice, the hedge's number last.
+func TestRetryPolicy(t *testing.T) {
+	eachKind(t, "", func(t *testing.T, call call) {
+		var mu sync.Mutex
+		var seen []string
+		began := time.Now()
+		w := start(t, chain{dial: []grpc.DialOption{grpc.WithDefaultServiceConfig(retryPolicy)}}, func(a testserver.Attempt) testserver.Plan {
+			mu.Lock()
+			defer mu.Unlock()
+			seen = append(seen, strings.Join(a.Metadata.Get("grpc-previous-rpc-attempts"), ","))
+			switch len(seen) {
+			case 1, 3: // the primary and the hedge, which gRPC retries
+				return testserver.Plan{Code: codes.Unavailable}
+			case 2: // the retry of the primary
+				if a.Arrival.Sub(began) >= delay {
+					t.Error("the hedge came before the retry")
+				}
+				return testserver.Plan{Delay: time.Hour}
+			}
+			return testserver.Plan{}
+		})
+		if o := call(w, t.Context(), request()); o.err != nil {
+			t.Error(o.err)
+		}
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		if s := w.scheduler.Stats(); s.Hedges != 1 || s.HedgeWins != 1 || !slices.Equal(seen, []string{"", "1", "1", "1,1"}) {
+			t.Errorf("%+v, %q", s, seen)
+		}
+	})
+}
+
+// TestWaitForReady has the servers away when the call begins. There is nobody to hedge with until one is back.
+func TestWaitForReady(t *testing.T) {
+	eachKind(t, "", func(t *testing.T, call call) {
+		w := start(t, chain{}, slowPrimary)
+		w.Stop(0)
+		w.Stop(1)
+		synctest.Wait() // until the client knows
+		time.AfterFunc(300*ms, func() {
+			for backend := range 2 {
+				if err := w.Restart(backend); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		o := call(w, ctx, request(), grpc.WaitForReady(true))
+		o.check(t, w, 1, codes.OK)
+		if s := w.scheduler.Stats(); s.Hedges != 1 || o.took < 300*ms || o.took > 10*time.Second {
+			t.Errorf("%+v after %v", s, o.took)
+		}
+	})
+}
+
+// TestPerRPCCredentials are those of every attempt.
+func TestPerRPCCredentials(t *testing.T) {
+	eachKind(t, "", func(t *testing.T, call call) {
+		w := start(t, chain{}, slowPrimary)
+		o := call(w, t.Context(), request(), grpc.PerRPCCredentials(token{}))
+		o.check(t, w, 1, codes.OK)
+		synctest.Wait()
+		for _, r := range w.Records() {
+			if got := r.Metadata.Get("authorization"); !slices.Equal(got, []string{"token"}) {
+				t.Errorf("attempt %d: authorization %v", r.Number, got)
+			}
+		}
+	})
+}
+
+// attempts is a stats.Handler that notes how each attempt ended.
+type attempts struct {
+	nothing
+	mu           sync.Mutex
+	begun, ended []string
+}
+
+type attemptKey struct{}
+
+func (h *attempts) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context {
+	return context.WithValue(ctx, attemptKey{}, h)
+}
+
+func (h *attempts) HandleRPC(ctx context.Context, s stats.RPCStats) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch s := s.(type) {
+	case *stats.Begin:
+		h.begun = append(h.begun, "")
+	case *stats.End:
+		if ctx.Value(attemptKey{}) == h {
+			h.ended = append(h.ended, status.Code(s.Error).String())
+		}
+	}
+}
+
+// TestStatsHandler_SeesEachAttempt begin and end.
+func TestStatsHandler_SeesEachAttempt(t *testing.T) {
+	eachKind(t, "", func(t *testing.T, call call) {
+		h := &attempts{}
+		w := start(t, chain{dial: []grpc.DialOption{grpc.WithStatsHandler(h)}}, slowPrimary)
+		o := call(w, t.Context(), request())
+		o.check(t, w, 1, codes.OK)
+		synctest.Wait()
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		slices.Sort(h.ended)
+		if len(h.begun) != 2 || !slices.Equal(h.ended, []string{"Canceled", "OK"}) {
+			t.Errorf("%d begun, ended %v", len(h.begun), h.ended)
+		}
+	})
+}
+
+// TestServiceConfig_BothReadTheSame gives the channel the JSON that the scheduler has: gRPC ignores the hedgingPolicy,
+// and applies the timeout to each attempt.
+func TestServiceConfig_BothReadTheSame(t *testing.T) {
+	const config = `{"loadBalancingConfig": [{"round_robin": {}}], "methodConfig": [{"name": [{"service": "hedgetest.TestService"}], "timeout": "0.05s",
+		"hedgingPolicy": {"maxAttempts": 3, "hedgingDelay": "1s", "nonFatalStatusCodes": ["DEADLINE_EXCEEDED"]}}]}`
+	eachKind(t, "", func(t *testing.T, call call) {
+		w := start(t, chain{dial: []grpc.DialOption{grpc.WithDefaultServiceConfig(config)}}, slowPrimary,
+			hedge.WithServiceConfig(config), hedge.WithServiceConfigOnly())
+		o := call(w, t.Context(), request())
+		o.check(t, w, 1, codes.OK)
+		if o.took != 55*ms {
+			t.Errorf("after %v, want 55ms", o.took)
+		}
+	})
+}
+
+// TestThrottle_IsSharedByUnaryCallsAndStreams of one target.
+func TestThrottle_IsSharedByUnaryCallsAndStreams(t *testing.T) {
+	eachKind(t, "", func(t *testing.T, call call) {
+		var failing atomic.Bool
+		w := start(t, chain{}, func(a testserver.Attempt) testserver.Plan {
+			if failing.Load() {
+				return testserver.Plan{Code: codes.Unavailable}
+			}
+			return testserver.Plan{Delay: 15 * ms}
+		}, hedge.WithThrottle(4, 0.5))
+		failing.Store(true)
+		for kind := range kinds { // one failure of each
+			if o := kinds[kind](w, t.Context(), request()); status.Code(o.err) != codes.Unavailable {
+				t.Error(o.err)
+			}
+		}
+		failing.Store(false)
+		if o := call(w, t.Context(), request()); o.err != nil || o.took != 15*ms {
+			t.Errorf("%v after %v", o.err, o.took)
+		}
+		if s := w.scheduler.Stats(); s.Throttled != 1 || s.Hedges != 0 {
+			t.Errorf("%+v", s)
+		}
+		for _, row := range w.scheduler.Targets() {
+			if row.ThrottleTokens != 2.5 {
+				t.Errorf("%s: %v tokens", row.Method, row.ThrottleTokens)
+			}
+		}
+	})
+}
+
+// TestLoadBalancing picks anew for each attempt, and so does for a hedge what the policy does for any call.
+func TestLoadBalancing(t *testing.T) {
+	for policy, different := range map[string]bool{"round_robin": true, "pick_first": false} {
+		eachKind(t, policy, func(t *testing.T, call call) {
+			w := start(t, chain{dial: []grpc.DialOption{grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"` + policy + `": {}}]}`)}}, slowPrimary)
+			o := call(w, t.Context(), request())
+			o.check(t, w, 1, codes.OK)
+			synctest.Wait()
+			if r := w.Records(); len(r) != 2 || (r[0].Backend != r[1].Backend) != different {
+				t.Errorf("%+v", r)
+			}
+		})
+	}
+}

@@ -1,0 +1,58 @@
+package shed_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/internal/testserver"
+	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/shed"
+)
+
+// A server that has no room for hedges turns them away; the calls that they are hedges of go on.
+func Example() {
+	bound, err := shed.New(0) // 64, say: the hedges that it serves at a time
+	if err != nil {
+		panic(err)
+	}
+	cluster, err := testserver.Start(testserver.Config{
+		ServerOptions: []grpc.ServerOption{
+			grpc.ChainUnaryInterceptor(bound.Unary),
+			grpc.ChainStreamInterceptor(bound.Stream),
+		},
+		Script: func(a testserver.Attempt) testserver.Plan {
+			return testserver.Plan{Delay: time.Duration(a.ID) * 50 * time.Millisecond}
+		},
+	})
+	if err != nil {
+		panic(err)
+	}
+	defer cluster.Close()
+
+	s, err := hedge.New()
+	if err != nil {
+		panic(err)
+	}
+	conn, err := cluster.Client(grpc.WithUnaryInterceptor(interceptor.Unary(s)))
+	if err != nil {
+		panic(err)
+	}
+	client := testpb.NewTestServiceClient(conn)
+	if _, err := client.Unary(context.Background(), &testpb.Request{}, hedge.Off()); err != nil { // connects
+		panic(err)
+	}
+	reply, err := client.Unary(context.Background(), &testpb.Request{Id: 1}, hedge.After(5*time.Millisecond))
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println("answered by attempt", reply.Attempt)
+	fmt.Println("hedges shed:", bound.Shed(), "pushed back:", s.Stats().PushedBack)
+	// Output:
+	// answered by attempt 0
+	// hedges shed: 1 pushed back: 1
+}

@@ -1,0 +1,167 @@
+package shed_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/internal/testserver"
+	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/shed"
+	"github.com/grpchedge/hedge/stream"
+)
+
+const ms = time.Millisecond
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func newBound(t *testing.T, hedges int) *shed.Bound {
+	t.Helper()
+	b, err := shed.New(hedges)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// start returns a server that sheds as b says and a client of it without any hedging of its own.
+func start(t *testing.T, b *shed.Bound, script testserver.Script, options ...grpc.DialOption) (*testserver.Cluster, testpb.TestServiceClient) {
+	t.Helper()
+	cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: script, ServerOptions: []grpc.ServerOption{
+		grpc.ChainUnaryInterceptor(b.Unary), grpc.ChainStreamInterceptor(b.Stream),
+	}})
+	conn := cluster.ClientT(t, options...)
+	testserver.ConnectT(t, conn)
+	return cluster, testpb.NewTestServiceClient(conn)
+}
+
+func TestNew_RejectsANegativeBound(t *testing.T) {
+	if b, err := shed.New(-1); b != nil || err == nil || !strings.HasPrefix(err.Error(), "hedge: shed.New(-1)") {
+		t.Errorf("%v, %v", b, err)
+	}
+}
+
+// TestBound sends primaries and hedges one by one, while those before are in flight.
+func TestBound(t *testing.T) {
+	attempt := func(n string) context.Context {
+		if n == "0" {
+			return context.Background()
+		}
+		return metadata.AppendToOutgoingContext(context.Background(), "grpc-previous-rpc-attempts", n)
+	}
+	for _, kind := range []struct {
+		name string
+		call func(context.Context, testpb.TestServiceClient, *metadata.MD) error
+	}{
+		{"unary", func(ctx context.Context, c testpb.TestServiceClient, trailer *metadata.MD) error {
+			_, err := c.Unary(ctx, &testpb.Request{}, grpc.Trailer(trailer))
+			return err
+		}},
+		{"stream", func(ctx context.Context, c testpb.TestServiceClient, trailer *metadata.MD) error {
+			st, err := c.ServerStream(ctx, &testpb.Request{Messages: 1}, grpc.Trailer(trailer))
+			if err != nil {
+				return err
+			}
+			if _, err = st.Recv(); err == nil {
+				_, _ = st.Recv()
+			}
+			return err
+		}},
+	} {
+		for _, tc := range []struct {
+			name     string
+			bound    int
+			attempts []string
+			shed     []int // their indexes
+		}{
+			{"within the bound", 2, []string{"1", "0", "2", "0"}, nil},
+			{"above it", 2, []string{"1", "2", "1", "4"}, []int{2, 3}},
+			{"a primary is never shed", 0, []string{"0", "0", "1", "0"}, []int{2}},
+			{"nor does it count", 1, []string{"0", "0", "1", "0"}, nil},
+			{"nonsense is a primary", 0, []string{"x", "-1"}, nil},
+		} {
+			t.Run(kind.name+", "+tc.name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					b := newBound(t, tc.bound)
+					_, client := start(t, b, func(testserver.Attempt) testserver.Plan { return testserver.Plan{Delay: time.Second} })
+					for range 2 { // the second time nothing is left of the first
+						errs, trailers := make([]error, len(tc.attempts)), make([]metadata.MD, len(tc.attempts))
+						var calls sync.WaitGroup
+						for i, n := range tc.attempts {
+							calls.Go(func() { errs[i] = kind.call(attempt(n), client, &trailers[i]) })
+							synctest.Wait()
+						}
+						calls.Wait()
+						for i, err := range errs {
+							want, pushback := codes.OK, ""
+							for _, s := range tc.shed {
+								if s == i {
+									want, pushback = codes.ResourceExhausted, "-1"
+								}
+							}
+							if got := strings.Join(trailers[i].Get("grpc-retry-pushback-ms"), ","); status.Code(err) != want || got != pushback {
+								t.Errorf("attempt %d: %v, pushback %q; want %v, %q", i, err, got, want, pushback)
+							}
+						}
+						if b.InFlight() != 0 {
+							t.Errorf("%d in flight", b.InFlight())
+						}
+					}
+					if got := b.Shed(); got != int64(2*len(tc.shed)) {
+						t.Errorf("%d shed", got)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestBound_TheCallGoesOn has both interceptors of this library meet a server that sheds: the primary answers, and
+// no further hedge of the call is sent.
+func TestBound_TheCallGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBound(t, 0)
+		s, err := hedge.New(hedge.WithWarmup(1000, 10*ms), hedge.WithBudgetPercent(400), hedge.WithMaxHedges(4))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, client := start(t, b, func(testserver.Attempt) testserver.Plan { return testserver.Plan{Delay: 100 * ms} },
+			grpc.WithUnaryInterceptor(interceptor.Unary(s)), grpc.WithStreamInterceptor(stream.Interceptor(s)))
+		if reply, err := client.Unary(t.Context(), &testpb.Request{}); err != nil || reply.Attempt != 0 {
+			t.Errorf("%v, %v", reply, err)
+		}
+		st, err := client.ServerStream(t.Context(), &testpb.Request{Messages: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if reply, err := st.Recv(); err != nil || reply.Attempt != 0 {
+			t.Errorf("%v, %v", reply, err)
+		}
+		if got := s.Stats(); got.Hedges != 2 || got.PushedBack != 2 || b.Shed() != 2 {
+			t.Errorf("%+v, %d shed", got, b.Shed())
+		}
+	})
+}
+
+func TestBound_APanicIsCountedOut(t *testing.T) {
+	b := newBound(t, 1)
+	ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("grpc-previous-rpc-attempts", "1"))
+	func() {
+		defer func() { _ = recover() }()
+		_, _ = b.Unary(ctx, nil, nil, func(context.Context, any) (any, error) { panic("in the handler") })
+	}()
+	if b.InFlight() != 0 {
+		t.Errorf("%d in flight", b.InFlight())
+	}
+}

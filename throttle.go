@@ -1,0 +1,51 @@
+package hedge
+
+import (
+	"sync/atomic"
+
+	"github.com/grpchedge/hedge/internal/serviceconfig"
+)
+
+// throttle is gRPC's token count of one target: full at first, less one for a failure, more by a ratio for a
+// success, always between 0 and its maximum. Hedges are sent only while more than half of it is left. It counts in
+// thousandths of a token, as gRPC does, and may be used concurrently. A nil throttle lets everything pass.
+type throttle struct {
+	most, ratio int64
+	tokens      atomic.Int64
+}
+
+const milli = 1000
+
+func newThrottle(c *serviceconfig.Throttle) *throttle {
+	if c == nil {
+		return nil
+	}
+	t := &throttle{most: int64(c.Tokens) * milli, ratio: int64(c.MilliRatio)}
+	t.tokens.Store(t.most)
+	return t
+}
+
+func (t *throttle) failure() { t.add(-milli) }
+
+func (t *throttle) success() { t.add(t.ratio) }
+
+func (t *throttle) add(d int64) {
+	for {
+		old := t.tokens.Load()
+		count := min(max(old+d, 0), t.most)
+		if count == old || t.tokens.CompareAndSwap(old, count) { // mostly full, and then nothing is written
+			return
+		}
+	}
+}
+
+// passes reports whether hedges may be sent.
+func (t *throttle) passes() bool { return t == nil || 2*t.tokens.Load() > t.most }
+
+// read returns the count and its maximum, in tokens.
+func (t *throttle) read() (tokens, most float64) {
+	if t == nil {
+		return 0, 0
+	}
+	return float64(t.tokens.Load()) / milli, float64(t.most) / milli
+}
