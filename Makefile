@@ -38,7 +38,7 @@ results: ## make bench, and put its pages and pictures into docs/results and its
 	@rm -rf bench/results
 	@cd bench && $(GO) run -buildvcs=false . report $(BENCH_FLAGS)
 	@mkdir -p docs/results && rm -f docs/results/* && cd bench/results && \
-		for f in *.md *.png; do [ "$$f" = SUMMARY.md ] || cp "$$f" ../../docs/results/; done
+		for f in *.md *.png frontier.csv; do [ "$$f" = SUMMARY.md ] || cp "$$f" ../../docs/results/; done
 	@awk '/^<!-- \/results -->/ {skip = 0} !skip {print} \
 		/^<!-- results -->/ {skip = 1; print ""; while ((getline line < "bench/results/SUMMARY.md") > 0) print line; print ""}' \
 		README.md >README.tmp && mv README.tmp README.md

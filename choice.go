@@ -12,7 +12,8 @@ import (
 // [WithTargetPercentile] names, p99 by default.
 type Choice struct {
 	// Delay is the age at which a call gets its first hedge, and the time from each hedge to the next. Probability is that
-	// with which a hedge that is due is sent, 0 to 1; MaxHedges the most hedges of one call.
+	// with which a hedge that is due is sent, 0 to 1; MaxHedges the most hedges of one call. While SteppedDown,
+	// TargetStats.Delay may be a later one.
 	Delay       time.Duration
 	Probability float64
 	MaxHedges   int
@@ -24,7 +25,7 @@ type Choice struct {
 	// PredictedWins is the share of hedged calls that a hedge would answer if hedges were as fast as primaries, and
 	// MeasuredWins the one of the last hundred hedged calls; NaN if there were none.
 	PredictedWins, MeasuredWins float64
-	// SteppedDown says in a sentence why only a trickle of calls is hedged, 6 in 1,000 at most; empty if hedging pays.
+	// SteppedDown says in a sentence why hardly any call is hedged; empty if hedging pays.
 	SteppedDown string
 }
 

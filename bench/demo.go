@@ -50,8 +50,8 @@ var scenes = []scene{
 		value:      "time to first message",
 		workload:   workloadNamed("ttft"),
 		streams:    true,
-		options:    []hedge.Option{hedge.WithPercentile(0.75), hedge.WithBudgetPercent(30)},
-		configured: "at p75, budget 30%",
+		options:    []hedge.Option{hedge.WithBudgetPercent(30)},
+		configured: "budget 30%",
 	},
 }
 

@@ -64,6 +64,7 @@ func (r *report) run(ctx context.Context, out output) error {
 	if all == nil {
 		return err
 	}
+	err = errors.Join(err, r.frontiers(ctx, out))
 	weak := weakSpots(all)
 	fmt.Fprintf(out.results, "\n%s\n\n", weakText)
 	weak.print(out.results)
@@ -73,6 +74,9 @@ func (r *report) run(ctx context.Context, out output) error {
 	fmt.Fprintf(out.results, "\nThe whole report took %v.\n", took)
 	return errors.Join(err, r.writeIndex(all, weak, took), r.writeSummary(all, weak, took))
 }
+
+const frontierText = `What extra load buys: p99 against it for fixed delays, for percentiles and for the trigger that chooses, two hedges
+each. Lower and further left is better.`
 
 const weakText = `Weak spots: the workloads on which a policy is slower than none, by the percentile that compares worst, or costs
 load and makes nothing faster. Both have the same draws; differences below 2% are left out.`
@@ -88,6 +92,7 @@ func (r *report) writeIndex(all []*findings, weak *sheet, took time.Duration) er
 	for _, f := range all {
 		fmt.Fprintf(&s, "| [%[1]s](%[1]s.md) | %[2]s | `make bench BENCH_FLAGS=\"-workload %[1]s\"` |\n", f.workload.name, f.workload.about)
 	}
+	s.WriteString("\n## The frontier\n\n" + frontierText + "\n\n![p99 against extra load](frontier.png)\n")
 	fmt.Fprintf(&s, "\n## Weak spots\n\n%s\n\n%s\n## Policies\n\n| policy | what it is |\n|---|---|\n", weakText, weak.markdown())
 	for _, p := range policies {
 		if !p.part {

@@ -31,6 +31,7 @@ func (r *report) writeSummary(all []*findings, weak *sheet, took time.Duration) 
 			fmt.Fprintf(&s, "![Latency by percentile](%s%s.png)\n\n", pages, name)
 		}
 	}
+	fmt.Fprintf(&s, "### The frontier\n\n%s [The figures](%sfrontier.csv)\n\n![p99 against extra load](%[2]sfrontier.png)\n\n", frontierText, pages)
 	for _, name := range []string{"shift", "outage"} {
 		if slices.ContainsFunc(all, func(f *findings) bool { return f.workload.name == name }) {
 			fmt.Fprintf(&s, "### %[1]s\n\n%[2]s. `make bench BENCH_FLAGS=\"-workload %[1]s\"`, [all of it](%[3]s%[1]s.md)\n\n![The course of the run](%[3]s%[1]s-time.png)\n\n", name, capital(workloadNamed(name).about), pages)

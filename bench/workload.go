@@ -75,7 +75,7 @@ var workloads = []workload{
 		name: "straggler", about: "mostly 5 ms; one attempt in twenty takes ten times as long", law: "straggler", call: unary, turn: 25,
 		virtual: size{50_000, 20}, real: size{50_000, 20},
 		policies:     append([]string{none, "static-10ms", "static-50ms", adaptive, "failsafe-go", "static-1s"}, tuned...),
-		realPolicies: []string{none, "static-10ms", "static-50ms", adaptive, "adaptive-1", "failsafe-go"},
+		realPolicies: []string{none, "static-10ms", "static-50ms", adaptive, "adaptive-p90", "failsafe-go"},
 	},
 	{
 		name: "ttft", about: "token streams: headers at once, first token late in one of five", law: "ttft", call: tokens, turn: 10, atOnce: true,
@@ -83,26 +83,26 @@ var workloads = []workload{
 			return testserver.Plan{Delay: m.Draw(m.law), HeaderAtOnce: true, Interval: time.Millisecond}
 		},
 		virtual: size{50_000, 20}, real: size{20_000, 20},
-		policies:     []string{none, "headers-p90", "static-50ms", adaptive, "adaptive-p80", "adaptive-p75-30%"},
-		realPolicies: []string{none, "headers-p90", adaptive, "adaptive-p75-30%"},
+		policies:     []string{none, "headers-p90", "static-50ms", adaptive, "adaptive-30%", "adaptive-3-30%", "adaptive-p75-30%", "adaptive-p80", "adaptive-p90"},
+		realPolicies: []string{none, "headers-p90", "static-50ms", adaptive, "adaptive-3-30%", "adaptive-p90"},
 	},
 	{
 		name: "grpc-java", about: "mostly 2 ms; one call in ten takes 2, 5 or 10 s more", law: "grpc-java", call: unary,
 		virtual: size{2_000, 20}, real: size{2_000, 20},
-		policies:     []string{none, "static-1s", adaptive, "adaptive-p85-15%", "failsafe-go", "static-10ms", "adaptive-1", "adaptive-3", "adaptive-p80"},
-		realPolicies: []string{none, "static-1s", adaptive, "adaptive-p85-15%", "failsafe-go"},
+		policies:     []string{none, "static-1s", adaptive, "adaptive-15%", "adaptive-3-20%", "failsafe-go", "static-10ms", "adaptive-p85-15%", "adaptive-p80", "adaptive-p90"},
+		realPolicies: []string{none, "static-1s", adaptive, "adaptive-15%", "adaptive-3-20%", "failsafe-go", "adaptive-p90"},
 	},
 	{
 		name: "slow-one-percent", about: "7 ms; 1.3% of attempts take 600 to 1,000 ms", law: "slow-one-percent", call: unary, atOnce: true,
 		virtual: size{20_000, 20}, real: size{20_000, 10},
-		policies:     append([]string{none, "static-10ms", "static-50ms", adaptive, "failsafe-go", "static-1s"}, tuned...),
-		realPolicies: []string{none, "static-50ms", adaptive, "failsafe-go"},
+		policies:     append([]string{none, "static-10ms", "static-50ms", adaptive, "failsafe-go", "adaptive-5%", "static-1s"}, tuned...),
+		realPolicies: []string{none, "static-50ms", adaptive, "adaptive-5%", "adaptive-p90", "failsafe-go"},
 	},
 	{
 		name: "pareto", about: "a heavy tail: 3 ms · U^(−1/1.5)", law: "pareto", call: unary, turn: 20,
 		virtual: size{50_000, 20}, real: size{20_000, 20},
 		policies:     append([]string{none, "static-10ms", "static-50ms", adaptive, "failsafe-go", "static-1s"}, tuned...),
-		realPolicies: []string{none, "static-10ms", adaptive, "failsafe-go"},
+		realPolicies: []string{none, "static-10ms", adaptive, "adaptive-p90", "failsafe-go"},
 	},
 	{
 		name: "fan-out", about: "a request is 100 calls at once, one to each of 100 servers; 1% of attempts take ten times as long", law: "fan-out", call: unary,
@@ -113,27 +113,27 @@ var workloads = []workload{
 		name: "mixed", about: "two methods of one target, one of 2 ms and one of 200 ms", law: "lognormal:2ms,500us", call: ofTwoMethods,
 		plan: planMixed, virtual: size{20_000, 20},
 		parts:    []part{{"fast method", isOdd(false)}, {"slow method", isOdd(true)}},
-		policies: []string{none, "static-10ms", "static-50ms", adaptive, "failsafe-go", "adaptive-p95"},
+		policies: []string{none, "static-10ms", "static-50ms", adaptive, "failsafe-go", "adaptive-p90"},
 	},
 	{
 		name: "shift", about: "straggler at 500 calls a second, four times as slow in the second third of the run", law: "straggler", call: unary,
 		over: inSecondThird(4, 0), arrivals: metronome(2 * time.Millisecond), parts: thirds, virtual: size{45_000, 1},
-		policies: []string{none, "static-10ms", "static-50ms", adaptive, "failsafe-go", "adaptive-p95"},
+		policies: []string{none, "static-10ms", "static-50ms", adaptive, "failsafe-go", "adaptive-p90"},
 	},
 	{
 		name: "outage", about: "straggler at 500 calls a second, every attempt 1 s slower in the second third of the run", law: "straggler", call: unary,
 		over: inSecondThird(1, time.Second), arrivals: metronome(2 * time.Millisecond), parts: aroundOutage, virtual: size{45_000, 1},
-		policies: []string{none, "static-10ms", "static-50ms", adaptive, "failsafe-go", "static-1s"},
+		policies: []string{none, "static-10ms", "static-50ms", adaptive, "failsafe-go", "adaptive-p90", "static-1s"},
 	},
 	{
 		name: "correlated", about: "one request in ten is slow on every backend", law: "lognormal:5ms,2ms", call: unary,
 		plan: planCorrelated, virtual: size{50_000, 20},
-		policies: []string{none, "static-10ms", "static-50ms", adaptive, "failsafe-go", "adaptive-p95", "adaptive-1"},
+		policies: []string{none, "static-10ms", "static-50ms", adaptive, "failsafe-go", "adaptive-p90", "adaptive-p95", "adaptive-1"},
 	},
 	{
 		name: "saturated", about: "one backend of 4 workers and a queue, at 70% load and then at 95%", law: "exponential:8ms", call: unary,
 		backends: 1, workers: 4, arrivals: poissonSteps(0.70*4/0.008, 0.95*4/0.008), parts: loads, virtual: size{49_500, 1},
-		policies: []string{none, "static-10ms", "static-50ms", adaptive, "failsafe-go", "adaptive-p95", "adaptive-1"},
+		policies: []string{none, "static-10ms", "static-50ms", adaptive, "failsafe-go", "adaptive-p90", "adaptive-p95", "adaptive-1"},
 	},
 }
 
