@@ -15,7 +15,7 @@ import (
 // stops hedging, but for fewer than one call in a hundred, where that does not pay. There is nothing to tune;
 // [WithTargetPercentile] says which percentile is meant by the tail.
 //
-// Once a second a choice is made for each method, from what its primaries and its hedges took lately, as
+// Once a second, at the default [WithWindow], a choice is made for each method, from what its primaries and its hedges took lately, as
 //
 //	S(t) = S_X(t) · Π_k (1 − q·F_Y(t − k·d))
 //
@@ -37,6 +37,8 @@ func Auto() Trigger { return Trigger{kind: autoTrigger} }
 
 // WithTargetPercentile sets the percentile of calls that [Auto] makes as small as it can, as a quantile: 0.5 ≤ q ≤
 // 0.999. The default is 0.99.
+//
+// With another trigger it has no effect but on what [WithDryRun] forecasts.
 func WithTargetPercentile(q float64) Option {
 	return func(c *config) error {
 		if !(q >= 0.5 && q <= 0.999) {
@@ -54,19 +56,19 @@ const (
 	mostPlanned = 0.95
 	// asHedges is for how many hedges what is known of primaries counts, as long as few hedges were seen.
 	asHedges = 300
-	// grace is how long a method is watched before it is concluded that there is little to gain: calls that last long are
+	// learning is how long a method is watched before it is concluded that there is little to gain: calls that last long are
 	// only known when they end.
-	grace = 5 * time.Second
-	// trickle is the budget that is left when hedging has stepped down, in percent.
-	trickle = 0.6
+	learning = 5 * time.Second
+	// tricklePercent is the budget that is left when hedging has stepped down.
+	tricklePercent = 0.6
 )
 
 // Hedging steps down when the tail would improve by less than worthwhile, or when the share of hedges that win, relative
 // to what is predicted, falls below losing. It steps up again when that share is above winning and the improvement is
-// clear, or worthwhile so many times in a row that it is not chance.
+// obvious, or worthwhile so many times in a row that it is not chance.
 const (
 	worthwhile = 0.05
-	clear      = 0.25
+	obvious    = 0.25
 	persistent = 5
 	losing     = 0.4
 	winning    = 0.55
@@ -77,7 +79,8 @@ type choice struct {
 	plan     knee.Plan
 	unhedged time.Duration // target percentile without hedging
 	measured time.Duration // target percentile of calls as they ended
-	wins     float64       // measured share of hedged calls that a hedge answered; NaN if unknown
+	hedged   int           // calls that were, lately
+	wins     float64       // share of them that a hedge answered
 	down     reasonDown
 }
 
@@ -95,7 +98,10 @@ func (l *learner) choose(c *config, now time.Time, burst float64) {
 	d, newest := l.lately(now)
 	observed, bounded := d.Count()
 	if observed+bounded < autoFrom {
-		l.take(c, d)
+		// Too few to choose from are also too few to tell that hedges win again.
+		if e := l.current.Load(); e == nil || e.trickle == nil {
+			l.take(c, d)
+		}
 		return
 	}
 	primary := d.Survival()
@@ -107,15 +113,15 @@ func (l *learner) choose(c *config, now time.Time, burst float64) {
 	before := notDown
 	if e := l.current.Load(); e != nil && e.choice != nil {
 		before = e.choice.down
-		hedged, won := l.hedges.decided()
+		hedged, won := l.hedges.count()
 		l.evidence.add(hedged, won, expectedWins(primary, newest, e.delay))
 	}
 	unhedged := knee.Tail(primary, c.target)
 	gain := 1 - float64(plan.Tail)/float64(unhedged)
-	if now.Sub(l.first) < grace {
+	if now.Sub(l.first) < learning {
 		gain = math.Inf(1)
 	}
-	made := &choice{plan: plan, unhedged: unhedged, wins: l.evidence.share(), down: l.judge(before, gain, l.evidence.ratio(before))}
+	made := &choice{plan: plan, unhedged: unhedged, hedged: int(l.evidence.hedged), wins: l.evidence.share(), down: l.judge(before, gain, l.evidence.ratio(before))}
 	made.measured, _ = d.Ended(c.target)
 
 	median, _ := d.Quantile(0.50)
@@ -123,11 +129,11 @@ func (l *learner) choose(c *config, now time.Time, burst float64) {
 	switch made.down {
 	case littleToGain:
 		// Only what is slower than nearly all calls that were seen: hardly any now, and each one when a backend stalls.
-		e.delay = max(knee.Tail(primary, 1-trickle/100), e.delay)
+		e.delay = max(knee.Tail(primary, 1-tricklePercent/100), e.delay)
 		e.probability, e.hedges = 1, c.maxHedges
 	case hedgesLose:
 		if l.trickle == nil {
-			l.trickle = budget.New(trickle)
+			l.trickle = budget.New(tricklePercent)
 		}
 		e.trickle = l.trickle
 	}
@@ -177,21 +183,21 @@ func (l *learner) judge(before reasonDown, gain, wins float64) reasonDown {
 		l.promising = 0
 		return now
 	}
-	if l.promising++; gain < clear && l.promising < persistent {
+	if l.promising++; gain < obvious && l.promising < persistent {
 		return before
 	}
 	return notDown
 }
 
-// evidence is how hedged calls have fared against what was predicted. It counts the last few hundred of them, however
+// evidence is how hedged calls have fared against what was predicted. It counts the last hundred of them, however
 // long ago they were: a method that has stepped down makes few.
 type evidence struct {
 	hedged, won, expected float64
 }
 
 const (
-	memory  = 100 // hedged calls
-	assumed = 5   // further wins that are taken to have been predicted
+	remembered  = 100 // hedged calls
+	assumedWins = 5   // further ones that are taken to have been predicted
 )
 
 // add takes decided calls into account, of which the share given was expected to be answered by a hedge.
@@ -199,23 +205,29 @@ func (e *evidence) add(hedged, won int64, share float64) {
 	e.hedged += float64(hedged)
 	e.won += float64(won)
 	e.expected += float64(hedged) * share
-	if e.hedged > memory {
-		fade := memory / e.hedged
-		e.hedged, e.won, e.expected = memory, e.won*fade, e.expected*fade
+	if e.hedged > remembered {
+		fade := remembered / e.hedged
+		e.hedged, e.won, e.expected = remembered, e.won*fade, e.expected*fade
 	}
 }
 
 // ratio is how often hedges won, relative to what was predicted. Without evidence it speaks for leaving things as they
 // are.
 func (e *evidence) ratio(down reasonDown) float64 {
-	won := e.won + assumed
+	won := e.won + assumedWins
 	if down == hedgesLose {
-		won = e.won + losing*assumed
+		won = e.won + losing*assumedWins
 	}
-	return won / (e.expected + assumed)
+	return won / (e.expected + assumedWins)
 }
 
-func (e *evidence) share() float64 { return e.won / e.hedged }
+// share is the part of hedged calls that a hedge answered; 0 without any.
+func (e *evidence) share() float64 {
+	if e.hedged == 0 {
+		return 0
+	}
+	return e.won / e.hedged
+}
 
 // outcomes is what is known of a method's hedges.
 type outcomes struct {
@@ -242,11 +254,20 @@ func (o *outcomes) record(c *config, now time.Time, d time.Duration, answered bo
 // forget drops what is known.
 func (o *outcomes) forget() {
 	o.window.Store(nil)
-	o.decided()
+	o.count()
 }
 
-// decided returns how many hedged calls ended since it was last asked, and how many of them a hedge answered.
-func (o *outcomes) decided() (hedged, won int64) {
+// decided takes a hedged call into account that has ended, and whether a hedge answered it.
+func (o *outcomes) decided(won bool) {
+	if won {
+		o.won.Add(1)
+	} else {
+		o.lost.Add(1)
+	}
+}
+
+// count returns how many hedged calls ended since it was last asked, and how many of them a hedge answered.
+func (o *outcomes) count() (hedged, won int64) {
 	won = o.won.Swap(0)
 	return won + o.lost.Swap(0), won
 }

@@ -2,6 +2,7 @@ package hedge
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"google.golang.org/grpc/connectivity"
@@ -58,7 +59,9 @@ const retryFloor = 250 * time.Microsecond
 
 // arm makes the call one that may be hedged, and has it pay its share into the budget.
 func (c *Call) arm(delay time.Duration) {
-	c.method.target.budget.Earn(c.start)
+	if !c.unbudgeted() { // what costs nothing must not pay for others
+		c.method.target.budget.Earn(c.start)
+	}
 	if c.maxHedges() > 0 && (c.scheduler.config.budgetPercent > 0 || c.unbudgeted()) {
 		c.dry = c.scheduler.config.dryRun
 		c.armed, c.delay = !c.dry, delay
@@ -119,7 +122,7 @@ func (c *Call) Admit(n int) (send bool, again time.Duration) {
 		return false, 0
 	case !c.draw(now):
 		c.method.counters.update(func(s *Stats) { s.NotDrawn++ })
-		if next, more := c.Next(n); more {
+		if next, more := c.Next(); more {
 			return false, max(next, retryFloor)
 		}
 		return false, 0
@@ -186,8 +189,8 @@ func (c *Call) postpone(now time.Time, why reason) time.Duration {
 	return max(age, retryFloor)
 }
 
-// Next is how long after hedge n the one after it is due; false says that n is the last.
-func (c *Call) Next(int) (time.Duration, bool) {
+// Next is how long after a hedge the one after it is due; false says that there is none.
+func (c *Call) Next() (time.Duration, bool) {
 	return c.delay, c.drawn || c.turn < c.maxHedges()
 }
 
@@ -228,21 +231,22 @@ func (c *Call) Succeeded() {
 	}
 }
 
-// pretend counts the hedges that a call of that age would have had, at its end instead of when they were due.
+// pretend counts the hedge that a call of that age would have had, at its end instead of when it was due. Whether there
+// would have been a second one nobody knows: the first might have answered.
 func (c *Call) pretend(age time.Duration) {
-	for due := c.delay; due < age && c.turn < c.maxHedges(); due += c.delay {
-		at := c.start.Add(due)
-		if !c.draw(at) {
-			c.method.counters.update(func(s *Stats) { s.NotDrawn++ })
-			continue
+	due := c.start.Add(c.delay)
+	c.dry = false
+	c.method.counters.update(func(s *Stats) {
+		switch {
+		case age <= c.delay:
+		case !c.draw(due):
+			s.NotDrawn++
+		case !c.unbudgeted() && !c.method.target.budget.Spend(due, true):
+			s.BudgetExhausted++
+		default:
+			s.DryRun++
 		}
-		c.drawn = false
-		if !c.unbudgeted() && !c.method.target.budget.Spend(at, true) {
-			c.method.counters.update(func(s *Stats) { s.BudgetExhausted++ })
-			return
-		}
-		c.method.counters.update(func(s *Stats) { s.DryRun++ })
-	}
+	})
 }
 
 func (c *Call) observe() {
@@ -264,12 +268,9 @@ func (c *Call) Won(n int, err error) {
 		return
 	}
 	answered := answers.has(err)
-	if c.estimate != nil && c.Learns() {
-		if n > 0 && answered {
-			c.method.learner.hedges.won.Add(1)
-		} else {
-			c.method.learner.hedges.lost.Add(1)
-		}
+	// A caller that gave up proves nothing about hedges, where a deadline that no attempt met does.
+	if c.estimate != nil && c.Learns() && (answered || !errors.Is(c.ctx.Err(), context.Canceled)) {
+		c.method.learner.hedges.decided(n > 0 && answered)
 	}
 	if !answered {
 		return
@@ -286,11 +287,11 @@ func (c *Call) Won(n int, err error) {
 	})
 }
 
-// Hedged says how long after it was sent a hedge answered, or was cancelled without an answer. A hedge that failed
-// is not told.
-func (c *Call) Hedged(after time.Duration, answered bool) {
-	if c.Learns() && c.scheduler.config.trigger.kind == autoTrigger {
-		c.method.learner.hedges.record(&c.scheduler.config, time.Now(), after, answered)
+// Hedged says how long after it was sent a hedge decided the call with err, or was cancelled because something else did.
+// A hedge that failed before is not told, and one that won with a failure teaches nothing.
+func (c *Call) Hedged(after time.Duration, won bool, err error) {
+	if c.Learns() && c.scheduler.config.trigger.kind == autoTrigger && (!won || answers.has(err)) {
+		c.method.learner.hedges.record(&c.scheduler.config, time.Now(), after, won)
 	}
 }
 

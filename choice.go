@@ -12,8 +12,8 @@ import (
 // [WithTargetPercentile] names, p99 by default.
 type Choice struct {
 	// Delay is the age at which a call gets its first hedge, and the time from each hedge to the next. Probability is that
-	// with which a hedge that is due is sent, 0 to 1; MaxHedges the most hedges of one call. While SteppedDown,
-	// TargetStats.Delay may be a later one.
+	// with which a hedge that is due is sent, 0 to 1; MaxHedges the most hedges of one call. They are what is in force;
+	// what is predicted is of what would be if hedging had not stepped down.
 	Delay       time.Duration
 	Probability float64
 	MaxHedges   int
@@ -23,24 +23,31 @@ type Choice struct {
 	// PredictedLoad is the number of hedges per call, to be compared with Stats.HedgeRate.
 	PredictedLoad float64
 	// PredictedWins is the share of hedged calls that a hedge would answer if hedges were as fast as primaries, and
-	// MeasuredWins the one of the last hundred hedged calls; NaN if there were none.
+	// MeasuredWins the one of the last RecentlyHedged hedged calls, a hundred at most; 0 if there were none.
 	PredictedWins, MeasuredWins float64
+	RecentlyHedged              int
 	// SteppedDown says in a sentence why hardly any call is hedged; empty if hedging pays.
 	SteppedDown string
 }
 
-func (c *choice) public() Choice {
+func (e *estimate) public() Choice {
+	c := e.choice
+	if c == nil {
+		return Choice{}
+	}
 	return Choice{
-		Delay:         c.plan.Delay,
-		Probability:   c.plan.Probability,
-		MaxHedges:     c.plan.Hedges,
+		Delay:         e.delay,
+		Probability:   e.probability,
+		MaxHedges:     e.hedges,
 		UnhedgedTail:  c.unhedged,
 		PredictedTail: c.plan.Tail,
 		MeasuredTail:  c.measured,
 		PredictedLoad: c.plan.Load,
 		PredictedWins: c.plan.WinShare,
 		MeasuredWins:  c.wins,
-		SteppedDown:   c.why(),
+
+		RecentlyHedged: c.hedged,
+		SteppedDown:    c.why(),
 	}
 }
 
@@ -50,6 +57,9 @@ func (c *choice) why() string {
 	case littleToGain:
 		return fmt.Sprintf("hedging would make the tail %v instead of %v: too little to pay for", round(c.plan.Tail), round(c.unhedged))
 	case hedgesLose:
+		if c.hedged == 0 {
+			return "hedges were no faster than waiting before latencies changed, and none has been sent since"
+		}
 		return fmt.Sprintf("hedges answered %.0f%% of hedged calls where %.0f%% were predicted: a second attempt is no faster than waiting",
 			100*c.wins, 100*c.plan.WinShare)
 	}
@@ -83,7 +93,7 @@ type Forecast struct {
 var forecastBudgets = []float64{2, 5, 10, 20}
 
 // forecasts says what hedging would do; nil as long as too little is known.
-func (l *learner) forecasts(c *config, now time.Time, burst float64) []Forecast {
+func (l *learner) forecasts(c *config, now time.Time) []Forecast {
 	e := l.current.Load()
 	if e == nil {
 		return nil
@@ -93,9 +103,11 @@ func (l *learner) forecasts(c *config, now time.Time, burst float64) []Forecast 
 		return nil
 	}
 	primary := d.Survival()
+	observed, bounded := d.Count()
+	twoSeconds := 2 * float64(observed+bounded) / c.window.Seconds() // calls, which make the burst
 	var rows []Forecast
 	for _, percent := range forecastBudgets {
-		if plan, ok := knee.Find(c.problem(d, primary, primary, planned(percent, burst*percent/c.budgetPercent))); ok {
+		if plan, ok := knee.Find(c.problem(d, primary, primary, planned(percent, max(twoSeconds*percent/100, 1)))); ok {
 			rows = append(rows, Forecast{
 				BudgetPercent: percent,
 				Delay:         plan.Delay,
@@ -110,9 +122,9 @@ func (l *learner) forecasts(c *config, now time.Time, burst float64) []Forecast 
 	return rows
 }
 
-// WithDryRun sends no hedge and reports what it would do: [Stats] counts in DryRun the hedges that would have been sent,
+// WithDryRun sends no hedge and reports what it would do: [Stats] counts in DryRun the calls that would have been hedged,
 // and [TargetStats] has Forecasts of the tail and the extra load at budgets of 2, 5, 10 and 20 percent, once 200 calls of
-// a method are known. So hedging can be judged on real traffic before it is turned on. A forecast takes hedges to be as
+// a method are known, whatever [WithBudgetPercent] says. So hedging can be judged on real traffic before it is turned on. A forecast takes hedges to be as
 // fast as primaries and independent of them; [Auto] says where they are not.
 func WithDryRun() Option {
 	return func(c *config) error {

@@ -1,12 +1,17 @@
 package hedge_test
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
 	"math"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/testserver"
@@ -217,4 +222,114 @@ func TestWithTrigger_Fixed(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestChoice_CallersThatGiveUpProveNothing has most callers cancel their slow calls, as a fan-out does that needs only
+// the first few answers.
+func TestChoice_CallersThatGiveUpProveNothing(t *testing.T) {
+	law := straggler(t)
+	synctest.Test(t, func(t *testing.T) {
+		s := newScheduler(t)
+		for id := range uint64(20_000) {
+			ctx, cancel := context.WithCancel(t.Context())
+			random := generator(1, id, -1)
+			if random.IntN(10) < 7 {
+				time.AfterFunc(9500*time.Microsecond, cancel)
+			}
+			hedge.Do(ctx, s, target, method, func(ctx context.Context) (int, error) {
+				return taking(law.Draw(generator(1, id, attemptOf(ctx))))(ctx)
+			})
+			cancel()
+			synctest.Wait()
+		}
+		c := s.Targets()[0].Choice
+		t.Logf("%+v", c)
+		if c.SteppedDown != "" || c.RecentlyHedged == 0 {
+			t.Errorf("stepped down after %d hedged calls: %s", c.RecentlyHedged, c.SteppedDown)
+		}
+	})
+}
+
+// TestRule13_HedgesThatFailTeachNothing is about those that win because no error is a non-fatal one.
+func TestRule13_HedgesThatFailTeachNothing(t *testing.T) {
+	s := newScheduler(t, hedge.WithNonFatalCodes())
+	c := s.Begin(t.Context(), target, method, nil)
+	c.Hedged(ms, true, status.Error(codes.Unavailable, "dead"))
+	if n := hedge.HedgesKnown(&c); n != 0 {
+		t.Errorf("%d hedges known, and one has failed", n)
+	}
+	c.Hedged(ms, true, nil)
+	c.Hedged(ms, true, status.Error(codes.NotFound, "an answer"))
+	c.Hedged(ms, false, status.Error(codes.Unavailable, "the winner's")) // cancelled
+	if n := hedge.HedgesKnown(&c); n != 3 {
+		t.Errorf("%d hedges known, want 3", n)
+	}
+}
+
+// TestTargets_SaysWhatIsInForce goes through what else than the trigger Auto decides, and what cannot be shown as JSON.
+func TestTargets_SaysWhatIsInForce(t *testing.T) {
+	const config = `{"methodConfig": [{"name": [{}], "hedgingPolicy": {"maxAttempts": 2, "hedgingDelay": "0.5s"}}]}`
+	for name, tc := range map[string]struct {
+		option hedge.Option
+		delay  time.Duration // 0: learned
+		choice bool
+	}{
+		"auto":       {nil, 0, true},
+		"percentile": {hedge.WithPercentile(0.9), 0, false},
+		"fixed":      {hedge.WithTrigger(hedge.Fixed(50 * ms)), 50 * ms, false},
+		"policy":     {hedge.WithServiceConfig(config), 500 * ms, false},
+		"dry run":    {hedge.WithDryRun(), 0, true},
+	} {
+		_, rows := simulation{law: drawing(straggler(t), 1), calls: 2000, concurrency: 10, seed: 1, options: []hedge.Option{tc.option}}.run(t)
+		row := rows[0]
+		if tc.delay > 0 && row.Delay != tc.delay || tc.delay == 0 && !(row.Delay > 5*ms && row.Delay < 20*ms) {
+			t.Errorf("%s: delay %v", name, row.Delay)
+		}
+		if (row.Choice != hedge.Choice{}) != tc.choice {
+			t.Errorf("%s: choice %+v", name, row.Choice)
+		}
+		if _, err := json.Marshal(rows); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	_, rows := simulation{law: drawing(testserver.Constant(5*ms), 1), calls: 20_000, concurrency: 10, seed: 1}.run(t)
+	if row := rows[0]; row.Choice.SteppedDown == "" || row.Choice.Delay != row.Delay || row.Choice.MaxHedges != 2 {
+		t.Errorf("stepped down it says %+v, and the delay is %v", row.Choice, row.Delay)
+	}
+}
+
+// TestDryRun_WithoutABudget forecasts for a client that is not allowed to hedge at all.
+func TestDryRun_WithoutABudget(t *testing.T) {
+	_, rows := simulation{law: drawing(straggler(t), 1), calls: 5000, concurrency: 20, seed: 1,
+		options: []hedge.Option{hedge.WithDryRun(), hedge.WithBudgetPercent(0)}}.run(t)
+	if len(rows[0].Forecasts) != 4 || rows[0].DryRun != 0 {
+		t.Errorf("%d forecasts, %d hedges", len(rows[0].Forecasts), rows[0].DryRun)
+	}
+}
+
+// TestRule12_UnbudgetedMethodsDoNotPayForOthers has nine calls in ten go to a method whose hedges are free.
+func TestRule12_UnbudgetedMethodsDoNotPayForOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScheduler(t, hedge.WithTrigger(hedge.Fixed(ms)), hedge.WithServiceConfigUnbudgeted(), hedge.WithServiceConfig(
+			`{"methodConfig": [{"name": [{"service": "free.Svc"}], "hedgingPolicy": {"maxAttempts": 2, "hedgingDelay": "0.001s"}}]}`))
+		for i := range 5000 {
+			name := "/free.Svc/Get"
+			if i%10 == 0 {
+				name = "/paid.Svc/Get"
+			}
+			if _, err := hedge.Do(t.Context(), s, target, name, taking(5*ms)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		for _, row := range s.Targets() {
+			most := float64(row.Calls)
+			if row.Method == "/paid.Svc/Get" {
+				most = 0.1*most + row.Burst + 1
+			}
+			if float64(row.Hedges) > most || row.Hedges == 0 {
+				t.Errorf("%s: %d hedges of %d calls", row.Method, row.Hedges, row.Calls)
+			}
+		}
+	})
 }

@@ -72,9 +72,9 @@ func ExampleWithDryRun() {
 	if err != nil {
 		panic(err)
 	}
-	for i := range 1000 { // the client's calls, of which one in twenty is slow
+	for i := range 1000 { // the client's calls, of which one in thirty is slow
 		hedge.Do(context.Background(), s, "dns:///example", "/pkg.Svc/Get", func(context.Context) (int, error) {
-			if i%20 == 0 {
+			if i%30 == 0 {
 				time.Sleep(20 * time.Millisecond)
 			}
 			return 0, nil

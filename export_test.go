@@ -3,7 +3,22 @@ package hedge
 import "time"
 
 // TriggerDelay reads the trigger of a call's method, as Begin does.
-func TriggerDelay(c *Call) (time.Duration, bool) { return c.method.learner.due() }
+func TriggerDelay(c *Call) (time.Duration, bool) {
+	if e := c.method.learner.current.Load(); e != nil {
+		return e.delay, true
+	}
+	return 0, false
+}
 
 // Estimate identifies what is in force for the calls of a call's method.
 func Estimate(c *Call) any { return c.method.learner.current.Load() }
+
+// HedgesKnown is how many hedges of a call's method are known of.
+func HedgesKnown(c *Call) int64 {
+	w := c.method.learner.hedges.window.Load()
+	if w == nil {
+		return 0
+	}
+	observed, bounded := w.Snapshot(time.Now()).Count()
+	return observed + bounded
+}

@@ -45,14 +45,6 @@ type estimate struct {
 	choice *choice   // what Auto chose; nil with another trigger and while it has too few calls
 }
 
-// due is the age at which a call gets its first hedge; false while that is being learned.
-func (l *learner) due() (time.Duration, bool) {
-	if e := l.current.Load(); e != nil {
-		return e.delay, true
-	}
-	return 0, false
-}
-
 // median is the median latency, 0 while it is being learned.
 func (l *learner) median() time.Duration {
 	if e := l.current.Load(); e != nil {
@@ -62,7 +54,7 @@ func (l *learner) median() time.Duration {
 }
 
 // refresh computes the estimate anew if that is due. The caller has just recorded something.
-func (l *learner) refresh(s *Scheduler, now time.Time, pays *budget.Bucket) {
+func (l *learner) refresh(s *Scheduler, now time.Time, m *method) {
 	n := l.learned.Add(1)
 	at := int64(now.Sub(s.epoch))
 	if n < l.nextSize.Load() && at < l.nextTime.Load() {
@@ -73,7 +65,7 @@ func (l *learner) refresh(s *Scheduler, now time.Time, pays *budget.Bucket) {
 	}
 	// By size as well as by time, so that a fast method does not live its first second, thousands of calls, on
 	// an estimate from its first twenty.
-	auto := s.config.trigger.kind == autoTrigger && n >= autoFrom
+	auto := s.config.trigger.kind == autoTrigger && n >= autoFrom && m.policy == nil
 	if auto {
 		l.nextSize.Store(2 * n)
 	} else {
@@ -82,7 +74,7 @@ func (l *learner) refresh(s *Scheduler, now time.Time, pays *budget.Bucket) {
 	l.nextTime.Store(at + int64(s.config.window/refreshes))
 	if auto {
 		// A choice takes longer than a caller should wait for.
-		burst := pays.Burst(now)
+		burst := m.target.budget.Burst(now)
 		go func() {
 			defer l.busy.Store(false)
 			l.choose(&s.config, now, burst)

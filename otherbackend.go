@@ -11,6 +11,8 @@ import (
 // ready, and picks it. A hedge that is not sent for this reason counts as NoOtherBackend, and is considered again
 // later while its call lasts.
 //
+// Where all attempts go out at once, with a delay of 0, hedges wait until the primary has its backend.
+//
 // Without the policy nothing is known of backends, so that no hedge is sent at all; [TargetStats].Backends is 0 then.
 // Calls without a connection of gRPC's, as [Do] makes them, have no backends and are hedged as without the option.
 func WithOtherBackendOnly() Option {

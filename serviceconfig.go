@@ -52,7 +52,8 @@ func (c *config) checkServiceConfig() error {
 // [WithMaxHedges] says, each hedgingDelay after the one before, 0 meaning all at once. An attempt that fails with
 // one of the nonFatalStatusCodes sends the next hedge at once, a primary too; any other status ends the call. If
 // all attempts fail, the call ends with the last failure. Neither the state of the connection nor a deadline that
-// is near holds a hedge back. The budget does, unless [WithServiceConfigUnbudgeted] is given; a hedge that it does not
+// is near holds a hedge back. The throttle, [WithOtherBackendOnly] and the budget do, the latter unless
+// [WithServiceConfigUnbudgeted] is given; a hedge that it does not
 // pay for is considered again later while an attempt is in flight, and otherwise the call ends. A stream is committed
 // to the attempt whose response headers come first.
 //

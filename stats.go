@@ -33,7 +33,8 @@ type Stats struct {
 	// BudgetExhausted is the number of hedges that the budget did not pay for when they were due. Such a hedge
 	// is considered again later while its call lasts.
 	BudgetExhausted int64
-	// NotDrawn is the number of hedges that the trigger's probability left out.
+	// NotDrawn is the number of hedges that the trigger's probability left out, or all but a trickle of them while it has
+	// stepped down.
 	NotDrawn int64
 	// NotReady is the number of hedges that found the connection not ready.
 	NotReady int64
@@ -61,7 +62,8 @@ type Stats struct {
 	// NotReplayable is the number of calls of which no second attempt can be made, because their reply cannot be
 	// copied or, of a stream, because more than its first message was asked of it too early.
 	NotReplayable int64
-	// DryRun is the number of hedges that WithDryRun did not send. They are not in Hedges.
+	// DryRun is the number of calls that would have been hedged without WithDryRun; they are not in Hedged. What would have
+	// held a hedge back beside the budget is not looked at, and hedges that a failure would have sent are not counted.
 	DryRun int64
 	// PassedThrough is the number of client-streaming and bidirectional calls, which are never hedged. They are
 	// not in Calls.
@@ -161,9 +163,9 @@ func (s *Scheduler) Targets() []TargetStats {
 
 	rows := make([]TargetStats, 0, len(methods))
 	for _, m := range methods {
-		row := m.stats(now)
+		row := m.stats(&s.config, now)
 		if s.config.dryRun {
-			row.Forecasts = m.learner.forecasts(&s.config, now, row.Burst)
+			row.Forecasts = m.learner.forecasts(&s.config, now)
 		}
 		rows = append(rows, row)
 	}
@@ -184,7 +186,7 @@ func (s *Scheduler) Targets() []TargetStats {
 	return rows
 }
 
-func (m *method) stats(now time.Time) TargetStats {
+func (m *method) stats(c *config, now time.Time) TargetStats {
 	row := TargetStats{
 		Target: m.target.name,
 		Method: m.name,
@@ -194,13 +196,13 @@ func (m *method) stats(now time.Time) TargetStats {
 	}
 	row.ThrottleTokens, row.ThrottleMax = m.target.throttle.read()
 	if e := m.learner.current.Load(); e != nil {
-		row.Delay = e.delay
-		if e.choice != nil {
-			row.Choice = e.choice.public()
-		}
+		row.Delay, row.Choice = e.delay, e.public()
 	}
-	if m.policy != nil {
+	switch {
+	case m.policy != nil:
 		row.Delay = m.policy.delay
+	case c.trigger.kind == fixedTrigger:
+		row.Delay = c.trigger.delay
 	}
 	d := m.learner.window.Snapshot(now)
 	row.P50, _ = d.Quantile(0.50)

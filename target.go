@@ -175,11 +175,11 @@ func (t *target) eachMethod(visit func(*method)) {
 // observe records that a primary answered at now, having taken d.
 func (m *method) observe(s *Scheduler, now time.Time, d time.Duration) {
 	m.learner.window.Observe(now, d)
-	m.learner.refresh(s, now, m.target.budget)
+	m.learner.refresh(s, now, m)
 }
 
 // atLeast records that a primary was cut short at now, at the age d.
 func (m *method) atLeast(s *Scheduler, now time.Time, d time.Duration) {
 	m.learner.window.AtLeast(now, d)
-	m.learner.refresh(s, now, m.target.budget)
+	m.learner.refresh(s, now, m)
 }

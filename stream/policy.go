@@ -24,16 +24,19 @@ func (p *policy) Admit(n int) (send bool, again time.Duration) {
 func (p *policy) Ended(err error) {
 	gone := err != nil && p.caller.Err() != nil
 	waited := p.line == message && p.call.Age() >= 2*p.asked
-	if gone || waited {
+	switch {
+	case p.learned: // a deadline that passed after the headers is seen twice
+	case gone || waited:
+		p.learned = true
 		p.call.Ended(err)
-	} else if err == nil {
+	case err == nil && p.line == message: // headers are no success yet
 		p.call.Succeeded()
 	}
 }
 
 // Hedged learns from first messages alone: one that won by its headers had not delivered one yet.
-func (p *policy) Hedged(after time.Duration, answered bool) {
-	p.call.Hedged(after, answered && p.line == message)
+func (p *policy) Hedged(after time.Duration, won bool, err error) {
+	p.call.Hedged(after, won && p.line == message, err)
 }
 
 func (p *policy) Final(err error) bool {
@@ -54,7 +57,7 @@ func (p *policy) Failed(err error, trailer metadata.MD) (due time.Duration, more
 func (p *policy) Heeds() bool      { return p.heeds }
 func (p *policy) Successive() bool { return p.committed }
 
-func (p *policy) Next(n int) (time.Duration, bool) { return p.call.Next(n) }
-func (p *policy) CutShort(at time.Time)            { p.call.CutShort(at) }
-func (p *policy) Won(n int, err error)             { p.call.Won(n, err) }
-func (p *policy) LoserPanicked()                   { p.call.LoserPanicked() }
+func (p *policy) Next() (time.Duration, bool) { return p.call.Next() }
+func (p *policy) CutShort(at time.Time)       { p.call.CutShort(at) }
+func (p *policy) Won(n int, err error)        { p.call.Won(n, err) }
+func (p *policy) LoserPanicked()              { p.call.LoserPanicked() }

@@ -128,13 +128,14 @@ type clientStream struct {
 	request any
 	closed  bool // the request is all that is sent
 
-	first sync.Mutex // held by what waits at the finish line
-	race  race.Race
-	line  line
-	into  any // what RecvMsg receives into
-	own   attempt.Reply
-	asked time.Duration // the call's age when RecvMsg was called for the first message
-	raced bool
+	first   sync.Mutex // held by what waits at the finish line
+	race    race.Race
+	line    line
+	into    any // what RecvMsg receives into
+	own     attempt.Reply
+	asked   time.Duration // the call's age when RecvMsg was called for the first message
+	raced   bool
+	learned bool // the primary's time to first message is known, or a bound of it
 }
 
 // line is what the caller first waits for.
@@ -184,7 +185,7 @@ func (c *clientStream) RecvMsg(m any) error {
 	}
 	err := chosen.receive(m)
 	if failure := outcome(err); chosen == &c.primary {
-		if failure != nil && c.heeds && !c.raced {
+		if failure != nil && c.heeds && (!c.raced || chosen.ended == nil) { // a race has told what it saw
 			c.call.Failed(failure, chosen.Trailer())
 		}
 		(*policy)(c).Ended(failure)

@@ -26,8 +26,8 @@ type Policy interface {
 	// Admit is asked when hedge n is due, 1 being the first. It answers true to have it sent; otherwise the
 	// race asks again after the given time, or never when that is 0.
 	Admit(n int) (send bool, again time.Duration)
-	// Next is how long after hedge n the one after it is due; false says that n is the last.
-	Next(n int) (time.Duration, bool)
+	// Next is how long after a hedge the one after it is due; false says that there is none.
+	Next() (time.Duration, bool)
 	// Final reports whether an attempt that ended with err ends the race.
 	Final(err error) bool
 	// Heeds reports whether Failed and Successive are of interest for a call whose primary fails before any hedge
@@ -46,8 +46,8 @@ type Policy interface {
 	CutShort(at time.Time)
 	// Won says that a hedged call ended with the outcome err of hedge n, or of the primary when n is 0.
 	Won(n int, err error)
-	// Hedged says how long after it was sent a hedge answered or, without an answer, was cancelled.
-	Hedged(after time.Duration, answered bool)
+	// Hedged says how long after it was sent a hedge won with err, or was cancelled because another attempt did.
+	Hedged(after time.Duration, won bool, err error)
 	// LoserPanicked says that an attempt panicked after the race was over.
 	LoserPanicked()
 }
@@ -236,7 +236,7 @@ func (r *Race) learn(hedges []*hedge, winner *hedge) {
 	}
 	for _, h := range hedges {
 		if h.err == nil {
-			r.policy.Hedged(end.Sub(h.sent), h == winner)
+			r.policy.Hedged(end.Sub(h.sent), h == winner, r.err)
 		}
 	}
 }
@@ -286,7 +286,7 @@ func (r *Race) launch(h *hedge) bool {
 	r.hedges = append(r.hedges, h)
 	r.running++
 	h.attempt = r.entrant.Hedge(n, h.cancel)
-	if next, more := r.policy.Next(n); more {
+	if next, more := r.policy.Next(); more {
 		r.schedule(next)
 	}
 	return true
@@ -308,7 +308,7 @@ func (r *Race) settles(err error, trailer metadata.MD) bool {
 	if r.policy.Final(err) {
 		return true
 	}
-	_, left := r.policy.Next(len(r.hedges))
+	_, left := r.policy.Next()
 	if r.awaited = more && left; r.awaited {
 		r.schedule(due)
 	}
