@@ -67,11 +67,12 @@ const (
 // to what is predicted, falls below losing. It steps up again when that share is above winning and the improvement is
 // obvious, or worthwhile so many times in a row that it is not chance.
 const (
-	worthwhile = 0.05
-	obvious    = 0.25
-	persistent = 5
-	losing     = 0.4
-	winning    = 0.55
+	worthwhile    = 0.05
+	worthwhileFar = 0.25 // of the percentile ten times as far out
+	obvious       = 0.25
+	persistent    = 5
+	losing        = 0.4
+	winning       = 0.55
 )
 
 // choice is what was chosen and what from.
@@ -118,6 +119,9 @@ func (l *learner) choose(c *config, now time.Time, burst float64) {
 	}
 	unhedged := knee.Tail(primary, c.target)
 	gain := 1 - float64(plan.Tail)/float64(unhedged)
+	if far := 1 - float64(plan.FarTail)/float64(knee.Tail(primary, 1-(1-c.target)/10)); far >= worthwhileFar {
+		gain = max(gain, far)
+	}
 	if now.Sub(l.first) < learning {
 		gain = math.Inf(1)
 	}

@@ -22,7 +22,7 @@
 // [Find] computes q from d and m such that L fits the load allowed, all hedges included. Of all choices of d and m it
 // takes those with the best target percentile, within 3%; of these the ones with the best percentile ten times as far
 // out (p99.9 for p99), within 1%; and of these, among the ones within 1% of the best target percentile that is left, the
-// one with the least load. As S_X is flat between the modes of a law
+// one with the least load, with as many further hedges as cost less than a tenth of that. As S_X is flat between the modes of a law
 // with a gap, and S(t) only grows with d where it is, what is found is the lower edge of a gap and never a point in it.
 //
 // # Where the model is wrong
@@ -74,6 +74,10 @@ const (
 	nearlyBest     = 1.01 // what either may give for less load
 )
 
+// A further hedge is worth so much more load, for the percentiles beyond those that are looked at: a request that makes a
+// hundred calls is as slow as the slowest of them.
+const nextToNothing = 1.1
+
 // What is predicted is compared a little further out than at the percentile itself: one that is met only just, on the
 // edge of a cliff, is lost to chance.
 const (
@@ -82,8 +86,8 @@ const (
 )
 
 // unseen is how many calls that never end are added to those observed, primaries and hedges alike: the slowest of few
-// calls say nothing about the percentiles beyond, and a plan that leaves some calls without a hedge must not count on
-// their not existing.
+// calls say nothing about the percentiles beyond, and a plan must not count on slower ones not existing. One that could
+// not cope with them is judged by that, every other by what was seen.
 const unseen = 2
 
 // coarse is how many delays are tried first; around the best of them each one is.
@@ -178,7 +182,13 @@ func (s *search) best() trial {
 	kept := nearlyLeast(s.tried, nearlyBestTail, func(t trial) float64 { return float64(t.tail) })
 	kept = nearlyLeast(kept, nearlyBest, func(t trial) float64 { return float64(t.far) })
 	kept = nearlyLeast(kept, nearlyBest, func(t trial) float64 { return float64(t.tail) })
-	return slices.MinFunc(kept, func(a, b trial) int { return cmp.Compare(a.Load, b.Load) })
+	best := slices.MinFunc(kept, func(a, b trial) int { return cmp.Compare(a.Load, b.Load) })
+	for _, t := range kept {
+		if t.Delay == best.Delay && t.Hedges > best.Hedges && t.Load <= nextToNothing*best.Load {
+			best = t
+		}
+	}
+	return best
 }
 
 // nearlyLeast returns the trials whose value is at most a factor from the least.
@@ -244,12 +254,12 @@ func (s *search) percentile(plan Plan, beyond float64) time.Duration {
 	// The survival function is above it at low's upper edge and not at high's. The last hedge of a call may answer as late as
 	// the slowest primary, from when it is sent.
 	low, high := -1, sketch.Bucket(sketch.UpperEdge(s.Primary.Last())+time.Duration(plan.Hedges)*plan.Delay)
-	if rest := s.unanswered(plan, high); rest > beyond {
-		// It never falls so far. Worse than anything that was seen, and the worse the more calls it concerns.
+	if rest := s.unanswered(plan, high, s.unseen); rest > beyond {
+		// It might never fall so far. Worse than anything that was seen, and the worse the more calls it concerns.
 		return time.Duration(min(float64(sketch.UpperEdge(high))*(1+rest/beyond), math.MaxInt64/2))
 	}
 	for high-low > 1 {
-		if middle := (low + high) / 2; s.unanswered(plan, middle) > beyond {
+		if middle := (low + high) / 2; s.unanswered(plan, middle, 0) > beyond {
 			low = middle
 		} else {
 			high = middle
@@ -260,19 +270,20 @@ func (s *search) percentile(plan Plan, beyond float64) time.Duration {
 		return upper
 	}
 	lower := sketch.UpperEdge(low)
-	before, after := s.unanswered(plan, low), s.unanswered(plan, high)
+	before, after := s.unanswered(plan, low, 0), s.unanswered(plan, high, 0)
 	return lower + time.Duration(float64(upper-lower)*(before-beyond)/(before-after))
 }
 
-// unanswered is the probability that a call lasts longer than the upper edge of a bucket.
-func (s *search) unanswered(plan Plan, bucket int) float64 {
-	survival := s.unseen + (1-s.unseen)*s.Primary.Beyond(bucket)
+// unanswered is the probability that a call lasts longer than the upper edge of a bucket, if a share of attempts never ends
+// beside those that were seen.
+func (s *search) unanswered(plan Plan, bucket int, unseen float64) float64 {
+	survival := unseen + (1-unseen)*s.Primary.Beyond(bucket)
 	t := sketch.UpperEdge(bucket)
 	for k := 1; k <= plan.Hedges; k++ {
 		if t -= plan.Delay; t <= 0 {
 			break
 		}
-		survival *= 1 - plan.Probability*(1-s.unseen)*(1-s.Hedge.At(t))
+		survival *= 1 - plan.Probability*(1-unseen)*(1-s.Hedge.At(t))
 	}
 	return survival
 }
