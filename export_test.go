@@ -22,3 +22,15 @@ func HedgesKnown(c *Call) int64 {
 	observed, bounded := w.Snapshot(time.Now()).Count()
 	return observed + bounded
 }
+
+// Record has the method of a call learn a latency, as of a hedge's or a primary's.
+func Record(c *Call, d time.Duration, isHedge bool) {
+	if isHedge {
+		c.method.learner.hedges.record(&c.scheduler.config, time.Now(), d, true)
+	} else {
+		c.method.learner.window.Observe(time.Now(), d)
+	}
+}
+
+// Choose makes a choice for the method of a call, on this goroutine. No other may.
+func Choose(c *Call) { c.method.learner.choose(&c.scheduler.config, time.Now(), 100) }

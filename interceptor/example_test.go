@@ -1,0 +1,45 @@
+package interceptor_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/internal/testserver"
+	testpb "github.com/grpchedge/hedge/proto"
+)
+
+// A call whose primary is stuck gets a hedge, and its answer.
+func ExampleUnary() {
+	cluster, err := testserver.Start(testserver.Config{Script: func(a testserver.Attempt) testserver.Plan {
+		if a.Number == 0 && a.ID > 1 {
+			return testserver.Plan{Delay: time.Minute}
+		}
+		return testserver.Plan{}
+	}})
+	if err != nil {
+		panic(err)
+	}
+	defer cluster.Close()
+
+	s, err := hedge.New(hedge.WithWarmup(20, 10*time.Millisecond)) // this example is too short to learn a delay
+	if err != nil {
+		panic(err)
+	}
+	conn, err := cluster.Client(grpc.WithUnaryInterceptor(interceptor.Unary(s)))
+	if err != nil {
+		panic(err)
+	}
+	client := testpb.NewTestServiceClient(conn)
+	if _, err := client.Unary(context.Background(), &testpb.Request{Id: 1}, hedge.Off()); err != nil { // connects
+		panic(err)
+	}
+	reply, err := client.Unary(context.Background(), &testpb.Request{Id: 2})
+	fmt.Println("answered by attempt", reply.GetAttempt(), err)
+	// Output:
+	// answered by attempt 1 <nil>
+}
