@@ -72,7 +72,7 @@ func (c *cost) run(ctx context.Context, out output) error {
 		"contestant calls for %v, in random order. Ratios are to plain gRPC in the same round. GOMAXPROCS is %d.\n\n",
 		rounds, c.slice, runtime.GOMAXPROCS(0))
 
-	table := newTable(out.results, 2, "concurrency", "client", "calls/s", "µs a call", "ratio", "95% of it", "quartiles", "hedges/100 calls")
+	table := newTable(out.results, 2, "concurrency", "client", "calls/s", "µs a call", "ratio", "95% of it", "quartiles", "hedges/100 calls", "wrong")
 	p := startProgress(out.progress, "cost", int64(len(c.concurrency)*rounds))
 	defer p.end()
 	for i, concurrency := range c.concurrency {
@@ -90,6 +90,7 @@ func (c *cost) run(ctx context.Context, out output) error {
 	p.end()
 	table.Render()
 	fmt.Fprintf(out.results, "\nThe ratio is the median of the rounds; with 95%% probability the true one lies within the bounds beside it.\n"+
+		"Wrong are replies of the peer that are not what was asked for, and calls of its that failed; of any other they would end the run.\n"+
 		"Half of all rounds lie between the quartiles. To meet: a ratio of at least 0.97 at concurrency 1 and 16.\n")
 	return nil
 }
@@ -107,6 +108,7 @@ type score struct {
 	rates  []float64 // calls a second in each round
 	ratios []float64 // to the first contestant's in the same round; nil for itself
 	calls  int64
+	wrong  int64 // replies of a peer that were not what was asked for, and calls of its that failed
 	stats  hedge.Stats
 }
 
@@ -131,18 +133,19 @@ func (c *cost) measure(ctx context.Context, concurrency, rounds int, p *progress
 			return nil, fmt.Errorf("%s: %w", contestant.label, err)
 		}
 		// Once unmeasured, so that no contestant's connection and memory are colder than another's.
-		if _, _, err := callFor(ctx, clients[i], concurrency, c.slice); err != nil {
+		if _, err := callFor(ctx, clients[i], concurrency, c.slice, isPeer(contestant)); err != nil {
 			return nil, fmt.Errorf("%s: %w", contestant.label, err)
 		}
 	}
 	for _, order := range shuffled(len(contestants), rounds, uint64(c.seed)) {
 		for _, i := range order {
-			calls, took, err := callFor(ctx, clients[i], concurrency, c.slice)
+			made, err := callFor(ctx, clients[i], concurrency, c.slice, isPeer(contestants[i]))
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", scores[i].label, err)
 			}
-			scores[i].calls += calls
-			scores[i].rates = append(scores[i].rates, float64(calls)/took.Seconds())
+			scores[i].calls += made.calls
+			scores[i].wrong += made.wrong
+			scores[i].rates = append(scores[i].rates, float64(made.calls)/made.took.Seconds())
 		}
 		p.add(1)
 	}
@@ -157,9 +160,18 @@ func (c *cost) measure(ctx context.Context, concurrency, rounds int, p *progress
 	return scores, nil
 }
 
-// callFor makes calls for a while, so many at a time, and returns how many there were and how long they took.
-func callFor(ctx context.Context, client testpb.TestServiceClient, concurrency int, d time.Duration) (int64, time.Duration, error) {
-	var calls, id atomic.Int64
+func isPeer(c contestant) bool { return policyNamed(c.policy).peer }
+
+// made is calls that were made: how many, in what time, and how many of them came to the wrong end.
+type made struct {
+	calls, wrong int64
+	took         time.Duration
+}
+
+// callFor makes calls for a while, so many at a time. One that fails, or whose reply is not what was asked for, is an error
+// unless it is a peer's: such ones are counted.
+func callFor(ctx context.Context, client testpb.TestServiceClient, concurrency int, d time.Duration, peer bool) (made, error) {
+	var calls, wrong, id atomic.Int64
 	var over atomic.Bool
 	var firstErr atomic.Pointer[error]
 	time.AfterFunc(d, func() { over.Store(true) })
@@ -167,28 +179,32 @@ func callFor(ctx context.Context, client testpb.TestServiceClient, concurrency i
 	var wg sync.WaitGroup
 	for range concurrency {
 		wg.Go(func() {
-			made := int64(0)
-			defer func() { calls.Add(made) }()
+			n := int64(0)
+			defer func() { calls.Add(n) }()
 			for !over.Load() {
 				req := &testpb.Request{Id: uint64(id.Add(1))}
 				reply, err := client.Unary(ctx, req)
 				if err == nil {
 					err = testserver.Check(req, 0, reply)
 				}
-				if err != nil {
+				switch {
+				case err == nil:
+				case peer:
+					wrong.Add(1)
+				default:
 					firstErr.CompareAndSwap(nil, &err)
 					return
 				}
-				made++
+				n++
 			}
 		})
 	}
 	wg.Wait()
 	took := time.Since(start)
 	if err := firstErr.Load(); err != nil {
-		return 0, 0, *err
+		return made{}, *err
 	}
-	return calls.Load(), took, nil
+	return made{calls.Load(), wrong.Load(), took}, nil
 }
 
 func (s score) cells(concurrency int) []string {
@@ -201,8 +217,9 @@ func (s score) cells(concurrency int) []string {
 	low, high := medianBounds(ratios)
 	cells = append(cells, ratio(quantile(ratios, 0.5)), ratio(low)+"–"+ratio(high),
 		ratio(quantile(ratios, 0.25))+"–"+ratio(quantile(ratios, 0.75)))
+	hedges := ""
 	if s.stats.Calls > 0 {
-		cells = append(cells, fmt.Sprintf("%.2f", 100*s.stats.HedgeRate()))
+		hedges = fmt.Sprintf("%.2f", 100*s.stats.HedgeRate())
 	}
-	return cells
+	return append(cells, hedges, count(s.wrong))
 }

@@ -41,8 +41,8 @@ func TestCostRounds(t *testing.T) {
 }
 
 func TestScoreCells(t *testing.T) {
-	s := score{label: "x", rates: []float64{900, 1000, 950}, ratios: []float64{0.9, 0.98, 0.95}}
-	want := "16 x 950 1052.6 0.950 0.900–0.980 0.900–0.980"
+	s := score{label: "x", rates: []float64{900, 1000, 950}, ratios: []float64{0.9, 0.98, 0.95}, wrong: 3}
+	want := "16 x 950 1052.6 0.950 0.900–0.980 0.900–0.980  3" // no scheduler, so no hedges
 	if got := strings.Join(s.cells(16), " "); got != want {
 		t.Errorf("cells %q, want %q", got, want)
 	}

@@ -60,7 +60,7 @@ var policies = []policy{
 	{name: "headers-p90", about: "one hedge after the p90 of the time to response headers, at least 1 ms: the wrong signal", dial: headersCalibrated(0.90, time.Millisecond)},
 
 	{name: contextAndTimer, dial: withUnary(insideContextAndTimer), part: true},
-	{name: failsafeCost, dial: withUnary(failsafeInterceptor(1)), part: true},
+	{name: failsafeCost, dial: withUnary(failsafeInterceptor(1)), part: true, peer: true},
 }
 
 func policyNamed(name string) policy {
