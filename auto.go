@@ -97,8 +97,7 @@ const (
 // choose has calls hedged as is best for what was learned.
 func (l *learner) choose(c *config, now time.Time, burst float64) {
 	d, newest := l.lately(now)
-	observed, bounded := d.Count()
-	if observed+bounded < autoFrom {
+	if d.Total() < autoFrom {
 		// Too few to choose from are also too few to tell that hedges win again.
 		if e := l.current.Load(); e == nil || e.trickle == nil {
 			l.take(c, d)
@@ -119,7 +118,7 @@ func (l *learner) choose(c *config, now time.Time, burst float64) {
 	}
 	unhedged := knee.Tail(primary, c.target)
 	gain := 1 - float64(plan.Tail)/float64(unhedged)
-	if far := 1 - float64(plan.FarTail)/float64(knee.Tail(primary, 1-(1-c.target)/10)); far >= worthwhileFar {
+	if far := 1 - float64(plan.FarTail)/float64(knee.FarTail(primary, c.target)); far >= worthwhileFar {
 		gain = max(gain, far)
 	}
 	if now.Sub(l.first) < learning {
@@ -152,11 +151,10 @@ func planned(budgetPercent, burst float64) float64 {
 
 // problem is what a choice of at most the given load is made from.
 func (c *config) problem(d *sketch.Distribution, primary, hedge *sketch.Survival, load float64) knee.Problem {
-	observed, bounded := d.Count()
 	return knee.Problem{
 		Primary:  primary,
 		Hedge:    hedge,
-		Calls:    float64(observed + bounded),
+		Calls:    float64(d.Total()),
 		Target:   c.target,
 		Load:     load,
 		Hedges:   c.maxHedges,
@@ -168,7 +166,7 @@ func (c *config) problem(d *sketch.Distribution, primary, hedge *sketch.Survival
 // when a backend stalls, and those that are just beyond the delay at other times no hedge can answer earlier; so it goes by
 // the calls of the same time where there are enough.
 func expectedWins(primary *sketch.Survival, newest *sketch.Distribution, delay time.Duration) float64 {
-	if observed, bounded := newest.Count(); observed+bounded >= autoFrom {
+	if newest.Total() >= autoFrom {
 		primary = newest.Survival()
 	}
 	return knee.WinShare(primary, delay)
@@ -283,8 +281,7 @@ func (o *outcomes) law(now time.Time, primary *sketch.Survival) *sketch.Survival
 		return primary
 	}
 	d := w.Snapshot(now)
-	observed, bounded := d.Count()
-	return sketch.Mix(primary, asHedges, d.Survival(), float64(observed+bounded))
+	return sketch.Mix(primary, asHedges, d.Survival(), float64(d.Total()))
 }
 
 // chance decides with a given probability. It runs through the multiples of the golden ratio, modulo 1, which fill the

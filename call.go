@@ -210,8 +210,8 @@ func (c *Call) Ended(err error) {
 	if c.dry {
 		c.pretend(c.Age())
 	}
-	if err == nil && c.heeds {
-		c.credit()
+	if err == nil {
+		c.Succeeded()
 	}
 	switch {
 	case !c.Learns():
@@ -221,13 +221,6 @@ func (c *Call) Ended(err error) {
 		c.CutShort(time.Now())
 	case answers.has(err):
 		c.observe()
-	}
-}
-
-// Succeeded says that the primary has answered, where Ended is not told because its latency says nothing.
-func (c *Call) Succeeded() {
-	if c.heeds {
-		c.credit()
 	}
 }
 
@@ -275,8 +268,8 @@ func (c *Call) Won(n int, err error) {
 	if !answered {
 		return
 	}
-	if err == nil && c.heeds {
-		c.credit()
+	if err == nil {
+		c.Succeeded()
 	}
 	c.method.counters.update(func(s *Stats) {
 		if n == 0 {

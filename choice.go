@@ -99,12 +99,12 @@ func (l *learner) forecasts(c *config, now time.Time) []Forecast {
 		return nil
 	}
 	_, d := l.window.Split(now, e.since, e.since)
-	if observed, bounded := d.Count(); observed+bounded < autoFrom {
+	if d.Total() < autoFrom {
 		return nil
 	}
 	primary := d.Survival()
-	observed, bounded := d.Count()
-	twoSeconds := 2 * float64(observed+bounded) / c.window.Seconds() // calls, which make the burst
+	unhedged := knee.Tail(primary, c.target)
+	twoSeconds := 2 * float64(d.Total()) / c.window.Seconds() // calls, which make the burst
 	var rows []Forecast
 	for _, percent := range forecastBudgets {
 		if plan, ok := knee.Find(c.problem(d, primary, primary, planned(percent, max(twoSeconds*percent/100, 1)))); ok {
@@ -113,7 +113,7 @@ func (l *learner) forecasts(c *config, now time.Time) []Forecast {
 				Delay:         plan.Delay,
 				Probability:   plan.Probability,
 				MaxHedges:     plan.Hedges,
-				UnhedgedTail:  knee.Tail(primary, c.target),
+				UnhedgedTail:  unhedged,
 				Tail:          plan.Tail,
 				Load:          plan.Load,
 			})
@@ -124,8 +124,8 @@ func (l *learner) forecasts(c *config, now time.Time) []Forecast {
 
 // WithDryRun sends no hedge and reports what it would do: [Stats] counts in DryRun the calls that would have been hedged,
 // and [TargetStats] has Forecasts of the tail and the extra load at budgets of 2, 5, 10 and 20 percent, once 200 calls of
-// a method are known, whatever [WithBudgetPercent] says. So hedging can be judged on real traffic before it is turned on. A forecast takes hedges to be as
-// fast as primaries and independent of them; [Auto] says where they are not.
+// a method are known, whatever [WithBudgetPercent] says. So hedging can be judged on real traffic before it is turned on. A
+// forecast takes hedges to be as fast as primaries and independent of them; [Auto] says where they are not.
 func WithDryRun() Option {
 	return func(c *config) error {
 		c.dryRun = true

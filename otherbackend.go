@@ -26,7 +26,7 @@ func WithOtherBackendOnly() Option {
 // and in it, if need be, what tells the policy of package balancer where the call's attempts have been. It is
 // called before the race, and only for a call that may be hedged.
 func (c *Call) PrimaryContext(ctx context.Context, target string) context.Context {
-	if c.method == nil || !place.Live() {
+	if c.method == nil || c.conn == nil || !place.Live() {
 		return ctx
 	}
 	ctx, c.record = place.Primary(ctx, target, &c.method.counters.sameBackend)

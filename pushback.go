@@ -58,9 +58,13 @@ func (c *Call) Failed(err error, trailer metadata.MD) (due time.Duration, more b
 // hedging, instead of the primary's.
 func (c *Call) Successive() bool { return c.policy != nil }
 
-// credit counts the call's success for the throttle, once. The call must heed.
-func (c *Call) credit() {
-	if t := c.method.target.throttle; t != nil && !c.credited {
+// Succeeded counts the call's success for the throttle, once. Ended and Won say so by themselves; a binding does where it
+// tells neither, because the latency of the answer says nothing.
+func (c *Call) Succeeded() {
+	if !c.heeds || c.credited {
+		return
+	}
+	if t := c.method.target.throttle; t != nil {
 		c.credited = true
 		t.success()
 	}

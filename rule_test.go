@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
@@ -23,18 +22,11 @@ import (
 
 func straggler(t testing.TB) testserver.Law {
 	t.Helper()
-	law, err := testserver.ParseLaw("straggler")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return law
+	return law(t, "straggler")
 }
 
 // isHedge reports whether an attempt's context is that of a hedge.
-func isHedge(ctx context.Context) bool {
-	md, _ := metadata.FromOutgoingContext(ctx)
-	return len(md.Get("grpc-previous-rpc-attempts")) > 0
-}
+func isHedge(ctx context.Context) bool { return attemptOf(ctx) > 0 }
 
 // TestRule12_WithinTheBudgetAtAnyRate lets every call be slow, as in an outage, and counts the hedges in each ten
 // seconds, at rates from one call a second on, with nothing configured but the delay to start with. The bucket's own

@@ -112,14 +112,11 @@ func (s *Scheduler) Begin(ctx context.Context, target, method string, conn Conn,
 	case !described:
 		m.counters.noDescriptor.Add(1)
 		c.unlearned = true
-	case !hedged:
+	case !hedged, policy == nil && s.config.serviceConfigOnly:
 		m.counters.notSelected.Add(1)
 		c.unlearned = true
 	case policy != nil:
 		c.arm(policy.delay)
-	case s.config.serviceConfigOnly:
-		m.counters.notSelected.Add(1)
-		c.unlearned = true
 	case s.config.trigger.kind == fixedTrigger:
 		c.arm(s.config.trigger.delay)
 	default:

@@ -37,12 +37,12 @@ import (
 // Interceptors chained after this one run once for each attempt, concurrently.
 func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-		var call hedge.Call
-		if cc == nil { // a binding or a test that brings its own invoker
-			call = s.Begin(ctx, "", method, nil, opts...)
-		} else {
-			call = s.Begin(ctx, cc.Target(), method, cc, opts...)
+		var target string
+		var conn hedge.Conn // a nil interface where cc is nil, as with a binding that brings its own invoker
+		if cc != nil {
+			target, conn = cc.Target(), cc
 		}
+		call := s.Begin(ctx, target, method, conn, opts...)
 		delay, hedged := call.Delay()
 		var own attempt.Reply
 		if hedged {
@@ -72,9 +72,7 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 		var cancel context.CancelCauseFunc
 		u.primary.ctx, cancel = context.WithCancelCause(ctx)
 		defer cancel(nil)
-		if cc != nil {
-			u.primary.ctx = u.call.PrimaryContext(u.primary.ctx, cc.Target())
-		}
+		u.primary.ctx = u.call.PrimaryContext(u.primary.ctx, target)
 		if heeds {
 			u.primary.opts, u.primary.results = u.options.Attempt(grpc.Trailer(&u.primary.trailer))
 		} else {

@@ -41,6 +41,9 @@ func (d *Distribution) Count() (observed, bounded int64) {
 	return d.observed, d.bounded
 }
 
+// Total returns how many calls it was made from, those of which only a lower bound is known among them.
+func (d *Distribution) Total() int64 { return d.observed + d.bounded }
+
 // Quantile returns the latency that a share q of calls does not exceed, within 1%, and rounded to nanoseconds. Without
 // lower bounds it is the one of rank ⌈q·observed⌉.
 //

@@ -66,9 +66,7 @@ func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
 		c.options = attempt.NewOptions(opts)
 		pctx, cancel := context.WithCancelCause(ctx)
 		c.cancel = cancel
-		if cc != nil {
-			pctx = c.call.PrimaryContext(pctx, target)
-		}
+		pctx = c.call.PrimaryContext(pctx, target)
 		c.primary, opts = c.newMember(cancel)
 		err := c.primary.open(pctx, c, opts)
 		switch {

@@ -15,7 +15,7 @@ import (
 // but part of it, and what there is hedging for. Where a change was found lately, what is left of the calls before it may
 // be few, so that less will do.
 func Changed(before, since *sketch.Distribution, lately bool) bool {
-	n, m := calls(before), calls(since)
+	n, m := float64(before.Total()), float64(since.Total())
 	if n < enough || m < enough {
 		return false
 	}
@@ -33,8 +33,3 @@ const (
 	some     = 0.15
 	unlikely = 1e-7
 )
-
-func calls(d *sketch.Distribution) float64 {
-	observed, bounded := d.Count()
-	return float64(observed + bounded)
-}

@@ -90,6 +90,9 @@ const (
 // not cope with them is judged by that, every other by what was seen.
 const unseen = 2
 
+// further is how many times rarer the calls are that the percentile further out is about: p99.9 for p99.
+const further = 10
+
 // coarse is how many delays are tried first; around the best of them each one is.
 const coarse = 32
 
@@ -114,7 +117,7 @@ func Find(p Problem) (Plan, bool) {
 	best := s.best().Plan
 	s.unseen = 0
 	best.Tail = s.percentile(best, 1-s.Target)
-	best.FarTail = s.percentile(best, (1-s.Target)/10)
+	best.FarTail = s.percentile(best, (1-s.Target)/further)
 	best.WinShare = s.winShare(best.Delay)
 	return best, true
 }
@@ -123,6 +126,11 @@ func Find(p Problem) (Plan, bool) {
 func Tail(primary *sketch.Survival, q float64) time.Duration {
 	s := search{Problem: Problem{Primary: primary}}
 	return s.percentile(Plan{}, 1-q)
+}
+
+// FarTail returns the percentile of calls that are not hedged which lies beyond the target as far as [Plan.FarTail] does.
+func FarTail(primary *sketch.Survival, target float64) time.Duration {
+	return Tail(primary, 1-(1-target)/further)
 }
 
 // WinShare returns the probability that a hedge, as fast as a primary, answers before a primary that has not by the delay.
@@ -172,7 +180,7 @@ func (s *search) try(bucket int) {
 		s.tried = append(s.tried, trial{
 			Plan: plan,
 			tail: s.percentile(plan, marginTail*(1-s.Target)),
-			far:  s.percentile(plan, marginFar*(1-s.Target)/10),
+			far:  s.percentile(plan, marginFar*(1-s.Target)/further),
 		})
 	}
 }

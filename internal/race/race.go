@@ -321,10 +321,15 @@ func (r *Race) conclude() {
 	if r.over {
 		return
 	}
-	r.over = true
 	if r.last != nil && r.policy.Successive() {
 		r.winner, r.err, r.at = r.last, r.last.err, time.Now()
 	}
+	r.end()
+}
+
+// end ends the race and wakes a caller that waits for that, with the lock held.
+func (r *Race) end() {
+	r.over = true
 	if r.decided != nil {
 		close(r.decided)
 	}
@@ -362,10 +367,7 @@ func (r *Race) leave(decides bool) {
 	switch {
 	case r.over:
 	case decides:
-		r.over = true
-		if r.decided != nil {
-			close(r.decided)
-		}
+		r.end()
 	case r.failed && r.running == 0 && !r.awaited:
 		r.conclude()
 	}
