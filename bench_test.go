@@ -16,7 +16,7 @@ func nothing(context.Context) (struct{}, error) { return struct{}{}, nil }
 
 // BenchmarkDo is a call that needs no hedge, of a function that does nothing.
 func BenchmarkDo(b *testing.B) {
-	s, err := hedge.New(hedge.WithMinDelay(time.Second))
+	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithMinDelay(time.Second))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func BenchmarkMemory(b *testing.B) {
 			var bytes float64
 			for b.Loop() {
 				before := testserver.Heap()
-				s, err := hedge.New()
+				s, err := hedge.New(hedge.WithAllMethods())
 				if err != nil {
 					b.Fatal(err)
 				}

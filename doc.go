@@ -9,15 +9,16 @@
 //
 // The interceptors do the work; the scheduler is what they share:
 //
-//	s, err := hedge.New()
+//	s, err := hedge.New(hedge.WithIdempotentOnly())
 //	if err != nil {
 //		return err
 //	}
 //	conn, err := grpc.NewClient(target, creds,
-//		grpc.WithUnaryInterceptor(interceptor.Unary(s)),
-//		grpc.WithStreamInterceptor(stream.Interceptor(s)))
+//		grpc.WithChainUnaryInterceptor(interceptor.Unary(s)),
+//		grpc.WithChainStreamInterceptor(stream.Interceptor(s)))
 //
-// Hedge only what may run twice: see [WithMethods], [WithIdempotentOnly] and [Off].
+// Hedge only what may run twice: New must be told with [WithIdempotentOnly], [WithReadOnlyMethods], [WithMethods],
+// [WithServiceConfigOnly] or [WithAllMethods].
 //
 // # Terms
 //

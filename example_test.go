@@ -37,9 +37,38 @@ func Example() {
 	// Output: dns:///localhost:50051
 }
 
+// New asks which methods may run twice: a hedged write may be carried out twice.
+func ExampleWithAllMethods() {
+	_, err := hedge.New()
+	fmt.Println(err)
+	_, err = hedge.New(hedge.WithAllMethods()) // each of them may
+	fmt.Println(err)
+	// Output:
+	// hedge: New: no option says which methods may run twice; give one of WithIdempotentOnly, WithReadOnlyMethods, WithMethods, WithServiceConfigOnly and WithAllMethods
+	// <nil>
+}
+
+// Where the .proto files do not say which methods only read, the client can.
+func ExampleWithReadOnlyMethods() {
+	s, err := hedge.New(hedge.WithReadOnlyMethods("/pkg.Svc/Get*", "/pkg.Svc/List*"))
+	if err != nil {
+		panic(err)
+	}
+	for _, method := range []string{"/pkg.Svc/GetUser", "/pkg.Svc/DeleteUser"} {
+		_, _ = hedge.Do(context.Background(), s, "dns:///example", method, func(context.Context) (int, error) { return 0, nil })
+	}
+	for _, row := range s.Targets() {
+		fmt.Println(row.Method, "left out:", row.NotSelected)
+	}
+	// Output:
+	// /pkg.Svc/DeleteUser left out: 1
+	// /pkg.Svc/GetUser left out: 0
+}
+
 // A bad option is found at construction, and all bad ones are named.
 func ExampleNew() {
 	_, err := hedge.New(
+		hedge.WithIdempotentOnly(),
 		hedge.WithPercentile(95),
 		hedge.WithMaxHedges(7))
 	fmt.Println(err)
@@ -56,7 +85,7 @@ func ExampleWithTrigger() {
 		hedge.Fixed(20 * time.Millisecond), // whatever is learned
 		hedge.Percentile(95),
 	} {
-		_, err := hedge.New(hedge.WithTrigger(trigger))
+		_, err := hedge.New(hedge.WithIdempotentOnly(), hedge.WithTrigger(trigger))
 		fmt.Println(trigger, err)
 	}
 	// Output:
@@ -68,7 +97,7 @@ func ExampleWithTrigger() {
 
 // What hedging would do to real traffic can be seen before any hedge is sent.
 func ExampleWithDryRun() {
-	s, err := hedge.New(hedge.WithDryRun())
+	s, err := hedge.New(hedge.WithMethods("/pkg.Svc/Get*"), hedge.WithDryRun())
 	if err != nil {
 		panic(err)
 	}
@@ -95,7 +124,7 @@ func ExampleWithDryRun() {
 
 // What the trigger has chosen, and why it has stepped down if it has.
 func ExampleChoice() {
-	s, err := hedge.New(hedge.WithTargetPercentile(0.999)) // p99 is the default
+	s, err := hedge.New(hedge.WithIdempotentOnly(), hedge.WithTargetPercentile(0.999)) // p99 is the default
 	if err != nil {
 		panic(err)
 	}
@@ -151,7 +180,7 @@ func ExampleWithServiceConfig() {
 	fmt.Println("answered by attempt", reply.Attempt, "sent after", row.Delay)
 	fmt.Println(row.ThrottleTokens, "of", row.ThrottleMax, "tokens")
 
-	_, err = hedge.New(hedge.WithServiceConfig(`{"methodConfig": [{
+	_, err = hedge.New(hedge.WithServiceConfigOnly(), hedge.WithServiceConfig(`{"methodConfig": [{
 		"name": [{"service": "hedgetest.TestService", "method": "Unary"}],
 		"hedgingPolicy": {"maxAttempts": 1}}]}`))
 	fmt.Println(err)
@@ -185,7 +214,7 @@ func slowPrimary(s *hedge.Scheduler) (testpb.TestServiceClient, func()) {
 
 // One call is hedged after a delay of its own, another not at all.
 func ExampleAfter() {
-	s, err := hedge.New()
+	s, err := hedge.New(hedge.WithReadOnlyMethods("/hedgetest.TestService/*"))
 	if err != nil {
 		panic(err)
 	}
@@ -206,7 +235,7 @@ func ExampleAfter() {
 
 // The totals say what hedging does and what it costs.
 func ExampleScheduler_Stats() {
-	s, err := hedge.New(hedge.WithWarmup(20, 10*time.Millisecond))
+	s, err := hedge.New(hedge.WithReadOnlyMethods("/hedgetest.TestService/*"), hedge.WithWarmup(20, 10*time.Millisecond))
 	if err != nil {
 		panic(err)
 	}
@@ -224,24 +253,24 @@ func ExampleScheduler_Stats() {
 
 // Per target and method: what was learned and when a hedge is due.
 func ExampleScheduler_Targets() {
-	s, err := hedge.New()
+	s, err := hedge.New(hedge.WithReadOnlyMethods("/cache/lookup"))
 	if err != nil {
 		panic(err)
 	}
 	for range 20 { // the default warm-up
-		_, _ = hedge.Do(context.Background(), s, "cache", "lookup", func(context.Context) (string, error) {
+		_, _ = hedge.Do(context.Background(), s, "cache", "/cache/lookup", func(context.Context) (string, error) {
 			return "value", nil
 		})
 	}
 	for _, row := range s.Targets() {
 		fmt.Println(row.Target, row.Method, "calls:", row.Calls, "hedged after:", row.Delay)
 	}
-	// Output: cache lookup calls: 20 hedged after: 1ms
+	// Output: cache /cache/lookup calls: 20 hedged after: 1ms
 }
 
 // The kill switch takes effect on the next call.
 func ExampleScheduler_Pause() {
-	s, err := hedge.New()
+	s, err := hedge.New(hedge.WithReadOnlyMethods("/hedgetest.TestService/*"))
 	if err != nil {
 		panic(err)
 	}
@@ -260,13 +289,13 @@ func ExampleScheduler_Pause() {
 
 // Any call can be hedged: here one over HTTP, a database, a cache.
 func ExampleDo() {
-	s, err := hedge.New(hedge.WithWarmup(20, 10*time.Millisecond))
+	s, err := hedge.New(hedge.WithReadOnlyMethods("/store/read"), hedge.WithWarmup(20, 10*time.Millisecond))
 	if err != nil {
 		panic(err)
 	}
 	slow := make(chan struct{}, 1)
 	slow <- struct{}{} // the first attempt is slow
-	value, err := hedge.Do(context.Background(), s, "replicas", "read", func(ctx context.Context) (string, error) {
+	value, err := hedge.Do(context.Background(), s, "replicas", "/store/read", func(ctx context.Context) (string, error) {
 		select {
 		case <-slow:
 			<-ctx.Done() // until the hedge has won

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"path"
-	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -32,8 +30,10 @@ type config struct {
 	warmupCalls    int
 	warmupDelay    time.Duration // 0: no hedge while learning
 	window         time.Duration
-	methods        []string // empty: every method
+	methods        []string // WithMethods: patterns of methods that may be hedged
+	readOnly       []string // WithReadOnlyMethods: the same, of methods that only read
 	idempotentOnly bool
+	all            bool // WithAllMethods
 	final          codeSet
 
 	otherBackendOnly  bool
@@ -68,7 +68,7 @@ func newConfig(opts []Option) (config, error) {
 		}
 	}
 	if errors.Join(errs...) == nil {
-		errs = append(errs, c.checkServiceConfig())
+		errs = append(errs, c.checkServiceConfig(), c.checkSelection())
 	}
 	return c, errors.Join(errs...)
 }
@@ -163,46 +163,6 @@ func WithWindow(d time.Duration) Option {
 }
 
 const minWindow = 10 * time.Millisecond
-
-// WithMethods hedges only the full methods that match one of the patterns, such as "/pkg.Svc/Get" or
-// "/pkg.Svc/Get*"; the syntax is that of [path.Match], so that * stands for any run of characters but a
-// slash. Given more than once, the patterns add up. Calls of other methods are made as without hedging, and
-// nothing is learned from them.
-func WithMethods(patterns ...string) Option {
-	return func(c *config) error {
-		if len(patterns) == 0 {
-			return errors.New("hedge: WithMethods(): at least one pattern is needed")
-		}
-		for _, p := range patterns {
-			if err := checkPattern(p); err != nil {
-				return fmt.Errorf("hedge: WithMethods(%q): %w", p, err)
-			}
-		}
-		c.methods = append(c.methods, patterns...)
-		return nil
-	}
-}
-
-func checkPattern(p string) error {
-	service, method, ok := strings.Cut(strings.TrimPrefix(p, "/"), "/")
-	if !strings.HasPrefix(p, "/") || !ok || service == "" || method == "" || strings.Contains(method, "/") {
-		return errors.New(`a pattern has the form "/service/method"`)
-	}
-	if _, err := path.Match(p, ""); err != nil {
-		return fmt.Errorf("malformed pattern: %w", err)
-	}
-	return nil
-}
-
-// WithIdempotentOnly hedges only methods whose protobuf definition sets the option idempotency_level to
-// NO_SIDE_EFFECTS or IDEMPOTENT. The definition is looked up among the descriptors linked into the program; a
-// method that is not found there is not hedged, and counted as NoDescriptor. Together with [WithMethods], a method must satisfy both.
-func WithIdempotentOnly() Option {
-	return func(c *config) error {
-		c.idempotentOnly = true
-		return nil
-	}
-}
 
 // WithNonFatalCodes replaces the set of statuses that do not end a race. A race in which an attempt fails with
 // one of them goes on while another attempt is in flight; any other status ends it, and is what the caller

@@ -45,6 +45,8 @@ func TestNew_RejectsWhatIsOutOfRange(t *testing.T) {
 		{"window -1s", hedge.WithWindow(-time.Second), []string{"WithWindow", "-1s"}},
 		{"window 9ms", hedge.WithWindow(9 * time.Millisecond), []string{"WithWindow", "9ms"}},
 		{"no pattern", hedge.WithMethods(), []string{"WithMethods", "at least one"}},
+		{"no read-only pattern", hedge.WithReadOnlyMethods(), []string{"WithReadOnlyMethods", "at least one"}},
+		{"read-only pattern without a slash", hedge.WithReadOnlyMethods("pkg.Svc"), []string{"WithReadOnlyMethods", `"pkg.Svc"`}},
 		{"empty pattern", hedge.WithMethods(""), []string{"WithMethods", `""`}},
 		{"no slash", hedge.WithMethods("pkg.Svc"), []string{"WithMethods", `"pkg.Svc"`}},
 		{"no method", hedge.WithMethods("/pkg.Svc/"), []string{"WithMethods", `"/pkg.Svc/"`}},
@@ -66,7 +68,7 @@ func TestNew_RejectsWhatIsOutOfRange(t *testing.T) {
 		{"code 17", hedge.WithNonFatalCodes(codes.Unavailable, codes.Code(17)), []string{"WithNonFatalCodes", "17"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s, err := hedge.New(tc.opt)
+			s, err := hedge.New(hedge.WithAllMethods(), tc.opt)
 			if err == nil || s != nil {
 				t.Fatalf("New returned %v, %v", s, err)
 			}
@@ -79,8 +81,39 @@ func TestNew_RejectsWhatIsOutOfRange(t *testing.T) {
 	}
 }
 
+func TestNew_MustBeToldWhatMayRunTwice(t *testing.T) {
+	const config = `{"methodConfig": [{"name": [{}], "hedgingPolicy": {"maxAttempts": 2}}]}`
+	for _, tc := range []struct {
+		name string
+		opts []hedge.Option
+		ok   bool
+	}{
+		{"nothing", nil, false},
+		{"only how", []hedge.Option{hedge.WithMaxHedges(1), hedge.WithDryRun()}, false},
+		{"a service config beside others", []hedge.Option{hedge.WithServiceConfig(config)}, false},
+		{"methods", []hedge.Option{hedge.WithMethods("/a/B")}, true},
+		{"methods that read", []hedge.Option{hedge.WithReadOnlyMethods("/a/B")}, true},
+		{"idempotent ones", []hedge.Option{hedge.WithIdempotentOnly()}, true},
+		{"those of a service config", []hedge.Option{hedge.WithServiceConfigOnly(), hedge.WithServiceConfig(config)}, true},
+		{"all", []hedge.Option{hedge.WithAllMethods()}, true},
+	} {
+		_, err := hedge.New(tc.opts...)
+		if ok := err == nil; ok != tc.ok {
+			t.Errorf("%s: %v", tc.name, err)
+		}
+		if err == nil {
+			continue
+		}
+		for _, way := range []string{"WithMethods", "WithReadOnlyMethods", "WithIdempotentOnly", "WithServiceConfigOnly", "WithAllMethods"} {
+			if !strings.Contains(err.Error(), way) {
+				t.Errorf("%s: %q does not name %s", tc.name, err, way)
+			}
+		}
+	}
+}
+
 func TestNew_ReportsEveryBadOption(t *testing.T) {
-	_, err := hedge.New(hedge.WithPercentile(2), hedge.WithMaxHedges(3), hedge.WithMinDelay(-time.Second))
+	_, err := hedge.New(hedge.WithAllMethods(), hedge.WithPercentile(2), hedge.WithMaxHedges(3), hedge.WithMinDelay(-time.Second))
 	for _, part := range []string{"WithPercentile(2)", "WithMinDelay(-1s)"} {
 		if err == nil || !strings.Contains(err.Error(), part) {
 			t.Errorf("error %v does not name %s", err, part)
@@ -117,7 +150,7 @@ func TestNew_TakesTheEndsOfEachRange(t *testing.T) {
 		hedge.WithNonFatalCodes(),
 		hedge.WithNonFatalCodes(codes.Unauthenticated, codes.Canceled),
 	} {
-		s, err := hedge.New(opt)
+		s, err := hedge.New(hedge.WithAllMethods(), opt)
 		if err != nil {
 			t.Errorf("New: %v", err)
 			continue

@@ -27,7 +27,7 @@ const (
 
 func newScheduler(t testing.TB, opts ...hedge.Option) *hedge.Scheduler {
 	t.Helper()
-	s, err := hedge.New(opts...)
+	s, err := hedge.New(append([]hedge.Option{hedge.WithAllMethods()}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,10 @@
 package hedge
 
 import (
+	"errors"
+	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -9,42 +12,108 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 )
 
-// selects reports whether WithMethods and WithIdempotentOnly let a method be hedged. If not, described is false when
-// a descriptor is missing that might have let it.
-func (c *config) selects(fullMethod string) (hedged, described bool) {
-	if !c.matches(fullMethod) {
-		return false, true
-	}
-	if !c.idempotentOnly {
-		return true, true
-	}
-	return idempotent(fullMethod)
+// WithMethods hedges the full methods that match one of the patterns, such as "/pkg.Svc/Get" or "/pkg.Svc/Get*";
+// the syntax is that of [path.Match], so that * stands for any run of characters but a slash. Given more than
+// once, the patterns add up. Calls of other methods are made as without hedging, and nothing is learned from them.
+func WithMethods(patterns ...string) Option {
+	return func(c *config) error { return addPatterns(&c.methods, "WithMethods", patterns) }
 }
 
-func (c *config) matches(fullMethod string) bool {
-	if len(c.methods) == 0 {
-		return true
+// WithReadOnlyMethods hedges the full methods that match one of the patterns, and says that they only read, as the
+// option idempotency_level = NO_SIDE_EFFECTS of a .proto file does. The syntax is that of [WithMethods], and the two
+// add up. A hedge of such a method ends the race with a final status too: its NOT_FOUND is an answer, though an old
+// one where replicas lag.
+func WithReadOnlyMethods(patterns ...string) Option {
+	return func(c *config) error { return addPatterns(&c.readOnly, "WithReadOnlyMethods", patterns) }
+}
+
+// WithIdempotentOnly hedges only methods whose protobuf definition sets the option idempotency_level to
+// NO_SIDE_EFFECTS or IDEMPOTENT, and those of [WithReadOnlyMethods]. The definition is looked up among the
+// descriptors linked into the program; a method that is not found there is not hedged, and counted as
+// NoDescriptor. Together with [WithMethods], a method must satisfy both.
+func WithIdempotentOnly() Option {
+	return func(c *config) error {
+		c.idempotentOnly = true
+		return nil
 	}
-	for _, pattern := range c.methods {
-		if ok, _ := path.Match(pattern, fullMethod); ok { // New has rejected malformed patterns
-			return true
+}
+
+// WithAllMethods hedges every method that no other option leaves out. All of them must bear to run twice: a hedged
+// write may be carried out twice.
+func WithAllMethods() Option {
+	return func(c *config) error {
+		c.all = true
+		return nil
+	}
+}
+
+// checkSelection refuses to guess which methods may run twice.
+func (c *config) checkSelection() error {
+	if len(c.methods) > 0 || len(c.readOnly) > 0 || c.idempotentOnly || c.serviceConfigOnly || c.all {
+		return nil
+	}
+	return errors.New("hedge: New: no option says which methods may run twice; give one of WithIdempotentOnly, " +
+		"WithReadOnlyMethods, WithMethods, WithServiceConfigOnly and WithAllMethods")
+}
+
+func addPatterns(to *[]string, option string, patterns []string) error {
+	if len(patterns) == 0 {
+		return fmt.Errorf("hedge: %s(): at least one pattern is needed", option)
+	}
+	for _, p := range patterns {
+		if err := checkPattern(p); err != nil {
+			return fmt.Errorf("hedge: %s(%q): %w", option, p, err)
 		}
 	}
-	return false
+	*to = append(*to, patterns...)
+	return nil
 }
 
-// idempotent reports whether the descriptor of a method, "/service/method", says that it may run twice, and whether
-// there is one.
-func idempotent(fullMethod string) (yes, described bool) {
+func checkPattern(p string) error {
+	service, method, ok := strings.Cut(strings.TrimPrefix(p, "/"), "/")
+	if !strings.HasPrefix(p, "/") || !ok || service == "" || method == "" || strings.Contains(method, "/") {
+		return errors.New(`a pattern has the form "/service/method"`)
+	}
+	if _, err := path.Match(p, ""); err != nil {
+		return fmt.Errorf("malformed pattern: %w", err)
+	}
+	return nil
+}
+
+// selects reports whether the options let a method be hedged. If not, described is false when a descriptor is
+// missing that might have let it.
+func (c *config) selects(fullMethod string) (hedged, described bool) {
+	switch {
+	case matches(c.readOnly, fullMethod):
+		return true, true
+	case len(c.methods) > 0 && !matches(c.methods, fullMethod):
+		return false, true
+	case c.idempotentOnly:
+		level, described := idempotencyLevel(fullMethod)
+		return level != descriptorpb.MethodOptions_IDEMPOTENCY_UNKNOWN, described
+	}
+	return len(c.methods) > 0 || c.all || c.serviceConfigOnly, true
+}
+
+func matches(patterns []string, fullMethod string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool {
+		ok, _ := path.Match(pattern, fullMethod) // New has rejected malformed patterns
+		return ok
+	})
+}
+
+// idempotencyLevel returns what the descriptor of a method, "/service/method", says about running it twice, and
+// whether there is a descriptor.
+func idempotencyLevel(fullMethod string) (level descriptorpb.MethodOptions_IdempotencyLevel, described bool) {
 	name := strings.ReplaceAll(strings.TrimPrefix(fullMethod, "/"), "/", ".")
 	d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(name))
 	if err != nil {
-		return false, false
+		return level, false
 	}
 	m, ok := d.(protoreflect.MethodDescriptor)
 	if !ok {
-		return false, false
+		return level, false
 	}
-	options, ok := m.Options().(*descriptorpb.MethodOptions)
-	return ok && options.GetIdempotencyLevel() != descriptorpb.MethodOptions_IDEMPOTENCY_UNKNOWN, true
+	options, _ := m.Options().(*descriptorpb.MethodOptions)
+	return options.GetIdempotencyLevel(), true
 }

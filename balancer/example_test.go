@@ -30,7 +30,7 @@ func Example() {
 	}
 	defer cluster.Close()
 
-	s, err := hedge.New(hedge.WithWarmup(20, 10*time.Millisecond)) // this example is too short to learn a delay
+	s, err := hedge.New(hedge.WithReadOnlyMethods("/hedgetest.TestService/*"), hedge.WithWarmup(20, 10*time.Millisecond)) // this example is too short to learn a delay
 	if err != nil {
 		panic(err)
 	}
@@ -67,6 +67,7 @@ func Example_singleBackend() {
 	}
 	defer cluster.Close()
 	s, err := hedge.New(
+		hedge.WithReadOnlyMethods("/hedgetest.TestService/*"),
 		hedge.WithOtherBackendOnly(),
 		hedge.WithWarmup(20, 10*time.Millisecond))
 	if err != nil {

@@ -93,7 +93,7 @@ func TestStalledBackend(t *testing.T) {
 			run := func(name string, child grpc.DialOption, opts ...hedge.Option) (r stallRun) {
 				t.Run(name, func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
-						s, err := hedge.New(opts...)
+						s, err := hedge.New(append([]hedge.Option{hedge.WithAllMethods()}, opts...)...)
 						if err != nil {
 							t.Fatal(err)
 						}

@@ -116,7 +116,7 @@ func optionFlag[T any](fs *flag.FlagSet, options *[]hedge.Option, name, usage st
 			return err
 		}
 		o := option(value)
-		if _, err := hedge.New(o); err != nil {
+		if _, err := hedge.New(hedge.WithAllMethods(), o); err != nil {
 			return err
 		}
 		*options = append(*options, o)

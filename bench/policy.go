@@ -87,7 +87,7 @@ func plain([]hedge.Option) ([]grpc.DialOption, *hedge.Scheduler, error) { return
 // ours is this library with some options.
 func ours(own ...hedge.Option) func([]hedge.Option) ([]grpc.DialOption, *hedge.Scheduler, error) {
 	return func(options []hedge.Option) ([]grpc.DialOption, *hedge.Scheduler, error) {
-		s, err := hedge.New(slices.Concat(own, options)...)
+		s, err := hedge.New(slices.Concat([]hedge.Option{hedge.WithAllMethods()}, own, options)...)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -37,11 +37,11 @@ func BenchmarkUnary(b *testing.B) {
 		return invoker(ctx, method, req, reply, cc, opts...)
 	}
 	// Calls this short would be hedged after the least delay, within the benchmark's own noise.
-	s, err := hedge.New(hedge.WithMinDelay(time.Second))
+	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithMinDelay(time.Second))
 	if err != nil {
 		b.Fatal(err)
 	}
-	off, err := hedge.New(hedge.WithMaxHedges(0))
+	off, err := hedge.New(hedge.WithAllMethods(), hedge.WithMaxHedges(0))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func BenchmarkCall(b *testing.B) {
 		name     string
 		inMemory bool
 	}{{"bufconn", true}, {"loopback", false}} {
-		s, err := hedge.New(hedge.WithMinDelay(time.Second))
+		s, err := hedge.New(hedge.WithAllMethods(), hedge.WithMinDelay(time.Second))
 		if err != nil {
 			b.Fatal(err)
 		}

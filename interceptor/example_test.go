@@ -26,7 +26,7 @@ func ExampleUnary() {
 	}
 	defer cluster.Close()
 
-	s, err := hedge.New(hedge.WithWarmup(20, 10*time.Millisecond)) // this example is too short to learn a delay
+	s, err := hedge.New(hedge.WithReadOnlyMethods("/hedgetest.TestService/*"), hedge.WithWarmup(20, 10*time.Millisecond)) // this example is too short to learn a delay
 	if err != nil {
 		panic(err)
 	}

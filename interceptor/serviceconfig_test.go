@@ -25,7 +25,7 @@ func hedging(policy string, more ...string) string {
 // configured returns a scheduler that does what a service config says, and no more.
 func configured(t testing.TB, config string, opts ...hedge.Option) *hedge.Scheduler {
 	t.Helper()
-	s, err := hedge.New(append([]hedge.Option{hedge.WithServiceConfig(config), hedge.WithServiceConfigUnbudgeted(), hedge.WithBudgetPercent(400)}, opts...)...)
+	s, err := hedge.New(append([]hedge.Option{hedge.WithAllMethods(), hedge.WithServiceConfig(config), hedge.WithServiceConfigUnbudgeted(), hedge.WithBudgetPercent(400)}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

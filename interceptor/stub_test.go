@@ -117,7 +117,7 @@ func (s *stub) call(ctx context.Context, scheduler *hedge.Scheduler, reply any, 
 // always pays.
 func fixed(t testing.TB, delay time.Duration, opts ...hedge.Option) *hedge.Scheduler {
 	t.Helper()
-	s, err := hedge.New(append([]hedge.Option{
+	s, err := hedge.New(append([]hedge.Option{hedge.WithAllMethods(),
 		hedge.WithWarmup(1<<40, delay),
 		hedge.WithBudgetPercent(400),
 	}, opts...)...)

@@ -31,7 +31,7 @@ func TestTail_NothingConfigured(t *testing.T) {
 				cluster := testserver.StartT(t, testserver.Config{
 					Backends: 3, InMemory: true, Latency: law, Seed: 1, DrawByID: true, CountsOnly: true,
 				})
-				s, err := hedge.New()
+				s, err := hedge.New(hedge.WithAllMethods())
 				if err != nil {
 					t.Fatal(err)
 				}

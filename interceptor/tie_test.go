@@ -58,7 +58,7 @@ func TestRule01_NearTies(t *testing.T) {
 	go func() { _ = server.Serve(listener) }()
 	defer server.Stop()
 
-	s, err := hedge.New(hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
+	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,12 +2,12 @@
 //
 // Add [Unary] to a client, with a scheduler that may serve any number of connections:
 //
-//	s, err := hedge.New()
+//	s, err := hedge.New(hedge.WithIdempotentOnly())
 //	if err != nil {
 //		return err
 //	}
 //	conn, err := grpc.NewClient(target, creds,
-//		grpc.WithUnaryInterceptor(interceptor.Unary(s)))
+//		grpc.WithChainUnaryInterceptor(interceptor.Unary(s)))
 //
 // A call then has exactly one outcome, from one attempt: reply, header, trailer, peer and error all come from
 // the attempt that won, and call options mean what they mean without hedging.

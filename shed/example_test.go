@@ -34,7 +34,7 @@ func Example() {
 	}
 	defer cluster.Close()
 
-	s, err := hedge.New()
+	s, err := hedge.New(hedge.WithReadOnlyMethods("/hedgetest.TestService/*"))
 	if err != nil {
 		panic(err)
 	}

@@ -132,7 +132,7 @@ func TestBound(t *testing.T) {
 func TestBound_TheCallGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBound(t, 0)
-		s, err := hedge.New(hedge.WithWarmup(1000, 10*ms), hedge.WithBudgetPercent(400), hedge.WithMaxHedges(4))
+		s, err := hedge.New(hedge.WithAllMethods(), hedge.WithWarmup(1000, 10*ms), hedge.WithBudgetPercent(400), hedge.WithMaxHedges(4))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -91,7 +91,7 @@ func TestCost_Allocations(t *testing.T) {
 func BenchmarkMessages(b *testing.B) {
 	const messages = 1000
 	cluster := testserver.StartT(b, testserver.Config{CountsOnly: true})
-	s, err := hedge.New(hedge.WithMinDelay(time.Second))
+	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithMinDelay(time.Second))
 	if err != nil {
 		b.Fatal(err)
 	}

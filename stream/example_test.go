@@ -29,7 +29,7 @@ func ExampleInterceptor() {
 	}
 	defer cluster.Close()
 
-	s, err := hedge.New(hedge.WithWarmup(20, 10*time.Millisecond)) // this example is too short to learn a delay
+	s, err := hedge.New(hedge.WithReadOnlyMethods("/hedgetest.TestService/*"), hedge.WithWarmup(20, 10*time.Millisecond)) // this example is too short to learn a delay
 	if err != nil {
 		panic(err)
 	}

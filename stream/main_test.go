@@ -28,7 +28,7 @@ func fixed(t testing.TB, delay time.Duration, opts ...hedge.Option) *hedge.Sched
 
 func newScheduler(t testing.TB, opts ...hedge.Option) *hedge.Scheduler {
 	t.Helper()
-	s, err := hedge.New(opts...)
+	s, err := hedge.New(append([]hedge.Option{hedge.WithAllMethods()}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

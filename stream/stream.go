@@ -2,13 +2,13 @@
 //
 // Add [Interceptor] to a client, beside interceptor.Unary and with the same scheduler:
 //
-//	s, err := hedge.New()
+//	s, err := hedge.New(hedge.WithIdempotentOnly())
 //	if err != nil {
 //		return err
 //	}
 //	conn, err := grpc.NewClient(target, creds,
-//		grpc.WithUnaryInterceptor(interceptor.Unary(s)),
-//		grpc.WithStreamInterceptor(stream.Interceptor(s)))
+//		grpc.WithChainUnaryInterceptor(interceptor.Unary(s)),
+//		grpc.WithChainStreamInterceptor(stream.Interceptor(s)))
 //
 // A stream that has sent no first message by its learned delay gets a second one. Whichever delivers first is
 // the stream from then on, message for message; the other is reset on the wire at once. All that the caller

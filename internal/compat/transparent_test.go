@@ -134,7 +134,7 @@ func TestTransparentRetry(t *testing.T) {
 			})
 			defer servers.Wait()
 			defer listener.Close()
-			s, err := hedge.New()
+			s, err := hedge.New(hedge.WithAllMethods())
 			if err != nil {
 				t.Fatal(err)
 			}
