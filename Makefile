@@ -34,14 +34,14 @@ test: ## run the tests of every module under the race detector (TESTFLAGS="-run 
 bench: ## every published figure beside ours: tables, pictures, bench/results (BENCH_FLAGS="-h" lists the flags)
 	@cd bench && $(GO) run -buildvcs=false . report $(BENCH_FLAGS)
 
-results: ## make bench, and put its pages and pictures into docs/results and its summary into README.md
+results: ## make bench, and put its pages and pictures into docs/results and docs/results.md
 	@rm -rf bench/results
 	@cd bench && $(GO) run -buildvcs=false . report $(BENCH_FLAGS)
 	@mkdir -p docs/results && rm -f docs/results/* && cd bench/results && \
 		for f in *.md *.png frontier.csv; do [ "$$f" = SUMMARY.md ] || cp "$$f" ../../docs/results/; done
-	@awk '/^<!-- \/results -->/ {skip = 0} !skip {print} \
-		/^<!-- results -->/ {skip = 1; print ""; while ((getline line < "bench/results/SUMMARY.md") > 0) print line; print ""}' \
-		README.md >README.tmp && mv README.tmp README.md
+	@{ sed '/^<!-- measured -->$$/q' docs/results.md; echo; \
+		sed -e 's,docs/results/,results/,g' -e 's/^### /## /' bench/results/SUMMARY.md; } >docs/results.tmp && \
+		mv docs/results.tmp docs/results.md
 
 microbench: ## what a call, a record and a trigger read cost (BENCH=., BENCHTIME=1s, BENCHCOUNT=1, COST_FLAGS)
 	@set -e; for m in $(MODULES); do \
