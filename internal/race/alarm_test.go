@@ -1,0 +1,123 @@
+package race_test
+
+import (
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/grpchedge/hedge/internal/race"
+)
+
+// TestAlarm_WakesEachOnTime sets waiters with delays that change, cancels some, and expects the others on time.
+func TestAlarm_WakesEachOnTime(t *testing.T) {
+	for seed := range uint64(50) {
+		synctest.Test(t, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(seed, 1))
+			var alarm race.Alarm
+			var woken, cancelled, refused int
+			var mu sync.Mutex
+			for range 200 {
+				delay := time.Duration(1+random.IntN(3)) * 10 * time.Millisecond
+				due := time.Now().Add(delay)
+				w := &race.Waiter{Wake: func() {
+					mu.Lock()
+					defer mu.Unlock()
+					woken++
+					if !time.Now().Equal(due) {
+						t.Errorf("woken %v late", time.Since(due))
+					}
+				}}
+				if !alarm.Set(w, due, delay) {
+					refused++
+				} else if random.IntN(2) == 0 {
+					after := time.Duration(random.Int64N(int64(delay)))
+					go func() {
+						time.Sleep(after)
+						if !alarm.Cancel(w) {
+							t.Error("a waiter was gone before its time")
+						}
+					}()
+					cancelled++
+				}
+				time.Sleep(time.Duration(random.IntN(5)) * time.Millisecond)
+			}
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if woken+cancelled+refused != 200 || woken == 0 || cancelled == 0 {
+				t.Errorf("seed %d: %d woken, %d cancelled, %d refused", seed, woken, cancelled, refused)
+			}
+		})
+	}
+}
+
+// TestAlarm_RefusesWhatIsFarBeforeOthers shows that a search for a place is bounded.
+func TestAlarm_RefusesWhatIsFarBeforeOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var alarm race.Alarm
+		wake := func() {}
+		var waiters []*race.Waiter
+		for i := range 100 {
+			w := &race.Waiter{Wake: wake}
+			delay := time.Second + time.Duration(i)*time.Millisecond
+			if !alarm.Set(w, time.Now().Add(delay), delay) {
+				t.Fatal("a waiter after all others was refused")
+			}
+			waiters = append(waiters, w)
+		}
+		if alarm.Set(&race.Waiter{Wake: wake}, time.Now().Add(time.Millisecond), time.Millisecond) {
+			t.Error("a waiter before a hundred others was taken")
+		}
+		if !alarm.Set(&race.Waiter{Wake: wake}, time.Now().Add(time.Second+95*time.Millisecond), time.Second) {
+			t.Error("a waiter before a few others was refused")
+		}
+		for _, w := range waiters {
+			if !alarm.Cancel(w) || alarm.Cancel(w) {
+				t.Error("a waiter was not cancelled once")
+			}
+		}
+		time.Sleep(2 * time.Second)
+	})
+}
+
+// TestAlarm_Concurrently races Set and Cancel against the timer, in real time: each waiter is woken or cancelled, never both.
+func TestAlarm_Concurrently(t *testing.T) {
+	var alarm race.Alarm
+	var group sync.WaitGroup
+	for g := range 8 {
+		group.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(g), 2))
+			for range 500 {
+				woken := make(chan struct{})
+				w := &race.Waiter{Wake: func() { close(woken) }}
+				delay := time.Duration(random.Int64N(int64(200 * time.Microsecond)))
+				if !alarm.Set(w, time.Now().Add(delay), delay) {
+					continue
+				}
+				if random.IntN(2) == 0 && alarm.Cancel(w) {
+					continue
+				}
+				<-woken
+			}
+		})
+	}
+	group.Wait()
+}
+
+func BenchmarkAlarm(b *testing.B) {
+	b.Run("alarm", func(b *testing.B) {
+		var alarm race.Alarm
+		w := &race.Waiter{Wake: func() {}}
+		for b.Loop() {
+			alarm.Set(w, time.Now().Add(time.Second), time.Second)
+			alarm.Cancel(w)
+		}
+	})
+	b.Run("timer", func(b *testing.B) {
+		for b.Loop() {
+			_ = time.Now().Add(time.Second)
+			time.AfterFunc(time.Second, func() {}).Stop()
+		}
+	})
+}
