@@ -2,7 +2,6 @@ package hedge_test
 
 import (
 	"context"
-	"math/rand/v2"
 	"runtime"
 	"strconv"
 	"testing"
@@ -29,7 +28,7 @@ func BenchmarkDo(b *testing.B) {
 }
 
 // BenchmarkMemory is what a scheduler keeps: of each target with one method, and of each further method. Every method
-// has had twenty calls of one latency; what more latencies cost is in package sketch, BenchmarkWindowMemory.
+// has had twenty calls of one latency; what more latencies cost is in internal/latency, BenchmarkWindowMemory.
 func BenchmarkMemory(b *testing.B) {
 	const entries = 200 // below the cap on the methods of a target
 	for _, bc := range []struct {
@@ -59,24 +58,6 @@ func BenchmarkMemory(b *testing.B) {
 			}
 			b.ReportMetric(bytes/entries, "bytes/"+bc.name)
 			b.ReportMetric(0, "ns/op") // mostly the garbage collector's
-		})
-	}
-}
-
-// A choice, with all that it looks at, takes at most 300 µs on the goroutine that it has of its own.
-func BenchmarkChoice(b *testing.B) {
-	for _, name := range []string{"straggler", "ttft", "pareto"} {
-		b.Run(name, func(b *testing.B) {
-			s := newScheduler(b, hedge.WithMaxHedges(hedge.MaxHedges))
-			l, random := law(b, name), rand.New(rand.NewPCG(1, 1))
-			c := s.Begin(b.Context(), target, method, nil)
-			for i := range 200_000 {
-				hedge.Record(&c, l.Draw(random), i%3 == 0)
-			}
-			b.ReportAllocs()
-			for b.Loop() {
-				hedge.Choose(&c)
-			}
 		})
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc/connectivity"
 
+	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/place"
 )
 
@@ -28,7 +29,7 @@ type Call struct {
 	dry       bool // it would be armed but for WithDryRun
 	unlearned bool // nothing is learned from this call
 	delay     time.Duration
-	estimate  *estimate // what the delay was taken from; nil if it was not learned
+	estimate  *learn.Estimate // what the delay was taken from; nil if it was not learned
 
 	turn     int    // which hedge is due or was last, those counted that are not sent by chance
 	drawn    bool   // it is to be sent
@@ -74,7 +75,7 @@ func (c *Call) maxHedges() int {
 	case c.policy != nil:
 		return c.policy.hedges
 	case c.estimate != nil:
-		return c.estimate.hedges
+		return c.estimate.Hedges
 	}
 	return c.scheduler.config.maxHedges
 }
@@ -152,14 +153,14 @@ func (c *Call) draw(now time.Time) bool {
 	c.turn++
 	e := c.estimate
 	c.drawn = e == nil ||
-		(e.probability >= 1 || c.method.learner.chance.take(e.probability)) && (e.trickle == nil || e.trickle.Spend(now, true))
+		(e.Probability >= 1 || c.method.learner.Draw(e.Probability)) && (e.Trickle == nil || e.Trickle.Spend(now, true))
 	return c.drawn
 }
 
 // deadlineNear reports whether an answer that takes the method's median would come after the deadline.
 func (c *Call) deadlineNear(now time.Time) bool {
 	deadline, ok := c.ctx.Deadline()
-	return ok && deadline.Sub(now) <= c.method.learner.median()
+	return ok && deadline.Sub(now) <= c.method.learner.Median()
 }
 
 // postpone counts why the due hedge was held back and returns when to consider it again.
@@ -244,13 +245,13 @@ func (c *Call) pretend(age time.Duration) {
 
 func (c *Call) observe() {
 	took := time.Since(c.start)
-	c.method.observe(c.scheduler, c.start.Add(took), took)
+	c.method.learner.Observe(c.start.Add(took), took)
 }
 
 // CutShort says that the primary had not answered at the given time, when a hedge won.
 func (c *Call) CutShort(at time.Time) {
 	if c.Learns() {
-		c.method.atLeast(c.scheduler, at, at.Sub(c.start))
+		c.method.learner.ObserveLonger(at, at.Sub(c.start))
 	}
 }
 
@@ -263,7 +264,7 @@ func (c *Call) Won(n int, err error) {
 	answered := answers.has(err)
 	// A caller that gave up proves nothing about hedges, where a deadline that no attempt met does.
 	if c.estimate != nil && c.Learns() && (answered || !errors.Is(c.ctx.Err(), context.Canceled)) {
-		c.method.learner.hedges.decided(n > 0 && answered)
+		c.method.learner.Hedged(n > 0 && answered)
 	}
 	if !answered {
 		return
@@ -283,8 +284,12 @@ func (c *Call) Won(n int, err error) {
 // Hedged says how long after it was sent a hedge decided the call with err, or was cancelled because something else did.
 // A hedge that failed before is not told, and one that won with a failure teaches nothing.
 func (c *Call) Hedged(after time.Duration, won bool, err error) {
-	if c.Learns() && c.scheduler.config.trigger.kind == autoTrigger && (!won || answers.has(err)) {
-		c.method.learner.hedges.record(&c.scheduler.config, time.Now(), after, won)
+	switch {
+	case !c.Learns() || c.scheduler.config.trigger.kind != autoTrigger:
+	case !won:
+		c.method.learner.HedgeCancelled(time.Now(), after)
+	case answers.has(err):
+		c.method.learner.HedgeAnswered(time.Now(), after)
 	}
 }
 

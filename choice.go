@@ -5,7 +5,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/knee"
+	"github.com/grpchedge/hedge/internal/learn"
 )
 
 // Choice is what the trigger [Auto] has chosen for a method, and what it expects of that. The tail is the percentile that
@@ -30,38 +30,38 @@ type Choice struct {
 	SteppedDown string
 }
 
-func (e *estimate) public() Choice {
-	c := e.choice
+func newChoice(e *learn.Estimate) Choice {
+	c := e.Choice
 	if c == nil {
 		return Choice{}
 	}
 	return Choice{
-		Delay:         e.delay,
-		Probability:   e.probability,
-		MaxHedges:     e.hedges,
-		UnhedgedTail:  c.unhedged,
-		PredictedTail: c.plan.Tail,
-		MeasuredTail:  c.measured,
-		PredictedLoad: c.plan.Load,
-		PredictedWins: c.plan.WinShare,
-		MeasuredWins:  c.wins,
+		Delay:         e.Delay,
+		Probability:   e.Probability,
+		MaxHedges:     e.Hedges,
+		UnhedgedTail:  c.Unhedged,
+		PredictedTail: c.Plan.Tail,
+		MeasuredTail:  c.Measured,
+		PredictedLoad: c.Plan.Load,
+		PredictedWins: c.Plan.WinShare,
+		MeasuredWins:  c.Wins,
 
-		RecentlyHedged: c.hedged,
-		SteppedDown:    c.why(),
+		RecentlyHedged: c.Hedged,
+		SteppedDown:    steppedDown(c),
 	}
 }
 
-// why says why hedging has stepped down; empty if it has not.
-func (c *choice) why() string {
-	switch c.down {
-	case littleToGain:
-		return fmt.Sprintf("hedging would make the tail %v instead of %v: too little to pay for", round(c.plan.Tail), round(c.unhedged))
-	case hedgesLose:
-		if c.hedged == 0 {
+// steppedDown says why hedging has stepped down; empty if it has not.
+func steppedDown(c *learn.Choice) string {
+	switch c.Down {
+	case learn.LittleToGain:
+		return fmt.Sprintf("hedging would make the tail %v instead of %v: too little to pay for", round(c.Plan.Tail), round(c.Unhedged))
+	case learn.HedgesLose:
+		if c.Hedged == 0 {
 			return "hedges were no faster than waiting before latencies changed, and none has been sent since"
 		}
 		return fmt.Sprintf("hedges answered %.0f%% of hedged calls where %.0f%% were predicted: a second attempt is no faster than waiting",
-			100*c.wins, 100*c.plan.WinShare)
+			100*c.Wins, 100*c.Plan.WinShare)
 	}
 	return ""
 }
@@ -89,35 +89,18 @@ type Forecast struct {
 	Load float64
 }
 
-// forecastBudgets are the budgets, in percent, that a dry run forecasts for.
-var forecastBudgets = []float64{2, 5, 10, 20}
-
-// forecasts says what hedging would do; nil as long as too little is known.
-func (l *learner) forecasts(c *config, now time.Time) []Forecast {
-	e := l.current.Load()
-	if e == nil {
-		return nil
-	}
-	_, d := l.window.Split(now, e.since, e.since)
-	if d.Total() < autoFrom {
-		return nil
-	}
-	primary := d.Survival()
-	unhedged := knee.Tail(primary, c.target)
-	twoSeconds := 2 * float64(d.Total()) / c.window.Seconds() // calls, which make the burst
+func newForecasts(of []learn.Forecast) []Forecast {
 	var rows []Forecast
-	for _, percent := range forecastBudgets {
-		if plan, ok := knee.Find(c.problem(d, primary, primary, planned(percent, max(twoSeconds*percent/100, 1)))); ok {
-			rows = append(rows, Forecast{
-				BudgetPercent: percent,
-				Delay:         plan.Delay,
-				Probability:   plan.Probability,
-				MaxHedges:     plan.Hedges,
-				UnhedgedTail:  unhedged,
-				Tail:          plan.Tail,
-				Load:          plan.Load,
-			})
-		}
+	for _, f := range of {
+		rows = append(rows, Forecast{
+			BudgetPercent: f.BudgetPercent,
+			Delay:         f.Plan.Delay,
+			Probability:   f.Plan.Probability,
+			MaxHedges:     f.Plan.Hedges,
+			UnhedgedTail:  f.Unhedged,
+			Tail:          f.Plan.Tail,
+			Load:          f.Plan.Load,
+		})
 	}
 	return rows
 }

@@ -111,28 +111,6 @@ func TestChoice_StepsUpAgain(t *testing.T) {
 	}
 }
 
-// TestRule15_AChoiceIsMadeOnceASecond counts the choices in a minute of calls.
-func TestRule15_AChoiceIsMadeOnceASecond(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newScheduler(t)
-		choices := map[any]bool{}
-		const seconds, rate = 60, 1000
-		for i := range seconds * rate {
-			c := s.Begin(t.Context(), target, method, nil)
-			time.Sleep(time.Second / rate)
-			c.Ended(nil)
-			if i%10 == 0 {
-				choices[hedge.Estimate(&c)] = true
-			}
-		}
-		synctest.Wait()
-		// Beside one a second those of the first calls, each made when there were a quarter more or twice as many.
-		if n := len(choices); n < seconds*9/10 || n > seconds+35 {
-			t.Errorf("%d choices in %d s", n, seconds)
-		}
-	})
-}
-
 // TestAuto_AnyScale has the same law a thousand times slower and a few times faster, at one call a second and at 5,000,
 // with nothing configured.
 func TestAuto_AnyScale(t *testing.T) {

@@ -198,15 +198,6 @@ func TestRule15_TheQuantileIsComputedSeldom(t *testing.T) {
 			t.Errorf("delay %v, want 300ms", got)
 		}
 	})
-	s := newScheduler(t)
-	for range 100 {
-		c := s.Begin(t.Context(), target, method, nil)
-		c.Ended(nil)
-	}
-	c := s.Begin(t.Context(), target, method, nil)
-	if n := testing.AllocsPerRun(100, func() { hedge.TriggerDelay(&c) }); n != 0 {
-		t.Errorf("reading the trigger allocates %v times", n)
-	}
 }
 
 // TestRule18_BookingACallDoesNotAllocate is about a call that is watched and not hedged, whole.
@@ -218,17 +209,5 @@ func TestRule18_BookingACallDoesNotAllocate(t *testing.T) {
 		c.Ended(nil)
 	}); n > 0.5 { // computing the trigger anew allocates, seldom
 		t.Errorf("%v allocations", n)
-	}
-}
-
-func BenchmarkTriggerRead(b *testing.B) {
-	s := newScheduler(b)
-	for range 100 {
-		c := s.Begin(b.Context(), target, method, nil)
-		c.Ended(nil)
-	}
-	c := s.Begin(b.Context(), target, method, nil)
-	for b.Loop() {
-		hedge.TriggerDelay(&c)
 	}
 }

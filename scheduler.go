@@ -8,6 +8,8 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
+
+	"github.com/grpchedge/hedge/internal/learn"
 )
 
 // Scheduler decides, for every call of the connections that share it, when to hedge and whether it may, and
@@ -15,9 +17,10 @@ import (
 // serves any number of connections; all its methods may be called concurrently. It runs no goroutine of its
 // own and needs no closing. A nil *Scheduler hedges nothing and knows nothing.
 type Scheduler struct {
-	config config
-	epoch  time.Time // what the atomics below count from
-	paused atomic.Bool
+	config   config
+	learning learn.Config
+	epoch    time.Time // what the atomics below count from
+	paused   atomic.Bool
 
 	targets sync.Map // name → *target
 	sweep   atomic.Int64
@@ -36,7 +39,7 @@ func New(opts ...Option) (*Scheduler, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Scheduler{config: c, epoch: time.Now()}
+	s := &Scheduler{config: c, learning: c.learning(), epoch: time.Now()}
 	s.sweep.Store(int64(sweepEvery))
 	return s, nil
 }
@@ -63,7 +66,7 @@ func (s *Scheduler) Latency(target, method string, q float64) (time.Duration, bo
 	if m == nil {
 		return 0, false
 	}
-	return m.learner.window.Snapshot(time.Now()).Quantile(q)
+	return m.learner.Snapshot(time.Now()).Quantile(q)
 }
 
 // PassThrough counts a call that is not hedged because its requests are a stream, which nobody could send again.
@@ -120,11 +123,11 @@ func (s *Scheduler) Begin(ctx context.Context, target, method string, conn Conn,
 	case s.config.trigger.kind == fixedTrigger:
 		c.arm(s.config.trigger.delay)
 	default:
-		c.estimate = m.learner.current.Load()
+		c.estimate = m.learner.Estimate()
 		switch {
 		case c.estimate != nil:
-			c.arm(c.estimate.delay)
-			if b := c.estimate.trickle; b != nil {
+			c.arm(c.estimate.Delay)
+			if b := c.estimate.Trickle; b != nil {
 				b.Earn(now)
 			}
 		case s.config.warmupDelay > 0:

@@ -165,7 +165,7 @@ func (s *Scheduler) Targets() []TargetStats {
 	for _, m := range methods {
 		row := m.stats(&s.config, now)
 		if s.config.dryRun {
-			row.Forecasts = m.learner.forecasts(&s.config, now)
+			row.Forecasts = newForecasts(m.learner.Forecasts(now))
 		}
 		rows = append(rows, row)
 	}
@@ -195,8 +195,8 @@ func (m *method) stats(c *config, now time.Time) TargetStats {
 		Burst:  m.target.budget.Burst(now),
 	}
 	row.ThrottleTokens, row.ThrottleMax = m.target.throttle.read()
-	if e := m.learner.current.Load(); e != nil {
-		row.Delay, row.Choice = e.delay, e.public()
+	if e := m.learner.Estimate(); e != nil {
+		row.Delay, row.Choice = e.Delay, newChoice(e)
 	}
 	switch {
 	case m.policy != nil:
@@ -204,7 +204,7 @@ func (m *method) stats(c *config, now time.Time) TargetStats {
 	case c.trigger.kind == fixedTrigger:
 		row.Delay = c.trigger.delay
 	}
-	d := m.learner.window.Snapshot(now)
+	d := m.learner.Snapshot(now)
 	row.P50, _ = d.Quantile(0.50)
 	row.P90, _ = d.Quantile(0.90)
 	row.P99, _ = d.Quantile(0.99)

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge/budget"
-	"github.com/grpchedge/hedge/sketch"
+	"github.com/grpchedge/hedge/internal/learn"
 )
 
 // Caps on what a scheduler remembers. A target or method past its cap shares one entry, named Other, with all
@@ -40,7 +40,7 @@ type target struct {
 type method struct {
 	// What every call reads and writes comes first and together: on a machine with idle cores the price of a call
 	// is the cache lines that it touches.
-	learner  learner
+	learner  learn.Learner
 	counters counters
 
 	name      string
@@ -131,8 +131,7 @@ func (s *Scheduler) newTarget(name string, now time.Time) *target {
 func (s *Scheduler) newMethod(t *target, name string) *method {
 	m := &method{name: name, target: t, policy: s.config.policyOf(name)}
 	m.hedged, m.described = s.config.selects(name)
-	m.learner.window = sketch.New(s.config.window)
-	m.learner.nextTime.Store(neverLearned)
+	m.learner.Start(&s.learning, t.budget, s.epoch, m.policy == nil)
 	return m
 }
 
@@ -170,16 +169,4 @@ func (t *target) eachMethod(visit func(*method)) {
 	if t.other != nil {
 		visit(t.other)
 	}
-}
-
-// observe records that a primary answered at now, having taken d.
-func (m *method) observe(s *Scheduler, now time.Time, d time.Duration) {
-	m.learner.window.Observe(now, d)
-	m.learner.refresh(s, now, m)
-}
-
-// atLeast records that a primary was cut short at now, at the age d.
-func (m *method) atLeast(s *Scheduler, now time.Time, d time.Duration) {
-	m.learner.window.AtLeast(now, d)
-	m.learner.refresh(s, now, m)
 }

@@ -27,13 +27,13 @@ func Example() {
 }
 
 // Of ten calls, three were cut short at 20 ms. That they were slow is known, and how slow is learned from the others.
-func ExampleWindow_AtLeast() {
+func ExampleWindow_ObserveLonger() {
 	w, now := sketch.New(30*time.Second), time.Now()
 	for range 4 {
 		w.Observe(now, 10*time.Millisecond)
 	}
 	for range 3 {
-		w.AtLeast(now, 20*time.Millisecond)
+		w.ObserveLonger(now, 20*time.Millisecond)
 	}
 	for range 3 {
 		w.Observe(now, 40*time.Millisecond)

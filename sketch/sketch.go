@@ -1,164 +1,59 @@
-// Package sketch learns how long calls take: a distribution of latencies over a sliding window of time, which any
-// number of goroutines record into without a lock and any number read.
+// Package sketch learns how long calls take: a distribution of latencies over a sliding window of time. Any number of
+// goroutines record into it without a lock, and any number read it.
 //
-// A quantile is within 1% of the latency that it stands for, whatever the latencies are, from 1 µs to 10 min. Calls that
-// were cut short, recorded as such, do not bend it.
+// A quantile is within 1% of the latency that it stands for, from 1 µs to 10 min. A call that was cut short is recorded as
+// a lower bound, and does not bend the quantiles.
 //
 //	w := sketch.New(30 * time.Second)
 //
-//	w.Observe(time.Now(), 12*time.Millisecond) // answered after 12 ms
-//	w.AtLeast(time.Now(), 40*time.Millisecond) // cancelled at the age of 40 ms
+//	w.Observe(time.Now(), 12*time.Millisecond)       // answered after 12 ms
+//	w.ObserveLonger(time.Now(), 40*time.Millisecond) // cancelled at the age of 40 ms
 //
 //	d := w.Snapshot(time.Now())
 //	if p90, ok := d.Quantile(0.90); ok {
 //		fmt.Println("one call in ten takes longer than", p90)
 //	}
-//
-// The buckets are those of DDSketch (Masson, Rim and Lee, "DDSketch: A Fast and Fully-Mergeable Quantile Sketch with
-// Relative-Error Guarantees", VLDB 2019). The counts are this package's own, so that recording is one atomic addition.
 package sketch
 
 import (
-	"math"
-	"sync/atomic"
 	"time"
+
+	"github.com/grpchedge/hedge/internal/latency"
 )
 
-const (
-	// In how many steps a window forgets. With more it would do so more evenly, for a sixteenth more memory each.
-	steps = 15
-	// While one step records, fifteen are kept whole: the oldest leaves as the next begins.
-	slots = steps + 1
-
-	minWindow = time.Millisecond
-)
-
-// Window is a distribution of the latencies recorded within a sliding window of time.
+// Window is a distribution of the latencies recorded within a sliding window of time. It forgets in fifteen steps: what was
+// recorded at a time t is in the snapshots until t plus the window, and in none from t plus 16/15 of the window.
 //
-// What was recorded at a time t is in the snapshots until t plus the window, and in none from t plus 16/15 of the window.
-// So a window of 30 s, which forgets in steps of 2 s, remembers nothing for longer than 32 s. Each step has a slot of its
-// own, which belongs to it for good and makes way for the slot of a later step. A recorder that falls behind, for however
-// long, can thus never count into a step that is not its own.
+// Durations outside of 1 µs to 10 min, zero and negative ones among them, count as the nearer end. Times are passed in and
+// should come from one clock, as those of [time.Now] do. They may come in any order. A time more than two windows behind
+// the latest means that the clock was set back, and the window goes by the new one.
 //
-// Durations outside of 1 µs to 10 min, zero and negative ones among them, count as the nearer end.
+// Memory is allocated as it is needed: less than 1 KB with one observation, 17 KB where latencies spread evenly over one
+// decade in every step, and at most 140 KB. All methods may be called concurrently, and none waits for another.
+type Window struct{ window *latency.Window }
+
+// New returns an empty window. Observations start to leave at the given age. A window shorter than a millisecond is taken
+// for one of a millisecond.
+func New(window time.Duration) *Window { return &Window{latency.New(window)} }
+
+// Observe records that a call was answered at now, having taken d. It takes some 20 ns and seldom allocates.
+func (w *Window) Observe(now time.Time, d time.Duration) { w.window.Observe(now, d) }
+
+// ObserveLonger records that a call took longer than d: it was cut short at now, unanswered at the age d.
+func (w *Window) ObserveLonger(now time.Time, d time.Duration) { w.window.ObserveLonger(now, d) }
+
+// Snapshot returns the distribution of what is in the window at now. It takes 5 to 30 µs and allocates at most 17 KB.
+func (w *Window) Snapshot(now time.Time) *Distribution { return &Distribution{w.window.Snapshot(now)} }
+
+// Distribution is what a [Window] held at one moment. It never changes, and may be used concurrently.
+type Distribution struct{ distribution *latency.Distribution }
+
+// Count returns how many calls were observed, and of how many only a lower bound is known.
+func (d *Distribution) Count() (observed, longer int64) { return d.distribution.Count() }
+
+// Quantile returns the latency that a share q of calls does not exceed, within 1% and rounded to nanoseconds. Lower bounds
+// are weighed by the product-limit method (Kaplan and Meier, "Nonparametric Estimation from Incomplete Observations", JASA
+// 1958). Where all of the slower calls were cut short, it is the largest bound, and the true quantile is at least that.
 //
-// Times are passed in and should come from one clock, as those of [time.Now] do. The first one sets the origin, and the
-// others count if within 290 years of it. They may come in any order. What comes after its step was forgotten is dropped.
-// A time more than two windows behind the latest means that the clock was set back: the window goes by the new one, and
-// the slots of the old make way one by one.
-//
-// Memory is allocated as it is needed: 144 bytes for an empty window, 700 with one observation, 17 KB when latencies spread
-// evenly over one decade in every step, 25 KB over two, and at most 140 KB. The first record in a step allocates its slot, and each that
-// is the first in a range of 64 buckets the page that counts them. Recording is otherwise free of allocation. A bucket
-// counts up to 2³² records in one step, and starts again from 0 at that.
-//
-// All methods may be called concurrently, and none ever waits for another.
-type Window struct {
-	step   time.Duration
-	origin atomic.Pointer[time.Time]
-	ring   [slots]atomic.Pointer[slot]
-}
-
-// slot counts what was recorded in one step.
-type slot struct {
-	epoch    int64
-	observed counts
-	bounded  counts
-}
-
-// New returns an empty window, from which observations start to leave at the age given. A window shorter than a
-// millisecond is taken for one of a millisecond.
-func New(window time.Duration) *Window {
-	return &Window{step: max(window, minWindow) / steps}
-}
-
-// Observe records that a call was answered at now, having taken d.
-func (w *Window) Observe(now time.Time, d time.Duration) {
-	if s := w.slot(now); s != nil {
-		s.observed.add(bucketOf(d))
-	}
-}
-
-// AtLeast records that a call was cut short at now, unanswered at the age d. Its latency would have been d or more: a
-// lower bound, which [Distribution.Quantile] weighs as such.
-func (w *Window) AtLeast(now time.Time, d time.Duration) {
-	if s := w.slot(now); s != nil {
-		s.bounded.add(bucketOf(d))
-	}
-}
-
-// Snapshot returns the distribution of what is in the window at now. It takes 5 to 30 µs and allocates at most 17 KB,
-// depending on how far latencies spread and not on how many there are. Each record made meanwhile is either in it or not.
-func (w *Window) Snapshot(now time.Time) *Distribution {
-	epoch := w.epoch(now)
-	return w.distribution(epoch-steps, epoch+steps)
-}
-
-// Split returns what is in the window at now in two parts: what was recorded before the given time, and what since then.
-// Neither reaches further back than from. All three times count as the beginning of the step that they lie in.
-func (w *Window) Split(now, from, at time.Time) (before, since *Distribution) {
-	epoch, middle := w.epoch(now), w.epoch(at)
-	first := max(epoch-steps, w.epoch(from))
-	return w.distribution(first, min(middle-1, epoch+steps)), w.distribution(max(first, middle), epoch+steps)
-}
-
-// Step is the time after which the next slot takes over: a fifteenth of the window.
-func (w *Window) Step() time.Duration { return w.step }
-
-// distribution adds up the slots of the steps from first to last. Steps later than the caller's count too, as a recorder
-// may have read the clock after the caller did.
-func (w *Window) distribution(first, last int64) *Distribution {
-	var t tally
-	for i := range w.ring {
-		if s := w.ring[i].Load(); s != nil && first <= s.epoch && s.epoch <= last {
-			s.observed.addTo(&t.observed)
-			s.bounded.addTo(&t.bounded)
-		}
-	}
-	return t.distribution()
-}
-
-// slot returns the slot of now's step, or nil if a later step has taken its place.
-func (w *Window) slot(now time.Time) *slot {
-	epoch := w.epoch(now)
-	place := &w.ring[uint64(epoch-math.MinInt64)%slots] // epochs before the origin are negative
-	if s := place.Load(); s != nil && s.epoch == epoch {
-		return s
-	}
-	return begin(place, epoch)
-}
-
-// begin puts a new slot in a place, unless it finds the epoch's own or the one that follows it there. The latter means
-// that the caller is late. A slot from yet later is left over from before the clock was set back.
-func begin(place *atomic.Pointer[slot], epoch int64) *slot {
-	for {
-		old := place.Load()
-		if old != nil && old.epoch == epoch {
-			return old
-		}
-		if old != nil && old.epoch == epoch+slots {
-			return nil
-		}
-		if s := (&slot{epoch: epoch}); place.CompareAndSwap(old, s) {
-			return s
-		}
-	}
-}
-
-// epoch returns the number of now's step, counted from the origin.
-func (w *Window) epoch(now time.Time) int64 {
-	origin := w.origin.Load()
-	if origin == nil {
-		origin = w.start(now)
-	}
-	t := now.Sub(*origin)
-	if t < 0 {
-		return int64((t+1)/w.step) - 1 // rounded down, without overflow
-	}
-	return int64(t / w.step)
-}
-
-func (w *Window) start(now time.Time) *time.Time {
-	w.origin.CompareAndSwap(nil, &now)
-	return w.origin.Load()
-}
+// It is false if nothing was observed, and for a q that is not between 0 and 1, both excluded.
+func (d *Distribution) Quantile(q float64) (time.Duration, bool) { return d.distribution.Quantile(q) }

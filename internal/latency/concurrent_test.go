@@ -1,4 +1,4 @@
-package sketch_test
+package latency_test
 
 import (
 	"sync"
@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/grpchedge/hedge/sketch"
+	"github.com/grpchedge/hedge/internal/latency"
 )
 
 // Recorders cross from step to step together, some falling behind others, while snapshots are taken all the time.
@@ -20,7 +20,7 @@ func TestRule18_NothingIsLostAcrossSteps(t *testing.T) {
 		all       = recorders * each
 		tick      = 29 * step / all // a recorder can be late by all of the steps but no more
 	)
-	w := sketch.New(window)
+	w := latency.New(window)
 	w.Snapshot(at(0)) // sets the origin
 	var ticks atomic.Int64
 	record := func() time.Time {
@@ -28,7 +28,7 @@ func TestRule18_NothingIsLostAcrossSteps(t *testing.T) {
 		now := at(time.Duration(n) * tick)
 		d := time.Duration(n%5000+1) * time.Millisecond / 10
 		if n%4 == 0 {
-			w.AtLeast(now, d)
+			w.ObserveLonger(now, d)
 		} else {
 			w.Observe(now, d)
 		}
@@ -81,14 +81,14 @@ func TestRule18_NothingIsLostAcrossSteps(t *testing.T) {
 func TestRule18_NothingIsLostAtTheFirstRecords(t *testing.T) {
 	const recorders = 4
 	for range 2000 {
-		w := sketch.New(time.Minute)
+		w := latency.New(time.Minute)
 		start := make(chan struct{})
 		var recording sync.WaitGroup
 		for range recorders {
 			recording.Go(func() {
 				<-start
 				w.Observe(at(0), time.Millisecond)
-				w.AtLeast(at(0), time.Millisecond)
+				w.ObserveLonger(at(0), time.Millisecond)
 			})
 		}
 		close(start)
@@ -102,7 +102,7 @@ func TestRule18_NothingIsLostAtTheFirstRecords(t *testing.T) {
 // Windows of a millisecond, on the real clock: recorders are late by many windows, and nothing is counted twice or left
 // over.
 func TestRule18_RecordersLateByManyWindows(t *testing.T) {
-	w := sketch.New(time.Millisecond)
+	w := latency.New(time.Millisecond)
 	var recording sync.WaitGroup
 	for range 8 {
 		recording.Go(func() {

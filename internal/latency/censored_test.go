@@ -1,4 +1,4 @@
-package sketch_test
+package latency_test
 
 import (
 	"fmt"
@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/grpchedge/hedge/sketch"
+	"github.com/grpchedge/hedge/internal/latency"
 )
 
 // Remission of leukaemia under 6-mercaptopurine, in weeks (Freireich et al., Blood 1963), the textbooks' example of the
@@ -16,12 +16,12 @@ import (
 // weeks, as the textbooks take it.
 func TestRule13_TextbookExample(t *testing.T) {
 	weeks := func(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
-	w := sketch.New(time.Minute)
+	w := latency.New(time.Minute)
 	for _, n := range []float64{6, 6, 6, 7, 10, 13, 16, 22, 23} {
 		w.Observe(at(0), weeks(n))
 	}
 	for _, n := range []float64{6.2, 9, 10.3, 11, 17, 19, 20, 25, 32, 32, 34, 35} {
-		w.AtLeast(at(0), weeks(n))
+		w.ObserveLonger(at(0), weeks(n))
 	}
 	d := w.Snapshot(at(0))
 	if o, b := d.Count(); o != 9 || b != 12 {
@@ -63,13 +63,13 @@ func TestRule13_LowerBoundsAreNotLatencies(t *testing.T) {
 		{"in one bucket with answers, beyond", records{10 * ms: {30, 20}, 20 * ms: {50, 0}}, 0.334, 20 * ms},
 		{"the last bucket holds both", records{10 * ms: {10, 0}, 20 * ms: {10, 10}}, 0.99, 20 * ms},
 	} {
-		w := sketch.New(time.Minute)
+		w := latency.New(time.Minute)
 		for d, n := range tt.records {
 			for range n[0] {
 				w.Observe(at(0), d)
 			}
 			for range n[1] {
-				w.AtLeast(at(0), d)
+				w.ObserveLonger(at(0), d)
 			}
 		}
 		if got := quantile(t, w.Snapshot(at(0)), tt.q); off(got, tt.want) > 0.0100001 {
@@ -105,10 +105,10 @@ func TestRule13_HedgingDoesNotBendTheEstimate(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, %v of calls hedged", tt.name, share), func(t *testing.T) {
 				r := rand.New(rand.NewPCG(2, 8))
 				delay := rank(1 - share)
-				w, answered := sketch.New(time.Minute), sketch.New(time.Minute)
+				w, answered := latency.New(time.Minute), latency.New(time.Minute)
 				for i, primary := range truth {
 					if hedge := delay + tt.law.draw(r); hedge < primary {
-						w.AtLeast(at(0), hedge)
+						w.ObserveLonger(at(0), hedge)
 						continue
 					}
 					w.Observe(at(0), primary)

@@ -1,4 +1,4 @@
-package sketch_test
+package latency_test
 
 import (
 	"math"

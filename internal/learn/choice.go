@@ -1,0 +1,154 @@
+package learn
+
+import (
+	"math"
+	"time"
+
+	"github.com/grpchedge/hedge/budget"
+	"github.com/grpchedge/hedge/internal/knee"
+	"github.com/grpchedge/hedge/internal/latency"
+)
+
+const (
+	// autoFrom is how many calls a choice is made from at least: two beyond the default target.
+	autoFrom = 200
+	// mostPlanned is the greatest share of the budget that is planned with: see planned.
+	mostPlanned = 0.95
+	// learning is how long a method is watched before it is concluded that there is little to gain: calls that last long are
+	// only known when they end.
+	learning = 5 * time.Second
+	// tricklePercent is the budget that is left when hedging has stepped down.
+	tricklePercent = 0.6
+)
+
+// Hedging steps down when the tail would improve by less than worthwhile, or when the share of hedges that win, relative
+// to what is predicted, falls below losing. It steps up again when that share is above winning and the improvement is
+// obvious, or worthwhile so many times in a row that it is not chance.
+const (
+	worthwhile    = 0.05
+	worthwhileFar = 0.25 // of the percentile ten times as far out
+	obvious       = 0.25
+	persistent    = 5
+	losing        = 0.4
+	winning       = 0.55
+)
+
+// Choice is what was chosen and what from.
+type Choice struct {
+	Plan     knee.Plan
+	Unhedged time.Duration // target percentile without hedging
+	Measured time.Duration // target percentile of calls as they ended
+	Hedged   int           // calls that were, lately
+	Wins     float64       // share of them that a hedge answered
+	Down     Reason        // why hedging has stepped down
+}
+
+// Reason is why hedging has stepped down.
+type Reason uint8
+
+const (
+	NotDown Reason = iota
+	LittleToGain
+	HedgesLose
+)
+
+// choose has calls hedged as is best for what was learned.
+func (l *Learner) choose(now time.Time, burst float64) {
+	c := l.config
+	d, newest := l.lately(now)
+	if d.Total() < autoFrom {
+		// Too few to choose from are also too few to tell that hedges win again.
+		if e := l.current.Load(); e == nil || e.Trickle == nil {
+			l.take(d)
+		}
+		return
+	}
+	primary := d.Survival()
+	plan, ok := knee.Find(c.problem(d, primary, l.hedges.law(now, primary), planned(c.BudgetPercent, burst)))
+	if !ok {
+		l.take(d)
+		return
+	}
+	before := NotDown
+	if e := l.current.Load(); e != nil && e.Choice != nil {
+		before = e.Choice.Down
+		hedged, won := l.hedges.count()
+		l.evidence.add(hedged, won, expectedWins(primary, newest, e.Delay))
+	}
+	unhedged := knee.Tail(primary, c.Target)
+	gain := 1 - float64(plan.Tail)/float64(unhedged)
+	if far := 1 - float64(plan.FarTail)/float64(knee.FarTail(primary, c.Target)); far >= worthwhileFar {
+		gain = max(gain, far)
+	}
+	if now.Sub(l.first) < learning {
+		gain = math.Inf(1)
+	}
+	made := &Choice{
+		Plan: plan, Unhedged: unhedged, Hedged: int(l.evidence.hedged), Wins: l.evidence.share(),
+		Down: l.judge(before, gain, l.evidence.ratio(before)),
+	}
+	made.Measured, _ = d.Ended(c.Target)
+
+	median, _ := d.Quantile(0.50)
+	e := &Estimate{Delay: plan.Delay, Probability: plan.Probability, Hedges: plan.Hedges, Median: median, since: l.since, Choice: made}
+	switch made.Down {
+	case LittleToGain:
+		// Only what is slower than nearly all calls that were seen: hardly any now, and each one when a backend stalls.
+		e.Delay = max(knee.Tail(primary, 1-tricklePercent/100), e.Delay)
+		e.Probability, e.Hedges = 1, c.MaxHedges
+	case HedgesLose:
+		if l.trickle == nil {
+			l.trickle = budget.New(tricklePercent)
+		}
+		e.Trickle = l.trickle
+	}
+	l.current.Store(e)
+}
+
+// planned is the load that a budget in percent is planned with, for a bucket of the given size. With all of the budget the
+// bucket runs dry by chance, and a call that finds it so is slower for it: the smaller the bucket the more often.
+func planned(budgetPercent, burst float64) float64 {
+	return budgetPercent / 100 * min(burst/(burst+1), mostPlanned)
+}
+
+// problem is what a choice of at most the given load is made from.
+func (c *Config) problem(d *latency.Distribution, primary, hedge *latency.Survival, load float64) knee.Problem {
+	return knee.Problem{
+		Primary:  primary,
+		Hedge:    hedge,
+		Calls:    float64(d.Total()),
+		Target:   c.Target,
+		Load:     load,
+		Hedges:   c.MaxHedges,
+		MinDelay: c.MinDelay,
+	}
+}
+
+// expectedWins is the share of the calls hedged lately that a hedge was to answer. Slow calls come in bunches, as
+// when a backend stalls, and calls that are just beyond the delay at other times no hedge can answer earlier; so it goes by
+// the calls of the same time where there are enough.
+func expectedWins(primary *latency.Survival, newest *latency.Distribution, delay time.Duration) float64 {
+	if newest.Total() >= autoFrom {
+		primary = newest.Survival()
+	}
+	return knee.WinShare(primary, delay)
+}
+
+// judge says whether hedging is to be stepped down, and why, when it was before for the reason given.
+func (l *Learner) judge(before Reason, gain, wins float64) Reason {
+	now := NotDown
+	switch {
+	case wins < losing, before == HedgesLose && wins < winning:
+		now = HedgesLose
+	case gain < worthwhile:
+		now = LittleToGain
+	}
+	if now != NotDown || before == NotDown {
+		l.promising = 0
+		return now
+	}
+	if l.promising++; gain < obvious && l.promising < persistent {
+		return before
+	}
+	return NotDown
+}

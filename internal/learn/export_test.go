@@ -1,0 +1,6 @@
+package learn
+
+import "time"
+
+// Choose makes a choice on this goroutine. No other may.
+func (l *Learner) Choose(now time.Time, burst float64) { l.choose(now, burst) }

@@ -1,0 +1,39 @@
+package learn
+
+import (
+	"time"
+
+	"github.com/grpchedge/hedge/internal/knee"
+)
+
+// Forecast is what a choice would be with another budget.
+type Forecast struct {
+	BudgetPercent float64
+	Plan          knee.Plan
+	Unhedged      time.Duration // target percentile of calls as they are
+}
+
+// forecastBudgets are the budgets, in percent, that are forecast for.
+var forecastBudgets = []float64{2, 5, 10, 20}
+
+// Forecasts says what hedging would do; nil as long as too little is known.
+func (l *Learner) Forecasts(now time.Time) []Forecast {
+	e := l.current.Load()
+	if e == nil {
+		return nil
+	}
+	_, d := l.window.Split(now, e.since, e.since)
+	if d.Total() < autoFrom {
+		return nil
+	}
+	c, primary := l.config, d.Survival()
+	unhedged := knee.Tail(primary, c.Target)
+	twoSeconds := 2 * float64(d.Total()) / c.Window.Seconds() // calls, which make the burst
+	var rows []Forecast
+	for _, percent := range forecastBudgets {
+		if plan, ok := knee.Find(c.problem(d, primary, primary, planned(percent, max(twoSeconds*percent/100, 1)))); ok {
+			rows = append(rows, Forecast{percent, plan, unhedged})
+		}
+	}
+	return rows
+}

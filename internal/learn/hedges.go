@@ -1,0 +1,72 @@
+package learn
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/grpchedge/hedge/internal/latency"
+)
+
+// HedgeAnswered records that a hedge answered at now, having taken d from when it was sent.
+func (l *Learner) HedgeAnswered(now time.Time, d time.Duration) {
+	if w := l.hedges.open(l.config); w != nil {
+		w.Observe(now, d)
+	}
+}
+
+// HedgeCancelled records that a hedge was cancelled at now, unanswered d after it was sent.
+func (l *Learner) HedgeCancelled(now time.Time, d time.Duration) {
+	if w := l.hedges.open(l.config); w != nil {
+		w.ObserveLonger(now, d)
+	}
+}
+
+// Hedged counts a hedged call that has ended, and whether a hedge answered it.
+func (l *Learner) Hedged(won bool) {
+	if won {
+		l.hedges.won.Add(1)
+	} else {
+		l.hedges.lost.Add(1)
+	}
+}
+
+// outcomes is what is known of a method's hedges.
+type outcomes struct {
+	window    atomic.Pointer[latency.Window] // what they took from when they were sent; nil until there is one
+	won, lost atomic.Int64                   // hedged calls since the last look
+}
+
+// open returns the window, made now if need be. It is nil if it was forgotten at this moment.
+func (o *outcomes) open(c *Config) *latency.Window {
+	w := o.window.Load()
+	if w == nil {
+		o.window.CompareAndSwap(nil, latency.New(c.Window))
+		w = o.window.Load()
+	}
+	return w
+}
+
+// forget drops what is known.
+func (o *outcomes) forget() {
+	o.window.Store(nil)
+	o.count()
+}
+
+// count returns how many hedged calls ended since it was last asked, and how many of them a hedge answered.
+func (o *outcomes) count() (hedged, won int64) {
+	won = o.won.Swap(0)
+	return won + o.lost.Swap(0), won
+}
+
+// law is the survival function of hedges. What is known of primaries stands in as long as few were seen.
+func (o *outcomes) law(now time.Time, primary *latency.Survival) *latency.Survival {
+	w := o.window.Load()
+	if w == nil {
+		return primary
+	}
+	d := w.Snapshot(now)
+	return latency.Mix(primary, asHedges, d.Survival(), float64(d.Total()))
+}
+
+// asHedges is for how many hedges what is known of primaries counts, as long as few hedges were seen.
+const asHedges = 300

@@ -1,0 +1,193 @@
+// Package learn knows what calls of one method took, and concludes from it when they are to be hedged: an [Estimate], which
+// every call reads with one atomic load.
+//
+// It is computed anew about once a second, and more often while little is known. With [Config.Auto] that is a choice: the best
+// plan that package knee finds, and a judgement whether hedging pays at all. Without, it is a quantile.
+package learn
+
+import (
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/grpchedge/hedge/budget"
+	"github.com/grpchedge/hedge/internal/knee"
+	"github.com/grpchedge/hedge/internal/latency"
+)
+
+// Learner learns when a call of one method has become unusually slow. Its methods may be called concurrently, after Start.
+type Learner struct {
+	window  *latency.Window          // what primaries took
+	current atomic.Pointer[Estimate] // nil until learned
+
+	learned  atomic.Int64 // latencies and bounds recorded so far
+	nextSize atomic.Int64 // learned at which to compute anew
+	nextTime atomic.Int64 // time at which to compute anew, ns after the epoch
+	busy     atomic.Bool  // an estimate is being computed
+
+	hedges outcomes
+	chance chance
+
+	config *Config
+	budget *budget.Bucket // the target's
+	epoch  time.Time      // what nextTime counts from
+	auto   bool           // a plan is chosen
+
+	// The rest is used only by the goroutine that computes.
+	since     time.Time // start of the current latency regime
+	first     time.Time // when the window was first looked at
+	changed   time.Time // when the regime was last found to have changed; zero if never
+	evidence  evidence
+	trickle   *budget.Bucket // nil until hedging first stepped down
+	promising int            // how many times in a row hedging would have been worthwhile since it stepped down
+}
+
+// Start prepares an empty learner. Where a policy fixes the delays of the method there is nothing to choose: choosing is
+// false.
+func (l *Learner) Start(c *Config, b *budget.Bucket, epoch time.Time, choosing bool) {
+	l.config, l.budget, l.epoch, l.auto = c, b, epoch, c.Auto && choosing
+	l.window = latency.New(c.Window)
+	l.nextTime.Store(neverLearned)
+}
+
+// Estimate is what was concluded when the window was last looked at. It never changes.
+type Estimate struct {
+	Delay       time.Duration  // of the first hedge, and from each hedge to the next
+	Probability float64        // with which a hedge that is due is sent
+	Hedges      int            // the most of one call
+	Trickle     *budget.Bucket // what pays when hedging has stepped down; nil otherwise
+	Median      time.Duration  // of primaries
+	Choice      *Choice        // nil without Auto, and while there are too few calls for a choice
+
+	since time.Time // of the calls that it was made from
+}
+
+// Estimate returns what is in force, nil while the method is being learned.
+func (l *Learner) Estimate() *Estimate { return l.current.Load() }
+
+// Median is the median latency, 0 while it is being learned.
+func (l *Learner) Median() time.Duration {
+	if e := l.current.Load(); e != nil {
+		return e.Median
+	}
+	return 0
+}
+
+// Draw decides whether a hedge that is due is sent, with the given probability.
+func (l *Learner) Draw(probability float64) bool { return l.chance.take(probability) }
+
+// Snapshot is the distribution of what primaries took over the window.
+func (l *Learner) Snapshot(now time.Time) *latency.Distribution { return l.window.Snapshot(now) }
+
+// HedgeSnapshot is the distribution of what hedges took over the window, from when they were sent.
+func (l *Learner) HedgeSnapshot(now time.Time) *latency.Distribution {
+	w := l.hedges.window.Load()
+	if w == nil {
+		return &latency.Distribution{}
+	}
+	return w.Snapshot(now)
+}
+
+// Observe records that a primary answered at now, having taken d.
+func (l *Learner) Observe(now time.Time, d time.Duration) {
+	l.window.Observe(now, d)
+	l.refresh(now)
+}
+
+// ObserveLonger records that a primary took longer than d: it was cut short at now, at the age d.
+func (l *Learner) ObserveLonger(now time.Time, d time.Duration) {
+	l.window.ObserveLonger(now, d)
+	l.refresh(now)
+}
+
+// refresh computes the estimate anew if that is due. The caller has just recorded something.
+func (l *Learner) refresh(now time.Time) {
+	n := l.learned.Add(1)
+	at := int64(now.Sub(l.epoch))
+	if n < l.nextSize.Load() && at < l.nextTime.Load() {
+		return
+	}
+	if n < int64(l.config.WarmupCalls) || !l.busy.CompareAndSwap(false, true) {
+		return
+	}
+	// By size as well as by time, so that a fast method does not spend its first second, thousands of calls, on
+	// an estimate from its first twenty.
+	choosing := l.auto && n >= autoFrom
+	if choosing {
+		l.nextSize.Store(2 * n)
+	} else {
+		l.nextSize.Store(n + n/4 + 1)
+	}
+	l.nextTime.Store(at + int64(l.config.Window/refreshes))
+	if choosing {
+		// A choice takes longer than a caller should wait for.
+		burst := l.budget.Burst(now)
+		go func() {
+			defer l.busy.Store(false)
+			l.choose(now, burst)
+		}()
+		return
+	}
+	defer l.busy.Store(false)
+	all, _ := l.lately(now)
+	l.take(all)
+}
+
+// take has calls hedged at the trigger's quantile of d.
+func (l *Learner) take(d *latency.Distribution) {
+	delay, ok := d.Quantile(l.config.Quantile)
+	if !ok {
+		return // the last estimate is better than none
+	}
+	// The upper edge of the quantile's bucket: a service that always takes 20 ms must not be hedged because 20 ms
+	// was rounded down.
+	edge := time.Duration(float64(delay) * (1 + halfBucket))
+	median, _ := d.Quantile(0.50)
+	l.current.Store(&Estimate{
+		Delay:       max(edge, l.config.MinDelay),
+		Probability: 1,
+		Hedges:      l.config.MaxHedges,
+		Median:      median,
+		since:       l.since,
+	})
+}
+
+// lately returns what is in the window of the current regime, and the newest part of that.
+func (l *Learner) lately(now time.Time) (all, newest *latency.Distribution) {
+	if l.first.IsZero() {
+		l.first = now
+	}
+	at := now.Add(-l.window.Step()) // one whole step at least
+	lately := !l.changed.IsZero() && now.Sub(l.changed) < unsettled*l.window.Step()
+	before, newest := l.window.Split(now, l.since, at)
+	if knee.Changed(before, newest, lately) {
+		l.since, l.changed = at, now
+		l.evidence = evidence{}
+		l.hedges.forget()
+		return newest, newest
+	}
+	_, all = l.window.Split(now, l.since, l.since)
+	return all, newest
+}
+
+// unsettled is for how many steps after a change of regime the first of them may hold calls of before.
+const unsettled = 4
+
+// refreshes is how often an estimate is computed over one window: once a second in the default one.
+const refreshes = 30
+
+// halfBucket is how far, relatively, the upper edge of a bucket lies above the value that stands for the bucket, at an
+// accuracy of 1%: 1/(1-0.01), rounded up.
+const halfBucket = 0.0102
+
+// neverLearned is the nextTime of a learner that has no estimate yet: only nextSize counts.
+const neverLearned = math.MaxInt64
+
+// chance decides with a given probability. It runs through the multiples of the golden ratio, modulo 1, which fill the
+// interval from 0 to 1 more evenly than random numbers do: what is sent stays close to its share at any time.
+type chance struct{ at atomic.Uint64 }
+
+func (c *chance) take(probability float64) bool {
+	const golden = 0x9e3779b97f4a7c15 // 2⁶⁴ / φ
+	return float64(c.at.Add(golden)>>11)*(1.0/(1<<53)) < probability
+}
