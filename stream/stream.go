@@ -71,7 +71,7 @@ func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
 		err := c.primary.open(pctx, c, opts)
 		switch {
 		case err == nil:
-		case c.committed && !c.call.Final(err) && ctx.Err() == nil:
+		case c.committed && !c.call.Final(0, err) && ctx.Err() == nil:
 			c.primary.ClientStream, c.primary.ended = failed{pctx, err}, err // a hedge may do better
 		default:
 			cancel(nil)

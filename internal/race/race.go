@@ -28,8 +28,8 @@ type Policy interface {
 	Admit(n int) (send bool, again time.Duration)
 	// Next is how long after a hedge the one after it is due; false says that there is none.
 	Next() (time.Duration, bool)
-	// Final reports whether an attempt that ended with err ends the race.
-	Final(err error) bool
+	// Final reports whether hedge n, or the primary when n is 0, ends the race by ending with err.
+	Final(n int, err error) bool
 	// Heeds reports whether Failed and Successive are of interest for a call whose primary fails before any hedge
 	// was due. Otherwise such a call ends at once.
 	Heeds() bool
@@ -177,7 +177,7 @@ func (r *Race) primaryEnded(err error) Outcome {
 	r.mu.Lock()
 	if !r.over {
 		r.last = nil
-		r.failed = !r.settles(err, trailer)
+		r.failed = !r.settles(0, err, trailer)
 		r.over = !r.failed || r.running == 0 && !r.awaited
 	}
 	if !r.over {
@@ -298,14 +298,14 @@ func (r *Race) schedule(d time.Duration) {
 	r.timer.Reset(d)
 }
 
-// settles takes the end of an attempt with err into account, and reports whether it ends the race. The lock is held
-// and the race not over.
-func (r *Race) settles(err error, trailer metadata.MD) bool {
+// settles takes into account that hedge n, or the primary when n is 0, ended with err, and reports whether that ends
+// the race. The lock is held and the race not over.
+func (r *Race) settles(n int, err error, trailer metadata.MD) bool {
 	if err == nil || r.ctx.Err() != nil {
 		return true
 	}
 	due, more := r.policy.Failed(err, trailer)
-	if r.policy.Final(err) {
+	if r.policy.Final(n, err) {
 		return true
 	}
 	_, left := r.policy.Next()
@@ -344,7 +344,7 @@ func (r *Race) hedgeEnded(h *hedge, err error) {
 	r.mu.Lock()
 	// What the end of the caller's context cut short decides nothing: the caller sees that end by itself.
 	counts := !r.over && (err == nil || r.ctx.Err() == nil)
-	won := counts && r.settles(err, trailer)
+	won := counts && r.settles(h.n, err, trailer)
 	switch {
 	case won:
 		r.winner, r.err, r.at = h, err, time.Now()
