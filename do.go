@@ -17,6 +17,7 @@ import (
 // context ends, and may still be doing so after Do has returned. An error that carries no gRPC status is a
 // non-fatal one: see [WithNonFatalCodes]. The value of a losing attempt is dropped.
 func Do[T any](ctx context.Context, s *Scheduler, target, method string, fn func(context.Context) (T, error)) (T, error) {
+	ctx = race.Unnumbered(ctx)
 	call := s.Begin(ctx, target, method, nil)
 	delay, ok := call.Delay()
 	if !ok {

@@ -42,6 +42,7 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 		if cc != nil {
 			target, conn = cc.Target(), cc
 		}
+		ctx = race.Unnumbered(ctx)
 		call := s.Begin(ctx, target, method, conn, opts...)
 		delay, hedged := call.Delay()
 		var own attempt.Reply

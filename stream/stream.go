@@ -51,6 +51,7 @@ func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
 		if cc != nil {
 			target, conn = cc.Target(), cc
 		}
+		ctx = race.Unnumbered(ctx)
 		if desc.ClientStreams || !desc.ServerStreams {
 			s.PassThrough(target, method)
 			return streamer(ctx, desc, cc, method, opts...)

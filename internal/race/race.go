@@ -9,16 +9,11 @@ package race
 import (
 	"context"
 	"errors"
-	"strconv"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc/metadata"
 )
-
-// AttemptsHeader is the request metadata key that tells a server how many attempts of the same call were
-// sent before this one. It is absent on a primary.
-const AttemptsHeader = "grpc-previous-rpc-attempts"
 
 // Policy decides about one call and learns from it. Admit, Next, Final and Failed are called with the race's lock
 // held, so they must not block and must not call back into the race.
@@ -281,8 +276,7 @@ func (r *Race) launch(h *hedge) bool {
 		return false
 	}
 	h.n, h.sent = n, time.Now()
-	h.ctx, h.cancel = context.WithCancelCause(
-		metadata.AppendToOutgoingContext(r.ctx, AttemptsHeader, strconv.Itoa(n)))
+	h.ctx, h.cancel = context.WithCancelCause(hedgeContext(r.ctx, n))
 	r.hedges = append(r.hedges, h)
 	r.running++
 	h.attempt = r.entrant.Hedge(n, h.cancel)
