@@ -279,6 +279,9 @@ func playSchedule(t *testing.T, s schedule, p played, scheduler *hedge.Scheduler
 			}))
 	}()
 	at := time.Since(began)
+	if p, ok := panicked.(*hedge.Panic); ok && want.winner > 0 {
+		panicked = p.Value
+	}
 
 	if at != want.at || panicked != want.panics || panicked == nil && status.Code(got.err) != want.code {
 		t.Fatalf("schedule %+v:\nended after %v with %v, panic %v;\nwant after %v with %v, panic %v",

@@ -546,7 +546,8 @@ func TestRule09_PanicOfAHedgeSurfacesOnTheCaller(t *testing.T) {
 		}
 		func() {
 			defer func() {
-				if v := recover(); v != "in a hedge" {
+				v := recover()
+				if p, ok := v.(*hedge.Panic); !ok || p.Value != "in a hedge" {
 					t.Errorf("recovered %v", v)
 				}
 			}()

@@ -242,8 +242,7 @@ func (r *Race) due() {
 	returned := false
 	defer func() {
 		if !returned {
-			value := recover()
-			r.crashed(h, &crash{value: value, goexit: value == nil})
+			r.crashed(h, newCrash(recover()))
 		}
 	}()
 	if r.launch(h) {
