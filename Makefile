@@ -29,7 +29,7 @@ test: ## run the tests of every module under the race detector (TESTFLAGS="-run 
 	@set -e; for m in $(MODULES); do echo "== $$m: go test $(RACE) ./..."; \
 		(cd $$m && $(GO) test $(RACE) $(TESTFLAGS) ./...); done
 	@if [ -n "$(RACE)" ] && [ -z '$(TESTFLAGS)' ]; then echo '== .: once more without the race detector: the simulations, from all seeds, and what it cannot bear'; \
-		$(GO) test -run 'TestAuto|TestChildSwitched' . ./balancer; fi
+		$(GO) test -run 'TestAuto|TestDo_Leaves|TestChildSwitched' . ./balancer; fi
 
 bench: ## every published figure beside ours: tables, pictures, bench/results (BENCH_FLAGS="-h" lists the flags)
 	@cd bench && $(GO) run -buildvcs=false . report $(BENCH_FLAGS)

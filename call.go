@@ -35,6 +35,7 @@ type Call struct {
 	drawn    bool   // it is to be sent
 	heldBack reason // why it was held back last, so that a reason counts once for a hedge
 
+	onlyReads bool          // the method changes nothing, so that a hedge's error is an answer too
 	policy    *policy       // the service config's for the method; nil: none
 	notBefore time.Duration // the age before which a server wants no further attempt
 	stopped   bool          // no more hedges
@@ -195,14 +196,26 @@ func (c *Call) Next() (time.Duration, bool) {
 	return c.delay, c.drawn || c.turn < c.maxHedges()
 }
 
-// Final reports whether an attempt that ended with err ends the race: a nil error does, and an error whose
-// status is not one of the non-fatal ones.
-func (c *Call) Final(err error) bool {
-	final := c.scheduler.config.final
-	if c.policy != nil {
-		final = c.policy.final
+// Final reports whether an attempt that ended with err ends the race. n is 0 for the primary, 1 for the first hedge. A
+// nil error ends it. An error whose status is not one of the non-fatal ones ends it too if the attempt is the primary,
+// if the method only reads, or if a hedgingPolicy says so. Otherwise the error of a hedge may be the primary's doing, as
+// NOT_FOUND is after a deletion, and the race goes on.
+func (c *Call) Final(n int, err error) bool {
+	switch {
+	case err == nil:
+		return true
+	case n > 0 && c.policy == nil && !c.onlyReads:
+		return false
 	}
-	return err == nil || final.has(err)
+	return c.final().has(err)
+}
+
+// final returns the statuses by which a server says that it looked at the request and answered.
+func (c *Call) final() codeSet {
+	if c.policy != nil {
+		return c.policy.final
+	}
+	return c.scheduler.config.final
 }
 
 // Ended says that the primary has just ended with err. An answer teaches its latency, a call that its caller

@@ -12,11 +12,21 @@ import (
 // method name what is being called, as the key under which latencies are learned and, for the target, the
 // budget is kept. Do returns the value and the error of the attempt that decided the call.
 //
-// The primary runs on the caller's goroutine, a hedge on one of its own with a context that is cancelled when
+// The primary runs on the caller's goroutine, a hedge on one of its own. The context of an attempt is cancelled when
 // another attempt wins. fn must therefore bear to run several times at once, must return promptly when its
 // context ends, and may still be doing so after Do has returned. An error that carries no gRPC status is a
-// non-fatal one: see [WithNonFatalCodes]. The value of a losing attempt is dropped.
+// non-fatal one: see [WithNonFatalCodes].
+//
+// The context of the attempt that decided the call lives on after Do has returned, and ends when ctx does. So a value
+// may depend on it, as an [net/http.Response] does while its body is read. There is nothing to release: what the value
+// needs of the race is freed with it by the garbage collector, even if ctx lives as long as the program. Code that goes on
+// after fn has returned must keep the context, or one derived from it. The channel of Done alone does not keep it, and
+// might then not be closed when ctx ends.
+//
+// The value of a losing attempt is dropped. If such a value holds what must be closed, and its context does not do that,
+// fn closes it by [context.AfterFunc].
 func Do[T any](ctx context.Context, s *Scheduler, target, method string, fn func(context.Context) (T, error)) (T, error) {
+	ctx = race.Unnumbered(ctx)
 	call := s.Begin(ctx, target, method, nil)
 	delay, ok := call.Delay()
 	if !ok {
@@ -29,13 +39,20 @@ func Do[T any](ctx context.Context, s *Scheduler, target, method string, fn func
 	}
 	d := &doing[T]{call: call, fn: fn}
 	var cancel context.CancelCauseFunc
-	d.ctx, cancel = context.WithCancelCause(ctx)
-	defer cancel(nil)
-	out := d.race.Run(ctx, cancel, delay, &d.call, d)
+	attempts, end := lasting(ctx)
+	returned := false
+	defer func() {
+		if !returned { // an attempt panicked: there is no value that a context could serve
+			end(nil)
+		}
+	}()
+	d.ctx, cancel = context.WithCancelCause(attempts)
+	out := d.race.Run(attempts, cancel, delay, &d.call, d)
+	returned = true
 	if out.Winner == nil {
 		return d.value, out.Err
 	}
-	out.Release(nil)
+	cancel(race.ErrLost) // it had failed, if it did not lose
 	return out.Winner.(*doingHedge[T]).value, out.Err
 }
 

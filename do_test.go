@@ -3,6 +3,8 @@ package hedge_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -75,16 +77,40 @@ func TestDo_PanicsOnTheCallersGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScheduler(t, hedge.WithWarmup(1<<40, 10*ms), hedge.WithBudgetPercent(400))
 		defer func() {
-			if v := recover(); v != "in a hedge" {
+			v := recover()
+			if p, ok := v.(*hedge.Panic); !ok || p.Value != "in a hedge" || p.Unwrap() != nil || !strings.Contains(string(p.Stack), "inAHedge") {
 				t.Errorf("recovered %v", v)
 			}
 		}()
 		_, err := hedge.Do(t.Context(), s, target, method, func(ctx context.Context) (int, error) {
 			if isHedge(ctx) {
-				panic("in a hedge")
+				inAHedge()
 			}
 			return taking(time.Second)(ctx)
 		})
 		t.Errorf("returned %v", err)
 	})
+}
+
+func inAHedge() { panic("in a hedge") }
+
+// ExamplePanic shows where a hedge panicked, on the goroutine that made the call.
+func ExamplePanic() {
+	s, err := hedge.New(hedge.WithReadOnlyMethods("/greeter/Greet"), hedge.WithWarmup(20, ms))
+	if err != nil {
+		panic(err)
+	}
+	defer func() {
+		if p, ok := recover().(*hedge.Panic); ok {
+			fmt.Println(p.Value, strings.Contains(string(p.Stack), "inAHedge"))
+		}
+	}()
+	_, _ = hedge.Do(context.Background(), s, "greeter", "/greeter/Greet", func(ctx context.Context) (string, error) {
+		if isHedge(ctx) {
+			inAHedge()
+		}
+		<-ctx.Done()
+		return "", ctx.Err()
+	})
+	// Output: in a hedge true
 }

@@ -164,15 +164,19 @@ func WithWindow(d time.Duration) Option {
 
 const minWindow = 10 * time.Millisecond
 
-// WithNonFatalCodes replaces the set of statuses that do not end a race. A race in which an attempt fails with
-// one of them goes on while another attempt is in flight; any other status ends it, and is what the caller
-// gets. It does not make hedging a retry: a primary that fails before a hedge was sent returns its error at
-// once.
+// WithNonFatalCodes replaces the set of statuses that do not end a race. A race whose primary fails with one of them
+// goes on while a hedge is in flight; any other status of the primary ends it, and is what the caller gets. It does
+// not make hedging a retry: a primary that fails before a hedge was sent returns its error at once.
+//
+// The set holds for the hedges of a method too if the method is known to only read: its descriptor says
+// NO_SIDE_EFFECTS, or [WithReadOnlyMethods] names it. A hedge of any other method ends the race only with OK, whatever
+// the set: its NOT_FOUND may come from the primary's own deletion. If no attempt succeeds, the caller gets the
+// primary's error. A method with a hedgingPolicy has the policy's own set, for each attempt: see [WithServiceConfig].
 //
 // By default all statuses are non-fatal but those by which a server says that it looked at the request and
 // answered: InvalidArgument, NotFound, AlreadyExists, PermissionDenied, Unauthenticated, FailedPrecondition,
-// OutOfRange and Unimplemented. With an empty list every error ends the race, as in a gRPC hedgingPolicy
-// without nonFatalStatusCodes.
+// OutOfRange and Unimplemented. With an empty list every such error ends the race, as in a gRPC hedgingPolicy without
+// nonFatalStatusCodes.
 func WithNonFatalCodes(nonFatal ...codes.Code) Option {
 	return func(c *config) error {
 		final := everyCode

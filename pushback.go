@@ -39,7 +39,7 @@ func (c *Call) Failed(err error, trailer metadata.MD) (due time.Duration, more b
 		return 0, false
 	}
 	wait, pushed := pushback(trailer)
-	if t := c.method.target.throttle; t != nil && (!c.Final(err) || wait < 0) {
+	if t := c.method.target.throttle; t != nil && (!c.final().has(err) || wait < 0) {
 		t.failure()
 	}
 	age := c.Age()

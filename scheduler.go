@@ -93,12 +93,13 @@ func (s *Scheduler) Begin(ctx context.Context, target, method string, conn Conn,
 	now := time.Now()
 	m := s.method(target, method, now)
 	m.counters.calls.Add(1)
-	hedged, described, policy := m.hedged, m.described, m.policy
+	hedged, described, onlyReads, policy := m.hedged, m.described, m.onlyReads, m.policy
 	if m.shared {
 		hedged, described = s.config.selects(method)
+		onlyReads = s.config.onlyReads(method)
 		policy = s.config.policyOf(method)
 	}
-	c := Call{scheduler: s, method: m, ctx: ctx, conn: conn, start: now, policy: policy}
+	c := Call{scheduler: s, method: m, ctx: ctx, conn: conn, start: now, onlyReads: onlyReads, policy: policy}
 	c.heeds = policy != nil || m.target.throttle != nil
 
 	var o callOptions

@@ -21,8 +21,8 @@ func WithMethods(patterns ...string) Option {
 
 // WithReadOnlyMethods hedges the full methods that match one of the patterns, and says that they only read, as the
 // option idempotency_level = NO_SIDE_EFFECTS of a .proto file does. The syntax is that of [WithMethods], and the two
-// add up. A hedge of such a method ends the race with a final status too: its NOT_FOUND is an answer, though an old
-// one where replicas lag.
+// add up. A hedge of such a method may end the call with a final status, such as NOT_FOUND, where a hedge of any other
+// method ends it only with OK: see [WithNonFatalCodes]. Where replicas lag, that NOT_FOUND may be an old answer.
 func WithReadOnlyMethods(patterns ...string) Option {
 	return func(c *config) error { return addPatterns(&c.readOnly, "WithReadOnlyMethods", patterns) }
 }
@@ -93,6 +93,15 @@ func (c *config) selects(fullMethod string) (hedged, described bool) {
 		return level != descriptorpb.MethodOptions_IDEMPOTENCY_UNKNOWN, described
 	}
 	return len(c.methods) > 0 || c.all || c.serviceConfigOnly, true
+}
+
+// onlyReads reports whether a method is known to change nothing: its descriptor or WithReadOnlyMethods says so.
+func (c *config) onlyReads(fullMethod string) bool {
+	if matches(c.readOnly, fullMethod) {
+		return true
+	}
+	level, _ := idempotencyLevel(fullMethod)
+	return level == descriptorpb.MethodOptions_NO_SIDE_EFFECTS
 }
 
 func matches(patterns []string, fullMethod string) bool {

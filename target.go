@@ -46,8 +46,9 @@ type method struct {
 	name      string
 	target    *target
 	hedged    bool    // WithMethods and WithIdempotentOnly let it be hedged
-	shared    bool    // stands for several methods, so that hedged, described and policy do not apply
+	shared    bool    // stands for several methods, so that what follows and hedged do not apply
 	described bool    // or not hedged for want of a descriptor
+	onlyReads bool    // NO_SIDE_EFFECTS or WithReadOnlyMethods
 	policy    *policy // the service config's; nil: none
 }
 
@@ -131,6 +132,7 @@ func (s *Scheduler) newTarget(name string, now time.Time) *target {
 func (s *Scheduler) newMethod(t *target, name string) *method {
 	m := &method{name: name, target: t, policy: s.config.policyOf(name)}
 	m.hedged, m.described = s.config.selects(name)
+	m.onlyReads = s.config.onlyReads(name)
 	m.learner.Start(&s.learning, t.budget, s.epoch, m.policy == nil)
 	return m
 }

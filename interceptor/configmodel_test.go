@@ -24,6 +24,7 @@ import (
 type story struct {
 	seed     uint64
 	policy   bool // the method has a hedgingPolicy; otherwise it is hedged adaptively
+	reads    bool // it only reads
 	attempts int
 	delay    time.Duration
 	nonFatal []codes.Code
@@ -71,6 +72,7 @@ func drawStory(seed uint64) story {
 		}
 		s.calls = append(s.calls, c)
 	}
+	s.reads = r.IntN(2) == 0
 	return s
 }
 
@@ -87,6 +89,9 @@ func (s story) scheduler(t *testing.T) *hedge.Scheduler {
 		opts = append(opts, hedge.WithServiceConfigUnbudgeted())
 	} else {
 		opts = append(opts, hedge.WithMaxHedges(s.attempts-1))
+	}
+	if s.reads {
+		opts = append(opts, hedge.WithReadOnlyMethods("/test.Service/Method"))
 	}
 	if s.throttle && s.seed%2 == 0 {
 		config["retryThrottling"] = map[string]any{"maxTokens": s.most, "tokenRatio": float64(s.ratio) / 1000}
@@ -191,7 +196,7 @@ func (s story) expect(c schedule, tokens int) ending {
 				e.tokens = max(0, e.tokens-1000)
 			}
 			over[first], last = true, first
-			if final {
+			if final && (first == 0 || s.policy || s.reads) { // rule 2
 				e.winner, e.code = first, st.code
 				return e
 			}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -18,54 +19,143 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/internal/testserver"
+	testpb "github.com/grpchedge/hedge/proto"
 )
 
 const ms = time.Millisecond
 
-// TestRule02_Matrix goes through every pair of outcomes of a primary and a hedge, in both orders.
+// TestRule02_Matrix goes through every pair of outcomes of a primary and a hedge, in both orders, of a method that may
+// change something and of one that only reads.
 func TestRule02_Matrix(t *testing.T) {
-	const hedgeAt = 10 * ms
-	early, late := 20*ms, 40*ms
 	for primary := codes.OK; primary <= codes.Unauthenticated; primary++ {
 		for hedged := codes.OK; hedged <= codes.Unauthenticated; hedged++ {
 			for _, primaryFirst := range []bool{true, false} {
-				name := fmt.Sprintf("%v,%v,primaryFirst=%v", primary, hedged, primaryFirst)
-				t.Run(name, func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) {
-						primaryAt, hedgeEnd := late, early
-						if primaryFirst {
-							primaryAt, hedgeEnd = early, late
-						}
-						st := &stub{steps: []step{{after: primaryAt, code: primary}, {after: hedgeEnd - hedgeAt, code: hedged}}}
-						reply := wrapperspb.Int64(-1)
-						began := time.Now()
-						err := st.call(t.Context(), fixed(t, hedgeAt, hedge.WithMaxHedges(1)), reply)
-						took := time.Since(began)
-
-						// The first answer in time decides; without one the primary's error does, when both have failed.
-						var wantCode codes.Code
-						var wantAt time.Duration
-						winner := int64(0)
-						switch {
-						case isAnswer(primary) && (primaryFirst || !isAnswer(hedged)):
-							wantCode, wantAt = primary, primaryAt
-						case isAnswer(hedged):
-							wantCode, wantAt, winner = hedged, hedgeEnd, 1
-						default:
-							wantCode, wantAt = primary, late
-						}
-						if status.Code(err) != wantCode || took != wantAt {
-							t.Errorf("got %v after %v, want %v after %v", err, took, wantCode, wantAt)
-						}
-						if err == nil && reply.Value != winner {
-							t.Errorf("reply of attempt %d, want %d", reply.Value, winner)
-						}
-						if (primary == codes.OK || hedged == codes.OK) && !isAnswer(wantCode) {
-							t.Errorf("a success became %v", wantCode)
-						}
+				for _, reads := range []bool{true, false} {
+					t.Run(fmt.Sprintf("%v,%v,primaryFirst=%v,reads=%v", primary, hedged, primaryFirst, reads), func(t *testing.T) {
+						synctest.Test(t, func(t *testing.T) { testPair(t, primary, hedged, primaryFirst, reads) })
 					})
-				})
+				}
 			}
+		}
+	}
+}
+
+func testPair(t *testing.T, primary, hedged codes.Code, primaryFirst, reads bool) {
+	const hedgeAt, early, late = 10 * ms, 20 * ms, 40 * ms
+	opts := []hedge.Option{hedge.WithMaxHedges(1)}
+	if reads {
+		opts = append(opts, hedge.WithReadOnlyMethods("/test.Service/Method"))
+	}
+	primaryAt, hedgeEnd := late, early
+	if primaryFirst {
+		primaryAt, hedgeEnd = early, late
+	}
+	st := &stub{steps: []step{{after: primaryAt, code: primary}, {after: hedgeEnd - hedgeAt, code: hedged}}}
+	reply := wrapperspb.Int64(-1)
+	s := fixed(t, hedgeAt, opts...)
+	began := time.Now()
+	err := st.call(t.Context(), s, reply)
+	took := time.Since(began)
+
+	// The first deciding outcome ends the call: an answer of the primary, a success of the hedge, and any answer of the
+	// hedge where the method only reads. Without one the primary's error does, when both have failed.
+	decides := hedged == codes.OK || reads && isAnswer(hedged)
+	wantCode, wantAt := primary, late
+	winner := int64(0)
+	switch {
+	case isAnswer(primary) && (primaryFirst || !decides):
+		wantAt = primaryAt
+	case decides:
+		wantCode, wantAt, winner = hedged, hedgeEnd, 1
+	}
+	if status.Code(err) != wantCode || took != wantAt {
+		t.Errorf("got %v after %v, want %v after %v", err, took, wantCode, wantAt)
+	}
+	if err == nil && reply.Value != winner {
+		t.Errorf("reply of attempt %d, want %d", reply.Value, winner)
+	}
+	if (primary == codes.OK || hedged == codes.OK) && !isAnswer(wantCode) {
+		t.Errorf("a success became %v", wantCode)
+	}
+	if primary == codes.OK && !reads && err != nil {
+		t.Errorf("the hedge made a success of the primary %v", err)
+	}
+	want := hedge.Stats{Calls: 1, Warmup: 1, Hedged: 1, Hedges: 1}
+	switch {
+	case winner > 0:
+		want.HedgeWins = 1
+	case isAnswer(wantCode):
+		want.PrimaryWins = 1
+	}
+	if got := s.Stats(); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// TestRule02_WhoseHedgesMayAnswerWithAnError has a hedge answer NOT_FOUND while the primary is about to succeed.
+func TestRule02_WhoseHedgesMayAnswerWithAnError(t *testing.T) {
+	policy := hedging(`{"maxAttempts": 2, "hedgingDelay": "0.01s"}`)
+	for _, tc := range []struct {
+		name   string
+		method string
+		opts   []hedge.Option
+		want   codes.Code
+	}{
+		{"no idempotency level", testpb.TestService_Unary_FullMethodName, nil, codes.OK},
+		{"IDEMPOTENT", testpb.TestService_UnaryIdempotent_FullMethodName, nil, codes.OK},
+		{"NO_SIDE_EFFECTS", testpb.TestService_UnaryNoSideEffects_FullMethodName, nil, codes.NotFound},
+		{"no descriptor", "/test.Service/Method", nil, codes.OK},
+		{"WithMethods", "/test.Service/Method", []hedge.Option{hedge.WithMethods("/test.Service/*")}, codes.OK},
+		{"WithReadOnlyMethods", "/test.Service/Method", []hedge.Option{hedge.WithReadOnlyMethods("/test.Service/*")}, codes.NotFound},
+		{"a hedgingPolicy", "/test.Service/Method", []hedge.Option{hedge.WithServiceConfig(policy)}, codes.NotFound},
+		{"NOT_FOUND named non-fatal", testpb.TestService_UnaryNoSideEffects_FullMethodName, []hedge.Option{hedge.WithNonFatalCodes(codes.NotFound)}, codes.OK},
+	} {
+		for _, shared := range []bool{false, true} { // past the cap on a target's methods
+			t.Run(fmt.Sprintf("%s,shared=%v", tc.name, shared), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := fixed(t, 10*ms, append(tc.opts, hedge.WithMaxHedges(1))...)
+					for i := 0; shared && i < 300; i++ {
+						s.PassThrough("", fmt.Sprintf("/junk.Service/%d", i))
+					}
+					st := &stub{steps: []step{{after: 50 * ms}, {after: 5 * ms, code: codes.NotFound}}}
+					err := interceptor.Unary(s)(t.Context(), tc.method, wrapperspb.Int64(1), wrapperspb.Int64(1), nil, st.invoke)
+					if status.Code(err) != tc.want || s.Stats().Hedges != 1 {
+						t.Errorf("%v, want %v; %+v", err, tc.want, s.Stats())
+					}
+					synctest.Wait()
+				})
+			})
+		}
+	}
+}
+
+// TestRule02_ASlowDeletionSucceeds over real gRPC: the primary deletes, the hedge finds nothing to delete. A deployment
+// half done, where the hedge meets a server that does not know the method, is the same.
+func TestRule02_ASlowDeletionSucceeds(t *testing.T) {
+	for _, hedged := range []codes.Code{codes.NotFound, codes.AlreadyExists, codes.FailedPrecondition, codes.Aborted, codes.Unimplemented} {
+		for _, tc := range []struct {
+			name   string
+			hedges int // 0 is plain gRPC
+			code   codes.Code
+		}{
+			{"plain", 0, codes.OK},
+			{"hedged", 1, codes.OK},
+			{"plain, unavailable", 0, codes.Unavailable},
+			{"hedged, unavailable", 1, codes.Unavailable},
+		} {
+			t.Run(fmt.Sprintf("%v,%s", hedged, tc.name), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(
+						testserver.Plan{Delay: 100 * ms, Code: tc.code}, testserver.Plan{Delay: 5 * ms, Code: hedged})})
+					conn := dial(t, cluster, fixed(t, 10*ms, hedge.WithMaxHedges(tc.hedges)))
+					began := time.Now()
+					_, err := testpb.NewTestServiceClient(conn).UnaryIdempotent(t.Context(), &testpb.Request{Id: 1})
+					if status.Code(err) != tc.code || time.Since(began) != 100*ms || cluster.Counts().Attempts != int64(1+tc.hedges) {
+						t.Errorf("%v after %v with %d attempts, want %v", err, time.Since(began), cluster.Counts().Attempts, tc.code)
+					}
+				})
+			})
 		}
 	}
 }
@@ -74,23 +164,36 @@ func TestRule02_NonFatalCodesReplaceTheDefault(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
 		nonFatal []codes.Code
-		hedged   codes.Code
-		want     codes.Code
+		failure  codes.Code // of the attempt that ends first; the other answers
+		want     codes.Code // if the failure is the primary's, or that of a hedge that only reads
 	}{
 		{"named code goes on", []codes.Code{codes.NotFound}, codes.NotFound, codes.OK},
 		{"other code ends the race", []codes.Code{codes.NotFound}, codes.Unavailable, codes.Unavailable},
 		{"empty list, every error ends it", nil, codes.Unavailable, codes.Unavailable},
 		{"undefined code is Unknown", []codes.Code{codes.Unknown}, codes.Code(99), codes.OK},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				st := &stub{steps: []step{{after: 50 * ms}, {after: ms, code: tc.hedged}}}
-				s := fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithNonFatalCodes(tc.nonFatal...))
-				if err := st.call(t.Context(), s, wrapperspb.Int64(-1)); status.Code(err) != tc.want {
-					t.Errorf("got %v, want %v", err, tc.want)
-				}
+		fails, answers := step{after: 15 * ms, code: tc.failure}, step{after: 50 * ms}
+		for _, which := range []struct {
+			name  string
+			steps []step
+			opt   hedge.Option
+			want  codes.Code
+		}{
+			{"of the primary", []step{fails, answers}, nil, tc.want},
+			{"of a hedge", []step{answers, fails}, nil, codes.OK},
+			{"of a hedge that only reads", []step{answers, fails}, hedge.WithReadOnlyMethods("/test.Service/Method"), tc.want},
+		} {
+			t.Run(tc.name+", "+which.name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					st := &stub{steps: which.steps}
+					s := fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithNonFatalCodes(tc.nonFatal...), which.opt)
+					if err := st.call(t.Context(), s, wrapperspb.Int64(-1)); status.Code(err) != which.want {
+						t.Errorf("got %v, want %v", err, which.want)
+					}
+					synctest.Wait()
+				})
 			})
-		})
+		}
 	}
 }
 
@@ -211,14 +314,14 @@ func TestRule09_PanicOfAHedgeSurfacesOnTheCaller(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
 		steps    []step
+		hedge    bool // it is the one that panics
 		want     any
 		wantAt   time.Duration
-		dropped  int64
 		attempts int
 	}{
-		{"while the primary runs", []step{{after: 50 * ms}, {after: 5 * ms, panics: value}}, value, 15 * ms, 0, 2},
-		{"after the primary failed", []step{{after: 12 * ms, code: codes.Unavailable}, {after: 5 * ms, panics: value}}, value, 15 * ms, 0, 2},
-		{"the primary itself", []step{{after: 15 * ms, panics: value}, {after: 50 * ms}}, value, 15 * ms, 0, 2},
+		{"while the primary runs", []step{{after: 50 * ms}, {after: 5 * ms, panics: value}}, true, value, 15 * ms, 2},
+		{"after the primary failed", []step{{after: 12 * ms, code: codes.Unavailable}, {after: 5 * ms, panics: value}}, true, value, 15 * ms, 2},
+		{"the primary itself", []step{{after: 15 * ms, panics: value}, {after: 50 * ms}}, false, value, 15 * ms, 2},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -230,8 +333,16 @@ func TestRule09_PanicOfAHedgeSurfacesOnTheCaller(t *testing.T) {
 					err := st.call(t.Context(), s, wrapperspb.Int64(-1))
 					return fmt.Sprintf("no panic: %v", err)
 				}()
-				if got != tc.want || time.Since(began) != tc.wantAt {
+				if time.Since(began) != tc.wantAt {
 					t.Errorf("recovered %v after %v", got, time.Since(began))
+				}
+				switch p, ok := got.(*hedge.Panic); {
+				case ok != tc.hedge || !ok && got != tc.want:
+					t.Errorf("recovered a %T: %v", got, got)
+				case ok && (p.Value != tc.want || !errors.Is(p, value) || !strings.Contains(p.Error(), value.Error())):
+					t.Errorf("recovered %v, which holds %v", p, p.Value)
+				case ok && (!strings.Contains(string(p.Stack), "(*stub).invoke") || !strings.Contains(p.Error(), string(p.Stack))):
+					t.Errorf("the hedge's stack is lost: %s", p.Stack)
 				}
 				synctest.Wait()
 				if n := len(st.sent()); n != tc.attempts {

@@ -34,6 +34,13 @@ import (
 // the request is not a protobuf message, a hedged call returns only after its losers have let go of it, which
 // gRPC has them do at once when they are cancelled.
 //
+// When a hedge wins, the primary is cancelled, and the call returns when the primary has: the reply that it writes to is
+// the caller's. gRPC returns at once. What does not look at its context holds the answer back until it returns, for
+// example an interceptor, or per-RPC credentials that fetch a token without the context that they are given. Let those
+// fetch it in the background, or end with their context.
+//
+// A panic of a hedge surfaces on the caller's goroutine, as a *[hedge.Panic] that holds the stack of the hedge.
+//
 // Interceptors chained after this one run once for each attempt, concurrently.
 func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
@@ -42,6 +49,7 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 		if cc != nil {
 			target, conn = cc.Target(), cc
 		}
+		ctx = race.Unnumbered(ctx)
 		call := s.Begin(ctx, target, method, conn, opts...)
 		delay, hedged := call.Delay()
 		var own attempt.Reply

@@ -51,7 +51,7 @@ func TestRule07_LoserIsCancelledOnTheWire(t *testing.T) {
 			conn := dial(t, cluster, s, grpc.WithContextDialer(wire.Dial))
 			client := testpb.NewTestServiceClient(conn)
 			for i := range calls {
-				reply, err := client.Unary(t.Context(), &testpb.Request{Id: uint64(i + 1)})
+				reply, err := client.UnaryNoSideEffects(t.Context(), &testpb.Request{Id: uint64(i + 1)})
 				if status.Code(err) != tc.answer || err == nil && reply.Attempt != uint32(1-tc.loser) {
 					t.Fatalf("call %d: %v, %v", i, reply, err)
 				}
@@ -178,7 +178,7 @@ func TestRule06_CallOptionsAreTheWinners(t *testing.T) {
 				}))
 				var order []string
 				got := observed{header: metadata.Pairs("attempt", "stale"), trailer: metadata.Pairs("attempt", "stale")}
-				reply, err := testpb.NewTestServiceClient(conn).Unary(t.Context(), &testpb.Request{Id: 1},
+				reply, err := testpb.NewTestServiceClient(conn).UnaryNoSideEffects(t.Context(), &testpb.Request{Id: 1},
 					grpc.Header(&got.header), grpc.Trailer(&got.trailer), grpc.Peer(&got.peer), grpc.UseCompressor("identity"),
 					grpc.OnFinish(func(err error) {
 						order = append(order, "first", status.Code(err).String(), first(got.trailer))

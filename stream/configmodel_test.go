@@ -25,6 +25,7 @@ import (
 type story struct {
 	seed     uint64
 	policy   bool // the method has a hedgingPolicy; otherwise it is hedged adaptively
+	reads    bool // it only reads
 	attempts int
 	delay    time.Duration
 	nonFatal []codes.Code
@@ -78,6 +79,7 @@ func drawStory(seed uint64) story {
 		}
 		s.streams = append(s.streams, d)
 	}
+	s.reads = r.IntN(2) == 0
 	return s
 }
 
@@ -94,6 +96,9 @@ func (s story) scheduler(t *testing.T) *hedge.Scheduler {
 		opts = append(opts, hedge.WithServiceConfigUnbudgeted())
 	} else {
 		opts = append(opts, hedge.WithMaxHedges(s.attempts-1))
+	}
+	if s.reads {
+		opts = append(opts, hedge.WithReadOnlyMethods("/*/*"))
 	}
 	if s.throttle {
 		opts = append(opts, hedge.WithThrottle(s.most, float64(s.ratio)/1000))
@@ -161,7 +166,7 @@ func (s story) race(d drawn, tokens int) ending {
 			if !final || wait < 0 {
 				e.tokens = max(0, e.tokens-1000)
 			}
-			if over[first] = true; final {
+			if over[first] = true; final && (first == 0 || s.policy || s.reads) { // rule 2
 				return e
 			}
 			if s.policy && !forbidden && len(e.sent) < s.attempts {

@@ -48,6 +48,7 @@ type schedule struct {
 	deadline    time.Duration // 0: none
 	abandons    int           // after how many messages the caller cancels; 0: never
 	headerFirst bool          // the servers send headers at once
+	reads       bool          // the method only reads
 }
 
 func drawSchedule(seed uint64) schedule {
@@ -82,6 +83,7 @@ func drawSchedule(seed uint64) schedule {
 	if r.IntN(4) == 0 && s.late == 0 { // what has come before a cancel may still be received after it
 		s.abandons = 1 + r.IntN(4)
 	}
+	s.reads = r.IntN(2) == 0
 	return s
 }
 
@@ -141,7 +143,7 @@ func (s schedule) race(v *verdict) bool {
 		case s.header: // it ends without headers
 			return began + p.first, false
 		default:
-			return began + p.first, p.code == codes.OK || isAnswer(p.code)
+			return began + p.first, p.code == codes.OK || isAnswer(p.code) && (n == 0 || s.reads)
 		}
 	}
 	due := s.late + s.delay - min(s.late, s.delay) // of the next hedge
@@ -208,7 +210,11 @@ func TestModel(t *testing.T) {
 			testserver.ConnectT(t, conn)
 			for j := range min(perConnection, count-i) {
 				s := drawSchedule(base + uint64(i+j))
-				scheduler = fixed(t, s.delay, hedge.WithMaxHedges(len(s.plans)-1))
+				opts := []hedge.Option{hedge.WithMaxHedges(len(s.plans) - 1)}
+				if s.reads {
+					opts = append(opts, hedge.WithReadOnlyMethods("/*/*"))
+				}
+				scheduler = fixed(t, s.delay, opts...)
 				cluster.Reset()
 				cluster.SetScript(s.script)
 				s.play(t, cluster, testpb.NewTestServiceClient(conn))

@@ -39,9 +39,9 @@ func (p *policy) Hedged(after time.Duration, won bool, err error) {
 	p.call.Hedged(after, won && p.line == message, err)
 }
 
-func (p *policy) Final(err error) bool {
+func (p *policy) Final(n int, err error) bool {
 	_, none := err.(noHeaders)
-	return !none && p.call.Final(err)
+	return !none && p.call.Final(n, err)
 }
 
 // Failed is told how an attempt ended that had no headers, which may have been well.

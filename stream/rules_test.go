@@ -191,9 +191,9 @@ func TestRule02_Matrix(t *testing.T) {
 			firsts = append(firsts, first{code.String(), testserver.Plan{Code: code}, true, code})
 		}
 	}
-	synctest.Test(t, func(t *testing.T) {
+	test := func(t *testing.T, reads bool, opts ...hedge.Option) {
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true})
-		client := dial(t, cluster, fixed(t, 10*ms, hedge.WithMaxHedges(1)))
+		client := dial(t, cluster, fixed(t, 10*ms, append(opts, hedge.WithMaxHedges(1))...))
 		for _, primary := range firsts {
 			for _, hedged := range firsts {
 				for _, primaryFirst := range []bool{true, false} {
@@ -213,10 +213,11 @@ func TestRule02_Matrix(t *testing.T) {
 					took := time.Since(began)
 
 					want, at := primary, late
+					decides := hedged.code == codes.OK || reads && hedged.ends
 					switch {
-					case primary.ends && (primaryFirst || !hedged.ends):
+					case primary.ends && (primaryFirst || !decides):
 						at = p.Delay
-					case hedged.ends:
+					case decides:
 						want, at = hedged, 10*ms+h.Delay
 					}
 					got := status.Code(err)
@@ -234,7 +235,9 @@ func TestRule02_Matrix(t *testing.T) {
 				}
 			}
 		}
-	})
+	}
+	synctest.Test(t, func(t *testing.T) { test(t, false) })
+	synctest.Test(t, func(t *testing.T) { test(t, true, hedge.WithReadOnlyMethods("/*/*")) })
 }
 
 func TestRule03_PrimaryFailsBeforeAnyHedge(t *testing.T) {
@@ -543,7 +546,8 @@ func TestRule09_PanicOfAHedgeSurfacesOnTheCaller(t *testing.T) {
 		}
 		func() {
 			defer func() {
-				if v := recover(); v != "in a hedge" {
+				v := recover()
+				if p, ok := v.(*hedge.Panic); !ok || p.Value != "in a hedge" {
 					t.Errorf("recovered %v", v)
 				}
 			}()

@@ -51,6 +51,7 @@ func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
 		if cc != nil {
 			target, conn = cc.Target(), cc
 		}
+		ctx = race.Unnumbered(ctx)
 		if desc.ClientStreams || !desc.ServerStreams {
 			s.PassThrough(target, method)
 			return streamer(ctx, desc, cc, method, opts...)
@@ -71,7 +72,7 @@ func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
 		err := c.primary.open(pctx, c, opts)
 		switch {
 		case err == nil:
-		case c.committed && !c.call.Final(err) && ctx.Err() == nil:
+		case c.committed && !c.call.Final(0, err) && ctx.Err() == nil:
 			c.primary.ClientStream, c.primary.ended = failed{pctx, err}, err // a hedge may do better
 		default:
 			cancel(nil)

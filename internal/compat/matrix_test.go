@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/testserver"
 	testpb "github.com/grpchedge/hedge/proto"
 )
@@ -113,16 +114,19 @@ func TestCombinations(t *testing.T) {
 			winner uint32
 			took   time.Duration
 			code   codes.Code
+			opts   []hedge.Option
 		}{
-			{"no hedge", []testserver.Plan{{Delay: 5 * ms}}, 0, 5 * ms, codes.OK},
-			{"the primary wins", []testserver.Plan{{Delay: 30 * ms}, {Delay: time.Hour}}, 0, 30 * ms, codes.OK},
-			{"the hedge wins", []testserver.Plan{{Delay: time.Hour}, {Delay: 5 * ms}}, 1, 15 * ms, codes.OK},
-			{"the hedge wins with an error", []testserver.Plan{{Delay: time.Hour}, {Delay: 5 * ms, Code: codes.NotFound}}, 1, 15 * ms, codes.NotFound},
-			{"a hedge that fails leaves it to the primary", []testserver.Plan{{Delay: 30 * ms}, {Delay: 5 * ms, Code: codes.Internal}}, 0, 30 * ms, codes.OK},
-			{"both fail", []testserver.Plan{{Delay: 30 * ms, Code: codes.Internal}, {Delay: 5 * ms, Code: codes.Internal}}, 0, 30 * ms, codes.Internal},
+			{"no hedge", []testserver.Plan{{Delay: 5 * ms}}, 0, 5 * ms, codes.OK, nil},
+			{"the primary wins", []testserver.Plan{{Delay: 30 * ms}, {Delay: time.Hour}}, 0, 30 * ms, codes.OK, nil},
+			{"the hedge wins", []testserver.Plan{{Delay: time.Hour}, {Delay: 5 * ms}}, 1, 15 * ms, codes.OK, nil},
+			{"the hedge of a read wins with an error", []testserver.Plan{{Delay: time.Hour}, {Delay: 5 * ms, Code: codes.NotFound}}, 1, 15 * ms, codes.NotFound,
+				[]hedge.Option{hedge.WithReadOnlyMethods("/*/*")}},
+			{"the hedge of a write does not", []testserver.Plan{{Delay: 30 * ms}, {Delay: 5 * ms, Code: codes.NotFound}}, 0, 30 * ms, codes.OK, nil},
+			{"a hedge that fails leaves it to the primary", []testserver.Plan{{Delay: 30 * ms}, {Delay: 5 * ms, Code: codes.Internal}}, 0, 30 * ms, codes.OK, nil},
+			{"both fail", []testserver.Plan{{Delay: 30 * ms, Code: codes.Internal}, {Delay: 5 * ms, Code: codes.Internal}}, 0, 30 * ms, codes.Internal, nil},
 		} {
 			eachKind(t, tc.name+"/"+race.name, func(t *testing.T, call func(*world, context.Context, *testpb.Request, ...grpc.CallOption) outcome) {
-				w := start(t, tc.chain, func(a testserver.Attempt) testserver.Plan { return says(a, race.plans[a.Number]) })
+				w := start(t, tc.chain, func(a testserver.Attempt) testserver.Plan { return says(a, race.plans[a.Number]) }, race.opts...)
 				o := call(w, t.Context(), req, slices.Clone(tc.opts)...)
 				o.check(t, w, race.winner, race.code)
 				if o.took != race.took {

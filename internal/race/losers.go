@@ -4,8 +4,16 @@ import "runtime"
 
 // crash is a panic, or a runtime.Goexit, of a hedge that must surface on the caller's goroutine.
 type crash struct {
-	value  any
+	panic  *Panic
 	goexit bool
+}
+
+// newCrash is called by the deferred function that has recovered value; nil is a runtime.Goexit.
+func newCrash(value any) *crash {
+	if value == nil {
+		return &crash{goexit: true}
+	}
+	return &crash{panic: newPanic(value)}
 }
 
 // crashed makes the panic of h the outcome of the call, unless the call is already decided.
@@ -68,5 +76,5 @@ func (c *crash) surface() {
 	if c.goexit {
 		runtime.Goexit()
 	}
-	panic(c.value)
+	panic(c.panic)
 }

@@ -9,16 +9,11 @@ package race
 import (
 	"context"
 	"errors"
-	"strconv"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc/metadata"
 )
-
-// AttemptsHeader is the request metadata key that tells a server how many attempts of the same call were
-// sent before this one. It is absent on a primary.
-const AttemptsHeader = "grpc-previous-rpc-attempts"
 
 // Policy decides about one call and learns from it. Admit, Next, Final and Failed are called with the race's lock
 // held, so they must not block and must not call back into the race.
@@ -28,8 +23,8 @@ type Policy interface {
 	Admit(n int) (send bool, again time.Duration)
 	// Next is how long after a hedge the one after it is due; false says that there is none.
 	Next() (time.Duration, bool)
-	// Final reports whether an attempt that ended with err ends the race.
-	Final(err error) bool
+	// Final reports whether hedge n, or the primary when n is 0, ends the race by ending with err.
+	Final(n int, err error) bool
 	// Heeds reports whether Failed and Successive are of interest for a call whose primary fails before any hedge
 	// was due. Otherwise such a call ends at once.
 	Heeds() bool
@@ -177,7 +172,7 @@ func (r *Race) primaryEnded(err error) Outcome {
 	r.mu.Lock()
 	if !r.over {
 		r.last = nil
-		r.failed = !r.settles(err, trailer)
+		r.failed = !r.settles(0, err, trailer)
 		r.over = !r.failed || r.running == 0 && !r.awaited
 	}
 	if !r.over {
@@ -247,8 +242,7 @@ func (r *Race) due() {
 	returned := false
 	defer func() {
 		if !returned {
-			value := recover()
-			r.crashed(h, &crash{value: value, goexit: value == nil})
+			r.crashed(h, newCrash(recover()))
 		}
 	}()
 	if r.launch(h) {
@@ -281,8 +275,7 @@ func (r *Race) launch(h *hedge) bool {
 		return false
 	}
 	h.n, h.sent = n, time.Now()
-	h.ctx, h.cancel = context.WithCancelCause(
-		metadata.AppendToOutgoingContext(r.ctx, AttemptsHeader, strconv.Itoa(n)))
+	h.ctx, h.cancel = context.WithCancelCause(hedgeContext(r.ctx, n))
 	r.hedges = append(r.hedges, h)
 	r.running++
 	h.attempt = r.entrant.Hedge(n, h.cancel)
@@ -298,14 +291,14 @@ func (r *Race) schedule(d time.Duration) {
 	r.timer.Reset(d)
 }
 
-// settles takes the end of an attempt with err into account, and reports whether it ends the race. The lock is held
-// and the race not over.
-func (r *Race) settles(err error, trailer metadata.MD) bool {
+// settles takes into account that hedge n, or the primary when n is 0, ended with err, and reports whether that ends
+// the race. The lock is held and the race not over.
+func (r *Race) settles(n int, err error, trailer metadata.MD) bool {
 	if err == nil || r.ctx.Err() != nil {
 		return true
 	}
 	due, more := r.policy.Failed(err, trailer)
-	if r.policy.Final(err) {
+	if r.policy.Final(n, err) {
 		return true
 	}
 	_, left := r.policy.Next()
@@ -344,7 +337,7 @@ func (r *Race) hedgeEnded(h *hedge, err error) {
 	r.mu.Lock()
 	// What the end of the caller's context cut short decides nothing: the caller sees that end by itself.
 	counts := !r.over && (err == nil || r.ctx.Err() == nil)
-	won := counts && r.settles(err, trailer)
+	won := counts && r.settles(h.n, err, trailer)
 	switch {
 	case won:
 		r.winner, r.err, r.at = h, err, time.Now()

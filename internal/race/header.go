@@ -1,0 +1,115 @@
+package race
+
+import (
+	"context"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"google.golang.org/grpc/metadata"
+)
+
+// AttemptsHeader is the request metadata key that tells a server how many attempts of the same call were
+// sent before this one. It is absent on a primary.
+const AttemptsHeader = "grpc-previous-rpc-attempts"
+
+// Unnumbered returns the context under which to make a call: ctx, without the number of an attempt in its outgoing
+// metadata. A gateway that copies incoming metadata to its own calls would pass that number on, and its primaries would
+// look like hedges. A call that an attempt of another race makes keeps the number of that attempt, because it is a
+// further copy of what the other race does.
+//
+// Without outgoing metadata, or with metadata that holds no such number, it allocates nothing.
+func Unnumbered(ctx context.Context) context.Context {
+	if !numbered(ctx) || ctx.Value(hedgeKey{}) != nil {
+		return ctx
+	}
+	return withoutNumber(ctx)
+}
+
+// hedgeContext returns the context of hedge n of a call that is made under ctx.
+func hedgeContext(ctx context.Context, n int) context.Context {
+	if numbered(ctx) { // by a race around this one
+		ctx = withoutNumber(ctx)
+	}
+	ctx = metadata.AppendToOutgoingContext(ctx, AttemptsHeader, strconv.Itoa(n))
+	return context.WithValue(ctx, hedgeKey{}, true)
+}
+
+// hedgeKey marks the contexts of hedges.
+type hedgeKey struct{}
+
+func withoutNumber(ctx context.Context) context.Context {
+	md, _ := metadata.FromOutgoingContext(ctx)
+	md.Delete(AttemptsHeader)
+	return metadata.NewOutgoingContext(ctx, md)
+}
+
+// numbered reports whether the outgoing metadata of ctx holds the number of an attempt.
+func numbered(ctx context.Context) bool {
+	if outgoingKey == nil {
+		return copied(ctx)
+	}
+	raw := ctx.Value(outgoingKey)
+	return raw != nil && holds(reflect.ValueOf(raw))
+}
+
+// copied does what numbered does by copying the metadata, which takes several allocations.
+func copied(ctx context.Context) bool {
+	md, ok := metadata.FromOutgoingContext(ctx)
+	return ok && len(md.Get(AttemptsHeader)) > 0
+}
+
+// outgoingKey is the key under which a context holds gRPC's outgoing metadata; nil if that is not known. gRPC exports no
+// way to look at one entry, and to copy all of the metadata would double what hedging costs a call. So the context's
+// value is read by reflection. Should another version of gRPC keep it differently, the key is nil and numbered copies.
+var outgoingKey = findKey()
+
+func findKey() (key any) {
+	defer func() {
+		if recover() != nil {
+			key = nil
+		}
+	}()
+	var asked keyOf
+	metadata.FromOutgoingContext(&asked)
+	none := context.Background()
+	set := metadata.NewOutgoingContext(none, metadata.Pairs("a", "1", AttemptsHeader, "1"))
+	appended := metadata.AppendToOutgoingContext(none, "a", "1", AttemptsHeader, "1")
+	neither := metadata.AppendToOutgoingContext(metadata.NewOutgoingContext(none, metadata.Pairs("a", "1")), "b", "2")
+	for ctx, want := range map[context.Context]bool{set: true, appended: true, neither: false} {
+		if holds(reflect.ValueOf(ctx.Value(asked.key))) != want {
+			return nil
+		}
+	}
+	return asked.key
+}
+
+// keyOf is a context that notes the key of the value that it is asked for.
+type keyOf struct {
+	context.Context
+	key any
+}
+
+func (k *keyOf) Value(key any) any {
+	k.key = key
+	return nil
+}
+
+// holds reads gRPC's struct of a map and of lists of further keys and values.
+func holds(raw reflect.Value) bool {
+	if raw.Field(0).MapIndex(attemptsHeader).IsValid() {
+		return true
+	}
+	added := raw.Field(1)
+	for i := range added.Len() {
+		pairs := added.Index(i)
+		for k := 0; k < pairs.Len(); k += 2 {
+			if strings.EqualFold(pairs.Index(k).String(), AttemptsHeader) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+var attemptsHeader = reflect.ValueOf(AttemptsHeader)

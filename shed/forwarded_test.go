@@ -1,0 +1,157 @@
+package shed_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/internal/testserver"
+	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stream"
+)
+
+// forwarded is the context of a gateway that serves a hedge and copies incoming metadata to its own calls.
+func forwarded(ctx context.Context) context.Context {
+	return metadata.NewOutgoingContext(ctx, metadata.Pairs("tenant", "blue", "grpc-previous-rpc-attempts", "2"))
+}
+
+// arrivals notes, at a server, what each attempt says of itself.
+type arrivals struct {
+	mu   sync.Mutex
+	seen []string
+}
+
+func (a *arrivals) note(ctx context.Context) {
+	md, _ := metadata.FromIncomingContext(ctx)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.seen = append(a.seen, fmt.Sprint(hedge.PreviousAttempts(ctx), md.Get("grpc-previous-rpc-attempts"), md.Get("tenant")))
+}
+
+func (a *arrivals) unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	a.note(ctx)
+	return handler(ctx, req)
+}
+
+func (a *arrivals) stream(srv any, st grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	a.note(st.Context())
+	return handler(srv, st)
+}
+
+// forwardedCalls are the ways to make a call.
+var forwardedCalls = map[string]func(context.Context, *hedge.Scheduler, testpb.TestServiceClient) error{
+	"unary": func(ctx context.Context, _ *hedge.Scheduler, c testpb.TestServiceClient) error {
+		_, err := c.Unary(ctx, &testpb.Request{Id: 1})
+		return err
+	},
+	"stream": func(ctx context.Context, _ *hedge.Scheduler, c testpb.TestServiceClient) error {
+		st, err := c.ServerStream(ctx, &testpb.Request{Id: 1, Messages: 1})
+		for err == nil {
+			_, err = st.Recv()
+		}
+		if err == io.EOF {
+			err = nil
+		}
+		return err
+	},
+	"Do": func(ctx context.Context, s *hedge.Scheduler, c testpb.TestServiceClient) error {
+		_, err := hedge.Do(ctx, s, "do", "/do.Service/Method", func(ctx context.Context) (*testpb.Reply, error) {
+			return c.UnaryIdempotent(ctx, &testpb.Request{Id: 1})
+		})
+		return err
+	},
+}
+
+// TestForwardedNumber has a gateway pass on the number of the attempt that it serves, to a server that sheds every hedge.
+func TestForwardedNumber(t *testing.T) {
+	const primary, first, second = "0 [] [blue]", "1 [1] [blue]", "2 [2] [blue]"
+	for _, tc := range []struct {
+		name  string
+		plain bool
+		bound int
+		opts  []hedge.Option
+		code  codes.Code
+		want  []string
+	}{
+		{"plain gRPC", true, 0, nil, codes.ResourceExhausted, []string{"2 [2] [blue]"}},
+		{"hedged", false, 2, nil, codes.OK, []string{primary, first, second}},
+		{"hedges are shed", false, 0, []hedge.Option{hedge.WithMaxHedges(1)}, codes.OK, []string{primary, first}},
+		{"watched", false, 0, []hedge.Option{hedge.WithMaxHedges(0)}, codes.OK, []string{primary}},
+		{"with a throttle", false, 0, []hedge.Option{hedge.WithMaxHedges(0), hedge.WithThrottle(10, 1)}, codes.OK, []string{primary}},
+		{"not selected", false, 0, []hedge.Option{hedge.WithIdempotentOnly()}, codes.OK, []string{primary}},
+	} {
+		for kind, call := range forwardedCalls {
+			if tc.plain && kind == "Do" {
+				continue
+			}
+			t.Run(tc.name+", "+kind, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s, err := hedge.New(append([]hedge.Option{hedge.WithAllMethods(), hedge.WithWarmup(1<<40, 10*ms), hedge.WithBudgetPercent(400)}, tc.opts...)...)
+					if err != nil {
+						t.Fatal(err)
+					}
+					var dial []grpc.DialOption
+					if !tc.plain && kind != "Do" {
+						dial = []grpc.DialOption{grpc.WithChainUnaryInterceptor(interceptor.Unary(s)), grpc.WithChainStreamInterceptor(stream.Interceptor(s))}
+					}
+					b, a := newBound(t, tc.bound), &arrivals{}
+					cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: func(testserver.Attempt) testserver.Plan {
+						return testserver.Plan{Delay: 100 * ms}
+					}, ServerOptions: []grpc.ServerOption{
+						grpc.ChainUnaryInterceptor(a.unary, b.Unary), grpc.ChainStreamInterceptor(a.stream, b.Stream),
+					}})
+					conn := cluster.ClientT(t, dial...)
+					testserver.ConnectT(t, conn)
+					began := time.Now()
+					err = call(forwarded(t.Context()), s, testpb.NewTestServiceClient(conn))
+					if status.Code(err) != tc.code || err == nil && time.Since(began) != 100*ms {
+						t.Errorf("%v after %v, want %v", err, time.Since(began), tc.code)
+					}
+					synctest.Wait()
+					a.mu.Lock()
+					defer a.mu.Unlock()
+					if !slices.Equal(a.seen, tc.want) {
+						t.Errorf("the server saw %q, want %q", a.seen, tc.want)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestForwardedNumber_WithinAHedge has a hedge of Do make a call of its own, which is a further attempt in truth: a busy
+// server may turn it away.
+func TestForwardedNumber_WithinAHedge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := hedge.New(hedge.WithAllMethods(), hedge.WithMaxHedges(1), hedge.WithWarmup(1<<40, 10*ms), hedge.WithBudgetPercent(400))
+		if err != nil {
+			t.Fatal(err)
+		}
+		watching, err := hedge.New(hedge.WithAllMethods(), hedge.WithMaxHedges(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := newBound(t, 0)
+		_, client := start(t, b, func(testserver.Attempt) testserver.Plan { return testserver.Plan{Delay: 50 * ms} },
+			grpc.WithChainUnaryInterceptor(interceptor.Unary(watching)))
+		if err := forwardedCalls["Do"](forwarded(t.Context()), s, client); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if b.Shed() != 1 {
+			t.Errorf("%d attempts were turned away, want the hedge alone", b.Shed())
+		}
+	})
+}
