@@ -16,8 +16,8 @@ import (
 //
 // A binding asks Delay; without one it makes the call as it would without hedging and tells Ended. With one it
 // races attempts, asks Admit when a hedge is due, and tells Ended or CutShort, and Won. If it Heeds, Failed is told of
-// failures first. Calls of Admit, Next, Final and Failed must not overlap; every other method is for the caller's
-// goroutine.
+// failures first. Calls of NotReplayable, Admit, Unsent, Next, Final and Failed must not overlap; every other method is for
+// the caller's goroutine.
 type Call struct {
 	scheduler *Scheduler
 	method    *method
@@ -144,6 +144,17 @@ func (c *Call) Admit(n int) (send bool, again time.Duration) {
 		}
 	})
 	return true, 0
+}
+
+// Unsent takes hedge n, which Admit has admitted and counted, out of the counts again: it could not be made. What it cost
+// the budget is not paid back.
+func (c *Call) Unsent(n int) {
+	c.method.counters.update(func(s *Stats) {
+		s.Hedges--
+		if n == 1 {
+			s.Hedged--
+		}
+	})
 }
 
 // draw reports whether the hedge that is due is to be sent, which is the same each time that one is asked about.

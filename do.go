@@ -70,6 +70,8 @@ func (d *doing[T]) Primary() (err error) {
 	return err
 }
 
+func (d *doing[T]) Replayable() bool { return true }
+
 func (d *doing[T]) Hedge(int, context.CancelCauseFunc) race.Attempt {
 	return &doingHedge[T]{fn: d.fn}
 }

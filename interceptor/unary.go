@@ -28,11 +28,9 @@ import (
 
 // Unary returns a client interceptor that hedges unary calls as s decides. With a nil s it hedges none.
 //
-// A call that needs no hedge runs on the caller's goroutine, into the caller's reply. A hedge has a copy of
-// the request and a reply of its own, which is moved to the caller's if the hedge wins. Replies may be
-// protobuf messages or, for other codecs, any non-nil pointer; a call with another reply is not hedged. When
-// the request is not a protobuf message, a hedged call returns only after its losers have let go of it, which
-// gRPC has them do at once when they are cancelled.
+// A call that needs no hedge runs on the caller's goroutine, into the caller's reply. A hedge has a reply of its own, which
+// is moved to the caller's if the hedge wins with an answer, and a copy of the request, which all hedges of the call share.
+// As without hedging, a call that fails leaves the reply as it was.
 //
 // When a hedge wins, the primary is cancelled, and the call returns when the primary has: the reply that it writes to is
 // the caller's. gRPC returns at once. What does not look at its context holds the answer back until it returns, for
@@ -41,7 +39,19 @@ import (
 //
 // A panic of a hedge surfaces on the caller's goroutine, as a *[hedge.Panic] that holds the stack of the hedge.
 //
-// Interceptors chained after this one run once for each attempt, concurrently.
+// Messages may be of any kind. One whose Go type protobuf describes in full, generated or made by dynamicpb, is copied. A
+// call with a request of that kind above 1 MiB is not hedged, since copying it could hold up an answer that is there. Every
+// other message is left to its codec:
+//
+//   - The attempts share a request, so a hedged call returns only after its losers have let go of it, which gRPC has them
+//     do at once when they are cancelled. Its codec may be encoding it several times at once. A request that can be encoded
+//     only once, as it has an [io.Reader], a channel or a reference counted [google.golang.org/grpc/mem.Buffer] in it, is not hedged.
+//   - A hedge decodes into a new zero value, which is then copied to the caller's reply. So a call is not hedged if its reply
+//     is no pointer to a zero value, or has a lock, such a buffer or something that may point into the reply itself.
+//
+// Where that rules out hedges, the call is made as it would be without hedging and is counted in Stats.NotReplayable.
+//
+// Interceptors chained after this one run once for each attempt, concurrently. They must not change the request.
 func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		var target string
@@ -75,7 +85,7 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 
 		u := unaries.Get().(*unary)
 		u.call, u.method, u.req, u.reply, u.own, u.cc, u.invoker = call, method, req, reply, own, cc, invoker
-		u.race.Shared = !attempt.Copyable(req)
+		u.request = attempt.NewRequest(req)
 		u.options = attempt.NewOptions(opts)
 		var cancel context.CancelCauseFunc
 		u.primary.ctx, cancel = context.WithCancelCause(ctx)
@@ -97,7 +107,9 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 		}
 		out.Release(nil)
 		winner := out.Winner.(*unaryHedge)
-		u.own.Take(winner.reply)
+		if out.Err == nil { // as of a call that fails without hedging, the reply stays what it was
+			u.own.Take(winner.reply)
+		}
 		winner.results.Deliver()
 		return out.Err
 	}
@@ -122,6 +134,7 @@ type unary struct {
 	method     string
 	req, reply any // the caller's
 	own        attempt.Reply
+	request    attempt.Request // req, as hedges send it
 	cc         *grpc.ClientConn
 	invoker    grpc.UnaryInvoker
 
@@ -141,14 +154,22 @@ func (u *unary) Trailer() metadata.MD { return u.primary.trailer }
 
 func (u *unary) recycle() {
 	u.call, u.options = hedge.Call{}, attempt.Options{}
-	u.req, u.reply, u.own, u.cc, u.invoker = nil, nil, attempt.Reply{}, nil, nil
+	u.req, u.reply, u.own, u.request, u.cc, u.invoker = nil, nil, attempt.Reply{}, attempt.Request{}, nil, nil
 	u.primary.ctx, u.primary.opts, u.primary.results = nil, nil, nil
 	unaries.Put(u)
 }
 
+func (u *unary) Replayable() bool {
+	u.race.Shared = u.request.Shared()
+	return u.request.Replayable()
+}
+
 func (u *unary) Hedge(int, context.CancelCauseFunc) race.Attempt {
-	h := &unaryHedge{unary: u, reply: u.own.Make()}
-	h.req, _ = attempt.CopyRequest(u.req)
+	req, ok := u.request.Repeat()
+	if !ok {
+		return nil
+	}
+	h := &unaryHedge{unary: u, req: req, reply: u.own.Make()}
 	h.opts, h.results = u.options.Attempt(grpc.Trailer(&h.trailer))
 	return h
 }

@@ -3,7 +3,8 @@
 // level. Every reply says which request it answers and which attempt produced it.
 //
 // The subpackages openpb, hybridpb and opaquepb hold the same reply in each of
-// Go's protobuf APIs; a unary call can be decoded into any of them.
+// Go's protobuf APIs; a unary call can be decoded into any of them. lazypb holds a
+// message that is decoded lazily.
 //
 // The stubs are written by make generate.
 package testpb

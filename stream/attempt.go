@@ -115,12 +115,24 @@ func (e *entrant) Primary() error { return e.primary.reach(e.line, (*clientStrea
 
 func (e *entrant) Trailer() metadata.MD { return e.primary.Trailer() }
 
+func (e *entrant) Replayable() bool {
+	c := (*clientStream)(e)
+	request, ok := c.replayable()
+	if ok && !c.repeats {
+		c.repeat, c.repeats = attempt.NewRequest(request), true
+		c.race.Shared = c.repeat.Shared()
+	}
+	return ok && c.repeat.Replayable()
+}
+
 func (e *entrant) Hedge(_ int, cancel context.CancelCauseFunc) race.Attempt {
 	c := (*clientStream)(e)
-	h := &hedged{c: c, line: c.line}
+	request, ok := c.repeat.Repeat()
+	if !ok {
+		return nil
+	}
+	h := &hedged{c: c, line: c.line, request: request}
 	h.member, h.opts = c.newMember(cancel)
-	request, _ := c.replayable()
-	h.request, _ = attempt.CopyRequest(request)
 	if h.line == message {
 		h.into = c.own.Make()
 	}

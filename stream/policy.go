@@ -9,15 +9,6 @@ import (
 // policy is a clientStream's call as its race sees it: the scheduler's, but for what only a stream knows.
 type policy clientStream
 
-// Admit sends nothing before the request is complete: then it could not be repeated.
-func (p *policy) Admit(n int) (send bool, again time.Duration) {
-	if _, ok := (*clientStream)(p).replayable(); !ok {
-		p.call.NotReplayable()
-		return false, 0
-	}
-	return p.call.Admit(n)
-}
-
 // Ended learns the time to first message, and only from a reader that was waiting for it: one that came late finds
 // the message there, and how long ago it came nobody knows. A reader counts as waiting if it has waited for at
 // least half of the stream's age.
@@ -56,6 +47,10 @@ func (p *policy) Failed(err error, trailer metadata.MD) (due time.Duration, more
 
 func (p *policy) Heeds() bool      { return p.heeds }
 func (p *policy) Successive() bool { return p.committed }
+
+func (p *policy) NotReplayable()                               { p.call.NotReplayable() }
+func (p *policy) Admit(n int) (send bool, again time.Duration) { return p.call.Admit(n) }
+func (p *policy) Unsent(n int)                                 { p.call.Unsent(n) }
 
 func (p *policy) Next() (time.Duration, bool) { return p.call.Next() }
 func (p *policy) CutShort(at time.Time)       { p.call.CutShort(at) }

@@ -132,7 +132,9 @@ type clientStream struct {
 	line    line
 	into    any // what RecvMsg receives into
 	own     attempt.Reply
-	asked   time.Duration // the call's age when RecvMsg was called for the first message
+	repeat  attempt.Request // the request, as hedges send it
+	repeats bool            // it is there
+	asked   time.Duration   // the call's age when RecvMsg was called for the first message
 	raced   bool
 	learned bool // the primary's time to first message is known, or a bound of it
 }
@@ -228,7 +230,9 @@ func (c *clientStream) decide() *member {
 		c.cancel(race.ErrLost)
 		winner = &out.Winner.(*hedged).member
 		if c.line == message {
-			c.own.Take(winner.into)
+			if winner.err == nil { // otherwise, and at the stream's end, the caller's message stays what it was
+				c.own.Take(winner.into)
+			}
 			winner.into = nil
 		}
 	}

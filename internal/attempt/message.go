@@ -7,7 +7,6 @@ import (
 	"reflect"
 
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
@@ -15,22 +14,30 @@ import (
 // because as soon as the primary runs, gRPC may be writing to it.
 type Reply struct {
 	caller any
-	proto  protoreflect.MessageType // nil for a message of another kind
+	proto  protoreflect.MessageType // nil for a message that is moved as a Go value
 	other  reflect.Type             // what the reply points to, if proto is nil
 }
 
-// NewReply takes the caller's reply, on the caller's goroutine and before the first attempt. It is false if no
-// message can be moved there: the reply is neither a protobuf message, of whatever API, nor a non-nil pointer.
+// NewReply takes the caller's reply, on the caller's goroutine and before the first attempt. It is false if an attempt
+// cannot receive elsewhere and have the result moved there.
+//
+// A protobuf message can always be moved. Another reply is decoded into a new zero value, which is then copied, so it must
+// be a pointer to a zero value itself: what a caller has put there, a descriptor for example, may be what its codec needs.
+// And it must be of a type that can be copied, with no lock, no part that may refer to another part, and no reference
+// counted buffer.
 func NewReply(reply any) (Reply, bool) {
-	if m, ok := reply.(proto.Message); ok {
-		r := m.ProtoReflect()
-		return Reply{caller: reply, proto: r.Type()}, r.IsValid()
-	}
 	v := reflect.ValueOf(reply)
 	if v.Kind() != reflect.Pointer || v.IsNil() {
 		return Reply{}, false
 	}
-	return Reply{caller: reply, other: v.Type().Elem()}, true
+	switch k := kindOf(v.Type()); k.form {
+	case generated, dynamic:
+		return Reply{caller: reply, proto: reply.(proto.Message).ProtoReflect().Type()}, true
+	case legacy:
+		return Reply{caller: reply, other: v.Type().Elem()}, true
+	default:
+		return Reply{caller: reply, other: v.Type().Elem()}, k.moves && v.Elem().IsZero()
+	}
 }
 
 // Make returns an empty message of the reply's type.
@@ -44,42 +51,11 @@ func (r *Reply) Make() any {
 // Take has the caller's reply hold what m holds, which Make made, and nothing of what it held. No attempt may
 // use either any more.
 func (r *Reply) Take(m any) {
-	if dst, ok := asProto(r.caller); ok {
-		src, _ := asProto(m)
+	if r.proto != nil {
+		dst := r.caller.(proto.Message)
 		proto.Reset(dst)
-		proto.Merge(dst, src)
+		proto.Merge(dst, m.(proto.Message))
 		return
 	}
 	reflect.ValueOf(r.caller).Elem().Set(reflect.ValueOf(m).Elem())
-}
-
-// CopyRequest returns a deep copy of a request, or false and the request itself when it is of a kind that
-// cannot be copied: not a protobuf message. Attempts may be sending the request meanwhile.
-func CopyRequest(req any) (any, bool) {
-	m, ok := asProto(req)
-	if !ok {
-		return req, false
-	}
-	m = proto.Clone(m)
-	if _, ok := req.(proto.Message); ok {
-		return m, true
-	}
-	return protoadapt.MessageV1Of(m), true
-}
-
-// Copyable reports whether CopyRequest can copy req.
-func Copyable(req any) bool {
-	_, ok := asProto(req)
-	return ok
-}
-
-// asProto returns the message that gRPC's protobuf codec would encode.
-func asProto(v any) (proto.Message, bool) {
-	switch m := v.(type) {
-	case proto.Message:
-		return m, true
-	case protoadapt.MessageV1:
-		return protoadapt.MessageV2Of(m), true
-	}
-	return nil, false
 }

@@ -1,12 +1,26 @@
 package attempt_test
 
 import (
+	"bytes"
+	"container/list"
+	"io"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/testing/protocmp"
+	"google.golang.org/protobuf/types/descriptorpb"
+	"google.golang.org/protobuf/types/dynamicpb"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/grpchedge/hedge/internal/attempt"
@@ -74,8 +88,9 @@ func TestReply_TakesAMessage(t *testing.T) {
 }
 
 func TestReply_OfOtherKinds(t *testing.T) {
-	dst := &frame{bytes: []byte("stale")}
+	dst := &frame{}
 	made, take := replyTo(t, dst)
+	dst.bytes = []byte("a loser's")
 	made.(*frame).bytes = []byte("new")
 	if take(); string(dst.bytes) != "new" {
 		t.Errorf("%q", dst.bytes)
@@ -86,10 +101,11 @@ func TestReply_OfOtherKinds(t *testing.T) {
 	if take(); old.Name != "new" {
 		t.Errorf("%q", old.Name)
 	}
-	var any any = "stale"
-	_, take = replyTo(t, &any)
-	if take(); any != nil {
-		t.Errorf("%v", any)
+	var anything any
+	made, take = replyTo(t, &anything)
+	*made.(*any) = map[string]any{"new": 1.0}
+	if take(); !cmp.Equal(anything, map[string]any{"new": 1.0}) {
+		t.Errorf("%v", anything)
 	}
 }
 
@@ -109,22 +125,216 @@ func TestNewReply(t *testing.T) {
 		reply any
 		want  bool
 	}{
-		"nil":                {nil, false},
-		"message":            {&testpb.Reply{}, true},
-		"nil message":        {(*testpb.Reply)(nil), false},
-		"legacy message":     {&legacy{}, true},
-		"nil legacy message": {(*legacy)(nil), false},
-		"pointer":            {&frame{}, true},
-		"nil pointer":        {(*frame)(nil), false},
-		"struct":             {frame{}, false},
-		"map":                {map[string]int{}, false},
-		"slice":              {[]byte{1}, false},
-		"pointer to a slice": {&[]byte{1}, true},
-		"func":               {func() {}, false},
+		"nil":                       {nil, false},
+		"message":                   {&testpb.Reply{Id: 1}, true},
+		"nil message":               {(*testpb.Reply)(nil), false},
+		"dynamic message":           {dynamicpb.NewMessage((&testpb.Reply{}).ProtoReflect().Descriptor()), true},
+		"nil dynamic message":       {(*dynamicpb.Message)(nil), false},
+		"legacy message":            {&legacy{Name: "stale"}, true},
+		"nil legacy message":        {(*legacy)(nil), false},
+		"pointer":                   {&frame{}, true},
+		"pointer to what was there": {&frame{bytes: []byte("stale")}, false},
+		"nil pointer":               {(*frame)(nil), false},
+		"struct":                    {frame{}, false},
+		"map":                       {map[string]int{}, false},
+		"slice":                     {[]byte{1}, false},
+		"pointer to a slice":        {new([]byte), true},
+		"pointer to a full slice":   {&[]byte{1}, false},
+		"func":                      {func() {}, false},
+		"JSON":                      {new(document), true},
+		"wrapped message":           {&wrapped{Reply: &testpb.Reply{}}, false},
+		"empty wrapped message":     {&wrapped{}, true},
+		"not protobuf's state":      {&impostor{}, true},
+		"a lock":                    {new(struct{ mu sync.Mutex }), false},
+		"an atomic":                 {new(struct{ n atomic.Int64 }), false},
+		"a lock elsewhere":          {new(struct{ mu *sync.Mutex }), true},
+		"a ring":                    {new(list.List), false},
+		"a tree":                    {new(tree), false},
+		"a builder":                 {new(strings.Builder), false},
+		"a slice of itself":         {new(inPlace), false},
+		"a slice of itself, deeper": {new(struct{ x [1]inPlace }), false},
+		"a closure":                 {new(struct{ decode func() }), false},
+		"an interface of its own":   {new(selfish), false},
+		"an interface of others":    {new(struct{ err error }), true},
+		"an address":                {new(struct{ p unsafe.Pointer }), false},
+		"counted buffers":           {new(mem.BufferSlice), false},
+		"counted buffers, deeper":   {new(struct{ data *mem.BufferSlice }), false},
 	} {
 		if _, got := attempt.NewReply(tc.reply); got != tc.want {
 			t.Errorf("%s: %v", name, got)
 		}
+	}
+}
+
+// document is a message of a JSON codec.
+type document struct {
+	Title string
+	Views *int
+	Tags  map[string]any
+	Parts []struct{ Text string }
+}
+
+// wrapped and impostor have a message's methods and more than a message's state.
+type wrapped struct {
+	*testpb.Reply
+	note string
+}
+
+type impostor struct{ state map[string]string }
+
+func (*impostor) Reset()         {}
+func (*impostor) String() string { return "" }
+func (*impostor) ProtoMessage()  {}
+
+// notNullable is a message as gogo makes it, which has another by value; hidden has a field that no tag describes.
+type notNullable struct {
+	Inner legacy `protobuf:"bytes,1,opt,name=inner"`
+}
+
+func (m *notNullable) Reset()       { *m = notNullable{} }
+func (*notNullable) String() string { return "" }
+func (*notNullable) ProtoMessage()  {}
+
+type hidden struct {
+	Name  string `protobuf:"bytes,1,opt,name=name"`
+	cache int
+}
+
+func (m *hidden) Reset()       { *m = hidden{} }
+func (*hidden) String() string { return "" }
+func (*hidden) ProtoMessage()  {}
+
+// nested has a hidden one inside, and all of a legacy message around it.
+type nested struct {
+	Parts            []*hidden `protobuf:"bytes,1,rep,name=parts"`
+	XXX_unrecognized []byte    `json:"-"`
+	XXX_sizecache    int32     `json:"-"`
+}
+
+func (m *nested) Reset()       { *m = nested{} }
+func (*nested) String() string { return "" }
+func (*nested) ProtoMessage()  {}
+
+// brittle panics when it is copied, but for an empty one.
+type brittle struct {
+	Name string `protobuf:"bytes,1,opt,name=name"`
+}
+
+func (m *brittle) Reset()       { *m = brittle{} }
+func (*brittle) String() string { return "" }
+func (*brittle) ProtoMessage()  {}
+func (*brittle) Merge(src protoadapt.MessageV1) {
+	if src.(*brittle).Name != "" {
+		panic("brittle")
+	}
+}
+
+// delegating says that it is a message, and has the reflection of another.
+type delegating struct{ testpb.Reply }
+
+func (d *delegating) ProtoReflect() protoreflect.Message { return d.Reply.ProtoReflect() }
+
+type tree struct{ Children []*tree }
+
+type inPlace struct {
+	bytes []byte
+	small [64]byte
+}
+
+type selfish struct{ stringer interface{ Self() } }
+
+func (*selfish) Self() {}
+
+func TestRequest(t *testing.T) {
+	open := &testpb.Request{Id: 1, Payload: []byte("payload")}
+	dynamic := dynamicpb.NewMessage(open.ProtoReflect().Descriptor())
+	proto.Merge(dynamic, open)
+	const overhead = 64 + 3*8
+	copied, shared, none := "copied", "shared", "not repeated"
+	for name, tc := range map[string]struct {
+		req  any
+		want string
+	}{
+		"message":                  {open, copied},
+		"nil message":              {(*testpb.Request)(nil), copied},
+		"dynamic message":          {dynamic, copied},
+		"legacy message":           {&legacy{Name: "old"}, copied},
+		"nil legacy message":       {(*legacy)(nil), copied},
+		"nil":                      {nil, shared},
+		"text":                     {"text", shared},
+		"pointer":                  {&frame{}, shared},
+		"JSON":                     {&document{Title: "title"}, shared},
+		"not protobuf's state":     {&impostor{}, shared},
+		"not nullable":             {&notNullable{}, shared},
+		"hidden field":             {&hidden{}, shared},
+		"hidden field, deeper":     {&nested{}, shared},
+		"wrapped message":          {&wrapped{Reply: &testpb.Reply{}}, shared},
+		"empty wrapped message":    {&wrapped{}, shared},
+		"delegating":               {&delegating{}, shared},
+		"counted buffers":          {mem.BufferSlice{}, none},
+		"counted buffers, deeper":  {&struct{ data []mem.Buffer }{}, none},
+		"reader":                   {strings.NewReader("text"), none},
+		"reader, deeper":           {&struct{ body io.ReadCloser }{}, none},
+		"reader by value":          {struct{ body bytes.Buffer }{}, none},
+		"channel":                  {make(chan int), none},
+		"largest":                  {&testpb.Request{Id: 1, Messages: 1, ReplyBytes: 1, Payload: make([]byte, attempt.MaxCopy-overhead)}, copied},
+		"too large":                {&testpb.Request{Id: 1, Messages: 1, ReplyBytes: 1, Payload: make([]byte, attempt.MaxCopy-overhead+1)}, none},
+		"too many":                 {&descriptorpb.DescriptorProto{ReservedName: make([]string, attempt.MaxCopy/64)}, none},
+		"too many numbers":         {&descriptorpb.SourceCodeInfo_Location{Path: make([]int32, attempt.MaxCopy/8)}, none},
+		"too many, in a map":       {manyEntries(t, attempt.MaxCopy/128), none},
+		"too much that is unknown": {unknown(attempt.MaxCopy), none},
+		"some of all":              {manyEntries(t, 10), copied},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := attempt.NewRequest(tc.req)
+			if !r.Replayable() {
+				if tc.want != none {
+					t.Errorf("not replayable, want it %s", tc.want)
+				}
+				return
+			}
+			sent, ok := r.Repeat()
+			again, _ := r.Repeat()
+			same := reflect.DeepEqual(sent, tc.req)
+			if m, isProto := tc.req.(proto.Message); isProto && tc.want == copied {
+				same = proto.Equal(sent.(proto.Message), m)
+			}
+			if !ok || !same || again != sent || r.Shared() != (tc.want == shared) || tc.want == none {
+				t.Errorf("%v, %v: same %v, once %v, shared %v; want it %s", sent, ok, same, again == sent, r.Shared(), tc.want)
+			}
+			if v := reflect.ValueOf(sent); v.Kind() == reflect.Pointer && !v.IsNil() && (sent != tc.req) != (tc.want == copied) {
+				t.Error("it is the caller's own, or should be")
+			}
+		})
+	}
+}
+
+func manyEntries(t *testing.T, n int) proto.Message {
+	fields := map[string]any{}
+	for i := range n {
+		fields[strconv.Itoa(i)] = []any{float64(i), "text", true, nil}
+	}
+	m, err := structpb.NewStruct(fields)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func unknown(n int) proto.Message {
+	m := &testpb.Request{}
+	m.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, 1000, protowire.BytesType), make([]byte, n)))
+	return m
+}
+
+// TestRequest_ThatPanics is never more than a request that cannot be repeated.
+func TestRequest_ThatPanics(t *testing.T) {
+	r := attempt.NewRequest(&brittle{Name: "brittle"})
+	if !r.Replayable() || r.Shared() {
+		t.Error("it should look like any other")
+	}
+	if sent, ok := r.Repeat(); ok {
+		t.Errorf("%v", sent)
 	}
 }
 
@@ -141,21 +351,22 @@ func TestCopyRequest(t *testing.T) {
 	if m, same := copied.(*legacy); !ok || !same || m.Name != "old" {
 		t.Errorf("%v, %v", copied, ok)
 	}
-	other := &frame{}
-	if copied, ok = attempt.CopyRequest(other); ok || copied != any(other) {
-		t.Errorf("%v, %v", copied, ok)
-	}
-	if copied, ok = attempt.CopyRequest(nil); ok || copied != nil {
-		t.Errorf("%v, %v", copied, ok)
-	}
-	for _, m := range []any{req, old} {
-		if !attempt.Copyable(m) {
-			t.Errorf("%T is not copyable", m)
+	for _, m := range []any{&frame{}, &impostor{}, &brittle{Name: "brittle"}, nil} {
+		if copied, ok = attempt.CopyRequest(m); ok || copied != m {
+			t.Errorf("%T: %v, %v", m, copied, ok)
 		}
 	}
-	for _, m := range []any{other, nil, "text"} {
-		if attempt.Copyable(m) {
-			t.Errorf("%T is copyable", m)
-		}
+}
+
+func BenchmarkNewReply(b *testing.B) {
+	for name, reply := range map[string]any{"generated": &testpb.Reply{}, "legacy": &legacy{}, "opaque": &frame{}} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, ok := attempt.NewReply(reply); !ok {
+					b.Fatal("it cannot be moved")
+				}
+			}
+		})
 	}
 }

@@ -52,6 +52,7 @@ func (r *Race) cancelLosers(winner *hedge) {
 func (r *Race) abandon() {
 	r.mu.Lock()
 	r.over = true
+	r.awaitPrepared()
 	r.timer.Stop()
 	r.mu.Unlock()
 	r.cancelLosers(nil)

@@ -15,12 +15,16 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// Policy decides about one call and learns from it. Admit, Next, Final and Failed are called with the race's lock
-// held, so they must not block and must not call back into the race.
+// Policy decides about one call and learns from it. NotReplayable, Admit, Unsent, Next, Final and Failed are called with
+// the race's lock held, so they must not block and must not call back into the race.
 type Policy interface {
+	// NotReplayable says that the call's request cannot be sent again, so that no hedge is due any more.
+	NotReplayable()
 	// Admit is asked when hedge n is due, 1 being the first. It answers true to have it sent; otherwise the
 	// race asks again after the given time, or never when that is 0.
 	Admit(n int) (send bool, again time.Duration)
+	// Unsent says that hedge n, which was admitted, was not sent: it could not be made.
+	Unsent(n int)
 	// Next is how long after a hedge the one after it is due; false says that there is none.
 	Next() (time.Duration, bool)
 	// Final reports whether hedge n, or the primary when n is 0, ends the race by ending with err.
@@ -51,9 +55,14 @@ type Policy interface {
 type Entrant interface {
 	// Primary makes the primary attempt and waits for its outcome. It runs on the caller's goroutine.
 	Primary() error
-	// Hedge prepares hedge n. The caller is inside its call until Hedge returns, so Hedge may read what the
-	// caller owns; what it returns must not. An attempt that wins may go on after its Run, as a stream does;
-	// cancel then frees its context.
+	// Replayable reports whether the request can be sent again. It is asked whenever a hedge is due.
+	Replayable() bool
+	// Hedge prepares hedge n; nil if that turns out to be impossible. An attempt that wins may go on after its Run, as a
+	// stream does; cancel then frees its context.
+	//
+	// The caller is inside its call until Replayable and Hedge return, so they may read what the caller owns; what Hedge
+	// returns must not. A call that is decided meanwhile waits for them before it returns, so they should be quick. Nothing
+	// else waits. They never overlap.
 	Hedge(n int, cancel context.CancelCauseFunc) Attempt
 	// Trailer is what the primary, which has failed, had in its trailer; nil if that is not known.
 	Trailer() metadata.MD
@@ -86,7 +95,7 @@ type Outcome struct {
 // so.
 type Race struct {
 	// Shared says that hedges read memory of the caller's all their life. Run then waits for losers to unwind
-	// before it returns, where it otherwise leaves that to them.
+	// before it returns, where it otherwise leaves that to them. An Entrant may set it in Replayable.
 	Shared bool
 
 	ctx           context.Context
@@ -106,6 +115,10 @@ type Race struct {
 	failed  bool          // the primary has ended without ending the race
 	decided chan struct{} // closed when over; made only for a caller that waits for hedges
 	unwound chan struct{} // closed when running falls to 0; made only for a caller that waits for losers
+
+	preparing bool          // a hedge is being prepared, without the lock
+	missed    bool          // another came due meanwhile
+	prepared  chan struct{} // closed when preparing ends; made only for a caller that waits for that
 
 	last   *hedge // the hedge that failed last; nil if the primary failed after it
 	winner *hedge
@@ -186,6 +199,7 @@ func (r *Race) primaryEnded(err error) Outcome {
 		r.mu.Lock()
 		r.conclude()
 	}
+	r.awaitPrepared()
 	r.timer.Stop()
 	hedges, winner, crashed := r.hedges, r.winner, r.crash
 	r.mu.Unlock()
@@ -251,11 +265,40 @@ func (r *Race) due() {
 	returned = true
 }
 
-// launch enters h into the race if the policy admits it, and arms the timer for what comes after.
+// launch enters h into the race if the policy admits it, and arms the timer for what comes after. It prepares the hedge
+// without the lock, as that takes longer the larger the request is. Meanwhile the call may be decided.
 func (r *Race) launch(h *hedge) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.fired = true
+	if r.preparing {
+		r.missed = true
+		return false
+	}
+	if !r.isDue() {
+		return false
+	}
+	r.preparing = true
+	defer r.endPreparing()
+	replayable := false
+	r.unlocked(func() { replayable = r.entrant.Replayable() })
+	if !r.isDue() || !r.admit(h, replayable) {
+		return false
+	}
+	r.unlocked(func() { h.attempt = r.entrant.Hedge(h.n, h.cancel) })
+	if h.attempt == nil {
+		r.unsent(h)
+		return false
+	}
+	if r.over {
+		r.leave(false)
+		return false
+	}
+	return true
+}
+
+// isDue reports whether a hedge is due, with the lock held, and otherwise sees to it that it will be.
+func (r *Race) isDue() bool {
 	if r.over {
 		return false
 	}
@@ -263,9 +306,20 @@ func (r *Race) launch(h *hedge) bool {
 		r.timer.Reset(wait)
 		return false
 	}
+	return true
+}
+
+// admit enters h if the policy admits it, with the lock held. What ends the race from then on cancels h.
+func (r *Race) admit(h *hedge, replayable bool) bool {
 	r.awaited = false
 	n := len(r.hedges) + 1
-	send, again := r.policy.Admit(n)
+	var send bool
+	var again time.Duration
+	if replayable {
+		send, again = r.policy.Admit(n)
+	} else {
+		r.policy.NotReplayable()
+	}
 	if !send {
 		if r.failed && r.running == 0 { // nothing is left to wait for
 			r.conclude()
@@ -278,11 +332,51 @@ func (r *Race) launch(h *hedge) bool {
 	h.ctx, h.cancel = context.WithCancelCause(hedgeContext(r.ctx, n))
 	r.hedges = append(r.hedges, h)
 	r.running++
-	h.attempt = r.entrant.Hedge(n, h.cancel)
 	if next, more := r.policy.Next(); more {
 		r.schedule(next)
 	}
 	return true
+}
+
+// unsent takes h, which could not be made, out of the race again, with the lock held.
+func (r *Race) unsent(h *hedge) {
+	r.policy.Unsent(h.n)
+	r.policy.NotReplayable()
+	if !r.over { // r.hedges does not change any more when the race is over
+		r.hedges = r.hedges[:len(r.hedges)-1]
+		r.awaited = false
+	}
+	h.cancel(ErrLost)
+	r.leave(false)
+}
+
+// unlocked runs f without the lock, which is held.
+func (r *Race) unlocked(f func()) {
+	r.mu.Unlock()
+	defer r.mu.Lock()
+	f()
+}
+
+// endPreparing wakes the caller of a call that was decided meanwhile, and makes up for a hedge that came due, with the lock
+// held.
+func (r *Race) endPreparing() {
+	r.preparing = false
+	if r.prepared != nil {
+		close(r.prepared)
+	}
+	if r.missed && !r.over {
+		r.timer.Reset(max(0, time.Until(r.next)))
+	}
+	r.missed = false
+}
+
+// awaitPrepared returns when no hedge is being prepared, with the lock held and the race over: until then one may be
+// reading what the caller owns.
+func (r *Race) awaitPrepared() {
+	if r.preparing {
+		r.prepared = make(chan struct{})
+		r.unlocked(func() { <-r.prepared })
+	}
 }
 
 // schedule has the next hedge come due in d, and not before, with the lock held.

@@ -1,0 +1,24 @@
+module github.com/grpchedge/hedge/internal/compat/messages
+
+go 1.25.0
+
+require (
+	github.com/gogo/protobuf v1.3.2
+	github.com/grpchedge/hedge v0.0.0
+	github.com/jhump/protoreflect v1.19.0
+	go.uber.org/goleak v1.3.0
+	google.golang.org/grpc v1.84.0
+	google.golang.org/protobuf v1.36.12
+)
+
+require (
+	github.com/DataDog/sketches-go v1.4.8 // indirect
+	github.com/golang/protobuf v1.5.4 // indirect
+	github.com/jhump/protoreflect/v2 v2.0.0-beta.1 // indirect
+	golang.org/x/net v0.57.0 // indirect
+	golang.org/x/sys v0.47.0 // indirect
+	golang.org/x/text v0.40.0 // indirect
+	google.golang.org/genproto/googleapis/rpc v0.0.0-20260706201446-f0a921348800 // indirect
+)
+
+replace github.com/grpchedge/hedge => ../../..

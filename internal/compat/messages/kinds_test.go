@@ -1,0 +1,295 @@
+package messages_test
+
+import (
+	"encoding/json"
+	"fmt"
+
+	gogo "github.com/gogo/protobuf/proto"
+	"github.com/jhump/protoreflect/desc"
+	jhump "github.com/jhump/protoreflect/dynamic"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
+	grpcproto "google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/dynamicpb"
+
+	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/proto/hybridpb"
+	"github.com/grpchedge/hedge/proto/lazypb"
+	"github.com/grpchedge/hedge/proto/opaquepb"
+	"github.com/grpchedge/hedge/proto/openpb"
+)
+
+// kind is one kind of messages.
+type kind struct {
+	codec   any                 // encoding.Codec or CodecV2; nil for gRPC's own
+	empty   func() any          // a reply as a caller makes it
+	filled  func(id uint64) any // a message that holds id
+	request func(id uint64) any // if requests are of another kind; encoded by the same codec
+	show    func(m any) string  // all that the message holds
+	hedged  bool                // with an empty reply
+	stale   bool                // hedged also if the reply holds something
+}
+
+var kinds = map[string]kind{
+	"generated, open":   protobuf[openpb.Reply](func(m *openpb.Reply, id uint64) { m.Id, m.Payload = &id, []byte("open") }),
+	"generated, proto3": protobuf[testpb.Reply](func(m *testpb.Reply, id uint64) { m.Id = id }),
+	"generated, hybrid": protobuf[hybridpb.Reply](func(m *hybridpb.Reply, id uint64) { m.SetId(id) }),
+	"generated, opaque": protobuf[opaquepb.Reply](func(m *opaquepb.Reply, id uint64) { m.SetId(id) }),
+	"generated, lazy": protobuf[lazypb.Node](func(m *lazypb.Node, id uint64) {
+		m.SetNested(&lazypb.Node{})
+		m.GetNested().SetNested(&lazypb.Node{})
+		m.GetNested().GetNested().SetId(id)
+	}),
+	"dynamicpb": {
+		empty:  func() any { return dynamicpb.NewMessage((&testpb.Reply{}).ProtoReflect().Descriptor()) },
+		filled: func(id uint64) any { return redescribed(&testpb.Reply{Id: id}) },
+		show:   func(m any) string { return fmt.Sprintf("%T %s", m, encoded(nil, m)) }, hedged: true, stale: true,
+	},
+	"V1": {
+		empty:  func() any { return &v1{} },
+		filled: func(id uint64) any { return &v1{ID: id, Parts: []*v1{{ID: id + 1}}} },
+		show:   shown, hedged: true, stale: true,
+	},
+	"V1 in looks, with a codec": {
+		codec:  jsonCodec{},
+		empty:  func() any { return &impostor{} },
+		filled: func(id uint64) any { return &impostor{state: map[string]uint64{"id": id}} },
+		show:   shown, hedged: true,
+	},
+	"gogo, not nullable": {
+		codec:  gogoCodec{},
+		empty:  func() any { return &gogoReply{} },
+		filled: func(id uint64) any { return &gogoReply{Inner: gogoInner{ID: id}, Many: []gogoInner{{ID: id + 1}}} },
+		show:   shown, hedged: true,
+	},
+	"jhump dynamic": {
+		empty: func() any { return jhumpReply(0) }, filled: func(id uint64) any { return jhumpReply(id) },
+		show: func(m any) string { return m.(*jhump.Message).String() },
+	},
+	"jhump dynamic request": {
+		empty:   func() any { return &testpb.Reply{} },
+		filled:  func(id uint64) any { return &testpb.Reply{Id: id} },
+		request: func(id uint64) any { return jhumpReply(id) },
+		show:    shown, hedged: true, stale: true,
+	},
+	"mem.BufferSlice": {
+		codec:  bufferCodec{},
+		empty:  func() any { return &mem.BufferSlice{} },
+		filled: func(id uint64) any { return &mem.BufferSlice{buffer(id), buffer(id + 1)} },
+		show:   func(m any) string { return string(m.(*mem.BufferSlice).Materialize()) },
+	},
+	"bytes wrapper": {
+		codec:  frameCodec{},
+		empty:  func() any { return &frame{} },
+		filled: func(id uint64) any { return &frame{fmt.Appendf(nil, "frame %d", id)} },
+		show:   func(m any) string { return string(m.(*frame).bytes) }, hedged: true,
+	},
+	"JSON": {
+		codec:  jsonCodec{},
+		empty:  func() any { return &document{} },
+		filled: func(id uint64) any { return &document{Title: "title", ID: &id, Any: map[string]any{"id": float64(id)}} },
+		show:   shown, hedged: true,
+	},
+	"JSON of generated": func() kind {
+		k := protobuf[testpb.Reply](func(m *testpb.Reply, id uint64) { m.Id = id })
+		k.codec = protojsonCodec{}
+		return k
+	}(),
+	"embedded": {
+		empty:  func() any { return &embedded{Reply: &testpb.Reply{}, Note: "the caller's"} },
+		filled: func(id uint64) any { return &embedded{Reply: &testpb.Reply{Id: id}, Note: "the caller's"} },
+		show:   shown,
+	},
+	"embedded, with a codec": {
+		codec:  jsonCodec{},
+		empty:  func() any { return &embedded{} },
+		filled: func(id uint64) any { return &embedded{Reply: &testpb.Reply{Id: id}, Note: "and a note"} },
+		show:   shown, hedged: true,
+	},
+	"embedded request": {
+		codec:   jsonCodec{},
+		empty:   func() any { return &document{} },
+		filled:  func(id uint64) any { return &document{ID: &id} },
+		request: func(id uint64) any { return &embedded{Reply: &testpb.Reply{Id: id}, Note: "and a note"} },
+		show:    shown, hedged: true,
+	},
+}
+
+// protobuf is a kind of generated messages.
+func protobuf[M any, P interface {
+	*M
+	proto.Message
+}](fill func(P, uint64)) kind {
+	return kind{
+		empty:  func() any { return P(new(M)) },
+		filled: func(id uint64) any { m := P(new(M)); fill(m, id); return m },
+		show:   func(m any) string { return fmt.Sprintf("%T %s", m, encoded(nil, m)) }, hedged: true, stale: true,
+	}
+}
+
+func shown(m any) string {
+	text, err := json.Marshal(m)
+	if err != nil {
+		panic(err)
+	}
+	return fmt.Sprintf("%T %s", m, text)
+}
+
+// encoded returns what the codec has go over the wire.
+func encoded(codec, m any) []byte {
+	var data []byte
+	var err error
+	switch c := codec.(type) {
+	case encoding.Codec:
+		data, err = c.Marshal(m)
+	case encoding.CodecV2:
+		var slice mem.BufferSlice
+		slice, err = c.Marshal(m)
+		data = slice.Materialize()
+		slice.Free()
+	default:
+		return encoded(encoding.GetCodecV2(grpcproto.Name), m)
+	}
+	if err != nil {
+		panic(err)
+	}
+	return data
+}
+
+// options force the kind's codec.
+func (k kind) options() []grpc.CallOption {
+	switch c := k.codec.(type) {
+	case encoding.Codec:
+		return []grpc.CallOption{grpc.ForceCodec(c)}
+	case encoding.CodecV2:
+		return []grpc.CallOption{grpc.ForceCodecV2(c)}
+	}
+	return nil
+}
+
+func redescribed(m proto.Message) proto.Message {
+	d := dynamicpb.NewMessage(m.ProtoReflect().Descriptor())
+	data, err := proto.Marshal(m)
+	if err == nil {
+		err = proto.Unmarshal(data, d)
+	}
+	if err != nil {
+		panic(err)
+	}
+	return d
+}
+
+// v1 is a message as code generated for github.com/golang/protobuf has it.
+type v1 struct {
+	ID    uint64 `protobuf:"varint,1,opt,name=id"`
+	Parts []*v1  `protobuf:"bytes,2,rep,name=parts"`
+
+	XXX_NoUnkeyedLiteral struct{} `json:"-"`
+	XXX_unrecognized     []byte   `json:"-"`
+	XXX_sizecache        int32    `json:"-"`
+}
+
+func (m *v1) Reset()       { *m = v1{} }
+func (*v1) String() string { return "v1" }
+func (*v1) ProtoMessage()  {}
+
+// impostor has the methods of a message and a state of which protobuf knows nothing.
+type impostor struct{ state map[string]uint64 }
+
+func (m *impostor) Reset()                          { m.state = nil }
+func (*impostor) String() string                    { return "impostor" }
+func (*impostor) ProtoMessage()                     {}
+func (m *impostor) MarshalJSON() ([]byte, error)    { return json.Marshal(m.state) }
+func (m *impostor) UnmarshalJSON(data []byte) error { return json.Unmarshal(data, &m.state) }
+
+// gogoReply has messages by value, as gogoproto's nullable=false does.
+type gogoReply struct {
+	Inner gogoInner   `protobuf:"bytes,1,opt,name=inner"`
+	Many  []gogoInner `protobuf:"bytes,2,rep,name=many"`
+}
+
+func (m *gogoReply) Reset()       { *m = gogoReply{} }
+func (*gogoReply) String() string { return "gogoReply" }
+func (*gogoReply) ProtoMessage()  {}
+
+type gogoInner struct {
+	ID uint64 `protobuf:"varint,1,opt,name=id"`
+}
+
+func (m *gogoInner) Reset()       { *m = gogoInner{} }
+func (*gogoInner) String() string { return "gogoInner" }
+func (*gogoInner) ProtoMessage()  {}
+
+type gogoCodec struct{}
+
+func (gogoCodec) Name() string                       { return "gogo" }
+func (gogoCodec) Marshal(v any) ([]byte, error)      { return gogo.Marshal(v.(gogo.Message)) }
+func (gogoCodec) Unmarshal(data []byte, v any) error { return gogo.Unmarshal(data, v.(gogo.Message)) }
+
+func jhumpReply(id uint64) *jhump.Message {
+	described, err := desc.WrapMessage((&testpb.Reply{}).ProtoReflect().Descriptor())
+	if err != nil {
+		panic(err)
+	}
+	m := jhump.NewMessage(described)
+	if id != 0 {
+		m.SetFieldByName("id", id)
+	}
+	return m
+}
+
+// bufferCodec passes buffers on as a proxy does: what it has encoded, gRPC frees.
+type bufferCodec struct{}
+
+func (bufferCodec) Name() string                           { return "buffers" }
+func (bufferCodec) Marshal(v any) (mem.BufferSlice, error) { return *v.(*mem.BufferSlice), nil }
+func (bufferCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	data.Ref()
+	*v.(*mem.BufferSlice) = data
+	return nil
+}
+
+func buffer(id uint64) mem.Buffer {
+	data := make([]byte, 4096) // less is not counted
+	copy(data, fmt.Sprintf("buffer %d", id))
+	return mem.NewBuffer(&data, mem.DefaultBufferPool())
+}
+
+type frame struct{ bytes []byte }
+
+type frameCodec struct{}
+
+func (frameCodec) Name() string                       { return "frames" }
+func (frameCodec) Marshal(v any) ([]byte, error)      { return v.(*frame).bytes, nil }
+func (frameCodec) Unmarshal(data []byte, v any) error { v.(*frame).bytes = data; return nil }
+
+type document struct {
+	Title string
+	ID    *uint64
+	Any   map[string]any
+}
+
+type jsonCodec struct{}
+
+func (jsonCodec) Name() string                       { return "json" }
+func (jsonCodec) Marshal(v any) ([]byte, error)      { return json.Marshal(v) }
+func (jsonCodec) Unmarshal(data []byte, v any) error { return json.Unmarshal(data, v) }
+
+type protojsonCodec struct{}
+
+func (protojsonCodec) Name() string { return "protojson" }
+func (protojsonCodec) Marshal(v any) ([]byte, error) {
+	return protojson.MarshalOptions{}.Marshal(v.(proto.Message))
+}
+func (protojsonCodec) Unmarshal(data []byte, v any) error {
+	return protojson.Unmarshal(data, v.(proto.Message))
+}
+
+// embedded has all of a message's methods, and a field of its own.
+type embedded struct {
+	*testpb.Reply
+	Note string
+}

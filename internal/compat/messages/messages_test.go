@@ -1,0 +1,237 @@
+package messages_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/internal/testserver"
+	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stream"
+)
+
+const ms = time.Millisecond
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// plan is what the server does with one attempt.
+type plan struct {
+	delay time.Duration
+	code  codes.Code
+	empty bool // a stream without a message
+}
+
+// server answers each attempt with a message that holds the attempt's number, and keeps what it was asked.
+type server struct {
+	kind  kind
+	plans []plan
+
+	mu       sync.Mutex
+	requests map[int]string // by attempt
+}
+
+// bytesCodec is the server's.
+type bytesCodec struct{}
+
+func (bytesCodec) Name() string { return "bytes" }
+func (bytesCodec) Marshal(v any) (mem.BufferSlice, error) {
+	return mem.BufferSlice{mem.SliceBuffer(*v.(*[]byte))}, nil
+}
+func (bytesCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	*v.(*[]byte) = data.Materialize()
+	return nil
+}
+
+func (s *server) handle(_ any, st grpc.ServerStream) error {
+	md, _ := metadata.FromIncomingContext(st.Context())
+	number := 0
+	if values := md.Get("grpc-previous-rpc-attempts"); len(values) > 0 {
+		var err error
+		if number, err = strconv.Atoi(values[0]); err != nil {
+			return err
+		}
+	}
+	var request []byte
+	if err := st.RecvMsg(&request); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.requests[number] = string(request)
+	s.mu.Unlock()
+	plan := s.plans[number]
+	select {
+	case <-time.After(plan.delay):
+	case <-st.Context().Done():
+		return st.Context().Err()
+	}
+	if plan.code != codes.OK || plan.empty {
+		return status.Error(plan.code, "as planned")
+	}
+	reply := encoded(s.kind.codec, s.kind.filled(uint64(number+1)))
+	return st.SendMsg(&reply)
+}
+
+// connectT starts the server and returns a connection to it.
+func (s *server) connectT(t *testing.T, options ...grpc.DialOption) *grpc.ClientConn {
+	s.requests = map[int]string{}
+	listener := bufconn.Listen(1 << 16)
+	gs := grpc.NewServer(grpc.UnknownServiceHandler(s.handle), grpc.ForceServerCodecV2(bytesCodec{}))
+	var served sync.WaitGroup
+	served.Go(func() {
+		if err := gs.Serve(listener); err != nil {
+			t.Error(err)
+		}
+	})
+	conn, err := grpc.NewClient("passthrough:///messages", append(options,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+		gs.Stop()
+		served.Wait()
+	})
+	testserver.ConnectT(t, conn)
+	return conn
+}
+
+// ways are the two ways to make a call: with one message each, which is received into reply.
+var ways = map[string]func(ctx context.Context, conn *grpc.ClientConn, request, reply any, opts ...grpc.CallOption) error{
+	"unary": func(ctx context.Context, conn *grpc.ClientConn, request, reply any, opts ...grpc.CallOption) error {
+		return conn.Invoke(ctx, testpb.TestService_UnaryNoSideEffects_FullMethodName, request, reply, opts...)
+	},
+	"stream": func(ctx context.Context, conn *grpc.ClientConn, request, reply any, opts ...grpc.CallOption) error {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		st, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, testpb.TestService_ServerStream_FullMethodName, opts...)
+		if err == nil {
+			err = errors.Join(st.SendMsg(request), st.CloseSend())
+		}
+		if err == nil {
+			err = st.RecvMsg(reply)
+		}
+		return err
+	},
+}
+
+// result is what a caller has after a call.
+type result struct {
+	code  codes.Code
+	eof   bool
+	reply string
+}
+
+func outcome(k kind, err error, reply any) result {
+	return result{code: status.Code(err), eof: err == io.EOF, reply: k.show(reply)}
+}
+
+// TestMessages makes each call hedged and plain.
+func TestMessages(t *testing.T) {
+	for _, race := range []struct {
+		name    string
+		plans   []plan
+		winner  int // if there is a hedge
+		streams bool
+	}{
+		{"the primary wins", []plan{{delay: 30 * ms}, {delay: time.Hour}}, 0, false},
+		{"the hedge wins", []plan{{delay: 50 * ms}, {delay: 5 * ms}}, 1, false},
+		{"all fail", []plan{{delay: 30 * ms, code: codes.Unavailable}, {delay: 5 * ms, code: codes.Unavailable}}, 0, false},
+		{"all fail for good", []plan{{delay: 50 * ms, code: codes.NotFound}, {delay: 5 * ms, code: codes.NotFound}}, 1, false},
+		{"the hedge wins without a message", []plan{{delay: 50 * ms, empty: true}, {delay: 5 * ms, empty: true}}, 1, true},
+	} {
+		for _, name := range slices.Sorted(maps.Keys(kinds)) {
+			for way, call := range ways {
+				for _, stale := range []bool{false, true} {
+					if race.streams && way != "stream" {
+						continue // a unary call has a message
+					}
+					t.Run(race.name+"/"+name+"/"+way+"/stale="+strconv.FormatBool(stale), func(t *testing.T) {
+						synctest.Test(t, func(t *testing.T) { compare(t, kinds[name], call, race.plans, race.winner, stale) })
+					})
+				}
+			}
+		}
+	}
+}
+
+func compare(t *testing.T, k kind, call func(context.Context, *grpc.ClientConn, any, any, ...grpc.CallOption) error, plans []plan, winner int, stale bool) {
+	hedged := k.hedged && !stale || k.stale && stale
+	if !hedged {
+		winner = 0
+	}
+	request, reply := k.request, func() any {
+		if stale {
+			return k.filled(1000)
+		}
+		return k.empty()
+	}
+	if request == nil {
+		request = k.filled
+	}
+
+	// Of the plain call the only attempt does as the winner does.
+	control := &server{kind: k, plans: plans[winner : winner+1]}
+	if winner > 0 { // and says so
+		filled := k.filled
+		control.kind.filled = func(id uint64) any { return filled(id + uint64(winner)) }
+	}
+	message := reply()
+	err := call(t.Context(), control.connectT(t), request(7), message, k.options()...)
+	want := outcome(k, err, message)
+
+	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithWarmup(1<<40, 10*ms), hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tested := &server{kind: k, plans: plans}
+	conn := tested.connectT(t, grpc.WithChainUnaryInterceptor(interceptor.Unary(s)), grpc.WithChainStreamInterceptor(stream.Interceptor(s)))
+	message = reply()
+	err = call(t.Context(), conn, request(7), message, k.options()...)
+	if got := outcome(k, err, message); got != want {
+		t.Errorf("%+v (%v)\nwithout hedging it is\n%+v", got, err, want)
+	}
+
+	synctest.Wait()
+	attempts := 1
+	if stats := s.Stats(); hedged {
+		attempts = 2
+		if stats.Hedges != 1 || stats.NotReplayable != 0 {
+			t.Errorf("%+v: it was not hedged", stats)
+		}
+	} else if stats.Hedges != 0 || stats.NotReplayable != 1 {
+		t.Errorf("%+v: hedged, or not counted", stats)
+	}
+	tested.mu.Lock()
+	defer tested.mu.Unlock()
+	if len(tested.requests) != attempts {
+		t.Errorf("%d attempts, want %d", len(tested.requests), attempts)
+	}
+	for n, got := range tested.requests {
+		if got != control.requests[0] {
+			t.Errorf("attempt %d asks %q, without hedging it is %q", n, got, control.requests[0])
+		}
+	}
+}
