@@ -193,7 +193,7 @@ func TestTrigger_LeavesASteadyServiceAlone(t *testing.T) {
 
 func TestPause_TakesEffectOnTheNextCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newScheduler(t, hedge.WithWarmup(1<<40, 10*ms), hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
+		s := newScheduler(t, hedge.WithWarmup(1<<30, 10*ms), hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
 		for i, want := range []hedge.Stats{
 			{Calls: 1, Warmup: 1, Hedged: 1, Hedges: 1, PrimaryWins: 1},
 			{Calls: 2, Warmup: 1, Hedged: 1, Hedges: 1, PrimaryWins: 1, Paused: 1},
@@ -222,7 +222,7 @@ func (s state) GetState() connectivity.State { return connectivity.State(s) }
 
 // TestRule10_EachReasonIsCounted goes through the reasons for not sending a hedge that is due.
 func TestRule10_EachReasonIsCounted(t *testing.T) {
-	learning := hedge.WithWarmup(1<<40, 10*ms)
+	learning := hedge.WithWarmup(1<<30, 10*ms)
 	for _, tc := range []struct {
 		name    string
 		options []hedge.Option
@@ -407,7 +407,7 @@ func TestPreviousAttempts(t *testing.T) {
 
 // TestRule16_MethodsAreCapped sends a million distinct method names through one target.
 func TestRule16_MethodsAreCapped(t *testing.T) {
-	s := newScheduler(t, hedge.WithWarmup(1<<40, 10*ms), hedge.WithMethods("/pkg.Svc/Get*"))
+	s := newScheduler(t, hedge.WithWarmup(1<<30, 10*ms), hedge.WithMethods("/pkg.Svc/Get*"))
 	const names = 1_000_000
 	for i := range names {
 		c := s.Begin(t.Context(), target, fmt.Sprintf("/pkg.Svc/Get%d", i), nil)

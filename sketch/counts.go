@@ -63,16 +63,18 @@ type counts [pages]atomic.Pointer[page]
 
 type page [pageSize]atomic.Uint32
 
-func (c *counts) add(bucket int) {
+func (c *counts) add(bucket int, m *Meter) {
 	p := c[bucket/pageSize].Load()
 	if p == nil {
-		p = c.grow(bucket / pageSize)
+		p = c.grow(bucket/pageSize, m)
 	}
 	p[bucket%pageSize].Add(1)
 }
 
-func (c *counts) grow(i int) *page {
-	c[i].CompareAndSwap(nil, new(page))
+func (c *counts) grow(i int, m *Meter) *page {
+	if c[i].CompareAndSwap(nil, new(page)) {
+		m.Add(pageBytes)
+	}
 	return c[i].Load()
 }
 
