@@ -233,6 +233,7 @@ func (e *evidence) share() float64 {
 
 // outcomes is what is known of a method's hedges.
 type outcomes struct {
+	memory    *sketch.Meter                 // that the window is part of; nil: none
 	window    atomic.Pointer[sketch.Window] // what they took from when they were sent; nil until there is one
 	won, lost atomic.Int64                  // hedged calls since the last look
 }
@@ -241,7 +242,7 @@ type outcomes struct {
 func (o *outcomes) record(c *config, now time.Time, d time.Duration, answered bool) {
 	w := o.window.Load()
 	if w == nil {
-		o.window.CompareAndSwap(nil, sketch.New(c.window))
+		o.window.CompareAndSwap(nil, sketch.NewIn(o.memory, c.window))
 		if w = o.window.Load(); w == nil {
 			return // just forgotten
 		}
@@ -255,7 +256,9 @@ func (o *outcomes) record(c *config, now time.Time, d time.Duration, answered bo
 
 // forget drops what is known.
 func (o *outcomes) forget() {
-	o.window.Store(nil)
+	if w := o.window.Swap(nil); w != nil {
+		w.Release()
+	}
 	o.count()
 }
 

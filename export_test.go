@@ -34,3 +34,13 @@ func Record(c *Call, d time.Duration, isHedge bool) {
 
 // Choose makes a choice for the method of a call, on this goroutine. No other may.
 func Choose(c *Call) { c.method.learner.choose(&c.scheduler.config, time.Now(), 100) }
+
+// Memory is what a scheduler counts as its own, in bytes.
+func Memory(s *Scheduler) int64 { return s.memory.Bytes() }
+
+// MakeTriggerPanic has the choice of the trigger panic, until the function returned is called.
+func MakeTriggerPanic(s *Scheduler) (undo func()) {
+	hedges := s.config.maxHedges
+	s.config.maxHedges = 1000 // more than package knee has room for
+	return func() { s.config.maxHedges = hedges }
+}

@@ -75,15 +75,24 @@ func (l *learner) refresh(s *Scheduler, now time.Time, m *method) {
 	if auto {
 		// A choice takes longer than a caller should wait for.
 		burst := m.target.budget.Burst(now)
-		go func() {
-			defer l.busy.Store(false)
-			l.choose(&s.config, now, burst)
-		}()
+		go l.conclude(m, func() { l.choose(&s.config, now, burst) })
 		return
 	}
+	l.conclude(m, func() {
+		all, _ := l.lately(now)
+		l.take(&s.config, all)
+	})
+}
+
+// conclude computes the estimate anew. If that panics, which must not end the process, the last estimate stays in force.
+func (l *learner) conclude(m *method, compute func()) {
 	defer l.busy.Store(false)
-	all, _ := l.lately(now)
-	l.take(&s.config, all)
+	defer func() {
+		if recover() != nil {
+			m.counters.update(func(s *Stats) { s.TriggerPanics++ })
+		}
+	}()
+	compute()
 }
 
 // take has calls hedged at the trigger's quantile of d.
