@@ -2,6 +2,7 @@ package hedge_test
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"strconv"
 	"testing"
@@ -24,6 +25,53 @@ func BenchmarkDo(b *testing.B) {
 		if _, err := hedge.Do(b.Context(), s, "bench", "/pkg.Svc/Get", nothing); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// BenchmarkNewContext is the same with options in its context, and in one so many contexts further up. Once NewContext was
+// used, every call pays for looking, the ones without options the most.
+func BenchmarkNewContext(b *testing.B) {
+	type key int
+	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithMinDelay(time.Second))
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, depth := range []int{0, 10, 100} {
+		for name, ctx := range map[string]context.Context{"with": hedge.NewContext(b.Context(), hedge.After(time.Second)), "without": b.Context()} {
+			for i := range depth {
+				ctx = context.WithValue(ctx, key(i), i)
+			}
+			b.Run(fmt.Sprintf("%s/depth=%d", name, depth), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					c := s.Begin(ctx, "bench", "/pkg.Svc/Get", nil)
+					c.Ended(nil)
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkBegin is what the scheduler does for a call, and what it does for one of a method that is new while memory is full.
+func BenchmarkBegin(b *testing.B) {
+	for _, bc := range []struct {
+		name   string
+		method func(i int) string
+	}{
+		{"known", func(int) string { return "/pkg.Svc/Get" }},
+		{"new", func(i int) string { return "/pkg.Svc/Get" + strconv.Itoa(i) }},
+	} {
+		b.Run(bc.name, func(b *testing.B) {
+			s, err := hedge.New(hedge.WithAllMethods(), hedge.WithMinDelay(time.Second), hedge.WithMaxMemory(1<<20))
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				c := s.Begin(b.Context(), "bench", bc.method(i), nil)
+				c.Ended(nil)
+			}
+		})
 	}
 }
 

@@ -98,6 +98,7 @@ func (c *Call) NotReplayable() {
 	if c.armed {
 		c.armed = false
 		c.method.counters.notReplayable.Add(1)
+		c.method.counters.follow()
 	}
 }
 

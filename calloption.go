@@ -1,6 +1,8 @@
 package hedge
 
 import (
+	"context"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -29,9 +31,13 @@ type callOptions struct {
 	delay time.Duration
 }
 
-// readCallOptions finds this package's options; of several the last counts, as with gRPC's own.
-func readCallOptions(opts []grpc.CallOption) callOptions {
-	var o callOptions
+// readCallOptions finds this package's options; of several the last counts, as with gRPC's own, and those of the call
+// count after those of its context.
+func readCallOptions(ctx context.Context, opts []grpc.CallOption) callOptions {
+	return inContext(ctx).with(opts)
+}
+
+func (o callOptions) with(opts []grpc.CallOption) callOptions {
 	for _, opt := range opts {
 		switch opt := opt.(type) {
 		case offOption:
@@ -40,5 +46,34 @@ func readCallOptions(opts []grpc.CallOption) callOptions {
 			o = callOptions{after: true, delay: opt.delay}
 		}
 	}
+	return o
+}
+
+// NewContext returns a context that gives its options to every call made with it, or with a context derived from it:
+// through generated wrappers, say, that take no call options, or through [Do]. Options of this package are carried, [Off] and
+// [After]; those of other packages, nil ones among them, are ignored, as gRPC does not look for them there.
+//
+// A call's own options count after those of its context, and those of a context after those of the context that it was
+// made from: Off undoes an After, and the other way around. As with any value of a context, calls that an interceptor
+// makes with the context of an attempt have the options too; what a server does for the call has not.
+//
+// A call whose context was not made with NewContext costs nothing more as long as the process has not used it. From then on each call
+// looks up one value in its context.
+func NewContext(ctx context.Context, opts ...grpc.CallOption) context.Context {
+	o := inContext(ctx).with(opts)
+	contextsUsed.Store(true)
+	return context.WithValue(ctx, callOptionsKey{}, o)
+}
+
+type callOptionsKey struct{}
+
+// contextsUsed says that there may be options in a context: looking for them takes the longer the deeper it is.
+var contextsUsed atomic.Bool
+
+func inContext(ctx context.Context) callOptions {
+	if !contextsUsed.Load() {
+		return callOptions{}
+	}
+	o, _ := ctx.Value(callOptionsKey{}).(callOptions)
 	return o
 }

@@ -3,6 +3,7 @@ package hedge_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -231,6 +232,71 @@ func ExampleAfter() {
 	// Output:
 	// answered by attempt 1
 	// answered by attempt 0
+}
+
+// A generated wrapper that takes no call options passes its context on.
+func ExampleNewContext() {
+	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithTrigger(hedge.Fixed(time.Second)))
+	if err != nil {
+		panic(err)
+	}
+	delete := func(ctx context.Context, key string) error { // the wrapper
+		_, err := hedge.Do(ctx, s, "dns:///example", "/pkg.Svc/Delete", func(context.Context) (int, error) { return 0, nil })
+		return err
+	}
+	_ = delete(context.Background(), "a")
+	_ = delete(hedge.NewContext(context.Background(), hedge.Off()), "b")
+
+	stats := s.Stats()
+	fmt.Println(stats.Calls, "calls,", stats.Off, "of them not to be hedged")
+	// Output: 2 calls, 1 of them not to be hedged
+}
+
+// The targets of etcd's client hold a pointer. Without it the next client finds what the one before has learned.
+func ExampleWithTargetName() {
+	s, err := hedge.New(hedge.WithIdempotentOnly(), hedge.WithTargetName(func(target string) string {
+		if rest, ok := strings.CutPrefix(target, "etcd-endpoints://"); ok {
+			_, hosts, _ := strings.Cut(rest, "/")
+			return "etcd/" + hosts
+		}
+		return target
+	}))
+	if err != nil {
+		panic(err)
+	}
+	for _, target := range []string{"etcd-endpoints://0x3aa56f67e600/host", "etcd-endpoints://0x3aa56f8041e0/host"} {
+		_, _ = hedge.Do(context.Background(), s, target, "/etcdserverpb.KV/Range", func(context.Context) (int, error) { return 0, nil })
+	}
+	for _, row := range s.Targets() {
+		fmt.Println(row.Target, row.Method, row.Calls)
+	}
+	// Output: etcd/host /etcdserverpb.KV/Range 2
+}
+
+// A proxy that passes on whatever methods its clients ask for keeps what it knows of those in use.
+func ExampleWithMaxMemory() {
+	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithMaxMemory(4<<20))
+	if err != nil {
+		panic(err)
+	}
+	call := func(method string) {
+		_, _ = hedge.Do(context.Background(), s, "dns:///example", method, func(context.Context) (int, error) { return 0, nil })
+	}
+	for i := range 10_000 {
+		call(fmt.Sprintf("/made.Up/Name%d", i))
+		if i%100 == 0 {
+			call("/pkg.Svc/Get")
+		}
+	}
+	for _, row := range s.Targets() {
+		if row.Method == "/pkg.Svc/Get" {
+			fmt.Println(row.Method, row.Calls)
+		}
+	}
+	fmt.Println("calls:", s.Stats().Calls)
+	// Output:
+	// /pkg.Svc/Get 100
+	// calls: 10100
 }
 
 // The totals say what hedging does and what it costs.

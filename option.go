@@ -36,6 +36,9 @@ type config struct {
 	all            bool // WithAllMethods
 	final          codeSet
 
+	maxMemory  int64                      // bytes
+	targetName func(target string) string // nil: a target is named by itself
+
 	otherBackendOnly  bool
 	serviceConfig     *serviceconfig.Config // nil: none
 	serviceConfigOnly bool
@@ -52,6 +55,7 @@ func defaultConfig() config {
 		minDelay:      time.Millisecond,
 		warmupCalls:   20,
 		window:        30 * time.Second,
+		maxMemory:     defaultMemory,
 		final:         answers,
 	}
 }

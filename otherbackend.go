@@ -13,7 +13,9 @@ import (
 //
 // Where all attempts go out at once, with a delay of 0, hedges wait until the primary has its backend.
 //
-// Without the policy nothing is known of backends, so that no hedge is sent at all; [TargetStats].Backends is 0 then.
+// Without the policy nothing is known of backends, so that no hedge is sent at all, and [TargetStats].NoBackendPolicy says
+// so. A service config that a resolver brings replaces the one of grpc.WithDefaultServiceConfig, and the policy named in
+// it, unless grpc.WithDisableServiceConfig is given.
 // Calls without a connection of gRPC's, as [Do] makes them, have no backends and are hedged as without the option.
 func WithOtherBackendOnly() Option {
 	return func(c *config) error {
@@ -29,7 +31,7 @@ func (c *Call) PrimaryContext(ctx context.Context, target string) context.Contex
 	if c.method == nil || c.conn == nil || !place.Live() {
 		return ctx
 	}
-	ctx, c.record = place.Primary(ctx, target, &c.method.counters.sameBackend)
+	ctx, c.record = place.Primary(ctx, target, (*metAgain)(&c.method.counters))
 	return ctx
 }
 
@@ -44,7 +46,11 @@ func (c *Call) HedgeContext(ctx context.Context) context.Context {
 
 // staysHere reports whether hedge n is to be held back because it would, or might, meet a backend again.
 func (c *Call) staysHere(n int) bool {
-	return c.scheduler.config.otherBackendOnly && c.conn != nil && !c.record.Spare(n)
+	if !c.scheduler.config.otherBackendOnly || c.conn == nil {
+		return false
+	}
+	c.method.noPolicy.Store(!c.record.HasPolicy())
+	return !c.record.Spare(n)
 }
 
 // SingleBackend reports whether a hedge cannot go elsewhere, because the target has a single backend ready, as

@@ -35,7 +35,7 @@ func TestRule12_WithinTheBudgetAtAnyRate(t *testing.T) {
 	for _, rate := range []int{1, 10, 1_000} {
 		t.Run(fmt.Sprintf("rate=%d", rate), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newScheduler(t, hedge.WithWarmup(1<<40, 10*ms))
+				s := newScheduler(t, hedge.WithWarmup(1<<30, 10*ms))
 				seconds := max(15, min(300, 4_000/rate))
 				var mu sync.Mutex
 				began := time.Now()

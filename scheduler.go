@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 
+	"github.com/grpchedge/hedge/internal/latency"
 	"github.com/grpchedge/hedge/internal/learn"
 )
 
@@ -22,13 +23,14 @@ type Scheduler struct {
 	epoch    time.Time // what the atomics below count from
 	paused   atomic.Bool
 
-	targets sync.Map // name → *target
-	sweep   atomic.Int64
+	targets     sync.Map // name → *target
+	connections sync.Map // what WithTargetName was asked about → *target; empty without it
+	sweep       atomic.Int64
+	memory      latency.Meter // what all entries take
 
 	mu       sync.Mutex // serialises adding and removing targets and methods
-	count    int        // targets, without other
-	other    *target    // shared by the targets past the cap; nil until then
-	departed Stats      // of targets that have left
+	entries  entries
+	departed departed
 }
 
 // New returns a scheduler. Without options it needs no tuning: see each option for its default. The error
@@ -59,10 +61,9 @@ func (s *Scheduler) Resume() {
 }
 
 // Latency returns the quantile q, 0 < q < 1, of what the primaries of a method took over the window. It is
-// false when nothing is known of the method yet. A method past a cap, whose calls count under [Other], is
-// not known by its own name.
+// false when nothing is known of the method. The target is the connection's, or what [WithTargetName] names it.
 func (s *Scheduler) Latency(target, method string, q float64) (time.Duration, bool) {
-	m := s.find(target, method)
+	m := s.named(target).find(method)
 	if m == nil {
 		return 0, false
 	}
@@ -72,7 +73,9 @@ func (s *Scheduler) Latency(target, method string, q float64) (time.Duration, bo
 // PassThrough counts a call that is not hedged because its requests are a stream, which nobody could send again.
 func (s *Scheduler) PassThrough(target, method string) {
 	if s != nil {
-		s.method(target, method, time.Now()).counters.passedThrough.Add(1)
+		c := &s.method(target, method, time.Now()).counters
+		c.passedThrough.Add(1)
+		c.follow()
 	}
 }
 
@@ -85,7 +88,8 @@ type Conn interface {
 // framework; everyone else uses an interceptor, or [Do].
 //
 // ctx is the caller's context, whose deadline bounds when a hedge is still worth sending. conn may be nil: a
-// connection that is always ready. The options may hold [Off] and [After]; others are ignored.
+// connection that is always ready. The options, and those that [NewContext] has put into ctx, may hold
+// [Off] and [After]; others are ignored.
 func (s *Scheduler) Begin(ctx context.Context, target, method string, conn Conn, opts ...grpc.CallOption) Call {
 	if s == nil {
 		return Call{}
@@ -93,19 +97,11 @@ func (s *Scheduler) Begin(ctx context.Context, target, method string, conn Conn,
 	now := time.Now()
 	m := s.method(target, method, now)
 	m.counters.calls.Add(1)
-	hedged, described, onlyReads, policy := m.hedged, m.described, m.onlyReads, m.policy
-	if m.shared {
-		hedged, described = s.config.selects(method)
-		onlyReads = s.config.onlyReads(method)
-		policy = s.config.policyOf(method)
-	}
-	c := Call{scheduler: s, method: m, ctx: ctx, conn: conn, start: now, onlyReads: onlyReads, policy: policy}
+	c := Call{scheduler: s, method: m, ctx: ctx, conn: conn, start: now, onlyReads: m.onlyReads, policy: m.policy}
+	hedged, described, policy := m.hedged, m.described, m.policy
 	c.heeds = policy != nil || m.target.throttle != nil
 
-	var o callOptions
-	if len(opts) > 0 {
-		o = readCallOptions(opts)
-	}
+	o := readCallOptions(ctx, opts)
 	switch {
 	case o.off:
 		m.counters.off.Add(1)
@@ -139,5 +135,6 @@ func (s *Scheduler) Begin(ctx context.Context, target, method string, conn Conn,
 			m.target.budget.Earn(now)
 		}
 	}
+	m.counters.follow()
 	return c
 }

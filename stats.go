@@ -3,8 +3,6 @@ package hedge
 import (
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/grpchedge/hedge/internal/place"
@@ -72,6 +70,9 @@ type Stats struct {
 	// LoserPanics is the number of hedges that panicked after their call was decided, when no caller was left
 	// to panic to.
 	LoserPanics int64
+	// TriggerPanics is the number of times that computing a method's delay panicked, which is a defect of this package.
+	// The last delay stays in force, and it is computed again about a second later.
+	TriggerPanics int64
 }
 
 // HedgeRate is Hedges / Calls, the extra load; 0 without calls.
@@ -105,12 +106,14 @@ func (s *Stats) add(o Stats) {
 	s.DryRun += o.DryRun
 	s.PassedThrough += o.PassedThrough
 	s.LoserPanics += o.LoserPanics
+	s.TriggerPanics += o.TriggerPanics
 }
 
-// TargetStats is what is known of one method of one target.
+// TargetStats is what is known of one method of one target. The counts are since the scheduler last began to know of the
+// method: see [WithMaxMemory].
 type TargetStats struct {
-	// Target is the connection's target, as grpc.ClientConn.Target returns it, and Method the full method name.
-	// Either is Other where a cap was reached.
+	// Target is the connection's target, as grpc.ClientConn.Target returns it or WithTargetName names it, and Method the
+	// full method name.
 	Target, Method string
 	Stats
 	// Delay is the age at which a call gets its first hedge now; 0 while the method is being learned. Of a method with
@@ -128,15 +131,16 @@ type TargetStats struct {
 	// Backends is the number of different backends that the target has ready now, as the policy of package balancer
 	// sees them, over all connections of the process; 0 where it sees none or is not installed. See SingleBackend.
 	Backends int
+	// NoBackendPolicy says that WithOtherBackendOnly kept the method's last hedge that was due from being sent because the
+	// connection has no policy hedge_other_backend. A resolver that brings a service config replaces the default one, and
+	// the policy in it: grpc.WithDisableServiceConfig keeps the default one.
+	NoBackendPolicy bool
 	// ThrottleTokens is the target's throttle count and ThrottleMax what it started from: hedges are sent while more
 	// than half of it is left. Both are 0 without a throttle, and the target's as well.
 	ThrottleTokens, ThrottleMax float64
 }
 
-// Other is the name under which methods, or targets, beyond a scheduler's caps share one entry.
-const Other = "(other)"
-
-// Stats returns the totals over all targets, those that have left included. In the copy the counts agree with
+// Stats returns the totals over all methods of all targets, those that have left included. In the copy the counts agree with
 // each other: HedgeWins + PrimaryWins ≤ Hedged ≤ Hedges, and Hedged ≤ Calls.
 func (s *Scheduler) Stats() Stats {
 	var sum Stats
@@ -145,7 +149,7 @@ func (s *Scheduler) Stats() Stats {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sum.add(s.departed)
+	sum.add(s.departed.read())
 	s.eachMethod(func(m *method) { sum.add(m.counters.read()) })
 	return sum
 }
@@ -170,12 +174,11 @@ func (s *Scheduler) Targets() []TargetStats {
 		rows = append(rows, row)
 	}
 	backends := map[string]int{}
+	for name, connections := range s.connectionTargets() {
+		backends[name] = place.Backends(connections...)
+	}
 	for i := range rows {
-		target := rows[i].Target
-		if _, known := backends[target]; !known {
-			backends[target] = place.Backends(target)
-		}
-		rows[i].Backends = backends[target]
+		rows[i].Backends = backends[rows[i].Target]
 	}
 	slices.SortFunc(rows, func(a, b TargetStats) int {
 		if c := strings.Compare(a.Target, b.Target); c != 0 {
@@ -194,6 +197,7 @@ func (m *method) stats(c *config, now time.Time) TargetStats {
 		Tokens: m.target.budget.Tokens(now),
 		Burst:  m.target.budget.Burst(now),
 	}
+	row.NoBackendPolicy = m.noPolicy.Load()
 	row.ThrottleTokens, row.ThrottleMax = m.target.throttle.read()
 	if e := m.learner.Estimate(); e != nil {
 		row.Delay, row.Choice = e.Delay, newChoice(e)
@@ -209,41 +213,4 @@ func (m *method) stats(c *config, now time.Time) TargetStats {
 	row.P90, _ = d.Quantile(0.90)
 	row.P99, _ = d.Quantile(0.99)
 	return row
-}
-
-// counters are the counts of one method. Those that every call touches are atomics; those of hedges change
-// together, so they share a lock, which only a call that has become slow takes.
-type counters struct {
-	calls, warmup, paused, off, notSelected, notReplayable, passedThrough atomic.Int64
-	sameBackend                                                           atomic.Int64 // of hedges, by the policy's picks
-	noDescriptor                                                          atomic.Int64
-
-	mu     sync.Mutex
-	hedges Stats
-}
-
-// update changes the counts of hedges in one step.
-func (c *counters) update(change func(*Stats)) {
-	c.mu.Lock()
-	change(&c.hedges)
-	c.mu.Unlock()
-}
-
-// read returns one consistent copy. The counts of hedges are read before those of the calls that they belong
-// to, which were counted earlier.
-func (c *counters) read() Stats {
-	sameBackend := c.sameBackend.Load() // of hedges that are counted as sent
-	c.mu.Lock()
-	s := c.hedges
-	c.mu.Unlock()
-	s.SameBackend = sameBackend
-	s.Warmup += c.warmup.Load()
-	s.Paused += c.paused.Load()
-	s.Off += c.off.Load()
-	s.NotSelected += c.notSelected.Load()
-	s.NotReplayable += c.notReplayable.Load()
-	s.NoDescriptor += c.noDescriptor.Load()
-	s.PassedThrough += c.passedThrough.Load()
-	s.Calls += c.calls.Load()
-	return s
 }

@@ -7,33 +7,19 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge/budget"
+	"github.com/grpchedge/hedge/internal/latency"
 	"github.com/grpchedge/hedge/internal/learn"
 )
 
-// Caps on what a scheduler remembers. A target or method past its cap shares one entry, named Other, with all
-// others past it: it is still hedged, by what they have in common.
-const (
-	maxTargets = 16384
-	maxMethods = 256 // per target
-)
-
-// A target without a call for idleAfter leaves with all that it has learned. Leaving needs no goroutine: some
-// call of another target looks for idle ones, at most once in sweepEvery.
-const (
-	idleAfter  = 15 * time.Minute
-	sweepEvery = time.Minute
-)
-
-// target is what a scheduler knows of one connection target.
+// target is what a scheduler knows of one connection target, or of several of one name.
 type target struct {
 	name     string
 	budget   *budget.Bucket
-	throttle *throttle    // nil: none
-	used     atomic.Int64 // about when it last had a call, ns after the scheduler's epoch
+	throttle *throttle // nil: none
 
-	methods sync.Map // full name → *method
-	count   int      // methods, without other; guarded by Scheduler.mu
-	other   *method  // shared by the methods past the cap; nil until then; guarded by Scheduler.mu
+	methods     sync.Map // full name → *method
+	count       int      // methods; guarded by Scheduler.mu
+	connections []string // what WithTargetName gave the name; guarded by Scheduler.mu
 }
 
 // method is what a scheduler knows of one method of one target.
@@ -46,73 +32,84 @@ type method struct {
 	name      string
 	target    *target
 	hedged    bool    // WithMethods and WithIdempotentOnly let it be hedged
-	shared    bool    // stands for several methods, so that what follows and hedged do not apply
 	described bool    // or not hedged for want of a descriptor
 	onlyReads bool    // NO_SIDE_EFFECTS or WithReadOnlyMethods
 	policy    *policy // the service config's; nil: none
+
+	noPolicy atomic.Bool // WithOtherBackendOnly found no policy that knows of backends
+	memory   latency.Meter
+	entry    entry
 }
 
-// find returns the entry of a method, nil if it has none of its own.
-func (s *Scheduler) find(targetName, methodName string) *method {
+// named returns the target of a name; nil if nothing is known of it.
+func (s *Scheduler) named(name string) *target {
 	if s == nil {
 		return nil
 	}
-	if t, ok := s.targets.Load(targetName); ok {
-		if m, ok := t.(*target).methods.Load(methodName); ok {
-			return m.(*method)
-		}
+	t, _ := s.targets.Load(name)
+	found, _ := t.(*target)
+	return found
+}
+
+// of returns the target of a connection; nil if nothing is known of it.
+func (s *Scheduler) of(connection string) *target {
+	if s.config.targetName == nil {
+		return s.named(connection)
 	}
-	return nil
+	t, _ := s.connections.Load(connection)
+	found, _ := t.(*target)
+	return found
+}
+
+// find returns the entry of a method; nil if it has none.
+func (t *target) find(methodName string) *method {
+	if t == nil {
+		return nil
+	}
+	m, _ := t.methods.Load(methodName)
+	found, _ := m.(*method)
+	return found
 }
 
 // method returns the entry in which a call of the method counts, made now if need be.
-func (s *Scheduler) method(targetName, methodName string, now time.Time) *method {
-	m := s.find(targetName, methodName)
+func (s *Scheduler) method(connection, methodName string, now time.Time) *method {
+	m := s.of(connection).find(methodName)
 	if m == nil {
-		m = s.add(targetName, methodName, now)
+		m = s.add(connection, methodName, now)
 	}
-	t, at := m.target, int64(now.Sub(s.epoch))
-	if at-t.used.Load() > int64(sweepEvery) {
-		t.used.Store(at)
-	}
+	at := int64(now.Sub(s.epoch))
 	if due := s.sweep.Load(); at > due && s.sweep.CompareAndSwap(due, at+int64(sweepEvery)) {
 		s.removeIdle(at)
+	}
+	if s.memory.Bytes() > s.config.maxMemory && s.mu.TryLock() { // one caller at a time makes room
+		s.makeRoom()
+		s.mu.Unlock()
 	}
 	return m
 }
 
-func (s *Scheduler) add(targetName, methodName string, now time.Time) *method {
+func (s *Scheduler) add(connection, methodName string, now time.Time) *method {
+	name := s.nameOf(connection) // before the lock, as it may call the user's function
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t := s.addTarget(targetName, now)
-	if m, ok := t.methods.Load(methodName); ok { // another call was faster
-		return m.(*method)
+	t := s.addTarget(name, now)
+	s.remember(connection, t)
+	if m := t.find(methodName); m != nil { // another call was faster
+		return m
 	}
-	if t == s.other || t.count == maxMethods {
-		if t.other == nil {
-			t.other = s.newMethod(t, Other)
-			t.other.shared = true
-		}
-		return t.other
-	}
-	t.count++
 	m := s.newMethod(t, strings.Clone(methodName))
+	s.entries.add(m, int64(now.Sub(s.epoch)))
+	t.count++
 	t.methods.Store(m.name, m)
 	return m
 }
 
 func (s *Scheduler) addTarget(name string, now time.Time) *target {
-	if t, ok := s.targets.Load(name); ok {
-		return t.(*target)
+	if t := s.named(name); t != nil {
+		return t
 	}
-	if s.count == maxTargets {
-		if s.other == nil {
-			s.other = s.newTarget(Other, now)
-		}
-		return s.other
-	}
-	s.count++
 	t := s.newTarget(strings.Clone(name), now)
+	s.memory.Add(t.bytes())
 	s.targets.Store(t.name, t)
 	return t
 }
@@ -124,8 +121,11 @@ func (s *Scheduler) newTarget(name string, now time.Time) *target {
 	} else {
 		t.budget = budget.New(s.config.budgetPercent)
 	}
+	if s.entries.crowded {
+		// Where targets come and go for want of memory, each of them would bring the one token that a bucket starts with.
+		t.budget.Spend(now, true)
+	}
 	t.throttle = newThrottle(s.config.throttling())
-	t.used.Store(int64(now.Sub(s.epoch)))
 	return t
 }
 
@@ -133,42 +133,23 @@ func (s *Scheduler) newMethod(t *target, name string) *method {
 	m := &method{name: name, target: t, policy: s.config.policyOf(name)}
 	m.hedged, m.described = s.config.selects(name)
 	m.onlyReads = s.config.onlyReads(name)
-	m.learner.Start(&s.learning, t.budget, s.epoch, m.policy == nil)
+	m.counters.departed = &s.departed
+	m.memory.PartOf(&s.memory)
+	m.memory.Add(m.bytes())
+	m.learner.Start(&s.learning, learn.Place{
+		Budget:   t.budget,
+		Epoch:    s.epoch,
+		Choosing: m.policy == nil,
+		Memory:   &m.memory,
+		Panicked: m.triggerPanicked,
+	})
 	return m
 }
 
-// removeIdle lets go of targets without a recent call. What a call that is still in flight on one of them adds
-// later is not counted.
-func (s *Scheduler) removeIdle(at int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.targets.Range(func(key, value any) bool {
-		if t := value.(*target); at-t.used.Load() > int64(idleAfter) {
-			s.targets.Delete(key)
-			s.count--
-			t.eachMethod(func(m *method) { s.departed.add(m.counters.read()) })
-		}
-		return true
-	})
-}
+// triggerPanicked counts a panic in the trigger, whose last estimate stays in force.
+func (m *method) triggerPanicked() { m.counters.update(func(s *Stats) { s.TriggerPanics++ }) }
 
 // eachMethod visits every entry, with s.mu held.
 func (s *Scheduler) eachMethod(visit func(*method)) {
-	s.targets.Range(func(_, value any) bool {
-		value.(*target).eachMethod(visit)
-		return true
-	})
-	if s.other != nil {
-		s.other.eachMethod(visit)
-	}
-}
-
-func (t *target) eachMethod(visit func(*method)) {
-	t.methods.Range(func(_, value any) bool {
-		visit(value.(*method))
-		return true
-	})
-	if t.other != nil {
-		visit(t.other)
-	}
+	s.entries.each(visit)
 }

@@ -40,7 +40,7 @@ const (
 // pays.
 func fixed(t testing.TB, delay time.Duration, opts ...hedge.Option) *hedge.Scheduler {
 	t.Helper()
-	s, err := hedge.New(append([]hedge.Option{hedge.WithAllMethods(), hedge.WithWarmup(1<<40, delay), hedge.WithBudgetPercent(400)}, opts...)...)
+	s, err := hedge.New(append([]hedge.Option{hedge.WithAllMethods(), hedge.WithWarmup(1<<30, delay), hedge.WithBudgetPercent(400)}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

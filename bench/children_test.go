@@ -32,7 +32,7 @@ func TestHedgeGoesElsewhere_MoreChildren(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				cluster := testserver.StartT(t, testserver.Config{Backends: backends, InMemory: true})
-				s, err := hedge.New(hedge.WithAllMethods(), hedge.WithWarmup(1<<40, 10*time.Millisecond), hedge.WithBudgetPercent(400), hedge.WithMaxHedges(hedges))
+				s, err := hedge.New(hedge.WithAllMethods(), hedge.WithWarmup(1<<30, 10*time.Millisecond), hedge.WithBudgetPercent(400), hedge.WithMaxHedges(hedges))
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -118,7 +118,7 @@ func (s *stub) call(ctx context.Context, scheduler *hedge.Scheduler, reply any, 
 func fixed(t testing.TB, delay time.Duration, opts ...hedge.Option) *hedge.Scheduler {
 	t.Helper()
 	s, err := hedge.New(append([]hedge.Option{hedge.WithAllMethods(),
-		hedge.WithWarmup(1<<40, delay),
+		hedge.WithWarmup(1<<30, delay),
 		hedge.WithBudgetPercent(400),
 	}, opts...)...)
 	if err != nil {

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // always pays.
 func fixed(t testing.TB, delay time.Duration, opts ...hedge.Option) *hedge.Scheduler {
 	t.Helper()
-	return newScheduler(t, append([]hedge.Option{hedge.WithWarmup(1<<40, delay), hedge.WithBudgetPercent(400)}, opts...)...)
+	return newScheduler(t, append([]hedge.Option{hedge.WithWarmup(1<<30, delay), hedge.WithBudgetPercent(400)}, opts...)...)
 }
 
 func newScheduler(t testing.TB, opts ...hedge.Option) *hedge.Scheduler {

@@ -49,7 +49,7 @@ func start(t *testing.T, c chain, script testserver.Script, options ...hedge.Opt
 	t.Helper()
 	w := &world{Cluster: testserver.StartT(t, testserver.Config{InMemory: true, Backends: 2, Script: script, ServerOptions: c.server})}
 	var err error
-	if w.scheduler, err = hedge.New(append([]hedge.Option{hedge.WithAllMethods(), hedge.WithWarmup(1<<40, delay), hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1)}, options...)...); err != nil {
+	if w.scheduler, err = hedge.New(append([]hedge.Option{hedge.WithAllMethods(), hedge.WithWarmup(1<<30, delay), hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1)}, options...)...); err != nil {
 		t.Fatal(err)
 	}
 	unary := slices.Concat(c.outside, []grpc.UnaryClientInterceptor{interceptor.Unary(w.scheduler)}, c.inside)

@@ -38,8 +38,24 @@ func bucketOf(d time.Duration) int {
 
 // latencyOf returns the latency within 1% of all those in a bucket.
 func latencyOf(bucket int) time.Duration {
-	d := time.Duration(math.Round(index.Value(bucket + offset)))
+	d := time.Duration(math.Round(lowerBound(bucket) * (1 + accuracy)))
 	return min(max(d, shortest), longest)
+}
+
+// width is the width of a bucket, in the mapping's approximation of the logarithm to the base 2.
+var width = math.Log2(math.Pow((1+accuracy)/(1-accuracy), 10*math.Ln2/7))
+
+// lowerBound returns the latency, in nanoseconds, at which a bucket begins: the inverse of index, by Cardano's formula.
+// The mapping has a LowerBound and a Value of its own, but they shift an int by 52 bits, which leaves nothing of it on a
+// 32-bit machine.
+func lowerBound(bucket int) float64 {
+	const a, b, c = 6.0 / 35, -3.0 / 5, 10.0 / 7 // of the cubic polynomial that stands for the logarithm
+	log := float64(bucket+offset) * width
+	exponent := math.Floor(log)
+	d0 := b*b - 3*a*c
+	d1 := 2*b*b*b - 9*a*b*c - 27*a*a*(log-exponent)
+	p := math.Cbrt((d1 - math.Sqrt(d1*d1-4*d0*d0*d0)) / 2)
+	return math.Ldexp(1-(b+p+d0/p)/(3*a), int(exponent))
 }
 
 // counts has a counter for each bucket, in pages that are allocated when first counted into.
@@ -47,16 +63,18 @@ type counts [pages]atomic.Pointer[page]
 
 type page [pageSize]atomic.Uint32
 
-func (c *counts) add(bucket int) {
+func (c *counts) add(bucket int, m *Meter) {
 	p := c[bucket/pageSize].Load()
 	if p == nil {
-		p = c.grow(bucket / pageSize)
+		p = c.grow(bucket/pageSize, m)
 	}
 	p[bucket%pageSize].Add(1)
 }
 
-func (c *counts) grow(i int) *page {
-	c[i].CompareAndSwap(nil, new(page))
+func (c *counts) grow(i int, m *Meter) *page {
+	if c[i].CompareAndSwap(nil, new(page)) {
+		m.Add(pageBytes)
+	}
 	return c[i].Load()
 }
 

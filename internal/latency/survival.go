@@ -93,7 +93,7 @@ func Distance(a, b *Survival) float64 {
 // upperEdges are the latencies at which buckets end.
 var upperEdges = func() (edges [buckets]time.Duration) {
 	for i := range edges {
-		edges[i] = min(time.Duration(math.Ceil(index.LowerBound(i+offset+1))), longest)
+		edges[i] = min(time.Duration(math.Ceil(lowerBound(i+1))), longest)
 	}
 	return edges
 }()

@@ -32,6 +32,7 @@ func (l *Learner) Hedged(won bool) {
 
 // outcomes is what is known of a method's hedges.
 type outcomes struct {
+	memory    *latency.Meter                 // counts the window's memory; nil: none does
 	window    atomic.Pointer[latency.Window] // what they took from when they were sent; nil until there is one
 	won, lost atomic.Int64                   // hedged calls since the last look
 }
@@ -40,7 +41,10 @@ type outcomes struct {
 func (o *outcomes) open(c *Config) *latency.Window {
 	w := o.window.Load()
 	if w == nil {
-		o.window.CompareAndSwap(nil, latency.New(c.Window))
+		made := latency.NewIn(o.memory, c.Window)
+		if !o.window.CompareAndSwap(nil, made) {
+			made.Release()
+		}
 		w = o.window.Load()
 	}
 	return w
@@ -48,7 +52,9 @@ func (o *outcomes) open(c *Config) *latency.Window {
 
 // forget drops what is known.
 func (o *outcomes) forget() {
-	o.window.Store(nil)
+	if w := o.window.Swap(nil); w != nil {
+		w.Release()
+	}
 	o.count()
 }
 

@@ -22,16 +22,15 @@ type Learner struct {
 
 	learned  atomic.Int64 // latencies and bounds recorded so far
 	nextSize atomic.Int64 // learned at which to compute anew
-	nextTime atomic.Int64 // time at which to compute anew, ns after the epoch
+	nextTime atomic.Int64 // time at which to compute anew, ns after the place's epoch
 	busy     atomic.Bool  // an estimate is being computed
 
 	hedges outcomes
 	chance chance
 
 	config *Config
-	budget *budget.Bucket // the target's
-	epoch  time.Time      // what nextTime counts from
-	auto   bool           // a plan is chosen
+	place  Place
+	auto   bool // a plan is chosen
 
 	// The rest is used only by the goroutine that computes.
 	since     time.Time // start of the current latency regime
@@ -42,11 +41,20 @@ type Learner struct {
 	promising int            // how many times in a row hedging would have been worthwhile since it stepped down
 }
 
-// Start prepares an empty learner. Where a policy fixes the delays of the method there is nothing to choose: choosing is
-// false.
-func (l *Learner) Start(c *Config, b *budget.Bucket, epoch time.Time, choosing bool) {
-	l.config, l.budget, l.epoch, l.auto = c, b, epoch, c.Auto && choosing
-	l.window = latency.New(c.Window)
+// Place is what a learner needs of the method that it belongs to.
+type Place struct {
+	Budget   *budget.Bucket // the target's
+	Epoch    time.Time      // what times are counted from
+	Choosing bool           // false where a policy fixes the delays, so that there is nothing to choose
+	Memory   *latency.Meter // counts the memory of what is learned; nil: none does
+	Panicked func()         // is called when an estimate could not be computed because of a panic; nil: none counts
+}
+
+// Start prepares an empty learner.
+func (l *Learner) Start(c *Config, p Place) {
+	l.config, l.place, l.auto = c, p, c.Auto && p.Choosing
+	l.window = latency.NewIn(p.Memory, c.Window)
+	l.hedges.memory = p.Memory
 	l.nextTime.Store(neverLearned)
 }
 
@@ -103,7 +111,7 @@ func (l *Learner) ObserveLonger(now time.Time, d time.Duration) {
 // refresh computes the estimate anew if that is due. The caller has just recorded something.
 func (l *Learner) refresh(now time.Time) {
 	n := l.learned.Add(1)
-	at := int64(now.Sub(l.epoch))
+	at := int64(now.Sub(l.place.Epoch))
 	if n < l.nextSize.Load() && at < l.nextTime.Load() {
 		return
 	}
@@ -121,16 +129,25 @@ func (l *Learner) refresh(now time.Time) {
 	l.nextTime.Store(at + int64(l.config.Window/refreshes))
 	if choosing {
 		// A choice takes longer than a caller should wait for.
-		burst := l.budget.Burst(now)
-		go func() {
-			defer l.busy.Store(false)
-			l.choose(now, burst)
-		}()
+		burst := l.place.Budget.Burst(now)
+		go l.conclude(func() { l.choose(now, burst) })
 		return
 	}
+	l.conclude(func() {
+		all, _ := l.lately(now)
+		l.take(all)
+	})
+}
+
+// conclude computes the estimate anew. If that panics, which must not end the process, the last estimate stays in force.
+func (l *Learner) conclude(compute func()) {
 	defer l.busy.Store(false)
-	all, _ := l.lately(now)
-	l.take(all)
+	defer func() {
+		if recover() != nil && l.place.Panicked != nil {
+			l.place.Panicked()
+		}
+	}()
+	compute()
 }
 
 // take has calls hedged at the trigger's quantile of d.

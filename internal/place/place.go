@@ -17,17 +17,20 @@ import (
 type Record struct {
 	sync.Mutex
 
-	target  string        // of the connection: attempts may lend their context to calls on others
-	again   *atomic.Int64 // counts the hedges that met a backend that their call had used
+	target  string  // of the connection: attempts may lend their context to calls on others
+	again   Counter // of the hedges that met a backend that their call had used
 	primary atomic.Pointer[Backend]
 
 	others []*Backend // further picks of the primary, and all of the hedges
 	picked int        // hedges that have picked
 }
 
+// Counter is a count that may be added to concurrently. *atomic.Int64 is one.
+type Counter interface{ Add(n int64) int64 }
+
 // Primary returns the context of the primary attempt of a call on a connection with the given target, with a record
 // in it, and that record. again counts hedges that meet a backend again.
-func Primary(ctx context.Context, target string, again *atomic.Int64) (context.Context, *Record) {
+func Primary(ctx context.Context, target string, again Counter) (context.Context, *Record) {
 	p := &primary{Context: ctx}
 	p.record.target, p.record.again = target, again
 	return p, &p.record
@@ -124,6 +127,16 @@ func (r *Record) HedgeWent(h *Hedge, b *Backend) {
 // Used reports, with the lock held, whether an attempt of the call has been at the backend that b connects to.
 func (r *Record) Used(b *Backend) bool {
 	return b.same(r.primary.Load()) || slices.ContainsFunc(r.others, b.same)
+}
+
+// HasPolicy reports whether there is a live policy on the call's target. A nil record knows of none.
+func (r *Record) HasPolicy() bool {
+	if r == nil {
+		return false
+	}
+	policies.mu.Lock()
+	defer policies.mu.Unlock()
+	return len(policies.byTarget[r.target]) > 0
 }
 
 // Spare reports whether hedge n of the call would find a ready backend that no attempt has used, even after those

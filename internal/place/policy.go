@@ -90,17 +90,16 @@ func (p *Policy) Show(ready []*Backend) { p.ready.Store(&ready) }
 // Ready returns the backends that are ready. The slice must not be changed.
 func (p *Policy) Ready() []*Backend { return *p.ready.Load() }
 
-// Backends is the number of different backends that the policies of a target have ready; 0 where there is none.
-func Backends(target string) int {
+// Backends is the number of different backends that the policies of the targets have ready; 0 where there is none.
+func Backends(targets ...string) int {
 	policies.mu.Lock()
 	defer policies.mu.Unlock()
-	if len(policies.byTarget[target]) == 0 {
-		return 0
-	}
 	different := map[string]struct{}{}
-	for p := range policies.byTarget[target] {
-		for _, b := range p.Ready() {
-			different[b.address] = struct{}{}
+	for _, target := range targets {
+		for p := range policies.byTarget[target] {
+			for _, b := range p.Ready() {
+				different[b.address] = struct{}{}
+			}
 		}
 	}
 	return len(different)

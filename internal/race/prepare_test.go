@@ -34,7 +34,7 @@ func (p *policy) Admit(n int) (bool, time.Duration) {
 }
 func (p *policy) Unsent(int)                                      { p.unsent++ }
 func (p *policy) Next() (time.Duration, bool)                     { return p.delay, p.admitted < p.hedges }
-func (p *policy) Final(_ int, err error) bool                            { return err == nil }
+func (p *policy) Final(_ int, err error) bool                     { return err == nil }
 func (p *policy) Heeds() bool                                     { return false }
 func (p *policy) Failed(error, metadata.MD) (time.Duration, bool) { return 0, false }
 func (p *policy) Successive() bool                                { return false }

@@ -1,0 +1,111 @@
+package hedge
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// counters are the counts of one method. Those that every call touches are atomics; those of hedges change
+// together, so they share a lock, which only a call that has become slow takes.
+//
+// When the method leaves, what was counted moves to the scheduler's departed counts. What calls that are still in flight
+// count later must follow, so whoever counts looks afterwards whether the method has left. Either the one who makes it
+// leave finds the count, or who counts finds that it has left: none is lost, and none is counted twice.
+type counters struct {
+	calls, warmup, paused, off, notSelected, notReplayable, passedThrough atomic.Int64
+	sameBackend                                                           atomic.Int64 // of hedges, by the policy's picks
+	noDescriptor                                                          atomic.Int64
+
+	left     atomic.Bool
+	departed *departed // where the counts go then
+
+	mu     sync.Mutex
+	hedges Stats
+}
+
+// update changes the counts of hedges in one step.
+func (c *counters) update(change func(*Stats)) {
+	c.mu.Lock()
+	change(&c.hedges)
+	c.mu.Unlock()
+	c.follow()
+}
+
+// activity is a number that grows with every call.
+func (c *counters) activity() int64 { return c.calls.Load() + c.passedThrough.Load() }
+
+// leave moves what was counted to the departed counts.
+func (c *counters) leave() {
+	c.left.Store(true)
+	c.follow()
+}
+
+// follow is called after something was counted in an atomic.
+func (c *counters) follow() {
+	if c.left.Load() {
+		c.departed.take(c)
+	}
+}
+
+// departed are the counts of methods that have left.
+type departed struct {
+	mu    sync.Mutex
+	stats Stats
+}
+
+func (d *departed) take(c *counters) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.stats.add(c.drain())
+}
+
+func (d *departed) read() Stats {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.stats
+}
+
+// metAgain is the counter of hedges that met a backend again, as the policy of package balancer is given it.
+type metAgain counters
+
+func (m *metAgain) Add(n int64) int64 {
+	c := (*counters)(m)
+	sum := c.sameBackend.Add(n)
+	c.follow()
+	return sum
+}
+
+// read returns one consistent copy.
+func (c *counters) read() Stats {
+	return c.collect((*atomic.Int64).Load, func(hedges *Stats) Stats { return *hedges })
+}
+
+// drain returns the same, and sets all to 0.
+func (c *counters) drain() Stats {
+	return c.collect(
+		func(n *atomic.Int64) int64 { return n.Swap(0) },
+		func(hedges *Stats) Stats {
+			s := *hedges
+			*hedges = Stats{}
+			return s
+		})
+}
+
+// collect adds up the counts. Those of hedges are looked at before those of the calls that they belong to, which were
+// counted earlier.
+func (c *counters) collect(count func(*atomic.Int64) int64, ofHedges func(*Stats) Stats) Stats {
+	sameBackend := count(&c.sameBackend) // of hedges that are counted as sent
+	c.mu.Lock()
+	s := ofHedges(&c.hedges)
+	c.mu.Unlock()
+	s.SameBackend = sameBackend
+	s.Warmup += count(&c.warmup)
+	s.Paused += count(&c.paused)
+	s.Off += count(&c.off)
+	s.NotSelected += count(&c.notSelected)
+	s.NotReplayable += count(&c.notReplayable)
+	s.NoDescriptor += count(&c.noDescriptor)
+	s.PassedThrough += count(&c.passedThrough)
+	s.Calls += count(&c.calls)
+	return s
+}

@@ -1,0 +1,88 @@
+package latency_test
+
+import (
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/grpchedge/hedge/internal/latency"
+)
+
+// What a meter counts is what the heap grows by.
+func TestMeter_CountsWhatWindowsTake(t *testing.T) {
+	observe, longer := (*latency.Window).Observe, (*latency.Window).ObserveLonger
+	for _, tt := range []struct {
+		name   string
+		record func(*latency.Window)
+	}{
+		{"one observation", func(w *latency.Window) { observe(w, at(0), 5*time.Millisecond) }},
+		{"one decade", spread(observe, time.Millisecond, 10*time.Millisecond)},
+		{"bounds in two", spread(longer, time.Millisecond, 100*time.Millisecond)},
+		{"slots that make way", func(w *latency.Window) {
+			for minute := range time.Duration(20) {
+				for second := range time.Duration(60) {
+					observe(w, at(minute*time.Minute+second*time.Second), time.Millisecond<<minute)
+				}
+			}
+		}},
+	} {
+		var m latency.Meter
+		windows := make([]*latency.Window, 100)
+		before := heap()
+		for i := range windows {
+			windows[i] = latency.NewIn(&m, 30*time.Second)
+			tt.record(windows[i])
+		}
+		took, counted := heap()-before, int(m.Bytes())
+		t.Logf("%-20s %d B a window, %d counted", tt.name, took/len(windows), counted/len(windows))
+		if float64(took) > 1.02*float64(counted) || float64(took) < 0.9*float64(counted) {
+			t.Errorf("%s: the heap grew by %d B, and %d are counted", tt.name, took, counted)
+		}
+		for _, w := range windows {
+			w.Release()
+		}
+		if n := m.Bytes(); n != 0 {
+			t.Errorf("%s: %d B are left of what was released", tt.name, n)
+		}
+		runtime.KeepAlive(windows)
+	}
+}
+
+// However recorders and releases meet, nothing is left of what was released, and all of what was not.
+func TestMeter_Concurrent(t *testing.T) {
+	var all, part latency.Meter
+	part.PartOf(&all)
+	stays := latency.NewIn(&all, 30*time.Second)
+	leaves := latency.NewIn(&all, 30*time.Second)
+	inPart := latency.NewIn(&part, 30*time.Second)
+	var group sync.WaitGroup
+	for g := range uint64(4) {
+		group.Go(func() {
+			random := rand.New(rand.NewPCG(g, 1))
+			for i := range 20_000 {
+				now, d := at(time.Duration(i)*10*time.Millisecond), time.Duration(1+random.Int64N(int64(time.Second)))
+				for _, w := range []*latency.Window{stays, leaves, inPart} {
+					w.Observe(now, d)
+				}
+				if g == 0 && i == 10_000 {
+					leaves.Release()
+					part.Release()
+				}
+			}
+		})
+	}
+	group.Wait()
+	inPart.Release() // late, as one of a part that has left
+	if part.Bytes() != 0 {
+		t.Errorf("%d B are left of a part that was released", part.Bytes())
+	}
+	if all.Bytes() <= 0 {
+		t.Error("nothing is counted of the window that stays")
+	}
+	stays.Release()
+	if n := all.Bytes(); n != 0 {
+		t.Errorf("%d B are left when all are released", n)
+	}
+}

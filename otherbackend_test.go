@@ -1,0 +1,53 @@
+package hedge_test
+
+import (
+	"testing"
+
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/resolver"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/place"
+)
+
+type ready struct{}
+
+func (ready) GetState() connectivity.State { return connectivity.Ready }
+
+func TestNoBackendPolicy(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		opts    []hedge.Option
+		conn    hedge.Conn
+		policy  string // on which target there is one
+		want    bool
+		allowed bool
+	}{
+		{"no policy at all", []hedge.Option{hedge.WithOtherBackendOnly()}, ready{}, "", true, false},
+		{"on another target only", []hedge.Option{hedge.WithOtherBackendOnly()}, ready{}, "elsewhere", true, false},
+		{"one that has no other backend", []hedge.Option{hedge.WithOtherBackendOnly()}, ready{}, target, false, false},
+		{"no connection of gRPC's", []hedge.Option{hedge.WithOtherBackendOnly()}, nil, "", false, true},
+		{"without the option", nil, ready{}, "", false, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if tc.policy != "" {
+				policy := place.Enter(tc.policy)
+				defer policy.Leave()
+				policy.Show([]*place.Backend{policy.NewBackend(nil, []resolver.Address{{Addr: "only"}})})
+			}
+			s := newScheduler(t, tc.opts...)
+			says := func() bool { return s.Targets()[0].NoBackendPolicy }
+			c := s.Begin(t.Context(), target, method, tc.conn, hedge.After(0))
+			c.PrimaryContext(t.Context(), target)
+			if says() {
+				t.Error("it is said before a hedge is due")
+			}
+			if send, _ := c.Admit(1); send != tc.allowed {
+				t.Errorf("sent: %v", send)
+			}
+			if got := says(); got != tc.want {
+				t.Errorf("NoBackendPolicy is %v", got)
+			}
+		})
+	}
+}

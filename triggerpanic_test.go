@@ -1,0 +1,42 @@
+package hedge_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/grpchedge/hedge"
+)
+
+// A panic in the choice of the trigger, on a goroutine of its own or on a caller's, leaves the last delay in force.
+func TestTriggerPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScheduler(t)
+		second := func() {
+			for i := range 400 {
+				call(t, s, method, ms+time.Duration(i%200)*ms/100)
+			}
+			synctest.Wait()
+		}
+		second()
+		before := s.Targets()[0]
+		if before.Choice == (hedge.Choice{}) || before.TriggerPanics != 0 {
+			t.Fatalf("%+v", before)
+		}
+		undo := hedge.MakeTriggerPanic(s)
+		for range 3 {
+			second()
+		}
+		broken := s.Targets()[0]
+		if broken.TriggerPanics < 2 || broken.Choice != before.Choice || s.Stats().TriggerPanics != broken.TriggerPanics {
+			t.Errorf("%+v\nafter %+v", broken, before)
+		}
+		undo()
+		for range 3 {
+			second()
+		}
+		if after := s.Targets()[0]; after.TriggerPanics != broken.TriggerPanics || after.Choice == broken.Choice {
+			t.Errorf("nothing was chosen since: %+v", after)
+		}
+	})
+}
