@@ -2,16 +2,14 @@ package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
+	"io"
 	"runtime"
 	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/peterbourgon/ff/v3/ffcli"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/testserver"
@@ -25,27 +23,6 @@ type cost struct {
 	duration    time.Duration
 	slice       time.Duration
 	seed        int
-}
-
-func costCommand(out output) *ffcli.Command {
-	var c cost
-	fs := flag.NewFlagSet("cost", flag.ContinueOnError)
-	wholesFlag(fs, &c.concurrency, "concurrency", []int{1, 16, 256}, 1, maxConcurrency, "`numbers` of calls under way at a time, with commas between")
-	durationFlag(fs, &c.duration, "duration", 54*time.Second, time.Second, time.Hour, "`time` of the whole run")
-	durationFlag(fs, &c.slice, "slice", 50*time.Millisecond, time.Millisecond, time.Minute, "`time` for which a policy calls before the next one takes its turn")
-	wholeFlag(fs, &c.seed, "seed", 1, 0, 1<<31-1, "`number` from which the order of turns is drawn")
-	return &ffcli.Command{
-		Name:       "cost",
-		ShortUsage: "bench cost [flags]",
-		ShortHelp:  "throughput of calls that need no hedge, as a share of plain gRPC's",
-		FlagSet:    fs,
-		Exec: func(ctx context.Context, args []string) error {
-			if err := noArguments(args); err != nil {
-				return err
-			}
-			return c.run(ctx, out)
-		},
-	}
 }
 
 // contestant is a policy with options, under a label.
@@ -66,14 +43,14 @@ var contestants = []contestant{
 	{label: "failsafe-go", policy: failsafeCost},
 }
 
-func (c *cost) run(ctx context.Context, out output) error {
+func (c *cost) run(ctx context.Context, w, log io.Writer) error {
 	rounds := c.rounds()
-	fmt.Fprintf(out.results, "Calls to a server on loopback that answers at once; %d rounds at each concurrency, in which each\n"+
+	fmt.Fprintf(w, "Calls to a server on loopback that answers at once; %d rounds at each concurrency, in which each\n"+
 		"contestant calls for %v, in random order. Ratios are to plain gRPC in the same round. GOMAXPROCS is %d.\n\n",
 		rounds, c.slice, runtime.GOMAXPROCS(0))
 
-	table := newTable(out.results, 2, "concurrency", "client", "calls/s", "µs a call", "ratio", "95% of it", "quartiles", "hedges/100 calls", "wrong")
-	p := startProgress(out.progress, "cost", int64(len(c.concurrency)*rounds))
+	table := newTable(w, 2, "concurrency", "client", "calls/s", "µs a call", "ratio", "95% of it", "quartiles", "hedges/100 calls", "wrong")
+	p := startProgress(log, "cost", int64(len(c.concurrency)*rounds))
 	defer p.end()
 	for i, concurrency := range c.concurrency {
 		scores, err := c.measure(ctx, concurrency, rounds, p)
@@ -89,7 +66,7 @@ func (c *cost) run(ctx context.Context, out output) error {
 	}
 	p.end()
 	table.Render()
-	fmt.Fprintf(out.results, "\nThe ratio is the median of the rounds; with 95%% probability the true one lies within the bounds beside it.\n"+
+	fmt.Fprintf(w, "\nThe ratio is the median of the rounds; with 95%% probability the true one lies within the bounds beside it.\n"+
 		"Wrong are replies of the peer that are not what was asked for, and calls of its that failed; of any other they would end the run.\n"+
 		"Half of all rounds lie between the quartiles. To meet: a ratio of at least 0.97 at concurrency 1 and 16.\n")
 	return nil

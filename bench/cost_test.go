@@ -13,9 +13,10 @@ func TestCost(t *testing.T) {
 		t.Cleanup(func() { contestants = all })
 		contestants = slices.DeleteFunc(slices.Clone(all), func(c contestant) bool { return policyNamed(c.policy).peer || c.policy == failsafeCost })
 	}
-	var stdout, stderr bytes.Buffer
-	if code := run(t.Context(), strings.Fields("cost -duration 1s -slice 5ms -concurrency 1,4"), &stdout, &stderr); code != 0 {
-		t.Fatalf("exit code %d\n%s\n%s", code, &stdout, &stderr)
+	var stdout, log bytes.Buffer
+	c := cost{concurrency: []int{1, 4}, duration: time.Second, slice: 5 * time.Millisecond, seed: 1}
+	if err := c.run(t.Context(), &stdout, &log); err != nil {
+		t.Fatalf("%v\n%s", err, &stdout)
 	}
 	for _, contestant := range contestants {
 		if n := strings.Count(stdout.String(), contestant.label+"  "); n < 2 {

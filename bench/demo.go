@@ -4,16 +4,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"path/filepath"
 	"slices"
 	"time"
 
-	"github.com/peterbourgon/ff/v3/ffcli"
-
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/testserver"
 )
 
 // demo shows what hedging does to the tail of calls, on real connections.
@@ -23,7 +21,7 @@ type demo struct {
 	concurrency int
 	backends    int
 	seed        int
-	law         law
+	law         string // as testserver.ParseLaw reads it
 	options     []hedge.Option
 	picture     string
 }
@@ -55,52 +53,27 @@ var scenes = []scene{
 	},
 }
 
-func demoCommand(out output) *ffcli.Command {
-	var d demo
-	fs := flag.NewFlagSet("demo", flag.ContinueOnError)
-	wholeFlag(fs, &d.calls, "calls", 40_000, 1, maxCalls, "`number` of unary calls, made once without and once with hedging")
-	wholeFlag(fs, &d.streams, "streams", 3_000, 0, maxCalls, "`number` of token streams, likewise; 0 for none")
-	wholeFlag(fs, &d.concurrency, "concurrency", 20, 1, maxConcurrency, "`number` of calls or streams under way at a time")
-	wholeFlag(fs, &d.backends, "backends", 3, 1, maxBackends, "`number` of servers behind the target")
-	wholeFlag(fs, &d.seed, "seed", 1, 0, 1<<31-1, "`number` from which all latencies are drawn")
-	lawFlag(fs, &d.law, "law", scenes[0].workload.law)
-	optionFlag(fs, &d.options, "budget", "most hedges per 100 calls, 0 to 400, in `percent` (default the library's, 10, for calls; 30 for streams)", parseFloat, hedge.WithBudgetPercent)
-	optionFlag(fs, &d.options, "hedges", "most hedges of one call, 0 to 4, a `number` (default the library's, 2)", parseInt, hedge.WithMaxHedges)
-	pictureFlag(fs, &d.picture, "picture", "./hedge-demo.png")
-	return &ffcli.Command{
-		Name:       "demo",
-		ShortUsage: "bench demo [flags]",
-		ShortHelp:  "the same calls without and with hedging: a table and a picture",
-		FlagSet:    fs,
-		Exec: func(ctx context.Context, args []string) error {
-			if err := noArguments(args); err != nil {
-				return err
-			}
-			return d.run(ctx, out)
-		},
-	}
-}
-
-func (d *demo) run(ctx context.Context, out output) error {
+func (d *demo) run(ctx context.Context, w, log io.Writer) error {
 	var panels []panel
 	var wrong []error
 	for _, s := range scenes {
-		calls, l := d.calls, d.law
+		calls, name := d.calls, d.law
 		if s.streams {
-			calls = d.streams
-			if err := l.Set(s.workload.law); err != nil {
-				return err
-			}
+			calls, name = d.streams, s.workload.law
 		}
 		if calls == 0 {
 			continue
 		}
 		if len(panels) > 0 {
-			fmt.Fprintln(out.results)
+			fmt.Fprintln(w)
+		}
+		law, err := testserver.ParseLaw(name)
+		if err != nil {
+			return err
 		}
 		c := &comparison{
 			workload:    s.workload,
-			law:         l,
+			law:         law,
 			policies:    []policy{policyNamed(none), policyNamed(adaptive)},
 			options:     slices.Concat(s.options, d.options),
 			calls:       calls,
@@ -108,33 +81,30 @@ func (d *demo) run(ctx context.Context, out output) error {
 			backends:    d.backends,
 			seed:        uint64(d.seed),
 		}
-		d.announce(out.results, s, c, l.name)
-		p := startProgress(out.progress, s.noun, int64(c.calls*len(c.policies)))
+		d.announce(w, s, c, name)
+		p := startProgress(log, s.noun, int64(c.calls*len(c.policies)))
 		results, stalled, err := c.run(ctx, p)
 		p.end()
 		if err != nil {
 			return err
 		}
 		plain, hedged := results[0], results[1]
-		writeOutcome(out.results, s, plain, hedged)
+		writeOutcome(w, s, plain, hedged)
 		if stalled.share() > stallsThatShow {
-			fmt.Fprintf(out.results, "\nThe machine, busy with other work, stood still for %s of the run, up to %v at a time.\n"+
+			fmt.Fprintf(w, "\nThe machine, busy with other work, stood still for %s of the run, up to %v at a time.\n"+
 				"That is part of the tails above, hedged and unhedged: a run on an idle machine shows them alone.\n",
 				percent(stalled.share()), stalled.longest.Round(time.Millisecond))
 		}
-		panels = append(panels, s.panel(l.name, plain, hedged))
+		panels = append(panels, s.panel(name, plain, hedged))
 		wrong = append(wrong, plain.err(), hedged.err())
 	}
 	if d.picture != "" {
-		if err := d.writePicture(out.results, panels); err != nil {
+		if err := d.writePicture(w, panels); err != nil {
 			return err
 		}
 	}
 	return errors.Join(wrong...)
 }
-
-// stallsThatShow is the share of time that stalls must take to make a difference to p99.9.
-const stallsThatShow = 0.0005
 
 // announce says what is about to be done, before the user waits for it.
 func (d *demo) announce(w io.Writer, s scene, c *comparison, law string) {

@@ -83,27 +83,26 @@ func (w wholes) Set(s string) error {
 	return nil
 }
 
-// law is a flag for a law of latency, which keeps what was typed.
-type law struct {
-	testserver.Law
-	name string
+// law is a flag for a law of latency.
+type law struct{ value *string }
+
+func lawFlag(fs *flag.FlagSet, value *string, name, preset string) {
+	*value = preset
+	fs.Var(law{value}, name, "`law` of what one attempt of a unary call takes: "+strings.Join(testserver.LawForms(), ", "))
 }
 
-func lawFlag(fs *flag.FlagSet, value *law, name, preset string) {
-	if err := value.Set(preset); err != nil {
-		panic(err) // the program is wrong, not its user
+func (l law) String() string {
+	if l.value == nil {
+		return ""
 	}
-	fs.Var(value, name, "`law` of what one attempt of a unary call takes: "+strings.Join(testserver.LawForms(), ", "))
+	return *l.value
 }
 
-func (l *law) String() string { return l.name }
-
-func (l *law) Set(s string) error {
-	parsed, err := testserver.ParseLaw(s)
-	if err != nil {
+func (l law) Set(s string) error {
+	if _, err := testserver.ParseLaw(s); err != nil {
 		return err
 	}
-	*l = law{parsed, s}
+	*l.value = s
 	return nil
 }
 
@@ -145,7 +144,7 @@ func pictureFlag(fs *flag.FlagSet, path *string, name, preset string) {
 	*path = preset
 	fs.Func(name, fmt.Sprintf("`path` of the picture, .png or .svg; empty for none (default %s)", preset), func(s string) error {
 		if s != "" {
-			if _, ok := pictureFormats[filepath.Ext(s)]; !ok {
+			if !canDraw(s) {
 				return fmt.Errorf("must end in .png or .svg, not %q", filepath.Ext(s))
 			}
 			if info, err := os.Stat(filepath.Dir(s)); err != nil {

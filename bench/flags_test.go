@@ -70,3 +70,13 @@ func TestHelp(t *testing.T) {
 		}
 	}
 }
+
+// TestMissedPromiseExitsWith1 runs one call without and with hedging: it cannot become faster, which is what the
+// subcommand checks.
+func TestMissedPromiseExitsWith1(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	code := run(t.Context(), strings.Fields("tail -calls 1 -concurrency 1"), &stdout, &stderr)
+	if code != 1 || !strings.Contains(stderr.String(), "bench: concurrency 1: the ratio of p99 is ") {
+		t.Errorf("exit code %d, standard error %q", code, &stderr)
+	}
+}

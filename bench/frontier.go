@@ -4,15 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"time"
-
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/testserver"
@@ -65,16 +62,16 @@ type point struct {
 	p99       time.Duration
 }
 
-// frontier is the diagram of one workload.
+// frontier is what the policies of each family reach in one workload, by extra load.
 type frontier struct {
 	workload string
 	calls    int
 	families []family
-	points   [][]point // of each family, by load
+	points   [][]point // of each family
 }
 
 // findFrontier plays the workload under every policy of the families, in virtual time.
-func findFrontier(ctx context.Context, w workload, calls int, seed uint64, out output) (*frontier, error) {
+func findFrontier(ctx context.Context, w workload, calls int, seed uint64, log io.Writer) (*frontier, error) {
 	law, err := testserver.ParseLaw(w.law)
 	if err != nil {
 		return nil, err
@@ -84,7 +81,7 @@ func findFrontier(ctx context.Context, w workload, calls int, seed uint64, out o
 	for _, family := range f.families {
 		c.policies = append(c.policies, family.policies...)
 	}
-	p := startProgress(out.progress, "frontier of "+w.name, int64(calls*len(c.policies)))
+	p := startProgress(log, "frontier of "+w.name, int64(calls*len(c.policies)))
 	results, _, err := c.run(ctx, p)
 	p.end()
 	if err != nil {
@@ -106,22 +103,22 @@ func findFrontier(ctx context.Context, w workload, calls int, seed uint64, out o
 }
 
 // frontiers writes a table and a picture of the frontier of each workload that is asked for.
-func (r *report) frontiers(ctx context.Context, out output) error {
+func (r *report) frontiers(ctx context.Context, w, log io.Writer) error {
 	calls := frontierCalls
 	if r.short {
 		calls = shortFrontierCalls
 	}
 	table := &sheet{labels: 2, columns: []column{{"workload", "workload"}, {"policy", "policy"}, {"extra load", "extra_load"}, {"p99", "p99_ms"}}}
-	var diagrams []*frontier
+	var diagrams []tradeOff
 	for _, name := range frontierOf {
 		if r.workloads != nil && !slices.Contains(r.workloads, name) {
 			continue
 		}
-		f, err := findFrontier(ctx, workloadNamed(name), calls, uint64(r.seed), out)
+		f, err := findFrontier(ctx, workloadNamed(name), calls, uint64(r.seed), log)
 		if err != nil {
 			return fmt.Errorf("frontier of %s: %w", name, err)
 		}
-		diagrams = append(diagrams, f)
+		diagrams = append(diagrams, f.diagram())
 		for _, points := range f.points {
 			table.line()
 			for _, p := range points {
@@ -132,35 +129,22 @@ func (r *report) frontiers(ctx context.Context, out output) error {
 	if len(diagrams) == 0 {
 		return nil
 	}
-	fmt.Fprintf(out.results, "\nThe frontier: p99 against extra load, %s calls each, in virtual time:\n\n", count(int64(calls)))
-	table.print(out.results)
+	fmt.Fprintf(w, "\nThe frontier: p99 against extra load, %s calls each, in virtual time:\n\n", count(int64(calls)))
+	table.print(w)
 	return errors.Join(
 		os.WriteFile(filepath.Join(r.folder, "frontier.csv"), []byte(table.csv()), 0o644),
 		writePicture(filepath.Join(r.folder, "frontier.png"), diagrams),
 	)
 }
 
-func (f *frontier) height() vg.Length { return 4.2 * vg.Inch }
-
-func (f *frontier) draw(c draw.Canvas) {
-	pl, legend := newPlot(fmt.Sprintf("%s: what extra load buys, %s calls each, virtual time", f.workload, count(int64(f.calls))),
-		"extra load (% of calls, log scale)", "p99 (ms, log scale)")
+func (f *frontier) diagram() tradeOff {
+	d := tradeOff{title: fmt.Sprintf("%s: what extra load buys, %s calls each, virtual time", f.workload, count(int64(f.calls)))}
 	for i, points := range f.points {
-		look := looks[[]int{2, 0, 1}[i]]
-		var at plotter.XYs
+		c := tradeOffCurve{label: f.families[i].name, look: []int{2, 0, 1}[i]}
 		for _, p := range points {
-			// What costs less than a thousandth is drawn there.
-			at = append(at, plotter.XY{X: math.Log10(max(100*p.extraLoad, 0.1)), Y: latencyPosition(p.p99)})
+			c.points = append(c.points, tradeOffPoint{p.extraLoad, p.p99})
 		}
-		line := &plotter.Line{XYs: at}
-		line.Color, line.Width, line.Dashes = look.color, vg.Points(2), look.dashes
-		marks := &plotter.Scatter{XYs: at, GlyphStyle: draw.GlyphStyle{Color: look.color, Radius: vg.Points(4), Shape: look.marker}}
-		pl.Add(line, marks)
-		legend.Add(f.families[i].name, line, marks)
+		d.curves = append(d.curves, c)
 	}
-	top := pl.Y.Max
-	fitBelowLegend(pl, len(f.points), f.height())
-	everywhere := latencyTicks{upTo: math.Inf(1)}
-	pl.X.Tick.Marker, pl.Y.Tick.Marker = everywhere, latencyTicks{upTo: top}
-	drawWithLegend(pl, legend, c)
+	return d
 }

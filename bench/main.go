@@ -34,11 +34,10 @@ func main() {
 // run is the program; it returns the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var usage bytes.Buffer // package flag prints it on every error, which would bury the error
-	out := output{stdout, stderr}
 	root := &ffcli.Command{
 		Name:        "bench",
 		ShortUsage:  "bench <subcommand> [flags]",
-		Subcommands: []*ffcli.Command{demoCommand(out), compareCommand(out), reportCommand(out), tailCommand(out), costCommand(out)},
+		Subcommands: commands(stdout, stderr),
 		FlagSet:     flag.NewFlagSet("bench", flag.ContinueOnError),
 		Exec: func(_ context.Context, args []string) error {
 			if len(args) > 0 {
@@ -79,18 +78,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 1
 }
 
-// output is where a subcommand writes: results to one, progress to the other.
-type output struct{ results, progress io.Writer }
-
 // misuse is a mistake of whoever typed the command.
 type misuse struct{ error }
 
 func (m misuse) Unwrap() error { return m.error }
-
-// noArguments is the mistake of adding words to a subcommand that takes flags alone.
-func noArguments(args []string) error {
-	if len(args) > 0 {
-		return misuse{fmt.Errorf("unexpected argument %q", args[0])}
-	}
-	return nil
-}

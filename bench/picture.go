@@ -28,6 +28,9 @@ var pictureFormats = map[string]func(w, h vg.Length) vg.CanvasWriterTo{
 	".svg": func(w, h vg.Length) vg.CanvasWriterTo { return vgsvg.New(w, h) },
 }
 
+// canDraw reports whether the ending of a path is that of a format that there is.
+func canDraw(path string) bool { return pictureFormats[filepath.Ext(path)] != nil }
+
 // panel is one diagram of latency by percentile.
 type panel struct {
 	title  string
@@ -50,9 +53,12 @@ type note struct {
 	latency time.Duration
 }
 
+// lookCount is how many looks there are.
+const lookCount = 6
+
 // The looks of curves: a dash and a marker each, so that they differ without their colours too, which are of
 // the Okabe-Ito palette and so differ to every eye.
-var looks = []struct {
+var looks = [lookCount]struct {
 	color  color.Color
 	dashes []vg.Length
 	marker draw.GlyphDrawer

@@ -1,7 +1,5 @@
 package main
 
-import "math/rand/v2"
-
 // slice is a run of consecutive calls that one arm of a comparison makes, from the first up to but without the
 // end.
 type slice struct{ arm, first, end int }
@@ -18,16 +16,6 @@ func alternate(arms, calls, size int) []slice {
 			}
 			plan = append(plan, slice{i, first, min(first+size, calls)})
 		}
-	}
-	return plan
-}
-
-// shuffled is the order in which arms take their turn in each of a number of rounds, at random.
-func shuffled(arms, rounds int, seed uint64) [][]int {
-	rng := rand.New(rand.NewPCG(seed, 0))
-	plan := make([][]int, rounds)
-	for i := range plan {
-		plan[i] = rng.Perm(arms)
 	}
 	return plan
 }

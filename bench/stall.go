@@ -61,3 +61,6 @@ func watchStalls() (end func() stalls) {
 		return s
 	}
 }
+
+// stallsThatShow is the share of time that stalls must take to make a difference to p99.9.
+const stallsThatShow = 0.0005

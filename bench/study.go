@@ -39,7 +39,7 @@ type clockRun struct {
 }
 
 // run makes the calls. It fails if it could not, not if they did.
-func (s study) run(ctx context.Context, out output) (*findings, error) {
+func (s study) run(ctx context.Context, log io.Writer) (*findings, error) {
 	w := s.workload
 	law, err := testserver.ParseLaw(w.law)
 	if err != nil {
@@ -66,7 +66,7 @@ func (s study) run(ctx context.Context, out output) (*findings, error) {
 		for _, name := range names {
 			c.policies = append(c.policies, policyNamed(name))
 		}
-		p := startProgress(out.progress, s.title+w.name+", "+clock.place(), int64(c.calls*len(c.policies)))
+		p := startProgress(log, s.title+w.name+", "+clock.place(), int64(c.calls*len(c.policies)))
 		began := time.Now()
 		results, stalled, err := c.run(ctx, p)
 		p.end()

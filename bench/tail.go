@@ -4,14 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"slices"
 	"strconv"
 	"time"
-
-	"github.com/peterbourgon/ff/v3/ffcli"
 
 	"github.com/grpchedge/hedge/internal/testserver"
 )
@@ -32,43 +29,22 @@ type tail struct {
 	slowest     int
 }
 
-func tailCommand(out output) *ffcli.Command {
-	var t tail
-	fs := flag.NewFlagSet("tail", flag.ContinueOnError)
-	wholeFlag(fs, &t.calls, "calls", 20_000, 1, maxCalls, "`number` of calls, made once without and once with hedging at each concurrency")
-	wholesFlag(fs, &t.concurrency, "concurrency", []int{1, 20, 100}, 1, maxConcurrency, "`numbers` of calls under way at a time, with commas between")
-	wholeFlag(fs, &t.seed, "seed", 1, 0, 1<<31-1, "`number` from which all latencies are drawn")
-	wholeFlag(fs, &t.slowest, "slowest", 0, 0, maxCalls, "`number` of the slowest hedged calls to list, with what the server saw of their attempts")
-	return &ffcli.Command{
-		Name:       "tail",
-		ShortUsage: "bench tail [flags]",
-		ShortHelp:  "p99, p99.9 and extra load of the straggler workload, nothing configured: pass or fail",
-		FlagSet:    fs,
-		Exec: func(ctx context.Context, args []string) error {
-			if err := noArguments(args); err != nil {
-				return err
-			}
-			return t.run(ctx, out)
-		},
-	}
-}
-
-func (t *tail) run(ctx context.Context, out output) error {
-	w := workloadNamed("straggler")
-	law, err := testserver.ParseLaw(w.law)
+func (t *tail) run(ctx context.Context, w, log io.Writer) error {
+	straggler := workloadNamed("straggler")
+	law, err := testserver.ParseLaw(straggler.law)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out.results, "%s calls of the %s workload to 3 backends on loopback, seed %d: without and with hedging (nothing configured),\n"+
-		"in alternating slices, or at the same time where only one call is under way.\n\n", count(int64(t.calls)), w.name, t.seed)
+	fmt.Fprintf(w, "%s calls of the %s workload to 3 backends on loopback, seed %d: without and with hedging (nothing configured),\n"+
+		"in alternating slices, or at the same time where only one call is under way.\n\n", count(int64(t.calls)), straggler.name, t.seed)
 
-	table := newTable(out.results, 1, "concurrency", "p99", "hedged", "ratio", "p99.9", "hedged", "ratio",
+	table := newTable(w, 1, "concurrency", "p99", "hedged", "ratio", "p99.9", "hedged", "ratio",
 		"extra load", "hedges", "won", "unpaid", "delay", "wrong", "failed", "stalled", "")
 	var missed []error
 	var slowest []func()
 	for _, concurrency := range t.concurrency {
 		c := &comparison{
-			workload:    w,
+			workload:    straggler,
 			law:         law,
 			policies:    []policy{policyNamed(none), policyNamed(adaptive)},
 			calls:       t.calls,
@@ -78,7 +54,7 @@ func (t *tail) run(ctx context.Context, out output) error {
 			atOnce:      concurrency == 1,
 			keepRecords: t.slowest > 0,
 		}
-		p := startProgress(out.progress, "concurrency "+strconv.Itoa(concurrency), int64(t.calls*len(c.policies)))
+		p := startProgress(log, "concurrency "+strconv.Itoa(concurrency), int64(t.calls*len(c.policies)))
 		results, stalled, err := c.run(ctx, p)
 		p.end()
 		if err != nil {
@@ -87,10 +63,10 @@ func (t *tail) run(ctx context.Context, out output) error {
 		v := judge(concurrency, results[0], results[1], stalled)
 		table.AppendRow(row(v.cells()...))
 		missed = append(missed, v.err())
-		slowest = append(slowest, func() { t.listSlowest(out.results, v) })
+		slowest = append(slowest, func() { t.listSlowest(w, v) })
 	}
 	table.Render()
-	fmt.Fprintf(out.results, "\nPromised: p99 and p99.9 at most %.2f and %.2f of the unhedged ones, extra load at most %s as the server counts it,\n"+
+	fmt.Fprintf(w, "\nPromised: p99 and p99.9 at most %.2f and %.2f of the unhedged ones, extra load at most %s as the server counts it,\n"+
 		"no wrong reply, no failed call. Unpaid are the hedges that were due and the budget did not pay for at once. Stalled is the\n"+
 		"share of time for which the machine stood still, busy with other work; from %s on it shows in p99.9.\n",
 		promisedP99, promisedP999, percent(promisedExtraLoad), fmt.Sprintf("%.2f%%", 100*stallsThatShow))

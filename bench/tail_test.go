@@ -54,11 +54,12 @@ func TestJudge(t *testing.T) {
 
 // TestTail runs the command; whether so few calls on a busy machine pass is not the question.
 func TestTail(t *testing.T) {
-	var stdout, stderr bytes.Buffer
-	run(t.Context(), strings.Fields("tail -calls 300 -concurrency 1,20 -slowest 3"), &stdout, &stderr)
+	var stdout, log bytes.Buffer
+	command := tail{calls: 300, concurrency: []int{1, 20}, seed: 1, slowest: 3}
+	err := command.run(t.Context(), &stdout, &log)
 	for _, want := range []string{"\n 1  ", "\n 20 ", "The slowest hedged calls at concurrency 20", "#0 0.0–"} {
 		if !strings.Contains(stdout.String(), want) {
-			t.Errorf("no %q in\n%s\n%s", want, &stdout, &stderr)
+			t.Errorf("no %q in\n%s\n%v", want, &stdout, err)
 		}
 	}
 }

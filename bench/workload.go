@@ -64,9 +64,6 @@ type moment struct {
 	at, run time.Duration // since the run began, and how long it is to last where that is known
 }
 
-// curvesDrawn is how many of a workload's policies have a curve: more cannot be told apart.
-const curvesDrawn = 6
-
 var tuned = []string{"adaptive-1", "adaptive-2", "adaptive-3", "adaptive-p80", "adaptive-p90", "adaptive-p95", "failsafe-go-2"}
 
 // workloads are all there are: a new one is one entry here, and -workload knows it.
@@ -212,4 +209,52 @@ func planCorrelated(m moment) testserver.Plan {
 		return testserver.Plan{Delay: m.Draw(heavy)}
 	}
 	return testserver.Plan{Delay: m.Draw(m.law)}
+}
+
+// What a short run makes of a workload's calls: so many, or so many requests of a hundred calls.
+const (
+	shortVirtual = 5_000
+	shortReal    = 1_000
+	shortFan     = 200
+)
+
+// shorten cuts the sizes of the workload down.
+func (w workload) shorten() workload {
+	most := shortVirtual
+	if w.fan > 0 {
+		most = shortFan
+	}
+	w.virtual.calls = min(w.virtual.calls, most)
+	w.real.calls = min(w.real.calls, shortReal)
+	return w
+}
+
+// words says what has the latencies, in the plural, and what they are.
+func (w workload) words() (noun, value string) {
+	switch {
+	case w.fan > 0:
+		return "requests", "latency of a request"
+	case w.name == "ttft":
+		return "streams", "time to first message"
+	}
+	return "calls", "latency"
+}
+
+// trueQuantile is what a primary takes at some time of a run, of 20,000 draws.
+func (w workload) trueQuantile(q float64, at, run time.Duration) time.Duration {
+	law, err := testserver.ParseLaw(w.law)
+	if err != nil {
+		panic(err) // the table of workloads is wrong
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	draws := make([]time.Duration, 20_000)
+	for i := range draws {
+		draws[i] = law.Draw(rng)
+	}
+	slices.Sort(draws)
+	factor, plus := 1.0, time.Duration(0)
+	if w.over != nil {
+		factor, plus = w.over(at, run)
+	}
+	return time.Duration(factor*float64(quantile(draws, q))) + plus
 }

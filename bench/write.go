@@ -59,17 +59,6 @@ func (f *findings) markdown() string {
 	return s.String()
 }
 
-// noun is what has the latencies, in the plural, and value what they are.
-func (w workload) words() (noun, value string) {
-	switch {
-	case w.fan > 0:
-		return "requests", "latency of a request"
-	case w.name == "ttft":
-		return "streams", "time to first message"
-	}
-	return "calls", "latency"
-}
-
 func (f *findings) panel(run clockRun) panel {
 	noun, value := f.workload.words()
 	p := panel{noun: noun, value: value, title: fmt.Sprintf("%s: %s %s, %s", f.workload.name, count(int64(run.size.calls)), noun, run.clock.place())}
@@ -88,3 +77,6 @@ func (f *findings) bars(run clockRun) bars {
 	}
 	return b
 }
+
+// curvesDrawn is how many of a workload's policies have a curve: more cannot be told apart.
+const curvesDrawn = 6
