@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// compareTiny runs the command with few calls and returns what it printed. The peer is left to the tests without a race detector.
+// compareTiny runs the command with few calls and returns its output.
 func compareTiny(t *testing.T, args string) string {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -21,7 +21,7 @@ func compareTiny(t *testing.T, args string) string {
 	return stdout.String()
 }
 
-// TestCompare runs one workload by both clocks and checks the table, the files and that the agreement is told.
+// TestCompare runs one workload by both clocks and checks the table, the files and the agreement of the clocks.
 func TestCompare(t *testing.T) {
 	folder := t.TempDir()
 	printed := compareTiny(t, "compare -workload straggler -policy none,adaptive,static-10ms -calls 300 -seed 7 -out "+folder)
@@ -71,7 +71,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestCompareRepeats checks that by the virtual clock all that is written for a seed is the same twice, to the digit.
+// TestCompareRepeats checks that two runs in virtual time with one seed write identical files.
 func TestCompareRepeats(t *testing.T) {
 	folders := [2]string{t.TempDir(), t.TempDir()}
 	for _, folder := range folders {
@@ -97,7 +97,7 @@ func TestCompareRepeats(t *testing.T) {
 	}
 }
 
-// TestReport runs some workloads in short and checks the index and the weak spots.
+// TestReport runs some workloads in short and checks the index, the summary and the weak spots.
 func TestReport(t *testing.T) {
 	folder := t.TempDir()
 	printed := compareTiny(t, "report -short -clock virtual -calls 400 -workload straggler,correlated,saturated,shift -policy none,static-10ms,adaptive -out "+folder)

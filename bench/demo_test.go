@@ -39,7 +39,7 @@ func TestDemo(t *testing.T) {
 	checkPicture(t, path)
 }
 
-// checkScene checks that a scene's table has the lines that all have, and some of its own.
+// checkScene checks the lines that the tables of all scenes have, and the given ones.
 func checkScene(t *testing.T, scene string, lines []string) {
 	t.Helper()
 	for _, line := range append(lines,
@@ -57,7 +57,7 @@ func checkScene(t *testing.T, scene string, lines []string) {
 	}
 }
 
-// checkPicture checks that there is a picture of two panels.
+// checkPicture checks that the file is a picture of two panels.
 func checkPicture(t *testing.T, path string) {
 	t.Helper()
 	file, err := os.Open(path)
@@ -81,7 +81,8 @@ func checkPicture(t *testing.T, path string) {
 	}
 }
 
-// TestDemoSmall runs the least that can be asked for of both scenes: one call and one stream, on one backend, at which nothing is learned.
+// TestDemoSmall runs the smallest demo of both scenes: one call and one stream on one backend, from which nothing is
+// learned.
 func TestDemoSmall(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "demo.svg")
 	var stdout, stderr bytes.Buffer
