@@ -9,12 +9,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/grpchedge/hedge/internal/testserver"
 )
 
-// compareTiny runs the command with few calls and returns what it printed. The peer is left to the tests without a race detector.
+// compareTiny runs the command with few calls and returns its output.
 func compareTiny(t *testing.T, args string) string {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -24,7 +21,7 @@ func compareTiny(t *testing.T, args string) string {
 	return stdout.String()
 }
 
-// TestCompare runs one workload by both clocks and checks the table, the files and that the agreement is told.
+// TestCompare runs one workload by both clocks and checks the table, the files and the agreement of the clocks.
 func TestCompare(t *testing.T) {
 	folder := t.TempDir()
 	printed := compareTiny(t, "compare -workload straggler -policy none,adaptive,static-10ms -calls 300 -seed 7 -out "+folder)
@@ -74,7 +71,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestCompareRepeats checks that by the virtual clock all that is written for a seed is the same twice, to the digit.
+// TestCompareRepeats checks that two runs in virtual time with one seed write identical files.
 func TestCompareRepeats(t *testing.T) {
 	folders := [2]string{t.TempDir(), t.TempDir()}
 	for _, folder := range folders {
@@ -100,7 +97,7 @@ func TestCompareRepeats(t *testing.T) {
 	}
 }
 
-// TestReport runs some workloads in short and checks the index and the weak spots.
+// TestReport runs some workloads in short and checks the index, the summary and the weak spots.
 func TestReport(t *testing.T) {
 	folder := t.TempDir()
 	printed := compareTiny(t, "report -short -clock virtual -calls 400 -workload straggler,correlated,saturated,shift -policy none,static-10ms,adaptive -out "+folder)
@@ -131,79 +128,5 @@ func TestReport(t *testing.T) {
 		if info, err := os.Stat(filepath.Join(folder, name)); err != nil || info.Size() == 0 {
 			t.Errorf("%s: %v", name, err)
 		}
-	}
-}
-
-// TestSheet checks the three forms of a table against what they are to be, to the letter.
-func TestSheet(t *testing.T) {
-	s := &sheet{labels: 1, columns: []column{{"policy", "policy"}, {"p99", "p99_ms"}, {"extra load", "extra_load"}, {"calls", "calls"}}}
-	s.add(word("none"), latency(64_300_000), share(0), number(50_000))
-	s.line()
-	s.add(word("static, 10 ms"), latency(17_449_600), share(0.0741), number(50_000))
-	const (
-		wantCSV = "policy,p99_ms,extra_load,calls\nnone,64.300,0.00000,50000\n\"static, 10 ms\",17.450,0.07410,50000\n"
-		wantMD  = "| policy | p99 | extra load | calls |\n|:--- | ---:| ---:| ---:|\n| none | 64.3 ms | 0.0% | 50,000 |\n| static, 10 ms | 17.4 ms | 7.4% | 50,000 |\n"
-	)
-	if got := s.csv(); got != wantCSV {
-		t.Errorf("CSV\n%s\nwant\n%s", got, wantCSV)
-	}
-	if got := s.markdown(); got != wantMD {
-		t.Errorf("Markdown\n%s\nwant\n%s", got, wantMD)
-	}
-	var printed bytes.Buffer
-	s.print(&printed)
-	if got, want := strings.Count(printed.String(), "\n"), 5; got != want {
-		t.Errorf("%d lines on a terminal, want %d:\n%s", got, want, &printed)
-	}
-}
-
-// TestTables checks that every name in the tables of workloads and policies is one that there is.
-func TestTables(t *testing.T) {
-	for _, w := range workloads {
-		for _, name := range append(w.policies, w.realPolicies...) {
-			policyNamed(name)
-		}
-		if w.policies[0] != none {
-			t.Errorf("%s is not compared with none", w.name)
-		}
-		if w.virtual.calls == 0 {
-			t.Errorf("%s has no size", w.name)
-		}
-		if s := w.shorten(); s.virtual.calls > shortVirtual || s.real.calls > shortReal {
-			t.Errorf("%s is not short: %+v", w.name, s.virtual)
-		}
-	}
-	for name := range publishedFigures {
-		workloadNamed(name)
-	}
-}
-
-// TestAgreement checks what counts as agreement, and that only what both clocks saw is compared.
-func TestAgreement(t *testing.T) {
-	taking := func(c clock, ms ...float64) clockRun {
-		r := &result{policy: policyNamed(none), calls: len(ms), server: testserver.Counts{Attempts: int64(len(ms))}}
-		for _, x := range ms {
-			r.latencies = append(r.latencies, time.Duration(x*1e6))
-		}
-		return clockRun{clock: c, results: []*result{r}}
-	}
-	for _, tc := range []struct {
-		name  string
-		real  []float64
-		apart string
-	}{
-		{"the same", []float64{2, 10, 100}, ""},
-		{"what a socket takes", []float64{2.15, 10.15, 100.15}, ""},
-		{"4%", []float64{2, 10, 104}, ""},
-		{"6%", []float64{2, 10.6, 100}, "p50"},
-		{"only the last", []float64{2, 10, 94}, "p90 p95 p99 p99.9"},
-	} {
-		got := agreements([]clockRun{taking(realClock, tc.real...), taking(virtualClock, 2, 10, 100, 7777)})
-		if len(got) != 1 || strings.Join(got[0].apart(), " ") != tc.apart {
-			t.Errorf("%s: %+v, want apart %q", tc.name, got, tc.apart)
-		}
-	}
-	if agreementSheet(agreements([]clockRun{taking(virtualClock, 1)})) != nil {
-		t.Error("one clock agrees with itself")
 	}
 }

@@ -2,22 +2,12 @@ package main
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"image/png"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-	"time"
-
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
-
-	"github.com/grpchedge/hedge/internal/testserver"
-	testpb "github.com/grpchedge/hedge/proto"
 )
 
 func TestDemo(t *testing.T) {
@@ -49,7 +39,7 @@ func TestDemo(t *testing.T) {
 	checkPicture(t, path)
 }
 
-// checkScene checks that a scene's table has the lines that all have, and some of its own.
+// checkScene checks the lines that the tables of all scenes have, and the given ones.
 func checkScene(t *testing.T, scene string, lines []string) {
 	t.Helper()
 	for _, line := range append(lines,
@@ -67,7 +57,7 @@ func checkScene(t *testing.T, scene string, lines []string) {
 	}
 }
 
-// checkPicture checks that there is a picture of two panels.
+// checkPicture checks that the file is a picture of two panels.
 func checkPicture(t *testing.T, path string) {
 	t.Helper()
 	file, err := os.Open(path)
@@ -91,7 +81,8 @@ func checkPicture(t *testing.T, path string) {
 	}
 }
 
-// TestDemoSmall runs the least that can be asked for of both scenes: one call and one stream, on one backend, at which nothing is learned.
+// TestDemoSmall runs the smallest demo of both scenes: one call and one stream on one backend, from which nothing is
+// learned.
 func TestDemoSmall(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "demo.svg")
 	var stdout, stderr bytes.Buffer
@@ -125,96 +116,4 @@ func TestDemoWithoutPicture(t *testing.T) {
 	if strings.Contains(stdout.String(), "stream") {
 		t.Errorf("-streams 0 shows streams:\n%s", &stdout)
 	}
-}
-
-// TestDemoFails checks that one wrong reply among many right ones is told, with its seed, and fails the run.
-func TestDemoFails(t *testing.T) {
-	shown := scenes
-	t.Cleanup(func() { scenes = shown })
-	scenes = []scene{{title: "calls", noun: "calls", workload: workload{law: "constant:0s", call: func(ctx context.Context, client testpb.TestServiceClient, id uint64) (time.Duration, uint32, error) {
-		took, attempt, err := unary(ctx, client, id)
-		if id == callID(7) {
-			err = wrongReply{errors.New("odd")}
-		}
-		return took, attempt, err
-	}}}}
-	var stdout, stderr bytes.Buffer
-	code := run(t.Context(), []string{"demo", "-calls", "20", "-seed", "9", "-picture", ""}, &stdout, &stderr)
-	if code != 1 || !strings.Contains(stderr.String(), "none: 0 failed calls, 1 wrong replies; the first: call 7 with seed 9: odd") {
-		t.Errorf("exit code %d, standard error %q", code, &stderr)
-	}
-	if !regexp.MustCompile(`wrong replies +1 +1`).MatchString(stdout.String()) {
-		t.Errorf("no wrong reply in\n%s", &stdout)
-	}
-}
-
-// TestTokensChecked checks that a stream that is not whole is told from one that failed.
-func TestTokensChecked(t *testing.T) {
-	for _, tc := range []struct {
-		name  string
-		plan  testserver.Plan
-		wrong bool
-		err   string
-	}{
-		{"whole", testserver.Plan{}, false, ""},
-		{"short", testserver.Plan{Messages: 3}, true, "stream 1: 3 messages, want 4"},
-		{"long", testserver.Plan{Messages: 5}, true, "stream 1: 5 messages, want 4"},
-		{"empty", testserver.Plan{Empty: true}, true, "stream 1: 0 messages, want 4"},
-		{"other payload", testserver.Plan{PayloadBytes: 9}, true, "payload of 9 bytes"},
-		{"failed", testserver.Plan{After: 2, Code: codes.DataLoss}, false, "DataLoss"},
-	} {
-		cluster := testserver.StartT(t, testserver.Config{Script: func(testserver.Attempt) testserver.Plan { return tc.plan }})
-		client, err := connect(t.Context(), cluster, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, _, err = tokens(t.Context(), client, 1)
-		if got := errors.As(err, new(wrongReply)); got != tc.wrong || (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) {
-			t.Errorf("%s: %v, a wrong reply: %v; want %q, %v", tc.name, err, got, tc.err, tc.wrong)
-		}
-	}
-}
-
-// TestTokensOfTwoAttempts checks that a stream is wrong if each message is right and they are not of one attempt.
-func TestTokensOfTwoAttempts(t *testing.T) {
-	cluster := testserver.StartT(t, testserver.Config{})
-	conn, err := cluster.Client(grpc.WithStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-		primary, err := streamer(ctx, desc, cc, method, opts...)
-		if err != nil {
-			return nil, err
-		}
-		hedge, err := streamer(metadata.AppendToOutgoingContext(ctx, "grpc-previous-rpc-attempts", "1"), desc, cc, method, opts...)
-		return &mixedStream{ClientStream: primary, hedge: hedge}, err
-	}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, _, err = tokens(t.Context(), testpb.NewTestServiceClient(conn), 1)
-	if want := "stream 1: message 2 is of attempt 1, those before of 0"; !errors.As(err, new(wrongReply)) || err.Error() != want {
-		t.Errorf("%v, want %q", err, want)
-	}
-}
-
-// mixedStream is one attempt up to its second message and another from then on.
-type mixedStream struct {
-	grpc.ClientStream
-	hedge    grpc.ClientStream
-	received int
-}
-
-func (s *mixedStream) SendMsg(m any) error {
-	return errors.Join(s.ClientStream.SendMsg(m), s.hedge.SendMsg(m))
-}
-
-func (s *mixedStream) CloseSend() error {
-	return errors.Join(s.ClientStream.CloseSend(), s.hedge.CloseSend())
-}
-
-func (s *mixedStream) RecvMsg(m any) error {
-	s.received++
-	err := s.hedge.RecvMsg(m)
-	if s.received <= 2 {
-		err = s.ClientStream.RecvMsg(m)
-	}
-	return err
 }

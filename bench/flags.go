@@ -12,10 +12,11 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/bench/picture"
 	"github.com/grpchedge/hedge/internal/testserver"
 )
 
-// The most that a flag takes: beyond it a run would need more memory, sockets or goroutines than it is worth.
+// The largest values of flags. Beyond them a run would take too much memory, too many sockets or too many goroutines.
 const (
 	maxCalls       = 10_000_000
 	maxConcurrency = 10_000
@@ -52,7 +53,7 @@ func (w whole) Set(s string) error {
 	return nil
 }
 
-// wholes is a flag for a list of whole numbers within bounds, with commas between.
+// wholes is a flag for a list of whole numbers within bounds, separated by commas.
 type wholes struct {
 	values    *[]int
 	low, high int
@@ -83,32 +84,31 @@ func (w wholes) Set(s string) error {
 	return nil
 }
 
-// law is a flag for a law of latency, which keeps what was typed.
-type law struct {
-	testserver.Law
-	name string
+// law is a flag for a law of latency.
+type law struct{ value *string }
+
+func lawFlag(fs *flag.FlagSet, value *string, name, preset string) {
+	*value = preset
+	fs.Var(law{value}, name, "`law` of what one attempt of a unary call takes: "+strings.Join(testserver.LawForms(), ", "))
 }
 
-func lawFlag(fs *flag.FlagSet, value *law, name, preset string) {
-	if err := value.Set(preset); err != nil {
-		panic(err) // the program is wrong, not its user
+func (l law) String() string {
+	if l.value == nil {
+		return ""
 	}
-	fs.Var(value, name, "`law` of what one attempt of a unary call takes: "+strings.Join(testserver.LawForms(), ", "))
+	return *l.value
 }
 
-func (l *law) String() string { return l.name }
-
-func (l *law) Set(s string) error {
-	parsed, err := testserver.ParseLaw(s)
-	if err != nil {
+func (l law) Set(s string) error {
+	if _, err := testserver.ParseLaw(s); err != nil {
 		return err
 	}
-	*l = law{parsed, s}
+	*l.value = s
 	return nil
 }
 
-// optionFlag is a flag that sets an option of the scheduler; left out, nothing is configured. What is out of
-// range the library itself rejects.
+// optionFlag is a flag that adds an option of the scheduler. Without the flag nothing is configured. The library itself
+// rejects values out of range.
 func optionFlag[T any](fs *flag.FlagSet, options *[]hedge.Option, name, usage string, parse func(string) (T, error), option func(T) hedge.Option) {
 	fs.Func(name, usage, func(s string) error {
 		value, err := parse(s)
@@ -140,12 +140,12 @@ func parseInt(s string) (int, error) {
 	return n, nil
 }
 
-// pictureFlag is a flag for the path of a picture. A path that cannot be written is found before the run.
+// pictureFlag is a flag for the path of a picture. It rejects a path that cannot be written, before anything runs.
 func pictureFlag(fs *flag.FlagSet, path *string, name, preset string) {
 	*path = preset
 	fs.Func(name, fmt.Sprintf("`path` of the picture, .png or .svg; empty for none (default %s)", preset), func(s string) error {
 		if s != "" {
-			if _, ok := pictureFormats[filepath.Ext(s)]; !ok {
+			if !picture.CanDraw(s) {
 				return fmt.Errorf("must end in .png or .svg, not %q", filepath.Ext(s))
 			}
 			if info, err := os.Stat(filepath.Dir(s)); err != nil {
@@ -189,7 +189,7 @@ func (d duration) Set(s string) error {
 	return nil
 }
 
-// names is a flag for a list of names, of which there are only so many, with commas between.
+// names is a flag for a list of known names, separated by commas.
 type names struct {
 	values *[]string
 	known  []string
@@ -221,7 +221,7 @@ func (n names) Set(s string) error {
 	return nil
 }
 
-// folderFlag is a flag for the path of a folder, which is made if it is not there.
+// folderFlag is a flag for the path of a folder. The folder need not exist.
 func folderFlag(fs *flag.FlagSet, path *string, name, preset, usage string) {
 	*path = preset
 	fs.Func(name, usage+fmt.Sprintf(" (default %s)", preset), func(s string) error {

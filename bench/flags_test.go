@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestMisuse checks that each mistake is found before anything runs, and named with its flag and its value.
+// TestMisuse checks that each mistake is found before anything runs, and that the error names flag and value.
 func TestMisuse(t *testing.T) {
 	for args, want := range map[string]string{
 		"dmo":                                 `no subcommand "dmo"`,
@@ -68,5 +68,15 @@ func TestHelp(t *testing.T) {
 				t.Errorf("bench demo -h does not name -%s:\n%s", flag, &stdout)
 			}
 		}
+	}
+}
+
+// TestMissedPromiseExitsWith1 makes one call without and with hedging. It cannot become faster, so tail reports a
+// missed promise.
+func TestMissedPromiseExitsWith1(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	code := run(t.Context(), strings.Fields("tail -calls 1 -concurrency 1"), &stdout, &stderr)
+	if code != 1 || !strings.Contains(stderr.String(), "bench: concurrency 1: the ratio of p99 is ") {
+		t.Errorf("exit code %d, standard error %q", code, &stderr)
 	}
 }

@@ -1,5 +1,5 @@
-// Command bench shows, on real gRPC calls over loopback sockets and in virtual time, what hedging does and what it
-// costs.
+// Command bench shows what hedging does and what it costs, on real gRPC calls over loopback sockets and in virtual
+// time.
 //
 //	go run . demo    # the same calls without and with hedging
 //	go run . compare # any workloads under any policies, a peer's among them: tables and pictures
@@ -7,9 +7,9 @@
 //	go run . tail    # the tail at several concurrencies, against what the library promises
 //	go run . cost    # the throughput of calls that need no hedge, as a share of plain gRPC's
 //
-// Every reply is checked, attempts are counted by the server, and what is compared runs interleaved: all of
-// its figures are ratios within one run. It exits with 1 when a reply was wrong, a call failed or a promise
-// was missed, and with 2 when a flag is wrong.
+// Every reply is checked, the servers count the attempts, and policies that are compared run interleaved, so that all
+// figures are ratios within one run. The exit code is 1 if a reply was wrong, a call failed or a promise was missed,
+// and 2 if a flag is wrong.
 package main
 
 import (
@@ -31,14 +31,13 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run is the program; it returns the exit code.
+// run runs the program with args and returns the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var usage bytes.Buffer // package flag prints it on every error, which would bury the error
-	out := output{stdout, stderr}
 	root := &ffcli.Command{
 		Name:        "bench",
 		ShortUsage:  "bench <subcommand> [flags]",
-		Subcommands: []*ffcli.Command{demoCommand(out), compareCommand(out), reportCommand(out), tailCommand(out), costCommand(out)},
+		Subcommands: commands(stdout, stderr),
 		FlagSet:     flag.NewFlagSet("bench", flag.ContinueOnError),
 		Exec: func(_ context.Context, args []string) error {
 			if len(args) > 0 {
@@ -79,18 +78,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 1
 }
 
-// output is where a subcommand writes: results to one, progress to the other.
-type output struct{ results, progress io.Writer }
-
-// misuse is a mistake of whoever typed the command.
+// misuse is a mistake in the command line.
 type misuse struct{ error }
 
 func (m misuse) Unwrap() error { return m.error }
-
-// noArguments is the mistake of adding words to a subcommand that takes flags alone.
-func noArguments(args []string) error {
-	if len(args) > 0 {
-		return misuse{fmt.Errorf("unexpected argument %q", args[0])}
-	}
-	return nil
-}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/peterbourgon/ff/v3/ffcli"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/bench/cost"
+	"github.com/grpchedge/hedge/bench/demo"
+	"github.com/grpchedge/hedge/bench/policy"
+	"github.com/grpchedge/hedge/bench/report"
+	"github.com/grpchedge/hedge/bench/tail"
+	"github.com/grpchedge/hedge/bench/workload"
+)
+
+// command returns a subcommand that takes flags and no arguments.
+func command(name, help string, flags func(*flag.FlagSet), run func(ctx context.Context) error) *ffcli.Command {
+	fs := flag.NewFlagSet(name, flag.ContinueOnError)
+	flags(fs)
+	return &ffcli.Command{
+		Name:       name,
+		ShortUsage: "bench " + name + " [flags]",
+		ShortHelp:  help,
+		FlagSet:    fs,
+		Exec: func(ctx context.Context, args []string) error {
+			if len(args) > 0 {
+				return misuse{fmt.Errorf("unexpected argument %q", args[0])}
+			}
+			return run(ctx)
+		},
+	}
+}
+
+// commands returns the subcommands. They write results to w and progress to log.
+func commands(w, log io.Writer) []*ffcli.Command {
+	return []*ffcli.Command{demoCommand(w, log), compareCommand(w, log), reportCommand(w, log), tailCommand(w, log), costCommand(w, log)}
+}
+
+func demoCommand(w, log io.Writer) *ffcli.Command {
+	var d demo.Demo
+	flags := func(fs *flag.FlagSet) {
+		wholeFlag(fs, &d.Calls, "calls", 40_000, 1, maxCalls, "`number` of unary calls, made once without and once with hedging")
+		wholeFlag(fs, &d.Streams, "streams", 3_000, 0, maxCalls, "`number` of token streams, likewise; 0 for none")
+		wholeFlag(fs, &d.Concurrency, "concurrency", 20, 1, maxConcurrency, "`number` of calls or streams under way at a time")
+		wholeFlag(fs, &d.Backends, "backends", 3, 1, maxBackends, "`number` of servers behind the target")
+		wholeFlag(fs, &d.Seed, "seed", 1, 0, 1<<31-1, "`number` from which all latencies are drawn")
+		lawFlag(fs, &d.Law, "law", workload.Named("straggler").Law)
+		optionFlag(fs, &d.Options, "budget", "most hedges per 100 calls, 0 to 400, in `percent` (default the library's, 10, for calls; 30 for streams)", parseFloat, hedge.WithBudgetPercent)
+		optionFlag(fs, &d.Options, "hedges", "most hedges of one call, 0 to 4, a `number` (default the library's, 2)", parseInt, hedge.WithMaxHedges)
+		pictureFlag(fs, &d.Picture, "picture", "./hedge-demo.png")
+	}
+	return command("demo", "the same calls without and with hedging: a table and a picture", flags, func(ctx context.Context) error {
+		return d.Run(ctx, w, log)
+	})
+}
+
+// reportFlags sets the flags that compare and report share.
+func reportFlags(fs *flag.FlagSet, r *report.Report) {
+	namesFlag(fs, &r.Workloads, "workload", workload.Names(), "`names` with commas between of the workloads to run (default all)")
+	namesFlag(fs, &r.Policies, "policy", policy.Names(), "`names` with commas between of the policies to compare (default for each workload those that tell something there)")
+	wholeFlag(fs, &r.Calls, "calls", 0, 0, maxCalls, "`number` of calls under each policy; 0 for the size of each workload")
+	wholeFlag(fs, &r.Concurrency, "concurrency", 0, 0, maxConcurrency, "`number` of calls under way at a time; 0 for what each workload has")
+	wholeFlag(fs, &r.Seed, "seed", 1, 0, 1<<31-1, "`number` from which all latencies and arrivals are drawn")
+	namesFlag(fs, &r.Clocks, "clock", report.ClockNames, "which `clock` to go by (default both, where a workload has both)")
+	folderFlag(fs, &r.Folder, "out", "results", "`folder` for the tables, as CSV and Markdown, and the pictures")
+}
+
+func compareCommand(w, log io.Writer) *ffcli.Command {
+	var r report.Report
+	flags := func(fs *flag.FlagSet) { reportFlags(fs, &r) }
+	return command("compare", "workloads under policies, ours, fixed ones and a peer's: tables and pictures", flags, func(ctx context.Context) error {
+		if err := r.Check(); err != nil {
+			return misuse{err}
+		}
+		_, err := r.Compare(ctx, w, log)
+		return err
+	})
+}
+
+func reportCommand(w, log io.Writer) *ffcli.Command {
+	var r report.Report
+	flags := func(fs *flag.FlagSet) {
+		reportFlags(fs, &r)
+		fs.BoolVar(&r.Short, "short", false, "a small part of all calls, to see that everything works: the figures say little")
+	}
+	return command("report", "all workloads at full size by the right clocks, where each policy is weak, and an index of it all", flags, func(ctx context.Context) error {
+		if err := r.Check(); err != nil {
+			return misuse{err}
+		}
+		return r.Full(ctx, w, log)
+	})
+}
+
+func tailCommand(w, log io.Writer) *ffcli.Command {
+	var t tail.Tail
+	flags := func(fs *flag.FlagSet) {
+		wholeFlag(fs, &t.Calls, "calls", 20_000, 1, maxCalls, "`number` of calls, made once without and once with hedging at each concurrency")
+		wholesFlag(fs, &t.Concurrency, "concurrency", []int{1, 20, 100}, 1, maxConcurrency, "`numbers` of calls under way at a time, with commas between")
+		wholeFlag(fs, &t.Seed, "seed", 1, 0, 1<<31-1, "`number` from which all latencies are drawn")
+		wholeFlag(fs, &t.Slowest, "slowest", 0, 0, maxCalls, "`number` of the slowest hedged calls to list, with what the server saw of their attempts")
+	}
+	return command("tail", "p99, p99.9 and extra load of the straggler workload, nothing configured: pass or fail", flags, func(ctx context.Context) error {
+		return t.Run(ctx, w, log)
+	})
+}
+
+func costCommand(w, log io.Writer) *ffcli.Command {
+	var c cost.Cost
+	flags := func(fs *flag.FlagSet) {
+		wholesFlag(fs, &c.Concurrency, "concurrency", []int{1, 16, 256}, 1, maxConcurrency, "`numbers` of calls under way at a time, with commas between")
+		durationFlag(fs, &c.Duration, "duration", 54*time.Second, time.Second, time.Hour, "`time` of the whole run")
+		durationFlag(fs, &c.Slice, "slice", 50*time.Millisecond, time.Millisecond, time.Minute, "`time` for which a policy calls before the next one takes its turn")
+		wholeFlag(fs, &c.Seed, "seed", 1, 0, 1<<31-1, "`number` from which the order of turns is drawn")
+	}
+	return command("cost", "throughput of calls that need no hedge, as a share of plain gRPC's", flags, func(ctx context.Context) error {
+		return c.Run(ctx, w, log)
+	})
+}

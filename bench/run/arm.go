@@ -1,0 +1,292 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/bench/policy"
+	"github.com/grpchedge/hedge/bench/progress"
+	"github.com/grpchedge/hedge/bench/workload"
+	"github.com/grpchedge/hedge/internal/testserver"
+	testpb "github.com/grpchedge/hedge/proto"
+)
+
+// arm is one policy of a comparison while it runs.
+type arm struct {
+	*Comparison
+	policy    policy.Policy
+	targets   []*target // one, or as many as a request calls at once
+	scheduler *hedge.Scheduler
+	arrivals  []time.Duration // nil: a call begins when a caller is free
+	start     atomic.Pointer[time.Time]
+	stopped   func() bool
+	endSample func()
+
+	began     []time.Duration // of call n at n, after the start
+	latencies []time.Duration // likewise
+	samples   []sample
+	won       atomic.Int64 // calls whose answer is a hedge's
+	mu        sync.Mutex   // guards what follows
+	failed    int64
+	wrong     int64
+	firstErr  error
+}
+
+// target is the backends behind one target, and a client of them.
+type target struct {
+	cluster *testserver.Cluster
+	client  testpb.TestServiceClient
+
+	mu     sync.Mutex
+	hedges []time.Duration // when each reached a backend, after the start
+}
+
+// sample is the delay that was learned at a time of a run.
+type sample struct{ at, delay time.Duration }
+
+// startArm starts a policy's backends and connects to them.
+func (c *Comparison) startArm(ctx context.Context, p policy.Policy) (*arm, error) {
+	a := &arm{
+		Comparison: c,
+		policy:     p,
+		began:      make([]time.Duration, c.Calls),
+		latencies:  make([]time.Duration, c.Calls),
+		endSample:  func() {},
+	}
+	if w := c.Workload; w.Arrivals != nil {
+		a.arrivals = w.Arrivals(c.rng(), c.Calls)
+	}
+	dial, scheduler, err := p.Dial(c.Options)
+	if err != nil {
+		return nil, err
+	}
+	a.scheduler = scheduler
+	for i := range max(c.Workload.Fan, 1) {
+		if err := a.startTarget(ctx, i, dial); err != nil {
+			a.close()
+			return nil, err
+		}
+	}
+	return a, nil
+}
+
+func (a *arm) startTarget(ctx context.Context, i int, dial []grpc.DialOption) error {
+	t := &target{}
+	wait := waitExactly
+	if a.Clock == workload.VirtualClock {
+		wait = nil
+	}
+	cluster, err := testserver.Start(testserver.Config{
+		Wait:       wait,
+		Name:       "target-" + strconv.Itoa(i),
+		Backends:   a.Backends,
+		InMemory:   a.Clock == workload.VirtualClock,
+		Workers:    a.Workload.Workers,
+		Script:     a.script(t),
+		Seed:       a.Seed,
+		DrawByID:   true,
+		CountsOnly: !a.KeepRecords,
+	})
+	if err != nil {
+		return err
+	}
+	t.cluster = cluster
+	a.targets = append(a.targets, t)
+	t.client, err = Connect(ctx, cluster, dial)
+	return err
+}
+
+// script is what a target's backends do; it also records when hedges arrive.
+func (a *arm) script(t *target) testserver.Script {
+	run := time.Duration(0)
+	if n := len(a.arrivals); n > 0 {
+		run = a.arrivals[n-1]
+	}
+	plan := a.Workload.Script(a.Law, a.Seed, a.started, run)
+	if plan == nil {
+		plan = func(at testserver.Attempt) testserver.Plan { return testserver.Plan{Delay: at.Draw(a.Law)} }
+	}
+	return func(at testserver.Attempt) testserver.Plan {
+		if at.Number > 0 {
+			t.mu.Lock()
+			t.hedges = append(t.hedges, at.Arrival.Sub(a.started()))
+			t.mu.Unlock()
+		}
+		return plan(at)
+	}
+}
+
+// begin starts the clock of the run.
+func (a *arm) begin() {
+	now := time.Now()
+	a.start.Store(&now)
+	if a.arrivals != nil && a.scheduler != nil {
+		a.endSample = a.sampleEverySecond()
+	}
+}
+
+func (a *arm) started() time.Time { return *a.start.Load() }
+
+// sampleEverySecond records what was learned, every second, until the returned function is called.
+func (a *arm) sampleEverySecond() (end func()) {
+	quit := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		ticks := time.NewTicker(time.Second)
+		defer ticks.Stop()
+		for {
+			select {
+			case <-ticks.C:
+				if targets := a.scheduler.Targets(); len(targets) > 0 {
+					a.samples = append(a.samples, sample{time.Since(a.started()), targets[0].Delay})
+				}
+			case <-quit:
+				return
+			}
+		}
+	})
+	return sync.OnceFunc(func() {
+		close(quit)
+		wg.Wait()
+	})
+}
+
+// run makes the calls of a slice and returns when all have ended.
+func (a *arm) run(ctx context.Context, first, end int, p *progress.Progress) {
+	if a.stopped == nil {
+		a.stopped = func() bool { return ctx.Err() != nil }
+	}
+	if a.arrivals != nil {
+		a.runAsTheyArrive(ctx, first, end, p)
+		return
+	}
+	var next atomic.Int64
+	next.Store(int64(first))
+	var wg sync.WaitGroup
+	for i := range min(a.Concurrency, end-first) {
+		wg.Go(func() {
+			if a.Clock == workload.VirtualClock { // so that nothing ever happens at the same instant, in an order left to chance
+				time.Sleep(time.Duration(i) * 37 * time.Microsecond)
+			}
+			for !a.stopped() {
+				n := int(next.Add(1)) - 1
+				if n >= end {
+					return
+				}
+				a.request(ctx, n)
+				p.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// runAsTheyArrive starts each call at its time, however many are in flight.
+func (a *arm) runAsTheyArrive(ctx context.Context, first, end int, p *progress.Progress) {
+	var wg sync.WaitGroup
+	for n := first; n < end && !a.stopped(); n++ {
+		time.Sleep(time.Until(a.started().Add(a.arrivals[n])))
+		wg.Go(func() {
+			a.request(ctx, n)
+			p.Add(1)
+		})
+	}
+	wg.Wait()
+}
+
+// request makes call n, or all calls of request n at once.
+func (a *arm) request(ctx context.Context, n int) {
+	a.began[n] = time.Since(a.started())
+	if len(a.targets) == 1 {
+		a.latencies[n] = a.callOnce(ctx, 0, n)
+		return
+	}
+	took := make([]time.Duration, len(a.targets))
+	var wg sync.WaitGroup
+	for i := range a.targets {
+		wg.Go(func() { took[i] = a.callOnce(ctx, i, n*len(a.targets)+i) })
+	}
+	wg.Wait()
+	a.latencies[n] = slices.Max(took)
+}
+
+func (a *arm) callOnce(ctx context.Context, target, n int) time.Duration {
+	took, attempt, err := a.Workload.Call(ctx, a.targets[target].client, workload.CallID(n))
+	if err != nil {
+		a.note(n, err)
+	} else if attempt > 0 {
+		a.won.Add(1)
+	}
+	return took
+}
+
+// note counts a call that failed or returned a wrong reply.
+func (a *arm) note(n int, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if errors.As(err, new(workload.WrongReply)) {
+		a.wrong++
+	} else {
+		a.failed++
+	}
+	if a.firstErr == nil {
+		a.firstErr = fmt.Errorf("call %d with seed %d: %w", n, a.Seed, err)
+	}
+}
+
+// result gathers what is known once all calls have ended.
+func (a *arm) result(ctx context.Context) (*Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	a.endSample()
+	r := &Result{
+		Policy:    a.policy,
+		Calls:     a.Calls * len(a.targets),
+		Latencies: a.latencies,
+		Began:     a.began,
+		samples:   a.samples,
+		Sorted:    slices.Sorted(slices.Values(a.latencies)),
+		Stats:     a.scheduler.Stats(),
+		Won:       a.won.Load(),
+		Failed:    a.failed,
+		Wrong:     a.wrong,
+		FirstErr:  a.firstErr,
+	}
+	for _, t := range a.targets {
+		if err := t.cluster.WaitIdle(ctx); err != nil {
+			return nil, fmt.Errorf("%d attempts still run at the server: %w", t.cluster.Counts().InFlight, err)
+		}
+		r.Server = sum(r.Server, t.cluster.Counts())
+		slices.Sort(t.hedges)
+		r.hedges = append(r.hedges, t.hedges...)
+		if a.policy.Budget > 0 && len(a.Options) == 0 {
+			r.Overspent = max(r.Overspent, overspent(r.Began, t.hedges, a.policy.Budget))
+		}
+	}
+	if targets := a.scheduler.Targets(); len(targets) > 0 {
+		r.Learned = targets[0]
+	}
+	if a.KeepRecords {
+		r.Records = map[uint64][]testserver.Record{}
+		for _, record := range a.targets[0].cluster.Records() {
+			r.Records[record.ID] = append(r.Records[record.ID], record)
+		}
+	}
+	return r, nil
+}
+
+func (a *arm) close() {
+	a.endSample()
+	for _, t := range a.targets {
+		t.cluster.Close()
+	}
+}

@@ -1,0 +1,40 @@
+package run
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/grpchedge/hedge/internal/testserver"
+	testpb "github.com/grpchedge/hedge/proto"
+)
+
+// Connect returns a client that is connected, so that no call waits for a connection.
+func Connect(ctx context.Context, cluster *testserver.Cluster, dial []grpc.DialOption) (testpb.TestServiceClient, error) {
+	conn, err := cluster.Client(dial...)
+	if err != nil {
+		return nil, err
+	}
+	if err := ready(ctx, conn); err != nil {
+		return nil, err
+	}
+	return testpb.NewTestServiceClient(conn), nil
+}
+
+func ready(ctx context.Context, conn *grpc.ClientConn) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	conn.Connect()
+	for {
+		state := conn.GetState()
+		if state == connectivity.Ready {
+			return nil
+		}
+		if !conn.WaitForStateChange(ctx, state) {
+			return fmt.Errorf("no connection: %w", ctx.Err())
+		}
+	}
+}

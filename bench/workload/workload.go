@@ -1,0 +1,269 @@
+// Package workload has the table of workloads: what a client calls, how long an attempt takes at the server, and how
+// many calls are made.
+package workload
+
+import (
+	"cmp"
+	"encoding/binary"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/grpchedge/hedge/bench/figure"
+	"github.com/grpchedge/hedge/bench/policy"
+	"github.com/grpchedge/hedge/internal/testserver"
+	testpb "github.com/grpchedge/hedge/proto"
+)
+
+// Workload is a kind of call, how long an attempt of it takes, and how it is measured.
+type Workload struct {
+	Name  string
+	About string // in a few words
+	Law   string // as testserver.ParseLaw reads it
+	Call  call
+
+	// Turn is how many calls each caller makes before the next policy has its turn, in real time. All turns together
+	// take under 2 s, the time that a budget remembers. 0: a policy makes all its calls before the next one starts.
+	Turn int
+	// AtOnce runs the policies at the same time instead: for calls so slow that the machine is idle.
+	AtOnce bool
+
+	// Plan is what the server does with an attempt; nil: it answers after a time drawn from the law.
+	Plan func(Moment) testserver.Plan
+	// Over changes the law in the course of a run: a draw is multiplied by factor, then plus is added; nil: no change.
+	Over func(at, run time.Duration) (factor float64, plus time.Duration)
+	// Arrivals returns when each call starts, relative to the start of the run; nil: a call starts when a caller is
+	// free.
+	Arrivals func(rng *rand.Rand, calls int) []time.Duration
+	// Fan is how many servers, each a target of its own, a request calls at once. The request is as slow as the
+	// slowest. 0: one call to one target.
+	Fan int
+	// backends is how many stand behind a target, 0 for 3. Workers is how many attempts each serves at a time, 0 for no
+	// limit.
+	backends, Workers int
+	// Parts are groups of calls that are also reported separately.
+	Parts []Part
+
+	// The sizes of a full run by each clock. With 0 calls the workload does not run by that clock.
+	Virtual, Real Size
+	// Policies are those of a full run, the ones worth a curve first. RealPolicies, if any, replace them in real time.
+	Policies, RealPolicies []string
+}
+
+// Servers is how many backends stand behind a target.
+func (w Workload) Servers() int { return cmp.Or(w.backends, 3) }
+
+// Size is how many calls are made, and how many of them at a time.
+type Size struct{ Calls, Concurrency int }
+
+// Part is a named group of the calls of a run.
+type Part struct {
+	Name string
+	Has  func(n, calls int) bool
+}
+
+// Moment is what a plan knows about an attempt.
+type Moment struct {
+	testserver.Attempt
+	law     testserver.Law
+	seed    uint64
+	at, run time.Duration // since the run began, and how long it is to last where that is known
+}
+
+var tuned = []string{"adaptive-1", "adaptive-2", "adaptive-3", "adaptive-p80", "adaptive-p90", "adaptive-p95", "failsafe-go-2"}
+
+// All has every workload. To add one, add an entry here: -workload and the report then know it.
+var All = []Workload{
+	{
+		Name: "straggler", About: "mostly 5 ms; one attempt in twenty takes ten times as long", Law: "straggler", Call: unary, Turn: 25,
+		Virtual: Size{50_000, 20}, Real: Size{50_000, 20},
+		Policies:     append([]string{policy.None, "static-10ms", "static-50ms", policy.Adaptive, "failsafe-go", "static-1s"}, tuned...),
+		RealPolicies: []string{policy.None, "static-10ms", "static-50ms", policy.Adaptive, "adaptive-p90", "failsafe-go"},
+	},
+	{
+		Name: "ttft", About: "token streams: headers at once, first token late in one of five", Law: "ttft", Call: tokens, Turn: 10, AtOnce: true,
+		Plan: func(m Moment) testserver.Plan {
+			return testserver.Plan{Delay: m.Draw(m.law), HeaderAtOnce: true, Interval: time.Millisecond}
+		},
+		Virtual: Size{50_000, 20}, Real: Size{20_000, 20},
+		Policies:     []string{policy.None, "headers-p90", "static-50ms", policy.Adaptive, "adaptive-30%", "adaptive-3-30%", "adaptive-p75-30%", "adaptive-p80", "adaptive-p90"},
+		RealPolicies: []string{policy.None, "headers-p90", "static-50ms", policy.Adaptive, "adaptive-3-30%", "adaptive-p90"},
+	},
+	{
+		Name: "grpc-java", About: "mostly 2 ms; one call in ten takes 2, 5 or 10 s more", Law: "grpc-java", Call: unary,
+		Virtual: Size{2_000, 20}, Real: Size{2_000, 20},
+		Policies:     []string{policy.None, "static-1s", policy.Adaptive, "adaptive-15%", "adaptive-3-20%", "failsafe-go", "static-10ms", "adaptive-p85-15%", "adaptive-p80", "adaptive-p90"},
+		RealPolicies: []string{policy.None, "static-1s", policy.Adaptive, "adaptive-15%", "adaptive-3-20%", "failsafe-go", "adaptive-p90"},
+	},
+	{
+		Name: "slow-one-percent", About: "7 ms; 1.3% of attempts take 600 to 1,000 ms", Law: "slow-one-percent", Call: unary, AtOnce: true,
+		Virtual: Size{20_000, 20}, Real: Size{20_000, 10},
+		Policies:     append([]string{policy.None, "static-10ms", "static-50ms", policy.Adaptive, "failsafe-go", "adaptive-5%", "static-1s"}, tuned...),
+		RealPolicies: []string{policy.None, "static-50ms", policy.Adaptive, "adaptive-5%", "adaptive-p90", "failsafe-go"},
+	},
+	{
+		Name: "pareto", About: "a heavy tail: 3 ms · U^(−1/1.5)", Law: "pareto", Call: unary, Turn: 20,
+		Virtual: Size{50_000, 20}, Real: Size{20_000, 20},
+		Policies:     append([]string{policy.None, "static-10ms", "static-50ms", policy.Adaptive, "failsafe-go", "static-1s"}, tuned...),
+		RealPolicies: []string{policy.None, "static-10ms", policy.Adaptive, "adaptive-p90", "failsafe-go"},
+	},
+	{
+		Name: "fan-out", About: "a request is 100 calls at once, one to each of 100 servers; 1% of attempts take ten times as long", Law: "fan-out", Call: unary,
+		Fan: 100, backends: 1, Virtual: Size{10_000, 1},
+		Policies: []string{policy.None, "static-10ms", policy.Adaptive, "failsafe-go"},
+	},
+	{
+		Name: "mixed", About: "two methods of one target, one of 2 ms and one of 200 ms", Law: "lognormal:2ms,500us", Call: ofTwoMethods,
+		Plan: planMixed, Virtual: Size{20_000, 20},
+		Parts:    []Part{{"fast method", isOdd(false)}, {"slow method", isOdd(true)}},
+		Policies: []string{policy.None, "static-10ms", "static-50ms", policy.Adaptive, "failsafe-go", "adaptive-p90"},
+	},
+	{
+		Name: "shift", About: "straggler at 500 calls a second, four times as slow in the second third of the run", Law: "straggler", Call: unary,
+		Over: inSecondThird(4, 0), Arrivals: metronome(2 * time.Millisecond), Parts: thirds, Virtual: Size{45_000, 1},
+		Policies: []string{policy.None, "static-10ms", "static-50ms", policy.Adaptive, "failsafe-go", "adaptive-p90"},
+	},
+	{
+		Name: "outage", About: "straggler at 500 calls a second, every attempt 1 s slower in the second third of the run", Law: "straggler", Call: unary,
+		Over: inSecondThird(1, time.Second), Arrivals: metronome(2 * time.Millisecond), Parts: aroundOutage, Virtual: Size{45_000, 1},
+		Policies: []string{policy.None, "static-10ms", "static-50ms", policy.Adaptive, "failsafe-go", "adaptive-p90", "static-1s"},
+	},
+	{
+		Name: "correlated", About: "one request in ten is slow on every backend", Law: "lognormal:5ms,2ms", Call: unary,
+		Plan: planCorrelated, Virtual: Size{50_000, 20},
+		Policies: []string{policy.None, "static-10ms", "static-50ms", policy.Adaptive, "failsafe-go", "adaptive-p90", "adaptive-p95", "adaptive-1"},
+	},
+	{
+		Name: "saturated", About: "one backend of 4 workers and a queue, at 70% load and then at 95%", Law: "exponential:8ms", Call: unary,
+		backends: 1, Workers: 4, Arrivals: poissonSteps(0.70*4/0.008, 0.95*4/0.008), Parts: loads, Virtual: Size{49_500, 1},
+		Policies: []string{policy.None, "static-10ms", "static-50ms", policy.Adaptive, "failsafe-go", "adaptive-p90", "adaptive-p95", "adaptive-1"},
+	},
+}
+
+// Named returns the workload of that name. It panics if there is none.
+func Named(name string) Workload {
+	i := slices.IndexFunc(All, func(w Workload) bool { return w.Name == name })
+	if i < 0 {
+		panic("no workload " + name)
+	}
+	return All[i]
+}
+
+// Names are the names of all workloads.
+func Names() []string {
+	var names []string
+	for _, w := range All {
+		names = append(names, w.Name)
+	}
+	return names
+}
+
+// Runs reports whether the workload is measured by a clock.
+func (w Workload) Runs(c Clock) bool { return w.Size(c).Calls > 0 }
+
+func (w Workload) Size(c Clock) Size {
+	if c == RealClock {
+		return w.Real
+	}
+	return w.Virtual
+}
+
+// PoliciesBy are the names of the policies of a full run by a clock.
+func (w Workload) PoliciesBy(c Clock) []string {
+	if c == RealClock && w.RealPolicies != nil {
+		return w.RealPolicies
+	}
+	return w.Policies
+}
+
+// Script returns what the workload's backends do; nil: they answer after a time drawn from the law. began returns the
+// start of the run, and run is how long it is to last.
+func (w Workload) Script(law testserver.Law, seed uint64, began func() time.Time, run time.Duration) testserver.Script {
+	if w.Plan == nil && w.Over == nil {
+		return nil
+	}
+	return func(a testserver.Attempt) testserver.Plan {
+		m := Moment{Attempt: a, law: law, seed: seed, at: a.Arrival.Sub(began()), run: run}
+		if w.Plan != nil {
+			return w.Plan(m)
+		}
+		factor, plus := w.Over(m.at, run)
+		return testserver.Plan{Delay: time.Duration(factor*float64(a.Draw(law))) + plus}
+	}
+}
+
+// slowMethod is the law of the second method of the mixed workload.
+var slowMethod = testserver.LogNormal(200*time.Millisecond, 40*time.Millisecond)
+
+func planMixed(m Moment) testserver.Plan {
+	if m.Method == testpb.TestService_UnaryIdempotent_FullMethodName {
+		return testserver.Plan{Delay: m.Draw(slowMethod)}
+	}
+	return testserver.Plan{Delay: m.Draw(testserver.Straggler(m.law, 0.02, 20))}
+}
+
+func isOdd(want bool) func(n, calls int) bool {
+	return func(n, _ int) bool { return (CallID(n)%2 == 1) == want }
+}
+
+// heavy is the law of the requests of the correlated workload that are slow everywhere.
+var heavy = testserver.LogNormal(60*time.Millisecond, 10*time.Millisecond)
+
+// planCorrelated depends on the request alone, so that all attempts of it are slow or none.
+func planCorrelated(m Moment) testserver.Plan {
+	var key [32]byte
+	binary.LittleEndian.PutUint64(key[:], m.seed)
+	binary.LittleEndian.PutUint64(key[8:], m.ID)
+	if rand.New(rand.NewChaCha8(key)).Float64() < 0.10 {
+		return testserver.Plan{Delay: m.Draw(heavy)}
+	}
+	return testserver.Plan{Delay: m.Draw(m.law)}
+}
+
+// The most calls, or requests of a hundred calls each, that a short run makes.
+const (
+	shortVirtual = 5_000
+	shortReal    = 1_000
+	shortFan     = 200
+)
+
+// Shorten returns the workload with the sizes of a short run.
+func (w Workload) Shorten() Workload {
+	most := shortVirtual
+	if w.Fan > 0 {
+		most = shortFan
+	}
+	w.Virtual.Calls = min(w.Virtual.Calls, most)
+	w.Real.Calls = min(w.Real.Calls, shortReal)
+	return w
+}
+
+// Words returns what is measured, in the plural, and the name of its value.
+func (w Workload) Words() (noun, value string) {
+	switch {
+	case w.Fan > 0:
+		return "requests", "latency of a request"
+	case w.Name == "ttft":
+		return "streams", "time to first message"
+	}
+	return "calls", "latency"
+}
+
+// TrueQuantile returns a quantile of what a primary takes at a time of a run, computed from 20,000 draws.
+func (w Workload) TrueQuantile(q float64, at, run time.Duration) time.Duration {
+	law, err := testserver.ParseLaw(w.Law)
+	if err != nil {
+		panic(err) // the table of workloads is wrong
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	draws := make([]time.Duration, 20_000)
+	for i := range draws {
+		draws[i] = law.Draw(rng)
+	}
+	slices.Sort(draws)
+	factor, plus := 1.0, time.Duration(0)
+	if w.Over != nil {
+		factor, plus = w.Over(at, run)
+	}
+	return time.Duration(factor*float64(figure.Quantile(draws, q))) + plus
+}

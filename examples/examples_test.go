@@ -1,0 +1,95 @@
+// Package examples_test runs every example as a user does.
+package examples_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// duration matches a latency as the examples print it.
+const duration = `\d[\d.]*(µs|ms|s)`
+
+// outputs has, for each example, what every line of a table or a summary looks like.
+var outputs = map[string][]string{
+	"hello": {
+		`\s+p50\s+p99`,
+		`without hedging\s+` + duration + `\s+` + duration,
+		`with hedging\s+` + duration + `\s+` + duration,
+		`Extra load: \d+\.\d%\. [1-9]\d* hedges were sent, \d+ answered first\.`,
+	},
+	"tokens": {
+		`time to first token\s+p50\s+p99`,
+		`without hedging\s+` + duration + `\s+` + duration,
+		`with hedging\s+` + duration + `\s+` + duration,
+		`Extra load: \d+\.\d%\. [1-9]\d* hedges were sent, \d+ answered first\.`,
+	},
+	"serviceconfig": {
+		`\s+p50\s+p99`,
+		`without hedging\s+` + duration + `\s+` + duration,
+		`with hedging\s+` + duration + `\s+` + duration,
+		`Extra load: \d+\.\d%\. [1-9]\d* hedges were sent, \d+ answered first\.`,
+	},
+	"otherbackend": {
+		`\s+p50\s+p99\s+extra load`,
+		`without hedging\s+` + duration + `\s+` + duration + `\s+0\.0%`,
+		`hedges by round_robin\s+` + duration + `\s+` + duration + `\s+\d+\.\d%`,
+		`hedges to another backend\s+` + duration + `\s+` + duration + `\s+\d+\.\d%`,
+	},
+	"shed": {
+		`\s+p99 without\s+p99 with hedging\s+hedges\s+turned away\s+failed calls`,
+		`idle\s+` + duration + `\s+` + duration + `\s+\d+\s+\d+\s+0`,
+		`overloaded\s+` + duration + `\s+` + duration + `\s+\d+\s+\d+\s+0`,
+	},
+}
+
+// TestExamplesRun runs every example by the command that its first comment gives.
+func TestExamplesRun(t *testing.T) {
+	for name, lines := range outputs {
+		t.Run(name, func(t *testing.T) {
+			output, err := exec.CommandContext(t.Context(), "go", "run", "./"+name).CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v\n%s", err, output)
+			}
+			for _, line := range lines {
+				if !regexp.MustCompile(`(?m)^` + line + `\s*$`).Match(output) {
+					t.Errorf("no line like %q in\n%s", line, output)
+				}
+			}
+		})
+	}
+}
+
+// TestExamplesAreListed checks that every folder has one file, whose first comment gives the command that runs it, and
+// that the command is in docs/examples.md and the example is run by TestExamplesRun.
+func TestExamplesAreListed(t *testing.T) {
+	docs, err := os.ReadFile("../docs/examples.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob("*/*.go")
+	if err != nil || len(files) != len(outputs) {
+		t.Fatalf("the files %v, %v; want one for each of %d examples", files, err, len(outputs))
+	}
+	for _, file := range files {
+		name := filepath.Dir(file)
+		command := "cd examples && go run ./" + name + "\n"
+		source, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		comment, _, _ := strings.Cut(string(source), "\npackage main\n")
+		if !strings.HasPrefix(comment, "// Command "+name+" ") || !strings.Contains(comment+"\n", "//\t"+command) {
+			t.Errorf("%s does not begin with a comment that gives the command %q", file, command)
+		}
+		if !strings.Contains(string(docs), command) {
+			t.Errorf("docs/examples.md does not give the command %q", command)
+		}
+		if outputs[name] == nil {
+			t.Errorf("no test runs %s", name)
+		}
+	}
+}

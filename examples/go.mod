@@ -1,0 +1,20 @@
+module github.com/grpchedge/hedge/examples
+
+go 1.25.0
+
+require (
+	github.com/grpchedge/hedge v0.0.0
+	google.golang.org/grpc v1.84.0
+	google.golang.org/grpc/examples v0.0.0-20260825154716-030ee8becb20
+)
+
+require (
+	github.com/DataDog/sketches-go v1.4.8 // indirect
+	golang.org/x/net v0.58.0 // indirect
+	golang.org/x/sys v0.47.0 // indirect
+	golang.org/x/text v0.41.0 // indirect
+	google.golang.org/genproto/googleapis/rpc v0.0.0-20260706201446-f0a921348800 // indirect
+	google.golang.org/protobuf v1.36.12 // indirect
+)
+
+replace github.com/grpchedge/hedge => ../
