@@ -103,6 +103,6 @@ func testWith(t *testing.T, machine string) (out string, err error) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	run, err := exec.CommandContext(ctx, "go", "test", "-vet=off", "-overlay="+overlay, "-run=^TestMachine_EveryInterleaving$", ".").CombinedOutput()
+	run, err := exec.CommandContext(ctx, "go", "test", "-vet=off", "-overlay="+overlay, "-run=^TestMachine_EveryInterleaving$", ".", "-hedge.long").CombinedOutput()
 	return string(run), err
 }
