@@ -1,0 +1,68 @@
+package race
+
+import "time"
+
+// Event is one thing that happened to a race. The fields that its Kind does not name are zero.
+type Event struct {
+	Kind     EventKind
+	Attempt  uint8         // Ended: which attempt, 0 being the primary
+	End      End           // Ended: how
+	Pushback Pushback      // Ended with Final or NonFatal: what the server said about further attempts
+	Wait     time.Duration // Ended with PushbackAfter: how long from now the server wants none; at least 0
+	Until    time.Duration // HeldBack: the age of the call at which admission may be asked again
+}
+
+// EventKind says what happened.
+type EventKind uint8
+
+const (
+	// Due: the timer fired. The timer may have been stopped or armed anew meanwhile.
+	Due EventKind = iota
+	// Admitted answers Ask: the hedge is paid for and may be sent.
+	Admitted
+	// Skipped answers Ask: sampling leaves this hedge out. The next one is due a delay later.
+	Skipped
+	// HeldBack answers Ask: not now. Ask again at Event.Until.
+	HeldBack
+	// Refused answers Ask: this call gets no more hedges.
+	Refused
+	// Prepared answers Prepare: the hedge can be sent, and needs nothing of the caller's memory any more.
+	Prepared
+	// NotReplayable answers Prepare: the request cannot be sent twice, so this call gets no more hedges.
+	NotReplayable
+	// Ended: an attempt has an outcome. Without Rules.Detached the end of the primary also says that the caller's
+	// goroutine is back from it.
+	Ended
+	// Committed: the caller of a stream has been given the primary's headers, so the primary is the stream.
+	Committed
+	// Cancelled: the caller's context was cancelled.
+	Cancelled
+	// DeadlinePassed: the caller's deadline passed.
+	DeadlinePassed
+)
+
+// End is how an attempt ended.
+type End uint8
+
+const (
+	// OK is an answer.
+	OK End = iota
+	// Final is a status that says that the server looked at the request and answered.
+	Final
+	// NonFatal is any other status.
+	NonFatal
+	// Panicked is a panic or a runtime.Goexit.
+	Panicked
+)
+
+// Pushback is what the trailer of a failed attempt says about further attempts.
+type Pushback uint8
+
+const (
+	// NoPushback: the trailer does not mention them.
+	NoPushback Pushback = iota
+	// PushbackAfter: none before Event.Wait has passed.
+	PushbackAfter
+	// PushbackNever: none at all.
+	PushbackNever
+)

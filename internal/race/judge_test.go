@@ -1,0 +1,117 @@
+package race_test
+
+import (
+	"fmt"
+
+	"github.com/grpchedge/hedge/internal/race"
+)
+
+// judge checks the last step of a schedule against the rules, given what was known before and after it, and returns what
+// it breaks. The timer is that of the schedule after the step.
+func judge(r race.Rules, before, after facts, o occurrence, timer timer) string {
+	for _, check := range []func(race.Rules, facts, facts, occurrence) string{judgeOutcome, judgeSending, judgeDecision} {
+		if broken := check(r, before, after, o); broken != "" {
+			return broken
+		}
+	}
+	switch wanted := after.more(r) && after.waiting == 0; {
+	case wanted && !timer.armed:
+		return "rule 10: the timer is not armed though a hedge may come due"
+	case wanted && timer.at != after.due:
+		return fmt.Sprintf("rule 11: the timer is armed for %d, the next hedge is due at %d", timer.at, after.due)
+	case !wanted && timer.armed:
+		return "rule 8: the timer is armed though no hedge waits for it"
+	}
+	return ""
+}
+
+// judgeOutcome checks what a caller sees, rule by rule, in the words of the rules.
+func judgeOutcome(r race.Rules, before, after facts, o occurrence) string {
+	winner, a := int(o.a.Winner), o.a
+	won := o.e.Kind == race.Ended && o.e.Attempt == a.Winner // by its own end
+	primary := o.e.Kind == race.Ended && o.e.Attempt == 0
+	switch {
+	case a.Decided && before.decided:
+		return "rule 1: decided twice"
+	case a.Deliver != race.DeliverNothing && before.delivered:
+		return "rule 1: delivered twice"
+	case a.Deliver != race.DeliverNothing && after.inFlight.Has(winner):
+		return "rule 1: delivered the outcome of an attempt that has none"
+	case (a.Cancel | a.Leave).Has(int(after.winner)) && after.decided:
+		return "rule 1: the winner is cancelled"
+	case a.Decided && before.inFlight.Has(0) && winner > 0 &&
+		!(won && (o.e.End == race.OK || o.e.End == race.Panicked || o.e.End == race.Final && r.HedgeFinal)):
+		return "rule 2: a hedge's failure ended the race while the primary was in flight"
+	case a.Decided && winner > 0 && !won && !r.LastFailureWins:
+		return "rule 2: nothing succeeded and the caller does not get the primary's error"
+	case !before.decided && o.e.Kind == race.Ended && o.e.End == race.OK && !(a.Decided && won):
+		return "rule 2: a success did not decide"
+	case !before.decided && primary && !r.FailureSendsNext && before.sent == 0 && !a.Decided:
+		return "rule 3: the primary failed before any hedge was sent and the call goes on"
+	case !before.decided && after.gone && !after.inFlight.Has(0) && !a.Decided:
+		return "rule 4: the caller has gone, the primary is back, and the call goes on"
+	case before.gone && (a.Ask|a.Prepare|a.Start) > 0:
+		return "rule 4: a hedge was sent for a caller that has gone"
+	case !before.decided && o.e.Kind == race.Ended && o.e.End == race.Panicked && !(a.Decided && won):
+		return "rule 9: a panic did not surface"
+	case a.Deliver == race.DeliverPanic && !after.panicked, a.Deliver == race.DeliverOutcome && after.panicked:
+		return "rule 9: the caller gets a panic for an outcome, or an outcome for a panic"
+	}
+	return ""
+}
+
+// judgeSending checks that a hedge is sent when it must be, and not otherwise.
+func judgeSending(r race.Rules, before, after facts, o occurrence) string {
+	a, may := o.a, before.more(r)
+	ask := o.e.Kind == race.Due && may && before.waiting == 0 && o.at >= before.due
+	admitted := o.e.Kind == race.Admitted && before.waiting == 'a'
+	prepared := o.e.Kind == race.Prepared && before.waiting == 'p'
+	unpreparable := o.e.Kind == race.NotReplayable && before.waiting == 'p'
+	may = may && o.at >= before.floor
+	for _, c := range []struct {
+		what string
+		got  uint8
+		want bool
+	}{
+		{"rule 10: ask about", a.Ask, ask},
+		{"rule 10: prepare", a.Prepare, admitted && may},
+		{"rule 10: start", a.Start, prepared && may},
+		{"rule 10: drop", a.Drop, (admitted || prepared) && !may || unpreparable},
+	} {
+		if want := before.sent + 1; c.want && c.got != want || !c.want && c.got != 0 {
+			return fmt.Sprintf("%s hedge %d; the next one is %d, and that is wanted: %t", c.what, c.got, want, c.want)
+		}
+	}
+	if ask && a.Turn != before.considered+1 {
+		return fmt.Sprintf("rule 10: turn %d, want %d", a.Turn, before.considered+1)
+	}
+	if a.Start > 0 && before.considered >= r.MaxHedges {
+		return "rule 10: more than max hedges"
+	}
+	return ""
+}
+
+// judgeDecision checks that the race is decided when and as the history says, that the losers are ended at that moment,
+// and that the caller has its outcome as soon as it can.
+func judgeDecision(r race.Rules, before, after facts, o occurrence) string {
+	a := o.a
+	decides := after.decided && !before.decided
+	if a.Decided != decides || decides && a.Winner != after.winner {
+		return fmt.Sprintf("rule 2: decided %t by %d, want %t by %d", a.Decided, a.Winner, decides, after.winner)
+	}
+	var cancel, leave race.Attempts
+	if decides {
+		cancel = after.inFlight &^ (1 << after.winner)
+		if r.Detached && !r.Shared && !after.gone {
+			cancel, leave = 0, cancel
+		}
+	}
+	if a.Cancel != cancel || a.Leave != leave {
+		return fmt.Sprintf("rule 7: cancels %05b and leaves %05b, want %05b and %05b", a.Cancel, a.Leave, cancel, leave)
+	}
+	deliver := !before.delivered && after.deliverable(r)
+	if got := a.Deliver != race.DeliverNothing; got != deliver || got && a.Winner != after.winner {
+		return fmt.Sprintf("rule 8: delivers %t, of attempt %d; want %t, of %d", got, a.Winner, deliver, after.winner)
+	}
+	return ""
+}

@@ -1,0 +1,312 @@
+package race
+
+import "time"
+
+// Rules say what ends a race and what sends its hedges. They do not change during a race.
+type Rules struct {
+	// Delay is the time from the start of the call to the first hedge, and from each hedge to the next.
+	Delay time.Duration
+	// MaxHedges is the most hedges of the call, from 0 to MaxAttempts-1. Hedges that sampling skips count.
+	MaxHedges uint8
+	// HedgeFinal says that a hedge's Final status ends the race, as the primary's does. Otherwise a hedge ends it only
+	// with OK, so that a call that acts twice cannot report "not found" for what it did itself.
+	HedgeFinal bool
+	// FailureSendsNext says that a NonFatal end of any attempt makes the next hedge due at once. The race then waits for
+	// that hedge even if no attempt is in flight.
+	FailureSendsNext bool
+	// LastFailureWins says that, if all attempts fail, the outcome is the last failure; otherwise it is the primary's.
+	LastFailureWins bool
+	// Shared says that hedges read the caller's memory until they end, so that the caller gets nothing before they have.
+	Shared bool
+	// Detached says that the primary runs on a goroutine of its own and works on copies. The caller then need not wait
+	// for a primary that has lost, and losers are left to finish instead of being cancelled. With Shared, or after the
+	// caller has gone, they are cancelled all the same.
+	Detached bool
+}
+
+// Phase is how far a race has come.
+type Phase uint8
+
+const (
+	PrimaryAlone Phase = iota
+	Racing
+	PrimaryFailed
+	Decided
+)
+
+// Machine decides one race. It takes events and returns actions, and does nothing by itself: it has no goroutine, no
+// lock, no timer and no clock. It is a plain value, which two races never share and == compares.
+//
+//	phase          what has happened                      what can still happen
+//	PrimaryAlone   the primary is in flight;              the primary's end decides or fails; a hedge is sent;
+//	               no hedge was sent                      Committed decides for the primary
+//	Racing         the primary is in flight;              the same; a hedge's OK or panic decides,
+//	               a hedge was sent                       with HedgeFinal its Final status too
+//	PrimaryFailed  the primary failed without deciding;   a hedge decides as above; the end of the last hedge,
+//	               a hedge is in flight or called for     a hedge not sent, or the caller's end concludes the race
+//	Decided        one attempt has won, or all failed     the losers end; the outcome is delivered, once
+//
+// A race is concluded when nothing is left that could decide it: the primary has failed, no hedge is in flight, and none
+// is to come that a failure called for (see [Rules]).
+//
+// All times are ages of the call: durations since its start.
+type Machine struct {
+	rules Rules
+
+	phase     Phase
+	pending   pending  // what is being done about the hedge that is due
+	sent      uint8    // hedges sent
+	turns     uint8    // hedges considered to the end: those sent and those skipped
+	inFlight  Attempts // attempts that have been sent and have not ended
+	lastFail  uint8    // the attempt that failed last
+	winner    uint8    // once decided
+	panicked  bool     // the winner's end was a panic
+	gone      bool     // the caller cancelled, or its deadline passed
+	noMore    bool     // no further hedge may be sent
+	calledFor bool     // a failure made the next hedge due, so the race waits for it
+	delivered bool
+
+	due       time.Duration // when the next hedge is due
+	notBefore time.Duration // a server wants no attempt before
+	armed     bool
+	armedAt   time.Duration // when the timer fires, if armed
+}
+
+// pending is what is being done about a hedge that is due.
+type pending uint8
+
+const (
+	nothing   pending = iota
+	asked             // admission has been asked
+	preparing         // the hedge has been admitted and is being prepared
+)
+
+// NewMachine returns the machine of a race whose primary is about to be sent, and the actions that start it. The first
+// hedge is due at the given age of the call: Rules.Delay, or later where the race starts later than the call.
+func NewMachine(r Rules, firstDue time.Duration) (Machine, Actions) {
+	r.MaxHedges = min(r.MaxHedges, MaxAttempts-1)
+	m := Machine{rules: r, inFlight: only(0), due: firstDue}
+	var a Actions
+	m.setTimer(&a)
+	return m, a
+}
+
+// Phase is how far the race has come.
+func (m *Machine) Phase() Phase { return m.phase }
+
+// Step takes one event, which happened at the given age of the call, and returns what is to be done. Actions must be done
+// in the order of the steps that wanted them. An event that is out of place, such as the end of an attempt that has
+// ended, changes nothing. Step does not allocate.
+func (m *Machine) Step(e Event, now time.Duration) Actions {
+	var a Actions
+	switch e.Kind {
+	case Due:
+		m.fired(now, &a)
+	case Admitted, Skipped, HeldBack, Refused:
+		if m.pending == asked {
+			m.answered(e, now, &a)
+		}
+	case Prepared, NotReplayable:
+		if m.pending == preparing {
+			m.prepared(e, now, &a)
+		}
+	case Ended:
+		if m.inFlight.Has(int(e.Attempt)) {
+			m.inFlight &^= only(e.Attempt)
+			m.ended(e, now, &a)
+		}
+	case Committed:
+		if m.phase < PrimaryFailed {
+			m.decide(0, &a)
+		}
+	case Cancelled, DeadlinePassed:
+		m.gone = m.gone || m.phase != Decided
+	}
+	if m.phase == PrimaryFailed && (m.gone || m.inFlight == 0 && !m.hedgeToCome()) {
+		m.conclude(&a)
+	}
+	m.setTimer(&a)
+	m.deliver(&a)
+	return a
+}
+
+// fired takes note that the timer fired. A timer that fired before the hedge is due is armed again by setTimer.
+func (m *Machine) fired(now time.Duration, a *Actions) {
+	m.armed = false
+	if m.waitsForDue() && now >= m.due {
+		m.calledFor = false
+		m.pending = asked
+		a.Ask, a.Turn = m.sent+1, m.turns+1
+	}
+}
+
+// answered takes note of what admission answered.
+func (m *Machine) answered(e Event, now time.Duration, a *Actions) {
+	m.pending = nothing
+	switch e.Kind {
+	case Admitted:
+		if m.sendable(now, a) {
+			m.pending = preparing
+			a.Prepare = m.sent + 1
+		}
+	case Skipped:
+		m.considered(now)
+	case HeldBack:
+		m.calledFor = false // no call waits for a hedge that may never be sent
+		m.due = max(e.Until, m.notBefore)
+	case Refused:
+		m.noMore = true
+	}
+}
+
+// prepared takes note that a hedge has been prepared, and sends it if it may still be sent.
+func (m *Machine) prepared(e Event, now time.Duration, a *Actions) {
+	m.pending = nothing
+	if e.Kind == NotReplayable {
+		m.noMore = true
+	}
+	if !m.sendable(now, a) {
+		return
+	}
+	m.sent++
+	m.considered(now)
+	m.inFlight |= only(m.sent)
+	a.Start = m.sent
+	if m.phase == PrimaryAlone {
+		m.phase = Racing
+	}
+}
+
+// sendable reports whether the hedge that was admitted may be sent now. Otherwise it drops the hedge: for good, or until
+// a server that pushed back meanwhile wants a further attempt.
+func (m *Machine) sendable(now time.Duration, a *Actions) bool {
+	if !m.over() && now >= m.notBefore {
+		return true
+	}
+	a.Drop = m.sent + 1
+	m.calledFor = m.rules.FailureSendsNext
+	m.due = m.notBefore
+	return false
+}
+
+// considered takes note that a hedge was sent or skipped. The next one is due a delay later, unless an attempt failed
+// meanwhile and called for it.
+func (m *Machine) considered(now time.Duration) {
+	m.turns++
+	if !m.calledFor {
+		m.due = max(now+m.rules.Delay, m.notBefore)
+	}
+}
+
+// ended takes note of how an attempt ended.
+func (m *Machine) ended(e Event, now time.Duration, a *Actions) {
+	primary := e.Attempt == 0
+	switch {
+	case m.phase == Decided:
+		if e.Attempt == m.winner { // a primary that was committed
+			m.panicked = e.End == Panicked
+		}
+	case e.End == OK, e.End == Panicked:
+		m.panicked = e.End == Panicked
+		m.decide(e.Attempt, a)
+	case primary && (m.gone || e.End == Final):
+		m.decide(0, a)
+	case m.gone:
+		// A hedge that the caller's end cut short decides nothing. The primary, which returns soon, does.
+	case e.End == Final && m.rules.HedgeFinal:
+		m.decide(e.Attempt, a)
+	default:
+		m.failed(e, now)
+	}
+}
+
+// failed takes note of an attempt that failed without deciding the race.
+func (m *Machine) failed(e Event, now time.Duration) {
+	m.lastFail = e.Attempt
+	if e.Attempt == 0 {
+		m.phase = PrimaryFailed
+	}
+	switch e.Pushback {
+	case PushbackAfter:
+		m.notBefore = max(m.notBefore, now+e.Wait)
+		m.due = max(m.due, m.notBefore)
+	case PushbackNever:
+		m.noMore = true
+	}
+	turns := m.turns
+	if m.pending != nothing {
+		turns++
+	}
+	if m.rules.FailureSendsNext && e.End == NonFatal && turns < m.rules.MaxHedges {
+		m.calledFor = true
+		m.due = max(now, m.notBefore)
+	}
+}
+
+// conclude ends a race that nothing can decide any more.
+func (m *Machine) conclude(a *Actions) {
+	if m.rules.LastFailureWins {
+		m.decide(m.lastFail, a)
+		return
+	}
+	m.decide(0, a)
+}
+
+// decide ends the race with attempt n as the winner.
+func (m *Machine) decide(n uint8, a *Actions) {
+	m.phase, m.winner = Decided, n
+	a.Decided, a.Winner = true, n
+	losers := m.inFlight &^ only(n)
+	if m.leaves() && !m.gone {
+		a.Leave = losers
+	} else {
+		a.Cancel = losers
+	}
+}
+
+// deliver has the outcome delivered once the race is decided and nothing reads the caller's memory any more.
+func (m *Machine) deliver(a *Actions) {
+	awaited := only(0) | only(m.winner)
+	switch {
+	case m.rules.Shared:
+		awaited = ^Attempts(0)
+	case m.rules.Detached:
+		awaited = only(m.winner)
+	}
+	if m.phase != Decided || m.delivered || m.pending != nothing || m.inFlight&awaited != 0 {
+		return
+	}
+	m.delivered = true
+	a.Deliver, a.Winner = DeliverOutcome, m.winner
+	if m.panicked {
+		a.Deliver = DeliverPanic
+	}
+}
+
+// setTimer has the timer armed for the next hedge, or stopped if none is awaited.
+func (m *Machine) setTimer(a *Actions) {
+	switch wanted := m.waitsForDue(); {
+	case wanted && (!m.armed || m.armedAt != m.due):
+		m.armed, m.armedAt = true, m.due
+		a.Timer, a.At = ArmTimer, m.due
+	case !wanted && m.armed:
+		m.armed, m.armedAt = false, 0
+		a.Timer = StopTimer
+	}
+}
+
+// over reports whether no hedge may be sent any more.
+func (m *Machine) over() bool { return m.phase == Decided || m.gone || m.noMore }
+
+// waitsForDue reports whether the next thing to happen to a hedge is that it is due.
+func (m *Machine) waitsForDue() bool {
+	return !m.over() && m.pending == nothing && m.turns < m.rules.MaxHedges
+}
+
+// hedgeToCome reports whether the race waits for a hedge that has not been sent, because a failure called for it.
+func (m *Machine) hedgeToCome() bool {
+	return m.rules.FailureSendsNext && !m.over() && (m.pending != nothing || m.calledFor)
+}
+
+// leaves reports whether losers are left to finish.
+func (m *Machine) leaves() bool { return m.rules.Detached && !m.rules.Shared }

@@ -1,0 +1,307 @@
+package race_test
+
+import (
+	"flag"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/grpchedge/hedge/internal/race"
+)
+
+var long = flag.Bool("hedge.long", false, "search all variants of the race's rules, and run the mutation test")
+
+// delay is that of the schedules, in instants: abstract time goes by in steps of one. So there is an instant before a hedge
+// is due, the one at which it is, and one after, before the next is due.
+const delay = 2
+
+// timer is the runner's timer, as the machine has set it.
+type timer struct {
+	armed bool
+	at    time.Duration
+}
+
+func (t *timer) set(a race.Actions) {
+	switch a.Timer {
+	case race.ArmTimer:
+		*t = timer{true, a.At}
+	case race.StopTimer:
+		*t = timer{}
+	}
+}
+
+// node is a state of the search: the machine, what surrounds it, and what the rules know of its history. What can follow
+// a node, and what the rules say to it, depends on nothing else; so each node is searched once.
+type node struct {
+	m         race.Machine
+	now       time.Duration
+	timer     timer
+	late      bool // a timer that was stopped, or set anew, has fired all the same
+	committed bool
+	left      bool // the caller has
+	facts     facts
+}
+
+// finished reports whether nothing is left to happen.
+func (n *node) finished() bool {
+	return n.facts.decided && n.facts.inFlight == 0 && n.facts.waiting == 0
+}
+
+// search goes through all schedules of one variant of the rules.
+type search struct {
+	rules    race.Rules
+	firstDue time.Duration
+	horizon  time.Duration // the last instant at which anything happens
+	timely   bool          // leave out late timers
+	few      bool          // leave out late timers, commits, panics and most pushbacks
+	plain    bool          // search nodes as often as schedules lead there
+	history  []occurrence
+	seen     map[node]uint64 // how many schedules follow
+	steps    uint64
+	broken   string // the first rule broken, with the schedule that breaks it
+}
+
+func (s *search) so() history { return history{s.rules, s.firstDue, s.history} }
+
+// run searches, and returns how many schedules there are.
+func (s *search) run() uint64 {
+	s.seen = map[node]uint64{}
+	m, a := race.NewMachine(s.rules, s.firstDue)
+	n := node{m: m, facts: s.so().facts(facts{})}
+	n.timer.set(a)
+	if want := s.rules.MaxHedges > 0; n.timer.armed != want || want && n.timer.at != s.firstDue {
+		s.broken = fmt.Sprintf("rule 10: the race starts with %+v", a)
+	}
+	return s.from(n)
+}
+
+// from returns how many schedules follow n.
+func (s *search) from(n node) (schedules uint64) {
+	if s.broken != "" {
+		return 0
+	}
+	if n.finished() {
+		return s.finish(n)
+	}
+	if count, ok := s.seen[n]; ok && !s.plain {
+		return count
+	}
+	if n.now < s.horizon && !n.facts.decided && (n.timer.armed || n.facts.waiting != 0) {
+		next := n
+		next.now++
+		schedules += s.from(next)
+	}
+	s.events(n, func(e race.Event) { schedules += s.after(n, e) })
+	s.seen[n] = schedules
+	return schedules
+}
+
+func (s *search) finish(n node) uint64 {
+	switch {
+	case !n.facts.delivered:
+		s.broken = fmt.Sprintf("rule 1: the race is over and nothing was delivered\n%v", s.so())
+	case n.timer.armed:
+		s.broken = fmt.Sprintf("rule 8: the race is over and the timer armed\n%v", s.so())
+	}
+	return 1
+}
+
+// after returns how many schedules follow n with e as the next event.
+func (s *search) after(n node, e race.Event) uint64 {
+	n = s.step(n, e)
+	schedules := s.from(n)
+	s.history = s.history[:len(s.history)-1]
+	return schedules
+}
+
+// step has e happen at n, adds it to the history, and checks the rules.
+func (s *search) step(n node, e race.Event) node {
+	before := n.facts
+	switch {
+	case e.Kind == race.Due && n.timer.armed && n.now >= n.timer.at:
+		n.timer = timer{}
+	case e.Kind == race.Due:
+		n.late = true
+	}
+	n.committed = n.committed || e.Kind == race.Committed
+	n.left = n.left || e.Kind == race.Cancelled || e.Kind == race.DeadlinePassed
+	o := occurrence{e, n.now, n.m.Step(e, n.now)}
+	s.steps++
+	n.timer.set(o.a)
+	s.history = append(s.history, o)
+	n.facts = s.so().facts(before)
+	if broken := judge(s.rules, before, n.facts, o, n.timer); broken != "" && s.broken == "" {
+		s.broken = fmt.Sprintf("%s\n%v", broken, s.so())
+	}
+	return n
+}
+
+// events yields every event that can happen next.
+func (s *search) events(n node, yield func(race.Event)) {
+	if n.timer.armed && n.now >= n.timer.at {
+		yield(race.Event{Kind: race.Due})
+	} else if !n.late && !s.few && !s.timely {
+		yield(race.Event{Kind: race.Due})
+	}
+	switch n.facts.waiting {
+	case 'a':
+		yield(race.Event{Kind: race.Admitted})
+		yield(race.Event{Kind: race.Skipped})
+		yield(race.Event{Kind: race.HeldBack, Until: n.now + 1})
+		yield(race.Event{Kind: race.Refused})
+	case 'p':
+		yield(race.Event{Kind: race.Prepared})
+		yield(race.Event{Kind: race.NotReplayable})
+	}
+	for i := range uint8(race.MaxAttempts) {
+		if n.facts.inFlight.Has(int(i)) {
+			s.ends(n, i, yield)
+		}
+	}
+	if n.facts.inFlight.Has(0) && !n.committed && !s.few {
+		yield(race.Event{Kind: race.Committed})
+	}
+	if !n.left {
+		yield(race.Event{Kind: race.Cancelled})
+		yield(race.Event{Kind: race.DeadlinePassed})
+	}
+}
+
+// ends yields every way in which attempt i can end.
+func (s *search) ends(n node, i uint8, yield func(race.Event)) {
+	for _, end := range []race.End{race.OK, race.Final, race.NonFatal, race.Panicked} {
+		if s.few && end == race.Panicked {
+			continue
+		}
+		yield(race.Event{Kind: race.Ended, Attempt: i, End: end})
+		primaryDecides := i == 0 && end == race.Final
+		if end == race.OK || end == race.Panicked || n.facts.decided || primaryDecides {
+			continue // nobody asks what a server says of further attempts
+		}
+		if s.few {
+			if end == race.NonFatal {
+				yield(race.Event{Kind: race.Ended, Attempt: i, End: end, Pushback: race.PushbackAfter, Wait: 1})
+			}
+			continue
+		}
+		yield(race.Event{Kind: race.Ended, Attempt: i, End: end, Pushback: race.PushbackNever})
+		for _, wait := range []time.Duration{1, delay + 1} {
+			yield(race.Event{Kind: race.Ended, Attempt: i, End: end, Pushback: race.PushbackAfter, Wait: wait})
+		}
+	}
+}
+
+// variants is every combination of the rules, for so many hedges. Without -hedge.long, for two hedges and more, those are
+// left out whose delay is 0, or in which the primary is detached or memory shared, unless failures send the next hedge, the
+// other rules being the defaults.
+func variants(hedges uint8) (all []race.Rules) {
+	for bits := range 1 << 6 {
+		r := race.Rules{
+			MaxHedges:        hedges,
+			HedgeFinal:       bits&1 != 0,
+			LastFailureWins:  bits&2 != 0,
+			FailureSendsNext: bits&4 != 0,
+			Shared:           bits&8 != 0,
+			Detached:         bits&16 != 0,
+		}
+		if bits&32 != 0 {
+			r.Delay = delay
+		}
+		common := !r.Shared && !r.Detached && r.Delay > 0
+		if *long || hedges < 2 || common || r.FailureSendsNext && !r.HedgeFinal && !r.LastFailureWins {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+// TestMachine_EveryInterleaving goes through every schedule of a primary and up to two hedges, for every variant of the
+// rules, and checks the rules on each step of each. Without -hedge.long, two hedges have fewer variants and no timers that
+// fire late.
+func TestMachine_EveryInterleaving(t *testing.T) {
+	for hedges := range uint8(3) {
+		var c count
+		for _, r := range variants(hedges) {
+			c.search(t, &search{rules: r, firstDue: r.Delay, horizon: 2*delay + 1, timely: hedges == 2 && !*long})
+		}
+		t.Logf("%d hedges: %v", hedges, &c)
+	}
+}
+
+// TestMachine_ThreeHedges does the same for a primary and three hedges, with fewer kinds of events and less time.
+func TestMachine_ThreeHedges(t *testing.T) {
+	var c count
+	for _, r := range variants(3) {
+		r.Delay = min(r.Delay, 1) // so that the third is due in time
+		if *long || !r.Shared && !r.Detached && r.HedgeFinal == r.FailureSendsNext && r.LastFailureWins == r.FailureSendsNext {
+			c.search(t, &search{rules: r, firstDue: r.Delay, horizon: 3, few: true})
+		}
+	}
+	t.Log(&c)
+}
+
+// TestMachine_AReaderThatComesLate has the first hedge due later than a delay after the start.
+func TestMachine_AReaderThatComesLate(t *testing.T) {
+	var c count
+	for _, r := range variants(1) {
+		if *long || !r.Shared && !r.Detached {
+			c.search(t, &search{rules: r, firstDue: r.Delay + 1, horizon: 2*delay + 1})
+		}
+	}
+	t.Log(&c)
+}
+
+// TestMachine_StatesStandForSchedules shows that to search a state once is as good as to search it on each schedule that
+// leads there: both find as many schedules.
+func TestMachine_StatesStandForSchedules(t *testing.T) {
+	for _, r := range variants(1) {
+		once := search{rules: r, firstDue: 1, horizon: 1, few: true}
+		each := search{rules: r, firstDue: 1, horizon: 1, few: true, plain: true}
+		if got, want := once.run(), each.run(); got != want || once.broken != "" || each.broken != "" {
+			t.Errorf("%+v: %d schedules by state, %d one by one; %s%s", r, got, want, once.broken, each.broken)
+		}
+	}
+}
+
+// count adds up what searches went through.
+type count struct {
+	variants, states int
+	steps, schedules uint64
+	took             time.Duration
+}
+
+func (c *count) search(t *testing.T, s *search) {
+	t.Helper()
+	began := time.Now()
+	c.schedules += s.run()
+	if s.broken != "" {
+		t.Fatal(s.broken)
+	}
+	c.variants++
+	c.states += len(s.seen)
+	c.steps += s.steps
+	c.took += time.Since(began)
+}
+
+func (c *count) String() string {
+	return fmt.Sprintf("%d variants: %d schedules, %d states, %d steps, in %v", c.variants, c.schedules, c.states, c.steps, c.took)
+}
+
+// TestMachine_StepAllocatesNothing plays a race of five attempts.
+func TestMachine_StepAllocatesNothing(t *testing.T) {
+	kinds := []race.EventKind{race.Due, race.Admitted, race.Prepared}
+	allocs := testing.AllocsPerRun(100, func() {
+		m, _ := race.NewMachine(race.Rules{MaxHedges: race.MaxAttempts - 1, Delay: delay}, delay)
+		for now := time.Duration(delay); now <= delay*race.MaxAttempts; now += delay {
+			for _, k := range kinds {
+				m.Step(race.Event{Kind: k}, now)
+			}
+		}
+		if a := m.Step(race.Event{Kind: race.Ended, Attempt: race.MaxAttempts - 1}, 6*delay); !a.Decided || a.Cancel != 0b01111 {
+			t.Errorf("the last hedge answered: %+v", a)
+		}
+	})
+	if allocs > 0 {
+		t.Errorf("%v allocations a race", allocs)
+	}
+}

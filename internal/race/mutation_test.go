@@ -1,0 +1,108 @@
+package race_test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// mutations are bugs to plant in machine.go: the text old, which occurs once, is replaced by new.
+var mutations = []struct{ bug, old, new string }{
+	{"cancels the winner", "losers := m.inFlight &^ only(n)", "losers := m.inFlight"},
+	{"leaves losers running", "a.Cancel = losers", "a.Cancel = 0"},
+	{"cancels losers of a detached call", "if m.leaves() && !m.gone", "if false"},
+	{"leaves losers whose caller has gone", "if m.leaves() && !m.gone", "if m.leaves()"},
+	{"a hedge's final status decides while the primary is in flight", "e.End == Final && m.rules.HedgeFinal", "e.End == Final"},
+	{"a hedge's final status never decides", "e.End == Final && m.rules.HedgeFinal", "false"},
+	{"a primary's final status does not decide", "(m.gone || e.End == Final)", "m.gone"},
+	{"a hedge that the caller's end cut short decides", "	case m.gone:\n", "	case m.gone && e.End != Final:\n"},
+	{"loses the primary's error", "	if m.rules.LastFailureWins {", "	if true {"},
+	{"the last failure does not win", "	if m.rules.LastFailureWins {", "	if false {"},
+	{"forgets which failure was last", "m.lastFail = e.Attempt", "m.lastFail = max(m.lastFail, e.Attempt)"},
+	{"a panic is no outcome", "m.panicked = e.End == Panicked\n		m.decide", "m.decide"},
+	{"a committed primary's panic is no outcome", "if e.Attempt == m.winner {", "if false {"},
+	{"does not stop the timer", "case !wanted && m.armed:", "case false:"},
+	{"does not arm the timer anew when the hedge is due at another time", "(!m.armed || m.armedAt != m.due)", "!m.armed"},
+	{"sends before the hedge is due", "if m.waitsForDue() && now >= m.due", "if m.waitsForDue()"},
+	{"sends when the race is over", "return m.phase == Decided || m.gone || m.noMore", "return m.gone || m.noMore"},
+	{"sends for a caller that has gone", "return m.phase == Decided || m.gone || m.noMore", "return m.phase == Decided || m.noMore"},
+	{"ignores max hedges", "m.turns < m.rules.MaxHedges\n}", "true\n}"},
+	{"skipped hedges do not count", "case Skipped:\n		m.considered(now)", "case Skipped:\n		m.considered(now)\n		m.turns--"},
+	{"the hedge after a skipped one is due at once", "case Skipped:\n		m.considered(now)", "case Skipped:\n		m.turns++"},
+	{"forgets a pushback", "m.notBefore = max(m.notBefore, now+e.Wait)", ""},
+	{"an earlier pushback is forgotten for a later one", "m.notBefore = max(m.notBefore, now+e.Wait)", "m.notBefore = now + e.Wait"},
+	{"a pushback for good is forgotten", "case PushbackNever:\n		m.noMore = true", "case PushbackNever:"},
+	{"a hedge being prepared ignores a pushback", "!m.over() && now >= m.notBefore", "!m.over()"},
+	{"delivers twice", "m.delivered = true", ""},
+	{"does not wait for preparation", "m.delivered || m.pending != nothing ||", "m.delivered || m.pending == asked ||"},
+	{"does not wait for the primary to return", "awaited := only(0) | only(m.winner)", "awaited := only(m.winner)"},
+	{"does not wait for hedges that share memory", "awaited = ^Attempts(0)", ""},
+	{"a detached call waits for a primary that has lost", "case m.rules.Detached:", "case false:"},
+	{"goes on after a commit", "		m.decide(0, &a)\n", ""},
+	{"goes on though the request cannot be sent twice", "if e.Kind == NotReplayable {", "if false {"},
+	{"asks again though it was refused for good", "case Refused:\n		m.noMore = true", "case Refused:"},
+	{"asks at once though it was held back", "m.due = max(e.Until, m.notBefore)", ""},
+	{"waits for a hedge that was held back", "m.calledFor = false // no", "// no"},
+	{"a failure does not send the next hedge", "m.rules.FailureSendsNext && e.End == NonFatal", "false"},
+	{"a failure always sends the next hedge", "m.rules.FailureSendsNext && e.End == NonFatal", "e.End == NonFatal"},
+	{"a final failure sends the next hedge", "m.rules.FailureSendsNext && e.End == NonFatal", "m.rules.FailureSendsNext"},
+	{"waits for a hedge beyond the last", "	if m.pending != nothing {\n		turns++\n	}\n", ""},
+	{"retries though no failure sends a hedge", "return m.rules.FailureSendsNext && !m.over()", "return !m.over()"},
+	{"waits for a caller that has gone", "(m.gone || m.inFlight == 0 && !m.hedgeToCome())", "(m.inFlight == 0 && !m.hedgeToCome())"},
+	{"gives up while a hedge is in flight", "(m.gone || m.inFlight == 0 && !m.hedgeToCome())", "(m.gone || !m.hedgeToCome())"},
+	{"never concludes", "		m.conclude(&a)\n	}\n	m.setTimer", "	}\n	m.setTimer"},
+}
+
+// TestMachine_Mutations plants bugs in the machine, one at a time, and shows that the search through all schedules finds
+// each. It builds the package anew for each, with the machine's file replaced.
+func TestMachine_Mutations(t *testing.T) {
+	if !*long {
+		t.Skip("builds the package anew for each of the planted bugs: run with -hedge.long")
+	}
+	source, err := os.ReadFile("machine.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range mutations {
+		t.Run(strings.ReplaceAll(m.bug, " ", "_"), func(t *testing.T) {
+			if n := strings.Count(string(source), m.old); n != 1 {
+				t.Fatalf("%q occurs %d times in machine.go", m.old, n)
+			}
+			out, err := testWith(t, strings.Replace(string(source), m.old, m.new, 1))
+			_, rule, broken := strings.Cut(out, ": rule ")
+			if err == nil || !broken {
+				t.Fatalf("survived: %v\n%s", err, out)
+			}
+			rule, _, _ = strings.Cut(rule, "\n")
+			t.Logf("found by rule %s", rule)
+		})
+	}
+}
+
+// testWith runs the search on the package with another machine.go.
+func testWith(t *testing.T, machine string) (out string, err error) {
+	t.Helper()
+	dir := t.TempDir()
+	mutant, overlay := filepath.Join(dir, "machine.go"), filepath.Join(dir, "overlay.json")
+	original, err := filepath.Abs("machine.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{original: mutant}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, content := range map[string][]byte{mutant: []byte(machine), overlay: replace} {
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	run, err := exec.CommandContext(ctx, "go", "test", "-vet=off", "-overlay="+overlay, "-run=^TestMachine_EveryInterleaving$", ".", "-hedge.long").CombinedOutput()
+	return string(run), err
+}

@@ -1,0 +1,291 @@
+package race_test
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/grpchedge/hedge/internal/race"
+)
+
+// occurrence is one event of a schedule, and what the machine wanted for it.
+type occurrence struct {
+	e  race.Event
+	at time.Duration
+	a  race.Actions
+}
+
+// history is a schedule so far. Its methods say what the rules ask about, each by looking through the list; none of them
+// calls the machine.
+type history struct {
+	rules    race.Rules
+	firstDue time.Duration
+	list     []occurrence
+}
+
+func (h history) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%+v, first due at %d", h.rules, h.firstDue)
+	for _, o := range h.list {
+		fmt.Fprintf(&b, "\n  at %d: %s → %+v", o.at, describe(o.e), o.a)
+	}
+	return b.String()
+}
+
+func describe(e race.Event) string {
+	kind := [...]string{"due", "admitted", "skipped", "held back", "refused", "prepared", "not replayable", "ended",
+		"committed", "cancelled", "deadline passed"}[e.Kind]
+	switch e.Kind {
+	case race.HeldBack:
+		return fmt.Sprintf("%s until %d", kind, e.Until)
+	case race.Ended:
+		return fmt.Sprintf("attempt %d %s: %s%s", e.Attempt, kind, [...]string{"OK", "final", "non-fatal", "panic"}[e.End],
+			[...]string{"", fmt.Sprintf(", pushed back %d", e.Wait), ", pushed back for good"}[e.Pushback])
+	}
+	return kind
+}
+
+// before is the history without its last event.
+func (h history) before(i int) history { return history{h.rules, h.firstDue, h.list[:i]} }
+
+// happened reports whether there was an event of any of the kinds.
+func (h history) happened(kinds ...race.EventKind) bool {
+	for _, o := range h.list {
+		for _, k := range kinds {
+			if o.e.Kind == k {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (h history) gone() bool { return h.happened(race.Cancelled, race.DeadlinePassed) }
+
+// inFlight is the attempts that were sent and have not ended.
+func (h history) inFlight() race.Attempts {
+	set := race.Attempts(1)
+	for _, o := range h.list {
+		if o.a.Start > 0 {
+			set |= 1 << o.a.Start
+		}
+		if o.e.Kind == race.Ended {
+			set &^= 1 << o.e.Attempt
+		}
+	}
+	return set
+}
+
+func (h history) sent() (n uint8) {
+	for _, o := range h.list {
+		if o.a.Start > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// considered counts the hedges that were sent or skipped.
+func (h history) considered() uint8 {
+	n := h.sent()
+	for _, o := range h.list {
+		if o.e.Kind == race.Skipped {
+			n++
+		}
+	}
+	return n
+}
+
+// waiting is what the last hedge that was asked about waits for: 'a' for admission, 'p' for being prepared, or nothing.
+func (h history) waiting() byte {
+	for i := len(h.list) - 1; i >= 0; i-- {
+		switch o := h.list[i]; {
+		case o.a.Ask > 0:
+			return 'a'
+		case o.a.Prepare > 0:
+			return 'p'
+		case o.e.Kind >= race.Admitted && o.e.Kind <= race.NotReplayable:
+			return 0
+		}
+	}
+	return 0
+}
+
+// forbidden reports whether something has ruled out further hedges.
+func (h history) forbidden() bool {
+	for _, o := range h.list {
+		if o.e.Kind == race.Ended && o.e.Pushback == race.PushbackNever {
+			return true
+		}
+	}
+	return h.happened(race.Refused, race.NotReplayable, race.Cancelled, race.DeadlinePassed)
+}
+
+// floor is the age before which a server wants no attempt.
+func (h history) floor() (at time.Duration) {
+	for _, o := range h.list {
+		if o.e.Kind == race.Ended && o.e.Pushback == race.PushbackAfter {
+			at = max(at, o.at+o.e.Wait)
+		}
+	}
+	return at
+}
+
+// lastFailed is the attempt that failed last, while the caller was there.
+func (h history) lastFailed() (n uint8) {
+	for _, o := range h.list {
+		if o.e.Kind == race.Cancelled || o.e.Kind == race.DeadlinePassed {
+			break
+		}
+		if o.e.Kind == race.Ended {
+			n = o.e.Attempt
+		}
+	}
+	return n
+}
+
+// calls reports whether event i is a failure that calls for a hedge: one that may still be sent, and is not the one that
+// is being considered already.
+func (h history) calls(i int) bool {
+	o := h.list[i]
+	if !h.rules.FailureSendsNext || o.e.Kind != race.Ended || o.e.End != race.NonFatal {
+		return false
+	}
+	room := int(h.rules.MaxHedges) - int(h.before(i).considered())
+	if h.before(i).waiting() != 0 {
+		room--
+	}
+	return room > 0
+}
+
+// calledFor reports whether the next hedge has been called for by a failure, and not been asked about since. A hedge that
+// was called for, admitted, and dropped because a server pushed back, is still called for.
+func (h history) calledFor() bool {
+	for i := len(h.list) - 1; i >= 0; i-- {
+		switch o := h.list[i]; {
+		case o.e.Kind == race.HeldBack, o.a.Ask > 0:
+			return false
+		case o.a.Drop > 0:
+			return h.rules.FailureSendsNext
+		case h.calls(i):
+			return true
+		}
+	}
+	return false
+}
+
+// due is when the next hedge is due: rule 11, if it was not held back, called for or pushed back.
+func (h history) due() time.Duration { return max(h.dueButForPushback(), h.floor()) }
+
+func (h history) dueButForPushback() time.Duration {
+	for i := len(h.list) - 1; i >= 0; i-- {
+		switch o := h.list[i]; {
+		case h.calls(i):
+			return o.at
+		case o.e.Kind == race.HeldBack:
+			return o.e.Until
+		case o.a.Start > 0, o.e.Kind == race.Skipped:
+			if earlier := h.before(i); earlier.calledFor() {
+				return earlier.dueButForPushback()
+			}
+			return o.at + h.rules.Delay
+		}
+	}
+	return h.firstDue
+}
+
+// verdict is which attempt the last event made the winner, of a race that was not decided before it.
+func (h history) verdict() (winner uint8, decided bool) {
+	last := h.list[len(h.list)-1]
+	earlier := h.before(len(h.list) - 1)
+	if n := last.e.Attempt; last.e.Kind == race.Ended {
+		switch {
+		case last.e.End == race.OK, last.e.End == race.Panicked:
+			return n, true
+		case n == 0 && (last.e.End == race.Final || earlier.gone()):
+			return 0, true
+		case n > 0 && last.e.End == race.Final && h.rules.HedgeFinal && !earlier.gone():
+			return n, true
+		}
+	}
+	primaryRuns := earlier.inFlight().Has(0)
+	if last.e.Kind == race.Committed && primaryRuns {
+		return 0, true
+	}
+	if h.inFlight().Has(0) {
+		return 0, false
+	}
+	expected := h.rules.FailureSendsNext && !h.forbidden() && (h.waiting() != 0 || h.calledFor())
+	if !h.gone() && (h.inFlight() != 0 || expected) {
+		return 0, false
+	}
+	if h.rules.LastFailureWins {
+		return h.lastFailed(), true
+	}
+	return 0, true
+}
+
+// facts is all that the rules may ask about a history, now or after further events. Two schedules with equal facts, and
+// equal machines, have the same future.
+type facts struct {
+	inFlight            race.Attempts
+	waiting             byte
+	gone                bool // and the race was not decided before
+	decided             bool
+	winner              uint8
+	panicked, delivered bool
+
+	undecided
+}
+
+// undecided is what matters only until the race is decided.
+type undecided struct {
+	sent, considered uint8
+	forbidden        bool
+	calledFor        bool
+	dueButForPushback,
+	due, floor time.Duration
+	lastFailed uint8
+}
+
+// facts reads the history. earlier is what was read before the last event.
+func (h history) facts(earlier facts) facts {
+	f := earlier
+	f.inFlight, f.waiting = h.inFlight(), h.waiting()
+	if len(h.list) > 0 {
+		last := h.list[len(h.list)-1]
+		if !f.decided {
+			f.gone = h.gone()
+			f.winner, f.decided = h.verdict()
+		}
+		if last.e.Kind == race.Ended && last.e.End == race.Panicked && f.decided && last.e.Attempt == f.winner {
+			f.panicked = true
+		}
+		f.delivered = f.delivered || last.a.Deliver != race.DeliverNothing
+	}
+	f.undecided = undecided{sent: f.sent}
+	if !f.decided {
+		f.undecided = undecided{
+			sent: h.sent(), considered: h.considered(), forbidden: h.forbidden(), calledFor: h.calledFor(),
+			dueButForPushback: h.dueButForPushback(), due: h.due(), floor: h.floor(), lastFailed: h.lastFailed(),
+		}
+	}
+	return f
+}
+
+// more reports whether a further hedge may be sent.
+func (f facts) more(r race.Rules) bool {
+	return !f.decided && !f.forbidden && f.considered < r.MaxHedges
+}
+
+// deliverable reports whether a decided race may return to its caller: the goroutine of the caller is back from the primary,
+// and nothing reads its memory any more.
+func (f facts) deliverable(r race.Rules) bool {
+	switch {
+	case !f.decided, f.waiting != 0, f.inFlight.Has(int(f.winner)):
+		return false
+	case r.Shared:
+		return f.inFlight == 0
+	}
+	return r.Detached || !f.inFlight.Has(0)
+}

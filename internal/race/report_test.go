@@ -1,0 +1,189 @@
+package race_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/grpchedge/hedge/internal/race"
+)
+
+var errAttempt = [race.MaxAttempts]error{}
+
+func init() {
+	for n := range errAttempt {
+		errAttempt[n] = fmt.Errorf("error of attempt %d", n)
+	}
+}
+
+// reported is what the runner's report must say of a schedule, read from its list of events.
+func reported(h history) (r race.Report) {
+	decided, delivered := -1, -1
+	for i, o := range h.list {
+		if o.a.Decided {
+			decided = i
+		}
+		if o.a.Deliver != race.DeliverNothing {
+			delivered = i
+		}
+	}
+	r.Winner, r.DecidedAt = int(h.list[decided].a.Winner), h.list[decided].at
+	r.DeliveredAt, r.Panicked = h.list[delivered].at, h.list[delivered].a.Deliver == race.DeliverPanic
+	r.Committed = h.list[decided].e.Kind == race.Committed
+	upto := h.before(delivered + 1)
+	r.Hedges, r.Skipped = int(upto.sent()), int(upto.considered()-upto.sent())
+	r.NotReplayable = upto.happened(race.NotReplayable)
+	if at, how := upto.before(decided + 1).leaving(); how != race.CallerStayed {
+		r.GoneAt, r.CallerGone = at, how
+	}
+	for i, o := range upto.list {
+		if o.a.Start > 0 {
+			r.Attempts[o.a.Start].SentAt = o.at
+			r.Attempts[o.a.Start].CutShort = i < decided
+		}
+		if o.a.Drop > 0 {
+			r.Dropped++
+		}
+	}
+	r.Attempts[0].CutShort = true
+	for i, o := range upto.list {
+		if o.e.Kind != race.Ended {
+			continue
+		}
+		a := &r.Attempts[o.e.Attempt]
+		a.HasEnded, a.EndedAt, a.End, a.Err = true, o.at, o.e.End, errorOf(o.e)
+		if i <= decided {
+			a.Pushback, a.CutShort = o.e.Pushback, false
+		} else if int(o.e.Attempt) != r.Winner && o.e.End == race.Panicked {
+			r.LoserPanics++
+		}
+	}
+	r.Attempts[r.Winner].CutShort = false
+	r.Err = r.Attempts[r.Winner].Err
+	return r
+}
+
+// leaving is when and how the caller went.
+func (h history) leaving() (time.Duration, race.CallerGone) {
+	for _, o := range h.list {
+		switch o.e.Kind {
+		case race.Cancelled:
+			return o.at, race.CallerCancelled
+		case race.DeadlinePassed:
+			return o.at, race.CallerDeadline
+		}
+	}
+	return 0, race.CallerStayed
+}
+
+func errorOf(e race.Event) error {
+	if e.End == race.Final || e.End == race.NonFatal {
+		return errAttempt[e.Attempt]
+	}
+	return nil
+}
+
+// recorded is the report as the runner makes it.
+func recorded(h history) (r race.Report) {
+	for _, o := range h.list {
+		r.Record(o.e, o.a, errorOf(o.e), o.at)
+		if o.a.Deliver != race.DeliverNothing {
+			break
+		}
+	}
+	return r
+}
+
+// TestReport checks the report of random schedules of up to four hedges, and the rules with them.
+func TestReport(t *testing.T) {
+	seed := rand.Uint64()
+	draw := rand.New(rand.NewPCG(seed, 0))
+	for range 3_000 {
+		all := variants(uint8(draw.IntN(race.MaxAttempts)))
+		s := search{rules: all[draw.IntN(len(all))], horizon: 6 * delay}
+		s.firstDue = s.rules.Delay
+		s.walk(draw)
+		if s.broken != "" {
+			t.Fatalf("seed %d: %s", seed, s.broken)
+		}
+		got, want := recorded(s.so()), reported(s.so())
+		if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(race.Report{}), cmpopts.EquateErrors()); diff != "" {
+			t.Fatalf("seed %d: report differs (-want +got):\n%s\n%v", seed, diff, s.so())
+		}
+		checkTimes(t, got)
+	}
+}
+
+// checkTimes checks that every attempt of a report either answered, was cut short, or neither, but not both.
+func checkTimes(t *testing.T, r race.Report) {
+	for n := range r.Hedges + 1 {
+		took, answered := r.Attempts[n].Took()
+		without, cut := r.Unanswered(n)
+		if answered && cut || cut && n == r.Winner || answered && took < 0 || cut && without < 0 {
+			t.Fatalf("attempt %d: answered %t after %v, cut short %t at %v: %+v", n, answered, took, cut, without, r)
+		}
+		if n == r.Winner && r.Err == nil && !r.Panicked && !answered {
+			t.Fatalf("a success of attempt %d that did not answer: %+v", n, r)
+		}
+	}
+}
+
+// TestReport_ANearTie shows that a primary which answers after a hedge has won teaches its latency, not a bound of it.
+func TestReport_ANearTie(t *testing.T) {
+	for _, c := range []struct {
+		end        race.End
+		took       time.Duration
+		answered   bool
+		unanswered time.Duration
+		cut        bool
+	}{
+		{race.OK, 5, true, 0, false},
+		{race.NonFatal, 0, false, 4, true},
+	} {
+		m, _ := race.NewMachine(race.Rules{MaxHedges: 1, Delay: delay}, delay)
+		var r race.Report
+		for _, o := range []occurrence{
+			{e: race.Event{Kind: race.Due}, at: 2}, {e: race.Event{Kind: race.Admitted}, at: 2}, {e: race.Event{Kind: race.Prepared}, at: 3},
+			{e: race.Event{Kind: race.Ended, Attempt: 1}, at: 4},
+			{e: race.Event{Kind: race.Ended, End: c.end}, at: 5},
+		} {
+			r.Record(o.e, m.Step(o.e, o.at), errors.New("cut short"), o.at)
+		}
+		took, answered := r.Attempts[0].Took()
+		if answered != c.answered || answered && took != c.took {
+			t.Errorf("%+v: took %v, %t", c, took, answered)
+		}
+		if at, cut := r.Unanswered(0); cut != c.cut || cut && at != c.unanswered {
+			t.Errorf("%+v: unanswered at %v, %t", c, at, cut)
+		}
+		if took, answered := r.Attempts[1].Took(); r.Winner != 1 || took != 1 || !answered {
+			t.Errorf("%+v: hedge 1 took %v, %t: %+v", c, took, answered, r)
+		}
+	}
+}
+
+// walk plays one schedule at random.
+func (s *search) walk(draw *rand.Rand) {
+	m, a := race.NewMachine(s.rules, s.firstDue)
+	n := node{m: m, facts: s.so().facts(facts{})}
+	n.timer.set(a)
+	for !n.finished() && s.broken == "" {
+		// Hedges are worth looking at, so that what leads to one comes more often than what ends the race.
+		if n.now < s.horizon && draw.IntN(3) > 0 {
+			n.now++
+		}
+		var next []race.Event
+		s.events(n, func(e race.Event) {
+			next = append(next, e)
+			if e.Kind <= race.Prepared || e.Kind == race.Ended && e.End == race.NonFatal {
+				next = append(next, e, e)
+			}
+		})
+		n = s.step(n, next[draw.IntN(len(next))])
+	}
+}
