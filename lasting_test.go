@@ -136,7 +136,7 @@ func TestDo_APanicEndsEveryContext(t *testing.T) {
 	}
 }
 
-// TestDo_HTTPBodies reads bodies that come after Do has returned. Every second first copy of a request hangs.
+// TestDo_HTTPBodies reads bodies that come after Do has returned. Of every second request the copy that comes first hangs.
 func TestDo_HTTPBodies(t *testing.T) {
 	const calls = 60
 	before := goleak.IgnoreCurrent()
@@ -176,7 +176,8 @@ func TestDo_HTTPBodies(t *testing.T) {
 		}
 		response.Body.Close()
 	}
-	if got := s.Stats(); got.HedgeWins < calls/2 {
+	// The copy that hangs is the one that comes first, which is now and then the hedge.
+	if got := s.Stats(); got.Hedged < calls/2 || got.HedgeWins == 0 {
 		t.Errorf("%+v", got)
 	}
 	client.CloseIdleConnections()
