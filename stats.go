@@ -57,8 +57,9 @@ type Stats struct {
 	// PushedBack is the number of failed attempts whose server said, in the trailer grpc-retry-pushback-ms, when or
 	// that not to try again.
 	PushedBack int64
-	// NotReplayable is the number of calls of which no second attempt can be made, because their reply cannot be
-	// copied or, of a stream, because more than its first message was asked of it too early.
+	// NotReplayable is the number of calls of which no second attempt can be made, because of what their request or their
+	// reply is, see interceptor.Unary, or, of a stream, because more than its first message was asked of it too early. Of a
+	// request it is found out, and counted, when a hedge is due.
 	NotReplayable int64
 	// DryRun is the number of calls that would have been hedged without WithDryRun; they are not in Hedged. What would have
 	// held a hedge back beside the budget is not looked at, and hedges that a failure would have sent are not counted.

@@ -41,6 +41,8 @@ import (
 // A method with a hedgingPolicy, see [hedge.WithServiceConfig], is committed by response headers whatever its caller
 // waits for, as gRPC defines it; where headers come at once, nothing of it is hedged.
 //
+// Which messages can be hedged is the same as for interceptor.Unary.
+//
 // Client-streaming and bidirectional calls pass through and are counted.
 //
 // Interceptors chained after this one run once for each attempt, concurrently.

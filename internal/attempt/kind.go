@@ -4,10 +4,12 @@ import (
 	"io"
 	"reflect"
 	"sync"
+	"sync/atomic"
 
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/dynamicpb"
 )
 
@@ -24,22 +26,45 @@ const (
 // kind is what attempts may do with the messages of one Go type. An interface is no proof of it: a type that embeds a
 // message has all its methods, and a type with the three methods of the older API may keep its state anywhere.
 type kind struct {
+	t    reflect.Type
 	form form
+	// message makes generated messages.
+	message protoreflect.MessageType
 	// repeats says that an opaque request may be encoded several times.
 	repeats bool
 	// moves says that an opaque reply may be decoded elsewhere, into a zero value, and then be copied as it is.
 	moves bool
 }
 
-var kinds sync.Map // of *kind by reflect.Type
+var (
+	kinds sync.Map // of *kind by reflect.Type
+
+	// Each call looks up its reply's kind. A program has few of them, so most are found here, in a third of the time: each
+	// at a place that follows from its address, if it was the first one there.
+	nearby [256]atomic.Pointer[kind]
+)
 
 // kindOf looks at each type once.
 func kindOf(t reflect.Type) *kind {
+	address := reflect.ValueOf(t).Pointer()
+	place := &nearby[(address>>5^address>>13)%uintptr(len(nearby))]
+	k := place.Load()
+	if k == nil || k.t != t {
+		k = newKind(t)
+		place.CompareAndSwap(nil, k)
+	}
+	return k
+}
+
+func newKind(t reflect.Type) *kind {
 	if known, ok := kinds.Load(t); ok {
 		return known.(*kind)
 	}
-	k := &kind{form: formOf(t)}
-	if k.form == opaque {
+	k := &kind{t: t, form: formOf(t)}
+	switch k.form {
+	case generated:
+		k.message = reflect.Zero(t).Interface().(proto.Message).ProtoReflect().Type()
+	case opaque:
 		k.repeats, k.moves = repeats(t), moves(t)
 	}
 	known, _ := kinds.LoadOrStore(t, k)
@@ -56,7 +81,7 @@ func formOf(t reflect.Type) (f form) {
 	if t == reflect.TypeFor[*dynamicpb.Message]() {
 		return dynamic
 	}
-	if t == nil || !(described{}).message(t) {
+	if !(described{}).message(t) {
 		return opaque
 	}
 	empty := reflect.New(t.Elem()).Interface()
@@ -88,7 +113,7 @@ func either(t, is reflect.Type) bool {
 // of it is a lock or an atomic, if something in it may refer to its own memory, by a pointer, slice, closure or interface,
 // or if it is a reference counted buffer, of which a losing attempt would leave some behind.
 func moves(t reflect.Type) bool {
-	if t == nil || t.Kind() != reflect.Pointer {
+	if t.Kind() != reflect.Pointer {
 		return false
 	}
 	inside := map[reflect.Type]bool{} // types of values that lie within the message's own memory
@@ -140,7 +165,7 @@ func contains(t reflect.Type, is func(reflect.Type) bool) bool {
 	seen := map[reflect.Type]bool{}
 	var visit func(reflect.Type) bool
 	visit = func(t reflect.Type) bool {
-		if t == nil || seen[t] {
+		if seen[t] {
 			return false
 		}
 		seen[t] = true

@@ -15,7 +15,7 @@ import (
 type Reply struct {
 	caller any
 	proto  protoreflect.MessageType // nil for a message that is moved as a Go value
-	other  reflect.Type             // what the reply points to, if proto is nil
+	kind   *kind
 }
 
 // NewReply takes the caller's reply, on the caller's goroutine and before the first attempt. It is false if an attempt
@@ -30,14 +30,16 @@ func NewReply(reply any) (Reply, bool) {
 	if v.Kind() != reflect.Pointer || v.IsNil() {
 		return Reply{}, false
 	}
-	switch k := kindOf(v.Type()); k.form {
-	case generated, dynamic:
-		return Reply{caller: reply, proto: reply.(proto.Message).ProtoReflect().Type()}, true
-	case legacy:
-		return Reply{caller: reply, other: v.Type().Elem()}, true
-	default:
-		return Reply{caller: reply, other: v.Type().Elem()}, k.moves && v.Elem().IsZero()
+	r := Reply{caller: reply, kind: kindOf(v.Type())}
+	switch r.kind.form {
+	case generated:
+		r.proto = r.kind.message
+	case dynamic:
+		r.proto = reply.(proto.Message).ProtoReflect().Type()
+	case opaque:
+		return r, r.kind.moves && v.Elem().IsZero()
 	}
+	return r, true
 }
 
 // Make returns an empty message of the reply's type.
@@ -45,7 +47,7 @@ func (r *Reply) Make() any {
 	if r.proto != nil {
 		return r.proto.New().Interface()
 	}
-	return reflect.New(r.other).Interface()
+	return reflect.New(r.kind.t.Elem()).Interface()
 }
 
 // Take has the caller's reply hold what m holds, which Make made, and nothing of what it held. No attempt may

@@ -177,10 +177,10 @@ type document struct {
 // wrapped and impostor have a message's methods and more than a message's state.
 type wrapped struct {
 	*testpb.Reply
-	note string
+	Note string
 }
 
-type impostor struct{ state map[string]string }
+type impostor struct{ State map[string]string }
 
 func (*impostor) Reset()         {}
 func (*impostor) String() string { return "" }
@@ -197,7 +197,7 @@ func (*notNullable) ProtoMessage()  {}
 
 type hidden struct {
 	Name  string `protobuf:"bytes,1,opt,name=name"`
-	cache int
+	Cache int
 }
 
 func (m *hidden) Reset()       { *m = hidden{} }
@@ -237,11 +237,11 @@ func (d *delegating) ProtoReflect() protoreflect.Message { return d.Reply.ProtoR
 type tree struct{ Children []*tree }
 
 type inPlace struct {
-	bytes []byte
-	small [64]byte
+	Bytes []byte
+	Small [64]byte
 }
 
-type selfish struct{ stringer interface{ Self() } }
+type selfish struct{ Stringer interface{ Self() } }
 
 func (*selfish) Self() {}
 

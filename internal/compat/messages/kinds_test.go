@@ -5,8 +5,8 @@ import (
 	"fmt"
 
 	gogo "github.com/gogo/protobuf/proto"
-	"github.com/jhump/protoreflect/desc"
-	jhump "github.com/jhump/protoreflect/dynamic"
+	"github.com/jhump/protoreflect/desc"          //lint:ignore SA1019 clients still have such messages
+	jhump "github.com/jhump/protoreflect/dynamic" //lint:ignore SA1019 clients still have such messages
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/encoding"
 	grpcproto "google.golang.org/grpc/encoding/proto"

@@ -1,0 +1,114 @@
+package interceptor_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/interceptor"
+)
+
+// brittle is a message of the older API that panics when it is copied.
+type brittle struct {
+	Name string `protobuf:"bytes,1,opt,name=name"`
+}
+
+func (m *brittle) Reset()       { *m = brittle{} }
+func (*brittle) String() string { return "" }
+func (*brittle) ProtoMessage()  {}
+func (*brittle) Merge(src protoadapt.MessageV1) {
+	if src.(*brittle).Name != "" {
+		panic("brittle")
+	}
+}
+
+// TestRequest_ThatIsNotRepeated leaves the call to its primary, and counts that once however many hedges are due.
+func TestRequest_ThatIsNotRepeated(t *testing.T) {
+	large := wrapperspb.Bytes(make([]byte, 1<<20))
+	for name, tc := range map[string]struct {
+		req    any
+		hedges int64
+	}{
+		"large":                 {large, 0},
+		"all but too large":     {wrapperspb.Bytes(large.Value[:len(large.Value)-64]), 2},
+		"it panics when copied": {&brittle{Name: "brittle"}, 0},
+		"it can be sent once":   {make(chan int), 0},
+	} {
+		for outcome, err := range map[string]error{"OK": nil, "failure": context.Canceled} {
+			t.Run(name+"/"+outcome, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := fixed(t, 10*ms)
+					invoke := func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+						if previousAttempts(ctx) > 0 {
+							<-ctx.Done()
+							return ctx.Err()
+						}
+						time.Sleep(50 * ms)
+						return err
+					}
+					began := time.Now()
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+					defer cancel()
+					got := interceptor.Unary(s)(ctx, "/a/B", tc.req, wrapperspb.Int64(2), nil, invoke)
+					if took := time.Since(began); tc.hedges == 0 && (got != err || took != 50*ms) {
+						t.Errorf("%v after %v", got, took)
+					}
+					want := min(1, tc.hedges)
+					if stats := s.Stats(); stats.Hedges != tc.hedges || stats.Hedged != want || stats.NotReplayable != 1-want {
+						t.Errorf("%+v", stats)
+					}
+					synctest.Wait()
+				})
+			})
+		}
+	}
+}
+
+// TestRequest_IsCopiedOnce has all hedges of a call send the same copy, which is not the caller's request.
+func TestRequest_IsCopiedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		req := wrapperspb.Bytes([]byte("request"))
+		sent := make([]any, 4)
+		invoke := func(ctx context.Context, _ string, req, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+			sent[previousAttempts(ctx)] = req
+			select {
+			case <-time.After(100 * ms):
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		if err := interceptor.Unary(fixed(t, 10*ms, hedge.WithMaxHedges(3)))(t.Context(), "/a/B", req, wrapperspb.Int64(2), nil, invoke); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if sent[0] != any(req) || sent[1] == any(req) || sent[1] != sent[2] || sent[2] != sent[3] || !proto.Equal(sent[1].(proto.Message), req) {
+			t.Errorf("%p; %p, %p, %p, %p", req, sent[0], sent[1], sent[2], sent[3])
+		}
+	})
+}
+
+// TestReply_OfAFailedCall is what the caller had put there, whichever attempt decides.
+func TestReply_OfAFailedCall(t *testing.T) {
+	for name, steps := range map[string][]step{
+		"the primary's failure": {{after: 30 * ms, code: codes.Unavailable}, {after: 5 * ms, code: codes.Unavailable}},
+		"the hedge's failure":   {{after: 30 * ms, code: codes.NotFound}, {after: 5 * ms, code: codes.NotFound}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			reply := wrapperspb.Int64(42)
+			err := (&stub{steps: steps}).call(t.Context(), fixed(t, 10*ms, hedge.WithMaxHedges(1)), reply)
+			if err == nil || reply.Value != 42 {
+				t.Errorf("%s: %v, %v", name, err, reply)
+			}
+			synctest.Wait()
+		})
+	}
+}
