@@ -161,10 +161,12 @@ func (s *Scheduler) remove(m *method) {
 
 // What an entry takes beside its windows, in bytes: rounded up, as allocations are, and with its share of the maps.
 const (
-	mapShare    = 128
-	estimates   = 320 // of the trigger
+	word        = int64(unsafe.Sizeof(uintptr(0)))
+	mapShare    = 16 * word
+	mapBytes    = 32 * word // of a target's methods
+	estimates   = 320       // of the trigger
 	methodBytes = int64(unsafe.Sizeof(method{})) + int64(unsafe.Sizeof(list.Element{})) + mapShare + estimates
-	targetBytes = int64(unsafe.Sizeof(target{})) + int64(unsafe.Sizeof(budget.Bucket{})) + mapShare + 256
+	targetBytes = int64(unsafe.Sizeof(target{})) + int64(unsafe.Sizeof(budget.Bucket{})) + mapShare + mapBytes
 )
 
 func (m *method) bytes() int64 { return methodBytes + allocated(m.name) }
