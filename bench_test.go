@@ -78,7 +78,7 @@ func BenchmarkBegin(b *testing.B) {
 // BenchmarkMemory is what a scheduler keeps: of each target with one method, and of each further method. Every method
 // has had twenty calls of one latency; what more latencies cost is in internal/latency, BenchmarkWindowMemory.
 func BenchmarkMemory(b *testing.B) {
-	const entries = 200 // below the cap on the methods of a target
+	const entries = 200
 	for _, bc := range []struct {
 		name           string
 		target, method func(i int) string

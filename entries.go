@@ -21,9 +21,13 @@ const (
 // Methods that were called once leave first, the oldest of them first; then those that were not called for longest,
 // approximately. So method names that are made up, however many, do not displace methods in use.
 //
-// A method takes about 2 KB when it has had a few calls, 10 to 40 KB while it is called many times a second, depending on how far its
-// latencies spread, and 280 KB at the very most; a target takes 700 bytes. The default has room for about 30,000 idle methods, or 2,000
-// busy ones. The garbage collector's own overhead comes on top, as for any live heap.
+// A method takes about 2 KB when it has had a few calls, 10 to 40 KB while it is called many times a second, the wider its
+// latencies spread the more, and 280 KB at the very most; a target takes 700 bytes. So the default has room for about
+// 30,000 methods that are called seldom, or 2,000 busy ones. The garbage collector's own overhead comes on top, as with any
+// live heap.
+//
+// To find a method that is not known takes a lock and a few microseconds. Where more methods are in use than there is room
+// for, that is so for many calls, and methods leave before they are learned: allow for more memory.
 func WithMaxMemory(bytes int64) Option {
 	return func(c *config) error {
 		if bytes < minMemory {
@@ -157,10 +161,12 @@ func (s *Scheduler) remove(m *method) {
 
 // What an entry takes beside its windows, in bytes: rounded up, as allocations are, and with its share of the maps.
 const (
-	mapShare    = 128
-	estimates   = 320 // of the trigger
+	word        = int64(unsafe.Sizeof(uintptr(0)))
+	mapShare    = 16 * word
+	mapBytes    = 32 * word // of a target's methods
+	estimates   = 320       // of the trigger
 	methodBytes = int64(unsafe.Sizeof(method{})) + int64(unsafe.Sizeof(list.Element{})) + mapShare + estimates
-	targetBytes = int64(unsafe.Sizeof(target{})) + int64(unsafe.Sizeof(budget.Bucket{})) + mapShare + 256
+	targetBytes = int64(unsafe.Sizeof(target{})) + int64(unsafe.Sizeof(budget.Bucket{})) + mapShare + mapBytes
 )
 
 func (m *method) bytes() int64 { return methodBytes + allocated(m.name) }
