@@ -1,14 +1,10 @@
 package hedge
 
-import (
-	"fmt"
-
-	"github.com/grpchedge/hedge/internal/learn"
-)
+import "github.com/grpchedge/hedge/internal/engine"
 
 // Auto chooses delay, probability and number of hedges so that calls get the best tail that the budget can buy, and
 // stops hedging, but for fewer than one call in a hundred, where that does not pay. There is nothing to tune;
-// [WithTargetPercentile] says which percentile is meant by the tail.
+// [TargetPercentile] says which percentile is meant by the tail.
 //
 // Once a second, at the default [WithWindow], a choice is made for each method, from what its primaries and its hedges took lately, as
 //
@@ -28,36 +24,19 @@ import (
 //
 // The formula takes a hedge for independent of its primary, which those cases show it not to be; and it needs a few
 // hundred calls within [WithWindow]. Methods that have fewer are hedged at their 90th percentile.
-func Auto() Trigger { return Trigger{kind: autoTrigger} }
-
-// WithTargetPercentile sets the percentile of calls that [Auto] makes as small as it can, as a quantile: 0.5 ≤ q ≤
-// 0.999. The default is 0.99.
-//
-// With another trigger it has no effect but on what [WithDryRun] forecasts.
-func WithTargetPercentile(q float64) Option {
-	return func(c *config) error {
-		if !(q >= 0.5 && q <= 0.999) {
-			return fmt.Errorf("hedge: WithTargetPercentile(%v): the quantile must be 0.5 to 0.999", q)
+func Auto(opts ...AutoOption) Trigger {
+	t := Trigger{kind: engine.AutoTrigger, quantile: engine.DefaultTarget}
+	for _, opt := range opts {
+		if opt != nil {
+			opt(&t)
 		}
-		c.target = q
-		return nil
 	}
+	return t
 }
 
-// learning is what the options say about learning.
-func (c *config) learning() learn.Config {
-	quantile := defaultPercentile
-	if c.trigger.kind == percentileTrigger {
-		quantile = c.trigger.quantile
-	}
-	return learn.Config{
-		Quantile:      quantile,
-		Auto:          c.trigger.kind == autoTrigger,
-		Target:        c.target,
-		MaxHedges:     c.maxHedges,
-		BudgetPercent: c.budgetPercent,
-		MinDelay:      c.minDelay,
-		WarmupCalls:   c.warmupCalls,
-		Window:        c.window,
-	}
-}
+// AutoOption sets something of [Auto] other than its default. [WithTrigger] has [New] report one that is out of range.
+type AutoOption func(*Trigger)
+
+// TargetPercentile sets the percentile of calls that [Auto] makes as small as it can, as a quantile: 0.5 ≤ q ≤ 0.999. The
+// default is 0.99. What [WithDryRun] forecasts is of this percentile too.
+func TargetPercentile(q float64) AutoOption { return func(t *Trigger) { t.quantile = q } }

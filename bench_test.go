@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/testserver"
 )
 
@@ -44,7 +45,7 @@ func BenchmarkNewContext(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/depth=%d", name, depth), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					c := s.Begin(ctx, "bench", "/pkg.Svc/Get", nil)
+					c := engine.Of(s).Begin(ctx, "bench", "/pkg.Svc/Get", nil)
 					c.Ended(nil)
 				}
 			})
@@ -68,7 +69,7 @@ func BenchmarkBegin(b *testing.B) {
 			}
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
-				c := s.Begin(b.Context(), "bench", bc.method(i), nil)
+				c := engine.Of(s).Begin(b.Context(), "bench", bc.method(i), nil)
 				c.Ended(nil)
 			}
 		})

@@ -2,52 +2,22 @@ package hedge
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
+
+	"github.com/grpchedge/hedge/internal/engine"
+	"github.com/grpchedge/hedge/internal/wire"
 )
 
 // Off returns a call option for a call that must not be hedged. Its latency is still learned.
-func Off() grpc.CallOption { return offOption{} }
+func Off() grpc.CallOption { return engine.OffOption{} }
 
 // After returns a call option for a call that is hedged when it has lasted d, whatever was learned, and even
 // while the method is being learned or when [WithMethods] or [WithIdempotentOnly] leaves it out. d may be
 // below [WithMinDelay]; 0 or less sends all hedges at once. The number of hedges and the budget stay bounded
 // as for any call.
-func After(d time.Duration) grpc.CallOption { return afterOption{delay: max(d, 0)} }
-
-type offOption struct{ grpc.EmptyCallOption }
-
-type afterOption struct {
-	grpc.EmptyCallOption
-	delay time.Duration
-}
-
-// callOptions is what the call options of one call say about hedging it.
-type callOptions struct {
-	off   bool
-	after bool
-	delay time.Duration
-}
-
-// readCallOptions finds this package's options; of several the last counts, as with gRPC's own, and those of the call
-// count after those of its context.
-func readCallOptions(ctx context.Context, opts []grpc.CallOption) callOptions {
-	return inContext(ctx).with(opts)
-}
-
-func (o callOptions) with(opts []grpc.CallOption) callOptions {
-	for _, opt := range opts {
-		switch opt := opt.(type) {
-		case offOption:
-			o = callOptions{off: true}
-		case afterOption:
-			o = callOptions{after: true, delay: opt.delay}
-		}
-	}
-	return o
-}
+func After(d time.Duration) grpc.CallOption { return engine.AfterOption{Delay: max(d, 0)} }
 
 // NewContext returns a context that gives its options to every call made with it, or with a context derived from it. It
 // is for generated wrappers that take no call options, and for [Do]. It carries the options of this package, [Off] and
@@ -60,20 +30,9 @@ func (o callOptions) with(opts []grpc.CallOption) callOptions {
 // Until a process uses NewContext for the first time, calls pay nothing for it. From then on each call looks up one value
 // in its context, 2 to 5 ns for each context that it was derived from.
 func NewContext(ctx context.Context, opts ...grpc.CallOption) context.Context {
-	o := inContext(ctx).with(opts)
-	contextsUsed.Store(true)
-	return context.WithValue(ctx, callOptionsKey{}, o)
+	return engine.NewContext(ctx, opts)
 }
 
-type callOptionsKey struct{}
-
-// contextsUsed says that there may be options in a context: looking for them takes the longer the deeper it is.
-var contextsUsed atomic.Bool
-
-func inContext(ctx context.Context) callOptions {
-	if !contextsUsed.Load() {
-		return callOptions{}
-	}
-	o, _ := ctx.Value(callOptionsKey{}).(callOptions)
-	return o
-}
+// PreviousAttempts tells a server's handler which attempt of a hedged call it serves: 0 for the primary, n for
+// hedge n. ctx is the handler's context. A call whose metadata does not say, or says nonsense, is a primary.
+func PreviousAttempts(ctx context.Context) int { return wire.PreviousAttempts(ctx) }

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/engine"
 )
 
 func TestNewContext(t *testing.T) {
@@ -40,7 +41,7 @@ func TestNewContext(t *testing.T) {
 			for _, wrap := range tc.contexts {
 				ctx = wrap(ctx)
 			}
-			c := s.Begin(ctx, target, method, nil, tc.opts...)
+			c := engine.Of(s).Begin(ctx, target, method, nil, tc.opts...)
 			delay, ok := c.Delay()
 			if !ok {
 				delay = never

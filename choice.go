@@ -9,7 +9,7 @@ import (
 )
 
 // Choice is what the trigger [Auto] has chosen for a method, and what it expects of that. The tail is the percentile that
-// [WithTargetPercentile] names, p99 by default.
+// [TargetPercentile] names, p99 by default.
 type Choice struct {
 	// Delay is the age at which a call gets its first hedge, and the time from each hedge to the next. Probability is that
 	// with which a hedge that is due is sent, 0 to 1; MaxHedges the most hedges of one call. They are what is in force;
@@ -103,15 +103,4 @@ func newForecasts(of []learn.Forecast) []Forecast {
 		})
 	}
 	return rows
-}
-
-// WithDryRun sends no hedge and reports what it would do: [Stats] counts in DryRun the calls that would have been hedged,
-// and [TargetStats] has Forecasts of the tail and the extra load at budgets of 2, 5, 10 and 20 percent, once 200 calls of
-// a method are known, whatever [WithBudgetPercent] says. So hedging can be judged on real traffic before it is turned on. A
-// forecast takes hedges to be as fast as primaries and independent of them; [Auto] says where they are not.
-func WithDryRun() Option {
-	return func(c *config) error {
-		c.dryRun = true
-		return nil
-	}
 }

@@ -10,9 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/testserver"
 )
@@ -228,22 +225,6 @@ func TestChoice_CallersThatGiveUpProveNothing(t *testing.T) {
 	})
 }
 
-// TestRule13_HedgesThatFailTeachNothing is about those that win because no error is a non-fatal one.
-func TestRule13_HedgesThatFailTeachNothing(t *testing.T) {
-	s := newScheduler(t, hedge.WithNonFatalCodes())
-	c := s.Begin(t.Context(), target, method, nil)
-	c.Hedged(ms, true, status.Error(codes.Unavailable, "dead"))
-	if n := hedge.HedgesKnown(&c); n != 0 {
-		t.Errorf("%d hedges known, and one has failed", n)
-	}
-	c.Hedged(ms, true, nil)
-	c.Hedged(ms, true, status.Error(codes.NotFound, "an answer"))
-	c.Hedged(ms, false, status.Error(codes.Unavailable, "the winner's")) // cancelled
-	if n := hedge.HedgesKnown(&c); n != 3 {
-		t.Errorf("%d hedges known, want 3", n)
-	}
-}
-
 // TestTargets_SaysWhatIsInForce goes through what else than the trigger Auto decides, and what cannot be shown as JSON.
 func TestTargets_SaysWhatIsInForce(t *testing.T) {
 	const config = `{"methodConfig": [{"name": [{}], "hedgingPolicy": {"maxAttempts": 2, "hedgingDelay": "0.5s"}}]}`
@@ -253,7 +234,7 @@ func TestTargets_SaysWhatIsInForce(t *testing.T) {
 		choice bool
 	}{
 		"auto":       {nil, 0, true},
-		"percentile": {hedge.WithPercentile(0.9), 0, false},
+		"percentile": {hedge.WithTrigger(hedge.Percentile(0.9)), 0, false},
 		"fixed":      {hedge.WithTrigger(hedge.Fixed(50 * ms)), 50 * ms, false},
 		"policy":     {hedge.WithServiceConfig(config), 500 * ms, false},
 		"dry run":    {hedge.WithDryRun(), 0, true},

@@ -5,7 +5,9 @@ import (
 
 	"google.golang.org/grpc/metadata"
 
+	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/internal/wire"
 )
 
 // Do makes any call with the race that the interceptors make for gRPC: fn is one attempt of it. target and
@@ -26,8 +28,8 @@ import (
 // The value of a losing attempt is dropped. If such a value holds what must be closed, and its context does not do that,
 // fn closes it by [context.AfterFunc].
 func Do[T any](ctx context.Context, s *Scheduler, target, method string, fn func(context.Context) (T, error)) (T, error) {
-	ctx = race.Unnumbered(ctx)
-	call := s.Begin(ctx, target, method, nil)
+	ctx = wire.Unnumbered(ctx)
+	call := s.inner().Begin(ctx, target, method, nil)
 	delay, ok := call.Delay()
 	if !ok {
 		value, err := fn(ctx)
@@ -59,7 +61,7 @@ func Do[T any](ctx context.Context, s *Scheduler, target, method string, fn func
 // doing is one Do, the race's entrant.
 type doing[T any] struct {
 	race  race.Race
-	call  Call
+	call  engine.Call
 	ctx   context.Context // the primary's
 	fn    func(context.Context) (T, error)
 	value T // the primary's

@@ -70,11 +70,11 @@ func ExampleWithReadOnlyMethods() {
 func ExampleNew() {
 	_, err := hedge.New(
 		hedge.WithIdempotentOnly(),
-		hedge.WithPercentile(95),
+		hedge.WithTrigger(hedge.Percentile(95)),
 		hedge.WithMaxHedges(7))
 	fmt.Println(err)
 	// Output:
-	// hedge: WithPercentile(95): the quantile must lie between 0 and 1, both excluded
+	// hedge: WithTrigger(Percentile(95)): the quantile must lie between 0 and 1, both excluded
 	// hedge: WithMaxHedges(7): the number of hedges must be 0 to 4
 }
 
@@ -125,7 +125,7 @@ func ExampleWithDryRun() {
 
 // What the trigger has chosen, and why it has stepped down if it has.
 func ExampleChoice() {
-	s, err := hedge.New(hedge.WithIdempotentOnly(), hedge.WithTargetPercentile(0.999)) // p99 is the default
+	s, err := hedge.New(hedge.WithIdempotentOnly(), hedge.WithTrigger(hedge.Auto(hedge.TargetPercentile(0.999)))) // p99 is the default
 	if err != nil {
 		panic(err)
 	}
@@ -147,8 +147,8 @@ func ExampleWithIdempotentOnly() {
 		panic(err)
 	}
 	for _, method := range []string{"Unary", "UnaryIdempotent", "ServerStreamIdempotent"} {
-		call := s.Begin(context.Background(), "dns:///example", "/hedgetest.TestService/"+method, nil)
-		call.Ended(nil)
+		_, _ = hedge.Do(context.Background(), s, "dns:///example", "/hedgetest.TestService/"+method,
+			func(context.Context) (int, error) { return 0, nil })
 	}
 	for _, row := range s.Targets() {
 		fmt.Println(row.Method, "left out:", row.NotSelected)

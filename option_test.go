@@ -17,27 +17,23 @@ func TestNew_RejectsWhatIsOutOfRange(t *testing.T) {
 		opt  hedge.Option
 		want []string // in the error
 	}{
-		{"percentile 0", hedge.WithPercentile(0), []string{"WithPercentile", "0"}},
-		{"percentile 1", hedge.WithPercentile(1), []string{"WithPercentile", "1"}},
-		{"percentile 90", hedge.WithPercentile(90), []string{"WithPercentile", "90"}},
-		{"percentile -0.5", hedge.WithPercentile(-0.5), []string{"WithPercentile", "-0.5"}},
-		{"percentile NaN", hedge.WithPercentile(math.NaN()), []string{"WithPercentile", "NaN"}},
+		{"percentile 0", hedge.WithTrigger(hedge.Percentile(0)), []string{"WithTrigger(Percentile(0))", "between 0 and 1"}},
+		{"percentile 1", hedge.WithTrigger(hedge.Percentile(1)), []string{"WithTrigger(Percentile(1))", "between 0 and 1"}},
+		{"percentile 90", hedge.WithTrigger(hedge.Percentile(90)), []string{"WithTrigger(Percentile(90))", "between 0 and 1"}},
+		{"percentile -0.5", hedge.WithTrigger(hedge.Percentile(-0.5)), []string{"WithTrigger(Percentile(-0.5))", "between 0 and 1"}},
+		{"percentile NaN", hedge.WithTrigger(hedge.Percentile(math.NaN())), []string{"WithTrigger(Percentile(NaN))", "between 0 and 1"}},
 		{"trigger percentile 1.5", hedge.WithTrigger(hedge.Percentile(1.5)), []string{"WithTrigger(Percentile(1.5))", "between 0 and 1"}},
 		{"trigger fixed -1s", hedge.WithTrigger(hedge.Fixed(-time.Second)), []string{"WithTrigger(Fixed(-1s))", "negative"}},
 		{"no trigger", hedge.WithTrigger(hedge.Trigger{}), []string{"WithTrigger(Percentile(0))"}},
-		{"target percentile 0.4", hedge.WithTargetPercentile(0.4), []string{"WithTargetPercentile", "0.4"}},
-		{"target percentile 99", hedge.WithTargetPercentile(99), []string{"WithTargetPercentile", "99"}},
-		{"target percentile NaN", hedge.WithTargetPercentile(math.NaN()), []string{"WithTargetPercentile", "NaN"}},
+		{"target percentile 0.4", hedge.WithTrigger(hedge.Auto(hedge.TargetPercentile(0.4))), []string{"WithTrigger(Auto(TargetPercentile(0.4)))", "0.5 to 0.999"}},
+		{"target percentile 99", hedge.WithTrigger(hedge.Auto(hedge.TargetPercentile(99))), []string{"WithTrigger(Auto(TargetPercentile(99)))", "0.5 to 0.999"}},
+		{"target percentile NaN", hedge.WithTrigger(hedge.Auto(hedge.TargetPercentile(math.NaN()))), []string{"WithTrigger(Auto(TargetPercentile(NaN)))", "0.5 to 0.999"}},
 		{"-1 hedges", hedge.WithMaxHedges(-1), []string{"WithMaxHedges", "-1"}},
 		{"5 hedges", hedge.WithMaxHedges(5), []string{"WithMaxHedges", "5"}},
 		{"budget -1", hedge.WithBudgetPercent(-1), []string{"WithBudgetPercent", "-1"}},
 		{"budget 401", hedge.WithBudgetPercent(401), []string{"WithBudgetPercent", "401"}},
 		{"budget infinite", hedge.WithBudgetPercent(math.Inf(1)), []string{"WithBudgetPercent", "+Inf"}},
 		{"budget NaN", hedge.WithBudgetPercent(math.NaN()), []string{"WithBudgetPercent", "NaN"}},
-		{"rate 0", hedge.WithEstimatedRPS(0), []string{"WithEstimatedRPS", "0"}},
-		{"rate -3", hedge.WithEstimatedRPS(-3), []string{"WithEstimatedRPS", "-3"}},
-		{"rate infinite", hedge.WithEstimatedRPS(math.Inf(1)), []string{"WithEstimatedRPS", "+Inf"}},
-		{"rate NaN", hedge.WithEstimatedRPS(math.NaN()), []string{"WithEstimatedRPS", "NaN"}},
 		{"min delay -1ns", hedge.WithMinDelay(-1), []string{"WithMinDelay", "-1ns"}},
 		{"warmup -1 calls", hedge.WithWarmup(-1, 0), []string{"WithWarmup", "-1"}},
 		{"warmup -5ms", hedge.WithWarmup(1, -5*time.Millisecond), []string{"WithWarmup", "-5ms"}},
@@ -117,8 +113,8 @@ func TestNew_MustBeToldWhatMayRunTwice(t *testing.T) {
 }
 
 func TestNew_ReportsEveryBadOption(t *testing.T) {
-	_, err := hedge.New(hedge.WithAllMethods(), hedge.WithPercentile(2), hedge.WithMaxHedges(3), hedge.WithMinDelay(-time.Second))
-	for _, part := range []string{"WithPercentile(2)", "WithMinDelay(-1s)"} {
+	_, err := hedge.New(hedge.WithAllMethods(), hedge.WithTrigger(hedge.Percentile(2)), hedge.WithMaxHedges(3), hedge.WithMinDelay(-time.Second))
+	for _, part := range []string{"WithTrigger(Percentile(2))", "WithMinDelay(-1s)"} {
 		if err == nil || !strings.Contains(err.Error(), part) {
 			t.Errorf("error %v does not name %s", err, part)
 		}
@@ -128,21 +124,20 @@ func TestNew_ReportsEveryBadOption(t *testing.T) {
 func TestNew_TakesTheEndsOfEachRange(t *testing.T) {
 	for _, opt := range []hedge.Option{
 		nil,
-		hedge.WithPercentile(math.SmallestNonzeroFloat64),
-		hedge.WithPercentile(math.Nextafter(1, 0)),
+		hedge.WithTrigger(hedge.Percentile(math.SmallestNonzeroFloat64)),
+		hedge.WithTrigger(hedge.Percentile(math.Nextafter(1, 0))),
 		hedge.WithTrigger(hedge.Auto()),
 		hedge.WithTrigger(hedge.Fixed(0)),
 		hedge.WithTrigger(hedge.Fixed(math.MaxInt64)),
 		hedge.WithTrigger(hedge.Percentile(0.5)),
-		hedge.WithTargetPercentile(0.5),
-		hedge.WithTargetPercentile(0.999),
+		hedge.WithTrigger(hedge.Auto(nil)),
+		hedge.WithTrigger(hedge.Auto(hedge.TargetPercentile(0.5))),
+		hedge.WithTrigger(hedge.Auto(hedge.TargetPercentile(0.999))),
 		hedge.WithDryRun(),
 		hedge.WithMaxHedges(0),
 		hedge.WithMaxHedges(hedge.MaxHedges),
 		hedge.WithBudgetPercent(0),
 		hedge.WithBudgetPercent(400),
-		hedge.WithEstimatedRPS(math.SmallestNonzeroFloat64),
-		hedge.WithEstimatedRPS(math.MaxFloat64),
 		hedge.WithMinDelay(0),
 		hedge.WithMinDelay(math.MaxInt64),
 		hedge.WithWarmup(0, 0),

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/testserver"
 )
 
@@ -91,7 +92,7 @@ func TestRule13_HedgingDoesNotBendTheEstimate(t *testing.T) {
 		t.Run(fmt.Sprintf("hedged=%v", rate), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const calls = 60_000
-				s := newScheduler(t, hedge.WithPercentile(1-cmp.Or(rate, 0.5)), hedge.WithBudgetPercent(400*math.Ceil(rate)),
+				s := newScheduler(t, hedge.WithTrigger(hedge.Percentile(1-cmp.Or(rate, 0.5))), hedge.WithBudgetPercent(400*math.Ceil(rate)),
 					hedge.WithWindow(time.Hour), hedge.WithMaxHedges(1))
 				random := rand.New(rand.NewPCG(13, 13))
 				truth := make([]time.Duration, 0, calls)
@@ -154,7 +155,7 @@ func TestRule13_WhatTeaches(t *testing.T) {
 				call(t, s, method, 100*ms)
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				c := s.Begin(ctx, target, method, nil)
+				c := engine.Of(s).Begin(ctx, target, method, nil)
 				time.Sleep(10 * ms)
 				if tc.gone {
 					cancel()
@@ -180,7 +181,7 @@ func TestRule15_TheQuantileIsComputedSeldom(t *testing.T) {
 		delays := map[time.Duration]bool{}
 		const calls = 10_000
 		for i := range calls {
-			c := s.Begin(t.Context(), target, method, nil)
+			c := engine.Of(s).Begin(t.Context(), target, method, nil)
 			c.CutShort(time.Now().Add(time.Duration(i) * time.Microsecond))
 			c.Ended(nil)
 			delays[s.Targets()[0].Delay] = true
@@ -205,7 +206,7 @@ func TestRule18_BookingACallDoesNotAllocate(t *testing.T) {
 	s := newScheduler(t, hedge.WithMaxHedges(0))
 	ctx := t.Context()
 	if n := testing.AllocsPerRun(1000, func() {
-		c := s.Begin(ctx, target, method, nil)
+		c := engine.Of(s).Begin(ctx, target, method, nil)
 		c.Ended(nil)
 	}); n > 0.5 { // computing the trigger anew allocates, seldom
 		t.Errorf("%v allocations", n)

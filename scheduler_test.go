@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/engine"
 	_ "github.com/grpchedge/hedge/proto" // the descriptors that WithIdempotentOnly reads
 )
 
@@ -68,7 +69,7 @@ func TestNilScheduler(t *testing.T) {
 	if _, ok := s.Latency(target, method, 0.5); ok {
 		t.Error("a nil scheduler knows a latency")
 	}
-	c := s.Begin(t.Context(), target, method, nil, hedge.After(0))
+	c := engine.Of(s).Begin(t.Context(), target, method, nil, hedge.After(0))
 	if _, ok := c.Delay(); ok {
 		t.Error("a nil scheduler hedges")
 	}
@@ -224,7 +225,7 @@ func TestRule10_EachReasonIsCounted(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		options []hedge.Option
-		conn    hedge.Conn
+		conn    engine.Conn
 		call    []grpc.CallOption
 		before  func(*hedge.Scheduler)
 		timeout time.Duration
@@ -265,7 +266,7 @@ func TestRule10_EachReasonIsCounted(t *testing.T) {
 					tc.before(s)
 				}
 				before := s.Stats()
-				c := s.Begin(t.Context(), target, method, tc.conn, tc.call...)
+				c := engine.Of(s).Begin(t.Context(), target, method, tc.conn, tc.call...)
 				if delay, ok := c.Delay(); ok {
 					if delay != 10*ms {
 						t.Errorf("delay %v", delay)
@@ -300,14 +301,14 @@ func named(delay string) hedge.Option {
 
 // fail has one call to the target fail.
 func fail(s *hedge.Scheduler) {
-	c := s.Begin(context.Background(), target, method, nil, hedge.Off())
+	c := engine.Of(s).Begin(context.Background(), target, method, nil, hedge.Off())
 	c.Failed(status.Error(codes.Unavailable, ""), nil)
 }
 
 // spend empties the target's budget.
 func spend(s *hedge.Scheduler) {
 	for {
-		c := s.Begin(context.Background(), target, method, nil)
+		c := engine.Of(s).Begin(context.Background(), target, method, nil)
 		if send, _ := c.Admit(1); !send {
 			return
 		}
@@ -368,7 +369,7 @@ func TestWithIdempotentOnly_ReadsTheDescriptors(t *testing.T) {
 		"":                                 unknown,
 	} {
 		s := newScheduler(t, hedge.WithIdempotentOnly(), hedge.WithWarmup(10, ms))
-		c := s.Begin(t.Context(), target, name, nil)
+		c := engine.Of(s).Begin(t.Context(), target, name, nil)
 		if _, got := c.Delay(); got != (want == hedged) {
 			t.Errorf("%q: hedged %v", name, got)
 		}

@@ -1,11 +1,9 @@
 package hedge
 
 import (
-	"slices"
-	"strings"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/place"
+	"github.com/grpchedge/hedge/internal/engine"
 )
 
 // Stats counts what became of calls. All counts are since the scheduler was made; none ever falls.
@@ -84,32 +82,6 @@ func (s Stats) HedgeRate() float64 {
 	return float64(s.Hedges) / float64(s.Calls)
 }
 
-func (s *Stats) add(o Stats) {
-	s.Calls += o.Calls
-	s.Hedged += o.Hedged
-	s.Hedges += o.Hedges
-	s.HedgeWins += o.HedgeWins
-	s.PrimaryWins += o.PrimaryWins
-	s.Warmup += o.Warmup
-	s.BudgetExhausted += o.BudgetExhausted
-	s.NotDrawn += o.NotDrawn
-	s.NotReady += o.NotReady
-	s.NoOtherBackend += o.NoOtherBackend
-	s.SameBackend += o.SameBackend
-	s.DeadlineNear += o.DeadlineNear
-	s.Paused += o.Paused
-	s.Off += o.Off
-	s.NotSelected += o.NotSelected
-	s.NoDescriptor += o.NoDescriptor
-	s.Throttled += o.Throttled
-	s.PushedBack += o.PushedBack
-	s.NotReplayable += o.NotReplayable
-	s.DryRun += o.DryRun
-	s.PassedThrough += o.PassedThrough
-	s.LoserPanics += o.LoserPanics
-	s.TriggerPanics += o.TriggerPanics
-}
-
 // TargetStats is what is known of one method of one target. The counts are since the scheduler last began to know of the
 // method: see [WithMaxMemory].
 type TargetStats struct {
@@ -141,77 +113,29 @@ type TargetStats struct {
 	ThrottleTokens, ThrottleMax float64
 }
 
-// Stats returns the totals over all methods of all targets, those that have left included. In the copy the counts agree with
-// each other: HedgeWins + PrimaryWins ≤ Hedged ≤ Hedges, and Hedged ≤ Calls.
-func (s *Scheduler) Stats() Stats {
-	var sum Stats
-	if s == nil {
-		return sum
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	sum.add(s.departed.read())
-	s.eachMethod(func(m *method) { sum.add(m.counters.read()) })
-	return sum
-}
+// SingleBackend reports whether a hedge cannot go elsewhere, because the target has a single backend ready, as
+// with one address or with pick_first. It is false where nothing is known of backends.
+func (t TargetStats) SingleBackend() bool { return t.Backends == 1 }
 
-// Targets returns what is known of each method of each target, sorted by target and method.
-func (s *Scheduler) Targets() []TargetStats {
-	if s == nil {
-		return nil
-	}
-	now := time.Now()
-	var methods []*method
-	s.mu.Lock()
-	s.eachMethod(func(m *method) { methods = append(methods, m) })
-	s.mu.Unlock()
-
-	rows := make([]TargetStats, 0, len(methods))
-	for _, m := range methods {
-		row := m.stats(&s.config, now)
-		if s.config.dryRun {
-			row.Forecasts = newForecasts(m.learner.Forecasts(now))
-		}
-		rows = append(rows, row)
-	}
-	backends := map[string]int{}
-	for name, connections := range s.connectionTargets() {
-		backends[name] = place.Backends(connections...)
-	}
-	for i := range rows {
-		rows[i].Backends = backends[rows[i].Target]
-	}
-	slices.SortFunc(rows, func(a, b TargetStats) int {
-		if c := strings.Compare(a.Target, b.Target); c != 0 {
-			return c
-		}
-		return strings.Compare(a.Method, b.Method)
-	})
-	return rows
-}
-
-func (m *method) stats(c *config, now time.Time) TargetStats {
+func newTargetStats(m engine.MethodStats) TargetStats {
 	row := TargetStats{
-		Target: m.target.name,
-		Method: m.name,
-		Stats:  m.counters.read(),
-		Tokens: m.target.budget.Tokens(now),
-		Burst:  m.target.budget.Burst(now),
+		Target:          m.Target,
+		Method:          m.Method,
+		Stats:           Stats(m.Stats),
+		Delay:           m.Delay,
+		P50:             m.P50,
+		P90:             m.P90,
+		P99:             m.P99,
+		Forecasts:       newForecasts(m.Forecasts),
+		Tokens:          m.Tokens,
+		Burst:           m.Burst,
+		Backends:        m.Backends,
+		NoBackendPolicy: m.NoBackendPolicy,
+		ThrottleTokens:  m.ThrottleTokens,
+		ThrottleMax:     m.ThrottleMax,
 	}
-	row.NoBackendPolicy = m.noPolicy.Load()
-	row.ThrottleTokens, row.ThrottleMax = m.target.throttle.read()
-	if e := m.learner.Estimate(); e != nil {
-		row.Delay, row.Choice = e.Delay, newChoice(e)
+	if m.Estimate != nil {
+		row.Choice = newChoice(m.Estimate)
 	}
-	switch {
-	case m.policy != nil:
-		row.Delay = m.policy.delay
-	case c.trigger.kind == fixedTrigger:
-		row.Delay = c.trigger.delay
-	}
-	d := m.learner.Snapshot(now)
-	row.P50, _ = d.Quantile(0.50)
-	row.P90, _ = d.Quantile(0.90)
-	row.P99, _ = d.Quantile(0.99)
 	return row
 }

@@ -10,6 +10,7 @@ require (
 
 require (
 	github.com/DataDog/sketches-go v1.4.8 // indirect
+	go.uber.org/atomic v1.11.0 // indirect
 	golang.org/x/net v0.58.0 // indirect
 	golang.org/x/sys v0.47.0 // indirect
 	golang.org/x/text v0.41.0 // indirect

@@ -23,7 +23,9 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/attempt"
+	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/internal/wire"
 )
 
 // Unary returns a client interceptor that hedges unary calls as s decides. With a nil s it hedges none.
@@ -53,14 +55,15 @@ import (
 //
 // Interceptors chained after this one run once for each attempt, concurrently. They must not change the request.
 func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
+	e := engine.Of(s)
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		var target string
-		var conn hedge.Conn // a nil interface where cc is nil, as with a binding that brings its own invoker
+		var conn engine.Conn // a nil interface where cc is nil, as with a binding that brings its own invoker
 		if cc != nil {
 			target, conn = cc.Target(), cc
 		}
-		ctx = race.Unnumbered(ctx)
-		call := s.Begin(ctx, target, method, conn, opts...)
+		ctx = wire.Unnumbered(ctx)
+		call := e.Begin(ctx, target, method, conn, opts...)
 		delay, hedged := call.Delay()
 		var own attempt.Reply
 		if hedged {
@@ -128,7 +131,7 @@ var unaries = sync.Pool{New: func() any { return new(unary) }}
 // unary is one call, the race's entrant.
 type unary struct {
 	race    race.Race
-	call    hedge.Call
+	call    engine.Call
 	options attempt.Options
 
 	method     string
@@ -153,7 +156,7 @@ func (u *unary) Primary() error {
 func (u *unary) Trailer() metadata.MD { return u.primary.trailer }
 
 func (u *unary) recycle() {
-	u.call, u.options = hedge.Call{}, attempt.Options{}
+	u.call, u.options = engine.Call{}, attempt.Options{}
 	u.req, u.reply, u.own, u.request, u.cc, u.invoker = nil, nil, attempt.Reply{}, attempt.Request{}, nil, nil
 	u.primary.ctx, u.primary.opts, u.primary.results = nil, nil, nil
 	unaries.Put(u)

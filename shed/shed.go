@@ -19,10 +19,9 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/wire"
 )
 
 // Bound bounds the hedges that a server has in flight. A hedge above the bound is answered at once with
@@ -32,7 +31,7 @@ import (
 // The interceptors of this library take RESOURCE_EXHAUSTED for a non-fatal status, so that the primary goes on
 // undisturbed. A client that hedges by a service config should have it among its nonFatalStatusCodes.
 //
-// A hedge is told by its metadata, see [hedge.PreviousAttempts]. By gRPC's definition a retry looks the same.
+// A hedge is told by its metadata, see PreviousAttempts of package hedge. By gRPC's definition a retry looks the same.
 type Bound struct {
 	most     int64
 	inFlight atomic.Int64
@@ -55,11 +54,11 @@ func (b *Bound) Shed() int64 { return b.shed.Load() }
 
 // Unary is a [grpc.UnaryServerInterceptor]. Put it first, so that a hedge that is turned away costs least.
 func (b *Bound) Unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	if hedge.PreviousAttempts(ctx) == 0 {
+	if wire.PreviousAttempts(ctx) == 0 {
 		return handler(ctx, req)
 	}
 	if !b.enter() {
-		if err := grpc.SetTrailer(ctx, noMore()); err != nil {
+		if err := grpc.SetTrailer(ctx, wire.NoMore()); err != nil {
 			return nil, err
 		}
 		return nil, errShed
@@ -70,11 +69,11 @@ func (b *Bound) Unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, han
 
 // Stream is a [grpc.StreamServerInterceptor]. A hedge counts until its handler returns. Put it first.
 func (b *Bound) Stream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	if hedge.PreviousAttempts(stream.Context()) == 0 {
+	if wire.PreviousAttempts(stream.Context()) == 0 {
 		return handler(srv, stream)
 	}
 	if !b.enter() {
-		stream.SetTrailer(noMore())
+		stream.SetTrailer(wire.NoMore())
 		return errShed
 	}
 	defer b.inFlight.Add(-1)
@@ -82,8 +81,6 @@ func (b *Bound) Stream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerIn
 }
 
 var errShed = status.Error(codes.ResourceExhausted, "hedge: this server is busy and turns hedges away")
-
-func noMore() metadata.MD { return metadata.Pairs("grpc-retry-pushback-ms", "-1") }
 
 // enter counts a hedge in, unless that many are there already.
 func (b *Bound) enter() bool {

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/testserver"
 	testpb "github.com/grpchedge/hedge/proto"
 )
@@ -236,7 +237,7 @@ func (s story) play(t *testing.T, cluster *testserver.Cluster) {
 	tokens := 1000 * s.most
 	for n, d := range s.streams {
 		for range 30 { // so that the budget pays for the next
-			call := scheduler.Begin(t.Context(), cluster.Target(), testpb.TestService_ServerStream_FullMethodName, nil, hedge.After(ms))
+			call := engine.Of(scheduler).Begin(t.Context(), cluster.Target(), testpb.TestService_ServerStream_FullMethodName, nil, hedge.After(ms))
 			call.Ended(status.Error(codes.NotFound, "counts for nothing"))
 		}
 		cluster.Reset()

@@ -236,7 +236,7 @@ func TestTimeToFirstMessage(t *testing.T) {
 		load    float64 // at most
 		ratio   float64 // of p90 and p95, at most; 0: not looked at
 	}{
-		{"p75, budget 30%", []hedge.Option{hedge.WithPercentile(0.75), hedge.WithBudgetPercent(30)}, 0.30, 0.25},
+		{"p75, budget 30%", []hedge.Option{hedge.WithTrigger(hedge.Percentile(0.75)), hedge.WithBudgetPercent(30)}, 0.30, 0.25},
 		{"defaults", nil, 0.11, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -26,7 +26,9 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/attempt"
+	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/internal/wire"
 )
 
 // Interceptor returns a client interceptor that hedges server-streaming calls as s decides. With a nil s it hedges
@@ -47,18 +49,19 @@ import (
 //
 // Interceptors chained after this one run once for each attempt, concurrently.
 func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
+	e := engine.Of(s)
 	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 		var target string
-		var conn hedge.Conn // a nil interface where cc is nil, as with a binding that brings its own streamer
+		var conn engine.Conn // a nil interface where cc is nil, as with a binding that brings its own streamer
 		if cc != nil {
 			target, conn = cc.Target(), cc
 		}
-		ctx = race.Unnumbered(ctx)
+		ctx = wire.Unnumbered(ctx)
 		if desc.ClientStreams || !desc.ServerStreams {
-			s.PassThrough(target, method)
+			e.PassThrough(target, method)
 			return streamer(ctx, desc, cc, method, opts...)
 		}
-		call := s.Begin(ctx, target, method, conn, opts...)
+		call := e.Begin(ctx, target, method, conn, opts...)
 		delay, hedged := call.Delay()
 		if !hedged {
 			return watch(ctx, call, desc, cc, method, streamer, opts)
@@ -88,7 +91,7 @@ func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
 }
 
 // watch opens a stream that is not hedged, and learns from it.
-func watch(ctx context.Context, call hedge.Call, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts []grpc.CallOption) (grpc.ClientStream, error) {
+func watch(ctx context.Context, call engine.Call, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts []grpc.CallOption) (grpc.ClientStream, error) {
 	st, err := streamer(ctx, desc, cc, method, opts...)
 	if err != nil {
 		call.Failed(err, nil)
@@ -106,7 +109,7 @@ func watch(ctx context.Context, call hedge.Call, desc *grpc.StreamDesc, cc *grpc
 
 // clientStream is one hedged call: the stream that its caller has.
 type clientStream struct {
-	call     hedge.Call
+	call     engine.Call
 	caller   context.Context
 	delay    time.Duration
 	desc     *grpc.StreamDesc

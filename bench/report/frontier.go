@@ -48,7 +48,7 @@ func families() []family {
 	for _, q := range []float64{0.70, 0.75, 0.80, 0.85, 0.90, 0.95, 0.98} {
 		percentiles.policies = append(percentiles.policies, policy.Policy{
 			Name: "adaptive-" + figure.PercentileName(q),
-			Dial: policy.Ours(hedge.WithPercentile(q), hedge.WithBudgetPercent(policy.Unbounded)),
+			Dial: policy.Ours(hedge.WithTrigger(hedge.Percentile(q)), hedge.WithBudgetPercent(policy.Unbounded)),
 		})
 	}
 	auto := family{name: "Auto, budgets of 2% to 40%"}

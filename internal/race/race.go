@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc/metadata"
+
+	"github.com/grpchedge/hedge/internal/wire"
 )
 
 // Policy decides about one call and learns from it. NotReplayable, Admit, Unsent, Next, Final and Failed are called with
@@ -329,7 +331,7 @@ func (r *Race) admit(h *hedge, replayable bool) bool {
 		return false
 	}
 	h.n, h.sent = n, time.Now()
-	h.ctx, h.cancel = context.WithCancelCause(hedgeContext(r.ctx, n))
+	h.ctx, h.cancel = context.WithCancelCause(wire.HedgeContext(r.ctx, n))
 	r.hedges = append(r.hedges, h)
 	r.running++
 	if next, more := r.policy.Next(); more {

@@ -1,4 +1,4 @@
-package hedge
+package engine
 
 import (
 	"sync/atomic"

@@ -1,4 +1,4 @@
-package hedge_test
+package engine_test
 
 import (
 	"sync"
@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/engine"
 )
 
 // TestThrottle_CountsConcurrently loses no token, and keeps the count within its bounds.
@@ -25,20 +26,20 @@ func TestThrottle_CountsConcurrently(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newScheduler(t, hedge.WithThrottle(1000, 0.125))
-			each := func(n int, do func(*hedge.Call)) {
+			each := func(n int, do func(*engine.Call)) {
 				var group sync.WaitGroup
 				for range 8 {
 					group.Go(func() {
 						for range n {
-							c := s.Begin(t.Context(), target, method, nil, hedge.Off())
+							c := engine.Of(s).Begin(t.Context(), target, method, nil, hedge.Off())
 							do(&c)
 						}
 					})
 				}
 				group.Wait()
 			}
-			each(tc.failures, func(c *hedge.Call) { c.Failed(status.Error(codes.Unavailable, ""), nil) })
-			each(tc.successes, func(c *hedge.Call) { c.Ended(nil) })
+			each(tc.failures, func(c *engine.Call) { c.Failed(status.Error(codes.Unavailable, ""), nil) })
+			each(tc.successes, func(c *engine.Call) { c.Ended(nil) })
 			if got := s.Targets()[0]; got.ThrottleTokens != tc.want || got.ThrottleMax != 1000 {
 				t.Errorf("%v of %v tokens, want %v", got.ThrottleTokens, got.ThrottleMax, tc.want)
 			}
@@ -50,10 +51,10 @@ func TestThrottle_CountsConcurrently(t *testing.T) {
 func TestThrottle_IsPerTarget(t *testing.T) {
 	s := newScheduler(t, hedge.WithThrottle(10, 1.0009)) // digits past the third decimal are dropped
 	for _, c := range []struct{ target, method string }{{"a", "/x/A"}, {"a", "/x/B"}, {"b", "/x/A"}} {
-		call := s.Begin(t.Context(), c.target, c.method, nil, hedge.Off())
+		call := engine.Of(s).Begin(t.Context(), c.target, c.method, nil, hedge.Off())
 		call.Failed(status.Error(codes.NotFound, ""), metadata.Pairs("grpc-retry-pushback-ms", "-1"))
 	}
-	a := s.Begin(t.Context(), "a", "/x/A", nil, hedge.Off())
+	a := engine.Of(s).Begin(t.Context(), "a", "/x/A", nil, hedge.Off())
 	a.Ended(nil)
 	for i, want := range []float64{9, 9, 9} {
 		if row := s.Targets()[i]; row.ThrottleTokens != want {

@@ -1,16 +1,17 @@
-package hedge
+package engine
 
 import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
 
-// codeSet is a set of status codes, one bit each.
-type codeSet uint32
+// CodeSet is a set of status codes, one bit each.
+type CodeSet uint32
 
 const (
-	maxCode   = codes.Unauthenticated
-	everyCode = codeSet(1<<(maxCode+1) - 1)
+	// MaxCode is the greatest code that gRPC defines.
+	MaxCode   = codes.Unauthenticated
+	everyCode = CodeSet(1<<(MaxCode+1) - 1)
 )
 
 // answers are the statuses by which a server says that it looked at the request and answered.
@@ -26,21 +27,22 @@ var answers = setOf(
 	codes.Unimplemented,
 )
 
-func setOf(cs ...codes.Code) codeSet {
-	var s codeSet
+func setOf(cs ...codes.Code) CodeSet {
+	var s CodeSet
 	for _, c := range cs {
 		s |= 1 << c
 	}
 	return s
 }
 
-func (s codeSet) without(c codes.Code) codeSet { return s &^ (1 << c) }
+// AllBut returns the set of every code but those given.
+func AllBut(cs []codes.Code) CodeSet { return everyCode &^ setOf(cs...) }
 
 // has reports whether s holds the status of err. A code that gRPC does not define counts as Unknown.
-func (s codeSet) has(err error) bool {
+func (s CodeSet) has(err error) bool {
 	c := codes.OK
 	if err != nil {
-		if c = status.Code(err); c > maxCode {
+		if c = status.Code(err); c > MaxCode {
 			c = codes.Unknown
 		}
 	}

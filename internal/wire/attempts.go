@@ -1,18 +1,16 @@
-package hedge
+package wire
 
 import (
 	"context"
 	"strconv"
 
 	"google.golang.org/grpc/metadata"
-
-	"github.com/grpchedge/hedge/internal/race"
 )
 
-// PreviousAttempts tells a server's handler which attempt of a hedged call it serves: 0 for the primary, n for
+// PreviousAttempts returns which attempt of a hedged call a server's handler serves: 0 for the primary, n for
 // hedge n. ctx is the handler's context. A call whose metadata does not say, or says nonsense, is a primary.
 func PreviousAttempts(ctx context.Context) int {
-	values := metadata.ValueFromIncomingContext(ctx, race.AttemptsHeader)
+	values := metadata.ValueFromIncomingContext(ctx, AttemptsHeader)
 	if len(values) == 0 {
 		return 0
 	}

@@ -1,28 +1,12 @@
-package hedge
+package engine
 
 import (
-	"strconv"
 	"time"
 
 	"google.golang.org/grpc/metadata"
+
+	"github.com/grpchedge/hedge/internal/wire"
 )
-
-// pushbackTrailer is where a server says, with a failure, how long to wait before the next attempt.
-const pushbackTrailer = "grpc-retry-pushback-ms"
-
-// pushback reads what a server's trailer says: to wait, or for good when wait is negative. A value that is no
-// int32, or several of them, mean the latter. False is a trailer that does not say.
-func pushback(trailer metadata.MD) (wait time.Duration, ok bool) {
-	values := trailer[pushbackTrailer] // gRPC gives keys in lower case
-	if len(values) == 0 {
-		return 0, false
-	}
-	ms, err := strconv.ParseInt(values[0], 10, 32)
-	if err != nil || len(values) > 1 {
-		ms = -1
-	}
-	return time.Duration(ms) * time.Millisecond, true
-}
 
 // Heeds reports whether the call's failures are to be told to Failed, with their trailers, even if none of its
 // hedges has been due: for a throttle, or because a failure sends the next hedge.
@@ -38,7 +22,7 @@ func (c *Call) Failed(err error, trailer metadata.MD) (due time.Duration, more b
 	if c.method == nil || c.ctx.Err() != nil {
 		return 0, false
 	}
-	wait, pushed := pushback(trailer)
+	wait, pushed := wire.Pushback(trailer)
 	if t := c.method.target.throttle; t != nil && (!c.final().has(err) || wait < 0) {
 		t.failure()
 	}

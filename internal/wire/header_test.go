@@ -1,4 +1,4 @@
-package race
+package wire
 
 import (
 	"context"
@@ -45,7 +45,7 @@ func TestUnnumbered(t *testing.T) {
 					t.Errorf("a primary: %s", diff)
 				}
 				for n := 1; n <= 2; n++ { // the second is a hedge within a hedge
-					ctx = hedgeContext(ctx, n)
+					ctx = HedgeContext(ctx, n)
 					got, _ = metadata.FromOutgoingContext(ctx)
 					if diff := cmp.Diff(metadata.Join(tc.want, metadata.Pairs(AttemptsHeader, string(rune('0'+n)))), got); diff != "" {
 						t.Errorf("hedge %d: %s", n, diff)

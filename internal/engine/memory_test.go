@@ -1,4 +1,4 @@
-package hedge_test
+package engine_test
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/testserver"
 )
 
@@ -23,9 +24,12 @@ var long = flag.Bool("hedge.long", false, "run the tests of memory at full size"
 
 // booked begins and ends a call that takes d, as far as the scheduler can tell.
 func booked(s *hedge.Scheduler, target, method string, d time.Duration) {
-	c := s.Begin(context.Background(), target, method, nil)
+	c := engine.Of(s).Begin(context.Background(), target, method, nil)
 	c.CutShort(time.Now().Add(d))
 }
+
+// madeOnce is what a process makes when it first learns, such as pools and the stacks of goroutines.
+const madeOnce = 64 << 10
 
 // What the scheduler counts as its memory is what the heap grows by, for methods that have hardly been called, for those
 // that are learned and for those in full use, and for targets.
@@ -53,31 +57,32 @@ func TestRule16_MemoryIsCounted(t *testing.T) {
 				for range tc.steps {
 					for i := range tc.entries {
 						for j := range tc.calls {
-							c := s.Begin(t.Context(), tc.target(i), fmt.Sprintf("/pkg.Svc/Get%d", i), nil)
+							c := engine.Of(s).Begin(t.Context(), tc.target(i), fmt.Sprintf("/pkg.Svc/Get%d", i), nil)
 							took := ms + time.Duration(j)*ms/5
-							hedge.Record(&c, took, false)
+							engine.Record(&c, took, false)
 							if tc.hedged {
-								hedge.Record(&c, took, true)
+								engine.Record(&c, took, true)
 							}
 						}
 					}
 					time.Sleep(2 * time.Second)
 				}
-				took, counted := int64(testserver.Heap()-before), hedge.Memory(s)
+				took, counted := int64(testserver.Heap()-before), engine.Memory(engine.Of(s))
 				runtime.KeepAlive(s)
 				t.Logf("%d bytes an entry, %d counted", took/int64(tc.entries), counted/int64(tc.entries))
-				if took > counted || float64(took) < 0.8*float64(counted) {
+				if took > counted+madeOnce || float64(took) < 0.8*float64(counted) {
 					t.Errorf("the heap grew by %d bytes, and %d are counted", took, counted)
 				}
 			})
 		})
 	}
 }
+
 func TestRule16_IdleTargetsLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScheduler(t)
 		book := func(name string) {
-			c := s.Begin(t.Context(), name, method, nil)
+			c := engine.Of(s).Begin(t.Context(), name, method, nil)
 			c.Ended(nil)
 		}
 		names := func() string {
@@ -146,7 +151,7 @@ func TestRule16_MemoryIsBounded(t *testing.T) {
 	before := testserver.Heap()
 	within := func(when string) {
 		heap := int64(testserver.Heap() - before)
-		t.Logf("%s: %d KiB of %d, %d counted, %d entries", when, heap>>10, bound>>10, hedge.Memory(s)>>10, len(s.Targets()))
+		t.Logf("%s: %d KiB of %d, %d counted, %d entries", when, heap>>10, bound>>10, engine.Memory(engine.Of(s))>>10, len(s.Targets()))
 		if heap > bound || heap < bound/2 {
 			t.Errorf("%s: %d bytes, with a bound of %d", when, heap, bound)
 		}
@@ -204,8 +209,8 @@ func crowd(s *hedge.Scheduler, round int) {
 // What a call that is in flight counts after its method has left is counted all the same.
 func TestRule16_CallsInFlightOutliveTheirEntry(t *testing.T) {
 	s := newScheduler(t, hedge.WithMaxMemory(1<<20))
-	c := s.Begin(t.Context(), target, method, nil, hedge.After(0))
-	lost := s.Begin(t.Context(), target, method+"2", nil, hedge.After(0))
+	c := engine.Of(s).Begin(t.Context(), target, method, nil, hedge.After(0))
+	lost := engine.Of(s).Begin(t.Context(), target, method+"2", nil, hedge.After(0))
 	crowd(s, 0)
 	for _, row := range s.Targets() {
 		if row.Target == target {
@@ -230,7 +235,7 @@ func TestRule16_CallsInFlightOutliveTheirEntry(t *testing.T) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	crowd(s, 1)
-	if got := hedge.Memory(s); got > 1<<20 {
+	if got := engine.Memory(engine.Of(s)); got > 1<<20 {
 		t.Errorf("%d bytes are counted, with what has left", got)
 	}
 }
@@ -262,15 +267,15 @@ func TestRule16_CountsNeverFall(t *testing.T) {
 	for g := range uint64(goroutines) {
 		callers.Go(func() {
 			random := rand.New(rand.NewPCG(g, 1))
-			var open []hedge.Call
-			finish := func(c *hedge.Call) {
+			var open []engine.Call
+			finish := func(c *engine.Call) {
 				if send, _ := c.Admit(1); send {
 					admitted.Add(1)
 					c.Won(1, nil)
 				}
 			}
 			for range calls {
-				open = append(open, s.Begin(t.Context(), fmt.Sprint(random.IntN(100)), fmt.Sprint(random.IntN(100)), nil, hedge.After(0)))
+				open = append(open, engine.Of(s).Begin(t.Context(), fmt.Sprint(random.IntN(100)), fmt.Sprint(random.IntN(100)), nil, hedge.After(0)))
 				if i := random.IntN(len(open)); len(open) > 100 {
 					finish(&open[i])
 					open = slices.Delete(open, i, i+1)
@@ -300,7 +305,7 @@ func TestRule12_TargetsThatComeAndGo(t *testing.T) {
 	crowd(s, 0)
 	before := s.Stats()
 	for i := range 20_000 {
-		c := s.Begin(t.Context(), fmt.Sprintf("dns:///other-%d", i), method, nil)
+		c := engine.Of(s).Begin(t.Context(), fmt.Sprintf("dns:///other-%d", i), method, nil)
 		c.Admit(1)
 		c.Ended(nil)
 	}

@@ -1,4 +1,4 @@
-package hedge
+package engine
 
 import "time"
 
@@ -14,12 +14,12 @@ func Record(c *Call, d time.Duration, isHedge bool) {
 	}
 }
 
-// Memory is what a scheduler counts as its own, in bytes.
-func Memory(s *Scheduler) int64 { return s.memory.Bytes() }
+// Memory is what an engine counts as its own, in bytes.
+func Memory(e *Engine) int64 { return e.memory.Bytes() }
 
 // MakeTriggerPanic has the choice of the trigger panic, until the function returned is called.
-func MakeTriggerPanic(s *Scheduler) (undo func()) {
-	hedges := s.learning.MaxHedges
-	s.learning.MaxHedges = 1000 // more than package knee has room for
-	return func() { s.learning.MaxHedges = hedges }
+func MakeTriggerPanic(e *Engine) (undo func()) {
+	hedges := e.learning.MaxHedges
+	e.learning.MaxHedges = 1000 // more than package knee has room for
+	return func() { e.learning.MaxHedges = hedges }
 }

@@ -1,4 +1,4 @@
-package hedge
+package engine
 
 import (
 	"context"
@@ -19,11 +19,11 @@ import (
 // failures first. Calls of NotReplayable, Admit, Unsent, Next, Final and Failed must not overlap; every other method is for
 // the caller's goroutine.
 type Call struct {
-	scheduler *Scheduler
-	method    *method
-	ctx       context.Context
-	conn      Conn
-	start     time.Time
+	engine *Engine
+	method *method
+	ctx    context.Context
+	conn   Conn
+	start  time.Time
 
 	armed     bool
 	dry       bool // it would be armed but for WithDryRun
@@ -35,12 +35,12 @@ type Call struct {
 	drawn    bool   // it is to be sent
 	heldBack reason // why it was held back last, so that a reason counts once for a hedge
 
-	onlyReads bool          // the method changes nothing, so that a hedge's error is an answer too
-	policy    *policy       // the service config's for the method; nil: none
-	notBefore time.Duration // the age before which a server wants no further attempt
-	stopped   bool          // no more hedges
-	credited  bool          // a success has been counted for the throttle
-	heeds     bool          // there is a policy or a throttle
+	onlyReads bool           // the method changes nothing, so that a hedge's error is an answer too
+	policy    *hedgingPolicy // the service config's for the method; nil: none
+	notBefore time.Duration  // the age before which a server wants no further attempt
+	stopped   bool           // no more hedges
+	credited  bool           // a success has been counted for the throttle
+	heeds     bool           // there is a policy or a throttle
 
 	record *place.Record // where its attempts have been; nil where no policy asks
 }
@@ -64,8 +64,8 @@ func (c *Call) arm(delay time.Duration) {
 	if !c.unbudgeted() { // what costs nothing must not pay for others
 		c.method.target.budget.Earn(c.start)
 	}
-	if c.maxHedges() > 0 && (c.scheduler.config.budgetPercent > 0 || c.unbudgeted()) {
-		c.dry = c.scheduler.config.dryRun
+	if c.maxHedges() > 0 && (c.engine.config.BudgetPercent > 0 || c.unbudgeted()) {
+		c.dry = c.engine.config.DryRun
 		c.armed, c.delay = !c.dry, delay
 	}
 }
@@ -78,11 +78,11 @@ func (c *Call) maxHedges() int {
 	case c.estimate != nil:
 		return c.estimate.Hedges
 	}
-	return c.scheduler.config.maxHedges
+	return c.engine.config.MaxHedges
 }
 
 // unbudgeted reports whether the call's hedges cost nothing.
-func (c *Call) unbudgeted() bool { return c.policy != nil && c.scheduler.config.unbudgeted }
+func (c *Call) unbudgeted() bool { return c.policy != nil && c.engine.config.Unbudgeted }
 
 // Delay is the age at which the call's first hedge is due; false if it gets none.
 func (c *Call) Delay() (time.Duration, bool) { return c.delay, c.armed }
@@ -112,7 +112,7 @@ func (c *Call) Admit(n int) (send bool, again time.Duration) {
 	switch {
 	case now.Sub(c.start) < c.notBefore:
 		return false, c.notBefore - now.Sub(c.start)
-	case c.scheduler.paused.Load():
+	case c.engine.paused.Load():
 		c.stopped = true
 		c.method.counters.update(func(s *Stats) { s.Paused++ })
 		return false, 0
@@ -223,11 +223,11 @@ func (c *Call) Final(n int, err error) bool {
 }
 
 // final returns the statuses by which a server says that it looked at the request and answered.
-func (c *Call) final() codeSet {
+func (c *Call) final() CodeSet {
 	if c.policy != nil {
 		return c.policy.final
 	}
-	return c.scheduler.config.final
+	return c.engine.config.Final
 }
 
 // Ended says that the primary has just ended with err. An answer teaches its latency, a call that its caller
@@ -310,7 +310,7 @@ func (c *Call) Won(n int, err error) {
 // A hedge that failed before is not told, and one that won with a failure teaches nothing.
 func (c *Call) Hedged(after time.Duration, won bool, err error) {
 	switch {
-	case !c.Learns() || c.scheduler.config.trigger.kind != autoTrigger:
+	case !c.Learns() || c.engine.config.Trigger.Kind != AutoTrigger:
 	case !won:
 		c.method.learner.HedgeCancelled(time.Now(), after)
 	case answers.has(err):

@@ -1,4 +1,4 @@
-package hedge_test
+package engine_test
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/resolver"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/place"
 )
 
@@ -30,7 +31,7 @@ func TestWithTargetName(t *testing.T) {
 	for i := range 10 {
 		for range 50 {
 			call(t, s, method, 0)
-			c := s.Begin(t.Context(), fmt.Sprintf("etcd-endpoints://0x%x/host", i), method, nil)
+			c := engine.Of(s).Begin(t.Context(), fmt.Sprintf("etcd-endpoints://0x%x/host", i), method, nil)
 			c.Ended(nil)
 		}
 	}
@@ -58,7 +59,7 @@ func TestWithTargetName_OfAnyNumberOfTargets(t *testing.T) {
 	const connections = 20_000
 	for i := range connections {
 		booked(s, fmt.Sprintf("etcd-endpoints://0x%x/host", i), method, ms)
-		if n := hedge.Memory(s); n > 1<<20 {
+		if n := engine.Memory(engine.Of(s)); n > 1<<20 {
 			t.Fatalf("%d bytes after %d connections", n, i)
 		}
 	}

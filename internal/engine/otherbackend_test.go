@@ -1,4 +1,4 @@
-package hedge_test
+package engine_test
 
 import (
 	"testing"
@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/resolver"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/place"
 )
 
@@ -18,7 +19,7 @@ func TestNoBackendPolicy(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		opts    []hedge.Option
-		conn    hedge.Conn
+		conn    engine.Conn
 		policy  string // on which target there is one
 		want    bool
 		allowed bool
@@ -37,7 +38,7 @@ func TestNoBackendPolicy(t *testing.T) {
 			}
 			s := newScheduler(t, tc.opts...)
 			says := func() bool { return s.Targets()[0].NoBackendPolicy }
-			c := s.Begin(t.Context(), target, method, tc.conn, hedge.After(0))
+			c := engine.Of(s).Begin(t.Context(), target, method, tc.conn, hedge.After(0))
 			c.PrimaryContext(t.Context(), target)
 			if says() {
 				t.Error("it is said before a hedge is due")

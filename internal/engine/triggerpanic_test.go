@@ -1,4 +1,4 @@
-package hedge_test
+package engine_test
 
 import (
 	"testing"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/engine"
 )
 
 // A panic in the choice of the trigger, on a goroutine of its own or on a caller's, leaves the last delay in force.
@@ -23,7 +24,7 @@ func TestTriggerPanics(t *testing.T) {
 		if before.Choice == (hedge.Choice{}) || before.TriggerPanics != 0 {
 			t.Fatalf("%+v", before)
 		}
-		undo := hedge.MakeTriggerPanic(s)
+		undo := engine.MakeTriggerPanic(engine.Of(s))
 		for range 3 {
 			second()
 		}

@@ -1,42 +1,12 @@
-package hedge
+package engine
 
 import (
 	"container/list"
-	"fmt"
 	"time"
 	"unsafe"
 
 	"github.com/grpchedge/hedge/budget"
 )
-
-const (
-	defaultMemory = 64 << 20
-	minMemory     = 1 << 20
-)
-
-// WithMaxMemory bounds what a scheduler remembers, in bytes of live heap: 1 MiB or more; the default is 64 MiB. While the
-// bound is exceeded the methods that are used least leave with all that was learned of them, and a target leaves with its
-// last method. Their calls stay counted in [Stats]. A method that is called again after it has left is learned anew.
-//
-// Methods that were called once leave first, the oldest of them first; then those that were not called for longest,
-// approximately. So method names that are made up, however many, do not displace methods in use.
-//
-// A method takes about 2 KB when it has had a few calls, 10 to 40 KB while it is called many times a second, the wider its
-// latencies spread the more, and 280 KB at the very most; a target takes 700 bytes. So the default has room for about
-// 30,000 methods that are called seldom, or 2,000 busy ones. The garbage collector's own overhead comes on top, as with any
-// live heap.
-//
-// To find a method that is not known takes a lock and a few microseconds. Where more methods are in use than there is room
-// for, that is so for many calls, and methods leave before they are learned: allow for more memory.
-func WithMaxMemory(bytes int64) Option {
-	return func(c *config) error {
-		if bytes < minMemory {
-			return fmt.Errorf("hedge: WithMaxMemory(%d): the memory must be at least %d bytes", bytes, minMemory)
-		}
-		c.maxMemory = bytes
-		return nil
-	}
-}
 
 // A method without a call for idleAfter leaves with all that was learned of it. Leaving needs no goroutine: some call
 // looks for idle ones, at most once in sweepEvery.
@@ -46,7 +16,7 @@ const (
 )
 
 // entries are the methods of all targets, in the order in which they are considered for leaving. All of it is guarded by
-// Scheduler.mu. Calls do not touch it: that a method was called since it was last considered shows in its counters.
+// Engine.mu. Calls do not touch it: that a method was called since it was last considered shows in its counters.
 //
 // A new method is fresh. When its turn comes it leaves if it was not called again, and is kept otherwise. Those kept are
 // considered in turn; one that was called since its last turn has another. Fresh ones leave before any that is kept, unless
@@ -117,45 +87,45 @@ func (e *entries) next() *method {
 }
 
 // makeRoom has methods leave until the memory is within its bound, and a little below so that the next one does not have
-// to do it again. s.mu is held.
-func (s *Scheduler) makeRoom() {
-	if s.memory.Bytes() <= s.config.maxMemory {
+// to do it again. e.mu is held.
+func (e *Engine) makeRoom() {
+	if e.memory.Bytes() <= e.config.MaxMemory {
 		return
 	}
-	s.entries.crowded = true
-	for s.memory.Bytes() > s.config.maxMemory-s.config.maxMemory/256 {
-		m := s.entries.leastUsed()
+	e.entries.crowded = true
+	for e.memory.Bytes() > e.config.MaxMemory-e.config.MaxMemory/256 {
+		m := e.entries.leastUsed()
 		if m == nil {
 			return
 		}
-		s.remove(m)
+		e.remove(m)
 	}
 }
 
 // removeIdle has methods without a recent call leave.
-func (s *Scheduler) removeIdle(at int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.entries.each(func(m *method) {
+func (e *Engine) removeIdle(at int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.entries.each(func(m *method) {
 		if activity := m.counters.activity(); activity != m.entry.swept {
 			m.entry.swept, m.entry.idleSince = activity, at
 		} else if at-m.entry.idleSince > int64(idleAfter) {
-			s.remove(m)
+			e.remove(m)
 		}
 	})
 }
 
-// remove lets go of a method, and of its target if it was the last one there. s.mu is held.
-func (s *Scheduler) remove(m *method) {
-	s.entries.remove(m)
+// remove lets go of a method, and of its target if it was the last one there. e.mu is held.
+func (e *Engine) remove(m *method) {
+	e.entries.remove(m)
 	m.target.methods.Delete(m.name)
 	m.memory.Release()
 	m.counters.leave()
 	t := m.target
 	if t.count--; t.count == 0 {
-		s.forget(t)
-		s.targets.Delete(t.name)
-		s.memory.Add(-t.bytes())
+		e.forget(t)
+		e.targets.Delete(t.name)
+		e.memory.Add(-t.bytes())
 	}
 }
 

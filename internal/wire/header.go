@@ -1,4 +1,6 @@
-package race
+// Package wire is what hedging says on the wire: the number of an attempt in its request metadata, and a server's pushback
+// in the trailer. A client and a server share it.
+package wire
 
 import (
 	"context"
@@ -26,8 +28,8 @@ func Unnumbered(ctx context.Context) context.Context {
 	return withoutNumber(ctx)
 }
 
-// hedgeContext returns the context of hedge n of a call that is made under ctx.
-func hedgeContext(ctx context.Context, n int) context.Context {
+// HedgeContext returns the context of hedge n of a call that is made under ctx.
+func HedgeContext(ctx context.Context, n int) context.Context {
 	if numbered(ctx) { // by a race around this one
 		ctx = withoutNumber(ctx)
 	}

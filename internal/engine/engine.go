@@ -1,4 +1,8 @@
-package hedge
+// Package engine keeps the books of hedging: it knows the methods of every target, says when a hedge of a call is due and
+// whether it may be sent, and takes note of how the attempts ended.
+//
+// An [Engine] is what a hedge.Scheduler holds. The interceptors ask it by [Of]; a user of the library has only the scheduler.
+package engine
 
 import (
 	"context"
@@ -13,12 +17,11 @@ import (
 	"github.com/grpchedge/hedge/internal/learn"
 )
 
-// Scheduler decides, for every call of the connections that share it, when to hedge and whether it may, and
-// keeps what it has learned. Its state is per target and, under a target, per full method. One scheduler
-// serves any number of connections; all its methods may be called concurrently. It runs no goroutine of its
-// own and needs no closing. A nil *Scheduler hedges nothing and knows nothing.
-type Scheduler struct {
-	config   config
+// Engine decides, for every call of the connections that share it, when to hedge and whether it may, and keeps what it
+// has learned. Its state is per target and, under a target, per full method. All its methods may be called concurrently.
+// It runs no goroutine of its own and needs no closing. A nil *Engine hedges nothing and knows nothing.
+type Engine struct {
+	config   Config
 	learning learn.Config
 	epoch    time.Time // what the atomics below count from
 	paused   atomic.Bool
@@ -33,37 +36,35 @@ type Scheduler struct {
 	departed departed
 }
 
-// New returns a scheduler. Without options it needs no tuning: see each option for its default. The error
-// joins one for every option that is out of range, and names the option and its value. A nil option is
-// ignored.
-func New(opts ...Option) (*Scheduler, error) {
-	c, err := newConfig(opts)
-	if err != nil {
-		return nil, err
-	}
-	s := &Scheduler{config: c, learning: c.learning(), epoch: time.Now()}
-	s.sweep.Store(int64(sweepEvery))
-	return s, nil
+// New returns an engine that knows nothing yet.
+func New(c Config) *Engine {
+	e := &Engine{config: c, learning: c.learning(), epoch: time.Now()}
+	e.sweep.Store(int64(sweepEvery))
+	return e
 }
 
+// Of returns the engine in a *hedge.Scheduler, nil in a nil one. Package hedge sets it, so that the interceptors can reach
+// what its users cannot.
+var Of func(scheduler any) *Engine
+
 // Pause stops hedging, from the next call on, until Resume. Latencies are still learned.
-func (s *Scheduler) Pause() {
-	if s != nil {
-		s.paused.Store(true)
+func (e *Engine) Pause() {
+	if e != nil {
+		e.paused.Store(true)
 	}
 }
 
 // Resume undoes Pause.
-func (s *Scheduler) Resume() {
-	if s != nil {
-		s.paused.Store(false)
+func (e *Engine) Resume() {
+	if e != nil {
+		e.paused.Store(false)
 	}
 }
 
 // Latency returns the quantile q, 0 < q < 1, of what the primaries of a method took over the window. It is
 // false when nothing is known of the method. The target is the connection's, or what [WithTargetName] names it.
-func (s *Scheduler) Latency(target, method string, q float64) (time.Duration, bool) {
-	m := s.named(target).find(method)
+func (e *Engine) Latency(target, method string, q float64) (time.Duration, bool) {
+	m := e.named(target).find(method)
 	if m == nil {
 		return 0, false
 	}
@@ -71,54 +72,53 @@ func (s *Scheduler) Latency(target, method string, q float64) (time.Duration, bo
 }
 
 // PassThrough counts a call that is not hedged because its requests are a stream, which nobody could send again.
-func (s *Scheduler) PassThrough(target, method string) {
-	if s != nil {
-		c := &s.method(target, method, time.Now()).counters
+func (e *Engine) PassThrough(target, method string) {
+	if e != nil {
+		c := &e.method(target, method, time.Now()).counters
 		c.passedThrough.Add(1)
 		c.follow()
 	}
 }
 
-// Conn is what the scheduler asks of the connection that a call uses. *grpc.ClientConn is one.
+// Conn is what the engine asks of the connection that a call uses. *grpc.ClientConn is one.
 type Conn interface {
 	GetState() connectivity.State
 }
 
-// Begin books a call and says how to hedge it. Interceptors call it, and so may the binding of another RPC
-// framework; everyone else uses an interceptor, or [Do].
+// Begin books a call and says how to hedge it.
 //
 // ctx is the caller's context, whose deadline bounds when a hedge is still worth sending. conn may be nil: a
 // connection that is always ready. The options, and those that [NewContext] has put into ctx, may hold
-// [Off] and [After]; others are ignored.
-func (s *Scheduler) Begin(ctx context.Context, target, method string, conn Conn, opts ...grpc.CallOption) Call {
-	if s == nil {
+// [OffOption] and [AfterOption]; others are ignored.
+func (e *Engine) Begin(ctx context.Context, target, method string, conn Conn, opts ...grpc.CallOption) Call {
+	if e == nil {
 		return Call{}
 	}
 	now := time.Now()
-	m := s.method(target, method, now)
+	m := e.method(target, method, now)
 	m.counters.calls.Add(1)
-	c := Call{scheduler: s, method: m, ctx: ctx, conn: conn, start: now, onlyReads: m.onlyReads, policy: m.policy}
-	hedged, described, policy := m.hedged, m.described, m.policy
+	c := Call{engine: e, method: m, ctx: ctx, conn: conn, start: now, onlyReads: m.onlyReads, policy: m.policy}
+	selected, described, policy := m.selected, m.described, m.policy
 	c.heeds = policy != nil || m.target.throttle != nil
 
 	o := readCallOptions(ctx, opts)
 	switch {
 	case o.off:
 		m.counters.off.Add(1)
-	case s.paused.Load():
+	case e.paused.Load():
 		m.counters.paused.Add(1)
 	case o.after:
 		c.arm(o.delay)
 	case !described:
 		m.counters.noDescriptor.Add(1)
 		c.unlearned = true
-	case !hedged, policy == nil && s.config.serviceConfigOnly:
+	case !selected, policy == nil && e.config.ServiceConfigOnly:
 		m.counters.notSelected.Add(1)
 		c.unlearned = true
 	case policy != nil:
 		c.arm(policy.delay)
-	case s.config.trigger.kind == fixedTrigger:
-		c.arm(s.config.trigger.delay)
+	case e.config.Trigger.Kind == FixedTrigger:
+		c.arm(e.config.Trigger.Delay)
 	default:
 		c.estimate = m.learner.Estimate()
 		switch {
@@ -127,9 +127,9 @@ func (s *Scheduler) Begin(ctx context.Context, target, method string, conn Conn,
 			if b := c.estimate.Trickle; b != nil {
 				b.Earn(now)
 			}
-		case s.config.warmupDelay > 0:
+		case e.config.WarmupDelay > 0:
 			m.counters.warmup.Add(1)
-			c.arm(s.config.warmupDelay)
+			c.arm(e.config.WarmupDelay)
 		default:
 			m.counters.warmup.Add(1)
 			m.target.budget.Earn(now)

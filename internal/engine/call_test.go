@@ -1,0 +1,27 @@
+package engine_test
+
+import (
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/engine"
+)
+
+// TestRule13_HedgesThatFailTeachNothing is about those that win because no error is a non-fatal one.
+func TestRule13_HedgesThatFailTeachNothing(t *testing.T) {
+	s := newScheduler(t, hedge.WithNonFatalCodes())
+	c := engine.Of(s).Begin(t.Context(), target, method, nil)
+	c.Hedged(ms, true, status.Error(codes.Unavailable, "dead"))
+	if n := engine.HedgesKnown(&c); n != 0 {
+		t.Errorf("%d hedges known, and one has failed", n)
+	}
+	c.Hedged(ms, true, nil)
+	c.Hedged(ms, true, status.Error(codes.NotFound, "an answer"))
+	c.Hedged(ms, false, status.Error(codes.Unavailable, "the winner's")) // cancelled
+	if n := engine.HedgesKnown(&c); n != 3 {
+		t.Errorf("%d hedges known, want 3", n)
+	}
+}

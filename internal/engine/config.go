@@ -1,0 +1,98 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/grpchedge/hedge/internal/learn"
+	"github.com/grpchedge/hedge/internal/serviceconfig"
+)
+
+// Config is what the options of package hedge set. They check what they set; an Engine takes it as it is.
+type Config struct {
+	// Which methods may be hedged.
+
+	Methods           []string // WithMethods: patterns of methods that may be hedged
+	ReadOnly          []string // WithReadOnlyMethods: the same, of methods that only read
+	IdempotentOnly    bool
+	All               bool // WithAllMethods
+	ServiceConfigOnly bool
+
+	// How they are hedged.
+
+	Trigger          Trigger
+	DryRun           bool
+	MaxHedges        int
+	BudgetPercent    float64
+	MinDelay         time.Duration
+	WarmupCalls      int
+	WarmupDelay      time.Duration // 0: no hedge while learning
+	Final            CodeSet
+	OtherBackendOnly bool
+	ServiceConfig    *serviceconfig.Config   // nil: none
+	Unbudgeted       bool                    // methods with a policy
+	Throttle         *serviceconfig.Throttle // of WithThrottle; nil: none
+
+	// What is remembered.
+
+	Window     time.Duration
+	MaxMemory  int64                      // bytes
+	TargetName func(target string) string // nil: a target is named by itself
+}
+
+// DefaultConfig returns what holds where no option is given.
+func DefaultConfig() Config {
+	return Config{
+		Trigger:       Trigger{Kind: AutoTrigger, Quantile: DefaultTarget},
+		MaxHedges:     2,
+		BudgetPercent: 10,
+		MinDelay:      time.Millisecond,
+		WarmupCalls:   20,
+		Final:         answers,
+		Window:        30 * time.Second,
+		MaxMemory:     64 << 20,
+	}
+}
+
+// Trigger is how the delay after which calls are hedged is found.
+type Trigger struct {
+	Kind     TriggerKind
+	Quantile float64       // of a PercentileTrigger; of an AutoTrigger the percentile that it makes small
+	Delay    time.Duration // of a FixedTrigger
+}
+
+// TriggerKind says which of its fields a [Trigger] goes by.
+type TriggerKind uint8
+
+const (
+	PercentileTrigger TriggerKind = iota
+	FixedTrigger
+	AutoTrigger
+)
+
+const (
+	// DefaultTarget is the percentile that an AutoTrigger makes small unless another is set, as a quantile.
+	DefaultTarget = 0.99
+	// fallback is the quantile after which calls are hedged where an AutoTrigger has too few calls for a choice.
+	fallback = 0.90
+)
+
+// learning is what the options say about learning.
+func (c *Config) learning() learn.Config {
+	quantile, target := fallback, DefaultTarget
+	switch c.Trigger.Kind {
+	case PercentileTrigger:
+		quantile = c.Trigger.Quantile
+	case AutoTrigger:
+		target = c.Trigger.Quantile
+	}
+	return learn.Config{
+		Quantile:      quantile,
+		Auto:          c.Trigger.Kind == AutoTrigger,
+		Target:        target,
+		MaxHedges:     c.MaxHedges,
+		BudgetPercent: c.BudgetPercent,
+		MinDelay:      c.MinDelay,
+		WarmupCalls:   c.WarmupCalls,
+		Window:        c.Window,
+	}
+}

@@ -1,0 +1,51 @@
+package engine
+
+import (
+	"strings"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/descriptorpb"
+
+	"github.com/grpchedge/hedge/internal/pattern"
+)
+
+// selects reports whether the options let a method be hedged. If not, described is false when a descriptor is
+// missing that might have let it.
+func (c *Config) selects(fullMethod string) (selected, described bool) {
+	switch {
+	case pattern.Any(c.ReadOnly, fullMethod):
+		return true, true
+	case len(c.Methods) > 0 && !pattern.Any(c.Methods, fullMethod):
+		return false, true
+	case c.IdempotentOnly:
+		level, described := idempotencyLevel(fullMethod)
+		return level != descriptorpb.MethodOptions_IDEMPOTENCY_UNKNOWN, described
+	}
+	return len(c.Methods) > 0 || c.All || c.ServiceConfigOnly, true
+}
+
+// onlyReads reports whether a method is known to change nothing: its descriptor or WithReadOnlyMethods says so.
+func (c *Config) onlyReads(fullMethod string) bool {
+	if pattern.Any(c.ReadOnly, fullMethod) {
+		return true
+	}
+	level, _ := idempotencyLevel(fullMethod)
+	return level == descriptorpb.MethodOptions_NO_SIDE_EFFECTS
+}
+
+// idempotencyLevel returns what the descriptor of a method, "/service/method", says about running it twice, and
+// whether there is a descriptor.
+func idempotencyLevel(fullMethod string) (level descriptorpb.MethodOptions_IdempotencyLevel, described bool) {
+	name := strings.ReplaceAll(strings.TrimPrefix(fullMethod, "/"), "/", ".")
+	d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(name))
+	if err != nil {
+		return level, false
+	}
+	m, ok := d.(protoreflect.MethodDescriptor)
+	if !ok {
+		return level, false
+	}
+	options, _ := m.Options().(*descriptorpb.MethodOptions)
+	return options.GetIdempotencyLevel(), true
+}
