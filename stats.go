@@ -65,6 +65,10 @@ type Stats struct {
 	// DryRun is the number of calls that would have been hedged without WithDryRun; they are not in Hedged. What would have
 	// held a hedge back beside the budget is not looked at, and hedges that a failure would have sent are not counted.
 	DryRun int64
+	// EarlyHeaders is the number of streams that were decided by response headers, which their caller asked for, more
+	// than a moment before their first message came: 1 ms, and an eighth of the time to it. Nothing could be hedged after
+	// that. See stream.WaitForMessage.
+	EarlyHeaders int64
 	// PassedThrough is the number of client-streaming and bidirectional calls, which are never hedged. They are
 	// not in Calls.
 	PassedThrough int64
@@ -103,6 +107,7 @@ func (s *Stats) add(o Stats) {
 	s.PushedBack += o.PushedBack
 	s.NotReplayable += o.NotReplayable
 	s.DryRun += o.DryRun
+	s.EarlyHeaders += o.EarlyHeaders
 	s.PassedThrough += o.PassedThrough
 	s.LoserPanics += o.LoserPanics
 }
@@ -122,6 +127,9 @@ type TargetStats struct {
 	Choice Choice
 	// Forecasts are what hedging would do, with WithDryRun; nil without it, and while too little is known.
 	Forecasts []Forecast
+	// EarlyHeaderShare is the share, 0 to 1, of the last hundred calls or so that counted as EarlyHeaders. From one half
+	// on, Choice predicts nothing from hedging and says so, and there are no Forecasts.
+	EarlyHeaderShare float64
 	// Tokens is the number of hedges that the target's budget would pay for now, and Burst the most that it can
 	// save up at the current traffic. Both are the target's, shared by its methods.
 	Tokens, Burst float64
@@ -167,6 +175,7 @@ func (s *Scheduler) Targets() []TargetStats {
 		if s.config.dryRun {
 			row.Forecasts = m.learner.forecasts(&s.config, now)
 		}
+		row.withdraw()
 		rows = append(rows, row)
 	}
 	backends := map[string]int{}
@@ -194,6 +203,7 @@ func (m *method) stats(c *config, now time.Time) TargetStats {
 		Tokens: m.target.budget.Tokens(now),
 		Burst:  m.target.budget.Burst(now),
 	}
+	row.EarlyHeaderShare = m.counters.earlyHeaderShare()
 	row.ThrottleTokens, row.ThrottleMax = m.target.throttle.read()
 	if e := m.learner.current.Load(); e != nil {
 		row.Delay, row.Choice = e.delay, e.public()
@@ -220,6 +230,7 @@ type counters struct {
 
 	mu     sync.Mutex
 	hedges Stats
+	early  earlyShare
 }
 
 // update changes the counts of hedges in one step.
