@@ -19,6 +19,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/testserver"
 	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stream"
 )
 
 const method = testpb.TestService_ServerStream_FullMethodName
@@ -245,7 +246,7 @@ func TestContext_BeforeTheFirstMessage(t *testing.T) {
 func TestNilScheduler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Latency: testserver.Constant(ms)})
-		client := dial(t, cluster, nil)
+		client := dial(t, cluster, nil, grpc.WithStreamInterceptor(stream.Interceptor(nil)))
 		req := &testpb.Request{Id: 1, Messages: 2}
 		st, err := client.ServerStream(t.Context(), req)
 		if err != nil {
