@@ -60,7 +60,7 @@ type Stats struct {
 	// that not to try again.
 	PushedBack int64
 	// NotReplayable is the number of calls of which no second attempt can be made, because their reply cannot be
-	// copied or, of a stream, because more than its first message was asked of it too early.
+	// copied or, of a stream, because its request was not complete when a hedge was due.
 	NotReplayable int64
 	// DryRun is the number of calls that would have been hedged without WithDryRun; they are not in Hedged. What would have
 	// held a hedge back beside the budget is not looked at, and hedges that a failure would have sent are not counted.

@@ -80,11 +80,11 @@ func (c *clientStream) note(m *member, asked time.Duration, err error) {
 
 // waited reports whether the call's age is the time to the first message, which RecvMsg, called at the age asked, has
 // just received: somebody was waiting all the time. A caller counts as waiting from the start if it has waited for at
-// least half of the age. From Header, whose headers may have brought the message with them, to RecvMsg it may have done
-// something else for an eighth of the age.
+// least half of the age. From Header, whose headers may have brought the message with them, to RecvMsg a moment may have
+// passed. How long that may be does not go by the age: calls that happen to be slow must not be learned from sooner.
 func (c *clientStream) waited(asked time.Duration) bool {
 	age, h := c.call.Age(), c.headersWaited()
-	return age >= 2*asked || h.came && h.at >= 2*h.asked && 8*(asked-h.at) <= age
+	return age >= 2*asked || h.came && h.at >= 2*h.asked && asked-h.at <= late
 }
 
 // early reports whether the headers, which decided the call, came before the first message, which RecvMsg, called at
