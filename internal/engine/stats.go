@@ -31,6 +31,7 @@ type Stats struct {
 	PushedBack             int64
 	NotReplayable          int64
 	DryRun                 int64
+	EarlyHeaders           int64
 	PassedThrough          int64
 	LoserPanics            int64
 	TriggerPanics          int64
@@ -57,6 +58,7 @@ func (s *Stats) add(o Stats) {
 	s.PushedBack += o.PushedBack
 	s.NotReplayable += o.NotReplayable
 	s.DryRun += o.DryRun
+	s.EarlyHeaders += o.EarlyHeaders
 	s.PassedThrough += o.PassedThrough
 	s.LoserPanics += o.LoserPanics
 	s.TriggerPanics += o.TriggerPanics
@@ -73,6 +75,7 @@ type MethodStats struct {
 	Tokens, Burst               float64
 	Backends                    int
 	NoBackendPolicy             bool
+	EarlyHeaderShare            float64
 	ThrottleTokens, ThrottleMax float64
 }
 
@@ -134,6 +137,7 @@ func (m *method) stats(c *Config, now time.Time) MethodStats {
 		Burst:    m.target.budget.Burst(now),
 	}
 	row.NoBackendPolicy = m.noPolicy.Load()
+	row.EarlyHeaderShare = m.counters.earlyHeaderShare()
 	row.ThrottleTokens, row.ThrottleMax = m.target.throttle.read()
 	switch {
 	case m.policy != nil:

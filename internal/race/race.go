@@ -241,8 +241,8 @@ func (r *Race) primaryEnded(err error) Outcome {
 
 // learn tells the policy what became of hedges in a race that is over.
 func (r *Race) learn(hedges []*hedge, winner *hedge) {
-	end := r.at
-	if winner == nil {
+	end := r.at // when a hedge won, or of Commit
+	if end.IsZero() {
 		end = time.Now()
 	}
 	for _, h := range hedges {
