@@ -50,12 +50,3 @@ func BenchmarkSpendParallel(b *testing.B) {
 		}
 	})
 }
-
-func BenchmarkSpendClocked(b *testing.B) {
-	bucket, now := budget.NewClocked(10, 100_000), time.Now()
-	b.ReportAllocs()
-	for b.Loop() {
-		now = now.Add(benchPace)
-		bucket.Spend(now, true)
-	}
-}

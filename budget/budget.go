@@ -19,17 +19,16 @@ import (
 	"time"
 )
 
-// MaxBurst is the most tokens that a bucket holds: what two seconds of 500,000 calls a second earn at 10 percent.
-const MaxBurst = 100_000
-
 const (
+	// maxBurst is the most tokens that a bucket holds: what two seconds of 500,000 calls a second earn at 10 percent.
+	maxBurst = 100_000
+
 	maxPercent = 400
 	token      = 1_000_000_000 // what calls earn is counted in nano-tokens
 
 	// The burst is what the last steps earned, the running one among them.
 	steps = 8
 	step  = 250 * time.Millisecond
-	span  = steps * step
 
 	maxReserve = 8 // tokens
 	maxLate    = time.Minute
@@ -38,7 +37,7 @@ const (
 // Bucket holds tokens, each of which pays for one hedge.
 //
 // A bucket starts with one token and gains a share of one with every call. It holds at most its burst: what the calls of
-// the last two seconds earned, though never less than one token nor more than [MaxBurst]. What goes beyond is forfeited,
+// the last two seconds earned, though never less than one token nor more than 100,000. What goes beyond is forfeited,
 // so that one token is left two seconds after the last call. The two seconds are the running step of 250 ms and the seven
 // before it, so in truth between 1.75 and 2 s.
 //
@@ -50,21 +49,16 @@ const (
 // forfeited no sooner than at a spend, which makes no difference: the least that must be gone is what had been earned two
 // seconds before, and that only grows as well. Both sums wrap around; their difference stays small.
 //
-// A bucket filled by the clock is the same with time for earnings. It counts in nanoseconds, and a token costs as many of
-// them as it takes to earn.
-//
 // Times are passed in and should come from one clock, as those of [time.Now] do. The first one sets the origin, and the
-// others count if within 290 years of it. They may come in any order. To a bucket filled by calls they only tell which
-// earnings are recent, and one that is up to a minute behind the latest is taken for the latest. One filled by the clock
-// earns nothing from a time that is behind. A time more than a minute behind means that the clock was set back, and the
-// bucket goes by the new one.
+// others count if within 290 years of it. They may come in any order. They only tell which earnings are recent, and one that
+// is up to a minute behind the latest is taken for the latest. A time more than a minute behind means that the clock was
+// set back, and the bucket goes by the new one.
 //
 // All methods may be called concurrently. None takes a lock, and none but the first call allocates. The zero Bucket never
 // pays.
 type Bucket struct {
-	price   int64  // of one token: nano-tokens or, filled by the clock, nanoseconds
-	perCall uint64 // nano-tokens, 0 if filled by the clock
-	burst   int64  // if filled by the clock
+	price   int64  // of one token in nano-tokens; 0 if nothing is ever paid
+	perCall uint64 // nano-tokens
 
 	origin atomic.Pointer[time.Time]
 	marks  [steps]atomic.Uint64 // of step n at n modulo steps: n<<32 | calls before it, both modulo 2³²
@@ -84,24 +78,6 @@ func New(percent float64) *Bucket {
 	return b
 }
 
-// NewClocked returns a bucket that gains rps·percent/100 tokens a second by the clock, whatever the traffic. Its burst
-// is what two seconds earn, within the same limits. If rps is not above 0, it never pays.
-func NewClocked(percent, rps float64) *Bucket {
-	rate := share(percent) * rps
-	if !(rate > 0) {
-		return &Bucket{}
-	}
-	// Rounded up, so that the rate is never exceeded; at most a decade, so that no sum of prices and times overflows.
-	const decade = 10 * 365 * 24 * float64(time.Hour)
-	price := min(max(1, math.Ceil(float64(time.Second)/rate)), decade)
-	b := &Bucket{
-		price: int64(price),
-		burst: int64(max(price, min(float64(span), MaxBurst*price))),
-	}
-	b.gone.Store(-b.price)
-	return b
-}
-
 // share brings a percentage into the range that New takes, as a fraction.
 func share(percent float64) float64 {
 	if !(percent > 0) {
@@ -110,7 +86,7 @@ func share(percent float64) float64 {
 	return min(percent, maxPercent) / 100
 }
 
-// Earn adds a call's share: a call began at now. It does nothing if the clock fills the bucket.
+// Earn adds a call's share: a call began at now.
 func (b *Bucket) Earn(now time.Time) {
 	if b.perCall == 0 {
 		return
@@ -139,9 +115,6 @@ func (b *Bucket) Spend(now time.Time, urgent bool) bool {
 		gone := b.gone.Load()
 		held := min(earned-gone, burst)
 		if held < needed {
-			if b.perCall == 0 && held < -int64(maxLate) {
-				b.gone.CompareAndSwap(gone, earned) // the clock was set back
-			}
 			return false
 		}
 		if b.gone.CompareAndSwap(gone, earned-held+b.price) {
@@ -159,7 +132,7 @@ func (b *Bucket) Tokens(now time.Time) float64 {
 	return float64(max(0, min(earned-b.gone.Load(), burst))) / float64(b.price)
 }
 
-// Burst returns how many tokens the bucket can hold, between 1 and [MaxBurst]; 0 if it never pays.
+// Burst returns how many tokens the bucket can hold, between 1 and 100,000; 0 if it never pays.
 func (b *Bucket) Burst(now time.Time) float64 {
 	if b.price == 0 {
 		return 0
@@ -171,9 +144,6 @@ func (b *Bucket) Burst(now time.Time) float64 {
 // earnings returns the sum of what was earned until now, and how much of it the bucket can hold.
 func (b *Bucket) earnings(now time.Time) (earned, burst int64) {
 	elapsed := b.elapsed(now)
-	if b.perCall == 0 {
-		return int64(elapsed), b.burst
-	}
 	calls := b.calls.Load()
 	var marks [steps]uint64
 	n := uint32(elapsed / step)
@@ -187,7 +157,7 @@ func (b *Bucket) earnings(now time.Time) (earned, burst int64) {
 			recent = max(recent, int32(uint32(calls)-uint32(mark)))
 		}
 	}
-	return int64(calls * b.perCall), min(max(token, int64(recent)*int64(b.perCall)), MaxBurst*token)
+	return int64(calls * b.perCall), min(max(token, int64(recent)*int64(b.perCall)), maxBurst*token)
 }
 
 // late returns by how many steps the n-th is behind that of a mark: 0 if it is not behind, or so far that the clock must

@@ -50,17 +50,6 @@ func TestNew(t *testing.T) {
 		{"400%", budget.New(400), 1, 40, 40},
 		{"401%", budget.New(401), 1, 40, 40},
 		{"Inf%", budget.New(inf), 1, 40, 40},
-
-		{"clocked at 0%", budget.NewClocked(0, 10), 0, 0, 0},
-		{"clocked at 0/s", budget.NewClocked(10, 0), 0, 0, 0},
-		{"clocked at -1/s", budget.NewClocked(10, -1), 0, 0, 0},
-		{"clocked at NaN/s", budget.NewClocked(10, nan), 0, 0, 0},
-		{"clocked, 0% of Inf/s", budget.NewClocked(0, inf), 0, 0, 0},
-		{"clocked, one token in 60 years", budget.NewClocked(5e-8, 1), 1, 1, 1},
-		{"clocked, one token in 30,000 years", budget.NewClocked(1e-10, 1), 1, 1, 1},
-		{"clocked, one token a second", budget.NewClocked(10, 10), 1, 2, 2},
-		{"clocked, 10 tokens a second", budget.NewClocked(10, 100), 1, 11, 20},
-		{"clocked at Inf/s", budget.NewClocked(10, inf), 1, budget.MaxBurst, budget.MaxBurst},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := tt.bucket.Tokens(at(0)); got != tt.tokens {
@@ -197,70 +186,6 @@ func TestReserveLastsUnderScarcity(t *testing.T) {
 	}
 }
 
-func TestClocked(t *testing.T) {
-	type step struct {
-		at   time.Duration
-		ask  int
-		paid int
-	}
-	for _, tt := range []struct {
-		name         string
-		percent, rps float64
-		steps        []step
-	}{
-		{"one a second", 10, 10, []step{
-			{0, 3, 1}, {500 * time.Millisecond, 1, 0}, {time.Second, 2, 1}, {2500 * time.Millisecond, 2, 1},
-			{3 * time.Second, 2, 1}, {time.Hour, 5, 2}, // the burst
-		}},
-		{"a hundred a second", 10, 1000, []step{
-			{0, 3, 1}, {time.Second, 200, 100}, {2 * time.Second, 50, 50}, {3 * time.Second, 200, 150}, {time.Hour, 300, 200},
-		}},
-		{"one in a thousand seconds", 0.1, 1, []step{
-			{0, 3, 1}, {999 * time.Second, 1, 0}, {1000 * time.Second, 2, 1}, {5000 * time.Second, 2, 1},
-		}},
-		{"a clock that comes late", 10, 1000, []step{
-			{0, 1, 1}, {time.Second, 100, 100}, {500 * time.Millisecond, 1, 0}, {time.Second, 1, 0}, {1010 * time.Millisecond, 2, 1},
-		}},
-		{"a clock set back", 10, 1000, []step{
-			{time.Hour, 1, 1}, {time.Hour + time.Second, 50, 50}, {0, 1, 0}, {time.Second, 200, 100},
-		}},
-		{"a first time too early", 10, 1000, []step{
-			{-time.Hour, 1, 1}, {0, 300, 200},
-		}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			b := budget.NewClocked(tt.percent, tt.rps)
-			for _, s := range tt.steps {
-				b.Earn(at(s.at)) // does nothing
-				paid := 0
-				for range s.ask {
-					if b.Spend(at(s.at), true) {
-						paid++
-					}
-				}
-				if paid != s.paid {
-					t.Errorf("at %v: paid for %d of %d hedges, want %d", s.at, paid, s.ask, s.paid)
-				}
-			}
-		})
-	}
-}
-
-// However finely the clock is read, no time is lost to rounding.
-func TestClockedDoesNotDrift(t *testing.T) {
-	b := budget.NewClocked(10, 333)
-	paid := 0
-	const length = 100 * time.Second
-	for now := time.Duration(0); now < length; now += 79190 * time.Nanosecond {
-		if b.Spend(at(now), true) {
-			paid++
-		}
-	}
-	if want := 1 + 3330; paid < want-1 || paid > want {
-		t.Errorf("paid for %d hedges in %v, want %d", paid, length, want)
-	}
-}
-
 func TestTimesInAnyOrder(t *testing.T) {
 	t.Run("a call from a few seconds ago", func(t *testing.T) {
 		b := budget.New(10)
@@ -323,16 +248,14 @@ func TestTimesInAnyOrder(t *testing.T) {
 }
 
 func TestNoAllocations(t *testing.T) {
-	for name, b := range map[string]*budget.Bucket{"by calls": budget.New(10), "by the clock": budget.NewClocked(10, 1000)} {
-		now := origin
+	b, now := budget.New(10), origin
+	b.Earn(now)
+	if n := testing.AllocsPerRun(1000, func() {
+		now = now.Add(100 * time.Millisecond)
 		b.Earn(now)
-		if n := testing.AllocsPerRun(1000, func() {
-			now = now.Add(100 * time.Millisecond)
-			b.Earn(now)
-			b.Spend(now, false)
-			b.Spend(now, true)
-		}); n != 0 {
-			t.Errorf("%s: %v allocations", name, n)
-		}
+		b.Spend(now, false)
+		b.Spend(now, true)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
 	}
 }

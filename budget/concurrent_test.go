@@ -51,26 +51,3 @@ func TestRule12_ConcurrentSpendsNeverExceedEarnings(t *testing.T) {
 		})
 	}
 }
-
-func TestConcurrentSpendsOfAClockedBucket(t *testing.T) {
-	const callers = 8
-	b := budget.NewClocked(10, 10_000) // a token a millisecond
-	b.Tokens(at(0))
-	var clock, paid atomic.Int64
-	var wg sync.WaitGroup
-	for range callers {
-		wg.Go(func() {
-			for range 20_000 {
-				now := clock.Add(int64(100 * time.Microsecond))
-				if b.Spend(at(time.Duration(now)), true) {
-					paid.Add(1)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	want := 1 + clock.Load()/int64(time.Millisecond)
-	if got := paid.Load(); got > want || got < want*99/100 {
-		t.Errorf("paid for %d hedges, want %d or little less", got, want)
-	}
-}

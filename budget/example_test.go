@@ -44,18 +44,3 @@ func ExampleBucket_Spend() {
 	fmt.Println(first, "first hedges, then", second, "second ones")
 	// Output: 33 first hedges, then 8 second ones
 }
-
-func ExampleNewClocked() {
-	b := budget.NewClocked(10, 50) // 10% of about 50 calls a second
-
-	now := time.Now()
-	fmt.Println(b.Tokens(now), "token at first")
-	now = now.Add(400 * time.Millisecond)
-	fmt.Println(b.Tokens(now), "tokens after 400 ms")
-	now = now.Add(time.Hour)
-	fmt.Println(b.Tokens(now), "tokens after an hour")
-	// Output:
-	// 1 token at first
-	// 3 tokens after 400 ms
-	// 10 tokens after an hour
-}

@@ -40,8 +40,8 @@ func TestUnspentTokensAreForfeited(t *testing.T) {
 		b.calls.Add(1e8) // a thousand seconds' worth between two calls
 		now = now.Add(step)
 		b.Earn(now)
-		if got := b.Tokens(now); got != MaxBurst {
-			t.Fatalf("Tokens = %v, want %d", got, MaxBurst)
+		if got := b.Tokens(now); got != maxBurst {
+			t.Fatalf("Tokens = %v, want %d", got, maxBurst)
 		}
 	}
 }

@@ -1,0 +1,3 @@
+package budget
+
+const MaxBurst = maxBurst
