@@ -7,9 +7,9 @@ package engine
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 	"time"
 
+	"go.uber.org/atomic"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 
@@ -21,14 +21,15 @@ import (
 // has learned. Its state is per target and, under a target, per full method. All its methods may be called concurrently.
 // It runs no goroutine of its own and needs no closing. A nil *Engine hedges nothing and knows nothing.
 type Engine struct {
+	sweep atomic.Duration // after epoch, when idle methods are looked for next; first, so that it is aligned on 32-bit machines
+
 	config   Config
 	learning learn.Config
-	epoch    time.Time // what the atomics below count from
+	epoch    time.Time
 	paused   atomic.Bool
 
-	targets     sync.Map // name → *target
-	connections sync.Map // what WithTargetName was asked about → *target; empty without it
-	sweep       atomic.Int64
+	targets     sync.Map      // name → *target
+	connections sync.Map      // what WithTargetName was asked about → *target; empty without it
 	memory      latency.Meter // what all entries take
 
 	mu       sync.Mutex // serialises adding and removing targets and methods
@@ -39,7 +40,7 @@ type Engine struct {
 // New returns an engine that knows nothing yet.
 func New(c Config) *Engine {
 	e := &Engine{config: c, learning: c.learning(), epoch: time.Now()}
-	e.sweep.Store(int64(sweepEvery))
+	e.sweep.Store(sweepEvery)
 	return e
 }
 

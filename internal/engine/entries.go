@@ -33,11 +33,11 @@ type entry struct {
 	fresh   bool
 	seen    int64 // activity when it was last considered, the first call included
 
-	swept     int64 // activity when idle methods were last looked for
-	idleSince int64 // ns after the scheduler's epoch, to the minute
+	swept     int64         // activity when idle methods were last looked for
+	idleSince time.Duration // after the engine's epoch, to the minute
 }
 
-func (e *entries) add(m *method, at int64) {
+func (e *entries) add(m *method, at time.Duration) {
 	m.entry = entry{element: e.fresh.PushBack(m), fresh: true, seen: 1, idleSince: at}
 }
 
@@ -103,13 +103,13 @@ func (e *Engine) makeRoom() {
 }
 
 // removeIdle has methods without a recent call leave.
-func (e *Engine) removeIdle(at int64) {
+func (e *Engine) removeIdle(at time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.entries.each(func(m *method) {
 		if activity := m.counters.activity(); activity != m.entry.swept {
 			m.entry.swept, m.entry.idleSince = activity, at
-		} else if at-m.entry.idleSince > int64(idleAfter) {
+		} else if at-m.entry.idleSince > idleAfter {
 			e.remove(m)
 		}
 	})

@@ -3,8 +3,9 @@ package engine
 import (
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
+
+	"go.uber.org/atomic"
 
 	"github.com/grpchedge/hedge/budget"
 	"github.com/grpchedge/hedge/internal/latency"
@@ -77,8 +78,8 @@ func (e *Engine) method(connection, methodName string, now time.Time) *method {
 	if m == nil {
 		m = e.add(connection, methodName, now)
 	}
-	at := int64(now.Sub(e.epoch))
-	if due := e.sweep.Load(); at > due && e.sweep.CompareAndSwap(due, at+int64(sweepEvery)) {
+	at := now.Sub(e.epoch)
+	if due := e.sweep.Load(); at > due && e.sweep.CompareAndSwap(due, at+sweepEvery) {
 		e.removeIdle(at)
 	}
 	if e.memory.Bytes() > e.config.MaxMemory && e.mu.TryLock() { // one caller at a time makes room
@@ -98,7 +99,7 @@ func (e *Engine) add(connection, methodName string, now time.Time) *method {
 		return m
 	}
 	m := e.newMethod(t, strings.Clone(methodName))
-	e.entries.add(m, int64(now.Sub(e.epoch)))
+	e.entries.add(m, now.Sub(e.epoch))
 	t.count++
 	t.methods.Store(m.name, m)
 	return m
