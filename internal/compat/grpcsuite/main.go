@@ -35,6 +35,8 @@ var (
 	modes = flag.String("modes", "plain,watching,untuned,1ms", "what to run, in this order")
 	run   = flag.String("run", "", "run only the tests that match, as go test -run does")
 	race  = flag.Bool("race", false, "run under the race detector")
+	again = flag.Int("again", 3, "how often a test that failed must pass alone for its failure not to count; gRPC's own tests fail now and then on a busy machine, without interceptors too")
+	spare = flag.Int("unlisted", 0, "how many failures in the mode 1ms may be missing from the list; which tests a hedge disturbs is a matter of timing")
 	keep  = flag.String("keep", "", "directory for the copy and the output of the tests, which stay; else a temporary one")
 )
 
@@ -77,8 +79,17 @@ func suite() error {
 			if err != nil {
 				return err
 			}
+			if err := retry(work, copied, s.dir, s.pkg, mode, &r, expected); err != nil {
+				return err
+			}
 			fmt.Printf("%-8s %-8s %3d passed, %d failed, %d skipped, in %.0f s\n", mode, s.dir, len(r.passed), len(r.failed), r.skipped, time.Since(began).Seconds())
-			ok = report(s.dir, r, expected) && ok
+			unlisted := report(s.dir, r, expected)
+			if mode == "1ms" {
+				allowed := min(unlisted, *spare)
+				*spare -= allowed
+				unlisted -= allowed
+			}
+			ok = ok && unlisted == 0 && r.crashed == ""
 		}
 	}
 	if !ok {
@@ -87,19 +98,45 @@ func suite() error {
 	return nil
 }
 
-// report prints what differs from the list, and whether that is no more than it may be.
-func report(dir string, r result, list map[string]string) bool {
-	ok := true
+// retry runs each test alone that failed and is not listed. One that then always passes has not failed.
+func retry(work, copied, dir, pkg, mode string, r *result, list map[string]string) error {
+	var failed []string
+	for _, test := range r.failed {
+		_, listed := list[dir+" "+test]
+		passes := !listed && *again > 0
+		for range *again {
+			if !passes {
+				break
+			}
+			_, name, _ := strings.Cut(test, "/")
+			one, err := runTests(work, filepath.Join(copied, dir), pkg, mode, "^Test$/^"+name+"$", "")
+			if err != nil {
+				return err
+			}
+			passes = one.crashed == "" && len(one.failed) == 0
+		}
+		if passes {
+			fmt.Printf("  failed among others and passed %d times alone: %s\n", *again, test)
+			r.passed = append(r.passed, test)
+		} else {
+			failed = append(failed, test)
+		}
+	}
+	r.failed = failed
+	return nil
+}
+
+// report prints what differs from the list, and returns the number of failures that are not in it.
+func report(dir string, r result, list map[string]string) (unlisted int) {
 	for _, test := range r.failed {
 		if why, listed := list[dir+" "+test]; listed {
 			fmt.Printf("  fails, as it should: %s: %s\n", test, why)
 			continue
 		}
-		ok = false
+		unlisted++
 		fmt.Printf("  FAILS: %s\n%s", test, r.output[test])
 	}
 	if r.crashed != "" {
-		ok = false
 		fmt.Printf("  CRASHED:\n%s", r.crashed)
 	}
 	for _, test := range r.passed {
@@ -107,7 +144,7 @@ func report(dir string, r result, list map[string]string) bool {
 			fmt.Printf("  in the list, but passes this time: %s\n", test)
 		}
 	}
-	return ok
+	return unlisted
 }
 
 // parseList reads lines "folder test: why it fails".
