@@ -38,5 +38,5 @@ func Auto(opts ...AutoOption) Trigger {
 type AutoOption func(*Trigger)
 
 // TargetPercentile sets the percentile of calls that [Auto] makes as small as it can, as a quantile: 0.5 ≤ q ≤ 0.999. The
-// default is 0.99. What [WithDryRun] forecasts is of this percentile too.
+// default is 0.99.
 func TargetPercentile(q float64) AutoOption { return func(t *Trigger) { t.quantile = q } }

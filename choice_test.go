@@ -257,6 +257,26 @@ func TestTargets_SaysWhatIsInForce(t *testing.T) {
 	}
 }
 
+// TestDryRun_ForecastsTheTargetPercentile has the tail that is forecast follow the trigger: p99 unless Auto has another.
+func TestDryRun_ForecastsTheTargetPercentile(t *testing.T) {
+	for name, tc := range map[string]struct {
+		trigger hedge.Trigger
+		want    func(hedge.TargetStats) time.Duration
+	}{
+		"auto":        {hedge.Auto(), func(row hedge.TargetStats) time.Duration { return row.P99 }},
+		"p90":         {hedge.Percentile(0.9), func(row hedge.TargetStats) time.Duration { return row.P99 }},
+		"the median":  {hedge.Auto(hedge.TargetPercentile(0.5)), func(row hedge.TargetStats) time.Duration { return row.P50 }},
+		"the last of": {hedge.Auto(hedge.TargetPercentile(0.5), hedge.TargetPercentile(0.9)), func(row hedge.TargetStats) time.Duration { return row.P90 }},
+	} {
+		_, rows := simulation{law: drawing(testserver.Uniform(10*ms, 100*ms), 1), calls: 3000, concurrency: 10, seed: 1,
+			options: []hedge.Option{hedge.WithDryRun(), hedge.WithTrigger(tc.trigger)}}.run(t)
+		row := rows[0]
+		if len(row.Forecasts) == 0 || !within(row.Forecasts[0].UnhedgedTail, tc.want(row), 0.05) {
+			t.Errorf("%s: %v forecast, of p50 %v, p90 %v, p99 %v", name, row.Forecasts, row.P50, row.P90, row.P99)
+		}
+	}
+}
+
 // TestDryRun_WithoutABudget forecasts for a client that is not allowed to hedge at all.
 func TestDryRun_WithoutABudget(t *testing.T) {
 	_, rows := simulation{law: drawing(straggler(t), 1), calls: 5000, concurrency: 20, seed: 1,

@@ -96,6 +96,17 @@ func ExampleWithTrigger() {
 	// Percentile(95) hedge: WithTrigger(Percentile(95)): the quantile must lie between 0 and 1, both excluded
 }
 
+// The tail that Auto makes small is p99 unless another percentile is named.
+func ExampleTargetPercentile() {
+	_, err := hedge.New(hedge.WithIdempotentOnly(), hedge.WithTrigger(hedge.Auto(hedge.TargetPercentile(0.999))))
+	fmt.Println(err)
+	_, err = hedge.New(hedge.WithIdempotentOnly(), hedge.WithTrigger(hedge.Auto(hedge.TargetPercentile(0.4))))
+	fmt.Println(err)
+	// Output:
+	// <nil>
+	// hedge: WithTrigger(Auto(TargetPercentile(0.4))): the quantile must be 0.5 to 0.999
+}
+
 // What hedging would do to real traffic can be seen before any hedge is sent.
 func ExampleWithDryRun() {
 	s, err := hedge.New(hedge.WithMethods("/pkg.Svc/Get*"), hedge.WithDryRun())

@@ -279,7 +279,8 @@ func WithThrottle(maxTokens int, ratio float64) Option {
 
 // WithDryRun sends no hedge and reports what it would do: [Stats] counts in DryRun the calls that would have been hedged,
 // and [TargetStats] has Forecasts of the tail and the extra load at budgets of 2, 5, 10 and 20 percent, once 200 calls of
-// a method are known, whatever [WithBudgetPercent] says. So hedging can be judged on real traffic before it is turned on. A
+// a method are known, whatever [WithBudgetPercent] says. They are of the percentile that [TargetPercentile] sets, and of the
+// 99th with another trigger than [Auto]. So hedging can be judged on real traffic before it is turned on. A
 // forecast takes hedges to be as fast as primaries and independent of them; [Auto] says where they are not.
 func WithDryRun() Option {
 	return func(c *engine.Config) error {

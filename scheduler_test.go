@@ -56,31 +56,34 @@ func taking(d time.Duration) func(context.Context) (int, error) {
 }
 
 func TestNilScheduler(t *testing.T) {
-	var s *hedge.Scheduler
-	call(t, s, method, 0)
-	s.Pause()
-	s.Resume()
-	if got := s.Stats(); got != (hedge.Stats{}) {
-		t.Errorf("%+v", got)
+	for name, s := range map[string]*hedge.Scheduler{"nil": nil, "zero": {}} {
+		t.Run(name, func(t *testing.T) {
+			call(t, s, method, 0)
+			s.Pause()
+			s.Resume()
+			if got := s.Stats(); got != (hedge.Stats{}) {
+				t.Errorf("%+v", got)
+			}
+			if s.Targets() != nil {
+				t.Error("it knows a target")
+			}
+			if _, ok := s.Latency(target, method, 0.5); ok {
+				t.Error("it knows a latency")
+			}
+			c := engine.Of(s).Begin(t.Context(), target, method, nil, hedge.After(0))
+			if _, ok := c.Delay(); ok {
+				t.Error("it hedges")
+			}
+			if send, again := c.Admit(1); send || again != 0 {
+				t.Error("it admits a hedge")
+			}
+			c.NotReplayable()
+			c.Ended(nil)
+			c.CutShort(time.Now())
+			c.Won(1, nil)
+			c.LoserPanicked()
+		})
 	}
-	if s.Targets() != nil {
-		t.Error("a nil scheduler knows a target")
-	}
-	if _, ok := s.Latency(target, method, 0.5); ok {
-		t.Error("a nil scheduler knows a latency")
-	}
-	c := engine.Of(s).Begin(t.Context(), target, method, nil, hedge.After(0))
-	if _, ok := c.Delay(); ok {
-		t.Error("a nil scheduler hedges")
-	}
-	if send, again := c.Admit(1); send || again != 0 {
-		t.Error("a nil scheduler admits a hedge")
-	}
-	c.NotReplayable()
-	c.Ended(nil)
-	c.CutShort(time.Now())
-	c.Won(1, nil)
-	c.LoserPanicked()
 }
 
 func TestLatency_OfTheUnseen(t *testing.T) {

@@ -11,12 +11,12 @@ import (
 	"github.com/grpchedge/hedge/internal/place"
 )
 
-// Call is one RPC in the scheduler's books, from Begin to its end: what says when a hedge is due and whether
+// Call is one RPC in the engine's books, from Begin to its end: what says when a hedge is due and whether
 // it may be sent, and what takes note of how the attempts ended. The zero Call is never hedged.
 //
-// A binding asks Delay; without one it makes the call as it would without hedging and tells Ended. With one it
-// races attempts, asks Admit when a hedge is due, and tells Ended or CutShort, and Won. If it Heeds, Failed is told of
-// failures first. Calls of NotReplayable, Admit, Unsent, Next, Final and Failed must not overlap; every other method is for
+// If Delay returns false, make the call normally and report its end with Ended. Otherwise race
+// the attempts: ask Admit when a hedge is due, and report the end with Ended or CutShort, and with Won. If Heeds returns
+// true, report failures with Failed first. Calls of NotReplayable, Admit, Unsent, Next, Final and Failed must not overlap; every other method is for
 // the caller's goroutine.
 type Call struct {
 	engine *Engine

@@ -8,7 +8,7 @@ import (
 // counters are the counts of one method. Those that every call touches are atomics; those of hedges change
 // together, so they share a lock, which only a call that has become slow takes.
 //
-// When the method leaves, what was counted moves to the scheduler's departed counts. What calls that are still in flight
+// When the method leaves, what was counted moves to the engine's departed counts. What calls that are still in flight
 // count later must follow, so whoever counts looks afterwards whether the method has left. Either the one who makes it
 // leave finds the count, or who counts finds that it has left: none is lost, and none is counted twice.
 type counters struct {

@@ -63,7 +63,7 @@ func (e *Engine) Resume() {
 }
 
 // Latency returns the quantile q, 0 < q < 1, of what the primaries of a method took over the window. It is
-// false when nothing is known of the method. The target is the connection's, or what [WithTargetName] names it.
+// false when nothing is known of the method. The target is the connection's, or what Config.TargetName names it.
 func (e *Engine) Latency(target, method string, q float64) (time.Duration, bool) {
 	m := e.named(target).find(method)
 	if m == nil {
@@ -89,7 +89,7 @@ type Conn interface {
 // Begin books a call and says how to hedge it.
 //
 // ctx is the caller's context, whose deadline bounds when a hedge is still worth sending. conn may be nil: a
-// connection that is always ready. The options, and those that [NewContext] has put into ctx, may hold
+// connection that is always ready. The options, and those that NewContext has put into ctx, may hold
 // [OffOption] and [AfterOption]; others are ignored.
 func (e *Engine) Begin(ctx context.Context, target, method string, conn Conn, opts ...grpc.CallOption) Call {
 	if e == nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/grpchedge/hedge/internal/learn"
 )
 
-// target is what a scheduler knows of one connection target, or of several of one name.
+// target is what an engine knows of one connection target, or of several of one name.
 type target struct {
 	name     string
 	budget   *budget.Bucket
@@ -23,7 +23,7 @@ type target struct {
 	connections []string // what WithTargetName gave the name; guarded by Engine.mu
 }
 
-// method is what a scheduler knows of one method of one target.
+// method is what an engine knows of one method of one target.
 type method struct {
 	// What every call reads and writes comes first and together: on a machine with idle cores the price of a call
 	// is the cache lines that it touches.
