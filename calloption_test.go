@@ -41,7 +41,8 @@ func TestNewContext(t *testing.T) {
 				ctx = wrap(ctx)
 			}
 			c := s.Begin(ctx, target, method, nil, tc.opts...)
-			delay, ok := c.Delay()
+			plan, ok := c.Plan()
+			delay := plan.Due
 			if !ok {
 				delay = never
 			}

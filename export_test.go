@@ -1,6 +1,31 @@
 package hedge
 
-import "time"
+import (
+	"time"
+
+	"github.com/grpchedge/hedge/internal/race"
+)
+
+// Admit asks whether hedge n of a call of which nothing else has happened may be sent, and otherwise after what time to ask
+// again; 0 is never.
+func Admit(c *Call, n int) (send bool, again time.Duration) {
+	e := c.Admit(n, n, new(race.Report))
+	if e.Kind == race.HeldBack {
+		again = e.Until - c.Age()
+	}
+	return e.Kind == race.Admitted, again
+}
+
+// Book books that a hedge of the call, sent at once, decided it with err after d.
+func Book(c *Call, d time.Duration, err error) {
+	r := race.Report{Winner: 1, Hedges: 1, Err: err, DecidedAt: d, DeliveredAt: d}
+	r.Attempts[0] = race.AttemptReport{CutShort: true}
+	r.Attempts[1] = race.AttemptReport{HasEnded: true, EndedAt: d, Err: err}
+	if err != nil {
+		r.Attempts[1].End = race.Final
+	}
+	c.Book(&r)
+}
 
 // HedgesKnown is how many hedges of a call's method are known of.
 func HedgesKnown(c *Call) int64 { return c.method.learner.HedgeSnapshot(time.Now()).Total() }

@@ -24,7 +24,7 @@ var long = flag.Bool("hedge.long", false, "run the tests of memory at full size"
 // booked begins and ends a call that takes d, as far as the scheduler can tell.
 func booked(s *hedge.Scheduler, target, method string, d time.Duration) {
 	c := s.Begin(context.Background(), target, method, nil)
-	c.CutShort(time.Now().Add(d))
+	c.CutShortAt(c.Age() + d)
 }
 
 // What the scheduler counts as its memory is what the heap grows by, for methods that have hardly been called, for those
@@ -216,12 +216,10 @@ func TestRule16_CallsInFlightOutliveTheirEntry(t *testing.T) {
 	if before.Calls != 2002 || before.Hedges != 0 {
 		t.Fatalf("%+v", before)
 	}
-	if send, _ := c.Admit(1); !send {
+	if send, _ := hedge.Admit(&c, 1); !send {
 		t.Fatal("the hedge is not sent")
 	}
-	c.Hedged(ms, true, nil)
-	c.Won(1, nil)
-	c.CutShort(time.Now())
+	hedge.Book(&c, ms, nil)
 	c.LoserPanicked()
 	lost.NotReplayable()
 	want := before
@@ -264,9 +262,9 @@ func TestRule16_CountsNeverFall(t *testing.T) {
 			random := rand.New(rand.NewPCG(g, 1))
 			var open []hedge.Call
 			finish := func(c *hedge.Call) {
-				if send, _ := c.Admit(1); send {
+				if send, _ := hedge.Admit(c, 1); send {
 					admitted.Add(1)
-					c.Won(1, nil)
+					hedge.Book(c, ms, nil)
 				}
 			}
 			for range calls {
@@ -301,7 +299,7 @@ func TestRule12_TargetsThatComeAndGo(t *testing.T) {
 	before := s.Stats()
 	for i := range 20_000 {
 		c := s.Begin(t.Context(), fmt.Sprintf("dns:///other-%d", i), method, nil)
-		c.Admit(1)
+		hedge.Admit(&c, 1)
 		c.Ended(nil)
 	}
 	if sent := s.Stats().Hedges - before.Hedges; sent > 2000 {

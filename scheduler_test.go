@@ -69,16 +69,15 @@ func TestNilScheduler(t *testing.T) {
 		t.Error("a nil scheduler knows a latency")
 	}
 	c := s.Begin(t.Context(), target, method, nil, hedge.After(0))
-	if _, ok := c.Delay(); ok {
+	if _, ok := c.Plan(); ok {
 		t.Error("a nil scheduler hedges")
 	}
-	if send, again := c.Admit(1); send || again != 0 {
+	if send, again := hedge.Admit(&c, 1); send || again != 0 {
 		t.Error("a nil scheduler admits a hedge")
 	}
 	c.NotReplayable()
 	c.Ended(nil)
-	c.CutShort(time.Now())
-	c.Won(1, nil)
+	c.CutShortAt(c.Age())
 	c.LoserPanicked()
 }
 
@@ -266,19 +265,19 @@ func TestRule10_EachReasonIsCounted(t *testing.T) {
 				}
 				before := s.Stats()
 				c := s.Begin(t.Context(), target, method, tc.conn, tc.call...)
-				if delay, ok := c.Delay(); ok {
-					if delay != 10*ms {
-						t.Errorf("delay %v", delay)
+				if plan, ok := c.Plan(); ok {
+					if plan.Due != 10*ms || plan.Delay != 10*ms {
+						t.Errorf("plan %+v", plan)
 					}
-					time.Sleep(delay)
-					send, again := c.Admit(1)
+					time.Sleep(plan.Due)
+					send, again := hedge.Admit(&c, 1)
 					if send != (tc.want.Hedges > 0) {
 						t.Errorf("Admit(1) = %v", send)
 					}
 					for range 3 { // asked again, it is still one hedge that was held back
 						if again > 0 {
 							time.Sleep(again)
-							_, again = c.Admit(1)
+							_, again = hedge.Admit(&c, 1)
 						}
 					}
 				}
@@ -308,7 +307,7 @@ func fail(s *hedge.Scheduler) {
 func spend(s *hedge.Scheduler) {
 	for {
 		c := s.Begin(context.Background(), target, method, nil)
-		if send, _ := c.Admit(1); !send {
+		if send, _ := hedge.Admit(&c, 1); !send {
 			return
 		}
 	}
@@ -369,7 +368,7 @@ func TestWithIdempotentOnly_ReadsTheDescriptors(t *testing.T) {
 	} {
 		s := newScheduler(t, hedge.WithIdempotentOnly(), hedge.WithWarmup(10, ms))
 		c := s.Begin(t.Context(), target, name, nil)
-		if _, got := c.Delay(); got != (want == hedged) {
+		if _, got := c.Plan(); got != (want == hedged) {
 			t.Errorf("%q: hedged %v", name, got)
 		}
 		if got := s.Stats(); got != want {

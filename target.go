@@ -9,6 +9,7 @@ import (
 	"github.com/grpchedge/hedge/budget"
 	"github.com/grpchedge/hedge/internal/latency"
 	"github.com/grpchedge/hedge/internal/learn"
+	"github.com/grpchedge/hedge/internal/race"
 )
 
 // target is what a scheduler knows of one connection target, or of several of one name.
@@ -36,6 +37,7 @@ type method struct {
 	onlyReads bool    // NO_SIDE_EFFECTS or WithReadOnlyMethods
 	policy    *policy // the service config's; nil: none
 
+	alarm    race.Alarm  // says when the first hedges of calls are due
 	noPolicy atomic.Bool // WithOtherBackendOnly found no policy that knows of backends
 	memory   latency.Meter
 	entry    entry

@@ -115,14 +115,13 @@ func (e *entrant) Primary() error { return e.primary.reach(e.line, (*clientStrea
 
 func (e *entrant) Trailer() metadata.MD { return e.primary.Trailer() }
 
-func (e *entrant) Replayable() bool {
+func (e *entrant) Replayable() (ok, shared bool) {
 	c := (*clientStream)(e)
 	request, ok := c.replayable()
 	if ok && !c.repeats {
 		c.repeat, c.repeats = attempt.NewRequest(request), true
-		c.race.Shared = c.repeat.Shared()
 	}
-	return ok && c.repeat.Replayable()
+	return ok && c.repeat.Replayable(), ok && c.repeat.Shared()
 }
 
 func (e *entrant) Hedge(_ int, cancel context.CancelCauseFunc) race.Attempt {

@@ -59,13 +59,13 @@ func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
 			return streamer(ctx, desc, cc, method, opts...)
 		}
 		call := s.Begin(ctx, target, method, conn, opts...)
-		delay, hedged := call.Delay()
+		plan, hedged := call.Plan()
 		if !hedged {
 			return watch(ctx, call, desc, cc, method, streamer, opts)
 		}
 
-		c := &clientStream{call: call, caller: ctx, delay: delay, desc: desc, cc: cc, method: method, streamer: streamer}
-		c.heeds, c.committed = call.Heeds(), call.Successive()
+		c := &clientStream{call: call, caller: ctx, plan: plan, desc: desc, cc: cc, method: method, streamer: streamer}
+		c.heeds, c.committed = call.Heeds(), plan.LastFailureWins
 		c.options = attempt.NewOptions(opts)
 		pctx, cancel := context.WithCancelCause(ctx)
 		c.cancel = cancel
@@ -74,12 +74,11 @@ func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
 		err := c.primary.open(pctx, c, opts)
 		switch {
 		case err == nil:
-		case c.committed && !c.call.Final(0, err) && ctx.Err() == nil:
+		case c.committed && c.call.Failure(0, err, nil).End == race.NonFatal && ctx.Err() == nil:
 			c.primary.ClientStream, c.primary.ended = failed{pctx, err}, err // a hedge may do better
 		default:
 			cancel(nil)
-			c.call.Failed(err, nil)
-			c.call.Ended(err)
+			c.call.Unraced(err, nil)
 			c.primary.results.Deliver()
 			return nil, err
 		}
@@ -91,8 +90,7 @@ func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
 func watch(ctx context.Context, call hedge.Call, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts []grpc.CallOption) (grpc.ClientStream, error) {
 	st, err := streamer(ctx, desc, cc, method, opts...)
 	if err != nil {
-		call.Failed(err, nil)
-		call.Ended(err)
+		call.Unraced(err, nil)
 		return nil, err
 	}
 	if !call.Learns() && !call.Heeds() {
@@ -108,7 +106,7 @@ func watch(ctx context.Context, call hedge.Call, desc *grpc.StreamDesc, cc *grpc
 type clientStream struct {
 	call     hedge.Call
 	caller   context.Context
-	delay    time.Duration
+	plan     race.Plan
 	desc     *grpc.StreamDesc
 	cc       *grpc.ClientConn
 	method   string
@@ -191,7 +189,7 @@ func (c *clientStream) RecvMsg(m any) error {
 		if failure != nil && c.heeds && (!c.raced || chosen.ended == nil) { // a race has told what it saw
 			c.call.Failed(failure, chosen.Trailer())
 		}
-		(*policy)(c).Ended(failure)
+		(*policy)(c).learn(failure, c.call.Age())
 	}
 	if chosen.ended == nil { // for what is known of its end the stream need not be asked
 		c.direct.Store(chosen)
@@ -221,12 +219,12 @@ const late = time.Millisecond
 
 // decide races for the finish line and returns the winner, with first held.
 func (c *clientStream) decide() *member {
-	delay := c.delay - c.call.Age()
-	if delay <= 0 {
-		delay = min(late, c.delay) // no moment for a call that is to have all its attempts at once
-	}
+	plan := c.plan.StartAt(c.call.Age(), late)
 	c.raced = true
-	out := c.race.Run(c.caller, c.cancel, delay, (*policy)(c), (*entrant)(c))
+	out := c.race.Run(c.caller, c.cancel, plan, (*policy)(c), (*entrant)(c))
+	if out.Untouched {
+		c.endUntouched(out.Err)
+	}
 	winner := &c.primary
 	if out.Winner != nil {
 		c.cancel(race.ErrLost)
@@ -241,6 +239,17 @@ func (c *clientStream) decide() *member {
 	c.into = nil
 	c.choose(winner)
 	return winner
+}
+
+// endUntouched books a race of which no hedge was due, and that the primary has ended with err.
+func (c *clientStream) endUntouched(err error) {
+	if none, ok := err.(noHeaders); ok {
+		err = none.err
+	}
+	if err != nil && c.heeds {
+		c.call.Failed(err, c.primary.Trailer())
+	}
+	(*policy)(c).learn(err, c.call.Age())
 }
 
 func (c *clientStream) SendMsg(m any) error {
