@@ -16,10 +16,10 @@ BUF      = $(GO) tool -modfile=$(CURDIR)/tools/buf/go.mod buf
 MODULES := $(sort $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path './tools/*')))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench results microbench lint generate fuzz
+.PHONY: help demo test grpc-suite bench results microbench lint generate fuzz
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "%-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## three real backends, the same calls without and with hedging (DEMO_FLAGS="-h" lists the flags)
 	@cd bench && $(GO) run -buildvcs=false . demo $(DEMO_FLAGS)
@@ -30,6 +30,9 @@ test: ## run the tests of every module under the race detector (TESTFLAGS="-run 
 		(cd $$m && $(GO) test $(RACE) $(TESTFLAGS) ./...); done
 	@if [ -n "$(RACE)" ] && [ -z '$(TESTFLAGS)' ]; then echo '== .: once more without the race detector: the simulations, from all seeds, and what it cannot bear'; \
 		$(GO) test -run 'TestAuto|TestDo_Leaves|TestChildSwitched' . ./balancer; fi
+
+grpc-suite: ## gRPC's own end-to-end tests with the interceptors on every connection (SUITE_FLAGS="-h" lists the flags)
+	@cd internal/compat && $(GO) run -buildvcs=false ./grpcsuite $(SUITE_FLAGS)
 
 bench: ## every published figure beside ours: tables, pictures, bench/results (BENCH_FLAGS="-h" lists the flags)
 	@cd bench && $(GO) run -buildvcs=false . report $(BENCH_FLAGS)

@@ -21,6 +21,7 @@ type counters struct {
 
 	mu     sync.Mutex
 	hedges Stats
+	early  earlyShare
 }
 
 // update changes the counts of hedges in one step.

@@ -3,13 +3,13 @@ package hedge
 import (
 	"errors"
 	"fmt"
-	"path"
-	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/descriptorpb"
+
+	"github.com/grpchedge/hedge/internal/pattern"
 )
 
 // WithMethods hedges the full methods that match one of the patterns, such as "/pkg.Svc/Get" or "/pkg.Svc/Get*";
@@ -61,7 +61,7 @@ func addPatterns(to *[]string, option string, patterns []string) error {
 		return fmt.Errorf("hedge: %s(): at least one pattern is needed", option)
 	}
 	for _, p := range patterns {
-		if err := checkPattern(p); err != nil {
+		if err := pattern.Check(p); err != nil {
 			return fmt.Errorf("hedge: %s(%q): %w", option, p, err)
 		}
 	}
@@ -69,24 +69,13 @@ func addPatterns(to *[]string, option string, patterns []string) error {
 	return nil
 }
 
-func checkPattern(p string) error {
-	service, method, ok := strings.Cut(strings.TrimPrefix(p, "/"), "/")
-	if !strings.HasPrefix(p, "/") || !ok || service == "" || method == "" || strings.Contains(method, "/") {
-		return errors.New(`a pattern has the form "/service/method"`)
-	}
-	if _, err := path.Match(p, ""); err != nil {
-		return fmt.Errorf("malformed pattern: %w", err)
-	}
-	return nil
-}
-
 // selects reports whether the options let a method be hedged. If not, described is false when a descriptor is
 // missing that might have let it.
 func (c *config) selects(fullMethod string) (hedged, described bool) {
 	switch {
-	case matches(c.readOnly, fullMethod):
+	case pattern.Any(c.readOnly, fullMethod):
 		return true, true
-	case len(c.methods) > 0 && !matches(c.methods, fullMethod):
+	case len(c.methods) > 0 && !pattern.Any(c.methods, fullMethod):
 		return false, true
 	case c.idempotentOnly:
 		level, described := idempotencyLevel(fullMethod)
@@ -97,18 +86,11 @@ func (c *config) selects(fullMethod string) (hedged, described bool) {
 
 // onlyReads reports whether a method is known to change nothing: its descriptor or WithReadOnlyMethods says so.
 func (c *config) onlyReads(fullMethod string) bool {
-	if matches(c.readOnly, fullMethod) {
+	if pattern.Any(c.readOnly, fullMethod) {
 		return true
 	}
 	level, _ := idempotencyLevel(fullMethod)
 	return level == descriptorpb.MethodOptions_NO_SIDE_EFFECTS
-}
-
-func matches(patterns []string, fullMethod string) bool {
-	return slices.ContainsFunc(patterns, func(pattern string) bool {
-		ok, _ := path.Match(pattern, fullMethod) // New has rejected malformed patterns
-		return ok
-	})
 }
 
 // idempotencyLevel returns what the descriptor of a method, "/service/method", says about running it twice, and

@@ -58,12 +58,16 @@ type Stats struct {
 	// that not to try again.
 	PushedBack int64
 	// NotReplayable is the number of calls of which no second attempt can be made, because of what their request or their
-	// reply is, see interceptor.Unary, or, of a stream, because more than its first message was asked of it too early. Of a
+	// reply is, see interceptor.Unary, or, of a stream, because its request was not complete when a hedge was due. Of a
 	// request it is found out, and counted, when a hedge is due.
 	NotReplayable int64
 	// DryRun is the number of calls that would have been hedged without WithDryRun; they are not in Hedged. What would have
 	// held a hedge back beside the budget is not looked at, and hedges that a failure would have sent are not counted.
 	DryRun int64
+	// EarlyHeaders is the number of streams that were decided by response headers, which their caller asked for, more
+	// than a moment before their first message came: 1 ms, and an eighth of the time to it. Nothing could be hedged after
+	// that. See stream.WaitForMessage.
+	EarlyHeaders int64
 	// PassedThrough is the number of client-streaming and bidirectional calls, which are never hedged. They are
 	// not in Calls.
 	PassedThrough int64
@@ -105,6 +109,7 @@ func (s *Stats) add(o Stats) {
 	s.PushedBack += o.PushedBack
 	s.NotReplayable += o.NotReplayable
 	s.DryRun += o.DryRun
+	s.EarlyHeaders += o.EarlyHeaders
 	s.PassedThrough += o.PassedThrough
 	s.LoserPanics += o.LoserPanics
 	s.TriggerPanics += o.TriggerPanics
@@ -126,6 +131,9 @@ type TargetStats struct {
 	Choice Choice
 	// Forecasts are what hedging would do, with WithDryRun; nil without it, and while too little is known.
 	Forecasts []Forecast
+	// EarlyHeaderShare is the share, 0 to 1, of the last hundred calls or so that counted as EarlyHeaders. From one half
+	// on, Choice predicts nothing from hedging and says so, and there are no Forecasts.
+	EarlyHeaderShare float64
 	// Tokens is the number of hedges that the target's budget would pay for now, and Burst the most that it can
 	// save up at the current traffic. Both are the target's, shared by its methods.
 	Tokens, Burst float64
@@ -172,6 +180,7 @@ func (s *Scheduler) Targets() []TargetStats {
 		if s.config.dryRun {
 			row.Forecasts = newForecasts(m.learner.Forecasts(now))
 		}
+		row.withdraw()
 		rows = append(rows, row)
 	}
 	backends := map[string]int{}
@@ -199,6 +208,7 @@ func (m *method) stats(c *config, now time.Time) TargetStats {
 		Burst:  m.target.budget.Burst(now),
 	}
 	row.NoBackendPolicy = m.noPolicy.Load()
+	row.EarlyHeaderShare = m.counters.earlyHeaderShare()
 	row.ThrottleTokens, row.ThrottleMax = m.target.throttle.read()
 	if e := m.learner.Estimate(); e != nil {
 		row.Delay, row.Choice = e.Delay, newChoice(e)

@@ -22,10 +22,6 @@ const maxPicks = 16
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	r, hedge := place.Of(info.Ctx, p.place.Target())
 	if hedge != nil {
-		if hedge.Picking {
-			res, _, err := p.pick(info)
-			return res, err
-		}
 		return p.pickForHedge(info, r, hedge)
 	}
 	res, err := p.child.Pick(info)
@@ -43,8 +39,7 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 }
 
 func (p *picker) pickForHedge(info balancer.PickInfo, r *place.Record, hedge *place.Hedge) (balancer.PickResult, error) {
-	hedge.Picking = true
-	defer func() { hedge.Picking = false }()
+	info.Ctx = place.Hide(info.Ctx) // the child's policies leave it to this one where the hedge goes
 	r.Lock()
 	defer r.Unlock()
 	res, b, err := p.pick(info)

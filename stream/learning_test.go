@@ -3,6 +3,7 @@ package stream_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -12,11 +13,13 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/testserver"
 	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stream"
 )
 
 const method = testpb.TestService_ServerStream_FullMethodName
@@ -184,33 +187,66 @@ func TestOtherKindsPassThrough(t *testing.T) {
 	})
 }
 
-// TestContext_BeforeTheFirstMessage decides for the primary, whose context the caller may hold on to.
+// TestContext_BeforeTheFirstMessage holds on to a context that was asked for before a hedge wins.
 func TestContext_BeforeTheFirstMessage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(testserver.Plan{Delay: 100 * ms}, testserver.Plan{})})
-		s := fixed(t, 10*ms)
-		client := dial(t, cluster, s)
-		req := &testpb.Request{Id: 1, Messages: 2}
-		st, err := client.ServerStream(t.Context(), req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx := st.Context()
-		n, attempt, err := receive(st, req)
-		if n != 2 || attempt != 0 || err != nil || ctx != st.Context() {
-			t.Errorf("%d messages of attempt %d, %v", n, attempt, err)
-		}
-		if got := s.Stats(); got.NotReplayable != 1 || got.Hedges != 0 {
-			t.Errorf("%+v", got)
-		}
-	})
+	type key struct{}
+	for _, hedged := range []bool{false, true} { // the control is plain gRPC
+		synctest.Test(t, func(t *testing.T) {
+			winner := 0
+			plans := []testserver.Plan{{Delay: 100 * ms, Interval: 10 * ms}, {Interval: 10 * ms}}
+			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(plans...), Backends: 2})
+			var s *hedge.Scheduler
+			if hedged {
+				s, winner = fixed(t, 10*ms, hedge.WithMaxHedges(1)), 1
+			}
+			client := dial(t, cluster, s)
+			req := &testpb.Request{Id: 1, Messages: 3}
+			caller := context.WithValue(t.Context(), key{}, "a value")
+			st, err := client.ServerStream(caller, req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx := st.Context()
+			child, cancel := context.WithCancel(ctx)
+			defer cancel()
+			if _, ok := peer.FromContext(ctx); !ok || ctx.Value(key{}) != "a value" {
+				t.Error("no peer, or no value, before the first message")
+			}
+			first, err := st.Recv()
+			if err != nil || int(first.Attempt) != winner {
+				t.Fatalf("%v, %v", first, err)
+			}
+			if p, ok := peer.FromContext(ctx); !ok || p.Addr.String() != cluster.Address(int(first.Backend)) {
+				t.Errorf("peer %v, but backend %d answered", p, first.Backend)
+			}
+			synctest.Wait()
+			for n := 1; n < 3; n++ {
+				if ctx.Err() != nil || child.Err() != nil || st.Context().Err() != nil {
+					t.Errorf("it ended before message %d: %v, %v, %v", n, ctx.Err(), child.Err(), st.Context().Err())
+				}
+				if _, err := st.Recv(); err != nil {
+					t.Error(err)
+				}
+			}
+			if _, err := st.Recv(); err != io.EOF {
+				t.Error(err)
+			}
+			if ctx.Err() != context.Canceled || st.Context().Err() != context.Canceled {
+				t.Errorf("the stream has ended, and its context not: %v", ctx.Err())
+			}
+			synctest.Wait()
+			if child.Err() == nil {
+				t.Error("a child of the context has not ended")
+			}
+		})
+	}
 }
 
 // TestNilScheduler is a client without hedging.
 func TestNilScheduler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Latency: testserver.Constant(ms)})
-		client := dial(t, cluster, nil)
+		client := dial(t, cluster, nil, grpc.WithStreamInterceptor(stream.Interceptor(nil)))
 		req := &testpb.Request{Id: 1, Messages: 2}
 		st, err := client.ServerStream(t.Context(), req)
 		if err != nil {
@@ -323,13 +359,12 @@ func (s *timedStream) Recv() (*testpb.Reply, error) {
 	return reply, err
 }
 
-// TestHeader_AnAttemptWithoutHeadersLoses has a hedge end without headers, whatever that status would mean, while the
-// primary's are still to come.
+// TestHeader_AnAttemptWithoutHeadersLoses has a hedge fail without headers while the primary's are still to come.
 func TestHeader_AnAttemptWithoutHeadersLoses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(
 			testserver.Plan{Delay: 50 * ms}, testserver.Plan{Delay: ms, Code: codes.Unavailable})})
-		s := fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithNonFatalCodes()) // every error ends a race
+		s := fixed(t, 10*ms, hedge.WithMaxHedges(1))
 		client := dial(t, cluster, s)
 		req := &testpb.Request{Id: 1, Messages: 2}
 		st, err := client.ServerStream(t.Context(), req)

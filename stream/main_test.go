@@ -35,10 +35,18 @@ func newScheduler(t testing.TB, opts ...hedge.Option) *hedge.Scheduler {
 	return s
 }
 
+// hedging has the streams of a connection hedged as s says; a nil s leaves plain gRPC.
+func hedging(s *hedge.Scheduler, opts ...stream.Option) grpc.DialOption {
+	if s == nil {
+		return grpc.EmptyDialOption{}
+	}
+	return grpc.WithStreamInterceptor(stream.Interceptor(s, opts...))
+}
+
 // dial returns a client of the cluster's that hedges as s says, and is connected.
 func dial(t testing.TB, cluster *testserver.Cluster, s *hedge.Scheduler, options ...grpc.DialOption) testpb.TestServiceClient {
 	t.Helper()
-	conn := cluster.ClientT(t, append([]grpc.DialOption{grpc.WithStreamInterceptor(stream.Interceptor(s))}, options...)...)
+	conn := cluster.ClientT(t, append([]grpc.DialOption{hedging(s)}, options...)...)
 	testserver.ConnectT(t, conn)
 	return testpb.NewTestServiceClient(conn)
 }

@@ -140,8 +140,6 @@ func (s schedule) race(v *verdict) bool {
 			return began, true
 		case p.messages > 0:
 			return began + p.first, true
-		case s.header: // it ends without headers
-			return began + p.first, false
 		default:
 			return began + p.first, p.code == codes.OK || isAnswer(p.code) && (n == 0 || s.reads)
 		}

@@ -17,12 +17,9 @@ package stream
 
 import (
 	"context"
-	"sync"
-	"sync/atomic"
-	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/connectivity"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/attempt"
@@ -32,11 +29,16 @@ import (
 // Interceptor returns a client interceptor that hedges server-streaming calls as s decides. With a nil s it hedges
 // none.
 //
-// Attempts race until the caller has what it first waits for: the first message, or the end, of the stream where
-// it calls RecvMsg first; the response headers where it calls Header first, and then no longer. A hedge is sent
-// only while the caller waits so. From then on every call goes straight to the attempt that won, at no cost per
-// message; a stream that stalls later is not hedged, as its messages so far cannot be taken back. A stream whose
-// Context is asked for before it has received anything is not hedged either.
+// Attempts race until the caller has what it first waits for. For RecvMsg that is the first message, or the end, of
+// the stream; for Header it is the response headers, unless [WaitForMessage] names the method, or the end of a stream
+// without headers. A hedge is sent only while the caller waits so. From then on every call goes straight to the
+// attempt that won, at no cost per message; a stream that stalls later is not hedged, as its messages so far cannot
+// be taken back.
+//
+// The methods of a stream may be called concurrently as [grpc.ClientStream] allows. Where Header is called while
+// RecvMsg waits, it returns the primary's headers as soon as they are there, and the stream is the primary from then
+// on; if a hedge has won before, it returns the headers of that. A Context that is asked for before an attempt has won
+// ends with the stream, and has the values, the peer among them, of the attempt that wins: until then, of the primary.
 //
 // A method with a hedgingPolicy, see [hedge.WithServiceConfig], is committed by response headers whatever its caller
 // waits for, as gRPC defines it; where headers come at once, nothing of it is hedged.
@@ -46,7 +48,8 @@ import (
 // Client-streaming and bidirectional calls pass through and are counted.
 //
 // Interceptors chained after this one run once for each attempt, concurrently.
-func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
+func Interceptor(s *hedge.Scheduler, opts ...Option) grpc.StreamClientInterceptor {
+	o := newOptions(opts)
 	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 		var target string
 		var conn hedge.Conn // a nil interface where cc is nil, as with a binding that brings its own streamer
@@ -61,25 +64,15 @@ func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
 		call := s.Begin(ctx, target, method, conn, opts...)
 		plan, hedged := call.Plan()
 		if !hedged {
-			return watch(ctx, call, desc, cc, method, streamer, opts)
+			return watch(ctx, call, o.types(method), desc, cc, method, streamer, opts)
 		}
-
-		c := &clientStream{call: call, caller: ctx, plan: plan, desc: desc, cc: cc, method: method, streamer: streamer}
-		c.heeds, c.committed = call.Heeds(), plan.LastFailureWins
-		c.options = attempt.NewOptions(opts)
-		pctx, cancel := context.WithCancelCause(ctx)
-		c.cancel = cancel
-		pctx = c.call.PrimaryContext(pctx, target)
-		c.primary, opts = c.newMember(cancel)
-		err := c.primary.open(pctx, c, opts)
-		switch {
-		case err == nil:
-		case c.committed && c.call.Failure(0, err, nil).End == race.NonFatal && ctx.Err() == nil:
-			c.primary.ClientStream, c.primary.ended = failed{pctx, err}, err // a hedge may do better
-		default:
-			cancel(nil)
-			c.call.Unraced(err, nil)
-			c.primary.results.Deliver()
+		c := &clientStream{
+			call: call, caller: ctx, plan: plan, types: o.types(method),
+			desc: desc, cc: cc, method: method, streamer: streamer,
+			heeds: call.Heeds(), committed: plan.LastFailureWins,
+			options: attempt.NewOptions(opts),
+		}
+		if err := c.open(target, opts); err != nil {
 			return nil, err
 		}
 		return c, nil
@@ -87,7 +80,7 @@ func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
 }
 
 // watch opens a stream that is not hedged, and learns from it.
-func watch(ctx context.Context, call hedge.Call, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts []grpc.CallOption) (grpc.ClientStream, error) {
+func watch(ctx context.Context, call hedge.Call, types *messageTypes, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts []grpc.CallOption) (grpc.ClientStream, error) {
 	st, err := streamer(ctx, desc, cc, method, opts...)
 	if err != nil {
 		call.Unraced(err, nil)
@@ -96,214 +89,55 @@ func watch(ctx context.Context, call hedge.Call, desc *grpc.StreamDesc, cc *grpc
 	if !call.Learns() && !call.Heeds() {
 		return st, nil
 	}
-	c := &clientStream{call: call, caller: ctx, heeds: call.Heeds()}
+	c := &clientStream{call: call, caller: ctx, types: types, method: method, heeds: call.Heeds()}
 	c.primary.ClientStream = st
 	c.chosen.Store(&c.primary)
 	return c, nil
 }
 
-// clientStream is one hedged call: the stream that its caller has.
-type clientStream struct {
-	call     hedge.Call
-	caller   context.Context
-	plan     race.Plan
-	desc     *grpc.StreamDesc
-	cc       *grpc.ClientConn
-	method   string
-	streamer grpc.Streamer
-	options  attempt.Options
-
-	heeds     bool // failures matter before any hedge was due
-	committed bool // response headers commit the stream, whatever its caller waits for
-
-	primary member
-	cancel  context.CancelCauseFunc // the primary's
-
-	// chosen is the attempt that the stream is, once that is decided, and direct the same, once there is nothing
-	// more to learn from its first message either.
-	chosen, direct atomic.Pointer[member]
-
-	sending sync.Mutex // guards what a hedge repeats
-	request any
-	closed  bool // the request is all that is sent
-
-	first   sync.Mutex // held by what waits at the finish line
-	race    race.Race
-	line    line
-	into    any // what RecvMsg receives into
-	own     attempt.Reply
-	repeat  attempt.Request // the request, as hedges send it
-	repeats bool            // it is there
-	asked   time.Duration   // the call's age when RecvMsg was called for the first message
-	raced   bool
-	learned bool // the primary's time to first message is known, or a bound of it
-}
-
-// line is what the caller first waits for.
-type line uint8
-
-const (
-	message line = iota // the first message, or the end of the stream
-	headers             // the response headers
-)
-
-// choose makes m the stream, with first held.
-func (c *clientStream) choose(m *member) {
-	c.sending.Lock()
-	c.request = nil
-	c.chosen.Store(m)
-	c.sending.Unlock()
-	m.results.DeliverAtEnd()
-}
-
-func (c *clientStream) RecvMsg(m any) error {
-	if d := c.direct.Load(); d != nil {
-		err := d.ClientStream.RecvMsg(m)
-		d.done(err)
+// open opens the primary. An error ends the call.
+func (c *clientStream) open(target string, opts []grpc.CallOption) error {
+	ctx, cancel := context.WithCancelCause(c.caller)
+	c.cancel = cancel
+	ctx = c.call.PrimaryContext(ctx, target)
+	c.callOptions = opts
+	c.primary, opts = c.newMember(cancel, true)
+	err := c.primary.open(ctx, c, opts)
+	switch {
+	case err == nil:
+	case c.committed && c.call.Failure(0, err, nil).End == race.NonFatal && c.caller.Err() == nil:
+		// A hedge may do better, and the caller hears of it from RecvMsg. It may never call that.
+		c.primary.ClientStream, c.primary.ended = failed{ctx, err}, err
+		context.AfterFunc(ctx, c.abandon)
+	default:
+		cancel(nil)
+		c.call.Unraced(err, nil)
+		c.primary.results.Deliver()
 		return err
 	}
-	asked := c.call.Age()
-	c.first.Lock()
-	defer c.first.Unlock()
-	c.asked, c.line, c.into = asked, message, m
-	chosen := c.chosen.Load()
-	if chosen == nil && c.committed {
-		c.line = headers
-		chosen = c.decide()
-		c.line = message
+	c.mu.Lock()
+	c.opened = true
+	c.mu.Unlock()
+	if c.caller.Err() != nil || c.closed() { // meanwhile, so that finished was not to be told
+		c.abandon()
 	}
-	if chosen == nil {
-		var ok bool
-		if c.own, ok = attempt.NewReply(m); ok {
-			winner := c.decide()
-			c.direct.Store(winner)
-			winner.done(winner.err)
-			return winner.err
-		}
-		c.call.NotReplayable()
-		c.choose(&c.primary)
-		chosen = &c.primary
-	}
-	err := chosen.receive(m)
-	if failure := outcome(err); chosen == &c.primary {
-		if failure != nil && c.heeds && (!c.raced || chosen.ended == nil) { // a race has told what it saw
-			c.call.Failed(failure, chosen.Trailer())
-		}
-		(*policy)(c).learn(failure, c.call.Age())
-	}
-	if chosen.ended == nil { // for what is known of its end the stream need not be asked
-		c.direct.Store(chosen)
-	}
-	chosen.done(err)
-	return err
+	return nil
 }
 
-func (c *clientStream) Header() (metadata.MD, error) {
-	if chosen := c.chosen.Load(); chosen != nil {
-		return chosen.headers()
-	}
-	c.first.Lock()
-	defer c.first.Unlock()
-	if chosen := c.chosen.Load(); chosen != nil { // by a RecvMsg that was first
-		return chosen.headers()
-	}
-	c.line = headers
-	winner := c.decide()
-	winner.done(winner.err)
-	return winner.header, winner.err
+// closed reports whether the connection has been closed.
+func (c *clientStream) closed() bool {
+	return c.cc != nil && c.cc.GetState() == connectivity.Shutdown
 }
 
-// late is the moment that the primary gets to hand over what it may already have, when its caller comes for the
-// first message after a hedge was due.
-const late = time.Millisecond
-
-// decide races for the finish line and returns the winner, with first held.
-func (c *clientStream) decide() *member {
-	plan := c.plan.StartAt(c.call.Age(), late)
-	c.raced = true
-	out := c.race.Run(c.caller, c.cancel, plan, (*policy)(c), (*entrant)(c))
-	if out.Untouched {
-		c.endUntouched(out.Err)
-	}
-	winner := &c.primary
-	if out.Winner != nil {
-		c.cancel(race.ErrLost)
-		winner = &out.Winner.(*hedged).member
-		if c.line == message {
-			if winner.err == nil { // otherwise, and at the stream's end, the caller's message stays what it was
-				c.own.Take(winner.into)
-			}
-			winner.into = nil
+// finished is told that gRPC's stream of an attempt has ended with err. cancel frees the attempt's context.
+func (c *clientStream) finished(primary bool, cancel context.CancelCauseFunc, err error) {
+	if c.closed() {
+		cancel(err)
+		if ctx := c.context.Load(); ctx != nil {
+			ctx.cancel(err)
 		}
 	}
-	c.into = nil
-	c.choose(winner)
-	return winner
-}
-
-// endUntouched books a race of which no hedge was due, and that the primary has ended with err.
-func (c *clientStream) endUntouched(err error) {
-	if none, ok := err.(noHeaders); ok {
-		err = none.err
+	if primary {
+		c.abandon() // what ends while nobody waits for it, no race is to decide
 	}
-	if err != nil && c.heeds {
-		c.call.Failed(err, c.primary.Trailer())
-	}
-	(*policy)(c).learn(err, c.call.Age())
-}
-
-func (c *clientStream) SendMsg(m any) error {
-	if chosen := c.chosen.Load(); chosen != nil {
-		return chosen.send(m)
-	}
-	err := c.primary.send(m)
-	if err == nil {
-		c.sending.Lock()
-		if c.chosen.Load() == nil {
-			c.request = m
-		}
-		c.sending.Unlock()
-	}
-	return err
-}
-
-func (c *clientStream) CloseSend() error {
-	if chosen := c.chosen.Load(); chosen != nil {
-		return chosen.CloseSend()
-	}
-	err := c.primary.CloseSend()
-	c.sending.Lock()
-	c.closed = err == nil
-	c.sending.Unlock()
-	return err
-}
-
-// replayable returns the request once it is complete.
-func (c *clientStream) replayable() (request any, ok bool) {
-	c.sending.Lock()
-	defer c.sending.Unlock()
-	return c.request, c.request != nil && c.closed
-}
-
-// Context is the chosen attempt's. Whoever asks before there is one, which gRPC advises against, may hold on to
-// the answer; so it decides for the primary, unless a race is on.
-func (c *clientStream) Context() context.Context {
-	if chosen := c.chosen.Load(); chosen != nil {
-		return chosen.Context()
-	}
-	if c.first.TryLock() {
-		if c.chosen.Load() == nil {
-			c.call.NotReplayable()
-			c.choose(&c.primary)
-		}
-		c.first.Unlock()
-	}
-	return c.primary.Context()
-}
-
-func (c *clientStream) Trailer() metadata.MD {
-	if chosen := c.chosen.Load(); chosen != nil {
-		return chosen.Trailer()
-	}
-	return c.primary.Trailer()
 }

@@ -96,7 +96,7 @@ var combinations = []struct {
 	{name: "per-RPC credentials of the call", opts: []grpc.CallOption{grpc.PerRPCCredentials(token{})}},
 	{name: "per-RPC credentials of the connection", chain: chain{dial: []grpc.DialOption{grpc.WithPerRPCCredentials(token{})}}},
 	{name: "large messages", chain: chain{server: []grpc.ServerOption{grpc.MaxRecvMsgSize(16 << 20)}}, opts: []grpc.CallOption{grpc.MaxCallRecvMsgSize(16 << 20)},
-		request: &testpb.Request{Id: 7, Messages: 3, ReplyBytes: 5 << 20, Payload: make([]byte, 5<<20)}},
+		request: &testpb.Request{Id: 7, Messages: 3, ReplyBytes: 5 << 20, Payload: make([]byte, 1000<<10)}},
 	{name: "custom codec", opts: []grpc.CallOption{grpc.CallContentSubtype("json")}},
 	{name: "stats.Handler", chain: chain{dial: []grpc.DialOption{grpc.WithStatsHandler(nothing{})}, server: []grpc.ServerOption{grpc.StatsHandler(nothing{})}}},
 }

@@ -51,12 +51,16 @@ type Hedge struct {
 	context.Context
 	record *Record
 
-	// Picking says that a policy picks for the hedge right now: one further down its tree leaves that to it. It is for
-	// the goroutine that picks.
-	Picking bool
-
 	picked, again bool // guarded by the record's lock
 }
+
+// Hide returns a context without the record that ctx carries. A policy that picks for a hedge gives it to its child,
+// so that a policy further down the tree leaves the choice to the one above. What is said of one pick is kept in that
+// pick's context: several picks for one attempt may run at once, because an interceptor may make several calls with
+// one attempt's context.
+func Hide(ctx context.Context) context.Context { return hidden{ctx} }
+
+type hidden struct{ context.Context }
 
 type key struct{}
 
@@ -74,8 +78,15 @@ func (h *Hedge) Value(k any) any {
 	return h.Context.Value(k)
 }
 
+func (h hidden) Value(k any) any {
+	if k == (key{}) {
+		return nil
+	}
+	return h.Context.Value(k)
+}
+
 // Of returns the record of the call on the target that ctx belongs to, and the hedge if it is one's. Both are nil
-// for a call that is not hedged.
+// for a call that is not hedged, and in a context from [Hide].
 func Of(ctx context.Context, target string) (*Record, *Hedge) {
 	var r *Record
 	var h *Hedge
@@ -93,12 +104,18 @@ func Of(ctx context.Context, target string) (*Record, *Hedge) {
 	return r, h
 }
 
-// Went notes that the primary goes to b. gRPC picks for one attempt on one goroutine at a time.
+// Went notes that the primary goes to b.
 func (r *Record) Went(b *Backend) {
-	// Of two policies in one tree, the upper one comes last, and knows of more backends.
-	if first := r.primary.Load(); first == nil || b.same(first) {
-		r.primary.Store(b)
-		return
+	// Of two policies in one tree, the upper one comes last, and knows of more backends. Two calls with the primary's
+	// context may pick at once: of their backends neither may be lost.
+	for {
+		first := r.primary.Load()
+		if first != nil && !b.same(first) {
+			break
+		}
+		if r.primary.CompareAndSwap(first, b) {
+			return
+		}
 	}
 	r.Lock()
 	defer r.Unlock()

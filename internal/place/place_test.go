@@ -23,7 +23,7 @@ func TestRule08_NoGoroutineForTheRecord(t *testing.T) {
 	primary, record := place.Primary(own, "target", new(atomic.Int64))
 	hedge := record.Hedge(own)
 	before := runtime.NumGoroutine()
-	for _, ctx := range []context.Context{primary, hedge} {
+	for _, ctx := range []context.Context{primary, hedge, place.Hide(hedge)} {
 		derived, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
 		if derived.Value(key{}) != "value" {
@@ -35,7 +35,7 @@ func TestRule08_NoGoroutineForTheRecord(t *testing.T) {
 			}
 		}()
 	}
-	if n := runtime.NumGoroutine(); n != before {
+	if n := runtime.NumGoroutine(); n > before {
 		t.Errorf("%d goroutines, %d before", n, before)
 	}
 	end(nil)
@@ -54,6 +54,7 @@ func TestOf(t *testing.T) {
 		{"primary", ctx, "target", record, false},
 		{"hedge", hedge, "target", record, true},
 		{"a call on another connection, under an attempt's context", hedge, "other", nil, false},
+		{"a hedge whose policy hides the record from its child", place.Hide(hedge), "target", nil, false},
 		{"no attempt", t.Context(), "target", nil, false},
 	} {
 		if r, h := place.Of(tc.ctx, tc.target); r != tc.record || (h != nil) != tc.hedge {
@@ -109,5 +110,35 @@ func TestRecord(t *testing.T) {
 	r.Unlock()
 	if n := again.Load(); n != 1 {
 		t.Errorf("%d hedges met a backend again, want 1", n)
+	}
+}
+
+// TestWent_AtOnce has two calls with the primary's context pick at the same time: both backends count as used.
+func TestWent_AtOnce(t *testing.T) {
+	policy := place.Enter("target")
+	defer policy.Leave()
+	a := policy.NewBackend(nil, []resolver.Address{{Addr: "a"}})
+	b := policy.NewBackend(nil, []resolver.Address{{Addr: "b"}})
+	for range 3000 {
+		_, r := place.Primary(t.Context(), "target", new(atomic.Int64))
+		var ready atomic.Int32
+		went := func(b *place.Backend) {
+			for ready.Add(1); ready.Load() < 2; { // so that both begin together
+				runtime.Gosched()
+			}
+			r.Went(b)
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			went(a)
+		}()
+		went(b)
+		<-done
+		r.Lock()
+		if !r.Used(a) || !r.Used(b) {
+			t.Fatalf("used: %v, %v", r.Used(a), r.Used(b))
+		}
+		r.Unlock()
 	}
 }

@@ -1,0 +1,240 @@
+package bigtable_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"cloud.google.com/go/bigtable"
+	"cloud.google.com/go/bigtable/bttest"
+	"google.golang.org/api/option"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/resolver/manual"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/stream"
+)
+
+const (
+	ms       = time.Millisecond
+	backends = 4
+	rows     = 1000 // of the table; every tenth is missing
+	family   = "f"
+	table    = "t"
+	readRows = "/google.bigtable.v2.Bigtable/ReadRows"
+
+	// share is what hedging may leave of plain gRPC's 99th percentile.
+	share = 0.06
+)
+
+// tail has 2% of the reads take 200 to 400 ms, and the others up to base.
+type tail struct {
+	mu   sync.Mutex
+	draw *rand.Rand
+	base time.Duration
+}
+
+func (l *tail) latency() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.draw.Float64() < 0.02 {
+		return 200*ms + time.Duration(l.draw.Float64()*float64(200*ms))
+	}
+	return time.Duration(l.draw.Float64() * float64(l.base))
+}
+
+func (l *tail) delayReads(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	if info.FullMethod == readRows {
+		select {
+		case <-time.After(l.latency()):
+		case <-ss.Context().Done():
+			return ss.Context().Err()
+		}
+	}
+	return handler(srv, ss)
+}
+
+// service is several servers that hold the same rows, as one target.
+type service struct {
+	listeners map[string]net.Listener
+	addresses []resolver.Address
+}
+
+func start(t *testing.T, inMemory bool) *service {
+	t.Helper()
+	law := &tail{draw: rand.New(rand.NewPCG(1, 2)), base: 2 * ms}
+	s := &service{listeners: map[string]net.Listener{}}
+	for i := range backends {
+		var l net.Listener = bufconn.Listen(1 << 16)
+		address := fmt.Sprint("backend-", i)
+		if !inMemory {
+			var err error
+			if l, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+				t.Fatal(err)
+			}
+			address = l.Addr().String()
+		}
+		server, err := bttest.NewServerWithListener(l, grpc.StreamInterceptor(law.delayReads))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { // the server waits for a listener that it does not own
+			_ = l.Close()
+			server.Close()
+		})
+		s.listeners[address] = l
+		s.addresses = append(s.addresses, resolver.Address{Addr: address})
+		s.fill(t, address)
+	}
+	return s
+}
+
+func (s *service) dial(t *testing.T, addresses []resolver.Address, options ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
+	names := manual.NewBuilderWithScheme("bigtable")
+	names.InitialState(resolver.State{Addresses: addresses})
+	conn, err := grpc.NewClient(names.Scheme()+":///servers", append(options, grpc.WithResolvers(names),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`),
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+			if l, ok := s.listeners[address].(*bufconn.Listener); ok {
+				return l.DialContext(ctx)
+			}
+			return new(net.Dialer).DialContext(ctx, "tcp", address)
+		}))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+func (s *service) client(t *testing.T, conn *grpc.ClientConn) *bigtable.Client {
+	t.Helper()
+	client, err := bigtable.NewClientWithConfig(t.Context(), "project", "instance",
+		bigtable.ClientConfig{MetricsProvider: bigtable.NoopMetricsProvider{}}, option.WithGRPCConn(conn))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// fill writes the rows to one server.
+func (s *service) fill(t *testing.T, address string) {
+	t.Helper()
+	conn := s.dial(t, []resolver.Address{{Addr: address}})
+	admin, err := bigtable.NewAdminClient(t.Context(), "project", "instance", option.WithGRPCConn(conn))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = admin.Close() }()
+	if err := admin.CreateTable(t.Context(), table); err != nil {
+		t.Fatal(err)
+	}
+	if err := admin.CreateColumnFamily(t.Context(), table, family); err != nil {
+		t.Fatal(err)
+	}
+	var keys []string
+	var mutations []*bigtable.Mutation
+	for n := range rows {
+		if n%10 == 0 {
+			continue // missing
+		}
+		m := bigtable.NewMutation()
+		m.Set(family, "c", 0, []byte(value(n)))
+		keys, mutations = append(keys, key(n)), append(mutations, m)
+	}
+	if errs, err := s.client(t, conn).Open(table).ApplyBulk(t.Context(), keys, mutations); err != nil || errs != nil {
+		t.Fatal(err, errs)
+	}
+}
+
+func key(n int) string   { return fmt.Sprintf("row-%04d", n) }
+func value(n int) string { return strings.Repeat(fmt.Sprint(n, " "), 20) }
+
+// read reads one row and checks it.
+func read(ctx context.Context, t *bigtable.Table, n int) error {
+	row, err := t.ReadRow(ctx, key(n))
+	switch {
+	case err != nil:
+		return fmt.Errorf("row %d: %w", n, err)
+	case n%10 == 0 && row == nil:
+		return nil
+	case n%10 == 0 || row.Key() != key(n) || len(row[family]) != 1 || string(row[family][0].Value) != value(n):
+		return fmt.Errorf("row %d: %v", n, row)
+	}
+	return nil
+}
+
+// p99 reads many rows, some at a time, and returns the 99th percentile of what a read takes.
+func p99(t *testing.T, tbl *bigtable.Table, reads, atOnce int) time.Duration {
+	t.Helper()
+	took := make([]time.Duration, reads)
+	var all sync.WaitGroup
+	for w := range atOnce {
+		all.Go(func() {
+			for i := w; i < reads; i += atOnce {
+				began := time.Now()
+				if err := read(t.Context(), tbl, i%rows); err != nil {
+					t.Error(err)
+					return
+				}
+				took[i] = time.Since(began)
+			}
+		})
+	}
+	all.Wait()
+	slices.Sort(took)
+	return took[len(took)*99/100]
+}
+
+// compare reads the same rows plain and hedged with nothing tuned, and returns what hedging leaves of the 99th
+// percentile.
+func compare(t *testing.T, inMemory bool, reads, atOnce int) float64 {
+	s := start(t, inMemory)
+	plain := p99(t, s.client(t, s.dial(t, s.addresses)).Open(table), reads, atOnce)
+
+	scheduler, err := hedge.New(hedge.WithReadOnlyMethods(readRows))
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn := s.dial(t, s.addresses,
+		grpc.WithChainUnaryInterceptor(interceptor.Unary(scheduler)), grpc.WithChainStreamInterceptor(stream.Interceptor(scheduler)))
+	hedged := p99(t, s.client(t, conn).Open(table), reads, atOnce)
+
+	stats := scheduler.Stats()
+	t.Logf("99th percentile: plain %v, hedged %v, %.3f of it; %d hedges, %d won, %.1f%% of %d calls", plain, hedged,
+		float64(hedged)/float64(plain), stats.Hedges, stats.HedgeWins, 100*stats.HedgeRate(), stats.Calls)
+	if stats.HedgeWins == 0 {
+		t.Error("no hedge won")
+	}
+	if stats.HedgeRate() > 0.15 {
+		t.Errorf("%.1f%% of the calls are hedged", 100*stats.HedgeRate())
+	}
+	return float64(hedged) / float64(plain)
+}
+
+// TestReadRows_VirtualTime measures what hedging does to the tail where nothing else is in the way.
+func TestReadRows_VirtualTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		if left := compare(t, true, 10_000, 16); left > share {
+			t.Errorf("hedging leaves %.3f of the 99th percentile, more than %v", left, share)
+		}
+	})
+}
+
+// TestReadRows_Ports makes the reads over sockets and in real time. The rows must be right; the times are those of the
+// machine, and are only reported.
+func TestReadRows_Ports(t *testing.T) { compare(t, false, 4000, 16) }

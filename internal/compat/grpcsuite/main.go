@@ -1,0 +1,361 @@
+// Command grpcsuite runs gRPC's own end-to-end tests with the hedging interceptors on every connection: plain,
+// watching only, with nothing tuned, and with hedges after 1 ms. The tests are those of the very version of gRPC that
+// this module requires, in a copy of its module, because they use its internal packages.
+//
+// In the first three modes no test may fail. Those that fail in the fourth are listed in known.txt, each with why it
+// is right that it fails. A failure that is not in the list is an error; a test of the list that passes is reported,
+// because whether a hedge is sent after 1 ms is a matter of timing. A test whose server panics at a second attempt ends
+// the process: the list says of it that it crashes, and it runs in a process of its own.
+package main
+
+import (
+	"bytes"
+	_ "embed"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+//go:embed testdata/hedge_test.go
+var options string
+
+//go:embed known.txt
+var known string
+
+// suites are the packages of gRPC's tests, and the names that their files give them.
+var suites = []struct{ dir, pkg string }{{"test", "test"}, {"test/xds", "xds_test"}}
+
+var (
+	modes = flag.String("modes", "plain,watching,untuned,1ms", "what to run, in this order")
+	run   = flag.String("run", "", "run only the tests that match, as go test -run does")
+	race  = flag.Bool("race", false, "run under the race detector")
+	again = flag.Int("again", 3, "how often a test that failed must pass alone for its failure not to count; gRPC's own tests fail now and then on a busy machine, without interceptors too")
+	spare = flag.Int("unlisted", 0, "how many failures in the mode 1ms may be missing from the list; which tests a hedge disturbs is a matter of timing")
+	keep  = flag.String("keep", "", "directory for the copy and the output of the tests, which stay; else a temporary one")
+)
+
+func main() {
+	flag.Parse()
+	if err := suite(); err != nil {
+		fmt.Fprintln(os.Stderr, "grpcsuite:", err)
+		os.Exit(1)
+	}
+}
+
+func suite() error {
+	list, err := parseList(known)
+	if err != nil {
+		return err
+	}
+	work := *keep
+	if work == "" {
+		if work, err = os.MkdirTemp("", "grpcsuite"); err != nil {
+			return err
+		}
+		defer os.RemoveAll(work)
+	}
+	if work, err = filepath.Abs(work); err != nil {
+		return err
+	}
+	copied := filepath.Join(work, "grpc")
+	if err := build(work, copied); err != nil {
+		return err
+	}
+	ok := true
+	for mode := range strings.SplitSeq(*modes, ",") {
+		expected := list
+		if mode != "1ms" {
+			expected = nil
+		}
+		for _, s := range suites {
+			began := time.Now()
+			r, err := runAll(work, copied, s.dir, s.pkg, mode, expected)
+			if err != nil {
+				return err
+			}
+			if err := retry(work, copied, s.dir, s.pkg, mode, &r, expected); err != nil {
+				return err
+			}
+			fmt.Printf("%-8s %-8s %3d passed, %d failed, %d skipped, in %.0f s\n", mode, s.dir, len(r.passed), len(r.failed), r.skipped, time.Since(began).Seconds())
+			unlisted := report(s.dir, r, expected)
+			if mode == "1ms" {
+				allowed := min(unlisted, *spare)
+				*spare -= allowed
+				unlisted -= allowed
+			}
+			ok = ok && unlisted == 0 && r.crashed == ""
+		}
+	}
+	if !ok {
+		return errors.New("failures that nothing explains, see above")
+	}
+	return nil
+}
+
+// retry runs each test alone that failed and is not listed. One that then always passes has not failed.
+func retry(work, copied, dir, pkg, mode string, r *result, list map[string]string) error {
+	var failed []string
+	for _, test := range r.failed {
+		_, listed := list[dir+" "+test]
+		passes := !listed && *again > 0
+		for range *again {
+			if !passes {
+				break
+			}
+			_, name, _ := strings.Cut(test, "/")
+			one, err := runTests(work, filepath.Join(copied, dir), pkg, mode, "^Test$/^"+name+"$", "")
+			if err != nil {
+				return err
+			}
+			passes = one.crashed == "" && len(one.failed) == 0
+		}
+		if passes {
+			fmt.Printf("  failed among others and passed %d times alone: %s\n", *again, test)
+			r.passed = append(r.passed, test)
+		} else {
+			failed = append(failed, test)
+		}
+	}
+	r.failed = failed
+	return nil
+}
+
+// report prints what differs from the list, and returns the number of failures that are not in it.
+func report(dir string, r result, list map[string]string) (unlisted int) {
+	for _, test := range r.failed {
+		if why, listed := list[dir+" "+test]; listed {
+			fmt.Printf("  fails, as it should: %s: %s\n", test, why)
+			continue
+		}
+		unlisted++
+		fmt.Printf("  FAILS: %s\n%s", test, r.output[test])
+	}
+	if r.crashed != "" {
+		fmt.Printf("  CRASHED:\n%s", r.crashed)
+	}
+	for _, test := range r.passed {
+		if _, listed := list[dir+" "+test]; listed {
+			fmt.Printf("  in the list, but passes this time: %s\n", test)
+		}
+	}
+	return unlisted
+}
+
+// parseList reads lines "folder test: why it fails".
+func parseList(text string) (map[string]string, error) {
+	list := map[string]string{}
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		test, why, ok := strings.Cut(line, ": ")
+		if !ok || why == "" || strings.Count(test, " ") != 1 {
+			return nil, fmt.Errorf("known.txt: %q is not \"folder test: why\"", line)
+		}
+		list[test] = why
+	}
+	return list, nil
+}
+
+// build copies gRPC's module, adds the interceptors to it and compiles the tests.
+func build(work, copied string) error {
+	began := time.Now()
+	module, err := output("", "go", "list", "-m", "-f", "{{.Dir}} {{.Version}}", "google.golang.org/grpc")
+	if err != nil {
+		return err
+	}
+	ours, err := output("", "go", "list", "-m", "-f", "{{.Dir}}", "github.com/grpchedge/hedge")
+	if err != nil {
+		return err
+	}
+	dir, version, _ := strings.Cut(module, " ")
+	if err := copyTree(dir, copied); err != nil {
+		return err
+	}
+	// What our module requires, and in the versions that it requires.
+	requires, err := output(ours, "go", "list", "-m", "-f", "{{if not .Main}}{{.Path}}@{{.Version}}{{end}}", "all")
+	if err != nil {
+		return err
+	}
+	edit := []string{"mod", "edit", "-require=github.com/grpchedge/hedge@v0.0.0", "-replace=github.com/grpchedge/hedge=" + ours}
+	for _, r := range strings.Fields(requires) {
+		if strings.HasPrefix(r, "github.com/DataDog/sketches-go@") || strings.HasPrefix(r, "go.uber.org/atomic@") {
+			edit = append(edit, "-require="+r)
+		}
+	}
+	if _, err := output(copied, "go", edit...); err != nil {
+		return err
+	}
+	for _, s := range suites {
+		file := strings.Replace(options, "package test\n", "package "+s.pkg+"\n", 1)
+		if err := os.WriteFile(filepath.Join(copied, s.dir, "hedge_interceptors_test.go"), []byte(file), 0o600); err != nil {
+			return err
+		}
+		args := []string{"test", "-mod=mod", "-vet=off", "-c", "-o", filepath.Join(work, s.pkg+".test")}
+		if *race {
+			args = append(args, "-race")
+		}
+		if _, err := output(copied, "go", append(args, "./"+s.dir)...); err != nil {
+			return err
+		}
+	}
+	fmt.Printf("gRPC %s, tests built in %.0f s\n", version, time.Since(began).Seconds())
+	return nil
+}
+
+// copyTree copies a module out of the cache, whose files are read-only.
+func copyTree(from, to string) error {
+	if err := os.RemoveAll(to); err != nil {
+		return err
+	}
+	return filepath.WalkDir(from, func(path string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			return os.MkdirAll(filepath.Join(to, rel), 0o700)
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(to, rel), content, 0o600)
+	})
+}
+
+// output runs a command and returns what it prints.
+func output(dir, name string, args ...string) (string, error) {
+	cmd := exec.Command(name, args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GOWORK=off")
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w\n%s%s", strings.Join(cmd.Args, " "), err, out, errs.Bytes())
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// result is how the tests of one package ended. Tests go by the name under gRPC's one test function, Test/Name.
+type result struct {
+	passed, failed []string
+	skipped        int
+	output         map[string]string // of those that failed
+	crashed        string            // the end of the output, if the tests did not run to theirs
+}
+
+// crashes begins the reason of a test that ends the process.
+const crashes = "crashes: "
+
+// runAll runs the tests of one package together, but for those that are listed to crash: each of them alone.
+func runAll(work, copied, dir, pkg, mode string, list map[string]string) (result, error) {
+	var alone []string
+	for test, why := range list {
+		if name, ok := strings.CutPrefix(test, dir+" Test/"); ok && strings.HasPrefix(why, crashes) {
+			alone = append(alone, name)
+		}
+	}
+	if *run != "" {
+		alone = nil // it is the user's choice
+	}
+	slices.Sort(alone)
+	skip := ""
+	if len(alone) > 0 {
+		skip = "^Test$/^(" + strings.Join(alone, "|") + ")$"
+	}
+	r, err := runTests(work, filepath.Join(copied, dir), pkg, mode, *run, skip)
+	for _, name := range alone {
+		if err != nil {
+			break
+		}
+		var one result
+		if one, err = runTests(work, filepath.Join(copied, dir), pkg, mode, "^Test$/^"+name+"$", ""); one.crashed != "" || len(one.failed) > 0 {
+			r.failed = append(r.failed, "Test/"+name)
+		} else {
+			r.passed = append(r.passed, one.passed...)
+		}
+	}
+	return r, err
+}
+
+func runTests(work, dir, pkg, mode, run, skip string) (result, error) {
+	cmd := exec.Command(filepath.Join(work, pkg+".test"), "-test.v", "-test.timeout=30m", "-test.run="+run, "-test.skip="+skip)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "HEDGE_SUITE_MODE="+mode)
+	out, err := cmd.CombinedOutput()
+	if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {
+		return result{}, err
+	}
+	if *keep != "" {
+		name := pkg + "-" + mode + strings.NewReplacer("^", "", "$", "", "/", "-").Replace(run) + ".log"
+		if err := os.WriteFile(filepath.Join(work, name), out, 0o600); err != nil {
+			return result{}, err
+		}
+	}
+	r := parse(string(out))
+	if ended := bytes.HasSuffix(bytes.TrimSpace(out), []byte("PASS")) || bytes.HasSuffix(bytes.TrimSpace(out), []byte("FAIL")); !ended || err != nil && len(r.failed) == 0 {
+		r.crashed = string(out[max(0, len(out)-20_000):])
+	}
+	return r, nil
+}
+
+// parse reads the output of go test -v.
+func parse(out string) result {
+	r := result{output: map[string]string{}}
+	for line := range strings.Lines(out) {
+		verdict, rest, ok := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "--- "), ": ")
+		if !ok || !strings.HasPrefix(strings.TrimSpace(line), "--- ") {
+			continue
+		}
+		name, _, _ := strings.Cut(rest, " ")
+		if depth := strings.Count(name, "/"); depth > 1 || depth == 0 && name == "Test" {
+			continue
+		}
+		switch verdict {
+		case "PASS":
+			r.passed = append(r.passed, name)
+		case "SKIP":
+			r.skipped++
+		case "FAIL":
+			r.failed = append(r.failed, name)
+			r.output[name] = outputOf(out, name)
+		}
+	}
+	slices.Sort(r.failed)
+	return r
+}
+
+// outputOf is what was printed from the beginning of a test to that of the next.
+func outputOf(out, name string) string {
+	begin := strings.Index(out, "=== RUN   "+name+"\n")
+	if begin < 0 {
+		return ""
+	}
+	text := out[begin:]
+	depth := strings.Count(name, "/")
+	for at := 1; ; {
+		next := strings.Index(text[at:], "=== RUN   ")
+		if next < 0 {
+			break
+		}
+		at += next
+		if line, _, _ := strings.Cut(text[at:], "\n"); strings.Count(line, "/") <= depth {
+			text = text[:at]
+			break
+		}
+		at++
+	}
+	return text[max(0, len(text)-8_000):]
+}

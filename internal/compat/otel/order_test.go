@@ -1,0 +1,178 @@
+package otel_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	experimental "google.golang.org/grpc/experimental/opentelemetry"
+	"google.golang.org/grpc/stats/opentelemetry"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/internal/testserver"
+	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stream"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const ms = time.Millisecond
+
+// telemetry is gRPC's plugin with a reader of its metrics and an exporter of its spans.
+type telemetry struct {
+	metrics *metric.ManualReader
+	spans   *tracetest.InMemoryExporter
+	option  grpc.DialOption
+}
+
+func newTelemetry(t *testing.T) telemetry {
+	tel := telemetry{metrics: metric.NewManualReader(), spans: tracetest.NewInMemoryExporter()}
+	meters := metric.NewMeterProvider(metric.WithReader(tel.metrics))
+	tracers := trace.NewTracerProvider(trace.WithSyncer(tel.spans))
+	t.Cleanup(func() {
+		_ = meters.Shutdown(context.Background())
+		_ = tracers.Shutdown(context.Background())
+	})
+	tel.option = opentelemetry.DialOption(opentelemetry.Options{
+		MetricsOptions: opentelemetry.MetricsOptions{MeterProvider: meters},
+		TraceOptions:   experimental.TraceOptions{TracerProvider: tracers, TextMapPropagator: propagation.TraceContext{}},
+	})
+	return tel
+}
+
+// samples returns how many samples a histogram has, by status.
+func (tel telemetry) samples(t *testing.T, name string) map[string]uint64 {
+	t.Helper()
+	var all metricdata.ResourceMetrics
+	if err := tel.metrics.Collect(t.Context(), &all); err != nil {
+		t.Fatal(err)
+	}
+	counts := map[string]uint64{}
+	for _, scope := range all.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			if m.Name != name {
+				continue
+			}
+			for _, point := range m.Data.(metricdata.Histogram[float64]).DataPoints {
+				status, _ := point.Attributes.Value("grpc.status")
+				counts[status.AsString()] += point.Count
+			}
+		}
+	}
+	return counts
+}
+
+// traced returns how many spans of each kind there are: those of attempts by the attribute previous-rpc-attempts.
+func (tel telemetry) traced() map[string]uint64 {
+	counts := map[string]uint64{}
+	for _, span := range tel.spans.GetSpans() {
+		name := span.Name[:len("Sent")]
+		for _, a := range span.Attributes {
+			if a.Key == "previous-rpc-attempts" {
+				name = fmt.Sprint("attempt ", a.Value.AsInt64())
+			}
+		}
+		counts[name]++
+	}
+	return counts
+}
+
+var kinds = map[string]func(context.Context, testpb.TestServiceClient, uint64) error{
+	"unary": func(ctx context.Context, c testpb.TestServiceClient, id uint64) error {
+		_, err := c.Unary(ctx, &testpb.Request{Id: id})
+		return err
+	},
+	"stream": func(ctx context.Context, c testpb.TestServiceClient, id uint64) error {
+		st, err := c.ServerStream(ctx, &testpb.Request{Id: id, Messages: 2})
+		for err == nil {
+			_, err = st.Recv()
+		}
+		if err == io.EOF {
+			return nil
+		}
+		return err
+	},
+}
+
+// TestOrder makes 300 calls of which 24 are won by a hedge, with the interceptors in the order that docs/chaining.md
+// gives, and in others.
+func TestOrder(t *testing.T) {
+	const calls, hedged = 300, 24
+	type counts = map[string]uint64
+	right := [3]counts{
+		{"OK": calls},
+		{"OK": calls, "CANCELLED": hedged},
+		{"Sent": calls, "attempt 0": calls, "attempt 1": hedged},
+	}
+	wrong := [3]counts{ // each attempt is a call
+		{"OK": calls, "CANCELLED": hedged},
+		{"OK": calls, "CANCELLED": hedged},
+		{"Sent": calls + hedged, "attempt 0": calls + hedged},
+	}
+	for _, tc := range []struct {
+		name    string
+		options func(plugin grpc.DialOption, s *hedge.Scheduler) []grpc.DialOption
+		want    [3]counts // call samples, attempt samples, spans
+	}{
+		{"the plugin first, then the chain forms", func(plugin grpc.DialOption, s *hedge.Scheduler) []grpc.DialOption {
+			return []grpc.DialOption{plugin,
+				grpc.WithChainUnaryInterceptor(interceptor.Unary(s)), grpc.WithChainStreamInterceptor(stream.Interceptor(s))}
+		}, right},
+		{"the chain forms, then the plugin", func(plugin grpc.DialOption, s *hedge.Scheduler) []grpc.DialOption {
+			return []grpc.DialOption{
+				grpc.WithChainUnaryInterceptor(interceptor.Unary(s)), grpc.WithChainStreamInterceptor(stream.Interceptor(s)), plugin}
+		}, wrong},
+		{"the plugin first, then the forms that are always outermost", func(plugin grpc.DialOption, s *hedge.Scheduler) []grpc.DialOption {
+			return []grpc.DialOption{plugin,
+				grpc.WithUnaryInterceptor(interceptor.Unary(s)), grpc.WithStreamInterceptor(stream.Interceptor(s))}
+		}, wrong},
+	} {
+		for kind, call := range kinds {
+			t.Run(tc.name+"/"+kind, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: func(a testserver.Attempt) testserver.Plan {
+						if a.Number == 0 && a.ID < hedged {
+							return testserver.Plan{Delay: time.Hour}
+						}
+						return testserver.Plan{Delay: ms}
+					}})
+					s, err := hedge.New(hedge.WithAllMethods(), hedge.WithWarmup(1<<40, 10*ms), hedge.WithBudgetPercent(400))
+					if err != nil {
+						t.Fatal(err)
+					}
+					tel := newTelemetry(t)
+					conn := cluster.ClientT(t, tc.options(tel.option, s)...)
+					testserver.ConnectT(t, conn)
+					synctest.Wait()
+					for id := range uint64(calls) {
+						if err := call(t.Context(), testpb.NewTestServiceClient(conn), id); err != nil {
+							t.Fatal(err)
+						}
+					}
+					synctest.Wait()
+					if seen := cluster.Counts().Attempts; seen != calls+hedged {
+						t.Errorf("the servers saw %d attempts, want %d", seen, calls+hedged)
+					}
+					got := [3]counts{tel.samples(t, "grpc.client.call.duration"), tel.samples(t, "grpc.client.attempt.duration"), tel.traced()}
+					for i, of := range []string{"samples of calls", "samples of attempts", "spans"} {
+						if !maps.Equal(got[i], tc.want[i]) {
+							t.Errorf("%s: %v, want %v", of, got[i], tc.want[i])
+						}
+					}
+				})
+			})
+		}
+	}
+}

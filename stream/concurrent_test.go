@@ -1,0 +1,297 @@
+package stream_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/testserver"
+	testpb "github.com/grpchedge/hedge/proto"
+)
+
+// eachWay runs a test without a scheduler, which is plain gRPC, and with one that hedges after 10 ms.
+func eachWay(t *testing.T, config testserver.Config, test func(t *testing.T, hedged bool, s *hedge.Scheduler, cluster *testserver.Cluster, client testpb.TestServiceClient)) {
+	t.Helper()
+	config.InMemory = true
+	for _, hedged := range []bool{false, true} {
+		t.Run(fmt.Sprintf("hedged=%v", hedged), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cluster := testserver.StartT(t, config)
+				var s *hedge.Scheduler
+				if hedged {
+					s = fixed(t, 10*ms, hedge.WithMaxHedges(1))
+				}
+				test(t, hedged, s, cluster, dial(t, cluster, s))
+			})
+		})
+	}
+}
+
+// TestHeader_BesideRecv asks for the headers while another goroutine waits for the first message.
+func TestHeader_BesideRecv(t *testing.T) {
+	numbered := func(p testserver.Plan, number string) testserver.Plan {
+		p.Header = metadata.Pairs("attempt", number)
+		return p
+	}
+	for _, tc := range []struct {
+		name            string
+		primary, hedge  testserver.Plan
+		asked           time.Duration
+		winner          string // of the hedged call
+		header, message [2]time.Duration
+		hedges          int64
+	}{
+		{name: "headers at once",
+			primary: testserver.Plan{HeaderAtOnce: true, Delay: time.Second},
+			asked:   5 * ms, winner: "0",
+			header: [2]time.Duration{5 * ms, 5 * ms}, message: [2]time.Duration{time.Second, time.Second}},
+		{name: "headers are there, and a hedge is in flight",
+			primary: testserver.Plan{HeaderAtOnce: true, Delay: time.Second}, hedge: testserver.Plan{Delay: 500 * ms},
+			asked: 50 * ms, winner: "0", hedges: 1,
+			header: [2]time.Duration{50 * ms, 50 * ms}, message: [2]time.Duration{time.Second, time.Second}},
+		{name: "the hedge wins while it waits",
+			primary: testserver.Plan{Delay: time.Second}, hedge: testserver.Plan{Delay: 50 * ms},
+			asked: 20 * ms, winner: "1", hedges: 1,
+			header: [2]time.Duration{time.Second, 60 * ms}, message: [2]time.Duration{time.Second, 60 * ms}},
+		{name: "the primary's come while it waits",
+			primary: testserver.Plan{Delay: 50 * ms}, hedge: testserver.Plan{Delay: time.Hour},
+			asked: 20 * ms, winner: "0", hedges: 1,
+			header: [2]time.Duration{50 * ms, 50 * ms}, message: [2]time.Duration{50 * ms, 50 * ms}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			script := testserver.ByNumber(numbered(tc.primary, "0"), numbered(tc.hedge, "1"))
+			eachWay(t, testserver.Config{Script: script}, func(t *testing.T, hedged bool, s *hedge.Scheduler, cluster *testserver.Cluster, client testpb.TestServiceClient) {
+				way, winner := 0, "0"
+				if hedged {
+					way, winner = 1, tc.winner
+				}
+				began := time.Now()
+				st, err := client.ServerStream(t.Context(), &testpb.Request{Id: 1, Messages: 1})
+				if err != nil {
+					t.Fatal(err)
+				}
+				asked := make(chan struct{})
+				go func() {
+					defer close(asked)
+					time.Sleep(tc.asked)
+					md, err := st.Header()
+					if at := time.Since(began); err != nil || at != tc.header[way] || len(md.Get("attempt")) == 0 || md.Get("attempt")[0] != winner {
+						t.Errorf("headers %v, %v after %v; want those of attempt %s after %v", md, err, at, winner, tc.header[way])
+					}
+				}()
+				reply, err := st.Recv()
+				if at := time.Since(began); err != nil || fmt.Sprint(reply.GetAttempt()) != winner || at != tc.message[way] {
+					t.Errorf("%v, %v after %v", reply, err, at)
+				}
+				<-asked
+				if _, err := st.Recv(); err != io.EOF {
+					t.Error(err)
+				}
+				synctest.Wait()
+				if got := s.Stats().Hedges; hedged && got != tc.hedges || cluster.Counts().InFlight != 0 {
+					t.Errorf("%d hedges, %+v", got, cluster.Counts())
+				}
+			})
+		})
+	}
+}
+
+// TestHeader_BesideRecvOfAPrimaryThatFails leaves it to the race what the stream is.
+func TestHeader_BesideRecvOfAPrimaryThatFails(t *testing.T) {
+	for name, primary := range map[string]testserver.Plan{
+		"without headers": {Delay: 30 * ms, Code: codes.Unavailable},
+		"after headers":   {HeaderAtOnce: true, Delay: 30 * ms, Code: codes.Unavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(
+					primary, testserver.Plan{Delay: 90 * ms, Header: metadata.Pairs("attempt", "1")})})
+				client := dial(t, cluster, fixed(t, 10*ms, hedge.WithMaxHedges(1)))
+				began := time.Now()
+				req := &testpb.Request{Id: 1, Messages: 2}
+				st, err := client.ServerStream(t.Context(), req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				asked := make(chan struct{})
+				go func() {
+					defer close(asked)
+					time.Sleep(40 * ms)
+					if md, err := st.Header(); err != nil || md.Get("attempt") == nil || time.Since(began) != 100*ms {
+						t.Errorf("%v, %v after %v", md, err, time.Since(began))
+					}
+				}()
+				if n, attempt, err := receive(st, req); n != 2 || attempt != 1 || err != nil {
+					t.Errorf("%d messages of %d, %v", n, attempt, err)
+				}
+				<-asked
+			})
+		})
+	}
+}
+
+// TestHeader_AnEmptyStreamIsAnAnswer has one attempt end well without a message while the other hangs, whichever
+// method waits for it.
+func TestHeader_AnEmptyStreamIsAnAnswer(t *testing.T) {
+	hangs, empty := testserver.Plan{Ending: testserver.Hang}, testserver.Plan{Delay: 20 * ms, Empty: true}
+	for _, tc := range []struct {
+		name  string
+		plans []testserver.Plan
+		at    time.Duration
+	}{
+		{"of the primary", []testserver.Plan{empty, hangs}, 20 * ms},
+		{"of the hedge", []testserver.Plan{hangs, empty}, 30 * ms},
+	} {
+		for _, header := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s,header=%v", tc.name, header), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(tc.plans...)})
+					client := dial(t, cluster, fixed(t, 10*ms, hedge.WithMaxHedges(1)))
+					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+					defer cancel()
+					began, finished := time.Now(), 0
+					st, err := client.ServerStream(ctx, &testpb.Request{Id: 1}, grpc.OnFinish(func(err error) {
+						if finished++; err != nil {
+							t.Errorf("OnFinish(%v)", err)
+						}
+					}))
+					if err != nil {
+						t.Fatal(err)
+					}
+					if header {
+						if md, err := st.Header(); md != nil || err != nil || time.Since(began) != tc.at {
+							t.Errorf("%v, %v after %v", md, err, time.Since(began))
+						}
+					}
+					if _, err := st.Recv(); err != io.EOF || time.Since(began) != tc.at {
+						t.Errorf("%v after %v", err, time.Since(began))
+					}
+					synctest.Wait()
+					if got := cluster.Counts(); got.InFlight != 0 || finished != 1 {
+						t.Errorf("%+v, OnFinish ran %d times", got, finished)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestOnFinish_RunsOnceInEveryEnding ends streams in ways of which no Recv tells.
+func TestOnFinish_RunsOnceInEveryEnding(t *testing.T) {
+	open := func(ctx context.Context, conn *grpc.ClientConn, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		return conn.NewStream(ctx, &testpb.TestService_ServiceDesc.Streams[0], method, opts...)
+	}
+	send := func(st grpc.ClientStream) error {
+		return errors.Join(st.SendMsg(&testpb.Request{Id: 1}), st.CloseSend())
+	}
+	for _, tc := range []struct {
+		name string
+		code codes.Code
+		opts []grpc.CallOption
+		end  func(st grpc.ClientStream, conn *grpc.ClientConn, cancel func())
+	}{
+		{"the request is too large", codes.ResourceExhausted, []grpc.CallOption{grpc.MaxCallSendMsgSize(10)}, func(st grpc.ClientStream, _ *grpc.ClientConn, _ func()) {
+			_ = st.SendMsg(&testpb.Request{Payload: make([]byte, 100)})
+		}},
+		{"cancelled before the request", codes.Canceled, nil, func(_ grpc.ClientStream, _ *grpc.ClientConn, cancel func()) { cancel() }},
+		{"cancelled before the first Recv", codes.Canceled, nil, func(st grpc.ClientStream, _ *grpc.ClientConn, cancel func()) {
+			_ = send(st)
+			cancel()
+			synctest.Wait()
+			_ = st.RecvMsg(new(testpb.Reply))
+		}},
+		{"abandoned", codes.Canceled, nil, func(st grpc.ClientStream, _ *grpc.ClientConn, cancel func()) {
+			_ = send(st)
+			time.Sleep(time.Second)
+			cancel()
+		}},
+		{"abandoned after the headers", codes.Canceled, nil, func(st grpc.ClientStream, _ *grpc.ClientConn, cancel func()) {
+			_ = send(st)
+			_, _ = st.Header()
+			cancel()
+		}},
+		{"abandoned after its context was asked for", codes.Canceled, nil, func(st grpc.ClientStream, _ *grpc.ClientConn, cancel func()) {
+			_ = st.Context()
+			cancel()
+		}},
+		{"the connection is closed before the first Recv", codes.Canceled, nil, func(st grpc.ClientStream, conn *grpc.ClientConn, _ func()) {
+			_ = send(st)
+			_ = conn.Close()
+		}},
+		{"cancelled in Recv", codes.Canceled, nil, func(st grpc.ClientStream, _ *grpc.ClientConn, cancel func()) {
+			_ = send(st)
+			time.AfterFunc(100*ms, cancel)
+			_ = st.RecvMsg(new(testpb.Reply))
+		}},
+		{"the connection is closed in Recv", codes.Canceled, nil, func(st grpc.ClientStream, conn *grpc.ClientConn, _ func()) {
+			_ = send(st)
+			time.AfterFunc(100*ms, func() { _ = conn.Close() })
+			_ = st.RecvMsg(new(testpb.Reply))
+		}},
+		{"a second request", codes.Internal, nil, func(st grpc.ClientStream, _ *grpc.ClientConn, _ func()) {
+			_ = send(st)
+			_ = st.SendMsg(&testpb.Request{Id: 1})
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			script := testserver.ByNumber(testserver.Plan{HeaderAtOnce: true, Ending: testserver.Hang}, testserver.Plan{Ending: testserver.Hang})
+			eachWay(t, testserver.Config{Script: script}, func(t *testing.T, _ bool, s *hedge.Scheduler, cluster *testserver.Cluster, _ testpb.TestServiceClient) {
+				conn := cluster.ClientT(t, hedging(s))
+				testserver.ConnectT(t, conn)
+				ctx, cancel := context.WithCancel(t.Context())
+				finished := make(chan error, 10)
+				st, err := open(ctx, conn, append(tc.opts, grpc.OnFinish(func(err error) { finished <- err }))...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				tc.end(st, conn, cancel)
+				synctest.Wait()
+				if len(finished) != 1 {
+					t.Errorf("OnFinish ran %d times", len(finished))
+				} else if err := <-finished; status.Code(err) != tc.code {
+					t.Errorf("OnFinish(%v), want %v", err, tc.code)
+				}
+				cancel()
+				synctest.Wait()
+				if got := cluster.Counts(); got.InFlight != 0 || len(finished) != 0 {
+					t.Errorf("%+v, OnFinish ran once more: %d", got, len(finished))
+				}
+			})
+		})
+	}
+}
+
+// TestOnFinish_OfAStreamThatCouldNotBeOpened tells it even if nobody asks what hedges would have done.
+func TestOnFinish_OfAStreamThatCouldNotBeOpened(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster := testserver.StartT(t, testserver.Config{InMemory: true})
+		conn := cluster.ClientT(t, hedging(configured(t, late)))
+		cluster.Stop(0)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		finished := 0
+		_, err := testpb.NewTestServiceClient(conn).ServerStream(ctx, &testpb.Request{}, grpc.OnFinish(func(err error) {
+			if finished++; status.Code(err) != codes.Unavailable {
+				t.Errorf("OnFinish(%v)", err)
+			}
+		}))
+		if err != nil || finished != 0 {
+			t.Fatalf("%v, OnFinish ran %d times: this is no stream that hedges may still save", err, finished)
+		}
+		cancel()
+		synctest.Wait()
+		if finished != 1 {
+			t.Errorf("OnFinish ran %d times", finished)
+		}
+	})
+}

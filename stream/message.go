@@ -1,0 +1,112 @@
+package stream
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+	protomessage "google.golang.org/protobuf/proto"
+
+	"github.com/grpchedge/hedge/internal/attempt"
+)
+
+// content is what the caller's message holds before an attempt receives into it.
+type content struct{ copied any } // nil: nothing
+
+func contentOf(m any) content {
+	if p, ok := m.(protomessage.Message); ok {
+		if protomessage.Size(p) == 0 {
+			return content{}
+		}
+		copied, _ := attempt.CopyRequest(m)
+		return content{copied}
+	}
+	v := reflect.ValueOf(m).Elem()
+	if v.IsZero() {
+		return content{}
+	}
+	copied := reflect.New(v.Type())
+	copied.Elem().Set(v)
+	return content{copied.Interface()}
+}
+
+// restore has the caller's message, which own is of, hold that again.
+func (c content) restore(own attempt.Reply) {
+	if c.copied == nil {
+		c.copied = own.Make()
+	}
+	own.Take(c.copied)
+}
+
+// handOver has the caller's message hold a first message that was received before the caller said what into.
+func (c *clientStream) handOver(held, m any) error {
+	if own, ok := attempt.NewReply(m); ok && sameType(held, m) {
+		own.Take(held)
+		return nil
+	}
+	codec := codecOf(c.callOptions)
+	data, err := codec.Marshal(held)
+	if err == nil {
+		err = codec.Unmarshal(data, m)
+		data.Free()
+	}
+	if err != nil {
+		return status.Errorf(codes.Internal, "hedge: WaitForMessage: a message received as %T cannot be received into %T: %v", held, m, err)
+	}
+	return nil
+}
+
+// sameType reports whether two messages are of one type, in the sense of protobuf too.
+func sameType(a, b any) bool {
+	if reflect.TypeOf(a) != reflect.TypeOf(b) {
+		return false
+	}
+	p, ok := a.(protomessage.Message)
+	return !ok || p.ProtoReflect().Descriptor() == b.(protomessage.Message).ProtoReflect().Descriptor()
+}
+
+// codecOf returns the codec of a call with the given options.
+func codecOf(opts []grpc.CallOption) encoding.CodecV2 {
+	subtype := proto.Name
+	for _, opt := range slices.Backward(opts) {
+		switch opt := opt.(type) {
+		case grpc.ForceCodecV2CallOption:
+			return opt.CodecV2
+		case grpc.ForceCodecCallOption:
+			return codecV1{opt.Codec}
+		}
+	}
+	for _, opt := range opts {
+		if opt, ok := opt.(grpc.ContentSubtypeCallOption); ok {
+			subtype = strings.ToLower(opt.ContentSubtype)
+		}
+	}
+	if codec := encoding.GetCodecV2(subtype); codec != nil {
+		return codec
+	}
+	if codec := encoding.GetCodec(subtype); codec != nil {
+		return codecV1{codec}
+	}
+	return encoding.GetCodecV2(proto.Name)
+}
+
+// codecV1 is an encoding.Codec as an encoding.CodecV2.
+type codecV1 struct{ encoding.Codec }
+
+func (c codecV1) Marshal(v any) (mem.BufferSlice, error) {
+	data, err := c.Codec.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	return mem.BufferSlice{mem.SliceBuffer(data)}, nil
+}
+
+func (c codecV1) Unmarshal(data mem.BufferSlice, v any) error {
+	return c.Codec.Unmarshal(data.Materialize(), v)
+}

@@ -1,0 +1,233 @@
+package stream_test
+
+import (
+	"context"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/testserver"
+	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stream"
+)
+
+// driven is a call that several goroutines drive, as TestSchedules draws it. Its attempts give the same answer, each at a
+// time of its own, so that what comes of it is what plain gRPC gives.
+type driven struct {
+	seed     uint64
+	delay    time.Duration // of hedges
+	plans    []testserver.Plan
+	send     time.Duration   // when the sender sends
+	receive  time.Duration   // when the receiver comes
+	headers  []time.Duration // when Header is asked for, one after the other
+	contexts []time.Duration // when Context is
+	byOne    bool            // the receiver asks for them itself, before it receives
+	cancel   time.Duration   // 0: never
+	waits    bool            // WaitForMessage
+}
+
+func drawDriven(seed uint64) driven {
+	r := rand.New(rand.NewPCG(seed, 2))
+	within := func(most time.Duration) time.Duration { return time.Duration(r.Int64N(int64(most))) }
+	d := driven{seed: seed, delay: within(40 * ms), send: within(10 * ms), receive: within(60 * ms), byOne: r.IntN(3) == 0, waits: r.IntN(3) == 0}
+	if r.IntN(2) == 0 {
+		d.send = 0
+	}
+	if r.IntN(2) == 0 {
+		d.receive = 0
+	}
+	answer := testserver.Plan{Messages: r.IntN(4), Interval: 5 * ms, Trailer: metadata.Pairs("end", "reached")}
+	answer.Empty = answer.Messages == 0
+	if r.IntN(3) == 0 {
+		answer.Code, answer.After = []codes.Code{codes.NotFound, codes.Unavailable}[r.IntN(2)], answer.Messages
+	}
+	withHeader := r.IntN(2) == 0
+	if withHeader {
+		answer.Header = metadata.Pairs("is", "there")
+	}
+	for range 3 {
+		p := answer
+		p.Delay = within(80 * ms)
+		p.HeaderAtOnce = r.IntN(3) == 0 && (withHeader || p.Messages > 0)
+		d.plans = append(d.plans, p)
+	}
+	for range r.IntN(3) {
+		d.headers = append(d.headers, within(50*ms))
+	}
+	for range r.IntN(4) {
+		d.contexts = append(d.contexts, within(50*ms))
+	}
+	if r.IntN(4) == 0 {
+		d.cancel = 1 + within(100*ms)
+	}
+	return d
+}
+
+// came is what came of a call.
+type came struct {
+	messages []uint32 // sequence numbers
+	code     codes.Code
+	headers  [][]string // what each Header returned; nil for none
+	trailer  []string
+}
+
+// play drives the call on a connection from all goroutines at once.
+func (d driven) play(t *testing.T, conn *grpc.ClientConn) came {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var c came
+	var finished int
+	var mu sync.Mutex
+	st, err := conn.NewStream(ctx, &testpb.TestService_ServiceDesc.Streams[0], method, grpc.OnFinish(func(error) {
+		mu.Lock()
+		defer mu.Unlock()
+		finished++
+	}))
+	if err != nil {
+		t.Fatalf("%+v: %v", d, err)
+	}
+	if d.cancel > 0 {
+		defer time.AfterFunc(d.cancel, cancel).Stop()
+	}
+	var held []context.Context
+	askHeaders := func() {
+		for _, after := range d.headers {
+			time.Sleep(after)
+			md, err := st.Header()
+			if err != nil {
+				t.Errorf("%+v: Header: %v", d, err)
+			}
+			c.headers = append(c.headers, md.Get("is"))
+		}
+	}
+	askContexts := func() {
+		for _, after := range d.contexts {
+			time.Sleep(after)
+			ctx := st.Context()
+			if _, ok := peer.FromContext(ctx); !ok {
+				t.Errorf("%+v: a context without a peer", d)
+			}
+			mu.Lock()
+			held = append(held, ctx)
+			mu.Unlock()
+		}
+	}
+	var group sync.WaitGroup
+	group.Go(func() {
+		time.Sleep(d.send)
+		_ = st.SendMsg(&testpb.Request{Id: d.seed, Messages: 3}) // an error is Recv's to tell
+		_ = st.CloseSend()
+	})
+	if !d.byOne {
+		group.Go(askHeaders)
+		group.Go(askContexts)
+	}
+	group.Go(func() {
+		time.Sleep(d.receive)
+		if d.byOne {
+			askContexts()
+			askHeaders()
+		}
+		for {
+			reply := new(testpb.Reply)
+			if err = st.RecvMsg(reply); err != nil {
+				break
+			}
+			c.messages = append(c.messages, reply.Sequence)
+			mu.Lock()
+			for _, ctx := range held {
+				if ctx.Err() != nil && d.cancel == 0 {
+					t.Errorf("%+v: a context ended before the stream", d)
+				}
+			}
+			mu.Unlock()
+		}
+		if c.trailer = st.Trailer().Get("end"); err != io.EOF {
+			c.code = status.Code(err)
+		}
+	})
+	group.Wait()
+	synctest.Wait()
+	for _, ctx := range held {
+		if ctx.Err() == nil {
+			t.Errorf("%+v: a context has outlived the stream", d)
+		}
+	}
+	if finished != 1 {
+		t.Errorf("%+v: OnFinish ran %d times", d, finished)
+	}
+	return c
+}
+
+// check compares what came of a hedged call with what came of the same one over plain gRPC. A call that is cancelled ends
+// somewhere on the way.
+func (d driven) check(t *testing.T, plain, hedged came) {
+	if d.cancel > 0 && (plain.code == codes.Canceled || hedged.code == codes.Canceled) {
+		if n := min(len(plain.messages), len(hedged.messages)); !slices.Equal(plain.messages[:n], hedged.messages[:n]) {
+			t.Errorf("%+v:\n%+v, plain %+v", d, hedged, plain)
+		}
+		return
+	}
+	if !slices.Equal(plain.messages, hedged.messages) || plain.code != hedged.code || !slices.Equal(plain.trailer, hedged.trailer) ||
+		!slices.EqualFunc(plain.headers, hedged.headers, slices.Equal) {
+		t.Errorf("%+v:\n%+v, plain %+v", d, hedged, plain)
+	}
+}
+
+// TestSchedules drives streams from two, three and four goroutines at once, by random schedules of every method of
+// grpc.ClientStream, with hedges due at random times: nothing hangs, nothing is left, and what comes of it is what plain
+// gRPC gives.
+func TestSchedules(t *testing.T) {
+	const perBubble = 50
+	base, count := rand.Uint64(), *modelCount/20
+	if *modelSeed != 0 {
+		base, count = *modelSeed, 1
+	}
+	var total hedge.Stats
+	for i := 0; i < count && !t.Failed(); i += perBubble {
+		synctest.Test(t, func(t *testing.T) {
+			cluster := testserver.StartT(t, testserver.Config{InMemory: true})
+			var scheduler *hedge.Scheduler // of the schedule being played
+			var options []stream.Option
+			plain, conn := cluster.ClientT(t), cluster.ClientT(t, grpc.WithStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+				return stream.Interceptor(scheduler, options...)(ctx, desc, cc, method, streamer, opts...)
+			}))
+			testserver.ConnectT(t, plain)
+			testserver.ConnectT(t, conn)
+			for j := range min(perBubble, count-i) {
+				d := drawDriven(base + uint64(i+j))
+				scheduler, options = fixed(t, d.delay, hedge.WithMinDelay(0)), nil
+				if d.waits {
+					options = []stream.Option{stream.WaitForMessage(method)}
+				}
+				cluster.SetScript(testserver.ByNumber(d.plans...))
+				d.check(t, d.play(t, plain), d.play(t, conn))
+				if got := cluster.Counts(); got.InFlight != 0 {
+					t.Errorf("%+v: %+v", d, got)
+				}
+				if t.Failed() {
+					t.Fatalf("replay with: go test ./stream -run TestSchedules -model.seed=%d", d.seed)
+				}
+				stats := scheduler.Stats()
+				total.Hedges += stats.Hedges
+				total.HedgeWins += stats.HedgeWins
+				total.EarlyHeaders += stats.EarlyHeaders
+			}
+		})
+	}
+	t.Logf("%d calls, %d hedges, won by them %d, decided by early headers %d", count, total.Hedges, total.HedgeWins, total.EarlyHeaders)
+	if count >= 500 && (total.HedgeWins == 0 || total.EarlyHeaders == 0) {
+		t.Error("no hedge won, or no headers were early: these schedules test little")
+	}
+}

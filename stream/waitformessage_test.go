@@ -1,0 +1,215 @@
+package stream_test
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/dynamicpb"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/testserver"
+	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stream"
+)
+
+// TestWaitForMessage asks for headers first, which come at once, in streams whose primary's first message is late.
+func TestWaitForMessage(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		options []stream.Option
+		plans   []testserver.Plan
+		header  time.Duration
+		winner  int // -1: no message
+		code    codes.Code
+		at      time.Duration
+		early   int64
+	}{
+		{name: "by default headers decide", plans: []testserver.Plan{{Delay: 500 * ms}, {}}, winner: 0, at: 500 * ms, early: 1},
+		{name: "of another method too", options: []stream.Option{stream.WaitForMessage("/a/B")}, plans: []testserver.Plan{{Delay: 500 * ms}, {}}, winner: 0, at: 500 * ms, early: 1},
+		{name: "the hedge wins", options: []stream.Option{stream.WaitForMessage("/a/B", "/*/Server*")}, plans: []testserver.Plan{{Delay: 500 * ms}, {Delay: ms}}, header: 11 * ms, winner: 1, at: 11 * ms},
+		{name: "the primary wins", options: []stream.Option{stream.WaitForMessage("/*/*")}, plans: []testserver.Plan{{Delay: 30 * ms}, {Delay: 50 * ms}}, header: 30 * ms, winner: 0, at: 30 * ms},
+		{name: "the primary is empty", options: []stream.Option{stream.WaitForMessage("/*/*")}, plans: []testserver.Plan{{Delay: 30 * ms, Empty: true}, {Delay: 50 * ms}}, header: 30 * ms, winner: -1, at: 30 * ms},
+		{name: "the hedge is empty", options: []stream.Option{stream.WaitForMessage("/*/*")}, plans: []testserver.Plan{{Delay: 500 * ms}, {Empty: true}}, header: 10 * ms, winner: -1, at: 10 * ms},
+		{name: "both fail", options: []stream.Option{stream.WaitForMessage("/*/*")}, plans: []testserver.Plan{{Delay: 30 * ms, Code: codes.Internal}, {Delay: 40 * ms, Code: codes.Unavailable}}, header: 50 * ms, winner: -1, code: codes.Internal, at: 50 * ms},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				for n := range tc.plans {
+					tc.plans[n].HeaderAtOnce, tc.plans[n].Header = true, metadata.Pairs("attempt", fmt.Sprint(n))
+				}
+				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(tc.plans...)})
+				s := fixed(t, 10*ms, hedge.WithMaxHedges(1))
+				conn := cluster.ClientT(t, hedging(s, tc.options...))
+				testserver.ConnectT(t, conn)
+				began, finished := time.Now(), 0
+				req := &testpb.Request{Id: 1, Messages: 3}
+				st, err := testpb.NewTestServiceClient(conn).ServerStream(t.Context(), req, grpc.OnFinish(func(error) { finished++ }))
+				if err != nil {
+					t.Fatal(err)
+				}
+				md, err := st.Header()
+				if err != nil || time.Since(began) != tc.header || tc.winner >= 0 && md.Get("attempt")[0] != fmt.Sprint(tc.winner) {
+					t.Errorf("headers %v, %v after %v, want them after %v", md, err, time.Since(began), tc.header)
+				}
+				n, attempt, err := receive(st, req)
+				if attempt != tc.winner || status.Code(err) != tc.code || n != 3 && tc.winner >= 0 || time.Since(began) != tc.at {
+					t.Errorf("%d messages of %d, %v after %v, want those of %d, %v after %v", n, attempt, err, time.Since(began), tc.winner, tc.code, tc.at)
+				}
+				synctest.Wait()
+				if got := s.Stats(); got.EarlyHeaders != tc.early || cluster.Counts().InFlight != 0 || finished != 1 {
+					t.Errorf("%+v, %+v, OnFinish ran %d times", got, cluster.Counts(), finished)
+				}
+			})
+		})
+	}
+}
+
+// TestWaitForMessage_IntoAnotherType receives the message that Header waited for into a type that nobody could know of.
+func TestWaitForMessage_IntoAnotherType(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(
+			testserver.Plan{HeaderAtOnce: true, Delay: 500 * ms}, testserver.Plan{HeaderAtOnce: true})})
+		conn := cluster.ClientT(t, hedging(fixed(t, 10*ms, hedge.WithMaxHedges(1)), stream.WaitForMessage(method)))
+		testserver.ConnectT(t, conn)
+		for range 2 {
+			st, err := testpb.NewTestServiceClient(conn).ServerStream(t.Context(), &testpb.Request{Id: 7, Messages: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := st.Header(); err != nil {
+				t.Error(err)
+			}
+			fields := (&testpb.Reply{}).ProtoReflect().Descriptor()
+			reply := dynamicpb.NewMessage(fields)
+			if err := st.RecvMsg(reply); err != nil || reply.Get(fields.Fields().ByName("id")).Uint() != 7 || reply.Get(fields.Fields().ByName("attempt")).Uint() != 1 {
+				t.Errorf("%v, %v", reply, err)
+			}
+			if err := st.RecvMsg(reply); err != io.EOF {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+func TestWaitForMessage_PanicsOnAMalformedPattern(t *testing.T) {
+	for _, tc := range []struct {
+		patterns []string
+		want     string
+	}{
+		{nil, "hedge: WaitForMessage(): at least one pattern is needed"},
+		{[]string{"/a/B", "Get*"}, `hedge: WaitForMessage("Get*"): a pattern has the form "/service/method"`},
+		{[]string{"/a/[B"}, `hedge: WaitForMessage("/a/[B"): malformed pattern`},
+	} {
+		func() {
+			defer func() {
+				if v := recover(); v == nil || !strings.HasPrefix(fmt.Sprint(v), tc.want) {
+					t.Errorf("%q: %v", tc.patterns, v)
+				}
+			}()
+			stream.WaitForMessage(tc.patterns...)
+		}()
+	}
+}
+
+// TestEarlyHeaders says of a method whose calls are decided by headers that nothing is to be gained, as long as that is
+// so.
+func TestEarlyHeaders(t *testing.T) {
+	for _, dry := range []bool{false, true} {
+		t.Run(fmt.Sprintf("dry=%v", dry), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cluster := testserver.StartT(t, testserver.Config{InMemory: true, CountsOnly: true, Script: func(a testserver.Attempt) testserver.Plan {
+					if a.ID%50 == 0 && a.Number == 0 {
+						return testserver.Plan{HeaderAtOnce: true, Delay: time.Second}
+					}
+					return testserver.Plan{HeaderAtOnce: true, Delay: 10 * ms}
+				}})
+				var opts []hedge.Option
+				if dry {
+					opts = append(opts, hedge.WithDryRun())
+				}
+				s := newScheduler(t, opts...)
+				client := dial(t, cluster, s)
+				run := func(calls int, header bool) hedge.TargetStats {
+					for id := range calls {
+						req := &testpb.Request{Id: uint64(id), Messages: 1}
+						st, err := client.ServerStream(t.Context(), req)
+						if err != nil {
+							t.Fatal(err)
+						}
+						if header {
+							_, _ = st.Header()
+						}
+						if n, _, err := receive(st, req); n != 1 || err != nil {
+							t.Fatal(err)
+						}
+						synctest.Wait()
+					}
+					return s.Targets()[0]
+				}
+				row := run(500, true)
+				if row.EarlyHeaders != 500 || row.EarlyHeaderShare < 0.99 || row.Hedges != 0 || row.DryRun != 0 || row.Forecasts != nil {
+					t.Errorf("%+v", row)
+				}
+				if c := row.Choice; row.P50 == 0 || !dry && (c.PredictedTail != c.UnhedgedTail || c.PredictedLoad != 0 || !strings.Contains(c.SteppedDown, "WaitForMessage")) {
+					t.Errorf("%+v", row)
+				}
+				row = run(500, false)
+				if c := row.Choice; row.EarlyHeaders != 500 || row.EarlyHeaderShare > 0.01 || !dry && (row.Hedges == 0 || strings.Contains(c.SteppedDown, "WaitForMessage")) || dry && (row.DryRun == 0 || row.Forecasts == nil) {
+					t.Errorf("when nobody asks for headers any more: %+v", row)
+				}
+			})
+		})
+	}
+}
+
+// TestHeader_WaitingIsWaiting has clients ask for headers that come with the first message. They are hedged by what that
+// takes, with nothing tuned, though they never call RecvMsg before the message is there.
+func TestHeader_WaitingIsWaiting(t *testing.T) {
+	for _, pause := range []time.Duration{ms, 40 * ms} { // between the two; the second is too long to know anything
+		t.Run(pause.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cluster := testserver.StartT(t, testserver.Config{InMemory: true, CountsOnly: true, Script: func(a testserver.Attempt) testserver.Plan {
+					if a.ID%50 == 0 && a.Number == 0 {
+						return testserver.Plan{Delay: time.Second}
+					}
+					return testserver.Plan{Delay: 20 * ms}
+				}})
+				s := newScheduler(t)
+				client := dial(t, cluster, s)
+				for id := range 1000 {
+					req := &testpb.Request{Id: uint64(id), Messages: 1}
+					st, err := client.ServerStream(t.Context(), req)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if _, err := st.Header(); err != nil {
+						t.Error(err)
+					}
+					time.Sleep(pause)
+					if n, _, err := receive(st, req); n != 1 || err != nil {
+						t.Fatal(err)
+					}
+					synctest.Wait()
+				}
+				row := s.Targets()[0]
+				if pause > ms {
+					if row.P50 != 0 || row.Hedges != 0 {
+						t.Errorf("learned from readers that came late: %+v", row)
+					}
+					return
+				}
+				if !within(row.P50, 20*ms, 0.06) || row.HedgeWins < 10 || row.EarlyHeaders != 0 || row.Choice.SteppedDown != "" {
+					t.Errorf("%+v", row)
+				}
+			})
+		})
+	}
+}
