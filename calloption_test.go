@@ -42,7 +42,8 @@ func TestNewContext(t *testing.T) {
 				ctx = wrap(ctx)
 			}
 			c := engine.Of(s).Begin(ctx, target, method, nil, tc.opts...)
-			delay, ok := c.Delay()
+			plan, ok := c.Plan()
+			delay := plan.Due
 			if !ok {
 				delay = never
 			}

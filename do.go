@@ -30,13 +30,10 @@ import (
 func Do[T any](ctx context.Context, s *Scheduler, target, method string, fn func(context.Context) (T, error)) (T, error) {
 	ctx = wire.Unnumbered(ctx)
 	call := s.inner().Begin(ctx, target, method, nil)
-	delay, ok := call.Delay()
+	plan, ok := call.Plan()
 	if !ok {
 		value, err := fn(ctx)
-		if err != nil && call.Heeds() {
-			call.Failed(err, nil)
-		}
-		call.Ended(err)
+		call.Unraced(err, nil)
 		return value, err
 	}
 	d := &doing[T]{call: call, fn: fn}
@@ -49,8 +46,11 @@ func Do[T any](ctx context.Context, s *Scheduler, target, method string, fn func
 		}
 	}()
 	d.ctx, cancel = context.WithCancelCause(attempts)
-	out := d.race.Run(attempts, cancel, delay, &d.call, d)
+	out := d.race.Run(attempts, cancel, plan, &d.call, d)
 	returned = true
+	if out.Untouched {
+		d.call.Unraced(out.Err, nil)
+	}
 	if out.Winner == nil {
 		return d.value, out.Err
 	}
@@ -72,7 +72,7 @@ func (d *doing[T]) Primary() (err error) {
 	return err
 }
 
-func (d *doing[T]) Replayable() bool { return true }
+func (d *doing[T]) Replayable() (ok, shared bool) { return true, false }
 
 func (d *doing[T]) Hedge(int, context.CancelCauseFunc) race.Attempt {
 	return &doingHedge[T]{fn: d.fn}

@@ -161,7 +161,7 @@ func TestRule13_WhatTeaches(t *testing.T) {
 					cancel()
 				}
 				if tc.cut {
-					c.CutShort(time.Now())
+					c.CutShortAt(c.Age())
 				} else {
 					c.Ended(tc.err)
 				}
@@ -182,7 +182,7 @@ func TestRule15_TheQuantileIsComputedSeldom(t *testing.T) {
 		const calls = 10_000
 		for i := range calls {
 			c := engine.Of(s).Begin(t.Context(), target, method, nil)
-			c.CutShort(time.Now().Add(time.Duration(i) * time.Microsecond))
+			c.CutShortAt(c.Age() + time.Duration(i)*time.Microsecond)
 			c.Ended(nil)
 			delays[s.Targets()[0].Delay] = true
 		}

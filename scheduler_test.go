@@ -15,6 +15,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/engine"
+	"github.com/grpchedge/hedge/internal/race"
 	_ "github.com/grpchedge/hedge/proto" // the descriptors that WithIdempotentOnly reads
 )
 
@@ -55,6 +56,16 @@ func taking(d time.Duration) func(context.Context) (int, error) {
 	}
 }
 
+// admit asks whether hedge n of a call of which nothing else has happened may be sent, and otherwise after what time to ask
+// again; 0 is never.
+func admit(c *engine.Call, n int) (send bool, again time.Duration) {
+	e := c.Admit(n, n, new(race.Report))
+	if e.Kind == race.HeldBack {
+		again = e.Until - c.Age()
+	}
+	return e.Kind == race.Admitted, again
+}
+
 func TestNilScheduler(t *testing.T) {
 	for name, s := range map[string]*hedge.Scheduler{"nil": nil, "zero": {}} {
 		t.Run(name, func(t *testing.T) {
@@ -71,16 +82,15 @@ func TestNilScheduler(t *testing.T) {
 				t.Error("it knows a latency")
 			}
 			c := engine.Of(s).Begin(t.Context(), target, method, nil, hedge.After(0))
-			if _, ok := c.Delay(); ok {
+			if _, ok := c.Plan(); ok {
 				t.Error("it hedges")
 			}
-			if send, again := c.Admit(1); send || again != 0 {
+			if send, again := admit(&c, 1); send || again != 0 {
 				t.Error("it admits a hedge")
 			}
 			c.NotReplayable()
 			c.Ended(nil)
-			c.CutShort(time.Now())
-			c.Won(1, nil)
+			c.CutShortAt(c.Age())
 			c.LoserPanicked()
 		})
 	}
@@ -270,19 +280,19 @@ func TestRule10_EachReasonIsCounted(t *testing.T) {
 				}
 				before := s.Stats()
 				c := engine.Of(s).Begin(t.Context(), target, method, tc.conn, tc.call...)
-				if delay, ok := c.Delay(); ok {
-					if delay != 10*ms {
-						t.Errorf("delay %v", delay)
+				if plan, ok := c.Plan(); ok {
+					if plan.Due != 10*ms || plan.Delay != 10*ms {
+						t.Errorf("plan %+v", plan)
 					}
-					time.Sleep(delay)
-					send, again := c.Admit(1)
+					time.Sleep(plan.Due)
+					send, again := admit(&c, 1)
 					if send != (tc.want.Hedges > 0) {
 						t.Errorf("Admit(1) = %v", send)
 					}
 					for range 3 { // asked again, it is still one hedge that was held back
 						if again > 0 {
 							time.Sleep(again)
-							_, again = c.Admit(1)
+							_, again = admit(&c, 1)
 						}
 					}
 				}
@@ -312,7 +322,7 @@ func fail(s *hedge.Scheduler) {
 func spend(s *hedge.Scheduler) {
 	for {
 		c := engine.Of(s).Begin(context.Background(), target, method, nil)
-		if send, _ := c.Admit(1); !send {
+		if send, _ := admit(&c, 1); !send {
 			return
 		}
 	}
@@ -373,7 +383,7 @@ func TestWithIdempotentOnly_ReadsTheDescriptors(t *testing.T) {
 	} {
 		s := newScheduler(t, hedge.WithIdempotentOnly(), hedge.WithWarmup(10, ms))
 		c := engine.Of(s).Begin(t.Context(), target, name, nil)
-		if _, got := c.Delay(); got != (want == hedged) {
+		if _, got := c.Plan(); got != (want == hedged) {
 			t.Errorf("%q: hedged %v", name, got)
 		}
 		if got := s.Stats(); got != want {

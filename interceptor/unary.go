@@ -64,24 +64,18 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 		}
 		ctx = wire.Unnumbered(ctx)
 		call := e.Begin(ctx, target, method, conn, opts...)
-		delay, hedged := call.Delay()
+		plan, hedged := call.Plan()
 		var own attempt.Reply
 		if hedged {
 			if own, hedged = attempt.NewReply(reply); !hedged {
 				call.NotReplayable()
 			}
 		}
-		heeds := call.Heeds()
 		if !hedged {
-			var err error
-			if heeds {
-				var trailer *metadata.MD
-				if trailer, err = withTrailer(ctx, method, req, reply, cc, invoker, opts); err != nil {
-					call.Failed(err, *trailer)
-				}
-			} else {
-				err = invoker(ctx, method, req, reply, cc, opts...)
+			if call.Heeds() {
+				return withTrailer(ctx, &call, method, req, reply, cc, invoker, opts)
 			}
+			err := invoker(ctx, method, req, reply, cc, opts...)
 			call.Ended(err)
 			return err
 		}
@@ -94,16 +88,18 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 		u.primary.ctx, cancel = context.WithCancelCause(ctx)
 		defer cancel(nil)
 		u.primary.ctx = u.call.PrimaryContext(u.primary.ctx, target)
-		if heeds {
-			u.primary.opts, u.primary.results = u.options.Attempt(grpc.Trailer(&u.primary.trailer))
+		if u.call.Heeds() {
+			u.primary.trailer = new(metadata.MD) // not of u, as an interceptor below may keep the options
+			u.primary.opts, u.primary.results = u.options.Attempt(grpc.Trailer(u.primary.trailer))
 		} else {
 			u.primary.opts, u.primary.results = u.options.Attempt()
 		}
 
-		out := u.race.Run(ctx, cancel, delay, &u.call, u)
+		out := u.race.Run(ctx, cancel, plan, &u.call, u)
 		if out.Winner == nil {
 			u.primary.results.Deliver()
-			if out.Untouched && !heeds { // an interceptor below may keep the options, and one now writes to u
+			if out.Untouched {
+				u.call.Unraced(out.Err, u.Trailer())
 				u.recycle()
 			}
 			return out.Err
@@ -118,11 +114,13 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 	}
 }
 
-// withTrailer makes a call as it would be made without hedging, and has its trailer too. Apart, so that only a call of
-// which it is wanted pays for it.
-func withTrailer(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts []grpc.CallOption) (*metadata.MD, error) {
-	trailer := new(metadata.MD)
-	return trailer, invoker(ctx, method, req, reply, cc, append(slices.Clip(opts), grpc.Trailer(trailer))...)
+// withTrailer makes and books a call as it would be made without hedging, and has its trailer too. Apart, so that only a call
+// of which it is wanted pays for it.
+func withTrailer(ctx context.Context, call *engine.Call, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts []grpc.CallOption) error {
+	c, trailer := *call, new(metadata.MD) // a copy, so that call need not be on the heap
+	err := invoker(ctx, method, req, reply, cc, append(slices.Clip(opts), grpc.Trailer(trailer))...)
+	c.Unraced(err, *trailer)
+	return err
 }
 
 // unaries holds what calls that needed no hedge have left. Others leave theirs to their losers.
@@ -145,7 +143,7 @@ type unary struct {
 		ctx     context.Context
 		opts    []grpc.CallOption
 		results *attempt.Results
-		trailer metadata.MD // known only of a call that heeds failures
+		trailer *metadata.MD // nil unless failures are of interest
 	}
 }
 
@@ -153,19 +151,21 @@ func (u *unary) Primary() error {
 	return u.invoker(u.primary.ctx, u.method, u.req, u.reply, u.cc, u.primary.opts...)
 }
 
-func (u *unary) Trailer() metadata.MD { return u.primary.trailer }
+func (u *unary) Trailer() metadata.MD {
+	if u.primary.trailer == nil {
+		return nil
+	}
+	return *u.primary.trailer
+}
 
 func (u *unary) recycle() {
 	u.call, u.options = engine.Call{}, attempt.Options{}
 	u.req, u.reply, u.own, u.request, u.cc, u.invoker = nil, nil, attempt.Reply{}, attempt.Request{}, nil, nil
-	u.primary.ctx, u.primary.opts, u.primary.results = nil, nil, nil
+	u.primary.ctx, u.primary.opts, u.primary.results, u.primary.trailer = nil, nil, nil, nil
 	unaries.Put(u)
 }
 
-func (u *unary) Replayable() bool {
-	u.race.Shared = u.request.Shared()
-	return u.request.Replayable()
-}
+func (u *unary) Replayable() (ok, shared bool) { return u.request.Replayable(), u.request.Shared() }
 
 func (u *unary) Hedge(int, context.CancelCauseFunc) race.Attempt {
 	req, ok := u.request.Repeat()

@@ -83,7 +83,8 @@ func (e *entrant) Primary() error { return e.primary.reach((*clientStream)(e), e
 
 func (e *entrant) Trailer() metadata.MD { return e.primary.Trailer() }
 
-func (e *entrant) Replayable() bool { return e.request.replayable() }
+// Replayable says that nothing is shared: the request itself knows who reads the caller's memory.
+func (e *entrant) Replayable() (ok, shared bool) { return e.request.replayable(), false }
 
 func (e *entrant) Hedge(_ int, cancel context.CancelCauseFunc) race.Attempt {
 	c := (*clientStream)(e)

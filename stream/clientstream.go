@@ -22,7 +22,7 @@ import (
 type clientStream struct {
 	call        engine.Call
 	caller      context.Context
-	delay       time.Duration
+	plan        race.Plan
 	desc        *grpc.StreamDesc
 	cc          *grpc.ClientConn
 	method      string

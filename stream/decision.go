@@ -28,17 +28,16 @@ const late = time.Millisecond
 // decide runs the race that enter has left to the caller, which asked for it at that age, and returns the winner. The
 // primary receives into the given message, if the race is for that.
 func (c *clientStream) decide(asked time.Duration, into any) *member {
-	delay := c.delay - c.call.Age()
-	if delay <= 0 {
-		delay = min(late, c.delay) // no moment for a call that is to have all its attempts at once
-	}
 	c.asked, c.into, c.raced = asked, into, true
 	winner := &c.primary
 	defer func() { // also where a panic of an attempt unwinds the caller
 		c.request.release()
 		c.choose(winner)
 	}()
-	out := c.race.Run(c.caller, c.cancel, delay, (*policy)(c), (*entrant)(c))
+	out := c.race.Run(c.caller, c.cancel, c.plan.StartAt(c.call.Age(), late), (*policy)(c), (*entrant)(c))
+	if out.Untouched {
+		c.endUntouched(out.Err)
+	}
 	if out.Winner != nil {
 		c.cancel(race.ErrLost)
 		winner = &out.Winner.(*hedged).member
@@ -49,6 +48,14 @@ func (c *clientStream) decide(asked time.Duration, into any) *member {
 	}
 	c.into = nil
 	return winner
+}
+
+// endUntouched books a race that the primary has ended with err before a hedge was due.
+func (c *clientStream) endUntouched(err error) {
+	if err != nil && c.heeds {
+		c.call.Failed(err, c.primary.Trailer())
+	}
+	(*policy)(c).ended(err, c.call.Age())
 }
 
 // choose makes m the stream, unless that is decided, and returns the attempt that it is.

@@ -35,16 +35,16 @@ func (c *clientStream) headersWaited() waiting {
 	return c.headers
 }
 
-// learn takes note of how the primary has just ended for its caller: known says that err is the outcome of its first
-// message, waited that somebody was waiting for that. A reader that came late finds the message there, and how long ago
+// learn takes note of how the primary ended for its caller, at the given age: known says that err is the outcome of its
+// first message, waited that somebody was waiting for that. A reader that came late finds the message there, and how long ago
 // it came nobody knows.
-func (c *clientStream) learn(err error, known, waited bool) {
+func (c *clientStream) learn(err error, age time.Duration, known, waited bool) {
 	gone := err != nil && c.caller.Err() != nil
 	switch {
 	case c.learned: // a deadline that passed after the headers is seen twice
 	case gone || known && waited:
 		c.learned = true
-		c.call.Ended(err)
+		c.call.EndedAt(err, age, gone)
 	case known && err == nil:
 		c.call.Succeeded()
 	}
@@ -62,7 +62,7 @@ func (c *clientStream) note(m *member, asked time.Duration, err error) {
 		if failure != nil && c.heeds && (!c.raced || m.ended == nil) { // a race has told what it saw
 			c.call.Failed(failure, m.Trailer())
 		}
-		c.learn(failure, true, waited)
+		c.learn(failure, c.call.Age(), true, waited)
 		return
 	}
 	p := c.pending
@@ -70,11 +70,11 @@ func (c *clientStream) note(m *member, asked time.Duration, err error) {
 	switch {
 	case p == nil:
 	case m.ended != nil:
-		c.call.Hedged(p.after, true, failure)
+		c.call.HedgeEnded(failure, p.after)
 	case waited:
-		c.call.Hedged(c.call.Age()-p.sent, true, failure)
+		c.call.HedgeEnded(failure, c.call.Age()-p.sent)
 	default:
-		c.call.Hedged(p.after, false, nil)
+		c.call.HedgeCutShort(p.after)
 	}
 }
 

@@ -4,40 +4,54 @@ import (
 	"time"
 
 	"google.golang.org/grpc/metadata"
+
+	"github.com/grpchedge/hedge/internal/race"
 )
 
 // policy is a clientStream's call as its race sees it: the scheduler's, but for what only a stream knows.
 type policy clientStream
 
-// Ended learns from a race whose outcome is that of the first message.
-func (p *policy) Ended(err error) {
-	known := p.line == message || p.primary.answered()
-	(*clientStream)(p).learn(err, known, p.call.Age() >= 2*p.asked)
+func (p *policy) Admit(n, turn int, so *race.Report) race.Event { return p.call.Admit(n, turn, so) }
+
+func (p *policy) Failure(n int, err error, trailer metadata.MD) race.Event {
+	return p.call.Failure(n, err, trailer)
 }
 
-// Hedged learns from first messages alone: what one that won by its headers teaches is known with that.
-func (p *policy) Hedged(after time.Duration, won bool, err error) {
-	if won && p.line == headers {
-		p.pending = &pending{sent: p.call.Age() - after, after: after}
+func (p *policy) LoserPanicked() { p.call.LoserPanicked() }
+
+// Book books the report, and the latencies in it if they are times to the first message.
+func (p *policy) Book(r *race.Report) {
+	p.call.BookRace(r)
+	if r.Panicked {
 		return
 	}
-	p.call.Hedged(after, won, err)
+	if at, cut := r.Unanswered(0); cut {
+		p.call.CutShortAt(at)
+	} else if primary := &r.Attempts[0]; primary.HasEnded {
+		p.ended(primary.Err, primary.EndedAt)
+	}
+	if p.line == message {
+		p.call.BookHedges(r)
+	} else {
+		p.bookHeaders(r)
+	}
 }
 
-func (p *policy) Final(n int, err error) bool { return p.call.Final(n, err) }
-
-func (p *policy) Failed(err error, trailer metadata.MD) (due time.Duration, more bool) {
-	return p.call.Failed(err, trailer)
+// bookHeaders books the hedges of a race for headers. When a hedge that won by its headers delivers its first message is
+// known with that. Until then none of the hedges has answered.
+func (p *policy) bookHeaders(r *race.Report) {
+	for n := 1; n <= r.Hedges; n++ {
+		a := &r.Attempts[n]
+		if n == r.Winner && a.End != race.NonFatal {
+			p.pending = &pending{sent: a.SentAt, after: a.EndedAt - a.SentAt}
+		} else if a.CutShort {
+			p.call.HedgeCutShort(r.DecidedAt - a.SentAt)
+		}
+	}
 }
 
-func (p *policy) Heeds() bool      { return p.heeds }
-func (p *policy) Successive() bool { return p.committed }
-
-func (p *policy) NotReplayable()                               { p.call.NotReplayable() }
-func (p *policy) Admit(n int) (send bool, again time.Duration) { return p.call.Admit(n) }
-func (p *policy) Unsent(n int)                                 { p.call.Unsent(n) }
-
-func (p *policy) Next() (time.Duration, bool) { return p.call.Next() }
-func (p *policy) CutShort(at time.Time)       { p.call.CutShort(at) }
-func (p *policy) Won(n int, err error)        { p.call.Won(n, err) }
-func (p *policy) LoserPanicked()              { p.call.LoserPanicked() }
+// ended learns from a primary that ended with err, at the given age, what the race was for.
+func (p *policy) ended(err error, age time.Duration) {
+	known := p.line == message || p.primary.answered()
+	(*clientStream)(p).learn(err, age, known, age >= 2*p.asked)
+}

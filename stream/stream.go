@@ -24,6 +24,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/attempt"
 	"github.com/grpchedge/hedge/internal/engine"
+	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/wire"
 )
 
@@ -63,14 +64,14 @@ func Interceptor(s *hedge.Scheduler, opts ...Option) grpc.StreamClientIntercepto
 			return streamer(ctx, desc, cc, method, opts...)
 		}
 		call := e.Begin(ctx, target, method, conn, opts...)
-		delay, hedged := call.Delay()
+		plan, hedged := call.Plan()
 		if !hedged {
 			return watch(ctx, call, o.types(method), desc, cc, method, streamer, opts)
 		}
 		c := &clientStream{
-			call: call, caller: ctx, delay: delay, types: o.types(method),
+			call: call, caller: ctx, plan: plan, types: o.types(method),
 			desc: desc, cc: cc, method: method, streamer: streamer,
-			heeds: call.Heeds(), committed: call.Successive(),
+			heeds: call.Heeds(), committed: plan.LastFailureWins,
 			options: attempt.NewOptions(opts),
 		}
 		if err := c.open(target, opts); err != nil {
@@ -84,8 +85,7 @@ func Interceptor(s *hedge.Scheduler, opts ...Option) grpc.StreamClientIntercepto
 func watch(ctx context.Context, call engine.Call, types *messageTypes, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts []grpc.CallOption) (grpc.ClientStream, error) {
 	st, err := streamer(ctx, desc, cc, method, opts...)
 	if err != nil {
-		call.Failed(err, nil)
-		call.Ended(err)
+		call.Unraced(err, nil)
 		return nil, err
 	}
 	if !call.Learns() && !call.Heeds() {
@@ -107,14 +107,13 @@ func (c *clientStream) open(target string, opts []grpc.CallOption) error {
 	err := c.primary.open(ctx, c, opts)
 	switch {
 	case err == nil:
-	case c.committed && !c.call.Final(0, err) && c.caller.Err() == nil:
+	case c.committed && c.call.Failure(0, err, nil).End == race.NonFatal && c.caller.Err() == nil:
 		// A hedge may do better, and the caller hears of it from RecvMsg. It may never call that.
 		c.primary.ClientStream, c.primary.ended = failed{ctx, err}, err
 		context.AfterFunc(ctx, c.abandon)
 	default:
 		cancel(nil)
-		c.call.Failed(err, nil)
-		c.call.Ended(err)
+		c.call.Unraced(err, nil)
 		c.primary.results.Deliver()
 		return err
 	}

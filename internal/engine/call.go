@@ -2,22 +2,20 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/place"
+	"github.com/grpchedge/hedge/internal/race"
 )
 
-// Call is one RPC in the engine's books, from Begin to its end: what says when a hedge is due and whether
-// it may be sent, and what takes note of how the attempts ended. The zero Call is never hedged.
+// Call is one RPC in the engine's books, from Begin to its end. It says when its hedges are due and whether each may be
+// sent, and books how its attempts ended. The zero Call is never hedged.
 //
-// If Delay returns false, make the call normally and report its end with Ended. Otherwise race
-// the attempts: ask Admit when a hedge is due, and report the end with Ended or CutShort, and with Won. If Heeds returns
-// true, report failures with Failed first. Calls of NotReplayable, Admit, Unsent, Next, Final and Failed must not overlap; every other method is for
-// the caller's goroutine.
+// If Plan returns false, make the call normally and report its end with Unraced. Otherwise race attempts by the plan, with
+// the call as the race's policy. If the race is untouched, report the primary's end with Unraced.
 type Call struct {
 	engine *Engine
 	method *method
@@ -31,15 +29,14 @@ type Call struct {
 	delay     time.Duration
 	estimate  *learn.Estimate // what the delay was taken from; nil if it was not learned
 
-	turn     int    // which hedge is due or was last, those counted that are not sent by chance
-	drawn    bool   // it is to be sent
+	turn     int    // hedges considered so far, including those skipped by sampling
+	drawn    bool   // the last of them is to be sent
 	heldBack reason // why it was held back last, so that a reason counts once for a hedge
 
 	onlyReads bool           // the method changes nothing, so that a hedge's error is an answer too
 	policy    *hedgingPolicy // the service config's for the method; nil: none
-	notBefore time.Duration  // the age before which a server wants no further attempt
-	stopped   bool           // no more hedges
 	credited  bool           // a success has been counted for the throttle
+	failures  uint8          // attempts whose failures have been counted for the throttle, a bit each
 	heeds     bool           // there is a policy or a throttle
 
 	record *place.Record // where its attempts have been; nil where no policy asks
@@ -84,8 +81,24 @@ func (c *Call) maxHedges() int {
 // unbudgeted reports whether the call's hedges cost nothing.
 func (c *Call) unbudgeted() bool { return c.policy != nil && c.engine.config.Unbudgeted }
 
-// Delay is the age at which the call's first hedge is due; false if it gets none.
-func (c *Call) Delay() (time.Duration, bool) { return c.delay, c.armed }
+// Plan is when the call's hedges are due, and by which rules its attempts race; false if it gets no hedge.
+func (c *Call) Plan() (race.Plan, bool) {
+	if !c.armed {
+		return race.Plan{}, false
+	}
+	return race.Plan{
+		Rules: race.Rules{
+			Delay:            c.delay,
+			MaxHedges:        uint8(min(c.maxHedges(), race.MaxAttempts-1)),
+			HedgeFinal:       c.policy != nil || c.onlyReads,
+			FailureSendsNext: c.policy != nil,
+			LastFailureWins:  c.policy != nil,
+		},
+		Start: c.start,
+		Due:   c.delay,
+		Alarm: &c.method.alarm,
+	}, true
+}
 
 // Learns reports whether the call's latency is of interest. It is not when the method is left out of hedging.
 func (c *Call) Learns() bool { return c.method != nil && !c.unlearned }
@@ -93,7 +106,7 @@ func (c *Call) Learns() bool { return c.method != nil && !c.unlearned }
 // Age is how long ago the call began.
 func (c *Call) Age() time.Duration { return time.Since(c.start) }
 
-// NotReplayable says that no second attempt of the call can be made, so that Delay is false from now on.
+// NotReplayable says that no second attempt of the call can be made, so that Plan is false from now on.
 func (c *Call) NotReplayable() {
 	if c.armed {
 		c.armed = false
@@ -102,68 +115,53 @@ func (c *Call) NotReplayable() {
 	}
 }
 
-// Admit decides whether hedge n, which is due, is sent; n is 1 for the first. If so, it has been paid for and
-// counted. Otherwise it may be asked again after the given time, or never when that is 0.
-func (c *Call) Admit(n int) (send bool, again time.Duration) {
-	if !c.armed || c.stopped || !c.drawn && c.turn >= c.maxHedges() {
-		return false, 0
-	}
+// Admit decides whether hedge n, which is due, is sent; n is 1 for the first. If so, it has been paid for and counted. It is
+// the turn-th that is considered. Failures so far are booked before, because the throttle goes by them.
+func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
+	c.bookFailures(so)
 	now := time.Now()
 	switch {
-	case now.Sub(c.start) < c.notBefore:
-		return false, c.notBefore - now.Sub(c.start)
+	case !c.armed:
+		return race.Event{Kind: race.Refused}
 	case c.engine.paused.Load():
-		c.stopped = true
-		c.method.counters.update(func(s *Stats) { s.Paused++ })
-		return false, 0
+		return c.refuse(func(s *Stats) { s.Paused++ })
 	case !c.method.target.throttle.passes():
-		c.stopped = true
-		c.method.counters.update(func(s *Stats) { s.Throttled++ })
-		return false, 0
+		return c.refuse(func(s *Stats) { s.Throttled++ })
 	case c.policy == nil && c.deadlineNear(now):
-		c.method.counters.update(func(s *Stats) { s.DeadlineNear++ })
-		return false, 0
-	case !c.draw(now):
+		return c.refuse(func(s *Stats) { s.DeadlineNear++ })
+	case !c.draw(turn, now):
 		c.method.counters.update(func(s *Stats) { s.NotDrawn++ })
-		if next, more := c.Next(); more {
-			return false, max(next, retryFloor)
-		}
-		return false, 0
+		return race.Event{Kind: race.Skipped}
 	case c.policy == nil && c.conn != nil && c.conn.GetState() != connectivity.Ready:
-		return false, c.postpone(now, notReady)
+		return c.postpone(now, notReady)
 	case c.staysHere(n):
-		return false, c.postpone(now, noOtherBackend)
+		return c.postpone(now, noOtherBackend)
 	case c.unbudgeted():
 	case !c.method.target.budget.Spend(now, n > 1 || now.Sub(c.start) >= 2*c.delay):
-		return false, c.postpone(now, budgetExhausted)
+		return c.postpone(now, budgetExhausted)
 	}
-	c.heldBack, c.drawn = noReason, false
+	c.heldBack = noReason
 	c.method.counters.update(func(s *Stats) {
 		s.Hedges++
 		if n == 1 {
 			s.Hedged++
 		}
 	})
-	return true, 0
+	return race.Event{Kind: race.Admitted}
 }
 
-// Unsent takes hedge n, which Admit has admitted and counted, out of the counts again: it could not be made. What it cost
-// the budget is not paid back.
-func (c *Call) Unsent(n int) {
-	c.method.counters.update(func(s *Stats) {
-		s.Hedges--
-		if n == 1 {
-			s.Hedged--
-		}
-	})
+// refuse counts why the call gets no more hedges.
+func (c *Call) refuse(count func(*Stats)) race.Event {
+	c.method.counters.update(count)
+	return race.Event{Kind: race.Refused}
 }
 
 // draw reports whether the hedge that is due is to be sent, which is the same each time that one is asked about.
-func (c *Call) draw(now time.Time) bool {
-	if c.drawn {
-		return true
+func (c *Call) draw(turn int, now time.Time) bool {
+	if turn == c.turn {
+		return c.drawn
 	}
-	c.turn++
+	c.turn = turn
 	e := c.estimate
 	c.drawn = e == nil ||
 		(e.Probability >= 1 || c.method.learner.Draw(e.Probability)) && (e.Trickle == nil || e.Trickle.Spend(now, true))
@@ -176,13 +174,13 @@ func (c *Call) deadlineNear(now time.Time) bool {
 	return ok && deadline.Sub(now) <= c.method.learner.Median()
 }
 
-// postpone counts why the due hedge was held back and returns when to consider it again.
+// postpone counts why the due hedge was held back and says when to consider it again.
 //
 // Up to twice the delay that is soon, an eighth of the call's age later: where slightly more hedges come due than
 // the budget earns, calls that end meanwhile leave the tokens to those that do not, and a slow call loses a
 // fraction of the delay. From then on it is at twice the call's age, so that in an outage a call that lasts long
 // is looked at a handful of times.
-func (c *Call) postpone(now time.Time, why reason) time.Duration {
+func (c *Call) postpone(now time.Time, why reason) race.Event {
 	if c.heldBack != why {
 		c.heldBack = why
 		c.method.counters.update(func(s *Stats) {
@@ -197,29 +195,11 @@ func (c *Call) postpone(now time.Time, why reason) time.Duration {
 		})
 	}
 	age := now.Sub(c.start)
+	wait := age
 	if age < 2*c.delay {
-		return max(age/8, retryFloor)
+		wait = age / 8
 	}
-	return max(age, retryFloor)
-}
-
-// Next is how long after a hedge the one after it is due; false says that there is none.
-func (c *Call) Next() (time.Duration, bool) {
-	return c.delay, c.drawn || c.turn < c.maxHedges()
-}
-
-// Final reports whether an attempt that ended with err ends the race. n is 0 for the primary, 1 for the first hedge. A
-// nil error ends it. An error whose status is not one of the non-fatal ones ends it too if the attempt is the primary,
-// if the method only reads, or if a hedgingPolicy says so. Otherwise the error of a hedge may be the primary's doing, as
-// NOT_FOUND is after a deletion, and the race goes on.
-func (c *Call) Final(n int, err error) bool {
-	switch {
-	case err == nil:
-		return true
-	case n > 0 && c.policy == nil && !c.onlyReads:
-		return false
-	}
-	return c.final().has(err)
+	return race.Event{Kind: race.HeldBack, Until: age + max(wait, retryFloor)}
 }
 
 // final returns the statuses by which a server says that it looked at the request and answered.
@@ -230,26 +210,6 @@ func (c *Call) final() CodeSet {
 	return c.engine.config.Final
 }
 
-// Ended says that the primary has just ended with err. An answer teaches its latency, a call that its caller
-// gave up or whose deadline passed teaches that it would have taken longer, and any other failure nothing.
-func (c *Call) Ended(err error) {
-	if c.dry {
-		c.pretend(c.Age())
-	}
-	if err == nil {
-		c.Succeeded()
-	}
-	switch {
-	case !c.Learns():
-	case err == nil:
-		c.observe()
-	case c.ctx.Err() != nil:
-		c.CutShort(time.Now())
-	case answers.has(err):
-		c.observe()
-	}
-}
-
 // pretend counts the hedge that a call of that age would have had, at its end instead of when it was due. Whether there
 // would have been a second one nobody knows: the first might have answered.
 func (c *Call) pretend(age time.Duration) {
@@ -258,7 +218,7 @@ func (c *Call) pretend(age time.Duration) {
 	c.method.counters.update(func(s *Stats) {
 		switch {
 		case age <= c.delay:
-		case !c.draw(due):
+		case !c.draw(1, due):
 			s.NotDrawn++
 		case !c.unbudgeted() && !c.method.target.budget.Spend(due, true):
 			s.BudgetExhausted++
@@ -266,62 +226,4 @@ func (c *Call) pretend(age time.Duration) {
 			s.DryRun++
 		}
 	})
-}
-
-func (c *Call) observe() {
-	took := time.Since(c.start)
-	c.method.learner.Observe(c.start.Add(took), took)
-}
-
-// CutShort says that the primary had not answered at the given time, when a hedge won.
-func (c *Call) CutShort(at time.Time) {
-	if c.Learns() {
-		c.method.learner.ObserveLonger(at, at.Sub(c.start))
-	}
-}
-
-// Won says that the call, which was hedged, ended with the outcome err of hedge n, or of the primary when n is
-// 0. Only an answer counts as a win.
-func (c *Call) Won(n int, err error) {
-	if c.method == nil {
-		return
-	}
-	answered := answers.has(err)
-	// A caller that gave up proves nothing about hedges, where a deadline that no attempt met does.
-	if c.estimate != nil && c.Learns() && (answered || !errors.Is(c.ctx.Err(), context.Canceled)) {
-		c.method.learner.Hedged(n > 0 && answered)
-	}
-	if !answered {
-		return
-	}
-	if err == nil {
-		c.Succeeded()
-	}
-	c.method.counters.update(func(s *Stats) {
-		if n == 0 {
-			s.PrimaryWins++
-		} else {
-			s.HedgeWins++
-		}
-	})
-}
-
-// Hedged says how long after it was sent a hedge decided the call with err, or was cancelled because something else did.
-// A hedge that failed before is not told, and one that won with a failure teaches nothing.
-func (c *Call) Hedged(after time.Duration, won bool, err error) {
-	switch {
-	case !c.Learns() || c.engine.config.Trigger.Kind != AutoTrigger:
-	case !won:
-		c.method.learner.HedgeCancelled(time.Now(), after)
-	case answers.has(err):
-		c.method.learner.HedgeAnswered(time.Now(), after)
-	}
-}
-
-// LoserPanicked says that an attempt panicked after the call was decided. It may be called at any time, from
-// any goroutine.
-func (c *Call) LoserPanicked() {
-	if c.method != nil {
-		c.method.counters.update(func(s *Stats) { s.LoserPanics++ })
-	}
 }

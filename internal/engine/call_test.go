@@ -14,13 +14,13 @@ import (
 func TestRule13_HedgesThatFailTeachNothing(t *testing.T) {
 	s := newScheduler(t, hedge.WithNonFatalCodes())
 	c := engine.Of(s).Begin(t.Context(), target, method, nil)
-	c.Hedged(ms, true, status.Error(codes.Unavailable, "dead"))
+	engine.Book(&c, ms, status.Error(codes.Unavailable, "dead"))
 	if n := engine.HedgesKnown(&c); n != 0 {
 		t.Errorf("%d hedges known, and one has failed", n)
 	}
-	c.Hedged(ms, true, nil)
-	c.Hedged(ms, true, status.Error(codes.NotFound, "an answer"))
-	c.Hedged(ms, false, status.Error(codes.Unavailable, "the winner's")) // cancelled
+	engine.Book(&c, ms, nil)
+	engine.Book(&c, ms, status.Error(codes.NotFound, "an answer"))
+	c.HedgeCutShort(ms)
 	if n := engine.HedgesKnown(&c); n != 3 {
 		t.Errorf("%d hedges known, want 3", n)
 	}

@@ -1,6 +1,21 @@
 package engine
 
-import "time"
+import (
+	"time"
+
+	"github.com/grpchedge/hedge/internal/race"
+)
+
+// Book books that a hedge of the call, sent at once, decided it with err after d.
+func Book(c *Call, d time.Duration, err error) {
+	r := race.Report{Winner: 1, Hedges: 1, Err: err, DecidedAt: d, DeliveredAt: d}
+	r.Attempts[0] = race.AttemptReport{CutShort: true}
+	r.Attempts[1] = race.AttemptReport{HasEnded: true, EndedAt: d, Err: err}
+	if err != nil {
+		r.Attempts[1].End = race.Final
+	}
+	c.Book(&r)
+}
 
 // HedgesKnown is how many hedges of a call's method are known of.
 func HedgesKnown(c *Call) int64 { return c.method.learner.HedgeSnapshot(time.Now()).Total() }

@@ -8,6 +8,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/engine"
+	"github.com/grpchedge/hedge/internal/race"
 )
 
 const (
@@ -39,4 +41,14 @@ func call(t testing.TB, s *hedge.Scheduler, method string, d time.Duration) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// admit asks whether hedge n of a call of which nothing else has happened may be sent, and otherwise after what time to ask
+// again; 0 is never.
+func admit(c *engine.Call, n int) (send bool, again time.Duration) {
+	e := c.Admit(n, n, new(race.Report))
+	if e.Kind == race.HeldBack {
+		again = e.Until - c.Age()
+	}
+	return e.Kind == race.Admitted, again
 }

@@ -25,7 +25,7 @@ var long = flag.Bool("hedge.long", false, "run the tests of memory at full size"
 // booked begins and ends a call that takes d, as far as the scheduler can tell.
 func booked(s *hedge.Scheduler, target, method string, d time.Duration) {
 	c := engine.Of(s).Begin(context.Background(), target, method, nil)
-	c.CutShort(time.Now().Add(d))
+	c.CutShortAt(c.Age() + d)
 }
 
 // madeOnce is what a process makes when it first learns, such as pools and the stacks of goroutines.
@@ -221,12 +221,10 @@ func TestRule16_CallsInFlightOutliveTheirEntry(t *testing.T) {
 	if before.Calls != 2002 || before.Hedges != 0 {
 		t.Fatalf("%+v", before)
 	}
-	if send, _ := c.Admit(1); !send {
+	if send, _ := admit(&c, 1); !send {
 		t.Fatal("the hedge is not sent")
 	}
-	c.Hedged(ms, true, nil)
-	c.Won(1, nil)
-	c.CutShort(time.Now())
+	engine.Book(&c, ms, nil)
 	c.LoserPanicked()
 	lost.NotReplayable()
 	want := before
@@ -269,9 +267,9 @@ func TestRule16_CountsNeverFall(t *testing.T) {
 			random := rand.New(rand.NewPCG(g, 1))
 			var open []engine.Call
 			finish := func(c *engine.Call) {
-				if send, _ := c.Admit(1); send {
+				if send, _ := admit(c, 1); send {
 					admitted.Add(1)
-					c.Won(1, nil)
+					engine.Book(c, ms, nil)
 				}
 			}
 			for range calls {
@@ -306,7 +304,7 @@ func TestRule12_TargetsThatComeAndGo(t *testing.T) {
 	before := s.Stats()
 	for i := range 20_000 {
 		c := engine.Of(s).Begin(t.Context(), fmt.Sprintf("dns:///other-%d", i), method, nil)
-		c.Admit(1)
+		admit(&c, 1)
 		c.Ended(nil)
 	}
 	if sent := s.Stats().Hedges - before.Hedges; sent > 2000 {

@@ -43,7 +43,7 @@ func TestNoBackendPolicy(t *testing.T) {
 			if says() {
 				t.Error("it is said before a hedge is due")
 			}
-			if send, _ := c.Admit(1); send != tc.allowed {
+			if send, _ := admit(&c, 1); send != tc.allowed {
 				t.Errorf("sent: %v", send)
 			}
 			if got := says(); got != tc.want {

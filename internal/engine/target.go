@@ -10,6 +10,7 @@ import (
 	"github.com/grpchedge/hedge/budget"
 	"github.com/grpchedge/hedge/internal/latency"
 	"github.com/grpchedge/hedge/internal/learn"
+	"github.com/grpchedge/hedge/internal/race"
 )
 
 // target is what an engine knows of one connection target, or of several of one name.
@@ -37,6 +38,7 @@ type method struct {
 	onlyReads bool           // NO_SIDE_EFFECTS or WithReadOnlyMethods
 	policy    *hedgingPolicy // the service config's; nil: none
 
+	alarm    race.Alarm  // says when the first hedges of calls are due
 	noPolicy atomic.Bool // WithOtherBackendOnly found no policy that knows of backends
 	memory   latency.Meter
 	entry    entry

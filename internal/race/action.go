@@ -8,7 +8,8 @@ type Actions struct {
 	Timer TimerAction
 	At    time.Duration // ArmTimer: the age of the call at which the timer is to fire
 
-	// Ask wants admission asked for this hedge; Admitted, Skipped, HeldBack or Refused answers. Turn counts the hedges
+	// Ask wants admission asked for this hedge; Admitted, Skipped, HeldBack, Refused or
+	// NotReplayable answers. Turn counts the hedges
 	// considered so far, this one and skipped ones included. It is unchanged when admission is asked again about the
 	// same hedge.
 	Ask, Turn uint8

@@ -28,7 +28,7 @@ const (
 	Refused
 	// Prepared answers Prepare: the hedge can be sent, and needs nothing of the caller's memory any more.
 	Prepared
-	// NotReplayable answers Prepare: the request cannot be sent twice, so this call gets no more hedges.
+	// NotReplayable answers Ask or Prepare: the request cannot be sent twice, so this call gets no more hedges.
 	NotReplayable
 	// Ended: an attempt has an outcome. Without Rules.Detached the end of the primary also says that the caller's
 	// goroutine is back from it.

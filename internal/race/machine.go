@@ -106,8 +106,15 @@ func (m *Machine) Step(e Event, now time.Duration) Actions {
 		if m.pending == asked {
 			m.answered(e, now, &a)
 		}
-	case Prepared, NotReplayable:
+	case Prepared:
 		if m.pending == preparing {
+			m.prepared(e, now, &a)
+		}
+	case NotReplayable:
+		switch m.pending {
+		case asked:
+			m.answered(e, now, &a)
+		case preparing:
 			m.prepared(e, now, &a)
 		}
 	case Ended:
@@ -154,7 +161,7 @@ func (m *Machine) answered(e Event, now time.Duration, a *Actions) {
 	case HeldBack:
 		m.calledFor = false // no call waits for a hedge that may never be sent
 		m.due = max(e.Until, m.notBefore)
-	case Refused:
+	case Refused, NotReplayable:
 		m.noMore = true
 	}
 }
@@ -307,6 +314,9 @@ func (m *Machine) waitsForDue() bool {
 func (m *Machine) hedgeToCome() bool {
 	return m.rules.FailureSendsNext && !m.over() && (m.pending != nothing || m.calledFor)
 }
+
+// share sets Rules.Shared. The rule matters only once a hedge has been sent, so it may be set until then.
+func (m *Machine) share() { m.rules.Shared = true }
 
 // leaves reports whether losers are left to finish.
 func (m *Machine) leaves() bool { return m.rules.Detached && !m.rules.Shared }

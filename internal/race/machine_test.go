@@ -149,6 +149,7 @@ func (s *search) events(n node, yield func(race.Event)) {
 		yield(race.Event{Kind: race.Skipped})
 		yield(race.Event{Kind: race.HeldBack, Until: n.now + 1})
 		yield(race.Event{Kind: race.Refused})
+		yield(race.Event{Kind: race.NotReplayable})
 	case 'p':
 		yield(race.Event{Kind: race.Prepared})
 		yield(race.Event{Kind: race.NotReplayable})

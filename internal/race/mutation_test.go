@@ -44,7 +44,7 @@ var mutations = []struct{ bug, old, new string }{
 	{"a detached call waits for a primary that has lost", "case m.rules.Detached:", "case false:"},
 	{"goes on after a commit", "		m.decide(0, &a)\n", ""},
 	{"goes on though the request cannot be sent twice", "if e.Kind == NotReplayable {", "if false {"},
-	{"asks again though it was refused for good", "case Refused:\n		m.noMore = true", "case Refused:"},
+	{"asks again though it was refused for good", "case Refused, NotReplayable:\n		m.noMore = true", "case Refused, NotReplayable:"},
 	{"asks at once though it was held back", "m.due = max(e.Until, m.notBefore)", ""},
 	{"waits for a hedge that was held back", "m.calledFor = false // no", "// no"},
 	{"a failure does not send the next hedge", "m.rules.FailureSendsNext && e.End == NonFatal", "false"},

@@ -15,34 +15,28 @@ import (
 
 const ms = time.Millisecond
 
-// policy admits every hedge, each a further delay after the one before, and counts.
+// policy admits every hedge, and counts.
 type policy struct {
-	delay  time.Duration
 	hedges int
 
-	admitted, unsent, won int
-	notReplayable         bool
+	booked race.Report
+	losers atomic.Int32
 }
 
-func (p *policy) NotReplayable() { p.notReplayable = true }
-func (p *policy) Admit(n int) (bool, time.Duration) {
-	if n > p.hedges || p.notReplayable {
-		return false, 0
+func (p *policy) Admit(n, _ int, _ *race.Report) race.Event {
+	if n > p.hedges {
+		return race.Event{Kind: race.Refused}
 	}
-	p.admitted++
-	return true, 0
+	return race.Event{Kind: race.Admitted}
 }
-func (p *policy) Unsent(int)                                      { p.unsent++ }
-func (p *policy) Next() (time.Duration, bool)                     { return p.delay, p.admitted < p.hedges }
-func (p *policy) Final(_ int, err error) bool                     { return err == nil }
-func (p *policy) Heeds() bool                                     { return false }
-func (p *policy) Failed(error, metadata.MD) (time.Duration, bool) { return 0, false }
-func (p *policy) Successive() bool                                { return false }
-func (p *policy) Ended(error)                                     {}
-func (p *policy) CutShort(time.Time)                              {}
-func (p *policy) Won(n int, _ error)                              { p.won = n }
-func (p *policy) Hedged(time.Duration, bool, error)               {}
-func (p *policy) LoserPanicked()                                  {}
+func (p *policy) Failure(int, error, metadata.MD) race.Event { return race.Event{End: race.NonFatal} }
+func (p *policy) Book(r *race.Report)                        { p.booked = *r }
+func (p *policy) LoserPanicked()                             { p.losers.Add(1) }
+
+// plan is that of a call which begins now.
+func plan(delay time.Duration, hedges int) race.Plan {
+	return race.Plan{Rules: race.Rules{Delay: delay, MaxHedges: uint8(hedges)}, Start: time.Now(), Due: delay}
+}
 
 // entrant takes its time for each step.
 type entrant struct {
@@ -70,7 +64,9 @@ func (e *entrant) Primary() error {
 	return e.err
 }
 func (e *entrant) Trailer() metadata.MD { return nil }
-func (e *entrant) Replayable() bool     { return e.replayable == nil || e.replayable() }
+func (e *entrant) Replayable() (ok, shared bool) {
+	return e.replayable == nil || e.replayable(), false
+}
 func (e *entrant) Hedge(n int, _ context.CancelCauseFunc) race.Attempt {
 	e.preparing++
 	defer func() { e.preparing-- }()
@@ -120,41 +116,41 @@ func TestPreparing(t *testing.T) {
 		winner  int
 		err     error
 		ran     int
-		unsent  int
+		dropped int
 	}{
 		"the primary's caller waits for a hedge that reads its request": {
 			entrant: &entrant{primary: 15 * ms, prepare: slow(map[int]time.Duration{1: 30 * ms})},
-			hedges:  1, took: 40 * ms, primary: 15 * ms,
+			hedges:  1, took: 40 * ms, primary: 15 * ms, dropped: 1,
 		},
 		"and for one that looks at it": {
 			entrant: &entrant{primary: 15 * ms, replayable: func() bool { time.Sleep(30 * ms); return true }},
 			hedges:  1, took: 40 * ms, primary: 15 * ms,
 		},
-		"a failure too": {
+		"a failure too, and the hedge is not sent": {
 			entrant: &entrant{primary: 15 * ms, err: broken, prepare: slow(map[int]time.Duration{1: 30 * ms}), run: after(5 * ms)},
-			hedges:  1, took: 45 * ms, primary: 15 * ms, winner: 1, ran: 1,
+			hedges:  1, took: 40 * ms, primary: 15 * ms, err: broken, dropped: 1,
 		},
 		"a hedge's win ends the primary at once": {
 			entrant: &entrant{primary: time.Hour, prepare: slow(map[int]time.Duration{2: 30 * ms}), run: after(15 * ms)},
-			hedges:  2, took: 50 * ms, primary: 25 * ms, winner: 1, ran: 1,
+			hedges:  2, took: 50 * ms, primary: 25 * ms, winner: 1, ran: 1, dropped: 1,
 		},
-		"hedges that come due meanwhile follow": {
+		"the next hedge is due a delay after it was sent": {
 			entrant: &entrant{primary: time.Hour, prepare: slow(map[int]time.Duration{1: 35 * ms}), run: func(n int) time.Duration {
 				return []time.Duration{0, time.Hour, 5 * ms, time.Hour}[n]
 			}},
-			hedges: 2, took: 50 * ms, winner: 2, ran: 2,
+			hedges: 2, took: 60 * ms, winner: 2, ran: 2,
 		},
 		"one that cannot be made is none": {
 			entrant: &entrant{primary: 50 * ms, prepare: func(int) bool { return false }},
-			hedges:  3, took: 50 * ms, unsent: 1,
+			hedges:  3, took: 50 * ms, dropped: 1,
 		},
 		"nor if the primary has failed": {
 			entrant: &entrant{primary: 15 * ms, err: broken, prepare: func(int) bool { time.Sleep(20 * ms); return false }},
-			hedges:  3, took: 30 * ms, primary: 15 * ms, err: broken, unsent: 1,
+			hedges:  3, took: 30 * ms, primary: 15 * ms, err: broken, dropped: 1,
 		},
 		"nor if it was decided": {
 			entrant: &entrant{primary: 15 * ms, prepare: func(int) bool { time.Sleep(20 * ms); return false }},
-			hedges:  3, took: 30 * ms, primary: 15 * ms, unsent: 1,
+			hedges:  3, took: 30 * ms, primary: 15 * ms, dropped: 1,
 		},
 		"a request that cannot be repeated is not": {
 			entrant: &entrant{primary: 50 * ms, replayable: func() bool { return false }},
@@ -163,12 +159,12 @@ func TestPreparing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				e, p := tc.entrant, &policy{delay: 10 * ms, hedges: tc.hedges}
+				e, p := tc.entrant, &policy{hedges: tc.hedges}
 				ctx, cancel := context.WithCancelCause(t.Context())
 				defer cancel(nil)
 				e.ctx, e.began = ctx, time.Now()
 				var r race.Race
-				out := r.Run(t.Context(), cancel, 10*ms, p, e)
+				out := r.Run(t.Context(), cancel, plan(10*ms, tc.hedges), p, e)
 				took, winner := time.Since(e.began), 0
 				if out.Winner != nil {
 					winner = out.Winner.(*running).n
@@ -182,8 +178,8 @@ func TestPreparing(t *testing.T) {
 						took, e.primaryEnded, winner, out.Err, tc.took, tc.primary, tc.winner, tc.err)
 				}
 				synctest.Wait()
-				if int(e.ran.Load()) != tc.ran || p.unsent != tc.unsent || e.preparing != 0 {
-					t.Errorf("%d hedges ran, %d unsent; want %d, %d", e.ran.Load(), p.unsent, tc.ran, tc.unsent)
+				if int(e.ran.Load()) != tc.ran || p.booked.Dropped != tc.dropped || e.preparing != 0 {
+					t.Errorf("%d hedges ran, %d dropped; want %d, %d", e.ran.Load(), p.booked.Dropped, tc.ran, tc.dropped)
 				}
 			})
 		})
@@ -206,7 +202,7 @@ func TestPreparing_Panics(t *testing.T) {
 						t.Errorf("panicked: %v", panicked)
 					}
 				}()
-				r.Run(t.Context(), cancel, 10*ms, &policy{delay: 10 * ms, hedges: 2}, e)
+				r.Run(t.Context(), cancel, plan(10*ms, 2), &policy{hedges: 2}, e)
 			})
 		})
 	}
@@ -223,7 +219,7 @@ func TestPreparing_PrimaryPanics(t *testing.T) {
 			}
 		}()
 		var r race.Race
-		r.Run(t.Context(), func(error) {}, 10*ms, &policy{delay: 10 * ms, hedges: 1}, e)
+		r.Run(t.Context(), func(error) {}, plan(10*ms, 1), &policy{hedges: 1}, e)
 	})
 }
 

@@ -1,0 +1,195 @@
+package engine
+
+import (
+	"time"
+
+	"google.golang.org/grpc/metadata"
+
+	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/internal/wire"
+)
+
+// Failure says how an attempt of the call ended with err: whether the server looked at the request and answered, and what
+// the trailer, which may be nil, says of further attempts.
+func (c *Call) Failure(_ int, err error, trailer metadata.MD) race.Event {
+	e := race.Event{End: race.NonFatal}
+	if c.final().has(err) {
+		e.End = race.Final
+	}
+	switch wait, pushed := wire.Pushback(trailer); {
+	case !pushed:
+	case wait < 0:
+		e.Pushback = race.PushbackNever
+	default:
+		e.Pushback, e.Wait = race.PushbackAfter, wait
+	}
+	return e
+}
+
+// Book books the race of the call, from its report: everything but why hedges were not admitted.
+func (c *Call) Book(r *race.Report) {
+	c.BookRace(r)
+	if r.Panicked {
+		return // nobody has learned anything
+	}
+	if at, cut := r.Unanswered(0); cut {
+		c.CutShortAt(at)
+	} else if p := &r.Attempts[0]; p.HasEnded {
+		c.EndedAt(p.Err, p.EndedAt, r.CallerGone != race.CallerStayed && r.GoneAt <= p.EndedAt)
+	}
+	c.BookHedges(r)
+}
+
+// BookRace books what a race means for the statistics, the throttle and the judgement of the trigger. It books no latency.
+func (c *Call) BookRace(r *race.Report) {
+	c.bookFailures(r)
+	if r.NotReplayable {
+		c.NotReplayable()
+	}
+	if r.Dropped > 0 || r.LoserPanics > 0 {
+		// What a dropped hedge cost is not paid back: the budget has no way to, and few are dropped.
+		c.method.counters.update(func(s *Stats) {
+			s.Hedges -= int64(r.Dropped)
+			if r.Hedges == 0 && r.Dropped > 0 {
+				s.Hedged--
+			}
+			s.LoserPanics += int64(r.LoserPanics)
+		})
+	}
+	if r.Hedges > 0 && !r.Panicked {
+		c.won(r)
+	}
+}
+
+// bookFailures tells the throttle of the attempts that have failed while the race went on and its caller waited, and counts
+// those whose servers pushed back, each once. Cancellation and expired deadlines do not count as failures.
+func (c *Call) bookFailures(r *race.Report) {
+	for n := range r.Hedges + 1 {
+		a := &r.Attempts[n]
+		failed := a.HasEnded && !a.CutShort && (a.End == race.Final || a.End == race.NonFatal)
+		if !failed || c.failures&(1<<n) != 0 || r.CallerGone != race.CallerStayed && a.EndedAt >= r.GoneAt {
+			continue
+		}
+		c.failures |= 1 << n
+		c.failed(a.End, a.Pushback)
+	}
+}
+
+// failed books one failure.
+func (c *Call) failed(end race.End, p race.Pushback) {
+	if t := c.method.target.throttle; t != nil && (end == race.NonFatal || p == race.PushbackNever) {
+		t.failure()
+	}
+	if p != race.NoPushback {
+		c.method.counters.update(func(s *Stats) { s.PushedBack++ })
+	}
+}
+
+// won books by which attempt a hedged call ended. Only an answer counts as a win.
+func (c *Call) won(r *race.Report) {
+	answered := answers.has(r.Err)
+	// A caller that gave up proves nothing about hedges, where a deadline that no attempt met does.
+	if c.estimate != nil && c.Learns() && (answered || r.CallerGone != race.CallerCancelled) {
+		c.method.learner.Hedged(r.Winner > 0 && answered)
+	}
+	if !answered {
+		return
+	}
+	if r.Err == nil {
+		c.Succeeded()
+	}
+	c.method.counters.update(func(s *Stats) {
+		if r.Winner == 0 {
+			s.PrimaryWins++
+		} else {
+			s.HedgeWins++
+		}
+	})
+}
+
+// BookHedges books what the hedges took, those that were cut short included. One that failed teaches nothing.
+func (c *Call) BookHedges(r *race.Report) {
+	for n := 1; n <= r.Hedges; n++ {
+		a := &r.Attempts[n]
+		if after, cut := r.Unanswered(n); cut {
+			c.HedgeCutShort(after)
+		} else if n == r.Winner && a.End != race.NonFatal || a.CutShort {
+			c.HedgeEnded(a.Err, a.EndedAt-a.SentAt)
+		}
+	}
+}
+
+// HedgeEnded says how long after it was sent a hedge ended, which is a latency if it answered.
+func (c *Call) HedgeEnded(err error, after time.Duration) {
+	if c.learnsHedges() && answers.has(err) {
+		c.method.learner.HedgeAnswered(time.Now(), after)
+	}
+}
+
+// HedgeCutShort says how long after it was sent a hedge had not answered, when it was cancelled.
+func (c *Call) HedgeCutShort(after time.Duration) {
+	if c.learnsHedges() {
+		c.method.learner.HedgeCancelled(time.Now(), after)
+	}
+}
+
+func (c *Call) learnsHedges() bool {
+	return c.Learns() && c.engine.config.Trigger.Kind == AutoTrigger
+}
+
+// Unraced books the end of a call that was made without a race, or whose race was untouched. The trailer is that of one
+// that failed; nil if it is not known.
+func (c *Call) Unraced(err error, trailer metadata.MD) {
+	if err != nil {
+		c.Failed(err, trailer)
+	}
+	c.Ended(err)
+}
+
+// Failed books a failure with err, unless the caller gave up or the deadline passed.
+func (c *Call) Failed(err error, trailer metadata.MD) {
+	if c.heeds && c.ctx.Err() == nil {
+		e := c.Failure(0, err, trailer)
+		c.failed(e.End, e.Pushback)
+	}
+}
+
+// Ended says that the primary has just ended with err. An answer teaches its latency, a call that its caller
+// gave up or whose deadline passed teaches that it would have taken longer, and any other failure nothing.
+func (c *Call) Ended(err error) {
+	c.EndedAt(err, c.Age(), err != nil && c.ctx != nil && c.ctx.Err() != nil)
+}
+
+// EndedAt says the same of a primary that ended at the given age of the call; gone says that the caller's context had ended.
+func (c *Call) EndedAt(err error, age time.Duration, gone bool) {
+	if c.dry {
+		c.pretend(age)
+	}
+	if err == nil {
+		c.Succeeded()
+	}
+	switch {
+	case !c.Learns():
+	case err == nil:
+		c.method.learner.Observe(c.start.Add(age), age)
+	case gone:
+		c.method.learner.ObserveLonger(c.start.Add(age), age)
+	case answers.has(err):
+		c.method.learner.Observe(c.start.Add(age), age)
+	}
+}
+
+// CutShortAt says that the primary had not answered at the given age of the call, when a hedge won.
+func (c *Call) CutShortAt(age time.Duration) {
+	if c.Learns() {
+		c.method.learner.ObserveLonger(c.start.Add(age), age)
+	}
+}
+
+// LoserPanicked says that an attempt panicked after the call was decided. It may be called at any time, from
+// any goroutine.
+func (c *Call) LoserPanicked() {
+	if c.method != nil {
+		c.method.counters.update(func(s *Stats) { s.LoserPanics++ })
+	}
+}

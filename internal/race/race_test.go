@@ -1,0 +1,186 @@
+package race_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/metadata"
+
+	"github.com/grpchedge/hedge/internal/race"
+)
+
+// stuck is a call whose primary waits until it is cancelled, or for a moment.
+type stuck struct {
+	ctx    context.Context
+	moment time.Duration // 0: until it is cancelled
+}
+
+func (s *stuck) Primary() error {
+	if s.moment > 0 {
+		select {
+		case <-time.After(s.moment):
+			return nil
+		case <-s.ctx.Done():
+		}
+		return s.ctx.Err()
+	}
+	<-s.ctx.Done()
+	return s.ctx.Err()
+}
+func (s *stuck) Replayable() (ok, shared bool)                   { return true, false }
+func (s *stuck) Hedge(int, context.CancelCauseFunc) race.Attempt { return answer{} }
+func (s *stuck) Trailer() metadata.MD                            { return nil }
+
+type answer struct{}
+
+func (answer) Run(context.Context) error { return nil }
+func (answer) Trailer() metadata.MD      { return nil }
+
+// TestRace_Concurrently has races share one alarm in real time, and each Race run again and again if it was untouched. No
+// hedge is forgotten, or its call would not end.
+func TestRace_Concurrently(t *testing.T) {
+	var alarm race.Alarm
+	var group sync.WaitGroup
+	var mu sync.Mutex
+	var untouched, hedged int
+	for g := range 8 {
+		group.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(g), 3))
+			r := new(race.Race)
+			for range 500 {
+				ctx, cancel := context.WithCancelCause(context.Background())
+				e := &stuck{ctx: ctx}
+				delay := time.Duration(random.Int64N(int64(300 * time.Microsecond)))
+				if random.IntN(2) == 0 {
+					e.moment = 1 + time.Duration(random.Int64N(int64(300*time.Microsecond)))
+				}
+				p := &policy{hedges: 1}
+				plan := plan(delay, 1)
+				plan.Alarm = &alarm
+				out := r.Run(context.Background(), cancel, plan, p, e)
+				if out.Err != nil || e.moment == 0 && out.Winner == nil {
+					t.Errorf("%+v, %+v", out, p.booked)
+				}
+				mu.Lock()
+				if out.Untouched {
+					untouched++
+				} else {
+					r = new(race.Race)
+					hedged += p.booked.Hedges
+				}
+				mu.Unlock()
+				cancel(nil)
+			}
+		})
+	}
+	group.Wait()
+	if untouched < 100 || hedged < 2000 {
+		t.Errorf("%d races were untouched, %d hedges sent", untouched, hedged)
+	}
+}
+
+// TestRace_APrimaryPanics says what becomes of a primary's panic: it is the outcome, unless a hedge has won before.
+func TestRace_APrimaryPanics(t *testing.T) {
+	run := func(e race.Entrant, cancel context.CancelCauseFunc, p *policy) (out race.Outcome, value any) {
+		defer func() { value = recover() }()
+		return new(race.Race).Run(context.Background(), cancel, plan(ms, 1), p, e), nil
+	}
+	t.Run("before a hedge is due", func(t *testing.T) {
+		p := &policy{hedges: 1}
+		_, value := run(&panics{after: func() {}}, func(error) {}, p)
+		if value != "primary" || p.booked.Hedges != 0 || !p.booked.Panicked {
+			t.Errorf("panic %v, report %+v", value, p.booked)
+		}
+	})
+	t.Run("after a hedge has won", func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		p := &policy{hedges: 1}
+		out, value := run(&panics{after: func() { <-ctx.Done() }}, cancel, p)
+		if value != nil || out.Winner == nil || p.booked.Winner != 1 || p.booked.LoserPanics != 1 {
+			t.Errorf("panic %v, %+v, report %+v", value, out, p.booked)
+		}
+	})
+}
+
+type panics struct {
+	stuck
+	after func()
+}
+
+func (p *panics) Primary() error {
+	p.after()
+	panic("primary")
+}
+
+// TestRace_Commit settles a race on its primary before it runs, while it runs, and after a hedge has won.
+func TestRace_Commit(t *testing.T) {
+	broken := errors.New("broken")
+	for name, tc := range map[string]struct {
+		during func(r *race.Race)
+		hedge  time.Duration // how long the hedge takes
+
+		committed bool
+		hedges    int
+	}{
+		"before a hedge is due": {during: func(*race.Race) {}, committed: true},
+		"while a hedge is out":  {during: func(*race.Race) { time.Sleep(20 * ms) }, hedge: time.Hour, committed: true, hedges: 1},
+		"after a hedge has won": {during: func(*race.Race) { time.Sleep(20 * ms) }, hedge: ms, hedges: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancelCause(t.Context())
+				defer cancel(nil)
+				var r race.Race
+				p := &policy{hedges: 1}
+				e := &committing{stuck: stuck{ctx: ctx}, hedge: tc.hedge}
+				e.primary = func() error {
+					tc.during(&r)
+					if got := r.Commit(); got != tc.committed {
+						t.Errorf("Commit: %t", got)
+					}
+					time.Sleep(30 * ms) // a hedge that was due would be sent now
+					return broken
+				}
+				out := r.Run(t.Context(), cancel, plan(10*ms, 1), p, e)
+				if out.Release != nil {
+					out.Release(nil)
+				}
+				if won := out.Winner == nil && out.Err == broken; won != tc.committed || p.booked.Hedges != tc.hedges || p.booked.Committed != tc.committed {
+					t.Errorf("%+v, report %+v", out, p.booked)
+				}
+				if r.Commit() != tc.committed {
+					t.Error("Commit changed its mind")
+				}
+			})
+		})
+	}
+	t.Run("before it runs", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			var r race.Race
+			if !r.Commit() {
+				t.Error("Commit: false")
+			}
+			e := &committing{primary: func() error { time.Sleep(time.Hour); return nil }}
+			out := r.Run(t.Context(), func(error) {}, plan(10*ms, 1), &policy{hedges: 1}, e)
+			if !out.Untouched || out.Winner != nil || !r.Commit() {
+				t.Errorf("%+v", out)
+			}
+		})
+	})
+}
+
+type committing struct {
+	stuck
+	primary func() error
+	hedge   time.Duration
+}
+
+func (c *committing) Primary() error { return c.primary() }
+func (c *committing) Hedge(int, context.CancelCauseFunc) race.Attempt {
+	return &running{&entrant{run: after(c.hedge)}, 1}
+}
