@@ -6,7 +6,8 @@ import (
 	"github.com/grpchedge/hedge/internal/engine"
 )
 
-// Stats counts what became of calls. All counts are since the scheduler was made; none ever falls.
+// Stats counts what became of calls. All counts are since the scheduler was made. None ever falls, but
+// for Hedges and Hedged, by a hedge that was admitted and then could not be sent, because its call had just ended.
 type Stats struct {
 	// Calls is the number of RPCs begun.
 	Calls int64

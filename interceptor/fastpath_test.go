@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
 )
 
@@ -47,18 +48,31 @@ func TestRule17_AFastCallStaysOnItsGoroutine(t *testing.T) {
 	}
 }
 
+// TestRule17_Allocations counts those of a call that needs no hedge. Of a target with a throttle, and of a method with a
+// policy, the trailer is wanted.
 func TestRule17_Allocations(t *testing.T) {
-	unary := interceptor.Unary(fixed(t, time.Hour))
-	req, reply := wrapperspb.Int64(1), wrapperspb.Int64(2)
-	ctx := t.Context()
-	n := testing.AllocsPerRun(1000, func() {
-		if err := unary(ctx, "/a/B", req, reply, nil, listen); err != nil {
-			t.Error(err)
-		}
-	})
-	t.Logf("%v allocations", n)
-	if n > 6 {
-		t.Errorf("%v allocations over a bare invoker, want at most 6", n)
+	for name, tc := range map[string]struct {
+		opts []hedge.Option
+		most float64
+	}{
+		"alone":           {nil, 4},
+		"with a throttle": {[]hedge.Option{hedge.WithThrottle(10, 0.1)}, 6},
+		"with a policy":   {[]hedge.Option{hedge.WithServiceConfig(hedging(`{"maxAttempts": 2, "hedgingDelay": "3600s"}`))}, 6},
+	} {
+		t.Run(name, func(t *testing.T) {
+			unary := interceptor.Unary(fixed(t, time.Hour, tc.opts...))
+			req, reply := wrapperspb.Int64(1), wrapperspb.Int64(2)
+			ctx := t.Context()
+			n := testing.AllocsPerRun(1000, func() {
+				if err := unary(ctx, "/test.Service/Method", req, reply, nil, listen); err != nil {
+					t.Error(err)
+				}
+			})
+			t.Logf("%v allocations", n)
+			if n > tc.most {
+				t.Errorf("%v allocations over a bare invoker, want at most %v", n, tc.most)
+			}
+		})
 	}
 }
 

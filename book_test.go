@@ -1,0 +1,67 @@
+package hedge_test
+
+import (
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/race"
+)
+
+// TestBook_DroppedHedges counts only the hedges that were sent.
+func TestBook_DroppedHedges(t *testing.T) {
+	const other = "/pkg.Svc/Other"
+	for sent, want := range []hedge.Stats{{Calls: 1}, {Calls: 1, Hedged: 1, Hedges: 1, PrimaryWins: 1}} {
+		s := newScheduler(t, hedge.WithBudgetPercent(400))
+		c := s.Begin(t.Context(), target, method, nil, hedge.After(0))
+		r := race.Report{Hedges: sent, Dropped: 1, DecidedAt: ms}
+		r.Attempts[0] = race.AttemptReport{HasEnded: true, EndedAt: ms}
+		if sent > 0 {
+			r.Attempts[1] = race.AttemptReport{CutShort: true}
+		}
+		for n := 1; n <= sent+1; n++ {
+			for range 20 { // earns what the hedge costs
+				s.Begin(t.Context(), target, other, nil, hedge.After(0))
+			}
+			if admitted, _ := hedge.Admit(&c, n); !admitted {
+				t.Fatal("the budget does not pay")
+			}
+		}
+		c.Book(&r)
+		want.Calls += int64(20 * (sent + 1))
+		if got := s.Stats(); got != want {
+			t.Errorf("%d sent: %+v, want %+v", sent, got, want)
+		}
+	}
+}
+
+// TestBook_FailuresCountOnce has the throttle know of a failure when the next hedge is due, and once.
+func TestBook_FailuresCountOnce(t *testing.T) {
+	unavailable := status.Error(codes.Unavailable, "")
+	failed := race.AttemptReport{HasEnded: true, EndedAt: ms, End: race.NonFatal, Err: unavailable, Pushback: race.PushbackAfter}
+	for name, tc := range map[string]struct {
+		report race.Report
+		want   float64
+		pushed int64
+	}{
+		"a failure":                        {race.Report{Err: unavailable}, 9, 1},
+		"one that came as the caller left": {race.Report{Err: unavailable, CallerGone: race.CallerCancelled, GoneAt: ms}, 10, 0},
+		"one before the caller left":       {race.Report{Err: unavailable, CallerGone: race.CallerCancelled, GoneAt: 2 * ms}, 9, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScheduler(t, hedge.WithThrottle(10, 0.1))
+			c := s.Begin(t.Context(), target, method, nil, hedge.After(0))
+			tc.report.Attempts[0] = failed
+			c.Admit(1, 1, &tc.report)
+			if got := s.Targets()[0].ThrottleTokens; got != tc.want {
+				t.Errorf("%v tokens when a hedge is due, want %v", got, tc.want)
+			}
+			c.Book(&tc.report)
+			if got := s.Targets()[0]; got.ThrottleTokens != tc.want || got.PushedBack != tc.pushed {
+				t.Errorf("%v tokens at the end, %d pushed back; want %v, %d", got.ThrottleTokens, got.PushedBack, tc.want, tc.pushed)
+			}
+		})
+	}
+}
