@@ -13,10 +13,13 @@ RACE ?= $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 GOFMT    = $(shell $(GO) env GOROOT)/bin/gofmt
 TOOL     = $(GO) tool -modfile=$(CURDIR)/tools/go.mod
 BUF      = $(GO) tool -modfile=$(CURDIR)/tools/buf/go.mod buf
+# It lists failures last, by test, over all modules. Built with the race detector, it shares the standard library's build with
+# the tests, so that an empty build cache costs less.
+GOTESTSUM = $(GO) run $(RACE) -modfile=$(CURDIR)/tools/gotestsum/go.mod gotest.tools/gotestsum --format=pkgname --format-hide-empty-pkg --raw-command
 MODULES := $(sort $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path './tools/*')))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test grpc-suite bench results microbench lint generate fuzz
+.PHONY: help demo test test-long grpc-suite bench results microbench lint generate fuzz
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,12 +27,13 @@ help: ## list these targets
 demo: ## three real backends, the same calls without and with hedging (DEMO_FLAGS="-h" lists the flags)
 	@cd bench && $(GO) run -buildvcs=false . demo $(DEMO_FLAGS)
 
-test: ## run the tests of every module under the race detector (TESTFLAGS="-run X")
+test: ## what guards a change, under the race detector, in two minutes (TESTFLAGS="-run X")
 	@$(if $(RACE),,echo 'note: no C compiler found, so the race detector is off')
-	@set -e; for m in $(MODULES); do echo "== $$m: go test $(RACE) ./..."; \
-		(cd $$m && $(GO) test $(RACE) $(TESTFLAGS) ./...); done
-	@if [ -n "$(RACE)" ] && [ -z '$(TESTFLAGS)' ]; then echo '== .: once more without the race detector: the simulations, from all seeds, and what it cannot bear'; \
-		$(GO) test -run 'TestAuto|TestDo_Leaves|TestChildSwitched' . ./balancer; fi
+	@$(GOTESTSUM) -- .ci/tests short $(RACE) $(TESTFLAGS)
+
+test-long: ## the rest: all seeds and schedules, simulations without the race detector, heavy modules, examples
+	@$(GOTESTSUM) -- .ci/tests long $(RACE) $(TESTFLAGS)
+	@echo '== make grpc-suite' && $(MAKE) --no-print-directory grpc-suite
 
 grpc-suite: ## gRPC's own end-to-end tests with the interceptors on every connection (SUITE_FLAGS="-h" lists the flags)
 	@cd internal/compat && $(GO) run -buildvcs=false ./grpcsuite $(SUITE_FLAGS)

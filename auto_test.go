@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 )
 
@@ -33,6 +34,7 @@ func auto(budgetPercent float64, hedges int) []hedge.Option {
 func eachSeed(t *testing.T, check func(seed uint64) map[string]float64) {
 	t.Helper()
 	worst := map[string]float64{}
+	seeds := longtest.Size(1, 5)
 	for seed := range uint64(seeds) {
 		for name, value := range check(seed + 1) {
 			worst[name] = max(worst[name], value)
@@ -54,19 +56,20 @@ func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisec
 // TestAuto_Tail holds what the trigger reaches against what is possible: the bounds are a little above what the best
 // policy of its kind reaches that knows the law.
 func TestAuto_Tail(t *testing.T) {
-	for _, tc := range []struct {
+	type bounds struct {
 		law              string
 		budget           float64
 		hedges           int
 		p95, p99, p99ten float64 // ms; 0: not bounded
-	}{
+	}
+	for _, tc := range longtest.First(2, []bounds{
 		{law: "straggler", budget: 10, hedges: 2, p99: 17.4, p99ten: 27.4},
 		{law: "ttft", budget: 30, hedges: 3, p95: 46, p99: 75},
 		{law: "grpc-java", budget: 15, hedges: 2, p95: 12, p99: 25},
 		{law: "grpc-java", budget: 20, hedges: 3, p99ten: 60},
 		{law: "slow-one-percent", budget: 5, hedges: 2, p99: 21, p99ten: 34},
 		{law: "pareto", budget: 10, hedges: 2, p99: 25, p99ten: 40},
-	} {
+	}) {
 		t.Run(fmt.Sprintf("%s, budget %v%%", tc.law, tc.budget), func(t *testing.T) {
 			eachSeed(t, func(seed uint64) map[string]float64 {
 				ended, _ := simulation{
@@ -89,6 +92,7 @@ func TestAuto_Tail(t *testing.T) {
 
 // TestAuto_NoWorseThanPercentile compares with the 90th percentile at the same budget.
 func TestAuto_NoWorseThanPercentile(t *testing.T) {
+	longtest.Only(t)
 	for _, tc := range []struct {
 		law    string
 		budget float64
@@ -120,6 +124,7 @@ func TestAuto_NoWorseThanPercentile(t *testing.T) {
 
 // TestAuto_Mixed has a fast method with stragglers and a slow one without share a target and its budget.
 func TestAuto_Mixed(t *testing.T) {
+	longtest.Only(t)
 	fast := testserver.Straggler(testserver.LogNormal(2*ms, 500*time.Microsecond), 0.02, 20)
 	slow := testserver.LogNormal(200*ms, 40*ms)
 	eachSeed(t, func(seed uint64) map[string]float64 {
@@ -154,6 +159,7 @@ func TestAuto_Mixed(t *testing.T) {
 // TestAuto_Correlated has one request in ten be slow whoever serves it: a hedge is of little use, and one that is sent
 // to every such request costs nine tenths of the budget.
 func TestAuto_Correlated(t *testing.T) {
+	longtest.Only(t)
 	usual, heavy := testserver.LogNormal(5*ms, 2*ms), testserver.LogNormal(60*ms, 10*ms)
 	eachSeed(t, func(seed uint64) map[string]float64 {
 		of := func(hedges int) []outcome {
@@ -223,6 +229,7 @@ func TestAuto_Saturated(t *testing.T) {
 
 // TestAuto_QueueWithStragglers has hedges pay off in spite of the queue.
 func TestAuto_QueueWithStragglers(t *testing.T) {
+	longtest.Only(t)
 	service := testserver.Straggler(testserver.Exponential(8*ms), 0.02, 10)
 	const mean = 9440 * time.Microsecond // 8 ms · (1 + 9·2%)
 	eachSeed(t, func(seed uint64) map[string]float64 {
@@ -251,6 +258,7 @@ func perSecond(calls []outcome) [][]outcome {
 
 // TestAuto_Outage has every call take a second longer for 30 of 90 seconds.
 func TestAuto_Outage(t *testing.T) {
+	longtest.Only(t)
 	const rate = 500
 	normal := straggler(t)
 	eachSeed(t, func(seed uint64) map[string]float64 {
@@ -296,6 +304,7 @@ func TestAuto_Outage(t *testing.T) {
 
 // TestAuto_Shift has the base of the law go from 5 to 20 ms and back.
 func TestAuto_Shift(t *testing.T) {
+	longtest.Only(t)
 	const rate = 500
 	scaled := func(base time.Duration) testserver.Law {
 		return testserver.Straggler(testserver.LogNormal(base, base*2/5), 0.05, 10)
@@ -329,6 +338,7 @@ func TestAuto_Shift(t *testing.T) {
 // TestAuto_SeldomStalls has one backend in three stall for a second in every minute. Between stalls there is nothing to
 // gain, and a trigger that had given up would be of no use when the next one comes.
 func TestAuto_SeldomStalls(t *testing.T) {
+	longtest.Only(t)
 	const rate = 500
 	steady := testserver.Uniform(4*ms, 6*ms)
 	eachSeed(t, func(seed uint64) map[string]float64 {

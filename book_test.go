@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/race"
 )
 
@@ -15,7 +16,7 @@ func TestBook_DroppedHedges(t *testing.T) {
 	const other = "/pkg.Svc/Other"
 	for sent, want := range []hedge.Stats{{Calls: 1}, {Calls: 1, Hedged: 1, Hedges: 1, PrimaryWins: 1}} {
 		s := newScheduler(t, hedge.WithBudgetPercent(400))
-		c := s.Begin(t.Context(), target, method, nil, hedge.After(0))
+		c := engine.Of(s).Begin(t.Context(), target, method, nil, hedge.After(0))
 		r := race.Report{Hedges: sent, Dropped: 1, DecidedAt: ms}
 		r.Attempts[0] = race.AttemptReport{HasEnded: true, EndedAt: ms}
 		if sent > 0 {
@@ -23,9 +24,9 @@ func TestBook_DroppedHedges(t *testing.T) {
 		}
 		for n := 1; n <= sent+1; n++ {
 			for range 20 { // earns what the hedge costs
-				s.Begin(t.Context(), target, other, nil, hedge.After(0))
+				engine.Of(s).Begin(t.Context(), target, other, nil, hedge.After(0))
 			}
-			if admitted, _ := hedge.Admit(&c, n); !admitted {
+			if admitted, _ := admit(&c, n); !admitted {
 				t.Fatal("the budget does not pay")
 			}
 		}
@@ -52,7 +53,7 @@ func TestBook_FailuresCountOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScheduler(t, hedge.WithThrottle(10, 0.1))
-			c := s.Begin(t.Context(), target, method, nil, hedge.After(0))
+			c := engine.Of(s).Begin(t.Context(), target, method, nil, hedge.After(0))
 			tc.report.Attempts[0] = failed
 			c.Admit(1, 1, &tc.report)
 			if got := s.Targets()[0].ThrottleTokens; got != tc.want {

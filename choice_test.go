@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 )
 
@@ -82,6 +83,7 @@ func TestChoice_SaysWhyItSteppedDown(t *testing.T) {
 
 // TestChoice_StepsUpAgain has hedges be useless for a while, by no change of what calls take that a primary could tell.
 func TestChoice_StepsUpAgain(t *testing.T) {
+	longtest.Only(t)
 	law := straggler(t)
 	const rate = 500
 	ended, rows := simulation{
@@ -111,19 +113,20 @@ func TestChoice_StepsUpAgain(t *testing.T) {
 // TestAuto_AnyScale has the same law a thousand times slower and a few times faster, at one call a second and at 5,000,
 // with nothing configured.
 func TestAuto_AnyScale(t *testing.T) {
-	for _, tc := range []struct {
+	type traffic struct {
 		base  time.Duration
 		rate  float64
 		calls int
 		bound float64 // p99 by that of none
-	}{
-		{ms, 5000, 60_000, 0.45}, // the least delay is 1 ms, nearly the median
+	}
+	for _, tc := range longtest.First(1, []traffic{
 		// Where calls are few the bucket holds a single token, and of two stragglers in a row one has to do without.
 		{5 * ms, 1, 5000, 0.90},
-		{5 * ms, 10, 20_000, 0.55},
 		{time.Second, 1, 5000, 0.80},
+		{5 * ms, 10, 20_000, 0.55},
+		{ms, 5000, 60_000, 0.45}, // the least delay is 1 ms, nearly the median
 		{10 * time.Second, 20, 40_000, 0.35},
-	} {
+	}) {
 		t.Run(fmt.Sprintf("%v at %v/s", tc.base, tc.rate), func(t *testing.T) {
 			law := testserver.Straggler(testserver.LogNormal(tc.base, tc.base*2/5), 0.05, 10)
 			var p99 [2]time.Duration
@@ -148,7 +151,7 @@ func TestAuto_AnyScale(t *testing.T) {
 
 // TestDryRun checks that nothing is sent, and the forecast against what happens when it is for real.
 func TestDryRun(t *testing.T) {
-	for _, name := range []string{"straggler", "slow-one-percent", "pareto"} {
+	for _, name := range longtest.First(1, []string{"straggler", "slow-one-percent", "pareto"}) {
 		t.Run(name, func(t *testing.T) {
 			sim := simulation{law: drawing(law(t, name), 1), calls: 20_000, concurrency: 20, seed: 1}
 			sim.options = []hedge.Option{hedge.WithDryRun()}
@@ -163,7 +166,7 @@ func TestDryRun(t *testing.T) {
 			if len(row.Forecasts) != 4 {
 				t.Fatalf("%d forecasts, want those for 2, 5, 10 and 20%%", len(row.Forecasts))
 			}
-			for _, f := range row.Forecasts {
+			for _, f := range longtest.First(2, row.Forecasts) {
 				sim.options = []hedge.Option{hedge.WithBudgetPercent(f.BudgetPercent)}
 				real, _ := sim.run(t)
 				real = real[2000:]

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/longtest"
 )
 
 // kept is what a value keeps of the attempt that made it.
@@ -185,7 +186,7 @@ func TestDo_HTTPBodies(t *testing.T) {
 	goleak.VerifyNone(t, before)
 }
 
-// TestDo_LeavesNothingWithItsCallersContext makes a million calls under one context that never ends, from functions that
+// TestDo_LeavesNothingWithItsCallersContext makes calls, a million with -hedge.long, under one context that never ends, from functions that
 // ask for the end of theirs as any that waits does. An ordinary child of that context for each call would stay on the heap.
 func TestDo_LeavesNothingWithItsCallersContext(t *testing.T) {
 	s := newScheduler(t, hedge.WithWarmup(1<<40, time.Hour))
@@ -199,18 +200,19 @@ func TestDo_LeavesNothingWithItsCallersContext(t *testing.T) {
 		return struct{}{}, nil
 	}
 	var most uint64
-	for i := range doCalls {
+	calls := longtest.Size(20_000, 1_000_000)
+	for i := range calls {
 		if _, err := hedge.Do(ctx, s, target, method, fn); err != nil {
 			t.Fatal(err)
 		}
-		if i%(doCalls/100) == 0 {
+		if i%(calls/100) == 0 {
 			var m runtime.MemStats
 			runtime.ReadMemStats(&m)
 			most = max(most, m.HeapAlloc)
 		}
 	}
-	t.Logf("%d calls, at most %d KiB on the heap", doCalls, most>>10)
-	if asked.Load() != doCalls || most > 16<<20 {
+	t.Logf("%d calls, at most %d KiB on the heap", calls, most>>10)
+	if asked.Load() != int64(calls) || most > 16<<20 {
 		t.Errorf("%d asked; %d MiB", asked.Load(), most>>20)
 	}
 }

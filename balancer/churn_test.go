@@ -15,6 +15,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stream"
@@ -52,7 +53,8 @@ func dialNamed(t *testing.T, cluster *testserver.Cluster, s *hedge.Scheduler, op
 // a backend whose address goes lets its calls end. It runs in real time: so many timers in a bubble are more than the race
 // detector of Go 1.26 bears.
 func TestChurn(t *testing.T) {
-	const backends, calls, callers = 5, 10_000, 32
+	const backends, callers = 5, 32
+	calls := int64(longtest.Size(2_000, 10_000))
 	cluster := testserver.StartT(t, testserver.Config{Backends: backends, InMemory: true, CountsOnly: true})
 	cluster.SetScript(func(a testserver.Attempt) testserver.Plan {
 		if a.ID%20 == 0 && a.Number == 0 {
@@ -102,7 +104,7 @@ func TestChurn(t *testing.T) {
 	group.Wait()
 	stats := s.Stats()
 	t.Logf("%.0f calls a second, %d updates; %d hedges, %d of them met a used backend",
-		calls/time.Since(began).Seconds(), calls/70, stats.Hedges, stats.SameBackend)
+		float64(calls)/time.Since(began).Seconds(), calls/70, stats.Hedges, stats.SameBackend)
 	if stats.Hedges < calls/25 || stats.SameBackend > stats.Hedges/5 {
 		t.Errorf("%+v", stats)
 	}

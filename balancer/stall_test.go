@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 	testpb "github.com/grpchedge/hedge/proto"
 )
@@ -43,9 +44,10 @@ type stallRun struct {
 	stats               hedge.Stats
 }
 
-// runStall makes 200 calls a second, at random, for 20 seconds.
+// runStall makes 200 calls a second, at random, for 10 seconds, or 20 with -hedge.long.
 func runStall(t *testing.T, k kind, s *hedge.Scheduler, child grpc.DialOption) stallRun {
-	const calls, pace = 4_000, 5 * ms
+	const pace = 5 * ms
+	calls := longtest.Size(2_000, 4_000)
 	cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Seed: 1, DrawByID: true})
 	client := testpb.NewTestServiceClient(dial(t, cluster, s, child))
 	synctest.Wait()
@@ -88,7 +90,7 @@ func runStall(t *testing.T, k kind, s *hedge.Scheduler, child grpc.DialOption) s
 // TestStalledBackend has what this package is for: the tail of calls to three backends of which one stalls.
 func TestStalledBackend(t *testing.T) {
 	plain := grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [` + roundRobin + `]}`)
-	for _, k := range kinds {
+	for _, k := range longtest.First(1, kinds) {
 		t.Run(k.name, func(t *testing.T) {
 			run := func(name string, child grpc.DialOption, opts ...hedge.Option) (r stallRun) {
 				t.Run(name, func(t *testing.T) {
@@ -106,7 +108,7 @@ func TestStalledBackend(t *testing.T) {
 				return r
 			}
 			unhedged := run("round robin", plain, hedge.WithMaxHedges(0))
-			for _, hedges := range []int{1, 2} {
+			for _, hedges := range longtest.First(1, []int{2, 1}) {
 				// A third of the calls meets the stall while it lasts, which is more than the default of 10% pays for.
 				opts := []hedge.Option{hedge.WithMaxHedges(hedges), hedge.WithBudgetPercent(20)}
 				hedged := run(fmt.Sprintf("hedged, up to %d", hedges), plain, opts...)

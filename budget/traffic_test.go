@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge/budget"
+	"github.com/grpchedge/hedge/internal/longtest"
 )
 
 // shapes are ways in which a rate of calls a second can come, for a length of time.
@@ -48,7 +49,7 @@ func eachTraffic(t *testing.T, test func(t *testing.T, rate int, percent float64
 		{1, 600 * time.Second, []float64{0.5, 10, 50, 400}},
 		{10, 120 * time.Second, []float64{0.5, 10, 50, 400}},
 		{1000, 30 * time.Second, []float64{0.5, 10, 50, 400}},
-		{100_000, 11 * time.Second, []float64{10}},
+		{longtest.Size(5_000, 100_000), 11 * time.Second, []float64{10}},
 	} {
 		for name, shape := range shapes {
 			times := shape(traffic.rate, traffic.length)

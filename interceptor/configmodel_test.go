@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"testing"
@@ -17,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/testserver/model"
 )
 
 // story is a few calls in a row, to one target, as TestConfigModel draws them: what a service config or the options
@@ -35,9 +35,8 @@ type story struct {
 }
 
 func drawStory(seed uint64) story {
-	r := rand.New(rand.NewPCG(seed, 1))
-	instant := func(most time.Duration) time.Duration { return 1 + time.Duration(r.Int64N(int64(most))) }
-	s := story{seed: seed, policy: r.IntN(3) > 0, attempts: 2 + r.IntN(hedge.MaxHedges), delay: ms + instant(20*ms)}
+	r := model.New(seed, 1)
+	s := story{seed: seed, policy: r.IntN(3) > 0, attempts: 2 + r.IntN(hedge.MaxHedges), delay: ms + r.Within(20*ms)}
 	if s.policy && r.IntN(4) == 0 {
 		s.delay = 0
 	}
@@ -50,7 +49,7 @@ func drawStory(seed uint64) story {
 	for range 1 + r.IntN(4) {
 		c := schedule{}
 		for range s.attempts {
-			st := step{after: instant(100 * ms), code: modelCodes[r.IntN(len(modelCodes))]}
+			st := step{after: r.Within(100 * ms), code: modelCodes[r.IntN(len(modelCodes))]}
 			if len(s.nonFatal) > 0 && r.IntN(2) == 0 {
 				st.code = s.nonFatal[r.IntN(len(s.nonFatal))]
 			}
@@ -65,10 +64,10 @@ func drawStory(seed uint64) story {
 			c.steps = append(c.steps, st)
 		}
 		if r.IntN(4) == 0 {
-			c.deadline = instant(150 * ms)
+			c.deadline = r.Within(150 * ms)
 		}
 		if r.IntN(5) == 0 {
-			c.cancel = instant(150 * ms)
+			c.cancel = r.Within(150 * ms)
 		}
 		s.calls = append(s.calls, c)
 	}
@@ -218,16 +217,12 @@ func (s story) expect(c schedule, tokens int) ending {
 	}
 }
 
-// TestConfigModel draws stories by the thousand, of service configs, throttles and pushbacks, plays each in virtual
+// TestConfigModel draws stories of service configs, throttles and pushbacks, plays each in virtual
 // time, and checks it against a model that has neither goroutines nor locks.
 func TestConfigModel(t *testing.T) {
-	base, count := rand.Uint64(), *modelCount
-	if *modelSeed != 0 {
-		base, count = *modelSeed, 1
-	}
-	for i := 0; i < count && !t.Failed(); i++ {
-		synctest.Test(t, func(t *testing.T) {
-			s := drawStory(base + uint64(i))
+	model.Each(t, model.Counts{Short: 500, Long: 10_000}, 1, func(*testing.T) func(*testing.T, uint64) {
+		return func(t *testing.T, seed uint64) {
+			s := drawStory(seed)
 			scheduler := s.scheduler(t)
 			tokens := 1000 * s.most
 			for n, c := range s.calls {
@@ -238,11 +233,11 @@ func TestConfigModel(t *testing.T) {
 				s.checkStats(t, scheduler, n, want, before)
 				tokens = want.tokens
 				if t.Failed() {
-					t.Fatalf("story %+v; replay with: go test ./interceptor -run TestConfigModel -model.seed=%d", s, s.seed)
+					t.Fatalf("story %+v", s)
 				}
 			}
-		})
-	}
+		}
+	})
 }
 
 // earn has the budget pay for the next call, by calls that the throttle does not count.

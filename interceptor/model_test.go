@@ -2,9 +2,7 @@ package interceptor_test
 
 import (
 	"context"
-	"flag"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"testing"
@@ -20,17 +18,12 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/model"
 	testpb "github.com/grpchedge/hedge/proto"
-)
-
-var (
-	modelSeed  = flag.Uint64("model.seed", 0, "replay the one schedule of the model tests that has this seed")
-	modelCount = flag.Int("model.count", 10_000, "how many schedules the model tests draw")
 )
 
 // schedule is one call as the model tests draw it: what each attempt would do, and what the caller does.
 type schedule struct {
-	seed     uint64
 	delay    time.Duration
 	hedges   int
 	paid     bool // the budget pays
@@ -38,7 +31,6 @@ type schedule struct {
 	steps    []step
 	deadline time.Duration // 0: none
 	cancel   time.Duration // 0: never
-	first    bool          // of those that share a connection
 }
 
 var modelCodes = []codes.Code{
@@ -49,27 +41,24 @@ var modelCodes = []codes.Code{
 }
 
 func drawSchedule(seed uint64) schedule {
-	r := rand.New(rand.NewPCG(seed, 0))
-	// Nanosecond draws, so that two events at one instant, whose order is nobody's promise, do not happen.
-	instant := func(most time.Duration) time.Duration { return 1 + time.Duration(r.Int64N(int64(most))) }
+	r := model.New(seed, 0)
 	s := schedule{
-		seed:   seed,
-		delay:  time.Millisecond + instant(20*time.Millisecond),
+		delay:  time.Millisecond + r.Within(20*time.Millisecond),
 		hedges: r.IntN(hedge.MaxHedges + 1),
 		paid:   r.IntN(5) > 0,
 	}
 	for range s.hedges + 1 {
-		st := step{after: instant(100 * time.Millisecond), code: modelCodes[r.IntN(len(modelCodes))]}
+		st := step{after: r.Within(100 * time.Millisecond), code: modelCodes[r.IntN(len(modelCodes))]}
 		if r.IntN(40) == 0 {
 			st.panics = fmt.Sprintf("panic of schedule %d", seed)
 		}
 		s.steps = append(s.steps, st)
 	}
 	if r.IntN(3) == 0 {
-		s.deadline = instant(120 * time.Millisecond)
+		s.deadline = r.Within(120 * time.Millisecond)
 	}
 	if r.IntN(4) == 0 {
-		s.cancel = instant(120 * time.Millisecond)
+		s.cancel = r.Within(120 * time.Millisecond)
 	}
 	s.reads = r.IntN(2) == 0
 	return s
@@ -153,55 +142,62 @@ func isAnswer(c codes.Code) bool {
 	return false
 }
 
-// TestModel draws schedules by the ten thousand, plays each through the interceptor in virtual time, and
-// checks the rules 1 to 11 on it against a model that has neither goroutines nor locks.
+// TestModel draws schedules by the hundred, or with -hedge.long by the ten thousand, plays each through the interceptor in
+// virtual time, and checks the rules 1 to 11 on it against a model that has neither goroutines nor locks.
 func TestModel(t *testing.T) {
-	drawSchedules(t, *modelCount, 1, func(t *testing.T, s schedule) (played, *hedge.Scheduler) {
-		st := &stub{steps: s.steps}
-		scheduler := s.scheduler(t)
-		return played{st.sent, func(ctx context.Context, opts ...grpc.CallOption) (int, error) {
-			reply := wrapperspb.Int64(0)
-			err := st.call(ctx, scheduler, reply, opts...)
-			return int(reply.Value), err
-		}}, scheduler
+	model.Each(t, model.Counts{Short: 500, Long: 10_000}, 1, func(*testing.T) func(*testing.T, uint64) {
+		return func(t *testing.T, seed uint64) {
+			s := drawSchedule(seed)
+			st := &stub{steps: s.steps}
+			scheduler := s.scheduler(t)
+			playSchedule(t, s, played{st.sent, func(ctx context.Context, opts ...grpc.CallOption) (int, error) {
+				reply := wrapperspb.Int64(0)
+				err := st.call(ctx, scheduler, reply, opts...)
+				return int(reply.Value), err
+			}}, scheduler)
+		}
 	})
 }
 
 // TestModel_OverGRPC does the same over real gRPC, in memory, where the attempts are the server's.
 func TestModel_OverGRPC(t *testing.T) {
 	const perConnection = 100
-	var cluster *testserver.Cluster
-	var client testpb.TestServiceClient
-	var scheduler *hedge.Scheduler // of the schedule being played
-	drawSchedules(t, *modelCount/5, perConnection, func(t *testing.T, s schedule) (played, *hedge.Scheduler) {
-		scheduler = s.scheduler(t)
-		if cluster == nil || s.first {
-			cluster = testserver.StartT(t, testserver.Config{InMemory: true})
-			conn := cluster.ClientT(t, grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-				return interceptor.Unary(scheduler)(ctx, method, req, reply, cc, invoker, opts...)
-			}))
-			testserver.ConnectT(t, conn)
-			client = testpb.NewTestServiceClient(conn)
+	model.Each(t, model.Counts{Short: 200, Long: 2000}, perConnection, func(t *testing.T) func(*testing.T, uint64) {
+		var scheduler *hedge.Scheduler // of the schedule being played
+		cluster := testserver.StartT(t, testserver.Config{InMemory: true})
+		conn := cluster.ClientT(t, grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			return interceptor.Unary(scheduler)(ctx, method, req, reply, cc, invoker, opts...)
+		}))
+		testserver.ConnectT(t, conn)
+		client := testpb.NewTestServiceClient(conn)
+		return func(t *testing.T, seed uint64) {
+			s := drawSchedule(seed)
+			for i := range s.steps { // no attempt of a server's can panic in its client
+				s.steps[i].panics = nil
+			}
+			scheduler = s.scheduler(t)
+			cluster.Reset()
+			cluster.SetScript(s.script)
+			playSchedule(t, s, played{
+				func() (sent []stubAttempt) {
+					for _, r := range cluster.Records() {
+						sent = append(sent, stubAttempt{number: r.Number, began: r.Arrival, ended: r.Ended})
+					}
+					return sent
+				},
+				func(ctx context.Context, opts ...grpc.CallOption) (int, error) {
+					reply, err := client.Unary(ctx, &testpb.Request{Id: 1}, opts...)
+					return int(reply.GetAttempt()), err
+				},
+			}, scheduler)
 		}
-		cluster.Reset()
-		cluster.SetScript(func(a testserver.Attempt) testserver.Plan {
-			st := s.steps[a.Number]
-			number := metadata.Pairs("attempt", strconv.Itoa(a.Number))
-			return testserver.Plan{Delay: st.after, Code: st.code, Header: number, Trailer: number}
-		})
-		return played{
-			func() (sent []stubAttempt) {
-				for _, r := range cluster.Records() {
-					sent = append(sent, stubAttempt{number: r.Number, began: r.Arrival, ended: r.Ended})
-				}
-				return sent
-			},
-			func(ctx context.Context, opts ...grpc.CallOption) (int, error) {
-				reply, err := client.Unary(ctx, &testpb.Request{Id: 1}, opts...)
-				return int(reply.GetAttempt()), err
-			},
-		}, scheduler
 	})
+}
+
+func (s schedule) script(a testserver.Attempt) testserver.Plan {
+	st := s.steps[a.Number]
+	number := metadata.Pairs("attempt", strconv.Itoa(a.Number))
+	return testserver.Plan{Delay: st.after, Code: st.code, Header: number, Trailer: number}
 }
 
 // played is how a schedule is played: the one call, which returns the attempt that its reply is from, and
@@ -209,34 +205,6 @@ func TestModel_OverGRPC(t *testing.T) {
 type played struct {
 	sent func() []stubAttempt
 	call func(context.Context, ...grpc.CallOption) (int, error)
-}
-
-func drawSchedules(t *testing.T, count, perBubble int, prepare func(*testing.T, schedule) (played, *hedge.Scheduler)) {
-	play := func(t *testing.T, s schedule) {
-		if perBubble > 1 { // no attempt of a server's can panic in its client
-			for i := range s.steps {
-				s.steps[i].panics = nil
-			}
-		}
-		p, scheduler := prepare(t, s)
-		playSchedule(t, s, p, scheduler)
-		if t.Failed() {
-			t.Fatalf("replay with -model.seed=%d", s.seed)
-		}
-	}
-	base := rand.Uint64()
-	if *modelSeed != 0 {
-		base, count, perBubble = *modelSeed, 1, min(perBubble, 2)
-	}
-	for i := 0; i < count && !t.Failed(); i += perBubble {
-		synctest.Test(t, func(t *testing.T) {
-			for j := range min(perBubble, count-i) {
-				s := drawSchedule(base + uint64(i+j))
-				s.first = j == 0
-				play(t, s)
-			}
-		})
-	}
 }
 
 func (s schedule) scheduler(t *testing.T) *hedge.Scheduler {

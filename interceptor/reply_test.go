@@ -15,6 +15,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/proto/hybridpb"
@@ -71,7 +72,7 @@ func TestReplies_OfAnotherCodec(t *testing.T) {
 	s := fixed(t, time.Hour, hedge.WithMaxHedges(4))
 	conn := dial(t, cluster, s)
 	request := &raw{}
-	for i := range 2000 {
+	for i := range longtest.Size(500, 2000) {
 		encoded, err := proto.Marshal(&testpb.Request{Id: uint64(i), ReplyBytes: 16})
 		if err != nil {
 			t.Fatal(err)
@@ -101,7 +102,7 @@ func TestRequest_IsTheCallersAgain(t *testing.T) {
 	conn := dial(t, cluster, s)
 	client := testpb.NewTestServiceClient(conn)
 	req := &testpb.Request{Payload: []byte(strings.Repeat("x", 10_000))}
-	for i := range 2000 {
+	for i := range longtest.Size(500, 2000) {
 		req.Id, req.ReplyBytes = uint64(i), 16
 		reply, err := client.Unary(t.Context(), req, hedge.After(time.Duration(i%200)*time.Microsecond))
 		if err == nil {

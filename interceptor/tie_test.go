@@ -21,6 +21,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 	testpb "github.com/grpchedge/hedge/proto"
 )
@@ -47,11 +48,12 @@ func (s *tieServer) Unary(ctx context.Context, req *testpb.Request) (*testpb.Rep
 	return &testpb.Reply{Id: req.Id, Attempt: uint32(attempt), Payload: payload}, nil
 }
 
-// TestRule01_NearTies makes ten thousand calls whose two attempts answer within microseconds of each other, by
+// TestRule01_NearTies makes two thousand, or with -hedge.long ten thousand, calls whose two attempts answer within microseconds of each other, by
 // callers that use one reply again and again and scribble on it the moment a call returns. Under the race
 // detector, whatever a loser still wrote would show.
 func TestRule01_NearTies(t *testing.T) {
-	const callers, calls = 8, 1250
+	const callers = 8
+	calls := longtest.Size(250, 1250)
 	listener := bufconn.Listen(1 << 20)
 	server := grpc.NewServer()
 	testpb.RegisterTestServiceServer(server, &tieServer{})
@@ -98,7 +100,7 @@ func TestRule01_NearTies(t *testing.T) {
 	group.Wait()
 	stats := s.Stats()
 	t.Logf("won by the primary %d, by the hedge %d", wins[0].Load(), wins[1].Load())
-	if stats.Hedged != callers*calls || stats.PrimaryWins != wins[0].Load() || stats.HedgeWins != wins[1].Load() {
+	if stats.Hedged != int64(callers*calls) || stats.PrimaryWins != wins[0].Load() || stats.HedgeWins != wins[1].Load() {
 		t.Errorf("%+v", stats)
 	}
 	if wins[0].Load() == 0 || wins[1].Load() == 0 {

@@ -3,7 +3,6 @@ package stream_test
 import (
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"testing"
@@ -18,13 +17,13 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/model"
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
 // story is a few streams in a row, to one target, as TestConfigModel draws them: what a service config or the
 // options say, and what each attempt would do.
 type story struct {
-	seed     uint64
 	policy   bool // the method has a hedgingPolicy; otherwise it is hedged adaptively
 	reads    bool // it only reads
 	attempts int
@@ -49,9 +48,8 @@ type attemptPlan struct {
 }
 
 func drawStory(seed uint64) story {
-	r := rand.New(rand.NewPCG(seed, 1))
-	within := func(most time.Duration) time.Duration { return 1 + time.Duration(r.Int64N(int64(most))) }
-	s := story{seed: seed, policy: r.IntN(4) > 0, attempts: 2 + r.IntN(hedge.MaxHedges), delay: ms + within(20*ms)}
+	r := model.New(seed, 1)
+	s := story{policy: r.IntN(4) > 0, attempts: 2 + r.IntN(hedge.MaxHedges), delay: ms + r.Within(20*ms)}
 	if s.policy && r.IntN(4) == 0 {
 		s.delay = 0
 	}
@@ -65,7 +63,7 @@ func drawStory(seed uint64) story {
 	for range 1 + r.IntN(4) {
 		d := drawn{header: s.policy && r.IntN(3) == 0}
 		for range s.attempts {
-			p := attemptPlan{plan: plan{first: within(80 * ms), messages: r.IntN(3), interval: within(10 * ms)}}
+			p := attemptPlan{plan: plan{first: r.Within(80 * ms), messages: r.IntN(3), interval: r.Within(10 * ms)}}
 			if r.IntN(2) == 0 {
 				p.code, p.messages = some[r.IntN(len(some))], r.IntN(2)*r.IntN(2)
 			}
@@ -209,26 +207,19 @@ func (d drawn) script(a testserver.Attempt) testserver.Plan {
 	return plan
 }
 
-// TestConfigModel draws stories by the thousand, of service configs, throttles and pushbacks, plays each over real
+// TestConfigModel draws stories of service configs, throttles and pushbacks, plays each over real
 // gRPC in virtual time, and checks it against a model that has neither goroutines nor locks.
 func TestConfigModel(t *testing.T) {
 	const perBubble = 20
-	base, count := rand.Uint64(), *modelCount/3
-	if *modelSeed != 0 {
-		base, count = *modelSeed, 1
-	}
-	for i := 0; i < count && !t.Failed(); i += perBubble {
-		synctest.Test(t, func(t *testing.T) {
-			cluster := testserver.StartT(t, testserver.Config{InMemory: true})
-			for j := range min(perBubble, count-i) {
-				s := drawStory(base + uint64(i+j))
-				s.play(t, cluster)
-				if t.Failed() {
-					t.Fatalf("story %+v; replay with: go test ./stream -run TestConfigModel -model.seed=%d", s, s.seed)
-				}
+	model.Each(t, model.Counts{Short: 200, Long: 3_300}, perBubble, func(t *testing.T) func(*testing.T, uint64) {
+		cluster := testserver.StartT(t, testserver.Config{InMemory: true})
+		return func(t *testing.T, seed uint64) {
+			s := drawStory(seed)
+			if s.play(t, cluster); t.Failed() {
+				t.Fatalf("story %+v", s)
 			}
-		})
-	}
+		}
+	})
 }
 
 func (s story) play(t *testing.T, cluster *testserver.Cluster) {

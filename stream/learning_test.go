@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stream"
@@ -265,7 +266,7 @@ func TestTimeToFirstMessage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const streams = 20_000
+	streams := longtest.Size(5_000, 20_000)
 	for _, tc := range []struct {
 		name    string
 		options []hedge.Option
@@ -287,9 +288,9 @@ func TestTimeToFirstMessage(t *testing.T) {
 				cluster.Reset()
 				s := newScheduler(t, tc.options...)
 				hedged := firstMessages(t, dial(t, cluster, s), streams)
-				extra := float64(cluster.Counts().Attempts-streams) / streams
+				extra := float64(cluster.Counts().Attempts)/float64(streams) - 1
 				for _, q := range []float64{0.50, 0.90, 0.95, 0.99} {
-					p, h := plain[int(q*streams)], hedged[int(q*streams)]
+					p, h := plain[int(q*float64(streams))], hedged[int(q*float64(streams))]
 					t.Logf("p%-4g plain %6.1f ms, hedged %6.1f ms, ratio %.3f", 100*q, p.Seconds()*1e3, h.Seconds()*1e3, float64(h)/float64(p))
 					if (q == 0.90 || q == 0.95) && tc.ratio > 0 && float64(h) > tc.ratio*float64(p) {
 						t.Errorf("p%g: want at most %v of the unhedged run's", 100*q, tc.ratio)
@@ -297,7 +298,7 @@ func TestTimeToFirstMessage(t *testing.T) {
 				}
 				learned, _ := s.Latency(cluster.Target(), method, 0.5)
 				stats := s.Stats()
-				t.Logf("extra load %.2f%%, hedged %.2f%%, learned p50 %v", 100*extra, 100*float64(stats.Hedged)/streams, learned)
+				t.Logf("extra load %.2f%%, hedged %.2f%%, learned p50 %v", 100*extra, 100*float64(stats.Hedged)/float64(streams), learned)
 				if extra > tc.load {
 					t.Errorf("extra load %.2f%%, want at most %.0f%%", 100*extra, 100*tc.load)
 				}

@@ -2,10 +2,8 @@ package stream_test
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"testing"
@@ -19,13 +17,9 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/model"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stream"
-)
-
-var (
-	modelSeed  = flag.Uint64("model.seed", 0, "replay the one schedule of TestModel that has this seed")
-	modelCount = flag.Int("model.count", 10_000, "how many schedules TestModel draws")
 )
 
 // plan is what one attempt does: its first message, or its end if it has no message, comes after a time; the
@@ -52,17 +46,15 @@ type schedule struct {
 }
 
 func drawSchedule(seed uint64) schedule {
-	r := rand.New(rand.NewPCG(seed, 0))
-	// Nanosecond draws, so that two events at one instant, whose order is nobody's promise, do not happen.
-	within := func(most time.Duration) time.Duration { return 1 + time.Duration(r.Int64N(int64(most))) }
+	r := model.New(seed, 0)
 	s := schedule{
 		seed:        seed,
-		delay:       2*ms + within(20*ms),
+		delay:       2*ms + r.Within(20*ms),
 		header:      r.IntN(4) == 0,
 		headerFirst: r.IntN(4) == 0,
 	}
 	for range r.IntN(hedge.MaxHedges+1) + 1 {
-		p := plan{first: within(100 * ms), interval: within(10 * ms), messages: r.IntN(6)}
+		p := plan{first: r.Within(100 * ms), interval: r.Within(10 * ms), messages: r.IntN(6)}
 		switch r.IntN(5) {
 		case 0:
 			p.code = []codes.Code{codes.NotFound, codes.PermissionDenied, codes.OutOfRange}[r.IntN(3)]
@@ -74,11 +66,11 @@ func drawSchedule(seed uint64) schedule {
 		s.plans = append(s.plans, p)
 	}
 	if r.IntN(3) == 0 {
-		s.late = within(120 * ms)
+		s.late = r.Within(120 * ms)
 	}
 	// Something must end a stream that stalls.
 	if r.IntN(3) == 0 || slices.ContainsFunc(s.plans, func(p plan) bool { return p.stalls }) {
-		s.deadline = s.late + within(200*ms)
+		s.deadline = s.late + r.Within(200*ms)
 	}
 	if r.IntN(4) == 0 && s.late == 0 { // what has come before a cancel may still be received after it
 		s.abandons = 1 + r.IntN(4)
@@ -190,38 +182,29 @@ func isAnswer(c codes.Code) bool {
 	return c == codes.NotFound || c == codes.PermissionDenied || c == codes.OutOfRange
 }
 
-// TestModel draws schedules by the ten thousand, plays each over real gRPC in virtual time, and checks the rules
-// 1 to 11 on it against a model that has neither goroutines nor locks.
+// TestModel draws schedules by the hundred, or with -hedge.long by the ten thousand, plays each over real gRPC in virtual
+// time, and checks the rules 1 to 11 on it against a model that has neither goroutines nor locks.
 func TestModel(t *testing.T) {
 	const perConnection = 100
-	base, count := rand.Uint64(), *modelCount
-	if *modelSeed != 0 {
-		base, count = *modelSeed, 1
-	}
-	for i := 0; i < count && !t.Failed(); i += perConnection {
-		synctest.Test(t, func(t *testing.T) {
-			var scheduler *hedge.Scheduler // of the schedule being played
-			cluster := testserver.StartT(t, testserver.Config{InMemory: true})
-			conn := cluster.ClientT(t, grpc.WithStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-				return stream.Interceptor(scheduler)(ctx, desc, cc, method, streamer, opts...)
-			}))
-			testserver.ConnectT(t, conn)
-			for j := range min(perConnection, count-i) {
-				s := drawSchedule(base + uint64(i+j))
-				opts := []hedge.Option{hedge.WithMaxHedges(len(s.plans) - 1)}
-				if s.reads {
-					opts = append(opts, hedge.WithReadOnlyMethods("/*/*"))
-				}
-				scheduler = fixed(t, s.delay, opts...)
-				cluster.Reset()
-				cluster.SetScript(s.script)
-				s.play(t, cluster, testpb.NewTestServiceClient(conn))
-				if t.Failed() {
-					t.Fatalf("replay with: go test ./stream -run TestModel -model.seed=%d", s.seed)
-				}
+	model.Each(t, model.Counts{Short: 300, Long: 10_000}, perConnection, func(t *testing.T) func(*testing.T, uint64) {
+		var scheduler *hedge.Scheduler // of the schedule being played
+		cluster := testserver.StartT(t, testserver.Config{InMemory: true})
+		conn := cluster.ClientT(t, grpc.WithStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+			return stream.Interceptor(scheduler)(ctx, desc, cc, method, streamer, opts...)
+		}))
+		testserver.ConnectT(t, conn)
+		return func(t *testing.T, seed uint64) {
+			s := drawSchedule(seed)
+			opts := []hedge.Option{hedge.WithMaxHedges(len(s.plans) - 1)}
+			if s.reads {
+				opts = append(opts, hedge.WithReadOnlyMethods("/*/*"))
 			}
-		})
-	}
+			scheduler = fixed(t, s.delay, opts...)
+			cluster.Reset()
+			cluster.SetScript(s.script)
+			s.play(t, cluster, testpb.NewTestServiceClient(conn))
+		}
+	})
 }
 
 func (s schedule) script(a testserver.Attempt) testserver.Plan {

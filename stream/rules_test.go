@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stream"
@@ -57,11 +58,12 @@ func (s *tieServer) ServerStream(req *testpb.Request, st grpc.ServerStreamingSer
 	return nil
 }
 
-// TestRule01_NearTies makes ten thousand streams whose two attempts deliver within microseconds of each other, by
+// TestRule01_NearTies makes two thousand, or with -hedge.long ten thousand, streams whose two attempts deliver within microseconds of each other, by
 // callers that receive into one message again and again and scribble on it meanwhile. Under the race detector,
 // whatever a loser still wrote would show.
 func TestRule01_NearTies(t *testing.T) {
-	const callers, calls = 8, 1250
+	const callers = 8
+	calls := longtest.Size(250, 1250)
 	listener := bufconn.Listen(1 << 20)
 	server := grpc.NewServer()
 	testpb.RegisterTestServiceServer(server, &tieServer{})
@@ -96,7 +98,7 @@ func TestRule01_NearTies(t *testing.T) {
 	group.Wait()
 	stats := s.Stats()
 	t.Logf("won by the primary %d, by the hedge %d", wins[0].Load(), wins[1].Load())
-	if stats.Hedged != callers*calls || stats.PrimaryWins != wins[0].Load() || stats.HedgeWins != wins[1].Load() {
+	if stats.Hedged != int64(callers*calls) || stats.PrimaryWins != wins[0].Load() || stats.HedgeWins != wins[1].Load() {
 		t.Errorf("%+v", stats)
 	}
 	if wins[0].Load() == 0 || wins[1].Load() == 0 {

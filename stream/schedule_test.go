@@ -3,7 +3,6 @@ package stream_test
 import (
 	"context"
 	"io"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/model"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stream"
 )
@@ -38,9 +38,8 @@ type driven struct {
 }
 
 func drawDriven(seed uint64) driven {
-	r := rand.New(rand.NewPCG(seed, 2))
-	within := func(most time.Duration) time.Duration { return time.Duration(r.Int64N(int64(most))) }
-	d := driven{seed: seed, delay: within(40 * ms), send: within(10 * ms), receive: within(60 * ms), byOne: r.IntN(3) == 0, waits: r.IntN(3) == 0}
+	r := model.New(seed, 2)
+	d := driven{seed: seed, delay: r.Within(40 * ms), send: r.Within(10 * ms), receive: r.Within(60 * ms), byOne: r.IntN(3) == 0, waits: r.IntN(3) == 0}
 	if r.IntN(2) == 0 {
 		d.send = 0
 	}
@@ -58,18 +57,18 @@ func drawDriven(seed uint64) driven {
 	}
 	for range 3 {
 		p := answer
-		p.Delay = within(80 * ms)
+		p.Delay = r.Within(80 * ms)
 		p.HeaderAtOnce = r.IntN(3) == 0 && (withHeader || p.Messages > 0)
 		d.plans = append(d.plans, p)
 	}
 	for range r.IntN(3) {
-		d.headers = append(d.headers, within(50*ms))
+		d.headers = append(d.headers, r.Within(50*ms))
 	}
 	for range r.IntN(4) {
-		d.contexts = append(d.contexts, within(50*ms))
+		d.contexts = append(d.contexts, r.Within(50*ms))
 	}
 	if r.IntN(4) == 0 {
-		d.cancel = 1 + within(100*ms)
+		d.cancel = r.Within(100 * ms)
 	}
 	return d
 }
@@ -190,44 +189,35 @@ func (d driven) check(t *testing.T, plain, hedged came) {
 // gRPC gives.
 func TestSchedules(t *testing.T) {
 	const perBubble = 50
-	base, count := rand.Uint64(), *modelCount/20
-	if *modelSeed != 0 {
-		base, count = *modelSeed, 1
-	}
 	var total hedge.Stats
-	for i := 0; i < count && !t.Failed(); i += perBubble {
-		synctest.Test(t, func(t *testing.T) {
-			cluster := testserver.StartT(t, testserver.Config{InMemory: true})
-			var scheduler *hedge.Scheduler // of the schedule being played
-			var options []stream.Option
-			plain, conn := cluster.ClientT(t), cluster.ClientT(t, grpc.WithStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-				return stream.Interceptor(scheduler, options...)(ctx, desc, cc, method, streamer, opts...)
-			}))
-			testserver.ConnectT(t, plain)
-			testserver.ConnectT(t, conn)
-			for j := range min(perBubble, count-i) {
-				d := drawDriven(base + uint64(i+j))
-				scheduler, options = fixed(t, d.delay, hedge.WithMinDelay(0)), nil
-				if d.waits {
-					options = []stream.Option{stream.WaitForMessage(method)}
-				}
-				cluster.SetScript(testserver.ByNumber(d.plans...))
-				d.check(t, d.play(t, plain), d.play(t, conn))
-				if got := cluster.Counts(); got.InFlight != 0 {
-					t.Errorf("%+v: %+v", d, got)
-				}
-				if t.Failed() {
-					t.Fatalf("replay with: go test ./stream -run TestSchedules -model.seed=%d", d.seed)
-				}
-				stats := scheduler.Stats()
-				total.Hedges += stats.Hedges
-				total.HedgeWins += stats.HedgeWins
-				total.EarlyHeaders += stats.EarlyHeaders
+	count := model.Each(t, model.Counts{Short: 100, Long: 500}, perBubble, func(t *testing.T) func(*testing.T, uint64) {
+		cluster := testserver.StartT(t, testserver.Config{InMemory: true})
+		var scheduler *hedge.Scheduler // of the schedule being played
+		var options []stream.Option
+		plain, conn := cluster.ClientT(t), cluster.ClientT(t, grpc.WithStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+			return stream.Interceptor(scheduler, options...)(ctx, desc, cc, method, streamer, opts...)
+		}))
+		testserver.ConnectT(t, plain)
+		testserver.ConnectT(t, conn)
+		return func(t *testing.T, seed uint64) {
+			d := drawDriven(seed)
+			scheduler, options = fixed(t, d.delay, hedge.WithMinDelay(0)), nil
+			if d.waits {
+				options = []stream.Option{stream.WaitForMessage(method)}
 			}
-		})
-	}
+			cluster.SetScript(testserver.ByNumber(d.plans...))
+			d.check(t, d.play(t, plain), d.play(t, conn))
+			if got := cluster.Counts(); got.InFlight != 0 {
+				t.Errorf("%+v: %+v", d, got)
+			}
+			stats := scheduler.Stats()
+			total.Hedges += stats.Hedges
+			total.HedgeWins += stats.HedgeWins
+			total.EarlyHeaders += stats.EarlyHeaders
+		}
+	})
 	t.Logf("%d calls, %d hedges, won by them %d, decided by early headers %d", count, total.Hedges, total.HedgeWins, total.EarlyHeaders)
-	if count >= 500 && (total.HedgeWins == 0 || total.EarlyHeaders == 0) {
+	if count >= 100 && (total.HedgeWins == 0 || total.EarlyHeaders == 0) {
 		t.Error("no hedge won, or no headers were early: these schedules test little")
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge/internal/latency"
+	"github.com/grpchedge/hedge/internal/longtest"
 )
 
 // Remission of leukaemia under 6-mercaptopurine, in weeks (Freireich et al., Blood 1963), the textbooks' example of the
@@ -83,15 +84,16 @@ func TestRule13_LowerBoundsAreNotLatencies(t *testing.T) {
 //
 // So many calls are needed for p99, as hardly any of the slowest are seen to their end, and of a straggler least of all.
 func TestRule13_HedgingDoesNotBendTheEstimate(t *testing.T) {
-	for _, tt := range []struct {
+	type traffic struct {
 		name  string
 		law   law
 		calls int
-	}{
+	}
+	for _, tt := range longtest.First(1, []traffic{
+		{"straggler", straggler(), longtest.Size(200_000, 800_000)},
 		{"lognormal", logn(5, 5), 400_000},
 		{"bimodal", either(logn(15, 3), 0.2, logn(200, 25)), 400_000},
-		{"straggler", straggler(), 800_000},
-	} {
+	}) {
 		r := rand.New(rand.NewPCG(1, 8))
 		truth := make([]time.Duration, tt.calls)
 		for i := range truth {

@@ -1,15 +1,16 @@
 package race_test
 
 import (
-	"flag"
 	"fmt"
 	"testing"
 	"time"
 
+	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/race"
 )
 
-var long = flag.Bool("hedge.long", false, "search all variants of the race's rules, and run the mutation test")
+// long has all variants of the race's rules be searched, and the mutation test run.
+var long = longtest.Long
 
 // delay is that of the schedules, in instants: abstract time goes by in steps of one. So there is an instant before a hedge
 // is due, the one at which it is, and one after, before the next is due.

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/race"
 )
 
@@ -103,7 +104,7 @@ func recorded(h history) (r race.Report) {
 func TestReport(t *testing.T) {
 	seed := rand.Uint64()
 	draw := rand.New(rand.NewPCG(seed, 0))
-	for range 3_000 {
+	for range longtest.Size(1_000, 10_000) {
 		all := variants(uint8(draw.IntN(race.MaxAttempts)))
 		s := search{rules: all[draw.IntN(len(all))], horizon: 6 * delay}
 		s.firstDue = s.rules.Delay

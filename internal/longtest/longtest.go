@@ -1,0 +1,31 @@
+// Package longtest has the flag that decides how much the tests do. Without it they do what guards a change, in a minute or
+// two; with it they run at the sizes, and from all the seeds, that their names and the rules speak of.
+package longtest
+
+import (
+	"flag"
+	"testing"
+)
+
+// Long is the flag: go test ./interceptor -hedge.long. Test binaries that do not import this package do not have it.
+// Read it in a test, not while the package's variables are initialized: flags are parsed later.
+var Long = flag.Bool("hedge.long", false, "run tests at full size and from all seeds")
+
+// Size is short, or long if the flag is set.
+func Size(short, long int) int {
+	if *Long {
+		return long
+	}
+	return short
+}
+
+// First is the first n of a table's cases, or all if the flag is set.
+func First[T any](n int, cases []T) []T { return cases[:Size(n, len(cases))] }
+
+// Only skips a test that is not needed to guard a change, unless the flag is set.
+func Only(t testing.TB) {
+	t.Helper()
+	if !*Long {
+		t.Skip("it is not needed to guard every change: run it with -hedge.long")
+	}
+}

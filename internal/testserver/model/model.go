@@ -1,0 +1,72 @@
+// Package model draws the random schedules that the tests against models play. Each has a seed of its own, so that one
+// that fails can be played again alone:
+//
+//	go test ./stream -run '^TestModel$' -model.seed=5
+//
+// What a schedule consists of, and what must come of it, is the business of the tests.
+package model
+
+import (
+	"flag"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/grpchedge/hedge/internal/longtest"
+)
+
+var (
+	replay = flag.Uint64("model.seed", 0, "play the one schedule that has this seed")
+	count  = flag.Int("model.count", 0, "how many schedules each test draws; 0: a few hundred, or all of them with -hedge.long")
+)
+
+// Counts are how many schedules a test draws without and with -hedge.long. The flag -model.count overrides both.
+type Counts struct{ Short, Long int }
+
+// seeds returns the first seed and how many there are.
+func (c Counts) seeds() (first uint64, n int) {
+	switch {
+	case *replay != 0:
+		return *replay, 1
+	case *count > 0:
+		return rand.Uint64(), *count
+	}
+	return rand.Uint64(), longtest.Size(c.Short, c.Long)
+}
+
+// Each plays schedules one after the other, until one fails. Every perBubble of them share a synctest bubble, and what
+// prepare sets up in it; the function that prepare returns plays one. Each returns how many were to be played.
+func Each(t *testing.T, counts Counts, perBubble int, prepare func(*testing.T) (play func(t *testing.T, seed uint64))) int {
+	t.Helper()
+	first, n := counts.seeds()
+	for i := 0; i < n && !t.Failed(); i += perBubble {
+		synctest.Test(t, func(t *testing.T) {
+			play := prepare(t)
+			for j := range min(perBubble, n-i) {
+				seed := first + uint64(i+j)
+				defer func() {
+					if t.Failed() {
+						t.Logf("replay with: -run '^%s$' -model.seed=%d", t.Name(), seed)
+					}
+				}()
+				if play(t, seed); t.Failed() {
+					return
+				}
+			}
+		})
+	}
+	return n
+}
+
+// Draw draws the parts of one schedule.
+type Draw struct{ *rand.Rand }
+
+// New begins to draw the schedule that has the seed. Tests of different kinds pass different streams.
+func New(seed, stream uint64) Draw { return Draw{rand.New(rand.NewPCG(seed, stream))} }
+
+// Within draws a time from 1 ns up to most. Draws are in nanoseconds so that no two events happen at one instant: nothing
+// promises the order of those.
+func (d Draw) Within(most time.Duration) time.Duration {
+	return 1 + time.Duration(d.Int64N(int64(most)))
+}
