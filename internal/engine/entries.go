@@ -135,7 +135,8 @@ const (
 	mapShare    = 16 * word
 	mapBytes    = 32 * word // of a target's methods
 	estimates   = 320       // of the trigger
-	methodBytes = int64(unsafe.Sizeof(method{})) + int64(unsafe.Sizeof(list.Element{})) + mapShare + estimates
+	timerBytes  = 16 * word // of the alarm
+	methodBytes = int64(unsafe.Sizeof(method{})) + int64(unsafe.Sizeof(list.Element{})) + mapShare + estimates + timerBytes
 	targetBytes = int64(unsafe.Sizeof(target{})) + int64(unsafe.Sizeof(budget.Bucket{})) + mapShare + mapBytes
 )
 
