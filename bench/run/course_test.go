@@ -9,6 +9,7 @@ import (
 	"github.com/grpchedge/hedge/bench/figure"
 	"github.com/grpchedge/hedge/bench/policy"
 	"github.com/grpchedge/hedge/bench/workload"
+	"github.com/grpchedge/hedge/internal/longtest"
 )
 
 // TestCorrelated checks that one request in ten is slow, and is slow in every attempt.
@@ -33,6 +34,7 @@ func TestCorrelated(t *testing.T) {
 
 // TestSaturatedCosts checks the queue against theory, and that extra load makes all calls slower there.
 func TestSaturatedCosts(t *testing.T) {
+	longtest.Only(t)
 	results, _, err := comparisonOf(t, workload.Named("saturated"), 8000, policy.None, "static-10ms").Run(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"github.com/grpchedge/hedge/bench/internal/race"
 	"github.com/grpchedge/hedge/bench/policy"
 	"github.com/grpchedge/hedge/bench/workload"
+	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 )
 
@@ -29,7 +30,7 @@ func comparisonOf(t *testing.T, w workload.Workload, calls int, policies ...stri
 // another seed, for every workload and every policy but the peer's. The peer records latencies on the goroutines of
 // losing attempts, in random order.
 func TestVirtualRepeats(t *testing.T) {
-	for _, w := range workload.All {
+	for _, w := range longtest.First(1, workload.All) {
 		calls := 300
 		if w.Fan > 0 {
 			w.Fan, calls = 5, 60
