@@ -59,5 +59,6 @@ func (c *config) learning() learn.Config {
 		MinDelay:      c.minDelay,
 		WarmupCalls:   c.warmupCalls,
 		Window:        c.window,
+		Pace:          &learn.Pace{},
 	}
 }

@@ -31,9 +31,10 @@ type Call struct {
 	delay     time.Duration
 	estimate  *learn.Estimate // what the delay was taken from; nil if it was not learned
 
-	turn     int    // which hedge is due or was last, those counted that are not sent by chance
-	drawn    bool   // it is to be sent
-	heldBack reason // why it was held back last, so that a reason counts once for a hedge
+	turn     int           // which hedge is due or was last, those counted that are not sent by chance
+	drawn    bool          // it is to be sent
+	hedgedAt time.Duration // the call's age when its first hedge was sent
+	heldBack reason        // why it was held back last, so that a reason counts once for a hedge
 
 	policy    *policy       // the service config's for the method; nil: none
 	notBefore time.Duration // the age before which a server wants no further attempt
@@ -132,10 +133,13 @@ func (c *Call) Admit(n int) (send bool, again time.Duration) {
 	case c.staysHere(n):
 		return false, c.postpone(now, noOtherBackend)
 	case c.unbudgeted():
-	case !c.method.target.budget.Spend(now, n > 1 || now.Sub(c.start) >= 2*c.delay):
+	case !c.pay(now, n):
 		return false, c.postpone(now, budgetExhausted)
 	}
 	c.heldBack, c.drawn = noReason, false
+	if n == 1 {
+		c.hedgedAt = now.Sub(c.start)
+	}
 	c.method.counters.update(func(s *Stats) {
 		s.Hedges++
 		if n == 1 {
@@ -143,6 +147,15 @@ func (c *Call) Admit(n int) (send bool, again time.Duration) {
 		}
 	})
 	return true, 0
+}
+
+// veryLate is how many times its delay a call has lasted that all of the savings may pay for.
+const veryLate = 3
+
+// pay takes a token for hedge n, from the savings if need be.
+func (c *Call) pay(now time.Time, n int) bool {
+	b, age := c.method.target.budget, now.Sub(c.start)
+	return b.Spend(now, n > 1 || age >= 2*c.delay) || b.SpendSaved(now, age >= veryLate*c.delay)
 }
 
 // draw reports whether the hedge that is due is to be sent, which is the same each time that one is asked about.
@@ -167,8 +180,8 @@ func (c *Call) deadlineNear(now time.Time) bool {
 //
 // Up to twice the delay that is soon, an eighth of the call's age later: where slightly more hedges come due than
 // the budget earns, calls that end meanwhile leave the tokens to those that do not, and a slow call loses a
-// fraction of the delay. From then on it is at twice the call's age, so that in an outage a call that lasts long
-// is looked at a handful of times.
+// fraction of the delay. Then it is when savings may pay, and from there on at twice the call's age, so that in an outage a
+// call that lasts long is looked at a handful of times.
 func (c *Call) postpone(now time.Time, why reason) time.Duration {
 	if c.heldBack != why {
 		c.heldBack = why
@@ -184,8 +197,11 @@ func (c *Call) postpone(now time.Time, why reason) time.Duration {
 		})
 	}
 	age := now.Sub(c.start)
-	if age < 2*c.delay {
-		return max(age/8, retryFloor)
+	switch {
+	case age < 2*c.delay:
+		return max(min(age/8, 2*c.delay-age), retryFloor)
+	case age < veryLate*c.delay:
+		return max(veryLate*c.delay-age, retryFloor)
 	}
 	return max(age, retryFloor)
 }
@@ -264,7 +280,8 @@ func (c *Call) Won(n int, err error) {
 	answered := answers.has(err)
 	// A caller that gave up proves nothing about hedges, where a deadline that no attempt met does.
 	if c.estimate != nil && c.Learns() && (answered || !errors.Is(c.ctx.Err(), context.Canceled)) {
-		c.method.learner.Hedged(n > 0 && answered)
+		c.method.target.budget.Hedged(n > 0 && answered)
+		c.method.learner.Hedged(n > 0 && answered, c.hedgedAt, c.Age()-c.hedgedAt, c.maxHedges())
 	}
 	if !answered {
 		return

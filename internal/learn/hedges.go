@@ -21,12 +21,16 @@ func (l *Learner) HedgeCancelled(now time.Time, d time.Duration) {
 	}
 }
 
-// Hedged counts a hedged call that has ended, and whether a hedge answered it.
-func (l *Learner) Hedged(won bool) {
+// Hedged records that a hedged call has ended, and whether a hedge answered it. Its first hedge was sent at the given age,
+// it took so much longer from then on, and it could have had so many hedges.
+func (l *Learner) Hedged(won bool, age, rest time.Duration, hedges int) {
 	if won {
 		l.hedges.won.Add(1)
 	} else {
 		l.hedges.lost.Add(1)
+	}
+	if l.auto {
+		l.mailbox.put(ended{age, rest, hedges})
 	}
 }
 

@@ -26,6 +26,7 @@ func law(t testing.TB, name string) testserver.Law {
 func config() *learn.Config {
 	return &learn.Config{
 		Quantile: 0.90, Auto: true, Target: 0.99, MaxHedges: 2, BudgetPercent: 10, MinDelay: ms, WarmupCalls: 20, Window: 30 * time.Second,
+		Pace: &learn.Pace{},
 	}
 }
 
@@ -97,5 +98,21 @@ func BenchmarkChoice(b *testing.B) {
 				l.Choose(now, 100)
 			}
 		})
+	}
+}
+
+// BenchmarkChoiceWithOutcomes has hedged calls of forty steps of age known, for one and for two hedges.
+func BenchmarkChoiceWithOutcomes(b *testing.B) {
+	l, now := started(config()), time.Now()
+	of, random := law(b, "straggler"), rand.New(rand.NewPCG(1, 1))
+	for i := range 20_000 {
+		l.Observe(now, of.Draw(random))
+		if i%10 == 0 {
+			l.Hedged(i%20 == 0, time.Duration(float64(ms)*(1+0.02*float64(i/10))), of.Draw(random), 1+i%20/10)
+		}
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		l.Choose(now, 100)
 	}
 }
