@@ -42,6 +42,7 @@ type Call struct {
 	credited  bool          // a success has been counted for the throttle
 	heeds     bool          // there is a policy or a throttle
 
+	group  membership    // for comparison
 	record *place.Record // where its attempts have been; nil where no policy asks
 }
 
@@ -67,6 +68,10 @@ func (c *Call) arm(delay time.Duration) {
 	if c.maxHedges() > 0 && (c.scheduler.config.budgetPercent > 0 || c.unbudgeted()) {
 		c.dry = c.scheduler.config.dryRun
 		c.armed, c.delay = !c.dry, delay
+		if c.armed {
+			c.group = c.method.groups.draw()
+			c.armed = c.group != unhedgedGroup
+		}
 	}
 }
 
@@ -140,6 +145,7 @@ func (c *Call) Admit(n int) (send bool, again time.Duration) {
 	if n == 1 {
 		c.hedgedAt = now.Sub(c.start)
 	}
+	c.method.groups.sent(c.group, now)
 	c.method.counters.update(func(s *Stats) {
 		s.Hedges++
 		if n == 1 {
@@ -235,7 +241,9 @@ func (c *Call) Ended(err error) {
 	case err == nil:
 		c.observe()
 	case c.ctx.Err() != nil:
-		c.CutShort(time.Now())
+		now := time.Now()
+		c.method.groups.ended(c.group, now, now.Sub(c.start), false)
+		c.CutShort(now)
 	case answers.has(err):
 		c.observe()
 	}
@@ -261,6 +269,7 @@ func (c *Call) pretend(age time.Duration) {
 
 func (c *Call) observe() {
 	took := time.Since(c.start)
+	c.method.groups.ended(c.group, c.start.Add(took), took, true)
 	c.method.learner.Observe(c.start.Add(took), took)
 }
 
@@ -288,6 +297,9 @@ func (c *Call) Won(n int, err error) {
 	}
 	if err == nil {
 		c.Succeeded()
+	}
+	if n > 0 && c.Learns() {
+		c.method.groups.ended(c.group, time.Now(), c.Age(), true)
 	}
 	c.method.counters.update(func(s *Stats) {
 		if n == 0 {

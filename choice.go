@@ -20,7 +20,8 @@ type Choice struct {
 	// UnhedgedTail is the tail that calls would have without hedging, PredictedTail the one that they are to have with it,
 	// and MeasuredTail the one that those in the window had.
 	UnhedgedTail, PredictedTail, MeasuredTail time.Duration
-	// UnhedgedTailFrom says what UnhedgedTail was estimated from, and whether it is a lower bound.
+	// UnhedgedTailFrom says what UnhedgedTail was estimated from, and whether it is a lower bound. With WithControl it is
+	// measured.
 	UnhedgedTailFrom string
 	// PredictedLoad is the number of hedges per call, to be compared with Stats.HedgeRate.
 	PredictedLoad float64

@@ -23,6 +23,7 @@ type config struct {
 	trigger        Trigger
 	target         float64 // percentile that Auto makes small, as a quantile
 	dryRun         bool
+	control        float64 // WithControl: the share of calls that are never hedged
 	maxHedges      int
 	budgetPercent  float64
 	estimatedRPS   float64 // 0: the budget is filled by traffic

@@ -122,6 +122,8 @@ type TargetStats struct {
 	Choice Choice
 	// Forecasts are what hedging would do, with WithDryRun; nil without it, and while too little is known.
 	Forecasts []Forecast
+	// Control compares calls that may be hedged with a control group; nil without WithControl.
+	Control *Control
 	// Tokens is the number of hedges that the target's budget would pay for now, and Burst the most that it can
 	// save up at the current traffic. Both are the target's, shared by its methods.
 	Tokens, Burst float64
@@ -197,6 +199,10 @@ func (m *method) stats(c *config, now time.Time) TargetStats {
 	row.ThrottleTokens, row.ThrottleMax = m.target.throttle.read()
 	if e := m.learner.Estimate(); e != nil {
 		row.Delay, row.Choice = e.Delay, newChoice(e)
+	}
+	row.Control = m.groups.compare(now)
+	if tail, ok := m.groups.tail(now, c.target); ok && row.Choice.UnhedgedTailFrom != "" {
+		row.Choice.UnhedgedTail, row.Choice.UnhedgedTailFrom = tail, "the control group"
 	}
 	switch {
 	case m.policy != nil:

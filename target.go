@@ -49,6 +49,7 @@ type method struct {
 	shared    bool    // stands for several methods, so that hedged, described and policy do not apply
 	described bool    // or not hedged for want of a descriptor
 	policy    *policy // the service config's; nil: none
+	groups    *groups // nil without a control group
 }
 
 // find returns the entry of a method, nil if it has none of its own.
@@ -129,7 +130,7 @@ func (s *Scheduler) newTarget(name string, now time.Time) *target {
 }
 
 func (s *Scheduler) newMethod(t *target, name string) *method {
-	m := &method{name: name, target: t, policy: s.config.policyOf(name)}
+	m := &method{name: name, target: t, policy: s.config.policyOf(name), groups: newGroups(s.config.control)}
 	m.hedged, m.described = s.config.selects(name)
 	m.learner.Start(&s.learning, t.budget, s.epoch, m.policy == nil)
 	return m
