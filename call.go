@@ -42,6 +42,7 @@ type Call struct {
 	credited  bool          // a success has been counted for the throttle
 	heeds     bool          // there is a policy or a throttle
 
+	class  *class        // of its request; nil: none
 	group  membership    // for comparison
 	record *place.Record // where its attempts have been; nil where no policy asks
 }
@@ -179,7 +180,17 @@ func (c *Call) draw(now time.Time) bool {
 // deadlineNear reports whether an answer that takes the method's median would come after the deadline.
 func (c *Call) deadlineNear(now time.Time) bool {
 	deadline, ok := c.ctx.Deadline()
-	return ok && deadline.Sub(now) <= c.method.learner.Median()
+	return ok && deadline.Sub(now) <= c.median()
+}
+
+// median is what a call like this one usually takes, 0 while that is being learned.
+func (c *Call) median() time.Duration {
+	if c.class != nil {
+		if median := c.class.learner.Median(); median > 0 {
+			return median
+		}
+	}
+	return c.method.learner.Median()
 }
 
 // postpone counts why the due hedge was held back and returns when to consider it again.
@@ -270,13 +281,13 @@ func (c *Call) pretend(age time.Duration) {
 func (c *Call) observe() {
 	took := time.Since(c.start)
 	c.method.groups.ended(c.group, c.start.Add(took), took, true)
-	c.method.learner.Observe(c.start.Add(took), took)
+	c.learners(func(l *learn.Learner) { l.Observe(c.start.Add(took), took) })
 }
 
 // CutShort says that the primary had not answered at the given time, when a hedge won.
 func (c *Call) CutShort(at time.Time) {
 	if c.Learns() {
-		c.method.learner.ObserveLonger(at, at.Sub(c.start))
+		c.learners(func(l *learn.Learner) { l.ObserveLonger(at, at.Sub(c.start)) })
 	}
 }
 
@@ -288,9 +299,14 @@ func (c *Call) Won(n int, err error) {
 	}
 	answered := answers.has(err)
 	// A caller that gave up proves nothing about hedges, where a deadline that no attempt met does.
-	if c.estimate != nil && c.Learns() && (answered || !errors.Is(c.ctx.Err(), context.Canceled)) {
+	proves := answered || !errors.Is(c.ctx.Err(), context.Canceled)
+	if proves {
 		c.method.target.budget.Hedged(n > 0 && answered)
-		c.method.learner.Hedged(n > 0 && answered, c.hedgedAt, c.Age()-c.hedgedAt, c.maxHedges())
+	}
+	if proves && c.estimate != nil && c.Learns() {
+		c.learners(func(l *learn.Learner) {
+			l.Hedged(n > 0 && answered, c.hedgedAt, c.Age()-c.hedgedAt, c.maxHedges())
+		})
 	}
 	if !answered {
 		return
@@ -316,9 +332,9 @@ func (c *Call) Hedged(after time.Duration, won bool, err error) {
 	switch {
 	case !c.Learns() || c.scheduler.config.trigger.kind != autoTrigger:
 	case !won:
-		c.method.learner.HedgeCancelled(time.Now(), after)
+		c.learners(func(l *learn.Learner) { l.HedgeCancelled(time.Now(), after) })
 	case answers.has(err):
-		c.method.learner.HedgeAnswered(time.Now(), after)
+		c.learners(func(l *learn.Learner) { l.HedgeAnswered(time.Now(), after) })
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 // non-fatal one: see [WithNonFatalCodes]. The value of a losing attempt is dropped.
 func Do[T any](ctx context.Context, s *Scheduler, target, method string, fn func(context.Context) (T, error)) (T, error) {
 	call := s.Begin(ctx, target, method, nil)
+	call.Classify(nil)
 	delay, ok := call.Delay()
 	if !ok {
 		value, err := fn(ctx)

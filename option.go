@@ -1,6 +1,7 @@
 package hedge
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -23,7 +24,8 @@ type config struct {
 	trigger        Trigger
 	target         float64 // percentile that Auto makes small, as a quantile
 	dryRun         bool
-	control        float64 // WithControl: the share of calls that are never hedged
+	class          func(ctx context.Context, method string, request any) string // nil: no classes
+	control        float64                                                      // WithControl: the share of calls that are never hedged
 	maxHedges      int
 	budgetPercent  float64
 	estimatedRPS   float64 // 0: the budget is filled by traffic

@@ -122,6 +122,9 @@ type TargetStats struct {
 	Choice Choice
 	// Forecasts are what hedging would do, with WithDryRun; nil without it, and while too little is known.
 	Forecasts []Forecast
+	// Classes is what is known of each class of requests, by name; nil without WithClass. Counts are of the method, and so is
+	// what else is learned.
+	Classes []ClassStats
 	// Control compares calls that may be hedged with a control group; nil without WithControl.
 	Control *Control
 	// Tokens is the number of hedges that the target's budget would pay for now, and Burst the most that it can
@@ -200,6 +203,7 @@ func (m *method) stats(c *config, now time.Time) TargetStats {
 	if e := m.learner.Estimate(); e != nil {
 		row.Delay, row.Choice = e.Delay, newChoice(e)
 	}
+	row.Classes = m.classes.stats(now)
 	row.Control = m.groups.compare(now)
 	if tail, ok := m.groups.tail(now, c.target); ok && row.Choice.UnhedgedTailFrom != "" {
 		row.Choice.UnhedgedTail, row.Choice.UnhedgedTailFrom = tail, "the control group"

@@ -49,6 +49,7 @@ type method struct {
 	shared    bool    // stands for several methods, so that hedged, described and policy do not apply
 	described bool    // or not hedged for want of a descriptor
 	policy    *policy // the service config's; nil: none
+	classes   classes // of requests
 	groups    *groups // nil without a control group
 }
 

@@ -43,6 +43,7 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 			target, conn = cc.Target(), cc
 		}
 		call := s.Begin(ctx, target, method, conn, opts...)
+		call.Classify(req)
 		delay, hedged := call.Delay()
 		var own attempt.Reply
 		if hedged {

@@ -62,7 +62,7 @@ func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
 		}
 
 		c := &clientStream{call: call, caller: ctx, delay: delay, desc: desc, cc: cc, method: method, streamer: streamer}
-		c.heeds, c.committed = call.Heeds(), call.Successive()
+		c.heeds, c.committed, c.classifies = call.Heeds(), call.Successive(), call.Classifies()
 		c.options = attempt.NewOptions(opts)
 		pctx, cancel := context.WithCancelCause(ctx)
 		c.cancel = cancel
@@ -95,7 +95,7 @@ func watch(ctx context.Context, call hedge.Call, desc *grpc.StreamDesc, cc *grpc
 	if !call.Learns() && !call.Heeds() {
 		return st, nil
 	}
-	c := &clientStream{call: call, caller: ctx, heeds: call.Heeds()}
+	c := &clientStream{call: call, caller: ctx, heeds: call.Heeds(), classifies: call.Classifies()}
 	c.primary.ClientStream = st
 	c.chosen.Store(&c.primary)
 	return c, nil
@@ -112,8 +112,9 @@ type clientStream struct {
 	streamer grpc.Streamer
 	options  attempt.Options
 
-	heeds     bool // failures matter before any hedge was due
-	committed bool // response headers commit the stream, whatever its caller waits for
+	heeds      bool // failures matter before any hedge was due
+	classifies bool // the request decides when it is hedged
+	committed  bool // response headers commit the stream, whatever its caller waits for
 
 	primary member
 	cancel  context.CancelCauseFunc // the primary's
@@ -236,7 +237,22 @@ func (c *clientStream) decide() *member {
 	return winner
 }
 
+// classify tells the call its request, unless somebody waits for an answer to it already.
+func (c *clientStream) classify(m any) {
+	if !c.classifies || !c.first.TryLock() {
+		return
+	}
+	defer c.first.Unlock()
+	if c.call.Classifies() {
+		c.call.Classify(m)
+		if delay, ok := c.call.Delay(); ok {
+			c.delay = delay
+		}
+	}
+}
+
 func (c *clientStream) SendMsg(m any) error {
+	c.classify(m)
 	if chosen := c.chosen.Load(); chosen != nil {
 		return chosen.send(m)
 	}

@@ -25,14 +25,34 @@
 // one with the least load, with as many further hedges as cost less than a tenth of that. As S_X is flat between the modes of a law
 // with a gap, and S(t) only grows with d where it is, what is found is the lower edge of a gap and never a point in it.
 //
-// # Where the model is wrong
+// # Outcomes
 //
-// It takes a call's hedge for independent of its primary. That is right where slowness is the server's, the queue's or
-// the network's, and wrong where it is the request's (a heavy request is heavy everywhere), where all backends are slow
-// at once, and where there is only one. Then a hedge that was sent is slower than a primary, which S_Y, measured from such
-// hedges alone, says in part; what it does not say shows as a share of hedges that win which is far under
-// [Plan.WinShare]. It takes latencies for independent of the load, where in a saturated backend each hedge delays the
-// calls behind it. And it takes tomorrow for today: see [Changed].
+// The model takes a call's hedge for independent of its primary. That is wrong where slowness is the request's (a heavy request
+// is heavy everywhere) and where all backends are slow at once. What hedged calls took is then another law than the one
+// predicted, and it can be observed: let G(r) be the share of calls that took longer than r after a first hedge at the age a,
+// and E(r) what the model predicts for that,
+//
+//	E(r) = S_X(a + r)/S_X(a) · (1 − F_Y(r)) · Π_{k≥2} (1 − F_Y(r − (k−1)·a)).
+//
+// Nothing of G is censored, because such a call ends when the first of its attempts answers. A plan with a delay d within a sixth
+// of an octave of a has the prediction of its hedged calls corrected by
+//
+//	S_X(d) · w · (G(r) − E(r)),   w = n/(n + 20) · (1 − c²/D²)⁺,   c = 1.2/√n,   D = max |G − E|.
+//
+// Here n is the number of hedged calls that G is known from. The first factor is the weight of n observations against 20 assumed
+// ones. The second, of the form of the estimator of James and Stein (1961), leaves the model alone where the largest difference D
+// is one that chance makes; the mean of the statistic of Kolmogorov and Smirnov is 0.87/√n. The difference is added, and not G
+// used in place of E, because G is known for the age a and E is known for d as well.
+//
+// [Problem.Skeptical] is for the question whether hedging pays at all. It counts no promise: w is 1, the differences within an
+// octave are pooled, and a delay at which too few calls were hedged is one at which hedging is of no use.
+//
+// # Where it is wrong
+//
+// S_X is estimated from primaries of which some were cut short when a hedge won, as if those were like the others. Where they are
+// not, S_X is too small beyond the shortest delay in use, and a longer delay looks better than it is until it is tried. It takes
+// latencies for independent of the load, where in a saturated backend each hedge delays the calls behind it. And it takes
+// tomorrow for today: see [Changed].
 package knee
 
 import (

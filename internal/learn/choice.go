@@ -59,6 +59,7 @@ const (
 // choose has calls hedged as is best for what was learned.
 func (l *Learner) choose(now time.Time, burst float64) {
 	c := l.config
+	l.rests.add(now, l.mailbox.empty())
 	d, newest := l.lately(now)
 	if d.Total() < autoFrom {
 		// Too few to choose from are also too few to tell that hedges win again.
@@ -68,7 +69,6 @@ func (l *Learner) choose(now time.Time, burst float64) {
 		return
 	}
 	primary := d.Survival()
-	l.rests.add(now, l.mailbox.empty())
 	problem := c.problem(d, primary, l.hedges.law(now, primary), planned(c.BudgetPercent, burst))
 	problem.Outcomes = l.rests.outcomes()
 	plan, ok := knee.Find(problem)
