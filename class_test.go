@@ -22,7 +22,7 @@ import (
 // TestClass_BySize has the size of the request decide most of the latency, over the interceptor. The cheapest quarter of the
 // requests is what one delay for all cannot help.
 func TestClass_BySize(t *testing.T) {
-	const calls, rate, cheap = 40_000, 500, -0.6745 // the quartile of the normal law
+	const calls, rate, cheap = 20_000, 500, -0.6745 // the quartile of the normal law
 	factor := func(id uint64) float64 { return generator(1, id, -1).NormFloat64() }
 	run := func(options ...hedge.Option) (p99 time.Duration, rows []hedge.TargetStats) {
 		synctest.Test(t, func(t *testing.T) {

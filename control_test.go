@@ -13,7 +13,7 @@ import (
 func TestControl_TellsTheTruth(t *testing.T) {
 	for name, law := range map[string]attemptLaw{"sizes": sizes, "straggler": drawing(law(t, "straggler"), 1)} {
 		t.Run(name, func(t *testing.T) {
-			sim := simulation{law: law, calls: 40_000, rate: 500, seed: 1}
+			sim := simulation{law: law, calls: 20_000, rate: 500, seed: 1}
 			sim.options = []hedge.Option{hedge.WithControl(5)}
 			ended, rows := sim.run(t)
 			row := rows[0]
@@ -35,7 +35,7 @@ func TestControl_TellsTheTruth(t *testing.T) {
 				}
 			}
 			all := c.Unhedged.Calls + c.Hedgeable.Calls
-			if share := float64(c.Unhedged.Calls) / float64(all); math.Abs(share-0.05) > 0.005 || all < 39_000 {
+			if share := float64(c.Unhedged.Calls) / float64(all); math.Abs(share-0.05) > 0.007 || all < 19_000 {
 				t.Errorf("%v of %d calls are in the control group", share, all)
 			}
 			if c.Unhedged.P99.Low <= c.Hedgeable.P99.High {
@@ -48,7 +48,7 @@ func TestControl_TellsTheTruth(t *testing.T) {
 				return sum
 			}
 			saved := (mean(plain) - mean(ended)) / load(ended)
-			if got := float64(c.SavedPerHedge); got < 0.7*saved || got > 1.4*saved {
+			if got := float64(c.SavedPerHedge); got < 0.5*saved || got > 1.6*saved {
 				t.Errorf("%v saved per hedge, in truth %v", c.SavedPerHedge, time.Duration(saved))
 			}
 			if !within(row.Choice.UnhedgedTail, c.Unhedged.P99.Value, 0.01) {

@@ -60,10 +60,10 @@ func TestAuto_RealTraffic(t *testing.T) {
 		bar  float64 // p99 by none's
 	}{
 		{"sizes", sizes, 500, 0.30},
+		{"stalls at 500/s", stalls, 500, 0.05},
 		{"heavy", heavy, 500, 0.67},
 		{"stalls at 50/s", stalls, 50, 0.05},
-		{"stalls at 500/s", stalls, 500, 0.05},
-	} {
+	}[:min(2*seeds, 4)] { // under the race detector only half of them
 		t.Run(tc.name, func(t *testing.T) {
 			run := func(hedges int) []outcome {
 				ended, rows := simulation{law: tc.law, calls: calls, rate: tc.rate, seed: 1, options: []hedge.Option{hedge.WithMaxHedges(hedges)}}.run(t)

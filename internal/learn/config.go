@@ -12,5 +12,5 @@ type Config struct {
 	MinDelay      time.Duration
 	WarmupCalls   int // before the first estimate
 	Window        time.Duration
-	Pace          *Pace // shared by all learners of a scheduler
+	Pace          *Pace // shared by all learners of a scheduler; nil: no limit
 }

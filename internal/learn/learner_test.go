@@ -26,7 +26,6 @@ func law(t testing.TB, name string) testserver.Law {
 func config() *learn.Config {
 	return &learn.Config{
 		Quantile: 0.90, Auto: true, Target: 0.99, MaxHedges: 2, BudgetPercent: 10, MinDelay: ms, WarmupCalls: 20, Window: 30 * time.Second,
-		Pace: &learn.Pace{},
 	}
 }
 
