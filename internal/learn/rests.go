@@ -87,6 +87,9 @@ func (r *rests) add(now time.Time, calls []ended) {
 		key := restKey{stepOf(c.age), c.hedges}
 		f := r.of[key]
 		if f == nil {
+			if len(r.of) >= maxOutcomes {
+				r.dropLeast()
+			}
 			f = &rest{}
 			r.of[key] = f
 		}
@@ -94,6 +97,21 @@ func (r *rests) add(now time.Time, calls []ended) {
 		f.ages += math.Log(float64(max(c.age, 1)))
 	}
 }
+
+// dropLeast makes room by what the fewest calls are known of.
+func (r *rests) dropLeast() {
+	var least restKey
+	fewest := math.Inf(1)
+	for key, f := range r.of {
+		if f.Total() < fewest || f.Total() == fewest && (key.step < least.step || key.step == least.step && key.hedges < least.hedges) {
+			least, fewest = key, f.Total()
+		}
+	}
+	delete(r.of, least)
+}
+
+// maxOutcomes bounds what is known of a method: 48 histograms of 0.5 to 2 KB, far more than there are delays worth a try.
+const maxOutcomes = 48
 
 // fading is the time in which the weight of what is known falls to a third.
 const fading = 2 * time.Minute
