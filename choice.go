@@ -20,6 +20,9 @@ type Choice struct {
 	// UnhedgedTail is the tail that calls would have without hedging, PredictedTail the one that they are to have with it,
 	// and MeasuredTail the one that those in the window had.
 	UnhedgedTail, PredictedTail, MeasuredTail time.Duration
+	// UnhedgedTailFrom says what UnhedgedTail was estimated from, and whether it is a lower bound. With WithControl it is
+	// measured.
+	UnhedgedTailFrom string
 	// PredictedLoad is the number of hedges per call, to be compared with Stats.HedgeRate.
 	PredictedLoad float64
 	// PredictedWins is the share of hedged calls that a hedge would answer if hedges were as fast as primaries, and
@@ -46,9 +49,19 @@ func newChoice(e *learn.Estimate) Choice {
 		PredictedWins: c.Plan.WinShare,
 		MeasuredWins:  c.Wins,
 
+		UnhedgedTailFrom: unhedgedFrom(c),
+
 		RecentlyHedged: c.Hedged,
 		SteppedDown:    steppedDown(c),
 	}
+}
+
+// unhedgedFrom says what the unhedged tail was estimated from.
+func unhedgedFrom(c *learn.Choice) string {
+	if c.CutShort == 0 {
+		return "primaries, none of them cut short"
+	}
+	return fmt.Sprintf("primaries, %.1f%% of them cut short: a lower bound where requests differ", 100*c.CutShort)
 }
 
 // steppedDown says why hedging has stepped down; empty if it has not.

@@ -3,9 +3,9 @@
 // A [Scheduler] learns how long each method of each target takes. When a call has become unusually slow it
 // has a second copy of it sent, returns whichever answer comes first, cancels the other on the wire, and pays
 // for every extra attempt out of a budget. It guarantees that a call has exactly one outcome, which one
-// attempt really produced, that a success never becomes a failure by being hedged, and that in any ten
-// seconds the extra attempts stay within the budget's share of the calls, plus a burst of about two seconds'
-// worth.
+// attempt really produced, that a success never becomes a failure by being hedged, and that over any long time
+// the extra attempts stay within the budget's share of the calls. For a short time they may take what was saved
+// before: two seconds' worth, and eight seconds' more as long as hedges win.
 //
 // The interceptors do the work; the scheduler is what they share:
 //

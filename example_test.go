@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
@@ -399,4 +400,69 @@ func ExamplePreviousAttempts() {
 	// Output:
 	// primary
 	// hedge 1
+}
+
+// Cheap requests are hedged sooner than dear ones, and so are a tenant's own.
+func ExampleWithClass() {
+	type tenant struct{}
+	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithClass(func(ctx context.Context, method string, request any) string {
+		name, _ := ctx.Value(tenant{}).(string)
+		return name
+	}))
+	if err != nil {
+		panic(err)
+	}
+	for _, name := range []string{"batch", "web"} {
+		ctx := context.WithValue(context.Background(), tenant{}, name)
+		for range 50 {
+			_, _ = hedge.Do(ctx, s, "dns:///example", "/pkg.Svc/Get", func(context.Context) (string, error) { return "", nil })
+		}
+	}
+	for _, c := range s.Targets()[0].Classes {
+		fmt.Println(c.Class, "is hedged after", c.Delay)
+	}
+	// Output:
+	// batch is hedged after 1ms
+	// web is hedged after 1ms
+}
+
+func ExampleBySize() {
+	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithClass(hedge.BySize))
+	if err != nil {
+		panic(err)
+	}
+	call := interceptor.Unary(s)
+	for _, text := range []string{"a short one", "a request that is longer than sixty-four bytes, of which there may be many"} {
+		_ = call(context.Background(), "/pkg.Svc/Get", wrapperspb.String(text), &wrapperspb.StringValue{}, nil,
+			func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error { return nil })
+	}
+	for _, c := range s.Targets()[0].Classes {
+		fmt.Println(c.Class)
+	}
+	// Output:
+	// <16B
+	// <256B
+}
+
+// One call in ten is left alone, to see what hedging does for the others.
+func ExampleWithControl() {
+	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithTrigger(hedge.Fixed(time.Millisecond)),
+		hedge.WithBudgetPercent(100), hedge.WithControl(10))
+	if err != nil {
+		panic(err)
+	}
+	for range 300 {
+		_, _ = hedge.Do(context.Background(), s, "dns:///example", "/pkg.Svc/Get", func(ctx context.Context) (string, error) {
+			if md, _ := metadata.FromOutgoingContext(ctx); len(md.Get("grpc-previous-rpc-attempts")) == 0 {
+				time.Sleep(4 * time.Millisecond) // every primary is slow
+			}
+			return "value", ctx.Err()
+		})
+	}
+	c := s.Targets()[0].Control
+	fmt.Println("in the control group:", c.Unhedged.Calls > 10 && c.Unhedged.Calls < 60)
+	fmt.Println("the others:", c.Hedgeable.Calls > 200)
+	// Output:
+	// in the control group: true
+	// the others: true
 }

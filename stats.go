@@ -106,6 +106,11 @@ type TargetStats struct {
 	// EarlyHeaderShare is the share, 0 to 1, of the last hundred calls or so that counted as EarlyHeaders. From one half
 	// on, Choice predicts nothing from hedging and says so, and there are no Forecasts.
 	EarlyHeaderShare float64
+	// Classes is what is known of each class of requests, by name; nil without WithClass. Counts are of the method, and so is
+	// what else is learned.
+	Classes []ClassStats
+	// Control compares calls that may be hedged with a control group; nil without WithControl.
+	Control *Control
 	// Tokens is the number of hedges that the target's budget would pay for now, and Burst the most that it can
 	// save up at the current traffic. Both are the target's, shared by its methods.
 	Tokens, Burst float64
@@ -147,6 +152,15 @@ func newTargetStats(m engine.MethodStats) TargetStats {
 	if m.Estimate != nil {
 		row.Choice = newChoice(m.Estimate)
 	}
+	for _, class := range m.Classes {
+		row.Classes = append(row.Classes, newClassStats(class))
+	}
+	if m.Control != nil {
+		row.Control = newControl(m.Control)
+		if tail := m.Control.UnhedgedTail; tail > 0 && row.Choice.UnhedgedTailFrom != "" {
+			row.Choice.UnhedgedTail, row.Choice.UnhedgedTailFrom = tail, "the control group"
+		}
+	}
 	row.withdraw()
 	return row
 }
@@ -160,7 +174,14 @@ func (t *TargetStats) withdraw() {
 		return
 	}
 	t.Forecasts = nil
-	if c := &t.Choice; *c != (Choice{}) {
+	t.Choice.withdraw()
+	for i := range t.Classes {
+		t.Classes[i].Choice.withdraw()
+	}
+}
+
+func (c *Choice) withdraw() {
+	if *c != (Choice{}) {
 		c.PredictedTail, c.PredictedLoad, c.PredictedWins = c.UnhedgedTail, 0, 0
 		c.SteppedDown = decidedEarly
 	}

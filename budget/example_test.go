@@ -44,3 +44,24 @@ func ExampleBucket_Spend() {
 	fmt.Println(first, "first hedges, then", second, "second ones")
 	// Output: 33 first hedges, then 8 second ones
 }
+
+// Tokens that were left over pay for a bunch of slow calls, as long as hedges win.
+func ExampleBucket_SpendSaved() {
+	b, now := budget.New(10), time.Now()
+	for range 1000 { // calls in ten seconds, none of them slow
+		b.Earn(now)
+		now = now.Add(10 * time.Millisecond)
+	}
+	paid := 0
+	for range 80 { // a backend stalls
+		switch {
+		case b.Spend(now, true):
+		case !b.SpendSaved(now, true):
+			continue
+		}
+		b.Hedged(true) // the hedge won
+		paid++
+	}
+	fmt.Println(paid, "hedges of 80, more than the burst:", b.Burst(now) < 20)
+	// Output: 80 hedges of 80, more than the burst: true
+}

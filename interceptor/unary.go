@@ -64,6 +64,7 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 		}
 		ctx = wire.Unnumbered(ctx)
 		call := e.Begin(ctx, target, method, conn, opts...)
+		call.Classify(req)
 		plan, hedged := call.Plan()
 		var own attempt.Reply
 		if hedged {

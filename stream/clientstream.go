@@ -31,8 +31,10 @@ type clientStream struct {
 	types       *messageTypes     // nil where Header does not wait for the first message
 	callOptions []grpc.CallOption // the caller's
 
-	heeds     bool // failures matter before any hedge was due
-	committed bool // response headers commit the stream, whatever its caller waits for
+	heeds      bool // failures matter before any hedge was due
+	committed  bool // response headers commit the stream, whatever its caller waits for
+	classifies bool // the request decides when it is hedged
+	classified bool // the request has been asked for its class; belongs to SendMsg
 
 	primary member
 	cancel  context.CancelCauseFunc // the primary's
@@ -45,7 +47,7 @@ type clientStream struct {
 
 	mu      sync.Mutex // guards what follows, and that one attempt is chosen
 	opened  bool
-	racing  bool
+	racing  bool          // somebody waits for something, or the stream is being decided
 	line    line          // what the race is for; written before it runs
 	decided chan struct{} // closed when an attempt is chosen; made only for a caller that waits for that
 	headers waiting       // for the headers that decided the call
@@ -172,6 +174,9 @@ func (c *clientStream) headerOf(m *member) (metadata.MD, error) {
 }
 
 func (c *clientStream) SendMsg(m any) error {
+	if c.classifies {
+		c.classify(m)
+	}
 	chosen := c.chosen.Load()
 	if chosen == nil {
 		err := c.primary.SendMsg(m)

@@ -9,15 +9,17 @@ import (
 // enter returns the attempt that the stream is. If that is undecided, races says that the caller is to run the race
 // for the line, with decide or choose; otherwise somebody runs one.
 func (c *clientStream) enter(l line) (chosen *member, races bool) {
-	if chosen = c.chosen.Load(); chosen != nil {
+	if chosen = c.chosen.Load(); chosen != nil && !c.classifies {
 		return chosen, false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if chosen = c.chosen.Load(); chosen != nil || c.racing {
+	racing := c.racing
+	c.racing = true // from now on the request's class is what it is, for a stream that is decided too
+	if chosen = c.chosen.Load(); chosen != nil || racing {
 		return chosen, false
 	}
-	c.racing, c.line = true, l
+	c.line = l
 	return nil, true
 }
 

@@ -67,6 +67,9 @@ func (c *clientStream) note(m *member, asked time.Duration, err error) {
 	}
 	p := c.pending
 	c.pending = nil
+	if p != nil && waited {
+		c.call.Answered(failure, c.call.Age())
+	}
 	switch {
 	case p == nil:
 	case m.ended != nil:

@@ -25,15 +25,18 @@ func (p *policy) Book(r *race.Report) {
 	if r.Panicked {
 		return
 	}
+	if p.line == headers {
+		p.bookHeaders(r)
+	} else {
+		if r.DeliveredAt < 2*p.asked {
+			p.call.Incomparable()
+		}
+		p.call.BookHedges(r)
+	}
 	if at, cut := r.Unanswered(0); cut {
 		p.call.CutShortAt(at)
 	} else if primary := &r.Attempts[0]; primary.HasEnded {
 		p.ended(primary.Err, primary.EndedAt)
-	}
-	if p.line == message {
-		p.call.BookHedges(r)
-	} else {
-		p.bookHeaders(r)
 	}
 }
 

@@ -71,7 +71,7 @@ func Interceptor(s *hedge.Scheduler, opts ...Option) grpc.StreamClientIntercepto
 		c := &clientStream{
 			call: call, caller: ctx, plan: plan, types: o.types(method),
 			desc: desc, cc: cc, method: method, streamer: streamer,
-			heeds: call.Heeds(), committed: plan.LastFailureWins,
+			heeds: call.Heeds(), committed: plan.LastFailureWins, classifies: call.Classifies(),
 			options: attempt.NewOptions(opts),
 		}
 		if err := c.open(target, opts); err != nil {
@@ -91,7 +91,7 @@ func watch(ctx context.Context, call engine.Call, types *messageTypes, desc *grp
 	if !call.Learns() && !call.Heeds() {
 		return st, nil
 	}
-	c := &clientStream{call: call, caller: ctx, types: types, method: method, heeds: call.Heeds()}
+	c := &clientStream{call: call, caller: ctx, types: types, method: method, heeds: call.Heeds(), classifies: call.Classifies()}
 	c.primary.ClientStream = st
 	c.chosen.Store(&c.primary)
 	return c, nil

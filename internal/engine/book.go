@@ -5,6 +5,7 @@ import (
 
 	"google.golang.org/grpc/metadata"
 
+	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/wire"
 )
@@ -32,12 +33,12 @@ func (c *Call) Book(r *race.Report) {
 	if r.Panicked {
 		return // nobody has learned anything
 	}
+	c.BookHedges(r)
 	if at, cut := r.Unanswered(0); cut {
 		c.CutShortAt(at)
 	} else if p := &r.Attempts[0]; p.HasEnded {
 		c.EndedAt(p.Err, p.EndedAt, r.CallerGone != race.CallerStayed && r.GoneAt <= p.EndedAt)
 	}
-	c.BookHedges(r)
 }
 
 // BookRace books what a race means for the statistics, the throttle and the judgement of the trigger. It books no latency.
@@ -88,9 +89,11 @@ func (c *Call) failed(end race.End, p race.Pushback) {
 // won books by which attempt a hedged call ended. Only an answer counts as a win.
 func (c *Call) won(r *race.Report) {
 	answered := answers.has(r.Err)
-	// A caller that gave up proves nothing about hedges, where a deadline that no attempt met does.
-	if c.estimate != nil && c.Learns() && (answered || r.CallerGone != race.CallerCancelled) {
-		c.method.learner.Hedged(r.Winner > 0 && answered)
+	if proves(r) {
+		c.method.target.budget.Hedged(r.Winner > 0 && answered)
+		if c.estimate != nil && c.Learns() {
+			c.learners(func(l *learn.Learner) { l.Hedged(r.Winner > 0 && answered) })
+		}
 	}
 	if !answered {
 		return
@@ -107,8 +110,22 @@ func (c *Call) won(r *race.Report) {
 	})
 }
 
-// BookHedges books what the hedges took, those that were cut short included. One that failed teaches nothing.
+// proves reports whether a race says something about hedges. One whose caller gave up does not, where a deadline that no
+// attempt met does.
+func proves(r *race.Report) bool {
+	return answers.has(r.Err) || r.CallerGone != race.CallerCancelled
+}
+
+// BookHedges books what a hedged call took, and what its hedges took, those that were cut short included. One that failed
+// teaches nothing.
 func (c *Call) BookHedges(r *race.Report) {
+	if r.Hedges > 0 {
+		c.compare(r.Err, r.DeliveredAt, r.CallerGone != race.CallerStayed)
+		if c.estimate != nil && c.Learns() && proves(r) {
+			first := r.Attempts[1].SentAt
+			c.learners(func(l *learn.Learner) { l.HedgedCall(first, r.DeliveredAt-first, c.maxHedges()) })
+		}
+	}
 	for n := 1; n <= r.Hedges; n++ {
 		a := &r.Attempts[n]
 		if after, cut := r.Unanswered(n); cut {
@@ -122,14 +139,14 @@ func (c *Call) BookHedges(r *race.Report) {
 // HedgeEnded says how long after it was sent a hedge ended, which is a latency if it answered.
 func (c *Call) HedgeEnded(err error, after time.Duration) {
 	if c.learnsHedges() && answers.has(err) {
-		c.method.learner.HedgeAnswered(time.Now(), after)
+		c.learners(func(l *learn.Learner) { l.HedgeAnswered(time.Now(), after) })
 	}
 }
 
 // HedgeCutShort says how long after it was sent a hedge had not answered, when it was cancelled.
 func (c *Call) HedgeCutShort(after time.Duration) {
 	if c.learnsHedges() {
-		c.method.learner.HedgeCancelled(time.Now(), after)
+		c.learners(func(l *learn.Learner) { l.HedgeCancelled(time.Now(), after) })
 	}
 }
 
@@ -168,21 +185,20 @@ func (c *Call) EndedAt(err error, age time.Duration, gone bool) {
 	if err == nil {
 		c.Succeeded()
 	}
+	c.compare(err, age, gone)
 	switch {
 	case !c.Learns():
-	case err == nil:
-		c.method.learner.Observe(c.start.Add(age), age)
+	case err == nil, !gone && answers.has(err):
+		c.learners(func(l *learn.Learner) { l.Observe(c.start.Add(age), age) })
 	case gone:
-		c.method.learner.ObserveLonger(c.start.Add(age), age)
-	case answers.has(err):
-		c.method.learner.Observe(c.start.Add(age), age)
+		c.CutShortAt(age)
 	}
 }
 
 // CutShortAt says that the primary had not answered at the given age of the call, when a hedge won.
 func (c *Call) CutShortAt(age time.Duration) {
 	if c.Learns() {
-		c.method.learner.ObserveLonger(c.start.Add(age), age)
+		c.learners(func(l *learn.Learner) { l.ObserveLonger(c.start.Add(age), age) })
 	}
 }
 

@@ -39,6 +39,8 @@ type Call struct {
 	failures  uint8          // attempts whose failures have been counted for the throttle, a bit each
 	heeds     bool           // there is a policy or a throttle
 
+	class  *class        // of its request; nil: none
+	group  membership    // for comparison
 	record *place.Record // where its attempts have been; nil where no policy asks
 }
 
@@ -64,6 +66,10 @@ func (c *Call) arm(delay time.Duration) {
 	if c.maxHedges() > 0 && (c.engine.config.BudgetPercent > 0 || c.unbudgeted()) {
 		c.dry = c.engine.config.DryRun
 		c.armed, c.delay = !c.dry, delay
+		if c.armed {
+			c.group = c.method.groups.draw()
+			c.armed = c.group != unhedgedGroup
+		}
 	}
 }
 
@@ -96,8 +102,16 @@ func (c *Call) Plan() (race.Plan, bool) {
 		},
 		Start: c.start,
 		Due:   c.delay,
-		Alarm: &c.method.alarm,
+		Alarm: c.alarm(),
 	}, true
+}
+
+// alarm is the one for calls that have about the same delay.
+func (c *Call) alarm() *race.Alarm {
+	if c.class != nil {
+		return &c.class.alarm
+	}
+	return &c.method.alarm
 }
 
 // Learns reports whether the call's latency is of interest. It is not when the method is left out of hedging.
@@ -137,10 +151,11 @@ func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 	case c.staysHere(n):
 		return c.postpone(now, noOtherBackend)
 	case c.unbudgeted():
-	case !c.method.target.budget.Spend(now, n > 1 || now.Sub(c.start) >= 2*c.delay):
+	case !c.pay(now, n):
 		return c.postpone(now, budgetExhausted)
 	}
 	c.heldBack = noReason
+	c.method.groups.sent(c.group, now)
 	c.method.counters.update(func(s *Stats) {
 		s.Hedges++
 		if n == 1 {
@@ -148,6 +163,15 @@ func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 		}
 	})
 	return race.Event{Kind: race.Admitted}
+}
+
+// veryLate is how many times its delay a call has lasted that all of the savings may pay for.
+const veryLate = 3
+
+// pay takes a token for hedge n, from the savings if need be.
+func (c *Call) pay(now time.Time, n int) bool {
+	b, age := c.method.target.budget, now.Sub(c.start)
+	return b.Spend(now, n > 1 || age >= 2*c.delay) || b.SpendSaved(now, age >= veryLate*c.delay)
 }
 
 // refuse counts why the call gets no more hedges.
@@ -168,18 +192,28 @@ func (c *Call) draw(turn int, now time.Time) bool {
 	return c.drawn
 }
 
-// deadlineNear reports whether an answer that takes the method's median would come after the deadline.
+// deadlineNear reports whether an answer that takes the median would come after the deadline.
 func (c *Call) deadlineNear(now time.Time) bool {
 	deadline, ok := c.ctx.Deadline()
-	return ok && deadline.Sub(now) <= c.method.learner.Median()
+	return ok && deadline.Sub(now) <= c.median()
+}
+
+// median is what a call like this one usually takes; 0 while that is being learned.
+func (c *Call) median() time.Duration {
+	if c.class != nil {
+		if median := c.class.learner.Median(); median > 0 {
+			return median
+		}
+	}
+	return c.method.learner.Median()
 }
 
 // postpone counts why the due hedge was held back and says when to consider it again.
 //
 // Up to twice the delay that is soon, an eighth of the call's age later: where slightly more hedges come due than
 // the budget earns, calls that end meanwhile leave the tokens to those that do not, and a slow call loses a
-// fraction of the delay. From then on it is at twice the call's age, so that in an outage a call that lasts long
-// is looked at a handful of times.
+// fraction of the delay. Then it is when savings may pay, and from there on at twice the call's age, so that in an outage a
+// call that lasts long is looked at a handful of times.
 func (c *Call) postpone(now time.Time, why reason) race.Event {
 	if c.heldBack != why {
 		c.heldBack = why
@@ -196,8 +230,11 @@ func (c *Call) postpone(now time.Time, why reason) race.Event {
 	}
 	age := now.Sub(c.start)
 	wait := age
-	if age < 2*c.delay {
-		wait = age / 8
+	switch {
+	case age < 2*c.delay:
+		wait = min(age/8, 2*c.delay-age)
+	case age < veryLate*c.delay:
+		wait = veryLate*c.delay - age
 	}
 	return race.Event{Kind: race.HeldBack, Until: age + max(wait, retryFloor)}
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"time"
 
 	"github.com/grpchedge/hedge/internal/learn"
@@ -28,9 +29,11 @@ type Config struct {
 	WarmupDelay      time.Duration // 0: no hedge while learning
 	Final            CodeSet
 	OtherBackendOnly bool
-	ServiceConfig    *serviceconfig.Config   // nil: none
-	Unbudgeted       bool                    // methods with a policy
-	Throttle         *serviceconfig.Throttle // of WithThrottle; nil: none
+	Class            func(ctx context.Context, method string, request any) string // of a request; nil: no classes
+	Control          float64                                                      // the share of calls that are never hedged
+	ServiceConfig    *serviceconfig.Config                                        // nil: none
+	Unbudgeted       bool                                                         // methods with a policy
+	Throttle         *serviceconfig.Throttle                                      // of WithThrottle; nil: none
 
 	// What is remembered.
 
@@ -94,5 +97,6 @@ func (c *Config) learning() learn.Config {
 		MinDelay:      c.MinDelay,
 		WarmupCalls:   c.WarmupCalls,
 		Window:        c.Window,
+		Pace:          &learn.Pace{},
 	}
 }

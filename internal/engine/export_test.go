@@ -3,6 +3,7 @@ package engine
 import (
 	"time"
 
+	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/race"
 )
 
@@ -20,13 +21,20 @@ func Book(c *Call, d time.Duration, err error) {
 // HedgesKnown is how many hedges of a call's method are known of.
 func HedgesKnown(c *Call) int64 { return c.method.learner.HedgeSnapshot(time.Now()).Total() }
 
-// Record has the method of a call learn a latency, as of a hedge's or a primary's.
+// Record has the method of a call learn a latency, as of a hedge's or a primary's, and its class too.
 func Record(c *Call, d time.Duration, isHedge bool) {
-	if isHedge {
-		c.method.learner.HedgeAnswered(time.Now(), d)
-	} else {
-		c.method.learner.Observe(time.Now(), d)
-	}
+	c.learners(func(l *learn.Learner) {
+		if isHedge {
+			l.HedgeAnswered(time.Now(), d)
+		} else {
+			l.Observe(time.Now(), d)
+		}
+	})
+}
+
+// RecordHedged has the method of a call learn what a hedged call took, after a hedge at the given age, and its class too.
+func RecordHedged(c *Call, age, rest time.Duration) {
+	c.learners(func(l *learn.Learner) { l.HedgedCall(age, rest, 1) })
 }
 
 // Memory is what an engine counts as its own, in bytes.

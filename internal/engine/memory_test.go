@@ -25,6 +25,11 @@ func booked(s *hedge.Scheduler, target, method string, d time.Duration) {
 	c.CutShortAt(c.Age() + d)
 }
 
+// perNumber is a class function for requests that are numbers: fifty classes, more than there are to be.
+func perNumber(_ context.Context, _ string, request any) string {
+	return fmt.Sprint(request.(int) % 50)
+}
+
 // madeOnce is what a process makes when it first learns, such as pools and the stacks of goroutines.
 const madeOnce = 64 << 10
 
@@ -40,25 +45,31 @@ func TestRule16_MemoryIsCounted(t *testing.T) {
 		steps   int // of 2 s
 		calls   int // in each
 		hedged  bool
+		options []hedge.Option
 	}{
-		{"called once", 5_000, one, 1, 1, false},
-		{"learning", 1_000, one, 2, 15, false},
-		{"busy", 50, one, 16, 50, false},
-		{"busy and hedged", 50, one, 16, 50, true},
-		{"called once, on a target each", 5_000, each, 1, 1, false},
+		{"called once", 5_000, one, 1, 1, false, nil},
+		{"learning", 1_000, one, 2, 15, false, nil},
+		{"busy", 50, one, 16, 50, false, nil},
+		{"busy and hedged", 50, one, 16, 50, true, nil},
+		{"called once, on a target each", 5_000, each, 1, 1, false, nil},
+		{"called once, of a class", 5_000, one, 1, 1, false, []hedge.Option{hedge.WithClass(perNumber)}},
+		{"busy, of many classes", 10, one, 16, 200, true, []hedge.Option{hedge.WithClass(perNumber)}},
+		{"busy and hedged, with a control group", 50, one, 16, 50, true, []hedge.Option{hedge.WithControl(10)}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				before := testserver.Heap()
-				s := newScheduler(t, hedge.WithMaxMemory(1<<40))
+				s := newScheduler(t, append(tc.options, hedge.WithMaxMemory(1<<40))...)
 				for range tc.steps {
 					for i := range tc.entries {
 						for j := range tc.calls {
 							c := engine.Of(s).Begin(t.Context(), tc.target(i), fmt.Sprintf("/pkg.Svc/Get%d", i), nil)
 							took := ms + time.Duration(j)*ms/5
+							c.Classify(j)
 							engine.Record(&c, took, false)
 							if tc.hedged {
 								engine.Record(&c, took, true)
+								engine.RecordHedged(&c, time.Duration(1+j%10)*ms, took)
 							}
 						}
 					}

@@ -77,6 +77,8 @@ type MethodStats struct {
 	NoBackendPolicy             bool
 	EarlyHeaderShare            float64
 	ThrottleTokens, ThrottleMax float64
+	Classes                     []ClassStats // by name; nil without classes
+	Control                     *Control     // nil without a control group
 }
 
 // Stats returns the totals over all methods of all targets, those that have left included, in one consistent copy.
@@ -105,7 +107,7 @@ func (e *Engine) Methods() []MethodStats {
 
 	rows := make([]MethodStats, 0, len(methods))
 	for _, m := range methods {
-		row := m.stats(&e.config, now)
+		row := m.stats(e, now)
 		if e.config.DryRun {
 			row.Forecasts = m.learner.Forecasts(now)
 		}
@@ -127,7 +129,7 @@ func (e *Engine) Methods() []MethodStats {
 	return rows
 }
 
-func (m *method) stats(c *Config, now time.Time) MethodStats {
+func (m *method) stats(e *Engine, now time.Time) MethodStats {
 	row := MethodStats{
 		Target:   m.target.name,
 		Method:   m.name,
@@ -135,6 +137,8 @@ func (m *method) stats(c *Config, now time.Time) MethodStats {
 		Estimate: m.learner.Estimate(),
 		Tokens:   m.target.budget.Tokens(now),
 		Burst:    m.target.budget.Burst(now),
+		Classes:  m.classes.stats(now),
+		Control:  m.groups.compare(now, e.learning.Target),
 	}
 	row.NoBackendPolicy = m.noPolicy.Load()
 	row.EarlyHeaderShare = m.counters.earlyHeaderShare()
@@ -142,8 +146,8 @@ func (m *method) stats(c *Config, now time.Time) MethodStats {
 	switch {
 	case m.policy != nil:
 		row.Delay = m.policy.delay
-	case c.Trigger.Kind == FixedTrigger:
-		row.Delay = c.Trigger.Delay
+	case e.config.Trigger.Kind == FixedTrigger:
+		row.Delay = e.config.Trigger.Delay
 	case row.Estimate != nil:
 		row.Delay = row.Estimate.Delay
 	}

@@ -38,6 +38,9 @@ type method struct {
 	onlyReads bool           // NO_SIDE_EFFECTS or WithReadOnlyMethods
 	policy    *hedgingPolicy // the service config's; nil: none
 
+	classes classes // of requests
+	groups  *groups // nil without a control group
+
 	alarm    race.Alarm  // says when the first hedges of calls are due
 	noPolicy atomic.Bool // WithOtherBackendOnly found no policy that knows of backends
 	memory   latency.Meter
@@ -134,14 +137,20 @@ func (e *Engine) newMethod(t *target, name string) *method {
 	m.counters.departed = &e.departed
 	m.memory.PartOf(&e.memory)
 	m.memory.Add(m.bytes())
-	m.learner.Start(&e.learning, learn.Place{
-		Budget:   t.budget,
+	m.groups = newGroups(e.config.Control, &m.memory)
+	m.learn(e, &m.learner)
+	return m
+}
+
+// learn prepares a learner of the method: its own, or one of a class.
+func (m *method) learn(e *Engine, l *learn.Learner) {
+	l.Start(&e.learning, learn.Place{
+		Budget:   m.target.budget,
 		Epoch:    e.epoch,
 		Choosing: m.policy == nil,
 		Memory:   &m.memory,
 		Panicked: m.triggerPanicked,
 	})
-	return m
 }
 
 // triggerPanicked counts a panic in the trigger, whose last estimate stays in force.

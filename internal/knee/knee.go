@@ -25,14 +25,34 @@
 // one with the least load, with as many further hedges as cost less than a tenth of that. As S_X is flat between the modes of a law
 // with a gap, and S(t) only grows with d where it is, what is found is the lower edge of a gap and never a point in it.
 //
-// # Where the model is wrong
+// # Outcomes
 //
-// It takes a call's hedge for independent of its primary. That is right where slowness is the server's, the queue's or
-// the network's, and wrong where it is the request's (a heavy request is heavy everywhere), where all backends are slow
-// at once, and where there is only one. Then a hedge that was sent is slower than a primary, which S_Y, measured from such
-// hedges alone, says in part; what it does not say shows as a share of hedges that win which is far under
-// [Plan.WinShare]. It takes latencies for independent of the load, where in a saturated backend each hedge delays the
-// calls behind it. And it takes tomorrow for today: see [Changed].
+// The model takes a call's hedge for independent of its primary. That is wrong where slowness is the request's (a heavy request
+// is heavy everywhere) and where all backends are slow at once. What hedged calls took is then another law than the one
+// predicted, and it can be observed: let G(r) be the share of calls that took longer than r after a first hedge at the age a,
+// and E(r) what the model predicts for that,
+//
+//	E(r) = S_X(a + r)/S_X(a) · (1 − F_Y(r)) · Π_{k≥2} (1 − F_Y(r − (k−1)·a)).
+//
+// Nothing of G is censored, because such a call ends when the first of its attempts answers. A plan with a delay d within a sixth
+// of an octave of a has the prediction of its hedged calls corrected by
+//
+//	S_X(d) · w · (G(r) − E(r)),   w = n/(n + 20) · (1 − c²/D²)⁺,   c = 1.2/√n,   D = max |G − E|.
+//
+// Here n is the number of hedged calls that G is known from. The first factor is the weight of n observations against 20 assumed
+// ones. The second, of the form of the estimator of James and Stein (1961), leaves the model alone where the largest difference D
+// is one that chance makes; the mean of the statistic of Kolmogorov and Smirnov is 0.87/√n. The difference is added, and not G
+// used in place of E, because G is known for the age a and E is known for d as well.
+//
+// [Problem.Skeptical] is for the question whether hedging pays at all. It counts no promise: w is 1, the differences within an
+// octave are pooled, and a delay at which too few calls were hedged is one at which hedging is of no use.
+//
+// # Where it is wrong
+//
+// S_X is estimated from primaries of which some were cut short when a hedge won, as if those were like the others. Where they are
+// not, S_X is too small beyond the shortest delay in use, and a longer delay looks better than it is until it is tried. It takes
+// latencies for independent of the load, where in a saturated backend each hedge delays the calls behind it. And it takes
+// tomorrow for today: see [Changed].
 package knee
 
 import (
@@ -49,6 +69,12 @@ type Problem struct {
 	Primary *latency.Survival // of primaries
 	Hedge   *latency.Survival // of hedges, from when they are sent
 	Calls   float64           // that Primary was estimated from
+
+	// Outcomes is what became of hedged calls, in no order; empty if nothing is known.
+	Outcomes []Outcome
+	// Skeptical expects nothing of hedges but what was observed: at a delay without an outcome of enough calls they are of no
+	// use.
+	Skeptical bool
 
 	Target   float64       // the percentile to make small, as a quantile: 0 < Target < 1
 	Load     float64       // the most extra attempts a call, on average
@@ -103,6 +129,7 @@ func Find(p Problem) (Plan, bool) {
 		return Plan{}, false
 	}
 	s := search{Problem: p, unseen: unseen / (unseen + p.Calls)}
+	s.weigh()
 	buckets := s.candidates()
 	stride := max(len(buckets)/coarse, 1)
 	for i := 0; i < len(buckets); i += stride {
@@ -116,8 +143,9 @@ func Find(p Problem) (Plan, bool) {
 	}
 	best := s.best().Plan
 	s.unseen = 0
-	best.Tail = s.percentile(best, 1-s.Target)
-	best.FarTail = s.percentile(best, (1-s.Target)/further)
+	o := s.outlook(best)
+	best.Tail = s.percentile(o, 1-s.Target)
+	best.FarTail = s.percentile(o, (1-s.Target)/further)
 	best.WinShare = s.winShare(best.Delay)
 	return best, true
 }
@@ -125,7 +153,7 @@ func Find(p Problem) (Plan, bool) {
 // Tail returns the percentile, as a quantile, of calls that are not hedged.
 func Tail(primary *latency.Survival, q float64) time.Duration {
 	s := search{Problem: Problem{Primary: primary}}
-	return s.percentile(Plan{}, 1-q)
+	return s.percentile(outlook{}, 1-q)
 }
 
 // FarTail returns the percentile of calls that are not hedged which lies beyond the target as far as [Plan.FarTail] does.
@@ -141,8 +169,140 @@ func WinShare(primary *latency.Survival, delay time.Duration) float64 {
 
 type search struct {
 	Problem
-	unseen float64 // share of calls that never end
-	tried  []trial
+	unseen   float64 // share of calls that never end
+	outcomes []observed
+	tried    []trial
+}
+
+// Outcome is what became of calls whose first hedge was sent at about one age.
+type Outcome struct {
+	Age    time.Duration     // at which it was, on average
+	Hedges int               // the most that these calls could have
+	Rest   *latency.Survival // of what they still took from then on
+	Calls  float64           // that Rest is known from
+}
+
+// outlook is what the percentiles of a plan are predicted from.
+type outlook struct {
+	Plan
+	due      float64   // share of calls that reach the delay
+	observed *observed // nil: nothing is known of calls that were hedged at about the delay
+}
+
+// observed is an outcome, how far it is to be believed, and what belongs together with it.
+type observed struct {
+	Outcome
+	due    float64     // share of calls that reach the age
+	weight float64     // from 0 to 1
+	pool   []*observed // the outcome and those of ages around it, for a skeptic
+	pooled float64     // calls in the pool
+}
+
+const (
+	// step is how far the ages at which hedges were sent may lie from a delay, in logarithms, for the outcome to say something
+	// about the delay: half of a third of an octave.
+	step = math.Ln2 / 6
+	// assumed is the number of calls that the independent prediction counts for against an outcome.
+	assumed = 20
+	// byChance is how far the outcome of n calls differs from the prediction by chance alone, in units of 1/√n.
+	byChance = 1.2
+	// shown is how many calls a skeptic needs, of ages within so many steps of each other.
+	shown     = 50
+	poolSteps = 3
+)
+
+// outlook says what is known of a plan.
+func (s *search) outlook(plan Plan) outlook {
+	o := outlook{Plan: plan}
+	if plan.Hedges == 0 {
+		return o
+	}
+	o.due = s.dueAt(plan.Delay, 1)
+	most := 0.0
+	for i := range s.outcomes {
+		of := &s.outcomes[i]
+		if distance(plan.Delay, of.Age) > step || s.Skeptical && of.pooled < shown {
+			continue
+		}
+		calls := of.Calls
+		if of.Hedges != plan.Hedges {
+			calls /= 2
+		}
+		if calls > most {
+			most, o.observed = calls, of
+		}
+	}
+	return o
+}
+
+// distance is how far two times are apart, in logarithms.
+func distance(a, b time.Duration) float64 { return math.Abs(math.Log(float64(a) / float64(b))) }
+
+// weigh says how far each outcome is to be believed: not at all where what was predicted differs from it no more than
+// chance would have it. A skeptic believes every one.
+func (s *search) weigh() {
+	for _, outcome := range s.Outcomes {
+		of := observed{Outcome: outcome, due: s.Primary.At(outcome.Age)}
+		if of.Rest == nil || of.Calls <= 0 || of.due <= 0 {
+			continue
+		}
+		if s.Skeptical {
+			of.weight = 1
+		} else {
+			of.weight = s.weight(&of)
+		}
+		s.outcomes = append(s.outcomes, of)
+	}
+	if !s.Skeptical {
+		return
+	}
+	for i := range s.outcomes {
+		of := &s.outcomes[i]
+		for j := range s.outcomes {
+			if other := &s.outcomes[j]; distance(of.Age, other.Age) < 2*poolSteps*step {
+				of.pool = append(of.pool, other)
+				of.pooled += other.Calls
+			}
+		}
+	}
+}
+
+func (s *search) weight(of *observed) float64 {
+	most := 0.0
+	for bucket := 0; bucket <= of.Rest.Last(); bucket += 4 {
+		t := latency.UpperEdge(bucket)
+		most = max(most, math.Abs(of.Rest.Beyond(bucket)-s.expected(of, t)))
+	}
+	chance := byChance / math.Sqrt(of.Calls)
+	if most <= chance {
+		return 0
+	}
+	return of.Calls / (of.Calls + assumed) * (1 - chance*chance/most/most)
+}
+
+// surprise is by how much more of the calls take longer than rest, after their first hedge, than was expected.
+func (s *search) surprise(of *observed, rest time.Duration) float64 {
+	if of.pool == nil {
+		return of.weight * (of.Rest.At(rest) - s.expected(of, rest))
+	}
+	sum := 0.0
+	for _, other := range of.pool {
+		sum += other.Calls * (other.Rest.At(rest) - s.expected(other, rest))
+	}
+	return sum / of.pooled
+}
+
+// expected is what Rest would be after so long if hedges were independent of their primaries.
+func (s *search) expected(of *observed, rest time.Duration) float64 {
+	left := s.Primary.At(of.Age+rest) / of.due * s.Hedge.At(rest)
+	for k := 2; k <= of.Hedges; k++ {
+		after := rest - time.Duration(k-1)*of.Age
+		if after <= 0 {
+			break
+		}
+		left *= s.Hedge.At(after)
+	}
+	return left
 }
 
 // trial is a plan with the percentiles that it is judged by.
@@ -177,10 +337,11 @@ func (s *search) try(bucket int) {
 	for hedges := 1; hedges <= s.Hedges; hedges++ {
 		plan := Plan{Delay: delay, Hedges: hedges}
 		plan.Probability, plan.Load = s.fit(delay, hedges)
+		o := s.outlook(plan)
 		s.tried = append(s.tried, trial{
 			Plan: plan,
-			tail: s.percentile(plan, marginTail*(1-s.Target)),
-			far:  s.percentile(plan, marginFar*(1-s.Target)/further),
+			tail: s.percentile(o, marginTail*(1-s.Target)),
+			far:  s.percentile(o, marginFar*(1-s.Target)/further),
 		})
 	}
 }
@@ -258,7 +419,7 @@ func (s *search) dueAt(delay time.Duration, k int) float64 {
 }
 
 // percentile returns what a share beyond of the calls under a plan takes longer than, interpolated within its bucket.
-func (s *search) percentile(plan Plan, beyond float64) time.Duration {
+func (s *search) percentile(plan outlook, beyond float64) time.Duration {
 	// The survival function is above it at low's upper edge and not at high's. The last hedge of a call may answer as late as
 	// the slowest primary, from when it is sent.
 	low, high := -1, latency.Bucket(latency.UpperEdge(s.Primary.Last())+time.Duration(plan.Hedges)*plan.Delay)
@@ -284,16 +445,26 @@ func (s *search) percentile(plan Plan, beyond float64) time.Duration {
 
 // unanswered is the probability that a call lasts longer than the upper edge of a bucket, if a share of attempts never ends
 // beside those that were seen.
-func (s *search) unanswered(plan Plan, bucket int, unseen float64) float64 {
+func (s *search) unanswered(plan outlook, bucket int, unseen float64) float64 {
 	survival := unseen + (1-unseen)*s.Primary.Beyond(bucket)
 	t := latency.UpperEdge(bucket)
-	for k := 1; k <= plan.Hedges; k++ {
-		if t -= plan.Delay; t <= 0 {
+	rest := t - plan.Delay
+	if plan.Hedges == 0 || rest <= 0 || s.Skeptical && plan.observed == nil {
+		return survival
+	}
+	for k := 2; k <= plan.Hedges; k++ {
+		after := t - time.Duration(k)*plan.Delay
+		if after <= 0 {
 			break
 		}
-		survival *= 1 - plan.Probability*(1-unseen)*(1-s.Hedge.At(t))
+		survival *= 1 - plan.Probability*(1-unseen)*(1-s.Hedge.At(after))
 	}
-	return survival
+	first := (1 - unseen) * (1 - s.Hedge.At(rest))
+	hedged := survival * (1 - first)
+	if of := plan.observed; of != nil && of.weight > 0 {
+		hedged = max(0, hedged+plan.due*s.surprise(of, rest))
+	}
+	return (1-plan.Probability)*survival + plan.Probability*hedged
 }
 
 // winShare is the probability that one hedge, as fast as a primary, answers before a primary that has not by the delay.

@@ -66,6 +66,20 @@ func (d *Distribution) Ended(q float64) (time.Duration, bool) {
 	return d.quantile(d.ended, q), true
 }
 
+// Mean returns the mean latency, 0 if nothing was observed. Where the slowest calls were cut short, they are taken to have ended
+// at the largest bound.
+func (d *Distribution) Mean() time.Duration {
+	if len(d.curve) == 0 {
+		return 0
+	}
+	mean, left := 0.0, 1.0
+	for _, p := range d.curve {
+		mean += (left - p.survival) * float64(latencyOf(p.bucket))
+		left = p.survival
+	}
+	return time.Duration(mean + left*float64(latencyOf(d.lastBucket)))
+}
+
 func (d *Distribution) quantile(curve []point, q float64) time.Duration {
 	// S is a product of up to a thousand factors: rounding must not take it past a rank that it meets exactly.
 	const rounding = 1e-9

@@ -25,18 +25,22 @@ const (
 // to what is predicted, falls below losing. It steps up again when that share is above winning and the improvement is
 // obvious, or worthwhile so many times in a row that it is not chance.
 const (
-	worthwhile    = 0.05
-	worthwhileFar = 0.25 // of the percentile ten times as far out
-	obvious       = 0.25
-	persistent    = 5
-	losing        = 0.4
-	winning       = 0.55
+	worthwhile       = 0.05
+	worthwhileLosing = 0.10 // where hedges win seldom: what is predicted of few is too good on average
+	worthwhileAgain  = 0.15 // the same, when it has stepped down for that
+	worthwhileFar    = 0.25 // of the percentile ten times as far out
+	obvious          = 0.25
+	persistent       = 5
+	hopeless         = 0.15 // nothing is gained by hedges that do not win, whatever it looks like
+	losing           = 0.4
+	winning          = 0.55
 )
 
 // Choice is what was chosen and what from.
 type Choice struct {
 	Plan     knee.Plan
 	Unhedged time.Duration // target percentile without hedging
+	CutShort float64       // share of primaries that Unhedged knows only a lower bound of
 	Measured time.Duration // target percentile of calls as they ended
 	Hedged   int           // calls that were, lately
 	Wins     float64       // share of them that a hedge answered
@@ -55,6 +59,7 @@ const (
 // choose has calls hedged as is best for what was learned.
 func (l *Learner) choose(now time.Time, burst float64) {
 	c := l.config
+	l.rests.add(now, l.mailbox.empty())
 	d, newest := l.lately(now)
 	if d.Total() < autoFrom {
 		// Too few to choose from are also too few to tell that hedges win again.
@@ -64,7 +69,9 @@ func (l *Learner) choose(now time.Time, burst float64) {
 		return
 	}
 	primary := d.Survival()
-	plan, ok := knee.Find(c.problem(d, primary, l.hedges.law(now, primary), planned(c.BudgetPercent, burst)))
+	problem := c.problem(d, primary, l.hedges.law(now, primary), planned(c.BudgetPercent, burst))
+	problem.Outcomes = l.rests.outcomes()
+	plan, ok := knee.Find(problem)
 	if !ok {
 		l.take(d)
 		return
@@ -75,19 +82,37 @@ func (l *Learner) choose(now time.Time, burst float64) {
 		hedged, won := l.hedges.count()
 		l.evidence.add(hedged, won, expectedWins(primary, newest, e.Delay))
 	}
-	unhedged := knee.Tail(primary, c.Target)
-	gain := 1 - float64(plan.Tail)/float64(unhedged)
-	if far := 1 - float64(plan.FarTail)/float64(knee.FarTail(primary, c.Target)); far >= worthwhileFar {
-		gain = max(gain, far)
-	}
+	gain := c.gain(primary, plan)
+	wins := l.evidence.ratio(before)
 	if now.Sub(l.first) < learning {
 		gain = math.Inf(1)
 	}
+	switch {
+	case before == HedgesLose && wins >= winning:
+		l.rests.forget() // what it was learned from is over
+	case before != HedgesLose && l.evidence.hedged < remembered:
+		wins = max(wins, losing) // too few to tell
+	case wins < losing || before == HedgesLose:
+		problem.Skeptical = true
+		if shown, ok := knee.Find(problem); ok {
+			wins = l.evidence.ratio(before)
+			enough := worthwhileLosing
+			if before == HedgesLose {
+				enough = worthwhileAgain
+			}
+			if wins > hopeless && c.gain(primary, shown) >= enough {
+				wins = 1 // few hedges win, but these are worth it
+			}
+		}
+	}
+	unhedged := knee.Tail(primary, c.Target)
 	made := &Choice{
 		Plan: plan, Unhedged: unhedged, Hedged: int(l.evidence.hedged), Wins: l.evidence.share(),
-		Down: l.judge(before, gain, l.evidence.ratio(before)),
+		Down: l.judge(before, gain, wins),
 	}
 	made.Measured, _ = d.Ended(c.Target)
+	_, longer := d.Count()
+	made.CutShort = float64(longer) / float64(d.Total())
 
 	median, _ := d.Quantile(0.50)
 	e := &Estimate{Delay: plan.Delay, Probability: plan.Probability, Hedges: plan.Hedges, Median: median, since: l.since, Choice: made}
@@ -103,6 +128,16 @@ func (l *Learner) choose(now time.Time, burst float64) {
 		e.Trickle = l.trickle
 	}
 	l.current.Store(e)
+}
+
+// gain is the share of the unhedged tail that a plan saves, of the target percentile or, where that is a lot, of the one ten
+// times as far out.
+func (c *Config) gain(primary *latency.Survival, plan knee.Plan) float64 {
+	gain := 1 - float64(plan.Tail)/float64(knee.Tail(primary, c.Target))
+	if far := 1 - float64(plan.FarTail)/float64(knee.FarTail(primary, c.Target)); far >= worthwhileFar {
+		gain = max(gain, far)
+	}
+	return gain
 }
 
 // planned is the load that a budget in percent is planned with, for a bucket of the given size. With all of the budget the

@@ -2,7 +2,7 @@ package learn
 
 import "time"
 
-// Config is what a scheduler's options say about learning. It never changes once learners use it.
+// Config is what a scheduler's options say about learning. It is not written any more once learners use it.
 type Config struct {
 	Quantile      float64 // of primaries, after which calls are hedged where nothing is chosen
 	Auto          bool    // delay, probability and number of hedges are chosen
@@ -12,4 +12,5 @@ type Config struct {
 	MinDelay      time.Duration
 	WarmupCalls   int // before the first estimate
 	Window        time.Duration
+	Pace          *Pace // shared by all learners of a scheduler; nil: no limit
 }

@@ -21,12 +21,20 @@ func (l *Learner) HedgeCancelled(now time.Time, d time.Duration) {
 	}
 }
 
-// Hedged counts a hedged call that has ended, and whether a hedge answered it.
+// Hedged records that a hedged call has ended, and whether a hedge answered it.
 func (l *Learner) Hedged(won bool) {
 	if won {
 		l.hedges.won.Add(1)
 	} else {
 		l.hedges.lost.Add(1)
+	}
+}
+
+// HedgedCall records what a hedged call took for its caller: its first hedge was sent at the given age, it took so much
+// longer from then on, and it could have had so many hedges.
+func (l *Learner) HedgedCall(age, rest time.Duration, hedges int) {
+	if l.auto {
+		l.mailbox.put(ended{age, rest, hedges})
 	}
 }
 

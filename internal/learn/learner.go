@@ -23,20 +23,24 @@ type Learner struct {
 	learned  atomic.Int64 // latencies and bounds recorded so far
 	nextSize atomic.Int64 // learned at which to compute anew
 	nextTime atomic.Int64 // time at which to compute anew, ns after the place's epoch
+	lastSize atomic.Int64 // learned when it was last computed
 	busy     atomic.Bool  // an estimate is being computed
 
-	hedges outcomes
-	chance chance
+	hedges  outcomes
+	mailbox mailbox
+	chance  chance
 
 	config *Config
 	place  Place
-	auto   bool // a plan is chosen
+	auto   bool         // a plan is chosen
+	run    func(func()) // makes a choice without keeping the caller waiting
 
 	// The rest is used only by the goroutine that computes.
 	since     time.Time // start of the current latency regime
 	first     time.Time // when the window was first looked at
 	changed   time.Time // when the regime was last found to have changed; zero if never
 	evidence  evidence
+	rests     rests
 	trickle   *budget.Bucket // nil until hedging first stepped down
 	promising int            // how many times in a row hedging would have been worthwhile since it stepped down
 }
@@ -53,8 +57,9 @@ type Place struct {
 // Start prepares an empty learner.
 func (l *Learner) Start(c *Config, p Place) {
 	l.config, l.place, l.auto = c, p, c.Auto && p.Choosing
+	l.run = func(choose func()) { go choose() }
 	l.window = latency.NewIn(p.Memory, c.Window)
-	l.hedges.memory = p.Memory
+	l.hedges.memory, l.mailbox.memory, l.rests.memory = p.Memory, p.Memory, p.Memory
 	l.nextTime.Store(neverLearned)
 }
 
@@ -112,25 +117,33 @@ func (l *Learner) ObserveLonger(now time.Time, d time.Duration) {
 func (l *Learner) refresh(now time.Time) {
 	n := l.learned.Add(1)
 	at := int64(now.Sub(l.place.Epoch))
-	if n < l.nextSize.Load() && at < l.nextTime.Load() {
+	if n < l.nextSize.Load() && !l.worthAnotherLook(n, at) {
 		return
 	}
 	if n < int64(l.config.WarmupCalls) || !l.busy.CompareAndSwap(false, true) {
 		return
 	}
+	interval := int64(l.config.Window / refreshes)
+	choosing := l.auto && n >= autoFrom
+	if choosing && !l.config.Pace.take(at) {
+		l.nextSize.Store(math.MaxInt64)
+		l.nextTime.Store(at + interval/10)
+		l.busy.Store(false)
+		return
+	}
 	// By size as well as by time, so that a fast method does not spend its first second, thousands of calls, on
 	// an estimate from its first twenty.
-	choosing := l.auto && n >= autoFrom
 	if choosing {
 		l.nextSize.Store(2 * n)
 	} else {
 		l.nextSize.Store(n + n/4 + 1)
 	}
-	l.nextTime.Store(at + int64(l.config.Window/refreshes))
+	l.nextTime.Store(at + interval)
+	l.lastSize.Store(n)
 	if choosing {
 		// A choice takes longer than a caller should wait for.
 		burst := l.place.Budget.Burst(now)
-		go l.conclude(func() { l.choose(now, burst) })
+		l.run(func() { l.conclude(func() { l.chooseWithinPace(now, burst) }) })
 		return
 	}
 	l.conclude(func() {
@@ -148,6 +161,23 @@ func (l *Learner) conclude(compute func()) {
 		}
 	}()
 	compute()
+}
+
+// worthAnotherLook reports whether the estimate is to be computed anew because time has passed: when enough calls ended
+// since, or when it has become old.
+func (l *Learner) worthAnotherLook(n, at int64) bool {
+	next := l.nextTime.Load()
+	if at < next || next == neverLearned {
+		return false
+	}
+	return n >= l.lastSize.Load()+newCalls || at >= next+int64(l.config.Window/refreshes)*stale || !l.auto
+}
+
+// chooseWithinPace makes a choice and counts what it took, even if it panics.
+func (l *Learner) chooseWithinPace(now time.Time, burst float64) {
+	began := time.Now()
+	defer func() { l.config.Pace.took(time.Since(began)) }()
+	l.choose(now, burst)
 }
 
 // take has calls hedged at the trigger's quantile of d.
@@ -181,11 +211,18 @@ func (l *Learner) lately(now time.Time) (all, newest *latency.Distribution) {
 		l.since, l.changed = at, now
 		l.evidence = evidence{}
 		l.hedges.forget()
+		l.rests.forget()
 		return newest, newest
 	}
 	_, all = l.window.Split(now, l.since, l.since)
 	return all, newest
 }
+
+// An estimate is computed anew only when so many calls have ended since the last, or after so many times the usual interval.
+const (
+	newCalls = 50
+	stale    = 9
+)
 
 // unsettled is for how many steps after a change of regime the first of them may hold calls of before.
 const unsettled = 4

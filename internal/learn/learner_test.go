@@ -67,6 +67,29 @@ func TestRule15_ReadingDoesNotAllocate(t *testing.T) {
 	}
 }
 
+// TestRule16_OutcomesAreBounded has hedges sent at all ages that there are.
+func TestRule16_OutcomesAreBounded(t *testing.T) {
+	l, now, random := started(config()), time.Unix(1e9, 0), rand.New(rand.NewPCG(1, 1))
+	l.Run(func(func()) {}) // choices are made below
+	for range 50 {
+		now = now.Add(time.Second)
+		for range 500 {
+			l.Observe(now, ms)
+		}
+		for range 2000 {
+			age := time.Duration(1 + random.Int64N(1<<(1+random.IntN(39))))
+			l.HedgedCall(age, time.Duration(random.Int64N(int64(10*time.Minute))), 1+random.IntN(4))
+		}
+		l.Choose(now, 100)
+		if got := l.Outcomes(); got > 48 {
+			t.Fatalf("%d outcomes", got)
+		}
+	}
+	if got := l.Outcomes(); got < 40 {
+		t.Errorf("%d outcomes of all kinds of calls", got)
+	}
+}
+
 func BenchmarkEstimate(b *testing.B) {
 	l := started(config())
 	for range 100 {
@@ -97,5 +120,21 @@ func BenchmarkChoice(b *testing.B) {
 				l.Choose(now, 100)
 			}
 		})
+	}
+}
+
+// BenchmarkChoiceWithOutcomes has hedged calls of forty steps of age known, for one and for two hedges.
+func BenchmarkChoiceWithOutcomes(b *testing.B) {
+	l, now := started(config()), time.Now()
+	of, random := law(b, "straggler"), rand.New(rand.NewPCG(1, 1))
+	for i := range 20_000 {
+		l.Observe(now, of.Draw(random))
+		if i%10 == 0 {
+			l.HedgedCall(time.Duration(float64(ms)*(1+0.02*float64(i/10))), of.Draw(random), 1+i%20/10)
+		}
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		l.Choose(now, 100)
 	}
 }

@@ -1,0 +1,146 @@
+package hedge_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/internal/engine"
+)
+
+// TestClass_BySize has the size of the request decide most of the latency, over the interceptor. The cheapest quarter of the
+// requests is what one delay for all cannot help.
+func TestClass_BySize(t *testing.T) {
+	const calls, rate, cheap = 20_000, 500, -0.6745 // the quartile of the normal law
+	factor := func(id uint64) float64 { return generator(1, id, -1).NormFloat64() }
+	run := func(options ...hedge.Option) (p99 time.Duration, rows []hedge.TargetStats) {
+		synctest.Test(t, func(t *testing.T) {
+			s := newScheduler(t, options...)
+			call := interceptor.Unary(s)
+			took := make([]time.Duration, calls)
+			var group sync.WaitGroup
+			random := rand.New(rand.NewPCG(1, 77))
+			for id := range uint64(calls) {
+				time.Sleep(time.Duration(random.ExpFloat64() / rate * float64(time.Second)))
+				group.Go(func() {
+					began := time.Now()
+					request := wrapperspb.Bytes(make([]byte, int(200*math.Exp(factor(id)))))
+					err := call(t.Context(), method, request, &wrapperspb.BytesValue{}, nil,
+						func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+							_, err := taking(sizes(id, attemptOf(ctx), 0))(ctx)
+							return err
+						})
+					if err != nil {
+						t.Error(err)
+					}
+					took[id] = time.Since(began)
+				})
+			}
+			group.Wait()
+			var cheapest []time.Duration
+			for id, d := range took[warmedUp:] {
+				if factor(uint64(id+warmedUp)) < cheap {
+					cheapest = append(cheapest, d)
+				}
+			}
+			slices.Sort(cheapest)
+			p99, rows = cheapest[len(cheapest)*99/100], s.Targets()
+		})
+		return p99, rows
+	}
+	all, _ := run()
+	bySize, rows := run(hedge.WithClass(hedge.BySize))
+	t.Logf("p99 of the cheapest quarter: %v without classes, %v with them; load %.4f", all, bySize, rows[0].HedgeRate())
+	for _, c := range rows[0].Classes {
+		t.Logf("%+v", c)
+	}
+	if bySize > 15*ms || all < 25*ms {
+		t.Errorf("p99 of the cheapest quarter is %v, want at most 15ms; without classes %v", bySize, all)
+	}
+	if got := rows[0].HedgeRate(); got > 0.105 {
+		t.Errorf("load %.4f", got)
+	}
+}
+
+func TestClass_AtMostSixteen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := 0
+		s := newScheduler(t, hedge.WithClass(func(context.Context, string, any) string {
+			n++
+			return fmt.Sprintf("%03d%s", n%100, strings.Repeat("x", 1000))
+		}))
+		for range 1000 {
+			call(t, s, method, ms)
+		}
+		classes := s.Targets()[0].Classes
+		if len(classes) != 17 || classes[0].Class != hedge.OtherClass {
+			t.Errorf("%d classes, the first %.20q", len(classes), classes[0].Class)
+		}
+		for _, c := range classes {
+			if len(c.Class) > 64 {
+				t.Errorf("the name of a class has %d bytes", len(c.Class))
+			}
+		}
+	})
+}
+
+// TestClass_EachHasItsOwnDelay has two classes of which one is ten times slower, and one that is new.
+func TestClass_EachHasItsOwnDelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		type key struct{}
+		s := newScheduler(t, hedge.WithTrigger(hedge.Percentile(0.5)), hedge.WithClass(func(ctx context.Context, name string, _ any) string {
+			if name != method {
+				t.Errorf("the method is %q", name)
+			}
+			class, _ := ctx.Value(key{}).(string)
+			return class
+		}))
+		delay := func(class string) time.Duration {
+			c := engine.Of(s).Begin(context.WithValue(t.Context(), key{}, class), target, method, nil)
+			c.Classify(nil)
+			plan, _ := c.Plan()
+			return plan.Delay
+		}
+		for range 400 { // in turn, so that it is no change of law
+			for _, of := range []struct {
+				class string
+				took  time.Duration
+			}{{"fast", 5 * ms}, {"slow", 50 * ms}, {"", 20 * ms}} {
+				c := engine.Of(s).Begin(context.WithValue(t.Context(), key{}, of.class), target, method, nil)
+				c.Classify(nil)
+				time.Sleep(of.took)
+				c.Ended(nil)
+			}
+		}
+		time.Sleep(time.Second)
+		for class, want := range map[string]time.Duration{"fast": 5 * ms, "slow": 50 * ms, "": 20 * ms, "new": 20 * ms} {
+			if got := delay(class); !within(got, want, 0.03) {
+				t.Errorf("the delay of class %q is %v, want %v", class, got, want)
+			}
+		}
+	})
+}
+
+func TestBySize(t *testing.T) {
+	for size, want := range map[int]string{0: "<1B", 1: "<4B", 10: "<16B", 14: "<64B", 61: "<64B", 62: "<256B", 1000: "<1024B", 1022: "<4096B"} {
+		m := wrapperspb.Bytes(make([]byte, size)) // with two bytes more
+		if got := hedge.BySize(t.Context(), method, m); got != want {
+			t.Errorf("%d bytes: %q, want %q", size, got, want)
+		}
+	}
+	if got := hedge.BySize(t.Context(), method, "text"); got != "" {
+		t.Errorf("a string has the class %q", got)
+	}
+}

@@ -1,0 +1,80 @@
+package latency_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/grpchedge/hedge/internal/latency"
+)
+
+// What was counted twice as often weighs twice as much, until it is faded.
+func TestFading(t *testing.T) {
+	var f latency.Fading
+	if f.Survival() != nil || f.Total() != 0 {
+		t.Error("an empty histogram knows something")
+	}
+	for range 100 {
+		f.Add(10 * time.Millisecond)
+	}
+	f.Fade(0.25)
+	for range 75 {
+		f.Add(time.Second)
+	}
+	s := f.Survival()
+	for d, want := range map[time.Duration]float64{time.Millisecond: 1, 20 * time.Millisecond: 0.75, 2 * time.Second: 0} {
+		if got := s.At(d); math.Abs(got-want) > 1e-6 {
+			t.Errorf("%v at %v, want %v", got, d, want)
+		}
+	}
+	if f.Total() != 100 || s.Last() != latency.Bucket(time.Second) {
+		t.Errorf("a weight of %v, the last in bucket %d", f.Total(), s.Last())
+	}
+	f.Fade(0)
+	if f.Survival() != nil {
+		t.Error("something is left of nothing")
+	}
+}
+
+func TestFading_IsASurvivalFunction(t *testing.T) {
+	var f latency.Fading
+	r := rand.New(rand.NewPCG(1, 3))
+	for range 10_000 {
+		f.Add(time.Duration(r.ExpFloat64() * float64(time.Millisecond)))
+		f.Fade(0.9999)
+	}
+	s, before := f.Survival(), 1.0
+	for bucket := range latency.Buckets {
+		if got := s.Beyond(bucket); got > before || got < 0 {
+			t.Fatalf("%v beyond bucket %d, %v before", got, bucket, before)
+		} else {
+			before = got
+		}
+	}
+	if before != 0 {
+		t.Errorf("%v beyond the last bucket", before)
+	}
+}
+
+func TestMean(t *testing.T) {
+	w := latency.New(time.Minute)
+	if got := w.Snapshot(at(0)).Mean(); got != 0 {
+		t.Errorf("nothing takes %v on average", got)
+	}
+	for range 90 {
+		w.Observe(at(0), 10*time.Millisecond)
+	}
+	for range 10 {
+		w.Observe(at(0), time.Second)
+	}
+	if got, want := w.Snapshot(at(0)).Mean(), 109*time.Millisecond; off(got, want) > 0.01 {
+		t.Errorf("a mean of %v, want %v", got, want)
+	}
+	bounds := latency.New(time.Minute)
+	bounds.Observe(at(0), 10*time.Millisecond)
+	bounds.ObserveLonger(at(0), 100*time.Millisecond)
+	if got, want := bounds.Snapshot(at(0)).Mean(), 55*time.Millisecond; off(got, want) > 0.01 {
+		t.Errorf("a mean of %v, want %v", got, want)
+	}
+}

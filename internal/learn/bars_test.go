@@ -1,0 +1,227 @@
+package learn_test
+
+import (
+	"cmp"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/grpchedge/hedge/internal/longtest"
+	"github.com/grpchedge/hedge/internal/testserver"
+)
+
+func seeds() uint64 { return uint64(longtest.Size(1, 5)) }
+
+// workload is a law, how calls come, and what is to be reached on it: the 99th percentile as a share of that without hedging.
+type workload struct {
+	name        string
+	law         attemptLaw
+	budget      float64 // percent; 0 is 10
+	hedges      int     // 0 is 2
+	rate        float64 // calls a second; 0: by concurrency
+	concurrency int
+	calls       int     // 0 is 40,000
+	bar         float64 // 0: none of its own
+	quick       bool    // simulated without -hedge.long as well
+	load        float64 // the most, in percent; 0 is 10.5, and that of the budget and half a percent where another is set
+}
+
+func (w workload) mostLoad() float64 {
+	switch {
+	case w.load > 0:
+		return w.load
+	case w.budget > 0:
+		return w.budget + 0.5
+	}
+	return 10.5
+}
+
+const second = time.Second
+
+// realTraffic are the laws of requests that differ, and of slow calls that come in bunches.
+var realTraffic = []workload{
+	{name: "sizes", law: sizes(1, .02, 200), rate: 500, quick: true, bar: .30},
+	{name: "heavy+0%", law: heavy(0), rate: 500, bar: 1.01},
+	{name: "heavy+2%", law: heavy(.02), rate: 500, quick: true, bar: .67},
+	{name: "heavy+5%", law: heavy(.05), rate: 500, bar: .75},
+	{name: "stalls at 50/s", law: stalls(lognormal(1, .5), 5*second, second), rate: 50, bar: .05},
+	{name: "stalls at 500/s", law: stalls(lognormal(1, .5), 5*second, second), rate: 500, quick: true, bar: .05},
+	{name: "stalls at 5000/s", law: stalls(lognormal(1, .5), 5*second, second), rate: 5000, calls: 150_000, bar: .05},
+	{name: "wider sizes", law: sizes(1.5, .03, 400), rate: 500, bar: .45},
+	{name: "sizes that alternate", law: alternating(20*second, sizes(1, .02, 200), sizes(1.5, .03, 400)), rate: 500, bar: .35},
+	{name: "correlated", law: correlated(), concurrency: 20, bar: 1.02, load: 2},
+	{name: "the same again", law: again(), concurrency: 20, bar: 1.01, load: 4},
+	{name: "weak dependence", law: ofRequest(func(r, a *rand.Rand) float64 {
+		return 8 * math.Exp(0.6*r.NormFloat64()+0.4*a.NormFloat64())
+	}), rate: 300, bar: 1},
+	{name: "heavy requests", law: ofRequest(func(r, a *rand.Rand) float64 {
+		d := 3 * math.Pow(1-r.Float64(), -1/2.5)
+		if chanceOf(a, .03) {
+			d += 60 * a.ExpFloat64()
+		}
+		return d
+	}), rate: 800, bar: .30},
+	{name: "two classes", law: ofRequest(func(r, a *rand.Rand) float64 {
+		d := 2 * math.Exp(.3*a.NormFloat64())
+		if chanceOf(r, .3) {
+			d = 40 * math.Exp(.3*a.NormFloat64())
+		}
+		if chanceOf(a, .03) {
+			d *= 10
+		}
+		return d
+	}), rate: 500, bar: .95},
+	{name: "garbage collection", law: stalls(lognormal(6, .4), 2*second, 150*ms), rate: 400, bar: .21},
+	{name: "garbage collection and sizes", law: stalls(func(r, a *rand.Rand) float64 {
+		return 6*math.Exp(.8*r.NormFloat64()) + a.ExpFloat64()
+	}, 3*second, 300*ms), rate: 400, bar: .21},
+	{name: "lost packets", law: ofRequest(func(_, a *rand.Rand) float64 {
+		x := a.NormFloat64()
+		d := 10 + 3*x*x
+		for wait := 200.0; chanceOf(a, .015); wait *= 2 {
+			d += wait
+		}
+		return d
+	}), rate: 200, bar: .16},
+	{name: "compaction", law: compaction(), rate: 500, bar: .80},
+}
+
+// compaction has one of three backends be eight times slower for 4 s of every 20.
+func compaction() attemptLaw {
+	usual := lognormal(4, .5)
+	return func(seed, id uint64, attempt int, at time.Duration) time.Duration {
+		d := usual(nil, generator(seed, id, attempt))
+		if at%(20*second) < 4*second && backend(seed, id, attempt, 3) == int(at/(20*second))%3 {
+			d *= 8
+		}
+		return inMillis(d)
+	}
+}
+
+// again has a hedge take as long as its primary, and a little longer.
+func again() attemptLaw {
+	return func(seed, id uint64, attempt int, at time.Duration) time.Duration {
+		d := straggler(seed, id, 0, at)
+		if attempt > 0 {
+			d += ms
+		}
+		return d
+	}
+}
+
+func straggler(seed, id uint64, attempt int, _ time.Duration) time.Duration {
+	return testserver.Straggler(testserver.LogNormal(5*ms, 2*ms), 0.05, 10).Draw(generator(seed, id, attempt))
+}
+
+// benchmark are the laws of attempts that are independent of each other. What is reached on them is tested with the whole
+// scheduler, in package hedge.
+func benchmark(t testing.TB) []workload {
+	of := func(name string) attemptLaw { return independent(law(t, name)) }
+	return []workload{
+		{name: "straggler", law: straggler, concurrency: 20, quick: true},
+		{name: "ttft", law: of("ttft"), concurrency: 20},
+		{name: "ttft at 30%", law: of("ttft"), budget: 30, hedges: 3, concurrency: 20},
+		{name: "grpc-java", law: of("grpc-java"), budget: 15, concurrency: 20},
+		{name: "slow-one-percent", law: of("slow-one-percent"), budget: 5, concurrency: 20},
+		{name: "pareto", law: of("pareto"), concurrency: 20},
+		{name: "fan-out", law: of("fan-out"), rate: 500},
+		{name: "exponential", law: of("exponential:10ms"), rate: 300},
+		{name: "shift", law: shifting(straggler), rate: 500, calls: 45_000},
+		{name: "outage", law: outage(straggler), rate: 500, calls: 45_000},
+	}
+}
+
+func outage(l attemptLaw) attemptLaw {
+	return func(seed, id uint64, attempt int, at time.Duration) time.Duration {
+		d := l(seed, id, attempt, at)
+		if at >= 30*time.Second && at < 60*time.Second {
+			d += time.Second
+		}
+		return d
+	}
+}
+
+func shifting(l attemptLaw) attemptLaw {
+	return func(seed, id uint64, attempt int, at time.Duration) time.Duration {
+		d := l(seed, id, attempt, at)
+		if at >= 30*time.Second && at < 60*time.Second {
+			d *= 4
+		}
+		return d
+	}
+}
+
+// run makes the calls of a workload and leaves out the first of them: with the trigger Auto, with a percentile, or never
+// hedged for the quantile 1.
+func (w workload) run(seed uint64, quantile float64) []outcome {
+	c := config()
+	c.BudgetPercent, c.MaxHedges = cmp.Or(w.budget, 10), cmp.Or(w.hedges, 2)
+	if quantile > 0 {
+		c.Auto, c.Quantile = false, quantile
+	}
+	if quantile == 1 {
+		c.MaxHedges = 0
+	}
+	calls := cmp.Or(w.calls, 40_000)
+	if !*longtest.Long {
+		calls = 15_000
+	}
+	s := simulation{law: w.law, calls: calls, concurrency: w.concurrency, rate: w.rate, seed: seed, config: c}.run()
+	return s.done[warmedUp:]
+}
+
+const (
+	auto     = 0 // in place of a quantile
+	never    = 1
+	warmedUp = 500 // calls that are not looked at
+)
+
+// TestAuto_RealTraffic has requests that differ and slow calls that come in bunches.
+func TestAuto_RealTraffic(t *testing.T) {
+	for _, w := range realTraffic {
+		if !*longtest.Long && !w.quick {
+			continue
+		}
+		t.Run(w.name, func(t *testing.T) {
+			worst, most := 0.0, 0.0
+			for seed := uint64(1); seed <= seeds(); seed++ {
+				hedged := w.run(seed, auto)
+				share := tail(hedged, 0.99) / tail(w.run(seed, never), 0.99)
+				worst, most = max(worst, share), max(most, load(hedged))
+				if share > w.bar {
+					t.Errorf("seed %d: p99 is %.3f of none's, want at most %v", seed, share, w.bar)
+				}
+				if load(hedged) > w.mostLoad() {
+					t.Errorf("seed %d: load %.2f%%, want at most %v%%", seed, load(hedged), w.mostLoad())
+				}
+			}
+			t.Logf("worst of %d seeds: p99 %.3f of none's, load %.2f%%", seeds(), worst, most)
+		})
+	}
+}
+
+// TestAuto_InHindsight compares with the percentile that turns out to have been best, at the same budget.
+func TestAuto_InHindsight(t *testing.T) {
+	for _, w := range append(benchmark(t), realTraffic...) {
+		if !*longtest.Long && !w.quick {
+			continue
+		}
+		t.Run(w.name, func(t *testing.T) {
+			worst := 0.0
+			for seed := uint64(1); seed <= seeds(); seed++ {
+				best, quantile := math.Inf(1), 0.0
+				for _, q := range []float64{0.90, 0.95, 0.97, 0.985} {
+					if got := tail(w.run(seed, q), 0.99); got < best {
+						best, quantile = got, q
+					}
+				}
+				behind := tail(w.run(seed, auto), 0.99) / best
+				if worst = max(worst, behind); behind > 1.08 {
+					t.Errorf("seed %d: p99 is %.3f of that of Percentile(%v)", seed, behind, quantile)
+				}
+			}
+			t.Logf("worst of %d seeds: %.3f of the best percentile's p99", seeds(), worst)
+		})
+	}
+}

@@ -1,0 +1,87 @@
+package learn_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/grpchedge/hedge/internal/testserver"
+)
+
+func inMillis(x float64) time.Duration { return time.Duration(x * float64(ms)) }
+
+// independent is a law of attempts that have nothing to do with each other.
+func independent(l testserver.Law) attemptLaw {
+	return func(seed, id uint64, attempt int, _ time.Duration) time.Duration {
+		return l.Draw(generator(seed, id, attempt))
+	}
+}
+
+// ofRequest is a law in ms with a part that each attempt of a request has in common, drawn from r, and one of its own, from a.
+func ofRequest(draw func(r, a *rand.Rand) float64) attemptLaw {
+	return func(seed, id uint64, attempt int, _ time.Duration) time.Duration {
+		return inMillis(draw(generator(seed, id, -1), generator(seed, id, attempt)))
+	}
+}
+
+func chanceOf(r *rand.Rand, p float64) bool { return r.Float64() < p }
+
+func sizes(sigma, stallShare, stall float64) attemptLaw {
+	return ofRequest(func(r, a *rand.Rand) float64 {
+		d := 5*math.Exp(sigma*r.NormFloat64()) + a.ExpFloat64()
+		if chanceOf(a, stallShare) {
+			d += stall
+		}
+		return d
+	})
+}
+
+func heavy(stallShare float64) attemptLaw {
+	return ofRequest(func(r, a *rand.Rand) float64 {
+		d := 5 * math.Exp(0.45*a.NormFloat64())
+		if chanceOf(r, 0.10) {
+			d *= 8
+		}
+		if chanceOf(a, stallShare) {
+			d += 100
+		}
+		return d
+	})
+}
+
+func correlated() attemptLaw {
+	usual, slow := testserver.LogNormal(5*ms, 2*ms), testserver.LogNormal(60*ms, 10*ms)
+	return func(seed, id uint64, attempt int, _ time.Duration) time.Duration {
+		if chanceOf(generator(seed, id, -1), 0.10) {
+			return slow.Draw(generator(seed, id, attempt))
+		}
+		return usual.Draw(generator(seed, id, attempt))
+	}
+}
+
+// backend is the one of n that serves an attempt; a hedge goes to another.
+func backend(seed, id uint64, attempt, n int) int {
+	return (generator(seed, id, -2).IntN(n) + attempt) % n
+}
+
+// stalls has one backend of three stand still for the first second of every five, in turn.
+func stalls(usual func(r, a *rand.Rand) float64, period, length time.Duration) attemptLaw {
+	return func(seed, id uint64, attempt int, at time.Duration) time.Duration {
+		d := inMillis(usual(generator(seed, id, -1), generator(seed, id, attempt)))
+		if in := at % period; in < length && backend(seed, id, attempt, 3) == int(at/period)%3 {
+			d += length - in
+		}
+		return d
+	}
+}
+
+func lognormal(median, sigma float64) func(r, a *rand.Rand) float64 {
+	return func(_, a *rand.Rand) float64 { return median * math.Exp(sigma*a.NormFloat64()) }
+}
+
+// alternating goes from one law to the other every so long.
+func alternating(every time.Duration, laws ...attemptLaw) attemptLaw {
+	return func(seed, id uint64, attempt int, at time.Duration) time.Duration {
+		return laws[int(at/every)%len(laws)](seed, id, attempt, at)
+	}
+}

@@ -1,0 +1,88 @@
+package learn_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/grpchedge/hedge/budget"
+	"github.com/grpchedge/hedge/internal/learn"
+)
+
+// TestRule15_AllChoicesTogetherCostLittle has 2,000 methods ask ten times a second, and choices take as long as they do on a
+// slow machine or on a fast one.
+func TestRule15_AllChoicesTogetherCostLittle(t *testing.T) {
+	for _, each := range []time.Duration{10 * time.Microsecond, 50 * time.Microsecond, 300 * time.Microsecond, 20 * ms} {
+		var p learn.Pace
+		const seconds = 30
+		cost := time.Duration(0)
+		for tick := range 10 * seconds {
+			for range 2000 {
+				if p.Take(time.Duration(tick) * 100 * ms) {
+					p.Took(each)
+					cost += each
+				}
+			}
+		}
+		share := seconds * time.Second / 100
+		// A second's worth may run ahead, and the choice that was made last.
+		if cost > share+10*ms+each || cost < share*9/10 {
+			t.Errorf("%v a choice: %v in %d s, want 1%% of that", each, cost, seconds)
+		}
+	}
+}
+
+// TestRule15_AChoiceWaitsForItsTurn has others use up what choices may cost.
+func TestRule15_AChoiceWaitsForItsTurn(t *testing.T) {
+	c := config()
+	c.Pace = &learn.Pace{}
+	l, epoch, of, random := &learn.Learner{}, time.Unix(1e9, 0), law(t, "straggler"), generator(1, 1, 1)
+	l.Start(c, learn.Place{Budget: budget.New(10), Epoch: epoch, Choosing: true})
+	choices := 0
+	l.Run(func(choose func()) { choices++; choose() })
+	calls := func(from, to time.Duration) {
+		for at := from; at < to; at += ms {
+			l.Observe(epoch.Add(at), of.Draw(random))
+		}
+	}
+	c.Pace.Take(0)
+	c.Pace.Took(200 * ms) // twenty seconds' worth
+	calls(0, 15*time.Second)
+	if choices != 0 || l.Estimate() == nil {
+		t.Errorf("%d choices while it is the others' turn, the estimate is %v", choices, l.Estimate())
+	}
+	calls(15*time.Second, 30*time.Second)
+	if choices < 5 {
+		t.Errorf("%d choices in ten seconds of its own", choices)
+	}
+}
+
+// BenchmarkManyMethods is the share of a core that all choices take of 2,000 methods with eleven calls a second each.
+func BenchmarkManyMethods(b *testing.B) {
+	const methods, rate, seconds = 2000, 11, 10
+	of, random := law(b, "straggler"), generator(1, 1, 1)
+	for b.Loop() {
+		c, epoch := config(), time.Unix(1e9, 0)
+		c.Pace = &learn.Pace{}
+		learners := make([]learn.Learner, methods)
+		var cost time.Duration
+		for i := range learners {
+			learners[i].Start(c, learn.Place{Budget: budget.New(10), Epoch: epoch, Choosing: true})
+			learners[i].Run(func(choose func()) {
+				began := time.Now()
+				choose()
+				cost += time.Since(began)
+			})
+			for range 300 { // a choice is made from 200 on
+				learners[i].Observe(epoch, of.Draw(random))
+			}
+		}
+		cost = 0
+		for call := range rate * seconds {
+			now := epoch.Add(time.Duration(call) * time.Second / rate)
+			for i := range learners {
+				learners[i].Observe(now, of.Draw(random))
+			}
+		}
+		b.ReportMetric(100*cost.Seconds()/seconds, "%core")
+	}
+}

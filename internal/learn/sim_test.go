@@ -1,0 +1,226 @@
+package learn_test
+
+import (
+	"container/heap"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/grpchedge/hedge/budget"
+	"github.com/grpchedge/hedge/internal/learn"
+)
+
+// simulation is a client whose attempts take what a law draws, by a clock of its own: an event at a time, without a
+// scheduler, goroutines or timers, and so ten times faster than the simulations of package hedge. When a hedge is sent is
+// decided as engine.Call.Admit does.
+type simulation struct {
+	law         attemptLaw
+	calls       int
+	concurrency int     // callers, each with one call after the other; 0: at the rate
+	rate        float64 // calls a second, on average
+	seed        uint64
+	config      *learn.Config
+}
+
+// attemptLaw is how long an attempt takes that is sent at a time: attempt 0 is the primary.
+type attemptLaw func(seed, id uint64, attempt int, at time.Duration) time.Duration
+
+// outcome is one call that has ended.
+type outcome struct {
+	at, took time.Duration
+	hedges   int
+}
+
+type event struct {
+	at   time.Duration
+	kind uint8
+	call *simCall
+	n    int // of the attempt
+}
+
+const (
+	arrives uint8 = iota
+	due
+	ends
+)
+
+type events []event
+
+func (e events) Len() int { return len(e) }
+func (e events) Less(i, j int) bool {
+	return e[i].at < e[j].at || e[i].at == e[j].at && e[i].kind > e[j].kind
+}
+func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
+func (e *events) Push(x any)   { *e = append(*e, x.(event)) }
+func (e *events) Pop() any {
+	old := *e
+	x := old[len(old)-1]
+	*e = old[:len(old)-1]
+	return x
+}
+
+type simCall struct {
+	id       uint64
+	start    time.Duration
+	estimate *learn.Estimate
+	turn     int
+	drawn    bool
+	sent     []time.Duration // when each hedge was
+	over     bool
+}
+
+type simulator struct {
+	simulation
+	learner learn.Learner
+	budget  *budget.Bucket
+	queue   events
+	now     time.Duration
+	epoch   time.Time
+	done    []outcome
+	next    uint64
+	random  *rand.Rand
+	begun   uint64
+}
+
+func (sim simulation) run() *simulator {
+	s := &simulator{simulation: sim, epoch: time.Unix(1e9, 0), done: make([]outcome, sim.calls), random: generator(sim.seed, 7, 7)}
+	s.budget = budget.New(s.config.BudgetPercent)
+	s.learner.Start(s.config, learn.Place{Budget: s.budget, Epoch: s.epoch, Choosing: true})
+	s.learner.Run(func(choose func()) { choose() })
+	for range max(s.concurrency, 1) {
+		s.arrive(0)
+	}
+	for len(s.queue) > 0 {
+		e := heap.Pop(&s.queue).(event)
+		s.now = e.at
+		switch e.kind {
+		case arrives:
+			s.begin()
+		case due:
+			if !e.call.over {
+				s.due(e.call)
+			}
+		case ends:
+			if !e.call.over {
+				s.ended(e.call, e.n)
+			}
+		}
+	}
+	return s
+}
+
+func (s *simulator) time() time.Time { return s.epoch.Add(s.now) }
+
+func (s *simulator) arrive(at time.Duration) {
+	if s.next < uint64(s.calls) {
+		heap.Push(&s.queue, event{at: at, kind: arrives})
+		s.next++
+	}
+}
+
+func (s *simulator) begin() {
+	id := s.begun
+	s.begun++
+	if s.concurrency == 0 {
+		s.arrive(s.now + time.Duration(s.random.ExpFloat64()/s.rate*1e9))
+	}
+	c := &simCall{id: id, start: s.now}
+	s.budget.Earn(s.time())
+	c.estimate = s.learner.Estimate()
+	if e := c.estimate; e != nil {
+		if e.Trickle != nil {
+			e.Trickle.Earn(s.time())
+		}
+		if s.config.MaxHedges > 0 {
+			heap.Push(&s.queue, event{at: s.now + e.Delay, kind: due, call: c})
+		}
+	}
+	heap.Push(&s.queue, event{at: s.now + s.law(s.seed, id, 0, s.now), kind: ends, call: c})
+}
+
+// due is engine.Call.Admit.
+func (s *simulator) due(c *simCall) {
+	e, age := c.estimate, s.now-c.start
+	again := func(after time.Duration) {
+		heap.Push(&s.queue, event{at: s.now + max(after, 250*time.Microsecond), kind: due, call: c})
+	}
+	if !c.drawn {
+		if c.turn >= e.Hedges {
+			return
+		}
+		c.turn++
+		c.drawn = (e.Probability >= 1 || s.learner.Draw(e.Probability)) && (e.Trickle == nil || e.Trickle.Spend(s.time(), true))
+		if !c.drawn {
+			again(e.Delay)
+			return
+		}
+	}
+	if !s.budget.Spend(s.time(), len(c.sent) > 0 || age >= 2*e.Delay) && !s.budget.SpendSaved(s.time(), age >= 3*e.Delay) {
+		switch {
+		case age < 2*e.Delay:
+			again(min(age/8, 2*e.Delay-age))
+		case age < 3*e.Delay:
+			again(3*e.Delay - age)
+		default:
+			again(age)
+		}
+		return
+	}
+	c.drawn = false
+	c.sent = append(c.sent, s.now)
+	n := len(c.sent)
+	heap.Push(&s.queue, event{at: s.now + s.law(s.seed, c.id, n, s.now), kind: ends, call: c, n: n})
+	again(e.Delay)
+}
+
+func (s *simulator) ended(c *simCall, n int) {
+	c.over = true
+	s.done[c.id] = outcome{c.start, s.now - c.start, len(c.sent)}
+	now := s.time()
+	if n == 0 {
+		s.learner.Observe(now, s.now-c.start)
+	} else {
+		s.learner.ObserveLonger(now, s.now-c.start)
+	}
+	for k, at := range c.sent {
+		if k+1 == n {
+			s.learner.HedgeAnswered(now, s.now-at)
+		} else {
+			s.learner.HedgeCancelled(now, s.now-at)
+		}
+	}
+	if len(c.sent) > 0 {
+		s.budget.Hedged(n > 0)
+		s.learner.Hedged(n > 0)
+		s.learner.HedgedCall(c.sent[0]-c.start, s.now-c.sent[0], c.estimate.Hedges)
+	}
+	if s.concurrency > 0 {
+		s.arrive(s.now)
+	}
+}
+
+func generator(seed, id uint64, attempt int) *rand.Rand {
+	r := rand.New(rand.NewPCG(seed*0x9e3779b97f4a7c15^id, uint64(attempt)*0xbf58476d1ce4e5b9+seed))
+	for range 3 {
+		r.Uint64() // neighbouring states begin alike
+	}
+	return r
+}
+
+func tail(calls []outcome, q float64) float64 {
+	took := make([]time.Duration, len(calls))
+	for i, c := range calls {
+		took[i] = c.took
+	}
+	slices.Sort(took)
+	return float64(took[min(int(q*float64(len(took))), len(took)-1)]) / float64(ms)
+}
+
+// load is the extra attempts per 100 calls.
+func load(calls []outcome) float64 {
+	extra := 0
+	for _, c := range calls {
+		extra += c.hedges
+	}
+	return 100 * float64(extra) / float64(len(calls))
+}
