@@ -1,0 +1,139 @@
+package knee
+
+import (
+	"math"
+	"time"
+
+	"github.com/grpchedge/hedge/internal/latency"
+)
+
+// Outcome is what became of calls whose first hedge was sent at about one age.
+type Outcome struct {
+	Age    time.Duration     // at which it was, on average
+	Hedges int               // the most that these calls could have
+	Rest   *latency.Survival // of what they still took from then on
+	Calls  float64           // that Rest is known from
+}
+
+// outlook is what the percentiles of a plan are predicted from.
+type outlook struct {
+	Plan
+	due      float64   // share of calls that reach the delay
+	observed *observed // nil: nothing is known of calls that were hedged at about the delay
+}
+
+// observed is an outcome, how far it is to be believed, and what belongs together with it.
+type observed struct {
+	Outcome
+	due    float64     // share of calls that reach the age
+	weight float64     // from 0 to 1
+	pool   []*observed // the outcome and those of ages around it, for a skeptic
+	pooled float64     // calls in the pool
+}
+
+const (
+	// step is how far the ages at which hedges were sent may lie from a delay, in logarithms, for the outcome to say something
+	// about the delay: half of a third of an octave.
+	step = math.Ln2 / 6
+	// assumed is the number of calls that the independent prediction counts for against an outcome.
+	assumed = 20
+	// byChance is how far the outcome of n calls differs from the prediction by chance alone, in units of 1/√n.
+	byChance = 1.2
+	// shown is how many calls a skeptic needs, of ages within so many steps of each other.
+	shown     = 50
+	poolSteps = 3
+)
+
+// outlook says what is known of a plan.
+func (s *search) outlook(plan Plan) outlook {
+	o := outlook{Plan: plan}
+	if plan.Hedges == 0 {
+		return o
+	}
+	o.due = s.dueAt(plan.Delay, 1)
+	most := 0.0
+	for i := range s.outcomes {
+		of := &s.outcomes[i]
+		if distance(plan.Delay, of.Age) > step || s.Skeptical && of.pooled < shown {
+			continue
+		}
+		calls := of.Calls
+		if of.Hedges != plan.Hedges {
+			calls /= 2
+		}
+		if calls > most {
+			most, o.observed = calls, of
+		}
+	}
+	return o
+}
+
+// distance is how far two times are apart, in logarithms.
+func distance(a, b time.Duration) float64 { return math.Abs(math.Log(float64(a) / float64(b))) }
+
+// weigh says how far each outcome is to be believed: not at all where what was predicted differs from it no more than
+// chance would have it. A skeptic believes every one.
+func (s *search) weigh() {
+	for _, outcome := range s.Outcomes {
+		of := observed{Outcome: outcome, due: s.Primary.At(outcome.Age)}
+		if of.Rest == nil || of.Calls <= 0 || of.due <= 0 {
+			continue
+		}
+		if s.Skeptical {
+			of.weight = 1
+		} else {
+			of.weight = s.weight(&of)
+		}
+		s.outcomes = append(s.outcomes, of)
+	}
+	if !s.Skeptical {
+		return
+	}
+	for i := range s.outcomes {
+		of := &s.outcomes[i]
+		for j := range s.outcomes {
+			if other := &s.outcomes[j]; distance(of.Age, other.Age) < 2*poolSteps*step {
+				of.pool = append(of.pool, other)
+				of.pooled += other.Calls
+			}
+		}
+	}
+}
+
+func (s *search) weight(of *observed) float64 {
+	most := 0.0
+	for bucket := 0; bucket <= of.Rest.Last(); bucket += 4 {
+		t := latency.UpperEdge(bucket)
+		most = max(most, math.Abs(of.Rest.Beyond(bucket)-s.expected(of, t)))
+	}
+	chance := byChance / math.Sqrt(of.Calls)
+	if most <= chance {
+		return 0
+	}
+	return of.Calls / (of.Calls + assumed) * (1 - chance*chance/most/most)
+}
+
+// surprise is by how much more of the calls take longer than rest, after their first hedge, than was expected.
+func (s *search) surprise(of *observed, rest time.Duration) float64 {
+	if of.pool == nil {
+		return of.weight * (of.Rest.At(rest) - s.expected(of, rest))
+	}
+	sum := 0.0
+	for _, other := range of.pool {
+		sum += other.Calls * (other.Rest.At(rest) - s.expected(other, rest))
+	}
+	return sum / of.pooled
+}
+
+// expected is what Rest would be after so long if hedges were independent of their primaries.
+func (s *search) expected(of *observed, rest time.Duration) float64 {
+	left := s.Primary.At(of.Age+rest) / of.due * s.Hedge.At(rest)
+	for k := 2; k <= of.Hedges; k++ {
+		after := rest - time.Duration(k-1)*of.Age
+		if after <= 0 {
+			break
+		}
+		left *= s.Hedge.At(after)
+	}
+	return left
+}
