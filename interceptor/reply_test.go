@@ -3,6 +3,7 @@ package interceptor_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -144,6 +145,38 @@ func TestShared_ReturnsOnceLosersLetGo(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Second) // the losers of the last call are through too
+	})
+}
+
+// TestReplies_OfACallThatFails has the primary receive an answer in the moment in which a hedge's NOT_FOUND ends the call.
+func TestReplies_OfACallThatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		invoke := func(ctx context.Context, _ string, _, reply any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+			if previousAttempts(ctx) > 0 {
+				return status.Error(codes.NotFound, "")
+			}
+			<-ctx.Done()
+			switch reply := reply.(type) {
+			case *testpb.Reply:
+				proto.Reset(reply)
+				reply.Id = 7
+			case *raw:
+				reply.bytes = []byte("7")
+			}
+			return nil
+		}
+		s := fixed(t, 10*ms, hedge.WithReadOnlyMethods("/a/B"))
+		held := &testpb.Reply{Id: 1, Payload: []byte("held")}
+		for _, tc := range []struct{ reply, want any }{
+			{&testpb.Reply{}, &testpb.Reply{}},
+			{held, proto.Clone(held)},
+			{&raw{}, &raw{}},
+		} {
+			err := interceptor.Unary(s)(t.Context(), "/a/B", &testpb.Request{}, tc.reply, nil, invoke)
+			if same := fmt.Sprint(tc.reply) == fmt.Sprint(tc.want); status.Code(err) != codes.NotFound || !same {
+				t.Errorf("%v, and the reply is %v, was %v", err, tc.reply, tc.want)
+			}
+		}
 	})
 }
 

@@ -96,6 +96,10 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 			u.primary.opts, u.primary.results = u.options.Attempt()
 		}
 
+		var was attempt.Content
+		if plan.HedgeFinal {
+			was = own.Content()
+		}
 		out := u.race.Run(ctx, cancel, plan, &u.call, u)
 		if out.Winner == nil {
 			u.primary.results.Deliver()
@@ -107,8 +111,11 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 		}
 		out.Release(nil)
 		winner := out.Winner.(*unaryHedge)
-		if out.Err == nil { // as of a call that fails without hedging, the reply stays what it was
+		switch {
+		case out.Err == nil:
 			u.own.Take(winner.reply)
+		case u.primary.answered: // as of a call that fails without hedging, the reply stays what it was
+			u.own.Restore(was)
 		}
 		winner.results.Deliver()
 		return out.Err
@@ -145,11 +152,15 @@ type unary struct {
 		opts    []grpc.CallOption
 		results *attempt.Results
 		trailer *metadata.MD // nil unless failures are of interest
+
+		answered bool
 	}
 }
 
 func (u *unary) Primary() error {
-	return u.invoker(u.primary.ctx, u.method, u.req, u.reply, u.cc, u.primary.opts...)
+	err := u.invoker(u.primary.ctx, u.method, u.req, u.reply, u.cc, u.primary.opts...)
+	u.primary.answered = err == nil
+	return err
 }
 
 func (u *unary) Trailer() metadata.MD {
@@ -162,7 +173,7 @@ func (u *unary) Trailer() metadata.MD {
 func (u *unary) recycle() {
 	u.call, u.options = engine.Call{}, attempt.Options{}
 	u.req, u.reply, u.own, u.request, u.cc, u.invoker = nil, nil, attempt.Reply{}, attempt.Request{}, nil, nil
-	u.primary.ctx, u.primary.opts, u.primary.results, u.primary.trailer = nil, nil, nil, nil
+	u.primary.ctx, u.primary.opts, u.primary.results, u.primary.trailer, u.primary.answered = nil, nil, nil, nil, false
 	unaries.Put(u)
 }
 

@@ -115,7 +115,7 @@ func (c *clientStream) receiveFirst(m any) error {
 // raceInto races for the first message, which m, that own is of, is to hold.
 func (c *clientStream) raceInto(own attempt.Reply, asked time.Duration, m any) error {
 	c.own = own
-	was := contentOf(m)
+	was := own.Content()
 	winner := c.decide(asked, m)
 	switch {
 	case winner == &c.primary:
@@ -123,7 +123,7 @@ func (c *clientStream) raceInto(own attempt.Reply, asked time.Duration, m any) e
 		own.Take(winner.into)
 		winner.into = nil
 	case c.primary.err == nil: // it received a message all the same, which is nobody's
-		was.restore(own)
+		own.Restore(was)
 	}
 	if c.early(asked) {
 		c.call.EarlyHeaders()

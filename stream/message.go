@@ -16,34 +16,6 @@ import (
 	"github.com/grpchedge/hedge/internal/attempt"
 )
 
-// content is what the caller's message holds before an attempt receives into it.
-type content struct{ copied any } // nil: nothing
-
-func contentOf(m any) content {
-	if p, ok := m.(protomessage.Message); ok {
-		if protomessage.Size(p) == 0 {
-			return content{}
-		}
-		copied, _ := attempt.CopyRequest(m)
-		return content{copied}
-	}
-	v := reflect.ValueOf(m).Elem()
-	if v.IsZero() {
-		return content{}
-	}
-	copied := reflect.New(v.Type())
-	copied.Elem().Set(v)
-	return content{copied.Interface()}
-}
-
-// restore has the caller's message, which own is of, hold that again.
-func (c content) restore(own attempt.Reply) {
-	if c.copied == nil {
-		c.copied = own.Make()
-	}
-	own.Take(c.copied)
-}
-
 // handOver has the caller's message hold a first message that was received before the caller said what into.
 func (c *clientStream) handOver(held, m any) error {
 	if own, ok := attempt.NewReply(m); ok && sameType(held, m) {

@@ -124,8 +124,7 @@ type Race struct {
 //
 // If a hedge has won and the primary then panics, the panic is dropped and counted as a loser's.
 func (r *Race) Run(ctx context.Context, cancel context.CancelCauseFunc, plan Plan, p Policy, e Entrant) (out Outcome) {
-	r.ctx, r.cancelPrimary, r.policy, r.entrant = ctx, cancel, p, e
-	r.begin(plan)
+	r.begin(ctx, cancel, plan, p, e)
 	returned := false
 	defer func() {
 		if returned {
@@ -138,7 +137,7 @@ func (r *Race) Run(ctx context.Context, cancel context.CancelCauseFunc, plan Pla
 	}()
 	err := e.Primary()
 	returned = true
-	if (err == nil || !plan.FailureSendsNext) && r.endUntouched() {
+	if r.endUntouched(err != nil && plan.FailureSendsNext) {
 		return Outcome{Err: err, Untouched: true}
 	}
 	var end Event
@@ -148,14 +147,14 @@ func (r *Race) Run(ctx context.Context, cancel context.CancelCauseFunc, plan Pla
 	return r.running().primaryEnded(end, err)
 }
 
-// begin has the race woken when the first hedge is due.
-func (r *Race) begin(plan Plan) {
+// begin has the race woken when the first hedge is due. All that a Commit looks at changes in one step, as it may come now.
+func (r *Race) begin(ctx context.Context, cancel context.CancelCauseFunc, plan Plan, p Policy, e Entrant) {
 	if r.waiter.Wake == nil {
 		r.waiter.Wake = func() { r.running().due() } // once in the life of a Race that is used again
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.plan, r.untouched = plan, false
+	r.ctx, r.cancelPrimary, r.plan, r.policy, r.entrant, r.untouched = ctx, cancel, plan, p, e, false
 	if r.committed || plan.MaxHedges == 0 {
 		return
 	}
@@ -166,10 +165,11 @@ func (r *Race) begin(plan Plan) {
 }
 
 // endUntouched ends a race in which nothing has happened but the primary's end, as in most, and reports whether it is one.
-func (r *Race) endUntouched() bool {
+// It is none if that end calls for a hedge.
+func (r *Race) endUntouched(calls bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.runner != nil || !r.disarm() && !r.committed && r.plan.MaxHedges > 0 {
+	if r.runner != nil || calls && !r.committed || !r.disarm() && !r.committed && r.plan.MaxHedges > 0 {
 		return false
 	}
 	r.ctx, r.cancelPrimary, r.policy, r.entrant, r.plan, r.timer = nil, nil, nil, nil, Plan{}, nil

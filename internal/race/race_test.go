@@ -174,6 +174,42 @@ func TestRace_Commit(t *testing.T) {
 	})
 }
 
+// TestRace_CommitBeforeAFailure settles a race before it runs whose primary then fails in a way that would send a hedge.
+func TestRace_CommitBeforeAFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broken := errors.New("broken")
+		plan := plan(time.Hour, 1)
+		plan.FailureSendsNext = true
+		var r race.Race
+		r.Commit()
+		out := r.Run(t.Context(), func(error) {}, plan, &policy{hedges: 1}, &committing{primary: func() error { return broken }})
+		if !out.Untouched || out.Winner != nil || out.Err != broken {
+			t.Errorf("%+v", out)
+		}
+	})
+}
+
+// TestRace_CommitAsItBegins settles races at the moment at which they begin.
+func TestRace_CommitAsItBegins(t *testing.T) {
+	for range 2000 {
+		var r race.Race
+		var p policy
+		ready, done := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(done)
+			close(ready)
+			for range 20 {
+				r.Commit()
+			}
+		}()
+		<-ready
+		out := r.Run(t.Context(), func(error) {}, plan(time.Hour, 1), &p, &committing{primary: func() error { return nil }})
+		if <-done; out.Winner != nil || out.Err != nil || p.booked.DecidedAt > time.Hour {
+			t.Fatalf("%+v, report %+v", out, p.booked)
+		}
+	}
+}
+
 type committing struct {
 	stuck
 	primary func() error
