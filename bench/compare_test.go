@@ -75,7 +75,7 @@ func TestCompare(t *testing.T) {
 func TestCompareRepeats(t *testing.T) {
 	folders := [2]string{t.TempDir(), t.TempDir()}
 	for _, folder := range folders {
-		compareTiny(t, "compare -clock virtual -workload outage,saturated,mixed -policy none,adaptive -calls 600 -out "+folder)
+		compareTiny(t, "compare -clock virtual -workload outage,saturated,mixed,stalls,bursts -policy none,adaptive -calls 600 -out "+folder)
 	}
 	files, err := filepath.Glob(filepath.Join(folders[0], "*"))
 	if err != nil || len(files) < 15 {
@@ -100,7 +100,7 @@ func TestCompareRepeats(t *testing.T) {
 // TestReport runs some workloads in short and checks the index, the summary and the weak spots.
 func TestReport(t *testing.T) {
 	folder := t.TempDir()
-	printed := compareTiny(t, "report -short -clock virtual -calls 400 -workload straggler,correlated,saturated,shift -policy none,static-10ms,adaptive -out "+folder)
+	printed := compareTiny(t, "report -short -clock virtual -calls 400 -workload straggler,correlated,saturated,shift,sizes,bursts -policy none,static-10ms,adaptive -out "+folder)
 	if !regexp.MustCompile(`(?m)^ static-10ms +saturated +70% load +p50 +\d+\.\d{3} .* slower`).MatchString(printed) {
 		t.Errorf("hedging everything at a saturated backend is no weak spot:\n%s", printed)
 	}
@@ -124,7 +124,13 @@ func TestReport(t *testing.T) {
 			t.Errorf("the summary does not say %q:\n%s", text, summary)
 		}
 	}
-	for _, name := range []string{"shift-time.png", "shift-time.csv", "weak-spots.csv", "saturated-parts.csv"} {
+	if n := strings.Count(string(summary), "](docs/results/sizes-time.png)"); n != 1 {
+		t.Errorf("the summary shows the course of sizes %d times", n)
+	}
+	if _, err := os.Stat(filepath.Join(folder, "bursts-time.png")); !os.IsNotExist(err) {
+		t.Errorf("the course of bursts, most seconds of which have no call: %v", err)
+	}
+	for _, name := range []string{"sizes-time.png", "shift-time.png", "shift-time.csv", "weak-spots.csv", "saturated-parts.csv"} {
 		if info, err := os.Stat(filepath.Join(folder, name)); err != nil || info.Size() == 0 {
 			t.Errorf("%s: %v", name, err)
 		}

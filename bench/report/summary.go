@@ -17,7 +17,10 @@ import (
 )
 
 // shownFirst are the workloads whose figures a summary shows; it links the pages of the others.
-var shownFirst = []string{"straggler", "ttft", "grpc-java", "slow-one-percent", "pareto", "fan-out"}
+var shownFirst = []string{"straggler", "ttft", "grpc-java", "slow-one-percent", "pareto", "fan-out", "sizes", "heavy", "stalls"}
+
+// coursesShown are the workloads whose course a summary shows.
+var coursesShown = []string{"shift", "outage", "sizes", "stalls"}
 
 // writeSummary writes the short form of a report. Its links are relative to the folder that contains docs/.
 func (r *Report) writeSummary(all []*findings, weak *table.Sheet, took time.Duration) error {
@@ -36,10 +39,13 @@ func (r *Report) writeSummary(all []*findings, weak *table.Sheet, took time.Dura
 		if name == "straggler" {
 			fmt.Fprintf(&s, "![Latency by percentile](%s%s.png)\n\n", pages, name)
 		}
+		if slices.Contains(coursesShown, name) {
+			fmt.Fprintf(&s, "![The course of the run](%s%s-time.png)\n\n", pages, name)
+		}
 	}
 	fmt.Fprintf(&s, "### The frontier\n\n%s [The figures](%sfrontier.csv)\n\n![p99 against extra load](%[2]sfrontier.png)\n\n", frontierText, pages)
-	for _, name := range []string{"shift", "outage"} {
-		if slices.ContainsFunc(all, func(f *findings) bool { return f.workload.Name == name }) {
+	for _, name := range coursesShown {
+		if !slices.Contains(shownFirst, name) && slices.ContainsFunc(all, func(f *findings) bool { return f.workload.Name == name }) {
 			fmt.Fprintf(&s, "### %[1]s\n\n%[2]s. `make bench BENCH_FLAGS=\"-workload %[1]s\"`, [all of it](%[3]s%[1]s.md)\n\n![The course of the run](%[3]s%[1]s-time.png)\n\n", name, capital(workload.Named(name).About), pages)
 		}
 	}
@@ -56,7 +62,7 @@ func capital(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 func otherPages(all []*findings, pages string) []string {
 	var links []string
 	for _, f := range all {
-		if name := f.workload.Name; !slices.Contains(shownFirst, name) && name != "shift" && name != "outage" {
+		if name := f.workload.Name; !slices.Contains(shownFirst, name) && !slices.Contains(coursesShown, name) {
 			links = append(links, fmt.Sprintf("[%[1]s](%[2]s%[1]s.md) (%[3]s)", name, pages, f.workload.About))
 		}
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/grpchedge/hedge/bench/table"
 )
 
-// courseSheet is every policy second by second; nil if the workload has no arrivals.
+// courseSheet is every policy second by second; nil if the workload has no course.
 func (f *findings) courseSheet() *table.Sheet {
-	if f.workload.Arrivals == nil {
+	if !f.workload.HasCourse() {
 		return nil
 	}
 	s := &table.Sheet{Labels: 1, Columns: table.Columns("policy", "policy", "second", "second", "calls", "calls", "hedges", "hedges", "extra load", "extra_load", "p99", "p99_ms", "delay", "delay_ms")}
@@ -52,7 +52,7 @@ func (f *findings) courses(found clockRun) []picture.Course {
 		}
 		tail.Series = append(tail.Series, of(func(s run.Second) float64 { return msOrNone(s.P99) }))
 	}
-	if f.workload.Over == nil { // then what a primary takes is up to the queue
+	if f.workload.Over == nil { // then the law does not change
 		return []picture.Course{load, tail}
 	}
 	return []picture.Course{delay, load, tail}

@@ -35,7 +35,7 @@ func (f *findings) write(folder string) error {
 	if err := picture.Write(at("-load.png"), []picture.Bars{f.bars(found)}); err != nil {
 		return err
 	}
-	if f.workload.Arrivals == nil {
+	if !f.workload.HasCourse() {
 		return nil
 	}
 	return picture.Write(at("-time.png"), f.courses(found))
@@ -56,7 +56,7 @@ func (f *findings) markdown() string {
 		fmt.Fprintf(&s, "%s\n\n%s\n", agreementText, agreed.Markdown())
 	}
 	fmt.Fprintf(&s, "![Latency by percentile](%s.png)\n\n![p99 and extra load](%[1]s-load.png)\n", f.workload.Name)
-	if f.workload.Arrivals != nil {
+	if f.workload.HasCourse() {
 		fmt.Fprintf(&s, "\n![The course of the run](%s-time.png)\n", f.workload.Name)
 	}
 	return s.String()

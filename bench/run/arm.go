@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/grpchedge/hedge"
+	_ "github.com/grpchedge/hedge/balancer" // hedge_other_backend
 	"github.com/grpchedge/hedge/bench/policy"
 	"github.com/grpchedge/hedge/bench/progress"
 	"github.com/grpchedge/hedge/bench/workload"
@@ -79,6 +80,9 @@ func (c *Comparison) startArm(ctx context.Context, p policy.Policy) (*arm, error
 	return a, nil
 }
 
+// hedgesElsewhere is the service config of workloads whose hedges go to another backend.
+const hedgesElsewhere = `{"loadBalancingConfig": [{"hedge_other_backend": {"childPolicy": [{"round_robin": {}}]}}]}`
+
 func (a *arm) startTarget(ctx context.Context, i int, dial []grpc.DialOption) error {
 	t := &target{}
 	wait := waitExactly
@@ -101,6 +105,9 @@ func (a *arm) startTarget(ctx context.Context, i int, dial []grpc.DialOption) er
 	}
 	t.cluster = cluster
 	a.targets = append(a.targets, t)
+	if a.Workload.Elsewhere {
+		dial = append(slices.Clip(dial), grpc.WithDefaultServiceConfig(hedgesElsewhere))
+	}
 	t.client, err = Connect(ctx, cluster, dial)
 	return err
 }
@@ -129,7 +136,7 @@ func (a *arm) script(t *target) testserver.Script {
 func (a *arm) begin() {
 	now := time.Now()
 	a.start.Store(&now)
-	if a.arrivals != nil && a.scheduler != nil {
+	if a.Workload.HasCourse() && a.scheduler != nil {
 		a.endSample = a.sampleEverySecond()
 	}
 }

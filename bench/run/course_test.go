@@ -32,6 +32,32 @@ func TestCorrelated(t *testing.T) {
 	}
 }
 
+// TestStandstill checks that one call in 15 meets the backend that stands still, and that a hedge of it never does.
+func TestStandstill(t *testing.T) {
+	const calls = 7500 // 15 s: each backend stands still once
+	results, _, err := comparisonOf(t, workload.Named("stalls"), calls, policy.None, "static-10ms").Run(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const slow = 20 * time.Millisecond // neither work alone nor a hedge's
+	met := 0
+	for n, took := range results[0].Latencies {
+		if took > slow {
+			met++
+			if second := results[0].Began[n] % (5 * time.Second); second < 990*time.Millisecond || second > 2*time.Second {
+				t.Errorf("call %d, %v after the start, took %v", n, results[0].Began[n], took)
+			}
+		}
+	}
+	if share := float64(met) / calls; share < 0.055 || share > 0.075 {
+		t.Errorf("%.3f of calls meet a backend that stands still, want 1/15", share)
+	}
+	hedged := results[1]
+	if worst := hedged.Percentile(1); worst > slow || hedged.Won < int64(met)*9/10 {
+		t.Errorf("with hedges the slowest call takes %v; %d hedges win where %d calls are slow without", worst, hedged.Won, met)
+	}
+}
+
 // TestSaturatedCosts checks the queue against theory, and that extra load makes all calls slower there.
 func TestSaturatedCosts(t *testing.T) {
 	longtest.Only(t)

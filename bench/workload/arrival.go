@@ -32,6 +32,18 @@ func poissonSteps(rates ...float64) func(*rand.Rand, int) []time.Duration {
 	}
 }
 
+// bursts starts calls in groups, one group every so long. The calls of a group start a microsecond apart, so that no two
+// start at the same instant.
+func bursts(group int, every time.Duration) func(*rand.Rand, int) []time.Duration {
+	return func(_ *rand.Rand, calls int) []time.Duration {
+		at := make([]time.Duration, calls)
+		for n := range at {
+			at[n] = time.Duration(n/group)*every + time.Duration(n%group)*time.Microsecond
+		}
+		return at
+	}
+}
+
 // stepEnd is the number of calls up to the end of a step, if all steps take the same time.
 func stepEnd(rates []float64, step, calls int) int {
 	upTo, all := 0.0, 0.0

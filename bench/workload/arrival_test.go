@@ -18,6 +18,11 @@ func TestArrivals(t *testing.T) {
 			t.Fatalf("call %d is %v late", n, late)
 		}
 	}
+	for n, at := range bursts(100, time.Minute)(rng, 300) {
+		if want := time.Duration(n/100)*time.Minute + time.Duration(n%100)*time.Microsecond; at != want {
+			t.Fatalf("call %d of a burst starts at %v, want %v", n, at, want)
+		}
+	}
 	random := poissonSteps(350, 475)(rng, calls)
 	if len(random) != calls || !slices.IsSorted(random) {
 		t.Fatalf("%d calls, in order: %v", len(random), slices.IsSorted(random))

@@ -4,7 +4,6 @@ package workload
 
 import (
 	"cmp"
-	"encoding/binary"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -25,7 +24,7 @@ type Workload struct {
 	// Turn is how many calls each caller makes before the next policy has its turn, in real time. All turns together
 	// take under 2 s, the time that a budget remembers. 0: a policy makes all its calls before the next one starts.
 	Turn int
-	// AtOnce runs the policies at the same time instead: for calls so slow that the machine is idle.
+	// AtOnce runs the policies at the same time instead: for calls so slow, or so few, that the machine is idle.
 	AtOnce bool
 
 	// Plan is what the server does with an attempt; nil: it answers after a time drawn from the law.
@@ -41,6 +40,11 @@ type Workload struct {
 	// backends is how many stand behind a target, 0 for 3. Workers is how many attempts each serves at a time, 0 for no
 	// limit.
 	backends, Workers int
+	// Sparse marks arrivals with no call in most seconds: there is nothing to show second by second.
+	Sparse bool
+	// Elsewhere makes hedges go to another backend than the attempts before them, by the balancing policy
+	// hedge_other_backend over round_robin; otherwise all attempts go where round_robin sends them.
+	Elsewhere bool
 	// Parts are groups of calls that are also reported separately.
 	Parts []Part
 
@@ -52,6 +56,9 @@ type Workload struct {
 
 // Servers is how many backends stand behind a target.
 func (w Workload) Servers() int { return cmp.Or(w.backends, 3) }
+
+// HasCourse reports whether a run is shown second by second.
+func (w Workload) HasCourse() bool { return w.Arrivals != nil && !w.Sparse }
 
 // Size is how many calls are made, and how many of them at a time.
 type Size struct{ Calls, Concurrency int }
@@ -68,6 +75,11 @@ type Moment struct {
 	law     testserver.Law
 	seed    uint64
 	at, run time.Duration // since the run began, and how long it is to last where that is known
+}
+
+// inTraffic are the policies of workloads that resemble real traffic: a fixed delay that fits, ours, percentiles and a peer.
+func inTraffic(fixed string) []string {
+	return []string{policy.None, fixed, policy.Adaptive, "adaptive-p90", "adaptive-p95", "failsafe-go"}
 }
 
 var tuned = []string{"adaptive-1", "adaptive-2", "adaptive-3", "adaptive-p80", "adaptive-p90", "adaptive-p95", "failsafe-go-2"}
@@ -134,6 +146,29 @@ var All = []Workload{
 		Policies: []string{policy.None, "static-10ms", "static-50ms", policy.Adaptive, "failsafe-go", "adaptive-p90", "adaptive-p95", "adaptive-1"},
 	},
 	{
+		Name: "sizes", About: "500 calls a second whose requests differ: half take over 5 ms, 1% over 50 ms; 2% of attempts take 200 ms more",
+		Law: "exponential:1ms", Call: unary, AtOnce: true,
+		Plan: planSizes, Arrivals: poissonSteps(500), Virtual: Size{45_000, 1}, Real: Size{15_000, 1}, Policies: inTraffic("static-50ms"),
+	},
+	{
+		Name: "heavy", About: "500 calls a second; one request in ten is eight times as slow on every backend, and 2% of attempts take 100 ms more",
+		Law: "lognormal:5.533ms,2.621ms", Call: unary, AtOnce: true, // median 5 ms, sigma 0.45
+		Plan: planHeavy, Arrivals: poissonSteps(500), Virtual: Size{45_000, 1}, Real: Size{15_000, 1}, Policies: inTraffic("static-50ms"),
+	},
+	{
+		Name: "stalls", About: "500 calls a second of 1 ms; every 5 s one of three backends stands still for 1 s; hedges of this library go to another",
+		Law: "lognormal:1.133ms,604us", Call: unary, AtOnce: true, Elsewhere: true, backends: stallBackends, // median 1 ms, sigma 0.5
+		Plan: planStalls, Arrivals: poissonSteps(500), Virtual: Size{45_000, 1}, Real: Size{15_000, 1}, Policies: inTraffic("static-10ms"),
+	},
+	{
+		Name: "slow-trickle", About: "one call a second; one attempt in twenty takes eight times as long", Law: "lognormal:5.533ms,2.621ms", Call: unary, // median 5 ms, sigma 0.45
+		Plan: planTrickle, Arrivals: poissonSteps(1), Sparse: true, Virtual: Size{6_000, 1}, Policies: inTraffic("static-10ms"),
+	},
+	{
+		Name: "bursts", About: "the calls of slow-trickle, 100 at once every minute", Law: "lognormal:5.533ms,2.621ms", Call: unary,
+		Plan: planTrickle, Arrivals: bursts(100, time.Minute), Sparse: true, Virtual: Size{6_000, 1}, Policies: inTraffic("static-10ms"),
+	},
+	{
 		Name: "saturated", About: "one backend of 4 workers and a queue, at 70% load and then at 95%", Law: "exponential:8ms", Call: unary,
 		backends: 1, Workers: 4, Arrivals: poissonSteps(0.70*4/0.008, 0.95*4/0.008), Parts: loads, Virtual: Size{49_500, 1},
 		Policies: []string{policy.None, "static-10ms", "static-50ms", policy.Adaptive, "failsafe-go", "adaptive-p90", "adaptive-p95", "adaptive-1"},
@@ -182,7 +217,9 @@ func (w Workload) Script(law testserver.Law, seed uint64, began func() time.Time
 	if w.Plan == nil && w.Over == nil {
 		return nil
 	}
+	backends := byArrival{numbers: map[int]int{}}
 	return func(a testserver.Attempt) testserver.Plan {
+		a.Backend = backends.number(a.Backend)
 		m := Moment{Attempt: a, law: law, seed: seed, at: a.Arrival.Sub(began()), run: run}
 		if w.Plan != nil {
 			return w.Plan(m)
@@ -202,22 +239,13 @@ func planMixed(m Moment) testserver.Plan {
 	return testserver.Plan{Delay: m.Draw(testserver.Straggler(m.law, 0.02, 20))}
 }
 
-func isOdd(want bool) func(n, calls int) bool {
-	return func(n, _ int) bool { return (CallID(n)%2 == 1) == want }
+// planTrickle has one attempt in twenty take eight times as long.
+func planTrickle(m Moment) testserver.Plan {
+	return testserver.Plan{Delay: m.Draw(testserver.Straggler(m.law, 0.05, 8))}
 }
 
-// heavy is the law of the requests of the correlated workload that are slow everywhere.
-var heavy = testserver.LogNormal(60*time.Millisecond, 10*time.Millisecond)
-
-// planCorrelated depends on the request alone, so that all attempts of it are slow or none.
-func planCorrelated(m Moment) testserver.Plan {
-	var key [32]byte
-	binary.LittleEndian.PutUint64(key[:], m.seed)
-	binary.LittleEndian.PutUint64(key[8:], m.ID)
-	if rand.New(rand.NewChaCha8(key)).Float64() < 0.10 {
-		return testserver.Plan{Delay: m.Draw(heavy)}
-	}
-	return testserver.Plan{Delay: m.Draw(m.law)}
+func isOdd(want bool) func(n, calls int) bool {
+	return func(n, _ int) bool { return (CallID(n)%2 == 1) == want }
 }
 
 // The most calls, or requests of a hundred calls each, that a short run makes.

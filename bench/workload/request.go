@@ -1,0 +1,55 @@
+package workload
+
+import (
+	"encoding/binary"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/grpchedge/hedge/internal/testserver"
+)
+
+// ofRequest returns a source whose draws are the same for every attempt of a request.
+func (m Moment) ofRequest() *rand.Rand {
+	var key [32]byte
+	binary.LittleEndian.PutUint64(key[:], m.seed)
+	binary.LittleEndian.PutUint64(key[8:], m.ID)
+	return rand.New(rand.NewChaCha8(key))
+}
+
+// slowRequest is the law of the requests of the correlated workload that are slow everywhere.
+var slowRequest = testserver.LogNormal(60*time.Millisecond, 10*time.Millisecond)
+
+// planCorrelated has one request in ten be slow in every attempt.
+func planCorrelated(m Moment) testserver.Plan {
+	if m.ofRequest().Float64() < 0.10 {
+		return testserver.Plan{Delay: m.Draw(slowRequest)}
+	}
+	return testserver.Plan{Delay: m.Draw(m.law)}
+}
+
+// more adds an extra time to a share of attempts.
+func more(share float64, extra time.Duration) testserver.Law {
+	return testserver.Mixture(testserver.Part{Weight: 1 - share, Law: testserver.Constant(0)}, testserver.Part{Weight: share, Law: testserver.Constant(extra)})
+}
+
+var (
+	moreOfSizes = more(0.02, 200*time.Millisecond)
+	moreOfHeavy = more(0.02, 100*time.Millisecond)
+)
+
+// planSizes has the size of a request decide most of what its attempts take: the median is 5 ms, sigma 1. The law is what an
+// attempt adds by itself.
+func planSizes(m Moment) testserver.Plan {
+	size := time.Duration(5 * float64(time.Millisecond) * math.Exp(m.ofRequest().NormFloat64()))
+	return testserver.Plan{Delay: size + m.Draw(m.law) + m.Draw(moreOfSizes)}
+}
+
+// planHeavy has one request in ten take eight times as long in every attempt.
+func planHeavy(m Moment) testserver.Plan {
+	delay := m.Draw(m.law)
+	if m.ofRequest().Float64() < 0.10 {
+		delay *= 8
+	}
+	return testserver.Plan{Delay: delay + m.Draw(moreOfHeavy)}
+}
