@@ -16,38 +16,38 @@ import (
 	"github.com/grpchedge/hedge/internal/attempt"
 )
 
-// content is what the caller's message holds before an attempt receives into it.
-type content struct{ copied any } // nil: nothing
+// savedMessage is a copy of the caller's message, made before an attempt receives into it.
+type savedMessage struct{ copied any } // nil: nothing
 
-func contentOf(m any) content {
+func saveMessage(m any) savedMessage {
 	if p, ok := m.(protomessage.Message); ok {
 		if protomessage.Size(p) == 0 {
-			return content{}
+			return savedMessage{}
 		}
 		copied, _ := attempt.CopyRequest(m)
-		return content{copied}
+		return savedMessage{copied}
 	}
 	v := reflect.ValueOf(m).Elem()
 	if v.IsZero() {
-		return content{}
+		return savedMessage{}
 	}
 	copied := reflect.New(v.Type())
 	copied.Elem().Set(v)
-	return content{copied.Interface()}
+	return savedMessage{copied.Interface()}
 }
 
-// restore has the caller's message, which own is of, hold that again.
-func (c content) restore(own attempt.Reply) {
+// restore writes the copy back to the caller's message, from which replies was made.
+func (c savedMessage) restore(replies attempt.Reply) {
 	if c.copied == nil {
-		c.copied = own.Make()
+		c.copied = replies.Make()
 	}
-	own.Take(c.copied)
+	replies.Take(c.copied)
 }
 
-// handOver has the caller's message hold a first message that was received before the caller said what into.
+// handOver moves a first message that Header has received, held, to the message m that the caller then passes to RecvMsg.
 func (c *clientStream) handOver(held, m any) error {
-	if own, ok := attempt.NewReply(m); ok && sameType(held, m) {
-		own.Take(held)
+	if replies, ok := attempt.NewReply(m); ok && sameType(held, m) {
+		replies.Take(held)
 		return nil
 	}
 	codec := codecOf(c.callOptions)
