@@ -11,38 +11,38 @@ import (
 	"github.com/grpchedge/hedge/internal/race"
 )
 
-// member is one attempt of a stream, and what it had for the caller when the race was decided. Before that it belongs
-// to the attempt's goroutine, and to RecvMsg afterwards.
-type member struct {
+// streamAttempt is one attempt of a stream, and what it received before the race was decided. Until then only the attempt's
+// goroutine may use it. Afterwards only RecvMsg may use its fields.
+type streamAttempt struct {
 	grpc.ClientStream
 	results *attempt.Results
-	cancel  context.CancelCauseFunc // frees its context; nil where the context is the caller's
+	cancel  context.CancelCauseFunc // frees its context; nil if the context is the caller's
 
 	header metadata.MD
-	err    error // of what the race was for
-	into   any   // a first message that is not in the caller's
-	held   bool  // into is what RecvMsg is to return
-	ended  error // what RecvMsg is to return, where it is known that the stream ended without a message
+	err    error // of the receive or Header that the race was for
+	into   any   // where the first message is received, if that is not the caller's message
+	held   bool  // into holds a message that RecvMsg has to return
+	ended  error // the stream ended without a message, and RecvMsg has to return this error; nil otherwise
 }
 
-// newMember returns an attempt whose stream is not yet open, and the options to open it with. The context that
-// cancel frees is to be freed when the stream has ended for its caller. That gRPC's has ended is not enough, but when
-// the connection closes: an interceptor in between may open another one, as one that retries does.
-func (c *clientStream) newMember(cancel context.CancelCauseFunc, primary bool) (m member, opts []grpc.CallOption) {
-	opts, m.results = c.options.Attempt(grpc.OnFinish(func(err error) { c.finished(primary, cancel, err) }))
+// newAttempt returns an attempt whose stream is not yet open, and the options to open it with. cancel must be called when the
+// stream has ended for its caller. The end of gRPC's stream is too early, because a retry interceptor below this one may open
+// another stream with the same context. When the connection is closed, it cannot: see attemptFinished.
+func (c *clientStream) newAttempt(cancel context.CancelCauseFunc, primary bool) (m streamAttempt, opts []grpc.CallOption) {
+	opts, m.results = c.options.Attempt(grpc.OnFinish(func(err error) { c.attemptFinished(primary, cancel, err) }))
 	m.cancel = cancel
 	return m, opts
 }
 
-func (m *member) open(ctx context.Context, c *clientStream, opts []grpc.CallOption) error {
+func (m *streamAttempt) open(ctx context.Context, c *clientStream, opts []grpc.CallOption) error {
 	st, err := c.streamer(ctx, c.desc, c.cc, c.method, opts...)
 	m.ClientStream = st
 	return err
 }
 
-// reach waits for what the race is for and returns the attempt's outcome.
-func (m *member) reach(c *clientStream, into any) error {
-	if c.line == message {
+// awaitGoal waits for the goal of the race and returns the attempt's outcome.
+func (m *streamAttempt) awaitGoal(c *clientStream, into any) error {
+	if c.goal == firstMessage {
 		if m.err = m.ended; m.err == nil {
 			m.err = m.RecvMsg(into)
 		}
@@ -52,8 +52,8 @@ func (m *member) reach(c *clientStream, into any) error {
 	if m.header != nil || m.err != nil {
 		return m.err
 	}
-	// It ended without headers, and how only RecvMsg tells. It may have a message all the same, of another stream that
-	// an interceptor in between has opened.
+	// The stream ended without headers. Only RecvMsg returns how it ended. RecvMsg may also return a message, if a retry
+	// interceptor below this one has opened another stream.
 	if m.ended == nil {
 		m.into = c.types.empty(c.method, c.callOptions)
 		m.ended = m.RecvMsg(m.into)
@@ -62,13 +62,13 @@ func (m *member) reach(c *clientStream, into any) error {
 	return outcome(m.ended)
 }
 
-// keep has RecvMsg return later what the race was for: the first message.
-func (m *member) keep() { m.held, m.ended = m.err == nil, m.err }
+// keepForRecv keeps the first message, or the end of the stream, for the next RecvMsg.
+func (m *streamAttempt) keepForRecv() { m.held, m.ended = m.err == nil, m.err }
 
-// answered reports whether it is known what RecvMsg is to return first.
-func (m *member) answered() bool { return m.held || m.ended != nil }
+// answered reports whether the first message, or the end of the stream, has been received already.
+func (m *streamAttempt) answered() bool { return m.held || m.ended != nil }
 
-// outcome is what the end of a receive means to a race: the end of the stream is an answer.
+// outcome converts the error of a receive to the error of the attempt. The end of the stream is a success.
 func outcome(err error) error {
 	if err == io.EOF {
 		return nil
@@ -76,39 +76,39 @@ func outcome(err error) error {
 	return err
 }
 
-// entrant is a clientStream as its race sees it.
+// entrant implements [race.Entrant] for a clientStream.
 type entrant clientStream
 
-func (e *entrant) Primary() error { return e.primary.reach((*clientStream)(e), e.into) }
+func (e *entrant) Primary() error { return e.primary.awaitGoal((*clientStream)(e), e.into) }
 
 func (e *entrant) Trailer() metadata.MD { return e.primary.Trailer() }
 
-// Replayable says that nothing is shared: the request itself knows who reads the caller's memory.
+// Replayable never returns shared, because request itself waits for the hedges that read the caller's message.
 func (e *entrant) Replayable() (ok, shared bool) { return e.request.replayable(), false }
 
 func (e *entrant) Hedge(_ int, cancel context.CancelCauseFunc) race.Attempt {
 	c := (*clientStream)(e)
-	h := &hedged{c: c}
-	h.member, h.opts = c.newMember(cancel, false)
+	h := &hedgeAttempt{c: c}
+	h.streamAttempt, h.opts = c.newAttempt(cancel, false)
 	if !c.request.prepare() {
 		return nil
 	}
-	if c.line == message {
-		h.into = c.own.Make()
+	if c.goal == firstMessage {
+		h.into = c.replies.Make()
 	}
 	return h
 }
 
-// hedged is one hedge.
-type hedged struct {
-	member
+// hedgeAttempt is one hedge.
+type hedgeAttempt struct {
+	streamAttempt
 	c    *clientStream
 	opts []grpc.CallOption
 }
 
-func (h *hedged) Run(ctx context.Context) error {
+func (h *hedgeAttempt) Run(ctx context.Context) error {
 	if err := h.open(h.c.call.HedgeContext(ctx), h.c, h.opts); err != nil {
-		h.ClientStream = failed{ctx, err}
+		h.ClientStream = failedStream{ctx, err}
 		h.ended = err
 	} else if err := h.c.request.sendTo(h.ClientStream); err != nil && err != io.EOF { // EOF: the stream has ended; RecvMsg knows how
 		h.ended = err
@@ -116,10 +116,10 @@ func (h *hedged) Run(ctx context.Context) error {
 		h.ended = err
 	}
 	if h.ended != nil {
-		if h.c.line == message {
+		if h.c.goal == firstMessage {
 			h.err = h.ended
 		}
 		return h.ended
 	}
-	return h.reach(h.c, h.into)
+	return h.awaitGoal(h.c, h.into)
 }

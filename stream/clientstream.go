@@ -15,10 +15,10 @@ import (
 	"github.com/grpchedge/hedge/internal/race"
 )
 
-// clientStream is one call: the stream that its caller has.
+// clientStream is one call: the [grpc.ClientStream] that the caller gets.
 //
-// Whoever first waits for something, RecvMsg or Header, runs the race; whoever else waits, waits until it is decided.
-// No lock is held while anything waits.
+// The first call of RecvMsg or Header runs the race. Other calls wait until the race is decided. No lock is held while a
+// call waits.
 type clientStream struct {
 	call        engine.Call
 	caller      context.Context
@@ -28,52 +28,52 @@ type clientStream struct {
 	method      string
 	streamer    grpc.Streamer
 	options     attempt.Options
-	types       *messageTypes     // nil where Header does not wait for the first message
+	types       *messageTypes     // nil unless WaitForMessage names the method
 	callOptions []grpc.CallOption // the caller's
 
-	heeds      bool // failures matter before any hedge was due
-	committed  bool // response headers commit the stream, whatever its caller waits for
-	classifies bool // the request decides when it is hedged
-	classified bool // the request has been asked for its class; belongs to SendMsg
+	tracksFailures bool // failures and their trailers count, for a throttle or a hedgingPolicy
+	committed      bool // the method has a hedgingPolicy, so response headers decide the race
+	classifies     bool // the request's class decides when it is hedged
+	classified     bool // the class is known; used by SendMsg only
 
-	primary member
+	primary streamAttempt
 	cancel  context.CancelCauseFunc // the primary's
 
-	// chosen is the attempt that the stream is, once that is decided, and direct the same, once there is nothing
-	// more to learn from its first message either.
-	chosen, direct atomic.Pointer[member]
-	context        atomic.Pointer[callContext] // nil unless it was asked for while nothing was chosen
-	request        request
+	// chosen is the attempt that won, or nil before that. forward is the same attempt, set after the first message was
+	// received and learned from: then all calls are forwarded to it.
+	chosen, forward atomic.Pointer[streamAttempt]
+	context         atomic.Pointer[callContext] // nil unless Context was called while chosen was nil
+	request         request
 
-	mu      sync.Mutex // guards what follows, and that one attempt is chosen
-	opened  bool
-	racing  bool          // somebody waits for something, or the stream is being decided
-	line    line          // what the race is for; written before it runs
-	decided chan struct{} // closed when an attempt is chosen; made only for a caller that waits for that
-	headers waiting       // for the headers that decided the call
+	mu      sync.Mutex    // guards the fields down to headers, and every change of chosen
+	opened  bool          // the primary's stream is open
+	racing  bool          // the race has begun
+	goal    goal          // what the race is for; written before it runs
+	decided chan struct{} // closed when an attempt is chosen; nil unless a call waits for that
+	headers headerWait    // the wait for the headers that decided the call
 
 	race race.Race
 
-	// What follows belongs to who runs the race, and then to RecvMsg.
-	own     attempt.Reply
-	into    any           // what the primary receives into
-	keeps   bool          // the first message is to be kept for RecvMsg, because Header raced for it
-	asked   time.Duration // the call's age when the race was asked for
-	raced   bool
-	learned bool     // the primary's time to first message is known, or a bound of it
-	pending *pending // a hedge that won by its headers
+	// Only the call that runs the race uses the fields below, and then only RecvMsg.
+	replies   attempt.Reply // makes the messages that hedges receive into
+	into      any           // what the primary receives into
+	keeps     bool          // Header runs the race for the first message, which is kept for RecvMsg
+	askedAt   time.Duration // the call's age when RecvMsg or Header was called
+	raced     bool
+	learned   bool       // the primary's time to first message, or a lower bound of it, has been recorded
+	headerWin *headerWin // nil unless a hedge won by its headers
 }
 
-// line is what a race is for.
-type line uint8
+// goal is what a race is for.
+type goal uint8
 
 const (
-	message line = iota // the first message, or the end of the stream
-	headers             // the response headers, or the end of a stream without
+	firstMessage    goal = iota // the first message, or the end of the stream
+	responseHeaders             // the response headers, or the end of a stream without
 )
 
 func (c *clientStream) RecvMsg(m any) error {
-	if d := c.direct.Load(); d != nil {
+	if d := c.forward.Load(); d != nil {
 		err := d.ClientStream.RecvMsg(m)
 		c.done(d, err)
 		return err
@@ -81,93 +81,93 @@ func (c *clientStream) RecvMsg(m any) error {
 	return c.receiveFirst(m)
 }
 
-// receiveFirst is RecvMsg until the first message, or the end of the stream, is there.
+// receiveFirst is RecvMsg before the first message, or the end of the stream, was received.
 func (c *clientStream) receiveFirst(m any) error {
-	asked := c.call.Age()
-	line := message
+	askedAt := c.call.Age()
+	goal := firstMessage
 	if c.committed {
-		line = headers
+		goal = responseHeaders
 	}
-	chosen, races := c.enter(line)
+	chosen, races := c.enter(goal)
 	switch {
-	case races && line == message:
-		if own, ok := attempt.NewReply(m); ok {
-			return c.raceInto(own, asked, m)
+	case races && goal == firstMessage:
+		if replies, ok := attempt.NewReply(m); ok {
+			return c.raceInto(replies, askedAt, m)
 		}
 		c.call.NotReplayable()
 		chosen = c.choose(&c.primary)
 	case races:
-		chosen = c.decide(asked, nil)
-		c.headersCame(asked, chosen.header)
+		chosen = c.decide(askedAt, nil)
+		c.headersCame(askedAt, chosen.header)
 	case chosen == nil:
 		chosen = c.await()
 	}
-	c.types.saw(c.method, m)
+	c.types.remember(c.method, m)
 	err := c.receive(chosen, m)
-	c.note(chosen, asked, err)
-	if chosen.ended == nil { // for what is known of its end the stream need not be asked
-		c.direct.Store(chosen)
+	c.learnFirstMessage(chosen, askedAt, err)
+	if chosen.ended == nil { // otherwise receive returns chosen.ended
+		c.forward.Store(chosen)
 	}
 	c.done(chosen, err)
 	return err
 }
 
-// raceInto races for the first message, which m, that own is of, is to hold.
-func (c *clientStream) raceInto(own attempt.Reply, asked time.Duration, m any) error {
-	c.own = own
-	was := own.Content()
-	winner := c.decide(asked, m)
+// raceInto runs a race for the first message and receives it into m. replies makes messages of the same type as m.
+func (c *clientStream) raceInto(replies attempt.Reply, askedAt time.Duration, m any) error {
+	c.replies = replies
+	was := replies.Content()
+	winner := c.decide(askedAt, m)
 	switch {
 	case winner == &c.primary:
 	case winner.err == nil:
-		own.Take(winner.into)
+		replies.Take(winner.into)
 		winner.into = nil
-	case c.primary.err == nil: // it received a message all the same, which is nobody's
-		own.Restore(was)
+	case c.primary.err == nil: // the primary lost, but has overwritten m with its own first message
+		replies.Restore(was)
 	}
-	if c.early(asked) {
+	if c.early(askedAt) {
 		c.call.EarlyHeaders()
 	}
-	c.types.saw(c.method, m)
-	c.direct.Store(winner)
+	c.types.remember(c.method, m)
+	c.forward.Store(winner)
 	c.done(winner, winner.err)
 	return winner.err
 }
 
 func (c *clientStream) Header() (metadata.MD, error) {
-	if d := c.direct.Load(); d != nil {
+	if d := c.forward.Load(); d != nil {
 		return c.headerOf(d)
 	}
-	asked := c.call.Age()
-	line := headers
-	own, waits := c.types.reply(c.method, c.callOptions)
+	askedAt := c.call.Age()
+	goal := responseHeaders
+	replies, waits := c.types.reply(c.method, c.callOptions)
 	if waits && !c.committed {
-		line = message
+		goal = firstMessage
 	}
-	chosen, races := c.enter(line)
+	chosen, races := c.enter(goal)
 	switch {
-	case races && line == headers:
-		chosen = c.decide(asked, nil)
-		c.headersCame(asked, chosen.header)
+	case races && goal == responseHeaders:
+		chosen = c.decide(askedAt, nil)
+		c.headersCame(askedAt, chosen.header)
 		c.done(chosen, chosen.err)
 		c.done(chosen, chosen.ended)
 		return chosen.header, chosen.err
 	case races:
-		c.own, c.keeps = own, true
-		chosen = c.decide(asked, own.Make())
+		c.replies, c.keeps = replies, true
+		chosen = c.decide(askedAt, replies.Make())
 		c.done(chosen, chosen.ended)
 	case chosen == nil:
-		chosen = c.join(asked)
+		chosen = c.headerDuringRace(askedAt)
 	}
 	header, err := c.headerOf(chosen)
-	if c.streamer == nil && line == headers { // it would have decided the race
-		c.headersCame(asked, header)
+	if c.streamer == nil && goal == responseHeaders { // it would have decided the race
+		c.headersCame(askedAt, header)
 	}
 	return header, err
 }
 
-// headerOf is Header of the attempt that the stream is.
-func (c *clientStream) headerOf(m *member) (metadata.MD, error) {
+// headerOf is Header of the chosen attempt.
+func (c *clientStream) headerOf(m *streamAttempt) (metadata.MD, error) {
 	header, err := m.Header()
 	c.done(m, err)
 	return header, err
@@ -183,10 +183,10 @@ func (c *clientStream) SendMsg(m any) error {
 		if err == nil {
 			c.request.sent(m)
 		}
-		if err == nil || err == io.EOF { // EOF: of which RecvMsg tells more
+		if err == nil || err == io.EOF { // EOF: RecvMsg returns why the stream ended
 			return err
 		}
-		// That ends the primary, and so the stream, unless a hedge has won.
+		// The error ends the primary, and with it the stream, unless a hedge has won.
 		if chosen = c.commit(); chosen == &c.primary {
 			c.done(chosen, err)
 			return err
@@ -210,7 +210,7 @@ func (c *clientStream) CloseSend() error {
 	return err
 }
 
-// Trailer is the chosen attempt's. There is none before the end of the stream, which chooses one.
+// Trailer is the chosen attempt's. It is nil while no attempt is chosen: the stream has not ended then.
 func (c *clientStream) Trailer() metadata.MD {
 	if chosen := c.chosen.Load(); chosen != nil {
 		return chosen.Trailer()
@@ -218,8 +218,8 @@ func (c *clientStream) Trailer() metadata.MD {
 	return nil
 }
 
-// receive is RecvMsg of the attempt that the stream is.
-func (c *clientStream) receive(m *member, into any) error {
+// receive is RecvMsg of the chosen attempt.
+func (c *clientStream) receive(m *streamAttempt, into any) error {
 	switch {
 	case m.ended != nil:
 		return m.ended
@@ -231,8 +231,8 @@ func (c *clientStream) receive(m *member, into any) error {
 	return m.RecvMsg(into)
 }
 
-// done frees the context of m, which the stream is, once err, which the caller is told, says that it is over.
-func (c *clientStream) done(m *member, err error) {
+// done frees the context of m, the chosen attempt, if err is not nil: an error returned to the caller ends the stream.
+func (c *clientStream) done(m *streamAttempt, err error) {
 	if err == nil {
 		return
 	}

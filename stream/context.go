@@ -2,8 +2,8 @@ package stream
 
 import "context"
 
-// callContext is the context of a stream of which it is not decided yet which attempt it is. It ends when the stream
-// does, or the caller's context, and has the values of the attempt that the stream is; until one is, of the primary.
+// callContext is the context of a stream for which no attempt was chosen when Context was called. It ends when the stream or
+// the caller's context ends. Its values are those of the chosen attempt, or of the primary while none is chosen.
 type callContext struct {
 	context.Context
 	cancel context.CancelCauseFunc
@@ -11,7 +11,8 @@ type callContext struct {
 }
 
 func (c *callContext) Value(key any) any {
-	// Package context looks up by a key of its own what ends this context. That is nothing of an attempt's.
+	// Package context looks up the enclosing cancellable context by a key of its own. The answer must be the embedded
+	// context, which ends this one, and not an attempt's.
 	if v := c.Context.Value(key); v == any(c.Context) {
 		return v
 	}
@@ -22,8 +23,7 @@ func (c *callContext) Value(key any) any {
 	return m.Context().Value(key)
 }
 
-// Context is the chosen attempt's. Whoever asks before there is one may hold on to the answer, so it gets one that does
-// not end with an attempt that loses.
+// Context is the chosen attempt's. Before one is chosen it returns a callContext, which does not end when an attempt loses.
 func (c *clientStream) Context() context.Context {
 	if ctx := c.context.Load(); ctx != nil {
 		return ctx
@@ -31,7 +31,8 @@ func (c *clientStream) Context() context.Context {
 	if chosen := c.chosen.Load(); chosen != nil {
 		return chosen.Context()
 	}
-	// With the lock held, because who ends the stream has chosen before, and then looks for this context.
+	// The lock orders this with the end of the stream: done and attemptFinished look for this context after an attempt was
+	// chosen under the lock.
 	c.mu.Lock()
 	ctx, chosen := c.context.Load(), c.chosen.Load()
 	if ctx == nil && chosen == nil {

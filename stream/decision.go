@@ -6,9 +6,9 @@ import (
 	"github.com/grpchedge/hedge/internal/race"
 )
 
-// enter returns the attempt that the stream is. If that is undecided, races says that the caller is to run the race
-// for the line, with decide or choose; otherwise somebody runs one.
-func (c *clientStream) enter(l line) (chosen *member, races bool) {
+// enter returns the chosen attempt, or nil if there is none yet. In that case, if races is true, the caller must run the race
+// for the goal, with decide or choose. If races is false, another call runs it.
+func (c *clientStream) enter(l goal) (chosen *streamAttempt, races bool) {
 	if chosen = c.chosen.Load(); chosen != nil && !c.classifies {
 		return chosen, false
 	}
@@ -19,82 +19,83 @@ func (c *clientStream) enter(l line) (chosen *member, races bool) {
 	if chosen = c.chosen.Load(); chosen != nil || racing {
 		return chosen, false
 	}
-	c.line = l
+	c.goal = l
 	return nil, true
 }
 
-// late is the moment that the primary gets to hand over what it may already have, when its caller comes for the
-// first message after a hedge was due.
-const late = time.Millisecond
+// grace is the time that the primary gets before the first hedge, if RecvMsg is called after that hedge was due. The first
+// message may be there already.
+const grace = time.Millisecond
 
-// decide runs the race that enter has left to the caller, which asked for it at that age, and returns the winner. The
-// primary receives into the given message, if the race is for that.
-func (c *clientStream) decide(asked time.Duration, into any) *member {
-	c.asked, c.into, c.raced = asked, into, true
+// decide runs the race, after enter has returned races, and returns the winner. RecvMsg or Header was called at the age
+// askedAt. If the goal is the first message, the primary receives it into the given message.
+func (c *clientStream) decide(askedAt time.Duration, into any) *streamAttempt {
+	c.askedAt, c.into, c.raced = askedAt, into, true
 	winner := &c.primary
-	defer func() { // also where a panic of an attempt unwinds the caller
+	defer func() { // also if an attempt panics
 		c.request.release()
 		c.choose(winner)
 	}()
-	out := c.race.Run(c.caller, c.cancel, c.plan.StartAt(c.call.Age(), late), (*policy)(c), (*entrant)(c))
+	out := c.race.Run(c.caller, c.cancel, c.plan.StartAt(c.call.Age(), grace), (*policy)(c), (*entrant)(c))
 	if out.Untouched {
 		c.endUntouched(out.Err)
 	}
 	if out.Winner != nil {
 		c.cancel(race.ErrLost)
-		winner = &out.Winner.(*hedged).member
+		winner = &out.Winner.(*hedgeAttempt).streamAttempt
 	}
 	if c.keeps {
 		c.primary.into = into
-		winner.keep()
+		winner.keepForRecv()
 	}
 	c.into = nil
 	return winner
 }
 
-// endUntouched books a race that the primary has ended with err before a hedge was due.
+// endUntouched books a race in which the primary ended with err before a hedge was due.
 func (c *clientStream) endUntouched(err error) {
-	if err != nil && c.heeds {
+	if err != nil && c.tracksFailures {
 		c.call.Failed(err, c.primary.Trailer())
 	}
 	(*policy)(c).ended(err, c.call.Age())
 }
 
-// choose makes m the stream, unless that is decided, and returns the attempt that it is.
-func (c *clientStream) choose(m *member) *member {
+// choose makes m the chosen attempt, unless there is one already, and returns the chosen attempt.
+func (c *clientStream) choose(m *streamAttempt) *streamAttempt {
 	c.mu.Lock()
 	if chosen := c.chosen.Load(); chosen != nil {
 		c.mu.Unlock()
 		return chosen
 	}
-	c.settle(m)
+	c.chooseLocked(m)
 	c.mu.Unlock()
 	m.results.DeliverAtEnd()
 	return m
 }
 
-// abandon makes the primary, whose end its caller did not wait for, the stream, unless a race is to decide.
-func (c *clientStream) abandon() {
+// choosePrimaryIfNoRace chooses the primary, which has ended while neither RecvMsg nor Header was waiting. If a race has
+// begun, it does nothing.
+func (c *clientStream) choosePrimaryIfNoRace() {
 	c.mu.Lock()
 	if c.racing || !c.opened || c.chosen.Load() != nil {
 		c.mu.Unlock()
 		return
 	}
-	c.settle(&c.primary)
+	c.chooseLocked(&c.primary)
 	c.mu.Unlock()
 	c.primary.results.DeliverAtEnd()
 }
 
-// settle has m chosen, with the lock held.
-func (c *clientStream) settle(m *member) {
+// chooseLocked makes m the chosen attempt. The lock must be held.
+func (c *clientStream) chooseLocked(m *streamAttempt) {
 	c.chosen.Store(m)
 	if c.decided != nil {
 		close(c.decided)
 	}
 }
 
-// await waits until an attempt is chosen, by who runs the race, and returns it.
-func (c *clientStream) await() *member {
+// await waits until another call has chosen an attempt, and returns that.
+func (c *clientStream) await() *streamAttempt {
 	c.mu.Lock()
 	if chosen := c.chosen.Load(); chosen != nil {
 		c.mu.Unlock()
@@ -109,13 +110,13 @@ func (c *clientStream) await() *member {
 	return c.chosen.Load()
 }
 
-// commit makes the primary the stream, unless a race is over that decides otherwise or has still to, and returns the
-// attempt that the stream is.
-func (c *clientStream) commit() *member {
+// commit chooses the primary, unless a hedge has won or the primary has failed in a race that goes on. It returns the chosen
+// attempt, and waits for it if need be.
+func (c *clientStream) commit() *streamAttempt {
 	c.mu.Lock()
 	racing := c.racing
 	if !racing && c.chosen.Load() == nil {
-		c.racing = true // this is the end of it
+		c.racing = true // no race may begin any more
 	}
 	c.mu.Unlock()
 	if racing && !c.race.Commit() {
@@ -125,23 +126,22 @@ func (c *clientStream) commit() *member {
 	return c.choose(&c.primary)
 }
 
-// join is Header while somebody else runs the race. It returns the attempt that the stream is, once that has headers,
-// or has ended.
-func (c *clientStream) join(asked time.Duration) *member {
-	if c.types == nil && c.raceLine() == message {
-		// It is not for Header to wait for the first message. An attempt without headers has ended, or lost: how,
-		// and what the stream is then, the race tells.
+// headerDuringRace is Header while another call runs the race. It returns the chosen attempt.
+func (c *clientStream) headerDuringRace(askedAt time.Duration) *streamAttempt {
+	if c.types == nil && c.raceGoal() == firstMessage {
+		// Header must not wait for the first message. If the primary has headers, it wins. If it has none, it has ended or
+		// lost, and the race decides.
 		header, err := c.primary.Header()
 		if header != nil && err == nil {
-			c.headersCame(asked, header)
+			c.headersCame(askedAt, header)
 			return c.commit()
 		}
 	}
 	return c.await()
 }
 
-func (c *clientStream) raceLine() line {
+func (c *clientStream) raceGoal() goal {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.line
+	return c.goal
 }

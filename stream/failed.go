@@ -6,16 +6,16 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// failed is a stream that could not be opened. As with one that fails right after, the caller hears of it from
-// RecvMsg.
-type failed struct {
+// failedStream stands for a stream that could not be opened. RecvMsg returns the error, as it does for a stream that fails
+// right after it was opened.
+type failedStream struct {
 	ctx context.Context
 	err error
 }
 
-func (f failed) Header() (metadata.MD, error) { return nil, nil }
-func (f failed) Trailer() metadata.MD         { return nil }
-func (f failed) CloseSend() error             { return nil }
-func (f failed) Context() context.Context     { return f.ctx }
-func (f failed) SendMsg(any) error            { return nil }
-func (f failed) RecvMsg(any) error            { return f.err }
+func (f failedStream) Header() (metadata.MD, error) { return nil, nil }
+func (f failedStream) Trailer() metadata.MD         { return nil }
+func (f failedStream) CloseSend() error             { return nil }
+func (f failedStream) Context() context.Context     { return f.ctx }
+func (f failedStream) SendMsg(any) error            { return nil }
+func (f failedStream) RecvMsg(any) error            { return f.err }

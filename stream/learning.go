@@ -6,42 +6,42 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// waiting is a wait for the headers, by the age of the call.
-type waiting struct {
-	came      bool // there were headers
-	asked, at time.Duration
+// headerWait is a wait for the response headers. Its times are ages of the call.
+type headerWait struct {
+	came        bool          // there were headers
+	askedAt, at time.Duration // when the caller asked for them, and when they were there
 }
 
-// pending is a hedge that won by its headers.
-type pending struct {
-	sent  time.Duration // the call's age then
-	after time.Duration // when the headers came, since then
+// headerWin is a hedge that won by its headers.
+type headerWin struct {
+	sent  time.Duration // the call's age when the hedge was sent
+	after time.Duration // from then to its headers
 }
 
-// headersCame takes note of the headers that decided the call, if there are any, and that somebody asked for at that
-// age.
-func (c *clientStream) headersCame(asked time.Duration, header metadata.MD) {
+// headersCame records when the headers that decided the call came, if header is not nil. The caller asked for them at the age
+// askedAt.
+func (c *clientStream) headersCame(askedAt time.Duration, header metadata.MD) {
 	at := c.call.Age()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if header != nil && !c.headers.came {
-		c.headers = waiting{came: true, asked: asked, at: at}
+		c.headers = headerWait{came: true, askedAt: askedAt, at: at}
 	}
 }
 
-func (c *clientStream) headersWaited() waiting {
+func (c *clientStream) headersWaited() headerWait {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.headers
 }
 
-// learn takes note of how the primary ended for its caller, at the given age: known says that err is the outcome of its
-// first message, waited that somebody was waiting for that. A reader that came late finds the message there, and how long ago
-// it came nobody knows.
+// learn records the primary's time to first message, or a lower bound of it, at the given age. known says that err is the
+// outcome of the first receive. waited says that the caller was waiting for it: if not, the message may have arrived long
+// before, and the age is no latency.
 func (c *clientStream) learn(err error, age time.Duration, known, waited bool) {
 	gone := err != nil && c.caller.Err() != nil
 	switch {
-	case c.learned: // a deadline that passed after the headers is seen twice
+	case c.learned: // a deadline that expires after the headers came is reported twice
 	case gone || known && waited:
 		c.learned = true
 		c.call.EndedAt(err, age, gone)
@@ -50,23 +50,23 @@ func (c *clientStream) learn(err error, age time.Duration, known, waited bool) {
 	}
 }
 
-// note learns from the first message of m, or the end, that RecvMsg, called at the age asked, has just received after the
-// stream was decided.
-func (c *clientStream) note(m *member, asked time.Duration, err error) {
+// learnFirstMessage learns from the first message of m, or the end of the stream, which was received after m was chosen.
+// RecvMsg was called at the age askedAt, and has just received it.
+func (c *clientStream) learnFirstMessage(m *streamAttempt, askedAt time.Duration, err error) {
 	failure := outcome(err)
-	if c.early(asked) {
+	if c.early(askedAt) {
 		c.call.EarlyHeaders()
 	}
-	waited := c.waited(asked)
+	waited := c.waited(askedAt)
 	if m == &c.primary {
-		if failure != nil && c.heeds && (!c.raced || m.ended == nil) { // a race has told what it saw
+		if failure != nil && c.tracksFailures && (!c.raced || m.ended == nil) { // a race reports the failures in it
 			c.call.Failed(failure, m.Trailer())
 		}
 		c.learn(failure, c.call.Age(), true, waited)
 		return
 	}
-	p := c.pending
-	c.pending = nil
+	p := c.headerWin
+	c.headerWin = nil
 	if p != nil && waited {
 		c.call.Answered(failure, c.call.Age())
 	}
@@ -81,20 +81,21 @@ func (c *clientStream) note(m *member, asked time.Duration, err error) {
 	}
 }
 
-// waited reports whether the call's age is the time to the first message, which RecvMsg, called at the age asked, has
-// just received: somebody was waiting all the time. A caller counts as waiting from the start if it has waited for at
-// least half of the age. From Header, whose headers may have brought the message with them, to RecvMsg a moment may have
-// passed. How long that may be does not go by the age: calls that happen to be slow must not be learned from sooner.
-func (c *clientStream) waited(asked time.Duration) bool {
+// waited reports whether the call's age is the time to the first message, because the caller was waiting for it. RecvMsg was
+// called at the age askedAt, and has just received the message. A caller that has waited for at least half of the age
+// counts as waiting from the start. A caller that waited for the headers, and then called RecvMsg within the grace period,
+// counts too, because the message may have come with the headers. The grace period does not depend on the age: if it did,
+// slow calls would be learned from more often than fast ones.
+func (c *clientStream) waited(askedAt time.Duration) bool {
 	age, h := c.call.Age(), c.headersWaited()
-	return age >= 2*asked || h.came && h.at >= 2*h.asked && asked-h.at <= late
+	return age >= 2*askedAt || h.came && h.at >= 2*h.askedAt && askedAt-h.at <= grace
 }
 
-// early reports whether the headers, which decided the call, came before the first message, which RecvMsg, called at
-// the age asked, has just received. They came with it if RecvMsg had not to wait for it after them; that it was at
-// work for a moment is no wait.
-func (c *clientStream) early(asked time.Duration) bool {
+// early reports whether the headers that decided the call came well before the first message. RecvMsg was called at the age
+// askedAt, and has just received the message. The headers are early if RecvMsg then waited for at least the grace period and
+// an eighth of the call's age.
+func (c *clientStream) early(askedAt time.Duration) bool {
 	age, h := c.call.Age(), c.headersWaited()
-	after := age - max(asked, h.at)
-	return h.came && after >= late && 8*after >= age
+	after := age - max(askedAt, h.at)
+	return h.came && after >= grace && 8*after >= age
 }

@@ -16,10 +16,10 @@ import (
 	"github.com/grpchedge/hedge/internal/attempt"
 )
 
-// handOver has the caller's message hold a first message that was received before the caller said what into.
+// handOver moves a first message that Header has received, held, to the message m that the caller then passes to RecvMsg.
 func (c *clientStream) handOver(held, m any) error {
-	if own, ok := attempt.NewReply(m); ok && sameType(held, m) {
-		own.Take(held)
+	if replies, ok := attempt.NewReply(m); ok && sameType(held, m) {
+		replies.Take(held)
 		return nil
 	}
 	codec := codecOf(c.callOptions)

@@ -8,7 +8,8 @@ import (
 	"github.com/grpchedge/hedge/internal/race"
 )
 
-// policy is a clientStream's call as its race sees it: the scheduler's, but for what only a stream knows.
+// policy implements [race.Policy] for a clientStream. Most of it is the engine's. Book is different, because a race for
+// response headers does not measure the time to the first message.
 type policy clientStream
 
 func (p *policy) Admit(n, turn int, so *race.Report) race.Event { return p.call.Admit(n, turn, so) }
@@ -25,10 +26,10 @@ func (p *policy) Book(r *race.Report) {
 	if r.Panicked {
 		return
 	}
-	if p.line == headers {
+	if p.goal != firstMessage {
 		p.bookHeaders(r)
 	} else {
-		if r.DeliveredAt < 2*p.asked {
+		if r.DeliveredAt < 2*p.askedAt {
 			p.call.Incomparable()
 		}
 		p.call.BookHedges(r)
@@ -40,21 +41,21 @@ func (p *policy) Book(r *race.Report) {
 	}
 }
 
-// bookHeaders books the hedges of a race for headers. When a hedge that won by its headers delivers its first message is
-// known with that. Until then none of the hedges has answered.
+// bookHeaders books the hedges of a race for headers. The latency of a hedge that won is booked with its first message: see
+// learnFirstMessage. The others are booked as cut short.
 func (p *policy) bookHeaders(r *race.Report) {
 	for n := 1; n <= r.Hedges; n++ {
 		a := &r.Attempts[n]
 		if n == r.Winner && a.End != race.NonFatal {
-			p.pending = &pending{sent: a.SentAt, after: a.EndedAt - a.SentAt}
+			p.headerWin = &headerWin{sent: a.SentAt, after: a.EndedAt - a.SentAt}
 		} else if a.CutShort {
 			p.call.HedgeCutShort(r.DecidedAt - a.SentAt)
 		}
 	}
 }
 
-// ended learns from a primary that ended with err, at the given age, what the race was for.
+// ended learns from a primary that reached the goal of the race with err, at the given age.
 func (p *policy) ended(err error, age time.Duration) {
-	known := p.line == message || p.primary.answered()
-	(*clientStream)(p).learn(err, age, known, age >= 2*p.asked)
+	known := p.goal == firstMessage || p.primary.answered()
+	(*clientStream)(p).learn(err, age, known, age >= 2*p.askedAt)
 }

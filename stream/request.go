@@ -9,19 +9,19 @@ import (
 	"github.com/grpchedge/hedge/internal/race"
 )
 
-// request is what hedges repeat. A message that can be copied is copied once for all of them, while the caller waits.
-// Another one is the caller's own, which hedges may read until release has returned.
+// request is the request that hedges send again. A message that can be copied is copied once for all hedges, while the caller
+// waits. Any other message is shared: hedges read the caller's own message, and release waits for them.
 type request struct {
 	mu       sync.Mutex // never held while a message is read
 	message  any        // the caller's; nil before it is sent and after release
-	complete bool       // it is all that is sent
-	copied   any        // what hedges send; nil before the first
+	complete bool       // the caller has called CloseSend
+	copied   any        // what hedges send; nil before the first hedge
 	repeat   attempt.Request
-	known    bool // repeat is there
-	shared   bool // that is the caller's own
-	readers  int  // of the caller's message
-	released bool
-	unread   chan struct{} // closed when readers falls to 0; made only for a release that waits
+	known    bool          // repeat is set
+	shared   bool          // hedges send the caller's own message
+	readers  int           // how many read the caller's message now
+	released bool          // nobody may read the caller's message any more
+	unread   chan struct{} // closed when readers falls to 0; nil unless release waits
 }
 
 func (r *request) sent(m any) {
@@ -55,17 +55,18 @@ func (r *request) replayable() bool {
 	return r.repeat.Replayable()
 }
 
-// ended reports whether the request is all that is sent.
+// ended reports whether the caller has called CloseSend.
 func (r *request) ended() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.complete
 }
 
-// prepare makes what hedges send, for a request that is replayable. It is false if that turns out to be impossible.
+// prepare makes the message that hedges send. replayable must have returned true. prepare returns false if the message cannot
+// be copied.
 func (r *request) prepare() bool {
 	if _, ok := r.read(); !ok {
-		return true // the call is decided, and the hedge finds that out
+		return true // the call is decided: sendTo returns ErrLost
 	}
 	defer r.done()
 	m, ok := r.repeat.Repeat()
@@ -90,7 +91,7 @@ func (r *request) sendTo(st grpc.ClientStream) error {
 	return st.SendMsg(m)
 }
 
-// read returns the caller's message to a reader, which must call done; false when it is released.
+// read returns the caller's message to a reader, which must then call done. It returns false after release.
 func (r *request) read() (any, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -110,8 +111,8 @@ func (r *request) done() {
 	}
 }
 
-// release lets go of the caller's message. It returns when no hedge reads it any more, as it soon does once the hedges
-// are cancelled. It may be called more than once.
+// release gives the message back to the caller. It waits until no hedge reads the message, which is soon after the hedges
+// were cancelled. It may be called more than once.
 func (r *request) release() {
 	r.mu.Lock()
 	r.message, r.copied, r.released = nil, nil, true

@@ -10,9 +10,9 @@
 //		grpc.WithChainUnaryInterceptor(interceptor.Unary(s)),
 //		grpc.WithChainStreamInterceptor(stream.Interceptor(s)))
 //
-// A stream that has sent no first message by its learned delay gets a second one. Whichever delivers first is
-// the stream from then on, message for message; the other is reset on the wire at once. All that the caller
-// sees, messages, header, trailer and status, comes from one attempt.
+// If no first message has arrived after the learned delay, a second stream is opened. The one that delivers first wins, and
+// all further messages come from it. The other one is reset on the wire at once. All that the caller sees comes from one
+// attempt: messages, header, trailer and status.
 package stream
 
 import (
@@ -31,30 +31,29 @@ import (
 // Interceptor returns a client interceptor that hedges server-streaming calls as s decides. With a nil s it hedges
 // none.
 //
-// Attempts race until the caller has what it first waits for. For RecvMsg that is the first message, or the end, of
-// the stream; for Header it is the response headers, unless [WaitForMessage] names the method, or the end of a stream
-// without headers. A hedge is sent only while the caller waits so. From then on every call goes straight to the
-// attempt that won, at no cost per message; a stream that stalls later is not hedged, as its messages so far cannot
-// be taken back.
+// The first call of RecvMsg or Header starts the race. If it is RecvMsg, attempts race for the first message, or the end of
+// the stream. If it is Header, they race for the response headers, or the end of a stream without headers; [WaitForMessage]
+// changes this. A hedge is sent only while RecvMsg or Header waits. After the race every call goes straight to the winner, at
+// no cost per message. A stream that stalls later is not hedged, because the caller already has some of its messages.
 //
-// The methods of a stream may be called concurrently as [grpc.ClientStream] allows. Where Header is called while
-// RecvMsg waits, it returns the primary's headers as soon as they are there, and the stream is the primary from then
-// on; if a hedge has won before, it returns the headers of that. A Context that is asked for before an attempt has won
-// ends with the stream, and has the values, the peer among them, of the attempt that wins: until then, of the primary.
+// The methods of a stream may be called concurrently as [grpc.ClientStream] allows. If Header is called while RecvMsg waits,
+// it returns the primary's headers as soon as they are there, and the primary wins. If a hedge has won before, Header returns
+// the headers of that hedge. A Context obtained before the end of the race ends with the stream. Its values, such as the
+// peer, are those of the winner, and of the primary until there is a winner.
 //
-// A method with a hedgingPolicy, see [hedge.WithServiceConfig], is committed by response headers whatever its caller
-// waits for, as gRPC defines it; where headers come at once, nothing of it is hedged.
+// For a method with a hedgingPolicy, see [hedge.WithServiceConfig], attempts always race for the response headers, as gRPC
+// defines it. If headers come at once, such a stream is never hedged.
 //
-// Which messages can be hedged is the same as for interceptor.Unary.
+// The conditions for requests and messages are those of interceptor.Unary.
 //
-// Client-streaming and bidirectional calls pass through and are counted.
+// Client-streaming and bidirectional calls are not hedged; they are counted in Stats.PassedThrough.
 //
 // Interceptors chained after this one run once for each attempt, concurrently.
 func Interceptor(s *hedge.Scheduler, opts ...Option) grpc.StreamClientInterceptor {
 	e, o := engine.Of(s), newOptions(opts)
 	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 		var target string
-		var conn engine.Conn // a nil interface where cc is nil, as with a binding that brings its own streamer
+		var conn engine.Conn // a nil interface if cc is nil, as when a test passes its own streamer
 		if cc != nil {
 			target, conn = cc.Target(), cc
 		}
@@ -71,7 +70,7 @@ func Interceptor(s *hedge.Scheduler, opts ...Option) grpc.StreamClientIntercepto
 		c := &clientStream{
 			call: call, caller: ctx, plan: plan, types: o.types(method),
 			desc: desc, cc: cc, method: method, streamer: streamer,
-			heeds: call.Heeds(), committed: plan.LastFailureWins, classifies: call.Classifies(),
+			tracksFailures: call.Heeds(), committed: plan.LastFailureWins, classifies: call.Classifies(),
 			options: attempt.NewOptions(opts),
 		}
 		if err := c.open(target, opts); err != nil {
@@ -91,7 +90,7 @@ func watch(ctx context.Context, call engine.Call, types *messageTypes, desc *grp
 	if !call.Learns() && !call.Heeds() {
 		return st, nil
 	}
-	c := &clientStream{call: call, caller: ctx, types: types, method: method, heeds: call.Heeds(), classifies: call.Classifies()}
+	c := &clientStream{call: call, caller: ctx, types: types, method: method, tracksFailures: call.Heeds(), classifies: call.Classifies()}
 	c.primary.ClientStream = st
 	c.chosen.Store(&c.primary)
 	return c, nil
@@ -103,14 +102,15 @@ func (c *clientStream) open(target string, opts []grpc.CallOption) error {
 	c.cancel = cancel
 	ctx = c.call.PrimaryContext(ctx, target)
 	c.callOptions = opts
-	c.primary, opts = c.newMember(cancel, true)
+	c.primary, opts = c.newAttempt(cancel, true)
 	err := c.primary.open(ctx, c, opts)
 	switch {
 	case err == nil:
 	case c.committed && c.call.Failure(0, err, nil).End == race.NonFatal && c.caller.Err() == nil:
-		// A hedge may do better, and the caller hears of it from RecvMsg. It may never call that.
-		c.primary.ClientStream, c.primary.ended = failed{ctx, err}, err
-		context.AfterFunc(ctx, c.abandon)
+		// With a hedgingPolicy a hedge may still succeed, so the error comes from RecvMsg. AfterFunc frees the call if the
+		// caller never calls RecvMsg.
+		c.primary.ClientStream, c.primary.ended = failedStream{ctx, err}, err
+		context.AfterFunc(ctx, c.choosePrimaryIfNoRace)
 	default:
 		cancel(nil)
 		c.call.Unraced(err, nil)
@@ -120,8 +120,8 @@ func (c *clientStream) open(target string, opts []grpc.CallOption) error {
 	c.mu.Lock()
 	c.opened = true
 	c.mu.Unlock()
-	if c.caller.Err() != nil || c.closed() { // meanwhile, so that finished was not to be told
-		c.abandon()
+	if c.caller.Err() != nil || c.closed() { // if attemptFinished ran before opened was set, it did nothing
+		c.choosePrimaryIfNoRace()
 	}
 	return nil
 }
@@ -131,8 +131,8 @@ func (c *clientStream) closed() bool {
 	return c.cc != nil && c.cc.GetState() == connectivity.Shutdown
 }
 
-// finished is told that gRPC's stream of an attempt has ended with err. cancel frees the attempt's context.
-func (c *clientStream) finished(primary bool, cancel context.CancelCauseFunc, err error) {
+// attemptFinished is the OnFinish of an attempt: gRPC's stream has ended with err. cancel frees the attempt's context.
+func (c *clientStream) attemptFinished(primary bool, cancel context.CancelCauseFunc, err error) {
 	if c.closed() {
 		cancel(err)
 		if ctx := c.context.Load(); ctx != nil {
@@ -140,6 +140,6 @@ func (c *clientStream) finished(primary bool, cancel context.CancelCauseFunc, er
 		}
 	}
 	if primary {
-		c.abandon() // what ends while nobody waits for it, no race is to decide
+		c.choosePrimaryIfNoRace() // the stream ended while no call was waiting, so no race is needed
 	}
 }

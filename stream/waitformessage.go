@@ -34,20 +34,20 @@ func newOptions(opts []Option) *options {
 	return o
 }
 
-// WaitForMessage has Header wait for the race for the first message, in streams of the full methods that match one of
-// the patterns, such as "/pkg.Svc/Read" or "/pkg.Svc/Read*"; the syntax is that of [hedge.WithMethods]. RecvMsg then
-// returns that message. Given more than once, the patterns add up. By default Header waits for headers alone, and where
-// those come at once and are asked for first nothing can be hedged: [hedge.Stats] counts such calls as EarlyHeaders.
+// WaitForMessage makes Header wait for the first message, so that streams can be hedged whose caller calls Header first. The
+// next RecvMsg returns that message. It applies to the full methods that match one of the patterns, such as "/pkg.Svc/Read"
+// or "/pkg.Svc/Read*"; the syntax is that of [hedge.WithMethods]. If the option is given more than once, all patterns apply.
+// By default Header waits only for headers. If those come early, no hedge can be sent, and [hedge.Stats] counts the call in
+// EarlyHeaders.
 //
-// It is for clients that ask for the headers before the first message, as Bigtable's does, and do nothing in between
-// that the server waits for: a subscriber that triggers the first event when it has the headers would wait for ever.
-// Methods with a hedgingPolicy are committed by headers all the same, as gRPC defines it.
+// Use it for clients that call Header before RecvMsg, as Bigtable's does. Do not use it if the server sends its first message
+// only after the client, having received the headers, does something else: Header would wait for ever. For methods with a
+// hedgingPolicy it has no effect: gRPC defines that headers end their race.
 //
-// What type the first message is of is known from the streams before, or from the method's descriptor if that is linked
-// into the program and the call has no option that chooses a codec. Where neither is known Header waits for headers.
+// Header needs the type of the first message. It is known from earlier streams of the method, or from the method's
+// descriptor if that is linked into the program and no call option chooses a codec. Otherwise Header waits only for headers.
 //
-// WaitForMessage panics on a malformed pattern, and without any: an interceptor is made when a program starts, and has
-// no error to return.
+// WaitForMessage panics if there is no pattern or a pattern is malformed, because [Interceptor] cannot return an error.
 func WaitForMessage(patterns ...string) Option {
 	if len(patterns) == 0 {
 		panic("hedge: WaitForMessage(): at least one pattern is needed")
@@ -61,7 +61,7 @@ func WaitForMessage(patterns ...string) Option {
 	return func(o *options) { o.patterns = append(o.patterns, patterns...) }
 }
 
-// types returns what is known of messages if Header is to wait for those of the method; nil if not.
+// types returns the known message types if WaitForMessage names the method, and nil otherwise.
 func (o *options) types(method string) *messageTypes {
 	if len(o.patterns) == 0 || !pattern.Any(o.patterns, method) {
 		return nil
@@ -69,17 +69,17 @@ func (o *options) types(method string) *messageTypes {
 	return o.messages
 }
 
-// messageTypes knows what type of message the streams of methods are received into. Nil knows none.
+// messageTypes holds the type of the messages of each method's streams. A nil messageTypes holds none.
 type messageTypes struct {
 	examples sync.Map // method → an empty message
 	count    atomic.Int64
 }
 
-// maxTypes bounds the methods that are known.
+// maxTypes bounds the number of methods in messageTypes.
 const maxTypes = 1024
 
-// saw takes note of a message that a caller received into.
-func (t *messageTypes) saw(method string, m any) {
+// remember stores the type of a message that a caller passed to RecvMsg.
+func (t *messageTypes) remember(method string, m any) {
 	if t == nil {
 		return
 	}
@@ -87,15 +87,15 @@ func (t *messageTypes) saw(method string, m any) {
 	if ok && sameType(known, m) {
 		return
 	}
-	own, valid := attempt.NewReply(m)
+	replies, valid := attempt.NewReply(m)
 	if !valid || !ok && t.count.Add(1) > maxTypes {
 		return
 	}
-	t.examples.Store(method, own.Make())
+	t.examples.Store(method, replies.Make())
 }
 
-// example returns an empty message of the type of a method's. Unless one was seen it is guessed, for a call whose codec
-// takes any protobuf message.
+// example returns an empty message of the type that the method's streams have; nil if it is not known. If no stream was seen
+// before, the type is taken from the descriptor, but only if no call option chooses a codec.
 func (t *messageTypes) example(method string, opts []grpc.CallOption) any {
 	if t == nil {
 		return nil
@@ -109,7 +109,7 @@ func (t *messageTypes) example(method string, opts []grpc.CallOption) any {
 	return described(method)
 }
 
-// reply is what makes messages to receive the first one of a stream into; false if its type is not known.
+// reply returns what makes messages for the first receive of a stream; false if their type is not known.
 func (t *messageTypes) reply(method string, opts []grpc.CallOption) (attempt.Reply, bool) {
 	m := t.example(method, opts)
 	if m == nil {
@@ -118,17 +118,17 @@ func (t *messageTypes) reply(method string, opts []grpc.CallOption) (attempt.Rep
 	return attempt.NewReply(m)
 }
 
-// empty returns a message to receive into where hardly one is to be expected. Any other than of the right type keeps
-// what it receives as unknown fields.
+// empty returns a message to receive into when the stream has probably ended. If the right type is not known, it is an
+// emptypb.Empty, which keeps what it receives as unknown fields.
 func (t *messageTypes) empty(method string, opts []grpc.CallOption) any {
-	if own, ok := t.reply(method, opts); ok {
-		return own.Make()
+	if replies, ok := t.reply(method, opts); ok {
+		return replies.Make()
 	}
 	return new(emptypb.Empty)
 }
 
-// described returns an empty message of the type that the descriptors linked into the program say a method returns; nil
-// if there are none.
+// described returns an empty message of a method's response type, according to the descriptors linked into the program; nil
+// if the method is not among them.
 func described(method string) any {
 	name := strings.ReplaceAll(strings.TrimPrefix(method, "/"), "/", ".")
 	d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(name))
@@ -146,7 +146,7 @@ func described(method string) any {
 	return t.New().Interface()
 }
 
-// choosesCodec reports whether one of the options does.
+// choosesCodec reports whether one of the options chooses a codec.
 func choosesCodec(opts []grpc.CallOption) bool {
 	return slices.ContainsFunc(opts, func(opt grpc.CallOption) bool {
 		switch opt.(type) {

@@ -2,33 +2,32 @@ package race
 
 import "time"
 
-// Actions is what one [Machine.Step] wants done. Several may be wanted at once; the zero value wants nothing, so that
-// whoever waits for the race goes on waiting. Hedges are named by their number, and 0 means no hedge.
+// Actions is what the runner of a race must do after one [Machine.Step]. Several fields may be set at once. The zero value
+// means that there is nothing to do. Hedges are given by their number, from 1; 0 means no hedge.
 type Actions struct {
 	Timer TimerAction
 	At    time.Duration // ArmTimer: the age of the call at which the timer is to fire
 
-	// Ask wants admission asked for this hedge; Admitted, Skipped, HeldBack, Refused or
-	// NotReplayable answers. Turn counts the hedges
-	// considered so far, this one and skipped ones included. It is unchanged when admission is asked again about the
-	// same hedge.
+	// Ask is the hedge for which to ask whether it may be sent. The answer is an event of the kind Admitted, Skipped,
+	// HeldBack, Refused or NotReplayable. Turn counts the hedges considered so far, including this one and skipped ones.
+	// It does not change when the question is repeated for the same hedge.
 	Ask, Turn uint8
-	// Prepare wants this hedge prepared, outside of any lock; Prepared or NotReplayable answers. The hedge reads the
-	// caller's memory only until then.
+	// Prepare is the hedge to prepare, without holding a lock. The answer is an event of the kind Prepared or NotReplayable.
+	// After that event the hedge no longer reads the caller's memory.
 	Prepare uint8
-	// Start wants this hedge sent. Its end must be reported by an Ended event.
+	// Start is the hedge to send. Its end must be reported by an Ended event.
 	Start uint8
-	// Drop wants this hedge, which was admitted, forgotten: it is not sent, and what was paid for it may be paid back.
+	// Drop is a hedge that was admitted and must not be sent. What was paid for it may be paid back.
 	Drop uint8
 
-	// Cancel and Leave are the attempts in flight that have lost, at the moment that another one has won: those to cancel,
-	// and those to leave until they end by themselves. Their ends must be reported too.
+	// Cancel and Leave are the attempts that are still in flight when another attempt wins. Those in Cancel must be
+	// cancelled. Those in Leave may run to their end. The ends of both must be reported.
 	Cancel, Leave Attempts
 
-	// Decided says that this step decided the race, and Winner by which attempt.
+	// Decided says that this step decided the race. Winner is the attempt that won.
 	Decided bool
-	// Deliver wants what the winner had delivered to the caller. It is wanted once in a race, in the step that decides it
-	// or a later one. No hedge is being prepared then, and the caller's goroutine is back from the primary.
+	// Deliver says what to give to the caller. It is set once in a race, in the step that decides it or in a later one. At
+	// that time no hedge is being prepared, and the primary has returned to the caller's goroutine.
 	Deliver Delivery
 	// Winner is the attempt that decided the race. It is set with Decided and with Deliver.
 	Winner uint8

@@ -5,22 +5,23 @@ import (
 	"time"
 )
 
-// Alarm wakes races at the times when their first hedges are due. It has one timer for all of them, so that a call
-// that ends before costs two short lock sections and no timer of the runtime's. A timer of its own for each call costs
-// more than that: one that is due within a millisecond interrupts a thread that waits for the network.
+// Alarm is one timer that many races share. It runs a function for each race when the first hedge of that race is due.
 //
-// The timer is not stopped when a call ends. It fires once more, at most one delay later, and is armed again only if
-// a call waits then. The zero Alarm is ready for use. All methods may be called concurrently.
+// Sharing saves time: a call that ends before its hedge is due costs two short lock sections. A runtime timer for each call
+// would cost more, because a timer that is due within a millisecond interrupts a thread that waits for the network.
+//
+// The timer is not stopped when a call ends. It fires at most once more, at most one delay later. It is then armed again
+// only if another call is waiting. The zero Alarm is ready for use. All methods may be called concurrently.
 type Alarm struct {
 	mu          sync.Mutex
 	timer       *time.Timer // nil until first needed
 	armed       bool
-	first, last *Waiter // in the order of their times
+	first, last *Waiter // a list, sorted by time
 }
 
-// Waiter is what an alarm wakes. The zero Waiter with a Wake is ready for Set.
+// Waiter is one entry of an [Alarm]. Set Wake before passing it to [Alarm.Set].
 type Waiter struct {
-	// Wake runs on a goroutine of its own when the time has come.
+	// Wake runs on a goroutine of its own at the waiter's time.
 	Wake func()
 
 	at             time.Time
@@ -28,19 +29,19 @@ type Waiter struct {
 	earlier, later *Waiter
 }
 
-// mostSteps is how many waiters Set passes over to find a place. Calls of one method have nearly the same delay, so
-// that a new one belongs at the end or close to it, unless the delay has just become much shorter.
-const mostSteps = 8
+// maxSteps bounds how many waiters Set passes over, from the end of the list, to find the place of a new one. Calls of one
+// method have nearly the same delay, so a new one belongs near the end, unless the delay has just become much shorter.
+const maxSteps = 8
 
-// Set has w woken at the given time, which is delay from now. It is false, and w is not woken, if w belongs far before
-// the last waiter: the search for its place would hold up every other call, and the caller must use a timer of its own.
+// Set runs w.Wake at the given time, which is delay from now. It returns false, and does not add w, if more than maxSteps
+// waiters are due after w: a longer search would delay every other call. The caller must then use a timer of its own.
 // w must not be waiting already.
 func (a *Alarm) Set(w *Waiter, at time.Time, delay time.Duration) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	before := a.last
 	for steps := 0; before != nil && before.at.After(at); steps++ {
-		if steps == mostSteps {
+		if steps == maxSteps {
 			return false
 		}
 		before = before.earlier
@@ -53,7 +54,7 @@ func (a *Alarm) Set(w *Waiter, at time.Time, delay time.Duration) bool {
 	return true
 }
 
-// Cancel takes w out and reports whether it was waiting. If not, Wake runs, has run, or was never to run.
+// Cancel removes w and reports whether it was waiting. If it was not, Wake is running, has run, or was never set to run.
 func (a *Alarm) Cancel(w *Waiter) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -64,7 +65,7 @@ func (a *Alarm) Cancel(w *Waiter) bool {
 	return true
 }
 
-// fire wakes every waiter whose time has come. It runs on the timer's goroutine, which wakes the last of them itself.
+// fire runs Wake of every waiter that is due. It runs on the timer's goroutine, and uses that goroutine for the last one.
 func (a *Alarm) fire() {
 	a.mu.Lock()
 	now := time.Now()
@@ -85,7 +86,7 @@ func (a *Alarm) fire() {
 	}
 }
 
-// arm has the timer fire in d, with the lock held.
+// arm sets the timer to fire in d. The lock must be held.
 func (a *Alarm) arm(d time.Duration) {
 	a.armed = true
 	if a.timer == nil {
@@ -95,7 +96,7 @@ func (a *Alarm) arm(d time.Duration) {
 	a.timer.Reset(d)
 }
 
-// insert puts w behind before, first if that is nil, with the lock held.
+// insert adds w to the list after the waiter before, or at the front if before is nil. The lock must be held.
 func (a *Alarm) insert(w, before *Waiter) {
 	w.earlier = before
 	if before == nil {
@@ -110,7 +111,7 @@ func (a *Alarm) insert(w, before *Waiter) {
 	}
 }
 
-// remove takes w out, with the lock held.
+// remove removes w from the list. The lock must be held.
 func (a *Alarm) remove(w *Waiter) {
 	if w.earlier == nil {
 		a.first = w.later

@@ -2,13 +2,14 @@ package race
 
 import "runtime"
 
-// crash is a panic, or a runtime.Goexit, of a hedge that may have to surface on the caller's goroutine.
+// crash is a panic or a runtime.Goexit of a hedge. If it decides the call, it is repeated on the caller's goroutine.
 type crash struct {
 	panic  *Panic
 	goexit bool
 }
 
-// newCrash is called by the deferred function that has recovered value; nil is a runtime.Goexit.
+// newCrash returns the crash for a value from recover; nil means a runtime.Goexit. The deferred function must call it, so
+// that the stack is still that of the panic.
 func newCrash(value any) *crash {
 	if value == nil {
 		return &crash{goexit: true}
@@ -16,25 +17,26 @@ func newCrash(value any) *crash {
 	return &crash{panic: newPanic(value)}
 }
 
-func (c *crash) surface() {
+// rethrow repeats the panic or the Goexit on the current goroutine. It does not return.
+func (c *crash) rethrow() {
 	if c.goexit {
 		runtime.Goexit()
 	}
 	panic(c.panic)
 }
 
-// crashed takes the panic of a hedge into account, which is the outcome of the call unless that is decided. The hedge
-// panicked while what a wanted last was being done. One that panicked before it was sent counts as sent.
-func (x *runner) crashed(a Actions, c *crash) {
+// hedgePanicked handles a hedge's panic, which is the outcome of the call if the race is not decided yet. The hedge panicked
+// while the runner was doing a. A hedge that panicked before it was sent counts as sent.
+func (x *runner) hedgePanicked(a Actions, c *crash) {
 	if a.Ask > 0 {
-		a = x.happened(Event{Kind: Admitted}, nil)
+		a = x.handle(Event{Kind: Admitted}, nil)
 	}
 	if n := a.Prepare; n > 0 {
 		h := &x.hedges[n]
 		if h.cancel == nil {
 			h.cancel = func(error) {}
 		}
-		a = x.happened(Event{Kind: Prepared}, nil)
+		a = x.handle(Event{Kind: Prepared}, nil)
 	}
 	n := a.Start
 	if n == 0 { // the call was over
@@ -43,6 +45,6 @@ func (x *runner) crashed(a Actions, c *crash) {
 	}
 	h := &x.hedges[n]
 	h.crash = c
-	x.happened(Event{Kind: Ended, Attempt: n, End: Panicked}, nil)
+	x.handle(Event{Kind: Ended, Attempt: n, End: Panicked}, nil)
 	h.cancel(ErrLost)
 }

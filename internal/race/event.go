@@ -16,24 +16,25 @@ type Event struct {
 type EventKind uint8
 
 const (
-	// Due: the timer fired. The timer may have been stopped or armed anew meanwhile.
+	// Due: the timer fired. It may have been stopped or armed again in the meantime.
 	Due EventKind = iota
-	// Admitted answers Ask: the hedge is paid for and may be sent.
+	// Admitted is an answer to Actions.Ask: the hedge is paid for and may be sent.
 	Admitted
-	// Skipped answers Ask: sampling leaves this hedge out. The next one is due a delay later.
+	// Skipped is an answer to Actions.Ask: sampling leaves this hedge out. The next one is due one delay later.
 	Skipped
-	// HeldBack answers Ask: not now. Ask again at Event.Until.
+	// HeldBack is an answer to Actions.Ask: not now. Ask again at Event.Until.
 	HeldBack
-	// Refused answers Ask: this call gets no more hedges.
+	// Refused is an answer to Actions.Ask: this call gets no more hedges.
 	Refused
-	// Prepared answers Prepare: the hedge can be sent, and needs nothing of the caller's memory any more.
+	// Prepared is an answer to Actions.Prepare: the hedge can be sent, and no longer reads the caller's memory.
 	Prepared
-	// NotReplayable answers Ask or Prepare: the request cannot be sent twice, so this call gets no more hedges.
+	// NotReplayable is an answer to Actions.Ask or Actions.Prepare: the request cannot be sent twice, so this call gets no
+	// more hedges.
 	NotReplayable
-	// Ended: an attempt has an outcome. Without Rules.Detached the end of the primary also says that the caller's
-	// goroutine is back from it.
+	// Ended: an attempt has an outcome. Without Rules.Detached, the end of the primary also means that the primary has
+	// returned to the caller's goroutine.
 	Ended
-	// Committed: the caller of a stream has been given the primary's headers, so the primary is the stream.
+	// Committed: the caller of a stream has received the primary's headers, so the primary must win.
 	Committed
 	// Cancelled: the caller's context was cancelled.
 	Cancelled

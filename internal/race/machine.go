@@ -8,19 +8,20 @@ type Rules struct {
 	Delay time.Duration
 	// MaxHedges is the most hedges of the call, from 0 to MaxAttempts-1. Hedges that sampling skips count.
 	MaxHedges uint8
-	// HedgeFinal says that a hedge's Final status ends the race, as the primary's does. Otherwise a hedge ends it only
-	// with OK, so that a call that acts twice cannot report "not found" for what it did itself.
+	// HedgeFinal says that a hedge's Final status ends the race, as the primary's does. Otherwise a hedge ends the race
+	// only with OK: the "not found" of a second deletion must not replace the OK of the first.
 	HedgeFinal bool
 	// FailureSendsNext says that a NonFatal end of any attempt makes the next hedge due at once. The race then waits for
 	// that hedge even if no attempt is in flight.
 	FailureSendsNext bool
 	// LastFailureWins says that, if all attempts fail, the outcome is the last failure; otherwise it is the primary's.
 	LastFailureWins bool
-	// Shared says that hedges read the caller's memory until they end, so that the caller gets nothing before they have.
+	// Shared says that hedges read the caller's memory until they end. The outcome is then delivered only after all hedges
+	// have ended.
 	Shared bool
-	// Detached says that the primary runs on a goroutine of its own and works on copies. The caller then need not wait
-	// for a primary that has lost, and losers are left to finish instead of being cancelled. With Shared, or after the
-	// caller has gone, they are cancelled all the same.
+	// Detached says that the primary runs on a goroutine of its own and works on copies. The caller then does not wait for
+	// a primary that has lost, and losers may run to their end. With Shared, or if the caller's context has ended, losers
+	// are cancelled.
 	Detached bool
 }
 
@@ -38,30 +39,30 @@ const (
 // lock, no timer and no clock. It is a plain value, which two races never share and == compares.
 //
 //	phase          what has happened                      what can still happen
-//	PrimaryAlone   the primary is in flight;              the primary's end decides or fails; a hedge is sent;
-//	               no hedge was sent                      Committed decides for the primary
+//	PrimaryAlone   the primary is in flight;              the primary ends, and wins or fails; a hedge is sent;
+//	               no hedge was sent                      Committed makes the primary win
 //	Racing         the primary is in flight;              the same; a hedge's OK or panic decides,
 //	               a hedge was sent                       with HedgeFinal its Final status too
-//	PrimaryFailed  the primary failed without deciding;   a hedge decides as above; the end of the last hedge,
-//	               a hedge is in flight or called for     a hedge not sent, or the caller's end concludes the race
+//	PrimaryFailed  the primary failed without deciding;   a hedge decides as above; or the race is concluded, because
+//	               a hedge is in flight or called for     the last hedge ended or was not sent, or the caller gave up
 //	Decided        one attempt has won, or all failed     the losers end; the outcome is delivered, once
 //
-// A race is concluded when nothing is left that could decide it: the primary has failed, no hedge is in flight, and none
-// is to come that a failure called for (see [Rules]).
+// A race is concluded when nothing is left that could decide it: the primary has failed, no hedge is in flight, and the race
+// waits for no hedge that a failure made due (see [Rules]).
 //
 // All times are ages of the call: durations since its start.
 type Machine struct {
 	rules Rules
 
 	phase     Phase
-	pending   pending  // what is being done about the hedge that is due
+	pending   pending  // the step that the hedge that is due is in
 	sent      uint8    // hedges sent
 	turns     uint8    // hedges considered to the end: those sent and those skipped
 	inFlight  Attempts // attempts that have been sent and have not ended
 	lastFail  uint8    // the attempt that failed last
 	winner    uint8    // once decided
 	panicked  bool     // the winner's end was a panic
-	gone      bool     // the caller cancelled, or its deadline passed
+	gone      bool     // the caller's context has ended
 	noMore    bool     // no further hedge may be sent
 	calledFor bool     // a failure made the next hedge due, so the race waits for it
 	delivered bool
@@ -72,12 +73,12 @@ type Machine struct {
 	armedAt   time.Duration // when the timer fires, if armed
 }
 
-// pending is what is being done about a hedge that is due.
+// pending is the step that a hedge that is due is in.
 type pending uint8
 
 const (
 	nothing   pending = iota
-	asked             // admission has been asked
+	asked             // it was asked whether the hedge may be sent
 	preparing         // the hedge has been admitted and is being prepared
 )
 
@@ -94,9 +95,9 @@ func NewMachine(r Rules, firstDue time.Duration) (Machine, Actions) {
 // Phase is how far the race has come.
 func (m *Machine) Phase() Phase { return m.phase }
 
-// Step takes one event, which happened at the given age of the call, and returns what is to be done. Actions must be done
-// in the order of the steps that wanted them. An event that is out of place, such as the end of an attempt that has
-// ended, changes nothing. Step does not allocate.
+// Step takes one event, which happened at the given age of the call, and returns what must be done. The actions of several
+// steps must be done in the order of the steps. An event that is out of place, such as a second end of the same attempt,
+// changes nothing. Step does not allocate.
 func (m *Machine) Step(e Event, now time.Duration) Actions {
 	var a Actions
 	switch e.Kind {
@@ -137,7 +138,7 @@ func (m *Machine) Step(e Event, now time.Duration) Actions {
 	return a
 }
 
-// fired takes note that the timer fired. A timer that fired before the hedge is due is armed again by setTimer.
+// fired handles Due. If the timer fired before the hedge is due, setTimer arms it again.
 func (m *Machine) fired(now time.Duration, a *Actions) {
 	m.armed = false
 	if m.waitsForDue() && now >= m.due {
@@ -147,7 +148,7 @@ func (m *Machine) fired(now time.Duration, a *Actions) {
 	}
 }
 
-// answered takes note of what admission answered.
+// answered handles the answer to Ask.
 func (m *Machine) answered(e Event, now time.Duration, a *Actions) {
 	m.pending = nothing
 	switch e.Kind {
@@ -159,14 +160,14 @@ func (m *Machine) answered(e Event, now time.Duration, a *Actions) {
 	case Skipped:
 		m.considered(now)
 	case HeldBack:
-		m.calledFor = false // no call waits for a hedge that may never be sent
+		m.calledFor = false // the call must not wait for a hedge that may never be sent
 		m.due = max(e.Until, m.notBefore)
 	case Refused, NotReplayable:
 		m.noMore = true
 	}
 }
 
-// prepared takes note that a hedge has been prepared, and sends it if it may still be sent.
+// prepared handles the answer to Prepare, and sends the hedge if it may still be sent.
 func (m *Machine) prepared(e Event, now time.Duration, a *Actions) {
 	m.pending = nothing
 	if e.Kind == NotReplayable {
@@ -184,8 +185,8 @@ func (m *Machine) prepared(e Event, now time.Duration, a *Actions) {
 	}
 }
 
-// sendable reports whether the hedge that was admitted may be sent now. Otherwise it drops the hedge: for good, or until
-// a server that pushed back meanwhile wants a further attempt.
+// sendable reports whether the hedge that was admitted may be sent now. If not, it drops the hedge: for good, or, if a server
+// has pushed back in the meantime, until the time that the server asked for.
 func (m *Machine) sendable(now time.Duration, a *Actions) bool {
 	if !m.over() && now >= m.notBefore {
 		return true
@@ -196,8 +197,8 @@ func (m *Machine) sendable(now time.Duration, a *Actions) bool {
 	return false
 }
 
-// considered takes note that a hedge was sent or skipped. The next one is due a delay later, unless an attempt failed
-// meanwhile and called for it.
+// considered counts a hedge that was sent or skipped. The next one is due one delay later, unless an attempt failed in the
+// meantime and made it due at once.
 func (m *Machine) considered(now time.Duration) {
 	m.turns++
 	if !m.calledFor {
@@ -205,7 +206,7 @@ func (m *Machine) considered(now time.Duration) {
 	}
 }
 
-// ended takes note of how an attempt ended.
+// ended handles the end of an attempt.
 func (m *Machine) ended(e Event, now time.Duration, a *Actions) {
 	primary := e.Attempt == 0
 	switch {
@@ -219,7 +220,7 @@ func (m *Machine) ended(e Event, now time.Duration, a *Actions) {
 	case primary && (m.gone || e.End == Final):
 		m.decide(0, a)
 	case m.gone:
-		// A hedge that the caller's end cut short decides nothing. The primary, which returns soon, does.
+		// The hedge ended because the caller's context ended. The primary returns soon, and decides the race.
 	case e.End == Final && m.rules.HedgeFinal:
 		m.decide(e.Attempt, a)
 	default:
@@ -227,7 +228,7 @@ func (m *Machine) ended(e Event, now time.Duration, a *Actions) {
 	}
 }
 
-// failed takes note of an attempt that failed without deciding the race.
+// failed handles an attempt that failed without deciding the race.
 func (m *Machine) failed(e Event, now time.Duration) {
 	m.lastFail = e.Attempt
 	if e.Attempt == 0 {
@@ -271,7 +272,7 @@ func (m *Machine) decide(n uint8, a *Actions) {
 	}
 }
 
-// deliver has the outcome delivered once the race is decided and nothing reads the caller's memory any more.
+// deliver sets Deliver once the race is decided and no attempt uses the caller's memory any more.
 func (m *Machine) deliver(a *Actions) {
 	awaited := only(0) | only(m.winner)
 	switch {
@@ -290,7 +291,7 @@ func (m *Machine) deliver(a *Actions) {
 	}
 }
 
-// setTimer has the timer armed for the next hedge, or stopped if none is awaited.
+// setTimer arms the timer for the next hedge, or stops it if no hedge is to come.
 func (m *Machine) setTimer(a *Actions) {
 	switch wanted := m.waitsForDue(); {
 	case wanted && (!m.armed || m.armedAt != m.due):
@@ -305,7 +306,7 @@ func (m *Machine) setTimer(a *Actions) {
 // over reports whether no hedge may be sent any more.
 func (m *Machine) over() bool { return m.phase == Decided || m.gone || m.noMore }
 
-// waitsForDue reports whether the next thing to happen to a hedge is that it is due.
+// waitsForDue reports whether the race waits for the time when its next hedge is due.
 func (m *Machine) waitsForDue() bool {
 	return !m.over() && m.pending == nothing && m.turns < m.rules.MaxHedges
 }
@@ -318,5 +319,5 @@ func (m *Machine) hedgeToCome() bool {
 // share sets Rules.Shared. The rule matters only once a hedge has been sent, so it may be set until then.
 func (m *Machine) share() { m.rules.Shared = true }
 
-// leaves reports whether losers are left to finish.
+// leaves reports whether losers may run to their end.
 func (m *Machine) leaves() bool { return m.rules.Detached && !m.rules.Shared }

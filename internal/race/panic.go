@@ -14,17 +14,17 @@ type Panic struct {
 	Stack []byte
 }
 
-// newPanic is called on the goroutine that has panicked, while the stack is still that of the panic.
+// newPanic returns a Panic with the current stack. Call it on the goroutine that panicked, in a deferred function.
 func newPanic(value any) *Panic {
 	stack := debug.Stack()
-	// The first line says which goroutine that is. It may have ended by the time that somebody reads it.
+	// The first line has the goroutine's number, which means nothing once the goroutine has ended.
 	if _, frames, ok := bytes.Cut(stack, []byte("\n")); ok {
 		stack = frames
 	}
 	return &Panic{Value: value, Stack: stack}
 }
 
-// Error returns the value and the stack, so that a panic that nobody recovers prints both.
+// Error returns the value and the stack, so that the Go runtime prints both if the panic is not recovered.
 func (p *Panic) Error() string {
 	return fmt.Sprintf("hedge: panic in a hedge: %v\n\n%s", p.Value, p.Stack)
 }

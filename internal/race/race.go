@@ -2,11 +2,11 @@
 // when it is slow, hedges on goroutines of their own. Exactly one attempt decides the call. The others are
 // cancelled the moment it does, and nothing they produce is seen by the caller.
 //
-// What happens in a race is decided by a [Machine], which does nothing by itself. A [Race] does what the machine wants: it
-// has the timer, the goroutines and the contexts. Most calls need no hedge, and those run without a machine.
+// A [Machine] decides what happens in a race, but has no timer, goroutine or context. A [Race] has those, and does what the
+// machine returns as [Actions]. Most calls need no hedge, and run without a machine.
 //
-// The package knows nothing about replies, streams or budgets. An [Entrant] makes the attempts. A [Policy] admits hedges
-// and books the report of the race. Unary calls, streams and plain functions share all of this.
+// The package does not depend on replies, streams or budgets. An [Entrant] makes the attempts. A [Policy] says whether a
+// hedge may be sent, and takes the [Report] of the race. Unary calls, streams and hedge.Do use the same code.
 package race
 
 import (
@@ -25,37 +25,39 @@ type Plan struct {
 	Start time.Time
 	// Due is the age at which the first hedge is due.
 	Due time.Duration
-	// From is the age at which the race begins, at most Due: 0, unless something else of the call comes before.
+	// From is the age at which the race begins, at most Due. It is above 0 only for a stream whose caller starts to wait
+	// some time after the call began.
 	From time.Duration
-	// Alarm says when the first hedge is due. It is shared by calls. Nil gives the race a timer of its own.
+	// Alarm is the timer for the first hedge, which calls share. If it is nil, the race uses a timer of its own.
 	Alarm *Alarm
 }
 
-// StartAt is the plan of a race that begins at the given age. A first hedge that was due before is due a moment later, so that
-// the primary can hand over what it may have by now; with a delay of 0, at once.
-func (p Plan) StartAt(age, moment time.Duration) Plan {
+// StartAt returns the plan for a race that begins at the given age. If the first hedge was due before that age, it is due
+// after the grace period, or after the delay if that is shorter: the primary may have its answer already.
+func (p Plan) StartAt(age, grace time.Duration) Plan {
 	p.From = age
 	if p.Due <= age {
-		p.Due = age + min(moment, p.Delay)
+		p.Due = age + min(grace, p.Delay)
 	}
 	return p
 }
 
-// Policy decides what the rules leave open, and books what happened. Its methods are called without a lock.
+// Policy says whether a hedge that is due may be sent, and takes the report of the race. The race calls its methods without
+// holding a lock.
 type Policy interface {
 	// Admit is asked when hedge n is due, 1 being the first. It returns an event of the kind Admitted, Skipped, HeldBack or
-	// Refused. Turn is [Actions.Turn], and so is what has happened so far; it is valid during the call. Calls of Admit never
+	// Refused. turn is [Actions.Turn]. soFar is what has happened so far; it is valid during the call. Calls of Admit never
 	// overlap, and none is made after Book.
-	Admit(n, turn int, so *Report) Event
+	Admit(n, turn int, soFar *Report) Event
 	// Failure returns an event that says how attempt n, the primary being 0, ended with err, which is not nil: End is Final
 	// or NonFatal, and Pushback is what the trailer says. Kind and Attempt are set by the race. It may be called
 	// concurrently, also after Book.
 	Failure(n int, err error, trailer metadata.MD) Event
-	// Book takes the report of the race, on the caller's goroutine. It is called once, unless [Outcome.Untouched]. The
-	// report is valid during the call.
+	// Book takes the report of the race, on the caller's goroutine. It is called once, but not at all if
+	// [Outcome.Untouched] is set. The report is valid during the call.
 	Book(r *Report)
-	// LoserPanicked says that a loser panicked too late for the report, or a hedge before it was sent. It may be called at
-	// any time, from any goroutine.
+	// LoserPanicked is called when a loser panics after the report, and when a hedge panics before it is sent. It may be
+	// called at any time, from any goroutine.
 	LoserPanicked()
 }
 
@@ -66,14 +68,14 @@ type Entrant interface {
 	// Replayable reports whether the request can be sent again, and whether hedges that do so read the caller's memory until
 	// they end. It is asked whenever a hedge is due.
 	Replayable() (ok, shared bool)
-	// Hedge prepares hedge n; nil if that turns out to be impossible. An attempt that wins may go on after its Run, as a
-	// stream does; cancel then frees its context.
+	// Hedge prepares hedge n. It returns nil if the hedge cannot be made. An attempt that wins may go on after its Run, as
+	// a stream does; cancel then frees its context.
 	//
-	// The caller is inside its call until Replayable and Hedge return, so they may read what the caller owns; what Hedge
-	// returns must not, unless that is shared. A call that is decided meanwhile waits for them before it returns, so they
-	// should be quick. Nothing else waits. They never overlap.
+	// The call does not return before Replayable and Hedge have returned, so they may read the caller's memory, and should
+	// be quick. The attempt that Hedge returns must not read it, unless Replayable returned shared. Calls of Replayable and
+	// Hedge never overlap.
 	Hedge(n int, cancel context.CancelCauseFunc) Attempt
-	// Trailer is what the primary, which has failed, had in its trailer; nil if that is not known.
+	// Trailer returns the trailer of a primary that has failed; nil if it is not known.
 	Trailer() metadata.MD
 }
 
@@ -81,23 +83,23 @@ type Entrant interface {
 type Attempt interface {
 	// Run makes the attempt under ctx and waits for its outcome.
 	Run(ctx context.Context) error
-	// Trailer is what the attempt, whose Run has failed, had in its trailer; nil if that is not known.
+	// Trailer returns the trailer of an attempt whose Run has failed; nil if it is not known.
 	Trailer() metadata.MD
 }
 
-// ErrLost is the cause, in the sense of [context.Cause], with which the context of a losing attempt ends.
+// ErrLost is the [context.Cause] of a losing attempt's context.
 var ErrLost = errors.New("hedge: another attempt of the call was faster")
 
 // Outcome is how a race ended.
 type Outcome struct {
-	// Winner is the hedge that decided the call; nil is the primary.
+	// Winner is the hedge that decided the call; nil means the primary.
 	Winner Attempt
 	// Release frees the winner's context; nil when the primary decided the call.
 	Release context.CancelCauseFunc
 	// Err is the deciding attempt's error.
 	Err error
-	// Untouched says that no hedge was ever due, and that nothing of the primary's end called for one. There is no report
-	// then: the caller books the primary's end. Nothing refers to the Race any more, and it may run again.
+	// Untouched says that the primary ended before any hedge was due, and that its end made none due. There is no report
+	// in this case: the caller of Run must book the primary's end. The Race may run again.
 	Untouched bool
 }
 
@@ -109,13 +111,13 @@ type Race struct {
 	policy        Policy
 	entrant       Entrant
 
-	waiter Waiter // waits in plan.Alarm, unless timer is set
+	waiter Waiter // in plan.Alarm, unless timer is set
 
 	mu        sync.Mutex
-	timer     *time.Timer // the race's own; nil as long as it waits for the alarm
-	runner    *runner     // nil as long as the machine is not needed
-	committed bool        // before the race began
-	untouched bool        // it is over, and was
+	timer     *time.Timer // the race's own; nil while it uses the alarm
+	runner    *runner     // nil until the machine is needed
+	committed bool        // Commit was called before Run
+	untouched bool        // the race is over, with Outcome.Untouched
 }
 
 // Run makes the primary attempt, and sends hedges as the plan and the policy say. ctx is the caller's context, the parent of
@@ -130,9 +132,9 @@ func (r *Race) Run(ctx context.Context, cancel context.CancelCauseFunc, plan Pla
 		if returned {
 			return
 		}
-		// The primary panicked. The caller unwinds, unless a hedge has won, and no hedge may outlive it.
-		if out = r.running().primaryEnded(Event{End: Panicked}, nil); out.Winner != nil {
-			recover() //nolint:errcheck // it is a loser's
+		// The primary panicked. The panic goes on, unless a hedge has won. In both cases the hedges must end.
+		if out = r.ensureRunner().primaryEnded(Event{End: Panicked}, nil); out.Winner != nil {
+			recover() //nolint:errcheck // the panic is a loser's
 		}
 	}()
 	err := e.Primary()
@@ -144,13 +146,13 @@ func (r *Race) Run(ctx context.Context, cancel context.CancelCauseFunc, plan Pla
 	if err != nil {
 		end = p.Failure(0, err, e.Trailer())
 	}
-	return r.running().primaryEnded(end, err)
+	return r.ensureRunner().primaryEnded(end, err)
 }
 
-// begin has the race woken when the first hedge is due. All that a Commit looks at changes in one step, as it may come now.
+// begin sets the alarm or a timer for the first hedge. What Commit looks at changes in one step, because it may be called now.
 func (r *Race) begin(ctx context.Context, cancel context.CancelCauseFunc, plan Plan, p Policy, e Entrant) {
 	if r.waiter.Wake == nil {
-		r.waiter.Wake = func() { r.running().due() } // once in the life of a Race that is used again
+		r.waiter.Wake = func() { r.ensureRunner().due() } // kept when the Race runs again, which saves an allocation
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -164,8 +166,8 @@ func (r *Race) begin(ctx context.Context, cancel context.CancelCauseFunc, plan P
 	}
 }
 
-// endUntouched ends a race in which nothing has happened but the primary's end, as in most, and reports whether it is one.
-// It is none if that end calls for a hedge.
+// endUntouched ends the race and returns true if nothing has happened but the primary's end, as in most races. Otherwise it
+// returns false and does nothing. calls says that this end calls for a hedge.
 func (r *Race) endUntouched(calls bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -177,7 +179,7 @@ func (r *Race) endUntouched(calls bool) bool {
 	return true
 }
 
-// arm has the race woken in d, and not before, with the lock held.
+// arm sets the race's timer to fire in d, in place of any earlier time. The lock must be held.
 func (r *Race) arm(d time.Duration) {
 	r.disarm()
 	if r.timer == nil {
@@ -187,7 +189,7 @@ func (r *Race) arm(d time.Duration) {
 	r.timer.Reset(d)
 }
 
-// disarm has the race not woken, with the lock held, and reports whether it would have been.
+// disarm stops the timer or the alarm, and reports whether it was set. The lock must be held.
 func (r *Race) disarm() bool {
 	if r.timer != nil {
 		return r.timer.Stop()
@@ -195,8 +197,8 @@ func (r *Race) disarm() bool {
 	return r.plan.Alarm != nil && r.plan.Alarm.Cancel(&r.waiter)
 }
 
-// running returns what runs the machine, made now if need be.
-func (r *Race) running() *runner {
+// ensureRunner returns the race's runner. The first call makes it.
+func (r *Race) ensureRunner() *runner {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.runner == nil {
@@ -205,8 +207,8 @@ func (r *Race) running() *runner {
 	return r.runner
 }
 
-// Commit settles the race on the primary, unless it is decided already or the primary has failed: no hedge is sent any
-// more, and those in flight are cancelled. It reports whether the primary decides the call.
+// Commit makes the primary win, unless the race is decided already or the primary has failed. No further hedge is sent, and
+// those in flight are cancelled. Commit reports whether the primary decides the call.
 //
 // It may be called from any goroutine, at any time from before Run to after it.
 func (r *Race) Commit() bool {
@@ -221,5 +223,5 @@ func (r *Race) Commit() bool {
 		return true
 	}
 	r.mu.Unlock()
-	return r.running().commit()
+	return r.ensureRunner().commit()
 }

@@ -2,11 +2,11 @@ package race
 
 import "time"
 
-// Report is what happened in one race. The runner delivers it once, when the caller gets its outcome, and everything that
-// is counted or learned follows from it. All times are ages of the call: durations since its start.
+// Report is what happened in one race. [Policy.Book] gets it once, when the outcome is delivered. All counts and latencies
+// follow from it. All times are ages of the call: durations since its start.
 //
-// A loser that is still unwinding when the report is delivered has no end in it. The runner reports a panic of such a
-// loser apart, as nothing else of it matters.
+// A loser that is still running when the report is made has no end in it. If such a loser panics, [Policy.LoserPanicked] is
+// called.
 type Report struct {
 	// Winner is the attempt whose outcome the caller gets, 0 being the primary.
 	Winner int
@@ -14,14 +14,14 @@ type Report struct {
 	Panicked bool
 	// Err is the outcome's error, nil for a success or a panic.
 	Err error
-	// DecidedAt is when the race was decided, and DeliveredAt when the caller got the outcome. They differ by the time that
-	// the primary took to return, a hedge to be prepared, or losers to let go of the caller's memory.
+	// DecidedAt is when the race was decided, and DeliveredAt when the caller got the outcome. In between, the primary
+	// returns, a hedge is prepared, or losers that share the caller's memory end.
 	DecidedAt, DeliveredAt time.Duration
 
-	// CallerGone says how the caller's context ended before the race was decided, and GoneAt when.
+	// CallerGone says whether and how the caller's context ended before the race was decided, and GoneAt says when.
 	CallerGone CallerGone
 	GoneAt     time.Duration
-	// Committed says that the caller of a stream was given the primary's headers, which decided the race.
+	// Committed says that the caller of a stream received the primary's headers, which decided the race.
 	Committed bool
 
 	// Hedges counts the hedges sent, Skipped those that sampling left out, and Dropped those that were admitted and then
@@ -58,27 +58,26 @@ type AttemptReport struct {
 	End      End
 	Err      error
 	Pushback Pushback
-	// CutShort says that the race was decided, at Report.DecidedAt, while it was in flight and by another attempt. It was
-	// then cancelled, or left to finish. It may have ended since, even with OK.
+	// CutShort says that another attempt decided the race, at Report.DecidedAt, while this one was in flight. It may have
+	// ended since, even with OK.
 	CutShort bool
 }
 
-// Took is how long the attempt took to answer. It is false for one that failed, or that was cut short and has not
-// answered all the same.
+// Took returns how long the attempt took to end with OK. It returns false if the attempt did not end with OK.
 func (a AttemptReport) Took() (time.Duration, bool) {
 	return a.EndedAt - a.SentAt, a.HasEnded && a.End == OK
 }
 
-// Unanswered is how long attempt n had gone without an answer when the race was decided by another attempt, a lower bound
-// of what it would have taken. It is false for an attempt that ended earlier, or that answered all the same.
+// Unanswered returns how long attempt n had been in flight when another attempt decided the race. That is a lower bound of
+// its latency. It returns false if attempt n ended before, or ended with OK after.
 func (r *Report) Unanswered(n int) (time.Duration, bool) {
 	a := r.Attempts[n]
 	_, answered := a.Took()
 	return r.DecidedAt - a.SentAt, a.CutShort && !answered
 }
 
-// Record adds to the report one event and the actions that the machine wanted for it, at the given age of the call. err is
-// what the attempt of an Ended event ended with. Nothing may be recorded once an outcome was to be delivered.
+// Record adds one event, and the actions that the machine returned for it, at the given age of the call. err is the error of
+// an Ended event. Record must not be called after the step that delivered the outcome.
 func (r *Report) Record(e Event, a Actions, err error, now time.Duration) {
 	switch e.Kind {
 	case Skipped:
@@ -117,7 +116,7 @@ func (r *Report) Record(e Event, a Actions, err error, now time.Duration) {
 	}
 }
 
-// gone takes note of the end of the caller's context, if it is the first and the race is not decided.
+// gone records the end of the caller's context, unless the race is decided or an end was recorded before.
 func (r *Report) gone(how CallerGone, now time.Duration) {
 	if !r.decided && r.CallerGone == CallerStayed {
 		r.CallerGone, r.GoneAt = how, now

@@ -7,20 +7,20 @@ import (
 	"github.com/grpchedge/hedge/internal/wire"
 )
 
-// runner does what the machine of one race wants. The machine is told of events, and its report is kept, under the lock of
-// the race. Everything that may take longer than an instant is done without: asking the policy, preparing and running
-// hedges, and cancelling.
+// runner passes events to the machine of one race and does the actions that the machine returns. The race's lock guards the
+// machine and the report. It is not held while the policy is asked, or a hedge is prepared, run or cancelled, because that
+// may take long.
 type runner struct {
 	*Race
 	machine   Machine
 	report    Report
-	delivered bool          // the report is final
-	settled   chan struct{} // closed when it is; made only for a caller that waits for that
+	delivered bool          // the outcome is known and the report is final
+	done      chan struct{} // closed when delivered is set; nil unless the caller waits
 	hedges    [MaxAttempts]hedge
 }
 
-// hedge is one hedge, in the place of its number. It belongs to the goroutine that prepares and runs it. Others may use
-// cancel as long as it is in flight, and all of it once the race is settled on it.
+// hedge is one hedge. Only the goroutine that prepares and runs it uses it, with two exceptions: any goroutine may call
+// cancel while the hedge is in flight, and the caller's goroutine reads all of it when the hedge has won.
 type hedge struct {
 	attempt Attempt
 	ctx     context.Context
@@ -28,7 +28,7 @@ type hedge struct {
 	crash   *crash
 }
 
-// newRunner is called with the race's lock held. The machine finds the timer as begin has set it.
+// newRunner makes the runner of r. r.mu must be held. The machine's first action, to arm the timer, is dropped: begin did it.
 func newRunner(r *Race) *runner {
 	x := &runner{Race: r}
 	x.machine, _ = NewMachine(r.plan.Rules, r.plan.Due)
@@ -36,15 +36,15 @@ func newRunner(r *Race) *runner {
 	return x
 }
 
-// happened tells the machine of an event and returns what it wants done next. Whatever ended with err is e's attempt.
-func (x *runner) happened(e Event, err error) Actions {
+// handle passes an event to the machine and returns the actions that are left to do. err is the error of an Ended event.
+func (x *runner) handle(e Event, err error) Actions {
 	x.mu.Lock()
 	var cancel Attempts
-	if e.Kind != Ended || err != nil { // an answer counts, even if the caller has just left
-		cancel = x.noteCaller()
+	if e.Kind != Ended || err != nil { // a success counts, even if the caller's context has just ended
+		cancel = x.checkCaller()
 	}
 	late := x.delivered
-	a := x.take(e, err)
+	a := x.step(e, err)
 	cancel |= a.Cancel
 	x.mu.Unlock()
 	x.cancel(cancel)
@@ -57,9 +57,9 @@ func (x *runner) happened(e Event, err error) Actions {
 	return a
 }
 
-// noteCaller tells the machine that the caller's context has ended, if it has and that is news, and returns the attempts
-// that are to be cancelled for it. The lock is held.
-func (x *runner) noteCaller() Attempts {
+// checkCaller tells the machine when the caller's context has ended, once. It returns the attempts that must be cancelled
+// for that reason. The lock must be held.
+func (x *runner) checkCaller() Attempts {
 	err := x.ctx.Err()
 	if err == nil || x.delivered || x.report.decided || x.report.CallerGone != CallerStayed {
 		return 0
@@ -68,11 +68,12 @@ func (x *runner) noteCaller() Attempts {
 	if err == context.DeadlineExceeded {
 		e.Kind = DeadlinePassed
 	}
-	return x.take(e, nil).Cancel
+	return x.step(e, nil).Cancel
 }
 
-// take tells the machine of one event, and does what it wants done at once, with the lock held.
-func (x *runner) take(e Event, err error) Actions {
+// step passes one event to the machine, records it, and does what must be done under the lock: it sets the timer and
+// signals the delivery. The lock must be held.
+func (x *runner) step(e Event, err error) Actions {
 	now := time.Since(x.plan.Start)
 	a := x.machine.Step(e, now)
 	if !x.delivered {
@@ -86,14 +87,14 @@ func (x *runner) take(e Event, err error) Actions {
 	}
 	if a.Deliver != DeliverNothing {
 		x.delivered = true
-		if x.settled != nil {
-			close(x.settled)
+		if x.done != nil {
+			close(x.done)
 		}
 	}
 	return a
 }
 
-// cancel ends attempts that have lost. The lock is not held, because that runs other packages' code.
+// cancel cancels attempts that have lost. The lock must not be held, because cancelling runs code of other packages.
 func (x *runner) cancel(losers Attempts) {
 	if losers.Has(0) {
 		x.cancelPrimary(ErrLost)
@@ -105,7 +106,7 @@ func (x *runner) cancel(losers Attempts) {
 	}
 }
 
-// drop forgets a hedge that was admitted and is not sent. It runs on the goroutine that prepares hedges.
+// drop frees a hedge that was admitted and is not sent. It runs on the goroutine that prepared the hedge.
 func (x *runner) drop(n uint8) {
 	if h := &x.hedges[n]; h.cancel != nil {
 		h.cancel(ErrLost)
@@ -113,21 +114,21 @@ func (x *runner) drop(n uint8) {
 	}
 }
 
-// due runs on a goroutine of its own when the timer fires. That becomes the goroutine of the hedge that is sent.
+// due runs on a goroutine of its own when the timer fires. If a hedge is sent, it runs on this goroutine.
 func (x *runner) due() {
 	a := Actions{}
 	returned := false
 	defer func() {
 		if !returned {
-			x.crashed(a, newCrash(recover()))
+			x.hedgePanicked(a, newCrash(recover()))
 		}
 	}()
-	a = x.happened(Event{Kind: Due}, nil)
+	a = x.handle(Event{Kind: Due}, nil)
 	if a.Ask > 0 {
-		a = x.happened(x.ask(a), nil)
+		a = x.handle(x.ask(a), nil)
 	}
 	if a.Prepare > 0 {
-		a = x.happened(x.prepare(a.Prepare), nil)
+		a = x.handle(x.prepare(a.Prepare), nil)
 	}
 	if a.Start > 0 {
 		x.run(a.Start)
@@ -142,15 +143,15 @@ func (x *runner) ask(a Actions) Event {
 	if shared {
 		x.machine.share()
 	}
-	so := x.report
+	soFar := x.report
 	x.mu.Unlock()
 	switch {
-	case so.decided: // there is nothing to pay for
+	case soFar.decided: // do not pay for a hedge that is not needed
 		return Event{Kind: Refused}
 	case !ok:
 		return Event{Kind: NotReplayable}
 	}
-	return x.policy.Admit(int(a.Ask), int(a.Turn), &so)
+	return x.policy.Admit(int(a.Ask), int(a.Turn), &soFar)
 }
 
 // prepare makes hedge n ready to run.
@@ -172,56 +173,57 @@ func (x *runner) run(n uint8) {
 		e = x.policy.Failure(int(n), err, h.attempt.Trailer())
 	}
 	e.Kind, e.Attempt = Ended, n
-	if a := x.happened(e, err); !a.Decided || a.Winner != n {
+	if a := x.handle(e, err); !a.Decided || a.Winner != n {
 		h.cancel(ErrLost)
 	}
 }
 
-// primaryEnded takes the primary's end into account, waits until the race is settled, books it and returns its outcome. It
-// runs on the caller's goroutine.
+// primaryEnded handles the primary's end, waits until the outcome can be delivered, passes the report to the policy and
+// returns the outcome. It runs on the caller's goroutine.
 func (x *runner) primaryEnded(e Event, err error) Outcome {
 	e.Kind = Ended
-	x.happened(e, err)
+	x.handle(e, err)
 	x.wait()
 	x.policy.Book(&x.report)
 	switch winner := &x.hedges[x.report.Winner]; {
 	case x.report.Winner == 0:
 		return Outcome{Err: x.report.Err}
 	case x.report.Panicked:
-		winner.crash.surface()
+		winner.crash.rethrow()
 		return Outcome{} // not reached
 	default:
 		return Outcome{Winner: winner.attempt, Release: winner.cancel, Err: x.report.Err}
 	}
 }
 
-// wait returns when the race is settled. As long as it is not decided it is bounded by the caller's context.
+// wait returns when the outcome can be delivered. If the caller's context ends before the race is decided, wait tells the
+// machine.
 func (x *runner) wait() {
 	x.mu.Lock()
 	if x.delivered {
 		x.mu.Unlock()
 		return
 	}
-	x.settled = make(chan struct{})
+	x.done = make(chan struct{})
 	x.mu.Unlock()
 	select {
-	case <-x.settled:
+	case <-x.done:
 		return
 	case <-x.ctx.Done():
 	}
 	x.mu.Lock()
-	cancel := x.noteCaller()
+	cancel := x.checkCaller()
 	x.mu.Unlock()
 	x.cancel(cancel)
-	<-x.settled
+	<-x.done
 }
 
-// commit settles the race on the primary if it still can be, and reports whether the primary decides it.
+// commit makes the primary win if the race is not decided, and reports whether the primary decides it.
 func (x *runner) commit() bool {
 	x.mu.Lock()
 	var cancel Attempts
 	if !x.report.decided {
-		cancel = x.take(Event{Kind: Committed}, nil).Cancel
+		cancel = x.step(Event{Kind: Committed}, nil).Cancel
 	}
 	primary := x.report.decided && x.report.Winner == 0
 	x.mu.Unlock()
