@@ -40,11 +40,11 @@ func TestRule07_LoserIsCancelledOnTheWire(t *testing.T) {
 		answer codes.Code
 	}{
 		{"hedge wins", []testserver.Plan{{Ending: testserver.Hang}, {Delay: ms}}, 0, codes.OK},
-		{"primary wins", []testserver.Plan{{Delay: 60 * ms}, {Ending: testserver.Hang}}, 1, codes.OK},
+		{"primary wins", []testserver.Plan{{Delay: 200 * ms}, {Ending: testserver.Hang}}, 1, codes.OK},
 		{"hedge wins with a final error", []testserver.Plan{{Ending: testserver.Hang}, {Delay: ms, Code: codes.NotFound}}, 0, codes.NotFound},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			const calls = 20
+			const calls = 10
 			cluster := testserver.StartT(t, testserver.Config{Script: testserver.ByNumber(tc.plans...)})
 			wire := testserver.NewWire(cluster.Dial)
 			s := fixed(t, 20*ms, hedge.WithMaxHedges(1))
