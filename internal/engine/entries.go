@@ -134,8 +134,8 @@ const (
 	word        = int64(unsafe.Sizeof(uintptr(0)))
 	mapShare    = 16 * word
 	mapBytes    = 32 * word // of a target's methods
-	estimates   = 320       // of the trigger
-	methodBytes = int64(unsafe.Sizeof(method{})) + int64(unsafe.Sizeof(list.Element{})) + mapShare + estimates
+	estimates   = 384       // of the trigger
+	methodBytes = (int64(unsafe.Sizeof(method{}))+127)/128*128 + int64(unsafe.Sizeof(list.Element{})) + mapShare + estimates
 	targetBytes = int64(unsafe.Sizeof(target{})) + int64(unsafe.Sizeof(budget.Bucket{})) + mapShare + mapBytes
 )
 
