@@ -7,6 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/testserver"
 	testpb "github.com/grpchedge/hedge/proto"
@@ -53,6 +56,45 @@ func TestClass_OfTheRequest(t *testing.T) {
 				// Of the fast class nothing is hedged: its delay is its own, and not the method's.
 				if got := s.Stats().Hedges; got > 10 {
 					t.Errorf("%d hedges", got)
+				}
+			})
+		})
+	}
+}
+
+// TestClass_NobodyWaitsForItsFunction has a function that takes long find the class, while another goroutine waits for the
+// first message and its caller gives up.
+func TestClass_NobodyWaitsForItsFunction(t *testing.T) {
+	for _, hedges := range []int{0, 1} {
+		t.Run(fmt.Sprintf("hedges=%d", hedges), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cluster := testserver.StartT(t, testserver.Config{InMemory: true})
+				s := fixed(t, 10*ms, hedge.WithMaxHedges(hedges), hedge.WithClass(func(context.Context, string, any) string {
+					time.Sleep(time.Second)
+					return "slow"
+				}))
+				conn := cluster.ClientT(t, hedging(s))
+				testserver.ConnectT(t, conn)
+				ctx, cancel := context.WithTimeout(t.Context(), 100*ms)
+				defer cancel()
+				st, err := conn.NewStream(ctx, &testpb.TestService_ServiceDesc.Streams[0], method)
+				if err != nil {
+					t.Fatal(err)
+				}
+				began := time.Now()
+				sent := make(chan struct{})
+				go func() {
+					defer close(sent)
+					_ = st.SendMsg(&testpb.Request{Id: 1})
+				}()
+				_ = st.Context()
+				err = st.RecvMsg(new(testpb.Reply))
+				if took := time.Since(began); status.Code(err) != codes.DeadlineExceeded || took != 100*ms {
+					t.Errorf("RecvMsg returned %v after %v", err, took)
+				}
+				<-sent
+				if classes := s.Targets()[0].Classes; len(classes) != 0 {
+					t.Errorf("a stream that was over got a class: %+v", classes)
 				}
 			})
 		})

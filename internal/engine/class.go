@@ -49,7 +49,7 @@ func (cs *classes) of(e *Engine, m *method, name string) *class {
 	}
 	c := &class{name: strings.Clone(name)}
 	if cs.count == 0 {
-		m.memory.Add(mapBytes)
+		m.memory.Add(mapShare) // of the map itself
 	}
 	m.memory.Add(c.bytes())
 	m.learn(e, &c.learner)

@@ -134,9 +134,9 @@ const (
 	word        = int64(unsafe.Sizeof(uintptr(0)))
 	mapShare    = 16 * word
 	mapBytes    = 32 * word // of a target's methods
-	estimates   = 320       // of the trigger
+	estimates   = 384       // of the trigger
 	timerBytes  = 16 * word // of the alarm
-	methodBytes = int64(unsafe.Sizeof(method{})) + int64(unsafe.Sizeof(list.Element{})) + mapShare + estimates + timerBytes
+	methodBytes = (int64(unsafe.Sizeof(method{}))+127)/128*128 + int64(unsafe.Sizeof(list.Element{})) + mapShare + estimates + timerBytes
 	targetBytes = int64(unsafe.Sizeof(target{})) + int64(unsafe.Sizeof(budget.Bucket{})) + mapShare + mapBytes
 )
 

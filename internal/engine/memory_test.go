@@ -31,7 +31,7 @@ func perNumber(_ context.Context, _ string, request any) string {
 }
 
 // madeOnce is what a process makes when it first learns, such as pools and the stacks of goroutines.
-const madeOnce = 64 << 10
+const madeOnce = 96 << 10
 
 // What the scheduler counts as its memory is what the heap grows by, for methods that have hardly been called, for those
 // that are learned and for those in full use, and for targets.
@@ -67,6 +67,7 @@ func TestRule16_MemoryIsCounted(t *testing.T) {
 							took := ms + time.Duration(j)*ms/5
 							c.Classify(j)
 							engine.Record(&c, took, false)
+							c.Answered(nil, took)
 							if tc.hedged {
 								engine.Record(&c, took, true)
 								engine.RecordHedged(&c, time.Duration(1+j%10)*ms, took)

@@ -1,0 +1,65 @@
+package stream_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/testserver"
+	testpb "github.com/grpchedge/hedge/proto"
+)
+
+// TestControl_TimeToFirstMessage has hedges win in every way, and both groups counted by what their callers waited for.
+func TestControl_TimeToFirstMessage(t *testing.T) {
+	const calls = 200
+	primary, hedged := testserver.Plan{Delay: time.Second, Messages: 1}, testserver.Plan{HeaderAtOnce: true, Delay: 100 * ms, Messages: 1}
+	for _, tc := range []struct {
+		name                string
+		wait                func(st grpc.ServerStreamingClient[testpb.Reply])
+		hedgeable, unhedged time.Duration // 0: not counted
+	}{
+		{"the message", func(grpc.ServerStreamingClient[testpb.Reply]) {}, 110 * ms, time.Second},
+		{"the headers, and then the message", func(st grpc.ServerStreamingClient[testpb.Reply]) { _, _ = st.Header() }, 110 * ms, time.Second},
+		{"the message, late", func(grpc.ServerStreamingClient[testpb.Reply]) { time.Sleep(600 * ms) }, 0, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(primary, hedged)})
+				s := fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithControl(50))
+				client := dial(t, cluster, s)
+				for id := range uint64(calls) {
+					st, err := client.ServerStream(t.Context(), &testpb.Request{Id: id})
+					if err != nil {
+						t.Fatal(err)
+					}
+					tc.wait(st)
+					if _, _, err := receive(st, &testpb.Request{Id: id}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				row := s.Targets()[0]
+				for name, check := range map[string]struct {
+					got   hedge.Group
+					took  time.Duration
+					calls int64
+				}{
+					"hedgeable": {row.Control.Hedgeable, tc.hedgeable, row.Hedged},
+					"unhedged":  {row.Control.Unhedged, tc.unhedged, calls - row.Hedged},
+				} {
+					if check.took == 0 {
+						check.calls = 0
+					}
+					if check.got.Calls != check.calls || check.took > 0 && !within(check.got.P50.Value, check.took, 0.02) {
+						t.Errorf("%s: %d calls, median %v; want %d and %v", name, check.got.Calls, check.got.P50.Value, check.calls, check.took)
+					}
+				}
+				if row.Hedged < calls/4 || row.Hedged > calls*3/4 {
+					t.Errorf("%d of %d calls hedged", row.Hedged, calls)
+				}
+			})
+		})
+	}
+}
