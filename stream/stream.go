@@ -45,7 +45,10 @@ import (
 // A method with a hedgingPolicy, see [hedge.WithServiceConfig], is committed by response headers whatever its caller
 // waits for, as gRPC defines it; where headers come at once, nothing of it is hedged.
 //
-// Which messages can be hedged is the same as for interceptor.Unary.
+// Which messages can be hedged is the same as for interceptor.Unary. A hedge copies the request when it is due, which is
+// after the generated method has returned: the request must not change before the first RecvMsg or Header has returned.
+// gRPC asks for that of any message that was given to SendMsg. A caller who fills the same request for the next stream
+// meanwhile may get the answer to that one.
 //
 // Client-streaming and bidirectional calls pass through and are counted.
 //
