@@ -23,10 +23,12 @@ import (
 // may depend on it, as an [net/http.Response] does while its body is read. There is nothing to release: what the value
 // needs of the race is freed with it by the garbage collector, even if ctx lives as long as the program. Code that goes on
 // after fn has returned must keep the context, or one derived from it. The channel of Done alone does not keep it, and
-// might then not be closed when ctx ends.
+// might then not be closed when ctx ends: a goroutine that only waits for it may wait for ever. Nor does
+// [context.AfterFunc], whose function might then not run. To hear of the end of ctx, use ctx itself. Under a ctx of a type
+// that package context does not know, each value keeps a goroutine as well until it is freed.
 //
 // The value of a losing attempt is dropped. If such a value holds what must be closed, and its context does not do that,
-// fn closes it by [context.AfterFunc].
+// fn closes it by [context.AfterFunc]: the context of a loser ends at once.
 func Do[T any](ctx context.Context, s *Scheduler, target, method string, fn func(context.Context) (T, error)) (T, error) {
 	ctx = wire.Unnumbered(ctx)
 	call := s.inner().Begin(ctx, target, method, nil)
