@@ -251,6 +251,7 @@ func isOdd(want bool) func(n, calls int) bool {
 // The most calls, or requests of a hundred calls each, that a short run makes.
 const (
 	shortVirtual = 5_000
+	shortArrive  = 1_500 // of calls that arrive by the clock and whose law stays: some seconds of the run
 	shortReal    = 1_000
 	shortFan     = 200
 )
@@ -258,8 +259,11 @@ const (
 // Shorten returns the workload with the sizes of a short run.
 func (w Workload) Shorten() Workload {
 	most := shortVirtual
-	if w.Fan > 0 {
+	switch {
+	case w.Fan > 0:
 		most = shortFan
+	case w.Arrivals != nil && w.Over == nil:
+		most = shortArrive
 	}
 	w.Virtual.Calls = min(w.Virtual.Calls, most)
 	w.Real.Calls = min(w.Real.Calls, shortReal)
