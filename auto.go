@@ -2,28 +2,31 @@ package hedge
 
 import "github.com/grpchedge/hedge/internal/engine"
 
-// Auto chooses delay, probability and number of hedges so that calls get the best tail that the budget can buy, and
-// stops hedging, but for fewer than one call in a hundred, where that does not pay. There is nothing to tune;
-// [TargetPercentile] says which percentile is meant by the tail.
+// Auto chooses the delay, the probability and the number of hedges, for each method, so that the tail becomes as short as the
+// budget allows. Where hedging does not shorten the tail, it hedges fewer than one call in a hundred. The tail is p99, unless
+// [TargetPercentile] sets another percentile.
 //
-// Once a second, at the default [WithWindow], a choice is made for each method, from what its primaries and its hedges took lately, as
+// A choice is made from the latencies of the method's primaries and hedges within [WithWindow], 30 times in that time: once a
+// second by default. The formula
 //
 //	S(t) = S_X(t) · Π_k (1 − q·F_Y(t − k·d))
 //
-// predicts the latencies of calls whose hedge k is sent at the age k·d with the probability q: S_X is the share of primaries
-// that take longer than t, F_Y that of hedges that take less. This goes back to Kaler, He and Elnikety, "Optimal Reissue
-// Policies for Reducing Tail Latency" (SPAA 2017). The probability is the greatest for which all hedges together cost 95% of
-// the budget, less where its bucket holds few tokens. The delay is the one with the least target percentile; among those
-// within 3% of it, the one with the least percentile ten times as far out (p99.9 for p99), and then the one with the least load.
+// predicts the share of calls that take longer than t, if hedge k is sent at the age k·d with the probability q. S_X is the
+// share of primaries that take longer than a time, and F_Y the share of hedges that take less. The theory is in Kaler, He and
+// Elnikety, "Optimal Reissue Policies for Reducing Tail Latency" (SPAA 2017).
 //
-// Hedging steps down to six hedges per 1,000 calls when hedges win much more seldom than they would if they were as fast as
-// primaries: requests that are slow on every backend, a saturated backend, a single one, an outage. When the best choice
-// promises to improve the target percentile by less than 5%, only what is slower than nearly all calls that were seen is
-// hedged. It steps up when either turns. When latencies change at once, what was learned before is forgotten.
-// [TargetStats] says what is in force and why.
+// The probability is the greatest for which all hedges together cost 95% of the budget, and less while its bucket holds few
+// tokens. The delay is the one with the least target percentile. Near-ties, within 3%, are decided by the percentile ten times
+// as far out (p99.9 for p99), and then by the load.
 //
-// The formula takes a hedge for independent of its primary, which those cases show it not to be; and it needs a few
-// hundred calls within [WithWindow]. Methods that have fewer are hedged at their 90th percentile.
+// Hedging steps down to six hedges per 1,000 calls when hedges win far more seldom than predicted. That happens when requests
+// are slow on every backend, when a backend is saturated, when there is only one, and in an outage. If the best choice would
+// improve the target percentile by less than 5%, only calls slower than nearly all others are hedged. Hedging steps up again
+// when the reason is gone. When latencies change suddenly, what was learned before is dropped. [TargetStats] has the choice
+// in force, and the reason for a step down.
+//
+// The formula assumes that a hedge is independent of its primary, and needs 200 calls within [WithWindow]. Methods with fewer
+// calls are hedged at their 90th percentile.
 func Auto(opts ...AutoOption) Trigger {
 	t := Trigger{kind: engine.AutoTrigger, quantile: engine.DefaultTarget}
 	for _, opt := range opts {
@@ -34,9 +37,9 @@ func Auto(opts ...AutoOption) Trigger {
 	return t
 }
 
-// AutoOption sets something of [Auto] other than its default. [WithTrigger] has [New] report one that is out of range.
+// AutoOption is an option of [Auto]. If its value is out of range, [New] returns an error.
 type AutoOption func(*Trigger)
 
-// TargetPercentile sets the percentile of calls that [Auto] makes as small as it can, as a quantile: 0.5 ≤ q ≤ 0.999. The
-// default is 0.99.
+// TargetPercentile sets the percentile of call latencies that [Auto] minimises, as a quantile: 0.5 ≤ q ≤ 0.999. The default
+// is 0.99.
 func TargetPercentile(q float64) AutoOption { return func(t *Trigger) { t.quantile = q } }
