@@ -2,9 +2,9 @@ package hedge
 
 import "github.com/grpchedge/hedge/internal/engine"
 
-// Auto chooses delay, probability and number of hedges so that calls get the best tail that the budget can buy, and
-// stops hedging, but for fewer than one call in a hundred, where that does not pay. There is nothing to tune;
-// [TargetPercentile] says which percentile is meant by the tail.
+// Auto chooses the delay, the probability and the number of hedges, for each method, so that the tail becomes as short as the
+// budget allows. Where hedging does not shorten the tail, it hedges fewer than one call in a hundred. The tail is p99, unless
+// [TargetPercentile] sets another percentile.
 //
 // About once a second, at the default [WithWindow], a choice is made for each method, from what its primaries and its hedges took
 // lately. For hedges that are independent of their primaries,
@@ -39,9 +39,9 @@ func Auto(opts ...AutoOption) Trigger {
 	return t
 }
 
-// AutoOption sets something of [Auto] other than its default. [WithTrigger] has [New] report one that is out of range.
+// AutoOption is an option of [Auto]. If its value is out of range, [New] returns an error.
 type AutoOption func(*Trigger)
 
-// TargetPercentile sets the percentile of calls that [Auto] makes as small as it can, as a quantile: 0.5 ≤ q ≤ 0.999. The
-// default is 0.99.
+// TargetPercentile sets the percentile of call latencies that [Auto] minimises, as a quantile: 0.5 ≤ q ≤ 0.999. The default
+// is 0.99.
 func TargetPercentile(q float64) AutoOption { return func(t *Trigger) { t.quantile = q } }

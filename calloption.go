@@ -13,26 +13,26 @@ import (
 // Off returns a call option for a call that must not be hedged. Its latency is still learned.
 func Off() grpc.CallOption { return engine.OffOption{} }
 
-// After returns a call option for a call that is hedged when it has lasted d, whatever was learned, and even
-// while the method is being learned or when [WithMethods] or [WithIdempotentOnly] leaves it out. d may be
-// below [WithMinDelay]; 0 or less sends all hedges at once. The number of hedges and the budget stay bounded
-// as for any call.
+// After returns a call option that hedges the call when it has lasted d, in place of the learned delay. It also hedges calls
+// of methods that no option of [New] selects, so use it only for calls that may run twice. d may be below [WithMinDelay]; 0
+// or less sends all hedges at once. [WithMaxHedges] and the budget still apply.
 func After(d time.Duration) grpc.CallOption { return engine.AfterOption{Delay: max(d, 0)} }
 
-// NewContext returns a context that gives its options to every call made with it, or with a context derived from it. It
-// is for generated wrappers that take no call options, and for [Do]. It carries the options of this package, [Off] and
-// [After]. Options of other packages, and nil ones, are ignored.
+// NewContext returns a context with call options, which apply to every call made with it or with a context derived from it.
+// It is for generated wrappers that take no call options, and for [Do]. It accepts the options of this package, [Off] and
+// [After]. Options of other packages, and nil options, are ignored.
 //
-// A call's own options replace those of its context, and those of a context replace those of the context that it was
-// derived from. Calls that are made with the context of an attempt inherit the options, as any value of a context. The
-// options do not travel to the server.
+// A call's own options replace those of its context. The options of a context replace those of the context that it was
+// derived from. Calls that are made with the context of an attempt inherit the options. The options are not sent to the
+// server.
 //
-// Until a process uses NewContext for the first time, calls pay nothing for it. From then on each call looks up one value
-// in its context, 2 to 5 ns for each context that it was derived from.
+// Once a process has called NewContext, each call looks up one value in its context. That takes 2 to 5 ns for each context
+// that it was derived from. Before that, calls do no lookup.
 func NewContext(ctx context.Context, opts ...grpc.CallOption) context.Context {
 	return engine.NewContext(ctx, opts)
 }
 
-// PreviousAttempts tells a server's handler which attempt of a hedged call it serves: 0 for the primary, n for
-// hedge n. ctx is the handler's context. A call whose metadata does not say, or says nonsense, is a primary.
+// PreviousAttempts returns which attempt of a hedged call a server's handler serves: 0 for the primary, n for hedge n. ctx is
+// the handler's context. It returns 0 if the metadata has no such number or an invalid one. Retries of gRPC use the same
+// metadata key, so it is above 0 for them too.
 func PreviousAttempts(ctx context.Context) int { return wire.PreviousAttempts(ctx) }

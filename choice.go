@@ -8,28 +8,29 @@ import (
 	"github.com/grpchedge/hedge/internal/learn"
 )
 
-// Choice is what the trigger [Auto] has chosen for a method, and what it expects of that. The tail is the percentile that
-// [TargetPercentile] names, p99 by default.
+// Choice is what the trigger [Auto] has chosen for a method, and the effect that it predicts. The tail is the percentile that
+// [TargetPercentile] sets, p99 by default.
 type Choice struct {
-	// Delay is the age at which a call gets its first hedge, and the time from each hedge to the next. Probability is that
-	// with which a hedge that is due is sent, 0 to 1; MaxHedges the most hedges of one call. They are what is in force;
-	// what is predicted is of what would be if hedging had not stepped down.
+	// Delay is the age at which a call gets its first hedge, and the time from each hedge to the next. Probability is the
+	// probability with which a hedge that is due is sent, 0 to 1. MaxHedges is the most hedges of one call. These three are
+	// in force. The predictions below are for hedging that has not stepped down.
 	Delay       time.Duration
 	Probability float64
 	MaxHedges   int
-	// UnhedgedTail is the tail that calls would have without hedging, PredictedTail the one that they are to have with it,
-	// and MeasuredTail the one that those in the window had.
+	// UnhedgedTail is the tail without hedging, PredictedTail the predicted tail with hedging, and MeasuredTail the tail of
+	// the calls within the window.
 	UnhedgedTail, PredictedTail, MeasuredTail time.Duration
 	// UnhedgedTailFrom says what UnhedgedTail was estimated from, and whether it is a lower bound. With WithControl it is
 	// measured.
 	UnhedgedTailFrom string
-	// PredictedLoad is the number of hedges per call, to be compared with Stats.HedgeRate.
+	// PredictedLoad is the predicted number of hedges per call. Compare it with Stats.HedgeRate.
 	PredictedLoad float64
-	// PredictedWins is the share of hedged calls that a hedge would answer if hedges were as fast as primaries, and
-	// MeasuredWins the one of the last RecentlyHedged hedged calls, a hundred at most; 0 if there were none.
+	// PredictedWins is the share of hedged calls, 0 to 1, that a hedge would answer if hedges were as fast as primaries.
+	// MeasuredWins is the share of the last RecentlyHedged hedged calls that a hedge has answered. RecentlyHedged is at most
+	// 100; if it is 0, so is MeasuredWins.
 	PredictedWins, MeasuredWins float64
 	RecentlyHedged              int
-	// SteppedDown says in a sentence why hardly any call is hedged; empty if hedging pays.
+	// SteppedDown is a sentence that says why hardly any call is hedged; empty if hedging has not stepped down.
 	SteppedDown string
 }
 
@@ -56,7 +57,7 @@ func newChoice(e *learn.Estimate) Choice {
 	}
 }
 
-// unhedgedFrom says what the unhedged tail was estimated from.
+// unhedgedFrom returns what the unhedged tail was estimated from.
 func unhedgedFrom(c *learn.Choice) string {
 	if c.CutShort == 0 {
 		return "primaries, none of them cut short"
@@ -64,7 +65,7 @@ func unhedgedFrom(c *learn.Choice) string {
 	return fmt.Sprintf("primaries, %.1f%% of them cut short: a lower bound where requests differ", 100*c.CutShort)
 }
 
-// steppedDown says why hedging has stepped down; empty if it has not.
+// steppedDown returns why hedging has stepped down; empty if it has not.
 func steppedDown(c *learn.Choice) string {
 	switch c.Down {
 	case learn.LittleToGain:
@@ -79,7 +80,7 @@ func steppedDown(c *learn.Choice) string {
 	return ""
 }
 
-// round leaves three digits of a duration.
+// round rounds a duration to three significant digits.
 func round(d time.Duration) time.Duration {
 	if d <= 0 {
 		return d
@@ -88,17 +89,17 @@ func round(d time.Duration) time.Duration {
 	return time.Duration(math.Round(float64(d)/unit) * unit)
 }
 
-// Forecast is what hedging with a budget would do for a method: see [WithDryRun].
+// Forecast is the predicted effect of hedging a method with a certain budget: see [WithDryRun].
 type Forecast struct {
 	// BudgetPercent is the budget, in hedges per 100 calls.
 	BudgetPercent float64
-	// Delay, Probability and MaxHedges are what [Auto] would choose.
+	// Delay, Probability and MaxHedges are what [Auto] would choose: see [Choice].
 	Delay       time.Duration
 	Probability float64
 	MaxHedges   int
-	// UnhedgedTail is the target percentile of calls as they are, Tail what it would be.
+	// UnhedgedTail is the target percentile of calls without hedging, and Tail the predicted one with hedging.
 	UnhedgedTail, Tail time.Duration
-	// Load is the number of hedges per call.
+	// Load is the predicted number of hedges per call.
 	Load float64
 }
 

@@ -10,14 +10,15 @@ import (
 	"github.com/grpchedge/hedge/internal/wire"
 )
 
-// Do makes any call with the race that the interceptors make for gRPC: fn is one attempt of it. target and
-// method name what is being called, as the key under which latencies are learned and, for the target, the
-// budget is kept. Do returns the value and the error of the attempt that decided the call.
+// Do hedges a call of any kind, as the interceptors hedge gRPC calls. fn makes one attempt. The scheduler learns latencies
+// under the names target and method, and keeps one budget for each target. The options that select methods, such as
+// [WithMethods], apply to method. Do returns the value and the error of the attempt that decided the call. If s is nil, Do
+// only calls fn. Do may be called concurrently.
 //
-// The primary runs on the caller's goroutine, a hedge on one of its own. The context of an attempt is cancelled when
-// another attempt wins. fn must therefore bear to run several times at once, must return promptly when its
-// context ends, and may still be doing so after Do has returned. An error that carries no gRPC status is a
-// non-fatal one: see [WithNonFatalCodes].
+// The primary runs on the caller's goroutine, and each hedge on a goroutine of its own. The context of an attempt is
+// cancelled when another attempt wins. So fn must be safe to run several times at once, and must return promptly when its
+// context ends. A losing fn may still be running when Do has returned. An error without a gRPC status is non-fatal: see
+// [WithNonFatalCodes].
 //
 // The context of the attempt that decided the call lives on after Do has returned, and ends when ctx does. So a value
 // may depend on it, as an [net/http.Response] does while its body is read. There is nothing to release: what the value
@@ -39,12 +40,12 @@ func Do[T any](ctx context.Context, s *Scheduler, target, method string, fn func
 		call.Unraced(err, nil)
 		return value, err
 	}
-	d := &doing[T]{call: call, fn: fn}
+	d := &doCall[T]{call: call, fn: fn}
 	var cancel context.CancelCauseFunc
-	attempts, end := lasting(ctx)
+	attempts, end := weakChild(ctx)
 	returned := false
 	defer func() {
-		if !returned { // an attempt panicked: there is no value that a context could serve
+		if !returned { // an attempt panicked: there is no value that needs a context
 			end(nil)
 		}
 	}()
@@ -57,12 +58,12 @@ func Do[T any](ctx context.Context, s *Scheduler, target, method string, fn func
 	if out.Winner == nil {
 		return d.value, out.Err
 	}
-	cancel(race.ErrLost) // it had failed, if it did not lose
-	return out.Winner.(*doingHedge[T]).value, out.Err
+	cancel(race.ErrLost) // the primary has lost or failed
+	return out.Winner.(*doHedge[T]).value, out.Err
 }
 
-// doing is one Do, the race's entrant.
-type doing[T any] struct {
+// doCall is one call of Do. It implements [race.Entrant].
+type doCall[T any] struct {
 	race  race.Race
 	call  engine.Call
 	ctx   context.Context // the primary's
@@ -70,27 +71,27 @@ type doing[T any] struct {
 	value T // the primary's
 }
 
-func (d *doing[T]) Primary() (err error) {
+func (d *doCall[T]) Primary() (err error) {
 	d.value, err = d.fn(d.ctx)
 	return err
 }
 
-func (d *doing[T]) Replayable() (ok, shared bool) { return true, false }
+func (d *doCall[T]) Replayable() (ok, shared bool) { return true, false }
 
-func (d *doing[T]) Hedge(int, context.CancelCauseFunc) race.Attempt {
-	return &doingHedge[T]{fn: d.fn}
+func (d *doCall[T]) Hedge(int, context.CancelCauseFunc) race.Attempt {
+	return &doHedge[T]{fn: d.fn}
 }
 
-func (d *doing[T]) Trailer() metadata.MD { return nil }
+func (d *doCall[T]) Trailer() metadata.MD { return nil }
 
-type doingHedge[T any] struct {
+type doHedge[T any] struct {
 	fn    func(context.Context) (T, error)
 	value T
 }
 
-func (h *doingHedge[T]) Run(ctx context.Context) (err error) {
+func (h *doHedge[T]) Run(ctx context.Context) (err error) {
 	h.value, err = h.fn(ctx)
 	return err
 }
 
-func (h *doingHedge[T]) Trailer() metadata.MD { return nil }
+func (h *doHedge[T]) Trailer() metadata.MD { return nil }

@@ -1,13 +1,14 @@
 // Package hedge cuts the tail latency of gRPC calls by adaptive hedging.
 //
-// A [Scheduler] learns how long each method of each target takes. When a call has become unusually slow it
-// has a second copy of it sent, returns whichever answer comes first, cancels the other on the wire, and pays
-// for every extra attempt out of a budget. It guarantees that a call has exactly one outcome, which one
-// attempt really produced, that a success never becomes a failure by being hedged, and that over any long time
-// the extra attempts stay within the budget's share of the calls. For a short time they may take what was saved
-// before: two seconds' worth, and eight seconds' more as long as hedges win.
+// A [Scheduler] learns how long each method of each target takes. When a call has become unusually slow, a second copy of it
+// is sent. The caller gets the answer that comes first, and the other attempt is cancelled on the wire. A budget pays for
+// every extra attempt.
 //
-// The interceptors do the work; the scheduler is what they share:
+// A call has exactly one outcome, which one attempt really produced. Hedging never turns a success into a failure. In any
+// interval, the extra attempts stay within the budget's share of the calls in it, plus what was saved before: two seconds'
+// worth, and eight seconds' worth more while hedges win.
+//
+// The packages interceptor and stream have the interceptors, which share a scheduler:
 //
 //	s, err := hedge.New(hedge.WithIdempotentOnly())
 //	if err != nil {
@@ -17,13 +18,19 @@
 //		grpc.WithChainUnaryInterceptor(interceptor.Unary(s)),
 //		grpc.WithChainStreamInterceptor(stream.Interceptor(s)))
 //
-// Hedge only what may run twice: New must be told with [WithIdempotentOnly], [WithReadOnlyMethods], [WithMethods],
-// [WithServiceConfigOnly] or [WithAllMethods].
+// Hedge only what may run twice. [New] requires one of the options [WithIdempotentOnly], [WithReadOnlyMethods],
+// [WithMethods], [WithServiceConfigOnly] and [WithAllMethods], which say which methods may.
 //
 // # Terms
 //
-// An attempt is one copy of a call on the wire. The primary is the attempt that an unhedged call would make;
-// a hedge is any further one. The trigger is the age at which a call gets its first hedge, and how that is
-// found: see [Auto]. The budget is a bucket of tokens that each call fills a little and each hedge takes
-// one from.
+//   - attempt: one copy of a call on the wire.
+//   - primary: the attempt that an unhedged call would make.
+//   - hedge: any further attempt.
+//   - delay: the age of a call at which its first hedge is due, and the time from each hedge to the next.
+//   - trigger: how the delay is found, see [Auto].
+//   - budget: a bucket of tokens. Each call adds a share of a token, and each hedge takes one token.
+//   - window: how long a latency is remembered, see [WithWindow].
+//   - learned: a method is being learned until [WithWarmup] calls of it have been seen.
+//   - final status: a status by which a server says that it looked at the request and answered. Every other status is
+//     non-fatal, see [WithNonFatalCodes].
 package hedge

@@ -28,8 +28,8 @@ func Example() {
 		panic(err)
 	}
 	conn, err := grpc.NewClient(target, creds,
-		grpc.WithUnaryInterceptor(interceptor.Unary(s)),
-		grpc.WithStreamInterceptor(stream.Interceptor(s)))
+		grpc.WithChainUnaryInterceptor(interceptor.Unary(s)),
+		grpc.WithChainStreamInterceptor(stream.Interceptor(s)))
 	if err != nil {
 		panic(err)
 	}
@@ -214,7 +214,7 @@ func slowPrimary(s *hedge.Scheduler) (testpb.TestServiceClient, func()) {
 	if err != nil {
 		panic(err)
 	}
-	conn, err := cluster.Client(grpc.WithUnaryInterceptor(interceptor.Unary(s)))
+	conn, err := cluster.Client(grpc.WithChainUnaryInterceptor(interceptor.Unary(s)))
 	if err != nil {
 		panic(err)
 	}

@@ -6,15 +6,14 @@ import (
 	"github.com/grpchedge/hedge/internal/engine"
 )
 
-// Scheduler decides, for every call of the connections that share it, when to hedge and whether it may, and
-// keeps what it has learned. Its state is per target and, under a target, per full method. One scheduler
-// serves any number of connections; all its methods may be called concurrently. It runs no goroutine of its
-// own and needs no closing. A nil *Scheduler hedges nothing and knows nothing; so does the zero Scheduler.
+// Scheduler decides which calls are hedged and when, and keeps what it has learned of each target and, for each target, of
+// each full method. One scheduler serves any number of connections. All its methods may be called concurrently. It runs no
+// goroutine of its own and needs no closing. With a nil *Scheduler or the zero Scheduler nothing is hedged or learned.
 type Scheduler struct{ engine *engine.Engine }
 
-// New returns a scheduler. Without options it needs no tuning: see each option for its default. The error
-// joins one for every option that is out of range, and names the option and its value. A nil option is
-// ignored.
+// New returns a scheduler. One of the options must say which methods may run twice: see [WithAllMethods] for the list.
+// Every other option has a default. The error joins one error for each option that is out of range, which names the option and its
+// value. A nil option is ignored.
 func New(opts ...Option) (*Scheduler, error) {
 	c, err := newConfig(opts)
 	if err != nil {
@@ -30,7 +29,7 @@ func init() {
 	}
 }
 
-// inner returns the scheduler's engine; nil, which hedges nothing, for a nil scheduler.
+// inner returns the scheduler's engine; nil for a nil scheduler. A nil engine hedges nothing.
 func (s *Scheduler) inner() *engine.Engine {
 	if s == nil {
 		return nil
@@ -44,17 +43,19 @@ func (s *Scheduler) Pause() { s.inner().Pause() }
 // Resume undoes Pause.
 func (s *Scheduler) Resume() { s.inner().Resume() }
 
-// Latency returns the quantile q, 0 < q < 1, of what the primaries of a method took over the window. It is
-// false when nothing is known of the method. The target is the connection's, or what [WithTargetName] names it.
+// Latency returns the quantile q, 0 < q < 1, of the latencies of a method's primaries within the window. It returns false if
+// nothing is known of the method, or q is out of range. target is the connection's target, as grpc.ClientConn.Target returns
+// it, or the name that [WithTargetName] gives it. method is the full method, such as "/pkg.Svc/Get".
 func (s *Scheduler) Latency(target, method string, q float64) (time.Duration, bool) {
 	return s.inner().Latency(target, method, q)
 }
 
-// Stats returns the totals over all methods of all targets, those that have left included. In the copy the counts agree with
-// each other: HedgeWins + PrimaryWins ≤ Hedged ≤ Hedges, and Hedged ≤ Calls.
+// Stats returns the totals over all methods of all targets, including those that were removed from memory. The counts are
+// consistent: HedgeWins + PrimaryWins ≤ Hedged ≤ Hedges, and Hedged ≤ Calls.
 func (s *Scheduler) Stats() Stats { return Stats(s.inner().Stats()) }
 
-// Targets returns what is known of each method of each target, sorted by target and method.
+// Targets returns one row for each method of each target, sorted by target and method; nil for a nil scheduler. It reads the
+// latencies of every method, so call it for a metrics page and not for every call.
 func (s *Scheduler) Targets() []TargetStats {
 	methods := s.inner().Methods()
 	if methods == nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/grpchedge/hedge/internal/serviceconfig"
 )
 
-// Option sets something other than its default in [New], which reports an option that is out of range.
+// Option is an option of [New], which returns an error if its value is out of range.
 type Option func(*engine.Config) error
 
 func newConfig(opts []Option) (engine.Config, error) {
@@ -32,10 +32,10 @@ func newConfig(opts []Option) (engine.Config, error) {
 
 // Which methods may be hedged.
 
-// WithIdempotentOnly hedges only methods whose protobuf definition sets the option idempotency_level to
-// NO_SIDE_EFFECTS or IDEMPOTENT, and those of [WithReadOnlyMethods]. The definition is looked up among the
-// descriptors linked into the program; a method that is not found there is not hedged, and counted as
-// NoDescriptor. Together with [WithMethods], a method must satisfy both.
+// WithIdempotentOnly hedges only methods whose protobuf definition sets the option idempotency_level to NO_SIDE_EFFECTS or
+// IDEMPOTENT, and those of [WithReadOnlyMethods]. The definition is looked up among the descriptors linked into the program.
+// A method without a descriptor is not hedged, and its calls count in Stats.NoDescriptor. Together with [WithMethods], a
+// method must satisfy both options.
 func WithIdempotentOnly() Option {
 	return func(c *engine.Config) error {
 		c.IdempotentOnly = true
@@ -43,23 +43,27 @@ func WithIdempotentOnly() Option {
 	}
 }
 
-// WithReadOnlyMethods hedges the full methods that match one of the patterns, and says that they only read, as the
-// option idempotency_level = NO_SIDE_EFFECTS of a .proto file does. The syntax is that of [WithMethods], and the two
-// add up. A hedge of such a method may end the call with a final status, such as NOT_FOUND, where a hedge of any other
-// method ends it only with OK: see [WithNonFatalCodes]. Where replicas lag, that NOT_FOUND may be an old answer.
+// WithReadOnlyMethods hedges the full methods that match one of the patterns, and says that they only read, as the option
+// idempotency_level = NO_SIDE_EFFECTS of a .proto file does. The syntax is that of [WithMethods]. If both options are given,
+// the methods of both are hedged. A hedge of a read-only method may end the call with a final status, such as NOT_FOUND. A
+// hedge of any other method ends the call only with OK: see [WithNonFatalCodes]. If a replica lags behind the others, its
+// NOT_FOUND may be out of date.
 func WithReadOnlyMethods(patterns ...string) Option {
 	return func(c *engine.Config) error { return addPatterns(&c.ReadOnly, "WithReadOnlyMethods", patterns) }
 }
 
-// WithMethods hedges the full methods that match one of the patterns, such as "/pkg.Svc/Get" or "/pkg.Svc/Get*";
-// the syntax is that of [path.Match], so that * stands for any run of characters but a slash. Given more than
-// once, the patterns add up. Calls of other methods are made as without hedging, and nothing is learned from them.
+// WithMethods hedges the full methods that match one of the patterns, such as "/pkg.Svc/Get" or "/pkg.Svc/Get*". The syntax
+// is that of [path.Match], so * stands for any characters but a slash. At least one pattern is needed. If the option is given
+// more than once, all patterns apply. Calls of other methods are not hedged, and nothing is learned from them.
 func WithMethods(patterns ...string) Option {
 	return func(c *engine.Config) error { return addPatterns(&c.Methods, "WithMethods", patterns) }
 }
 
-// WithAllMethods hedges every method that no other option leaves out. All of them must bear to run twice: a hedged
-// write may be carried out twice.
+// WithAllMethods hedges every method that no other option excludes. All of them must be safe to run twice: a hedged write may
+// be carried out twice.
+//
+// [New] requires this option or one of [WithIdempotentOnly], [WithReadOnlyMethods], [WithMethods] and
+// [WithServiceConfigOnly].
 func WithAllMethods() Option {
 	return func(c *engine.Config) error {
 		c.All = true
@@ -67,8 +71,8 @@ func WithAllMethods() Option {
 	}
 }
 
-// WithServiceConfigOnly hedges no method but those that [WithServiceConfig] has a hedgingPolicy for, and calls with
-// the option [After]. Nothing is learned of the others.
+// WithServiceConfigOnly hedges only methods that have a hedgingPolicy in [WithServiceConfig], and calls with the option
+// [After]. Nothing is learned of other methods. Without WithServiceConfig it is an error.
 func WithServiceConfigOnly() Option {
 	return func(c *engine.Config) error {
 		c.ServiceConfigOnly = true
@@ -76,7 +80,7 @@ func WithServiceConfigOnly() Option {
 	}
 }
 
-// checkSelection refuses to guess which methods may run twice.
+// checkSelection returns an error if no option says which methods may run twice.
 func checkSelection(c *engine.Config) error {
 	if len(c.Methods) > 0 || len(c.ReadOnly) > 0 || c.IdempotentOnly || c.ServiceConfigOnly || c.All {
 		return nil
@@ -100,8 +104,8 @@ func addPatterns(to *[]string, option string, patterns []string) error {
 
 // How they are hedged.
 
-// WithTrigger sets how the delay after which calls are hedged is found: see [Auto], [Percentile] and [Fixed]. The
-// default is Auto().
+// WithTrigger sets how the delay is found after which calls are hedged: see [Auto], [Percentile] and [Fixed]. The default is
+// Auto().
 func WithTrigger(t Trigger) Option {
 	return func(c *engine.Config) error {
 		if err := t.validate(); err != nil {
@@ -112,12 +116,11 @@ func WithTrigger(t Trigger) Option {
 	}
 }
 
-// MaxHedges is the most hedges that one call can have beside its primary: gRPC bounds the attempts of a call
-// to five.
+// MaxHedges is the most hedges that one call can have in addition to its primary. gRPC limits a call to five attempts.
 const MaxHedges = 4
 
-// WithMaxHedges bounds the hedges of one call, beside its primary. 0 to [MaxHedges]; the default is 2. With 0
-// no call is hedged, and latencies are still learned.
+// WithMaxHedges sets the most hedges of one call, in addition to its primary: 0 to [MaxHedges]; the default is 2. With 0 no
+// call is hedged, and latencies are still learned.
 func WithMaxHedges(n int) Option {
 	return func(c *engine.Config) error {
 		if n < 0 || n > MaxHedges {
@@ -128,8 +131,8 @@ func WithMaxHedges(n int) Option {
 	}
 }
 
-// WithBudgetPercent sets how many hedges a target's calls may cost: p per 100 calls, 0 to 400, fractions
-// allowed; the default is 10. With 0 no call is hedged. The budget is the target's, shared by its methods.
+// WithBudgetPercent sets how many hedges the calls of a target pay for: p per 100 calls, 0 to 400, fractions allowed; the
+// default is 10. With 0 no call is hedged. All methods of a target share its budget.
 func WithBudgetPercent(p float64) Option {
 	return func(c *engine.Config) error {
 		if !(p >= 0 && p <= 400) {
@@ -140,8 +143,8 @@ func WithBudgetPercent(p float64) Option {
 	}
 }
 
-// WithMinDelay sets a floor under every learned delay, so that a method that answers in microseconds is not
-// hedged over scheduling noise. 0 or more; the default is 1 ms.
+// WithMinDelay sets the least value of every learned delay: 0 or more; the default is 1 ms. Without it, scheduling noise
+// would cause hedges of methods that answer in microseconds.
 func WithMinDelay(d time.Duration) Option {
 	return func(c *engine.Config) error {
 		if d < 0 {
@@ -152,8 +155,8 @@ func WithMinDelay(d time.Duration) Option {
 	}
 }
 
-// WithWarmup sets how many calls of a method are watched before its delay is trusted, and the delay used
-// until then; 0 sends no hedge while learning. Neither may be negative; the defaults are 20 and 0.
+// WithWarmup sets how many calls of a method must be seen before its learned delay is used, and the delay that is used until
+// then. With a delay of 0 no hedge is sent until then. Neither may be negative; the defaults are 20 and 0.
 func WithWarmup(calls int, delay time.Duration) Option {
 	return func(c *engine.Config) error {
 		if calls < 0 {
@@ -167,19 +170,19 @@ func WithWarmup(calls int, delay time.Duration) Option {
 	}
 }
 
-// WithNonFatalCodes replaces the set of statuses that do not end a race. A race whose primary fails with one of them
-// goes on while a hedge is in flight; any other status of the primary ends it, and is what the caller gets. It does
-// not make hedging a retry: a primary that fails before a hedge was sent returns its error at once.
+// WithNonFatalCodes replaces the set of non-fatal statuses. If the primary fails with one of them while a hedge is in flight,
+// the race goes on. Any other status of the primary ends the race, and the caller gets it. Hedging is still not a retry: if
+// the primary fails before a hedge was sent, the call returns its error at once.
 //
-// The set holds for the hedges of a method too if the method is known to only read: its descriptor says
-// NO_SIDE_EFFECTS, or [WithReadOnlyMethods] names it. A hedge of any other method ends the race only with OK, whatever
-// the set: its NOT_FOUND may come from the primary's own deletion. If no attempt succeeds, the caller gets the
-// primary's error. A method with a hedgingPolicy has the policy's own set, for each attempt: see [WithServiceConfig].
+// The set also applies to the hedges of a method that only reads: its descriptor says NO_SIDE_EFFECTS, or
+// [WithReadOnlyMethods] names it. A hedge of any other method ends the race only with OK, because its NOT_FOUND may be the
+// result of the primary's own deletion. If no attempt succeeds, the caller gets the primary's error. A method with a
+// hedgingPolicy uses the policy's own set for all attempts: see [WithServiceConfig].
 //
-// By default all statuses are non-fatal but those by which a server says that it looked at the request and
-// answered: InvalidArgument, NotFound, AlreadyExists, PermissionDenied, Unauthenticated, FailedPrecondition,
-// OutOfRange and Unimplemented. With an empty list every such error ends the race, as in a gRPC hedgingPolicy without
-// nonFatalStatusCodes.
+// By default all statuses are non-fatal except those by which a server says that it looked at the request and answered:
+// InvalidArgument, NotFound, AlreadyExists, PermissionDenied, Unauthenticated, FailedPrecondition, OutOfRange and
+// Unimplemented. With an empty list every error is final, as in a gRPC hedgingPolicy without nonFatalStatusCodes. OK, and
+// codes that gRPC does not define, are an error.
 func WithNonFatalCodes(nonFatal ...codes.Code) Option {
 	return func(c *engine.Config) error {
 		for _, code := range nonFatal {
@@ -192,17 +195,14 @@ func WithNonFatalCodes(nonFatal ...codes.Code) Option {
 	}
 }
 
-// WithOtherBackendOnly sends a hedge only where it can meet a backend that no attempt of its call has used. The
-// policy hedge_other_backend of package balancer must be installed on the connection: it knows that another one is
-// ready, and picks it. A hedge that is not sent for this reason counts as NoOtherBackend, and is considered again
-// later while its call lasts.
+// WithOtherBackendOnly sends a hedge only if a backend is ready that no attempt of its call has used. The connection must have
+// the load-balancing policy hedge_other_backend of package balancer, which knows the ready backends and picks one for the
+// hedge. A hedge that is not sent for this reason counts in Stats.NoOtherBackend, and is considered again later while its
+// call lasts. With a delay of 0, hedges wait until a backend was picked for the primary.
 //
-// Where all attempts go out at once, with a delay of 0, hedges wait until the primary has its backend.
-//
-// Without the policy nothing is known of backends, so that no hedge is sent at all, and [TargetStats].NoBackendPolicy says
-// so. A service config that a resolver brings replaces the one of grpc.WithDefaultServiceConfig, and the policy named in
-// it, unless grpc.WithDisableServiceConfig is given.
-// Calls without a connection of gRPC's, as [Do] makes them, have no backends and are hedged as without the option.
+// On a connection without the policy no hedge is sent, and [TargetStats].NoBackendPolicy is true. A service config from the
+// resolver replaces the one of grpc.WithDefaultServiceConfig, and with it the policy, unless grpc.WithDisableServiceConfig
+// is given. Calls of [Do] have no connection, and are hedged as without this option.
 func WithOtherBackendOnly() Option {
 	return func(c *engine.Config) error {
 		c.OtherBackendOnly = true
@@ -227,23 +227,23 @@ func WithClass(of func(ctx context.Context, method string, request any) string) 
 	}
 }
 
-// WithServiceConfig hedges the methods that have a hedgingPolicy in a gRPC service config as gRPC defines it. The
-// JSON is the one that gRPC takes: what gRPC ignores in it is ignored, and what gRPC rejects is an error that
-// names the method, the field and the value. Other fields, such as timeout or retryPolicy, are for the channel:
-// give it the same JSON. Of several such options the last counts.
+// WithServiceConfig hedges the methods that have a hedgingPolicy in a gRPC service config, as gRPC defines it. json is the
+// service config that gRPC takes. Fields that gRPC ignores are ignored. What gRPC rejects is an error that names the method,
+// the field and the value. Other fields, such as timeout or retryPolicy, are for the channel: pass the same JSON to
+// grpc.WithDefaultServiceConfig. If the option is given more than once, the last one applies.
 //
-// A method with a policy has up to maxAttempts attempts, 5 at most, the primary included and whatever
-// [WithMaxHedges] says, each hedgingDelay after the one before, 0 meaning all at once. An attempt that fails with
-// one of the nonFatalStatusCodes sends the next hedge at once, a primary too; any other status ends the call. If
-// all attempts fail, the call ends with the last failure. Neither the state of the connection nor a deadline that
-// is near holds a hedge back. The throttle, [WithOtherBackendOnly] and the budget do, the latter unless
-// [WithServiceConfigUnbudgeted] is given; a hedge that it does not
-// pay for is considered again later while an attempt is in flight, and otherwise the call ends. A stream is committed
-// to the attempt whose response headers come first.
+// A method with a policy has up to maxAttempts attempts, including the primary, and 5 at most; [WithMaxHedges] does not apply.
+// Each attempt is sent one hedgingDelay after the one before, or all at once if that is 0. If an attempt, also the primary,
+// fails with one of the nonFatalStatusCodes, the next hedge is sent at once. Any other status ends the call. If all attempts
+// fail, the call returns the last failure. A stream is decided by the attempt whose response headers come first.
 //
-// The other methods keep the delay that is learned for them, or are not hedged [WithServiceConfigOnly]. [WithMethods],
-// [WithIdempotentOnly], [Off] and [After] mean for a method with a policy what they mean for any: After replaces the
-// delay, and nothing else of the policy. A retryThrottling in the config does what [WithThrottle] does.
+// The throttle, [WithOtherBackendOnly] and the budget can hold back a hedge of such a method. The budget does not with
+// [WithServiceConfigUnbudgeted]. A hedge that the budget does not pay for is considered again later while an attempt is in
+// flight; if none is, the call ends. The state of the connection and a near deadline do not hold back a hedge.
+//
+// Other methods keep their learned delay, unless [WithServiceConfigOnly] is given. [WithMethods], [WithIdempotentOnly] and
+// [Off] also apply to methods with a policy. [After] replaces the delay of the policy, and nothing else of it. A
+// retryThrottling in the config does the same as [WithThrottle].
 func WithServiceConfig(json string) Option {
 	return func(c *engine.Config) error {
 		parsed, err := serviceconfig.Parse(json)
@@ -255,9 +255,9 @@ func WithServiceConfig(json string) Option {
 	}
 }
 
-// WithServiceConfigUnbudgeted has the hedges of methods that [WithServiceConfig] has a hedgingPolicy for cost
-// nothing, so that the policy alone bounds them: up to four hedges for each call. The budget stays what it is for
-// every other method.
+// WithServiceConfigUnbudgeted makes the hedges of methods with a hedgingPolicy free, so that only the policy limits them: up to
+// four hedges for each call. Calls of these methods then add nothing to the budget, which still limits all other methods.
+// Without [WithServiceConfig] it is an error.
 func WithServiceConfigUnbudgeted() Option {
 	return func(c *engine.Config) error {
 		c.Unbudgeted = true
@@ -265,7 +265,7 @@ func WithServiceConfigUnbudgeted() Option {
 	}
 }
 
-// checkServiceConfig finds options that make no sense without another.
+// checkServiceConfig returns an error for options that need WithServiceConfig if that is missing.
 func checkServiceConfig(c *engine.Config) error {
 	var errs []error
 	if c.ServiceConfig == nil && c.ServiceConfigOnly {
@@ -277,13 +277,13 @@ func checkServiceConfig(c *engine.Config) error {
 	return errors.Join(errs...)
 }
 
-// WithThrottle stops hedges to a target that fails, by the token count with which gRPC defines retryThrottling: it
-// starts at maxTokens, 1 to 1000; falls by 1 for each attempt that fails with a non-fatal status, or with a trailer
-// that forbids another attempt; rises by ratio for each that succeeds; and stays between 0 and maxTokens. Hedges
-// are sent only while it is above half of maxTokens. ratio > 0; its digits past the third decimal are dropped.
+// WithThrottle stops hedges to a target that fails, in the way that gRPC defines for retryThrottling. Each target has a token
+// count. It starts at maxTokens, 1 to 1000. It falls by 1 for each attempt that fails with a non-fatal status, or with a
+// trailer that forbids another attempt. It rises by ratio for each success. It stays between 0 and maxTokens. Hedges are sent
+// only while it is above half of maxTokens. ratio must be above 0; only its first three decimals count.
 //
-// Every call through the interceptors counts, of whatever method, hedged or not. The count is the target's: see
-// [TargetStats]. It replaces a retryThrottling of [WithServiceConfig]. With neither there is no throttling.
+// Every unary call and server stream through the interceptors counts, of any method, hedged or not. [TargetStats] has the
+// count. This option replaces a retryThrottling of [WithServiceConfig]. With neither there is no throttling.
 func WithThrottle(maxTokens int, ratio float64) Option {
 	return func(c *engine.Config) error {
 		t, err := serviceconfig.NewThrottle(maxTokens, ratio)
@@ -295,11 +295,11 @@ func WithThrottle(maxTokens int, ratio float64) Option {
 	}
 }
 
-// WithDryRun sends no hedge and reports what it would do: [Stats] counts in DryRun the calls that would have been hedged,
-// and [TargetStats] has Forecasts of the tail and the extra load at budgets of 2, 5, 10 and 20 percent, once 200 calls of
-// a method are known, whatever [WithBudgetPercent] says. They are of the percentile that [TargetPercentile] sets, and of the
-// 99th with another trigger than [Auto]. So hedging can be judged on real traffic before it is turned on. A
-// forecast takes hedges to be as fast as primaries and independent of them; [Auto] says where they are not.
+// WithDryRun sends no hedge and reports what hedging would do, so that it can be judged on real traffic before it is turned
+// on. Stats.DryRun counts the calls that would have been hedged. Once 200 calls of a method have been seen, TargetStats.Forecasts
+// has predictions of its tail and extra load at budgets of 2, 5, 10 and 20 percent; [WithBudgetPercent] does not change
+// these. The tail is the percentile that [TargetPercentile] sets, and p99 with a trigger other than [Auto]. A forecast assumes
+// that hedges are as fast as primaries and independent of them; see Auto for when they are not.
 func WithDryRun() Option {
 	return func(c *engine.Config) error {
 		c.DryRun = true
@@ -326,8 +326,8 @@ func WithControl(percent float64) Option {
 
 // What is remembered.
 
-// WithWindow sets the age at which an observed latency starts to be forgotten. 10 ms or more; the default is
-// 30 s. A shorter window follows a changing service faster and estimates its quantiles from fewer calls.
+// WithWindow sets how long an observed latency is remembered: 10 ms or more; the default is 30 s. It is gone after 16/15 of
+// the window. A shorter window follows changes faster, and estimates quantiles from fewer calls.
 func WithWindow(d time.Duration) Option {
 	return func(c *engine.Config) error {
 		if d < minWindow {
@@ -340,12 +340,13 @@ func WithWindow(d time.Duration) Option {
 
 const minWindow = 10 * time.Millisecond
 
-// WithMaxMemory bounds what a scheduler remembers, in bytes of live heap: 1 MiB or more; the default is 64 MiB. While the
-// bound is exceeded the methods that are used least leave with all that was learned of them, and a target leaves with its
-// last method. Their calls stay counted in [Stats]. A method that is called again after it has left is learned anew.
+// WithMaxMemory sets how much memory a scheduler uses for what it has learned, in bytes of live heap: 1 MiB or more; the default
+// is 64 MiB. Above that, the least used methods are removed, with all that was learned of them. A target is removed with its
+// last method. Calls of removed methods stay counted in [Stats]. A method that is called again after its removal is learned
+// again from the start.
 //
-// Methods that were called once leave first, the oldest of them first; then those that were not called for longest,
-// approximately. So method names that are made up, however many, do not displace methods in use.
+// Methods that were called only once are removed first, the oldest of them first. Then follow, approximately, those that were
+// not called for longest. So any number of invalid method names does not displace methods in use.
 //
 // A method takes about 2 KB when it has had a few calls, 10 to 50 KB while it is called many times a second, the wider its
 // latencies spread the more, and 620 KB at the very most; a target takes 700 bytes. So the default has room for about
@@ -353,8 +354,8 @@ const minWindow = 10 * time.Millisecond
 // control group of [WithControl] up to 420 KB a method. The garbage collector's own overhead comes on top, as with any live
 // heap.
 //
-// To find a method that is not known takes a lock and a few microseconds. Where more methods are in use than there is room
-// for, that is so for many calls, and methods leave before they are learned: allow for more memory.
+// The first call of a method, and the first after its removal, takes a lock and a few microseconds. If more methods are in use
+// than there is room for, many calls pay this, and methods are removed before they are learned. Set a higher limit then.
 func WithMaxMemory(bytes int64) Option {
 	return func(c *engine.Config) error {
 		if bytes < minMemory {
@@ -367,16 +368,16 @@ func WithMaxMemory(bytes int64) Option {
 
 const minMemory = 1 << 20
 
-// WithTargetName keeps what is known of a connection's target under the name that the function gives it: budget, latencies
-// and [TargetStats]. Targets of one name share all of it. It is for clients that make up a target for each connection, as
-// etcd's does with a pointer in it, so that nothing that one connection learned is found again by the next.
+// WithTargetName sets the function that returns the name of a connection's target. Targets with the same name share their
+// budget, their latencies and their rows of [TargetStats]. It is for clients that make up a different target for each
+// connection, as etcd's does with a pointer in it: without a common name, a new connection has to learn from the start. By
+// default the name is the target itself.
 //
-// The function is called when a call meets a target that is new to the scheduler, and now and then again for one that is
-// not; never for every call. It must give the same name each time, and may be called concurrently. A panic in it is that of
-// the call. Of a name longer than 1,024 bytes the beginning counts. The function must not be nil. By default a target is
-// named by itself.
+// The function is called when the scheduler meets a new target, and sometimes again for a known one, but not for every call.
+// It must not be nil, must return the same name each time, and may be called concurrently. If it panics, the call panics.
+// Names are cut to 1,024 bytes.
 //
-// The policy of package balancer goes by the connection's own target, whatever its name.
+// The policy of package balancer always uses the connection's own target.
 func WithTargetName(name func(target string) string) Option {
 	return func(c *engine.Config) error {
 		if name == nil {

@@ -2,8 +2,8 @@ package hedge
 
 import "github.com/grpchedge/hedge/internal/race"
 
-// Panic is what a call panics with, on its caller's goroutine, when one of its hedges has panicked before the call was
-// decided. It is always a pointer:
+// Panic is the value of the panic on the caller's goroutine when a hedge panics before the call is decided. The value is
+// always a *Panic:
 //
 //	type Panic struct {
 //		Value any    // what the hedge panicked with
@@ -11,6 +11,5 @@ import "github.com/grpchedge/hedge/internal/race"
 //	}
 //
 // A *Panic is an error. Error returns the value and the stack. Unwrap returns the value if that is an error, so that
-// [errors.Is] and [errors.As] find it. A panic of the primary is on the caller's goroutine by itself, and its value is as
-// it was.
+// [errors.Is] and [errors.As] find it. A panic of the primary happens on the caller's goroutine, and its value is unchanged.
 type Panic = race.Panic

@@ -6,37 +6,38 @@ import (
 	"github.com/grpchedge/hedge/internal/engine"
 )
 
-// Stats counts what became of calls. All counts are since the scheduler was made. None ever falls, but
-// for Hedges and Hedged, by a hedge that was admitted and then could not be sent, because its call had just ended.
+// Stats has counts of calls and hedges. Those of [Scheduler.Stats] count from when the scheduler was made. No count ever falls,
+// with one exception: Hedges and Hedged fall by one if the call ends between the decision to send a hedge and its sending.
 type Stats struct {
-	// Calls is the number of RPCs begun.
+	// Calls is the number of calls begun, without those in PassedThrough.
 	Calls int64
-	// Hedged is the number of RPCs for which at least one hedge was sent.
+	// Hedged is the number of calls for which at least one hedge was sent.
 	Hedged int64
 	// Hedges is the number of hedges sent.
 	Hedges int64
-	// HedgeWins and PrimaryWins are the hedged RPCs that ended with an answer, by the attempt that gave it. A
-	// hedged RPC that failed, or whose caller gave up, is in neither.
+	// HedgeWins and PrimaryWins count the hedged calls that ended with an answer, OK or a final status, by the attempt that
+	// gave it. A hedged call that failed, or whose caller gave up, is in neither.
 	HedgeWins, PrimaryWins int64
-	// SameBackend is the number of hedges for which a backend was picked that an attempt of their call had used,
-	// because no other was ready. Only the policy of package balancer tells; without it the count is 0.
+	// SameBackend is the number of hedges sent to a backend that an attempt of their call had used, because no other was
+	// ready. Without the policy of package balancer it is 0.
 	SameBackend int64
 
-	// The others say why a hedge was not sent. Those of calls are counted when a call begins, those of hedges
-	// when one is due, once for each.
+	// The counts down to PassedThrough say why a hedge was not sent. A count of calls goes up when a call begins. A count of
+	// hedges goes up when a hedge is due, at most once for each hedge and reason.
 
 	// Warmup is the number of calls begun while their method was being learned.
 	Warmup int64
 	// BudgetExhausted is the number of hedges that the budget did not pay for when they were due. Such a hedge
 	// is considered again later while its call lasts.
 	BudgetExhausted int64
-	// NotDrawn is the number of hedges that the trigger's probability left out, or all but a trickle of them while it has
+	// NotDrawn is the number of hedges that were left out at random, by the probability in Choice, or because hedging has
 	// stepped down.
 	NotDrawn int64
-	// NotReady is the number of hedges that found the connection not ready.
+	// NotReady is the number of hedges that were due while the connection was not ready. Such a hedge is considered again
+	// later while its call lasts.
 	NotReady int64
-	// NoOtherBackend is the number of hedges for which WithOtherBackendOnly found no other backend ready, or had no
-	// policy of package balancer to tell it of one. Such a hedge is considered again later while its call lasts.
+	// NoOtherBackend is the number of hedges that WithOtherBackendOnly held back, because no other backend was ready or the
+	// connection has no policy of package balancer. Such a hedge is considered again later while its call lasts.
 	NoOtherBackend int64
 	// DeadlineNear is the number of hedges that would probably have answered after the call's deadline.
 	DeadlineNear int64
@@ -44,38 +45,37 @@ type Stats struct {
 	Paused int64
 	// Off is the number of calls with the option Off.
 	Off int64
-	// NotSelected is the number of calls of methods that WithMethods, WithIdempotentOnly or WithServiceConfigOnly
-	// leaves out.
+	// NotSelected is the number of calls of methods that the options of New do not select.
 	NotSelected int64
-	// NoDescriptor is the number of calls of methods that WithIdempotentOnly leaves out because no descriptor of
-	// theirs is linked into the program. They are not in NotSelected.
+	// NoDescriptor is the number of calls of methods that WithIdempotentOnly does not select because their descriptor is not
+	// linked into the program. They are not in NotSelected.
 	NoDescriptor int64
-	// Throttled is the number of hedges not sent because half of the target's throttle tokens or more were gone. The
-	// call gets no more of them.
+	// Throttled is the number of hedges not sent because at most half of the target's throttle tokens were left. The call
+	// gets no more hedges.
 	Throttled int64
-	// PushedBack is the number of failed attempts whose server said, in the trailer grpc-retry-pushback-ms, when or
-	// that not to try again.
+	// PushedBack is the number of failed attempts with the trailer grpc-retry-pushback-ms, by which a server asks to wait
+	// before the next attempt, or to send none.
 	PushedBack int64
-	// NotReplayable is the number of calls of which no second attempt can be made, because of what their request or their
-	// reply is, see interceptor.Unary, or, of a stream, because its request was not complete when a hedge was due. Of a
-	// request it is found out, and counted, when a hedge is due.
+	// NotReplayable is the number of calls that cannot be hedged because of the kind of their request or reply (see
+	// interceptor.Unary), and of streams whose request was not complete when a hedge was due. Requests are examined, and
+	// counted here, only when a hedge is due.
 	NotReplayable int64
-	// DryRun is the number of calls that would have been hedged without WithDryRun; they are not in Hedged. What would have
-	// held a hedge back beside the budget is not looked at, and hedges that a failure would have sent are not counted.
+	// DryRun is the number of calls that would have been hedged without WithDryRun. They are not in Hedged. Of the reasons
+	// not to send a hedge, only the probability and the budget are considered. Hedges that a failure would have sent are not
+	// counted.
 	DryRun int64
-	// EarlyHeaders is the number of streams that were decided by response headers, which their caller asked for, more
-	// than a moment before their first message came: 1 ms, and an eighth of the time to it. Nothing could be hedged after
-	// that. See stream.WaitForMessage.
+	// EarlyHeaders is the number of streams whose caller called Header first, and whose headers came before the first
+	// message: by at least 1 ms, and by at least an eighth of the time to that message. Such a stream cannot be hedged while
+	// it waits for the message. See stream.WaitForMessage.
 	EarlyHeaders int64
 	// PassedThrough is the number of client-streaming and bidirectional calls, which are never hedged. They are
 	// not in Calls.
 	PassedThrough int64
 
-	// LoserPanics is the number of hedges that panicked after their call was decided, when no caller was left
-	// to panic to.
+	// LoserPanics is the number of losing attempts that panicked, so that the panic could not reach the caller.
 	LoserPanics int64
-	// TriggerPanics is the number of times that computing a method's delay panicked, which is a defect of this package.
-	// The last delay stays in force, and it is computed again about a second later.
+	// TriggerPanics is the number of panics while a method's delay was computed. Each is a defect of this library. The last
+	// delay stays in force, and is computed again about a second later.
 	TriggerPanics int64
 }
 
@@ -87,47 +87,48 @@ func (s Stats) HedgeRate() float64 {
 	return float64(s.Hedges) / float64(s.Calls)
 }
 
-// TargetStats is what is known of one method of one target. The counts are since the scheduler last began to know of the
-// method: see [WithMaxMemory].
+// TargetStats is what is known of one method of one target. Its counts begin with the first call of the method, or with the
+// first after the method was removed from memory: see [WithMaxMemory].
 type TargetStats struct {
 	// Target is the connection's target, as grpc.ClientConn.Target returns it or WithTargetName names it, and Method the
 	// full method name.
 	Target, Method string
 	Stats
-	// Delay is the age at which a call gets its first hedge now; 0 while the method is being learned. Of a method with
-	// a hedgingPolicy it is the hedgingDelay.
+	// Delay is the age at which a call gets its first hedge now; 0 while the method is being learned. For a method with a
+	// hedgingPolicy it is the hedgingDelay.
 	Delay time.Duration
-	// P50, P90 and P99 are quantiles of what the primaries took over the window; 0 while nothing is known.
+	// P50, P90 and P99 are quantiles of the latencies of primaries within the window; 0 if none are known.
 	P50, P90, P99 time.Duration
-	// Choice is what the trigger Auto has in force; zero with another trigger, and while too little is known.
+	// Choice is the choice of the trigger Auto that is in force. It is zero with another trigger, and while too little is
+	// known.
 	Choice Choice
-	// Forecasts are what hedging would do, with WithDryRun; nil without it, and while too little is known.
+	// Forecasts are the predictions of WithDryRun. They are nil without it, and while too little is known.
 	Forecasts []Forecast
-	// EarlyHeaderShare is the share, 0 to 1, of the last hundred calls or so that counted as EarlyHeaders. From one half
-	// on, Choice predicts nothing from hedging and says so, and there are no Forecasts.
+	// EarlyHeaderShare is the share, 0 to 1, of about the last hundred calls that counted in EarlyHeaders. From 0.5 on,
+	// Choice predicts no improvement and says why, and Forecasts is nil.
 	EarlyHeaderShare float64
 	// Classes is what is known of each class of requests, by name; nil without WithClass. Counts are of the method, and so is
 	// what else is learned.
 	Classes []ClassStats
 	// Control compares calls that may be hedged with a control group; nil without WithControl.
 	Control *Control
-	// Tokens is the number of hedges that the target's budget would pay for now, and Burst the most that it can
-	// save up at the current traffic. Both are the target's, shared by its methods.
+	// Tokens is the number of hedges that the budget would pay for now, and Burst the most tokens that it can hold at the
+	// current traffic. All methods of the target share them.
 	Tokens, Burst float64
-	// Backends is the number of different backends that the target has ready now, as the policy of package balancer
-	// sees them, over all connections of the process; 0 where it sees none or is not installed. See SingleBackend.
+	// Backends is the number of different backends that are ready now, over all connections of the process to the target. It
+	// is 0 if none is ready or no connection has the policy of package balancer. See SingleBackend.
 	Backends int
-	// NoBackendPolicy says that WithOtherBackendOnly kept the method's last hedge that was due from being sent because the
-	// connection has no policy hedge_other_backend. A resolver that brings a service config replaces the default one, and
-	// the policy in it: grpc.WithDisableServiceConfig keeps the default one.
+	// NoBackendPolicy says that WithOtherBackendOnly held back the method's last hedge because the connection has no policy
+	// hedge_other_backend. A service config from the resolver replaces the default one and the policy in it;
+	// grpc.WithDisableServiceConfig keeps the default one.
 	NoBackendPolicy bool
-	// ThrottleTokens is the target's throttle count and ThrottleMax what it started from: hedges are sent while more
-	// than half of it is left. Both are 0 without a throttle, and the target's as well.
+	// ThrottleTokens is the throttle's token count and ThrottleMax its maximum. Hedges are sent while more than half of
+	// ThrottleMax is left. All methods of the target share them. Both are 0 without a throttle.
 	ThrottleTokens, ThrottleMax float64
 }
 
-// SingleBackend reports whether a hedge cannot go elsewhere, because the target has a single backend ready, as
-// with one address or with pick_first. It is false where nothing is known of backends.
+// SingleBackend reports whether exactly one backend is ready, so that a hedge cannot go to another one. That is so with one
+// address, and with pick_first. It returns false if no connection has the policy of package balancer.
 func (t TargetStats) SingleBackend() bool { return t.Backends == 1 }
 
 func newTargetStats(m engine.MethodStats) TargetStats {
@@ -165,10 +166,10 @@ func newTargetStats(m engine.MethodStats) TargetStats {
 	return row
 }
 
-// decidedEarly is why hardly any call is hedged of which half are decided by early headers.
+// decidedEarly is the SteppedDown of a method of which at least half of the calls count in EarlyHeaders.
 const decidedEarly = "callers ask for the response headers first, and those come before the first message, so that no hedge can be sent: see stream.WaitForMessage"
 
-// withdraw takes back what is predicted for hedges that are never due.
+// withdraw removes the predictions if headers come too early for hedges.
 func (t *TargetStats) withdraw() {
 	if t.EarlyHeaderShare < 0.5 {
 		return

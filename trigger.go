@@ -8,23 +8,23 @@ import (
 	"github.com/grpchedge/hedge/internal/engine"
 )
 
-// Trigger is how the delay after which calls are hedged is found. [Auto], [Percentile] and [Fixed] make one, for
-// [WithTrigger].
+// Trigger is how the delay is found after which calls are hedged. Make one with [Auto], [Percentile] or [Fixed], and pass it
+// to [WithTrigger]. The zero Trigger is invalid.
 type Trigger struct {
 	kind     engine.TriggerKind
 	quantile float64 // of Auto the target percentile
 	delay    time.Duration
 }
 
-// Percentile hedges a call that has lasted longer than the quantile q of what the method's primaries took lately;
-// 0 < q < 1.
+// Percentile hedges a call that has lasted longer than the quantile q, 0 < q < 1, of the latencies of the method's primaries
+// within [WithWindow].
 //
-// The share of calls that reach the trigger is about 1-q; one that is larger than the budget's share is hedged as far
-// as the budget pays.
+// A hedge is due for about a share 1-q of the calls. If that is more than the budget pays for, only some of these hedges are
+// sent.
 func Percentile(q float64) Trigger { return Trigger{kind: engine.PercentileTrigger, quantile: q} }
 
-// Fixed hedges a call that has lasted d, whatever was learned and from the first call on; d may be below
-// [WithMinDelay], and 0 sends all hedges at once. It must not be negative.
+// Fixed hedges a call that has lasted d, from the first call of a method on. d may be below [WithMinDelay]. With 0 all hedges
+// are sent at once. d must not be negative.
 func Fixed(d time.Duration) Trigger { return Trigger{kind: engine.FixedTrigger, delay: d} }
 
 func (t Trigger) validate() error {

@@ -4,8 +4,8 @@
 // this package and wrap the connection's load-balancing policy, whatever it is:
 //
 //	conn, err := grpc.NewClient(target, creds,
-//		grpc.WithUnaryInterceptor(interceptor.Unary(s)),
-//		grpc.WithStreamInterceptor(stream.Interceptor(s)),
+//		grpc.WithChainUnaryInterceptor(interceptor.Unary(s)),
+//		grpc.WithChainStreamInterceptor(stream.Interceptor(s)),
 //		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [
 //			{"hedge_other_backend": {"childPolicy": [{"round_robin": {}}]}}]}`))
 //

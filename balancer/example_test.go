@@ -35,7 +35,7 @@ func Example() {
 		panic(err)
 	}
 	conn, err := cluster.Client(
-		grpc.WithUnaryInterceptor(interceptor.Unary(s)),
+		grpc.WithChainUnaryInterceptor(interceptor.Unary(s)),
 		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [
 			{"hedge_other_backend": {"childPolicy": [{"round_robin": {}}]}}]}`))
 	if err != nil {
@@ -74,7 +74,7 @@ func Example_singleBackend() {
 		panic(err)
 	}
 	conn, err := cluster.Client(
-		grpc.WithUnaryInterceptor(interceptor.Unary(s)),
+		grpc.WithChainUnaryInterceptor(interceptor.Unary(s)),
 		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [
 			{"hedge_other_backend": {"childPolicy": [{"pick_first": {}}]}}]}`)) // three addresses, one backend
 	if err != nil {

@@ -9,8 +9,8 @@
 //	conn, err := grpc.NewClient(target, creds,
 //		grpc.WithChainUnaryInterceptor(interceptor.Unary(s)))
 //
-// A call then has exactly one outcome, from one attempt: reply, header, trailer, peer and error all come from
-// the attempt that won, and call options mean what they mean without hedging.
+// A call then has exactly one outcome, from one attempt: reply, header, trailer, peer and error all come from the attempt that
+// won. Call options mean what they mean without hedging.
 package interceptor
 
 import (
@@ -28,37 +28,41 @@ import (
 	"github.com/grpchedge/hedge/internal/wire"
 )
 
-// Unary returns a client interceptor that hedges unary calls as s decides. With a nil s it hedges none.
+// Unary returns a client interceptor that hedges unary calls as s decides. If s is nil, no call is hedged. The interceptor may
+// be used by any number of connections and called concurrently.
 //
-// A call that needs no hedge runs on the caller's goroutine, into the caller's reply. A hedge has a reply of its own, which
-// is moved to the caller's if the hedge wins with an answer, and a copy of the request, which all hedges of the call share.
-// As without hedging, a call that fails leaves the reply as it was.
+// The primary runs on the caller's goroutine and writes to the caller's reply. All hedges of a call send the same copy of the
+// request. Each hedge has a reply of its own, which is moved to the caller's reply if the hedge wins with OK. A call that
+// fails does not change the reply.
 //
-// When a hedge wins, the primary is cancelled, and the call returns when the primary has: the reply that it writes to is
-// the caller's. gRPC returns at once. What does not look at its context holds the answer back until it returns, for
-// example an interceptor, or per-RPC credentials that fetch a token without the context that they are given. Let those
-// fetch it in the background, or end with their context.
+// When a hedge wins, the primary is cancelled. The call returns after the primary has returned, because the primary writes to
+// the caller's reply. gRPC itself returns at once. An interceptor that ignores its context delays the answer. So do per-RPC
+// credentials that fetch a token without the context that they are given: make them use that context, or fetch the token in
+// the background.
 //
-// A panic of a hedge surfaces on the caller's goroutine, as a *[hedge.Panic] that holds the stack of the hedge.
+// If a hedge panics before the call is decided, the caller's goroutine panics with a *[hedge.Panic], which has the stack of
+// the hedge.
 //
-// Messages may be of any kind. One whose Go type protobuf describes in full, generated or made by dynamicpb, is copied. A
-// call with a request of that kind above 1 MiB is not hedged, since copying it could hold up an answer that is there. Every
-// other message is left to its codec:
+// Messages may be of any kind. A message whose Go type protobuf describes in full, generated or made by dynamicpb, is copied.
+// A call with such a request above 1 MiB is not hedged, because copying it could delay an answer that has arrived. A message of
+// any other kind is left to its codec, under two conditions:
 //
-//   - The attempts share a request, so a hedged call returns only after its losers have let go of it, which gRPC has them
-//     do at once when they are cancelled. Its codec may be encoding it several times at once. A request that can be encoded
-//     only once, as it has an [io.Reader], a channel or a reference counted [google.golang.org/grpc/mem.Buffer] in it, is not hedged.
-//   - A hedge decodes into a new zero value, which is then copied to the caller's reply. So a call is not hedged if its reply
-//     is no pointer to a zero value, or has a lock, such a buffer or something that may point into the reply itself.
+//   - The attempts share the request. So a hedged call returns only after its losers no longer use the request; gRPC stops
+//     using it as soon as an attempt is cancelled. The codec must be able to encode one request several times at once. A call is
+//     not hedged if its request contains an [io.Reader], a channel or a reference-counted
+//     [google.golang.org/grpc/mem.Buffer], because it can be encoded only once.
+//   - A hedge decodes into a new zero value, which is then copied to the caller's reply. So a call is not hedged unless its
+//     reply is a pointer to a zero value. It is also not hedged if the reply contains a lock, a channel, a function, a
+//     reference-counted buffer or something that may point into the reply itself.
 //
-// Where that rules out hedges, the call is made as it would be without hedging and is counted in Stats.NotReplayable.
+// If one of these conditions excludes hedges, the call is made without them and counts in Stats.NotReplayable.
 //
 // Interceptors chained after this one run once for each attempt, concurrently. They must not change the request.
 func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 	e := engine.Of(s)
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		var target string
-		var conn engine.Conn // a nil interface where cc is nil, as with a binding that brings its own invoker
+		var conn engine.Conn // a nil interface if cc is nil, as when a test passes its own invoker
 		if cc != nil {
 			target, conn = cc.Target(), cc
 		}
@@ -66,9 +70,9 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 		call := e.Begin(ctx, target, method, conn, opts...)
 		call.Classify(req)
 		plan, hedged := call.Plan()
-		var own attempt.Reply
+		var replies attempt.Reply
 		if hedged {
-			if own, hedged = attempt.NewReply(reply); !hedged {
+			if replies, hedged = attempt.NewReply(reply); !hedged {
 				call.NotReplayable()
 			}
 		}
@@ -82,7 +86,7 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 		}
 
 		u := unaries.Get().(*unary)
-		u.call, u.method, u.req, u.reply, u.own, u.cc, u.invoker = call, method, req, reply, own, cc, invoker
+		u.call, u.method, u.req, u.reply, u.replies, u.cc, u.invoker = call, method, req, reply, replies, cc, invoker
 		u.request = attempt.NewRequest(req)
 		u.options = attempt.NewOptions(opts)
 		var cancel context.CancelCauseFunc
@@ -90,7 +94,7 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 		defer cancel(nil)
 		u.primary.ctx = u.call.PrimaryContext(u.primary.ctx, target)
 		if u.call.Heeds() {
-			u.primary.trailer = new(metadata.MD) // not of u, as an interceptor below may keep the options
+			u.primary.trailer = new(metadata.MD) // not a field of u, which is reused: an interceptor may keep the options
 			u.primary.opts, u.primary.results = u.options.Attempt(grpc.Trailer(u.primary.trailer))
 		} else {
 			u.primary.opts, u.primary.results = u.options.Attempt()
@@ -98,7 +102,7 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 
 		var was attempt.Content
 		if plan.HedgeFinal {
-			was = own.Content()
+			was = replies.Content()
 		}
 		out := u.race.Run(ctx, cancel, plan, &u.call, u)
 		if out.Winner == nil {
@@ -113,28 +117,28 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 		winner := out.Winner.(*unaryHedge)
 		switch {
 		case out.Err == nil:
-			u.own.Take(winner.reply)
+			u.replies.Take(winner.reply)
 		case u.primary.answered: // as of a call that fails without hedging, the reply stays what it was
-			u.own.Restore(was)
+			u.replies.Restore(was)
 		}
 		winner.results.Deliver()
 		return out.Err
 	}
 }
 
-// withTrailer makes and books a call as it would be made without hedging, and has its trailer too. Apart, so that only a call
-// of which it is wanted pays for it.
+// withTrailer makes and books a call without hedging, and reads its trailer. It is a function of its own so that the variable
+// for the trailer is allocated only for such calls.
 func withTrailer(ctx context.Context, call *engine.Call, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts []grpc.CallOption) error {
-	c, trailer := *call, new(metadata.MD) // a copy, so that call need not be on the heap
+	c, trailer := *call, new(metadata.MD) // a copy, so that the caller's variable stays on the stack
 	err := invoker(ctx, method, req, reply, cc, append(slices.Clip(opts), grpc.Trailer(trailer))...)
 	c.Unraced(err, *trailer)
 	return err
 }
 
-// unaries holds what calls that needed no hedge have left. Others leave theirs to their losers.
+// unaries is a pool. Only calls without a hedge put their unary back: a losing hedge may use its unary after the call.
 var unaries = sync.Pool{New: func() any { return new(unary) }}
 
-// unary is one call, the race's entrant.
+// unary is one call. It implements [race.Entrant].
 type unary struct {
 	race    race.Race
 	call    engine.Call
@@ -142,7 +146,7 @@ type unary struct {
 
 	method     string
 	req, reply any // the caller's
-	own        attempt.Reply
+	replies    attempt.Reply
 	request    attempt.Request // req, as hedges send it
 	cc         *grpc.ClientConn
 	invoker    grpc.UnaryInvoker
@@ -151,7 +155,7 @@ type unary struct {
 		ctx     context.Context
 		opts    []grpc.CallOption
 		results *attempt.Results
-		trailer *metadata.MD // nil unless failures are of interest
+		trailer *metadata.MD // nil unless failures count, for a throttle or a hedgingPolicy
 
 		answered bool
 	}
@@ -172,7 +176,7 @@ func (u *unary) Trailer() metadata.MD {
 
 func (u *unary) recycle() {
 	u.call, u.options = engine.Call{}, attempt.Options{}
-	u.req, u.reply, u.own, u.request, u.cc, u.invoker = nil, nil, attempt.Reply{}, attempt.Request{}, nil, nil
+	u.req, u.reply, u.replies, u.request, u.cc, u.invoker = nil, nil, attempt.Reply{}, attempt.Request{}, nil, nil
 	u.primary.ctx, u.primary.opts, u.primary.results, u.primary.trailer, u.primary.answered = nil, nil, nil, nil, false
 	unaries.Put(u)
 }
@@ -184,13 +188,13 @@ func (u *unary) Hedge(int, context.CancelCauseFunc) race.Attempt {
 	if !ok {
 		return nil
 	}
-	h := &unaryHedge{unary: u, req: req, reply: u.own.Make()}
+	h := &unaryHedge{unary: u, req: req, reply: u.replies.Make()}
 	h.opts, h.results = u.options.Attempt(grpc.Trailer(&h.trailer))
 	return h
 }
 
-// unaryHedge is one hedge. It may outlive the caller's call, so it holds nothing of the caller's but what the
-// caller may not change: of unary it reads only the method, the connection, the invoker and the call's record.
+// unaryHedge is one hedge. It may outlive the call, so it must not use the caller's memory. Of unary it uses only the method,
+// the connection, the invoker and call.HedgeContext.
 type unaryHedge struct {
 	*unary
 	req, reply any

@@ -38,7 +38,7 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	conn, err := cluster.Client(grpc.WithUnaryInterceptor(interceptor.Unary(s)))
+	conn, err := cluster.Client(grpc.WithChainUnaryInterceptor(interceptor.Unary(s)))
 	if err != nil {
 		panic(err)
 	}

@@ -34,8 +34,8 @@ func ExampleInterceptor() {
 		panic(err)
 	}
 	conn, err := cluster.Client(
-		grpc.WithUnaryInterceptor(interceptor.Unary(s)),
-		grpc.WithStreamInterceptor(stream.Interceptor(s)))
+		grpc.WithChainUnaryInterceptor(interceptor.Unary(s)),
+		grpc.WithChainStreamInterceptor(stream.Interceptor(s)))
 	if err != nil {
 		panic(err)
 	}

@@ -24,8 +24,8 @@ type callOptions struct {
 	delay time.Duration
 }
 
-// readCallOptions finds this library's options; of several the last counts, as with gRPC's own, and those of the call
-// count after those of its context.
+// readCallOptions finds this library's options. The last of several applies, as with gRPC's own. The options of the call come
+// after those of its context.
 func readCallOptions(ctx context.Context, opts []grpc.CallOption) callOptions {
 	return inContext(ctx).with(opts)
 }
@@ -51,7 +51,8 @@ func NewContext(ctx context.Context, opts []grpc.CallOption) context.Context {
 
 type callOptionsKey struct{}
 
-// contextsUsed says that there may be options in a context: looking for them takes the longer the deeper it is.
+// contextsUsed is set once NewContext was called. Until then calls do not look for options in their context, which takes time
+// for each context that it was derived from.
 var contextsUsed atomic.Bool
 
 func inContext(ctx context.Context) callOptions {

@@ -14,7 +14,7 @@ const (
 	everyCode = CodeSet(1<<(MaxCode+1) - 1)
 )
 
-// answers are the statuses by which a server says that it looked at the request and answered.
+// answers are OK and the final statuses: those by which a server says that it looked at the request and answered.
 var answers = setOf(
 	codes.OK,
 	codes.InvalidArgument,

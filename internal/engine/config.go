@@ -8,7 +8,7 @@ import (
 	"github.com/grpchedge/hedge/internal/serviceconfig"
 )
 
-// Config is what the options of package hedge set. They check what they set; an Engine takes it as it is.
+// Config holds the values that the options of package hedge set. The options check them; an Engine does not.
 type Config struct {
 	// Which methods may be hedged.
 
@@ -42,7 +42,7 @@ type Config struct {
 	TargetName func(target string) string // nil: a target is named by itself
 }
 
-// DefaultConfig returns what holds where no option is given.
+// DefaultConfig returns the configuration without options.
 func DefaultConfig() Config {
 	return Config{
 		Trigger:       Trigger{Kind: AutoTrigger, Quantile: DefaultTarget},
@@ -56,14 +56,14 @@ func DefaultConfig() Config {
 	}
 }
 
-// Trigger is how the delay after which calls are hedged is found.
+// Trigger is how the delay is found after which calls are hedged.
 type Trigger struct {
 	Kind     TriggerKind
 	Quantile float64       // of a PercentileTrigger; of an AutoTrigger the percentile that it makes small
 	Delay    time.Duration // of a FixedTrigger
 }
 
-// TriggerKind says which of its fields a [Trigger] goes by.
+// TriggerKind says which fields of a [Trigger] are used.
 type TriggerKind uint8
 
 const (
@@ -73,13 +73,13 @@ const (
 )
 
 const (
-	// DefaultTarget is the percentile that an AutoTrigger makes small unless another is set, as a quantile.
+	// DefaultTarget is the percentile that an AutoTrigger minimises by default, as a quantile.
 	DefaultTarget = 0.99
-	// fallback is the quantile after which calls are hedged where an AutoTrigger has too few calls for a choice.
+	// fallback is the quantile after which calls are hedged while an AutoTrigger has too few calls for a choice.
 	fallback = 0.90
 )
 
-// learning is what the options say about learning.
+// learning returns the part of the configuration that package learn needs.
 func (c *Config) learning() learn.Config {
 	quantile, target := fallback, DefaultTarget
 	switch c.Trigger.Kind {

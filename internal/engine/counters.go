@@ -5,19 +5,19 @@ import (
 	"sync/atomic"
 )
 
-// counters are the counts of one method. Those that every call touches are atomics; those of hedges change
-// together, so they share a lock, which only a call that has become slow takes.
+// counters are the counts of one method. Counts that every call changes are atomics. Counts of hedges change together, so they
+// share a lock, which only a call that has become slow takes.
 //
-// When the method leaves, what was counted moves to the engine's departed counts. What calls that are still in flight
-// count later must follow, so whoever counts looks afterwards whether the method has left. Either the one who makes it
-// leave finds the count, or who counts finds that it has left: none is lost, and none is counted twice.
+// When the method is removed from memory, its counts move to the engine's departed counts. Calls in flight may count
+// afterwards. So follow is called after each count: if the method was removed by then, it moves the count. Either leave or
+// follow finds each count, so none is lost, and none is counted twice.
 type counters struct {
 	calls, warmup, paused, off, notSelected, notReplayable, passedThrough atomic.Int64
 	sameBackend                                                           atomic.Int64 // of hedges, by the policy's picks
 	noDescriptor                                                          atomic.Int64
 
-	left     atomic.Bool
-	departed *departed // where the counts go then
+	left     atomic.Bool // the method was removed
+	departed *departed   // the counts of all removed methods
 
 	mu     sync.Mutex
 	hedges Stats
@@ -32,7 +32,7 @@ func (c *counters) update(change func(*Stats)) {
 	c.follow()
 }
 
-// activity is a number that grows with every call.
+// activity returns a number that grows with every call.
 func (c *counters) activity() int64 { return c.calls.Load() + c.passedThrough.Load() }
 
 // leave moves what was counted to the departed counts.
@@ -41,14 +41,14 @@ func (c *counters) leave() {
 	c.follow()
 }
 
-// follow is called after something was counted in an atomic.
+// follow moves the counts if the method was removed. It must be called after every change of a count.
 func (c *counters) follow() {
 	if c.left.Load() {
 		c.departed.take(c)
 	}
 }
 
-// departed are the counts of methods that have left.
+// departed are the counts of methods that were removed from memory.
 type departed struct {
 	mu    sync.Mutex
 	stats Stats
@@ -66,10 +66,11 @@ func (d *departed) read() Stats {
 	return d.stats
 }
 
-// metAgain is the counter of hedges that met a backend again, as the policy of package balancer is given it.
-type metAgain counters
+// sameBackendCounter counts hedges sent to a backend that their call had used. It is the [place.Counter] for the policy of package
+// balancer.
+type sameBackendCounter counters
 
-func (m *metAgain) Add(n int64) int64 {
+func (m *sameBackendCounter) Add(n int64) int64 {
 	c := (*counters)(m)
 	sum := c.sameBackend.Add(n)
 	c.follow()
@@ -92,8 +93,8 @@ func (c *counters) drain() Stats {
 		})
 }
 
-// collect adds up the counts. Those of hedges are looked at before those of the calls that they belong to, which were
-// counted earlier.
+// collect adds up the counts. A call counts before its hedges do, so hedges are read first: there are never more hedged calls
+// than calls.
 func (c *counters) collect(count func(*atomic.Int64) int64, ofHedges func(*Stats) Stats) Stats {
 	sameBackend := count(&c.sameBackend) // of hedges that are counted as sent
 	c.mu.Lock()

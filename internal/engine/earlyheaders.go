@@ -2,8 +2,8 @@ package engine
 
 import "math"
 
-// EarlyHeaders says that the call, a stream, was decided by response headers that its caller had asked for, before its
-// first message came. It is told before Ended.
+// EarlyHeaders counts a stream that was decided by response headers well before its first message: see hedge.Stats. It must
+// be called before Ended.
 func (c *Call) EarlyHeaders() {
 	c.dry = false // no hedge could have been sent
 	if c.method != nil {
@@ -18,7 +18,7 @@ func (c *Call) EarlyHeaders() {
 // earlyShare is the share of calls decided by early headers, over about the last hundred calls.
 type earlyShare struct {
 	share float64
-	at    int64 // the number of calls then
+	at    int64 // the number of calls when share was computed
 }
 
 // earlyMemory is the number of calls over which the weight of one falls to 1/e.

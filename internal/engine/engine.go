@@ -1,7 +1,7 @@
-// Package engine keeps the books of hedging: it knows the methods of every target, says when a hedge of a call is due and
-// whether it may be sent, and takes note of how the attempts ended.
+// Package engine implements hedge.Scheduler. It keeps the state of every target and method, says when a hedge of a call is due
+// and whether it may be sent, and records how the attempts ended.
 //
-// An [Engine] is what a hedge.Scheduler holds. The interceptors ask it by [Of]; a user of the library has only the scheduler.
+// A hedge.Scheduler holds an [Engine]. The interceptors get it from [Of]. It is internal, so users of the library cannot.
 package engine
 
 import (
@@ -21,7 +21,7 @@ import (
 // has learned. Its state is per target and, under a target, per full method. All its methods may be called concurrently.
 // It runs no goroutine of its own and needs no closing. A nil *Engine hedges nothing and knows nothing.
 type Engine struct {
-	sweep atomic.Duration // after epoch, when idle methods are looked for next; first, so that it is aligned on 32-bit machines
+	sweep atomic.Duration // time since epoch of the next search for idle methods; the first field, for alignment on 32-bit machines
 
 	config   Config
 	learning learn.Config
@@ -29,8 +29,8 @@ type Engine struct {
 	paused   atomic.Bool
 
 	targets     sync.Map      // name → *target
-	connections sync.Map      // what WithTargetName was asked about → *target; empty without it
-	memory      latency.Meter // what all entries take
+	connections sync.Map      // a connection's target → *target, with WithTargetName; empty without it
+	memory      latency.Meter // bytes of all entries
 
 	mu       sync.Mutex // serialises adding and removing targets and methods
 	entries  entries
@@ -44,8 +44,8 @@ func New(c Config) *Engine {
 	return e
 }
 
-// Of returns the engine in a *hedge.Scheduler, nil in a nil one. Package hedge sets it, so that the interceptors can reach
-// what its users cannot.
+// Of returns the engine of a *hedge.Scheduler; nil for a nil one. Package hedge sets it when the program starts, so that the
+// interceptors can get the engine although the scheduler does not export it.
 var Of func(scheduler any) *Engine
 
 // Pause stops hedging, from the next call on, until Resume. Latencies are still learned.
@@ -65,14 +65,14 @@ func (e *Engine) Resume() {
 // Latency returns the quantile q, 0 < q < 1, of what the primaries of a method took over the window. It is
 // false when nothing is known of the method. The target is the connection's, or what Config.TargetName names it.
 func (e *Engine) Latency(target, method string, q float64) (time.Duration, bool) {
-	m := e.named(target).find(method)
+	m := e.targetNamed(target).find(method)
 	if m == nil {
 		return 0, false
 	}
 	return m.learner.Snapshot(time.Now()).Quantile(q)
 }
 
-// PassThrough counts a call that is not hedged because its requests are a stream, which nobody could send again.
+// PassThrough counts a client-streaming or bidirectional call, which is never hedged.
 func (e *Engine) PassThrough(target, method string) {
 	if e != nil {
 		c := &e.method(target, method, time.Now()).counters
@@ -86,11 +86,10 @@ type Conn interface {
 	GetState() connectivity.State
 }
 
-// Begin books a call and says how to hedge it.
+// Begin counts a call and returns its Call, whose Plan says whether and when to hedge it.
 //
-// ctx is the caller's context, whose deadline bounds when a hedge is still worth sending. conn may be nil: a
-// connection that is always ready. The options, and those that NewContext has put into ctx, may hold
-// [OffOption] and [AfterOption]; others are ignored.
+// ctx is the caller's context; its deadline may prevent hedges. A nil conn stands for a connection that is always ready. Of
+// the options, and of those in ctx, only [OffOption] and [AfterOption] are used.
 func (e *Engine) Begin(ctx context.Context, target, method string, conn Conn, opts ...grpc.CallOption) Call {
 	if e == nil {
 		return Call{}

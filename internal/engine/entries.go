@@ -8,23 +8,24 @@ import (
 	"github.com/grpchedge/hedge/budget"
 )
 
-// A method without a call for idleAfter leaves with all that was learned of it. Leaving needs no goroutine: some call
-// looks for idle ones, at most once in sweepEvery.
+// A method without a call for idleAfter is removed, with all that was learned of it. This needs no goroutine: once in
+// sweepEvery, a call searches for idle methods.
 const (
 	idleAfter  = 15 * time.Minute
 	sweepEvery = time.Minute
 )
 
-// entries are the methods of all targets, in the order in which they are considered for leaving. All of it is guarded by
-// Engine.mu. Calls do not touch it: that a method was called since it was last considered shows in its counters.
+// entries are the methods of all targets, in the order in which they are considered for removal. Engine.mu guards all of it.
+// Calls do not change it: the counters show whether a method was called since it was last considered.
 //
-// A new method is fresh. When its turn comes it leaves if it was not called again, and is kept otherwise. Those kept are
-// considered in turn; one that was called since its last turn has another. Fresh ones leave before any that is kept, unless
-// they are fewer, so that a newcomer has the time to be called again.
+// There are two lists, as in the second-chance algorithm. A new method is fresh. When it is considered, it is removed if it was
+// called only once, and moves to the kept list otherwise. A kept method is removed if it was not called since it was last
+// considered, and otherwise moves to the end of its list. The longer list is considered first, so that many methods that are
+// called once do not displace kept ones, and a new method has time for a second call.
 type entries struct {
-	fresh, kept list.List // of *method, next to be considered first
-	crowded     bool      // one has left for want of memory
-	names       int64     // bytes for what WithTargetName was asked about
+	fresh, kept list.List // of *method; the first is considered next
+	crowded     bool      // a method was removed because memory was short
+	names       int64     // bytes of the keys of Engine.connections
 }
 
 // entry is the place of a method in entries.
@@ -59,9 +60,9 @@ func (e *entries) each(visit func(*method)) {
 	}
 }
 
-// leastUsed returns the method that is to leave next; nil if there is none.
+// leastUsed returns the method to remove next; nil if there is none.
 func (e *entries) leastUsed() *method {
-	// In the second round none has been called, but for those that are being called right now.
+	// Two rounds are enough: in the second, a method counts as used only if it was called since the first.
 	for range 2 * (e.fresh.Len() + e.kept.Len()) {
 		m := e.next()
 		activity := m.counters.activity()
@@ -74,7 +75,7 @@ func (e *entries) leastUsed() *method {
 	return e.next()
 }
 
-// next returns the method that is to be considered next; nil if there is none.
+// next returns the method to consider next; nil if there is none.
 func (e *entries) next() *method {
 	l := &e.kept
 	if e.fresh.Len() > e.kept.Len() {
@@ -86,8 +87,8 @@ func (e *entries) next() *method {
 	return l.Front().Value.(*method)
 }
 
-// makeRoom has methods leave until the memory is within its bound, and a little below so that the next one does not have
-// to do it again. e.mu is held.
+// makeRoom removes methods until memory is a little below its bound, so that the next new method does not exceed it again.
+// e.mu must be held.
 func (e *Engine) makeRoom() {
 	if e.memory.Bytes() <= e.config.MaxMemory {
 		return
@@ -102,7 +103,7 @@ func (e *Engine) makeRoom() {
 	}
 }
 
-// removeIdle has methods without a recent call leave.
+// removeIdle removes methods without a call for idleAfter.
 func (e *Engine) removeIdle(at time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -115,7 +116,7 @@ func (e *Engine) removeIdle(at time.Duration) {
 	})
 }
 
-// remove lets go of a method, and of its target if it was the last one there. e.mu is held.
+// remove removes a method, and its target if that has no other method. e.mu must be held.
 func (e *Engine) remove(m *method) {
 	e.entries.remove(m)
 	m.target.methods.Delete(m.name)
@@ -129,7 +130,7 @@ func (e *Engine) remove(m *method) {
 	}
 }
 
-// What an entry takes beside its windows, in bytes: rounded up, as allocations are, and with its share of the maps.
+// The memory of an entry without its windows, in bytes: rounded up, as allocations are, and with its share of the maps.
 const (
 	word        = int64(unsafe.Sizeof(uintptr(0)))
 	mapShare    = 16 * word
@@ -144,5 +145,5 @@ func (m *method) bytes() int64 { return methodBytes + allocated(m.name) }
 
 func (t *target) bytes() int64 { return targetBytes + allocated(t.name) }
 
-// allocated is what a string takes, roughly.
+// allocated returns about how many bytes a string takes.
 func allocated(s string) int64 { return int64(len(s)+len(s)/8) + 16 }

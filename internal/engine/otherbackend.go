@@ -6,19 +6,19 @@ import (
 	"github.com/grpchedge/hedge/internal/place"
 )
 
-// PrimaryContext returns the context to make the primary attempt under, on a connection with the given target: ctx,
-// and in it, if need be, what tells the policy of package balancer where the call's attempts have been. It is
-// called before the race, and only for a call that may be hedged.
+// PrimaryContext returns the context of the primary, on a connection with the given target. If the process has a policy of
+// package balancer, the context carries the record of the backends that the call has used. Call it before the race, and only
+// for a call that may be hedged.
 func (c *Call) PrimaryContext(ctx context.Context, target string) context.Context {
 	if c.method == nil || c.conn == nil || !place.Live() {
 		return ctx
 	}
-	ctx, c.record = place.Primary(ctx, target, (*metAgain)(&c.method.counters))
+	ctx, c.record = place.Primary(ctx, target, (*sameBackendCounter)(&c.method.counters))
 	return ctx
 }
 
-// HedgeContext returns the context to make a hedge under, as PrimaryContext does for the primary. It may be called
-// from any goroutine once PrimaryContext has returned.
+// HedgeContext returns the context of a hedge, with the same record. It may be called from any goroutine after
+// PrimaryContext has returned.
 func (c *Call) HedgeContext(ctx context.Context) context.Context {
 	if c.record == nil {
 		return ctx
@@ -26,7 +26,7 @@ func (c *Call) HedgeContext(ctx context.Context) context.Context {
 	return c.record.Hedge(ctx)
 }
 
-// staysHere reports whether hedge n is to be held back because it would, or might, meet a backend again.
+// staysHere reports whether WithOtherBackendOnly holds back hedge n, because no backend is known that the call has not used.
 func (c *Call) staysHere(n int) bool {
 	if !c.engine.config.OtherBackendOnly || c.conn == nil {
 		return false

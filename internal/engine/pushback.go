@@ -1,11 +1,11 @@
 package engine
 
-// Heeds reports whether failures of the call are of interest, with their trailers: for a throttle, or because a failure
-// sends the next hedge.
+// Heeds reports whether failures of the call, and their trailers, must be reported: the target has a throttle, or the method a
+// hedgingPolicy, by which a failure sends the next hedge.
 func (c *Call) Heeds() bool { return c.heeds }
 
-// Succeeded counts the call's success for the throttle, once. Whatever books the latency of an answer does so by itself; a
-// binding does where the latency says nothing.
+// Succeeded counts the call's success for the throttle, once. The methods that record the latency of an answer call it. A
+// stream calls it if its latency is not recorded.
 func (c *Call) Succeeded() {
 	if !c.heeds || c.credited {
 		return

@@ -10,8 +10,8 @@ import (
 	"github.com/grpchedge/hedge/internal/pattern"
 )
 
-// selects reports whether the options let a method be hedged. If not, described is false when a descriptor is
-// missing that might have let it.
+// selects reports whether the options select a method for hedging. described is false if the method is not selected because
+// its descriptor is missing.
 func (c *Config) selects(fullMethod string) (selected, described bool) {
 	switch {
 	case pattern.Any(c.ReadOnly, fullMethod):
@@ -25,7 +25,7 @@ func (c *Config) selects(fullMethod string) (selected, described bool) {
 	return len(c.Methods) > 0 || c.All || c.ServiceConfigOnly, true
 }
 
-// onlyReads reports whether a method is known to change nothing: its descriptor or WithReadOnlyMethods says so.
+// onlyReads reports whether a method only reads, according to its descriptor or WithReadOnlyMethods.
 func (c *Config) onlyReads(fullMethod string) bool {
 	if pattern.Any(c.ReadOnly, fullMethod) {
 		return true
@@ -34,8 +34,8 @@ func (c *Config) onlyReads(fullMethod string) bool {
 	return level == descriptorpb.MethodOptions_NO_SIDE_EFFECTS
 }
 
-// idempotencyLevel returns what the descriptor of a method, "/service/method", says about running it twice, and
-// whether there is a descriptor.
+// idempotencyLevel returns the idempotency_level in the descriptor of a method, "/service/method", and whether there is a
+// descriptor.
 func idempotencyLevel(fullMethod string) (level descriptorpb.MethodOptions_IdempotencyLevel, described bool) {
 	name := strings.ReplaceAll(strings.TrimPrefix(fullMethod, "/"), "/", ".")
 	d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(name))

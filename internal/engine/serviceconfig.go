@@ -6,7 +6,7 @@ import (
 	"github.com/grpchedge/hedge/internal/serviceconfig"
 )
 
-// hedgingPolicy is how a service config has a method hedged.
+// hedgingPolicy is the hedgingPolicy of a method in the service config.
 type hedgingPolicy struct {
 	hedges int
 	delay  time.Duration
@@ -25,7 +25,7 @@ func (c *Config) policyOf(fullMethod string) *hedgingPolicy {
 	return &hedgingPolicy{hedges: p.Attempts - 1, delay: p.Delay, final: AllBut(p.NonFatal)}
 }
 
-// throttling returns the throttle that each target is to have, nil for none.
+// throttling returns the configuration of each target's throttle; nil for none.
 func (c *Config) throttling() *serviceconfig.Throttle {
 	if c.Throttle == nil && c.ServiceConfig != nil {
 		return c.ServiceConfig.Throttle

@@ -9,8 +9,8 @@ import (
 	"github.com/grpchedge/hedge/internal/place"
 )
 
-// Stats counts what became of calls. It has the fields of hedge.Stats, which says what each means, in the same order: the
-// one is converted to the other.
+// Stats has counts of calls and hedges. It must have the same fields as hedge.Stats, in the same order, because one type is
+// converted to the other. The fields are documented there.
 type Stats struct {
 	Calls                  int64
 	Hedged                 int64
@@ -81,7 +81,7 @@ type MethodStats struct {
 	Control                     *Control     // nil without a control group
 }
 
-// Stats returns the totals over all methods of all targets, those that have left included, in one consistent copy.
+// Stats returns the totals over all methods of all targets, including removed ones, in one consistent copy.
 func (e *Engine) Stats() Stats {
 	var sum Stats
 	if e == nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/grpchedge/hedge/internal/race"
 )
 
-// target is what an engine knows of one connection target, or of several of one name.
+// target is the state of one target, or, with WithTargetName, of all targets of one name.
 type target struct {
 	name     string
 	budget   *budget.Bucket
@@ -21,34 +21,33 @@ type target struct {
 
 	methods     sync.Map // full name → *method
 	count       int      // methods; guarded by Engine.mu
-	connections []string // what WithTargetName gave the name; guarded by Engine.mu
+	connections []string // the targets to which WithTargetName gives the name; guarded by Engine.mu
 }
 
-// method is what an engine knows of one method of one target.
+// method is the state of one method of one target.
 type method struct {
-	// What every call reads and writes comes first and together: on a machine with idle cores the price of a call
-	// is the cache lines that it touches.
+	// The fields that every call uses are first and next to each other, so that a call touches few cache lines.
 	learner  learn.Learner
 	counters counters
 
 	name      string
 	target    *target
-	selected  bool           // WithMethods and WithIdempotentOnly let it be hedged
-	described bool           // or not selected for want of a descriptor
+	selected  bool           // the options select it for hedging
+	described bool           // false if it is not selected because its descriptor is missing
 	onlyReads bool           // NO_SIDE_EFFECTS or WithReadOnlyMethods
 	policy    *hedgingPolicy // the service config's; nil: none
 
 	classes classes // of requests
 	groups  *groups // nil without a control group
 
-	alarm    race.Alarm  // says when the first hedges of calls are due
-	noPolicy atomic.Bool // WithOtherBackendOnly found no policy that knows of backends
+	alarm    race.Alarm  // the timer for the first hedges of its calls
+	noPolicy atomic.Bool // WithOtherBackendOnly found no policy of package balancer
 	memory   latency.Meter
 	entry    entry
 }
 
-// named returns the target of a name; nil if nothing is known of it.
-func (e *Engine) named(name string) *target {
+// targetNamed returns the target of a name; nil if nothing is known of it.
+func (e *Engine) targetNamed(name string) *target {
 	if e == nil {
 		return nil
 	}
@@ -57,10 +56,10 @@ func (e *Engine) named(name string) *target {
 	return found
 }
 
-// of returns the target of a connection; nil if nothing is known of it.
-func (e *Engine) of(connection string) *target {
+// targetOf returns the target of a connection; nil if nothing is known of it.
+func (e *Engine) targetOf(connection string) *target {
 	if e.config.TargetName == nil {
-		return e.named(connection)
+		return e.targetNamed(connection)
 	}
 	t, _ := e.connections.Load(connection)
 	found, _ := t.(*target)
@@ -77,9 +76,10 @@ func (t *target) find(methodName string) *method {
 	return found
 }
 
-// method returns the entry in which a call of the method counts, made now if need be.
+// method returns the entry of a method, for a call that begins. It makes the entry if there is none, and removes entries that
+// are idle or exceed the memory.
 func (e *Engine) method(connection, methodName string, now time.Time) *method {
-	m := e.of(connection).find(methodName)
+	m := e.targetOf(connection).find(methodName)
 	if m == nil {
 		m = e.add(connection, methodName, now)
 	}
@@ -111,7 +111,7 @@ func (e *Engine) add(connection, methodName string, now time.Time) *method {
 }
 
 func (e *Engine) addTarget(name string, now time.Time) *target {
-	if t := e.named(name); t != nil {
+	if t := e.targetNamed(name); t != nil {
 		return t
 	}
 	t := e.newTarget(strings.Clone(name), now)
@@ -123,7 +123,8 @@ func (e *Engine) addTarget(name string, now time.Time) *target {
 func (e *Engine) newTarget(name string, now time.Time) *target {
 	t := &target{name: name, budget: budget.New(e.config.BudgetPercent)}
 	if e.entries.crowded {
-		// Where targets come and go for want of memory, each of them would bring the one token that a bucket starts with.
+		// A new bucket has one token. If memory is short, targets are removed and made again all the time, and these tokens
+		// would exceed the budget. So the token is taken out.
 		t.budget.Spend(now, true)
 	}
 	t.throttle = newThrottle(e.config.throttling())

@@ -9,7 +9,7 @@ func (e *Engine) nameOf(connection string) string {
 	if e.config.TargetName == nil {
 		return connection
 	}
-	if t := e.of(connection); t != nil {
+	if t := e.targetOf(connection); t != nil {
 		return t.name
 	}
 	name := e.config.TargetName(connection)
@@ -19,15 +19,15 @@ func (e *Engine) nameOf(connection string) string {
 	return name
 }
 
-// namesShare is which part of the memory may go to what the names stand for.
+// namesShare is the divisor for the part of the memory that the keys of Engine.connections may take: one eighth.
 const namesShare = 8
 
-// remember has calls of a connection find its target without being asked for its name. e.mu is held.
+// remember stores the target of a connection, so that its next call need not ask WithTargetName. e.mu must be held.
 //
-// A name may stand for any number of connections, one after the other. When all of them together take too much, all are
-// forgotten, and those in use are remembered again with their next call.
+// The number of connections with one name is not bounded. If all of them take too much memory, all are forgotten. Those in use
+// are stored again with their next call.
 func (e *Engine) remember(connection string, t *target) {
-	if e.config.TargetName == nil || e.of(connection) != nil {
+	if e.config.TargetName == nil || e.targetOf(connection) != nil {
 		return
 	}
 	if e.entries.names > e.config.MaxMemory/namesShare {
@@ -42,7 +42,7 @@ func (e *Engine) remember(connection string, t *target) {
 	e.countName(connection, 1)
 }
 
-// forget undoes remember for all connections of a target. e.mu is held.
+// forget undoes remember for all connections of a target. e.mu must be held.
 func (e *Engine) forget(t *target) {
 	for _, connection := range t.connections {
 		e.connections.Delete(connection)
@@ -57,7 +57,7 @@ func (e *Engine) countName(connection string, sign int64) {
 	e.memory.Add(bytes)
 }
 
-// connectionTargets returns the targets of the connections that each name stands for.
+// connectionTargets returns, for each name, the targets of the connections that have it.
 func (e *Engine) connectionTargets() map[string][]string {
 	e.mu.Lock()
 	defer e.mu.Unlock()

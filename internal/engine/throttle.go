@@ -6,9 +6,9 @@ import (
 	"github.com/grpchedge/hedge/internal/serviceconfig"
 )
 
-// throttle is gRPC's token count of one target: full at first, less one for a failure, more by a ratio for a
-// success, always between 0 and its maximum. Hedges are sent only while more than half of it is left. It counts in
-// thousandths of a token, as gRPC does, and may be used concurrently. A nil throttle lets everything pass.
+// throttle is the token count of one target, as gRPC defines it for retryThrottling. It starts at its maximum, falls by one for
+// a failure, rises by a ratio for a success, and stays between 0 and the maximum. Hedges are sent only while more than half is
+// left. It counts in thousandths of a token, as gRPC does, and may be used concurrently. A nil throttle allows every hedge.
 type throttle struct {
 	most, ratio int64
 	tokens      atomic.Int64
@@ -33,7 +33,7 @@ func (t *throttle) add(d int64) {
 	for {
 		old := t.tokens.Load()
 		count := min(max(old+d, 0), t.most)
-		if count == old || t.tokens.CompareAndSwap(old, count) { // mostly full, and then nothing is written
+		if count == old || t.tokens.CompareAndSwap(old, count) { // it is mostly full, and a success then writes nothing
 			return
 		}
 	}

@@ -1,0 +1,232 @@
+package hedge_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/grpchedge/hedge"
+)
+
+// doOnce makes one call of a method by hedge.Do, and returns its answer.
+func doOnce(s *hedge.Scheduler, method string, attempt ...func(context.Context) (string, error)) string {
+	answer := func(context.Context) (string, error) { return "answer", nil }
+	if len(attempt) > 0 {
+		answer = attempt[0]
+	}
+	value, err := hedge.Do(context.Background(), s, "dns:///example", method, answer)
+	if err != nil {
+		return status.Code(err).String()
+	}
+	return value
+}
+
+// A call of a method that no pattern matches is made without hedging.
+func ExampleWithMethods() {
+	s, err := hedge.New(hedge.WithMethods("/pkg.Svc/Get*", "/pkg.Other/List"))
+	if err != nil {
+		panic(err)
+	}
+	doOnce(s, "/pkg.Svc/GetUser")
+	doOnce(s, "/pkg.Svc/DeleteUser")
+	fmt.Println(s.Stats().Calls, "calls,", s.Stats().NotSelected, "not selected")
+	// Output: 2 calls, 1 not selected
+}
+
+// A budget of 2 hedges for each 100 calls.
+func ExampleWithBudgetPercent() {
+	_, err := hedge.New(hedge.WithAllMethods(), hedge.WithBudgetPercent(2))
+	fmt.Println(err)
+	_, err = hedge.New(hedge.WithAllMethods(), hedge.WithBudgetPercent(-1))
+	fmt.Println(err)
+	// Output:
+	// <nil>
+	// hedge: WithBudgetPercent(-1): the percentage must be 0 to 400
+}
+
+// With no hedges allowed, the scheduler only learns.
+func ExampleWithMaxHedges() {
+	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithMaxHedges(0))
+	if err != nil {
+		panic(err)
+	}
+	doOnce(s, "/pkg.Svc/Get")
+	_, known := s.Latency("dns:///example", "/pkg.Svc/Get", 0.5)
+	fmt.Println(known, s.Stats().Hedges)
+	// Output: true 0
+}
+
+// Methods that answer within microseconds are not hedged before 5 ms.
+func ExampleWithMinDelay() {
+	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithMinDelay(5*time.Millisecond))
+	if err != nil {
+		panic(err)
+	}
+	for range 100 {
+		doOnce(s, "/pkg.Svc/Get")
+	}
+	fmt.Println(s.Targets()[0].Delay >= 5*time.Millisecond)
+	// Output: true
+}
+
+// While a method is being learned, in its first 100 calls, hedges are due after 50 ms.
+func ExampleWithWarmup() {
+	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithWarmup(100, 50*time.Millisecond))
+	if err != nil {
+		panic(err)
+	}
+	doOnce(s, "/pkg.Svc/Get")
+	fmt.Println(s.Stats().Warmup, s.Targets()[0].Delay) // 0: no delay has been learned
+	// Output: 1 0s
+}
+
+// Only UNAVAILABLE lets the race go on: every other error of the primary is returned at once.
+func ExampleWithNonFatalCodes() {
+	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithTrigger(hedge.Fixed(time.Millisecond)),
+		hedge.WithNonFatalCodes(codes.Unavailable))
+	if err != nil {
+		panic(err)
+	}
+	hedged := make(chan struct{})
+	attempts := make(chan int, 2)
+	attempts <- 0
+	attempts <- 1
+	fmt.Println(doOnce(s, "/pkg.Svc/Get", func(context.Context) (string, error) {
+		if <-attempts == 1 { // the hedge
+			close(hedged)
+			return "the hedge's answer", nil
+		}
+		<-hedged // the primary fails while the hedge is in flight
+		return "", status.Error(codes.Unavailable, "try another server")
+	}))
+	// Output: the hedge's answer
+}
+
+// Without package balancer on the connection no hedge is sent, and TargetStats says so. Calls of Do have no connection.
+func ExampleWithOtherBackendOnly() {
+	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithOtherBackendOnly())
+	if err != nil {
+		panic(err)
+	}
+	doOnce(s, "/pkg.Svc/Get")
+	row := s.Targets()[0]
+	fmt.Println("backends:", row.Backends, "held back:", row.NoOtherBackend, "no policy:", row.NoBackendPolicy)
+	// Output: backends: 0 held back: 0 no policy: false
+}
+
+const oneHedge = `{"methodConfig": [{
+	"name": [{"service": "pkg.Svc", "method": "Get"}],
+	"hedgingPolicy": {"maxAttempts": 2, "hedgingDelay": "0.05s", "nonFatalStatusCodes": ["UNAVAILABLE"]}}]}`
+
+// Only the methods with a hedgingPolicy are hedged.
+func ExampleWithServiceConfigOnly() {
+	s, err := hedge.New(hedge.WithServiceConfig(oneHedge), hedge.WithServiceConfigOnly())
+	if err != nil {
+		panic(err)
+	}
+	doOnce(s, "/pkg.Svc/Get")
+	doOnce(s, "/pkg.Svc/Put")
+	for _, row := range s.Targets() {
+		fmt.Println(row.Method, row.Delay, row.NotSelected)
+	}
+	// Output:
+	// /pkg.Svc/Get 50ms 0
+	// /pkg.Svc/Put 0s 1
+}
+
+// With a budget of 0, only methods with a hedgingPolicy are hedged: their hedges are free.
+func ExampleWithServiceConfigUnbudgeted() {
+	s, err := hedge.New(hedge.WithServiceConfig(oneHedge), hedge.WithServiceConfigOnly(),
+		hedge.WithServiceConfigUnbudgeted(), hedge.WithBudgetPercent(0))
+	if err != nil {
+		panic(err)
+	}
+	doOnce(s, "/pkg.Svc/Get", func(ctx context.Context) (string, error) {
+		for s.Stats().Hedges == 0 { // until the hedge was sent
+			time.Sleep(time.Millisecond)
+		}
+		return "answer", nil
+	})
+	fmt.Println(s.Stats().Hedges)
+	// Output: 1
+}
+
+// Hedges stop after five failures in a row, while half of the ten tokens are gone.
+func ExampleWithThrottle() {
+	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithThrottle(10, 0.1))
+	if err != nil {
+		panic(err)
+	}
+	for range 5 {
+		doOnce(s, "/pkg.Svc/Get", func(context.Context) (string, error) {
+			return "", status.Error(codes.Unavailable, "down")
+		})
+	}
+	row := s.Targets()[0]
+	fmt.Println(row.ThrottleTokens, "of", row.ThrottleMax)
+	// Output: 5 of 10
+}
+
+// Latencies are forgotten after five minutes instead of 30 seconds: for methods that are called seldom.
+func ExampleWithWindow() {
+	_, err := hedge.New(hedge.WithAllMethods(), hedge.WithWindow(5*time.Minute))
+	fmt.Println(err)
+	_, err = hedge.New(hedge.WithAllMethods(), hedge.WithWindow(time.Millisecond))
+	fmt.Println(err)
+	// Output:
+	// <nil>
+	// hedge: WithWindow(1ms): the window must be at least 10ms
+}
+
+// Any quantile of a method's primaries.
+func ExampleScheduler_Latency() {
+	s, err := hedge.New(hedge.WithAllMethods())
+	if err != nil {
+		panic(err)
+	}
+	doOnce(s, "/pkg.Svc/Get", func(context.Context) (string, error) {
+		time.Sleep(5 * time.Millisecond)
+		return "answer", nil
+	})
+	p999, known := s.Latency("dns:///example", "/pkg.Svc/Get", 0.999)
+	fmt.Println(known, p999 >= 5*time.Millisecond)
+	_, known = s.Latency("dns:///example", "/pkg.Svc/Put", 0.999)
+	fmt.Println(known)
+	// Output:
+	// true true
+	// false
+}
+
+// The extra load is the number of hedges for each call.
+func ExampleStats_HedgeRate() {
+	fmt.Println(hedge.Stats{Calls: 200, Hedges: 18}.HedgeRate())
+	// Output: 0.09
+}
+
+// A target with a single ready backend gains little from hedging.
+func ExampleTargetStats_SingleBackend() {
+	s, err := hedge.New(hedge.WithAllMethods())
+	if err != nil {
+		panic(err)
+	}
+	doOnce(s, "/pkg.Svc/Get")
+	for _, row := range s.Targets() {
+		fmt.Println(row.Target, row.SingleBackend()) // false: without package balancer the backends are not known
+	}
+	// Output: dns:///example false
+}
+
+// A call that must not be hedged, although its method is.
+func ExampleOff() {
+	s, err := hedge.New(hedge.WithAllMethods())
+	if err != nil {
+		panic(err)
+	}
+	ctx := hedge.NewContext(context.Background(), hedge.Off()) // or client.Get(ctx, req, hedge.Off())
+	_, _ = hedge.Do(ctx, s, "dns:///example", "/pkg.Svc/Get", func(context.Context) (string, error) { return "answer", nil })
+	fmt.Println(s.Stats().Off)
+	// Output: 1
+}
