@@ -1,7 +1,7 @@
-// Package balancer has hedges go to another backend than the attempts before them.
+// Package balancer is a gRPC load-balancing policy that sends hedges to a backend that no attempt of their call has used.
 //
-// A backend that stalls, in a garbage collection say, stalls the hedge that meets it as it did the primary. Import
-// this package and wrap the connection's load-balancing policy, whatever it is:
+// If a backend stalls, for example in a garbage collection, it stalls a hedge as it stalls the primary. Import this package and
+// wrap the connection's load-balancing policy, whichever it is:
 //
 //	conn, err := grpc.NewClient(target, creds,
 //		grpc.WithChainUnaryInterceptor(interceptor.Unary(s)),
@@ -9,30 +9,27 @@
 //		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [
 //			{"hedge_other_backend": {"childPolicy": [{"round_robin": {}}]}}]}`))
 //
-// A hedge is then sent to a ready backend that no attempt of its call has used, as long as there is one. Otherwise
-// it goes where the child sends it, and counts in hedge.Stats as SameBackend. A primary goes where the child sends
-// it, always.
+// A hedge is then sent to a ready backend that no attempt of its call has used. If there is none, the child policy picks the
+// backend, and the hedge counts in Stats.SameBackend. For a primary the child always picks.
 //
 // # How a hedge's backend is chosen
 //
-// By the child, as far as possible: it is asked again, up to 16 times, until it picks a backend that is not used.
-// Picks that are not taken are released with an empty [balancer.DoneInfo], as gRPC itself releases a pick whose
-// connection turns out not to be ready: a least_request child counts the request out again, and a
-// weighted_round_robin child, which learns from load reports alone, ignores it. A round robin moves on by one for
-// each pick that is not taken.
+// The child is asked up to 16 times, until it picks a backend that the call has not used. Picks that are not used are released
+// with an empty [balancer.DoneInfo], as gRPC releases a pick whose connection is not ready. A least_request child then
+// subtracts the request again. A weighted_round_robin child ignores it, because it learns only from load reports. A
+// round_robin child moves on by one for each pick.
 //
-// A child that picks the same backend every time, as ring_hash does, is then passed over: the hedge goes to one of
-// the ready backends that are not used, at random, and the child does not count that request. Ready is a backend
-// whose connection is up and which its health checks, or an outlier_detection above this policy, have not taken out.
-// An outlier_detection should therefore be this policy's parent rather than its child; xDS has it so.
+// A child such as ring_hash picks the same backend every time. After 16 such picks, one of the other ready backends is chosen at
+// random, and the child does not count that request. A backend is ready if its connection is up, and neither its health checks
+// nor an outlier_detection above this policy exclude it. So an outlier_detection should be the parent of this policy and not
+// its child, as xDS configures it.
 //
-// A child that has no pick to give, because it wants the call to wait or to fail, is obeyed for hedges too.
+// If the child returns no pick, because the call has to wait or to fail, that also applies to a hedge.
 //
 // # What counts as the same backend
 //
-// Backends are told apart by address and server name, so that a backend that is listed twice is one. Every backend
-// that was picked for an attempt counts as used, those included that gRPC went on from by itself, in a transparent
-// retry or by a retryPolicy.
+// Two backends are the same if they have the same address and server name. Every backend that was picked for an attempt counts
+// as used. If gRPC retries an attempt by itself, transparently or by a retryPolicy, that attempt has used several.
 package balancer
 
 import (
@@ -44,10 +41,10 @@ import (
 	"github.com/grpchedge/hedge/internal/place"
 )
 
-// Name is the name of the policy in a service config. Its configuration has one field, childPolicy, a list of
-// policies as in loadBalancingConfig, of which the first that is registered is wrapped. A configuration without one
-// is an error that names the field. A child of another name in a later configuration takes over as soon as it is
-// ready, or the one before it no longer is.
+// Name is the name of the policy in a service config. Its configuration has one required field, childPolicy: a list of policies
+// as in loadBalancingConfig. The first one that is registered becomes the child. If the list has none, the error names the
+// field. If a later configuration has another child, that replaces the current child when it is ready, or when the current
+// child is no longer ready.
 const Name = "hedge_other_backend"
 
 func init() { balancer.Register(builder{}) }

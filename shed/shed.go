@@ -1,5 +1,5 @@
-// Package shed has a busy gRPC server turn hedges away first. A hedge is a copy of a call that is in flight
-// elsewhere: to serve it may save that call some time, and to turn it away costs nothing but this chance.
+// Package shed has interceptors for a gRPC server that turn hedges away when too many are in flight. A hedge is a copy of a
+// call that another server may be serving already, so turning it away costs only the chance to save time.
 //
 //	bound, err := shed.New(64)
 //	if err != nil {
@@ -9,7 +9,7 @@
 //		grpc.ChainUnaryInterceptor(bound.Unary),
 //		grpc.ChainStreamInterceptor(bound.Stream))
 //
-// A call that does not say that it is a further attempt is never turned away.
+// A primary is never turned away: a call is a hedge only if its metadata says so.
 package shed
 
 import (
@@ -24,21 +24,23 @@ import (
 	"github.com/grpchedge/hedge/internal/wire"
 )
 
-// Bound bounds the hedges that a server has in flight. A hedge above the bound is answered at once with
-// RESOURCE_EXHAUSTED, and with a trailer, grpc-retry-pushback-ms of -1, that asks its client for no more hedges of
-// the same call. Its methods may be called concurrently, and one Bound may serve any number of servers.
+// Bound limits the hedges that a server has in flight. A hedge above the limit is answered at once with RESOURCE_EXHAUSTED, and
+// with the trailer grpc-retry-pushback-ms: -1, which asks the client for no more hedges of the call. Its methods may be called
+// concurrently, and several servers may share one Bound.
 //
-// The interceptors of this library take RESOURCE_EXHAUSTED for a non-fatal status, so that the primary goes on
-// undisturbed. A client that hedges by a service config should have it among its nonFatalStatusCodes.
+// For the interceptors of this library RESOURCE_EXHAUSTED is a non-fatal status by default, so the primary goes on. A client
+// that hedges by a service config should have it among its nonFatalStatusCodes.
 //
-// A hedge is told by its metadata, see PreviousAttempts of package hedge. By gRPC's definition a retry looks the same.
+// A hedge is recognised by its metadata: see hedge.PreviousAttempts. gRPC's own retries have the same metadata, and are turned
+// away too.
 type Bound struct {
 	most     int64
 	inFlight atomic.Int64
 	shed     atomic.Int64
 }
 
-// New returns a bound of so many hedges in flight, 0 or more. With 0 every hedge is turned away.
+// New returns a Bound that allows the given number of hedges in flight, 0 or more. With 0 every hedge is turned away. A negative
+// number is an error.
 func New(hedges int) (*Bound, error) {
 	if hedges < 0 {
 		return nil, fmt.Errorf("hedge: shed.New(%d): the number of hedges must not be negative", hedges)

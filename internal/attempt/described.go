@@ -8,8 +8,8 @@ import (
 	"google.golang.org/protobuf/runtime/protoimpl"
 )
 
-// described holds the message types that are known, or being found, to be structs that protobuf describes in full.
-// A message of such a type can be copied by its description without losing anything.
+// described holds the message types that are structs which protobuf describes in full, or are being examined. Copying a
+// message of such a type as protobuf copies all of it.
 type described map[reflect.Type]bool
 
 // message reports whether t is such a type. Its methods are called on nil and may panic.
@@ -68,7 +68,7 @@ func (d described) field(f reflect.StructField) bool {
 	return false
 }
 
-// value reports whether protobuf knows what a field of type t holds. It knows no structs but by pointer.
+// value reports whether protobuf describes a field of type t. It describes a struct only through a pointer.
 func (d described) value(t reflect.Type) bool {
 	switch t.Kind() {
 	case reflect.Bool, reflect.Int32, reflect.Int64, reflect.Uint32, reflect.Uint64, reflect.Float32, reflect.Float64, reflect.String:

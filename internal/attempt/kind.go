@@ -13,41 +13,41 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 )
 
-// form is what a type of messages is to protobuf.
+// form says how protobuf handles a type of messages.
 type form uint8
 
 const (
-	opaque    form = iota // something else, or more than protobuf knows of
+	opaque    form = iota // no protobuf message, or one with state that protobuf does not describe
 	generated             // generated code of google.golang.org/protobuf
 	dynamic               // dynamicpb
 	legacy                // generated code of an older API: a struct whose tags describe all of it
 )
 
-// kind is what attempts may do with the messages of one Go type. An interface is no proof of it: a type that embeds a
-// message has all its methods, and a type with the three methods of the older API may keep its state anywhere.
+// kind says what attempts may do with the messages of one Go type. That a type implements proto.Message does not suffice: a
+// type that embeds a message has all its methods, and a type with the methods of the older API may keep its state anywhere.
 type kind struct {
 	t    reflect.Type
 	form form
 	// message makes generated messages.
 	message protoreflect.MessageType
-	// repeats says that an opaque request may be encoded several times.
-	repeats bool
-	// moves says that an opaque reply may be decoded elsewhere, into a zero value, and then be copied as it is.
-	moves bool
+	// repeatable says that an opaque request can be encoded several times.
+	repeatable bool
+	// movable says that an opaque reply can be decoded into another zero value, and that value then be copied to it.
+	movable bool
 }
 
 var (
 	kinds sync.Map // of *kind by reflect.Type
 
-	// Each call looks up its reply's kind. A program has few of them, so most are found here, in a third of the time: each
-	// at a place that follows from its address, if it was the first one there.
-	nearby [256]atomic.Pointer[kind]
+	// kindCache is a cache of kinds, because every call looks up its reply's kind. A lookup takes a third of the time. The index
+	// is a hash of the type's address. The first type with an index keeps it.
+	kindCache [256]atomic.Pointer[kind]
 )
 
-// kindOf looks at each type once.
+// kindOf returns the kind of a type. Each type is examined once.
 func kindOf(t reflect.Type) *kind {
 	address := reflect.ValueOf(t).Pointer()
-	place := &nearby[(address>>5^address>>13)%uintptr(len(nearby))]
+	place := &kindCache[(address>>5^address>>13)%uintptr(len(kindCache))]
 	k := place.Load()
 	if k == nil || k.t != t {
 		k = newKind(t)
@@ -65,13 +65,13 @@ func newKind(t reflect.Type) *kind {
 	case generated:
 		k.message = reflect.Zero(t).Interface().(proto.Message).ProtoReflect().Type()
 	case opaque:
-		k.repeats, k.moves = repeats(t), moves(t)
+		k.repeatable, k.movable = repeatable(t), movable(t)
 	}
 	known, _ := kinds.LoadOrStore(t, k)
 	return known.(*kind)
 }
 
-// formOf trusts no method of the type: what panics here would do so in a copy as well.
+// formOf returns the form of a type. If a method of the type panics here, it would also panic in a copy: the type is opaque.
 func formOf(t reflect.Type) (f form) {
 	defer func() {
 		if recover() != nil {
@@ -96,23 +96,23 @@ func formOf(t reflect.Type) (f form) {
 	return f
 }
 
-// repeats reports whether values of type t can be encoded several times: nothing in them is handed over once only, as
-// what a reader reads is, and a buffer that is counted down and reused when it has been sent.
-func repeats(t reflect.Type) bool {
+// repeatable reports whether values of type t can be encoded several times. That is not so if they contain a reader or a
+// channel, which can be read once, or a reference-counted buffer, which is freed when it has been sent.
+func repeatable(t reflect.Type) bool {
 	return !contains(t, func(t reflect.Type) bool {
-		return either(t, reflect.TypeFor[io.Reader]()) || either(t, reflect.TypeFor[mem.Buffer]()) || t.Kind() == reflect.Chan
+		return implements(t, reflect.TypeFor[io.Reader]()) || implements(t, reflect.TypeFor[mem.Buffer]()) || t.Kind() == reflect.Chan
 	})
 }
 
-// either reports whether t or a pointer to it is what the interface describes.
-func either(t, is reflect.Type) bool {
+// implements reports whether t or a pointer to t implements the interface is.
+func implements(t, is reflect.Type) bool {
 	return t.Implements(is) || t.Kind() != reflect.Interface && reflect.PointerTo(t).Implements(is)
 }
 
-// moves reports whether what a pointer of type t points to can be copied when it has been decoded. It cannot if a part
-// of it is a lock or an atomic, if something in it may refer to its own memory, by a pointer, slice, closure or interface,
-// or if it is a reference counted buffer, of which a losing attempt would leave some behind.
-func moves(t reflect.Type) bool {
+// movable reports whether the value behind a pointer of type t can be copied after it was decoded. It cannot in three cases:
+// a part of it is a lock or an atomic; a pointer, slice, function or interface in it may refer to its own memory; or it has a
+// reference-counted buffer, which a losing attempt would not free.
+func movable(t reflect.Type) bool {
 	if t.Kind() != reflect.Pointer {
 		return false
 	}
@@ -134,7 +134,7 @@ func moves(t reflect.Type) bool {
 			return inside[t.Elem()] && t.Elem().Kind() != reflect.Interface && !scalar(t.Elem())
 		case reflect.Interface:
 			if t.NumMethod() == 0 {
-				return false // whatever a codec puts into an any, it is no part of the message
+				return false // a codec does not put a part of the message itself into an any
 			}
 			for part := range inside {
 				if reflect.PointerTo(part).Implements(t) {
@@ -142,11 +142,12 @@ func moves(t reflect.Type) bool {
 				}
 			}
 		}
-		return either(t, reflect.TypeFor[mem.Buffer]())
+		return implements(t, reflect.TypeFor[mem.Buffer]())
 	})
 }
 
-// collect adds t and the types that lie within it, and reports arrays, which a slice may refer to.
+// collect adds t, and the types of its fields and elements, to inside. It sets array if there is an array, to which a slice may
+// refer.
 func collect(t reflect.Type, inside map[reflect.Type]bool, array *bool) {
 	inside[t] = true
 	switch t.Kind() {
@@ -173,7 +174,7 @@ func contains(t reflect.Type, is func(reflect.Type) bool) bool {
 			return true
 		}
 		if formOf(t) != opaque {
-			return false // a whole message of its own, of which generated code takes care
+			return false // a protobuf message, which protobuf copies and encodes correctly
 		}
 		switch t.Kind() {
 		case reflect.Map:

@@ -1,6 +1,5 @@
-// Package attempt makes what each attempt of a call needs of its own, so that attempts can run side by side
-// and only one of them reaches the caller: a copy of the request, a message to receive into, and call options
-// that write somewhere else than to the caller.
+// Package attempt makes what attempts of one call must not share, so that they can run at the same time: a copy of the request,
+// a reply to receive into, and call options that do not write to the caller's memory.
 package attempt
 
 import (
@@ -10,21 +9,19 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// Reply makes messages of the type of a caller's reply. All that it needs to know of the reply it learns at once,
-// because as soon as the primary runs, gRPC may be writing to it.
+// Reply makes messages of the type of a caller's reply, and moves one of them to that reply. NewReply reads all that it needs,
+// because gRPC may write to the reply as soon as the primary runs.
 type Reply struct {
 	caller any
 	proto  protoreflect.MessageType // nil for a message that is moved as a Go value
 	kind   *kind
 }
 
-// NewReply takes the caller's reply, on the caller's goroutine and before the first attempt. It is false if an attempt
-// cannot receive elsewhere and have the result moved there.
+// NewReply takes the caller's reply. Call it on the caller's goroutine, before the first attempt. It returns false if a hedge
+// cannot receive into another message that is then moved to the reply.
 //
-// A protobuf message can always be moved. Another reply is decoded into a new zero value, which is then copied, so it must
-// be a pointer to a zero value itself: what a caller has put there, a descriptor for example, may be what its codec needs.
-// And it must be of a type that can be copied, with no lock, no part that may refer to another part, and no reference
-// counted buffer.
+// A protobuf message can always be moved. Any other reply is decoded into a new zero value, which is then copied. So the reply
+// must be a pointer to a zero value: if the caller has set a field, its codec may need that. And its type must be movable.
 func NewReply(reply any) (Reply, bool) {
 	v := reflect.ValueOf(reply)
 	if v.Kind() != reflect.Pointer || v.IsNil() {
@@ -37,7 +34,7 @@ func NewReply(reply any) (Reply, bool) {
 	case dynamic:
 		r.proto = reply.(proto.Message).ProtoReflect().Type()
 	case opaque:
-		return r, r.kind.moves && v.Elem().IsZero()
+		return r, r.kind.movable && v.Elem().IsZero()
 	}
 	return r, true
 }
@@ -50,8 +47,8 @@ func (r *Reply) Make() any {
 	return reflect.New(r.kind.t.Elem()).Interface()
 }
 
-// Take has the caller's reply hold what m holds, which Make made, and nothing of what it held. No attempt may
-// use either any more.
+// Take moves m, which Make has made, to the caller's reply, and replaces all that the reply held. No attempt may use the
+// two messages any more.
 func (r *Reply) Take(m any) {
 	if r.proto != nil {
 		dst := r.caller.(proto.Message)

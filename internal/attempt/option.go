@@ -9,15 +9,15 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// Options are the call options of a call, to be given to several attempts of it. Options by which gRPC writes
-// to the caller's memory or calls the caller's code, [grpc.Header], [grpc.Trailer], [grpc.Peer] and
-// [grpc.OnFinish], are given to each attempt with a place of its own; the winner's are then delivered.
+// Options are the call options of a call. By [grpc.Header], [grpc.Trailer], [grpc.Peer] and [grpc.OnFinish], gRPC writes to the
+// caller's memory or calls the caller's code. So each attempt gets its own copy of them, and only the winner's results are
+// passed to the caller.
 type Options struct {
 	caller  []grpc.CallOption
 	initial *Results // what the caller's variables held when the call began; nil if no option writes
 }
 
-// NewOptions takes the caller's options, on the caller's goroutine and before the first attempt.
+// NewOptions takes the caller's options. Call it on the caller's goroutine, before the first attempt.
 func NewOptions(opts []grpc.CallOption) Options {
 	// Clipped, so that two attempts whose inner interceptors append do not write to one array.
 	o := Options{caller: slices.Clip(opts)}
@@ -43,7 +43,7 @@ func (o *Options) capture() *Results {
 	return o.initial
 }
 
-// Results is where one attempt's options write.
+// Results holds what one attempt's options have written.
 type Results struct {
 	options         *Options
 	header, trailer metadata.MD
@@ -55,8 +55,8 @@ type Results struct {
 	err      error // what OnFinish was told
 }
 
-// Attempt returns the options for one attempt and where they write; that is nil when none writes anything. The
-// extra ones are the attempt's own. Without them, and if nothing writes, the options are the caller's as they are.
+// Attempt returns the options for one attempt, followed by the extra ones, and the Results to which they write. Results is nil
+// if no option writes.
 func (o *Options) Attempt(extra ...grpc.CallOption) ([]grpc.CallOption, *Results) {
 	if o.initial == nil {
 		if len(extra) == 0 {
@@ -83,7 +83,7 @@ func (o *Options) Attempt(extra ...grpc.CallOption) ([]grpc.CallOption, *Results
 	return append(opts, extra...), r
 }
 
-// finish is told by gRPC that the attempt is over, on the goroutine that ended it.
+// finish is the attempt's OnFinish. gRPC calls it when the attempt has ended, on the goroutine that ended it.
 func (r *Results) finish(err error) {
 	r.mu.Lock()
 	r.finished, r.err = true, err
@@ -94,15 +94,15 @@ func (r *Results) finish(err error) {
 	}
 }
 
-// Deliver gives the caller what the options of the winning attempt, which is over, wrote. r may be nil.
+// Deliver passes the results of the winner, which has ended, to the caller. r may be nil.
 func (r *Results) Deliver() {
 	if r != nil {
 		r.deliver()
 	}
 }
 
-// DeliverAtEnd does so when the winning attempt ends, at once if it has: gRPC fills in a stream's options at its
-// end. r may be nil.
+// DeliverAtEnd does the same when the winner ends, or at once if it has ended. gRPC writes a stream's results at its end. r may
+// be nil.
 func (r *Results) DeliverAtEnd() {
 	if r == nil {
 		return
@@ -129,7 +129,7 @@ func (r *Results) deliver() {
 		}
 	}
 	if !r.finished {
-		return // whatever answered instead of gRPC does not know of OnFinish
+		return // an interceptor has answered without gRPC, so OnFinish was not called
 	}
 	for _, opt := range r.options.caller {
 		if opt, ok := opt.(grpc.OnFinishCallOption); ok {

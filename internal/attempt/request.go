@@ -11,9 +11,9 @@ import (
 // MaxCopy is the size in bytes up to which a request is copied for hedges. The size is about that in memory: what strings
 // and bytes hold, 8 for each other value, and 64 on top for each message and each entry of a list or map that is no number.
 //
-// A caller owns its request again when its call returns, so a call whose primary answers while the request is copied waits
-// for that copy. This bounds the wait: a mebibyte takes some 0.1 ms in one piece, and 1 ms in as many pieces as it can have.
-// A hedge of a larger request would take the network longer than most calls take.
+// If the primary answers while the request is being copied, the call has to wait for the copy, because the caller may change
+// its request after the call. MaxCopy bounds that wait: copying 1 MiB takes about 0.1 ms in one piece, and 1 ms in the most
+// pieces that it can have. A hedge of a larger request would take longer on the network than most calls take.
 const MaxCopy = 1 << 20
 
 const perMessage = 64
@@ -24,28 +24,27 @@ type Request struct {
 	copied any // what all hedges send, instead of the caller's
 }
 
-// NewRequest takes the caller's request. It does not look at it, so that a call that needs no hedge pays nothing.
+// NewRequest takes the caller's request. It does not examine the request, so a call that needs no hedge pays nothing.
 func NewRequest(req any) Request { return Request{caller: req} }
 
-// Replayable reports whether hedges can send the request too: it can be copied and is not larger than [MaxCopy], or it is
-// of another kind and can be encoded by several attempts. Attempts may be sending it meanwhile.
+// Replayable reports whether hedges can send the request too. A protobuf message must not be larger than [MaxCopy]. Any other
+// request must be repeatable. Attempts may be sending the request at the same time.
 func (r *Request) Replayable() bool {
 	if r.caller == nil || r.copied != nil {
 		return true
 	}
 	k := kindOf(reflect.TypeOf(r.caller))
 	if k.form == opaque {
-		return k.repeats
+		return k.repeatable
 	}
 	return fits(r.caller)
 }
 
-// Shared reports whether hedges send the caller's own request, so that its memory is not the caller's again before they
-// have let go of it.
+// Shared reports whether hedges send the caller's own request. The call must then not return before they have ended.
 func (r *Request) Shared() bool { return !Copyable(r.caller) }
 
-// Repeat returns what a hedge sends: one copy, the same for all hedges, as nobody writes to it, or the caller's request if
-// it is shared. It is false if the request turns out not to be copyable after all.
+// Repeat returns the request for a hedge: one copy for all hedges, because none of them changes it, or the caller's request
+// if that is shared. It returns false if copying fails.
 func (r *Request) Repeat() (any, bool) {
 	if r.Shared() {
 		return r.caller, true
@@ -65,8 +64,8 @@ func Copyable(req any) bool {
 	return req != nil && kindOf(reflect.TypeOf(req)).form != opaque
 }
 
-// CopyRequest returns a deep copy of a request, or false and the request itself if it cannot be copied: it is no protobuf
-// message, not in full, or it panics. Attempts may be sending the request meanwhile.
+// CopyRequest returns a deep copy of a request. If the request is not a protobuf message that is described in full, or copying
+// it panics, it returns the request itself and false. Attempts may be sending the request at the same time.
 func CopyRequest(req any) (copied any, ok bool) {
 	if !Copyable(req) {
 		return req, false
@@ -84,7 +83,7 @@ func CopyRequest(req any) (copied any, ok bool) {
 	return protoadapt.MessageV1Of(m), true
 }
 
-// fits reports whether the message is within MaxCopy, and looks at no more of it than that.
+// fits reports whether the size of the message is at most MaxCopy. It examines no more than that of the message.
 func fits(req any) (ok bool) {
 	defer func() {
 		if recover() != nil {
@@ -92,19 +91,19 @@ func fits(req any) (ok bool) {
 		}
 	}()
 	m, _ := asProto(req)
-	left := room(MaxCopy)
+	left := bytesLeft(MaxCopy)
 	return left.message(m.ProtoReflect())
 }
 
-// room is how many bytes are left. Methods take what a value needs and report whether it was there.
-type room int
+// bytesLeft is how many bytes are left of MaxCopy. Its methods subtract the size of a value, and report whether that was left.
+type bytesLeft int
 
-func (left *room) take(n int) bool {
-	*left -= room(n)
+func (left *bytesLeft) take(n int) bool {
+	*left -= bytesLeft(n)
 	return *left >= 0
 }
 
-func (left *room) message(m protoreflect.Message) bool {
+func (left *bytesLeft) message(m protoreflect.Message) bool {
 	if !m.IsValid() {
 		return true
 	}
@@ -127,7 +126,7 @@ func (left *room) message(m protoreflect.Message) bool {
 	return *left >= 0
 }
 
-func (left *room) list(field protoreflect.FieldDescriptor, l protoreflect.List) {
+func (left *bytesLeft) list(field protoreflect.FieldDescriptor, l protoreflect.List) {
 	switch field.Kind() {
 	case protoreflect.MessageKind, protoreflect.GroupKind, protoreflect.StringKind, protoreflect.BytesKind:
 		for i := range l.Len() {
@@ -140,7 +139,7 @@ func (left *room) list(field protoreflect.FieldDescriptor, l protoreflect.List) 
 	}
 }
 
-func (left *room) value(field protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+func (left *bytesLeft) value(field protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 	switch field.Kind() {
 	case protoreflect.MessageKind, protoreflect.GroupKind:
 		return left.message(v.Message())

@@ -1,5 +1,6 @@
-// Package place knows where the attempts of a call have been: the record, carried in each attempt's context, of the
-// backends that a policy of package balancer has picked for them. It is what that policy and the scheduler share.
+// Package place records which backends the attempts of a call have used. The context of each attempt carries the [Record] of
+// its call. The load-balancing policy of package balancer writes to it when it picks a backend. Both that policy and package
+// engine read it, to send hedges to other backends.
 package place
 
 import (
@@ -9,27 +10,27 @@ import (
 	"sync/atomic"
 )
 
-// Record is where the attempts of one call have been. Every pick that a policy hands to gRPC counts, the former
-// ones of an attempt that gRPC tries again included.
+// Record is the set of backends that the attempts of one call have used. Every backend that a policy has picked counts. If gRPC
+// retries an attempt by itself, that attempt has used several.
 //
-// The primary's first pick is noted without a lock. Whoever picks for a hedge holds the lock from looking to
-// noting, so that two hedges of a call do not choose the same backend at once.
+// The primary's first pick is stored without a lock. For a hedge, the policy holds the lock from Used to HedgeWent, so that two
+// hedges of a call do not pick the same backend at the same time.
 type Record struct {
 	sync.Mutex
 
-	target  string  // of the connection: attempts may lend their context to calls on others
-	again   Counter // of the hedges that met a backend that their call had used
+	target  string  // of the connection; an interceptor may use an attempt's context for a call on another connection
+	again   Counter // counts hedges sent to a backend that their call had used
 	primary atomic.Pointer[Backend]
 
 	others []*Backend // further picks of the primary, and all of the hedges
-	picked int        // hedges that have picked
+	picked int        // the number of hedges for which a backend was picked
 }
 
 // Counter is a count that may be added to concurrently. *atomic.Int64 is one.
 type Counter interface{ Add(n int64) int64 }
 
-// Primary returns the context of the primary attempt of a call on a connection with the given target, with a record
-// in it, and that record. again counts hedges that meet a backend again.
+// Primary returns the context of the primary of a call on a connection with the given target, and the new record in that
+// context. again counts hedges sent to a backend that their call had used.
 func Primary(ctx context.Context, target string, again Counter) (context.Context, *Record) {
 	p := &primary{Context: ctx}
 	p.record.target, p.record.again = target, again
@@ -39,8 +40,8 @@ func Primary(ctx context.Context, target string, again Counter) (context.Context
 // Hedge returns the context of a hedge of the call that r is the record of.
 func (r *Record) Hedge(ctx context.Context) context.Context { return &Hedge{Context: ctx, record: r} }
 
-// primary is the context of a primary: with the record inside, attaching one costs one allocation. It has the Done
-// and, but for the key, the values of the context that it wraps, so contexts derived from it need no goroutine.
+// primary is the context of a primary. It contains the record, so that both take one allocation. Done and Value are those of
+// the wrapped context, except for the key of this package, so package context needs no goroutine for derived contexts.
 type primary struct {
 	context.Context
 	record Record
@@ -54,10 +55,9 @@ type Hedge struct {
 	picked, again bool // guarded by the record's lock
 }
 
-// Hide returns a context without the record that ctx carries. A policy that picks for a hedge gives it to its child,
-// so that a policy further down the tree leaves the choice to the one above. What is said of one pick is kept in that
-// pick's context: several picks for one attempt may run at once, because an interceptor may make several calls with
-// one attempt's context.
+// Hide returns a context without the record that ctx carries. When a policy picks for a hedge, it passes this context to its
+// child, so that another such policy further down the tree picks as for an unhedged call. The record itself has no flag for
+// this: an interceptor may make several calls with one attempt's context, so several picks may run at once.
 func Hide(ctx context.Context) context.Context { return hidden{ctx} }
 
 type hidden struct{ context.Context }
@@ -85,8 +85,8 @@ func (h hidden) Value(k any) any {
 	return h.Context.Value(k)
 }
 
-// Of returns the record of the call on the target that ctx belongs to, and the hedge if it is one's. Both are nil
-// for a call that is not hedged, and in a context from [Hide].
+// Of returns the record in ctx, and the hedge if ctx is the context of one. Both are nil for a call that is not hedged, for a
+// call on another target, and in a context from [Hide].
 func Of(ctx context.Context, target string) (*Record, *Hedge) {
 	var r *Record
 	var h *Hedge
@@ -104,10 +104,10 @@ func Of(ctx context.Context, target string) (*Record, *Hedge) {
 	return r, h
 }
 
-// Went notes that the primary goes to b.
+// Went records that b was picked for the primary.
 func (r *Record) Went(b *Backend) {
-	// Of two policies in one tree, the upper one comes last, and knows of more backends. Two calls with the primary's
-	// context may pick at once: of their backends neither may be lost.
+	// If a tree has two policies, the upper one calls last, and replaces the record of the same backend with its own, because
+	// it knows more backends. Two calls with the primary's context may pick at the same time, and both backends must be kept.
 	for {
 		first := r.primary.Load()
 		if first != nil && !b.same(first) {
@@ -124,8 +124,8 @@ func (r *Record) Went(b *Backend) {
 	}
 }
 
-// HedgeWent notes that h, a hedge of the call, goes to b, with the lock held. It counts once for each hedge that b
-// had been used already.
+// HedgeWent records that b was picked for the hedge h. If the call had used b before, it counts that, once for each hedge. The
+// lock must be held.
 func (r *Record) HedgeWent(h *Hedge, b *Backend) {
 	if !h.picked {
 		h.picked = true
@@ -141,12 +141,12 @@ func (r *Record) HedgeWent(h *Hedge, b *Backend) {
 	r.others = append(r.others, b)
 }
 
-// Used reports, with the lock held, whether an attempt of the call has been at the backend that b connects to.
+// Used reports whether an attempt of the call has used the backend that b connects to. The lock must be held.
 func (r *Record) Used(b *Backend) bool {
 	return b.same(r.primary.Load()) || slices.ContainsFunc(r.others, b.same)
 }
 
-// HasPolicy reports whether there is a live policy on the call's target. A nil record knows of none.
+// HasPolicy reports whether a connection to the call's target has a policy of package balancer. It is false for a nil record.
 func (r *Record) HasPolicy() bool {
 	if r == nil {
 		return false
@@ -156,8 +156,8 @@ func (r *Record) HasPolicy() bool {
 	return len(policies.byTarget[r.target]) > 0
 }
 
-// Spare reports whether hedge n of the call would find a ready backend that no attempt has used, even after those
-// hedges before it that have not picked yet. A nil record, and one of a call without any pick, know of none.
+// Spare reports whether there is a ready backend for hedge n that no attempt of the call has used. It counts one such backend
+// for each earlier hedge that has none yet. It is false for a nil record, and before the first pick of the call.
 func (r *Record) Spare(n int) bool {
 	if r == nil {
 		return false

@@ -19,8 +19,8 @@ type Backend struct {
 
 // NewBackend returns the backend behind sc, which connects to one of the addresses.
 func (p *Policy) NewBackend(sc balancer.SubConn, addresses []resolver.Address) *Backend {
-	// By what a connection depends on, and no attributes: those differ between two mentions of one backend. One
-	// address may serve several names, as a proxy's does.
+	// The key has no attributes, because these may differ between two entries for one backend. It has the server name, because
+	// one address may serve several names, as a proxy's does.
 	var key strings.Builder
 	for _, a := range addresses {
 		key.WriteString(a.Addr)
@@ -35,24 +35,24 @@ func (b *Backend) same(other *Backend) bool {
 	return other != nil && (b == other || b.address == other.address)
 }
 
-// Policy is a live policy that knows which of its backends are ready.
+// Policy is one load-balancing policy of package balancer, in use on a connection, and its ready backends.
 type Policy struct {
 	target string
 	ready  atomic.Pointer[[]*Backend]
 }
 
-// policies are the live ones, by the target of their connection. Connections may share a target, and one connection
-// may have several policies in its tree.
+// policies are all policies in use, by the target of their connection. Connections may share a target, and one connection may
+// have several policies in its tree.
 var policies struct {
 	count    atomic.Int64
 	mu       sync.Mutex
 	byTarget map[string]map[*Policy]struct{}
 }
 
-// Live reports whether there is any policy in this process, so that calls need no record where there is none.
+// Live reports whether any connection of this process has a policy. If none has, calls need no record.
 func Live() bool { return policies.count.Load() > 0 }
 
-// Enter makes a policy of a connection with the given target known. It must Leave.
+// Enter registers a policy of a connection with the given target. Leave must be called when the policy closes.
 func Enter(target string) *Policy {
 	p := &Policy{target: target}
 	p.Show(nil)
@@ -69,7 +69,7 @@ func Enter(target string) *Policy {
 	return p
 }
 
-// Leave is for a policy that closes, once.
+// Leave unregisters a policy. It must be called once.
 func (p *Policy) Leave() {
 	p.Show(nil)
 	policies.mu.Lock()
@@ -84,13 +84,13 @@ func (p *Policy) Leave() {
 // Target is the target of the policy's connection.
 func (p *Policy) Target() string { return p.target }
 
-// Show says which backends are ready now. The slice must not change any more.
+// Show sets the backends that are ready now. The slice must not be changed afterwards.
 func (p *Policy) Show(ready []*Backend) { p.ready.Store(&ready) }
 
 // Ready returns the backends that are ready. The slice must not be changed.
 func (p *Policy) Ready() []*Backend { return *p.ready.Load() }
 
-// Backends is the number of different backends that the policies of the targets have ready; 0 where there is none.
+// Backends returns the number of different backends that are ready on the connections to the targets; 0 without a policy.
 func Backends(targets ...string) int {
 	policies.mu.Lock()
 	defer policies.mu.Unlock()

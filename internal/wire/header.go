@@ -1,5 +1,5 @@
-// Package wire is what hedging says on the wire: the number of an attempt in its request metadata, and a server's pushback
-// in the trailer. A client and a server share it.
+// Package wire reads and writes the metadata of hedging: the number of an attempt in the request, and a server's pushback in
+// the trailer. The client and package shed use it.
 package wire
 
 import (
@@ -16,9 +16,8 @@ import (
 const AttemptsHeader = "grpc-previous-rpc-attempts"
 
 // Unnumbered returns the context under which to make a call: ctx, without the number of an attempt in its outgoing
-// metadata. A gateway that copies incoming metadata to its own calls would pass that number on, and its primaries would
-// look like hedges. A call that an attempt of another race makes keeps the number of that attempt, because it is a
-// further copy of what the other race does.
+// metadata. Without this, the primaries of a gateway that copies incoming metadata to its own calls would look like hedges. A
+// call made within a hedge of another call keeps that hedge's number, because it is an extra copy too.
 //
 // Without outgoing metadata, or with metadata that holds no such number, it allocates nothing.
 func Unnumbered(ctx context.Context) context.Context {
@@ -55,15 +54,16 @@ func numbered(ctx context.Context) bool {
 	return raw != nil && holds(reflect.ValueOf(raw))
 }
 
-// copied does what numbered does by copying the metadata, which takes several allocations.
+// copied does the same as numbered, but copies the metadata, which takes several allocations.
 func copied(ctx context.Context) bool {
 	md, ok := metadata.FromOutgoingContext(ctx)
 	return ok && len(md.Get(AttemptsHeader)) > 0
 }
 
-// outgoingKey is the key under which a context holds gRPC's outgoing metadata; nil if that is not known. gRPC exports no
-// way to look at one entry, and to copy all of the metadata would double what hedging costs a call. So the context's
-// value is read by reflection. Should another version of gRPC keep it differently, the key is nil and numbered copies.
+// outgoingKey is the key under which a context holds gRPC's outgoing metadata; nil if it is not known. gRPC exports no function
+// that reads one entry, and copying all metadata would double the cost of hedging for a call. So the context's value is read
+// by reflection. findKey tests that this works. If it does not, with another version of gRPC, the key is nil and numbered
+// copies the metadata.
 var outgoingKey = findKey()
 
 func findKey() (key any) {

@@ -7,11 +7,12 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// PushbackTrailer is where a server says, with a failure, how many milliseconds to wait before the next attempt.
+// PushbackTrailer is the trailer key by which a server says, with a failure, how many milliseconds to wait before the next
+// attempt. A negative value means that no attempt should follow.
 const PushbackTrailer = "grpc-retry-pushback-ms"
 
-// Pushback reads what a server's trailer says: to wait, or, when wait is negative, to send no further attempt. A value that
-// is no int32, or several of them, mean the latter. If the trailer does not say, ok is false.
+// Pushback reads the pushback in a trailer. If wait is negative, no further attempt should be sent. A value that is not an int32,
+// or several values, mean the same. ok is false if the trailer has no pushback.
 func Pushback(trailer metadata.MD) (wait time.Duration, ok bool) {
 	values := trailer[PushbackTrailer] // gRPC gives keys in lower case
 	if len(values) == 0 {
