@@ -90,9 +90,6 @@ func (e *entrant) Hedge(_ int, cancel context.CancelCauseFunc) race.Attempt {
 	c := (*clientStream)(e)
 	h := &hedgeAttempt{c: c}
 	h.streamAttempt, h.opts = c.newAttempt(cancel, false)
-	if !c.request.prepare() {
-		return nil
-	}
 	if c.goal == firstMessage {
 		h.into = c.replies.Make()
 	}

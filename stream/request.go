@@ -9,26 +9,30 @@ import (
 	"github.com/grpchedge/hedge/internal/race"
 )
 
-// request is the request that hedges send again. A message that can be copied is copied once for all hedges, while the caller
-// waits. Any other message is shared: hedges read the caller's own message, and release waits for them.
+// request is the request that hedges send again. A message that can be copied is copied when it is sent: a generated method
+// returns then, and its caller may fill the same message for the next stream, which works without hedging. Any other message is
+// shared: hedges read the caller's own message, and release waits for them.
 type request struct {
-	mu       sync.Mutex // never held while a message is read
-	message  any        // the caller's; nil before it is sent and after release
-	complete bool       // the caller has called CloseSend
-	copied   any        // what hedges send; nil before the first hedge
-	repeat   attempt.Request
-	known    bool          // repeat is set
-	shared   bool          // hedges send the caller's own message
-	readers  int           // how many read the caller's message now
-	released bool          // nobody may read the caller's message any more
-	unread   chan struct{} // closed when readers falls to 0; nil unless release waits
+	mu         sync.Mutex // never held while a message is read
+	message    any        // what hedges send: the copy, or the caller's if shared; nil before it is sent and after release
+	shared     bool
+	repeatable bool          // it is of a kind and size that can be sent again
+	complete   bool          // the caller has called CloseSend
+	readers    int           // how many read the caller's message now
+	released   bool          // nobody may read the caller's message any more
+	unread     chan struct{} // closed when readers falls to 0; nil unless release waits
 }
 
 func (r *request) sent(m any) {
+	again := attempt.NewRequest(m)
+	repeatable := again.Replayable()
+	if repeatable {
+		m, repeatable = again.Repeat()
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.released {
-		r.message = m
+		r.message, r.shared, r.repeatable = m, again.Shared(), repeatable
 	}
 }
 
@@ -38,68 +42,36 @@ func (r *request) close() {
 	r.complete = true
 }
 
-// replayable reports whether the request can be sent again: it is complete, and of a kind and size that allow it. Calls of
-// it and of prepare never overlap.
+// replayable reports whether the request can be sent again: it is complete, and of a kind and size that allow it.
 func (r *request) replayable() bool {
-	m, ok := r.read()
-	if !ok {
-		return false
-	}
-	defer r.done()
-	if m == nil || !r.ended() {
-		return false
-	}
-	if !r.known {
-		r.repeat, r.known = attempt.NewRequest(m), true
-	}
-	return r.repeat.Replayable()
-}
-
-// ended reports whether the caller has called CloseSend.
-func (r *request) ended() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.complete
-}
-
-// prepare makes the message that hedges send. replayable must have returned true. prepare returns false if the message cannot
-// be copied.
-func (r *request) prepare() bool {
-	if _, ok := r.read(); !ok {
-		return true // the call is decided: sendTo returns ErrLost
-	}
-	defer r.done()
-	m, ok := r.repeat.Repeat()
-	r.mu.Lock()
-	r.copied, r.shared = m, r.repeat.Shared()
-	r.mu.Unlock()
-	return ok
+	return r.complete && r.repeatable && !r.released
 }
 
 // sendTo sends the request to a hedge.
 func (r *request) sendTo(st grpc.ClientStream) error {
-	r.mu.Lock()
-	m, shared := r.copied, r.shared
-	r.mu.Unlock()
-	if shared || m == nil {
-		var ok bool
-		if m, ok = r.read(); !ok {
-			return race.ErrLost
-		}
+	m, shared, ok := r.read()
+	if !ok {
+		return race.ErrLost
+	}
+	if shared {
 		defer r.done()
 	}
 	return st.SendMsg(m)
 }
 
-// read returns the caller's message to a reader, which must then call done. It returns false after release.
-func (r *request) read() (any, bool) {
+// read returns the message, which is the caller's if shared: the reader must then call done. It returns false after release.
+func (r *request) read() (m any, shared, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.released {
-		return nil, false
+		return nil, false, false
 	}
-	r.readers++
-	return r.message, true
+	if r.shared {
+		r.readers++
+	}
+	return r.message, r.shared, true
 }
 
 func (r *request) done() {
@@ -115,7 +87,7 @@ func (r *request) done() {
 // were cancelled. It may be called more than once.
 func (r *request) release() {
 	r.mu.Lock()
-	r.message, r.copied, r.released = nil, nil, true
+	r.message, r.released = nil, true
 	if r.readers == 0 {
 		r.mu.Unlock()
 		return
