@@ -34,7 +34,7 @@ func TestCorrelated(t *testing.T) {
 
 // TestStandstill checks that one call in 15 meets the backend that stands still, and that a hedge of it never does.
 func TestStandstill(t *testing.T) {
-	const calls = 7500 // 15 s: each backend stands still once
+	const calls = 2500 // 5 s: one backend stands still once
 	results, _, err := comparisonOf(t, workload.Named("stalls"), calls, policy.None, "static-10ms").Run(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)

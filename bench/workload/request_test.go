@@ -61,7 +61,7 @@ func wantShare(t *testing.T, what string, got, n int, want float64) {
 // TestSizes checks that the attempts of a request have its size in common, that sizes are lognormal, and that 2% of attempts
 // take 200 ms more.
 func TestSizes(t *testing.T) {
-	const requests, attempts = 2000, 3
+	const requests, attempts = 800, 3
 	small, large, stalled := 0, 0, 0
 	for _, took := range attemptsOf(t, "sizes", requests, attempts) {
 		size := slices.Min(took)
@@ -88,7 +88,7 @@ func TestSizes(t *testing.T) {
 
 // TestHeavy checks that one request in ten is eight times as slow in every attempt, and that 2% of attempts take 100 ms more.
 func TestHeavy(t *testing.T) {
-	const requests, attempts = 1000, 15
+	const requests, attempts = 400, 9
 	slow, stalled := 0, 0
 	var logs, squares, usual float64
 	for _, took := range attemptsOf(t, "heavy", requests, attempts) {
