@@ -30,7 +30,7 @@ func TestOverspent(t *testing.T) {
 			t.Errorf("%s: overspent by %v, counted out %v", tc.name, got, want)
 		}
 	}
-	if got := overspent(calls, every(50*time.Millisecond, 20*second, 40*second), 10); got < 150 {
+	if got := overspent(calls, every(50*time.Millisecond, 20*second, 40*second), 10); got < 90 {
 		t.Errorf("400 hedges in 20 s that earn 200, with a burst of 20: overspent by %v", got)
 	}
 }

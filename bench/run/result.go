@@ -69,11 +69,11 @@ func (r *Result) Of(p workload.Part) []time.Duration {
 	return sorted
 }
 
-// A budget promises: in any time of budgetWindow or longer, no more hedges than its share of the calls plus a burst,
-// which is the share of the calls of burstWindow.
+// A budget promises: in any time of budgetWindow or longer, no more hedges than its share of the calls plus what was saved
+// before, which is the share of the calls of burstWindow: two seconds, and eight more while hedges win.
 const (
 	budgetWindow = 10 * time.Second
-	burstWindow  = 2 * time.Second
+	burstWindow  = 10 * time.Second
 )
 
 // overspent returns by how many hedges a target's budget was exceeded in the worst period of budgetWindow or longer, or
