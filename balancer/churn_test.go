@@ -114,9 +114,6 @@ func TestChurn(t *testing.T) {
 // TestChildSwitchedAtRunTime changes the child under calls in flight: none fails, and hedges go elsewhere all the
 // while.
 func TestChildSwitchedAtRunTime(t *testing.T) {
-	if !bubbleMayDial {
-		t.Skip("not under the race detector; TestChurn is")
-	}
 	inBubble(t, func(t *testing.T, k kind) {
 		cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Script: lastAnswers(2)})
 		s := fixed(t, 10*ms, hedge.WithMaxHedges(2))

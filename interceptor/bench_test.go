@@ -85,7 +85,7 @@ func BenchmarkCall(b *testing.B) {
 	for _, wire := range []struct {
 		name     string
 		inMemory bool
-	}{{"bufconn", true}, {"loopback", false}} {
+	}{{"memory", true}, {"loopback", false}} {
 		s, err := hedge.New(hedge.WithAllMethods(), hedge.WithMinDelay(time.Second))
 		if err != nil {
 			b.Fatal(err)

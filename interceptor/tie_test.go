@@ -17,7 +17,6 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
@@ -54,7 +53,7 @@ func (s *tieServer) Unary(ctx context.Context, req *testpb.Request) (*testpb.Rep
 func TestRule01_NearTies(t *testing.T) {
 	const callers = 8
 	calls := longtest.Size(250, 1250)
-	listener := bufconn.Listen(1 << 20)
+	listener := testserver.NewListener()
 	server := grpc.NewServer()
 	testpb.RegisterTestServiceServer(server, &tieServer{})
 	go func() { _ = server.Serve(listener) }()
@@ -65,7 +64,7 @@ func TestRule01_NearTies(t *testing.T) {
 		t.Fatal(err)
 	}
 	conn, err := grpc.NewClient("passthrough:///tie",
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.Dial(ctx) }),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithUnaryInterceptor(interceptor.Unary(s)))
 	if err != nil {

@@ -183,7 +183,7 @@ func BenchmarkStream(b *testing.B) {
 	for _, wire := range []struct {
 		name     string
 		inMemory bool
-	}{{"bufconn", true}, {"loopback", false}} {
+	}{{"memory", true}, {"loopback", false}} {
 		cluster := testserver.StartT(b, testserver.Config{InMemory: wire.inMemory, CountsOnly: true})
 		plain := cluster.ClientT(b)
 		testserver.ConnectT(b, plain)

@@ -21,7 +21,6 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/longtest"
@@ -64,14 +63,14 @@ func (s *tieServer) ServerStream(req *testpb.Request, st grpc.ServerStreamingSer
 func TestRule01_NearTies(t *testing.T) {
 	const callers = 8
 	calls := longtest.Size(250, 1250)
-	listener := bufconn.Listen(1 << 20)
+	listener := testserver.NewListener()
 	server := grpc.NewServer()
 	testpb.RegisterTestServiceServer(server, &tieServer{})
 	go func() { _ = server.Serve(listener) }()
 	defer server.Stop()
 	s := newScheduler(t, hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
 	conn, err := grpc.NewClient("passthrough:///tie",
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.Dial(ctx) }),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithStreamInterceptor(stream.Interceptor(s)))
 	if err != nil {

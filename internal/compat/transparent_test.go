@@ -16,7 +16,6 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto"
-	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
@@ -117,7 +116,7 @@ func TestTransparentRetry(t *testing.T) {
 	for kind, call := range kinds {
 		t.Run(kind, func(t *testing.T) {
 			r := &refuser{}
-			listener := bufconn.Listen(1 << 16)
+			listener := testserver.NewListener()
 			var servers sync.WaitGroup
 			servers.Go(func() {
 				for {
@@ -139,7 +138,7 @@ func TestTransparentRetry(t *testing.T) {
 				t.Fatal(err)
 			}
 			conn, err := grpc.NewClient("passthrough:///refuser",
-				grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }),
+				grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.Dial(ctx) }),
 				grpc.WithTransportCredentials(insecure.NewCredentials()),
 				grpc.WithUnaryInterceptor(interceptor.Unary(s)), grpc.WithStreamInterceptor(stream.Interceptor(s)))
 			if err != nil {

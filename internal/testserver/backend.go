@@ -8,7 +8,6 @@ import (
 	"sync"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/test/bufconn"
 
 	testpb "github.com/grpchedge/hedge/proto"
 )
@@ -68,7 +67,7 @@ func (b *backend) listen() (net.Listener, error) {
 		if b.address == "" {
 			b.address = fmt.Sprintf("backend-%d", b.index)
 		}
-		return bufconn.Listen(memoryBuffer), nil
+		return NewListener(), nil
 	}
 	if b.address != "" {
 		return net.Listen("tcp", b.address)
@@ -127,9 +126,9 @@ func (b *backend) dial(ctx context.Context) (net.Conn, error) {
 		return d.DialContext(ctx, "tcp", b.address)
 	}
 	b.mu.Lock()
-	listener := b.listener.(*bufconn.Listener)
+	listener := b.listener.(*Listener)
 	b.mu.Unlock()
-	conn, err := listener.DialContext(ctx)
+	conn, err := listener.Dial(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("backend %d is down: %w", b.index, err)
 	}

@@ -19,10 +19,10 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/resolver/manual"
-	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/stream"
 )
 
@@ -76,7 +76,7 @@ func start(t *testing.T, inMemory bool) *service {
 	law := &tail{draw: rand.New(rand.NewPCG(1, 2)), base: 2 * ms}
 	s := &service{listeners: map[string]net.Listener{}}
 	for i := range backends {
-		var l net.Listener = bufconn.Listen(1 << 16)
+		var l net.Listener = testserver.NewListener()
 		address := fmt.Sprint("backend-", i)
 		if !inMemory {
 			var err error
@@ -108,8 +108,8 @@ func (s *service) dial(t *testing.T, addresses []resolver.Address, options ...gr
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
-			if l, ok := s.listeners[address].(*bufconn.Listener); ok {
-				return l.DialContext(ctx)
+			if l, ok := s.listeners[address].(*testserver.Listener); ok {
+				return l.Dial(ctx)
 			}
 			return new(net.Dialer).DialContext(ctx, "tcp", address)
 		}))...)

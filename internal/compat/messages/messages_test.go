@@ -20,7 +20,6 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
@@ -93,7 +92,7 @@ func (s *server) handle(_ any, st grpc.ServerStream) error {
 // connectT starts the server and returns a connection to it.
 func (s *server) connectT(t *testing.T, options ...grpc.DialOption) *grpc.ClientConn {
 	s.requests = map[int]string{}
-	listener := bufconn.Listen(1 << 16)
+	listener := testserver.NewListener()
 	gs := grpc.NewServer(grpc.UnknownServiceHandler(s.handle), grpc.ForceServerCodecV2(bytesCodec{}))
 	var served sync.WaitGroup
 	served.Go(func() {
@@ -103,7 +102,7 @@ func (s *server) connectT(t *testing.T, options ...grpc.DialOption) *grpc.Client
 	})
 	conn, err := grpc.NewClient("passthrough:///messages", append(options,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))...)
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.Dial(ctx) }))...)
 	if err != nil {
 		t.Fatal(err)
 	}
