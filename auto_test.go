@@ -194,6 +194,7 @@ func saturated(t *testing.T, service testserver.Law, mean time.Duration, offered
 
 // TestAuto_Saturated has the server's own queue be what makes calls slow, so that hedges only make it longer.
 func TestAuto_Saturated(t *testing.T) {
+	longtest.Only(t)
 	eachSeed(t, func(seed uint64) map[string]float64 {
 		after := func(calls []outcome) []outcome {
 			for i, c := range calls {

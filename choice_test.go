@@ -151,6 +151,7 @@ func TestAuto_AnyScale(t *testing.T) {
 
 // TestDryRun checks that nothing is sent, and the forecast against what happens when it is for real.
 func TestDryRun(t *testing.T) {
+	longtest.Only(t)
 	for _, name := range longtest.First(1, []string{"straggler", "slow-one-percent", "pareto"}) {
 		t.Run(name, func(t *testing.T) {
 			sim := simulation{law: drawing(law(t, name), 1), calls: 20_000, concurrency: 20, seed: 1}

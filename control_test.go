@@ -6,11 +6,13 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/longtest"
 )
 
 // TestControl_TellsTheTruth has a control group of 5%: what it reports is what calls take without hedging, which is not to be
 // seen from the other calls where requests differ.
 func TestControl_TellsTheTruth(t *testing.T) {
+	longtest.Only(t)
 	for name, law := range map[string]attemptLaw{"sizes": sizes, "straggler": drawing(law(t, "straggler"), 1)} {
 		t.Run(name, func(t *testing.T) {
 			sim := simulation{law: law, calls: 20_000, rate: 500, seed: 1}

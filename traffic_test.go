@@ -60,7 +60,7 @@ func TestAuto_RealTraffic(t *testing.T) {
 		rate float64
 		bar  float64 // p99 by none's
 	}
-	for _, tc := range longtest.First(2, []bounds{
+	for _, tc := range longtest.First(1, []bounds{
 		{"sizes", sizes, 500, 0.30},
 		{"stalls at 500/s", stalls, 500, 0.05},
 		{"heavy", heavy, 500, 0.67},
