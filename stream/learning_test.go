@@ -262,6 +262,7 @@ func TestNilScheduler(t *testing.T) {
 // TestTimeToFirstMessage is what stream hedging is for: token streams whose headers come at once, and of which one
 // in five has to wait for its first token.
 func TestTimeToFirstMessage(t *testing.T) {
+	longtest.Only(t)
 	law, err := testserver.ParseLaw("ttft")
 	if err != nil {
 		t.Fatal(err)
