@@ -49,6 +49,7 @@ func bruteOverspent(calls, hedges []time.Duration, percent float64) float64 {
 	for _, at := range calls {
 		burst = max(burst, percent/100*within(calls, at-burstWindow, at))
 	}
+	burst *= savedBursts
 	worst := 0.0
 	for _, to := range hedges {
 		for _, from := range append([]time.Duration{0}, hedges...) {

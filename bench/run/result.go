@@ -70,10 +70,11 @@ func (r *Result) Of(p workload.Part) []time.Duration {
 }
 
 // A budget promises: in any time of budgetWindow or longer, no more hedges than its share of the calls plus what was saved
-// before, which is the share of the calls of burstWindow: two seconds, and eight more while hedges win.
+// before: a burst, which is the share of the calls of burstWindow and one at least, and four times that in savings.
 const (
 	budgetWindow = 10 * time.Second
-	burstWindow  = 10 * time.Second
+	burstWindow  = 2 * time.Second
+	savedBursts  = 5
 )
 
 // overspent returns by how many hedges a target's budget was exceeded in the worst period of budgetWindow or longer, or
@@ -82,7 +83,7 @@ const (
 func overspent(began, hedges []time.Duration, percent float64) float64 {
 	calls := slices.Sorted(slices.Values(began))
 	share := percent / 100
-	burst := max(1, share*float64(mostWithin(calls, burstWindow)))
+	burst := savedBursts * max(1, share*float64(mostWithin(calls, burstWindow)))
 
 	// spent is, after each hedge, the number of hedges so far less the share earned by the calls so far. A period from
 	// just before one hedge to another spends the difference of the two.
