@@ -134,7 +134,7 @@ func (r *Race) Run(ctx context.Context, cancel context.CancelCauseFunc, plan Pla
 		}
 		// The primary panicked. The panic goes on, unless a hedge has won. In both cases the hedges must end.
 		if out = r.ensureRunner().primaryEnded(Event{End: Panicked}, nil); out.Winner != nil {
-			recover() //nolint:errcheck // the panic is a loser's
+			recover() // the panic is a loser's
 		}
 	}()
 	err := e.Primary()
