@@ -78,7 +78,7 @@ func (c *Call) bookFailures(r *race.Report) {
 
 // failed books one failure.
 func (c *Call) failed(end race.End, p race.Pushback) {
-	if t := c.method.target.throttle; t != nil && (end == race.NonFatal || p == race.PushbackNever) {
+	if t := c.settings.throttle; t != nil && (end == race.NonFatal || p == race.PushbackNever) {
 		t.failure()
 	}
 	if p != race.NoPushback {
@@ -151,7 +151,7 @@ func (c *Call) HedgeCutShort(after time.Duration) {
 }
 
 func (c *Call) learnsHedges() bool {
-	return c.Learns() && c.engine.config.Trigger.Kind == AutoTrigger
+	return c.Learns() && c.settings.Trigger.Kind == AutoTrigger
 }
 
 // Unraced books the end of a call that was made without a race, or whose race was untouched. The trailer is that of one

@@ -17,11 +17,12 @@ import (
 // If Plan returns false, make the call normally and report its end with Unraced. Otherwise race attempts by the plan, with
 // the call as the race's policy. If the race is untouched, report the primary's end with Unraced.
 type Call struct {
-	engine *Engine
-	method *method
-	ctx    context.Context
-	conn   Conn
-	start  time.Time
+	engine   *Engine
+	method   *method
+	settings *settings // those in force when it began
+	ctx      context.Context
+	conn     Conn
+	start    time.Time
 
 	armed     bool
 	dry       bool // it would be armed but for WithDryRun
@@ -33,11 +34,9 @@ type Call struct {
 	drawn    bool   // the last of them is to be sent
 	heldBack reason // why it was held back last, so that a reason counts once for a hedge
 
-	onlyReads bool           // the method changes nothing, so that a hedge's error is an answer too
-	policy    *hedgingPolicy // the service config's for the method; nil: none
-	credited  bool           // a success has been counted for the throttle
-	failures  uint8          // attempts whose failures have been counted for the throttle, a bit each
-	heeds     bool           // there is a policy or a throttle
+	credited bool  // a success has been counted for the throttle
+	failures uint8 // attempts whose failures have been counted for the throttle, a bit each
+	heeds    bool  // there is a policy or a throttle
 
 	class  *class        // of its request; nil: none
 	group  membership    // for comparison
@@ -63,11 +62,11 @@ func (c *Call) arm(delay time.Duration) {
 	if !c.unbudgeted() { // what costs nothing must not pay for others
 		c.method.target.budget.Earn(c.start)
 	}
-	if c.maxHedges() > 0 && (c.engine.config.BudgetPercent > 0 || c.unbudgeted()) {
-		c.dry = c.engine.config.DryRun
+	if c.maxHedges() > 0 && (c.settings.BudgetPercent > 0 || c.unbudgeted()) {
+		c.dry = c.settings.DryRun
 		c.armed, c.delay = !c.dry, delay
 		if c.armed {
-			c.group = c.method.groups.draw()
+			c.group = c.settings.groups.draw()
 			c.armed = c.group != unhedgedGroup
 		}
 	}
@@ -76,16 +75,16 @@ func (c *Call) arm(delay time.Duration) {
 // maxHedges is the most hedges that the call can have.
 func (c *Call) maxHedges() int {
 	switch {
-	case c.policy != nil:
-		return c.policy.hedges
+	case c.settings.policy != nil:
+		return c.settings.policy.hedges
 	case c.estimate != nil:
-		return c.estimate.Hedges
+		return min(c.estimate.Hedges, c.settings.MaxHedges)
 	}
-	return c.engine.config.MaxHedges
+	return c.settings.MaxHedges
 }
 
 // unbudgeted reports whether the call's hedges cost nothing.
-func (c *Call) unbudgeted() bool { return c.policy != nil && c.engine.config.Unbudgeted }
+func (c *Call) unbudgeted() bool { return c.settings.policy != nil && c.settings.Unbudgeted }
 
 // Plan is when the call's hedges are due, and by which rules its attempts race; false if it gets no hedge.
 func (c *Call) Plan() (race.Plan, bool) {
@@ -96,9 +95,9 @@ func (c *Call) Plan() (race.Plan, bool) {
 		Rules: race.Rules{
 			Delay:            c.delay,
 			MaxHedges:        uint8(min(c.maxHedges(), race.MaxAttempts-1)),
-			HedgeFinal:       c.policy != nil || c.onlyReads,
-			FailureSendsNext: c.policy != nil,
-			LastFailureWins:  c.policy != nil,
+			HedgeFinal:       c.settings.policy != nil || c.settings.onlyReads,
+			FailureSendsNext: c.settings.policy != nil,
+			LastFailureWins:  c.settings.policy != nil,
 		},
 		Start: c.start,
 		Due:   c.delay,
@@ -139,14 +138,14 @@ func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 		return race.Event{Kind: race.Refused}
 	case c.engine.paused.Load():
 		return c.refuse(func(s *Stats) { s.Paused++ })
-	case !c.method.target.throttle.passes():
+	case !c.settings.throttle.passes():
 		return c.refuse(func(s *Stats) { s.Throttled++ })
-	case c.policy == nil && c.deadlineNear(now):
+	case c.settings.policy == nil && c.deadlineNear(now):
 		return c.refuse(func(s *Stats) { s.DeadlineNear++ })
 	case !c.draw(turn, now):
 		c.method.counters.update(func(s *Stats) { s.NotDrawn++ })
 		return race.Event{Kind: race.Skipped}
-	case c.policy == nil && c.conn != nil && c.conn.GetState() != connectivity.Ready:
+	case c.settings.policy == nil && c.conn != nil && c.conn.GetState() != connectivity.Ready:
 		return c.postpone(now, notReady)
 	case c.staysHere(n):
 		return c.postpone(now, noOtherBackend)
@@ -155,7 +154,7 @@ func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 		return c.postpone(now, budgetExhausted)
 	}
 	c.heldBack = noReason
-	c.method.groups.sent(c.group, now)
+	c.settings.groups.sent(c.group, now)
 	c.method.counters.update(func(s *Stats) {
 		s.Hedges++
 		if n == 1 {
@@ -241,10 +240,10 @@ func (c *Call) postpone(now time.Time, why reason) race.Event {
 
 // final returns the statuses by which a server says that it looked at the request and answered.
 func (c *Call) final() CodeSet {
-	if c.policy != nil {
-		return c.policy.final
+	if c.settings.policy != nil {
+		return c.settings.policy.final
 	}
-	return c.engine.config.Final
+	return c.settings.Final
 }
 
 // pretend counts the hedge that a call of that age would have had, at its end instead of when it was due. Whether there

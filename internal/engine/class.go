@@ -34,7 +34,7 @@ type class struct {
 }
 
 // of returns the entry of a class, made now if need be.
-func (cs *classes) of(e *Engine, m *method, name string) *class {
+func (cs *classes) of(e *Engine, m *method, s *settings, name string) *class {
 	name = name[:min(len(name), maxClassName)]
 	if c, ok := cs.known.Load(name); ok {
 		return c.(*class)
@@ -52,7 +52,7 @@ func (cs *classes) of(e *Engine, m *method, name string) *class {
 		m.memory.Add(mapShare) // of the map itself
 	}
 	m.memory.Add(c.bytes())
-	m.learn(e, &c.learner)
+	m.learn(e, s, &c.learner)
 	cs.known.Store(c.name, c)
 	cs.count++
 	return c
@@ -71,13 +71,13 @@ func (c *Call) Classify(request any) {
 
 // Classifies reports whether Classify has anything to do.
 func (c *Call) Classifies() bool {
-	return c.Learns() && c.engine.config.Class != nil && c.class == nil
+	return c.Learns() && c.settings.Class != nil && c.class == nil
 }
 
 // ClassOf asks Config.Class, which is the user's, for the class of a request. It may be called at any time, if the call
 // classifies.
 func (c *Call) ClassOf(request any) string {
-	return c.engine.config.Class(c.ctx, c.method.name, request)
+	return c.settings.Class(c.ctx, c.method.name, request)
 }
 
 // SetClass says of which class the call's request is, "" being none: the delay is that of the class from now on, and the
@@ -86,12 +86,12 @@ func (c *Call) SetClass(name string) {
 	if name == "" {
 		return
 	}
-	c.class = c.method.classes.of(c.engine, c.method, name)
+	c.class = c.method.classes.of(c.engine, c.method, c.settings, name)
 	if c.estimate == nil {
 		return
 	}
 	if e := c.class.learner.Estimate(); e != nil {
-		c.estimate, c.delay = e, e.Delay
+		c.estimate, c.delay = e, max(e.Delay, c.settings.MinDelay)
 		if e.Trickle != nil {
 			e.Trickle.Earn(c.start)
 		}

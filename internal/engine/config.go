@@ -80,7 +80,7 @@ const (
 )
 
 // learning returns the part of the configuration that package learn needs.
-func (c *Config) learning() learn.Config {
+func (c *Config) learning(pace *learn.Pace) *learn.Config {
 	quantile, target := fallback, DefaultTarget
 	switch c.Trigger.Kind {
 	case PercentileTrigger:
@@ -88,7 +88,7 @@ func (c *Config) learning() learn.Config {
 	case AutoTrigger:
 		target = c.Trigger.Quantile
 	}
-	return learn.Config{
+	return &learn.Config{
 		Quantile:      quantile,
 		Auto:          c.Trigger.Kind == AutoTrigger,
 		Target:        target,
@@ -97,6 +97,6 @@ func (c *Config) learning() learn.Config {
 		MinDelay:      c.MinDelay,
 		WarmupCalls:   c.WarmupCalls,
 		Window:        c.Window,
-		Pace:          &learn.Pace{},
+		Pace:          pace,
 	}
 }

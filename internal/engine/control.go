@@ -30,6 +30,7 @@ type Interval struct {
 
 // groups are the two groups of a method's calls.
 type groups struct {
+	memory              latency.Meter
 	share               float64
 	calls               atomic.Uint64 // drawn so far
 	hedgeable, unhedged *latency.Window
@@ -43,9 +44,19 @@ func newGroups(share float64, memory *latency.Meter) *groups {
 	if share == 0 {
 		return nil
 	}
-	memory.Add(groupsBytes)
-	window := func() *latency.Window { return latency.NewIn(memory, compared) }
-	return &groups{share: share, hedgeable: window(), unhedged: window(), hedges: window()}
+	g := &groups{share: share}
+	g.memory.PartOf(memory)
+	g.memory.Add(groupsBytes)
+	window := func() *latency.Window { return latency.NewIn(&g.memory, compared) }
+	g.hedgeable, g.unhedged, g.hedges = window(), window(), window()
+	return g
+}
+
+// release says that no further call joins the groups.
+func (g *groups) release() {
+	if g != nil {
+		g.memory.Release()
+	}
 }
 
 const groupsBytes = int64(unsafe.Sizeof(groups{}))
@@ -100,7 +111,7 @@ func (g *groups) ended(in membership, now time.Time, d time.Duration, answered b
 // compare records what the call took for its caller, or that its caller gave up then. Only the first time counts.
 func (c *Call) compare(err error, age time.Duration, gone bool) {
 	if answered := answers.has(err); c.group != inNoGroup && c.Learns() && (answered || gone) {
-		c.method.groups.ended(c.group, c.start.Add(age), age, answered)
+		c.settings.groups.ended(c.group, c.start.Add(age), age, answered)
 		c.group = inNoGroup
 	}
 }

@@ -23,10 +23,10 @@ import (
 type Engine struct {
 	sweep atomic.Duration // time since epoch of the next search for idle methods; the first field, for alignment on 32-bit machines
 
-	config   Config
-	learning learn.Config
-	epoch    time.Time
-	paused   atomic.Bool
+	config atomic.Pointer[configuration] // in force for calls that begin now
+	pace   learn.Pace
+	epoch  time.Time
+	paused atomic.Bool
 
 	targets     sync.Map      // name → *target
 	connections sync.Map      // a connection's target → *target, with WithTargetName; empty without it
@@ -39,7 +39,8 @@ type Engine struct {
 
 // New returns an engine that knows nothing yet.
 func New(c Config) *Engine {
-	e := &Engine{config: c, learning: c.learning(), epoch: time.Now()}
+	e := &Engine{epoch: time.Now()}
+	e.config.Store(e.configure(c))
 	e.sweep.Store(sweepEvery)
 	return e
 }
@@ -97,9 +98,9 @@ func (e *Engine) Begin(ctx context.Context, target, method string, conn Conn, op
 	now := time.Now()
 	m := e.method(target, method, now)
 	m.counters.calls.Add(1)
-	c := Call{engine: e, method: m, ctx: ctx, conn: conn, start: now, onlyReads: m.onlyReads, policy: m.policy}
-	selected, described, policy := m.selected, m.described, m.policy
-	c.heeds = policy != nil || m.target.throttle != nil
+	s := m.settingsNow(e)
+	c := Call{engine: e, method: m, settings: s, ctx: ctx, conn: conn, start: now}
+	c.heeds = s.policy != nil || s.throttle != nil
 
 	o := readCallOptions(ctx, opts)
 	switch {
@@ -109,27 +110,27 @@ func (e *Engine) Begin(ctx context.Context, target, method string, conn Conn, op
 		m.counters.paused.Add(1)
 	case o.after:
 		c.arm(o.delay)
-	case !described:
+	case !s.described:
 		m.counters.noDescriptor.Add(1)
 		c.unlearned = true
-	case !selected, policy == nil && e.config.ServiceConfigOnly:
+	case !s.selected:
 		m.counters.notSelected.Add(1)
 		c.unlearned = true
-	case policy != nil:
-		c.arm(policy.delay)
-	case e.config.Trigger.Kind == FixedTrigger:
-		c.arm(e.config.Trigger.Delay)
+	case s.policy != nil:
+		c.arm(s.policy.delay)
+	case s.Trigger.Kind == FixedTrigger:
+		c.arm(s.Trigger.Delay)
 	default:
 		c.estimate = m.learner.Estimate()
 		switch {
 		case c.estimate != nil:
-			c.arm(c.estimate.Delay)
+			c.arm(max(c.estimate.Delay, s.MinDelay))
 			if b := c.estimate.Trickle; b != nil {
 				b.Earn(now)
 			}
-		case e.config.WarmupDelay > 0:
+		case s.WarmupDelay > 0:
 			m.counters.warmup.Add(1)
-			c.arm(e.config.WarmupDelay)
+			c.arm(s.WarmupDelay)
 		default:
 			m.counters.warmup.Add(1)
 			m.target.budget.Earn(now)

@@ -90,11 +90,11 @@ func (e *entries) next() *method {
 // makeRoom removes methods until memory is a little below its bound, so that the next new method does not exceed it again.
 // e.mu must be held.
 func (e *Engine) makeRoom() {
-	if e.memory.Bytes() <= e.config.MaxMemory {
+	if e.memory.Bytes() <= e.config.Load().MaxMemory {
 		return
 	}
 	e.entries.crowded = true
-	for e.memory.Bytes() > e.config.MaxMemory-e.config.MaxMemory/256 {
+	for e.memory.Bytes() > e.config.Load().MaxMemory-e.config.Load().MaxMemory/256 {
 		m := e.entries.leastUsed()
 		if m == nil {
 			return
@@ -137,7 +137,7 @@ const (
 	mapBytes    = 32 * word // of a target's methods
 	estimates   = 384       // of the trigger
 	timerBytes  = 16 * word // of the alarm
-	methodBytes = (int64(unsafe.Sizeof(method{}))+127)/128*128 + int64(unsafe.Sizeof(list.Element{})) + mapShare + estimates + timerBytes
+	methodBytes = (int64(unsafe.Sizeof(method{}))+127)/128*128 + int64(unsafe.Sizeof(list.Element{})) + mapShare + estimates + timerBytes + settingsBytes
 	targetBytes = int64(unsafe.Sizeof(target{})) + int64(unsafe.Sizeof(budget.Bucket{})) + mapShare + mapBytes
 )
 

@@ -42,7 +42,8 @@ func Memory(e *Engine) int64 { return e.memory.Bytes() }
 
 // MakeTriggerPanic has the choice of the trigger panic, until the function returned is called.
 func MakeTriggerPanic(e *Engine) (undo func()) {
-	hedges := e.learning.MaxHedges
-	e.learning.MaxHedges = 1000 // more than package knee has room for
-	return func() { e.learning.MaxHedges = hedges }
+	learning := e.config.Load().learning
+	hedges := learning.MaxHedges
+	learning.MaxHedges = 1000 // more than package knee has room for
+	return func() { learning.MaxHedges = hedges }
 }

@@ -28,7 +28,7 @@ func (c *Call) HedgeContext(ctx context.Context) context.Context {
 
 // staysHere reports whether WithOtherBackendOnly holds back hedge n, because no backend is known that the call has not used.
 func (c *Call) staysHere(n int) bool {
-	if !c.engine.config.OtherBackendOnly || c.conn == nil {
+	if !c.settings.OtherBackendOnly || c.conn == nil {
 		return false
 	}
 	c.method.noPolicy.Store(!c.record.HasPolicy())

@@ -10,7 +10,7 @@ func (c *Call) Succeeded() {
 	if !c.heeds || c.credited {
 		return
 	}
-	if t := c.method.target.throttle; t != nil {
+	if t := c.settings.throttle; t != nil {
 		c.credited = true
 		t.success()
 	}

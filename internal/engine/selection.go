@@ -25,8 +25,8 @@ func (c *Config) selects(fullMethod string) (selected, described bool) {
 	return len(c.Methods) > 0 || c.All || c.ServiceConfigOnly, true
 }
 
-// onlyReads reports whether a method only reads, according to its descriptor or WithReadOnlyMethods.
-func (c *Config) onlyReads(fullMethod string) bool {
+// readsOnly reports whether a method only reads, according to its descriptor or WithReadOnlyMethods.
+func (c *Config) readsOnly(fullMethod string) bool {
 	if pattern.Any(c.ReadOnly, fullMethod) {
 		return true
 	}

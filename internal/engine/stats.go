@@ -108,7 +108,7 @@ func (e *Engine) Methods() []MethodStats {
 	rows := make([]MethodStats, 0, len(methods))
 	for _, m := range methods {
 		row := m.stats(e, now)
-		if e.config.DryRun {
+		if m.settings.Load().DryRun {
 			row.Forecasts = m.learner.Forecasts(now)
 		}
 		rows = append(rows, row)
@@ -130,6 +130,7 @@ func (e *Engine) Methods() []MethodStats {
 }
 
 func (m *method) stats(e *Engine, now time.Time) MethodStats {
+	s := m.settingsNow(e)
 	row := MethodStats{
 		Target:   m.target.name,
 		Method:   m.name,
@@ -138,16 +139,16 @@ func (m *method) stats(e *Engine, now time.Time) MethodStats {
 		Tokens:   m.target.budget.Tokens(now),
 		Burst:    m.target.budget.Burst(now),
 		Classes:  m.classes.stats(now),
-		Control:  m.groups.compare(now, e.learning.Target),
+		Control:  s.groups.compare(now, s.learning.Target),
 	}
 	row.NoBackendPolicy = m.noPolicy.Load()
 	row.EarlyHeaderShare = m.counters.earlyHeaderShare()
-	row.ThrottleTokens, row.ThrottleMax = m.target.throttle.read()
+	row.ThrottleTokens, row.ThrottleMax = s.throttle.read()
 	switch {
-	case m.policy != nil:
-		row.Delay = m.policy.delay
-	case e.config.Trigger.Kind == FixedTrigger:
-		row.Delay = e.config.Trigger.Delay
+	case s.policy != nil:
+		row.Delay = s.policy.delay
+	case s.Trigger.Kind == FixedTrigger:
+		row.Delay = s.Trigger.Delay
 	case row.Estimate != nil:
 		row.Delay = row.Estimate.Delay
 	}

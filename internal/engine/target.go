@@ -11,13 +11,15 @@ import (
 	"github.com/grpchedge/hedge/internal/latency"
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/internal/serviceconfig"
 )
 
 // target is the state of one target, or, with WithTargetName, of all targets of one name.
 type target struct {
-	name     string
-	budget   *budget.Bucket
-	throttle *throttle // nil: none
+	name       string
+	budget     *budget.Bucket
+	throttle   *throttle               // nil: none; guarded by Engine.mu
+	throttling *serviceconfig.Throttle // what the throttle was made from; guarded by Engine.mu
 
 	methods     sync.Map // full name → *method
 	count       int      // methods; guarded by Engine.mu
@@ -30,15 +32,11 @@ type method struct {
 	learner  learn.Learner
 	counters counters
 
-	name      string
-	target    *target
-	selected  bool           // the options select it for hedging
-	described bool           // false if it is not selected because its descriptor is missing
-	onlyReads bool           // NO_SIDE_EFFECTS or WithReadOnlyMethods
-	policy    *hedgingPolicy // the service config's; nil: none
+	name     string
+	target   *target
+	settings atomic.Pointer[settings] // the newest that a call has needed
 
 	classes classes // of requests
-	groups  *groups // nil without a control group
 
 	alarm    race.Alarm  // the timer for the first hedges of its calls
 	noPolicy atomic.Bool // WithOtherBackendOnly found no policy of package balancer
@@ -58,7 +56,7 @@ func (e *Engine) targetNamed(name string) *target {
 
 // targetOf returns the target of a connection; nil if nothing is known of it.
 func (e *Engine) targetOf(connection string) *target {
-	if e.config.TargetName == nil {
+	if e.config.Load().TargetName == nil {
 		return e.targetNamed(connection)
 	}
 	t, _ := e.connections.Load(connection)
@@ -87,7 +85,7 @@ func (e *Engine) method(connection, methodName string, now time.Time) *method {
 	if due := e.sweep.Load(); at > due && e.sweep.CompareAndSwap(due, at+sweepEvery) {
 		e.removeIdle(at)
 	}
-	if e.memory.Bytes() > e.config.MaxMemory && e.mu.TryLock() { // one caller at a time makes room
+	if e.memory.Bytes() > e.config.Load().MaxMemory && e.mu.TryLock() { // one caller at a time makes room
 		e.makeRoom()
 		e.mu.Unlock()
 	}
@@ -121,34 +119,31 @@ func (e *Engine) addTarget(name string, now time.Time) *target {
 }
 
 func (e *Engine) newTarget(name string, now time.Time) *target {
-	t := &target{name: name, budget: budget.New(e.config.BudgetPercent)}
+	t := &target{name: name, budget: budget.New(e.config.Load().BudgetPercent)}
 	if e.entries.crowded {
 		// A new bucket has one token. If memory is short, targets are removed and made again all the time, and these tokens
 		// would exceed the budget. So the token is taken out.
 		t.budget.Spend(now, true)
 	}
-	t.throttle = newThrottle(e.config.throttling())
 	return t
 }
 
 func (e *Engine) newMethod(t *target, name string) *method {
-	m := &method{name: name, target: t, policy: e.config.policyOf(name)}
-	m.selected, m.described = e.config.selects(name)
-	m.onlyReads = e.config.onlyReads(name)
+	m := &method{name: name, target: t}
 	m.counters.departed = &e.departed
 	m.memory.PartOf(&e.memory)
 	m.memory.Add(m.bytes())
-	m.groups = newGroups(e.config.Control, &m.memory)
-	m.learn(e, &m.learner)
+	s := m.resolve(e.config.Load())
+	m.learn(e, s, &m.learner)
+	m.settings.Store(s)
 	return m
 }
 
 // learn prepares a learner of the method: its own, or one of a class.
-func (m *method) learn(e *Engine, l *learn.Learner) {
-	l.Start(&e.learning, learn.Place{
+func (m *method) learn(e *Engine, s *settings, l *learn.Learner) {
+	l.Start(s.learning, learn.Place{
 		Budget:   m.target.budget,
 		Epoch:    e.epoch,
-		Choosing: m.policy == nil,
 		Memory:   &m.memory,
 		Panicked: m.triggerPanicked,
 	})

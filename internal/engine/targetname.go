@@ -6,13 +6,13 @@ const maxTargetName = 1024 // bytes
 
 // nameOf returns the name of a connection's target.
 func (e *Engine) nameOf(connection string) string {
-	if e.config.TargetName == nil {
+	if e.config.Load().TargetName == nil {
 		return connection
 	}
 	if t := e.targetOf(connection); t != nil {
 		return t.name
 	}
-	name := e.config.TargetName(connection)
+	name := e.config.Load().TargetName(connection)
 	if len(name) > maxTargetName {
 		name = strings.ToValidUTF8(name[:maxTargetName], "")
 	}
@@ -27,10 +27,10 @@ const namesShare = 8
 // The number of connections with one name is not bounded. If all of them take too much memory, all are forgotten. Those in use
 // are stored again with their next call.
 func (e *Engine) remember(connection string, t *target) {
-	if e.config.TargetName == nil || e.targetOf(connection) != nil {
+	if e.config.Load().TargetName == nil || e.targetOf(connection) != nil {
 		return
 	}
-	if e.entries.names > e.config.MaxMemory/namesShare {
+	if e.entries.names > e.config.Load().MaxMemory/namesShare {
 		e.targets.Range(func(_, t any) bool {
 			e.forget(t.(*target))
 			return true
@@ -63,7 +63,7 @@ func (e *Engine) connectionTargets() map[string][]string {
 	defer e.mu.Unlock()
 	named := map[string][]string{}
 	e.targets.Range(func(name, t any) bool {
-		if e.config.TargetName == nil {
+		if e.config.Load().TargetName == nil {
 			named[name.(string)] = []string{name.(string)}
 		} else {
 			named[name.(string)] = t.(*target).connections

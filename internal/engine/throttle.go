@@ -25,6 +25,15 @@ func newThrottle(c *serviceconfig.Throttle) *throttle {
 	return t
 }
 
+// throttleFor returns the target's throttle: the one that there is, if it was made from the same configuration. The engine's
+// mu must be held.
+func (t *target) throttleFor(c *serviceconfig.Throttle) *throttle {
+	if (c == nil) != (t.throttling == nil) || c != nil && *c != *t.throttling {
+		t.throttle, t.throttling = newThrottle(c), c
+	}
+	return t.throttle
+}
+
 func (t *throttle) failure() { t.add(-milli) }
 
 func (t *throttle) success() { t.add(t.ratio) }

@@ -57,14 +57,13 @@ const (
 )
 
 // choose has calls hedged as is best for what was learned.
-func (l *Learner) choose(now time.Time, burst float64) {
-	c := l.config
+func (l *Learner) choose(c *Config, now time.Time, burst float64) {
 	l.rests.add(now, l.mailbox.empty())
 	d, newest := l.lately(now)
 	if d.Total() < autoFrom {
 		// Too few to choose from are also too few to tell that hedges win again.
 		if e := l.current.Load(); e == nil || e.Trickle == nil {
-			l.take(d)
+			l.take(c, d)
 		}
 		return
 	}
@@ -73,7 +72,7 @@ func (l *Learner) choose(now time.Time, burst float64) {
 	problem.Outcomes = l.rests.outcomes()
 	plan, ok := knee.Find(problem)
 	if !ok {
-		l.take(d)
+		l.take(c, d)
 		return
 	}
 	before := NotDown

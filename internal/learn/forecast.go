@@ -26,7 +26,7 @@ func (l *Learner) Forecasts(now time.Time) []Forecast {
 	if d.Total() < autoFrom {
 		return nil
 	}
-	c, primary := l.config, d.Survival()
+	c, primary := l.config.Load(), d.Survival()
 	unhedged := knee.Tail(primary, c.Target)
 	twoSeconds := 2 * float64(d.Total()) / c.Window.Seconds() // calls, which make the burst
 	var rows []Forecast

@@ -9,14 +9,14 @@ import (
 
 // HedgeAnswered records that a hedge answered at now, having taken d from when it was sent.
 func (l *Learner) HedgeAnswered(now time.Time, d time.Duration) {
-	if w := l.hedges.open(l.config); w != nil {
+	if w := l.hedges.open(l.config.Load()); w != nil {
 		w.Observe(now, d)
 	}
 }
 
 // HedgeCancelled records that a hedge was cancelled at now, unanswered d after it was sent.
 func (l *Learner) HedgeCancelled(now time.Time, d time.Duration) {
-	if w := l.hedges.open(l.config); w != nil {
+	if w := l.hedges.open(l.config.Load()); w != nil {
 		w.ObserveLonger(now, d)
 	}
 }
@@ -33,7 +33,7 @@ func (l *Learner) Hedged(won bool) {
 // HedgedCall records what a hedged call took for its caller: its first hedge was sent at the given age, it took so much
 // longer from then on, and it could have had so many hedges.
 func (l *Learner) HedgedCall(age, rest time.Duration, hedges int) {
-	if l.auto {
+	if l.config.Load().Auto {
 		l.mailbox.put(ended{age, rest, hedges})
 	}
 }

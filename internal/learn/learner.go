@@ -30,9 +30,8 @@ type Learner struct {
 	mailbox mailbox
 	chance  chance
 
-	config *Config
+	config atomic.Pointer[Config]
 	place  Place
-	auto   bool         // a plan is chosen
 	run    func(func()) // makes a choice without keeping the caller waiting
 
 	// The rest is used only by the goroutine that computes.
@@ -49,18 +48,26 @@ type Learner struct {
 type Place struct {
 	Budget   *budget.Bucket // the target's
 	Epoch    time.Time      // what times are counted from
-	Choosing bool           // false where a policy fixes the delays, so that there is nothing to choose
 	Memory   *latency.Meter // counts the memory of what is learned; nil: none does
 	Panicked func()         // is called when an estimate could not be computed because of a panic; nil: none counts
 }
 
 // Start prepares an empty learner.
 func (l *Learner) Start(c *Config, p Place) {
-	l.config, l.place, l.auto = c, p, c.Auto && p.Choosing
+	l.config.Store(c)
+	l.place = p
 	l.run = func(choose func()) { go choose() }
 	l.window = latency.NewIn(p.Memory, c.Window)
 	l.hedges.memory, l.mailbox.memory, l.rests.memory = p.Memory, p.Memory, p.Memory
 	l.nextTime.Store(neverLearned)
+}
+
+// Configure has the learner learn under another configuration from now on. What was learned stays, and is looked at again when
+// the next call has ended. The window keeps its length.
+func (l *Learner) Configure(c *Config) {
+	if *l.config.Swap(c) != *c && l.current.Load() != nil {
+		l.nextSize.Store(0)
+	}
 }
 
 // Estimate is what was concluded when the window was last looked at. It never changes.
@@ -116,16 +123,17 @@ func (l *Learner) ObserveLonger(now time.Time, d time.Duration) {
 // refresh computes the estimate anew if that is due. The caller has just recorded something.
 func (l *Learner) refresh(now time.Time) {
 	n := l.learned.Add(1)
+	c := l.config.Load()
 	at := int64(now.Sub(l.place.Epoch))
-	if n < l.nextSize.Load() && !l.worthAnotherLook(n, at) {
+	if n < l.nextSize.Load() && !l.worthAnotherLook(c, n, at) {
 		return
 	}
-	if n < int64(l.config.WarmupCalls) || !l.busy.CompareAndSwap(false, true) {
+	if n < int64(c.WarmupCalls) || !l.busy.CompareAndSwap(false, true) {
 		return
 	}
-	interval := int64(l.config.Window / refreshes)
-	choosing := l.auto && n >= autoFrom
-	if choosing && !l.config.Pace.take(at) {
+	interval := int64(c.Window / refreshes)
+	choosing := c.Auto && n >= autoFrom
+	if choosing && !c.Pace.take(at) {
 		l.nextSize.Store(math.MaxInt64)
 		l.nextTime.Store(at + interval/10)
 		l.busy.Store(false)
@@ -143,12 +151,12 @@ func (l *Learner) refresh(now time.Time) {
 	if choosing {
 		// A choice takes longer than a caller should wait for.
 		burst := l.place.Budget.Burst(now)
-		l.run(func() { l.conclude(func() { l.chooseWithinPace(now, burst) }) })
+		l.run(func() { l.conclude(func() { l.chooseWithinPace(c, now, burst) }) })
 		return
 	}
 	l.conclude(func() {
 		all, _ := l.lately(now)
-		l.take(all)
+		l.take(c, all)
 	})
 }
 
@@ -165,24 +173,24 @@ func (l *Learner) conclude(compute func()) {
 
 // worthAnotherLook reports whether the estimate is to be computed anew because time has passed: when enough calls ended
 // since, or when it has become old.
-func (l *Learner) worthAnotherLook(n, at int64) bool {
+func (l *Learner) worthAnotherLook(c *Config, n, at int64) bool {
 	next := l.nextTime.Load()
 	if at < next || next == neverLearned {
 		return false
 	}
-	return n >= l.lastSize.Load()+newCalls || at >= next+int64(l.config.Window/refreshes)*stale || !l.auto
+	return n >= l.lastSize.Load()+newCalls || at >= next+int64(c.Window/refreshes)*stale || !c.Auto
 }
 
 // chooseWithinPace makes a choice and counts what it took, even if it panics.
-func (l *Learner) chooseWithinPace(now time.Time, burst float64) {
+func (l *Learner) chooseWithinPace(c *Config, now time.Time, burst float64) {
 	began := time.Now()
-	defer func() { l.config.Pace.took(time.Since(began)) }()
-	l.choose(now, burst)
+	defer func() { c.Pace.took(time.Since(began)) }()
+	l.choose(c, now, burst)
 }
 
 // take has calls hedged at the trigger's quantile of d.
-func (l *Learner) take(d *latency.Distribution) {
-	delay, ok := d.Quantile(l.config.Quantile)
+func (l *Learner) take(c *Config, d *latency.Distribution) {
+	delay, ok := d.Quantile(c.Quantile)
 	if !ok {
 		return // the last estimate is better than none
 	}
@@ -191,9 +199,9 @@ func (l *Learner) take(d *latency.Distribution) {
 	edge := time.Duration(float64(delay) * (1 + halfBucket))
 	median, _ := d.Quantile(0.50)
 	l.current.Store(&Estimate{
-		Delay:       max(edge, l.config.MinDelay),
+		Delay:       max(edge, c.MinDelay),
 		Probability: 1,
-		Hedges:      l.config.MaxHedges,
+		Hedges:      c.MaxHedges,
 		Median:      median,
 		since:       l.since,
 	})

@@ -31,7 +31,7 @@ func config() *learn.Config {
 
 func started(c *learn.Config) *learn.Learner {
 	l := &learn.Learner{}
-	l.Start(c, learn.Place{Budget: budget.New(c.BudgetPercent), Epoch: time.Now(), Choosing: true})
+	l.Start(c, learn.Place{Budget: budget.New(c.BudgetPercent), Epoch: time.Now()})
 	return l
 }
 

@@ -85,7 +85,7 @@ type simulator struct {
 func (sim simulation) run() *simulator {
 	s := &simulator{simulation: sim, epoch: time.Unix(1e9, 0), done: make([]outcome, sim.calls), random: generator(sim.seed, 7, 7)}
 	s.budget = budget.New(s.config.BudgetPercent)
-	s.learner.Start(s.config, learn.Place{Budget: s.budget, Epoch: s.epoch, Choosing: true})
+	s.learner.Start(s.config, learn.Place{Budget: s.budget, Epoch: s.epoch})
 	s.learner.Run(func(choose func()) { choose() })
 	for range max(s.concurrency, 1) {
 		s.arrive(0)

@@ -1,0 +1,97 @@
+package engine
+
+import (
+	"unsafe"
+
+	"github.com/grpchedge/hedge/internal/learn"
+)
+
+// configuration is a Config and what follows from it for every method. It never changes: an update replaces it.
+type configuration struct {
+	Config
+	learning *learn.Config
+}
+
+// settings are what a configuration says about one method of one target. They never change. A call uses those that were in
+// force when it began until it ends.
+type settings struct {
+	*Config                // the engine's, or one of the method's own
+	under   *configuration // what they were made from
+
+	learning  *learn.Config
+	selected  bool           // the options select it for hedging
+	described bool           // false if it is not selected because its descriptor is missing
+	onlyReads bool           // NO_SIDE_EFFECTS or WithReadOnlyMethods
+	policy    *hedgingPolicy // the service config's; nil: none
+	throttle  *throttle      // the target's; nil: none
+	groups    *groups        // nil without a control group
+}
+
+// configure completes a Config.
+func (e *Engine) configure(c Config) *configuration {
+	made := &configuration{Config: c}
+	made.learning = made.Config.learning(&e.pace)
+	return made
+}
+
+// settingsNow returns the settings of the method that are in force.
+func (m *method) settingsNow(e *Engine) *settings {
+	if s := m.settings.Load(); s.under == e.config.Load() {
+		return s
+	}
+	return m.settle(e)
+}
+
+// settle makes the settings of the method anew after an update.
+func (m *method) settle(e *Engine) *settings {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	c := e.config.Load()
+	if s := m.settings.Load(); s.under == c { // another call was faster
+		return s
+	}
+	s := m.resolve(c)
+	m.relearn(s.learning)
+	m.settings.Store(s)
+	return s
+}
+
+// resolve makes the settings of the method. e.mu must be held.
+func (m *method) resolve(c *configuration) *settings {
+	s := &settings{Config: &c.Config, under: c, learning: c.learning}
+	s.policy = s.policyOf(m.name)
+	s.selected, s.described = s.selects(m.name)
+	s.selected = s.selected && (s.policy != nil || !s.ServiceConfigOnly)
+	s.onlyReads = s.readsOnly(m.name)
+	s.throttle = m.target.throttleFor(s.throttling())
+	s.groups = m.groupsFor(s.Control)
+	if s.policy != nil && s.learning.Auto { // the policy fixes the delays, so there is nothing to choose
+		own := *s.learning
+		own.Auto = false
+		s.learning = &own
+	}
+	return s
+}
+
+// settingsBytes is what the settings of one method take at most, with what is learned under them.
+const settingsBytes = int64(unsafe.Sizeof(settings{}) + unsafe.Sizeof(learn.Config{}) + unsafe.Sizeof(hedgingPolicy{}))
+
+// groupsFor returns the groups for a control group of the given share: those there are, if their share is that.
+func (m *method) groupsFor(share float64) *groups {
+	if old := m.settings.Load(); old != nil {
+		if old.Control == share {
+			return old.groups
+		}
+		old.groups.release()
+	}
+	return newGroups(share, &m.memory)
+}
+
+// relearn has the method and its classes learn under another configuration.
+func (m *method) relearn(c *learn.Config) {
+	m.learner.Configure(c)
+	m.classes.known.Range(func(_, value any) bool {
+		value.(*class).learner.Configure(c)
+		return true
+	})
+}
