@@ -14,8 +14,11 @@ type Scheduler struct{ engine *engine.Engine }
 // New returns a scheduler. One of the options must say which methods may run twice: see [WithAllMethods] for the list.
 // Every other option has a default. The error joins one error for each option that is out of range, which names the option and its
 // value. A nil option is ignored.
+//
+// If the environment variable HEDGE_DISABLED is set, to anything but a value that [strconv.ParseBool] takes for false, the scheduler
+// starts paused: see [Scheduler.Pause]. TargetStats.PausedBy says so.
 func New(opts ...Option) (*Scheduler, error) {
-	c, err := newConfig(opts)
+	c, _, err := newConfig(opts)
 	if err != nil {
 		return nil, err
 	}
@@ -40,8 +43,20 @@ func (s *Scheduler) inner() *engine.Engine {
 // Pause stops hedging, from the next call on, until Resume. Latencies are still learned.
 func (s *Scheduler) Pause() { s.inner().Pause() }
 
-// Resume undoes Pause.
+// Resume undoes Pause, and the environment variable HEDGE_DISABLED.
 func (s *Scheduler) Resume() { s.inner().Resume() }
+
+// PauseTarget does for one target what Pause does for all, until ResumeTarget. The target is named as in [TargetStats].
+func (s *Scheduler) PauseTarget(target string) { s.inner().PauseTarget(target) }
+
+// ResumeTarget undoes PauseTarget for a target. A Pause stays in force.
+func (s *Scheduler) ResumeTarget(target string) { s.inner().ResumeTarget(target) }
+
+// PauseMethod does for one full method, such as "/pkg.Svc/Get", what Pause does for all, at every target, until ResumeMethod.
+func (s *Scheduler) PauseMethod(method string) { s.inner().PauseMethod(method) }
+
+// ResumeMethod undoes PauseMethod for a method. A Pause stays in force.
+func (s *Scheduler) ResumeMethod(method string) { s.inner().ResumeMethod(method) }
 
 // Latency returns the quantile q, 0 < q < 1, of the latencies of a method's primaries within the window. It returns false if
 // nothing is known of the method, or q is out of range. target is the connection's target, as grpc.ClientConn.Target returns

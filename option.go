@@ -13,21 +13,41 @@ import (
 	"github.com/grpchedge/hedge/internal/serviceconfig"
 )
 
-// Option is an option of [New], which returns an error if its value is out of range.
+// Option is an option of [New] and [Scheduler.Update], which return an error if its value is out of range.
 type Option func(*engine.Config) error
 
-func newConfig(opts []Option) (engine.Config, error) {
+// newConfig returns the configuration that options make, and the names of these options.
+func newConfig(opts []Option) (engine.Config, []string, error) {
 	c := engine.DefaultConfig()
+	var given []string
+	c.Given = &given
+	err := apply(&c, opts)
+	c.Given = nil
+	if err == nil {
+		err = errors.Join(checkServiceConfig(&c), checkSelection(&c), checkRules(&c))
+	}
+	return c, given, err
+}
+
+// apply applies options to a configuration. The error joins one for each that is out of range.
+func apply(c *engine.Config, opts []Option) error {
 	var errs []error
 	for _, opt := range opts {
 		if opt != nil {
-			errs = append(errs, opt(&c))
+			errs = append(errs, opt(c))
 		}
 	}
-	if errors.Join(errs...) == nil {
-		errs = append(errs, checkServiceConfig(&c), checkSelection(&c))
+	return errors.Join(errs...)
+}
+
+// named returns the option of a name.
+func named(name string, set func(*engine.Config) error) Option {
+	return func(c *engine.Config) error {
+		if c.Given != nil {
+			*c.Given = append(*c.Given, name)
+		}
+		return set(c)
 	}
-	return c, errors.Join(errs...)
 }
 
 // Which methods may be hedged.
@@ -37,10 +57,10 @@ func newConfig(opts []Option) (engine.Config, error) {
 // A method without a descriptor is not hedged, and its calls count in Stats.NoDescriptor. Together with [WithMethods], a
 // method must satisfy both options.
 func WithIdempotentOnly() Option {
-	return func(c *engine.Config) error {
+	return named("WithIdempotentOnly", func(c *engine.Config) error {
 		c.IdempotentOnly = true
 		return nil
-	}
+	})
 }
 
 // WithReadOnlyMethods hedges the full methods that match one of the patterns, and says that they only read, as the option
@@ -49,14 +69,14 @@ func WithIdempotentOnly() Option {
 // hedge of any other method ends the call only with OK: see [WithNonFatalCodes]. If a replica lags behind the others, its
 // NOT_FOUND may be out of date.
 func WithReadOnlyMethods(patterns ...string) Option {
-	return func(c *engine.Config) error { return addPatterns(&c.ReadOnly, "WithReadOnlyMethods", patterns) }
+	return named("WithReadOnlyMethods", func(c *engine.Config) error { return addPatterns(&c.ReadOnly, "WithReadOnlyMethods", patterns) })
 }
 
 // WithMethods hedges the full methods that match one of the patterns, such as "/pkg.Svc/Get" or "/pkg.Svc/Get*". The syntax
 // is that of [path.Match], so * stands for any characters but a slash. At least one pattern is needed. If the option is given
 // more than once, all patterns apply. Calls of other methods are not hedged, and nothing is learned from them.
 func WithMethods(patterns ...string) Option {
-	return func(c *engine.Config) error { return addPatterns(&c.Methods, "WithMethods", patterns) }
+	return named("WithMethods", func(c *engine.Config) error { return addPatterns(&c.Methods, "WithMethods", patterns) })
 }
 
 // WithAllMethods hedges every method that no other option excludes. All of them must be safe to run twice: a hedged write may
@@ -65,19 +85,19 @@ func WithMethods(patterns ...string) Option {
 // [New] requires this option or one of [WithIdempotentOnly], [WithReadOnlyMethods], [WithMethods] and
 // [WithServiceConfigOnly].
 func WithAllMethods() Option {
-	return func(c *engine.Config) error {
+	return named("WithAllMethods", func(c *engine.Config) error {
 		c.All = true
 		return nil
-	}
+	})
 }
 
 // WithServiceConfigOnly hedges only methods that have a hedgingPolicy in [WithServiceConfig], and calls with the option
 // [After]. Nothing is learned of other methods. Without WithServiceConfig it is an error.
 func WithServiceConfigOnly() Option {
-	return func(c *engine.Config) error {
+	return named("WithServiceConfigOnly", func(c *engine.Config) error {
 		c.ServiceConfigOnly = true
 		return nil
-	}
+	})
 }
 
 // checkSelection returns an error if no option says which methods may run twice.
@@ -107,13 +127,13 @@ func addPatterns(to *[]string, option string, patterns []string) error {
 // WithTrigger sets how the delay is found after which calls are hedged: see [Auto], [Percentile] and [Fixed]. The default is
 // Auto().
 func WithTrigger(t Trigger) Option {
-	return func(c *engine.Config) error {
+	return named("WithTrigger", func(c *engine.Config) error {
 		if err := t.validate(); err != nil {
 			return fmt.Errorf("hedge: WithTrigger(%v): %w", t, err)
 		}
 		c.Trigger = engine.Trigger{Kind: t.kind, Quantile: t.quantile, Delay: t.delay}
 		return nil
-	}
+	})
 }
 
 // MaxHedges is the most hedges that one call can have in addition to its primary. gRPC limits a call to five attempts.
@@ -122,43 +142,43 @@ const MaxHedges = 4
 // WithMaxHedges sets the most hedges of one call, in addition to its primary: 0 to [MaxHedges]; the default is 2. With 0 no
 // call is hedged, and latencies are still learned.
 func WithMaxHedges(n int) Option {
-	return func(c *engine.Config) error {
+	return named("WithMaxHedges", func(c *engine.Config) error {
 		if n < 0 || n > MaxHedges {
 			return fmt.Errorf("hedge: WithMaxHedges(%d): the number of hedges must be 0 to %d", n, MaxHedges)
 		}
 		c.MaxHedges = n
 		return nil
-	}
+	})
 }
 
 // WithBudgetPercent sets how many hedges the calls of a target pay for: p per 100 calls, 0 to 400, fractions allowed; the
 // default is 10. With 0 no call is hedged. All methods of a target share its budget.
 func WithBudgetPercent(p float64) Option {
-	return func(c *engine.Config) error {
+	return named("WithBudgetPercent", func(c *engine.Config) error {
 		if !(p >= 0 && p <= 400) {
 			return fmt.Errorf("hedge: WithBudgetPercent(%v): the percentage must be 0 to 400", p)
 		}
 		c.BudgetPercent = p
 		return nil
-	}
+	})
 }
 
 // WithMinDelay sets the least value of every learned delay: 0 or more; the default is 1 ms. Without it, scheduling noise
 // would cause hedges of methods that answer in microseconds.
 func WithMinDelay(d time.Duration) Option {
-	return func(c *engine.Config) error {
+	return named("WithMinDelay", func(c *engine.Config) error {
 		if d < 0 {
 			return fmt.Errorf("hedge: WithMinDelay(%v): the delay must not be negative", d)
 		}
 		c.MinDelay = d
 		return nil
-	}
+	})
 }
 
 // WithWarmup sets how many calls of a method must be seen before its learned delay is used, and the delay that is used until
 // then. With a delay of 0 no hedge is sent until then. Neither may be negative; the defaults are 20 and 0.
 func WithWarmup(calls int, delay time.Duration) Option {
-	return func(c *engine.Config) error {
+	return named("WithWarmup", func(c *engine.Config) error {
 		if calls < 0 {
 			return fmt.Errorf("hedge: WithWarmup(%d, %v): the number of calls must not be negative", calls, delay)
 		}
@@ -167,7 +187,7 @@ func WithWarmup(calls int, delay time.Duration) Option {
 		}
 		c.WarmupCalls, c.WarmupDelay = calls, delay
 		return nil
-	}
+	})
 }
 
 // WithNonFatalCodes replaces the set of non-fatal statuses. If the primary fails with one of them while a hedge is in flight,
@@ -184,7 +204,7 @@ func WithWarmup(calls int, delay time.Duration) Option {
 // Unimplemented. With an empty list every error is final, as in a gRPC hedgingPolicy without nonFatalStatusCodes. OK, and
 // codes that gRPC does not define, are an error.
 func WithNonFatalCodes(nonFatal ...codes.Code) Option {
-	return func(c *engine.Config) error {
+	return named("WithNonFatalCodes", func(c *engine.Config) error {
 		for _, code := range nonFatal {
 			if code == codes.OK || code > engine.MaxCode {
 				return fmt.Errorf("hedge: WithNonFatalCodes(%v): not the code of an error", code)
@@ -192,7 +212,7 @@ func WithNonFatalCodes(nonFatal ...codes.Code) Option {
 		}
 		c.Final = engine.AllBut(nonFatal)
 		return nil
-	}
+	})
 }
 
 // WithOtherBackendOnly sends a hedge only if a backend is ready that no attempt of its call has used. The connection must have
@@ -204,10 +224,10 @@ func WithNonFatalCodes(nonFatal ...codes.Code) Option {
 // resolver replaces the one of grpc.WithDefaultServiceConfig, and with it the policy, unless grpc.WithDisableServiceConfig
 // is given. Calls of [Do] have no connection, and are hedged as without this option.
 func WithOtherBackendOnly() Option {
-	return func(c *engine.Config) error {
+	return named("WithOtherBackendOnly", func(c *engine.Config) error {
 		c.OtherBackendOnly = true
 		return nil
-	}
+	})
 }
 
 // WithClass has latency be learned, and calls be hedged, for each class of requests of a method: a tenant, a priority, the
@@ -221,10 +241,10 @@ func WithOtherBackendOnly() Option {
 // must be safe for concurrent use. It must not change the request. A panic in it is the caller's, and what it takes to return
 // is added to every call. For [Do] the request is nil. Nil, the default, means no classes.
 func WithClass(of func(ctx context.Context, method string, request any) string) Option {
-	return func(c *engine.Config) error {
+	return named("WithClass", func(c *engine.Config) error {
 		c.Class = of
 		return nil
-	}
+	})
 }
 
 // WithServiceConfig hedges the methods that have a hedgingPolicy in a gRPC service config, as gRPC defines it. json is the
@@ -245,24 +265,24 @@ func WithClass(of func(ctx context.Context, method string, request any) string) 
 // [Off] also apply to methods with a policy. [After] replaces the delay of the policy, and nothing else of it. A
 // retryThrottling in the config does the same as [WithThrottle].
 func WithServiceConfig(json string) Option {
-	return func(c *engine.Config) error {
+	return named("WithServiceConfig", func(c *engine.Config) error {
 		parsed, err := serviceconfig.Parse(json)
 		if err != nil {
 			return fmt.Errorf("hedge: WithServiceConfig: %w", err)
 		}
 		c.ServiceConfig = parsed
 		return nil
-	}
+	})
 }
 
 // WithServiceConfigUnbudgeted makes the hedges of methods with a hedgingPolicy free, so that only the policy limits them: up to
 // four hedges for each call. Calls of these methods then add nothing to the budget, which still limits all other methods.
 // Without [WithServiceConfig] it is an error.
 func WithServiceConfigUnbudgeted() Option {
-	return func(c *engine.Config) error {
+	return named("WithServiceConfigUnbudgeted", func(c *engine.Config) error {
 		c.Unbudgeted = true
 		return nil
-	}
+	})
 }
 
 // checkServiceConfig returns an error for options that need WithServiceConfig if that is missing.
@@ -285,14 +305,14 @@ func checkServiceConfig(c *engine.Config) error {
 // Every unary call and server stream through the interceptors counts, of any method, hedged or not. [TargetStats] has the
 // count. This option replaces a retryThrottling of [WithServiceConfig]. With neither there is no throttling.
 func WithThrottle(maxTokens int, ratio float64) Option {
-	return func(c *engine.Config) error {
+	return named("WithThrottle", func(c *engine.Config) error {
 		t, err := serviceconfig.NewThrottle(maxTokens, ratio)
 		if err != nil {
 			return fmt.Errorf("hedge: WithThrottle(%d, %v): %w", maxTokens, ratio, err)
 		}
 		c.Throttle = t
 		return nil
-	}
+	})
 }
 
 // WithDryRun sends no hedge and reports what hedging would do, so that it can be judged on real traffic before it is turned
@@ -301,10 +321,10 @@ func WithThrottle(maxTokens int, ratio float64) Option {
 // these. The tail is the percentile that [TargetPercentile] sets, and p99 with a trigger other than [Auto]. A forecast assumes
 // that hedges are as fast as primaries and independent of them; see Auto for when they are not.
 func WithDryRun() Option {
-	return func(c *engine.Config) error {
+	return named("WithDryRun", func(c *engine.Config) error {
 		c.DryRun = true
 		return nil
-	}
+	})
 }
 
 // WithControl leaves a share of the calls that may be hedged unhedged, to be compared with the others: percent of them, 0 to
@@ -315,13 +335,13 @@ func WithDryRun() Option {
 // that is known within a quarter after ten minutes. The calls of both groups fill the budget alike. What is learned from the
 // control group is not bent by hedging, whatever the requests have in common.
 func WithControl(percent float64) Option {
-	return func(c *engine.Config) error {
+	return named("WithControl", func(c *engine.Config) error {
 		if !(percent >= 0 && percent <= 50) {
 			return fmt.Errorf("hedge: WithControl(%v): the percentage must be 0 to 50", percent)
 		}
 		c.Control = percent / 100
 		return nil
-	}
+	})
 }
 
 // What is remembered.
@@ -329,13 +349,13 @@ func WithControl(percent float64) Option {
 // WithWindow sets how long an observed latency is remembered: 10 ms or more; the default is 30 s. It is gone after 16/15 of
 // the window. A shorter window follows changes faster, and estimates quantiles from fewer calls.
 func WithWindow(d time.Duration) Option {
-	return func(c *engine.Config) error {
+	return named("WithWindow", func(c *engine.Config) error {
 		if d < minWindow {
 			return fmt.Errorf("hedge: WithWindow(%v): the window must be at least %v", d, minWindow)
 		}
 		c.Window = d
 		return nil
-	}
+	})
 }
 
 const minWindow = 10 * time.Millisecond
@@ -357,13 +377,13 @@ const minWindow = 10 * time.Millisecond
 // The first call of a method, and the first after its removal, takes a lock and a few microseconds. If more methods are in use
 // than there is room for, many calls pay this, and methods are removed before they are learned. Set a higher limit then.
 func WithMaxMemory(bytes int64) Option {
-	return func(c *engine.Config) error {
+	return named("WithMaxMemory", func(c *engine.Config) error {
 		if bytes < minMemory {
 			return fmt.Errorf("hedge: WithMaxMemory(%d): the memory must be at least %d bytes", bytes, minMemory)
 		}
 		c.MaxMemory = bytes
 		return nil
-	}
+	})
 }
 
 const minMemory = 1 << 20
@@ -379,11 +399,11 @@ const minMemory = 1 << 20
 //
 // The policy of package balancer always uses the connection's own target.
 func WithTargetName(name func(target string) string) Option {
-	return func(c *engine.Config) error {
+	return named("WithTargetName", func(c *engine.Config) error {
 		if name == nil {
 			return errors.New("hedge: WithTargetName(nil): there must be a function")
 		}
 		c.TargetName = name
 		return nil
-	}
+	})
 }

@@ -43,7 +43,10 @@ type Stats struct {
 	DeadlineNear int64
 	// Paused is the number of calls begun while hedging was paused, and of hedges that came due then.
 	Paused int64
-	// Off is the number of calls with the option Off.
+	// OfHedges is the number of hedges not sent because their call was made on behalf of a hedge: see WithHedgesOfHedges. The
+	// call gets no more hedges.
+	OfHedges int64
+	// Off is the number of calls with the option Off or WithOff.
 	Off int64
 	// NotSelected is the number of calls of methods that the options of New do not select.
 	NotSelected int64
@@ -125,6 +128,12 @@ type TargetStats struct {
 	// ThrottleTokens is the throttle's token count and ThrottleMax its maximum. Hedges are sent while more than half of
 	// ThrottleMax is left. All methods of the target share them. Both are 0 without a throttle.
 	ThrottleTokens, ThrottleMax float64
+	// Rules are the patterns of WithTargetOptions and WithMethodOptions that match. Where two set the same, the later one is in
+	// force.
+	Rules []string
+	// PausedBy says why calls are not hedged now: "Pause", "PauseTarget", "PauseMethod", or "HEDGE_DISABLED" for the environment
+	// variable. It is empty if hedging is not paused.
+	PausedBy string
 }
 
 // SingleBackend reports whether exactly one backend is ready, so that a hedge cannot go to another one. That is so with one
@@ -147,6 +156,8 @@ func newTargetStats(m engine.MethodStats) TargetStats {
 		NoBackendPolicy: m.NoBackendPolicy,
 		ThrottleTokens:  m.ThrottleTokens,
 		ThrottleMax:     m.ThrottleMax,
+		Rules:           m.Rules,
+		PausedBy:        m.PausedBy,
 
 		EarlyHeaderShare: m.EarlyHeaderShare,
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/place"
 	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/internal/wire"
 )
 
 // Call is one RPC in the engine's books, from Begin to its end. It says when its hedges are due and whether each may be
@@ -136,8 +137,10 @@ func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 	switch {
 	case !c.armed:
 		return race.Event{Kind: race.Refused}
-	case c.engine.paused.Load():
+	case c.engine.pausedBy(c.method) != "":
 		return c.refuse(func(s *Stats) { s.Paused++ })
+	case !c.settings.HedgesOfHedges && wire.ForHedge(c.ctx):
+		return c.refuse(func(s *Stats) { s.OfHedges++ })
 	case !c.settings.throttle.passes():
 		return c.refuse(func(s *Stats) { s.Throttled++ })
 	case c.settings.policy == nil && c.deadlineNear(now):

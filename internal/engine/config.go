@@ -29,17 +29,26 @@ type Config struct {
 	WarmupDelay      time.Duration // 0: no hedge while learning
 	Final            CodeSet
 	OtherBackendOnly bool
+	HedgesOfHedges   bool
 	Class            func(ctx context.Context, method string, request any) string // of a request; nil: no classes
 	Control          float64                                                      // the share of calls that are never hedged
 	ServiceConfig    *serviceconfig.Config                                        // nil: none
 	Unbudgeted       bool                                                         // methods with a policy
 	Throttle         *serviceconfig.Throttle                                      // of WithThrottle; nil: none
 
+	// For some targets and methods only.
+
+	Off         bool   // WithOff
+	TargetRules []Rule // of WithTargetOptions
+	MethodRules []Rule // of WithMethodOptions
+
 	// What is remembered.
 
 	Window     time.Duration
 	MaxMemory  int64                      // bytes
 	TargetName func(target string) string // nil: a target is named by itself
+
+	Given *[]string // gets the names of options as they are applied; nil: nobody asks
 }
 
 // DefaultConfig returns the configuration without options.

@@ -6,6 +6,7 @@ package engine
 
 import (
 	"context"
+	"os"
 	"sync"
 	"time"
 
@@ -26,7 +27,7 @@ type Engine struct {
 	config atomic.Pointer[configuration] // in force for calls that begin now
 	pace   learn.Pace
 	epoch  time.Time
-	paused atomic.Bool
+	paused atomic.Pointer[pauses] // nil: nothing is
 
 	targets     sync.Map      // name → *target
 	connections sync.Map      // a connection's target → *target, with WithTargetName; empty without it
@@ -42,6 +43,9 @@ func New(c Config) *Engine {
 	e := &Engine{epoch: time.Now()}
 	e.config.Store(e.configure(c))
 	e.sweep.Store(sweepEvery)
+	if disabled(os.Getenv(disabledVariable)) {
+		e.pauseBy(PausedBySwitch)
+	}
 	return e
 }
 
@@ -49,19 +53,11 @@ func New(c Config) *Engine {
 // interceptors can get the engine although the scheduler does not export it.
 var Of func(scheduler any) *Engine
 
-// Pause stops hedging, from the next call on, until Resume. Latencies are still learned.
-func (e *Engine) Pause() {
-	if e != nil {
-		e.paused.Store(true)
-	}
-}
+// Config returns the configuration in force.
+func (e *Engine) Config() Config { return e.config.Load().Config }
 
-// Resume undoes Pause.
-func (e *Engine) Resume() {
-	if e != nil {
-		e.paused.Store(false)
-	}
-}
+// Update puts another configuration into force, for calls that begin from now on.
+func (e *Engine) Update(c Config) { e.config.Store(e.configure(c)) }
 
 // Latency returns the quantile q, 0 < q < 1, of what the primaries of a method took over the window. It is
 // false when nothing is known of the method. The target is the connection's, or what Config.TargetName names it.
@@ -104,9 +100,9 @@ func (e *Engine) Begin(ctx context.Context, target, method string, conn Conn, op
 
 	o := readCallOptions(ctx, opts)
 	switch {
-	case o.off:
+	case o.off, s.Off:
 		m.counters.off.Add(1)
-	case e.paused.Load():
+	case e.pausedBy(m) != "":
 		m.counters.paused.Add(1)
 	case o.after:
 		c.arm(o.delay)

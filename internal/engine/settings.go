@@ -15,8 +15,8 @@ type configuration struct {
 // settings are what a configuration says about one method of one target. They never change. A call uses those that were in
 // force when it began until it ends.
 type settings struct {
-	*Config                // the engine's, or one of the method's own
-	under   *configuration // what they were made from
+	ruled
+	under *configuration // what they were made from
 
 	learning  *learn.Config
 	selected  bool           // the options select it for hedging
@@ -58,7 +58,11 @@ func (m *method) settle(e *Engine) *settings {
 
 // resolve makes the settings of the method. e.mu must be held.
 func (m *method) resolve(c *configuration) *settings {
-	s := &settings{Config: &c.Config, under: c, learning: c.learning}
+	r := c.forMethod(m.target.name, m.name)
+	s := &settings{ruled: r, under: c, learning: c.learning}
+	if r.Config != &c.Config {
+		s.learning = r.learning(c.learning.Pace)
+	}
 	s.policy = s.policyOf(m.name)
 	s.selected, s.described = s.selects(m.name)
 	s.selected = s.selected && (s.policy != nil || !s.ServiceConfigOnly)

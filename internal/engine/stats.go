@@ -24,6 +24,7 @@ type Stats struct {
 	NoOtherBackend         int64
 	DeadlineNear           int64
 	Paused                 int64
+	OfHedges               int64
 	Off                    int64
 	NotSelected            int64
 	NoDescriptor           int64
@@ -51,6 +52,7 @@ func (s *Stats) add(o Stats) {
 	s.SameBackend += o.SameBackend
 	s.DeadlineNear += o.DeadlineNear
 	s.Paused += o.Paused
+	s.OfHedges += o.OfHedges
 	s.Off += o.Off
 	s.NotSelected += o.NotSelected
 	s.NoDescriptor += o.NoDescriptor
@@ -79,6 +81,8 @@ type MethodStats struct {
 	ThrottleTokens, ThrottleMax float64
 	Classes                     []ClassStats // by name; nil without classes
 	Control                     *Control     // nil without a control group
+	Rules                       []string     // patterns, the most specific last
+	PausedBy                    string       // "" if it is not paused
 }
 
 // Stats returns the totals over all methods of all targets, including removed ones, in one consistent copy.
@@ -142,6 +146,7 @@ func (m *method) stats(e *Engine, now time.Time) MethodStats {
 		Control:  s.groups.compare(now, s.learning.Target),
 	}
 	row.NoBackendPolicy = m.noPolicy.Load()
+	row.Rules, row.PausedBy = s.applied, e.pausedBy(m)
 	row.EarlyHeaderShare = m.counters.earlyHeaderShare()
 	row.ThrottleTokens, row.ThrottleMax = s.throttle.read()
 	switch {

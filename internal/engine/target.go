@@ -119,7 +119,7 @@ func (e *Engine) addTarget(name string, now time.Time) *target {
 }
 
 func (e *Engine) newTarget(name string, now time.Time) *target {
-	t := &target{name: name, budget: budget.New(e.config.Load().BudgetPercent)}
+	t := &target{name: name, budget: budget.New(e.config.Load().forTarget(name).BudgetPercent)}
 	if e.entries.crowded {
 		// A new bucket has one token. If memory is short, targets are removed and made again all the time, and these tokens
 		// would exceed the budget. So the token is taken out.

@@ -21,3 +21,9 @@ func PreviousAttempts(ctx context.Context) int {
 	}
 	return n
 }
+
+// ForHedge reports whether a call that is made under ctx is made on behalf of a hedge: by the handler of a server that serves one,
+// or within one of this process.
+func ForHedge(ctx context.Context) bool {
+	return ctx.Value(hedgeKey{}) != nil || PreviousAttempts(ctx) > 0
+}

@@ -1,0 +1,57 @@
+package engine
+
+import (
+	"slices"
+
+	"github.com/grpchedge/hedge/internal/pattern"
+)
+
+// Rule is options for the targets or the methods that match a pattern.
+type Rule struct {
+	Pattern   string
+	Apply     func(*Config)
+	OwnBudget bool // the options set the budget
+}
+
+// ruled is a Config with the rules for one target or method applied.
+type ruled struct {
+	*Config
+	applied   []string // patterns, the most specific last
+	ownBudget bool     // a rule for the method sets its budget
+}
+
+// forTarget applies the rules for a target.
+func (c *Config) forTarget(name string) ruled {
+	r := ruled{Config: c}
+	r.apply(c.TargetRules, func(p string) bool { return pattern.Matches(p, name) }, pattern.CompareNames)
+	return r
+}
+
+// forMethod applies the rules for a method of a target: those for the target, then those for the method, then those for the
+// method at this target.
+func (c *Config) forMethod(target, method string) ruled {
+	matches := func(p string) bool { return pattern.Any([]string{p}, method) }
+	r := c.forTarget(target)
+	nested := r.MethodRules[len(c.MethodRules):]
+	own := r.apply(c.MethodRules, matches, pattern.Compare)
+	r.ownBudget = r.apply(nested, matches, pattern.Compare) || own
+	return r
+}
+
+// apply applies those of the rules that match, the most specific last, to a copy of the configuration. It reports whether one of
+// them sets the budget.
+func (r *ruled) apply(rules []Rule, matches func(pattern string) bool, compare func(a, b string) int) (budget bool) {
+	rules = slices.DeleteFunc(slices.Clone(rules), func(rule Rule) bool { return !matches(rule.Pattern) })
+	if len(rules) == 0 {
+		return false
+	}
+	slices.SortStableFunc(rules, func(a, b Rule) int { return compare(a.Pattern, b.Pattern) })
+	c := *r.Config
+	for _, rule := range rules {
+		rule.Apply(&c)
+		r.applied = append(r.applied, rule.Pattern)
+		budget = budget || rule.OwnBudget
+	}
+	r.Config = &c
+	return budget
+}

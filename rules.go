@@ -1,0 +1,148 @@
+package hedge
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/grpchedge/hedge/internal/engine"
+	"github.com/grpchedge/hedge/internal/pattern"
+)
+
+// WithMethodOptions applies options to the full methods that match a pattern, in place of what is said for the scheduler and
+// the target. The syntax of the pattern is that of [WithMethods]. These options can be set for a method: [WithTrigger],
+// [WithMaxHedges], [WithBudgetPercent], [WithMinDelay], [WithWarmup], [WithNonFatalCodes], [WithClass], [WithControl],
+// [WithDryRun], [WithOtherBackendOnly], [WithHedgesOfHedges] and [WithOff]. Any other is an error.
+//
+// If several patterns match, the options of all of them apply, and where two set the same, the more specific pattern wins. A
+// pattern without wildcards is the most specific. Of two others it is the one with more characters that are not wildcards, and then
+// the one that is later in the alphabet. The order of the options does not matter. A pattern that is given twice is an error.
+//
+// With [WithBudgetPercent] the method has a budget of its own, which its own calls fill. Its hedges must be paid by both budgets,
+// its own and the target's. So a method can have less than the target gives, and not more.
+func WithMethodOptions(methods string, opts ...Option) Option {
+	return named("WithMethodOptions", func(c *engine.Config) error {
+		r, err := newRule("WithMethodOptions", methods, pattern.Check(methods), opts, forMethods)
+		if err == nil {
+			c.MethodRules = append(slices.Clip(c.MethodRules), r)
+		}
+		return err
+	})
+}
+
+// WithTargetOptions applies options to the targets that match a pattern, in place of what is said for the scheduler. A target is
+// named as in [TargetStats]. In the pattern, * stands for any characters, slashes included. In addition to the options that can be
+// set for a method, these can be set for a target: [WithThrottle], and [WithMethodOptions] for methods of these targets only, which
+// win over those of the scheduler. Any other option is an error.
+//
+// If several patterns match, the more specific one wins, as in [WithMethodOptions]. What is set for a method wins over what is
+// set for its target.
+func WithTargetOptions(targets string, opts ...Option) Option {
+	return named("WithTargetOptions", func(c *engine.Config) error {
+		var err error
+		if targets == "" {
+			err = errors.New("a pattern must not be empty")
+		}
+		r, err := newRule("WithTargetOptions", targets, err, opts, forTargets)
+		if err == nil {
+			c.TargetRules = append(slices.Clip(c.TargetRules), r)
+		}
+		return err
+	})
+}
+
+// WithOff leaves calls unhedged, as the call option [Off] does for one call. Their latencies are still learned. It is meant for
+// [WithMethodOptions] and [WithTargetOptions]. The call option [After] does not override it.
+func WithOff() Option {
+	return named("WithOff", func(c *engine.Config) error {
+		c.Off = true
+		return nil
+	})
+}
+
+// WithHedgesOfHedges also hedges calls that are made on behalf of a hedge: by a server that serves a hedge of somebody's call and
+// passes its handler's context on, or within an attempt of [Do] that is a hedge. Without it, such calls get no hedge. They are
+// extra copies already, and through five layers of services that each add 10% the last one would get 1.6 times the load. Calls
+// on behalf of a primary are hedged in any case.
+func WithHedgesOfHedges() Option {
+	return named("WithHedgesOfHedges", func(c *engine.Config) error {
+		c.HedgesOfHedges = true
+		return nil
+	})
+}
+
+// scope is where an option can be set, beside New.
+type scope uint8
+
+const (
+	forTargets scope = 1 << iota
+	forMethods
+)
+
+// scopes has every option that can be set for targets or methods. All others are of the scheduler alone.
+var scopes = map[string]scope{
+	"WithTrigger":          forTargets | forMethods,
+	"WithMaxHedges":        forTargets | forMethods,
+	"WithBudgetPercent":    forTargets | forMethods,
+	"WithMinDelay":         forTargets | forMethods,
+	"WithWarmup":           forTargets | forMethods,
+	"WithNonFatalCodes":    forTargets | forMethods,
+	"WithClass":            forTargets | forMethods,
+	"WithControl":          forTargets | forMethods,
+	"WithDryRun":           forTargets | forMethods,
+	"WithOtherBackendOnly": forTargets | forMethods,
+	"WithOff":              forTargets | forMethods,
+	"WithHedgesOfHedges":   forTargets | forMethods,
+	"WithThrottle":         forTargets,
+	"WithMethodOptions":    forTargets,
+}
+
+func (s scope) String() string {
+	if s == forMethods {
+		return "a method"
+	}
+	return "a target"
+}
+
+// newRule checks the options of a rule, and returns it. The error err says what is wrong with its pattern.
+func newRule(option, pattern string, err error, opts []Option, where scope) (engine.Rule, error) {
+	if err != nil {
+		return engine.Rule{}, fmt.Errorf("hedge: %s(%q): %w", option, pattern, err)
+	}
+	var given []string
+	scratch := engine.DefaultConfig()
+	scratch.Given = &given
+	errs := []error{apply(&scratch, opts)}
+	for _, name := range given {
+		if scopes[name]&where == 0 {
+			errs = append(errs, fmt.Errorf("%s cannot be set for %v", name, where))
+		}
+	}
+	if errs[0] == nil {
+		errs = append(errs, checkRules(&scratch))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return engine.Rule{}, fmt.Errorf("hedge: %s(%q): %w", option, pattern, err)
+	}
+	return engine.Rule{
+		Pattern:   pattern,
+		OwnBudget: slices.Contains(given, "WithBudgetPercent"),
+		Apply:     func(c *engine.Config) { apply(c, opts) },
+	}, nil
+}
+
+// checkRules returns an error if a pattern is given twice.
+func checkRules(c *engine.Config) error {
+	var errs []error
+	for _, of := range []struct {
+		option string
+		rules  []engine.Rule
+	}{{"WithTargetOptions", c.TargetRules}, {"WithMethodOptions", c.MethodRules}} {
+		for i, r := range of.rules {
+			if slices.ContainsFunc(of.rules[:i], func(o engine.Rule) bool { return o.Pattern == r.Pattern }) {
+				errs = append(errs, fmt.Errorf("hedge: %s(%q): the pattern is given twice", of.option, r.Pattern))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,267 @@
+package hedge_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/grpchedge/hedge"
+)
+
+// hedgesOf makes one call that takes a second and returns how many hedges it got.
+func hedgesOf(t *testing.T, s *hedge.Scheduler, ctx context.Context, target, method string) int64 {
+	t.Helper()
+	before := s.Stats().Hedges
+	_, err := hedge.Do(ctx, s, target, method, func(ctx context.Context) (int, error) {
+		select {
+		case <-time.After(time.Second):
+			return 1, nil
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Stats().Hedges - before
+}
+
+// The most specific pattern wins, whatever the order, a method wins over its target, and a method at a target over both.
+func TestRules_TheMostSpecificWins(t *testing.T) {
+	fixed := hedge.WithTrigger(hedge.Fixed(10 * time.Millisecond))
+	most := hedge.WithMaxHedges
+	budget := hedge.WithBudgetPercent(400)
+	rules := []hedge.Option{
+		hedge.WithTargetOptions("dns:///*", most(3)),
+		hedge.WithTargetOptions("dns:///b*", most(4), hedge.WithMethodOptions("/s/At*", most(2))),
+		hedge.WithTargetOptions("dns:///off", hedge.WithOff()),
+		hedge.WithMethodOptions("/s/*", most(1)),
+		hedge.WithMethodOptions("/s/Two*", most(2)),
+		hedge.WithMethodOptions("/s/TwoButNone", hedge.WithOff()),
+	}
+	for range 20 {
+		s := newScheduler(t, append(rules, fixed, budget)...)
+		synctest.Test(t, func(t *testing.T) {
+			for _, tc := range []struct {
+				target, method string
+				hedges         int64
+				rules          []string
+			}{
+				{"other", "/x/M", 2, nil},
+				{"dns:///a", "/x/M", 3, []string{"dns:///*"}},
+				{"dns:///bcd", "/x/M", 4, []string{"dns:///*", "dns:///b*"}},
+				{"dns:///a", "/s/M", 1, []string{"dns:///*", "/s/*"}},
+				{"dns:///a", "/s/At", 1, []string{"dns:///*", "/s/*"}},
+				{"dns:///b", "/s/At", 2, []string{"dns:///*", "dns:///b*", "/s/*", "/s/At*"}},
+				{"other", "/s/TwoM", 2, []string{"/s/*", "/s/Two*"}},
+				{"other", "/s/TwoButNone", 0, []string{"/s/*", "/s/Two*", "/s/TwoButNone"}},
+				{"dns:///off", "/x/M", 0, []string{"dns:///*", "dns:///off"}},
+				{"dns:///off", "/s/M", 0, []string{"dns:///*", "dns:///off", "/s/*"}},
+			} {
+				// The first calls earn what the last one's hedges cost.
+				for range 4 {
+					hedgesOf(t, s, t.Context(), tc.target, tc.method)
+				}
+				if got := hedgesOf(t, s, t.Context(), tc.target, tc.method); got != tc.hedges {
+					t.Errorf("%s %s: %d hedges, want %d", tc.target, tc.method, got, tc.hedges)
+				}
+				for _, row := range s.Targets() {
+					if row.Target == tc.target && row.Method == tc.method {
+						if diff := cmp.Diff(tc.rules, row.Rules); diff != "" {
+							t.Errorf("%s %s: rules (-want +got):\n%s", tc.target, tc.method, diff)
+						}
+					}
+				}
+			}
+		})
+		rules = append(rules[1:], rules[0])
+	}
+}
+
+func TestRules_Errors(t *testing.T) {
+	for _, tc := range []struct {
+		option hedge.Option
+		want   []string
+	}{
+		{hedge.WithMethodOptions("Get", hedge.WithOff()), []string{`WithMethodOptions("Get")`, "/service/method"}},
+		{hedge.WithMethodOptions("/s/[", hedge.WithOff()), []string{`WithMethodOptions("/s/[")`, "malformed"}},
+		{hedge.WithTargetOptions("", hedge.WithOff()), []string{`WithTargetOptions("")`, "empty"}},
+		{hedge.WithMethodOptions("/s/M", hedge.WithMaxHedges(7)), []string{`WithMethodOptions("/s/M")`, "WithMaxHedges(7)", "0 to 4"}},
+		{hedge.WithMethodOptions("/s/M", hedge.WithWindow(time.Minute)), []string{`WithMethodOptions("/s/M")`, "WithWindow cannot be set for a method"}},
+		{hedge.WithMethodOptions("/s/M", hedge.WithThrottle(10, 0.1)), []string{"WithThrottle cannot be set for a method"}},
+		{hedge.WithTargetOptions("a", hedge.WithAllMethods()), []string{"WithAllMethods cannot be set for a target"}},
+		{hedge.WithTargetOptions("a", hedge.WithTargetOptions("b")), []string{"WithTargetOptions cannot be set for a target"}},
+		{hedge.WithTargetOptions("a", hedge.WithMethodOptions("/s/M", hedge.WithWindow(time.Minute))), []string{`WithTargetOptions("a")`, "WithWindow cannot be set for a method"}},
+		{hedge.WithTargetOptions("a", hedge.WithMethodOptions("/s/M"), hedge.WithMethodOptions("/s/M")), []string{`WithMethodOptions("/s/M")`, "given twice"}},
+	} {
+		_, err := hedge.New(hedge.WithAllMethods(), tc.option)
+		for _, want := range tc.want {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("error %v, want one with %q", err, want)
+			}
+		}
+	}
+	twice := hedge.WithMethodOptions("/s/M", hedge.WithOff())
+	if _, err := hedge.New(hedge.WithAllMethods(), twice, twice); err == nil || !strings.Contains(err.Error(), "given twice") {
+		t.Errorf("a pattern given twice: %v", err)
+	}
+}
+
+// A call uses the configuration that was in force when it began until it ends, and the next call the new one. What was counted
+// stays.
+func TestUpdate_FromTheNextCallOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fixed := hedge.WithTrigger(hedge.Fixed(10 * time.Millisecond))
+		budget := hedge.WithBudgetPercent(400)
+		s := newScheduler(t, fixed, budget)
+		for range 4 {
+			hedgesOf(t, s, t.Context(), "t", "/s/M")
+		}
+		calls := s.Stats().Calls
+		var running sync.WaitGroup
+		running.Go(func() {
+			time.Sleep(5 * time.Millisecond)
+			if err := s.Update(hedge.WithAllMethods(), fixed, budget, hedge.WithMaxHedges(4)); err != nil {
+				t.Error(err)
+			}
+		})
+		if got := hedgesOf(t, s, t.Context(), "t", "/s/M"); got != 2 {
+			t.Errorf("the call in flight got %d hedges, want 2", got)
+		}
+		running.Wait()
+		if got := hedgesOf(t, s, t.Context(), "t", "/s/M"); got != 4 {
+			t.Errorf("the next call got %d hedges, want 4", got)
+		}
+		if got := s.Stats().Calls; got != calls+2 {
+			t.Errorf("%d calls, want %d", got, calls+2)
+		}
+		if err := s.Update(hedge.WithAllMethods(), hedge.WithMaxHedges(9)); err == nil {
+			t.Error("no error for nine hedges")
+		}
+		if err := s.Update(hedge.WithMaxHedges(1)); err == nil || !strings.Contains(err.Error(), "which methods may run twice") {
+			t.Errorf("an update that selects no methods: %v", err)
+		}
+		if got := hedgesOf(t, s, t.Context(), "t", "/s/M"); got != 4 {
+			t.Errorf("after an update that failed a call got %d hedges, want 4", got)
+		}
+	})
+}
+
+func TestUpdate_Errors(t *testing.T) {
+	s := newScheduler(t, hedge.WithWindow(time.Minute))
+	all := hedge.WithAllMethods()
+	for _, tc := range []struct {
+		name    string
+		options []hedge.Option
+		want    string
+	}{
+		{"nothing of it given again", []hedge.Option{all}, ""},
+		{"the same window", []hedge.Option{all, hedge.WithWindow(time.Minute)}, ""},
+		{"another window", []hedge.Option{all, hedge.WithWindow(time.Hour)}, "WithWindow(1h0m0s): the window stays what it is, 1m0s"},
+		{"another memory", []hedge.Option{all, hedge.WithMaxMemory(1 << 30)}, "WithMaxMemory(1073741824)"},
+		{"a name", []hedge.Option{all, hedge.WithTargetName(strings.ToLower)}, "WithTargetName"},
+	} {
+		switch err := s.Update(tc.options...); {
+		case tc.want == "" && err != nil:
+			t.Errorf("%s: %v", tc.name, err)
+		case tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)):
+			t.Errorf("%s: error %v, want %q", tc.name, err, tc.want)
+		}
+	}
+	if err := (*hedge.Scheduler)(nil).Update(all); err == nil {
+		t.Error("no error for a nil scheduler")
+	}
+}
+
+func TestPause_OfATargetOrAMethod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScheduler(t, hedge.WithTrigger(hedge.Fixed(10*time.Millisecond)), hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
+		check := func(step string, a, b, c int64) {
+			t.Helper()
+			for _, tc := range []struct {
+				target, method string
+				want           int64
+			}{{"a", "/s/M", a}, {"a", "/s/N", b}, {"b", "/s/M", c}} {
+				if got := hedgesOf(t, s, t.Context(), tc.target, tc.method); got != tc.want {
+					t.Errorf("%s: %s %s: %d hedges, want %d", step, tc.target, tc.method, got, tc.want)
+				}
+			}
+		}
+		check("at first", 1, 1, 1)
+		s.PauseTarget("a")
+		check("target a paused", 0, 0, 1)
+		if row := s.Targets()[0]; row.PausedBy != "PauseTarget" {
+			t.Errorf("paused by %q", row.PausedBy)
+		}
+		s.PauseMethod("/s/M")
+		check("and method M", 0, 0, 0)
+		s.Resume()
+		check("Resume undoes Pause only", 0, 0, 0)
+		s.ResumeTarget("a")
+		check("method M paused", 0, 1, 0)
+		s.Pause()
+		s.ResumeMethod("/s/M")
+		check("all paused", 0, 0, 0)
+		s.Resume()
+		check("nothing paused", 1, 1, 1)
+	})
+}
+
+func TestNew_DisabledByTheEnvironment(t *testing.T) {
+	for value, want := range map[string]int64{"": 1, "0": 1, "false": 1, "1": 0, "true": 0, "yes": 0} {
+		t.Setenv("HEDGE_DISABLED", value)
+		s := newScheduler(t, hedge.WithTrigger(hedge.Fixed(10*time.Millisecond)), hedge.WithMaxHedges(1))
+		synctest.Test(t, func(t *testing.T) {
+			if got := hedgesOf(t, s, t.Context(), "t", "/s/M"); got != want {
+				t.Errorf("HEDGE_DISABLED=%q: %d hedges, want %d", value, got, want)
+			}
+		})
+		if by := s.Targets()[0].PausedBy; (by == "HEDGE_DISABLED") != (want == 0) {
+			t.Errorf("HEDGE_DISABLED=%q: paused by %q", value, by)
+		}
+		s.Resume()
+		synctest.Test(t, func(t *testing.T) {
+			if got := hedgesOf(t, s, t.Context(), "u", "/s/M"); got != 1 {
+				t.Errorf("after Resume: %d hedges, want 1", got)
+			}
+		})
+	}
+}
+
+// A call on behalf of a hedge is not hedged, whether the hedge is of another process or of this one, unless the option says so.
+func TestHedgesOfHedges(t *testing.T) {
+	served := func(attempt string) context.Context {
+		return metadata.NewIncomingContext(context.Background(), metadata.Pairs("grpc-previous-rpc-attempts", attempt))
+	}
+	for _, tc := range []struct {
+		name          string
+		ctx           context.Context
+		without, with int64
+	}{
+		{"for nobody", context.Background(), 1, 1},
+		{"for a primary", metadata.NewIncomingContext(context.Background(), metadata.Pairs("a", "b")), 1, 1},
+		{"for a hedge", served("1"), 0, 1},
+		{"for the third hedge", served("3"), 0, 1},
+	} {
+		for want, options := range map[int64][]hedge.Option{tc.without: nil, tc.with: {hedge.WithHedgesOfHedges()}} {
+			if tc.without == tc.with && options == nil {
+				continue
+			}
+			s := newScheduler(t, append(options, hedge.WithTrigger(hedge.Fixed(10*time.Millisecond)), hedge.WithMaxHedges(1))...)
+			synctest.Test(t, func(t *testing.T) {
+				if got := hedgesOf(t, s, tc.ctx, "t", "/s/M"); got != want {
+					t.Errorf("%s, with %d options: %d hedges, want %d", tc.name, len(options), got, want)
+				}
+				if got := s.Stats().OfHedges; got != 1-want {
+					t.Errorf("%s: %d counted as hedges of hedges", tc.name, got)
+				}
+			})
+		}
+	}
+}
