@@ -18,7 +18,7 @@ type Scheduler struct{ engine *engine.Engine }
 // If the environment variable HEDGE_DISABLED is set, to anything but a value that [strconv.ParseBool] takes for false, the scheduler
 // starts paused: see [Scheduler.Pause]. TargetStats.PausedBy says so.
 func New(opts ...Option) (*Scheduler, error) {
-	c, _, err := newConfig(opts)
+	c, err := newConfig(opts)
 	if err != nil {
 		return nil, err
 	}

@@ -16,17 +16,17 @@ import (
 // Option is an option of [New] and [Scheduler.Update], which return an error if its value is out of range.
 type Option func(*engine.Config) error
 
-// newConfig returns the configuration that options make, and the names of these options.
-func newConfig(opts []Option) (engine.Config, []string, error) {
+// newConfig returns the configuration that options make.
+func newConfig(opts []Option) (engine.Config, error) {
 	c := engine.DefaultConfig()
 	var given []string
 	c.Given = &given
 	err := apply(&c, opts)
-	c.Given = nil
+	c.Given, c.Set = nil, given
 	if err == nil {
 		err = errors.Join(checkServiceConfig(&c), checkSelection(&c), checkRules(&c))
 	}
-	return c, given, err
+	return c, err
 }
 
 // apply applies options to a configuration. The error joins one for each that is out of range.

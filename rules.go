@@ -126,6 +126,7 @@ func newRule(option, pattern string, err error, opts []Option, where scope) (eng
 	}
 	return engine.Rule{
 		Pattern:   pattern,
+		Set:       given,
 		OwnBudget: slices.Contains(given, "WithBudgetPercent"),
 		Apply:     func(c *engine.Config) { apply(c, opts) },
 	}, nil

@@ -22,18 +22,18 @@ func (s *Scheduler) Update(opts ...Option) error {
 	if e == nil {
 		return errors.New("hedge: Update: the scheduler is nil, or was not made by New")
 	}
-	c, given, err := newConfig(opts)
+	c, err := newConfig(opts)
 	if err != nil {
 		return err
 	}
 	old := e.Config()
-	if slices.Contains(given, "WithWindow") && c.Window != old.Window {
+	if slices.Contains(c.Set, "WithWindow") && c.Window != old.Window {
 		err = fmt.Errorf("hedge: Update: WithWindow(%v): the window stays what it is, %v", c.Window, old.Window)
 	}
-	if slices.Contains(given, "WithMaxMemory") && c.MaxMemory != old.MaxMemory {
+	if slices.Contains(c.Set, "WithMaxMemory") && c.MaxMemory != old.MaxMemory {
 		err = errors.Join(err, fmt.Errorf("hedge: Update: WithMaxMemory(%d): the memory stays what it is, %d bytes", c.MaxMemory, old.MaxMemory))
 	}
-	if slices.Contains(given, "WithTargetName") && old.TargetName == nil {
+	if slices.Contains(c.Set, "WithTargetName") && old.TargetName == nil {
 		err = errors.Join(err, errors.New("hedge: Update: WithTargetName: the targets keep their names"))
 	}
 	if err != nil {

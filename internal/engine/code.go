@@ -38,6 +38,9 @@ func setOf(cs ...codes.Code) CodeSet {
 // AllBut returns the set of every code but those given.
 func AllBut(cs []codes.Code) CodeSet { return everyCode &^ setOf(cs...) }
 
+// Has reports whether s holds a code that gRPC defines.
+func (s CodeSet) Has(c codes.Code) bool { return s&(1<<c) != 0 }
+
 // has reports whether s holds the status of err. A code that gRPC does not define counts as Unknown.
 func (s CodeSet) has(err error) bool {
 	c := codes.OK

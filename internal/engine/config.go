@@ -48,7 +48,8 @@ type Config struct {
 	MaxMemory  int64                      // bytes
 	TargetName func(target string) string // nil: a target is named by itself
 
-	Given *[]string // gets the names of options as they are applied; nil: nobody asks
+	Set   []string  // the names of the options that were given
+	Given *[]string // gets these names while options are applied; nil: nobody asks
 }
 
 // DefaultConfig returns the configuration without options.

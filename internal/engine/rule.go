@@ -10,7 +10,8 @@ import (
 type Rule struct {
 	Pattern   string
 	Apply     func(*Config)
-	OwnBudget bool // the options set the budget
+	Set       []string // the names of the options
+	OwnBudget bool     // one of them sets the budget
 }
 
 // ruled is a Config with the rules for one target or method applied.

@@ -30,6 +30,7 @@ type Config struct {
 	methods map[string]*Policy
 
 	Throttle *Throttle // nil without a retryThrottling
+	JSON     string    // what it was parsed from
 }
 
 // Policy is a hedgingPolicy.
@@ -76,7 +77,7 @@ func Parse(js string) (*Config, error) {
 	if err := json.Unmarshal([]byte(js), &raw); err != nil {
 		return nil, err
 	}
-	c := &Config{methods: map[string]*Policy{}}
+	c := &Config{methods: map[string]*Policy{}, JSON: js}
 	for i, m := range raw.MethodConfig {
 		if err := c.add(m); err != nil {
 			return nil, fmt.Errorf("methodConfig[%d] (%s): %w", i, m.label(), err)

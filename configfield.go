@@ -1,0 +1,221 @@
+package hedge
+
+import (
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/grpchedge/hedge/internal/engine"
+)
+
+// configField is one field of the JSON form.
+type configField struct {
+	option string
+	parse  func(path string, raw json.RawMessage) (Option, error)
+	format func(c *engine.Config) any
+}
+
+// configFields has every option that takes no Go function.
+var configFields map[string]configField
+
+func init() { // not in the declaration, because the fields for rules contain all others
+	configFields = map[string]configField{
+		"allMethods":              flag("WithAllMethods", WithAllMethods, func(c *engine.Config) bool { return c.All }),
+		"idempotentOnly":          flag("WithIdempotentOnly", WithIdempotentOnly, func(c *engine.Config) bool { return c.IdempotentOnly }),
+		"methods":                 value("WithMethods", "a list of patterns", func(p []string) Option { return WithMethods(p...) }, func(c *engine.Config) []string { return c.Methods }),
+		"readOnlyMethods":         value("WithReadOnlyMethods", "a list of patterns", func(p []string) Option { return WithReadOnlyMethods(p...) }, func(c *engine.Config) []string { return c.ReadOnly }),
+		"serviceConfigOnly":       flag("WithServiceConfigOnly", WithServiceConfigOnly, func(c *engine.Config) bool { return c.ServiceConfigOnly }),
+		"trigger":                 {"WithTrigger", parseTrigger, formatTrigger},
+		"maxHedges":               value("WithMaxHedges", "a whole number, 0 to 4", WithMaxHedges, func(c *engine.Config) int { return c.MaxHedges }),
+		"budgetPercent":           value("WithBudgetPercent", "a number, 0 to 400", WithBudgetPercent, func(c *engine.Config) float64 { return c.BudgetPercent }),
+		"minDelay":                value("WithMinDelay", aDuration, func(d duration) Option { return WithMinDelay(time.Duration(d)) }, func(c *engine.Config) duration { return duration(c.MinDelay) }),
+		"warmup":                  value("WithWarmup", `an object such as {"calls": 20, "delay": "0s"}`, func(w warmup) Option { return WithWarmup(w.Calls, time.Duration(w.Delay)) }, func(c *engine.Config) warmup { return warmup{c.WarmupCalls, duration(c.WarmupDelay)} }),
+		"nonFatalCodes":           value("WithNonFatalCodes", `a list of statuses such as "UNAVAILABLE"`, func(l []statusCode) Option { return WithNonFatalCodes(codesOf(l)...) }, nonFatalCodes),
+		"otherBackendOnly":        flag("WithOtherBackendOnly", WithOtherBackendOnly, func(c *engine.Config) bool { return c.OtherBackendOnly }),
+		"hedgesOfHedges":          flag("WithHedgesOfHedges", WithHedgesOfHedges, func(c *engine.Config) bool { return c.HedgesOfHedges }),
+		"off":                     flag("WithOff", WithOff, func(c *engine.Config) bool { return c.Off }),
+		"dryRun":                  flag("WithDryRun", WithDryRun, func(c *engine.Config) bool { return c.DryRun }),
+		"control":                 value("WithControl", "a number, 0 to 50", WithControl, func(c *engine.Config) float64 { return c.Control * 100 }),
+		"serviceConfig":           value("WithServiceConfig", "a service config", func(j json.RawMessage) Option { return WithServiceConfig(string(j)) }, func(c *engine.Config) json.RawMessage { return json.RawMessage(c.ServiceConfig.JSON) }),
+		"serviceConfigUnbudgeted": flag("WithServiceConfigUnbudgeted", WithServiceConfigUnbudgeted, func(c *engine.Config) bool { return c.Unbudgeted }),
+		"throttle": value("WithThrottle", `an object such as {"maxTokens": 10, "ratio": 0.1}`, func(t throttle) Option { return WithThrottle(t.MaxTokens, t.Ratio) }, func(c *engine.Config) throttle {
+			return throttle{c.Throttle.Tokens, float64(c.Throttle.MilliRatio) / 1000}
+		}),
+		"window":        value("WithWindow", aDuration, func(d duration) Option { return WithWindow(time.Duration(d)) }, func(c *engine.Config) duration { return duration(c.Window) }),
+		"maxMemory":     value("WithMaxMemory", "a whole number of bytes", WithMaxMemory, func(c *engine.Config) int64 { return c.MaxMemory }),
+		"methodOptions": rules("WithMethodOptions", WithMethodOptions, func(c *engine.Config) []engine.Rule { return c.MethodRules }),
+		"targetOptions": rules("WithTargetOptions", WithTargetOptions, func(c *engine.Config) []engine.Rule { return c.TargetRules }),
+	}
+}
+
+// flag is the field of an option without a value. False is as if the field were not there.
+func flag(option string, set func() Option, get func(*engine.Config) bool) configField {
+	return value(option, "true or false", func(on bool) Option {
+		if !on {
+			return nil
+		}
+		return set()
+	}, get)
+}
+
+// value is the field of an option with a value of type T, as package json decodes it.
+func value[T any](option, allowed string, set func(T) Option, get func(*engine.Config) T) configField {
+	return configField{
+		option: option,
+		parse: func(path string, raw json.RawMessage) (Option, error) {
+			var v T
+			d := json.NewDecoder(strings.NewReader(string(raw)))
+			d.DisallowUnknownFields()
+			if d.Decode(&v) != nil || string(raw) == "null" {
+				return nil, wrong(path, raw, allowed)
+			}
+			return set(v), nil
+		},
+		format: func(c *engine.Config) any { return get(c) },
+	}
+}
+
+const aDuration = `a duration such as "1.5s" or "20ms"`
+
+// duration is a time.Duration as a string in JSON.
+type duration time.Duration
+
+func (d duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+func (d *duration) UnmarshalText(text []byte) error {
+	parsed, err := time.ParseDuration(string(text))
+	*d = duration(parsed)
+	return err
+}
+
+type warmup struct {
+	Calls int      `json:"calls"`
+	Delay duration `json:"delay"`
+}
+
+type throttle struct {
+	MaxTokens int     `json:"maxTokens"`
+	Ratio     float64 `json:"ratio"`
+}
+
+// nonFatalCodes returns the statuses that do not end a race.
+func nonFatalCodes(c *engine.Config) []statusCode {
+	list := []statusCode{}
+	for code := codes.OK + 1; code <= engine.MaxCode; code++ {
+		if !c.Final.Has(code) {
+			list = append(list, statusCode(code))
+		}
+	}
+	return list
+}
+
+// statusCode is a code by its name in gRPC's specification, such as DEADLINE_EXCEEDED.
+type statusCode codes.Code
+
+func (c statusCode) MarshalText() ([]byte, error) {
+	if codes.Code(c) == codes.Canceled {
+		return []byte("CANCELLED"), nil
+	}
+	var name []byte
+	for i, r := range []byte(codes.Code(c).String()) {
+		if i > 0 && r >= 'A' && r <= 'Z' {
+			name = append(name, '_')
+		}
+		name = append(name, byte(unicode.ToUpper(rune(r))))
+	}
+	return name, nil
+}
+
+func (c *statusCode) UnmarshalText(name []byte) error {
+	return (*codes.Code)(c).UnmarshalJSON([]byte(strconv.Quote(string(name))))
+}
+
+func codesOf(l []statusCode) []codes.Code {
+	made := make([]codes.Code, len(l))
+	for i, c := range l {
+		made[i] = codes.Code(c)
+	}
+	return made
+}
+
+const aTrigger = `one of {"auto": {}}, {"auto": {"targetPercentile": 0.99}}, {"percentile": 0.9} and {"fixed": "10ms"}`
+
+// trigger is a Trigger in JSON: one of its fields is set.
+type trigger struct {
+	Auto       *auto     `json:"auto,omitempty"`
+	Percentile *float64  `json:"percentile,omitempty"`
+	Fixed      *duration `json:"fixed,omitempty"`
+}
+
+type auto struct {
+	TargetPercentile *float64 `json:"targetPercentile,omitempty"`
+}
+
+func parseTrigger(path string, raw json.RawMessage) (Option, error) {
+	f := value("WithTrigger", aTrigger, func(t trigger) Option {
+		switch {
+		case t.Auto != nil && t.Percentile == nil && t.Fixed == nil:
+			if q := t.Auto.TargetPercentile; q != nil {
+				return WithTrigger(Auto(TargetPercentile(*q)))
+			}
+			return WithTrigger(Auto())
+		case t.Auto == nil && t.Percentile != nil && t.Fixed == nil:
+			return WithTrigger(Percentile(*t.Percentile))
+		case t.Auto == nil && t.Percentile == nil && t.Fixed != nil:
+			return WithTrigger(Fixed(time.Duration(*t.Fixed)))
+		}
+		return nil
+	}, nil)
+	opt, err := f.parse(path, raw)
+	if err == nil && opt == nil {
+		err = wrong(path, raw, aTrigger)
+	}
+	return opt, err
+}
+
+func formatTrigger(c *engine.Config) any {
+	switch t := c.Trigger; t.Kind {
+	case engine.PercentileTrigger:
+		return trigger{Percentile: &t.Quantile}
+	case engine.FixedTrigger:
+		return trigger{Fixed: (*duration)(&t.Delay)}
+	default:
+		return trigger{Auto: &auto{&t.Quantile}}
+	}
+}
+
+// rules is the field of an option that applies others to what matches a pattern: an object from patterns to objects of fields.
+func rules(option string, set func(pattern string, opts ...Option) Option, get func(*engine.Config) []engine.Rule) configField {
+	return configField{
+		option: option,
+		parse: func(path string, raw json.RawMessage) (Option, error) {
+			members, err := membersOf(path, raw)
+			if err != nil {
+				return nil, err
+			}
+			var all []Option
+			for _, m := range members {
+				opts, err := parseFields(join(path, m.name), m.value)
+				if err != nil {
+					return nil, err
+				}
+				all = append(all, set(m.name, opts...))
+			}
+			return func(c *engine.Config) error { return apply(c, all) }, nil
+		},
+		format: func(c *engine.Config) any {
+			patterns := map[string]any{}
+			for _, r := range get(c) {
+				set := engine.DefaultConfig()
+				r.Apply(&set)
+				patterns[r.Pattern] = formatFields(&set, slices.Clone(r.Set))
+			}
+			return patterns
+		},
+	}
+}
