@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/grpchedge/hedge/internal/engine"
 )
@@ -70,7 +71,7 @@ func parseFields(path string, raw json.RawMessage) ([]Option, error) {
 		if err == nil && opt != nil {
 			scratch := engine.DefaultConfig()
 			if err = opt(&scratch); err != nil {
-				err = fmt.Errorf("%s: %w", at, err)
+				err = fmt.Errorf("%s: %s", at, strings.ReplaceAll(err.Error(), "hedge: ", ""))
 			}
 		}
 		errs = append(errs, err)

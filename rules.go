@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/pattern"
@@ -122,7 +123,7 @@ func newRule(option, pattern string, err error, opts []Option, where scope) (eng
 		errs = append(errs, checkRules(&scratch))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return engine.Rule{}, fmt.Errorf("hedge: %s(%q): %w", option, pattern, err)
+		return engine.Rule{}, fmt.Errorf("hedge: %s(%q): %s", option, pattern, strings.ReplaceAll(err.Error(), "hedge: ", ""))
 	}
 	return engine.Rule{
 		Pattern:   pattern,

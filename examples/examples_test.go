@@ -39,6 +39,12 @@ var outputs = map[string][]string{
 		`hedges by round_robin\s+` + duration + `\s+` + duration + `\s+\d+\.\d%`,
 		`hedges to another backend\s+` + duration + `\s+` + duration + `\s+\d+\.\d%`,
 	},
+	"config": {
+		`The file allows a budget of 10%: [1-9]\d* hedges in 400 calls\.`,
+		`The file switches the method off: 0 hedges in 400 calls\.`,
+		`hedge: ParseConfig: budgetPercent: WithBudgetPercent\(1000\): the percentage must be 0 to 400`,
+		`The file has a mistake, so nothing changes: 0 hedges in 400 calls\.`,
+	},
 	"shed": {
 		`\s+p99 without\s+p99 with hedging\s+hedges\s+turned away\s+failed calls`,
 		`idle\s+` + duration + `\s+` + duration + `\s+\d+\s+\d+\s+0`,

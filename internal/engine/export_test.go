@@ -47,3 +47,9 @@ func MakeTriggerPanic(e *Engine) (undo func()) {
 	learning.MaxHedges = 1000 // more than package knee has room for
 	return func() { learning.MaxHedges = hedges }
 }
+
+// ConfigFor is the configuration in force for a method of a target.
+func ConfigFor(e *Engine, target, method string) Config {
+	c := e.Config()
+	return *c.forMethod(target, method).Config
+}

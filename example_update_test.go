@@ -1,0 +1,149 @@
+package hedge_test
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/grpchedge/hedge"
+)
+
+// One method costs much and gets a small budget of its own, and another is never hedged.
+func ExampleWithMethodOptions() {
+	s, err := hedge.New(
+		hedge.WithAllMethods(),
+		hedge.WithMethodOptions("/pkg.Svc/Render*", hedge.WithBudgetPercent(2)),
+		hedge.WithMethodOptions("/pkg.Svc/Watch", hedge.WithOff()),
+	)
+	if err != nil {
+		panic(err)
+	}
+	doOnce(s, "/pkg.Svc/RenderPage")
+	doOnce(s, "/pkg.Svc/Watch")
+	for _, row := range s.Targets() {
+		fmt.Println(row.Method, row.Rules, "off:", row.Off)
+	}
+	// Output:
+	// /pkg.Svc/RenderPage [/pkg.Svc/Render*] off: 0
+	// /pkg.Svc/Watch [/pkg.Svc/Watch] off: 1
+}
+
+// Backends in another region get one hedge a call at most, and are throttled.
+func ExampleWithTargetOptions() {
+	_, err := hedge.New(
+		hedge.WithAllMethods(),
+		hedge.WithTargetOptions("dns:///eu-*", hedge.WithMaxHedges(1), hedge.WithThrottle(10, 0.1)),
+	)
+	fmt.Println(err)
+	_, err = hedge.New(
+		hedge.WithAllMethods(),
+		hedge.WithTargetOptions("dns:///eu-*", hedge.WithWindow(time.Minute)),
+	)
+	fmt.Println(err)
+	// Output:
+	// <nil>
+	// hedge: WithTargetOptions("dns:///eu-*"): WithWindow cannot be set for a target
+}
+
+// Off for one method, without a change of the program's other options.
+func ExampleWithOff() {
+	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithMethodOptions("/pkg.Svc/Pay", hedge.WithOff()))
+	if err != nil {
+		panic(err)
+	}
+	doOnce(s, "/pkg.Svc/Pay")
+	fmt.Println(s.Stats().Off)
+	// Output: 1
+}
+
+// A proxy that makes one call for each of its own may hedge on behalf of hedges.
+func ExampleWithHedgesOfHedges() {
+	_, err := hedge.New(hedge.WithAllMethods(), hedge.WithHedgesOfHedges())
+	fmt.Println(err)
+	// Output: <nil>
+}
+
+// The budget is doubled while calls are made. A mistake changes nothing.
+func ExampleScheduler_Update() {
+	s, err := hedge.New(hedge.WithAllMethods())
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(s.Update(hedge.WithAllMethods(), hedge.WithBudgetPercent(20)))
+	fmt.Println(s.Update(hedge.WithAllMethods(), hedge.WithBudgetPercent(2000)))
+	fmt.Println(string(s.Config()))
+	// Output:
+	// <nil>
+	// hedge: WithBudgetPercent(2000): the percentage must be 0 to 400
+	// {
+	//   "allMethods": true,
+	//   "budgetPercent": 20
+	// }
+}
+
+// The configuration comes from a file.
+func ExampleParseConfig() {
+	opts, err := hedge.ParseConfig([]byte(`{
+		"readOnlyMethods": ["/pkg.Svc/Get*"],
+		"methodOptions": {"/pkg.Svc/GetAll": {"trigger": {"fixed": "300ms"}}}
+	}`))
+	if err != nil {
+		panic(err)
+	}
+	_, err = hedge.New(opts...)
+	fmt.Println(err)
+
+	_, err = hedge.ParseConfig([]byte(`{"methodOptions": {"/pkg.Svc/GetAll": {"maxHedges": "two"}}}`))
+	fmt.Println(err)
+	// Output:
+	// <nil>
+	// hedge: ParseConfig: methodOptions["/pkg.Svc/GetAll"].maxHedges: "\"two\"" is not a whole number, 0 to 4
+}
+
+// What is in force, without what takes a Go function.
+func ExampleScheduler_Config() {
+	s, err := hedge.New(hedge.WithReadOnlyMethods("/pkg.Svc/Get*"), hedge.WithTrigger(hedge.Fixed(20*time.Millisecond)))
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(string(s.Config()))
+	// Output:
+	// {
+	//   "readOnlyMethods": [
+	//     "/pkg.Svc/Get*"
+	//   ],
+	//   "trigger": {
+	//     "fixed": "20ms"
+	//   }
+	// }
+}
+
+// One target gets no hedges for now.
+func ExampleScheduler_PauseTarget() {
+	s, err := hedge.New(hedge.WithAllMethods())
+	if err != nil {
+		panic(err)
+	}
+	s.PauseTarget("dns:///example")
+	doOnce(s, "/pkg.Svc/Get")
+	fmt.Println(s.Stats().Paused, s.Targets()[0].PausedBy)
+	s.ResumeTarget("dns:///example")
+	doOnce(s, "/pkg.Svc/Get")
+	fmt.Println(s.Stats().Paused)
+	// Output:
+	// 1 PauseTarget
+	// 1
+}
+
+// One method gets no hedges for now, at any target.
+func ExampleScheduler_PauseMethod() {
+	s, err := hedge.New(hedge.WithAllMethods())
+	if err != nil {
+		panic(err)
+	}
+	s.PauseMethod("/pkg.Svc/Get")
+	doOnce(s, "/pkg.Svc/Get")
+	s.ResumeMethod("/pkg.Svc/Get")
+	doOnce(s, "/pkg.Svc/Get")
+	fmt.Println(s.Stats().Paused)
+	// Output: 1
+}

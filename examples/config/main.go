@@ -1,0 +1,159 @@
+// Command config changes how calls are hedged while the client runs. It reads a JSON file, watches it, and updates the scheduler
+// when the file changes. For the demonstration it changes the file itself.
+//
+//	cd examples && go run ./config
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	pb "google.golang.org/grpc/examples/helloworld/helloworld"
+	"google.golang.org/grpc/status"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/interceptor"
+)
+
+// What the file says at first, after somebody has switched hedging off for one method, and after somebody has made a mistake.
+const (
+	first   = `{"readOnlyMethods": ["/helloworld.Greeter/*"], "budgetPercent": 10}`
+	off     = `{"readOnlyMethods": ["/helloworld.Greeter/*"], "methodOptions": {"/helloworld.Greeter/SayHello": {"off": true}}}`
+	mistake = `{"readOnlyMethods": ["/helloworld.Greeter/*"], "budgetPercent": 1000}`
+)
+
+func main() {
+	if err := run(os.Stdout); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(w io.Writer) error {
+	directory, err := os.MkdirTemp("", "hedge")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(directory)
+	file := filepath.Join(directory, "hedge.json")
+	if err := os.WriteFile(file, []byte(first), 0o600); err != nil {
+		return err
+	}
+
+	listener, err := net.Listen("tcp", "localhost:0")
+	if err != nil {
+		return err
+	}
+	server := grpc.NewServer()
+	pb.RegisterGreeterServer(server, greeter{})
+	go server.Serve(listener)
+	defer server.Stop()
+
+	opts, err := read(file)
+	if err != nil {
+		return err
+	}
+	s, err := hedge.New(opts...)
+	if err != nil {
+		return err
+	}
+	conn, err := grpc.NewClient(listener.Addr().String(),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithChainUnaryInterceptor(interceptor.Unary(s)))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	updated := make(chan error)
+	go watch(ctx, file, s, updated)
+
+	client := pb.NewGreeterClient(conn)
+	for _, step := range []struct{ text, content string }{
+		{"The file allows a budget of 10%", first},
+		{"The file switches the method off", off},
+		{"The file has a mistake, so nothing changes", mistake},
+	} {
+		if step.content != first {
+			if err := os.WriteFile(file, []byte(step.content), 0o600); err != nil {
+				return err
+			}
+			if err := <-updated; err != nil {
+				fmt.Fprintln(w, err)
+			}
+		}
+		before := s.Stats()
+		for range 400 {
+			if _, err := client.SayHello(ctx, &pb.HelloRequest{Name: "hedge"}); err != nil {
+				return err
+			}
+		}
+		fmt.Fprintf(w, "%s: %d hedges in 400 calls.\n", step.text, s.Stats().Hedges-before.Hedges)
+	}
+	return nil
+}
+
+// read returns the options that a file describes.
+func read(file string) ([]hedge.Option, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	return hedge.ParseConfig(data)
+}
+
+// watch updates the scheduler when the content of the file changes, and sends the error, which is nil if the new configuration
+// is in force. A program that has a library for watching files uses that instead of a ticker.
+func watch(ctx context.Context, file string, s *hedge.Scheduler, updated chan<- error) {
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	last, _ := os.ReadFile(file)
+	for {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+		data, err := os.ReadFile(file)
+		if err != nil || len(data) == 0 || bytes.Equal(data, last) { // an empty file is about to be written
+			continue
+		}
+		last = data
+		opts, err := hedge.ParseConfig(data)
+		if err == nil {
+			err = s.Update(opts...)
+		}
+		select {
+		case updated <- err:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// greeter is a server that is sometimes slow.
+type greeter struct{ pb.UnimplementedGreeterServer }
+
+func (greeter) SayHello(ctx context.Context, in *pb.HelloRequest) (*pb.HelloReply, error) {
+	delay := time.Millisecond
+	if rand.IntN(20) == 0 {
+		delay = 50 * time.Millisecond
+	}
+	select {
+	case <-time.After(delay):
+		return &pb.HelloReply{Message: "Hello " + in.GetName()}, nil
+	case <-ctx.Done(): // another attempt has answered
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+}

@@ -1,0 +1,118 @@
+package interceptor_test
+
+import (
+	"context"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/internal/testserver"
+	testpb "github.com/grpchedge/hedge/proto"
+)
+
+// layer is a service that calls the next one for every request, as each layer of a system does.
+type layer struct {
+	testpb.UnimplementedTestServiceServer
+	served atomic.Int64
+	next   testpb.TestServiceClient // nil at the bottom
+	stall  *atomic.Bool             // the bottom stands still while it is true
+}
+
+func (l *layer) Unary(ctx context.Context, in *testpb.Request) (*testpb.Reply, error) {
+	l.served.Add(1)
+	if l.next != nil {
+		return l.next.Unary(ctx, in)
+	}
+	wait := 5 * time.Millisecond
+	if l.stall.Load() {
+		wait = 10 * time.Second
+	}
+	select {
+	case <-time.After(wait):
+		return &testpb.Reply{}, nil
+	case <-ctx.Done():
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+}
+
+// Five services in a row hedge. While the last one stands still, it gets fewer calls if nobody hedges on behalf of a
+// hedge. Both are the servers' own counts.
+func TestHedgesOfHedges_FiveLayers(t *testing.T) {
+	load := func(opts ...hedge.Option) (all, bottom int64) {
+		synctest.Test(t, func(t *testing.T) { all, bottom = stalledLayers(t, opts...) })
+		return all, bottom
+	}
+	_, with := load(hedge.WithHedgesOfHedges())
+	calls, without := load()
+	t.Logf("%d calls while the bottom stood still: %d at the bottom, %d with hedges of hedges", calls, without, with)
+	if without >= with {
+		t.Errorf("%d calls at the bottom, %d with hedges of hedges", without, with)
+	}
+	if most := calls * 150 / 100; without > most { // 10% in each of four layers, of the calls that no hedge has made
+		t.Errorf("%d calls at the bottom for %d calls, want at most %d", without, calls, most)
+	}
+}
+
+// stalledLayers makes calls to five layers, for 5 s before the last one stands still for 4 s, and returns how many calls the client
+// made meanwhile and how many attempts reached the last layer.
+func stalledLayers(t *testing.T, opts ...hedge.Option) (calls, bottom int64) {
+	var stall atomic.Bool
+	var stops []func()
+	next := testpb.TestServiceClient(nil)
+	last := &layer{stall: &stall}
+	for i := range 6 { // five services, and the client of the first
+		if i > 0 {
+			s, err := hedge.New(append(opts, hedge.WithAllMethods())...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l := &layer{next: next}
+			if i == 1 {
+				l = last
+			}
+			listener := testserver.NewListener()
+			server := grpc.NewServer()
+			testpb.RegisterTestServiceServer(server, l)
+			go server.Serve(listener)
+			conn, err := grpc.NewClient("passthrough:///layer",
+				grpc.WithTransportCredentials(insecure.NewCredentials()),
+				grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.Dial(ctx) }),
+				grpc.WithChainUnaryInterceptor(interceptor.Unary(s)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			next = testpb.NewTestServiceClient(conn)
+			stops = append(stops, func() { conn.Close(); server.Stop() })
+		}
+	}
+	var wg sync.WaitGroup
+	makeCalls := func(d time.Duration) (n int64) {
+		for range int(d / (10 * time.Millisecond)) {
+			n++
+			wg.Go(func() { next.Unary(context.Background(), &testpb.Request{}) })
+			time.Sleep(10 * time.Millisecond)
+		}
+		return n
+	}
+	makeCalls(5 * time.Second)
+	wg.Wait()
+	before := last.served.Load()
+	stall.Store(true)
+	calls = makeCalls(4 * time.Second)
+	stall.Store(false)
+	bottom = last.served.Load() - before
+	wg.Wait()
+	for _, stop := range stops {
+		stop()
+	}
+	return calls, bottom
+}

@@ -1,0 +1,198 @@
+package engine_test
+
+import (
+	"context"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/engine"
+	"github.com/grpchedge/hedge/internal/serviceconfig"
+)
+
+// steered is an option, two of its values, what shows which is in force, and whether it can be set for a target and a method.
+type steered struct {
+	name           string
+	a, b           hedge.Option
+	shows          func(engine.Config) any
+	target, method bool
+}
+
+func constant(name string) func(context.Context, string, any) string {
+	return func(context.Context, string, any) string { return name }
+}
+
+var everyOption = []steered{
+	{"WithTrigger", hedge.WithTrigger(hedge.Percentile(.5)), hedge.WithTrigger(hedge.Fixed(1)), func(c engine.Config) any { return c.Trigger }, true, true},
+	{"WithMaxHedges", hedge.WithMaxHedges(1), hedge.WithMaxHedges(3), func(c engine.Config) any { return c.MaxHedges }, true, true},
+	{"WithBudgetPercent", hedge.WithBudgetPercent(1), hedge.WithBudgetPercent(3), func(c engine.Config) any { return c.BudgetPercent }, true, true},
+	{"WithMinDelay", hedge.WithMinDelay(1), hedge.WithMinDelay(2), func(c engine.Config) any { return c.MinDelay }, true, true},
+	{"WithWarmup", hedge.WithWarmup(1, 2), hedge.WithWarmup(3, 4), func(c engine.Config) any { return fmt.Sprint(c.WarmupCalls, c.WarmupDelay) }, true, true},
+	{"WithNonFatalCodes", hedge.WithNonFatalCodes(codes.Internal), hedge.WithNonFatalCodes(), func(c engine.Config) any { return c.Final }, true, true},
+	{"WithClass", hedge.WithClass(constant("a")), hedge.WithClass(constant("b")), func(c engine.Config) any {
+		if c.Class == nil {
+			return ""
+		}
+		return c.Class(nil, "", nil)
+	}, true, true},
+	{"WithControl", hedge.WithControl(1), hedge.WithControl(3), func(c engine.Config) any { return c.Control }, true, true},
+	{"WithDryRun", hedge.WithDryRun(), hedge.WithDryRun(), func(c engine.Config) any { return c.DryRun }, true, true},
+	{"WithOtherBackendOnly", hedge.WithOtherBackendOnly(), hedge.WithOtherBackendOnly(), func(c engine.Config) any { return c.OtherBackendOnly }, true, true},
+	{"WithHedgesOfHedges", hedge.WithHedgesOfHedges(), hedge.WithHedgesOfHedges(), func(c engine.Config) any { return c.HedgesOfHedges }, true, true},
+	{"WithOff", hedge.WithOff(), hedge.WithOff(), func(c engine.Config) any { return c.Off }, true, true},
+	{"WithThrottle", hedge.WithThrottle(1, 1), hedge.WithThrottle(2, 1), func(c engine.Config) any { return tokens(c.Throttle) }, true, false},
+	{"WithMethodOptions", hedge.WithMethodOptions("/s/M", hedge.WithOff()), nil, func(c engine.Config) any { return c.Off }, true, false},
+
+	{"WithTargetOptions", hedge.WithTargetOptions("t", hedge.WithOff()), nil, func(c engine.Config) any { return c.Off }, false, false},
+	{"WithAllMethods", hedge.WithAllMethods(), nil, func(c engine.Config) any { return c.All }, false, false},
+	{"WithMethods", hedge.WithMethods("/s/*"), nil, func(c engine.Config) any { return len(c.Methods) }, false, false},
+	{"WithReadOnlyMethods", hedge.WithReadOnlyMethods("/s/*"), nil, func(c engine.Config) any { return len(c.ReadOnly) }, false, false},
+	{"WithIdempotentOnly", hedge.WithIdempotentOnly(), nil, func(c engine.Config) any { return c.IdempotentOnly }, false, false},
+	{"WithServiceConfig", hedge.WithServiceConfig("{}"), nil, func(c engine.Config) any { return c.ServiceConfig != nil }, false, false},
+	{"WithServiceConfigOnly", hedge.WithServiceConfigOnly(), nil, func(c engine.Config) any { return c.ServiceConfigOnly }, false, false},
+	{"WithServiceConfigUnbudgeted", hedge.WithServiceConfigUnbudgeted(), nil, func(c engine.Config) any { return c.Unbudgeted }, false, false},
+	{"WithWindow", hedge.WithWindow(time.Hour), nil, func(c engine.Config) any { return c.Window }, false, false},
+	{"WithMaxMemory", hedge.WithMaxMemory(1 << 30), nil, func(c engine.Config) any { return c.MaxMemory }, false, false},
+	{"WithTargetName", hedge.WithTargetName(strings.ToLower), nil, func(c engine.Config) any { return c.TargetName != nil }, false, false},
+}
+
+func tokens(t *serviceconfig.Throttle) int {
+	if t == nil {
+		return 0
+	}
+	return t.Tokens
+}
+
+// scope is where an option is set: for all, for a target, for a method, for a method of a target. The later one wins.
+type scope struct {
+	name string
+	at   func(hedge.Option) hedge.Option
+	may  func(steered) bool
+}
+
+var scopes = []scope{
+	{"scheduler", func(o hedge.Option) hedge.Option { return o }, func(steered) bool { return true }},
+	{"target", func(o hedge.Option) hedge.Option { return hedge.WithTargetOptions("t", o) }, func(s steered) bool { return s.target }},
+	{"method", func(o hedge.Option) hedge.Option { return hedge.WithMethodOptions("/s/M", o) }, func(s steered) bool { return s.method }},
+	{"method of a target", func(o hedge.Option) hedge.Option {
+		return hedge.WithTargetOptions("t*", hedge.WithMethodOptions("/s/M", o))
+	}, func(s steered) bool { return s.method }},
+}
+
+// Every option, at every place and at every pair of scopes, in both orders: it is an error, or the value of the later place is in
+// force.
+func TestRules_EveryOptionEverywhere(t *testing.T) {
+	made := func(t *testing.T, o steered, opts ...hedge.Option) any {
+		t.Helper()
+		s, err := hedge.New(append(opts, hedge.WithAllMethods(), hedge.WithServiceConfig("{}"))...)
+		if err != nil {
+			t.Fatalf("%s: %v", o.name, err)
+		}
+		return o.shows(engine.ConfigFor(engine.Of(s), "t", "/s/M"))
+	}
+	for _, o := range everyOption {
+		alone := made(t, o, o.a)
+		for i, wide := range scopes {
+			if !wide.may(o) {
+				_, err := hedge.New(hedge.WithAllMethods(), wide.at(o.a))
+				if want := o.name + " cannot be set for a "; err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("%s for a %s: error %v, want %q", o.name, wide.name, err, want)
+				}
+				continue
+			}
+			if got := made(t, o, wide.at(o.a)); !cmp.Equal(got, alone) {
+				t.Errorf("%s for the %s: %v, want %v", o.name, wide.name, got, alone)
+			}
+			for _, narrow := range scopes[i+1:] {
+				if o.b == nil || !narrow.may(o) {
+					continue
+				}
+				want := made(t, o, o.b)
+				for _, opts := range [][]hedge.Option{{wide.at(o.a), narrow.at(o.b)}, {narrow.at(o.b), wide.at(o.a)}} {
+					if got := made(t, o, opts...); !cmp.Equal(got, want) {
+						t.Errorf("%s for the %s and the %s: %v, want %v", o.name, wide.name, narrow.name, got, want)
+					}
+				}
+			}
+		}
+	}
+}
+
+// No option is missing above, and docs/configuration.md says of each what the code does.
+func TestDocs_EveryOptionIsInTheTable(t *testing.T) {
+	page, err := os.ReadFile("../../docs/configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mark := map[bool]string{true: "yes", false: "no"}
+	for _, name := range exportedOptions(t) {
+		i := slices.IndexFunc(everyOption, func(o steered) bool { return o.name == name })
+		if i < 0 {
+			t.Errorf("%s is missing in everyOption", name)
+			continue
+		}
+		o := everyOption[i]
+		row := fmt.Sprintf("| `%s` | ", name)
+		at := strings.Index(string(page), row)
+		if at < 0 {
+			t.Errorf("docs/configuration.md has no row that begins with %q", row)
+			continue
+		}
+		line, _, _ := strings.Cut(string(page)[at:], "\n")
+		if want := fmt.Sprintf(" | %s | %s |", mark[o.target], mark[o.method]); !strings.HasSuffix(line, want) {
+			t.Errorf("%s: docs/configuration.md has %q, want an end of %q", name, line, want)
+		}
+		field := strings.ToLower(name[4:5]) + name[5:]
+		if _, err := hedge.ParseConfig([]byte(`{"` + field + `": 0}`)); err != nil && strings.Contains(err.Error(), "no such field") {
+			field = "–"
+		} else {
+			field = "`" + field + "`"
+		}
+		if !strings.Contains(line, "| "+field+" |") {
+			t.Errorf("%s: docs/configuration.md has %q, want the field %s", name, line, field)
+		}
+	}
+}
+
+// exportedOptions returns the names of the functions of package hedge that return an Option.
+func exportedOptions(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob("../../*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range f.Decls {
+			fn, ok := d.(*ast.FuncDecl)
+			if !ok || fn.Recv != nil || !strings.HasPrefix(fn.Name.Name, "With") || fn.Type.Results == nil {
+				continue
+			}
+			if result, ok := fn.Type.Results.List[0].Type.(*ast.Ident); ok && result.Name == "Option" {
+				names = append(names, fn.Name.Name)
+			}
+		}
+	}
+	if len(names) == 0 {
+		t.Fatal("there are no options")
+	}
+	return names
+}
