@@ -150,8 +150,8 @@ func (l *Learner) refresh(now time.Time) {
 	l.lastSize.Store(n)
 	if choosing {
 		// A choice takes longer than a caller should wait for.
-		burst := l.place.Budget.Burst(now)
-		l.run(func() { l.conclude(func() { l.chooseWithinPace(c, now, burst) }) })
+		capacity := l.place.Budget.Capacity(now)
+		l.run(func() { l.conclude(func() { l.chooseWithinPace(c, now, capacity) }) })
 		return
 	}
 	l.conclude(func() {
@@ -182,10 +182,10 @@ func (l *Learner) worthAnotherLook(c *Config, n, at int64) bool {
 }
 
 // chooseWithinPace makes a choice and counts what it took, even if it panics.
-func (l *Learner) chooseWithinPace(c *Config, now time.Time, burst float64) {
+func (l *Learner) chooseWithinPace(c *Config, now time.Time, capacity float64) {
 	began := time.Now()
 	defer func() { c.Pace.took(time.Since(began)) }()
-	l.choose(c, now, burst)
+	l.choose(c, now, capacity)
 }
 
 // take has calls hedged at the trigger's quantile of d.

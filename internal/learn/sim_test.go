@@ -155,7 +155,7 @@ func (s *simulator) due(c *simCall) {
 			return
 		}
 	}
-	if !s.budget.Spend(s.time(), len(c.sent) > 0 || age >= 2*e.Delay) && !s.budget.SpendSaved(s.time(), age >= 3*e.Delay) {
+	if !s.budget.Spend(s.time(), len(c.sent) > 0 || age >= 2*e.Delay) && !s.budget.SpendSaved(s.time()) {
 		switch {
 		case age < 2*e.Delay:
 			again(min(age/8, 2*e.Delay-age))
