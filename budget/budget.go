@@ -60,13 +60,13 @@ const (
 // All methods may be called concurrently. None takes a lock, and none but the first call allocates. The zero Bucket never
 // pays.
 type Bucket struct {
-	price   int64  // of one token in nano-tokens; 0 if nothing is ever paid
-	perCall uint64 // nano-tokens
+	rate atomic.Pointer[rate] // nil if nothing is ever paid
 
-	origin atomic.Pointer[time.Time]
-	marks  [steps]atomic.Uint64 // of step n at n modulo steps: n<<32 | calls before it, both modulo 2³²
-	calls  atomic.Uint64
-	gone   atomic.Int64
+	origin  atomic.Pointer[time.Time]
+	marks   [steps]atomic.Uint64 // of step n at n modulo steps: n<<32 | units before it, both modulo 2³²
+	units   atomic.Uint64        // of cost, of all calls so far
+	gone    atomic.Int64         // nano-tokens
+	dearest atomic.Int64         // the price of the dearest hedge that a call may ask for, in nano-tokens
 
 	savings savings
 }
@@ -74,13 +74,45 @@ type Bucket struct {
 // New returns a bucket to which each call adds percent/100 of a token, to the nearest nano-token. Percent is between 0,
 // which never pays, and 400; what lies outside counts as the nearer end, and NaN as 0.
 func New(percent float64) *Bucket {
-	perCall := uint64(math.Round(share(percent) * token))
-	if perCall == 0 {
-		return &Bucket{}
+	b := &Bucket{}
+	b.dearest.Store(token)
+	b.SetPercent(percent)
+	if b.rate.Load() != nil {
+		b.gone.Store(-token)
 	}
-	b := &Bucket{price: token, perCall: perCall}
-	b.gone.Store(-b.price)
 	return b
+}
+
+// rate is what calls earn, since the units that there were when it was set.
+type rate struct {
+	perUnit uint64 // nano-tokens
+	units   uint64
+	earned  uint64 // before, in nano-tokens
+}
+
+// A call of cost 1 is so many units.
+const unitsPerCall = 16
+
+// at returns what was earned until there were so many units.
+func (r *rate) at(units uint64) uint64 { return r.earned + (units-r.units)*r.perUnit }
+
+// SetPercent changes what each call adds, from now on, as New sets it. What the bucket holds stays. Calls of SetPercent must not
+// overlap.
+func (b *Bucket) SetPercent(percent float64) {
+	old := b.rate.Load()
+	perUnit := uint64(math.Round(share(percent) * token / unitsPerCall))
+	switch {
+	case old != nil && old.perUnit == perUnit:
+	case perUnit == 0:
+		b.rate.Store(nil)
+	default:
+		units := b.units.Load()
+		made := &rate{perUnit: perUnit, units: units, earned: uint64(b.gone.Load())}
+		if old != nil {
+			made.earned = old.at(units)
+		}
+		b.rate.Store(made)
+	}
 }
 
 // share brings a percentage into the range that New takes, as a fraction.
@@ -93,28 +125,70 @@ func share(percent float64) float64 {
 
 // Earn adds a call's share: a call began at now.
 func (b *Bucket) Earn(now time.Time) {
-	if b.perCall == 0 {
+	b.add(now, unitsPerCall)
+}
+
+// EarnFor adds the share of a call that costs as much as so many calls: at most [MaxCost] of them. Less than 0, and what is no number,
+// counts as 0. The bucket can then hold the price of one hedge of that cost at least.
+func (b *Bucket) EarnFor(now time.Time, cost float64) {
+	price := priceOf(cost)
+	for {
+		dearest := b.dearest.Load()
+		if price <= dearest || b.dearest.CompareAndSwap(dearest, price) {
+			break
+		}
+	}
+	b.add(now, unitsOf(cost))
+}
+
+// MaxCost is the most that one call can cost.
+const MaxCost = 10_000
+
+// unitsOf returns a cost in units, to the nearest one.
+func unitsOf(cost float64) uint64 {
+	if !(cost > 0) {
+		return 0
+	}
+	return uint64(math.Round(min(cost, MaxCost) * unitsPerCall))
+}
+
+// priceOf returns the price of a hedge in nano-tokens.
+func priceOf(cost float64) int64 { return int64(unitsOf(cost)) * (token / unitsPerCall) }
+
+func (b *Bucket) add(now time.Time, units uint64) {
+	if b.rate.Load() == nil {
 		return
 	}
 	n := uint32(b.elapsed(now) / step)
 	if uint32(b.marks[n%steps].Load()>>32) != n {
 		b.begin(n, now)
 	}
-	b.calls.Add(1) // after the mark, so that the step includes this call
+	b.units.Add(units) // after the mark, so that the step includes this call
+}
+
+// TakeBack takes back the share of a call that costs as much as so many calls.
+func (b *Bucket) TakeBack(cost float64) {
+	if r := b.rate.Load(); r != nil {
+		b.gone.Add(int64(unitsOf(cost) * r.perUnit))
+	}
 }
 
 // Spend takes one token to pay for a hedge at now, or returns false and takes none. Unless urgent, it leaves a reserve: a
 // quarter of the burst beyond the first token, and eight tokens at most. So where more hedges are asked for than are
 // earned, those for the slowest calls can still be paid. The reserve need not be large, as all that is earned goes to it
 // while the others are refused. With a burst under five tokens it is less than a whole one, and helps only at times.
-func (b *Bucket) Spend(now time.Time, urgent bool) bool {
-	if b.price == 0 {
+func (b *Bucket) Spend(now time.Time, urgent bool) bool { return b.SpendFor(now, urgent, 1) }
+
+// SpendFor takes the price of a hedge that costs as much as so many calls: see [Bucket.EarnFor].
+func (b *Bucket) SpendFor(now time.Time, urgent bool, cost float64) bool {
+	if b.rate.Load() == nil {
 		return false
 	}
 	earned, burst := b.earnings(now)
-	needed := b.price
+	price := priceOf(cost)
+	needed := price
 	if !urgent {
-		needed += min((burst-b.price)/4, maxReserve*b.price)
+		needed += min((burst-b.dearest.Load())/4, maxReserve*token)
 	}
 	for {
 		gone := b.gone.Load()
@@ -122,7 +196,7 @@ func (b *Bucket) Spend(now time.Time, urgent bool) bool {
 		if held < needed {
 			return false
 		}
-		if b.gone.CompareAndSwap(gone, earned-held+b.price) {
+		if b.gone.CompareAndSwap(gone, earned-held+price) {
 			if over := earned - gone - held; over > 0 {
 				b.savings.add(over, burst)
 			}
@@ -131,52 +205,53 @@ func (b *Bucket) Spend(now time.Time, urgent bool) bool {
 	}
 }
 
-// Refund gives back the token of a hedge that was paid for and then not sent: saved says that it was paid by SpendSaved.
-func (b *Bucket) Refund(saved bool) {
-	switch {
-	case b.price == 0:
-	case saved:
-		b.savings.refund(b.price)
-	default:
-		b.gone.Add(-b.price)
+// Refund gives back the price of a hedge of that cost that was paid for and then not sent: saved says that it was paid by SpendSaved.
+func (b *Bucket) Refund(saved bool, cost float64) {
+	if saved {
+		b.savings.refund(priceOf(cost))
+	} else {
+		b.gone.Add(-priceOf(cost))
 	}
 }
 
 // Tokens returns how many tokens the bucket holds, fractions included, between 0 and the burst.
 func (b *Bucket) Tokens(now time.Time) float64 {
-	if b.price == 0 {
+	if b.rate.Load() == nil {
 		return 0
 	}
 	earned, burst := b.earnings(now)
-	return float64(max(0, min(earned-b.gone.Load(), burst))) / float64(b.price)
+	return float64(max(0, min(earned-b.gone.Load(), burst))) / token
 }
 
 // Burst returns how many tokens the bucket can hold, between 1 and 100,000; 0 if it never pays.
 func (b *Bucket) Burst(now time.Time) float64 {
-	if b.price == 0 {
+	if b.rate.Load() == nil {
 		return 0
 	}
 	_, burst := b.earnings(now)
-	return float64(burst) / float64(b.price)
+	return float64(burst) / token
 }
 
 // earnings returns the sum of what was earned until now, and how much of it the bucket can hold.
 func (b *Bucket) earnings(now time.Time) (earned, burst int64) {
 	elapsed := b.elapsed(now)
-	calls := b.calls.Load()
+	r, units := b.rate.Load(), b.units.Load()
+	if r == nil { // only now
+		return 0, 0
+	}
 	var marks [steps]uint64
 	n := uint32(elapsed / step)
 	for i := range marks {
 		marks[i] = b.marks[i].Load()
 		n += late(n, marks[i])
 	}
-	var recent int32 // calls since the earliest step that is not too old
+	var recent int32 // units since the earliest step that is not too old
 	for _, mark := range marks {
 		if age := n - uint32(mark>>32); age < steps {
-			recent = max(recent, int32(uint32(calls)-uint32(mark)))
+			recent = max(recent, int32(uint32(units)-uint32(mark)))
 		}
 	}
-	return int64(calls * b.perCall), min(max(token, int64(recent)*int64(b.perCall)), maxBurst*token)
+	return int64(r.at(units)), min(max(b.dearest.Load(), int64(recent)*int64(r.perUnit)), maxBurst*token)
 }
 
 // late returns by how many steps the n-th is behind that of a mark: 0 if it is not behind, or so far that the clock must
@@ -196,7 +271,7 @@ func (b *Bucket) begin(n uint32, now time.Time) {
 	if uint32(old>>32) == n+steps {
 		return
 	}
-	if mark.CompareAndSwap(old, uint64(n)<<32|uint64(uint32(b.calls.Load()))) {
+	if mark.CompareAndSwap(old, uint64(n)<<32|uint64(uint32(b.units.Load()))) {
 		b.forfeit(now)
 	}
 }

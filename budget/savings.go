@@ -32,20 +32,23 @@ const (
 
 // SpendSaved takes one token from the savings to pay for a hedge at now, or returns false and takes none. It is to be asked
 // when Spend has refused. It refuses unless hedges win: see [Bucket.Hedged].
-func (b *Bucket) SpendSaved(now time.Time) bool {
-	s := &b.savings
-	if b.price == 0 || s.tokens.Load() < b.price || !s.venture() {
+func (b *Bucket) SpendSaved(now time.Time) bool { return b.SpendSavedFor(now, 1) }
+
+// SpendSavedFor takes the price of a hedge that costs as much as so many calls.
+func (b *Bucket) SpendSavedFor(now time.Time, cost float64) bool {
+	s, price := &b.savings, priceOf(cost)
+	if b.rate.Load() == nil || s.tokens.Load() < price || !s.venture() {
 		return false
 	}
 	_, burst := b.earnings(now)
 	for {
 		saved := s.tokens.Load()
 		held := min(saved, savedBursts*burst)
-		if held < b.price {
+		if held < price {
 			s.prove()
 			return false
 		}
-		if s.tokens.CompareAndSwap(saved, held-b.price) {
+		if s.tokens.CompareAndSwap(saved, held-price) {
 			return true
 		}
 	}
@@ -54,19 +57,19 @@ func (b *Bucket) SpendSaved(now time.Time) bool {
 // Hedged takes note of a hedged call that has ended, and whether a hedge answered it. Savings pay while that is so for more
 // than a third of hedged calls: for two hedges, and one more for each call that a hedge answers.
 func (b *Bucket) Hedged(won bool) {
-	if b.price != 0 {
+	if b.rate.Load() != nil {
 		b.savings.hedged(won)
 	}
 }
 
 // Saved returns how many tokens the savings hold, fractions included, between 0 and four times the burst.
 func (b *Bucket) Saved(now time.Time) float64 {
-	if b.price == 0 {
+	if b.rate.Load() == nil {
 		return 0
 	}
 	earned, burst := b.earnings(now)
 	over := max(0, earned-b.gone.Load()-burst) // is saved at the next call
-	return float64(min(b.savings.tokens.Load()+over, savedBursts*burst)) / float64(b.price)
+	return float64(min(b.savings.tokens.Load()+over, savedBursts*burst)) / token
 }
 
 // Capacity returns how many tokens the bucket and its savings can hold, between 5 and 500,000; 0 if it never pays.

@@ -190,11 +190,11 @@ func TestRefund(t *testing.T) {
 		if !b.Spend(at(now), true) {
 			t.Fatal("refused though each token was given back")
 		}
-		b.Refund(false)
+		b.Refund(false, 1)
 		if !b.SpendSaved(at(now)) {
 			t.Fatal("refused by the savings though each token was given back")
 		}
-		b.Refund(true)
+		b.Refund(true, 1)
 	}
 	if got := b.Tokens(at(now)); !near(got, tokens, 1e-6) {
 		t.Errorf("%v tokens after refunds, %v before", got, tokens)
@@ -203,8 +203,8 @@ func TestRefund(t *testing.T) {
 		t.Errorf("%v saved after refunds, %v before", got, saved)
 	}
 	var none budget.Bucket
-	none.Refund(true)
-	none.Refund(false)
+	none.Refund(true, 1)
+	none.Refund(false, 1)
 	if none.Spend(at(now), true) || none.SpendSaved(at(now)) || none.Tokens(at(now)) != 0 {
 		t.Error("a bucket that never pays has paid")
 	}
@@ -337,7 +337,7 @@ func TestSavings_Concurrently(t *testing.T) {
 				switch {
 				case !paid && !saved:
 				case i%5 == 0:
-					b.Refund(saved)
+					b.Refund(saved, 1)
 				default:
 					hedges.Add(1)
 				}

@@ -8,14 +8,14 @@ import (
 
 // Both sums pass their types' limits, and the target was never hedged meanwhile: nothing is gained or lost.
 func TestSumsMayWrap(t *testing.T) {
-	const perCall = 4 * token
+	const perUnit = 4 * token / unitsPerCall
 	for _, start := range []uint64{
-		math.MaxUint32 - 500, math.MaxInt64 / perCall, math.MaxUint64 / perCall, math.MaxUint64 - 1000,
+		math.MaxUint32 - 500, math.MaxInt64 / perUnit, math.MaxUint64 / perUnit, math.MaxUint64 - 1000,
 	} {
 		now := time.Now()
 		b := New(400)
-		b.calls.Store(start)
-		b.gone.Store(int64(start*b.perCall) - b.price)
+		b.units.Store(start)
+		b.gone.Store(int64(start*perUnit) - token)
 		for i := range b.marks {
 			b.marks[i].Store(uint64(uint32(start)))
 		}
@@ -32,12 +32,12 @@ func TestSumsMayWrap(t *testing.T) {
 	}
 }
 
-// Ten days without a hedge, at 100,000 calls a second and 400%, earn more than the difference of the sums can hold.
+// Three days without a hedge, at 100,000 calls a second and 400%, earn more than the difference of the sums can hold.
 func TestUnspentTokensAreForfeited(t *testing.T) {
 	now := time.Now()
 	b := New(400)
-	for range 100 {
-		b.calls.Add(1e8) // a thousand seconds' worth between two calls
+	for range 1_000_000 {
+		b.units.Add(25_000 * unitsPerCall) // a step's worth between two calls
 		now = now.Add(step)
 		b.Earn(now)
 		if got := b.Tokens(now); got != maxBurst {

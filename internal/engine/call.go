@@ -186,7 +186,7 @@ func (c *Call) pay(now time.Time, n int) bool {
 func (c *Call) refund(so *race.Report) {
 	for ; int(c.dropped) < so.Dropped; c.dropped++ {
 		if !c.unbudgeted() {
-			c.method.target.budget.Refund(c.saved)
+			c.method.target.budget.Refund(c.saved, 1)
 		}
 	}
 }
