@@ -111,7 +111,7 @@ func TestClass_EachHasItsOwnDelay(t *testing.T) {
 		}))
 		delay := func(class string) time.Duration {
 			c := engine.Of(s).Begin(context.WithValue(t.Context(), key{}, class), target, method, nil)
-			c.Classify(nil)
+			c.Inspect(nil)
 			plan, _ := c.Plan()
 			return plan.Delay
 		}
@@ -121,7 +121,7 @@ func TestClass_EachHasItsOwnDelay(t *testing.T) {
 				took  time.Duration
 			}{{"fast", 5 * ms}, {"slow", 50 * ms}, {"", 20 * ms}} {
 				c := engine.Of(s).Begin(context.WithValue(t.Context(), key{}, of.class), target, method, nil)
-				c.Classify(nil)
+				c.Inspect(nil)
 				time.Sleep(of.took)
 				c.Ended(nil)
 			}

@@ -12,7 +12,7 @@ import (
 
 // WithMethodOptions applies options to the full methods that match a pattern, in place of what is said for the scheduler and
 // the target. The syntax of the pattern is that of [WithMethods]. These options can be set for a method: [WithTrigger],
-// [WithMaxHedges], [WithBudgetPercent], [WithMinDelay], [WithWarmup], [WithNonFatalCodes], [WithClass], [WithControl],
+// [WithMaxHedges], [WithBudgetPercent], [WithMinDelay], [WithWarmup], [WithNonFatalCodes], [WithClass], [WithCost], [WithControl],
 // [WithDryRun], [WithOtherBackendOnly], [WithHedgesOfHedges] and [WithOff]. Any other is an error.
 //
 // If several patterns match, the options of all of them apply, and where two set the same, the more specific pattern wins. A
@@ -89,6 +89,7 @@ var scopes = map[string]scope{
 	"WithWarmup":           forTargets | forMethods,
 	"WithNonFatalCodes":    forTargets | forMethods,
 	"WithClass":            forTargets | forMethods,
+	"WithCost":             forTargets | forMethods,
 	"WithControl":          forTargets | forMethods,
 	"WithDryRun":           forTargets | forMethods,
 	"WithOtherBackendOnly": forTargets | forMethods,

@@ -68,7 +68,7 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 		}
 		ctx = wire.Unnumbered(ctx)
 		call := e.Begin(ctx, target, method, conn, opts...)
-		call.Classify(req)
+		call.Inspect(req)
 		plan, hedged := call.Plan()
 		var replies attempt.Reply
 		if hedged {

@@ -33,8 +33,8 @@ type clientStream struct {
 
 	tracksFailures bool // failures and their trailers count, for a throttle or a hedgingPolicy
 	committed      bool // the method has a hedgingPolicy, so response headers decide the race
-	classifies     bool // the request's class decides when it is hedged
-	classified     bool // the class is known; used by SendMsg only
+	inspects       bool // what the user says of the request decides when it is hedged, or what a hedge costs
+	inspected      bool // that is known; used by SendMsg only
 
 	primary streamAttempt
 	cancel  context.CancelCauseFunc // the primary's
@@ -174,8 +174,8 @@ func (c *clientStream) headerOf(m *streamAttempt) (metadata.MD, error) {
 }
 
 func (c *clientStream) SendMsg(m any) error {
-	if c.classifies {
-		c.classify(m)
+	if c.inspects {
+		c.inspect(m)
 	}
 	chosen := c.chosen.Load()
 	if chosen == nil {

@@ -31,9 +31,10 @@ type Call struct {
 	delay     time.Duration
 	estimate  *learn.Estimate // what the delay was taken from; nil if it was not learned
 
+	purse purse // pays for its hedges
+
 	turn     int    // hedges considered so far, including those skipped by sampling
 	drawn    bool   // the last of them is to be sent
-	saved    bool   // the last hedge that was paid for was paid from savings
 	dropped  uint8  // hedges paid for that have been given back
 	heldBack reason // why it was held back last, so that a reason counts once for a hedge
 
@@ -63,7 +64,7 @@ const retryFloor = 250 * time.Microsecond
 // arm makes the call one that may be hedged, and has it pay its share into the budget.
 func (c *Call) arm(delay time.Duration) {
 	if !c.unbudgeted() { // what costs nothing must not pay for others
-		c.method.target.budget.Earn(c.start)
+		c.purse.earn(c.start)
 	}
 	if c.maxHedges() > 0 && (c.settings.BudgetPercent > 0 || c.unbudgeted()) {
 		c.dry = c.settings.DryRun
@@ -143,7 +144,7 @@ func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 	case c.engine.pausedBy(c.method) != "":
 		return c.refuse(func(s *Stats) { s.Paused++ })
 	case !c.settings.HedgesOfHedges && wire.ForHedge(c.ctx):
-		return c.refuse(func(s *Stats) { s.OfHedges++ })
+		return c.refuseHedgeOfHedge()
 	case !c.settings.throttle.passes():
 		return c.refuse(func(s *Stats) { s.Throttled++ })
 	case c.settings.policy == nil && c.deadlineNear(now):
@@ -172,13 +173,7 @@ func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 
 // pay takes a token for hedge n, from the savings if need be.
 func (c *Call) pay(now time.Time, n int) bool {
-	b := c.method.target.budget
-	c.saved = false
-	if b.Spend(now, n > 1 || now.Sub(c.start) >= 2*c.delay) {
-		return true
-	}
-	c.saved = b.SpendSaved(now)
-	return c.saved
+	return c.purse.pay(now, n > 1 || now.Sub(c.start) >= 2*c.delay)
 }
 
 // refund gives back what was paid for hedges that were dropped since the last look. As only one hedge is prepared at a time,
@@ -186,7 +181,7 @@ func (c *Call) pay(now time.Time, n int) bool {
 func (c *Call) refund(so *race.Report) {
 	for ; int(c.dropped) < so.Dropped; c.dropped++ {
 		if !c.unbudgeted() {
-			c.method.target.budget.Refund(c.saved, 1)
+			c.purse.refund()
 		}
 	}
 }
@@ -195,6 +190,14 @@ func (c *Call) refund(so *race.Report) {
 func (c *Call) refuse(count func(*Stats)) race.Event {
 	c.method.counters.update(count)
 	return race.Event{Kind: race.Refused}
+}
+
+// refuseHedgeOfHedge takes back what the call has earned too, so that calls on behalf of hedges pay for no others.
+func (c *Call) refuseHedgeOfHedge() race.Event {
+	if !c.unbudgeted() {
+		c.purse.takeBack()
+	}
+	return c.refuse(func(s *Stats) { s.OfHedges++ })
 }
 
 // draw reports whether the hedge that is due is to be sent, which is the same each time that one is asked about.
@@ -274,7 +277,7 @@ func (c *Call) pretend(age time.Duration) {
 		case age <= c.delay:
 		case !c.draw(1, due):
 			s.NotDrawn++
-		case !c.unbudgeted() && !c.method.target.budget.Spend(due, true):
+		case !c.unbudgeted() && !c.purse.pretend(due):
 			s.BudgetExhausted++
 		default:
 			s.DryRun++

@@ -62,42 +62,6 @@ const classBytes = int64(unsafe.Sizeof(class{})) + mapShare + estimates
 
 func (c *class) bytes() int64 { return classBytes + allocated(c.name) }
 
-// Classify tells the request of the call, for Config.Class: see SetClass.
-func (c *Call) Classify(request any) {
-	if c.Classifies() {
-		c.SetClass(c.ClassOf(request))
-	}
-}
-
-// Classifies reports whether Classify has anything to do.
-func (c *Call) Classifies() bool {
-	return c.Learns() && c.settings.Class != nil && c.class == nil
-}
-
-// ClassOf asks Config.Class, which is the user's, for the class of a request. It may be called at any time, if the call
-// classifies.
-func (c *Call) ClassOf(request any) string {
-	return c.settings.Class(c.ctx, c.method.name, request)
-}
-
-// SetClass says of which class the call's request is, "" being none: the delay is that of the class from now on, and the
-// class learns what the call takes. It comes before the first hedge is due, and no other method is called meanwhile.
-func (c *Call) SetClass(name string) {
-	if name == "" {
-		return
-	}
-	c.class = c.method.classes.of(c.engine, c.method, c.settings, name)
-	if c.estimate == nil {
-		return
-	}
-	if e := c.class.learner.Estimate(); e != nil {
-		c.estimate, c.delay = e, max(e.Delay, c.settings.MinDelay)
-		if e.Trickle != nil {
-			e.Trickle.Earn(c.start)
-		}
-	}
-}
-
 // learners does something with each learner that the call teaches: the method's and its class's.
 func (c *Call) learners(teach func(*learn.Learner)) {
 	teach(&c.method.learner)

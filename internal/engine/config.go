@@ -30,11 +30,12 @@ type Config struct {
 	Final            CodeSet
 	OtherBackendOnly bool
 	HedgesOfHedges   bool
-	Class            func(ctx context.Context, method string, request any) string // of a request; nil: no classes
-	Control          float64                                                      // the share of calls that are never hedged
-	ServiceConfig    *serviceconfig.Config                                        // nil: none
-	Unbudgeted       bool                                                         // methods with a policy
-	Throttle         *serviceconfig.Throttle                                      // of WithThrottle; nil: none
+	Class            func(ctx context.Context, method string, request any) string  // of a request; nil: no classes
+	Cost             func(ctx context.Context, method string, request any) float64 // of a hedge of a request; nil: 1 each
+	Control          float64                                                       // the share of calls that are never hedged
+	ServiceConfig    *serviceconfig.Config                                         // nil: none
+	Unbudgeted       bool                                                          // methods with a policy
+	Throttle         *serviceconfig.Throttle                                       // of WithThrottle; nil: none
 
 	// For some targets and methods only.
 

@@ -96,6 +96,7 @@ func (e *Engine) Begin(ctx context.Context, target, method string, conn Conn, op
 	m.counters.calls.Add(1)
 	s := m.settingsNow(e)
 	c := Call{engine: e, method: m, settings: s, ctx: ctx, conn: conn, start: now}
+	c.purse.open(s, m.target.budget)
 	c.heeds = s.policy != nil || s.throttle != nil
 
 	o := readCallOptions(ctx, opts)
@@ -129,7 +130,7 @@ func (e *Engine) Begin(ctx context.Context, target, method string, conn Conn, op
 			c.arm(s.WarmupDelay)
 		default:
 			m.counters.warmup.Add(1)
-			m.target.budget.Earn(now)
+			c.purse.earn(now)
 		}
 	}
 	m.counters.follow()

@@ -65,7 +65,7 @@ func TestRule16_MemoryIsCounted(t *testing.T) {
 						for j := range tc.calls {
 							c := engine.Of(s).Begin(t.Context(), tc.target(i), fmt.Sprintf("/pkg.Svc/Get%d", i), nil)
 							took := ms + time.Duration(j)*ms/5
-							c.Classify(j)
+							c.Inspect(j)
 							engine.Record(&c, took, false)
 							c.Answered(nil, took)
 							if tc.hedged {

@@ -33,6 +33,10 @@ func constant(name string) func(context.Context, string, any) string {
 	return func(context.Context, string, any) string { return name }
 }
 
+func costing(n float64) func(context.Context, string, any) float64 {
+	return func(context.Context, string, any) float64 { return n }
+}
+
 var everyOption = []steered{
 	{"WithTrigger", hedge.WithTrigger(hedge.Percentile(.5)), hedge.WithTrigger(hedge.Fixed(1)), func(c engine.Config) any { return c.Trigger }, true, true},
 	{"WithMaxHedges", hedge.WithMaxHedges(1), hedge.WithMaxHedges(3), func(c engine.Config) any { return c.MaxHedges }, true, true},
@@ -45,6 +49,12 @@ var everyOption = []steered{
 			return ""
 		}
 		return c.Class(nil, "", nil)
+	}, true, true},
+	{"WithCost", hedge.WithCost(costing(2)), hedge.WithCost(costing(3)), func(c engine.Config) any {
+		if c.Cost == nil {
+			return 1.
+		}
+		return c.Cost(nil, "", nil)
 	}, true, true},
 	{"WithControl", hedge.WithControl(1), hedge.WithControl(3), func(c engine.Config) any { return c.Control }, true, true},
 	{"WithDryRun", hedge.WithDryRun(), hedge.WithDryRun(), func(c engine.Config) any { return c.DryRun }, true, true},

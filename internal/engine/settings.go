@@ -3,6 +3,7 @@ package engine
 import (
 	"unsafe"
 
+	"github.com/grpchedge/hedge/budget"
 	"github.com/grpchedge/hedge/internal/learn"
 )
 
@@ -25,6 +26,7 @@ type settings struct {
 	policy    *hedgingPolicy // the service config's; nil: none
 	throttle  *throttle      // the target's; nil: none
 	groups    *groups        // nil without a control group
+	own       *budget.Bucket // of the method alone; nil: none
 }
 
 // configure completes a Config.
@@ -69,6 +71,10 @@ func (m *method) resolve(c *configuration) *settings {
 	s.onlyReads = s.readsOnly(m.name)
 	s.throttle = m.target.throttleFor(s.throttling())
 	s.groups = m.groupsFor(s.Control)
+	m.target.budget.SetPercent(c.forTarget(m.target.name).BudgetPercent)
+	if s.ownBudget {
+		s.own = m.ownBudget(s.BudgetPercent)
+	}
 	if s.policy != nil && s.learning.Auto { // the policy fixes the delays, so there is nothing to choose
 		own := *s.learning
 		own.Auto = false
@@ -79,6 +85,16 @@ func (m *method) resolve(c *configuration) *settings {
 
 // settingsBytes is what the settings of one method take at most, with what is learned under them.
 const settingsBytes = int64(unsafe.Sizeof(settings{}) + unsafe.Sizeof(learn.Config{}) + unsafe.Sizeof(hedgingPolicy{}))
+
+// ownBudget returns the method's own bucket, with the given share.
+func (m *method) ownBudget(percent float64) *budget.Bucket {
+	if old := m.settings.Load(); old != nil && old.own != nil {
+		old.own.SetPercent(percent)
+		return old.own
+	}
+	m.memory.Add(int64(unsafe.Sizeof(budget.Bucket{})))
+	return budget.New(percent)
+}
 
 // groupsFor returns the groups for a control group of the given share: those there are, if their share is that.
 func (m *method) groupsFor(share float64) *groups {

@@ -1,0 +1,106 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/grpchedge/hedge/budget"
+)
+
+// purse is what pays for the hedges of a call: the target's budget and, where a rule gives the method one, its own as well.
+type purse struct {
+	target, own *budget.Bucket // own is nil if the method has none
+
+	cost                  float64 // of the call, in calls
+	priced                bool    // the cost is known, or is not asked for
+	owes                  bool    // the share of the call is to be added when the cost is known
+	savedTarget, savedOwn bool    // the last hedge was paid from savings
+}
+
+// open makes the purse of a call that costs as much as any.
+func (p *purse) open(s *settings, target *budget.Bucket) {
+	p.target, p.own, p.cost, p.priced = target, s.own, 1, s.Cost == nil
+}
+
+// earn adds the share of the call to the budgets, unless its cost is still to come.
+func (p *purse) earn(now time.Time) {
+	switch {
+	case !p.priced:
+		p.owes = true
+	case p.cost == 1:
+		p.target.Earn(now)
+		if p.own != nil {
+			p.own.Earn(now)
+		}
+	default:
+		p.target.EarnFor(now, p.cost)
+		if p.own != nil {
+			p.own.EarnFor(now, p.cost)
+		}
+	}
+}
+
+// setPrice says what the call costs.
+func (p *purse) setPrice(now time.Time, cost float64) {
+	p.cost, p.priced = cost, true
+	if p.owes {
+		p.owes = false
+		p.earn(now)
+	}
+}
+
+// pay takes the price of one hedge from every budget, from the savings if need be, or from none.
+func (p *purse) pay(now time.Time, urgent bool) bool {
+	paid := false
+	if p.own != nil {
+		if paid, p.savedOwn = payFrom(p.own, now, urgent, p.cost); !paid {
+			return false
+		}
+	}
+	if paid, p.savedTarget = payFrom(p.target, now, urgent, p.cost); !paid && p.own != nil {
+		p.own.Refund(p.savedOwn, p.cost)
+	}
+	return paid
+}
+
+func payFrom(b *budget.Bucket, now time.Time, urgent bool, cost float64) (paid, saved bool) {
+	if b.SpendFor(now, urgent, cost) {
+		return true, false
+	}
+	saved = b.SpendSavedFor(now, cost)
+	return saved, saved
+}
+
+// refund gives back what was last paid.
+func (p *purse) refund() {
+	p.target.Refund(p.savedTarget, p.cost)
+	if p.own != nil {
+		p.own.Refund(p.savedOwn, p.cost)
+	}
+}
+
+// takeBack takes back what the call has earned.
+func (p *purse) takeBack() {
+	if p.owes {
+		return
+	}
+	p.target.TakeBack(p.cost)
+	if p.own != nil {
+		p.own.TakeBack(p.cost)
+	}
+}
+
+// hedged takes note of how a hedged call ended.
+func (p *purse) hedged(won bool) {
+	p.target.Hedged(won)
+	if p.own != nil {
+		p.own.Hedged(won)
+	}
+}
+
+// pretend takes the price of a hedge that would have been sent at now.
+func (p *purse) pretend(now time.Time) bool {
+	if p.own != nil && !p.own.SpendFor(now, true, p.cost) {
+		return false
+	}
+	return p.target.SpendFor(now, true, p.cost)
+}

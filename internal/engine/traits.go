@@ -1,0 +1,54 @@
+package engine
+
+// Traits are what the user's functions say of a request: its class, of Config.Class, and its cost, of Config.Cost.
+type Traits struct {
+	class string
+	cost  float64
+}
+
+// Inspect tells the request of the call: see SetTraits.
+func (c *Call) Inspect(request any) {
+	if c.Inspects() {
+		c.SetTraits(c.TraitsOf(request))
+	}
+}
+
+// Inspects reports whether Inspect has anything to do.
+func (c *Call) Inspects() bool { return c.classifies() || c.purse.owes }
+
+// classifies reports whether the class of the request is of interest.
+func (c *Call) classifies() bool { return c.Learns() && c.settings.Class != nil && c.class == nil }
+
+// TraitsOf asks the user's functions about a request. It may be called at any time, if the call inspects its request.
+func (c *Call) TraitsOf(request any) Traits {
+	var t Traits
+	if c.classifies() {
+		t.class = c.settings.Class(c.ctx, c.method.name, request)
+	}
+	if c.purse.owes {
+		t.cost = c.settings.Cost(c.ctx, c.method.name, request)
+	}
+	return t
+}
+
+// SetTraits says what the call's request is like. Of a class, "" being none, the delay is the class's from now on, and the class
+// learns what the call takes. The cost is what the call adds its share of to the budget, and what each of its hedges costs. It
+// comes before the first hedge is due, and no other method is called meanwhile.
+func (c *Call) SetTraits(t Traits) {
+	if c.purse.owes {
+		c.purse.setPrice(c.start, t.cost)
+	}
+	if t.class == "" || !c.classifies() {
+		return
+	}
+	c.class = c.method.classes.of(c.engine, c.method, c.settings, t.class)
+	if c.estimate == nil {
+		return
+	}
+	if e := c.class.learner.Estimate(); e != nil {
+		c.estimate, c.delay = e, max(e.Delay, c.settings.MinDelay)
+		if e.Trickle != nil {
+			e.Trickle.Earn(c.start)
+		}
+	}
+}
