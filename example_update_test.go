@@ -1,6 +1,7 @@
 package hedge_test
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -146,4 +147,20 @@ func ExampleScheduler_PauseMethod() {
 	doOnce(s, "/pkg.Svc/Get")
 	fmt.Println(s.Stats().Paused)
 	// Output: 1
+}
+
+// A hedge of a call that reads a million rows takes a thousand times as much of the budget as one that reads a key.
+func ExampleWithCost() {
+	rows := func(_ context.Context, method string, request any) float64 {
+		if method == "/pkg.Svc/Scan" {
+			return 1000
+		}
+		return 1
+	}
+	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithCost(rows))
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(doOnce(s, "/pkg.Svc/Scan"))
+	// Output: answer
 }

@@ -1,0 +1,93 @@
+package hedge_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/grpchedge/hedge"
+)
+
+// callsOf makes n calls of a method, one every 10 ms, which take so long each, and returns how many hedges they got.
+func callsOf(t *testing.T, s *hedge.Scheduler, method string, n int, d time.Duration) int64 {
+	t.Helper()
+	before := s.Stats().Hedges
+	for range n {
+		call(t, s, method, d)
+		time.Sleep(10 * ms)
+	}
+	return s.Stats().Hedges - before
+}
+
+// One call in ten costs a hundred times as much as the others and is slow. With WithCost its hedges have to pay for that.
+func TestWithCost_TheBudgetIsAShareOfCost(t *testing.T) {
+	cost := hedge.WithCost(func(_ context.Context, method string, _ any) float64 {
+		if method == "/s/Million" {
+			return 100
+		}
+		return 1
+	})
+	fixed := hedge.WithTrigger(hedge.Fixed(10 * ms))
+	for name, tc := range map[string]struct {
+		options  []hedge.Option
+		from, to int64
+	}{
+		"calls": {[]hedge.Option{fixed}, 95, 102},
+		"cost":  {[]hedge.Option{fixed, cost}, 5, 12}, // a tenth of 100 calls, which are most of all cost
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newScheduler(t, append(tc.options, hedge.WithMaxHedges(1))...)
+			var hedges int64
+			for range 100 {
+				callsOf(t, s, "/s/Key", 9, ms)
+				hedges += callsOf(t, s, "/s/Million", 1, 100*ms)
+			}
+			if hedges < tc.from || hedges > tc.to {
+				t.Errorf("%s: %d hedges of 100 slow calls, want %d to %d", name, hedges, tc.from, tc.to)
+			}
+		})
+	}
+}
+
+// A method has less than its target gives, and not more.
+func TestRules_AMethodsOwnBudget(t *testing.T) {
+	fixed := hedge.WithTrigger(hedge.Fixed(10 * ms))
+	for name, tc := range map[string]struct {
+		own, target float64
+		from, to    int64
+	}{
+		"less":    {2, 20, 3, 6},
+		"more":    {50, 5, 9, 12},
+		"nothing": {0, 20, 0, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newScheduler(t, fixed, hedge.WithMaxHedges(1), hedge.WithBudgetPercent(tc.target),
+				hedge.WithMethodOptions("/s/Own", hedge.WithBudgetPercent(tc.own)))
+			if got := callsOf(t, s, "/s/Own", 200, 100*ms); got < tc.from || got > tc.to {
+				t.Errorf("%s: %d hedges of 200 calls, want %d to %d", name, got, tc.from, tc.to)
+			}
+		})
+	}
+}
+
+// A changed budget is in force for the next calls, and what was saved stays.
+func TestUpdate_ChangesTheBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fixed, all, most := hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithAllMethods(), hedge.WithMaxHedges(1)
+		s := newScheduler(t, fixed, most, hedge.WithBudgetPercent(10))
+		for i, step := range []struct {
+			percent  float64
+			from, to int64
+		}{{10, 18, 24}, {50, 96, 102}, {0, 0, 0}, {10, 18, 22}} {
+			if i > 0 {
+				if err := s.Update(all, fixed, most, hedge.WithBudgetPercent(step.percent)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got := callsOf(t, s, "/s/M", 200, 100*ms); got < step.from || got > step.to {
+				t.Errorf("at %v%%: %d hedges of 200 calls, want %d to %d", step.percent, got, step.from, step.to)
+			}
+		}
+	})
+}
