@@ -69,7 +69,7 @@ func (l *Learner) choose(now time.Time, burst float64) {
 		return
 	}
 	primary := d.Survival()
-	problem := c.problem(d, primary, l.hedges.law(now, primary), planned(c.BudgetPercent, burst))
+	problem := c.problem(d, primary, l.hedgeLaw(now, primary), planned(c.BudgetPercent, burst))
 	problem.Outcomes = l.rests.outcomes()
 	plan, ok := knee.Find(problem)
 	if !ok {
