@@ -25,6 +25,7 @@ type classes struct {
 	known sync.Map // name → *class
 	mu    sync.Mutex
 	count int
+	taken map[string]learn.Knowledge // what was taken over of classes that are not known yet
 }
 
 type class struct {
@@ -35,7 +36,9 @@ type class struct {
 
 // of returns the entry of a class, made now if need be.
 func (cs *classes) of(e *Engine, m *method, name string) *class {
-	name = name[:min(len(name), maxClassName)]
+	if len(name) > maxClassName {
+		name = strings.ToValidUTF8(name[:maxClassName], "")
+	}
 	if c, ok := cs.known.Load(name); ok {
 		return c.(*class)
 	}
@@ -53,6 +56,7 @@ func (cs *classes) of(e *Engine, m *method, name string) *class {
 	}
 	m.memory.Add(c.bytes())
 	m.learn(e, &c.learner)
+	cs.handOver(m, c)
 	cs.known.Store(c.name, c)
 	cs.count++
 	return c
@@ -90,7 +94,11 @@ func (c *Call) SetClass(name string) {
 	if c.estimate == nil {
 		return
 	}
-	if e := c.class.learner.Estimate(); e != nil {
+	e := c.class.learner.Estimate()
+	if e == nil {
+		e = c.class.learner.First(c.start)
+	}
+	if e != nil {
 		c.estimate, c.delay = e, e.Delay
 		if e.Trickle != nil {
 			e.Trickle.Earn(c.start)

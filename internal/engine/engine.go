@@ -37,10 +37,12 @@ type Engine struct {
 	departed departed
 }
 
-// New returns an engine that knows nothing yet.
+// New returns an engine that knows only what its configuration has it take over.
 func New(c Config) *Engine {
 	e := &Engine{config: c, learning: c.learning(), epoch: time.Now()}
 	e.sweep.Store(sweepEvery)
+	e.takeOver(c.TakenOver)
+	e.config.TakenOver = nil // methods have it now
 	return e
 }
 
@@ -120,7 +122,9 @@ func (e *Engine) Begin(ctx context.Context, target, method string, conn Conn, op
 	case e.config.Trigger.Kind == FixedTrigger:
 		c.arm(e.config.Trigger.Delay)
 	default:
-		c.estimate = m.learner.Estimate()
+		if c.estimate = m.learner.Estimate(); c.estimate == nil {
+			c.estimate = m.learner.First(now)
+		}
 		switch {
 		case c.estimate != nil:
 			c.arm(c.estimate.Delay)

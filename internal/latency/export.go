@@ -2,7 +2,6 @@ package latency
 
 import (
 	"math"
-	"time"
 
 	"github.com/DataDog/sketches-go/ddsketch/mapping"
 )
@@ -163,11 +162,8 @@ func (f *Fading) Counts() Counts {
 	return c
 }
 
-// Mapping returns the mapping from nanoseconds to the indexes of a DDSketch in which bucket b has the index b + FirstIndex.
+// FirstIndex is the index that bucket 0 has in a DDSketch with [Mapping].
+var FirstIndex = offset
+
+// Mapping is the mapping from nanoseconds to the indexes of a DDSketch.
 func Mapping() mapping.IndexMapping { return index }
-
-// FirstIndex is the index, in [Mapping], of bucket 0.
-func FirstIndex() int { return offset }
-
-// Value returns the latency within 1% of all those in a bucket.
-func Value(bucket int) time.Duration { return latencyOf(bucket) }
