@@ -30,7 +30,7 @@ func credible(taken, calls *latency.Distribution) float64 {
 
 const (
 	few      = 5    // calls, below which no difference is too large for chance
-	doubtful = 1e-5 // as unlikely is for a method that is looked at for as long as it is called, for one that is for a while
+	doubtful = 1e-4 // as unlikely is for a method that is looked at for as long as it is called, for one that is for a while
 )
 
 // differences returns by how much calls are more often slower than expected, and by how much less often.
