@@ -39,6 +39,12 @@ var outputs = map[string][]string{
 		`hedges by round_robin\s+` + duration + `\s+` + duration + `\s+\d+\.\d%`,
 		`hedges to another backend\s+` + duration + `\s+` + duration + `\s+\d+\.\d%`,
 	},
+	"snapshot": {
+		`\s+p50\s+p99\s+calls before the first hedge could be sent`,
+		`without a snapshot\s+` + duration + `\s+` + duration + `\s+20`,
+		`with the first one's\s+` + duration + `\s+` + duration + `\s+0`,
+		`The snapshot has [1-9]\d* bytes\.`,
+	},
 	"shed": {
 		`\s+p99 without\s+p99 with hedging\s+hedges\s+turned away\s+failed calls`,
 		`idle\s+` + duration + `\s+` + duration + `\s+\d+\s+\d+\s+0`,
