@@ -11,7 +11,7 @@ import (
 // after Update has returned. A call that began before ends under the configuration that it began with.
 //
 // The error is that of New, and nothing changes then. [WithWindow], [WithMaxMemory] and [WithTargetName] belong to what is remembered, and
-// stay as New set them: they need not be given again, and another value is an error. With another trigger, a method keeps its
+// stay as New set them: they need not be given again, and another value is an error. [WithSnapshot] is for New alone. With another trigger, a method keeps its
 // last delay until its next call has ended, and the choice of [Auto] may take a second longer. An error is returned for a nil
 // scheduler.
 //
@@ -32,6 +32,9 @@ func (s *Scheduler) Update(opts ...Option) error {
 	}
 	if slices.Contains(c.Set, "WithMaxMemory") && c.MaxMemory != old.MaxMemory {
 		err = errors.Join(err, fmt.Errorf("hedge: Update: WithMaxMemory(%d): the memory stays what it is, %d bytes", c.MaxMemory, old.MaxMemory))
+	}
+	if slices.Contains(c.Set, "WithSnapshot") {
+		err = errors.Join(err, errors.New("hedge: Update: WithSnapshot: a scheduler that is running keeps what it has learned"))
 	}
 	if slices.Contains(c.Set, "WithTargetName") && old.TargetName == nil {
 		err = errors.Join(err, errors.New("hedge: Update: WithTargetName: the targets keep their names"))

@@ -257,7 +257,7 @@ func TestNoAllocations(t *testing.T) {
 		b.Spend(now, true)
 		b.SpendSaved(now)
 		b.Hedged(true)
-		b.Refund(true)
+		b.Refund(true, 1)
 		b.Saved(now)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)

@@ -40,10 +40,10 @@ func FuzzBucket(f *testing.F) {
 			}
 			if e == 255 { // the hedge that was just paid for is dropped, if any was
 				if b.SpendSaved(at(now)) {
-					b.Refund(true)
+					b.Refund(true, 1)
 				}
 				if b.Spend(at(now), true) {
-					b.Refund(false)
+					b.Refund(false, 1)
 				}
 			}
 			if allowed < -1e-6*float64(len(events)) {

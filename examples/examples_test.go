@@ -45,6 +45,12 @@ var outputs = map[string][]string{
 		`hedge: ParseConfig: budgetPercent: WithBudgetPercent\(1000\): the percentage must be 0 to 400`,
 		`The file has a mistake, so nothing changes: 0 hedges in 400 calls\.`,
 	},
+	"snapshot": {
+		`\s+p50\s+p99\s+calls before the first hedge could be sent`,
+		`without a snapshot\s+` + duration + `\s+` + duration + `\s+20`,
+		`with the first one's\s+` + duration + `\s+` + duration + `\s+0`,
+		`The snapshot has [1-9]\d* bytes\.`,
+	},
 	"shed": {
 		`\s+p99 without\s+p99 with hedging\s+hedges\s+turned away\s+failed calls`,
 		`idle\s+` + duration + `\s+` + duration + `\s+\d+\s+\d+\s+0`,

@@ -25,6 +25,7 @@ type classes struct {
 	known sync.Map // name → *class
 	mu    sync.Mutex
 	count int
+	taken map[string]learn.Knowledge // what was taken over of classes that are not known yet
 }
 
 type class struct {
@@ -35,7 +36,9 @@ type class struct {
 
 // of returns the entry of a class, made now if need be.
 func (cs *classes) of(e *Engine, m *method, s *settings, name string) *class {
-	name = name[:min(len(name), maxClassName)]
+	if len(name) > maxClassName {
+		name = strings.ToValidUTF8(name[:maxClassName], "")
+	}
 	if c, ok := cs.known.Load(name); ok {
 		return c.(*class)
 	}
@@ -53,6 +56,7 @@ func (cs *classes) of(e *Engine, m *method, s *settings, name string) *class {
 	}
 	m.memory.Add(c.bytes())
 	m.learn(e, s, &c.learner)
+	cs.handOver(m, c)
 	cs.known.Store(c.name, c)
 	cs.count++
 	return c

@@ -6,6 +6,7 @@ import (
 
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/serviceconfig"
+	"github.com/grpchedge/hedge/internal/snapshot"
 )
 
 // Config holds the values that the options of package hedge set. The options check them; an Engine does not.
@@ -48,6 +49,7 @@ type Config struct {
 	Window     time.Duration
 	MaxMemory  int64                      // bytes
 	TargetName func(target string) string // nil: a target is named by itself
+	TakenOver  snapshot.Snapshot          // what other schedulers have learned; nil: nothing
 
 	Set   []string  // the names of the options that were given
 	Given *[]string // gets these names while options are applied; nil: nobody asks

@@ -38,10 +38,13 @@ type Engine struct {
 	departed departed
 }
 
-// New returns an engine that knows nothing yet.
+// New returns an engine that knows only what its configuration has it take over.
 func New(c Config) *Engine {
 	e := &Engine{epoch: time.Now()}
+	known := c.TakenOver
+	c.TakenOver = nil // methods have it now
 	e.config.Store(e.configure(c))
+	e.takeOver(known)
 	e.sweep.Store(sweepEvery)
 	if disabled(os.Getenv(disabledVariable)) {
 		e.pauseBy(PausedBySwitch)
@@ -118,7 +121,9 @@ func (e *Engine) Begin(ctx context.Context, target, method string, conn Conn, op
 	case s.Trigger.Kind == FixedTrigger:
 		c.arm(s.Trigger.Delay)
 	default:
-		c.estimate = m.learner.Estimate()
+		if c.estimate = m.learner.Estimate(); c.estimate == nil {
+			c.estimate = m.learner.First(now)
+		}
 		switch {
 		case c.estimate != nil:
 			c.arm(max(c.estimate.Delay, s.MinDelay))

@@ -1,11 +1,13 @@
 package engine_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -31,6 +33,35 @@ type steered struct {
 
 func constant(name string) func(context.Context, string, any) string {
 	return func(context.Context, string, any) string { return name }
+}
+
+// nothingLearned is the snapshot of a scheduler without calls.
+func nothingLearned() io.Reader {
+	s, err := hedge.New(hedge.WithAllMethods())
+	if err != nil {
+		panic(err)
+	}
+	var b bytes.Buffer
+	if err := s.WriteSnapshot(&b); err != nil {
+		panic(err)
+	}
+	return &again{data: b.Bytes()}
+}
+
+// again is a reader that begins anew after its end.
+type again struct {
+	data []byte
+	at   int
+}
+
+func (a *again) Read(p []byte) (int, error) {
+	if a.at == len(a.data) {
+		a.at = 0
+		return 0, io.EOF
+	}
+	n := copy(p, a.data[a.at:])
+	a.at += n
+	return n, nil
 }
 
 func costing(n float64) func(context.Context, string, any) float64 {
@@ -74,6 +105,7 @@ var everyOption = []steered{
 	{"WithServiceConfigUnbudgeted", hedge.WithServiceConfigUnbudgeted(), nil, func(c engine.Config) any { return c.Unbudgeted }, false, false},
 	{"WithWindow", hedge.WithWindow(time.Hour), nil, func(c engine.Config) any { return c.Window }, false, false},
 	{"WithMaxMemory", hedge.WithMaxMemory(1 << 30), nil, func(c engine.Config) any { return c.MaxMemory }, false, false},
+	{"WithSnapshot", hedge.WithSnapshot(nothingLearned()), nil, func(engine.Config) any { return nil }, false, false},
 	{"WithTargetName", hedge.WithTargetName(strings.ToLower), nil, func(c engine.Config) any { return c.TargetName != nil }, false, false},
 }
 

@@ -45,7 +45,11 @@ func (c *Call) SetTraits(t Traits) {
 	if c.estimate == nil {
 		return
 	}
-	if e := c.class.learner.Estimate(); e != nil {
+	e := c.class.learner.Estimate()
+	if e == nil {
+		e = c.class.learner.First(c.start)
+	}
+	if e != nil {
 		c.estimate, c.delay = e, max(e.Delay, c.settings.MinDelay)
 		if e.Trickle != nil {
 			e.Trickle.Earn(c.start)

@@ -48,9 +48,11 @@ var width = math.Log2(math.Pow((1+accuracy)/(1-accuracy), 10*math.Ln2/7))
 // lowerBound returns the latency, in nanoseconds, at which a bucket begins: the inverse of index, by Cardano's formula.
 // The mapping has a LowerBound and a Value of its own, but they shift an int by 52 bits, which leaves nothing of it on a
 // 32-bit machine.
-func lowerBound(bucket int) float64 {
+func lowerBound(bucket int) float64 { return ExpCubic(float64(bucket+offset) * width) }
+
+// ExpCubic is the inverse of the cubically interpolated logarithm to the base 2.
+func ExpCubic(log float64) float64 {
 	const a, b, c = 6.0 / 35, -3.0 / 5, 10.0 / 7 // of the cubic polynomial that stands for the logarithm
-	log := float64(bucket+offset) * width
 	exponent := math.Floor(log)
 	d0 := b*b - 3*a*c
 	d1 := 2*b*b*b - 9*a*b*c - 27*a*a*(log-exponent)

@@ -68,7 +68,7 @@ func (l *Learner) choose(c *Config, now time.Time, capacity float64) {
 		return
 	}
 	primary := d.Survival()
-	problem := c.problem(d, primary, l.hedges.law(now, primary), planned(c.BudgetPercent, capacity))
+	problem := c.problem(d, primary, l.hedgeLaw(now, primary), planned(c.BudgetPercent, capacity))
 	problem.Outcomes = l.rests.outcomes()
 	plan, ok := knee.Find(problem)
 	if !ok {

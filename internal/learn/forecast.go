@@ -22,13 +22,14 @@ func (l *Learner) Forecasts(now time.Time) []Forecast {
 	if e == nil {
 		return nil
 	}
-	_, d := l.window.Split(now, e.since, e.since)
+	_, own := l.window.Split(now, e.since, e.since)
+	d := l.believed(own)
 	if d.Total() < autoFrom {
 		return nil
 	}
 	c, primary := l.config.Load(), d.Survival()
 	unhedged := knee.Tail(primary, c.Target)
-	twoSeconds := 2 * float64(d.Total()) / c.Window.Seconds() // calls, which make the burst
+	twoSeconds := 2 * float64(own.Total()) / c.Window.Seconds() // calls, which make the burst
 	var rows []Forecast
 	for _, percent := range forecastBudgets {
 		if plan, ok := knee.Find(c.problem(d, primary, primary, planned(percent, max(twoSeconds*percent/100, 1)))); ok {

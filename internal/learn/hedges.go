@@ -72,13 +72,9 @@ func (o *outcomes) count() (hedged, won int64) {
 	return won + o.lost.Swap(0), won
 }
 
-// law is the survival function of hedges. What is known of primaries stands in as long as few were seen.
-func (o *outcomes) law(now time.Time, primary *latency.Survival) *latency.Survival {
-	w := o.window.Load()
-	if w == nil {
-		return primary
-	}
-	d := w.Snapshot(now)
+// hedgeLaw is the survival function of hedges. What is known of primaries stands in as long as few were seen.
+func (l *Learner) hedgeLaw(now time.Time, primary *latency.Survival) *latency.Survival {
+	d := l.hedgesBelieved(l.HedgeSnapshot(now))
 	return latency.Mix(primary, asHedges, d.Survival(), float64(d.Total()))
 }
 

@@ -19,6 +19,7 @@ import (
 type Learner struct {
 	window  *latency.Window          // what primaries took
 	current atomic.Pointer[Estimate] // nil until learned
+	taken   atomic.Pointer[taken]    // over from another learner; nil: nothing, or no more
 
 	learned  atomic.Int64 // latencies and bounds recorded so far
 	nextSize atomic.Int64 // learned at which to compute anew
@@ -96,8 +97,10 @@ func (l *Learner) Median() time.Duration {
 // Draw decides whether a hedge that is due is sent, with the given probability.
 func (l *Learner) Draw(probability float64) bool { return l.chance.take(probability) }
 
-// Snapshot is the distribution of what primaries took over the window.
-func (l *Learner) Snapshot(now time.Time) *latency.Distribution { return l.window.Snapshot(now) }
+// Snapshot is the distribution of what primaries took over the window, and of what was taken over.
+func (l *Learner) Snapshot(now time.Time) *latency.Distribution {
+	return l.believed(l.window.Snapshot(now))
+}
 
 // HedgeSnapshot is the distribution of what hedges took over the window, from when they were sent.
 func (l *Learner) HedgeSnapshot(now time.Time) *latency.Distribution {
@@ -128,11 +131,17 @@ func (l *Learner) refresh(now time.Time) {
 	if n < l.nextSize.Load() && !l.worthAnotherLook(c, n, at) {
 		return
 	}
-	if n < int64(c.WarmupCalls) || !l.busy.CompareAndSwap(false, true) {
+	l.look(c, now, n)
+}
+
+// look computes the estimate anew, after n records, if enough is known for one and nobody does so.
+func (l *Learner) look(c *Config, now time.Time, n int64) {
+	known, at := n+l.takenCalls(), int64(now.Sub(l.place.Epoch))
+	if known < int64(c.WarmupCalls) || !l.busy.CompareAndSwap(false, true) {
 		return
 	}
 	interval := int64(c.Window / refreshes)
-	choosing := c.Auto && n >= autoFrom
+	choosing := c.Auto && known >= autoFrom
 	if choosing && !c.Pace.take(at) {
 		l.nextSize.Store(math.MaxInt64)
 		l.nextTime.Store(at + interval/10)
@@ -190,6 +199,9 @@ func (l *Learner) chooseWithinPace(c *Config, now time.Time, capacity float64) {
 
 // take has calls hedged at the trigger's quantile of d.
 func (l *Learner) take(c *Config, d *latency.Distribution) {
+	if l.learned.Load()+l.takenCalls() < int64(c.WarmupCalls) {
+		return // what was taken over has just been forgotten
+	}
 	delay, ok := d.Quantile(c.Quantile)
 	if !ok {
 		return // the last estimate is better than none
@@ -217,13 +229,12 @@ func (l *Learner) lately(now time.Time) (all, newest *latency.Distribution) {
 	before, newest := l.window.Split(now, l.since, at)
 	if knee.Changed(before, newest, lately) {
 		l.since, l.changed = at, now
-		l.evidence = evidence{}
-		l.hedges.forget()
-		l.rests.forget()
+		l.forgetTaken()
+		l.forgetHedges()
 		return newest, newest
 	}
 	_, all = l.window.Split(now, l.since, l.since)
-	return all, newest
+	return l.withTaken(all, before), newest
 }
 
 // An estimate is computed anew only when so many calls have ended since the last, or after so many times the usual interval.

@@ -58,6 +58,7 @@ func (m *mailbox) count(calls int) { m.memory.Add(int64(calls) * int64(unsafe.Si
 // the first of its attempts answers, and that is what is recorded.
 type rests struct {
 	memory *latency.Meter // counts what is known; nil: none does
+	mu     sync.Mutex     // a choice is made on one goroutine, and the knowledge read on another
 	bytes  int64          // counted
 	of     map[restKey]*rest
 	faded  time.Time
@@ -80,9 +81,8 @@ func stepOf(age time.Duration) int {
 
 // add takes note of ended calls, and lets what is known fade.
 func (r *rests) add(now time.Time, calls []ended) {
-	if r.of == nil {
-		r.of = map[restKey]*rest{}
-	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if !r.faded.IsZero() {
 		factor := math.Exp(-max(now.Sub(r.faded), 0).Seconds() / fading.Seconds())
 		for key, f := range r.of {
@@ -94,23 +94,36 @@ func (r *rests) add(now time.Time, calls []ended) {
 	}
 	r.faded = now
 	for _, c := range calls {
-		key := restKey{stepOf(c.age), c.hedges}
-		f := r.of[key]
-		if f == nil {
-			if len(r.of) >= maxOutcomes {
-				r.dropLeast()
-			}
-			f = &rest{}
-			r.of[key] = f
-		}
+		f := r.at(restKey{stepOf(c.age), c.hedges})
 		f.Add(c.rest)
 		f.ages += math.Log(float64(max(c.age, 1)))
 	}
 	r.count()
 }
 
+// at returns what is known of a key, made now if need be.
+func (r *rests) at(key restKey) *rest {
+	f := r.of[key]
+	if f == nil {
+		if r.of == nil {
+			r.of = map[restKey]*rest{}
+		}
+		if len(r.of) >= maxOutcomes {
+			r.dropLeast()
+		}
+		f = &rest{}
+		r.of[key] = f
+	}
+	return f
+}
+
+// age is the age at which the hedges were sent, on average.
+func (f *rest) age() time.Duration { return time.Duration(math.Exp(f.ages / f.Total())) }
+
 // forget drops what is known.
 func (r *rests) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.of, r.faded = nil, time.Time{}
 	r.count()
 }
@@ -148,14 +161,20 @@ const fading = 2 * time.Minute
 
 // outcomes returns what is known for a search.
 func (r *rests) outcomes() []knee.Outcome {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	var all []knee.Outcome
 	for key, f := range r.of {
 		all = append(all, knee.Outcome{
-			Age: time.Duration(math.Exp(f.ages / f.Total())), Hedges: key.hedges, Rest: f.Survival(), Calls: f.Total(),
+			Age: f.age(), Hedges: key.hedges, Rest: f.Survival(), Calls: f.Total(),
 		})
 	}
 	slices.SortFunc(all, func(a, b knee.Outcome) int { // the order of a map is not the same each time
-		return cmp.Or(cmp.Compare(a.Age, b.Age), cmp.Compare(a.Hedges, b.Hedges))
+		return compareOutcomes(a.Age, b.Age, a.Hedges, b.Hedges)
 	})
 	return all
+}
+
+func compareOutcomes(ageA, ageB time.Duration, hedgesA, hedgesB int) int {
+	return cmp.Or(cmp.Compare(ageA, ageB), cmp.Compare(hedgesA, hedgesB))
 }

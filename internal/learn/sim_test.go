@@ -20,6 +20,7 @@ type simulation struct {
 	rate        float64 // calls a second, on average
 	seed        uint64
 	config      *learn.Config
+	taken       learn.Knowledge // over from another client
 }
 
 // attemptLaw is how long an attempt takes that is sent at a time: attempt 0 is the primary.
@@ -87,6 +88,7 @@ func (sim simulation) run() *simulator {
 	s.budget = budget.New(s.config.BudgetPercent)
 	s.learner.Start(s.config, learn.Place{Budget: s.budget, Epoch: s.epoch})
 	s.learner.Run(func(choose func()) { choose() })
+	s.learner.TakeOver(s.taken)
 	for range max(s.concurrency, 1) {
 		s.arrive(0)
 	}
@@ -127,6 +129,9 @@ func (s *simulator) begin() {
 	c := &simCall{id: id, start: s.now}
 	s.budget.Earn(s.time())
 	c.estimate = s.learner.Estimate()
+	if c.estimate == nil {
+		c.estimate = s.learner.First(s.time())
+	}
 	if e := c.estimate; e != nil {
 		if e.Trickle != nil {
 			e.Trickle.Earn(s.time())

@@ -1,0 +1,124 @@
+package engine
+
+import (
+	"cmp"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/grpchedge/hedge/internal/learn"
+	"github.com/grpchedge/hedge/internal/snapshot"
+)
+
+// takeOver makes entries for the methods of a snapshot that this engine would learn of. Those with the most calls come first, and half
+// of the memory is left to methods that are not in it. An entry that no call uses leaves like every other.
+func (e *Engine) takeOver(s snapshot.Snapshot) {
+	type known struct {
+		target, method string
+		calls          float64
+		*snapshot.Method
+	}
+	var all []known
+	for target, t := range s {
+		for name, m := range t.Methods {
+			all = append(all, known{target, name, m.Primaries.Total(), m})
+		}
+	}
+	slices.SortFunc(all, func(a, b known) int {
+		return cmp.Or(cmp.Compare(b.calls, a.calls), cmp.Compare(a.target, b.target), cmp.Compare(a.method, b.method))
+	})
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	c := e.config.Load()
+	for _, k := range all {
+		if e.memory.Bytes() > c.MaxMemory/2 {
+			return
+		}
+		if selected, _ := c.selects(k.method); selected && (!c.ServiceConfigOnly || c.policyOf(k.method) != nil) {
+			e.addKnown(k.target, k.method, k.Method)
+		}
+	}
+}
+
+// addKnown makes an entry for a method of which something is known. e.mu must be held.
+func (e *Engine) addKnown(target, name string, known *snapshot.Method) {
+	t := e.addTarget(target, e.epoch)
+	m := e.newMethod(t, strings.Clone(name))
+	m.learner.TakeOver(known.Knowledge)
+	m.classes.takeOver(m, known.Classes)
+	// What was taken over without a call leaves first, and of that what the fewest calls were known of.
+	m.entry = entry{element: e.entries.fresh.PushFront(m), fresh: true}
+	t.count++
+	t.methods.Store(m.name, m)
+}
+
+// takeOver keeps what is known of classes until they are used. The classes with the most calls are kept.
+func (cs *classes) takeOver(m *method, known map[string]learn.Knowledge) {
+	names := slices.SortedFunc(maps.Keys(known), func(a, b string) int {
+		return cmp.Or(cmp.Compare(known[b].Primaries.Total(), known[a].Primaries.Total()), cmp.Compare(a, b))
+	})
+	for _, name := range names[:min(len(names), MaxClasses+1)] {
+		if cs.taken == nil {
+			cs.taken = map[string]learn.Knowledge{}
+			m.memory.Add(mapShare)
+		}
+		cs.taken[strings.Clone(name)] = known[name]
+		m.memory.Add(takenBytes(name, known[name]))
+	}
+}
+
+func takenBytes(name string, k learn.Knowledge) int64 { return allocated(name) + mapShare + k.Bytes() }
+
+// handOver has a new class begin with what is known of it. cs.mu must be held.
+func (cs *classes) handOver(m *method, c *class) {
+	if k, ok := cs.taken[c.name]; ok {
+		c.learner.TakeOver(k)
+		delete(cs.taken, c.name)
+		m.memory.Add(-takenBytes(c.name, k))
+	}
+}
+
+// WriteSnapshot writes what is known of every method, for another engine to take over. What is known of a target is collected when
+// it is written, so that not all of it is in memory at once.
+func (e *Engine) WriteSnapshot(to io.Writer) error {
+	methods := map[string][]*method{} // by target
+	if e != nil {
+		e.mu.Lock()
+		e.eachMethod(func(m *method) { methods[m.target.name] = append(methods[m.target.name], m) })
+		e.mu.Unlock()
+	}
+	w := snapshot.NewWriter(to)
+	for _, target := range slices.Sorted(maps.Keys(methods)) {
+		known := &snapshot.Target{Methods: map[string]*snapshot.Method{}}
+		for _, m := range methods[target] {
+			if k := m.knowledge(time.Now()); len(k.Primaries) > 0 {
+				known.Methods[m.name] = k
+			}
+		}
+		if len(known.Methods) == 0 {
+			continue
+		}
+		if err := w.Target(target, known); err != nil {
+			return err
+		}
+	}
+	return w.Close()
+}
+
+// knowledge returns what is known of the method.
+func (m *method) knowledge(now time.Time) *snapshot.Method {
+	known := &snapshot.Method{Knowledge: m.learner.Knowledge(now), Classes: map[string]learn.Knowledge{}}
+	m.classes.mu.Lock()
+	maps.Copy(known.Classes, m.classes.taken)
+	m.classes.mu.Unlock()
+	m.classes.known.Range(func(_, value any) bool {
+		c := value.(*class)
+		if k := c.learner.Knowledge(now); len(k.Primaries) > 0 {
+			known.Classes[c.name] = k
+		}
+		return true
+	})
+	return known
+}

@@ -1,0 +1,169 @@
+package latency
+
+import (
+	"math"
+
+	"github.com/DataDog/sketches-go/ddsketch/mapping"
+)
+
+// Counts is how many calls ended in each bucket, in ascending order of the buckets, of those in which any did. Calls are
+// weights, so that they need not be whole. It is what outlives a window: see [Distribution.Counts].
+type Counts []Count
+
+// Count is the calls of one bucket.
+type Count struct {
+	Bucket int32 // 0 ≤ Bucket < Buckets
+	Calls  float32
+}
+
+// CountBytes is the memory that a count takes.
+const CountBytes = 8
+
+// Counts returns as many calls as the distribution was made from, as it believes them to be distributed. A call that was cut
+// short counts where those did that lasted longer. Where all calls beyond a latency were cut short, they count in the
+// bucket of the largest bound, which is what [Distribution.Quantile] returns for them. It is nil if nothing was observed.
+func (d *Distribution) Counts() Counts {
+	if d.observed == 0 {
+		return nil
+	}
+	counts := make(Counts, 0, len(d.curve)+1)
+	all, left := float64(d.Total()), 1.0
+	for _, p := range d.curve {
+		counts = counts.with(p.bucket, all*(left-p.survival))
+		left = p.survival
+	}
+	return counts.with(d.lastBucket, all*left)
+}
+
+// with adds calls to the last bucket of the counts, or to one behind it.
+func (c Counts) with(bucket int, calls float64) Counts {
+	switch last := len(c) - 1; {
+	case !(float32(calls) > 0):
+		return c
+	case last >= 0 && c[last].Bucket == int32(bucket):
+		c[last].Calls += float32(calls)
+		return c
+	}
+	return append(c, Count{int32(bucket), float32(calls)})
+}
+
+// Total returns the number of calls.
+func (c Counts) Total() float64 {
+	sum := 0.0
+	for _, count := range c {
+		sum += float64(count.Calls)
+	}
+	return sum
+}
+
+// Plus returns the sum of two counts.
+func (c Counts) Plus(o Counts) Counts {
+	if len(o) == 0 {
+		return c
+	}
+	sum := make(Counts, 0, max(len(c), len(o)))
+	for len(c) > 0 || len(o) > 0 {
+		if len(o) == 0 || len(c) > 0 && c[0].Bucket <= o[0].Bucket {
+			sum, c = sum.with(int(c[0].Bucket), float64(c[0].Calls)), c[1:]
+		} else {
+			sum, o = sum.with(int(o[0].Bucket), float64(o[0].Calls)), o[1:]
+		}
+	}
+	return sum
+}
+
+// Times returns the counts with each multiplied by a factor that is not negative.
+func (c Counts) Times(factor float64) Counts {
+	product := make(Counts, 0, len(c))
+	for _, count := range c {
+		product = product.with(int(count.Bucket), factor*float64(count.Calls))
+	}
+	return product
+}
+
+// Plus returns the distribution of its calls, which are those of a window, and of others, all of which were answered.
+// [Distribution.Ended] is that of its own calls alone.
+func (d *Distribution) Plus(others Counts) *Distribution {
+	if len(others) == 0 {
+		return d
+	}
+	var answered, longer [buckets]float64
+	d.calls(&answered, &longer)
+	n := float64(d.Total())
+	sum := &Distribution{bounded: d.bounded, ended: d.ended, lastBucket: d.lastBucket}
+	added := 0.0
+	for _, count := range others {
+		answered[count.Bucket] += float64(count.Calls)
+		added += float64(count.Calls)
+		sum.lastBucket = max(sum.lastBucket, int(count.Bucket))
+	}
+	n += added
+	sum.observed = d.observed + max(int64(math.Round(added)), 1)
+	sum.curve = make([]point, 0, len(d.curve)+len(others))
+	survival := 1.0
+	for i := range sum.lastBucket + 1 {
+		o, c := answered[i], longer[i]
+		if o > 0 {
+			survival *= max(1-o/(n-c/2), 0)
+			sum.curve = append(sum.curve, point{i, survival})
+		}
+		n -= o + c
+	}
+	if survival < 1e-9 && len(sum.curve) > 0 { // what is left where nobody was is rounding
+		sum.curve[len(sum.curve)-1].survival = 0
+	}
+	return sum
+}
+
+// calls adds what the distribution was made from: the calls that were answered in each bucket, and those that were cut short
+// in it. They follow from the curves, whose factors are 1 − o/(n − c/2), with o + c calls in the bucket.
+func (d *Distribution) calls(answered, longer *[buckets]float64) {
+	all := float64(d.Total())
+	before, survival, next := all, 1.0, 0
+	for _, p := range d.ended {
+		after := all * p.survival
+		both := before - after
+		o := 0.0
+		if next < len(d.curve) && d.curve[next].bucket == p.bucket {
+			f := 1 - d.curve[next].survival/survival
+			o = min(f*(before-both/2)/(1-f/2), both)
+			survival = d.curve[next].survival
+			next++
+		}
+		answered[p.bucket] += o
+		longer[p.bucket] += both - o
+		before = after
+	}
+}
+
+// AddCounts counts calls with their weights.
+func (f *Fading) AddCounts(c Counts) {
+	for _, count := range c {
+		p := &f.pages[count.Bucket/pageSize]
+		if *p == nil {
+			*p = new([pageSize]float32)
+		}
+		(*p)[count.Bucket%pageSize] += count.Calls
+		f.total += float64(count.Calls)
+	}
+}
+
+// Counts returns the weights.
+func (f *Fading) Counts() Counts {
+	var c Counts
+	for i, p := range f.pages {
+		if p == nil {
+			continue
+		}
+		for j, w := range p {
+			c = c.with(i*pageSize+j, float64(w))
+		}
+	}
+	return c
+}
+
+// FirstIndex is the index that bucket 0 has in a DDSketch with [Mapping].
+var FirstIndex = offset
+
+// Mapping is the mapping from nanoseconds to the indexes of a DDSketch.
+func Mapping() mapping.IndexMapping { return index }

@@ -1,0 +1,252 @@
+package learn_test
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/grpchedge/hedge/budget"
+	"github.com/grpchedge/hedge/internal/latency"
+	"github.com/grpchedge/hedge/internal/learn"
+)
+
+// oneInTwenty is lognormal with a median of so many ms, and eight times that with 5%.
+func oneInTwenty(median float64) attemptLaw {
+	return func(seed, id uint64, attempt int, _ time.Duration) time.Duration {
+		r := generator(seed, id, attempt)
+		d := median * math.Exp(0.45*r.NormFloat64())
+		if chanceOf(r, 0.05) {
+			d *= 8
+		}
+		return inMillis(d)
+	}
+}
+
+// newcomers are sixty clients that each make so many calls.
+func newcomers(law attemptLaw, seed uint64, c *learn.Config, k learn.Knowledge) (calls []outcome) {
+	for client := range uint64(60) {
+		sim := simulation{law: law, calls: 300, rate: 30, seed: 1000*seed + client, config: c, taken: k}
+		calls = append(calls, sim.run().done...)
+	}
+	return calls
+}
+
+// TestTakeOver_Newcomers has clients that live for ten seconds take over what another client has learned. With a bucket that
+// is never empty it is 0.34 of none's; that of a new client holds one token.
+func TestTakeOver_Newcomers(t *testing.T) {
+	law := oneInTwenty(5)
+	for seed := uint64(1); seed <= seeds(); seed++ {
+		donor := simulation{law: law, calls: 6_000, rate: 30, seed: 77 + seed, config: config()}.run()
+		known := donor.learner.Knowledge(donor.time())
+		unhedged := config()
+		unhedged.MaxHedges = 0
+		none := tail(newcomers(law, seed, unhedged, learn.Knowledge{}), 0.99)
+		cold := newcomers(law, seed, config(), learn.Knowledge{})
+		warm := newcomers(law, seed, config(), known)
+		t.Logf("p99 %.3f of none's without, %.3f with; load %.2f%%, %.2f%%", tail(cold, 0.99)/none, tail(warm, 0.99)/none, load(cold), load(warm))
+		if share := tail(warm, 0.99) / none; share > 0.44 || tail(warm, 0.99) >= tail(cold, 0.99) {
+			t.Errorf("p99 is %.3f of none's, want at most 0.44, and less than without a snapshot", share)
+		}
+		if l := load(warm); l > 11 {
+			t.Errorf("load %.2f%%, want at most 11%%", l)
+		}
+	}
+}
+
+// known is what a learner knows after so many calls of a law.
+func known(law attemptLaw, calls int) learn.Knowledge {
+	s := simulation{law: law, calls: calls, rate: 100, seed: 4, config: config()}.run()
+	return s.learner.Knowledge(s.time())
+}
+
+// newcomer is a learner that has just taken over what is known, by a clock of its own.
+type newcomer struct {
+	*learn.Learner
+	now time.Time
+	law attemptLaw
+	id  uint64
+}
+
+func newNewcomer(law attemptLaw, k learn.Knowledge, c *learn.Config, memory *latency.Meter) *newcomer {
+	l := &learn.Learner{}
+	n := &newcomer{Learner: l, now: time.Unix(1e9, 0), law: law}
+	l.Start(c, learn.Place{Budget: budget.New(c.BudgetPercent), Epoch: n.now, Memory: memory})
+	l.Run(func(choose func()) { choose() })
+	l.TakeOver(k)
+	return n
+}
+
+// calls makes calls that are answered, at 100 a second.
+func (n *newcomer) calls(calls int) {
+	for range calls {
+		n.now = n.now.Add(10 * time.Millisecond)
+		n.id++
+		n.Observe(n.now, n.law(9, n.id, 0, 0))
+	}
+}
+
+// median is the median of what the newcomer believes, in ms.
+func (n *newcomer) median() float64 {
+	d, _ := n.Snapshot(n.now).Quantile(0.5)
+	return float64(d) / float64(ms)
+}
+
+func TestTakeOver_FirstCall(t *testing.T) {
+	k := known(oneInTwenty(5), 3_000)
+	n := newNewcomer(oneInTwenty(5), k, config(), nil)
+	if e := n.Estimate(); e != nil {
+		t.Fatalf("the estimate is %+v before a call asked", e)
+	}
+	first := n.First(n.now)
+	if first == nil || first.Delay < 6*ms || first.Delay > 25*ms {
+		t.Fatalf("the estimate of the first call is %+v", first)
+	}
+	if e := n.Estimate(); e.Choice == nil {
+		t.Errorf("no choice was made from what was taken over: %+v", e)
+	}
+	c := config()
+	c.WarmupCalls = 5_000
+	if e := newNewcomer(oneInTwenty(5), k, c, nil).First(n.now); e != nil {
+		t.Errorf("an estimate from %v calls, where the warm-up takes 5000", k.Primaries.Total())
+	}
+	if e := newNewcomer(oneInTwenty(5), learn.Knowledge{}, config(), nil).First(n.now); e != nil {
+		t.Errorf("an estimate from nothing: %+v", e)
+	}
+}
+
+// TestTakeOver_Fades has the learner's own calls take 1.3 times as long, which is too little to be another law at once.
+func TestTakeOver_Fades(t *testing.T) {
+	var memory latency.Meter
+	n := newNewcomer(oneInTwenty(5.5), known(oneInTwenty(5), 3_000), config(), &memory)
+	with := memory.Bytes()
+	weight := func() float64 { return n.Knowledge(n.now).Primaries.Total() - float64(own(n)) }
+	if got := weight(); math.Abs(got-1_000) > 1 {
+		t.Errorf("%v calls count at first, want 1000", got)
+	}
+	n.calls(500)
+	if got := weight(); math.Abs(got-500) > 1 {
+		t.Errorf("%v calls count after 500 calls, want 500", got)
+	}
+	n.calls(1_000)
+	if got := weight(); math.Abs(got) > 1 {
+		t.Errorf("%v calls count after 1500 calls, want 0", got)
+	}
+	empty := &latency.Meter{}
+	newNewcomer(oneInTwenty(5), learn.Knowledge{}, config(), empty).calls(1_500)
+	if got := memory.Bytes(); got > empty.Bytes()+8_000 || with < 1_000 {
+		t.Errorf("%d bytes at first, and %d after what was taken over has faded, want %d as without", with, got, empty.Bytes())
+	}
+}
+
+// own is the number of the newcomer's own calls in the window.
+func own(n *newcomer) uint64 { return n.id }
+
+func TestTakeOver_AnotherLaw(t *testing.T) {
+	k := known(oneInTwenty(5), 3_000)
+	for _, c := range []struct {
+		name   string
+		median float64
+		calls  int
+	}{
+		{"slower", 20, 32},
+		{"faster", 1.2, 450}, // within two steps of the window
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n := newNewcomer(oneInTwenty(c.median), k, config(), nil)
+			n.First(n.now)
+			n.calls(c.calls)
+			if got := n.median(); math.Abs(got/c.median-1) > 0.3 {
+				t.Errorf("the median is %.2f ms after %d calls, want %v", got, c.calls, c.median)
+			}
+			if got := n.Knowledge(n.now).Primaries.Total(); math.Abs(got-float64(c.calls)) > 1 {
+				t.Errorf("%v calls are known, want the %d of its own", got, c.calls)
+			}
+			if outcomes := n.Knowledge(n.now).Outcomes; len(outcomes) > 0 {
+				t.Errorf("outcomes of another law: %v", outcomes)
+			}
+		})
+	}
+}
+
+// TestTakeOver_AnotherLawDuringWarmup goes back to the warm-up that the learner would have had without a snapshot.
+func TestTakeOver_AnotherLawDuringWarmup(t *testing.T) {
+	c := config()
+	c.WarmupCalls = 100
+	n := newNewcomer(oneInTwenty(50), known(oneInTwenty(5), 3_000), c, nil)
+	if n.First(n.now) == nil {
+		t.Fatal("no estimate from what was taken over")
+	}
+	n.calls(50)
+	if e := n.Estimate(); e != nil {
+		t.Errorf("%+v after 50 calls of another law, where the warm-up takes 100", e)
+	}
+	n.calls(60)
+	if e := n.Estimate(); e == nil || e.Delay < 50*ms {
+		t.Errorf("%+v after 110 calls of another law", e)
+	}
+}
+
+// TestTakeOver_Burst begins with a thousand calls at once, of which the fastest end first.
+func TestTakeOver_Burst(t *testing.T) {
+	law := oneInTwenty(5)
+	n := newNewcomer(law, known(law, 3_000), config(), nil)
+	n.First(n.now)
+	took := make([]time.Duration, 1_000)
+	for id := range took {
+		took[id] = law(9, uint64(id), 0, 0)
+	}
+	slices.Sort(took)
+	for _, d := range took[:200] {
+		n.Observe(n.now.Add(d), d)
+	}
+	if got := n.Knowledge(n.now.Add(took[200])).Primaries.Total(); got < 990 {
+		t.Errorf("%v calls are known when the fastest 200 of 1000 calls have ended: what was taken over is forgotten", got)
+	}
+}
+
+// TestTakeOver_CutShort has what hedges cut short: the knowledge has the latencies that primaries would have had.
+func TestTakeOver_CutShort(t *testing.T) {
+	law := oneInTwenty(5)
+	s := simulation{law: law, calls: 20_000, rate: 500, seed: 4, config: config()}.run()
+	free := config()
+	free.MaxHedges = 0
+	truth := simulation{law: law, calls: 20_000, rate: 500, seed: 5, config: free}.run()
+	n := newNewcomer(law, s.learner.Knowledge(s.time()), config(), nil)
+	for _, q := range []float64{0.5, 0.9, 0.99} {
+		got, _ := n.Snapshot(n.now).Quantile(q)
+		want := tail(truth.done, q)
+		if math.Abs(float64(got)/float64(ms)/want-1) > 0.1 {
+			t.Errorf("quantile %v: %v of the knowledge, %.2f ms without hedging", q, got, want)
+		}
+	}
+	if k := s.learner.Knowledge(s.time()); k.Hedges.Total() < 100 || len(k.Outcomes) == 0 {
+		t.Errorf("%v hedges and %d outcomes are known", k.Hedges.Total(), len(k.Outcomes))
+	}
+}
+
+// TestKnowledge_Plus merges by the number of calls.
+func TestKnowledge_Plus(t *testing.T) {
+	fast, slow := known(oneInTwenty(5), 2_000), known(oneInTwenty(50), 1_000)
+	both := fast.Plus(slow)
+	if got, want := both.Primaries.Total(), fast.Primaries.Total()+slow.Primaries.Total(); math.Abs(got/want-1) > 1e-5 {
+		t.Errorf("%v calls, want %v", got, want)
+	}
+	if got, want := both.Hedges.Total(), fast.Hedges.Total()+slow.Hedges.Total(); math.Abs(got/want-1) > 1e-5 {
+		t.Errorf("%v hedges, want %v", got, want)
+	}
+	calls := 0.0
+	for _, o := range both.Outcomes {
+		calls += o.Rest.Total()
+	}
+	if len(both.Outcomes) > 48 || calls < 100 {
+		t.Errorf("%d outcomes of %v calls", len(both.Outcomes), calls)
+	}
+	n := newNewcomer(oneInTwenty(5), both, config(), nil)
+	if got := n.Snapshot(n.now).Total(); got != 1_000 {
+		t.Errorf("%d calls count, want 1000", got)
+	}
+	if d, _ := n.Snapshot(n.now).Quantile(0.9); d < 40*ms {
+		t.Errorf("the 90th percentile is %v, want one of the slow third", d)
+	}
+}

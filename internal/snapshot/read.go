@@ -1,0 +1,258 @@
+package snapshot
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/grpchedge/hedge/internal/learn"
+)
+
+// The bounds of what is read. What a scheduler with 64 MiB of memory writes is a tenth of them at most.
+const (
+	maxBytes    = 256 << 20
+	maxParts    = 1 << 18 // targets; and methods with their classes
+	maxOutcomes = 1 << 10 // of one method or class
+	maxClass    = 64      // bytes of a class's name
+	maxHedges   = 4       // of one call
+	maxAge      = 24 * time.Hour
+)
+
+// Read reads a snapshot to its end.
+//
+// Messages are taken apart by hand, because the generated code would make an object of a hundred bytes from each two bytes
+// that a hostile snapshot has.
+func Read(from io.Reader) (Snapshot, error) {
+	b, err := io.ReadAll(io.LimitReader(from, maxBytes+1))
+	switch {
+	case err != nil:
+		return nil, err
+	case len(b) > maxBytes:
+		return nil, fmt.Errorf("it has more than %d bytes", maxBytes)
+	case len(b) == 0:
+		return nil, errors.New("it is empty")
+	}
+	r := reader{into: Snapshot{}}
+	return r.into, r.snapshot(b)
+}
+
+// reader counts what it has read.
+type reader struct {
+	into    Snapshot
+	version uint64
+	targets uint64
+	methods int // and classes
+}
+
+func (r *reader) snapshot(b []byte) error {
+	complete, ended := uint64(0), false
+	err := fields(b, func(number protowire.Number, f field) error {
+		switch {
+		case number == 1 && f.isNumber():
+			r.version = f.number
+		case number == 2 && f.isBytes():
+			return r.target(f.bytes)
+		case number == 15 && f.isNumber():
+			complete, ended = complete+uint64(uint32(f.number)), true
+		case number == 15 && f.isBytes(): // several, packed
+			for b := f.bytes; len(b) > 0; {
+				n, size := protowire.ConsumeVarint(b)
+				if size < 0 {
+					return protowire.ParseError(size)
+				}
+				complete, ended, b = complete+uint64(uint32(n)), true, b[size:]
+			}
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return err
+	case r.version == 0 && !ended:
+		return errors.New("it has no version: it is cut off, or no snapshot of a scheduler")
+	case r.version == 0:
+		return errors.New("it has no version: it is no snapshot of a scheduler")
+	case complete != r.targets:
+		return fmt.Errorf("it has %d targets where %d were written: it is cut off", r.targets, complete)
+	}
+	return nil
+}
+
+func (r *reader) target(b []byte) error {
+	if r.targets++; r.targets > maxParts {
+		return fmt.Errorf("it has more than %d targets", maxParts)
+	}
+	name, err := nameIn(b)
+	if err != nil {
+		return fmt.Errorf("target %d: %w", r.targets, err)
+	}
+	err = fields(b, func(number protowire.Number, f field) error {
+		if number == 2 && f.isBytes() {
+			return r.method(name, f.bytes)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("target %.100q: %w", name, err)
+	}
+	return nil
+}
+
+func (r *reader) method(target string, b []byte) error {
+	if r.methods++; r.methods > maxParts {
+		return fmt.Errorf("it has more than %d methods and classes", maxParts)
+	}
+	name, err := nameIn(b)
+	if err != nil {
+		return err
+	}
+	m := &Method{}
+	err = fields(b, func(number protowire.Number, f field) (err error) {
+		switch {
+		case number == 2 && f.isBytes():
+			m.Knowledge, err = r.knowledge(f.bytes)
+		case number == 3 && f.isBytes():
+			err = r.class(m, f.bytes)
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("method %.100q: %w", name, err)
+	}
+	if len(m.Primaries) > 0 || len(m.Classes) > 0 {
+		r.into.target(target).add(name, m)
+	}
+	return nil
+}
+
+func (r *reader) class(m *Method, b []byte) error {
+	if r.methods++; r.methods > maxParts {
+		return fmt.Errorf("it has more than %d methods and classes", maxParts)
+	}
+	name, err := nameIn(b)
+	if err == nil && len(name) > maxClass {
+		err = fmt.Errorf("it has %d bytes, allowed: %d", len(name), maxClass)
+	}
+	if err != nil {
+		return fmt.Errorf("class %.100q: %w", name, err)
+	}
+	return fields(b, func(number protowire.Number, f field) error {
+		if number != 2 || !f.isBytes() {
+			return nil
+		}
+		k, err := r.knowledge(f.bytes)
+		if err != nil {
+			return fmt.Errorf("class %q: %w", name, err)
+		}
+		if len(k.Primaries) > 0 {
+			m.addClass(name, k)
+		}
+		return nil
+	})
+}
+
+func (r *reader) knowledge(b []byte) (k learn.Knowledge, err error) {
+	var outcomes []learn.Outcome
+	err = fields(b, func(number protowire.Number, f field) (err error) {
+		switch {
+		case !f.isBytes():
+		case number == 1:
+			k.Primaries, err = sketchIn(f.bytes, "latency")
+		case number == 2:
+			k.Hedges, err = sketchIn(f.bytes, "hedge_latency")
+		case number == 3 && len(outcomes) == maxOutcomes:
+			err = fmt.Errorf("it has more than %d outcomes", maxOutcomes)
+		case number == 3:
+			var o learn.Outcome
+			o, err = outcomeIn(f.bytes)
+			outcomes = append(outcomes, o)
+		}
+		return err
+	})
+	return k.Plus(learn.Knowledge{Outcomes: outcomes}), err
+}
+
+func outcomeIn(b []byte) (o learn.Outcome, err error) {
+	err = fields(b, func(number protowire.Number, f field) (err error) {
+		switch {
+		case number == 1 && f.isNumber():
+			if o.Age = time.Duration(f.number); o.Age < 0 || o.Age > maxAge {
+				err = fmt.Errorf("outcome: age %v, allowed: 0 to %v", o.Age, maxAge)
+			}
+		case number == 2 && f.isNumber():
+			if f.number > maxHedges {
+				return fmt.Errorf("outcome: %d hedges, allowed: 0 to %d", f.number, maxHedges)
+			}
+			o.Hedges = int(f.number)
+		case number == 3 && f.isBytes():
+			o.Rest, err = sketchIn(f.bytes, "outcome")
+		}
+		return err
+	})
+	return o, err
+}
+
+// nameIn returns the name in a message, field 1 of all that have one.
+func nameIn(b []byte) (name string, err error) {
+	err = fields(b, func(number protowire.Number, f field) error {
+		if number == 1 && f.isBytes() {
+			name = string(f.bytes)
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return name, err
+	case name == "":
+		return name, errors.New("it has no name")
+	case !utf8.ValidString(name):
+		return name, errors.New("its name is not UTF-8")
+	}
+	return name, nil
+}
+
+// field is the value of a field: a number or bytes, or something else that no field here has.
+type field struct {
+	kind   protowire.Type
+	number uint64
+	bytes  []byte
+}
+
+func (f *field) isNumber() bool { return f.kind == protowire.VarintType }
+func (f *field) isBytes() bool  { return f.kind == protowire.BytesType }
+
+// fields visits each field of a message.
+func fields(b []byte, visit func(protowire.Number, field) error) error {
+	for len(b) > 0 {
+		number, kind, size := protowire.ConsumeTag(b)
+		if size < 0 {
+			return broken(size)
+		}
+		b = b[size:]
+		f := field{kind: kind}
+		switch kind {
+		case protowire.VarintType:
+			f.number, size = protowire.ConsumeVarint(b)
+		case protowire.BytesType:
+			f.bytes, size = protowire.ConsumeBytes(b)
+		default:
+			size = protowire.ConsumeFieldValue(number, kind, b)
+		}
+		if size < 0 {
+			return broken(size)
+		}
+		b = b[size:]
+		if err := visit(number, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func broken(code int) error {
+	return fmt.Errorf("it is cut off, or no snapshot of a scheduler: %w", protowire.ParseError(code))
+}

@@ -1,0 +1,155 @@
+package snapshot
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/DataDog/sketches-go/ddsketch/pb/sketchpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/grpchedge/hedge/internal/latency"
+)
+
+// The bounds of a sketch.
+const (
+	maxSketch  = 128 << 10 // bytes
+	maxCalls   = 1e15      // in all
+	maxGamma   = 2         // of a mapping: bins whose edges are a factor of two apart
+	maxLatency = 24 * time.Hour
+)
+
+// sketchIn returns the counts of a sketch of DataDog's, whatever its mapping, in the buckets of package latency.
+func sketchIn(b []byte, name string) (latency.Counts, error) {
+	c, err := countsIn(b)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return c, nil
+}
+
+func countsIn(b []byte) (latency.Counts, error) {
+	if len(b) > maxSketch {
+		return nil, fmt.Errorf("the sketch has %d bytes, allowed: %d", len(b), maxSketch)
+	}
+	var sketch sketchpb.DDSketch
+	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(b, &sketch); err != nil {
+		return nil, fmt.Errorf("the sketch cannot be read: %w", err)
+	}
+	var t totals
+	if err := t.add(0, sketch.GetZeroCount()); err != nil {
+		return nil, err
+	}
+	if below := sketch.GetNegativeValues(); len(below.GetBinCounts())+len(below.GetContiguousBinCounts()) > 0 {
+		return nil, errors.New("the sketch has negative latencies")
+	}
+	store := sketch.GetPositiveValues()
+	if len(store.GetBinCounts())+len(store.GetContiguousBinCounts()) == 0 {
+		return t.counts(), nil
+	}
+	m, err := newMapping(sketch.GetMapping())
+	if err != nil {
+		return nil, err
+	}
+	for i, calls := range store.GetContiguousBinCounts() {
+		if err := t.addBin(m, int64(store.GetContiguousBinIndexOffset())+int64(i), calls); err != nil {
+			return nil, err
+		}
+	}
+	for i, calls := range store.GetBinCounts() {
+		if err := t.addBin(m, int64(i), calls); err != nil {
+			return nil, err
+		}
+	}
+	return t.counts(), nil
+}
+
+// totals adds up the calls in each bucket.
+type totals struct {
+	of  [latency.Buckets]float64
+	sum float64
+}
+
+func (t *totals) addBin(m *mapping, bin int64, calls float64) error {
+	if calls == 0 {
+		return nil
+	}
+	d := m.value(bin)
+	if !(d <= float64(maxLatency)) {
+		return fmt.Errorf("bin %d is a latency of %.3g s, allowed: at most %v", bin, d/1e9, maxLatency)
+	}
+	if err := t.add(latency.Bucket(time.Duration(d)), calls); err != nil {
+		return fmt.Errorf("bin %d: %w", bin, err)
+	}
+	return nil
+}
+
+func (t *totals) add(bucket int, calls float64) error {
+	t.sum += calls
+	if !(calls >= 0 && t.sum <= maxCalls) {
+		return fmt.Errorf("%v calls, allowed: 0 to %v in all", calls, maxCalls)
+	}
+	t.of[bucket] += calls
+	return nil
+}
+
+func (t *totals) counts() latency.Counts {
+	var c latency.Counts
+	for bucket, calls := range t.of {
+		if float32(calls) > 0 {
+			c = append(c, latency.Count{Bucket: int32(bucket), Calls: float32(calls)})
+		}
+	}
+	return c
+}
+
+// mapping is an index mapping of sketches-go. That library's own shifts an int by 52 bits, which leaves nothing of it on a 32-bit
+// machine.
+type mapping struct {
+	log    float64 // of gamma, to the base 2
+	offset float64
+	exp    func(log float64) float64 // the inverse of its logarithm to the base 2
+}
+
+func newMapping(m *sketchpb.IndexMapping) (*mapping, error) {
+	if m == nil {
+		return nil, errors.New("the sketch has no mapping")
+	}
+	if gamma := m.GetGamma(); !(gamma > 1 && gamma <= maxGamma) {
+		return nil, fmt.Errorf("the mapping's gamma is %v, allowed: above 1, at most %v", gamma, maxGamma)
+	}
+	if offset := m.GetIndexOffset(); math.IsNaN(offset) || math.IsInf(offset, 0) {
+		return nil, fmt.Errorf("the mapping's index offset is %v, allowed: finite", offset)
+	}
+	made := &mapping{log: math.Log2(m.GetGamma()), offset: m.GetIndexOffset()}
+	switch m.GetInterpolation() {
+	case sketchpb.IndexMapping_NONE:
+		made.exp = math.Exp2
+	case sketchpb.IndexMapping_LINEAR:
+		made.exp = expLinear
+	case sketchpb.IndexMapping_CUBIC:
+		made.exp = latency.ExpCubic
+	default:
+		return nil, fmt.Errorf("the mapping's interpolation %v is not supported: NONE, LINEAR or CUBIC", m.GetInterpolation())
+	}
+	return made, nil
+}
+
+func expLinear(log float64) float64 {
+	exponent := math.Floor(log)
+	return math.Ldexp(log-exponent+1, int(exponent))
+}
+
+// value returns the latency, in nanoseconds, that differs least, relatively, from all those in a bin.
+func (m *mapping) value(bin int64) float64 {
+	lower := (float64(bin) - m.offset) * m.log
+	switch {
+	case lower > 63:
+		return math.Inf(1)
+	case lower < 0:
+		return 1
+	}
+	low, high := m.exp(lower), m.exp(lower+m.log)
+	return 2 * low / (low + high) * high
+}

@@ -1,0 +1,65 @@
+// Package snapshot reads and writes what schedulers have learned: the messages of proto/snapshotpb, with what learners know in
+// them. What is read may come from anybody: it is checked, and takes about as much memory as it has bytes.
+package snapshot
+
+import (
+	"github.com/grpchedge/hedge/internal/learn"
+)
+
+// Snapshot is what is known of targets, by name.
+type Snapshot map[string]*Target
+
+// Target is what is known of a target.
+type Target struct {
+	Methods map[string]*Method // by their full names
+}
+
+// Method is what is known of a method: of all its requests, and of each class of them.
+type Method struct {
+	learn.Knowledge
+	Classes map[string]learn.Knowledge // by name
+}
+
+// Merge adds what another snapshot knows, by the number of calls.
+func (s Snapshot) Merge(o Snapshot) {
+	for name, from := range o {
+		to := s.target(name)
+		for name, m := range from.Methods {
+			to.add(name, m)
+		}
+	}
+}
+
+func (s Snapshot) target(name string) *Target {
+	t := s[name]
+	if t == nil {
+		t = &Target{}
+		s[name] = t
+	}
+	return t
+}
+
+func (t *Target) add(name string, m *Method) {
+	to := t.Methods[name]
+	if to == nil {
+		if t.Methods == nil {
+			t.Methods = map[string]*Method{}
+		}
+		t.Methods[name] = m
+		return
+	}
+	to.Knowledge = to.Knowledge.Plus(m.Knowledge)
+	for class, k := range m.Classes {
+		to.addClass(class, k)
+	}
+}
+
+func (m *Method) addClass(name string, k learn.Knowledge) {
+	if m.Classes == nil {
+		m.Classes = map[string]learn.Knowledge{}
+	}
+	if had, ok := m.Classes[name]; ok {
+		k = had.Plus(k)
+	}
+	m.Classes[name] = k
+}

@@ -1,0 +1,413 @@
+package snapshot_test
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/DataDog/sketches-go/ddsketch"
+	"github.com/DataDog/sketches-go/ddsketch/mapping"
+	"github.com/DataDog/sketches-go/ddsketch/pb/sketchpb"
+	"github.com/DataDog/sketches-go/ddsketch/store"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/grpchedge/hedge/internal/latency"
+	"github.com/grpchedge/hedge/internal/learn"
+	"github.com/grpchedge/hedge/internal/longtest"
+	"github.com/grpchedge/hedge/internal/snapshot"
+	"github.com/grpchedge/hedge/proto/snapshotpb"
+)
+
+// example is a snapshot of two targets.
+func example() snapshot.Snapshot {
+	return snapshot.Snapshot{
+		"dns:///a": {Methods: map[string]*snapshot.Method{
+			"/p.S/Get": {
+				Knowledge: learn.Knowledge{
+					Primaries: latency.Counts{{Bucket: 400, Calls: 90}, {Bucket: 401, Calls: 0.5}, {Bucket: 600, Calls: 9.5}},
+					Hedges:    latency.Counts{{Bucket: 0, Calls: 1}, {Bucket: latency.Buckets - 3, Calls: 2}},
+					Outcomes: []learn.Outcome{
+						{Age: 9 * time.Millisecond, Hedges: 2, Rest: latency.Counts{{Bucket: 300, Calls: 7}}},
+					},
+				},
+				Classes: map[string]learn.Knowledge{"big": {Primaries: latency.Counts{{Bucket: 600, Calls: 9}}}},
+			},
+			"/p.S/List": {Knowledge: learn.Knowledge{Primaries: latency.Counts{{Bucket: 7, Calls: 1}}}},
+		}},
+		"dns:///b": {Methods: map[string]*snapshot.Method{
+			"/p.S/Get": {Knowledge: learn.Knowledge{Primaries: latency.Counts{{Bucket: 100, Calls: 1e6}}}},
+		}},
+	}
+}
+
+func written(t testing.TB, s snapshot.Snapshot) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := snapshot.NewWriter(&b)
+	for _, name := range []string{"dns:///a", "dns:///b"} {
+		if target := s[name]; target != nil {
+			if err := w.Target(name, target); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// differ compares ages within the third of an octave that they are rounded by.
+func differ(a, b snapshot.Snapshot) string {
+	return cmp.Diff(a, b, cmp.Comparer(func(a, b time.Duration) bool { return math.Abs(float64(a-b)) < 1000 }))
+}
+
+func TestRead_WhatWasWritten(t *testing.T) {
+	b := written(t, example())
+	got, err := snapshot.Read(bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := differ(example(), got); diff != "" {
+		t.Error(diff)
+	}
+	if again := written(t, got); len(again) != len(b) {
+		t.Errorf("%d bytes when written again, %d before", len(again), len(b))
+	}
+	var message snapshotpb.Snapshot
+	if err := proto.Unmarshal(b, &message); err != nil || len(message.Targets) != 2 || message.Version != 1 {
+		t.Errorf("generated code reads %v, %v", &message, err)
+	}
+}
+
+// TestRead_EveryBucket writes a count into each bucket and finds it there again.
+func TestRead_EveryBucket(t *testing.T) {
+	last := latency.Bucket(time.Hour)
+	for bucket := range last + 1 {
+		want := snapshot.Snapshot{"dns:///a": {Methods: map[string]*snapshot.Method{
+			"/p.S/Get": {Knowledge: learn.Knowledge{Primaries: latency.Counts{{Bucket: int32(bucket), Calls: 3}}}},
+		}}}
+		got, err := snapshot.Read(bytes.NewReader(written(t, want)))
+		if diff := differ(want, got); err != nil || diff != "" {
+			t.Fatalf("bucket %d: %v\n%s", bucket, err, diff)
+		}
+	}
+}
+
+// TestRead_Appended has two snapshots in one, as `cat` makes it: they are merged.
+func TestRead_Appended(t *testing.T) {
+	b := written(t, example())
+	got, err := snapshot.Read(bytes.NewReader(append(bytes.Clone(b), b...)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := example()
+	want.Merge(example())
+	if diff := differ(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if got := want["dns:///a"].Methods["/p.S/Get"]; got.Primaries.Total() != 200 || got.Classes["big"].Primaries.Total() != 18 {
+		t.Errorf("merged: %+v", got)
+	}
+}
+
+// TestRead_CutOff cuts a snapshot off at each byte.
+func TestRead_CutOff(t *testing.T) {
+	b := written(t, example())
+	for n := range b {
+		if got, err := snapshot.Read(bytes.NewReader(b[:n])); err == nil {
+			t.Errorf("the first %d of %d bytes are read as %v", n, len(b), got)
+		}
+	}
+	failed := errors.New("the disk is on fire")
+	if _, err := snapshot.Read(iotest.ErrReader(failed)); !errors.Is(err, failed) {
+		t.Errorf("the error is %v, want the reader's", err)
+	}
+}
+
+// TestRead_LaterVersion has fields that this version does not know, in each message.
+func TestRead_LaterVersion(t *testing.T) {
+	unknown := protowire.AppendTag(nil, 99, protowire.BytesType)
+	unknown = protowire.AppendString(unknown, "new")
+	unknown = protowire.AppendTag(unknown, 98, protowire.Fixed64Type)
+	unknown = protowire.AppendFixed64(unknown, 7)
+	var s snapshotpb.Snapshot
+	if err := proto.Unmarshal(written(t, example()), &s); err != nil {
+		t.Fatal(err)
+	}
+	s.Version = 7
+	s.ProtoReflect().SetUnknown(unknown)
+	for _, target := range s.Targets {
+		target.ProtoReflect().SetUnknown(unknown)
+		for _, m := range target.Methods {
+			m.ProtoReflect().SetUnknown(unknown)
+			m.Knowledge.ProtoReflect().SetUnknown(unknown)
+			m.Knowledge.Latency.ProtoReflect().SetUnknown(unknown)
+			m.Knowledge.Latency.Mapping.ProtoReflect().SetUnknown(unknown)
+		}
+	}
+	b, err := proto.Marshal(&s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := snapshot.Read(bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := differ(example(), got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestRead_OtherMappings reads sketches that other tools made, of another accuracy and by another logarithm.
+func TestRead_OtherMappings(t *testing.T) {
+	made := func(m mapping.IndexMapping, err error) mapping.IndexMapping {
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	for name, m := range map[string]mapping.IndexMapping{
+		"logarithmic, 2%":             made(mapping.NewLogarithmicMapping(0.02)),
+		"logarithmic, 0.1%":           made(mapping.NewLogarithmicMapping(0.001)),
+		"logarithmic with an offset":  made(mapping.NewLogarithmicMappingWithGamma(1.02, 1234.5)),
+		"linearly interpolated, 1%":   made(mapping.NewLinearlyInterpolatedMapping(0.01)),
+		"cubically interpolated, 5%":  made(mapping.NewCubicallyInterpolatedMapping(0.05)),
+		"cubically, with an offset":   made(mapping.NewCubicallyInterpolatedMappingWithGamma(1.02, -77)),
+		"cubically interpolated, 20%": made(mapping.NewCubicallyInterpolatedMapping(0.20)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			sketch := ddsketch.NewDDSketchFromStoreProvider(m, store.SparseStoreConstructor)
+			values := []time.Duration{2 * time.Microsecond, 5 * time.Millisecond, 7 * time.Second, 9 * time.Minute}
+			for _, d := range values {
+				if err := sketch.AddWithCount(float64(d), 3); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got, err := snapshot.Read(bytes.NewReader(ofSketch(t, sketch.ToProto())))
+			if err != nil {
+				t.Fatal(err)
+			}
+			counts := got["t"].Methods["/m"].Primaries
+			if len(counts) != len(values) || counts.Total() != 3*float64(len(values)) {
+				t.Fatalf("%v, want 3 calls in each of %d buckets", counts, len(values))
+			}
+			for i, d := range values {
+				low, high := float64(d)*(1-m.RelativeAccuracy()), float64(d)*(1+m.RelativeAccuracy())
+				if b := int(counts[i].Bucket); b < latency.Bucket(time.Duration(low))-1 || b > latency.Bucket(time.Duration(high))+1 {
+					t.Errorf("%v is in bucket %d, want %d", d, b, latency.Bucket(d))
+				}
+			}
+		})
+	}
+}
+
+// ofSketch is a snapshot of one method with the sketch.
+func ofSketch(t testing.TB, sketch *sketchpb.DDSketch) []byte {
+	t.Helper()
+	return marshalled(t, &snapshotpb.Method{Name: "/m", Knowledge: &snapshotpb.Knowledge{Latency: sketch}})
+}
+
+func marshalled(t testing.TB, methods ...*snapshotpb.Method) []byte {
+	t.Helper()
+	b, err := proto.Marshal(&snapshotpb.Snapshot{
+		Version: 1, Complete: []uint32{1}, Targets: []*snapshotpb.Target{{Name: "t", Methods: methods}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestRead_Refuses(t *testing.T) {
+	mapped := func(change func(*sketchpb.DDSketch)) []byte {
+		s := &sketchpb.DDSketch{Mapping: latency.Mapping().ToProto(), PositiveValues: &sketchpb.Store{
+			ContiguousBinCounts: []float64{1, 2}, ContiguousBinIndexOffset: int32(latency.FirstIndex + 400),
+		}}
+		change(s)
+		return ofSketch(t, s)
+	}
+	gamma := func(gamma float64) []byte { return mapped(func(s *sketchpb.DDSketch) { s.Mapping.Gamma = gamma }) }
+	count := func(calls float64) []byte {
+		return mapped(func(s *sketchpb.DDSketch) { s.PositiveValues.ContiguousBinCounts[1] = calls })
+	}
+	bin := func(bin int32) []byte {
+		return mapped(func(s *sketchpb.DDSketch) { s.PositiveValues.BinCounts = map[int32]float64{bin: 1} })
+	}
+	outcome := func(o *snapshotpb.Outcome) []byte {
+		return marshalled(t, &snapshotpb.Method{Name: "/m", Knowledge: &snapshotpb.Knowledge{Outcomes: []*snapshotpb.Outcome{o}}})
+	}
+	class := func(name string) []byte {
+		return marshalled(t, &snapshotpb.Method{Name: "/m", Classes: []*snapshotpb.Class{{Name: name}}})
+	}
+	for _, c := range []struct {
+		name, want string
+		snapshot   []byte
+	}{
+		{"nothing", "it is empty", nil},
+		{"text", "no snapshot of a scheduler", []byte(`{"targets": [{"name": "a"}]}`)},
+		{"zeros", "no snapshot of a scheduler", make([]byte, 100)},
+		{"another message", "it has no version", []byte{0x3a, 1, 'x'}},
+		{"no version", "it has no version: it is no snapshot", mustMarshal(t, &snapshotpb.Snapshot{Complete: []uint32{0}})},
+		{"a target too few", "it has 0 targets where 3 were written: it is cut off",
+			mustMarshal(t, &snapshotpb.Snapshot{Version: 1, Complete: []uint32{1, 2}})},
+		{"a target without a name", "target 1: it has no name",
+			mustMarshal(t, &snapshotpb.Snapshot{Version: 1, Complete: []uint32{1}, Targets: []*snapshotpb.Target{{}}})},
+		{"a method without a name", `target "t": it has no name`, marshalled(t, &snapshotpb.Method{})},
+		{"a class without a name", `target "t": method "/m": class "": it has no name`, class("")},
+		{"a class with a long name", "65 bytes, allowed: 64", class(strings.Repeat("x", 65))},
+		{"no mapping", `target "t": method "/m": latency: the sketch has no mapping`,
+			mapped(func(s *sketchpb.DDSketch) { s.Mapping = nil })},
+		{"gamma 1", "gamma is 1, allowed: above 1, at most 2", gamma(1)},
+		{"gamma 0", "gamma is 0", gamma(0)},
+		{"gamma 3", "gamma is 3", gamma(3)},
+		{"gamma NaN", "gamma is NaN", gamma(math.NaN())},
+		{"gamma infinite", "gamma is +Inf", gamma(math.Inf(1))},
+		{"offset NaN", "index offset is NaN", mapped(func(s *sketchpb.DDSketch) { s.Mapping.IndexOffset = math.NaN() })},
+		{"offset infinite", "index offset is -Inf", mapped(func(s *sketchpb.DDSketch) { s.Mapping.IndexOffset = math.Inf(-1) })},
+		{"quadratic", "QUADRATIC is not supported",
+			mapped(func(s *sketchpb.DDSketch) { s.Mapping.Interpolation = sketchpb.IndexMapping_QUADRATIC })},
+		{"fewer than no calls", "-1 calls, allowed: 0 to 1e+15 in all", count(-1)},
+		{"NaN calls", "NaN calls", count(math.NaN())},
+		{"endless calls", "+Inf calls", count(math.Inf(1))},
+		{"too many calls", "1e+300 calls", count(1e300)},
+		{"NaN zeros", "NaN calls", mapped(func(s *sketchpb.DDSketch) { s.ZeroCount = math.NaN() })},
+		{"negative latencies", "negative latencies",
+			mapped(func(s *sketchpb.DDSketch) { s.NegativeValues = &sketchpb.Store{BinCounts: map[int32]float64{1: 1}} })},
+		{"a bin of a year", "allowed: at most 24h0m0s", bin(int32(latency.FirstIndex + 2000))},
+		{"the last bin", "allowed: at most 24h0m0s", bin(math.MaxInt32)},
+		{"bins beyond the last", "allowed: at most 24h0m0s",
+			mapped(func(s *sketchpb.DDSketch) { s.PositiveValues.ContiguousBinIndexOffset = math.MaxInt32 })},
+		{"a huge sketch", "allowed: 131072",
+			mapped(func(s *sketchpb.DDSketch) { s.PositiveValues.ContiguousBinCounts = make([]float64, 20_000) })},
+		{"a negative age", "outcome: age -1ns", outcome(&snapshotpb.Outcome{Age: -1})},
+		{"an age of years", "allowed: 0 to 24h0m0s", outcome(&snapshotpb.Outcome{Age: math.MaxInt64})},
+		{"many hedges", "outcome: 5 hedges, allowed: 0 to 4", outcome(&snapshotpb.Outcome{Hedges: 5})},
+		{"many outcomes", "more than 1024 outcomes", marshalled(t, &snapshotpb.Method{
+			Name: "/m", Knowledge: &snapshotpb.Knowledge{Outcomes: make([]*snapshotpb.Outcome, 2_000)},
+		})},
+		{"many methods", "more than 262144 methods", marshalled(t, named(300_000)...)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := snapshot.Read(bytes.NewReader(c.snapshot))
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("the error is %v, want one with %q", err, c.want)
+			}
+		})
+	}
+	if _, err := snapshot.Read(bytes.NewReader(bin(math.MinInt32))); err != nil {
+		t.Errorf("a latency of nothing is refused: %v", err) // it counts as the shortest
+	}
+}
+
+func mustMarshal(t testing.TB, m proto.Message) []byte {
+	t.Helper()
+	b, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func named(n int) []*snapshotpb.Method {
+	all := make([]*snapshotpb.Method, n)
+	for i := range all {
+		all[i] = &snapshotpb.Method{Name: "/"}
+	}
+	return all
+}
+
+// endless has as many bytes as anybody asks for, all of them a field that nobody knows.
+type endless struct{ read int }
+
+func (e *endless) Read(b []byte) (int, error) {
+	for i := range b {
+		b[i] = [2]byte{0x18, 1}[(e.read+i)%2]
+	}
+	e.read += len(b)
+	return len(b), nil
+}
+
+// TestRead_Endless stops at the bound.
+func TestRead_Endless(t *testing.T) {
+	longtest.Only(t)
+	var e endless
+	_, err := snapshot.Read(&e)
+	if err == nil || !strings.Contains(err.Error(), "more than 268435456 bytes") || e.read > 300<<20 {
+		t.Errorf("the error after %d bytes is %v", e.read, err)
+	}
+}
+
+// TestRead_AllocatesByItsSize gives messages that would be large as objects and are two bytes each.
+func TestRead_AllocatesByItsSize(t *testing.T) {
+	frame := func(number protowire.Number, b []byte) []byte {
+		return protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), b)
+	}
+	const size = 4 << 20
+	empties := bytes.Repeat([]byte{0x1a, 0}, size/2) // field 3, without anything in it
+	named := frame(1, []byte("x"))
+	for name, b := range map[string][]byte{
+		"empty targets":  bytes.Repeat([]byte{0x12, 0}, size/2),
+		"named targets":  bytes.Repeat(frame(2, named), size/5),
+		"named methods":  frame(2, append(named, bytes.Repeat(frame(2, named), size/5)...)),
+		"empty classes":  frame(2, append(named, frame(2, append(named, empties...))...)),
+		"empty outcomes": frame(2, append(named, frame(2, append(named, frame(2, empties)...))...)),
+		"a sketch":       frame(2, append(named, frame(2, append(named, frame(2, frame(1, empties))...))...)),
+		"bins in a sketch": frame(2, append(named, frame(2, append(named, frame(2, frame(1,
+			frame(2, bytes.Repeat([]byte{0x0a, 0}, 60_000))))...))...)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, err := snapshot.Read(bytes.NewReader(b))
+			runtime.ReadMemStats(&after)
+			// Reading to the end, into a buffer that grows, takes five times the bytes; what is made of them is bounded by parts.
+			allocated := after.TotalAlloc - before.TotalAlloc
+			t.Logf("%d bytes, %d allocated, %v", len(b), allocated, err)
+			if allowed := uint64(8*len(b) + 1<<20); allocated > allowed {
+				t.Errorf("%d bytes are allocated for %d, want at most %d", allocated, len(b), allowed)
+			}
+		})
+	}
+}
+
+// TestWriter_LeavesOutWhatIsNoUTF8 has names that protobuf cannot hold.
+func TestWriter_LeavesOutWhatIsNoUTF8(t *testing.T) {
+	var b bytes.Buffer
+	w := snapshot.NewWriter(&b)
+	k := learn.Knowledge{Primaries: latency.Counts{{Bucket: 7, Calls: 1}}}
+	target := &snapshot.Target{Methods: map[string]*snapshot.Method{
+		"/good": {Knowledge: k, Classes: map[string]learn.Knowledge{"\xff": k, "good": k}}, "/\xff": {Knowledge: k},
+	}}
+	for _, name := range []string{"good", "\xff"} {
+		if err := w.Target(name, target); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	got, err := snapshot.Read(&b)
+	if err != nil || len(got) != 1 || len(got["good"].Methods) != 1 || len(got["good"].Methods["/good"].Classes) != 1 {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
+func TestWriter_ReturnsTheError(t *testing.T) {
+	full := errors.New("the disk is full")
+	w := snapshot.NewWriter(failing{full})
+	if err := w.Close(); !errors.Is(err, full) {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+type failing struct{ err error }
+
+func (f failing) Write([]byte) (int, error) { return 0, f.err }

@@ -1,0 +1,106 @@
+package snapshot
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"unicode/utf8"
+
+	"github.com/DataDog/sketches-go/ddsketch/pb/sketchpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/grpchedge/hedge/internal/latency"
+	"github.com/grpchedge/hedge/internal/learn"
+	"github.com/grpchedge/hedge/proto/snapshotpb"
+)
+
+// version is that of the format.
+const version = 1
+
+// Writer writes a snapshot, a target at a time, so that not all of it is in memory at once.
+type Writer struct {
+	to      io.Writer
+	targets uint32
+	bytes   int
+}
+
+// NewWriter returns a writer that has written nothing yet.
+func NewWriter(to io.Writer) *Writer { return &Writer{to: to} }
+
+// Target writes what is known of a target. Names that are no UTF-8, which protobuf cannot hold, are left out.
+func (w *Writer) Target(name string, t *Target) error {
+	if !utf8.ValidString(name) {
+		return nil
+	}
+	message := &snapshotpb.Target{Name: name}
+	for _, name := range slices.Sorted(maps.Keys(t.Methods)) {
+		if utf8.ValidString(name) {
+			message.Methods = append(message.Methods, method(name, t.Methods[name]))
+		}
+	}
+	w.targets++
+	return w.write(&snapshotpb.Snapshot{Targets: []*snapshotpb.Target{message}})
+}
+
+// Close ends the snapshot.
+func (w *Writer) Close() error {
+	return w.write(&snapshotpb.Snapshot{Version: version, Complete: []uint32{w.targets}})
+}
+
+// write writes some fields of the snapshot. One message after the other is the message of both.
+func (w *Writer) write(part *snapshotpb.Snapshot) error {
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(part)
+	if err != nil {
+		return err
+	}
+	if w.bytes += len(b); w.bytes > maxBytes {
+		return fmt.Errorf("it would have more than %d bytes", maxBytes)
+	}
+	_, err = w.to.Write(b)
+	return err
+}
+
+func method(name string, m *Method) *snapshotpb.Method {
+	message := &snapshotpb.Method{Name: name, Knowledge: knowledge(m.Knowledge)}
+	for _, name := range slices.Sorted(maps.Keys(m.Classes)) {
+		if utf8.ValidString(name) {
+			message.Classes = append(message.Classes, &snapshotpb.Class{Name: name, Knowledge: knowledge(m.Classes[name])})
+		}
+	}
+	return message
+}
+
+func knowledge(k learn.Knowledge) *snapshotpb.Knowledge {
+	message := &snapshotpb.Knowledge{Latency: sketch(k.Primaries), HedgeLatency: sketch(k.Hedges)}
+	for _, o := range k.Outcomes {
+		message.Outcomes = append(message.Outcomes, &snapshotpb.Outcome{
+			Age: int64(o.Age), Hedges: uint32(o.Hedges), Rest: sketch(o.Rest),
+		})
+	}
+	return message
+}
+
+// sketch returns the counts as DataDog's sketch, in its sparse form where that is shorter; nil without any.
+func sketch(c latency.Counts) *sketchpb.DDSketch {
+	if len(c) == 0 {
+		return nil
+	}
+	const dense, sparse = 8, 13 // bytes of a bin
+	first := int(c[0].Bucket)
+	span := int(c[len(c)-1].Bucket) - first + 1
+	store := &sketchpb.Store{}
+	if len(c)*sparse < span*dense {
+		store.BinCounts = make(map[int32]float64, len(c))
+		for _, count := range c {
+			store.BinCounts[count.Bucket+int32(latency.FirstIndex)] = float64(count.Calls)
+		}
+	} else {
+		store.ContiguousBinIndexOffset = int32(first + latency.FirstIndex)
+		store.ContiguousBinCounts = make([]float64, span)
+		for _, count := range c {
+			store.ContiguousBinCounts[int(count.Bucket)-first] = float64(count.Calls)
+		}
+	}
+	return &sketchpb.DDSketch{Mapping: latency.Mapping().ToProto(), PositiveValues: store}
+}

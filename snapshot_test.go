@@ -1,0 +1,329 @@
+package hedge_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/DataDog/sketches-go/ddsketch"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/proto/snapshotpb"
+)
+
+// snapshotOf returns what a scheduler writes.
+func snapshotOf(t testing.TB, s *hedge.Scheduler) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	if err := s.WriteSnapshot(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// takenOver returns a scheduler that begins with snapshots.
+func takenOver(t testing.TB, snapshots [][]byte, opts ...hedge.Option) *hedge.Scheduler {
+	t.Helper()
+	for _, b := range snapshots {
+		opts = append(opts, hedge.WithSnapshot(bytes.NewReader(b)))
+	}
+	return newScheduler(t, opts...)
+}
+
+// stragglers makes so many calls, 100 a second, one in twenty of which takes 100 ms and the others about 5 ms.
+func stragglers(t testing.TB, s *hedge.Scheduler, name string, calls int, seed uint64) {
+	t.Helper()
+	law := testserver.Straggler(testserver.LogNormal(5*ms, 2*ms), 0.05, 20)
+	var group sync.WaitGroup
+	for id := range uint64(calls) {
+		time.Sleep(10 * ms)
+		group.Go(func() {
+			_, err := hedge.Do(t.Context(), s, target, name, func(ctx context.Context) (int, error) {
+				return taking(law.Draw(generator(seed, id, attemptOf(ctx))))(ctx)
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	synctest.Wait()
+}
+
+// quantiles are what Latency returns.
+func quantiles(t testing.TB, s *hedge.Scheduler, target, name string) (all []float64) {
+	t.Helper()
+	for _, q := range []float64{0.1, 0.5, 0.9, 0.99} {
+		d, ok := s.Latency(target, name, q)
+		if !ok {
+			t.Fatalf("nothing is known of %s at %s", name, target)
+		}
+		all = append(all, float64(d))
+	}
+	return all
+}
+
+func near(a, b []float64, within float64) bool {
+	for i := range a {
+		if math.Abs(a[i]/b[i]-1) > within {
+			return false
+		}
+	}
+	return len(a) == len(b)
+}
+
+func TestSnapshot_IsTakenOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScheduler(t)
+		stragglers(t, s, method, 3_000, 1)
+		if s.Stats().HedgeWins == 0 {
+			t.Fatal("no hedge won, so that nothing was cut short")
+		}
+		again := takenOver(t, [][]byte{snapshotOf(t, s)})
+		want, got := quantiles(t, s, target, method), quantiles(t, again, target, method)
+		if !near(want, got, 0.021) {
+			t.Errorf("the quantiles are %v, want %v", got, want)
+		}
+		if row := again.Targets()[0]; row.Calls != 0 || row.Target != target || row.Method != method {
+			t.Errorf("the row is %+v", row)
+		}
+
+		// The first call is hedged.
+		began := time.Now()
+		_, err := hedge.Do(t.Context(), again, target, method, func(ctx context.Context) (int, error) {
+			if attemptOf(ctx) == 0 {
+				return taking(time.Second)(ctx)
+			}
+			return taking(5 * ms)(ctx)
+		})
+		if took := time.Since(began); err != nil || took > 50*ms {
+			t.Errorf("the first call took %v, %v", took, err)
+		}
+		if stats := again.Stats(); stats.Hedged != 1 || stats.HedgeWins != 1 || stats.Warmup != 0 {
+			t.Errorf("%+v", stats)
+		}
+		synctest.Wait()
+
+		// What was taken over is in the next snapshot, and so on.
+		third := takenOver(t, [][]byte{snapshotOf(t, takenOver(t, [][]byte{snapshotOf(t, again)}))})
+		if got := quantiles(t, third, target, method); !near(want, got, 0.03) {
+			t.Errorf("the quantiles of the third are %v, want %v", got, want)
+		}
+	})
+}
+
+// TestSnapshot_OtherToolsReadIt parses a snapshot with the generated code and sketches-go, merges the sketches of two methods there,
+// and compares with a scheduler that has taken over both.
+func TestSnapshot_OtherToolsReadIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScheduler(t)
+		stragglers(t, s, method, 2_000, 1)
+		other := newScheduler(t)
+		stragglers(t, other, method, 1_500, 2)
+
+		parsed := func(s *hedge.Scheduler) *ddsketch.DDSketch {
+			var message snapshotpb.Snapshot
+			if err := proto.Unmarshal(snapshotOf(t, s), &message); err != nil {
+				t.Fatal(err)
+			}
+			if len(message.Targets) != 1 || message.Targets[0].Name != target || message.Targets[0].Methods[0].Name != method {
+				t.Fatalf("%v", &message)
+			}
+			sketch, err := ddsketch.FromProto(message.Targets[0].Methods[0].Knowledge.Latency)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return sketch
+		}
+		compare := func(name string, sketch *ddsketch.DDSketch, s *hedge.Scheduler) {
+			got, err := sketch.GetValuesAtQuantiles([]float64{0.1, 0.5, 0.9, 0.99})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := quantiles(t, s, target, method); !near(want, got, 0.021) {
+				t.Errorf("%s: the quantiles are %v, want %v", name, got, want)
+			}
+		}
+		one, two := parsed(s), parsed(other)
+		compare("one", one, s)
+		compare("the other", two, other)
+		if err := one.MergeWith(two); err != nil {
+			t.Fatal(err)
+		}
+		compare("both", one, takenOver(t, [][]byte{snapshotOf(t, s), snapshotOf(t, other)}))
+		compare("both, appended", one, takenOver(t, [][]byte{append(snapshotOf(t, s), snapshotOf(t, other)...)}))
+	})
+}
+
+// TestSnapshot_FadesAndYields has a scheduler take over calls of 5 ms whose own take as long, and another one whose own take 50 ms.
+func TestSnapshot_FadesAndYields(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScheduler(t)
+		stragglers(t, s, method, 2_000, 1)
+		b := snapshotOf(t, s)
+		again := takenOver(t, [][]byte{b})
+		for range 40 {
+			call(t, again, method, 50*ms)
+		}
+		if d, _ := again.Latency(target, method, 0.1); d < 49*ms {
+			t.Errorf("the 10th percentile is %v after 40 calls of 50 ms", d)
+		}
+	})
+}
+
+func TestSnapshot_OfClasses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		byMethod := hedge.WithClass(func(_ context.Context, method string, _ any) string { return strings.Repeat("ü", len(method)) })
+		s := newScheduler(t, byMethod)
+		stragglers(t, s, method, 1_000, 1)
+		again := takenOver(t, [][]byte{snapshotOf(t, takenOver(t, [][]byte{snapshotOf(t, s)}, byMethod))}, byMethod)
+		if classes := again.Targets()[0].Classes; classes != nil {
+			t.Errorf("classes without a call: %+v", classes)
+		}
+		call(t, again, method, 5*ms)
+		was, is := s.Targets()[0].Classes[0], again.Targets()[0].Classes[0]
+		if is.Class != was.Class || math.Abs(float64(is.P90)/float64(was.P90)-1) > 0.03 || is.Choice.Delay == 0 {
+			t.Errorf("the class is %+v, want as %+v", is, was)
+		}
+	})
+}
+
+// TestSnapshot_OfNamedTargets goes by the names that WithTargetName gives.
+func TestSnapshot_OfNamedTargets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		named := hedge.WithTargetName(func(string) string { return "storage" })
+		s := newScheduler(t, named)
+		stragglers(t, s, method, 1_000, 1)
+		again := takenOver(t, [][]byte{snapshotOf(t, s)}, named)
+		if !near(quantiles(t, s, "storage", method), quantiles(t, again, "storage", method), 0.021) {
+			t.Error("the quantiles differ")
+		}
+		call(t, again, method, 5*ms)
+		if rows := again.Targets(); len(rows) != 1 || rows[0].Warmup != 0 || rows[0].Delay == 0 {
+			t.Errorf("%+v", rows)
+		}
+	})
+}
+
+// TestSnapshot_OfSelectedMethods leaves out what the scheduler would not learn of.
+func TestSnapshot_OfSelectedMethods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScheduler(t)
+		stragglers(t, s, "/pkg.Svc/Get", 100, 1)
+		stragglers(t, s, "/pkg.Svc/Delete", 100, 2)
+		again, err := hedge.New(hedge.WithMethods("/pkg.Svc/Get"), hedge.WithSnapshot(bytes.NewReader(snapshotOf(t, s))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rows := again.Targets(); len(rows) != 1 || rows[0].Method != "/pkg.Svc/Get" {
+			t.Errorf("%+v", rows)
+		}
+	})
+}
+
+func TestSnapshot_Errors(t *testing.T) {
+	var empty bytes.Buffer
+	if err := new(hedge.Scheduler).WriteSnapshot(&empty); err != nil {
+		t.Fatal(err)
+	}
+	if err := (*hedge.Scheduler)(nil).WriteSnapshot(io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name, want string
+		reader     io.Reader
+	}{
+		{"no reader", "hedge: WithSnapshot(nil): there must be a reader", nil},
+		{"nothing", "hedge: WithSnapshot: it is empty", strings.NewReader("")},
+		{"a web page", "hedge: WithSnapshot: it is cut off, or no snapshot of a scheduler: ", strings.NewReader("<html>404</html>")},
+		{"a failure", "hedge: WithSnapshot: the network is gone", failing{errors.New("the network is gone")}},
+		{"of nobody", "", &empty},
+	} {
+		s, err := hedge.New(hedge.WithAllMethods(), hedge.WithSnapshot(c.reader))
+		switch {
+		case c.want == "" && (err != nil || len(s.Targets()) > 0):
+			t.Errorf("%s: %v", c.name, err)
+		case c.want != "" && (s != nil || err == nil || !strings.HasPrefix(err.Error(), c.want)):
+			t.Errorf("%s: the error is %q, want %q", c.name, err, c.want)
+		}
+	}
+	full := errors.New("the disk is full")
+	if err := newScheduler(t).WriteSnapshot(failing{full}); !errors.Is(err, full) || !strings.HasPrefix(err.Error(), "hedge: WriteSnapshot: ") {
+		t.Errorf("the error is %q", err)
+	}
+}
+
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error)  { return 0, f.err }
+func (f failing) Write([]byte) (int, error) { return 0, f.err }
+
+// TestRule16_SnapshotsAreBounded takes over more methods than there is memory for: those that the most calls are known of stay, and
+// there is room for others.
+func TestRule16_SnapshotsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScheduler(t)
+		for i := range 400 {
+			name := fmt.Sprintf("%s%d", method, i)
+			for range 5 {
+				call(t, s, name, ms)
+			}
+			if i < 40 {
+				call(t, s, name, 3*ms)
+			}
+		}
+		again := takenOver(t, [][]byte{snapshotOf(t, s)}, hedge.WithMaxMemory(1<<20))
+		rows := again.Targets()
+		if len(rows) < 100 || len(rows) > 300 {
+			t.Errorf("%d of 400 methods are taken over into 1 MiB", len(rows))
+		}
+		for i := range 40 {
+			if _, ok := again.Latency(target, fmt.Sprintf("%s%d", method, i), 0.5); !ok {
+				t.Errorf("method %d, which had the most calls, is left out", i)
+			}
+		}
+		call(t, again, "/pkg.Svc/New", ms)
+		if got := len(again.Targets()); got != len(rows)+1 {
+			t.Errorf("%d methods after a call of a new one, want %d", got, len(rows)+1)
+		}
+		time.Sleep(20 * time.Minute)
+		call(t, again, "/pkg.Svc/New", ms)
+		time.Sleep(2 * time.Minute)
+		call(t, again, "/pkg.Svc/New", ms)
+		if rows := again.Targets(); len(rows) != 1 {
+			t.Errorf("%d methods are left of which 1 is called", len(rows))
+		}
+	})
+}
+
+// TestSnapshot_WhileCallsAreMade writes snapshots, each of them whole, while calls end and new methods come.
+func TestSnapshot_WhileCallsAreMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		donor := newScheduler(t)
+		stragglers(t, donor, method+"0", 1_000, 1)
+		s := takenOver(t, [][]byte{snapshotOf(t, donor)}, hedge.WithClass(func(_ context.Context, name string, _ any) string { return name[len(name)-1:] }))
+		var group sync.WaitGroup
+		for i := range 4 {
+			group.Go(func() { stragglers(t, s, fmt.Sprintf("%s%d", method, i), 500, uint64(i)) })
+			group.Go(func() {
+				for range 50 {
+					time.Sleep(97 * ms)
+					b := snapshotOf(t, s)
+					takenOver(t, [][]byte{b})
+					s.Latency(target, method+"0", 0.9)
+				}
+			})
+		}
+		group.Wait()
+	})
+}
