@@ -15,7 +15,7 @@ import (
 
 // While 64 goroutines call, one updates the scheduler again and again. Each call's attempts are those of one configuration that was in force when
 // it began, and hedges stay within the larger budget of the two.
-func TestRule19_UpdateUnderLoad(t *testing.T) {
+func TestRule20_UpdateUnderLoad(t *testing.T) {
 	all := hedge.WithAllMethods()
 	configs := [][]hedge.Option{
 		{all, hedge.WithTrigger(hedge.Fixed(time.Millisecond)), hedge.WithMaxHedges(1), hedge.WithBudgetPercent(100)},

@@ -33,7 +33,7 @@ func hedgesOf(t *testing.T, s *hedge.Scheduler, ctx context.Context, target, met
 }
 
 // The most specific pattern wins, whatever the order, a method wins over its target, and a method at a target over both.
-func TestRule19_TheMostSpecificWins(t *testing.T) {
+func TestRule20_TheMostSpecificWins(t *testing.T) {
 	fixed := hedge.WithTrigger(hedge.Fixed(10 * time.Millisecond))
 	most := hedge.WithMaxHedges
 	budget := hedge.WithBudgetPercent(400)
@@ -115,7 +115,7 @@ func TestRules_Errors(t *testing.T) {
 
 // A call uses the configuration that was in force when it began until it ends, and the next call the new one. What was counted
 // stays.
-func TestRule19_FromTheNextCallOn(t *testing.T) {
+func TestRule20_FromTheNextCallOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fixed := hedge.WithTrigger(hedge.Fixed(10 * time.Millisecond))
 		budget := hedge.WithBudgetPercent(400)

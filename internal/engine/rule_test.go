@@ -134,7 +134,7 @@ var scopes = []scope{
 
 // Every option, at every place and at every pair of scopes, in both orders: it is an error, or the value of the later place is in
 // force.
-func TestRule19_EveryOptionEverywhere(t *testing.T) {
+func TestRule20_EveryOptionEverywhere(t *testing.T) {
 	made := func(t *testing.T, o steered, opts ...hedge.Option) any {
 		t.Helper()
 		s, err := hedge.New(append(opts, hedge.WithAllMethods(), hedge.WithServiceConfig("{}"))...)
