@@ -53,6 +53,9 @@ type Stats struct {
 	// Throttled is the number of hedges not sent because at most half of the target's throttle tokens were left. The call
 	// gets no more hedges.
 	Throttled int64
+	// Guarded is the number of hedges that were held back because hedges make calls fail, or to find out whether they do: see
+	// TargetStats.Guard. Such a hedge is considered again later while its call lasts.
+	Guarded int64
 	// PushedBack is the number of failed attempts with the trailer grpc-retry-pushback-ms, by which a server asks to wait
 	// before the next attempt, or to send none.
 	PushedBack int64
@@ -125,6 +128,8 @@ type TargetStats struct {
 	// ThrottleTokens is the throttle's token count and ThrottleMax its maximum. Hedges are sent while more than half of
 	// ThrottleMax is left. All methods of the target share them. Both are 0 without a throttle.
 	ThrottleTokens, ThrottleMax float64
+	// Guard says whether hedges are held back because they make calls fail. All methods of the target share it.
+	Guard Guard
 }
 
 // SingleBackend reports whether exactly one backend is ready, so that a hedge cannot go to another one. That is so with one
@@ -147,6 +152,7 @@ func newTargetStats(m engine.MethodStats) TargetStats {
 		NoBackendPolicy: m.NoBackendPolicy,
 		ThrottleTokens:  m.ThrottleTokens,
 		ThrottleMax:     m.ThrottleMax,
+		Guard:           newGuard(m),
 
 		EarlyHeaderShare: m.EarlyHeaderShare,
 	}

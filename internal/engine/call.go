@@ -52,6 +52,7 @@ const (
 	budgetExhausted
 	notReady
 	noOtherBackend
+	guarded
 )
 
 // retryFloor is the least time after which a hedge that was held back is considered again: timers are not much
@@ -151,7 +152,10 @@ func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 	case c.staysHere(n):
 		return c.postpone(now, noOtherBackend)
 	case c.unbudgeted():
+	case !c.guardAdmits(now):
+		return c.postpone(now, guarded)
 	case !c.pay(now, n):
+		c.method.target.guard.GiveBack()
 		return c.postpone(now, budgetExhausted)
 	}
 	c.heldBack = noReason
@@ -225,6 +229,8 @@ func (c *Call) postpone(now time.Time, why reason) race.Event {
 				s.NotReady++
 			case noOtherBackend:
 				s.NoOtherBackend++
+			case guarded:
+				s.Guarded++
 			}
 		})
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/grpchedge/hedge/internal/guard"
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/place"
 )
@@ -28,6 +29,7 @@ type Stats struct {
 	NotSelected            int64
 	NoDescriptor           int64
 	Throttled              int64
+	Guarded                int64
 	PushedBack             int64
 	NotReplayable          int64
 	DryRun                 int64
@@ -55,6 +57,7 @@ func (s *Stats) add(o Stats) {
 	s.NotSelected += o.NotSelected
 	s.NoDescriptor += o.NoDescriptor
 	s.Throttled += o.Throttled
+	s.Guarded += o.Guarded
 	s.PushedBack += o.PushedBack
 	s.NotReplayable += o.NotReplayable
 	s.DryRun += o.DryRun
@@ -77,6 +80,7 @@ type MethodStats struct {
 	NoBackendPolicy             bool
 	EarlyHeaderShare            float64
 	ThrottleTokens, ThrottleMax float64
+	Guard                       guard.State
 	Classes                     []ClassStats // by name; nil without classes
 	Control                     *Control     // nil without a control group
 }
@@ -143,6 +147,7 @@ func (m *method) stats(e *Engine, now time.Time) MethodStats {
 	row.NoBackendPolicy = m.noPolicy.Load()
 	row.EarlyHeaderShare = m.counters.earlyHeaderShare()
 	row.ThrottleTokens, row.ThrottleMax = m.target.throttle.read()
+	row.Guard = m.target.guard.State(now, m.target.budget)
 	switch {
 	case m.policy != nil:
 		row.Delay = m.policy.delay

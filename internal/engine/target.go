@@ -8,6 +8,7 @@ import (
 	"go.uber.org/atomic"
 
 	"github.com/grpchedge/hedge/budget"
+	"github.com/grpchedge/hedge/internal/guard"
 	"github.com/grpchedge/hedge/internal/latency"
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/race"
@@ -18,6 +19,7 @@ type target struct {
 	name     string
 	budget   *budget.Bucket
 	throttle *throttle // nil: none
+	guard    guard.Guard
 
 	methods     sync.Map // full name → *method
 	count       int      // methods; guarded by Engine.mu
