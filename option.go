@@ -295,6 +295,15 @@ func WithThrottle(maxTokens int, ratio float64) Option {
 	}
 }
 
+// WithoutGuard turns off the guard that holds back hedges where they make calls fail: see [Guard]. Hedges are then sent
+// whatever fails, as far as the budget pays for them and the throttle lets them pass.
+func WithoutGuard() Option {
+	return func(c *engine.Config) error {
+		c.Guard = false
+		return nil
+	}
+}
+
 // WithDryRun sends no hedge and reports what hedging would do, so that it can be judged on real traffic before it is turned
 // on. Stats.DryRun counts the calls that would have been hedged. Once 200 calls of a method have been seen, TargetStats.Forecasts
 // has predictions of its tail and extra load at budgets of 2, 5, 10 and 20 percent; [WithBudgetPercent] does not change

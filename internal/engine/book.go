@@ -12,9 +12,12 @@ import (
 
 // Failure says how an attempt of the call ended with err: whether the server looked at the request and answered, and what
 // the trailer, which may be nil, says of further attempts.
-func (c *Call) Failure(_ int, err error, trailer metadata.MD) race.Event {
-	c.attemptFailed(err)
-	return c.judge(err, trailer)
+func (c *Call) Failure(n int, err error, trailer metadata.MD) race.Event {
+	e := c.judge(err, trailer)
+	if n == 0 || e.Pushback == race.NoPushback { // a server that turns hedges away, and says so, needs no guard
+		c.attemptFailed(err)
+	}
+	return e
 }
 
 // judge is Failure without the guard, which takes note of each attempt once.

@@ -152,11 +152,10 @@ func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 	case c.staysHere(n):
 		return c.postpone(now, noOtherBackend)
 	case c.unbudgeted():
-	case !c.guardAdmits(now):
-		return c.postpone(now, guarded)
-	case !c.pay(now, n):
-		c.method.target.guard.GiveBack()
-		return c.postpone(now, budgetExhausted)
+	default:
+		if why := c.afford(now, n); why != noReason {
+			return c.postpone(now, why)
+		}
 	}
 	c.heldBack = noReason
 	c.method.groups.sent(c.group, now)

@@ -8,10 +8,21 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// guardAdmits asks the target's guard whether a hedge that is due at now may be sent.
-func (c *Call) guardAdmits(now time.Time) bool {
+// afford pays for hedge n, which is due at now, if the target's guard admits it. Otherwise it returns why not.
+func (c *Call) afford(now time.Time, n int) reason {
 	t := c.method.target
-	return t.guard.Admits(now, t.budget)
+	// With a hedgingPolicy, the hedge may be the only hope of a call whose attempts have failed, and is not for the guard.
+	guards := c.engine.config.Guard && (c.policy == nil || c.failures == 0)
+	if guards && !t.guard.Admits(now, t.budget) {
+		return guarded
+	}
+	if !c.pay(now, n) {
+		if guards {
+			t.guard.GiveBack()
+		}
+		return budgetExhausted
+	}
+	return noReason
 }
 
 // Failing tells the guard that the call was made without a race, or its race was untouched, and failed with err.
@@ -24,7 +35,7 @@ func (c *Call) Failing(err error) {
 
 // attemptFailed tells the guard that an attempt of the call has failed with err.
 func (c *Call) attemptFailed(err error) {
-	if exhausted(err) {
+	if c.engine.config.Guard && exhausted(err) {
 		t := c.method.target
 		t.guard.Exhausted(time.Now(), t.budget)
 	}
@@ -33,7 +44,7 @@ func (c *Call) attemptFailed(err error) {
 // callFailed tells the guard how the call ended for its caller. Answers are no failures, nor are calls that their caller has
 // cancelled; a deadline that passes is one.
 func (c *Call) callFailed(err error) {
-	if answers.has(err) || status.Code(err) == codes.Canceled {
+	if !c.engine.config.Guard || answers.has(err) || status.Code(err) == codes.Canceled {
 		return
 	}
 	t := c.method.target
