@@ -1,19 +1,25 @@
 package guard
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 const (
 	// settle is how long after the last hedge a RESOURCE_EXHAUSTED may still be caused by it.
 	settle = 10 * time.Second
-	// A baseline is counted for twice the time between two groups of such failures, within these bounds.
+	// A baseline is counted for twice the time between two groups of such failures, within these bounds, and if there are
+	// some, for longer until there are enough.
 	minCount, maxCount = time.Minute, 10 * time.Minute
+	enough             = 40
 	// fresh is how long a baseline is used before another is counted.
 	fresh = time.Hour
-	// expected is how many times the baseline's rate is taken for it.
-	expected = 1.25
-	// maxCredit is how many failures are expected at most at once. If they come by chance, at the rate of the baseline, a
-	// credit of 20 is used up once in some ten thousand of them.
-	maxCredit = 20
+	// expected is how many times the baseline's rate is expected, and uncertain by how many standard deviations the rate may
+	// be higher than the count.
+	expected, uncertain = 1.25, 1.5
+	// firstCredit and maxCredit are how many failures are expected at once, at first and at most. If they come by chance, at
+	// the rate of the baseline, a credit of 20 is used up once in some ten thousand of them.
+	firstCredit, maxCredit = 10, 20
 )
 
 // baseline knows how often RESOURCE_EXHAUSTED comes without hedges.
@@ -71,14 +77,18 @@ func (b *baseline) counting() time.Time { return b.until }
 
 // advance brings it to now, where e was earned since the last time.
 func (b *baseline) advance(now time.Time, earned, e float64) {
-	if !b.until.IsZero() && !now.Before(b.until) {
+	for !b.until.IsZero() && !now.Before(b.until) {
+		if b.failures > 0 && b.failures < enough && b.until.Sub(b.from) < maxCount {
+			b.until = b.until.Add(minCount / 2)
+			continue
+		}
 		b.rate = 0
 		if n := earned - b.earned; n > 0 { // since begun, of which the count is a part
 			part := b.until.Sub(b.from).Seconds() / now.Sub(b.begun).Seconds()
-			b.rate = b.failures / (n * part)
+			b.rate = (b.failures + uncertain*math.Sqrt(b.failures)) / (n * part)
 		}
 		b.counted, b.until = now, time.Time{}
-		b.credit = min(b.failures, 3)
+		b.credit = min(b.failures, firstCredit)
 		return
 	}
 	b.credit = min(b.credit+expected*b.rate*e, maxCredit)

@@ -212,12 +212,14 @@ func (g *Guard) advance(now time.Time, earned float64) {
 	}
 	e := max(0, earned-g.lastEarned)
 	g.baseline.advance(now, earned, e)
+	g.quietUntil = later(g.quietUntil, g.baseline.counting())
 	if g.cut {
 		g.grow(now, e)
 	}
 	if !now.Before(g.quietUntil) && g.why == Baseline {
 		g.why = Exhausted
 	}
+	g.trial.cut = g.cut
 	if g.trial.advance(now, g.onProbation(now), now.Before(g.quietUntil)) {
 		g.guilty(now)
 	}

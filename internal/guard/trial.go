@@ -10,16 +10,17 @@ const (
 	// before may still have an effect.
 	minPeriod, maxPeriod = 1500 * time.Millisecond, 30 * time.Second
 	failuresPerPeriod    = 2.5
-	// One period in every twelve has no hedges. After each sixteen pairs that found nothing they become rarer, down to an
-	// eighth of that.
-	every, patience, maxRarer = 12, 16, 8
+	// One period in every sixteen has no hedges, and one in four where few hedges are sent anyway. After each twelve pairs whose
+	// failures proved nothing they become rarer, down to an eighth of that.
+	every, everyCut, patience, maxRarer = 16, 4, 12, 8
 	// A trial runs while at least so many calls failed in the last minute or so, and one per thousand hedges earned.
 	minFailures, minShare = 5, 0.001
 	memory                = time.Minute
 	// stake is which part of its wealth a trial bets.
-	stake = 0.7
-	// If hedges do no harm, a verdict comes once in 1,000 pairs with a failure at most, on average; in 30 after a verdict.
-	proof, proofAgain = 1000, 30
+	stake = 0.8
+	// If hedges do no harm, a verdict comes once in 200 pairs with a failure at most, on average, which takes six hours; once in
+	// 20 after a verdict.
+	proof, proofAgain = 200, 20
 )
 
 // trial finds out whether calls fail because of hedges. In a pair of equally long periods, one after the other, one has no
@@ -35,7 +36,7 @@ type trial struct {
 	since   time.Time
 
 	recent, recentEarned float64 // failures, and hedges earned, with fading memory
-	last                 time.Time
+	first, last          time.Time
 	lastEarned           float64
 
 	begin      time.Time // of the pair
@@ -44,9 +45,10 @@ type trial struct {
 	hedged     float64 // failures in the pair
 	unhedged   float64
 	void       bool // the pair proves nothing
+	cut        bool // few hedges are sent
 
 	wealth float64
-	pairs  int // since the trial began, or the last verdict
+	pairs  int // with failures that proved nothing, since the trial began or the last verdict
 	draws  uint64
 }
 
@@ -58,10 +60,15 @@ func (t *trial) failed(now time.Time, earned float64) {
 		t.recent *= kept
 		t.recentEarned = t.recentEarned*kept + max(0, earned-t.lastEarned)*min(1, memory.Seconds()/max(gap, 1e-9))
 	}
-	t.recent++
+	if t.recent++; t.recent < 2 {
+		t.first = now
+	}
 	t.last, t.lastEarned = now, earned
-	if !t.running && t.recent >= minFailures && t.recent >= minShare*t.recentEarned {
+	switch {
+	case !t.running && t.recent >= minFailures && t.recent >= minShare*t.recentEarned:
 		t.running, t.since, t.wealth, t.pairs = true, now, 1, 0
+		t.next(now)
+	case t.running && now.Before(t.begin) && 2*t.length(now) < t.period: // failures have become many
 		t.next(now)
 	}
 	if t.running {
@@ -90,19 +97,25 @@ func (t *trial) count(now time.Time) {
 // quiet reports whether now is in a period without hedges.
 func (t *trial) quiet(now time.Time) bool {
 	in := now.Sub(t.begin)
-	return t.running && in >= 0 && in < 2*t.period && (in < t.period) == t.quietFirst
+	return t.running && 0 <= in && in < 2*t.period && (in < t.period) == t.quietFirst
+}
+
+// length returns how long a period must last now for some failures.
+func (t *trial) length(now time.Time) time.Duration {
+	known := min(memory, now.Sub(t.first))
+	failures := max(t.recent*t.fade(now), 0.01)
+	return min(max(time.Duration(failuresPerPeriod/failures*float64(known)), minPeriod), maxPeriod)
 }
 
 // next prepares the next pair, at a moment that no pattern of traffic is in step with.
 func (t *trial) next(now time.Time) {
-	perSecond := t.recent * t.fade(now) / memory.Seconds()
-	t.period = maxPeriod
-	if perSecond > 0 {
-		t.period = time.Duration(min(max(failuresPerPeriod/perSecond, minPeriod.Seconds()), maxPeriod.Seconds()) * float64(time.Second))
+	t.period = t.length(now)
+	one := every
+	if t.cut {
+		one = everyCut
 	}
-	rarer := min(1+t.pairs/patience, maxRarer)
-	room := time.Duration(every*rarer)*t.period - 2*t.period
-	t.begin = now.Add(time.Duration(2 * t.draw() * float64(room)))
+	room := time.Duration(one*min(1+t.pairs/patience, maxRarer)-2) * t.period
+	t.begin = now.Add(time.Duration((0.5 + t.draw()) * float64(room)))
 	t.quietFirst = t.draw() < 0.5
 	t.hedged, t.unhedged, t.void = 0, 0, false
 }
@@ -118,8 +131,10 @@ func (t *trial) advance(now time.Time, again, held bool) (guilty bool) {
 	}
 	if sum := t.hedged + t.unhedged; sum > 0 && !t.void {
 		t.wealth = max(1, t.wealth*(1+stake*(t.hedged-t.unhedged)/sum))
+		if t.wealth < 2 {
+			t.pairs++
+		}
 	}
-	t.pairs++
 	enough := float64(proof)
 	if again {
 		enough = proofAgain
