@@ -23,9 +23,10 @@ const (
 	least = 1.0 / 64
 	// pause is how long no hedge is sent after a RESOURCE_EXHAUSTED, so that the server's limit recovers.
 	pause = 5 * time.Second
-	// maxSlower is the most by which recovery is slowed down, after trials that found hedges guilty.
-	maxSlower = 16
-	// probation is how long a verdict of a trial is remembered.
+	// After a verdict of a trial the share grows to half of what it was. For a time it stays there: for ceiling, and twice as
+	// long after each further verdict, maxLonger times as long at most. A verdict is remembered for probation after that.
+	ceiling   = 30 * time.Minute
+	maxLonger = 16
 	probation = 2 * time.Hour
 )
 
@@ -40,12 +41,13 @@ type Guard struct {
 	last       time.Time
 	lastEarned float64
 
-	share     float64 // of the budget; meaningful while cut
-	cut       bool    // the share is below 1
-	since     time.Time
-	why       Reason
-	slower    float64 // recovery takes so many times as long; 0 is 1
-	verdictAt time.Time
+	share    float64 // of the budget; meaningful while cut
+	cut      bool    // the share is below 1
+	since    time.Time
+	why      Reason
+	top      float64 // of the share, until topUntil
+	topUntil time.Time
+	longer   time.Duration // how many times ceiling the last top lasts
 
 	quietUntil time.Time // no hedge before
 	allowance  float64   // hedges, while the share is below 1
@@ -86,7 +88,7 @@ func (r Reason) String() string {
 	case Baseline:
 		return "attempts failed with RESOURCE_EXHAUSTED, and no hedge is sent until it is known how often they do without hedges"
 	case Guilty:
-		return "more calls failed with hedges than without, so fewer hedges are sent; their share of the budget grows over minutes"
+		return "more calls failed with hedges than without, so fewer hedges are sent; their share of the budget grows over minutes and hours"
 	case Testing:
 		return "calls fail, and short periods without hedges show whether hedges are the reason"
 	}
@@ -236,25 +238,29 @@ func (g *Guard) grow(now time.Time, e float64) {
 	}
 	gained := now.Sub(later(g.last, g.quietUntil))
 	g.allowance += g.share * e * gained.Seconds() / now.Sub(g.last).Seconds()
-	g.share += gained.Seconds() / (recovery.Seconds() * max(1, g.slower))
+	g.share += gained.Seconds() / recovery.Seconds()
+	if now.Before(g.topUntil) {
+		g.share = min(g.share, g.top)
+	}
 	if g.share >= 1 {
 		g.cut, g.why = false, None
 	}
 }
 
-// guilty follows a verdict of the trial. Each of them makes the next growth slower.
+// guilty follows a verdict of the trial.
 func (g *Guard) guilty(now time.Time) {
-	if !g.onProbation(now) {
-		g.slower = 0.5
+	if g.onProbation(now) {
+		g.longer = min(2*g.longer, maxLonger)
+	} else {
+		g.longer = 1
 	}
-	g.slower = min(2*g.slower, maxSlower)
-	g.verdictAt = now
-	g.since = now
+	g.top, g.topUntil = g.current()/2, now.Add(g.longer*ceiling)
 	g.cutTo(now, least, Guilty)
+	g.since = now
 }
 
 func (g *Guard) onProbation(now time.Time) bool {
-	return !g.verdictAt.IsZero() && now.Sub(g.verdictAt) < probation
+	return !g.topUntil.IsZero() && now.Before(g.topUntil.Add(probation))
 }
 
 func later(a, b time.Time) time.Time {
