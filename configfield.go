@@ -36,6 +36,7 @@ func init() { // not in the declaration, because the fields for rules contain al
 		"minDelay":                value("WithMinDelay", aDuration, func(d duration) Option { return WithMinDelay(time.Duration(d)) }, func(c *engine.Config) duration { return duration(c.MinDelay) }),
 		"warmup":                  value("WithWarmup", `an object such as {"calls": 20, "delay": "0s"}`, func(w warmup) Option { return WithWarmup(w.Calls, time.Duration(w.Delay)) }, func(c *engine.Config) warmup { return warmup{c.WarmupCalls, duration(c.WarmupDelay)} }),
 		"nonFatalCodes":           value("WithNonFatalCodes", `a list of statuses such as "UNAVAILABLE"`, func(l []statusCode) Option { return WithNonFatalCodes(codesOf(l)...) }, nonFatalCodes),
+		"withoutGuard":            flag("WithoutGuard", WithoutGuard, func(c *engine.Config) bool { return !c.Guard }),
 		"otherBackendOnly":        flag("WithOtherBackendOnly", WithOtherBackendOnly, func(c *engine.Config) bool { return c.OtherBackendOnly }),
 		"hedgesOfHedges":          flag("WithHedgesOfHedges", WithHedgesOfHedges, func(c *engine.Config) bool { return c.HedgesOfHedges }),
 		"off":                     flag("WithOff", WithOff, func(c *engine.Config) bool { return c.Off }),

@@ -85,7 +85,8 @@ const whole = `{
     "calls": 5,
     "delay": "100ms"
   },
-  "window": "1m0s"
+  "window": "1m0s",
+  "withoutGuard": true
 }`
 
 // What Config returns makes the same configuration again.

@@ -234,3 +234,33 @@ func ExampleOff() {
 	fmt.Println(s.Stats().Off)
 	// Output: 1
 }
+
+// A server's quota is used up. Hedges stop at once, and come back over minutes.
+func ExampleGuard() {
+	s, err := hedge.New(hedge.WithAllMethods())
+	if err != nil {
+		panic(err)
+	}
+	doOnce(s, "/pkg.Svc/Get", func(context.Context) (string, error) {
+		return "", status.Error(codes.ResourceExhausted, "quota exceeded")
+	})
+	guard := s.Targets()[0].Guard
+	fmt.Println(guard.Share)
+	fmt.Println(guard.Reason)
+	// Output:
+	// 0
+	// attempts failed with RESOURCE_EXHAUSTED, so fewer hedges are sent; their share of the budget grows by a tenth a minute
+}
+
+// A client that may make calls fail for its hedges.
+func ExampleWithoutGuard() {
+	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithoutGuard())
+	if err != nil {
+		panic(err)
+	}
+	doOnce(s, "/pkg.Svc/Get", func(context.Context) (string, error) {
+		return "", status.Error(codes.ResourceExhausted, "quota exceeded")
+	})
+	fmt.Println(s.Targets()[0].Guard.Share)
+	// Output: 1
+}

@@ -332,6 +332,15 @@ func WithThrottle(maxTokens int, ratio float64) Option {
 	})
 }
 
+// WithoutGuard turns off the guard that holds back hedges where they make calls fail: see [Guard]. Hedges are then sent
+// whatever fails, as far as the budget pays for them and the throttle lets them pass.
+func WithoutGuard() Option {
+	return named("WithoutGuard", func(c *engine.Config) error {
+		c.Guard = false
+		return nil
+	})
+}
+
 // WithDryRun sends no hedge and reports what hedging would do, so that it can be judged on real traffic before it is turned
 // on. Stats.DryRun counts the calls that would have been hedged. Once 200 calls of a method have been seen, TargetStats.Forecasts
 // has predictions of its tail and extra load at budgets of 2, 5, 10 and 20 percent; [WithBudgetPercent] does not change
@@ -386,7 +395,7 @@ const minWindow = 10 * time.Millisecond
 // not called for longest. So any number of invalid method names does not displace methods in use.
 //
 // A method takes about 2 KB when it has had a few calls, 10 to 50 KB while it is called many times a second, the wider its
-// latencies spread the more, and 620 KB at the very most; a target takes 700 bytes. So the default has room for about
+// latencies spread the more, and 620 KB at the very most; a target takes 1.2 KB. So the default has room for about
 // 30,000 methods that are called seldom, or 2,000 busy ones. Each class of [WithClass] takes as much as a method, and a
 // control group of [WithControl] up to 420 KB a method. The garbage collector's own overhead comes on top, as with any live
 // heap.

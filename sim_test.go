@@ -21,10 +21,11 @@ import (
 type simulation struct {
 	law         func(id uint64, attempt int, at time.Duration) time.Duration
 	calls       int
-	concurrency int     // callers, each with one call after the other; 0: at the rate
-	rate        float64 // calls a second
-	workers     int     // of a server that serves attempts in the order in which they come; 0: all at once
-	methods     int     // that calls go to in turn; 0 is 1
+	concurrency int                                                  // callers, each with one call after the other; 0: at the rate
+	rate        float64                                              // calls a second
+	fails       func(id uint64, attempt int, at time.Duration) error // how the server turns an attempt away; nil: it does not
+	workers     int                                                  // of a server that serves attempts in the order in which they come; 0: all at once
+	methods     int                                                  // that calls go to in turn; 0 is 1
 	options     []hedge.Option
 	seed        uint64
 	every       func(s *hedge.Scheduler, at time.Duration) // once a second
@@ -36,6 +37,7 @@ type outcome struct {
 	at       time.Duration // when it began
 	took     time.Duration
 	attempts int
+	err      error
 }
 
 // run returns the calls in the order of their ids, from 0, and what the scheduler knew in the end.
@@ -61,6 +63,11 @@ func (sim simulation) run(t *testing.T) (calls []outcome, rows []hedge.TargetSta
 				mu.Lock()
 				c.attempts++
 				mu.Unlock()
+				if sim.fails != nil {
+					if err := sim.fails(id, attemptOf(ctx), time.Since(began)); err != nil {
+						return 0, err
+					}
+				}
 				d := sim.law(id, attemptOf(ctx), time.Since(began))
 				if queue == nil {
 					return taking(d)(ctx)
@@ -73,9 +80,10 @@ func (sim simulation) run(t *testing.T) (calls []outcome, rows []hedge.TargetSta
 				time.AfterFunc(d, func() { <-queue }) // but not the worker
 				return taking(d)(ctx)
 			})
-			if err != nil {
+			if err != nil && sim.fails == nil {
 				t.Error(err)
 			}
+			c.err = err
 			c.took = time.Since(began) - c.at
 		}
 		var group sync.WaitGroup

@@ -56,6 +56,9 @@ type Stats struct {
 	// Throttled is the number of hedges not sent because at most half of the target's throttle tokens were left. The call
 	// gets no more hedges.
 	Throttled int64
+	// Guarded is the number of hedges that were held back because hedges make calls fail, or to find out whether they do: see
+	// TargetStats.Guard. Such a hedge is considered again later while its call lasts.
+	Guarded int64
 	// PushedBack is the number of failed attempts with the trailer grpc-retry-pushback-ms, by which a server asks to wait
 	// before the next attempt, or to send none.
 	PushedBack int64
@@ -137,6 +140,8 @@ type TargetStats struct {
 	// PausedBy says why calls are not hedged now: "Pause", "PauseTarget", "PauseMethod", or "HEDGE_DISABLED" for the environment
 	// variable. It is empty if hedging is not paused.
 	PausedBy string
+	// Guard says whether hedges are held back because they make calls fail. All methods of the target share it.
+	Guard Guard
 }
 
 // SingleBackend reports whether exactly one backend is ready, so that a hedge cannot go to another one. That is so with one
@@ -162,6 +167,7 @@ func newTargetStats(m engine.MethodStats) TargetStats {
 		ThrottleMax:     m.ThrottleMax,
 		Rules:           m.Rules,
 		PausedBy:        m.PausedBy,
+		Guard:           newGuard(m),
 
 		EarlyHeaderShare: m.EarlyHeaderShare,
 	}

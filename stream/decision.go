@@ -54,8 +54,11 @@ func (c *clientStream) decide(askedAt time.Duration, into any) *streamAttempt {
 
 // endUntouched books a race in which the primary ended with err before a hedge was due.
 func (c *clientStream) endUntouched(err error) {
-	if err != nil && c.tracksFailures {
-		c.call.Failed(err, c.primary.Trailer())
+	if err != nil {
+		c.call.Failing(err)
+		if c.tracksFailures {
+			c.call.Failed(err, c.primary.Trailer())
+		}
 	}
 	(*policy)(c).ended(err, c.call.Age())
 }

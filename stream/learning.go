@@ -59,8 +59,11 @@ func (c *clientStream) learnFirstMessage(m *streamAttempt, askedAt time.Duration
 	}
 	waited := c.waited(askedAt)
 	if m == &c.primary {
-		if failure != nil && c.tracksFailures && (!c.raced || m.ended == nil) { // a race reports the failures in it
-			c.call.Failed(failure, m.Trailer())
+		if failure != nil && (!c.raced || m.ended == nil) { // a race reports the failures in it
+			c.call.Failing(failure)
+			if c.tracksFailures {
+				c.call.Failed(failure, m.Trailer())
+			}
 		}
 		c.learn(failure, c.call.Age(), true, waited)
 		return

@@ -12,7 +12,16 @@ import (
 
 // Failure says how an attempt of the call ended with err: whether the server looked at the request and answered, and what
 // the trailer, which may be nil, says of further attempts.
-func (c *Call) Failure(_ int, err error, trailer metadata.MD) race.Event {
+func (c *Call) Failure(n int, err error, trailer metadata.MD) race.Event {
+	e := c.judge(err, trailer)
+	if n == 0 || e.Pushback == race.NoPushback { // a server that turns hedges away, and says so, needs no guard
+		c.attemptFailed(err)
+	}
+	return e
+}
+
+// judge is Failure without the guard, which takes note of each attempt once.
+func (c *Call) judge(err error, trailer metadata.MD) race.Event {
 	e := race.Event{End: race.NonFatal}
 	if c.final().has(err) {
 		e.End = race.Final
@@ -45,6 +54,7 @@ func (c *Call) Book(r *race.Report) {
 func (c *Call) BookRace(r *race.Report) {
 	c.bookFailures(r)
 	c.refund(r)
+	c.callFailed(r.Err)
 	if r.NotReplayable {
 		c.NotReplayable()
 	}
@@ -166,7 +176,7 @@ func (c *Call) Unraced(err error, trailer metadata.MD) {
 // Failed books a failure with err, unless the caller gave up or the deadline passed.
 func (c *Call) Failed(err error, trailer metadata.MD) {
 	if c.heeds && c.ctx.Err() == nil {
-		e := c.Failure(0, err, trailer)
+		e := c.judge(err, trailer)
 		c.failed(e.End, e.Pushback)
 	}
 }
@@ -174,6 +184,9 @@ func (c *Call) Failed(err error, trailer metadata.MD) {
 // Ended says that the primary has just ended with err. An answer teaches its latency, a call that its caller
 // gave up or whose deadline passed teaches that it would have taken longer, and any other failure nothing.
 func (c *Call) Ended(err error) {
+	if err != nil {
+		c.Failing(err)
+	}
 	c.EndedAt(err, c.Age(), err != nil && c.ctx != nil && c.ctx.Err() != nil)
 }
 

@@ -55,6 +55,7 @@ const (
 	budgetExhausted
 	notReady
 	noOtherBackend
+	guarded
 )
 
 // retryFloor is the least time after which a hedge that was held back is considered again: timers are not much
@@ -157,8 +158,10 @@ func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 	case c.staysHere(n):
 		return c.postpone(now, noOtherBackend)
 	case c.unbudgeted():
-	case !c.pay(now, n):
-		return c.postpone(now, budgetExhausted)
+	default:
+		if why := c.afford(now, n); why != noReason {
+			return c.postpone(now, why)
+		}
 	}
 	c.heldBack = noReason
 	c.settings.groups.sent(c.group, now)
@@ -245,6 +248,8 @@ func (c *Call) postpone(now time.Time, why reason) race.Event {
 				s.NotReady++
 			case noOtherBackend:
 				s.NoOtherBackend++
+			case guarded:
+				s.Guarded++
 			}
 		})
 	}

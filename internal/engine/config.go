@@ -37,6 +37,7 @@ type Config struct {
 	ServiceConfig    *serviceconfig.Config                                         // nil: none
 	Unbudgeted       bool                                                          // methods with a policy
 	Throttle         *serviceconfig.Throttle                                       // of WithThrottle; nil: none
+	Guard            bool                                                          // hold back hedges that make calls fail
 
 	// For some targets and methods only.
 
@@ -64,6 +65,7 @@ func DefaultConfig() Config {
 		MinDelay:      time.Millisecond,
 		WarmupCalls:   20,
 		Final:         answers,
+		Guard:         true,
 		Window:        30 * time.Second,
 		MaxMemory:     64 << 20,
 	}

@@ -105,6 +105,7 @@ var everyOption = []steered{
 	{"WithServiceConfigUnbudgeted", hedge.WithServiceConfigUnbudgeted(), nil, func(c engine.Config) any { return c.Unbudgeted }, false, false},
 	{"WithWindow", hedge.WithWindow(time.Hour), nil, func(c engine.Config) any { return c.Window }, false, false},
 	{"WithMaxMemory", hedge.WithMaxMemory(1 << 30), nil, func(c engine.Config) any { return c.MaxMemory }, false, false},
+	{"WithoutGuard", hedge.WithoutGuard(), nil, func(c engine.Config) any { return c.Guard }, false, false},
 	{"WithSnapshot", hedge.WithSnapshot(nothingLearned()), nil, func(engine.Config) any { return nil }, false, false},
 	{"WithTargetName", hedge.WithTargetName(strings.ToLower), nil, func(c engine.Config) any { return c.TargetName != nil }, false, false},
 }
@@ -196,6 +197,9 @@ func TestDocs_EveryOptionIsInTheTable(t *testing.T) {
 			t.Errorf("%s: docs/configuration.md has %q, want an end of %q", name, line, want)
 		}
 		field := strings.ToLower(name[4:5]) + name[5:]
+		if strings.HasPrefix(name, "Without") {
+			field = "w" + name[1:]
+		}
 		if _, err := hedge.ParseConfig([]byte(`{"` + field + `": 0}`)); err != nil && strings.Contains(err.Error(), "no such field") {
 			field = "–"
 		} else {

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/grpchedge/hedge/internal/guard"
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/place"
 )
@@ -29,6 +30,7 @@ type Stats struct {
 	NotSelected            int64
 	NoDescriptor           int64
 	Throttled              int64
+	Guarded                int64
 	PushedBack             int64
 	NotReplayable          int64
 	DryRun                 int64
@@ -57,6 +59,7 @@ func (s *Stats) add(o Stats) {
 	s.NotSelected += o.NotSelected
 	s.NoDescriptor += o.NoDescriptor
 	s.Throttled += o.Throttled
+	s.Guarded += o.Guarded
 	s.PushedBack += o.PushedBack
 	s.NotReplayable += o.NotReplayable
 	s.DryRun += o.DryRun
@@ -79,6 +82,7 @@ type MethodStats struct {
 	NoBackendPolicy             bool
 	EarlyHeaderShare            float64
 	ThrottleTokens, ThrottleMax float64
+	Guard                       guard.State
 	Classes                     []ClassStats // by name; nil without classes
 	Control                     *Control     // nil without a control group
 	Rules                       []string     // patterns, the most specific last
@@ -150,6 +154,7 @@ func (m *method) stats(e *Engine, now time.Time) MethodStats {
 	row.Rules, row.PausedBy = s.applied, e.pausedBy(m)
 	row.EarlyHeaderShare = m.counters.earlyHeaderShare()
 	row.ThrottleTokens, row.ThrottleMax = s.throttle.read()
+	row.Guard = m.target.guard.State(now, m.target.budget)
 	switch {
 	case s.policy != nil:
 		row.Delay = s.policy.delay

@@ -8,6 +8,7 @@ import (
 	"go.uber.org/atomic"
 
 	"github.com/grpchedge/hedge/budget"
+	"github.com/grpchedge/hedge/internal/guard"
 	"github.com/grpchedge/hedge/internal/latency"
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/race"
@@ -18,6 +19,7 @@ import (
 type target struct {
 	name       string
 	budget     *budget.Bucket
+	guard      guard.Guard
 	throttle   *throttle               // nil: none; guarded by Engine.mu
 	throttling *serviceconfig.Throttle // what the throttle was made from; guarded by Engine.mu
 

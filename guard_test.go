@@ -1,0 +1,205 @@
+package hedge_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/longtest"
+	"github.com/grpchedge/hedge/internal/testserver"
+)
+
+// trickle is the law of the workload slow-trickle: the median is 5 ms, and one attempt in twenty takes eight times as long.
+var trickle = testserver.Straggler(testserver.LogNormal(5533*time.Microsecond, 2621*time.Microsecond), 0.05, 8)
+
+// quota is a server's rate limit: a token bucket, of which each attempt takes one. An attempt that finds none fails.
+type quota struct {
+	rate  func(at time.Duration) float64 // tokens a second
+	burst float64
+	code  codes.Code
+
+	mu     sync.Mutex
+	tokens float64
+	last   time.Duration
+}
+
+func newQuota(rate, burst float64) *quota {
+	return &quota{rate: func(time.Duration) float64 { return rate }, burst: burst, tokens: burst, code: codes.ResourceExhausted}
+}
+
+// take is the simulation's fails.
+func (q *quota) take(_ uint64, _ int, at time.Duration) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.tokens = min(q.tokens+q.rate(at)*(at-q.last).Seconds(), q.burst)
+	q.last = at
+	if q.tokens < 1 {
+		return status.Error(q.code, "the quota is used up")
+	}
+	q.tokens--
+	return nil
+}
+
+// failed is the share of calls that failed, in percent.
+func failed(calls []outcome) float64 {
+	n := 0
+	for _, c := range calls {
+		if c.err != nil {
+			n++
+		}
+	}
+	return 100 * float64(n) / float64(len(calls))
+}
+
+var unhedged = []hedge.Option{hedge.WithMaxHedges(0)}
+
+// TestRule19_NoCallFailsForLackOfQuota offers calls close to a rate limit. Where hedges use it up, they become few, so that
+// hardly more calls fail than without hedging, and where they do not, nothing changes.
+func TestRule19_NoCallFailsForLackOfQuota(t *testing.T) {
+	calls := longtest.Size(8_000, 40_000)
+	half := func(before, after, offered float64) func(time.Duration) float64 {
+		return func(at time.Duration) float64 {
+			if at.Seconds() < float64(calls)/offered/2 {
+				return before
+			}
+			return after
+		}
+	}
+	for _, tc := range longtest.First(1, []struct {
+		name    string
+		offered float64
+		rate    func(at time.Duration) float64 // of the limit
+	}{
+		{"480 of 500 a second", 480, nil},
+		{"400 of 500 a second", 400, nil},
+		{"440 of 500 a second", 440, nil},
+		{"460 of 500 a second", 460, nil},
+		{"240 of 500 a second, then of 250", 240, half(500, 250, 240)},
+	}) {
+		t.Run(tc.name, func(t *testing.T) {
+			for seed := range uint64(longtest.Size(1, 5)) {
+				run := func(opts ...hedge.Option) ([]outcome, []hedge.TargetStats) {
+					limit := newQuota(500, 50)
+					if tc.rate != nil {
+						limit.rate = tc.rate
+					}
+					return simulation{law: drawing(trickle, seed), fails: limit.take, calls: calls, rate: tc.offered, seed: seed, options: opts}.run(t)
+				}
+				plain, _ := run(unhedged...)
+				hedged, rows := run()
+				unguarded, _ := run(hedge.WithoutGuard())
+				more := func(calls []outcome) float64 { return failed(calls) - failed(plain) }
+				t.Logf("seed %d: failed %.2f%%, hedged %.2f%%, without the guard %.2f%%; p99 %v, hedged %v, without the guard %v; %+v",
+					seed, failed(plain), failed(hedged), failed(unguarded), tail(plain, 0.99), tail(hedged, 0.99), tail(unguarded, 0.99), rows[0].Guard)
+				// A tenth of a percent of 40,000 calls; most of what fails does so when the limit is first met.
+				if most := 0.1 * 40_000 / float64(calls); more(hedged) > most {
+					t.Errorf("seed %d: %.3f%% more calls fail, want at most %v%%", seed, more(hedged), most)
+				}
+				switch {
+				case more(unguarded) == 0 && tail(hedged, 0.99) != tail(unguarded, 0.99):
+					t.Errorf("seed %d: p99 is %v, and %v without the guard, though no call fails", seed, tail(hedged, 0.99), tail(unguarded, 0.99))
+				case tc.offered == 480 && more(unguarded) < 2:
+					t.Errorf("seed %d: the limit is not met", seed)
+				case failed(hedged) > 0.01 && (rows[0].Guarded == 0 || rows[0].Guard.Share == 1):
+					t.Errorf("seed %d: %d hedges held back; %+v", seed, rows[0].Guarded, rows[0].Guard)
+				}
+			}
+		})
+	}
+}
+
+// TestRule19_FailuresByChance: what fails for other reasons hardly costs hedging anything.
+func TestRule19_FailuresByChance(t *testing.T) {
+	for seed := range uint64(longtest.Size(1, 5)) {
+		run := func(share float64, opts ...hedge.Option) []outcome {
+			fails := func(id uint64, attempt int, _ time.Duration) error {
+				if generator(seed+99, id, attempt).Float64() < share {
+					return status.Error(codes.Unavailable, "by chance")
+				}
+				return nil
+			}
+			calls, _ := simulation{law: drawing(trickle, seed), fails: fails, calls: longtest.Size(8_000, 40_000), rate: 400, seed: seed, options: opts}.run(t)
+			return calls
+		}
+		plain, hedged, unguarded := run(0.05, unhedged...), run(0.05), run(0.05, hedge.WithoutGuard())
+		gain := func(calls []outcome) float64 { return float64(tail(plain, 0.99) - tail(calls, 0.99)) }
+		kept := gain(hedged) / gain(unguarded)
+		t.Logf("seed %d: p99 %v, hedged %v, without the guard %v: %.3f of the gain is kept; load %.2f%% and %.2f%%; failed %.2f%%, %.2f%%",
+			seed, tail(plain, 0.99), tail(hedged, 0.99), tail(unguarded, 0.99), kept, 100*load(hedged), 100*load(unguarded), failed(plain), failed(hedged))
+		if kept < 0.9 {
+			t.Errorf("seed %d: %.3f of the gain is kept, want 0.9", seed, kept)
+		}
+	}
+}
+
+// TestRule19_ALimitThatSaysUnavailable: a server that does not say what the matter is. It takes some minutes to find that
+// calls fail because of hedges.
+func TestRule19_ALimitThatSaysUnavailable(t *testing.T) {
+	longtest.Only(t)
+	limit := newQuota(500, 50)
+	limit.code = codes.Unavailable
+	calls, rows := simulation{law: drawing(trickle, 1), fails: limit.take, calls: 400_000, rate: 480, seed: 1}.run(t)
+	first, rest := calls[:len(calls)/2], calls[len(calls)/2:]
+	t.Logf("failed in the first half %.2f%%, in the second %.2f%%; %+v", failed(first), failed(rest), rows[0].Guard)
+	if failed(rest) > 1.5 {
+		t.Errorf("%.2f%% of calls still fail", failed(rest))
+	}
+}
+
+// TestGuard_SizesAreNotLimits: gRPC has the same code for messages that are too large.
+func TestGuard_SizesAreNotLimits(t *testing.T) {
+	for _, tc := range []struct {
+		message string
+		share   float64
+	}{
+		{"Quota exceeded for quota metric 'Read requests'", 0},
+		{"grpc: received message larger than max (5242880 vs. 4194304)", 1},
+		{"trying to send message larger than max (5242880 vs. 4194304)", 1},
+		{"gRPC message exceeds maximum size 4194304: 5242880", 1},
+	} {
+		s := newScheduler(t)
+		_, err := hedge.Do(t.Context(), s, target, method, func(context.Context) (int, error) {
+			return 0, status.Error(codes.ResourceExhausted, tc.message)
+		})
+		if got := s.Targets()[0].Guard; err == nil || got.Share != tc.share || (got.Reason == "") != (tc.share == 1) {
+			t.Errorf("%s: %+v", tc.message, got)
+		}
+	}
+}
+
+// TestGuard_HeldBack: a hedge that the guard holds back is counted once, and is sent when the guard lets it pass.
+func TestGuard_HeldBack(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		options  []hedge.Option
+		attempts int
+		want     hedge.Stats
+	}{
+		{"on", nil, 1, hedge.Stats{Calls: 2, Warmup: 2, Guarded: 1}},
+		{"off", []hedge.Option{hedge.WithoutGuard()}, 2, hedge.Stats{Calls: 2, Warmup: 2, Hedged: 1, Hedges: 1}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newScheduler(t, append(tc.options, hedge.WithWarmup(100, 10*ms), hedge.WithMaxHedges(1))...)
+				do := func(fn func(context.Context) (int, error)) { hedge.Do(t.Context(), s, target, method, fn) }
+				do(func(context.Context) (int, error) { return 0, status.Error(codes.ResourceExhausted, "quota") })
+				attempts := 0
+				do(func(ctx context.Context) (int, error) {
+					attempts++
+					return taking(time.Second)(ctx)
+				})
+				got := s.Stats()
+				got.PrimaryWins, got.HedgeWins = 0, 0
+				if attempts != tc.attempts || got != tc.want {
+					t.Errorf("%d attempts, want %d; %+v", attempts, tc.attempts, got)
+				}
+			})
+		})
+	}
+}

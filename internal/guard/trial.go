@@ -1,0 +1,161 @@
+package guard
+
+import (
+	"math"
+	"time"
+)
+
+const (
+	// Periods last long enough for some failures, within these bounds. The first third is left out, in which what hedges did
+	// before may still have an effect.
+	minPeriod, maxPeriod = 1500 * time.Millisecond, 30 * time.Second
+	failuresPerPeriod    = 2.5
+	// One period in every sixteen has no hedges, and one in four where few hedges are sent anyway. After each twelve pairs whose
+	// failures proved nothing they become rarer, down to an eighth of that.
+	every, everyCut, patience, maxRarer = 16, 4, 12, 8
+	// A trial runs while at least so many calls failed in the last minute or so, and one per thousand hedges earned.
+	minFailures, minShare = 5, 0.001
+	memory                = time.Minute
+	// stake is which part of its wealth a trial bets.
+	stake = 0.8
+	// If hedges do no harm, a verdict comes once in 200 pairs with a failure at most, on average, which takes six hours; once in
+	// 20 after a verdict.
+	proof, proofAgain = 200, 20
+)
+
+// trial finds out whether calls fail because of hedges. In a pair of equally long periods, one after the other, one has no
+// hedges. Chance decides which.
+//
+// If hedges do no harm, the failures in the two periods are as likely to be the other way round, whatever the failures
+// are: rare or frequent, single or in bunches, an outage that comes and goes. So bets on "more with hedges" gain nothing on
+// average. Wealth starts at 1, and each pair multiplies it by 1 + stake × (h − q) / (h + q), with h failures while hedging
+// and q without. Wealth that falls below 1 starts again at 1. The wealth of such a bet exceeds n once in n pairs at
+// most, on average (Shin, Ramdas and Rinaldo, "E-detectors", 2022). That is the verdict.
+type trial struct {
+	running bool
+	since   time.Time
+
+	recent, recentEarned float64 // failures, and hedges earned, with fading memory
+	first, last          time.Time
+	lastEarned           float64
+
+	begin      time.Time // of the pair
+	period     time.Duration
+	quietFirst bool
+	hedged     float64 // failures in the pair
+	unhedged   float64
+	void       bool // the pair proves nothing
+	cut        bool // few hedges are sent
+
+	wealth float64
+	pairs  int // with failures that proved nothing, since the trial began or the last verdict
+	draws  uint64
+}
+
+// failed takes note of a failed call.
+func (t *trial) failed(now time.Time, earned float64) {
+	if !t.last.IsZero() {
+		kept := t.fade(now)
+		gap := max(now.Sub(t.last).Seconds(), 0)
+		t.recent *= kept
+		t.recentEarned = t.recentEarned*kept + max(0, earned-t.lastEarned)*min(1, memory.Seconds()/max(gap, 1e-9))
+	}
+	if t.recent++; t.recent < 2 {
+		t.first = now
+	}
+	t.last, t.lastEarned = now, earned
+	switch {
+	case !t.running && t.recent >= minFailures && t.recent >= minShare*t.recentEarned:
+		t.running, t.since, t.wealth, t.pairs = true, now, 1, 0
+		t.next(now)
+	case t.running && now.Before(t.begin) && 2*t.length(now) < t.period: // failures have become many
+		t.next(now)
+	}
+	if t.running {
+		t.count(now)
+	}
+}
+
+// fade returns what is left at now of a failure that was booked last.
+func (t *trial) fade(now time.Time) float64 {
+	return math.Exp(-max(now.Sub(t.last).Seconds(), 0) / memory.Seconds())
+}
+
+// count books a failure in the pair, unless it is in no period or in the first third of one.
+func (t *trial) count(now time.Time) {
+	in := now.Sub(t.begin)
+	if in < 0 || in >= 2*t.period || in%t.period < t.period/3 {
+		return
+	}
+	if (in < t.period) == t.quietFirst {
+		t.unhedged++
+	} else {
+		t.hedged++
+	}
+}
+
+// quiet reports whether now is in a period without hedges.
+func (t *trial) quiet(now time.Time) bool {
+	in := now.Sub(t.begin)
+	return t.running && 0 <= in && in < 2*t.period && (in < t.period) == t.quietFirst
+}
+
+// length returns how long a period must last now for some failures.
+func (t *trial) length(now time.Time) time.Duration {
+	known := min(memory, now.Sub(t.first))
+	failures := max(t.recent*t.fade(now), 0.01)
+	return min(max(time.Duration(failuresPerPeriod/failures*float64(known)), minPeriod), maxPeriod)
+}
+
+// next prepares the next pair, at a moment that no pattern of traffic is in step with.
+func (t *trial) next(now time.Time) {
+	t.period = t.length(now)
+	one := every
+	if t.cut {
+		one = everyCut
+	}
+	room := time.Duration(one*min(1+t.pairs/patience, maxRarer)-2) * t.period
+	t.begin = now.Add(time.Duration((0.5 + t.draw()) * float64(room)))
+	t.quietFirst = t.draw() < 0.5
+	t.hedged, t.unhedged, t.void = 0, 0, false
+}
+
+// advance ends the pair if it is over by now, and reports whether hedges are guilty. No hedge is sent if held.
+func (t *trial) advance(now time.Time, again, held bool) (guilty bool) {
+	if !t.running {
+		return false
+	}
+	t.void = t.void || held && !now.Before(t.begin)
+	if now.Before(t.begin.Add(2 * t.period)) {
+		return false
+	}
+	if sum := t.hedged + t.unhedged; sum > 0 && !t.void {
+		t.wealth = max(1, t.wealth*(1+stake*(t.hedged-t.unhedged)/sum))
+		if t.wealth < 2 {
+			t.pairs++
+		}
+	}
+	enough := float64(proof)
+	if again {
+		enough = proofAgain
+	}
+	if guilty = t.wealth >= enough; guilty {
+		t.wealth, t.pairs = 1, 0
+	}
+	if t.recent*t.fade(now) < 1 {
+		t.running = false
+	} else {
+		t.next(now)
+	}
+	return guilty
+}
+
+// draw returns a number that looks like chance, from 0 to 1: SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom
+// Number Generators", OOPSLA 2014) of a counter.
+func (t *trial) draw() float64 {
+	t.draws++
+	n := t.draws * 0x9e3779b97f4a7c15
+	n = (n ^ n>>30) * 0xbf58476d1ce4e5b9
+	n = (n ^ n>>27) * 0x94d049bb133111eb
+	return float64((n^n>>31)>>11) / (1 << 53)
+}
