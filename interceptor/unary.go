@@ -206,5 +206,10 @@ type unaryHedge struct {
 func (h *unaryHedge) Trailer() metadata.MD { return h.trailer }
 
 func (h *unaryHedge) Run(ctx context.Context) error {
-	return h.invoker(h.call.HedgeContext(ctx), h.method, h.req, h.reply, h.cc, h.opts...)
+	ctx = h.call.HedgeContext(ctx)
+	err := h.invoker(ctx, h.method, h.req, h.reply, h.cc, h.opts...)
+	if err == nil {
+		engine.HedgeAnswered(ctx)
+	}
+	return err
 }

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/grpchedge/hedge/internal/attempt"
+	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/race"
 )
 
@@ -104,7 +105,8 @@ type hedgeAttempt struct {
 }
 
 func (h *hedgeAttempt) Run(ctx context.Context) error {
-	if err := h.open(h.c.call.HedgeContext(ctx), h.c, h.opts); err != nil {
+	ctx = h.c.call.HedgeContext(ctx)
+	if err := h.open(ctx, h.c, h.opts); err != nil {
 		h.ClientStream = failedStream{ctx, err}
 		h.ended = err
 	} else if err := h.c.request.sendTo(h.ClientStream); err != nil && err != io.EOF { // EOF: the stream has ended; RecvMsg knows how
@@ -118,5 +120,9 @@ func (h *hedgeAttempt) Run(ctx context.Context) error {
 		}
 		return h.ended
 	}
-	return h.awaitGoal(h.c, h.into)
+	err := h.awaitGoal(h.c, h.into)
+	if err == nil {
+		engine.HedgeAnswered(ctx)
+	}
+	return err
 }

@@ -134,6 +134,7 @@ func (c *Call) NotReplayable() {
 func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 	c.bookFailures(so)
 	now := time.Now()
+	c.late(n, now)
 	switch {
 	case !c.armed:
 		return race.Event{Kind: race.Refused}

@@ -73,7 +73,7 @@ type MethodStats struct {
 	Estimate                    *learn.Estimate // in force; nil while the method is being learned
 	Forecasts                   []learn.Forecast
 	Tokens, Burst               float64
-	Backends                    int
+	Ready                       place.Census
 	NoBackendPolicy             bool
 	EarlyHeaderShare            float64
 	ThrottleTokens, ThrottleMax float64
@@ -113,12 +113,12 @@ func (e *Engine) Methods() []MethodStats {
 		}
 		rows = append(rows, row)
 	}
-	backends := map[string]int{}
+	ready := map[string]place.Census{}
 	for name, connections := range e.connectionTargets() {
-		backends[name] = place.Backends(connections...)
+		ready[name] = place.Count(connections...)
 	}
 	for i := range rows {
-		rows[i].Backends = backends[rows[i].Target]
+		rows[i].Ready = ready[rows[i].Target]
 	}
 	slices.SortFunc(rows, func(a, b MethodStats) int {
 		if c := strings.Compare(a.Target, b.Target); c != 0 {
