@@ -103,6 +103,36 @@ func calmRun(t *testing.T, l calmLaw, calls int, option grpc.DialOption) (p99 ti
 	return p99, row
 }
 
+// standstill has the first backend stand still for a second in every five.
+func standstill(law testserver.Law) func(time.Time) testserver.Script {
+	return func(began time.Time) testserver.Script {
+		return func(a testserver.Attempt) testserver.Plan {
+			delay := a.Draw(law)
+			if at := (a.Arrival.Sub(began) + 4*time.Second) % stallEvery; a.Backend == stalled && at < stallFor {
+				delay += stallFor - at
+			}
+			return testserver.Plan{Delay: delay}
+		}
+	}
+}
+
+// TestSilence_Standstill has one of three backends stand still for a second in every five.
+func TestSilence_Standstill(t *testing.T) {
+	longtest.Only(t)
+	for _, rate := range []float64{50, 500} {
+		t.Run(fmt.Sprintf("%.0f/s", rate), func(t *testing.T) {
+			l := calmLaw{rate: rate, script: standstill(testserver.LogNormal(400*time.Microsecond, 150*time.Microsecond))}
+			calls := int(15 * rate)
+			none := l
+			none.options = []hedge.Option{hedge.WithMaxHedges(0)}
+			plain, _ := calmRun(t, none, calls, over(roundRobin))
+			without, before := calmRun(t, l, calls, with(roundRobin, `"silence": false`))
+			p99, row := calmRun(t, l, calls, over(roundRobin))
+			t.Logf("p99 %v plain; %v, %.1f%% extra load without; %v, %.1f%% extra load, %d of %d moved", plain, without, 100*before.HedgeRate(), p99, 100*row.HedgeRate(), row.Moved, row.Calls)
+		})
+	}
+}
+
 // TestSilence_FalseAlarms has backends of which none stands still: hardly any primary is moved, and the tail stays what it is.
 func TestSilence_FalseAlarms(t *testing.T) {
 	longtest.Only(t)
