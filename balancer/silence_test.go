@@ -67,7 +67,9 @@ func lawOf(name string) func(time.Time) testserver.Script {
 		if err != nil {
 			panic(err)
 		}
-		return func(a testserver.Attempt) testserver.Plan { return testserver.Plan{Delay: a.Draw(law), HeaderAtOnce: true} }
+		return func(a testserver.Attempt) testserver.Plan {
+			return testserver.Plan{Delay: a.Draw(law), HeaderAtOnce: true}
+		}
 	}
 }
 

@@ -13,8 +13,11 @@ const (
 	// apart is the share of a call's delay that must lie between the first and the last of them. Calls that become late at the
 	// same moment are one sign and not two.
 	apart = 0.5
-	// probeEvery is how often a primary may go to a silent connection, to find out whether it answers again.
-	probeEvery = 100 * time.Millisecond
+	// probeEvery is how often a primary may go to a silent connection, to find out whether it answers again. Each probe of one
+	// that does not costs a hedge, so that probes become rarer the longer the silence lasts: the next one comes after a tenth of
+	// that, mostProbeEvery at most.
+	probeEvery     = 100 * time.Millisecond
+	mostProbeEvery = 5 * time.Second
 )
 
 // silence is what the calls of one connection say about whether it still answers. A connection is silent from its second late
@@ -78,8 +81,8 @@ func (b *Backend) SilentSince() (time.Time, bool) {
 	return s.first, s.silent
 }
 
-// Probe reports whether a primary may go to this connection although it is silent. It is true once in probeEvery, and always
-// if the connection is not silent.
+// Probe reports whether a primary may go to this connection although it is silent. It is true now and then, see probeEvery, and
+// always if the connection is not silent.
 func (b *Backend) Probe(now time.Time) bool {
 	s := &b.silence
 	s.mu.Lock()
@@ -90,7 +93,7 @@ func (b *Backend) Probe(now time.Time) bool {
 	if now.Before(s.probe) {
 		return false
 	}
-	s.probe = now.Add(probeEvery)
+	s.probe = now.Add(min(max(now.Sub(s.first)/10, probeEvery), mostProbeEvery))
 	return true
 }
 
