@@ -12,7 +12,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/resolver/manual"
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
@@ -49,9 +51,14 @@ func TestConnections(t *testing.T) {
 		t.Run(fmt.Sprintf("%s,%s", tc.child, tc.fields), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, k kind) {
 				const backends = 8 // each connection is dealt one of its own
-				cluster := testserver.StartT(t, testserver.Config{Backends: backends, InMemory: true, Script: lastAnswers(2)})
+				cluster := testserver.StartT(t, testserver.Config{Backends: backends, InMemory: true, Script: func(a testserver.Attempt) testserver.Plan {
+					if a.ID >= 1000 {
+						return testserver.Plan{}
+					}
+					return lastAnswers(2)(a)
+				}})
 				s := fixed(t, 10*ms, hedge.WithMaxHedges(2))
-				conn, d := dialDealt(t, cluster, true, append(hedging(s), with(tc.child, tc.fields), only(cluster, tc.addresses))...)
+				conn, d := dialDealt(t, cluster, tc.addresses, append(hedging(s), with(tc.child, tc.fields))...)
 				synctest.Wait()
 				if open := len(d.open()); open != tc.want {
 					t.Fatalf("%d connections, want %d", open, tc.want)
@@ -64,10 +71,15 @@ func TestConnections(t *testing.T) {
 						t.Fatal(err)
 					}
 					at := visited(cluster, id)
-					primaries[at[0]] = true
 					if different(at) < tc.met {
 						t.Errorf("call %d met the backends %v", id, at)
 					}
+				}
+				for id := range uint64(calls) { // without hedges, which are picks of the child's too
+					if _, err := k.call(t.Context(), client, &testpb.Request{Id: 1000 + id}, hedge.Off()); err != nil {
+						t.Fatal(err)
+					}
+					primaries[visited(cluster, 1000+id)[0]] = true
 				}
 				if len(primaries) != tc.primaries {
 					t.Errorf("primaries met %d backends, want %d", len(primaries), tc.primaries)
@@ -84,17 +96,20 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// only has the resolver find some addresses of the cluster's.
-func only(cluster *testserver.Cluster, n int) grpc.DialOption {
-	return resolved(addresses(cluster, n, 0))
-}
-
 // TestConnections_Resized has configurations come that say other numbers, and addresses that go.
 func TestConnections_Resized(t *testing.T) {
 	inBubble(t, func(t *testing.T, k kind) {
 		cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true})
 		d := &dealer{cluster: cluster}
-		conn, names := dialNamed(t, cluster, fixed(t, 10*ms), d.dialer(false))
+		names := manual.NewBuilderWithScheme("resized")
+		names.InitialState(addresses(cluster, 3, 0))
+		conn, err := grpc.NewClient("resized:///", append(hedging(fixed(t, 10*ms)), d.dialer(false), over(roundRobin),
+			grpc.WithResolvers(names), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		testserver.ConnectT(t, conn)
 		client := testpb.NewTestServiceClient(conn)
 		for i, step := range []struct {
 			addresses int
@@ -136,7 +151,7 @@ func TestConnections_Lost(t *testing.T) {
 				cluster := testserver.StartT(t, testserver.Config{Backends: 2, InMemory: true, Script: func(a testserver.Attempt) testserver.Plan {
 					return testserver.Plan{Delay: ms, GoAway: a.ID%50 == 49 && a.Number == 0}
 				}})
-				conn, d := dialDealt(t, cluster, true, append(hedging(fixed(t, 10*ms)), with(child, `"connections": 2, "spread": true`), only(cluster, 1),
+				conn, d := dialDealt(t, cluster, 1, append(hedging(fixed(t, 10*ms)), with(child, `"connections": 2, "spread": true`),
 					grpc.WithIdleTimeout(time.Minute), grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))...)
 				synctest.Wait()
 				client := testpb.NewTestServiceClient(conn)
@@ -210,10 +225,18 @@ func TestServiceAddress(t *testing.T) {
 				t.Fatal(err)
 			}
 			cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Seed: 1})
-			conn, _ := dialDealt(t, cluster, true, append(hedging(s), option, only(cluster, 1))...)
+			conn, _ := dialDealt(t, cluster, 1, append(hedging(s), option)...)
 			synctest.Wait()
-			cluster.SetScript(standstill(testserver.LogNormal(ms, ms/2))(time.Now()))
-			took := paced(t, k, testpb.NewTestServiceClient(conn), 10*time.Second, time.Minute)
+			client := testpb.NewTestServiceClient(conn)
+			if _, err := k.call(t.Context(), client, &testpb.Request{Id: 1 << 40}); err != nil {
+				t.Fatal(err)
+			}
+			script, stalls := standstill(testserver.LogNormal(ms, ms/2))(time.Now()), visited(cluster, 1<<40)[0]
+			cluster.SetScript(func(a testserver.Attempt) testserver.Plan {
+				a.Backend -= stalls // the one that is used is the first of the script
+				return script(a)
+			})
+			took := paced(t, k, client, 10*time.Second, time.Minute)
 			return p99(took), s.Targets()[0]
 		}
 		plain, _ := run(grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [`+pickFirst+`]}`), hedge.WithMaxHedges(0))
@@ -252,11 +275,11 @@ func TestVanishingPackets(t *testing.T) {
 					}
 					cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Seed: 1, Latency: testserver.LogNormal(ms, ms/2),
 						ServerOptions: []grpc.ServerOption{grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second})}})
-					options := append(hedging(s), option, only(cluster, 1))
+					options := append(hedging(s), option)
 					if tc.keepalive {
 						options = append(options, grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}))
 					}
-					conn, d := dialDealt(t, cluster, true, options...)
+					conn, d := dialDealt(t, cluster, 1, options...)
 					client := testpb.NewTestServiceClient(conn)
 					paced(t, k, client, 5*time.Second, deadline)
 					first := d.open()[0]

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/resolver/manual"
 
 	"github.com/grpchedge/hedge/internal/testserver"
@@ -90,20 +90,20 @@ func (w *wire) Close() error {
 	return w.Conn.Close()
 }
 
-// dialDealt returns a connection to a cluster by way of a dealer.
-func dialDealt(t *testing.T, cluster *testserver.Cluster, deals bool, options ...grpc.DialOption) (*grpc.ClientConn, *dealer) {
+// dialDealt returns a connection to some addresses of a cluster by way of a dealer.
+func dialDealt(t *testing.T, cluster *testserver.Cluster, addressCount int, options ...grpc.DialOption) (*grpc.ClientConn, *dealer) {
 	t.Helper()
 	d := &dealer{cluster: cluster}
-	conn := cluster.ClientT(t, append(options, d.dialer(deals))...)
+	names := manual.NewBuilderWithScheme("dealt")
+	names.InitialState(addresses(cluster, addressCount, 0))
+	conn, err := grpc.NewClient("dealt:///", append(options, d.dialer(true),
+		grpc.WithResolvers(names), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
 	testserver.ConnectT(t, conn)
 	return conn, d
-}
-
-// resolved has a connection of a cluster find what it is told instead of all backends.
-func resolved(state resolver.State) grpc.DialOption {
-	names := manual.NewBuilderWithScheme("testserver")
-	names.InitialState(state)
-	return grpc.WithResolvers(names)
 }
 
 func contextFor(t *testing.T, d time.Duration) (context.Context, context.CancelFunc) {
