@@ -126,6 +126,11 @@ type TargetStats struct {
 	// Moved is the number of primaries that were sent past a silent connection, of all methods of the target, since its
 	// connections were made.
 	Moved int64
+	// SingleConnection says that hedges go over the connection that the primary uses, as with gRPC's default pick_first: they
+	// meet the backend that is slow, behind the same lost packet. With the policy of package balancer it says that one
+	// connection is ready. Without, it says that at least the last 16 hedges of a connection's calls went over one, which is
+	// also logged once for each target, by gRPC's logger at level info. Package balancer says how to change it.
+	SingleConnection bool
 	// NoBackendPolicy says that WithOtherBackendOnly held back the method's last hedge because the connection has no policy
 	// hedge_other_backend. A service config from the resolver replaces the default one and the policy in it;
 	// grpc.WithDisableServiceConfig keeps the default one.
@@ -166,8 +171,11 @@ func newTargetStats(m engine.MethodStats) TargetStats {
 		Connections:     m.Ready.Connections,
 		Moved:           m.Ready.Moved,
 		NoBackendPolicy: m.NoBackendPolicy,
-		ThrottleTokens:  m.ThrottleTokens,
-		ThrottleMax:     m.ThrottleMax,
+
+		SingleConnection: m.SingleConnection,
+
+		ThrottleTokens: m.ThrottleTokens,
+		ThrottleMax:    m.ThrottleMax,
 
 		EarlyHeaderShare: m.EarlyHeaderShare,
 	}

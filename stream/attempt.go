@@ -3,9 +3,11 @@ package stream
 import (
 	"context"
 	"io"
+	"slices"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 
 	"github.com/grpchedge/hedge/internal/attempt"
 	"github.com/grpchedge/hedge/internal/engine"
@@ -91,6 +93,8 @@ func (e *entrant) Hedge(_ int, cancel context.CancelCauseFunc) race.Attempt {
 	c := (*clientStream)(e)
 	h := &hedgeAttempt{c: c}
 	h.streamAttempt, h.opts = c.newAttempt(cancel, false)
+	var to peer.Peer // filled before OnFinish
+	h.opts = append(slices.Clip(h.opts), grpc.Peer(&to), grpc.OnFinish(func(error) { c.call.HedgePeer(&to) }))
 	if c.goal == firstMessage {
 		h.into = c.replies.Make()
 	}

@@ -74,6 +74,7 @@ type MethodStats struct {
 	Forecasts                   []learn.Forecast
 	Tokens, Burst               float64
 	Ready                       place.Census
+	SingleConnection            bool
 	NoBackendPolicy             bool
 	EarlyHeaderShare            float64
 	ThrottleTokens, ThrottleMax float64
@@ -119,6 +120,7 @@ func (e *Engine) Methods() []MethodStats {
 	}
 	for i := range rows {
 		rows[i].Ready = ready[rows[i].Target]
+		rows[i].SingleConnection = rows[i].SingleConnection || rows[i].Ready.Connections == 1
 	}
 	slices.SortFunc(rows, func(a, b MethodStats) int {
 		if c := strings.Compare(a.Target, b.Target); c != 0 {
@@ -141,6 +143,7 @@ func (m *method) stats(e *Engine, now time.Time) MethodStats {
 		Control:  m.groups.compare(now, e.learning.Target),
 	}
 	row.NoBackendPolicy = m.noPolicy.Load()
+	row.SingleConnection = m.target.oneConnection.single.Load()
 	row.EarlyHeaderShare = m.counters.earlyHeaderShare()
 	row.ThrottleTokens, row.ThrottleMax = m.target.throttle.read()
 	switch {

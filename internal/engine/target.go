@@ -19,6 +19,8 @@ type target struct {
 	budget   *budget.Bucket
 	throttle *throttle // nil: none
 
+	oneConnection oneConnection
+
 	methods     sync.Map // full name → *method
 	count       int      // methods; guarded by Engine.mu
 	connections []string // the targets to which WithTargetName gives the name; guarded by Engine.mu

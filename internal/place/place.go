@@ -171,6 +171,18 @@ func (r *Record) HasPolicy() bool {
 	return len(policies.byTarget[r.target]) > 0
 }
 
+// Single reports whether a policy has picked for a hedge of the call, and if so whether it has a single connection. Both are
+// false for a nil record.
+func (r *Record) Single() (policy, single bool) {
+	if r == nil {
+		return false, false
+	}
+	r.Lock()
+	policy = r.lastHedge != nil
+	r.Unlock()
+	return policy, policy && Count(r.target).Connections == 1
+}
+
 // Spare reports whether there is a ready backend for hedge n that no attempt of the call has used. It counts one such backend
 // for each earlier hedge that has none yet. It is false for a nil record, and before the first pick of the call.
 func (r *Record) Spare(n int) bool {
