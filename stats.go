@@ -127,6 +127,19 @@ type TargetStats struct {
 	// Backends is the number of different backends that are ready now, over all connections of the process to the target. It
 	// is 0 if none is ready or no connection has the policy of package balancer. See SingleBackend.
 	Backends int
+	// Connections is the same number, counting each of the connections that the policy's field "connections" asks for.
+	Connections int
+	// Silent are the connections that are silent: calls there are late, and none has answered since. Primaries avoid them. The
+	// one that has been silent longest comes first. It is nil if none is silent, and without the policy of package balancer.
+	Silent []SilentBackend
+	// Moved is the number of primaries that were sent past a silent connection, of all methods of the target, since its
+	// connections were made.
+	Moved int64
+	// SingleConnection says that hedges go over the connection that the primary uses, as with gRPC's default pick_first: they
+	// meet the backend that is slow, behind the same lost packet. With the policy of package balancer it says that one
+	// connection is ready. Without, it says that at least the last 16 hedges of a connection's calls went over one, which is
+	// also logged once for each target, by gRPC's logger at level info. Package balancer says how to change it.
+	SingleConnection bool
 	// NoBackendPolicy says that WithOtherBackendOnly held back the method's last hedge because the connection has no policy
 	// hedge_other_backend. A service config from the resolver replaces the default one and the policy in it;
 	// grpc.WithDisableServiceConfig keeps the default one.
@@ -144,9 +157,20 @@ type TargetStats struct {
 	Guard Guard
 }
 
-// SingleBackend reports whether exactly one backend is ready, so that a hedge cannot go to another one. That is so with one
-// address, and with pick_first. It returns false if no connection has the policy of package balancer.
-func (t TargetStats) SingleBackend() bool { return t.Backends == 1 }
+// SilentBackend is a connection whose backend has fallen silent: see package balancer.
+type SilentBackend struct {
+	// Address is that of the backend, as the resolver gave it.
+	Address string
+	// Connection is the number of the connection if there are several to each address, 0 for the first.
+	Connection int
+	// Since is when the first of the calls that wait there was late.
+	Since time.Time
+}
+
+// SingleBackend reports whether exactly one backend is ready, over one connection, so that a hedge cannot go to another one.
+// That is so with one address, and with pick_first, unless the policy's field "connections" asks for several. It returns
+// false if no connection has the policy of package balancer.
+func (t TargetStats) SingleBackend() bool { return t.Connections == 1 }
 
 func newTargetStats(m engine.MethodStats) TargetStats {
 	row := TargetStats{
@@ -161,7 +185,9 @@ func newTargetStats(m engine.MethodStats) TargetStats {
 		Tokens:          m.Tokens,
 		Burst:           m.Burst,
 		Saved:           m.Saved,
-		Backends:        m.Backends,
+		Backends:        m.Ready.Backends,
+		Connections:     m.Ready.Connections,
+		Moved:           m.Ready.Moved,
 		NoBackendPolicy: m.NoBackendPolicy,
 		ThrottleTokens:  m.ThrottleTokens,
 		ThrottleMax:     m.ThrottleMax,
@@ -169,7 +195,12 @@ func newTargetStats(m engine.MethodStats) TargetStats {
 		PausedBy:        m.PausedBy,
 		Guard:           newGuard(m),
 
+		SingleConnection: m.SingleConnection,
+
 		EarlyHeaderShare: m.EarlyHeaderShare,
+	}
+	for _, b := range m.Ready.Silent {
+		row.Silent = append(row.Silent, SilentBackend{Address: b.Address, Connection: b.Number, Since: b.Since})
 	}
 	if m.Estimate != nil {
 		row.Choice = newChoice(m.Estimate)

@@ -10,7 +10,7 @@
 //			{"hedge_other_backend": {"childPolicy": [{"round_robin": {}}]}}]}`))
 //
 // A hedge is then sent to a ready backend that no attempt of its call has used. If there is none, the child policy picks the
-// backend, and the hedge counts in Stats.SameBackend. For a primary the child always picks.
+// backend, and the hedge counts in Stats.SameBackend. For a primary the child picks, unless the backend that it picks is silent.
 //
 // # How a hedge's backend is chosen
 //
@@ -26,10 +26,40 @@
 //
 // If the child returns no pick, because the call has to wait or to fail, that also applies to a hedge.
 //
+// # Silence
+//
+// A backend may stand still: in a garbage collection, behind a full disk queue, as a frozen or lost machine. A connection is
+// silent if two calls there are late and nothing has been answered there in between. A call is late when its first hedge is
+// due, by the delay that the scheduler has learned for its method; a hedge is late when the next one is due. The two must be
+// at least half of that delay apart. A stream has answered with its first message.
+//
+// Primaries that the child sends to a silent connection go elsewhere, as hedges do, also those of calls that are never hedged.
+// Now and then one goes there all the same, to find out: every 100 ms at first, later after a tenth of the time that the silence
+// has lasted, at most 5 s. The first answer of any kind ends the silence. If more than half of the ready connections are silent, it
+// is the network or the client, and primaries avoid none. Hedges prefer connections that speak in any case.
+//
+// Only calls that may be hedged can be late, and only by a learned delay: those with Off, After, a hedgingPolicy or Fixed make
+// nothing silent, nor do calls while a method is being learned. A probe that is late is hedged, and cancelled when its hedge wins.
+// So a backend that always takes longer than delay and hedge together stays silent, and gets probes only.
+//
+// A ring_hash child loses its affinity for the calls that are moved. The field "silence": false turns all of it off.
+//
+// # Several connections
+//
+// With "connections": 2, or up to 8, each address gets that many connections: the child is run as many times, and each copy makes its
+// own. Primaries use the first copy, or with "spread": true all of them in turn. If the first has no connection that is ready, they
+// use the next one that has. A hedge goes to another address if there is one, and else over a connection that its call has not
+// used. Where one address stands for several servers, as that of a Kubernetes service does, a hedge then meets another server as a
+// rule. Where it is one server, a hedge passes a connection that lost packets or is dead.
+//
+// If a connection is lost while another one is ready, it is made again at once. If all are idle, the next call makes all of them.
+// For hedge.WithOtherBackendOnly and Stats.SameBackend, another connection counts as another backend.
+//
 // # What counts as the same backend
 //
-// Two backends are the same if they have the same address and server name. Every backend that was picked for an attempt counts
-// as used. If gRPC retries an attempt by itself, transparently or by a retryPolicy, that attempt has used several.
+// Two backends are the same if they have the same address and server name, and with several connections the same one of them. Every
+// backend that was picked for an attempt counts as used. If gRPC retries an attempt by itself, transparently or by a retryPolicy,
+// that attempt has used several.
 package balancer
 
 import (
@@ -43,7 +73,8 @@ import (
 
 // Name is the name of the policy in a service config. Its configuration has one required field, childPolicy: a list of policies
 // as in loadBalancingConfig. The first one that is registered becomes the child. If the list has none, the error names the
-// field. If a later configuration has another child, that replaces the current child when it is ready, or when the current
+// field. Further fields are connections, 1 to 8, default 1; spread, default false, which needs connections above 1; and silence,
+// default true. If a later configuration has another child, that replaces the current child when it is ready, or when the current
 // child is no longer ready.
 const Name = "hedge_other_backend"
 

@@ -19,13 +19,16 @@ type child struct {
 	balancer.ClientConn // the parent's, for what passes through
 
 	policy   *policy
-	name     string
+	family   *family
+	number   int // in the family, and of its connections
 	balancer balancer.Balancer
 
 	// Guarded by policy.mu.
 	state    balancer.State // its last
 	subConns map[*subConn]struct{}
 	ready    []*place.Backend // a new slice with each change
+	gone     bool             // it is closed or about to be
+	woken    bool             // it was idle and was told to connect, and has not said anything since
 
 	// delivering is held while the child is told of a connection's state and while it closes, which may be on a
 	// goroutine of its own. It is taken before any lock of the child's and before policy.mu.
@@ -33,11 +36,12 @@ type child struct {
 	closed     bool
 }
 
-func newChild(p *policy, name string) *child {
+func newChild(f *family, number int) *child {
 	return &child{
-		ClientConn: p.parent,
-		policy:     p,
-		name:       name,
+		ClientConn: f.policy.parent,
+		policy:     f.policy,
+		family:     f,
+		number:     number,
 		state: balancer.State{
 			ConnectivityState: connectivity.Connecting,
 			Picker:            base.NewErrPicker(balancer.ErrNoSubConnAvailable),
@@ -47,29 +51,24 @@ func newChild(p *policy, name string) *child {
 }
 
 // alive reports whether the child is in use or about to be, with policy.mu held.
-func (c *child) alive() bool { return c == c.policy.current || c == c.policy.pending }
+func (c *child) alive() bool {
+	return !c.gone && (c.family == c.policy.current || c.family == c.policy.pending)
+}
 
-// UpdateState passes the state on, with a picker around the child's. While another child waits to take over, it does
-// so when this one is no longer ready, or when the other one no longer connects.
+// UpdateState passes the family's state on.
 func (c *child) UpdateState(state balancer.State) {
 	p := c.policy
-	state.Picker = &picker{child: state.Picker, place: p.place}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c.state = state
-	switch {
-	case c == p.current && (p.pending == nil || state.ConnectivityState == connectivity.Ready):
-		p.parent.UpdateState(state)
-	case c == p.current:
-		p.takeOver()
-	case c == p.pending && (state.ConnectivityState != connectivity.Connecting || p.current.state.ConnectivityState != connectivity.Ready):
-		p.takeOver()
+	c.state, c.woken = state, false
+	if c.alive() {
+		c.family.changed()
 	}
 }
 
 // ResolveNow passes on the request of the latest child: addresses are of interest to no other.
 func (c *child) ResolveNow(opts resolver.ResolveNowOptions) {
-	if c == c.policy.latest() {
+	if c.family == c.policy.latest() {
 		c.policy.parent.ResolveNow(opts)
 	}
 }
@@ -84,7 +83,7 @@ func (c *child) NewSubConn(addresses []resolver.Address, opts balancer.NewSubCon
 		return nil, err
 	}
 	s.SubConn = sc
-	s.backend.Store(p.place.NewBackend(sc, addresses))
+	s.backend.Store(p.place.NewBackend(sc, addresses, c.number))
 
 	p.mu.Lock()
 	alive := c.alive()
@@ -94,7 +93,7 @@ func (c *child) NewSubConn(addresses []resolver.Address, opts balancer.NewSubCon
 	p.mu.Unlock()
 	if !alive {
 		sc.Shutdown()
-		return nil, fmt.Errorf("hedge: %s: the child policy %s is closed", Name, c.name)
+		return nil, fmt.Errorf("hedge: %s: the child policy %s is closed", Name, c.family.name)
 	}
 	return s, nil
 }
@@ -109,6 +108,18 @@ func (c *child) UpdateAddresses(sc balancer.SubConn, addresses []resolver.Addres
 		return
 	}
 	c.policy.parent.UpdateAddresses(sc, addresses)
+}
+
+// exitIdle has the child connect, on a goroutine of its own, as the caller may hold locks of the child's. policy.mu must be
+// held, and the policy open.
+func (c *child) exitIdle() {
+	c.policy.closing.Go(func() {
+		c.delivering.Lock()
+		defer c.delivering.Unlock()
+		if !c.closed {
+			c.balancer.ExitIdle()
+		}
+	})
 }
 
 // close closes the child and then the connections that it has left.

@@ -1,7 +1,9 @@
 package balancer_test
 
 import (
+	"context"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -147,4 +149,72 @@ func TestChildSwitchedAtRunTime(t *testing.T) {
 			t.Errorf("%d attempts met a used backend; %+v", same, stats)
 		}
 	})
+}
+
+// TestChurn_EveryField has configurations and addresses come and go as fast as calls, one in a hundred of which never ends by
+// itself, so that backends fall silent and speak again while their connections are made, copied and closed.
+func TestChurn_EveryField(t *testing.T) {
+	const backends, callers = 5, 16
+	updates := longtest.Size(200, 10_000)
+	cluster := testserver.StartT(t, testserver.Config{Backends: backends, InMemory: true, CountsOnly: true})
+	cluster.SetScript(func(a testserver.Attempt) testserver.Plan {
+		if a.ID%100 == 0 && a.Number == 0 {
+			return testserver.Plan{Ending: testserver.Hang}
+		}
+		return testserver.Plan{}
+	})
+	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithBudgetPercent(400), hedge.WithTrigger(hedge.Percentile(0.9)), hedge.WithWarmup(20, 20*ms))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &dealer{cluster: cluster}
+	names := manual.NewBuilderWithScheme("churned")
+	names.InitialState(addresses(cluster, backends, 0))
+	conn, err := grpc.NewClient("churned:///", append(hedging(s), d.dialer(false), with(roundRobin, `"connections": 2`), grpc.WithResolvers(names),
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	testserver.ConnectT(t, conn)
+	client := testpb.NewTestServiceClient(conn)
+	calm, stop := context.WithCancel(t.Context())
+	var next atomic.Int64
+	var group sync.WaitGroup
+	for range callers {
+		group.Go(func() {
+			for calm.Err() == nil {
+				id := next.Add(1)
+				k := kinds[id%10/9]
+				ctx, cancel := contextFor(t, time.Minute)
+				if _, err := k.call(ctx, client, &testpb.Request{Id: uint64(id)}); err != nil {
+					t.Errorf("call %d: %v", id, err)
+				}
+				cancel()
+			}
+		})
+	}
+	children := []string{roundRobin, leastRequest, pickFirst, stubborn}
+	for n := range updates {
+		state := addresses(cluster, 2+n%(backends-1), n)
+		state.ServiceConfig = names.CC().ParseServiceConfig(fmt.Sprintf(
+			`{"loadBalancingConfig": [{"hedge_other_backend": {"childPolicy": [%s], "connections": %d, "spread": %v, "silence": %v}}]}`,
+			children[n/16%len(children)], 2+n%3, n%2 == 0, n%8 != 0))
+		names.UpdateState(state)
+		for at := next.Load() + 2; next.Load() < at; { // some calls between updates
+			runtime.Gosched()
+		}
+	}
+	stop()
+	group.Wait()
+	cluster.WaitIdleT(t)
+	row, stats := s.Targets()[0], s.Stats()
+	t.Logf("%d calls, %d updates, %d hedges, %d primaries moved", stats.Calls, updates, stats.Hedges, row.Moved)
+	if stats.Hedges == 0 {
+		t.Error("nothing was hedged")
+	}
+	conn.Close()
+	if open := len(d.open()); open > 0 {
+		t.Errorf("%d of %d connections are open after the close", open, len(d.wires))
+	}
 }

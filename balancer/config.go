@@ -17,16 +17,27 @@ type config struct {
 	builder balancer.Builder
 	child   serviceconfig.LoadBalancingConfig // nil if the child takes none
 	js      json.RawMessage                   // as it was given
+
+	connections int  // to each address, 1 to maxConnections
+	spread      bool // primaries use all of them in turn
+	silence     bool // primaries avoid silent ones
 }
+
+// maxConnections bounds how many connections each address gets.
+const maxConnections = 8
 
 // MarshalJSON returns what was parsed: some parents, random_subsetting for one, hand their children's configurations
 // on as JSON.
 func (c *config) MarshalJSON() ([]byte, error) { return c.js, nil }
 
-// parseConfig reads {"childPolicy": [{"<name>": {…}}, …]}, of whose list the first registered policy is the child.
+// parseConfig reads {"childPolicy": [{"<name>": {…}}, …], "connections": 1, "spread": false, "silence": true}. The first registered policy of the
+// list is the child.
 func parseConfig(js json.RawMessage) (*config, error) {
 	var fields struct {
 		ChildPolicy []map[string]json.RawMessage `json:"childPolicy"`
+		Connections *int                         `json:"connections"`
+		Spread      bool                         `json:"spread"`
+		Silence     *bool                        `json:"silence"`
 	}
 	if err := json.Unmarshal(js, &fields); err != nil {
 		return nil, fmt.Errorf("hedge: %s: %w", Name, err)
@@ -34,6 +45,16 @@ func parseConfig(js json.RawMessage) (*config, error) {
 	c, err := firstRegistered(fields.ChildPolicy)
 	if err != nil {
 		return nil, fmt.Errorf("hedge: %s: childPolicy: %w", Name, err)
+	}
+	c.connections, c.spread, c.silence = 1, fields.Spread, fields.Silence == nil || *fields.Silence
+	if n := fields.Connections; n != nil {
+		if *n < 1 || *n > maxConnections {
+			return nil, fmt.Errorf("hedge: %s: connections: %d, allowed 1 to %d", Name, *n, maxConnections)
+		}
+		c.connections = *n
+	}
+	if c.spread && c.connections == 1 {
+		return nil, fmt.Errorf("hedge: %s: spread: needs connections above 1", Name)
 	}
 	c.js = slices.Clone(js)
 	return c, nil

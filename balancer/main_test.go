@@ -22,7 +22,14 @@ import (
 
 const ms = time.Millisecond
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// serveInstead is set where this binary can also be a server in a process of its own. It reports whether it has been one.
+var serveInstead = func() bool { return false }
+
+func TestMain(m *testing.M) {
+	if !serveInstead() {
+		goleak.VerifyTestMain(m)
+	}
+}
 
 // over is the dial option that has the policy wrap a child, given as an entry of childPolicy.
 func over(child string) grpc.DialOption {

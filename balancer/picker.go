@@ -2,20 +2,24 @@ package balancer
 
 import (
 	"math/rand/v2"
+	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc/balancer"
 
 	"github.com/grpchedge/hedge/internal/place"
 )
 
-// picker picks as the child's does, and for a hedge again and elsewhere where that one would meet a backend that its
-// call has used. It is immutable.
+// picker picks as the child's does. For a hedge it picks again and elsewhere where the child would meet a backend that its
+// call has used, and for a primary where the child would meet one that is silent. It is immutable.
 type picker struct {
-	child balancer.Picker
-	place *place.Policy
+	copies []balancer.Picker // of the child, those that can pick; the first is for primaries
+	idle   []balancer.Picker // those that would connect if they were asked
+	place  *place.Policy
+	turn   *atomic.Uint32 // for primaries that use the copies in turn; nil: they use the first
 }
 
-// maxPicks is how often the child is asked for one hedge's backend. A round robin gives another one the second or
+// maxPicks is how often each copy of the child is asked for one backend. A round robin gives another one the second or
 // third time; one that still gives none has its weight, or its hash, on those that are used.
 const maxPicks = 16
 
@@ -24,40 +28,150 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	if hedge != nil {
 		return p.pickForHedge(info, r, hedge)
 	}
-	res, err := p.child.Pick(info)
+	child := p.copies[0]
+	if p.turn != nil {
+		child = p.copies[p.turn.Add(1)%uint32(len(p.copies))]
+	}
+	res, err := child.Pick(info)
 	if err != nil {
 		return res, err
 	}
 	if s, ok := res.SubConn.(*subConn); ok { // not one that the child has from elsewhere
 		b := s.backend.Load()
+		res.SubConn = b.SubConn
+		if b.Suspect() {
+			res, b = p.pastSilence(info, res, b)
+		}
 		if r != nil {
 			r.Went(b)
 		}
-		res.SubConn = b.SubConn
 	}
 	return res, nil
+}
+
+// pastSilence returns another pick for a primary whose backend is silent, unless it is to find out whether that still is so.
+func (p *picker) pastSilence(info balancer.PickInfo, res balancer.PickResult, b *place.Backend) (balancer.PickResult, *place.Backend) {
+	if b.Silent() && p.place.Avoids() && !b.Probe(time.Now()) {
+		speaks := func(b *place.Backend) int {
+			if b.Silent() {
+				return worst
+			}
+			return 0
+		}
+		silent := b
+		if res, b = p.better(info, speaks, res, b); b != silent {
+			p.place.Moved()
+		}
+	}
+	return watched(res, b), b
+}
+
+// watched has the pick of a backend that is suspected of silence say whether it was answered, as not all calls have a record
+// to say that. Others need not.
+func watched(res balancer.PickResult, b *place.Backend) balancer.PickResult {
+	if !b.Suspect() {
+		return res
+	}
+	done := res.Done
+	res.Done = func(info balancer.DoneInfo) {
+		if info.BytesReceived {
+			b.Answered()
+		}
+		if done != nil {
+			done(info)
+		}
+	}
+	return res
 }
 
 func (p *picker) pickForHedge(info balancer.PickInfo, r *place.Record, hedge *place.Hedge) (balancer.PickResult, error) {
 	info.Ctx = place.Hide(info.Ctx) // the child's policies leave it to this one where the hedge goes
 	r.Lock()
 	defer r.Unlock()
-	res, b, err := p.pick(info)
+	res, b, err := pick(p.copies[0], info)
 	if err != nil || b == nil {
 		return res, err
 	}
-	if r.Used(b) {
-		if other := p.unused(r); other != nil {
-			res, b = p.elsewhere(info, r, res, other)
-		}
-	}
+	res, b = p.better(info, func(b *place.Backend) int { return rank(r, b) }, res, b)
 	r.HedgeWent(hedge, b)
-	return res, nil
+	return watched(res, b), nil
 }
 
-// pick asks the child. The backend is nil with an error, and for a connection that the child has from elsewhere.
-func (p *picker) pick(info balancer.PickInfo) (balancer.PickResult, *place.Backend, error) {
-	res, err := p.child.Pick(info)
+// worst is the rank of a backend to which an attempt goes only if there is no other.
+const worst = 4
+
+// rank says how good a backend is for a hedge, 0 being best: one at another address, or else over another connection, and
+// best one that is not silent. The lock of the record must be held.
+func rank(r *place.Record, b *place.Backend) int {
+	used, met, silent := r.Used(b), r.Met(b), b.Silent()
+	switch {
+	case used:
+		return worst
+	case silent && met:
+		return 3
+	case silent:
+		return 2
+	case met:
+		return 1
+	}
+	return 0
+}
+
+// better returns a pick of the best rank that a ready backend has: the given one, or one of the child's, or, if the child does
+// not come to it, a connection of its own choice. Picks that are not used are released.
+func (p *picker) better(info balancer.PickInfo, rank func(*place.Backend) int, res balancer.PickResult, b *place.Backend) (balancer.PickResult, *place.Backend) {
+	if rank(b) == 0 {
+		return res, b
+	}
+	best, other := p.best(rank)
+	if other == nil || rank(b) <= best {
+		for _, idle := range p.idle { // for want of a better one, the next hedge may find it connected
+			if res, err := idle.Pick(info); err == nil {
+				release(res)
+			}
+		}
+		return res, b
+	}
+	for range maxPicks - 1 {
+		for _, child := range p.copies {
+			release(res)
+			var b *place.Backend
+			var err error
+			res, b, err = pick(child, info)
+			if err != nil {
+				return balancer.PickResult{SubConn: other.SubConn}, other
+			}
+			if b != nil && rank(b) <= best {
+				return res, b
+			}
+		}
+	}
+	release(res)
+	return balancer.PickResult{SubConn: other.SubConn}, other
+}
+
+// best returns a ready backend of the best rank there is, nil if all are of the worst.
+func (p *picker) best(rank func(*place.Backend) int) (int, *place.Backend) {
+	best, other := worst, (*place.Backend)(nil)
+	ready := p.place.Ready()
+	if len(ready) == 0 {
+		return best, other
+	}
+	start := rand.IntN(len(ready)) // so that not all of a hot key's hedges go to one backend
+	for i := range ready {
+		b := ready[(start+i)%len(ready)]
+		if n := rank(b); n < best {
+			if best, other = n, b; best == 0 {
+				break
+			}
+		}
+	}
+	return best, other
+}
+
+// pick asks a child. The backend is nil with an error, and for a connection that the child has from elsewhere.
+func pick(child balancer.Picker, info balancer.PickInfo) (balancer.PickResult, *place.Backend, error) {
+	res, err := child.Pick(info)
 	if err != nil {
 		return res, nil, err
 	}
@@ -70,43 +184,9 @@ func (p *picker) pick(info balancer.PickInfo) (balancer.PickResult, *place.Backe
 	return res, b, nil
 }
 
-// elsewhere releases a pick that met a used backend, and asks the child for another; other, which is ready and not
-// used, is what it falls back on.
-func (p *picker) elsewhere(info balancer.PickInfo, r *place.Record, res balancer.PickResult, other *place.Backend) (balancer.PickResult, *place.Backend) {
-	for range maxPicks - 1 {
-		release(res)
-		var b *place.Backend
-		var err error
-		res, b, err = p.pick(info)
-		if err != nil {
-			return balancer.PickResult{SubConn: other.SubConn}, other
-		}
-		if b != nil && !r.Used(b) {
-			return res, b
-		}
-	}
-	release(res)
-	return balancer.PickResult{SubConn: other.SubConn}, other
-}
-
 // release tells the child that a pick of its is not used, as gRPC does when a picked connection is not ready.
 func release(res balancer.PickResult) {
 	if res.Done != nil {
 		res.Done(balancer.DoneInfo{})
 	}
-}
-
-// unused returns a ready backend that the call has not used, nil if there is none.
-func (p *picker) unused(r *place.Record) *place.Backend {
-	ready := p.place.Ready()
-	if len(ready) == 0 {
-		return nil
-	}
-	start := rand.IntN(len(ready)) // so that not all of a hot key's hedges go to one backend
-	for i := range ready {
-		if b := ready[(start+i)%len(ready)]; !r.Used(b) {
-			return b
-		}
-	}
-	return nil
 }

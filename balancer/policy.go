@@ -13,7 +13,7 @@ import (
 )
 
 // policy is the balancer of one connection, or of one place in its tree of policies. Everything passes through to
-// the child, of which there are two while one takes over from the other.
+// the child, of which there are two while one takes over from the other. Each of them is a family of copies.
 type policy struct {
 	parent balancer.ClientConn
 	opts   balancer.BuildOptions
@@ -21,8 +21,8 @@ type policy struct {
 
 	// mu is never held in a call to a child, which may hold locks of its own while it calls back.
 	mu      sync.Mutex
-	current *child // nil before the first configuration, and once closed
-	pending *child // takes over from current; nil mostly
+	current *family // nil before the first configuration, and once closed
+	pending *family // takes over from current; nil mostly
 	closed  bool
 
 	closing sync.WaitGroup // children that close on goroutines of their own
@@ -31,7 +31,7 @@ type policy struct {
 var errClosed = errors.New("hedge: " + Name + ": closed")
 
 // latest is the child that resolver updates are for.
-func (p *policy) latest() *child {
+func (p *policy) latest() *family {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.pending != nil {
@@ -48,17 +48,22 @@ func (p *policy) UpdateClientConnState(state balancer.ClientConnState) error {
 	latest := p.latest()
 	if latest == nil || latest.name != c.builder.Name() {
 		var err error
-		if latest, err = p.switchTo(c.builder); err != nil {
+		if latest, err = p.switchTo(c); err != nil {
 			return err
 		}
 	}
+	p.place.Listen(c.silence)
+	latest.resize(c.connections, c.spread)
 	state.BalancerConfig = c.child
-	return latest.balancer.UpdateClientConnState(state)
+	return latest.update(state)
 }
 
-// switchTo builds a child that takes over from the one there is, if any.
-func (p *policy) switchTo(b balancer.Builder) (*child, error) {
-	c := newChild(p, b.Name())
+// switchTo builds a family that takes over from the one there is, if any.
+func (p *policy) switchTo(c *config) (*family, error) {
+	f := &family{policy: p, name: c.builder.Name(), builder: c.builder, spread: c.spread}
+	for n := range c.connections {
+		f.copies = append(f.copies, newChild(f, n))
+	}
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
@@ -66,38 +71,51 @@ func (p *policy) switchTo(b balancer.Builder) (*child, error) {
 	}
 	overtaken := p.pending
 	if p.current == nil {
-		p.current = c
+		p.current = f
 	} else {
-		p.pending = c
+		p.pending = f
 	}
 	p.mu.Unlock()
 	if overtaken != nil {
 		overtaken.close()
 	}
-	c.balancer = b.Build(c, p.opts)
-	return c, nil
+	for _, c := range f.copies {
+		c.balancer = f.builder.Build(c, p.opts)
+	}
+	return f, nil
 }
 
-// takeOver makes the pending child the current one, with mu held.
+// takeOver makes the pending family the current one, with mu held.
 func (p *policy) takeOver() {
 	old := p.current
 	p.current, p.pending = p.pending, nil
 	p.show()
-	p.parent.UpdateState(p.current.state)
-	// Not here: the old child may be the caller, with locks held that its Close takes.
+	p.parent.UpdateState(p.current.state())
+	// Not here: one of the old copies may be the caller, with locks held that its Close takes.
 	p.closing.Go(old.close)
 }
 
-// show tells what is ready in the current child, with mu held.
+// show tells what is ready in the current family, with mu held.
 func (p *policy) show() {
-	if p.current != nil {
-		p.place.Show(slices.Clip(p.current.ready))
+	if p.current == nil {
+		return
 	}
+	if len(p.current.copies) == 1 {
+		p.place.Show(slices.Clip(p.current.copies[0].ready))
+		return
+	}
+	var ready []*place.Backend
+	for _, c := range p.current.copies {
+		ready = append(ready, c.ready...)
+	}
+	p.place.Show(ready)
 }
 
 func (p *policy) ResolverError(err error) {
-	if c := p.latest(); c != nil {
-		c.balancer.ResolverError(err)
+	if f := p.latest(); f != nil {
+		for _, c := range f.copies {
+			c.balancer.ResolverError(err)
+		}
 		return
 	}
 	p.parent.UpdateState(balancer.State{
@@ -110,20 +128,22 @@ func (p *policy) ResolverError(err error) {
 func (p *policy) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
 
 func (p *policy) ExitIdle() {
-	if c := p.latest(); c != nil {
-		c.balancer.ExitIdle()
+	if f := p.latest(); f != nil {
+		for _, c := range f.copies {
+			c.balancer.ExitIdle()
+		}
 	}
 }
 
 func (p *policy) Close() {
 	p.mu.Lock()
-	children := []*child{p.current, p.pending}
+	families := []*family{p.current, p.pending}
 	p.current, p.pending, p.closed = nil, nil, true
 	p.mu.Unlock()
 	p.place.Leave()
-	for _, c := range children {
-		if c != nil {
-			c.close()
+	for _, f := range families {
+		if f != nil {
+			f.close()
 		}
 	}
 	p.closing.Wait()

@@ -76,7 +76,7 @@ func (s *subConn) Shutdown() {
 
 // UpdateAddresses makes the connection one to another backend.
 func (s *subConn) UpdateAddresses(addresses []resolver.Address) {
-	s.update(func() { s.backend.Store(s.child.policy.place.NewBackend(s.SubConn, addresses)) })
+	s.update(func() { s.backend.Store(s.child.policy.place.NewBackend(s.SubConn, addresses, s.child.number)) })
 	s.SubConn.UpdateAddresses(addresses)
 }
 
@@ -100,10 +100,11 @@ func (s *subConn) update(change func()) {
 		}
 	}
 	if list != nil {
+		list.Answered() // a new connection has just been made there, or its health was told
 		ready = append(ready, list)
 	}
 	c.ready, s.listed = ready, list
-	if c == p.current {
+	if c.family == p.current {
 		p.show()
 	}
 }

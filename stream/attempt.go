@@ -3,11 +3,14 @@ package stream
 import (
 	"context"
 	"io"
+	"slices"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 
 	"github.com/grpchedge/hedge/internal/attempt"
+	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/race"
 )
 
@@ -90,6 +93,8 @@ func (e *entrant) Hedge(_ int, cancel context.CancelCauseFunc) race.Attempt {
 	c := (*clientStream)(e)
 	h := &hedgeAttempt{c: c}
 	h.streamAttempt, h.opts = c.newAttempt(cancel, false)
+	var to peer.Peer // filled before OnFinish
+	h.opts = append(slices.Clip(h.opts), grpc.Peer(&to), grpc.OnFinish(func(error) { c.call.HedgePeer(&to) }))
 	if c.goal == firstMessage {
 		h.into = c.replies.Make()
 	}
@@ -104,7 +109,8 @@ type hedgeAttempt struct {
 }
 
 func (h *hedgeAttempt) Run(ctx context.Context) error {
-	if err := h.open(h.c.call.HedgeContext(ctx), h.c, h.opts); err != nil {
+	ctx = h.c.call.HedgeContext(ctx)
+	if err := h.open(ctx, h.c, h.opts); err != nil {
 		h.ClientStream = failedStream{ctx, err}
 		h.ended = err
 	} else if err := h.c.request.sendTo(h.ClientStream); err != nil && err != io.EOF { // EOF: the stream has ended; RecvMsg knows how
@@ -118,5 +124,9 @@ func (h *hedgeAttempt) Run(ctx context.Context) error {
 		}
 		return h.ended
 	}
-	return h.awaitGoal(h.c, h.into)
+	err := h.awaitGoal(h.c, h.into)
+	if err == nil {
+		engine.HedgeAnswered(ctx)
+	}
+	return err
 }

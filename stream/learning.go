@@ -40,6 +40,9 @@ func (c *clientStream) headersWaited() headerWait {
 // before, and the age is no latency.
 func (c *clientStream) learn(err error, age time.Duration, known, waited bool) {
 	gone := err != nil && c.caller.Err() != nil
+	if known && err == nil {
+		c.call.PrimaryAnswered()
+	}
 	switch {
 	case c.learned: // a deadline that expires after the headers came is reported twice
 	case gone || known && waited:

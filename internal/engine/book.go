@@ -198,6 +198,9 @@ func (c *Call) EndedAt(err error, age time.Duration, gone bool) {
 	if err == nil {
 		c.Succeeded()
 	}
+	if err == nil || !gone && answers.has(err) {
+		c.PrimaryAnswered()
+	}
 	c.compare(err, age, gone)
 	switch {
 	case !c.Learns():

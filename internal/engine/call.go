@@ -139,6 +139,7 @@ func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 	c.bookFailures(so)
 	c.refund(so)
 	now := time.Now()
+	c.late(n, now)
 	switch {
 	case !c.armed:
 		return race.Event{Kind: race.Refused}

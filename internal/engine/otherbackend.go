@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"time"
 
 	"github.com/grpchedge/hedge/internal/place"
 )
@@ -33,4 +34,22 @@ func (c *Call) staysHere(n int) bool {
 	}
 	c.method.noPolicy.Store(!c.record.HasPolicy())
 	return !c.record.Spare(n)
+}
+
+// late tells the record that hedge n is due, so that the attempt before it is late. What is late comes from what was learned
+// of the method: a delay that was given by an option or a hedgingPolicy says nothing about its calls.
+func (c *Call) late(n int, now time.Time) {
+	if c.estimate != nil {
+		c.record.Late(n, now, c.delay)
+	}
+}
+
+// PrimaryAnswered says that the primary has answered, with the first message if it is a stream. EndedAt says so by itself.
+func (c *Call) PrimaryAnswered() { c.record.Answered() }
+
+// HedgeAnswered says the same of a hedge, whose context HedgeContext has returned.
+func HedgeAnswered(ctx context.Context) {
+	if h, ok := ctx.(*place.Hedge); ok {
+		h.Answered()
+	}
 }

@@ -34,7 +34,7 @@ func TestNoBackendPolicy(t *testing.T) {
 			if tc.policy != "" {
 				policy := place.Enter(tc.policy)
 				defer policy.Leave()
-				policy.Show([]*place.Backend{policy.NewBackend(nil, []resolver.Address{{Addr: "only"}})})
+				policy.Show([]*place.Backend{policy.NewBackend(nil, []resolver.Address{{Addr: "only"}}, 0)})
 			}
 			s := newScheduler(t, tc.opts...)
 			says := func() bool { return s.Targets()[0].NoBackendPolicy }

@@ -78,7 +78,8 @@ type MethodStats struct {
 	Estimate                    *learn.Estimate // in force; nil while the method is being learned
 	Forecasts                   []learn.Forecast
 	Tokens, Burst, Saved        float64
-	Backends                    int
+	Ready                       place.Census
+	SingleConnection            bool
 	NoBackendPolicy             bool
 	EarlyHeaderShare            float64
 	ThrottleTokens, ThrottleMax float64
@@ -121,12 +122,13 @@ func (e *Engine) Methods() []MethodStats {
 		}
 		rows = append(rows, row)
 	}
-	backends := map[string]int{}
+	ready := map[string]place.Census{}
 	for name, connections := range e.connectionTargets() {
-		backends[name] = place.Backends(connections...)
+		ready[name] = place.Count(connections...)
 	}
 	for i := range rows {
-		rows[i].Backends = backends[rows[i].Target]
+		rows[i].Ready = ready[rows[i].Target]
+		rows[i].SingleConnection = rows[i].SingleConnection || rows[i].Ready.Connections == 1
 	}
 	slices.SortFunc(rows, func(a, b MethodStats) int {
 		if c := strings.Compare(a.Target, b.Target); c != 0 {
@@ -152,6 +154,7 @@ func (m *method) stats(e *Engine, now time.Time) MethodStats {
 	}
 	row.NoBackendPolicy = m.noPolicy.Load()
 	row.Rules, row.PausedBy = s.applied, e.pausedBy(m)
+	row.SingleConnection = m.target.oneConnection.single.Load()
 	row.EarlyHeaderShare = m.counters.earlyHeaderShare()
 	row.ThrottleTokens, row.ThrottleMax = s.throttle.read()
 	row.Guard = m.target.guard.State(now, m.target.budget)

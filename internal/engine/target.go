@@ -23,6 +23,8 @@ type target struct {
 	throttle   *throttle               // nil: none; guarded by Engine.mu
 	throttling *serviceconfig.Throttle // what the throttle was made from; guarded by Engine.mu
 
+	oneConnection oneConnection
+
 	methods     sync.Map // full name → *method
 	count       int      // methods; guarded by Engine.mu
 	connections []string // the targets to which WithTargetName gives the name; guarded by Engine.mu

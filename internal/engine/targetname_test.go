@@ -107,8 +107,8 @@ func TestWithTargetName_Backends(t *testing.T) {
 		policy := place.Enter(connection)
 		defer policy.Leave()
 		policy.Show([]*place.Backend{
-			policy.NewBackend(nil, []resolver.Address{{Addr: "shared"}}),
-			policy.NewBackend(nil, []resolver.Address{{Addr: connection}}),
+			policy.NewBackend(nil, []resolver.Address{{Addr: "shared"}}, 0),
+			policy.NewBackend(nil, []resolver.Address{{Addr: connection}}, 0),
 		})
 		booked(s, connection, method, ms)
 	}

@@ -22,8 +22,12 @@ type Record struct {
 	again   Counter // counts hedges sent to a backend that their call had used
 	primary atomic.Pointer[Backend]
 
-	others []*Backend // further picks of the primary, and all of the hedges
-	picked int        // the number of hedges for which a backend was picked
+	retried atomic.Pointer[Backend] // what was picked last for a primary that gRPC has tried again; nil mostly
+
+	others    []*Backend // further picks of the primary, and all of the hedges
+	picked    int        // the number of hedges for which a backend was picked
+	lastHedge *Backend   // picked last for a hedge
+	late      int        // the number of attempts that were late: see Late
 }
 
 // Counter is a count that may be added to concurrently. *atomic.Int64 is one.
@@ -52,7 +56,9 @@ type Hedge struct {
 	context.Context
 	record *Record
 
-	picked, again bool // guarded by the record's lock
+	// Guarded by the record's lock.
+	picked, again bool
+	at            *Backend // picked last
 }
 
 // Hide returns a context without the record that ctx carries. When a policy picks for a hedge, it passes this context to its
@@ -119,6 +125,7 @@ func (r *Record) Went(b *Backend) {
 	}
 	r.Lock()
 	defer r.Unlock()
+	r.retried.Store(b)
 	if !r.Used(b) {
 		r.others = append(r.others, b)
 	}
@@ -131,6 +138,7 @@ func (r *Record) HedgeWent(h *Hedge, b *Backend) {
 		h.picked = true
 		r.picked++
 	}
+	h.at, r.lastHedge = b, b
 	if r.Used(b) {
 		if !h.again {
 			h.again = true
@@ -141,9 +149,16 @@ func (r *Record) HedgeWent(h *Hedge, b *Backend) {
 	r.others = append(r.others, b)
 }
 
-// Used reports whether an attempt of the call has used the backend that b connects to. The lock must be held.
+// Used reports whether an attempt of the call has used the backend that b connects to, over the same one of its connections
+// if there are several. The lock must be held.
 func (r *Record) Used(b *Backend) bool {
 	return b.same(r.primary.Load()) || slices.ContainsFunc(r.others, b.same)
+}
+
+// Met reports whether an attempt of the call has used the address that b connects to, over whatever connection. The lock must
+// be held.
+func (r *Record) Met(b *Backend) bool {
+	return b.sameAddress(r.primary.Load()) || slices.ContainsFunc(r.others, b.sameAddress)
 }
 
 // HasPolicy reports whether a connection to the call's target has a policy of package balancer. It is false for a nil record.
@@ -154,6 +169,18 @@ func (r *Record) HasPolicy() bool {
 	policies.mu.Lock()
 	defer policies.mu.Unlock()
 	return len(policies.byTarget[r.target]) > 0
+}
+
+// Single reports whether a policy has picked for a hedge of the call, and if so whether it has a single connection. Both are
+// false for a nil record.
+func (r *Record) Single() (policy, single bool) {
+	if r == nil {
+		return false, false
+	}
+	r.Lock()
+	policy = r.lastHedge != nil
+	r.Unlock()
+	return policy, policy && Count(r.target).Connections == 1
 }
 
 // Spare reports whether there is a ready backend for hedge n that no attempt of the call has used. It counts one such backend

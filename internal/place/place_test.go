@@ -68,11 +68,11 @@ func TestRecord(t *testing.T) {
 	policy := place.Enter("target")
 	defer policy.Leave()
 	backend := func(address string) *place.Backend {
-		return policy.NewBackend(nil, []resolver.Address{{Addr: address}})
+		return policy.NewBackend(nil, []resolver.Address{{Addr: address}}, 0)
 	}
 	a, a2, b, c := backend("a"), backend("a"), backend("b"), backend("c")
 	policy.Show([]*place.Backend{a, a2, b, c})
-	if n := place.Backends("target"); n != 3 || !place.Live() || place.Backends("other") != 0 {
+	if n := place.Count("target").Backends; n != 3 || !place.Live() || place.Count("other").Backends != 0 {
 		t.Errorf("%d backends", n)
 	}
 
@@ -117,8 +117,8 @@ func TestRecord(t *testing.T) {
 func TestWent_AtOnce(t *testing.T) {
 	policy := place.Enter("target")
 	defer policy.Leave()
-	a := policy.NewBackend(nil, []resolver.Address{{Addr: "a"}})
-	b := policy.NewBackend(nil, []resolver.Address{{Addr: "b"}})
+	a := policy.NewBackend(nil, []resolver.Address{{Addr: "a"}}, 0)
+	b := policy.NewBackend(nil, []resolver.Address{{Addr: "b"}}, 0)
 	for range 3000 {
 		_, r := place.Primary(t.Context(), "target", new(atomic.Int64))
 		var ready atomic.Int32

@@ -1,24 +1,32 @@
 package place
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/resolver"
 )
 
-// Backend is one connection to a backend. Two of them are the same backend if they have the same addresses.
+// Backend is one connection to a backend. Two of them are the same backend if they have the same addresses, and the same number
+// where each address has several connections.
 type Backend struct {
 	SubConn balancer.SubConn // as the policy's parent knows it
 
 	policy  *Policy
 	address string
+	name    string // the first of the addresses, for people
+	number  int    // of the connection, if its address has several
+
+	silence silence
 }
 
-// NewBackend returns the backend behind sc, which connects to one of the addresses.
-func (p *Policy) NewBackend(sc balancer.SubConn, addresses []resolver.Address) *Backend {
+// NewBackend returns the backend behind sc, which connects to one of the addresses. number is that of the connection where each
+// address has several, 0 for the first.
+func (p *Policy) NewBackend(sc balancer.SubConn, addresses []resolver.Address, number int) *Backend {
 	// The key has no attributes, because these may differ between two entries for one backend. It has the server name, because
 	// one address may serve several names, as a proxy's does.
 	var key strings.Builder
@@ -28,10 +36,18 @@ func (p *Policy) NewBackend(sc balancer.SubConn, addresses []resolver.Address) *
 		key.WriteString(a.ServerName)
 		key.WriteByte(0)
 	}
-	return &Backend{SubConn: sc, policy: p, address: key.String()}
+	b := &Backend{SubConn: sc, policy: p, address: key.String(), number: number}
+	if len(addresses) > 0 {
+		b.name = addresses[0].Addr
+	}
+	return b
 }
 
 func (b *Backend) same(other *Backend) bool {
+	return other != nil && (b == other || b.number == other.number && b.address == other.address)
+}
+
+func (b *Backend) sameAddress(other *Backend) bool {
 	return other != nil && (b == other || b.address == other.address)
 }
 
@@ -39,6 +55,8 @@ func (b *Backend) same(other *Backend) bool {
 type Policy struct {
 	target string
 	ready  atomic.Pointer[[]*Backend]
+	deaf   atomic.Bool  // no connection is ever silent
+	moved  atomic.Int64 // primaries that were sent elsewhere
 }
 
 // policies are all policies in use, by the target of their connection. Connections may share a target, and one connection may
@@ -90,17 +108,44 @@ func (p *Policy) Show(ready []*Backend) { p.ready.Store(&ready) }
 // Ready returns the backends that are ready. The slice must not be changed.
 func (p *Policy) Ready() []*Backend { return *p.ready.Load() }
 
-// Backends returns the number of different backends that are ready on the connections to the targets; 0 without a policy.
-func Backends(targets ...string) int {
+// Census is what is ready on the connections to some targets.
+type Census struct {
+	Backends    int // different addresses
+	Connections int // the same, counting each connection where an address has several
+	Silent      []Silent
+	Moved       int64 // primaries that were sent past a silent connection
+}
+
+// Silent is a connection that is silent: see [Backend.Silent].
+type Silent struct {
+	Address string
+	Number  int // of the connection where an address has several, 0 for the first
+	Since   time.Time
+}
+
+// Count returns what is ready on the connections to the targets; nothing without a policy. Silent is in the order of Since.
+func Count(targets ...string) Census {
+	type connection struct {
+		address string
+		number  int
+	}
+	var c Census
+	addresses, connections := map[string]struct{}{}, map[connection]struct{}{}
 	policies.mu.Lock()
 	defer policies.mu.Unlock()
-	different := map[string]struct{}{}
 	for _, target := range targets {
 		for p := range policies.byTarget[target] {
+			c.Moved += p.moved.Load()
 			for _, b := range p.Ready() {
-				different[b.address] = struct{}{}
+				addresses[b.address] = struct{}{}
+				connections[connection{b.address, b.number}] = struct{}{}
+				if since, silent := b.SilentSince(); silent {
+					c.Silent = append(c.Silent, Silent{Address: b.name, Number: b.number, Since: since})
+				}
 			}
 		}
 	}
-	return len(different)
+	c.Backends, c.Connections = len(addresses), len(connections)
+	slices.SortFunc(c.Silent, func(a, b Silent) int { return a.Since.Compare(b.Since) })
+	return c
 }

@@ -58,7 +58,8 @@ func startServer(t *testing.T) string {
 // and then, and cuts its connections when it is told to.
 type proxy struct {
 	listener net.Listener
-	cutNext  atomic.Bool // instead of the next answer the connections are reset
+	cutNext  atomic.Bool  // instead of the next answer the connections are reset
+	frozen   sync.RWMutex // held while nothing comes
 	mu       sync.Mutex
 	conns    map[*net.TCPConn]struct{}
 	all      sync.WaitGroup
@@ -109,6 +110,9 @@ func (p *proxy) serve(client *net.TCPConn, address string, stalls bool) {
 		if stalls && rand.IntN(50) == 0 {
 			<-time.After(50 * ms)
 		}
+		p.frozen.RLock()
+		//lint:ignore SA2001 to wait for its end is all that is wanted.
+		p.frozen.RUnlock()
 		if p.cutNext.CompareAndSwap(true, false) {
 			p.reset()
 			return

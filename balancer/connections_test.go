@@ -1,0 +1,307 @@
+package balancer_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/resolver/manual"
+	"google.golang.org/grpc/status"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/internal/longtest"
+	"github.com/grpchedge/hedge/internal/testserver"
+	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stream"
+)
+
+// hedging are the dial options that hedge as s says.
+func hedging(s *hedge.Scheduler) []grpc.DialOption {
+	return []grpc.DialOption{grpc.WithUnaryInterceptor(interceptor.Unary(s)), grpc.WithStreamInterceptor(stream.Interceptor(s))}
+}
+
+// TestConnections counts connections, and sees at the servers where attempts went, one address standing for several backends.
+func TestConnections(t *testing.T) {
+	for _, tc := range []struct {
+		child, fields string
+		addresses     int
+		want          int // connections
+		primaries     int // different connections that primaries use
+		met           int // different backends that the attempts of a call meet, of three attempts
+		same          int64
+	}{
+		{pickFirst, `"connections": 1`, 1, 1, 1, 1, 2},
+		{pickFirst, `"connections": 2`, 1, 2, 1, 2, 1},
+		{pickFirst, `"connections": 8`, 1, 8, 1, 3, 0},
+		{pickFirst, `"connections": 8, "spread": true`, 1, 8, 8, 3, 0},
+		{roundRobin, `"connections": 3`, 1, 3, 1, 3, 0},
+		{roundRobin, `"connections": 2, "spread": true`, 2, 4, 4, 3, 0},
+		{leastRequest, `"connections": 3`, 1, 3, 1, 3, 0},
+		{stubborn, `"connections": 3`, 1, 3, 1, 3, 0},
+	} {
+		t.Run(fmt.Sprintf("%s,%s", tc.child, tc.fields), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, k kind) {
+				const backends = 8 // each connection is dealt one of its own
+				cluster := testserver.StartT(t, testserver.Config{Backends: backends, InMemory: true, Script: func(a testserver.Attempt) testserver.Plan {
+					if a.ID >= 1000 {
+						return testserver.Plan{}
+					}
+					return lastAnswers(2)(a)
+				}})
+				s := fixed(t, 10*ms, hedge.WithMaxHedges(2))
+				conn, d := dialDealt(t, cluster, tc.addresses, append(hedging(s), with(tc.child, tc.fields))...)
+				synctest.Wait()
+				if open := len(d.open()); open != tc.want {
+					t.Fatalf("%d connections, want %d", open, tc.want)
+				}
+				client := testpb.NewTestServiceClient(conn)
+				primaries := map[int]bool{}
+				const calls = 40
+				for id := range uint64(calls) {
+					if _, err := k.call(t.Context(), client, &testpb.Request{Id: id}); err != nil {
+						t.Fatal(err)
+					}
+					at := visited(cluster, id)
+					if different(at) < tc.met {
+						t.Errorf("call %d met the backends %v", id, at)
+					}
+				}
+				for id := range uint64(calls) { // without hedges, which are picks of the child's too
+					if _, err := k.call(t.Context(), client, &testpb.Request{Id: 1000 + id}, hedge.Off()); err != nil {
+						t.Fatal(err)
+					}
+					primaries[visited(cluster, 1000+id)[0]] = true
+				}
+				if len(primaries) != tc.primaries {
+					t.Errorf("primaries met %d backends, want %d", len(primaries), tc.primaries)
+				}
+				row := s.Targets()[0]
+				if row.SameBackend != tc.same*calls || row.Connections != tc.want || row.Backends != tc.addresses || row.SingleBackend() != (tc.want == 1) {
+					t.Errorf("%+v", row)
+				}
+				if conn.Close(); len(d.open()) != 0 {
+					t.Errorf("%d connections are open after the close", len(d.open()))
+				}
+			})
+		})
+	}
+}
+
+// TestConnections_Resized has configurations come that say other numbers, and addresses that go.
+func TestConnections_Resized(t *testing.T) {
+	inBubble(t, func(t *testing.T, k kind) {
+		cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true})
+		d := &dealer{cluster: cluster}
+		names := manual.NewBuilderWithScheme("resized")
+		names.InitialState(addresses(cluster, 3, 0))
+		conn, err := grpc.NewClient("resized:///", append(hedging(fixed(t, 10*ms)), d.dialer(false), over(roundRobin),
+			grpc.WithResolvers(names), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		testserver.ConnectT(t, conn)
+		client := testpb.NewTestServiceClient(conn)
+		for i, step := range []struct {
+			addresses int
+			child     string
+			fields    string
+			want      int
+		}{
+			{3, roundRobin, `"connections": 2`, 6},
+			{2, roundRobin, `"connections": 2`, 4},
+			{3, roundRobin, `"connections": 8`, 24},
+			{3, roundRobin, `"connections": 3, "spread": true`, 9},
+			{3, leastRequest, `"connections": 2`, 6},
+			{3, pickFirst, `"connections": 2`, 2},
+			{3, roundRobin, `"silence": false`, 3},
+		} {
+			state := addresses(cluster, step.addresses, 0)
+			state.ServiceConfig = names.CC().ParseServiceConfig(fmt.Sprintf(
+				`{"loadBalancingConfig": [{"hedge_other_backend": {"childPolicy": [%s], %s}}]}`, step.child, step.fields))
+			names.UpdateState(state)
+			synctest.Wait()
+			if open := len(d.open()); open != step.want {
+				t.Errorf("step %d: %d connections, want %d", i, open, step.want)
+			}
+			for id := range uint64(20) {
+				if _, err := k.call(t.Context(), client, &testpb.Request{Id: id}); err != nil {
+					t.Errorf("step %d: %v", i, err)
+				}
+			}
+		}
+	})
+}
+
+// TestConnections_Lost has connections end one by one, by GOAWAY and without a word, under calls. None of the calls that can
+// be sent again fails, and every connection comes back, until the channel is left alone.
+func TestConnections_Lost(t *testing.T) {
+	for _, child := range []string{pickFirst, roundRobin} {
+		t.Run(child, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, k kind) {
+				cluster := testserver.StartT(t, testserver.Config{Backends: 2, InMemory: true, Script: func(a testserver.Attempt) testserver.Plan {
+					return testserver.Plan{Delay: ms, GoAway: a.ID%50 == 49 && a.Number == 0}
+				}})
+				conn, d := dialDealt(t, cluster, 1, append(hedging(fixed(t, 10*ms)), with(child, `"connections": 2, "spread": true`),
+					grpc.WithIdleTimeout(time.Minute), grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))...)
+				synctest.Wait()
+				client := testpb.NewTestServiceClient(conn)
+				for id := range uint64(500) {
+					if _, err := k.call(t.Context(), client, &testpb.Request{Id: id}); err != nil {
+						t.Errorf("call %d: %v", id, err)
+					}
+					if id%50 == 49 {
+						time.Sleep(ms)
+						for i := range cluster.Backends() {
+							if err := cluster.Restart(i); err != nil {
+								t.Fatal(err)
+							}
+						}
+						time.Sleep(3 * time.Second) // gRPC backs off after attempts to connect that failed
+						if open := len(d.open()); open != 2 {
+							t.Errorf("after call %d: %d connections", id, open)
+						}
+					}
+				}
+				time.Sleep(2 * time.Minute)
+				if open := len(d.open()); open != 0 || conn.GetState() != connectivity.Idle {
+					t.Errorf("left alone: %d connections, %v", open, conn.GetState())
+				}
+				if _, err := k.call(t.Context(), client, &testpb.Request{Id: 1}); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(ms)
+				if open := len(d.open()); open != 2 {
+					t.Errorf("in use again: %d connections", open)
+				}
+			})
+		})
+	}
+}
+
+// paced makes 500 calls a second for a while and returns what they took, sorted.
+func paced(t *testing.T, k kind, client testpb.TestServiceClient, d, deadline time.Duration) []time.Duration {
+	var mu sync.Mutex
+	var took []time.Duration
+	var group sync.WaitGroup
+	rng := rand.New(rand.NewPCG(1, 2))
+	for began, id := time.Now(), uint64(1); time.Since(began) < d; id++ {
+		group.Go(func() {
+			ctx, cancel := contextFor(t, deadline)
+			defer cancel()
+			began := time.Now()
+			if _, err := k.call(ctx, client, &testpb.Request{Id: id}); err != nil && status.Code(err) != codes.DeadlineExceeded && status.Code(err) != codes.Unavailable {
+				t.Error(err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			took = append(took, time.Since(began))
+		})
+		time.Sleep(time.Duration(rng.ExpFloat64() * float64(2*ms)))
+	}
+	group.Wait()
+	slices.Sort(took)
+	return took
+}
+
+func p99(took []time.Duration) time.Duration { return took[len(took)*99/100] }
+
+// TestServiceAddress has one address deal connections to three backends, of which the one that is used stands still for a
+// second in every five.
+func TestServiceAddress(t *testing.T) {
+	longtest.Only(t)
+	inBubble(t, func(t *testing.T, k kind) {
+		run := func(option grpc.DialOption, opts ...hedge.Option) (time.Duration, hedge.TargetStats) {
+			s, err := hedge.New(append([]hedge.Option{hedge.WithAllMethods()}, opts...)...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Seed: 1})
+			conn, _ := dialDealt(t, cluster, 1, append(hedging(s), option)...)
+			synctest.Wait()
+			client := testpb.NewTestServiceClient(conn)
+			if _, err := k.call(t.Context(), client, &testpb.Request{Id: 1 << 40}); err != nil {
+				t.Fatal(err)
+			}
+			script, stalls := standstill(testserver.LogNormal(ms, ms/2))(time.Now()), visited(cluster, 1<<40)[0]
+			cluster.SetScript(func(a testserver.Attempt) testserver.Plan {
+				a.Backend -= stalls // the one that is used is the first of the script
+				return script(a)
+			})
+			took := paced(t, k, client, 10*time.Second, time.Minute)
+			return p99(took), s.Targets()[0]
+		}
+		plain, _ := run(grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [`+pickFirst+`]}`), hedge.WithMaxHedges(0))
+		one, _ := run(grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [` + pickFirst + `]}`))
+		two, row := run(with(pickFirst, `"connections": 2`))
+		t.Logf("p99 %v plain, %v hedged over one connection, %v over two; %.1f%% extra load, %d of %d primaries moved",
+			plain, one, two, 100*row.HedgeRate(), row.Moved, row.Calls)
+		if two > plain/10 || row.Moved == 0 {
+			t.Errorf("p99 %v plain, %v over two connections", plain, two)
+		}
+	})
+}
+
+// TestVanishingPackets has the packets of the first connection vanish in the middle of traffic. It compares what the calls of
+// the next seconds take with how long gRPC takes to notice by itself.
+func TestVanishingPackets(t *testing.T) {
+	const deadline = time.Minute
+	for _, tc := range longtest.First(1, []struct {
+		name            string
+		sending, coming bool
+		keepalive       bool
+	}{
+		{"both ways", true, true, false},
+		{"both ways, with keepalive", true, true, true},
+		{"what is sent", true, false, false},
+		{"what is sent, with keepalive", true, false, true},
+		{"what comes", false, true, false},
+		{"what comes, with keepalive", false, true, true},
+	}) {
+		t.Run(tc.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, k kind) {
+				run := func(option grpc.DialOption, hedges int) (tail, noticed time.Duration) {
+					s, err := hedge.New(hedge.WithAllMethods(), hedge.WithMaxHedges(hedges))
+					if err != nil {
+						t.Fatal(err)
+					}
+					cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Seed: 1, Latency: testserver.LogNormal(ms, ms/2),
+						ServerOptions: []grpc.ServerOption{grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second})}})
+					options := append(hedging(s), option)
+					if tc.keepalive {
+						options = append(options, grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}))
+					}
+					conn, d := dialDealt(t, cluster, 1, options...)
+					client := testpb.NewTestServiceClient(conn)
+					paced(t, k, client, 5*time.Second, deadline)
+					first := d.open()[0]
+					lost := time.Now()
+					first.sending.Store(tc.sending)
+					first.coming.Store(tc.coming)
+					took := paced(t, k, client, 5*time.Second, deadline)
+					if !tc.keepalive || hedges > 0 { // nobody would notice
+						_ = conn.Close()
+					}
+					<-first.closed
+					return p99(took), time.Since(lost)
+				}
+				_, noticed := run(grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [`+pickFirst+`]}`), 0)
+				tail, _ := run(with(pickFirst, `"connections": 2`), 2)
+				t.Logf("gRPC noticed after %v; p99 of the next seconds %v", noticed, tail)
+				if tail > noticed*3/100 || noticed < 5*time.Second {
+					t.Errorf("gRPC noticed after %v; p99 of the next seconds %v", noticed, tail)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,134 @@
+package balancer
+
+import (
+	"sync/atomic"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/balancer/base"
+	"google.golang.org/grpc/connectivity"
+)
+
+// family is a child policy, as many times as each address is to have connections. Each copy has connections of its own and
+// knows nothing of the others, so that this works with every child. There is one copy unless the configuration says more.
+type family struct {
+	policy  *policy
+	name    string
+	builder balancer.Builder
+
+	// Guarded by policy.mu. The slice is changed only by the goroutine on which gRPC calls the policy.
+	copies []*child
+	spread bool
+
+	turn atomic.Uint32 // whose turn it is, if primaries use all copies
+}
+
+// changed is called when the state of a copy has changed, with policy.mu held. While another family waits to take over, it
+// does so when this one is no longer ready, or when the other one no longer connects.
+func (f *family) changed() {
+	p := f.policy
+	f.wake()
+	state := f.state()
+	switch {
+	case f == p.current && (p.pending == nil || state.ConnectivityState == connectivity.Ready):
+		p.parent.UpdateState(state)
+	case f == p.current:
+		p.takeOver()
+	case f == p.pending && (state.ConnectivityState != connectivity.Connecting || p.current.connectivity() != connectivity.Ready):
+		p.takeOver()
+	}
+}
+
+// wake has idle copies connect if another copy is connected: then the channel is in use, and only a connection of it was lost.
+// If all copies are idle, the first call connects the first copy, and that wakes the others.
+func (f *family) wake() {
+	if f.connectivity() != connectivity.Ready {
+		return
+	}
+	for _, c := range f.copies {
+		if c.state.ConnectivityState == connectivity.Idle && !c.woken {
+			c.woken = true
+			c.exitIdle()
+		}
+	}
+}
+
+// precedence of states, as gRPC's own policies over several connections have it.
+var precedence = []connectivity.State{connectivity.Ready, connectivity.Connecting, connectivity.Idle}
+
+func (f *family) connectivity() connectivity.State {
+	for _, state := range precedence {
+		for _, c := range f.copies {
+			if c.state.ConnectivityState == state {
+				return state
+			}
+		}
+	}
+	return connectivity.TransientFailure
+}
+
+// state is that of the family, with a picker over the copies that are in that state.
+func (f *family) state() balancer.State {
+	s := balancer.State{ConnectivityState: f.connectivity()}
+	p := &picker{place: f.policy.place}
+	if f.spread {
+		p.turn = &f.turn
+	}
+	for _, c := range f.copies {
+		switch c.state.ConnectivityState {
+		case s.ConnectivityState:
+			p.copies = append(p.copies, c.state.Picker)
+		case connectivity.Idle:
+			p.idle = append(p.idle, c.state.Picker)
+		}
+	}
+	if len(p.copies) == 0 { // every state is unknown to this version
+		p.copies = []balancer.Picker{base.NewErrPicker(balancer.ErrNoSubConnAvailable)}
+	}
+	s.Picker = p
+	return s
+}
+
+// resize builds copies until there are n, or closes those that are too many. The first one stays.
+func (f *family) resize(n int, spread bool) {
+	p := f.policy
+	for len(f.copies) < n {
+		c := newChild(f, len(f.copies))
+		p.mu.Lock()
+		f.copies = append(f.copies[:len(f.copies):len(f.copies)], c)
+		p.mu.Unlock()
+		c.balancer = f.builder.Build(c, p.opts)
+	}
+	p.mu.Lock()
+	extra := f.copies[n:]
+	f.copies = f.copies[:n:n]
+	for _, c := range extra {
+		c.gone = true
+	}
+	different := f.spread != spread || len(extra) > 0
+	f.spread = spread
+	if different && f == p.current {
+		p.show()
+		p.parent.UpdateState(f.state())
+	}
+	p.mu.Unlock()
+	for _, c := range extra {
+		c.close()
+	}
+}
+
+// update gives every copy what the resolver found. The error is that of the first one that returns one.
+func (f *family) update(state balancer.ClientConnState) error {
+	var first error
+	for _, c := range f.copies {
+		if err := c.balancer.UpdateClientConnState(state); err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+func (f *family) close() {
+	for _, c := range f.copies {
+		c.close()
+	}
+}

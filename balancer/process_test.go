@@ -1,0 +1,243 @@
+//go:build unix
+
+package balancer_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/resolver/manual"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/internal/longtest"
+	"github.com/grpchedge/hedge/internal/testserver"
+	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stream"
+)
+
+// serverVariable is set for a process of this test binary that is a server.
+const serverVariable = "HEDGE_TEST_SERVER"
+
+func init() { serveInstead = serve }
+
+// serve is a server in a process of its own. It prints its address, then its counts for each line that it reads, and exits when
+// there is nothing more to read.
+func serve() bool {
+	if os.Getenv(serverVariable) == "" {
+		return false
+	}
+	cluster, err := testserver.Start(testserver.Config{CountsOnly: true})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(cluster.Address(0))
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		n := cluster.Counts()
+		fmt.Println(n.Attempts, n.Hedges)
+	}
+	return true
+}
+
+// process is such a server, as its test sees it.
+type process struct {
+	*exec.Cmd
+	address string
+	in      io.WriteCloser
+	out     *bufio.Reader
+}
+
+// startProcesses starts some servers, which end with the test.
+func startProcesses(t *testing.T, n int) []*process {
+	t.Helper()
+	var all []*process
+	for range n {
+		p := &process{Cmd: exec.Command(os.Args[0])}
+		p.Env = append(os.Environ(), serverVariable+"=1")
+		p.Stderr = os.Stderr
+		p.in, _ = p.StdinPipe()
+		out, err := p.StdoutPipe()
+		if err == nil {
+			err = p.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			p.signal(t, syscall.SIGCONT)
+			_ = p.in.Close()
+			if err := p.Wait(); err != nil {
+				t.Error(err)
+			}
+		})
+		p.out = bufio.NewReader(out)
+		p.address = p.read(t)
+		all = append(all, p)
+	}
+	return all
+}
+
+func (p *process) read(t *testing.T) string {
+	t.Helper()
+	line, err := p.out.ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(line)
+}
+
+func (p *process) signal(t *testing.T, s syscall.Signal) {
+	if err := p.Process.Signal(s); err != nil {
+		t.Error(err)
+	}
+}
+
+// hedges is how many hedges some servers have seen.
+func hedges(t *testing.T, servers []*process) (sum int) {
+	t.Helper()
+	for _, p := range servers {
+		if _, err := fmt.Fprintln(p.in); err != nil {
+			t.Fatal(err)
+		}
+		var attempts, hedges int
+		if _, err := fmt.Sscan(p.read(t), &attempts, &hedges); err != nil {
+			t.Fatal(err)
+		}
+		sum += hedges
+	}
+	return sum
+}
+
+// dialServers returns a connection to servers in turn, as a resolver finds them.
+func dialServers(t *testing.T, servers []*process, s *hedge.Scheduler, option grpc.DialOption) testpb.TestServiceClient {
+	t.Helper()
+	names := manual.NewBuilderWithScheme("processes")
+	var state resolver.State
+	for _, p := range servers {
+		state.Endpoints = append(state.Endpoints, resolver.Endpoint{Addresses: []resolver.Address{{Addr: p.address}}})
+	}
+	names.InitialState(state)
+	options := []grpc.DialOption{grpc.WithResolvers(names), grpc.WithTransportCredentials(insecure.NewCredentials()), option}
+	if s != nil {
+		options = append(options, grpc.WithChainUnaryInterceptor(interceptor.Unary(s)), grpc.WithChainStreamInterceptor(stream.Interceptor(s)))
+	}
+	conn, err := grpc.NewClient("processes:///", options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	testserver.ConnectT(t, conn)
+	return testpb.NewTestServiceClient(conn)
+}
+
+// openLoop makes calls at the given rate for a while, whatever becomes of those before, and returns what they took, sorted.
+func openLoop(t *testing.T, k kind, client testpb.TestServiceClient, rate float64, d time.Duration) []time.Duration {
+	var mu sync.Mutex
+	var took []time.Duration
+	var group sync.WaitGroup
+	began := time.Now()
+	next := began
+	for id := uint64(1); next.Sub(began) < d; id++ {
+		if wait := time.Until(next); wait > 0 {
+			<-time.After(wait)
+		}
+		group.Go(func() {
+			began := time.Now() // no call waits for another: what the pacing is late for is the machine's
+			reply, err := k.call(t.Context(), client, &testpb.Request{Id: id})
+			if err != nil || reply.Id != id {
+				t.Errorf("call %d: %v, %v", id, reply, err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			took = append(took, time.Since(began))
+		})
+		next = next.Add(time.Duration(rand.ExpFloat64() / rate * float64(time.Second)))
+	}
+	group.Wait()
+	slices.Sort(took)
+	return took
+}
+
+// stopAndGo stops servers for a second in every five, by signals, until done is closed.
+func stopAndGo(t *testing.T, servers []*process, done <-chan struct{}) {
+	for at := time.Second; ; at = 4 * time.Second {
+		select {
+		case <-done:
+			return
+		case <-time.After(at):
+		}
+		for _, p := range servers {
+			p.signal(t, syscall.SIGSTOP)
+		}
+		<-time.After(time.Second)
+		for _, p := range servers {
+			p.signal(t, syscall.SIGCONT)
+		}
+	}
+}
+
+// TestStalledProcess has servers in processes of their own that are stopped by signals for a second in every five. Calls over a
+// plain round robin and calls through this library, with nothing set, go to servers of the same kind at the same time. Plain calls
+// to servers that are never stopped say what the machine itself does to a tail meanwhile: nobody can be better than that.
+func TestStalledProcess(t *testing.T) {
+	longtest.Only(t)
+	plain := grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [` + roundRobin + `]}`)
+	for _, tc := range []struct {
+		stopped    int
+		share, max float64 // of plain's p99; extra load
+	}{{1, 0.03, 0.02}, {2, 1.05, 0.15}, {3, 1.05, 0.15}} {
+		for _, k := range kinds {
+			t.Run(fmt.Sprintf("%d of 3 stopped,%s", tc.stopped, k.name), func(t *testing.T) {
+				const rate, d = 500, 16 * time.Second
+				servers := startProcesses(t, 9)
+				s, err := hedge.New(hedge.WithAllMethods())
+				if err != nil {
+					t.Fatal(err)
+				}
+				theirs, ours := dialServers(t, servers[:3], nil, plain), dialServers(t, servers[3:6], s, over(roundRobin))
+				calm := dialServers(t, servers[6:], nil, plain)
+				done := make(chan struct{})
+				var group sync.WaitGroup
+				group.Go(func() { stopAndGo(t, append(servers[:tc.stopped:tc.stopped], servers[3:3+tc.stopped]...), done) })
+				var unhedged, hedged, floor []time.Duration
+				var calling sync.WaitGroup
+				calling.Go(func() { unhedged = openLoop(t, k, theirs, rate, d) })
+				calling.Go(func() { hedged = openLoop(t, k, ours, rate, d) })
+				calling.Go(func() { floor = openLoop(t, k, calm, rate/5, d) })
+				calling.Wait()
+				close(done)
+				group.Wait()
+
+				q := func(took []time.Duration, q float64) time.Duration { return took[int(q*float64(len(took)-1))] }
+				share := float64(q(hedged, 0.99)) / float64(q(unhedged, 0.99))
+				load := float64(hedges(t, servers[3:6])) / float64(len(hedged))
+				row := s.Targets()[0]
+				t.Logf("p50 %v and %v, p99 %v and %v (%.3f), p99.9 %v and %v; nothing stopped: %v, %v, %v; %.1f%% extra load, %d of %d primaries moved",
+					q(unhedged, 0.50), q(hedged, 0.50), q(unhedged, 0.99), q(hedged, 0.99), share, q(unhedged, 0.999), q(hedged, 0.999),
+					q(floor, 0.50), q(floor, 0.99), q(floor, 0.999), 100*load, row.Moved, row.Calls)
+				if noise := float64(q(floor, 0.99)) / float64(q(unhedged, 0.99)); noise > 0.02 {
+					t.Skipf("the machine is too busy: where nothing is stopped p99 is %.3f of plain's", noise)
+				}
+				if share > tc.share {
+					t.Errorf("p99 is %.3f of plain's, want at most %.2f", share, tc.share)
+				}
+				if load > tc.max {
+					t.Errorf("%.1f%% extra load, want at most %.1f", 100*load, 100*tc.max)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,160 @@
+package balancer_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/balancer"
+	"github.com/grpchedge/hedge/internal/longtest"
+	"github.com/grpchedge/hedge/internal/testserver"
+	testpb "github.com/grpchedge/hedge/proto"
+)
+
+// with is the dial option that has the policy wrap a child with further fields of its configuration.
+func with(child, fields string) grpc.DialOption {
+	return grpc.WithDefaultServiceConfig(fmt.Sprintf(
+		`{"loadBalancingConfig": [{%q: {"childPolicy": [%s], %s}}]}`, balancer.Name, child, fields))
+}
+
+// calmLaw is a law of calls to backends of which none stands still.
+type calmLaw struct {
+	name    string
+	rate    float64 // calls a second
+	workers int
+	options []hedge.Option
+	script  func(began time.Time) testserver.Script
+}
+
+var calmLaws = []calmLaw{
+	{"straggler", 500, 0, nil, lawOf("straggler")},
+	{"sizes", 500, 0, nil, func(time.Time) testserver.Script {
+		ofRequest, rest := testserver.LogNormal(8244*time.Microsecond, 10_806*time.Microsecond), testserver.Exponential(ms) // median 5 ms, sigma 1
+		return func(a testserver.Attempt) testserver.Plan {
+			rng := rand.New(rand.NewPCG(a.ID, 77))
+			delay := ofRequest.Draw(rng) + a.Draw(rest)
+			if a.Draw(testserver.Uniform(0, 100*ms)) < 2*ms {
+				delay += 200 * ms
+			}
+			return testserver.Plan{Delay: delay, HeaderAtOnce: true}
+		}
+	}},
+	{"ttft", 500, 0, nil, lawOf("ttft")},
+	{"saturated", 3 * 0.70 * 4 / 0.008, 4, nil, lawOf("exponential:8ms")},
+	{"saturated more", 3 * 0.95 * 4 / 0.008, 4, nil, lawOf("exponential:8ms")},
+	{"outage", 500, 0, nil, func(began time.Time) testserver.Script {
+		law, _ := testserver.ParseLaw("straggler")
+		return func(a testserver.Attempt) testserver.Plan {
+			delay := a.Draw(law)
+			if at := a.Arrival.Sub(began); at > 10*time.Second && at < 20*time.Second {
+				delay += time.Second
+			}
+			return testserver.Plan{Delay: delay, HeaderAtOnce: true}
+		}
+	}},
+}
+
+func lawOf(name string) func(time.Time) testserver.Script {
+	return func(time.Time) testserver.Script {
+		law, err := testserver.ParseLaw(name)
+		if err != nil {
+			panic(err)
+		}
+		return func(a testserver.Attempt) testserver.Plan {
+			return testserver.Plan{Delay: a.Draw(law), HeaderAtOnce: true}
+		}
+	}
+}
+
+// calmRun makes calls at random times over three backends, and returns the p99 and what is known of the target.
+func calmRun(t *testing.T, l calmLaw, calls int, option grpc.DialOption) (p99 time.Duration, row hedge.TargetStats) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := hedge.New(append([]hedge.Option{hedge.WithAllMethods()}, l.options...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Seed: 1, DrawByID: true, Workers: l.workers, CountsOnly: true})
+		client := testpb.NewTestServiceClient(dial(t, cluster, s, option))
+		synctest.Wait()
+		cluster.SetScript(l.script(time.Now()))
+		took := make([]time.Duration, calls)
+		rng := rand.New(rand.NewPCG(1, 2))
+		var group sync.WaitGroup
+		for id := range calls {
+			group.Go(func() {
+				began := time.Now()
+				if _, err := client.Unary(t.Context(), &testpb.Request{Id: uint64(id)}); err != nil {
+					t.Error(err)
+				}
+				took[id] = time.Since(began)
+			})
+			time.Sleep(time.Duration(rng.ExpFloat64() / l.rate * float64(time.Second)))
+		}
+		group.Wait()
+		synctest.Wait()
+		slices.Sort(took)
+		p99, row = took[calls*99/100], s.Targets()[0]
+	})
+	return p99, row
+}
+
+// standstill has the first backend stand still for a second in every five.
+func standstill(law testserver.Law) func(time.Time) testserver.Script {
+	return func(began time.Time) testserver.Script {
+		return func(a testserver.Attempt) testserver.Plan {
+			delay := a.Draw(law)
+			if at := (a.Arrival.Sub(began) + 4*time.Second) % stallEvery; a.Backend == stalled && at < stallFor {
+				delay += stallFor - at
+			}
+			return testserver.Plan{Delay: delay}
+		}
+	}
+}
+
+// TestSilence_Standstill has one of three backends stand still for a second in every five.
+func TestSilence_Standstill(t *testing.T) {
+	longtest.Only(t)
+	for _, rate := range []float64{50, 500} {
+		t.Run(fmt.Sprintf("%.0f/s", rate), func(t *testing.T) {
+			l := calmLaw{rate: rate, script: standstill(testserver.LogNormal(400*time.Microsecond, 150*time.Microsecond))}
+			calls := int(15 * rate)
+			none := l
+			none.options = []hedge.Option{hedge.WithMaxHedges(0)}
+			plain, _ := calmRun(t, none, calls, over(roundRobin))
+			without, before := calmRun(t, l, calls, with(roundRobin, `"silence": false`))
+			p99, row := calmRun(t, l, calls, over(roundRobin))
+			t.Logf("p99 %v plain; %v, %.1f%% extra load without; %v, %.1f%% extra load, %d of %d moved", plain, without, 100*before.HedgeRate(), p99, 100*row.HedgeRate(), row.Moved, row.Calls)
+		})
+	}
+}
+
+// TestSilence_FalseAlarms has backends of which none stands still: hardly any primary is moved, and the tail stays what it is.
+func TestSilence_FalseAlarms(t *testing.T) {
+	longtest.Only(t)
+	for _, l := range calmLaws {
+		for _, rate := range []float64{0.1, 1} {
+			l.rate *= rate
+			t.Run(fmt.Sprintf("%s,%.0f/s", l.name, l.rate), func(t *testing.T) {
+				const calls = 20_000
+				without, _ := calmRun(t, l, calls, with(roundRobin, `"silence": false`))
+				p99, row := calmRun(t, l, calls, over(roundRobin))
+				moved := float64(row.Moved) / calls
+				t.Logf("p99 %v, %v without; %.2f%% moved, %.1f%% extra load", p99, without, 100*moved, 100*row.HedgeRate())
+				if moved > 0.005 {
+					t.Errorf("%.2f%% of the primaries were moved", 100*moved)
+				}
+				if float64(p99) > 1.01*float64(without) {
+					t.Errorf("p99 %v, %v without", p99, without)
+				}
+			})
+			l.rate /= rate
+		}
+	}
+}

@@ -1,0 +1,111 @@
+package balancer_test
+
+import (
+	"context"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/resolver/manual"
+
+	"github.com/grpchedge/hedge/internal/testserver"
+)
+
+// dealer is one address in front of a cluster, as of a Kubernetes service: it deals connections to the backends in turn.
+type dealer struct {
+	cluster *testserver.Cluster
+
+	mu    sync.Mutex
+	wires []*wire
+}
+
+// wire is a connection whose packets can vanish.
+type wire struct {
+	net.Conn
+	backend         int
+	sending, coming atomic.Bool // what is lost
+	closed          chan struct{}
+	once            sync.Once
+}
+
+// dialer is the dial option by which connections are dealt. Without dealing, they go where they should.
+func (d *dealer) dialer(deals bool) grpc.DialOption {
+	return grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		w := &wire{closed: make(chan struct{})}
+		if deals {
+			w.backend = len(d.wires) % d.cluster.Backends()
+			address = d.cluster.Address(w.backend)
+		}
+		var err error
+		if w.Conn, err = d.cluster.Dial(ctx, address); err != nil {
+			return nil, err
+		}
+		d.wires = append(d.wires, w)
+		return w, nil
+	})
+}
+
+// open are the connections that are open.
+func (d *dealer) open() (open []*wire) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, w := range d.wires {
+		select {
+		case <-w.closed:
+		default:
+			open = append(open, w)
+		}
+	}
+	return open
+}
+
+func (w *wire) Write(b []byte) (int, error) {
+	if w.sending.Load() {
+		return len(b), nil
+	}
+	return w.Conn.Write(b)
+}
+
+func (w *wire) Read(b []byte) (int, error) {
+	for {
+		n, err := w.Conn.Read(b)
+		if !w.coming.Load() {
+			return n, err
+		}
+		if err != nil { // nor does anything come of its end
+			<-w.closed
+			return 0, net.ErrClosed
+		}
+	}
+}
+
+func (w *wire) Close() error {
+	w.once.Do(func() { close(w.closed) })
+	return w.Conn.Close()
+}
+
+// dialDealt returns a connection to some addresses of a cluster by way of a dealer.
+func dialDealt(t *testing.T, cluster *testserver.Cluster, addressCount int, options ...grpc.DialOption) (*grpc.ClientConn, *dealer) {
+	t.Helper()
+	d := &dealer{cluster: cluster}
+	names := manual.NewBuilderWithScheme("dealt")
+	names.InitialState(addresses(cluster, addressCount, 0))
+	conn, err := grpc.NewClient("dealt:///", append(options, d.dialer(true),
+		grpc.WithResolvers(names), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	testserver.ConnectT(t, conn)
+	return conn, d
+}
+
+func contextFor(t *testing.T, d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(t.Context(), d)
+}

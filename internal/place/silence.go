@@ -1,0 +1,173 @@
+package place
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// silentFrom is the number of late calls without an answer in between that make a connection silent. One late call is a
+	// sign too weak: requests differ, and stragglers are everywhere.
+	silentFrom = 2
+	// apart is the share of a call's delay that must lie between the first and the last of them. Calls that become late at the
+	// same moment are one sign and not two.
+	apart = 0.5
+	// probeEvery is how often a primary may go to a silent connection, to find out whether it answers again. Each probe of one
+	// that does not costs a hedge, so that probes become rarer the longer the silence lasts: the next one comes after a tenth of
+	// that, mostProbeEvery at most.
+	probeEvery     = 100 * time.Millisecond
+	mostProbeEvery = 5 * time.Second
+)
+
+// silence is what the calls of one connection say about whether it still answers. A connection is silent from its second late
+// call without an answer in between to its next answer. A primary's pick reads one word of it; the rest is for the calls
+// that are late.
+type silence struct {
+	late atomic.Int32 // late calls since the last answer
+
+	mu     sync.Mutex // guards the fields below and changes of late
+	silent bool
+	first  time.Time // when the first of the late calls was noticed
+	probe  time.Time // when the next primary may go there
+}
+
+// Suspect reports whether a call is late that went there, and none has answered since. It is one atomic load.
+func (b *Backend) Suspect() bool { return b.silence.late.Load() != 0 }
+
+// Late notes that a call there has not answered within the delay after which calls of its kind are hedged.
+func (b *Backend) Late(now time.Time, delay time.Duration) {
+	if b.policy.deaf.Load() {
+		return
+	}
+	s := &b.silence
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.late.Add(1)
+	switch {
+	case n == 1:
+		s.first = now
+	case !s.silent && n >= silentFrom && now.Sub(s.first) >= time.Duration(apart*float64(delay)):
+		s.silent, s.probe = true, now
+	}
+}
+
+// Answered notes that something came back from there, of whatever call.
+func (b *Backend) Answered() {
+	s := &b.silence
+	if s.late.Load() == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.late.Store(0)
+	s.silent = false
+}
+
+// Silent reports whether the connection is silent.
+func (b *Backend) Silent() bool {
+	_, silent := b.SilentSince()
+	return silent
+}
+
+// SilentSince also returns when the first late call of the silence was noticed.
+func (b *Backend) SilentSince() (time.Time, bool) {
+	s := &b.silence
+	if s.late.Load() < silentFrom {
+		return time.Time{}, false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.first, s.silent
+}
+
+// Probe reports whether a primary may go to this connection although it is silent. It is true now and then, see probeEvery, and
+// always if the connection is not silent.
+func (b *Backend) Probe(now time.Time) bool {
+	s := &b.silence
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.silent {
+		return true
+	}
+	if now.Before(s.probe) {
+		return false
+	}
+	s.probe = now.Add(min(max(now.Sub(s.first)/10, probeEvery), mostProbeEvery))
+	return true
+}
+
+// Listen says whether connections can be silent at all. If not, those that are speak again.
+func (p *Policy) Listen(on bool) {
+	if p.deaf.Swap(!on) || on {
+		return
+	}
+	for _, b := range p.Ready() {
+		b.Answered()
+	}
+}
+
+// Moved counts a primary that was sent past a silent connection.
+func (p *Policy) Moved() { p.moved.Add(1) }
+
+// Avoids reports whether primaries are to avoid silent connections. If more than half of those that are ready are silent, it
+// is the network or the client itself, and nobody is avoided.
+func (p *Policy) Avoids() bool {
+	ready, silent := p.Ready(), 0
+	for _, b := range ready {
+		if b.Silent() {
+			silent++
+		}
+	}
+	return 2*silent <= len(ready)
+}
+
+// Late notes that hedge n is due: the attempt before it, the primary for 1, has not answered within the delay. Each attempt
+// counts once, however often its hedge is considered. It may be called for a nil record.
+func (r *Record) Late(n int, now time.Time, delay time.Duration) {
+	if r == nil {
+		return
+	}
+	r.Lock()
+	if n <= r.late {
+		r.Unlock()
+		return
+	}
+	r.late = n
+	b := r.lastHedge
+	if n == 1 {
+		b = r.answering()
+	}
+	r.Unlock()
+	if b != nil { // it has been picked
+		b.Late(now, delay)
+	}
+}
+
+// Answered notes that the primary has answered, with the first message if it is a stream. It may be called for a nil record.
+func (r *Record) Answered() {
+	if r == nil {
+		return
+	}
+	if b := r.answering(); b != nil {
+		b.Answered()
+	}
+}
+
+// answering is the backend of the primary, the last one if gRPC has tried it again.
+func (r *Record) answering() *Backend {
+	if b := r.retried.Load(); b != nil {
+		return b
+	}
+	return r.primary.Load()
+}
+
+// Answered does the same for a hedge.
+func (h *Hedge) Answered() {
+	h.record.Lock()
+	b := h.at
+	h.record.Unlock()
+	if b != nil {
+		b.Answered()
+	}
+}
