@@ -15,6 +15,7 @@ func (c *clientStream) classify(m any) {
 	}
 	c.call.SetClass(class)
 	if plan, hedged := c.call.Plan(); hedged {
+		plan.Detached, plan.LetGo = c.plan.Detached, c.plan.LetGo
 		c.plan = plan
 	}
 }

@@ -31,6 +31,9 @@ const grace = time.Millisecond
 // askedAt. If the goal is the first message, the primary receives it into the given message.
 func (c *clientStream) decide(askedAt time.Duration, into any) *streamAttempt {
 	c.askedAt, c.into, c.raced = askedAt, into, true
+	if c.plan.Detached {
+		c.primary.into = into
+	}
 	winner := &c.primary
 	defer func() { // also if an attempt panics
 		c.request.release()
@@ -41,14 +44,23 @@ func (c *clientStream) decide(askedAt time.Duration, into any) *streamAttempt {
 		c.endUntouched(out.Err)
 	}
 	if out.Winner != nil {
-		c.cancel(race.ErrLost)
+		if !c.plan.Detached { // then the primary may run on
+			c.cancel(race.ErrLost)
+		}
 		winner = &out.Winner.(*hedgeAttempt).streamAttempt
 	}
+	if out.Err != nil {
+		winner = c.repeat(out, winner)
+	}
 	if c.keeps {
-		c.primary.into = into
+		if !c.plan.Detached {
+			c.primary.into = into
+		}
 		winner.keepForRecv()
 	}
-	c.into = nil
+	if !c.plan.Detached {
+		c.into = nil
+	}
 	return winner
 }
 

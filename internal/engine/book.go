@@ -13,6 +13,7 @@ import (
 // Failure says how an attempt of the call ended with err: whether the server looked at the request and answered, and what
 // the trailer, which may be nil, says of further attempts.
 func (c *Call) Failure(_ int, err error, trailer metadata.MD) race.Event {
+	c.noteCut(err)
 	e := race.Event{End: race.NonFatal}
 	if c.final().has(err) {
 		e.End = race.Final
@@ -184,6 +185,8 @@ func (c *Call) EndedAt(err error, age time.Duration, gone bool) {
 	}
 	if err == nil {
 		c.Succeeded()
+	} else {
+		c.noteCut(err)
 	}
 	c.compare(err, age, gone)
 	switch {

@@ -39,6 +39,10 @@ type Call struct {
 	failures  uint8          // attempts whose failures have been counted for the throttle, a bit each
 	heeds     bool           // there is a policy or a throttle
 
+	repeatable bool  // its next attempt may be sent when its connection was cut
+	repeats    uint8 // attempts sent for that reason
+	offWire    bool  // its attempts are no streams of its target's connections
+
 	class  *class        // of its request; nil: none
 	group  membership    // for comparison
 	record *place.Record // where its attempts have been; nil where no policy asks
@@ -52,6 +56,7 @@ const (
 	budgetExhausted
 	notReady
 	noOtherBackend
+	resetsSpent
 )
 
 // retryFloor is the least time after which a hedge that was held back is considered again: timers are not much
@@ -90,7 +95,7 @@ func (c *Call) unbudgeted() bool { return c.policy != nil && c.engine.config.Unb
 // Plan is when the call's hedges are due, and by which rules its attempts race; false if it gets no hedge.
 func (c *Call) Plan() (race.Plan, bool) {
 	if !c.armed {
-		return race.Plan{}, false
+		return c.planAlone()
 	}
 	return race.Plan{
 		Rules: race.Rules{
@@ -99,10 +104,12 @@ func (c *Call) Plan() (race.Plan, bool) {
 			HedgeFinal:       c.policy != nil || c.onlyReads,
 			FailureSendsNext: c.policy != nil,
 			LastFailureWins:  c.policy != nil,
+			Detached:         !c.offWire && c.method.target.resets.detaches(c.start),
 		},
-		Start: c.start,
-		Due:   c.delay,
-		Alarm: c.alarm(),
+		Start:    c.start,
+		Due:      c.delay,
+		Alarm:    c.alarm(),
+		Patience: patience,
 	}, true
 }
 
@@ -150,6 +157,8 @@ func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 		return c.postpone(now, notReady)
 	case c.staysHere(n):
 		return c.postpone(now, noOtherBackend)
+	case !so.Detached && !c.offWire && c.method.target.resets.spent(now):
+		return c.postpone(now, resetsSpent)
 	case c.unbudgeted():
 	case !c.pay(now, n):
 		return c.postpone(now, budgetExhausted)
@@ -225,6 +234,8 @@ func (c *Call) postpone(now time.Time, why reason) race.Event {
 				s.NotReady++
 			case noOtherBackend:
 				s.NoOtherBackend++
+			case resetsSpent:
+				s.ResetsSpent++
 			}
 		})
 	}

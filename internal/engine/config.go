@@ -34,6 +34,7 @@ type Config struct {
 	ServiceConfig    *serviceconfig.Config                                        // nil: none
 	Unbudgeted       bool                                                         // methods with a policy
 	Throttle         *serviceconfig.Throttle                                      // of WithThrottle; nil: none
+	ResetLimit       *ResetLimit                                                  // nil: learned
 
 	// What is remembered.
 

@@ -100,21 +100,24 @@ func (e *Engine) Begin(ctx context.Context, target, method string, conn Conn, op
 	c := Call{engine: e, method: m, ctx: ctx, conn: conn, start: now, onlyReads: m.onlyReads, policy: m.policy}
 	selected, described, policy := m.selected, m.described, m.policy
 	c.heeds = policy != nil || m.target.throttle != nil
+	c.repeatable = true
 
 	o := readCallOptions(ctx, opts)
 	switch {
 	case o.off:
 		m.counters.off.Add(1)
+		c.repeatable = false
 	case e.paused.Load():
 		m.counters.paused.Add(1)
+		c.repeatable = false
 	case o.after:
 		c.arm(o.delay)
 	case !described:
 		m.counters.noDescriptor.Add(1)
-		c.unlearned = true
+		c.unlearned, c.repeatable = true, false
 	case !selected, policy == nil && e.config.ServiceConfigOnly:
 		m.counters.notSelected.Add(1)
-		c.unlearned = true
+		c.unlearned, c.repeatable = true, false
 	case policy != nil:
 		c.arm(policy.delay)
 	case e.config.Trigger.Kind == FixedTrigger:

@@ -17,6 +17,8 @@ type Stats struct {
 	Hedges                 int64
 	HedgeWins, PrimaryWins int64
 	SameBackend            int64
+	Left                   int64
+	Repeated               int64
 	Warmup                 int64
 	BudgetExhausted        int64
 	NotDrawn               int64
@@ -30,6 +32,7 @@ type Stats struct {
 	Throttled              int64
 	PushedBack             int64
 	NotReplayable          int64
+	ResetsSpent            int64
 	DryRun                 int64
 	EarlyHeaders           int64
 	PassedThrough          int64
@@ -57,6 +60,9 @@ func (s *Stats) add(o Stats) {
 	s.Throttled += o.Throttled
 	s.PushedBack += o.PushedBack
 	s.NotReplayable += o.NotReplayable
+	s.ResetsSpent += o.ResetsSpent
+	s.Left += o.Left
+	s.Repeated += o.Repeated
 	s.DryRun += o.DryRun
 	s.EarlyHeaders += o.EarlyHeaders
 	s.PassedThrough += o.PassedThrough
@@ -79,6 +85,7 @@ type MethodStats struct {
 	ThrottleTokens, ThrottleMax float64
 	Classes                     []ClassStats // by name; nil without classes
 	Control                     *Control     // nil without a control group
+	Resets                      Resets       // of the target
 }
 
 // Stats returns the totals over all methods of all targets, including removed ones, in one consistent copy.
@@ -139,6 +146,7 @@ func (m *method) stats(e *Engine, now time.Time) MethodStats {
 		Burst:    m.target.budget.Burst(now),
 		Classes:  m.classes.stats(now),
 		Control:  m.groups.compare(now, e.learning.Target),
+		Resets:   m.target.resets.read(now),
 	}
 	row.NoBackendPolicy = m.noPolicy.Load()
 	row.EarlyHeaderShare = m.counters.earlyHeaderShare()

@@ -18,6 +18,7 @@ type target struct {
 	name     string
 	budget   *budget.Bucket
 	throttle *throttle // nil: none
+	resets   resets
 
 	methods     sync.Map // full name → *method
 	count       int      // methods; guarded by Engine.mu
@@ -128,6 +129,7 @@ func (e *Engine) newTarget(name string, now time.Time) *target {
 		t.budget.Spend(now, true)
 	}
 	t.throttle = newThrottle(e.config.throttling())
+	t.resets.start(e.config.ResetLimit, now)
 	return t
 }
 
