@@ -1,0 +1,189 @@
+package interceptor_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/internal/longtest"
+	"github.com/grpchedge/hedge/internal/testserver"
+	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stream"
+)
+
+// traffic is calls at a rate, made by so many callers: none begins before its time, and one whose callers are all busy begins
+// later.
+type traffic struct {
+	rate, callers int
+	streams       bool
+	lasts         time.Duration
+	limit         *testserver.Limit
+	hedged        bool
+	options       []hedge.Option
+	during        func(*testserver.Cluster)
+}
+
+// seen is what came of it.
+type seen struct {
+	took   []time.Duration // sorted
+	failed []error
+	conns  testserver.ConnCounts
+	stats  hedge.Stats
+	resets hedge.Resets
+}
+
+func (tr traffic) run(t *testing.T) (s seen) {
+	t.Helper()
+	law, err := testserver.ParseLaw("straggler")
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		limit := tr.limit
+		if limit == nil {
+			limit = new(testserver.Limit) // which only counts
+		}
+		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Latency: law, Seed: 1, DrawByID: true, CountsOnly: true, Limit: limit})
+		var options []grpc.DialOption
+		scheduler := newResetScheduler(t, tr.options...)
+		if tr.hedged {
+			options = append(options, grpc.WithUnaryInterceptor(interceptor.Unary(scheduler)), grpc.WithStreamInterceptor(stream.Interceptor(scheduler)))
+		}
+		conn := cluster.ClientT(t, options...)
+		testserver.ConnectT(t, conn)
+		if tr.during != nil {
+			go tr.during(cluster)
+		}
+		tr.makeCalls(t, testpb.NewTestServiceClient(conn), &s)
+		if tr.hedged {
+			s.stats, s.resets = scheduler.Stats(), scheduler.Targets()[0].Resets
+		}
+		time.Sleep(time.Minute)
+		s.conns = cluster.ConnCounts()
+	})
+	return s
+}
+
+func newResetScheduler(t *testing.T, options ...hedge.Option) *hedge.Scheduler {
+	t.Helper()
+	s, err := hedge.New(append([]hedge.Option{hedge.WithAllMethods()}, options...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (tr traffic) makeCalls(t *testing.T, client testpb.TestServiceClient, s *seen) {
+	calls := int(tr.lasts.Seconds() * float64(tr.rate))
+	began := time.Now()
+	var mu sync.Mutex
+	var group sync.WaitGroup
+	next := 0
+	for range tr.callers {
+		group.Go(func() {
+			for {
+				mu.Lock()
+				id := next
+				next++
+				mu.Unlock()
+				if id >= calls {
+					return
+				}
+				time.Sleep(time.Until(began.Add(time.Duration(id) * time.Second / time.Duration(tr.rate))))
+				at := time.Now()
+				err := tr.call(t.Context(), client, uint64(id)+1)
+				mu.Lock()
+				s.took = append(s.took, time.Since(at))
+				if err != nil {
+					s.failed = append(s.failed, fmt.Errorf("call %d after %v: %w", id, time.Since(began), err))
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	group.Wait()
+	slices.Sort(s.took)
+}
+
+func (tr traffic) call(ctx context.Context, client testpb.TestServiceClient, id uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel() // as callers do, and losers that are left must not notice
+	if !tr.streams {
+		req := &testpb.Request{Id: id}
+		reply, err := client.Unary(ctx, req)
+		return errors.Join(err, testserver.Check(req, 0, reply))
+	}
+	req := &testpb.Request{Id: id, Messages: 3}
+	st, err := client.ServerStream(ctx, req)
+	for n := uint32(0); err == nil; n++ {
+		var reply *testpb.Reply
+		if reply, err = st.Recv(); err == nil {
+			err = testserver.Check(req, n, reply)
+		}
+	}
+	if err == io.EOF {
+		return nil
+	}
+	return err
+}
+
+// TestRule07_ServersThatCountResets has servers that cut connections for resets: hedging makes no call fail, and helps as much
+// as elsewhere.
+func TestRule07_ServersThatCountResets(t *testing.T) {
+	type like struct {
+		name   string
+		limit  testserver.Limit
+		failed float64 // the most, of a call
+	}
+	likes := longtest.First(2, []like{
+		{"Armeria", testserver.LimitLikeArmeria, 0},
+		{"Apache", testserver.LimitLikeApache, 0.0002},
+		{"Netty", testserver.Limit{Resets: 200, Per: 30 * time.Second, Close: testserver.CloseCalm}, 0},
+		{"silent", testserver.Limit{Resets: 400, Per: time.Minute, Close: testserver.CloseSilently}, 0},
+		{"nghttpx", testserver.LimitLikeNode, 0},
+		{"nginx", testserver.LimitThousandRequests, 0},
+	})
+	type load struct{ rate, callers int }
+	for _, streams := range []bool{false, true} {
+		for _, l := range longtest.First(1, []load{{500, 64}, {500, 16}, {5000, 64}, {5000, 16}}) {
+			lasts := time.Duration(longtest.Size(11, 60)) * time.Second
+			tr := traffic{rate: l.rate, callers: l.callers, streams: streams, lasts: lasts}
+			plain := tr.run(t)
+			tr.hedged = true
+			free := tr.run(t)
+			for _, tc := range likes {
+				t.Run(fmt.Sprintf("%s,streams=%v,rate=%d,callers=%d", tc.name, streams, l.rate, l.callers), func(t *testing.T) {
+					tr.limit = &tc.limit
+					got := tr.run(t)
+					p := traffic{rate: l.rate, callers: l.callers, streams: streams, lasts: lasts, limit: &tc.limit}
+					base := plain
+					if tc.limit.Requests > 0 {
+						base = p.run(t)
+					}
+					t.Logf("%d of %d failed; p99 %v, without the limit %v, plain %v; %d resets, without %d; connections %d, plain %d; %d repeated, %d left; %+v",
+						len(got.failed), len(got.took), quantile(got.took, 0.99), quantile(free.took, 0.99), quantile(plain.took, 0.99),
+						got.conns.Resets, free.conns.Resets, got.conns.Connections, base.conns.Connections, got.stats.Repeated, got.stats.Left, got.resets)
+					if float64(len(got.failed)) > tc.failed*float64(len(got.took)) {
+						t.Errorf("%d of %d calls failed: %v", len(got.failed), len(got.took), got.failed[0])
+					}
+					if p99, want := quantile(got.took, 0.99), quantile(free.took, 0.99); float64(p99) > 1.1*float64(want) {
+						t.Errorf("p99 %v, without the limit %v", p99, want)
+					}
+					if got.conns.Connections > base.conns.Connections+3 {
+						t.Errorf("%d connections, without hedging %d", got.conns.Connections, base.conns.Connections)
+					}
+				})
+			}
+		}
+	}
+}
