@@ -71,7 +71,9 @@ func (c *Call) noteCut(err error) bool {
 }
 
 // CutOff has the target learn from a failure outside of a race. It reports whether the call is to be repeated.
-func (c *Call) CutOff(err error) bool { return c.noteCut(err) && c.repeatable && c.repeats < mostRepeats }
+func (c *Call) CutOff(err error) bool {
+	return c.noteCut(err) && c.repeatable && c.repeats < mostRepeats
+}
 
 // cutOff reports whether err says that the connection was cut while the call was in flight, and whether the server gave an
 // excess as the reason. gRPC has no code of its own for that, so the text decides.

@@ -128,6 +128,10 @@ func (r *resets) lost(losers, may race.Attempts, now time.Time, at time.Duration
 		}
 	}
 	if sent > 0 {
+		if now.Unix() > r.seen.second { // once a second
+			minute, second := r.seen.counts(now)
+			r.proof.bears(resetsSeen{minute, second})
+		}
 		r.seen.add(sent, now)
 		r.lastAt.Store(max(at, 1))
 	}
@@ -167,7 +171,7 @@ func (r *resets) cut(began time.Time, certain bool, now time.Time) (blamed bool)
 		return false
 	case minute < fewResets || r.proof.exonerated(now):
 		return false
-	case r.mode == ResetsFree && !r.proof.add(now):
+	case r.mode == ResetsFree && !r.proof.add(seen, now):
 		r.blame(seen, now)
 		r.suspect(now)
 	default:

@@ -10,6 +10,7 @@ import (
 // as rarely with resets as could be chance, resets are not to blame.
 type suspicion struct {
 	seen      resetsSeen    // with the last cut
+	borne     resetsSeen    // the most that a connection has borne without a cut
 	freeSince time.Time     // when resets became free; zero: with the first reset
 	cuts      int           // in the wake of resets
 	exposed   time.Duration // the time with resets that these cuts took
@@ -48,7 +49,12 @@ func (s *suspicion) passed(d time.Duration) { s.clear += min(d, longPause) }
 
 // add adds a cut while resets were free, and reports whether it is enough to blame them. Cuts that have nothing to do with
 // resets would all come in the time with resets with the probability (exposed / all) to the power of their number.
-func (s *suspicion) add(now time.Time) bool {
+//
+// A server that counts cuts where more is sent than it has borne so far. A cut after less is no evidence.
+func (s *suspicion) add(seen resetsSeen, now time.Time) bool {
+	if 10*seen.minute < 9*s.borne.minute && 10*seen.second < 9*s.borne.second {
+		return false
+	}
 	took := mostExposed
 	if !s.freeSince.IsZero() {
 		took = min(took, now.Sub(s.freeSince))
@@ -59,6 +65,12 @@ func (s *suspicion) add(now time.Time) bool {
 	s.cuts++
 	s.exposed += took
 	return math.Pow(float64(s.exposed)/float64(s.exposed+s.clear), float64(s.cuts)) < chance
+}
+
+// bears records resets that were sent without a cut.
+func (s *suspicion) bears(seen resetsSeen) {
+	s.borne.minute = max(s.borne.minute, seen.minute)
+	s.borne.second = max(s.borne.second, seen.second)
 }
 
 // refutedBy reports whether a cut under a limit came after so few resets that these cannot be the reason.
