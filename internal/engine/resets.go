@@ -173,7 +173,11 @@ func (r *resets) cut(began time.Time, certain bool, now time.Time) (blamed bool)
 		return false
 	case r.mode == ResetsFree && !r.proof.add(seen, now):
 		r.blame(seen, now)
-		r.suspect(now)
+		if pause := r.proof.pause(); pause > 0 {
+			r.suspect(pause, now)
+		} else {
+			r.free(now)
+		}
 	default:
 		r.blame(seen, now)
 		r.learn(seen, now, "connections end in the wake of resets, and not without")
@@ -201,8 +205,8 @@ func (r *resets) learn(seen resetsSeen, now time.Time, why string) {
 }
 
 // suspect sends no resets for a while.
-func (r *resets) suspect(now time.Time) {
-	r.mode, r.since, r.until = ResetsSuspected, now, now.Add(r.proof.pause())
+func (r *resets) suspect(pause time.Duration, now time.Time) {
+	r.mode, r.since, r.until = ResetsSuspected, now, now.Add(pause)
 	r.why = "a connection ended in the wake of resets"
 	r.bucket.set(0, time.Minute, now)
 	r.limited.Store(true)

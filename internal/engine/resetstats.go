@@ -44,7 +44,37 @@ func (e *Engine) ResetState(target string, now time.Time) (ResetState, bool) {
 	if t == nil {
 		return ResetState{}, false
 	}
-	r := &t.resets
+	return t.resets.state(now)
+}
+
+// RestoreResets has a target, which must have an entry, know that again. It returns false, and does nothing, if there is no
+// entry, the state is invalid, or WithResetLimit limits the target's resets.
+func (e *Engine) RestoreResets(target string, s ResetState, now time.Time) bool {
+	t := e.targetNamed(target)
+	return t != nil && t.resets.restore(s, now)
+}
+
+// restore does it.
+func (r *resets) restore(s ResetState, now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	valid := s.Burst >= 0 && s.Rate >= 0 && s.Burst+60*s.Rate <= plenty && s.SeenAMinute >= 0
+	if !valid || r.mode == ResetsSet {
+		return false
+	}
+	r.mode, r.since, r.why = ResetsLearned, s.Since, s.Why
+	r.hold = min(max(s.Hold, firstHold), longestHold)
+	r.until = now.Add(r.hold)
+	if s.Until.After(now) && s.Until.Before(r.until) {
+		r.until = s.Until
+	}
+	r.bucket = resetBucket{burst: s.Burst, rate: s.Rate, at: now}
+	r.proof.seen.minute = s.SeenAMinute
+	r.limited.Store(true)
+	return true
+}
+
+func (r *resets) state(now time.Time) (ResetState, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.advance(now)
@@ -55,25 +85,4 @@ func (e *Engine) ResetState(target string, now time.Time) (ResetState, bool) {
 		Burst: r.bucket.burst, Rate: r.bucket.rate, Since: r.since, Until: r.until, Hold: r.hold, Why: r.why,
 		SeenAMinute: r.proof.seen.minute,
 	}, true
-}
-
-// restoreResets has a target know that again. It does nothing if WithResetLimit limits its resets, or the state is invalid.
-func (t *target) restoreResets(s ResetState, now time.Time) bool {
-	r := &t.resets
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	valid := s.Burst >= 0 && s.Rate >= 0 && s.Burst+60*s.Rate <= plenty && s.Hold >= 0
-	if !valid || r.mode == ResetsSet {
-		return false
-	}
-	r.mode, r.since, r.why = ResetsLearned, s.Since, s.Why
-	r.hold = min(max(s.Hold, firstHold), longestHold)
-	r.until = s.Until
-	if r.until.After(now.Add(r.hold)) || r.until.IsZero() {
-		r.until = now.Add(r.hold)
-	}
-	r.bucket = resetBucket{burst: s.Burst, rate: s.Rate, at: now}
-	r.proof.seen.minute = s.SeenAMinute
-	r.limited.Store(true)
-	return true
 }

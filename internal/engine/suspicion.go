@@ -15,7 +15,9 @@ type suspicion struct {
 	cuts      int           // in the wake of resets
 	exposed   time.Duration // the time with resets that these cuts took
 	clear     time.Duration // the time of pauses without a cut
-	pauses    int
+	turns     int
+	skipped   bool          // there was no pause after the last cut
+	confirmed bool          // a cut without a pause before it came as fast as the others
 	trust     time.Duration // how long the next refutation counts; it doubles with each
 	trusted   time.Time     // until when cuts are taken for chance
 }
@@ -29,19 +31,18 @@ const (
 	shortPause, longPause = 45 * time.Second, 58 * time.Second
 	// chance is the probability below which resets are to blame.
 	chance = 0.01
-	// mostExposed is the most time that counts for one cut. More says nothing of what changed since.
-	mostExposed = 5 * time.Minute
+	// mostExposed is the time with resets after which a cut is no evidence.
+	mostExposed = 2 * time.Minute
 	// firstTrust is how long the first refutation counts, and longestTrust how long in the end.
 	firstTrust, longestTrust = 10 * time.Minute, 2 * time.Hour
 )
 
-// pause is how long no resets are sent after a cut.
+// pause is how long no resets are sent after a cut. Every third time there is no pause: then something that happens at
+// intervals comes later than usual, by the pause that is missing, and a server that counts does not.
 func (s *suspicion) pause() time.Duration {
-	s.pauses++
-	if s.pauses%2 == 1 {
-		return shortPause
-	}
-	return longPause
+	s.turns++
+	s.skipped = s.turns%3 == 0
+	return [...]time.Duration{0, shortPause, longPause}[s.turns%3]
 }
 
 // passed says that a pause went by without a cut.
@@ -59,12 +60,14 @@ func (s *suspicion) add(seen resetsSeen, now time.Time) bool {
 	if !s.freeSince.IsZero() {
 		took = min(took, now.Sub(s.freeSince))
 	}
-	if took == mostExposed { // what was before has been outlived
-		s.cuts, s.exposed, s.clear = 0, 0, 0
+	late := s.skipped && 5*took > 7*s.exposed/time.Duration(max(s.cuts, 1))
+	if took == mostExposed || late { // no server that counts waits for so long
+		s.cuts, s.exposed, s.clear, s.confirmed = 0, 0, 0, false
 	}
+	s.confirmed = s.confirmed || s.skipped && !late && took < mostExposed
 	s.cuts++
 	s.exposed += took
-	return math.Pow(float64(s.exposed)/float64(s.exposed+s.clear), float64(s.cuts)) < chance
+	return s.confirmed && math.Pow(float64(s.exposed)/float64(s.exposed+s.clear), float64(s.cuts)) < chance
 }
 
 // bears records resets that were sent without a cut.
