@@ -367,7 +367,7 @@ const minWindow = 10 * time.Millisecond
 // not called for longest. So any number of invalid method names does not displace methods in use.
 //
 // A method takes about 2 KB when it has had a few calls, 10 to 50 KB while it is called many times a second, the wider its
-// latencies spread the more, and 620 KB at the very most; a target takes 700 bytes. So the default has room for about
+// latencies spread the more, and 620 KB at the very most; a target takes 1.2 KB. So the default has room for about
 // 30,000 methods that are called seldom, or 2,000 busy ones. Each class of [WithClass] takes as much as a method, and a
 // control group of [WithControl] up to 420 KB a method. The garbage collector's own overhead comes on top, as with any live
 // heap.
