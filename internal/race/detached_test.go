@@ -99,6 +99,7 @@ func TestRace_Detached(t *testing.T) {
 					t.Errorf("%+v after %v, attempt %d", out, returned, p.booked.Winner)
 				}
 				time.Sleep(time.Minute)
+				synctest.Wait()
 				loser := 1 - tc.winner
 				if r.ended[loser] != tc.loserEnds || !errors.Is(r.errs[loser], tc.loserErr) || r.drained[loser] != tc.drained {
 					t.Errorf("the loser ended after %v with %v, drained: %v", r.ended[loser], r.errs[loser], r.drained[loser])
@@ -142,6 +143,7 @@ func TestRace_DetachedPrimaryPanics(t *testing.T) {
 					}
 				}()
 				time.Sleep(time.Minute)
+				synctest.Wait()
 				if value != tc.want || p.losers.Load() != tc.losers {
 					t.Errorf("panic %v, want %v; %d losers panicked", value, tc.want, p.losers.Load())
 				}
