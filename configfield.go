@@ -47,6 +47,7 @@ func init() { // not in the declaration, because the fields for rules contain al
 		"throttle": value("WithThrottle", `an object such as {"maxTokens": 10, "ratio": 0.1}`, func(t throttle) Option { return WithThrottle(t.MaxTokens, t.Ratio) }, func(c *engine.Config) throttle {
 			return throttle{c.Throttle.Tokens, float64(c.Throttle.MilliRatio) / 1000}
 		}),
+		"resetLimit":    value("WithResetLimit", `an object such as {"resets": 100, "per": "1m"}`, func(l resetLimit) Option { return WithResetLimit(l.Resets, time.Duration(l.Per)) }, func(c *engine.Config) resetLimit { return resetLimit{c.ResetLimit.N, duration(c.ResetLimit.Per)} }),
 		"window":        value("WithWindow", aDuration, func(d duration) Option { return WithWindow(time.Duration(d)) }, func(c *engine.Config) duration { return duration(c.Window) }),
 		"maxMemory":     value("WithMaxMemory", "a whole number of bytes", WithMaxMemory, func(c *engine.Config) int64 { return c.MaxMemory }),
 		"methodOptions": rules("WithMethodOptions", WithMethodOptions, func(c *engine.Config) []engine.Rule { return c.MethodRules }),
@@ -97,6 +98,11 @@ func (d *duration) UnmarshalText(text []byte) error {
 type warmup struct {
 	Calls int      `json:"calls"`
 	Delay duration `json:"delay"`
+}
+
+type resetLimit struct {
+	Resets int      `json:"resets"`
+	Per    duration `json:"per"`
 }
 
 type throttle struct {

@@ -45,6 +45,10 @@ const whole = `{
   "readOnlyMethods": [
     "/pkg.Svc/List*"
   ],
+  "resetLimit": {
+    "per": "1m0s",
+    "resets": 100
+  },
   "serviceConfig": {
     "methodConfig": [
       {

@@ -33,6 +33,7 @@ import (
 func Do[T any](ctx context.Context, s *Scheduler, target, method string, fn func(context.Context) (T, error)) (T, error) {
 	ctx = wire.Unnumbered(ctx)
 	call := s.inner().Begin(ctx, target, method, nil)
+	call.OffWire()
 	call.Inspect(nil)
 	plan, ok := call.Plan()
 	if !ok {

@@ -174,6 +174,33 @@ func ExampleWithThrottle() {
 	// Output: 5 of 10
 }
 
+// A server that cuts connections after 200 resets in 30 seconds, as Netty does by default, is known beforehand.
+func ExampleWithResetLimit() {
+	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithResetLimit(200, 30*time.Second))
+	if err != nil {
+		panic(err)
+	}
+	doOnce(s, "/pkg.Svc/Get")
+	r := s.Targets()[0].Resets
+	fmt.Println(r.Mode, r.Limit, r.Per, r.Why)
+	_, err = hedge.New(hedge.WithAllMethods(), hedge.WithResetLimit(-1, time.Second))
+	fmt.Println(err)
+	// Output:
+	// set 200 30s WithResetLimit
+	// hedge: WithResetLimit(-1, 1s): the number must be at least 0, and the time at least 1ms
+}
+
+// Without an option, losers are reset until a connection is cut for it.
+func ExampleResets() {
+	s, err := hedge.New(hedge.WithAllMethods())
+	if err != nil {
+		panic(err)
+	}
+	doOnce(s, "/pkg.Svc/Get")
+	fmt.Println(s.Targets()[0].Resets.Mode)
+	// Output: unlimited
+}
+
 // Latencies are forgotten after five minutes instead of 30 seconds: for methods that are called seldom.
 func ExampleWithWindow() {
 	_, err := hedge.New(hedge.WithAllMethods(), hedge.WithWindow(5*time.Minute))

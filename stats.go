@@ -21,6 +21,12 @@ type Stats struct {
 	// SameBackend is the number of hedges sent to a backend that an attempt of their call had used, because no other was
 	// ready. Without the policy of package balancer it is 0.
 	SameBackend int64
+	// Left is the number of losing attempts that were left to run to their end instead of being reset: see
+	// [TargetStats].Resets.
+	Left int64
+	// Repeated is the number of attempts that were sent because the connection of the one before was cut, and resets of
+	// losing attempts are to blame. They are not in Hedges, and the budget does not pay for them.
+	Repeated int64
 
 	// The counts down to PassedThrough say why a hedge was not sent. A count of calls goes up when a call begins. A count of
 	// hedges goes up when a hedge is due, at most once for each hedge and reason.
@@ -66,6 +72,9 @@ type Stats struct {
 	// interceptor.Unary), and of streams whose request was not complete when a hedge was due. Requests are examined, and
 	// counted here, only when a hedge is due.
 	NotReplayable int64
+	// ResetsSpent is the number of hedges that were due when no reset was left to send, of calls whose primary could not be
+	// left to run to its end. Such a hedge is considered again later while its call lasts.
+	ResetsSpent int64
 	// DryRun is the number of calls that would have been hedged without WithDryRun. They are not in Hedged. Of the reasons
 	// not to send a hedge, only the probability and the budget are considered. Hedges that a failure would have sent are not
 	// counted.
@@ -155,6 +164,8 @@ type TargetStats struct {
 	PausedBy string
 	// Guard says whether hedges are held back because they make calls fail. All methods of the target share it.
 	Guard Guard
+	// Resets says how many losing attempts are reset on the wire. All methods of the target share it.
+	Resets Resets
 }
 
 // SilentBackend is a connection whose backend has fallen silent: see package balancer.
@@ -198,6 +209,7 @@ func newTargetStats(m engine.MethodStats) TargetStats {
 		SingleConnection: m.SingleConnection,
 
 		EarlyHeaderShare: m.EarlyHeaderShare,
+		Resets:           newResets(m.Resets),
 	}
 	for _, b := range m.Ready.Silent {
 		row.Silent = append(row.Silent, SilentBackend{Address: b.Address, Connection: b.Number, Since: b.Since})

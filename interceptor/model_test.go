@@ -31,6 +31,7 @@ type schedule struct {
 	steps    []step
 	deadline time.Duration // 0: none
 	cancel   time.Duration // 0: never
+	detached bool          // no loser is reset
 }
 
 var modelCodes = []codes.Code{
@@ -142,12 +143,27 @@ func isAnswer(c codes.Code) bool {
 	return false
 }
 
+// each plays schedules with losers reset, and with losers left to run.
+func each(t *testing.T, perConnection int, counts model.Counts, play func(*testing.T) func(*testing.T, schedule)) {
+	for name, detached := range map[string]bool{"reset": false, "left": true} {
+		t.Run(name, func(t *testing.T) {
+			model.Each(t, counts, perConnection, func(t *testing.T) func(*testing.T, uint64) {
+				one := play(t)
+				return func(t *testing.T, seed uint64) {
+					s := drawSchedule(seed)
+					s.detached = detached
+					one(t, s)
+				}
+			})
+		})
+	}
+}
+
 // TestModel draws schedules by the hundred, or with -hedge.long by the ten thousand, plays each through the interceptor in
 // virtual time, and checks the rules 1 to 11 on it against a model that has neither goroutines nor locks.
 func TestModel(t *testing.T) {
-	model.Each(t, model.Counts{Short: 500, Long: 10_000}, 1, func(*testing.T) func(*testing.T, uint64) {
-		return func(t *testing.T, seed uint64) {
-			s := drawSchedule(seed)
+	each(t, 1, model.Counts{Short: 500, Long: 10_000}, func(*testing.T) func(*testing.T, schedule) {
+		return func(t *testing.T, s schedule) {
 			st := &stub{steps: s.steps}
 			scheduler := s.scheduler(t)
 			playSchedule(t, s, played{st.sent, func(ctx context.Context, opts ...grpc.CallOption) (int, error) {
@@ -162,7 +178,7 @@ func TestModel(t *testing.T) {
 // TestModel_OverGRPC does the same over real gRPC, in memory, where the attempts are the server's.
 func TestModel_OverGRPC(t *testing.T) {
 	const perConnection = 100
-	model.Each(t, model.Counts{Short: 200, Long: 2000}, perConnection, func(t *testing.T) func(*testing.T, uint64) {
+	each(t, perConnection, model.Counts{Short: 200, Long: 2000}, func(t *testing.T) func(*testing.T, schedule) {
 		var scheduler *hedge.Scheduler // of the schedule being played
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true})
 		conn := cluster.ClientT(t, grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
@@ -170,8 +186,7 @@ func TestModel_OverGRPC(t *testing.T) {
 		}))
 		testserver.ConnectT(t, conn)
 		client := testpb.NewTestServiceClient(conn)
-		return func(t *testing.T, seed uint64) {
-			s := drawSchedule(seed)
+		return func(t *testing.T, s schedule) {
 			for i := range s.steps { // no attempt of a server's can panic in its client
 				s.steps[i].panics = nil
 			}
@@ -215,6 +230,9 @@ func (s schedule) scheduler(t *testing.T) *hedge.Scheduler {
 	if s.reads {
 		opts = append(opts, hedge.WithReadOnlyMethods("/*/*"))
 	}
+	if s.detached {
+		opts = append(opts, hedge.WithResetLimit(0, 0))
+	}
 	return fixed(t, s.delay, opts...)
 }
 
@@ -247,7 +265,7 @@ func playSchedule(t *testing.T, s schedule, p played, scheduler *hedge.Scheduler
 			}))
 	}()
 	at := time.Since(began)
-	if p, ok := panicked.(*hedge.Panic); ok && want.winner > 0 {
+	if p, ok := panicked.(*hedge.Panic); ok && (want.winner > 0 || s.detached) {
 		panicked = p.Value
 	}
 
@@ -260,6 +278,18 @@ func playSchedule(t *testing.T, s schedule, p played, scheduler *hedge.Scheduler
 	}
 
 	synctest.Wait() // the losers have unwound, without time going on
+	left := 0
+	if s.detached {
+		left = s.inFlight(want)
+		if n := scheduler.Targets()[0].Resets.Left; n != left {
+			t.Errorf("schedule %+v: %d losers run on, want %d", s, n, left)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if n := scheduler.Targets()[0].Resets.Left; n != 0 {
+			t.Errorf("schedule %+v: %d losers run on for ever", s, n)
+		}
+	}
 	sent := p.sent()
 	if len(sent) != want.sent+1 {
 		t.Fatalf("schedule %+v: %d attempts, want %d", s, len(sent), want.sent+1)
@@ -268,11 +298,42 @@ func playSchedule(t *testing.T, s schedule, p played, scheduler *hedge.Scheduler
 		if sentAt := a.began.Sub(began); a.number != n || sentAt != time.Duration(n)*s.delay { // rule 11
 			t.Errorf("schedule %+v: attempt %d sent after %v", s, a.number, sentAt)
 		}
-		if a.ended.IsZero() || a.ended.Sub(began) > want.at { // rules 7 and 8
-			t.Errorf("schedule %+v: attempt %d ended after %v, the call after %v", s, n, a.ended.Sub(began), want.at)
+		latest := want.at // rules 7 and 8
+		if left > 0 {
+			latest = max(latest, s.runsTo(n))
+		}
+		if ended := a.ended.Sub(began); a.ended.IsZero() || ended > latest || left > 0 && ended < min(latest, s.runsTo(n)) {
+			t.Errorf("schedule %+v: attempt %d ended after %v, the call after %v", s, n, ended, want.at)
 		}
 	}
 	checkModelStats(t, s, want, got.err, panicked, scheduler.Stats())
+}
+
+// inFlight is how many losers are in flight when a race is decided and its caller is there.
+func (s schedule) inFlight(v verdict) (n int) {
+	if s.gone(v.at) {
+		return 0
+	}
+	for i := range v.sent + 1 {
+		if i != v.winner && s.runsTo(i) > v.at {
+			n++
+		}
+	}
+	return n
+}
+
+// gone reports whether the caller has gone by then.
+func (s schedule) gone(at time.Duration) bool {
+	return s.deadline > 0 && s.deadline <= at || s.cancel > 0 && s.cancel <= at
+}
+
+// runsTo is when attempt n ends if nobody cancels it.
+func (s schedule) runsTo(n int) time.Duration {
+	at := time.Duration(n)*s.delay + s.steps[n].after
+	if s.deadline > 0 {
+		at = min(at, s.deadline)
+	}
+	return at
 }
 
 // outcome is all that a caller gets from one call.
@@ -314,6 +375,16 @@ func checkModelStats(t *testing.T, s schedule, want verdict, err error, panicked
 			expected.HedgeWins = 1
 		default:
 			expected.PrimaryWins = 1
+		}
+	}
+	if s.detached {
+		expected.Left = int64(s.inFlight(want))
+		for n := range want.sent + 1 {
+			at := time.Duration(n)*s.delay + s.steps[n].after
+			panics := s.steps[n].panics != nil && (s.deadline == 0 || at < s.deadline)
+			if expected.Left > 0 && n != want.winner && at > want.at && panics {
+				expected.LoserPanics++
+			}
 		}
 	}
 	if got != expected {

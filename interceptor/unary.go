@@ -32,7 +32,8 @@ import (
 // Unary returns a client interceptor that hedges unary calls as s decides. If s is nil, no call is hedged. The interceptor may
 // be used by any number of connections and called concurrently.
 //
-// The primary runs on the caller's goroutine and writes to the caller's reply. All hedges of a call send the same copy of the
+// The primary runs on the caller's goroutine and writes to the caller's reply, except while resets to the target are limited
+// (see [hedge.Resets]): then it runs on a goroutine of its own, with copies of both. All hedges of a call send the same copy of the
 // request. Each hedge has a reply of its own, which is moved to the caller's reply if the hedge wins with OK. A call that
 // fails does not change the reply.
 //
@@ -90,9 +91,14 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 		u.call, u.method, u.req, u.reply, u.replies, u.cc, u.invoker = call, method, req, reply, replies, cc, invoker
 		u.request = attempt.NewRequest(req)
 		u.options = attempt.NewOptions(opts)
+		plan.Detached = plan.Detached && u.detach()
 		var cancel context.CancelCauseFunc
-		u.primary.ctx, cancel = context.WithCancelCause(ctx)
-		defer cancel(nil)
+		if plan.Detached {
+			u.primary.ctx, cancel, plan.LetGo = race.Loosen(ctx)
+		} else {
+			u.primary.ctx, cancel = context.WithCancelCause(ctx)
+			defer cancel(nil)
+		}
 		u.primary.ctx = u.call.PrimaryContext(u.primary.ctx, target)
 		if u.call.Heeds() {
 			u.primary.trailer = new(metadata.MD) // not a field of u, which is reused: an interceptor may keep the options
@@ -102,24 +108,40 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 		}
 
 		var was attempt.Content
-		if plan.HedgeFinal {
+		if plan.HedgeFinal && !plan.Detached {
 			was = replies.Content()
 		}
 		out := u.race.Run(ctx, cancel, plan, &u.call, u)
+		if out.Untouched {
+			u.call.Unraced(out.Err, u.Trailer())
+		}
+		switch {
+		case out.Winner != nil:
+			out.Release(nil)
+		case plan.Detached:
+			cancel(nil)
+			if out.Err == nil {
+				replies.Take(u.reply)
+			}
+		}
+		if out.Err != nil {
+			if again := u.repeat(ctx, out, reply); again != nil {
+				again.results.Deliver()
+				return again.err
+			}
+		}
 		if out.Winner == nil {
 			u.primary.results.Deliver()
 			if out.Untouched {
-				u.call.Unraced(out.Err, u.Trailer())
 				u.recycle()
 			}
 			return out.Err
 		}
-		out.Release(nil)
 		winner := out.Winner.(*unaryHedge)
 		switch {
 		case out.Err == nil:
 			u.replies.Take(winner.reply)
-		case u.primary.answered: // as of a call that fails without hedging, the reply stays what it was
+		case u.primary.answered && !plan.Detached: // as of a call that fails without hedging, the reply stays what it was
 			u.replies.Restore(was)
 		}
 		winner.results.Deliver()

@@ -86,8 +86,11 @@ func (e *entrant) Primary() error { return e.primary.awaitGoal((*clientStream)(e
 
 func (e *entrant) Trailer() metadata.MD { return e.primary.Trailer() }
 
-// Replayable never returns shared, because request itself waits for the hedges that read the caller's message.
-func (e *entrant) Replayable() (ok, shared bool) { return e.request.replayable(), false }
+// Replayable returns shared only for a detached race, whose losers must then not run on. Otherwise the request itself waits for
+// the hedges that read the caller's message.
+func (e *entrant) Replayable() (ok, shared bool) {
+	return e.request.replayable(), e.plan.Detached && e.request.isShared()
+}
 
 func (e *entrant) Hedge(_ int, cancel context.CancelCauseFunc) race.Attempt {
 	c := (*clientStream)(e)

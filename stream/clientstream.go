@@ -38,6 +38,7 @@ type clientStream struct {
 
 	primary streamAttempt
 	cancel  context.CancelCauseFunc // the primary's
+	bound   context.Context         // the primary's, which ends by cancel
 
 	// chosen is the attempt that won, or nil before that. forward is the same attempt, set after the first message was
 	// received and learned from: then all calls are forwarded to it.
@@ -116,12 +117,17 @@ func (c *clientStream) receiveFirst(m any) error {
 func (c *clientStream) raceInto(replies attempt.Reply, askedAt time.Duration, m any) error {
 	c.replies = replies
 	was := replies.Content()
-	winner := c.decide(askedAt, m)
+	into := m
+	if c.plan.Detached {
+		into = replies.Make()
+	}
+	winner := c.decide(askedAt, into)
 	switch {
-	case winner == &c.primary:
+	case winner == &c.primary && !c.plan.Detached:
 	case winner.err == nil:
 		replies.Take(winner.into)
 		winner.into = nil
+	case c.plan.Detached:
 	case c.primary.err == nil: // the primary lost, but has overwritten m with its own first message
 		replies.Restore(was)
 	}
@@ -235,6 +241,9 @@ func (c *clientStream) receive(m *streamAttempt, into any) error {
 func (c *clientStream) done(m *streamAttempt, err error) {
 	if err == nil {
 		return
+	}
+	if err != io.EOF {
+		c.call.CutOff(err)
 	}
 	if m.cancel != nil {
 		m.cancel(err)

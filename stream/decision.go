@@ -3,6 +3,8 @@ package stream
 import (
 	"time"
 
+	"google.golang.org/grpc/metadata"
+
 	"github.com/grpchedge/hedge/internal/race"
 )
 
@@ -31,6 +33,9 @@ const grace = time.Millisecond
 // askedAt. If the goal is the first message, the primary receives it into the given message.
 func (c *clientStream) decide(askedAt time.Duration, into any) *streamAttempt {
 	c.askedAt, c.into, c.raced = askedAt, into, true
+	if c.plan.Detached {
+		c.primary.into = into
+	}
 	winner := &c.primary
 	defer func() { // also if an attempt panics
 		c.request.release()
@@ -41,14 +46,23 @@ func (c *clientStream) decide(askedAt time.Duration, into any) *streamAttempt {
 		c.endUntouched(out.Err)
 	}
 	if out.Winner != nil {
-		c.cancel(race.ErrLost)
+		if !c.plan.Detached { // then the primary may run on
+			c.cancel(race.ErrLost)
+		}
 		winner = &out.Winner.(*hedgeAttempt).streamAttempt
 	}
+	if out.Err != nil {
+		winner = c.repeat(out, winner)
+	}
 	if c.keeps {
-		c.primary.into = into
+		if !c.plan.Detached {
+			c.primary.into = into
+		}
 		winner.keepForRecv()
 	}
-	c.into = nil
+	if !c.plan.Detached {
+		c.into = nil
+	}
 	return winner
 }
 
@@ -134,13 +148,38 @@ func (c *clientStream) headerDuringRace(askedAt time.Duration) *streamAttempt {
 	if c.types == nil && c.raceGoal() == firstMessage {
 		// Header must not wait for the first message. If the primary has headers, it wins. If it has none, it has ended or
 		// lost, and the race decides.
-		header, err := c.primary.Header()
-		if header != nil && err == nil {
+		if header := c.primaryHeader(); header != nil {
 			c.headersCame(askedAt, header)
 			return c.commit()
 		}
 	}
 	return c.await()
+}
+
+// primaryHeader waits for the primary's headers. It returns nil if there are none, or if the race is decided before.
+func (c *clientStream) primaryHeader() metadata.MD {
+	header := func() metadata.MD {
+		md, err := c.primary.Header()
+		if err != nil {
+			return nil
+		}
+		return md
+	}
+	if !c.plan.Detached { // a primary that has lost is cancelled
+		return header()
+	}
+	came, decided := make(chan metadata.MD, 1), make(chan struct{})
+	go func() { came <- header() }()
+	go func() {
+		c.await()
+		close(decided)
+	}()
+	select {
+	case md := <-came:
+		return md
+	case <-decided:
+		return nil
+	}
 }
 
 func (c *clientStream) raceGoal() goal {

@@ -18,6 +18,10 @@ func (p *policy) Failure(n int, err error, trailer metadata.MD) race.Event {
 	return p.call.Failure(n, err, trailer)
 }
 
+func (p *policy) Lost(losers, may race.Attempts) race.Attempts { return p.call.Lost(losers, may) }
+
+func (p *policy) LeftEnded() { p.call.LeftEnded() }
+
 func (p *policy) LoserPanicked() { p.call.LoserPanicked() }
 
 // Book books the report, and the latencies in it if they are times to the first message.

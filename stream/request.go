@@ -49,6 +49,12 @@ func (r *request) replayable() bool {
 	return r.complete && r.repeatable && !r.released
 }
 
+func (r *request) isShared() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.shared
+}
+
 // sendTo sends the request to a hedge.
 func (r *request) sendTo(st grpc.ClientStream) error {
 	m, shared, ok := r.read()

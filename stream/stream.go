@@ -98,8 +98,14 @@ func watch(ctx context.Context, call engine.Call, types *messageTypes, desc *grp
 
 // open opens the primary. An error ends the call.
 func (c *clientStream) open(target string, opts []grpc.CallOption) error {
-	ctx, cancel := context.WithCancelCause(c.caller)
-	c.cancel = cancel
+	var ctx context.Context
+	var cancel context.CancelCauseFunc
+	if c.plan.Detached {
+		ctx, cancel, c.plan.LetGo = race.Loosen(c.caller)
+	} else {
+		ctx, cancel = context.WithCancelCause(c.caller)
+	}
+	c.cancel, c.bound = cancel, ctx
 	ctx = c.call.PrimaryContext(ctx, target)
 	c.callOptions = opts
 	c.primary, opts = c.newAttempt(cancel, true)
@@ -139,7 +145,11 @@ func (c *clientStream) attemptFinished(primary bool, cancel context.CancelCauseF
 			ctx.cancel(err)
 		}
 	}
-	if primary {
+	switch {
+	case !primary:
+	case err != nil && c.call.CutOff(err): // RecvMsg has to open another stream; if it is never called, the call ends with its context
+		context.AfterFunc(c.bound, c.choosePrimaryIfNoRace)
+	default:
 		c.choosePrimaryIfNoRace() // the stream ended while no call was waiting, so no race is needed
 	}
 }

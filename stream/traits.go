@@ -15,6 +15,7 @@ func (c *clientStream) inspect(m any) {
 	}
 	c.call.SetTraits(traits)
 	if plan, hedged := c.call.Plan(); hedged {
+		plan.Detached, plan.LetGo = c.plan.Detached, c.plan.LetGo
 		c.plan = plan
 	}
 }

@@ -13,6 +13,7 @@ import (
 // Failure says how an attempt of the call ended with err: whether the server looked at the request and answered, and what
 // the trailer, which may be nil, says of further attempts.
 func (c *Call) Failure(n int, err error, trailer metadata.MD) race.Event {
+	c.noteCut(err)
 	e := c.judge(err, trailer)
 	if n == 0 || e.Pushback == race.NoPushback { // a server that turns hedges away, and says so, needs no guard
 		c.attemptFailed(err)
@@ -197,6 +198,8 @@ func (c *Call) EndedAt(err error, age time.Duration, gone bool) {
 	}
 	if err == nil {
 		c.Succeeded()
+	} else {
+		c.noteCut(err)
 	}
 	if err == nil || !gone && answers.has(err) {
 		c.PrimaryAnswered()

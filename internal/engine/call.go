@@ -42,6 +42,10 @@ type Call struct {
 	failures uint8 // attempts whose failures have been counted for the throttle, a bit each
 	heeds    bool  // there is a policy or a throttle
 
+	repeatable bool  // its next attempt may be sent when its connection was cut
+	repeats    uint8 // attempts sent for that reason
+	offWire    bool  // its attempts are no streams of its target's connections
+
 	class  *class        // of its request; nil: none
 	group  membership    // for comparison
 	record *place.Record // where its attempts have been; nil where no policy asks
@@ -56,6 +60,7 @@ const (
 	notReady
 	noOtherBackend
 	guarded
+	resetsSpent
 )
 
 // retryFloor is the least time after which a hedge that was held back is considered again: timers are not much
@@ -94,7 +99,7 @@ func (c *Call) unbudgeted() bool { return c.settings.policy != nil && c.settings
 // Plan is when the call's hedges are due, and by which rules its attempts race; false if it gets no hedge.
 func (c *Call) Plan() (race.Plan, bool) {
 	if !c.armed {
-		return race.Plan{}, false
+		return c.planAlone()
 	}
 	return race.Plan{
 		Rules: race.Rules{
@@ -103,10 +108,12 @@ func (c *Call) Plan() (race.Plan, bool) {
 			HedgeFinal:       c.settings.policy != nil || c.settings.onlyReads,
 			FailureSendsNext: c.settings.policy != nil,
 			LastFailureWins:  c.settings.policy != nil,
+			Detached:         !c.offWire && c.method.target.resets.detaches(c.start),
 		},
-		Start: c.start,
-		Due:   c.delay,
-		Alarm: c.alarm(),
+		Start:    c.start,
+		Due:      c.delay,
+		Alarm:    c.alarm(),
+		Patience: patience,
 	}, true
 }
 
@@ -158,6 +165,8 @@ func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 		return c.postpone(now, notReady)
 	case c.staysHere(n):
 		return c.postpone(now, noOtherBackend)
+	case !so.Detached && !c.offWire && c.method.target.resets.spent(now):
+		return c.postpone(now, resetsSpent)
 	case c.unbudgeted():
 	default:
 		if why := c.afford(now, n); why != noReason {
@@ -251,6 +260,8 @@ func (c *Call) postpone(now time.Time, why reason) race.Event {
 				s.NoOtherBackend++
 			case guarded:
 				s.Guarded++
+			case resetsSpent:
+				s.ResetsSpent++
 			}
 		})
 	}

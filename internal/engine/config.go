@@ -37,6 +37,7 @@ type Config struct {
 	ServiceConfig    *serviceconfig.Config                                         // nil: none
 	Unbudgeted       bool                                                          // methods with a policy
 	Throttle         *serviceconfig.Throttle                                       // of WithThrottle; nil: none
+	ResetLimit       *ResetLimit                                                   // nil: learned
 	Guard            bool                                                          // hold back hedges that make calls fail
 
 	// For some targets and methods only.

@@ -101,21 +101,24 @@ func (e *Engine) Begin(ctx context.Context, target, method string, conn Conn, op
 	c := Call{engine: e, method: m, settings: s, ctx: ctx, conn: conn, start: now}
 	c.purse.open(s, m.target.budget)
 	c.heeds = s.policy != nil || s.throttle != nil
+	c.repeatable = true
 
 	o := readCallOptions(ctx, opts)
 	switch {
 	case o.off, s.Off:
 		m.counters.off.Add(1)
+		c.repeatable = false
 	case e.pausedBy(m) != "":
 		m.counters.paused.Add(1)
+		c.repeatable = false
 	case o.after:
 		c.arm(o.delay)
 	case !s.described:
 		m.counters.noDescriptor.Add(1)
-		c.unlearned = true
+		c.unlearned, c.repeatable = true, false
 	case !s.selected:
 		m.counters.notSelected.Add(1)
-		c.unlearned = true
+		c.unlearned, c.repeatable = true, false
 	case s.policy != nil:
 		c.arm(s.policy.delay)
 	case s.Trigger.Kind == FixedTrigger:

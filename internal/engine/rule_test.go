@@ -93,6 +93,12 @@ var everyOption = []steered{
 	{"WithHedgesOfHedges", hedge.WithHedgesOfHedges(), hedge.WithHedgesOfHedges(), func(c engine.Config) any { return c.HedgesOfHedges }, true, true},
 	{"WithOff", hedge.WithOff(), hedge.WithOff(), func(c engine.Config) any { return c.Off }, true, true},
 	{"WithThrottle", hedge.WithThrottle(1, 1), hedge.WithThrottle(2, 1), func(c engine.Config) any { return tokens(c.Throttle) }, true, false},
+	{"WithResetLimit", hedge.WithResetLimit(1, time.Second), hedge.WithResetLimit(2, time.Second), func(c engine.Config) any {
+		if c.ResetLimit == nil {
+			return 0
+		}
+		return c.ResetLimit.N
+	}, true, false},
 	{"WithMethodOptions", hedge.WithMethodOptions("/s/M", hedge.WithOff()), nil, func(c engine.Config) any { return c.Off }, true, false},
 
 	{"WithTargetOptions", hedge.WithTargetOptions("t", hedge.WithOff()), nil, func(c engine.Config) any { return c.Off }, false, false},

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"time"
 	"unsafe"
 
 	"github.com/grpchedge/hedge/budget"
@@ -71,7 +72,9 @@ func (m *method) resolve(c *configuration) *settings {
 	s.onlyReads = s.readsOnly(m.name)
 	s.throttle = m.target.throttleFor(s.throttling())
 	s.groups = m.groupsFor(s.Control)
-	m.target.budget.SetPercent(c.forTarget(m.target.name).BudgetPercent)
+	t := c.forTarget(m.target.name)
+	m.target.budget.SetPercent(t.BudgetPercent)
+	m.target.resets.setLimit(t.ResetLimit, time.Now())
 	if s.ownBudget {
 		s.own = m.ownBudget(s.BudgetPercent)
 	}

@@ -18,6 +18,8 @@ type Stats struct {
 	Hedges                 int64
 	HedgeWins, PrimaryWins int64
 	SameBackend            int64
+	Left                   int64
+	Repeated               int64
 	Warmup                 int64
 	BudgetExhausted        int64
 	NotDrawn               int64
@@ -33,6 +35,7 @@ type Stats struct {
 	Guarded                int64
 	PushedBack             int64
 	NotReplayable          int64
+	ResetsSpent            int64
 	DryRun                 int64
 	EarlyHeaders           int64
 	PassedThrough          int64
@@ -62,6 +65,9 @@ func (s *Stats) add(o Stats) {
 	s.Guarded += o.Guarded
 	s.PushedBack += o.PushedBack
 	s.NotReplayable += o.NotReplayable
+	s.ResetsSpent += o.ResetsSpent
+	s.Left += o.Left
+	s.Repeated += o.Repeated
 	s.DryRun += o.DryRun
 	s.EarlyHeaders += o.EarlyHeaders
 	s.PassedThrough += o.PassedThrough
@@ -86,6 +92,7 @@ type MethodStats struct {
 	Guard                       guard.State
 	Classes                     []ClassStats // by name; nil without classes
 	Control                     *Control     // nil without a control group
+	Resets                      Resets       // of the target
 	Rules                       []string     // patterns, the most specific last
 	PausedBy                    string       // "" if it is not paused
 }
@@ -151,6 +158,7 @@ func (m *method) stats(e *Engine, now time.Time) MethodStats {
 		Saved:    m.target.budget.Saved(now),
 		Classes:  m.classes.stats(now),
 		Control:  s.groups.compare(now, s.learning.Target),
+		Resets:   m.target.resets.read(now),
 	}
 	row.NoBackendPolicy = m.noPolicy.Load()
 	row.Rules, row.PausedBy = s.applied, e.pausedBy(m)

@@ -20,6 +20,7 @@ type target struct {
 	name       string
 	budget     *budget.Bucket
 	guard      guard.Guard
+	resets     resets
 	throttle   *throttle               // nil: none; guarded by Engine.mu
 	throttling *serviceconfig.Throttle // what the throttle was made from; guarded by Engine.mu
 

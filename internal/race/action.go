@@ -1,6 +1,9 @@
 package race
 
-import "time"
+import (
+	"math/bits"
+	"time"
+)
 
 // Actions is what the runner of a race must do after one [Machine.Step]. Several fields may be set at once. The zero value
 // means that there is nothing to do. Hedges are given by their number, from 1; 0 means no hedge.
@@ -65,3 +68,6 @@ type Attempts uint8
 func (s Attempts) Has(n int) bool { return s&only(uint8(n)) != 0 }
 
 func only(n uint8) Attempts { return 1 << n }
+
+// Count is the number of attempts in the set.
+func (s Attempts) Count() int { return bits.OnesCount8(uint8(s)) }

@@ -2,7 +2,7 @@ package race
 
 import "runtime"
 
-// crash is a panic or a runtime.Goexit of a hedge. If it decides the call, it is repeated on the caller's goroutine.
+// crash is a panic or a runtime.Goexit of a hedge, or of a detached primary. If it decides the call, it is repeated on the caller's goroutine.
 type crash struct {
 	panic  *Panic
 	goexit bool
@@ -46,5 +46,5 @@ func (x *runner) hedgePanicked(a Actions, c *crash) {
 	h := &x.hedges[n]
 	h.crash = c
 	x.handle(Event{Kind: Ended, Attempt: n, End: Panicked}, nil)
-	h.cancel(ErrLost)
+	x.free(n)
 }

@@ -19,8 +19,8 @@ const ms = time.Millisecond
 type policy struct {
 	hedges int
 
-	booked race.Report
-	losers atomic.Int32
+	booked            race.Report
+	losers, leftEnded atomic.Int32
 }
 
 func (p *policy) Admit(n, _ int, _ *race.Report) race.Event {
@@ -32,6 +32,8 @@ func (p *policy) Admit(n, _ int, _ *race.Report) race.Event {
 func (p *policy) Failure(int, error, metadata.MD) race.Event { return race.Event{End: race.NonFatal} }
 func (p *policy) Book(r *race.Report)                        { p.booked = *r }
 func (p *policy) LoserPanicked()                             { p.losers.Add(1) }
+func (p *policy) Lost(_, may race.Attempts) race.Attempts    { return may }
+func (p *policy) LeftEnded()                                 { p.leftEnded.Add(1) }
 
 // plan is that of a call which begins now.
 func plan(delay time.Duration, hedges int) race.Plan {

@@ -30,6 +30,11 @@ type Plan struct {
 	From time.Duration
 	// Alarm is the timer for the first hedge, which calls share. If it is nil, the race uses a timer of its own.
 	Alarm *Alarm
+
+	// LetGo lets go of the context of the primary, which Loosen made, if it is left to run to its end. With Detached only.
+	LetGo func()
+	// Patience is how long losers that are left may run on. Then they are cancelled. With Detached only.
+	Patience time.Duration
 }
 
 // StartAt returns the plan for a race that begins at the given age. If the first hedge was due before that age, it is due
@@ -43,7 +48,7 @@ func (p Plan) StartAt(age, grace time.Duration) Plan {
 }
 
 // Policy says whether a hedge that is due may be sent, and takes the report of the race. The race calls its methods without
-// holding a lock.
+// holding a lock, except Lost.
 type Policy interface {
 	// Admit is asked when hedge n is due, 1 being the first. It returns an event of the kind Admitted, Skipped, HeldBack or
 	// Refused. turn is [Actions.Turn]. soFar is what has happened so far; it is valid during the call. Calls of Admit never
@@ -56,6 +61,12 @@ type Policy interface {
 	// Book takes the report of the race, on the caller's goroutine. It is called once, but not at all if
 	// [Outcome.Untouched] is set. The report is valid during the call.
 	Book(r *Report)
+	// Lost is told of the attempts that are in flight when another one wins, once in a race. may are those that may run to
+	// their end; only a detached race has any. It returns those that do. The others are cancelled, as is one that runs for
+	// longer than [Plan].Patience. The race's lock is held.
+	Lost(losers, may Attempts) (left Attempts)
+	// LeftEnded is called when an attempt that was left has ended, from any goroutine.
+	LeftEnded()
 	// LoserPanicked is called when a loser panics after the report, and when a hedge panics before it is sent. It may be
 	// called at any time, from any goroutine.
 	LoserPanicked()
@@ -63,7 +74,8 @@ type Policy interface {
 
 // Entrant makes the attempts of one call.
 type Entrant interface {
-	// Primary makes the primary attempt and waits for its outcome. It runs on the caller's goroutine.
+	// Primary makes the primary attempt and waits for its outcome. It runs on the caller's goroutine, unless the race is
+	// detached: then it must not use the caller's memory.
 	Primary() error
 	// Replayable reports whether the request can be sent again, and whether hedges that do so read the caller's memory until
 	// they end. It is asked whenever a hedge is due.
@@ -98,6 +110,8 @@ type Outcome struct {
 	Release context.CancelCauseFunc
 	// Err is the deciding attempt's error.
 	Err error
+	// Hedges is the number of hedges sent.
+	Hedges int
 	// Untouched says that the primary ended before any hedge was due, and that its end made none due. There is no report
 	// in this case: the caller of Run must book the primary's end. The Race may run again.
 	Untouched bool
@@ -124,9 +138,16 @@ type Race struct {
 // every hedge's; cancel ends the primary attempt, which must then return promptly. Run returns when the call is decided and
 // the primary has returned.
 //
+// In a detached race, which is one with [Rules].Detached, the primary runs on a goroutine of its own, and Run does not wait
+// for one that has lost. cancel is called when such a primary has ended, and Outcome.Untouched is never set. The contexts of
+// the attempts are from [Loosen].
+//
 // If a hedge has won and the primary then panics, the panic is dropped and counted as a loser's.
 func (r *Race) Run(ctx context.Context, cancel context.CancelCauseFunc, plan Plan, p Policy, e Entrant) (out Outcome) {
 	r.begin(ctx, cancel, plan, p, e)
+	if plan.Detached {
+		return r.runDetached()
+	}
 	returned := false
 	defer func() {
 		if returned {

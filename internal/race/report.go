@@ -32,6 +32,9 @@ type Report struct {
 	// LoserPanics counts losers that panicked after the race was decided and before the report was delivered.
 	LoserPanics int
 
+	// Detached says that the race is detached: see [Rules].
+	Detached bool
+
 	// Attempts holds the primary at 0 and hedge n at n. Those after Hedges are zero.
 	Attempts [MaxAttempts]AttemptReport
 

@@ -8,31 +8,35 @@ import (
 )
 
 // runner passes events to the machine of one race and does the actions that the machine returns. The race's lock guards the
-// machine and the report. It is not held while the policy is asked, or a hedge is prepared, run or cancelled, because that
-// may take long.
+// machine and the report. It is not held while the policy is asked about a hedge, or a hedge is prepared, run or cancelled,
+// because that may take long.
 type runner struct {
 	*Race
 	machine   Machine
 	report    Report
 	delivered bool          // the outcome is known and the report is final
 	done      chan struct{} // closed when delivered is set; nil unless the caller waits
+	left      Attempts      // losers that run to their end
 	hedges    [MaxAttempts]hedge
 }
 
 // hedge is one hedge. Only the goroutine that prepares and runs it uses it, with two exceptions: any goroutine may call
-// cancel while the hedge is in flight, and the caller's goroutine reads all of it when the hedge has won.
+// cancel and letGo while the hedge is in flight, and the caller's goroutine reads all of it when the hedge has won. The first
+// one stands for the primary of a detached race, of which only the crash and the patience are set.
 type hedge struct {
-	attempt Attempt
-	ctx     context.Context
-	cancel  context.CancelCauseFunc
-	crash   *crash
+	attempt  Attempt
+	ctx      context.Context
+	cancel   context.CancelCauseFunc
+	letGo    func() // in a detached race
+	crash    *crash
+	patience *time.Timer // cancels it when it has been left for too long; nil unless it was left
 }
 
 // newRunner makes the runner of r. r.mu must be held. The machine's first action, to arm the timer, is dropped: begin did it.
 func newRunner(r *Race) *runner {
 	x := &runner{Race: r}
 	x.machine, _ = NewMachine(r.plan.Rules, r.plan.Due)
-	x.report.Attempts[0].SentAt = r.plan.From
+	x.report.Attempts[0].SentAt, x.report.Detached = r.plan.From, r.plan.Detached
 	return x
 }
 
@@ -76,6 +80,9 @@ func (x *runner) checkCaller() Attempts {
 func (x *runner) step(e Event, err error) Actions {
 	now := time.Since(x.plan.Start)
 	a := x.machine.Step(e, now)
+	if a.Cancel|a.Leave != 0 {
+		x.lose(&a)
+	}
 	if !x.delivered {
 		x.report.Record(e, a, err, now)
 	}
@@ -157,7 +164,12 @@ func (x *runner) ask(a Actions) Event {
 // prepare makes hedge n ready to run.
 func (x *runner) prepare(n uint8) Event {
 	h := &x.hedges[n]
-	h.ctx, h.cancel = context.WithCancelCause(wire.HedgeContext(x.ctx, int(n)))
+	ctx := wire.HedgeContext(x.ctx, int(n))
+	if x.plan.Detached {
+		h.ctx, h.cancel, h.letGo = Loosen(ctx)
+	} else {
+		h.ctx, h.cancel = context.WithCancelCause(ctx)
+	}
 	if h.attempt = x.entrant.Hedge(int(n), h.cancel); h.attempt == nil {
 		return Event{Kind: NotReplayable}
 	}
@@ -174,25 +186,33 @@ func (x *runner) run(n uint8) {
 	}
 	e.Kind, e.Attempt = Ended, n
 	if a := x.handle(e, err); !a.Decided || a.Winner != n {
-		h.cancel(ErrLost)
+		x.free(n)
 	}
 }
 
-// primaryEnded handles the primary's end, waits until the outcome can be delivered, passes the report to the policy and
-// returns the outcome. It runs on the caller's goroutine.
+// primaryEnded handles the primary's end, waits until the outcome can be delivered, and returns it. It runs on the caller's
+// goroutine.
 func (x *runner) primaryEnded(e Event, err error) Outcome {
 	e.Kind = Ended
 	x.handle(e, err)
 	x.wait()
+	return x.outcome()
+}
+
+// outcome passes the report, which is final, to the policy and returns the outcome. It runs on the caller's goroutine.
+func (x *runner) outcome() Outcome {
 	x.policy.Book(&x.report)
 	switch winner := &x.hedges[x.report.Winner]; {
+	case x.report.Winner == 0 && x.report.Panicked && x.plan.Detached:
+		winner.crash.rethrow()
+		return Outcome{} // not reached
 	case x.report.Winner == 0:
-		return Outcome{Err: x.report.Err}
+		return Outcome{Err: x.report.Err, Hedges: x.report.Hedges}
 	case x.report.Panicked:
 		winner.crash.rethrow()
 		return Outcome{} // not reached
 	default:
-		return Outcome{Winner: winner.attempt, Release: winner.cancel, Err: x.report.Err}
+		return Outcome{Winner: winner.attempt, Release: winner.cancel, Err: x.report.Err, Hedges: x.report.Hedges}
 	}
 }
 

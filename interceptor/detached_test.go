@@ -1,0 +1,125 @@
+package interceptor_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/interceptor"
+)
+
+// cutTexts are failures of a call whose connection was cut.
+var cutTexts = []string{
+	`closing transport due to: connection error: desc = "error reading from server: EOF", received prior goaway: code: ENHANCE_YOUR_CALM, debug data: "too much"`,
+	`connection error: desc = "error reading from server: EOF"`,
+}
+
+// TestRule03_ACutCallIsRepeated has a call fail because its connection was cut: it is repeated if resets were sent lately and
+// its method may run twice, also if it may not be hedged.
+func TestRule03_ACutCallIsRepeated(t *testing.T) {
+	const losers = 20
+	for _, tc := range []struct {
+		name     string
+		losers   int // before
+		method   string
+		failures int // attempts that fail
+		opts     []grpc.CallOption
+		text     string
+		attempts int
+		code     codes.Code
+	}{
+		{"no resets were sent", 0, "/a/Get", 1, nil, cutTexts[0], 1, codes.Unavailable},
+		{"the server says so", losers, "/a/Get", 1, nil, cutTexts[0], 2, codes.OK},
+		{"the server says nothing", losers, "/a/Get", 1, nil, cutTexts[1], 2, codes.OK},
+		{"another error", losers, "/a/Get", 1, nil, "no healthy upstream", 1, codes.Unavailable},
+		{"twice", losers, "/a/Get", 2, nil, cutTexts[0], 3, codes.OK},
+		{"three times", losers, "/a/Get", 3, nil, cutTexts[0], 3, codes.Unavailable},
+		{"a method that is being learned", losers, "/a/GetOther", 1, nil, cutTexts[0], 2, codes.OK},
+		{"a method that must not run twice", losers, "/a/Put", 1, nil, cutTexts[0], 1, codes.Unavailable},
+		{"not to be hedged", losers, "/a/Get", 1, []grpc.CallOption{hedge.Off()}, cutTexts[0], 1, codes.Unavailable},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, err := hedge.New(hedge.WithMethods("/a/Get*"), hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithBudgetPercent(100))
+				if err != nil {
+					t.Fatal(err)
+				}
+				var attempts []int
+				slow := true
+				unary := interceptor.Unary(s)
+				invoke := func(ctx context.Context, method string, req, reply any, _ *grpc.ClientConn, opts ...grpc.CallOption) error {
+					n := previousAttempts(ctx)
+					if slow {
+						select {
+						case <-time.After(time.Duration(20-10*n) * ms):
+							return nil
+						case <-ctx.Done():
+							return status.FromContextError(ctx.Err()).Err()
+						}
+					}
+					attempts = append(attempts, n)
+					for _, opt := range opts {
+						if header, ok := opt.(grpc.HeaderCallOption); ok {
+							*header.HeaderAddr = metadata.Pairs("attempt", fmt.Sprint(n))
+						}
+					}
+					if n < tc.failures {
+						return status.Error(codes.Unavailable, tc.text)
+					}
+					reply.(*wrapperspb.Int64Value).Value = int64(n)
+					return nil
+				}
+				for range tc.losers {
+					slow = true
+					if err := unary(t.Context(), "/a/Get", wrapperspb.Int64(1), wrapperspb.Int64(0), nil, invoke); err != nil {
+						t.Fatal(err)
+					}
+				}
+				slow = false
+				var header metadata.MD
+				reply := wrapperspb.Int64(-1)
+				err = unary(t.Context(), tc.method, wrapperspb.Int64(1), reply, nil, invoke, append(tc.opts, grpc.Header(&header))...)
+				last := len(attempts) - 1
+				if last+1 != tc.attempts || status.Code(err) != tc.code {
+					t.Errorf("attempts %v, %v; want %d, %v", attempts, err, tc.attempts, tc.code)
+				}
+				if err == nil && (reply.Value != int64(last) || first(header) != fmt.Sprint(last)) {
+					t.Errorf("reply %v, header %v of attempt %d", reply, header, last)
+				}
+				if err != nil && first(header) != "0" {
+					t.Errorf("header %v with the primary's error", header)
+				}
+				if got := s.Stats().Repeated; got != int64(tc.attempts-1) {
+					t.Errorf("%d repeated", got)
+				}
+			})
+		})
+	}
+}
+
+// TestRule07_NoResets has no loser be reset on the wire, of unary calls and of streams, and all of them end.
+func TestRule07_NoResets(t *testing.T) {
+	for _, limit := range []int{0, 5} {
+		t.Run(fmt.Sprint(limit), func(t *testing.T) {
+			for _, streams := range []bool{false, true} {
+				got := traffic{rate: 100, callers: 16, streams: streams, lasts: 10 * time.Second, hedged: true,
+					options: []hedge.Option{hedge.WithResetLimit(limit, time.Minute), hedge.WithWarmup(20, 10*ms)}}.run(t)
+				if got.conns.Resets > int64(limit) || limit > 0 && got.conns.Resets == 0 || len(got.failed) > 0 {
+					t.Errorf("streams=%v: %d resets, failed: %v", streams, got.conns.Resets, got.failed)
+				}
+				if got.stats.Left == 0 || got.stats.Left+got.conns.Resets < got.stats.Hedges/2 {
+					t.Errorf("streams=%v: %+v", streams, got.stats)
+				}
+			}
+		})
+	}
+}

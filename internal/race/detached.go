@@ -1,0 +1,129 @@
+package race
+
+import (
+	"context"
+	"time"
+)
+
+// Loosen returns the context of an attempt of a detached race: one that may outlive the call. It has the values and the
+// deadline of the caller's context, and is cancelled with it until it is let go. cancel ends it, and frees what it holds.
+func Loosen(caller context.Context) (ctx context.Context, cancel context.CancelCauseFunc, letGo func()) {
+	ctx = context.WithoutCancel(caller)
+	free := func() {}
+	if deadline, ok := caller.Deadline(); ok {
+		ctx, free = context.WithDeadline(ctx, deadline)
+	}
+	ctx, end := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(caller, func() {
+		// The context's own deadline ends it with the right error, at the same time.
+		if _, ok := caller.Deadline(); !ok || caller.Err() != context.DeadlineExceeded {
+			end(context.Cause(caller))
+			free()
+		}
+	})
+	cancel = func(cause error) {
+		stop()
+		end(cause)
+		free()
+	}
+	return ctx, cancel, func() { stop() }
+}
+
+// Drainer is an attempt, or the entrant for its primary, that has more to receive when it has lost and was left.
+type Drainer interface {
+	// Drain receives and drops all of it. It returns when the attempt has ended, or its context.
+	Drain()
+}
+
+// runDetached runs the race with the primary on a goroutine of its own.
+func (r *Race) runDetached() Outcome {
+	r.mu.Lock()
+	committed := r.committed
+	r.mu.Unlock()
+	x := r.ensureRunner()
+	if committed {
+		x.commit()
+	}
+	go x.primary()
+	x.wait()
+	return x.outcome()
+}
+
+// primary makes the primary attempt of a detached race.
+func (x *runner) primary() {
+	over := false
+	defer func() {
+		if !over {
+			x.hedges[0].crash = newCrash(recover())
+			x.handle(Event{Kind: Ended, End: Panicked}, nil)
+			x.free(0)
+		}
+	}()
+	err := x.entrant.Primary()
+	var e Event
+	if err != nil {
+		e = x.policy.Failure(0, err, x.entrant.Trailer())
+	}
+	e.Kind = Ended
+	x.handle(e, err)
+	x.mu.Lock()
+	won := x.report.decided && x.report.Winner == 0
+	x.mu.Unlock()
+	if !won || err != nil {
+		x.free(0)
+	}
+	over = true
+}
+
+// lose asks the policy which of the losers are left to run to their end, and lets go of those. The others are to be
+// cancelled. It runs before the outcome is delivered, because the caller may then cancel its context. The lock must be held.
+func (x *runner) lose(a *Actions) {
+	left := a.Leave & x.policy.Lost(a.Cancel|a.Leave, a.Leave)
+	a.Cancel |= a.Leave &^ left
+	a.Leave = left
+	x.left = left
+	for n := range x.hedges {
+		if !left.Has(n) {
+			continue
+		}
+		h, cancel := &x.hedges[n], x.cancelPrimary
+		if n == 0 {
+			x.plan.LetGo()
+		} else {
+			cancel = h.cancel
+			h.letGo()
+		}
+		h.patience = time.AfterFunc(x.plan.Patience, func() { cancel(ErrLost) })
+	}
+}
+
+// free frees what attempt n holds, which has lost or failed, and has ended. If it was left, it is drained first. It does
+// nothing the second time.
+func (x *runner) free(n uint8) {
+	h := &x.hedges[n]
+	x.mu.Lock()
+	left, patience := x.left.Has(int(n)), h.patience
+	x.left &^= only(n)
+	x.mu.Unlock()
+	defer func() {
+		if left {
+			patience.Stop()
+			x.policy.LeftEnded()
+		}
+		if n == 0 {
+			x.cancelPrimary(ErrLost)
+		} else {
+			h.cancel(ErrLost)
+		}
+	}()
+	if !left {
+		return
+	}
+	if n == 0 {
+		if d, ok := x.entrant.(Drainer); ok {
+			d.Drain()
+		}
+	} else if d, ok := h.attempt.(Drainer); ok {
+		d.Drain()
+	}
+}

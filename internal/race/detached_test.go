@@ -1,0 +1,153 @@
+package race_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/metadata"
+
+	"github.com/grpchedge/hedge/internal/race"
+)
+
+// runner is a call whose attempts take their time, or until their context ends.
+type runner struct {
+	ctx            context.Context // the primary's
+	primary, hedge time.Duration
+	panics         any // the primary's
+	began          time.Time
+	ended          [2]time.Duration // when attempts ended
+	errs           [2]error
+	drained        [2]bool
+}
+
+func (r *runner) take(ctx context.Context, n int, d time.Duration) error {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+	r.ended[n], r.errs[n] = time.Since(r.began), ctx.Err()
+	return ctx.Err()
+}
+
+func (r *runner) Primary() error {
+	err := r.take(r.ctx, 0, r.primary)
+	if r.panics != nil {
+		panic(r.panics)
+	}
+	return err
+}
+func (r *runner) Replayable() (ok, shared bool)                   { return true, false }
+func (r *runner) Trailer() metadata.MD                            { return nil }
+func (r *runner) Hedge(int, context.CancelCauseFunc) race.Attempt { return &runnerHedge{r} }
+func (r *runner) Drain()                                          { r.drained[0] = true }
+
+type runnerHedge struct{ r *runner }
+
+func (h *runnerHedge) Run(ctx context.Context) error { return h.r.take(ctx, 1, h.r.hedge) }
+func (h *runnerHedge) Trailer() metadata.MD          { return nil }
+func (h *runnerHedge) Drain()                        { h.r.drained[1] = true }
+
+// TestRace_Detached has losers of a detached race outlive their call and its context, until they have ended, the deadline
+// has passed, or patience is at its end.
+func TestRace_Detached(t *testing.T) {
+	for _, tc := range []struct {
+		name           string
+		primary, hedge time.Duration
+		patience       time.Duration
+		deadline       time.Duration // 0: none
+		cancel         time.Duration // when the caller's context is cancelled; 0: when the call has returned
+		returns        time.Duration
+		winner         int
+		err            error
+		loserEnds      time.Duration
+		loserErr       error
+		drained        bool
+	}{
+		{"a primary is left", 50 * ms, 10 * ms, time.Second, 0, 0, 20 * ms, 1, nil, 50 * ms, nil, true},
+		{"a hedge is left", 15 * ms, 50 * ms, time.Second, 0, 0, 15 * ms, 0, nil, 60 * ms, nil, true},
+		{"patience ends", time.Hour, 10 * ms, 100 * ms, 0, 0, 20 * ms, 1, nil, 120 * ms, context.Canceled, true},
+		{"the deadline passes", time.Hour, 10 * ms, time.Second, 200 * ms, 0, 20 * ms, 1, nil, 200 * ms, context.DeadlineExceeded, true},
+		{"the caller gives up", time.Hour, time.Hour, time.Second, 0, 30 * ms, 30 * ms, 0, context.Canceled, 30 * ms, context.Canceled, false},
+		{"the caller's deadline passes", time.Hour, time.Hour, time.Second, 30 * ms, 0, 30 * ms, 0, context.DeadlineExceeded, 30 * ms, context.DeadlineExceeded, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				if tc.deadline > 0 {
+					ctx, cancel = context.WithTimeout(t.Context(), tc.deadline)
+				}
+				if tc.cancel > 0 {
+					time.AfterFunc(tc.cancel, cancel)
+				}
+				p, r := &policy{hedges: 1}, &runner{primary: tc.primary, hedge: tc.hedge, began: time.Now()}
+				plan := plan(10*ms, 1)
+				plan.Detached, plan.Patience = true, tc.patience
+				var end context.CancelCauseFunc
+				r.ctx, end, plan.LetGo = race.Loosen(ctx)
+				out := new(race.Race).Run(ctx, end, plan, p, r)
+				returned := time.Since(r.began)
+				cancel()
+				if out.Winner == nil {
+					end(nil)
+				} else {
+					out.Release(nil)
+				}
+				if !errors.Is(out.Err, tc.err) || returned != tc.returns || p.booked.Winner != tc.winner {
+					t.Errorf("%+v after %v, attempt %d", out, returned, p.booked.Winner)
+				}
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				loser := 1 - tc.winner
+				if r.ended[loser] != tc.loserEnds || !errors.Is(r.errs[loser], tc.loserErr) || r.drained[loser] != tc.drained {
+					t.Errorf("the loser ended after %v with %v, drained: %v", r.ended[loser], r.errs[loser], r.drained[loser])
+				}
+				if n := p.leftEnded.Load(); (n == 1) != tc.drained {
+					t.Errorf("%d losers that were left have ended", n)
+				}
+			})
+		})
+	}
+}
+
+// TestRace_DetachedPrimaryPanics has the panic of a detached primary surface on the caller's goroutine, unless it has lost.
+func TestRace_DetachedPrimaryPanics(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		primary time.Duration
+		panics  any
+		want    any
+		losers  int32
+	}{
+		{"before a hedge is due", 5 * ms, "primary", "primary", 0},
+		{"when it has lost", 50 * ms, "primary", nil, 1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p, r := &policy{hedges: 1}, &runner{primary: tc.primary, hedge: 10 * ms, began: time.Now(), panics: tc.panics}
+				plan := plan(10*ms, 1)
+				plan.Detached, plan.Patience = true, time.Second
+				var end context.CancelCauseFunc
+				r.ctx, end, plan.LetGo = race.Loosen(t.Context())
+				var value any
+				func() {
+					defer func() {
+						if v, ok := recover().(*race.Panic); ok {
+							value = v.Value
+						}
+					}()
+					if out := new(race.Race).Run(t.Context(), end, plan, p, r); out.Winner != nil {
+						out.Release(nil)
+					}
+				}()
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				if value != tc.want || p.losers.Load() != tc.losers {
+					t.Errorf("panic %v, want %v; %d losers panicked", value, tc.want, p.losers.Load())
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,61 @@
+package stream_test
+
+import (
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/testserver"
+	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stream"
+)
+
+// TestDetached_HeaderBesideRecv has a hedge win while Header waits beside Recv, of a call whose primary is left to run: both
+// return at once, and the primary's messages are received to the end.
+func TestDetached_HeaderBesideRecv(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		numbered := func(d time.Duration, number string) testserver.Plan {
+			return testserver.Plan{Delay: d, Header: metadata.Pairs("attempt", number)}
+		}
+		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(numbered(time.Second, "0"), numbered(50*ms, "1"))})
+		s := fixed(t, 10*ms, hedge.WithResetLimit(0, 0), hedge.WithMaxHedges(1))
+		conn := cluster.ClientT(t, grpc.WithStreamInterceptor(stream.Interceptor(s)))
+		testserver.ConnectT(t, conn)
+		began := time.Now()
+		st, err := testpb.NewTestServiceClient(conn).ServerStream(t.Context(), &testpb.Request{Id: 1, Messages: 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked := make(chan struct{})
+		go func() {
+			defer close(asked)
+			time.Sleep(20 * ms)
+			md, err := st.Header()
+			if at := time.Since(began); err != nil || at != 60*ms || len(md.Get("attempt")) != 1 || md.Get("attempt")[0] != "1" {
+				t.Errorf("headers %v, %v after %v", md, err, at)
+			}
+		}()
+		for n := range uint32(3) {
+			reply, err := st.Recv()
+			if err != nil || reply.Attempt != 1 {
+				t.Errorf("message %d: %v, %v", n, reply, err)
+			}
+		}
+		if _, err := st.Recv(); err != io.EOF {
+			t.Error(err)
+		}
+		<-asked
+		if left := s.Targets()[0].Resets.Left; left != 1 {
+			t.Errorf("%d losers run on", left)
+		}
+		time.Sleep(2 * time.Second)
+		if left := s.Targets()[0].Resets.Left; left != 0 || cluster.Counts().Cancelled != 0 || cluster.Counts().Messages != 6 {
+			t.Errorf("%d losers run on, %+v", left, cluster.Counts())
+		}
+	})
+}
