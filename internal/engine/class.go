@@ -96,7 +96,7 @@ func (c *Call) SetClass(name string) {
 	}
 	e := c.class.learner.Estimate()
 	if e == nil {
-		e = c.class.learner.First(c.start)
+		e = c.method.target.first(&c.class.learner, c.start)
 	}
 	if e != nil {
 		c.estimate, c.delay = e, e.Delay

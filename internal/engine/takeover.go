@@ -36,13 +36,14 @@ func (e *Engine) takeOver(s snapshot.Snapshot) {
 			return
 		}
 		if selected, _ := e.config.selects(k.method); selected && (!e.config.ServiceConfigOnly || e.config.policyOf(k.method) != nil) {
-			e.addKnown(k.target, k.method, k.Method)
+			t := e.addKnown(k.target, k.method, k.Method)
+			t.expected.Store(s[k.target].CallsPerSecond)
 		}
 	}
 }
 
 // addKnown makes an entry for a method of which something is known. e.mu must be held.
-func (e *Engine) addKnown(target, name string, known *snapshot.Method) {
+func (e *Engine) addKnown(target, name string, known *snapshot.Method) *target {
 	t := e.addTarget(target, e.epoch)
 	m := e.newMethod(t, strings.Clone(name))
 	m.learner.TakeOver(known.Knowledge)
@@ -51,6 +52,29 @@ func (e *Engine) addKnown(target, name string, known *snapshot.Method) {
 	m.entry = entry{element: e.entries.fresh.PushFront(m), fresh: true}
 	t.count++
 	t.methods.Store(m.name, m)
+	return t
+}
+
+// first returns the estimate of a method or class for a call that has found none: see learn.Learner.First. The first such call of a target
+// fills its bucket for the traffic that is expected.
+func (t *target) first(l *learn.Learner, now time.Time) *learn.Estimate {
+	if t.expected.Load() > 0 {
+		t.budget.Expect(now, t.expected.Swap(0))
+	}
+	return l.First(now)
+}
+
+// rate is how many calls a second the target has now; 0 if there are too few to tell.
+func (e *Engine) rate(t *target, now time.Time) float64 {
+	if expected := t.expected.Load(); expected > 0 {
+		return expected // nobody has called it
+	}
+	const seconds = 2 // of calls, which make the burst
+	burst := t.budget.Burst(now)
+	if burst <= 1 {
+		return 0
+	}
+	return burst / (e.config.BudgetPercent / 100) / seconds
 }
 
 // takeOver keeps what is known of classes until they are used. The classes with the most calls are kept.
@@ -90,7 +114,10 @@ func (e *Engine) WriteSnapshot(to io.Writer) error {
 	}
 	w := snapshot.NewWriter(to)
 	for _, target := range slices.Sorted(maps.Keys(methods)) {
-		known := &snapshot.Target{Methods: map[string]*snapshot.Method{}}
+		known := &snapshot.Target{
+			Methods:        map[string]*snapshot.Method{},
+			CallsPerSecond: e.rate(methods[target][0].target, time.Now()),
+		}
 		for _, m := range methods[target] {
 			if k := m.knowledge(time.Now()); len(k.Primaries) > 0 {
 				known.Methods[m.name] = k

@@ -89,6 +89,9 @@ func (sim simulation) run() *simulator {
 	s.learner.Start(s.config, learn.Place{Budget: s.budget, Epoch: s.epoch, Choosing: true})
 	s.learner.Run(func(choose func()) { choose() })
 	s.learner.TakeOver(s.taken)
+	if len(s.taken.Primaries) > 0 {
+		s.budget.Expect(s.epoch, s.rate)
+	}
 	for range max(s.concurrency, 1) {
 		s.arrive(0)
 	}
