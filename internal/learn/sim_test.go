@@ -20,7 +20,7 @@ type simulation struct {
 	rate        float64 // calls a second, on average
 	seed        uint64
 	config      *learn.Config
-	taken       learn.Knowledge // over from another client
+	taken       learn.Knowledge // over from another client, with the rate
 }
 
 // attemptLaw is how long an attempt takes that is sent at a time: attempt 0 is the primary.
