@@ -327,3 +327,17 @@ func TestSnapshot_WhileCallsAreMade(t *testing.T) {
 		group.Wait()
 	})
 }
+
+// TestSnapshot_OfTheRate has the bucket of a target begin with what its calls earn in two seconds.
+func TestSnapshot_OfTheRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScheduler(t)
+		stragglers(t, s, method, 1_000, 1) // 100 a second
+		again := takenOver(t, [][]byte{snapshotOf(t, takenOver(t, [][]byte{snapshotOf(t, s)}))})
+		time.Sleep(10 * time.Second) // it need not come at once
+		call(t, again, method, ms)
+		if got := again.Targets()[0].Tokens; got < 7 || got > 9 {
+			t.Errorf("%v tokens after the first call, want 8", got)
+		}
+	})
+}

@@ -125,7 +125,7 @@ func (e *Engine) Begin(ctx context.Context, target, method string, conn Conn, op
 		c.arm(s.Trigger.Delay)
 	default:
 		if c.estimate = m.learner.Estimate(); c.estimate == nil {
-			c.estimate = m.learner.First(now)
+			c.estimate = m.target.first(&m.learner, now)
 		}
 		switch {
 		case c.estimate != nil:

@@ -58,7 +58,7 @@ func ConfigFor(e *Engine, target, method string) Config {
 type ResetRules struct{ r resets }
 
 // Start applies WithResetLimit.
-		r.r.setLimit(l, now)
+func (r *ResetRules) Start(l *ResetLimit, now time.Time) { r.r.setLimit(l, now) }
 
 // Lose has a loser that can be left lose a race, and reports whether it is reset.
 func (r *ResetRules) Lose(now time.Time) (reset bool) {

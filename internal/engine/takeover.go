@@ -12,8 +12,8 @@ import (
 	"github.com/grpchedge/hedge/internal/snapshot"
 )
 
-// takeOver makes entries for the methods of a snapshot that this engine would learn of. Those with the most calls come first, and half
-// of the memory is left to methods that are not in it. An entry that no call uses leaves like every other.
+// takeOver makes entries for the methods of a snapshot that this engine would learn of. Those with the most calls come first,
+// and half of the memory is left to methods that are not in it. An entry that no call uses leaves like every other.
 func (e *Engine) takeOver(s snapshot.Snapshot) {
 	type known struct {
 		target, method string
@@ -37,13 +37,14 @@ func (e *Engine) takeOver(s snapshot.Snapshot) {
 			return
 		}
 		if selected, _ := c.selects(k.method); selected && (!c.ServiceConfigOnly || c.policyOf(k.method) != nil) {
-			e.addKnown(k.target, k.method, k.Method)
+			t := e.addKnown(k.target, k.method, k.Method)
+			t.expected.Store(s[k.target].CallsPerSecond)
 		}
 	}
 }
 
 // addKnown makes an entry for a method of which something is known. e.mu must be held.
-func (e *Engine) addKnown(target, name string, known *snapshot.Method) {
+func (e *Engine) addKnown(target, name string, known *snapshot.Method) *target {
 	t := e.addTarget(target, e.epoch)
 	m := e.newMethod(t, strings.Clone(name))
 	m.learner.TakeOver(known.Knowledge)
@@ -52,6 +53,29 @@ func (e *Engine) addKnown(target, name string, known *snapshot.Method) {
 	m.entry = entry{element: e.entries.fresh.PushFront(m), fresh: true}
 	t.count++
 	t.methods.Store(m.name, m)
+	return t
+}
+
+// first returns the estimate of a method or class for a call that has found none: see learn.Learner.First. The first such call
+// of a target fills its bucket for the traffic that is expected.
+func (t *target) first(l *learn.Learner, now time.Time) *learn.Estimate {
+	if t.expected.Load() > 0 {
+		t.budget.Expect(now, t.expected.Swap(0))
+	}
+	return l.First(now)
+}
+
+// rate is how many calls a second the target has now; 0 if there are too few to tell.
+func (e *Engine) rate(t *target, now time.Time) float64 {
+	if expected := t.expected.Load(); expected > 0 {
+		return expected // nobody has called it
+	}
+	const seconds = 2 // of calls, which make the burst
+	burst := t.budget.Burst(now)
+	if burst <= 1 {
+		return 0
+	}
+	return burst / (e.config.Load().BudgetPercent / 100) / seconds
 }
 
 // takeOver keeps what is known of classes until they are used. The classes with the most calls are kept.
@@ -80,8 +104,8 @@ func (cs *classes) handOver(m *method, c *class) {
 	}
 }
 
-// WriteSnapshot writes what is known of every method, for another engine to take over. What is known of a target is collected when
-// it is written, so that not all of it is in memory at once.
+// WriteSnapshot writes what is known of every method, for another engine to take over. What is known of a target is collected
+// when it is written, so that not all of it is in memory at once.
 func (e *Engine) WriteSnapshot(to io.Writer) error {
 	methods := map[string][]*method{} // by target
 	if e != nil {
@@ -91,7 +115,10 @@ func (e *Engine) WriteSnapshot(to io.Writer) error {
 	}
 	w := snapshot.NewWriter(to)
 	for _, target := range slices.Sorted(maps.Keys(methods)) {
-		known := &snapshot.Target{Methods: map[string]*snapshot.Method{}}
+		known := &snapshot.Target{
+			Methods:        map[string]*snapshot.Method{},
+			CallsPerSecond: e.rate(methods[target][0].target, time.Now()),
+		}
 		for _, m := range methods[target] {
 			if k := m.knowledge(time.Now()); len(k.Primaries) > 0 {
 				known.Methods[m.name] = k

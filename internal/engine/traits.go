@@ -47,7 +47,7 @@ func (c *Call) SetTraits(t Traits) {
 	}
 	e := c.class.learner.Estimate()
 	if e == nil {
-		e = c.class.learner.First(c.start)
+		e = c.method.target.first(&c.class.learner, c.start)
 	}
 	if e != nil {
 		c.estimate, c.delay = e, max(e.Delay, c.settings.MinDelay)

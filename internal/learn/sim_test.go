@@ -20,7 +20,7 @@ type simulation struct {
 	rate        float64 // calls a second, on average
 	seed        uint64
 	config      *learn.Config
-	taken       learn.Knowledge // over from another client
+	taken       learn.Knowledge // over from another client, with the rate
 }
 
 // attemptLaw is how long an attempt takes that is sent at a time: attempt 0 is the primary.
@@ -89,6 +89,9 @@ func (sim simulation) run() *simulator {
 	s.learner.Start(s.config, learn.Place{Budget: s.budget, Epoch: s.epoch})
 	s.learner.Run(func(choose func()) { choose() })
 	s.learner.TakeOver(s.taken)
+	if len(s.taken.Primaries) > 0 {
+		s.budget.Expect(s.epoch, s.rate)
+	}
 	for range max(s.concurrency, 1) {
 		s.arrive(0)
 	}

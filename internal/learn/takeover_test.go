@@ -32,8 +32,7 @@ func newcomers(law attemptLaw, seed uint64, c *learn.Config, k learn.Knowledge) 
 	return calls
 }
 
-// TestTakeOver_Newcomers has clients that live for ten seconds take over what another client has learned. With a bucket that
-// is never empty it is 0.34 of none's; that of a new client holds one token.
+// TestTakeOver_Newcomers has clients that live for ten seconds take over what another client has learned.
 func TestTakeOver_Newcomers(t *testing.T) {
 	law := oneInTwenty(5)
 	for seed := uint64(1); seed <= seeds(); seed++ {
@@ -45,8 +44,8 @@ func TestTakeOver_Newcomers(t *testing.T) {
 		cold := newcomers(law, seed, config(), learn.Knowledge{})
 		warm := newcomers(law, seed, config(), known)
 		t.Logf("p99 %.3f of none's without, %.3f with; load %.2f%%, %.2f%%", tail(cold, 0.99)/none, tail(warm, 0.99)/none, load(cold), load(warm))
-		if share := tail(warm, 0.99) / none; share > 0.44 || tail(warm, 0.99) >= tail(cold, 0.99) {
-			t.Errorf("p99 is %.3f of none's, want at most 0.44, and less than without a snapshot", share)
+		if share := tail(warm, 0.99) / none; share > 0.39 {
+			t.Errorf("p99 is %.3f of none's, want at most 0.39", share)
 		}
 		if l := load(warm); l > 11 {
 			t.Errorf("load %.2f%%, want at most 11%%", l)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"time"
 	"unicode/utf8"
 
@@ -19,6 +20,7 @@ const (
 	maxOutcomes = 1 << 10 // of one method or class
 	maxClass    = 64      // bytes of a class's name
 	maxHedges   = 4       // of one call
+	maxRate     = 1e9     // calls a second
 	maxAge      = 24 * time.Hour
 )
 
@@ -90,14 +92,24 @@ func (r *reader) target(b []byte) error {
 	if err != nil {
 		return fmt.Errorf("target %d: %w", r.targets, err)
 	}
+	rate := 0.0
 	err = fields(b, func(number protowire.Number, f field) error {
-		if number == 2 && f.isBytes() {
+		switch {
+		case number == 2 && f.isBytes():
 			return r.method(name, f.bytes)
+		case number == 3 && f.kind == protowire.Fixed64Type:
+			rate = math.Float64frombits(f.number)
 		}
 		return nil
 	})
+	if err == nil && !(rate >= 0 && rate <= maxRate) {
+		err = fmt.Errorf("%v calls a second, allowed: 0 to %v", rate, maxRate)
+	}
 	if err != nil {
 		return fmt.Errorf("target %.100q: %w", name, err)
+	}
+	if t := r.into[name]; t != nil {
+		t.CallsPerSecond = max(t.CallsPerSecond, rate)
 	}
 	return nil
 }
@@ -215,7 +227,7 @@ func nameIn(b []byte) (name string, err error) {
 	return name, nil
 }
 
-// field is the value of a field: a number or bytes, or something else that no field here has.
+// field is the value of a field: a number, the bits of one or bytes, or something else that no field here has.
 type field struct {
 	kind   protowire.Type
 	number uint64
@@ -237,6 +249,8 @@ func fields(b []byte, visit func(protowire.Number, field) error) error {
 		switch kind {
 		case protowire.VarintType:
 			f.number, size = protowire.ConsumeVarint(b)
+		case protowire.Fixed64Type:
+			f.number, size = protowire.ConsumeFixed64(b)
 		case protowire.BytesType:
 			f.bytes, size = protowire.ConsumeBytes(b)
 		default:

@@ -11,7 +11,8 @@ type Snapshot map[string]*Target
 
 // Target is what is known of a target.
 type Target struct {
-	Methods map[string]*Method // by their full names
+	Methods        map[string]*Method // by their full names
+	CallsPerSecond float64            // of all methods; 0: not known
 }
 
 // Method is what is known of a method: of all its requests, and of each class of them.
@@ -24,6 +25,7 @@ type Method struct {
 func (s Snapshot) Merge(o Snapshot) {
 	for name, from := range o {
 		to := s.target(name)
+		to.CallsPerSecond = max(to.CallsPerSecond, from.CallsPerSecond)
 		for name, m := range from.Methods {
 			to.add(name, m)
 		}

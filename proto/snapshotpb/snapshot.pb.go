@@ -99,9 +99,12 @@ type Target struct {
 	// As grpc.ClientConn.Target returns it, or WithTargetName names it.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// What is known of each of its methods.
-	Methods       []*Method `protobuf:"bytes,2,rep,name=methods,proto3" json:"methods,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Methods []*Method `protobuf:"bytes,2,rep,name=methods,proto3" json:"methods,omitempty"`
+	// How many calls a second one client made lately, of all methods; 0 if that is not known. Where snapshots are merged it is the
+	// greatest.
+	CallsPerSecond float64 `protobuf:"fixed64,3,opt,name=calls_per_second,json=callsPerSecond,proto3" json:"calls_per_second,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Target) Reset() {
@@ -146,6 +149,13 @@ func (x *Target) GetMethods() []*Method {
 		return x.Methods
 	}
 	return nil
+}
+
+func (x *Target) GetCallsPerSecond() float64 {
+	if x != nil {
+		return x.CallsPerSecond
+	}
+	return 0
 }
 
 // Method is what is known of a method.
@@ -404,10 +414,11 @@ const file_snapshotpb_snapshot_proto_rawDesc = "" +
 	"\bSnapshot\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x120\n" +
 	"\atargets\x18\x02 \x03(\v2\x16.hedge.snapshot.TargetR\atargets\x12\x1a\n" +
-	"\bcomplete\x18\x0f \x03(\rR\bcomplete\"N\n" +
+	"\bcomplete\x18\x0f \x03(\rR\bcomplete\"x\n" +
 	"\x06Target\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x120\n" +
-	"\amethods\x18\x02 \x03(\v2\x16.hedge.snapshot.MethodR\amethods\"\x86\x01\n" +
+	"\amethods\x18\x02 \x03(\v2\x16.hedge.snapshot.MethodR\amethods\x12(\n" +
+	"\x10calls_per_second\x18\x03 \x01(\x01R\x0ecallsPerSecond\"\x86\x01\n" +
 	"\x06Method\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x127\n" +
 	"\tknowledge\x18\x02 \x01(\v2\x19.hedge.snapshot.KnowledgeR\tknowledge\x12/\n" +
