@@ -55,7 +55,7 @@ func (b *backend) start() error {
 	b.server, b.listener = server, listener
 	b.running.Go(func() {
 		// Serve returns when the listener closes, which stop and drain see to.
-		_ = server.Serve(serverListener{listener})
+		_ = server.Serve(serverListener{listener, b.cluster})
 	})
 	return nil
 }

@@ -54,6 +54,9 @@ type Config struct {
 	// passed or the context ends, whose error it then returns.
 	Wait func(ctx context.Context, d time.Duration) error
 
+	// Limit, if not nil, counts what each client's connection sends, and ends connections that send too much.
+	Limit *Limit
+
 	// CountsOnly keeps no records, only counts.
 	CountsOnly bool
 
@@ -70,6 +73,7 @@ type Cluster struct {
 	script   atomic.Pointer[Script]
 	records  records
 	idle     idle
+	conn     connCounters
 
 	mu     sync.Mutex
 	conns  []*grpc.ClientConn
@@ -83,6 +87,9 @@ func Start(config Config) (*Cluster, error) {
 	}
 	if config.Workers < 0 {
 		return nil, fmt.Errorf("testserver: workers must be at least 0, got %d", config.Workers)
+	}
+	if err := config.Limit.validate(); err != nil {
+		return nil, err
 	}
 	if config.Backends == 0 {
 		config.Backends = 1

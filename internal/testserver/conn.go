@@ -13,19 +13,30 @@ const memoryBuffer = 128 << 10
 
 // A serverListener accepts connections that a handler can find again: gRPC shows
 // a handler no connection, but it does show the connection's remote address.
-type serverListener struct{ net.Listener }
+type serverListener struct {
+	net.Listener
+	cluster *Cluster
+}
 
 func (l serverListener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	return serverConn{conn}, nil
+	served := conn
+	if limit := l.cluster.config.Limit; limit != nil {
+		served = newLimitedConn(conn, *limit, &l.cluster.conn)
+	}
+	return serverConn{served, conn}, nil
 }
 
-type serverConn struct{ net.Conn }
+// A serverConn is what the server reads and writes, and the connection under it.
+type serverConn struct {
+	net.Conn
+	under net.Conn
+}
 
-func (c serverConn) RemoteAddr() net.Addr { return serverAddr{c.Conn.RemoteAddr(), c.Conn} }
+func (c serverConn) RemoteAddr() net.Addr { return serverAddr{c.under.RemoteAddr(), c.under} }
 
 type serverAddr struct {
 	net.Addr

@@ -71,6 +71,7 @@ func (c *Cluster) Reset() {
 	for _, b := range c.backends {
 		b.counters.reset()
 	}
+	c.conn.reset()
 	c.records.reset()
 }
 

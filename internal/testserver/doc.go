@@ -17,6 +17,9 @@
 //	defer cluster.Close()
 //	conn, err := cluster.Client()
 //
+// With a [Limit], backends end connections on which a client resets many streams,
+// as many servers and proxies do.
+//
 // A cluster in memory may be started inside a testing/synctest bubble: all its
 // waiting is on timers, contexts and in-memory connections, so time there is
 // virtual, and after Close no goroutine of it is left to keep the bubble open.

@@ -1,0 +1,136 @@
+package testserver
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// A Limit makes backends count what a client sends on a connection, and end the connection when it is too much, as
+// servers and proxies do since the rapid-reset attacks. The zero Limit counts and ends nothing.
+type Limit struct {
+	// Resets is how many RST_STREAM frames a connection may send within any time of Per; the next one ends it.
+	// 0 sets no limit.
+	Resets int
+
+	// Per is the time that Resets is for; 0 is the whole life of the connection.
+	Per time.Duration
+
+	// Requests is how many requests a connection may make; the last one ends it, in the manner of CloseAfterCalls
+	// whatever Close says. 0 sets no limit.
+	Requests int
+
+	// Close is how a connection ends that sent too many resets.
+	Close Closing
+
+	// Debug is the debug data of the GOAWAY frame.
+	Debug string
+}
+
+// Closing is how a [Limit] ends a connection.
+type Closing int
+
+const (
+	// CloseAfterCalls sends GOAWAY with NO_ERROR and the last stream. The calls in flight are served. Later ones are
+	// ignored, which a client of gRPC makes again elsewhere. It is the client that closes the connection.
+	CloseAfterCalls Closing = iota
+	// CloseCalm sends GOAWAY with ENHANCE_YOUR_CALM and closes the connection.
+	CloseCalm
+	// CloseSilently closes the connection.
+	CloseSilently
+)
+
+// What servers and proxies do by default, as far as a client can tell.
+var (
+	// LimitLikeArmeria is that of Armeria, and of Netty with other numbers.
+	LimitLikeArmeria = Limit{Resets: 400, Per: time.Minute, Close: CloseCalm, Debug: "Maximum number of RST frames reached"}
+	// LimitLikeApache is about that of Apache httpd.
+	LimitLikeApache = Limit{Resets: 25, Per: time.Second, Close: CloseSilently}
+	// LimitLikeNode is about that of Node.js and of nghttpx.
+	LimitLikeNode = Limit{Resets: 1000}
+	// LimitThousandRequests is that of nginx, which is no answer to resets.
+	LimitThousandRequests = Limit{Requests: 1000}
+)
+
+func (l *Limit) validate() error {
+	switch {
+	case l == nil:
+		return nil
+	case l.Resets < 0 || l.Requests < 0 || l.Per < 0:
+		return fmt.Errorf("testserver: limit of %d resets in %v and %d requests: numbers must be at least 0", l.Resets, l.Per, l.Requests)
+	case l.Close < CloseAfterCalls || l.Close > CloseSilently:
+		return fmt.Errorf("testserver: limit closes in manner %d: there is none", l.Close)
+	case l.Close == CloseSilently && l.Debug != "":
+		return errors.New("testserver: limit that closes silently has debug data")
+	}
+	return nil
+}
+
+// goAway returns the code of the GOAWAY frame that ends a connection, and whether there is one.
+func (c Closing) goAway() (code http2.ErrCode, ok bool) {
+	switch c {
+	case CloseAfterCalls:
+		return http2.ErrCodeNo, true
+	case CloseCalm:
+		return http2.ErrCodeEnhanceYourCalm, true
+	}
+	return 0, false
+}
+
+// resets remembers when the last resets of a connection came: as many as are allowed.
+type resets struct {
+	at   []time.Time // a ring
+	next int
+}
+
+// over adds a reset and reports whether it is one more than the limit allows.
+func (r *resets) over(l Limit, now time.Time) bool {
+	if l.Resets == 0 {
+		return false
+	}
+	if len(r.at) < l.Resets {
+		r.at = append(r.at, now)
+		return false
+	}
+	oldest := r.at[r.next]
+	r.at[r.next] = now
+	r.next = (r.next + 1) % l.Resets
+	return l.Per == 0 || now.Sub(oldest) < l.Per
+}
+
+// ConnCounts is what a [Limit] counted, on all connections since the start or the last [Cluster.Reset].
+type ConnCounts struct {
+	Connections int64 // that were accepted
+	Requests    int64 // streams that clients opened and that were served
+	Ignored     int64 // streams that clients opened after a GOAWAY
+	Resets      int64 // RST_STREAM frames of clients
+	GoAways     int64 // connections that ended gracefully, for too many resets or requests
+	Cuts        int64 // connections that were cut, with a GOAWAY or without
+}
+
+// connCounters are the live form of ConnCounts.
+type connCounters struct {
+	connections, requests, ignored, resets, goAways, cuts atomic.Int64
+}
+
+// ConnCounts returns what the Limit of the [Config] counted at all backends. It is zero without a Limit.
+func (c *Cluster) ConnCounts() ConnCounts {
+	n := &c.conn
+	return ConnCounts{
+		Connections: n.connections.Load(),
+		Requests:    n.requests.Load(),
+		Ignored:     n.ignored.Load(),
+		Resets:      n.resets.Load(),
+		GoAways:     n.goAways.Load(),
+		Cuts:        n.cuts.Load(),
+	}
+}
+
+func (n *connCounters) reset() {
+	for _, n := range []*atomic.Int64{&n.connections, &n.requests, &n.ignored, &n.resets, &n.goAways, &n.cuts} {
+		n.Store(0)
+	}
+}
