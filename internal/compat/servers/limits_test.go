@@ -6,13 +6,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // policy is a server that counts resets, and what may become of a client that hedges.
 type policy struct {
@@ -31,9 +27,9 @@ var policies = []policy{
 }
 
 // TestLimits_NoCallFails makes the calls of the workload straggler by virtual time against servers that end connections
-// on which a client resets many streams. Nothing is tuned. Against each of them, hedging makes no call fail, but 0.02% where
-// 25 resets in a second end a connection without a word; p99 is within 10% of that of a server that counts nothing; and
-// there are at most three connections more than without hedging.
+// on which a client resets many streams. Nothing is tuned. Against each of them, hedging makes no call fail, or 0.02% where
+// 25 resets in a second end a connection without a word. p99 is within 10% of what it is at a server that counts nothing,
+// and there are at most three connections more than without hedging, which resets nothing and so has no limit to meet.
 func TestLimits_NoCallFails(t *testing.T) {
 	loads := []Load{
 		{Callers: 64, Rate: 5000},
@@ -48,22 +44,20 @@ func TestLimits_NoCallFails(t *testing.T) {
 	for _, load := range longtest.First(2, loads) {
 		load.Virtual = true
 		load.For = time.Minute
-		if load.Rate > 500 {
-			load.For = time.Duration(longtest.Size(8, 60)) * time.Second
+		if !*longtest.Long {
+			load.For = time.Duration(40_000/load.Rate) * time.Second / 4 // enough for some limits to be met
 		}
 		kind := "unary"
 		if load.Streams {
 			kind = "streams"
 		}
 		t.Run(fmt.Sprintf("%s, %d callers, %g a second", kind, load.Callers, load.Rate), func(t *testing.T) {
+			plain := inBubble(t, load, none, plain)
 			unlimited := inBubble(t, load, none, 0)
+			t.Logf("%-16s %s", "not hedged", plain.line(unlimited))
 			t.Logf("%-16s %s", none.name, unlimited.line(unlimited))
 			for _, p := range policies {
 				t.Run(p.name, func(t *testing.T) {
-					without := inBubble(t, load, p, plain)
-					if without.Failed > 0 {
-						t.Fatalf("without hedging: %v", without.First)
-					}
 					hedged := inBubble(t, load, p, 0)
 					t.Logf("%-16s %s", p.name, hedged.line(unlimited))
 					if hedged.FailedShare() > p.failed {
@@ -73,7 +67,7 @@ func TestLimits_NoCallFails(t *testing.T) {
 					if most := unlimited.P99() * 11 / 10; hedged.P99() > most {
 						t.Errorf("p99 is %v, may be %v", hedged.P99(), most)
 					}
-					if most := without.Wire.Connections + 3; hedged.Wire.Connections > most {
+					if most := plain.Wire.Connections + 3; hedged.Wire.Connections > most {
 						t.Errorf("%d connections, may be %d", hedged.Wire.Connections, most)
 					}
 				})

@@ -64,9 +64,8 @@ func program(ctx context.Context, args []string, w, log io.Writer) error {
 	flags := flag.NewFlagSet("servers", flag.ContinueOnError)
 	flags.SetOutput(log)
 	flags.DurationVar(&table.For, "for", 15*time.Second, "`time` of each run")
-	flags.Func("callers", "`numbers` of callers, with commas between (default 16,64)", list(&table.Callers, strconv.Atoi))
-	flags.Func("budget", "budgets in `percent`, with commas between (default 2,10)", list(&table.Budgets,
-		func(s string) (float64, error) { return strconv.ParseFloat(s, 64) }))
+	flags.Func("callers", "`numbers` of callers, with commas between (default 16,64)", list(&table.Callers, callers))
+	flags.Func("budget", "budgets in `percent`, with commas between (default 2,10)", list(&table.Budgets, budget))
 	flags.Func("only", "`parts` of the names of the servers to run, with commas between (default all)", list(&table.Only,
 		func(s string) (string, error) { return strings.ToLower(s), nil }))
 	flags.StringVar(&m.Folder, "folder", "", "`folder` to install into, which is kept (default a temporary one)")
@@ -76,6 +75,9 @@ func program(ctx context.Context, args []string, w, log io.Writer) error {
 	}
 	if flags.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	if table.For < 100*time.Millisecond || table.For > time.Hour {
+		return fmt.Errorf("-for %v, allowed 100ms to 1h", table.For)
 	}
 	if m.Folder == "" {
 		folder, err := os.MkdirTemp("", "servers")
@@ -101,6 +103,22 @@ func list[T any](values *[]T, parse func(string) (T, error)) func(string) error 
 		}
 		return nil
 	}
+}
+
+func callers(s string) (int, error) {
+	n, err := strconv.Atoi(s)
+	if err == nil && (n < 1 || n > 10_000) {
+		err = errors.New("allowed 1 to 10000")
+	}
+	return n, err
+}
+
+func budget(s string) (float64, error) {
+	percent, err := strconv.ParseFloat(s, 64)
+	if err == nil && !(percent > 0 && percent <= 400) {
+		err = errors.New("allowed above 0 to 400")
+	}
+	return percent, err
 }
 
 // tcp dials the address that it is asked for.
