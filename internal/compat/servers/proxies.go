@@ -31,7 +31,7 @@ type Place struct {
 var proxies = []proxy{
 	{
 		name: "Apache httpd, mod_proxy_http2", program: "apache2", pack: "apache2", version: []string{"-v"},
-		args: []string{"-X", "-f", "{{.Folder}}/config"},
+		args: []string{"-D", "FOREGROUND", "-f", "{{.Folder}}/config"},
 		config: `ServerName localhost
 ServerRoot {{.Folder}}
 Listen 127.0.0.1:{{.Port}}
@@ -43,6 +43,7 @@ LoadModule http2_module {{.ModulesFolder}}/mod_http2.so
 LoadModule proxy_module {{.ModulesFolder}}/mod_proxy.so
 LoadModule proxy_http2_module {{.ModulesFolder}}/mod_proxy_http2.so
 {{if .AsRoot}}User {{.User}}
+Group {{.User}}
 {{end}}Protocols h2c
 ProxyPass / h2c://{{.Backend}}/
 ProxyPassReverse / h2c://{{.Backend}}/

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
@@ -90,8 +91,8 @@ func (p *Program) Start(ctx context.Context, backend string) (*Running, error) {
 	ended := make(chan error, 1)
 	go func() { ended <- command.Wait() }()
 	running := &Running{Address: "127.0.0.1:" + port, stop: func() {
-		// Servers with workers of their own end these when they are interrupted.
-		_ = command.Process.Signal(os.Interrupt)
+		// Servers with workers of their own end these when they are asked to end.
+		_ = command.Process.Signal(syscall.SIGTERM)
 		select {
 		case <-ended:
 		case <-time.After(5 * time.Second):
