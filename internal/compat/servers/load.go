@@ -51,9 +51,6 @@ func (r *Result) P99() time.Duration {
 	return r.Latencies[(len(r.Latencies)*99+99)/100-1]
 }
 
-// FailedShare returns the percentage of calls that failed.
-func (r *Result) FailedShare() float64 { return 100 * float64(r.Failed) / float64(max(r.Calls, 1)) }
-
 // Run connects to an address on one connection and makes the calls. The budget is in percent; 0 is the library's own.
 func (l Load) Run(ctx context.Context, address string, dial dialer, budget float64) (*Result, error) {
 	meter := testserver.NewMeter(dial)
