@@ -78,6 +78,31 @@ func TestLimits_NoCallFails(t *testing.T) {
 	}
 }
 
+// TestLimits_RequestsAreNoPunishment has a proxy end each connection gracefully after 1,000 requests: hedging goes on as
+// if it did not.
+func TestLimits_RequestsAreNoPunishment(t *testing.T) {
+	load := Load{Callers: 16, Rate: 500, For: time.Duration(longtest.Size(20, 60)) * time.Second, Virtual: true}
+	proxy := policy{limit: testserver.LimitThousandRequests}
+	unlimited := inBubble(t, load, none, 0)
+	without := inBubble(t, load, proxy, plain)
+	hedged := inBubble(t, load, proxy, 0)
+	t.Log("not hedged:", without.line(unlimited))
+	t.Log("hedged:    ", hedged.line(unlimited))
+	if without.Failed+hedged.Failed > 0 {
+		t.Errorf("calls failed: %v, %v", without.First, hedged.First)
+	}
+	if float64(hedged.Wire.Resets) < 0.9*float64(unlimited.Wire.Resets) {
+		t.Errorf("%d resets, without the proxy %d: hedging holds back", hedged.Wire.Resets, unlimited.Wire.Resets)
+	}
+	if most := unlimited.P99() * 11 / 10; hedged.P99() > most {
+		t.Errorf("p99 is %v, may be %v", hedged.P99(), most)
+	}
+	// Hedges are requests too.
+	if most := hedged.Wire.Requests/999 + 1; hedged.Wire.Connections > most || without.Wire.Connections < int64(without.Calls)/1000 {
+		t.Errorf("%d connections for %d requests, may be %d; without hedging %d", hedged.Wire.Connections, hedged.Wire.Requests, most, without.Wire.Connections)
+	}
+}
+
 // line is what became of a run, and of its p99 by that of a server without a limit.
 func (r *Result) line(unlimited *Result) string {
 	return fmt.Sprintf("%d of %d calls failed, p99 %.1f ms, %.2f of that without a limit, %d connections, %d resets, %d GOAWAYs",
