@@ -45,7 +45,7 @@ func TestLimits_NoCallFails(t *testing.T) {
 		load.Virtual = true
 		load.For = time.Minute
 		if !*longtest.Long {
-			load.For = time.Duration(40_000/load.Rate) * time.Second / 4 // enough for some limits to be met
+			load.For = time.Duration(6000 / load.Rate * float64(time.Second)) // enough for two of the limits to be met
 		}
 		kind := "unary"
 		if load.Streams {
@@ -81,7 +81,7 @@ func TestLimits_NoCallFails(t *testing.T) {
 // TestLimits_RequestsAreNoPunishment has a proxy end each connection gracefully after 1,000 requests: hedging goes on as
 // if it did not.
 func TestLimits_RequestsAreNoPunishment(t *testing.T) {
-	load := Load{Callers: 16, Rate: 500, For: time.Duration(longtest.Size(20, 60)) * time.Second, Virtual: true}
+	load := Load{Callers: 16, Rate: 500, For: time.Duration(longtest.Size(12, 60)) * time.Second, Virtual: true}
 	proxy := policy{limit: testserver.LimitThousandRequests}
 	unlimited := inBubble(t, load, none, 0)
 	without := inBubble(t, load, proxy, plain)
