@@ -41,9 +41,6 @@ func newLimitedConn(conn net.Conn, limit Limit, counts *connCounters) net.Conn {
 	return &limitedConn{Conn: conn, limit: limit, counts: counts, in: bufio.NewReaderSize(conn, 32<<10)}
 }
 
-// frameHead is the length of a frame's head: the payload's length, the type, the flags and the stream.
-const frameHead = 9
-
 func (c *limitedConn) Read(p []byte) (int, error) {
 	for len(c.head) == 0 && c.left == 0 {
 		if err := c.next(); err != nil {
@@ -85,7 +82,7 @@ func (c *limitedConn) next() error {
 	if _, err := io.ReadFull(c.in, head); err != nil {
 		return err
 	}
-	length := int(head[0])<<16 | int(head[1])<<8 | int(head[2])
+	length := payloadLength(head)
 	kind, stream := http2.FrameType(head[3]), binary.BigEndian.Uint32(head[5:])&(1<<31-1)
 	if c.final > 0 && stream > c.final {
 		if kind == http2.FrameHeaders {
@@ -169,7 +166,7 @@ func (c *limitedConn) Write(p []byte) (written int, err error) {
 	defer c.mu.Unlock()
 	if c.closing != nil {
 		// The connection was to end in the middle of a frame: its rest comes first.
-		rest := c.out.pass(p, true)
+		rest := c.out.next(p)
 		if written, err = c.Conn.Write(p[:rest]); err != nil {
 			return written, err
 		}
@@ -180,38 +177,9 @@ func (c *limitedConn) Write(p []byte) (written int, err error) {
 		}
 		p = p[rest:]
 	}
-	c.out.pass(p, false)
+	for rest := p; len(rest) > 0; {
+		rest = rest[c.out.next(rest):]
+	}
 	n, err := c.Conn.Write(p)
 	return written + n, err
-}
-
-// frames knows where the frames of one direction begin and end, as their bytes pass.
-type frames struct {
-	head [frameHead]byte
-	have int // bytes of a head that is not whole
-	left int // bytes of a payload that are still to come
-}
-
-// between reports whether no frame has been passed in part.
-func (f *frames) between() bool { return f.have == 0 && f.left == 0 }
-
-// pass passes bytes, all of them or those up to the end of a frame, and returns how many.
-func (f *frames) pass(p []byte, one bool) (passed int) {
-	for passed < len(p) {
-		if f.left == 0 {
-			n := copy(f.head[f.have:], p[passed:])
-			passed += n
-			if f.have += n; f.have < frameHead {
-				return passed
-			}
-			f.have = 0
-			f.left = int(f.head[0])<<16 | int(f.head[1])<<8 | int(f.head[2])
-		}
-		n := min(f.left, len(p)-passed)
-		passed += n
-		if f.left -= n; one && f.left == 0 {
-			return passed
-		}
-	}
-	return passed
 }

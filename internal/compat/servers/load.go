@@ -1,0 +1,195 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/internal/testserver"
+	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stream"
+)
+
+// Load is what a client does in one run.
+type Load struct {
+	Callers int
+	Rate    float64 // calls that start in a second, as far as there are callers; 0: a caller calls again at once
+	For     time.Duration
+	Streams bool // server streams instead of unary calls
+	Virtual bool // in a bubble of testing/synctest
+}
+
+// plain is the budget of a client that does not hedge at all.
+const plain = -1
+
+// Result is what became of the calls of a run.
+type Result struct {
+	Calls, Failed int
+	First         error           // of a call that failed
+	Latencies     []time.Duration // of the calls that did not, in order; of a stream, the time to its first message
+	Wire          testserver.MeterCounts
+	Target        hedge.TargetStats
+}
+
+// P99 returns the 99th percentile of the latencies.
+func (r *Result) P99() time.Duration {
+	if len(r.Latencies) == 0 {
+		return 0
+	}
+	return r.Latencies[(len(r.Latencies)*99+99)/100-1]
+}
+
+// Run connects to an address on one connection and makes the calls. The budget is in percent; 0 is the library's own.
+func (l Load) Run(ctx context.Context, address string, dial dialer, budget float64) (*Result, error) {
+	meter := testserver.NewMeter(dial)
+	options := []grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(meter.Dial),
+	}
+	var s *hedge.Scheduler
+	if budget != plain {
+		chosen := []hedge.Option{hedge.WithAllMethods()}
+		if budget > 0 {
+			chosen = append(chosen, hedge.WithBudgetPercent(budget))
+		}
+		var err error
+		if s, err = hedge.New(chosen...); err != nil {
+			return nil, err
+		}
+		options = append(options, grpc.WithUnaryInterceptor(interceptor.Unary(s)), grpc.WithStreamInterceptor(stream.Interceptor(s)))
+	}
+	conn, err := grpc.NewClient("passthrough:///"+address, options...)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	if err := connected(ctx, conn); err != nil {
+		return nil, err
+	}
+	result := l.calls(ctx, testpb.NewTestServiceClient(conn))
+	result.Wire = meter.Counts()
+	if s != nil {
+		if targets := s.Targets(); len(targets) > 0 {
+			result.Target = targets[0]
+		}
+	}
+	return result, nil
+}
+
+// dialer is a function as grpc.WithContextDialer takes it.
+type dialer = func(context.Context, string) (net.Conn, error)
+
+// connected waits until the connection is ready.
+func connected(ctx context.Context, conn *grpc.ClientConn) error {
+	for conn.Connect(); ; {
+		state := conn.GetState()
+		if state == connectivity.Ready {
+			return nil
+		}
+		if !conn.WaitForStateChange(ctx, state) {
+			return fmt.Errorf("not connected: %w", ctx.Err())
+		}
+	}
+}
+
+// calls makes the calls and returns when all have ended.
+func (l Load) calls(ctx context.Context, client testpb.TestServiceClient) *Result {
+	var (
+		began   = time.Now()
+		next    atomic.Int64
+		mu      sync.Mutex
+		result  Result
+		callers sync.WaitGroup
+	)
+	for i := range l.Callers {
+		callers.Go(func() {
+			if l.Virtual { // so that nothing ever happens at the same instant, in an order left to chance
+				time.Sleep(time.Duration(i) * 37 * time.Microsecond)
+			}
+			var latencies []time.Duration
+			failed, first := 0, error(nil)
+			for ctx.Err() == nil {
+				id := next.Add(1)
+				if l.Rate > 0 {
+					due := time.Duration(float64(id) / l.Rate * float64(time.Second))
+					if due >= l.For {
+						break
+					}
+					time.Sleep(due - time.Since(began))
+				}
+				if time.Since(began) >= l.For {
+					break
+				}
+				took, err := l.call(ctx, client, uint64(id))
+				if err != nil {
+					if failed++; first == nil {
+						first = fmt.Errorf("call %d, %v after the start: %w", id, time.Since(began).Round(time.Millisecond), err)
+					}
+					continue
+				}
+				latencies = append(latencies, took)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			result.Calls += len(latencies) + failed
+			result.Failed += failed
+			result.Latencies = append(result.Latencies, latencies...)
+			if result.First == nil {
+				result.First = first
+			}
+		})
+	}
+	callers.Wait()
+	slices.Sort(result.Latencies)
+	return &result
+}
+
+const messages = 3 // of a stream
+
+// call makes one call and returns how long its caller waited: of a stream, for the first message.
+func (l Load) call(ctx context.Context, client testpb.TestServiceClient, id uint64) (time.Duration, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	start := time.Now()
+	if !l.Streams {
+		reply, err := client.Unary(ctx, &testpb.Request{Id: id})
+		took := time.Since(start)
+		if err == nil && reply.GetId() != id {
+			err = fmt.Errorf("the reply is that to request %d", reply.GetId())
+		}
+		return took, err
+	}
+	st, err := client.ServerStream(ctx, &testpb.Request{Id: id, Messages: messages})
+	if err != nil {
+		return 0, err
+	}
+	var took time.Duration
+	for seq := range messages {
+		reply, err := st.Recv()
+		if err != nil {
+			return 0, err
+		}
+		if seq == 0 {
+			took = time.Since(start)
+		}
+		if reply.GetId() != id || reply.GetSequence() != uint32(seq) {
+			return 0, fmt.Errorf("the message is number %d of request %d, want %d", reply.GetSequence(), reply.GetId(), seq)
+		}
+	}
+	if _, err := st.Recv(); !errors.Is(err, io.EOF) {
+		return 0, fmt.Errorf("the stream's end: %w", err)
+	}
+	return took, nil
+}

@@ -1,0 +1,128 @@
+// Command servers runs a client, without and with hedging, against real servers and proxies, and prints what became of
+// its calls: which of them count RST_STREAM frames, and what they do then.
+//
+//	go run . -for 15s -callers 16,64 -budget 2,10
+//
+// Servers that the machine does not have are installed: Debian packages by apt-get, the others by npm, pip and Maven into a
+// temporary folder. Those that cannot be are left out, and the reason is printed. Everything listens at the loopback
+// address.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// servers returns all of them, by the order of the table.
+func servers() []Server {
+	all := []Server{
+		{"grpc-go", nil}, // the test server itself
+		{"grpc-java", prepareJava("grpc-java", grpcJava)},
+		{"Armeria", prepareJava("armeria", armeria)},
+		{"grpc-js", prepareNode},
+		{"grpcio", preparePython},
+	}
+	for _, p := range proxies {
+		all = append(all, Server{p.name, p.prepare})
+	}
+	return all
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := program(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
+		if !errors.Is(err, flag.ErrHelp) {
+			fmt.Fprintln(os.Stderr, "servers:", err)
+		}
+		stop()
+		os.Exit(1)
+	}
+}
+
+// Table is what is measured.
+type Table struct {
+	For     time.Duration
+	Callers []int
+	Budgets []float64
+	Only    []string // parts of servers' names; none: all
+}
+
+// program runs the command. It writes the table to w and progress to log.
+func program(ctx context.Context, args []string, w, log io.Writer) error {
+	table := Table{Callers: []int{16, 64}, Budgets: []float64{2, 10}}
+	var m Machine
+	flags := flag.NewFlagSet("servers", flag.ContinueOnError)
+	flags.SetOutput(log)
+	flags.DurationVar(&table.For, "for", 15*time.Second, "`time` of each run")
+	flags.Func("callers", "`numbers` of callers, with commas between (default 16,64)", list(&table.Callers, callers))
+	flags.Func("budget", "budgets in `percent`, with commas between (default 2,10)", list(&table.Budgets, budget))
+	flags.Func("only", "`parts` of the names of the servers to run, with commas between (default all)", list(&table.Only,
+		func(s string) (string, error) { return strings.ToLower(s), nil }))
+	flags.StringVar(&m.Folder, "folder", "", "`folder` to install into, which is kept (default a temporary one)")
+	flags.BoolVar(&m.Install, "install", true, "install what is missing")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	if table.For < 100*time.Millisecond || table.For > time.Hour {
+		return fmt.Errorf("-for %v, allowed 100ms to 1h", table.For)
+	}
+	if m.Folder == "" {
+		folder, err := os.MkdirTemp("", "servers")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(folder)
+		m.Folder = folder
+	}
+	return table.Run(ctx, &m, w, log)
+}
+
+// list reads values with commas between.
+func list[T any](values *[]T, parse func(string) (T, error)) func(string) error {
+	return func(s string) error {
+		*values = nil
+		for _, part := range strings.Split(s, ",") {
+			v, err := parse(strings.TrimSpace(part))
+			if err != nil {
+				return err
+			}
+			*values = append(*values, v)
+		}
+		return nil
+	}
+}
+
+func callers(s string) (int, error) {
+	n, err := strconv.Atoi(s)
+	if err == nil && (n < 1 || n > 10_000) {
+		err = errors.New("allowed 1 to 10000")
+	}
+	return n, err
+}
+
+func budget(s string) (float64, error) {
+	percent, err := strconv.ParseFloat(s, 64)
+	if err == nil && !(percent > 0 && percent <= 400) {
+		err = errors.New("allowed above 0 to 400")
+	}
+	return percent, err
+}
+
+// tcp dials the address that it is asked for.
+func tcp(ctx context.Context, address string) (net.Conn, error) {
+	var d net.Dialer
+	return d.DialContext(ctx, "tcp", address)
+}
