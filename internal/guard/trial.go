@@ -18,7 +18,7 @@ const (
 	memory                = time.Minute
 	// stake is which part of its wealth a trial bets.
 	stake = 0.8
-	// If hedges do no harm, a verdict comes once in 200 pairs with a failure at most, on average, which takes six hours; once in
+	// If hedges do no harm, a verdict comes once in 200 pairs with a failure at most, on average, which take ten hours; once in
 	// 20 after a verdict.
 	proof, proofAgain = 200, 20
 )
