@@ -8,8 +8,8 @@ import (
 const (
 	// Periods last long enough for some failures, within these bounds. The first third is left out, in which what hedges did
 	// before may still have an effect.
-	minPeriod, maxPeriod = 1500 * time.Millisecond, 30 * time.Second
-	failuresPerPeriod    = 2.5
+	minPeriod, maxPeriod = 2 * time.Second, 30 * time.Second
+	failuresPerPeriod    = 4
 	// One period in every sixteen has no hedges, and one in four where few hedges are sent anyway. After each twelve pairs whose
 	// failures proved nothing they become rarer, down to an eighth of that.
 	every, everyCut, patience, maxRarer = 16, 4, 12, 8
@@ -18,7 +18,7 @@ const (
 	memory                = time.Minute
 	// stake is which part of its wealth a trial bets.
 	stake = 0.8
-	// If hedges do no harm, a verdict comes once in 200 pairs with a failure at most, on average, which takes six hours; once in
+	// If hedges do no harm, a verdict comes once in 200 pairs with a failure at most, on average, which take ten hours; once in
 	// 20 after a verdict.
 	proof, proofAgain = 200, 20
 )
