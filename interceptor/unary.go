@@ -20,6 +20,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/attempt"
@@ -211,22 +212,25 @@ func (u *unary) Hedge(int, context.CancelCauseFunc) race.Attempt {
 		return nil
 	}
 	h := &unaryHedge{unary: u, req: req, reply: u.replies.Make()}
-	h.opts, h.results = u.options.Attempt(grpc.Trailer(&h.trailer))
+	h.opts, h.results = u.options.Attempt(grpc.Trailer(&h.trailer), grpc.Peer(&h.peer))
 	return h
 }
 
 // unaryHedge is one hedge. It may outlive the call, so it must not use the caller's memory. Of unary it uses only the method,
-// the connection, the invoker and call.HedgeContext.
+// the connection, the invoker, and call.HedgeContext and Used.
 type unaryHedge struct {
 	*unary
 	req, reply any
 	opts       []grpc.CallOption
 	results    *attempt.Results
 	trailer    metadata.MD
+	peer       peer.Peer
 }
 
 func (h *unaryHedge) Trailer() metadata.MD { return h.trailer }
 
 func (h *unaryHedge) Run(ctx context.Context) error {
-	return h.invoker(h.call.HedgeContext(ctx), h.method, h.req, h.reply, h.cc, h.opts...)
+	err := h.invoker(h.call.HedgeContext(ctx), h.method, h.req, h.reply, h.cc, h.opts...)
+	h.call.Used(&h.peer)
+	return err
 }

@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 
 	"github.com/grpchedge/hedge/internal/attempt"
 	"github.com/grpchedge/hedge/internal/race"
@@ -121,5 +122,9 @@ func (h *hedgeAttempt) Run(ctx context.Context) error {
 		}
 		return h.ended
 	}
-	return h.awaitGoal(h.c, h.into)
+	err := h.awaitGoal(h.c, h.into)
+	if p, ok := peer.FromContext(h.Context()); ok {
+		h.c.call.Used(p)
+	}
+	return err
 }
