@@ -17,7 +17,9 @@ import (
 //     raised by half after two minutes, then after four, and so on up to an hour.
 //   - If it does not say so, and at least ten resets were sent in the minute before, none is sent for less than a minute. If
 //     connections are cut in such pauses too, resets are not to blame, and cuts are ignored for ten minutes or longer. If
-//     they are cut again and again after resets and never in a pause, a limit is learned as above.
+//     they are cut again and again after resets and never in a pause, a limit is learned as above. A connection that the
+//     server closes in an orderly way within two minutes, so that no call fails, counts like one that is cut. It is noticed by
+//     the hedges that use the next one.
 //
 // When no reset is left, losers run to their end and their answers are dropped: at most 1,000 of a target at a time, each for
 // 30 s at most, or until the call's deadline. Those above that are reset all the same. Calls then have their primary on a

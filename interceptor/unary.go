@@ -217,7 +217,7 @@ func (u *unary) Hedge(int, context.CancelCauseFunc) race.Attempt {
 }
 
 // unaryHedge is one hedge. It may outlive the call, so it must not use the caller's memory. Of unary it uses only the method,
-// the connection, the invoker, call.HedgeContext and call.HedgePeer.
+// the connection, the invoker, call.HedgeContext and call.Used.
 type unaryHedge struct {
 	*unary
 	req, reply any
@@ -235,6 +235,6 @@ func (h *unaryHedge) Run(ctx context.Context) error {
 	if err == nil {
 		engine.HedgeAnswered(ctx)
 	}
-	h.call.HedgePeer(&h.peer)
+	h.call.Used(&h.peer)
 	return err
 }

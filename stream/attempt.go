@@ -131,5 +131,8 @@ func (h *hedgeAttempt) Run(ctx context.Context) error {
 	if err == nil {
 		engine.HedgeAnswered(ctx)
 	}
+	if p, ok := peer.FromContext(h.Context()); ok {
+		h.c.call.Used(p)
+	}
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge/internal/race"
@@ -37,6 +38,14 @@ func (c *Call) Lost(losers, may race.Attempts) (left race.Attempts) {
 
 // LeftEnded says that one of those has ended. It may be called from any goroutine.
 func (c *Call) LeftEnded() { c.method.target.resets.left.Add(-1) }
+
+// Used says which connection a hedge of the call has used; nil if it is not known. It may be called concurrently.
+func (c *Call) Used(p *peer.Peer) {
+	if c.method == nil || p == nil || p.Addr == nil || p.LocalAddr == nil {
+		return
+	}
+	c.method.target.resets.used(p.LocalAddr.String(), p.Addr.String(), time.Now())
+}
 
 // mostRepeats is how often a call is repeated.
 const mostRepeats = 2

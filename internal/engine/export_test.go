@@ -86,3 +86,6 @@ func CopyResets(from *Engine, target string, to *Engine, now time.Time) (ResetSt
 	s, ok := from.ResetState(target, now)
 	return s, ok && to.RestoreResets(target, s, now)
 }
+
+// Used has an attempt use a connection.
+func (r *ResetRules) Used(local, remote string, now time.Time) { r.r.used(local, remote, now) }

@@ -34,7 +34,9 @@ type resets struct {
 	set    ResetLimit // with ResetsSet
 
 	hold  time.Duration // until the next raise; it doubles with each
+	sure  bool          // the server itself has said that it counts
 	proof suspicion
+	conns connections
 }
 
 // ResetMode is how resets to a target are limited.
@@ -155,20 +157,36 @@ func (r *resets) recently(at time.Duration) bool {
 func (r *resets) cut(began time.Time, certain bool, now time.Time) (blamed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	return r.ended(began, certain, now)
+}
+
+// used says that an attempt has used the connection from a local address to a remote one. If it replaces another that did not
+// live long, that one has been closed in an orderly way: no call has failed, but it may be a consequence of resets.
+func (r *resets) used(local, remote string, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.conns.replaced(local, remote, now) {
+		r.ended(now, false, now)
+	}
+}
+
+// ended is cut. The lock must be held.
+func (r *resets) ended(began time.Time, certain bool, now time.Time) (blamed bool) {
 	r.advance(now)
 	minute, second := r.seen.counts(now)
 	seen := resetsSeen{minute, second}
 	known := !r.cutAt.IsZero()
 	switch {
 	case known && (now.Sub(r.cutAt) < oneCut || !began.After(r.cutAt)): // by the cut that is known
-		if certain && r.mode == ResetsSuspected { // the first failure did not say so
+		if r.sure = r.sure || certain; certain && r.mode == ResetsSuspected { // the first failure did not say so
 			r.learn(r.proof.seen, now, serverSays)
 		}
 	case known && now.Sub(r.cutAt) < wake: // probably another connection, with the resets that were sent before
 	case certain && minute > 0:
+		r.sure = true
 		r.blame(seen, now)
 		r.learn(seen, now, serverSays)
-	case certain:
+	case certain, r.sure:
 		return false
 	case r.mode == ResetsSuspected, r.mode == ResetsLearned && r.proof.refutedBy(seen):
 		// Connections end without resets too.

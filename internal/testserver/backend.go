@@ -132,5 +132,5 @@ func (b *backend) dial(ctx context.Context) (net.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("backend %d is down: %w", b.index, err)
 	}
-	return memoryConn{conn, memoryAddr(b.address)}, nil
+	return newMemoryConn(conn, b.address), nil
 }

@@ -2,7 +2,9 @@ package testserver
 
 import (
 	"context"
+	"fmt"
 	"net"
+	"sync/atomic"
 
 	"google.golang.org/grpc/peer"
 )
@@ -64,10 +66,19 @@ func closeConn(ctx context.Context) {
 // backends apart by address, as a socket does.
 type memoryConn struct {
 	net.Conn
-	address memoryAddr
+	address, local memoryAddr
 }
 
 func (c memoryConn) RemoteAddr() net.Addr { return c.address }
+
+// LocalAddr is different for each connection, as a socket's is.
+func (c memoryConn) LocalAddr() net.Addr { return c.local }
+
+var memoryConns atomic.Int64
+
+func newMemoryConn(conn net.Conn, address string) memoryConn {
+	return memoryConn{conn, memoryAddr(address), memoryAddr(fmt.Sprintf("client %d", memoryConns.Add(1)))}
+}
 
 type memoryAddr string
 
