@@ -90,3 +90,43 @@ func Example_singleBackend() {
 	// single backend: true
 	// hedges: 0 held back: 1
 }
+
+// Behind one address, with gRPC's default pick_first, all calls share one connection. With two, a hedge takes the other one.
+func Example_connections() {
+	cluster, err := testserver.Start(testserver.Config{Script: func(a testserver.Attempt) testserver.Plan {
+		if a.Number == 0 && a.ID == 1 {
+			return testserver.Plan{Ending: testserver.Hang}
+		}
+		return testserver.Plan{}
+	}})
+	if err != nil {
+		panic(err)
+	}
+	defer cluster.Close()
+	s, err := hedge.New(hedge.WithReadOnlyMethods("/hedgetest.TestService/*"), hedge.WithWarmup(20, 10*time.Millisecond))
+	if err != nil {
+		panic(err)
+	}
+	conn, err := cluster.Client(
+		grpc.WithChainUnaryInterceptor(interceptor.Unary(s)),
+		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [
+			{"hedge_other_backend": {"childPolicy": [{"pick_first": {}}], "connections": 2}}]}`))
+	if err != nil {
+		panic(err)
+	}
+	client := testpb.NewTestServiceClient(conn)
+	for len(s.Targets()) == 0 || s.Targets()[0].Connections < 2 { // makes both
+		if _, err := client.Unary(context.Background(), &testpb.Request{}, hedge.Off()); err != nil {
+			panic(err)
+		}
+	}
+	if _, err := client.Unary(context.Background(), &testpb.Request{Id: 1}); err != nil {
+		panic(err)
+	}
+	row := s.Targets()[0]
+	fmt.Println("backends:", row.Backends, "connections:", row.Connections)
+	fmt.Println("hedges:", row.Hedges, "over a used connection:", row.SameBackend)
+	// Output:
+	// backends: 1 connections: 2
+	// hedges: 1 over a used connection: 0
+}

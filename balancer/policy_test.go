@@ -242,6 +242,10 @@ func TestConfig(t *testing.T) {
 		{`{"childPolicy": [{"test_fake_a": {"Mark": "bad"}}]}`, `hedge: hedge_other_backend: childPolicy: test_fake_a: mark: bad`},
 		{`{"childPolicy": 7}`, `hedge: hedge_other_backend: json: cannot unmarshal number`},
 		{`{"childPolicy": [{"round_robin": {}}], "unknown": 1}`, ``},
+		{`{"childPolicy": [{"round_robin": {}}], "connections": 0}`, `hedge: hedge_other_backend: connections: 0, allowed 1 to 8`},
+		{`{"childPolicy": [{"round_robin": {}}], "connections": 9}`, `hedge: hedge_other_backend: connections: 9, allowed 1 to 8`},
+		{`{"childPolicy": [{"round_robin": {}}], "spread": true}`, `hedge: hedge_other_backend: spread: needs connections above 1`},
+		{`{"childPolicy": [{"round_robin": {}}], "connections": 8, "spread": true, "silence": false}`, ``},
 		{`{"childPolicy": [{"not_there": {"x": 1}}, {"round_robin": {}}]}`, ``},
 	} {
 		c, err := grpcbalancer.Get(balancer.Name).(grpcbalancer.ConfigParser).ParseConfig(json.RawMessage(tc.config))

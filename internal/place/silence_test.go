@@ -60,8 +60,10 @@ func TestSilence_Probes(t *testing.T) {
 		defer policy.Leave()
 		b := policy.NewBackend(nil, []resolver.Address{{Addr: "a"}}, 0)
 		policy.Show([]*place.Backend{b})
-		if !b.Probe(time.Now()) || !b.Probe(time.Now()) {
-			t.Error("one that speaks is open to all")
+		for range 2 {
+			if !b.Probe(time.Now()) {
+				t.Error("one that speaks is open to all")
+			}
 		}
 		b.Late(time.Now(), 0)
 		time.Sleep(ms)

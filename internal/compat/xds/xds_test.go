@@ -1,0 +1,253 @@
+package xds_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"testing"
+	"time"
+
+	xdstype "github.com/cncf/xds/go/xds/type/v3"
+	cluster "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpoint "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listener "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	route "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	router "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
+	hcm "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	wrr "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/wrr_locality/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/server/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/xds"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/grpchedge/hedge"
+	_ "github.com/grpchedge/hedge/balancer"
+	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/internal/testserver"
+	testpb "github.com/grpchedge/hedge/proto"
+)
+
+const (
+	ms      = time.Millisecond
+	service = "hedged"
+	node    = "client"
+)
+
+func packed(m proto.Message) *anypb.Any {
+	a, err := anypb.New(m)
+	if err != nil {
+		panic(err)
+	}
+	return a
+}
+
+// ads is a source of resources: the same stream as all others.
+var ads = &core.ConfigSource{ResourceApiVersion: core.ApiVersion_V3, ConfigSourceSpecifier: &core.ConfigSource_Ads{Ads: &core.AggregatedConfigSource{}}}
+
+// listenerTo has all calls of the service go to a cluster. Their hash is that of a header.
+func listenerTo(clusterName string) *listener.Listener {
+	return &listener.Listener{Name: service, ApiListener: &listener.ApiListener{ApiListener: packed(&hcm.HttpConnectionManager{
+		HttpFilters: []*hcm.HttpFilter{{Name: "router", ConfigType: &hcm.HttpFilter_TypedConfig{TypedConfig: packed(&router.Router{})}}},
+		RouteSpecifier: &hcm.HttpConnectionManager_RouteConfig{RouteConfig: &route.RouteConfiguration{
+			Name: "routes",
+			VirtualHosts: []*route.VirtualHost{{Name: "all", Domains: []string{"*"}, Routes: []*route.Route{{
+				Match: &route.RouteMatch{PathSpecifier: &route.RouteMatch_Prefix{}},
+				Action: &route.Route_Route{Route: &route.RouteAction{
+					ClusterSpecifier: &route.RouteAction_Cluster{Cluster: clusterName},
+					HashPolicy: []*route.RouteAction_HashPolicy{{PolicySpecifier: &route.RouteAction_HashPolicy_Header_{
+						Header: &route.RouteAction_HashPolicy_Header{HeaderName: "key"}}}},
+				}},
+			}}}},
+		}},
+	})}}
+}
+
+// clusterOf is a cluster whose policy is hedge_other_backend over a child, in each locality if localities have weights.
+func clusterOf(t *testing.T, name, child string, weighted bool) *cluster.Cluster {
+	t.Helper()
+	fields := &structpb.Struct{}
+	if err := fields.UnmarshalJSON([]byte(fmt.Sprintf(`{"childPolicy": [{%q: {}}], "connections": 2}`, child))); err != nil {
+		t.Fatal(err)
+	}
+	policy := func(name string, m proto.Message) *cluster.LoadBalancingPolicy {
+		return &cluster.LoadBalancingPolicy{Policies: []*cluster.LoadBalancingPolicy_Policy{{
+			TypedExtensionConfig: &core.TypedExtensionConfig{Name: name, TypedConfig: packed(m)}}}}
+	}
+	p := policy("hedge", &xdstype.TypedStruct{TypeUrl: "type.googleapis.com/hedge_other_backend", Value: fields})
+	if weighted {
+		p = policy("localities", &wrr.WrrLocality{EndpointPickingPolicy: p})
+	}
+	return &cluster.Cluster{
+		Name:                 name,
+		ClusterDiscoveryType: &cluster.Cluster_Type{Type: cluster.Cluster_EDS},
+		EdsClusterConfig:     &cluster.Cluster_EdsClusterConfig{EdsConfig: ads},
+		LoadBalancingPolicy:  p,
+		OutlierDetection: &cluster.OutlierDetection{Interval: durationpb.New(time.Second), Consecutive_5Xx: wrapperspb.UInt32(5),
+			EnforcingFailurePercentage: wrapperspb.UInt32(100)},
+	}
+}
+
+// endpointsOf are some backends, two to a locality of equal weight.
+func endpointsOf(t *testing.T, name string, addresses []string) *endpoint.ClusterLoadAssignment {
+	t.Helper()
+	e := &endpoint.ClusterLoadAssignment{ClusterName: name}
+	for i, a := range addresses {
+		host, port, err := net.SplitHostPort(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, _ := strconv.Atoi(port)
+		if i%2 == 0 {
+			e.Endpoints = append(e.Endpoints, &endpoint.LocalityLbEndpoints{
+				Locality: &core.Locality{Region: fmt.Sprint("region-", i/2)}, LoadBalancingWeight: wrapperspb.UInt32(1)})
+		}
+		l := e.Endpoints[len(e.Endpoints)-1]
+		l.LbEndpoints = append(l.LbEndpoints, &endpoint.LbEndpoint{HostIdentifier: &endpoint.LbEndpoint_Endpoint{Endpoint: &endpoint.Endpoint{
+			Address: &core.Address{Address: &core.Address_SocketAddress{SocketAddress: &core.SocketAddress{
+				Address: host, PortSpecifier: &core.SocketAddress_PortValue{PortValue: uint32(n)}}}}}}})
+	}
+	return e
+}
+
+// mesh is a management server and what it says.
+type mesh struct {
+	cache   cache.SnapshotCache
+	address string
+	version int
+}
+
+func startMesh(t *testing.T) *mesh {
+	t.Helper()
+	m := &mesh{cache: cache.NewSnapshotCache(true, cache.IDHash{}, nil)}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer()
+	ctx, cancel := context.WithCancel(context.Background())
+	discovery.RegisterAggregatedDiscoveryServiceServer(s, server.NewServer(ctx, m.cache, nil))
+	go func() { _ = s.Serve(l) }()
+	t.Cleanup(func() { cancel(); s.Stop() })
+	m.address = l.Addr().String()
+	return m
+}
+
+// say has clients know a listener, a cluster and its endpoints.
+func (m *mesh) say(t *testing.T, c *cluster.Cluster, e *endpoint.ClusterLoadAssignment) {
+	t.Helper()
+	m.version++
+	snapshot, err := cache.NewSnapshot(fmt.Sprint(m.version), map[resource.Type][]types.Resource{
+		resource.ListenerType: {listenerTo(c.Name)}, resource.ClusterType: {c}, resource.EndpointType: {e}})
+	if err == nil {
+		err = m.cache.SetSnapshot(context.Background(), node, snapshot)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (m *mesh) dial(t *testing.T, s *hedge.Scheduler) testpb.TestServiceClient {
+	t.Helper()
+	names, err := xds.NewXDSResolverWithConfigForTesting([]byte(fmt.Sprintf(`{"node": {"id": %q},
+		"xds_servers": [{"server_uri": %q, "channel_creds": [{"type": "insecure"}], "server_features": ["xds_v3"]}]}`, node, m.address)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := grpc.NewClient("xds:///"+service, grpc.WithResolvers(names), grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithChainUnaryInterceptor(interceptor.Unary(s)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return testpb.NewTestServiceClient(conn)
+}
+
+// TestMesh makes calls through a real xds:/// channel whose management server names the policy. Only the hedge of a call answers, so
+// that each call shows where that went. Then the cluster changes while calls run: none fails.
+func TestMesh(t *testing.T) {
+	for _, tc := range []struct {
+		name, child string
+		weighted    bool
+		backends    int // that the policy of one place in the tree knows, each over two connections
+	}{
+		{"round robin", "round_robin", false, 4},
+		{"round robin, localities with weights", "round_robin", true, 4},
+		{"ring hash", "ring_hash_experimental", false, 4},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			backends := testserver.StartT(t, testserver.Config{Backends: 6, Script: func(a testserver.Attempt) testserver.Plan {
+				if a.Number == 0 {
+					return testserver.Plan{Ending: testserver.Hang}
+				}
+				return testserver.Plan{}
+			}})
+			var addresses []string
+			for i := range backends.Backends() {
+				addresses = append(addresses, backends.Address(i))
+			}
+			m := startMesh(t)
+			m.say(t, clusterOf(t, "first", tc.child, tc.weighted), endpointsOf(t, "first", addresses[:4]))
+			s, err := hedge.New(hedge.WithAllMethods(), hedge.WithWarmup(1<<30, 20*ms), hedge.WithBudgetPercent(400))
+			if err != nil {
+				t.Fatal(err)
+			}
+			client := m.dial(t, s)
+			call := func(id uint64) {
+				t.Helper()
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				defer cancel()
+				if _, err := client.Unary(ctx, &testpb.Request{Id: id}, grpc.WaitForReady(true)); err != nil {
+					t.Fatalf("call %d: %v", id, err)
+				}
+			}
+			for id := range uint64(300) { // gRPC connects to what a hash needs only when it is needed
+				call(1000 + id)
+				if row := s.Targets()[0]; row.Backends == tc.backends {
+					break
+				}
+			}
+			again := s.Stats().SameBackend
+			elsewhere := 0
+			const calls = 40
+			for id := range uint64(calls) {
+				call(id)
+				at := map[int]bool{}
+				for _, r := range backends.RecordsOf(id) {
+					at[r.Backend] = true
+				}
+				if len(at) > 1 {
+					elsewhere++
+				}
+			}
+			row := s.Targets()[0]
+			t.Logf("%d of %d calls met two backends; %d backends, %d connections, %d hedges over a used one", elsewhere, calls, row.Backends, row.Connections, row.SameBackend-again)
+			if elsewhere != calls && tc.child == "round_robin" || row.SameBackend != again {
+				t.Errorf("%d of %d calls met two backends; %+v", elsewhere, calls, row)
+			}
+
+			for id := range uint64(120) { // the cluster changes under calls
+				if id == 40 {
+					m.say(t, clusterOf(t, "second", tc.child, tc.weighted), endpointsOf(t, "second", addresses[2:]))
+				}
+				call(2000 + id)
+			}
+			last := backends.RecordsOf(2119)
+			for _, r := range last {
+				if r.Backend < 2 {
+					t.Errorf("the last call met backend %d, which the second cluster has not", r.Backend)
+				}
+			}
+		})
+	}
+}
