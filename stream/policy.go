@@ -18,10 +18,13 @@ func (p *policy) Failure(n int, err error, trailer metadata.MD) race.Event {
 	return p.call.Failure(n, err, trailer)
 }
 
+func (p *policy) Sent(n int) { p.call.Sent(n) }
+
 func (p *policy) LoserPanicked() { p.call.LoserPanicked() }
 
 // Book books the report, and the latencies in it if they are times to the first message.
 func (p *policy) Book(r *race.Report) {
+	defer p.call.Tell(r)
 	p.call.BookRace(r)
 	if r.Panicked {
 		return

@@ -29,6 +29,7 @@ func (c *Call) Failure(_ int, err error, trailer metadata.MD) race.Event {
 
 // Book books the race of the call, from its report: everything but why hedges were not admitted.
 func (c *Call) Book(r *race.Report) {
+	defer c.Tell(r)
 	c.BookRace(r)
 	if r.Panicked {
 		return // nobody has learned anything
@@ -73,6 +74,9 @@ func (c *Call) bookFailures(r *race.Report) {
 		}
 		c.failures |= 1 << n
 		c.failed(a.End, a.Pushback)
+		if a.Pushback != race.NoPushback {
+			c.tellHeldBack(r.Hedges+1, pushedBack)
+		}
 	}
 }
 

@@ -29,9 +29,11 @@ type Call struct {
 	delay     time.Duration
 	estimate  *learn.Estimate // what the delay was taken from; nil if it was not learned
 
-	turn     int    // hedges considered so far, including those skipped by sampling
-	drawn    bool   // the last of them is to be sent
-	heldBack reason // why it was held back last, so that a reason counts once for a hedge
+	turn     int           // hedges considered so far, including those skipped by sampling
+	drawn    bool          // the last of them is to be sent
+	heldBack reason        // why it was held back last, so that a reason counts once for a hedge
+	why      reason        // why the last hedge that was due was not sent, or why none can be; for whoever asks
+	report   func(Outcome) // of hedge.Report; nil: none
 
 	onlyReads bool           // the method changes nothing, so that a hedge's error is an answer too
 	policy    *hedgingPolicy // the service config's for the method; nil: none
@@ -43,16 +45,6 @@ type Call struct {
 	group  membership    // for comparison
 	record *place.Record // where its attempts have been; nil where no policy asks
 }
-
-// reason is why a due hedge was not sent.
-type reason uint8
-
-const (
-	noReason reason = iota
-	budgetExhausted
-	notReady
-	noOtherBackend
-)
 
 // retryFloor is the least time after which a hedge that was held back is considered again: timers are not much
 // more precise.
@@ -70,6 +62,14 @@ func (c *Call) arm(delay time.Duration) {
 			c.group = c.method.groups.draw()
 			c.armed = c.group != unhedgedGroup
 		}
+		switch {
+		case c.dry:
+			c.why = dryRun
+		case !c.armed:
+			c.why = inControl
+		}
+	} else {
+		c.why = switchedOff
 	}
 }
 
@@ -89,6 +89,7 @@ func (c *Call) unbudgeted() bool { return c.policy != nil && c.engine.config.Unb
 
 // Plan is when the call's hedges are due, and by which rules its attempts race; false if it gets no hedge.
 func (c *Call) Plan() (race.Plan, bool) {
+	c.reportUnhedged()
 	if !c.armed {
 		return race.Plan{}, false
 	}
@@ -126,6 +127,8 @@ func (c *Call) NotReplayable() {
 		c.armed = false
 		c.method.counters.notReplayable.Add(1)
 		c.method.counters.follow()
+		c.tellHeldBack(1, notReplayable)
+		c.reportUnhedged()
 	}
 }
 
@@ -138,23 +141,23 @@ func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 	case !c.armed:
 		return race.Event{Kind: race.Refused}
 	case c.engine.paused.Load():
-		return c.refuse(func(s *Stats) { s.Paused++ })
+		return c.refuse(n, paused)
 	case !c.method.target.throttle.passes():
-		return c.refuse(func(s *Stats) { s.Throttled++ })
+		return c.refuse(n, throttled)
 	case c.policy == nil && c.deadlineNear(now):
-		return c.refuse(func(s *Stats) { s.DeadlineNear++ })
+		return c.refuse(n, deadlineNear)
 	case !c.draw(turn, now):
-		c.method.counters.update(func(s *Stats) { s.NotDrawn++ })
+		c.holdBack(n, notDrawn)
 		return race.Event{Kind: race.Skipped}
 	case c.policy == nil && c.conn != nil && c.conn.GetState() != connectivity.Ready:
-		return c.postpone(now, notReady)
+		return c.postpone(n, now, notReady)
 	case c.staysHere(n):
-		return c.postpone(now, noOtherBackend)
+		return c.postpone(n, now, noOtherBackend)
 	case c.unbudgeted():
 	case !c.pay(now, n):
-		return c.postpone(now, budgetExhausted)
+		return c.postpone(n, now, budgetExhausted)
 	}
-	c.heldBack = noReason
+	c.heldBack, c.why = noReason, noReason
 	c.method.groups.sent(c.group, now)
 	c.method.counters.update(func(s *Stats) {
 		s.Hedges++
@@ -175,8 +178,8 @@ func (c *Call) pay(now time.Time, n int) bool {
 }
 
 // refuse counts why the call gets no more hedges.
-func (c *Call) refuse(count func(*Stats)) race.Event {
-	c.method.counters.update(count)
+func (c *Call) refuse(n int, why reason) race.Event {
+	c.holdBack(n, why)
 	return race.Event{Kind: race.Refused}
 }
 
@@ -214,19 +217,10 @@ func (c *Call) median() time.Duration {
 // the budget earns, calls that end meanwhile leave the tokens to those that do not, and a slow call loses a
 // fraction of the delay. Then it is when savings may pay, and from there on at twice the call's age, so that in an outage a
 // call that lasts long is looked at a handful of times.
-func (c *Call) postpone(now time.Time, why reason) race.Event {
+func (c *Call) postpone(n int, now time.Time, why reason) race.Event {
 	if c.heldBack != why {
 		c.heldBack = why
-		c.method.counters.update(func(s *Stats) {
-			switch why {
-			case budgetExhausted:
-				s.BudgetExhausted++
-			case notReady:
-				s.NotReady++
-			case noOtherBackend:
-				s.NoOtherBackend++
-			}
-		})
+		c.holdBack(n, why)
 	}
 	age := now.Sub(c.start)
 	wait := age

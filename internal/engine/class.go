@@ -52,7 +52,7 @@ func (cs *classes) of(e *Engine, m *method, name string) *class {
 		m.memory.Add(mapShare) // of the map itself
 	}
 	m.memory.Add(c.bytes())
-	m.learn(e, &c.learner)
+	m.learn(e, &c.learner, c.name)
 	cs.known.Store(c.name, c)
 	cs.count++
 	return c

@@ -35,6 +35,11 @@ type Config struct {
 	Unbudgeted       bool                                                         // methods with a policy
 	Throttle         *serviceconfig.Throttle                                      // of WithThrottle; nil: none
 
+	// What is told.
+
+	Traces []*Trace
+	Made   []func(scheduler any) // are called with the *hedge.Scheduler once it is made
+
 	// What is remembered.
 
 	Window     time.Duration

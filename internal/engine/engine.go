@@ -72,8 +72,12 @@ func (e *Engine) Latency(target, method string, q float64) (time.Duration, bool)
 	return m.learner.Snapshot(time.Now()).Quantile(q)
 }
 
-// PassThrough counts a client-streaming or bidirectional call, which is never hedged.
-func (e *Engine) PassThrough(target, method string) {
+// PassThrough counts a client-streaming or bidirectional call, which is never hedged. Of the options, only [ReportOption] is
+// used.
+func (e *Engine) PassThrough(target, method string, opts ...grpc.CallOption) {
+	if report := readCallOptions(context.Background(), opts).report; report != nil {
+		report(Outcome{Attempts: 1, Reason: passedThrough.String()})
+	}
 	if e != nil {
 		c := &e.method(target, method, time.Now()).counters
 		c.passedThrough.Add(1)
@@ -89,10 +93,10 @@ type Conn interface {
 // Begin counts a call and returns its Call, whose Plan says whether and when to hedge it.
 //
 // ctx is the caller's context; its deadline may prevent hedges. A nil conn stands for a connection that is always ready. Of
-// the options, and of those in ctx, only [OffOption] and [AfterOption] are used.
+// the options, only [OffOption], [AfterOption] and [ReportOption] are used, and of those in ctx the first two.
 func (e *Engine) Begin(ctx context.Context, target, method string, conn Conn, opts ...grpc.CallOption) Call {
 	if e == nil {
-		return Call{}
+		return Call{report: readCallOptions(ctx, opts).report}
 	}
 	now := time.Now()
 	m := e.method(target, method, now)
@@ -102,19 +106,22 @@ func (e *Engine) Begin(ctx context.Context, target, method string, conn Conn, op
 	c.heeds = policy != nil || m.target.throttle != nil
 
 	o := readCallOptions(ctx, opts)
+	c.report = o.report
 	switch {
 	case o.off:
 		m.counters.off.Add(1)
+		c.why = off
 	case e.paused.Load():
 		m.counters.paused.Add(1)
+		c.why = paused
 	case o.after:
 		c.arm(o.delay)
 	case !described:
 		m.counters.noDescriptor.Add(1)
-		c.unlearned = true
+		c.unlearned, c.why = true, noDescriptor
 	case !selected, policy == nil && e.config.ServiceConfigOnly:
 		m.counters.notSelected.Add(1)
-		c.unlearned = true
+		c.unlearned, c.why = true, notSelected
 	case policy != nil:
 		c.arm(policy.delay)
 	case e.config.Trigger.Kind == FixedTrigger:
@@ -132,6 +139,7 @@ func (e *Engine) Begin(ctx context.Context, target, method string, conn Conn, op
 			c.arm(e.config.WarmupDelay)
 		default:
 			m.counters.warmup.Add(1)
+			c.why = learning
 			m.target.budget.Earn(now)
 		}
 	}

@@ -139,18 +139,19 @@ func (e *Engine) newMethod(t *target, name string) *method {
 	m.memory.PartOf(&e.memory)
 	m.memory.Add(m.bytes())
 	m.groups = newGroups(e.config.Control, &m.memory)
-	m.learn(e, &m.learner)
+	m.learn(e, &m.learner, "")
 	return m
 }
 
 // learn prepares a learner of the method: its own, or one of a class.
-func (m *method) learn(e *Engine, l *learn.Learner) {
+func (m *method) learn(e *Engine, l *learn.Learner, class string) {
 	l.Start(&e.learning, learn.Place{
 		Budget:   m.target.budget,
 		Epoch:    e.epoch,
 		Choosing: m.policy == nil,
 		Memory:   &m.memory,
 		Panicked: m.triggerPanicked,
+		Changed:  e.changed(m, class),
 	})
 }
 

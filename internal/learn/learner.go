@@ -43,6 +43,8 @@ type Learner struct {
 	rests     rests
 	trickle   *budget.Bucket // nil until hedging first stepped down
 	promising int            // how many times in a row hedging would have been worthwhile since it stepped down
+	changes   []Change       // not yet told
+	noted     Reason         // by the last change that was noted
 }
 
 // Place is what a learner needs of the method that it belongs to.
@@ -52,6 +54,7 @@ type Place struct {
 	Choosing bool           // false where a policy fixes the delays, so that there is nothing to choose
 	Memory   *latency.Meter // counts the memory of what is learned; nil: none does
 	Panicked func()         // is called when an estimate could not be computed because of a panic; nil: none counts
+	Changed  func(Change)   // is called when what was concluded has changed, with no lock held; nil: nobody wants to know
 }
 
 // Start prepares an empty learner.
@@ -154,7 +157,14 @@ func (l *Learner) refresh(now time.Time) {
 
 // conclude computes the estimate anew. If that panics, which must not end the process, the last estimate stays in force.
 func (l *Learner) conclude(compute func()) {
+	var changes []Change
+	defer func() { // last, so that a function that blocks keeps no estimate from being computed
+		for _, c := range changes {
+			l.place.Changed(c)
+		}
+	}()
 	defer l.busy.Store(false)
+	defer func() { changes, l.changes = l.changes, nil }()
 	defer func() {
 		if recover() != nil && l.place.Panicked != nil {
 			l.place.Panicked()
@@ -209,6 +219,7 @@ func (l *Learner) lately(now time.Time) (all, newest *latency.Distribution) {
 	before, newest := l.window.Split(now, l.since, at)
 	if knee.Changed(before, newest, lately) {
 		l.since, l.changed = at, now
+		l.note(Change{LawChanged: true})
 		l.evidence = evidence{}
 		l.hedges.forget()
 		l.rests.forget()

@@ -56,6 +56,8 @@ type Policy interface {
 	// Book takes the report of the race, on the caller's goroutine. It is called once, but not at all if
 	// [Outcome.Untouched] is set. The report is valid during the call.
 	Book(r *Report)
+	// Sent is called when hedge n has been sent, on the hedge's goroutine and before its Run. It may be called after Book.
+	Sent(n int)
 	// LoserPanicked is called when a loser panics after the report, and when a hedge panics before it is sent. It may be
 	// called at any time, from any goroutine.
 	LoserPanicked()
