@@ -28,6 +28,8 @@ type Engine struct {
 	epoch    time.Time
 	paused   atomic.Bool
 
+	remembers atomic.Bool // histories are kept
+
 	targets     sync.Map      // name → *target
 	connections sync.Map      // a connection's target → *target, with WithTargetName; empty without it
 	memory      latency.Meter // bytes of all entries

@@ -3,6 +3,7 @@ package engine
 import (
 	"strings"
 	"sync"
+	pointer "sync/atomic"
 	"time"
 
 	"go.uber.org/atomic"
@@ -39,6 +40,8 @@ type method struct {
 
 	classes classes // of requests
 	groups  *groups // nil without a control group
+
+	history pointer.Pointer[history] // nil before the first sample
 
 	alarm    race.Alarm  // the timer for the first hedges of its calls
 	noPolicy atomic.Bool // WithOtherBackendOnly found no policy of package balancer
@@ -145,6 +148,10 @@ func (e *Engine) newMethod(t *target, name string) *method {
 
 // learn prepares a learner of the method: its own, or one of a class.
 func (m *method) learn(e *Engine, l *learn.Learner, class string) {
+	var looked func(time.Time)
+	if class == "" {
+		looked = func(now time.Time) { e.sample(m, now) }
+	}
 	l.Start(&e.learning, learn.Place{
 		Budget:   m.target.budget,
 		Epoch:    e.epoch,
@@ -152,6 +159,7 @@ func (m *method) learn(e *Engine, l *learn.Learner, class string) {
 		Memory:   &m.memory,
 		Panicked: m.triggerPanicked,
 		Changed:  e.changed(m, class),
+		Looked:   looked,
 	})
 }
 

@@ -49,12 +49,13 @@ type Learner struct {
 
 // Place is what a learner needs of the method that it belongs to.
 type Place struct {
-	Budget   *budget.Bucket // the target's
-	Epoch    time.Time      // what times are counted from
-	Choosing bool           // false where a policy fixes the delays, so that there is nothing to choose
-	Memory   *latency.Meter // counts the memory of what is learned; nil: none does
-	Panicked func()         // is called when an estimate could not be computed because of a panic; nil: none counts
-	Changed  func(Change)   // is called when what was concluded has changed, with no lock held; nil: nobody wants to know
+	Budget   *budget.Bucket  // the target's
+	Epoch    time.Time       // what times are counted from
+	Choosing bool            // false where a policy fixes the delays, so that there is nothing to choose
+	Memory   *latency.Meter  // counts the memory of what is learned; nil: none does
+	Panicked func()          // is called when an estimate could not be computed because of a panic; nil: none counts
+	Looked   func(time.Time) // is called when what is known was looked at, with no lock held; nil: nobody wants to know
+	Changed  func(Change)    // is called when what was concluded has changed, with no lock held; nil: nobody wants to know
 }
 
 // Start prepares an empty learner.
@@ -146,17 +147,17 @@ func (l *Learner) refresh(now time.Time) {
 	if choosing {
 		// A choice takes longer than a caller should wait for.
 		burst := l.place.Budget.Burst(now)
-		l.run(func() { l.conclude(func() { l.chooseWithinPace(now, burst) }) })
+		l.run(func() { l.conclude(now, func() { l.chooseWithinPace(now, burst) }) })
 		return
 	}
-	l.conclude(func() {
+	l.conclude(now, func() {
 		all, _ := l.lately(now)
 		l.take(all)
 	})
 }
 
 // conclude computes the estimate anew. If that panics, which must not end the process, the last estimate stays in force.
-func (l *Learner) conclude(compute func()) {
+func (l *Learner) conclude(now time.Time, compute func()) {
 	var changes []Change
 	defer func() { // last, so that a function that blocks keeps no estimate from being computed
 		for _, c := range changes {
@@ -171,6 +172,9 @@ func (l *Learner) conclude(compute func()) {
 		}
 	}()
 	compute()
+	if l.place.Looked != nil {
+		l.place.Looked(now)
+	}
 }
 
 // worthAnotherLook reports whether the estimate is to be computed anew because time has passed: when enough calls ended

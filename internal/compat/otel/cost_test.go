@@ -15,13 +15,15 @@ import (
 	"google.golang.org/grpc/stats/opentelemetry"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver"
 	hedgeotel "github.com/grpchedge/hedge/otel"
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
 // BenchmarkEverythingOn makes calls that need no hedge in turns: through a client with gRPC's plugin alone, and through one
-// that hedges with everything on. It reports the throughput of the second as a share of the first's, the median of all turns.
+// that hedges with everything on, and one that hedges with nothing set but the plugin. It reports the throughput of the latter
+// two as shares of the first's, the medians of all turns.
 func BenchmarkEverythingOn(b *testing.B) {
 	for _, traced := range []bool{false, true} {
 		b.Run(fmt.Sprintf("traces=%t", traced), func(b *testing.B) { everythingOn(b, traced) })
@@ -39,18 +41,27 @@ func everythingOn(b *testing.B, traced bool) {
 		b.Fatal(err)
 	}
 	logger := slog.New(slog.NewTextHandler(io.Discard, nil))
-	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithMinDelay(time.Second), hedge.WithLogger(logger), telemetry)
-	if err != nil {
-		b.Fatal(err)
+	newScheduler := func(options ...hedge.Option) *hedge.Scheduler {
+		s, err := hedge.New(append(options, hedge.WithAllMethods(), hedge.WithMinDelay(time.Second))...)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return s
 	}
+	s := newScheduler(hedge.WithLogger(logger), telemetry)
+	quiet := newScheduler()
 	cluster := testserver.StartT(b, testserver.Config{CountsOnly: true})
 	dial := func(options ...grpc.DialOption) testpb.TestServiceClient {
 		conn := cluster.ClientT(b, options...)
 		testserver.ConnectT(b, conn)
 		return testpb.NewTestServiceClient(conn)
 	}
-	clients := [2]testpb.TestServiceClient{dial(opentelemetry.DialOption(plugin)), dial(hedgeotel.DialOptions(s, plugin)...)}
-	const turn = 1000
+	clients := []testpb.TestServiceClient{
+		dial(opentelemetry.DialOption(plugin)),
+		dial(hedgeotel.DialOptions(s, plugin)...),
+		dial(opentelemetry.DialOption(plugin), grpc.WithChainUnaryInterceptor(interceptor.Unary(quiet))),
+	}
+	const turn = 300
 	calls := func(c testpb.TestServiceClient) time.Duration {
 		began := time.Now()
 		for n := range turn {
@@ -60,16 +71,20 @@ func everythingOn(b *testing.B, traced bool) {
 		}
 		return time.Since(began)
 	}
-	var shares []float64
+	var everything, nothing []float64
 	for b.Loop() {
-		took := [2]time.Duration{}
-		for _, i := range [][]int{{0, 1}, {1, 0}}[len(shares)%2] {
+		took := [3]time.Duration{}
+		for i := range clients { // each is first, second and last in turn
+			i = (i + len(everything)) % len(clients)
 			took[i] = calls(clients[i])
 		}
-		shares = append(shares, float64(took[0])/float64(took[1]))
+		everything = append(everything, float64(took[0])/float64(took[1]))
+		nothing = append(nothing, float64(took[0])/float64(took[2]))
 	}
-	slices.Sort(shares)
-	b.ReportMetric(shares[len(shares)/2], "share")
+	slices.Sort(everything)
+	slices.Sort(nothing)
+	b.ReportMetric(everything[len(everything)/2], "everything")
+	b.ReportMetric(nothing[len(nothing)/2], "nothing")
 	if stats := s.Stats(); stats.Hedges > stats.Calls/100 {
 		b.Errorf("%+v", stats)
 	}
