@@ -31,7 +31,7 @@ type tick struct {
 
 const (
 	chartWidth, chartHeight = 360.0, 190.0
-	chartLeft, chartRight   = 44.0, 350.0
+	chartLeft, chartRight   = 48.0, 338.0
 	chartTop, chartBottom   = 12.0, 162.0
 )
 

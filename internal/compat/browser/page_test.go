@@ -16,7 +16,7 @@ import (
 	"github.com/grpchedge/hedge/debug"
 )
 
-var pictures = flag.String("browser.pictures", "", "write pictures of the page into this folder")
+var pictures = flag.String("browser.pictures", "", "write pictures of the first method of each page into this folder")
 
 const part = "?format=html&part=main"
 
@@ -122,7 +122,7 @@ func TestPage_Reads(t *testing.T) {
 					}
 					if *pictures != "" {
 						var png []byte
-						tab.run(t, chromedp.FullScreenshot(&png, 100))
+						tab.run(t, chromedp.Screenshot("article", &png, chromedp.ByQuery))
 						file := fmt.Sprintf("%s-%d-%s.png", name, width, scheme)
 						if err := os.WriteFile(filepath.Join(*pictures, file), png, 0o644); err != nil {
 							t.Fatal(err)
