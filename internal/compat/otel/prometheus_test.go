@@ -69,7 +69,7 @@ func (p *prometheusServer) store(t *testing.T, db *tsdb.DB, scrape []byte, at ti
 		}
 		var e exemplar.Exemplar
 		if parse.Exemplar(&e) && e.Labels.Get("trace_id") != "" {
-			p.exemplars[series.Get(labels.MetricName)]++
+			p.exemplars[series.Get("__name__")]++
 		}
 	}
 	if err := app.Commit(); err != nil {
