@@ -54,7 +54,7 @@ func sentence(t hedge.TargetStats, config engine.Config, paused bool) string {
 	}
 	b.WriteString(".")
 	if c.UnhedgedTail > 0 && c.MeasuredTail > 0 {
-		fmt.Fprintf(&b, " The tail is %s; without hedging it would be about %s.", short(c.MeasuredTail), short(c.UnhedgedTail))
+		fmt.Fprintf(&b, " The tail is %s; without hedging it would be about %s%s.", short(c.MeasuredTail), short(c.UnhedgedTail), orMore(c.UnhedgedTailFrom))
 	}
 	return b.String()
 }
@@ -119,4 +119,12 @@ func plural(n int64, noun string) string {
 		return "1 " + noun
 	}
 	return count(n) + " " + noun + "s"
+}
+
+// orMore says that an estimate may be too low.
+func orMore(from string) string {
+	if strings.Contains(from, "lower bound") {
+		return " or more"
+	}
+	return ""
 }
