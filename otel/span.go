@@ -2,6 +2,7 @@ package hedgeotel
 
 import (
 	"context"
+	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -10,7 +11,7 @@ import (
 	"github.com/grpchedge/hedge"
 )
 
-// tracerProvider makes spans that know when their attempt has lost.
+// tracerProvider makes spans of attempts that know when their attempt has lost.
 type tracerProvider struct{ trace.TracerProvider }
 
 func (p tracerProvider) Tracer(name string, options ...trace.TracerOption) trace.Tracer {
@@ -22,11 +23,14 @@ type tracer struct{ trace.Tracer }
 func (t tracer) Start(ctx context.Context, name string, options ...trace.SpanStartOption) (context.Context, trace.Span) {
 	attempt := ctx
 	ctx, inner := t.Tracer.Start(ctx, name, options...)
+	if !strings.HasPrefix(name, "Attempt.") || !inner.IsRecording() { // as gRPC's plugin names them
+		return ctx, inner
+	}
 	s := span{inner, attempt}
 	return trace.ContextWithSpan(ctx, s), s
 }
 
-// span is one of an attempt or of a call. The context of a call has no cause that says that it lost.
+// span is one of an attempt.
 type span struct {
 	trace.Span
 	attempt context.Context
