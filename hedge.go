@@ -22,7 +22,11 @@ func New(opts ...Option) (*Scheduler, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Scheduler{engine.New(c)}, nil
+	s := &Scheduler{engine.New(c)}
+	for _, made := range c.Made {
+		made(s)
+	}
+	return s, nil
 }
 
 func init() {

@@ -3,6 +3,7 @@ package interceptor_test
 import (
 	"bytes"
 	"context"
+	"log/slog"
 	"runtime"
 	"testing"
 	"time"
@@ -56,6 +57,7 @@ func TestRule17_Allocations(t *testing.T) {
 		most float64
 	}{
 		"alone":           {nil, 4},
+		"with a trace":    {[]hedge.Option{hedge.WithTrace((&told{}).trace()), hedge.WithLogger(slog.Default())}, 4},
 		"with a throttle": {[]hedge.Option{hedge.WithThrottle(10, 0.1)}, 6},
 		"with a policy":   {[]hedge.Option{hedge.WithServiceConfig(hedging(`{"maxAttempts": 2, "hedgingDelay": "3600s"}`))}, 6},
 	} {

@@ -18,6 +18,7 @@ func (p *policy) Failure(n int, err error, trailer metadata.MD) race.Event {
 	return p.call.Failure(n, err, trailer)
 }
 
+func (p *policy) Sent(n int)                                   { p.call.Sent(n) }
 func (p *policy) Lost(losers, may race.Attempts) race.Attempts { return p.call.Lost(losers, may) }
 
 func (p *policy) LeftEnded() { p.call.LeftEnded() }
@@ -26,6 +27,7 @@ func (p *policy) LoserPanicked() { p.call.LoserPanicked() }
 
 // Book books the report, and the latencies in it if they are times to the first message.
 func (p *policy) Book(r *race.Report) {
+	defer p.call.Tell(r)
 	p.call.BookRace(r)
 	if r.Panicked {
 		return

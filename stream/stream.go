@@ -59,7 +59,7 @@ func Interceptor(s *hedge.Scheduler, opts ...Option) grpc.StreamClientIntercepto
 		}
 		ctx = wire.Unnumbered(ctx)
 		if desc.ClientStreams || !desc.ServerStreams {
-			e.PassThrough(target, method)
+			e.PassThrough(target, method, opts...)
 			return streamer(ctx, desc, cc, method, opts...)
 		}
 		call := e.Begin(ctx, target, method, conn, opts...)

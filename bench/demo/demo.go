@@ -32,6 +32,7 @@ type Demo struct {
 	Law         string // as testserver.ParseLaw reads it
 	Options     []hedge.Option
 	Picture     string
+	Debug       string // the address at which the page of package debug is served; none if empty
 }
 
 // scene is one kind of call in the demo.
@@ -62,6 +63,11 @@ var scenes = []scene{
 }
 
 func (d *Demo) Run(ctx context.Context, w, log io.Writer) error {
+	page, err := servePage(ctx, d.Debug, w)
+	if err != nil {
+		return err
+	}
+	defer page.close()
 	var panels []picture.Panel
 	var wrong []error
 	for _, s := range scenes {
@@ -88,6 +94,7 @@ func (d *Demo) Run(ctx context.Context, w, log io.Writer) error {
 			Concurrency: d.Concurrency,
 			Backends:    d.Backends,
 			Seed:        uint64(d.Seed),
+			Watch:       page.show,
 		}
 		d.announce(w, s, c, name)
 		p := progress.Start(log, s.noun, int64(c.Calls*len(c.Policies)))

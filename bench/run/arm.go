@@ -71,6 +71,9 @@ func (c *Comparison) startArm(ctx context.Context, p policy.Policy) (*arm, error
 		return nil, err
 	}
 	a.scheduler = scheduler
+	if c.Watch != nil && scheduler != nil {
+		c.Watch(scheduler)
+	}
 	for i := range max(c.Workload.Fan, 1) {
 		if err := a.startTarget(ctx, i, dial); err != nil {
 			a.close()

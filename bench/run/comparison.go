@@ -34,6 +34,8 @@ type Comparison struct {
 	// AtOnce runs the policies at the same time instead of in alternating slices: for calls so few that they do not
 	// disturb each other. It has no effect in virtual time.
 	AtOnce bool
+	// Watch, if not nil, is called with each policy's scheduler before its calls.
+	Watch func(*hedge.Scheduler)
 	// KeepRecords makes the server record every attempt.
 	KeepRecords bool
 }

@@ -39,6 +39,7 @@ func (c *Call) judge(err error, trailer metadata.MD) race.Event {
 
 // Book books the race of the call, from its report: everything but why hedges were not admitted.
 func (c *Call) Book(r *race.Report) {
+	defer c.Tell(r)
 	c.BookRace(r)
 	if r.Panicked {
 		return // nobody has learned anything
@@ -84,6 +85,9 @@ func (c *Call) bookFailures(r *race.Report) {
 		}
 		c.failures |= 1 << n
 		c.failed(a.End, a.Pushback)
+		if a.Pushback != race.NoPushback {
+			c.tellHeldBack(r.Hedges+1, pushedBack)
+		}
 	}
 }
 

@@ -33,10 +33,12 @@ type Call struct {
 
 	purse purse // pays for its hedges
 
-	turn     int    // hedges considered so far, including those skipped by sampling
-	drawn    bool   // the last of them is to be sent
-	dropped  uint8  // hedges paid for that have been given back
-	heldBack reason // why it was held back last, so that a reason counts once for a hedge
+	turn     int           // hedges considered so far, including those skipped by sampling
+	drawn    bool          // the last of them is to be sent
+	dropped  uint8         // hedges paid for that have been given back
+	heldBack reason        // why it was held back last, so that a reason counts once for a hedge
+	why      reason        // why the last hedge that was due was not sent, or why none can be; for whoever asks
+	report   func(Outcome) // of hedge.Report; nil: none
 
 	credited bool  // a success has been counted for the throttle
 	failures uint8 // attempts whose failures have been counted for the throttle, a bit each
@@ -50,18 +52,6 @@ type Call struct {
 	group  membership    // for comparison
 	record *place.Record // where its attempts have been; nil where no policy asks
 }
-
-// reason is why a due hedge was not sent.
-type reason uint8
-
-const (
-	noReason reason = iota
-	budgetExhausted
-	notReady
-	noOtherBackend
-	guarded
-	resetsSpent
-)
 
 // retryFloor is the least time after which a hedge that was held back is considered again: timers are not much
 // more precise.
@@ -79,6 +69,14 @@ func (c *Call) arm(delay time.Duration) {
 			c.group = c.settings.groups.draw()
 			c.armed = c.group != unhedgedGroup
 		}
+		switch {
+		case c.dry:
+			c.why = dryRun
+		case !c.armed:
+			c.why = inControl
+		}
+	} else {
+		c.why = switchedOff
 	}
 }
 
@@ -98,6 +96,7 @@ func (c *Call) unbudgeted() bool { return c.settings.policy != nil && c.settings
 
 // Plan is when the call's hedges are due, and by which rules its attempts race; false if it gets no hedge.
 func (c *Call) Plan() (race.Plan, bool) {
+	c.reportUnhedged()
 	if !c.armed {
 		return c.planAlone()
 	}
@@ -137,6 +136,8 @@ func (c *Call) NotReplayable() {
 		c.armed = false
 		c.method.counters.notReplayable.Add(1)
 		c.method.counters.follow()
+		c.tellHeldBack(1, notReplayable)
+		c.reportUnhedged()
 	}
 }
 
@@ -151,29 +152,29 @@ func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 	case !c.armed:
 		return race.Event{Kind: race.Refused}
 	case c.engine.pausedBy(c.method) != "":
-		return c.refuse(func(s *Stats) { s.Paused++ })
+		return c.refuse(n, paused)
 	case !c.settings.HedgesOfHedges && wire.ForHedge(c.ctx):
-		return c.refuseHedgeOfHedge()
+		return c.refuseHedgeOfHedge(n)
 	case !c.settings.throttle.passes():
-		return c.refuse(func(s *Stats) { s.Throttled++ })
+		return c.refuse(n, throttled)
 	case c.settings.policy == nil && c.deadlineNear(now):
-		return c.refuse(func(s *Stats) { s.DeadlineNear++ })
+		return c.refuse(n, deadlineNear)
 	case !c.draw(turn, now):
-		c.method.counters.update(func(s *Stats) { s.NotDrawn++ })
+		c.holdBack(n, notDrawn)
 		return race.Event{Kind: race.Skipped}
 	case c.settings.policy == nil && c.conn != nil && c.conn.GetState() != connectivity.Ready:
-		return c.postpone(now, notReady)
+		return c.postpone(n, now, notReady)
 	case c.staysHere(n):
-		return c.postpone(now, noOtherBackend)
+		return c.postpone(n, now, noOtherBackend)
 	case !so.Detached && !c.offWire && c.method.target.resets.spent(now):
-		return c.postpone(now, resetsSpent)
+		return c.postpone(n, now, resetsSpent)
 	case c.unbudgeted():
 	default:
 		if why := c.afford(now, n); why != noReason {
-			return c.postpone(now, why)
+			return c.postpone(n, now, why)
 		}
 	}
-	c.heldBack = noReason
+	c.heldBack, c.why = noReason, noReason
 	c.settings.groups.sent(c.group, now)
 	c.method.counters.update(func(s *Stats) {
 		s.Hedges++
@@ -200,17 +201,17 @@ func (c *Call) refund(so *race.Report) {
 }
 
 // refuse counts why the call gets no more hedges.
-func (c *Call) refuse(count func(*Stats)) race.Event {
-	c.method.counters.update(count)
+func (c *Call) refuse(n int, why reason) race.Event {
+	c.holdBack(n, why)
 	return race.Event{Kind: race.Refused}
 }
 
 // refuseHedgeOfHedge takes back what the call has earned too, so that calls on behalf of hedges pay for no others.
-func (c *Call) refuseHedgeOfHedge() race.Event {
+func (c *Call) refuseHedgeOfHedge(n int) race.Event {
 	if !c.unbudgeted() {
 		c.purse.takeBack()
 	}
-	return c.refuse(func(s *Stats) { s.OfHedges++ })
+	return c.refuse(n, ofHedge)
 }
 
 // draw reports whether the hedge that is due is to be sent, which is the same each time that one is asked about.
@@ -247,23 +248,10 @@ func (c *Call) median() time.Duration {
 // the budget earns, calls that end meanwhile leave the tokens to those that do not, and a slow call loses a
 // fraction of the delay. Then it is at three times the delay, and from there on at twice the call's age, so that in an outage
 // a call that lasts long is looked at a handful of times.
-func (c *Call) postpone(now time.Time, why reason) race.Event {
+func (c *Call) postpone(n int, now time.Time, why reason) race.Event {
 	if c.heldBack != why {
 		c.heldBack = why
-		c.method.counters.update(func(s *Stats) {
-			switch why {
-			case budgetExhausted:
-				s.BudgetExhausted++
-			case notReady:
-				s.NotReady++
-			case noOtherBackend:
-				s.NoOtherBackend++
-			case guarded:
-				s.Guarded++
-			case resetsSpent:
-				s.ResetsSpent++
-			}
-		})
+		c.holdBack(n, why)
 	}
 	age := now.Sub(c.start)
 	wait := age

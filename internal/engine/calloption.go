@@ -17,11 +17,19 @@ type AfterOption struct {
 	Delay time.Duration
 }
 
+// ReportOption is the call option hedge.Report. Fill is called at least once, and the last time when the call is decided.
+type ReportOption struct {
+	grpc.EmptyCallOption
+	Fill func(Outcome)
+}
+
 // callOptions is what the call options of one call say about hedging it.
 type callOptions struct {
 	off   bool
 	after bool
 	delay time.Duration
+
+	report func(Outcome) // nil: none
 }
 
 // readCallOptions finds this library's options. The last of several applies, as with gRPC's own. The options of the call come
@@ -34,9 +42,11 @@ func (o callOptions) with(opts []grpc.CallOption) callOptions {
 	for _, opt := range opts {
 		switch opt := opt.(type) {
 		case OffOption:
-			o = callOptions{off: true}
+			o = callOptions{off: true, report: o.report}
 		case AfterOption:
-			o = callOptions{after: true, delay: opt.Delay}
+			o = callOptions{after: true, delay: opt.Delay, report: o.report}
+		case ReportOption:
+			o.report = opt.Fill
 		}
 	}
 	return o
@@ -45,6 +55,7 @@ func (o callOptions) with(opts []grpc.CallOption) callOptions {
 // NewContext returns a context that gives its options to every call that is begun under it: see hedge.NewContext.
 func NewContext(ctx context.Context, opts []grpc.CallOption) context.Context {
 	o := inContext(ctx).with(opts)
+	o.report = nil // a context may be that of several calls
 	contextsUsed.Store(true)
 	return context.WithValue(ctx, callOptionsKey{}, o)
 }

@@ -55,7 +55,7 @@ func (cs *classes) of(e *Engine, m *method, s *settings, name string) *class {
 		m.memory.Add(mapShare) // of the map itself
 	}
 	m.memory.Add(c.bytes())
-	m.learn(e, s, &c.learner)
+	m.learn(e, s, &c.learner, c.name)
 	cs.handOver(m, c)
 	cs.known.Store(c.name, c)
 	cs.count++

@@ -46,6 +46,11 @@ type Config struct {
 	TargetRules []Rule // of WithTargetOptions
 	MethodRules []Rule // of WithMethodOptions
 
+	// What is told.
+
+	Traces []*Trace
+	Made   []func(scheduler any) // are called with the *hedge.Scheduler once it is made
+
 	// What is remembered.
 
 	Window     time.Duration

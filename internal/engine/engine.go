@@ -29,6 +29,8 @@ type Engine struct {
 	epoch  time.Time
 	paused atomic.Pointer[pauses] // nil: nothing is
 
+	remembers atomic.Bool // histories are kept
+
 	targets     sync.Map      // name → *target
 	connections sync.Map      // a connection's target → *target, with WithTargetName; empty without it
 	memory      latency.Meter // bytes of all entries
@@ -56,9 +58,6 @@ func New(c Config) *Engine {
 // interceptors can get the engine although the scheduler does not export it.
 var Of func(scheduler any) *Engine
 
-// Config returns the configuration in force.
-func (e *Engine) Config() Config { return e.config.Load().Config }
-
 // Update puts another configuration into force, for calls that begin from now on.
 func (e *Engine) Update(c Config) { e.config.Store(e.configure(c)) }
 
@@ -72,8 +71,12 @@ func (e *Engine) Latency(target, method string, q float64) (time.Duration, bool)
 	return m.learner.Snapshot(time.Now()).Quantile(q)
 }
 
-// PassThrough counts a client-streaming or bidirectional call, which is never hedged.
-func (e *Engine) PassThrough(target, method string) {
+// PassThrough counts a client-streaming or bidirectional call, which is never hedged. Of the options, only [ReportOption] is
+// used.
+func (e *Engine) PassThrough(target, method string, opts ...grpc.CallOption) {
+	if report := readCallOptions(context.Background(), opts).report; report != nil {
+		report(Outcome{Attempts: 1, Reason: passedThrough.String()})
+	}
 	if e != nil {
 		c := &e.method(target, method, time.Now()).counters
 		c.passedThrough.Add(1)
@@ -89,10 +92,10 @@ type Conn interface {
 // Begin counts a call and returns its Call, whose Plan says whether and when to hedge it.
 //
 // ctx is the caller's context; its deadline may prevent hedges. A nil conn stands for a connection that is always ready. Of
-// the options, and of those in ctx, only [OffOption] and [AfterOption] are used.
+// the options, only [OffOption], [AfterOption] and [ReportOption] are used, and of those in ctx the first two.
 func (e *Engine) Begin(ctx context.Context, target, method string, conn Conn, opts ...grpc.CallOption) Call {
 	if e == nil {
-		return Call{}
+		return Call{report: readCallOptions(ctx, opts).report}
 	}
 	now := time.Now()
 	m := e.method(target, method, now)
@@ -104,21 +107,22 @@ func (e *Engine) Begin(ctx context.Context, target, method string, conn Conn, op
 	c.repeatable = true
 
 	o := readCallOptions(ctx, opts)
+	c.report = o.report
 	switch {
 	case o.off, s.Off:
 		m.counters.off.Add(1)
-		c.repeatable = false
+		c.repeatable, c.why = false, off
 	case e.pausedBy(m) != "":
 		m.counters.paused.Add(1)
-		c.repeatable = false
+		c.repeatable, c.why = false, paused
 	case o.after:
 		c.arm(o.delay)
 	case !s.described:
 		m.counters.noDescriptor.Add(1)
-		c.unlearned, c.repeatable = true, false
+		c.unlearned, c.repeatable, c.why = true, false, noDescriptor
 	case !s.selected:
 		m.counters.notSelected.Add(1)
-		c.unlearned, c.repeatable = true, false
+		c.unlearned, c.repeatable, c.why = true, false, notSelected
 	case s.policy != nil:
 		c.arm(s.policy.delay)
 	case s.Trigger.Kind == FixedTrigger:
@@ -138,6 +142,7 @@ func (e *Engine) Begin(ctx context.Context, target, method string, conn Conn, op
 			c.arm(s.WarmupDelay)
 		default:
 			m.counters.warmup.Add(1)
+			c.why = learning
 			c.purse.earn(now)
 		}
 	}

@@ -21,6 +21,9 @@ type pauses struct {
 	methods map[string]struct{} // by full name, at every target
 }
 
+// everything reports whether all hedging is paused.
+func (p *pauses) everything() bool { return p != nil && p.all != "" }
+
 // pausedBy returns why calls of a method are not hedged now; "" if they may be.
 func (e *Engine) pausedBy(m *method) string {
 	p := e.paused.Load()

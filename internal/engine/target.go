@@ -3,6 +3,7 @@ package engine
 import (
 	"strings"
 	"sync"
+	pointer "sync/atomic"
 	"time"
 
 	"go.uber.org/atomic"
@@ -43,6 +44,8 @@ type method struct {
 	settings atomic.Pointer[settings] // the newest that a call has needed
 
 	classes classes // of requests
+
+	history pointer.Pointer[history] // nil before the first sample
 
 	alarm    race.Alarm  // the timer for the first hedges of its calls
 	noPolicy atomic.Bool // WithOtherBackendOnly found no policy of package balancer
@@ -140,18 +143,24 @@ func (e *Engine) newMethod(t *target, name string) *method {
 	m.memory.PartOf(&e.memory)
 	m.memory.Add(m.bytes())
 	s := m.resolve(e.config.Load())
-	m.learn(e, s, &m.learner)
+	m.learn(e, s, &m.learner, "")
 	m.settings.Store(s)
 	return m
 }
 
 // learn prepares a learner of the method: its own, or one of a class.
-func (m *method) learn(e *Engine, s *settings, l *learn.Learner) {
+func (m *method) learn(e *Engine, s *settings, l *learn.Learner, class string) {
+	var looked func(time.Time)
+	if class == "" {
+		looked = func(now time.Time) { e.sample(m, now) }
+	}
 	l.Start(s.learning, learn.Place{
 		Budget:   m.target.budget,
 		Epoch:    e.epoch,
 		Memory:   &m.memory,
 		Panicked: m.triggerPanicked,
+		Changed:  e.changed(m, class),
+		Looked:   looked,
 	})
 }
 

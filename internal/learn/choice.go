@@ -127,6 +127,7 @@ func (l *Learner) choose(c *Config, now time.Time, capacity float64) {
 		e.Trickle = l.trickle
 	}
 	l.current.Store(e)
+	l.noteStep(made)
 }
 
 // gain is the share of the unhedged tail that a plan saves, of the target percentile or, where that is a lot, of the one ten

@@ -43,14 +43,18 @@ type Learner struct {
 	rests     rests
 	trickle   *budget.Bucket // nil until hedging first stepped down
 	promising int            // how many times in a row hedging would have been worthwhile since it stepped down
+	changes   []Change       // not yet told
+	noted     Reason         // by the last change that was noted
 }
 
 // Place is what a learner needs of the method that it belongs to.
 type Place struct {
-	Budget   *budget.Bucket // the target's
-	Epoch    time.Time      // what times are counted from
-	Memory   *latency.Meter // counts the memory of what is learned; nil: none does
-	Panicked func()         // is called when an estimate could not be computed because of a panic; nil: none counts
+	Budget   *budget.Bucket  // the target's
+	Epoch    time.Time       // what times are counted from
+	Memory   *latency.Meter  // counts the memory of what is learned; nil: none does
+	Panicked func()          // is called when an estimate could not be computed because of a panic; nil: none counts
+	Looked   func(time.Time) // is called when what is known was looked at, with no lock held; nil: nobody wants to know
+	Changed  func(Change)    // is called when what was concluded has changed, with no lock held; nil: nobody wants to know
 }
 
 // Start prepares an empty learner.
@@ -160,24 +164,34 @@ func (l *Learner) look(c *Config, now time.Time, n int64) {
 	if choosing {
 		// A choice takes longer than a caller should wait for.
 		capacity := l.place.Budget.Capacity(now)
-		l.run(func() { l.conclude(func() { l.chooseWithinPace(c, now, capacity) }) })
+		l.run(func() { l.conclude(now, func() { l.chooseWithinPace(c, now, capacity) }) })
 		return
 	}
-	l.conclude(func() {
+	l.conclude(now, func() {
 		all, _ := l.lately(now)
 		l.take(c, all)
 	})
 }
 
 // conclude computes the estimate anew. If that panics, which must not end the process, the last estimate stays in force.
-func (l *Learner) conclude(compute func()) {
+func (l *Learner) conclude(now time.Time, compute func()) {
+	var changes []Change
+	defer func() { // last, so that a function that blocks keeps no estimate from being computed
+		for _, c := range changes {
+			l.place.Changed(c)
+		}
+	}()
 	defer l.busy.Store(false)
+	defer func() { changes, l.changes = l.changes, nil }()
 	defer func() {
 		if recover() != nil && l.place.Panicked != nil {
 			l.place.Panicked()
 		}
 	}()
 	compute()
+	if l.place.Looked != nil {
+		l.place.Looked(now)
+	}
 }
 
 // worthAnotherLook reports whether the estimate is to be computed anew because time has passed: when enough calls ended
@@ -229,6 +243,7 @@ func (l *Learner) lately(now time.Time) (all, newest *latency.Distribution) {
 	before, newest := l.window.Split(now, l.since, at)
 	if knee.Changed(before, newest, lately) {
 		l.since, l.changed = at, now
+		l.note(Change{LawChanged: true})
 		l.forgetTaken()
 		l.forgetHedges()
 		return newest, newest

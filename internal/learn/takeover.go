@@ -108,7 +108,7 @@ func (l *Learner) First(now time.Time) *Estimate {
 		return nil
 	}
 	if l.current.Load() == nil && l.busy.CompareAndSwap(false, true) {
-		l.conclude(func() { l.take(l.config.Load(), t.law(l.takenWeight())) })
+		l.conclude(now, func() { l.take(l.config.Load(), t.law(l.takenWeight())) })
 		l.look(l.config.Load(), now, l.learned.Load()) // for a choice, which takes longer than a caller should wait for
 	}
 	return l.current.Load()

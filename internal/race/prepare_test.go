@@ -31,6 +31,7 @@ func (p *policy) Admit(n, _ int, _ *race.Report) race.Event {
 }
 func (p *policy) Failure(int, error, metadata.MD) race.Event { return race.Event{End: race.NonFatal} }
 func (p *policy) Book(r *race.Report)                        { p.booked = *r }
+func (p *policy) Sent(int)                                   {}
 func (p *policy) LoserPanicked()                             { p.losers.Add(1) }
 func (p *policy) Lost(_, may race.Attempts) race.Attempts    { return may }
 func (p *policy) LeftEnded()                                 { p.leftEnded.Add(1) }

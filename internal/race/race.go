@@ -61,6 +61,8 @@ type Policy interface {
 	// Book takes the report of the race, on the caller's goroutine. It is called once, but not at all if
 	// [Outcome.Untouched] is set. The report is valid during the call.
 	Book(r *Report)
+	// Sent is called when hedge n has been sent, on the hedge's goroutine and before its Run. It may be called after Book.
+	Sent(n int)
 	// Lost is told of the attempts that are in flight when another one wins, once in a race. may are those that may run to
 	// their end; only a detached race has any. It returns those that do. The others are cancelled, as is one that runs for
 	// longer than [Plan].Patience. The race's lock is held.

@@ -179,6 +179,7 @@ func (x *runner) prepare(n uint8) Event {
 // run makes hedge n.
 func (x *runner) run(n uint8) {
 	h := &x.hedges[n]
+	x.policy.Sent(int(n))
 	err := h.attempt.Run(h.ctx)
 	var e Event
 	if err != nil {

@@ -1,0 +1,125 @@
+// Package debug shows what a scheduler does and why, on a page for people, as JSON and as plain text.
+//
+//	http.Handle("/debug/hedge/", debug.Handler(s))
+//
+// The page has, for each target and method, what is in force in a sentence, latency with and without hedging, and the last ten
+// minutes. It updates itself, needs nothing from elsewhere, and changes nothing. Like other pages under /debug/, it names
+// targets and methods, so do not serve it to the public.
+package debug
+
+import (
+	"embed"
+	"encoding/json"
+	"mime"
+	"net/http"
+	"strings"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/engine"
+)
+
+//go:embed page.html style.css script.js
+var assets embed.FS
+
+// Handler returns a handler of GET and HEAD requests, to be registered under any path. It answers a browser with the page,
+// and anything else, such as curl, with plain text. A request for application/json gets JSON. The query overrides this:
+// ?format=html, ?format=text or ?format=json. With ?filter=, only targets and methods that contain the text are shown, and at
+// most ?limit= of them, those with the most calls; the default is 50.
+//
+// From this call on, the scheduler keeps the last ten minutes of each method, in 5 KB that [hedge.WithMaxMemory] counts. A nil
+// s has no methods. The handler may be called concurrently.
+func Handler(s *hedge.Scheduler) http.Handler {
+	engine.Of(s).KeepHistory()
+	return handler{s}
+}
+
+// Var returns a variable for package expvar, whose value is the JSON of [Handler] for all methods:
+//
+//	expvar.Publish("hedge", debug.Var(s))
+//
+// This package does not import expvar, which registers a handler of its own.
+func Var(s *hedge.Scheduler) interface{ String() string } { return variable{s} }
+
+type variable struct{ scheduler *hedge.Scheduler }
+
+func (v variable) String() string {
+	text, err := json.Marshal(newSnapshot(v.scheduler, "", -1))
+	if err != nil { // a number that JSON has no form for
+		return `{"error":"not a number"}`
+	}
+	return string(text)
+}
+
+type handler struct{ scheduler *hedge.Scheduler }
+
+// policy lets a browser load what this handler serves and nothing else.
+const policy = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'self'"
+
+func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		http.Error(w, "this page only reads", http.StatusMethodNotAllowed)
+		return
+	}
+	header := w.Header()
+	header.Set("Content-Security-Policy", policy)
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("Cache-Control", "no-store")
+	query := r.URL.Query()
+	if name := query.Get("asset"); name != "" {
+		serveAsset(w, name)
+		return
+	}
+	format, ok := formatOf(r)
+	limit, valid := limitOf(query.Get("limit"))
+	if !ok || !valid {
+		http.Error(w, "allowed: ?format=html, text or json; ?limit= a number from 1; ?filter= any text", http.StatusBadRequest)
+		return
+	}
+	snapshot := newSnapshot(h.scheduler, query.Get("filter"), limit)
+	var err error
+	switch {
+	case format == "json":
+		header.Set("Content-Type", "application/json")
+		encoder := json.NewEncoder(w)
+		encoder.SetIndent("", "  ")
+		err = encoder.Encode(snapshot)
+	case format == "text":
+		header.Set("Content-Type", "text/plain; charset=utf-8")
+		err = snapshot.writeText(w)
+	default:
+		header.Set("Content-Type", "text/html; charset=utf-8")
+		err = snapshot.writePage(w, query.Get("part") == "main")
+	}
+	_ = err // the client has gone
+}
+
+// formatOf returns what a request wants: html, text or json.
+func formatOf(r *http.Request) (format string, ok bool) {
+	switch format := r.URL.Query().Get("format"); format {
+	case "html", "text", "json":
+		return format, true
+	case "":
+	default:
+		return "", false
+	}
+	accept := r.Header.Get("Accept")
+	switch {
+	case strings.Contains(accept, "text/html"):
+		return "html", true
+	case strings.Contains(accept, "application/json"):
+		return "json", true
+	}
+	return "text", true
+}
+
+func serveAsset(w http.ResponseWriter, name string) {
+	content, err := assets.ReadFile(name)
+	dot := strings.LastIndexByte(name, '.')
+	if err != nil || dot < 0 || name == "page.html" {
+		http.Error(w, "there is no such file", http.StatusNotFound)
+		return
+	}
+	w.Header().Set("Content-Type", mime.TypeByExtension(name[dot:]))
+	_, _ = w.Write(content)
+}

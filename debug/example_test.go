@@ -1,0 +1,52 @@
+package debug_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/debug"
+)
+
+// Serve the page, and read it as curl does.
+func ExampleHandler() {
+	s, err := hedge.New(hedge.WithIdempotentOnly())
+	if err != nil {
+		panic(err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/debug/hedge/", debug.Handler(s))
+	server := httptest.NewServer(mux)
+	defer server.Close()
+
+	response, err := http.Get(server.URL + "/debug/hedge/")
+	if err != nil {
+		panic(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		panic(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "\n")
+	fmt.Print(rest)
+	// Output:
+	// 0 calls, 0 hedged, extra load 0.0% of a budget of 10%; hedges answered 0.0% of hedged calls
+}
+
+// Publish the figures by package expvar.
+func ExampleVar() {
+	s, err := hedge.New(hedge.WithAllMethods())
+	if err != nil {
+		panic(err)
+	}
+	_, _ = hedge.Do(context.Background(), s, "shop", "/shop.Items/Get", func(context.Context) (int, error) { return 1, nil })
+	v := debug.Var(s) // expvar.Publish("hedge", v)
+	fmt.Println(strings.Contains(v.String(), `"sentence":"The method is being learned: 1 call seen."`))
+	// Output:
+	// true
+}

@@ -1,0 +1,92 @@
+package debug
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/engine"
+)
+
+// snapshot is what is shown, at one moment. Its JSON has times in nanoseconds, as fields of type time.Duration have.
+type snapshot struct {
+	At            time.Time   `json:"at"`
+	Paused        bool        `json:"paused"`
+	BudgetPercent float64     `json:"budget_percent"`
+	Totals        hedge.Stats `json:"totals"`
+	Methods       []row       `json:"methods"`
+	// NotShown is the number of methods that the limit or the filter leaves out.
+	NotShown int    `json:"not_shown"`
+	Filter   string `json:"filter,omitempty"`
+}
+
+// row is one method of one target.
+type row struct {
+	Sentence string              `json:"sentence"`
+	Notes    []string            `json:"notes,omitempty"` // what an operator should know
+	Stats    hedge.TargetStats   `json:"stats"`
+	Curve    []engine.CurvePoint `json:"curve"`
+	History  []sample            `json:"history"`
+}
+
+// sample is a time in the last ten minutes.
+type sample struct {
+	At             time.Time     `json:"at"`
+	Tail, Unhedged time.Duration // p99
+	// Load is the number of hedges per call since the sample before, and Known whether there was a call since.
+	Load  float64
+	Known bool
+}
+
+const defaultLimit = 50
+
+func limitOf(text string) (limit int, ok bool) {
+	if text == "" {
+		return defaultLimit, true
+	}
+	limit, err := strconv.Atoi(text)
+	return limit, err == nil && limit > 0
+}
+
+// newSnapshot takes a snapshot of at most so many methods; of all if the limit is below 0.
+func newSnapshot(s *hedge.Scheduler, filter string, limit int) *snapshot {
+	e := engine.Of(s)
+	config := e.Config()
+	snap := &snapshot{At: time.Now(), Paused: e.Paused(), BudgetPercent: config.BudgetPercent, Totals: s.Stats(), Filter: filter, Methods: []row{}}
+	all := s.Targets()
+	shown := slices.DeleteFunc(slices.Clone(all), func(t hedge.TargetStats) bool {
+		return !strings.Contains(t.Target, filter) && !strings.Contains(t.Method, filter)
+	})
+	if limit >= 0 && len(shown) > limit {
+		slices.SortStableFunc(shown, func(a, b hedge.TargetStats) int { return int(min(max(b.Calls-a.Calls, -1), 1)) })
+		shown = shown[:limit]
+		slices.SortFunc(shown, func(a, b hedge.TargetStats) int {
+			if c := strings.Compare(a.Target, b.Target); c != 0 {
+				return c
+			}
+			return strings.Compare(a.Method, b.Method)
+		})
+	}
+	snap.NotShown = len(all) - len(shown)
+	for _, t := range shown {
+		curve, history := e.Picture(t.Target, t.Method)
+		snap.Methods = append(snap.Methods, row{
+			Sentence: sentence(t, config, snap.Paused), Notes: notes(t), Stats: t, Curve: curve, History: newSamples(history),
+		})
+	}
+	return snap
+}
+
+func newSamples(history []engine.Sample) []sample {
+	samples := []sample{}
+	for i, h := range history {
+		s := sample{At: h.At, Tail: h.Tail, Unhedged: h.Unhedged}
+		if i > 0 && h.Calls > history[i-1].Calls {
+			s.Load, s.Known = float64(h.Hedges-history[i-1].Hedges)/float64(h.Calls-history[i-1].Calls), true
+		}
+		samples = append(samples, s)
+	}
+	return samples
+}

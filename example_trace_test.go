@@ -1,0 +1,95 @@
+package hedge_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/internal/testserver"
+	testpb "github.com/grpchedge/hedge/proto"
+)
+
+// Print the hedges of all calls.
+func ExampleWithTrace() {
+	s, err := hedge.New(hedge.WithReadOnlyMethods("/shop.Items/Get*"), hedge.WithTrigger(hedge.Fixed(time.Millisecond)), hedge.WithMaxHedges(1),
+		hedge.WithTrace(&hedge.Trace{
+			HedgeSent:   func(e hedge.HedgeSent) { fmt.Println("hedge", e.Hedge, "of", e.Method) },
+			CallDecided: func(e hedge.CallDecided) { fmt.Println("won by attempt", e.Winner, "of", e.Attempts) },
+		}))
+	if err != nil {
+		panic(err)
+	}
+	_, err = hedge.Do(context.Background(), s, "shop", "/shop.Items/Get", func(ctx context.Context) (string, error) {
+		if md, _ := metadata.FromOutgoingContext(ctx); len(md.Get("grpc-previous-rpc-attempts")) == 0 { // the primary is stuck
+			<-ctx.Done()
+			return "", ctx.Err()
+		}
+		return "an item", nil
+	})
+	if err != nil {
+		panic(err)
+	}
+	// Output:
+	// hedge 1 of /shop.Items/Get
+	// won by attempt 1 of 2
+}
+
+// Ask what happened to one call.
+func ExampleReport() {
+	cluster, err := testserver.Start(testserver.Config{Script: func(a testserver.Attempt) testserver.Plan {
+		if a.Number == 0 {
+			return testserver.Plan{Delay: time.Minute}
+		}
+		return testserver.Plan{}
+	}})
+	if err != nil {
+		panic(err)
+	}
+	defer cluster.Close()
+	s, err := hedge.New(hedge.WithReadOnlyMethods("/hedgetest.TestService/*"), hedge.WithTrigger(hedge.Fixed(20*time.Millisecond)))
+	if err != nil {
+		panic(err)
+	}
+	conn, err := cluster.Client(grpc.WithChainUnaryInterceptor(interceptor.Unary(s)))
+	if err != nil {
+		panic(err)
+	}
+	var outcome hedge.Outcome
+	if _, err := testpb.NewTestServiceClient(conn).Unary(context.Background(), &testpb.Request{Id: 1}, hedge.Report(&outcome)); err != nil {
+		panic(err)
+	}
+	fmt.Printf("%d attempts, won by %d, a hedge is due after %v\n", outcome.Attempts, outcome.Winner, outcome.Delay)
+	// Output:
+	// 2 attempts, won by 1, a hedge is due after 20ms
+}
+
+// Have changes of state logged.
+func ExampleWithLogger() {
+	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: withoutTime}))
+	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithBudgetPercent(1), hedge.WithTrigger(hedge.Fixed(0)), hedge.WithLogger(logger))
+	if err != nil {
+		panic(err)
+	}
+	for range 2 { // the budget begins with one hedge
+		_, _ = hedge.Do(context.Background(), s, "shop", "/shop.Items/Get", func(ctx context.Context) (int, error) {
+			time.Sleep(5 * time.Millisecond)
+			return 1, nil
+		})
+	}
+	// Output:
+	// level=WARN msg="hedging budget ran dry" target=shop method=/shop.Items/Get
+}
+
+func withoutTime(_ []string, a slog.Attr) slog.Attr {
+	if a.Key == slog.TimeKey {
+		return slog.Attr{}
+	}
+	return a
+}

@@ -1,0 +1,259 @@
+package interceptor_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/interceptor"
+)
+
+// told is a trace that writes what it is told, a line for each event.
+type told struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (w *told) add(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lines = append(w.lines, fmt.Sprintf(format, args...))
+}
+
+func (w *told) trace() *hedge.Trace {
+	return &hedge.Trace{
+		HedgeSent: func(e hedge.HedgeSent) { w.add("sent %d at %v", e.Hedge, e.Age) },
+		HedgeHeldBack: func(e hedge.HedgeHeldBack) {
+			w.add("held back %d at %v: %s", e.Hedge, e.Age, e.Reason)
+		},
+		AttemptLost: func(e hedge.AttemptLost) { w.add("%d lost, ran %v", e.Attempt, e.Ran) },
+		CallDecided: func(e hedge.CallDecided) {
+			w.add("decided at %v by %d of %d, delay %v, error %t", e.Age, e.Winner, e.Attempts, e.Delay, e.Err != nil)
+		},
+	}
+}
+
+// TestTrace_WhatHappened makes one call for each story, and reads its events and its outcome.
+func TestTrace_WhatHappened(t *testing.T) {
+	never := []hedge.Option{hedge.WithThrottle(1, 0.001)}
+	for _, tc := range []struct {
+		name    string
+		steps   []step
+		options []hedge.Option
+		call    []grpc.CallOption
+		timeout time.Duration
+		before  func(*testing.T, *hedge.Scheduler)
+		events  []string
+		outcome hedge.Outcome
+	}{
+		{name: "no hedge is due", steps: []step{answers(5 * ms)}, outcome: hedge.Outcome{Attempts: 1, Delay: 10 * ms}},
+		{name: "the hedge wins", steps: []step{answers(50 * ms), answers(3 * ms)},
+			events:  []string{"sent 1 at 10ms", "0 lost, ran 13ms", "decided at 13ms by 1 of 2, delay 10ms, error false"},
+			outcome: hedge.Outcome{Attempts: 2, Winner: 1, Delay: 10 * ms}},
+		{name: "the primary wins", steps: []step{answers(25 * ms), answers(50 * ms), answers(50 * ms)},
+			events: []string{"sent 1 at 10ms", "sent 2 at 20ms", "1 lost, ran 15ms", "2 lost, ran 5ms",
+				"decided at 25ms by 0 of 3, delay 10ms, error false"},
+			outcome: hedge.Outcome{Attempts: 3, Delay: 10 * ms}},
+		{name: "all fail", steps: []step{fails(30*ms, codes.Unavailable), fails(ms, codes.Unavailable), fails(ms, codes.Unavailable)},
+			events:  []string{"sent 1 at 10ms", "sent 2 at 20ms", "decided at 30ms by 0 of 3, delay 10ms, error true"},
+			outcome: hedge.Outcome{Attempts: 3, Delay: 10 * ms}},
+		{name: "the caller leaves", steps: []step{silent(), silent(), silent()}, timeout: 15 * ms,
+			events:  []string{"sent 1 at 10ms", "decided at 15ms by 0 of 2, delay 10ms, error true"},
+			outcome: hedge.Outcome{Attempts: 2, Delay: 10 * ms}},
+		{name: "a server pushes back", steps: []step{answers(40 * ms), fails(5*ms, codes.Unavailable, "-1")},
+			events:  []string{"sent 1 at 10ms", "held back 2 at 40ms: pushed back", "decided at 40ms by 0 of 2, delay 10ms, error false"},
+			outcome: hedge.Outcome{Attempts: 2, Delay: 10 * ms, Reason: hedge.PushedBack}},
+		{name: "throttled", steps: []step{answers(40 * ms)}, options: never,
+			before: func(t *testing.T, s *hedge.Scheduler) {
+				_ = (&stub{steps: []step{fails(0, codes.Unavailable)}}).call(t.Context(), s, wrapperspb.Int64(0))
+			},
+			events: []string{"held back 1 at 10ms: throttled"}, outcome: hedge.Outcome{Attempts: 1, Delay: 10 * ms, Reason: hedge.Throttled}},
+		{name: "paused meanwhile", steps: []step{answers(40 * ms)}, before: func(_ *testing.T, s *hedge.Scheduler) { time.AfterFunc(ms, s.Pause) },
+			events: []string{"held back 1 at 10ms: paused"}, outcome: hedge.Outcome{Attempts: 1, Delay: 10 * ms, Reason: hedge.Paused}},
+		{name: "paused before", steps: []step{answers(40 * ms)}, before: func(_ *testing.T, s *hedge.Scheduler) { s.Pause() },
+			outcome: hedge.Outcome{Attempts: 1, Reason: hedge.Paused}},
+		{name: "off", steps: []step{answers(40 * ms)}, call: []grpc.CallOption{hedge.Off()}, outcome: hedge.Outcome{Attempts: 1, Reason: hedge.SwitchedOff}},
+		{name: "dry run", steps: []step{answers(40 * ms)}, options: []hedge.Option{hedge.WithDryRun()},
+			outcome: hedge.Outcome{Attempts: 1, Reason: hedge.DryRun}},
+		{name: "no hedges", steps: []step{answers(40 * ms)}, options: []hedge.Option{hedge.WithMaxHedges(0)},
+			outcome: hedge.Outcome{Attempts: 1, Reason: hedge.NoHedgesConfigured}},
+		{name: "learning", steps: []step{answers(40 * ms)}, options: []hedge.Option{hedge.WithWarmup(20, 0)},
+			outcome: hedge.Outcome{Attempts: 1, Reason: hedge.Warmup}},
+		{name: "the budget is empty", steps: []step{answers(14 * ms)}, options: []hedge.Option{hedge.WithBudgetPercent(0.001)},
+			before: func(t *testing.T, s *hedge.Scheduler) { // the bucket begins with one token
+				_ = (&stub{steps: []step{answers(40 * ms), answers(ms)}}).call(t.Context(), s, wrapperspb.Int64(0), hedge.After(0))
+			},
+			events: []string{"held back 1 at 10ms: budget exhausted"}, outcome: hedge.Outcome{Attempts: 1, Delay: 10 * ms, Reason: hedge.BudgetExhausted}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var w told
+				s := fixed(t, 10*ms, append([]hedge.Option{hedge.WithTrace(w.trace())}, tc.options...)...)
+				if tc.before != nil {
+					tc.before(t, s)
+					synctest.Wait()
+				}
+				w.lines = nil
+				ctx := t.Context()
+				if tc.timeout > 0 {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, tc.timeout)
+					defer cancel()
+				}
+				var outcome hedge.Outcome
+				_ = (&stub{steps: tc.steps}).call(ctx, s, wrapperspb.Int64(0), append(tc.call, hedge.Report(&outcome))...)
+				synctest.Wait()
+				if !slices.Equal(w.lines, tc.events) {
+					t.Errorf("told\n\t%s\nwant\n\t%s", strings.Join(w.lines, "\n\t"), strings.Join(tc.events, "\n\t"))
+				}
+				if outcome != tc.outcome {
+					t.Errorf("outcome %+v, want %+v", outcome, tc.outcome)
+				}
+			})
+		})
+	}
+}
+
+// TestTrace_ManyCalls has a thousand concurrent calls told of, and counts what is told.
+func TestTrace_ManyCalls(t *testing.T) {
+	const calls = 1000
+	var sent, lost, decided, attempts, reported atomic.Int64
+	var scheduler atomic.Pointer[hedge.Scheduler]
+	s := fixed(t, ms, hedge.WithTrace(&hedge.Trace{
+		Made: func(s *hedge.Scheduler) { scheduler.Store(s) },
+		HedgeSent: func(e hedge.HedgeSent) {
+			sent.Add(1)
+			scheduler.Load().Targets() // no lock is held
+		},
+		AttemptLost: func(hedge.AttemptLost) { lost.Add(1) },
+		CallDecided: func(e hedge.CallDecided) {
+			decided.Add(1)
+			attempts.Add(int64(e.Attempts))
+			scheduler.Load().Stats()
+		},
+		HedgeHeldBack: func(hedge.HedgeHeldBack) { scheduler.Load().Stats() },
+	}))
+	if scheduler.Load() != s {
+		t.Fatal("Made was not called with the scheduler")
+	}
+	var all sync.WaitGroup
+	for range calls {
+		all.Go(func() {
+			var outcome hedge.Outcome
+			st := &stub{steps: []step{answers(200 * ms), answers(0), answers(0)}}
+			if err := st.call(t.Context(), s, wrapperspb.Int64(0), hedge.Report(&outcome)); err != nil {
+				t.Error(err)
+			}
+			reported.Add(int64(outcome.Attempts))
+		})
+	}
+	all.Wait()
+	stats := s.Stats()
+	if stats.Hedged < calls/2 {
+		t.Fatalf("%d calls were hedged", stats.Hedged)
+	}
+	if sent.Load() != stats.Hedges || decided.Load() != stats.Hedged || attempts.Load() != stats.Hedges+stats.Hedged ||
+		reported.Load() != calls+stats.Hedges || lost.Load() < stats.Hedged {
+		t.Errorf("sent %d, decided %d, %d attempts, lost %d, reported %d; %+v",
+			sent.Load(), decided.Load(), attempts.Load(), lost.Load(), reported.Load(), stats)
+	}
+}
+
+// TestTrace_ABlockedFunctionDelaysItsOwnCall has each function in turn block for one call.
+func TestTrace_ABlockedFunctionDelaysItsOwnCall(t *testing.T) {
+	type key struct{}
+	for _, name := range []string{"HedgeSent", "HedgeHeldBack", "AttemptLost", "CallDecided"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				unblock := make(chan struct{})
+				at := func(function string, ctx context.Context) {
+					if function == name && ctx.Value(key{}) != nil {
+						<-unblock
+					}
+				}
+				s := fixed(t, 10*ms, hedge.WithThrottle(1000, 1), hedge.WithTrace(&hedge.Trace{
+					HedgeSent:     func(e hedge.HedgeSent) { at("HedgeSent", e.Context) },
+					HedgeHeldBack: func(e hedge.HedgeHeldBack) { at("HedgeHeldBack", e.Context) },
+					AttemptLost:   func(e hedge.AttemptLost) { at("AttemptLost", e.Context) },
+					CallDecided:   func(e hedge.CallDecided) { at("CallDecided", e.Context) },
+				}))
+				call := func(ctx context.Context) time.Duration {
+					began := time.Now()
+					st := &stub{steps: []step{answers(50 * ms), fails(5*ms, codes.Unavailable, "1"), answers(5 * ms)}}
+					if err := st.call(ctx, s, wrapperspb.Int64(0)); err != nil {
+						t.Error(err)
+					}
+					return time.Since(began)
+				}
+				blocked := make(chan time.Duration, 1)
+				go func() { blocked <- call(context.WithValue(t.Context(), key{}, true)) }()
+				for range 100 {
+					if took := call(t.Context()); took != 25*ms {
+						t.Fatalf("another call took %v", took)
+					}
+				}
+				time.Sleep(time.Second)
+				close(unblock)
+				// A hedge that is not sent does not delay the primary's answer.
+				if took := <-blocked; took < 50*ms {
+					t.Errorf("the call took %v", took)
+				}
+			})
+		})
+	}
+}
+
+// TestTrace_APanicIsTheCallers has each function panic.
+func TestTrace_APanicIsTheCallers(t *testing.T) {
+	for name, trace := range map[string]*hedge.Trace{
+		"HedgeSent":     {HedgeSent: func(hedge.HedgeSent) { panic("HedgeSent") }},
+		"HedgeHeldBack": {HedgeHeldBack: func(hedge.HedgeHeldBack) { panic("HedgeHeldBack") }},
+		"AttemptLost":   {AttemptLost: func(hedge.AttemptLost) { panic("AttemptLost") }},
+		"CallDecided":   {CallDecided: func(hedge.CallDecided) { panic("CallDecided") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := fixed(t, 10*ms, hedge.WithThrottle(1000, 1), hedge.WithTrace(trace))
+				defer func() {
+					value := recover()
+					if p, ok := value.(*hedge.Panic); ok {
+						value = p.Value
+					}
+					if value != name {
+						t.Errorf("the caller recovers %v", value)
+					}
+					synctest.Wait()
+				}()
+				_ = (&stub{steps: []step{answers(50 * ms), fails(ms, codes.Unavailable, "1"), answers(ms)}}).call(t.Context(), s, wrapperspb.Int64(0))
+			})
+		})
+	}
+}
+
+// TestReport_WithoutAScheduler has no scheduler, and a call that is not hedged for its own sake.
+func TestReport_WithoutAScheduler(t *testing.T) {
+	outcome := hedge.Outcome{Attempts: 7}
+	err := (&stub{steps: []step{answers(0)}}).call(t.Context(), nil, wrapperspb.Int64(0), hedge.Report(&outcome), hedge.Report(nil))
+	if want := (hedge.Outcome{Attempts: 1}); err != nil || outcome != want {
+		t.Errorf("%v, %+v", err, outcome)
+	}
+	type opaque struct{ c chan int }
+	s := fixed(t, ms)
+	outcome = hedge.Outcome{}
+	invoke := func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error { return nil }
+	err = interceptor.Unary(s)(t.Context(), "/a/B", wrapperspb.Int64(1), &opaque{make(chan int)}, nil, invoke, hedge.Report(&outcome))
+	if want := (hedge.Outcome{Attempts: 1, Reason: hedge.NotReplayable}); err != nil || outcome != want {
+		t.Errorf("%v, %+v", err, outcome)
+	}
+}

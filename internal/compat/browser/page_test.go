@@ -1,0 +1,136 @@
+package browser_test
+
+import (
+	"flag"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/debug"
+)
+
+var pictures = flag.String("browser.pictures", "", "write pictures of the first method of each page into this folder")
+
+const part = "?format=html&part=main"
+
+// TestPage_Live has a page show a method that would do harm, then another one, without being loaded again.
+func TestPage_Live(t *testing.T) {
+	tab := newTab(t)
+	s, err := hedge.New(hedge.WithAllMethods())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(debug.Handler(s))
+	defer server.Close()
+	do := func(target, name string) {
+		call(t.Context(), s, method{target: target, name: name}, func() time.Duration { return ms })
+	}
+	do("dns:///shop:443", "/shop.Items/Get")
+	do(`"><img src=x onerror=document.title='harm'>`, "/<script>document.title='harm'</script>")
+	type row struct{ Target, Method string }
+	const read = `[...document.querySelectorAll("article")].map(a => ({Target: a.dataset.target, Method: a.dataset.method}))`
+	want := func() (rows []row) {
+		for _, one := range s.Targets() {
+			rows = append(rows, row{one.Target, one.Method})
+		}
+		return rows
+	}
+	var got []row
+	var title string
+	tab.run(t, chromedp.Navigate(server.URL), chromedp.Evaluate(read, &got))
+	if !slices.Equal(got, want()) {
+		t.Errorf("rows %v, want %v", got, want())
+	}
+	do("dns:///shop:443", "/shop.Items/New")
+	tab.run(t,
+		chromedp.Poll(`document.querySelector("article[data-method='/shop.Items/New']") !== null`, nil, chromedp.WithPollingTimeout(30*time.Second)),
+		chromedp.Evaluate(read, &got), chromedp.Title(&title))
+	if !slices.Equal(got, want()) || title != "gRPC hedging" {
+		t.Errorf("rows %v, want %v; the title is %q", got, want(), title)
+	}
+	var scripts int
+	tab.run(t, chromedp.Evaluate(`document.querySelectorAll("main script, main img, main iframe").length`, &scripts))
+	if scripts != 0 {
+		t.Errorf("%d elements come from names", scripts)
+	}
+	tab.quiet(t)
+}
+
+// contrast returns texts whose contrast with what is behind them is below 4.5, which WCAG 2 asks for.
+const contrast = `(() => {
+	const parse = c => c.match(/[\d.]+/g).map(Number);
+	const luminance = c => { const [r, g, b] = c.slice(0, 3).map(v => { v /= 255; return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; });
+		return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+	const behind = e => { for (; e; e = e.parentElement) { const c = parse(getComputedStyle(e).backgroundColor); if (c.length < 4 || c[3] > 0) return c; } return [255, 255, 255]; };
+	const bad = [];
+	for (const e of document.querySelectorAll("body *")) {
+		if (![...e.childNodes].some(n => n.nodeType === 3 && n.data.trim())) continue;
+		const style = getComputedStyle(e), text = luminance(parse(e instanceof SVGElement ? style.fill : style.color)), back = luminance(behind(e));
+		const ratio = (Math.max(text, back) + 0.05) / (Math.min(text, back) + 0.05);
+		if (ratio < 4.5) bad.push(e.tagName + " " + e.className + " " + ratio.toFixed(1) + ": " + e.textContent.trim().slice(0, 40));
+	}
+	return bad;
+})()`
+
+// small returns texts that are shown smaller than 9 pixels, and those that overlap another of the same chart.
+const small = `(() => {
+	const bad = [];
+	for (const svg of document.querySelectorAll("svg.chart")) {
+		const boxes = [...svg.querySelectorAll("text")].map(e => ({box: e.getBoundingClientRect(), text: e.textContent,
+			size: parseFloat(getComputedStyle(e).fontSize) * svg.getBoundingClientRect().width / 360}));
+		boxes.forEach((a, i) => {
+			if (a.size < 9) bad.push(a.text + " is " + a.size.toFixed(1) + " px");
+			for (const b of boxes.slice(i + 1))
+				if (a.box.left < b.box.right && b.box.left < a.box.right && a.box.top < b.box.bottom - 1 && b.box.top < a.box.bottom - 1) bad.push(a.text + " overlaps " + b.text);
+		});
+	}
+	return bad;
+})()`
+
+// TestPage_Reads looks at the page, after ten minutes of traffic, narrow and wide, light and dark.
+func TestPage_Reads(t *testing.T) {
+	browser(t)
+	for name, methods := range map[string][]method{"healthy": healthy, "unhealthy": unhealthy} {
+		server := httptest.NewServer(afterTenMinutes(t, methods, "", part))
+		defer server.Close()
+		for _, width := range []int64{380, 1400} {
+			for _, scheme := range []string{"light", "dark"} {
+				t.Run(fmt.Sprintf("%s at %d, %s", name, width, scheme), func(t *testing.T) {
+					tab := newTab(t)
+					var scroll int64
+					var faint, cramped []string
+					var curves int
+					tab.run(t, look(width, scheme), chromedp.Navigate(server.URL),
+						chromedp.Evaluate(`document.documentElement.scrollWidth`, &scroll),
+						chromedp.Evaluate(contrast, &faint), chromedp.Evaluate(small, &cramped),
+						chromedp.Evaluate(`document.querySelectorAll("polyline").length`, &curves))
+					if scroll > width {
+						t.Errorf("it is %d pixels wide", scroll)
+					}
+					if len(faint)+len(cramped) > 0 {
+						t.Errorf("hard to read: %q, %q", faint, cramped)
+					}
+					if curves < 5*len(methods)/2 {
+						t.Errorf("%d curves", curves)
+					}
+					if *pictures != "" {
+						var png []byte
+						tab.run(t, chromedp.Screenshot("article", &png, chromedp.ByQuery))
+						file := fmt.Sprintf("%s-%d-%s.png", name, width, scheme)
+						if err := os.WriteFile(filepath.Join(*pictures, file), png, 0o644); err != nil {
+							t.Fatal(err)
+						}
+					}
+					tab.quiet(t)
+				})
+			}
+		}
+	}
+}

@@ -1,0 +1,132 @@
+package browser_test
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/debug"
+)
+
+const ms = time.Millisecond
+
+// attempts says how long an attempt takes that begins at an age of the program.
+type attempts func(r *rand.Rand, at time.Duration) time.Duration
+
+func lognormal(median time.Duration, sigma, slow, factor float64) attempts {
+	return func(r *rand.Rand, _ time.Duration) time.Duration {
+		d := float64(median) * math.Exp(sigma*r.NormFloat64())
+		if r.Float64() < slow {
+			d *= factor
+		}
+		return time.Duration(d)
+	}
+}
+
+// stalling takes a second more from the given age on.
+func stalling(usual attempts, from time.Duration) attempts {
+	return func(r *rand.Rand, at time.Duration) time.Duration {
+		d := usual(r, at)
+		if at > from {
+			d += time.Second
+		}
+		return d
+	}
+}
+
+// method is a method that is called so often a second.
+type method struct {
+	target, name string
+	rate         float64
+	takes        attempts
+}
+
+var healthy = []method{
+	{"dns:///items.shop:443", "/shop.Items/Get", 60, lognormal(5*ms, 0.35, 0.05, 10)},
+	{"dns:///items.shop:443", "/shop.Items/Search", 25, lognormal(30*ms, 0.4, 0.03, 8)},
+	{"dns:///prices.shop:443", "/shop.Prices/List", 20, lognormal(80*ms, 0.2, 0, 1)},
+	{"dns:///prices.shop:443", "/shop.Prices/Rare", 0.02, lognormal(80*ms, 0.2, 0, 1)},
+}
+
+var unhealthy = []method{
+	{"dns:///items.shop:443", "/shop.Items/Get", 60, stalling(lognormal(5*ms, 0.35, 0.05, 10), 6*time.Minute)},
+}
+
+// afterTenMinutes returns what the handler answers, by its query, after ten minutes of virtual time in which methods are
+// called.
+func afterTenMinutes(t *testing.T, methods []method, queries ...string) http.Handler {
+	t.Helper()
+	pages := map[string]*httptest.ResponseRecorder{}
+	synctest.Test(t, func(t *testing.T) {
+		s, err := hedge.New(hedge.WithAllMethods())
+		if err != nil {
+			t.Fatal(err)
+		}
+		page := debug.Handler(s)
+		began := time.Now()
+		var running sync.WaitGroup
+		for n, m := range methods {
+			running.Go(func() {
+				r := rand.New(rand.NewPCG(1, uint64(n)))
+				var mu sync.Mutex
+				draw := func() time.Duration {
+					mu.Lock()
+					defer mu.Unlock()
+					return m.takes(r, time.Since(began))
+				}
+				for time.Since(began) < 10*time.Minute+30*time.Second {
+					time.Sleep(time.Duration(float64(time.Second) / m.rate * rand.New(rand.NewPCG(2, uint64(time.Since(began)))).ExpFloat64()))
+					running.Go(func() { call(t.Context(), s, m, draw) })
+				}
+			})
+		}
+		time.Sleep(10*time.Minute + 29*time.Second)
+		for _, query := range queries {
+			r := httptest.NewRequest("GET", "/"+query, nil)
+			r.Header.Set("Accept", "text/html")
+			pages[query] = httptest.NewRecorder()
+			page.ServeHTTP(pages[query], r)
+		}
+		running.Wait()
+	})
+	live := debug.Handler(nil) // for the assets
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Has("asset") {
+			live.ServeHTTP(w, r)
+			return
+		}
+		query := ""
+		if r.URL.RawQuery != "" {
+			query = "?" + r.URL.RawQuery
+		}
+		page := pages[query]
+		if page == nil {
+			http.Error(w, "not recorded", http.StatusNotFound)
+			return
+		}
+		for name, values := range page.Header() {
+			w.Header()[name] = values
+		}
+		_, _ = w.Write(page.Body.Bytes())
+	})
+}
+
+func call(ctx context.Context, s *hedge.Scheduler, m method, draw func() time.Duration) {
+	_, _ = hedge.Do(ctx, s, m.target, m.name, func(ctx context.Context) (int, error) {
+		timer := time.NewTimer(draw())
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			return 1, nil
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	})
+}

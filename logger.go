@@ -1,0 +1,179 @@
+package hedge
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/grpchedge/hedge/internal/engine"
+)
+
+// WithLogger has changes of state logged, and never a line for each call:
+//
+//	INFO  hedging stepped down          target, method, class, reason
+//	INFO  hedging stepped up            target, method, class
+//	INFO  latencies changed             target, method, class
+//	WARN  hedging budget ran dry        target, method
+//	INFO  hedging budget pays again     target, held_back
+//	WARN  hedging throttled             target, method
+//	INFO  hedging no longer throttled   target, held_back
+//
+// The class is left out without [WithClass]. The budget counts as dry until ten seconds have passed in which it paid for
+// every hedge. held_back is the number of hedges that were held back meanwhile. Of each target a budget or a throttle is
+// logged at most once a minute, and a scheduler logs at most ten records in ten seconds: the next record then says in
+// suppressed how many were left out. The logger is used concurrently, and under no lock. l must not be nil.
+func WithLogger(l *slog.Logger) Option {
+	return named("WithLogger", func(c *engine.Config) error {
+		if l == nil {
+			return errors.New("hedge: WithLogger(nil): there must be a logger")
+		}
+		return WithTrace((&journal{logger: l}).trace())(c)
+	})
+}
+
+const (
+	recordsAtOnce  = 10               // in each recordsWithin
+	recordsWithin  = 10 * time.Second // of a scheduler
+	quietFor       = 10 * time.Second // after which what held hedges back is over
+	againAfter     = time.Minute      // the same of a target is logged again
+	mostRemembered = 1024             // states of targets
+)
+
+// journal decides what is logged.
+type journal struct {
+	logger *slog.Logger
+
+	mu         sync.Mutex
+	states     map[stateKey]*state
+	began      time.Time // of the current recordsWithin
+	records    int       // since then
+	suppressed int
+}
+
+// stateKey is what holds back the hedges of a target.
+type stateKey struct {
+	target string
+	reason Reason
+}
+
+type state struct {
+	last     time.Time // when a hedge was held back
+	logged   time.Time
+	told     bool // that it began
+	heldBack int
+}
+
+var (
+	begins = map[Reason]string{BudgetExhausted: "hedging budget ran dry", Throttled: "hedging throttled"}
+	ends   = map[Reason]string{BudgetExhausted: "hedging budget pays again", Throttled: "hedging no longer throttled"}
+)
+
+func (j *journal) trace() *Trace {
+	return &Trace{
+		HedgeHeldBack: func(h HedgeHeldBack) {
+			if begins[h.Reason] != "" && j.heldBack(stateKey{h.Target, h.Reason}, time.Now()) {
+				j.log(slog.LevelWarn, begins[h.Reason], slog.String("target", h.Target), slog.String("method", h.Method))
+			}
+		},
+		HedgeSent: func(h HedgeSent) {
+			for reason, message := range ends {
+				if n, ended := j.sent(stateKey{h.Target, reason}, time.Now()); ended {
+					j.log(slog.LevelInfo, message, slog.String("target", h.Target), slog.Int("held_back", n))
+				}
+			}
+		},
+		HedgingStepped: func(s HedgingStepped) {
+			attrs := of(s.Target, s.Method, s.Class)
+			if s.Reason == "" {
+				j.log(slog.LevelInfo, "hedging stepped up", attrs...)
+				return
+			}
+			j.log(slog.LevelInfo, "hedging stepped down", append(attrs, slog.String("reason", s.Reason))...)
+		},
+		LawChanged: func(l LawChanged) {
+			j.log(slog.LevelInfo, "latencies changed", of(l.Target, l.Method, l.Class)...)
+		},
+	}
+}
+
+func of(target, method, class string) []slog.Attr {
+	attrs := []slog.Attr{slog.String("target", target), slog.String("method", method)}
+	if class != "" {
+		attrs = append(attrs, slog.String("class", class))
+	}
+	return attrs
+}
+
+// heldBack notes that a hedge was held back, and reports whether that is to be logged.
+func (j *journal) heldBack(key stateKey, now time.Time) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	s := j.states[key]
+	if s == nil {
+		if s = j.remember(key, now); s == nil {
+			return false
+		}
+	}
+	s.heldBack++
+	s.last = now
+	if s.told || !s.logged.IsZero() && now.Sub(s.logged) < againAfter {
+		return false
+	}
+	s.told, s.logged = true, now
+	return true
+}
+
+// sent notes that a hedge was sent. It returns how many were held back before and whether that is over now and to be logged.
+func (j *journal) sent(key stateKey, now time.Time) (heldBack int, over bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	s := j.states[key]
+	if s == nil || s.heldBack == 0 || key.reason == BudgetExhausted && now.Sub(s.last) < quietFor {
+		return 0, false
+	}
+	heldBack, over = s.heldBack, s.told
+	s.heldBack, s.told = 0, false
+	return heldBack, over
+}
+
+// remember makes the state of a target. It returns nil if there are too many.
+func (j *journal) remember(key stateKey, now time.Time) *state {
+	if j.states == nil {
+		j.states = map[stateKey]*state{}
+	}
+	if len(j.states) >= mostRemembered {
+		for k, s := range j.states {
+			if now.Sub(s.last) > againAfter {
+				delete(j.states, k)
+			}
+		}
+	}
+	if len(j.states) >= mostRemembered {
+		return nil
+	}
+	s := &state{}
+	j.states[key] = s
+	return s
+}
+
+// log logs a record, unless there were too many lately.
+func (j *journal) log(level slog.Level, message string, attrs ...slog.Attr) {
+	j.mu.Lock()
+	now := time.Now()
+	if now.Sub(j.began) >= recordsWithin {
+		j.began, j.records = now, 0
+	}
+	if j.records++; j.records > recordsAtOnce {
+		j.suppressed++
+		j.mu.Unlock()
+		return
+	}
+	if j.suppressed > 0 {
+		attrs = append(attrs, slog.Int("suppressed", j.suppressed))
+		j.suppressed = 0
+	}
+	j.mu.Unlock()
+	j.logger.LogAttrs(context.Background(), level, message, attrs...)
+}

@@ -1,0 +1,184 @@
+package hedge_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/grpchedge/hedge"
+)
+
+// logged is what a scheduler has logged, without times.
+type logged struct {
+	mu  sync.Mutex
+	out bytes.Buffer
+}
+
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.out.Write(b)
+}
+
+func (l *logged) lines() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.FieldsFunc(l.out.String(), func(r rune) bool { return r == '\n' })
+}
+
+func (l *logged) option() hedge.Option {
+	return hedge.WithLogger(slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}})))
+}
+
+// TestLogger_BudgetRunsDry has all calls be slow for two minutes, and then be fast.
+func TestLogger_BudgetRunsDry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l logged
+		s := newScheduler(t, hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithBudgetPercent(1), l.option())
+		do := func(d time.Duration) {
+			_, _ = hedge.Do(t.Context(), s, target, method, func(ctx context.Context) (int, error) { return 0, wait(ctx, d) })
+		}
+		for range 2000 {
+			do(60 * ms)
+		}
+		for range 2000 {
+			do(5 * ms)
+		}
+		do(60 * ms)
+		lines := l.lines()
+		lines = slices.DeleteFunc(lines, func(line string) bool { return strings.Contains(line, "latencies changed") })
+		if len(lines) != 2 || !strings.HasPrefix(lines[0], `level=WARN msg="hedging budget ran dry" target=`) ||
+			!strings.HasPrefix(lines[1], `level=INFO msg="hedging budget pays again" target=`) || !strings.Contains(lines[1], "held_back=") {
+			t.Errorf("%d lines:\n%s", len(lines), strings.Join(lines, "\n"))
+		}
+	})
+}
+
+// wait returns after d, or when ctx ends.
+func wait(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// TestLogger_IsRateLimited has the budgets of two hundred targets run dry at once.
+func TestLogger_IsRateLimited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l logged
+		s := newScheduler(t, hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithBudgetPercent(0.001), hedge.WithMaxHedges(1), l.option())
+		dry := func(name string) {
+			for range 2 { // a bucket begins with one token
+				_, _ = hedge.Do(t.Context(), s, name, method, func(ctx context.Context) (int, error) { return 0, wait(ctx, 12*ms) })
+			}
+		}
+		for range 3 {
+			for n := range 200 {
+				dry(fmt.Sprint(n))
+			}
+			time.Sleep(time.Minute)
+		}
+		dry("another")
+		if lines := l.lines(); len(lines) != 11 || !strings.HasSuffix(lines[10], "target=another method=/pkg.Svc/Get suppressed=190") {
+			t.Errorf("%d lines:\n%s", len(lines), strings.Join(lines, "\n"))
+		}
+	})
+}
+
+// TestLogger_SteppingAndLaws has a second attempt be no faster than waiting, then has all calls become ten times slower.
+func TestLogger_SteppingAndLaws(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l logged
+		type step struct {
+			class  string
+			reason bool
+		}
+		var mu sync.Mutex
+		var steps []step
+		laws := 0
+		s := newScheduler(t, l.option(), hedge.WithTrace(&hedge.Trace{
+			HedgingStepped: func(e hedge.HedgingStepped) {
+				mu.Lock()
+				defer mu.Unlock()
+				steps = append(steps, step{e.Class, e.Reason != ""})
+			},
+			LawChanged: func(hedge.LawChanged) {
+				mu.Lock()
+				defer mu.Unlock()
+				laws++
+			},
+		}))
+		random := rand.New(rand.NewPCG(1, 1))
+		calls := func(n int, base time.Duration) {
+			for range n {
+				d := base + time.Duration(random.ExpFloat64()*float64(base)/50)
+				_, _ = hedge.Do(t.Context(), s, target, method, func(ctx context.Context) (int, error) { return 0, wait(ctx, d) })
+				synctest.Wait()
+			}
+		}
+		calls(8000, 5*ms)
+		calls(2000, 50*ms)
+		mu.Lock()
+		defer mu.Unlock()
+		text := strings.Join(l.lines(), "\n")
+		if len(steps) == 0 || !steps[0].reason || laws == 0 {
+			t.Errorf("steps %v, %d changes of law", steps, laws)
+		}
+		if strings.Count(text, "hedging stepped") != len(steps) || strings.Count(text, "latencies changed") != laws ||
+			!strings.Contains(text, `msg="hedging stepped down"`) || !strings.Contains(text, "reason=") {
+			t.Errorf("steps %v, %d changes of law:\n%s", steps, laws, text)
+		}
+	})
+}
+
+// TestLogger_Throttle has a target's attempts fail, and then succeed.
+func TestLogger_Throttle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l logged
+		s := newScheduler(t, hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithBudgetPercent(400), hedge.WithThrottle(4, 0.5), l.option())
+		do := func(d time.Duration, err error) {
+			_, _ = hedge.Do(t.Context(), s, target, method, func(ctx context.Context) (int, error) {
+				if wait(ctx, d) != nil {
+					return 0, ctx.Err()
+				}
+				return 0, err
+			})
+		}
+		for range 10 {
+			do(12*ms, errors.New("down"))
+		}
+		for range 10 {
+			do(5*ms, nil)
+		}
+		do(12*ms, nil)
+		lines := l.lines()
+		if len(lines) != 2 || lines[0] != `level=WARN msg="hedging throttled" target=dns:///test method=/pkg.Svc/Get` ||
+			!strings.HasPrefix(lines[1], `level=INFO msg="hedging no longer throttled" target=dns:///test held_back=`) {
+			t.Errorf("%d lines:\n%s", len(lines), strings.Join(lines, "\n"))
+		}
+	})
+}
+
+func TestWithLogger_Nil(t *testing.T) {
+	for name, option := range map[string]hedge.Option{"WithLogger(nil)": hedge.WithLogger(nil), "WithTrace(nil)": hedge.WithTrace(nil)} {
+		if _, err := hedge.New(hedge.WithAllMethods(), option); err == nil || !strings.HasPrefix(err.Error(), "hedge: "+name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,171 @@
+package hedgeotel
+
+import (
+	"errors"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"google.golang.org/grpc/stats/opentelemetry"
+
+	"github.com/grpchedge/hedge"
+)
+
+// metrics are the instruments of one scheduler.
+type metrics struct {
+	meter  metric.Meter
+	names  *names
+	hedges metric.Int64Histogram
+	losers metric.Float64Histogram
+
+	calls, decisions               metric.Int64ObservableCounter
+	delay, tail, tokens, spendable metric.Float64ObservableGauge
+	steppedDown                    metric.Int64ObservableGauge
+	observed                       []metric.Observable
+}
+
+// Outcomes are the values of the attribute grpc.hedge.outcome, and the counts of [hedge.Stats] that they show.
+//
+//	won               a hedge answered a hedged call
+//	lost              its primary did
+//	no_budget         the budget did not pay for a hedge that was due
+//	not_drawn         a hedge was left out at random
+//	not_ready         the connection was not ready
+//	no_other_backend  no other backend was ready, with WithOtherBackendOnly
+//	deadline_near     a hedge would have answered after the deadline
+//	throttled         the throttle was half empty
+//	pushed_back       a server asked to wait, or for no further attempt
+//	paused            the scheduler was paused
+//	learning          the method was being learned
+//	off               the call had the option Off
+//	not_selected      no option selects the method
+//	no_descriptor     the method's descriptor is not linked
+//	not_replayable    the request or the reply cannot be hedged
+//	early_headers     a stream was decided by headers that came early
+//	dry_run           with WithDryRun, a hedge would have been sent
+func Outcomes() []string {
+	names := make([]string, 0, len(outcomes))
+	for _, o := range outcomes {
+		names = append(names, o.name)
+	}
+	return names
+}
+
+var outcomes = []struct {
+	name  string
+	count func(*hedge.Stats) int64
+}{
+	{"won", func(s *hedge.Stats) int64 { return s.HedgeWins }},
+	{"lost", func(s *hedge.Stats) int64 { return s.PrimaryWins }},
+	{"no_budget", func(s *hedge.Stats) int64 { return s.BudgetExhausted }},
+	{"not_drawn", func(s *hedge.Stats) int64 { return s.NotDrawn }},
+	{"not_ready", func(s *hedge.Stats) int64 { return s.NotReady }},
+	{"no_other_backend", func(s *hedge.Stats) int64 { return s.NoOtherBackend }},
+	{"deadline_near", func(s *hedge.Stats) int64 { return s.DeadlineNear }},
+	{"throttled", func(s *hedge.Stats) int64 { return s.Throttled }},
+	{"pushed_back", func(s *hedge.Stats) int64 { return s.PushedBack }},
+	{"paused", func(s *hedge.Stats) int64 { return s.Paused }},
+	{"learning", func(s *hedge.Stats) int64 { return s.Warmup }},
+	{"off", func(s *hedge.Stats) int64 { return s.Off }},
+	{"not_selected", func(s *hedge.Stats) int64 { return s.NotSelected }},
+	{"no_descriptor", func(s *hedge.Stats) int64 { return s.NoDescriptor }},
+	{"not_replayable", func(s *hedge.Stats) int64 { return s.NotReplayable }},
+	{"early_headers", func(s *hedge.Stats) int64 { return s.EarlyHeaders }},
+	{"dry_run", func(s *hedge.Stats) int64 { return s.DryRun }},
+}
+
+func newMetrics(o Options) (*metrics, error) {
+	most := o.MaxMethods
+	if most == 0 {
+		most = defaultMethods
+	}
+	m := &metrics{meter: o.MeterProvider.Meter("github.com/grpchedge/hedge/otel"), names: newNames(most)}
+	var errs [9]error
+	m.hedges, errs[0] = m.meter.Int64Histogram("grpc.client.call.hedges", metric.WithUnit("{hedge}"),
+		metric.WithDescription("Number of hedges sent during the client call. Calls without a hedge are not counted."),
+		metric.WithExplicitBucketBoundaries(1, 2, 3, 4, 5))
+	m.losers, errs[1] = m.meter.Float64Histogram("grpc.client.hedge.loser.duration", metric.WithUnit("s"),
+		metric.WithDescription("How long attempts had run that were cancelled because another one was faster."),
+		metric.WithExplicitBucketBoundaries(opentelemetry.DefaultLatencyBounds...))
+	m.calls, errs[2] = m.meter.Int64ObservableCounter("grpc.client.hedge.calls", metric.WithUnit("{call}"),
+		metric.WithDescription("Calls begun, hedged or not."))
+	m.decisions, errs[3] = m.meter.Int64ObservableCounter("grpc.client.hedge.decisions", metric.WithUnit("{decision}"),
+		metric.WithDescription("Hedged calls won and lost, and hedges or calls held back, by outcome."))
+	m.delay, errs[4] = m.meter.Float64ObservableGauge("grpc.client.hedge.delay", metric.WithUnit("s"),
+		metric.WithDescription("The age at which a call gets its first hedge now."))
+	m.tail, errs[5] = m.meter.Float64ObservableGauge("grpc.client.hedge.tail", metric.WithUnit("s"),
+		metric.WithDescription("The target percentile: unhedged (an estimate), predicted and measured."))
+	m.steppedDown, errs[6] = m.meter.Int64ObservableGauge("grpc.client.hedge.stepped_down",
+		metric.WithDescription("1 while hedging has stepped down, 0 otherwise."))
+	m.spendable, errs[7] = m.meter.Float64ObservableGauge("grpc.client.hedge.budget.tokens", metric.WithUnit("{token}"),
+		metric.WithDescription("Hedges that the target's budget pays for now."))
+	m.tokens, errs[8] = m.meter.Float64ObservableGauge("grpc.client.hedge.throttle.tokens", metric.WithUnit("{token}"),
+		metric.WithDescription("Tokens left in the target's throttle."))
+	m.observed = []metric.Observable{m.calls, m.decisions, m.delay, m.tail, m.steppedDown, m.spendable, m.tokens}
+	return m, errors.Join(errs[:]...)
+}
+
+// counts are the counters of one pair of target and method, or of all that are not told apart.
+type counts struct {
+	calls int64
+	of    []int64 // as outcomes
+}
+
+// observe reports the rows of a scheduler.
+func (m *metrics) observe(to metric.Observer, rows []hedge.TargetStats) {
+	sums := map[*labels]*counts{}
+	last := ""
+	for i := range rows {
+		row := &rows[i]
+		l := m.names.of(row.Target, row.Method)
+		sum := sums[l]
+		if sum == nil {
+			sum = &counts{of: make([]int64, len(outcomes))}
+			sums[l] = sum
+		}
+		sum.calls += row.Calls
+		for n, o := range outcomes {
+			sum.of[n] += o.count(&row.Stats)
+		}
+		if !l.other {
+			m.observeMethod(to, row, l)
+		}
+		if i == 0 || row.Target != last { // rows are sorted by target
+			last = row.Target
+			if target := m.names.ofTarget(row.Target); target != nil {
+				to.ObserveFloat64(m.spendable, row.Tokens, target)
+				if row.ThrottleMax > 0 {
+					to.ObserveFloat64(m.tokens, row.ThrottleTokens, target)
+				}
+			}
+		}
+	}
+	for l, sum := range sums {
+		to.ObserveInt64(m.calls, sum.calls, l.option)
+		for n := range outcomes {
+			to.ObserveInt64(m.decisions, sum.of[n], l.decisions[n])
+		}
+	}
+}
+
+// observeMethod reports the gauges of a method.
+func (m *metrics) observeMethod(to metric.Observer, row *hedge.TargetStats, l *labels) {
+	if row.Delay > 0 {
+		to.ObserveFloat64(m.delay, row.Delay.Seconds(), l.option)
+	}
+	if c := &row.Choice; c.UnhedgedTail > 0 {
+		to.ObserveFloat64(m.tail, c.UnhedgedTail.Seconds(), l.option, unhedged)
+		to.ObserveFloat64(m.tail, c.PredictedTail.Seconds(), l.option, predicted)
+		to.ObserveFloat64(m.tail, c.MeasuredTail.Seconds(), l.option, measured)
+		down := int64(0)
+		if c.SteppedDown != "" {
+			down = 1
+		}
+		to.ObserveInt64(m.steppedDown, down, l.option)
+	}
+}
+
+var (
+	unhedged  = metric.WithAttributes(attribute.String("grpc.hedge.tail", "unhedged"))
+	predicted = metric.WithAttributes(attribute.String("grpc.hedge.tail", "predicted"))
+	measured  = metric.WithAttributes(attribute.String("grpc.hedge.tail", "measured"))
+)

@@ -1,0 +1,133 @@
+// Package hedgeotel reports what a scheduler does to OpenTelemetry, beside gRPC's own plugin and by its names.
+//
+//	telemetry, err := hedgeotel.New(hedgeotel.Options{MeterProvider: meters})
+//	if err != nil {
+//		return err
+//	}
+//	s, err := hedge.New(hedge.WithIdempotentOnly(), telemetry)
+//	if err != nil {
+//		return err
+//	}
+//	plugin := opentelemetry.Options{
+//		MetricsOptions: opentelemetry.MetricsOptions{MeterProvider: meters},
+//		TraceOptions:   experimental.TraceOptions{TracerProvider: tracers, TextMapPropagator: propagation.TraceContext{}},
+//	}
+//	conn, err := grpc.NewClient(target, append(hedgeotel.DialOptions(s, plugin), creds)...)
+//
+// It is a module of its own, so that users of package hedge alone do not depend on OpenTelemetry.
+//
+// # Metrics
+//
+// All of them have the attributes grpc.target and grpc.method, except those of tokens, which have grpc.target alone. The values
+// are those of gRPC's plugin: the method has no leading slash, and a target without a scheme, such as "host:443", has that
+// of grpc.NewClient, "dns:///host:443". A name that hedge.WithTargetName gives is left as it is.
+//
+//   - grpc.client.call.hedges, a histogram, {hedge}: hedges per call; calls without one are not in it. It is the one that
+//     gRPC's proposal A96 defines, with its buckets 1, 2, 3, 4 and 5.
+//   - grpc.client.hedge.calls, a counter, {call}: calls begun, hedged or not. The sum of grpc.client.call.hedges per call is the
+//     extra load.
+//   - grpc.client.hedge.decisions, a counter, {decision}: hedged calls won and lost, and hedges or calls held back, by
+//     the attribute grpc.hedge.outcome: see [Outcomes].
+//   - grpc.client.hedge.loser.duration, a histogram, s: how long attempts had run that were cancelled as losers.
+//   - grpc.client.hedge.delay, a gauge, s: the age at which a call gets its first hedge now; absent while it is learned.
+//   - grpc.client.hedge.tail, a gauge, s: the percentile that the trigger Auto makes small, by the attribute grpc.hedge.tail:
+//     "unhedged" is an estimate of it without hedging, or the control group's, "predicted" the prediction with hedging, and
+//     "measured" what calls took.
+//   - grpc.client.hedge.stepped_down, a gauge: 1 while hedging has stepped down, 0 otherwise; only with the trigger Auto.
+//   - grpc.client.hedge.budget.tokens, a gauge, {token}: hedges that the target's budget pays for now.
+//   - grpc.client.hedge.throttle.tokens, a gauge, {token}: what is left in the target's throttle; absent without one.
+//
+// # Traces
+//
+// The span of a call gets an event when a hedge is sent, when one is held back, and when a hedged call is decided. It is
+// whatever span is in the caller's context, so that of gRPC's plugin if [DialOptions] puts it in the right place.
+// Attempts are gRPC's own spans.
+package hedgeotel
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"weak"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/grpchedge/hedge"
+)
+
+// Options says where to report to.
+type Options struct {
+	// MeterProvider makes the instruments. If it is nil, there are no metrics.
+	MeterProvider metric.MeterProvider
+	// MaxMethods is the most pairs of a target and a method that metrics are told apart for; all further ones have the
+	// grpc.method "other", as gRPC's plugin calls it. 0 is 1,000. Below 0 is an error.
+	MaxMethods int
+}
+
+const defaultMethods = 1000
+
+// New returns an option for hedge.New, which reports what that scheduler does. Give each scheduler an option of its own. The
+// metrics of a scheduler end when it is garbage collected.
+func New(o Options) (hedge.Option, error) {
+	if o.MaxMethods < 0 {
+		return nil, fmt.Errorf("hedge: hedgeotel.Options.MaxMethods: value %d, allowed 0 and above", o.MaxMethods)
+	}
+	t := &hedge.Trace{HedgeSent: traceSent, HedgeHeldBack: traceHeldBack, CallDecided: traceDecided}
+	if o.MeterProvider == nil {
+		return hedge.WithTrace(t), nil
+	}
+	m, err := newMetrics(o)
+	if err != nil {
+		return nil, fmt.Errorf("hedge: hedgeotel.New: %w", err)
+	}
+	t.CallDecided = func(e hedge.CallDecided) {
+		traceDecided(e)
+		m.hedges.Record(e.Context, int64(e.Attempts-1), m.names.of(e.Target, e.Method).option)
+	}
+	t.AttemptLost = func(e hedge.AttemptLost) {
+		m.losers.Record(e.Context, e.Ran.Seconds(), m.names.of(e.Target, e.Method).option)
+	}
+	t.Made = func(s *hedge.Scheduler) { m.watch(s) }
+	return hedge.WithTrace(t), nil
+}
+
+// watch has the counters and gauges read from a scheduler, as long as there is one.
+func (m *metrics) watch(s *hedge.Scheduler) {
+	scheduler := weak.Make(s)
+	registered, err := m.meter.RegisterCallback(func(_ context.Context, to metric.Observer) error {
+		if s := scheduler.Value(); s != nil {
+			m.observe(to, s.Targets())
+		}
+		return nil
+	}, m.observed...)
+	if err != nil {
+		otel.Handle(err) // nobody else can be told
+		return
+	}
+	runtime.AddCleanup(s, func(r metric.Registration) { _ = r.Unregister() }, registered)
+}
+
+func traceSent(e hedge.HedgeSent) {
+	if span := trace.SpanFromContext(e.Context); span.IsRecording() {
+		span.AddEvent("hedge sent", trace.WithAttributes(
+			attribute.Int("hedge.number", e.Hedge), attribute.Float64("hedge.delay", e.Age.Seconds())))
+	}
+}
+
+func traceHeldBack(e hedge.HedgeHeldBack) {
+	if span := trace.SpanFromContext(e.Context); span.IsRecording() {
+		span.AddEvent("hedge held back", trace.WithAttributes(
+			attribute.Int("hedge.number", e.Hedge), attribute.String("hedge.reason", string(e.Reason))))
+	}
+}
+
+func traceDecided(e hedge.CallDecided) {
+	if span := trace.SpanFromContext(e.Context); span.IsRecording() {
+		span.AddEvent("hedged call decided", trace.WithAttributes(
+			attribute.Int("hedge.attempts", e.Attempts), attribute.Int("hedge.winner", e.Winner),
+			attribute.Float64("hedge.delay", e.Delay.Seconds())))
+	}
+}
