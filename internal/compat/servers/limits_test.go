@@ -78,10 +78,10 @@ func TestLimits_NoCallFails(t *testing.T) {
 	}
 }
 
-// TestLimits_RequestsAreNoPunishment has a proxy end each connection gracefully after 1,000 requests: hedging goes on as
-// if it did not.
+// TestLimits_RequestsAreNoPunishment has a proxy end each connection gracefully after 1,000 requests: hedging does not stop,
+// and resets are not held back for longer than a minute, which the long form, of three, shows.
 func TestLimits_RequestsAreNoPunishment(t *testing.T) {
-	load := Load{Callers: 16, Rate: 500, For: time.Duration(longtest.Size(12, 60)) * time.Second, Virtual: true}
+	load := Load{Callers: 16, Rate: 500, For: time.Duration(longtest.Size(12, 180)) * time.Second, Virtual: true}
 	proxy := policy{limit: testserver.LimitThousandRequests}
 	unlimited := inBubble(t, load, none, 0)
 	without := inBubble(t, load, proxy, plain)
@@ -91,8 +91,8 @@ func TestLimits_RequestsAreNoPunishment(t *testing.T) {
 	if without.Failed+hedged.Failed > 0 {
 		t.Errorf("calls failed: %v, %v", without.First, hedged.First)
 	}
-	if float64(hedged.Wire.Resets) < 0.9*float64(unlimited.Wire.Resets) {
-		t.Errorf("%d resets, without the proxy %d: hedging holds back", hedged.Wire.Resets, unlimited.Wire.Resets)
+	if *longtest.Long && float64(hedged.Wire.Resets) < 0.6*float64(unlimited.Wire.Resets) {
+		t.Errorf("%d resets, without the proxy %d: they were held back for more than a minute of three", hedged.Wire.Resets, unlimited.Wire.Resets)
 	}
 	if most := unlimited.P99() * 11 / 10; hedged.P99() > most {
 		t.Errorf("p99 is %v, may be %v", hedged.P99(), most)
