@@ -8,6 +8,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -112,6 +113,8 @@ var everyOption = []steered{
 	{"WithWindow", hedge.WithWindow(time.Hour), nil, func(c engine.Config) any { return c.Window }, false, false},
 	{"WithMaxMemory", hedge.WithMaxMemory(1 << 30), nil, func(c engine.Config) any { return c.MaxMemory }, false, false},
 	{"WithoutGuard", hedge.WithoutGuard(), nil, func(c engine.Config) any { return c.Guard }, false, false},
+	{"WithTrace", hedge.WithTrace(&hedge.Trace{}), nil, func(c engine.Config) any { return len(c.Traces) }, false, false},
+	{"WithLogger", hedge.WithLogger(slog.Default()), nil, func(c engine.Config) any { return len(c.Traces) }, false, false},
 	{"WithSnapshot", hedge.WithSnapshot(nothingLearned()), nil, func(engine.Config) any { return nil }, false, false},
 	{"WithTargetName", hedge.WithTargetName(strings.ToLower), nil, func(c engine.Config) any { return c.TargetName != nil }, false, false},
 }
