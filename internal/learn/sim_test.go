@@ -18,8 +18,12 @@ type simulation struct {
 	calls       int
 	concurrency int     // callers, each with one call after the other; 0: at the rate
 	rate        float64 // calls a second, on average
+	gathered    int     // so many calls at once, every so long, in place of the rate; 0: at the rate
+	every       time.Duration
 	seed        uint64
 	config      *learn.Config
+	known       *learn.Estimate // in force from the first call on; nil: what is learned
+	generous    bool            // as many hedges may be sent at any time as the budget pays for in the long run
 }
 
 // attemptLaw is how long an attempt takes that is sent at a time: attempt 0 is the primary.
@@ -80,6 +84,7 @@ type simulator struct {
 	next    uint64
 	random  *rand.Rand
 	begun   uint64
+	hedges  int // sent
 }
 
 func (sim simulation) run() *simulator {
@@ -121,12 +126,19 @@ func (s *simulator) arrive(at time.Duration) {
 func (s *simulator) begin() {
 	id := s.begun
 	s.begun++
-	if s.concurrency == 0 {
+	switch {
+	case s.gathered > 0 && s.begun%uint64(s.gathered) == 0:
+		s.arrive(time.Duration(s.begun/uint64(s.gathered)) * s.every)
+	case s.gathered > 0:
+		s.arrive(s.now + time.Microsecond)
+	case s.concurrency == 0:
 		s.arrive(s.now + time.Duration(s.random.ExpFloat64()/s.rate*1e9))
 	}
 	c := &simCall{id: id, start: s.now}
 	s.budget.Earn(s.time())
-	c.estimate = s.learner.Estimate()
+	if c.estimate = s.known; c.estimate == nil {
+		c.estimate = s.learner.Estimate()
+	}
 	if e := c.estimate; e != nil {
 		if e.Trickle != nil {
 			e.Trickle.Earn(s.time())
@@ -155,7 +167,7 @@ func (s *simulator) due(c *simCall) {
 			return
 		}
 	}
-	if !s.budget.Spend(s.time(), len(c.sent) > 0 || age >= 2*e.Delay) && !s.budget.SpendSaved(s.time(), age >= 3*e.Delay) {
+	if !s.pay(c, age) {
 		switch {
 		case age < 2*e.Delay:
 			again(min(age/8, 2*e.Delay-age))
@@ -168,9 +180,19 @@ func (s *simulator) due(c *simCall) {
 	}
 	c.drawn = false
 	c.sent = append(c.sent, s.now)
+	s.hedges++
 	n := len(c.sent)
 	heap.Push(&s.queue, event{at: s.now + s.law(s.seed, c.id, n, s.now), kind: ends, call: c, n: n})
 	again(e.Delay)
+}
+
+// pay is engine.Call.pay.
+func (s *simulator) pay(c *simCall, age time.Duration) bool {
+	delay := c.estimate.Delay
+	if s.generous {
+		return float64(s.hedges) < (s.config.BudgetPercent+0.5)/100*float64(s.begun)+10
+	}
+	return s.budget.Spend(s.time(), len(c.sent) > 0 || age >= 2*delay) || s.budget.SpendSaved(s.time(), age >= 3*delay)
 }
 
 func (s *simulator) ended(c *simCall, n int) {
