@@ -36,7 +36,7 @@ type Learner struct {
 	run    func(func()) // makes a choice without keeping the caller waiting
 
 	// The rest is used only by the goroutine that computes.
-	since     time.Time // start of the current latency regime
+	since     latency.Mark // start of the current latency regime
 	first     time.Time // when the window was first looked at
 	changed   time.Time // when the regime was last found to have changed; zero if never
 	evidence  evidence
@@ -58,7 +58,8 @@ type Place struct {
 func (l *Learner) Start(c *Config, p Place) {
 	l.config, l.place, l.auto = c, p, c.Auto && p.Choosing
 	l.run = func(choose func()) { go choose() }
-	l.window = latency.NewIn(p.Memory, c.Window)
+	l.window = latency.NewKeeping(p.Memory, c.Window, kept)
+	l.since = math.MinInt64
 	l.hedges.memory, l.mailbox.memory, l.rests.memory = p.Memory, p.Memory, p.Memory
 	l.nextTime.Store(neverLearned)
 }
@@ -72,11 +73,22 @@ type Estimate struct {
 	Median      time.Duration  // of primaries
 	Choice      *Choice        // nil without Auto, and while there are too few calls for a choice
 
-	since time.Time // of the calls that it was made from
+	since latency.Mark // of the calls that it was made from
+	until time.Time    // when it has become old
 }
 
 // Estimate returns what is in force, nil while the method is being learned.
 func (l *Learner) Estimate() *Estimate { return l.current.Load() }
+
+// EstimateFor returns what is in force for a call that begins at now, nil while the method is being learned. It looks again at
+// what was learned if calls ended since that was last done, and time has passed.
+func (l *Learner) EstimateFor(now time.Time) *Estimate {
+	e := l.current.Load()
+	if e != nil && now.After(e.until) && l.lookAgain(now) {
+		return l.current.Load()
+	}
+	return e
+}
 
 // Median is the median latency, 0 while it is being learned.
 func (l *Learner) Median() time.Duration {
@@ -117,11 +129,22 @@ func (l *Learner) ObserveLonger(now time.Time, d time.Duration) {
 func (l *Learner) refresh(now time.Time) {
 	n := l.learned.Add(1)
 	at := int64(now.Sub(l.place.Epoch))
-	if n < l.nextSize.Load() && !l.worthAnotherLook(n, at) {
-		return
+	if n >= l.nextSize.Load() || l.worthAnotherLook(n, at, stale) {
+		l.look(now, n, at)
 	}
+}
+
+// lookAgain computes the estimate anew, for a call that begins, if that is due, and reports whether it was. What was learned
+// last in a burst of calls comes from those that were fastest. The next burst must not go by that.
+func (l *Learner) lookAgain(now time.Time) bool {
+	n, at := l.learned.Load(), int64(now.Sub(l.place.Epoch))
+	return n > l.lastSize.Load() && l.worthAnotherLook(n, at, staleForNext) && l.look(now, n, at)
+}
+
+// look computes the estimate anew, from n calls, unless another goroutine does or it is not this learner's turn.
+func (l *Learner) look(now time.Time, n, at int64) bool {
 	if n < int64(l.config.WarmupCalls) || !l.busy.CompareAndSwap(false, true) {
-		return
+		return false
 	}
 	interval := int64(l.config.Window / refreshes)
 	choosing := l.auto && n >= autoFrom
@@ -129,7 +152,7 @@ func (l *Learner) refresh(now time.Time) {
 		l.nextSize.Store(math.MaxInt64)
 		l.nextTime.Store(at + interval/10)
 		l.busy.Store(false)
-		return
+		return false
 	}
 	// By size as well as by time, so that a fast method does not spend its first second, thousands of calls, on
 	// an estimate from its first twenty.
@@ -144,12 +167,13 @@ func (l *Learner) refresh(now time.Time) {
 		// A choice takes longer than a caller should wait for.
 		burst := l.place.Budget.Burst(now)
 		l.run(func() { l.conclude(func() { l.chooseWithinPace(now, burst) }) })
-		return
+		return true
 	}
 	l.conclude(func() {
 		all, _ := l.lately(now)
-		l.take(all)
+		l.take(now, all)
 	})
+	return true
 }
 
 // conclude computes the estimate anew. If that panics, which must not end the process, the last estimate stays in force.
@@ -164,8 +188,8 @@ func (l *Learner) conclude(compute func()) {
 }
 
 // worthAnotherLook reports whether the estimate is to be computed anew because time has passed: when enough calls ended
-// since, or when it has become old.
-func (l *Learner) worthAnotherLook(n, at int64) bool {
+// since, or when it is so many intervals older than it need be.
+func (l *Learner) worthAnotherLook(n, at, stale int64) bool {
 	next := l.nextTime.Load()
 	if at < next || next == neverLearned {
 		return false
@@ -181,7 +205,7 @@ func (l *Learner) chooseWithinPace(now time.Time, burst float64) {
 }
 
 // take has calls hedged at the trigger's quantile of d.
-func (l *Learner) take(d *latency.Distribution) {
+func (l *Learner) take(now time.Time, d *latency.Distribution) {
 	delay, ok := d.Quantile(l.config.Quantile)
 	if !ok {
 		return // the last estimate is better than none
@@ -196,6 +220,7 @@ func (l *Learner) take(d *latency.Distribution) {
 		Hedges:      l.config.MaxHedges,
 		Median:      median,
 		since:       l.since,
+		until:       now.Add(l.config.Window / refreshes),
 	})
 }
 
@@ -204,7 +229,7 @@ func (l *Learner) lately(now time.Time) (all, newest *latency.Distribution) {
 	if l.first.IsZero() {
 		l.first = now
 	}
-	at := now.Add(-l.window.Step()) // one whole step at least
+	at := l.window.Newest(now)
 	lately := !l.changed.IsZero() && now.Sub(l.changed) < unsettled*l.window.Step()
 	before, newest := l.window.Split(now, l.since, at)
 	if knee.Changed(before, newest, lately) {
@@ -220,9 +245,13 @@ func (l *Learner) lately(now time.Time) (all, newest *latency.Distribution) {
 
 // An estimate is computed anew only when so many calls have ended since the last, or after so many times the usual interval.
 const (
-	newCalls = 50
-	stale    = 9
+	newCalls     = 50
+	stale        = 9
+	staleForNext = 4 // where a call begins: before one that ends can
 )
+
+// kept is how many calls are remembered whatever their age.
+const kept = 1000
 
 // unsettled is for how many steps after a change of regime the first of them may hold calls of before.
 const unsettled = 4

@@ -137,7 +137,7 @@ func (s *simulator) begin() {
 	c := &simCall{id: id, start: s.now}
 	s.budget.Earn(s.time())
 	if c.estimate = s.known; c.estimate == nil {
-		c.estimate = s.learner.Estimate()
+		c.estimate = s.learner.EstimateFor(s.time())
 	}
 	if e := c.estimate; e != nil {
 		if e.Trickle != nil {
