@@ -84,13 +84,18 @@ type simulator struct {
 	next    uint64
 	random  *rand.Rand
 	begun   uint64
-	hedges  int // sent
+	hedges  int            // sent
+	ample   *budget.Bucket // that choices are planned with
 }
 
 func (sim simulation) run() *simulator {
 	s := &simulator{simulation: sim, epoch: time.Unix(1e9, 0), done: make([]outcome, sim.calls), random: generator(sim.seed, 7, 7)}
 	s.budget = budget.New(s.config.BudgetPercent)
-	s.learner.Start(s.config, learn.Place{Budget: s.budget, Epoch: s.epoch, Choosing: true})
+	s.ample = s.budget
+	if s.generous {
+		s.ample = budget.New(400)
+	}
+	s.learner.Start(s.config, learn.Place{Budget: s.ample, Epoch: s.epoch, Choosing: true})
 	s.learner.Run(func(choose func()) { choose() })
 	for range max(s.concurrency, 1) {
 		s.arrive(0)
@@ -136,6 +141,11 @@ func (s *simulator) begin() {
 	}
 	c := &simCall{id: id, start: s.now}
 	s.budget.Earn(s.time())
+	for range 25 {
+		if s.generous {
+			s.ample.Earn(s.time())
+		}
+	}
 	if c.estimate = s.known; c.estimate == nil {
 		c.estimate = s.learner.EstimateFor(s.time())
 	}
