@@ -90,7 +90,7 @@ func (c *Call) SetClass(name string) {
 	if c.estimate == nil {
 		return
 	}
-	if e := c.class.learner.Estimate(); e != nil {
+	if e := c.class.learner.EstimateFor(c.start); e != nil {
 		c.estimate, c.delay = e, e.Delay
 		if e.Trickle != nil {
 			e.Trickle.Earn(c.start)

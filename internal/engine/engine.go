@@ -120,7 +120,7 @@ func (e *Engine) Begin(ctx context.Context, target, method string, conn Conn, op
 	case e.config.Trigger.Kind == FixedTrigger:
 		c.arm(e.config.Trigger.Delay)
 	default:
-		c.estimate = m.learner.Estimate()
+		c.estimate = m.learner.EstimateFor(now)
 		switch {
 		case c.estimate != nil:
 			c.arm(c.estimate.Delay)

@@ -67,6 +67,7 @@ type simCall struct {
 	id       uint64
 	start    time.Duration
 	estimate *learn.Estimate
+	delay    time.Duration
 	turn     int
 	drawn    bool
 	sent     []time.Duration // when each hedge was
@@ -150,6 +151,7 @@ func (s *simulator) begin() {
 		c.estimate = s.learner.EstimateFor(s.time())
 	}
 	if e := c.estimate; e != nil {
+		c.delay = e.Delay
 		if e.Trickle != nil {
 			e.Trickle.Earn(s.time())
 		}
@@ -166,6 +168,12 @@ func (s *simulator) due(c *simCall) {
 	again := func(after time.Duration) {
 		heap.Push(&s.queue, event{at: s.now + max(after, 250*time.Microsecond), kind: due, call: c})
 	}
+	if newest := s.learner.Estimate(); c.turn == 0 && newest != e && s.known == nil && newest.Delay > c.delay {
+		if c.delay = newest.Delay; age < c.delay {
+			again(c.delay - age)
+			return
+		}
+	}
 	if !c.drawn {
 		if c.turn >= e.Hedges {
 			return
@@ -173,16 +181,16 @@ func (s *simulator) due(c *simCall) {
 		c.turn++
 		c.drawn = (e.Probability >= 1 || s.learner.Draw(e.Probability)) && (e.Trickle == nil || e.Trickle.Spend(s.time(), true))
 		if !c.drawn {
-			again(e.Delay)
+			again(c.delay)
 			return
 		}
 	}
 	if !s.pay(c, age) {
 		switch {
-		case age < 2*e.Delay:
-			again(min(age/8, 2*e.Delay-age))
-		case age < 3*e.Delay:
-			again(3*e.Delay - age)
+		case age < 2*c.delay:
+			again(min(age/8, 2*c.delay-age))
+		case age < 3*c.delay:
+			again(3*c.delay - age)
 		default:
 			again(age)
 		}
@@ -193,12 +201,12 @@ func (s *simulator) due(c *simCall) {
 	s.hedges++
 	n := len(c.sent)
 	heap.Push(&s.queue, event{at: s.now + s.law(s.seed, c.id, n, s.now), kind: ends, call: c, n: n})
-	again(e.Delay)
+	again(c.delay)
 }
 
 // pay is engine.Call.pay.
 func (s *simulator) pay(c *simCall, age time.Duration) bool {
-	delay := c.estimate.Delay
+	delay := c.delay
 	if s.generous {
 		return float64(s.hedges) < (s.config.BudgetPercent+0.5)/100*float64(s.begun)+10
 	}
