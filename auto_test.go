@@ -282,8 +282,8 @@ func TestAuto_Outage(t *testing.T) {
 		for second := 30; second < 60; second++ {
 			extra := 100 * load(seconds[second])
 			got["load"] = max(got["load"], extra)
-			// The share of this second's calls, what those of the two before earned, and eight hedges from savings.
-			earned := 0.1*float64(len(seconds[second])+len(seconds[second-1])+len(seconds[second-2])) + 8
+			// The share of this second's calls, what those of the two before earned, two hedges from savings and one for a win by chance.
+			earned := 0.1*float64(len(seconds[second])+len(seconds[second-1])+len(seconds[second-2])) + 3
 			most(t, seed, fmt.Sprintf("load in second %d", second-30), extra, 100*earned/float64(len(seconds[second])))
 			if second >= 34 {
 				got["load from the fifth second on"] = max(got["load from the fifth second on"], extra)
@@ -301,6 +301,41 @@ func TestAuto_Outage(t *testing.T) {
 		most(t, seed, "p99 from 10 s after the end, by that before", got["p99 after by before"], 1.15)
 		return got
 	})
+}
+
+// TestAuto_OutageAtFewCalls has every call take a second longer for a minute, at rates at which two seconds earn one hedge or
+// less.
+func TestAuto_OutageAtFewCalls(t *testing.T) {
+	longtest.Only(t)
+	const from, to = 10 * time.Minute, 11 * time.Minute
+	trickle := testserver.Straggler(testserver.LogNormal(5533*time.Microsecond, 2620*time.Microsecond), 0.05, 8) // median 5 ms, sigma 0.45
+	for _, rate := range []float64{1, 5} {
+		t.Run(fmt.Sprintf("%v a second", rate), func(t *testing.T) {
+			eachSeed(t, func(seed uint64) map[string]float64 {
+				draw := drawing(trickle, seed)
+				ended, _ := simulation{
+					law: func(id uint64, attempt int, at time.Duration) time.Duration {
+						d := draw(id, attempt, at)
+						if at >= from && at < to {
+							d += time.Second
+						}
+						return d
+					},
+					calls: int(rate * 720), rate: rate, seed: seed, options: auto(10, 2),
+				}.run(t)
+				calls, hedges := 0.0, 0.0
+				for _, c := range ended {
+					if c.at >= from && c.at < to {
+						calls++
+						hedges += float64(c.attempts - 1)
+					}
+				}
+				got := map[string]float64{"hedges beyond the share": hedges - 0.1*calls}
+				most(t, seed, "hedges beyond the share", got["hedges beyond the share"], 3)
+				return got
+			})
+		})
+	}
 }
 
 // TestAuto_Shift has the base of the law go from 5 to 20 ms and back.

@@ -38,6 +38,32 @@ func TestBook_DroppedHedges(t *testing.T) {
 	}
 }
 
+// TestBook_DroppedHedgesArePaidBack has hedges dropped, before the call's next hedge is due or at its end.
+func TestBook_DroppedHedgesArePaidBack(t *testing.T) {
+	tokens := func(s *hedge.Scheduler) float64 { return s.Targets()[0].Tokens }
+	s := newScheduler(t)
+	c := engine.Of(s).Begin(t.Context(), target, method, nil, hedge.After(0))
+	var r race.Report
+	for dropped := range 3 {
+		r.Dropped = dropped
+		if c.Admit(1, 1, &r).Kind != race.Admitted {
+			t.Fatalf("refused after %d hedges that were dropped", dropped)
+		}
+		if got := tokens(s); got >= 1 {
+			t.Fatalf("%v tokens after a hedge was paid for", got)
+		}
+	}
+	r.Dropped++
+	r.Attempts[0] = race.AttemptReport{HasEnded: true, EndedAt: ms}
+	c.Book(&r)
+	if got := tokens(s); got != 1 {
+		t.Errorf("%v tokens after the last one was dropped too, want 1", got)
+	}
+	if got, want := s.Stats(), (hedge.Stats{Calls: 1}); got.Hedges != want.Hedges {
+		t.Errorf("%d hedges, want none", got.Hedges)
+	}
+}
+
 // TestBook_FailuresCountOnce has the throttle know of a failure when the next hedge is due, and once.
 func TestBook_FailuresCountOnce(t *testing.T) {
 	unavailable := status.Error(codes.Unavailable, "")

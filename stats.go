@@ -115,6 +115,9 @@ type TargetStats struct {
 	// Tokens is the number of hedges that the budget would pay for now, and Burst the most tokens that it can hold at the
 	// current traffic. All methods of the target share them.
 	Tokens, Burst float64
+	// Saved is the number of further hedges, up to four times Burst, that the budget has saved and pays for while hedges win.
+	// All methods of the target share them.
+	Saved float64
 	// Backends is the number of different backends that are ready now, over all connections of the process to the target. It
 	// is 0 if none is ready or no connection has the policy of package balancer. See SingleBackend.
 	Backends int
@@ -143,6 +146,7 @@ func newTargetStats(m engine.MethodStats) TargetStats {
 		Forecasts:       newForecasts(m.Forecasts),
 		Tokens:          m.Tokens,
 		Burst:           m.Burst,
+		Saved:           m.Saved,
 		Backends:        m.Backends,
 		NoBackendPolicy: m.NoBackendPolicy,
 		ThrottleTokens:  m.ThrottleTokens,

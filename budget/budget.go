@@ -2,10 +2,10 @@
 // set share of load, at one call a second as at a hundred thousand, without being told the rate.
 //
 // In any interval of time, the hedges paid for are at most those that its own calls earned and those that the bucket held
-// at its start: what about two seconds of calls earn, and the savings. The savings are what went beyond these two seconds,
-// at most what eight more seconds earn, for slow calls that come in bunches. Each token of them needs a hedge that has won
-// lately. So when every call of a target becomes slow and no hedge wins, the two seconds' worth and at most eight further
-// hedges are spent, and then the extra load is back at the set share.
+// at its start: its burst, which is what about two seconds of calls earn, and one hedge at least; and its savings, which are
+// what went beyond the burst, up to four times as much. Savings pay only while hedges win, for at most two hedges ahead of a
+// win. So when every call of a target becomes slow and no hedge wins, the burst and at most two further hedges are spent, and
+// then the extra load is back at the set share.
 //
 //	b := budget.New(10) // 10 hedges per 100 calls
 //
@@ -33,8 +33,6 @@ const (
 	step  = 250 * time.Millisecond
 
 	maxReserve = 8 // tokens
-	savings    = 4 // bursts
-	maxCredit  = 8 // hedges
 	maxLate    = time.Minute
 )
 
@@ -47,10 +45,10 @@ const (
 //
 // In any interval, spends ≤ burst at its start + earned in it, the savings apart: the bucket holds no more than the burst at
 // the start, each call that begins in the interval adds its share once, and each spend takes one whole token that is there.
-// Savings pay for as many hedges as there is credit at the start and then for at most two for each hedge that wins.
+// A token that is given back counts as not spent. Savings pay for two hedges at most, and one more for each hedge that wins.
 //
-// Tokens are not stored. They are the difference of two sums that only grow: what was earned, and what is gone, spent or
-// forfeited. A call adds to the first, and a spend moves the second up, never past the first. What is beyond the burst is
+// Tokens are not stored. They are the difference of two sums: what was earned, and what is gone, spent or forfeited. A call
+// adds to the first, and a spend moves the second up, never past the first. What is beyond the burst is
 // forfeited no sooner than at a spend, which makes no difference: the least that must be gone is what had been earned two
 // seconds before, and that only grows as well. Both sums wrap around; their difference stays small.
 //
@@ -69,8 +67,8 @@ type Bucket struct {
 	marks  [steps]atomic.Uint64 // of step n at n modulo steps: n<<32 | calls before it, both modulo 2³²
 	calls  atomic.Uint64
 	gone   atomic.Int64
-	saved  atomic.Int64 // of what went beyond the burst
-	credit atomic.Int64 // how many hedges may be paid from savings before another has to win
+
+	savings savings
 }
 
 // New returns a bucket to which each call adds percent/100 of a token, to the nearest nano-token. Percent is between 0,
@@ -125,97 +123,24 @@ func (b *Bucket) Spend(now time.Time, urgent bool) bool {
 			return false
 		}
 		if b.gone.CompareAndSwap(gone, earned-held+b.price) {
-			b.save(earned-gone-held, burst)
+			if over := earned - gone - held; over > 0 {
+				b.savings.add(over, burst)
+			}
 			return true
 		}
 	}
 }
 
-// SpendSaved takes one token from the savings to pay for a hedge at now, or returns false and takes none. The lower half of
-// what the savings can hold is for calls that are very late. Each token needs credit, which only hedges that win give: see
-// [Bucket.Hedged].
-func (b *Bucket) SpendSaved(now time.Time, veryLate bool) bool {
-	if b.price == 0 || b.saved.Load() < b.price || !b.takeCredit() {
-		return false
-	}
-	_, burst := b.earnings(now)
-	most := b.mostSaved(burst)
-	needed := b.price
-	if !veryLate {
-		needed += most / 2
-	}
-	for {
-		saved := b.saved.Load()
-		held := min(saved, most)
-		if held < needed {
-			b.addCredit(1)
-			return false
-		}
-		if b.saved.CompareAndSwap(saved, held-b.price) {
-			return true
-		}
+// Refund gives back the token of a hedge that was paid for and then not sent: saved says that it was paid by SpendSaved.
+func (b *Bucket) Refund(saved bool) {
+	switch {
+	case b.price == 0:
+	case saved:
+		b.savings.refund(b.price)
+	default:
+		b.gone.Add(-b.price)
 	}
 }
-
-// Hedged takes note of a hedged call that has ended, and whether a hedge answered it. A win gives credit for two hedges that
-// savings pay for, eight at most, and a loss takes that away. So savings pay while more than half of hedged calls are answered by
-// a hedge.
-func (b *Bucket) Hedged(won bool) {
-	if won {
-		b.addCredit(2)
-	} else {
-		b.addCredit(-2)
-	}
-}
-
-func (b *Bucket) takeCredit() bool {
-	for {
-		credit := b.credit.Load()
-		if credit <= 0 {
-			return false
-		}
-		if b.credit.CompareAndSwap(credit, credit-1) {
-			return true
-		}
-	}
-}
-
-func (b *Bucket) addCredit(n int64) {
-	for {
-		credit := b.credit.Load()
-		next := min(max(credit+n, 0), maxCredit)
-		if next == credit || b.credit.CompareAndSwap(credit, next) {
-			return
-		}
-	}
-}
-
-// Saved returns how many tokens the savings hold, fractions included.
-func (b *Bucket) Saved(now time.Time) float64 {
-	if b.price == 0 {
-		return 0
-	}
-	_, burst := b.earnings(now)
-	return float64(min(b.saved.Load(), b.mostSaved(burst))) / float64(b.price)
-}
-
-// save adds what went beyond the burst to the savings.
-func (b *Bucket) save(over, burst int64) {
-	if over <= 0 {
-		return
-	}
-	most := b.mostSaved(burst)
-	for {
-		saved := b.saved.Load()
-		next := min(saved+over, most)
-		if next == saved || b.saved.CompareAndSwap(saved, next) {
-			return
-		}
-	}
-}
-
-// mostSaved is what the savings can hold.
-func (b *Bucket) mostSaved(burst int64) int64 { return savings * burst }
 
 // Tokens returns how many tokens the bucket holds, fractions included, between 0 and the burst.
 func (b *Bucket) Tokens(now time.Time) float64 {
@@ -276,13 +201,15 @@ func (b *Bucket) begin(n uint32, now time.Time) {
 	}
 }
 
-// forfeit lets go of what is beyond the burst. A spend sees to that itself; without any, the difference of the two sums
-// would overflow one day.
+// forfeit saves what is beyond the burst. A spend sees to that itself; without any, the difference of the two sums would
+// overflow one day, and a client that comes back from a pause would find what it had saved at its former rate.
 func (b *Bucket) forfeit(now time.Time) {
 	earned, burst := b.earnings(now)
-	for gone := b.gone.Load(); earned-gone > burst; gone = b.gone.Load() {
-		if b.gone.CompareAndSwap(gone, earned-burst) {
-			b.save(earned-burst-gone, burst)
+	for {
+		gone := b.gone.Load()
+		over := max(0, earned-gone-burst)
+		if over == 0 || b.gone.CompareAndSwap(gone, gone+over) {
+			b.savings.add(over, burst)
 			return
 		}
 	}

@@ -255,6 +255,10 @@ func TestNoAllocations(t *testing.T) {
 		b.Earn(now)
 		b.Spend(now, false)
 		b.Spend(now, true)
+		b.SpendSaved(now)
+		b.Hedged(true)
+		b.Refund(true)
+		b.Saved(now)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}

@@ -56,7 +56,7 @@ func ExampleBucket_SpendSaved() {
 	for range 80 { // a backend stalls
 		switch {
 		case b.Spend(now, true):
-		case !b.SpendSaved(now, true):
+		case !b.SpendSaved(now):
 			continue
 		}
 		b.Hedged(true) // the hedge won

@@ -28,9 +28,22 @@ func FuzzBucket(f *testing.F) {
 			case 0, 1:
 				b.Earn(at(now))
 				allowed += share
-			default:
-				if b.Spend(at(now), e&3 == 2) {
+			case 2:
+				if b.Spend(at(now), e&4 == 0) {
 					allowed--
+				}
+			default:
+				b.Hedged(e&8 == 0)
+				if b.SpendSaved(at(now)) {
+					allowed--
+				}
+			}
+			if e == 255 { // the hedge that was just paid for is dropped, if any was
+				if b.SpendSaved(at(now)) {
+					b.Refund(true)
+				}
+				if b.Spend(at(now), true) {
+					b.Refund(false)
 				}
 			}
 			if allowed < -1e-6*float64(len(events)) {
@@ -38,6 +51,9 @@ func FuzzBucket(f *testing.F) {
 			}
 			if tokens, burst := b.Tokens(at(now)), b.Burst(at(now)); !(0 <= tokens && tokens <= burst && burst <= budget.MaxBurst) {
 				t.Fatalf("Tokens = %v, Burst = %v", tokens, burst)
+			}
+			if saved, capacity := b.Saved(at(now)), b.Capacity(at(now)); !(0 <= saved && saved <= capacity) {
+				t.Fatalf("Saved = %v, Capacity = %v", saved, capacity)
 			}
 		}
 	})

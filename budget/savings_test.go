@@ -1,7 +1,6 @@
 package budget_test
 
 import (
-	"math"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -11,9 +10,9 @@ import (
 	"github.com/grpchedge/hedge/budget"
 )
 
-// win gives a bucket all the credit that it can have.
+// win gives a bucket all the trust that it can have.
 func win(b *budget.Bucket) {
-	for range 100 {
+	for range 10 {
 		b.Hedged(true)
 	}
 }
@@ -26,6 +25,14 @@ func saved(rate int) *budget.Bucket {
 }
 
 const afterTen = 10 * time.Second
+
+// drainSaved spends from savings until refused and returns how often it was paid.
+func drainSaved(b *budget.Bucket, now time.Duration) (n int) {
+	for b.SpendSaved(at(now)) {
+		n++
+	}
+	return n
+}
 
 func TestSavings_FillFromWhatGoesBeyondTheBurst(t *testing.T) {
 	for _, tc := range []struct {
@@ -55,77 +62,151 @@ func TestSavings_FillFromWhatGoesBeyondTheBurst(t *testing.T) {
 	}
 }
 
+// A client of one call a second has a handful after a minute, and keeps it.
+func TestSavings_OfQuietClients(t *testing.T) {
+	b := budget.New(10)
+	earn(b, 60, 0, time.Minute)
+	for _, now := range []time.Duration{time.Minute, time.Hour} {
+		if tokens, saved, capacity := b.Tokens(at(now)), b.Saved(at(now)), b.Capacity(at(now)); tokens != 1 || saved != 4 || capacity != 5 {
+			t.Errorf("after %v: %v tokens and %v saved of %v, want 1 and 4 of 5", now, tokens, saved, capacity)
+		}
+	}
+	win(b)
+	paid := drain(b, time.Hour, true)
+	for b.SpendSaved(at(time.Hour)) {
+		b.Hedged(true)
+		paid++
+	}
+	if paid != 5 {
+		t.Errorf("paid for %d hedges, want 5", paid)
+	}
+}
+
+// What a burst earns is there for its own late calls, and what it does not need for those of the next.
+func TestSavings_OfBurstsOfCalls(t *testing.T) {
+	for _, every := range []time.Duration{time.Second, 10 * time.Second, time.Minute, 5 * time.Minute} {
+		b := budget.New(10)
+		for i := range 10 {
+			now := time.Duration(i) * every
+			for range 100 {
+				b.Earn(at(now))
+			}
+			if got := drain(b, now+10*time.Millisecond, true); got < 10 {
+				t.Errorf("each %v: %d hedges paid for, want the 10 that the calls earn", every, got)
+			}
+		}
+		for range 100 { // none of which is late
+			b.Earn(at(10 * every))
+		}
+		if got := b.Tokens(at(11*every)) + b.Saved(at(11*every)); got < 5 || got > 50 {
+			t.Errorf("each %v: %v tokens after a burst without late calls, want 5 to 50", every, got)
+		}
+	}
+}
+
 // A client that falls silent keeps a handful, by the burst that it has then.
 func TestSavings_ShrinkWithTraffic(t *testing.T) {
 	b := saved(1000)
-	later := at(time.Hour)
-	if got := b.Saved(later); got > 4 {
-		t.Errorf("%v saved after an hour of silence", got)
+	later := time.Hour
+	if got := b.Saved(at(later)); got != 4 {
+		t.Errorf("%v saved after an hour of silence, want 4", got)
 	}
-	win(b)
 	paid := 0
-	for b.SpendSaved(later, true) {
+	for win(b); b.SpendSaved(at(later)); win(b) {
 		paid++
 	}
-	if paid > 4 {
-		t.Errorf("paid for %d hedges after an hour of silence", paid)
+	if paid != 4 {
+		t.Errorf("paid for %d hedges after an hour of silence, want 4", paid)
 	}
 }
 
 func TestSavings_NeedHedgesThatWin(t *testing.T) {
-	spend := func(b *budget.Bucket, veryLate bool) (paid int) {
-		for b.SpendSaved(at(afterTen), veryLate) {
-			paid++
-		}
-		return paid
-	}
+	const w, l = true, false
 	for _, tc := range []struct {
 		name  string
 		ended []bool
 		paid  int
 	}{
 		{"nothing known", nil, 0},
-		{"one win", []bool{true}, 2},
-		{"one loss", []bool{false}, 0},
-		{"a win and a loss", []bool{true, false}, 0},
-		{"a loss and a win", []bool{false, true}, 2},
-		{"a third wins", []bool{true, false, false, true, false, false}, 0},
-		{"two thirds win", []bool{true, true, false, true, true, false}, 4},
-		{"a hundred wins", make([]bool, 100), 8},
+		{"one win", []bool{w}, 0},
+		{"two wins", []bool{w, w}, 2},
+		{"two wins and a loss", []bool{w, w, l}, 0},
+		{"three wins and two losses", []bool{w, w, w, l, l}, 2},
+		{"many wins and three losses", []bool{w, w, w, w, w, w, w, w, l, l, l}, 0},
+		{"a loss and two wins", []bool{l, w, w}, 2},
+		{"half of them win", []bool{l, w, l, w, l, w, l, w}, 2},
+		{"a quarter wins", []bool{l, l, l, w, l, l, l, w, l, l, l, w}, 0},
 	} {
 		b := saved(1000)
 		for _, won := range tc.ended {
-			b.Hedged(won || len(tc.ended) == 100)
+			b.Hedged(won)
 		}
-		if got := spend(b, true); got != tc.paid {
+		if got := drainSaved(b, afterTen); got != tc.paid {
 			t.Errorf("%s: paid for %d hedges, want %d", tc.name, got, tc.paid)
 		}
 	}
 }
 
-// The lower half is for calls that are very late, and a refusal costs no credit.
-func TestSavings_LowerHalfIsForVeryLateCalls(t *testing.T) {
+// Two hedges are paid ahead of a win, and one for each win from then on, whichever of the hedges won.
+func TestSavings_AWinProvesOneHedge(t *testing.T) {
 	b := saved(1000)
-	now := at(afterTen)
-	full := b.Saved(now)
-	paid := 0
-	for {
-		b.Hedged(true)
-		if !b.SpendSaved(now, false) {
-			break
-		}
-		paid++
-	}
-	if left := b.Saved(now); math.Abs(left-full/2) > 2 {
-		t.Errorf("%v of %v left after %d hedges", left, full, paid)
+	win(b)
+	if got := drainSaved(b, afterTen); got != 2 {
+		t.Fatalf("paid for %d hedges ahead of a win, want 2", got)
 	}
 	for range 3 {
-		b.SpendSaved(now, false)
-	}
-	for i := range 8 {
-		if !b.SpendSaved(now, true) {
-			t.Fatalf("hedge %d of a very late call refused with %v saved", i, b.Saved(now))
+		b.Hedged(true)
+		if got := drainSaved(b, afterTen); got != 1 {
+			t.Errorf("paid for %d hedges after a win, want 1", got)
 		}
+	}
+	win(b)
+	if got := drainSaved(b, afterTen); got != 2 {
+		t.Errorf("paid for %d hedges after many wins, want 2", got)
+	}
+}
+
+// A refusal for want of tokens leaves nothing unproven.
+func TestSavings_ARefusalCostsNothing(t *testing.T) {
+	b := saved(1) // a tenth of a token
+	win(b)
+	for range 10 {
+		if b.SpendSaved(at(afterTen)) {
+			t.Fatal("paid with a tenth of a token")
+		}
+	}
+	earn(b, 100, 20*time.Second, time.Minute)
+	if got := drainSaved(b, time.Minute); got != 2 {
+		t.Errorf("paid for %d hedges, want 2", got)
+	}
+}
+
+func TestRefund(t *testing.T) {
+	now := afterTen
+	b := saved(1000)
+	win(b)
+	tokens, saved := b.Tokens(at(now)), b.Saved(at(now))
+	for range 1000 { // of hedges that are dropped, each again
+		if !b.Spend(at(now), true) {
+			t.Fatal("refused though each token was given back")
+		}
+		b.Refund(false)
+		if !b.SpendSaved(at(now)) {
+			t.Fatal("refused by the savings though each token was given back")
+		}
+		b.Refund(true)
+	}
+	if got := b.Tokens(at(now)); !near(got, tokens, 1e-6) {
+		t.Errorf("%v tokens after refunds, %v before", got, tokens)
+	}
+	if got := b.Saved(at(now)); !near(got, saved, 1e-6) {
+		t.Errorf("%v saved after refunds, %v before", got, saved)
+	}
+	var none budget.Bucket
+	none.Refund(true)
+	none.Refund(false)
+	if none.Spend(at(now), true) || none.SpendSaved(at(now)) || none.Tokens(at(now)) != 0 {
+		t.Error("a bucket that never pays has paid")
 	}
 }
 
@@ -141,7 +222,7 @@ func TestRule12_SavingsStayWithinTheShare(t *testing.T) {
 			if now/(5*time.Second)%2 == 0 {
 				continue // what is earned now is saved
 			}
-			for b.Spend(at(now), r.IntN(2) == 0) || b.SpendSaved(at(now), r.IntN(2) == 0) {
+			for b.Spend(at(now), r.IntN(2) == 0) || b.SpendSaved(at(now)) {
 				hedges++
 				b.Hedged(r.IntN(3) > 0)
 			}
@@ -152,23 +233,85 @@ func TestRule12_SavingsStayWithinTheShare(t *testing.T) {
 	}
 }
 
+// TestRule12_InAnyIntervalWithSavings checks every interval that ends with a hedge: hedges ≤ the share of its calls + the burst
+// and the savings at its start, and of the savings no more than two and one for each win in it.
+func TestRule12_InAnyIntervalWithSavings(t *testing.T) {
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		b := budget.New(10)
+		rate := []float64{0.5, 1, 5, 20, 200}[seed%5]
+		var won float64
+		var ready, all bound // from the burst alone, and with savings
+		ready = bound{share: 0.1, least: 1e9}
+		all = ready
+		fromSavings, wins := 0, 0
+		least := 0 // over all starts, of wins before − hedges from savings before, negated
+		now := time.Duration(0)
+		for i := range 5_000 {
+			if i%500 == 0 {
+				won = []float64{0, 0.1, 0.5, 0.95}[r.IntN(4)]
+			}
+			now += time.Duration(r.ExpFloat64() / rate * 1e9)
+			start := at(now - 1)
+			ready.least = min(ready.least, b.Burst(start)+float64(ready.hedges)-0.1*float64(i))
+			all.least = min(all.least, b.Burst(start)+b.Saved(start)+float64(all.hedges)-0.1*float64(i))
+			b.Earn(at(now))
+			for range r.IntN(4) {
+				switch {
+				case b.Spend(at(now), r.IntN(2) == 0):
+					ready.hedges++
+				case b.SpendSaved(at(now)):
+					if fromSavings++; fromSavings-wins-least > 2 {
+						t.Fatalf("seed %d: %d hedges from savings more than wins", seed, fromSavings-wins-least)
+					}
+				default:
+					continue
+				}
+				all.hedges++
+				if over := float64(ready.hedges) - 0.1*float64(i+1) - ready.least; over > 1e-6 {
+					t.Fatalf("seed %d, at %v: the burst paid for %v too many", seed, now, over)
+				}
+				if over := float64(all.hedges) - 0.1*float64(i+1) - all.least; over > 1e-6 {
+					t.Fatalf("seed %d, at %v: %v too many", seed, now, over)
+				}
+				if r.Float64() < won {
+					b.Hedged(true)
+					wins++
+				} else {
+					b.Hedged(false)
+				}
+				least = min(least, fromSavings-wins)
+			}
+		}
+		if all.hedges < 100 {
+			t.Errorf("seed %d: %d hedges: the test has come to nothing", seed, all.hedges)
+		}
+	}
+}
+
 // TestRule12_NoSavingsInAnOutage has every call hedged from one moment on, and none of the hedges wins.
 func TestRule12_NoSavingsInAnOutage(t *testing.T) {
-	b := saved(1000)
-	win(b) // until now they did
-	burst := b.Burst(at(afterTen))
-	calls, hedges := 0, 0
-	for now := afterTen; now < 2*afterTen; now += time.Millisecond {
-		b.Earn(at(now))
-		calls++
-		if b.Spend(at(now), true) || b.SpendSaved(at(now), true) {
-			hedges++
+	for _, rate := range []int{1, 5, 50, 1000} {
+		b := budget.New(10)
+		earn(b, 60*rate, 0, time.Minute)
+		win(b) // until now they did
+		burst := b.Burst(at(time.Minute))
+		calls, hedges := 0, 0
+		for now := time.Minute; now < 2*time.Minute; now += time.Second / time.Duration(rate) {
+			b.Earn(at(now))
+			calls++
+			if b.Spend(at(now), true) || b.SpendSaved(at(now)) {
+				hedges++
+			}
+			if now > time.Minute+time.Second { // so long they take
+				b.Hedged(false)
+			}
+			if most := burst + 0.1*float64(calls) + 2; float64(hedges) > most {
+				t.Fatalf("%d calls a second: %d hedges of %d calls, with a burst of %v", rate, hedges, calls, burst)
+			}
 		}
-		if now > afterTen+time.Second { // so long they take
-			b.Hedged(false)
-		}
-		if most := burst + 0.1*float64(calls) + 8; float64(hedges) > most {
-			t.Fatalf("%d hedges of %d calls, with a burst of %v", hedges, calls, burst)
+		if least := 0.1*float64(calls) + 2; float64(hedges) < least {
+			t.Errorf("%d calls a second: %d hedges of %d calls: the budget is there to be used", rate, hedges, calls)
 		}
 	}
 }
@@ -184,7 +327,18 @@ func TestSavings_Concurrently(t *testing.T) {
 				now := at(time.Duration(i) * time.Millisecond)
 				b.Earn(now)
 				b.Hedged(i%3 != caller%3)
-				if i/1000%2 == 1 && (b.Spend(now, true) || b.SpendSaved(now, true)) {
+				if i/1000%2 == 0 {
+					continue
+				}
+				paid, saved := b.Spend(now, true), false
+				if !paid {
+					saved = b.SpendSaved(now)
+				}
+				switch {
+				case !paid && !saved:
+				case i%5 == 0:
+					b.Refund(saved)
+				default:
 					hedges.Add(1)
 				}
 			}
@@ -196,10 +350,36 @@ func TestSavings_Concurrently(t *testing.T) {
 	}
 }
 
+// Whatever callers do at the same time, no more than two hedges from savings are unproven.
+func TestRule12_UnprovenHedgesConcurrently(t *testing.T) {
+	for range 50 {
+		b := saved(100)
+		win(b)
+		var hedges atomic.Int64
+		var group sync.WaitGroup
+		for caller := range 8 {
+			group.Go(func() {
+				for range 100 {
+					if b.SpendSaved(at(afterTen)) {
+						hedges.Add(1)
+					}
+					if caller == 0 {
+						b.Hedged(false)
+					}
+				}
+			})
+		}
+		group.Wait()
+		if got := hedges.Load(); got > 2 {
+			t.Fatalf("%d hedges ahead of a win", got)
+		}
+	}
+}
+
 func TestSavings_NeverPay(t *testing.T) {
 	for name, b := range map[string]*budget.Bucket{"zero": {}, "0%": budget.New(0)} {
 		win(b)
-		if b.SpendSaved(at(0), true) || b.Saved(at(0)) != 0 {
+		if b.SpendSaved(at(0)) || b.Saved(at(0)) != 0 || b.Capacity(at(0)) != 0 {
 			t.Errorf("%s: a bucket that never pays has paid", name)
 		}
 	}

@@ -276,7 +276,7 @@ func (a *arm) result(ctx context.Context) (*Result, error) {
 		slices.Sort(t.hedges)
 		r.hedges = append(r.hedges, t.hedges...)
 		if a.policy.Budget > 0 && len(a.Options) == 0 {
-			r.Overspent = max(r.Overspent, overspent(r.Began, t.hedges, a.policy.Budget))
+			r.Overspent = max(r.Overspent, overspent(r.Began, t.hedges, a.policy.Budget, r.Won))
 		}
 	}
 	if targets := a.scheduler.Targets(); len(targets) > 0 {

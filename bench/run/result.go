@@ -51,7 +51,7 @@ func (r *Result) Err() error {
 		errs = append(errs, fmt.Errorf("%s: %d failed calls, %d wrong replies; the first: %w", r.Policy.Name, r.Failed, r.Wrong, r.FirstErr))
 	}
 	if r.Overspent > 0 {
-		errs = append(errs, fmt.Errorf("%s: over some time of %v or longer %.1f hedges more than %g%% of the calls and the burst",
+		errs = append(errs, fmt.Errorf("%s: over some time of %v or longer %.1f hedges more than %g%% of the calls and what was saved",
 			r.Policy.Name, budgetWindow, r.Overspent, r.Policy.Budget))
 	}
 	return errors.Join(errs...)
@@ -70,20 +70,23 @@ func (r *Result) Of(p workload.Part) []time.Duration {
 }
 
 // A budget promises: in any time of budgetWindow or longer, no more hedges than its share of the calls plus what was saved
-// before: a burst, which is the share of the calls of burstWindow and one at least, and four times that in savings.
+// before: a burst, which is the share of the calls of burstWindow and one at least, and savings of up to four bursts, which
+// pay for two hedges and one more for each that wins.
 const (
 	budgetWindow = 10 * time.Second
 	burstWindow  = 2 * time.Second
-	savedBursts  = 5
+	savedBursts  = 4
+	unproven     = 2
 )
 
 // overspent returns by how many hedges a target's budget was exceeded in the worst period of budgetWindow or longer, or
 // in the whole run if that is shorter; 0 if the budget was kept. began are the times at which calls started; hedges are
-// the times at which hedges reached the server, in order.
-func overspent(began, hedges []time.Duration, percent float64) float64 {
+// the times at which hedges reached the server, in order; won is how many calls a hedge answered in the whole run.
+func overspent(began, hedges []time.Duration, percent float64, won int64) float64 {
 	calls := slices.Sorted(slices.Values(began))
 	share := percent / 100
-	burst := savedBursts * max(1, share*float64(mostWithin(calls, burstWindow)))
+	burst := max(1, share*float64(mostWithin(calls, burstWindow)))
+	saved := min(savedBursts*burst, float64(unproven+won))
 
 	// spent is, after each hedge, the number of hedges so far less the share earned by the calls so far. A period from
 	// just before one hedge to another spends the difference of the two.
@@ -100,7 +103,7 @@ func overspent(began, hedges []time.Duration, percent float64) float64 {
 		worst = max(worst, spent[i]-least)
 	}
 	// The call that pays for the last hedge may have started just after it was counted.
-	return max(0, worst-burst-1)
+	return max(0, worst-burst-saved-1)
 }
 
 // mostWithin returns the largest number of times that lie within a period of length d. times are in order.

@@ -44,11 +44,11 @@ func (c *Call) Book(r *race.Report) {
 // BookRace books what a race means for the statistics, the throttle and the judgement of the trigger. It books no latency.
 func (c *Call) BookRace(r *race.Report) {
 	c.bookFailures(r)
+	c.refund(r)
 	if r.NotReplayable {
 		c.NotReplayable()
 	}
 	if r.Dropped > 0 || r.LoserPanics > 0 {
-		// What a dropped hedge cost is not paid back: the budget has no way to, and few are dropped.
 		c.method.counters.update(func(s *Stats) {
 			s.Hedges -= int64(r.Dropped)
 			if r.Hedges == 0 && r.Dropped > 0 {

@@ -31,6 +31,8 @@ type Call struct {
 
 	turn     int    // hedges considered so far, including those skipped by sampling
 	drawn    bool   // the last of them is to be sent
+	saved    bool   // the last hedge that was paid for was paid from savings
+	dropped  uint8  // hedges paid for that have been given back
 	heldBack reason // why it was held back last, so that a reason counts once for a hedge
 
 	onlyReads bool           // the method changes nothing, so that a hedge's error is an answer too
@@ -133,6 +135,7 @@ func (c *Call) NotReplayable() {
 // the turn-th that is considered. Failures so far are booked before, because the throttle goes by them.
 func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 	c.bookFailures(so)
+	c.refund(so)
 	now := time.Now()
 	switch {
 	case !c.armed:
@@ -167,13 +170,25 @@ func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 	return race.Event{Kind: race.Admitted}
 }
 
-// veryLate is how many times its delay a call has lasted that all of the savings may pay for.
-const veryLate = 3
-
 // pay takes a token for hedge n, from the savings if need be.
 func (c *Call) pay(now time.Time, n int) bool {
-	b, age := c.method.target.budget, now.Sub(c.start)
-	return b.Spend(now, n > 1 || age >= 2*c.delay) || b.SpendSaved(now, age >= veryLate*c.delay)
+	b := c.method.target.budget
+	c.saved = false
+	if b.Spend(now, n > 1 || now.Sub(c.start) >= 2*c.delay) {
+		return true
+	}
+	c.saved = b.SpendSaved(now)
+	return c.saved
+}
+
+// refund gives back what was paid for hedges that were dropped since the last look. As only one hedge is prepared at a time,
+// that is at most the last one that was paid for.
+func (c *Call) refund(so *race.Report) {
+	for ; int(c.dropped) < so.Dropped; c.dropped++ {
+		if !c.unbudgeted() {
+			c.method.target.budget.Refund(c.saved)
+		}
+	}
 }
 
 // refuse counts why the call gets no more hedges.
@@ -232,8 +247,8 @@ func (c *Call) median() time.Duration {
 //
 // Up to twice the delay that is soon, an eighth of the call's age later: where slightly more hedges come due than
 // the budget earns, calls that end meanwhile leave the tokens to those that do not, and a slow call loses a
-// fraction of the delay. Then it is when savings may pay, and from there on at twice the call's age, so that in an outage a
-// call that lasts long is looked at a handful of times.
+// fraction of the delay. Then it is at three times the delay, and from there on at twice the call's age, so that in an outage
+// a call that lasts long is looked at a handful of times.
 func (c *Call) postpone(now time.Time, why reason) race.Event {
 	if c.heldBack != why {
 		c.heldBack = why
@@ -253,8 +268,8 @@ func (c *Call) postpone(now time.Time, why reason) race.Event {
 	switch {
 	case age < 2*c.delay:
 		wait = min(age/8, 2*c.delay-age)
-	case age < veryLate*c.delay:
-		wait = veryLate*c.delay - age
+	case age < 3*c.delay:
+		wait = 3*c.delay - age
 	}
 	return race.Event{Kind: race.HeldBack, Until: age + max(wait, retryFloor)}
 }

@@ -72,7 +72,7 @@ type MethodStats struct {
 	P50, P90, P99               time.Duration
 	Estimate                    *learn.Estimate // in force; nil while the method is being learned
 	Forecasts                   []learn.Forecast
-	Tokens, Burst               float64
+	Tokens, Burst, Saved        float64
 	Backends                    int
 	NoBackendPolicy             bool
 	EarlyHeaderShare            float64
@@ -137,6 +137,7 @@ func (m *method) stats(e *Engine, now time.Time) MethodStats {
 		Estimate: m.learner.Estimate(),
 		Tokens:   m.target.budget.Tokens(now),
 		Burst:    m.target.budget.Burst(now),
+		Saved:    m.target.budget.Saved(now),
 		Classes:  m.classes.stats(now),
 		Control:  m.groups.compare(now, e.learning.Target),
 	}

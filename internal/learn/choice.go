@@ -57,7 +57,7 @@ const (
 )
 
 // choose has calls hedged as is best for what was learned.
-func (l *Learner) choose(now time.Time, burst float64) {
+func (l *Learner) choose(now time.Time, capacity float64) {
 	c := l.config
 	l.rests.add(now, l.mailbox.empty())
 	d, newest := l.lately(now)
@@ -69,7 +69,7 @@ func (l *Learner) choose(now time.Time, burst float64) {
 		return
 	}
 	primary := d.Survival()
-	problem := c.problem(d, primary, l.hedges.law(now, primary), planned(c.BudgetPercent, burst))
+	problem := c.problem(d, primary, l.hedges.law(now, primary), planned(c.BudgetPercent, capacity))
 	problem.Outcomes = l.rests.outcomes()
 	plan, ok := knee.Find(problem)
 	if !ok {
@@ -143,10 +143,10 @@ func (c *Config) gain(primary *latency.Survival, plan knee.Plan) float64 {
 	return gain
 }
 
-// planned is the load that a budget in percent is planned with, for a bucket of the given size. With all of the budget the
+// planned is the load that a budget in percent is planned with, for a bucket of the given capacity in hedges. With all of the budget the
 // bucket runs dry by chance, and a call that finds it so is slower for it: the smaller the bucket the more often.
-func planned(budgetPercent, burst float64) float64 {
-	return budgetPercent / 100 * min(burst/(burst+1), mostPlanned)
+func planned(budgetPercent, capacity float64) float64 {
+	return budgetPercent / 100 * min(capacity/(capacity+1), mostPlanned)
 }
 
 // problem is what a choice of at most the given load is made from.

@@ -165,8 +165,8 @@ func (l *Learner) look(now time.Time, n, at int64) bool {
 	l.lastSize.Store(n)
 	if choosing {
 		// A choice takes longer than a caller should wait for.
-		burst := l.place.Budget.Burst(now)
-		l.run(func() { l.conclude(func() { l.chooseWithinPace(now, burst) }) })
+		capacity := l.place.Budget.Capacity(now)
+		l.run(func() { l.conclude(func() { l.chooseWithinPace(now, capacity) }) })
 		return true
 	}
 	l.conclude(func() {
@@ -198,10 +198,10 @@ func (l *Learner) worthAnotherLook(n, at, stale int64) bool {
 }
 
 // chooseWithinPace makes a choice and counts what it took, even if it panics.
-func (l *Learner) chooseWithinPace(now time.Time, burst float64) {
+func (l *Learner) chooseWithinPace(now time.Time, capacity float64) {
 	began := time.Now()
 	defer func() { l.config.Pace.took(time.Since(began)) }()
-	l.choose(now, burst)
+	l.choose(now, capacity)
 }
 
 // take has calls hedged at the trigger's quantile of d.
