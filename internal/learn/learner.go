@@ -37,8 +37,8 @@ type Learner struct {
 
 	// The rest is used only by the goroutine that computes.
 	since     latency.Mark // start of the current latency regime
-	first     time.Time // when the window was first looked at
-	changed   time.Time // when the regime was last found to have changed; zero if never
+	first     time.Time    // when the window was first looked at
+	changed   time.Time    // when the regime was last found to have changed; zero if never
 	evidence  evidence
 	rests     rests
 	trickle   *budget.Bucket // nil until hedging first stepped down
