@@ -181,6 +181,9 @@ func (w *Window) begin(place *atomic.Pointer[slot], epoch, step int64) *slot {
 		if old != nil && old.epoch == epoch+slots {
 			return nil
 		}
+		if old != nil && old.epoch > epoch && w.keep > 0 { // its epochs do not go by the clock, and never back
+			return old
+		}
 		s := &slot{epoch: epoch}
 		s.last.Store(step)
 		if s.replaces(old, place, &w.meter) {
