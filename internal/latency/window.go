@@ -37,7 +37,7 @@ const (
 // A time more than two windows behind the latest means that the clock was set back: the window goes by the new one, and
 // the slots of the old make way one by one.
 //
-// Memory is allocated as it is needed: 160 bytes for an empty window, 730 with one observation, 17 KB when latencies spread
+// Memory is allocated as it is needed: 180 bytes for an empty window, 750 with one observation, 17 KB when latencies spread
 // evenly over one decade in every step, 25 KB over two, and at most 140 KB. The first record in a step allocates its slot, and each that
 // is the first in a range of 64 buckets the page that counts them. Recording is otherwise free of allocation. A bucket
 // counts up to 2³² records in one step, and starts again from 0 at that.
