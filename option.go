@@ -390,8 +390,10 @@ func WithControl(percent float64) Option {
 
 // What is remembered.
 
-// WithWindow sets how long an observed latency is remembered: 10 ms or more; the default is 30 s. It is gone after 16/15 of
-// the window. A shorter window follows changes faster, and estimates quantiles from fewer calls.
+// WithWindow sets how long an observed latency is remembered where there are newer ones: 10 ms or more; the default is 30 s. The
+// last 1,000 calls of a method are remembered whatever their age, up to 720 windows. What is older than the window, and than
+// these calls, is gone after 16/15 of the window. A shorter window follows changes faster, and estimates quantiles from fewer
+// calls.
 func WithWindow(d time.Duration) Option {
 	return named("WithWindow", func(c *engine.Config) error {
 		if d < minWindow {

@@ -112,7 +112,7 @@ type TargetStats struct {
 	// Delay is the age at which a call gets its first hedge now; 0 while the method is being learned. For a method with a
 	// hedgingPolicy it is the hedgingDelay.
 	Delay time.Duration
-	// P50, P90 and P99 are quantiles of the latencies of primaries within the window; 0 if none are known.
+	// P50, P90 and P99 are quantiles of the latencies of primaries within the window, or of the last 1,000; 0 if none are known.
 	P50, P90, P99 time.Duration
 	// Choice is the choice of the trigger Auto that is in force. It is zero with another trigger, and while too little is
 	// known.

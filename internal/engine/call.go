@@ -159,6 +159,8 @@ func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 		return c.refuse(n, throttled)
 	case c.settings.policy == nil && c.deadlineNear(now):
 		return c.refuse(n, deadlineNear)
+	case turn == 1 && c.early(now):
+		return race.Event{Kind: race.HeldBack, Until: c.delay}
 	case !c.draw(turn, now):
 		c.holdBack(n, notDrawn)
 		return race.Event{Kind: race.Skipped}
@@ -224,6 +226,24 @@ func (c *Call) draw(turn int, now time.Time) bool {
 	c.drawn = e == nil ||
 		(e.Probability >= 1 || c.method.learner.Draw(e.Probability)) && (e.Trickle == nil || e.Trickle.Spend(now, true))
 	return c.drawn
+}
+
+// early reports whether what was learned since the call began says that its first hedge is due later, and sets the delay by
+// that. A burst of calls begins before what the one before it taught is concluded.
+func (c *Call) early(now time.Time) bool {
+	if c.estimate == nil {
+		return false
+	}
+	l := &c.method.learner
+	if c.class != nil {
+		l = &c.class.learner
+	}
+	e := l.Estimate()
+	if e == nil || e == c.estimate || e.Delay <= c.delay {
+		return false
+	}
+	c.delay = e.Delay
+	return now.Sub(c.start) < c.delay
 }
 
 // deadlineNear reports whether an answer that takes the median would come after the deadline.

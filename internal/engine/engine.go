@@ -128,7 +128,7 @@ func (e *Engine) Begin(ctx context.Context, target, method string, conn Conn, op
 	case s.Trigger.Kind == FixedTrigger:
 		c.arm(s.Trigger.Delay)
 	default:
-		if c.estimate = m.learner.Estimate(); c.estimate == nil {
+		if c.estimate = m.learner.EstimateFor(now); c.estimate == nil {
 			c.estimate = m.target.first(&m.learner, now)
 		}
 		switch {

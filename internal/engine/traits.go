@@ -45,7 +45,7 @@ func (c *Call) SetTraits(t Traits) {
 	if c.estimate == nil {
 		return
 	}
-	e := c.class.learner.Estimate()
+	e := c.class.learner.EstimateFor(c.start)
 	if e == nil {
 		e = c.method.target.first(&c.class.learner, c.start)
 	}

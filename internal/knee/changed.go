@@ -16,7 +16,7 @@ import (
 // be few, so that less will do.
 func Changed(before, since *latency.Distribution, lately bool) bool {
 	n, m := float64(before.Total()), float64(since.Total())
-	if n < enough || m < enough {
+	if n < enough || m < fewest {
 		return false
 	}
 	chance := math.Sqrt(math.Log(2/unlikely) / 2 * (1/n + 1/m))
@@ -28,7 +28,8 @@ func Changed(before, since *latency.Distribution, lately bool) bool {
 }
 
 const (
-	enough   = 50  // calls, below which nothing can be told
+	enough   = 50  // calls before, below which nothing can be told
+	fewest   = 12  // calls since
 	most     = 0.5 // a difference that is worth forgetting what was known
 	some     = 0.15
 	unlikely = 1e-7

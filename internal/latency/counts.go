@@ -92,3 +92,21 @@ func (c *counts) addTo(totals *[buckets]int64) {
 		}
 	}
 }
+
+// total returns how many are counted, or some number from most on if there are more.
+func (c *counts) total(most int64) int64 {
+	n := int64(0)
+	for i := range c {
+		p := c[i].Load()
+		if p == nil {
+			continue
+		}
+		for j := range p {
+			n += int64(p[j].Load())
+		}
+		if n >= most {
+			return n
+		}
+	}
+	return n
+}

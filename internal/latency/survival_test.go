@@ -133,7 +133,7 @@ func TestSplit(t *testing.T) {
 		{0, 100 * s, 32, 0},
 		{59 * s, 59 * s, 0, 2},
 	} {
-		before, since := w.Split(now, at(tt.from), at(tt.at))
+		before, since := w.Split(now, w.Mark(at(tt.from)), w.Mark(at(tt.at)))
 		b, _ := before.Count()
 		n, _ := since.Count()
 		if b != tt.before || n != tt.since {

@@ -37,22 +37,27 @@ const (
 // A time more than two windows behind the latest means that the clock was set back: the window goes by the new one, and
 // the slots of the old make way one by one.
 //
-// Memory is allocated as it is needed: 160 bytes for an empty window, 730 with one observation, 17 KB when latencies spread
+// Memory is allocated as it is needed: 180 bytes for an empty window, 750 with one observation, 17 KB when latencies spread
 // evenly over one decade in every step, 25 KB over two, and at most 140 KB. The first record in a step allocates its slot, and each that
 // is the first in a range of 64 buckets the page that counts them. Recording is otherwise free of allocation. A bucket
 // counts up to 2³² records in one step, and starts again from 0 at that.
 //
+// A window that [NewKeeping] makes forgets by age only what newer calls can stand in for.
+//
 // All methods may be called concurrently, and none ever waits for another.
 type Window struct {
 	step   time.Duration
+	keep   int64 // calls that stay whatever their age; 0: none
 	origin atomic.Pointer[time.Time]
+	held   atomic.Int64 // steps that began no slot, because the one before held few calls
 	ring   [slots]atomic.Pointer[slot]
 	meter  Meter
 }
 
-// slot counts what was recorded in one step.
+// slot counts what was recorded in one step, or in several where it held few calls.
 type slot struct {
 	epoch    int64
+	last     atomic.Int64 // the latest step that was counted, held ones included
 	meter    Meter
 	observed counts
 	bounded  counts
@@ -91,27 +96,39 @@ func (w *Window) ObserveLonger(now time.Time, d time.Duration) {
 // Snapshot returns the distribution of what is in the window at now. It takes 5 to 30 µs and allocates at most 17 KB,
 // depending on how far latencies spread and not on how many there are. Each record made meanwhile is either in it or not.
 func (w *Window) Snapshot(now time.Time) *Distribution {
-	epoch := w.epoch(now)
-	return w.distribution(epoch-steps, epoch+steps)
+	return w.distribution(now, math.MinInt64, math.MaxInt64)
 }
 
-// Split returns what is in the window at now in two parts: what was recorded before the given time, and what since then.
-// Neither reaches further back than from. All three times count as the beginning of the step that they lie in.
-func (w *Window) Split(now, from, at time.Time) (before, since *Distribution) {
-	epoch, middle := w.epoch(now), w.epoch(at)
-	first := max(epoch-steps, w.epoch(from))
-	return w.distribution(first, min(middle-1, epoch+steps)), w.distribution(max(first, middle), epoch+steps)
+// Mark is a moment in the life of a window, at which a slot began to count.
+type Mark int64
+
+// Split returns what is in the window at now in two parts: what was recorded before a mark, and what since then. Neither
+// reaches further back than from.
+func (w *Window) Split(now time.Time, from, at Mark) (before, since *Distribution) {
+	return w.distribution(now, int64(from), int64(at)-1), w.distribution(now, int64(max(from, at)), math.MaxInt64)
+}
+
+// Mark returns the mark of the step that a time lies in.
+func (w *Window) Mark(at time.Time) Mark { return Mark(w.epoch(at) - w.held.Load()) }
+
+// Newest returns the mark from which on the newest calls were counted: those of one whole step at least.
+func (w *Window) Newest(now time.Time) Mark {
+	if w.keep > 0 {
+		return w.newestKept(now)
+	}
+	return w.Mark(now.Add(-w.step))
 }
 
 // Step is the time after which the next slot takes over: a fifteenth of the window.
 func (w *Window) Step() time.Duration { return w.step }
 
-// distribution adds up the slots of the steps from first to last. Steps later than the caller's count too, as a recorder
-// may have read the clock after the caller did.
-func (w *Window) distribution(first, last int64) *Distribution {
+// distribution adds up the slots from first to last that are in the window at now. Steps later than the caller's count too,
+// as a recorder may have read the clock after the caller did.
+func (w *Window) distribution(now time.Time, first, last int64) *Distribution {
 	var t tally
-	for i := range w.ring {
-		if s := w.ring[i].Load(); s != nil && first <= s.epoch && s.epoch <= last {
+	var present [slots]*slot
+	for _, s := range w.present(now, &present) {
+		if first <= s.epoch && s.epoch <= last {
 			s.observed.addTo(&t.observed)
 			s.bounded.addTo(&t.bounded)
 		}
@@ -119,19 +136,43 @@ func (w *Window) distribution(first, last int64) *Distribution {
 	return t.distribution()
 }
 
+// present returns the slots that are in the window at now, in no order.
+func (w *Window) present(now time.Time, room *[slots]*slot) []*slot {
+	if w.keep > 0 {
+		return w.kept(now, room)
+	}
+	epoch, n := w.epoch(now), 0
+	for i := range w.ring {
+		if s := w.ring[i].Load(); s != nil && epoch-steps <= s.epoch && s.epoch <= epoch+steps {
+			room[n] = s
+			n++
+		}
+	}
+	return room[:n]
+}
+
 // slot returns the slot of now's step, or nil if a later step has taken its place.
 func (w *Window) slot(now time.Time) *slot {
-	epoch := w.epoch(now)
-	place := &w.ring[uint64(epoch-math.MinInt64)%slots] // epochs before the origin are negative
+	step := w.epoch(now)
+	epoch := step - w.held.Load()
+	place := w.place(epoch)
 	if s := place.Load(); s != nil && s.epoch == epoch {
 		return s
 	}
-	return w.begin(place, epoch)
+	if w.keep > 0 {
+		return w.beginKeeping(step)
+	}
+	return w.begin(place, epoch, epoch)
+}
+
+// place is where the slot of an epoch belongs.
+func (w *Window) place(epoch int64) *atomic.Pointer[slot] {
+	return &w.ring[uint64(epoch-math.MinInt64)%slots] // epochs before the origin are negative
 }
 
 // begin puts a new slot in a place, unless it finds the epoch's own or the one that follows it there. The latter means
 // that the caller is late. A slot from yet later is left over from before the clock was set back.
-func (w *Window) begin(place *atomic.Pointer[slot], epoch int64) *slot {
+func (w *Window) begin(place *atomic.Pointer[slot], epoch, step int64) *slot {
 	for {
 		old := place.Load()
 		if old != nil && old.epoch == epoch {
@@ -140,7 +181,12 @@ func (w *Window) begin(place *atomic.Pointer[slot], epoch int64) *slot {
 		if old != nil && old.epoch == epoch+slots {
 			return nil
 		}
-		if s := (&slot{epoch: epoch}); s.replaces(old, place, &w.meter) {
+		if old != nil && old.epoch > epoch && w.keep > 0 { // its epochs do not go by the clock, and never back
+			return old
+		}
+		s := &slot{epoch: epoch}
+		s.last.Store(step)
+		if s.replaces(old, place, &w.meter) {
 			return s
 		}
 	}

@@ -63,7 +63,7 @@ func (l *Learner) choose(c *Config, now time.Time, capacity float64) {
 	if d.Total() < autoFrom {
 		// Too few to choose from are also too few to tell that hedges win again.
 		if e := l.current.Load(); e == nil || e.Trickle == nil {
-			l.take(c, d)
+			l.take(c, now, d)
 		}
 		return
 	}
@@ -72,7 +72,7 @@ func (l *Learner) choose(c *Config, now time.Time, capacity float64) {
 	problem.Outcomes = l.rests.outcomes()
 	plan, ok := knee.Find(problem)
 	if !ok {
-		l.take(c, d)
+		l.take(c, now, d)
 		return
 	}
 	before := NotDown
@@ -114,7 +114,10 @@ func (l *Learner) choose(c *Config, now time.Time, capacity float64) {
 	made.CutShort = float64(longer) / float64(d.Total())
 
 	median, _ := d.Quantile(0.50)
-	e := &Estimate{Delay: plan.Delay, Probability: plan.Probability, Hedges: plan.Hedges, Median: median, since: l.since, Choice: made}
+	e := &Estimate{
+		Delay: plan.Delay, Probability: plan.Probability, Hedges: plan.Hedges, Median: median, Choice: made,
+		since: l.since, until: now.Add(c.Window / refreshes),
+	}
 	switch made.Down {
 	case LittleToGain:
 		// Only what is slower than nearly all calls that were seen: hardly any now, and each one when a backend stalls.

@@ -49,7 +49,7 @@ type outcomes struct {
 func (o *outcomes) open(c *Config) *latency.Window {
 	w := o.window.Load()
 	if w == nil {
-		made := latency.NewIn(o.memory, c.Window)
+		made := latency.NewKeeping(o.memory, c.Window, asHedges)
 		if !o.window.CompareAndSwap(nil, made) {
 			made.Release()
 		}

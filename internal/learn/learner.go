@@ -36,9 +36,9 @@ type Learner struct {
 	run    func(func()) // makes a choice without keeping the caller waiting
 
 	// The rest is used only by the goroutine that computes.
-	since     time.Time // start of the current latency regime
-	first     time.Time // when the window was first looked at
-	changed   time.Time // when the regime was last found to have changed; zero if never
+	since     latency.Mark // start of the current latency regime
+	first     time.Time    // when the window was first looked at
+	changed   time.Time    // when the regime was last found to have changed; zero if never
 	evidence  evidence
 	rests     rests
 	trickle   *budget.Bucket // nil until hedging first stepped down
@@ -62,7 +62,8 @@ func (l *Learner) Start(c *Config, p Place) {
 	l.config.Store(c)
 	l.place = p
 	l.run = func(choose func()) { go choose() }
-	l.window = latency.NewIn(p.Memory, c.Window)
+	l.window = latency.NewKeeping(p.Memory, c.Window, kept)
+	l.since = math.MinInt64
 	l.hedges.memory, l.mailbox.memory, l.rests.memory = p.Memory, p.Memory, p.Memory
 	l.nextTime.Store(neverLearned)
 }
@@ -84,11 +85,22 @@ type Estimate struct {
 	Median      time.Duration  // of primaries
 	Choice      *Choice        // nil without Auto, and while there are too few calls for a choice
 
-	since time.Time // of the calls that it was made from
+	since latency.Mark // of the calls that it was made from
+	until time.Time    // when it has become old
 }
 
 // Estimate returns what is in force, nil while the method is being learned.
 func (l *Learner) Estimate() *Estimate { return l.current.Load() }
+
+// EstimateFor returns what is in force for a call that begins at now, nil while the method is being learned. It looks again at
+// what was learned if calls ended since that was last done, and time has passed.
+func (l *Learner) EstimateFor(now time.Time) *Estimate {
+	e := l.current.Load()
+	if e != nil && now.After(e.until) && l.lookAgain(now) {
+		return l.current.Load()
+	}
+	return e
+}
 
 // Median is the median latency, 0 while it is being learned.
 func (l *Learner) Median() time.Duration {
@@ -132,17 +144,24 @@ func (l *Learner) refresh(now time.Time) {
 	n := l.learned.Add(1)
 	c := l.config.Load()
 	at := int64(now.Sub(l.place.Epoch))
-	if n < l.nextSize.Load() && !l.worthAnotherLook(c, n, at) {
-		return
+	if n >= l.nextSize.Load() || l.worthAnotherLook(c, n, at, stale) {
+		l.look(c, now, n)
 	}
-	l.look(c, now, n)
 }
 
-// look computes the estimate anew, after n records, if enough is known for one and nobody does so.
-func (l *Learner) look(c *Config, now time.Time, n int64) {
+// lookAgain computes the estimate anew, for a call that begins, if that is due, and reports whether it was. What was learned
+// last in a burst of calls comes from those that were fastest. The next burst must not go by that.
+func (l *Learner) lookAgain(now time.Time) bool {
+	n, at, c := l.learned.Load(), int64(now.Sub(l.place.Epoch)), l.config.Load()
+	return n > l.lastSize.Load() && l.worthAnotherLook(c, n, at, staleForNext) && l.look(c, now, n)
+}
+
+// look computes the estimate anew, after n records, unless too little is known for one, another goroutine does so, or it is not
+// this learner's turn.
+func (l *Learner) look(c *Config, now time.Time, n int64) bool {
 	known, at := n+l.takenCalls(), int64(now.Sub(l.place.Epoch))
 	if known < int64(c.WarmupCalls) || !l.busy.CompareAndSwap(false, true) {
-		return
+		return false
 	}
 	interval := int64(c.Window / refreshes)
 	choosing := c.Auto && known >= autoFrom
@@ -150,7 +169,7 @@ func (l *Learner) look(c *Config, now time.Time, n int64) {
 		l.nextSize.Store(math.MaxInt64)
 		l.nextTime.Store(at + interval/10)
 		l.busy.Store(false)
-		return
+		return false
 	}
 	// By size as well as by time, so that a fast method does not spend its first second, thousands of calls, on
 	// an estimate from its first twenty.
@@ -165,12 +184,13 @@ func (l *Learner) look(c *Config, now time.Time, n int64) {
 		// A choice takes longer than a caller should wait for.
 		capacity := l.place.Budget.Capacity(now)
 		l.run(func() { l.conclude(now, func() { l.chooseWithinPace(c, now, capacity) }) })
-		return
+		return true
 	}
 	l.conclude(now, func() {
 		all, _ := l.lately(now)
-		l.take(c, all)
+		l.take(c, now, all)
 	})
+	return true
 }
 
 // conclude computes the estimate anew. If that panics, which must not end the process, the last estimate stays in force.
@@ -195,8 +215,8 @@ func (l *Learner) conclude(now time.Time, compute func()) {
 }
 
 // worthAnotherLook reports whether the estimate is to be computed anew because time has passed: when enough calls ended
-// since, or when it has become old.
-func (l *Learner) worthAnotherLook(c *Config, n, at int64) bool {
+// since, or when it is so many intervals older than it need be.
+func (l *Learner) worthAnotherLook(c *Config, n, at, stale int64) bool {
 	next := l.nextTime.Load()
 	if at < next || next == neverLearned {
 		return false
@@ -212,7 +232,7 @@ func (l *Learner) chooseWithinPace(c *Config, now time.Time, capacity float64) {
 }
 
 // take has calls hedged at the trigger's quantile of d.
-func (l *Learner) take(c *Config, d *latency.Distribution) {
+func (l *Learner) take(c *Config, now time.Time, d *latency.Distribution) {
 	if l.learned.Load()+l.takenCalls() < int64(c.WarmupCalls) {
 		return // what was taken over has just been forgotten
 	}
@@ -230,6 +250,7 @@ func (l *Learner) take(c *Config, d *latency.Distribution) {
 		Hedges:      c.MaxHedges,
 		Median:      median,
 		since:       l.since,
+		until:       now.Add(c.Window / refreshes),
 	})
 }
 
@@ -238,7 +259,7 @@ func (l *Learner) lately(now time.Time) (all, newest *latency.Distribution) {
 	if l.first.IsZero() {
 		l.first = now
 	}
-	at := now.Add(-l.window.Step()) // one whole step at least
+	at := l.window.Newest(now)
 	lately := !l.changed.IsZero() && now.Sub(l.changed) < unsettled*l.window.Step()
 	before, newest := l.window.Split(now, l.since, at)
 	if knee.Changed(before, newest, lately) {
@@ -254,9 +275,13 @@ func (l *Learner) lately(now time.Time) (all, newest *latency.Distribution) {
 
 // An estimate is computed anew only when so many calls have ended since the last, or after so many times the usual interval.
 const (
-	newCalls = 50
-	stale    = 9
+	newCalls     = 50
+	stale        = 9
+	staleForNext = 4 // where a call begins: before one that ends can
 )
+
+// kept is how many calls are remembered whatever their age.
+const kept = 1000
 
 // unsettled is for how many steps after a change of regime the first of them may hold calls of before.
 const unsettled = 4

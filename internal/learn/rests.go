@@ -84,7 +84,8 @@ func (r *rests) add(now time.Time, calls []ended) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.faded.IsZero() {
-		factor := math.Exp(-max(now.Sub(r.faded), 0).Seconds() / fading.Seconds())
+		// By age, but no more than what is new can stand in for.
+		factor := math.Exp(-min(max(now.Sub(r.faded), 0).Seconds()/fading.Seconds(), float64(len(calls))/faded))
 		for key, f := range r.of {
 			f.ages *= factor
 			if f.Fade(factor); f.Total() < 0.5 {
@@ -158,6 +159,9 @@ const maxOutcomes = 48
 
 // fading is the time in which the weight of what is known falls to a third.
 const fading = 2 * time.Minute
+
+// faded is how many newer hedged calls it takes for that.
+const faded = 100
 
 // outcomes returns what is known for a search.
 func (r *rests) outcomes() []knee.Outcome {

@@ -18,8 +18,12 @@ type simulation struct {
 	calls       int
 	concurrency int     // callers, each with one call after the other; 0: at the rate
 	rate        float64 // calls a second, on average
+	gathered    int     // so many calls at once, every so long, in place of the rate; 0: at the rate
+	every       time.Duration
 	seed        uint64
 	config      *learn.Config
+	known       *learn.Estimate // in force from the first call on; nil: what is learned
+	generous    bool            // as many hedges may be sent at any time as the budget pays for in the long run
 	taken       learn.Knowledge // over from another client, with the rate
 }
 
@@ -64,6 +68,7 @@ type simCall struct {
 	id       uint64
 	start    time.Duration
 	estimate *learn.Estimate
+	delay    time.Duration
 	turn     int
 	drawn    bool
 	sent     []time.Duration // when each hedge was
@@ -81,12 +86,18 @@ type simulator struct {
 	next    uint64
 	random  *rand.Rand
 	begun   uint64
+	hedges  int            // sent
+	ample   *budget.Bucket // that choices are planned with
 }
 
 func (sim simulation) run() *simulator {
 	s := &simulator{simulation: sim, epoch: time.Unix(1e9, 0), done: make([]outcome, sim.calls), random: generator(sim.seed, 7, 7)}
 	s.budget = budget.New(s.config.BudgetPercent)
-	s.learner.Start(s.config, learn.Place{Budget: s.budget, Epoch: s.epoch})
+	s.ample = s.budget
+	if s.generous {
+		s.ample = budget.New(400)
+	}
+	s.learner.Start(s.config, learn.Place{Budget: s.ample, Epoch: s.epoch})
 	s.learner.Run(func(choose func()) { choose() })
 	s.learner.TakeOver(s.taken)
 	if len(s.taken.Primaries) > 0 {
@@ -126,16 +137,29 @@ func (s *simulator) arrive(at time.Duration) {
 func (s *simulator) begin() {
 	id := s.begun
 	s.begun++
-	if s.concurrency == 0 {
+	switch {
+	case s.gathered > 0 && s.begun%uint64(s.gathered) == 0:
+		s.arrive(time.Duration(s.begun/uint64(s.gathered)) * s.every)
+	case s.gathered > 0:
+		s.arrive(s.now + time.Microsecond)
+	case s.concurrency == 0:
 		s.arrive(s.now + time.Duration(s.random.ExpFloat64()/s.rate*1e9))
 	}
 	c := &simCall{id: id, start: s.now}
 	s.budget.Earn(s.time())
-	c.estimate = s.learner.Estimate()
+	for range 25 {
+		if s.generous {
+			s.ample.Earn(s.time())
+		}
+	}
+	if c.estimate = s.known; c.estimate == nil {
+		c.estimate = s.learner.EstimateFor(s.time())
+	}
 	if c.estimate == nil {
 		c.estimate = s.learner.First(s.time())
 	}
 	if e := c.estimate; e != nil {
+		c.delay = e.Delay
 		if e.Trickle != nil {
 			e.Trickle.Earn(s.time())
 		}
@@ -152,6 +176,12 @@ func (s *simulator) due(c *simCall) {
 	again := func(after time.Duration) {
 		heap.Push(&s.queue, event{at: s.now + max(after, 250*time.Microsecond), kind: due, call: c})
 	}
+	if newest := s.learner.Estimate(); c.turn == 0 && newest != e && s.known == nil && newest.Delay > c.delay {
+		if c.delay = newest.Delay; age < c.delay {
+			again(c.delay - age)
+			return
+		}
+	}
 	if !c.drawn {
 		if c.turn >= e.Hedges {
 			return
@@ -159,16 +189,16 @@ func (s *simulator) due(c *simCall) {
 		c.turn++
 		c.drawn = (e.Probability >= 1 || s.learner.Draw(e.Probability)) && (e.Trickle == nil || e.Trickle.Spend(s.time(), true))
 		if !c.drawn {
-			again(e.Delay)
+			again(c.delay)
 			return
 		}
 	}
-	if !s.budget.Spend(s.time(), len(c.sent) > 0 || age >= 2*e.Delay) && !s.budget.SpendSaved(s.time()) {
+	if !s.pay(c, age) {
 		switch {
-		case age < 2*e.Delay:
-			again(min(age/8, 2*e.Delay-age))
-		case age < 3*e.Delay:
-			again(3*e.Delay - age)
+		case age < 2*c.delay:
+			again(min(age/8, 2*c.delay-age))
+		case age < 3*c.delay:
+			again(3*c.delay - age)
 		default:
 			again(age)
 		}
@@ -176,9 +206,19 @@ func (s *simulator) due(c *simCall) {
 	}
 	c.drawn = false
 	c.sent = append(c.sent, s.now)
+	s.hedges++
 	n := len(c.sent)
 	heap.Push(&s.queue, event{at: s.now + s.law(s.seed, c.id, n, s.now), kind: ends, call: c, n: n})
-	again(e.Delay)
+	again(c.delay)
+}
+
+// pay is engine.Call.pay.
+func (s *simulator) pay(c *simCall, age time.Duration) bool {
+	delay := c.delay
+	if s.generous {
+		return float64(s.hedges) < (s.config.BudgetPercent+0.5)/100*float64(s.begun)+10
+	}
+	return s.budget.Spend(s.time(), len(c.sent) > 0 || age >= 2*delay) || s.budget.SpendSaved(s.time())
 }
 
 func (s *simulator) ended(c *simCall, n int) {

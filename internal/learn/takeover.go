@@ -108,7 +108,7 @@ func (l *Learner) First(now time.Time) *Estimate {
 		return nil
 	}
 	if l.current.Load() == nil && l.busy.CompareAndSwap(false, true) {
-		l.conclude(now, func() { l.take(l.config.Load(), t.law(l.takenWeight())) })
+		l.conclude(now, func() { l.take(l.config.Load(), now, t.law(l.takenWeight())) })
 		l.look(l.config.Load(), now, l.learned.Load()) // for a choice, which takes longer than a caller should wait for
 	}
 	return l.current.Load()
@@ -171,7 +171,7 @@ func (l *Learner) hedgesBelieved(d *latency.Distribution) *latency.Distribution 
 
 // Knowledge returns what is known now, what was taken over among it. It may be called at any time.
 func (l *Learner) Knowledge(now time.Time) Knowledge {
-	var since time.Time
+	since := latency.Mark(math.MinInt64)
 	if e := l.current.Load(); e != nil {
 		since = e.since
 	}

@@ -1,0 +1,111 @@
+package latency
+
+import (
+	"slices"
+	"time"
+)
+
+const (
+	// longestKept is for how many windows calls are kept at most: six hours in one of 30 s.
+	longestKept = 720
+	// fewest is how many calls make a part of the kept ones that can be told from the others.
+	fewest = 16
+)
+
+// NewKeeping returns an empty window as [NewIn] does, in which the last calls stay whatever their age, up to 720 windows: so
+// many, or a fifteenth more. What is older than the window leaves only as newer calls come in its place.
+//
+// It has no more slots than another. A step begins a slot only if the one before holds its share of the calls to keep, and
+// otherwise goes on in that one.
+func NewKeeping(m *Meter, window time.Duration, calls int) *Window {
+	w := NewIn(m, window)
+	w.keep = int64(calls)
+	return w
+}
+
+// beginKeeping returns the slot that a call is to be counted in which was recorded in the given step, for which there is none.
+func (w *Window) beginKeeping(step int64) *slot {
+	for {
+		held := w.held.Load()
+		newest := w.newest()
+		if newest == nil {
+			return w.begin(w.place(step-held), step-held, step)
+		}
+		switch behind := step - held - newest.epoch; {
+		case behind == 0:
+			return newest
+		case behind < 0 && behind > -slots:
+			// A recorder that is late. Its call counts in its own slot, or as one of now where that is not there any more.
+			if s := w.place(step - held).Load(); s != nil && s.epoch == step-held {
+				return s
+			}
+			return newest
+		case behind < 0, newest.fewer(w.keep / steps):
+			// The clock was set back, or the slot goes on.
+			if w.held.CompareAndSwap(held, held+behind) {
+				newest.last.Store(step)
+				return newest
+			}
+		case behind > 1: // steps without a call must not push others out
+			w.held.CompareAndSwap(held, held+behind-1)
+		default:
+			return w.begin(w.place(newest.epoch+1), newest.epoch+1, step)
+		}
+	}
+}
+
+// newest returns the slot that began last; nil if there is none.
+func (w *Window) newest() *slot {
+	var newest *slot
+	for i := range w.ring {
+		if s := w.ring[i].Load(); s != nil && (newest == nil || s.epoch > newest.epoch) {
+			newest = s
+		}
+	}
+	return newest
+}
+
+// fewer reports whether a slot holds fewer calls than n.
+func (s *slot) fewer(n int64) bool {
+	return s.observed.total(n) < n && s.observed.total(n)+s.bounded.total(n) < n
+}
+
+// kept is present of a window that keeps calls: the slots in which something was counted within the window, and of those
+// before as many as hold the rest of the calls to keep. The newest is the first.
+func (w *Window) kept(now time.Time, room *[slots]*slot) []*slot {
+	step, all := w.epoch(now), room[:0]
+	for i := range w.ring {
+		if s := w.ring[i].Load(); s != nil {
+			all = append(all, s)
+		}
+	}
+	slices.SortFunc(all, func(a, b *slot) int { return int(b.epoch - a.epoch) })
+	newer := int64(0)
+	for i, s := range all {
+		last := s.last.Load()
+		if last < step-steps && (newer >= w.keep || last < step-longestKept*steps) {
+			return all[:i]
+		}
+		newer += s.observed.total(w.keep) + s.bounded.total(w.keep)
+	}
+	return all
+}
+
+// newestKept is Newest of a window that keeps calls: the slots of the last step, or, where these hold few calls, the last slot,
+// with the one before if that holds hardly any.
+func (w *Window) newestKept(now time.Time) Mark {
+	var room [slots]*slot
+	step, all := w.epoch(now), w.kept(now, &room)
+	calls, mark := int64(0), w.Mark(now)
+	for i, s := range all {
+		n := s.observed.total(fewest) + s.bounded.total(fewest)
+		switch {
+		case s.last.Load() >= step-1: // of the last step
+		case i == 0 || calls < fewest: // few came lately
+		default:
+			return mark
+		}
+		calls, mark = calls+n, Mark(s.epoch)
+	}
+	return mark
+}

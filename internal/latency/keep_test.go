@@ -1,0 +1,141 @@
+package latency_test
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/grpchedge/hedge/internal/latency"
+)
+
+// keeping returns a window of 30 s that keeps 150 calls, ten of them in each of its slots at least.
+func keeping() *latency.Window { return latency.NewKeeping(nil, 30*time.Second, 150) }
+
+// What is older than the window leaves only as newer calls come in its place.
+func TestKeeping_AgeAloneIsNoReasonToLeave(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		every time.Duration
+		calls int
+		pause time.Duration // after the last
+		least int64
+		most  int64
+	}{
+		{"few calls", time.Second, 100, time.Hour, 100, 100},
+		{"a call every five seconds", 5 * time.Second, 10_000, 0, 150, 170},
+		{"a call every minute", time.Minute, 10_000, time.Minute, 150, 170},
+		{"a call a second", time.Second, 10_000, time.Hour, 150, 170},
+		{"a hundred calls a second", 10 * time.Millisecond, 10_000, 0, 3000, 3200},
+		{"a hundred calls a second, and then none", 10 * time.Millisecond, 10_000, time.Hour, 150, 400},
+		{"longer ago than six hours", time.Second, 1000, 7 * time.Hour, 0, 0},
+	} {
+		w, now := keeping(), at(0)
+		for range tt.calls {
+			now = now.Add(tt.every)
+			w.Observe(now, time.Millisecond)
+		}
+		if got := count(w, now.Add(tt.pause)); got < tt.least || got > tt.most {
+			t.Errorf("%s: %d are kept, want %d to %d", tt.name, got, tt.least, tt.most)
+		}
+	}
+}
+
+// The calls that are kept are the last ones, and the newest of them can be told from the others.
+func TestKeeping_KeepsTheLast(t *testing.T) {
+	for _, every := range []time.Duration{100 * time.Millisecond, time.Second, 17 * time.Second, 3 * time.Minute} {
+		w, now := keeping(), at(0)
+		for i := range 500 {
+			now = now.Add(every)
+			d := time.Millisecond
+			if i >= 490 {
+				d = time.Second
+			}
+			w.Observe(now, d)
+		}
+		before, newest := w.Split(now, 0, w.Newest(now))
+		if n := newest.Total(); n < 16 || n > 42 {
+			t.Errorf("every %v: the newest are %d", every, n)
+		}
+		if slow, _ := before.Quantile(0.999); slow > 2*time.Millisecond {
+			t.Errorf("every %v: a slow call is not among the newest", every)
+		}
+		all := w.Snapshot(now)
+		if slow, _ := all.Quantile(1 - 9.0/float64(all.Total())); slow < 900*time.Millisecond {
+			t.Errorf("every %v: slow calls have left", every)
+		}
+	}
+}
+
+// A pause, a late recorder and a clock that is set back take nothing away.
+func TestKeeping_TimesInAnyOrder(t *testing.T) {
+	const s = time.Second
+	for _, tt := range []struct {
+		name     string
+		recorded []time.Duration
+		now      time.Duration
+		want     int64
+	}{
+		{"a pause", []time.Duration{0, time.Hour, 2 * time.Hour}, 2 * time.Hour, 3},
+		{"late by an hour", []time.Duration{0, time.Hour, time.Hour + 5*s, 17 * s}, time.Hour + 5*s, 4},
+		{"before the first", []time.Duration{20 * s, -1, -9 * s}, 20 * s, 3},
+		{"a clock set back", []time.Duration{time.Hour, time.Hour + 5*s, 5 * s, 6 * s, 15 * s}, 20 * s, 5},
+		{"from the far future", []time.Duration{0, 250*365*24*time.Hour + 6*s, 5 * s}, 10 * s, 3},
+	} {
+		w := keeping()
+		for _, d := range tt.recorded {
+			w.Observe(at(d), time.Millisecond)
+		}
+		if got := count(w, at(tt.now)); got != tt.want {
+			t.Errorf("%s: %d are kept, want %d", tt.name, got, tt.want)
+		}
+	}
+}
+
+// Rule 18: no allocation but for the slot that a step begins.
+func TestRule18_KeepingDoesNotAllocate(t *testing.T) {
+	w, now, ds := latency.NewKeeping(nil, 30*time.Second, 1000), at(0), durations(1000)
+	i := 0
+	record := func() {
+		now = now.Add(time.Millisecond)
+		w.Observe(now, ds[i%len(ds)])
+		i++
+	}
+	for range len(ds) {
+		record()
+	}
+	if n := testing.AllocsPerRun(900, record); n != 0 {
+		t.Errorf("%v allocations per record, want 0", n)
+	}
+}
+
+// TestRule18_NothingIsLostWhileKeeping has recorders go on to the next slot together, while snapshots are taken.
+func TestRule18_NothingIsLostWhileKeeping(t *testing.T) {
+	const recorders, each = 8, 500
+	for _, tick := range []time.Duration{time.Millisecond, time.Second} {
+		w := latency.NewKeeping(nil, 30*time.Second, 2*recorders*each)
+		w.Snapshot(at(0)) // sets the origin
+		var ticks atomic.Int64
+		var recording sync.WaitGroup
+		for range recorders {
+			recording.Go(func() {
+				for i := range each {
+					now := at(time.Duration(ticks.Add(1)) * tick)
+					if i%4 == 0 {
+						w.ObserveLonger(now, time.Millisecond)
+					} else {
+						w.Observe(now, time.Millisecond)
+					}
+					if i%100 == 0 {
+						w.Newest(now)
+						w.Snapshot(now)
+					}
+				}
+			})
+		}
+		recording.Wait()
+		if got := count(w, at(time.Duration(ticks.Load())*tick)); got != recorders*each {
+			t.Errorf("a call every %v: %d are kept, want %d", tick, got, recorders*each)
+		}
+	}
+}

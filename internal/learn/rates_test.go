@@ -1,0 +1,190 @@
+package learn_test
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/grpchedge/hedge/internal/learn"
+	"github.com/grpchedge/hedge/internal/longtest"
+)
+
+// arrivals is how the calls of a client come, and what is to be reached then: the 99th percentile as a share of that without
+// hedging.
+type arrivals struct {
+	name     string
+	law      attemptLaw // nil: slow-trickle's
+	rate     float64    // calls a second
+	gathered int        // so many at once, every so long, in place of the rate
+	every    time.Duration
+	clients  int // that each make so few calls, and of which the first is looked at as well; 0 is one
+	calls    int // of each client; 0 is 12,000
+	bar      float64
+	load     float64 // the most, in percent; 0 is 10.5
+}
+
+// everyRate is what clients do that are no firehose.
+var everyRate = []arrivals{
+	{name: "0.2 a second", rate: .2, bar: .45},
+	{name: "1 a second", rate: 1, bar: .42},
+	{name: "3 a second", rate: 3, bar: .40},
+	{name: "10 a second", rate: 10, bar: .38},
+	{name: "20 each second", gathered: 20, every: second, bar: .42},
+	{name: "10 each 10 s", gathered: 10, every: 10 * second, bar: .42},
+	{name: "100 each 10 s", gathered: 100, every: 10 * second, bar: .42},
+	{name: "100 each minute", gathered: 100, every: time.Minute, bar: .42},
+	{name: "1000 each minute", gathered: 1000, every: time.Minute, calls: 40_000, bar: .42},
+	{name: "50 each 5 minutes", gathered: 50, every: 5 * time.Minute, bar: .42},
+	{name: "400 ms, 1 a second", law: halfSecond, rate: 1, bar: .45},
+	{name: "400 ms, 4 a second", law: halfSecond, rate: 4, bar: .35},
+	{name: "400 ms, 20 a second", law: halfSecond, rate: 20, bar: .30},
+	{name: "newcomers", rate: 30, clients: 60, calls: 300, bar: .46, load: 11},
+}
+
+func slowTrickle(seed, id uint64, attempt int, at time.Duration) time.Duration {
+	return slowOnes(5, .45, 8)(seed, id, attempt, at)
+}
+
+func halfSecond(seed, id uint64, attempt int, at time.Duration) time.Duration {
+	return slowOnes(400, .3, 10)(seed, id, attempt, at)
+}
+
+// slowOnes is lognormal, and one attempt in twenty takes so many times longer.
+func slowOnes(median, sigma, times float64) attemptLaw {
+	usual := lognormal(median, sigma)
+	return func(seed, id uint64, attempt int, _ time.Duration) time.Duration {
+		r := generator(seed, id, attempt)
+		d := usual(nil, r)
+		if chanceOf(r, .05) {
+			d *= times
+		}
+		return inMillis(d)
+	}
+}
+
+// variant is what is known or free in a simulation that is not in use.
+type variant struct {
+	name     string
+	unhedged bool
+	generous bool
+	known    bool
+}
+
+// run returns the calls that are looked at: all but the first tenth, or all where there are several clients.
+func (a arrivals) run(seed uint64, v variant) []outcome {
+	law := a.law
+	if law == nil {
+		law = slowTrickle
+	}
+	var all []outcome
+	for client := range uint64(max(a.clients, 1)) {
+		c := config()
+		if v.unhedged {
+			c.MaxHedges = 0
+		}
+		sim := simulation{
+			law: law, calls: cmp.Or(a.calls, longtest.Size(6_000, 12_000)), rate: a.rate, gathered: a.gathered, every: a.every,
+			seed: 1000*seed + client, config: c, generous: v.generous,
+		}
+		if v.known {
+			sim.known = oracle(law)
+		}
+		calls := sim.run().done
+		if a.clients == 0 {
+			calls = calls[len(calls)/10:]
+		}
+		all = append(all, calls...)
+	}
+	return all
+}
+
+// oracle is what is concluded from very many calls.
+func oracle(law attemptLaw) *learn.Estimate {
+	l, now := started(config()), time.Unix(1e9, 0)
+	for id := range uint64(100_000) {
+		l.Observe(now.Add(6*second), law(99, id, 0, 0))
+	}
+	l.Run(func(choose func()) { choose() })
+	l.Choose(now, 100)
+	l.Choose(now.Add(6*second), 100)
+	return l.Estimate()
+}
+
+// compare returns the p99 as a share of that without hedging, and the load in percent, the worst of all seeds.
+func (a arrivals) compare(v variant) (share, most float64) {
+	for seed := uint64(1); seed <= seeds(); seed++ {
+		hedged := a.run(seed, v)
+		share = max(share, tail(hedged, 0.99)/tail(a.run(seed, variant{unhedged: true}), 0.99))
+		most = max(most, load(hedged))
+	}
+	return share, most
+}
+
+// TestAuto_EveryRate has few calls, calls in bursts and clients that are new.
+func TestAuto_EveryRate(t *testing.T) {
+	longtest.Only(t)
+	for _, a := range everyRate {
+		t.Run(a.name, func(t *testing.T) {
+			share, load := a.compare(variant{})
+			t.Logf("%-20s p99 %.3f of none's (at most %.2f), load %5.2f%%", a.name, share, a.bar, load)
+			if share > a.bar {
+				t.Errorf("p99 is %.3f of none's, want at most %v", share, a.bar)
+			}
+			if want := cmp.Or(a.load, 10.5); load > want {
+				t.Errorf("load %.2f%%, want at most %v%%", load, want)
+			}
+		})
+	}
+}
+
+// TestEveryRate_Parts says what is due to what is known and what to the bucket: the same with a bucket that is never empty for
+// long, with the delay known, and with both.
+func TestEveryRate_Parts(t *testing.T) {
+	longtest.Only(t)
+	variants := []variant{
+		{name: "as it is"},
+		{name: "generous bucket", generous: true},
+		{name: "delay known", known: true},
+		{name: "both", known: true, generous: true},
+	}
+	for _, a := range everyRate {
+		row := fmt.Sprintf("%-20s", a.name)
+		for _, v := range variants {
+			share, load := a.compare(v)
+			row += fmt.Sprintf("  %s %.3f %5.2f%%", v.name, share, load)
+		}
+		t.Log(row)
+	}
+}
+
+// TestEveryRate_Outage has every call be a second slower for a minute. Each client sends at most a tenth as many hedges as it
+// makes calls meanwhile, and three more.
+func TestEveryRate_Outage(t *testing.T) {
+	longtest.Only(t)
+	const from, to = 10 * time.Minute, 11 * time.Minute
+	for _, rate := range []float64{1, 5} {
+		worst := -100.0
+		for seed := uint64(1); seed <= 20; seed++ {
+			law := func(seed, id uint64, attempt int, at time.Duration) time.Duration {
+				d := slowTrickle(seed, id, attempt, at)
+				if from <= at && at < to {
+					d += second
+				}
+				return d
+			}
+			done := simulation{law: law, calls: int(rate * 750), rate: rate, seed: seed, config: config()}.run().done
+			done = slices.DeleteFunc(done, func(c outcome) bool { return c.at < from || c.at >= to })
+			hedges := 0
+			for _, c := range done {
+				hedges += c.hedges
+			}
+			worst = max(worst, float64(hedges)-float64(len(done))/10)
+		}
+		t.Logf("%v a second: at most %.1f hedges beyond a tenth of the calls", rate, worst)
+		if worst > 3 {
+			t.Errorf("%v a second: %.1f hedges beyond a tenth of the calls, want at most 3", rate, worst)
+		}
+	}
+}
