@@ -69,11 +69,13 @@ func (tr traffic) run(t *testing.T) (s seen) {
 			go tr.during(cluster)
 		}
 		if tr.every != nil {
-			go func() {
+			var watching sync.WaitGroup
+			defer watching.Wait()
+			watching.Go(func() {
 				for end := time.Now().Add(tr.lasts); time.Now().Before(end); time.Sleep(time.Second) {
 					tr.every(scheduler)
 				}
-			}()
+			})
 		}
 		tr.makeCalls(t, testpb.NewTestServiceClient(conn), &s)
 		if tr.hedged {
@@ -283,7 +285,8 @@ func TestRule07_CutsThatAreNotForResets(t *testing.T) {
 			if longestQuiet > 20 {
 				t.Errorf("no hedge for %d s", longestQuiet)
 			}
-			if len(got.failed) > len(plain.failed)+len(plain.failed)/5+3 {
+			// Whether a client that connects again meets the new server at once is chance; if not, it tries again 100 ms later.
+			if len(got.failed) > len(plain.failed)+len(plain.failed)/5+15*int(plain.conns.Connections) {
 				t.Errorf("%d calls failed, without hedging %d", len(got.failed), len(plain.failed))
 			}
 		})

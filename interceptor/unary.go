@@ -141,7 +141,7 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 		switch {
 		case out.Err == nil:
 			u.replies.Take(winner.reply)
-		case u.primary.answered && !plan.Detached: // as of a call that fails without hedging, the reply stays what it was
+		case !plan.Detached && u.primary.answered: // as of a call that fails without hedging, the reply stays what it was
 			u.replies.Restore(was)
 		}
 		winner.results.Deliver()
