@@ -64,7 +64,7 @@ func TestChurn(t *testing.T) {
 		}
 		return testserver.Plan{}
 	})
-	s := fixed(t, 20*ms)
+	s := fixed(t, 20*ms, hedge.WithResetLimit(1_000_000, time.Second)) // connections end here for no reset
 	conn, names := dialNamed(t, cluster, s, grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
 	client := testpb.NewTestServiceClient(conn)
 
@@ -163,7 +163,8 @@ func TestChurn_EveryField(t *testing.T) {
 		}
 		return testserver.Plan{}
 	})
-	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithBudgetPercent(400), hedge.WithTrigger(hedge.Percentile(0.9)), hedge.WithWarmup(20, 20*ms))
+	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithBudgetPercent(400), hedge.WithTrigger(hedge.Percentile(0.9)), hedge.WithWarmup(20, 20*ms),
+		hedge.WithResetLimit(1_000_000, time.Second)) // connections end here for no reset
 	if err != nil {
 		t.Fatal(err)
 	}

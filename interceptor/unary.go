@@ -217,7 +217,7 @@ func (u *unary) Hedge(int, context.CancelCauseFunc) race.Attempt {
 }
 
 // unaryHedge is one hedge. It may outlive the call, so it must not use the caller's memory. Of unary it uses only the method,
-// the connection, the invoker, call.HedgeContext and call.Used.
+// the connection, the invoker, call.HedgeContext, call.Used and call.HedgePeer.
 type unaryHedge struct {
 	*unary
 	req, reply any
@@ -236,5 +236,6 @@ func (h *unaryHedge) Run(ctx context.Context) error {
 		engine.HedgeAnswered(ctx)
 	}
 	h.call.Used(&h.peer)
+	h.call.HedgePeer(&h.peer)
 	return err
 }

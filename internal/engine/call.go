@@ -168,7 +168,7 @@ func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 		return c.postpone(n, now, notReady)
 	case c.staysHere(n):
 		return c.postpone(n, now, noOtherBackend)
-	case !so.Detached && !c.offWire && c.method.target.resets.spent(now):
+	case !so.Detached && c.mustWaitForReset(now):
 		return c.postpone(n, now, resetsSpent)
 	case c.unbudgeted():
 	default:

@@ -117,6 +117,13 @@ func (r *resets) spent(now time.Time) bool {
 	return r.mode != ResetsFree && r.bucket.tokens(now) < 1
 }
 
+// mustWaitForReset reports whether a hedge of the call must wait, because its primary, which cannot be left, could not be reset if the
+// hedge won. Only calls that began before resets were limited are concerned. They wait for up to three times their delay. Then the
+// hedge is sent all the same: a call whose primary hangs must not wait for the end of the limit.
+func (c *Call) mustWaitForReset(now time.Time) bool {
+	return !c.offWire && now.Sub(c.start) < 3*c.delay && c.method.target.resets.spent(now)
+}
+
 // lost takes the losers of a race, of which may are those that may be left, and returns those that are. at is the time since
 // the engine's epoch.
 func (r *resets) lost(losers, may race.Attempts, now time.Time, at time.Duration) (left race.Attempts) {
