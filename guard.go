@@ -6,7 +6,8 @@ import (
 	"github.com/grpchedge/hedge/internal/engine"
 )
 
-// Guard says whether and why hedges to a target are held back because they make calls fail. It is always on.
+// Guard says whether and why hedges to a target are held back because they make calls fail. It is on unless [WithoutGuard]
+// turns it off.
 //
 // RESOURCE_EXHAUSTED of any attempt halves the share of the budget that hedges may use, at once, and stops hedges for 5 s. The
 // share grows back by a tenth a minute. If it comes without hedges too, which is counted for one to ten minutes, only what
