@@ -105,7 +105,7 @@ func (c *Call) failed(end race.End, p race.Pushback) {
 func (c *Call) won(r *race.Report) {
 	answered := answers.has(r.Err)
 	if proves(r) {
-		c.purse.hedged(r.Winner > 0 && answered)
+		c.payment.hedged(r.Winner > 0 && answered)
 		if c.estimate != nil && c.Learns() {
 			c.learners(func(l *learn.Learner) { l.Hedged(r.Winner > 0 && answered) })
 		}

@@ -31,7 +31,7 @@ type Call struct {
 	delay     time.Duration
 	estimate  *learn.Estimate // what the delay was taken from; nil if it was not learned
 
-	purse purse // pays for its hedges
+	payment payment // pays for its hedges
 
 	turn     int           // hedges considered so far, including those skipped by sampling
 	drawn    bool          // the last of them is to be sent
@@ -60,7 +60,7 @@ const retryFloor = 250 * time.Microsecond
 // arm makes the call one that may be hedged, and has it pay its share into the budget.
 func (c *Call) arm(delay time.Duration) {
 	if !c.unbudgeted() { // what costs nothing must not pay for others
-		c.purse.earn(c.start)
+		c.payment.earn(c.start)
 	}
 	if c.maxHedges() > 0 && (c.settings.BudgetPercent > 0 || c.unbudgeted()) {
 		c.dry = c.settings.DryRun
@@ -189,7 +189,7 @@ func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 
 // pay takes a token for hedge n, from the savings if need be.
 func (c *Call) pay(now time.Time, n int) bool {
-	return c.purse.pay(now, n > 1 || now.Sub(c.start) >= 2*c.delay)
+	return c.payment.pay(now, n > 1 || now.Sub(c.start) >= 2*c.delay)
 }
 
 // refund gives back what was paid for hedges that were dropped since the last look. As only one hedge is prepared at a time,
@@ -197,7 +197,7 @@ func (c *Call) pay(now time.Time, n int) bool {
 func (c *Call) refund(so *race.Report) {
 	for ; int(c.dropped) < so.Dropped; c.dropped++ {
 		if !c.unbudgeted() {
-			c.purse.refund()
+			c.payment.refund()
 		}
 	}
 }
@@ -211,7 +211,7 @@ func (c *Call) refuse(n int, why reason) race.Event {
 // refuseHedgeOfHedge takes back what the call has earned too, so that calls on behalf of hedges pay for no others.
 func (c *Call) refuseHedgeOfHedge(n int) race.Event {
 	if !c.unbudgeted() {
-		c.purse.takeBack()
+		c.payment.takeBack()
 	}
 	return c.refuse(n, ofHedge)
 }
@@ -302,7 +302,7 @@ func (c *Call) pretend(age time.Duration) {
 		case age <= c.delay:
 		case !c.draw(1, due):
 			s.NotDrawn++
-		case !c.unbudgeted() && !c.purse.pretend(due):
+		case !c.unbudgeted() && !c.payment.pretend(due):
 			s.BudgetExhausted++
 		default:
 			s.DryRun++

@@ -102,7 +102,7 @@ func (e *Engine) Begin(ctx context.Context, target, method string, conn Conn, op
 	m.counters.calls.Add(1)
 	s := m.settingsNow(e)
 	c := Call{engine: e, method: m, settings: s, ctx: ctx, conn: conn, start: now}
-	c.purse.open(s, m.target.budget)
+	c.payment.open(s, m.target.budget)
 	c.heeds = s.policy != nil || s.throttle != nil
 	c.repeatable = true
 
@@ -143,7 +143,7 @@ func (e *Engine) Begin(ctx context.Context, target, method string, conn Conn, op
 		default:
 			m.counters.warmup.Add(1)
 			c.why = learning
-			c.purse.earn(now)
+			c.payment.earn(now)
 		}
 	}
 	m.counters.follow()
