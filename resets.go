@@ -55,7 +55,7 @@ const (
 )
 
 var resetModes = [...]ResetMode{
-	engine.ResetsFree:      ResetsUnlimited,
+	engine.ResetsUnlimited: ResetsUnlimited,
 	engine.ResetsSuspected: ResetsSuspected,
 	engine.ResetsLearned:   ResetsLearned,
 	engine.ResetsSet:       ResetsSet,

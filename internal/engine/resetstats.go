@@ -37,7 +37,7 @@ type ResetState struct {
 	SeenAMinute int
 }
 
-// ResetState returns what was learned of a target's resets; false if there is nothing, because resets are free or
+// ResetState returns what was learned of a target's resets; false if there is nothing, because resets are unlimited or
 // WithResetLimit limits them.
 func (e *Engine) ResetState(target string, now time.Time) (ResetState, bool) {
 	t := e.targetNamed(target)
@@ -69,7 +69,7 @@ func (r *resets) restore(s ResetState, now time.Time) bool {
 		r.until = s.Until
 	}
 	r.bucket = resetBucket{burst: s.Burst, rate: s.Rate, at: now}
-	r.proof.seen.minute = s.SeenAMinute
+	r.suspicion.seen.minute = s.SeenAMinute
 	r.limited.Store(true)
 	return true
 }
@@ -83,6 +83,6 @@ func (r *resets) state(now time.Time) (ResetState, bool) {
 	}
 	return ResetState{
 		Burst: r.bucket.burst, Rate: r.bucket.rate, Since: r.since, Until: r.until, Hold: r.hold, Why: r.why,
-		SeenAMinute: r.proof.seen.minute,
+		SeenAMinute: r.suspicion.seen.minute,
 	}, true
 }
