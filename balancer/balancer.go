@@ -36,7 +36,7 @@
 // Primaries that the child sends to a silent connection go elsewhere, as hedges do, also those of calls that are never hedged.
 // Now and then one goes there all the same, to find out: every 100 ms at first, later after a tenth of the time that the silence
 // has lasted, at most 5 s. The first answer of any kind ends the silence. If more than half of the ready connections are silent, it
-// is the network or the client, and primaries avoid none. Hedges prefer connections that speak in any case.
+// is the network or the client, and primaries avoid none. Hedges always prefer connections that are not silent.
 //
 // Only calls that may be hedged can be late, and only by a learned delay: those with Off, After, a hedgingPolicy or Fixed make
 // nothing silent, nor do calls while a method is being learned. A probe that is late is hedged, and cancelled when its hedge wins.

@@ -53,10 +53,10 @@ func (b *Backend) sameAddress(other *Backend) bool {
 
 // Policy is one load-balancing policy of package balancer, in use on a connection, and its ready backends.
 type Policy struct {
-	target string
-	ready  atomic.Pointer[[]*Backend]
-	deaf   atomic.Bool  // no connection is ever silent
-	moved  atomic.Int64 // primaries that were sent elsewhere
+	target     string
+	ready      atomic.Pointer[[]*Backend]
+	silenceOff atomic.Bool  // no connection is ever silent
+	moved      atomic.Int64 // primaries that were sent elsewhere
 }
 
 // policies are all policies in use, by the target of their connection. Connections may share a target, and one connection may

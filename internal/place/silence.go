@@ -37,7 +37,7 @@ func (b *Backend) Suspect() bool { return b.silence.late.Load() != 0 }
 
 // Late notes that a call there has not answered within the delay after which calls of its kind are hedged.
 func (b *Backend) Late(now time.Time, delay time.Duration) {
-	if b.policy.deaf.Load() {
+	if b.policy.silenceOff.Load() {
 		return
 	}
 	s := &b.silence
@@ -97,9 +97,9 @@ func (b *Backend) Probe(now time.Time) bool {
 	return true
 }
 
-// Listen says whether connections can be silent at all. If not, those that are speak again.
-func (p *Policy) Listen(on bool) {
-	if p.deaf.Swap(!on) || on {
+// SetSilence sets whether connections can be silent at all. If not, those that are silent no longer are.
+func (p *Policy) SetSilence(on bool) {
+	if p.silenceOff.Swap(!on) || on {
 		return
 	}
 	for _, b := range p.Ready() {
