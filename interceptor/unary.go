@@ -79,7 +79,7 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 			}
 		}
 		if !hedged {
-			if call.Heeds() {
+			if call.TracksFailures() {
 				return withTrailer(ctx, &call, method, req, reply, cc, invoker, opts)
 			}
 			err := invoker(ctx, method, req, reply, cc, opts...)
@@ -100,7 +100,7 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 			defer cancel(nil)
 		}
 		u.primary.ctx = u.call.PrimaryContext(u.primary.ctx, target)
-		if u.call.Heeds() {
+		if u.call.TracksFailures() {
 			u.primary.trailer = new(metadata.MD) // not a field of u, which is reused: an interceptor may keep the options
 			u.primary.opts, u.primary.results = u.options.Attempt(grpc.Trailer(u.primary.trailer))
 		} else {

@@ -70,7 +70,7 @@ func Interceptor(s *hedge.Scheduler, opts ...Option) grpc.StreamClientIntercepto
 		c := &clientStream{
 			call: call, caller: ctx, plan: plan, types: o.types(method),
 			desc: desc, cc: cc, method: method, streamer: streamer,
-			tracksFailures: call.Heeds(), committed: plan.LastFailureWins, inspects: call.Inspects(),
+			tracksFailures: call.TracksFailures(), committed: plan.LastFailureWins, inspects: call.Inspects(),
 			options: attempt.NewOptions(opts),
 		}
 		if err := c.open(target, opts); err != nil {
@@ -87,10 +87,10 @@ func watch(ctx context.Context, call engine.Call, types *messageTypes, desc *grp
 		call.Unraced(err, nil)
 		return nil, err
 	}
-	if !call.Learns() && !call.Heeds() {
+	if !call.Learns() && !call.TracksFailures() {
 		return st, nil
 	}
-	c := &clientStream{call: call, caller: ctx, types: types, method: method, tracksFailures: call.Heeds(), inspects: call.Inspects()}
+	c := &clientStream{call: call, caller: ctx, types: types, method: method, tracksFailures: call.TracksFailures(), inspects: call.Inspects()}
 	c.primary.ClientStream = st
 	c.chosen.Store(&c.primary)
 	return c, nil

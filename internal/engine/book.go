@@ -180,7 +180,7 @@ func (c *Call) Unraced(err error, trailer metadata.MD) {
 
 // Failed books a failure with err, unless the caller gave up or the deadline passed.
 func (c *Call) Failed(err error, trailer metadata.MD) {
-	if c.heeds && c.ctx.Err() == nil {
+	if c.tracksFailures && c.ctx.Err() == nil {
 		e := c.judge(err, trailer)
 		c.failed(e.End, e.Pushback)
 	}

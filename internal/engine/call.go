@@ -40,9 +40,9 @@ type Call struct {
 	why      reason        // why the last hedge that was due was not sent, or why none can be; for whoever asks
 	report   func(Outcome) // of hedge.Report; nil: none
 
-	credited bool  // a success has been counted for the throttle
-	failures uint8 // attempts whose failures have been counted for the throttle, a bit each
-	heeds    bool  // there is a policy or a throttle
+	credited       bool  // a success has been counted for the throttle
+	failures       uint8 // attempts whose failures have been counted for the throttle, a bit each
+	tracksFailures bool  // there is a policy or a throttle
 
 	repeatable bool  // its next attempt may be sent when its connection was cut
 	repeats    uint8 // attempts sent for that reason

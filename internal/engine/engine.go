@@ -103,7 +103,7 @@ func (e *Engine) Begin(ctx context.Context, target, method string, conn Conn, op
 	s := m.settingsNow(e)
 	c := Call{engine: e, method: m, settings: s, ctx: ctx, conn: conn, start: now}
 	c.payment.open(s, m.target.budget)
-	c.heeds = s.policy != nil || s.throttle != nil
+	c.tracksFailures = s.policy != nil || s.throttle != nil
 	c.repeatable = true
 
 	o := readCallOptions(ctx, opts)
