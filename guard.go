@@ -28,3 +28,12 @@ type Guard struct {
 func newGuard(m engine.MethodStats) Guard {
 	return Guard{Share: m.Guard.Share, Since: m.Guard.Since, Reason: m.Guard.Reason.String()}
 }
+
+// WithoutGuard turns off the guard that holds back hedges where they make calls fail: see [Guard]. Hedges are then sent
+// whatever fails, as far as the budget pays for them and the throttle lets them pass.
+func WithoutGuard() Option {
+	return named("WithoutGuard", func(c *engine.Config) error {
+		c.Guard = false
+		return nil
+	})
+}

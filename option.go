@@ -10,7 +10,6 @@ import (
 
 	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/pattern"
-	"github.com/grpchedge/hedge/internal/serviceconfig"
 )
 
 // Option is an option of [New] and [Scheduler.Update], which return an error if its value is out of range.
@@ -87,15 +86,6 @@ func WithMethods(patterns ...string) Option {
 func WithAllMethods() Option {
 	return named("WithAllMethods", func(c *engine.Config) error {
 		c.All = true
-		return nil
-	})
-}
-
-// WithServiceConfigOnly hedges only methods that have a hedgingPolicy in [WithServiceConfig], and calls with the option
-// [After]. Nothing is learned of other methods. Without WithServiceConfig it is an error.
-func WithServiceConfigOnly() Option {
-	return named("WithServiceConfigOnly", func(c *engine.Config) error {
-		c.ServiceConfigOnly = true
 		return nil
 	})
 }
@@ -263,101 +253,6 @@ func WithCost(of func(ctx context.Context, method string, request any) float64) 
 		return nil
 	})
 }
-
-// WithServiceConfig hedges the methods that have a hedgingPolicy in a gRPC service config, as gRPC defines it. json is the
-// service config that gRPC takes. Fields that gRPC ignores are ignored. What gRPC rejects is an error that names the method,
-// the field and the value. Other fields, such as timeout or retryPolicy, are for the channel: pass the same JSON to
-// grpc.WithDefaultServiceConfig. If the option is given more than once, the last one applies.
-//
-// A method with a policy has up to maxAttempts attempts, including the primary, and 5 at most; [WithMaxHedges] does not apply.
-// Each attempt is sent one hedgingDelay after the one before, or all at once if that is 0. If an attempt, also the primary,
-// fails with one of the nonFatalStatusCodes, the next hedge is sent at once. Any other status ends the call. If all attempts
-// fail, the call returns the last failure. A stream is decided by the attempt whose response headers come first.
-//
-// The throttle, [WithOtherBackendOnly] and the budget can hold back a hedge of such a method. The budget does not with
-// [WithServiceConfigUnbudgeted]. A hedge that the budget does not pay for is considered again later while an attempt is in
-// flight; if none is, the call ends. The state of the connection and a near deadline do not hold back a hedge.
-//
-// Other methods keep their learned delay, unless [WithServiceConfigOnly] is given. [WithMethods], [WithIdempotentOnly] and
-// [Off] also apply to methods with a policy. [After] replaces the delay of the policy, and nothing else of it. A
-// retryThrottling in the config does the same as [WithThrottle].
-func WithServiceConfig(json string) Option {
-	return named("WithServiceConfig", func(c *engine.Config) error {
-		parsed, err := serviceconfig.Parse(json)
-		if err != nil {
-			return fmt.Errorf("hedge: WithServiceConfig: %w", err)
-		}
-		c.ServiceConfig = parsed
-		return nil
-	})
-}
-
-// WithServiceConfigUnbudgeted makes the hedges of methods with a hedgingPolicy free, so that only the policy limits them: up to
-// four hedges for each call. Calls of these methods then add nothing to the budget, which still limits all other methods.
-// Without [WithServiceConfig] it is an error.
-func WithServiceConfigUnbudgeted() Option {
-	return named("WithServiceConfigUnbudgeted", func(c *engine.Config) error {
-		c.Unbudgeted = true
-		return nil
-	})
-}
-
-// checkServiceConfig returns an error for options that need WithServiceConfig if that is missing.
-func checkServiceConfig(c *engine.Config) error {
-	var errs []error
-	if c.ServiceConfig == nil && c.ServiceConfigOnly {
-		errs = append(errs, errors.New("hedge: WithServiceConfigOnly(): there is no WithServiceConfig"))
-	}
-	if c.ServiceConfig == nil && c.Unbudgeted {
-		errs = append(errs, errors.New("hedge: WithServiceConfigUnbudgeted(): there is no WithServiceConfig"))
-	}
-	return errors.Join(errs...)
-}
-
-// WithThrottle stops hedges to a target that fails, in the way that gRPC defines for retryThrottling. Each target has a token
-// count. It starts at maxTokens, 1 to 1000. It falls by 1 for each attempt that fails with a non-fatal status, or with a
-// trailer that forbids another attempt. It rises by ratio for each success. It stays between 0 and maxTokens. Hedges are sent
-// only while it is above half of maxTokens. ratio must be above 0; only its first three decimals count.
-//
-// Every unary call and server stream through the interceptors counts, of any method, hedged or not. [TargetStats] has the
-// count. This option replaces a retryThrottling of [WithServiceConfig]. With neither there is no throttling.
-func WithThrottle(maxTokens int, ratio float64) Option {
-	return named("WithThrottle", func(c *engine.Config) error {
-		t, err := serviceconfig.NewThrottle(maxTokens, ratio)
-		if err != nil {
-			return fmt.Errorf("hedge: WithThrottle(%d, %v): %w", maxTokens, ratio, err)
-		}
-		c.Throttle = t
-		return nil
-	})
-}
-
-// WithoutGuard turns off the guard that holds back hedges where they make calls fail: see [Guard]. Hedges are then sent
-// whatever fails, as far as the budget pays for them and the throttle lets them pass.
-func WithoutGuard() Option {
-	return named("WithoutGuard", func(c *engine.Config) error {
-		c.Guard = false
-		return nil
-	})
-}
-
-// WithResetLimit sets how many losing attempts of a target are reset on the wire: at most n in any time of per. n is 0 or
-// more, and per at least a millisecond. With n = 0, whatever per, a loser is never reset as long as it can be left to run.
-// The default is to learn the limit: see [Resets], which also says what happens to the losers that are not reset.
-//
-// The limit is for all connections to the target together. Servers count for each connection, so a limit that is right for
-// one connection is right for many too.
-func WithResetLimit(n int, per time.Duration) Option {
-	return named("WithResetLimit", func(c *engine.Config) error {
-		if n < 0 || per < minResetPer && n > 0 || per < 0 {
-			return fmt.Errorf("hedge: WithResetLimit(%d, %v): the number must be at least 0, and the time at least %v", n, per, minResetPer)
-		}
-		c.ResetLimit = &engine.ResetLimit{N: n, Per: max(per, minResetPer)}
-		return nil
-	})
-}
-
-const minResetPer = time.Millisecond
 
 // WithDryRun sends no hedge and reports what hedging would do, so that it can be judged on real traffic before it is turned
 // on. Stats.DryRun counts the calls that would have been hedged. Once 200 calls of a method have been seen, TargetStats.Forecasts

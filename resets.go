@@ -1,6 +1,7 @@
 package hedge
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/grpchedge/hedge/internal/engine"
@@ -64,3 +65,21 @@ var resetModes = [...]ResetMode{
 func newResets(r engine.Resets) Resets {
 	return Resets{Mode: resetModes[r.Mode], Limit: r.Limit, Per: r.Per, Since: r.Since, Why: r.Why, Left: r.Left}
 }
+
+// WithResetLimit sets how many losing attempts of a target are reset on the wire: at most n in any time of per. n is 0 or
+// more, and per at least a millisecond. With n = 0, whatever per, a loser is never reset as long as it can be left to run.
+// The default is to learn the limit: see [Resets], which also says what happens to the losers that are not reset.
+//
+// The limit is for all connections to the target together. Servers count for each connection, so a limit that is right for
+// one connection is right for many too.
+func WithResetLimit(n int, per time.Duration) Option {
+	return named("WithResetLimit", func(c *engine.Config) error {
+		if n < 0 || per < minResetPer && n > 0 || per < 0 {
+			return fmt.Errorf("hedge: WithResetLimit(%d, %v): the number must be at least 0, and the time at least %v", n, per, minResetPer)
+		}
+		c.ResetLimit = &engine.ResetLimit{N: n, Per: max(per, minResetPer)}
+		return nil
+	})
+}
+
+const minResetPer = time.Millisecond
