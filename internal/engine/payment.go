@@ -16,7 +16,7 @@ type payment struct {
 	savedTarget, savedOwn bool    // the last hedge was paid from savings
 }
 
-// open makes the payment of a call that costs as much as any.
+// open prepares the payment of a call, whose cost is 1 until setPrice says otherwise.
 func (p *payment) open(s *settings, target *budget.Bucket) {
 	p.target, p.own, p.cost, p.priced = target, s.own, 1, s.Cost == nil
 }

@@ -117,8 +117,8 @@ func (r *resets) spent(now time.Time) bool {
 	return r.mode != ResetsUnlimited && r.bucket.tokens(now) < 1
 }
 
-// lost takes the losers of a race, of which may are those that may be left, and returns those that are. at is the time since
-// the engine's epoch.
+// lost takes the losers of a race and returns those that are left to run to their end. Only those in may can be left. at is
+// the time since the engine's epoch.
 func (r *resets) lost(losers, may race.Attempts, now time.Time, at time.Duration) (left race.Attempts) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -170,7 +170,7 @@ func (r *resets) used(local, remote string, now time.Time) {
 	}
 }
 
-// ended is cut. The lock must be held.
+// ended does what cut does. The lock must be held.
 func (r *resets) ended(began time.Time, certain bool, now time.Time) (blamed bool) {
 	r.advance(now)
 	minute, second := r.seen.counts(now)

@@ -47,14 +47,13 @@ func (e *Engine) ResetState(target string, now time.Time) (ResetState, bool) {
 	return t.resets.state(now)
 }
 
-// RestoreResets has a target, which must have an entry, know that again. It returns false, and does nothing, if there is no
-// entry, the state is invalid, or WithResetLimit limits the target's resets.
+// RestoreResets sets what a target has learned of its resets. It returns false, and does nothing, if the target has no entry,
+// the state is invalid, or WithResetLimit limits the target's resets.
 func (e *Engine) RestoreResets(target string, s ResetState, now time.Time) bool {
 	t := e.targetNamed(target)
 	return t != nil && t.resets.restore(s, now)
 }
 
-// restore does it.
 func (r *resets) restore(s ResetState, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

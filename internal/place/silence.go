@@ -32,7 +32,7 @@ type silence struct {
 	probe  time.Time // when the next primary may go there
 }
 
-// Suspect reports whether a call is late that went there, and none has answered since. It is one atomic load.
+// Suspect reports whether a call to the backend is late, and nothing was answered since. It is one atomic load.
 func (b *Backend) Suspect() bool { return b.silence.late.Load() != 0 }
 
 // Late notes that a call there has not answered within the delay after which calls of its kind are hedged.
@@ -70,7 +70,7 @@ func (b *Backend) Silent() bool {
 	return silent
 }
 
-// SilentSince also returns when the first late call of the silence was noticed.
+// SilentSince reports whether the connection is silent, and when the first late call of the silence was noticed.
 func (b *Backend) SilentSince() (time.Time, bool) {
 	s := &b.silence
 	if s.late.Load() < silentFrom {
@@ -162,7 +162,7 @@ func (r *Record) answering() *Backend {
 	return r.primary.Load()
 }
 
-// Answered does the same for a hedge.
+// Answered notes that the hedge has answered, with the first message if it is a stream.
 func (h *Hedge) Answered() {
 	h.record.Lock()
 	b := h.at
