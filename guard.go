@@ -9,13 +9,14 @@ import (
 // Guard says whether and why hedges to a target are held back because they make calls fail. It is on unless [WithoutGuard]
 // turns it off.
 //
-// RESOURCE_EXHAUSTED of any attempt halves the share of the budget that hedges may use, at once, and stops hedges for 5 s. The
-// share grows back by a tenth a minute. If it comes without hedges too, which is counted for one to ten minutes, only what
-// exceeds 1.25 times that rate has this effect. Messages that are too large do not count.
+// RESOURCE_EXHAUSTED of any attempt halves the share of the budget that hedges may use, at once, and stops hedges for 5 s.
+// The share grows back by a tenth a minute. If it comes without hedges too, which is counted for one to ten minutes, only
+// what exceeds 1.25 times that rate has this effect. Messages that are too large do not count.
 //
-// If calls fail with other errors, a trial leaves hedges out in short periods and compares how many calls fail with and without
-// hedges. The periods take a sixteenth of the time at most, or a quarter where few hedges are sent anyway. If more calls fail
-// with hedges, the share falls to 1/64. It grows back to half of what it was, and beyond that after half an hour or more.
+// If calls fail with other errors, a trial leaves hedges out in short periods and compares how many calls fail with and
+// without hedges. The periods take a sixteenth of the time at most, or a quarter where few hedges are sent anyway. If more
+// calls fail with hedges, the share falls to 1/64. It grows back to half of what it was, and beyond that after half an hour
+// or more.
 type Guard struct {
 	// Share is the share of the budget that hedges may use now, 0 to 1. It is 1 where there is nothing to guard against.
 	Share float64

@@ -22,9 +22,9 @@ import (
 //     server closes in an orderly way within two minutes, so that no call fails, counts like one that is cut. It is noticed by
 //     the hedges that use the next one.
 //
-// When no reset is left, losers run to their end and their answers are dropped: at most 1,000 of a target at a time, each for
-// 30 s at most, or until the call's deadline. Those above that are reset all the same. Calls then have their primary on a
-// goroutine of its own, which costs a few microseconds a call. Hedging goes on as before.
+// When no reset is left, losers run to their end and their answers are dropped: at most 1,000 of a target at a time, each
+// for 30 s at most, or until the call's deadline. Those above that are reset all the same. Calls then have their primary on
+// a goroutine of its own, which costs a few microseconds a call. Hedging goes on as before.
 //
 // [WithResetLimit] sets the limit instead.
 type Resets struct {
@@ -33,8 +33,8 @@ type Resets struct {
 	// Limit is the most resets in any time of Per; both are 0 with ResetsUnlimited.
 	Limit int
 	Per   time.Duration
-	// Since is when Mode or Limit last changed after a cut, and Why says why. They are zero with ResetsUnlimited, unless a limit
-	// has ended.
+	// Since is when Mode or Limit last changed after a cut, and Why says why. They are zero with ResetsUnlimited, unless a
+	// limit has ended.
 	Since time.Time
 	Why   string
 	// Left is the number of losers that run to their end now.

@@ -13,10 +13,10 @@ import (
 // the field and the value. Other fields, such as timeout or retryPolicy, are for the channel: pass the same JSON to
 // grpc.WithDefaultServiceConfig. If the option is given more than once, the last one applies.
 //
-// A method with a policy has up to maxAttempts attempts, including the primary, and 5 at most; [WithMaxHedges] does not apply.
-// Each attempt is sent one hedgingDelay after the one before, or all at once if that is 0. If an attempt, also the primary,
-// fails with one of the nonFatalStatusCodes, the next hedge is sent at once. Any other status ends the call. If all attempts
-// fail, the call returns the last failure. A stream is decided by the attempt whose response headers come first.
+// A method with a policy has up to maxAttempts attempts, including the primary, and 5 at most; [WithMaxHedges] does not
+// apply. Each attempt is sent one hedgingDelay after the one before, or all at once if that is 0. If an attempt, also the
+// primary, fails with one of the nonFatalStatusCodes, the next hedge is sent at once. Any other status ends the call. If all
+// attempts fail, the call returns the last failure. A stream is decided by the attempt whose response headers come first.
 //
 // The throttle, [WithOtherBackendOnly] and the budget can hold back a hedge of such a method. The budget does not with
 // [WithServiceConfigUnbudgeted]. A hedge that the budget does not pay for is considered again later while an attempt is in
@@ -36,8 +36,8 @@ func WithServiceConfig(json string) Option {
 	})
 }
 
-// WithServiceConfigUnbudgeted makes the hedges of methods with a hedgingPolicy free, so that only the policy limits them: up to
-// four hedges for each call. Calls of these methods then add nothing to the budget, which still limits all other methods.
+// WithServiceConfigUnbudgeted makes the hedges of methods with a hedgingPolicy free, so that only the policy limits them: up
+// to four hedges for each call. Calls of these methods then add nothing to the budget, which still limits all other methods.
 // Without [WithServiceConfig] it is an error.
 func WithServiceConfigUnbudgeted() Option {
 	return named("WithServiceConfigUnbudgeted", func(c *engine.Config) error {
@@ -55,10 +55,10 @@ func WithServiceConfigOnly() Option {
 	})
 }
 
-// WithThrottle stops hedges to a target that fails, in the way that gRPC defines for retryThrottling. Each target has a token
-// count. It starts at maxTokens, 1 to 1000. It falls by 1 for each attempt that fails with a non-fatal status, or with a
-// trailer that forbids another attempt. It rises by ratio for each success. It stays between 0 and maxTokens. Hedges are sent
-// only while it is above half of maxTokens. ratio must be above 0; only its first three decimals count.
+// WithThrottle stops hedges to a target that fails, in the way that gRPC defines for retryThrottling. Each target has a
+// token count. It starts at maxTokens, 1 to 1000. It falls by 1 for each attempt that fails with a non-fatal status, or with
+// a trailer that forbids another attempt. It rises by ratio for each success. It stays between 0 and maxTokens. Hedges are
+// sent only while it is above half of maxTokens. ratio must be above 0; only its first three decimals count.
 //
 // Every unary call and server stream through the interceptors counts, of any method, hedged or not. [TargetStats] has the
 // count. This option replaces a retryThrottling of [WithServiceConfig]. With neither there is no throttling.

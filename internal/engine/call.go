@@ -264,10 +264,10 @@ func (c *Call) median() time.Duration {
 
 // postpone counts why the due hedge was held back and says when to consider it again.
 //
-// Up to twice the delay that is soon, an eighth of the call's age later: where slightly more hedges come due than
-// the budget earns, calls that end meanwhile leave the tokens to those that do not, and a slow call loses a
-// fraction of the delay. Then it is at three times the delay, and from there on at twice the call's age, so that in an outage
-// a call that lasts long is looked at a handful of times.
+// Up to twice the delay that is soon, an eighth of the call's age later: where slightly more hedges come due than the budget
+// earns, calls that end meanwhile leave the tokens to those that do not, and a slow call loses a fraction of the delay. Then
+// it is at three times the delay, and from there on at twice the call's age, so that in an outage a call that lasts long is
+// looked at a handful of times.
 func (c *Call) postpone(n int, now time.Time, why reason) race.Event {
 	if c.heldBack != why {
 		c.heldBack = why

@@ -23,7 +23,8 @@ func (c *Call) planAlone() (race.Plan, bool) {
 	return race.Plan{Rules: race.Rules{HedgeFinal: c.settings.policy != nil || c.settings.onlyReads}, Start: c.start}, true
 }
 
-// Lost counts the losers of the call's race, and returns those that are left to run to their end. Only those in may can be left.
+// Lost counts the losers of the call's race, and returns those that are left to run to their end. Only those in may can be
+// left.
 func (c *Call) Lost(losers, may race.Attempts) (left race.Attempts) {
 	if c.offWire {
 		return 0

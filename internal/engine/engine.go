@@ -1,5 +1,5 @@
-// Package engine implements hedge.Scheduler. It keeps the state of every target and method, says when a hedge of a call is due
-// and whether it may be sent, and records how the attempts ended.
+// Package engine implements hedge.Scheduler. It keeps the state of every target and method, says when a hedge of a call is
+// due and whether it may be sent, and records how the attempts ended.
 //
 // A hedge.Scheduler holds an [Engine]. The interceptors get it from [Of]. It is internal, so users of the library cannot.
 package engine

@@ -6,7 +6,8 @@ import (
 	"github.com/grpchedge/hedge/budget"
 )
 
-// payment is what pays for the hedges of a call: the target's budget and, where a rule gives the method one, its own as well.
+// payment is what pays for the hedges of a call: the target's budget and, where a rule gives the method one, its own as
+// well.
 type payment struct {
 	target, own *budget.Bucket // own is nil if the method has none
 

@@ -160,8 +160,8 @@ func (r *resets) cut(began time.Time, certain bool, now time.Time) (blamed bool)
 	return r.ended(began, certain, now)
 }
 
-// used says that an attempt has used the connection from a local address to a remote one. If it replaces another that did not
-// live long, that one has been closed in an orderly way: no call has failed, but it may be a consequence of resets.
+// used says that an attempt has used the connection from a local address to a remote one. If it replaces another that did
+// not live long, that one has been closed in an orderly way: no call has failed, but it may be a consequence of resets.
 func (r *resets) used(local, remote string, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -47,8 +47,8 @@ func (e *Engine) ResetState(target string, now time.Time) (ResetState, bool) {
 	return t.resets.state(now)
 }
 
-// RestoreResets sets what a target has learned of its resets. It returns false, and does nothing, if the target has no entry,
-// the state is invalid, or WithResetLimit limits the target's resets.
+// RestoreResets sets what a target has learned of its resets. It returns false, and does nothing, if the target has no
+// entry, the state is invalid, or WithResetLimit limits the target's resets.
 func (e *Engine) RestoreResets(target string, s ResetState, now time.Time) bool {
 	t := e.targetNamed(target)
 	return t != nil && t.resets.restore(s, now)

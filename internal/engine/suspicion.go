@@ -6,8 +6,8 @@ import (
 )
 
 // suspicion weighs whether connections of a target are cut because of resets, where the server does not say so. It compares:
-// after a cut in the wake of resets, none is sent for a pause of less than a minute. If connections are cut in pauses too, or
-// as rarely with resets as could be chance, resets are not to blame.
+// after a cut in the wake of resets, none is sent for a pause of less than a minute. If connections are cut in pauses too,
+// or as rarely with resets as could be chance, resets are not to blame.
 type suspicion struct {
 	seen           resetsSeen    // with the last cut
 	borne          resetsSeen    // the most that a connection has borne without a cut
@@ -22,8 +22,8 @@ type suspicion struct {
 	trusted        time.Time     // until when cuts are taken for chance
 }
 
-// resetsSeen is how many resets were sent before a connection was cut: in the last minute, and in the fullest of the last two
-// seconds.
+// resetsSeen is how many resets were sent before a connection was cut: in the last minute, and in the fullest of the last
+// two seconds.
 type resetsSeen struct{ minute, second int }
 
 const (
@@ -48,8 +48,8 @@ func (s *suspicion) pause() time.Duration {
 // passed says that a pause went by without a cut.
 func (s *suspicion) passed(d time.Duration) { s.clear += min(d, longPause) }
 
-// add adds a cut while resets were unlimited, and reports whether it is enough to blame them. Cuts that have nothing to do with
-// resets would all come in the time with resets with the probability (exposed / all) to the power of their number.
+// add adds a cut while resets were unlimited, and reports whether it is enough to blame them. Cuts that have nothing to do
+// with resets would all come in the time with resets with the probability (exposed / all) to the power of their number.
 //
 // A server that counts cuts where more is sent than it has borne so far. A cut after less is no evidence.
 func (s *suspicion) add(seen resetsSeen, now time.Time) bool {

@@ -31,9 +31,9 @@ func (c *Call) TraitsOf(request any) Traits {
 	return t
 }
 
-// SetTraits says what the call's request is like. Of a class, "" being none, the delay is the class's from now on, and the class
-// learns what the call takes. The cost is what the call adds its share of to the budget, and what each of its hedges costs. It
-// comes before the first hedge is due, and no other method is called meanwhile.
+// SetTraits says what the call's request is like. Of a class, "" being none, the delay is the class's from now on, and the
+// class learns what the call takes. The cost is what the call adds its share of to the budget, and what each of its hedges
+// costs. It comes before the first hedge is due, and no other method is called meanwhile.
 func (c *Call) SetTraits(t Traits) {
 	if c.payment.owes {
 		c.payment.setPrice(c.start, t.cost)

@@ -1,10 +1,10 @@
-// Package guard holds hedges back where they make calls fail: where they use up a rate limit that other calls need, or load a
-// server that cannot bear it. It decides by what happens, and needs no setting.
+// Package guard holds hedges back where they make calls fail: where they use up a rate limit that other calls need, or load
+// a server that cannot bear it. It decides by what happens, and needs no setting.
 //
-// There are two signs. RESOURCE_EXHAUSTED says itself that something is used up. Each such failure halves the share of the budget
-// that hedges may use, and stops hedges for five seconds. The share grows back by a tenth a minute. So it finds by itself how
-// much the server can spare, as TCP does. Where such failures come without hedges too, they are expected at that rate, and
-// only more of them count: see baseline.
+// There are two signs. RESOURCE_EXHAUSTED says itself that something is used up. Each such failure halves the share of the
+// budget that hedges may use, and stops hedges for five seconds. The share grows back by a tenth a minute. So it finds by
+// itself how much the server can spare, as TCP does. Where such failures come without hedges too, they are expected at that
+// rate, and only more of them count: see baseline.
 //
 // Any other failure says nothing about hedges. So if calls fail, short periods without a hedge show whether fewer calls fail
 // in them: see trial.
@@ -30,8 +30,8 @@ const (
 	probation = 2 * time.Hour
 )
 
-// Guard says whether a hedge may be sent as far as failures go. Its methods may be called concurrently. The zero Guard has seen
-// no failure, and lets every hedge pass.
+// Guard says whether a hedge may be sent as far as failures go. Its methods may be called concurrently. The zero Guard has
+// seen no failure, and lets every hedge pass.
 //
 // Times are passed in. One that is before the latest counts as the latest.
 type Guard struct {

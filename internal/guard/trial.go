@@ -10,8 +10,8 @@ const (
 	// before may still have an effect.
 	minPeriod, maxPeriod = 2 * time.Second, 30 * time.Second
 	failuresPerPeriod    = 4
-	// One period in every sixteen has no hedges, and one in four where few hedges are sent anyway. After each twelve pairs whose
-	// failures proved nothing they become rarer, down to an eighth of that.
+	// One period in every sixteen has no hedges, and one in four where few hedges are sent anyway. After each twelve pairs
+	// whose failures proved nothing they become rarer, down to an eighth of that.
 	every, everyReduced, patience, maxRarer = 16, 4, 12, 8
 	// A trial runs while at least so many calls failed in the last minute or so, and one per thousand hedges earned.
 	minFailures, minShare = 5, 0.001
@@ -150,8 +150,8 @@ func (t *trial) advance(now time.Time, again, held bool) (guilty bool) {
 	return guilty
 }
 
-// draw returns a number that looks like chance, from 0 to 1: SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom
-// Number Generators", OOPSLA 2014) of a counter.
+// draw returns a number that looks like chance, from 0 to 1: SplitMix64 (Steele, Lea and Flood, "Fast Splittable
+// Pseudorandom Number Generators", OOPSLA 2014) of a counter.
 func (t *trial) draw() float64 {
 	t.draws++
 	n := t.draws * 0x9e3779b97f4a7c15

@@ -14,15 +14,15 @@ const (
 	// same moment are one sign and not two.
 	apart = 0.5
 	// probeEvery is how often a primary may go to a silent connection, to find out whether it answers again. Each probe of one
-	// that does not costs a hedge, so that probes become rarer the longer the silence lasts: the next one comes after a tenth of
-	// that, mostProbeEvery at most.
+	// that does not costs a hedge, so that probes become rarer the longer the silence lasts: the next one comes after a tenth
+	// of that, mostProbeEvery at most.
 	probeEvery     = 100 * time.Millisecond
 	mostProbeEvery = 5 * time.Second
 )
 
-// silence is what the calls of one connection say about whether it still answers. A connection is silent from its second late
-// call without an answer in between to its next answer. A primary's pick reads one word of it; the rest is for the calls
-// that are late.
+// silence is what the calls of one connection say about whether it still answers. A connection is silent from its second
+// late call without an answer in between to its next answer. A primary's pick reads one word of it; the rest is for the
+// calls that are late.
 type silence struct {
 	late atomic.Int32 // late calls since the last answer
 
@@ -81,8 +81,8 @@ func (b *Backend) SilentSince() (time.Time, bool) {
 	return s.first, s.silent
 }
 
-// Probe reports whether a primary may go to this connection although it is silent. It is true now and then, see probeEvery, and
-// always if the connection is not silent.
+// Probe reports whether a primary may go to this connection although it is silent. It is true now and then, see probeEvery,
+// and always if the connection is not silent.
 func (b *Backend) Probe(now time.Time) bool {
 	s := &b.silence
 	s.mu.Lock()
