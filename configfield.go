@@ -196,7 +196,8 @@ func formatTrigger(c *engine.Config) any {
 	}
 }
 
-// rules is the field of an option that applies others to what matches a pattern: an object from patterns to objects of fields.
+// rules is the field of an option that applies others to what matches a pattern: an object from patterns to objects of
+// fields.
 func rules(option string, set func(pattern string, opts ...Option) Option, get func(*engine.Config) []engine.Rule) configField {
 	return configField{
 		option: option,

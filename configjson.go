@@ -13,12 +13,12 @@ import (
 	"github.com/grpchedge/hedge/internal/engine"
 )
 
-// ParseConfig returns the options that a JSON object describes, for [New] and [Scheduler.Update]. Each field has the name of an option
-// without its With: "maxHedges": 2 is WithMaxHedges(2). docs/configuration.md of this module lists all fields. Options that
-// take a Go function have none.
+// ParseConfig returns the options that a JSON object describes, for [New] and [Scheduler.Update]. Each field has the name of
+// an option without its With: "maxHedges": 2 is WithMaxHedges(2). docs/configuration.md of this module lists all fields.
+// Options that take a Go function have none.
 //
-// An error names the field by its path, the value, and what is allowed. Unknown fields and fields given twice are errors. So are
-// values that the options do not accept.
+// An error names the field by its path, the value, and what is allowed. Unknown fields and fields given twice are errors. So
+// are values that the options do not accept.
 //
 // What New and Update check of the options together is left to them: that one of them says which methods may run twice, say.
 func ParseConfig(data []byte) ([]Option, error) {
@@ -37,8 +37,8 @@ func ParseConfig(data []byte) ([]Option, error) {
 	return opts, nil
 }
 
-// Config returns the configuration in force, as JSON that [ParseConfig] reads. It has the options that were given, in the order of
-// their names, without those that take a Go function. It returns nil for a nil scheduler.
+// Config returns the configuration in force, as JSON that [ParseConfig] reads. It has the options that were given, in the
+// order of their names, without those that take a Go function. It returns nil for a nil scheduler.
 func (s *Scheduler) Config() []byte {
 	e := s.inner()
 	if e == nil {

@@ -3,6 +3,7 @@ package hedge_test
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -189,15 +190,15 @@ func TestGuard_HeldBack(t *testing.T) {
 				s := newScheduler(t, append(tc.options, hedge.WithWarmup(100, 10*ms), hedge.WithMaxHedges(1))...)
 				do := func(fn func(context.Context) (int, error)) { hedge.Do(t.Context(), s, target, method, fn) }
 				do(func(context.Context) (int, error) { return 0, status.Error(codes.ResourceExhausted, "quota") })
-				attempts := 0
+				var attempts atomic.Int64
 				do(func(ctx context.Context) (int, error) {
-					attempts++
+					attempts.Add(1)
 					return taking(time.Second)(ctx)
 				})
 				got := s.Stats()
 				got.PrimaryWins, got.HedgeWins = 0, 0
-				if attempts != tc.attempts || got != tc.want {
-					t.Errorf("%d attempts, want %d; %+v", attempts, tc.attempts, got)
+				if n := attempts.Load(); n != int64(tc.attempts) || got != tc.want {
+					t.Errorf("%d attempts, want %d; %+v", n, tc.attempts, got)
 				}
 			})
 		})

@@ -11,12 +11,12 @@ import (
 // goroutine of its own and needs no closing. With a nil *Scheduler or the zero Scheduler nothing is hedged or learned.
 type Scheduler struct{ engine *engine.Engine }
 
-// New returns a scheduler. One of the options must say which methods may run twice: see [WithAllMethods] for the list.
-// Every other option has a default. The error joins one error for each option that is out of range, which names the option and its
+// New returns a scheduler. One of the options must say which methods may run twice: see [WithAllMethods] for the list. Every
+// other option has a default. The error joins one error for each option that is out of range, which names the option and its
 // value. A nil option is ignored.
 //
-// If the environment variable HEDGE_DISABLED is set, to anything but a value that [strconv.ParseBool] takes for false, the scheduler
-// starts paused: see [Scheduler.Pause]. TargetStats.PausedBy says so.
+// If the environment variable HEDGE_DISABLED is set, to anything but a value that [strconv.ParseBool] takes for false, the
+// scheduler starts paused: see [Scheduler.Pause]. TargetStats.PausedBy says so.
 func New(opts ...Option) (*Scheduler, error) {
 	c, err := newConfig(opts)
 	if err != nil {
@@ -56,7 +56,8 @@ func (s *Scheduler) PauseTarget(target string) { s.inner().PauseTarget(target) }
 // ResumeTarget undoes PauseTarget for a target. A Pause stays in force.
 func (s *Scheduler) ResumeTarget(target string) { s.inner().ResumeTarget(target) }
 
-// PauseMethod does for one full method, such as "/pkg.Svc/Get", what Pause does for all, at every target, until ResumeMethod.
+// PauseMethod does for one full method, such as "/pkg.Svc/Get", what Pause does for all, at every target, until
+// ResumeMethod.
 func (s *Scheduler) PauseMethod(method string) { s.inner().PauseMethod(method) }
 
 // ResumeMethod undoes PauseMethod for a method. A Pause stays in force.

@@ -10,7 +10,6 @@ import (
 
 	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/pattern"
-	"github.com/grpchedge/hedge/internal/serviceconfig"
 )
 
 // Option is an option of [New] and [Scheduler.Update], which return an error if its value is out of range.
@@ -73,29 +72,20 @@ func WithReadOnlyMethods(patterns ...string) Option {
 }
 
 // WithMethods hedges the full methods that match one of the patterns, such as "/pkg.Svc/Get" or "/pkg.Svc/Get*". The syntax
-// is that of [path.Match], so * stands for any characters but a slash. At least one pattern is needed. If the option is given
-// more than once, all patterns apply. Calls of other methods are not hedged, and nothing is learned from them.
+// is that of [path.Match], so * stands for any characters but a slash. At least one pattern is needed. If the option is
+// given more than once, all patterns apply. Calls of other methods are not hedged, and nothing is learned from them.
 func WithMethods(patterns ...string) Option {
 	return named("WithMethods", func(c *engine.Config) error { return addPatterns(&c.Methods, "WithMethods", patterns) })
 }
 
-// WithAllMethods hedges every method that no other option excludes. All of them must be safe to run twice: a hedged write may
-// be carried out twice.
+// WithAllMethods hedges every method that no other option excludes. All of them must be safe to run twice: a hedged write
+// may be carried out twice.
 //
 // [New] requires this option or one of [WithIdempotentOnly], [WithReadOnlyMethods], [WithMethods] and
 // [WithServiceConfigOnly].
 func WithAllMethods() Option {
 	return named("WithAllMethods", func(c *engine.Config) error {
 		c.All = true
-		return nil
-	})
-}
-
-// WithServiceConfigOnly hedges only methods that have a hedgingPolicy in [WithServiceConfig], and calls with the option
-// [After]. Nothing is learned of other methods. Without WithServiceConfig it is an error.
-func WithServiceConfigOnly() Option {
-	return named("WithServiceConfigOnly", func(c *engine.Config) error {
-		c.ServiceConfigOnly = true
 		return nil
 	})
 }
@@ -190,9 +180,9 @@ func WithWarmup(calls int, delay time.Duration) Option {
 	})
 }
 
-// WithNonFatalCodes replaces the set of non-fatal statuses. If the primary fails with one of them while a hedge is in flight,
-// the race goes on. Any other status of the primary ends the race, and the caller gets it. Hedging is still not a retry: if
-// the primary fails before a hedge was sent, the call returns its error at once.
+// WithNonFatalCodes replaces the set of non-fatal statuses. If the primary fails with one of them while a hedge is in
+// flight, the race goes on. Any other status of the primary ends the race, and the caller gets it. Hedging is still not a
+// retry: if the primary fails before a hedge was sent, the call returns its error at once.
 //
 // The set also applies to the hedges of a method that only reads: its descriptor says NO_SIDE_EFFECTS, or
 // [WithReadOnlyMethods] names it. A hedge of any other method ends the race only with OK, because its NOT_FOUND may be the
@@ -215,10 +205,10 @@ func WithNonFatalCodes(nonFatal ...codes.Code) Option {
 	})
 }
 
-// WithOtherBackendOnly sends a hedge only if a backend is ready that no attempt of its call has used. The connection must have
-// the load-balancing policy hedge_other_backend of package balancer, which knows the ready backends and picks one for the
-// hedge. A hedge that is not sent for this reason counts in Stats.NoOtherBackend, and is considered again later while its
-// call lasts. With a delay of 0, hedges wait until a backend was picked for the primary.
+// WithOtherBackendOnly sends a hedge only if a backend is ready that no attempt of its call has used. The connection must
+// have the load-balancing policy hedge_other_backend of package balancer, which knows the ready backends and picks one for
+// the hedge. A hedge that is not sent for this reason counts in Stats.NoOtherBackend, and is considered again later while
+// its call lasts. With a delay of 0, hedges wait until a backend was picked for the primary.
 //
 // On a connection without the policy no hedge is sent, and [TargetStats].NoBackendPolicy is true. A service config from the
 // resolver replaces the one of grpc.WithDefaultServiceConfig, and with it the policy, unless grpc.WithDisableServiceConfig
@@ -231,15 +221,16 @@ func WithOtherBackendOnly() Option {
 }
 
 // WithClass has latency be learned, and calls be hedged, for each class of requests of a method: a tenant, a priority, the
-// length of a prompt, the size of what is asked for. of names the class of a request; "" is none. [BySize] is such a function.
+// length of a prompt, the size of what is asked for. of names the class of a request; "" is none. [BySize] is such a
+// function.
 //
 // Where the request decides how long a call takes, one delay for all of a method is too late for the cheap requests and too
-// early for the dear ones. A method has at most 16 classes, and all further ones share one named [OtherClass]; a name is cut off at
-// 64 bytes. While a class has too few calls, what is known of the method stands in. The budget stays the target's.
+// early for the dear ones. A method has at most 16 classes, and all further ones share one named [OtherClass]; a name is cut
+// off at 64 bytes. While a class has too few calls, what is known of the method stands in. The budget stays the target's.
 //
 // of runs on the caller's goroutine, once for each call of a unary method and once for the request of a server stream, and
-// must be safe for concurrent use. It must not change the request. A panic in it is the caller's, and what it takes to return
-// is added to every call. For [Do] the request is nil. Nil, the default, means no classes.
+// must be safe for concurrent use. It must not change the request. A panic in it is the caller's, and what it takes to
+// return is added to every call. For [Do] the request is nil. Nil, the default, means no classes.
 func WithClass(of func(ctx context.Context, method string, request any) string) Option {
 	return named("WithClass", func(c *engine.Config) error {
 		c.Class = of
@@ -247,16 +238,16 @@ func WithClass(of func(ctx context.Context, method string, request any) string) 
 	})
 }
 
-// WithCost says how much a hedge of a request costs, in calls: 1 is the default. It is for methods of which one call reads a key and
-// another a million rows, or one prompt has 100 tokens and another 8,000. The budget is then a share of the cost of all calls:
-// each call adds its share of its own cost, and each hedge takes the cost of its call. What is 0 or less, or no number, is 0, and
-// costs nothing; more than 10,000 is 10,000. Costs are rounded to a sixteenth.
+// WithCost says how much a hedge of a request costs, in calls: 1 is the default. It is for methods of which one call reads a
+// key and another a million rows, or one prompt has 100 tokens and another 8,000. The budget is then a share of the cost of
+// all calls: each call adds its share of its own cost, and each hedge takes the cost of its call. What is 0 or less, or no
+// number, is 0, and costs nothing; more than 10,000 is 10,000. Costs are rounded to a sixteenth.
 //
-// Choose the unit so that a usual call costs about 1. The bucket then holds what the calls of two seconds earn, and the price of
-// the dearest call that was seen at least.
+// Choose the unit so that a usual call costs about 1. The bucket then holds what the calls of two seconds earn, and the
+// price of the dearest call that was seen at least.
 //
-// of runs on the caller's goroutine, once for each call that can be hedged, as the function of [WithClass] does, and under the same
-// conditions. For [Do] the request is nil. Nil, the default, means that each call costs 1.
+// of runs on the caller's goroutine, once for each call that can be hedged, as the function of [WithClass] does, and under
+// the same conditions. For [Do] the request is nil. Nil, the default, means that each call costs 1.
 func WithCost(of func(ctx context.Context, method string, request any) float64) Option {
 	return named("WithCost", func(c *engine.Config) error {
 		c.Cost = of
@@ -264,106 +255,12 @@ func WithCost(of func(ctx context.Context, method string, request any) float64) 
 	})
 }
 
-// WithServiceConfig hedges the methods that have a hedgingPolicy in a gRPC service config, as gRPC defines it. json is the
-// service config that gRPC takes. Fields that gRPC ignores are ignored. What gRPC rejects is an error that names the method,
-// the field and the value. Other fields, such as timeout or retryPolicy, are for the channel: pass the same JSON to
-// grpc.WithDefaultServiceConfig. If the option is given more than once, the last one applies.
-//
-// A method with a policy has up to maxAttempts attempts, including the primary, and 5 at most; [WithMaxHedges] does not apply.
-// Each attempt is sent one hedgingDelay after the one before, or all at once if that is 0. If an attempt, also the primary,
-// fails with one of the nonFatalStatusCodes, the next hedge is sent at once. Any other status ends the call. If all attempts
-// fail, the call returns the last failure. A stream is decided by the attempt whose response headers come first.
-//
-// The throttle, [WithOtherBackendOnly] and the budget can hold back a hedge of such a method. The budget does not with
-// [WithServiceConfigUnbudgeted]. A hedge that the budget does not pay for is considered again later while an attempt is in
-// flight; if none is, the call ends. The state of the connection and a near deadline do not hold back a hedge.
-//
-// Other methods keep their learned delay, unless [WithServiceConfigOnly] is given. [WithMethods], [WithIdempotentOnly] and
-// [Off] also apply to methods with a policy. [After] replaces the delay of the policy, and nothing else of it. A
-// retryThrottling in the config does the same as [WithThrottle].
-func WithServiceConfig(json string) Option {
-	return named("WithServiceConfig", func(c *engine.Config) error {
-		parsed, err := serviceconfig.Parse(json)
-		if err != nil {
-			return fmt.Errorf("hedge: WithServiceConfig: %w", err)
-		}
-		c.ServiceConfig = parsed
-		return nil
-	})
-}
-
-// WithServiceConfigUnbudgeted makes the hedges of methods with a hedgingPolicy free, so that only the policy limits them: up to
-// four hedges for each call. Calls of these methods then add nothing to the budget, which still limits all other methods.
-// Without [WithServiceConfig] it is an error.
-func WithServiceConfigUnbudgeted() Option {
-	return named("WithServiceConfigUnbudgeted", func(c *engine.Config) error {
-		c.Unbudgeted = true
-		return nil
-	})
-}
-
-// checkServiceConfig returns an error for options that need WithServiceConfig if that is missing.
-func checkServiceConfig(c *engine.Config) error {
-	var errs []error
-	if c.ServiceConfig == nil && c.ServiceConfigOnly {
-		errs = append(errs, errors.New("hedge: WithServiceConfigOnly(): there is no WithServiceConfig"))
-	}
-	if c.ServiceConfig == nil && c.Unbudgeted {
-		errs = append(errs, errors.New("hedge: WithServiceConfigUnbudgeted(): there is no WithServiceConfig"))
-	}
-	return errors.Join(errs...)
-}
-
-// WithThrottle stops hedges to a target that fails, in the way that gRPC defines for retryThrottling. Each target has a token
-// count. It starts at maxTokens, 1 to 1000. It falls by 1 for each attempt that fails with a non-fatal status, or with a
-// trailer that forbids another attempt. It rises by ratio for each success. It stays between 0 and maxTokens. Hedges are sent
-// only while it is above half of maxTokens. ratio must be above 0; only its first three decimals count.
-//
-// Every unary call and server stream through the interceptors counts, of any method, hedged or not. [TargetStats] has the
-// count. This option replaces a retryThrottling of [WithServiceConfig]. With neither there is no throttling.
-func WithThrottle(maxTokens int, ratio float64) Option {
-	return named("WithThrottle", func(c *engine.Config) error {
-		t, err := serviceconfig.NewThrottle(maxTokens, ratio)
-		if err != nil {
-			return fmt.Errorf("hedge: WithThrottle(%d, %v): %w", maxTokens, ratio, err)
-		}
-		c.Throttle = t
-		return nil
-	})
-}
-
-// WithoutGuard turns off the guard that holds back hedges where they make calls fail: see [Guard]. Hedges are then sent
-// whatever fails, as far as the budget pays for them and the throttle lets them pass.
-func WithoutGuard() Option {
-	return named("WithoutGuard", func(c *engine.Config) error {
-		c.Guard = false
-		return nil
-	})
-}
-
-// WithResetLimit sets how many losing attempts of a target are reset on the wire: at most n in any time of per. n is 0 or
-// more, and per at least a millisecond. With n = 0, whatever per, a loser is never reset as long as it can be left to run.
-// The default is to learn the limit: see [Resets], which also says what happens to the losers that are not reset.
-//
-// The limit is for all connections to the target together. Servers count for each connection, so a limit that is right for
-// one connection is right for many too.
-func WithResetLimit(n int, per time.Duration) Option {
-	return named("WithResetLimit", func(c *engine.Config) error {
-		if n < 0 || per < minResetPer && n > 0 || per < 0 {
-			return fmt.Errorf("hedge: WithResetLimit(%d, %v): the number must be at least 0, and the time at least %v", n, per, minResetPer)
-		}
-		c.ResetLimit = &engine.ResetLimit{N: n, Per: max(per, minResetPer)}
-		return nil
-	})
-}
-
-const minResetPer = time.Millisecond
-
 // WithDryRun sends no hedge and reports what hedging would do, so that it can be judged on real traffic before it is turned
-// on. Stats.DryRun counts the calls that would have been hedged. Once 200 calls of a method have been seen, TargetStats.Forecasts
-// has predictions of its tail and extra load at budgets of 2, 5, 10 and 20 percent; [WithBudgetPercent] does not change
-// these. The tail is the percentile that [TargetPercentile] sets, and p99 with a trigger other than [Auto]. A forecast assumes
-// that hedges are as fast as primaries and independent of them; see Auto for when they are not.
+// on. Stats.DryRun counts the calls that would have been hedged. Once 200 calls of a method have been seen,
+// TargetStats.Forecasts has predictions of its tail and extra load at budgets of 2, 5, 10 and 20 percent;
+// [WithBudgetPercent] does not change these. The tail is the percentile that [TargetPercentile] sets, and p99 with a trigger
+// other than [Auto]. A forecast assumes that hedges are as fast as primaries and independent of them; see Auto for when they
+// are not.
 func WithDryRun() Option {
 	return named("WithDryRun", func(c *engine.Config) error {
 		c.DryRun = true
@@ -390,10 +287,10 @@ func WithControl(percent float64) Option {
 
 // What is remembered.
 
-// WithWindow sets how long an observed latency is remembered where there are newer ones: 10 ms or more; the default is 30 s. The
-// last 1,000 calls of a method are remembered whatever their age, up to 720 windows. What is older than the window, and than
-// these calls, is gone after 16/15 of the window. A shorter window follows changes faster, and estimates quantiles from fewer
-// calls.
+// WithWindow sets how long an observed latency is remembered where there are newer ones: 10 ms or more; the default is 30 s.
+// The last 1,000 calls of a method are remembered whatever their age, up to 720 windows. What is older than the window, and
+// than these calls, is gone after 16/15 of the window. A shorter window follows changes faster, and estimates quantiles from
+// fewer calls.
 func WithWindow(d time.Duration) Option {
 	return named("WithWindow", func(c *engine.Config) error {
 		if d < minWindow {
@@ -406,13 +303,13 @@ func WithWindow(d time.Duration) Option {
 
 const minWindow = 10 * time.Millisecond
 
-// WithMaxMemory sets how much memory a scheduler uses for what it has learned, in bytes of live heap: 1 MiB or more; the default
-// is 64 MiB. Above that, the least used methods are removed, with all that was learned of them. A target is removed with its
-// last method. Calls of removed methods stay counted in [Stats]. A method that is called again after its removal is learned
-// again from the start.
+// WithMaxMemory sets how much memory a scheduler uses for what it has learned, in bytes of live heap: 1 MiB or more; the
+// default is 64 MiB. Above that, the least used methods are removed, with all that was learned of them. A target is removed
+// with its last method. Calls of removed methods stay counted in [Stats]. A method that is called again after its removal is
+// learned again from the start.
 //
-// Methods that were called only once are removed first, the oldest of them first. Then follow, approximately, those that were
-// not called for longest. So any number of invalid method names does not displace methods in use.
+// Methods that were called only once are removed first, the oldest of them first. Then follow, approximately, those that
+// were not called for longest. So any number of invalid method names does not displace methods in use.
 //
 // A method takes about 2 KB when it has had a few calls, 10 to 50 KB while it is called many times a second, the wider its
 // latencies spread the more, and 620 KB at the very most; a target takes 1.2 KB. So the default has room for about
@@ -420,8 +317,8 @@ const minWindow = 10 * time.Millisecond
 // control group of [WithControl] up to 420 KB a method. The garbage collector's own overhead comes on top, as with any live
 // heap.
 //
-// The first call of a method, and the first after its removal, takes a lock and a few microseconds. If more methods are in use
-// than there is room for, many calls pay this, and methods are removed before they are learned. Set a higher limit then.
+// The first call of a method, and the first after its removal, takes a lock and a few microseconds. If more methods are in
+// use than there is room for, many calls pay this, and methods are removed before they are learned. Set a higher limit then.
 func WithMaxMemory(bytes int64) Option {
 	return named("WithMaxMemory", func(c *engine.Config) error {
 		if bytes < minMemory {

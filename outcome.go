@@ -22,9 +22,9 @@ type Outcome struct {
 	Reason Reason
 }
 
-// Report returns a call option that fills in outcome, for a unary call or a stream. Read it when the unary call has returned,
-// or when the stream's first RecvMsg or Header has. A nil outcome is ignored. Calls that are in flight at the same time must not
-// share an outcome. The option has no effect in [NewContext].
+// Report returns a call option that fills in outcome, for a unary call or a stream. Read it when the unary call has
+// returned, or when the stream's first RecvMsg or Header has. A nil outcome is ignored. Calls that are in flight at the same
+// time must not share an outcome. The option has no effect in [NewContext].
 func Report(outcome *Outcome) grpc.CallOption {
 	if outcome == nil {
 		return grpc.EmptyCallOption{}

@@ -8,7 +8,7 @@ const (
 	NoReason Reason = ""
 
 	// Reasons why a hedge that is due is not sent. They are described with the fields of [Stats] of the same names. A hedge is
-	// considered again later after the first three.
+	// considered again later after the first three, Guarded and ResetsSpent.
 
 	BudgetExhausted Reason = "budget exhausted"
 	NotReady        Reason = "not ready"

@@ -1,6 +1,7 @@
 package hedge
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/grpchedge/hedge/internal/engine"
@@ -21,9 +22,9 @@ import (
 //     server closes in an orderly way within two minutes, so that no call fails, counts like one that is cut. It is noticed by
 //     the hedges that use the next one.
 //
-// When no reset is left, losers run to their end and their answers are dropped: at most 1,000 of a target at a time, each for
-// 30 s at most, or until the call's deadline. Those above that are reset all the same. Calls then have their primary on a
-// goroutine of its own, which costs a few microseconds a call. Hedging goes on as before.
+// When no reset is left, losers run to their end and their answers are dropped: at most 1,000 of a target at a time, each
+// for 30 s at most, or until the call's deadline. Those above that are reset all the same. Calls then have their primary on
+// a goroutine of its own, which costs a few microseconds a call. Hedging goes on as before.
 //
 // [WithResetLimit] sets the limit instead.
 type Resets struct {
@@ -32,8 +33,8 @@ type Resets struct {
 	// Limit is the most resets in any time of Per; both are 0 with ResetsUnlimited.
 	Limit int
 	Per   time.Duration
-	// Since is when Mode or Limit last changed after a cut, and Why says why. They are zero with ResetsUnlimited, unless a limit
-	// has ended.
+	// Since is when Mode or Limit last changed after a cut, and Why says why. They are zero with ResetsUnlimited, unless a
+	// limit has ended.
 	Since time.Time
 	Why   string
 	// Left is the number of losers that run to their end now.
@@ -55,7 +56,7 @@ const (
 )
 
 var resetModes = [...]ResetMode{
-	engine.ResetsFree:      ResetsUnlimited,
+	engine.ResetsUnlimited: ResetsUnlimited,
 	engine.ResetsSuspected: ResetsSuspected,
 	engine.ResetsLearned:   ResetsLearned,
 	engine.ResetsSet:       ResetsSet,
@@ -64,3 +65,21 @@ var resetModes = [...]ResetMode{
 func newResets(r engine.Resets) Resets {
 	return Resets{Mode: resetModes[r.Mode], Limit: r.Limit, Per: r.Per, Since: r.Since, Why: r.Why, Left: r.Left}
 }
+
+// WithResetLimit sets how many losing attempts of a target are reset on the wire: at most n in any time of per. n is 0 or
+// more, and per at least a millisecond. With n = 0, whatever per, a loser is never reset as long as it can be left to run.
+// The default is to learn the limit: see [Resets], which also says what happens to the losers that are not reset.
+//
+// The limit is for all connections to the target together. Servers count for each connection, so a limit that is right for
+// one connection is right for many too.
+func WithResetLimit(n int, per time.Duration) Option {
+	return named("WithResetLimit", func(c *engine.Config) error {
+		if n < 0 || per < minResetPer && n > 0 || per < 0 {
+			return fmt.Errorf("hedge: WithResetLimit(%d, %v): the number must be at least 0, and the time at least %v", n, per, minResetPer)
+		}
+		c.ResetLimit = &engine.ResetLimit{N: n, Per: max(per, minResetPer)}
+		return nil
+	})
+}
+
+const minResetPer = time.Millisecond

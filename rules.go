@@ -12,15 +12,16 @@ import (
 
 // WithMethodOptions applies options to the full methods that match a pattern, in place of what is said for the scheduler and
 // the target. The syntax of the pattern is that of [WithMethods]. These options can be set for a method: [WithTrigger],
-// [WithMaxHedges], [WithBudgetPercent], [WithMinDelay], [WithWarmup], [WithNonFatalCodes], [WithClass], [WithCost], [WithControl],
-// [WithDryRun], [WithOtherBackendOnly], [WithHedgesOfHedges] and [WithOff]. Any other is an error.
+// [WithMaxHedges], [WithBudgetPercent], [WithMinDelay], [WithWarmup], [WithNonFatalCodes], [WithClass], [WithCost],
+// [WithControl], [WithDryRun], [WithOtherBackendOnly], [WithHedgesOfHedges] and [WithOff]. Any other is an error.
 //
 // If several patterns match, the options of all of them apply, and where two set the same, the more specific pattern wins. A
-// pattern without wildcards is the most specific. Of two others it is the one with more characters that are not wildcards, and then
-// the one that is later in the alphabet. The order of the options does not matter. A pattern that is given twice is an error.
+// pattern without wildcards is the most specific. Of two others it is the one with more characters that are not wildcards,
+// and then the one that is later in the alphabet. The order of the options does not matter. A pattern that is given twice is
+// an error.
 //
-// With [WithBudgetPercent] the method has a budget of its own, which its own calls fill. Its hedges must be paid by both budgets,
-// its own and the target's. So a method can have less than the target gives, and not more.
+// With [WithBudgetPercent] the method has a budget of its own, which its own calls fill. Its hedges must be paid by both
+// budgets, its own and the target's. So a method can have less than the target gives, and not more.
 func WithMethodOptions(methods string, opts ...Option) Option {
 	return named("WithMethodOptions", func(c *engine.Config) error {
 		r, err := newRule("WithMethodOptions", methods, pattern.Check(methods), opts, forMethods)
@@ -31,13 +32,14 @@ func WithMethodOptions(methods string, opts ...Option) Option {
 	})
 }
 
-// WithTargetOptions applies options to the targets that match a pattern, in place of what is said for the scheduler. A target is
-// named as in [TargetStats]. In the pattern, * stands for any characters, slashes included. In addition to the options that can be
-// set for a method, these can be set for a target: [WithThrottle], [WithResetLimit], and [WithMethodOptions] for methods of these targets only, which
-// win over those of the scheduler. Any other option is an error.
+// WithTargetOptions applies options to the targets that match a pattern, in place of what is said for the scheduler. A
+// target is named as in [TargetStats]. In the pattern, * stands for any characters, slashes included. In addition to the
+// options that can be set for a method, these can be set for a target: [WithThrottle], [WithResetLimit], and
+// [WithMethodOptions] for methods of these targets only, which win over those of the scheduler. Any other option is an
+// error.
 //
-// If several patterns match, the more specific one wins, as in [WithMethodOptions]. What is set for a method wins over what is
-// set for its target.
+// If several patterns match, the more specific one wins, as in [WithMethodOptions]. What is set for a method wins over what
+// is set for its target.
 func WithTargetOptions(targets string, opts ...Option) Option {
 	return named("WithTargetOptions", func(c *engine.Config) error {
 		var err error
@@ -52,8 +54,8 @@ func WithTargetOptions(targets string, opts ...Option) Option {
 	})
 }
 
-// WithOff leaves calls unhedged, as the call option [Off] does for one call. Their latencies are still learned. It is meant for
-// [WithMethodOptions] and [WithTargetOptions]. The call option [After] does not override it.
+// WithOff leaves calls unhedged, as the call option [Off] does for one call. Their latencies are still learned. It is meant
+// for [WithMethodOptions] and [WithTargetOptions]. The call option [After] does not override it.
 func WithOff() Option {
 	return named("WithOff", func(c *engine.Config) error {
 		c.Off = true
@@ -61,10 +63,10 @@ func WithOff() Option {
 	})
 }
 
-// WithHedgesOfHedges also hedges calls that are made on behalf of a hedge: by a server that serves a hedge of somebody's call and
-// passes its handler's context on, or within an attempt of [Do] that is a hedge. Without it, such calls get no hedge. They are
-// extra copies already, and through five layers of services that each add 10% the last one would get 1.6 times the load. Calls
-// on behalf of a primary are hedged in any case.
+// WithHedgesOfHedges also hedges calls that are made on behalf of a hedge: by a server that serves a hedge of somebody's
+// call and passes its handler's context on, or within an attempt of [Do] that is a hedge. Without it, such calls get no
+// hedge. They are extra copies already, and through five layers of services that each add 10% the last one would get 1.6
+// times the load. Calls on behalf of a primary are hedged in any case.
 func WithHedgesOfHedges() Option {
 	return named("WithHedgesOfHedges", func(c *engine.Config) error {
 		c.HedgesOfHedges = true

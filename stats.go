@@ -6,8 +6,9 @@ import (
 	"github.com/grpchedge/hedge/internal/engine"
 )
 
-// Stats has counts of calls and hedges. Those of [Scheduler.Stats] count from when the scheduler was made. No count ever falls,
-// with one exception: Hedges and Hedged fall by one if the call ends between the decision to send a hedge and its sending.
+// Stats has counts of calls and hedges. Those of [Scheduler.Stats] count from when the scheduler was made. No count ever
+// falls, with one exception: Hedges and Hedged fall by one if the call ends between the decision to send a hedge and its
+// sending.
 type Stats struct {
 	// Calls is the number of calls begun, without those in PassedThrough.
 	Calls int64
@@ -112,7 +113,8 @@ type TargetStats struct {
 	// Delay is the age at which a call gets its first hedge now; 0 while the method is being learned. For a method with a
 	// hedgingPolicy it is the hedgingDelay.
 	Delay time.Duration
-	// P50, P90 and P99 are quantiles of the latencies of primaries within the window, or of the last 1,000; 0 if none are known.
+	// P50, P90 and P99 are quantiles of the latencies of primaries within the window, or of the last 1,000; 0 if none are
+	// known.
 	P50, P90, P99 time.Duration
 	// Choice is the choice of the trigger Auto that is in force. It is zero with another trigger, and while too little is
 	// known.
@@ -159,8 +161,8 @@ type TargetStats struct {
 	// Rules are the patterns of WithTargetOptions and WithMethodOptions that match. Where two set the same, the later one is in
 	// force.
 	Rules []string
-	// PausedBy says why calls are not hedged now: "Pause", "PauseTarget", "PauseMethod", or "HEDGE_DISABLED" for the environment
-	// variable. It is empty if hedging is not paused.
+	// PausedBy says why calls are not hedged now: "Pause", "PauseTarget", "PauseMethod", or "HEDGE_DISABLED" for the
+	// environment variable. It is empty if hedging is not paused.
 	PausedBy string
 	// Guard says whether hedges are held back because they make calls fail. All methods of the target share it.
 	Guard Guard

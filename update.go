@@ -6,17 +6,18 @@ import (
 	"slices"
 )
 
-// Update replaces the configuration as a whole, as if the scheduler had been made by [New] with these options: an option that is not
-// given has its default. What was learned, budgets, counts and pauses stay. The new configuration is in force for every call that begins
-// after Update has returned. A call that began before ends under the configuration that it began with.
+// Update replaces the configuration as a whole, as if the scheduler had been made by [New] with these options: an option
+// that is not given has its default. What was learned, budgets, counts and pauses stay. The new configuration is in force
+// for every call that begins after Update has returned. A call that began before ends under the configuration that it began
+// with.
 //
-// The error is that of New, and nothing changes then. [WithWindow], [WithMaxMemory] and [WithTargetName] belong to what is remembered, and
-// stay as New set them: they need not be given again, and another value is an error. [WithSnapshot] is for New alone. With another trigger, a method keeps its
-// last delay until its next call has ended, and the choice of [Auto] may take a second longer. An error is returned for a nil
-// scheduler.
+// The error is that of New, and nothing changes then. [WithWindow], [WithMaxMemory] and [WithTargetName] belong to what is
+// remembered, and stay as New set them: they need not be given again, and another value is an error. [WithSnapshot] is for
+// New alone. With another trigger, a method keeps its last delay until its next call has ended, and the choice of [Auto] may
+// take a second longer. An error is returned for a nil scheduler.
 //
-// Update may be called concurrently with calls and with itself. Each method settles its part of the new configuration with its
-// first call, which takes a few microseconds.
+// Update may be called concurrently with calls and with itself. Each method settles its part of the new configuration with
+// its first call, which takes a few microseconds.
 func (s *Scheduler) Update(opts ...Option) error {
 	e := s.inner()
 	if e == nil {

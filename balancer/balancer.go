@@ -1,7 +1,7 @@
 // Package balancer is a gRPC load-balancing policy that sends hedges to a backend that no attempt of their call has used.
 //
-// If a backend stalls, for example in a garbage collection, it stalls a hedge as it stalls the primary. Import this package and
-// wrap the connection's load-balancing policy, whichever it is:
+// If a backend stalls, for example in a garbage collection, it stalls a hedge as it stalls the primary. Import this package
+// and wrap the connection's load-balancing policy, whichever it is:
 //
 //	conn, err := grpc.NewClient(target, creds,
 //		grpc.WithChainUnaryInterceptor(interceptor.Unary(s)),
@@ -10,19 +10,20 @@
 //			{"hedge_other_backend": {"childPolicy": [{"round_robin": {}}]}}]}`))
 //
 // A hedge is then sent to a ready backend that no attempt of its call has used. If there is none, the child policy picks the
-// backend, and the hedge counts in Stats.SameBackend. For a primary the child picks, unless the backend that it picks is silent.
+// backend, and the hedge counts in Stats.SameBackend. For a primary the child picks, unless the backend that it picks is
+// silent.
 //
 // # How a hedge's backend is chosen
 //
-// The child is asked up to 16 times, until it picks a backend that the call has not used. Picks that are not used are released
-// with an empty [balancer.DoneInfo], as gRPC releases a pick whose connection is not ready. A least_request child then
-// subtracts the request again. A weighted_round_robin child ignores it, because it learns only from load reports. A
+// The child is asked up to 16 times, until it picks a backend that the call has not used. Picks that are not used are
+// released with an empty [balancer.DoneInfo], as gRPC releases a pick whose connection is not ready. A least_request child
+// then subtracts the request again. A weighted_round_robin child ignores it, because it learns only from load reports. A
 // round_robin child moves on by one for each pick.
 //
-// A child such as ring_hash picks the same backend every time. After 16 such picks, one of the other ready backends is chosen at
-// random, and the child does not count that request. A backend is ready if its connection is up, and neither its health checks
-// nor an outlier_detection above this policy exclude it. So an outlier_detection should be the parent of this policy and not
-// its child, as xDS configures it.
+// A child such as ring_hash picks the same backend every time. After 16 such picks, one of the other ready backends is
+// chosen at random, and the child does not count that request. A backend is ready if its connection is up, and neither its
+// health checks nor an outlier_detection above this policy exclude it. So an outlier_detection should be the parent of this
+// policy and not its child, as xDS configures it.
 //
 // If the child returns no pick, because the call has to wait or to fail, that also applies to a hedge.
 //
@@ -33,33 +34,34 @@
 // due, by the delay that the scheduler has learned for its method; a hedge is late when the next one is due. The two must be
 // at least half of that delay apart. A stream has answered with its first message.
 //
-// Primaries that the child sends to a silent connection go elsewhere, as hedges do, also those of calls that are never hedged.
-// Now and then one goes there all the same, to find out: every 100 ms at first, later after a tenth of the time that the silence
-// has lasted, at most 5 s. The first answer of any kind ends the silence. If more than half of the ready connections are silent, it
-// is the network or the client, and primaries avoid none. Hedges prefer connections that speak in any case.
+// Primaries that the child sends to a silent connection go elsewhere, as hedges do, also those of calls that are never
+// hedged. Now and then one goes there all the same, to find out: every 100 ms at first, later after a tenth of the time that
+// the silence has lasted, at most 5 s. The first answer of any kind ends the silence. If more than half of the ready
+// connections are silent, it is the network or the client, and primaries avoid none. Hedges always prefer connections that
+// are not silent.
 //
-// Only calls that may be hedged can be late, and only by a learned delay: those with Off, After, a hedgingPolicy or Fixed make
-// nothing silent, nor do calls while a method is being learned. A probe that is late is hedged, and cancelled when its hedge wins.
-// So a backend that always takes longer than delay and hedge together stays silent, and gets probes only.
+// Only calls that may be hedged can be late, and only by a learned delay: those with Off, After, a hedgingPolicy or Fixed
+// make nothing silent, nor do calls while a method is being learned. A probe that is late is hedged, and cancelled when its
+// hedge wins. So a backend that always takes longer than delay and hedge together stays silent, and gets probes only.
 //
 // A ring_hash child loses its affinity for the calls that are moved. The field "silence": false turns all of it off.
 //
 // # Several connections
 //
-// With "connections": 2, or up to 8, each address gets that many connections: the child is run as many times, and each copy makes its
-// own. Primaries use the first copy, or with "spread": true all of them in turn. If the first has no connection that is ready, they
-// use the next one that has. A hedge goes to another address if there is one, and else over a connection that its call has not
-// used. Where one address stands for several servers, as that of a Kubernetes service does, a hedge then meets another server as a
-// rule. Where it is one server, a hedge passes a connection that lost packets or is dead.
+// With "connections": 2, or up to 8, each address gets that many connections: the child is run as many times, and each copy
+// makes its own. Primaries use the first copy, or with "spread": true all of them in turn. If the first has no connection
+// that is ready, they use the next one that has. A hedge goes to another address if there is one, and else over a connection
+// that its call has not used. Where one address stands for several servers, as that of a Kubernetes service does, a hedge
+// then meets another server as a rule. Where it is one server, a hedge passes a connection that lost packets or is dead.
 //
-// If a connection is lost while another one is ready, it is made again at once. If all are idle, the next call makes all of them.
-// For hedge.WithOtherBackendOnly and Stats.SameBackend, another connection counts as another backend.
+// If a connection is lost while another one is ready, it is made again at once. If all are idle, the next call makes all of
+// them. For hedge.WithOtherBackendOnly and Stats.SameBackend, another connection counts as another backend.
 //
 // # What counts as the same backend
 //
-// Two backends are the same if they have the same address and server name, and with several connections the same one of them. Every
-// backend that was picked for an attempt counts as used. If gRPC retries an attempt by itself, transparently or by a retryPolicy,
-// that attempt has used several.
+// Two backends are the same if they have the same address and server name, and with several connections the same one of
+// them. Every backend that was picked for an attempt counts as used. If gRPC retries an attempt by itself, transparently or
+// by a retryPolicy, that attempt has used several.
 package balancer
 
 import (
@@ -71,11 +73,11 @@ import (
 	"github.com/grpchedge/hedge/internal/place"
 )
 
-// Name is the name of the policy in a service config. Its configuration has one required field, childPolicy: a list of policies
-// as in loadBalancingConfig. The first one that is registered becomes the child. If the list has none, the error names the
-// field. Further fields are connections, 1 to 8, default 1; spread, default false, which needs connections above 1; and silence,
-// default true. If a later configuration has another child, that replaces the current child when it is ready, or when the current
-// child is no longer ready.
+// Name is the name of the policy in a service config. Its configuration has one required field, childPolicy: a list of
+// policies as in loadBalancingConfig. The first one that is registered becomes the child. If the list has none, the error
+// names the field. Further fields are connections, 1 to 8, default 1; spread, default false, which needs connections above
+// 1; and silence, default true. If a later configuration has another child, that replaces the current child when it is
+// ready, or when the current child is no longer ready.
 const Name = "hedge_other_backend"
 
 func init() { balancer.Register(builder{}) }

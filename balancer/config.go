@@ -30,8 +30,8 @@ const maxConnections = 8
 // on as JSON.
 func (c *config) MarshalJSON() ([]byte, error) { return c.js, nil }
 
-// parseConfig reads {"childPolicy": [{"<name>": {…}}, …], "connections": 1, "spread": false, "silence": true}. The first registered policy of the
-// list is the child.
+// parseConfig reads {"childPolicy": [{"<name>": {…}}, …], "connections": 1, "spread": false, "silence": true}. The first
+// registered policy of the list is the child.
 func parseConfig(js json.RawMessage) (*config, error) {
 	var fields struct {
 		ChildPolicy []map[string]json.RawMessage `json:"childPolicy"`

@@ -38,8 +38,8 @@ func (f *family) changed() {
 	}
 }
 
-// wake has idle copies connect if another copy is connected: then the channel is in use, and only a connection of it was lost.
-// If all copies are idle, the first call connects the first copy, and that wakes the others.
+// wake has idle copies connect if another copy is connected: then the channel is in use, and only a connection of it was
+// lost. If all copies are idle, the first call connects the first copy, and that wakes the others.
 func (f *family) wake() {
 	if f.connectivity() != connectivity.Ready {
 		return

@@ -117,8 +117,8 @@ func rank(r *place.Record, b *place.Backend) int {
 	return 0
 }
 
-// better returns a pick of the best rank that a ready backend has: the given one, or one of the child's, or, if the child does
-// not come to it, a connection of its own choice. Picks that are not used are released.
+// better returns a pick of the best rank that a ready backend has: the given one, or one of the child's, or, if the child
+// does not come to it, a connection of its own choice. Picks that are not used are released.
 func (p *picker) better(info balancer.PickInfo, rank func(*place.Backend) int, res balancer.PickResult, b *place.Backend) (balancer.PickResult, *place.Backend) {
 	if rank(b) == 0 {
 		return res, b

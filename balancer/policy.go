@@ -52,7 +52,7 @@ func (p *policy) UpdateClientConnState(state balancer.ClientConnState) error {
 			return err
 		}
 	}
-	p.place.Listen(c.silence)
+	p.place.SetSilence(c.silence)
 	latest.resize(c.connections, c.spread)
 	state.BalancerConfig = c.child
 	return latest.update(state)

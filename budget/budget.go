@@ -1,11 +1,11 @@
 // Package budget pays for hedges: a token bucket that a target's own calls fill, so that hedging never adds more than a
 // set share of load, at one call a second as at a hundred thousand, without being told the rate.
 //
-// In any interval of time, the hedges paid for are at most those that its own calls earned and those that the bucket held
-// at its start: its burst, which is what about two seconds of calls earn, and one hedge at least; and its savings, which are
+// In any interval of time, the hedges paid for are at most those that its own calls earned and those that the bucket held at
+// its start: its burst, which is what about two seconds of calls earn, and one hedge at least; and its savings, which are
 // what went beyond the burst, up to four times as much. Savings pay only while hedges win, for at most two hedges ahead of a
-// win. So when every call of a target becomes slow and no hedge wins, the burst and at most two further hedges are spent, and
-// then the extra load is back at the set share.
+// win. So when every call of a target becomes slow and no hedge wins, the burst and at most two further hedges are spent,
+// and then the extra load is back at the set share.
 //
 //	b := budget.New(10) // 10 hedges per 100 calls
 //
@@ -96,8 +96,8 @@ const unitsPerCall = 16
 // at returns what was earned until there were so many units.
 func (r *rate) at(units uint64) uint64 { return r.earned + (units-r.units)*r.perUnit }
 
-// SetPercent changes what each call adds, from now on, as New sets it. What the bucket holds stays. Calls of SetPercent must not
-// overlap.
+// SetPercent changes what each call adds, from now on, as New sets it. What the bucket holds stays. Calls of SetPercent must
+// not overlap.
 func (b *Bucket) SetPercent(percent float64) {
 	old := b.rate.Load()
 	perUnit := uint64(math.Round(share(percent) * token / unitsPerCall))
@@ -128,8 +128,8 @@ func (b *Bucket) Earn(now time.Time) {
 	b.add(now, unitsPerCall)
 }
 
-// EarnFor adds the share of a call that costs as much as so many calls: at most [MaxCost] of them. Less than 0, and what is no number,
-// counts as 0. The bucket can then hold the price of one hedge of that cost at least.
+// EarnFor adds the share of a call that costs as much as so many calls: at most [MaxCost] of them. Less than 0, and what is
+// no number, counts as 0. The bucket can then hold the price of one hedge of that cost at least.
 func (b *Bucket) EarnFor(now time.Time, cost float64) {
 	price := priceOf(cost)
 	for {
@@ -205,7 +205,8 @@ func (b *Bucket) SpendFor(now time.Time, urgent bool, cost float64) bool {
 	}
 }
 
-// Refund gives back the price of a hedge of that cost that was paid for and then not sent: saved says that it was paid by SpendSaved.
+// Refund gives back the price of a hedge of that cost that was paid for and then not sent: saved says that it was paid by
+// SpendSaved.
 func (b *Bucket) Refund(saved bool, cost float64) {
 	if saved {
 		b.savings.refund(priceOf(cost))

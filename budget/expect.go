@@ -13,8 +13,8 @@ const (
 )
 
 // Expect has the bucket begin as if so many calls a second had come in the two seconds before now: with the tokens that they
-// earn, eight at most. It comes before the first call. So a target whose traffic is known is not without a token when its first
-// calls are slow. A rate that is not above 0 is ignored.
+// earn, eight at most. It comes before the first call. So a target whose traffic is known is not without a token when its
+// first calls are slow. A rate that is not above 0 is ignored.
 func (b *Bucket) Expect(now time.Time, perSecond float64) {
 	r := b.rate.Load()
 	if r == nil || !(perSecond > 0) {

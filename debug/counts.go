@@ -15,7 +15,7 @@ type named struct {
 	Share float64 // of the greatest, for a bar
 }
 
-// outcomeFields are the counts that are shown elsewhere.
+// shownElsewhere are the counts that otherCounts leaves out.
 var shownElsewhere = map[string]bool{"Calls": true, "Hedged": true, "Hedges": true, "HedgeWins": true, "PrimaryWins": true}
 
 var camel = regexp.MustCompile(`([a-z])([A-Z])`)

@@ -2,9 +2,9 @@
 //
 //	http.Handle("/debug/hedge/", debug.Handler(s))
 //
-// The page has, for each target and method, what is in force in a sentence, latency with and without hedging, and the last ten
-// minutes. It updates itself, needs nothing from elsewhere, and changes nothing. Like other pages under /debug/, it names
-// targets and methods, so do not serve it to the public.
+// The page has, for each target and method, what is in force in a sentence, latency with and without hedging, and the last
+// ten minutes. It updates itself, needs nothing from elsewhere, and changes nothing. Like other pages under /debug/, it
+// names targets and methods, so do not serve it to the public.
 package debug
 
 import (
@@ -23,11 +23,11 @@ var assets embed.FS
 
 // Handler returns a handler of GET and HEAD requests, to be registered under any path. It answers a browser with the page,
 // and anything else, such as curl, with plain text. A request for application/json gets JSON. The query overrides this:
-// ?format=html, ?format=text or ?format=json. With ?filter=, only targets and methods that contain the text are shown, and at
-// most ?limit= of them, those with the most calls; the default is 50.
+// ?format=html, ?format=text or ?format=json. With ?filter=, only targets and methods that contain the text are shown, and
+// at most ?limit= of them, those with the most calls; the default is 50.
 //
-// From this call on, the scheduler keeps the last ten minutes of each method, in 5 KB that [hedge.WithMaxMemory] counts. A nil
-// s has no methods. The handler may be called concurrently.
+// From this call on, the scheduler keeps the last ten minutes of each method, in 5 KB that [hedge.WithMaxMemory] counts. A
+// nil s has no methods. The handler may be called concurrently.
 func Handler(s *hedge.Scheduler) http.Handler {
 	engine.Of(s).KeepHistory()
 	return handler{s}

@@ -3,6 +3,7 @@ package interceptor_test
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,11 +55,11 @@ func TestRule03_ACutCallIsRepeated(t *testing.T) {
 					t.Fatal(err)
 				}
 				var attempts []int
-				slow := true
+				var slow atomic.Bool
 				unary := interceptor.Unary(s)
 				invoke := func(ctx context.Context, method string, req, reply any, _ *grpc.ClientConn, opts ...grpc.CallOption) error {
 					n := previousAttempts(ctx)
-					if slow {
+					if slow.Load() {
 						select {
 						case <-time.After(time.Duration(20-10*n) * ms):
 							return nil
@@ -79,12 +80,12 @@ func TestRule03_ACutCallIsRepeated(t *testing.T) {
 					return nil
 				}
 				for range tc.losers {
-					slow = true
+					slow.Store(true)
 					if err := unary(t.Context(), "/a/Get", wrapperspb.Int64(1), wrapperspb.Int64(0), nil, invoke); err != nil {
 						t.Fatal(err)
 					}
 				}
-				slow = false
+				slow.Store(false)
 				var header metadata.MD
 				reply := wrapperspb.Int64(-1)
 				err = unary(t.Context(), tc.method, wrapperspb.Int64(1), reply, nil, invoke, append(tc.opts, grpc.Header(&header))...)

@@ -9,8 +9,8 @@
 //	conn, err := grpc.NewClient(target, creds,
 //		grpc.WithChainUnaryInterceptor(interceptor.Unary(s)))
 //
-// A call then has exactly one outcome, from one attempt: reply, header, trailer, peer and error all come from the attempt that
-// won. Call options mean what they mean without hedging.
+// A call then has exactly one outcome, from one attempt: reply, header, trailer, peer and error all come from the attempt
+// that won. Call options mean what they mean without hedging.
 package interceptor
 
 import (
@@ -29,25 +29,25 @@ import (
 	"github.com/grpchedge/hedge/internal/wire"
 )
 
-// Unary returns a client interceptor that hedges unary calls as s decides. If s is nil, no call is hedged. The interceptor may
-// be used by any number of connections and called concurrently.
+// Unary returns a client interceptor that hedges unary calls as s decides. If s is nil, no call is hedged. The interceptor
+// may be used by any number of connections and called concurrently.
 //
 // The primary runs on the caller's goroutine and writes to the caller's reply, except while resets to the target are limited
-// (see [hedge.Resets]): then it runs on a goroutine of its own, with copies of both. All hedges of a call send the same copy of the
-// request. Each hedge has a reply of its own, which is moved to the caller's reply if the hedge wins with OK. A call that
-// fails does not change the reply.
+// (see [hedge.Resets]): then it runs on a goroutine of its own, with copies of both. All hedges of a call send the same copy
+// of the request. Each hedge has a reply of its own, which is moved to the caller's reply if the hedge wins with OK. A call
+// that fails does not change the reply.
 //
-// When a hedge wins, the primary is cancelled. The call returns after the primary has returned, because the primary writes to
-// the caller's reply. gRPC itself returns at once. An interceptor that ignores its context delays the answer. So do per-RPC
-// credentials that fetch a token without the context that they are given: make them use that context, or fetch the token in
-// the background.
+// When a hedge wins, the primary is cancelled. The call returns after the primary has returned, because the primary writes
+// to the caller's reply. gRPC itself returns at once. An interceptor that ignores its context delays the answer. So do
+// per-RPC credentials that fetch a token without the context that they are given: make them use that context, or fetch the
+// token in the background.
 //
 // If a hedge panics before the call is decided, the caller's goroutine panics with a *[hedge.Panic], which has the stack of
 // the hedge.
 //
-// Messages may be of any kind. A message whose Go type protobuf describes in full, generated or made by dynamicpb, is copied.
-// A call with such a request above 1 MiB is not hedged, because copying it could delay an answer that has arrived. A message of
-// any other kind is left to its codec, under two conditions:
+// Messages may be of any kind. A message whose Go type protobuf describes in full, generated or made by dynamicpb, is
+// copied. A call with such a request above 1 MiB is not hedged, because copying it could delay an answer that has arrived. A
+// message of any other kind is left to its codec, under two conditions:
 //
 //   - The attempts share the request. So a hedged call returns only after its losers no longer use the request; gRPC stops
 //     using it as soon as an attempt is cancelled. The codec must be able to encode one request several times at once. A call is
@@ -79,7 +79,7 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 			}
 		}
 		if !hedged {
-			if call.Heeds() {
+			if call.TracksFailures() {
 				return withTrailer(ctx, &call, method, req, reply, cc, invoker, opts)
 			}
 			err := invoker(ctx, method, req, reply, cc, opts...)
@@ -100,7 +100,7 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 			defer cancel(nil)
 		}
 		u.primary.ctx = u.call.PrimaryContext(u.primary.ctx, target)
-		if u.call.Heeds() {
+		if u.call.TracksFailures() {
 			u.primary.trailer = new(metadata.MD) // not a field of u, which is reused: an interceptor may keep the options
 			u.primary.opts, u.primary.results = u.options.Attempt(grpc.Trailer(u.primary.trailer))
 		} else {
@@ -149,8 +149,8 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 	}
 }
 
-// withTrailer makes and books a call without hedging, and reads its trailer. It is a function of its own so that the variable
-// for the trailer is allocated only for such calls.
+// withTrailer makes and books a call without hedging, and reads its trailer. It is a function of its own so that the
+// variable for the trailer is allocated only for such calls.
 func withTrailer(ctx context.Context, call *engine.Call, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts []grpc.CallOption) error {
 	c, trailer := *call, new(metadata.MD) // a copy, so that the caller's variable stays on the stack
 	err := invoker(ctx, method, req, reply, cc, append(slices.Clip(opts), grpc.Trailer(trailer))...)
@@ -216,8 +216,8 @@ func (u *unary) Hedge(int, context.CancelCauseFunc) race.Attempt {
 	return h
 }
 
-// unaryHedge is one hedge. It may outlive the call, so it must not use the caller's memory. Of unary it uses only the method,
-// the connection, the invoker, call.HedgeContext, call.Used and call.HedgePeer.
+// unaryHedge is one hedge. It may outlive the call, so it must not use the caller's memory. Of unary it uses only the
+// method, the connection, the invoker, call.HedgeContext, call.Used and call.HedgePeer.
 type unaryHedge struct {
 	*unary
 	req, reply any

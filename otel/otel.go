@@ -18,9 +18,9 @@
 //
 // # Metrics
 //
-// All of them have the attributes grpc.target and grpc.method, except those of tokens, which have grpc.target alone. The values
-// are those of gRPC's plugin: the method has no leading slash, and a target without a scheme, such as "host:443", has that
-// of grpc.NewClient, "dns:///host:443". A name that hedge.WithTargetName gives is left as it is.
+// All of them have the attributes grpc.target and grpc.method, except those of tokens, which have grpc.target alone. The
+// values are those of gRPC's plugin: the method has no leading slash, and a target without a scheme, such as "host:443", has
+// that of grpc.NewClient, "dns:///host:443". A name that hedge.WithTargetName gives is left as it is.
 //
 //   - grpc.client.call.hedges, a histogram, {hedge}: hedges per call; calls without one are not in it. It is the one that
 //     gRPC's proposal A96 defines, with its buckets 1, 2, 3, 4 and 5.

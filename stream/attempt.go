@@ -28,9 +28,9 @@ type streamAttempt struct {
 	ended  error // the stream ended without a message, and RecvMsg has to return this error; nil otherwise
 }
 
-// newAttempt returns an attempt whose stream is not yet open, and the options to open it with. cancel must be called when the
-// stream has ended for its caller. The end of gRPC's stream is too early, because a retry interceptor below this one may open
-// another stream with the same context. When the connection is closed, it cannot: see attemptFinished.
+// newAttempt returns an attempt whose stream is not yet open, and the options to open it with. cancel must be called when
+// the stream has ended for its caller. The end of gRPC's stream is too early, because a retry interceptor below this one may
+// open another stream with the same context. When the connection is closed, it cannot: see attemptFinished.
 func (c *clientStream) newAttempt(cancel context.CancelCauseFunc, primary bool) (m streamAttempt, opts []grpc.CallOption) {
 	opts, m.results = c.options.Attempt(grpc.OnFinish(func(err error) { c.attemptFinished(primary, cancel, err) }))
 	m.cancel = cancel
@@ -86,8 +86,8 @@ func (e *entrant) Primary() error { return e.primary.awaitGoal((*clientStream)(e
 
 func (e *entrant) Trailer() metadata.MD { return e.primary.Trailer() }
 
-// Replayable returns shared only for a detached race, whose losers must then not run on. Otherwise the request itself waits for
-// the hedges that read the caller's message.
+// Replayable returns shared only for a detached race, whose losers must then not run on. Otherwise the request itself waits
+// for the hedges that read the caller's message.
 func (e *entrant) Replayable() (ok, shared bool) {
 	return e.request.replayable(), e.plan.Detached && e.request.isShared()
 }

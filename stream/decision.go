@@ -8,8 +8,8 @@ import (
 	"github.com/grpchedge/hedge/internal/race"
 )
 
-// enter returns the chosen attempt, or nil if there is none yet. In that case, if races is true, the caller must run the race
-// for the goal, with decide or choose. If races is false, another call runs it.
+// enter returns the chosen attempt, or nil if there is none yet. In that case, if races is true, the caller must run the
+// race for the goal, with decide or choose. If races is false, another call runs it.
 func (c *clientStream) enter(l goal) (chosen *streamAttempt, races bool) {
 	if chosen = c.chosen.Load(); chosen != nil && !c.inspects {
 		return chosen, false

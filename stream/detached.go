@@ -28,7 +28,8 @@ func (m *streamAttempt) drain(c *clientStream) {
 }
 
 // repeat makes further attempts of a stream that has failed before its first message because its connection was cut after
-// resets. failed is the attempt that failed. repeat returns the one that decides the call. It runs on the caller's goroutine.
+// resets. failed is the attempt that failed. repeat returns the one that decides the call. It runs on the caller's
+// goroutine.
 func (c *clientStream) repeat(out race.Outcome, failed *streamAttempt) *streamAttempt {
 	err := out.Err
 	for n := out.Hedges + 1; c.request.replayable() && c.call.Repeats(err); n++ {

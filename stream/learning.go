@@ -18,8 +18,8 @@ type headerWin struct {
 	after time.Duration // from then to its headers
 }
 
-// headersCame records when the headers that decided the call came, if header is not nil. The caller asked for them at the age
-// askedAt.
+// headersCame records when the headers that decided the call came, if header is not nil. The caller asked for them at the
+// age askedAt.
 func (c *clientStream) headersCame(askedAt time.Duration, header metadata.MD) {
 	at := c.call.Age()
 	c.mu.Lock()

@@ -10,8 +10,8 @@ import (
 )
 
 // request is the request that hedges send again. A message that can be copied is copied when it is sent: a generated method
-// returns then, and its caller may fill the same message for the next stream, which works without hedging. Any other message is
-// shared: hedges read the caller's own message, and release waits for them.
+// returns then, and its caller may fill the same message for the next stream, which works without hedging. Any other message
+// is shared: hedges read the caller's own message, and release waits for them.
 type request struct {
 	mu         sync.Mutex // never held while a message is read
 	message    any        // what hedges send: the copy, or the caller's if shared; nil before it is sent and after release

@@ -33,13 +33,13 @@ import (
 //
 // The first call of RecvMsg or Header starts the race. If it is RecvMsg, attempts race for the first message, or the end of
 // the stream. If it is Header, they race for the response headers, or the end of a stream without headers; [WaitForMessage]
-// changes this. A hedge is sent only while RecvMsg or Header waits. After the race every call goes straight to the winner, at
-// no cost per message. A stream that stalls later is not hedged, because the caller already has some of its messages.
+// changes this. A hedge is sent only while RecvMsg or Header waits. After the race every call goes straight to the winner,
+// at no cost per message. A stream that stalls later is not hedged, because the caller already has some of its messages.
 //
 // The methods of a stream may be called concurrently as [grpc.ClientStream] allows. If Header is called while RecvMsg waits,
-// it returns the primary's headers as soon as they are there, and the primary wins. If a hedge has won before, Header returns
-// the headers of that hedge. A Context obtained before the end of the race ends with the stream. Its values, such as the
-// peer, are those of the winner, and of the primary until there is a winner.
+// it returns the primary's headers as soon as they are there, and the primary wins. If a hedge has won before, Header
+// returns the headers of that hedge. A Context obtained before the end of the race ends with the stream. Its values, such as
+// the peer, are those of the winner, and of the primary until there is a winner.
 //
 // For a method with a hedgingPolicy, see [hedge.WithServiceConfig], attempts always race for the response headers, as gRPC
 // defines it. If headers come at once, such a stream is never hedged.
@@ -70,7 +70,7 @@ func Interceptor(s *hedge.Scheduler, opts ...Option) grpc.StreamClientIntercepto
 		c := &clientStream{
 			call: call, caller: ctx, plan: plan, types: o.types(method),
 			desc: desc, cc: cc, method: method, streamer: streamer,
-			tracksFailures: call.Heeds(), committed: plan.LastFailureWins, inspects: call.Inspects(),
+			tracksFailures: call.TracksFailures(), committed: plan.LastFailureWins, inspects: call.Inspects(),
 			options: attempt.NewOptions(opts),
 		}
 		if err := c.open(target, opts); err != nil {
@@ -87,10 +87,10 @@ func watch(ctx context.Context, call engine.Call, types *messageTypes, desc *grp
 		call.Unraced(err, nil)
 		return nil, err
 	}
-	if !call.Learns() && !call.Heeds() {
+	if !call.Learns() && !call.TracksFailures() {
 		return st, nil
 	}
-	c := &clientStream{call: call, caller: ctx, types: types, method: method, tracksFailures: call.Heeds(), inspects: call.Inspects()}
+	c := &clientStream{call: call, caller: ctx, types: types, method: method, tracksFailures: call.TracksFailures(), inspects: call.Inspects()}
 	c.primary.ClientStream = st
 	c.chosen.Store(&c.primary)
 	return c, nil

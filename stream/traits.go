@@ -1,7 +1,7 @@
 package stream
 
-// inspect tells the call what the user's functions say of its request, unless somebody waits for an answer to it already. No lock
-// is held while they run.
+// inspect tells the call what the user's functions say of its request, unless somebody waits for an answer to it already. No
+// lock is held while they run.
 func (c *clientStream) inspect(m any) {
 	if c.inspected {
 		return

@@ -105,7 +105,7 @@ func (c *Call) failed(end race.End, p race.Pushback) {
 func (c *Call) won(r *race.Report) {
 	answered := answers.has(r.Err)
 	if proves(r) {
-		c.purse.hedged(r.Winner > 0 && answered)
+		c.payment.hedged(r.Winner > 0 && answered)
 		if c.estimate != nil && c.Learns() {
 			c.learners(func(l *learn.Learner) { l.Hedged(r.Winner > 0 && answered) })
 		}
@@ -180,7 +180,7 @@ func (c *Call) Unraced(err error, trailer metadata.MD) {
 
 // Failed books a failure with err, unless the caller gave up or the deadline passed.
 func (c *Call) Failed(err error, trailer metadata.MD) {
-	if c.heeds && c.ctx.Err() == nil {
+	if c.tracksFailures && c.ctx.Err() == nil {
 		e := c.judge(err, trailer)
 		c.failed(e.End, e.Pushback)
 	}

@@ -31,7 +31,7 @@ type Call struct {
 	delay     time.Duration
 	estimate  *learn.Estimate // what the delay was taken from; nil if it was not learned
 
-	purse purse // pays for its hedges
+	payment payment // pays for its hedges
 
 	turn     int           // hedges considered so far, including those skipped by sampling
 	drawn    bool          // the last of them is to be sent
@@ -40,9 +40,9 @@ type Call struct {
 	why      reason        // why the last hedge that was due was not sent, or why none can be; for whoever asks
 	report   func(Outcome) // of hedge.Report; nil: none
 
-	credited bool  // a success has been counted for the throttle
-	failures uint8 // attempts whose failures have been counted for the throttle, a bit each
-	heeds    bool  // there is a policy or a throttle
+	credited       bool  // a success has been counted for the throttle
+	failures       uint8 // attempts whose failures have been counted for the throttle, a bit each
+	tracksFailures bool  // there is a policy or a throttle
 
 	repeatable bool  // its next attempt may be sent when its connection was cut
 	repeats    uint8 // attempts sent for that reason
@@ -60,7 +60,7 @@ const retryFloor = 250 * time.Microsecond
 // arm makes the call one that may be hedged, and has it pay its share into the budget.
 func (c *Call) arm(delay time.Duration) {
 	if !c.unbudgeted() { // what costs nothing must not pay for others
-		c.purse.earn(c.start)
+		c.payment.earn(c.start)
 	}
 	if c.maxHedges() > 0 && (c.settings.BudgetPercent > 0 || c.unbudgeted()) {
 		c.dry = c.settings.DryRun
@@ -189,7 +189,7 @@ func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 
 // pay takes a token for hedge n, from the savings if need be.
 func (c *Call) pay(now time.Time, n int) bool {
-	return c.purse.pay(now, n > 1 || now.Sub(c.start) >= 2*c.delay)
+	return c.payment.pay(now, n > 1 || now.Sub(c.start) >= 2*c.delay)
 }
 
 // refund gives back what was paid for hedges that were dropped since the last look. As only one hedge is prepared at a time,
@@ -197,7 +197,7 @@ func (c *Call) pay(now time.Time, n int) bool {
 func (c *Call) refund(so *race.Report) {
 	for ; int(c.dropped) < so.Dropped; c.dropped++ {
 		if !c.unbudgeted() {
-			c.purse.refund()
+			c.payment.refund()
 		}
 	}
 }
@@ -211,7 +211,7 @@ func (c *Call) refuse(n int, why reason) race.Event {
 // refuseHedgeOfHedge takes back what the call has earned too, so that calls on behalf of hedges pay for no others.
 func (c *Call) refuseHedgeOfHedge(n int) race.Event {
 	if !c.unbudgeted() {
-		c.purse.takeBack()
+		c.payment.takeBack()
 	}
 	return c.refuse(n, ofHedge)
 }
@@ -264,10 +264,10 @@ func (c *Call) median() time.Duration {
 
 // postpone counts why the due hedge was held back and says when to consider it again.
 //
-// Up to twice the delay that is soon, an eighth of the call's age later: where slightly more hedges come due than
-// the budget earns, calls that end meanwhile leave the tokens to those that do not, and a slow call loses a
-// fraction of the delay. Then it is at three times the delay, and from there on at twice the call's age, so that in an outage
-// a call that lasts long is looked at a handful of times.
+// Up to twice the delay that is soon, an eighth of the call's age later: where slightly more hedges come due than the budget
+// earns, calls that end meanwhile leave the tokens to those that do not, and a slow call loses a fraction of the delay. Then
+// it is at three times the delay, and from there on at twice the call's age, so that in an outage a call that lasts long is
+// looked at a handful of times.
 func (c *Call) postpone(n int, now time.Time, why reason) race.Event {
 	if c.heldBack != why {
 		c.heldBack = why
@@ -302,7 +302,7 @@ func (c *Call) pretend(age time.Duration) {
 		case age <= c.delay:
 		case !c.draw(1, due):
 			s.NotDrawn++
-		case !c.unbudgeted() && !c.purse.pretend(due):
+		case !c.unbudgeted() && !c.payment.pretend(due):
 			s.BudgetExhausted++
 		default:
 			s.DryRun++

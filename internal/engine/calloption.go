@@ -32,8 +32,8 @@ type callOptions struct {
 	report func(Outcome) // nil: none
 }
 
-// readCallOptions finds this library's options. The last of several applies, as with gRPC's own. The options of the call come
-// after those of its context.
+// readCallOptions finds this library's options. The last of several applies, as with gRPC's own. The options of the call
+// come after those of its context.
 func readCallOptions(ctx context.Context, opts []grpc.CallOption) callOptions {
 	return inContext(ctx).with(opts)
 }
@@ -62,8 +62,8 @@ func NewContext(ctx context.Context, opts []grpc.CallOption) context.Context {
 
 type callOptionsKey struct{}
 
-// contextsUsed is set once NewContext was called. Until then calls do not look for options in their context, which takes time
-// for each context that it was derived from.
+// contextsUsed is set once NewContext was called. Until then calls do not look for options in their context, which takes
+// time for each context that it was derived from.
 var contextsUsed atomic.Bool
 
 func inContext(ctx context.Context) callOptions {

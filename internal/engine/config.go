@@ -46,7 +46,7 @@ type Config struct {
 	TargetRules []Rule // of WithTargetOptions
 	MethodRules []Rule // of WithMethodOptions
 
-	// What is told.
+	// What is reported.
 
 	Traces []*Trace
 	Made   []func(scheduler any) // are called with the *hedge.Scheduler once it is made

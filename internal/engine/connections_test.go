@@ -34,7 +34,7 @@ func TestResets_ConnectionsThatAreReplaced(t *testing.T) {
 			got := s.rules.Read(s.now)
 			t.Logf("%d connections, %+v", conns, got)
 			// A server that counts for ever still closes some: 360 without a limit.
-			if tc.every == 0 && got.Mode != engine.ResetsFree || tc.every > 0 && conns > 120 {
+			if tc.every == 0 && got.Mode != engine.ResetsUnlimited || tc.every > 0 && conns > 120 {
 				t.Errorf("%d connections, %+v", conns, got)
 			}
 		})

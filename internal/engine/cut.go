@@ -23,7 +23,8 @@ func (c *Call) planAlone() (race.Plan, bool) {
 	return race.Plan{Rules: race.Rules{HedgeFinal: c.settings.policy != nil || c.settings.onlyReads}, Start: c.start}, true
 }
 
-// Lost counts the losers of the call's race, and returns those that are left to run to their end. may are those that may be.
+// Lost counts the losers of the call's race, and returns those that are left to run to their end. Only those in may can be
+// left.
 func (c *Call) Lost(losers, may race.Attempts) (left race.Attempts) {
 	if c.offWire {
 		return 0
@@ -36,7 +37,7 @@ func (c *Call) Lost(losers, may race.Attempts) (left race.Attempts) {
 	return left
 }
 
-// LeftEnded says that one of those has ended. It may be called from any goroutine.
+// LeftEnded says that a loser that was left has ended. It may be called from any goroutine.
 func (c *Call) LeftEnded() { c.method.target.resets.left.Add(-1) }
 
 // Used says which connection a hedge of the call has used; nil if it is not known. It may be called concurrently.
@@ -61,8 +62,8 @@ func (c *Call) Repeats(err error) bool {
 	return true
 }
 
-// Decides reports whether err is the outcome of a call that was repeated: a success is, and so is a status by which a
-// hedge of the call would end it.
+// Decides reports whether err is the outcome of a call that was repeated. That is a success, or a status by which a hedge
+// could end the call.
 func (c *Call) Decides(err error) bool {
 	return err == nil || (c.settings.policy != nil || c.settings.onlyReads) && c.final().has(err)
 }

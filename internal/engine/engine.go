@@ -1,5 +1,5 @@
-// Package engine implements hedge.Scheduler. It keeps the state of every target and method, says when a hedge of a call is due
-// and whether it may be sent, and records how the attempts ended.
+// Package engine implements hedge.Scheduler. It keeps the state of every target and method, says when a hedge of a call is
+// due and whether it may be sent, and records how the attempts ended.
 //
 // A hedge.Scheduler holds an [Engine]. The interceptors get it from [Of]. It is internal, so users of the library cannot.
 package engine
@@ -102,8 +102,8 @@ func (e *Engine) Begin(ctx context.Context, target, method string, conn Conn, op
 	m.counters.calls.Add(1)
 	s := m.settingsNow(e)
 	c := Call{engine: e, method: m, settings: s, ctx: ctx, conn: conn, start: now}
-	c.purse.open(s, m.target.budget)
-	c.heeds = s.policy != nil || s.throttle != nil
+	c.payment.open(s, m.target.budget)
+	c.tracksFailures = s.policy != nil || s.throttle != nil
 	c.repeatable = true
 
 	o := readCallOptions(ctx, opts)
@@ -143,7 +143,7 @@ func (e *Engine) Begin(ctx context.Context, target, method string, conn Conn, op
 		default:
 			m.counters.warmup.Add(1)
 			c.why = learning
-			c.purse.earn(now)
+			c.payment.earn(now)
 		}
 	}
 	m.counters.follow()

@@ -18,10 +18,10 @@ const (
 // entries are the methods of all targets, in the order in which they are considered for removal. Engine.mu guards all of it.
 // Calls do not change it: the counters show whether a method was called since it was last considered.
 //
-// There are two lists, as in the second-chance algorithm. A new method is fresh. When it is considered, it is removed if it was
-// called only once, and moves to the kept list otherwise. A kept method is removed if it was not called since it was last
-// considered, and otherwise moves to the end of its list. The longer list is considered first, so that many methods that are
-// called once do not displace kept ones, and a new method has time for a second call.
+// There are two lists, as in the second-chance algorithm. A new method is fresh. When it is considered, it is removed if it
+// was called only once, and moves to the kept list otherwise. A kept method is removed if it was not called since it was
+// last considered, and otherwise moves to the end of its list. The longer list is considered first, so that many methods
+// that are called once do not displace kept ones, and a new method has time for a second call.
 type entries struct {
 	fresh, kept list.List // of *method; the first is considered next
 	crowded     bool      // a method was removed because memory was short

@@ -51,8 +51,8 @@ func (c *Call) callFailed(err error) {
 	t.guard.Failed(time.Now(), t.budget)
 }
 
-// exhausted reports whether err says that something is used up that hedges use too. gRPC has the same code for a message that is
-// too large, in its own words in each language, and that is no such thing.
+// exhausted reports whether err says that something is used up that hedges use too. gRPC has the same code for a message
+// that is too large, in its own words in each language, and that is no such thing.
 func exhausted(err error) bool {
 	if status.Code(err) != codes.ResourceExhausted {
 		return false

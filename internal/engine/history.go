@@ -28,7 +28,7 @@ type history struct {
 	next int // index in ring of the next sample
 }
 
-// KeepHistory has samples be kept from now on.
+// KeepHistory starts to keep samples. It may be called concurrently, and more than once.
 func (e *Engine) KeepHistory() {
 	if e != nil {
 		e.remembers.Store(true)

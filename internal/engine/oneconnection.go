@@ -11,14 +11,14 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// sameInARow is how many hedges of one ClientConn in a row have to go over one connection until it counts as its only one. If
-// there were two, and each hedge took either by chance, that would happen once in 32,768 times.
+// sameInARow is how many hedges of one ClientConn in a row have to go over one connection until it counts as its only one.
+// If there were two, and each hedge took either by chance, that would happen once in 32,768 times.
 const sameInARow = 16
 
 var logger = grpclog.Component("hedge")
 
-// oneConnection watches, for a target, whether all hedges of a ClientConn go over one connection to one backend. gRPC does not
-// say how many connections it has, but a hedge's peer says which one it went over.
+// oneConnection watches, for a target, whether all hedges of a ClientConn go over one connection to one backend. gRPC does
+// not say how many connections it has, but a hedge's peer says which one it went over.
 type oneConnection struct {
 	single, logged atomic.Bool
 

@@ -106,8 +106,8 @@ func without(set map[string]struct{}, name string) map[string]struct{} {
 	return set
 }
 
-// disabled reports whether the environment switches hedging off. What is not clearly a no is a yes, because the switch is thrown in
-// an emergency.
+// disabled reports whether the environment switches hedging off. What is not clearly a no is a yes, because the switch is
+// thrown in an emergency.
 func disabled(value string) bool {
 	yes, err := strconv.ParseBool(value)
 	return value != "" && (yes || err != nil)

@@ -6,8 +6,9 @@ import (
 	"github.com/grpchedge/hedge/budget"
 )
 
-// purse is what pays for the hedges of a call: the target's budget and, where a rule gives the method one, its own as well.
-type purse struct {
+// payment is what pays for the hedges of a call: the target's budget and, where a rule gives the method one, its own as
+// well.
+type payment struct {
 	target, own *budget.Bucket // own is nil if the method has none
 
 	cost                  float64 // of the call, in calls
@@ -16,13 +17,13 @@ type purse struct {
 	savedTarget, savedOwn bool    // the last hedge was paid from savings
 }
 
-// open makes the purse of a call that costs as much as any.
-func (p *purse) open(s *settings, target *budget.Bucket) {
+// open prepares the payment of a call, whose cost is 1 until setPrice says otherwise.
+func (p *payment) open(s *settings, target *budget.Bucket) {
 	p.target, p.own, p.cost, p.priced = target, s.own, 1, s.Cost == nil
 }
 
 // earn adds the share of the call to the budgets, unless its cost is still to come.
-func (p *purse) earn(now time.Time) {
+func (p *payment) earn(now time.Time) {
 	switch {
 	case !p.priced:
 		p.owes = true
@@ -40,7 +41,7 @@ func (p *purse) earn(now time.Time) {
 }
 
 // setPrice says what the call costs.
-func (p *purse) setPrice(now time.Time, cost float64) {
+func (p *payment) setPrice(now time.Time, cost float64) {
 	p.cost, p.priced = cost, true
 	if p.owes {
 		p.owes = false
@@ -49,7 +50,7 @@ func (p *purse) setPrice(now time.Time, cost float64) {
 }
 
 // pay takes the price of one hedge from every budget, from the savings if need be, or from none.
-func (p *purse) pay(now time.Time, urgent bool) bool {
+func (p *payment) pay(now time.Time, urgent bool) bool {
 	paid := false
 	if p.own != nil {
 		if paid, p.savedOwn = payFrom(p.own, now, urgent, p.cost); !paid {
@@ -71,7 +72,7 @@ func payFrom(b *budget.Bucket, now time.Time, urgent bool, cost float64) (paid, 
 }
 
 // refund gives back what was last paid.
-func (p *purse) refund() {
+func (p *payment) refund() {
 	p.target.Refund(p.savedTarget, p.cost)
 	if p.own != nil {
 		p.own.Refund(p.savedOwn, p.cost)
@@ -79,7 +80,7 @@ func (p *purse) refund() {
 }
 
 // takeBack takes back what the call has earned.
-func (p *purse) takeBack() {
+func (p *payment) takeBack() {
 	if p.owes {
 		return
 	}
@@ -90,7 +91,7 @@ func (p *purse) takeBack() {
 }
 
 // hedged takes note of how a hedged call ended.
-func (p *purse) hedged(won bool) {
+func (p *payment) hedged(won bool) {
 	p.target.Hedged(won)
 	if p.own != nil {
 		p.own.Hedged(won)
@@ -98,7 +99,7 @@ func (p *purse) hedged(won bool) {
 }
 
 // pretend takes the price of a hedge that would have been sent at now.
-func (p *purse) pretend(now time.Time) bool {
+func (p *payment) pretend(now time.Time) bool {
 	if p.own != nil && !p.own.SpendFor(now, true, p.cost) {
 		return false
 	}

@@ -12,14 +12,14 @@ import (
 // resets decides for one target which losing attempts are reset on the wire, and which are left to run to their end.
 //
 // Servers and proxies count RST_STREAM frames since the attacks of 2023, and cut connections that send many. Most allow more
-// than hedging ever sends, so resets are free at first: they are only counted. When a connection is cut in the wake of
+// than hedging ever sends, so resets are unlimited at first, and only counted. When a connection is cut in the wake of
 // resets, they are limited. A call of a limited target runs detached while its bucket is low, so that its primary can be
 // left too. What is learned is the target's, not a connection's: if a client has several connections, a server that cuts one
 // of them has allowed the target several times its limit, and that is what was seen.
 //
 // The zero value is ready for use. All methods may be called concurrently.
 type resets struct {
-	limited atomic.Bool     // mode is not ResetsFree; read for every call
+	limited atomic.Bool     // mode is not ResetsUnlimited; read for every call
 	lastAt  atomic.Duration // when a reset was sent last, after the engine's epoch; 0: never
 	left    atomic.Int64    // losers that run to their end now
 
@@ -33,18 +33,18 @@ type resets struct {
 	bucket resetBucket
 	set    ResetLimit // with ResetsSet
 
-	hold  time.Duration // until the next raise; it doubles with each
-	sure  bool          // the server itself has said that it counts
-	proof suspicion
-	conns connections
+	hold      time.Duration // until the next raise; it doubles with each
+	sure      bool          // the server itself has said that it counts
+	suspicion suspicion
+	conns     connections
 }
 
 // ResetMode is how resets to a target are limited.
 type ResetMode uint8
 
 const (
-	// ResetsFree: every loser is reset.
-	ResetsFree ResetMode = iota
+	// ResetsUnlimited: every loser is reset.
+	ResetsUnlimited ResetMode = iota
 	// ResetsSuspected: none is for some time, to see whether connections are cut without resets.
 	ResetsSuspected
 	// ResetsLearned: a limit was learned.
@@ -86,7 +86,7 @@ func (r *resets) setLimit(l *ResetLimit, now time.Time) {
 	switch {
 	case l == nil && r.mode != ResetsSet, l != nil && r.mode == ResetsSet && r.set == *l:
 	case l == nil:
-		r.mode, r.since, r.why = ResetsFree, time.Time{}, ""
+		r.mode, r.since, r.why = ResetsUnlimited, time.Time{}, ""
 		r.limited.Store(false)
 	default:
 		r.mode, r.set, r.since, r.why = ResetsSet, *l, now, "WithResetLimit"
@@ -103,7 +103,7 @@ func (r *resets) detaches(now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.advance(now)
-	return r.mode != ResetsFree && r.bucket.low(now)
+	return r.mode != ResetsUnlimited && r.bucket.low(now)
 }
 
 // spent reports whether no reset may be sent now.
@@ -114,18 +114,18 @@ func (r *resets) spent(now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.advance(now)
-	return r.mode != ResetsFree && r.bucket.tokens(now) < 1
+	return r.mode != ResetsUnlimited && r.bucket.tokens(now) < 1
 }
 
-// mustWaitForReset reports whether a hedge of the call must wait, because its primary, which cannot be left, could not be reset if the
-// hedge won. Only calls that began before resets were limited are concerned. They wait for up to three times their delay. Then the
-// hedge is sent all the same: a call whose primary hangs must not wait for the end of the limit.
+// mustWaitForReset reports whether a hedge of the call must wait, because its primary, which cannot be left, could not be
+// reset if the hedge won. Only calls that began before resets were limited are concerned. They wait for up to three times
+// their delay. Then the hedge is sent all the same: a call whose primary hangs must not wait for the end of the limit.
 func (c *Call) mustWaitForReset(now time.Time) bool {
 	return !c.offWire && now.Sub(c.start) < 3*c.delay && c.method.target.resets.spent(now)
 }
 
-// lost takes the losers of a race, of which may are those that may be left, and returns those that are. at is the time since
-// the engine's epoch.
+// lost takes the losers of a race and returns those that are left to run to their end. Only those in may can be left. at is
+// the time since the engine's epoch.
 func (r *resets) lost(losers, may race.Attempts, now time.Time, at time.Duration) (left race.Attempts) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -134,7 +134,7 @@ func (r *resets) lost(losers, may race.Attempts, now time.Time, at time.Duration
 	for n := range race.MaxAttempts {
 		switch {
 		case !losers.Has(n):
-		case may.Has(n) && r.mode != ResetsFree && r.bucket.tokens(now) < 1 && r.left.Load() < mostLeft:
+		case may.Has(n) && r.mode != ResetsUnlimited && r.bucket.tokens(now) < 1 && r.left.Load() < mostLeft:
 			left |= 1 << n
 			r.left.Add(1)
 		default:
@@ -145,7 +145,7 @@ func (r *resets) lost(losers, may race.Attempts, now time.Time, at time.Duration
 	if sent > 0 {
 		if now.Unix() > r.seen.second { // once a second
 			minute, second := r.seen.counts(now)
-			r.proof.bears(resetsSeen{minute, second})
+			r.suspicion.bears(resetsSeen{minute, second})
 		}
 		r.seen.add(sent, now)
 		r.lastAt.Store(max(at, 1))
@@ -167,8 +167,8 @@ func (r *resets) cut(began time.Time, certain bool, now time.Time) (blamed bool)
 	return r.ended(began, certain, now)
 }
 
-// used says that an attempt has used the connection from a local address to a remote one. If it replaces another that did not
-// live long, that one has been closed in an orderly way: no call has failed, but it may be a consequence of resets.
+// used says that an attempt has used the connection from a local address to a remote one. If it replaces another that did
+// not live long, that one has been closed in an orderly way: no call has failed, but it may be a consequence of resets.
 func (r *resets) used(local, remote string, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -177,7 +177,7 @@ func (r *resets) used(local, remote string, now time.Time) {
 	}
 }
 
-// ended is cut. The lock must be held.
+// ended does what cut does. The lock must be held.
 func (r *resets) ended(began time.Time, certain bool, now time.Time) (blamed bool) {
 	r.advance(now)
 	minute, second := r.seen.counts(now)
@@ -186,7 +186,7 @@ func (r *resets) ended(began time.Time, certain bool, now time.Time) (blamed boo
 	switch {
 	case known && (now.Sub(r.cutAt) < oneCut || !began.After(r.cutAt)): // by the cut that is known
 		if r.sure = r.sure || certain; certain && r.mode == ResetsSuspected { // the first failure did not say so
-			r.learn(r.proof.seen, now, serverSays)
+			r.learn(r.suspicion.seen, now, serverSays)
 		}
 	case known && now.Sub(r.cutAt) < wake: // probably another connection, with the resets that were sent before
 	case certain && minute > 0:
@@ -195,19 +195,19 @@ func (r *resets) ended(began time.Time, certain bool, now time.Time) (blamed boo
 		r.learn(seen, now, serverSays)
 	case certain, r.sure:
 		return false
-	case r.mode == ResetsSuspected, r.mode == ResetsLearned && r.proof.refutedBy(seen):
+	case r.mode == ResetsSuspected, r.mode == ResetsLearned && r.suspicion.refutedBy(seen):
 		// Connections end without resets too.
-		r.proof.refute(now)
-		r.free(now)
+		r.suspicion.refute(now)
+		r.unlimit(now)
 		return false
-	case minute < fewResets || r.proof.exonerated(now):
+	case minute < fewResets || r.suspicion.exonerated(now):
 		return false
-	case r.mode == ResetsFree && !r.proof.add(seen, now):
+	case r.mode == ResetsUnlimited && !r.suspicion.add(seen, now):
 		r.blame(seen, now)
-		if pause := r.proof.pause(); pause > 0 {
+		if pause := r.suspicion.pause(); pause > 0 {
 			r.suspect(pause, now)
 		} else {
-			r.free(now)
+			r.unlimit(now)
 		}
 	default:
 		r.blame(seen, now)
@@ -218,7 +218,7 @@ func (r *resets) ended(began time.Time, certain bool, now time.Time) (blamed boo
 
 // blame records a cut in the wake of resets. The connection that comes next starts with none.
 func (r *resets) blame(seen resetsSeen, now time.Time) {
-	r.cutAt, r.seen, r.proof.seen = now, recent{}, seen
+	r.cutAt, r.seen, r.suspicion.seen = now, recent{}, seen
 }
 
 // learn sets the limit to half of what was seen when the connection was cut, unless the user has set one.
@@ -243,10 +243,10 @@ func (r *resets) suspect(pause time.Duration, now time.Time) {
 	r.limited.Store(true)
 }
 
-// free ends the limit.
-func (r *resets) free(now time.Time) {
-	r.mode, r.since, r.until, r.why = ResetsFree, now, time.Time{}, ""
-	r.proof.freeSince = now
+// unlimit ends the limit.
+func (r *resets) unlimit(now time.Time) {
+	r.mode, r.since, r.until, r.why = ResetsUnlimited, now, time.Time{}, ""
+	r.suspicion.unlimitedSince = now
 	r.limited.Store(false)
 }
 
@@ -256,13 +256,13 @@ func (r *resets) advance(now time.Time) {
 		return
 	}
 	if r.mode == ResetsSuspected {
-		r.proof.passed(now.Sub(r.since))
-		r.free(now)
+		r.suspicion.passed(now.Sub(r.since))
+		r.unlimit(now)
 		return
 	}
 	r.hold = min(2*r.hold, longestHold)
 	r.until = now.Add(r.hold)
 	if r.bucket.raise(now); r.bucket.perMinute() > plenty {
-		r.free(now)
+		r.unlimit(now)
 	}
 }

@@ -37,7 +37,7 @@ type ResetState struct {
 	SeenAMinute int
 }
 
-// ResetState returns what was learned of a target's resets; false if there is nothing, because resets are free or
+// ResetState returns what was learned of a target's resets; false if there is nothing, because resets are unlimited or
 // WithResetLimit limits them.
 func (e *Engine) ResetState(target string, now time.Time) (ResetState, bool) {
 	t := e.targetNamed(target)
@@ -47,14 +47,13 @@ func (e *Engine) ResetState(target string, now time.Time) (ResetState, bool) {
 	return t.resets.state(now)
 }
 
-// RestoreResets has a target, which must have an entry, know that again. It returns false, and does nothing, if there is no
+// RestoreResets sets what a target has learned of its resets. It returns false, and does nothing, if the target has no
 // entry, the state is invalid, or WithResetLimit limits the target's resets.
 func (e *Engine) RestoreResets(target string, s ResetState, now time.Time) bool {
 	t := e.targetNamed(target)
 	return t != nil && t.resets.restore(s, now)
 }
 
-// restore does it.
 func (r *resets) restore(s ResetState, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -69,7 +68,7 @@ func (r *resets) restore(s ResetState, now time.Time) bool {
 		r.until = s.Until
 	}
 	r.bucket = resetBucket{burst: s.Burst, rate: s.Rate, at: now}
-	r.proof.seen.minute = s.SeenAMinute
+	r.suspicion.seen.minute = s.SeenAMinute
 	r.limited.Store(true)
 	return true
 }
@@ -83,6 +82,6 @@ func (r *resets) state(now time.Time) (ResetState, bool) {
 	}
 	return ResetState{
 		Burst: r.bucket.burst, Rate: r.bucket.rate, Since: r.since, Until: r.until, Hold: r.hold, Why: r.why,
-		SeenAMinute: r.proof.seen.minute,
+		SeenAMinute: r.suspicion.seen.minute,
 	}, true
 }

@@ -39,8 +39,8 @@ func (c *Config) forMethod(target, method string) ruled {
 	return r
 }
 
-// apply applies those of the rules that match, the most specific last, to a copy of the configuration. It reports whether one of
-// them sets the budget.
+// apply applies those of the rules that match, the most specific last, to a copy of the configuration. It reports whether
+// one of them sets the budget.
 func (r *ruled) apply(rules []Rule, matches func(pattern string) bool, compare func(a, b string) int) (budget bool) {
 	rules = slices.DeleteFunc(slices.Clone(rules), func(rule Rule) bool { return !matches(rule.Pattern) })
 	if len(rules) == 0 {

@@ -6,24 +6,24 @@ import (
 )
 
 // suspicion weighs whether connections of a target are cut because of resets, where the server does not say so. It compares:
-// after a cut in the wake of resets, none is sent for a pause of less than a minute. If connections are cut in pauses too, or
-// as rarely with resets as could be chance, resets are not to blame.
+// after a cut in the wake of resets, none is sent for a pause of less than a minute. If connections are cut in pauses too,
+// or as rarely with resets as could be chance, resets are not to blame.
 type suspicion struct {
-	seen      resetsSeen    // with the last cut
-	borne     resetsSeen    // the most that a connection has borne without a cut
-	freeSince time.Time     // when resets became free; zero: with the first reset
-	cuts      int           // in the wake of resets
-	exposed   time.Duration // the time with resets that these cuts took
-	clear     time.Duration // the time of pauses without a cut
-	turns     int
-	skipped   bool          // there was no pause after the last cut
-	confirmed bool          // a cut without a pause before it came as fast as the others
-	trust     time.Duration // how long the next refutation counts; it doubles with each
-	trusted   time.Time     // until when cuts are taken for chance
+	seen           resetsSeen    // with the last cut
+	borne          resetsSeen    // the most that a connection has borne without a cut
+	unlimitedSince time.Time     // when resets became unlimited; zero: with the first reset
+	cuts           int           // in the wake of resets
+	exposed        time.Duration // the time with resets that these cuts took
+	clear          time.Duration // the time of pauses without a cut
+	turns          int
+	skipped        bool          // there was no pause after the last cut
+	confirmed      bool          // a cut without a pause before it came as fast as the others
+	trust          time.Duration // how long the next refutation counts; it doubles with each
+	trusted        time.Time     // until when cuts are taken for chance
 }
 
-// resetsSeen is how many resets were sent before a connection was cut: in the last minute, and in the fullest of the last two
-// seconds.
+// resetsSeen is how many resets were sent before a connection was cut: in the last minute, and in the fullest of the last
+// two seconds.
 type resetsSeen struct{ minute, second int }
 
 const (
@@ -48,8 +48,8 @@ func (s *suspicion) pause() time.Duration {
 // passed says that a pause went by without a cut.
 func (s *suspicion) passed(d time.Duration) { s.clear += min(d, longPause) }
 
-// add adds a cut while resets were free, and reports whether it is enough to blame them. Cuts that have nothing to do with
-// resets would all come in the time with resets with the probability (exposed / all) to the power of their number.
+// add adds a cut while resets were unlimited, and reports whether it is enough to blame them. Cuts that have nothing to do
+// with resets would all come in the time with resets with the probability (exposed / all) to the power of their number.
 //
 // A server that counts cuts where more is sent than it has borne so far. A cut after less is no evidence.
 func (s *suspicion) add(seen resetsSeen, now time.Time) bool {
@@ -57,8 +57,8 @@ func (s *suspicion) add(seen resetsSeen, now time.Time) bool {
 		return false
 	}
 	took := mostExposed
-	if !s.freeSince.IsZero() {
-		took = min(took, now.Sub(s.freeSince))
+	if !s.unlimitedSince.IsZero() {
+		took = min(took, now.Sub(s.unlimitedSince))
 	}
 	late := s.skipped && 5*took > 7*s.exposed/time.Duration(max(s.cuts, 1))
 	if took == mostExposed || late { // no server that counts waits for so long

@@ -12,8 +12,8 @@ import (
 	"github.com/grpchedge/hedge/internal/snapshot"
 )
 
-// takeOver makes entries for the methods of a snapshot that this engine would learn of. Those with the most calls come first,
-// and half of the memory is left to methods that are not in it. An entry that no call uses leaves like every other.
+// takeOver makes entries for the methods of a snapshot that this engine would learn of. Those with the most calls come
+// first, and half of the memory is left to methods that are not in it. An entry that no call uses leaves like every other.
 func (e *Engine) takeOver(s snapshot.Snapshot) {
 	type known struct {
 		target, method string
@@ -56,8 +56,8 @@ func (e *Engine) addKnown(target, name string, known *snapshot.Method) *target {
 	return t
 }
 
-// first returns the estimate of a method or class for a call that has found none: see learn.Learner.First. The first such call
-// of a target fills its bucket for the traffic that is expected.
+// first returns the estimate of a method or class for a call that has found none: see learn.Learner.First. The first such
+// call of a target fills its bucket for the traffic that is expected.
 func (t *target) first(l *learn.Learner, now time.Time) *learn.Estimate {
 	if t.expected.Load() > 0 {
 		t.budget.Expect(now, t.expected.Swap(0))
@@ -104,8 +104,8 @@ func (cs *classes) handOver(m *method, c *class) {
 	}
 }
 
-// WriteSnapshot writes what is known of every method, for another engine to take over. What is known of a target is collected
-// when it is written, so that not all of it is in memory at once.
+// WriteSnapshot writes what is known of every method, for another engine to take over. What is known of a target is
+// collected when it is written, so that not all of it is in memory at once.
 func (e *Engine) WriteSnapshot(to io.Writer) error {
 	methods := map[string][]*method{} // by target
 	if e != nil {

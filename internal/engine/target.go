@@ -83,8 +83,8 @@ func (t *target) find(methodName string) *method {
 	return found
 }
 
-// method returns the entry of a method, for a call that begins. It makes the entry if there is none, and removes entries that
-// are idle or exceed the memory.
+// method returns the entry of a method, for a call that begins. It makes the entry if there is none, and removes entries
+// that are idle or exceed the memory.
 func (e *Engine) method(connection, methodName string, now time.Time) *method {
 	m := e.targetOf(connection).find(methodName)
 	if m == nil {

@@ -24,8 +24,8 @@ const namesShare = 8
 
 // remember stores the target of a connection, so that its next call need not ask WithTargetName. e.mu must be held.
 //
-// The number of connections with one name is not bounded. If all of them take too much memory, all are forgotten. Those in use
-// are stored again with their next call.
+// The number of connections with one name is not bounded. If all of them take too much memory, all are forgotten. Those in
+// use are stored again with their next call.
 func (e *Engine) remember(connection string, t *target) {
 	if e.config.Load().TargetName == nil || e.targetOf(connection) != nil {
 		return

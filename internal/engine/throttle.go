@@ -6,9 +6,10 @@ import (
 	"github.com/grpchedge/hedge/internal/serviceconfig"
 )
 
-// throttle is the token count of one target, as gRPC defines it for retryThrottling. It starts at its maximum, falls by one for
-// a failure, rises by a ratio for a success, and stays between 0 and the maximum. Hedges are sent only while more than half is
-// left. It counts in thousandths of a token, as gRPC does, and may be used concurrently. A nil throttle allows every hedge.
+// throttle is the token count of one target, as gRPC defines it for retryThrottling. It starts at its maximum, falls by one
+// for a failure, rises by a ratio for a success, and stays between 0 and the maximum. Hedges are sent only while more than
+// half is left. It counts in thousandths of a token, as gRPC does, and may be used concurrently. A nil throttle allows every
+// hedge.
 type throttle struct {
 	most, ratio int64
 	tokens      atomic.Int64

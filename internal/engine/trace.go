@@ -8,8 +8,8 @@ import (
 	"github.com/grpchedge/hedge/internal/race"
 )
 
-// Trace is a set of functions that are called when something happens: see hedge.Trace. None is called under a lock. Those that
-// are nil are not called.
+// Trace is a set of functions that are called when something happens: see hedge.Trace. None is called under a lock. Those
+// that are nil are not called.
 type Trace struct {
 	Sent     func(Sent)
 	HeldBack func(HeldBack)

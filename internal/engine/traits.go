@@ -14,7 +14,7 @@ func (c *Call) Inspect(request any) {
 }
 
 // Inspects reports whether Inspect has anything to do.
-func (c *Call) Inspects() bool { return c.classifies() || c.purse.owes }
+func (c *Call) Inspects() bool { return c.classifies() || c.payment.owes }
 
 // classifies reports whether the class of the request is of interest.
 func (c *Call) classifies() bool { return c.Learns() && c.settings.Class != nil && c.class == nil }
@@ -25,18 +25,18 @@ func (c *Call) TraitsOf(request any) Traits {
 	if c.classifies() {
 		t.class = c.settings.Class(c.ctx, c.method.name, request)
 	}
-	if c.purse.owes {
+	if c.payment.owes {
 		t.cost = c.settings.Cost(c.ctx, c.method.name, request)
 	}
 	return t
 }
 
-// SetTraits says what the call's request is like. Of a class, "" being none, the delay is the class's from now on, and the class
-// learns what the call takes. The cost is what the call adds its share of to the budget, and what each of its hedges costs. It
-// comes before the first hedge is due, and no other method is called meanwhile.
+// SetTraits says what the call's request is like. Of a class, "" being none, the delay is the class's from now on, and the
+// class learns what the call takes. The cost is what the call adds its share of to the budget, and what each of its hedges
+// costs. It comes before the first hedge is due, and no other method is called meanwhile.
 func (c *Call) SetTraits(t Traits) {
-	if c.purse.owes {
-		c.purse.setPrice(c.start, t.cost)
+	if c.payment.owes {
+		c.payment.setPrice(c.start, t.cost)
 	}
 	if t.class == "" || !c.classifies() {
 		return

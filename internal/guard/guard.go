@@ -1,10 +1,10 @@
-// Package guard holds hedges back where they make calls fail: where they use up a rate limit that other calls need, or load a
-// server that cannot bear it. It decides by what happens, and needs no setting.
+// Package guard holds hedges back where they make calls fail: where they use up a rate limit that other calls need, or load
+// a server that cannot bear it. It decides by what happens, and needs no setting.
 //
-// There are two signs. RESOURCE_EXHAUSTED says itself that something is used up. Each such failure halves the share of the budget
-// that hedges may use, and stops hedges for five seconds. The share grows back by a tenth a minute. So it finds by itself how
-// much the server can spare, as TCP does. Where such failures come without hedges too, they are expected at that rate, and
-// only more of them count: see baseline.
+// There are two signs. RESOURCE_EXHAUSTED says itself that something is used up. Each such failure halves the share of the
+// budget that hedges may use, and stops hedges for five seconds. The share grows back by a tenth a minute. So it finds by
+// itself how much the server can spare, as TCP does. Where such failures come without hedges too, they are expected at that
+// rate, and only more of them count: see baseline.
 //
 // Any other failure says nothing about hedges. So if calls fail, short periods without a hedge show whether fewer calls fail
 // in them: see trial.
@@ -19,7 +19,7 @@ import (
 const (
 	// recovery is how long the share takes to grow from 0 to 1.
 	recovery = 10 * time.Minute
-	// least is what is left of the share after any number of cuts.
+	// least is what is left of the share, however often it was reduced.
 	least = 1.0 / 64
 	// pause is how long no hedge is sent after a RESOURCE_EXHAUSTED, so that the server's limit recovers.
 	pause = 5 * time.Second
@@ -30,8 +30,8 @@ const (
 	probation = 2 * time.Hour
 )
 
-// Guard says whether a hedge may be sent as far as failures go. Its methods may be called concurrently. The zero Guard has seen
-// no failure, and lets every hedge pass.
+// Guard says whether a hedge may be sent as far as failures go. Its methods may be called concurrently. The zero Guard has
+// seen no failure, and lets every hedge pass.
 //
 // Times are passed in. One that is before the latest counts as the latest.
 type Guard struct {
@@ -41,8 +41,8 @@ type Guard struct {
 	last       time.Time
 	lastEarned float64
 
-	share    float64 // of the budget; meaningful while cut
-	cut      bool    // the share is below 1
+	share    float64 // of the budget; meaningful while reduced
+	reduced  bool    // the share is below 1
 	since    time.Time
 	why      Reason
 	top      float64 // of the share, until topUntil
@@ -110,13 +110,13 @@ func (g *Guard) Admits(now time.Time, b Budget) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.advance(now, b.Earned())
-	if g.cut {
+	if g.reduced {
 		g.allowance = min(g.allowance, max(1, g.share*b.Burst(now)))
 	}
 	switch {
 	case g.quiet(now):
 		return false
-	case !g.cut:
+	case !g.reduced:
 		return true
 	case g.allowance < 1:
 		return false
@@ -143,7 +143,7 @@ func (g *Guard) Exhausted(now time.Time, b Budget) {
 	if !g.baseline.exhausted(now, earned) {
 		return
 	}
-	g.cutTo(now, g.current()/2, Exhausted)
+	g.reduceTo(now, g.current()/2, Exhausted)
 	if until := g.baseline.counting(); until.After(g.quietUntil) {
 		g.quietUntil, g.why = until, Baseline
 	} else {
@@ -175,15 +175,15 @@ func (g *Guard) State(now time.Time, b Budget) State {
 	if g.quiet(now) {
 		s.Share = 0
 	}
-	if !g.cut && g.trial.running {
+	if !g.reduced && g.trial.running {
 		s.Since, s.Reason = g.trial.since, Testing
 	}
 	return s
 }
 
-// current is the share, whether it was cut or not.
+// current is the share in force: 1 if it was not reduced.
 func (g *Guard) current() float64 {
-	if g.cut {
+	if g.reduced {
 		return g.share
 	}
 	return 1
@@ -194,12 +194,12 @@ func (g *Guard) quiet(now time.Time) bool {
 	return now.Before(g.quietUntil) || g.trial.quiet(now)
 }
 
-func (g *Guard) cutTo(now time.Time, share float64, why Reason) {
-	if !g.cut {
+func (g *Guard) reduceTo(now time.Time, share float64, why Reason) {
+	if !g.reduced {
 		g.allowance = 0
 		g.since = now
 	}
-	g.cut, g.share, g.why = true, max(share, least), why
+	g.reduced, g.share, g.why = true, max(share, least), why
 	g.watching.Store(true)
 }
 
@@ -215,17 +215,17 @@ func (g *Guard) advance(now time.Time, earned float64) {
 	e := max(0, earned-g.lastEarned)
 	g.baseline.advance(now, earned, e)
 	g.quietUntil = later(g.quietUntil, g.baseline.counting())
-	if g.cut {
+	if g.reduced {
 		g.grow(now, e)
 	}
 	if !now.Before(g.quietUntil) && g.why == Baseline {
 		g.why = Exhausted
 	}
-	g.trial.cut = g.cut
+	g.trial.reduced = g.reduced
 	if g.trial.advance(now, g.onProbation(now), now.Before(g.quietUntil)) {
 		g.guilty(now)
 	}
-	if !g.cut && !g.trial.running {
+	if !g.reduced && !g.trial.running {
 		g.watching.Store(false)
 	}
 	g.last, g.lastEarned = now, earned
@@ -243,7 +243,7 @@ func (g *Guard) grow(now time.Time, e float64) {
 		g.share = min(g.share, g.top)
 	}
 	if g.share >= 1 {
-		g.cut, g.why = false, None
+		g.reduced, g.why = false, None
 	}
 }
 
@@ -255,7 +255,7 @@ func (g *Guard) guilty(now time.Time) {
 		g.longer = 1
 	}
 	g.top, g.topUntil = g.current()/2, now.Add(g.longer*ceiling)
-	g.cutTo(now, least, Guilty)
+	g.reduceTo(now, least, Guilty)
 	g.since = now
 }
 

@@ -10,9 +10,9 @@ const (
 	// before may still have an effect.
 	minPeriod, maxPeriod = 2 * time.Second, 30 * time.Second
 	failuresPerPeriod    = 4
-	// One period in every sixteen has no hedges, and one in four where few hedges are sent anyway. After each twelve pairs whose
-	// failures proved nothing they become rarer, down to an eighth of that.
-	every, everyCut, patience, maxRarer = 16, 4, 12, 8
+	// One period in every sixteen has no hedges, and one in four where few hedges are sent anyway. After each twelve pairs
+	// whose failures proved nothing they become rarer, down to an eighth of that.
+	every, everyReduced, patience, maxRarer = 16, 4, 12, 8
 	// A trial runs while at least so many calls failed in the last minute or so, and one per thousand hedges earned.
 	minFailures, minShare = 5, 0.001
 	memory                = time.Minute
@@ -45,7 +45,7 @@ type trial struct {
 	hedged     float64 // failures in the pair
 	unhedged   float64
 	void       bool // the pair proves nothing
-	cut        bool // few hedges are sent
+	reduced    bool // few hedges are sent
 
 	wealth float64
 	pairs  int // with failures that proved nothing, since the trial began or the last verdict
@@ -111,8 +111,8 @@ func (t *trial) length(now time.Time) time.Duration {
 func (t *trial) next(now time.Time) {
 	t.period = t.length(now)
 	one := every
-	if t.cut {
-		one = everyCut
+	if t.reduced {
+		one = everyReduced
 	}
 	room := time.Duration(one*min(1+t.pairs/patience, maxRarer)-2) * t.period
 	t.begin = now.Add(time.Duration((0.5 + t.draw()) * float64(room)))
@@ -150,8 +150,8 @@ func (t *trial) advance(now time.Time, again, held bool) (guilty bool) {
 	return guilty
 }
 
-// draw returns a number that looks like chance, from 0 to 1: SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom
-// Number Generators", OOPSLA 2014) of a counter.
+// draw returns a number that looks like chance, from 0 to 1: SplitMix64 (Steele, Lea and Flood, "Fast Splittable
+// Pseudorandom Number Generators", OOPSLA 2014) of a counter.
 func (t *trial) draw() float64 {
 	t.draws++
 	n := t.draws * 0x9e3779b97f4a7c15

@@ -47,9 +47,9 @@ func compare(a, b string, wildA, wildB int) int {
 	)
 }
 
-// Compare orders patterns of [Any] by how specific they are: below 0 if b is more specific than a. A pattern without wildcards is
-// the most specific. Of two others it is the one with more characters that stand for themselves, and then the one that is later in
-// the alphabet.
+// Compare orders patterns of [Any] by how specific they are: below 0 if b is more specific than a. A pattern without
+// wildcards is the most specific. Of two others it is the one with more characters that stand for themselves, and then the
+// one that is later in the alphabet.
 func Compare(a, b string) int { return compare(a, b, wild(a), wild(b)) }
 
 // wild counts the characters that are wildcards or belong to one.

@@ -10,11 +10,11 @@ import (
 	"sync/atomic"
 )
 
-// Record is the set of backends that the attempts of one call have used. Every backend that a policy has picked counts. If gRPC
-// retries an attempt by itself, that attempt has used several.
+// Record is the set of backends that the attempts of one call have used. Every backend that a policy has picked counts. If
+// gRPC retries an attempt by itself, that attempt has used several.
 //
-// The primary's first pick is stored without a lock. For a hedge, the policy holds the lock from Used to HedgeWent, so that two
-// hedges of a call do not pick the same backend at the same time.
+// The primary's first pick is stored without a lock. For a hedge, the policy holds the lock from Used to HedgeWent, so that
+// two hedges of a call do not pick the same backend at the same time.
 type Record struct {
 	sync.Mutex
 
@@ -91,8 +91,8 @@ func (h hidden) Value(k any) any {
 	return h.Context.Value(k)
 }
 
-// Of returns the record in ctx, and the hedge if ctx is the context of one. Both are nil for a call that is not hedged, for a
-// call on another target, and in a context from [Hide].
+// Of returns the record in ctx, and the hedge if ctx is the context of one. Both are nil for a call that is not hedged, for
+// a call on another target, and in a context from [Hide].
 func Of(ctx context.Context, target string) (*Record, *Hedge) {
 	var r *Record
 	var h *Hedge
@@ -131,8 +131,8 @@ func (r *Record) Went(b *Backend) {
 	}
 }
 
-// HedgeWent records that b was picked for the hedge h. If the call had used b before, it counts that, once for each hedge. The
-// lock must be held.
+// HedgeWent records that b was picked for the hedge h. If the call had used b before, it counts that, once for each hedge.
+// The lock must be held.
 func (r *Record) HedgeWent(h *Hedge, b *Backend) {
 	if !h.picked {
 		h.picked = true
@@ -155,13 +155,14 @@ func (r *Record) Used(b *Backend) bool {
 	return b.same(r.primary.Load()) || slices.ContainsFunc(r.others, b.same)
 }
 
-// Met reports whether an attempt of the call has used the address that b connects to, over whatever connection. The lock must
-// be held.
+// Met reports whether an attempt of the call has used the address that b connects to, over whatever connection. The lock
+// must be held.
 func (r *Record) Met(b *Backend) bool {
 	return b.sameAddress(r.primary.Load()) || slices.ContainsFunc(r.others, b.sameAddress)
 }
 
-// HasPolicy reports whether a connection to the call's target has a policy of package balancer. It is false for a nil record.
+// HasPolicy reports whether a connection to the call's target has a policy of package balancer. It is false for a nil
+// record.
 func (r *Record) HasPolicy() bool {
 	if r == nil {
 		return false
@@ -183,8 +184,8 @@ func (r *Record) Single() (policy, single bool) {
 	return policy, policy && Count(r.target).Connections == 1
 }
 
-// Spare reports whether there is a ready backend for hedge n that no attempt of the call has used. It counts one such backend
-// for each earlier hedge that has none yet. It is false for a nil record, and before the first pick of the call.
+// Spare reports whether there is a ready backend for hedge n that no attempt of the call has used. It counts one such
+// backend for each earlier hedge that has none yet. It is false for a nil record, and before the first pick of the call.
 func (r *Record) Spare(n int) bool {
 	if r == nil {
 		return false

@@ -11,8 +11,8 @@ import (
 	"google.golang.org/grpc/resolver"
 )
 
-// Backend is one connection to a backend. Two of them are the same backend if they have the same addresses, and the same number
-// where each address has several connections.
+// Backend is one connection to a backend. Two of them are the same backend if they have the same addresses, and the same
+// number where each address has several connections.
 type Backend struct {
 	SubConn balancer.SubConn // as the policy's parent knows it
 
@@ -24,8 +24,8 @@ type Backend struct {
 	silence silence
 }
 
-// NewBackend returns the backend behind sc, which connects to one of the addresses. number is that of the connection where each
-// address has several, 0 for the first.
+// NewBackend returns the backend behind sc, which connects to one of the addresses. number is that of the connection where
+// each address has several, 0 for the first.
 func (p *Policy) NewBackend(sc balancer.SubConn, addresses []resolver.Address, number int) *Backend {
 	// The key has no attributes, because these may differ between two entries for one backend. It has the server name, because
 	// one address may serve several names, as a proxy's does.
@@ -53,14 +53,14 @@ func (b *Backend) sameAddress(other *Backend) bool {
 
 // Policy is one load-balancing policy of package balancer, in use on a connection, and its ready backends.
 type Policy struct {
-	target string
-	ready  atomic.Pointer[[]*Backend]
-	deaf   atomic.Bool  // no connection is ever silent
-	moved  atomic.Int64 // primaries that were sent elsewhere
+	target     string
+	ready      atomic.Pointer[[]*Backend]
+	silenceOff atomic.Bool  // no connection is ever silent
+	moved      atomic.Int64 // primaries that were sent elsewhere
 }
 
-// policies are all policies in use, by the target of their connection. Connections may share a target, and one connection may
-// have several policies in its tree.
+// policies are all policies in use, by the target of their connection. Connections may share a target, and one connection
+// may have several policies in its tree.
 var policies struct {
 	count    atomic.Int64
 	mu       sync.Mutex

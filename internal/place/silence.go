@@ -14,15 +14,15 @@ const (
 	// same moment are one sign and not two.
 	apart = 0.5
 	// probeEvery is how often a primary may go to a silent connection, to find out whether it answers again. Each probe of one
-	// that does not costs a hedge, so that probes become rarer the longer the silence lasts: the next one comes after a tenth of
-	// that, mostProbeEvery at most.
+	// that does not costs a hedge, so that probes become rarer the longer the silence lasts: the next one comes after a tenth
+	// of that, mostProbeEvery at most.
 	probeEvery     = 100 * time.Millisecond
 	mostProbeEvery = 5 * time.Second
 )
 
-// silence is what the calls of one connection say about whether it still answers. A connection is silent from its second late
-// call without an answer in between to its next answer. A primary's pick reads one word of it; the rest is for the calls
-// that are late.
+// silence is what the calls of one connection say about whether it still answers. A connection is silent from its second
+// late call without an answer in between to its next answer. A primary's pick reads one word of it; the rest is for the
+// calls that are late.
 type silence struct {
 	late atomic.Int32 // late calls since the last answer
 
@@ -32,12 +32,12 @@ type silence struct {
 	probe  time.Time // when the next primary may go there
 }
 
-// Suspect reports whether a call is late that went there, and none has answered since. It is one atomic load.
+// Suspect reports whether a call to the backend is late, and nothing was answered since. It is one atomic load.
 func (b *Backend) Suspect() bool { return b.silence.late.Load() != 0 }
 
 // Late notes that a call there has not answered within the delay after which calls of its kind are hedged.
 func (b *Backend) Late(now time.Time, delay time.Duration) {
-	if b.policy.deaf.Load() {
+	if b.policy.silenceOff.Load() {
 		return
 	}
 	s := &b.silence
@@ -70,7 +70,7 @@ func (b *Backend) Silent() bool {
 	return silent
 }
 
-// SilentSince also returns when the first late call of the silence was noticed.
+// SilentSince reports whether the connection is silent, and when the first late call of the silence was noticed.
 func (b *Backend) SilentSince() (time.Time, bool) {
 	s := &b.silence
 	if s.late.Load() < silentFrom {
@@ -81,8 +81,8 @@ func (b *Backend) SilentSince() (time.Time, bool) {
 	return s.first, s.silent
 }
 
-// Probe reports whether a primary may go to this connection although it is silent. It is true now and then, see probeEvery, and
-// always if the connection is not silent.
+// Probe reports whether a primary may go to this connection although it is silent. It is true now and then, see probeEvery,
+// and always if the connection is not silent.
 func (b *Backend) Probe(now time.Time) bool {
 	s := &b.silence
 	s.mu.Lock()
@@ -97,9 +97,9 @@ func (b *Backend) Probe(now time.Time) bool {
 	return true
 }
 
-// Listen says whether connections can be silent at all. If not, those that are speak again.
-func (p *Policy) Listen(on bool) {
-	if p.deaf.Swap(!on) || on {
+// SetSilence sets whether connections can be silent at all. If not, those that are silent no longer are.
+func (p *Policy) SetSilence(on bool) {
+	if p.silenceOff.Swap(!on) || on {
 		return
 	}
 	for _, b := range p.Ready() {
@@ -162,7 +162,7 @@ func (r *Record) answering() *Backend {
 	return r.primary.Load()
 }
 
-// Answered does the same for a hedge.
+// Answered notes that the hedge has answered, with the first message if it is a stream.
 func (h *Hedge) Answered() {
 	h.record.Lock()
 	b := h.at

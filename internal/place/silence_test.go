@@ -81,7 +81,7 @@ func TestSilence_Probes(t *testing.T) {
 		if since := place.Count("target").Silent[0].Since; time.Since(since) != 1001*ms {
 			t.Errorf("silent since %v ago", time.Since(since))
 		}
-		policy.Listen(false)
+		policy.SetSilence(false)
 		if b.Late(time.Now(), 0); b.Suspect() {
 			t.Error("nobody listens")
 		}

@@ -2,7 +2,8 @@ package race
 
 import "runtime"
 
-// crash is a panic or a runtime.Goexit of a hedge, or of a detached primary. If it decides the call, it is repeated on the caller's goroutine.
+// crash is a panic or a runtime.Goexit of a hedge, or of a detached primary. If it decides the call, it is repeated on the
+// caller's goroutine.
 type crash struct {
 	panic  *Panic
 	goexit bool

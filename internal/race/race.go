@@ -172,7 +172,8 @@ func (r *Race) Run(ctx context.Context, cancel context.CancelCauseFunc, plan Pla
 	return r.ensureRunner().primaryEnded(end, err)
 }
 
-// begin sets the alarm or a timer for the first hedge. What Commit looks at changes in one step, because it may be called now.
+// begin sets the alarm or a timer for the first hedge. What Commit looks at changes in one step, because it may be called
+// now.
 func (r *Race) begin(ctx context.Context, cancel context.CancelCauseFunc, plan Plan, p Policy, e Entrant) {
 	if r.waiter.Wake == nil {
 		r.waiter.Wake = func() { r.ensureRunner().due() } // kept when the Race runs again, which saves an allocation

@@ -21,8 +21,8 @@ type runner struct {
 }
 
 // hedge is one hedge. Only the goroutine that prepares and runs it uses it, with two exceptions: any goroutine may call
-// cancel and letGo while the hedge is in flight, and the caller's goroutine reads all of it when the hedge has won. The first
-// one stands for the primary of a detached race, of which only the crash and the patience are set.
+// cancel and letGo while the hedge is in flight, and the caller's goroutine reads all of it when the hedge has won. The
+// first one stands for the primary of a detached race, of which only the crash and the patience are set.
 type hedge struct {
 	attempt  Attempt
 	ctx      context.Context
@@ -32,7 +32,8 @@ type hedge struct {
 	patience *time.Timer // cancels it when it has been left for too long; nil unless it was left
 }
 
-// newRunner makes the runner of r. r.mu must be held. The machine's first action, to arm the timer, is dropped: begin did it.
+// newRunner makes the runner of r. r.mu must be held. The machine's first action, to arm the timer, is dropped: begin did
+// it.
 func newRunner(r *Race) *runner {
 	x := &runner{Race: r}
 	x.machine, _ = NewMachine(r.plan.Rules, r.plan.Due)

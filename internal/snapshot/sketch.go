@@ -104,8 +104,8 @@ func (t *totals) counts() latency.Counts {
 	return c
 }
 
-// mapping is an index mapping of sketches-go. That library's own shifts an int by 52 bits, which leaves nothing of it on a 32-bit
-// machine.
+// mapping is an index mapping of sketches-go. That library's own shifts an int by 52 bits, which leaves nothing of it on a
+// 32-bit machine.
 type mapping struct {
 	log    float64 // of gamma, to the base 2
 	offset float64

@@ -1,5 +1,5 @@
-// Package snapshot reads and writes what schedulers have learned: the messages of proto/snapshotpb, with what learners know in
-// them. What is read may come from anybody: it is checked, and takes about as much memory as it has bytes.
+// Package snapshot reads and writes what schedulers have learned: the messages of proto/snapshotpb, with what learners know
+// in them. What is read may come from anybody: it is checked, and takes about as much memory as it has bytes.
 package snapshot
 
 import (
