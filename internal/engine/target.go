@@ -27,10 +27,10 @@ type target struct {
 
 	oneConnection oneConnection
 
-	methods     sync.Map       // full name → *method
-	count       int            // methods; guarded by Engine.mu
-	expected    atomic.Float64 // calls a second, as taken over; 0 when the bucket has them, or nothing is known
-	connections []string       // the targets to which WithTargetName gives the name; guarded by Engine.mu
+	methods     sync.Map // full name → *method
+	count       int      // methods; guarded by Engine.mu
+	expected    expected // calls a second, as taken over; 0 when the bucket has them, or nothing is known
+	connections []string // the targets to which WithTargetName gives the name; guarded by Engine.mu
 }
 
 // method is the state of one method of one target.
