@@ -149,6 +149,7 @@ func (x *runner) ask(a Actions) Event {
 	x.mu.Lock()
 	if shared {
 		x.machine.share()
+		x.report.Detached = false // losers are not left
 	}
 	soFar := x.report
 	x.mu.Unlock()
