@@ -43,6 +43,8 @@ type method struct {
 	target   *target
 	settings atomic.Pointer[settings] // the newest that a call has needed
 
+	own *budget.Bucket // nil if it never had one; guarded by Engine.mu
+
 	classes classes // of requests
 
 	history pointer.Pointer[history] // nil before the first sample
