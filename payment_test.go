@@ -91,3 +91,25 @@ func TestUpdate_ChangesTheBudget(t *testing.T) {
 		}
 	})
 }
+
+// A method's own budget outlives updates under which it has none: it does not begin again with a hedge to spend.
+func TestUpdate_KeepsAMethodsOwnBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		opts := []hedge.Option{hedge.WithAllMethods(), hedge.WithTrigger(hedge.Fixed(10 * ms)), hedge.WithMaxHedges(1), hedge.WithBudgetPercent(100)}
+		s := newScheduler(t, opts[1:]...)
+		hedges := int64(0)
+		for range 20 {
+			if err := s.Update(append(opts, hedge.WithMethodOptions("/s/Own", hedge.WithBudgetPercent(1)))...); err != nil {
+				t.Fatal(err)
+			}
+			hedges += callsOf(t, s, "/s/Own", 1, 100*ms)
+			if err := s.Update(opts...); err != nil {
+				t.Fatal(err)
+			}
+			callsOf(t, s, "/s/Own", 1, ms)
+		}
+		if hedges > 1 {
+			t.Errorf("%d hedges of 20 calls, want 1", hedges)
+		}
+	})
+}

@@ -20,8 +20,8 @@ import (
 //
 // It may be called at any time, while calls are made. Each method is read at one moment, and a call that ends meanwhile is
 // either in it or not. It reads the latencies of every method, which takes about 0.1 ms each. A method or target whose name
-// is not valid UTF-8 is left out. An error is one of w, which may then have got a part; a part is not accepted as a
-// snapshot.
+// is empty, or not valid UTF-8, is left out. An error is one of w, which may then have got a part; a part is not accepted as
+// a snapshot.
 //
 // With a nil *Scheduler or the zero Scheduler it writes an empty snapshot.
 func (s *Scheduler) WriteSnapshot(w io.Writer) error {

@@ -341,3 +341,37 @@ func TestSnapshot_OfTheRate(t *testing.T) {
 		}
 	})
 }
+
+// TestSnapshot_CanBeRead has schedulers whose snapshots New must accept: with hedges at one target only, and with calls of a target
+// or method without a name.
+func TestSnapshot_CanBeRead(t *testing.T) {
+	for _, tc := range []struct {
+		name, target, method string
+		opts                 []hedge.Option
+	}{
+		{"budget of one target", target, method, []hedge.Option{hedge.WithBudgetPercent(0), hedge.WithTargetOptions("*", hedge.WithBudgetPercent(10))}},
+		{"target without a name", "", method, nil},
+		{"method without a name", target, "", nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newScheduler(t, tc.opts...)
+				for range 500 {
+					if _, err := hedge.Do(t.Context(), s, tc.target, tc.method, taking(5*ms)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				again := takenOver(t, [][]byte{snapshotOf(t, s)})
+				var read snapshotpb.Snapshot
+				if err := proto.Unmarshal(snapshotOf(t, again), &read); err != nil {
+					t.Fatal(err)
+				}
+				for _, known := range read.Targets {
+					if rate := known.CallsPerSecond; known.Name == "" || !(rate > 150 && rate < 250) {
+						t.Errorf("%v calls a second of %q, want 200", rate, known.Name)
+					}
+				}
+			})
+		})
+	}
+}

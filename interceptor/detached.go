@@ -30,10 +30,13 @@ type again struct {
 // that decides the call, or nil if the failure stays. It runs on the caller's goroutine, and writes to the caller's reply.
 func (u *unary) repeat(ctx context.Context, out race.Outcome, reply any) *again {
 	err := out.Err
-	for n := out.Hedges + 1; u.call.Repeats(err); n++ {
+	for n := out.Hedges + 1; u.request.Resendable() && u.call.Repeats(err); n++ {
 		h := &unaryHedge{unary: u, req: u.req, reply: reply}
 		h.opts, h.results = u.options.Attempt()
-		if err = h.Run(wire.HedgeContext(ctx, n)); u.call.Decides(err) {
+		err = h.Run(wire.HedgeContext(ctx, n))
+		decides := u.call.Decides(err)
+		u.call.ReportRepeat(n, decides)
+		if decides {
 			return &again{h, err}
 		}
 	}

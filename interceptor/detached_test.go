@@ -3,6 +3,8 @@ package interceptor_test
 import (
 	"context"
 	"fmt"
+	"io"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -24,12 +26,19 @@ var cutTexts = []string{
 	`connection error: desc = "error reading from server: EOF"`,
 }
 
+// readOnce and readAgain are requests of a codec's own.
+type (
+	readOnce  struct{ from io.Reader }
+	readAgain struct{ text string }
+)
+
 // TestRule03_ACutCallIsRepeated has a call fail because its connection was cut: it is repeated if resets were sent lately and
 // its method may run twice, also if it may not be hedged.
 func TestRule03_ACutCallIsRepeated(t *testing.T) {
 	const losers = 20
 	for _, tc := range []struct {
 		name     string
+		req      any // nil: a message
 		losers   int // before
 		method   string
 		failures int // attempts that fail
@@ -38,15 +47,17 @@ func TestRule03_ACutCallIsRepeated(t *testing.T) {
 		attempts int
 		code     codes.Code
 	}{
-		{"no resets were sent", 0, "/a/Get", 1, nil, cutTexts[0], 1, codes.Unavailable},
-		{"the server says so", losers, "/a/Get", 1, nil, cutTexts[0], 2, codes.OK},
-		{"the server says nothing", losers, "/a/Get", 1, nil, cutTexts[1], 2, codes.OK},
-		{"another error", losers, "/a/Get", 1, nil, "no healthy upstream", 1, codes.Unavailable},
-		{"twice", losers, "/a/Get", 2, nil, cutTexts[0], 3, codes.OK},
-		{"three times", losers, "/a/Get", 3, nil, cutTexts[0], 3, codes.Unavailable},
-		{"a method that is being learned", losers, "/a/GetOther", 1, nil, cutTexts[0], 2, codes.OK},
-		{"a method that must not run twice", losers, "/a/Put", 1, nil, cutTexts[0], 1, codes.Unavailable},
-		{"not to be hedged", losers, "/a/Get", 1, []grpc.CallOption{hedge.Off()}, cutTexts[0], 1, codes.Unavailable},
+		{"no resets were sent", nil, 0, "/a/Get", 1, nil, cutTexts[0], 1, codes.Unavailable},
+		{"the server says so", nil, losers, "/a/Get", 1, nil, cutTexts[0], 2, codes.OK},
+		{"the server says nothing", nil, losers, "/a/Get", 1, nil, cutTexts[1], 2, codes.OK},
+		{"another error", nil, losers, "/a/Get", 1, nil, "no healthy upstream", 1, codes.Unavailable},
+		{"twice", nil, losers, "/a/Get", 2, nil, cutTexts[0], 3, codes.OK},
+		{"three times", nil, losers, "/a/Get", 3, nil, cutTexts[0], 3, codes.Unavailable},
+		{"a method that is being learned", nil, losers, "/a/GetOther", 1, nil, cutTexts[0], 2, codes.OK},
+		{"a method that must not run twice", nil, losers, "/a/Put", 1, nil, cutTexts[0], 1, codes.Unavailable},
+		{"a request that can be read once", &readOnce{strings.NewReader("all of it")}, losers, "/a/Get", 1, nil, cutTexts[0], 1, codes.Unavailable},
+		{"a request that can be read again", &readAgain{"all of it"}, losers, "/a/Get", 1, nil, cutTexts[0], 2, codes.OK},
+		{"not to be hedged", nil, losers, "/a/Get", 1, []grpc.CallOption{hedge.Off()}, cutTexts[0], 1, codes.Unavailable},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -85,11 +96,20 @@ func TestRule03_ACutCallIsRepeated(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
+				synctest.Wait() // until no loser reads slow
 				slow.Store(false)
 				var header metadata.MD
 				reply := wrapperspb.Int64(-1)
-				err = unary(t.Context(), tc.method, wrapperspb.Int64(1), reply, nil, invoke, append(tc.opts, grpc.Header(&header))...)
+				req := tc.req
+				if req == nil {
+					req = wrapperspb.Int64(1)
+				}
+				var outcome hedge.Outcome
+				err = unary(t.Context(), tc.method, req, reply, nil, invoke, append(tc.opts, grpc.Header(&header), hedge.Report(&outcome))...)
 				last := len(attempts) - 1
+				if won := outcome.Winner; outcome.Attempts != tc.attempts || err == nil && won != last || err != nil && won != 0 {
+					t.Errorf("reported: %+v", outcome)
+				}
 				if last+1 != tc.attempts || status.Code(err) != tc.code {
 					t.Errorf("attempts %v, %v; want %d, %v", attempts, err, tc.attempts, tc.code)
 				}
@@ -122,5 +142,24 @@ func TestRule07_NoResets(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestDetached_CancelledBefore has a call be made with a context that was cancelled before: no attempt that could be carried out
+// is sent, as without the interceptor, where gRPC looks at the context first.
+func TestDetached_CancelledBefore(t *testing.T) {
+	s := fixed(t, 10*ms, hedge.WithResetLimit(0, 0))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	invoke := func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+		if ctx.Err() == nil {
+			t.Error("the attempt could be sent")
+		}
+		return status.FromContextError(ctx.Err()).Err()
+	}
+	for range 100 {
+		if err := interceptor.Unary(s)(ctx, "/a/Get", wrapperspb.Int64(1), wrapperspb.Int64(0), nil, invoke); status.Code(err) != codes.Canceled {
+			t.Fatal(err)
+		}
 	}
 }

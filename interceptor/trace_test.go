@@ -261,3 +261,52 @@ func TestReport_WithoutAScheduler(t *testing.T) {
 		t.Errorf("%v, %+v", err, outcome)
 	}
 }
+
+// TestTrace_APanicFreesTheAttempts has a function of the user's panic when the call is decided: the contexts of its attempts end,
+// also where attempts may outlive their call.
+func TestTrace_APanicFreesTheAttempts(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		limit    []hedge.Option
+		steps    []step
+		attempts int
+	}{
+		{"primary", nil, []step{answers(20 * ms), answers(time.Second)}, 2},
+		{"hedge", nil, []step{answers(time.Second), answers(5 * ms)}, 2},
+		{"detached primary", []hedge.Option{hedge.WithResetLimit(0, 0)}, []step{answers(20 * ms), answers(time.Second)}, 2},
+		{"hedge beside a detached primary", []hedge.Option{hedge.WithResetLimit(0, 0)}, []step{answers(time.Second), answers(5 * ms)}, 2},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := fixed(t, 10*ms, append(tc.limit, hedge.WithMaxHedges(1), hedge.WithTrace(&hedge.Trace{CallDecided: func(hedge.CallDecided) { panic("decided") }}))...)
+				var mu sync.Mutex
+				var contexts []context.Context
+				stub := &stub{steps: tc.steps}
+				invoke := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, opts ...grpc.CallOption) error {
+					mu.Lock()
+					contexts = append(contexts, ctx)
+					mu.Unlock()
+					return stub.invoke(ctx, method, req, reply, cc, opts...)
+				}
+				func() {
+					defer func() {
+						if recover() == nil {
+							t.Error("no panic")
+						}
+					}()
+					_ = interceptor.Unary(s)(t.Context(), "/a/Get", wrapperspb.Int64(1), wrapperspb.Int64(0), nil, invoke)
+				}()
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				for _, ctx := range contexts {
+					if ctx.Err() == nil {
+						t.Error("the context of an attempt goes on")
+					}
+				}
+				if len(contexts) != tc.attempts {
+					t.Errorf("%d attempts", len(contexts))
+				}
+			})
+		})
+	}
+}

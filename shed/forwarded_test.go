@@ -98,7 +98,7 @@ func TestForwardedNumber(t *testing.T) {
 			}
 			t.Run(tc.name+", "+kind, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					s, err := hedge.New(append([]hedge.Option{hedge.WithAllMethods(), hedge.WithWarmup(1<<40, 10*ms), hedge.WithBudgetPercent(400)}, tc.opts...)...)
+					s, err := hedge.New(append([]hedge.Option{hedge.WithAllMethods(), hedge.WithWarmup(1<<30, 10*ms), hedge.WithBudgetPercent(400)}, tc.opts...)...)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -135,7 +135,7 @@ func TestForwardedNumber(t *testing.T) {
 // server may turn it away.
 func TestForwardedNumber_WithinAHedge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, err := hedge.New(hedge.WithAllMethods(), hedge.WithMaxHedges(1), hedge.WithWarmup(1<<40, 10*ms), hedge.WithBudgetPercent(400))
+		s, err := hedge.New(hedge.WithAllMethods(), hedge.WithMaxHedges(1), hedge.WithWarmup(1<<30, 10*ms), hedge.WithBudgetPercent(400))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -35,7 +35,10 @@ func (c *clientStream) repeat(out race.Outcome, failed *streamAttempt) *streamAt
 	for n := out.Hedges + 1; c.request.replayable() && c.call.Repeats(err); n++ {
 		ctx, cancel := context.WithCancelCause(wire.HedgeContext(c.caller, n))
 		h := (*entrant)(c).Hedge(n, cancel).(*hedgeAttempt)
-		if err = h.Run(ctx); c.call.Decides(err) {
+		err = h.Run(ctx)
+		decides := c.call.Decides(err)
+		c.call.ReportRepeat(n, decides)
+		if decides {
 			return &h.streamAttempt
 		}
 		cancel(race.ErrLost)

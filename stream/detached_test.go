@@ -1,6 +1,7 @@
 package stream_test
 
 import (
+	"errors"
 	"io"
 	"testing"
 	"testing/synctest"
@@ -56,6 +57,33 @@ func TestDetached_HeaderBesideRecv(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		if left := s.Targets()[0].Resets.Left; left != 0 || cluster.Counts().Cancelled != 0 || cluster.Counts().Messages != 6 {
 			t.Errorf("%d losers run on, %+v", left, cluster.Counts())
+		}
+	})
+}
+
+// TestDetached_OpaqueRequest has a request that attempts share, whose losers cannot be left to run: no hedge is sent where its
+// loser would have to be reset and may not be.
+func TestDetached_OpaqueRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(testserver.Plan{Delay: 100 * ms}, testserver.Plan{})})
+		s := fixed(t, 10*ms, hedge.WithResetLimit(0, 0), hedge.WithMaxHedges(1))
+		conn := cluster.ClientT(t, hedging(s))
+		testserver.ConnectT(t, conn)
+		for range 5 {
+			st, err := conn.NewStream(t.Context(), &testpb.TestService_ServiceDesc.Streams[0], method, grpc.ForceCodec(&slowCodec{read: make(chan uint64, 2)}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(st.SendMsg(&opaque{id: 7}), st.CloseSend(), st.RecvMsg(new(testpb.Reply))); err != nil {
+				t.Fatal(err)
+			}
+			if err := st.RecvMsg(new(testpb.Reply)); err != io.EOF {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Second)
+		if n := cluster.Counts().Cancelled; n != 0 || s.Stats().Hedges != 0 {
+			t.Errorf("%d resets, %+v", n, s.Stats())
 		}
 	})
 }

@@ -40,6 +40,15 @@ func (r *Request) Replayable() bool {
 	return fits(r.caller)
 }
 
+// Resendable reports whether the request can be sent again when no other attempt is sending it. Its size does not matter then.
+func (r *Request) Resendable() bool {
+	if r.caller == nil || r.copied != nil {
+		return true
+	}
+	k := kindOf(reflect.TypeOf(r.caller))
+	return k.form != opaque || k.repeatable
+}
+
 // Shared reports whether hedges send the caller's own request. The call must then not return before they have ended.
 func (r *Request) Shared() bool { return !Copyable(r.caller) }
 

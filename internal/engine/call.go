@@ -39,6 +39,7 @@ type Call struct {
 	heldBack reason        // why it was held back last, so that a reason counts once for a hedge
 	why      reason        // why the last hedge that was due was not sent, or why none can be; for whoever asks
 	report   func(Outcome) // of hedge.Report; nil: none
+	winner   uint8         // the attempt that decided the call
 
 	credited       bool  // a success has been counted for the throttle
 	failures       uint8 // attempts whose failures have been counted for the throttle, a bit each

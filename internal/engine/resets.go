@@ -2,9 +2,8 @@ package engine
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
-
-	"go.uber.org/atomic"
 
 	"github.com/grpchedge/hedge/internal/race"
 )
@@ -19,9 +18,9 @@ import (
 //
 // The zero value is ready for use. All methods may be called concurrently.
 type resets struct {
-	limited atomic.Bool     // mode is not ResetsUnlimited; read for every call
-	lastAt  atomic.Duration // when a reset was sent last, after the engine's epoch; 0: never
-	left    atomic.Int64    // losers that run to their end now
+	limited atomic.Bool  // mode is not ResetsUnlimited; read for every call
+	lastAt  atomic.Int64 // when a reset was sent last, after the engine's epoch, in nanoseconds; 0: never
+	left    atomic.Int64 // losers that run to their end now
 
 	mu     sync.Mutex
 	mode   ResetMode
@@ -148,14 +147,14 @@ func (r *resets) lost(losers, may race.Attempts, now time.Time, at time.Duration
 			r.suspicion.bears(resetsSeen{minute, second})
 		}
 		r.seen.add(sent, now)
-		r.lastAt.Store(max(at, 1))
+		r.lastAt.Store(int64(max(at, 1)))
 	}
 	return left
 }
 
 // recently reports whether a reset was sent shortly before the given time since the engine's epoch.
 func (r *resets) recently(at time.Duration) bool {
-	last := r.lastAt.Load()
+	last := time.Duration(r.lastAt.Load())
 	return last > 0 && at-last <= recentResets
 }
 

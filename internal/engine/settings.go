@@ -89,14 +89,15 @@ func (m *method) resolve(c *configuration) *settings {
 // settingsBytes is what the settings of one method take at most, with what is learned under them.
 const settingsBytes = int64(unsafe.Sizeof(settings{}) + unsafe.Sizeof(learn.Config{}) + unsafe.Sizeof(hedgingPolicy{}))
 
-// ownBudget returns the method's own bucket, with the given share.
+// ownBudget returns the method's own bucket, with the given share. It outlives updates under which the method has none.
 func (m *method) ownBudget(percent float64) *budget.Bucket {
-	if old := m.settings.Load(); old != nil && old.own != nil {
-		old.own.SetPercent(percent)
-		return old.own
+	if m.own != nil {
+		m.own.SetPercent(percent)
+		return m.own
 	}
 	m.memory.Add(int64(unsafe.Sizeof(budget.Bucket{})))
-	return budget.New(percent)
+	m.own = budget.New(percent)
+	return m.own
 }
 
 // groupsFor returns the groups for a control group of the given share: those there are, if their share is that.

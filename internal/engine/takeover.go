@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"io"
 	"maps"
+	"math"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/grpchedge/hedge/internal/learn"
@@ -56,6 +58,15 @@ func (e *Engine) addKnown(target, name string, known *snapshot.Method) *target {
 	return t
 }
 
+// expected is a float64 that is used atomically. Unlike that of go.uber.org/atomic, it is aligned on 32-bit machines.
+type expected struct{ bits atomic.Uint64 }
+
+func (e *expected) Load() float64   { return math.Float64frombits(e.bits.Load()) }
+func (e *expected) Store(v float64) { e.bits.Store(math.Float64bits(v)) }
+func (e *expected) Swap(v float64) (o float64) {
+	return math.Float64frombits(e.bits.Swap(math.Float64bits(v)))
+}
+
 // first returns the estimate of a method or class for a call that has found none: see learn.Learner.First. The first such
 // call of a target fills its bucket for the traffic that is expected.
 func (t *target) first(l *learn.Learner, now time.Time) *learn.Estimate {
@@ -71,11 +82,11 @@ func (e *Engine) rate(t *target, now time.Time) float64 {
 		return expected // nobody has called it
 	}
 	const seconds = 2 // of calls, which make the burst
-	burst := t.budget.Burst(now)
-	if burst <= 1 {
+	burst, percent := t.budget.Burst(now), e.config.Load().forTarget(t.name).BudgetPercent
+	if burst <= 1 || percent == 0 {
 		return 0
 	}
-	return burst / (e.config.Load().BudgetPercent / 100) / seconds
+	return burst / (percent / 100) / seconds
 }
 
 // takeOver keeps what is known of classes until they are used. The classes with the most calls are kept.

@@ -27,10 +27,10 @@ type target struct {
 
 	oneConnection oneConnection
 
-	methods     sync.Map       // full name → *method
-	count       int            // methods; guarded by Engine.mu
-	expected    atomic.Float64 // calls a second, as taken over; 0 when the bucket has them, or nothing is known
-	connections []string       // the targets to which WithTargetName gives the name; guarded by Engine.mu
+	methods     sync.Map // full name → *method
+	count       int      // methods; guarded by Engine.mu
+	expected    expected // calls a second, as taken over; 0 when the bucket has them, or nothing is known
+	connections []string // the targets to which WithTargetName gives the name; guarded by Engine.mu
 }
 
 // method is the state of one method of one target.
@@ -42,6 +42,8 @@ type method struct {
 	name     string
 	target   *target
 	settings atomic.Pointer[settings] // the newest that a call has needed
+
+	own *budget.Bucket // nil if it never had one; guarded by Engine.mu
 
 	classes classes // of requests
 

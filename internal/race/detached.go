@@ -14,6 +14,9 @@ func Loosen(caller context.Context) (ctx context.Context, cancel context.CancelC
 		ctx, free = context.WithDeadline(ctx, deadline)
 	}
 	ctx, end := context.WithCancelCause(ctx)
+	if caller.Err() == context.Canceled { // now, not on another goroutine: the attempt must not be sent
+		end(context.Cause(caller))
+	}
 	stop := context.AfterFunc(caller, func() {
 		// The context's own deadline ends it with the right error, at the same time.
 		if _, ok := caller.Deadline(); !ok || caller.Err() != context.DeadlineExceeded {

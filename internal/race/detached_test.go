@@ -151,3 +151,21 @@ func TestRace_DetachedPrimaryPanics(t *testing.T) {
 		})
 	}
 }
+
+// TestLoosen_OfAnEndedContext has the context end before: the attempt's has ended at once, not some time later.
+func TestLoosen_OfAnEndedContext(t *testing.T) {
+	cause := errors.New("cause")
+	cancelled, end := context.WithCancelCause(t.Context())
+	end(cause)
+	passed, free := context.WithTimeout(t.Context(), -1)
+	defer free()
+	for want, caller := range map[error]context.Context{context.Canceled: cancelled, context.DeadlineExceeded: passed} {
+		for range 100 {
+			ctx, cancel, _ := race.Loosen(caller)
+			if ctx.Err() != want || want == context.Canceled && context.Cause(ctx) != cause {
+				t.Fatal(ctx.Err(), context.Cause(ctx))
+			}
+			cancel(nil)
+		}
+	}
+}

@@ -150,6 +150,7 @@ func (x *runner) ask(a Actions) Event {
 	x.mu.Lock()
 	if shared {
 		x.machine.share()
+		x.report.Detached = false // losers are not left
 	}
 	soFar := x.report
 	x.mu.Unlock()
@@ -203,7 +204,20 @@ func (x *runner) primaryEnded(e Event, err error) Outcome {
 
 // outcome passes the report, which is final, to the policy and returns the outcome. It runs on the caller's goroutine.
 func (x *runner) outcome() Outcome {
+	booked := false
+	defer func() {
+		if booked {
+			return
+		}
+		// A function of the user's panicked, so that nobody gets the outcome.
+		if n := x.report.Winner; n > 0 {
+			x.hedges[n].cancel(nil)
+		} else {
+			x.cancelPrimary(nil)
+		}
+	}()
 	x.policy.Book(&x.report)
+	booked = true
 	switch winner := &x.hedges[x.report.Winner]; {
 	case x.report.Winner == 0 && x.report.Panicked && x.plan.Detached:
 		winner.crash.rethrow()

@@ -28,20 +28,22 @@ type Writer struct {
 // NewWriter returns a writer that has written nothing yet.
 func NewWriter(to io.Writer) *Writer { return &Writer{to: to} }
 
-// Target writes what is known of a target. Names that are no UTF-8, which protobuf cannot hold, are left out.
+// Target writes what is known of a target. Names that a snapshot cannot have are left out: those that are empty, or no UTF-8.
 func (w *Writer) Target(name string, t *Target) error {
-	if !utf8.ValidString(name) {
+	if !writable(name) {
 		return nil
 	}
 	message := &snapshotpb.Target{Name: name, CallsPerSecond: t.CallsPerSecond}
 	for _, name := range slices.Sorted(maps.Keys(t.Methods)) {
-		if utf8.ValidString(name) {
+		if writable(name) {
 			message.Methods = append(message.Methods, method(name, t.Methods[name]))
 		}
 	}
 	w.targets++
 	return w.write(&snapshotpb.Snapshot{Targets: []*snapshotpb.Target{message}})
 }
+
+func writable(name string) bool { return name != "" && utf8.ValidString(name) }
 
 // Close ends the snapshot.
 func (w *Writer) Close() error {
@@ -64,7 +66,7 @@ func (w *Writer) write(part *snapshotpb.Snapshot) error {
 func method(name string, m *Method) *snapshotpb.Method {
 	message := &snapshotpb.Method{Name: name, Knowledge: knowledge(m.Knowledge)}
 	for _, name := range slices.Sorted(maps.Keys(m.Classes)) {
-		if utf8.ValidString(name) {
+		if writable(name) {
 			message.Classes = append(message.Classes, &snapshotpb.Class{Name: name, Knowledge: knowledge(m.Classes[name])})
 		}
 	}

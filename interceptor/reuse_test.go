@@ -1,0 +1,81 @@
+package interceptor_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/internal/testserver"
+	testpb "github.com/grpchedge/hedge/proto"
+)
+
+// TestDetached_CallersReuseTheirMemory has callers use request, reply, header, trailer and peer again as soon as a call has
+// returned, over sockets, while its losers run on. The same calls are made without the interceptor.
+func TestDetached_CallersReuseTheirMemory(t *testing.T) {
+	law, err := testserver.ParseLaw("straggler")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, hedged := range []bool{false, true} {
+		cluster := testserver.StartT(t, testserver.Config{Backends: 2, Latency: law, Seed: 1})
+		s := fixed(t, 5*time.Millisecond, hedge.WithResetLimit(0, 0), hedge.WithMaxHedges(2))
+		var options []grpc.DialOption
+		if hedged {
+			options = append(options, grpc.WithUnaryInterceptor(interceptor.Unary(s)))
+		}
+		conn := cluster.ClientT(t, options...)
+		testserver.ConnectT(t, conn)
+		var finished atomic.Int64
+		const callers, calls = 8, 20
+		var group sync.WaitGroup
+		for c := range uint64(callers) {
+			group.Go(func() {
+				req, reply := &testpb.Request{}, &testpb.Reply{}
+				var header, trailer metadata.MD
+				var to peer.Peer
+				for n := range uint64(calls) {
+					req.Id = c*calls + n + 1
+					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+					err := conn.Invoke(ctx, testpb.TestService_Unary_FullMethodName, req, reply, grpc.Header(&header), grpc.Trailer(&trailer),
+						grpc.Peer(&to), grpc.OnFinish(func(error) { finished.Add(1) }))
+					cancel()
+					if err != nil || to.Addr == nil {
+						t.Errorf("hedged=%v: %v, peer %v", hedged, err, to)
+					} else if err := testserver.Check(req, 0, reply); err != nil {
+						t.Errorf("hedged=%v: %v", hedged, err)
+					}
+					proto.Reset(req)
+					proto.Reset(reply)
+					clear(header)
+					clear(trailer)
+					to = peer.Peer{}
+				}
+			})
+		}
+		group.Wait()
+		if got := finished.Load(); got != callers*calls {
+			t.Errorf("hedged=%v: OnFinish ran %d times for %d calls", hedged, got, callers*calls)
+		}
+		if !hedged {
+			continue
+		}
+		if s.Stats().Left == 0 {
+			t.Errorf("no loser was left: %+v", s.Stats())
+		}
+		for deadline := time.Now().Add(5 * time.Second); s.Targets()[0].Resets.Left > 0 && time.Now().Before(deadline); {
+			time.Sleep(10 * time.Millisecond)
+		}
+		if got := cluster.Counts(); got.Cancelled > 0 || s.Targets()[0].Resets.Left > 0 {
+			t.Errorf("%+v, %d losers run on", got, s.Targets()[0].Resets.Left)
+		}
+	}
+}
