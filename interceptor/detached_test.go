@@ -111,7 +111,7 @@ func TestRule07_NoResets(t *testing.T) {
 	for _, limit := range []int{0, 5} {
 		t.Run(fmt.Sprint(limit), func(t *testing.T) {
 			for _, streams := range []bool{false, true} {
-				got := traffic{rate: 100, callers: 16, streams: streams, lasts: 10 * time.Second, hedged: true,
+				got := traffic{rate: 100, callers: 16, streams: streams, lasts: 4 * time.Second, hedged: true,
 					options: []hedge.Option{hedge.WithResetLimit(limit, time.Minute), hedge.WithWarmup(20, 10*ms)}}.run(t)
 				if got.conns.Resets > int64(limit) || limit > 0 && got.conns.Resets == 0 || len(got.failed) > 0 {
 					t.Errorf("streams=%v: %d resets, failed: %v", streams, got.conns.Resets, got.failed)

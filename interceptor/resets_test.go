@@ -159,7 +159,7 @@ func TestRule07_ServersThatCountResets(t *testing.T) {
 		failed float64 // the most, of a call
 	}
 	likes := longtest.First(2, []like{
-		{"Armeria, small", testserver.Limit{Resets: 100, Per: time.Minute, Close: testserver.CloseCalm}, 0},
+		{"Armeria, small", testserver.Limit{Resets: 40, Per: time.Minute, Close: testserver.CloseCalm}, 0},
 		{"Apache", testserver.LimitLikeApache, 0.0002},
 		{"Armeria", testserver.LimitLikeArmeria, 0},
 		{"Netty", testserver.Limit{Resets: 200, Per: 30 * time.Second, Close: testserver.CloseCalm}, 0},
@@ -170,7 +170,7 @@ func TestRule07_ServersThatCountResets(t *testing.T) {
 	type load struct{ rate, callers int }
 	for _, streams := range []bool{false, true} {
 		for _, l := range longtest.First(1, []load{{500, 64}, {500, 16}, {5000, 64}, {5000, 16}}) {
-			lasts := time.Duration(longtest.Size(4, 60)) * time.Second
+			lasts := time.Duration(longtest.Size(2, 60)) * time.Second
 			tr := traffic{rate: l.rate, callers: l.callers, streams: streams, lasts: lasts}
 			hedged := tr
 			hedged.hedged = true
