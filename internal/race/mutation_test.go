@@ -16,6 +16,7 @@ var mutations = []struct{ bug, old, new string }{
 	{"leaves losers running", "a.Cancel = losers", "a.Cancel = 0"},
 	{"cancels losers of a detached call", "if m.leaves() && !m.gone", "if false"},
 	{"leaves losers whose caller has gone", "if m.leaves() && !m.gone", "if m.leaves()"},
+	{"leaves losers that share memory", "return m.rules.Detached && !m.rules.Shared", "return m.rules.Detached"},
 	{"a hedge's final status decides while the primary is in flight", "e.End == Final && m.rules.HedgeFinal", "e.End == Final"},
 	{"a hedge's final status never decides", "e.End == Final && m.rules.HedgeFinal", "false"},
 	{"a primary's final status does not decide", "(m.gone || e.End == Final)", "m.gone"},
