@@ -200,7 +200,7 @@ func TestHandler_Sentences(t *testing.T) {
 		want    string
 	}{
 		{"learning", nil, 3, nil, "The method is being learned: 3 calls seen."},
-		{"paused", nil, 30, (*hedge.Scheduler).Pause, "Hedging is paused."},
+		{"paused", nil, 30, (*hedge.Scheduler).Pause, "Hedging is paused by Pause, until Resume is called."},
 		{"not selected", []hedge.Option{hedge.WithMethods("/other/*")}, 3, nil, "No option selects this method"},
 		{"fixed", []hedge.Option{hedge.WithTrigger(hedge.Fixed(8 * ms))}, 30, nil, "A call that lasts 8 ms gets a hedge, and another 8 ms later."},
 		{"at once", []hedge.Option{hedge.WithTrigger(hedge.Fixed(0))}, 30, nil, "All hedges of a call are due at once."},

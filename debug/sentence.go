@@ -11,17 +11,19 @@ import (
 )
 
 // sentence says what is in force for a method, and why.
-func sentence(t hedge.TargetStats, config engine.Config, paused bool) string {
+func sentence(t hedge.TargetStats, config engine.Config) string {
 	c := t.Choice
 	switch {
-	case paused:
-		return "Hedging is paused."
+	case t.PausedBy != "":
+		return pausedSentence(t.PausedBy)
 	case t.Calls == 0 && t.PassedThrough > 0:
 		return "Client-streaming or bidirectional calls are never hedged."
 	case t.Calls > 0 && t.NotSelected == t.Calls:
 		return "No option selects this method, so it is not hedged and nothing is learned of it."
 	case t.Calls > 0 && t.NoDescriptor == t.Calls:
 		return "The method's descriptor is not linked into the program, so WithIdempotentOnly does not select it."
+	case t.Calls > 0 && t.Off == t.Calls:
+		return "All calls of this method have the option Off or WithOff, so none is hedged."
 	case (config.MaxHedges == 0 || config.BudgetPercent == 0) && t.Hedges == 0:
 		return "The options allow no hedges; latencies are learned all the same."
 	case t.Delay == 0 && t.Warmup > 0:
@@ -60,7 +62,7 @@ func sentence(t hedge.TargetStats, config engine.Config, paused bool) string {
 }
 
 // notes returns what an operator should know beside the sentence.
-func notes(t hedge.TargetStats) []string {
+func notes(t hedge.TargetStats, now time.Time) []string {
 	var n []string
 	add := func(format string, args ...any) { n = append(n, fmt.Sprintf(format, args...)) }
 	if t.Burst > 0 && t.Tokens < 1 && t.BudgetExhausted > 0 {
@@ -72,9 +74,7 @@ func notes(t hedge.TargetStats) []string {
 	if t.NoBackendPolicy {
 		add("WithOtherBackendOnly holds hedges back: the connection has no policy hedge_other_backend.")
 	}
-	if t.SingleBackend() {
-		add("Only one backend is ready, so a hedge cannot go to another one.")
-	}
+	n = append(n, targetNotes(t, now)...)
 	if won := t.HedgeWins + t.PrimaryWins; won >= 100 && t.HedgeWins*20 < won {
 		add("Hedges answered %.1f%% of hedged calls: a second attempt is hardly faster than waiting.", 100*float64(t.HedgeWins)/float64(won))
 	}

@@ -29,6 +29,12 @@ type row struct {
 	Stats    hedge.TargetStats   `json:"stats"`
 	Curve    []engine.CurvePoint `json:"curve"`
 	History  []sample            `json:"history"`
+
+	at time.Time // of the snapshot
+}
+
+func newRow(t hedge.TargetStats, config engine.Config, at time.Time) row {
+	return row{Sentence: sentence(t, config), Notes: notes(t, at), Stats: t, at: at}
 }
 
 // sample is a time in the last ten minutes.
@@ -71,10 +77,10 @@ func newSnapshot(s *hedge.Scheduler, filter string, limit int) *snapshot {
 	}
 	snap.NotShown = len(all) - len(shown)
 	for _, t := range shown {
+		r := newRow(t, config, snap.At)
 		curve, history := e.Picture(t.Target, t.Method)
-		snap.Methods = append(snap.Methods, row{
-			Sentence: sentence(t, config, snap.Paused), Notes: notes(t), Stats: t, Curve: curve, History: newSamples(history),
-		})
+		r.Curve, r.History = curve, newSamples(history)
+		snap.Methods = append(snap.Methods, r)
 	}
 	return snap
 }

@@ -72,14 +72,7 @@ func (r row) Figures() []figure {
 			figure{"wins lately, predicted", percent(c.MeasuredWins) + ", " + percent(c.PredictedWins)},
 			figure{"load predicted", percent(c.PredictedLoad)})
 	}
-	f = append(f, figure{"budget", fmt.Sprintf("%.1f of %.1f tokens", t.Tokens, t.Burst)})
-	if t.ThrottleMax > 0 {
-		f = append(f, figure{"throttle", fmt.Sprintf("%.1f of %.0f tokens", t.ThrottleTokens, t.ThrottleMax)})
-	}
-	if t.Backends > 0 {
-		f = append(f, figure{"backends ready", fmt.Sprint(t.Backends)})
-	}
-	return f
+	return append(f, targetFigures(t, r.at)...)
 }
 
 // helped is the share of hedged calls that a hedge answered.

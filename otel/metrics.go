@@ -34,6 +34,9 @@ type metrics struct {
 //	deadline_near     a hedge would have answered after the deadline
 //	throttled         the throttle was half empty
 //	pushed_back       a server asked to wait, or for no further attempt
+//	guarded           hedges to the target make calls fail, or a trial finds out whether they do
+//	resets_spent      no reset was left for a losing attempt
+//	of_hedge          the call was made on behalf of a hedge
 //	paused            the scheduler was paused
 //	learning          the method was being learned
 //	off               the call had the option Off
@@ -63,6 +66,9 @@ var outcomes = []struct {
 	{"deadline_near", func(s *hedge.Stats) int64 { return s.DeadlineNear }},
 	{"throttled", func(s *hedge.Stats) int64 { return s.Throttled }},
 	{"pushed_back", func(s *hedge.Stats) int64 { return s.PushedBack }},
+	{"guarded", func(s *hedge.Stats) int64 { return s.Guarded }},
+	{"resets_spent", func(s *hedge.Stats) int64 { return s.ResetsSpent }},
+	{"of_hedge", func(s *hedge.Stats) int64 { return s.OfHedges }},
 	{"paused", func(s *hedge.Stats) int64 { return s.Paused }},
 	{"learning", func(s *hedge.Stats) int64 { return s.Warmup }},
 	{"off", func(s *hedge.Stats) int64 { return s.Off }},

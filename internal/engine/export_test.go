@@ -81,11 +81,5 @@ func (r *ResetRules) Read(now time.Time) Resets { return r.r.read(now) }
 // CutOff is cutOff.
 func CutOff(err error) (cut, certain bool) { return cutOff(err) }
 
-// CopyResets has a target of another engine know what is known of a target's resets.
-func CopyResets(from *Engine, target string, to *Engine, now time.Time) (ResetState, bool) {
-	s, ok := from.ResetState(target, now)
-	return s, ok && to.RestoreResets(target, s, now)
-}
-
 // Used has an attempt use a connection.
 func (r *ResetRules) Used(local, remote string, now time.Time) { r.r.used(local, remote, now) }

@@ -75,7 +75,8 @@ const (
 	// plenty is the limit, per minute, above which a limit is none.
 	plenty = 60_000
 
-	serverSays = "the server says so: ENHANCE_YOUR_CALM"
+	serverSays   = "the server says so: ENHANCE_YOUR_CALM"
+	endInTheWake = "connections end in the wake of resets, and not without"
 )
 
 // setLimit sets the limit of WithResetLimit; nil has it be learned.
@@ -210,7 +211,7 @@ func (r *resets) ended(began time.Time, certain bool, now time.Time) (blamed boo
 		}
 	default:
 		r.blame(seen, now)
-		r.learn(seen, now, "connections end in the wake of resets, and not without")
+		r.learn(seen, now, endInTheWake)
 	}
 	return true
 }

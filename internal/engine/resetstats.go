@@ -1,6 +1,10 @@
 package engine
 
-import "time"
+import (
+	"time"
+
+	"github.com/grpchedge/hedge/internal/snapshot"
+)
 
 // Resets is what is known of a target's resets: see hedge.Resets.
 type Resets struct {
@@ -69,6 +73,7 @@ func (r *resets) restore(s ResetState, now time.Time) bool {
 	}
 	r.bucket = resetBucket{burst: s.Burst, rate: s.Rate, at: now}
 	r.suspicion.seen.minute = s.SeenAMinute
+	r.sure = s.Why == serverSays
 	r.limited.Store(true)
 	return true
 }
@@ -84,4 +89,32 @@ func (r *resets) state(now time.Time) (ResetState, bool) {
 		Burst: r.bucket.burst, Rate: r.bucket.rate, Since: r.since, Until: r.until, Hold: r.hold, Why: r.why,
 		SeenAMinute: r.suspicion.seen.minute,
 	}, true
+}
+
+// knownResets returns the limit of a target's resets for a snapshot; nil if none was learned.
+func (e *Engine) knownResets(target string, now time.Time) *snapshot.ResetLimit {
+	s, ok := e.ResetState(target, now)
+	if !ok {
+		return nil
+	}
+	return &snapshot.ResetLimit{
+		Burst: s.Burst, PerSecond: s.Rate, Since: s.Since, Until: s.Until, Hold: s.Hold, SeenAMinute: s.SeenAMinute,
+		ServerSaidSo: s.Why == serverSays,
+	}
+}
+
+// takeOverResets has the targets that have entries know the limits of a snapshot.
+func (e *Engine) takeOverResets(known snapshot.Snapshot, now time.Time) {
+	for name, t := range known {
+		if l := t.ResetLimit; l != nil {
+			s := ResetState{
+				Burst: l.Burst, Rate: l.PerSecond, Since: l.Since, Until: l.Until, Hold: l.Hold, SeenAMinute: l.SeenAMinute,
+				Why: endInTheWake,
+			}
+			if l.ServerSaidSo {
+				s.Why = serverSays
+			}
+			e.RestoreResets(name, s, now)
+		}
+	}
 }

@@ -92,15 +92,17 @@ func (r *reader) target(b []byte) error {
 	if err != nil {
 		return fmt.Errorf("target %d: %w", r.targets, err)
 	}
-	rate := 0.0
-	err = fields(b, func(number protowire.Number, f field) error {
+	rate, limit := 0.0, (*ResetLimit)(nil)
+	err = fields(b, func(number protowire.Number, f field) (err error) {
 		switch {
 		case number == 2 && f.isBytes():
-			return r.method(name, f.bytes)
+			err = r.method(name, f.bytes)
 		case number == 3 && f.kind == protowire.Fixed64Type:
 			rate = math.Float64frombits(f.number)
+		case number == 4 && f.isBytes():
+			limit, err = resetLimitIn(f.bytes)
 		}
-		return nil
+		return err
 	})
 	if err == nil && !(rate >= 0 && rate <= maxRate) {
 		err = fmt.Errorf("%v calls a second, allowed: 0 to %v", rate, maxRate)
@@ -110,6 +112,7 @@ func (r *reader) target(b []byte) error {
 	}
 	if t := r.into[name]; t != nil {
 		t.CallsPerSecond = max(t.CallsPerSecond, rate)
+		t.ResetLimit = lower(t.ResetLimit, limit)
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ type Snapshot map[string]*Target
 type Target struct {
 	Methods        map[string]*Method // by their full names
 	CallsPerSecond float64            // of all methods; 0: not known
+	ResetLimit     *ResetLimit        // nil: none was learned
 }
 
 // Method is what is known of a method: of all its requests, and of each class of them.
@@ -26,6 +27,7 @@ func (s Snapshot) Merge(o Snapshot) {
 	for name, from := range o {
 		to := s.target(name)
 		to.CallsPerSecond = max(to.CallsPerSecond, from.CallsPerSecond)
+		to.ResetLimit = lower(to.ResetLimit, from.ResetLimit)
 		for name, m := range from.Methods {
 			to.add(name, m)
 		}

@@ -103,8 +103,10 @@ type Target struct {
 	// How many calls a second one client made lately, of all methods; 0 if that is not known. Where snapshots are merged it is the
 	// greatest.
 	CallsPerSecond float64 `protobuf:"fixed64,3,opt,name=calls_per_second,json=callsPerSecond,proto3" json:"calls_per_second,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The limit of resets that was learned, if connections were cut because of them. Where snapshots are merged it is the lowest.
+	ResetLimit    *ResetLimit `protobuf:"bytes,4,opt,name=reset_limit,json=resetLimit,proto3" json:"reset_limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Target) Reset() {
@@ -158,6 +160,113 @@ func (x *Target) GetCallsPerSecond() float64 {
 	return 0
 }
 
+func (x *Target) GetResetLimit() *ResetLimit {
+	if x != nil {
+		return x.ResetLimit
+	}
+	return nil
+}
+
+// ResetLimit is how many losing attempts may be reset on the wire. Times are in nanoseconds since 1970, 0 if not known.
+type ResetLimit struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The most resets at once.
+	Burst float64 `protobuf:"fixed64,1,opt,name=burst,proto3" json:"burst,omitempty"`
+	// How many more are allowed with each second.
+	PerSecond float64 `protobuf:"fixed64,2,opt,name=per_second,json=perSecond,proto3" json:"per_second,omitempty"`
+	// When the limit was learned.
+	Since int64 `protobuf:"varint,3,opt,name=since,proto3" json:"since,omitempty"`
+	// When it is raised next.
+	Until int64 `protobuf:"varint,4,opt,name=until,proto3" json:"until,omitempty"`
+	// How long it stays before it is raised, in nanoseconds; this doubles each time.
+	Hold int64 `protobuf:"varint,5,opt,name=hold,proto3" json:"hold,omitempty"`
+	// How many resets were sent in the minute before the connection was cut.
+	SeenAMinute uint32 `protobuf:"varint,6,opt,name=seen_a_minute,json=seenAMinute,proto3" json:"seen_a_minute,omitempty"`
+	// Whether the server itself said that it was cut for them: ENHANCE_YOUR_CALM.
+	ServerSaidSo  bool `protobuf:"varint,7,opt,name=server_said_so,json=serverSaidSo,proto3" json:"server_said_so,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResetLimit) Reset() {
+	*x = ResetLimit{}
+	mi := &file_snapshotpb_snapshot_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResetLimit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResetLimit) ProtoMessage() {}
+
+func (x *ResetLimit) ProtoReflect() protoreflect.Message {
+	mi := &file_snapshotpb_snapshot_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResetLimit.ProtoReflect.Descriptor instead.
+func (*ResetLimit) Descriptor() ([]byte, []int) {
+	return file_snapshotpb_snapshot_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *ResetLimit) GetBurst() float64 {
+	if x != nil {
+		return x.Burst
+	}
+	return 0
+}
+
+func (x *ResetLimit) GetPerSecond() float64 {
+	if x != nil {
+		return x.PerSecond
+	}
+	return 0
+}
+
+func (x *ResetLimit) GetSince() int64 {
+	if x != nil {
+		return x.Since
+	}
+	return 0
+}
+
+func (x *ResetLimit) GetUntil() int64 {
+	if x != nil {
+		return x.Until
+	}
+	return 0
+}
+
+func (x *ResetLimit) GetHold() int64 {
+	if x != nil {
+		return x.Hold
+	}
+	return 0
+}
+
+func (x *ResetLimit) GetSeenAMinute() uint32 {
+	if x != nil {
+		return x.SeenAMinute
+	}
+	return 0
+}
+
+func (x *ResetLimit) GetServerSaidSo() bool {
+	if x != nil {
+		return x.ServerSaidSo
+	}
+	return false
+}
+
 // Method is what is known of a method.
 type Method struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -173,7 +282,7 @@ type Method struct {
 
 func (x *Method) Reset() {
 	*x = Method{}
-	mi := &file_snapshotpb_snapshot_proto_msgTypes[2]
+	mi := &file_snapshotpb_snapshot_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -185,7 +294,7 @@ func (x *Method) String() string {
 func (*Method) ProtoMessage() {}
 
 func (x *Method) ProtoReflect() protoreflect.Message {
-	mi := &file_snapshotpb_snapshot_proto_msgTypes[2]
+	mi := &file_snapshotpb_snapshot_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -198,7 +307,7 @@ func (x *Method) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Method.ProtoReflect.Descriptor instead.
 func (*Method) Descriptor() ([]byte, []int) {
-	return file_snapshotpb_snapshot_proto_rawDescGZIP(), []int{2}
+	return file_snapshotpb_snapshot_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Method) GetName() string {
@@ -235,7 +344,7 @@ type Class struct {
 
 func (x *Class) Reset() {
 	*x = Class{}
-	mi := &file_snapshotpb_snapshot_proto_msgTypes[3]
+	mi := &file_snapshotpb_snapshot_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -247,7 +356,7 @@ func (x *Class) String() string {
 func (*Class) ProtoMessage() {}
 
 func (x *Class) ProtoReflect() protoreflect.Message {
-	mi := &file_snapshotpb_snapshot_proto_msgTypes[3]
+	mi := &file_snapshotpb_snapshot_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -260,7 +369,7 @@ func (x *Class) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Class.ProtoReflect.Descriptor instead.
 func (*Class) Descriptor() ([]byte, []int) {
-	return file_snapshotpb_snapshot_proto_rawDescGZIP(), []int{3}
+	return file_snapshotpb_snapshot_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Class) GetName() string {
@@ -293,7 +402,7 @@ type Knowledge struct {
 
 func (x *Knowledge) Reset() {
 	*x = Knowledge{}
-	mi := &file_snapshotpb_snapshot_proto_msgTypes[4]
+	mi := &file_snapshotpb_snapshot_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -305,7 +414,7 @@ func (x *Knowledge) String() string {
 func (*Knowledge) ProtoMessage() {}
 
 func (x *Knowledge) ProtoReflect() protoreflect.Message {
-	mi := &file_snapshotpb_snapshot_proto_msgTypes[4]
+	mi := &file_snapshotpb_snapshot_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -318,7 +427,7 @@ func (x *Knowledge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Knowledge.ProtoReflect.Descriptor instead.
 func (*Knowledge) Descriptor() ([]byte, []int) {
-	return file_snapshotpb_snapshot_proto_rawDescGZIP(), []int{4}
+	return file_snapshotpb_snapshot_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Knowledge) GetLatency() *sketchpb.DDSketch {
@@ -357,7 +466,7 @@ type Outcome struct {
 
 func (x *Outcome) Reset() {
 	*x = Outcome{}
-	mi := &file_snapshotpb_snapshot_proto_msgTypes[5]
+	mi := &file_snapshotpb_snapshot_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -369,7 +478,7 @@ func (x *Outcome) String() string {
 func (*Outcome) ProtoMessage() {}
 
 func (x *Outcome) ProtoReflect() protoreflect.Message {
-	mi := &file_snapshotpb_snapshot_proto_msgTypes[5]
+	mi := &file_snapshotpb_snapshot_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -382,7 +491,7 @@ func (x *Outcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outcome.ProtoReflect.Descriptor instead.
 func (*Outcome) Descriptor() ([]byte, []int) {
-	return file_snapshotpb_snapshot_proto_rawDescGZIP(), []int{5}
+	return file_snapshotpb_snapshot_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Outcome) GetAge() int64 {
@@ -414,11 +523,23 @@ const file_snapshotpb_snapshot_proto_rawDesc = "" +
 	"\bSnapshot\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x120\n" +
 	"\atargets\x18\x02 \x03(\v2\x16.hedge.snapshot.TargetR\atargets\x12\x1a\n" +
-	"\bcomplete\x18\x0f \x03(\rR\bcomplete\"x\n" +
+	"\bcomplete\x18\x0f \x03(\rR\bcomplete\"\xb5\x01\n" +
 	"\x06Target\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x120\n" +
 	"\amethods\x18\x02 \x03(\v2\x16.hedge.snapshot.MethodR\amethods\x12(\n" +
-	"\x10calls_per_second\x18\x03 \x01(\x01R\x0ecallsPerSecond\"\x86\x01\n" +
+	"\x10calls_per_second\x18\x03 \x01(\x01R\x0ecallsPerSecond\x12;\n" +
+	"\vreset_limit\x18\x04 \x01(\v2\x1a.hedge.snapshot.ResetLimitR\n" +
+	"resetLimit\"\xcb\x01\n" +
+	"\n" +
+	"ResetLimit\x12\x14\n" +
+	"\x05burst\x18\x01 \x01(\x01R\x05burst\x12\x1d\n" +
+	"\n" +
+	"per_second\x18\x02 \x01(\x01R\tperSecond\x12\x14\n" +
+	"\x05since\x18\x03 \x01(\x03R\x05since\x12\x14\n" +
+	"\x05until\x18\x04 \x01(\x03R\x05until\x12\x12\n" +
+	"\x04hold\x18\x05 \x01(\x03R\x04hold\x12\"\n" +
+	"\rseen_a_minute\x18\x06 \x01(\rR\vseenAMinute\x12$\n" +
+	"\x0eserver_said_so\x18\a \x01(\bR\fserverSaidSo\"\x86\x01\n" +
 	"\x06Method\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x127\n" +
 	"\tknowledge\x18\x02 \x01(\v2\x19.hedge.snapshot.KnowledgeR\tknowledge\x12/\n" +
@@ -447,31 +568,33 @@ func file_snapshotpb_snapshot_proto_rawDescGZIP() []byte {
 	return file_snapshotpb_snapshot_proto_rawDescData
 }
 
-var file_snapshotpb_snapshot_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_snapshotpb_snapshot_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_snapshotpb_snapshot_proto_goTypes = []any{
 	(*Snapshot)(nil),          // 0: hedge.snapshot.Snapshot
 	(*Target)(nil),            // 1: hedge.snapshot.Target
-	(*Method)(nil),            // 2: hedge.snapshot.Method
-	(*Class)(nil),             // 3: hedge.snapshot.Class
-	(*Knowledge)(nil),         // 4: hedge.snapshot.Knowledge
-	(*Outcome)(nil),           // 5: hedge.snapshot.Outcome
-	(*sketchpb.DDSketch)(nil), // 6: test.DDSketch
+	(*ResetLimit)(nil),        // 2: hedge.snapshot.ResetLimit
+	(*Method)(nil),            // 3: hedge.snapshot.Method
+	(*Class)(nil),             // 4: hedge.snapshot.Class
+	(*Knowledge)(nil),         // 5: hedge.snapshot.Knowledge
+	(*Outcome)(nil),           // 6: hedge.snapshot.Outcome
+	(*sketchpb.DDSketch)(nil), // 7: test.DDSketch
 }
 var file_snapshotpb_snapshot_proto_depIdxs = []int32{
-	1, // 0: hedge.snapshot.Snapshot.targets:type_name -> hedge.snapshot.Target
-	2, // 1: hedge.snapshot.Target.methods:type_name -> hedge.snapshot.Method
-	4, // 2: hedge.snapshot.Method.knowledge:type_name -> hedge.snapshot.Knowledge
-	3, // 3: hedge.snapshot.Method.classes:type_name -> hedge.snapshot.Class
-	4, // 4: hedge.snapshot.Class.knowledge:type_name -> hedge.snapshot.Knowledge
-	6, // 5: hedge.snapshot.Knowledge.latency:type_name -> test.DDSketch
-	6, // 6: hedge.snapshot.Knowledge.hedge_latency:type_name -> test.DDSketch
-	5, // 7: hedge.snapshot.Knowledge.outcomes:type_name -> hedge.snapshot.Outcome
-	6, // 8: hedge.snapshot.Outcome.rest:type_name -> test.DDSketch
-	9, // [9:9] is the sub-list for method output_type
-	9, // [9:9] is the sub-list for method input_type
-	9, // [9:9] is the sub-list for extension type_name
-	9, // [9:9] is the sub-list for extension extendee
-	0, // [0:9] is the sub-list for field type_name
+	1,  // 0: hedge.snapshot.Snapshot.targets:type_name -> hedge.snapshot.Target
+	3,  // 1: hedge.snapshot.Target.methods:type_name -> hedge.snapshot.Method
+	2,  // 2: hedge.snapshot.Target.reset_limit:type_name -> hedge.snapshot.ResetLimit
+	5,  // 3: hedge.snapshot.Method.knowledge:type_name -> hedge.snapshot.Knowledge
+	4,  // 4: hedge.snapshot.Method.classes:type_name -> hedge.snapshot.Class
+	5,  // 5: hedge.snapshot.Class.knowledge:type_name -> hedge.snapshot.Knowledge
+	7,  // 6: hedge.snapshot.Knowledge.latency:type_name -> test.DDSketch
+	7,  // 7: hedge.snapshot.Knowledge.hedge_latency:type_name -> test.DDSketch
+	6,  // 8: hedge.snapshot.Knowledge.outcomes:type_name -> hedge.snapshot.Outcome
+	7,  // 9: hedge.snapshot.Outcome.rest:type_name -> test.DDSketch
+	10, // [10:10] is the sub-list for method output_type
+	10, // [10:10] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_snapshotpb_snapshot_proto_init() }
@@ -485,7 +608,7 @@ func file_snapshotpb_snapshot_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_snapshotpb_snapshot_proto_rawDesc), len(file_snapshotpb_snapshot_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   6,
+			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

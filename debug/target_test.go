@@ -1,0 +1,100 @@
+package debug_test
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/debug"
+)
+
+// TestText_OfATarget has what is known of a target be told, and nothing where there is nothing to tell.
+func TestText_OfATarget(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	ago := func(d time.Duration) time.Time { return now.Add(-d) }
+	seven := make([]hedge.SilentBackend, 7)
+	for i := range seven {
+		seven[i] = hedge.SilentBackend{Address: "10.0.0.9:443", Connection: i, Since: ago(time.Second)}
+	}
+	for _, tc := range []struct {
+		name  string
+		stats hedge.TargetStats
+		want  []string
+		not   []string
+	}{
+		{"nothing", hedge.TargetStats{Guard: hedge.Guard{Share: 1}, Resets: hedge.Resets{Mode: hedge.ResetsUnlimited}},
+			nil, []string{"guard", "resets", "silent", "saved", "rules", "moved", "backends", "paused", "- "}},
+		{"guard", hedge.TargetStats{Guard: hedge.Guard{Share: 0.25, Since: ago(90 * time.Second), Reason: "attempts failed"}},
+			[]string{"- The guard has held hedges back for 1.5 min: attempts failed. The share is 25.0% now.", "25.0% of the budget, for 1.5 min"}, nil},
+		{"resets learned", hedge.TargetStats{Resets: hedge.Resets{
+			Mode: hedge.ResetsLearned, Limit: 1200, Per: time.Minute, Since: ago(2 * time.Second), Why: "the server says so", Left: 3}},
+			[]string{"- Losing attempts may send at most 1,200 resets in 1 min. That has been so for 2 s: the server says so. Other losers run to their end.",
+				"learned: at most 1,200 in 1 min", "losers that run to their end"}, nil},
+		{"resets suspected", hedge.TargetStats{Resets: hedge.Resets{
+			Mode: hedge.ResetsSuspected, Per: time.Minute, Since: ago(2 * time.Second), Why: "a connection ended"}},
+			[]string{"- No losing attempt has been reset for 2 s: a connection ended.", "suspected: at most 0 in 1 min"}, nil},
+		{"resets set", hedge.TargetStats{Resets: hedge.Resets{Mode: hedge.ResetsSet, Limit: 100, Per: time.Second, Why: "WithResetLimit"}},
+			[]string{"set: at most 100 in 1 s"}, []string{"- "}},
+		{"silent", hedge.TargetStats{Backends: 3, Connections: 6, Moved: 4321, Silent: []hedge.SilentBackend{
+			{Address: "10.0.0.1:443", Since: ago(12 * time.Second)}, {Address: "10.0.0.2:443\x1b[2J", Connection: 1, Since: ago(3 * time.Second)}}},
+			[]string{"- 10.0.0.1:443 has been silent for 12 s: calls there are late, and primaries avoid it.",
+				`- "10.0.0.2:443\x1b[2J" (connection 1) has been silent for 3 s`, "2, the first for 12 s", "4,321", "3, over 6 connections"},
+			[]string{"\x1b", "Only one backend"}},
+		{"many silent", hedge.TargetStats{Silent: seven}, []string{"(connection 4)", "- Further silent connections: 2."}, []string{"(connection 5)"}},
+		{"single connection", hedge.TargetStats{SingleConnection: true}, []string{"- Hedges go over the connection of the primary"}, []string{"Only one backend"}},
+		{"single backend", hedge.TargetStats{SingleConnection: true, Backends: 1, Connections: 1},
+			[]string{"- Only one backend is ready"}, []string{"Hedges go over"}},
+		{"saved", hedge.TargetStats{Tokens: 3, Burst: 8, Saved: 12.25}, []string{"3.0 of 8.0 tokens", "12.2 tokens"}, nil},
+		{"rules", hedge.TargetStats{Rules: []string{"/s/*", "dns:///eu-*", "c", "d", "e", "f"}}, []string{"/s/*, dns:///eu-*, c, d, e, and 1 more"}, nil},
+		{"paused by the switch", hedge.TargetStats{PausedBy: "HEDGE_DISABLED"}, []string{"paused by the environment variable HEDGE_DISABLED"}, nil},
+		{"method paused", hedge.TargetStats{PausedBy: "PauseMethod"}, []string{"paused for this method by PauseMethod, until ResumeMethod"}, nil},
+		{"off", hedge.TargetStats{Stats: hedge.Stats{Calls: 3, Off: 3}}, []string{"have the option Off or WithOff"}, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			text := debug.Text(tc.stats, now)
+			for _, want := range tc.want {
+				if !strings.Contains(text, want) {
+					t.Errorf("no %q in\n%s", want, text)
+				}
+			}
+			for _, not := range tc.not {
+				if strings.Contains(text, not) {
+					t.Errorf("%q in\n%s", not, text)
+				}
+			}
+		})
+	}
+}
+
+// TestHandler_OfATarget has a scheduler whose target's attempts fail for lack of quota, with a limit of resets, rules and a pause.
+func TestHandler_OfATarget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScheduler(t, hedge.WithResetLimit(100, time.Minute), hedge.WithMethodOptions("/a/<G>*", hedge.WithMaxHedges(1)))
+		s.PauseTarget("a")
+		_, _ = hedge.Do(t.Context(), s, "a", "/a/<G>et", func(context.Context) (int, error) {
+			return 0, status.Error(codes.ResourceExhausted, "quota")
+		})
+		time.Sleep(2 * time.Second)
+		var h http.Handler = debug.Handler(s)
+		text := get(h, "", "").Body.String()
+		for _, want := range []string{"set: at most 100 in 1 min", "/a/<G>*", "paused for this target by PauseTarget",
+			"- The guard has held hedges back for 2 s: attempts failed with RESOURCE_EXHAUSTED"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("no %q in\n%s", want, text)
+			}
+		}
+		html := get(h, "", "text/html").Body.String()
+		for _, want := range []string{"<td>set: at most 100 in 1 min</td>", "<td>/a/&lt;G&gt;*</td>", "<li>The guard has held hedges back for 2 s"} {
+			if !strings.Contains(html, want) {
+				t.Errorf("no %q in\n%s", want, html)
+			}
+		}
+	})
+}

@@ -1,0 +1,69 @@
+package interceptor_test
+
+import (
+	"bytes"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/proto/snapshotpb"
+)
+
+// TestSnapshot_LimitOfResets has a server cut the connection for too many resets. A second client, which takes over what the
+// first has learned, keeps to the limit from its first call on, and no connection of it is cut.
+func TestSnapshot_LimitOfResets(t *testing.T) {
+	limit := testserver.Limit{Resets: 100, Per: time.Minute, Close: testserver.CloseCalm}
+	var mu sync.Mutex
+	var written []byte
+	tr := traffic{rate: 500, callers: 64, lasts: 12 * time.Second, limit: &limit, hedged: true, every: func(s *hedge.Scheduler) {
+		var b bytes.Buffer
+		if err := s.WriteSnapshot(&b); err != nil {
+			t.Error(err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		written = b.Bytes()
+	}}
+	first := tr.run(t)
+	if first.resets.Mode != hedge.ResetsLearned || first.conns.Connections < 2 {
+		t.Fatalf("the first client has made %d connections, and has learned %+v", first.conns.Connections, first.resets)
+	}
+	snapshot := bytes.Clone(written)
+	if l := limitIn(t, snapshot); l == nil || !l.ServerSaidSo || l.Burst+60*l.PerSecond > 100 || l.SeenAMinute < 100 {
+		t.Fatalf("the snapshot has the limit %v", l)
+	}
+
+	tr.options = []hedge.Option{hedge.WithSnapshot(bytes.NewReader(snapshot))}
+	second := tr.run(t)
+	if second.conns.Connections != 1 || second.stats.Repeated != 0 || len(second.failed) > 0 {
+		t.Errorf("the second client has made %d connections, %d calls were repeated, %d failed", second.conns.Connections, second.stats.Repeated, len(second.failed))
+	}
+	if second.resets.Mode != hedge.ResetsLearned || second.resets.Limit != first.resets.Limit || second.resets.Why != first.resets.Why || second.stats.Left == 0 {
+		t.Errorf("the second client has left %d losers, under %+v; the first has learned %+v", second.stats.Left, second.resets, first.resets)
+	}
+	if got, want := limitIn(t, written), limitIn(t, snapshot); !proto.Equal(got, want) {
+		t.Errorf("the second client writes the limit %v, the first %v", got, want)
+	}
+
+	tr.options = []hedge.Option{hedge.WithSnapshot(bytes.NewReader(snapshot)), hedge.WithResetLimit(20, time.Minute)}
+	if third := tr.run(t); third.resets.Mode != hedge.ResetsSet || third.resets.Limit != 20 {
+		t.Errorf("with WithResetLimit: %+v", third.resets)
+	}
+}
+
+func limitIn(t *testing.T, snapshot []byte) *snapshotpb.ResetLimit {
+	t.Helper()
+	var message snapshotpb.Snapshot
+	if err := proto.Unmarshal(snapshot, &message); err != nil {
+		t.Fatal(err)
+	}
+	l := message.Targets[0].ResetLimit
+	if l != nil {
+		l.Until = 0 // the clock of each client begins anew
+	}
+	return l
+}
