@@ -48,6 +48,7 @@ type Call struct {
 	repeatable bool  // its next attempt may be sent when its connection was cut
 	repeats    uint8 // attempts sent for that reason
 	offWire    bool  // its attempts are no streams of its target's connections
+	detached   bool  // it was to run detached
 
 	class  *class        // of its request; nil: none
 	group  membership    // for comparison
@@ -101,6 +102,7 @@ func (c *Call) Plan() (race.Plan, bool) {
 	if !c.armed {
 		return c.planAlone()
 	}
+	c.detached = !c.offWire && c.method.target.resets.detaches(c.start)
 	return race.Plan{
 		Rules: race.Rules{
 			Delay:            c.delay,
@@ -108,7 +110,7 @@ func (c *Call) Plan() (race.Plan, bool) {
 			HedgeFinal:       c.settings.policy != nil || c.settings.onlyReads,
 			FailureSendsNext: c.settings.policy != nil,
 			LastFailureWins:  c.settings.policy != nil,
-			Detached:         !c.offWire && c.method.target.resets.detaches(c.start),
+			Detached:         c.detached,
 		},
 		Start:    c.start,
 		Due:      c.delay,

@@ -103,5 +103,9 @@ func (p *payment) pretend(now time.Time) bool {
 	if p.own != nil && !p.own.SpendFor(now, true, p.cost) {
 		return false
 	}
-	return p.target.SpendFor(now, true, p.cost)
+	paid := p.target.SpendFor(now, true, p.cost)
+	if !paid && p.own != nil {
+		p.own.Refund(false, p.cost)
+	}
+	return paid
 }

@@ -118,10 +118,12 @@ func (r *resets) spent(now time.Time) bool {
 }
 
 // mustWaitForReset reports whether a hedge of the call must wait, because its primary, which cannot be left, could not be
-// reset if the hedge won. Only calls that began before resets were limited are concerned. They wait for up to three times
-// their delay. Then the hedge is sent all the same: a call whose primary hangs must not wait for the end of the limit.
+// reset if the hedge won. A call that began before resets were limited waits for up to three times its delay. Then the hedge
+// is sent all the same: a call whose primary hangs must not wait for the end of the limit. A call that was to run detached,
+// and cannot because its attempts share the request, waits as long as there is no reset.
 func (c *Call) mustWaitForReset(now time.Time) bool {
-	return !c.offWire && now.Sub(c.start) < 3*c.delay && c.method.target.resets.spent(now)
+	soon := now.Sub(c.start) < 3*c.delay
+	return !c.offWire && (soon || c.detached) && c.method.target.resets.spent(now)
 }
 
 // lost takes the losers of a race and returns those that are left to run to their end. Only those in may can be left. at is
