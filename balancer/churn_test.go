@@ -118,7 +118,7 @@ func TestChurn(t *testing.T) {
 func TestChildSwitchedAtRunTime(t *testing.T) {
 	inBubble(t, func(t *testing.T, k kind) {
 		cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Script: lastAnswers(2)})
-		s := fixed(t, 10*ms, hedge.WithMaxHedges(2))
+		s := fixed(t, 10*ms, hedge.WithMaxHedges(2), hedge.WithResetLimit(1_000_000, time.Second)) // connections end here for no reset
 		conn, names := dialNamed(t, cluster, s)
 		client := testpb.NewTestServiceClient(conn)
 		synctest.Wait()

@@ -255,6 +255,7 @@ func TestServiceAddress(t *testing.T) {
 // TestVanishingPackets has the packets of the first connection vanish in the middle of traffic. It compares what the calls of
 // the next seconds take with how long gRPC takes to notice by itself.
 func TestVanishingPackets(t *testing.T) {
+	longtest.Only(t)
 	const deadline = time.Minute
 	for _, tc := range longtest.First(1, []struct {
 		name            string

@@ -15,6 +15,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 	testpb "github.com/grpchedge/hedge/proto"
 )
@@ -47,6 +48,7 @@ func (l *layer) Unary(ctx context.Context, in *testpb.Request) (*testpb.Reply, e
 // Five services in a row hedge. While the last one stands still, it gets fewer calls if nobody hedges on behalf of a
 // hedge. Both are the servers' own counts.
 func TestHedgesOfHedges_FiveLayers(t *testing.T) {
+	longtest.Only(t)
 	load := func(opts ...hedge.Option) (all, bottom int64) {
 		synctest.Test(t, func(t *testing.T) { all, bottom = stalledLayers(t, opts...) })
 		return all, bottom

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/proto/snapshotpb"
 )
@@ -16,6 +17,7 @@ import (
 // TestSnapshot_LimitOfResets has a server cut the connection for too many resets. A second client, which takes over what the
 // first has learned, keeps to the limit from its first call on, and no connection of it is cut.
 func TestSnapshot_LimitOfResets(t *testing.T) {
+	longtest.Only(t)
 	limit := testserver.Limit{Resets: 100, Per: time.Minute, Close: testserver.CloseCalm}
 	var mu sync.Mutex
 	var written []byte
