@@ -155,7 +155,7 @@ func TestChildSwitchedAtRunTime(t *testing.T) {
 // itself, so that backends fall silent and speak again while their connections are made, copied and closed.
 func TestChurn_EveryField(t *testing.T) {
 	const backends, callers = 5, 16
-	updates := longtest.Size(200, 10_000)
+	updates := longtest.Table(200, 1_000, 10_000)
 	cluster := testserver.StartT(t, testserver.Config{Backends: backends, InMemory: true, CountsOnly: true})
 	cluster.SetScript(func(a testserver.Attempt) testserver.Plan {
 		if a.ID%100 == 0 && a.Number == 0 {

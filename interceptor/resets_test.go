@@ -169,8 +169,8 @@ func TestRule07_ServersThatCountResets(t *testing.T) {
 	})
 	type load struct{ rate, callers int }
 	for _, streams := range []bool{false, true} {
-		for _, l := range longtest.First(1, []load{{500, 64}, {500, 16}, {5000, 64}, {5000, 16}}) {
-			lasts := time.Duration(longtest.Size(2, 60)) * time.Second
+		for _, l := range []load{{500, 64}, {500, 16}, {5000, 64}, {5000, 16}}[:longtest.Table(1, 2, 4)] {
+			lasts := time.Duration(longtest.Table(2, 20, 60)) * time.Second
 			tr := traffic{rate: l.rate, callers: l.callers, streams: streams, lasts: lasts}
 			hedged := tr
 			hedged.hedged = true

@@ -11,6 +11,17 @@ import (
 // Read it in a test, not while the package's variables are initialized: flags are parsed later.
 var Long = flag.Bool("hedge.long", false, "run tests at full size and from all seeds")
 
+// Full is the flag for the tables of the documentation, which take an hour: go test ./interceptor -hedge.long -hedge.full.
+var Full = flag.Bool("hedge.full", false, "with -hedge.long: run the tables of the documentation, which take an hour")
+
+// Table is short, long if the flag Long is set, or full if Full is set too.
+func Table(short, long, full int) int {
+	if *Long && *Full {
+		return full
+	}
+	return Size(short, long)
+}
+
 // Size is short, or long if the flag is set.
 func Size(short, long int) int {
 	if *Long {
