@@ -7,9 +7,10 @@ import (
 )
 
 // Update replaces the configuration as a whole, as if the scheduler had been made by [New] with these options: an option
-// that is not given has its default. What was learned, budgets, counts and pauses stay. The new configuration is in force
-// for every call that begins after Update has returned. A call that began before ends under the configuration that it began
-// with.
+// that is not given has its default. So give options that take a Go function again too, such as [WithClass], [WithTrace] and
+// [WithLogger], which [ParseConfig] cannot return. What was learned, budgets, counts and pauses stay. The new configuration
+// is in force for every call that begins after Update has returned. A call that began before ends under the configuration
+// that it began with.
 //
 // The error is that of New, and nothing changes then. [WithWindow], [WithMaxMemory] and [WithTargetName] belong to what is
 // remembered, and stay as New set them: they need not be given again, and another value is an error. [WithSnapshot] is for
