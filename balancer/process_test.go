@@ -231,11 +231,15 @@ func TestStalledProcess(t *testing.T) {
 				if noise := float64(q(floor, 0.99)) / float64(q(unhedged, 0.99)); noise > 0.02 {
 					t.Skipf("the machine is too busy: where nothing is stopped p99 is %.3f of plain's", noise)
 				}
-				if share > tc.share {
-					t.Errorf("p99 is %.3f of plain's, want at most %.2f", share, tc.share)
+				most, max := tc.share, tc.max
+				if !*longtest.Full { // other tests run beside this one, and make calls late
+					most, max = 1.2*tc.share, 0.15
 				}
-				if load > tc.max {
-					t.Errorf("%.1f%% extra load, want at most %.1f", 100*load, 100*tc.max)
+				if share > most {
+					t.Errorf("p99 is %.3f of plain's, want at most %.2f", share, most)
+				}
+				if load > max {
+					t.Errorf("%.1f%% extra load, want at most %.1f", 100*load, 100*max)
 				}
 			})
 		}
