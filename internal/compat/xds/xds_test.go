@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -208,7 +209,13 @@ func TestMesh(t *testing.T) {
 				t.Helper()
 				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 				defer cancel()
-				if _, err := client.Unary(ctx, &testpb.Request{Id: id}, grpc.WaitForReady(true)); err != nil {
+				_, err := client.Unary(ctx, &testpb.Request{Id: id}, grpc.WaitForReady(true))
+				switch {
+				case err == nil:
+				case strings.Contains(err.Error(), "unknown cluster selected for RPC"):
+					// gRPC's cluster manager, which is above the policy, says so of calls that begin while it learns of the new cluster.
+					t.Logf("call %d: %v", id, err)
+				default:
 					t.Errorf("call %d: %v", id, err)
 				}
 			}
