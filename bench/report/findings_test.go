@@ -20,7 +20,7 @@ func TestResultErr(t *testing.T) {
 		{policy.Adaptive, run.Result{}, ""},
 		{policy.Adaptive, run.Result{Wrong: 1, FirstErr: errors.New("odd")}, "adaptive: 0 failed calls, 1 wrong replies; the first: odd"},
 		{policy.Adaptive, run.Result{Failed: 2, FirstErr: errors.New("odd")}, "adaptive: 2 failed calls, 0 wrong replies"},
-		{policy.Adaptive, run.Result{Overspent: 3}, "adaptive: over some time of 10s or longer 3.0 hedges more than 10% of the calls and the burst"},
+		{policy.Adaptive, run.Result{Overspent: 3}, "adaptive: over some time of 10s or longer 3.0 hedges more than 10% of the calls and what was saved"},
 		{"failsafe-go", run.Result{Wrong: 1, Failed: 1, FirstErr: errors.New("odd")}, ""},
 	} {
 		r := tc.r
