@@ -51,7 +51,7 @@ func MakeTriggerPanic(e *Engine) (undo func()) {
 // ConfigFor is the configuration in force for a method of a target.
 func ConfigFor(e *Engine, target, method string) Config {
 	c := e.Config()
-	return *c.forMethod(target, method).Config
+	return *c.forTarget(target).forMethod(&c, method).Config
 }
 
 // ResetRules are the rules by which a target's resets are limited, alone.

@@ -28,11 +28,10 @@ func (c *Config) forTarget(name string) ruled {
 	return r
 }
 
-// forMethod applies the rules for a method of a target: those for the target, then those for the method, then those for the
-// method at this target.
-func (c *Config) forMethod(target, method string) ruled {
+// forMethod applies the rules for a method to the configuration of its target, r, which was made from c: those for the method,
+// then those for the method at this target.
+func (r ruled) forMethod(c *Config, method string) ruled {
 	matches := func(p string) bool { return pattern.Any([]string{p}, method) }
-	r := c.forTarget(target)
 	nested := r.MethodRules[len(c.MethodRules):]
 	own := r.apply(c.MethodRules, matches, pattern.Compare)
 	r.ownBudget = r.apply(nested, matches, pattern.Compare) || own

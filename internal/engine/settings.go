@@ -61,7 +61,8 @@ func (m *method) settle(e *Engine) *settings {
 
 // resolve makes the settings of the method. e.mu must be held.
 func (m *method) resolve(c *configuration) *settings {
-	r := c.forMethod(m.target.name, m.name)
+	t := c.forTarget(m.target.name)
+	r := t.forMethod(&c.Config, m.name)
 	s := &settings{ruled: r, under: c, learning: c.learning}
 	if r.Config != &c.Config {
 		s.learning = r.learning(c.learning.Pace)
@@ -72,7 +73,6 @@ func (m *method) resolve(c *configuration) *settings {
 	s.onlyReads = s.readsOnly(m.name)
 	s.throttle = m.target.throttleFor(s.throttling())
 	s.groups = m.groupsFor(s.Control)
-	t := c.forTarget(m.target.name)
 	m.target.budget.SetPercent(t.BudgetPercent)
 	m.target.resets.setLimit(t.ResetLimit, time.Now())
 	if s.ownBudget {
