@@ -79,13 +79,18 @@ func (d *doCall[T]) Primary() (err error) {
 
 func (d *doCall[T]) Replayable() (ok, shared bool) { return true, false }
 
-func (d *doCall[T]) Hedge(int, context.CancelCauseFunc) race.Attempt {
-	return &doHedge[T]{fn: d.fn}
+func (d *doCall[T]) Hedge(n int, _ context.CancelCauseFunc) race.Attempt {
+	return &doHedge[T]{call: &d.call, n: n, fn: d.fn}
 }
+
+// Accepts implements [race.Judge] for the primary.
+func (d *doCall[T]) Accepts(err error) (ok, open bool) { return acceptsValue(&d.call, 0, d.value, err) }
 
 func (d *doCall[T]) Trailer() metadata.MD { return nil }
 
 type doHedge[T any] struct {
+	call  *engine.Call
+	n     int
 	fn    func(context.Context) (T, error)
 	value T
 }
@@ -96,3 +101,17 @@ func (h *doHedge[T]) Run(ctx context.Context) (err error) {
 }
 
 func (h *doHedge[T]) Trailer() metadata.MD { return nil }
+
+// Accepts implements [race.Judge].
+func (h *doHedge[T]) Accepts(err error) (ok, open bool) {
+	return acceptsValue(h.call, h.n, h.value, err)
+}
+
+// acceptsValue reports whether the end of attempt n is an answer, and whether its context is still needed: the value may depend
+// on it.
+func acceptsValue(c *engine.Call, n int, value any, err error) (ok, open bool) {
+	if err != nil {
+		value = nil
+	}
+	return c.Accepts(n, value, err), err == nil
+}

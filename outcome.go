@@ -20,6 +20,9 @@ type Outcome struct {
 	// Reason is why the last hedge that was due was not sent, or why the call could have no hedge. It is empty if every hedge
 	// that was due was sent.
 	Reason Reason
+	// Poor says that the function of WithAnswer did not accept the outcome, and that no attempt had a better one. It is false
+	// for a call that could have no hedge, about which the function is not asked.
+	Poor bool
 }
 
 // Report returns a call option that fills in outcome, for a unary call or a stream. Read it when the unary call has
@@ -30,6 +33,6 @@ func Report(outcome *Outcome) grpc.CallOption {
 		return grpc.EmptyCallOption{}
 	}
 	return engine.ReportOption{Fill: func(o engine.Outcome) {
-		*outcome = Outcome{o.Attempts, o.Winner, o.Delay, Reason(o.Reason)}
+		*outcome = Outcome{o.Attempts, o.Winner, o.Delay, Reason(o.Reason), o.Poor}
 	}}
 }

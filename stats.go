@@ -88,6 +88,8 @@ type Stats struct {
 	// not in Calls.
 	PassedThrough int64
 
+	// PoorAnswers is the number of attempts whose answer the function of WithAnswer did not accept.
+	PoorAnswers int64
 	// LoserPanics is the number of losing attempts that panicked, so that the panic could not reach the caller.
 	LoserPanics int64
 	// TriggerPanics is the number of panics while a method's delay was computed. Each is a defect of this library. The last

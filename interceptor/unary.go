@@ -206,20 +206,21 @@ func (u *unary) recycle() {
 
 func (u *unary) Replayable() (ok, shared bool) { return u.request.Replayable(), u.request.Shared() }
 
-func (u *unary) Hedge(int, context.CancelCauseFunc) race.Attempt {
+func (u *unary) Hedge(n int, _ context.CancelCauseFunc) race.Attempt {
 	req, ok := u.request.Repeat()
 	if !ok {
 		return nil
 	}
-	h := &unaryHedge{unary: u, req: req, reply: u.replies.Make()}
+	h := &unaryHedge{unary: u, n: n, req: req, reply: u.replies.Make()}
 	h.opts, h.results = u.options.Attempt(grpc.Trailer(&h.trailer), grpc.Peer(&h.peer))
 	return h
 }
 
 // unaryHedge is one hedge. It may outlive the call, so it must not use the caller's memory. Of unary it uses only the
-// method, the connection, the invoker, call.HedgeContext, call.Used and call.HedgePeer.
+// method, the connection, the invoker, call.HedgeContext, call.Accepts, call.Used and call.HedgePeer.
 type unaryHedge struct {
 	*unary
+	n          int
 	req, reply any
 	opts       []grpc.CallOption
 	results    *attempt.Results

@@ -92,9 +92,9 @@ func (e *entrant) Replayable() (ok, shared bool) {
 	return e.request.replayable(), e.plan.Detached && e.request.isShared()
 }
 
-func (e *entrant) Hedge(_ int, cancel context.CancelCauseFunc) race.Attempt {
+func (e *entrant) Hedge(n int, cancel context.CancelCauseFunc) race.Attempt {
 	c := (*clientStream)(e)
-	h := &hedgeAttempt{c: c}
+	h := &hedgeAttempt{c: c, n: n}
 	h.streamAttempt, h.opts = c.newAttempt(cancel, false)
 	var to peer.Peer // filled before OnFinish
 	h.opts = append(slices.Clip(h.opts), grpc.Peer(&to), grpc.OnFinish(func(error) { c.call.HedgePeer(&to) }))
@@ -108,6 +108,7 @@ func (e *entrant) Hedge(_ int, cancel context.CancelCauseFunc) race.Attempt {
 type hedgeAttempt struct {
 	streamAttempt
 	c    *clientStream
+	n    int
 	opts []grpc.CallOption
 }
 

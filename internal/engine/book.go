@@ -69,6 +69,9 @@ func (c *Call) BookRace(r *race.Report) {
 			s.LoserPanics += int64(r.LoserPanics)
 		})
 	}
+	if poor := r.Poor(); poor > 0 {
+		c.method.counters.update(func(s *Stats) { s.PoorAnswers += int64(poor) })
+	}
 	if r.Hedges > 0 && !r.Panicked {
 		c.won(r)
 	}
@@ -79,7 +82,7 @@ func (c *Call) BookRace(r *race.Report) {
 func (c *Call) bookFailures(r *race.Report) {
 	for n := range r.Hedges + 1 {
 		a := &r.Attempts[n]
-		failed := a.HasEnded && !a.CutShort && (a.End == race.Final || a.End == race.NonFatal)
+		failed := a.HasEnded && !a.CutShort && (a.End == race.Final || a.End == race.NonFatal || a.End == race.PoorStatus)
 		if !failed || c.failures&(1<<n) != 0 || r.CallerGone != race.CallerStayed && a.EndedAt >= r.GoneAt {
 			continue
 		}
@@ -125,14 +128,14 @@ func (c *Call) won(r *race.Report) {
 	})
 }
 
-// proves reports whether a race says something about hedges. One whose caller gave up does not, where a deadline that no
-// attempt met does.
+// proves reports whether a race says whether hedges of slow calls pay. One whose caller gave up does not, where a deadline
+// that no attempt met does. One with a poor answer had hedges for another reason.
 func proves(r *race.Report) bool {
-	return answers.has(r.Err) || r.CallerGone != race.CallerCancelled
+	return r.Poor() == 0 && (answers.has(r.Err) || r.CallerGone != race.CallerCancelled)
 }
 
 // BookHedges books what a hedged call took, and what its hedges took, those that were cut short included. One that failed
-// teaches nothing.
+// teaches nothing, and nor do those of a call with a poor answer: they are not only sent when the call is slow.
 func (c *Call) BookHedges(r *race.Report) {
 	if r.Hedges > 0 {
 		c.compare(r.Err, r.DeliveredAt, r.CallerGone != race.CallerStayed)
@@ -141,7 +144,7 @@ func (c *Call) BookHedges(r *race.Report) {
 			c.learners(func(l *learn.Learner) { l.HedgedCall(first, r.DeliveredAt-first, c.maxHedges()) })
 		}
 	}
-	for n := 1; n <= r.Hedges; n++ {
+	for n := 1; n <= r.Hedges && r.Poor() == 0; n++ {
 		a := &r.Attempts[n]
 		if after, cut := r.Unanswered(n); cut {
 			c.HedgeCutShort(after)

@@ -106,10 +106,11 @@ func (c *Call) Plan() (race.Plan, bool) {
 	return race.Plan{
 		Rules: race.Rules{
 			Delay:            c.delay,
-			MaxHedges:        uint8(min(c.maxHedges(), race.MaxAttempts-1)),
-			HedgeFinal:       c.settings.policy != nil || c.settings.onlyReads,
+			MaxHedges:        uint8(min(c.raceHedges(), race.MaxAttempts-1)),
+			HedgeFinal:       c.hedgeFinal(),
 			FailureSendsNext: c.settings.policy != nil,
 			LastFailureWins:  c.settings.policy != nil,
+			Judged:           c.settings.Answer != nil,
 			Detached:         c.detached,
 		},
 		Start:    c.start,
@@ -150,7 +151,10 @@ func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 	c.bookFailures(so)
 	c.refund(so)
 	now := time.Now()
-	c.late(n, now)
+	slow := so.Poor() == 0 // the hedge is due because the call is slow
+	if slow {
+		c.late(n, now)
+	}
 	switch {
 	case !c.armed:
 		return race.Event{Kind: race.Refused}
@@ -162,11 +166,12 @@ func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 		return c.refuse(n, throttled)
 	case c.settings.policy == nil && c.deadlineNear(now):
 		return c.refuse(n, deadlineNear)
-	case turn == 1 && c.early(now):
+	case slow && n > c.maxHedges():
+		return onlyForPoor()
+	case slow && turn == 1 && c.early(now):
 		return race.Event{Kind: race.HeldBack, Until: c.delay}
-	case !c.draw(turn, now):
-		c.holdBack(n, notDrawn)
-		return race.Event{Kind: race.Skipped}
+	case slow && !c.draw(turn, now):
+		return c.leaveOut(n)
 	case c.settings.policy == nil && c.conn != nil && c.conn.GetState() != connectivity.Ready:
 		return c.postpone(n, now, notReady)
 	case c.staysHere(n):
@@ -217,6 +222,15 @@ func (c *Call) refuseHedgeOfHedge(n int) race.Event {
 		c.payment.takeBack()
 	}
 	return c.refuse(n, ofHedge)
+}
+
+// leaveOut counts a hedge that was not drawn.
+func (c *Call) leaveOut(n int) race.Event {
+	c.holdBack(n, notDrawn)
+	if c.settings.Answer != nil { // a skipped hedge could not be sent for a poor answer any more
+		return onlyForPoor()
+	}
+	return race.Event{Kind: race.Skipped}
 }
 
 // draw reports whether the hedge that is due is to be sent, which is the same each time that one is asked about.

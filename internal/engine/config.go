@@ -31,14 +31,15 @@ type Config struct {
 	Final            CodeSet
 	OtherBackendOnly bool
 	HedgesOfHedges   bool
-	Class            func(ctx context.Context, method string, request any) string  // of a request; nil: no classes
-	Cost             func(ctx context.Context, method string, request any) float64 // of a hedge of a request; nil: 1 each
-	Control          float64                                                       // the share of calls that are never hedged
-	ServiceConfig    *serviceconfig.Config                                         // nil: none
-	Unbudgeted       bool                                                          // methods with a policy
-	Throttle         *serviceconfig.Throttle                                       // of WithThrottle; nil: none
-	ResetLimit       *ResetLimit                                                   // nil: learned
-	Guard            bool                                                          // hold back hedges that make calls fail
+	Class            func(ctx context.Context, method string, request any) string        // of a request; nil: no classes
+	Cost             func(ctx context.Context, method string, request any) float64       // of a hedge of a request; nil: 1 each
+	Answer           func(ctx context.Context, method string, reply any, err error) bool // whether an end is an answer; nil: each is
+	Control          float64                                                             // the share of calls that are never hedged
+	ServiceConfig    *serviceconfig.Config                                               // nil: none
+	Unbudgeted       bool                                                                // methods with a policy
+	Throttle         *serviceconfig.Throttle                                             // of WithThrottle; nil: none
+	ResetLimit       *ResetLimit                                                         // nil: learned
+	Guard            bool                                                                // hold back hedges that make calls fail
 
 	// For some targets and methods only.
 

@@ -69,6 +69,10 @@ func costing(n float64) func(context.Context, string, any) float64 {
 	return func(context.Context, string, any) float64 { return n }
 }
 
+func accepting(all bool) func(context.Context, string, any, error) bool {
+	return func(context.Context, string, any, error) bool { return all }
+}
+
 var everyOption = []steered{
 	{"WithTrigger", hedge.WithTrigger(hedge.Percentile(.5)), hedge.WithTrigger(hedge.Fixed(1)), func(c engine.Config) any { return c.Trigger }, true, true},
 	{"WithMaxHedges", hedge.WithMaxHedges(1), hedge.WithMaxHedges(3), func(c engine.Config) any { return c.MaxHedges }, true, true},
@@ -87,6 +91,12 @@ var everyOption = []steered{
 			return 1.
 		}
 		return c.Cost(nil, "", nil)
+	}, true, true},
+	{"WithAnswer", hedge.WithAnswer(accepting(true)), hedge.WithAnswer(accepting(false)), func(c engine.Config) any {
+		if c.Answer == nil {
+			return ""
+		}
+		return c.Answer(nil, "", nil, nil)
 	}, true, true},
 	{"WithControl", hedge.WithControl(1), hedge.WithControl(3), func(c engine.Config) any { return c.Control }, true, true},
 	{"WithDryRun", hedge.WithDryRun(), hedge.WithDryRun(), func(c engine.Config) any { return c.DryRun }, true, true},

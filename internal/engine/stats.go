@@ -39,6 +39,7 @@ type Stats struct {
 	DryRun                 int64
 	EarlyHeaders           int64
 	PassedThrough          int64
+	PoorAnswers            int64
 	LoserPanics            int64
 	TriggerPanics          int64
 }
@@ -71,6 +72,7 @@ func (s *Stats) add(o Stats) {
 	s.DryRun += o.DryRun
 	s.EarlyHeaders += o.EarlyHeaders
 	s.PassedThrough += o.PassedThrough
+	s.PoorAnswers += o.PoorAnswers
 	s.LoserPanics += o.LoserPanics
 	s.TriggerPanics += o.TriggerPanics
 }

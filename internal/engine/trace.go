@@ -65,6 +65,7 @@ type Outcome struct {
 	Attempts, Winner int
 	Delay            time.Duration
 	Reason           string
+	Poor             bool
 }
 
 func (c *Call) traced() Traced {
@@ -110,7 +111,11 @@ func (c *Call) ReportRepeat(n int, decides bool) {
 func (c *Call) Tell(r *race.Report) {
 	c.winner = uint8(r.Winner)
 	if c.report != nil {
-		c.report(Outcome{Attempts: r.Hedges + 1, Winner: r.Winner, Delay: c.delay, Reason: c.why.String()})
+		end := r.Attempts[r.Winner].End
+		c.report(Outcome{
+			Attempts: r.Hedges + 1, Winner: r.Winner, Delay: c.delay, Reason: c.why.String(),
+			Poor: end == race.Poor || end == race.PoorStatus,
+		})
 	}
 	if r.Hedges == 0 {
 		return

@@ -63,16 +63,12 @@ func (x *runner) primary() {
 		}
 	}()
 	err := x.entrant.Primary()
-	var e Event
-	if err != nil {
-		e = x.policy.Failure(0, err, x.entrant.Trailer())
-	}
-	e.Kind = Ended
-	x.handle(e, err)
+	e := ended(x.policy, 0, x.entrant, err, x.plan.judge(x.entrant, err))
+	a := x.handle(e, err)
 	x.mu.Lock()
 	won := x.report.decided && x.report.Winner == 0
 	x.mu.Unlock()
-	if !won || err != nil {
+	if !a.Kept && (!won || err != nil) {
 		x.free(0)
 	}
 	over = true
@@ -97,6 +93,9 @@ func (x *runner) lose(a *Actions) {
 			h.letGo()
 		}
 		h.patience = time.AfterFunc(x.plan.Patience, func() { cancel(ErrLost) })
+		if !x.machine.inFlight.Has(n) { // it was kept, so its goroutine has ended
+			go x.free(uint8(n))
+		}
 	}
 }
 

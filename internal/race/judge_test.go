@@ -30,6 +30,11 @@ func judgeOutcome(r race.Rules, before, after facts, o occurrence) string {
 	winner, a := int(o.a.Winner), o.a
 	won := o.e.Kind == race.Ended && o.e.Attempt == a.Winner // by its own end
 	primary := o.e.Kind == race.Ended && o.e.Attempt == 0
+	poor, reply := before.poor, before.hasPoor
+	if o.e.Kind == race.Ended && o.e.End == race.Poor && !reply {
+		poor, reply = o.e.Attempt, true
+	}
+	isPoor := reply && a.Winner == poor
 	switch {
 	case a.Decided && before.decided:
 		return "rule 1: decided twice"
@@ -40,16 +45,22 @@ func judgeOutcome(r race.Rules, before, after facts, o occurrence) string {
 	case (a.Cancel | a.Leave).Has(int(after.winner)) && after.decided:
 		return "rule 1: the winner is cancelled"
 	case a.Decided && before.inFlight.Has(0) && winner > 0 &&
-		!(won && (o.e.End == race.OK || o.e.End == race.Panicked || o.e.End == race.Final && r.HedgeFinal)):
+		!(won && (o.e.End == race.OK || o.e.End == race.Panicked || o.e.End == race.Final && r.HedgeFinal)) && !(isPoor && (after.gone || primary)):
 		return "rule 2: a hedge's failure ended the race while the primary was in flight"
-	case a.Decided && winner > 0 && !won && !r.LastFailureWins:
+	case a.Decided && reply && !isPoor && o.e.Kind != race.Committed && !(won && (o.e.End == race.OK || o.e.End == race.Panicked)):
+		return "rule 2: a failure replaced a reply"
+	case a.Decided && isPoor && !after.gone && after.inFlight != 0 && o.e.Kind != race.Committed:
+		return "rule 2: a poor answer ended the race while another attempt could do better"
+	case a.Decided && winner > 0 && !won && !isPoor && !r.LastFailureWins:
 		return "rule 2: nothing succeeded and the caller does not get the primary's error"
 	case !before.decided && o.e.Kind == race.Ended && o.e.End == race.OK && !(a.Decided && won):
 		return "rule 2: a success did not decide"
-	case !before.decided && primary && !r.FailureSendsNext && before.sent == 0 && !a.Decided:
+	case !before.decided && primary && !o.unaccepted() && !r.FailureSendsNext && before.sent == 0 && !a.Decided:
 		return "rule 3: the primary failed before any hedge was sent and the call goes on"
 	case !before.decided && after.gone && !after.inFlight.Has(0) && !a.Decided:
 		return "rule 4: the caller has gone, the primary is back, and the call goes on"
+	case !before.decided && after.gone && reply && !a.Decided:
+		return "rule 4: the caller has gone, there is a reply, and the call goes on"
 	case before.gone && (a.Ask|a.Prepare|a.Start) > 0:
 		return "rule 4: a hedge was sent for a caller that has gone"
 	case !before.decided && o.e.Kind == race.Ended && o.e.End == race.Panicked && !(a.Decided && won):
@@ -99,9 +110,17 @@ func judgeDecision(r race.Rules, before, after facts, o occurrence) string {
 	if a.Decided != decides || decides && a.Winner != after.winner {
 		return fmt.Sprintf("rule 2: decided %t by %d, want %t by %d", a.Decided, a.Winner, decides, after.winner)
 	}
+	keeps := !before.decided && o.e.Open
+	if a.Kept != keeps {
+		return fmt.Sprintf("rule 1: keeps the attempt: %t, want %t", a.Kept, keeps)
+	}
+	kept := before.kept
+	if keeps {
+		kept |= 1 << o.e.Attempt
+	}
 	var cancel, leave race.Attempts
 	if decides {
-		cancel = after.inFlight &^ (1 << after.winner)
+		cancel = (after.inFlight | kept) &^ (1 << after.winner)
 		if r.Detached && !r.Shared && !after.gone {
 			cancel, leave = 0, cancel
 		}

@@ -16,6 +16,10 @@ type Rules struct {
 	FailureSendsNext bool
 	// LastFailureWins says that, if all attempts fail, the outcome is the last failure; otherwise it is the primary's.
 	LastFailureWins bool
+	// Judged says that attempts can end with Poor and PoorStatus. Such an end makes the next hedge due at once, unless a server
+	// wants none now, and the race waits for that hedge. The first Poor attempt is the outcome unless a later one ends with
+	// OK: once there is a reply, no failure replaces it.
+	Judged bool
 	// Shared says that hedges read the caller's memory until they end. The outcome is then delivered only after all hedges
 	// have ended.
 	Shared bool
@@ -43,12 +47,13 @@ const (
 //	               no hedge was sent                      Committed makes the primary win
 //	Racing         the primary is in flight;              the same; a hedge's OK or panic decides,
 //	               a hedge was sent                       with HedgeFinal its Final status too
-//	PrimaryFailed  the primary failed without deciding;   a hedge decides as above; or the race is concluded, because
+//	PrimaryFailed  the primary ended without deciding;    a hedge decides as above; or the race is concluded, because
 //	               a hedge is in flight or called for     the last hedge ended or was not sent, or the caller gave up
 //	Decided        one attempt has won, or all failed     the losers end; the outcome is delivered, once
 //
-// A race is concluded when nothing is left that could decide it: the primary has failed, no hedge is in flight, and the race
-// waits for no hedge that a failure made due (see [Rules]).
+// A race is concluded when nothing is left that could decide it: the primary has ended, no hedge is in flight, and the race
+// waits for no hedge that an end made due (see [Rules]). It is also concluded when the caller gives up and an attempt has
+// ended with Poor. The outcome is then that attempt, or a failure if there is none.
 //
 // All times are ages of the call: durations since its start.
 type Machine struct {
@@ -64,7 +69,11 @@ type Machine struct {
 	panicked  bool     // the winner's end was a panic
 	gone      bool     // the caller's context has ended
 	noMore    bool     // no further hedge may be sent
-	calledFor bool     // a failure made the next hedge due, so the race waits for it
+	calledFor bool     // an end made the next hedge due, so the race waits for it
+	waits     bool     // the race waits for hedges that are called for
+	hasPoor   bool     // an attempt has ended with Poor
+	poor      uint8    // the first of them
+	open      Attempts // those that were kept
 	delivered bool
 
 	due       time.Duration // when the next hedge is due
@@ -86,7 +95,7 @@ const (
 // hedge is due at the given age of the call: Rules.Delay, or later where the race starts later than the call.
 func NewMachine(r Rules, firstDue time.Duration) (Machine, Actions) {
 	r.MaxHedges = min(r.MaxHedges, MaxAttempts-1)
-	m := Machine{rules: r, inFlight: only(0), due: firstDue}
+	m := Machine{rules: r, inFlight: only(0), due: firstDue, waits: r.FailureSendsNext}
 	var a Actions
 	m.setTimer(&a)
 	return m, a
@@ -130,7 +139,7 @@ func (m *Machine) Step(e Event, now time.Duration) Actions {
 	case Cancelled, DeadlinePassed:
 		m.gone = m.gone || m.phase != Decided
 	}
-	if m.phase == PrimaryFailed && (m.gone || m.inFlight == 0 && !m.hedgeToCome()) {
+	if m.concluded() {
 		m.conclude(&a)
 	}
 	m.setTimer(&a)
@@ -217,18 +226,32 @@ func (m *Machine) ended(e Event, now time.Duration, a *Actions) {
 	case e.End == OK, e.End == Panicked:
 		m.panicked = e.End == Panicked
 		m.decide(e.Attempt, a)
-	case primary && (m.gone || e.End == Final):
+	case e.End == Poor:
+		a.Kept = e.Open
+		m.keep(e)
+		m.failed(e, now)
+	case primary && (m.gone || e.End == Final && !m.hasPoor):
 		m.decide(0, a)
 	case m.gone:
 		// The hedge ended because the caller's context ended. The primary returns soon, and decides the race.
-	case e.End == Final && m.rules.HedgeFinal:
+	case e.End == Final && m.rules.HedgeFinal && !m.hasPoor:
 		m.decide(e.Attempt, a)
 	default:
 		m.failed(e, now)
 	}
 }
 
-// failed handles an attempt that failed without deciding the race.
+// keep takes note of an attempt that ended with Poor.
+func (m *Machine) keep(e Event) {
+	if e.Open {
+		m.open |= only(e.Attempt)
+	}
+	if !m.hasPoor {
+		m.hasPoor, m.poor = true, e.Attempt
+	}
+}
+
+// failed handles an attempt that ended without deciding the race.
 func (m *Machine) failed(e Event, now time.Duration) {
 	m.lastFail = e.Attempt
 	if e.Attempt == 0 {
@@ -238,6 +261,7 @@ func (m *Machine) failed(e Event, now time.Duration) {
 	case PushbackAfter:
 		m.notBefore = max(m.notBefore, now+e.Wait)
 		m.due = max(m.due, m.notBefore)
+		m.calledFor = m.calledFor && m.rules.FailureSendsNext // a poor answer must not wait that long for a better one
 	case PushbackNever:
 		m.noMore = true
 	}
@@ -245,26 +269,43 @@ func (m *Machine) failed(e Event, now time.Duration) {
 	if m.pending != nothing {
 		turns++
 	}
-	if m.rules.FailureSendsNext && e.End == NonFatal && turns < m.rules.MaxHedges {
+	failed := m.rules.FailureSendsNext && e.End == NonFatal
+	poor := e.End == Poor || e.End == PoorStatus
+	m.waits = m.waits || poor
+	if (failed || poor && m.notBefore <= now) && turns < m.rules.MaxHedges {
 		m.calledFor = true
 		m.due = max(now, m.notBefore)
 	}
 }
 
+// concluded reports whether nothing can decide the race any more.
+func (m *Machine) concluded() bool {
+	switch {
+	case m.phase == Decided:
+		return false
+	case m.gone:
+		return m.phase == PrimaryFailed || m.hasPoor
+	}
+	return m.phase == PrimaryFailed && m.inFlight == 0 && !m.hedgeToCome()
+}
+
 // conclude ends a race that nothing can decide any more.
 func (m *Machine) conclude(a *Actions) {
-	if m.rules.LastFailureWins {
+	switch {
+	case m.hasPoor:
+		m.decide(m.poor, a)
+	case m.rules.LastFailureWins:
 		m.decide(m.lastFail, a)
-		return
+	default:
+		m.decide(0, a)
 	}
-	m.decide(0, a)
 }
 
 // decide ends the race with attempt n as the winner.
 func (m *Machine) decide(n uint8, a *Actions) {
 	m.phase, m.winner = Decided, n
 	a.Decided, a.Winner = true, n
-	losers := m.inFlight &^ only(n)
+	losers := (m.inFlight | m.open) &^ only(n)
 	if m.leaves() && !m.gone {
 		a.Leave = losers
 	} else {
@@ -311,9 +352,9 @@ func (m *Machine) waitsForDue() bool {
 	return !m.over() && m.pending == nothing && m.turns < m.rules.MaxHedges
 }
 
-// hedgeToCome reports whether the race waits for a hedge that has not been sent, because a failure called for it.
+// hedgeToCome reports whether the race waits for a hedge that has not been sent, because an end called for it.
 func (m *Machine) hedgeToCome() bool {
-	return m.rules.FailureSendsNext && !m.over() && (m.pending != nothing || m.calledFor)
+	return m.waits && !m.over() && (m.pending != nothing || m.calledFor)
 }
 
 // share sets Rules.Shared. The rule matters only once a hedge has been sent, so it may be set until then.

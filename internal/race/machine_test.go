@@ -171,12 +171,13 @@ func (s *search) events(n node, yield func(race.Event)) {
 
 // ends yields every way in which attempt i can end.
 func (s *search) ends(n node, i uint8, yield func(race.Event)) {
-	for _, end := range []race.End{race.OK, race.Final, race.NonFatal, race.Panicked} {
-		if s.few && end == race.Panicked {
+	s.poorEnds(n, i, yield)
+	for _, end := range []race.End{race.OK, race.Final, race.NonFatal, race.Panicked, race.PoorStatus} {
+		if s.few && end == race.Panicked || end == race.PoorStatus && !(s.rules.Judged && (i == 0 || s.rules.HedgeFinal)) {
 			continue
 		}
 		yield(race.Event{Kind: race.Ended, Attempt: i, End: end})
-		primaryDecides := i == 0 && end == race.Final
+		primaryDecides := i == 0 && end == race.Final && !n.facts.hasPoor
 		if end == race.OK || end == race.Panicked || n.facts.decided || primaryDecides {
 			continue // nobody asks what a server says of further attempts
 		}
@@ -193,11 +194,22 @@ func (s *search) ends(n node, i uint8, yield func(race.Event)) {
 	}
 }
 
+// poorEnds yields the ways in which attempt i can end with Poor.
+func (s *search) poorEnds(n node, i uint8, yield func(race.Event)) {
+	if !s.rules.Judged {
+		return
+	}
+	yield(race.Event{Kind: race.Ended, Attempt: i, End: race.Poor, Open: true})
+	if !s.few && !n.facts.decided {
+		yield(race.Event{Kind: race.Ended, Attempt: i, End: race.Poor})
+	}
+}
+
 // variants is every combination of the rules, for so many hedges. Without -hedge.long, for two hedges and more, those are
 // left out whose delay is 0, or in which the primary is detached or memory shared, unless failures send the next hedge, the
-// other rules being the defaults.
+// other rules being the defaults, and most of those with poor answers.
 func variants(hedges uint8) (all []race.Rules) {
-	for bits := range 1 << 6 {
+	for bits := range 1 << 7 {
 		r := race.Rules{
 			MaxHedges:        hedges,
 			HedgeFinal:       bits&1 != 0,
@@ -205,11 +217,12 @@ func variants(hedges uint8) (all []race.Rules) {
 			FailureSendsNext: bits&4 != 0,
 			Shared:           bits&8 != 0,
 			Detached:         bits&16 != 0,
+			Judged:           bits&64 != 0,
 		}
 		if bits&32 != 0 {
 			r.Delay = delay
 		}
-		common := !r.Shared && !r.Detached && r.Delay > 0
+		common := !r.Shared && !r.Detached && r.Delay > 0 && (!r.Judged || r.HedgeFinal == r.LastFailureWins)
 		if *long || hedges < 2 || common || r.FailureSendsNext && !r.HedgeFinal && !r.LastFailureWins {
 			all = append(all, r)
 		}

@@ -39,7 +39,7 @@ func describe(e race.Event) string {
 	case race.HeldBack:
 		return fmt.Sprintf("%s until %d", kind, e.Until)
 	case race.Ended:
-		return fmt.Sprintf("attempt %d %s: %s%s", e.Attempt, kind, [...]string{"OK", "final", "non-fatal", "panic"}[e.End],
+		return fmt.Sprintf("attempt %d %s: %s%s", e.Attempt, kind, [...]string{"OK", "final", "non-fatal", "panic", "poor", "poor status"}[e.End],
 			[...]string{"", fmt.Sprintf(", pushed back %d", e.Wait), ", pushed back for good"}[e.Pushback])
 	}
 	return kind
@@ -144,11 +144,46 @@ func (h history) lastFailed() (n uint8) {
 	return n
 }
 
-// calls reports whether event i is a failure that calls for a hedge: one that may still be sent, and is not the one that
-// is being considered already.
+// firstPoor is the first attempt that ended with Poor, if there is one.
+func (h history) firstPoor() (n uint8, found bool) {
+	for _, o := range h.list {
+		if o.e.Kind == race.Ended && o.e.End == race.Poor {
+			return o.e.Attempt, true
+		}
+	}
+	return 0, false
+}
+
+// unaccepted reports whether an attempt has ended without being accepted as an answer.
+func (h history) unaccepted() bool {
+	for _, o := range h.list {
+		if o.unaccepted() {
+			return true
+		}
+	}
+	return false
+}
+
+func (o occurrence) unaccepted() bool {
+	return o.e.Kind == race.Ended && (o.e.End == race.Poor || o.e.End == race.PoorStatus)
+}
+
+// kept is the attempts that went on after a Poor end.
+func (h history) kept() (set race.Attempts) {
+	for _, o := range h.list {
+		if o.e.Open {
+			set |= 1 << o.e.Attempt
+		}
+	}
+	return set
+}
+
+// calls reports whether event i is an end that calls for a hedge: one that may still be sent, and is not the one that is being
+// considered already. For a poor answer it may also be sent at once, as far as servers have said.
 func (h history) calls(i int) bool {
 	o := h.list[i]
-	if !h.rules.FailureSendsNext || o.e.Kind != race.Ended || o.e.End != race.NonFatal {
+	failed := h.rules.FailureSendsNext && o.e.Kind == race.Ended && o.e.End == race.NonFatal
+	if !failed && !(o.unaccepted() && h.before(i+1).floor() <= o.at) {
 		return false
 	}
 	room := int(h.rules.MaxHedges) - int(h.before(i).considered())
@@ -158,8 +193,9 @@ func (h history) calls(i int) bool {
 	return room > 0
 }
 
-// calledFor reports whether the next hedge has been called for by a failure, and not been asked about since. A hedge that
-// was called for, admitted, and dropped because a server pushed back, is still called for.
+// calledFor reports whether the next hedge has been called for, and not been asked about since. Where failures call for hedges,
+// one that was called for, admitted, and dropped because a server pushed back, is still called for. For a poor answer a
+// pushback ends that.
 func (h history) calledFor() bool {
 	for i := len(h.list) - 1; i >= 0; i-- {
 		switch o := h.list[i]; {
@@ -169,6 +205,8 @@ func (h history) calledFor() bool {
 			return h.rules.FailureSendsNext
 		case h.calls(i):
 			return true
+		case o.e.Pushback == race.PushbackAfter && !h.rules.FailureSendsNext:
+			return false
 		}
 	}
 	return false
@@ -198,15 +236,20 @@ func (h history) dueButForPushback() time.Duration {
 func (h history) verdict() (winner uint8, decided bool) {
 	last := h.list[len(h.list)-1]
 	earlier := h.before(len(h.list) - 1)
+	poor, hasPoor := h.firstPoor()
 	if n := last.e.Attempt; last.e.Kind == race.Ended {
 		switch {
 		case last.e.End == race.OK, last.e.End == race.Panicked:
 			return n, true
+		case hasPoor: // no failure replaces a reply
 		case n == 0 && (last.e.End == race.Final || earlier.gone()):
 			return 0, true
 		case n > 0 && last.e.End == race.Final && h.rules.HedgeFinal && !earlier.gone():
 			return n, true
 		}
+	}
+	if h.gone() && hasPoor {
+		return poor, true
 	}
 	primaryRuns := earlier.inFlight().Has(0)
 	if last.e.Kind == race.Committed && primaryRuns {
@@ -215,11 +258,14 @@ func (h history) verdict() (winner uint8, decided bool) {
 	if h.inFlight().Has(0) {
 		return 0, false
 	}
-	expected := h.rules.FailureSendsNext && !h.forbidden() && (h.waiting() != 0 || h.calledFor())
+	expected := (h.rules.FailureSendsNext || h.unaccepted()) && !h.forbidden() && (h.waiting() != 0 || h.calledFor())
 	if !h.gone() && (h.inFlight() != 0 || expected) {
 		return 0, false
 	}
-	if h.rules.LastFailureWins {
+	switch {
+	case hasPoor:
+		return poor, true
+	case h.rules.LastFailureWins:
 		return h.lastFailed(), true
 	}
 	return 0, true
@@ -246,6 +292,10 @@ type undecided struct {
 	dueButForPushback,
 	due, floor time.Duration
 	lastFailed uint8
+	poor       uint8
+	hasPoor    bool
+	unaccepted bool
+	kept       race.Attempts
 }
 
 // facts reads the history. earlier is what was read before the last event.
@@ -268,7 +318,9 @@ func (h history) facts(earlier facts) facts {
 		f.undecided = undecided{
 			sent: h.sent(), considered: h.considered(), forbidden: h.forbidden(), calledFor: h.calledFor(),
 			dueButForPushback: h.dueButForPushback(), due: h.due(), floor: h.floor(), lastFailed: h.lastFailed(),
+			unaccepted: h.unaccepted(), kept: h.kept(),
 		}
+		f.poor, f.hasPoor = h.firstPoor()
 	}
 	return f
 }

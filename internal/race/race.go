@@ -156,20 +156,17 @@ func (r *Race) Run(ctx context.Context, cancel context.CancelCauseFunc, plan Pla
 			return
 		}
 		// The primary panicked. The panic goes on, unless a hedge has won. In both cases the hedges must end.
-		if out = r.ensureRunner().primaryEnded(Event{End: Panicked}, nil); out.Winner != nil {
+		if out = r.ensureRunner().primaryEnded(Event{Kind: Ended, End: Panicked}, nil); out.Winner != nil {
 			recover() // the panic is a loser's
 		}
 	}()
 	err := e.Primary()
+	judged := plan.judge(e, err)
 	returned = true
-	if r.endUntouched(err != nil && plan.FailureSendsNext) {
+	if r.endUntouched(judged.poor || err != nil && plan.FailureSendsNext) {
 		return Outcome{Err: err, Untouched: true}
 	}
-	var end Event
-	if err != nil {
-		end = p.Failure(0, err, e.Trailer())
-	}
-	return r.ensureRunner().primaryEnded(end, err)
+	return r.ensureRunner().primaryEnded(ended(p, 0, e, err, judged), err)
 }
 
 // begin sets the alarm or a timer for the first hedge. What Commit looks at changes in one step, because it may be called

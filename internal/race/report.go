@@ -62,17 +62,27 @@ type AttemptReport struct {
 	Err      error
 	Pushback Pushback
 	// CutShort says that another attempt decided the race, at Report.DecidedAt, while this one was in flight. It may have
-	// ended since, even with OK.
+	// ended since, even with OK. An attempt that was kept after a Poor end was not in flight.
 	CutShort bool
 }
 
-// Took returns how long the attempt took to end with OK. It returns false if the attempt did not end with OK.
+// Took returns how long the attempt took to succeed. It returns false if the attempt did not succeed.
 func (a AttemptReport) Took() (time.Duration, bool) {
-	return a.EndedAt - a.SentAt, a.HasEnded && a.End == OK
+	return a.EndedAt - a.SentAt, a.HasEnded && (a.End == OK || a.End == Poor)
+}
+
+// Poor counts the attempts that ended with Poor or PoorStatus.
+func (r *Report) Poor() (n int) {
+	for i := range r.Attempts {
+		if a := &r.Attempts[i]; a.End == Poor || a.End == PoorStatus {
+			n++
+		}
+	}
+	return n
 }
 
 // Unanswered returns how long attempt n had been in flight when another attempt decided the race. That is a lower bound of
-// its latency. It returns false if attempt n ended before, or ended with OK after.
+// its latency. It returns false if attempt n ended before, or succeeded after.
 func (r *Report) Unanswered(n int) (time.Duration, bool) {
 	a := r.Attempts[n]
 	_, answered := a.Took()
@@ -129,6 +139,6 @@ func (r *Report) gone(how CallerGone, now time.Duration) {
 func (r *Report) decide(a Actions, now time.Duration) {
 	r.decided, r.DecidedAt, r.Winner = true, now, int(a.Winner)
 	for n := range r.Attempts {
-		r.Attempts[n].CutShort = (a.Cancel | a.Leave).Has(n)
+		r.Attempts[n].CutShort = (a.Cancel | a.Leave).Has(n) && !r.Attempts[n].HasEnded
 	}
 }

@@ -183,12 +183,8 @@ func (x *runner) run(n uint8) {
 	h := &x.hedges[n]
 	x.policy.Sent(int(n))
 	err := h.attempt.Run(h.ctx)
-	var e Event
-	if err != nil {
-		e = x.policy.Failure(int(n), err, h.attempt.Trailer())
-	}
-	e.Kind, e.Attempt = Ended, n
-	if a := x.handle(e, err); !a.Decided || a.Winner != n {
+	e := ended(x.policy, n, h.attempt, err, x.plan.judge(h.attempt, err))
+	if a := x.handle(e, err); !a.Kept && (!a.Decided || a.Winner != n) {
 		x.free(n)
 	}
 }
@@ -196,7 +192,6 @@ func (x *runner) run(n uint8) {
 // primaryEnded handles the primary's end, waits until the outcome can be delivered, and returns it. It runs on the caller's
 // goroutine.
 func (x *runner) primaryEnded(e Event, err error) Outcome {
-	e.Kind = Ended
 	x.handle(e, err)
 	x.wait()
 	return x.outcome()

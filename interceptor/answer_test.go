@@ -1,0 +1,292 @@
+package interceptor_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/interceptor"
+)
+
+// goodBut has the answers of the given attempts be poor: replies have the number of their attempt, statuses have it in their text.
+func goodBut(attempts ...int64) hedge.Option {
+	return hedge.WithAnswer(func(_ context.Context, _ string, reply any, err error) bool {
+		for _, n := range attempts {
+			if err != nil && strings.HasSuffix(status.Convert(err).Message(), fmt.Sprint("attempt ", n)) {
+				return false
+			}
+			if r, ok := reply.(*wrapperspb.Int64Value); ok && r.Value == n {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// answerCase is a call with poor answers: what its attempts do, and what the caller gets.
+type answerCase struct {
+	name  string
+	steps []step
+	poor  []int64 // attempts
+	opts  []hedge.Option
+
+	winner int
+	code   codes.Code
+	at     time.Duration
+	sent   int // attempts
+	isPoor bool
+	after  time.Duration // the deadline; 0: none
+}
+
+var answerCases = []answerCase{
+	{
+		name:  "a good answer ends the call",
+		steps: []step{{after: 2 * ms}},
+		at:    2 * ms, sent: 1,
+	},
+	{
+		name:  "a poor answer sends the next hedge at once",
+		steps: []step{{after: 2 * ms}, {after: 3 * ms}}, poor: []int64{0},
+		winner: 1, at: 5 * ms, sent: 2,
+	},
+	{
+		name:  "each poor answer does, and the first is delivered if there is no better one",
+		steps: []step{{after: 2 * ms}, {after: 3 * ms}, {after: 4 * ms}}, poor: []int64{0, 1, 2},
+		winner: 0, at: 9 * ms, sent: 3, isPoor: true,
+	},
+	{
+		name:  "no hedge is left",
+		steps: []step{{after: 2 * ms}}, poor: []int64{0}, opts: []hedge.Option{hedge.WithMaxHedges(0)},
+		winner: 0, at: 2 * ms, sent: 1, // the function is not asked
+	},
+	{
+		name:  "the budget pays for none",
+		steps: []step{{after: 2 * ms}}, poor: []int64{0}, opts: []hedge.Option{hedge.WithBudgetPercent(1e-9)},
+		winner: 0, at: 2 * ms, sent: 1, isPoor: true,
+	},
+	{
+		name:  "a hedge's poor answer waits for the primary",
+		steps: []step{{after: 30 * ms}, {after: 2 * ms}, {after: 100 * ms}}, poor: []int64{1},
+		winner: 0, at: 30 * ms, sent: 3,
+	},
+	{
+		name:  "a hedge's poor answer is better than the primary's failure",
+		steps: []step{{after: 30 * ms, code: codes.Unavailable}, {after: 2 * ms}, {after: 3 * ms, code: codes.Internal}}, poor: []int64{1},
+		winner: 1, at: 30 * ms, sent: 3, isPoor: true,
+	},
+	{
+		name:  "a final status does not replace a poor reply",
+		steps: []step{{after: 2 * ms}, {after: 3 * ms, code: codes.NotFound}, {after: 3 * ms}}, poor: []int64{0},
+		opts:   []hedge.Option{hedge.WithReadOnlyMethods("/test.Service/*"), hedge.WithMaxHedges(1)},
+		winner: 0, at: 5 * ms, sent: 2, isPoor: true,
+	},
+	{
+		name:  "the primary's own final status does not either",
+		steps: []step{{after: 30 * ms, code: codes.PermissionDenied}, {after: 2 * ms}}, poor: []int64{1},
+		opts:   []hedge.Option{hedge.WithMaxHedges(1)},
+		winner: 1, at: 30 * ms, sent: 2, isPoor: true,
+	},
+	{
+		name:  "a poor status of the primary",
+		steps: []step{{after: 2 * ms, code: codes.NotFound}, {after: 3 * ms}}, poor: []int64{0},
+		winner: 1, at: 5 * ms, sent: 2,
+	},
+	{
+		name:  "a poor status, and nothing better",
+		steps: []step{{after: 2 * ms, code: codes.NotFound}, {after: 3 * ms, code: codes.Unavailable}}, poor: []int64{0},
+		winner: 0, code: codes.NotFound, at: 5 * ms, sent: 2, isPoor: true,
+	},
+	{
+		name:  "a failure is no poor answer",
+		steps: []step{{after: 2 * ms, code: codes.Unavailable}}, poor: []int64{0},
+		winner: 0, code: codes.Unavailable, at: 2 * ms, sent: 1,
+	},
+	{
+		name:  "the deadline passes with a poor reply at hand",
+		steps: []step{{after: 2 * ms}, {after: time.Second}, {after: time.Second}}, poor: []int64{0},
+		winner: 0, at: 50 * ms, sent: 3, isPoor: true, after: 50 * ms,
+	},
+	{
+		name:  "the deadline passes with a hedge's poor reply at hand",
+		steps: []step{{after: time.Second}, {after: 2 * ms}, {after: time.Second}}, poor: []int64{1},
+		winner: 1, at: 50 * ms, sent: 3, isPoor: true, after: 50 * ms,
+	},
+	{
+		name:  "a server that pushes back is not waited for",
+		steps: []step{{after: 30 * ms}, {after: 2 * ms, code: codes.Unavailable, pushback: []string{"5000"}}}, poor: []int64{0},
+		winner: 0, at: 30 * ms, sent: 2, isPoor: true,
+	},
+}
+
+// TestRule02_PoorAnswers goes through calls with poor answers, of which losers are reset, and left to run.
+func TestRule02_PoorAnswers(t *testing.T) {
+	for _, tc := range answerCases {
+		for _, left := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s,left=%t", tc.name, left), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { testAnswer(t, tc, left) })
+			})
+		}
+	}
+}
+
+func testAnswer(t *testing.T, tc answerCase, left bool) {
+	opts := append([]hedge.Option{goodBut(tc.poor...), hedge.WithoutGuard()}, tc.opts...)
+	if left {
+		opts = append(opts, hedge.WithResetLimit(0, 0))
+		defer time.Sleep(2 * time.Second) // until losers have ended
+	}
+	s := fixed(t, 10*ms, opts...)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	if tc.after > 0 {
+		ctx, cancel = context.WithTimeout(ctx, tc.after)
+		defer cancel()
+	}
+	st := &stub{steps: tc.steps}
+	var seen observed
+	var outcome hedge.Outcome
+	reply := wrapperspb.Int64(-1)
+	began := time.Now()
+	err := st.call(ctx, s, reply, grpc.Header(&seen.header), grpc.Trailer(&seen.trailer), hedge.Report(&outcome))
+	if took := time.Since(began); status.Code(err) != tc.code || took != tc.at {
+		t.Errorf("got %v after %v, want %v after %v", err, took, tc.code, tc.at)
+	}
+	want := fmt.Sprint(tc.winner)
+	if err == nil && reply.Value != int64(tc.winner) || err != nil && reply.Value > 0 {
+		t.Errorf("reply of attempt %d, want %s", reply.Value, want)
+	}
+	if first(seen.header) != want || first(seen.trailer) != want {
+		t.Errorf("header of attempt %s and trailer of %s, want %s", first(seen.header), first(seen.trailer), want)
+	}
+	if outcome.Poor != tc.isPoor || outcome.Winner != tc.winner || outcome.Attempts != tc.sent {
+		t.Errorf("%+v, want poor %t, winner %d of %d", outcome, tc.isPoor, tc.winner, tc.sent)
+	}
+	stats := s.Stats()
+	if int(stats.Hedges) != tc.sent-1 || tc.isPoor && stats.PoorAnswers == 0 {
+		t.Errorf("%+v", stats)
+	}
+}
+
+// TestRule10_APoorAnswerIsHedgedWhateverTheTrigger has one backend of two answer with nothing, as fast as the other. The
+// trigger has no reason to hedge, and callers get an answer all the same, as far as the budget goes.
+func TestRule10_APoorAnswerIsHedgedWhateverTheTrigger(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		opts []hedge.Option
+		poor int // replies of a hundred that are poor
+		want int // poor outcomes of a hundred
+	}{
+		{"within the budget", nil, 5, 0},
+		{"two in a row", []hedge.Option{hedge.WithBudgetPercent(50)}, 20, 1},
+		{"beyond the budget", nil, 50, 45},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				good := hedge.WithAnswer(func(_ context.Context, _ string, reply any, _ error) bool {
+					return reply.(*wrapperspb.Int64Value).Value > 0
+				})
+				s, err := hedge.New(append([]hedge.Option{hedge.WithAllMethods(), good}, tc.opts...)...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				unary, served := interceptor.Unary(s), atomic.Int64{}
+				invoke := func(_ context.Context, _ string, _, reply any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+					n := served.Add(1)
+					time.Sleep(ms)
+					if int(n*37%100) >= tc.poor {
+						reply.(*wrapperspb.Int64Value).Value = n
+					}
+					return nil
+				}
+				const calls = 2000
+				poor := 0
+				for range calls {
+					reply := wrapperspb.Int64(0)
+					if err := unary(t.Context(), "/test.Service/Method", wrapperspb.Int64(1), reply, nil, invoke); err != nil {
+						t.Fatal(err)
+					}
+					if reply.Value == 0 {
+						poor++
+					}
+					time.Sleep(10 * ms)
+				}
+				stats := s.Stats()
+				t.Logf("%d of %d calls ended with a poor answer; %d hedges", poor, calls, stats.Hedges)
+				if poor > calls*tc.want/100+calls/100 {
+					t.Errorf("%d poor outcomes of %d, want %d%%; %+v", poor, calls, tc.want, stats)
+				}
+			})
+		})
+	}
+}
+
+// TestRule13_PoorAnswersTeachTheirLatency has half of all answers be poor: what primaries take is known as without that.
+func TestRule13_PoorAnswersTeachTheirLatency(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		odd := func(_ context.Context, _ string, reply any, _ error) bool {
+			return reply.(*wrapperspb.Int64Value).Value%2 == 1
+		}
+		latency := func(opts ...hedge.Option) time.Duration {
+			s, err := hedge.New(append(opts, hedge.WithAllMethods())...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n := int64(0)
+			invoke := func(ctx context.Context, _ string, _, reply any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+				md, _ := metadata.FromOutgoingContext(ctx)
+				if len(md.Get("grpc-previous-rpc-attempts")) > 0 {
+					return status.Error(codes.Unavailable, "no hedge answers")
+				}
+				n++
+				time.Sleep(time.Duration(1+n%10) * ms)
+				reply.(*wrapperspb.Int64Value).Value = n
+				return nil
+			}
+			for range 2000 {
+				if err := interceptor.Unary(s)(t.Context(), "/test.Service/Method", wrapperspb.Int64(1), wrapperspb.Int64(0), nil, invoke); err != nil {
+					t.Fatal(err)
+				}
+			}
+			p50, _ := s.Latency("", "/test.Service/Method", 0.5)
+			return p50
+		}
+		if poor, plain := latency(hedge.WithAnswer(odd), hedge.WithoutGuard()), latency(hedge.WithMaxHedges(0)); poor != plain {
+			t.Errorf("the median is %v with poor answers, %v without", poor, plain)
+		}
+	})
+}
+
+// TestRule09_WithAnswerPanics has the user's function panic.
+func TestRule09_WithAnswerPanics(t *testing.T) {
+	for n := range int64(2) {
+		t.Run(fmt.Sprint("attempt ", n), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				panics := hedge.WithAnswer(func(_ context.Context, _ string, reply any, _ error) bool {
+					if reply.(*wrapperspb.Int64Value).Value == n {
+						panic("of the function")
+					}
+					return true
+				})
+				st := &stub{steps: []step{{after: time.Duration(5+20*n) * ms}, {after: ms}}}
+				defer func() {
+					if v := recover(); v == nil || !strings.Contains(fmt.Sprint(v), "of the function") {
+						t.Errorf("panic %v", v)
+					}
+				}()
+				_ = st.call(t.Context(), fixed(t, 10*ms, panics), wrapperspb.Int64(-1))
+				t.Error("no panic")
+			})
+		})
+	}
+}

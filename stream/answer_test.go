@@ -1,0 +1,115 @@
+package stream_test
+
+import (
+	"context"
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/testserver"
+	testpb "github.com/grpchedge/hedge/proto"
+)
+
+// small is the size of the payload in messages that are good.
+const small = 100
+
+// goodIfLarge accepts first messages with a payload, and no stream without messages.
+func goodIfLarge(_ context.Context, _ string, reply any, err error) bool {
+	r, ok := reply.(*testpb.Reply)
+	return ok && len(r.Payload) >= small || err != nil && err != io.EOF
+}
+
+// TestRule02_PoorFirstMessages goes through streams whose first messages, or ends, are poor.
+func TestRule02_PoorFirstMessages(t *testing.T) {
+	good, poor := testserver.Plan{Messages: 4, PayloadBytes: small, Interval: 5 * ms}, testserver.Plan{Messages: 4, PayloadBytes: 1, Interval: 20 * ms}
+	empty := testserver.Plan{Empty: true}
+	fails := testserver.Plan{Code: codes.Unavailable}
+	in := func(d time.Duration, p testserver.Plan) testserver.Plan {
+		p.Delay = d
+		return p
+	}
+	for _, tc := range []struct {
+		name     string
+		plans    []testserver.Plan
+		attempt  int // whose messages the caller gets; -1: none
+		messages int
+		at       time.Duration // of the first message, or the end
+		sent     int
+		isPoor   bool
+	}{
+		{"good", []testserver.Plan{in(2*ms, good)}, 0, 4, 2 * ms, 1, false},
+		{"a poor message sends the next hedge at once", []testserver.Plan{in(2*ms, poor), in(3*ms, good)}, 1, 4, 5 * ms, 2, false},
+		{"so does a stream without messages", []testserver.Plan{in(2*ms, empty), in(3*ms, good)}, 1, 4, 5 * ms, 2, false},
+		{"the first of poor ones is delivered", []testserver.Plan{in(2*ms, poor), in(3*ms, empty), in(4*ms, poor)}, 0, 4, 9 * ms, 3, true},
+		{"a poor hedge waits for the primary", []testserver.Plan{in(30*ms, good), in(2*ms, poor), in(100*ms, good)}, 0, 4, 30 * ms, 3, false},
+		{"a poor hedge replaces a failure", []testserver.Plan{in(30*ms, fails), in(2*ms, poor), in(3*ms, fails)}, 1, 4, 30 * ms, 3, true},
+		{"an empty hedge replaces a failure", []testserver.Plan{in(30*ms, fails), in(2*ms, empty), in(3*ms, fails)}, -1, 0, 30 * ms, 3, true},
+	} {
+		for name, opts := range map[string][]hedge.Option{"": nil, ",left": {hedge.WithResetLimit(0, 0)}} {
+			t.Run(tc.name+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(tc.plans...)})
+					s := fixed(t, 10*ms, append(opts, hedge.WithAnswer(goodIfLarge), hedge.WithoutGuard())...)
+					client := dial(t, cluster, s)
+					var outcome hedge.Outcome
+					began := time.Now()
+					req := &testpb.Request{Id: 1}
+					st, err := client.ServerStream(t.Context(), req, hedge.Report(&outcome))
+					if err != nil {
+						t.Fatal(err)
+					}
+					first, err := st.Recv()
+					at := time.Since(began)
+					if at.Truncate(ms) != tc.at || outcome.Poor != tc.isPoor || outcome.Attempts != tc.sent {
+						t.Errorf("the first message came at %v: %+v; want %v, %d attempts, poor: %t", at, outcome, tc.at, tc.sent, tc.isPoor)
+					}
+					messages := 0
+					for m := first; err == nil; m, err = st.Recv() {
+						if int(m.Attempt) != tc.attempt || int(m.Sequence) != messages {
+							t.Errorf("message %d is number %d of attempt %d, want %d", messages, m.Sequence, m.Attempt, tc.attempt)
+						}
+						messages++
+					}
+					if messages != tc.messages || err != io.EOF {
+						t.Errorf("%d messages, %v, want %d", messages, err, tc.messages)
+					}
+					time.Sleep(time.Second) // until losers have ended
+					for _, r := range cluster.Records() {
+						loser := r.Number != tc.attempt && tc.plans[r.Number].Messages > 0
+						if r.WasCancelled() != (loser && len(opts) == 0) || !r.WasCancelled() && r.Ended.IsZero() {
+							t.Errorf("attempt %d, a loser: %t: %+v", r.Number, loser, r)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestRule04_PoorFirstMessageAtTheDeadline has the deadline pass while a poor message is at hand. The caller gets it, and then
+// the end of its context.
+func TestRule04_PoorFirstMessageAtTheDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		poor, slow := testserver.Plan{Delay: 2 * ms, Messages: 2, Interval: time.Second}, testserver.Plan{Delay: time.Hour}
+		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(poor, slow, slow)})
+		client := dial(t, cluster, fixed(t, 10*ms, hedge.WithAnswer(goodIfLarge)))
+		ctx, cancel := context.WithTimeout(t.Context(), 50*ms)
+		defer cancel()
+		st, err := client.ServerStream(ctx, &testpb.Request{Id: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if m, err := st.Recv(); err != nil || m.Attempt != 0 || time.Since(began) != 50*ms {
+			t.Errorf("got %v, %v after %v, want the poor message at the deadline", m, err, time.Since(began))
+		}
+		if _, err := st.Recv(); status.Code(err) != codes.DeadlineExceeded {
+			t.Errorf("then got %v", err)
+		}
+	})
+}
