@@ -17,6 +17,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
+	testpb "github.com/grpchedge/hedge/proto"
 )
 
 // goodBut has the answers of the given attempts be poor: replies have the number of their attempt, statuses have it in their text.
@@ -26,8 +27,15 @@ func goodBut(attempts ...int64) hedge.Option {
 			if err != nil && strings.HasSuffix(status.Convert(err).Message(), fmt.Sprint("attempt ", n)) {
 				return false
 			}
-			if r, ok := reply.(*wrapperspb.Int64Value); ok && r.Value == n {
-				return false
+			switch r := reply.(type) {
+			case *wrapperspb.Int64Value:
+				if r.Value == n {
+					return false
+				}
+			case *testpb.Reply:
+				if int64(r.Attempt) == n {
+					return false
+				}
 			}
 		}
 		return true

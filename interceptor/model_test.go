@@ -32,6 +32,7 @@ type schedule struct {
 	deadline time.Duration // 0: none
 	cancel   time.Duration // 0: never
 	detached bool          // no loser is reset
+	judged   bool          // some answers are poor
 }
 
 var modelCodes = []codes.Code{
@@ -62,6 +63,10 @@ func drawSchedule(seed uint64) schedule {
 		s.cancel = r.Within(120 * time.Millisecond)
 	}
 	s.reads = r.IntN(2) == 0
+	s.judged = r.IntN(2) == 0
+	for n := range s.steps {
+		s.steps[n].poor = s.judged && r.IntN(2) == 0 && isAnswer(s.steps[n].code)
+	}
 	return s
 }
 
@@ -71,7 +76,9 @@ type verdict struct {
 	winner int // whose outcome the caller gets
 	code   codes.Code
 	panics any
-	sent   int // hedges
+	sent   int             // hedges
+	sentAt []time.Duration // of each attempt
+	poor   int             // poor answers until then
 }
 
 // expect plays a schedule by the rules, event by event, without a goroutine or a clock.
@@ -95,8 +102,17 @@ func (s schedule) expect() verdict {
 			add(e)
 		}
 	}
-	v := verdict{}
+	v := verdict{sentAt: []time.Duration{0}}
 	inFlight, primaryFailed := 1, false
+	judged := s.judged && s.paid && s.hedges > 0
+	calledFor, reply := false, -1 // a poor answer called for the next hedge; the first poor reply
+	callFor := func(at time.Duration) {
+		if v.sent < s.hedges {
+			events = slices.DeleteFunc(events, func(e event) bool { return e.kind == "send" })
+			add(event{at, v.sent + 1, "send"})
+			calledFor = true
+		}
+	}
 	for {
 		e := events[0]
 		events = events[1:]
@@ -104,13 +120,18 @@ func (s schedule) expect() verdict {
 		switch e.kind {
 		case "send":
 			v.sent++
+			v.sentAt = append(v.sentAt, e.at)
 			inFlight++
+			calledFor = false
 			add(event{e.at + s.steps[e.attempt].after, e.attempt, "end"})
 			if e.attempt < s.hedges {
 				add(event{e.at + s.delay, e.attempt + 1, "send"})
 			}
 		case "gone": // rule 4
-			if !primaryFailed {
+			switch {
+			case reply >= 0:
+				v.winner, v.code = reply, codes.OK
+			case !primaryFailed:
 				v.code = codes.Code(e.attempt)
 			}
 			return v
@@ -121,13 +142,29 @@ func (s schedule) expect() verdict {
 			case st.panics != nil: // rule 9
 				v.winner, v.panics = e.attempt, st.panics
 				return v
-			case st.code == codes.OK, isAnswer(st.code) && (e.attempt == 0 || s.reads): // rule 2
+			case judged && st.poor && st.code == codes.OK:
+				v.poor++
+				if reply < 0 {
+					reply = e.attempt
+				}
+				callFor(e.at)
+			case st.code == codes.OK: // rule 2
+				v.winner, v.code = e.attempt, codes.OK
+				return v
+			case judged && st.poor && (e.attempt == 0 || s.reads):
+				v.poor++
+				callFor(e.at)
+			case isAnswer(st.code) && (e.attempt == 0 || s.reads) && reply < 0: // rule 2
 				v.winner, v.code = e.attempt, st.code
 				return v
-			case e.attempt == 0:
+			}
+			if e.attempt == 0 {
 				primaryFailed, v.code = true, st.code
 			}
-			if primaryFailed && inFlight == 0 { // rules 2 and 3
+			if primaryFailed && inFlight == 0 && !calledFor { // rules 2 and 3
+				if reply >= 0 {
+					v.winner, v.code = reply, codes.OK
+				}
 				return v
 			}
 		}
@@ -212,7 +249,7 @@ func TestModel_OverGRPC(t *testing.T) {
 func (s schedule) script(a testserver.Attempt) testserver.Plan {
 	st := s.steps[a.Number]
 	number := metadata.Pairs("attempt", strconv.Itoa(a.Number))
-	return testserver.Plan{Delay: st.after, Code: st.code, Header: number, Trailer: number}
+	return testserver.Plan{Delay: st.after, Code: st.code, Message: fmt.Sprint("attempt ", a.Number), Header: number, Trailer: number}
 }
 
 // played is how a schedule is played: the one call, which returns the attempt that its reply is from, and
@@ -232,6 +269,15 @@ func (s schedule) scheduler(t *testing.T) *hedge.Scheduler {
 	}
 	if s.detached {
 		opts = append(opts, hedge.WithResetLimit(0, 0))
+	}
+	if s.judged {
+		var poor []int64
+		for n, st := range s.steps {
+			if st.poor {
+				poor = append(poor, int64(n))
+			}
+		}
+		opts = append(opts, goodBut(poor...))
 	}
 	return fixed(t, s.delay, opts...)
 }
@@ -295,14 +341,14 @@ func playSchedule(t *testing.T, s schedule, p played, scheduler *hedge.Scheduler
 		t.Fatalf("schedule %+v: %d attempts, want %d", s, len(sent), want.sent+1)
 	}
 	for n, a := range sent {
-		if sentAt := a.began.Sub(began); a.number != n || sentAt != time.Duration(n)*s.delay { // rule 11
+		if sentAt := a.began.Sub(began); a.number != n || sentAt != want.sentAt[n] { // rule 11
 			t.Errorf("schedule %+v: attempt %d sent after %v", s, a.number, sentAt)
 		}
 		latest := want.at // rules 7 and 8
 		if left > 0 {
-			latest = max(latest, s.runsTo(n))
+			latest = max(latest, s.runsTo(want, n))
 		}
-		if ended := a.ended.Sub(began); a.ended.IsZero() || ended > latest || left > 0 && ended < min(latest, s.runsTo(n)) {
+		if ended := a.ended.Sub(began); a.ended.IsZero() || ended > latest || left > 0 && ended < min(latest, s.runsTo(want, n)) {
 			t.Errorf("schedule %+v: attempt %d ended after %v, the call after %v", s, n, ended, want.at)
 		}
 	}
@@ -315,7 +361,7 @@ func (s schedule) inFlight(v verdict) (n int) {
 		return 0
 	}
 	for i := range v.sent + 1 {
-		if i != v.winner && s.runsTo(i) > v.at {
+		if i != v.winner && s.runsTo(v, i) > v.at {
 			n++
 		}
 	}
@@ -328,8 +374,8 @@ func (s schedule) gone(at time.Duration) bool {
 }
 
 // runsTo is when attempt n ends if nobody cancels it.
-func (s schedule) runsTo(n int) time.Duration {
-	at := time.Duration(n)*s.delay + s.steps[n].after
+func (s schedule) runsTo(v verdict, n int) time.Duration {
+	at := v.sentAt[n] + s.steps[n].after
 	if s.deadline > 0 {
 		at = min(at, s.deadline)
 	}
@@ -357,7 +403,7 @@ func checkOneAttempt(t *testing.T, s schedule, want verdict, got outcome) {
 	}
 	number := fmt.Sprint(want.winner)
 	// An attempt that was cut short says nothing, unless its server ended it by the same deadline.
-	ran := want.at >= time.Duration(want.winner)*s.delay+s.steps[want.winner].after // to its end
+	ran := want.at >= want.sentAt[want.winner]+s.steps[want.winner].after // to its end
 	for name, md := range map[string]metadata.MD{"header": got.header, "trailer": got.trailer} {
 		if values := md.Get("attempt"); !slices.Equal(values, []string{number}) && (ran || values != nil) {
 			t.Errorf("schedule %+v: %s %v, want that of attempt %s", s, name, values, number)
@@ -366,7 +412,7 @@ func checkOneAttempt(t *testing.T, s schedule, want verdict, got outcome) {
 }
 
 func checkModelStats(t *testing.T, s schedule, want verdict, err error, panicked any, got hedge.Stats) {
-	expected := hedge.Stats{Calls: 1, Warmup: 1, Hedges: int64(want.sent)}
+	expected := hedge.Stats{Calls: 1, Warmup: 1, Hedges: int64(want.sent), PoorAnswers: int64(want.poor)}
 	if want.sent > 0 {
 		expected.Hedged = 1
 		switch {
@@ -380,7 +426,7 @@ func checkModelStats(t *testing.T, s schedule, want verdict, err error, panicked
 	if s.detached {
 		expected.Left = int64(s.inFlight(want))
 		for n := range want.sent + 1 {
-			at := time.Duration(n)*s.delay + s.steps[n].after
+			at := want.sentAt[n] + s.steps[n].after
 			panics := s.steps[n].panics != nil && (s.deadline == 0 || at < s.deadline)
 			if expected.Left > 0 && n != want.winner && at > want.at && panics {
 				expected.LoserPanics++

@@ -23,6 +23,7 @@ type step struct {
 	after  time.Duration
 	code   codes.Code
 	panics any
+	poor   bool // its answer, in a schedule with WithAnswer
 
 	pushback []string // in the trailer
 }

@@ -30,6 +30,7 @@ type plan struct {
 	interval time.Duration
 	code     codes.Code
 	stalls   bool
+	poor     bool // its first message, or its end, in a schedule with WithAnswer
 }
 
 // schedule is one call as TestModel draws it: what each attempt would do, and what the caller does.
@@ -44,6 +45,7 @@ type schedule struct {
 	headerFirst bool          // the servers send headers at once
 	reads       bool          // the method only reads
 	detached    bool          // no loser is reset
+	judged      bool          // some answers are poor
 }
 
 func drawSchedule(seed uint64) schedule {
@@ -77,6 +79,15 @@ func drawSchedule(seed uint64) schedule {
 		s.abandons = 1 + r.IntN(4)
 	}
 	s.reads = r.IntN(2) == 0
+	if s.judged = r.IntN(2) == 0 && !s.header && s.deadline == 0 && s.abandons == 0; s.judged {
+		emptyIsPoor := r.IntN(2) == 0
+		for n := range s.plans {
+			p := &s.plans[n]
+			if p.poor = r.IntN(2) == 0; p.messages == 0 && p.code == codes.OK {
+				p.poor = emptyIsPoor // nobody can tell which attempt it was
+			}
+		}
+	}
 	return s
 }
 
@@ -142,6 +153,7 @@ func (s schedule) race(v *verdict) bool {
 		due = s.late + ms
 	}
 	done := make([]bool, len(s.plans))
+	calledFor, reply := false, -1 // a poor answer called for the next hedge; the first poor reply
 	for {
 		// The next event: an attempt at the line, a hedge that is due, or the deadline.
 		at, attempt := time.Duration(1<<62), -1
@@ -162,18 +174,28 @@ func (s schedule) race(v *verdict) bool {
 		}
 		if attempt < 0 {
 			v.sent = append(v.sent, at)
-			due = at + s.delay
+			due, calledFor = at+s.delay, false
 			continue
 		}
 		done[attempt] = true
 		_, final := crosses(attempt)
+		p := s.plans[attempt]
+		isReply := p.messages > 0 || p.code == codes.OK
 		inFlight := slices.Contains(done[:len(v.sent)], false)
-		if final {
+		switch {
+		case final && p.poor:
+			if isReply && reply < 0 {
+				reply = attempt
+			}
+			if len(v.sent) < len(s.plans) {
+				due, calledFor = at, true
+			}
+		case final && (isReply || reply < 0):
 			v.line, v.winner = at, attempt
 			return true
 		}
-		if done[0] && !inFlight {
-			v.line, v.winner = at, 0
+		if done[0] && !inFlight && !calledFor {
+			v.line, v.winner = at, max(reply, 0)
 			return true
 		}
 	}
@@ -210,6 +232,9 @@ func testModel(t *testing.T, detached bool) {
 			if detached {
 				opts = append(opts, hedge.WithResetLimit(0, 0))
 			}
+			if s.judged {
+				opts = append(opts, s.goodAnswers())
+			}
 			scheduler = fixed(t, s.delay, opts...)
 			cluster.Reset()
 			cluster.SetScript(s.script)
@@ -221,6 +246,22 @@ func testModel(t *testing.T, detached bool) {
 	})
 }
 
+// goodAnswers is the option that has the answers of the schedule be as good as it says.
+func (s schedule) goodAnswers() hedge.Option {
+	return hedge.WithAnswer(func(_ context.Context, _ string, reply any, err error) bool {
+		if err == io.EOF {
+			return !slices.ContainsFunc(s.plans, func(p plan) bool { return p.poor && p.messages == 0 && p.code == codes.OK })
+		}
+		n := 0
+		if err != nil {
+			n, _ = strconv.Atoi(status.Convert(err).Message())
+		} else {
+			n = int(reply.(*testpb.Reply).Attempt)
+		}
+		return !s.plans[n].poor
+	})
+}
+
 func (s schedule) script(a testserver.Attempt) testserver.Plan {
 	p := s.plans[a.Number]
 	plan := testserver.Plan{
@@ -228,7 +269,7 @@ func (s schedule) script(a testserver.Attempt) testserver.Plan {
 		HeaderAtOnce: s.headerFirst, Trailer: metadata.Pairs("attempt", strconv.Itoa(a.Number)),
 	}
 	if p.code != codes.OK {
-		plan.Code, plan.After = p.code, p.messages
+		plan.Code, plan.After, plan.Message = p.code, p.messages, strconv.Itoa(a.Number)
 	}
 	if p.stalls {
 		plan.Ending, plan.After = testserver.Hang, p.messages
@@ -335,7 +376,7 @@ func (s schedule) checkServer(t *testing.T, cluster *testserver.Cluster, want ve
 			t.Errorf("schedule %+v: attempt %d arrived after %v and ended after %v;\nwant %+v",
 				s, r.Number, r.Arrival.Sub(began), r.Ended.Sub(began), want)
 		}
-		if n != want.winner && len(r.Sent) > 0 && r.Sent[0].Sub(began) < want.line && s.late == 0 {
+		if n != want.winner && !s.plans[n].poor && len(r.Sent) > 0 && r.Sent[0].Sub(began) < want.line && s.late == 0 {
 			t.Errorf("schedule %+v: the loser %d had sent a message before", s, n)
 		}
 	}
