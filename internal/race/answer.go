@@ -15,9 +15,12 @@ type verdict struct{ poor, open bool }
 
 // judge asks an attempt that has ended with err, if the plan says so.
 func (p *Plan) judge(attempt any, err error) (v verdict) {
-	if j, ok := attempt.(Judge); ok && p.Judged {
-		ok, open := j.Accepts(err)
-		v = verdict{poor: !ok, open: open}
+	if !p.Judged {
+		return verdict{}
+	}
+	if j, ok := attempt.(Judge); ok {
+		accepted, open := j.Accepts(err)
+		v = verdict{poor: !accepted, open: open}
 	}
 	return v
 }

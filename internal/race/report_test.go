@@ -83,7 +83,7 @@ func (h history) leaving() (time.Duration, race.CallerGone) {
 }
 
 func errorOf(e race.Event) error {
-	if e.End == race.Final || e.End == race.NonFatal {
+	if e.End == race.Final || e.End == race.NonFatal || e.End == race.PoorStatus {
 		return errAttempt[e.Attempt]
 	}
 	return nil
