@@ -27,7 +27,8 @@ import "github.com/grpchedge/hedge/internal/engine"
 // hedged. It steps up when either turns. When latencies change at once, what was learned before is forgotten.
 // [TargetStats] says what is in force and why. docs/trigger.md derives all of this and says where it is wrong.
 //
-// A choice needs a few hundred calls within [WithWindow]. Methods that have fewer are hedged at their 90th percentile.
+// A choice needs a few hundred calls. Methods that have fewer are hedged at their 90th percentile, and from 100 calls on as is
+// best for a percentile nearer than the target.
 // All choices of a scheduler together take about 1% of a core at most: with thousands of methods each is chosen for less often.
 func Auto(opts ...AutoOption) Trigger {
 	t := Trigger{kind: engine.AutoTrigger, quantile: engine.DefaultTarget}

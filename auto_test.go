@@ -228,20 +228,25 @@ func TestAuto_Saturated(t *testing.T) {
 	})
 }
 
-// TestAuto_QueueWithStragglers has hedges pay off in spite of the queue.
+// TestAuto_QueueWithStragglers has hedges pay off in spite of the queue. The queue is long or short by chance, and which attempt
+// it takes of those that come at the same instant is chance as well. So one seed says little, and the calls of all are looked
+// at together.
 func TestAuto_QueueWithStragglers(t *testing.T) {
 	longtest.Only(t)
 	service := testserver.Straggler(testserver.Exponential(8*ms), 0.02, 10)
 	const mean = 9440 * time.Microsecond // 8 ms · (1 + 9·2%)
+	var plain, hedged []outcome
 	eachSeed(t, func(seed uint64) map[string]float64 {
-		p99 := func(hedges int) float64 {
-			ended, _ := saturated(t, service, mean, 0.70, hedges, seed)
-			return millis(tail(ended[warmedUp:], 0.99))
-		}
-		got := map[string]float64{"p99 by none's": p99(2) / p99(0)}
-		most(t, seed, "p99 by that of none", got["p99 by none's"], 0.999)
-		return got
+		without, _ := saturated(t, service, mean, 0.70, 0, seed)
+		with, _ := saturated(t, service, mean, 0.70, 2, seed)
+		plain, hedged = append(plain, without[warmedUp:]...), append(hedged, with[warmedUp:]...)
+		return map[string]float64{"load": 100 * load(with)}
 	})
+	share := float64(tail(hedged, 0.99)) / float64(tail(plain, 0.99))
+	t.Logf("p99 %.3f of none's", share)
+	if share > 0.95 {
+		t.Errorf("p99 is %.3f of none's, want at most 0.95", share)
+	}
 }
 
 // perSecond returns the calls that began in each second.
@@ -402,7 +407,7 @@ func TestAuto_SeldomStalls(t *testing.T) {
 		none, _ := slow(0)
 		hedged, extra := slow(2)
 		got := map[string]float64{"slow by none's": hedged / none, "load": extra}
-		most(t, seed, "the share of slow calls by that of none", got["slow by none's"], 0.5)
+		most(t, seed, "the share of slow calls by that of none", got["slow by none's"], 0.2)
 		most(t, seed, "load", extra, 5)
 		return got
 	})

@@ -51,7 +51,7 @@ func demoCommand(w, log io.Writer) *ffcli.Command {
 		wholeFlag(fs, &d.Seed, "seed", 1, 0, 1<<31-1, "`number` from which all latencies are drawn")
 		lawFlag(fs, &d.Law, "law", workload.Named("straggler").Law)
 		optionFlag(fs, &d.Options, "budget", "most hedges per 100 calls, 0 to 400, in `percent` (default the library's, 10, for calls; 30 for streams)", parseFloat, hedge.WithBudgetPercent)
-		optionFlag(fs, &d.Options, "hedges", "most hedges of one call, 0 to 4, a `number` (default the library's, 2)", parseInt, hedge.WithMaxHedges)
+		optionFlag(fs, &d.Options, "hedges", "most hedges of one call, 0 to 4, a `number` (default the library's, 2, for calls; 3 for streams)", parseInt, hedge.WithMaxHedges)
 		pictureFlag(fs, &d.Picture, "picture", "./hedge-demo.png")
 		fs.StringVar(&d.Debug, "debug", "127.0.0.1:0", "`address` at which a page shows what is hedged and why, while the demo runs; empty for none")
 	}

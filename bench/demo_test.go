@@ -24,7 +24,7 @@ func TestDemo(t *testing.T) {
 	for i, lines := range [][]string{{`failed calls +0 +0`}, {`failed streams +0 +0`}} {
 		checkScene(t, scenes[i], lines)
 	}
-	for _, text := range []string{`law "ttft", seed 1.`, "(budget 30%, then the flags)", "time to first message",
+	for _, text := range []string{`law "ttft", seed 1.`, "(budget 30%, at most 3 hedges, then the flags)", "time to first message",
 		"\nAll 2,400 tokens arrived intact and in order, those of each stream from one attempt.\n"} {
 		if !strings.Contains(scenes[1], text) || strings.Contains(scenes[0], text) {
 			t.Errorf("%q is not in the second scene alone:\n%s", text, &stdout)

@@ -256,6 +256,7 @@ func TestNoAllocations(t *testing.T) {
 		b.Spend(now, false)
 		b.Spend(now, true)
 		b.SpendSaved(now)
+		b.Pay(now, true, 1)
 		b.Hedged(true)
 		b.Refund(true, 1)
 		b.Saved(now)

@@ -46,7 +46,7 @@ func ExampleBucket_Spend() {
 }
 
 // Tokens that were left over pay for a bunch of slow calls, as long as hedges win.
-func ExampleBucket_SpendSaved() {
+func ExampleBucket_Pay() {
 	b, now := budget.New(10), time.Now()
 	for range 1000 { // calls in ten seconds, none of them slow
 		b.Earn(now)
@@ -54,13 +54,10 @@ func ExampleBucket_SpendSaved() {
 	}
 	paid := 0
 	for range 80 { // a backend stalls
-		switch {
-		case b.Spend(now, true):
-		case !b.SpendSaved(now):
-			continue
+		if ok, _ := b.Pay(now, true, 1); ok {
+			b.Hedged(true) // the hedge won
+			paid++
 		}
-		b.Hedged(true) // the hedge won
-		paid++
 	}
 	fmt.Println(paid, "hedges of 80, more than the burst:", b.Burst(now) < 20)
 	// Output: 80 hedges of 80, more than the burst: true

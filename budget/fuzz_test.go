@@ -34,7 +34,11 @@ func FuzzBucket(f *testing.F) {
 				}
 			default:
 				b.Hedged(e&8 == 0)
-				if b.SpendSaved(at(now)) {
+				paid := b.SpendSaved(at(now))
+				if !paid {
+					paid, _ = b.Pay(at(now), e&4 == 0, 1)
+				}
+				if paid {
 					allowed--
 				}
 			}

@@ -30,8 +30,34 @@ const (
 	unproven    = 1 << 32
 )
 
-// SpendSaved takes one token from the savings to pay for a hedge at now, or returns false and takes none. It is to be asked
-// when Spend has refused. It refuses unless hedges win: see [Bucket.Hedged].
+// Pay takes the price of a hedge at now that costs as much as so many calls, as SpendFor or SpendSavedFor do, or returns false
+// and takes none. It says whether the savings paid, which Refund needs to know.
+//
+// The burst pays until half of it is spent. From then on savings pay as long as they do, and the rest of the burst when they do
+// not. So when savings wait for a win, something is left that can bring one: where one backend of three stalls, a third of the
+// hedges go there as well, and two of these are enough for savings to wait.
+func (b *Bucket) Pay(now time.Time, urgent bool, cost float64) (paid, saved bool) {
+	if b.halfSpent(now) && b.SpendSavedFor(now, cost) {
+		return true, true
+	}
+	if b.SpendFor(now, urgent, cost) {
+		return true, false
+	}
+	saved = b.SpendSavedFor(now, cost)
+	return saved, saved
+}
+
+// halfSpent reports whether less than half of the burst is left.
+func (b *Bucket) halfSpent(now time.Time) bool {
+	if b.rate.Load() == nil {
+		return false
+	}
+	earned, burst := b.earnings(now)
+	return 2*(earned-b.gone.Load()) < burst
+}
+
+// SpendSaved takes one token from the savings to pay for a hedge at now, or returns false and takes none. It refuses
+// unless hedges win: see [Bucket.Hedged]. [Bucket.Pay] says when it is to be asked.
 func (b *Bucket) SpendSaved(now time.Time) bool { return b.SpendSavedFor(now, 1) }
 
 // SpendSavedFor takes the price of a hedge that costs as much as so many calls.

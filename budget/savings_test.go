@@ -166,6 +166,35 @@ func TestSavings_AWinProvesOneHedge(t *testing.T) {
 	}
 }
 
+// TestRule12_StalledHedges has a third of the hedges go to the backend that stalls, and none of those ends meanwhile. The burst
+// and the savings pay in turn, so that both are used, and no more than rule 12 allows.
+func TestRule12_StalledHedges(t *testing.T) {
+	b := saved(1000)
+	win(b)
+	burst, held := b.Burst(at(afterTen)), b.Burst(at(afterTen))+b.Saved(at(afterTen))
+	hedges, fromSavings, wins := 0, 0, 0
+	for i := range 1000 {
+		paid, saved := b.Pay(at(afterTen), true, 1)
+		if !paid {
+			break
+		}
+		hedges++
+		if saved {
+			fromSavings++
+		}
+		if most := 2 + wins; fromSavings > most {
+			t.Fatalf("%d hedges from savings after %d wins, want at most %d", fromSavings, wins, most)
+		}
+		if i%3 > 0 {
+			wins++
+			b.Hedged(true)
+		}
+	}
+	if least := 1.9 * burst; float64(hedges) < least || float64(hedges) > held {
+		t.Errorf("%d hedges with a burst of %v, want at least %v and at most the %v held", hedges, burst, least, held)
+	}
+}
+
 // A refusal for want of tokens leaves nothing unproven.
 func TestSavings_ARefusalCostsNothing(t *testing.T) {
 	b := saved(1) // a tenth of a token
@@ -222,7 +251,7 @@ func TestRule12_SavingsStayWithinTheShare(t *testing.T) {
 			if now/(5*time.Second)%2 == 0 {
 				continue // what is earned now is saved
 			}
-			for b.Spend(at(now), r.IntN(2) == 0) || b.SpendSaved(at(now)) {
+			for paid(b, at(now), r.IntN(2) == 0) {
 				hedges++
 				b.Hedged(r.IntN(3) > 0)
 			}
@@ -257,10 +286,10 @@ func TestRule12_InAnyIntervalWithSavings(t *testing.T) {
 			all.least = min(all.least, b.Burst(start)+b.Saved(start)+float64(all.hedges)-0.1*float64(i))
 			b.Earn(at(now))
 			for range r.IntN(4) {
-				switch {
-				case b.Spend(at(now), r.IntN(2) == 0):
+				switch paid, saved := b.Pay(at(now), r.IntN(2) == 0, 1); {
+				case paid && !saved:
 					ready.hedges++
-				case b.SpendSaved(at(now)):
+				case saved:
 					if fromSavings++; fromSavings-wins-least > 2 {
 						t.Fatalf("seed %d: %d hedges from savings more than wins", seed, fromSavings-wins-least)
 					}
@@ -300,7 +329,7 @@ func TestRule12_NoSavingsInAnOutage(t *testing.T) {
 		for now := time.Minute; now < 2*time.Minute; now += time.Second / time.Duration(rate) {
 			b.Earn(at(now))
 			calls++
-			if b.Spend(at(now), true) || b.SpendSaved(at(now)) {
+			if paid(b, at(now), true) {
 				hedges++
 			}
 			if now > time.Minute+time.Second { // so long they take
@@ -330,12 +359,9 @@ func TestSavings_Concurrently(t *testing.T) {
 				if i/1000%2 == 0 {
 					continue
 				}
-				paid, saved := b.Spend(now, true), false
-				if !paid {
-					saved = b.SpendSaved(now)
-				}
+				paid, saved := b.Pay(now, true, 1)
 				switch {
-				case !paid && !saved:
+				case !paid:
 				case i%5 == 0:
 					b.Refund(saved, 1)
 				default:

@@ -25,7 +25,10 @@ func TestTail_NothingConfigured(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	calls := longtest.Size(5_000, 20_000)
+	calls, bar := 5_000, 0.32 // of few calls the first ones, which are not hedged, are a greater part
+	if *longtest.Long {
+		calls, bar = 20_000, 0.30
+	}
 	for _, concurrency := range longtest.First(1, []int{20, 1, 100}) {
 		t.Run(fmt.Sprintf("concurrency=%d", concurrency), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -49,8 +52,8 @@ func TestTail_NothingConfigured(t *testing.T) {
 					p, h := quantile(plain, q), quantile(hedged, q)
 					ratio := float64(h) / float64(p)
 					t.Logf("p%-7g %8.1f %8.1f %6.3f", 100*q, p.Seconds()*1e3, h.Seconds()*1e3, ratio)
-					if q >= 0.99 && ratio > 0.32 {
-						t.Errorf("p%g: %.3f of the unhedged run's, want at most 0.32", 100*q, ratio)
+					if q >= 0.99 && ratio > bar {
+						t.Errorf("p%g: %.3f of the unhedged run's, want at most %v", 100*q, ratio, bar)
 					}
 				}
 				t.Logf("extra load %.2f%%; %+v", 100*extra, s.Stats())

@@ -28,7 +28,7 @@ func TestAdmit_GoesByTheNewestEstimate(t *testing.T) {
 		if !ok || plan.Due > 3*ms {
 			t.Fatalf("due after %v, %v", plan.Due, ok)
 		}
-		record(100, 50*ms)
+		record(60, 50*ms)
 		time.Sleep(plan.Due)
 		send, wait := admit(c, 1)
 		if send || wait < 40*ms || wait > 50*ms {

@@ -53,22 +53,14 @@ func (p *payment) setPrice(now time.Time, cost float64) {
 func (p *payment) pay(now time.Time, urgent bool) bool {
 	paid := false
 	if p.own != nil {
-		if paid, p.savedOwn = payFrom(p.own, now, urgent, p.cost); !paid {
+		if paid, p.savedOwn = p.own.Pay(now, urgent, p.cost); !paid {
 			return false
 		}
 	}
-	if paid, p.savedTarget = payFrom(p.target, now, urgent, p.cost); !paid && p.own != nil {
+	if paid, p.savedTarget = p.target.Pay(now, urgent, p.cost); !paid && p.own != nil {
 		p.own.Refund(p.savedOwn, p.cost)
 	}
 	return paid
-}
-
-func payFrom(b *budget.Bucket, now time.Time, urgent bool, cost float64) (paid, saved bool) {
-	if b.SpendFor(now, urgent, cost) {
-		return true, false
-	}
-	saved = b.SpendSavedFor(now, cost)
-	return saved, saved
 }
 
 // refund gives back what was last paid.

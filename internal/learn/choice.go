@@ -12,6 +12,9 @@ import (
 const (
 	// autoFrom is how many calls a choice is made from at least: two beyond the default target.
 	autoFrom = 200
+	// earlyFrom is how many calls a plan is made from at least. With fewer than autoFrom it is one for a nearer percentile, which
+	// two of them are beyond. The fallback would be too late where more calls are slow than it leaves out.
+	earlyFrom = 100
 	// mostPlanned is the greatest share of the budget that is planned with: see planned.
 	mostPlanned = 0.95
 	// learning is how long a method is watched before it is concluded that there is little to gain: calls that last long are
@@ -63,7 +66,7 @@ func (l *Learner) choose(c *Config, now time.Time, capacity float64) {
 	if d.Total() < autoFrom {
 		// Too few to choose from are also too few to tell that hedges win again.
 		if e := l.current.Load(); e == nil || e.Trickle == nil {
-			l.take(c, now, d)
+			l.chooseEarly(c, now, d, capacity)
 		}
 		return
 	}
@@ -113,11 +116,8 @@ func (l *Learner) choose(c *Config, now time.Time, capacity float64) {
 	_, longer := d.Count()
 	made.CutShort = float64(longer) / float64(d.Total())
 
-	median, _ := d.Quantile(0.50)
-	e := &Estimate{
-		Delay: plan.Delay, Probability: plan.Probability, Hedges: plan.Hedges, Median: median, Choice: made,
-		since: l.since, until: now.Add(c.Window / refreshes),
-	}
+	e := l.following(c, now, d, plan)
+	e.Choice = made
 	switch made.Down {
 	case LittleToGain:
 		// Only what is slower than nearly all calls that were seen: hardly any now, and each one when a backend stalls.
@@ -131,6 +131,35 @@ func (l *Learner) choose(c *Config, now time.Time, capacity float64) {
 	}
 	l.current.Store(e)
 	l.noteStep(made)
+}
+
+// chooseEarly has calls hedged as is best for the percentile that so few calls say something about. It does not judge whether
+// hedging pays.
+func (l *Learner) chooseEarly(c *Config, now time.Time, d *latency.Distribution, capacity float64) {
+	calls := float64(d.Total())
+	if calls < earlyFrom {
+		l.take(c, now, d)
+		return
+	}
+	primary := d.Survival()
+	problem := c.problem(d, primary, l.hedgeLaw(now, primary), planned(c.BudgetPercent, capacity))
+	problem.Target = min(c.Target, 1-2/calls)
+	problem.Outcomes = l.rests.outcomes()
+	plan, ok := knee.Find(problem)
+	if !ok {
+		l.take(c, now, d)
+		return
+	}
+	l.current.Store(l.following(c, now, d, plan))
+}
+
+// following is the estimate that follows a plan.
+func (l *Learner) following(c *Config, now time.Time, d *latency.Distribution, plan knee.Plan) *Estimate {
+	median, _ := d.Quantile(0.50)
+	return &Estimate{
+		Delay: plan.Delay, Probability: plan.Probability, Hedges: plan.Hedges, Median: median,
+		since: l.since, until: now.Add(c.Window / refreshes),
+	}
 }
 
 // gain is the share of the unhedged tail that a plan saves, of the target percentile or, where that is a lot, of the one ten

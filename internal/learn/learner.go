@@ -164,8 +164,9 @@ func (l *Learner) look(c *Config, now time.Time, n int64) bool {
 		return false
 	}
 	interval := int64(c.Window / refreshes)
-	choosing := c.Auto && known >= autoFrom
-	if choosing && !c.Pace.take(at) {
+	early, choosing := c.Auto && known >= earlyFrom, c.Auto && known >= autoFrom
+	paced := early && c.Pace.take(at)
+	if choosing && !paced {
 		l.nextSize.Store(math.MaxInt64)
 		l.nextTime.Store(at + interval/10)
 		l.busy.Store(false)
@@ -180,7 +181,7 @@ func (l *Learner) look(c *Config, now time.Time, n int64) bool {
 	}
 	l.nextTime.Store(at + interval)
 	l.lastSize.Store(n)
-	if choosing {
+	if paced {
 		// A choice takes longer than a caller should wait for.
 		capacity := l.place.Budget.Capacity(now)
 		l.run(func() { l.conclude(now, func() { l.chooseWithinPace(c, now, capacity) }) })

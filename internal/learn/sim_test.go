@@ -218,7 +218,8 @@ func (s *simulator) pay(c *simCall, age time.Duration) bool {
 	if s.generous {
 		return float64(s.hedges) < (s.config.BudgetPercent+0.5)/100*float64(s.begun)+10
 	}
-	return s.budget.Spend(s.time(), len(c.sent) > 0 || age >= 2*delay) || s.budget.SpendSaved(s.time())
+	paid, _ := s.budget.Pay(s.time(), len(c.sent) > 0 || age >= 2*delay, 1)
+	return paid
 }
 
 func (s *simulator) ended(c *simCall, n int) {

@@ -1,0 +1,71 @@
+package learn_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/grpchedge/hedge/budget"
+	"github.com/grpchedge/hedge/internal/learn"
+	"github.com/grpchedge/hedge/internal/longtest"
+)
+
+// TestAuto_FirstCalls has one attempt in five be slow, more than the 90th percentile leaves out. With a budget of 30% and two
+// hedges of a call, less than 1% of calls stay slow once the law is known. The calls of the first choices come near that.
+func TestAuto_FirstCalls(t *testing.T) {
+	var calls, slow, all, hedges float64
+	for seed := range uint64(longtest.Size(10, 40)) {
+		c := config()
+		c.BudgetPercent = 30
+		s := simulation{law: independent(law(t, "ttft")), calls: 400, concurrency: 20, seed: seed + 1, config: c}.run()
+		for id, o := range s.done {
+			all++
+			hedges += float64(o.hedges)
+			if id < 120 || id >= 250 {
+				continue
+			}
+			if calls++; o.took > 100*ms {
+				slow++
+			}
+		}
+	}
+	t.Logf("calls 120 to 250: %.1f%% slow; load of the first 400: %.1f%%", 100*slow/calls, 100*hedges/all)
+	if slow > 0.03*calls {
+		t.Errorf("%.1f%% of calls 120 to 250 are slow, want at most 3%%", 100*slow/calls)
+	}
+	if hedges > 0.305*all {
+		t.Errorf("load %.1f%%, want at most 30.5%%", 100*hedges/all)
+	}
+}
+
+// Early choices wait for their turn as others do, and the percentile stands in for them.
+func TestRule15_EarlyChoicesWaitForTheirTurn(t *testing.T) {
+	of := law(t, "ttft")
+	for _, busy := range []bool{false, true} {
+		c := config()
+		c.BudgetPercent, c.Pace = 40, &learn.Pace{}
+		l, epoch, random := &learn.Learner{}, time.Unix(1e9, 0), generator(1, 1, 1)
+		l.Start(c, learn.Place{Budget: budget.New(30), Epoch: epoch})
+		choices := 0
+		l.Run(func(choose func()) { choices++; choose() })
+		if busy {
+			c.Pace.Take(0)
+			c.Pace.Took(200 * ms) // twenty seconds' worth
+		}
+		for n := range 190 {
+			l.Observe(epoch.Add(time.Duration(n)*ms), of.Draw(random))
+			if n == 90 && choices > 0 {
+				t.Errorf("%d choices from fewer than a hundred calls", choices)
+			}
+		}
+		e := l.Estimate()
+		if e == nil || e.Choice != nil {
+			t.Fatalf("busy %v: %+v", busy, e)
+		}
+		if busy && (choices > 0 || e.Delay < 150*ms) {
+			t.Errorf("%d choices while it is the others' turn, the delay is %v, want the 90th percentile", choices, e.Delay)
+		}
+		if !busy && (choices < 2 || choices > 6 || e.Delay > 50*ms) {
+			t.Errorf("%d choices, the delay is %v, want it below the slow attempts", choices, e.Delay)
+		}
+	}
+}
