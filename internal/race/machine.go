@@ -16,9 +16,9 @@ type Rules struct {
 	FailureSendsNext bool
 	// LastFailureWins says that, if all attempts fail, the outcome is the last failure; otherwise it is the primary's.
 	LastFailureWins bool
-	// Judged says that attempts can end with Poor and PoorStatus. Such an end makes the next hedge due at once, unless a server
-	// wants none now, and the race waits for that hedge. The first Poor attempt is the outcome unless a later one ends with
-	// OK: once there is a reply, no failure replaces it.
+	// Judged says that attempts can end with Poor and PoorStatus. Such an end makes the next hedge due at once, and the race
+	// waits for that hedge, unless a server wants none now. If no attempt ends with OK, the first that ended with Poor is the
+	// outcome: no failure replaces its reply.
 	Judged bool
 	// Shared says that hedges read the caller's memory until they end. The outcome is then delivered only after all hedges
 	// have ended.
@@ -270,7 +270,7 @@ func (m *Machine) failed(e Event, now time.Duration) {
 		turns++
 	}
 	failed := m.rules.FailureSendsNext && e.End == NonFatal
-	poor := e.End == Poor || e.End == PoorStatus
+	poor := e.End.IsPoor()
 	m.waits = m.waits || poor
 	if (failed || poor && m.notBefore <= now) && turns < m.rules.MaxHedges {
 		m.calledFor = true

@@ -71,10 +71,10 @@ func (a AttemptReport) Took() (time.Duration, bool) {
 	return a.EndedAt - a.SentAt, a.HasEnded && (a.End == OK || a.End == Poor)
 }
 
-// Poor counts the attempts that ended with Poor or PoorStatus.
+// Poor counts the poor answers.
 func (r *Report) Poor() (n int) {
 	for i := range r.Attempts {
-		if a := &r.Attempts[i]; a.End == Poor || a.End == PoorStatus {
+		if r.Attempts[i].End.IsPoor() {
 			n++
 		}
 	}
