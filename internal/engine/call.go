@@ -151,7 +151,7 @@ func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 	c.bookFailures(so)
 	c.refund(so)
 	now := time.Now()
-	slow := so.Poor() == 0 // the hedge is due because the call is slow
+	slow := so.PoorAnswers() == 0 // the hedge is due because the call is slow, and not because an answer was poor
 	if slow {
 		c.late(n, now)
 	}
@@ -227,7 +227,7 @@ func (c *Call) refuseHedgeOfHedge(n int) race.Event {
 // leaveOut counts a hedge that was not drawn.
 func (c *Call) leaveOut(n int) race.Event {
 	c.holdBack(n, notDrawn)
-	if c.settings.Answer != nil { // a skipped hedge could not be sent for a poor answer any more
+	if c.settings.Answer != nil { // a hedge that is skipped counts, and could not be sent for a poor answer any more
 		return onlyForPoor()
 	}
 	return race.Event{Kind: race.Skipped}

@@ -144,31 +144,31 @@ func (h history) lastFailed() (n uint8) {
 	return n
 }
 
-// firstPoor is the first attempt that ended with Poor, if there is one.
-func (h history) firstPoor() (n uint8, found bool) {
+// firstReply is the first attempt that ended with PoorReply, if there is one.
+func (h history) firstReply() (n uint8, found bool) {
 	for _, o := range h.list {
-		if o.e.Kind == race.Ended && o.e.End == race.Poor {
+		if o.e.Kind == race.Ended && o.e.End == race.PoorReply {
 			return o.e.Attempt, true
 		}
 	}
 	return 0, false
 }
 
-// unaccepted reports whether an attempt has ended without being accepted as an answer.
-func (h history) unaccepted() bool {
+// anyPoor reports whether an attempt has ended without being accepted as an answer.
+func (h history) anyPoor() bool {
 	for _, o := range h.list {
-		if o.unaccepted() {
+		if o.isPoor() {
 			return true
 		}
 	}
 	return false
 }
 
-func (o occurrence) unaccepted() bool {
-	return o.e.Kind == race.Ended && (o.e.End == race.Poor || o.e.End == race.PoorStatus)
+func (o occurrence) isPoor() bool {
+	return o.e.Kind == race.Ended && (o.e.End == race.PoorReply || o.e.End == race.PoorStatus)
 }
 
-// kept is the attempts that went on after a Poor end.
+// kept is the attempts that went on after a poor reply.
 func (h history) kept() (set race.Attempts) {
 	for _, o := range h.list {
 		if o.e.Open {
@@ -183,7 +183,7 @@ func (h history) kept() (set race.Attempts) {
 func (h history) calls(i int) bool {
 	o := h.list[i]
 	failed := h.rules.FailureSendsNext && o.e.Kind == race.Ended && o.e.End == race.NonFatal
-	if !failed && !(o.unaccepted() && h.before(i+1).floor() <= o.at) {
+	if !failed && !(o.isPoor() && h.before(i+1).floor() <= o.at) {
 		return false
 	}
 	room := int(h.rules.MaxHedges) - int(h.before(i).considered())
@@ -236,20 +236,20 @@ func (h history) dueButForPushback() time.Duration {
 func (h history) verdict() (winner uint8, decided bool) {
 	last := h.list[len(h.list)-1]
 	earlier := h.before(len(h.list) - 1)
-	poor, hasPoor := h.firstPoor()
+	reply, hasReply := h.firstReply()
 	if n := last.e.Attempt; last.e.Kind == race.Ended {
 		switch {
 		case last.e.End == race.OK, last.e.End == race.Panicked:
 			return n, true
-		case hasPoor: // no failure replaces a reply
+		case hasReply: // no failure replaces a reply
 		case n == 0 && (last.e.End == race.Final || earlier.gone()):
 			return 0, true
 		case n > 0 && last.e.End == race.Final && h.rules.HedgeFinal && !earlier.gone():
 			return n, true
 		}
 	}
-	if h.gone() && hasPoor {
-		return poor, true
+	if h.gone() && hasReply {
+		return reply, true
 	}
 	primaryRuns := earlier.inFlight().Has(0)
 	if last.e.Kind == race.Committed && primaryRuns {
@@ -258,13 +258,13 @@ func (h history) verdict() (winner uint8, decided bool) {
 	if h.inFlight().Has(0) {
 		return 0, false
 	}
-	expected := (h.rules.FailureSendsNext || h.unaccepted()) && !h.forbidden() && (h.waiting() != 0 || h.calledFor())
+	expected := (h.rules.FailureSendsNext || h.anyPoor()) && !h.forbidden() && (h.waiting() != 0 || h.calledFor())
 	if !h.gone() && (h.inFlight() != 0 || expected) {
 		return 0, false
 	}
 	switch {
-	case hasPoor:
-		return poor, true
+	case hasReply:
+		return reply, true
 	case h.rules.LastFailureWins:
 		return h.lastFailed(), true
 	}
@@ -292,9 +292,9 @@ type undecided struct {
 	dueButForPushback,
 	due, floor time.Duration
 	lastFailed uint8
-	poor       uint8
-	hasPoor    bool
-	unaccepted bool
+	reply      uint8
+	hasReply   bool
+	anyPoor    bool
 	kept       race.Attempts
 }
 
@@ -318,9 +318,9 @@ func (h history) facts(earlier facts) facts {
 		f.undecided = undecided{
 			sent: h.sent(), considered: h.considered(), forbidden: h.forbidden(), calledFor: h.calledFor(),
 			dueButForPushback: h.dueButForPushback(), due: h.due(), floor: h.floor(), lastFailed: h.lastFailed(),
-			unaccepted: h.unaccepted(), kept: h.kept(),
+			anyPoor: h.anyPoor(), kept: h.kept(),
 		}
-		f.poor, f.hasPoor = h.firstPoor()
+		f.reply, f.hasReply = h.firstReply()
 	}
 	return f
 }
