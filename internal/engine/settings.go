@@ -100,15 +100,15 @@ func (m *method) ownBudget(percent float64) *budget.Bucket {
 	return m.own
 }
 
-// groupsFor returns the groups for a control group of the given share: those there are, if their share is that.
-func (m *method) groupsFor(share float64) *groups {
+// groupsFor returns the groups for a control group of so many percent: those there are, if theirs is that.
+func (m *method) groupsFor(percent float64) *groups {
 	if old := m.settings.Load(); old != nil {
-		if old.Control == share {
+		if old.Control == percent {
 			return old.groups
 		}
 		old.groups.release()
 	}
-	return newGroups(share, &m.memory)
+	return newGroups(percent/100, &m.memory)
 }
 
 // relearn has the method and its classes learn under another configuration.
