@@ -14,8 +14,8 @@ import (
 //
 // The error is that of New, and nothing changes then. [WithWindow], [WithMaxMemory] and [WithTargetName] belong to what is
 // remembered, and stay as New set them: they need not be given again, and another value is an error. [WithSnapshot] is for
-// New alone. With another trigger, a method keeps its last delay until its next call has ended, and the choice of [Auto] may
-// take a second longer. An error is returned for a nil scheduler.
+// New alone. Where delays are learned, a method keeps its last delay, and the number of hedges that goes with it, until its next call
+// has ended, and the choice of [Auto] may take a second longer. An error is returned for a nil scheduler.
 //
 // Update may be called concurrently with calls and with itself. Each method settles its part of the new configuration with
 // its first call, which takes a few microseconds.

@@ -116,7 +116,7 @@ func (l *Learner) choose(c *Config, now time.Time, capacity float64) {
 	median, _ := d.Quantile(0.50)
 	e := &Estimate{
 		Delay: plan.Delay, Probability: plan.Probability, Hedges: plan.Hedges, Median: median, Choice: made,
-		since: l.since, until: now.Add(c.Window / refreshes),
+		under: c, since: l.since, until: now.Add(c.Window / refreshes),
 	}
 	switch made.Down {
 	case LittleToGain:
