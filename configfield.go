@@ -1,7 +1,11 @@
 package hedge
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
+	"math"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +24,11 @@ type configField struct {
 	format func(c *engine.Config) any
 }
 
+// allowed reports whether the field can be set there.
+func (f *configField) allowed(where scope) bool {
+	return where == forAll || scopes[f.option]&where != 0
+}
+
 // configFields has every option that takes no Go function.
 var configFields map[string]configField
 
@@ -31,27 +40,29 @@ func init() { // not in the declaration, because the fields for rules contain al
 		"readOnlyMethods":         value("WithReadOnlyMethods", "a list of patterns", func(p []string) Option { return WithReadOnlyMethods(p...) }, func(c *engine.Config) []string { return c.ReadOnly }),
 		"serviceConfigOnly":       flag("WithServiceConfigOnly", WithServiceConfigOnly, func(c *engine.Config) bool { return c.ServiceConfigOnly }),
 		"trigger":                 {"WithTrigger", parseTrigger, formatTrigger},
-		"maxHedges":               value("WithMaxHedges", "a whole number, 0 to 4", WithMaxHedges, func(c *engine.Config) int { return c.MaxHedges }),
+		"maxHedges":               value("WithMaxHedges", "a whole number, 0 to 4", func(n whole) Option { return WithMaxHedges(count(n)) }, func(c *engine.Config) whole { return whole(c.MaxHedges) }),
 		"budgetPercent":           value("WithBudgetPercent", "a number, 0 to 400", WithBudgetPercent, func(c *engine.Config) float64 { return c.BudgetPercent }),
 		"minDelay":                value("WithMinDelay", aDuration, func(d duration) Option { return WithMinDelay(time.Duration(d)) }, func(c *engine.Config) duration { return duration(c.MinDelay) }),
-		"warmup":                  value("WithWarmup", `an object such as {"calls": 20, "delay": "0s"}`, func(w warmup) Option { return WithWarmup(w.Calls, time.Duration(w.Delay)) }, func(c *engine.Config) warmup { return warmup{c.WarmupCalls, duration(c.WarmupDelay)} }),
+		"warmup":                  value("WithWarmup", `an object such as {"calls": 20, "delay": "0s"}`, func(w warmup) Option { return WithWarmup(count(w.Calls), time.Duration(w.Delay)) }, func(c *engine.Config) warmup { return warmup{whole(c.WarmupCalls), duration(c.WarmupDelay)} }),
 		"nonFatalCodes":           value("WithNonFatalCodes", `a list of statuses such as "UNAVAILABLE"`, func(l []statusCode) Option { return WithNonFatalCodes(codesOf(l)...) }, nonFatalCodes),
 		"withoutGuard":            flag("WithoutGuard", WithoutGuard, func(c *engine.Config) bool { return !c.Guard }),
 		"otherBackendOnly":        flag("WithOtherBackendOnly", WithOtherBackendOnly, func(c *engine.Config) bool { return c.OtherBackendOnly }),
 		"hedgesOfHedges":          flag("WithHedgesOfHedges", WithHedgesOfHedges, func(c *engine.Config) bool { return c.HedgesOfHedges }),
 		"off":                     flag("WithOff", WithOff, func(c *engine.Config) bool { return c.Off }),
 		"dryRun":                  flag("WithDryRun", WithDryRun, func(c *engine.Config) bool { return c.DryRun }),
-		"control":                 value("WithControl", "a number, 0 to 50", WithControl, func(c *engine.Config) float64 { return c.Control * 100 }),
-		"serviceConfig":           value("WithServiceConfig", "a service config", func(j json.RawMessage) Option { return WithServiceConfig(string(j)) }, func(c *engine.Config) json.RawMessage { return json.RawMessage(c.ServiceConfig.JSON) }),
+		"control":                 value("WithControl", "a number, 0 to 50", WithControl, func(c *engine.Config) float64 { return c.Control }),
+		"serviceConfig":           {"WithServiceConfig", parseServiceConfig, func(c *engine.Config) any { return json.RawMessage(c.ServiceConfig.JSON) }},
 		"serviceConfigUnbudgeted": flag("WithServiceConfigUnbudgeted", WithServiceConfigUnbudgeted, func(c *engine.Config) bool { return c.Unbudgeted }),
-		"throttle": value("WithThrottle", `an object such as {"maxTokens": 10, "ratio": 0.1}`, func(t throttle) Option { return WithThrottle(t.MaxTokens, t.Ratio) }, func(c *engine.Config) throttle {
-			return throttle{c.Throttle.Tokens, float64(c.Throttle.MilliRatio) / 1000}
+		"throttle": value("WithThrottle", `an object such as {"maxTokens": 10, "ratio": 0.1}`, func(t throttle) Option { return WithThrottle(count(t.MaxTokens), t.Ratio) }, func(c *engine.Config) throttle {
+			return throttle{whole(c.Throttle.Tokens), float64(c.Throttle.MilliRatio) / 1000}
 		}),
-		"resetLimit":    value("WithResetLimit", `an object such as {"resets": 100, "per": "1m"}`, func(l resetLimit) Option { return WithResetLimit(l.Resets, time.Duration(l.Per)) }, func(c *engine.Config) resetLimit { return resetLimit{c.ResetLimit.N, duration(c.ResetLimit.Per)} }),
+		"resetLimit": value("WithResetLimit", `an object such as {"resets": 100, "per": "1m"}`, func(l resetLimit) Option { return WithResetLimit(count(l.Resets), time.Duration(l.Per)) }, func(c *engine.Config) resetLimit {
+			return resetLimit{whole(c.ResetLimit.N), duration(c.ResetLimit.Per)}
+		}),
 		"window":        value("WithWindow", aDuration, func(d duration) Option { return WithWindow(time.Duration(d)) }, func(c *engine.Config) duration { return duration(c.Window) }),
-		"maxMemory":     value("WithMaxMemory", "a whole number of bytes", WithMaxMemory, func(c *engine.Config) int64 { return c.MaxMemory }),
-		"methodOptions": rules("WithMethodOptions", WithMethodOptions, func(c *engine.Config) []engine.Rule { return c.MethodRules }),
-		"targetOptions": rules("WithTargetOptions", WithTargetOptions, func(c *engine.Config) []engine.Rule { return c.TargetRules }),
+		"maxMemory":     value("WithMaxMemory", "a whole number of bytes", func(n whole) Option { return WithMaxMemory(int64(n)) }, func(c *engine.Config) whole { return whole(c.MaxMemory) }),
+		"methodOptions": rules("WithMethodOptions", forMethods, WithMethodOptions, func(c *engine.Config) []engine.Rule { return c.MethodRules }),
+		"targetOptions": rules("WithTargetOptions", forTargets, WithTargetOptions, func(c *engine.Config) []engine.Rule { return c.TargetRules }),
 	}
 }
 
@@ -59,27 +70,97 @@ func init() { // not in the declaration, because the fields for rules contain al
 func flag(option string, set func() Option, get func(*engine.Config) bool) configField {
 	return value(option, "true or false", func(on bool) Option {
 		if !on {
-			return nil
+			return nil // which apply ignores
 		}
 		return set()
 	}, get)
 }
 
-// value is the field of an option with a value of type T, as package json decodes it.
+// value is the field of an option with a value of type T, as package json decodes it. If T is a struct, the value has each
+// field of it once, in the spelling of its tag; only those that are pointers can be left out.
 func value[T any](option, allowed string, set func(T) Option, get func(*engine.Config) T) configField {
 	return configField{
 		option: option,
 		parse: func(path string, raw json.RawMessage) (Option, error) {
 			var v T
-			d := json.NewDecoder(strings.NewReader(string(raw)))
-			d.DisallowUnknownFields()
-			if d.Decode(&v) != nil || string(raw) == "null" {
+			if err := checkStruct(path, raw, allowed, reflect.TypeFor[T]()); err != nil {
+				return nil, err
+			}
+			if json.Unmarshal(raw, &v) != nil || string(raw) == "null" {
 				return nil, wrong(path, raw, allowed)
 			}
 			return set(v), nil
 		},
 		format: func(c *engine.Config) any { return get(c) },
 	}
+}
+
+// checkStruct returns an error if a value is not an object with the fields of t, if t is a struct. Package json itself
+// ignores the case of names, takes the last of two values, and null for none.
+func checkStruct(path string, raw json.RawMessage, allowed string, t reflect.Type) error {
+	if t.Kind() != reflect.Struct {
+		return nil
+	}
+	members, err := membersOf(path, raw)
+	if err != nil {
+		if bytes.HasPrefix(raw, []byte("{")) {
+			return err
+		}
+		return wrong(path, raw, allowed)
+	}
+	given := map[string]json.RawMessage{}
+	for _, m := range members {
+		given[m.name] = m.value
+	}
+	var names []string
+	for i := range t.NumField() {
+		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		names = append(names, name)
+		value, ok := given[name]
+		delete(given, name)
+		of := t.Field(i).Type
+		switch {
+		case !ok && of.Kind() != reflect.Pointer, string(value) == "null":
+			return wrong(path, raw, allowed)
+		case !ok:
+		case of.Kind() == reflect.Pointer:
+			err = checkStruct(join(path, name), value, allowed, of.Elem())
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for _, m := range members {
+		if _, unknown := given[m.name]; unknown {
+			return noField(join(path, m.name), names)
+		}
+	}
+	return nil
+}
+
+// whole is a whole number, however JSON writes it: 1000000, 1e6 or 1000000.0.
+type whole int64
+
+func (w *whole) UnmarshalJSON(text []byte) error {
+	n, err := strconv.ParseInt(string(text), 10, 64)
+	if err != nil {
+		const exact = 1 << 53 // whole numbers that a float64 holds
+		f, err := strconv.ParseFloat(string(text), 64)
+		if err != nil || f != math.Trunc(f) || math.Abs(f) > exact {
+			return errors.New("not a whole number")
+		}
+		n = int64(f)
+	}
+	*w = whole(n)
+	return nil
+}
+
+// count is a whole number as an int, and -1 if it is beyond that, which every option refuses.
+func count(w whole) int {
+	if n := int(w); whole(n) == w {
+		return n
+	}
+	return -1
 }
 
 const aDuration = `a duration such as "1.5s" or "20ms"`
@@ -96,17 +177,17 @@ func (d *duration) UnmarshalText(text []byte) error {
 }
 
 type warmup struct {
-	Calls int      `json:"calls"`
+	Calls whole    `json:"calls"`
 	Delay duration `json:"delay"`
 }
 
 type resetLimit struct {
-	Resets int      `json:"resets"`
+	Resets whole    `json:"resets"`
 	Per    duration `json:"per"`
 }
 
 type throttle struct {
-	MaxTokens int     `json:"maxTokens"`
+	MaxTokens whole   `json:"maxTokens"`
 	Ratio     float64 `json:"ratio"`
 }
 
@@ -148,6 +229,13 @@ func codesOf(l []statusCode) []codes.Code {
 		made[i] = codes.Code(c)
 	}
 	return made
+}
+
+func parseServiceConfig(path string, raw json.RawMessage) (Option, error) {
+	if !bytes.HasPrefix(raw, []byte("{")) {
+		return nil, wrong(path, raw, "a service config, an object")
+	}
+	return WithServiceConfig(string(raw)), nil
 }
 
 const aTrigger = `one of {"auto": {}}, {"auto": {"targetPercentile": 0.99}}, {"percentile": 0.9} and {"fixed": "10ms"}`
@@ -198,7 +286,7 @@ func formatTrigger(c *engine.Config) any {
 
 // rules is the field of an option that applies others to what matches a pattern: an object from patterns to objects of
 // fields.
-func rules(option string, set func(pattern string, opts ...Option) Option, get func(*engine.Config) []engine.Rule) configField {
+func rules(option string, where scope, set func(pattern string, opts ...Option) Option, get func(*engine.Config) []engine.Rule) configField {
 	return configField{
 		option: option,
 		parse: func(path string, raw json.RawMessage) (Option, error) {
@@ -208,11 +296,16 @@ func rules(option string, set func(pattern string, opts ...Option) Option, get f
 			}
 			var all []Option
 			for _, m := range members {
-				opts, err := parseFields(join(path, m.name), m.value)
+				at := join(path, m.name)
+				opts, err := parseFields(at, m.value, where)
 				if err != nil {
 					return nil, err
 				}
-				all = append(all, set(m.name, opts...))
+				opt := set(m.name, opts...)
+				if err := try(at, opt); err != nil {
+					return nil, err
+				}
+				all = append(all, opt)
 			}
 			return func(c *engine.Config) error { return apply(c, all) }, nil
 		},

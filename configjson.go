@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,20 +17,24 @@ import (
 // an option without its With: "maxHedges": 2 is WithMaxHedges(2). docs/configuration.md of this module lists all fields.
 // Options that take a Go function have none.
 //
-// An error names the field by its path, the value, and what is allowed. Unknown fields and fields given twice are errors. So
-// are values that the options do not accept.
+// An error names the field by its path, the value, and what is allowed. Unknown fields, fields that cannot be set where they are
+// and fields given twice are errors. So are values that the options do not accept.
 //
 // What New and Update check of the options together is left to them: that one of them says which methods may run twice, say.
 func ParseConfig(data []byte) ([]Option, error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	var raw json.RawMessage
 	if err := d.Decode(&raw); err != nil {
-		return nil, fmt.Errorf("hedge: ParseConfig: not JSON: %w", err)
+		at := int64(len(data)) // where it is too short
+		if syntax := (*json.SyntaxError)(nil); errors.As(err, &syntax) {
+			at = syntax.Offset
+		}
+		return nil, fmt.Errorf("hedge: ParseConfig: not JSON, at byte %d of %d: %w", at, len(data), err)
 	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("hedge: ParseConfig: there is something after the JSON object")
+	if rest := bytes.TrimSpace(data[d.InputOffset():]); len(rest) > 0 {
+		return nil, fmt.Errorf("hedge: ParseConfig: there is something after the JSON object: %s", shown(rest))
 	}
-	opts, err := parseFields("", raw)
+	opts, err := parseFields("", raw, forAll)
 	if err != nil {
 		return nil, fmt.Errorf("hedge: ParseConfig: %w", err)
 	}
@@ -52,8 +56,8 @@ func (s *Scheduler) Config() []byte {
 	return data
 }
 
-// parseFields parses an object of fields. The path is that of the object, "" for the whole.
-func parseFields(path string, raw json.RawMessage) ([]Option, error) {
+// parseFields parses an object of fields, for where they are. The path is that of the object, "" for the whole.
+func parseFields(path string, raw json.RawMessage, where scope) ([]Option, error) {
 	members, err := membersOf(path, raw)
 	if err != nil {
 		return nil, err
@@ -63,16 +67,17 @@ func parseFields(path string, raw json.RawMessage) ([]Option, error) {
 	for _, m := range members {
 		f, ok := configFields[m.name]
 		at := join(path, m.name)
-		if !ok {
-			errs = append(errs, fmt.Errorf("%s: there is no such field", at))
+		switch {
+		case !ok:
+			errs = append(errs, noField(at, fieldsFor(where)))
+			continue
+		case !f.allowed(where): // before a look into it, however deep it is
+			errs = append(errs, fmt.Errorf("%s: %s cannot be set for %v; the fields here are %s", at, f.option, where, strings.Join(fieldsFor(where), ", ")))
 			continue
 		}
 		opt, err := f.parse(at, m.value)
-		if err == nil && opt != nil {
-			scratch := engine.DefaultConfig()
-			if err = opt(&scratch); err != nil {
-				err = fmt.Errorf("%s: %s", at, strings.ReplaceAll(err.Error(), "hedge: ", ""))
-			}
+		if err == nil {
+			err = try(at, opt)
 		}
 		errs = append(errs, err)
 		opts = append(opts, opt)
@@ -81,6 +86,25 @@ func parseFields(path string, raw json.RawMessage) ([]Option, error) {
 		return nil, err
 	}
 	return opts, nil
+}
+
+// try applies an option, and returns its error with the path that it is from.
+func try(path string, opt Option) error {
+	scratch := engine.DefaultConfig()
+	if err := apply(&scratch, []Option{opt}); err != nil {
+		return fmt.Errorf("%s: %s", path, strings.ReplaceAll(err.Error(), "hedge: ", ""))
+	}
+	return nil
+}
+
+func noField(path string, names []string) error {
+	return fmt.Errorf("%s: there is no such field; the fields here are %s", path, strings.Join(names, ", "))
+}
+
+// fieldsFor returns the names of the fields that can be set there, sorted.
+func fieldsFor(where scope) []string {
+	names := slices.Sorted(maps.Keys(configFields))
+	return slices.DeleteFunc(names, func(name string) bool { f := configFields[name]; return !f.allowed(where) })
 }
 
 // formatFields returns what parseFields parses, from the options that have been given.
@@ -107,6 +131,7 @@ func membersOf(path string, raw json.RawMessage) ([]member, error) {
 		return nil, wrong(path, raw, "an object")
 	}
 	var members []member
+	seen := map[string]bool{}
 	for d.More() {
 		t, err := d.Token()
 		if err != nil {
@@ -116,9 +141,10 @@ func membersOf(path string, raw json.RawMessage) ([]member, error) {
 		if err := d.Decode(&m.value); err != nil {
 			return nil, wrong(path, raw, "an object")
 		}
-		if slices.ContainsFunc(members, func(o member) bool { return o.name == m.name }) {
+		if seen[m.name] {
 			return nil, fmt.Errorf("%s: the field is given twice", join(path, m.name))
 		}
+		seen[m.name] = true
 		members = append(members, m)
 	}
 	return members, nil
@@ -142,13 +168,18 @@ func join(path, name string) string {
 
 // wrong says that a value is not what is allowed.
 func wrong(path string, raw json.RawMessage, allowed string) error {
-	const most = 80 // bytes of the value
+	if path == "" {
+		path = "the configuration"
+	}
+	return fmt.Errorf("%s: %s is not %s", path, shown(raw), allowed)
+}
+
+// shown is a value as errors show it: its beginning if it is long.
+func shown(raw []byte) string {
+	const most = 80 // bytes
 	value := string(bytes.TrimSpace(raw))
 	if len(value) > most {
 		value = value[:most] + "..."
 	}
-	if path == "" {
-		path = "the configuration"
-	}
-	return fmt.Errorf("%s: %s is not %s", path, strconv.QuoteToGraphic(value), allowed)
+	return strconv.QuoteToGraphic(value)
 }

@@ -128,15 +128,24 @@ func TestParseConfig_RoundTrips(t *testing.T) {
 // Every error names the path, the value and what is allowed.
 func TestParseConfig_Errors(t *testing.T) {
 	for text, want := range map[string][]string{
-		``:                                 {"not JSON"},
+		``:                                 {"not JSON, at byte 0 of 0"},
+		`{"maxHedges": 2`:                  {"not JSON, at byte 15 of 15", "unexpected EOF"},
+		`{"maxHedges": 2,}`:                {"not JSON, at byte 17 of 17", "'}'"},
+		`null`:                             {"the configuration", `"null"`, "an object"},
 		`[]`:                               {"the configuration", `"[]"`, "an object"},
-		`{"maxHedges": 2} {}`:              {"after the JSON object"},
-		`{"maxHedge": 2}`:                  {"maxHedge: there is no such field"},
+		`{"maxHedges": 2} {}`:              {"after the JSON object", `"{}"`},
+		`{"maxHedge": 2}`:                  {"maxHedge: there is no such field", "maxHedges"},
+		`{"": 2}`:                          {`[""]: there is no such field`, "maxHedges"},
 		`{"maxHedges": 2, "maxHedges": 3}`: {"maxHedges", "given twice"},
 		`{"maxHedges": 7}`:                 {"maxHedges", "7", "0 to 4"},
 		`{"maxHedges": "two"}`:             {"maxHedges", "two", "0 to 4"},
 		`{"maxHedges": 1.5}`:               {"maxHedges", "1.5", "a whole number, 0 to 4"},
 		`{"maxHedges": null}`:              {"maxHedges", "null", "0 to 4"},
+		`{"maxHedges": 1e400}`:             {"maxHedges", "1e400", "a whole number, 0 to 4"},
+		`{"maxMemory": 1e19}`:              {"maxMemory", "1e19", "a whole number of bytes"},
+		`{"budgetPercent": 1e400}`:         {"budgetPercent", "1e400", "a number, 0 to 400"},
+		`{"allMethods": null}`:             {"allMethods", "null", "true or false"},
+		`{"control": "5"}`:                 {"control", "5", "0 to 50"},
 		`{"budgetPercent": 1000}`:          {"budgetPercent", "1000", "0 to 400"},
 		`{"minDelay": "1 fortnight"}`:      {"minDelay", "1 fortnight", "a duration"},
 		`{"minDelay": 5}`:                  {"minDelay", "5", "a duration"},
@@ -145,12 +154,34 @@ func TestParseConfig_Errors(t *testing.T) {
 		`{"trigger": {}}`:                  {"trigger", "{}", "one of"},
 		`{"trigger": {"fixed": "1s", "percentile": 0.5}}`:                         {"trigger", "one of"},
 		`{"trigger": {"percentile": 90}}`:                                         {"trigger", "Percentile(90)", "between 0 and 1"},
-		`{"warmup": {"call": 3}}`:                                                 {"warmup", "call", "calls"},
+		`{"trigger": {"fixed": "1s", "fixed": "2s"}}`:                             {"trigger.fixed: the field is given twice"},
+		`{"trigger": {"Fixed": "1s"}}`:                                            {"trigger.Fixed: there is no such field", "auto, percentile, fixed"},
+		`{"trigger": {"auto": {}, "percentile": null}}`:                           {"trigger", "null", "one of"},
+		`{"trigger": {"auto": {"targetPercentile": null}}}`:                       {"trigger.auto", "null", "one of"},
+		`{"trigger": {"auto": {"targetPercentil": 1}}}`:                           {"trigger.auto.targetPercentil: there is no such field", "targetPercentile"},
+		`{"trigger": {"auto": 1}}`:                                                {"trigger.auto", `"1"`, "one of"},
+		`{"warmup": {"calls": 1, "delay": "0s", "call": 3}}`:                      {"warmup.call: there is no such field", "calls, delay"},
+		`{"warmup": {"calls": 3}}`:                                                {"warmup", "calls", `{"calls": 20, "delay": "0s"}`},
+		`{"warmup": {"calls": null, "delay": "0s"}}`:                              {"warmup", "null", `{"calls": 20, "delay": "0s"}`},
+		`{"warmup": {"calls": 1, "delay": "0s", "calls": 2}}`:                     {"warmup.calls: the field is given twice"},
+		`{"resetLimit": {"per": "1m"}}`:                                           {"resetLimit", "1m", `{"resets": 100, "per": "1m"}`},
+		`{"methods": "/s/M"}`:                                                     {"methods", "/s/M", "a list of patterns"},
+		`{"methods": [null]}`:                                                     {"methods", `""`, "/service/method"},
+		`{"serviceConfig": 3}`:                                                    {"serviceConfig", `"3"`, "an object"},
+		`{"serviceConfig": {"methodConfig": 3}}`:                                  {"serviceConfig", "methodConfig", "a number is not allowed here"},
+		`{"methodOptions": {"": {}}}`:                                             {`methodOptions[""]`, "/service/method"},
+		`{"methodOptions": {"/s/M": null}}`:                                       {`methodOptions["/s/M"]`, "null", "an object"},
+		`{"methodOptions": {"/s/M": {}, "/s/M": {}}}`:                             {`methodOptions["/s/M"]`, "given twice"},
+		`{"methodOptions": {"/s/M": {"allMethods": false}}}`:                      {`methodOptions["/s/M"].allMethods: WithAllMethods cannot be set for a method`, "maxHedges"},
+		`{"methodOptions": {"/s/M": {"methodOptions": {}}}}`:                      {`methodOptions["/s/M"].methodOptions: WithMethodOptions cannot be set for a method`},
+		`{"targetOptions": {"": {}}}`:                                             {`targetOptions[""]`, "must not be empty"},
+		nested(4000):                                                              {"targetOptions.t.targetOptions: WithTargetOptions cannot be set for a target"},
+		strings.Repeat("[", 20_000):                                               {"not JSON", "max depth"},
 		`{"nonFatalCodes": ["UNAVAILABEL"]}`:                                      {"nonFatalCodes", "UNAVAILABEL", "a list of statuses"},
 		`{"throttle": {"maxTokens": 0, "ratio": 1}}`:                              {"throttle", "maxTokens: 0", "(0, 1000]"},
 		`{"methods": ["Get"]}`:                                                    {"methods", `"Get"`, "/service/method"},
 		`{"methods": []}`:                                                         {"methods", "at least one"},
-		`{"methodOptions": {"/s/M": {"window": "1s"}}}`:                           {`methodOptions`, "/s/M", "WithWindow cannot be set for a method"},
+		`{"methodOptions": {"/s/M": {"window": "1s"}}}`:                           {`methodOptions["/s/M"].window: WithWindow cannot be set for a method`},
 		`{"methodOptions": {"/s/M": {"off": 3}}}`:                                 {`methodOptions["/s/M"].off`, `"3"`, "true or false"},
 		`{"methodOptions": {"/s/M": {"of": true}}}`:                               {`methodOptions["/s/M"].of: there is no such field`},
 		`{"targetOptions": {"t": {"methodOptions": {"/s/M": {"maxHedges": 9}}}}}`: {`targetOptions.t.methodOptions["/s/M"].maxHedges`, "9", "0 to 4"},
@@ -169,11 +200,50 @@ func TestParseConfig_Errors(t *testing.T) {
 	}
 }
 
+// nested is a text in which rules for targets contain each other. What is not allowed is found before what it contains is read.
+func nested(deep int) string {
+	return strings.Repeat(`{"targetOptions": {"t": `, deep) + "{}" + strings.Repeat("}}", deep)
+}
+
+// A whole number may be written as programs that convert YAML write it.
+func TestParseConfig_WholeNumbers(t *testing.T) {
+	opts, err := hedge.ParseConfig([]byte(`{"allMethods": true, "maxHedges": 2.0, "maxMemory": 1e+08, "warmup": {"calls": 3E1, "delay": "0s"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := hedge.New(opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"maxHedges": 2`, `"maxMemory": 100000000`, `"calls": 30`} {
+		if !strings.Contains(string(s.Config()), want) {
+			t.Errorf("%s has no %s", s.Config(), want)
+		}
+	}
+}
+
+// A percentage is what it was after any number of rounds.
+func TestConfig_KeepsPercentages(t *testing.T) {
+	for n := range 501 {
+		percent := float64(n) / 10
+		s := newScheduler(t, hedge.WithControl(percent), hedge.WithBudgetPercent(percent))
+		var got struct{ Control, BudgetPercent float64 }
+		if err := json.Unmarshal(s.Config(), &got); err != nil {
+			t.Fatal(err)
+		}
+		if got.Control != percent || got.BudgetPercent != percent {
+			t.Errorf("%v%% has become %+v", percent, got)
+		}
+	}
+}
+
 // Whatever the text, it is an error or makes options whose JSON makes them again.
 func FuzzParseConfig(f *testing.F) {
 	f.Add([]byte(whole))
 	f.Add([]byte(`{"methodOptions": {"/s/M": {"trigger": {"percentile": 0.5}}}}`))
 	f.Add([]byte(`{"trigger": {"auto": {}}}`))
+	f.Add([]byte(`{"allMethods": true, "control": 7, "warmup": {"calls": 1e1, "delay": "1us"}, "resetLimit": {"resets": 0, "per": "0s"}}`))
+	f.Add([]byte(`{"allMethods": true, "throttle": {"maxTokens": 10, "ratio": 1.0019}, "targetOptions": {"*": {"off": false}}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		opts, err := hedge.ParseConfig(text)
 		if err != nil {

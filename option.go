@@ -280,7 +280,7 @@ func WithControl(percent float64) Option {
 		if !(percent >= 0 && percent <= 50) {
 			return fmt.Errorf("hedge: WithControl(%v): the percentage must be 0 to 50", percent)
 		}
-		c.Control = percent / 100
+		c.Control = percent
 		return nil
 	})
 }

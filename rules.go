@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/pattern"
@@ -44,8 +45,11 @@ func WithMethodOptions(methods string, opts ...Option) Option {
 func WithTargetOptions(targets string, opts ...Option) Option {
 	return named("WithTargetOptions", func(c *engine.Config) error {
 		var patternErr error
-		if targets == "" {
+		switch {
+		case targets == "":
 			patternErr = errors.New("a pattern must not be empty")
+		case !utf8.ValidString(targets):
+			patternErr = errors.New("a pattern is UTF-8")
 		}
 		r, err := newRule("WithTargetOptions", targets, patternErr, opts, forTargets)
 		if err == nil {
@@ -66,8 +70,9 @@ func WithOff() Option {
 
 // WithHedgesOfHedges also hedges calls that are made on behalf of a hedge: by a server that serves a hedge of somebody's
 // call and passes its handler's context on, or within an attempt of [Do] that is a hedge. Without it, such calls get no
-// hedge. They are extra copies already, and through five layers of services that each add 10% the last one would get 1.6
-// times the load. Calls on behalf of a primary are hedged in any case.
+// hedge. They are extra copies already. Calls on behalf of a primary are hedged in any case, also if that primary was itself
+// sent on behalf of a hedge. So through five layers of services that each add 10% the last one gets up to 1.56 times the load, and
+// 1.61 times with this option.
 func WithHedgesOfHedges() Option {
 	return named("WithHedgesOfHedges", func(c *engine.Config) error {
 		c.HedgesOfHedges = true
@@ -79,6 +84,8 @@ func WithHedgesOfHedges() Option {
 type scope uint8
 
 const (
+	forAll scope = 0 // New itself
+
 	forTargets scope = 1 << iota
 	forMethods
 )

@@ -92,6 +92,8 @@ func TestRules_Errors(t *testing.T) {
 		{hedge.WithMethodOptions("Get", hedge.WithOff()), []string{`WithMethodOptions("Get")`, "/service/method"}},
 		{hedge.WithMethodOptions("/s/[", hedge.WithOff()), []string{`WithMethodOptions("/s/[")`, "malformed"}},
 		{hedge.WithTargetOptions("", hedge.WithOff()), []string{`WithTargetOptions("")`, "empty"}},
+		{hedge.WithTargetOptions("\xff", hedge.WithOff()), []string{`WithTargetOptions("\xff")`, "UTF-8"}},
+		{hedge.WithMethodOptions("/s/\xff", hedge.WithOff()), []string{`WithMethodOptions("/s/\xff")`, "UTF-8"}},
 		{hedge.WithMethodOptions("/s/M", hedge.WithMaxHedges(7)), []string{`WithMethodOptions("/s/M")`, "WithMaxHedges(7)", "0 to 4"}},
 		{hedge.WithMethodOptions("/s/M", hedge.WithWindow(time.Minute)), []string{`WithMethodOptions("/s/M")`, "WithWindow cannot be set for a method"}},
 		{hedge.WithMethodOptions("/s/M", hedge.WithThrottle(10, 0.1)), []string{"WithThrottle cannot be set for a method"}},

@@ -60,7 +60,7 @@ const (
 // All methods may be called concurrently. None takes a lock, and none but the first call allocates. The zero Bucket never
 // pays.
 type Bucket struct {
-	rate atomic.Pointer[rate] // nil if nothing is ever paid
+	rate atomic.Pointer[rate] // nil before a percentage above 0 was set
 
 	origin  atomic.Pointer[time.Time]
 	marks   [steps]atomic.Uint64 // of step n at n modulo steps: n<<32 | units before it, both modulo 2³²
@@ -83,7 +83,7 @@ func New(percent float64) *Bucket {
 	return b
 }
 
-// rate is what calls earn, since the units that there were when it was set.
+// rate is what calls earn, since the units that there were when it was set: nothing at 0 percent, which pays for nothing either.
 type rate struct {
 	perUnit uint64 // nano-tokens
 	units   uint64
@@ -102,17 +102,21 @@ func (b *Bucket) SetPercent(percent float64) {
 	old := b.rate.Load()
 	perUnit := uint64(math.Round(share(percent) * token / unitsPerCall))
 	switch {
-	case old != nil && old.perUnit == perUnit:
-	case perUnit == 0:
-		b.rate.Store(nil)
+	case old == nil && perUnit == 0, old != nil && old.perUnit == perUnit:
+	case old == nil:
+		b.rate.Store(&rate{perUnit: perUnit, units: b.units.Load(), earned: uint64(b.gone.Load())})
 	default:
 		units := b.units.Load()
-		made := &rate{perUnit: perUnit, units: units, earned: uint64(b.gone.Load())}
-		if old != nil {
-			made.earned = old.at(units)
-		}
-		b.rate.Store(made)
+		b.rate.Store(&rate{perUnit: perUnit, units: units, earned: old.at(units)})
 	}
+}
+
+// paying returns the rate; nil while nothing is paid.
+func (b *Bucket) paying() *rate {
+	if r := b.rate.Load(); r != nil && r.perUnit > 0 {
+		return r
+	}
+	return nil
 }
 
 // share brings a percentage into the range that New takes, as a fraction.
@@ -156,7 +160,7 @@ func unitsOf(cost float64) uint64 {
 func priceOf(cost float64) int64 { return int64(unitsOf(cost)) * (token / unitsPerCall) }
 
 func (b *Bucket) add(now time.Time, units uint64) {
-	if b.rate.Load() == nil {
+	if b.paying() == nil {
 		return
 	}
 	n := uint32(b.elapsed(now) / step)
@@ -168,7 +172,7 @@ func (b *Bucket) add(now time.Time, units uint64) {
 
 // TakeBack takes back the share of a call that costs as much as so many calls.
 func (b *Bucket) TakeBack(cost float64) {
-	if r := b.rate.Load(); r != nil {
+	if r := b.paying(); r != nil {
 		b.gone.Add(int64(unitsOf(cost) * r.perUnit))
 	}
 }
@@ -181,10 +185,11 @@ func (b *Bucket) Spend(now time.Time, urgent bool) bool { return b.SpendFor(now,
 
 // SpendFor takes the price of a hedge that costs as much as so many calls: see [Bucket.EarnFor].
 func (b *Bucket) SpendFor(now time.Time, urgent bool, cost float64) bool {
-	if b.rate.Load() == nil {
+	r := b.paying()
+	if r == nil {
 		return false
 	}
-	earned, burst := b.earnings(now)
+	earned, burst := b.earnings(r, now)
 	price := priceOf(cost)
 	needed := price
 	if !urgent {
@@ -217,29 +222,29 @@ func (b *Bucket) Refund(saved bool, cost float64) {
 
 // Tokens returns how many tokens the bucket holds, fractions included, between 0 and the burst.
 func (b *Bucket) Tokens(now time.Time) float64 {
-	if b.rate.Load() == nil {
+	r := b.paying()
+	if r == nil {
 		return 0
 	}
-	earned, burst := b.earnings(now)
+	earned, burst := b.earnings(r, now)
 	return float64(max(0, min(earned-b.gone.Load(), burst))) / token
 }
 
 // Burst returns how many tokens the bucket can hold, between 1 and 100,000; 0 if it never pays.
 func (b *Bucket) Burst(now time.Time) float64 {
-	if b.rate.Load() == nil {
+	r := b.paying()
+	if r == nil {
 		return 0
 	}
-	_, burst := b.earnings(now)
+	_, burst := b.earnings(r, now)
 	return float64(burst) / token
 }
 
-// earnings returns the sum of what was earned until now, and how much of it the bucket can hold.
-func (b *Bucket) earnings(now time.Time) (earned, burst int64) {
+// earnings returns the sum of what was earned until now, and how much of it the bucket can hold. The rate is read before: one
+// that is replaced meanwhile counts a few calls at its own share.
+func (b *Bucket) earnings(r *rate, now time.Time) (earned, burst int64) {
 	elapsed := b.elapsed(now)
-	r, units := b.rate.Load(), b.units.Load()
-	if r == nil { // only now
-		return 0, 0
-	}
+	units := b.units.Load()
 	var marks [steps]uint64
 	n := uint32(elapsed / step)
 	for i := range marks {
@@ -280,7 +285,11 @@ func (b *Bucket) begin(n uint32, now time.Time) {
 // forfeit saves what is beyond the burst. A spend sees to that itself; without any, the difference of the two sums would
 // overflow one day, and a client that comes back from a pause would find what it had saved at its former rate.
 func (b *Bucket) forfeit(now time.Time) {
-	earned, burst := b.earnings(now)
+	r := b.paying()
+	if r == nil { // only now
+		return
+	}
+	earned, burst := b.earnings(r, now)
 	for {
 		gone := b.gone.Load()
 		over := max(0, earned-gone-burst)

@@ -1,7 +1,6 @@
 package budget
 
-// Earned returns how many tokens calls have added so far, spent and forfeited ones included. It never falls, unless
-// SetPercent sets 0.
+// Earned returns how many tokens calls have added so far, spent and forfeited ones included. It never falls.
 func (b *Bucket) Earned() float64 {
 	r := b.rate.Load()
 	if r == nil {

@@ -49,10 +49,11 @@ func (b *Bucket) Pay(now time.Time, urgent bool, cost float64) (paid, saved bool
 
 // halfSpent reports whether less than half of the burst is left.
 func (b *Bucket) halfSpent(now time.Time) bool {
-	if b.rate.Load() == nil {
+	r := b.paying()
+	if r == nil {
 		return false
 	}
-	earned, burst := b.earnings(now)
+	earned, burst := b.earnings(r, now)
 	return 2*(earned-b.gone.Load()) < burst
 }
 
@@ -62,11 +63,11 @@ func (b *Bucket) SpendSaved(now time.Time) bool { return b.SpendSavedFor(now, 1)
 
 // SpendSavedFor takes the price of a hedge that costs as much as so many calls.
 func (b *Bucket) SpendSavedFor(now time.Time, cost float64) bool {
-	s, price := &b.savings, priceOf(cost)
-	if b.rate.Load() == nil || s.tokens.Load() < price || !s.venture() {
+	r, s, price := b.paying(), &b.savings, priceOf(cost)
+	if r == nil || s.tokens.Load() < price || !s.venture() {
 		return false
 	}
-	_, burst := b.earnings(now)
+	_, burst := b.earnings(r, now)
 	for {
 		saved := s.tokens.Load()
 		held := min(saved, savedBursts*burst)
@@ -83,17 +84,18 @@ func (b *Bucket) SpendSavedFor(now time.Time, cost float64) bool {
 // Hedged takes note of a hedged call that has ended, and whether a hedge answered it. Savings pay while that is so for more
 // than a third of hedged calls: for two hedges, and one more for each call that a hedge answers.
 func (b *Bucket) Hedged(won bool) {
-	if b.rate.Load() != nil {
+	if b.paying() != nil {
 		b.savings.hedged(won)
 	}
 }
 
 // Saved returns how many tokens the savings hold, fractions included, between 0 and four times the burst.
 func (b *Bucket) Saved(now time.Time) float64 {
-	if b.rate.Load() == nil {
+	r := b.paying()
+	if r == nil {
 		return 0
 	}
-	earned, burst := b.earnings(now)
+	earned, burst := b.earnings(r, now)
 	over := max(0, earned-b.gone.Load()-burst) // is saved at the next call
 	return float64(min(b.savings.tokens.Load()+over, savedBursts*burst)) / token
 }

@@ -45,8 +45,12 @@ func (l *layer) Unary(ctx context.Context, in *testpb.Request) (*testpb.Reply, e
 	}
 }
 
-// Five services in a row hedge. While the last one stands still, it gets fewer calls if nobody hedges on behalf of a
-// hedge. Both are the servers' own counts.
+// Five services in a row hedge, each up to a tenth of its calls. While the last one stands still, it gets fewer calls if nobody hedges
+// on behalf of a hedge. Both are the servers' own counts.
+//
+// With hedges of hedges the loads of layers multiply: 1.1⁵ = 1.61. Without, layer n hedges all its calls but those that the hedges
+// of layer n-1 are: h(n) = 0.1·(1 + h(1) + … + h(n-2)), which makes 1.56. A call that a service makes for a primary is hedged, and so
+// is one that it makes for a primary that was itself made for a hedge: the mark reaches one layer, and not the next.
 func TestHedgesOfHedges_FiveLayers(t *testing.T) {
 	longtest.Only(t)
 	load := func(opts ...hedge.Option) (all, bottom int64) {
@@ -59,12 +63,12 @@ func TestHedgesOfHedges_FiveLayers(t *testing.T) {
 	if without >= with {
 		t.Errorf("%d calls at the bottom, %d with hedges of hedges", without, with)
 	}
-	if most := calls * 160 / 100; without > most {
+	if most := calls * 157 / 100; without > most {
 		t.Errorf("%d calls at the bottom for %d calls, want at most %d", without, calls, most)
 	}
 }
 
-// stalledLayers makes calls to five layers, for 5 s before the last one stands still for 4 s, and returns how many calls the client
+// stalledLayers makes calls to five layers, for 5 s before the last one stands still for 10 s, and returns how many calls the client
 // made meanwhile and how many attempts reached the last layer.
 func stalledLayers(t *testing.T, opts ...hedge.Option) (calls, bottom int64) {
 	var stall atomic.Bool
@@ -109,7 +113,7 @@ func stalledLayers(t *testing.T, opts ...hedge.Option) (calls, bottom int64) {
 	wg.Wait()
 	before := last.served.Load()
 	stall.Store(true)
-	calls = makeCalls(4 * time.Second)
+	calls = makeCalls(10 * time.Second)
 	stall.Store(false)
 	bottom = last.served.Load() - before
 	wg.Wait()

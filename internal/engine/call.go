@@ -246,7 +246,8 @@ func (c *Call) draw(turn int, now time.Time) bool {
 }
 
 // early reports whether what was learned since the call began says that its first hedge is due later, and sets the delay by
-// that. A burst of calls begins before what the one before it taught is concluded.
+// that. A burst of calls begins before what the one before it taught is concluded. What was learned under another
+// configuration than the call's says nothing.
 func (c *Call) early(now time.Time) bool {
 	if c.estimate == nil {
 		return false
@@ -256,7 +257,7 @@ func (c *Call) early(now time.Time) bool {
 		l = &c.class.learner
 	}
 	e := l.Estimate()
-	if e == nil || e == c.estimate || e.Delay <= c.delay {
+	if e == nil || e == c.estimate || e.Delay <= c.delay || !e.MadeUnder(c.settings.learning) {
 		return false
 	}
 	c.delay = e.Delay

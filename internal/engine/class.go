@@ -35,7 +35,7 @@ type class struct {
 }
 
 // of returns the entry of a class, made now if need be.
-func (cs *classes) of(e *Engine, m *method, s *settings, name string) *class {
+func (cs *classes) of(e *Engine, m *method, name string) *class {
 	if len(name) > maxClassName {
 		name = strings.ToValidUTF8(name[:maxClassName], "")
 	}
@@ -55,7 +55,7 @@ func (cs *classes) of(e *Engine, m *method, s *settings, name string) *class {
 		m.memory.Add(mapShare) // of the map itself
 	}
 	m.memory.Add(c.bytes())
-	m.learn(e, s, &c.learner, c.name)
+	m.learn(e, m.learner.Config(), &c.learner, c.name) // not the call's, which an update may have replaced: see relearn
 	cs.handOver(m, c)
 	cs.known.Store(c.name, c)
 	cs.count++
@@ -65,6 +65,17 @@ func (cs *classes) of(e *Engine, m *method, s *settings, name string) *class {
 const classBytes = int64(unsafe.Sizeof(class{})) + mapShare + estimates
 
 func (c *class) bytes() int64 { return classBytes + allocated(c.name) }
+
+// relearn has all classes learn under another configuration. The method's own learner does already, so that a class that is
+// made at the same time begins with it, or is found here.
+func (cs *classes) relearn(c *learn.Config) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	cs.known.Range(func(_, value any) bool {
+		value.(*class).learner.Configure(c)
+		return true
+	})
+}
 
 // learners does something with each learner that the call teaches: the method's and its class's.
 func (c *Call) learners(teach func(*learn.Learner)) {

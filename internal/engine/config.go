@@ -34,7 +34,7 @@ type Config struct {
 	Class            func(ctx context.Context, method string, request any) string        // of a request; nil: no classes
 	Cost             func(ctx context.Context, method string, request any) float64       // of a hedge of a request; nil: 1 each
 	Answer           func(ctx context.Context, method string, reply any, err error) bool // whether an end is accepted; nil: each is
-	Control          float64                                                             // the share of calls that are never hedged
+	Control          float64                                                             // the percentage of calls that are never hedged
 	ServiceConfig    *serviceconfig.Config                                               // nil: none
 	Unbudgeted       bool                                                                // methods with a policy
 	Throttle         *serviceconfig.Throttle                                             // of WithThrottle; nil: none

@@ -53,6 +53,10 @@ func TestRule16_MemoryIsCounted(t *testing.T) {
 		{"busy and hedged", 50, one, 16, 50, true, nil},
 		{"called once, on a target each", 5_000, each, 1, 1, false, nil},
 		{"called once, of a class", 5_000, one, 1, 1, false, []hedge.Option{hedge.WithClass(perNumber)}},
+		{"called once, by rules", 5_000, one, 1, 1, false, []hedge.Option{
+			hedge.WithMethodOptions("/pkg.*/Get*", hedge.WithMaxHedges(1)), hedge.WithMethodOptions("/pkg.Svc/Get*", hedge.WithBudgetPercent(5)),
+			hedge.WithTargetOptions("dns:*", hedge.WithDryRun()),
+		}},
 		{"busy, of many classes", 10, one, 16, 200, true, []hedge.Option{hedge.WithClass(perNumber)}},
 		{"busy and hedged, with a control group", 50, one, 16, 50, true, []hedge.Option{hedge.WithControl(10)}},
 	} {

@@ -24,12 +24,14 @@ import (
 	"github.com/grpchedge/hedge/internal/serviceconfig"
 )
 
-// steered is an option, two of its values, what shows which is in force, and whether it can be set for a target and a method.
+// steered is an option, two of its values, what shows which is in force, and whether it can be set for a target and a method, and by
+// which call option for a call.
 type steered struct {
 	name           string
 	a, b           hedge.Option
 	shows          func(engine.Config) any
 	target, method bool
+	call           string
 }
 
 func constant(name string) func(context.Context, string, any) string {
@@ -74,59 +76,59 @@ func accepting(all bool) func(context.Context, string, any, error) bool {
 }
 
 var everyOption = []steered{
-	{"WithTrigger", hedge.WithTrigger(hedge.Percentile(.5)), hedge.WithTrigger(hedge.Fixed(1)), func(c engine.Config) any { return c.Trigger }, true, true},
-	{"WithMaxHedges", hedge.WithMaxHedges(1), hedge.WithMaxHedges(3), func(c engine.Config) any { return c.MaxHedges }, true, true},
-	{"WithBudgetPercent", hedge.WithBudgetPercent(1), hedge.WithBudgetPercent(3), func(c engine.Config) any { return c.BudgetPercent }, true, true},
-	{"WithMinDelay", hedge.WithMinDelay(1), hedge.WithMinDelay(2), func(c engine.Config) any { return c.MinDelay }, true, true},
-	{"WithWarmup", hedge.WithWarmup(1, 2), hedge.WithWarmup(3, 4), func(c engine.Config) any { return fmt.Sprint(c.WarmupCalls, c.WarmupDelay) }, true, true},
-	{"WithNonFatalCodes", hedge.WithNonFatalCodes(codes.Internal), hedge.WithNonFatalCodes(), func(c engine.Config) any { return c.Final }, true, true},
+	{"WithTrigger", hedge.WithTrigger(hedge.Percentile(.5)), hedge.WithTrigger(hedge.Fixed(1)), func(c engine.Config) any { return c.Trigger }, true, true, "After"},
+	{"WithMaxHedges", hedge.WithMaxHedges(1), hedge.WithMaxHedges(3), func(c engine.Config) any { return c.MaxHedges }, true, true, ""},
+	{"WithBudgetPercent", hedge.WithBudgetPercent(1), hedge.WithBudgetPercent(3), func(c engine.Config) any { return c.BudgetPercent }, true, true, ""},
+	{"WithMinDelay", hedge.WithMinDelay(1), hedge.WithMinDelay(2), func(c engine.Config) any { return c.MinDelay }, true, true, "After"},
+	{"WithWarmup", hedge.WithWarmup(1, 2), hedge.WithWarmup(3, 4), func(c engine.Config) any { return fmt.Sprint(c.WarmupCalls, c.WarmupDelay) }, true, true, "After"},
+	{"WithNonFatalCodes", hedge.WithNonFatalCodes(codes.Internal), hedge.WithNonFatalCodes(), func(c engine.Config) any { return c.Final }, true, true, ""},
 	{"WithClass", hedge.WithClass(constant("a")), hedge.WithClass(constant("b")), func(c engine.Config) any {
 		if c.Class == nil {
 			return ""
 		}
 		return c.Class(nil, "", nil)
-	}, true, true},
+	}, true, true, ""},
 	{"WithCost", hedge.WithCost(costing(2)), hedge.WithCost(costing(3)), func(c engine.Config) any {
 		if c.Cost == nil {
 			return 1.
 		}
 		return c.Cost(nil, "", nil)
-	}, true, true},
+	}, true, true, ""},
 	{"WithAnswer", hedge.WithAnswer(accepting(true)), hedge.WithAnswer(accepting(false)), func(c engine.Config) any {
 		if c.Answer == nil {
 			return ""
 		}
 		return c.Answer(nil, "", nil, nil)
-	}, true, true},
-	{"WithControl", hedge.WithControl(1), hedge.WithControl(3), func(c engine.Config) any { return c.Control }, true, true},
-	{"WithDryRun", hedge.WithDryRun(), hedge.WithDryRun(), func(c engine.Config) any { return c.DryRun }, true, true},
-	{"WithOtherBackendOnly", hedge.WithOtherBackendOnly(), hedge.WithOtherBackendOnly(), func(c engine.Config) any { return c.OtherBackendOnly }, true, true},
-	{"WithHedgesOfHedges", hedge.WithHedgesOfHedges(), hedge.WithHedgesOfHedges(), func(c engine.Config) any { return c.HedgesOfHedges }, true, true},
-	{"WithOff", hedge.WithOff(), hedge.WithOff(), func(c engine.Config) any { return c.Off }, true, true},
-	{"WithThrottle", hedge.WithThrottle(1, 1), hedge.WithThrottle(2, 1), func(c engine.Config) any { return tokens(c.Throttle) }, true, false},
+	}, true, true, ""},
+	{"WithControl", hedge.WithControl(1), hedge.WithControl(3), func(c engine.Config) any { return c.Control }, true, true, ""},
+	{"WithDryRun", hedge.WithDryRun(), hedge.WithDryRun(), func(c engine.Config) any { return c.DryRun }, true, true, ""},
+	{"WithOtherBackendOnly", hedge.WithOtherBackendOnly(), hedge.WithOtherBackendOnly(), func(c engine.Config) any { return c.OtherBackendOnly }, true, true, ""},
+	{"WithHedgesOfHedges", hedge.WithHedgesOfHedges(), hedge.WithHedgesOfHedges(), func(c engine.Config) any { return c.HedgesOfHedges }, true, true, ""},
+	{"WithOff", hedge.WithOff(), hedge.WithOff(), func(c engine.Config) any { return c.Off }, true, true, "Off"},
+	{"WithThrottle", hedge.WithThrottle(1, 1), hedge.WithThrottle(2, 1), func(c engine.Config) any { return tokens(c.Throttle) }, true, false, ""},
 	{"WithResetLimit", hedge.WithResetLimit(1, time.Second), hedge.WithResetLimit(2, time.Second), func(c engine.Config) any {
 		if c.ResetLimit == nil {
 			return 0
 		}
 		return c.ResetLimit.N
-	}, true, false},
-	{"WithMethodOptions", hedge.WithMethodOptions("/s/M", hedge.WithOff()), nil, func(c engine.Config) any { return c.Off }, true, false},
+	}, true, false, ""},
+	{"WithMethodOptions", hedge.WithMethodOptions("/s/M", hedge.WithOff()), nil, func(c engine.Config) any { return c.Off }, true, false, ""},
 
-	{"WithTargetOptions", hedge.WithTargetOptions("t", hedge.WithOff()), nil, func(c engine.Config) any { return c.Off }, false, false},
-	{"WithAllMethods", hedge.WithAllMethods(), nil, func(c engine.Config) any { return c.All }, false, false},
-	{"WithMethods", hedge.WithMethods("/s/*"), nil, func(c engine.Config) any { return len(c.Methods) }, false, false},
-	{"WithReadOnlyMethods", hedge.WithReadOnlyMethods("/s/*"), nil, func(c engine.Config) any { return len(c.ReadOnly) }, false, false},
-	{"WithIdempotentOnly", hedge.WithIdempotentOnly(), nil, func(c engine.Config) any { return c.IdempotentOnly }, false, false},
-	{"WithServiceConfig", hedge.WithServiceConfig("{}"), nil, func(c engine.Config) any { return c.ServiceConfig != nil }, false, false},
-	{"WithServiceConfigOnly", hedge.WithServiceConfigOnly(), nil, func(c engine.Config) any { return c.ServiceConfigOnly }, false, false},
-	{"WithServiceConfigUnbudgeted", hedge.WithServiceConfigUnbudgeted(), nil, func(c engine.Config) any { return c.Unbudgeted }, false, false},
-	{"WithWindow", hedge.WithWindow(time.Hour), nil, func(c engine.Config) any { return c.Window }, false, false},
-	{"WithMaxMemory", hedge.WithMaxMemory(1 << 30), nil, func(c engine.Config) any { return c.MaxMemory }, false, false},
-	{"WithoutGuard", hedge.WithoutGuard(), nil, func(c engine.Config) any { return c.Guard }, false, false},
-	{"WithTrace", hedge.WithTrace(&hedge.Trace{}), nil, func(c engine.Config) any { return len(c.Traces) }, false, false},
-	{"WithLogger", hedge.WithLogger(slog.Default()), nil, func(c engine.Config) any { return len(c.Traces) }, false, false},
-	{"WithSnapshot", hedge.WithSnapshot(nothingLearned()), nil, func(engine.Config) any { return nil }, false, false},
-	{"WithTargetName", hedge.WithTargetName(strings.ToLower), nil, func(c engine.Config) any { return c.TargetName != nil }, false, false},
+	{"WithTargetOptions", hedge.WithTargetOptions("t", hedge.WithOff()), nil, func(c engine.Config) any { return c.Off }, false, false, ""},
+	{"WithAllMethods", hedge.WithAllMethods(), nil, func(c engine.Config) any { return c.All }, false, false, "After"},
+	{"WithMethods", hedge.WithMethods("/s/*"), nil, func(c engine.Config) any { return len(c.Methods) }, false, false, "After"},
+	{"WithReadOnlyMethods", hedge.WithReadOnlyMethods("/s/*"), nil, func(c engine.Config) any { return len(c.ReadOnly) }, false, false, "After"},
+	{"WithIdempotentOnly", hedge.WithIdempotentOnly(), nil, func(c engine.Config) any { return c.IdempotentOnly }, false, false, "After"},
+	{"WithServiceConfig", hedge.WithServiceConfig("{}"), nil, func(c engine.Config) any { return c.ServiceConfig != nil }, false, false, ""},
+	{"WithServiceConfigOnly", hedge.WithServiceConfigOnly(), nil, func(c engine.Config) any { return c.ServiceConfigOnly }, false, false, "After"},
+	{"WithServiceConfigUnbudgeted", hedge.WithServiceConfigUnbudgeted(), nil, func(c engine.Config) any { return c.Unbudgeted }, false, false, ""},
+	{"WithWindow", hedge.WithWindow(time.Hour), nil, func(c engine.Config) any { return c.Window }, false, false, ""},
+	{"WithMaxMemory", hedge.WithMaxMemory(1 << 30), nil, func(c engine.Config) any { return c.MaxMemory }, false, false, ""},
+	{"WithoutGuard", hedge.WithoutGuard(), nil, func(c engine.Config) any { return c.Guard }, false, false, ""},
+	{"WithTrace", hedge.WithTrace(&hedge.Trace{}), nil, func(c engine.Config) any { return len(c.Traces) }, false, false, ""},
+	{"WithLogger", hedge.WithLogger(slog.Default()), nil, func(c engine.Config) any { return len(c.Traces) }, false, false, ""},
+	{"WithSnapshot", hedge.WithSnapshot(nothingLearned()), nil, func(engine.Config) any { return nil }, false, false, ""},
+	{"WithTargetName", hedge.WithTargetName(strings.ToLower), nil, func(c engine.Config) any { return c.TargetName != nil }, false, false, ""},
 }
 
 func tokens(t *serviceconfig.Throttle) int {
@@ -191,6 +193,62 @@ func TestRule20_EveryOptionEverywhere(t *testing.T) {
 	}
 }
 
+// Every option at every place comes back from its JSON: the JSON is the same again, and so is what is in force.
+func TestConfig_EveryOptionEverywhereRoundTrips(t *testing.T) {
+	made := func(t *testing.T, opts ...hedge.Option) *hedge.Scheduler {
+		t.Helper()
+		s, err := hedge.New(opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	trips := 0
+	for _, o := range everyOption {
+		if !hasField(o.name) {
+			continue
+		}
+		for _, at := range scopes {
+			for _, value := range []hedge.Option{o.a, o.b} {
+				if value == nil || !at.may(o) {
+					continue
+				}
+				first := made(t, at.at(value), hedge.WithAllMethods(), hedge.WithServiceConfig("{}"))
+				opts, err := hedge.ParseConfig(first.Config())
+				if err != nil {
+					t.Errorf("%s for the %s: %v", o.name, at.name, err)
+					continue
+				}
+				second := made(t, opts...)
+				if diff := cmp.Diff(string(first.Config()), string(second.Config())); diff != "" {
+					t.Errorf("%s for the %s (-first +second):\n%s", o.name, at.name, diff)
+				}
+				want, got := o.shows(engine.ConfigFor(engine.Of(first), "t", "/s/M")), o.shows(engine.ConfigFor(engine.Of(second), "t", "/s/M"))
+				if !cmp.Equal(want, got) {
+					t.Errorf("%s for the %s: %v, and %v from JSON", o.name, at.name, want, got)
+				}
+				trips++
+			}
+		}
+	}
+	if trips < 90 {
+		t.Errorf("%d options came back", trips)
+	}
+}
+
+// fieldOf is the name that an option's field in JSON has, if it has one.
+func fieldOf(option string) string {
+	if strings.HasPrefix(option, "Without") {
+		return "w" + option[1:]
+	}
+	return strings.ToLower(option[4:5]) + option[5:]
+}
+
+func hasField(option string) bool {
+	_, err := hedge.ParseConfig([]byte(`{"` + fieldOf(option) + `": 0}`))
+	return err == nil || !strings.Contains(err.Error(), "no such field")
+}
+
 // No option is missing above, and docs/configuration.md says of each what the code does.
 func TestDocs_EveryOptionIsInTheTable(t *testing.T) {
 	page, err := os.ReadFile("../../docs/configuration.md")
@@ -212,17 +270,16 @@ func TestDocs_EveryOptionIsInTheTable(t *testing.T) {
 			continue
 		}
 		line, _, _ := strings.Cut(string(page)[at:], "\n")
-		if want := fmt.Sprintf(" | %s | %s |", mark[o.target], mark[o.method]); !strings.HasSuffix(line, want) {
+		call := "no"
+		if o.call != "" {
+			call = "`" + o.call + "`"
+		}
+		if want := fmt.Sprintf(" | %s | %s | %s |", mark[o.target], mark[o.method], call); !strings.HasSuffix(line, want) {
 			t.Errorf("%s: docs/configuration.md has %q, want an end of %q", name, line, want)
 		}
-		field := strings.ToLower(name[4:5]) + name[5:]
-		if strings.HasPrefix(name, "Without") {
-			field = "w" + name[1:]
-		}
-		if _, err := hedge.ParseConfig([]byte(`{"` + field + `": 0}`)); err != nil && strings.Contains(err.Error(), "no such field") {
-			field = "–"
-		} else {
-			field = "`" + field + "`"
+		field := "–"
+		if hasField(name) {
+			field = "`" + fieldOf(name) + "`"
 		}
 		if !strings.Contains(line, "| "+field+" |") {
 			t.Errorf("%s: docs/configuration.md has %q, want the field %s", name, line, field)

@@ -84,11 +84,23 @@ func (m *method) resolve(c *configuration) *settings {
 		own.Auto = false
 		s.learning = &own
 	}
+	if r.Config != &c.Config { // it is the method's own, and nobody asks for rules that have been applied
+		s.TargetRules, s.MethodRules = nil, nil
+	}
+	m.memory.Add(s.ruledBytes() - m.settings.Load().ruledBytes())
 	return s
 }
 
 // settingsBytes is what the settings of one method take at most, with what is learned under them.
 const settingsBytes = int64(unsafe.Sizeof(settings{}) + unsafe.Sizeof(learn.Config{}) + unsafe.Sizeof(hedgingPolicy{}))
+
+// ruledBytes is what the settings of a method take in addition if rules match it. They may be nil.
+func (s *settings) ruledBytes() int64 {
+	if s == nil || s.Config == &s.under.Config {
+		return 0
+	}
+	return (int64(unsafe.Sizeof(Config{}))+127)/128*128 + int64(cap(s.applied))*int64(unsafe.Sizeof(""))
+}
 
 // ownBudget returns the method's own bucket, with the given share. It outlives updates under which the method has none.
 func (m *method) ownBudget(percent float64) *budget.Bucket {
@@ -101,22 +113,19 @@ func (m *method) ownBudget(percent float64) *budget.Bucket {
 	return m.own
 }
 
-// groupsFor returns the groups for a control group of the given share: those there are, if their share is that.
-func (m *method) groupsFor(share float64) *groups {
+// groupsFor returns the groups for a control group of so many percent: those there are, if theirs is that.
+func (m *method) groupsFor(percent float64) *groups {
 	if old := m.settings.Load(); old != nil {
-		if old.Control == share {
+		if old.Control == percent {
 			return old.groups
 		}
 		old.groups.release()
 	}
-	return newGroups(share, &m.memory)
+	return newGroups(percent/100, &m.memory)
 }
 
 // relearn has the method and its classes learn under another configuration.
 func (m *method) relearn(c *learn.Config) {
 	m.learner.Configure(c)
-	m.classes.known.Range(func(_, value any) bool {
-		value.(*class).learner.Configure(c)
-		return true
-	})
+	m.classes.relearn(c)
 }

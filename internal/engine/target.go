@@ -145,18 +145,18 @@ func (e *Engine) newMethod(t *target, name string) *method {
 	m.memory.PartOf(&e.memory)
 	m.memory.Add(m.bytes())
 	s := m.resolve(e.config.Load())
-	m.learn(e, s, &m.learner, "")
+	m.learn(e, s.learning, &m.learner, "")
 	m.settings.Store(s)
 	return m
 }
 
 // learn prepares a learner of the method: its own, or one of a class.
-func (m *method) learn(e *Engine, s *settings, l *learn.Learner, class string) {
+func (m *method) learn(e *Engine, c *learn.Config, l *learn.Learner, class string) {
 	var looked func(time.Time)
 	if class == "" {
 		looked = func(now time.Time) { e.sample(m, now) }
 	}
-	l.Start(s.learning, learn.Place{
+	l.Start(c, learn.Place{
 		Budget:   m.target.budget,
 		Epoch:    e.epoch,
 		Memory:   &m.memory,

@@ -41,7 +41,7 @@ func (c *Call) SetTraits(t Traits) {
 	if t.class == "" || !c.classifies() {
 		return
 	}
-	c.class = c.method.classes.of(c.engine, c.method, c.settings, t.class)
+	c.class = c.method.classes.of(c.engine, c.method, t.class)
 	if c.estimate == nil {
 		return
 	}

@@ -158,7 +158,7 @@ func (l *Learner) following(c *Config, now time.Time, d *latency.Distribution, p
 	median, _ := d.Quantile(0.50)
 	return &Estimate{
 		Delay: plan.Delay, Probability: plan.Probability, Hedges: plan.Hedges, Median: median,
-		since: l.since, until: now.Add(c.Window / refreshes),
+		under: c, since: l.since, until: now.Add(c.Window / refreshes),
 	}
 }
 

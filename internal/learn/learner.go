@@ -71,10 +71,14 @@ func (l *Learner) Start(c *Config, p Place) {
 // Configure has the learner learn under another configuration from now on. What was learned stays, and is looked at again when
 // the next call has ended. The window keeps its length.
 func (l *Learner) Configure(c *Config) {
-	if *l.config.Swap(c) != *c && l.current.Load() != nil {
+	if *l.config.Load() != *c {
+		l.config.Store(c)
 		l.nextSize.Store(0)
 	}
 }
+
+// Config is what it learns under now.
+func (l *Learner) Config() *Config { return l.config.Load() }
 
 // Estimate is what was concluded when the window was last looked at. It never changes.
 type Estimate struct {
@@ -85,9 +89,13 @@ type Estimate struct {
 	Median      time.Duration  // of primaries
 	Choice      *Choice        // nil without Auto, and while there are too few calls for a choice
 
+	under *Config      // what it was made under
 	since latency.Mark // of the calls that it was made from
 	until time.Time    // when it has become old
 }
+
+// MadeUnder reports whether the estimate was made under a configuration.
+func (e *Estimate) MadeUnder(c *Config) bool { return *e.under == *c }
 
 // Estimate returns what is in force, nil while the method is being learned.
 func (l *Learner) Estimate() *Estimate { return l.current.Load() }
@@ -184,14 +192,26 @@ func (l *Learner) look(c *Config, now time.Time, n int64) bool {
 	if paced {
 		// A choice takes longer than a caller should wait for.
 		capacity := l.place.Budget.Capacity(now)
-		l.run(func() { l.conclude(now, func() { l.chooseWithinPace(c, now, capacity) }) })
+		l.run(func() {
+			l.conclude(now, func() { l.chooseWithinPace(c, now, capacity) })
+			l.follow(c)
+		})
 		return true
 	}
 	l.conclude(now, func() {
 		all, _ := l.lately(now)
 		l.take(c, now, all)
 	})
+	l.follow(c)
 	return true
+}
+
+// follow has the estimate computed anew when the next call has ended, if the configuration is another one by now than that
+// which it was computed under.
+func (l *Learner) follow(c *Config) {
+	if l.config.Load() != c {
+		l.nextSize.Store(0)
+	}
 }
 
 // conclude computes the estimate anew. If that panics, which must not end the process, the last estimate stays in force.
@@ -250,6 +270,7 @@ func (l *Learner) take(c *Config, now time.Time, d *latency.Distribution) {
 		Probability: 1,
 		Hedges:      c.MaxHedges,
 		Median:      median,
+		under:       c,
 		since:       l.since,
 		until:       now.Add(c.Window / refreshes),
 	})

@@ -7,6 +7,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // Check returns an error if p is not a pattern of the form "/service/method".
@@ -14,6 +15,9 @@ func Check(p string) error {
 	service, method, ok := strings.Cut(strings.TrimPrefix(p, "/"), "/")
 	if !strings.HasPrefix(p, "/") || !ok || service == "" || method == "" || strings.Contains(method, "/") {
 		return errors.New(`a pattern has the form "/service/method"`)
+	}
+	if !utf8.ValidString(p) {
+		return errors.New("a pattern is UTF-8")
 	}
 	if _, err := path.Match(p, ""); err != nil {
 		return fmt.Errorf("malformed pattern: %w", err)

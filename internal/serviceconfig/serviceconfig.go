@@ -75,7 +75,7 @@ type (
 func Parse(js string) (*Config, error) {
 	var raw rawConfig
 	if err := json.Unmarshal([]byte(js), &raw); err != nil {
-		return nil, err
+		return nil, plain(err)
 	}
 	c := &Config{methods: map[string]*Policy{}, JSON: js}
 	for i, m := range raw.MethodConfig {
@@ -93,6 +93,17 @@ func Parse(js string) (*Config, error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+// plain is an error of package json in words that name no type of this package.
+func plain(err error) error {
+	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) {
+		if wrong.Field == "" {
+			return fmt.Errorf("JSON: it is a %s, and not an object", wrong.Value)
+		}
+		return fmt.Errorf("%s: JSON: a %s is not allowed here", wrong.Field, wrong.Value)
+	}
+	return err
 }
 
 // askGRPC has gRPC look at the rest of the config: retry policies, timeouts, load balancing.
@@ -161,7 +172,7 @@ func (n rawName) path() string {
 func parsePolicy(js json.RawMessage) (*Policy, error) {
 	var raw rawPolicy
 	if err := json.Unmarshal(js, &raw); err != nil {
-		return nil, fmt.Errorf(": %w", err)
+		return nil, fmt.Errorf(": %w", plain(err))
 	}
 	attempts, err := integer(raw.MaxAttempts)
 	if err != nil {

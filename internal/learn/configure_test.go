@@ -1,0 +1,60 @@
+package learn_test
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/grpchedge/hedge/internal/longtest"
+)
+
+// However a change of the configuration and the ends of calls fall together, the estimate is one of the new configuration when the
+// next call has ended.
+func TestConfigure_WhileCallsEnd(t *testing.T) {
+	old, other := *config(), *config()
+	old.Auto, other.Auto, other.Quantile = false, false, 0.5
+	l := started(&old)
+	l.Run(func(choose func()) { choose() })
+	at := time.Now()
+	for range 1000 {
+		l.Observe(at, 10*ms)
+	}
+	for i := range longtest.Size(4_000, 100_000) {
+		c := &old
+		if i%2 == 0 {
+			c = &other
+		}
+		var both sync.WaitGroup
+		start := make(chan struct{})
+		both.Go(func() {
+			<-start
+			l.Configure(c)
+		})
+		close(start)
+		for range 3 {
+			at = at.Add(ms)
+			l.Observe(at, 10*ms)
+		}
+		both.Wait()
+		at = at.Add(ms)
+		l.Observe(at, 10*ms)
+		if !l.Estimate().MadeUnder(c) {
+			t.Fatalf("round %d: the estimate was made under the configuration before", i)
+		}
+	}
+}
+
+// The same configuration again has nothing computed.
+func TestConfigure_WithTheSame(t *testing.T) {
+	l, at := manual(t)
+	for range 1000 {
+		at = at.Add(ms)
+		l.Observe(at, 10*ms)
+	}
+	before := l.Estimate()
+	l.Configure(config())
+	l.Observe(at, 10*ms)
+	if l.Estimate() != before {
+		t.Error("an estimate was computed")
+	}
+}

@@ -1,0 +1,92 @@
+package hedge_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/engine"
+)
+
+// What is learned under another configuration does not move the hedges of a call in flight, though what is learned under its own
+// does.
+func TestRule20_ACallInFlightKeepsItsDelay(t *testing.T) {
+	half := hedge.WithTrigger(hedge.Percentile(0.5))
+	for _, tc := range []struct {
+		name   string
+		update []hedge.Option // nil: none
+		want   time.Duration
+	}{
+		{"another floor", []hedge.Option{half, hedge.WithMinDelay(40 * ms)}, 10 * ms},
+		{"another percentile", []hedge.Option{hedge.WithTrigger(hedge.Percentile(0.99))}, 10 * ms},
+		{"the same options", []hedge.Option{half, hedge.WithMaxHedges(1)}, 60 * ms},
+		{"no update", nil, 60 * ms},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newScheduler(t, half, hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400))
+			for range 40 {
+				call(t, s, method, 10*ms)
+			}
+			var others sync.WaitGroup
+			others.Go(func() {
+				time.Sleep(5 * ms)
+				if tc.update != nil {
+					if err := s.Update(append(tc.update, hedge.WithAllMethods(), hedge.WithBudgetPercent(400))...); err != nil {
+						t.Error(err)
+					}
+				}
+				for range 60 { // which teach that calls take 60 ms
+					c := engine.Of(s).Begin(t.Context(), target, method, nil)
+					c.EndedAt(nil, 60*ms, false)
+				}
+			})
+			began := time.Now()
+			var at atomic.Int64
+			_, err := hedge.Do(t.Context(), s, target, method, func(ctx context.Context) (int, error) {
+				if isHedge(ctx) {
+					at.Store(int64(time.Since(began)))
+				}
+				return taking(200 * ms)(ctx)
+			})
+			others.Wait()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := time.Duration(at.Load()); !within(got, tc.want, 0.03) {
+				t.Errorf("%s: the hedge was sent at %v, want %v", tc.name, got, tc.want)
+			}
+		})
+	}
+}
+
+// A class of requests that a call in flight is the first of learns under the configuration in force, and not under the call's.
+func TestRule20_AClassOfACallInFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		classes := hedge.WithClass(func(context.Context, string, any) string { return "c" })
+		s := newScheduler(t, classes, hedge.WithTrigger(hedge.Percentile(0.5)))
+		inFlight := engine.Of(s).Begin(t.Context(), target, method, nil)
+		if err := s.Update(hedge.WithAllMethods(), classes, hedge.WithTrigger(hedge.Percentile(0.9))); err != nil {
+			t.Fatal(err)
+		}
+		call(t, s, "/pkg.Svc/Other", ms)
+		next := engine.Of(s).Begin(t.Context(), target, method, nil)
+		inFlight.Inspect(nil)
+		next.Ended(nil)
+		inFlight.Ended(nil)
+		for i := range 100 {
+			c := engine.Of(s).Begin(t.Context(), target, method, nil)
+			c.Inspect(nil)
+			c.EndedAt(nil, time.Duration(1+i%10)*10*ms, false)
+			time.Sleep(time.Second)
+		}
+		for _, row := range s.Targets() {
+			if row.Method == method && (len(row.Classes) != 1 || !within(row.Classes[0].Delay, 90*ms, 0.05)) {
+				t.Errorf("classes %+v, want one with a delay of 90ms", row.Classes)
+			}
+		}
+	})
+}
