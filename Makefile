@@ -27,11 +27,11 @@ help: ## list these targets
 demo: ## three real backends, the same calls without and with hedging (DEMO_FLAGS="-h" lists the flags)
 	@cd bench && $(GO) run -buildvcs=false . demo $(DEMO_FLAGS)
 
-test: ## what guards a change, under the race detector, in two minutes (TESTFLAGS="-run X")
+test: ## what guards a change, in two minutes, all but simulations under the race detector (TESTFLAGS="-run X")
 	@$(if $(RACE),,echo 'note: no C compiler found, so the race detector is off')
 	@$(GOTESTSUM) -- .ci/tests short $(RACE) $(TESTFLAGS)
 
-test-long: ## the rest: all seeds and schedules, simulations without the race detector, heavy modules, examples
+test-long: ## the rest: all seeds and schedules, simulations under the race detector, heavy modules, examples
 	@$(GOTESTSUM) -- .ci/tests long $(RACE) $(TESTFLAGS)
 	@echo '== make grpc-suite' && $(MAKE) --no-print-directory grpc-suite
 

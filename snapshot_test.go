@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/proto/snapshotpb"
 )
@@ -312,11 +313,12 @@ func TestSnapshot_WhileCallsAreMade(t *testing.T) {
 		donor := newScheduler(t)
 		stragglers(t, donor, method+"0", 1_000, 1)
 		s := takenOver(t, [][]byte{snapshotOf(t, donor)}, hedge.WithClass(func(_ context.Context, name string, _ any) string { return name[len(name)-1:] }))
+		rounds := longtest.Size(20, 50)
 		var group sync.WaitGroup
 		for i := range 4 {
-			group.Go(func() { stragglers(t, s, fmt.Sprintf("%s%d", method, i), 500, uint64(i)) })
+			group.Go(func() { stragglers(t, s, fmt.Sprintf("%s%d", method, i), 10*rounds, uint64(i)) })
 			group.Go(func() {
-				for range 50 {
+				for range rounds {
 					time.Sleep(97 * ms)
 					b := snapshotOf(t, s)
 					takenOver(t, [][]byte{b})

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 	testpb "github.com/grpchedge/hedge/proto"
 )
@@ -44,7 +45,7 @@ func TestHedgeGoesElsewhere(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%s,%d backends,%d hedges", tc.child, tc.backends, tc.hedges), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, k kind) {
-				const calls = 40
+				calls := int64(longtest.Size(12, 40))
 				cluster := testserver.StartT(t, testserver.Config{Backends: tc.backends, InMemory: true, Script: lastAnswers(tc.hedges)})
 				s := fixed(t, 10*ms, hedge.WithMaxHedges(tc.hedges))
 				client := testpb.NewTestServiceClient(dial(t, cluster, s, over(tc.child)))

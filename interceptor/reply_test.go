@@ -103,7 +103,7 @@ func TestRequest_IsTheCallersAgain(t *testing.T) {
 	conn := dial(t, cluster, s)
 	client := testpb.NewTestServiceClient(conn)
 	req := &testpb.Request{Payload: []byte(strings.Repeat("x", 10_000))}
-	for i := range longtest.Size(500, 2000) {
+	for i := range longtest.Size(200, 2000) {
 		req.Id, req.ReplyBytes = uint64(i), 16
 		reply, err := client.Unary(t.Context(), req, hedge.After(time.Duration(i%200)*time.Microsecond))
 		if err == nil {

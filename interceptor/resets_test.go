@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"sync"
 	"testing"
@@ -138,7 +139,8 @@ func (tr traffic) call(ctx context.Context, client testpb.TestServiceClient, id 
 	}
 	req := &testpb.Request{Id: id, Messages: 3}
 	st, err := client.ServerStream(ctx, req)
-	for n := uint32(0); err == nil; n++ {
+	n := uint32(0)
+	for ; err == nil; n++ {
 		var reply *testpb.Reply
 		if reply, err = st.Recv(); err == nil {
 			err = testserver.Check(req, n, reply)
@@ -147,7 +149,7 @@ func (tr traffic) call(ctx context.Context, client testpb.TestServiceClient, id 
 	if err == io.EOF {
 		return nil
 	}
-	return err
+	return fmt.Errorf("at message %d: %w", n, err)
 }
 
 // TestRule07_ServersThatCountResets has servers that cut connections for resets: hedging makes no call fail, and helps as much
@@ -156,7 +158,7 @@ func TestRule07_ServersThatCountResets(t *testing.T) {
 	type like struct {
 		name   string
 		limit  testserver.Limit
-		failed float64 // the most, of a call
+		failed float64 // the most, of a call; of few calls, one
 	}
 	likes := longtest.First(2, []like{
 		{"Armeria, small", testserver.Limit{Resets: 40, Per: time.Minute, Close: testserver.CloseCalm}, 0},
@@ -187,10 +189,10 @@ func TestRule07_ServersThatCountResets(t *testing.T) {
 						limited.hedged = false
 						base = limited.run(t)
 					}
-					t.Logf("%d of %d failed; p99 %v, without the limit %v, plain %v; %d resets, without %d; connections %d, plain %d; %d repeated, %d left; %+v",
-						len(got.failed), len(got.took), quantile(got.took, 0.99), quantile(free.took, 0.99), quantile(plain.took, 0.99),
+					t.Logf("%d of %d failed %v; p99 %v, without the limit %v, plain %v; %d resets, without %d; connections %d, plain %d; %d repeated, %d left; %+v",
+						len(got.failed), len(got.took), got.failed[:min(1, len(got.failed))], quantile(got.took, 0.99), quantile(free.took, 0.99), quantile(plain.took, 0.99),
 						got.conns.Resets, free.conns.Resets, got.conns.Connections, base.conns.Connections, got.stats.Repeated, got.stats.Left, got.resets)
-					if float64(len(got.failed)) > tc.failed*float64(len(got.took)) {
+					if float64(len(got.failed)) > math.Ceil(tc.failed*float64(len(got.took))) {
 						t.Errorf("%d of %d calls failed: %v", len(got.failed), len(got.took), got.failed[0])
 					}
 					if p99, want := quantile(got.took, 0.99), quantile(free.took, 0.99); float64(p99) > 1.1*float64(want) {

@@ -256,7 +256,8 @@ func TestRule16_CallsInFlightOutliveTheirEntry(t *testing.T) {
 // TestRule16_CountsNeverFall has hedged calls, entries that leave and readers meet at random.
 func TestRule16_CountsNeverFall(t *testing.T) {
 	s := newScheduler(t, hedge.WithMaxMemory(1<<20), hedge.WithBudgetPercent(400))
-	const goroutines, calls = 4, 5000
+	const goroutines = 4
+	calls := longtest.Size(1_500, 5_000)
 	done := make(chan struct{})
 	var readers, callers sync.WaitGroup
 	readers.Go(func() {
@@ -304,10 +305,10 @@ func TestRule16_CountsNeverFall(t *testing.T) {
 	readers.Wait()
 	got := s.Stats()
 	got.BudgetExhausted = 0
-	if want := (hedge.Stats{Calls: goroutines * calls, Hedged: admitted.Load(), Hedges: admitted.Load(), HedgeWins: admitted.Load()}); got != want {
+	if want := (hedge.Stats{Calls: int64(goroutines * calls), Hedged: admitted.Load(), Hedges: admitted.Load(), HedgeWins: admitted.Load()}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	if admitted.Load() < goroutines*calls/100 {
+	if admitted.Load() < int64(goroutines*calls)/100 {
 		t.Errorf("%d hedges: the test has come to nothing", admitted.Load())
 	}
 }

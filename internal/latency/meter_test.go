@@ -14,13 +14,14 @@ import (
 func TestMeter_CountsWhatWindowsTake(t *testing.T) {
 	observe, longer := (*latency.Window).Observe, (*latency.Window).ObserveLonger
 	for _, tt := range []struct {
-		name   string
-		record func(*latency.Window)
+		name    string
+		windows int // a megabyte of them, beside which the test's own few KB are nothing
+		record  func(*latency.Window)
 	}{
-		{"one observation", func(w *latency.Window) { observe(w, at(0), 5*time.Millisecond) }},
-		{"one decade", spread(observe, time.Millisecond, 10*time.Millisecond)},
-		{"bounds in two", spread(longer, time.Millisecond, 100*time.Millisecond)},
-		{"slots that make way", func(w *latency.Window) {
+		{"one observation", 2_000, func(w *latency.Window) { observe(w, at(0), 5*time.Millisecond) }},
+		{"one decade", 100, spread(observe, time.Millisecond, 10*time.Millisecond)},
+		{"bounds in two", 100, spread(longer, time.Millisecond, 100*time.Millisecond)},
+		{"slots that make way", 100, func(w *latency.Window) {
 			for minute := range time.Duration(20) {
 				for second := range time.Duration(60) {
 					observe(w, at(minute*time.Minute+second*time.Second), time.Millisecond<<minute)
@@ -29,7 +30,7 @@ func TestMeter_CountsWhatWindowsTake(t *testing.T) {
 		}},
 	} {
 		var m latency.Meter
-		windows := make([]*latency.Window, 100)
+		windows := make([]*latency.Window, tt.windows)
 		before := heap()
 		for i := range windows {
 			windows[i] = latency.NewIn(&m, 30*time.Second)

@@ -297,7 +297,7 @@ func TestManyCallsAtOnce(t *testing.T) {
 		Latency:  testserver.Straggler(testserver.Uniform(0, ms), 0.1, 10),
 	}
 	inBubble(t, config, func(t *testing.T, cluster *testserver.Cluster, client testpb.TestServiceClient) {
-		const callers, calls = 20, 100
+		const callers, calls = 20, 40
 		var wg sync.WaitGroup
 		for caller := range callers {
 			wg.Go(func() {
