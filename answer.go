@@ -13,8 +13,9 @@ import (
 //
 // After a poor answer the race goes on. The next hedge is due at once, if the budget and everything else allows it (see rule
 // 10 in docs/rules.md), and the call waits for the attempts in flight. The first good answer is what the caller gets. If none
-// comes, the caller gets the first poor reply, or, without a poor reply, what it gets without this option. Once there is a
-// poor reply, no failure replaces it: neither a status, nor the end of the caller's deadline.
+// comes, the caller gets the first poor reply, or, without a poor reply, the first poor status, as without this option. Once
+// there is a poor reply, no failure replaces it: neither a status, nor the end of the caller's deadline. A poor status is
+// replaced by an answer alone.
 //
 // good is asked about a reply, with err nil, and about a status that would end the race, with reply nil: see
 // [WithNonFatalCodes]. Of a server stream it is asked about the first message. For a stream that ends without a message, reply

@@ -3,6 +3,8 @@ package interceptor_test
 import (
 	"context"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -114,6 +116,24 @@ var answerCases = []answerCase{
 		name:  "a poor status, and nothing better",
 		steps: []step{{after: 2 * ms, code: codes.NotFound}, {after: 3 * ms, code: codes.Unavailable}}, poor: []int64{0},
 		winner: 0, code: codes.NotFound, at: 5 * ms, sent: 2, isPoor: true,
+	},
+	{
+		name:  "a hedge's poor status is better than the primary's failure",
+		steps: []step{{after: 30 * ms, code: codes.Unavailable}, {after: 2 * ms, code: codes.NotFound}}, poor: []int64{1},
+		opts:   []hedge.Option{hedge.WithReadOnlyMethods("/test.Service/*"), hedge.WithMaxHedges(1)},
+		winner: 1, code: codes.NotFound, at: 30 * ms, sent: 2, isPoor: true,
+	},
+	{
+		name:  "a poor status is better than the last failure, where that is the outcome",
+		steps: []step{{after: 2 * ms, code: codes.NotFound}, {after: 3 * ms, code: codes.Unavailable}}, poor: []int64{0},
+		opts:   []hedge.Option{hedge.WithServiceConfig(hedging(`{"maxAttempts": 2, "hedgingDelay": "0.01s", "nonFatalStatusCodes": ["UNAVAILABLE"]}`))},
+		winner: 0, code: codes.NotFound, at: 5 * ms, sent: 2, isPoor: true,
+	},
+	{
+		name:  "the deadline passes with a hedge's poor status at hand",
+		steps: []step{{after: time.Second}, {after: 2 * ms, code: codes.NotFound}}, poor: []int64{1},
+		opts:   []hedge.Option{hedge.WithReadOnlyMethods("/test.Service/*"), hedge.WithMaxHedges(1)},
+		winner: 1, code: codes.NotFound, at: 50 * ms, sent: 2, isPoor: true, after: 50 * ms,
 	},
 	{
 		name:  "a failure is no poor answer",
@@ -236,6 +256,40 @@ func TestRule10_APoorAnswerIsHedgedWhateverTheTrigger(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestWithAnswer_AcceptingAllChangesNothing makes the same calls with a function that accepts every answer, and without one.
+func TestWithAnswer_AcceptingAllChangesNothing(t *testing.T) {
+	run := func(opts ...hedge.Option) (stats hedge.Stats) {
+		synctest.Test(t, func(t *testing.T) {
+			s, err := hedge.New(append([]hedge.Option{hedge.WithAllMethods(), hedge.WithBudgetPercent(3), hedge.WithMaxHedges(4)}, opts...)...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			unary := interceptor.Unary(s)
+			invoke := func(ctx context.Context, _ string, req, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+				draw := rand.New(rand.NewPCG(uint64(req.(*wrapperspb.Int64Value).Value), uint64(previousAttempts(ctx))))
+				select {
+				case <-time.After(time.Duration(math.Exp(2*draw.NormFloat64()) * float64(10*ms))):
+					return nil
+				case <-ctx.Done():
+					return status.FromContextError(ctx.Err()).Err()
+				}
+			}
+			for id := range int64(4000) {
+				if err := unary(t.Context(), "/test.Service/Method", wrapperspb.Int64(id), wrapperspb.Int64(0), nil, invoke); err != nil {
+					t.Fatal(err)
+				}
+			}
+			stats = s.Stats()
+		})
+		return stats
+	}
+	all := func(context.Context, string, any, error) bool { return true }
+	with, without := run(hedge.WithAnswer(all)), run()
+	if with != without || with.NotDrawn == 0 {
+		t.Errorf("%+v with a function, %+v without", with, without)
 	}
 }
 
