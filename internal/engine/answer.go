@@ -8,15 +8,18 @@ import (
 	"github.com/grpchedge/hedge/internal/race"
 )
 
-// Accepts reports whether the user's function takes the end of attempt n for an answer. The reply is nil if there is none, and
-// err is io.EOF for a stream that has ended without a message. The function is not asked about other failures that could not
-// end the race, nor about any once the caller has gone. Accepts may be called concurrently.
+// Accepts reports whether the user's function takes the end of attempt n for an answer. The reply is nil if there is none. The
+// function is not asked about failures that could not end the race, nor about any once the caller has gone. Accepts may be
+// called concurrently.
 func (c *Call) Accepts(n int, reply any, err error) bool {
-	if err != nil && err != io.EOF && !(c.final().has(err) && (n == 0 || c.hedgeFinal()) && c.ctx.Err() == nil) {
+	if err != nil && !(c.final().has(err) && (n == 0 || c.hedgeFinal()) && c.ctx.Err() == nil) {
 		return true
 	}
 	return c.settings.Answer(c.ctx, c.method.name, reply, err)
 }
+
+// AcceptsNone is Accepts of a stream that has ended without a message.
+func (c *Call) AcceptsNone() bool { return c.settings.Answer(c.ctx, c.method.name, nil, io.EOF) }
 
 // hedgeFinal reports whether a hedge's final status is an answer.
 func (c *Call) hedgeFinal() bool { return c.settings.policy != nil || c.settings.onlyReads }
