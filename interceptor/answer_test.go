@@ -352,3 +352,52 @@ func TestRule09_WithAnswerPanics(t *testing.T) {
 		})
 	}
 }
+
+// TestRule12_SavingsPayForPoorAnswers has six of a hundred primaries answer poorly, at one call a second, so that the bucket alone
+// pays for two of three hedges of them. Savings pay for the others while hedges have better answers, and otherwise do not.
+func TestRule12_SavingsPayForPoorAnswers(t *testing.T) {
+	const calls, poorShare = 3000, 6
+	for _, better := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			s, err := hedge.New(hedge.WithAllMethods(), hedge.WithMaxHedges(1), goodBut(0))
+			if err != nil {
+				t.Fatal(err)
+			}
+			draw := rand.New(rand.NewPCG(1, 2))
+			poor, delivered := 0, 0
+			for range calls {
+				answer := int64(0)
+				if draw.IntN(100) >= poorShare {
+					answer = 1
+				} else {
+					poor++
+				}
+				invoke := func(ctx context.Context, _ string, _, reply any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+					time.Sleep(ms)
+					if reply.(*wrapperspb.Int64Value).Value = answer; better && previousAttempts(ctx) > 0 {
+						reply.(*wrapperspb.Int64Value).Value = 1
+					}
+					return nil
+				}
+				reply := wrapperspb.Int64(0)
+				if err := interceptor.Unary(s)(t.Context(), "/test.Service/Method", wrapperspb.Int64(1), reply, nil, invoke); err != nil {
+					t.Fatal(err)
+				}
+				if reply.Value == 0 {
+					delivered++
+				}
+				time.Sleep(time.Second)
+			}
+			stats, saved := s.Stats(), s.Targets()[0].Saved
+			t.Logf("%d poor answers, %d delivered, %d hedges, %.1f saved", poor, delivered, stats.Hedges, saved)
+			switch {
+			case better && delivered > poor/10:
+				t.Errorf("%d of %d poor answers were delivered", delivered, poor)
+			case !better && saved < 2:
+				t.Errorf("savings were spent on hedges that have nothing better: %v are left", saved)
+			case stats.HedgeWins+stats.PrimaryWins != stats.Hedged:
+				t.Errorf("%+v", stats)
+			}
+		})
+	}
+}

@@ -111,10 +111,9 @@ func (c *Call) ReportRepeat(n int, decides bool) {
 func (c *Call) Tell(r *race.Report) {
 	c.winner = uint8(r.Winner)
 	if c.report != nil {
-		end := r.Attempts[r.Winner].End
 		c.report(Outcome{
 			Attempts: r.Hedges + 1, Winner: r.Winner, Delay: c.delay, Reason: c.why.String(),
-			Poor: end == race.Poor || end == race.PoorStatus,
+			Poor: r.Attempts[r.Winner].IsPoor(),
 		})
 	}
 	if r.Hedges == 0 {

@@ -74,12 +74,15 @@ func (a AttemptReport) Took() (time.Duration, bool) {
 // Poor counts the attempts that ended with Poor or PoorStatus.
 func (r *Report) Poor() (n int) {
 	for i := range r.Attempts {
-		if a := &r.Attempts[i]; a.End == Poor || a.End == PoorStatus {
+		if r.Attempts[i].IsPoor() {
 			n++
 		}
 	}
 	return n
 }
+
+// IsPoor reports whether the attempt ended with Poor or PoorStatus.
+func (a *AttemptReport) IsPoor() bool { return a.End == Poor || a.End == PoorStatus }
 
 // Unanswered returns how long attempt n had been in flight when another attempt decided the race. That is a lower bound of
 // its latency. It returns false if attempt n ended before, or succeeded after.
