@@ -19,7 +19,7 @@ type Rules struct {
 	// Judged says that attempts can end with Poor and PoorStatus. Such an end makes the next hedge due at once, unless a server
 	// wants none now, and the race waits for that hedge. Hedges that sampling skipped before may be sent after it. The first
 	// Poor attempt is the outcome unless a later one ends with OK: once there is a reply, no failure replaces it. Without one,
-	// the first PoorStatus that would have ended the race is, unless an answer comes.
+	// the first PoorStatus is, unless an answer comes.
 	Judged bool
 	// Shared says that hedges read the caller's memory until they end. The outcome is then delivered only after all hedges
 	// have ended.
@@ -74,7 +74,7 @@ type Machine struct {
 	waits     bool     // the race waits for hedges that are called for
 	hasPoor   bool     // an attempt has ended with Poor
 	poor      uint8    // the first of them
-	hasStatus bool     // an attempt has ended with a PoorStatus that would have ended the race
+	hasStatus bool     // an attempt has ended with PoorStatus
 	status    uint8    // the first of them
 	stale     bool     // a poor answer has come since it was asked about a hedge
 	open      Attempts // those that were kept
@@ -279,7 +279,7 @@ func (m *Machine) failed(e Event, now time.Duration) {
 		m.waits, m.stale = true, true
 		m.turns = m.sent
 	}
-	if !m.hasStatus && e.End == PoorStatus && (e.Attempt == 0 || m.rules.HedgeFinal) {
+	if !m.hasStatus && e.End == PoorStatus {
 		m.hasStatus, m.status = true, e.Attempt
 	}
 	turns := m.turns

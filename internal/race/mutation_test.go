@@ -66,7 +66,6 @@ var mutations = []struct{ bug, old, new string }{
 	{"a poor status waits for a caller that has gone", "return m.phase == PrimaryFailed || m.hasPoor || m.hasStatus", "return m.phase == PrimaryFailed || m.hasPoor"},
 	{"a poor status is lost", "	case m.hasStatus:\n		m.decide(m.status, a)\n", ""},
 	{"the last poor status wins", "if !m.hasStatus && e.End", "if e.End"},
-	{"a poor status of any hedge wins", "(e.Attempt == 0 || m.rules.HedgeFinal)", "true"},
 	{"what was skipped cannot be sent for a poor answer", "		m.turns = m.sent\n", ""},
 	{"a poor answer goes by what was said before it", "m.waits, m.stale = true, true", "m.waits = true"},
 	{"asks again for an earlier poor answer", "m.calledFor, m.stale = false, false", "m.calledFor = false"},
