@@ -20,9 +20,10 @@ import (
 // good is asked about a reply, with err nil, and about a status that would end the race, with reply nil: see
 // [WithNonFatalCodes]. Of a server stream it is asked about the first message. For a stream that ends without a message, reply
 // is nil and err is [io.EOF]. It is not asked about other failures, nor about streams whose response headers decide the race:
-// those with a hedgingPolicy, and those whose caller calls Header first (see stream.WaitForMessage). Nor is it asked about calls that
-// could have no hedge: while the method is learned, paused or off, of the control group, and of methods that may not run twice.
-// For [Do] reply is the value.
+// those with a hedgingPolicy, and those whose caller calls Header first (see stream.WaitForMessage). Of a stream whose caller
+// calls Header while RecvMsg waits, the primary's first message is delivered as it is, unless it was judged before. Nor is
+// good asked about calls that could have no hedge: while the method is learned, paused or off, in a dry run, with no hedges
+// or no budget, of the control group, and of methods that may not run twice. For [Do] reply is the value.
 //
 // good must be safe for concurrent use. It runs on the goroutine of the attempt, also for attempts that turn out to have lost,
 // and what it takes to return is added to every call. ctx is the caller's context. good must not change the reply, nor keep it after it
