@@ -83,8 +83,10 @@ func (d *doCall[T]) Hedge(n int, _ context.CancelCauseFunc) race.Attempt {
 	return &doHedge[T]{call: &d.call, n: n, fn: d.fn}
 }
 
-// Accepts implements [race.Judge] for the primary.
-func (d *doCall[T]) Accepts(err error) (ok, open bool) { return acceptsValue(&d.call, 0, d.value, err) }
+// Accepts implements [race.Judge] for the primary. A value may depend on the context of its attempt.
+func (d *doCall[T]) Accepts(err error) (ok, open bool) {
+	return d.call.Accepts(0, d.value, err), err == nil
+}
 
 func (d *doCall[T]) Trailer() metadata.MD { return nil }
 
@@ -104,14 +106,5 @@ func (h *doHedge[T]) Trailer() metadata.MD { return nil }
 
 // Accepts implements [race.Judge].
 func (h *doHedge[T]) Accepts(err error) (ok, open bool) {
-	return acceptsValue(h.call, h.n, h.value, err)
-}
-
-// acceptsValue reports whether the end of attempt n is an answer, and whether its context is still needed: the value may depend
-// on it.
-func acceptsValue(c *engine.Call, n int, value any, err error) (ok, open bool) {
-	if err != nil {
-		value = nil
-	}
-	return c.Accepts(n, value, err), err == nil
+	return h.call.Accepts(h.n, h.value, err), err == nil
 }

@@ -20,8 +20,8 @@ type Outcome struct {
 	// Reason is why the last hedge that was due was not sent, or why the call could have no hedge. It is empty if every hedge
 	// that was due was sent.
 	Reason Reason
-	// Poor says that the function of WithAnswer did not accept the outcome, and that no attempt had a better one. It is false
-	// for a call that could have no hedge, about which the function is not asked.
+	// Poor says that the outcome is a poor answer, because no attempt had a better one: see WithAnswer. It is false for a call
+	// that could have no hedge, because the function of WithAnswer is not asked about it.
 	Poor bool
 }
 

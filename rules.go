@@ -13,7 +13,8 @@ import (
 // WithMethodOptions applies options to the full methods that match a pattern, in place of what is said for the scheduler and
 // the target. The syntax of the pattern is that of [WithMethods]. These options can be set for a method: [WithTrigger],
 // [WithMaxHedges], [WithBudgetPercent], [WithMinDelay], [WithWarmup], [WithNonFatalCodes], [WithClass], [WithCost],
-// [WithAnswer], [WithControl], [WithDryRun], [WithOtherBackendOnly], [WithHedgesOfHedges] and [WithOff]. Any other is an error.
+// [WithAnswer], [WithControl], [WithDryRun], [WithOtherBackendOnly], [WithHedgesOfHedges] and [WithOff]. Any other is an
+// error.
 //
 // If several patterns match, the options of all of them apply, and where two set the same, the more specific pattern wins. A
 // pattern without wildcards is the most specific. Of two others it is the one with more characters that are not wildcards,
@@ -42,11 +43,11 @@ func WithMethodOptions(methods string, opts ...Option) Option {
 // is set for its target.
 func WithTargetOptions(targets string, opts ...Option) Option {
 	return named("WithTargetOptions", func(c *engine.Config) error {
-		var err error
+		var patternErr error
 		if targets == "" {
-			err = errors.New("a pattern must not be empty")
+			patternErr = errors.New("a pattern must not be empty")
 		}
-		r, err := newRule("WithTargetOptions", targets, err, opts, forTargets)
+		r, err := newRule("WithTargetOptions", targets, patternErr, opts, forTargets)
 		if err == nil {
 			c.TargetRules = append(slices.Clip(c.TargetRules), r)
 		}
@@ -110,10 +111,10 @@ func (s scope) String() string {
 	return "a target"
 }
 
-// newRule checks the options of a rule, and returns it. The error err says what is wrong with its pattern.
-func newRule(option, pattern string, err error, opts []Option, where scope) (engine.Rule, error) {
-	if err != nil {
-		return engine.Rule{}, fmt.Errorf("hedge: %s(%q): %w", option, pattern, err)
+// newRule checks the options of a rule, and returns it. patternErr says what is wrong with its pattern; nil: nothing.
+func newRule(option, pattern string, patternErr error, opts []Option, where scope) (engine.Rule, error) {
+	if patternErr != nil {
+		return engine.Rule{}, fmt.Errorf("hedge: %s(%q): %w", option, pattern, patternErr)
 	}
 	var given []string
 	scratch := engine.DefaultConfig()
@@ -134,7 +135,7 @@ func newRule(option, pattern string, err error, opts []Option, where scope) (eng
 		Pattern:   pattern,
 		Set:       given,
 		OwnBudget: slices.Contains(given, "WithBudgetPercent"),
-		Apply:     func(c *engine.Config) { apply(c, opts) },
+		Apply:     func(c *engine.Config) { apply(c, opts) }, // the options have been checked
 	}, nil
 }
 

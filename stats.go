@@ -88,7 +88,7 @@ type Stats struct {
 	// not in Calls.
 	PassedThrough int64
 
-	// PoorAnswers is the number of attempts whose answer the function of WithAnswer did not accept.
+	// PoorAnswers is the number of attempts that gave a poor answer before their call ended: see WithAnswer.
 	PoorAnswers int64
 	// LoserPanics is the number of losing attempts that panicked, so that the panic could not reach the caller.
 	LoserPanics int64

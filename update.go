@@ -10,15 +10,16 @@ import (
 // that is not given has its default. So give options that take a Go function again too, such as [WithClass], [WithTrace] and
 // [WithLogger], which [ParseConfig] cannot return. What was learned, budgets, counts and pauses stay. The new configuration
 // is in force for every call that begins after Update has returned. A call that began before ends under the configuration
-// that it began with.
+// that it began with. With another trigger, a method keeps its last delay until its next call has ended, and the choice of
+// [Auto] may take a second longer.
 //
-// The error is that of New, and nothing changes then. [WithWindow], [WithMaxMemory] and [WithTargetName] belong to what is
-// remembered, and stay as New set them: they need not be given again, and another value is an error. [WithSnapshot] is for
-// New alone. With another trigger, a method keeps its last delay until its next call has ended, and the choice of [Auto] may
-// take a second longer. An error is returned for a nil scheduler.
+// Update returns an error where New does, and for a nil scheduler. After an error nothing has changed. [WithWindow],
+// [WithMaxMemory] and [WithTargetName] stay as New set them, and need not be given again. Another window or memory is an
+// error, and so is WithTargetName if New was given none. Otherwise New's function stays, and the new one is ignored.
+// [WithSnapshot] is for New alone, and an error here.
 //
-// Update may be called concurrently with calls and with itself. Each method settles its part of the new configuration with
-// its first call, which takes a few microseconds.
+// Update may be called concurrently with calls and with itself. The first call of each method afterwards works out what the
+// new configuration means for it, which takes a few microseconds.
 func (s *Scheduler) Update(opts ...Option) error {
 	e := s.inner()
 	if e == nil {

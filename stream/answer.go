@@ -10,7 +10,7 @@ func (e *entrant) Accepts(error) (ok, open bool) {
 // Accepts implements [race.Judge].
 func (h *hedgeAttempt) Accepts(error) (ok, open bool) { return h.accepted(h.c, h.n, h.into) }
 
-// accepted reports whether the first message of attempt n, or the end of its stream, is an answer, and whether the stream goes
+// accepted reports whether the first message of attempt n, or the end of its stream, is accepted, and whether the stream goes
 // on. A race for response headers has no message to judge.
 func (m *streamAttempt) accepted(c *clientStream, n int, message any) (ok, open bool) {
 	if c.goal != firstMessage {

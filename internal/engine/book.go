@@ -14,15 +14,15 @@ import (
 // the trailer, which may be nil, says of further attempts.
 func (c *Call) Failure(n int, err error, trailer metadata.MD) race.Event {
 	c.noteCut(err)
-	e := c.judge(err, trailer)
+	e := c.failureOf(err, trailer)
 	if n == 0 || e.Pushback == race.NoPushback { // a server that turns hedges away, and says so, needs no guard
 		c.attemptFailed(err)
 	}
 	return e
 }
 
-// judge is Failure without the guard, which takes note of each attempt once.
-func (c *Call) judge(err error, trailer metadata.MD) race.Event {
+// failureOf is Failure without the guard, which takes note of each attempt once.
+func (c *Call) failureOf(err error, trailer metadata.MD) race.Event {
 	e := race.Event{End: race.NonFatal}
 	if c.final().has(err) {
 		e.End = race.Final
@@ -107,7 +107,7 @@ func (c *Call) failed(end race.End, p race.Pushback) {
 // won books by which attempt a hedged call ended. Only an answer counts as a win.
 func (c *Call) won(r *race.Report) {
 	answered := answers.has(r.Err)
-	good := answered && !r.Attempts[r.Winner].IsPoor()
+	good := answered && !r.Attempts[r.Winner].End.IsPoor()
 	if good || r.CallerGone != race.CallerCancelled { // of a call that was given up nobody knows whether its hedges were of use
 		c.payment.hedged(r.Winner > 0 && good)
 	}
@@ -129,14 +129,14 @@ func (c *Call) won(r *race.Report) {
 	})
 }
 
-// proves reports whether a race says whether hedges of slow calls pay. One whose caller gave up does not, where a deadline
-// that no attempt met does. One with a poor answer had hedges for another reason.
+// proves reports whether a race shows if hedges of slow calls pay. One whose caller gave up does not. One whose deadline no
+// attempt met does. One with a poor answer does not, because its hedges had another reason.
 func proves(r *race.Report) bool {
 	return r.Poor() == 0 && (answers.has(r.Err) || r.CallerGone != race.CallerCancelled)
 }
 
-// BookHedges books what a hedged call took, and what its hedges took, those that were cut short included. One that failed
-// teaches nothing, and nor do those of a call with a poor answer: they are not only sent when the call is slow.
+// BookHedges books what a hedged call took, and what its hedges took, also those that were cut short. A hedge that failed
+// teaches nothing. After a poor answer no hedge of the call does: the trigger learns from hedges of slow calls alone.
 func (c *Call) BookHedges(r *race.Report) {
 	if r.Hedges > 0 {
 		c.compare(r.Err, r.DeliveredAt, r.CallerGone != race.CallerStayed)
@@ -145,7 +145,10 @@ func (c *Call) BookHedges(r *race.Report) {
 			c.learners(func(l *learn.Learner) { l.HedgedCall(first, r.DeliveredAt-first, c.maxHedges()) })
 		}
 	}
-	for n := 1; n <= r.Hedges && r.Poor() == 0; n++ {
+	if r.Poor() > 0 {
+		return
+	}
+	for n := 1; n <= r.Hedges; n++ {
 		a := &r.Attempts[n]
 		if after, cut := r.Unanswered(n); cut {
 			c.HedgeCutShort(after)
@@ -185,7 +188,7 @@ func (c *Call) Unraced(err error, trailer metadata.MD) {
 // Failed books a failure with err, unless the caller gave up or the deadline passed.
 func (c *Call) Failed(err error, trailer metadata.MD) {
 	if c.tracksFailures && c.ctx.Err() == nil {
-		e := c.judge(err, trailer)
+		e := c.failureOf(err, trailer)
 		c.failed(e.End, e.Pushback)
 	}
 }

@@ -33,7 +33,7 @@ type Config struct {
 	HedgesOfHedges   bool
 	Class            func(ctx context.Context, method string, request any) string        // of a request; nil: no classes
 	Cost             func(ctx context.Context, method string, request any) float64       // of a hedge of a request; nil: 1 each
-	Answer           func(ctx context.Context, method string, reply any, err error) bool // whether an end is an answer; nil: each is
+	Answer           func(ctx context.Context, method string, reply any, err error) bool // whether an end is accepted; nil: each is
 	Control          float64                                                             // the share of calls that are never hedged
 	ServiceConfig    *serviceconfig.Config                                               // nil: none
 	Unbudgeted       bool                                                                // methods with a policy

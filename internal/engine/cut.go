@@ -20,7 +20,7 @@ func (c *Call) planAlone() (race.Plan, bool) {
 	if !c.repeatable || !c.method.target.resets.recently(c.start.Sub(c.engine.epoch)) {
 		return race.Plan{}, false
 	}
-	return race.Plan{Rules: race.Rules{HedgeFinal: c.settings.policy != nil || c.settings.onlyReads}, Start: c.start}, true
+	return race.Plan{Rules: race.Rules{HedgeFinal: c.hedgeFinal()}, Start: c.start}, true
 }
 
 // Lost counts the losers of the call's race, and returns those that are left to run to their end. Only those in may can be

@@ -28,11 +28,11 @@ func (c *Config) forTarget(name string) ruled {
 	return r
 }
 
-// forMethod applies the rules for a method to the configuration of its target, r, which was made from c: those for the method,
-// then those for the method at this target.
+// forMethod applies the rules for a method to r, the configuration of its target. r was made from c. The rules for the method
+// come first, then those for the method at this target, which win.
 func (r ruled) forMethod(c *Config, method string) ruled {
 	matches := func(p string) bool { return pattern.Any([]string{p}, method) }
-	nested := r.MethodRules[len(c.MethodRules):]
+	nested := r.MethodRules[len(c.MethodRules):] // WithMethodOptions appends, so the rules of the target follow those of c
 	own := r.apply(c.MethodRules, matches, pattern.Compare)
 	r.ownBudget = r.apply(nested, matches, pattern.Compare) || own
 	return r

@@ -59,7 +59,8 @@ func (m *method) settle(e *Engine) *settings {
 	return s
 }
 
-// resolve makes the settings of the method. e.mu must be held.
+// resolve makes the settings of the method, and sets what its target has in common with other methods: the share of the
+// budget and the limit of resets. e.mu must be held.
 func (m *method) resolve(c *configuration) *settings {
 	t := c.forTarget(m.target.name)
 	r := t.forMethod(&c.Config, m.name)

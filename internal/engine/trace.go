@@ -113,7 +113,7 @@ func (c *Call) Tell(r *race.Report) {
 	if c.report != nil {
 		c.report(Outcome{
 			Attempts: r.Hedges + 1, Winner: r.Winner, Delay: c.delay, Reason: c.why.String(),
-			Poor: r.Attempts[r.Winner].IsPoor(),
+			Poor: r.Attempts[r.Winner].End.IsPoor(),
 		})
 	}
 	if r.Hedges == 0 {

@@ -23,12 +23,12 @@ type Actions struct {
 	// Drop is a hedge that was admitted and must not be sent. What was paid for it may be paid back.
 	Drop uint8
 
-	// Kept says that the attempt whose Poor end this was must go on: it wins, or is in Cancel or Leave of this step or of a
-	// later one.
+	// Kept says that the attempt that has just ended with Poor keeps its context. It wins, or it is in Cancel or Leave, in
+	// this step or in a later one.
 	Kept bool
 
-	// Cancel and Leave are the attempts that go on when another attempt wins: those in flight, whose ends must still be
-	// reported, and those that were kept. Those in Cancel must be cancelled. Those in Leave may run to their end.
+	// Cancel and Leave are the losers that still have a context when another attempt wins: those in flight, whose ends must
+	// still be reported, and those that were kept. Those in Cancel must be cancelled. Those in Leave may run to their end.
 	Cancel, Leave Attempts
 
 	// Decided says that this step decided the race. Winner is the attempt that won.

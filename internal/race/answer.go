@@ -2,18 +2,19 @@ package race
 
 import "google.golang.org/grpc/metadata"
 
-// Judge is an attempt, or the entrant for its primary, of a race with [Rules].Judged.
+// Judge is an attempt, or the entrant for its primary, that says whether its own end is accepted. It is asked in a race with
+// [Rules].Judged.
 type Judge interface {
-	// Accepts reports whether the attempt, which has ended with err, has an answer. It is asked at most once, by the goroutine
-	// that made the attempt. open says that an attempt without an answer goes on, as a stream does after its first message:
-	// it is then cancelled when another one wins.
+	// Accepts reports whether the end of the attempt, with err, is accepted. If not, it is a poor answer. Accepts is called at
+	// most once, on the goroutine that made the attempt. open says that a poor attempt must keep its context for as long as it
+	// may still win: a stream goes on after its first message, and a value of hedge.Do may depend on its context.
 	Accepts(err error) (ok, open bool)
 }
 
 // verdict is what a Judge says.
 type verdict struct{ poor, open bool }
 
-// judge asks an attempt that has ended with err, if the plan says so.
+// judge asks an attempt that has ended with err whether that is accepted. Without Rules.Judged it is.
 func (p *Plan) judge(attempt any, err error) (v verdict) {
 	if !p.Judged {
 		return verdict{}
@@ -25,7 +26,7 @@ func (p *Plan) judge(attempt any, err error) (v verdict) {
 	return v
 }
 
-// ended returns the event of attempt n, which has ended with err and was judged so.
+// ended returns the event for the end of attempt n with err, of which v is the verdict.
 func ended(p Policy, n uint8, attempt interface{ Trailer() metadata.MD }, err error, v verdict) Event {
 	var e Event
 	if err != nil {

@@ -99,8 +99,8 @@ func (x *runner) lose(a *Actions) {
 	}
 }
 
-// free frees what attempt n holds, which has lost or failed, and has ended. If it was left, it is drained first. It does
-// nothing the second time.
+// free frees what attempt n holds. The attempt has lost or failed, and has ended. If it was left, it is drained first. A second
+// call does nothing.
 func (x *runner) free(n uint8) {
 	h := &x.hedges[n]
 	x.mu.Lock()

@@ -16,10 +16,10 @@ type Rules struct {
 	FailureSendsNext bool
 	// LastFailureWins says that, if all attempts fail, the outcome is the last failure; otherwise it is the primary's.
 	LastFailureWins bool
-	// Judged says that attempts can end with Poor and PoorStatus. Such an end makes the next hedge due at once, unless a server
-	// wants none now, and the race waits for that hedge. Hedges that sampling skipped before may be sent after it. The first
-	// Poor attempt is the outcome unless a later one ends with OK: once there is a reply, no failure replaces it. Without one,
-	// the first PoorStatus is, unless an answer comes.
+	// Judged says that attempts can end with Poor and PoorStatus. Such an end makes the next hedge due at once, and the race
+	// waits for that hedge, unless a server wants none now. Hedges that sampling skipped before may be sent after it. If no
+	// attempt ends with OK, the first that ended with Poor is the outcome: no failure replaces its reply. Without one it is
+	// the first that ended with PoorStatus, unless an attempt ends with a status that is accepted.
 	Judged bool
 	// Shared says that hedges read the caller's memory until they end. The outcome is then delivered only after all hedges
 	// have ended.
@@ -274,7 +274,7 @@ func (m *Machine) failed(e Event, now time.Duration) {
 		m.noMore = true
 	}
 	failed := m.rules.FailureSendsNext && e.End == NonFatal
-	poor := e.End == Poor || e.End == PoorStatus
+	poor := e.End.IsPoor()
 	if poor {
 		m.waits, m.stale = true, true
 		m.turns = m.sent

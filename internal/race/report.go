@@ -71,18 +71,15 @@ func (a AttemptReport) Took() (time.Duration, bool) {
 	return a.EndedAt - a.SentAt, a.HasEnded && (a.End == OK || a.End == Poor)
 }
 
-// Poor counts the attempts that ended with Poor or PoorStatus.
+// Poor counts the poor answers.
 func (r *Report) Poor() (n int) {
 	for i := range r.Attempts {
-		if r.Attempts[i].IsPoor() {
+		if r.Attempts[i].End.IsPoor() {
 			n++
 		}
 	}
 	return n
 }
-
-// IsPoor reports whether the attempt ended with Poor or PoorStatus.
-func (a *AttemptReport) IsPoor() bool { return a.End == Poor || a.End == PoorStatus }
 
 // Unanswered returns how long attempt n had been in flight when another attempt decided the race. That is a lower bound of
 // its latency. It returns false if attempt n ended before, or succeeded after.
