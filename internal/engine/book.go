@@ -69,7 +69,7 @@ func (c *Call) BookRace(r *race.Report) {
 			s.LoserPanics += int64(r.LoserPanics)
 		})
 	}
-	if poor := r.Poor(); poor > 0 {
+	if poor := r.PoorAnswers(); poor > 0 {
 		c.method.counters.update(func(s *Stats) { s.PoorAnswers += int64(poor) })
 	}
 	if r.Hedges > 0 && !r.Panicked {
@@ -132,7 +132,7 @@ func (c *Call) won(r *race.Report) {
 // proves reports whether a race shows if hedges of slow calls pay. One whose caller gave up does not. One whose deadline no
 // attempt met does. One with a poor answer does not, because its hedges had another reason.
 func proves(r *race.Report) bool {
-	return r.Poor() == 0 && (answers.has(r.Err) || r.CallerGone != race.CallerCancelled)
+	return r.PoorAnswers() == 0 && (answers.has(r.Err) || r.CallerGone != race.CallerCancelled)
 }
 
 // BookHedges books what a hedged call took, and what its hedges took, also those that were cut short. A hedge that failed
@@ -145,7 +145,7 @@ func (c *Call) BookHedges(r *race.Report) {
 			c.learners(func(l *learn.Learner) { l.HedgedCall(first, r.DeliveredAt-first, c.maxHedges()) })
 		}
 	}
-	if r.Poor() > 0 {
+	if r.PoorAnswers() > 0 {
 		return
 	}
 	for n := 1; n <= r.Hedges; n++ {

@@ -151,7 +151,7 @@ func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 	c.bookFailures(so)
 	c.refund(so)
 	now := time.Now()
-	slow := so.Poor() == 0 // the hedge is due because the call is slow, and not because an answer was poor
+	slow := so.PoorAnswers() == 0 // the hedge is due because the call is slow, and not because an answer was poor
 	if slow {
 		c.late(n, now)
 	}

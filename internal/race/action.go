@@ -23,8 +23,8 @@ type Actions struct {
 	// Drop is a hedge that was admitted and must not be sent. What was paid for it may be paid back.
 	Drop uint8
 
-	// Kept says that the attempt that has just ended with Poor keeps its context. It wins, or it is in Cancel or Leave, in
-	// this step or in a later one.
+	// Kept says that the attempt that has just ended with PoorReply keeps its context. It wins, or it is in Cancel or Leave,
+	// in this step or in a later one.
 	Kept bool
 
 	// Cancel and Leave are the losers that still have a context when another attempt wins: those in flight, whose ends must

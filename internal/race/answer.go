@@ -34,7 +34,7 @@ func ended(p Policy, n uint8, attempt interface{ Trailer() metadata.MD }, err er
 	}
 	switch {
 	case v.poor && err == nil:
-		e.End, e.Open = Poor, v.open
+		e.End, e.Open = PoorReply, v.open
 	case v.poor && e.End == Final:
 		e.End = PoorStatus
 	}

@@ -7,7 +7,7 @@ type Event struct {
 	Kind     EventKind
 	Attempt  uint8         // Ended: which attempt, 0 being the primary
 	End      End           // Ended: how
-	Open     bool          // Ended with Poor: the attempt needs its context for as long as it may win
+	Open     bool          // Ended with PoorReply: the attempt needs its context for as long as it may win
 	Pushback Pushback      // Ended with Final, NonFatal or PoorStatus: what the server said about further attempts
 	Wait     time.Duration // Ended with PushbackAfter: how long from now the server wants none; at least 0
 	Until    time.Duration // HeldBack: the age of the call at which admission may be asked again
@@ -55,14 +55,14 @@ const (
 	NonFatal
 	// Panicked is a panic or a runtime.Goexit.
 	Panicked
-	// Poor is a success that is not accepted as an answer. With Rules.Judged only.
-	Poor
+	// PoorReply is a success that is not accepted as an answer. With Rules.Judged only.
+	PoorReply
 	// PoorStatus is a Final status that would end the race, but is not accepted as an answer. With Rules.Judged only.
 	PoorStatus
 )
 
 // IsPoor reports whether the attempt gave an answer that was not accepted.
-func (e End) IsPoor() bool { return e == Poor || e == PoorStatus }
+func (e End) IsPoor() bool { return e == PoorReply || e == PoorStatus }
 
 // Pushback is what the trailer of a failed attempt says about further attempts.
 type Pushback uint8

@@ -30,8 +30,8 @@ func judgeOutcome(r race.Rules, before, after facts, o occurrence) string {
 	winner, a := int(o.a.Winner), o.a
 	won := o.e.Kind == race.Ended && o.e.Attempt == a.Winner // by its own end
 	primary := o.e.Kind == race.Ended && o.e.Attempt == 0
-	poor, reply := before.poor, before.hasPoor
-	if o.e.Kind == race.Ended && o.e.End == race.Poor && !reply {
+	poor, reply := before.reply, before.hasReply
+	if o.e.Kind == race.Ended && o.e.End == race.PoorReply && !reply {
 		poor, reply = o.e.Attempt, true
 	}
 	isPoor := reply && a.Winner == poor
@@ -62,7 +62,7 @@ func judgeOutcome(r race.Rules, before, after facts, o occurrence) string {
 		return "rule 2: nothing succeeded and the caller does not get the primary's error"
 	case !before.decided && o.e.Kind == race.Ended && o.e.End == race.OK && !(a.Decided && won):
 		return "rule 2: a success did not decide"
-	case !before.decided && primary && !o.unaccepted() && !r.FailureSendsNext && before.sent == 0 && !a.Decided:
+	case !before.decided && primary && !o.isPoor() && !r.FailureSendsNext && before.sent == 0 && !a.Decided:
 		return "rule 3: the primary failed before any hedge was sent and the call goes on"
 	case !before.decided && after.gone && !after.inFlight.Has(0) && !a.Decided:
 		return "rule 4: the caller has gone, the primary is back, and the call goes on"

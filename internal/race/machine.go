@@ -16,9 +16,9 @@ type Rules struct {
 	FailureSendsNext bool
 	// LastFailureWins says that, if all attempts fail, the outcome is the last failure; otherwise it is the primary's.
 	LastFailureWins bool
-	// Judged says that attempts can end with Poor and PoorStatus. Such an end makes the next hedge due at once, and the race
+	// Judged says that attempts can end with PoorReply and PoorStatus. Such an end makes the next hedge due at once, and the race
 	// waits for that hedge, unless a server wants none now. Hedges that sampling skipped before may be sent after it. If no
-	// attempt ends with OK, the first that ended with Poor is the outcome: no failure replaces its reply. Without one it is
+	// attempt ends with OK, the first that ended with PoorReply is the outcome: no failure replaces its reply. Without one it is
 	// the first that ended with PoorStatus, unless an attempt ends with a status that is accepted.
 	Judged bool
 	// Shared says that hedges read the caller's memory until they end. The outcome is then delivered only after all hedges
@@ -54,7 +54,7 @@ const (
 //
 // A race is concluded when nothing is left that could decide it: the primary has ended, no hedge is in flight, and the race
 // waits for no hedge that an end made due (see [Rules]). It is also concluded when the caller gives up and an attempt has
-// ended with Poor or PoorStatus. The outcome is then that attempt, or a failure if there is none.
+// ended with PoorReply or PoorStatus. The outcome is then that attempt, or a failure if there is none.
 //
 // All times are ages of the call: durations since its start.
 type Machine struct {
@@ -72,12 +72,12 @@ type Machine struct {
 	noMore    bool     // no further hedge may be sent
 	calledFor bool     // an end made the next hedge due, so the race waits for it
 	waits     bool     // the race waits for hedges that are called for
-	hasPoor   bool     // an attempt has ended with Poor
-	poor      uint8    // the first of them
+	hasReply  bool     // an attempt has ended with PoorReply
+	reply     uint8    // the first of them
 	hasStatus bool     // an attempt has ended with PoorStatus
 	status    uint8    // the first of them
 	stale     bool     // a poor answer has come since it was asked about a hedge
-	open      Attempts // those that were kept
+	kept      Attempts // those of them that keep their contexts
 	delivered bool
 
 	due       time.Duration // when the next hedge is due
@@ -234,28 +234,28 @@ func (m *Machine) ended(e Event, now time.Duration, a *Actions) {
 	case e.End == OK, e.End == Panicked:
 		m.panicked = e.End == Panicked
 		m.decide(e.Attempt, a)
-	case e.End == Poor:
+	case e.End == PoorReply:
 		a.Kept = e.Open
 		m.keep(e)
 		m.failed(e, now)
-	case primary && (m.gone || e.End == Final && !m.hasPoor):
+	case primary && (m.gone || e.End == Final && !m.hasReply):
 		m.decide(0, a)
 	case m.gone:
 		// The hedge ended because the caller's context ended. The primary returns soon, and decides the race.
-	case e.End == Final && m.rules.HedgeFinal && !m.hasPoor:
+	case e.End == Final && m.rules.HedgeFinal && !m.hasReply:
 		m.decide(e.Attempt, a)
 	default:
 		m.failed(e, now)
 	}
 }
 
-// keep takes note of an attempt that ended with Poor.
+// keep takes note of an attempt that ended with PoorReply.
 func (m *Machine) keep(e Event) {
 	if e.Open {
-		m.open |= only(e.Attempt)
+		m.kept |= only(e.Attempt)
 	}
-	if !m.hasPoor {
-		m.hasPoor, m.poor = true, e.Attempt
+	if !m.hasReply {
+		m.hasReply, m.reply = true, e.Attempt
 	}
 }
 
@@ -298,7 +298,7 @@ func (m *Machine) concluded() bool {
 	case m.phase == Decided:
 		return false
 	case m.gone:
-		return m.phase == PrimaryFailed || m.hasPoor || m.hasStatus
+		return m.phase == PrimaryFailed || m.hasReply || m.hasStatus
 	}
 	return m.phase == PrimaryFailed && m.inFlight == 0 && !m.hedgeToCome()
 }
@@ -306,8 +306,8 @@ func (m *Machine) concluded() bool {
 // conclude ends a race that nothing can decide any more.
 func (m *Machine) conclude(a *Actions) {
 	switch {
-	case m.hasPoor:
-		m.decide(m.poor, a)
+	case m.hasReply:
+		m.decide(m.reply, a)
 	case m.hasStatus:
 		m.decide(m.status, a)
 	case m.rules.LastFailureWins:
@@ -321,7 +321,7 @@ func (m *Machine) conclude(a *Actions) {
 func (m *Machine) decide(n uint8, a *Actions) {
 	m.phase, m.winner = Decided, n
 	a.Decided, a.Winner = true, n
-	losers := (m.inFlight | m.open) &^ only(n)
+	losers := (m.inFlight | m.kept) &^ only(n)
 	if m.leaves() && !m.gone {
 		a.Leave = losers
 	} else {

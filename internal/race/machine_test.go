@@ -177,7 +177,7 @@ func (s *search) ends(n node, i uint8, yield func(race.Event)) {
 			continue
 		}
 		yield(race.Event{Kind: race.Ended, Attempt: i, End: end})
-		primaryDecides := i == 0 && end == race.Final && !n.facts.hasPoor
+		primaryDecides := i == 0 && end == race.Final && !n.facts.hasReply
 		if end == race.OK || end == race.Panicked || n.facts.decided || primaryDecides {
 			continue // nobody asks what a server says of further attempts
 		}
@@ -194,14 +194,14 @@ func (s *search) ends(n node, i uint8, yield func(race.Event)) {
 	}
 }
 
-// poorEnds yields the ways in which attempt i can end with Poor.
+// poorEnds yields the ways in which attempt i can end with PoorReply.
 func (s *search) poorEnds(n node, i uint8, yield func(race.Event)) {
 	if !s.rules.Judged {
 		return
 	}
-	yield(race.Event{Kind: race.Ended, Attempt: i, End: race.Poor, Open: true})
+	yield(race.Event{Kind: race.Ended, Attempt: i, End: race.PoorReply, Open: true})
 	if !s.few && !n.facts.decided {
-		yield(race.Event{Kind: race.Ended, Attempt: i, End: race.Poor})
+		yield(race.Event{Kind: race.Ended, Attempt: i, End: race.PoorReply})
 	}
 }
 

@@ -90,7 +90,7 @@ func (h history) considered() uint8 {
 	var skipped uint8
 	for i, o := range h.list {
 		switch {
-		case o.unaccepted():
+		case o.isPoor():
 			skipped = 0
 		case o.e.Kind == race.Skipped && !h.stale(i):
 			skipped++
@@ -107,7 +107,7 @@ func (h history) stale(i int) bool {
 		return false
 	}
 	for i--; h.list[i].a.Ask == 0; i-- {
-		if h.list[i].unaccepted() {
+		if h.list[i].isPoor() {
 			return true
 		}
 	}
@@ -162,10 +162,10 @@ func (h history) lastFailed() (n uint8) {
 	return n
 }
 
-// firstPoor is the first attempt that ended with Poor, if there is one.
-func (h history) firstPoor() (n uint8, found bool) {
+// firstReply is the first attempt that ended with PoorReply, if there is one.
+func (h history) firstReply() (n uint8, found bool) {
 	for _, o := range h.list {
-		if o.e.Kind == race.Ended && o.e.End == race.Poor {
+		if o.e.Kind == race.Ended && o.e.End == race.PoorReply {
 			return o.e.Attempt, true
 		}
 	}
@@ -175,7 +175,7 @@ func (h history) firstPoor() (n uint8, found bool) {
 // asksAgain reports whether a poor answer has come since it was asked about the hedge that is being considered.
 func (h history) asksAgain() bool {
 	for i := len(h.list) - 1; i >= 0 && h.waiting() == 'a' && h.list[i].a.Ask == 0; i-- {
-		if h.list[i].unaccepted() {
+		if h.list[i].isPoor() {
 			return true
 		}
 	}
@@ -192,21 +192,21 @@ func (h history) firstStatus() (n uint8, found bool) {
 	return 0, false
 }
 
-// unaccepted reports whether an attempt has ended without being accepted as an answer.
-func (h history) unaccepted() bool {
+// anyPoor reports whether an attempt has ended without being accepted as an answer.
+func (h history) anyPoor() bool {
 	for _, o := range h.list {
-		if o.unaccepted() {
+		if o.isPoor() {
 			return true
 		}
 	}
 	return false
 }
 
-func (o occurrence) unaccepted() bool {
-	return o.e.Kind == race.Ended && (o.e.End == race.Poor || o.e.End == race.PoorStatus)
+func (o occurrence) isPoor() bool {
+	return o.e.Kind == race.Ended && (o.e.End == race.PoorReply || o.e.End == race.PoorStatus)
 }
 
-// kept is the attempts that went on after a Poor end.
+// kept is the attempts that went on after a poor reply.
 func (h history) kept() (set race.Attempts) {
 	for _, o := range h.list {
 		if o.e.Open {
@@ -221,7 +221,7 @@ func (h history) kept() (set race.Attempts) {
 func (h history) calls(i int) bool {
 	o := h.list[i]
 	failed := h.rules.FailureSendsNext && o.e.Kind == race.Ended && o.e.End == race.NonFatal
-	if !failed && !(o.unaccepted() && h.before(i+1).floor() <= o.at) {
+	if !failed && !(o.isPoor() && h.before(i+1).floor() <= o.at) {
 		return false
 	}
 	room := int(h.rules.MaxHedges) - int(h.before(i+1).considered())
@@ -276,21 +276,21 @@ func (h history) dueButForPushback() time.Duration {
 func (h history) verdict() (winner uint8, decided bool) {
 	last := h.list[len(h.list)-1]
 	earlier := h.before(len(h.list) - 1)
-	poor, hasPoor := h.firstPoor()
+	reply, hasReply := h.firstReply()
 	status, hasStatus := h.firstStatus()
 	if n := last.e.Attempt; last.e.Kind == race.Ended {
 		switch {
 		case last.e.End == race.OK, last.e.End == race.Panicked:
 			return n, true
-		case hasPoor: // no failure replaces a reply
+		case hasReply: // no failure replaces a reply
 		case n == 0 && (last.e.End == race.Final || earlier.gone()):
 			return 0, true
 		case n > 0 && last.e.End == race.Final && h.rules.HedgeFinal && !earlier.gone():
 			return n, true
 		}
 	}
-	if h.gone() && hasPoor {
-		return poor, true
+	if h.gone() && hasReply {
+		return reply, true
 	}
 	if h.gone() && hasStatus {
 		return status, true
@@ -302,13 +302,13 @@ func (h history) verdict() (winner uint8, decided bool) {
 	if h.inFlight().Has(0) {
 		return 0, false
 	}
-	expected := (h.rules.FailureSendsNext || h.unaccepted()) && !h.forbidden() && (h.waiting() != 0 || h.calledFor())
+	expected := (h.rules.FailureSendsNext || h.anyPoor()) && !h.forbidden() && (h.waiting() != 0 || h.calledFor())
 	if !h.gone() && (h.inFlight() != 0 || expected) {
 		return 0, false
 	}
 	switch {
-	case hasPoor:
-		return poor, true
+	case hasReply:
+		return reply, true
 	case hasStatus:
 		return status, true
 	case h.rules.LastFailureWins:
@@ -338,11 +338,11 @@ type undecided struct {
 	dueButForPushback,
 	due, floor time.Duration
 	lastFailed uint8
-	poor       uint8
-	hasPoor    bool
+	reply      uint8
+	hasReply   bool
 	status     uint8
 	hasStatus  bool
-	unaccepted bool
+	anyPoor    bool
 	stale      bool // what is answered now is
 	kept       race.Attempts
 }
@@ -367,9 +367,9 @@ func (h history) facts(earlier facts) facts {
 		f.undecided = undecided{
 			sent: h.sent(), considered: h.considered(), forbidden: h.forbidden(), calledFor: h.calledFor(),
 			dueButForPushback: h.dueButForPushback(), due: h.due(), floor: h.floor(), lastFailed: h.lastFailed(),
-			unaccepted: h.unaccepted(), kept: h.kept(),
+			anyPoor: h.anyPoor(), kept: h.kept(),
 		}
-		f.poor, f.hasPoor = h.firstPoor()
+		f.reply, f.hasReply = h.firstReply()
 		f.status, f.hasStatus = h.firstStatus()
 		f.stale = h.asksAgain()
 	}

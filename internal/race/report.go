@@ -62,17 +62,17 @@ type AttemptReport struct {
 	Err      error
 	Pushback Pushback
 	// CutShort says that another attempt decided the race, at Report.DecidedAt, while this one was in flight. It may have
-	// ended since, even with OK. An attempt that was kept after a Poor end was not in flight.
+	// ended since, even with OK. An attempt that was kept after a poor reply was not in flight.
 	CutShort bool
 }
 
 // Took returns how long the attempt took to succeed. It returns false if the attempt did not succeed.
 func (a AttemptReport) Took() (time.Duration, bool) {
-	return a.EndedAt - a.SentAt, a.HasEnded && (a.End == OK || a.End == Poor)
+	return a.EndedAt - a.SentAt, a.HasEnded && (a.End == OK || a.End == PoorReply)
 }
 
-// Poor counts the poor answers.
-func (r *Report) Poor() (n int) {
+// PoorAnswers counts the poor answers.
+func (r *Report) PoorAnswers() (n int) {
 	for i := range r.Attempts {
 		if r.Attempts[i].End.IsPoor() {
 			n++
