@@ -13,9 +13,9 @@ import (
 //
 // After a poor answer the race goes on. The next hedge is due at once, and is sent if the budget and the rest of rule 10 in
 // docs/rules.md allow it. The call waits for it and for the attempts in flight. The caller gets the first good answer. If
-// none comes, the caller gets the first poor reply. If no attempt had a reply, the caller gets the primary's error, or with
-// a hedgingPolicy the last one. No failure replaces a poor reply: neither a status of another attempt, nor the end of the
-// caller's context.
+// none comes, the caller gets the first poor reply. If no attempt had a reply, the caller gets the first poor status. No
+// failure replaces a poor reply: neither a status of another attempt, nor the end of the caller's context. A poor status is
+// replaced only by an answer.
 //
 // good is asked about:
 //   - a reply, with err nil. For [Do] that is the value, and for a server stream the first message.
@@ -26,8 +26,9 @@ import (
 //   - other failures.
 //   - streams whose response headers decide the race: those with a hedgingPolicy, and those whose caller calls Header first
 //     (see stream.WaitForMessage).
-//   - calls that could have no hedge: while their method is being learned, while hedging is paused or off, in a dry run, in
-//     the control group, and if their method may not run twice.
+//   - the primary's first message of a stream whose caller calls Header while RecvMsg waits.
+//   - calls that could have no hedge: while their method is being learned, while hedging is paused or off, in a dry run,
+//     without hedges or budget, in the control group, and if their method may not run twice.
 //
 // good must be safe for concurrent use. It runs on the goroutine of the attempt, also for attempts that turn out to have
 // lost. What it takes to return is added to every call. ctx is the caller's context. good must not change the reply, and

@@ -3,6 +3,7 @@ package hedge_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -69,5 +70,18 @@ func TestDo_PoorValues(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestDo_EOFIsAFailure has a function that ends with io.EOF, which for a stream alone is an end without a message.
+func TestDo_EOFIsAFailure(t *testing.T) {
+	asked := hedge.WithAnswer(func(context.Context, string, any, error) bool {
+		t.Error("asked about a failure")
+		return false
+	})
+	s := newScheduler(t, asked, hedge.WithTrigger(hedge.Fixed(time.Second)))
+	_, err := hedge.Do(t.Context(), s, target, method, func(context.Context) (int, error) { return 0, io.EOF })
+	if err != io.EOF {
+		t.Error(err)
 	}
 }

@@ -3,6 +3,8 @@ package interceptor_test
 import (
 	"context"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -114,6 +116,24 @@ var answerCases = []answerCase{
 		name:  "a poor status, and nothing better",
 		steps: []step{{after: 2 * ms, code: codes.NotFound}, {after: 3 * ms, code: codes.Unavailable}}, poor: []int64{0},
 		winner: 0, code: codes.NotFound, at: 5 * ms, sent: 2, isPoor: true,
+	},
+	{
+		name:  "a hedge's poor status is better than the primary's failure",
+		steps: []step{{after: 30 * ms, code: codes.Unavailable}, {after: 2 * ms, code: codes.NotFound}}, poor: []int64{1},
+		opts:   []hedge.Option{hedge.WithReadOnlyMethods("/test.Service/*"), hedge.WithMaxHedges(1)},
+		winner: 1, code: codes.NotFound, at: 30 * ms, sent: 2, isPoor: true,
+	},
+	{
+		name:  "a poor status is better than the last failure, where that is the outcome",
+		steps: []step{{after: 2 * ms, code: codes.NotFound}, {after: 3 * ms, code: codes.Unavailable}}, poor: []int64{0},
+		opts:   []hedge.Option{hedge.WithServiceConfig(hedging(`{"maxAttempts": 2, "hedgingDelay": "0.01s", "nonFatalStatusCodes": ["UNAVAILABLE"]}`))},
+		winner: 0, code: codes.NotFound, at: 5 * ms, sent: 2, isPoor: true,
+	},
+	{
+		name:  "the deadline passes with a hedge's poor status at hand",
+		steps: []step{{after: time.Second}, {after: 2 * ms, code: codes.NotFound}}, poor: []int64{1},
+		opts:   []hedge.Option{hedge.WithReadOnlyMethods("/test.Service/*"), hedge.WithMaxHedges(1)},
+		winner: 1, code: codes.NotFound, at: 50 * ms, sent: 2, isPoor: true, after: 50 * ms,
 	},
 	{
 		name:  "a failure is no poor answer",
@@ -239,6 +259,40 @@ func TestRule10_APoorAnswerIsHedgedWhateverTheTrigger(t *testing.T) {
 	}
 }
 
+// TestWithAnswer_AcceptingAllChangesNothing makes the same calls with a function that accepts every answer, and without one.
+func TestWithAnswer_AcceptingAllChangesNothing(t *testing.T) {
+	run := func(opts ...hedge.Option) (stats hedge.Stats) {
+		synctest.Test(t, func(t *testing.T) {
+			s, err := hedge.New(append([]hedge.Option{hedge.WithAllMethods(), hedge.WithBudgetPercent(3), hedge.WithMaxHedges(4)}, opts...)...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			unary := interceptor.Unary(s)
+			invoke := func(ctx context.Context, _ string, req, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+				draw := rand.New(rand.NewPCG(uint64(req.(*wrapperspb.Int64Value).Value), uint64(previousAttempts(ctx))))
+				select {
+				case <-time.After(time.Duration(math.Exp(2*draw.NormFloat64()) * float64(10*ms))):
+					return nil
+				case <-ctx.Done():
+					return status.FromContextError(ctx.Err()).Err()
+				}
+			}
+			for id := range int64(4000) {
+				if err := unary(t.Context(), "/test.Service/Method", wrapperspb.Int64(id), wrapperspb.Int64(0), nil, invoke); err != nil {
+					t.Fatal(err)
+				}
+			}
+			stats = s.Stats()
+		})
+		return stats
+	}
+	all := func(context.Context, string, any, error) bool { return true }
+	with, without := run(hedge.WithAnswer(all)), run()
+	if with != without || with.NotDrawn == 0 {
+		t.Errorf("%+v with a function, %+v without", with, without)
+	}
+}
+
 // TestRule13_PoorAnswersTeachTheirLatency has half of all answers be poor: what primaries take is known as without that.
 func TestRule13_PoorAnswersTeachTheirLatency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -295,6 +349,55 @@ func TestRule09_WithAnswerPanics(t *testing.T) {
 				_ = st.call(t.Context(), fixed(t, 10*ms, panics), wrapperspb.Int64(-1))
 				t.Error("no panic")
 			})
+		})
+	}
+}
+
+// TestRule12_SavingsPayForPoorAnswers has six of a hundred primaries answer poorly, at one call a second, so that the bucket alone
+// pays for two of three hedges of them. Savings pay for the others while hedges have better answers, and otherwise do not.
+func TestRule12_SavingsPayForPoorAnswers(t *testing.T) {
+	const calls, poorShare = 3000, 6
+	for _, better := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			s, err := hedge.New(hedge.WithAllMethods(), hedge.WithMaxHedges(1), goodBut(0))
+			if err != nil {
+				t.Fatal(err)
+			}
+			draw := rand.New(rand.NewPCG(1, 2))
+			poor, delivered := 0, 0
+			for range calls {
+				answer := int64(0)
+				if draw.IntN(100) >= poorShare {
+					answer = 1
+				} else {
+					poor++
+				}
+				invoke := func(ctx context.Context, _ string, _, reply any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+					time.Sleep(ms)
+					if reply.(*wrapperspb.Int64Value).Value = answer; better && previousAttempts(ctx) > 0 {
+						reply.(*wrapperspb.Int64Value).Value = 1
+					}
+					return nil
+				}
+				reply := wrapperspb.Int64(0)
+				if err := interceptor.Unary(s)(t.Context(), "/test.Service/Method", wrapperspb.Int64(1), reply, nil, invoke); err != nil {
+					t.Fatal(err)
+				}
+				if reply.Value == 0 {
+					delivered++
+				}
+				time.Sleep(time.Second)
+			}
+			stats, saved := s.Stats(), s.Targets()[0].Saved
+			t.Logf("%d poor answers, %d delivered, %d hedges, %.1f saved", poor, delivered, stats.Hedges, saved)
+			switch {
+			case better && delivered > poor/10:
+				t.Errorf("%d of %d poor answers were delivered", delivered, poor)
+			case !better && saved < 2:
+				t.Errorf("savings were spent on hedges that have nothing better: %v are left", saved)
+			case stats.HedgeWins+stats.PrimaryWins != stats.Hedged:
+				t.Errorf("%+v", stats)
+			}
 		})
 	}
 }

@@ -105,7 +105,8 @@ func (s schedule) expect() verdict {
 	v := verdict{sentAt: []time.Duration{0}}
 	inFlight, primaryFailed := 1, false
 	judged := s.judged && s.paid && s.hedges > 0
-	calledFor, reply := false, -1 // a poor answer called for the next hedge; the first poor reply
+	calledFor := false          // a poor answer called for the next hedge
+	reply, poorStatus := -1, -1 // the first of each
 	callFor := func(at time.Duration) {
 		if v.sent < s.hedges {
 			events = slices.DeleteFunc(events, func(e event) bool { return e.kind == "send" })
@@ -131,6 +132,8 @@ func (s schedule) expect() verdict {
 			switch {
 			case reply >= 0:
 				v.winner, v.code = reply, codes.OK
+			case poorStatus >= 0:
+				v.winner, v.code = poorStatus, s.steps[poorStatus].code
 			case !primaryFailed:
 				v.code = codes.Code(e.attempt)
 			}
@@ -153,6 +156,9 @@ func (s schedule) expect() verdict {
 				return v
 			case judged && st.poor && (e.attempt == 0 || s.reads):
 				v.poor++
+				if poorStatus < 0 {
+					poorStatus = e.attempt
+				}
 				callFor(e.at)
 			case isAnswer(st.code) && (e.attempt == 0 || s.reads) && reply < 0: // rule 2
 				v.winner, v.code = e.attempt, st.code
@@ -162,8 +168,11 @@ func (s schedule) expect() verdict {
 				primaryFailed, v.code = true, st.code
 			}
 			if primaryFailed && inFlight == 0 && !calledFor { // rules 2 and 3
-				if reply >= 0 {
+				switch {
+				case reply >= 0:
 					v.winner, v.code = reply, codes.OK
+				case poorStatus >= 0:
+					v.winner, v.code = poorStatus, s.steps[poorStatus].code
 				}
 				return v
 			}

@@ -1,5 +1,7 @@
 package stream
 
+import "io"
+
 // Accepts implements [race.Judge] for the primary.
 func (e *entrant) Accepts(error) (ok, open bool) {
 	return e.primary.accepted((*clientStream)(e), 0, e.into)
@@ -14,5 +16,11 @@ func (m *streamAttempt) accepted(c *clientStream, n int, message any) (ok, open 
 	if c.goal != firstMessage {
 		return true, false
 	}
-	return c.call.Accepts(n, message, m.err), m.err == nil
+	switch m.err {
+	case nil:
+		return c.call.Accepts(n, message, nil), true
+	case io.EOF:
+		return c.call.AcceptsNone(), false
+	}
+	return c.call.Accepts(n, nil, m.err), false
 }

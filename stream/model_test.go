@@ -153,7 +153,8 @@ func (s schedule) race(v *verdict) bool {
 		due = s.late + ms
 	}
 	done := make([]bool, len(s.plans))
-	calledFor, reply := false, -1 // a poor answer called for the next hedge; the first poor reply
+	calledFor := false          // a poor answer called for the next hedge
+	reply, poorStatus := -1, -1 // the first of each
 	for {
 		// The next event: an attempt at the line, a hedge that is due, or the deadline.
 		at, attempt := time.Duration(1<<62), -1
@@ -184,8 +185,11 @@ func (s schedule) race(v *verdict) bool {
 		inFlight := slices.Contains(done[:len(v.sent)], false)
 		switch {
 		case final && p.poor:
-			if isReply && reply < 0 {
+			switch {
+			case isReply && reply < 0:
 				reply = attempt
+			case !isReply && poorStatus < 0:
+				poorStatus = attempt
 			}
 			if len(v.sent) < len(s.plans) {
 				due, calledFor = at, true
@@ -196,6 +200,9 @@ func (s schedule) race(v *verdict) bool {
 		}
 		if done[0] && !inFlight && !calledFor {
 			v.line, v.winner = at, max(reply, 0)
+			if reply < 0 {
+				v.winner = max(poorStatus, 0)
+			}
 			return true
 		}
 	}

@@ -7,18 +7,21 @@ import (
 	"github.com/grpchedge/hedge/internal/race"
 )
 
-// Accepts asks the user's function whether it accepts how attempt n ended. If err is not nil, there is no reply. err is io.EOF
-// for a stream that has ended without a message. The function is not asked about other failures, for which Accepts returns
-// true, unless they could end the race and the caller still waits. Accepts may be called concurrently.
+// Accepts asks the user's function whether it accepts how attempt n ended. If err is not nil, there is no reply. The function is
+// not asked about failures that could not end the race, nor once the caller has gone: then Accepts returns true. Accepts may be
+// called concurrently.
 func (c *Call) Accepts(n int, reply any, err error) bool {
 	if err != nil {
-		if err != io.EOF && !(c.final().has(err) && (n == 0 || c.hedgeFinal()) && c.ctx.Err() == nil) {
+		if !(c.final().has(err) && (n == 0 || c.hedgeFinal()) && c.ctx.Err() == nil) {
 			return true
 		}
 		reply = nil
 	}
 	return c.settings.Answer(c.ctx, c.method.name, reply, err)
 }
+
+// AcceptsNone is Accepts of a stream that has ended without a message.
+func (c *Call) AcceptsNone() bool { return c.settings.Answer(c.ctx, c.method.name, nil, io.EOF) }
 
 // hedgeFinal reports whether a hedge's final status may end the race.
 func (c *Call) hedgeFinal() bool { return c.settings.policy != nil || c.settings.onlyReads }

@@ -107,11 +107,12 @@ func (c *Call) failed(end race.End, p race.Pushback) {
 // won books by which attempt a hedged call ended. Only an answer counts as a win.
 func (c *Call) won(r *race.Report) {
 	answered := answers.has(r.Err)
-	if proves(r) {
-		c.payment.hedged(r.Winner > 0 && answered)
-		if c.estimate != nil && c.Learns() {
-			c.learners(func(l *learn.Learner) { l.Hedged(r.Winner > 0 && answered) })
-		}
+	good := answered && !r.Attempts[r.Winner].End.IsPoor()
+	if good || r.CallerGone != race.CallerCancelled { // of a call that was given up nobody knows whether its hedges were of use
+		c.payment.hedged(r.Winner > 0 && good)
+	}
+	if proves(r) && c.estimate != nil && c.Learns() {
+		c.learners(func(l *learn.Learner) { l.Hedged(r.Winner > 0 && answered) })
 	}
 	if !answered {
 		return

@@ -166,12 +166,13 @@ func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 		return c.refuse(n, throttled)
 	case c.settings.policy == nil && c.deadlineNear(now):
 		return c.refuse(n, deadlineNear)
-	case slow && n > c.maxHedges():
+	case slow && turn > c.maxHedges():
 		return onlyForPoor()
 	case slow && turn == 1 && c.early(now):
 		return race.Event{Kind: race.HeldBack, Until: c.delay}
 	case slow && !c.draw(turn, now):
-		return c.leaveOut(n)
+		c.holdBack(n, notDrawn)
+		return race.Event{Kind: race.Skipped}
 	case c.settings.policy == nil && c.conn != nil && c.conn.GetState() != connectivity.Ready:
 		return c.postpone(n, now, notReady)
 	case c.staysHere(n):
@@ -222,15 +223,6 @@ func (c *Call) refuseHedgeOfHedge(n int) race.Event {
 		c.payment.takeBack()
 	}
 	return c.refuse(n, ofHedge)
-}
-
-// leaveOut counts a hedge that was not drawn.
-func (c *Call) leaveOut(n int) race.Event {
-	c.holdBack(n, notDrawn)
-	if c.settings.Answer != nil { // a hedge that is skipped counts, and could not be sent for a poor answer any more
-		return onlyForPoor()
-	}
-	return race.Event{Kind: race.Skipped}
 }
 
 // draw reports whether the hedge that is due is to be sent, which is the same each time that one is asked about.

@@ -57,7 +57,7 @@ const (
 	Panicked
 	// PoorReply is a success that is not accepted as an answer. With Rules.Judged only.
 	PoorReply
-	// PoorStatus is a Final status that is not accepted as an answer. With Rules.Judged only.
+	// PoorStatus is a Final status that would end the race, but is not accepted as an answer. With Rules.Judged only.
 	PoorStatus
 )
 

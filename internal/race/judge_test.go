@@ -35,6 +35,11 @@ func judgeOutcome(r race.Rules, before, after facts, o occurrence) string {
 		poor, reply = o.e.Attempt, true
 	}
 	isPoor := reply && a.Winner == poor
+	status, answered := before.status, before.hasStatus
+	if o.e.Kind == race.Ended && o.e.End == race.PoorStatus && !answered && (primary || r.HedgeFinal) {
+		status, answered = o.e.Attempt, true
+	}
+	isStatus := answered && !reply && a.Winner == status
 	switch {
 	case a.Decided && before.decided:
 		return "rule 1: decided twice"
@@ -45,13 +50,15 @@ func judgeOutcome(r race.Rules, before, after facts, o occurrence) string {
 	case (a.Cancel | a.Leave).Has(int(after.winner)) && after.decided:
 		return "rule 1: the winner is cancelled"
 	case a.Decided && before.inFlight.Has(0) && winner > 0 &&
-		!(won && (o.e.End == race.OK || o.e.End == race.Panicked || o.e.End == race.Final && r.HedgeFinal)) && !(isPoor && (after.gone || primary)):
+		!(won && (o.e.End == race.OK || o.e.End == race.Panicked || o.e.End == race.Final && r.HedgeFinal)) && !((isPoor || isStatus) && (after.gone || primary)):
 		return "rule 2: a hedge's failure ended the race while the primary was in flight"
 	case a.Decided && reply && !isPoor && o.e.Kind != race.Committed && !(won && (o.e.End == race.OK || o.e.End == race.Panicked)):
 		return "rule 2: a failure replaced a reply"
 	case a.Decided && isPoor && !after.gone && after.inFlight != 0 && o.e.Kind != race.Committed:
 		return "rule 2: a poor answer ended the race while another attempt could do better"
-	case a.Decided && winner > 0 && !won && !isPoor && !r.LastFailureWins:
+	case a.Decided && answered && !reply && !isStatus && o.e.Kind != race.Committed && !(won && (o.e.End == race.OK || o.e.End == race.Panicked || o.e.End == race.Final)):
+		return "rule 2: a failure replaced a poor status"
+	case a.Decided && winner > 0 && !won && !isPoor && !isStatus && !r.LastFailureWins:
 		return "rule 2: nothing succeeded and the caller does not get the primary's error"
 	case !before.decided && o.e.Kind == race.Ended && o.e.End == race.OK && !(a.Decided && won):
 		return "rule 2: a success did not decide"
@@ -59,7 +66,7 @@ func judgeOutcome(r race.Rules, before, after facts, o occurrence) string {
 		return "rule 3: the primary failed before any hedge was sent and the call goes on"
 	case !before.decided && after.gone && !after.inFlight.Has(0) && !a.Decided:
 		return "rule 4: the caller has gone, the primary is back, and the call goes on"
-	case !before.decided && after.gone && reply && !a.Decided:
+	case !before.decided && after.gone && (reply || before.hasStatus) && !a.Decided:
 		return "rule 4: the caller has gone, there is a reply, and the call goes on"
 	case before.gone && (a.Ask|a.Prepare|a.Start) > 0:
 		return "rule 4: a hedge was sent for a caller that has gone"

@@ -16,9 +16,10 @@ type Rules struct {
 	FailureSendsNext bool
 	// LastFailureWins says that, if all attempts fail, the outcome is the last failure; otherwise it is the primary's.
 	LastFailureWins bool
-	// Judged says that attempts can end with PoorReply and PoorStatus. Such an end makes the next hedge due at once, and the
-	// race waits for that hedge, unless a server wants none now. If no attempt ends with OK, the first that ended with
-	// PoorReply is the outcome: no failure replaces its reply.
+	// Judged says that attempts can end with PoorReply and PoorStatus. Such an end makes the next hedge due at once, and the race
+	// waits for that hedge, unless a server wants none now. Hedges that sampling skipped before may be sent after it. If no
+	// attempt ends with OK, the first that ended with PoorReply is the outcome: no failure replaces its reply. Without one it is
+	// the first that ended with PoorStatus, unless an attempt ends with a status that is accepted.
 	Judged bool
 	// Shared says that hedges read the caller's memory until they end. The outcome is then delivered only after all hedges
 	// have ended.
@@ -53,7 +54,7 @@ const (
 //
 // A race is concluded when nothing is left that could decide it: the primary has ended, no hedge is in flight, and the race
 // waits for no hedge that an end made due (see [Rules]). It is also concluded when the caller gives up and an attempt has
-// ended with PoorReply. The outcome is then that attempt, or a failure if there is none.
+// ended with PoorReply or PoorStatus. The outcome is then that attempt, or a failure if there is none.
 //
 // All times are ages of the call: durations since its start.
 type Machine struct {
@@ -62,7 +63,7 @@ type Machine struct {
 	phase     Phase
 	pending   pending  // the step that the hedge that is due is in
 	sent      uint8    // hedges sent
-	turns     uint8    // hedges considered to the end: those sent and those skipped
+	turns     uint8    // hedges considered to the end: those sent, and those skipped since the last poor answer
 	inFlight  Attempts // attempts that have been sent and have not ended
 	lastFail  uint8    // the attempt that failed last
 	winner    uint8    // once decided
@@ -73,6 +74,9 @@ type Machine struct {
 	waits     bool     // the race waits for hedges that are called for
 	hasReply  bool     // an attempt has ended with PoorReply
 	reply     uint8    // the first of them
+	hasStatus bool     // an attempt has ended with PoorStatus
+	status    uint8    // the first of them
+	stale     bool     // a poor answer has come since it was asked about a hedge
 	kept      Attempts // those of them that keep their contexts
 	delivered bool
 
@@ -151,7 +155,7 @@ func (m *Machine) Step(e Event, now time.Duration) Actions {
 func (m *Machine) fired(now time.Duration, a *Actions) {
 	m.armed = false
 	if m.waitsForDue() && now >= m.due {
-		m.calledFor = false
+		m.calledFor, m.stale = false, false
 		m.pending = asked
 		a.Ask, a.Turn = m.sent+1, m.turns+1
 	}
@@ -160,6 +164,10 @@ func (m *Machine) fired(now time.Duration, a *Actions) {
 // answered handles the answer to Ask.
 func (m *Machine) answered(e Event, now time.Duration, a *Actions) {
 	m.pending = nothing
+	if (e.Kind == Skipped || e.Kind == HeldBack) && m.stale && now >= m.notBefore {
+		m.calledFor, m.due = true, now // ask again: the answer was for a slow call, and now there is a poor answer
+		return
+	}
 	switch e.Kind {
 	case Admitted:
 		if m.sendable(now, a) {
@@ -265,13 +273,19 @@ func (m *Machine) failed(e Event, now time.Duration) {
 	case PushbackNever:
 		m.noMore = true
 	}
+	failed := m.rules.FailureSendsNext && e.End == NonFatal
+	poor := e.End.IsPoor()
+	if poor {
+		m.waits, m.stale = true, true
+		m.turns = m.sent
+	}
+	if !m.hasStatus && e.End == PoorStatus {
+		m.hasStatus, m.status = true, e.Attempt
+	}
 	turns := m.turns
 	if m.pending != nothing {
 		turns++
 	}
-	failed := m.rules.FailureSendsNext && e.End == NonFatal
-	poor := e.End.IsPoor()
-	m.waits = m.waits || poor
 	if (failed || poor && m.notBefore <= now) && turns < m.rules.MaxHedges {
 		m.calledFor = true
 		m.due = max(now, m.notBefore)
@@ -284,7 +298,7 @@ func (m *Machine) concluded() bool {
 	case m.phase == Decided:
 		return false
 	case m.gone:
-		return m.phase == PrimaryFailed || m.hasReply
+		return m.phase == PrimaryFailed || m.hasReply || m.hasStatus
 	}
 	return m.phase == PrimaryFailed && m.inFlight == 0 && !m.hedgeToCome()
 }
@@ -294,6 +308,8 @@ func (m *Machine) conclude(a *Actions) {
 	switch {
 	case m.hasReply:
 		m.decide(m.reply, a)
+	case m.hasStatus:
+		m.decide(m.status, a)
 	case m.rules.LastFailureWins:
 		m.decide(m.lastFail, a)
 	default:

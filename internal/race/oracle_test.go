@@ -85,15 +85,33 @@ func (h history) sent() (n uint8) {
 	return n
 }
 
-// considered counts the hedges that were sent or skipped.
+// considered counts the hedges that were sent, and those skipped since the last poor answer.
 func (h history) considered() uint8 {
-	n := h.sent()
-	for _, o := range h.list {
-		if o.e.Kind == race.Skipped {
-			n++
+	var skipped uint8
+	for i, o := range h.list {
+		switch {
+		case o.isPoor():
+			skipped = 0
+		case o.e.Kind == race.Skipped && !h.stale(i):
+			skipped++
 		}
 	}
-	return n
+	return h.sent() + skipped
+}
+
+// stale reports whether event i says not to send a hedge, or not yet, and a poor answer has come since it was asked about that
+// hedge: so it is asked again at once, as far as servers have said.
+func (h history) stale(i int) bool {
+	o := h.list[i]
+	if o.e.Kind != race.Skipped && o.e.Kind != race.HeldBack || h.before(i).floor() > o.at {
+		return false
+	}
+	for i--; h.list[i].a.Ask == 0; i-- {
+		if h.list[i].isPoor() {
+			return true
+		}
+	}
+	return false
 }
 
 // waiting is what the last hedge that was asked about waits for: 'a' for admission, 'p' for being prepared, or nothing.
@@ -154,6 +172,26 @@ func (h history) firstReply() (n uint8, found bool) {
 	return 0, false
 }
 
+// asksAgain reports whether a poor answer has come since it was asked about the hedge that is being considered.
+func (h history) asksAgain() bool {
+	for i := len(h.list) - 1; i >= 0 && h.waiting() == 'a' && h.list[i].a.Ask == 0; i-- {
+		if h.list[i].isPoor() {
+			return true
+		}
+	}
+	return false
+}
+
+// firstStatus is the first attempt whose status would have ended the race, if it had been accepted and the caller was there.
+func (h history) firstStatus() (n uint8, found bool) {
+	for i, o := range h.list {
+		if o.e.Kind == race.Ended && o.e.End == race.PoorStatus && (o.e.Attempt == 0 || h.rules.HedgeFinal) && !h.before(i).gone() {
+			return o.e.Attempt, true
+		}
+	}
+	return 0, false
+}
+
 // anyPoor reports whether an attempt has ended without being accepted as an answer.
 func (h history) anyPoor() bool {
 	for _, o := range h.list {
@@ -186,7 +224,7 @@ func (h history) calls(i int) bool {
 	if !failed && !(o.isPoor() && h.before(i+1).floor() <= o.at) {
 		return false
 	}
-	room := int(h.rules.MaxHedges) - int(h.before(i).considered())
+	room := int(h.rules.MaxHedges) - int(h.before(i+1).considered())
 	if h.before(i).waiting() != 0 {
 		room--
 	}
@@ -199,6 +237,8 @@ func (h history) calls(i int) bool {
 func (h history) calledFor() bool {
 	for i := len(h.list) - 1; i >= 0; i-- {
 		switch o := h.list[i]; {
+		case h.stale(i):
+			return true
 		case o.e.Kind == race.HeldBack, o.a.Ask > 0:
 			return false
 		case o.a.Drop > 0:
@@ -218,7 +258,7 @@ func (h history) due() time.Duration { return max(h.dueButForPushback(), h.floor
 func (h history) dueButForPushback() time.Duration {
 	for i := len(h.list) - 1; i >= 0; i-- {
 		switch o := h.list[i]; {
-		case h.calls(i):
+		case h.calls(i), h.stale(i):
 			return o.at
 		case o.e.Kind == race.HeldBack:
 			return o.e.Until
@@ -237,6 +277,7 @@ func (h history) verdict() (winner uint8, decided bool) {
 	last := h.list[len(h.list)-1]
 	earlier := h.before(len(h.list) - 1)
 	reply, hasReply := h.firstReply()
+	status, hasStatus := h.firstStatus()
 	if n := last.e.Attempt; last.e.Kind == race.Ended {
 		switch {
 		case last.e.End == race.OK, last.e.End == race.Panicked:
@@ -250,6 +291,9 @@ func (h history) verdict() (winner uint8, decided bool) {
 	}
 	if h.gone() && hasReply {
 		return reply, true
+	}
+	if h.gone() && hasStatus {
+		return status, true
 	}
 	primaryRuns := earlier.inFlight().Has(0)
 	if last.e.Kind == race.Committed && primaryRuns {
@@ -265,6 +309,8 @@ func (h history) verdict() (winner uint8, decided bool) {
 	switch {
 	case hasReply:
 		return reply, true
+	case hasStatus:
+		return status, true
 	case h.rules.LastFailureWins:
 		return h.lastFailed(), true
 	}
@@ -294,7 +340,10 @@ type undecided struct {
 	lastFailed uint8
 	reply      uint8
 	hasReply   bool
+	status     uint8
+	hasStatus  bool
 	anyPoor    bool
+	stale      bool // what is answered now is
 	kept       race.Attempts
 }
 
@@ -321,6 +370,8 @@ func (h history) facts(earlier facts) facts {
 			anyPoor: h.anyPoor(), kept: h.kept(),
 		}
 		f.reply, f.hasReply = h.firstReply()
+		f.status, f.hasStatus = h.firstStatus()
+		f.stale = h.asksAgain()
 	}
 	return f
 }

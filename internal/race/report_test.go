@@ -37,7 +37,7 @@ func reported(h history) (r race.Report) {
 	r.DeliveredAt, r.Panicked = h.list[delivered].at, h.list[delivered].a.Deliver == race.DeliverPanic
 	r.Committed = h.list[decided].e.Kind == race.Committed
 	upto := h.before(delivered + 1)
-	r.Hedges, r.Skipped = int(upto.sent()), int(upto.considered()-upto.sent())
+	r.Hedges, r.Skipped = int(upto.sent()), upto.skipped()
 	r.NotReplayable = upto.happened(race.NotReplayable)
 	if at, how := upto.before(decided + 1).leaving(); how != race.CallerStayed {
 		r.GoneAt, r.CallerGone = at, how
@@ -67,6 +67,16 @@ func reported(h history) (r race.Report) {
 	r.Attempts[r.Winner].CutShort = false
 	r.Err = r.Attempts[r.Winner].Err
 	return r
+}
+
+// skipped is how often sampling left a hedge out.
+func (h history) skipped() (n int) {
+	for _, o := range h.list {
+		if o.e.Kind == race.Skipped {
+			n++
+		}
+	}
+	return n
 }
 
 // leaving is when and how the caller went.
