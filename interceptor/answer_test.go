@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -400,4 +401,60 @@ func TestRule12_SavingsPayForPoorAnswers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// plainReply is a reply of a codec's own.
+type plainReply struct {
+	Rows    []string
+	Attempt int
+}
+
+// TestRule02_PoorRepliesOfAnyKind has poor replies that are no protobuf messages: nothing of the poor one stays in the reply.
+func TestRule02_PoorRepliesOfAnyKind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int64
+		good := hedge.WithAnswer(func(_ context.Context, _ string, reply any, _ error) bool {
+			asked.Add(1)
+			return len(reply.(*plainReply).Rows) == 1
+		})
+		invoke := func(ctx context.Context, _ string, _, reply any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+			n := previousAttempts(ctx)
+			time.Sleep(ms)
+			*reply.(*plainReply) = plainReply{Attempt: n}
+			if n < 2 {
+				reply.(*plainReply).Rows = []string{"of", "a", "poor", "reply"}
+			} else {
+				reply.(*plainReply).Rows = []string{"good"}
+			}
+			return nil
+		}
+		reply := new(plainReply)
+		err := interceptor.Unary(fixed(t, 10*ms, good))(t.Context(), "/test.Service/Method", &plainReply{}, reply, nil, invoke)
+		if err != nil || reply.Attempt != 2 || len(reply.Rows) != 1 || asked.Load() != 3 {
+			t.Errorf("got %+v, %v; the function was asked %d times", reply, err, asked.Load())
+		}
+	})
+}
+
+// TestRule09_WithAnswerEndsItsGoroutine has the user's function end the goroutine of a hedge, as t.FailNow does.
+func TestRule09_WithAnswerEndsItsGoroutine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		exits := hedge.WithAnswer(func(_ context.Context, _ string, reply any, _ error) bool {
+			if reply.(*wrapperspb.Int64Value).Value == 1 {
+				runtime.Goexit()
+			}
+			return true
+		})
+		st := &stub{steps: []step{{after: time.Second}, {after: ms}}}
+		returned, ended := false, make(chan struct{})
+		go func() {
+			defer close(ended)
+			_ = st.call(t.Context(), fixed(t, 10*ms, exits), wrapperspb.Int64(-1))
+			returned = true
+		}()
+		<-ended
+		if returned {
+			t.Error("the call returned")
+		}
+	})
 }

@@ -19,6 +19,7 @@ import (
 	_ "github.com/grpchedge/hedge/balancer"
 	"github.com/grpchedge/hedge/internal/testserver"
 	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stream"
 )
 
 // small is the size of the payload in messages that are good.
@@ -222,6 +223,58 @@ func TestRule02_TheCallEndsWithAPoorMessageAtHand(t *testing.T) {
 					})
 				})
 			}
+		}
+	}
+}
+
+// TestWaitForMessage_Poor has Header wait for the first message, and a poor one is there when it returns the headers of the
+// attempt whose message the caller then gets.
+func TestWaitForMessage_Poor(t *testing.T) {
+	good, poor := testserver.Plan{Messages: 3, PayloadBytes: small}, testserver.Plan{Messages: 3, PayloadBytes: 1}
+	for _, tc := range []struct {
+		name   string
+		plans  []testserver.Plan
+		winner int
+		poor   bool
+	}{
+		{"a better one comes", []testserver.Plan{poor, good}, 1, false},
+		{"none is better", []testserver.Plan{poor, poor}, 0, true},
+		{"the hedge fails", []testserver.Plan{poor, {Code: codes.Unavailable}}, 0, true},
+	} {
+		for left, opts := range map[bool][]hedge.Option{false: nil, true: {hedge.WithResetLimit(0, 0)}} {
+			t.Run(fmt.Sprintf("%s,left=%t", tc.name, left), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					for n := range tc.plans {
+						tc.plans[n].Delay, tc.plans[n].HeaderAtOnce = 5*ms, true
+						tc.plans[n].Header = metadata.Pairs("attempt", fmt.Sprint(n))
+					}
+					cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(tc.plans...)})
+					s := fixed(t, 20*ms, append(opts, hedge.WithMaxHedges(1), hedge.WithAnswer(goodIfLarge))...)
+					conn := cluster.ClientT(t, hedging(s, stream.WaitForMessage("/*/*")))
+					testserver.ConnectT(t, conn)
+					var outcome hedge.Outcome
+					st, err := testpb.NewTestServiceClient(conn).ServerStream(t.Context(), &testpb.Request{Id: 1}, hedge.Report(&outcome))
+					if err != nil {
+						t.Fatal(err)
+					}
+					began := time.Now()
+					md, err := st.Header()
+					if err != nil || md.Get("attempt")[0] != fmt.Sprint(tc.winner) || time.Since(began) != 10*ms || outcome.Poor != tc.poor {
+						t.Errorf("headers %v, %v after %v, %+v; want those of attempt %d after both", md, err, time.Since(began), outcome, tc.winner)
+					}
+					messages := 0
+					for m, err := st.Recv(); err != io.EOF; m, err = st.Recv() {
+						if err != nil || int(m.Attempt) != tc.winner || int(m.Sequence) != messages {
+							t.Fatalf("message %d: %v, %v", messages, m, err)
+						}
+						messages++
+					}
+					if messages != 3 {
+						t.Errorf("%d messages", messages)
+					}
+					time.Sleep(time.Minute)
+				})
+			})
 		}
 	}
 }
