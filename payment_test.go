@@ -2,6 +2,7 @@ package hedge_test
 
 import (
 	"context"
+	"math/rand/v2"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -68,6 +69,24 @@ func TestRules_AMethodsOwnBudget(t *testing.T) {
 				t.Errorf("%s: %d hedges of 200 calls, want %d to %d", name, got, tc.from, tc.to)
 			}
 		})
+	}
+}
+
+// The trigger plans with what a method can get: the smaller of its own budget and its target's.
+func TestWithBudgetPercent_IsPlannedWith(t *testing.T) {
+	for _, own := range []float64{2, 10, 50} {
+		straggling := func(id uint64, attempt int, _ time.Duration) time.Duration {
+			if draw := rand.New(rand.NewPCG(id, uint64(attempt))); draw.IntN(10) == 0 {
+				return 100 * ms
+			}
+			return 5 * ms
+		}
+		_, rows := simulation{law: straggling, calls: 3000, rate: 100, options: []hedge.Option{
+			hedge.WithBudgetPercent(5), hedge.WithMethodOptions("/*/*", hedge.WithBudgetPercent(own)),
+		}}.run(t)
+		if c, most := rows[0].Choice, min(own, 5)/100; c.PredictedLoad == 0 || c.PredictedLoad > most {
+			t.Errorf("an own budget of %v%%: a load of %v is planned, want at most %v", own, c.PredictedLoad, most)
+		}
 	}
 }
 

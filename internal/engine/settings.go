@@ -67,6 +67,7 @@ func (m *method) resolve(c *configuration) *settings {
 	s := &settings{ruled: r, under: c, learning: c.learning}
 	if r.Config != &c.Config {
 		s.learning = r.learning(c.learning.Pace)
+		s.learning.BudgetPercent = min(s.BudgetPercent, t.BudgetPercent) // hedges are paid by both budgets
 	}
 	s.policy = s.policyOf(m.name)
 	s.selected, s.described = s.selects(m.name)
