@@ -29,13 +29,14 @@ type calmLaw struct {
 	name    string
 	rate    float64 // calls a second
 	workers int
+	seed    uint64 // of the arrivals
 	options []hedge.Option
 	script  func(began time.Time) testserver.Script
 }
 
 var calmLaws = []calmLaw{
-	{"straggler", 500, 0, nil, lawOf("straggler")},
-	{"sizes", 500, 0, nil, func(time.Time) testserver.Script {
+	{"straggler", 500, 0, 0, nil, lawOf("straggler")},
+	{"sizes", 500, 0, 0, nil, func(time.Time) testserver.Script {
 		ofRequest, rest := testserver.LogNormal(8244*time.Microsecond, 10_806*time.Microsecond), testserver.Exponential(ms) // median 5 ms, sigma 1
 		return func(a testserver.Attempt) testserver.Plan {
 			rng := rand.New(rand.NewPCG(a.ID, 77))
@@ -46,10 +47,10 @@ var calmLaws = []calmLaw{
 			return testserver.Plan{Delay: delay, HeaderAtOnce: true}
 		}
 	}},
-	{"ttft", 500, 0, nil, lawOf("ttft")},
-	{"saturated", 3 * 0.70 * 4 / 0.008, 4, nil, lawOf("exponential:8ms")},
-	{"saturated more", 3 * 0.95 * 4 / 0.008, 4, nil, lawOf("exponential:8ms")},
-	{"outage", 500, 0, nil, func(began time.Time) testserver.Script {
+	{"ttft", 500, 0, 0, nil, lawOf("ttft")},
+	{"saturated", 3 * 0.70 * 4 / 0.008, 4, 0, nil, lawOf("exponential:8ms")},
+	{"saturated more", 3 * 0.95 * 4 / 0.008, 4, 0, nil, lawOf("exponential:8ms")},
+	{"outage", 500, 0, 0, nil, func(began time.Time) testserver.Script {
 		law, _ := testserver.ParseLaw("straggler")
 		return func(a testserver.Attempt) testserver.Plan {
 			delay := a.Draw(law)
@@ -85,7 +86,7 @@ func calmRun(t *testing.T, l calmLaw, calls int, option grpc.DialOption) (p99 ti
 		synctest.Wait()
 		cluster.SetScript(l.script(time.Now()))
 		took := make([]time.Duration, calls)
-		rng := rand.New(rand.NewPCG(1, 2))
+		rng := rand.New(rand.NewPCG(1, 2+l.seed))
 		var group sync.WaitGroup
 		for id := range calls {
 			group.Go(func() {
@@ -143,16 +144,25 @@ func TestSilence_FalseAlarms(t *testing.T) {
 			l.rate *= rate
 			t.Run(fmt.Sprintf("%s,%.0f/s", l.name, l.rate), func(t *testing.T) {
 				const calls = 20_000
-				without, _ := calmRun(t, l, calls, with(roundRobin, `"silence": false`))
-				p99, row := calmRun(t, l, calls, over(roundRobin))
-				moved := float64(row.Moved) / calls
-				t.Logf("p99 %v, %v without; %.2f%% moved, %.1f%% extra load", p99, without, 100*moved, 100*row.HedgeRate())
-				if moved > 0.005 {
-					t.Errorf("%.2f%% of the primaries were moved", 100*moved)
+				// In a queue the order of a few calls decides the tail: so several arrivals are averaged, and near saturation
+				// nothing is asserted of it.
+				seeds := uint64(1)
+				if l.name == "saturated" && rate == 1 {
+					seeds = 8
 				}
-				// Near saturation a queue is so long that the order of a few calls decides its tail.
+				var p99, without time.Duration
+				for l.seed = range seeds {
+					before, _ := calmRun(t, l, calls, with(roundRobin, `"silence": false`))
+					after, row := calmRun(t, l, calls, over(roundRobin))
+					moved := float64(row.Moved) / calls
+					t.Logf("p99 %v, %v without; %.2f%% moved, %.1f%% extra load", after, before, 100*moved, 100*row.HedgeRate())
+					if moved > 0.005 {
+						t.Errorf("%.2f%% of the primaries were moved", 100*moved)
+					}
+					p99, without = p99+after, without+before
+				}
 				if float64(p99) > 1.01*float64(without) && l.name != "saturated more" {
-					t.Errorf("p99 %v, %v without", p99, without)
+					t.Errorf("p99 %v, %v without, of %d seeds", p99/time.Duration(seeds), without/time.Duration(seeds), seeds)
 				}
 			})
 			l.rate /= rate
