@@ -64,7 +64,8 @@ func TestRule20_UpdateUnderLoad(t *testing.T) {
 		t.Logf("%d updates; %d calls, by configuration %v; %d began while one was being replaced",
 			u.done.Load(), callers*rounds, u.of, u.between)
 		for _, c := range u.configs {
-			if least := callers * rounds / len(u.configs) / 4; u.of[c.name] < least {
+			// The machine decides which calls begin under which configuration; enough of them must, for the test to say something.
+			if least := callers * rounds / len(u.configs) / 16; u.of[c.name] < least {
 				t.Errorf("%d calls under %s, want at least %d", u.of[c.name], c.name, least)
 			}
 		}
