@@ -37,13 +37,14 @@ const (
 // not. So when savings wait for a win, something is left that can bring one: where one backend of three stalls, a third of the
 // hedges go there as well, and two of these are enough for savings to wait.
 func (b *Bucket) Pay(now time.Time, urgent bool, cost float64) (paid, saved bool) {
-	if b.halfSpent(now) && b.SpendSavedFor(now, cost) {
+	savingsFirst := b.halfSpent(now)
+	if savingsFirst && b.SpendSavedFor(now, cost) {
 		return true, true
 	}
 	if b.SpendFor(now, urgent, cost) {
 		return true, false
 	}
-	saved = b.SpendSavedFor(now, cost)
+	saved = !savingsFirst && b.SpendSavedFor(now, cost)
 	return saved, saved
 }
 

@@ -60,17 +60,15 @@ func (c *Call) BookRace(r *race.Report) {
 	if r.NotReplayable {
 		c.NotReplayable()
 	}
-	if r.Dropped > 0 || r.LoserPanics > 0 {
+	if poor := r.PoorAnswers(); poor > 0 || r.Dropped > 0 || r.LoserPanics > 0 {
 		c.method.counters.update(func(s *Stats) {
 			s.Hedges -= int64(r.Dropped)
 			if r.Hedges == 0 && r.Dropped > 0 {
 				s.Hedged--
 			}
 			s.LoserPanics += int64(r.LoserPanics)
+			s.PoorAnswers += int64(poor)
 		})
-	}
-	if poor := r.PoorAnswers(); poor > 0 {
-		c.method.counters.update(func(s *Stats) { s.PoorAnswers += int64(poor) })
 	}
 	if r.Hedges > 0 && !r.Panicked {
 		c.won(r)

@@ -264,16 +264,7 @@ func (l *Learner) take(c *Config, now time.Time, d *latency.Distribution) {
 	// The upper edge of the quantile's bucket: a service that always takes 20 ms must not be hedged because 20 ms
 	// was rounded down.
 	edge := time.Duration(float64(delay) * (1 + halfBucket))
-	median, _ := d.Quantile(0.50)
-	l.current.Store(&Estimate{
-		Delay:       max(edge, c.MinDelay),
-		Probability: 1,
-		Hedges:      c.MaxHedges,
-		Median:      median,
-		under:       c,
-		since:       l.since,
-		until:       now.Add(c.Window / refreshes),
-	})
+	l.current.Store(l.following(c, now, d, knee.Plan{Delay: max(edge, c.MinDelay), Probability: 1, Hedges: c.MaxHedges}))
 }
 
 // lately returns what is in the window of the current regime, and the newest part of that.

@@ -76,8 +76,8 @@ type Machine struct {
 	reply     uint8    // the first of them
 	hasStatus bool     // an attempt has ended with PoorStatus
 	status    uint8    // the first of them
-	stale     bool     // a poor answer has come since it was asked about a hedge
-	kept      Attempts // those of them that keep their contexts
+	kept      Attempts // those with a poor reply that keep their contexts
+	stale     bool     // a poor answer has come since the race last asked whether a hedge may be sent
 	delivered bool
 
 	due       time.Duration // when the next hedge is due
