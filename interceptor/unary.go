@@ -34,8 +34,9 @@ import (
 //
 // The primary runs on the caller's goroutine and writes to the caller's reply, except while resets to the target are limited
 // (see [hedge.Resets]): then it runs on a goroutine of its own, with copies of both. All hedges of a call send the same copy
-// of the request. Each hedge has a reply of its own, which is moved to the caller's reply if the hedge wins with OK. A call
-// that fails does not change the reply.
+// of the request. Each hedge has a reply of its own, which is moved to the caller's reply if the hedge wins with OK. A hedge
+// that wins with an error leaves the reply as it was before the call. A primary that fails leaves in the reply what it leaves
+// there without hedging: nothing, unless the server has sent a message before the error.
 //
 // When a hedge wins, the primary is cancelled. The call returns after the primary has returned, because the primary writes
 // to the caller's reply. gRPC itself returns at once. An interceptor that ignores its context delays the answer. So do
@@ -141,7 +142,7 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 		switch {
 		case out.Err == nil:
 			u.replies.Take(winner.reply)
-		case !plan.Detached && u.primary.answered: // as of a call that fails without hedging, the reply stays what it was
+		case !plan.Detached: // a primary that has failed may have received a message too
 			u.replies.Restore(was)
 		}
 		winner.results.Deliver()
@@ -179,15 +180,11 @@ type unary struct {
 		opts    []grpc.CallOption
 		results *attempt.Results
 		trailer *metadata.MD // nil unless failures count, for a throttle or a hedgingPolicy
-
-		answered bool
 	}
 }
 
 func (u *unary) Primary() error {
-	err := u.invoker(u.primary.ctx, u.method, u.req, u.reply, u.cc, u.primary.opts...)
-	u.primary.answered = err == nil
-	return err
+	return u.invoker(u.primary.ctx, u.method, u.req, u.reply, u.cc, u.primary.opts...)
 }
 
 func (u *unary) Trailer() metadata.MD {
@@ -200,7 +197,7 @@ func (u *unary) Trailer() metadata.MD {
 func (u *unary) recycle() {
 	u.call, u.options = engine.Call{}, attempt.Options{}
 	u.req, u.reply, u.replies, u.request, u.cc, u.invoker = nil, nil, attempt.Reply{}, attempt.Request{}, nil, nil
-	u.primary.ctx, u.primary.opts, u.primary.results, u.primary.trailer, u.primary.answered = nil, nil, nil, nil, false
+	u.primary.ctx, u.primary.opts, u.primary.results, u.primary.trailer = nil, nil, nil, nil
 	unaries.Put(u)
 }
 

@@ -128,7 +128,7 @@ func (c *clientStream) raceInto(replies attempt.Reply, askedAt time.Duration, m 
 		replies.Take(winner.into)
 		winner.into = nil
 	case c.plan.Detached:
-	case c.primary.err == nil: // the primary lost, but has overwritten m with its own first message
+	default: // the primary lost, but may have received into m
 		replies.Restore(was)
 	}
 	if c.early(askedAt) {

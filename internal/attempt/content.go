@@ -28,10 +28,14 @@ func (r *Reply) Content() Content {
 	return Content{copied.Interface()}
 }
 
-// Restore has the caller's reply hold that again. No attempt may use it any more.
+// Restore puts the content back into the caller's reply. No attempt may use the reply any more. A protobuf message that still
+// has this content is not touched, because the caller may have kept pointers into it.
 func (r *Reply) Restore(c Content) {
 	if c.copied == nil {
 		c.copied = r.Make()
+	}
+	if r.proto != nil && proto.Equal(r.caller.(proto.Message), c.copied.(proto.Message)) {
+		return
 	}
 	r.Take(c.copied)
 }
