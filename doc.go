@@ -10,7 +10,7 @@
 //
 // The packages interceptor and stream have the interceptors, which share a scheduler:
 //
-//	s, err := hedge.New(hedge.WithIdempotentOnly())
+//	s, err := hedge.New(hedge.WithReadOnlyMethods("/pkg.Svc/Get*", "/pkg.Svc/List*"))
 //	if err != nil {
 //		return err
 //	}
@@ -18,8 +18,10 @@
 //		grpc.WithChainUnaryInterceptor(interceptor.Unary(s)),
 //		grpc.WithChainStreamInterceptor(stream.Interceptor(s)))
 //
-// Hedge only what may run twice. [New] requires one of the options [WithIdempotentOnly], [WithReadOnlyMethods],
-// [WithMethods], [WithServiceConfigOnly] and [WithAllMethods], which say which methods may.
+// Hedge only what may run twice. [New] requires one of the options [WithReadOnlyMethods], [WithMethods],
+// [WithIdempotentOnly], [WithServiceConfigOnly] and [WithAllMethods], which say which methods may. WithReadOnlyMethods is the
+// usual one: WithIdempotentOnly goes by the idempotency_level of the .proto files, which few public APIs set. [WithLogger]
+// says when none of a target's first 100 calls was of a method that may.
 //
 // # Terms
 //

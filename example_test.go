@@ -23,7 +23,7 @@ func Example() {
 	target := "dns:///localhost:50051"
 	creds := grpc.WithTransportCredentials(insecure.NewCredentials())
 
-	s, err := hedge.New(hedge.WithIdempotentOnly()) // hedge what the .proto files call safe to repeat; nothing to tune
+	s, err := hedge.New(hedge.WithReadOnlyMethods("/pkg.Svc/Get*", "/pkg.Svc/List*")) // nothing to tune
 	if err != nil {
 		panic(err)
 	}

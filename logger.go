@@ -19,17 +19,23 @@ import (
 //	INFO  hedging budget pays again     target, held_back
 //	WARN  hedging throttled             target, method
 //	INFO  hedging no longer throttled   target, held_back
+//	WARN  none of the first 100 calls was selected for hedging: …   target, methods, more
 //
 // The class is left out without [WithClass]. The budget counts as dry until ten seconds have passed in which it paid for
-// every hedge. held_back is the number of hedges that were held back meanwhile. Of each target a budget or a throttle is
-// logged at most once a minute, and a scheduler logs at most ten records in ten seconds: the next record then says in
-// suppressed how many were left out. The logger is used concurrently, and under no lock. l must not be nil.
+// every hedge. held_back is the number of hedges that were held back meanwhile. The last record is logged once for a target:
+// it says what to do and names at most ten of the methods that were called, and more is the number of the others.
+//
+// Of each target a budget or a throttle is logged at most once a minute, and a scheduler logs at most ten records in ten
+// seconds: the next record then says in suppressed how many were left out. The logger is used concurrently, and under no
+// lock. l must not be nil.
 func WithLogger(l *slog.Logger) Option {
 	return named("WithLogger", func(c *engine.Config) error {
 		if l == nil {
 			return errors.New("hedge: WithLogger(nil): there must be a logger")
 		}
-		return WithTrace((&journal{logger: l}).trace())(c)
+		j := &journal{logger: l}
+		c.Traces = append(c.Traces, &engine.Trace{NothingSelected: j.nothingSelected})
+		return WithTrace(j.trace())(c)
 	})
 }
 
@@ -96,6 +102,17 @@ func (j *journal) trace() *Trace {
 			j.log(slog.LevelInfo, "latencies changed", of(l.Target, l.Method, l.Class)...)
 		},
 	}
+}
+
+func (j *journal) nothingSelected(n engine.NothingSelected) {
+	if !j.heldBack(stateKey{n.Target, NotSelected}, time.Now()) {
+		return // the target was forgotten, and came back
+	}
+	attrs := []slog.Attr{slog.String("target", n.Target), slog.Any("methods", n.Methods)}
+	if n.More > 0 {
+		attrs = append(attrs, slog.Int("more", n.More))
+	}
+	j.log(slog.LevelWarn, n.Why, attrs...)
 }
 
 func of(target, method, class string) []slog.Attr {

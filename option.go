@@ -54,7 +54,7 @@ func named(name string, set func(*engine.Config) error) Option {
 // WithIdempotentOnly hedges only methods whose protobuf definition sets the option idempotency_level to NO_SIDE_EFFECTS or
 // IDEMPOTENT, and those of [WithReadOnlyMethods]. The definition is looked up among the descriptors linked into the program.
 // A method without a descriptor is not hedged, and its calls count in Stats.NoDescriptor. Together with [WithMethods], a
-// method must satisfy both options.
+// method must satisfy both options. Few public APIs set the option: name their methods with [WithReadOnlyMethods].
 func WithIdempotentOnly() Option {
 	return named("WithIdempotentOnly", func(c *engine.Config) error {
 		c.IdempotentOnly = true

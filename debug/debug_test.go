@@ -234,3 +234,29 @@ func TestHandler_Sentences(t *testing.T) {
 		})
 	}
 }
+
+// TestHandler_NothingSelected has a target of whose calls none is selected, and has one be selected later.
+func TestHandler_NothingSelected(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := hedge.New(hedge.WithIdempotentOnly(), hedge.WithReadOnlyMethods("/v1.Svc/Get"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		const want = "None of the first 100 calls was selected for hedging: name the methods that only read with WithReadOnlyMethods. " +
+			"Methods seen: /v1.Svc/Check, /v1.Svc/Expand."
+		shown := func() bool { return strings.Contains(get(debug.Handler(s), "", "").Body.String(), want) }
+		calls(t.Context(), s, "spicedb", "/v1.Svc/Expand", 1)
+		calls(t.Context(), s, "spicedb", "/v1.Svc/Check", 98)
+		if shown() {
+			t.Error("after 99 calls the page says so")
+		}
+		calls(t.Context(), s, "spicedb", "/v1.Svc/Check", 1)
+		if !shown() {
+			t.Errorf("no %q in\n%s", want, get(debug.Handler(s), "", "").Body)
+		}
+		calls(t.Context(), s, "spicedb", "/v1.Svc/Get", 1)
+		if shown() {
+			t.Error("the page says so although a call was selected")
+		}
+	})
+}

@@ -78,6 +78,9 @@ func newSnapshot(s *hedge.Scheduler, filter string, limit int) *snapshot {
 	snap.NotShown = len(all) - len(shown)
 	for _, t := range shown {
 		r := newRow(t, config, snap.At)
+		if none, nothing := e.NothingSelected(t.Target); nothing {
+			r.Notes = append(r.Notes, nothingSelected(none))
+		}
 		curve, history := e.Picture(t.Target, t.Method)
 		r.Curve, r.History = curve, newSamples(history)
 		snap.Methods = append(snap.Methods, r)

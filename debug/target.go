@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/engine"
 )
 
 // mostNamed is how many silent connections, or rules, are named.
@@ -51,6 +52,19 @@ func targetNotes(t hedge.TargetStats, now time.Time) (notes []string) {
 		add("Hedges go over the connection of the primary, so they meet the backend that is slow: package balancer says how to change it.")
 	}
 	return notes
+}
+
+// nothingSelected says that no call of a target was selected, as hedge.WithLogger does.
+func nothingSelected(n engine.NothingSelected) string {
+	names := make([]string, 0, len(n.Methods))
+	for _, m := range n.Methods {
+		names = append(names, plain(m))
+	}
+	seen := strings.Join(names, ", ")
+	if n.More > 0 {
+		seen += fmt.Sprintf(", and %s more", count(int64(n.More)))
+	}
+	return strings.ToUpper(n.Why[:1]) + n.Why[1:] + ". Methods seen: " + seen + "."
 }
 
 // targetFigures are the numbers of a method's target, where there are any.

@@ -2,7 +2,7 @@
 //
 // Add [Unary] to a client, with a scheduler that may serve any number of connections:
 //
-//	s, err := hedge.New(hedge.WithIdempotentOnly())
+//	s, err := hedge.New(hedge.WithReadOnlyMethods("/pkg.Svc/Get*"))
 //	if err != nil {
 //		return err
 //	}

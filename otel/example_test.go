@@ -19,7 +19,7 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	s, err := hedge.New(hedge.WithIdempotentOnly(), telemetry)
+	s, err := hedge.New(hedge.WithReadOnlyMethods("/pkg.Svc/Get*"), telemetry)
 	if err != nil {
 		panic(err)
 	}

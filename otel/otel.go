@@ -4,7 +4,7 @@
 //	if err != nil {
 //		return err
 //	}
-//	s, err := hedge.New(hedge.WithIdempotentOnly(), telemetry)
+//	s, err := hedge.New(hedge.WithReadOnlyMethods("/pkg.Svc/Get*"), telemetry)
 //	if err != nil {
 //		return err
 //	}

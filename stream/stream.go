@@ -2,7 +2,7 @@
 //
 // Add [Interceptor] to a client, beside interceptor.Unary and with the same scheduler:
 //
-//	s, err := hedge.New(hedge.WithIdempotentOnly())
+//	s, err := hedge.New(hedge.WithReadOnlyMethods("/pkg.Svc/Get*"))
 //	if err != nil {
 //		return err
 //	}

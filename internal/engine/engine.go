@@ -106,6 +106,9 @@ func (e *Engine) Begin(ctx context.Context, target, method string, conn Conn, op
 	c.payment.open(s, m.target.budget)
 	c.tracksFailures = s.policy != nil || s.throttle != nil
 	c.repeatable = true
+	if m.target.firstCalls.saw(s.selected) {
+		c.tellNothingSelected()
+	}
 
 	o := readCallOptions(ctx, opts)
 	c.report = o.report

@@ -26,6 +26,7 @@ type target struct {
 	throttling *serviceconfig.Throttle // what the throttle was made from; guarded by Engine.mu
 
 	oneConnection oneConnection
+	firstCalls    firstCalls
 
 	methods     sync.Map // full name → *method
 	count       int      // methods; guarded by Engine.mu

@@ -16,6 +16,8 @@ type Trace struct {
 	Lost     func(Lost)
 	Decided  func(Decided)
 	Changed  func(Changed)
+
+	NothingSelected func(NothingSelected)
 }
 
 // Traced is the call that something happened to.

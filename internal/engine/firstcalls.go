@@ -1,0 +1,80 @@
+package engine
+
+import (
+	"slices"
+	"sync/atomic"
+)
+
+const (
+	firstCallsSeen = 100 // of a target, before somebody is told that none was selected
+	mostSeen       = 10  // methods that are named then
+	selectedOnce   = 1 << 30
+)
+
+// firstCalls counts the calls of a target until one of them is of a method that the options select.
+type firstCalls struct{ unselected atomic.Int32 }
+
+// NothingSelected says of a target that none of its first calls was of a method that the options select.
+type NothingSelected struct {
+	Target  string
+	Why     string   // and what to do, as the end of a sentence that begins with a small letter
+	Methods []string // that were seen, sorted; a few of them
+	More    int      // methods that are left out
+}
+
+// saw notes whether a call was of a selected method. It reports whether none was, once.
+func (f *firstCalls) saw(selected bool) bool {
+	switch n := f.unselected.Load(); {
+	case n >= selectedOnce:
+		return false
+	case selected:
+		f.unselected.Store(selectedOnce)
+		return false
+	case n >= firstCallsSeen:
+		return false
+	}
+	return f.unselected.Add(1) == firstCallsSeen
+}
+
+// NothingSelected reports whether at least 100 calls of a target were made, and none was of a method that the options select.
+func (e *Engine) NothingSelected(target string) (n NothingSelected, nothing bool) {
+	t := e.targetNamed(target)
+	if t == nil {
+		return n, false
+	}
+	if seen := t.firstCalls.unselected.Load(); seen < firstCallsSeen || seen >= selectedOnce {
+		return n, false
+	}
+	return t.nothingSelected(e.config.Load()), true
+}
+
+func (t *target) nothingSelected(c *configuration) NothingSelected {
+	n := NothingSelected{Target: t.name, Why: c.whyNothingSelected()}
+	t.methods.Range(func(name, _ any) bool {
+		n.Methods = append(n.Methods, name.(string))
+		return true
+	})
+	slices.Sort(n.Methods)
+	if n.More = len(n.Methods) - mostSeen; n.More > 0 {
+		n.Methods = n.Methods[:mostSeen]
+	}
+	n.More = max(n.More, 0)
+	return n
+}
+
+func (c *Config) whyNothingSelected() string {
+	const none = "none of the first 100 calls was selected for hedging: "
+	if c.ServiceConfigOnly {
+		return none + "no service config has a hedgingPolicy for their methods"
+	}
+	return none + "name the methods that only read with WithReadOnlyMethods"
+}
+
+// tellNothingSelected tells whoever asks.
+func (c *Call) tellNothingSelected() {
+	for _, t := range c.settings.Traces {
+		if t.NothingSelected != nil {
+			t.NothingSelected(c.method.target.nothingSelected(c.settings.under))
+		}
+	}
+}
