@@ -14,7 +14,15 @@ import (
 // passed to the caller.
 type Options struct {
 	caller  []grpc.CallOption
-	initial *Results // what the caller's variables held when the call began; nil if no option writes
+	initial []variable // what the caller's variables held when the call began, in the order of the options
+	writes  bool       // an option writes to a variable, or is an OnFinish
+}
+
+// variable is what an option writes to. Each option has one of its own: if a call fails before there is a stream, gRPC writes
+// to none of them, and they may differ.
+type variable struct {
+	md   metadata.MD // of a Header or a Trailer
+	peer peer.Peer   // of a Peer
 }
 
 // NewOptions takes the caller's options. Call it on the caller's goroutine, before the first attempt.
@@ -24,30 +32,30 @@ func NewOptions(opts []grpc.CallOption) Options {
 	for _, opt := range opts {
 		switch opt := opt.(type) {
 		case grpc.HeaderCallOption:
-			o.capture().header = *opt.HeaderAddr
+			o.take(variable{md: *opt.HeaderAddr})
 		case grpc.TrailerCallOption:
-			o.capture().trailer = *opt.TrailerAddr
+			o.take(variable{md: *opt.TrailerAddr})
 		case grpc.PeerCallOption:
-			o.capture().peer = *opt.PeerAddr
+			o.take(variable{peer: *opt.PeerAddr})
 		case grpc.OnFinishCallOption:
-			o.capture()
+			o.writes = true
 		}
 	}
 	return o
 }
 
-func (o *Options) capture() *Results {
+func (o *Options) take(v variable) {
 	if o.initial == nil {
-		o.initial = new(Results)
+		o.initial = make([]variable, 0, len(o.caller))
 	}
-	return o.initial
+	o.initial, o.writes = append(o.initial, v), true
 }
 
 // Results holds what one attempt's options have written.
 type Results struct {
-	options         *Options
-	header, trailer metadata.MD
-	peer            peer.Peer
+	options   *Options
+	variables []variable
+	usual     [3]variable // memory for them: few calls have more than one option of each kind
 
 	mu       sync.Mutex
 	chosen   bool // to be delivered when finished
@@ -58,22 +66,27 @@ type Results struct {
 // Attempt returns the options for one attempt, followed by the extra ones, and the Results to which they write. Results is nil
 // if no option writes.
 func (o *Options) Attempt(extra ...grpc.CallOption) ([]grpc.CallOption, *Results) {
-	if o.initial == nil {
+	if !o.writes {
 		if len(extra) == 0 {
 			return o.caller, nil
 		}
 		return append(o.caller, extra...), nil // a copy, for caller is clipped
 	}
-	r := &Results{options: o, header: o.initial.header, trailer: o.initial.trailer, peer: o.initial.peer}
+	r := &Results{options: o}
+	r.variables = append(r.usual[:0], o.initial...)
 	opts := make([]grpc.CallOption, 0, len(o.caller)+1+len(extra))
+	next := 0
 	for _, opt := range o.caller {
 		switch opt.(type) {
 		case grpc.HeaderCallOption:
-			opt = grpc.Header(&r.header)
+			opt = grpc.Header(&r.variables[next].md)
+			next++
 		case grpc.TrailerCallOption:
-			opt = grpc.Trailer(&r.trailer)
+			opt = grpc.Trailer(&r.variables[next].md)
+			next++
 		case grpc.PeerCallOption:
-			opt = grpc.Peer(&r.peer)
+			opt = grpc.Peer(&r.variables[next].peer)
+			next++
 		case grpc.OnFinishCallOption:
 			continue
 		}
@@ -118,14 +131,18 @@ func (r *Results) DeliverAtEnd() {
 
 // deliver fills in the variables before it runs the OnFinish callbacks, as gRPC does.
 func (r *Results) deliver() {
+	next := 0
 	for _, opt := range r.options.caller {
 		switch opt := opt.(type) {
 		case grpc.HeaderCallOption:
-			*opt.HeaderAddr = r.header
+			*opt.HeaderAddr = r.variables[next].md
+			next++
 		case grpc.TrailerCallOption:
-			*opt.TrailerAddr = r.trailer
+			*opt.TrailerAddr = r.variables[next].md
+			next++
 		case grpc.PeerCallOption:
-			*opt.PeerAddr = r.peer
+			*opt.PeerAddr = r.variables[next].peer
+			next++
 		}
 	}
 	if !r.finished {
