@@ -19,22 +19,23 @@ import (
 //	INFO  hedging budget pays again     target, held_back
 //	WARN  hedging throttled             target, method
 //	INFO  hedging no longer throttled   target, held_back
+//	WARN  hedging cost invalid          target, method, cost
 //	WARN  none of the first 100 calls was selected for hedging: …   target, methods, more
 //
 // The class is left out without [WithClass]. The budget counts as dry until ten seconds have passed in which it paid for
 // every hedge. held_back is the number of hedges that were held back meanwhile. The last record is logged once for a target:
 // it says what to do and names at most ten of the methods that were called, and more is the number of the others.
 //
-// Of each target a budget or a throttle is logged at most once a minute, and a scheduler logs at most ten records in ten
-// seconds: the next record then says in suppressed how many were left out. The logger is used concurrently, and under no
-// lock. l must not be nil.
+// Of each target a budget or a throttle is logged at most once a minute, of each method an invalid cost once, and a
+// scheduler logs at most ten records in ten seconds: the next record then says in suppressed how many were left out. The
+// logger is used concurrently, and under no lock. l must not be nil.
 func WithLogger(l *slog.Logger) Option {
 	return named("WithLogger", func(c *engine.Config) error {
 		if l == nil {
 			return errors.New("hedge: WithLogger(nil): there must be a logger")
 		}
 		j := &journal{logger: l}
-		c.Traces = append(c.Traces, &engine.Trace{NothingSelected: j.nothingSelected})
+		c.Traces = append(c.Traces, &engine.Trace{NothingSelected: j.nothingSelected, OddCost: j.oddCost})
 		return WithTrace(j.trace())(c)
 	})
 }
@@ -113,6 +114,10 @@ func (j *journal) nothingSelected(n engine.NothingSelected) {
 		attrs = append(attrs, slog.Int("more", n.More))
 	}
 	j.log(slog.LevelWarn, n.Why, attrs...)
+}
+
+func (j *journal) oddCost(o engine.OddCost) {
+	j.log(slog.LevelWarn, "hedging cost invalid", append(of(o.Target, o.Method, ""), slog.Float64("cost", o.Cost))...)
 }
 
 func of(target, method, class string) []slog.Attr {

@@ -39,7 +39,8 @@ const (
 // Bucket holds tokens, each of which pays for one hedge.
 //
 // A bucket starts with one token and gains a share of one with every call. It holds at most its burst: what the calls of
-// the last two seconds earned, though never less than one token nor more than 100,000. What goes beyond is saved, up to four
+// the last two seconds earned, though never less than one token nor more than 100,000, and for dear calls see
+// [Bucket.EarnFor]. What goes beyond is saved, up to four
 // times the burst, and forfeited beyond that. So one token is left two seconds after the last call, beside the savings. The
 // two seconds are the running step of 250 ms and the seven before it, so in truth between 1.75 and 2 s.
 //
@@ -66,7 +67,7 @@ type Bucket struct {
 	marks   [steps]atomic.Uint64 // of step n at n modulo steps: n<<32 | units before it, both modulo 2³²
 	units   atomic.Uint64        // of cost, of all calls so far
 	gone    atomic.Int64         // nano-tokens
-	dearest atomic.Int64         // the price of the dearest hedge that a call may ask for, in nano-tokens
+	dearest dearest
 
 	savings savings
 }
@@ -75,7 +76,6 @@ type Bucket struct {
 // which never pays, and 400; what lies outside counts as the nearer end, and NaN as 0.
 func New(percent float64) *Bucket {
 	b := &Bucket{}
-	b.dearest.Store(token)
 	b.SetPercent(percent)
 	if b.rate.Load() != nil {
 		b.gone.Store(-token)
@@ -132,26 +132,31 @@ func (b *Bucket) Earn(now time.Time) {
 	b.add(now, unitsPerCall)
 }
 
-// EarnFor adds the share of a call that costs as much as so many calls: at most [MaxCost] of them. Less than 0, and what is
-// no number, counts as 0. The bucket can then hold the price of one hedge of that cost at least.
+// EarnFor adds the share of a call that costs as much as so many calls: at most [MaxCost] of them. A cost that is not finite or
+// less than 0 counts as 1. For half a minute at least, and for a minute at most, the bucket can then hold the price of one
+// hedge of that cost.
 func (b *Bucket) EarnFor(now time.Time, cost float64) {
-	price := priceOf(cost)
-	for {
-		dearest := b.dearest.Load()
-		if price <= dearest || b.dearest.CompareAndSwap(dearest, price) {
-			break
+	units := unitsOf(cost)
+	if units > unitsPerCall && b.paying() != nil {
+		elapsed := b.elapsed(now)
+		if priceOf(cost) > b.dearest.price(elapsed) {
+			b.forfeit(now) // what is beyond the burst now is no part of a larger one
 		}
+		b.dearest.note(elapsed, units)
 	}
-	b.add(now, unitsOf(cost))
+	b.add(now, units)
 }
 
 // MaxCost is the most that one call can cost.
 const MaxCost = 10_000
 
+// IsCost reports whether a cost is finite and not less than 0.
+func IsCost(cost float64) bool { return cost >= 0 && cost <= math.MaxFloat64 }
+
 // unitsOf returns a cost in units, to the nearest one.
 func unitsOf(cost float64) uint64 {
-	if !(cost > 0) {
-		return 0
+	if !IsCost(cost) {
+		return unitsPerCall
 	}
 	return uint64(math.Round(min(cost, MaxCost) * unitsPerCall))
 }
@@ -193,7 +198,7 @@ func (b *Bucket) SpendFor(now time.Time, urgent bool, cost float64) bool {
 	price := priceOf(cost)
 	needed := price
 	if !urgent {
-		needed += min((burst-b.dearest.Load())/4, maxReserve*token)
+		needed += min((burst-b.dearest.price(b.elapsed(now)))/4, maxReserve*token)
 	}
 	for {
 		gone := b.gone.Load()
@@ -257,7 +262,7 @@ func (b *Bucket) earnings(r *rate, now time.Time) (earned, burst int64) {
 			recent = max(recent, int32(uint32(units)-uint32(mark)))
 		}
 	}
-	return int64(r.at(units)), min(max(b.dearest.Load(), int64(recent)*int64(r.perUnit)), maxBurst*token)
+	return int64(r.at(units)), min(max(b.dearest.price(elapsed), int64(recent)*int64(r.perUnit)), maxBurst*token)
 }
 
 // late returns by how many steps the n-th is behind that of a mark: 0 if it is not behind, or so far that the clock must

@@ -18,6 +18,7 @@ type Trace struct {
 	Changed  func(Changed)
 
 	NothingSelected func(NothingSelected)
+	OddCost         func(OddCost)
 }
 
 // Traced is the call that something happened to.
@@ -60,6 +61,12 @@ type Decided struct {
 type Changed struct {
 	Target, Method, Class string
 	learn.Change
+}
+
+// OddCost is the first invalid cost of a method's requests.
+type OddCost struct {
+	Target, Method string
+	Cost           float64
 }
 
 // Outcome is what happened to a call: see hedge.Outcome.
@@ -138,6 +145,14 @@ func (t *Trace) tell(c *Call, r *race.Report) {
 		t.Decided(Decided{
 			Traced: c.traced(), Attempts: r.Hedges + 1, Winner: r.Winner, Delay: c.delay, Age: r.DecidedAt, Err: r.Err,
 		})
+	}
+}
+
+func (c *Call) tellOddCost(cost float64) {
+	for _, t := range c.settings.Traces {
+		if t.OddCost != nil {
+			t.OddCost(OddCost{Target: c.method.target.name, Method: c.method.name, Cost: cost})
+		}
 	}
 }
 

@@ -1,5 +1,7 @@
 package engine
 
+import "github.com/grpchedge/hedge/budget"
+
 // Traits are what the user's functions say of a request: its class, of Config.Class, and its cost, of Config.Cost.
 type Traits struct {
 	class string
@@ -26,9 +28,26 @@ func (c *Call) TraitsOf(request any) Traits {
 		t.class = c.settings.Class(c.ctx, c.method.name, request)
 	}
 	if c.payment.owes {
-		t.cost = c.settings.Cost(c.ctx, c.method.name, request)
+		t.cost = c.costOf(request)
 	}
 	return t
+}
+
+// costOf asks the user's function what the request costs. An invalid cost is counted, and is 1.
+func (c *Call) costOf(request any) float64 {
+	cost := c.settings.Cost(c.ctx, c.method.name, request)
+	if budget.IsCost(cost) {
+		return cost
+	}
+	first := false
+	c.method.counters.update(func(s *Stats) {
+		first = s.OddCosts == 0
+		s.OddCosts++
+	})
+	if first {
+		c.tellOddCost(cost)
+	}
+	return 1
 }
 
 // SetTraits says what the call's request is like. Of a class, "" being none, the delay is the class's from now on, and the

@@ -1,0 +1,46 @@
+package budget
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// remembered is how long the dearest call counts: half of it at least. A target of which one call in six seconds is dear earns
+// the price of one such call in a minute, at 10 percent.
+const remembered = time.Minute
+
+// dearest is the cost of the dearest call of late, in units, in each half of the time that it is remembered. Half n is at n
+// modulo 2, as n<<32 | units, n modulo 2³².
+type dearest [2]atomic.Uint64
+
+func halfAt(elapsed time.Duration) uint32 { return uint32(elapsed / (remembered / 2)) }
+
+// note takes note of a call.
+func (d *dearest) note(elapsed time.Duration, units uint64) {
+	n := halfAt(elapsed)
+	for _, half := range d.load() {
+		if ahead := uint32(half>>32) - n; ahead == 1 { // the time is late
+			n++
+		}
+	}
+	slot := &d[n%2]
+	for {
+		old := slot.Load()
+		if uint32(old>>32) == n && uint64(uint32(old)) >= units || slot.CompareAndSwap(old, uint64(n)<<32|units) {
+			return
+		}
+	}
+}
+
+// price returns the price of a hedge of the dearest call, in nano-tokens: one token at least.
+func (d *dearest) price(elapsed time.Duration) int64 {
+	n, units := halfAt(elapsed), uint64(unitsPerCall)
+	for _, half := range d.load() {
+		if age := n + 1 - uint32(half>>32); age <= 2 { // this half, the one before, or a later one if the time is late
+			units = max(units, uint64(uint32(half)))
+		}
+	}
+	return int64(units) * (token / unitsPerCall)
+}
+
+func (d *dearest) load() [2]uint64 { return [2]uint64{d[0].Load(), d[1].Load()} }
