@@ -24,7 +24,9 @@ func variables(name string) (*observed, []grpc.CallOption) {
 	return o, []grpc.CallOption{grpc.Header(&o.header), grpc.Trailer(&o.trailer), grpc.Peer(&o.peer)}
 }
 
-func (o *observed) says() [3]string { return [3]string{first(o.header), first(o.trailer), o.peer.Addr.String()} }
+func (o *observed) says() [3]string {
+	return [3]string{first(o.header), first(o.trailer), o.peer.Addr.String()}
+}
 
 // TestRule06_EachOptionHasItsVariable gives a call two options of each kind, as an outer interceptor that adds its own does. The
 // variables then hold what they hold with plain gRPC. A call that fails before there is a stream changes none of them.

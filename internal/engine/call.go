@@ -66,7 +66,7 @@ func (c *Call) arm(delay time.Duration) {
 	}
 	if c.maxHedges() > 0 && (c.settings.BudgetPercent > 0 || c.unbudgeted()) {
 		c.dry = c.settings.DryRun
-		c.armed, c.delay = !c.dry, delay
+		c.armed, c.delay = !c.dry, min(delay, race.Longest)
 		if c.armed {
 			c.group = c.settings.groups.draw()
 			c.armed = c.group != unhedgedGroup

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge/internal/learn"
+	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/serviceconfig"
 	"github.com/grpchedge/hedge/internal/snapshot"
 )
@@ -116,7 +117,7 @@ func (c *Config) learning(pace *learn.Pace) *learn.Config {
 		Target:        target,
 		MaxHedges:     c.MaxHedges,
 		BudgetPercent: c.BudgetPercent,
-		MinDelay:      c.MinDelay,
+		MinDelay:      min(c.MinDelay, race.Longest),
 		WarmupCalls:   c.WarmupCalls,
 		Window:        c.Window,
 		Pace:          pace,

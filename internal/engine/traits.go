@@ -1,5 +1,7 @@
 package engine
 
+import "github.com/grpchedge/hedge/internal/race"
+
 import "github.com/grpchedge/hedge/budget"
 
 // Traits are what the user's functions say of a request: its class, of Config.Class, and its cost, of Config.Cost.
@@ -69,7 +71,7 @@ func (c *Call) SetTraits(t Traits) {
 		e = c.method.target.first(&c.class.learner, c.start)
 	}
 	if e != nil {
-		c.estimate, c.delay = e, max(e.Delay, c.settings.MinDelay)
+		c.estimate, c.delay = e, min(max(e.Delay, c.settings.MinDelay), race.Longest)
 		if e.Trickle != nil {
 			e.Trickle.Earn(c.start)
 		}

@@ -1,10 +1,18 @@
 package race
 
-import "time"
+import (
+	"math"
+	"time"
+)
+
+// Longest is the longest delay, 73 years. A longer one means the same. Three delays and the age of a call can be added up
+// without an overflow.
+const Longest = time.Duration(math.MaxInt64 / 4)
 
 // Rules say what ends a race and what sends its hedges. They do not change during a race.
 type Rules struct {
-	// Delay is the time from the start of the call to the first hedge, and from each hedge to the next.
+	// Delay is the time from the start of the call to the first hedge, and from each hedge to the next. A delay
+	// above Longest means Longest.
 	Delay time.Duration
 	// MaxHedges is the most hedges of the call, from 0 to MaxAttempts-1. Hedges that sampling skips count.
 	MaxHedges uint8
@@ -98,7 +106,7 @@ const (
 // NewMachine returns the machine of a race whose primary is about to be sent, and the actions that start it. The first
 // hedge is due at the given age of the call: Rules.Delay, or later where the race starts later than the call.
 func NewMachine(r Rules, firstDue time.Duration) (Machine, Actions) {
-	r.MaxHedges = min(r.MaxHedges, MaxAttempts-1)
+	r.MaxHedges, r.Delay = min(r.MaxHedges, MaxAttempts-1), min(r.Delay, Longest)
 	m := Machine{rules: r, inFlight: only(0), due: firstDue, waits: r.FailureSendsNext}
 	var a Actions
 	m.setTimer(&a)

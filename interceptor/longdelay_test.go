@@ -1,0 +1,83 @@
+package interceptor_test
+
+import (
+	"context"
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/grpchedge/hedge"
+)
+
+// TestRule11_TheLongestDelays sets delays that are too long to be added to a time, in every way there is. No hedge goes out because
+// a call is slow, and one goes out at once where a failure or a poor answer makes it due. The next one would follow a delay later.
+func TestRule11_TheLongestDelays(t *testing.T) {
+	const longest = time.Duration(math.MaxInt64)
+	slow, fails, poor := step{after: time.Hour}, step{after: 10 * ms, code: codes.Unavailable}, step{after: 10 * ms}
+	judged := hedge.WithAnswer(func(_ context.Context, _ string, reply any, _ error) bool {
+		return reply.(*wrapperspb.Int64Value).Value > 0
+	})
+	policy := hedge.WithServiceConfig(hedging(`{"maxAttempts": 4, "hedgingDelay": "315576000000s", "nonFatalStatusCodes": ["UNAVAILABLE"]}`))
+	for _, tc := range []struct {
+		name      string
+		opt       hedge.Option
+		call      grpc.CallOption
+		ofFailure int64 // hedges that are due because the primary has failed
+	}{
+		{"Fixed", hedge.WithTrigger(hedge.Fixed(longest)), nil, 0},
+		{"Fixed, a half", hedge.WithTrigger(hedge.Fixed(longest/2 + 1)), nil, 0},
+		{"Fixed, a third", hedge.WithTrigger(hedge.Fixed(longest/3 + 1)), nil, 0},
+		{"After", nil, hedge.After(longest), 0},
+		{"WithWarmup", hedge.WithWarmup(10, longest), nil, 0},
+		{"a hedgingPolicy", policy, nil, 1},
+	} {
+		for _, is := range []struct {
+			name    string
+			primary step
+			opt     hedge.Option
+			hedges  int64
+		}{{"slow", slow, nil, 0}, {"fails", fails, nil, tc.ofFailure}, {"poor", poor, judged, 1}} {
+			t.Run(tc.name+", "+is.name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := fixed(t, never, tc.opt, is.opt, hedge.WithMaxHedges(3))
+					st := &stub{steps: []step{is.primary, slow, slow, slow}}
+					_ = st.call(t.Context(), s, &wrapperspb.Int64Value{}, tc.call)
+					if got := s.Stats().Hedges; got != is.hedges {
+						t.Errorf("%d hedges, want %d", got, is.hedges)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestRule11_TheLongestLeastDelay has the methods learn under a WithMinDelay that is too long to be added to a time.
+func TestRule11_TheLongestLeastDelay(t *testing.T) {
+	classes := hedge.WithClass(func(context.Context, string, any) string { return "class" })
+	for name, opts := range map[string][]hedge.Option{
+		"Auto": nil, "Percentile": {hedge.WithTrigger(hedge.Percentile(0.5))}, "of a class": {classes, hedge.WithTrigger(hedge.Percentile(0.5))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, err := hedge.New(append(opts, hedge.WithAllMethods(), hedge.WithMinDelay(math.MaxInt64), hedge.WithBudgetPercent(400))...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i := range 1000 {
+					st := &stub{steps: []step{{after: ms + time.Duration(i%20/19)*time.Second}, {}, {}}}
+					if err := st.call(t.Context(), s, &wrapperspb.Int64Value{}); err != nil || len(st.sent()) != 1 {
+						t.Fatalf("%v, %d attempts", err, len(st.sent()))
+					}
+				}
+				if got := s.Stats(); got.TriggerPanics != 0 {
+					t.Errorf("%+v", got)
+				}
+			})
+		})
+	}
+}
