@@ -18,7 +18,7 @@ import (
 // because the attempt was cancelled.
 func DialOptions(s *hedge.Scheduler, plugin opentelemetry.Options, streams ...stream.Option) []grpc.DialOption {
 	if provider := plugin.TraceOptions.TracerProvider; provider != nil {
-		plugin.TraceOptions.TracerProvider = tracerProvider{provider}
+		plugin.TraceOptions.TracerProvider = TracerProvider(provider)
 	}
 	return []grpc.DialOption{
 		opentelemetry.DialOption(plugin),

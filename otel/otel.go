@@ -41,7 +41,7 @@
 //
 // The span of a call gets an event when a hedge is sent, when one is held back, and when a hedged call is decided. It is
 // whatever span is in the caller's context, so that of gRPC's plugin if [DialOptions] puts it in the right place.
-// Attempts are gRPC's own spans.
+// Attempts are gRPC's own spans. With otelgrpc in the place of gRPC's plugin, see [TracerProvider].
 package hedgeotel
 
 import (

@@ -2,8 +2,8 @@ package hedgeotel
 
 import (
 	"context"
-	"strings"
 
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
@@ -11,7 +11,22 @@ import (
 	"github.com/grpchedge/hedge"
 )
 
-// tracerProvider makes spans of attempts that know when their attempt has lost.
+// TracerProvider returns a provider for whatever traces attempts inside of the hedging interceptors, such as the
+// stats.Handler of otelgrpc:
+//
+//	grpc.WithStatsHandler(otelgrpc.NewClientHandler(otelgrpc.WithTracerProvider(hedgeotel.TracerProvider(tracers))))
+//
+// The span of an attempt that lost has the attribute hedge.lost, and is no error: the status Error is not set on a span
+// whose context ended with the cause [hedge.ErrLost]. The spans are otherwise those of p. If p is nil, it is OpenTelemetry's
+// global provider. [DialOptions] does this for gRPC's own plugin.
+func TracerProvider(p trace.TracerProvider) trace.TracerProvider {
+	if p == nil {
+		p = otel.GetTracerProvider()
+	}
+	return tracerProvider{p}
+}
+
+// tracerProvider makes spans that know when their attempt has lost.
 type tracerProvider struct{ trace.TracerProvider }
 
 func (p tracerProvider) Tracer(name string, options ...trace.TracerOption) trace.Tracer {
@@ -23,14 +38,14 @@ type tracer struct{ trace.Tracer }
 func (t tracer) Start(ctx context.Context, name string, options ...trace.SpanStartOption) (context.Context, trace.Span) {
 	attempt := ctx
 	ctx, inner := t.Tracer.Start(ctx, name, options...)
-	if !strings.HasPrefix(name, "Attempt.") || !inner.IsRecording() { // as gRPC's plugin names them
+	if !inner.IsRecording() {
 		return ctx, inner
 	}
 	s := span{inner, attempt}
 	return trace.ContextWithSpan(ctx, s), s
 }
 
-// span is one of an attempt.
+// span is one of an attempt, or of a call, which does not lose.
 type span struct {
 	trace.Span
 	attempt context.Context
