@@ -40,7 +40,7 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 		b := s.backend.Load()
 		res.SubConn = b.SubConn
 		if b.Suspect() {
-			res, b = p.pastSilence(info, res, b)
+			res, b = p.pastSilence(info, r, res, b)
 		}
 		if r != nil {
 			r.Went(b)
@@ -50,8 +50,8 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 }
 
 // pastSilence returns another pick for a primary whose backend is silent, unless it is to find out whether that still is so.
-func (p *picker) pastSilence(info balancer.PickInfo, res balancer.PickResult, b *place.Backend) (balancer.PickResult, *place.Backend) {
-	if b.Silent() && p.place.Avoids() && !b.Probe(time.Now()) {
+func (p *picker) pastSilence(info balancer.PickInfo, r *place.Record, res balancer.PickResult, b *place.Backend) (balancer.PickResult, *place.Backend) {
+	if b.Silent() && p.place.Avoids() && !b.Probe(time.Now(), r) {
 		speaks := func(b *place.Backend) int {
 			if b.Silent() {
 				return worst

@@ -170,6 +170,8 @@ func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 		return onlyForPoor()
 	case slow && turn == 1 && c.early(now):
 		return race.Event{Kind: race.HeldBack, Until: c.delay}
+	case slow && turn == 1 && now.Sub(c.start) < c.patience(now):
+		return race.Event{Kind: race.HeldBack, Until: c.patience(now)}
 	case slow && !c.draw(turn, now):
 		c.holdBack(n, notDrawn)
 		return race.Event{Kind: race.Skipped}

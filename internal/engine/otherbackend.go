@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/grpchedge/hedge/internal/place"
@@ -44,8 +45,21 @@ func (c *Call) late(n int, now time.Time) {
 	}
 }
 
+// patience is the delay of the first hedge if the primary is to find out whether a silent backend answers at all. It is 0 if
+// the delay is the usual one. Of the time until the call's deadline the primary gets a quarter at most.
+func (c *Call) patience(now time.Time) time.Duration {
+	if c.estimate == nil {
+		return 0
+	}
+	limit := time.Duration(math.MaxInt64)
+	if deadline, ok := c.ctx.Deadline(); ok {
+		limit = deadline.Sub(c.start) / 4
+	}
+	return c.record.Patience(now, c.delay, limit)
+}
+
 // PrimaryAnswered says that the primary has answered, with the first message if it is a stream. EndedAt says so by itself.
-func (c *Call) PrimaryAnswered() { c.record.Answered() }
+func (c *Call) PrimaryAnswered() { c.record.Answered(c.start) }
 
 // HedgeAnswered says the same of a hedge, whose context HedgeContext has returned.
 func HedgeAnswered(ctx context.Context) {

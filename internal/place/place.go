@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Record is the set of backends that the attempts of one call have used. Every backend that a policy has picked counts. If
@@ -28,6 +29,10 @@ type Record struct {
 	picked    int        // the number of hedges for which a backend was picked
 	lastHedge *Backend   // picked last for a hedge
 	late      int        // the number of attempts that were late: see Late
+
+	probes   atomic.Bool   // the primary is to find out whether its connection is still silent
+	asked    bool          // patience is known
+	patience time.Duration // how long such a primary waits before it is hedged; 0: the usual delay
 }
 
 // Counter is a count that may be added to concurrently. *atomic.Int64 is one.

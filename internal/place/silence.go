@@ -13,11 +13,6 @@ const (
 	// apart is the share of a call's delay that must lie between the first and the last of them. Calls that become late at the
 	// same moment are one sign and not two.
 	apart = 0.5
-	// probeEvery is how often a primary may go to a silent connection, to find out whether it answers again. Each probe of one
-	// that does not costs a hedge, so that probes become rarer the longer the silence lasts: the next one comes after a tenth
-	// of that, mostProbeEvery at most.
-	probeEvery     = 100 * time.Millisecond
-	mostProbeEvery = 5 * time.Second
 )
 
 // silence is what the calls of one connection say about whether it still answers. A connection is silent from its second
@@ -26,10 +21,13 @@ const (
 type silence struct {
 	late atomic.Int32 // late calls since the last answer
 
-	mu     sync.Mutex // guards the fields below and changes of late
-	silent bool
-	first  time.Time // when the first of the late calls was noticed
-	probe  time.Time // when the next primary may go there
+	slow slowness
+
+	mu      sync.Mutex // guards the fields below and changes of late
+	silent  bool
+	first   time.Time // when the first of the late calls was noticed
+	probe   time.Time // when the next primary may go there
+	patient time.Time // when the next of them may be patient
 }
 
 // Suspect reports whether a call to the backend is late, and nothing was answered since. It is one atomic load.
@@ -43,12 +41,15 @@ func (b *Backend) Late(now time.Time, delay time.Duration) {
 	s := &b.silence
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.slow.trusted(now) {
+		return
+	}
 	n := s.late.Add(1)
 	switch {
 	case n == 1:
 		s.first = now
 	case !s.silent && n >= silentFrom && now.Sub(s.first) >= time.Duration(apart*float64(delay)):
-		s.silent, s.probe = true, now
+		s.silent, s.probe, s.patient = true, now, s.first.Add(patientFrom)
 	}
 }
 
@@ -79,22 +80,6 @@ func (b *Backend) SilentSince() (time.Time, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.first, s.silent
-}
-
-// Probe reports whether a primary may go to this connection although it is silent. It is true now and then, see probeEvery,
-// and always if the connection is not silent.
-func (b *Backend) Probe(now time.Time) bool {
-	s := &b.silence
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.silent {
-		return true
-	}
-	if now.Before(s.probe) {
-		return false
-	}
-	s.probe = now.Add(min(max(now.Sub(s.first)/10, probeEvery), mostProbeEvery))
-	return true
 }
 
 // SetSilence sets whether connections can be silent at all. If not, those that are silent no longer are.
@@ -141,16 +126,6 @@ func (r *Record) Late(n int, now time.Time, delay time.Duration) {
 	r.Unlock()
 	if b != nil { // it has been picked
 		b.Late(now, delay)
-	}
-}
-
-// Answered notes that the primary has answered, with the first message if it is a stream. It may be called for a nil record.
-func (r *Record) Answered() {
-	if r == nil {
-		return
-	}
-	if b := r.answering(); b != nil {
-		b.Answered()
 	}
 }
 

@@ -61,7 +61,7 @@ func TestSilence_Probes(t *testing.T) {
 		b := policy.NewBackend(nil, []resolver.Address{{Addr: "a"}}, 0)
 		policy.Show([]*place.Backend{b})
 		for range 2 {
-			if !b.Probe(time.Now()) {
+			if !b.Probe(time.Now(), nil) {
 				t.Error("one that speaks is open to all")
 			}
 		}
@@ -70,7 +70,7 @@ func TestSilence_Probes(t *testing.T) {
 		b.Late(time.Now(), 0)
 		probes := 0
 		for range 1000 { // a second
-			if b.Probe(time.Now()) {
+			if b.Probe(time.Now(), nil) {
 				probes++
 			}
 			time.Sleep(ms)
@@ -134,7 +134,7 @@ func TestRecord_Late(t *testing.T) {
 		t.Error("the hedge is late at b")
 	}
 	h.Answered()
-	r.Answered()
+	r.Answered(now)
 	if a.Suspect() || b.Suspect() {
 		t.Error("both have answered")
 	}
@@ -148,5 +148,5 @@ func TestRecord_Late(t *testing.T) {
 	}
 	var none *place.Record
 	none.Late(1, now, ms)
-	none.Answered()
+	none.Answered(now)
 }

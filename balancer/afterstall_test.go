@@ -1,0 +1,138 @@
+package balancer_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/longtest"
+	"github.com/grpchedge/hedge/internal/testserver"
+	testpb "github.com/grpchedge/hedge/proto"
+)
+
+// slowBackend is a cluster of three backends of which the first answers later than the others, from some time on. After a
+// minute it stands still once.
+type slowBackend struct {
+	name     string
+	kind     kind
+	later    time.Duration
+	from     time.Duration
+	stall    time.Duration
+	deadline time.Duration // of each call; 0: none
+	options  []hedge.Option
+}
+
+func (b slowBackend) script(began time.Time, primary func(at time.Duration, slow bool)) testserver.Script {
+	law, end := testserver.LogNormal(5*ms, 2*ms), time.Minute+b.stall
+	return func(a testserver.Attempt) testserver.Plan {
+		at, delay := a.Arrival.Sub(began), a.Draw(law)
+		if a.Number == 0 {
+			primary(at, a.Backend == stalled)
+		}
+		if a.Backend == stalled {
+			if at >= b.from {
+				delay += b.later
+			}
+			if at >= time.Minute && at < end {
+				delay += end - at
+			}
+		}
+		return testserver.Plan{Delay: delay}
+	}
+}
+
+// run makes 200 calls a second at random times, until some half minutes after the stall. It returns the share of the primaries
+// that the slow backend had in each of these half minutes, 1 being a third of them.
+func (b slowBackend) run(t *testing.T, seed uint64, halfMinutes int) []float64 {
+	const rate, slice = 200, 30 * time.Second
+	shares := make([]float64, halfMinutes)
+	synctest.Test(t, func(t *testing.T) {
+		s, err := hedge.New(append([]hedge.Option{hedge.WithAllMethods()}, b.options...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Seed: seed, DrawByID: true, CountsOnly: true})
+		client := testpb.NewTestServiceClient(dial(t, cluster, s, over(roundRobin)))
+		synctest.Wait()
+		began, end := time.Now(), time.Minute+b.stall
+		all, slow := make([]atomic.Int64, halfMinutes+1), make([]atomic.Int64, halfMinutes+1)
+		cluster.SetScript(b.script(began, func(at time.Duration, here bool) {
+			if at < end {
+				return
+			}
+			all[(at-end)/slice].Add(1)
+			if here {
+				slow[(at-end)/slice].Add(1)
+			}
+		}))
+		ctx := t.Context()
+		rng := rand.New(rand.NewPCG(seed, 2))
+		var group sync.WaitGroup
+		for id := uint64(0); time.Since(began) < end+time.Duration(halfMinutes)*slice; id++ {
+			group.Go(func() {
+				ctx := ctx
+				if b.deadline > 0 {
+					with, cancel := context.WithTimeout(ctx, b.deadline)
+					defer cancel()
+					ctx = with
+				}
+				if _, err := b.kind.call(ctx, client, &testpb.Request{Id: id}); err != nil {
+					t.Errorf("after %v: %v", time.Since(began), err)
+				}
+			})
+			time.Sleep(time.Duration(rng.ExpFloat64() / rate * float64(time.Second)))
+		}
+		group.Wait()
+		for i := range shares {
+			shares[i] = 3 * float64(slow[i].Load()) / float64(all[i].Load())
+		}
+		row := s.Targets()[0]
+		t.Logf("%.1f%% extra load, %d of %d moved, delay %v; shares %.2f", 100*row.HedgeRate(), row.Moved, row.Calls, row.Delay, shares)
+	})
+	return shares
+}
+
+// TestSilence_AfterAStall has a backend that is healthy, but slower than the others, stand still once. While it does, the
+// delay that is learned comes to exclude it. Two minutes later it has half of its share again, and all of it after five.
+func TestSilence_AfterAStall(t *testing.T) {
+	unary, stream := kinds[0], kinds[1]
+	const stall = 40 * time.Second
+	generous := []hedge.Option{hedge.WithBudgetPercent(50)} // the delay excludes the slow backend at any time
+	for _, b := range longtest.First(1, []slowBackend{
+		{name: "15 ms", kind: unary, later: 15 * ms, stall: stall},
+		{name: "15 ms, streams", kind: stream, later: 15 * ms, stall: stall},
+		{name: "200 ms", kind: unary, later: 200 * ms, stall: stall},
+		{name: "not slower", kind: unary, stall: stall},
+		{name: "short stall", kind: unary, later: 15 * ms, stall: 5 * time.Second},
+		{name: "long stall", kind: unary, later: 15 * ms, stall: 5 * time.Minute},
+		{name: "large budget", kind: unary, later: 15 * ms, stall: stall, options: generous},
+		{name: "slower without a stall", kind: unary, later: 200 * ms, from: time.Minute},
+		{name: "slower without a stall, large budget", kind: unary, later: 200 * ms, from: time.Minute, options: generous},
+	}) {
+		t.Run(b.name, func(t *testing.T) {
+			for seed := range uint64(longtest.Table(1, 2, 20)) {
+				t.Run(fmt.Sprint(seed), func(t *testing.T) {
+					for i, share := range b.run(t, seed, longtest.Size(5, 11)) {
+						if i >= 4 && share < 0.5 || i >= 10 && share < 0.95 {
+							t.Errorf("after %v it has %.2f of its share", time.Duration(i)*30*time.Second, share)
+						}
+					}
+				})
+			}
+		})
+	}
+}
+
+// TestSilence_ProbesMeetDeadlines has calls with a deadline of 200 ms, of which some find out whether a backend still stands
+// still. None fails for that.
+func TestSilence_ProbesMeetDeadlines(t *testing.T) {
+	longtest.Only(t)
+	b := slowBackend{kind: kinds[0], stall: 2 * time.Minute, deadline: 200 * ms}
+	b.run(t, 1, 1)
+}

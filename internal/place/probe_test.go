@@ -1,0 +1,128 @@
+package place_test
+
+import (
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/resolver"
+
+	"github.com/grpchedge/hedge/internal/place"
+)
+
+const usual = 10 * ms // the delay of all calls here
+
+// silent returns a connection that is silent, and a function that sends a probe there.
+func silent(t *testing.T) (*place.Backend, func() *place.Record) {
+	policy := place.Enter("target")
+	t.Cleanup(policy.Leave)
+	b := policy.NewBackend(nil, []resolver.Address{{Addr: "a"}}, 0)
+	policy.Show([]*place.Backend{b})
+	fallSilent(b)
+	return b, func() *place.Record {
+		t.Helper()
+		_, r := place.Primary(t.Context(), "target", new(atomic.Int64))
+		if !b.Probe(time.Now(), r) {
+			t.Fatal("no probe is due")
+		}
+		r.Went(b)
+		return r
+	}
+}
+
+// fallSilent makes a connection silent, unless late calls mean nothing there.
+func fallSilent(b *place.Backend) {
+	b.Late(time.Now(), usual)
+	time.Sleep(usual)
+	b.Late(time.Now(), usual)
+}
+
+// patience is what a call says that is late after the usual delay and may wait for an hour.
+func patience(r *place.Record) time.Duration {
+	return r.Patience(time.Now(), usual, time.Hour)
+}
+
+// TestPatience_GrowsWithTheSilence has a probe be patient each time that the silence has lasted twice as long, and then each
+// half minute.
+func TestPatience_GrowsWithTheSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, probe := silent(t)
+		began := time.Now().Add(-usual)
+		for _, tc := range []struct{ at, want time.Duration }{
+			{100 * ms, 0},
+			{time.Second, 30 * ms}, {time.Second + 500*ms, 0}, {2100 * ms, 41 * ms}, {3 * time.Second, 0},
+			{32 * time.Second, 340 * ms}, {60 * time.Second, 0}, {65 * time.Second, 520 * ms}, {90 * time.Second, 0},
+			{96 * time.Second, 520 * ms}, {24 * time.Hour, 520 * ms},
+		} {
+			time.Sleep(time.Until(began.Add(tc.at)))
+			r := probe()
+			if got := patience(r); got < tc.want || got > tc.want+ms {
+				t.Errorf("after %v: a probe waits %v, want %v", tc.at, got, tc.want)
+			}
+			if again := patience(r); again < tc.want || again > tc.want+ms {
+				t.Errorf("after %v: asked again, it waits %v, want %v", tc.at, again, tc.want)
+			}
+		}
+	})
+}
+
+// TestPatience_Limit has a probe wait no longer than it may. One that may not wait longer than others is not patient.
+func TestPatience_Limit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, probe := silent(t)
+		time.Sleep(32 * time.Second)
+		if got := probe().Patience(time.Now(), usual, 100*ms); got != 100*ms {
+			t.Errorf("it waits %v", got)
+		}
+		time.Sleep(time.Minute)
+		r := probe()
+		if got := r.Patience(time.Now(), usual, usual); got != 0 {
+			t.Errorf("it waits %v", got)
+		}
+		var none *place.Record
+		if _, other := place.Primary(t.Context(), "target", new(atomic.Int64)); patience(other) != 0 || patience(none) != 0 {
+			t.Error("a call that is no probe is patient")
+		}
+	})
+}
+
+// TestPatience_ASlowBackend has a patient probe answered: the connection is trusted for a while, and from then on each probe
+// waits for as long as it needs.
+func TestPatience_ASlowBackend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, probe := silent(t)
+		answer := func(r *place.Record, after time.Duration) {
+			began := time.Now()
+			time.Sleep(usual)
+			patience(r)
+			time.Sleep(after - usual)
+			r.Answered(began)
+		}
+		time.Sleep(2 * time.Second)
+		answer(probe(), 20*ms)
+		fallSilent(b)
+		if b.Suspect() {
+			t.Error("it is slow, and not silent")
+		}
+		time.Sleep(time.Second)
+		if fallSilent(b); !b.Silent() {
+			t.Error("it is trusted for a second")
+		}
+		if got := patience(probe()); got != 40*ms {
+			t.Errorf("a probe waits %v", got)
+		}
+		b.Answered() // to a call that is not followed
+		for range 50 {
+			_, r := place.Primary(t.Context(), "target", new(atomic.Int64))
+			r.Went(b)
+			began := time.Now()
+			time.Sleep(ms)
+			r.Answered(began)
+		}
+		fallSilent(b)
+		if got := patience(probe()); got != 0 {
+			t.Errorf("it is fast again, and a probe waits %v", got)
+		}
+	})
+}
