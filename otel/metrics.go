@@ -14,6 +14,7 @@ import (
 type metrics struct {
 	meter  metric.Meter
 	names  *names
+	totals *totals
 	hedges metric.Int64Histogram
 	losers metric.Float64Histogram
 
@@ -84,7 +85,7 @@ func newMetrics(o Options) (*metrics, error) {
 	if most == 0 {
 		most = defaultMethods
 	}
-	m := &metrics{meter: o.MeterProvider.Meter("github.com/grpchedge/hedge/otel"), names: newNames(most)}
+	m := &metrics{meter: o.MeterProvider.Meter("github.com/grpchedge/hedge/otel"), names: newNames(most), totals: newTotals()}
 	var errs [9]error
 	m.hedges, errs[0] = m.meter.Int64Histogram("grpc.client.call.hedges", metric.WithUnit("{hedge}"),
 		metric.WithDescription("Number of hedges sent during the client call. Calls without a hedge are not counted."),
@@ -110,29 +111,14 @@ func newMetrics(o Options) (*metrics, error) {
 	return m, errors.Join(errs[:]...)
 }
 
-// counts are the counters of one pair of target and method, or of all that are not told apart.
-type counts struct {
-	calls int64
-	of    []int64 // as outcomes
-}
-
-// observe reports the rows of a scheduler.
-func (m *metrics) observe(to metric.Observer, rows []hedge.TargetStats) {
-	sums := map[*labels]*counts{}
+// observe reports the rows of a scheduler, and the sum of all its counts, which was read before them.
+func (m *metrics) observe(to metric.Observer, sum hedge.Stats, rows []hedge.TargetStats) {
+	named := map[*labels]*hedge.Stats{}
 	last := ""
 	for i := range rows {
 		row := &rows[i]
-		l := m.names.of(row.Target, row.Method)
-		sum := sums[l]
-		if sum == nil {
-			sum = &counts{of: make([]int64, len(outcomes))}
-			sums[l] = sum
-		}
-		sum.calls += row.Calls
-		for n, o := range outcomes {
-			sum.of[n] += o.count(&row.Stats)
-		}
-		if !l.other {
+		if l := m.names.of(row.Target, row.Method); !l.other {
+			named[l] = &row.Stats
 			m.observeMethod(to, row, l)
 		}
 		if i == 0 || row.Target != last { // rows are sorted by target
@@ -145,12 +131,8 @@ func (m *metrics) observe(to metric.Observer, rows []hedge.TargetStats) {
 			}
 		}
 	}
-	for l, sum := range sums {
-		to.ObserveInt64(m.calls, sum.calls, l.option)
-		for n := range outcomes {
-			to.ObserveInt64(m.decisions, sum.of[n], l.decisions[n])
-		}
-	}
+	m.totals.add(&sum, named)
+	m.totals.observe(m, to)
 }
 
 // observeMethod reports the gauges of a method.

@@ -99,7 +99,10 @@ func (m *metrics) watch(s *hedge.Scheduler) {
 	scheduler := weak.Make(s)
 	registered, err := m.meter.RegisterCallback(func(_ context.Context, to metric.Observer) error {
 		if s := scheduler.Value(); s != nil {
-			m.observe(to, s.Targets())
+			m.totals.mu.Lock() // before the counts are read, so that none is older than those of the last reading
+			defer m.totals.mu.Unlock()
+			sum := s.Stats()
+			m.observe(to, sum, s.Targets())
 		}
 		return nil
 	}, m.observed...)
