@@ -90,3 +90,54 @@ func TestRule20_AClassOfACallInFlight(t *testing.T) {
 		}
 	})
 }
+
+// Calls in flight keep their hedges when an update switches hedging off, in whatever way. Calls that begin afterwards have none.
+func TestRule20_CallsInFlightKeepTheirHedges(t *testing.T) {
+	const calls = 20
+	fixed := hedge.WithTrigger(hedge.Fixed(10 * ms))
+	ruled := func(opt hedge.Option) []hedge.Option {
+		return []hedge.Option{fixed, hedge.WithMethodOptions(method, opt)}
+	}
+	share := func(p float64) []hedge.Option { return []hedge.Option{fixed, hedge.WithBudgetPercent(p)} }
+	for _, tc := range []struct {
+		name   string
+		first  []hedge.Option
+		update []hedge.Option
+		later  bool // a call that begins later has a hedge
+	}{
+		{"no update", share(100), nil, true},
+		{"WithMaxHedges(0)", share(100), []hedge.Option{fixed, hedge.WithMaxHedges(0)}, false},
+		{"WithOff", share(100), ruled(hedge.WithOff()), false},
+		{"WithBudgetPercent(0)", share(100), share(0), false},
+		{"WithBudgetPercent(0) for the target", share(100), []hedge.Option{fixed, hedge.WithTargetOptions(target, hedge.WithBudgetPercent(0))}, false},
+		{"WithBudgetPercent(0) for the method", append(ruled(hedge.WithBudgetPercent(100)), hedge.WithBudgetPercent(100)),
+			append(ruled(hedge.WithBudgetPercent(0)), hedge.WithBudgetPercent(100)), false},
+		{"WithBudgetPercent(0), but not for the method", append(ruled(hedge.WithBudgetPercent(100)), hedge.WithBudgetPercent(100)),
+			append(ruled(hedge.WithBudgetPercent(100)), hedge.WithBudgetPercent(0)), false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newScheduler(t, append(tc.first, hedge.WithMaxHedges(1))...)
+				var inFlight sync.WaitGroup
+				for range calls {
+					inFlight.Go(func() { call(t, s, method, 200*ms) })
+				}
+				time.Sleep(5 * ms)
+				if tc.update != nil {
+					if err := s.Update(append(tc.update, hedge.WithAllMethods())...); err != nil {
+						t.Fatal(err)
+					}
+				}
+				call(t, s, method, ms) // so that the update has reached the method
+				inFlight.Wait()
+				if got := s.Stats().Hedges; got != calls {
+					t.Errorf("%d calls in flight had %d hedges", calls, got)
+				}
+				call(t, s, method, 200*ms)
+				if got := s.Stats().Hedges > calls; got != tc.later {
+					t.Errorf("a later call had a hedge: %v, want %v", got, tc.later)
+				}
+			})
+		})
+	}
+}

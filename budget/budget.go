@@ -83,9 +83,10 @@ func New(percent float64) *Bucket {
 	return b
 }
 
-// rate is what calls earn, since the units that there were when it was set: nothing at 0 percent, which pays for nothing either.
+// rate is what calls earn, since the units that there were when it was set: nothing at 0 percent.
 type rate struct {
 	perUnit uint64 // nano-tokens
+	former  uint64 // what the calls before earned
 	units   uint64
 	earned  uint64 // before, in nano-tokens
 }
@@ -96,8 +97,15 @@ const unitsPerCall = 16
 // at returns what was earned until there were so many units.
 func (r *rate) at(units uint64) uint64 { return r.earned + (units-r.units)*r.perUnit }
 
-// SetPercent changes what each call adds, from now on, as New sets it. What the bucket holds stays. Calls of SetPercent must
-// not overlap.
+// last returns about what the last of so many units earned.
+func (r *rate) last(recent, units uint64) uint64 {
+	since := min(recent, units-r.units)
+	return since*r.perUnit + (recent-since)*r.former
+}
+
+// SetPercent changes what each call adds, from now on, as New sets it. What the bucket holds stays, and so does its burst for
+// two seconds. With 0 percent it still pays until that is spent, for the calls that began before. Calls of SetPercent must not
+// overlap.
 func (b *Bucket) SetPercent(percent float64) {
 	old := b.rate.Load()
 	perUnit := uint64(math.Round(share(percent) * token / unitsPerCall))
@@ -107,12 +115,16 @@ func (b *Bucket) SetPercent(percent float64) {
 		b.rate.Store(&rate{perUnit: perUnit, units: b.units.Load(), earned: uint64(b.gone.Load())})
 	default:
 		units := b.units.Load()
-		b.rate.Store(&rate{perUnit: perUnit, units: units, earned: old.at(units)})
+		former := old.perUnit
+		if units == old.units {
+			former = old.former
+		}
+		b.rate.Store(&rate{perUnit: perUnit, former: former, units: units, earned: old.at(units)})
 	}
 }
 
-// paying returns the rate; nil while nothing is paid.
-func (b *Bucket) paying() *rate {
+// earning returns the rate; nil while calls earn nothing.
+func (b *Bucket) earning() *rate {
 	if r := b.rate.Load(); r != nil && r.perUnit > 0 {
 		return r
 	}
@@ -137,7 +149,7 @@ func (b *Bucket) Earn(now time.Time) {
 // hedge of that cost.
 func (b *Bucket) EarnFor(now time.Time, cost float64) {
 	units := unitsOf(cost)
-	if units > unitsPerCall && b.paying() != nil {
+	if units > unitsPerCall && b.earning() != nil {
 		elapsed := b.elapsed(now)
 		if priceOf(cost) > b.dearest.price(elapsed) {
 			b.forfeit(now) // what is beyond the burst now is no part of a larger one
@@ -165,7 +177,7 @@ func unitsOf(cost float64) uint64 {
 func priceOf(cost float64) int64 { return int64(unitsOf(cost)) * (token / unitsPerCall) }
 
 func (b *Bucket) add(now time.Time, units uint64) {
-	if b.paying() == nil {
+	if b.earning() == nil {
 		return
 	}
 	n := uint32(b.elapsed(now) / step)
@@ -177,7 +189,7 @@ func (b *Bucket) add(now time.Time, units uint64) {
 
 // TakeBack takes back the share of a call that costs as much as so many calls.
 func (b *Bucket) TakeBack(cost float64) {
-	if r := b.paying(); r != nil {
+	if r := b.earning(); r != nil {
 		b.gone.Add(int64(unitsOf(cost) * r.perUnit))
 	}
 }
@@ -190,7 +202,7 @@ func (b *Bucket) Spend(now time.Time, urgent bool) bool { return b.SpendFor(now,
 
 // SpendFor takes the price of a hedge that costs as much as so many calls: see [Bucket.EarnFor].
 func (b *Bucket) SpendFor(now time.Time, urgent bool, cost float64) bool {
-	r := b.paying()
+	r := b.rate.Load()
 	if r == nil {
 		return false
 	}
@@ -225,9 +237,9 @@ func (b *Bucket) Refund(saved bool, cost float64) {
 	}
 }
 
-// Tokens returns how many tokens the bucket holds, fractions included, between 0 and the burst.
+// Tokens returns how many tokens the bucket holds, fractions included, between 0 and the burst; 0 while calls add nothing.
 func (b *Bucket) Tokens(now time.Time) float64 {
-	r := b.paying()
+	r := b.earning()
 	if r == nil {
 		return 0
 	}
@@ -235,9 +247,9 @@ func (b *Bucket) Tokens(now time.Time) float64 {
 	return float64(max(0, min(earned-b.gone.Load(), burst))) / token
 }
 
-// Burst returns how many tokens the bucket can hold, between 1 and 100,000; 0 if it never pays.
+// Burst returns how many tokens the bucket can hold, between 1 and 100,000; 0 while calls add nothing.
 func (b *Bucket) Burst(now time.Time) float64 {
-	r := b.paying()
+	r := b.earning()
 	if r == nil {
 		return 0
 	}
@@ -262,7 +274,7 @@ func (b *Bucket) earnings(r *rate, now time.Time) (earned, burst int64) {
 			recent = max(recent, int32(uint32(units)-uint32(mark)))
 		}
 	}
-	return int64(r.at(units)), min(max(b.dearest.price(elapsed), int64(recent)*int64(r.perUnit)), maxBurst*token)
+	return int64(r.at(units)), min(max(b.dearest.price(elapsed), int64(r.last(uint64(recent), units))), maxBurst*token)
 }
 
 // late returns by how many steps the n-th is behind that of a mark: 0 if it is not behind, or so far that the clock must
@@ -290,7 +302,7 @@ func (b *Bucket) begin(n uint32, now time.Time) {
 // forfeit saves what is beyond the burst. A spend sees to that itself; without any, the difference of the two sums would
 // overflow one day, and a client that comes back from a pause would find what it had saved at its former rate.
 func (b *Bucket) forfeit(now time.Time) {
-	r := b.paying()
+	r := b.earning()
 	if r == nil { // only now
 		return
 	}

@@ -16,7 +16,7 @@ const (
 // earn, eight at most. It comes before the first call. So a target whose traffic is known is not without a token when its
 // first calls are slow. A rate that is not above 0 is ignored.
 func (b *Bucket) Expect(now time.Time, perSecond float64) {
-	r := b.paying()
+	r := b.earning()
 	if r == nil || !(perSecond > 0) {
 		return
 	}

@@ -50,7 +50,7 @@ func (b *Bucket) Pay(now time.Time, urgent bool, cost float64) (paid, saved bool
 
 // halfSpent reports whether less than half of the burst is left.
 func (b *Bucket) halfSpent(now time.Time) bool {
-	r := b.paying()
+	r := b.rate.Load()
 	if r == nil {
 		return false
 	}
@@ -64,7 +64,7 @@ func (b *Bucket) SpendSaved(now time.Time) bool { return b.SpendSavedFor(now, 1)
 
 // SpendSavedFor takes the price of a hedge that costs as much as so many calls.
 func (b *Bucket) SpendSavedFor(now time.Time, cost float64) bool {
-	r, s, price := b.paying(), &b.savings, priceOf(cost)
+	r, s, price := b.rate.Load(), &b.savings, priceOf(cost)
 	if r == nil || s.tokens.Load() < price || !s.venture() {
 		return false
 	}
@@ -85,14 +85,14 @@ func (b *Bucket) SpendSavedFor(now time.Time, cost float64) bool {
 // Hedged takes note of a hedged call that has ended, and whether a hedge answered it. Savings pay while that is so for more
 // than a third of hedged calls: for two hedges, and one more for each call that a hedge answers.
 func (b *Bucket) Hedged(won bool) {
-	if b.paying() != nil {
+	if b.rate.Load() != nil {
 		b.savings.hedged(won)
 	}
 }
 
 // Saved returns how many tokens the savings hold, fractions included, between 0 and four times the burst.
 func (b *Bucket) Saved(now time.Time) float64 {
-	r := b.paying()
+	r := b.earning()
 	if r == nil {
 		return 0
 	}
@@ -101,7 +101,7 @@ func (b *Bucket) Saved(now time.Time) float64 {
 	return float64(min(b.savings.tokens.Load()+over, savedBursts*burst)) / token
 }
 
-// Capacity returns how many tokens the bucket and its savings can hold, between 5 and 500,000; 0 if it never pays.
+// Capacity returns how many tokens the bucket and its savings can hold, between 5 and 500,000; 0 while calls add nothing.
 func (b *Bucket) Capacity(now time.Time) float64 { return (1 + savedBursts) * b.Burst(now) }
 
 // add saves what went beyond a burst, and lets go of what is too much for the burst as it is now.

@@ -104,3 +104,29 @@ func TestRule12_AShareThatMovesConcurrently(t *testing.T) {
 		t.Errorf("%d hedges of %d calls: the test has come to nothing", got, callers*calls)
 	}
 }
+
+// What a bucket holds when its share is lowered, or becomes 0, pays as before for two seconds. Then one token is left.
+func TestSetPercent_WhatIsHeldPays(t *testing.T) {
+	for _, percents := range [][]float64{{100}, {0}, {10}, {0, 10}, {10, 0}} {
+		for _, tc := range []struct {
+			after time.Duration
+			least int // hedges
+			most  int
+		}{{0, 20, 21}, {1500 * time.Millisecond, 20, 21}, {3 * time.Second, 1, 1}} {
+			b := budget.New(100)
+			for range 20 {
+				b.Earn(at(0))
+			}
+			for _, p := range percents {
+				b.SetPercent(p)
+			}
+			paid := 0
+			for b.Spend(at(tc.after), true) {
+				paid++
+			}
+			if paid < tc.least || paid > tc.most {
+				t.Errorf("%v percent, after %v: %d hedges, want %d", percents, tc.after, paid, tc.least)
+			}
+		}
+	}
+}

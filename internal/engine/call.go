@@ -64,7 +64,7 @@ func (c *Call) arm(delay time.Duration) {
 	if !c.unbudgeted() { // what costs nothing must not pay for others
 		c.payment.earn(c.start)
 	}
-	if c.maxHedges() > 0 && (c.settings.BudgetPercent > 0 || c.unbudgeted()) {
+	if c.maxHedges() > 0 && (c.settings.learning.BudgetPercent > 0 || c.unbudgeted()) {
 		c.dry = c.settings.DryRun
 		c.armed, c.delay = !c.dry, min(delay, race.Longest)
 		if c.armed {
