@@ -44,8 +44,8 @@ func (s *Scheduler) WriteSnapshot(w io.Writer) error {
 // not called for 15 minutes is forgotten, as every method is.
 //
 // [New] reads r to its end, and returns an error if that fails, or if what it reads is empty, cut off, longer than 256 MiB,
-// no snapshot, or one with values out of range. From then on it takes about as much memory as it has bytes. What a later
-// version has added is ignored. A reader can be read once: a second New with the same option needs another one. r must not
+// no snapshot, or one with values out of range. Reading takes at most five times its bytes, and 256 bytes for each target,
+// method and class; what is kept is within [WithMaxMemory]. What a later version has added is ignored. A reader can be read once: a second New with the same option needs another one. r must not
 // be nil.
 func WithSnapshot(r io.Reader) Option {
 	return named("WithSnapshot", func(c *engine.Config) error {
