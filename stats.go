@@ -145,8 +145,9 @@ type TargetStats struct {
 	Backends int
 	// Connections is the same number, counting each of the connections that the policy's field "connections" asks for.
 	Connections int
-	// Silent are the connections that are silent: calls there are late, and none has answered since. Primaries avoid them. The
-	// one that has been silent longest comes first. It is nil if none is silent, and without the policy of package balancer.
+	// Silent are the backends with silent connections: calls there are late, and none has answered since. Primaries avoid these
+	// connections. The backend that has been silent longest comes first. Silent is nil if none is silent, and without the
+	// policy of package balancer.
 	Silent []SilentBackend
 	// Moved is the number of primaries that were sent past a silent connection, of all methods of the target, since its
 	// connections were made.
@@ -175,12 +176,12 @@ type TargetStats struct {
 	Resets Resets
 }
 
-// SilentBackend is a connection whose backend has fallen silent: see package balancer.
+// SilentBackend is a backend that has fallen silent on some of its connections: see package balancer.
 type SilentBackend struct {
 	// Address is that of the backend, as the resolver gave it.
 	Address string
-	// Connection is the number of the connection if there are several to each address, 0 for the first.
-	Connection int
+	// Connections is the number of its connections that are silent. Each connection of a pool counts.
+	Connections int
 	// Since is when the first of the calls that wait there was late.
 	Since time.Time
 }
@@ -219,7 +220,7 @@ func newTargetStats(m engine.MethodStats) TargetStats {
 		Resets:           newResets(m.Resets),
 	}
 	for _, b := range m.Ready.Silent {
-		row.Silent = append(row.Silent, SilentBackend{Address: b.Address, Connection: b.Number, Since: b.Since})
+		row.Silent = append(row.Silent, SilentBackend{Address: b.Address, Connections: b.Connections, Since: b.Since})
 	}
 	if m.Estimate != nil {
 		row.Choice = newChoice(m.Estimate)

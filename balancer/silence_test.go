@@ -169,3 +169,43 @@ func TestSilence_FalseAlarms(t *testing.T) {
 		}
 	}
 }
+
+// TestSilence_OfAPool has a backend stand still that four connections go to. It is listed once.
+func TestSilence_OfAPool(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := hedge.New(hedge.WithAllMethods())
+		if err != nil {
+			t.Fatal(err)
+		}
+		cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true})
+		var pool []testpb.TestServiceClient
+		for range 4 {
+			pool = append(pool, testpb.NewTestServiceClient(dial(t, cluster, s, over(roundRobin))))
+		}
+		synctest.Wait()
+		began, law := time.Now(), testserver.LogNormal(5*ms, 2*ms)
+		cluster.SetScript(func(a testserver.Attempt) testserver.Plan {
+			plan := testserver.Plan{Delay: a.Draw(law)}
+			if a.Backend == stalled && time.Since(began) > 5*time.Second {
+				plan.Delay = 20 * time.Second
+			}
+			return plan
+		})
+		var group sync.WaitGroup
+		for id := range 3_000 {
+			group.Go(func() {
+				if _, err := pool[id%len(pool)].Unary(t.Context(), &testpb.Request{Id: uint64(id)}); err != nil {
+					t.Error(err)
+				}
+			})
+			time.Sleep(3 * ms)
+		}
+		silent := s.Targets()[0].Silent
+		if len(silent) != 1 || silent[0].Address != cluster.Address(stalled) || silent[0].Connections != len(pool) {
+			t.Errorf("%+v", silent)
+		} else if after := silent[0].Since.Sub(began); after < 5*time.Second || after > 5200*ms {
+			t.Errorf("silent since %v", after)
+		}
+		group.Wait()
+	})
+}

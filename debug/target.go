@@ -9,7 +9,7 @@ import (
 	"github.com/grpchedge/hedge/internal/engine"
 )
 
-// mostNamed is how many silent connections, or rules, are named.
+// mostNamed is how many silent backends, or rules, are named.
 const mostNamed = 5
 
 // pausedSentence says that calls are not hedged, and by what.
@@ -40,10 +40,11 @@ func targetNotes(t hedge.TargetStats, now time.Time) (notes []string) {
 	}
 	for i, b := range t.Silent {
 		if i == mostNamed {
-			add("Further silent connections: %s.", count(int64(len(t.Silent)-i)))
+			add("Further silent backends: %s.", count(int64(len(t.Silent)-i)))
 			break
 		}
-		add("%s has been silent %s: calls there are late, and primaries avoid it.", backendName(b), lasting(b.Since, now))
+		add("%s has been silent %s, on %s: calls there are late, and primaries avoid it.",
+			plain(b.Address), lasting(b.Since, now), plural(int64(b.Connections), "connection"))
 	}
 	switch {
 	case t.SingleBackend():
@@ -93,7 +94,7 @@ func targetFigures(t hedge.TargetStats, now time.Time) (f []figure) {
 		add("backends ready", "%d", t.Backends)
 	}
 	if len(t.Silent) > 0 {
-		add("silent connections", "%d, the first %s", len(t.Silent), lasting(t.Silent[0].Since, now))
+		add("silent backends", "%d, the first %s", len(t.Silent), lasting(t.Silent[0].Since, now))
 	}
 	if t.Moved > 0 {
 		add("primaries moved past silent connections", "%s", count(t.Moved))
@@ -114,13 +115,6 @@ func ruleNames(rules []string) string {
 		names = append(names, plain(rule))
 	}
 	return strings.Join(names, ", ")
-}
-
-func backendName(b hedge.SilentBackend) string {
-	if b.Connection > 0 {
-		return fmt.Sprintf("%s (connection %d)", plain(b.Address), b.Connection)
-	}
-	return plain(b.Address)
 }
 
 // lasting says for how long something has been so.

@@ -2,6 +2,7 @@ package debug_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -21,7 +22,7 @@ func TestText_OfATarget(t *testing.T) {
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
 	seven := make([]hedge.SilentBackend, 7)
 	for i := range seven {
-		seven[i] = hedge.SilentBackend{Address: "10.0.0.9:443", Connection: i, Since: ago(time.Second)}
+		seven[i] = hedge.SilentBackend{Address: fmt.Sprintf("10.0.0.%d:443", i), Connections: 1, Since: ago(time.Second)}
 	}
 	for _, tc := range []struct {
 		name  string
@@ -43,11 +44,11 @@ func TestText_OfATarget(t *testing.T) {
 		{"resets set", hedge.TargetStats{Resets: hedge.Resets{Mode: hedge.ResetsSet, Limit: 100, Per: time.Second, Why: "WithResetLimit"}},
 			[]string{"set: at most 100 in 1 s"}, []string{"- "}},
 		{"silent", hedge.TargetStats{Backends: 3, Connections: 6, Moved: 4321, Silent: []hedge.SilentBackend{
-			{Address: "10.0.0.1:443", Since: ago(12 * time.Second)}, {Address: "10.0.0.2:443\x1b[2J", Connection: 1, Since: ago(3 * time.Second)}}},
-			[]string{"- 10.0.0.1:443 has been silent for 12 s: calls there are late, and primaries avoid it.",
-				`- "10.0.0.2:443\x1b[2J" (connection 1) has been silent for 3 s`, "2, the first for 12 s", "4,321", "3, over 6 connections"},
+			{Address: "10.0.0.1:443", Connections: 1, Since: ago(12 * time.Second)}, {Address: "10.0.0.2:443\x1b[2J", Connections: 4, Since: ago(3 * time.Second)}}},
+			[]string{"- 10.0.0.1:443 has been silent for 12 s, on 1 connection: calls there are late, and primaries avoid it.",
+				`- "10.0.0.2:443\x1b[2J" has been silent for 3 s, on 4 connections: calls`, "2, the first for 12 s", "4,321", "3, over 6 connections"},
 			[]string{"\x1b", "Only one backend"}},
-		{"many silent", hedge.TargetStats{Silent: seven}, []string{"(connection 4)", "- Further silent connections: 2."}, []string{"(connection 5)"}},
+		{"many silent", hedge.TargetStats{Silent: seven}, []string{"10.0.0.4:443", "- Further silent backends: 2."}, []string{"10.0.0.5:443"}},
 		{"single connection", hedge.TargetStats{SingleConnection: true}, []string{"- Hedges go over the connection of the primary"}, []string{"Only one backend"}},
 		{"single backend", hedge.TargetStats{SingleConnection: true, Backends: 1, Connections: 1},
 			[]string{"- Only one backend is ready"}, []string{"Hedges go over"}},

@@ -110,17 +110,17 @@ func (p *Policy) Ready() []*Backend { return *p.ready.Load() }
 
 // Census is what is ready on the connections to some targets.
 type Census struct {
-	Backends    int // different addresses
-	Connections int // the same, counting each connection where an address has several
-	Silent      []Silent
-	Moved       int64 // primaries that were sent past a silent connection
+	Backends    int      // different addresses
+	Connections int      // the same, counting each connection where an address has several
+	Silent      []Silent // one for each address
+	Moved       int64    // primaries that were sent past a silent connection
 }
 
-// Silent is a connection that is silent: see [Backend.Silent].
+// Silent is an address with connections that are silent: see [Backend.Silent].
 type Silent struct {
-	Address string
-	Number  int // of the connection where an address has several, 0 for the first
-	Since   time.Time
+	Address     string
+	Connections int       // that are silent, of all policies
+	Since       time.Time // for the first of them
 }
 
 // Count returns what is ready on the connections to the targets; nothing without a policy. Silent is in the order of Since.
@@ -140,7 +140,7 @@ func Count(targets ...string) Census {
 				addresses[b.address] = struct{}{}
 				connections[connection{b.address, b.number}] = struct{}{}
 				if since, silent := b.SilentSince(); silent {
-					c.Silent = append(c.Silent, Silent{Address: b.name, Number: b.number, Since: since})
+					c.silent(b.name, since)
 				}
 			}
 		}
@@ -148,4 +148,18 @@ func Count(targets ...string) Census {
 	c.Backends, c.Connections = len(addresses), len(connections)
 	slices.SortFunc(c.Silent, func(a, b Silent) int { return a.Since.Compare(b.Since) })
 	return c
+}
+
+// silent adds a connection that is silent.
+func (c *Census) silent(address string, since time.Time) {
+	i := slices.IndexFunc(c.Silent, func(s Silent) bool { return s.Address == address })
+	if i < 0 {
+		c.Silent = append(c.Silent, Silent{Address: address, Connections: 1, Since: since})
+		return
+	}
+	s := &c.Silent[i]
+	s.Connections++
+	if since.Before(s.Since) {
+		s.Since = since
+	}
 }

@@ -1,6 +1,7 @@
 package place_test
 
 import (
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -149,4 +150,29 @@ func TestRecord_Late(t *testing.T) {
 	var none *place.Record
 	none.Late(1, now, ms)
 	none.Answered(now)
+}
+
+// TestCount_Silent lists each address with silent connections once, those of several policies included.
+func TestCount_Silent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		for range 2 { // a pool of two
+			policy := place.Enter("target")
+			defer policy.Leave()
+			var all []*place.Backend
+			for n, address := range []string{"a", "a", "b", "c"} {
+				all = append(all, policy.NewBackend(nil, []resolver.Address{{Addr: address}}, n%2))
+			}
+			policy.Show(all)
+			for _, b := range all[:3] {
+				b.Late(time.Now(), 0)
+				b.Late(time.Now(), 0)
+				time.Sleep(ms)
+			}
+		}
+		want := []place.Silent{{Address: "a", Connections: 4, Since: began}, {Address: "b", Connections: 2, Since: began.Add(2 * ms)}}
+		if got := place.Count("target").Silent; !slices.Equal(got, want) {
+			t.Errorf("%v, want %v", got, want)
+		}
+	})
 }
