@@ -227,6 +227,8 @@ func WithOtherBackendOnly() Option {
 // Where the request decides how long a call takes, one delay for all of a method is too late for the cheap requests and too
 // early for the dear ones. A method has at most 16 classes, and all further ones share one named [OtherClass]; a name is cut
 // off at 64 bytes. While a class has too few calls, what is known of the method stands in. The budget stays the target's.
+// After a [Scheduler.Update] with another function, its classes get all places. Of the former classes, those whose names come
+// again keep what they have learned. A closure that was made anew is another function.
 //
 // of runs on the caller's goroutine, once for each call of a unary method and once for the request of a server stream, and
 // must be safe for concurrent use. It must not change the request. A panic in it is the caller's, and what it takes to

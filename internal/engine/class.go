@@ -1,12 +1,14 @@
 package engine
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 	"unsafe"
 
+	"github.com/grpchedge/hedge/internal/latency"
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/race"
 )
@@ -20,21 +22,88 @@ const (
 	maxClassName = 64 // bytes
 )
 
-// classes are what a method has learned of each class of requests.
+// Class functions name the class of a request.
+type classFunction = func(ctx context.Context, method string, request any) string
+
+// classes are what a method has learned of the classes of one class function. A call uses those of the function that was in force
+// when it began. Those of another function have places of their own, so that names which no longer come take none.
 type classes struct {
-	known sync.Map // name → *class
-	mu    sync.Mutex
-	count int
-	taken map[string]learn.Knowledge // what was taken over of classes that are not known yet
+	function classFunction // nil: not known yet, of what was taken over; guarded by Engine.mu
+	known    sync.Map      // name → *class
+
+	mu      sync.Mutex
+	count   int
+	retired bool                       // another function is in force: no class is added
+	former  map[string]*class          // of the function before, which are used again if their names come again
+	taken   map[string]learn.Knowledge // what was taken over of classes that are not known yet
 }
 
 type class struct {
 	name    string
 	learner learn.Learner
 	alarm   race.Alarm // says when the first hedges of calls are due
+	memory  latency.Meter
 }
 
-// of returns the entry of a class, made now if need be.
+// classesOf returns the classes of a function; nil without a function. Engine.mu must be held.
+func (m *method) classesOf(function classFunction) *classes {
+	if function == nil {
+		return nil
+	}
+	old := m.classes.Load()
+	if old != nil && old.function == nil {
+		old.function = function
+	}
+	if old != nil && isSame(old.function, function) {
+		return old
+	}
+	cs := m.newClasses()
+	cs.function = function
+	if old != nil {
+		old.retire(m, cs)
+	}
+	m.classes.Store(cs)
+	return cs
+}
+
+func (m *method) newClasses() *classes {
+	m.memory.Add(classesBytes)
+	return new(classes)
+}
+
+// isSame reports whether two functions are one value, which Go does not tell. A closure that was made anew is another one. Both
+// are in use, so that neither address has been given away.
+func isSame(a, b classFunction) bool {
+	return *(*unsafe.Pointer)(unsafe.Pointer(&a)) == *(*unsafe.Pointer)(unsafe.Pointer(&b))
+}
+
+// retire leaves what is known to the classes of the next function. The class of all others is another one there.
+func (cs *classes) retire(m *method, next *classes) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	cs.forgetFormer()
+	next.former, next.taken = map[string]*class{}, cs.taken
+	cs.retired, cs.taken = true, nil
+	cs.known.Range(func(_, value any) bool {
+		if c := value.(*class); c.name == OtherClass {
+			c.memory.Release()
+		} else {
+			next.former[c.name] = c
+		}
+		return true
+	})
+	m.memory.Add(-classesBytes)
+}
+
+// forgetFormer forgets the classes of the function before that have not come again. cs.mu must be held.
+func (cs *classes) forgetFormer() {
+	for _, c := range cs.former {
+		c.memory.Release()
+	}
+	cs.former = nil
+}
+
+// of returns the entry of a class, made now if need be; nil if it has none, and another function is in force.
 func (cs *classes) of(e *Engine, m *method, name string) *class {
 	if len(name) > maxClassName {
 		name = strings.ToValidUTF8(name[:maxClassName], "")
@@ -50,25 +119,46 @@ func (cs *classes) of(e *Engine, m *method, name string) *class {
 	if c, ok := cs.known.Load(name); ok {
 		return c.(*class)
 	}
-	c := &class{name: strings.Clone(name)}
-	if cs.count == 0 {
-		m.memory.Add(mapShare) // of the map itself
+	if cs.retired {
+		return nil
 	}
-	m.memory.Add(c.bytes())
-	m.learn(e, m.learner.Config(), &c.learner, c.name) // not the call's, which an update may have replaced: see relearn
-	cs.handOver(m, c)
+	c := cs.former[name]
+	if c != nil {
+		delete(cs.former, name)
+		c.learner.Configure(m.learner.Config())
+	} else {
+		c = cs.newClass(e, m, name)
+	}
 	cs.known.Store(c.name, c)
-	cs.count++
+	if cs.count++; cs.count >= MaxClasses {
+		cs.forgetFormer()
+	}
 	return c
 }
 
-const classBytes = int64(unsafe.Sizeof(class{})) + mapShare + estimates
+// newClass makes a class. cs.mu must be held.
+func (cs *classes) newClass(e *Engine, m *method, name string) *class {
+	c := &class{name: strings.Clone(name)}
+	c.memory.PartOf(&m.memory)
+	c.memory.Add(c.bytes())
+	m.learn(e, m.learner.Config(), &c.learner, &c.memory, c.name) // not the call's, which an update may have replaced: see relearn
+	cs.handOver(m, c)
+	return c
+}
+
+const (
+	classBytes   = int64(unsafe.Sizeof(class{})) + mapShare + estimates
+	classesBytes = int64(unsafe.Sizeof(classes{})) + mapShare
+)
 
 func (c *class) bytes() int64 { return classBytes + allocated(c.name) }
 
 // relearn has all classes learn under another configuration. The method's own learner does already, so that a class that is
-// made at the same time begins with it, or is found here.
+// made at the same time begins with it, or is found here. There may be none.
 func (cs *classes) relearn(c *learn.Config) {
+	if cs == nil {
+		return
+	}
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	cs.known.Range(func(_, value any) bool {
@@ -94,6 +184,9 @@ type ClassStats struct {
 
 // stats returns what is known of each class, by name; nil without classes.
 func (cs *classes) stats(now time.Time) []ClassStats {
+	if cs == nil {
+		return nil
+	}
 	var rows []ClassStats
 	cs.known.Range(func(_, value any) bool {
 		c := value.(*class)

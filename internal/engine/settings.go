@@ -27,6 +27,7 @@ type settings struct {
 	policy    *hedgingPolicy // the service config's; nil: none
 	throttle  *throttle      // the target's; nil: none
 	groups    *groups        // nil without a control group
+	classes   *classes       // of requests; nil without a class function
 	own       *budget.Bucket // of the method alone; nil: none
 }
 
@@ -75,6 +76,7 @@ func (m *method) resolve(c *configuration) *settings {
 	s.onlyReads = s.readsOnly(m.name)
 	s.throttle = m.target.throttleFor(s.throttling())
 	s.groups = m.groupsFor(s.Control)
+	s.classes = m.classesOf(s.Class)
 	m.target.budget.SetPercent(t.BudgetPercent)
 	m.target.resets.setLimit(t.ResetLimit, time.Now())
 	if s.ownBudget {
@@ -128,5 +130,5 @@ func (m *method) groupsFor(percent float64) *groups {
 // relearn has the method and its classes learn under another configuration.
 func (m *method) relearn(c *learn.Config) {
 	m.learner.Configure(c)
-	m.classes.relearn(c)
+	m.classes.Load().relearn(c)
 }

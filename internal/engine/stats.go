@@ -160,7 +160,7 @@ func (m *method) stats(e *Engine, now time.Time) MethodStats {
 		Tokens:   m.target.budget.Tokens(now),
 		Burst:    m.target.budget.Burst(now),
 		Saved:    m.target.budget.Saved(now),
-		Classes:  m.classes.stats(now),
+		Classes:  m.classes.Load().stats(now),
 		Control:  s.groups.compare(now, s.learning.Target),
 		Resets:   m.target.resets.read(now),
 	}

@@ -50,7 +50,10 @@ func (e *Engine) addKnown(target, name string, known *snapshot.Method) *target {
 	t := e.addTarget(target, e.epoch)
 	m := e.newMethod(t, strings.Clone(name))
 	m.learner.TakeOver(known.Knowledge)
-	m.classes.takeOver(m, known.Classes)
+	if len(known.Classes) > 0 && m.classes.Load() == nil {
+		m.classes.Store(m.newClasses())
+	}
+	m.classes.Load().takeOver(m, known.Classes)
 	// What was taken over without a call leaves first, and of that what the fewest calls were known of.
 	m.entry = entry{element: e.entries.fresh.PushFront(m), fresh: true}
 	t.count++
@@ -149,10 +152,14 @@ func (e *Engine) WriteSnapshot(to io.Writer) error {
 // knowledge returns what is known of the method.
 func (m *method) knowledge(now time.Time) *snapshot.Method {
 	known := &snapshot.Method{Knowledge: m.learner.Knowledge(now), Classes: map[string]learn.Knowledge{}}
-	m.classes.mu.Lock()
-	maps.Copy(known.Classes, m.classes.taken)
-	m.classes.mu.Unlock()
-	m.classes.known.Range(func(_, value any) bool {
+	cs := m.classes.Load()
+	if cs == nil {
+		return known
+	}
+	cs.mu.Lock()
+	maps.Copy(known.Classes, cs.taken)
+	cs.mu.Unlock()
+	cs.known.Range(func(_, value any) bool {
 		c := value.(*class)
 		if k := c.learner.Knowledge(now); len(k.Primaries) > 0 {
 			known.Classes[c.name] = k

@@ -46,7 +46,7 @@ type method struct {
 
 	own *budget.Bucket // nil if it never had one; guarded by Engine.mu
 
-	classes classes // of requests
+	classes pointer.Pointer[classes] // of requests, of the newest class function; nil if it never had one
 
 	history pointer.Pointer[history] // nil before the first sample
 
@@ -146,13 +146,13 @@ func (e *Engine) newMethod(t *target, name string) *method {
 	m.memory.PartOf(&e.memory)
 	m.memory.Add(m.bytes())
 	s := m.resolve(e.config.Load())
-	m.learn(e, s.learning, &m.learner, "")
+	m.learn(e, s.learning, &m.learner, &m.memory, "")
 	m.settings.Store(s)
 	return m
 }
 
-// learn prepares a learner of the method: its own, or one of a class.
-func (m *method) learn(e *Engine, c *learn.Config, l *learn.Learner, class string) {
+// learn prepares a learner of the method: its own, or one of a class, whose memory is counted.
+func (m *method) learn(e *Engine, c *learn.Config, l *learn.Learner, memory *latency.Meter, class string) {
 	var looked func(time.Time)
 	if class == "" {
 		looked = func(now time.Time) { e.sample(m, now) }
@@ -160,7 +160,7 @@ func (m *method) learn(e *Engine, c *learn.Config, l *learn.Learner, class strin
 	l.Start(c, learn.Place{
 		Budget:   m.target.budget,
 		Epoch:    e.epoch,
-		Memory:   &m.memory,
+		Memory:   memory,
 		Panicked: m.triggerPanicked,
 		Changed:  e.changed(m, class),
 		Looked:   looked,

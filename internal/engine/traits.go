@@ -62,8 +62,8 @@ func (c *Call) SetTraits(t Traits) {
 	if t.class == "" || !c.classifies() {
 		return
 	}
-	c.class = c.method.classes.of(c.engine, c.method, t.class)
-	if c.estimate == nil {
+	c.class = c.settings.classes.of(c.engine, c.method, t.class)
+	if c.class == nil || c.estimate == nil {
 		return
 	}
 	e := c.class.learner.EstimateFor(c.start)

@@ -27,12 +27,16 @@ func changing(i int) []hedge.Option {
 	if i%50 == 10 { // seldom, because a choice takes a while
 		trigger = hedge.Auto()
 	}
+	class := oddOrEven
+	if i%3 == 1 { // another function, which names one to twenty classes
+		class = func(_ context.Context, _ string, request any) string { return fmt.Sprint(i%9, request.(int)%(1+i%20)) }
+	}
 	opts := []hedge.Option{
 		hedge.WithAllMethods(), hedge.WithMaxHedges(1 + i%3), hedge.WithBudgetPercent(float64(10 + i%7)),
 		hedge.WithTrigger(trigger),
 		hedge.WithMethodOptions("/pkg.Svc/Get*", hedge.WithMinDelay(time.Duration(1+i%5)*ms)),
 		hedge.WithTargetOptions("dns:*", hedge.WithControl(float64(i%4))),
-		hedge.WithClass(oddOrEven),
+		hedge.WithClass(class),
 	}
 	if i%2 == 0 {
 		opts = append(opts, hedge.WithMethodOptions("/pkg.Svc/Get1", hedge.WithBudgetPercent(float64(i%6))),
