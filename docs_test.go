@@ -43,6 +43,21 @@ func TestDocs_RulesNameTheirTests(t *testing.T) {
 	}
 }
 
+// TestDocs_OneBound has the bound on the budget be the same sentence wherever it is stated.
+func TestDocs_OneBound(t *testing.T) {
+	const bound = "In any interval, all attempts beyond the first of each call together cost at most the budget's share of what the " +
+		"interval's calls cost, plus one burst, plus two hedges, plus one hedge for each hedge that wins."
+	for _, path := range []string{"README.md", "docs/rules.md", "docs/budget.md", "budget/budget.go"} {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if words := strings.Fields(strings.ReplaceAll(string(text), "\n//", "\n")); !strings.Contains(strings.Join(words, " "), bound) {
+			t.Errorf("%s does not say: %s", path, bound)
+		}
+	}
+}
+
 // ruleTests returns the names of the tests that are named after rules, sorted, by the rule's two digits.
 func ruleTests(t *testing.T) map[string][]string {
 	t.Helper()

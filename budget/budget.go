@@ -1,11 +1,14 @@
 // Package budget pays for hedges: a token bucket that a target's own calls fill, so that hedging never adds more than a
 // set share of load, at one call a second as at a hundred thousand, without being told the rate.
 //
-// In any interval of time, the hedges paid for are at most those that its own calls earned and those that the bucket held at
-// its start: its burst, which is what about two seconds of calls earn, and one hedge at least; and its savings, which are
-// what went beyond the burst, up to four times as much. Savings pay only while hedges win, for at most two hedges ahead of a
-// win. So when every call of a target becomes slow and no hedge wins, the burst and at most two further hedges are spent,
-// and then the extra load is back at the set share.
+// In any interval, all attempts beyond the first of each call together cost at most the budget's share of what the
+// interval's calls cost, plus one burst, plus two hedges, plus one hedge for each hedge that wins. The burst is what about
+// two seconds of calls earn, and one hedge at least. A call and each of its hedges cost 1 unless they are given a cost; one
+// hedge is then the dearest. The two hedges, and those for wins, come from savings: what went beyond the burst, up to four
+// times as much, which pays only while hedges win.
+//
+// So when every call of a target becomes slow and no hedge wins, the burst and at most two further hedges are spent, and then
+// the extra load is back at the set share.
 //
 //	b := budget.New(10) // 10 hedges per 100 calls
 //
@@ -44,9 +47,9 @@ const (
 // times the burst, and forfeited beyond that. So one token is left two seconds after the last call, beside the savings. The
 // two seconds are the running step of 250 ms and the seven before it, so in truth between 1.75 and 2 s.
 //
-// In any interval, spends ≤ burst at its start + earned in it, the savings apart: the bucket holds no more than the burst at
-// the start, each call that begins in the interval adds its share once, and each spend takes one whole token that is there.
-// A token that is given back counts as not spent. Savings pay for two hedges at most, and one more for each hedge that wins.
+// In any interval, what is spent ≤ burst at its start + earned in it, the savings apart: the bucket holds no more than the burst
+// at the start, each call that begins in the interval adds its share once, and each spend takes a price that is there. A token
+// that is given back counts as not spent. Savings pay for two hedges at most, and one more for each hedge that wins.
 //
 // Tokens are not stored. They are the difference of two sums: what was earned, and what is gone, spent or forfeited. A call
 // adds to the first, and a spend moves the second up, never past the first. What is beyond the burst is

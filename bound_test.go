@@ -1,0 +1,272 @@
+package hedge_test
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/internal/longtest"
+	"github.com/grpchedge/hedge/internal/testserver"
+	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stream"
+)
+
+// TestRule12_EveryAttemptBeyondTheFirst draws traffic, costs, faults and updates, and asks the servers what they got. In any
+// interval the attempts beyond the first of each call are within the bound, whatever they were sent for.
+func TestRule12_EveryAttemptBeyondTheFirst(t *testing.T) {
+	extra, poor := 0, int64(0)
+	for seed := range uint64(longtest.Size(6, 200)) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWeather(t, seed)
+			w.run(t, time.Minute)
+			synctest.Wait()
+			if over, at := w.book.over(w.share); over > 1e-6 {
+				t.Errorf("seed %d: attempts beyond the first cost %v more than the bound at %v", seed, over, at)
+			}
+			extra += w.book.extra()
+			poor += w.scheduler.Stats().PoorAnswers
+		})
+	}
+	if extra < 100 || poor == 0 {
+		t.Errorf("%d attempts beyond the first, %d poor answers: the test has come to nothing", extra, poor)
+	}
+}
+
+// weather is a cluster of servers with faults, and a scheduler that is updated while it calls them.
+type weather struct {
+	r         *rand.Rand
+	cluster   *testserver.Cluster
+	scheduler *hedge.Scheduler
+	client    testpb.TestServiceClient
+	share     float64 // the largest
+	costs     []float64
+	book      attemptBook
+	law       testserver.Law
+	faults    []fault
+}
+
+// fault is what a script does while it is in force.
+type fault func(a testserver.Attempt, usual time.Duration) testserver.Plan
+
+func newWeather(t *testing.T, seed uint64) *weather {
+	w := &weather{
+		r: rand.New(rand.NewPCG(seed, 12)), law: testserver.Straggler(testserver.LogNormal(5*ms, 3*ms), 0.05, 10),
+		book: attemptBook{began: time.Now(), first: map[uint64]bool{}},
+	}
+	w.share = []float64{0.02, 0.10, 0.5}[w.r.IntN(3)]
+	w.costs = [][]float64{{1}, {1, 1, 1, 20}, {0.25, 3, math.NaN(), 0}}[w.r.IntN(3)]
+	w.cluster = testserver.StartT(t, testserver.Config{Backends: 1 + w.r.IntN(4), InMemory: true, Seed: seed, CountsOnly: true})
+	var err error
+	if w.scheduler, err = hedge.New(w.options()...); err != nil {
+		t.Fatal(err)
+	}
+	w.client = testpb.NewTestServiceClient(w.cluster.ClientT(t,
+		grpc.WithChainUnaryInterceptor(interceptor.Unary(w.scheduler)), grpc.WithChainStreamInterceptor(stream.Interceptor(w.scheduler))))
+	failing := func(code codes.Code, message string) fault {
+		return func(a testserver.Attempt, usual time.Duration) testserver.Plan {
+			if a.ID%3 > 0 {
+				return testserver.Plan{Delay: usual}
+			}
+			return testserver.Plan{Delay: usual, Code: code, Message: message}
+		}
+	}
+	w.faults = []fault{
+		func(_ testserver.Attempt, usual time.Duration) testserver.Plan { return testserver.Plan{Delay: usual} },
+		func(a testserver.Attempt, usual time.Duration) testserver.Plan {
+			if a.Backend == 0 {
+				usual = 5 * time.Second
+			}
+			return testserver.Plan{Delay: usual, PayloadBytes: int(a.ID % 2)}
+		},
+		func(testserver.Attempt, time.Duration) testserver.Plan {
+			return testserver.Plan{Delay: 5 * time.Second}
+		},
+		func(_ testserver.Attempt, usual time.Duration) testserver.Plan {
+			return testserver.Plan{Delay: 4 * usual}
+		},
+		failing(codes.Unavailable, "busy"),
+		failing(codes.ResourceExhausted, "quota"),
+		failing(codes.NotFound, ""),
+	}
+	return w
+}
+
+// options are of one configuration. Some change with each.
+func (w *weather) options() []hedge.Option {
+	r := w.r
+	trigger := hedge.Auto()
+	if r.IntN(2) == 0 {
+		trigger = hedge.Fixed(time.Duration(r.IntN(20)) * ms)
+	}
+	opts := []hedge.Option{
+		hedge.WithReadOnlyMethods("/*/*"), hedge.WithTrigger(trigger), hedge.WithMaxHedges(1 + r.IntN(hedge.MaxHedges)),
+		hedge.WithBudgetPercent(100 * w.share * []float64{1, 1, 1, 0.2, 0}[r.IntN(5)]),
+		hedge.WithCost(func(_ context.Context, _ string, request any) float64 { return w.costOf(request.(*testpb.Request).Id) }),
+		hedge.WithTrace(&hedge.Trace{CallDecided: func(c hedge.CallDecided) {
+			if c.Winner > 0 {
+				w.book.add(event{wins: 1})
+			}
+		}}),
+	}
+	if r.IntN(2) == 0 {
+		opts = append(opts, hedge.WithAnswer(func(_ context.Context, _ string, reply any, err error) bool {
+			return err == nil && len(reply.(*testpb.Reply).GetPayload()) == 0
+		}))
+	}
+	if r.IntN(3) == 0 {
+		opts = append(opts, hedge.WithMethodOptions("/*/Unary", hedge.WithBudgetPercent(100*w.share/2)))
+	}
+	if r.IntN(3) == 0 {
+		opts = append(opts, hedge.WithoutGuard())
+	}
+	return opts
+}
+
+func (w *weather) costOf(id uint64) float64 { return w.costs[id%uint64(len(w.costs))] }
+
+// price is what an attempt of a call costs.
+func (w *weather) price(id uint64) float64 {
+	if cost := w.costOf(id); cost >= 0 {
+		return cost
+	}
+	return 1
+}
+
+// run makes calls for so long.
+func (w *weather) run(t *testing.T, lasts time.Duration) {
+	rate, until, id := 0.0, time.Now().Add(lasts), uint64(0)
+	var group sync.WaitGroup
+	for next := time.Now(); time.Now().Before(until); {
+		if !time.Now().Before(next) {
+			next = time.Now().Add(time.Duration(w.r.ExpFloat64() * float64(3*time.Second)))
+			rate = math.Pow(10, w.r.Float64()*2.3)
+			w.change(t)
+		}
+		id++
+		request := &testpb.Request{Id: id, Messages: 1}
+		w.book.add(event{call: w.price(id)})
+		group.Go(func() { w.call(request) })
+		time.Sleep(time.Duration(min(w.r.ExpFloat64()/rate, 1) * float64(time.Second)))
+	}
+	group.Wait()
+	time.Sleep(10 * time.Second) // losers that were left end
+}
+
+// change has something else happen from now on.
+func (w *weather) change(t *testing.T) {
+	now := w.faults[w.r.IntN(len(w.faults))]
+	w.cluster.SetScript(func(a testserver.Attempt) testserver.Plan {
+		w.book.attempt(a.ID, w.price(a.ID))
+		return now(a, a.Draw(w.law))
+	})
+	if w.r.IntN(3) == 0 {
+		if err := w.scheduler.Update(w.options()...); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func (w *weather) call(request *testpb.Request) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	if request.Id%4 > 0 {
+		_, _ = w.client.Unary(ctx, request)
+		return
+	}
+	if s, err := w.client.ServerStream(ctx, request); err == nil {
+		for err == nil {
+			_, err = s.Recv()
+		}
+	}
+}
+
+// attemptBook is what happened when.
+type attemptBook struct {
+	mu     sync.Mutex
+	began  time.Time
+	first  map[uint64]bool // calls of which an attempt has come
+	events []event
+}
+
+// event is a call that begins, an attempt beyond the first that arrives, or a hedge that wins.
+type event struct {
+	at    time.Duration
+	call  float64 // what it costs
+	extra float64
+	wins  float64
+}
+
+func (b *attemptBook) add(e event) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e.at = time.Since(b.began)
+	b.events = append(b.events, e)
+}
+
+func (b *attemptBook) attempt(id uint64, cost float64) {
+	b.mu.Lock()
+	beyond := b.first[id]
+	b.first[id] = true
+	b.mu.Unlock()
+	if beyond {
+		b.add(event{extra: cost})
+	}
+}
+
+func (b *attemptBook) extra() (n int) {
+	for _, e := range b.events {
+		if e.extra > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// over is by how much the attempts beyond the first cost more than the bound, in the interval where that is most, and when it
+// ends. The bound of an interval is the share of what its calls cost, the burst at its start, and the dearest of the attempts
+// twice and once for each hedge that wins.
+func (b *attemptBook) over(share float64) (over float64, at time.Duration) {
+	dearest := 0.0
+	for _, e := range b.events {
+		dearest = max(dearest, e.extra)
+	}
+	f, least := 0.0, math.Inf(1)
+	over = math.Inf(-1)
+	for i := 0; i < len(b.events); {
+		now := b.events[i].at
+		least = min(least, f+burstBefore(b.events[:i], now, share))
+		for ; i < len(b.events) && b.events[i].at == now; i++ { // of one instant all counts, or nothing
+			e := b.events[i]
+			f += e.extra - share*e.call - dearest*e.wins
+		}
+		if o := f - least - 2*dearest; o > over {
+			over, at = o, now
+		}
+	}
+	return over, at
+}
+
+// burstBefore is what the calls of two seconds earned, and the dearest call of a minute at least.
+func burstBefore(events []event, now time.Duration, share float64) float64 {
+	earned, dearest := 0.0, 1.0
+	for _, e := range slices.Backward(events) {
+		if e.at < now-time.Minute {
+			break
+		}
+		if e.at >= now-2*time.Second {
+			earned += share * e.call
+		}
+		dearest = max(dearest, e.call)
+	}
+	return max(earned, dearest)
+}

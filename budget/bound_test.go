@@ -1,0 +1,187 @@
+package budget_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/grpchedge/hedge/budget"
+	"github.com/grpchedge/hedge/internal/longtest"
+)
+
+// intervals is the sentence of package budget, over all intervals at once: what hedges cost in an interval is at most the share of
+// what its calls cost, the burst at its start, and the dearest hedge twice and once for each hedge that wins.
+//
+// With f = paid − earned − dearest·wins, which only ever sums up, that is f(end) ≤ f(start) + burst(start) + 2·dearest. So it is
+// enough to know the least f + burst of all starts.
+type intervals struct {
+	share, dearest float64 // the largest share, and the dearest hedge, of the run
+	calls          []costly
+	f, least       float64
+}
+
+type costly struct {
+	at   time.Duration
+	cost float64
+}
+
+func newIntervals(share, dearest float64) *intervals {
+	return &intervals{share: share, dearest: dearest, least: math.Inf(1)}
+}
+
+// burst is what the calls of the two seconds before earned, and the dearest hedge of the minute before at least.
+func (b *intervals) burst(now time.Duration) float64 {
+	for len(b.calls) > 0 && b.calls[0].at < now-time.Minute {
+		b.calls = b.calls[1:]
+	}
+	earned, dearest := 0.0, 1.0
+	for i := len(b.calls) - 1; i >= 0; i-- {
+		if b.calls[i].at >= now-2*time.Second {
+			earned += b.share * b.calls[i].cost
+		}
+		dearest = max(dearest, b.calls[i].cost)
+	}
+	return max(earned, dearest)
+}
+
+func (b *intervals) call(now time.Duration, cost float64) {
+	b.least = min(b.least, b.f+b.burst(now)) // an interval may begin here
+	b.calls = append(b.calls, costly{now, cost})
+	b.f -= b.share * cost
+}
+
+func (b *intervals) pay(cost float64) (over float64) {
+	b.f += cost
+	return b.f - b.least - 2*b.dearest
+}
+
+func (b *intervals) win() { b.f -= b.dearest }
+
+// TestRule12_InAnyIntervalWithCosts draws traffic of all rates, with pauses, costs, hedges that win and lose, hedges that are
+// dropped, calls that take back their share, and shares that change.
+func TestRule12_InAnyIntervalWithCosts(t *testing.T) {
+	menus := [][]float64{{1}, {1, 1, 1, 100}, {0.1, 1, 7, 0}, {1, 2.5, 30, math.Inf(1), math.NaN(), -5}, {3}}
+	paid := 0.0
+	for seed := range uint64(longtest.Size(100, 5000)) {
+		r := rand.New(rand.NewPCG(seed, 17))
+		menu := menus[r.IntN(len(menus))]
+		dearest := 1.0
+		for _, cost := range menu {
+			dearest = max(dearest, priceOf(cost))
+		}
+		shares := []float64{[]float64{0.01, 0.10, 0.5, 4}[r.IntN(4)]}
+		if r.IntN(3) == 0 {
+			shares = append(shares, 0, shares[0]/3)
+		}
+		run := boundRun{bound: newIntervals(shares[0], dearest), bucket: budget.New(100 * shares[0]), r: r, menu: menu, shares: shares}
+		run.odd = []float64{0, 300}[r.IntN(2)]
+		for range 2000 {
+			run.step()
+			if run.over > 1e-6 {
+				t.Fatalf("seed %d, %v: %v more than the bound", seed, run.now, run.over)
+			}
+		}
+		paid += run.paid
+	}
+	if paid == 0 {
+		t.Error("nothing was paid: the test has come to nothing")
+	}
+}
+
+// boundRun is one bucket, and what it is asked for.
+type boundRun struct {
+	bound      *intervals
+	bucket     *budget.Bucket
+	r          *rand.Rand
+	menu       []float64
+	shares     []float64
+	now        time.Duration
+	odd        float64 // the cost of a call in 500, which is not slow; 0: none
+	rate, wins float64 // calls a second, and the share of hedges that win
+	over, paid float64
+}
+
+func (run *boundRun) step() {
+	r := run.r
+	if run.rate == 0 || r.IntN(200) == 0 { // another phase
+		run.rate, run.wins = math.Pow(10, r.Float64()*4-0.5), []float64{0, 0.3, 0.9, 1}[r.IntN(4)]
+		run.now += time.Duration(r.IntN(3)) * time.Duration(r.ExpFloat64()*float64(20*time.Second))
+	}
+	run.now += time.Duration(r.ExpFloat64() / run.rate * float64(time.Second))
+	if len(run.shares) > 1 && r.IntN(20) == 0 {
+		run.bucket.SetPercent(100 * run.shares[r.IntN(len(run.shares))])
+	}
+	cost := run.menu[r.IntN(len(run.menu))]
+	odd := run.odd > 0 && r.IntN(500) == 0 // a dear call that is not slow
+	if odd {
+		cost = run.odd
+	}
+	run.bound.call(run.now, priceOf(cost))
+	run.bucket.EarnFor(at(run.now), cost)
+	if odd {
+		return
+	}
+	for range r.IntN(3) {
+		paid, saved := run.bucket.Pay(at(run.now), r.IntN(2) == 0, cost)
+		switch {
+		case !paid && r.IntN(20) == 0:
+			run.bucket.TakeBack(cost)
+			return
+		case !paid:
+			return
+		case r.IntN(10) == 0: // dropped
+			run.bucket.Refund(saved, cost)
+			continue
+		}
+		run.paid += priceOf(cost)
+		run.over = max(run.over, run.bound.pay(priceOf(cost)))
+		won := r.Float64() < run.wins
+		run.bucket.Hedged(won)
+		if won {
+			run.bound.win()
+		}
+	}
+}
+
+// priceOf is what a hedge of that cost takes.
+func priceOf(cost float64) float64 {
+	if !budget.IsCost(cost) {
+		return 1
+	}
+	return roundedCost(cost)
+}
+
+// TestBound_IsReached has the bound be no larger than it must be: an outage after a pause, or at any rate, takes nearly all of it.
+func TestBound_IsReached(t *testing.T) {
+	for _, cost := range []float64{1, 5} {
+		t.Run(fmt.Sprint(cost), func(t *testing.T) {
+			b := budget.New(10)
+			now := time.Duration(0)
+			for range 10_000 { // 100 calls a second
+				now += 10 * time.Millisecond
+				b.EarnFor(at(now), cost)
+				if paid, _ := b.Pay(at(now), true, cost); paid {
+					b.Hedged(true)
+				}
+			}
+			for range 1000 { // and none is slow
+				now += 10 * time.Millisecond
+				b.EarnFor(at(now), cost)
+			}
+			burst, hedges := 20*cost, 0.0
+			for range 1000 {
+				now += 10 * time.Millisecond
+				b.EarnFor(at(now), cost)
+				if paid, _ := b.Pay(at(now), true, cost); paid {
+					b.Hedged(false)
+					hedges += cost
+				}
+			}
+			if most := 100*cost + burst + 2*cost; hedges > most || hedges < 0.95*most {
+				t.Errorf("hedges of %v, want at most %v and nearly as many", hedges, most)
+			}
+		})
+	}
+}
