@@ -14,10 +14,10 @@ const (
 
 	// A probe whose hedge is due after the usual delay would be cancelled before a backend that is only slower than others can
 	// answer. So some probes are patient: their hedges are due later. The first one comes when the silence has lasted
-	// patientFrom, and the next ones each time that it has lasted twice as long, or mostPatientEvery longer. They wait for
+	// patientFrom, and the next ones each time that it has lasted four times as long, or mostPatientEvery longer. They wait for
 	// twice the delay and a hundredth of the time that the silence has lasted, mostPatience at most.
 	patientFrom      = time.Second
-	mostPatientEvery = 30 * time.Second
+	mostPatientEvery = time.Minute
 	mostPatience     = 500 * time.Millisecond
 
 	// trust is for how long a connection is not silent after a patient probe was answered there: this many times what the
@@ -79,7 +79,7 @@ func (b *Backend) patience(now time.Time, delay time.Duration) time.Duration {
 	}
 	wait := 2 * time.Duration(s.slow.took.Load())
 	if lasted := now.Sub(s.first); !now.Before(s.patient) {
-		s.patient = now.Add(min(lasted, mostPatientEvery))
+		s.patient = now.Add(min(3*lasted, mostPatientEvery))
 		wait = max(wait, 2*delay+min(lasted/100, mostPatience))
 	}
 	return wait

@@ -43,17 +43,17 @@ func patience(r *place.Record) time.Duration {
 	return r.Patience(time.Now(), usual, time.Hour)
 }
 
-// TestPatience_GrowsWithTheSilence has a probe be patient each time that the silence has lasted twice as long, and then each
-// half minute.
+// TestPatience_GrowsWithTheSilence has a probe be patient each time that the silence has lasted four times as long, and then
+// each minute.
 func TestPatience_GrowsWithTheSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, probe := silent(t)
 		began := time.Now().Add(-usual)
 		for _, tc := range []struct{ at, want time.Duration }{
 			{100 * ms, 0},
-			{time.Second, 30 * ms}, {time.Second + 500*ms, 0}, {2100 * ms, 41 * ms}, {3 * time.Second, 0},
-			{32 * time.Second, 340 * ms}, {60 * time.Second, 0}, {65 * time.Second, 520 * ms}, {90 * time.Second, 0},
-			{96 * time.Second, 520 * ms}, {24 * time.Hour, 520 * ms},
+			{time.Second, 30 * ms}, {time.Second + 500*ms, 0}, {4100 * ms, 61 * ms}, {10 * time.Second, 0},
+			{32 * time.Second, 340 * ms}, {60 * time.Second, 0}, {95 * time.Second, 520 * ms}, {150 * time.Second, 0},
+			{156 * time.Second, 520 * ms}, {24 * time.Hour, 520 * ms},
 		} {
 			time.Sleep(time.Until(began.Add(tc.at)))
 			r := probe()
@@ -75,7 +75,7 @@ func TestPatience_Limit(t *testing.T) {
 		if got := probe().Patience(time.Now(), usual, 100*ms); got != 100*ms {
 			t.Errorf("it waits %v", got)
 		}
-		time.Sleep(time.Minute)
+		time.Sleep(time.Hour)
 		r := probe()
 		if got := r.Patience(time.Now(), usual, usual); got != 0 {
 			t.Errorf("it waits %v", got)
