@@ -3,6 +3,7 @@ package hedge_test
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -262,21 +263,26 @@ func ExampleOff() {
 	// Output: 1
 }
 
-// A server's quota is used up. Hedges stop at once, and come back over minutes.
+// Hedges use up a server's quota. They stop at once, and come back within minutes.
 func ExampleGuard() {
-	s, err := hedge.New(hedge.WithAllMethods())
+	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithWarmup(100, 10*time.Millisecond))
 	if err != nil {
 		panic(err)
 	}
+	var attempts atomic.Int64
 	doOnce(s, "/pkg.Svc/Get", func(context.Context) (string, error) {
-		return "", status.Error(codes.ResourceExhausted, "quota exceeded")
+		if attempts.Add(1) > 1 { // the hedge
+			return "", status.Error(codes.ResourceExhausted, "quota exceeded")
+		}
+		time.Sleep(50 * time.Millisecond)
+		return "answer", nil
 	})
 	guard := s.Targets()[0].Guard
 	fmt.Println(guard.Share)
 	fmt.Println(guard.Reason)
 	// Output:
 	// 0
-	// attempts failed with RESOURCE_EXHAUSTED, so fewer hedges are sent; their share of the budget grows by a tenth a minute
+	// hedges failed with RESOURCE_EXHAUSTED, so fewer are sent; their share grows back within minutes
 }
 
 // A client that may make calls fail for its hedges.

@@ -170,7 +170,7 @@ type TargetStats struct {
 	// PausedBy says why calls are not hedged now: "Pause", "PauseTarget", "PauseMethod", or "HEDGE_DISABLED" for the
 	// environment variable. It is empty if hedging is not paused.
 	PausedBy string
-	// Guard says whether hedges are held back because they make calls fail. All methods of the target share it.
+	// Guard says whether hedges are held back because they make calls fail.
 	Guard Guard
 	// Resets says how many losing attempts are reset on the wire. All methods of the target share it.
 	Resets Resets

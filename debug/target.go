@@ -76,7 +76,7 @@ func targetFigures(t hedge.TargetStats, now time.Time) (f []figure) {
 		add("budget saved for hedges that win", "%.1f tokens", t.Saved)
 	}
 	if t.Guard.Reason != "" {
-		add("guard", "%s of the budget, %s", percent(t.Guard.Share), lasting(t.Guard.Since, now))
+		add("guard", "%s of due hedges, %s", percent(t.Guard.Share), lasting(t.Guard.Since, now))
 	}
 	if t.ThrottleMax > 0 {
 		add("throttle", "%.1f of %.0f tokens", t.ThrottleTokens, t.ThrottleMax)

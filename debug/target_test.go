@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
@@ -32,8 +33,8 @@ func TestText_OfATarget(t *testing.T) {
 	}{
 		{"nothing", hedge.TargetStats{Guard: hedge.Guard{Share: 1}, Resets: hedge.Resets{Mode: hedge.ResetsUnlimited}},
 			nil, []string{"guard", "resets", "silent", "saved", "rules", "moved", "backends", "paused", "- "}},
-		{"guard", hedge.TargetStats{Guard: hedge.Guard{Share: 0.25, Since: ago(90 * time.Second), Reason: "attempts failed"}},
-			[]string{"- The guard has held hedges back for 1.5 min: attempts failed. The share is 25.0% now.", "25.0% of the budget, for 1.5 min"}, nil},
+		{"guard", hedge.TargetStats{Guard: hedge.Guard{Share: 0.25, Since: ago(90 * time.Second), Reason: "hedges failed"}},
+			[]string{"- The guard has held hedges back for 1.5 min: hedges failed. The share is 25.0% now.", "25.0% of due hedges, for 1.5 min"}, nil},
 		{"resets learned", hedge.TargetStats{Resets: hedge.Resets{
 			Mode: hedge.ResetsLearned, Limit: 1200, Per: time.Minute, Since: ago(2 * time.Second), Why: "the server says so", Left: 3}},
 			[]string{"- Losing attempts may send at most 1,200 resets in 1 min. That has been so for 2 s: the server says so. Other losers run to their end.",
@@ -74,19 +75,23 @@ func TestText_OfATarget(t *testing.T) {
 	}
 }
 
-// TestHandler_OfATarget has a scheduler whose target's attempts fail for lack of quota, with a limit of resets, rules and a pause.
+// TestHandler_OfATarget has a scheduler whose hedges fail for lack of quota, with a limit of resets, rules and a pause.
 func TestHandler_OfATarget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newScheduler(t, hedge.WithResetLimit(100, time.Minute), hedge.WithMethodOptions("/a/<G>*", hedge.WithMaxHedges(1)))
-		s.PauseTarget("a")
-		_, _ = hedge.Do(t.Context(), s, "a", "/a/<G>et", func(context.Context) (int, error) {
-			return 0, status.Error(codes.ResourceExhausted, "quota")
+		s := newScheduler(t, hedge.WithWarmup(100, 10*time.Millisecond), hedge.WithResetLimit(100, time.Minute), hedge.WithMethodOptions("/a/<G>*", hedge.WithMaxHedges(1)))
+		_, _ = hedge.Do(t.Context(), s, "a", "/a/<G>et", func(ctx context.Context) (int, error) {
+			if md, _ := metadata.FromOutgoingContext(ctx); md != nil {
+				return 0, status.Error(codes.ResourceExhausted, "quota")
+			}
+			time.Sleep(20 * time.Millisecond)
+			return 0, nil
 		})
+		s.PauseTarget("a")
 		time.Sleep(2 * time.Second)
 		var h http.Handler = debug.Handler(s)
 		text := get(h, "", "").Body.String()
 		for _, want := range []string{"set: at most 100 in 1 min", "/a/<G>*", "paused for this target by PauseTarget",
-			"- The guard has held hedges back for 2 s: attempts failed with RESOURCE_EXHAUSTED"} {
+			"- The guard has held hedges back for 2 s: hedges failed with RESOURCE_EXHAUSTED"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("no %q in\n%s", want, text)
 			}

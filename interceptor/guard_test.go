@@ -1,6 +1,7 @@
 package interceptor_test
 
 import (
+	"cmp"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,7 +13,7 @@ import (
 	"github.com/grpchedge/hedge"
 )
 
-// TestGuard_HearsOfEachFailureOnce: each RESOURCE_EXHAUSTED of an attempt halves the share once.
+// TestGuard_HearsOfEachFailureOnce: RESOURCE_EXHAUSTED of a hedge alone halves the share, and after that of any call, once.
 func TestGuard_HearsOfEachFailureOnce(t *testing.T) {
 	config := hedge.WithServiceConfig(`{"methodConfig": [{"name": [{}],
 		"hedgingPolicy": {"maxAttempts": 2, "hedgingDelay": "0.01s", "nonFatalStatusCodes": ["RESOURCE_EXHAUSTED"]}}]}`)
@@ -21,31 +22,35 @@ func TestGuard_HearsOfEachFailureOnce(t *testing.T) {
 		steps  []step
 		option hedge.Option
 		calls  []grpc.CallOption
-		failed int
+		alone  float64 // the share after that
+		after  float64 // the share if a hedge has failed alone before; 0: 0.5
 	}{
 		{name: "none", steps: []step{answers(50 * ms), answers(50 * ms)}},
-		{name: "an unhedged call", steps: []step{fails(ms, codes.ResourceExhausted)}, calls: []grpc.CallOption{hedge.Off()}, failed: 1},
-		{name: "the same, with a throttle", steps: []step{fails(ms, codes.ResourceExhausted)}, calls: []grpc.CallOption{hedge.Off()}, option: hedge.WithThrottle(10, 1), failed: 1},
-		{name: "a primary before its hedge", steps: []step{fails(ms, codes.ResourceExhausted)}, failed: 1},
-		{name: "the same, with another throttle", steps: []step{fails(ms, codes.ResourceExhausted)}, option: hedge.WithThrottle(10, 1), failed: 1},
-		{name: "a hedge", steps: []step{answers(50 * ms), fails(ms, codes.ResourceExhausted)}, failed: 1},
+		{name: "an unhedged call", steps: []step{fails(ms, codes.ResourceExhausted)}, calls: []grpc.CallOption{hedge.Off()}, after: 0.25},
+		{name: "the same, with a throttle", steps: []step{fails(ms, codes.ResourceExhausted)}, calls: []grpc.CallOption{hedge.Off()}, option: hedge.WithThrottle(10, 1), after: 0.25},
+		{name: "a primary before its hedge", steps: []step{fails(ms, codes.ResourceExhausted)}, after: 0.25},
+		{name: "the same, with another throttle", steps: []step{fails(ms, codes.ResourceExhausted)}, option: hedge.WithThrottle(10, 1), after: 0.25},
+		{name: "a hedge", steps: []step{answers(50 * ms), fails(ms, codes.ResourceExhausted)}, alone: 0.5},
 		{name: "a hedge that was turned away", steps: []step{answers(50 * ms), fails(ms, codes.ResourceExhausted, "-1")}},
-		{name: "both", steps: []step{fails(20*ms, codes.ResourceExhausted), fails(20*ms, codes.ResourceExhausted)}, failed: 2},
-		{name: "both, with a hedgingPolicy", steps: []step{fails(ms, codes.ResourceExhausted), fails(ms, codes.ResourceExhausted)}, option: config, failed: 2},
+		{name: "both", steps: []step{fails(20*ms, codes.ResourceExhausted), fails(20*ms, codes.ResourceExhausted)}, after: 0.25},
+		{name: "both, with a hedgingPolicy", steps: []step{fails(ms, codes.ResourceExhausted), fails(ms, codes.ResourceExhausted)}, option: config, after: 0.25},
 		{name: "a loser that is cancelled", steps: []step{answers(50 * ms), answers(ms)}},
 		{name: "a call that is not found", steps: []step{fails(ms, codes.NotFound)}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := fixed(t, 10*ms, hedge.WithMaxHedges(1), tc.option)
-				_ = (&stub{steps: tc.steps}).call(t.Context(), s, wrapperspb.Int64(0), tc.calls...)
-				time.Sleep(5 * time.Second) // the pause
-				want, grown := 1.0, 0.0
-				for range tc.failed {
-					want, grown = want/2, 0.001
-				}
-				if got := s.Targets()[0].Guard; got.Share < want || got.Share > want+grown {
-					t.Errorf("the share is %v, want %v; %s", got.Share, want, got.Reason)
+				for _, before := range []bool{false, true} {
+					s := fixed(t, 10*ms, hedge.WithMaxHedges(1), tc.option)
+					want := cmp.Or(tc.alone, 1)
+					if before {
+						want = cmp.Or(tc.after, 0.5)
+						_ = (&stub{steps: []step{answers(15 * ms), fails(ms, codes.ResourceExhausted)}}).call(t.Context(), s, wrapperspb.Int64(0))
+					}
+					_ = (&stub{steps: tc.steps}).call(t.Context(), s, wrapperspb.Int64(0), tc.calls...)
+					time.Sleep(5 * time.Second) // the pause
+					if got := s.Targets()[0].Guard; got.Share < want || got.Share > want+0.01 {
+						t.Errorf("the share is %v, want %v; %s", got.Share, want, got.Reason)
+					}
 				}
 			})
 		})

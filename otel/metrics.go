@@ -35,7 +35,7 @@ type metrics struct {
 //	deadline_near     a hedge would have answered after the deadline
 //	throttled         the throttle was half empty
 //	pushed_back       a server asked to wait, or for no further attempt
-//	guarded           hedges to the target make calls fail, or a trial finds out whether they do
+//	guarded           hedges make calls fail, or a trial finds out whether they do
 //	resets_spent      no reset was left for a losing attempt
 //	of_hedge          the call was made on behalf of a hedge
 //	paused            the scheduler was paused

@@ -1,6 +1,7 @@
 package stream_test
 
 import (
+	"cmp"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,7 +15,7 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// TestGuard_HearsOfEachFailureOnce: each RESOURCE_EXHAUSTED of an attempt halves the share once.
+// TestGuard_HearsOfEachFailureOnce: RESOURCE_EXHAUSTED of a hedge alone halves the share, and after that of any call, once.
 func TestGuard_HearsOfEachFailureOnce(t *testing.T) {
 	used := testserver.Plan{Delay: 2 * ms, Code: codes.ResourceExhausted}
 	late := testserver.Plan{Delay: 20 * ms, Code: codes.ResourceExhausted}
@@ -27,49 +28,53 @@ func TestGuard_HearsOfEachFailureOnce(t *testing.T) {
 		plans   []testserver.Plan
 		option  hedge.Option
 		call    grpc.CallOption
-		headers bool // are asked for first
-		failed  int
+		headers bool    // are asked for first
+		alone   float64 // the share after that
+		after   float64 // the share if a hedge has failed alone before; 0: 0.5
 	}{
 		{name: "none", plans: []testserver.Plan{slow, slow}},
-		{name: "an unhedged call", plans: []testserver.Plan{used}, call: hedge.Off(), failed: 1},
-		{name: "an unhedged call with a throttle", plans: []testserver.Plan{used}, call: hedge.Off(), option: hedge.WithThrottle(10, 1), failed: 1},
-		{name: "a primary before its hedge", plans: []testserver.Plan{used}, failed: 1},
-		{name: "the same, with a throttle", plans: []testserver.Plan{used}, option: hedge.WithThrottle(10, 1), failed: 1},
-		{name: "the same, at the headers", plans: []testserver.Plan{used}, headers: true, failed: 1},
-		{name: "a hedge", plans: []testserver.Plan{slow, used}, failed: 1},
-		{name: "a hedge, at the headers", plans: []testserver.Plan{slow, used}, headers: true, failed: 1},
+		{name: "an unhedged call", plans: []testserver.Plan{used}, call: hedge.Off(), after: 0.25},
+		{name: "an unhedged call with a throttle", plans: []testserver.Plan{used}, call: hedge.Off(), option: hedge.WithThrottle(10, 1), after: 0.25},
+		{name: "a primary before its hedge", plans: []testserver.Plan{used}, after: 0.25},
+		{name: "the same, with a throttle", plans: []testserver.Plan{used}, option: hedge.WithThrottle(10, 1), after: 0.25},
+		{name: "the same, at the headers", plans: []testserver.Plan{used}, headers: true, after: 0.25},
+		{name: "a hedge", plans: []testserver.Plan{slow, used}, alone: 0.5},
+		{name: "a hedge, at the headers", plans: []testserver.Plan{slow, used}, headers: true, alone: 0.5},
 		{name: "a hedge that was turned away", plans: []testserver.Plan{slow, never}},
-		{name: "both", plans: []testserver.Plan{late, late}, failed: 2},
-		{name: "both, with a hedgingPolicy", plans: []testserver.Plan{used, late}, option: config, failed: 2},
+		{name: "both", plans: []testserver.Plan{late, late}, after: 0.25},
+		{name: "both, with a hedgingPolicy", plans: []testserver.Plan{used, late}, option: config, after: 0.25},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(tc.plans...)})
-				s := fixed(t, 10*ms, hedge.WithMaxHedges(1), tc.option)
-				var options []grpc.CallOption
-				if tc.call != nil {
-					options = append(options, tc.call)
-				}
-				st, err := dial(t, cluster, s).ServerStream(t.Context(), &testpb.Request{Id: 1, Messages: 1}, options...)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if tc.headers {
-					_, _ = st.Header()
-				}
-				_, _, _ = receive(st, &testpb.Request{Id: 1})
-				began := time.Now()
-				time.Sleep(5 * time.Second) // the pause
-				grown := 0.0
-				if tc.failed > 0 {
-					grown = time.Since(began).Seconds()/600 + 0.001
-				}
-				want := 1.0
-				for range tc.failed {
-					want /= 2
-				}
-				if got := s.Targets()[0].Guard; got.Share < want || got.Share > want+grown {
-					t.Errorf("the share is %v, want %v; %s", got.Share, want, got.Reason)
+				for _, before := range []bool{false, true} {
+					cluster := testserver.StartT(t, testserver.Config{InMemory: true})
+					s := fixed(t, 10*ms, hedge.WithMaxHedges(1), tc.option)
+					client := dial(t, cluster, s)
+					call := func(plans []testserver.Plan, headers bool, options ...grpc.CallOption) {
+						cluster.SetScript(testserver.ByNumber(plans...))
+						st, err := client.ServerStream(t.Context(), &testpb.Request{Id: 1, Messages: 1}, options...)
+						if err != nil {
+							t.Fatal(err)
+						}
+						if headers {
+							_, _ = st.Header()
+						}
+						_, _, _ = receive(st, &testpb.Request{Id: 1})
+					}
+					want := cmp.Or(tc.alone, 1)
+					if before {
+						want = cmp.Or(tc.after, 0.5)
+						call([]testserver.Plan{{Delay: 15 * ms, Messages: 1}, used}, false)
+					}
+					var options []grpc.CallOption
+					if tc.call != nil {
+						options = append(options, tc.call)
+					}
+					call(tc.plans, tc.headers, options...)
+					time.Sleep(5 * time.Second) // the pause
+					if got := s.Targets()[0].Guard; got.Share < want || got.Share > want+0.01 {
+						t.Errorf("the share is %v, want %v; %s", got.Share, want, got.Reason)
+					}
 				}
 			})
 		})

@@ -14,14 +14,10 @@ import (
 // the trailer, which may be nil, says of further attempts.
 func (c *Call) Failure(n int, err error, trailer metadata.MD) race.Event {
 	c.noteCut(err)
-	e := c.failureOf(err, trailer)
-	if n == 0 || e.Pushback == race.NoPushback { // a server that turns hedges away, and says so, needs no guard
-		c.attemptFailed(err)
-	}
-	return e
+	return c.failureOf(err, trailer)
 }
 
-// failureOf is Failure without the guard, which takes note of each attempt once.
+// failureOf is Failure without a look at the connection.
 func (c *Call) failureOf(err error, trailer metadata.MD) race.Event {
 	e := race.Event{End: race.NonFatal}
 	if c.final().has(err) {
@@ -56,7 +52,7 @@ func (c *Call) Book(r *race.Report) {
 func (c *Call) BookRace(r *race.Report) {
 	c.bookFailures(r)
 	c.refund(r)
-	c.callFailed(r.Err)
+	c.raceFailed(r)
 	if r.NotReplayable {
 		c.NotReplayable()
 	}

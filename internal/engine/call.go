@@ -33,8 +33,10 @@ type Call struct {
 
 	payment payment // pays for its hedges
 
-	turn     int           // hedges considered so far, including those skipped by sampling
-	drawn    bool          // the last of them is to be sent
+	turn     int  // hedges considered so far, including those skipped by sampling
+	drawn    bool // the last of them is to be sent
+	ticketOf int  // the hedge whose ticket for the guard it has
+	ticket   float64
 	dropped  uint8         // hedges paid for that have been given back
 	heldBack reason        // why it was held back last, so that a reason counts once for a hedge
 	why      reason        // why the last hedge that was due was not sent, or why none can be; for whoever asks
@@ -188,6 +190,9 @@ func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 		}
 	}
 	c.heldBack, c.why = noReason, noReason
+	if c.settings.Guard {
+		c.method.guard.Sent(now)
+	}
 	c.settings.groups.sent(c.group, now)
 	c.method.counters.update(func(s *Stats) {
 		s.Hedges++

@@ -1,62 +1,82 @@
 package engine
 
 import (
-	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/grpchedge/hedge/internal/feature/guard"
+	"github.com/grpchedge/hedge/internal/race"
 )
 
-// afford pays for hedge n, which is due at now, if the target's guard admits it. Otherwise it returns why not.
+// traffic is what the guard measures failures by.
+func (m *method) traffic() guard.Traffic {
+	return guard.Traffic{Method: float64(m.counters.calls.Load()), Target: m.target.budget.Earned()}
+}
+
+// afford pays for hedge n, which is due at now, if the guard admits it. Otherwise it returns why not.
 func (c *Call) afford(now time.Time, n int) reason {
-	t := c.method.target
 	// With a hedgingPolicy, the hedge may be the only hope of a call whose attempts have failed, and is not for the guard.
-	guards := c.settings.Guard && (c.settings.policy == nil || c.failures == 0)
-	if guards && !t.guard.Admits(now, t.budget) {
+	if guards := c.settings.Guard && (c.settings.policy == nil || c.failures == 0); guards && !c.guardAdmits(now, n) {
 		return guarded
 	}
 	if !c.pay(now, n) {
-		if guards {
-			t.guard.GiveBack()
-		}
 		return budgetExhausted
 	}
 	return noReason
 }
 
+// guardAdmits reports whether the share of hedges that the guard admits includes hedge n. However often that is asked, a hedge
+// has one ticket.
+func (c *Call) guardAdmits(now time.Time, n int) bool {
+	share := c.method.guard.Share(now, c.method.traffic())
+	if share == 1 {
+		return true
+	}
+	if c.ticketOf != n {
+		c.ticketOf, c.ticket = n, c.method.guard.Ticket()
+	}
+	return c.ticket < share
+}
+
 // Failing tells the guard that the call was made without a race, or its race was untouched, and failed with err.
 func (c *Call) Failing(err error) {
 	if c.method != nil {
-		c.attemptFailed(err)
+		c.exhausted(exhausted(err), false)
 		c.callFailed(err)
 	}
 }
 
-// attemptFailed tells the guard that an attempt of the call has failed with err.
-func (c *Call) attemptFailed(err error) {
-	if c.settings.Guard && exhausted(err) {
-		t := c.method.target
-		t.guard.Exhausted(time.Now(), t.budget)
+// raceFailed tells the guard of the failures in a race.
+func (c *Call) raceFailed(r *race.Report) {
+	hedge := false
+	for n := 1; n <= r.Hedges; n++ {
+		// A server that turns hedges away, and says so, needs no guard.
+		hedge = hedge || r.Attempts[n].Pushback == race.NoPushback && ranOut(&r.Attempts[n])
+	}
+	primary := ranOut(&r.Attempts[0])
+	c.exhausted(primary || hedge, hedge && !primary)
+	c.callFailed(r.Err)
+}
+
+func ranOut(a *race.AttemptReport) bool { return a.HasEnded && !a.CutShort && exhausted(a.Err) }
+
+// exhausted tells the guard that an attempt failed with RESOURCE_EXHAUSTED, if so, and whether it was a hedge alone.
+func (c *Call) exhausted(so, alone bool) {
+	if so && c.settings.Guard {
+		c.method.guard.Exhausted(time.Now(), c.method.traffic(), alone)
 	}
 }
 
-// callFailed tells the guard how the call ended for its caller. Answers are no failures, nor are calls that their caller has
-// cancelled; a deadline that passes is one.
+// fine are the statuses that are no failures for the guard's trials. RESOURCE_EXHAUSTED has a judgement of its own.
+var fine = answers | setOf(codes.Canceled, codes.ResourceExhausted)
+
+// callFailed tells the guard how the call ended for its caller. A deadline that passes is a failure.
 func (c *Call) callFailed(err error) {
-	if !c.settings.Guard || answers.has(err) || status.Code(err) == codes.Canceled {
-		return
+	if c.settings.Guard && !fine.has(err) {
+		c.method.guard.Failed(time.Now(), c.method.traffic())
 	}
-	t := c.method.target
-	t.guard.Failed(time.Now(), t.budget)
 }
 
-// exhausted reports whether err says that something is used up that hedges use too. gRPC has the same code for a message
-// that is too large, in its own words in each language, and that is no such thing.
-func exhausted(err error) bool {
-	if status.Code(err) != codes.ResourceExhausted {
-		return false
-	}
-	message := status.Convert(err).Message()
-	return !strings.Contains(message, "larger than max") && !strings.Contains(message, "exceeds maximum size")
-}
+func exhausted(err error) bool { return status.Code(err) == codes.ResourceExhausted }

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/guard"
+	"github.com/grpchedge/hedge/internal/feature/guard"
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/place"
 )
@@ -169,7 +169,7 @@ func (m *method) stats(e *Engine, now time.Time) MethodStats {
 	row.SingleConnection = m.target.oneConnection.single.Load()
 	row.EarlyHeaderShare = m.counters.earlyHeaderShare()
 	row.ThrottleTokens, row.ThrottleMax = s.throttle.read()
-	row.Guard = m.target.guard.State(now, m.target.budget)
+	row.Guard = m.guard.State(now, m.traffic())
 	switch {
 	case s.policy != nil:
 		row.Delay = s.policy.delay

@@ -9,7 +9,7 @@ import (
 	"go.uber.org/atomic"
 
 	"github.com/grpchedge/hedge/budget"
-	"github.com/grpchedge/hedge/internal/guard"
+	"github.com/grpchedge/hedge/internal/feature/guard"
 	"github.com/grpchedge/hedge/internal/latency"
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/race"
@@ -20,7 +20,7 @@ import (
 type target struct {
 	name       string
 	budget     *budget.Bucket
-	guard      guard.Guard
+	guard      guard.Target
 	resets     resets
 	throttle   *throttle               // nil: none; guarded by Engine.mu
 	throttling *serviceconfig.Throttle // what the throttle was made from; guarded by Engine.mu
@@ -48,6 +48,7 @@ type method struct {
 
 	classes pointer.Pointer[classes] // of requests, of the newest class function; nil if it never had one
 
+	guard   guard.Method
 	history pointer.Pointer[history] // nil before the first sample
 
 	alarm    race.Alarm  // the timer for the first hedges of its calls
@@ -143,6 +144,7 @@ func (e *Engine) newTarget(name string, now time.Time) *target {
 func (e *Engine) newMethod(t *target, name string) *method {
 	m := &method{name: name, target: t}
 	m.counters.departed = &e.departed
+	m.guard.Join(&t.guard)
 	m.memory.PartOf(&e.memory)
 	m.memory.Add(m.bytes())
 	s := m.resolve(e.config.Load())

@@ -13,14 +13,14 @@ const (
 	// One period in every sixteen has no hedges, and one in four where few hedges are sent anyway. After each twelve pairs
 	// whose failures proved nothing they become rarer, down to an eighth of that.
 	every, everyReduced, patience, maxRarer = 16, 4, 12, 8
-	// A trial runs while at least so many calls failed in the last minute or so, and one per thousand hedges earned.
-	minFailures, minShare = 5, 0.001
+	// A trial runs while at least so many calls failed in the last minute or so, and one in ten thousand.
+	minFailures, minShare = 5, 0.0001
 	memory                = time.Minute
 	// stake is which part of its wealth a trial bets.
 	stake = 0.8
-	// If hedges do no harm, a verdict comes once in 200 pairs with a failure at most, on average, which take ten hours; once in
-	// 20 after a verdict.
-	proof, proofAgain = 200, 20
+	// If hedges do no harm, a verdict comes once in 200 pairs with a failure at most, on average, which take ten hours. The
+	// wealth is remembered after a verdict, so that the next one needs less.
+	proof, remembered = 200, 10
 )
 
 // trial finds out whether calls fail because of hedges. In a pair of equally long periods, one after the other, one has no
@@ -35,9 +35,9 @@ type trial struct {
 	running bool
 	since   time.Time
 
-	recent, recentEarned float64 // failures, and hedges earned, with fading memory
-	first, last          time.Time
-	lastEarned           float64
+	recent, recentCalls float64 // failures, and calls, with fading memory
+	first, last         time.Time
+	lastCalls           float64
 
 	begin      time.Time // of the pair
 	period     time.Duration
@@ -53,20 +53,20 @@ type trial struct {
 }
 
 // failed takes note of a failed call.
-func (t *trial) failed(now time.Time, earned float64) {
+func (t *trial) failed(now time.Time, calls float64) {
 	if !t.last.IsZero() {
 		kept := t.fade(now)
 		gap := max(now.Sub(t.last).Seconds(), 0)
 		t.recent *= kept
-		t.recentEarned = t.recentEarned*kept + max(0, earned-t.lastEarned)*min(1, memory.Seconds()/max(gap, 1e-9))
+		t.recentCalls = t.recentCalls*kept + max(0, calls-t.lastCalls)*min(1, memory.Seconds()/max(gap, 1e-9))
 	}
 	if t.recent++; t.recent < 2 {
 		t.first = now
 	}
-	t.last, t.lastEarned = now, earned
+	t.last, t.lastCalls = now, calls
 	switch {
-	case !t.running && t.recent >= minFailures && t.recent >= minShare*t.recentEarned:
-		t.running, t.since, t.wealth, t.pairs = true, now, 1, 0
+	case !t.running && t.recent >= minFailures && t.recent >= minShare*t.recentCalls:
+		t.running, t.since, t.pairs = true, now, 0
 		t.next(now)
 	case t.running && now.Before(t.begin) && 2*t.length(now) < t.period: // failures have become many
 		t.next(now)
@@ -121,7 +121,7 @@ func (t *trial) next(now time.Time) {
 }
 
 // advance ends the pair if it is over by now, and reports whether hedges are guilty. No hedge is sent if held.
-func (t *trial) advance(now time.Time, again, held bool) (guilty bool) {
+func (t *trial) advance(now time.Time, held bool) (guilty bool) {
 	if !t.running {
 		return false
 	}
@@ -130,17 +130,13 @@ func (t *trial) advance(now time.Time, again, held bool) (guilty bool) {
 		return false
 	}
 	if sum := t.hedged + t.unhedged; sum > 0 && !t.void {
-		t.wealth = max(1, t.wealth*(1+stake*(t.hedged-t.unhedged)/sum))
+		t.wealth = max(1, max(1, t.wealth)*(1+stake*(t.hedged-t.unhedged)/sum))
 		if t.wealth < 2 {
 			t.pairs++
 		}
 	}
-	enough := float64(proof)
-	if again {
-		enough = proofAgain
-	}
-	if guilty = t.wealth >= enough; guilty {
-		t.wealth, t.pairs = 1, 0
+	if guilty = t.wealth >= proof; guilty {
+		t.wealth, t.pairs = remembered, 0
 	}
 	if t.recent*t.fade(now) < 1 {
 		t.running = false

@@ -1,0 +1,143 @@
+// Package guard holds hedges back where they make calls fail: where they use up a rate limit that other calls need, or load
+// a server that cannot bear it. It decides by what happens, and needs no setting.
+//
+// There are two signs. One is a hedge that failed with RESOURCE_EXHAUSTED while its primary did not: see quota. The other is
+// that fewer calls fail in short periods without hedges: see trial.
+//
+// A guard misjudges at times. So hedges are held back for ten minutes at most, and only those of the method whose calls
+// fail. Where hedged calls of several methods fail, the target is judged as a whole too.
+package guard
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// settle is how long after a hedge a RESOURCE_EXHAUSTED may still be caused by it.
+	settle = 10 * time.Second
+	// hedged is how long after a hedge its method counts as one that is hedged.
+	hedged = 10 * time.Minute
+)
+
+// Target is what the methods of one target have in common. The zero Target has seen no failure.
+type Target struct {
+	mu                sync.Mutex
+	whole             judge
+	exhausted, failed company
+	sent              time.Time // the last hedge
+}
+
+// Method says how many hedges of one method may be sent as far as failures go. Its methods may be called concurrently. The zero
+// Method has seen no failure, and lets every hedge pass; Join must be called before failures are reported.
+//
+// Times are passed in. One that is before the latest counts as the latest.
+type Method struct {
+	target  *Target
+	tickets atomic.Uint64
+
+	own               judge // this and what follows: guarded by target.mu
+	sent              time.Time
+	exhausted, failed time.Time // the last ones
+}
+
+// Traffic counts the calls so far of the method and of its target, in any unit. The counts never fall.
+type Traffic struct{ Method, Target float64 }
+
+// Join makes m a method of t.
+func (m *Method) Join(t *Target) { m.target = t }
+
+// Ticket returns a number from 0 to 1 for a hedge: the hedge may be sent if the number is below the share. Numbers that
+// follow each other are spread evenly.
+func (m *Method) Ticket() float64 {
+	return float64(m.tickets.Add(0x9e3779b97f4a7c15)>>11) / (1 << 53) // 2^64 times the golden ratio's fraction
+}
+
+// Share returns the share of due hedges that may be sent at now, 0 to 1.
+func (m *Method) Share(now time.Time, t Traffic) float64 {
+	if !m.own.watching.Load() && !m.target.whole.watching.Load() {
+		return 1
+	}
+	m.target.mu.Lock()
+	defer m.target.mu.Unlock()
+	m.advance(now, t)
+	return min(m.own.share(now), m.target.whole.share(now))
+}
+
+// Sent says that a hedge is sent at now.
+func (m *Method) Sent(now time.Time) {
+	m.target.mu.Lock()
+	m.sent, m.target.sent = now, now
+	m.target.mu.Unlock()
+}
+
+// Exhausted says that an attempt failed with RESOURCE_EXHAUSTED at now. If it was a hedge whose primary did not fail with
+// it, alone is true. If both failed, it must be said once, with false.
+func (m *Method) Exhausted(now time.Time, t Traffic, alone bool) {
+	m.target.mu.Lock()
+	defer m.target.mu.Unlock()
+	m.advance(now, t)
+	if !within(now, m.sent, hedged) {
+		return
+	}
+	unexplained := m.own.exhausted(now, t.Method, within(now, m.sent, settle), true, alone)
+	several := unexplained && m.target.exhausted.joins(now, &m.exhausted, settle)
+	m.target.whole.exhausted(now, t.Target, within(now, m.target.sent, settle), several, alone)
+}
+
+// Failed says that a call failed at now, as its caller saw it, with another error than RESOURCE_EXHAUSTED.
+func (m *Method) Failed(now time.Time, t Traffic) {
+	m.target.mu.Lock()
+	defer m.target.mu.Unlock()
+	m.advance(now, t)
+	switch {
+	case !within(now, m.sent, hedged):
+	case m.target.failed.joins(now, &m.failed, memory):
+		m.target.whole.failed(now, t.Target)
+	default:
+		m.own.failed(now, t.Method)
+	}
+}
+
+func (m *Method) advance(now time.Time, t Traffic) {
+	m.own.advance(now, t.Method)
+	m.target.whole.advance(now, t.Target)
+}
+
+// State returns what the guard does at now.
+func (m *Method) State(now time.Time, t Traffic) State {
+	m.target.mu.Lock()
+	defer m.target.mu.Unlock()
+	m.advance(now, t)
+	own, whole := m.own.state(now), m.target.whole.state(now)
+	if whole.Share < own.Share || own.Reason == None {
+		return whole
+	}
+	return own
+}
+
+// company tells failures of one method from those of several.
+type company struct {
+	latest time.Time // the last failure of any method
+	other  time.Time // the last one of another method than that of the latest
+}
+
+// joins takes note of a failure of a method whose last one was at *own, and reports whether another method had one within d.
+func (c *company) joins(now time.Time, own *time.Time, d time.Duration) bool {
+	if c.latest.After(*own) {
+		c.other = c.latest
+	}
+	*own, c.latest = now, now
+	return within(now, c.other, d)
+}
+
+// within reports whether t was at most d before now. A zero t was never.
+func within(now, t time.Time, d time.Duration) bool { return !t.IsZero() && now.Sub(t) <= d }
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,333 @@
+package guard_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/grpchedge/hedge/internal/feature/guard"
+	"github.com/grpchedge/hedge/internal/longtest"
+)
+
+// otherTenant refuses so many attempts a second of the methods, or of all: another client uses up what there is.
+func otherTenant(perSecond float64, methods ...int) func(*world, *method, int) bool {
+	return func(w *world, m *method, _ int) bool {
+		rate, listed := 0.0, false
+		for i, o := range w.methods {
+			if len(methods) == 0 || slices.Contains(methods, i) {
+				rate += o.rate(w.age())
+				listed = listed || o == m
+			}
+		}
+		return listed && w.random.Float64() < perSecond/rate
+	}
+}
+
+// bursts refuses half of the attempts, each so often, until it has refused n.
+func bursts(n int, every time.Duration) func(*world, *method, int) bool {
+	next, left := every/2, 0
+	return func(w *world, _ *method, _ int) bool {
+		if w.age() >= next {
+			next, left = next+every, n
+		}
+		if left == 0 || w.random.IntN(2) == 0 {
+			return false
+		}
+		left--
+		return true
+	}
+}
+
+// limit refuses what exceeds a rate limit, a token bucket of which each attempt takes one.
+func limit(perSecond, burst float64) func(*world, *method, int) bool {
+	tokens, last := burst, start
+	return func(w *world, _ *method, _ int) bool {
+		tokens, last = min(burst, tokens+perSecond*w.now.Sub(last).Seconds()), w.now
+		if tokens < 1 {
+			return true
+		}
+		tokens--
+		return false
+	}
+}
+
+// TestGuard_ExhaustedWithoutHedges: RESOURCE_EXHAUSTED that has nothing to do with hedges costs them little after half an hour.
+func TestGuard_ExhaustedWithoutHedges(t *testing.T) {
+	type cause struct {
+		name    string
+		refuses func(*world, *method, int) bool
+		rate    float64
+	}
+	var causes []cause
+	for _, perSecond := range []float64{5, 2, 1, 0.5, 0.2, 1.0 / 20, 1.0 / 60, 1.0 / 120, 1.0 / 300, 1.0 / 660, 1.0 / 1800} {
+		for _, rate := range longtest.First(2, []float64{100, 1, 10, 0.2}) {
+			if perSecond < rate {
+				causes = append(causes, cause{time.Duration(float64(second)/perSecond).String() + " between failures", otherTenant(perSecond), rate})
+			}
+		}
+	}
+	for _, n := range longtest.First(1, []int{8, 50}) {
+		for _, every := range []time.Duration{10, 30, 60, 90, 120, 180, 240, 290, 310, 400, 660, 1300} {
+			causes = append(causes, cause{(every * second).String() + " between bursts", bursts(n, every*second), 100})
+		}
+	}
+	for _, tc := range causes {
+		seeds := longtest.Size(3, 10)
+		sum := 0.0
+		for seed := range uint64(seeds) {
+			w := newWorld(seed, tc.rate)
+			w.refuses = tc.refuses
+			w.pass(30 * time.Minute)
+			sum += w.pass(2 * time.Hour)
+		}
+		if mean := sum / float64(seeds); mean < 0.9 {
+			t.Errorf("%v calls a second, %s: %.3f of hedges are sent", tc.rate, tc.name, mean)
+		}
+	}
+}
+
+// TestGuard_NoHedgeSent: without hedges there is no sign, whatever fails, and the first hedge passes.
+func TestGuard_NoHedgeSent(t *testing.T) {
+	for _, perSecond := range []float64{1, 2, 5} {
+		w := newWorld(1)
+		m := w.add(always(20), 0)
+		w.refuses = otherTenant(perSecond)
+		w.pass(time.Hour)
+		if got := w.state(0); got != (guard.State{Share: 1}) {
+			t.Errorf("%v failures a second: %+v", perSecond, got)
+		}
+		m.wanted = 0.1
+		if share := w.pass(time.Hour); share < 0.9 {
+			t.Errorf("%v failures a second: %.3f of hedges are sent in the hour after", perSecond, share)
+		}
+	}
+}
+
+// TestGuard_OtherMethods: failures of one method reach no other, hedged or not, and those of two reach all while they last.
+func TestGuard_OtherMethods(t *testing.T) {
+	for _, tc := range []struct {
+		name          string
+		first, second float64 // due hedges a call of the two whose calls are refused
+		third         bool    // hedges of the third are held back
+	}{
+		{"no hedges", 0, 0, false},
+		{"hedges of one", 0.1, 0, false},
+		{"hedges of both", 0.1, 0.1, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(1)
+			w.add(always(50), tc.first)
+			w.add(always(50), tc.second)
+			w.add(always(50), 0.1)
+			w.pass(time.Minute)
+			w.refuses = otherTenant(20, 0, 1)
+			least := [3]float64{1, 1, 1}
+			for range 600 {
+				w.pass(second / 10)
+				for i := range least {
+					if got := w.state(i); got.Reason != guard.Testing {
+						least[i] = min(least[i], got.Share)
+					}
+				}
+			}
+			for i, want := range []bool{tc.first > 0, tc.second > 0 || tc.third, tc.third} {
+				if got := least[i] < 1; got != want {
+					t.Errorf("hedges of method %d are held back: %v, want %v", i, got, want)
+				}
+			}
+			w.pass(30 * time.Minute)
+			if share := w.pass(30 * time.Minute); share < 0.9 {
+				t.Errorf("%.3f of hedges are sent after half an hour", share)
+			}
+		})
+	}
+}
+
+// TestGuard_LargeRequests: a hedge of a request that is too large fails like its primary, and that says nothing.
+func TestGuard_LargeRequests(t *testing.T) {
+	for _, share := range []float64{0.001, 0.01} {
+		w := newWorld(1, 100)
+		w.large = share
+		for range 36_000 {
+			w.pass(second / 10)
+			if got := w.state(0); got.Reason != guard.None && got.Reason != guard.Testing {
+				t.Fatalf("%v of requests are too large: after %v %+v", share, w.age(), got)
+			}
+		}
+	}
+	for _, share := range []float64{0.05, 0.3} { // these are too many to be told from a limit at once
+		w := newWorld(1, 100)
+		w.large = share
+		w.pass(5 * time.Minute)
+		if sent := w.pass(time.Hour); sent < 0.9 {
+			t.Errorf("%v of requests are too large: %.3f of hedges are sent", share, sent)
+		}
+	}
+}
+
+// TestGuard_Limit: where hedges use up a rate limit, hardly more calls fail than without hedges. So it is where many methods
+// share the limit.
+func TestGuard_Limit(t *testing.T) {
+	for _, methods := range longtest.First(2, []int{1, 50, 5}) {
+		for _, offered := range longtest.First(2, []float64{240, 480, 440, 460}) {
+			perSecond := 500.0
+			if offered == 240 {
+				perSecond = 250
+			}
+			seeds := longtest.Size(1, 20)
+			sum, worst := 0.0, 0.0
+			for seed := range uint64(seeds) {
+				run := func(wanted float64) float64 {
+					w := newWorld(seed)
+					for range methods {
+						w.add(always(offered/float64(methods)), wanted)
+					}
+					w.refuses = limit(perSecond, 50)
+					w.pass(10 * time.Minute)
+					return 100 * float64(w.failed) / float64(w.made)
+				}
+				more := run(0.1) - run(0)
+				sum, worst = sum+more, max(worst, more)
+			}
+			t.Logf("%d methods, %v calls a second: %.3f points more fail, %.3f at worst", methods, offered, sum/float64(seeds), worst)
+			if sum/float64(seeds) > 0.1 {
+				t.Errorf("%d methods, %v calls a second: %.3f points more calls fail", methods, offered, sum/float64(seeds))
+			}
+		}
+	}
+}
+
+// TestGuard_AfterTheCause: after whatever happened, under whatever traffic, at least 90% of hedges are sent again 15 minutes
+// after it has ended.
+func TestGuard_AfterTheCause(t *testing.T) {
+	for seed := range uint64(longtest.Size(40, 1000)) {
+		random := rand.New(rand.NewPCG(seed, 3))
+		w := newWorld(seed)
+		for range 1 + random.IntN(4) {
+			rate, on, off := math.Exp(random.Float64()*6-2), 1+random.IntN(300), random.IntN(2)*random.IntN(300)
+			w.add(func(at time.Duration) float64 {
+				if int(at.Seconds())%(on+off) >= on {
+					return rate / 100
+				}
+				return rate
+			}, random.Float64()/5)
+		}
+		all := 0.0
+		for _, m := range w.methods {
+			all += m.rate(0)
+		}
+		switch random.IntN(5) {
+		case 0:
+			w.refuses = otherTenant(all * random.Float64())
+		case 1:
+			w.refuses = bursts(1+random.IntN(50), time.Duration(10+random.IntN(900))*second)
+		case 2:
+			w.refuses = limit(all*(0.5+random.Float64()), 1+all/10)
+		case 3:
+			w.large = random.Float64() / 2
+		case 4:
+			p := random.Float64() / 5
+			w.fails = func(_ *world, _ *method, hedged bool) bool { return hedged && w.random.Float64() < p }
+		}
+		w.pass(time.Duration(random.IntN(7200)) * second)
+		w.refuses, w.fails, w.large = nil, nil, 0
+		w.pass(15 * time.Minute)
+		for i := range w.methods {
+			if got := w.state(i); got.Share < 0.9 && got.Reason != guard.Testing {
+				t.Errorf("seed %d: method %d: %+v", seed, i, got)
+			}
+		}
+		if share := w.pass(time.Hour); share < 0.99 {
+			t.Errorf("seed %d: %.3f of hedges are sent in the hour after", seed, share)
+		}
+	}
+}
+
+// TestGuard_Signs: a hedge that fails alone stops hedges for five seconds, and its share grows back within a minute.
+func TestGuard_Signs(t *testing.T) {
+	for _, tc := range []struct {
+		name           string
+		hedge          time.Duration // sent so long before
+		primary, alone int           // failures
+		share          float64       // after the pause
+	}{
+		{"none", second, 0, 0, 1},
+		{"a primary", second, 1, 0, 1},
+		{"a hedge", second, 0, 1, 0.5},
+		{"three hedges", second, 0, 3, 0.125},
+		{"a hedge after primaries", second, 2, 1, 0.125},
+		{"many primaries", second, 10, 0, 1.0 / 64},
+		{"many hedges", second, 0, 100, 1.0 / 64},
+		{"long after a hedge", time.Minute, 100, 0, 1},
+		{"without a hedge", 0, 100, 0, 1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(1, 1)
+			m := w.methods[0]
+			if tc.hedge > 0 {
+				m.Sent(w.now.Add(-tc.hedge))
+			}
+			share := func(after time.Duration) float64 { return m.Share(w.now.Add(after), w.traffic(m)) }
+			for range tc.primary {
+				m.Exhausted(w.now, w.traffic(m), false)
+			}
+			for range tc.alone {
+				m.Exhausted(w.now, w.traffic(m), true)
+			}
+			if got := share(0); got != 1 && got != 0 || (got == 1) != (tc.share == 1) {
+				t.Errorf("the share is %v", got)
+			}
+			if got := share(5 * second); math.Abs(got-tc.share) > 0.001 {
+				t.Errorf("the share is %v after the pause, want %v", got, tc.share)
+			}
+			if got := share(65 * second); got != 1 || w.state(0).Reason != guard.None {
+				t.Errorf("the share is %v after a minute", got)
+			}
+		})
+	}
+}
+
+// TestGuard_Concurrently is for the race detector.
+func TestGuard_Concurrently(t *testing.T) {
+	var target guard.Target
+	var methods [4]guard.Method
+	for i := range methods {
+		methods[i].Join(&target)
+	}
+	var group sync.WaitGroup
+	for i := range 8 {
+		group.Go(func() {
+			m := &methods[i%4]
+			for n := range 1000 {
+				now := start.Add(time.Duration(n) * second / 10)
+				traffic := guard.Traffic{Method: float64(n), Target: float64(4 * n)}
+				if m.Ticket() < m.Share(now, traffic) {
+					m.Sent(now)
+				}
+				m.Exhausted(now, traffic, n%100 == 0)
+				m.Failed(now, traffic)
+				m.State(now, traffic)
+			}
+		})
+	}
+	group.Wait()
+}
+
+// TestGuard_Tickets: as many are below a share as the share says, in any row of them.
+func TestGuard_Tickets(t *testing.T) {
+	var m guard.Method
+	for _, share := range []float64{0.5, 0.1, 1.0 / 64} {
+		n := 0
+		for range 1000 {
+			if m.Ticket() < share {
+				n++
+			}
+		}
+		if want := 1000 * share; math.Abs(float64(n)-want) > 3 {
+			t.Errorf("%d of 1000 tickets are below %v", n, share)
+		}
+	}
+}
