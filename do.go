@@ -3,8 +3,6 @@ package hedge
 import (
 	"context"
 
-	"google.golang.org/grpc/metadata"
-
 	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/wire"
@@ -88,7 +86,7 @@ func (d *doCall[T]) Accepts(err error) (ok, open bool) {
 	return d.call.Accepts(0, d.value, err), err == nil
 }
 
-func (d *doCall[T]) Trailer() metadata.MD { return nil }
+func (d *doCall[T]) Seen() race.Seen { return race.Seen{} }
 
 type doHedge[T any] struct {
 	call  *engine.Call
@@ -102,7 +100,7 @@ func (h *doHedge[T]) Run(ctx context.Context) (err error) {
 	return err
 }
 
-func (h *doHedge[T]) Trailer() metadata.MD { return nil }
+func (h *doHedge[T]) Seen() race.Seen { return race.Seen{} }
 
 // Accepts implements [race.Judge].
 func (h *doHedge[T]) Accepts(err error) (ok, open bool) {

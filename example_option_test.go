@@ -183,11 +183,11 @@ func ExampleWithResetLimit() {
 	}
 	doOnce(s, "/pkg.Svc/Get")
 	r := s.Targets()[0].Resets
-	fmt.Println(r.Mode, r.Limit, r.Per, r.Why)
+	fmt.Println(r.Mode, r.Limit, r.Per)
 	_, err = hedge.New(hedge.WithAllMethods(), hedge.WithResetLimit(-1, time.Second))
 	fmt.Println(err)
 	// Output:
-	// set 200 30s WithResetLimit
+	// set 200 30s
 	// hedge: WithResetLimit(-1, 1s): the number must be at least 0, and the time at least 1ms
 }
 

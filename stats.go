@@ -25,8 +25,8 @@ type Stats struct {
 	// Left is the number of losing attempts that were left to run to their end instead of being reset: see
 	// [TargetStats].Resets.
 	Left int64
-	// Repeated is the number of attempts that were sent because the connection of the one before was cut, and resets of
-	// losing attempts are to blame. They are not in Hedges, and the budget does not pay for them.
+	// Repeated is the number of hedges that were sent because the connection of their call was cut, and resets of losing
+	// attempts are to blame. They are in Hedges too.
 	Repeated int64
 
 	// The counts down to PassedThrough say why a hedge was not sent. A count of calls goes up when a call begins. A count of

@@ -31,12 +31,9 @@ func targetNotes(t hedge.TargetStats, now time.Time) (notes []string) {
 	if g := t.Guard; g.Reason != "" {
 		add("The guard has held hedges back %s: %s. The share is %s now.", lasting(g.Since, now), g.Reason, percent(g.Share))
 	}
-	switch r := t.Resets; r.Mode {
-	case hedge.ResetsSuspected:
-		add("No losing attempt has been reset %s: %s. Losers run to their end.", lasting(r.Since, now), r.Why)
-	case hedge.ResetsLearned:
-		add("Losing attempts may send at most %s in %s. That has been so %s: %s. Other losers run to their end.",
-			plural(int64(r.Limit), "reset"), short(r.Per), lasting(r.Since, now), r.Why)
+	if r := t.Resets; r.Mode == hedge.ResetsLearned {
+		add("No losing attempt has been reset %s: the server says that there were too many resets. Losers run to their end. Resets are tried again in %s.",
+			lasting(r.Since, now), short(r.Until.Sub(now).Round(time.Second)))
 	}
 	for i, b := range t.Silent {
 		if i == mostNamed {

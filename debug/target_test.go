@@ -36,13 +36,10 @@ func TestText_OfATarget(t *testing.T) {
 		{"guard", hedge.TargetStats{Guard: hedge.Guard{Share: 0.25, Since: ago(90 * time.Second), Reason: "hedges failed"}},
 			[]string{"- The guard has held hedges back for 1.5 min: hedges failed. The share is 25.0% now.", "25.0% of due hedges, for 1.5 min"}, nil},
 		{"resets learned", hedge.TargetStats{Resets: hedge.Resets{
-			Mode: hedge.ResetsLearned, Limit: 1200, Per: time.Minute, Since: ago(2 * time.Second), Why: "the server says so", Left: 3}},
-			[]string{"- Losing attempts may send at most 1,200 resets in 1 min. That has been so for 2 s: the server says so. Other losers run to their end.",
-				"learned: at most 1,200 in 1 min", "losers that run to their end"}, nil},
-		{"resets suspected", hedge.TargetStats{Resets: hedge.Resets{
-			Mode: hedge.ResetsSuspected, Per: time.Minute, Since: ago(2 * time.Second), Why: "a connection ended"}},
-			[]string{"- No losing attempt has been reset for 2 s: a connection ended.", "suspected: at most 0 in 1 min"}, nil},
-		{"resets set", hedge.TargetStats{Resets: hedge.Resets{Mode: hedge.ResetsSet, Limit: 100, Per: time.Second, Why: "WithResetLimit"}},
+			Mode: hedge.ResetsLearned, Since: ago(2 * time.Second), Until: ago(-118 * time.Second), Left: 3}},
+			[]string{"- No losing attempt has been reset for 2 s: the server says that there were too many resets. Losers run to their end. Resets are tried again in 1.97 min.",
+				"losers that run to their end"}, nil},
+		{"resets set", hedge.TargetStats{Resets: hedge.Resets{Mode: hedge.ResetsSet, Limit: 100, Per: time.Second}},
 			[]string{"set: at most 100 in 1 s"}, []string{"- "}},
 		{"silent", hedge.TargetStats{Backends: 3, Connections: 6, Moved: 4321, Silent: []hedge.SilentBackend{
 			{Address: "10.0.0.1:443", Connections: 1, Since: ago(12 * time.Second)}, {Address: "10.0.0.2:443\x1b[2J", Connections: 4, Since: ago(3 * time.Second)}}},

@@ -101,12 +101,7 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 			defer cancel(nil)
 		}
 		u.primary.ctx = u.call.PrimaryContext(u.primary.ctx, target)
-		if u.call.TracksFailures() {
-			u.primary.trailer = new(metadata.MD) // not a field of u, which is reused: an interceptor may keep the options
-			u.primary.opts, u.primary.results = u.options.Attempt(grpc.Trailer(u.primary.trailer))
-		} else {
-			u.primary.opts, u.primary.results = u.options.Attempt()
-		}
+		u.openPrimary()
 
 		var was attempt.Content
 		if plan.HedgeFinal && !plan.Detached {
@@ -114,7 +109,7 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 		}
 		out := u.race.Run(ctx, cancel, plan, &u.call, u)
 		if out.Untouched {
-			u.call.Unraced(out.Err, u.Trailer())
+			u.call.Unraced(out.Err, u.Seen().Trailer)
 		}
 		switch {
 		case out.Winner != nil:
@@ -123,12 +118,6 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 			cancel(nil)
 			if out.Err == nil {
 				replies.Take(u.reply)
-			}
-		}
-		if out.Err != nil {
-			if again := u.repeat(ctx, out, reply); again != nil {
-				again.results.Deliver()
-				return again.err
 			}
 		}
 		if out.Winner == nil {
@@ -179,7 +168,7 @@ type unary struct {
 		ctx     context.Context
 		opts    []grpc.CallOption
 		results *attempt.Results
-		trailer *metadata.MD // nil unless failures count, for a throttle or a hedgingPolicy
+		seen    *race.Seen // nil unless what a failure has seen is of interest
 	}
 }
 
@@ -187,17 +176,35 @@ func (u *unary) Primary() error {
 	return u.invoker(u.primary.ctx, u.method, u.req, u.reply, u.cc, u.primary.opts...)
 }
 
-func (u *unary) Trailer() metadata.MD {
-	if u.primary.trailer == nil {
-		return nil
+// openPrimary makes the options of the primary. A trailer matters to a throttle or a hedgingPolicy, and all that it has seen
+// where resets may have cut a connection.
+func (u *unary) openPrimary() {
+	tracks, watched := u.call.TracksFailures(), u.call.Watched()
+	if !tracks && !watched {
+		u.primary.opts, u.primary.results = u.options.Attempt()
+		return
 	}
-	return *u.primary.trailer
+	seen := new(race.Seen) // not a field of u, which is reused: an interceptor may keep the options
+	extra := []grpc.CallOption{grpc.Trailer(&seen.Trailer)}
+	if watched {
+		seen.Peer = new(peer.Peer)
+		extra = append(extra, grpc.Header(&seen.Header), grpc.Peer(seen.Peer))
+	}
+	u.primary.seen = seen
+	u.primary.opts, u.primary.results = u.options.Attempt(extra...)
+}
+
+func (u *unary) Seen() race.Seen {
+	if u.primary.seen == nil {
+		return race.Seen{}
+	}
+	return *u.primary.seen
 }
 
 func (u *unary) recycle() {
 	u.call, u.options = engine.Call{}, attempt.Options{}
 	u.req, u.reply, u.replies, u.request, u.cc, u.invoker = nil, nil, attempt.Reply{}, attempt.Request{}, nil, nil
-	u.primary.ctx, u.primary.opts, u.primary.results, u.primary.trailer = nil, nil, nil, nil
+	u.primary.ctx, u.primary.opts, u.primary.results, u.primary.seen = nil, nil, nil, nil
 	unaries.Put(u)
 }
 
@@ -209,23 +216,24 @@ func (u *unary) Hedge(n int, _ context.CancelCauseFunc) race.Attempt {
 		return nil
 	}
 	h := &unaryHedge{unary: u, n: n, req: req, reply: u.replies.Make()}
-	h.opts, h.results = u.options.Attempt(grpc.Trailer(&h.trailer), grpc.Peer(&h.peer))
+	h.seen.Peer = &h.peer
+	h.opts, h.results = u.options.Attempt(grpc.Header(&h.seen.Header), grpc.Trailer(&h.seen.Trailer), grpc.Peer(h.seen.Peer))
 	return h
 }
 
 // unaryHedge is one hedge. It may outlive the call, so it must not use the caller's memory. Of unary it uses only the
-// method, the connection, the invoker, call.HedgeContext, call.Accepts, call.Used and call.HedgePeer.
+// method, the connection, the invoker, call.HedgeContext, call.Accepts and call.HedgePeer.
 type unaryHedge struct {
 	*unary
 	n          int
 	req, reply any
 	opts       []grpc.CallOption
 	results    *attempt.Results
-	trailer    metadata.MD
+	seen       race.Seen
 	peer       peer.Peer
 }
 
-func (h *unaryHedge) Trailer() metadata.MD { return h.trailer }
+func (h *unaryHedge) Seen() race.Seen { return h.seen }
 
 func (h *unaryHedge) Run(ctx context.Context) error {
 	ctx = h.call.HedgeContext(ctx)
@@ -233,7 +241,6 @@ func (h *unaryHedge) Run(ctx context.Context) error {
 	if err == nil {
 		engine.HedgeAnswered(ctx)
 	}
-	h.call.Used(&h.peer)
 	h.call.HedgePeer(&h.peer)
 	return err
 }

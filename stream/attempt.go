@@ -1,13 +1,16 @@
 package stream
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"slices"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge/internal/attempt"
 	"github.com/grpchedge/hedge/internal/engine"
@@ -84,7 +87,17 @@ type entrant clientStream
 
 func (e *entrant) Primary() error { return e.primary.awaitGoal((*clientStream)(e), e.into) }
 
-func (e *entrant) Trailer() metadata.MD { return e.primary.Trailer() }
+func (e *entrant) Seen() race.Seen { return e.primary.Seen() }
+
+// Seen is what is known of an attempt that has failed. If it lost its connection, its stream has ended, so Header does not wait.
+func (m *streamAttempt) Seen() race.Seen {
+	s := race.Seen{Header: m.header, Trailer: m.Trailer()}
+	s.Peer, _ = peer.FromContext(m.Context())
+	if s.Header == nil && status.Code(cmp.Or(m.err, m.ended)) == codes.Unavailable {
+		s.Header, _ = m.Header()
+	}
+	return s
+}
 
 // Replayable returns shared only for a detached race, whose losers must then not run on. Otherwise the request itself waits
 // for the hedges that read the caller's message.
@@ -131,9 +144,6 @@ func (h *hedgeAttempt) Run(ctx context.Context) error {
 	err := h.awaitGoal(h.c, h.into)
 	if err == nil {
 		engine.HedgeAnswered(ctx)
-	}
-	if p, ok := peer.FromContext(h.Context()); ok {
-		h.c.call.Used(p)
 	}
 	return err
 }

@@ -242,9 +242,6 @@ func (c *clientStream) done(m *streamAttempt, err error) {
 	if err == nil {
 		return
 	}
-	if err != io.EOF {
-		c.call.CutOff(err)
-	}
 	if m.cancel != nil {
 		m.cancel(err)
 	}

@@ -51,9 +51,6 @@ func (c *clientStream) decide(askedAt time.Duration, into any) *streamAttempt {
 		}
 		winner = &out.Winner.(*hedgeAttempt).streamAttempt
 	}
-	if out.Err != nil {
-		winner = c.repeat(out, winner)
-	}
 	if c.keeps {
 		if !c.plan.Detached {
 			c.primary.into = into

@@ -3,8 +3,6 @@ package stream
 import (
 	"time"
 
-	"google.golang.org/grpc/metadata"
-
 	"github.com/grpchedge/hedge/internal/race"
 )
 
@@ -14,9 +12,11 @@ type policy clientStream
 
 func (p *policy) Admit(n, turn int, so *race.Report) race.Event { return p.call.Admit(n, turn, so) }
 
-func (p *policy) Failure(n int, err error, trailer metadata.MD) race.Event {
-	return p.call.Failure(n, err, trailer)
+func (p *policy) Failure(n int, err error, seen race.Seen) race.Event {
+	return p.call.Failure(n, err, seen)
 }
+
+func (p *policy) MayRepeat(err error) bool { return p.call.MayRepeat(err) }
 
 func (p *policy) Sent(n int)                                   { p.call.Sent(n) }
 func (p *policy) Lost(losers, may race.Attempts) race.Attempts { return p.call.Lost(losers, may) }

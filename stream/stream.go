@@ -113,7 +113,7 @@ func (c *clientStream) open(target string, opts []grpc.CallOption) error {
 	err := c.primary.open(ctx, c, opts)
 	switch {
 	case err == nil:
-	case c.committed && c.call.Failure(0, err, nil).End == race.NonFatal && c.caller.Err() == nil:
+	case c.committed && c.call.Failure(0, err, race.Seen{}).End == race.NonFatal && c.caller.Err() == nil:
 		// With a hedgingPolicy a hedge may still succeed, so the error comes from RecvMsg. AfterFunc frees the call if the
 		// caller never calls RecvMsg.
 		c.primary.ClientStream, c.primary.ended = failedStream{ctx, err}, err
@@ -148,7 +148,7 @@ func (c *clientStream) attemptFinished(primary bool, cancel context.CancelCauseF
 	}
 	switch {
 	case !primary:
-	case err != nil && c.call.CutOff(err): // RecvMsg has to open another stream; if it is never called, the call ends with its context
+	case err != nil && c.call.MayRepeat(err): // by RecvMsg; if it is never called, the call ends with its context
 		context.AfterFunc(c.bound, c.choosePrimaryIfNoRace)
 	default:
 		c.choosePrimaryIfNoRace() // the stream ended while no call was waiting, so no race is needed

@@ -10,11 +10,12 @@ import (
 	"github.com/grpchedge/hedge/internal/wire"
 )
 
-// Failure says how an attempt of the call ended with err: whether the server looked at the request and answered, and what
-// the trailer, which may be nil, says of further attempts.
-func (c *Call) Failure(n int, err error, trailer metadata.MD) race.Event {
-	c.noteCut(err)
-	return c.failureOf(err, trailer)
+// Failure says how an attempt of the call ended with err: whether the server looked at the request and answered, whether its
+// connection was cut, and what the trailer says of further attempts.
+func (c *Call) Failure(n int, err error, seen race.Seen) race.Event {
+	e := c.failureOf(err, seen.Trailer)
+	e.Cut, e.Repeat = c.cut(err, seen)
+	return e
 }
 
 // failureOf is Failure without a look at the connection.
@@ -65,6 +66,9 @@ func (c *Call) BookRace(r *race.Report) {
 			s.LoserPanics += int64(r.LoserPanics)
 			s.PoorAnswers += int64(poor)
 		})
+	}
+	if r.Repeated {
+		c.method.counters.update(func(s *Stats) { s.Repeated++ })
 	}
 	if r.Hedges > 0 && !r.Panicked {
 		c.won(r)
@@ -126,11 +130,11 @@ func (c *Call) won(r *race.Report) {
 // proves reports whether a race shows if hedges of slow calls pay. One whose caller gave up does not. One whose deadline no
 // attempt met does. One with a poor answer does not, because its hedges had another reason.
 func proves(r *race.Report) bool {
-	return r.PoorAnswers() == 0 && (answers.has(r.Err) || r.CallerGone != race.CallerCancelled)
+	return r.PoorAnswers() == 0 && !r.Repeated && (answers.has(r.Err) || r.CallerGone != race.CallerCancelled)
 }
 
 // BookHedges books what a hedged call took, and what its hedges took, also those that were cut short. A hedge that failed
-// teaches nothing. After a poor answer no hedge of the call does: the trigger learns from hedges of slow calls alone.
+// teaches nothing. After a poor answer, or a cut, no hedge of the call does: the trigger learns from hedges of slow calls alone.
 func (c *Call) BookHedges(r *race.Report) {
 	if r.Hedges > 0 {
 		c.compare(r.Err, r.DeliveredAt, r.CallerGone != race.CallerStayed)
@@ -139,7 +143,7 @@ func (c *Call) BookHedges(r *race.Report) {
 			c.learners(func(l *learn.Learner) { l.HedgedCall(first, r.DeliveredAt-first, c.maxHedges()) })
 		}
 	}
-	if r.PoorAnswers() > 0 {
+	if r.PoorAnswers() > 0 || r.Repeated {
 		return
 	}
 	for n := 1; n <= r.Hedges; n++ {
@@ -203,8 +207,6 @@ func (c *Call) EndedAt(err error, age time.Duration, gone bool) {
 	}
 	if err == nil {
 		c.Succeeded()
-	} else {
-		c.noteCut(err)
 	}
 	if err == nil || !gone && answers.has(err) {
 		c.PrimaryAnswered()

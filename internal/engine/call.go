@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/grpc/connectivity"
 
+	"github.com/grpchedge/hedge/internal/feature/resets"
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/place"
 	"github.com/grpchedge/hedge/internal/race"
@@ -47,10 +48,8 @@ type Call struct {
 	failures       uint8 // attempts whose failures have been counted for the throttle, a bit each
 	tracksFailures bool  // there is a policy or a throttle
 
-	repeatable bool  // its next attempt may be sent when its connection was cut
-	repeats    uint8 // attempts sent for that reason
-	offWire    bool  // its attempts are no streams of its target's connections
-	detached   bool  // it was to run detached
+	offWire  bool // its attempts are no streams of its target's connections
+	detached bool // it was to run detached
 
 	class  *class        // of its request; nil: none
 	group  membership    // for comparison
@@ -102,9 +101,9 @@ func (c *Call) unbudgeted() bool { return c.settings.policy != nil && c.settings
 func (c *Call) Plan() (race.Plan, bool) {
 	c.reportUnhedged()
 	if !c.armed {
-		return c.planAlone()
+		return race.Plan{}, false
 	}
-	c.detached = !c.offWire && c.method.target.resets.detaches(c.start)
+	c.detached = !c.offWire && c.method.target.resets.Low(c.start)
 	return race.Plan{
 		Rules: race.Rules{
 			Delay:            c.delay,
@@ -118,7 +117,7 @@ func (c *Call) Plan() (race.Plan, bool) {
 		Start:    c.start,
 		Due:      c.delay,
 		Alarm:    c.alarm(),
-		Patience: patience,
+		Patience: resets.Patience,
 	}, true
 }
 
@@ -153,7 +152,7 @@ func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 	c.bookFailures(so)
 	c.refund(so)
 	now := time.Now()
-	slow := so.PoorAnswers() == 0 // the hedge is due because the call is slow, and not because an answer was poor
+	slow := so.PoorAnswers() == 0 && !so.Repeated // the hedge is due because the call is slow, and for no other reason
 	if slow {
 		c.late(n, now)
 	}
@@ -177,15 +176,16 @@ func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 	case slow && !c.draw(turn, now):
 		c.holdBack(n, notDrawn)
 		return race.Event{Kind: race.Skipped}
-	case c.settings.policy == nil && c.conn != nil && c.conn.GetState() != connectivity.Ready:
+	case !so.Repeated && c.settings.policy == nil && c.conn != nil && c.conn.GetState() != connectivity.Ready:
 		return c.postpone(n, now, notReady)
-	case c.staysHere(n):
+	case !so.Repeated && c.staysHere(n):
 		return c.postpone(n, now, noOtherBackend)
-	case !so.Detached && c.mustWaitForReset(now):
+	case !so.Repeated && !so.Detached && c.mustWaitForReset(now):
 		return c.postpone(n, now, resetsSpent)
 	case c.unbudgeted():
 	default:
-		if why := c.afford(now, n); why != noReason {
+		urgent := n > 1 || so.Repeated || now.Sub(c.start) >= 2*c.delay
+		if why := c.afford(now, n, urgent); why != noReason {
 			return c.postpone(n, now, why)
 		}
 	}
@@ -201,11 +201,6 @@ func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 		}
 	})
 	return race.Event{Kind: race.Admitted}
-}
-
-// pay takes a token for hedge n, from the savings if need be.
-func (c *Call) pay(now time.Time, n int) bool {
-	return c.payment.pay(now, n > 1 || now.Sub(c.start) >= 2*c.delay)
 }
 
 // refund gives back what was paid for hedges that were dropped since the last look. As only one hedge is prepared at a time,

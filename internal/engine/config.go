@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"github.com/grpchedge/hedge/internal/feature/resets"
 	"time"
 
 	"github.com/grpchedge/hedge/internal/learn"
@@ -39,7 +40,7 @@ type Config struct {
 	ServiceConfig    *serviceconfig.Config                                               // nil: none
 	Unbudgeted       bool                                                                // methods with a policy
 	Throttle         *serviceconfig.Throttle                                             // of WithThrottle; nil: none
-	ResetLimit       *ResetLimit                                                         // nil: learned
+	ResetLimit       *resets.Limit                                                       // nil: learned
 	Guard            bool                                                                // hold back hedges that make calls fail
 
 	// For some targets and methods only.

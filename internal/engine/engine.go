@@ -105,7 +105,6 @@ func (e *Engine) Begin(ctx context.Context, target, method string, conn Conn, op
 	c := Call{engine: e, method: m, settings: s, ctx: ctx, conn: conn, start: now}
 	c.payment.open(s, m.target.budget)
 	c.tracksFailures = s.policy != nil || s.throttle != nil
-	c.repeatable = true
 	if m.target.firstCalls.saw(s.selected) {
 		c.tellNothingSelected()
 	}
@@ -115,18 +114,18 @@ func (e *Engine) Begin(ctx context.Context, target, method string, conn Conn, op
 	switch {
 	case o.off, s.Off:
 		m.counters.off.Add(1)
-		c.repeatable, c.why = false, off
+		c.why = off
 	case e.pausedBy(m) != "":
 		m.counters.paused.Add(1)
-		c.repeatable, c.why = false, paused
+		c.why = paused
 	case o.after:
 		c.arm(o.delay)
 	case !s.described:
 		m.counters.noDescriptor.Add(1)
-		c.unlearned, c.repeatable, c.why = true, false, noDescriptor
+		c.unlearned, c.why = true, noDescriptor
 	case !s.selected:
 		m.counters.notSelected.Add(1)
-		c.unlearned, c.repeatable, c.why = true, false, notSelected
+		c.unlearned, c.why = true, notSelected
 	case s.policy != nil:
 		c.arm(s.policy.delay)
 	case s.Trigger.Kind == FixedTrigger:

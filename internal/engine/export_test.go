@@ -53,33 +53,3 @@ func ConfigFor(e *Engine, target, method string) Config {
 	c := e.Config()
 	return *c.forTarget(target).forMethod(&c, method).Config
 }
-
-// ResetRules are the rules by which a target's resets are limited, alone.
-type ResetRules struct{ r resets }
-
-// Start applies WithResetLimit.
-func (r *ResetRules) Start(l *ResetLimit, now time.Time) { r.r.setLimit(l, now) }
-
-// Lose has a loser that can be left lose a race, and reports whether it is reset.
-func (r *ResetRules) Lose(now time.Time) (reset bool) {
-	if r.r.lost(1, 1, now, now.Sub(time.Unix(0, 0))) != 0 {
-		r.r.left.Add(-1)
-		return false
-	}
-	return true
-}
-
-// Cut has a call that began long before fail because its connection was cut. It reports whether resets are to blame.
-func (r *ResetRules) Cut(certain bool, now time.Time) bool { return r.r.cut(now, certain, now) }
-
-// Detaches reports whether a call that begins now is detached.
-func (r *ResetRules) Detaches(now time.Time) bool { return r.r.detaches(now) }
-
-// Read returns what is known.
-func (r *ResetRules) Read(now time.Time) Resets { return r.r.read(now) }
-
-// CutOff is cutOff.
-func CutOff(err error) (cut, certain bool) { return cutOff(err) }
-
-// Used has an attempt use a connection.
-func (r *ResetRules) Used(local, remote string, now time.Time) { r.r.used(local, remote, now) }

@@ -16,12 +16,12 @@ func (m *method) traffic() guard.Traffic {
 }
 
 // afford pays for hedge n, which is due at now, if the guard admits it. Otherwise it returns why not.
-func (c *Call) afford(now time.Time, n int) reason {
+func (c *Call) afford(now time.Time, n int, urgent bool) reason {
 	// With a hedgingPolicy, the hedge may be the only hope of a call whose attempts have failed, and is not for the guard.
 	if guards := c.settings.Guard && (c.settings.policy == nil || c.failures == 0); guards && !c.guardAdmits(now, n) {
 		return guarded
 	}
-	if !c.pay(now, n) {
+	if !c.payment.pay(now, urgent) {
 		return budgetExhausted
 	}
 	return noReason

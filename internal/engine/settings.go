@@ -78,7 +78,7 @@ func (m *method) resolve(c *configuration) *settings {
 	s.groups = m.groupsFor(s.Control)
 	s.classes = m.classesOf(s.Class)
 	m.target.budget.SetPercent(t.BudgetPercent)
-	m.target.resets.setLimit(t.ResetLimit, time.Now())
+	m.target.resets.SetLimit(t.ResetLimit, time.Now())
 	if s.ownBudget {
 		s.own = m.ownBudget(s.BudgetPercent)
 	}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"github.com/grpchedge/hedge/internal/feature/resets"
 	"slices"
 	"strings"
 	"time"
@@ -94,11 +95,11 @@ type MethodStats struct {
 	EarlyHeaderShare            float64
 	ThrottleTokens, ThrottleMax float64
 	Guard                       guard.State
-	Classes                     []ClassStats // by name; nil without classes
-	Control                     *Control     // nil without a control group
-	Resets                      Resets       // of the target
-	Rules                       []string     // patterns, the most specific last
-	PausedBy                    string       // "" if it is not paused
+	Classes                     []ClassStats  // by name; nil without classes
+	Control                     *Control      // nil without a control group
+	Resets                      resets.Report // of the target
+	Rules                       []string      // patterns, the most specific last
+	PausedBy                    string        // "" if it is not paused
 }
 
 // Stats returns the totals over all methods of all targets, including removed ones, in one consistent copy.
@@ -162,7 +163,7 @@ func (m *method) stats(e *Engine, now time.Time) MethodStats {
 		Saved:    m.target.budget.Saved(now),
 		Classes:  m.classes.Load().stats(now),
 		Control:  s.groups.compare(now, s.learning.Target),
-		Resets:   m.target.resets.read(now),
+		Resets:   m.target.resets.Report(now),
 	}
 	row.NoBackendPolicy = m.noPolicy.Load()
 	row.Rules, row.PausedBy = s.applied, e.pausedBy(m)

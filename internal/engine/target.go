@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"github.com/grpchedge/hedge/internal/feature/resets"
 	"strings"
 	"sync"
 	pointer "sync/atomic"
@@ -21,7 +22,7 @@ type target struct {
 	name       string
 	budget     *budget.Bucket
 	guard      guard.Target
-	resets     resets
+	resets     resets.Resets
 	throttle   *throttle               // nil: none; guarded by Engine.mu
 	throttling *serviceconfig.Throttle // what the throttle was made from; guarded by Engine.mu
 

@@ -15,6 +15,8 @@ type Actions struct {
 	// HeldBack, Refused or NotReplayable. Turn counts the hedges considered so far, including this one and skipped ones.
 	// It does not change when the question is repeated for the same hedge.
 	Ask, Turn uint8
+	// Repeat says that the hedge in Ask or Start repeats a call whose connection was cut: see [Event].Repeat.
+	Repeat bool
 	// Prepare is the hedge to prepare, without holding a lock. The answer is an event of the kind Prepared or NotReplayable.
 	// After that event the hedge no longer reads the caller's memory.
 	Prepare uint8

@@ -1,7 +1,5 @@
 package race
 
-import "google.golang.org/grpc/metadata"
-
 // Judge is an attempt, or the entrant for its primary, that says whether its own end is accepted. It is asked in a race with
 // [Rules].Judged.
 type Judge interface {
@@ -27,10 +25,13 @@ func (p *Plan) judge(attempt any, err error) (v verdict) {
 }
 
 // ended returns the event for the end of attempt n with err, of which v is the verdict.
-func ended(p Policy, n uint8, attempt interface{ Trailer() metadata.MD }, err error, v verdict) Event {
+func ended(p Policy, n uint8, attempt interface{ Seen() Seen }, err error, v verdict) Event {
 	var e Event
 	if err != nil {
-		e = p.Failure(int(n), err, attempt.Trailer())
+		seen := attempt.Seen()
+		if e = p.Failure(int(n), err, seen); e.Repeat {
+			e.Conn = seen.connection()
+		}
 	}
 	switch {
 	case v.poor && err == nil:

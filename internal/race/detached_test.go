@@ -7,8 +7,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc/metadata"
-
 	"github.com/grpchedge/hedge/internal/race"
 )
 
@@ -40,14 +38,14 @@ func (r *runner) Primary() error {
 	return err
 }
 func (r *runner) Replayable() (ok, shared bool)                   { return true, false }
-func (r *runner) Trailer() metadata.MD                            { return nil }
+func (r *runner) Seen() race.Seen                                 { return race.Seen{} }
 func (r *runner) Hedge(int, context.CancelCauseFunc) race.Attempt { return &runnerHedge{r} }
 func (r *runner) Drain()                                          { r.drained[0] = true }
 
 type runnerHedge struct{ r *runner }
 
 func (h *runnerHedge) Run(ctx context.Context) error { return h.r.take(ctx, 1, h.r.hedge) }
-func (h *runnerHedge) Trailer() metadata.MD          { return nil }
+func (h *runnerHedge) Seen() race.Seen               { return race.Seen{} }
 func (h *runnerHedge) Drain()                        { h.r.drained[1] = true }
 
 // TestRace_Detached has losers of a detached race outlive their call and its context, until they have ended, the deadline

@@ -62,7 +62,7 @@ func judgeOutcome(r race.Rules, before, after facts, o occurrence) string {
 		return "rule 2: nothing succeeded and the caller does not get the primary's error"
 	case !before.decided && o.e.Kind == race.Ended && o.e.End == race.OK && !(a.Decided && won):
 		return "rule 2: a success did not decide"
-	case !before.decided && primary && !o.isPoor() && !r.FailureSendsNext && before.sent == 0 && !a.Decided:
+	case !before.decided && primary && !o.isPoor() && !o.e.Repeat && !r.FailureSendsNext && before.sent == 0 && !a.Decided:
 		return "rule 3: the primary failed before any hedge was sent and the call goes on"
 	case !before.decided && after.gone && !after.inFlight.Has(0) && !a.Decided:
 		return "rule 4: the caller has gone, the primary is back, and the call goes on"
@@ -102,6 +102,9 @@ func judgeSending(r race.Rules, before, after facts, o occurrence) string {
 	}
 	if ask && a.Turn != before.considered+1 {
 		return fmt.Sprintf("rule 10: turn %d, want %d", a.Turn, before.considered+1)
+	}
+	if (a.Ask > 0 || a.Start > 0) && a.Repeat != before.repeats {
+		return fmt.Sprintf("rule 3: repeats the call: %t, want %t", a.Repeat, before.repeats)
 	}
 	if a.Start > 0 && before.considered >= r.MaxHedges {
 		return "rule 10: more than max hedges"

@@ -78,6 +78,7 @@ type Machine struct {
 	panicked  bool     // the winner's end was a panic
 	gone      bool     // the caller's context has ended
 	noMore    bool     // no further hedge may be sent
+	repeat    repeat   // of a call whose connection was cut
 	calledFor bool     // an end made the next hedge due, so the race waits for it
 	waits     bool     // the race waits for hedges that are called for
 	hasReply  bool     // an attempt has ended with PoorReply
@@ -101,6 +102,16 @@ const (
 	nothing   pending = iota
 	asked             // it was asked whether the hedge may be sent
 	preparing         // the hedge has been admitted and is being prepared
+)
+
+// repeat is the step that the repetition of a call is in whose connection was cut.
+type repeat uint8
+
+const (
+	unwanted  repeat = iota
+	wanted           // as soon as no attempt is in flight
+	repeating        // the next hedge repeats the call, and is the last one
+	ruledOut
 )
 
 // NewMachine returns the machine of a race whose primary is about to be sent, and the actions that start it. The first
@@ -151,6 +162,10 @@ func (m *Machine) Step(e Event, now time.Duration) Actions {
 	case Cancelled, DeadlinePassed:
 		m.gone = m.gone || m.phase != Decided
 	}
+	if m.repeats(now) {
+		m.repeat, m.noMore, m.calledFor, m.waits, m.due = repeating, false, true, true, now
+		m.turns = min(m.turns, m.rules.MaxHedges-1)
+	}
 	if m.concluded() {
 		m.conclude(&a)
 	}
@@ -165,13 +180,17 @@ func (m *Machine) fired(now time.Duration, a *Actions) {
 	if m.waitsForDue() && now >= m.due {
 		m.calledFor, m.stale = false, false
 		m.pending = asked
-		a.Ask, a.Turn = m.sent+1, m.turns+1
+		a.Ask, a.Turn, a.Repeat = m.sent+1, m.turns+1, m.repeat == repeating
 	}
 }
 
 // answered handles the answer to Ask.
 func (m *Machine) answered(e Event, now time.Duration, a *Actions) {
 	m.pending = nothing
+	if m.repeat == repeating && e.Kind != Admitted {
+		m.noMore = true
+		return
+	}
 	if (e.Kind == Skipped || e.Kind == HeldBack) && m.stale && now >= m.notBefore {
 		m.calledFor, m.due = true, now // ask again: the answer was for a slow call, and now there is a poor answer
 		return
@@ -204,7 +223,8 @@ func (m *Machine) prepared(e Event, now time.Duration, a *Actions) {
 	m.sent++
 	m.considered(now)
 	m.inFlight |= only(m.sent)
-	a.Start = m.sent
+	a.Start, a.Repeat = m.sent, m.repeat == repeating
+	m.noMore = a.Repeat
 	if m.phase == PrimaryAlone {
 		m.phase = Racing
 	}
@@ -279,12 +299,16 @@ func (m *Machine) failed(e Event, now time.Duration) {
 		m.due = max(m.due, m.notBefore)
 		m.calledFor = m.calledFor && m.rules.FailureSendsNext // a poor answer must not wait that long for a better one
 	case PushbackNever:
-		m.noMore = true
+		m.noMore, m.repeat = true, ruledOut
+	}
+	if e.Cut && !m.rules.FailureSendsNext {
+		m.cut(e)
 	}
 	failed := m.rules.FailureSendsNext && e.End == NonFatal
 	poor := e.End.IsPoor()
 	if poor {
 		m.waits, m.stale = true, true
+		m.repeat = ruledOut // there is an answer, if a poor one
 		m.turns = m.sent
 	}
 	if !m.hasStatus && e.End == PoorStatus {
@@ -300,6 +324,23 @@ func (m *Machine) failed(e Event, now time.Duration) {
 	}
 }
 
+// cut handles an attempt whose connection was cut, perhaps by what the request does to its server. No further hedge is sent,
+// but for one that repeats the call, if every cut allows it.
+func (m *Machine) cut(e Event) {
+	switch {
+	case m.repeat == unwanted && e.Repeat && !m.noMore && m.sent < MaxAttempts-1 && m.rules.MaxHedges > 0:
+		m.repeat = wanted
+	case m.repeat != wanted || !e.Repeat:
+		m.repeat = ruledOut
+	}
+	m.noMore = true
+}
+
+// repeats reports whether it is time to repeat the call: nothing else can decide it.
+func (m *Machine) repeats(now time.Duration) bool {
+	return m.repeat == wanted && m.phase == PrimaryFailed && m.inFlight == 0 && m.pending == nothing && !m.gone && m.notBefore <= now
+}
+
 // concluded reports whether nothing can decide the race any more.
 func (m *Machine) concluded() bool {
 	switch {
@@ -308,7 +349,8 @@ func (m *Machine) concluded() bool {
 	case m.gone:
 		return m.phase == PrimaryFailed || m.hasReply || m.hasStatus
 	}
-	return m.phase == PrimaryFailed && m.inFlight == 0 && !m.hedgeToCome()
+	toRepeat := m.repeat == wanted && m.pending != nothing // as soon as that hedge is out of the way
+	return m.phase == PrimaryFailed && m.inFlight == 0 && !m.hedgeToCome() && !toRepeat
 }
 
 // conclude ends a race that nothing can decide any more.

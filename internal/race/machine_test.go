@@ -55,6 +55,7 @@ type search struct {
 	horizon  time.Duration // the last instant at which anything happens
 	timely   bool          // leave out late timers
 	few      bool          // leave out late timers, commits, panics and most pushbacks
+	cuts     bool          // connections may be cut
 	plain    bool          // search nodes as often as schedules lead there
 	history  []occurrence
 	seen     map[node]uint64 // how many schedules follow
@@ -177,6 +178,10 @@ func (s *search) ends(n node, i uint8, yield func(race.Event)) {
 			continue
 		}
 		yield(race.Event{Kind: race.Ended, Attempt: i, End: end})
+		if s.cuts && end == race.NonFatal {
+			yield(race.Event{Kind: race.Ended, Attempt: i, End: end, Cut: true})
+			yield(race.Event{Kind: race.Ended, Attempt: i, End: end, Cut: true, Repeat: true})
+		}
 		primaryDecides := i == 0 && end == race.Final && !n.facts.hasReply
 		if end == race.OK || end == race.Panicked || n.facts.decided || primaryDecides {
 			continue // nobody asks what a server says of further attempts
@@ -228,6 +233,19 @@ func variants(hedges uint8) (all []race.Rules) {
 		}
 	}
 	return all
+}
+
+// TestMachine_Cuts goes through schedules in which connections are cut, and calls may be repeated for that.
+func TestMachine_Cuts(t *testing.T) {
+	var c count
+	for hedges := range uint8(3) {
+		for _, r := range variants(hedges) {
+			if *long || !r.Shared && !r.Detached && !r.LastFailureWins {
+				c.search(t, &search{rules: r, firstDue: r.Delay, horizon: delay + 1, few: hedges == 2, cuts: true})
+			}
+		}
+	}
+	t.Log(&c)
 }
 
 // TestMachine_EveryInterleaving goes through every schedule of a primary and up to two hedges, for every variant of the

@@ -36,7 +36,7 @@ var mutations = []struct{ bug, old, new string }{
 	{"the hedge after a skipped one is due at once", "case Skipped:\n		m.considered(now)", "case Skipped:\n		m.turns++"},
 	{"forgets a pushback", "m.notBefore = max(m.notBefore, now+e.Wait)", ""},
 	{"an earlier pushback is forgotten for a later one", "m.notBefore = max(m.notBefore, now+e.Wait)", "m.notBefore = now + e.Wait"},
-	{"a pushback for good is forgotten", "case PushbackNever:\n		m.noMore = true", "case PushbackNever:"},
+	{"a pushback for good is forgotten", "m.noMore, m.repeat = true, ruledOut", ""},
 	{"a hedge being prepared ignores a pushback", "!m.over() && now >= m.notBefore", "!m.over()"},
 	{"delivers twice", "m.delivered = true", ""},
 	{"does not wait for preparation", "m.delivered || m.pending != nothing ||", "m.delivered || m.pending == asked ||"},
@@ -75,6 +75,17 @@ var mutations = []struct{ bug, old, new string }{
 	{"a poor answer does not wait for the hedge that it sends", "m.waits, m.stale = true, true", "m.stale = true"},
 	{"a poor answer waits for a server that pushed back", "poor && m.notBefore <= now)", "poor)"},
 	{"a poor answer waits for a server that pushes back", "m.calledFor = m.calledFor && m.rules.FailureSendsNext", ""},
+	{"sends hedges after a cut", "	m.noMore = true\n}\n\n// repeats", "}\n\n// repeats"},
+	{"repeats though a cut says not to", "case m.repeat != wanted || !e.Repeat:", "case m.repeat != wanted:"},
+	{"repeats what cannot be sent again", "e.Repeat && !m.noMore && m.sent", "e.Repeat && m.sent"},
+	{"never repeats", "m.repeat == unwanted && e.Repeat", "false"},
+	{"repeats while an attempt is in flight", "m.inFlight == 0 && m.pending == nothing && !m.gone", "m.pending == nothing && !m.gone"},
+	{"repeats for a caller that has gone", "m.pending == nothing && !m.gone && m.notBefore", "m.pending == nothing && m.notBefore"},
+	{"repeats though a server wants none yet", " && m.notBefore <= now\n}\n\n// concluded", "\n}\n\n// concluded"},
+	{"sends a hedge after the repetition", "a.Start, a.Repeat = m.sent, m.repeat == repeating\n	m.noMore = a.Repeat", "a.Start, a.Repeat = m.sent, m.repeat == repeating"},
+	{"asks twice about the repetition", "if m.repeat == repeating && e.Kind != Admitted {", "if false {"},
+	{"does not wait to repeat", "&& !m.hedgeToCome() && !toRepeat", "&& !m.hedgeToCome()"},
+	{"has no room for the repetition", "		m.turns = min(m.turns, m.rules.MaxHedges-1)\n", ""},
 	{"never concludes", "		m.conclude(&a)\n	}\n	m.setTimer", "	}\n	m.setTimer"},
 }
 
@@ -125,6 +136,6 @@ func testWith(t *testing.T, machine string) (out string, err error) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	run, err := exec.CommandContext(ctx, "go", "test", "-vet=off", "-overlay="+overlay, "-run=^TestMachine_EveryInterleaving$", ".", "-hedge.long").CombinedOutput()
+	run, err := exec.CommandContext(ctx, "go", "test", "-vet=off", "-overlay="+overlay, "-failfast", "-run=^TestMachine_(Cuts|EveryInterleaving)$", ".", "-hedge.long").CombinedOutput()
 	return string(run), err
 }

@@ -39,8 +39,12 @@ func describe(e race.Event) string {
 	case race.HeldBack:
 		return fmt.Sprintf("%s until %d", kind, e.Until)
 	case race.Ended:
-		return fmt.Sprintf("attempt %d %s: %s%s", e.Attempt, kind, [...]string{"OK", "final", "non-fatal", "panic", "poor", "poor status"}[e.End],
-			[...]string{"", fmt.Sprintf(", pushed back %d", e.Wait), ", pushed back for good"}[e.Pushback])
+		cut := ""
+		if e.Cut {
+			cut = fmt.Sprintf(", cut, may be repeated: %t", e.Repeat)
+		}
+		return fmt.Sprintf("attempt %d %s: %s%s%s", e.Attempt, kind, [...]string{"OK", "final", "non-fatal", "panic", "poor", "poor status"}[e.End],
+			[...]string{"", fmt.Sprintf(", pushed back %d", e.Wait), ", pushed back for good"}[e.Pushback], cut)
 	}
 	return kind
 }
@@ -85,8 +89,17 @@ func (h history) sent() (n uint8) {
 	return n
 }
 
-// considered counts the hedges that were sent, and those skipped since the last poor answer.
+// considered counts the hedges that were considered. There is always room for one that repeats the call.
 func (h history) considered() uint8 {
+	if i := h.repeats(); i >= 0 {
+		earlier := h.before(i + 1)
+		return min(earlier.sentOrSkipped(), h.rules.MaxHedges-1) + h.sent() - earlier.sent()
+	}
+	return h.sentOrSkipped()
+}
+
+// sentOrSkipped counts the hedges that were sent, and those skipped since the last poor answer.
+func (h history) sentOrSkipped() uint8 {
 	var skipped uint8
 	for i, o := range h.list {
 		switch {
@@ -97,6 +110,52 @@ func (h history) considered() uint8 {
 		}
 	}
 	return h.sent() + skipped
+}
+
+// firstCut is the first event that says that a connection was cut, if that matters; -1: there is none.
+func (h history) firstCut() int {
+	for i, o := range h.list {
+		if o.e.Cut && !h.rules.FailureSendsNext {
+			return i
+		}
+	}
+	return -1
+}
+
+// mayRepeat reports whether the call may be repeated as far as events up to i say, of which first is the first cut.
+func (h history) mayRepeat(first, i int) bool {
+	earlier := h.before(first)
+	if h.rules.MaxHedges == 0 || earlier.ruledOut() || earlier.sent() == race.MaxAttempts-1 {
+		return false
+	}
+	for _, o := range h.list[first : i+1] {
+		if o.e.Cut && !o.e.Repeat {
+			return false
+		}
+	}
+	so := h.before(i + 1)
+	return !so.gone() && !so.anyPoor() && !so.pushedBackForGood()
+}
+
+// repeats is the event after which the call is repeated: the first after which nothing else can decide it. -1: there is none.
+func (h history) repeats() int {
+	first := h.firstCut()
+	if first < 0 {
+		return -1
+	}
+	for i := first; i < len(h.list); i++ {
+		so := h.before(i + 1)
+		if so.inFlight() == 0 && so.waiting() == 0 && so.floor() <= h.list[i].at && h.mayRepeat(first, i) {
+			return i
+		}
+	}
+	return -1
+}
+
+// isToRepeat reports whether the call will be repeated as soon as the hedge that is being considered is out of the way.
+func (h history) isToRepeat() bool {
+	first := h.firstCut()
+	return first >= 0 && h.repeats() < 0 && h.waiting() != 0 && h.mayRepeat(first, len(h.list)-1)
 }
 
 // stale reports whether event i says not to send a hedge, or not yet, and a poor answer has come since it was asked about that
@@ -129,14 +188,27 @@ func (h history) waiting() byte {
 	return 0
 }
 
-// forbidden reports whether something has ruled out further hedges.
+// forbidden reports whether something has ruled out further hedges. A cut does, until the call is repeated, and that is the last
+// hedge: it is asked about once.
 func (h history) forbidden() bool {
+	if i := h.repeats(); i >= 0 {
+		later := history{h.rules, h.firstDue, h.list[i+1:]}
+		return later.ruledOut() || later.happened(race.Skipped, race.HeldBack) || later.sent() > 0
+	}
+	return h.ruledOut() || h.firstCut() >= 0
+}
+
+func (h history) ruledOut() bool {
+	return h.pushedBackForGood() || h.happened(race.Refused, race.NotReplayable, race.Cancelled, race.DeadlinePassed)
+}
+
+func (h history) pushedBackForGood() bool {
 	for _, o := range h.list {
 		if o.e.Kind == race.Ended && o.e.Pushback == race.PushbackNever {
 			return true
 		}
 	}
-	return h.happened(race.Refused, race.NotReplayable, race.Cancelled, race.DeadlinePassed)
+	return false
 }
 
 // floor is the age before which a server wants no attempt.
@@ -220,6 +292,9 @@ func (h history) kept() (set race.Attempts) {
 // considered already. For a poor answer it may also be sent at once, as far as servers have said.
 func (h history) calls(i int) bool {
 	o := h.list[i]
+	if h.repeats() == i {
+		return true
+	}
 	failed := h.rules.FailureSendsNext && o.e.Kind == race.Ended && o.e.End == race.NonFatal
 	if !failed && !(o.isPoor() && h.before(i+1).floor() <= o.at) {
 		return false
@@ -237,7 +312,7 @@ func (h history) calls(i int) bool {
 func (h history) calledFor() bool {
 	for i := len(h.list) - 1; i >= 0; i-- {
 		switch o := h.list[i]; {
-		case h.stale(i):
+		case h.repeats() == i, h.stale(i):
 			return true
 		case o.e.Kind == race.HeldBack, o.a.Ask > 0:
 			return false
@@ -302,7 +377,8 @@ func (h history) verdict() (winner uint8, decided bool) {
 	if h.inFlight().Has(0) {
 		return 0, false
 	}
-	expected := (h.rules.FailureSendsNext || h.anyPoor()) && !h.forbidden() && (h.waiting() != 0 || h.calledFor())
+	repeats := h.repeats() >= 0
+	expected := (h.rules.FailureSendsNext || h.anyPoor() || repeats) && !h.forbidden() && (h.waiting() != 0 || h.calledFor()) || h.isToRepeat()
 	if !h.gone() && (h.inFlight() != 0 || expected) {
 		return 0, false
 	}
@@ -344,6 +420,9 @@ type undecided struct {
 	hasStatus  bool
 	anyPoor    bool
 	stale      bool // what is answered now is
+	repeats    bool // a cut may be followed by a hedge, or was
+	cuts       uint8
+	noRepeat   bool
 	kept       race.Attempts
 }
 
@@ -372,6 +451,10 @@ func (h history) facts(earlier facts) facts {
 		f.reply, f.hasReply = h.firstReply()
 		f.status, f.hasStatus = h.firstStatus()
 		f.stale = h.asksAgain()
+		f.repeats = h.repeats() >= 0
+		if first := h.firstCut(); first >= 0 {
+			f.cuts, f.noRepeat = 1, !h.mayRepeat(first, len(h.list)-1)
+		}
 	}
 	return f
 }

@@ -8,8 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc/metadata"
-
 	"github.com/grpchedge/hedge/internal/race"
 )
 
@@ -29,12 +27,14 @@ func (p *policy) Admit(n, _ int, _ *race.Report) race.Event {
 	}
 	return race.Event{Kind: race.Admitted}
 }
-func (p *policy) Failure(int, error, metadata.MD) race.Event { return race.Event{End: race.NonFatal} }
-func (p *policy) Book(r *race.Report)                        { p.booked = *r }
-func (p *policy) Sent(int)                                   {}
-func (p *policy) LoserPanicked()                             { p.losers.Add(1) }
-func (p *policy) Lost(_, may race.Attempts) race.Attempts    { return may }
-func (p *policy) LeftEnded()                                 { p.leftEnded.Add(1) }
+func (p *policy) MayRepeat(error) bool { return false }
+
+func (p *policy) Failure(int, error, race.Seen) race.Event { return race.Event{End: race.NonFatal} }
+func (p *policy) Book(r *race.Report)                      { p.booked = *r }
+func (p *policy) Sent(int)                                 {}
+func (p *policy) LoserPanicked()                           { p.losers.Add(1) }
+func (p *policy) Lost(_, may race.Attempts) race.Attempts  { return may }
+func (p *policy) LeftEnded()                               { p.leftEnded.Add(1) }
 
 // plan is that of a call which begins now.
 func plan(delay time.Duration, hedges int) race.Plan {
@@ -66,7 +66,7 @@ func (e *entrant) Primary() error {
 	e.primaryEnded = time.Since(e.began)
 	return e.err
 }
-func (e *entrant) Trailer() metadata.MD { return nil }
+func (e *entrant) Seen() race.Seen { return race.Seen{} }
 func (e *entrant) Replayable() (ok, shared bool) {
 	return e.replayable == nil || e.replayable(), false
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 )
 
 // Plan is what a race follows.
@@ -55,9 +56,12 @@ type Policy interface {
 	// overlap, and none is made after Book.
 	Admit(n, turn int, soFar *Report) Event
 	// Failure returns an event that says how attempt n, the primary being 0, ended with err, which is not nil: End is Final
-	// or NonFatal, and Pushback is what the trailer says. Kind and Attempt are set by the race. It may be called
-	// concurrently, also after Book.
-	Failure(n int, err error, trailer metadata.MD) Event
+	// or NonFatal, Pushback is what the trailer says, and Cut and Repeat what the connection does. Kind and Attempt are set by
+	// the race. It may be called concurrently, also after Book.
+	Failure(n int, err error, seen Seen) Event
+	// MayRepeat reports whether Failure may say that the call is to be repeated, if its primary ends with err. It is asked on
+	// the caller's goroutine.
+	MayRepeat(err error) bool
 	// Book takes the report of the race, on the caller's goroutine. It is called once, but not at all if
 	// [Outcome.Untouched] is set. The report is valid during the call.
 	Book(r *Report)
@@ -89,16 +93,30 @@ type Entrant interface {
 	// be quick. The attempt that Hedge returns must not read it, unless Replayable returned shared. Calls of Replayable and
 	// Hedge never overlap.
 	Hedge(n int, cancel context.CancelCauseFunc) Attempt
-	// Trailer returns the trailer of a primary that has failed; nil if it is not known.
-	Trailer() metadata.MD
+	// Seen is what is known of a primary that has failed.
+	Seen() Seen
 }
 
 // Attempt is one hedge, ready to run.
 type Attempt interface {
 	// Run makes the attempt under ctx and waits for its outcome.
 	Run(ctx context.Context) error
-	// Trailer returns the trailer of an attempt whose Run has failed; nil if it is not known.
-	Trailer() metadata.MD
+	// Seen is what is known of an attempt whose Run has failed.
+	Seen() Seen
+}
+
+// Seen is what an attempt that has failed has seen of its server. What is nil did not come, or is not known.
+type Seen struct {
+	Header, Trailer metadata.MD
+	Peer            *peer.Peer // without it, nothing is known of the header
+}
+
+// connection names the connection of an attempt; "" if it is not known.
+func (s Seen) connection() string {
+	if s.Peer == nil || s.Peer.LocalAddr == nil || s.Peer.Addr == nil {
+		return ""
+	}
+	return s.Peer.LocalAddr.String() + " " + s.Peer.Addr.String()
 }
 
 // ErrLost is the [context.Cause] of a losing attempt's context.
@@ -163,7 +181,7 @@ func (r *Race) Run(ctx context.Context, cancel context.CancelCauseFunc, plan Pla
 	err := e.Primary()
 	judged := plan.judge(e, err)
 	returned = true
-	if r.endUntouched(judged.poor || err != nil && plan.FailureSendsNext) {
+	if r.endUntouched(judged.poor || err != nil && (plan.FailureSendsNext || p.MayRepeat(err))) {
 		return Outcome{Err: err, Untouched: true}
 	}
 	return r.ensureRunner().primaryEnded(ended(p, 0, e, err, judged), err)

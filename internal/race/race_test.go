@@ -9,8 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc/metadata"
-
 	"github.com/grpchedge/hedge/internal/race"
 )
 
@@ -34,12 +32,12 @@ func (s *stuck) Primary() error {
 }
 func (s *stuck) Replayable() (ok, shared bool)                   { return true, false }
 func (s *stuck) Hedge(int, context.CancelCauseFunc) race.Attempt { return answer{} }
-func (s *stuck) Trailer() metadata.MD                            { return nil }
+func (s *stuck) Seen() race.Seen                                 { return race.Seen{} }
 
 type answer struct{}
 
 func (answer) Run(context.Context) error { return nil }
-func (answer) Trailer() metadata.MD      { return nil }
+func (answer) Seen() race.Seen           { return race.Seen{} }
 
 // TestRace_Concurrently has races share one alarm in real time, and each Race run again and again if it was untouched. No
 // hedge is forgotten, or its call would not end.

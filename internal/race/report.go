@@ -27,6 +27,9 @@ type Report struct {
 	// Hedges counts the hedges sent, Skipped those that sampling left out, and Dropped those that were admitted and then
 	// not sent, because the race was over, the request could not be copied or a server had pushed back meanwhile.
 	Hedges, Skipped, Dropped int
+	// Repeated says that the last hedge repeats a call whose connection was cut. While Admit is asked, it says so of the hedge
+	// that is due.
+	Repeated bool
 	// NotReplayable says that a hedge could not be prepared.
 	NotReplayable bool
 	// LoserPanics counts losers that panicked after the race was decided and before the report was delivered.
@@ -114,6 +117,7 @@ func (r *Report) Record(e Event, a Actions, err error, now time.Duration) {
 	}
 	if a.Start > 0 {
 		r.Hedges++
+		r.Repeated = a.Repeat
 		r.Attempts[a.Start].SentAt = now
 	}
 	if a.Drop > 0 {

@@ -17,6 +17,7 @@ type runner struct {
 	delivered bool          // the outcome is known and the report is final
 	done      chan struct{} // closed when delivered is set; nil unless the caller waits
 	left      Attempts      // losers that run to their end
+	cutOn     string        // the connection of the first attempt that was cut
 	hedges    [MaxAttempts]hedge
 }
 
@@ -49,6 +50,7 @@ func (x *runner) handle(e Event, err error) Actions {
 		cancel = x.checkCaller()
 	}
 	late := x.delivered
+	e.Repeat = e.Repeat && x.sameConnection(e.Conn)
 	a := x.step(e, err)
 	cancel |= a.Cancel
 	x.mu.Unlock()
@@ -60,6 +62,15 @@ func (x *runner) handle(e Event, err error) Actions {
 		x.policy.LoserPanicked()
 	}
 	return a
+}
+
+// sameConnection reports whether the attempts that were cut have used one connection. If they have not, each of them may have
+// been cut by what the request does to its server, and no further server must get it. The lock must be held.
+func (x *runner) sameConnection(conn string) bool {
+	if x.cutOn == "" {
+		x.cutOn = conn
+	}
+	return conn != "" && conn == x.cutOn
 }
 
 // checkCaller tells the machine when the caller's context has ended, once. It returns the attempts that must be cancelled
@@ -153,6 +164,7 @@ func (x *runner) ask(a Actions) Event {
 		x.report.Detached = false // losers are not left
 	}
 	soFar := x.report
+	soFar.Repeated = a.Repeat
 	x.mu.Unlock()
 	switch {
 	case soFar.decided: // do not pay for a hedge that is not needed

@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/grpchedge/hedge/internal/feature/resets"
 	"github.com/grpchedge/hedge/internal/learn"
 )
 
@@ -92,7 +93,7 @@ func (r *reader) target(b []byte) error {
 	if err != nil {
 		return fmt.Errorf("target %d: %w", r.targets, err)
 	}
-	rate, limit := 0.0, (*ResetLimit)(nil)
+	rate, calm := 0.0, (*resets.Calm)(nil)
 	err = fields(b, func(number protowire.Number, f field) (err error) {
 		switch {
 		case number == 2 && f.isBytes():
@@ -100,7 +101,7 @@ func (r *reader) target(b []byte) error {
 		case number == 3 && f.kind == protowire.Fixed64Type:
 			rate = math.Float64frombits(f.number)
 		case number == 4 && f.isBytes():
-			limit, err = resetLimitIn(f.bytes)
+			calm, err = calmIn(f.bytes)
 		}
 		return err
 	})
@@ -112,7 +113,7 @@ func (r *reader) target(b []byte) error {
 	}
 	if t := r.into[name]; t != nil {
 		t.CallsPerSecond = max(t.CallsPerSecond, rate)
-		t.ResetLimit = lower(t.ResetLimit, limit)
+		t.Calm = longer(t.Calm, calm)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@
 package snapshot
 
 import (
+	"github.com/grpchedge/hedge/internal/feature/resets"
 	"github.com/grpchedge/hedge/internal/learn"
 )
 
@@ -14,7 +15,7 @@ type Snapshot map[string]*Target
 type Target struct {
 	Methods        map[string]*Method // by their full names
 	CallsPerSecond float64            // of all methods; 0: not known
-	ResetLimit     *ResetLimit        // nil: none was learned
+	Calm           *resets.Calm       // nil: there is none
 }
 
 // Method is what is known of a method: of all its requests, and of each class of them.
@@ -28,7 +29,7 @@ func (s Snapshot) Merge(o Snapshot) {
 	for name, from := range o {
 		to := s.target(name)
 		to.CallsPerSecond = max(to.CallsPerSecond, from.CallsPerSecond)
-		to.ResetLimit = lower(to.ResetLimit, from.ResetLimit)
+		to.Calm = longer(to.Calm, from.Calm)
 		for name, m := range from.Methods {
 			to.add(name, m)
 		}

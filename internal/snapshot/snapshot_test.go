@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/grpchedge/hedge/internal/feature/resets"
 	"github.com/grpchedge/hedge/internal/latency"
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/longtest"
@@ -27,10 +28,7 @@ import (
 // example is a snapshot of two targets.
 func example() snapshot.Snapshot {
 	return snapshot.Snapshot{
-		"dns:///a": {CallsPerSecond: 12.5, ResetLimit: &snapshot.ResetLimit{
-			Burst: 12, PerSecond: 1.5, Since: time.Unix(1_700_000_000, 7), Until: time.Unix(1_700_000_120, 8), Hold: 2 * time.Minute,
-			SeenAMinute: 400, ServerSaidSo: true,
-		}, Methods: map[string]*snapshot.Method{
+		"dns:///a": {CallsPerSecond: 12.5, Calm: &resets.Calm{Since: time.Unix(1_700_000_000, 7), Until: time.Unix(1_700_000_120, 8)}, Methods: map[string]*snapshot.Method{
 			"/p.S/Get": {
 				Knowledge: learn.Knowledge{
 					Primaries: latency.Counts{{Bucket: 400, Calls: 90}, {Bucket: 401, Calls: 0.5}, {Bucket: 600, Calls: 9.5}},
@@ -229,10 +227,6 @@ func marshalled(t testing.TB, methods ...*snapshotpb.Method) []byte {
 }
 
 func TestRead_Refuses(t *testing.T) {
-	resets := func(l *snapshotpb.ResetLimit) []byte {
-		return mustMarshal(t, &snapshotpb.Snapshot{
-			Version: 1, Complete: []uint32{1}, Targets: []*snapshotpb.Target{{Name: "t", ResetLimit: l}}})
-	}
 	mapped := func(change func(*sketchpb.DDSketch)) []byte {
 		s := &sketchpb.DDSketch{Mapping: latency.Mapping().ToProto(), PositiveValues: &sketchpb.Store{
 			ContiguousBinCounts: []float64{1, 2}, ContiguousBinIndexOffset: int32(latency.FirstIndex + 400),
@@ -268,13 +262,6 @@ func TestRead_Refuses(t *testing.T) {
 			mustMarshal(t, &snapshotpb.Snapshot{Version: 1, Complete: []uint32{1}, Targets: []*snapshotpb.Target{{}}})},
 		{"calls a second", `target "t": NaN calls a second, allowed: 0 to 1e+09`, mustMarshal(t, &snapshotpb.Snapshot{
 			Version: 1, Complete: []uint32{1}, Targets: []*snapshotpb.Target{{Name: "t", CallsPerSecond: math.NaN()}}})},
-		{"resets NaN", `target "t": reset limit: NaN resets at once`, resets(&snapshotpb.ResetLimit{Burst: math.NaN()})},
-		{"resets infinite", "reset limit: 0 resets at once and +Inf a second", resets(&snapshotpb.ResetLimit{PerSecond: math.Inf(1)})},
-		{"fewer than no resets", "reset limit: -1 resets at once", resets(&snapshotpb.ResetLimit{Burst: -1, PerSecond: 1})},
-		{"many resets", "allowed: 0 to 60000 in a minute", resets(&snapshotpb.ResetLimit{Burst: 1, PerSecond: 1000})},
-		{"a limit held for less than no time", "reset limit: held for -1ns, allowed: 0 to 24h0m0s", resets(&snapshotpb.ResetLimit{Hold: -1})},
-		{"a limit held for years", "reset limit: held for", resets(&snapshotpb.ResetLimit{Hold: math.MaxInt64})},
-		{"many resets seen", "reset limit: 1000001 resets were seen in a minute, allowed: 0 to 1000000", resets(&snapshotpb.ResetLimit{SeenAMinute: 1_000_001})},
 		{"a method without a name", `target "t": it has no name`, marshalled(t, &snapshotpb.Method{})},
 		{"a class without a name", `target "t": method "/m": class "": it has no name`, class("")},
 		{"a class with a long name", "65 bytes, allowed: 64", class(strings.Repeat("x", 65))},

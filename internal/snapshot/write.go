@@ -33,7 +33,7 @@ func (w *Writer) Target(name string, t *Target) error {
 	if !writable(name) {
 		return nil
 	}
-	message := &snapshotpb.Target{Name: name, CallsPerSecond: t.CallsPerSecond, ResetLimit: resetLimit(t.ResetLimit)}
+	message := &snapshotpb.Target{Name: name, CallsPerSecond: t.CallsPerSecond, Calm: calm(t.Calm)}
 	for _, name := range slices.Sorted(maps.Keys(t.Methods)) {
 		if writable(name) {
 			message.Methods = append(message.Methods, method(name, t.Methods[name]))

@@ -104,7 +104,7 @@ type Target struct {
 	// greatest.
 	CallsPerSecond float64 `protobuf:"fixed64,3,opt,name=calls_per_second,json=callsPerSecond,proto3" json:"calls_per_second,omitempty"`
 	// The limit of resets that was learned, if connections were cut because of them. Where snapshots are merged it is the lowest.
-	ResetLimit    *ResetLimit `protobuf:"bytes,4,opt,name=reset_limit,json=resetLimit,proto3" json:"reset_limit,omitempty"`
+	Calm          *Calm `protobuf:"bytes,4,opt,name=calm,proto3" json:"calm,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -160,48 +160,39 @@ func (x *Target) GetCallsPerSecond() float64 {
 	return 0
 }
 
-func (x *Target) GetResetLimit() *ResetLimit {
+func (x *Target) GetCalm() *Calm {
 	if x != nil {
-		return x.ResetLimit
+		return x.Calm
 	}
 	return nil
 }
 
-// ResetLimit is how many losing attempts may be reset on the wire. Times are in nanoseconds since 1970, 0 if not known.
-type ResetLimit struct {
+// Calm is a time in which no losing attempt is reset on the wire, because the server has said that there were too many resets.
+// Times are in nanoseconds since 1970.
+type Calm struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The most resets at once.
-	Burst float64 `protobuf:"fixed64,1,opt,name=burst,proto3" json:"burst,omitempty"`
-	// How many more are allowed with each second.
-	PerSecond float64 `protobuf:"fixed64,2,opt,name=per_second,json=perSecond,proto3" json:"per_second,omitempty"`
-	// When the limit was learned.
+	// When the server said so.
 	Since int64 `protobuf:"varint,3,opt,name=since,proto3" json:"since,omitempty"`
-	// When it is raised next.
-	Until int64 `protobuf:"varint,4,opt,name=until,proto3" json:"until,omitempty"`
-	// How long it stays before it is raised, in nanoseconds; this doubles each time.
-	Hold int64 `protobuf:"varint,5,opt,name=hold,proto3" json:"hold,omitempty"`
-	// How many resets were sent in the minute before the connection was cut.
-	SeenAMinute uint32 `protobuf:"varint,6,opt,name=seen_a_minute,json=seenAMinute,proto3" json:"seen_a_minute,omitempty"`
-	// Whether the server itself said that it was cut for them: ENHANCE_YOUR_CALM.
-	ServerSaidSo  bool `protobuf:"varint,7,opt,name=server_said_so,json=serverSaidSo,proto3" json:"server_said_so,omitempty"`
+	// Until when none is reset.
+	Until         int64 `protobuf:"varint,4,opt,name=until,proto3" json:"until,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ResetLimit) Reset() {
-	*x = ResetLimit{}
+func (x *Calm) Reset() {
+	*x = Calm{}
 	mi := &file_snapshotpb_snapshot_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ResetLimit) String() string {
+func (x *Calm) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ResetLimit) ProtoMessage() {}
+func (*Calm) ProtoMessage() {}
 
-func (x *ResetLimit) ProtoReflect() protoreflect.Message {
+func (x *Calm) ProtoReflect() protoreflect.Message {
 	mi := &file_snapshotpb_snapshot_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -213,58 +204,23 @@ func (x *ResetLimit) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ResetLimit.ProtoReflect.Descriptor instead.
-func (*ResetLimit) Descriptor() ([]byte, []int) {
+// Deprecated: Use Calm.ProtoReflect.Descriptor instead.
+func (*Calm) Descriptor() ([]byte, []int) {
 	return file_snapshotpb_snapshot_proto_rawDescGZIP(), []int{2}
 }
 
-func (x *ResetLimit) GetBurst() float64 {
-	if x != nil {
-		return x.Burst
-	}
-	return 0
-}
-
-func (x *ResetLimit) GetPerSecond() float64 {
-	if x != nil {
-		return x.PerSecond
-	}
-	return 0
-}
-
-func (x *ResetLimit) GetSince() int64 {
+func (x *Calm) GetSince() int64 {
 	if x != nil {
 		return x.Since
 	}
 	return 0
 }
 
-func (x *ResetLimit) GetUntil() int64 {
+func (x *Calm) GetUntil() int64 {
 	if x != nil {
 		return x.Until
 	}
 	return 0
-}
-
-func (x *ResetLimit) GetHold() int64 {
-	if x != nil {
-		return x.Hold
-	}
-	return 0
-}
-
-func (x *ResetLimit) GetSeenAMinute() uint32 {
-	if x != nil {
-		return x.SeenAMinute
-	}
-	return 0
-}
-
-func (x *ResetLimit) GetServerSaidSo() bool {
-	if x != nil {
-		return x.ServerSaidSo
-	}
-	return false
 }
 
 // Method is what is known of a method.
@@ -523,23 +479,15 @@ const file_snapshotpb_snapshot_proto_rawDesc = "" +
 	"\bSnapshot\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x120\n" +
 	"\atargets\x18\x02 \x03(\v2\x16.hedge.snapshot.TargetR\atargets\x12\x1a\n" +
-	"\bcomplete\x18\x0f \x03(\rR\bcomplete\"\xb5\x01\n" +
+	"\bcomplete\x18\x0f \x03(\rR\bcomplete\"\xa2\x01\n" +
 	"\x06Target\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x120\n" +
 	"\amethods\x18\x02 \x03(\v2\x16.hedge.snapshot.MethodR\amethods\x12(\n" +
-	"\x10calls_per_second\x18\x03 \x01(\x01R\x0ecallsPerSecond\x12;\n" +
-	"\vreset_limit\x18\x04 \x01(\v2\x1a.hedge.snapshot.ResetLimitR\n" +
-	"resetLimit\"\xcb\x01\n" +
-	"\n" +
-	"ResetLimit\x12\x14\n" +
-	"\x05burst\x18\x01 \x01(\x01R\x05burst\x12\x1d\n" +
-	"\n" +
-	"per_second\x18\x02 \x01(\x01R\tperSecond\x12\x14\n" +
+	"\x10calls_per_second\x18\x03 \x01(\x01R\x0ecallsPerSecond\x12(\n" +
+	"\x04calm\x18\x04 \x01(\v2\x14.hedge.snapshot.CalmR\x04calm\"D\n" +
+	"\x04Calm\x12\x14\n" +
 	"\x05since\x18\x03 \x01(\x03R\x05since\x12\x14\n" +
-	"\x05until\x18\x04 \x01(\x03R\x05until\x12\x12\n" +
-	"\x04hold\x18\x05 \x01(\x03R\x04hold\x12\"\n" +
-	"\rseen_a_minute\x18\x06 \x01(\rR\vseenAMinute\x12$\n" +
-	"\x0eserver_said_so\x18\a \x01(\bR\fserverSaidSo\"\x86\x01\n" +
+	"\x05until\x18\x04 \x01(\x03R\x05untilJ\x04\b\x01\x10\x02J\x04\b\x02\x10\x03J\x04\b\x05\x10\b\"\x86\x01\n" +
 	"\x06Method\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x127\n" +
 	"\tknowledge\x18\x02 \x01(\v2\x19.hedge.snapshot.KnowledgeR\tknowledge\x12/\n" +
@@ -572,7 +520,7 @@ var file_snapshotpb_snapshot_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_snapshotpb_snapshot_proto_goTypes = []any{
 	(*Snapshot)(nil),          // 0: hedge.snapshot.Snapshot
 	(*Target)(nil),            // 1: hedge.snapshot.Target
-	(*ResetLimit)(nil),        // 2: hedge.snapshot.ResetLimit
+	(*Calm)(nil),              // 2: hedge.snapshot.Calm
 	(*Method)(nil),            // 3: hedge.snapshot.Method
 	(*Class)(nil),             // 4: hedge.snapshot.Class
 	(*Knowledge)(nil),         // 5: hedge.snapshot.Knowledge
@@ -582,7 +530,7 @@ var file_snapshotpb_snapshot_proto_goTypes = []any{
 var file_snapshotpb_snapshot_proto_depIdxs = []int32{
 	1,  // 0: hedge.snapshot.Snapshot.targets:type_name -> hedge.snapshot.Target
 	3,  // 1: hedge.snapshot.Target.methods:type_name -> hedge.snapshot.Method
-	2,  // 2: hedge.snapshot.Target.reset_limit:type_name -> hedge.snapshot.ResetLimit
+	2,  // 2: hedge.snapshot.Target.calm:type_name -> hedge.snapshot.Calm
 	5,  // 3: hedge.snapshot.Method.knowledge:type_name -> hedge.snapshot.Knowledge
 	4,  // 4: hedge.snapshot.Method.classes:type_name -> hedge.snapshot.Class
 	5,  // 5: hedge.snapshot.Class.knowledge:type_name -> hedge.snapshot.Knowledge

@@ -29,6 +29,7 @@ type Load struct {
 	For     time.Duration
 	Streams bool // server streams instead of unary calls
 	Virtual bool // in a bubble of testing/synctest
+	Options []hedge.Option
 }
 
 // plain is the budget of a client that does not hedge at all.
@@ -60,7 +61,7 @@ func (l Load) Run(ctx context.Context, address string, dial dialer, budget float
 	}
 	var s *hedge.Scheduler
 	if budget != plain {
-		chosen := []hedge.Option{hedge.WithAllMethods()}
+		chosen := append([]hedge.Option{hedge.WithAllMethods()}, l.Options...)
 		if budget > 0 {
 			chosen = append(chosen, hedge.WithBudgetPercent(budget))
 		}

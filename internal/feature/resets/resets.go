@@ -1,0 +1,155 @@
+// Package resets decides for one target which losing attempts are reset on the wire, and which are left to run to their end.
+package resets
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/grpchedge/hedge/internal/race"
+)
+
+// Resets is what is known of one target. Every loser is reset, unless WithResetLimit limits that, or the server has said that
+// there were too many: then none is for some time. The zero value is ready for use. All methods may be called concurrently.
+type Resets struct {
+	limited atomic.Bool  // read for every call
+	lastAt  atomic.Int64 // when a reset was sent last, in nanoseconds since the Unix epoch; 0: never
+	watched atomic.Int64 // until when attempts are watched, likewise
+	left    atomic.Int64 // losers that run to their end now
+
+	mu      sync.Mutex
+	option  *Limit // WithResetLimit; nil: none
+	allowed bucket // by the option
+	calm    Calm   // it stays while an option is in force
+	hold    time.Duration
+	cutAt   time.Time // when a connection was cut last because of resets
+}
+
+// Calm is a time in which no loser is reset, because the server has said that there were too many resets.
+type Calm struct{ Since, Until time.Time }
+
+// Patience is how long a loser that was left may run.
+const Patience = 30 * time.Second
+
+const (
+	// memory is how long after a reset a cut may be its consequence.
+	memory = time.Minute
+	// wake is how long after a cut another one has the same cause: it is of another connection.
+	wake = 5 * time.Second
+	// watch is how long attempts are watched after a failure that may have been a cut, and after a calm.
+	watch = 10 * time.Minute
+	// firstHold is how long the first calm lasts. The next one lasts twice as long, up to longestHold.
+	firstHold, longestHold = 2 * time.Minute, time.Hour
+	// mostLeft bounds the losers of a target that run to their end.
+	mostLeft = 1000
+)
+
+// SetLimit puts WithResetLimit into force; nil means that there is no such option.
+func (r *Resets) SetLimit(l *Limit, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if l != nil && (r.option == nil || *r.option != *l) {
+		r.allowed = newBucket(*l, now)
+	}
+	r.option = l
+	r.limited.Store(l != nil || now.Before(r.calm.Until))
+}
+
+// Low reports whether so few resets are left that a call that begins now must be able to leave its primary.
+func (r *Resets) Low(now time.Time) bool { return r.ask(now, (*bucket).low) }
+
+// Spent reports whether no reset may be sent now.
+func (r *Resets) Spent(now time.Time) bool { return r.ask(now, (*bucket).spent) }
+
+func (r *Resets) ask(now time.Time, question func(*bucket, time.Time) bool) bool {
+	if !r.limited.Load() {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	b := r.pays(now)
+	return b != nil && question(b, now)
+}
+
+// pays returns what pays for resets; nil if they are unlimited. The lock must be held.
+func (r *Resets) pays(now time.Time) *bucket {
+	switch {
+	case r.option != nil:
+		return &r.allowed
+	case now.Before(r.calm.Until):
+		return &bucket{}
+	}
+	r.limited.Store(false)
+	return nil
+}
+
+// Lost takes the losers of a race and returns those that are left to run to their end. Only those in may can be left.
+func (r *Resets) Lost(losers, may race.Attempts, now time.Time) (left race.Attempts) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	b := r.pays(now)
+	for n := range race.MaxAttempts {
+		switch {
+		case !losers.Has(n):
+		case b != nil && may.Has(n) && b.spent(now) && r.left.Load() < mostLeft:
+			left |= 1 << n
+			r.left.Add(1)
+		default:
+			r.lastAt.Store(now.UnixNano())
+			if b != nil {
+				b.take(now)
+			}
+		}
+	}
+	return left
+}
+
+// LeftEnded says that a loser that was left has ended.
+func (r *Resets) LeftEnded() { r.left.Add(-1) }
+
+// Suspects reports whether err may say that a connection was cut because of resets. If so, attempts are watched from now on:
+// the words alone prove nothing.
+func (r *Resets) Suspects(err error, now time.Time) bool {
+	last := r.lastAt.Load()
+	if last == 0 || now.UnixNano()-last > int64(memory) || !ConnectionEnded(err) {
+		return false
+	}
+	r.watchUntil(now.Add(watch))
+	return true
+}
+
+func (r *Resets) watchUntil(t time.Time) { r.watched.Store(max(r.watched.Load(), t.UnixNano())) }
+
+// Watches reports whether the header, the trailer and the peer of an attempt that begins now are of interest, should it fail.
+// They cost more than a call should pay all the time.
+func (r *Resets) Watches(now time.Time) bool { return now.UnixNano() < r.watched.Load() }
+
+// Cut takes note of a cut that an attempt has seen, of a call that began at the given time. It reports whether resets are to
+// blame: the server says so, or WithResetLimit says that it counts them.
+func (r *Resets) Cut(c Cut, began, now time.Time) (blamed bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case c == None:
+		return false
+	case !r.cutAt.IsZero() && (now.Sub(r.cutAt) < wake || !began.After(r.cutAt)):
+		return true // the calls in flight fail at the same time
+	case now.UnixNano()-r.lastAt.Load() > int64(memory), c == Silent && r.option == nil:
+		return false
+	case c == EnhanceYourCalm:
+		if r.hold *= 2; now.Sub(r.calm.Until) > longestHold {
+			r.hold = firstHold
+		}
+		r.hold = min(r.hold, longestHold)
+		r.keepCalm(Calm{now, now.Add(r.hold)})
+	}
+	r.cutAt = now
+	return true
+}
+
+// keepCalm sends no resets for a time. At its end the server may cut a connection again.
+func (r *Resets) keepCalm(c Calm) {
+	r.calm = c
+	r.limited.Store(true)
+	r.watchUntil(c.Until.Add(watch))
+}
