@@ -94,7 +94,7 @@ func newWeather(t *testing.T, seed uint64) *weather {
 		func(_ testserver.Attempt, usual time.Duration) testserver.Plan {
 			return testserver.Plan{Delay: 4 * usual}
 		},
-		failing(codes.Unavailable, "busy"),
+		failing(codes.Unavailable, "read tcp: connection reset by peer"),
 		failing(codes.ResourceExhausted, "quota"),
 		failing(codes.NotFound, ""),
 	}
@@ -169,8 +169,13 @@ func (w *weather) change(t *testing.T) {
 		w.book.attempt(a.ID, w.price(a.ID))
 		return now(a, a.Draw(w.law))
 	})
-	if w.r.IntN(3) == 0 {
+	switch w.r.IntN(3) {
+	case 0:
 		if err := w.scheduler.Update(w.options()...); err != nil {
+			t.Error(err)
+		}
+	case 1:
+		if err := w.cluster.Restart(w.r.IntN(w.cluster.Backends())); err != nil {
 			t.Error(err)
 		}
 	}
