@@ -187,10 +187,6 @@ func (m *Machine) fired(now time.Duration, a *Actions) {
 // answered handles the answer to Ask.
 func (m *Machine) answered(e Event, now time.Duration, a *Actions) {
 	m.pending = nothing
-	if m.repeat == repeating && e.Kind != Admitted {
-		m.noMore = true
-		return
-	}
 	if (e.Kind == Skipped || e.Kind == HeldBack) && m.stale && now >= m.notBefore {
 		m.calledFor, m.due = true, now // ask again: the answer was for a slow call, and now there is a poor answer
 		return
@@ -338,7 +334,7 @@ func (m *Machine) cut(e Event) {
 
 // repeats reports whether it is time to repeat the call: nothing else can decide it.
 func (m *Machine) repeats(now time.Duration) bool {
-	return m.repeat == wanted && m.phase == PrimaryFailed && m.inFlight == 0 && m.pending == nothing && !m.gone && m.notBefore <= now
+	return m.repeat == wanted && m.phase == PrimaryFailed && m.inFlight == 0 && m.pending == nothing && m.notBefore <= now
 }
 
 // concluded reports whether nothing can decide the race any more.
