@@ -19,9 +19,9 @@ const (
 	fresh              = 10 * time.Minute
 	// expected is how many times the baseline is expected, and uncertain by how many standard deviations it may be higher
 	// than the count.
-	expected, uncertain = 1.25, 1.5
+	expected, uncertain = 1.25, 0.5
 	// firstCredit and leastDepth are how many failures are expected at once, at first and later.
-	firstCredit, leastDepth = 10, 20
+	firstCredit, leastDepth = 5, 20
 	// window is after what time a baseline falls to what has failed since.
 	window = 30 * time.Minute
 )
@@ -42,6 +42,7 @@ type quota struct {
 	begun, until time.Time // of the last pause
 	calls        float64   // when it began
 	failures     float64   // in it, without the time in which hedges may be their cause
+	first, last  time.Time // of these
 	bunch, most  float64   // failures in the last ten seconds in which some came, and the most
 	bunchFrom    time.Time
 	counted      time.Time // when a pause was last long enough
@@ -89,7 +90,10 @@ func (q *quota) goOn(now time.Time) {
 
 // count books a failure that no hedge has caused.
 func (q *quota) count(now time.Time) {
-	q.failures++
+	if q.failures++; q.failures == 1 {
+		q.first = now
+	}
+	q.last = now
 	if q.bunch++; now.Sub(q.bunchFrom) > settle {
 		q.bunch, q.bunchFrom = 1, now
 	}
@@ -129,8 +133,12 @@ func (q *quota) advance(now time.Time, calls, n float64) (goOn bool) {
 
 // conclude finds the baseline from a pause that has ended.
 func (q *quota) conclude(now time.Time, calls float64) bool {
+	length := q.until.Sub(q.begun) - settle
+	if length < 3*minCount && q.failures > 3 && q.last.Sub(q.first) < length/3 {
+		q.failures = 0 // a single bunch
+	}
 	// The calls of the pause, without the time that did not count. Nobody looked when it ended.
-	n := max(0, calls-q.calls) * (q.until.Sub(q.begun) - settle).Seconds() / now.Sub(q.begun).Seconds()
+	n := max(0, calls-q.calls) * length.Seconds() / now.Sub(q.begun).Seconds()
 	q.allFailures, q.allCalls = q.allFailures/2+q.failures, q.allCalls/2+n
 	q.rate = max(rate(q.failures, n), rate(q.allFailures, q.allCalls))
 	q.credit, q.depth = min(q.failures, firstCredit), max(leastDepth, 2*q.most)
