@@ -135,7 +135,7 @@ func (q *quota) advance(now time.Time, calls, n float64) (goOn bool) {
 func (q *quota) conclude(now time.Time, calls float64) bool {
 	length := q.until.Sub(q.begun) - settle
 	if length < 3*minCount && q.failures > 3 && q.last.Sub(q.first) < length/3 {
-		q.failures = 0 // a single bunch
+		q.failures = 0 // a single bunch, as a limit has now and then where there is nearly no room
 	}
 	// The calls of the pause, without the time that did not count. Nobody looked when it ended.
 	n := max(0, calls-q.calls) * length.Seconds() / now.Sub(q.begun).Seconds()
