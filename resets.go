@@ -10,12 +10,11 @@ import (
 
 // Resets says how many losing attempts of a target are reset on the wire.
 //
-// When a hedged call is decided, its other attempts are cancelled, for each of which the client sends RST_STREAM. Servers
-// and proxies count these frames, and many cut connections that send more than some hundred a minute. A cut fails the calls in
-// flight. At first every loser is reset. If a server cuts a connection and says that it was too much (ENHANCE_YOUR_CALM), no
-// loser of the target is reset for two minutes, after the next such cut for four, and so on up to an hour. From the first cut on,
-// a hedged method's call that is cut for this reason is sent again, once, if the budget pays and hedges are not held back.
-// Servers that cut connections without a reason need [WithResetLimit], which sets a limit.
+// When a hedged call is decided, its other attempts are reset: the client sends RST_STREAM. Many servers and proxies cut
+// connections that send more than some hundred of these a minute, which fails the calls in flight. If a server says that this
+// is the reason (ENHANCE_YOUR_CALM), no loser of the target is reset for two minutes, after the next such cut for four, and so
+// on up to an hour. From the first cut on, a call that is cut for this reason is sent again, once, if a hedge may be sent.
+// Servers that cut connections without a reason need [WithResetLimit].
 //
 // Losers that are not reset run to their end, and their answers are dropped: at most 1,000 of a target at a time, each for
 // 30 s at most, or until the call's deadline. Those above that are reset all the same. Calls then have their primary on
@@ -43,10 +42,15 @@ const (
 	ResetsSet ResetMode = "set"
 )
 
-var resetModes = [...]ResetMode{resets.Unlimited: ResetsUnlimited, resets.Learned: ResetsLearned, resets.Set: ResetsSet}
-
 func newResets(r resets.Report) Resets {
-	return Resets{Mode: resetModes[r.Mode], Limit: r.Limit, Per: r.Per, Since: r.Since, Until: r.Until, Left: r.Left}
+	s := Resets{Mode: ResetsUnlimited, Left: r.Left}
+	switch {
+	case r.Option != nil:
+		s.Mode, s.Limit, s.Per = ResetsSet, r.Option.N, r.Option.Per
+	case r.Calm != resets.Calm{}:
+		s.Mode, s.Since, s.Until = ResetsLearned, r.Calm.Since, r.Calm.Until
+	}
+	return s
 }
 
 // WithResetLimit sets how many losing attempts of a target are reset on the wire: at most n in any time of per. n is 0 or

@@ -6,7 +6,6 @@ import (
 
 	"google.golang.org/grpc/connectivity"
 
-	"github.com/grpchedge/hedge/internal/feature/resets"
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/place"
 	"github.com/grpchedge/hedge/internal/race"
@@ -114,10 +113,9 @@ func (c *Call) Plan() (race.Plan, bool) {
 			Judged:           c.settings.Answer != nil,
 			Detached:         c.detached,
 		},
-		Start:    c.start,
-		Due:      c.delay,
-		Alarm:    c.alarm(),
-		Patience: resets.Patience,
+		Start: c.start,
+		Due:   c.delay,
+		Alarm: c.alarm(),
 	}, true
 }
 

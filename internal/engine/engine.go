@@ -47,7 +47,6 @@ func New(c Config) *Engine {
 	c.TakenOver = nil // methods have it now
 	e.config.Store(e.configure(c))
 	e.takeOver(known)
-	e.takeOverResets(known, e.epoch)
 	e.sweep.Store(sweepEvery)
 	if disabled(os.Getenv(disabledVariable)) {
 		e.pauseBy(PausedBySwitch)

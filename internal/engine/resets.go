@@ -5,15 +5,13 @@ import (
 
 	"github.com/grpchedge/hedge/internal/feature/resets"
 	"github.com/grpchedge/hedge/internal/race"
-	"github.com/grpchedge/hedge/internal/snapshot"
 )
 
 // OffWire says that the attempts of the call are no streams of its target's connections, as those of hedge.Do: losers are
 // cancelled, and nothing is known of resets.
 func (c *Call) OffWire() { c.offWire = true }
 
-// Lost counts the losers of the call's race, and returns those that are left to run to their end. Only those in may can be
-// left.
+// Lost implements [race.Policy].
 func (c *Call) Lost(losers, may race.Attempts) (left race.Attempts) {
 	if c.offWire {
 		return 0
@@ -25,13 +23,12 @@ func (c *Call) Lost(losers, may race.Attempts) (left race.Attempts) {
 	return left
 }
 
-// LeftEnded says that a loser that was left has ended. It may be called from any goroutine.
+// LeftEnded implements [race.Policy].
 func (c *Call) LeftEnded() { c.method.target.resets.LeftEnded() }
 
-// mustWaitForReset reports whether a hedge of the call must wait, because its primary, which cannot be left, could not be
-// reset if the hedge won. A call that began before resets were limited waits for up to three times its delay. Then the hedge
-// is sent all the same: a call whose primary hangs must not wait for the end of the limit. A call that was to run detached,
-// and cannot because its attempts share the request, waits as long as there is no reset.
+// mustWaitForReset reports whether a hedge must wait because its primary, which cannot be left, could not be reset if the hedge
+// won. A call that began before resets were limited waits for up to three times its delay, because its primary may hang. A call
+// that cannot run detached, because its attempts share the request, waits as long as there is no reset.
 func (c *Call) mustWaitForReset(now time.Time) bool {
 	soon := now.Sub(c.start) < 3*c.delay
 	return !c.offWire && (soon || c.detached) && c.method.target.resets.Spent(now)
@@ -54,13 +51,4 @@ func (c *Call) cut(err error, seen race.Seen) (maybe, repeat bool) {
 	r, now := &c.method.target.resets, time.Now()
 	r.Suspects(err, now)
 	return true, r.Cut(resets.CutOf(err, seen), c.start, now)
-}
-
-// takeOverResets gives the targets that have entries the times of a snapshot in which no loser is reset.
-func (e *Engine) takeOverResets(known snapshot.Snapshot, now time.Time) {
-	for name, s := range known {
-		if t := e.targetNamed(name); t != nil && s.Calm != nil {
-			t.resets.Restore(*s.Calm, now)
-		}
-	}
 }

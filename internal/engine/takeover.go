@@ -41,6 +41,7 @@ func (e *Engine) takeOver(s snapshot.Snapshot) {
 		if selected, _ := c.selects(k.method); selected && (!c.ServiceConfigOnly || c.policyOf(k.method) != nil) {
 			t := e.addKnown(k.target, k.method, k.Method)
 			t.expected.Store(s[k.target].CallsPerSecond)
+			t.resets.Restore(s[k.target].Calm, e.epoch)
 		}
 	}
 }
@@ -132,7 +133,7 @@ func (e *Engine) WriteSnapshot(to io.Writer) error {
 		known := &snapshot.Target{
 			Methods:        map[string]*snapshot.Method{},
 			CallsPerSecond: e.rate(methods[target][0].target, time.Now()),
-			Calm:           methods[target][0].target.resets.Calm(time.Now()),
+			Calm:           methods[target][0].target.resets.Report(time.Now()).Calm,
 		}
 		for _, m := range methods[target] {
 			if k := m.knowledge(time.Now()); len(k.Primaries) > 0 {

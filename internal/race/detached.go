@@ -32,6 +32,9 @@ func Loosen(caller context.Context) (ctx context.Context, cancel context.CancelC
 	return ctx, cancel, func() { stop() }
 }
 
+// patience is how long a loser that was left may run on.
+const patience = 30 * time.Second
+
 // Drainer is an attempt, or the entrant for its primary, that has more to receive when it has lost and was left.
 type Drainer interface {
 	// Drain receives and drops all of it. It returns when the attempt has ended, or its context.
@@ -85,14 +88,8 @@ func (x *runner) lose(a *Actions) {
 		if !left.Has(n) {
 			continue
 		}
-		h, cancel := &x.hedges[n], x.cancelPrimary
-		if n == 0 {
-			x.plan.LetGo()
-		} else {
-			cancel = h.cancel
-			h.letGo()
-		}
-		h.patience = time.AfterFunc(x.plan.Patience, func() { cancel(ErrLost) })
+		x.hedges[n].letGo()
+		x.hedges[n].patience = time.AfterFunc(patience, func() { x.cancel(only(uint8(n))) })
 		if !x.machine.inFlight.Has(n) { // it was kept, so its goroutine has ended
 			go x.free(uint8(n))
 		}
@@ -104,28 +101,21 @@ func (x *runner) lose(a *Actions) {
 func (x *runner) free(n uint8) {
 	h := &x.hedges[n]
 	x.mu.Lock()
-	left, patience := x.left.Has(int(n)), h.patience
+	left, timer := x.left.Has(int(n)), h.patience
 	x.left &^= only(n)
 	x.mu.Unlock()
 	defer func() {
 		if left {
-			patience.Stop()
+			timer.Stop()
 			x.policy.LeftEnded()
 		}
-		if n == 0 {
-			x.cancelPrimary(ErrLost)
-		} else {
-			h.cancel(ErrLost)
-		}
+		x.cancel(only(n))
 	}()
-	if !left {
-		return
-	}
+	attempt := any(h.attempt)
 	if n == 0 {
-		if d, ok := x.entrant.(Drainer); ok {
-			d.Drain()
-		}
-	} else if d, ok := h.attempt.(Drainer); ok {
+		attempt = x.entrant
+	}
+	if d, ok := attempt.(Drainer); ok && left {
 		d.Drain()
 	}
 }

@@ -54,7 +54,6 @@ func TestRace_Detached(t *testing.T) {
 	for _, tc := range []struct {
 		name           string
 		primary, hedge time.Duration
-		patience       time.Duration
 		deadline       time.Duration // 0: none
 		cancel         time.Duration // when the caller's context is cancelled; 0: when the call has returned
 		returns        time.Duration
@@ -64,12 +63,12 @@ func TestRace_Detached(t *testing.T) {
 		loserErr       error
 		drained        bool
 	}{
-		{"a primary is left", 50 * ms, 10 * ms, time.Second, 0, 0, 20 * ms, 1, nil, 50 * ms, nil, true},
-		{"a hedge is left", 15 * ms, 50 * ms, time.Second, 0, 0, 15 * ms, 0, nil, 60 * ms, nil, true},
-		{"patience ends", time.Hour, 10 * ms, 100 * ms, 0, 0, 20 * ms, 1, nil, 120 * ms, context.Canceled, true},
-		{"the deadline passes", time.Hour, 10 * ms, time.Second, 200 * ms, 0, 20 * ms, 1, nil, 200 * ms, context.DeadlineExceeded, true},
-		{"the caller gives up", time.Hour, time.Hour, time.Second, 0, 30 * ms, 30 * ms, 0, context.Canceled, 30 * ms, context.Canceled, false},
-		{"the caller's deadline passes", time.Hour, time.Hour, time.Second, 30 * ms, 0, 30 * ms, 0, context.DeadlineExceeded, 30 * ms, context.DeadlineExceeded, false},
+		{"a primary is left", 50 * ms, 10 * ms, 0, 0, 20 * ms, 1, nil, 50 * ms, nil, true},
+		{"a hedge is left", 15 * ms, 50 * ms, 0, 0, 15 * ms, 0, nil, 60 * ms, nil, true},
+		{"patience ends", time.Hour, 10 * ms, 0, 0, 20 * ms, 1, nil, 30*time.Second + 20*ms, context.Canceled, true},
+		{"the deadline passes", time.Hour, 10 * ms, 200 * ms, 0, 20 * ms, 1, nil, 200 * ms, context.DeadlineExceeded, true},
+		{"the caller gives up", time.Hour, time.Hour, 0, 30 * ms, 30 * ms, 0, context.Canceled, 30 * ms, context.Canceled, false},
+		{"the caller's deadline passes", time.Hour, time.Hour, 30 * ms, 0, 30 * ms, 0, context.DeadlineExceeded, 30 * ms, context.DeadlineExceeded, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -82,7 +81,7 @@ func TestRace_Detached(t *testing.T) {
 				}
 				p, r := &policy{hedges: 1}, &runner{primary: tc.primary, hedge: tc.hedge, began: time.Now()}
 				plan := plan(10*ms, 1)
-				plan.Detached, plan.Patience = true, tc.patience
+				plan.Detached = true
 				var end context.CancelCauseFunc
 				r.ctx, end, plan.LetGo = race.Loosen(ctx)
 				out := new(race.Race).Run(ctx, end, plan, p, r)
@@ -130,7 +129,7 @@ func TestRace_DetachedPrimaryPanics(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p, r := &policy{hedges: 1}, &runner{primary: tc.primary, hedge: 10 * ms, began: time.Now(), panics: tc.panics}
 				plan := plan(10*ms, 1)
-				plan.Detached, plan.Patience = true, time.Second
+				plan.Detached = true
 				var end context.CancelCauseFunc
 				r.ctx, end, plan.LetGo = race.Loosen(t.Context())
 				var value any

@@ -34,8 +34,6 @@ type Plan struct {
 
 	// LetGo lets go of the context of the primary, which Loosen made, if it is left to run to its end. With Detached only.
 	LetGo func()
-	// Patience is how long losers that are left may run on. Then they are cancelled. With Detached only.
-	Patience time.Duration
 }
 
 // StartAt returns the plan for a race that begins at the given age. If the first hedge was due before that age, it is due
@@ -69,7 +67,7 @@ type Policy interface {
 	Sent(n int)
 	// Lost is told of the attempts that are in flight when another one wins, once in a race. may are those that may run to
 	// their end; only a detached race has any. It returns those that do. The others are cancelled, as is one that runs for
-	// longer than [Plan].Patience. The race's lock is held.
+	// longer than 30 s. The race's lock is held.
 	Lost(losers, may Attempts) (left Attempts)
 	// LeftEnded is called when an attempt that was left has ended, from any goroutine.
 	LeftEnded()

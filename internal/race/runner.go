@@ -23,7 +23,7 @@ type runner struct {
 
 // hedge is one hedge. Only the goroutine that prepares and runs it uses it, with two exceptions: any goroutine may call
 // cancel and letGo while the hedge is in flight, and the caller's goroutine reads all of it when the hedge has won. The
-// first one stands for the primary of a detached race, of which only the crash and the patience are set.
+// first one stands for the primary of a detached race, of which only crash, letGo and patience are set.
 type hedge struct {
 	attempt  Attempt
 	ctx      context.Context
@@ -37,6 +37,7 @@ type hedge struct {
 // it.
 func newRunner(r *Race) *runner {
 	x := &runner{Race: r}
+	x.hedges[0].letGo = r.plan.LetGo
 	x.machine, _ = NewMachine(r.plan.Rules, r.plan.Due)
 	x.report.Attempts[0].SentAt, x.report.Detached = r.plan.From, r.plan.Detached
 	return x

@@ -93,7 +93,7 @@ func (r *reader) target(b []byte) error {
 	if err != nil {
 		return fmt.Errorf("target %d: %w", r.targets, err)
 	}
-	rate, calm := 0.0, (*resets.Calm)(nil)
+	rate, calm := 0.0, resets.Calm{}
 	err = fields(b, func(number protowire.Number, f field) (err error) {
 		switch {
 		case number == 2 && f.isBytes():

@@ -15,7 +15,7 @@ type Snapshot map[string]*Target
 type Target struct {
 	Methods        map[string]*Method // by their full names
 	CallsPerSecond float64            // of all methods; 0: not known
-	Calm           *resets.Calm       // nil: there is none
+	Calm           resets.Calm        // zero: there is none
 }
 
 // Method is what is known of a method: of all its requests, and of each class of them.

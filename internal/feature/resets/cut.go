@@ -21,9 +21,8 @@ const (
 	EnhanceYourCalm
 )
 
-// CutOf returns what an attempt that failed with err has seen. A status that a server has sent is no cut, whatever its words:
-// it comes with a header, or, alone, with a trailer that has a content-type. The status of a cut is gRPC's own. It comes with
-// neither, for an attempt that had a connection.
+// CutOf returns what an attempt that failed with err has seen. A status that a server has sent comes with a header, or, alone,
+// with a trailer that has a content-type. That of a cut is gRPC's own and comes with neither, for an attempt with a connection.
 func CutOf(err error, seen race.Seen) Cut {
 	if seen.Peer == nil || seen.Peer.Addr == nil || seen.Header != nil || len(seen.Trailer) > 0 || !ConnectionEnded(err) {
 		return None

@@ -28,13 +28,10 @@ type Resets struct {
 // Calm is a time in which no loser is reset, because the server has said that there were too many resets.
 type Calm struct{ Since, Until time.Time }
 
-// Patience is how long a loser that was left may run.
-const Patience = 30 * time.Second
-
 const (
 	// memory is how long after a reset a cut may be its consequence.
 	memory = time.Minute
-	// wake is how long after a cut another one has the same cause: it is of another connection.
+	// wake is how long after a cut another one, of another connection, has the same cause.
 	wake = 5 * time.Second
 	// watch is how long attempts are watched after a failure that may have been a cut, and after a calm.
 	watch = 10 * time.Minute
@@ -107,21 +104,19 @@ func (r *Resets) Lost(losers, may race.Attempts, now time.Time) (left race.Attem
 // LeftEnded says that a loser that was left has ended.
 func (r *Resets) LeftEnded() { r.left.Add(-1) }
 
-// Suspects reports whether err may say that a connection was cut because of resets. If so, attempts are watched from now on:
-// the words alone prove nothing.
+// Suspects reports whether err may be due to resets. If so, attempts are watched from now on: the words alone prove nothing.
 func (r *Resets) Suspects(err error, now time.Time) bool {
-	last := r.lastAt.Load()
-	if last == 0 || now.UnixNano()-last > int64(memory) || !ConnectionEnded(err) {
-		return false
+	suspects := now.UnixNano()-r.lastAt.Load() <= int64(memory) && ConnectionEnded(err)
+	if suspects {
+		r.watchUntil(now.Add(watch))
 	}
-	r.watchUntil(now.Add(watch))
-	return true
+	return suspects
 }
 
 func (r *Resets) watchUntil(t time.Time) { r.watched.Store(max(r.watched.Load(), t.UnixNano())) }
 
-// Watches reports whether the header, the trailer and the peer of an attempt that begins now are of interest, should it fail.
-// They cost more than a call should pay all the time.
+// Watches reports whether the header, the trailer and the peer of an attempt that begins now are of interest, should it fail:
+// they cost too much to ask for them always.
 func (r *Resets) Watches(now time.Time) bool { return now.UnixNano() < r.watched.Load() }
 
 // Cut takes note of a cut that an attempt has seen, of a call that began at the given time. It reports whether resets are to
@@ -147,9 +142,40 @@ func (r *Resets) Cut(c Cut, began, now time.Time) (blamed bool) {
 	return true
 }
 
-// keepCalm sends no resets for a time. At its end the server may cut a connection again.
+// keepCalm sends no resets for a time.
 func (r *Resets) keepCalm(c Calm) {
 	r.calm = c
 	r.limited.Store(true)
 	r.watchUntil(c.Until.Add(watch))
+}
+
+// Report is what is known of a target's resets: see hedge.Resets.
+type Report struct {
+	Option *Limit // nil: none
+	Calm   Calm   // zero: there is none now
+	Left   int
+}
+
+// Report returns what is known.
+func (r *Resets) Report(now time.Time) Report {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := Report{Option: r.option, Left: int(r.left.Load())}
+	if now.Before(r.calm.Until) {
+		s.Calm = r.calm
+	}
+	return s
+}
+
+// Restore takes over what another process was told, for an hour at most.
+func (r *Resets) Restore(c Calm, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if most := now.Add(longestHold); c.Until.After(most) {
+		c.Until = most
+	}
+	if now.Before(c.Until) {
+		r.hold = firstHold
+		r.keepCalm(c)
+	}
 }

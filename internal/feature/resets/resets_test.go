@@ -73,7 +73,7 @@ func TestResets_CalmIsKept(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newServer()
 			s.serves(t, 2*time.Minute, tc.losers, resets.EnhanceYourCalm, over(tc.n, tc.per))
-			if got := s.rules.Report(s.now); s.cuts != 1 || got.Mode != resets.Learned || got.Until.Sub(got.Since) != 2*time.Minute {
+			if got := s.rules.Report(s.now); s.cuts != 1 || got.Calm.Until.Sub(got.Calm.Since) != 2*time.Minute {
 				t.Errorf("%d cuts in two minutes, %+v", s.cuts, got)
 			}
 			hours := longtest.Size(2, 24)
@@ -82,11 +82,11 @@ func TestResets_CalmIsKept(t *testing.T) {
 				t.Errorf("%d cuts", s.cuts)
 			}
 			s.now = s.now.Add(2 * time.Hour) // without hedges
-			if got := s.rules.Report(s.now); got.Mode != resets.Unlimited {
+			if got := s.rules.Report(s.now); got != (resets.Report{}) {
 				t.Errorf("%+v", got)
 			}
 			s.serves(t, 2*time.Minute, tc.losers, resets.EnhanceYourCalm, over(tc.n, tc.per))
-			if got := s.rules.Report(s.now); got.Mode != resets.Learned || got.Until.Sub(got.Since) != 2*time.Minute {
+			if got := s.rules.Report(s.now); got.Calm.Until.Sub(got.Calm.Since) != 2*time.Minute {
 				t.Errorf("a long time later: %+v", got)
 			}
 		})
@@ -106,7 +106,7 @@ func TestResets_WithResetLimit(t *testing.T) {
 		if most > l.N || l.N > 0 && most < (l.N+1)/2 {
 			t.Errorf("%+v: %d resets", l, most)
 		}
-		if got := s.rules.Report(s.now); got.Mode != resets.Set || got.Limit != l.N || got.Per != l.Per {
+		if got := s.rules.Report(s.now); *got.Option != l {
 			t.Errorf("%+v: %+v", l, got)
 		}
 	}
@@ -116,7 +116,7 @@ func TestResets_WithResetLimit(t *testing.T) {
 func TestResets_SilenceTeachesNothing(t *testing.T) {
 	s := newServer()
 	s.serves(t, time.Hour, 50, resets.Silent, func(s *server) bool {
-		if got := s.rules.Report(s.now); got.Mode != resets.Unlimited {
+		if got := s.rules.Report(s.now); got != (resets.Report{}) {
 			t.Fatalf("%+v", got)
 		}
 		return s.within(time.Minute) > 400
@@ -154,11 +154,11 @@ func TestResets_AnUpdateForgetsNothing(t *testing.T) {
 	s.serves(t, time.Minute, 50, resets.EnhanceYourCalm, over(400, time.Minute))
 	learned := s.rules.Report(s.now)
 	s.rules.SetLimit(&resets.Limit{N: 7, Per: time.Second}, s.now)
-	if got := s.rules.Report(s.now); got.Mode != resets.Set || got.Limit != 7 {
+	if got := s.rules.Report(s.now); got.Option.N != 7 {
 		t.Errorf("with the option: %+v", got)
 	}
 	s.rules.SetLimit(nil, s.now)
-	if got := s.rules.Report(s.now); got != learned || learned.Mode != resets.Learned {
+	if got := s.rules.Report(s.now); got != learned || learned.Calm.Until.IsZero() {
 		t.Errorf("without it again: %+v, was %+v", got, learned)
 	}
 	if !s.rules.Low(s.now) {
@@ -170,11 +170,11 @@ func TestResets_AnUpdateForgetsNothing(t *testing.T) {
 func TestResets_ASnapshotHoldsForAnHour(t *testing.T) {
 	s := newServer()
 	s.rules.Restore(resets.Calm{Since: s.now, Until: s.now.Add(1e6 * time.Hour)}, s.now)
-	if got := s.rules.Report(s.now); got.Mode != resets.Learned || !s.rules.Spent(s.now) || s.rules.Calm(s.now) == nil {
+	if got := s.rules.Report(s.now); got.Calm.Until != s.now.Add(time.Hour) || !s.rules.Spent(s.now) {
 		t.Errorf("%+v", got)
 	}
 	s.now = s.now.Add(time.Hour)
-	if got := s.rules.Report(s.now); got.Mode != resets.Unlimited || s.rules.Low(s.now) || s.rules.Calm(s.now) != nil {
+	if got := s.rules.Report(s.now); got != (resets.Report{}) || s.rules.Low(s.now) {
 		t.Errorf("an hour later: %+v", got)
 	}
 }
