@@ -13,8 +13,10 @@ import (
 // When a hedged call is decided, its other attempts are reset: the client sends RST_STREAM. Many servers and proxies cut
 // connections that send more than some hundred of these a minute, which fails the calls in flight. If a server says that this
 // is the reason (ENHANCE_YOUR_CALM), no loser of the target is reset for two minutes, after the next such cut for four, and so
-// on up to an hour. From the first cut on, a call that is cut for this reason is sent again, once, if a hedge may be sent.
-// Servers that cut connections without a reason need [WithResetLimit].
+// on up to an hour. The calls of a first cut fail. If only primaries of unary calls have met it, resets go on until the
+// next one. A call that a later cut fails is sent again, once, if a hedge may be sent.
+//
+// Servers that cut connections without a reason need [WithResetLimit]. Then every cut within a minute of a reset counts.
 //
 // Losers that are not reset run to their end, and their answers are dropped: at most 1,000 of a target at a time, each for
 // 30 s at most, or until the call's deadline. Those above that are reset all the same. Calls then have their primary on
@@ -55,7 +57,8 @@ func newResets(r resets.Report) Resets {
 
 // WithResetLimit sets how many losing attempts of a target are reset on the wire: at most n in any time of per. n is 0 or
 // more, and per at least a millisecond. With n = 0, whatever per, a loser is never reset as long as it can be left to run.
-// The default is to learn the limit: see [Resets], which also says what happens to the losers that are not reset.
+// Without the option all losers are reset until a server says that there were too many resets: see [Resets], which also says
+// what happens to the losers that are not reset.
 //
 // The limit is for all connections to the target together. Servers count for each connection, so a limit that is right for
 // one connection is right for many too.

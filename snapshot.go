@@ -11,8 +11,8 @@ import (
 
 // WriteSnapshot writes what the scheduler has learned, so that another one, in the next process or in another pod, can begin
 // with it: see [WithSnapshot]. That is, for every method of every target and every class of requests, what primaries and
-// hedges take and what became of hedged calls; and for every target how many calls a second came, and the limit of resets
-// that was learned (see [Resets]). Counts, tokens and choices are not in it.
+// hedges take and what became of hedged calls; and for every target how many calls a second came, and until when no losers
+// are reset because the server said that there were too many resets (see [Resets]). Counts, tokens and choices are not in it.
 //
 // It is one protobuf message, a hedge.snapshot.Snapshot, with sketches of DataDog's sketches-go in it, which other tools can
 // read and merge; docs/snapshot.md describes it. It takes 1 to 15 KB a method. Snapshots that are appended to each other are
@@ -45,8 +45,8 @@ func (s *Scheduler) WriteSnapshot(w io.Writer) error {
 //
 // [New] reads r to its end, and returns an error if that fails, or if what it reads is empty, cut off, longer than 256 MiB,
 // no snapshot, or one with values out of range. Reading takes at most five times its bytes, and 256 bytes for each target,
-// method and class; what is kept is within [WithMaxMemory]. What a later version has added is ignored. A reader can be read once: a second New with the same option needs another one. r must not
-// be nil.
+// method and class; what is kept is within [WithMaxMemory]. What a later version has added is ignored. A reader can be read
+// once: a second New with the same option needs another one. r must not be nil.
 func WithSnapshot(r io.Reader) Option {
 	return named("WithSnapshot", func(c *engine.Config) error {
 		if r == nil {

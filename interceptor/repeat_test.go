@@ -142,7 +142,7 @@ func TestRule03_ACutCallIsRepeated(t *testing.T) {
 					synctest.Wait() // a loser may still read slow
 				}
 				c.slow = false
-				// The first failure with such words fails the call, and has attempts be watched.
+				// The first failure with such words fails the call. From then on attempts are watched.
 				failures, text := c.failures, c.text
 				c.failures, c.text = 1, silentCut
 				if _, err := call("/a/GetFirst", wrapperspb.Int64(1)); status.Code(err) != codes.Unavailable || len(c.attempts) != 1 {
@@ -205,7 +205,7 @@ func TestRule03_ARepeatedCallIsJudged(t *testing.T) {
 	})
 }
 
-// cluster of three backends, with clients that use them in turn.
+// threeBackends starts three backends, and a client that calls them in turn. It is hedged only if hedged is true.
 func threeBackends(t *testing.T, script testserver.Script, hedged bool, options ...hedge.Option) (*testserver.Cluster, testpb.TestServiceClient, *hedge.Scheduler) {
 	t.Helper()
 	cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Script: script})
@@ -309,7 +309,7 @@ func TestRule03_APoisonRequest(t *testing.T) {
 							t.Fatal(err)
 						}
 					}
-					for id := range uint64(8) { // the first has attempts be watched
+					for id := range uint64(8) { // from the first on, attempts are watched
 						time.Sleep(10 * time.Second)
 						req := &testpb.Request{Id: slow + 1 + id}
 						if _, err := client.Unary(t.Context(), req); err == nil {

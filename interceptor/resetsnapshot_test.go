@@ -14,8 +14,8 @@ import (
 	"github.com/grpchedge/hedge/proto/snapshotpb"
 )
 
-// TestSnapshot_LimitOfResets has a server cut the connection for too many resets. A second client, which takes over what the
-// first has learned, sends no resets from its first call on, and no connection of it is cut.
+// TestSnapshot_LimitOfResets connects to a server that cuts the connection for too many resets. A second client, which takes
+// over what the first has learned, sends no resets from its first call on, and no connection of it is cut.
 func TestSnapshot_LimitOfResets(t *testing.T) {
 	longtest.Only(t)
 	limit := testserver.Limit{Resets: 100, Per: time.Minute, Close: testserver.CloseCalm}

@@ -148,7 +148,7 @@ func (c *clientStream) attemptFinished(primary bool, cancel context.CancelCauseF
 	}
 	switch {
 	case !primary:
-	case err != nil && c.call.MayRepeat(err): // by RecvMsg; if it is never called, the call ends with its context
+	case err != nil && c.call.MayRepeat(err): // RecvMsg may repeat the call; if it is never called, the call ends with its context
 		context.AfterFunc(c.bound, c.choosePrimaryIfNoRace)
 	default:
 		c.choosePrimaryIfNoRace() // the stream ended while no call was waiting, so no race is needed

@@ -2,9 +2,9 @@ package engine
 
 import (
 	"context"
-	"github.com/grpchedge/hedge/internal/feature/resets"
 	"time"
 
+	"github.com/grpchedge/hedge/internal/feature/resets"
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/serviceconfig"
@@ -40,7 +40,7 @@ type Config struct {
 	ServiceConfig    *serviceconfig.Config                                               // nil: none
 	Unbudgeted       bool                                                                // methods with a policy
 	Throttle         *serviceconfig.Throttle                                             // of WithThrottle; nil: none
-	ResetLimit       *resets.Limit                                                       // nil: learned
+	ResetLimit       *resets.Limit                                                       // nil: none
 	Guard            bool                                                                // hold back hedges that make calls fail
 
 	// For some targets and methods only.

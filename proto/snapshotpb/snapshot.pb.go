@@ -103,7 +103,7 @@ type Target struct {
 	// How many calls a second one client made lately, of all methods; 0 if that is not known. Where snapshots are merged it is the
 	// greatest.
 	CallsPerSecond float64 `protobuf:"fixed64,3,opt,name=calls_per_second,json=callsPerSecond,proto3" json:"calls_per_second,omitempty"`
-	// The limit of resets that was learned, if connections were cut because of them. Where snapshots are merged it is the lowest.
+	// The time in which no losing attempt is reset, if the server has asked for one. Where snapshots are merged it is the longest.
 	Calm          *Calm `protobuf:"bytes,4,opt,name=calm,proto3" json:"calm,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

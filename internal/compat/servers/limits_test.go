@@ -29,9 +29,10 @@ var policies = []policy{
 }
 
 // TestLimits_NoCallFails makes the calls of the workload straggler by virtual time against servers that end connections
-// on which a client resets many streams. Hedging makes no call fail but those in flight at the first cut, or none where the limit is
-// set, as it must be where 25 resets in a second end a connection without a word. p99 is within 10% of what it is at a server that counts nothing,
-// and there are at most three connections more than without hedging, which resets nothing and so has no limit to meet.
+// on which a client resets many streams. Hedging makes no call fail but those in flight at the first cut. Where the limit is
+// set, it makes none fail; it must be set where 25 resets in a second end a connection without a reason. p99 is within 10% of
+// what it is at a server that counts nothing, and there are at most three connections more than without hedging, which resets
+// nothing and so has no limit to meet.
 func TestLimits_NoCallFails(t *testing.T) {
 	loads := []Load{
 		{Callers: 64, Rate: 5000},

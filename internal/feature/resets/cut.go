@@ -15,8 +15,8 @@ type Cut uint8
 const (
 	// None: its connection did not end under it, or that is not known.
 	None Cut = iota
-	// Silent: the connection ended, and not for the reason below.
-	Silent
+	// NoReason: the connection ended, and the server did not say that there were too many resets.
+	NoReason
 	// EnhanceYourCalm: the server said ENHANCE_YOUR_CALM before it ended the connection.
 	EnhanceYourCalm
 )
@@ -33,7 +33,7 @@ func CutOf(err error, seen race.Seen) Cut {
 	if code == "code: ENHANCE_YOUR_CALM" && data != `"too_many_pings"` {
 		return EnhanceYourCalm
 	}
-	return Silent
+	return NoReason
 }
 
 // ConnectionEnded reports whether err has the text of grpc-go for a connection that ended while an attempt was in flight. A

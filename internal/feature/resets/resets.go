@@ -116,7 +116,7 @@ func (r *Resets) Suspects(err error, now time.Time) bool {
 func (r *Resets) watchUntil(t time.Time) { r.watched.Store(max(r.watched.Load(), t.UnixNano())) }
 
 // Watches reports whether the header, the trailer and the peer of an attempt that begins now are of interest, should it fail:
-// they cost too much to ask for them always.
+// they cost too much to ask for them always. A first cut that only primaries of unary calls have met is thus no evidence.
 func (r *Resets) Watches(now time.Time) bool { return now.UnixNano() < r.watched.Load() }
 
 // Cut takes note of a cut that an attempt has seen, of a call that began at the given time. It reports whether resets are to
@@ -129,7 +129,7 @@ func (r *Resets) Cut(c Cut, began, now time.Time) (blamed bool) {
 		return false
 	case !r.cutAt.IsZero() && (now.Sub(r.cutAt) < wake || !began.After(r.cutAt)):
 		return true // the calls in flight fail at the same time
-	case now.UnixNano()-r.lastAt.Load() > int64(memory), c == Silent && r.option == nil:
+	case now.UnixNano()-r.lastAt.Load() > int64(memory), c == NoReason && r.option == nil:
 		return false
 	case c == EnhanceYourCalm:
 		if r.hold *= 2; now.Sub(r.calm.Until) > longestHold {

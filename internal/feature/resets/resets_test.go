@@ -112,20 +112,20 @@ func TestResets_WithResetLimit(t *testing.T) {
 	}
 }
 
-// TestResets_SilenceTeachesNothing cuts connections without a reason: no limit follows, and no call is repeated.
-func TestResets_SilenceTeachesNothing(t *testing.T) {
+// TestResets_NoReasonTeachesNothing cuts connections without a reason: no limit follows, and no call is repeated.
+func TestResets_NoReasonTeachesNothing(t *testing.T) {
 	s := newServer()
-	s.serves(t, time.Hour, 50, resets.Silent, func(s *server) bool {
+	s.serves(t, time.Hour, 50, resets.NoReason, func(s *server) bool {
 		if got := s.rules.Report(s.now); got != (resets.Report{}) {
 			t.Fatalf("%+v", got)
 		}
 		return s.within(time.Minute) > 400
 	})
-	if s.rules.Cut(resets.Silent, s.now, s.now) {
+	if s.rules.Cut(resets.NoReason, s.now, s.now) {
 		t.Error("a cut without a reason is blamed on resets")
 	}
 	s.rules.SetLimit(&resets.Limit{N: 1000, Per: time.Minute}, s.now)
-	if !s.rules.Cut(resets.Silent, s.now, s.now) {
+	if !s.rules.Cut(resets.NoReason, s.now, s.now) {
 		t.Error("a cut is not blamed on resets though the limit is known")
 	}
 }
@@ -210,12 +210,12 @@ func TestCutOf(t *testing.T) {
 	}{
 		{codes.Unavailable, calm, resets.EnhanceYourCalm},
 		{codes.Unavailable, calm + `, debug data: "Maximum number of RST frames reached"`, resets.EnhanceYourCalm},
-		{codes.Unavailable, calm + `, debug data: "too_many_pings"`, resets.Silent},
-		{codes.Unavailable, "closing transport due to: " + read + `EOF", received prior goaway: code: NO_ERROR, debug data: "code: ENHANCE_YOUR_CALM"`, resets.Silent},
-		{codes.Unavailable, "closing transport due to: " + read + `EOF", received prior goaway: code: NO_ERROR, debug data: ", received prior goaway: code: ENHANCE_YOUR_CALM"`, resets.Silent},
-		{codes.Unavailable, read + `EOF"`, resets.Silent},
-		{codes.Unavailable, "error reading from server: EOF", resets.Silent},
-		{codes.Unavailable, read + `read tcp 127.0.0.1:1->127.0.0.1:2: read: connection reset by peer"`, resets.Silent},
+		{codes.Unavailable, calm + `, debug data: "too_many_pings"`, resets.NoReason},
+		{codes.Unavailable, "closing transport due to: " + read + `EOF", received prior goaway: code: NO_ERROR, debug data: "code: ENHANCE_YOUR_CALM"`, resets.NoReason},
+		{codes.Unavailable, "closing transport due to: " + read + `EOF", received prior goaway: code: NO_ERROR, debug data: ", received prior goaway: code: ENHANCE_YOUR_CALM"`, resets.NoReason},
+		{codes.Unavailable, read + `EOF"`, resets.NoReason},
+		{codes.Unavailable, "error reading from server: EOF", resets.NoReason},
+		{codes.Unavailable, read + `read tcp 127.0.0.1:1->127.0.0.1:2: read: connection reset by peer"`, resets.NoReason},
 		{codes.Unavailable, "upstream: " + read + `EOF"`, resets.None},
 		{codes.Unavailable, "upstream: " + calm, resets.None},
 		{codes.Internal, read + `EOF"`, resets.None},
