@@ -22,7 +22,7 @@ const (
 	maxClassName = 64 // bytes
 )
 
-// Class functions name the class of a request.
+// classFunction returns the name of a request's class: see Config.Class.
 type classFunction = func(ctx context.Context, method string, request any) string
 
 // classes are what a method has learned of the classes of one class function. A call uses those of the function that was in force

@@ -10,7 +10,7 @@ import (
 	"github.com/grpchedge/hedge/internal/race"
 )
 
-// traffic is what the guard measures failures by.
+// traffic is what the guard measures failures by: for the target what its calls have earned, as nothing counts its calls.
 func (m *method) traffic() guard.Traffic {
 	return guard.Traffic{Method: float64(m.counters.calls.Load()), Target: m.target.budget.Earned()}
 }
@@ -43,7 +43,9 @@ func (c *Call) guardAdmits(now time.Time, n int) bool {
 // Failing tells the guard that the call was made without a race, or its race was untouched, and failed with err.
 func (c *Call) Failing(err error) {
 	if c.method != nil {
-		c.exhausted(exhausted(err), false)
+		if exhausted(err) {
+			c.tellExhausted(false)
+		}
 		c.callFailed(err)
 	}
 }
@@ -56,15 +58,18 @@ func (c *Call) raceFailed(r *race.Report) {
 		hedge = hedge || r.Attempts[n].Pushback == race.NoPushback && ranOut(&r.Attempts[n])
 	}
 	primary := ranOut(&r.Attempts[0])
-	c.exhausted(primary || hedge, hedge && !primary)
+	if primary || hedge {
+		c.tellExhausted(!primary)
+	}
 	c.callFailed(r.Err)
 }
 
 func ranOut(a *race.AttemptReport) bool { return a.HasEnded && !a.CutShort && exhausted(a.Err) }
 
-// exhausted tells the guard that an attempt failed with RESOURCE_EXHAUSTED, if so, and whether it was a hedge alone.
-func (c *Call) exhausted(so, alone bool) {
-	if so && c.settings.Guard {
+// tellExhausted tells the guard that an attempt failed with RESOURCE_EXHAUSTED. If it was a hedge, and its primary did not fail
+// with it, alone is true.
+func (c *Call) tellExhausted(alone bool) {
+	if c.settings.Guard {
 		c.method.guard.Exhausted(time.Now(), c.method.traffic(), alone)
 	}
 }

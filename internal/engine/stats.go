@@ -1,12 +1,12 @@
 package engine
 
 import (
-	"github.com/grpchedge/hedge/internal/feature/resets"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/grpchedge/hedge/internal/feature/guard"
+	"github.com/grpchedge/hedge/internal/feature/resets"
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/place"
 )

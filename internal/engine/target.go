@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"github.com/grpchedge/hedge/internal/feature/resets"
 	"strings"
 	"sync"
 	pointer "sync/atomic"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/grpchedge/hedge/budget"
 	"github.com/grpchedge/hedge/internal/feature/guard"
+	"github.com/grpchedge/hedge/internal/feature/resets"
 	"github.com/grpchedge/hedge/internal/latency"
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/race"

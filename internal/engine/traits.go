@@ -1,8 +1,9 @@
 package engine
 
-import "github.com/grpchedge/hedge/internal/race"
-
-import "github.com/grpchedge/hedge/budget"
+import (
+	"github.com/grpchedge/hedge/budget"
+	"github.com/grpchedge/hedge/internal/race"
+)
 
 // Traits are what the user's functions say of a request: its class, of Config.Class, and its cost, of Config.Cost.
 type Traits struct {

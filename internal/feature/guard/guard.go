@@ -1,11 +1,11 @@
 // Package guard holds hedges back where they make calls fail: where they use up a rate limit that other calls need, or load
 // a server that cannot bear it. It decides by what happens, and needs no setting.
 //
-// There are two signs. One is a hedge that failed with RESOURCE_EXHAUSTED while its primary did not: see quota. The other is
-// that fewer calls fail in short periods without hedges: see trial.
+// There are two signs. One is RESOURCE_EXHAUSTED, of a hedge whose primary did not fail with it, or of many calls at once: see
+// quota. The other is that fewer calls fail in short periods without hedges: see trial.
 //
-// A guard misjudges at times. So hedges are held back for ten minutes at most, and only those of the method whose calls
-// fail. Where hedged calls of several methods fail, the target is judged as a whole too.
+// A guard misjudges at times. So a pause lasts six minutes at most, the share grows back within eight, and only the method is
+// judged whose calls fail. Where hedged calls of several methods fail, the target is judged as a whole too.
 package guard
 
 import (
@@ -42,7 +42,8 @@ type Method struct {
 	exhausted, failed time.Time // the last ones
 }
 
-// Traffic counts the calls so far of the method and of its target, in any unit. The counts never fall.
+// Traffic counts the calls so far of the method and of its target. The counts never fall. Each may have a unit of its own, which
+// does not change. But minShare is a share of that unit.
 type Traffic struct{ Method, Target float64 }
 
 // Join makes m a method of t.

@@ -88,8 +88,8 @@ func (j *judge) state(now time.Time) State {
 	return s
 }
 
-// exhausted takes note of a RESOURCE_EXHAUSTED, which a hedge may have caused that was sent shortly before, and which is of a
-// hedge alone or not. It changes the share only if it may. It reports whether the failure was unexpected.
+// exhausted takes note of a RESOURCE_EXHAUSTED, and reports whether it was unexpected. caused says that a hedge was sent shortly
+// before, alone that a hedge failed and its primary did not. Unless may is set, hedges are not held back for it.
 func (j *judge) exhausted(now time.Time, calls float64, caused, may, alone bool) bool {
 	if j.quota.explains(now, caused) {
 		return false
