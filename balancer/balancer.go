@@ -42,11 +42,12 @@
 //
 // Only calls that may be hedged can be late, and only by a learned delay: those with Off, After, a hedgingPolicy or Fixed
 // make nothing silent, nor do calls while a method is being learned. A probe that is late is hedged, and cancelled when its
-// hedge wins. A backend that is slow and not silent might lose so each time. Therefore some probes are patient, and are
-// hedged later: the first when the silence has lasted a second, then each time that it has lasted four times as long, or a
-// minute longer. They wait for twice the usual delay and a hundredth of the time that the silence has lasted, for which 500
-// ms is the most, but for a quarter of the time until their deadline at most. If one is answered, the backend is slow. Later
-// probes then wait for twice what it takes, and late calls mean nothing until fifty times that has passed.
+// hedge wins. A backend that only answers later than the others would lose each time. So some probes are patient: they are
+// hedged later. The first one comes when the silence has lasted a second, the next ones each time that it has lasted four
+// times as long, or a minute longer. They wait for twice the usual delay and a hundredth of the time that the silence has
+// lasted. That hundredth is 500 ms at most, and no probe waits longer than a quarter of the time until its deadline. If a
+// patient probe is answered, the backend is slow. Later probes then wait for twice what it takes, and late calls mean nothing
+// until fifty times that has passed.
 //
 // A ring_hash child loses its affinity for the calls that are moved. The field "silence": false turns all of it off.
 //

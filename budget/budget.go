@@ -42,10 +42,10 @@ const (
 // Bucket holds tokens, each of which pays for one hedge.
 //
 // A bucket starts with one token and gains a share of one with every call. It holds at most its burst: what the calls of
-// the last two seconds earned, though never less than one token nor more than 100,000, and for dear calls see
-// [Bucket.EarnFor]. What goes beyond is saved, up to four
-// times the burst, and forfeited beyond that. So one token is left two seconds after the last call, beside the savings. The
-// two seconds are the running step of 250 ms and the seven before it, so in truth between 1.75 and 2 s.
+// the last two seconds earned, though never less than one token nor more than 100,000. A dear call raises it for a while: see
+// [Bucket.EarnFor]. What goes beyond is saved, up to four times the burst, and forfeited beyond that. So one token is left two
+// seconds after the last call, beside the savings. The two seconds are the running step of 250 ms and the seven before it, so
+// in truth between 1.75 and 2 s.
 //
 // In any interval, what is spent ≤ burst at its start + earned in it, the savings apart: the bucket holds no more than the burst
 // at the start, each call that begins in the interval adds its share once, and each spend takes a price that is there. A token
@@ -147,8 +147,8 @@ func (b *Bucket) Earn(now time.Time) {
 	b.add(now, unitsPerCall)
 }
 
-// EarnFor adds the share of a call that costs as much as so many calls: at most [MaxCost] of them. A cost that is not finite or
-// less than 0 counts as 1. For half a minute at least, and for a minute at most, the bucket can then hold the price of one
+// EarnFor adds the share of a call that costs as much as so many calls: at most [MaxCost] of them. A cost that is not finite, or
+// is less than 0, counts as 1. For half a minute at least, and for a minute at most, the bucket can then hold the price of one
 // hedge of that cost.
 func (b *Bucket) EarnFor(now time.Time, cost float64) {
 	units := unitsOf(cost)

@@ -9,8 +9,8 @@ import (
 // the price of one such call in a minute, at 10 percent.
 const remembered = time.Minute
 
-// dearest is the cost of the dearest call of late, in units, in each half of the time that it is remembered. Half n is at n
-// modulo 2, as n<<32 | units, n modulo 2³².
+// dearest holds the cost of the dearest call, in units, of the running half of the time that it is remembered, and of the half
+// before. Half n is at n modulo 2, as n<<32 | units, n modulo 2³².
 type dearest [2]atomic.Uint64
 
 func halfAt(elapsed time.Duration) uint32 { return uint32(elapsed / (remembered / 2)) }

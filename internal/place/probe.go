@@ -42,7 +42,7 @@ func (s *slowness) proven(now time.Time, took time.Duration) {
 	s.spoke = now
 }
 
-// follow has what is known follow a primary's answer. It need not be exact: two that come at once may count as one.
+// follow moves what is known toward what a primary's answer took. It need not be exact: two that come at once may count as one.
 func (s *slowness) follow(took time.Duration) {
 	was := s.took.Load()
 	if was > 0 {
