@@ -25,7 +25,7 @@ func pausedSentence(by string) string {
 	return fmt.Sprintf("Hedging is paused by %s, until Resume is called.", by)
 }
 
-// targetNotes returns what an operator should know of the method's target.
+// targetNotes returns what an operator should know of the method's target, and of what the guard does to the method.
 func targetNotes(t hedge.TargetStats, now time.Time) (notes []string) {
 	add := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
 	if g := t.Guard; g.Reason != "" {
@@ -65,7 +65,7 @@ func nothingSelected(n engine.NothingSelected) string {
 	return strings.ToUpper(n.Why[:1]) + n.Why[1:] + ". Methods seen: " + seen + "."
 }
 
-// targetFigures are the numbers of a method's target, where there are any.
+// targetFigures are the numbers of a method's target and of its guard, where there are any.
 func targetFigures(t hedge.TargetStats, now time.Time) (f []figure) {
 	add := func(name, format string, args ...any) { f = append(f, figure{name, fmt.Sprintf(format, args...)}) }
 	add("budget", "%.1f of %.1f tokens", t.Tokens, t.Burst)

@@ -1,15 +1,12 @@
 package interceptor_test
 
 import (
-	"context"
-	"net"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -22,8 +19,7 @@ import (
 // halfAnswer connects to a server whose primaries send the message of a reply, and fail 50 ms after they began. Its hedges
 // end with the given code after 10 ms.
 func halfAnswer(t *testing.T, s *hedge.Scheduler, hedged codes.Code) *grpc.ClientConn {
-	listener := testserver.NewListener()
-	server := grpc.NewServer(grpc.WaitForHandlers(true), grpc.UnknownServiceHandler(func(_ any, st grpc.ServerStream) error {
+	return testserver.HandlerT(t, func(_ any, st grpc.ServerStream) error {
 		if err := st.RecvMsg(&testpb.Request{}); err != nil {
 			return err
 		}
@@ -36,19 +32,7 @@ func halfAnswer(t *testing.T, s *hedge.Scheduler, hedged codes.Code) *grpc.Clien
 		}
 		time.Sleep(50 * ms)
 		return status.Error(codes.Unavailable, "primary")
-	}))
-	go func() { _ = server.Serve(listener) }()
-	t.Cleanup(server.Stop)
-	conn, err := grpc.NewClient("passthrough:///half",
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.Dial(ctx) }),
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithUnaryInterceptor(interceptor.Unary(s)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	testserver.ConnectT(t, conn)
-	return conn
+	}, grpc.WithUnaryInterceptor(interceptor.Unary(s)))
 }
 
 // TestRule01_AFailureWithAMessage has the primary's server send a message before it fails. If the primary is the outcome, the

@@ -1,15 +1,12 @@
 package stream_test
 
 import (
-	"context"
-	"net"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
@@ -22,8 +19,7 @@ import (
 // halfMessage connects to a server whose primaries send, after 20 ms, a message that ends in the middle. A client decodes the
 // first half of it, and then fails. Hedges end with NOT_FOUND after 20 ms.
 func halfMessage(t *testing.T, s *hedge.Scheduler) *grpc.ClientConn {
-	listener := testserver.NewListener()
-	server := grpc.NewServer(grpc.WaitForHandlers(true), grpc.UnknownServiceHandler(func(_ any, st grpc.ServerStream) error {
+	return testserver.HandlerT(t, func(_ any, st grpc.ServerStream) error {
 		if err := st.RecvMsg(&testpb.Request{}); err != nil {
 			return err
 		}
@@ -34,18 +30,7 @@ func halfMessage(t *testing.T, s *hedge.Scheduler) *grpc.ClientConn {
 		half := &emptypb.Empty{}
 		half.ProtoReflect().SetUnknown([]byte{1 << 3, 7, 2<<3 | 2, 100}) // field 1 is 7; field 2 has 100 bytes, which do not follow
 		return st.SendMsg(half)
-	}))
-	go func() { _ = server.Serve(listener) }()
-	t.Cleanup(server.Stop)
-	conn, err := grpc.NewClient("passthrough:///half",
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.Dial(ctx) }),
-		grpc.WithTransportCredentials(insecure.NewCredentials()), hedging(s))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	testserver.ConnectT(t, conn)
-	return conn
+	}, hedging(s))
 }
 
 // TestRule01_HalfAMessage has the primary fail in the middle of its first message. If the primary is the outcome, the caller's

@@ -3,12 +3,14 @@ package testserver
 import (
 	"context"
 	"math/rand/v2"
+	"net"
 	"runtime"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
 )
 
 // patience bounds what a test waits for that should be there in a moment.
@@ -28,6 +30,27 @@ func ConnectT(tb TB, conn *grpc.ClientConn) {
 			tb.Fatalf("not connected: %v", state)
 		}
 	}
+}
+
+// HandlerT starts a server in memory that has one handler for all methods, and returns a connection that is ready. The test
+// closes both at its end.
+func HandlerT(tb TB, handler grpc.StreamHandler, options ...grpc.DialOption) *grpc.ClientConn {
+	tb.Helper()
+	listener := NewListener()
+	server := grpc.NewServer(grpc.WaitForHandlers(true), grpc.UnknownServiceHandler(handler))
+	go func() { _ = server.Serve(listener) }()
+	tb.Cleanup(server.Stop)
+	options = append([]grpc.DialOption{
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.Dial(ctx) }),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+	}, options...)
+	conn, err := grpc.NewClient("passthrough:///handler", options...)
+	if err != nil {
+		tb.Fatalf("%v", err)
+	}
+	tb.Cleanup(func() { _ = conn.Close() })
+	ConnectT(tb, conn)
+	return conn
 }
 
 // WaitIdleT is [Cluster.WaitIdle] for a test, which fails if attempts are left.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
@@ -164,7 +165,15 @@ func TestOtelgrpc_Failures(t *testing.T) {
 
 // TestTracerProvider_Global uses the provider that the program has set, as otelgrpc does without an option.
 func TestTracerProvider_Global(t *testing.T) {
-	if hedgeotel.TracerProvider(nil).Tracer("test") == nil {
-		t.Error("no tracer")
+	b, before := newBackend(t), otel.GetTracerProvider()
+	otel.SetTracerProvider(b.tracers)
+	defer otel.SetTracerProvider(before)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	_, span := hedgeotel.TracerProvider(nil).Tracer("test").Start(ctx, "attempt")
+	cancel(hedge.ErrLost)
+	span.SetStatus(codes.Error, "cancelled")
+	span.End()
+	if spans := b.spans.GetSpans(); len(spans) != 1 || !isLost(spans[0]) || spans[0].Status.Code == codes.Error {
+		t.Errorf("%+v", spans)
 	}
 }

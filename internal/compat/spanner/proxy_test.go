@@ -120,17 +120,16 @@ type service struct {
 	stops     time.Time // since when the first proxy stops for the first second of each five; zero: it does not
 	policy    string    // for load balancing
 
-	mu       sync.Mutex
-	draw     *rand.Rand
-	attempts map[string]int      // of each method
-	ids      map[string][]string // the numbers of the attempts that carried a request id
+	mu   sync.Mutex
+	draw *rand.Rand
+	ids  map[string][]string // the numbers of the attempts that carried a request id
 }
 
 func startService(t *testing.T, d *database) *service {
 	t.Helper()
 	s := &service{
 		database: d, policy: `{"round_robin": {}}`, listeners: map[string]*testserver.Listener{}, draw: rand.New(rand.NewPCG(1, 2)),
-		attempts: map[string]int{}, ids: map[string][]string{},
+		ids: map[string][]string{},
 	}
 	for i := range backends {
 		l, address := testserver.NewListener(), fmt.Sprint("backend-", i)
@@ -157,11 +156,11 @@ func (s *service) latency() time.Duration {
 	return time.Duration(s.draw.Float64() * float64(2*ms))
 }
 
-func (s *service) note(ctx context.Context, method string) {
+// note takes note of the request ids of an attempt.
+func (s *service) note(ctx context.Context) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.attempts[method]++
 	for _, id := range md.Get("x-goog-spanner-request-id") {
 		number := "0"
 		if n := md.Get("grpc-previous-rpc-attempts"); len(n) > 0 {
@@ -175,7 +174,7 @@ func (s *service) note(ctx context.Context, method string) {
 func (s *service) proxy(n int) grpc.StreamHandler {
 	return func(_ any, ss grpc.ServerStream) error {
 		method, _ := grpc.MethodFromServerStream(ss)
-		s.note(ss.Context(), method)
+		s.note(ss.Context())
 		r := request{method: method}
 		if err := ss.RecvMsg(&r.body); err != nil {
 			return err
