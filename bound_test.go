@@ -162,7 +162,7 @@ func (w *weather) run(t *testing.T, lasts time.Duration) {
 	time.Sleep(10 * time.Second) // losers that were left end
 }
 
-// change has something else happen from now on.
+// change draws another fault and, at times, another configuration or a restart.
 func (w *weather) change(t *testing.T) {
 	now := w.faults[w.r.IntN(len(w.faults))]
 	w.cluster.SetScript(func(a testserver.Attempt) testserver.Plan {

@@ -43,7 +43,7 @@ func TestDocs_RulesNameTheirTests(t *testing.T) {
 	}
 }
 
-// TestDocs_OneBound has the bound on the budget be the same sentence wherever it is stated.
+// TestDocs_OneBound finds the same sentence wherever the bound on the budget is stated.
 func TestDocs_OneBound(t *testing.T) {
 	const bound = "In any interval, all attempts beyond the first of each call together cost at most the budget's share of what the " +
 		"interval's calls cost, plus one burst, plus two hedges, plus one hedge for each hedge that wins."

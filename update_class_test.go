@@ -31,8 +31,8 @@ func classCall(t *testing.T, s *hedge.Scheduler, name string, took time.Duration
 	return plan.Delay
 }
 
-// TestClass_AfterAnUpdate has a method learn of twenty classes, and updates the configuration. The classes of another function get
-// places of their own. What was learned of a class that both functions name stays, and so does all with the same function.
+// In TestClass_AfterAnUpdate a method learns of twenty classes, and the configuration is updated. The classes of another function
+// get places of their own. What was learned of a class that both functions name stays, and so does all with the same function.
 func TestClass_AfterAnUpdate(t *testing.T) {
 	options := func(class hedge.Option) []hedge.Option {
 		return []hedge.Option{hedge.WithAllMethods(), hedge.WithTrigger(hedge.Percentile(0.5)), class}
@@ -80,8 +80,8 @@ func TestClass_AfterAnUpdate(t *testing.T) {
 	}
 }
 
-// TestClass_OfACallInFlight has a call begin under one class function and be inspected under the next: it takes no place there, and
-// its class is the one that it would have had.
+// In TestClass_OfACallInFlight a call begins under one class function and is inspected under the next. It takes no place there,
+// and its class is the one that it would have had.
 func TestClass_OfACallInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScheduler(t, classNamed("a"))

@@ -98,8 +98,8 @@ func (b slowBackend) run(t *testing.T, seed uint64, halfMinutes int) []float64 {
 	return shares
 }
 
-// TestSilence_AfterAStall has a backend that is healthy, but slower than the others, stand still once. While it does, the
-// delay that is learned comes to exclude it. Two minutes later it has half of its share again, and all of it after five.
+// In TestSilence_AfterAStall a backend that is healthy, but slower than the others, stands still once. Meanwhile the others
+// teach a delay that is too short for it. Two minutes later it has half of its share again, and after five minutes all of it.
 func TestSilence_AfterAStall(t *testing.T) {
 	unary, stream := kinds[0], kinds[1]
 	const stall = 40 * time.Second
@@ -129,8 +129,8 @@ func TestSilence_AfterAStall(t *testing.T) {
 	}
 }
 
-// TestSilence_ProbesMeetDeadlines has calls with a deadline of 200 ms, of which some find out whether a backend still stands
-// still. None fails for that.
+// TestSilence_ProbesMeetDeadlines makes calls with a deadline of 200 ms while a backend stands still. Some of them probe it, and
+// none fails for that.
 func TestSilence_ProbesMeetDeadlines(t *testing.T) {
 	longtest.Only(t)
 	b := slowBackend{kind: kinds[0], stall: 2 * time.Minute, deadline: 200 * ms}

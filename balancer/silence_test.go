@@ -170,7 +170,7 @@ func TestSilence_FalseAlarms(t *testing.T) {
 	}
 }
 
-// TestSilence_OfAPool has a backend stand still that four connections go to. It is listed once.
+// In TestSilence_OfAPool a backend stands still that four connections go to. It is listed once.
 func TestSilence_OfAPool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := hedge.New(hedge.WithAllMethods())

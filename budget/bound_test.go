@@ -11,11 +11,11 @@ import (
 	"github.com/grpchedge/hedge/internal/longtest"
 )
 
-// intervals is the sentence of package budget, over all intervals at once: what hedges cost in an interval is at most the share of
-// what its calls cost, the burst at its start, and the dearest hedge twice and once for each hedge that wins.
+// intervals checks the bound of package budget over all intervals at once: what hedges cost in an interval is at most the share
+// of what its calls cost, the burst at its start, the dearest hedge twice, and the dearest hedge for each hedge that wins.
 //
-// With f = paid − earned − dearest·wins, which only ever sums up, that is f(end) ≤ f(start) + burst(start) + 2·dearest. So it is
-// enough to know the least f + burst of all starts.
+// Let f = paid − earned − dearest·wins, summed up from the beginning. Then the bound is f(end) ≤ f(start) + burst(start) +
+// 2·dearest. So it is enough to know the least f + burst of all starts.
 type intervals struct {
 	share, dearest float64 // the largest share, and the dearest hedge, of the run
 	calls          []costly
@@ -153,7 +153,7 @@ func priceOf(cost float64) float64 {
 	return roundedCost(cost)
 }
 
-// TestBound_IsReached has the bound be no larger than it must be: an outage after a pause, or at any rate, takes nearly all of it.
+// TestBound_IsReached shows that the bound is no larger than it must be: an outage takes nearly all of it.
 func TestBound_IsReached(t *testing.T) {
 	for _, cost := range []float64{1, 5} {
 		t.Run(fmt.Sprint(cost), func(t *testing.T) {

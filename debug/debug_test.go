@@ -235,7 +235,7 @@ func TestHandler_Sentences(t *testing.T) {
 	}
 }
 
-// TestHandler_NothingSelected has a target of whose calls none is selected, and has one be selected later.
+// In TestHandler_NothingSelected none of a target's calls is selected, and later one is.
 func TestHandler_NothingSelected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := hedge.New(hedge.WithIdempotentOnly(), hedge.WithReadOnlyMethods("/v1.Svc/Get"))

@@ -35,7 +35,7 @@ func halfAnswer(t *testing.T, s *hedge.Scheduler, hedged codes.Code) *grpc.Clien
 	}, grpc.WithUnaryInterceptor(interceptor.Unary(s)))
 }
 
-// TestRule01_AFailureWithAMessage has the primary's server send a message before it fails. If the primary is the outcome, the
+// In TestRule01_AFailureWithAMessage the primary's server sends a message before it fails. If the primary is the outcome, the
 // caller gets what it gets from plain gRPC. If the failure of a hedge is, the caller's reply stays as it was.
 func TestRule01_AFailureWithAMessage(t *testing.T) {
 	half := &testpb.Reply{Id: 7, Payload: []byte("half")}
@@ -74,8 +74,8 @@ func TestRule01_AFailureWithAMessage(t *testing.T) {
 	}
 }
 
-// TestReplies_OfACallThatFailsStay has the caller hold on to a part of its reply: a hedge that answers NOT_FOUND leaves it where
-// it is if no attempt has changed the reply.
+// In TestReplies_OfACallThatFailsStay the caller holds on to a part of its reply. A hedge that answers NOT_FOUND leaves that part
+// where it is if no attempt has changed the reply.
 func TestReplies_OfACallThatFailsStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := &stub{steps: []step{{after: time.Second}, {after: 5 * ms, code: codes.NotFound}}}

@@ -14,8 +14,9 @@ import (
 	"github.com/grpchedge/hedge"
 )
 
-// TestRule11_TheLongestDelays sets delays that are too long to be added to a time, in every way there is. No hedge goes out because
-// a call is slow, and one goes out at once where a failure or a poor answer makes it due. The next one would follow a delay later.
+// TestRule11_TheLongestDelays sets delays that are too long to be added to a time, in every way there is. No hedge goes out
+// because a call is slow. One goes out at once where a failure or a poor answer makes it due; the next one would follow a delay
+// later.
 func TestRule11_TheLongestDelays(t *testing.T) {
 	const longest = time.Duration(math.MaxInt64)
 	slow, fails, poor := step{after: time.Hour}, step{after: 10 * ms, code: codes.Unavailable}, step{after: 10 * ms}
@@ -56,7 +57,7 @@ func TestRule11_TheLongestDelays(t *testing.T) {
 	}
 }
 
-// TestRule11_TheLongestLeastDelay has the methods learn under a WithMinDelay that is too long to be added to a time.
+// In TestRule11_TheLongestLeastDelay methods learn under a WithMinDelay that is too long to be added to a time.
 func TestRule11_TheLongestLeastDelay(t *testing.T) {
 	classes := hedge.WithClass(func(context.Context, string, any) string { return "class" })
 	for name, opts := range map[string][]hedge.Option{

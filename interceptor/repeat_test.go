@@ -39,7 +39,7 @@ type (
 // known is the option that says that the server counts resets.
 var known = []hedge.Option{hedge.WithResetLimit(1000, time.Minute)}
 
-// cutServer is what calls meet that have no connection: attempts that are slow, or lose their connection.
+// cutServer stands for the connection and the server of attempts, which are slow or lose their connection.
 type cutServer struct {
 	slow     bool
 	failures int // attempts of a call that fail
@@ -82,8 +82,8 @@ func (c *cutServer) invoke(ctx context.Context, _ string, _, reply any, _ *grpc.
 	return nil
 }
 
-// TestRule03_ACutCallIsRepeated has a call fail because its connection was cut. It is repeated, once, if the server said that
-// resets are the reason, or a limit is set, and a hedge might be sent for it.
+// In TestRule03_ACutCallIsRepeated a call fails because its connection was cut. It is repeated, once, if the server said that
+// resets are the reason, or a limit is set, and if a hedge may be sent.
 func TestRule03_ACutCallIsRepeated(t *testing.T) {
 	calm := cutServer{failures: 1, text: calmCut}
 	with := func(c cutServer, change func(*cutServer)) cutServer {
@@ -176,7 +176,7 @@ func TestRule03_ACutCallIsRepeated(t *testing.T) {
 	}
 }
 
-// TestRule03_ARepeatedCallIsJudged has the repetition of a call give an answer that WithAnswer does not accept.
+// In TestRule03_ARepeatedCallIsJudged the repetition of a call gives an answer that WithAnswer does not accept.
 func TestRule03_ARepeatedCallIsJudged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		accepts := func(_ context.Context, _ string, reply any, _ error) bool {
@@ -236,8 +236,8 @@ func slowBefore(id uint64, script testserver.Script) testserver.Script {
 	}
 }
 
-// TestRule03_WordsProveNothing has servers relay the errors of others, with the words of a connection that was cut. Beside plain
-// gRPC, the budget bounds what is sent.
+// In TestRule03_WordsProveNothing servers relay the errors of others, with the words of a connection that was cut. No attempt is
+// sent for that, nor is a limit put on resets.
 func TestRule03_WordsProveNothing(t *testing.T) {
 	const slow, calls = 15, 300
 	for _, text := range []string{calmCut, silentCut, "write tcp 10.0.0.1:1->10.0.0.2:2: write: broken pipe"} {

@@ -33,7 +33,7 @@ func halfMessage(t *testing.T, s *hedge.Scheduler) *grpc.ClientConn {
 	}, hedging(s))
 }
 
-// TestRule01_HalfAMessage has the primary fail in the middle of its first message. If the primary is the outcome, the caller's
+// In TestRule01_HalfAMessage the primary fails in the middle of its first message. If the primary is the outcome, the caller's
 // message is as plain gRPC leaves it. If a hedge is, the message stays as it was.
 func TestRule01_HalfAMessage(t *testing.T) {
 	for _, tc := range []struct {

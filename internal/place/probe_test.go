@@ -43,8 +43,8 @@ func patience(r *place.Record) time.Duration {
 	return r.Patience(time.Now(), usual, time.Hour)
 }
 
-// TestPatience_GrowsWithTheSilence has a probe be patient each time that the silence has lasted four times as long, and then
-// each minute.
+// In TestPatience_GrowsWithTheSilence a probe is patient each time that the silence has lasted four times as long, and then each
+// minute.
 func TestPatience_GrowsWithTheSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, probe := silent(t)
@@ -67,7 +67,7 @@ func TestPatience_GrowsWithTheSilence(t *testing.T) {
 	})
 }
 
-// TestPatience_Limit has a probe wait no longer than it may. One that may not wait longer than others is not patient.
+// In TestPatience_Limit a probe waits no longer than it may. One that may not wait longer than others is not patient.
 func TestPatience_Limit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, probe := silent(t)
@@ -87,7 +87,7 @@ func TestPatience_Limit(t *testing.T) {
 	})
 }
 
-// TestPatience_ASlowBackend has a patient probe answered: the connection is trusted for a while, and from then on each probe
+// In TestPatience_ASlowBackend a patient probe is answered. The connection is trusted for a while, and from then on each probe
 // waits for as long as it needs.
 func TestPatience_ASlowBackend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -237,8 +237,8 @@ func single(ctx context.Context, client *spanner.Client, n int) (string, error) 
 	return got, err
 }
 
-// TestStoppedServer has one of the servers behind each connection of the pool stop for 1 s in 5. The policy
-// of package balancer avoids it each time, hedge.Do by chance.
+// In TestStoppedServer one of the servers behind each connection of the pool stops for 1 s in 5. The policy of package balancer
+// avoids it each time, hedge.Do by chance.
 func TestStoppedServer(t *testing.T) {
 	const reads = 4000
 	d := startDatabase(t)

@@ -26,7 +26,7 @@ type server struct {
 
 func newServer() *server { return &server{now: time.Unix(1_000_000_000, 0)} }
 
-// serves has losers come for a while, a number each second, and the connection be cut when cut says so.
+// serves makes a number of losers each second, for a while, and cuts the connection when cut says so.
 func (s *server) serves(t *testing.T, d time.Duration, losers int, says resets.Cut, cut func(s *server) bool) {
 	t.Helper()
 	for end := s.now.Add(d); s.now.Before(end); {
@@ -57,8 +57,8 @@ func over(n int, per time.Duration) func(*server) bool {
 	return func(s *server) bool { return s.within(per) > n }
 }
 
-// TestResets_CalmIsKept has servers count resets in different times. After the first cut there is none for two minutes, and few
-// in a day, because resets are tried again ever more seldom.
+// In TestResets_CalmIsKept servers count resets over different times. After the first cut there is no other for two minutes, and
+// there are few in a day, because resets are tried again ever more seldom.
 func TestResets_CalmIsKept(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -130,7 +130,7 @@ func TestResets_NoReasonTeachesNothing(t *testing.T) {
 	}
 }
 
-// TestResets_OneCutIsNotedOnce has the calls of one cut fail one after the other.
+// In TestResets_OneCutIsNotedOnce the calls of one cut fail one after the other.
 func TestResets_OneCutIsNotedOnce(t *testing.T) {
 	s := newServer()
 	s.serves(t, 30*time.Second, 10, resets.None, func(*server) bool { return false })
@@ -148,7 +148,7 @@ func TestResets_OneCutIsNotedOnce(t *testing.T) {
 	}
 }
 
-// TestResets_AnUpdateForgetsNothing has WithResetLimit come and go.
+// TestResets_AnUpdateForgetsNothing sets WithResetLimit and takes it away.
 func TestResets_AnUpdateForgetsNothing(t *testing.T) {
 	s := newServer()
 	s.serves(t, time.Minute, 50, resets.EnhanceYourCalm, over(400, time.Minute))
