@@ -174,6 +174,7 @@ func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 	case slow && !c.draw(turn, now):
 		c.holdBack(n, notDrawn)
 		return race.Event{Kind: race.Skipped}
+	// The connection of a call that is repeated is gone, so the state of that connection does not hold the hedge back.
 	case !so.Repeated && c.settings.policy == nil && c.conn != nil && c.conn.GetState() != connectivity.Ready:
 		return c.postpone(n, now, notReady)
 	case !so.Repeated && c.staysHere(n):

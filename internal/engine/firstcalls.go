@@ -6,9 +6,9 @@ import (
 )
 
 const (
-	firstCallsSeen = 100 // of a target, before somebody is told that none was selected
-	mostSeen       = 10  // methods that are named then
-	selectedOnce   = 1 << 30
+	firstCallsSeen = 100     // of a target, before somebody is told that none was selected
+	mostSeen       = 10      // methods that are named then
+	selectedOnce   = 1 << 30 // the count, or what is above it, if a call was selected
 )
 
 // firstCalls counts the calls of a target until one of them is of a method that the options select.
@@ -17,7 +17,7 @@ type firstCalls struct{ unselected atomic.Int32 }
 // NothingSelected says of a target that none of its first calls was of a method that the options select.
 type NothingSelected struct {
 	Target  string
-	Why     string   // and what to do, as the end of a sentence that begins with a small letter
+	Why     string   // a sentence without its capital letter and full stop, which also says what to do
 	Methods []string // that were seen, sorted; a few of them
 	More    int      // methods that are left out
 }
@@ -36,7 +36,8 @@ func (f *firstCalls) saw(selected bool) bool {
 	return f.unselected.Add(1) == firstCallsSeen
 }
 
-// NothingSelected reports whether at least 100 calls of a target were made, and none was of a method that the options select.
+// NothingSelected reports whether at least firstCallsSeen calls of a target were made, and none was of a method that the options
+// select.
 func (e *Engine) NothingSelected(target string) (n NothingSelected, nothing bool) {
 	t := e.targetNamed(target)
 	if t == nil {

@@ -49,8 +49,8 @@ func changing(i int) []hedge.Option {
 	return opts
 }
 
-// A scheduler that is updated a thousand times a second under load keeps nothing of the configurations that were: no memory, whether it
-// is counted or not, and no goroutine.
+// A scheduler that is updated a thousand times a second under load keeps nothing of the configurations that were: no memory,
+// whether it is counted or not, and no goroutine.
 func TestRule16_UpdatesLeakNothing(t *testing.T) {
 	const methods, callers = 3, 64
 	updates := longtest.Size(100, 20_000)

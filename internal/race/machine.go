@@ -61,7 +61,7 @@ const (
 //	Decided        one attempt has won, or all failed     the losers end; the outcome is delivered, once
 //
 // A race is concluded when nothing is left that could decide it: the primary has ended, no hedge is in flight, and the race
-// waits for no hedge that an end made due (see [Rules]). It is also concluded when the caller gives up and an attempt has
+// waits for no hedge that an end made due (see [Rules] and [Event].Repeat). It is also concluded when the caller gives up and an attempt has
 // ended with PoorReply or PoorStatus. The outcome is then that attempt, or a failure if there is none.
 //
 // All times are ages of the call: durations since its start.
@@ -104,14 +104,14 @@ const (
 	preparing         // the hedge has been admitted and is being prepared
 )
 
-// repeat is the step that the repetition of a call is in whose connection was cut.
+// repeat says how far a race has come with repeating its call after a cut.
 type repeat uint8
 
 const (
-	unwanted  repeat = iota
-	wanted           // as soon as no attempt is in flight
-	repeating        // the next hedge repeats the call, and is the last one
-	ruledOut
+	unwanted  repeat = iota // no connection was cut
+	wanted                  // as soon as no attempt is in flight
+	repeating               // the next hedge repeats the call, and is the last one
+	ruledOut                // a cut does not allow it, a server wants no further attempt, or there is a poor answer
 )
 
 // NewMachine returns the machine of a race whose primary is about to be sent, and the actions that start it. The first
