@@ -13,10 +13,9 @@ import (
 // When a hedged call is decided, its other attempts are reset: the client sends RST_STREAM. Many servers and proxies cut
 // connections that send more than some hundred of these a minute, which fails the calls in flight. If a server says that this
 // is the reason (ENHANCE_YOUR_CALM), no loser of the target is reset for two minutes, after the next such cut for four, and so
-// on up to an hour. The calls of a first cut fail. If only primaries of unary calls have met it, resets go on until the
-// next one. A call that a later cut fails is sent again, once, if a hedge may be sent.
-//
-// Servers that cut connections without a reason need [WithResetLimit]. Then every cut within a minute of a reset counts.
+// on up to an hour. A call that such a cut fails is sent again, once, if a hedge may be sent. Where a target has several
+// connections, a first cut may teach nothing and fail its calls. Servers that cut connections without a reason need
+// [WithResetLimit]. Then every cut within a minute of a reset counts.
 //
 // Losers that are not reset run to their end, and their answers are dropped: at most 1,000 of a target at a time, each for
 // 30 s at most, or until the call's deadline. Those above that are reset all the same. Calls then have their primary on

@@ -14,7 +14,7 @@ import (
 // connection was cut, and what the trailer says of further attempts.
 func (c *Call) Failure(n int, err error, seen race.Seen) race.Event {
 	e := c.failureOf(err, seen.Trailer)
-	e.Cut, e.Repeat = c.cut(err, seen)
+	c.cut(&e, err, seen)
 	return e
 }
 

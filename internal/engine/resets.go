@@ -3,6 +3,8 @@ package engine
 import (
 	"time"
 
+	"google.golang.org/grpc/connectivity"
+
 	"github.com/grpchedge/hedge/internal/feature/resets"
 	"github.com/grpchedge/hedge/internal/race"
 )
@@ -42,13 +44,16 @@ func (c *Call) MayRepeat(err error) bool {
 	return !c.offWire && c.method.target.resets.Suspects(err, time.Now())
 }
 
-// cut reports whether an attempt that failed with err may have lost its connection, and whether its call may be repeated
+// cut says in e whether an attempt that failed with err may have lost its connection, and whether its call may be repeated
 // because resets are to blame for that.
-func (c *Call) cut(err error, seen race.Seen) (maybe, repeat bool) {
-	if c.offWire || !resets.ConnectionEnded(err) {
-		return false, false
+func (c *Call) cut(e *race.Event, err error, seen race.Seen) {
+	kind := resets.CutOf(err)
+	if e.Cut = !c.offWire && kind != resets.None; !e.Cut {
+		return
 	}
-	r, now := &c.method.target.resets, time.Now()
-	r.Suspects(err, now)
-	return true, r.Cut(resets.CutOf(err, seen), c.start, now)
+	// An attempt that was not watched has the state of the connection for evidence. With several connections, it may be ready.
+	ended := seen.Nothing() || seen.Peer == nil && c.conn != nil && c.conn.GetState() != connectivity.Ready
+	if e.Repeat = ended && c.method.target.resets.Cut(kind, c.start, time.Now()); kind == resets.NoReason {
+		e.Conn = seen.Connection()
+	}
 }

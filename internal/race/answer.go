@@ -28,10 +28,7 @@ func (p *Plan) judge(attempt any, err error) (v verdict) {
 func ended(p Policy, n uint8, attempt interface{ Seen() Seen }, err error, v verdict) Event {
 	var e Event
 	if err != nil {
-		seen := attempt.Seen()
-		if e = p.Failure(int(n), err, seen); e.Repeat {
-			e.Conn = seen.connection()
-		}
+		e = p.Failure(int(n), err, attempt.Seen())
 	}
 	switch {
 	case v.poor && err == nil:

@@ -11,7 +11,7 @@ type Event struct {
 	Pushback Pushback      // Ended with Final, NonFatal or PoorStatus: what the server said about further attempts
 	Cut      bool          // Ended: the connection may have been cut
 	Repeat   bool          // Ended with Cut: the call may be repeated once
-	Conn     string        // Ended with Repeat: which connection it was
+	Conn     string        // Ended with Repeat: which connection it was, if the request may be what cut it
 	Wait     time.Duration // Ended with PushbackAfter: how long from now the server wants none; at least 0
 	Until    time.Duration // HeldBack: the age of the call at which admission may be asked again
 }

@@ -109,8 +109,14 @@ type Seen struct {
 	Peer            *peer.Peer // without it, nothing is known of the header
 }
 
-// connection names the connection of an attempt; "" if it is not known.
-func (s Seen) connection() string {
+// Nothing reports whether an attempt that had a connection has seen nothing of its server. A status that a server has sent comes
+// with a header, or, alone, with a trailer that has a content-type. The status of a cut connection is gRPC's own.
+func (s Seen) Nothing() bool {
+	return s.Peer != nil && s.Peer.Addr != nil && s.Header == nil && len(s.Trailer) == 0
+}
+
+// Connection names the connection of an attempt; "" if it is not known.
+func (s Seen) Connection() string {
 	if s.Peer == nil || s.Peer.LocalAddr == nil || s.Peer.Addr == nil {
 		return ""
 	}

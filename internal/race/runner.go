@@ -17,7 +17,8 @@ type runner struct {
 	delivered bool          // the outcome is known and the report is final
 	done      chan struct{} // closed when delivered is set; nil unless the caller waits
 	left      Attempts      // losers that run to their end
-	cutOn     string        // the connection of the first attempt that was cut
+	wasCut    bool          // an attempt was cut that may be repeated
+	cutOn     string        // its connection; "" if it is not known
 	hedges    [MaxAttempts]hedge
 }
 
@@ -68,10 +69,10 @@ func (x *runner) handle(e Event, err error) Actions {
 // sameConnection reports whether the attempts that were cut have used one connection. If they have not, each of them may have
 // been cut by what the request does to its server, and no further server must get it. The lock must be held.
 func (x *runner) sameConnection(conn string) bool {
-	if x.cutOn == "" {
-		x.cutOn = conn
+	if !x.wasCut {
+		x.wasCut, x.cutOn = true, conn
 	}
-	return conn != "" && conn == x.cutOn
+	return conn == x.cutOn
 }
 
 // checkCaller tells the machine when the caller's context has ended, once. It returns the attempts that must be cancelled

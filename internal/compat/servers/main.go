@@ -20,6 +20,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/grpchedge/hedge"
 )
 
 // servers returns all of them, by the order of the table.
@@ -55,6 +57,7 @@ type Table struct {
 	Callers []int
 	Budgets []float64
 	Only    []string // parts of servers' names; none: all
+	Options []hedge.Option
 }
 
 // program runs the command. It writes the table to w and progress to log.
@@ -68,6 +71,10 @@ func program(ctx context.Context, args []string, w, log io.Writer) error {
 	flags.Func("budget", "budgets in `percent`, with commas between (default 2,10)", list(&table.Budgets, budget))
 	flags.Func("only", "`parts` of the names of the servers to run, with commas between (default all)", list(&table.Only,
 		func(s string) (string, error) { return strings.ToLower(s), nil }))
+	flags.BoolFunc("no-resets", "reset no loser: WithResetLimit(0, 0)", func(string) error {
+		table.Options = append(table.Options, hedge.WithResetLimit(0, 0))
+		return nil
+	})
 	flags.StringVar(&m.Folder, "folder", "", "`folder` to install into, which is kept (default a temporary one)")
 	flags.BoolVar(&m.Install, "install", true, "install what is missing")
 	if err := flags.Parse(args); err != nil {

@@ -70,7 +70,7 @@ func (t *Table) server(ctx context.Context, m *Machine, s Server, w, log io.Writ
 // rows makes the runs against the server at an address.
 func (t *Table) rows(ctx context.Context, name, version, address string, w, log io.Writer) error {
 	for _, callers := range t.Callers {
-		load := Load{Callers: callers, For: t.For}
+		load := Load{Callers: callers, For: t.For, Options: t.Options}
 		without, err := load.Run(ctx, address, tcp, plain)
 		if err != nil {
 			return err

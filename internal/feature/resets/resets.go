@@ -116,7 +116,7 @@ func (r *Resets) Suspects(err error, now time.Time) bool {
 func (r *Resets) watchUntil(t time.Time) { r.watched.Store(max(r.watched.Load(), t.UnixNano())) }
 
 // Watches reports whether the header, the trailer and the peer of an attempt that begins now are of interest, should it fail:
-// they cost too much to ask for them always. A first cut that only primaries of unary calls have met is thus no evidence.
+// they cost too much to ask for them always.
 func (r *Resets) Watches(now time.Time) bool { return now.UnixNano() < r.watched.Load() }
 
 // Cut takes note of a cut that an attempt has seen, of a call that began at the given time. It reports whether resets are to
