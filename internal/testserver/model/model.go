@@ -8,6 +8,7 @@ package model
 
 import (
 	"flag"
+	"iter"
 	"math/rand/v2"
 	"testing"
 	"testing/synctest"
@@ -33,6 +34,21 @@ func (c Counts) seeds() (first uint64, n int) {
 		return rand.Uint64(), *count
 	}
 	return rand.Uint64(), longtest.Size(c.Short, c.Long)
+}
+
+// Seeds are those from 1 on: the same each time, for a test whose bounds leave little to chance. The flags draw others.
+func (c Counts) Seeds() iter.Seq[uint64] {
+	first, n := c.seeds()
+	if *replay == 0 && *count == 0 {
+		first = 1
+	}
+	return func(yield func(uint64) bool) {
+		for i := range uint64(n) {
+			if !yield(first + i) {
+				return
+			}
+		}
+	}
 }
 
 // Each plays schedules one after the other, until one fails. Every perBubble of them share a synctest bubble, and what

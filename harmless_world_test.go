@@ -1,0 +1,258 @@
+package hedge_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/grpchedge/hedge"
+	_ "github.com/grpchedge/hedge/balancer"
+	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/internal/testserver"
+	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stream"
+)
+
+const maxBackends = 4
+
+// world is servers, their faults, a client and its traffic, as a seed draws them.
+type world struct {
+	seed     uint64
+	backends int
+	far      time.Duration // by how much the last backend is farther away
+	pool     int           // connections of the client, each with one to each backend
+	policy   string        // load balancing
+	rate     float64       // calls a second
+	limit    *testserver.Limit
+	limited  bool // losers may be left to run: a server counts resets, or an option says so
+	faults   []happening
+
+	settings  settings
+	scheduler *hedge.Scheduler
+	share     float64 // the largest of the budget
+	book      attemptBook
+
+	tally
+}
+
+func drawWorld(seed uint64) *world {
+	r := rand.New(rand.NewPCG(seed, 21))
+	w := &world{
+		seed: seed, backends: 2 + r.IntN(maxBackends-1), pool: oneOf(r, 1, 1, 2, 4, 10, 64), rate: 10 + 15*r.Float64(),
+		book: attemptBook{first: map[uint64]bool{}},
+	}
+	if chance(r, 0.3) {
+		w.far = 15 * ms
+	}
+	w.policy = oneOf(r, `{"round_robin": {}}`, fmt.Sprintf(`{"hedge_other_backend": {"childPolicy": [{"round_robin": {}}]%s}}`,
+		oneOf(r, ``, `, "connections": 2`, `, "connections": 2, "spread": true`, `, "silence": false`)))
+	w.settings = drawSettings(r, strings.Contains(w.policy, "hedge_other"))
+	w.share = w.settings.share
+	w.drawLimit(r)
+	for range 1 + r.IntN(4) {
+		w.faults = append(w.faults, w.drawFault(r))
+	}
+	return w
+}
+
+// drawLimit has some servers count resets. What a server that says nothing allows must be known, except for a limit that is
+// hardly ever reached.
+func (w *world) drawLimit(r *rand.Rand) {
+	if !chance(r, 0.3) {
+		w.limited = w.settings.resets > 0
+		return
+	}
+	w.limited = true
+	switch r.IntN(4) {
+	case 0:
+		w.limit = &testserver.Limit{Resets: 20 + r.IntN(80), Per: time.Minute, Close: testserver.CloseCalm, Debug: "too many resets"}
+	case 1:
+		w.limit = &testserver.Limit{Resets: 20 + r.IntN(80), Per: time.Minute, Close: testserver.CloseAfterCalls}
+	case 2:
+		w.limit = &testserver.LimitLikeApache
+	default:
+		w.limit = &testserver.Limit{Resets: 20 + r.IntN(80), Per: time.Minute, Close: testserver.CloseSilently}
+		w.settings.resets = w.limit.Resets / 2
+	}
+}
+
+// String says what was drawn.
+func (w *world) String() string {
+	lines := []string{fmt.Sprintf("%d backends, the last %v farther; %d connections by %s; %.1f calls a second; limit %+v", w.backends, w.far, w.pool,
+		w.policy, w.rate, w.limit), fmt.Sprintf("%+v", w.settings)}
+	for _, f := range w.faults {
+		lines = append(lines, f.String())
+	}
+	return strings.Join(append(lines, fmt.Sprintf("%+v", w.tally)), "\n")
+}
+
+// hedging makes the scheduler and returns the options of connections that use it.
+func (w *world) hedging(t *testing.T) []grpc.DialOption {
+	w.book.began = time.Now()
+	var err error
+	if w.scheduler, err = hedge.New(w.options(w.settings)...); err != nil {
+		t.Fatal(err)
+	}
+	return []grpc.DialOption{
+		grpc.WithChainUnaryInterceptor(interceptor.Unary(w.scheduler)), grpc.WithChainStreamInterceptor(stream.Interceptor(w.scheduler)),
+		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [` + w.policy + `]}`),
+	}
+}
+
+// isGuarded reports whether the guard holds hedges back.
+func (w *world) isGuarded() bool {
+	for _, row := range w.scheduler.Targets() {
+		if row.Guard.Reason != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// client makes a world's calls, with hedging or without.
+type client struct {
+	*world
+	hedged  bool
+	r       *rand.Rand
+	began   time.Time
+	lasted  time.Duration
+	cluster *testserver.Cluster
+	conns   []testpb.TestServiceClient
+	id      uint64
+	group   sync.WaitGroup
+
+	calls, failed, hedges atomic.Int64
+	primaries             [maxBackends]atomic.Int64
+}
+
+// start starts the servers, and connects to them. Without options it is plain gRPC that calls them.
+func (w *world) start(t *testing.T, options []grpc.DialOption) *client {
+	c := &client{world: w, hedged: options != nil, r: rand.New(rand.NewPCG(w.seed, 22))}
+	c.cluster = testserver.StartT(t, testserver.Config{
+		Backends: w.backends, InMemory: true, Seed: w.seed, DrawByID: true, CountsOnly: true, Limit: w.limit,
+	})
+	for range w.pool {
+		conn := c.cluster.ClientT(t, options...)
+		testserver.ConnectT(t, conn)
+		c.conns = append(c.conns, testpb.NewTestServiceClient(conn))
+	}
+	synctest.Wait()
+	c.began = time.Now()
+	c.cluster.SetScript(c.script())
+	for _, f := range w.faults {
+		c.group.Go(func() { f.happen(c) })
+	}
+	return c
+}
+
+var usually = testserver.Straggler(testserver.LogNormal(5*ms, 3*ms), 0.05, 10)
+
+// script is what the servers do, with the faults of the moment.
+func (c *client) script() testserver.Script {
+	var faults []func(a testserver.Attempt, at time.Duration, p *testserver.Plan)
+	for _, f := range c.faults {
+		if change := f.changes(); change != nil {
+			faults = append(faults, func(a testserver.Attempt, at time.Duration, p *testserver.Plan) {
+				if f.from <= at && at < f.until {
+					change(a, at, p)
+				}
+			})
+		}
+	}
+	return func(a testserver.Attempt) testserver.Plan {
+		if a.Number == 0 {
+			c.primaries[a.Backend].Add(1)
+		} else {
+			c.hedges.Add(1)
+		}
+		if c.hedged {
+			c.book.attempt(a.ID, c.settings.price(a.ID))
+		}
+		p := testserver.Plan{Delay: a.Draw(usually)}
+		if a.Backend == c.backends-1 {
+			p.Delay += c.far
+		}
+		for _, f := range faults {
+			f(a, a.Arrival.Sub(c.began), &p)
+		}
+		return p
+	}
+}
+
+// until makes calls at random times until then.
+func (c *client) until(then time.Duration) {
+	for time.Since(c.began) < then {
+		c.id++
+		c.calls.Add(1)
+		request, conn := &testpb.Request{Id: c.id, Messages: 1}, c.conns[c.r.IntN(len(c.conns))]
+		streamed := c.r.IntN(4) == 0
+		if c.hedged {
+			c.book.add(event{call: c.settings.price(c.id)})
+		}
+		c.group.Go(func() {
+			if ask(conn, request, streamed) != nil {
+				c.failed.Add(1)
+			}
+		})
+		time.Sleep(time.Duration(c.r.ExpFloat64() / c.rate * float64(time.Second)))
+	}
+	c.lasted = then
+}
+
+func ask(conn testpb.TestServiceClient, request *testpb.Request, streamed bool) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	if !streamed {
+		_, err := conn.Unary(ctx, request)
+		return err
+	}
+	s, err := conn.ServerStream(ctx, request)
+	if err != nil {
+		return err
+	}
+	if _, err = s.Recv(); err != nil {
+		return err
+	}
+	if _, err = s.Recv(); err == nil {
+		return fmt.Errorf("a second message")
+	}
+	return nil
+}
+
+// minute makes the calls of a minute and returns what came of them.
+func (c *client) minute() minute {
+	count := func() (m minute) {
+		m.calls, m.hedges = c.calls.Load(), c.hedges.Load()
+		for b := range m.primaries {
+			m.primaries[b] = c.primaries[b].Load()
+		}
+		return m
+	}
+	was := count()
+	c.until(c.lasted + time.Minute)
+	m := count()
+	m.calls, m.hedges = m.calls-was.calls, m.hedges-was.hedges
+	for b := range m.primaries {
+		m.primaries[b] -= was.primaries[b]
+	}
+	return m
+}
+
+// end waits for all calls, and checks that nothing of them is left.
+func (c *client) end(t *testing.T) {
+	c.group.Wait()
+	time.Sleep(30 * time.Second) // losers that were left end
+	synctest.Wait()
+	if n := c.cluster.Counts().InFlight; n != 0 {
+		t.Errorf("%d attempts still run", n)
+	}
+	c.cluster.Close()
+}
