@@ -47,7 +47,7 @@ func TestWithCost_OneOddCost(t *testing.T) {
 }
 
 // An invalid cost is counted, and logged once for each method.
-func TestWithCost_OddCostsAreTold(t *testing.T) {
+func TestWithCost_InvalidCostsAreTold(t *testing.T) {
 	for _, cost := range []float64{0, 0.5, 10_000, 1e300, math.Inf(1), math.Inf(-1), math.NaN(), -1} {
 		t.Run(fmt.Sprint(cost), func(t *testing.T) {
 			var l logged
@@ -61,8 +61,8 @@ func TestWithCost_OddCostsAreTold(t *testing.T) {
 			for range 3 {
 				call(t, s, method, 0)
 			}
-			if got := s.Stats().OddCosts; got != want {
-				t.Errorf("OddCosts = %d, want %d", got, want)
+			if got := s.Stats().InvalidCosts; got != want {
+				t.Errorf("InvalidCosts = %d, want %d", got, want)
 			}
 			if got := strings.Join(l.lines(), "\n"); got != lines {
 				t.Errorf("logged\n%s\nwant\n%s", got, lines)

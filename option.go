@@ -243,7 +243,7 @@ func WithClass(of func(ctx context.Context, method string, request any) string) 
 // WithCost says how much a hedge of a request costs, in calls: 1 is the default. It is for methods of which one call reads a
 // key and another a million rows, or one prompt has 100 tokens and another 8,000. The budget is then a share of the cost of
 // all calls: each call adds its share of its own cost, and each hedge takes the cost of its call. A cost above 10,000 counts
-// as 10,000. Costs are rounded to a sixteenth. A cost that is not finite, or is less than 0, counts as 1. Stats.OddCosts counts
+// as 10,000. Costs are rounded to a sixteenth. A cost that is not finite, or is less than 0, counts as 1. Stats.InvalidCosts counts
 // these, and [WithLogger] logs the first one of each method.
 //
 // Choose the unit so that a usual call costs about 1. The bucket then holds what the calls of two seconds earn, and the

@@ -63,12 +63,10 @@ func newResets(r resets.Report) Resets {
 // one connection is right for many too.
 func WithResetLimit(n int, per time.Duration) Option {
 	return named("WithResetLimit", func(c *engine.Config) error {
-		if n < 0 || per < minResetPer && n > 0 || per < 0 {
-			return fmt.Errorf("hedge: WithResetLimit(%d, %v): the number must be at least 0, and the time at least %v", n, per, minResetPer)
+		if n < 0 || per < time.Millisecond && n > 0 || per < 0 {
+			return fmt.Errorf("hedge: WithResetLimit(%d, %v): the number must be at least 0, and the time at least %v", n, per, time.Millisecond)
 		}
-		c.ResetLimit = &resets.Limit{N: n, Per: max(per, minResetPer)}
+		c.ResetLimit = &resets.Limit{N: n, Per: max(per, time.Millisecond)}
 		return nil
 	})
 }
-
-const minResetPer = time.Millisecond

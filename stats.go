@@ -90,9 +90,9 @@ type Stats struct {
 
 	// PoorAnswers is the number of attempts that gave a poor answer before their call ended: see WithAnswer.
 	PoorAnswers int64
-	// OddCosts is the number of calls for which the function of WithCost returned what is not finite or is less than 0. Each
+	// InvalidCosts is the number of calls for which the function of WithCost returned what is not finite or is less than 0. Each
 	// counts as 1.
-	OddCosts int64
+	InvalidCosts int64
 	// LoserPanics is the number of losing attempts that panicked, so that the panic could not reach the caller.
 	LoserPanics int64
 	// TriggerPanics is the number of panics while a method's delay was computed. Each is a defect of this library. The last

@@ -12,7 +12,7 @@ import (
 
 // traffic is what the guard measures failures by: for the target what its calls have earned, as nothing counts its calls.
 func (m *method) traffic() guard.Traffic {
-	return guard.Traffic{Method: float64(m.counters.calls.Load()), Target: m.target.budget.Earned()}
+	return guard.Traffic{Method: float64(m.counters.calls.Load()), Target: m.target.budget.Calls()}
 }
 
 // afford pays for hedge n, which is due at now, if the guard admits it. Otherwise it returns why not.

@@ -44,8 +44,7 @@ func (c *Call) MayRepeat(err error) bool {
 	return !c.offWire && c.method.target.resets.Suspects(err, time.Now())
 }
 
-// cut says in e whether an attempt that failed with err may have lost its connection, and whether its call may be repeated
-// because resets are to blame for that.
+// cut says in e whether an attempt that failed with err may have lost its connection, and whether resets are to blame.
 func (c *Call) cut(e *race.Event, err error, seen race.Seen) {
 	kind := resets.CutOf(err)
 	if e.Cut = !c.offWire && kind != resets.None; !e.Cut {

@@ -41,7 +41,7 @@ type Stats struct {
 	EarlyHeaders           int64
 	PassedThrough          int64
 	PoorAnswers            int64
-	OddCosts               int64
+	InvalidCosts           int64
 	LoserPanics            int64
 	TriggerPanics          int64
 }
@@ -75,7 +75,7 @@ func (s *Stats) add(o Stats) {
 	s.EarlyHeaders += o.EarlyHeaders
 	s.PassedThrough += o.PassedThrough
 	s.PoorAnswers += o.PoorAnswers
-	s.OddCosts += o.OddCosts
+	s.InvalidCosts += o.InvalidCosts
 	s.LoserPanics += o.LoserPanics
 	s.TriggerPanics += o.TriggerPanics
 }

@@ -44,8 +44,8 @@ func (c *Call) costOf(request any) float64 {
 	}
 	first := false
 	c.method.counters.update(func(s *Stats) {
-		first = s.OddCosts == 0
-		s.OddCosts++
+		first = s.InvalidCosts == 0
+		s.InvalidCosts++
 	})
 	if first {
 		c.tellOddCost(cost)

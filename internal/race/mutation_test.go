@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// mutations are bugs to plant in machine.go: the text old, which occurs once, is replaced by new.
+// mutations are bugs to plant in the machine: the text old, which occurs once, is replaced by new.
 var mutations = []struct{ bug, old, new string }{
 	{"cancels the winner", "losers := (m.inFlight | m.kept) &^ only(n)", "losers := m.inFlight | m.kept"},
 	{"leaves losers running", "a.Cancel = losers", "a.Cancel = 0"},
@@ -75,12 +75,12 @@ var mutations = []struct{ bug, old, new string }{
 	{"a poor answer does not wait for the hedge that it sends", "m.waits, m.stale = true, true", "m.stale = true"},
 	{"a poor answer waits for a server that pushed back", "poor && m.notBefore <= now)", "poor)"},
 	{"a poor answer waits for a server that pushes back", "m.calledFor = m.calledFor && m.rules.FailureSendsNext", ""},
-	{"sends hedges after a cut", "	m.noMore = true\n}\n\n// repeats", "}\n\n// repeats"},
+	{"sends hedges after a cut", "	m.noMore = true\n}\n", "}\n"},
 	{"repeats though a cut says not to", "case m.repeat != wanted || !e.Repeat:", "case m.repeat != wanted:"},
 	{"repeats what cannot be sent again", "e.Repeat && !m.noMore && m.sent", "e.Repeat && m.sent"},
 	{"never repeats", "m.repeat == unwanted && e.Repeat", "false"},
 	{"repeats while an attempt is in flight", "m.inFlight == 0 && m.pending == nothing && m.notBefore", "m.pending == nothing && m.notBefore"},
-	{"repeats though a server wants none yet", " && m.notBefore <= now\n}\n\n// concluded", "\n}\n\n// concluded"},
+	{"repeats though a server wants none yet", "m.pending == nothing && m.notBefore <= now", "m.pending == nothing"},
 	{"sends a hedge after the repetition", "a.Start, a.Repeat = m.sent, m.repeat == repeating\n	m.noMore = a.Repeat", "a.Start, a.Repeat = m.sent, m.repeat == repeating"},
 	{"does not wait to repeat", "toRepeat := m.repeat == wanted && m.pending != nothing", "toRepeat := false"},
 	{"has no room for the repetition", "		m.turns = min(m.turns, m.rules.MaxHedges-1)\n", ""},
@@ -88,22 +88,33 @@ var mutations = []struct{ bug, old, new string }{
 }
 
 // TestMachine_Mutations plants bugs in the machine, one at a time, and shows that the search through all schedules finds
-// each. It builds the package anew for each, with the machine's file replaced. Without -hedge.long it only looks whether the
-// bugs can be planted still.
+// each. It builds the package anew for each, with one of the machine's files replaced. Without -hedge.long it only looks
+// whether the bugs can be planted still.
 func TestMachine_Mutations(t *testing.T) {
-	source, err := os.ReadFile("machine.go")
-	if err != nil {
-		t.Fatal(err)
+	sources := map[string]string{}
+	for _, name := range []string{"machine.go", "repeat.go"} {
+		source, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sources[name] = string(source)
 	}
 	for _, m := range mutations {
 		t.Run(strings.ReplaceAll(m.bug, " ", "_"), func(t *testing.T) {
-			if n := strings.Count(string(source), m.old); n != 1 {
-				t.Fatalf("%q occurs %d times in machine.go", m.old, n)
+			var name string
+			found := 0
+			for file, source := range sources {
+				if n := strings.Count(source, m.old); n > 0 {
+					name, found = file, found+n
+				}
+			}
+			if found != 1 {
+				t.Fatalf("%q occurs %d times in the machine", m.old, found)
 			}
 			if !*long {
 				return
 			}
-			out, err := testWith(t, strings.Replace(string(source), m.old, m.new, 1))
+			out, err := testWith(t, name, strings.Replace(sources[name], m.old, m.new, 1))
 			_, rule, broken := strings.Cut(out, ": rule ")
 			if err == nil || !broken {
 				t.Fatalf("survived: %v\n%s", err, out)
@@ -114,12 +125,12 @@ func TestMachine_Mutations(t *testing.T) {
 	}
 }
 
-// testWith runs the search on the package with another machine.go.
-func testWith(t *testing.T, machine string) (out string, err error) {
+// testWith runs the search on the package with another source in the place of a file.
+func testWith(t *testing.T, name, source string) (out string, err error) {
 	t.Helper()
 	dir := t.TempDir()
-	mutant, overlay := filepath.Join(dir, "machine.go"), filepath.Join(dir, "overlay.json")
-	original, err := filepath.Abs("machine.go")
+	mutant, overlay := filepath.Join(dir, name), filepath.Join(dir, "overlay.json")
+	original, err := filepath.Abs(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +138,7 @@ func testWith(t *testing.T, machine string) (out string, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for path, content := range map[string][]byte{mutant: []byte(machine), overlay: replace} {
+	for path, content := range map[string][]byte{mutant: []byte(source), overlay: replace} {
 		if err := os.WriteFile(path, content, 0o600); err != nil {
 			t.Fatal(err)
 		}

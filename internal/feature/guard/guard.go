@@ -42,8 +42,8 @@ type Method struct {
 	exhausted, failed time.Time // the last ones
 }
 
-// Traffic counts the calls so far of the method and of its target. The counts never fall. Each may have a unit of its own, which
-// does not change. But minShare is a share of that unit.
+// Traffic counts the calls so far of the method and of its target. A dear call of a target may count as several. The counts never
+// fall.
 type Traffic struct{ Method, Target float64 }
 
 // Join makes m a method of t.
