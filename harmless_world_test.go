@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 
 	"github.com/grpchedge/hedge"
 	_ "github.com/grpchedge/hedge/balancer"
@@ -139,6 +140,10 @@ func (w *world) start(t *testing.T, options []grpc.DialOption) *client {
 	c.cluster = testserver.StartT(t, testserver.Config{
 		Backends: w.backends, InMemory: true, Seed: w.seed, DrawByID: true, CountsOnly: true, Limit: w.limit,
 	})
+	// gRPC waits a random time, of up to minutes, before it connects again, so that no two runs would have the same outage.
+	options = append(options, grpc.WithConnectParams(grpc.ConnectParams{
+		Backoff: backoff.Config{BaseDelay: 100 * ms, MaxDelay: 200 * ms, Multiplier: 2}, MinConnectTimeout: 20 * time.Second,
+	}))
 	for range w.pool {
 		conn := c.cluster.ClientT(t, options...)
 		testserver.ConnectT(t, conn)
