@@ -14,7 +14,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/interceptor"
+	testpb "github.com/grpchedge/hedge/proto"
 )
 
 // logged is what a scheduler has logged, without times.
@@ -181,4 +185,30 @@ func TestWithLogger_Nil(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// TestLogger_NothingSelectedButHedged has calls hedged by the call option After, of a method that no option selects.
+func TestLogger_NothingSelectedButHedged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		s, err := hedge.New(hedge.WithReadOnlyMethods("/a/Never"), hedge.WithBudgetPercent(100), hedge.WithLogger(slog.New(slog.NewTextHandler(&out, nil))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		invoke := func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+			select {
+			case <-time.After(20 * time.Millisecond):
+			case <-ctx.Done():
+			}
+			return ctx.Err()
+		}
+		for range 150 {
+			if err := interceptor.Unary(s)(t.Context(), "/a/Get", new(testpb.Request), new(testpb.Reply), nil, invoke, hedge.After(5*time.Millisecond)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if st := s.Stats(); strings.Contains(out.String(), "none of the first") {
+			t.Errorf("%d hedges were sent, and the log says: %s", st.Hedges, out.String())
+		}
+	})
 }

@@ -329,3 +329,53 @@ func TestRule03_APoisonRequest(t *testing.T) {
 		}
 	}
 }
+
+// TestRule03_ACutHedgeBarsNone has the primary hang, the first hedge fail with the words of a cut connection, or by one, and the
+// second be answered.
+func TestRule03_ACutHedgeBarsNone(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		plan testserver.Plan
+	}{
+		{"other words", testserver.Plan{Code: codes.Unavailable, Message: "no healthy upstream"}},
+		{"relayed words", testserver.Plan{Code: codes.Unavailable, Message: silentCut, HeaderAtOnce: true}},
+		{"restart", testserver.Plan{Ending: testserver.CloseConn}},
+	} {
+		for _, streams := range []bool{false, true} {
+			t.Run(tc.name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					cluster, client, s := threeBackends(t, func(a testserver.Attempt) testserver.Plan {
+						switch a.Number {
+						case 0:
+							return testserver.Plan{Ending: testserver.Hang}
+						case 1:
+							return tc.plan
+						}
+						return testserver.Plan{Delay: ms}
+					}, true, hedge.WithBudgetPercent(400))
+					failed := 0
+					for id := range uint64(50) {
+						ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+						var err error
+						if streams {
+							var st testpb.TestService_ServerStreamClient
+							if st, err = client.ServerStream(ctx, &testpb.Request{Id: id + 1, Messages: 1}); err == nil {
+								_, err = st.Recv()
+							}
+						} else {
+							_, err = client.Unary(ctx, &testpb.Request{Id: id + 1})
+						}
+						cancel()
+						if err != nil {
+							failed++
+						}
+						time.Sleep(2 * time.Second)
+					}
+					if failed > 0 {
+						t.Errorf("streams=%v: %d of 50 calls failed, %d attempts, resets %v", streams, failed, len(cluster.Records()), s.Targets()[0].Resets.Mode)
+					}
+				})
+			})
+		}
+	}
+}

@@ -7,13 +7,12 @@ import (
 	"slices"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
-	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge/internal/attempt"
 	"github.com/grpchedge/hedge/internal/engine"
+	"github.com/grpchedge/hedge/internal/feature/resets"
 	"github.com/grpchedge/hedge/internal/race"
 )
 
@@ -93,7 +92,7 @@ func (e *entrant) Seen() race.Seen { return e.primary.Seen() }
 func (m *streamAttempt) Seen() race.Seen {
 	s := race.Seen{Header: m.header, Trailer: m.Trailer()}
 	s.Peer, _ = peer.FromContext(m.Context())
-	if s.Header == nil && status.Code(cmp.Or(m.err, m.ended)) == codes.Unavailable {
+	if s.Header == nil && resets.ConnectionEnded(cmp.Or(m.err, m.ended)) {
 		s.Header, _ = m.Header()
 	}
 	return s

@@ -107,6 +107,7 @@ func (c *Call) Plan() (race.Plan, bool) {
 		Rules: race.Rules{
 			Delay:            c.delay,
 			MaxHedges:        uint8(min(c.raceHedges(), race.MaxAttempts-1)),
+			MostHedges:       uint8(c.settings.MaxHedges),
 			HedgeFinal:       c.hedgeFinal(),
 			FailureSendsNext: c.settings.policy != nil,
 			LastFailureWins:  c.settings.policy != nil,

@@ -104,12 +104,12 @@ func (e *Engine) Begin(ctx context.Context, target, method string, conn Conn, op
 	c := Call{engine: e, method: m, settings: s, ctx: ctx, conn: conn, start: now}
 	c.payment.open(s, m.target.budget)
 	c.tracksFailures = s.policy != nil || s.throttle != nil
-	if m.target.firstCalls.saw(s.selected) {
-		c.tellNothingSelected()
-	}
 
 	o := readCallOptions(ctx, opts)
 	c.report = o.report
+	if m.target.firstCalls.saw(s.selected || o.after) {
+		c.tellNothingSelected()
+	}
 	switch {
 	case o.off, s.Off:
 		m.counters.off.Add(1)

@@ -47,7 +47,7 @@ func (c *Call) MayRepeat(err error) bool {
 // cut says in e whether an attempt that failed with err may have lost its connection, and whether resets are to blame.
 func (c *Call) cut(e *race.Event, err error, seen race.Seen) {
 	kind := resets.CutOf(err)
-	if e.Cut = !c.offWire && kind != resets.None; !e.Cut {
+	if e.Cut = !c.offWire && kind != resets.None && (seen.Peer == nil || seen.Nothing()); !e.Cut {
 		return
 	}
 	// An attempt that was not watched has the state of the connection for evidence. With several connections, it may be ready.

@@ -16,6 +16,8 @@ type Rules struct {
 	Delay time.Duration
 	// MaxHedges is the most hedges of the call, from 0 to MaxAttempts-1. Hedges that sampling skips count.
 	MaxHedges uint8
+	// MostHedges is the most with one that repeats the call after a cut: see [Event].Repeat.
+	MostHedges uint8
 	// HedgeFinal says that a hedge's Final status ends the race, as the primary's does. Otherwise a hedge ends the race
 	// only with OK: the "not found" of a second deletion must not replace the OK of the first.
 	HedgeFinal bool
@@ -318,7 +320,7 @@ func (m *Machine) concluded() bool {
 	case m.gone:
 		return m.phase == PrimaryFailed || m.hasReply || m.hasStatus
 	}
-	toRepeat := m.repeat == wanted && m.pending != nothing // as soon as that hedge is out of the way
+	toRepeat := m.repeat == wanted && m.sent < m.rules.MostHedges && m.pending != nothing // as soon as that hedge is out of the way
 	return m.phase == PrimaryFailed && m.inFlight == 0 && !m.hedgeToCome() && !toRepeat
 }
 

@@ -240,8 +240,10 @@ func TestMachine_Cuts(t *testing.T) {
 	var c count
 	for hedges := range uint8(3) {
 		for _, r := range variants(hedges) {
-			if *long || !r.Shared && !r.Detached && !r.LastFailureWins {
-				c.search(t, &search{rules: r, firstDue: r.Delay, horizon: delay + 1, few: hedges == 2, cuts: true})
+			for r.MostHedges = hedges; r.MostHedges <= hedges+1; r.MostHedges++ {
+				if *long || !r.Shared && !r.Detached && !r.LastFailureWins {
+					c.search(t, &search{rules: r, firstDue: r.Delay, horizon: delay + 1, few: hedges == 2, cuts: true})
+				}
 			}
 		}
 	}

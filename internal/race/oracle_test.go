@@ -125,7 +125,7 @@ func (h history) firstCut() int {
 // mayRepeat reports whether the call may be repeated as far as events up to i say, of which first is the first cut.
 func (h history) mayRepeat(first, i int) bool {
 	earlier := h.before(first)
-	if h.rules.MaxHedges == 0 || earlier.ruledOut() || earlier.sent() == race.MaxAttempts-1 {
+	if h.rules.MaxHedges == 0 || earlier.ruledOut() {
 		return false
 	}
 	for _, o := range h.list[first : i+1] {
@@ -134,7 +134,7 @@ func (h history) mayRepeat(first, i int) bool {
 		}
 	}
 	so := h.before(i + 1)
-	return !so.gone() && !so.anyPoor() && !so.pushedBackForGood()
+	return so.sent() < h.rules.MostHedges && !so.gone() && !so.anyPoor() && !so.pushedBackForGood()
 }
 
 // repeats is the event after which the call is repeated: the first after which nothing else can decide it. -1: there is none.
@@ -188,14 +188,24 @@ func (h history) waiting() byte {
 	return 0
 }
 
-// forbidden reports whether something has ruled out further hedges. A cut does, until the call is repeated, and that is the last
+// forbidden reports whether something has ruled out further hedges. A cut does if the primary has ended, until the call is repeated, and that is the last
 // hedge: it is asked about once.
 func (h history) forbidden() bool {
 	if i := h.repeats(); i >= 0 {
 		later := history{h.rules, h.firstDue, h.list[i+1:]}
 		return later.ruledOut() || later.happened(race.Skipped, race.HeldBack) || later.sent() > 0
 	}
-	return h.ruledOut() || h.firstCut() >= 0
+	return h.ruledOut() || h.barred()
+}
+
+// barred reports whether a connection was cut when the primary was no longer in flight.
+func (h history) barred() bool {
+	for i, o := range h.list {
+		if o.e.Cut && !h.rules.FailureSendsNext && !h.before(i+1).inFlight().Has(0) {
+			return true
+		}
+	}
+	return false
 }
 
 func (h history) ruledOut() bool {

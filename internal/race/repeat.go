@@ -12,19 +12,20 @@ const (
 	ruledOut                // a cut does not allow it, a server wants no further attempt, or there is a poor answer
 )
 
-// cut handles an attempt whose connection was cut, perhaps by what the request does to its server. No further hedge is sent,
-// but for one that repeats the call, if every cut allows it.
+// cut handles an attempt whose connection was cut, perhaps by what the request does to its server. If the primary's was, no
+// further hedge is sent, but for one that repeats the call, if every cut allows it. A primary that lives on has the same request.
 func (m *Machine) cut(e Event) {
 	switch {
-	case m.repeat == unwanted && e.Repeat && !m.noMore && m.sent < MaxAttempts-1 && m.rules.MaxHedges > 0:
+	case m.repeat == unwanted && e.Repeat && !m.noMore && m.rules.MaxHedges > 0:
 		m.repeat = wanted
 	case m.repeat != wanted || !e.Repeat:
 		m.repeat = ruledOut
 	}
-	m.noMore = true
+	m.noMore = m.noMore || m.phase == PrimaryFailed
 }
 
 // repeats reports whether it is time to repeat the call: nothing else can decide it.
 func (m *Machine) repeats(now time.Duration) bool {
-	return m.repeat == wanted && m.phase == PrimaryFailed && m.inFlight == 0 && m.pending == nothing && m.notBefore <= now
+	return m.repeat == wanted && m.sent < m.rules.MostHedges &&
+		m.phase == PrimaryFailed && m.inFlight == 0 && m.pending == nothing && m.notBefore <= now
 }

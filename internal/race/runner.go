@@ -55,10 +55,14 @@ func (x *runner) handle(e Event, err error) Actions {
 	e.Repeat = e.Repeat && x.sameConnection(e.Conn)
 	a := x.step(e, err)
 	cancel |= a.Cancel
+	var drop context.CancelCauseFunc
+	if a.Drop > 0 { // under the lock: the next hedge of that number may be prepared at once
+		drop, x.hedges[a.Drop] = x.hedges[a.Drop].cancel, hedge{}
+	}
 	x.mu.Unlock()
 	x.cancel(cancel)
-	if a.Drop > 0 {
-		x.drop(a.Drop)
+	if drop != nil {
+		drop(ErrLost)
 	}
 	if late && e.Kind == Ended && e.End == Panicked {
 		x.policy.LoserPanicked()
@@ -124,14 +128,6 @@ func (x *runner) cancel(losers Attempts) {
 		if losers.Has(n) {
 			x.hedges[n].cancel(ErrLost)
 		}
-	}
-}
-
-// drop frees a hedge that was admitted and is not sent. It runs on the goroutine that prepared the hedge.
-func (x *runner) drop(n uint8) {
-	if h := &x.hedges[n]; h.cancel != nil {
-		h.cancel(ErrLost)
-		*h = hedge{}
 	}
 }
 
