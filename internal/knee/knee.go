@@ -143,11 +143,22 @@ func Find(p Problem) (Plan, bool) {
 	}
 	best := s.best().Plan
 	s.unseen = 0
-	o := s.outlook(best)
-	best.Tail = s.percentile(o, 1-s.Target)
-	best.FarTail = s.percentile(o, (1-s.Target)/further)
-	best.WinShare = s.winShare(best.Delay)
-	return best, true
+	return s.predict(best), true
+}
+
+// Predict returns the plan with what its delay, probability and number of hedges promise. They need not keep to the load and
+// the bounds of the problem, whose Primary and Hedge must not be nil.
+func (p Problem) Predict(plan Plan) Plan {
+	s := search{Problem: p}
+	s.weigh()
+	return s.predict(plan)
+}
+
+// Percentile returns the predicted percentile, as a quantile, of calls under a plan.
+func (p Problem) Percentile(plan Plan, q float64) time.Duration {
+	s := search{Problem: p}
+	s.weigh()
+	return s.percentile(s.outlook(plan), 1-q)
 }
 
 // Tail returns the percentile, as a quantile, of calls that are not hedged.
@@ -246,22 +257,7 @@ func nearlyLeast(trials []trial, factor float64, value func(trial) float64) []tr
 
 // fit returns the greatest probability whose load is within the bounds, and that load.
 func (s *search) fit(delay time.Duration, hedges int) (probability, load float64) {
-	var due, answered [maxHedges + 1]float64 // S_X(k·d) and F_Y(k·d)
-	for k := 1; k <= hedges; k++ {
-		due[k] = s.dueAt(delay, k)
-		answered[k] = 1 - s.Hedge.At(time.Duration(k)*delay)
-	}
-	at := func(q float64) float64 {
-		sum := 0.0
-		for k := 1; k <= hedges; k++ {
-			unanswered := due[k]
-			for j := 1; j < k; j++ {
-				unanswered *= 1 - q*answered[k-j]
-			}
-			sum += q * unanswered
-		}
-		return sum
-	}
+	at := s.loadAt(delay, hedges)
 	if load = at(1); load <= s.Load {
 		return 1, load
 	}
@@ -274,6 +270,26 @@ func (s *search) fit(delay time.Duration, hedges int) (probability, load float64
 		}
 	}
 	return low, at(low)
+}
+
+// loadAt returns the extra load of a delay and a number of hedges as a function of the probability.
+func (s *search) loadAt(delay time.Duration, hedges int) func(q float64) float64 {
+	var due, answered [maxHedges + 1]float64 // S_X(k·d) and F_Y(k·d)
+	for k := 1; k <= hedges; k++ {
+		due[k] = s.dueAt(delay, k)
+		answered[k] = 1 - s.Hedge.At(time.Duration(k)*delay)
+	}
+	return func(q float64) float64 {
+		sum := 0.0
+		for k := 1; k <= hedges; k++ {
+			unanswered := due[k]
+			for j := 1; j < k; j++ {
+				unanswered *= 1 - q*answered[k-j]
+			}
+			sum += q * unanswered
+		}
+		return sum
+	}
 }
 
 // maxHedges bounds the hedges of a plan, as gRPC bounds the attempts of a call.
@@ -351,4 +367,14 @@ func (s *search) winShare(delay time.Duration) float64 {
 		before = after
 	}
 	return min(share, 1)
+}
+
+// predict returns the plan with its promises.
+func (s *search) predict(plan Plan) Plan {
+	o := s.outlook(plan)
+	plan.Load = s.loadAt(plan.Delay, plan.Hedges)(plan.Probability)
+	plan.Tail = s.percentile(o, 1-s.Target)
+	plan.FarTail = s.percentile(o, (1-s.Target)/further)
+	plan.WinShare = s.winShare(plan.Delay)
+	return plan
 }

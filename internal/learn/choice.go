@@ -120,9 +120,8 @@ func (l *Learner) choose(c *Config, now time.Time, capacity float64) {
 	e.Choice = made
 	switch made.Down {
 	case LittleToGain:
-		// Only what is slower than nearly all calls that were seen: hardly any now, and each one when a backend stalls.
-		e.Delay = max(knee.Tail(primary, 1-tricklePercent/100), e.Delay)
-		e.Probability, e.Hedges = 1, c.MaxHedges
+		left := c.leastGain(primary, plan)
+		e.Delay, e.Probability, e.Hedges = left.Delay, left.Probability, left.Hedges
 	case HedgesLose:
 		if l.trickle == nil {
 			l.trickle = budget.New(tricklePercent)
@@ -160,6 +159,12 @@ func (l *Learner) following(c *Config, now time.Time, d *latency.Distribution, p
 		Delay: plan.Delay, Probability: plan.Probability, Hedges: plan.Hedges, Median: median,
 		under: c, since: l.since, until: now.Add(c.Window / refreshes),
 	}
+}
+
+// leastGain is the plan in place of one that gains little. Only what is slower than nearly all calls that were seen is hedged:
+// hardly any call now, and each one when a backend stalls.
+func (c *Config) leastGain(primary *latency.Survival, plan knee.Plan) knee.Plan {
+	return knee.Plan{Delay: max(knee.Tail(primary, 1-tricklePercent/100), plan.Delay), Probability: 1, Hedges: c.MaxHedges}
 }
 
 // gain is the share of the unhedged tail that a plan saves, of the target percentile or, where that is a lot, of the one ten

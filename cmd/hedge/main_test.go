@@ -1,0 +1,258 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"image/png"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// whatIf runs the program with an input, and returns its exit code and what it wrote.
+func whatIf(t *testing.T, input string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, err bytes.Buffer
+	code = run(t.Context(), append([]string{"whatif"}, args...), strings.NewReader(input), &out, &err)
+	return code, out.String(), err.String()
+}
+
+// TestInput_Wrong checks that what is wrong is said with its line, what was found and what was expected.
+func TestInput_Wrong(t *testing.T) {
+	const (
+		latency = "a latency with a unit, such as 12.5ms"
+		unit    = latency + "; for numbers alone, give their unit with -unit"
+		line    = `a line such as rpc_seconds_bucket{le="0.1"} 42`
+	)
+	for _, tc := range []struct{ args, input, want string }{
+		{"", "", "stdin: found nothing, expected " + latency},
+		{"", " \n\n", "stdin: found nothing, expected " + latency},
+		{"", "5ms\n", "stdin: found 1 call, expected at least 200, which a prediction is made from"},
+		{"", "12.5\n", `stdin:1: found "12.5", expected ` + unit},
+		{"", "5ms\n\n7\n", `stdin:3: found "7", expected ` + unit},
+		{"", "5ms\n7 parsecs\n", `stdin:2: found "7 parsecs", expected ` + latency},
+		{"", "5ms\n-5ms\n", `stdin:2: found "-5ms", expected a latency of 0 or more`},
+		{"-unit ms", "5\n-5\n", `stdin:2: found "-5", expected a latency of 0 or more`},
+		{"-unit ms", "5\nNaN\n", `stdin:2: found "NaN", expected ` + latency},
+		{"-unit s", "1e300\n", `stdin:1: found "1e300", expected a latency of less than 292 years`},
+		{"-unit s", "1e999\n", `stdin:1: found "1e999", expected a latency of less than 292 years`},
+		{"", "99999999h\n", `stdin:1: found "99999999h", expected ` + latency + "; of CSV and JSON lines, name the latencies with -field"},
+		{"", "5ms\n" + strings.Repeat("x", 70) + "\n", `stdin:2: found "` + strings.Repeat("x", 60) + `…", expected ` + latency},
+		{"", "5ms\n" + strings.Repeat("x", 2<<20), "stdin:2: found more than 1 MiB, expected a line of the file"},
+		{"-by method", "5ms\n", `stdin:1: found latencies alone, expected a file with "method"; -by needs -field, unless the file is a Prometheus histogram`},
+
+		{"", "method,took\n", `stdin:1: found "method,took", expected ` + latency + "; of CSV and JSON lines, name the latencies with -field"},
+		{"-field time", "method,took\n", `stdin:1: found "method,took", expected a header with the column "time"`},
+		{"-field took -by verb", "method,took\n", `stdin:1: found "method,took", expected a header with the column "verb"`},
+		{"-field took", "method,took\nGet,5ms\nGet,soon\n", `stdin:3: found "soon" in "took", expected ` + latency},
+		{"-field took", "method,took\nGet,5\n", `stdin:2: found "5" in "took", expected ` + unit},
+		{"-field took", "method,took\n\"Get\n\",5\n", `stdin:3: found "5" in "took", expected ` + unit},
+		{"-field took", "method,took\nGet\n", "stdin:2: found another number of columns, expected as many as in the header"},
+		{"-field took", "method,took\nGet,\"5ms\n", `stdin:2: found extraneous or missing " in quoted-field, expected CSV, with quotes doubled inside of quotes`},
+		{"-field took", "method,took\n", "stdin: found 0 calls, expected at least 200, which a prediction is made from"},
+		{"-field took -by method", "method,took\nGet,5ms\n", "stdin: found 1 call of one method, expected at least 200, which a prediction is made from"},
+		{"-field took -by id", "id,took\n" + numbered("%d,5ms\n", 1001), `stdin:1002: found "1001" as one more value of "id", expected at most 1,000, as of methods`},
+
+		{"", `{"took": "5ms"}`, "stdin:1: found JSON, expected the name of the field with the latencies, given with -field"},
+		{"-field took", "{\"took\": \"5ms\"}\n{\"took\"\n", "stdin:2: found `{\"took\"`, expected a JSON object"},
+		{"-field took", "{\"took\": \"5ms\"}\n5ms\n", `stdin:2: found "5ms", expected a JSON object`},
+		{"-field took", `{"took": "soon"}`, `stdin:1: found "soon" in "took", expected ` + latency},
+		{"-field took", `{"took": 5}`, `stdin:1: found "5" in "took", expected ` + unit},
+		{"-field took", `{"took": true}`, "stdin:1: found `{\"took\": true}`, expected an object with a string or a number as \"took\""},
+		{"-field took -by verb", `{"took": "5ms"}`, "stdin:1: found `{\"took\": \"5ms\"}`, expected an object with a string or a number as \"verb\""},
+
+		{"", "# TYPE rpc histogram\n", `stdin: found no histogram, expected lines of NAME_bucket{le="…"}`},
+		{"-field call", "rpc_bucket{le=\"1\"} 3\n", `stdin: found no histogram, expected lines of call_bucket{le="…"}`},
+		{"", "rpc_bucket{le=\"1} 3\n", "stdin:1: found `rpc_bucket{le=\"1} 3`, expected " + line},
+		{"", "rpc_bucket{le=\"1\"} 3\nrpc_bucket{le=\"1\"}\n", "stdin:2: found `rpc_bucket{le=\"1\"}`, expected " + line},
+		{"", "rpc_bucket{le=\"1\"} many\n", "stdin:1: found `rpc_bucket{le=\"1\"} many`, expected " + line},
+		{"", "rpc_bucket{} 3\n", `stdin:1: found le="", expected the upper edge of a bucket, such as le="0.1" or le="+Inf"`},
+		{"", "rpc_bucket{le=\"low\"} 3\n", `stdin:1: found le="low", expected the upper edge of a bucket, such as le="0.1" or le="+Inf"`},
+		{"", "rpc_bucket{le=\"1\"} -3\n", "stdin:1: found -3 calls, expected a number of 0 or more"},
+		{"", "rpc_bucket{le=\"1\"} 3\nrpc_bucket{le=\"1\"} 4\n", `stdin:2: found le="1" of the same series again, expected one scrape`},
+		{"", "rpc_bucket{le=\"1\"} 3\nrpc_bucket{le=\"+Inf\"} 2\n", "stdin:2: found 2 calls up to +Inf, expected at least the 3 of the bucket before: counts of a histogram add up"},
+		{"", "rpc_bucket{le=\"1\"} 3\n", `stdin:1: found le="1" as the last bucket of a series, expected others before it, and le="+Inf" last`},
+		{"", "rpc_bucket{le=\"1\"} 3\ncall_bucket{le=\"1\"} 3\n", "stdin:2: found the histogram call after rpc, expected one histogram; choose it with -field"},
+		{"-by method", "rpc_bucket{le=\"1\"} 3\n", "stdin:1: found `rpc_bucket{le=\"1\"} 3`, expected the label \"method\""},
+	} {
+		code, stdout, stderr := whatIf(t, tc.input, strings.Fields(tc.args)...)
+		if want := "hedge: " + tc.want + "\n"; code != 2 || stderr != want || stdout != "" {
+			t.Errorf("%s < %.40q: exit code %d\n%swant\n%s%s", tc.args, tc.input, code, stderr, want, stdout)
+		}
+	}
+}
+
+// numbered repeats a format with the numbers from 1 on.
+func numbered(format string, n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, format, i+1)
+	}
+	return b.String()
+}
+
+// TestMisuse checks the exit code and the message of mistakes in the command line.
+func TestMisuse(t *testing.T) {
+	for _, tc := range []struct {
+		args string
+		code int
+		want string
+	}{
+		{"-unit h", 2, `invalid value "h" for flag -unit: must be ns, us, ms, s or m`},
+		{"-o x.jpg", 2, `invalid value "x.jpg" for flag -o: must end in .png or .svg`},
+		{"-p", 2, "flag provided but not defined: -p"},
+		{"a.txt -o x.png", 2, `unexpected argument "-o": flags come first, then one file`},
+		{"nowhere.txt", 1, "open nowhere.txt: no such file or directory"},
+	} {
+		code, _, stderr := whatIf(t, "", strings.Fields(tc.args)...)
+		if !strings.HasPrefix(stderr, "hedge: "+tc.want+"\n") || code != tc.code {
+			t.Errorf("%s: exit code %d, want %d\n%s", tc.args, code, tc.code, stderr)
+		}
+	}
+	for args, want := range map[string]string{"": "whatif", "whatif -h": "-unit unit"} {
+		var out, err bytes.Buffer
+		if code := run(t.Context(), strings.Fields(args), nil, &out, &err); code != 0 || !strings.Contains(out.String(), want) {
+			t.Errorf("%q: exit code %d\n%s%s", args, code, &out, &err)
+		}
+	}
+	var out, err bytes.Buffer
+	if code := run(t.Context(), []string{"bogus"}, nil, &out, &err); code != 2 || !strings.Contains(err.String(), `no subcommand "bogus"`) {
+		t.Errorf("exit code %d\n%s", code, &err)
+	}
+}
+
+// TestFormats checks that the same calls give the same table, whatever format they are in.
+func TestFormats(t *testing.T) {
+	const calls = 300
+	lines := numbered("%dms\n", calls)
+	_, want, stderr := whatIf(t, lines)
+	if !strings.HasPrefix(want, "stdin: 300 calls without hedging\n") {
+		t.Fatalf("%s%s", want, stderr)
+	}
+	path := filepath.Join(t.TempDir(), "lines.txt")
+	if err := os.WriteFile(path, []byte(lines), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct{ name, args, input string }{
+		{"a file", path, ""},
+		{"stdin by name", "-", lines},
+		{"bare numbers", "-unit ms", numbered("%d\n", calls)},
+		{"a unit behind a space", "", numbered("%d ms\n", calls)},
+		{"microseconds", "", numbered("%d000µs\n", calls)},
+		{"empty lines, CRLF and a byte order mark", "", "\ufeff\r\n" + numbered("%dms\r\n\r\n", calls)},
+		{"no newline at the end", "", strings.TrimSpace(lines)},
+		{"CSV", "-field took", "method,took\n" + numbered("Get,%dms\n", calls)},
+		{"CSV with quotes, spaces and a byte order mark", "-field took -unit ms", "\ufefftook, method\n" + numbered("\"%d\",\"a,\nb\"\n", calls)},
+		{"JSON", "-field took -unit ms", numbered("{\"method\": {\"took\": 1}, \"took\": %d}\n", calls)},
+		{"JSON with strings", "-field call.took*", numbered("{\"call\":{\"took\": 1},\"call.took*\": \"%dms\"}\n", calls)},
+	} {
+		code, got, stderr := whatIf(t, tc.input, strings.Fields(tc.args)...)
+		if got = strings.ReplaceAll(got, path, "stdin"); code != 0 || got != want {
+			t.Errorf("%s: exit code %d\n%s%swant\n%s", tc.name, code, stderr, got, want)
+		}
+	}
+}
+
+// TestBy checks that each value of a column has a table, the one with the most calls first, and that small ones are left out.
+func TestBy(t *testing.T) {
+	csv := "method,took\n" + numbered("Get,%dms\n", 300) + numbered("Put,%ds\n", 200) + "Delete,1ms\n" + numbered("List,%dms\n", 400)
+	code, got, stderr := whatIf(t, csv, "-field", "took", "-by", "method")
+	if code != 0 {
+		t.Fatalf("exit code %d\n%s", code, stderr)
+	}
+	for _, text := range []string{
+		`method "List": 400 calls`, `method "Get": 300 calls`, "150.3 ms", `method "Put": 200 calls`,
+		`Left out, as a prediction needs 200 calls: 1 other value of "method", with 1 call in all.`,
+		`far off: method "List", method "Get", method "Put".`, "Each table is of one method",
+	} {
+		_, after, ok := strings.Cut(got, text)
+		if !ok {
+			t.Fatalf("%q is not in, or not behind the others\n%s", text, got)
+		}
+		got = after
+	}
+}
+
+// TestHistogram checks that a histogram whose buckets are narrow gives the same table as its calls.
+func TestHistogram(t *testing.T) {
+	var text strings.Builder
+	text.WriteString("# HELP rpc_seconds What calls took.\n# TYPE rpc_seconds histogram\n")
+	for le := 1; le <= 500; le++ {
+		fmt.Fprintf(&text, "rpc_seconds_bucket{method=\"a \\\"}\",le=\"%g\"} %g 1700000000 # {id=\"x\"} 0.1\n", float64(le)/1000, min(float64(le)*100, 40_000))
+		fmt.Fprintf(&text, "rpc_seconds_bucket{le=\"%g\",method=\"b\",} %d\n", float64(le)/1000, min(max(le-300, 0)*10, 1000))
+	}
+	text.WriteString("rpc_seconds_bucket{method=\"a \\\"}\",le=\"+Inf\"} 40000\nrpc_seconds_bucket{method=\"b\",le=\"+Inf\"} 1250\nrpc_seconds_count 1\nother 2\n")
+	code, got, stderr := whatIf(t, text.String(), "-by", "method")
+	if code != 0 {
+		t.Fatalf("exit code %d\n%s", code, stderr)
+	}
+	for _, want := range []string{
+		"method `a \"}`: 40,000 calls", "method \"b\": 1,250 calls",
+		"0.6% of the calls took longer than the last bucket, and count as 500.0 ms. Percentiles beyond it are too small.\n",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is not in\n%s", want, got)
+		}
+	}
+	for p, want := range map[string]string{"p50": "200.", "p99": "396.", "p99.9": "40"} {
+		if none := strings.SplitN(got, "\n", 5)[3]; !strings.Contains(none, want) {
+			t.Errorf("%s is not about %s0 ms in %q", p, want, none)
+		}
+	}
+
+	text.Reset()
+	text.WriteString("rpc_milliseconds_bucket{le=\"5\"} 300\nrpc_milliseconds_bucket{le=\"10\"} 300\nrpc_milliseconds_bucket{le=\"+Inf\"} 300\n")
+	if _, got, _ := whatIf(t, text.String(), "-field", "rpc_milliseconds_bucket"); !strings.Contains(got, "2.50 ms") {
+		t.Errorf("not read in milliseconds:\n%s", got)
+	}
+	if _, got, _ := whatIf(t, text.String(), "-unit", "s"); !strings.Contains(got, "2500.0 ms") {
+		t.Errorf("not read in seconds, as -unit says:\n%s", got)
+	}
+}
+
+// TestPicture checks that a picture has one diagram for each group.
+func TestPicture(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "picture.png")
+	csv := "method,took\n" + numbered("Get,%dms\n", 300) + numbered("Put,%ds\n", 300)
+	code, got, stderr := whatIf(t, csv, "-field", "took", "-by", "method", "-o", path)
+	if code != 0 || !strings.HasSuffix(got, "\nThe picture is "+path+".\n") {
+		t.Fatalf("exit code %d\n%s%s", code, stderr, got)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	picture, err := png.Decode(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if size := picture.Bounds().Size(); size.X < 1000 || size.Y < 1200 {
+		t.Errorf("the picture is %v", size)
+	}
+	if code, _, stderr := whatIf(t, csv, "-field", "took", "-o", filepath.Join(path, "x.png")); code != 1 || !strings.Contains(stderr, "x.png") {
+		t.Errorf("a picture that cannot be written: exit code %d\n%s", code, stderr)
+	}
+}
+
+func BenchmarkInput(b *testing.B) {
+	const calls = 1_000_000
+	for _, of := range []struct{ name, header, format, args string }{
+		{"lines", "", "%d.125ms\n", ""},
+		{"csv", "time,method,took\n", "2026-11-22T10:00:00Z,/shop.Cart/Get,%d.125ms\n", "-field took -by method"},
+		{"json", "", `{"time":"2026-11-22T10:00:00Z","method":"/shop.Cart/Get","took":%d.125,"code":200}` + "\n", "-field took -by method -unit ms"},
+	} {
+		input := of.header + numbered(of.format, calls)
+		b.Run(of.name, func(b *testing.B) {
+			b.SetBytes(int64(len(input)))
+			for b.Loop() {
+				var out, err bytes.Buffer
+				if code := run(b.Context(), append([]string{"whatif"}, strings.Fields(of.args)...), strings.NewReader(input), &out, &err); code != 0 {
+					b.Fatal(err.String())
+				}
+			}
+			b.ReportMetric(float64(b.N)*calls/b.Elapsed().Seconds(), "lines/s")
+		})
+	}
+}

@@ -1,0 +1,45 @@
+package whatif
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/grpchedge/hedge/bench/picture"
+)
+
+// A picture has one diagram for each group, of the largest ones, and a curve is drawn of so many latencies at most.
+const (
+	mostPanels = 5
+	mostPoints = 100_000
+)
+
+// draw draws the latencies without hedging and with the default budget.
+func draw(path string, answers []answer) error {
+	var panels []picture.Panel
+	for _, a := range answers[:min(len(answers), mostPanels)] {
+		for _, r := range a.rows {
+			if r.budget != drawn {
+				continue
+			}
+			points := int(min(a.of.count, mostPoints))
+			panels = append(panels, picture.Panel{
+				Title: a.title,
+				Noun:  "calls", Value: "latency",
+				Curves: []picture.Curve{
+					{Label: "without hedging, as measured", Sorted: quantiles(r.Without, points), Look: 0},
+					{Label: fmt.Sprintf("with a budget of %d%%, as predicted", drawn), Sorted: quantiles(r.With, points), Look: 1},
+				},
+			})
+		}
+	}
+	return picture.Write(path, panels)
+}
+
+// quantiles returns as many latencies as say how the others are distributed.
+func quantiles(of func(q float64) time.Duration, n int) []time.Duration {
+	sorted := make([]time.Duration, n)
+	for i := range sorted {
+		sorted[i] = of((float64(i) + 0.5) / float64(n))
+	}
+	return sorted
+}

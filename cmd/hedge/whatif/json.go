@@ -1,0 +1,43 @@
+package whatif
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/tidwall/gjson"
+)
+
+// readJSON reads a latency from one field of each line, which is a JSON object.
+func (in *input) readJSON(r io.Reader) error {
+	if in.Field == "" {
+		return in.wrong(1, "JSON", "the name of the field with the latencies, given with -field")
+	}
+	field, by := gjson.Escape(in.Field), gjson.Escape(in.By)
+	return in.eachLine(r, func(number int, line []byte) error {
+		if line[0] != '{' || !gjson.ValidBytes(line) {
+			return in.wrong(number, quote(string(line)), "a JSON object")
+		}
+		took := gjson.GetBytes(line, field)
+		if took.Type != gjson.String && took.Type != gjson.Number {
+			return in.noField(number, line, in.Field)
+		}
+		value := ""
+		if in.By != "" {
+			v := gjson.GetBytes(line, by)
+			if !v.Exists() {
+				return in.noField(number, line, in.By)
+			}
+			value = v.String()
+		}
+		text := took.Raw
+		if took.Type == gjson.String {
+			text = took.Str
+		}
+		return in.addCall(number, value, text)
+	})
+}
+
+func (in *input) noField(number int, line []byte, name string) error {
+	return in.wrong(number, quote(string(line)), fmt.Sprintf("an object with a string or a number as %s", strconv.Quote(name)))
+}

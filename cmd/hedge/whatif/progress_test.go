@@ -1,0 +1,48 @@
+package whatif_test
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/grpchedge/hedge/cmd/hedge/whatif"
+)
+
+// TestProgress checks that progress is shown once more than a million lines have been read, and not of fewer.
+func TestProgress(t *testing.T) {
+	for _, tc := range []struct {
+		lines int
+		want  string
+	}{{900_000, ""}, {1_500_000, "reading calls.txt: 58%, 7s left\n"}} {
+		path := filepath.Join(t.TempDir(), "calls.txt")
+		if err := os.WriteFile(path, []byte(strings.Repeat("5ms\n", tc.lines)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Test(t, func(t *testing.T) {
+			file, err := os.Open(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer file.Close()
+			var log strings.Builder
+			if err := (whatif.Question{}).Answer("calls.txt", slow{file}, io.Discard, &log); err != nil {
+				t.Fatal(err)
+			}
+			if log.String() != tc.want {
+				t.Errorf("%d lines: progress is %q, want %q", tc.lines, &log, tc.want)
+			}
+		})
+	}
+}
+
+// slow is a file of which each read takes nine seconds of virtual time.
+type slow struct{ *os.File }
+
+func (s slow) Read(p []byte) (int, error) {
+	time.Sleep(9 * time.Second)
+	return s.File.Read(p)
+}

@@ -1,0 +1,71 @@
+package learn_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/grpchedge/hedge/internal/latency"
+)
+
+// logOf is what calls of a law take that are not hedged.
+func logOf(l attemptLaw, seed uint64, calls int) *latency.Distribution {
+	var counts [latency.Buckets]float32
+	for id := range uint64(calls) {
+		counts[latency.Bucket(l(seed, id, 0, 0))]++
+	}
+	var c latency.Counts
+	for bucket, n := range counts {
+		if n > 0 {
+			c = append(c, latency.Count{Bucket: int32(bucket), Calls: n})
+		}
+	}
+	return new(latency.Distribution).Plus(c)
+}
+
+// TestAuto_AsPredicted compares what is predicted from calls without hedging with what hedging reaches for other calls of the
+// same law. In sizes requests differ, which such calls do not show: there it reaches less.
+func TestAuto_AsPredicted(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		law  attemptLaw
+		most float64 // of p99, as a multiple of what was predicted
+	}{
+		{"straggler", independent(law(t, "straggler")), 1.1},
+		{"pareto", independent(law(t, "pareto")), 1.1},
+		{"sizes", sizes(1, .02, 200), 1.85},
+	} {
+		const calls = 40_000
+		log := logOf(tc.law, 1, calls)
+		for _, percent := range []float64{1, 2, 5, 10, 20} {
+			c := config()
+			c.BudgetPercent = percent
+			p, ok := c.Predict(log)
+			if !ok {
+				t.Fatal("no prediction")
+			}
+			done := simulation{law: tc.law, calls: calls, rate: 500, seed: 2, config: c}.run().done[500:]
+			inMS := func(d time.Duration) float64 { return float64(d) / float64(ms) }
+			t.Logf("%-9s %2.0f%%: predicted p99 %.1f, p99.9 %.1f, load %.1f%%; reached %.1f, %.1f, %.1f%%", tc.name, percent,
+				inMS(p.With(0.99)), inMS(p.With(0.999)), 100*p.Plan.Load, tail(done, 0.99), tail(done, 0.999), load(done))
+			if ratio := tail(done, 0.99) / inMS(p.With(0.99)); ratio < 0.9 || ratio > tc.most {
+				t.Errorf("%s, %v%%: p99 is %.2f times what was predicted", tc.name, percent, ratio)
+			}
+			if difference := load(done) - 100*p.Plan.Load; tc.most < 1.2 && math.Abs(difference) > 1 || difference > 1 {
+				t.Errorf("%s, %v%%: load %.1f%%, predicted %.1f%%", tc.name, percent, load(done), 100*p.Plan.Load)
+			}
+		}
+	}
+}
+
+// TestPredict_LittleToGain checks that hedging is predicted to step down where it does so.
+func TestPredict_LittleToGain(t *testing.T) {
+	even := independent(law(t, "uniform:10ms,20ms"))
+	p, ok := config().Predict(logOf(even, 1, 10_000))
+	if !ok || !p.Down || p.Plan.Load > 0.006 || p.With(0.99) < p.Without(0.99)*99/100 {
+		t.Errorf("%v: %+v", ok, p.Plan)
+	}
+	if _, ok := config().Predict(logOf(even, 1, 199)); ok {
+		t.Error("a prediction from 199 calls")
+	}
+}
