@@ -322,3 +322,38 @@ func TestRule07_CutsThatAreNotForResets(t *testing.T) {
 		})
 	}
 }
+
+// TestRule07_PoolsOfConnections has a client whose pool opens one connection after the other, to one backend, and a server that
+// never cuts one. All losers are reset, whatever the number of connections.
+func TestRule07_PoolsOfConnections(t *testing.T) {
+	for _, size := range []int{1, 2, 9, 64} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cluster := testserver.StartT(t, testserver.Config{InMemory: true, CountsOnly: true, Limit: new(testserver.Limit), Script: func(a testserver.Attempt) testserver.Plan {
+					if a.Number == 0 && a.ID%4 == 0 {
+						return testserver.Plan{Delay: time.Second}
+					}
+					return testserver.Plan{Delay: ms}
+				}})
+				s := fixed(t, 10*ms, hedge.WithAllMethods(), hedge.WithBudgetPercent(100))
+				var pool []testpb.TestServiceClient
+				for id := range uint64(2000) {
+					if len(pool) < size && id%20 == 0 { // each 2 s
+						conn := cluster.ClientT(t, grpc.WithUnaryInterceptor(interceptor.Unary(s)))
+						testserver.ConnectT(t, conn)
+						pool = append(pool, testpb.NewTestServiceClient(conn))
+					}
+					if _, err := pool[id%uint64(len(pool))].Unary(t.Context(), &testpb.Request{Id: id}); err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(100 * ms)
+				}
+				synctest.Wait()
+				stats, counts := s.Stats(), cluster.ConnCounts()
+				if stats.Left > 0 || counts.Resets != stats.Hedges || stats.HedgeWins < 490 || s.Targets()[0].Resets.Mode != hedge.ResetsUnlimited {
+					t.Errorf("%d connections: %d losers left, %d resets, %+v, %+v", counts.Connections, stats.Left, counts.Resets, stats, s.Targets()[0].Resets)
+				}
+			})
+		})
+	}
+}
