@@ -11,13 +11,15 @@ import (
 
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
+
+	"github.com/grpchedge/hedge/bench/figure"
 )
 
 // Progress shows how far a run has come and how long the rest will take: as a bar on a terminal, as a plain line now
 // and then elsewhere. A nil *Progress shows nothing.
 type Progress struct {
 	what  string
-	total int64
+	total int64 // 0: unknown
 	start time.Time
 	done  atomic.Int64
 
@@ -31,7 +33,7 @@ const (
 	lineEvery = 10 * time.Second
 )
 
-// Start shows the progress of total steps until End is called.
+// Start shows the progress of total steps until End is called, or how many steps were done if total is 0.
 func Start(w io.Writer, what string, total int64) *Progress {
 	p := &Progress{what: what, total: total, start: time.Now(), quit: make(chan struct{})}
 	every, show, end := lineEvery, p.line(w), func() {}
@@ -45,7 +47,7 @@ func Start(w io.Writer, what string, total int64) *Progress {
 		for {
 			select {
 			case <-ticks.C:
-				if done := p.done.Load(); done > 0 && done < total {
+				if done := p.done.Load(); done > 0 && (done < total || total == 0) {
 					show(done)
 				}
 			case <-p.quit:
@@ -65,11 +67,19 @@ func (p *Progress) left(done int64) string {
 
 func (p *Progress) line(w io.Writer) (show func(done int64)) {
 	return func(done int64) {
+		if p.total == 0 {
+			fmt.Fprintf(w, "%s: %s so far\n", p.what, figure.Count(done))
+			return
+		}
 		fmt.Fprintf(w, "%s: %d%%, %s\n", p.what, 100*done/p.total, p.left(done))
 	}
 }
 
 func (p *Progress) bar(terminal *os.File) (show func(done int64), end func()) {
+	if p.total == 0 {
+		show = func(done int64) { fmt.Fprintf(terminal, "\r%s: %s so far", p.what, figure.Count(done)) }
+		return show, func() { fmt.Fprint(terminal, "\r\x1b[K") } // erases the line
+	}
 	bar := progressbar.NewOptions64(p.total,
 		progressbar.OptionSetWriter(terminal),
 		progressbar.OptionSetDescription(p.what),

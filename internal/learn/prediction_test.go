@@ -2,6 +2,7 @@ package learn_test
 
 import (
 	"math"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -54,6 +55,32 @@ func TestAuto_AsPredicted(t *testing.T) {
 			if difference := load(done) - 100*p.Plan.Load; tc.most < 1.2 && math.Abs(difference) > 1 || difference > 1 {
 				t.Errorf("%s, %v%%: load %.1f%%, predicted %.1f%%", tc.name, percent, load(done), 100*p.Plan.Load)
 			}
+		}
+	}
+}
+
+// TestAuto_AsPredictedByClass has the requests of sizes told apart by how heavy they are, here to a factor of e^½: each class is
+// then predicted as well as a law whose attempts have nothing to do with each other.
+func TestAuto_AsPredictedByClass(t *testing.T) {
+	for class := -3; class < 3; class++ {
+		class := ofRequest(func(r, a *rand.Rand) float64 {
+			d := 5*math.Exp((float64(class)+r.Float64())/2) + a.ExpFloat64()
+			if chanceOf(a, .02) {
+				d += 200
+			}
+			return d
+		})
+		const calls = 20_000
+		p, ok := config().Predict(logOf(class, 1, calls))
+		if !ok {
+			t.Fatal("no prediction")
+		}
+		done := simulation{law: class, calls: calls, rate: 100, seed: 2, config: config()}.run().done[500:]
+		predicted := float64(p.With(0.99)) / float64(ms)
+		t.Logf("p50 %.1f: p99 without %.1f, predicted %.1f, reached %.1f, load %.1f%%, %.1f%%", tail(done, 0.5), float64(p.Without(0.99))/float64(ms),
+			predicted, tail(done, 0.99), 100*p.Plan.Load, load(done))
+		if ratio := tail(done, 0.99) / predicted; ratio < 0.9 || ratio > 1.1 {
+			t.Errorf("p99 is %.2f times what was predicted", ratio)
 		}
 	}
 }

@@ -105,14 +105,23 @@ func firstLine(r *bufio.Reader) (string, error) {
 func (in *input) Read(p []byte) (int, error) {
 	n, err := in.file.Read(p)
 	in.bytes += int64(n)
-	in.progress.Add(int64(n))
+	if in.size > 0 {
+		in.progress.Add(int64(n))
+	}
 	return n, err
 }
 
-// aLine notes that a line was read.
+// aLine notes that a line was read. Progress is that of bytes where the size of the file is known, and that of lines elsewhere.
 func (in *input) aLine() {
-	if in.lines++; in.lines == showFrom && in.size > in.bytes {
+	in.lines++
+	switch {
+	case in.lines == showFrom && in.size > in.bytes:
 		in.progress = progress.Start(in.log, "reading "+in.name, in.size-in.bytes)
+	case in.lines == showFrom && in.size == 0:
+		in.progress = progress.Start(in.log, "lines of "+in.name, 0)
+		in.progress.Add(in.lines)
+	case in.size == 0:
+		in.progress.Add(1)
 	}
 }
 

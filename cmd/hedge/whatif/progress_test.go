@@ -16,8 +16,14 @@ import (
 func TestProgress(t *testing.T) {
 	for _, tc := range []struct {
 		lines int
+		piped bool
 		want  string
-	}{{900_000, ""}, {1_500_000, "reading calls.txt: 58%, 7s left\n"}} {
+	}{
+		{900_000, false, ""},
+		{900_000, true, ""},
+		{1_500_000, false, "reading calls.txt: 58%, 7s left\n"},
+		{1_500_000, true, "lines of calls.txt: 1,310,720 so far\nlines of calls.txt: 1,500,000 so far\n"},
+	} {
 		path := filepath.Join(t.TempDir(), "calls.txt")
 		if err := os.WriteFile(path, []byte(strings.Repeat("5ms\n", tc.lines)), 0o600); err != nil {
 			t.Fatal(err)
@@ -29,11 +35,15 @@ func TestProgress(t *testing.T) {
 			}
 			defer file.Close()
 			var log strings.Builder
-			if err := (whatif.Question{}).Answer("calls.txt", slow{file}, io.Discard, &log); err != nil {
+			var input io.Reader = slow{file}
+			if tc.piped {
+				input = struct{ io.Reader }{input} // nothing that tells its size
+			}
+			if err := (whatif.Question{}).Answer("calls.txt", input, io.Discard, &log); err != nil {
 				t.Fatal(err)
 			}
 			if log.String() != tc.want {
-				t.Errorf("%d lines: progress is %q, want %q", tc.lines, &log, tc.want)
+				t.Errorf("%d lines, piped %v: progress is %q, want %q", tc.lines, tc.piped, &log, tc.want)
 			}
 		})
 	}
