@@ -7,6 +7,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/longtest"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // TestControl_TellsTheTruth has a control group of 5%: what it reports is what calls take without hedging, which is not to be
@@ -24,7 +25,7 @@ func TestControl_TellsTheTruth(t *testing.T) {
 			sim.options = []hedge.Option{hedge.WithMaxHedges(0)}
 			plain, _ := sim.run(t)
 			for what, check := range map[string]struct {
-				got   hedge.Interval
+				got   stats.Interval
 				truth time.Duration
 			}{
 				"p50":         {c.Unhedged.P50, tail(plain, 0.50)},

@@ -1,36 +1,8 @@
 package hedge
 
-import (
-	"time"
+import "github.com/grpchedge/hedge/internal/engine"
 
-	"github.com/grpchedge/hedge/internal/engine"
-)
-
-// Guard says whether and why hedges of a method are held back because they make calls fail. It is on unless [WithoutGuard]
-// turns it off. It is about one method, or about all methods of the target if hedged calls of several fail.
-//
-// If a hedge fails with RESOURCE_EXHAUSTED and its primary does not, or ten calls fail so within seconds, the share of hedges
-// that are sent is halved, and none is sent for 5 s. Then each further failure of this kind has the same effect. The share
-// grows back in 45 s, or in 8 minutes at most if that happens again and again. If such failures go on for a minute without
-// hedges, they have another reason: up to 1.25 times that rate is expected from then on, and has no effect.
-//
-// If calls fail with other errors, a trial leaves hedges out in short periods and compares how many calls fail with and
-// without hedges. The periods take a sixteenth of the time at most, or a quarter where few hedges are sent anyway. If more
-// calls fail with hedges, the share falls to 1/64, and grows back in 8 minutes.
-type Guard struct {
-	// Share is the share of due hedges that may be sent now, 0 to 1. It is 1 where there is nothing to guard against.
-	Share float64
-	// Since is when hedges were first held back, and Reason a sentence that says why. They are zero and "" with nothing to
-	// guard against.
-	Since  time.Time
-	Reason string
-}
-
-func newGuard(m engine.MethodStats) Guard {
-	return Guard{Share: m.Guard.Share, Since: m.Guard.Since, Reason: m.Guard.Reason.String()}
-}
-
-// WithoutGuard turns off the guard that holds back hedges where they make calls fail: see [Guard]. Hedges are then sent
+// WithoutGuard turns off the guard that holds back hedges where they make calls fail: see [stats.Guard]. Hedges are then sent
 // whatever fails, as far as the budget pays for them and the throttle lets them pass.
 func WithoutGuard() Option {
 	return named("WithoutGuard", func(c *engine.Config) error {

@@ -15,6 +15,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // trickle is the law of the workload slow-trickle: the median is 5 ms, and one attempt in twenty takes eight times as long.
@@ -175,7 +176,7 @@ func TestRule19_OtherTenants(t *testing.T) {
 	}
 	t.Run("of a method without hedges", func(t *testing.T) {
 		_, rows := run(refused(true), hedge.WithMethodOptions(method+"1", hedge.WithMaxHedges(0)))
-		if got := rows[0]; got.Guarded > 0 || got.Guard != (hedge.Guard{Share: 1}) || got.Hedges == 0 {
+		if got := rows[0]; got.Guarded > 0 || got.Guard != (stats.Guard{Share: 1}) || got.Hedges == 0 {
 			t.Errorf("%d hedges of the other method were held back, %d sent; %+v", got.Guarded, got.Hedges, got.Guard)
 		}
 	})

@@ -8,55 +8,9 @@ import (
 	"github.com/grpchedge/hedge/internal/feature/resets"
 )
 
-// Resets says how many losing attempts of a target are reset on the wire.
-//
-// When a hedged call is decided, its other attempts are reset: the client sends RST_STREAM. Many servers and proxies cut
-// connections that send more than some hundred of these a minute, which fails the calls in flight. If a server says that this
-// is the reason (ENHANCE_YOUR_CALM), no loser of the target is reset for two minutes, after the next such cut for four, and so
-// on up to an hour. A call that such a cut fails is sent again, once, if a hedge may be sent. Where a target has several
-// connections, a first cut may teach nothing and fail its calls. Servers that cut connections without a reason need
-// [WithResetLimit]. Then every cut within a minute of a reset counts.
-//
-// Losers that are not reset run to their end, and their answers are dropped: at most 1,000 of a target at a time, each for
-// 30 s at most, or until the call's deadline. Those above that are reset all the same. Calls then have their primary on
-// a goroutine of its own, which costs a few microseconds a call. Hedging goes on as before.
-type Resets struct {
-	Mode ResetMode
-	// Limit is the most resets in any time of Per, of WithResetLimit.
-	Limit int
-	Per   time.Duration
-	// Since and Until are when the server said that there were too many, and until when none is sent, with ResetsLearned.
-	Since, Until time.Time
-	// Left is the number of losers that run to their end now.
-	Left int
-}
-
-// ResetMode is how [Resets] are limited.
-type ResetMode string
-
-const (
-	// ResetsUnlimited: every loser is reset.
-	ResetsUnlimited ResetMode = "unlimited"
-	// ResetsLearned: none is, because the server said that there were too many.
-	ResetsLearned ResetMode = "learned"
-	// ResetsSet: WithResetLimit sets the limit.
-	ResetsSet ResetMode = "set"
-)
-
-func newResets(r resets.Report) Resets {
-	s := Resets{Mode: ResetsUnlimited, Left: r.Left}
-	switch {
-	case r.Option != nil:
-		s.Mode, s.Limit, s.Per = ResetsSet, r.Option.N, r.Option.Per
-	case r.Calm != resets.Calm{}:
-		s.Mode, s.Since, s.Until = ResetsLearned, r.Calm.Since, r.Calm.Until
-	}
-	return s
-}
-
 // WithResetLimit sets how many losing attempts of a target are reset on the wire: at most n in any time of per. n is 0 or
 // more, and per at least a millisecond. With n = 0, whatever per, a loser is never reset as long as it can be left to run.
-// Without the option all losers are reset until a server says that there were too many resets: see [Resets], which also says
+// Without the option all losers are reset until a server says that there were too many resets: see [stats.Resets], which also says
 // what happens to the losers that are not reset.
 //
 // The limit is for all connections to the target together. Servers count for each connection, so a limit that is right for

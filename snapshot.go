@@ -12,7 +12,7 @@ import (
 // WriteSnapshot writes what the scheduler has learned, so that another one, in the next process or in another pod, can begin
 // with it: see [WithSnapshot]. That is, for every method of every target and every class of requests, what primaries and
 // hedges take and what became of hedged calls; and for every target how many calls a second came, and until when no losers
-// are reset because the server said that there were too many resets (see [Resets]). Counts, tokens and choices are not in it.
+// are reset because the server said that there were too many resets (see [stats.Resets]). Counts, tokens and choices are not in it.
 //
 // It is one protobuf message, a hedge.snapshot.Snapshot, with sketches of DataDog's sketches-go in it, which other tools can
 // read and merge; docs/snapshot.md describes it. It takes 1 to 15 KB a method. Snapshots that are appended to each other are

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge/internal/engine"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // Stats has counts of calls and hedges. Those of [Scheduler.Stats] count from when the scheduler was made. No count ever
@@ -133,7 +134,7 @@ type TargetStats struct {
 	// what else is learned.
 	Classes []ClassStats
 	// Control compares calls that may be hedged with a control group; nil without WithControl.
-	Control *Control
+	Control *stats.Control
 	// Tokens is the number of hedges that the budget would pay for now, and Burst the most tokens that it can hold at the
 	// current traffic. All methods of the target share them.
 	Tokens, Burst float64
@@ -171,9 +172,9 @@ type TargetStats struct {
 	// environment variable. It is empty if hedging is not paused.
 	PausedBy string
 	// Guard says whether hedges are held back because they make calls fail.
-	Guard Guard
+	Guard stats.Guard
 	// Resets says how many losing attempts are reset on the wire. All methods of the target share it.
-	Resets Resets
+	Resets stats.Resets
 }
 
 // SilentBackend is a backend that has fallen silent on some of its connections: see package balancer.
@@ -212,12 +213,13 @@ func newTargetStats(m engine.MethodStats) TargetStats {
 		ThrottleMax:     m.ThrottleMax,
 		Rules:           m.Rules,
 		PausedBy:        m.PausedBy,
-		Guard:           newGuard(m),
+		Guard:           m.Guard,
 
 		SingleConnection: m.SingleConnection,
 
 		EarlyHeaderShare: m.EarlyHeaderShare,
-		Resets:           newResets(m.Resets),
+		Resets:           m.Resets,
+		Control:          m.Control,
 	}
 	for _, b := range m.Ready.Silent {
 		row.Silent = append(row.Silent, SilentBackend{Address: b.Address, Connections: b.Connections, Since: b.Since})
@@ -228,11 +230,8 @@ func newTargetStats(m engine.MethodStats) TargetStats {
 	for _, class := range m.Classes {
 		row.Classes = append(row.Classes, newClassStats(class))
 	}
-	if m.Control != nil {
-		row.Control = newControl(m.Control)
-		if tail := m.Control.UnhedgedTail; tail > 0 && row.Choice.UnhedgedTailFrom != "" {
-			row.Choice.UnhedgedTail, row.Choice.UnhedgedTailFrom = tail, "the control group"
-		}
+	if tail := m.UnhedgedTail; tail > 0 && row.Choice.UnhedgedTailFrom != "" {
+		row.Choice.UnhedgedTail, row.Choice.UnhedgedTailFrom = tail, "the control group"
 	}
 	row.withdraw()
 	return row

@@ -7,6 +7,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/engine"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // mostNamed is how many silent backends, or rules, are named.
@@ -31,7 +32,7 @@ func targetNotes(t hedge.TargetStats, now time.Time) (notes []string) {
 	if g := t.Guard; g.Reason != "" {
 		add("The guard has held hedges back %s: %s. The share is %s now.", lasting(g.Since, now), g.Reason, percent(g.Share))
 	}
-	if r := t.Resets; r.Mode == hedge.ResetsLearned {
+	if r := t.Resets; r.Mode == stats.ResetsLearned {
 		add("No losing attempt has been reset %s: the server says that there were too many resets. Losers run to their end. Resets are tried again in %s.",
 			lasting(r.Since, now), short(r.Until.Sub(now).Round(time.Second)))
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/debug"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // TestText_OfATarget has what is known of a target be told, and nothing where there is nothing to tell.
@@ -31,15 +32,15 @@ func TestText_OfATarget(t *testing.T) {
 		want  []string
 		not   []string
 	}{
-		{"nothing", hedge.TargetStats{Guard: hedge.Guard{Share: 1}, Resets: hedge.Resets{Mode: hedge.ResetsUnlimited}},
+		{"nothing", hedge.TargetStats{Guard: stats.Guard{Share: 1}, Resets: stats.Resets{Mode: stats.ResetsUnlimited}},
 			nil, []string{"guard", "resets", "silent", "saved", "rules", "moved", "backends", "paused", "- "}},
-		{"guard", hedge.TargetStats{Guard: hedge.Guard{Share: 0.25, Since: ago(90 * time.Second), Reason: "hedges failed"}},
+		{"guard", hedge.TargetStats{Guard: stats.Guard{Share: 0.25, Since: ago(90 * time.Second), Reason: "hedges failed"}},
 			[]string{"- The guard has held hedges back for 1.5 min: hedges failed. The share is 25.0% now.", "25.0% of due hedges, for 1.5 min"}, nil},
-		{"resets learned", hedge.TargetStats{Resets: hedge.Resets{
-			Mode: hedge.ResetsLearned, Since: ago(2 * time.Second), Until: ago(-118 * time.Second), Left: 3}},
+		{"resets learned", hedge.TargetStats{Resets: stats.Resets{
+			Mode: stats.ResetsLearned, Since: ago(2 * time.Second), Until: ago(-118 * time.Second), Left: 3}},
 			[]string{"- No losing attempt has been reset for 2 s: the server says that there were too many resets. Losers run to their end. Resets are tried again in 1.97 min.",
 				"losers that run to their end"}, nil},
-		{"resets set", hedge.TargetStats{Resets: hedge.Resets{Mode: hedge.ResetsSet, Limit: 100, Per: time.Second}},
+		{"resets set", hedge.TargetStats{Resets: stats.Resets{Mode: stats.ResetsSet, Limit: 100, Per: time.Second}},
 			[]string{"set: at most 100 in 1 s"}, []string{"- "}},
 		{"silent", hedge.TargetStats{Backends: 3, Connections: 6, Moved: 4321, Silent: []hedge.SilentBackend{
 			{Address: "10.0.0.1:443", Connections: 1, Since: ago(12 * time.Second)}, {Address: "10.0.0.2:443\x1b[2J", Connections: 4, Since: ago(3 * time.Second)}}},

@@ -21,6 +21,7 @@ import (
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver"
 	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stats"
 	"github.com/grpchedge/hedge/stream"
 )
 
@@ -271,7 +272,7 @@ func TestRule03_WordsProveNothing(t *testing.T) {
 							if got := len(cluster.Records()) - before; got != 2*calls {
 								t.Errorf("%d attempts for %d calls, %+v", got, 2*calls, s.Stats())
 							}
-							if rows := s.Targets(); hedged && rows[0].Resets.Mode != hedge.ResetsUnlimited {
+							if rows := s.Targets(); hedged && rows[0].Resets.Mode != stats.ResetsUnlimited {
 								t.Errorf("%+v", rows[0].Resets)
 							}
 						})

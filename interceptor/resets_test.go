@@ -19,6 +19,7 @@ import (
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stats"
 	"github.com/grpchedge/hedge/stream"
 )
 
@@ -44,7 +45,7 @@ type seen struct {
 	firstFailure time.Time
 	conns        testserver.ConnCounts
 	stats        hedge.Stats
-	resets       hedge.Resets
+	resets       stats.Resets
 }
 
 func (tr traffic) run(t *testing.T) (s seen) {
@@ -291,7 +292,7 @@ func TestRule07_CutsThatAreNotForResets(t *testing.T) {
 				seconds++
 				if rows := s.Targets(); len(rows) == 0 {
 					return
-				} else if rows[0].Resets.Mode == hedge.ResetsUnlimited {
+				} else if rows[0].Resets.Mode == stats.ResetsUnlimited {
 					limited = 0
 				} else {
 					limited++
@@ -349,9 +350,9 @@ func TestRule07_PoolsOfConnections(t *testing.T) {
 					time.Sleep(100 * ms)
 				}
 				synctest.Wait()
-				stats, counts := s.Stats(), cluster.ConnCounts()
-				if stats.Left > 0 || counts.Resets != stats.Hedges || stats.HedgeWins < 490 || s.Targets()[0].Resets.Mode != hedge.ResetsUnlimited {
-					t.Errorf("%d connections: %d losers left, %d resets, %+v, %+v", counts.Connections, stats.Left, counts.Resets, stats, s.Targets()[0].Resets)
+				sum, counts := s.Stats(), cluster.ConnCounts()
+				if sum.Left > 0 || counts.Resets != sum.Hedges || sum.HedgeWins < 490 || s.Targets()[0].Resets.Mode != stats.ResetsUnlimited {
+					t.Errorf("%d connections: %d losers left, %d resets, %+v, %+v", counts.Connections, sum.Left, counts.Resets, sum, s.Targets()[0].Resets)
 				}
 			})
 		})

@@ -12,6 +12,7 @@ import (
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/proto/snapshotpb"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // TestSnapshot_LimitOfResets connects to a server that cuts the connection for too many resets. A second client, which takes
@@ -31,7 +32,7 @@ func TestSnapshot_LimitOfResets(t *testing.T) {
 		written = b.Bytes()
 	}}
 	first := tr.run(t)
-	if first.resets.Mode != hedge.ResetsLearned || first.conns.Connections < 2 {
+	if first.resets.Mode != stats.ResetsLearned || first.conns.Connections < 2 {
 		t.Fatalf("the first client has made %d connections, and has learned %+v", first.conns.Connections, first.resets)
 	}
 	snapshot := bytes.Clone(written)
@@ -44,7 +45,7 @@ func TestSnapshot_LimitOfResets(t *testing.T) {
 	if second.conns.Connections != 1 || second.stats.Repeated != 0 || len(second.failed) > 0 {
 		t.Errorf("the second client has made %d connections, %d calls were repeated, %d failed", second.conns.Connections, second.stats.Repeated, len(second.failed))
 	}
-	if second.resets.Mode != hedge.ResetsLearned || second.resets.Since != first.resets.Since || second.stats.Left == 0 {
+	if second.resets.Mode != stats.ResetsLearned || second.resets.Since != first.resets.Since || second.stats.Left == 0 {
 		t.Errorf("the second client has left %d losers, under %+v; the first has learned %+v", second.stats.Left, second.resets, first.resets)
 	}
 	if got, want := calmIn(t, written), calmIn(t, snapshot); !proto.Equal(got, want) {
@@ -52,7 +53,7 @@ func TestSnapshot_LimitOfResets(t *testing.T) {
 	}
 
 	tr.options = []hedge.Option{hedge.WithSnapshot(bytes.NewReader(snapshot)), hedge.WithResetLimit(20, time.Minute)}
-	if third := tr.run(t); third.resets.Mode != hedge.ResetsSet || third.resets.Limit != 20 {
+	if third := tr.run(t); third.resets.Mode != stats.ResetsSet || third.resets.Limit != 20 {
 		t.Errorf("with WithResetLimit: %+v", third.resets)
 	}
 }

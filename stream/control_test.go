@@ -10,6 +10,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/testserver"
 	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // TestControl_TimeToFirstMessage has hedges win in every way, and both groups counted by what their callers waited for.
@@ -42,7 +43,7 @@ func TestControl_TimeToFirstMessage(t *testing.T) {
 				}
 				row := s.Targets()[0]
 				for name, check := range map[string]struct {
-					got   hedge.Group
+					got   stats.Group
 					took  time.Duration
 					calls int64
 				}{

@@ -7,26 +7,8 @@ import (
 	"unsafe"
 
 	"github.com/grpchedge/hedge/internal/latency"
+	"github.com/grpchedge/hedge/stats"
 )
-
-// Control compares the calls of a method that may be hedged with those that Config.Control leaves unhedged: see
-// hedge.Control.
-type Control struct {
-	Hedgeable, Unhedged Group
-	SavedPerHedge       time.Duration
-	UnhedgedTail        time.Duration // of the unhedged, at the target percentile; 0 while too few calls are known
-}
-
-// Group is the latency of the calls of a group: see hedge.Group.
-type Group struct {
-	Calls          int64
-	P50, P99, P999 Interval
-}
-
-// Interval is an estimate and what it is certain within: see hedge.Interval.
-type Interval struct {
-	Value, Low, High time.Duration
-}
 
 // groups are the two groups of a method's calls.
 type groups struct {
@@ -129,31 +111,32 @@ func (g *groups) sent(in membership, now time.Time) {
 	}
 }
 
-// compare returns what is known of both groups; nil without a control group. The tail is at the target, a quantile.
-func (g *groups) compare(now time.Time, target float64) *Control {
+// compare returns what is known of both groups; nil without a control group. The tail is that of the unhedged at the target, a
+// quantile; 0 while too few calls are known.
+func (g *groups) compare(now time.Time, target float64) (c *stats.Control, tail time.Duration) {
 	if g == nil {
-		return nil
+		return nil, 0
 	}
 	hedgeable, unhedged := g.hedgeable.Snapshot(now), g.unhedged.Snapshot(now)
-	c := &Control{Hedgeable: newGroup(hedgeable), Unhedged: newGroup(unhedged)}
-	if tail := interval(unhedged, target); tail.High > 0 {
-		c.UnhedgedTail = tail.Value
+	c = &stats.Control{Hedgeable: newGroup(hedgeable), Unhedged: newGroup(unhedged)}
+	if at := interval(unhedged, target); at.High > 0 {
+		tail = at.Value
 	}
 	if hedges := g.hedges.Snapshot(now).Total(); hedges > 0 && c.Unhedged.Calls > 0 && c.Hedgeable.Calls > 0 {
 		saved := float64(unhedged.Mean()-hedgeable.Mean()) * float64(c.Hedgeable.Calls)
 		c.SavedPerHedge = time.Duration(saved / float64(hedges))
 	}
-	return c
+	return c, tail
 }
 
-func newGroup(d *latency.Distribution) Group {
-	return Group{Calls: d.Total(), P50: interval(d, 0.50), P99: interval(d, 0.99), P999: interval(d, 0.999)}
+func newGroup(d *latency.Distribution) stats.Group {
+	return stats.Group{Calls: d.Total(), P50: interval(d, 0.50), P99: interval(d, 0.99), P999: interval(d, 0.999)}
 }
 
 // interval is a quantile with its interval of confidence by ranks: the share of calls below the true quantile is q within
 // 1.96·√(q·(1−q)/n), as the binomial law has it.
-func interval(d *latency.Distribution, q float64) Interval {
-	var i Interval
+func interval(d *latency.Distribution, q float64) stats.Interval {
+	var i stats.Interval
 	within := 1.96 * math.Sqrt(q*(1-q)/float64(max(d.Total(), 1)))
 	i.Value, _ = d.Quantile(q)
 	i.Low, _ = d.Quantile(q - within)

@@ -5,10 +5,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/feature/guard"
-	"github.com/grpchedge/hedge/internal/feature/resets"
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/place"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // Stats has counts of calls and hedges. It must have the same fields as hedge.Stats, in the same order, because one type is
@@ -94,12 +93,13 @@ type MethodStats struct {
 	NoBackendPolicy             bool
 	EarlyHeaderShare            float64
 	ThrottleTokens, ThrottleMax float64
-	Guard                       guard.State
-	Classes                     []ClassStats  // by name; nil without classes
-	Control                     *Control      // nil without a control group
-	Resets                      resets.Report // of the target
-	Rules                       []string      // patterns, the most specific last
-	PausedBy                    string        // "" if it is not paused
+	Guard                       stats.Guard
+	Classes                     []ClassStats   // by name; nil without classes
+	Control                     *stats.Control // nil without a control group
+	UnhedgedTail                time.Duration  // of the control group, at the target percentile; 0 while not known
+	Resets                      stats.Resets   // of the target
+	Rules                       []string       // patterns, the most specific last
+	PausedBy                    string         // "" if it is not paused
 }
 
 // Stats returns the totals over all methods of all targets, including removed ones, in one consistent copy.
@@ -162,9 +162,9 @@ func (m *method) stats(e *Engine, now time.Time) MethodStats {
 		Burst:    m.target.budget.Burst(now),
 		Saved:    m.target.budget.Saved(now),
 		Classes:  m.classes.Load().stats(now),
-		Control:  s.groups.compare(now, s.learning.Target),
 		Resets:   m.target.resets.Report(now),
 	}
+	row.Control, row.UnhedgedTail = s.groups.compare(now, s.learning.Target)
 	row.NoBackendPolicy = m.noPolicy.Load()
 	row.Rules, row.PausedBy = s.applied, e.pausedBy(m)
 	row.SingleConnection = m.target.oneConnection.single.Load()

@@ -133,7 +133,7 @@ func (e *Engine) WriteSnapshot(to io.Writer) error {
 		known := &snapshot.Target{
 			Methods:        map[string]*snapshot.Method{},
 			CallsPerSecond: e.rate(methods[target][0].target, time.Now()),
-			Calm:           methods[target][0].target.resets.Report(time.Now()).Calm,
+			Calm:           methods[target][0].target.resets.Calm(time.Now()),
 		}
 		for _, m := range methods[target] {
 			if k := m.knowledge(time.Now()); len(k.Primaries) > 0 {

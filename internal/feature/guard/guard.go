@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/grpchedge/hedge/stats"
 )
 
 const (
@@ -107,14 +109,15 @@ func (m *Method) advance(now time.Time, t Traffic) {
 }
 
 // State returns what the guard does at now.
-func (m *Method) State(now time.Time, t Traffic) State {
+func (m *Method) State(now time.Time, t Traffic) stats.Guard {
 	m.target.mu.Lock()
 	defer m.target.mu.Unlock()
 	m.advance(now, t)
-	own, whole := m.own.state(now), m.target.whole.state(now)
-	if whole.Share < own.Share || own.Reason == None {
-		return whole
+	own, why := m.own.state(now)
+	if whole, whyWhole := m.target.whole.state(now); whole.Share < own.Share || why == None {
+		own, why = whole, whyWhole
 	}
+	own.Reason = why.String()
 	return own
 }
 

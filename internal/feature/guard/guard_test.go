@@ -10,6 +10,7 @@ import (
 
 	"github.com/grpchedge/hedge/internal/feature/guard"
 	"github.com/grpchedge/hedge/internal/longtest"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // otherTenant refuses so many attempts a second of the methods, or of all: another client uses up what there is.
@@ -96,7 +97,7 @@ func TestGuard_NoHedgeSent(t *testing.T) {
 		m := w.add(always(20), 0)
 		w.refuses = otherTenant(perSecond)
 		w.pass(time.Hour)
-		if got := w.state(0); got != (guard.State{Share: 1}) {
+		if got := w.state(0); got != (stats.Guard{Share: 1}) {
 			t.Errorf("%v failures a second: %+v", perSecond, got)
 		}
 		m.wanted = 0.1
@@ -128,7 +129,7 @@ func TestGuard_OtherMethods(t *testing.T) {
 			for range 600 {
 				w.pass(second / 10)
 				for i := range least {
-					if got := w.state(i); got.Reason != guard.Testing {
+					if got := w.state(i); got.Reason != guard.Testing.String() {
 						least[i] = min(least[i], got.Share)
 					}
 				}
@@ -153,7 +154,7 @@ func TestGuard_LargeRequests(t *testing.T) {
 		w.large = share
 		for range 36_000 {
 			w.pass(second / 10)
-			if got := w.state(0); got.Reason != guard.None && got.Reason != guard.Testing {
+			if got := w.state(0); got.Reason != guard.None.String() && got.Reason != guard.Testing.String() {
 				t.Fatalf("%v of requests are too large: after %v %+v", share, w.age(), got)
 			}
 		}
@@ -236,7 +237,7 @@ func TestGuard_AfterTheCause(t *testing.T) {
 		w.refuses, w.fails, w.large = nil, nil, 0
 		w.pass(15 * time.Minute)
 		for i := range w.methods {
-			if got := w.state(i); got.Share < 0.9 && got.Reason != guard.Testing {
+			if got := w.state(i); got.Share < 0.9 && got.Reason != guard.Testing.String() {
 				t.Errorf("seed %d: method %d: %+v", seed, i, got)
 			}
 		}
@@ -283,7 +284,7 @@ func TestGuard_Signs(t *testing.T) {
 			if got := share(5 * second); math.Abs(got-tc.share) > 0.001 {
 				t.Errorf("the share is %v after the pause, want %v", got, tc.share)
 			}
-			if got := share(65 * second); got != 1 || w.state(0).Reason != guard.None {
+			if got := share(65 * second); got != 1 || w.state(0).Reason != guard.None.String() {
 				t.Errorf("the share is %v after a minute", got)
 			}
 		})

@@ -4,6 +4,8 @@ import (
 	"math"
 	"sync/atomic"
 	"time"
+
+	"github.com/grpchedge/hedge/stats"
 )
 
 const (
@@ -62,13 +64,6 @@ func (r Reason) String() string {
 	return ""
 }
 
-// State is what the guard does.
-type State struct {
-	Share  float64 // of due hedges that may be sent now, 0 to 1
-	Since  time.Time
-	Reason Reason
-}
-
 // share returns the share of due hedges that may be sent at now.
 func (j *judge) share(now time.Time) float64 {
 	if now.Before(j.quota.until) || j.trial.quiet(now) {
@@ -77,15 +72,16 @@ func (j *judge) share(now time.Time) float64 {
 	return 1 - j.missing
 }
 
-func (j *judge) state(now time.Time) State {
-	s := State{Share: j.share(now), Since: j.since, Reason: j.why}
+// state returns what the judge does at now, and why. The sentence is not written yet.
+func (j *judge) state(now time.Time) (stats.Guard, Reason) {
+	g, why := stats.Guard{Share: j.share(now), Since: j.since}, j.why
 	switch {
 	case j.missing == 0 && j.trial.running:
-		s.Since, s.Reason = j.trial.since, Testing
+		g.Since, why = j.trial.since, Testing
 	case now.Before(j.quota.until) && j.quota.until.Sub(j.quota.begun) >= minCount:
-		s.Reason = Baseline
+		why = Baseline
 	}
-	return s
+	return g, why
 }
 
 // exhausted takes note of a RESOURCE_EXHAUSTED, and reports whether it was unexpected. caused says that a hedge was sent shortly

@@ -35,11 +35,11 @@ func TestGuard_FailuresByChance(t *testing.T) {
 			if share := w.pass(10 * time.Minute); share < 0.9 {
 				t.Errorf("%s, seed %d: %.3f of hedges are sent in the first ten minutes", tc.name, seed, share)
 			}
-			sum, was := 0.0, guard.None
+			sum, was := 0.0, guard.None.String()
 			for range hours * 60 {
 				sum += w.pass(time.Minute)
 				if is := w.state(0).Reason; is != was {
-					if was = is; is == guard.Guilty {
+					if was = is; is == guard.Guilty.String() {
 						wrong++
 					}
 				}
@@ -82,7 +82,7 @@ func TestGuard_FailuresOfHedges(t *testing.T) {
 			}
 			found := func() (n int) {
 				for i := range w.methods {
-					if w.state(i).Reason == guard.Guilty {
+					if w.state(i).Reason == guard.Guilty.String() {
 						n++
 					}
 				}

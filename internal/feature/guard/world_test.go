@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge/internal/feature/guard"
+	"github.com/grpchedge/hedge/stats"
 )
 
 const second = time.Second
@@ -86,7 +87,7 @@ func (w *world) pass(d time.Duration) float64 {
 	return float64(w.sent) / float64(w.due)
 }
 
-func (w *world) state(method int) guard.State {
+func (w *world) state(method int) stats.Guard {
 	m := w.methods[method]
 	return m.State(w.now, w.traffic(m))
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // Resets is what is known of one target. Every loser is reset, unless WithResetLimit limits that, or the server has said that
@@ -149,22 +150,28 @@ func (r *Resets) keepCalm(c Calm) {
 	r.watchUntil(c.Until.Add(watch))
 }
 
-// Report is what is known of a target's resets: see hedge.Resets.
-type Report struct {
-	Option *Limit // nil: none
-	Calm   Calm   // zero: there is none now
-	Left   int
-}
-
 // Report returns what is known.
-func (r *Resets) Report(now time.Time) Report {
+func (r *Resets) Report(now time.Time) stats.Resets {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := Report{Option: r.option, Left: int(r.left.Load())}
-	if now.Before(r.calm.Until) {
-		s.Calm = r.calm
+	s := stats.Resets{Mode: stats.ResetsUnlimited, Left: int(r.left.Load())}
+	switch {
+	case r.option != nil:
+		s.Mode, s.Limit, s.Per = stats.ResetsSet, r.option.N, r.option.Per
+	case now.Before(r.calm.Until):
+		s.Mode, s.Since, s.Until = stats.ResetsLearned, r.calm.Since, r.calm.Until
 	}
 	return s
+}
+
+// Calm returns the calm that there is at now, also while an option is in force; zero if there is none.
+func (r *Resets) Calm(now time.Time) Calm {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if now.Before(r.calm.Until) {
+		return r.calm
+	}
+	return Calm{}
 }
 
 // Restore takes over what another process was told, for an hour at most.

@@ -10,7 +10,11 @@ import (
 
 	"github.com/grpchedge/hedge/internal/feature/resets"
 	"github.com/grpchedge/hedge/internal/longtest"
+	"github.com/grpchedge/hedge/stats"
 )
+
+// none is the report of a target without a limit.
+var none = stats.Resets{Mode: stats.ResetsUnlimited}
 
 // server is a target with losers at a rate, all of which can be left, and a server that may cut its connection.
 type server struct {
@@ -69,7 +73,7 @@ func TestResets_CalmIsKept(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newServer()
 			s.serves(t, 2*time.Minute, tc.losers, resets.EnhanceYourCalm, over(tc.n, tc.per))
-			if got := s.rules.Report(s.now); s.cuts != 1 || got.Calm.Until.Sub(got.Calm.Since) != 2*time.Minute {
+			if got := s.rules.Report(s.now); s.cuts != 1 || got.Until.Sub(got.Since) != 2*time.Minute {
 				t.Errorf("%d cuts in two minutes, %+v", s.cuts, got)
 			}
 			hours := longtest.Size(2, 24)
@@ -78,11 +82,11 @@ func TestResets_CalmIsKept(t *testing.T) {
 				t.Errorf("%d cuts", s.cuts)
 			}
 			s.now = s.now.Add(2 * time.Hour) // without hedges
-			if got := s.rules.Report(s.now); got != (resets.Report{}) {
+			if got := s.rules.Report(s.now); got != none {
 				t.Errorf("%+v", got)
 			}
 			s.serves(t, 2*time.Minute, tc.losers, resets.EnhanceYourCalm, over(tc.n, tc.per))
-			if got := s.rules.Report(s.now); got.Calm.Until.Sub(got.Calm.Since) != 2*time.Minute {
+			if got := s.rules.Report(s.now); got.Until.Sub(got.Since) != 2*time.Minute {
 				t.Errorf("a long time later: %+v", got)
 			}
 		})
@@ -102,7 +106,7 @@ func TestResets_WithResetLimit(t *testing.T) {
 		if most > l.N || l.N > 0 && most < (l.N+1)/2 {
 			t.Errorf("%+v: %d resets", l, most)
 		}
-		if got := s.rules.Report(s.now); *got.Option != l {
+		if got := s.rules.Report(s.now); got.Limit != l.N || got.Per != l.Per {
 			t.Errorf("%+v: %+v", l, got)
 		}
 	}
@@ -112,7 +116,7 @@ func TestResets_WithResetLimit(t *testing.T) {
 func TestResets_NoReasonTeachesNothing(t *testing.T) {
 	s := newServer()
 	s.serves(t, time.Hour, 50, resets.NoReason, func(s *server) bool {
-		if got := s.rules.Report(s.now); got != (resets.Report{}) {
+		if got := s.rules.Report(s.now); got != none {
 			t.Fatalf("%+v", got)
 		}
 		return s.within(time.Minute) > 400
@@ -130,7 +134,7 @@ func TestResets_NoReasonTeachesNothing(t *testing.T) {
 func TestResets_OneCutIsNotedOnce(t *testing.T) {
 	s := newServer()
 	s.serves(t, 30*time.Second, 10, resets.None, func(*server) bool { return false })
-	began, first := s.now, resets.Report{}
+	began, first := s.now, stats.Resets{}
 	for n := range 50 {
 		if !s.rules.Cut(resets.EnhanceYourCalm, began, s.now) {
 			t.Error("not blamed on resets")
@@ -150,11 +154,11 @@ func TestResets_AnUpdateForgetsNothing(t *testing.T) {
 	s.serves(t, time.Minute, 50, resets.EnhanceYourCalm, over(400, time.Minute))
 	learned := s.rules.Report(s.now)
 	s.rules.SetLimit(&resets.Limit{N: 7, Per: time.Second}, s.now)
-	if got := s.rules.Report(s.now); got.Option.N != 7 {
+	if got := s.rules.Report(s.now); got.Limit != 7 {
 		t.Errorf("with the option: %+v", got)
 	}
 	s.rules.SetLimit(nil, s.now)
-	if got := s.rules.Report(s.now); got != learned || learned.Calm.Until.IsZero() {
+	if got := s.rules.Report(s.now); got != learned || learned.Until.IsZero() {
 		t.Errorf("without it again: %+v, was %+v", got, learned)
 	}
 	if !s.rules.Low(s.now) {
@@ -166,11 +170,11 @@ func TestResets_AnUpdateForgetsNothing(t *testing.T) {
 func TestResets_ASnapshotHoldsForAnHour(t *testing.T) {
 	s := newServer()
 	s.rules.Restore(resets.Calm{Since: s.now, Until: s.now.Add(1e6 * time.Hour)}, s.now)
-	if got := s.rules.Report(s.now); got.Calm.Until != s.now.Add(time.Hour) || !s.rules.Spent(s.now) {
+	if got := s.rules.Report(s.now); got.Until != s.now.Add(time.Hour) || !s.rules.Spent(s.now) {
 		t.Errorf("%+v", got)
 	}
 	s.now = s.now.Add(time.Hour)
-	if got := s.rules.Report(s.now); got != (resets.Report{}) || s.rules.Low(s.now) {
+	if got := s.rules.Report(s.now); got != none || s.rules.Low(s.now) {
 		t.Errorf("an hour later: %+v", got)
 	}
 }

@@ -1,12 +1,8 @@
-package hedge
+package stats
 
-import (
-	"time"
+import "time"
 
-	"github.com/grpchedge/hedge/internal/engine"
-)
-
-// Control compares the calls of a method that may be hedged with those that [WithControl] leaves unhedged, over the last ten
+// Control compares the calls of a method that may be hedged with those that hedge.WithControl leaves unhedged, over the last ten
 // to eleven minutes. Latencies are those that callers saw.
 type Control struct {
 	// Hedgeable are the calls that may be hedged, whether they were or not, and Unhedged those of the control group.
@@ -29,12 +25,4 @@ type Group struct {
 // where too few calls are known to say.
 type Interval struct {
 	Value, Low, High time.Duration
-}
-
-func newControl(c *engine.Control) *Control {
-	return &Control{Hedgeable: newGroup(c.Hedgeable), Unhedged: newGroup(c.Unhedged), SavedPerHedge: c.SavedPerHedge}
-}
-
-func newGroup(g engine.Group) Group {
-	return Group{Calls: g.Calls, P50: Interval(g.P50), P99: Interval(g.P99), P999: Interval(g.P999)}
 }
