@@ -44,6 +44,7 @@ var All = []Policy{
 	{Name: None, About: "plain gRPC", Dial: plain},
 	{Name: "static-10ms", About: "one hedge after 10 ms, no budget", Dial: Static(10*time.Millisecond, 1)},
 	{Name: "static-50ms", About: "one hedge after 50 ms, no budget", Dial: Static(50*time.Millisecond, 1)},
+	{Name: "static-200ms", About: "one hedge after 200 ms, no budget", Dial: Static(200*time.Millisecond, 1)},
 	{Name: "static-1s", About: "two hedges, each after a further 1 s, no budget: grpc-java's example", Dial: Static(time.Second, 2)},
 	{Name: Adaptive, About: "this library, nothing configured: the trigger Auto, two hedges, budget 10%", Dial: Ours(), Budget: 10},
 	{Name: "adaptive-1", About: "one hedge", Dial: Ours(hedge.WithMaxHedges(1)), Budget: 10},

@@ -116,7 +116,7 @@ func (f *findings) figures(withPublished bool) *table.Sheet {
 		for _, r := range found.results {
 			s.Add(slices.Concat([]table.Cell{table.Word(r.Policy.Name), table.Word(found.clock.Place())}, table.PercentileCells(r.Sorted), []table.Cell{
 				table.Share(r.ExtraLoad()), table.Number(r.Server.Hedges), table.Number(r.Won), table.Number(r.Server.Cancelled),
-				table.Number(r.Wrong), table.Number(r.Failed), table.Number(int64(r.Calls)), table.Number(int64(f.seed)),
+				table.Number(r.Wrong), table.Number(r.Failed + r.MissedDeadline()), table.Number(int64(r.Calls)), table.Number(int64(f.seed)),
 			})...)
 		}
 	}
@@ -127,6 +127,9 @@ func (f *findings) figures(withPublished bool) *table.Sheet {
 func (f *findings) byPart() *table.Sheet {
 	if len(f.workload.Parts) == 0 {
 		return nil
+	}
+	if f.workload.Fleet != nil {
+		return f.bySteps()
 	}
 	s := &table.Sheet{Labels: 3, Columns: append(table.Columns("calls", "part", "policy", "policy", "measured", "measured"), table.PercentileColumns()...)}
 	for i, p := range f.workload.Parts {
@@ -155,6 +158,9 @@ func (f *findings) print(w io.Writer) {
 	if parts := f.byPart(); parts != nil {
 		fmt.Fprintln(w)
 		parts.Print(w)
+		if f.workload.Fleet != nil {
+			fmt.Fprintf(w, "\n%s\n", f.aboutSteps())
+		}
 	}
 	if agreed := agreementSheet(f.agreed); agreed != nil {
 		fmt.Fprintf(w, "\n%s\n\n", agreementText)
@@ -172,6 +178,9 @@ func (r clockRun) describe(w workload.Workload, seed int) string {
 	pace := fmt.Sprintf("%d at a time", r.size.Concurrency)
 	if w.Arrivals != nil {
 		pace = "arriving by the clock"
+	}
+	if f := w.Fleet; f != nil {
+		pace += fmt.Sprintf(" from %s clients at %d servers, each with a deadline of %v", figure.Count(int64(f.Clients)), w.Servers(), f.Deadline)
 	}
 	s := fmt.Sprintf("In %s: %s under each policy, %s, seed %d; it took %v.", r.clock.Place(), what, pace, seed, r.took.Round(100*time.Millisecond))
 	if r.clock == workload.RealClock {

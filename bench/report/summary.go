@@ -17,10 +17,10 @@ import (
 )
 
 // shownFirst are the workloads whose figures a summary shows; it links the pages of the others.
-var shownFirst = []string{"straggler", "ttft", "grpc-java", "slow-one-percent", "pareto", "fan-out", "sizes", "heavy", "stalls"}
+var shownFirst = []string{"straggler", "ttft", "grpc-java", "slow-one-percent", "pareto", "fan-out", "sizes", "heavy", "stalls", "fleet"}
 
 // coursesShown are the workloads whose course a summary shows.
-var coursesShown = []string{"shift", "outage", "sizes", "stalls"}
+var coursesShown = []string{"shift", "outage", "sizes", "stalls", "fleet"}
 
 // writeSummary writes the short form of a report. Its links are relative to the folder that contains docs/.
 func (r *Report) writeSummary(all []*findings, weak *table.Sheet, took time.Duration) error {
@@ -71,6 +71,9 @@ func otherPages(all []*findings, pages string) []string {
 
 // shortFigures are the figures that readers look for first.
 func (f *findings) shortFigures() *table.Sheet {
+	if f.workload.Fleet != nil {
+		return f.bySteps()
+	}
 	s := &table.Sheet{Labels: 2, Columns: slices.Concat(table.Columns("policy", "policy", "measured", "measured"), table.PercentileColumns(), table.Columns("extra load", "extra_load"))}
 	for _, p := range publishedFigures[f.workload.Name] {
 		s.Add(p.cells(0)...)

@@ -51,6 +51,9 @@ func (f *findings) markdown() string {
 	fmt.Fprintf(&s, "\n%s\n", f.figures(true).Markdown())
 	if parts := f.byPart(); parts != nil {
 		fmt.Fprintf(&s, "%s\n", parts.Markdown())
+		if f.workload.Fleet != nil {
+			fmt.Fprintf(&s, "%s\n\n", f.aboutSteps())
+		}
 	}
 	if agreed := agreementSheet(f.agreed); agreed != nil {
 		fmt.Fprintf(&s, "%s\n\n%s\n", agreementText, agreed.Markdown())

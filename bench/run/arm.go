@@ -25,30 +25,46 @@ import (
 type arm struct {
 	*Comparison
 	policy    policy.Policy
-	targets   []*target // one, or as many as a request calls at once
-	scheduler *hedge.Scheduler
-	arrivals  []time.Duration // nil: a call begins when a caller is free
+	targets   []*target        // one, or as many as a request calls at once
+	scheduler *hedge.Scheduler // of the first client
+	callers   []int            // the client of call n at n; nil where there is one client
+	arrivals  []time.Duration  // nil: a call begins when a caller is free
 	start     atomic.Pointer[time.Time]
 	stopped   func() bool
 	endSample func()
+	endBusy   func()
 
 	began     []time.Duration // of call n at n, after the start
 	latencies []time.Duration // likewise
+	late      []bool          // likewise: it missed the deadline of a fleet's calls
 	samples   []sample
-	won       atomic.Int64 // calls whose answer is a hedge's
-	mu        sync.Mutex   // guards what follows
+	busy      []time.Duration // of a fleet's servers, up to the end of each step
+	mu        sync.Mutex      // guards what follows
 	failed    int64
 	wrong     int64
 	firstErr  error
 }
 
-// target is the backends behind one target, and a client of them.
+// target is the backends behind one target, and clients of them.
 type target struct {
 	cluster *testserver.Cluster
-	client  testpb.TestServiceClient
+	clients []*client
 
 	mu     sync.Mutex
-	hedges []time.Duration // when each reached a backend, after the start
+	hedges []arrived
+}
+
+// client makes calls with a scheduler of its own.
+type client struct {
+	testpb.TestServiceClient
+	won  atomic.Int64 // calls whose answer is a hedge's
+	turn atomic.Uint32
+}
+
+// arrived is a hedge that reached a backend, at a time after the start.
+type arrived struct {
+	at time.Duration
+	id uint64
 }
 
 // sample is the delay that was learned at a time of a run.
@@ -62,9 +78,14 @@ func (c *Comparison) startArm(ctx context.Context, p policy.Policy) (*arm, error
 		began:      make([]time.Duration, c.Calls),
 		latencies:  make([]time.Duration, c.Calls),
 		endSample:  func() {},
+		endBusy:    func() {},
 	}
 	if w := c.Workload; w.Arrivals != nil {
 		a.arrivals = w.Arrivals(c.rng(), c.Calls)
+	}
+	if f := c.Workload.Fleet; f != nil {
+		a.callers = f.Callers(c.rng(), c.Calls)
+		a.late = make([]bool, c.Calls)
 	}
 	dial, scheduler, err := p.Dial(c.Options)
 	if err != nil {
@@ -93,15 +114,16 @@ func (a *arm) startTarget(ctx context.Context, i int, dial []grpc.DialOption) er
 		wait = nil
 	}
 	cluster, err := testserver.Start(testserver.Config{
-		Wait:       wait,
-		Name:       "target-" + strconv.Itoa(i),
-		Backends:   a.Backends,
-		InMemory:   a.Clock == workload.VirtualClock,
-		Workers:    a.Workload.Workers,
-		Script:     a.script(t),
-		Seed:       a.Seed,
-		DrawByID:   true,
-		CountsOnly: !a.KeepRecords,
+		Wait:           wait,
+		Name:           "target-" + strconv.Itoa(i),
+		Backends:       a.Backends,
+		InMemory:       a.Clock == workload.VirtualClock,
+		Workers:        a.Workload.Workers,
+		StopsCancelled: a.Workload.Fleet != nil && a.Workload.Fleet.StopsCancelled,
+		Script:         a.script(t),
+		Seed:           a.Seed,
+		DrawByID:       true,
+		CountsOnly:     !a.KeepRecords,
 	})
 	if err != nil {
 		return err
@@ -111,7 +133,11 @@ func (a *arm) startTarget(ctx context.Context, i int, dial []grpc.DialOption) er
 	if a.Workload.Elsewhere {
 		dial = append(slices.Clip(dial), grpc.WithDefaultServiceConfig(hedgesElsewhere))
 	}
-	t.client, err = Connect(ctx, cluster, dial)
+	if a.Workload.Fleet != nil {
+		return a.connectFleet(ctx, t, dial)
+	}
+	c, err := Connect(ctx, cluster, dial)
+	t.clients = []*client{{TestServiceClient: c}}
 	return err
 }
 
@@ -128,7 +154,7 @@ func (a *arm) script(t *target) testserver.Script {
 	return func(at testserver.Attempt) testserver.Plan {
 		if at.Number > 0 {
 			t.mu.Lock()
-			t.hedges = append(t.hedges, at.Arrival.Sub(a.started()))
+			t.hedges = append(t.hedges, arrived{at.Arrival.Sub(a.started()), at.ID})
 			t.mu.Unlock()
 		}
 		return plan(at)
@@ -141,6 +167,9 @@ func (a *arm) begin() {
 	a.start.Store(&now)
 	if a.Workload.HasCourse() && a.scheduler != nil {
 		a.endSample = a.sampleEverySecond()
+	}
+	if a.Workload.Fleet != nil {
+		a.endBusy = a.watchBusy()
 	}
 }
 
@@ -230,11 +259,21 @@ func (a *arm) request(ctx context.Context, n int) {
 }
 
 func (a *arm) callOnce(ctx context.Context, target, n int) time.Duration {
-	took, attempt, err := a.Workload.Call(ctx, a.targets[target].client, workload.CallID(n))
-	if err != nil {
+	c := a.targets[target].clients[0]
+	if a.callers != nil {
+		c = a.targets[target].clients[a.callers[n]]
+		var cancel context.CancelFunc
+		ctx, cancel = c.inFleet(ctx, a.Workload.Fleet)
+		defer cancel()
+	}
+	took, attempt, err := a.Workload.Call(ctx, c, workload.CallID(n))
+	switch {
+	case a.late != nil && missedDeadline(err):
+		a.late[n] = true
+	case err != nil:
 		a.note(n, err)
-	} else if attempt > 0 {
-		a.won.Add(1)
+	case attempt > 0:
+		c.won.Add(1)
 	}
 	return took
 }
@@ -258,15 +297,17 @@ func (a *arm) result(ctx context.Context) (*Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	a.endSample()
+	a.endBusy()
 	r := &Result{
 		Policy:    a.policy,
 		Calls:     a.Calls * len(a.targets),
 		Latencies: a.latencies,
 		Began:     a.began,
+		Late:      a.late,
+		busy:      a.busy,
 		samples:   a.samples,
 		Sorted:    slices.Sorted(slices.Values(a.latencies)),
 		Stats:     a.scheduler.Stats(),
-		Won:       a.won.Load(),
 		Failed:    a.failed,
 		Wrong:     a.wrong,
 		FirstErr:  a.firstErr,
@@ -276,10 +317,14 @@ func (a *arm) result(ctx context.Context) (*Result, error) {
 			return nil, fmt.Errorf("%d attempts still run at the server: %w", t.cluster.Counts().InFlight, err)
 		}
 		r.Server = sum(r.Server, t.cluster.Counts())
-		slices.Sort(t.hedges)
-		r.hedges = append(r.hedges, t.hedges...)
+		for _, c := range t.clients {
+			r.Won += c.won.Load()
+		}
+		for _, h := range t.hedges {
+			r.hedges = append(r.hedges, h.at)
+		}
 		if a.policy.Budget > 0 && len(a.Options) == 0 {
-			r.Overspent = max(r.Overspent, overspent(r.Began, t.hedges, a.policy.Budget, r.Won))
+			r.Overspent = max(r.Overspent, a.overspent(t))
 		}
 	}
 	if targets := a.scheduler.Targets(); len(targets) > 0 {

@@ -19,7 +19,9 @@ type Result struct {
 	Calls     int             // all that were made: as many as latencies, but where a request is several
 	Latencies []time.Duration // of call n at n
 	Began     []time.Duration // of call n at n, after the start of the run
+	Late      []bool          // call n missed its deadline, in a fleet; nil elsewhere
 	hedges    []time.Duration // when each reached its server, likewise
+	busy      []time.Duration // of a fleet's servers, up to the end of each step
 	samples   []sample        // what was learned, every second, where calls arrive by the clock
 	Sorted    []time.Duration
 	Server    testserver.Counts
@@ -39,6 +41,17 @@ func (r *Result) Percentile(q float64) time.Duration { return figure.Quantile(r.
 func (r *Result) ExtraLoad() float64 {
 	calls := float64(r.Calls)
 	return (float64(r.Server.Attempts) - calls) / calls
+}
+
+// MissedDeadline is how many calls of a fleet missed their deadline.
+func (r *Result) MissedDeadline() int64 {
+	missed := int64(0)
+	for _, late := range r.Late {
+		if late {
+			missed++
+		}
+	}
+	return missed
 }
 
 // Err returns what went wrong with the calls. It is nil for a peer.

@@ -45,6 +45,8 @@ type Workload struct {
 	// Elsewhere makes hedges go to another backend than the attempts before them, by the balancing policy
 	// hedge_other_backend over round_robin; otherwise all attempts go where round_robin sends them.
 	Elsewhere bool
+	// Fleet, if not nil, is who makes the calls; otherwise it is one client.
+	Fleet *Fleet
 	// Parts are groups of calls that are also reported separately.
 	Parts []Part
 
@@ -173,6 +175,16 @@ var All = []Workload{
 		backends: 1, Workers: 4, Arrivals: poissonSteps(0.70*4/0.008, 0.95*4/0.008), Parts: loads, Virtual: Size{49_500, 1},
 		Policies: []string{policy.None, "static-10ms", "static-50ms", policy.Adaptive, "failsafe-go", "adaptive-p90", "adaptive-p95", "adaptive-1"},
 	},
+	inFleet("fleet", "100 clients on 20 servers of 4 workers and a queue, at 30% to 90% load and through an overload; servers stop cancelled work",
+		Fleet{Clients: 100, StopsCancelled: true, Steps: loadSteps}, "static-200ms"),
+	inFleet("fleet-finishing", "the same fleet, with servers that finish cancelled work",
+		Fleet{Clients: 100, Steps: loadSteps}, "static-200ms"),
+	inFleet("fleet-busy", "a fleet in which 5% of the clients make half of the calls",
+		Fleet{Clients: 100, Busy: 5, StopsCancelled: true, Steps: someSteps}),
+	inFleet("fleet-quiet", "a fleet of 1,000 clients that make one call a second each",
+		Fleet{Clients: 1000, StopsCancelled: true, Steps: quietSteps}),
+	inFleet("fleet-slow", "a fleet with one server that is ten times slower than the others",
+		Fleet{Clients: 100, SlowServer: slowServer, StopsCancelled: true, Steps: someSteps}),
 }
 
 // Named returns the workload of that name. It panics if there is none.
@@ -258,6 +270,9 @@ const (
 
 // Shorten returns the workload with the sizes of a short run.
 func (w Workload) Shorten() Workload {
+	if w.Fleet != nil {
+		return w.shortenFleet()
+	}
 	most := shortVirtual
 	switch {
 	case w.Fan > 0:

@@ -47,8 +47,12 @@ type Config struct {
 
 	// Workers, if above 0, is how many attempts a backend serves at a time. The
 	// others wait their turn in the order of arrival. An attempt occupies a worker
-	// for the Delay of its plan, to its end even if it is cancelled before.
+	// for the Delay of its plan, to its end even if it is cancelled before, unless
+	// StopsCancelled is set.
 	Workers int
+
+	// StopsCancelled frees the worker of an attempt as soon as it is cancelled.
+	StopsCancelled bool
 
 	// Wait, if not nil, waits for attempts in the place of a timer: until d has
 	// passed or the context ends, whose error it then returns.
@@ -103,7 +107,8 @@ func Start(config Config) (*Cluster, error) {
 	c := &Cluster{config: config, source: newSource(config.Seed)}
 	c.SetScript(config.Script)
 	for i := range config.Backends {
-		b := &backend{cluster: c, index: i, queue: newQueue(config.Workers)}
+		b := &backend{cluster: c, index: i}
+		b.queue.start(config.Workers, config.StopsCancelled)
 		c.backends = append(c.backends, b)
 		if err := b.start(); err != nil {
 			c.Close()

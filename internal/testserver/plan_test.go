@@ -252,33 +252,47 @@ func TestDrawByID(t *testing.T) {
 }
 
 func TestWorkers(t *testing.T) {
-	config := testserver.Config{Workers: 1, Latency: testserver.Constant(time.Second)}
-	inBubble(t, config, func(t *testing.T, cluster *testserver.Cluster, client testpb.TestServiceClient) {
-		start := time.Now()
-		// One call a millisecond, of which the first is cancelled while it is
-		// served and the second while it waits. The third starts when the first
-		// would have ended.
-		type result struct {
-			id   uint64
-			took time.Duration
-		}
-		results := make(chan result)
-		for id, patience := range []time.Duration{500 * ms, 600 * ms, time.Minute, time.Minute} {
-			go func() {
-				ctx, cancel := context.WithTimeout(t.Context(), patience)
-				defer cancel()
-				client.Unary(ctx, &testpb.Request{Id: uint64(id)})
-				results <- result{uint64(id), time.Since(start).Round(10 * ms)}
-			}()
-			time.Sleep(ms)
-		}
-		for _, want := range []result{{0, 500 * ms}, {1, 600 * ms}, {2, 2 * time.Second}, {3, 3 * time.Second}} {
-			if got := <-results; got != want {
-				t.Errorf("got %+v, want %+v", got, want)
+	for _, stops := range []bool{false, true} {
+		config := testserver.Config{Workers: 1, Latency: testserver.Constant(time.Second), StopsCancelled: stops}
+		inBubble(t, config, func(t *testing.T, cluster *testserver.Cluster, client testpb.TestServiceClient) {
+			start := time.Now()
+			// One call a millisecond, of which the first is cancelled while it is
+			// served and the second while it waits. The third starts when the first
+			// would have ended. Where cancelled work stops, the second is served when
+			// the first is cancelled, and the third when the second is.
+			type result struct {
+				id   uint64
+				took time.Duration
 			}
-		}
-		if err := cluster.WaitIdle(t.Context()); err != nil {
-			t.Error(err)
-		}
-	})
+			results := make(chan result)
+			for id, patience := range []time.Duration{500 * ms, 600 * ms, time.Minute, time.Minute} {
+				go func() {
+					ctx, cancel := context.WithTimeout(t.Context(), patience)
+					defer cancel()
+					client.Unary(ctx, &testpb.Request{Id: uint64(id)})
+					results <- result{uint64(id), time.Since(start).Round(10 * ms)}
+				}()
+				time.Sleep(ms)
+			}
+			first := time.Second
+			if stops {
+				first = 600 * ms
+			}
+			for _, want := range []result{{0, 500 * ms}, {1, 600 * ms}, {2, first + time.Second}, {3, first + 2*time.Second}} {
+				if got := <-results; got != want {
+					t.Errorf("cancelled work stops: %v; got %+v, want %+v", stops, got, want)
+				}
+				if busy := cluster.Busy().Round(10 * ms); busy != time.Since(start).Round(10*ms) {
+					t.Errorf("cancelled work stops: %v; busy for %v of %v with calls waiting", stops, busy, time.Since(start))
+				}
+			}
+			if err := cluster.WaitIdle(t.Context()); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(time.Second)
+			if busy := cluster.Busy().Round(10 * ms); busy != first+2*time.Second {
+				t.Errorf("cancelled work stops: %v; busy for %v, want %v", stops, busy, first+2*time.Second)
+			}
+		})
+	}
 }
