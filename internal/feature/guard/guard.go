@@ -5,7 +5,7 @@
 // quota. The other is that fewer calls fail in short periods without hedges: see trial.
 //
 // A guard misjudges at times. So a pause lasts six minutes at most, the share grows back within eight, and only the method is
-// judged whose calls fail. Where hedged calls of several methods fail, the target is judged as a whole too.
+// judged whose calls fail. Where hedged calls of several methods fail about as often, the target is judged as a whole too.
 package guard
 
 import (
@@ -41,7 +41,7 @@ type Method struct {
 
 	own               judge // this and what follows: guarded by target.mu
 	sent              time.Time
-	exhausted, failed time.Time // the last ones
+	exhausted, failed member
 }
 
 // Traffic counts the calls so far of the method and of its target. A dear call of a target may count as several. The counts never
@@ -65,7 +65,17 @@ func (m *Method) Share(now time.Time, t Traffic) float64 {
 	m.target.mu.Lock()
 	defer m.target.mu.Unlock()
 	m.advance(now, t)
+	if !m.reached(now) {
+		return m.own.share(now)
+	}
 	return min(m.own.share(now), m.target.whole.share(now))
+}
+
+// reached reports whether the judgement of the target as a whole is for m too. Several methods may share a rate limit, and m
+// may not have met it yet. Other failures are a reason only for methods that have some.
+func (m *Method) reached(now time.Time) bool {
+	whole := &m.target.whole
+	return whole.why == Exhausted || whole.quota.paused(now) || within(now, m.failed.last, hedged)
 }
 
 // Sent says that a hedge is sent at now.
@@ -85,7 +95,7 @@ func (m *Method) Exhausted(now time.Time, t Traffic, alone bool) {
 		return
 	}
 	unexplained := m.own.exhausted(now, t.Method, within(now, m.sent, settle), true, alone)
-	several := unexplained && m.target.exhausted.joins(now, &m.exhausted, settle)
+	several := unexplained && m.target.exhausted.joins(now, t, &m.exhausted, settle)
 	m.target.whole.exhausted(now, t.Target, within(now, m.target.sent, settle), several, alone)
 }
 
@@ -94,11 +104,12 @@ func (m *Method) Failed(now time.Time, t Traffic) {
 	m.target.mu.Lock()
 	defer m.target.mu.Unlock()
 	m.advance(now, t)
-	switch {
-	case !within(now, m.sent, hedged):
-	case m.target.failed.joins(now, &m.failed, memory):
+	if !within(now, m.sent, hedged) {
+		return
+	}
+	if m.target.failed.joins(now, t, &m.failed, memory) {
 		m.target.whole.failed(now, t.Target)
-	default:
+	} else {
 		m.own.failed(now, t.Method)
 	}
 }
@@ -114,26 +125,11 @@ func (m *Method) State(now time.Time, t Traffic) stats.Guard {
 	defer m.target.mu.Unlock()
 	m.advance(now, t)
 	own, why := m.own.state(now)
-	if whole, whyWhole := m.target.whole.state(now); whole.Share < own.Share || why == None {
+	if whole, whyWhole := m.target.whole.state(now); m.reached(now) && (whole.Share < own.Share || why == None) {
 		own, why = whole, whyWhole
 	}
 	own.Reason = why.String()
 	return own
-}
-
-// company tells failures of one method from those of several.
-type company struct {
-	latest time.Time // the last failure of any method
-	other  time.Time // the last one of another method than that of the latest
-}
-
-// joins takes note of a failure of a method whose last one was at *own, and reports whether another method had one within d.
-func (c *company) joins(now time.Time, own *time.Time, d time.Duration) bool {
-	if c.latest.After(*own) {
-		c.other = c.latest
-	}
-	*own, c.latest = now, now
-	return within(now, c.other, d)
 }
 
 // within reports whether t was at most d before now. A zero t was never.

@@ -147,6 +147,27 @@ func TestGuard_OtherMethods(t *testing.T) {
 	}
 }
 
+// TestGuard_NoFailureOfItsOwn: where hedges of one method fail, and another fails now and then by chance, that costs the other
+// little, and a third method nothing.
+func TestGuard_NoFailureOfItsOwn(t *testing.T) {
+	for seed := range uint64(longtest.Size(3, 20)) {
+		w := newWorld(seed, 100, 100, 100)
+		w.fails = func(w *world, m *method, hedged bool) bool {
+			switch m {
+			case w.methods[0]:
+				return hedged && w.random.IntN(5) == 0
+			case w.methods[1]:
+				return w.random.Float64() < 0.0005
+			}
+			return false
+		}
+		shares := w.shares(3 * 3600)
+		if shares[0] > 0.5 || shares[1] < 0.75 || shares[2] < 0.999 {
+			t.Errorf("seed %d: the shares are %.2f", seed, shares)
+		}
+	}
+}
+
 // TestGuard_LargeRequests: a hedge of a request that is too large fails like its primary, and that says nothing.
 func TestGuard_LargeRequests(t *testing.T) {
 	for _, share := range []float64{0.001, 0.01} {

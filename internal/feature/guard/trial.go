@@ -1,7 +1,6 @@
 package guard
 
 import (
-	"math"
 	"time"
 )
 
@@ -15,7 +14,6 @@ const (
 	every, everyReduced, patience, maxRarer = 16, 4, 12, 8
 	// A trial runs while at least so many calls failed in the last minute or so, and one in ten thousand.
 	minFailures, minShare = 5, 0.0001
-	memory                = time.Minute
 	// stake is which part of its wealth a trial bets.
 	stake = 0.8
 	// If hedges do no harm, a verdict comes once in 200 pairs with a failure at most, on average, which take ten hours. The
@@ -35,9 +33,7 @@ type trial struct {
 	running bool
 	since   time.Time
 
-	recent, recentCalls float64 // failures, and calls, with fading memory
-	first, last         time.Time
-	lastCalls           float64
+	recent frequency
 
 	begin      time.Time // of the pair
 	period     time.Duration
@@ -54,18 +50,9 @@ type trial struct {
 
 // failed takes note of a failed call.
 func (t *trial) failed(now time.Time, calls float64) {
-	if !t.last.IsZero() {
-		kept := t.fade(now)
-		gap := max(now.Sub(t.last).Seconds(), 0)
-		t.recent *= kept
-		t.recentCalls = t.recentCalls*kept + max(0, calls-t.lastCalls)*min(1, memory.Seconds()/max(gap, 1e-9))
-	}
-	if t.recent++; t.recent < 2 {
-		t.first = now
-	}
-	t.last, t.lastCalls = now, calls
+	t.recent.note(now, calls)
 	switch {
-	case !t.running && t.recent >= minFailures && t.recent >= minShare*t.recentCalls:
+	case !t.running && t.recent.failures >= minFailures && t.recent.share() >= minShare:
 		t.running, t.since, t.pairs = true, now, 0
 		t.next(now)
 	case t.running && now.Before(t.begin) && 2*t.length(now) < t.period: // failures have become many
@@ -74,11 +61,6 @@ func (t *trial) failed(now time.Time, calls float64) {
 	if t.running {
 		t.count(now)
 	}
-}
-
-// fade returns what is left at now of a failure that was booked last.
-func (t *trial) fade(now time.Time) float64 {
-	return math.Exp(-max(now.Sub(t.last).Seconds(), 0) / memory.Seconds())
 }
 
 // count books a failure in the pair, unless it is in no period or in the first third of one.
@@ -102,8 +84,8 @@ func (t *trial) quiet(now time.Time) bool {
 
 // length returns how long a period must last now for some failures.
 func (t *trial) length(now time.Time) time.Duration {
-	known := min(memory, now.Sub(t.first))
-	failures := max(t.recent*t.fade(now), 0.01)
+	known := min(memory, now.Sub(t.recent.first))
+	failures := max(t.recent.at(now), 0.01)
 	return min(max(time.Duration(failuresPerPeriod/failures*float64(known)), minPeriod), maxPeriod)
 }
 
@@ -138,7 +120,7 @@ func (t *trial) advance(now time.Time, held bool) (guilty bool) {
 	if guilty = t.wealth >= proof; guilty {
 		t.wealth, t.pairs = remembered, 0
 	}
-	if t.recent*t.fade(now) < 1 {
+	if t.recent.at(now) < 1 {
 		t.running = false
 	} else {
 		t.next(now)
