@@ -6,8 +6,8 @@ import "time"
 //
 // When a hedged call is decided, its other attempts are reset: the client sends RST_STREAM. Many servers and proxies cut
 // connections that send more than some hundred of these a minute, which fails the calls in flight. If a server says that this
-// is the reason (ENHANCE_YOUR_CALM), no loser of the target is reset for two minutes, after the next such cut for four, and so
-// on up to an hour. A call that such a cut fails is sent again, once, if a hedge may be sent. Where a target has several
+// is the reason (ENHANCE_YOUR_CALM), no loser of the target is reset for ten minutes.
+// A call that such a cut fails is sent again, once, if a hedge may be sent. Where a target has several
 // connections, a first cut may teach nothing and fail its calls. Servers that cut connections without a reason need
 // hedge.WithResetLimit. Then every cut within a minute of a reset counts.
 //

@@ -19,10 +19,9 @@ type Resets struct {
 	left    atomic.Int64 // losers that run to their end now
 
 	mu      sync.Mutex
-	option  *Limit // WithResetLimit; nil: none
-	allowed bucket // by the option
-	calm    Calm   // it stays while an option is in force
-	hold    time.Duration
+	option  *Limit    // WithResetLimit; nil: none
+	allowed bucket    // by the option
+	calm    Calm      // it stays while an option is in force
 	cutAt   time.Time // when a connection was cut last because of resets
 }
 
@@ -36,8 +35,8 @@ const (
 	wake = 5 * time.Second
 	// watch is how long attempts are watched after a failure that may have been a cut, and after a calm.
 	watch = 10 * time.Minute
-	// firstHold is how long the first calm lasts. The next one lasts twice as long, up to longestHold.
-	firstHold, longestHold = 2 * time.Minute, time.Hour
+	// calmFor is how long a calm lasts.
+	calmFor = 10 * time.Minute
 	// mostLeft bounds the losers of a target that run to their end.
 	mostLeft = 1000
 )
@@ -133,11 +132,7 @@ func (r *Resets) Cut(c Cut, began, now time.Time) (blamed bool) {
 	case now.UnixNano()-r.lastAt.Load() > int64(memory), c == NoReason && r.option == nil:
 		return false
 	case c == EnhanceYourCalm:
-		if r.hold *= 2; now.Sub(r.calm.Until) > longestHold {
-			r.hold = firstHold
-		}
-		r.hold = min(r.hold, longestHold)
-		r.keepCalm(Calm{now, now.Add(r.hold)})
+		r.keepCalm(Calm{now, now.Add(calmFor)})
 	}
 	r.cutAt = now
 	return true
@@ -174,15 +169,14 @@ func (r *Resets) Calm(now time.Time) Calm {
 	return Calm{}
 }
 
-// Restore takes over what another process was told, for an hour at most.
+// Restore takes over what another process was told, for no longer than if it was told now.
 func (r *Resets) Restore(c Calm, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if most := now.Add(longestHold); c.Until.After(most) {
+	if most := now.Add(calmFor); c.Until.After(most) {
 		c.Until = most
 	}
 	if now.Before(c.Until) {
-		r.hold = firstHold
 		r.keepCalm(c)
 	}
 }

@@ -57,8 +57,7 @@ func over(n int, per time.Duration) func(*server) bool {
 	return func(s *server) bool { return s.within(per) > n }
 }
 
-// In TestResets_CalmIsKept servers count resets over different times. After the first cut there is no other for two minutes, and
-// there are few in a day, because resets are tried again ever more seldom.
+// In TestResets_CalmIsKept servers count resets over different times. They cut a connection once in ten minutes at most.
 func TestResets_CalmIsKept(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -73,21 +72,17 @@ func TestResets_CalmIsKept(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newServer()
 			s.serves(t, 2*time.Minute, tc.losers, resets.EnhanceYourCalm, over(tc.n, tc.per))
-			if got := s.rules.Report(s.now); s.cuts != 1 || got.Until.Sub(got.Since) != 2*time.Minute {
+			if got := s.rules.Report(s.now); s.cuts != 1 || got.Until.Sub(got.Since) != 10*time.Minute {
 				t.Errorf("%d cuts in two minutes, %+v", s.cuts, got)
 			}
 			hours := longtest.Size(2, 24)
 			s.serves(t, time.Duration(hours)*time.Hour, tc.losers, resets.EnhanceYourCalm, over(tc.n, tc.per))
-			if s.cuts > 5+hours {
+			if s.cuts < 2 || s.cuts > 1+6*hours {
 				t.Errorf("%d cuts", s.cuts)
 			}
-			s.now = s.now.Add(2 * time.Hour) // without hedges
+			s.now = s.now.Add(10 * time.Minute) // without hedges
 			if got := s.rules.Report(s.now); got != none {
 				t.Errorf("%+v", got)
-			}
-			s.serves(t, 2*time.Minute, tc.losers, resets.EnhanceYourCalm, over(tc.n, tc.per))
-			if got := s.rules.Report(s.now); got.Until.Sub(got.Since) != 2*time.Minute {
-				t.Errorf("a long time later: %+v", got)
 			}
 		})
 	}
@@ -166,16 +161,16 @@ func TestResets_AnUpdateForgetsNothing(t *testing.T) {
 	}
 }
 
-// TestResets_ASnapshotHoldsForAnHour takes over a time that never ends, as a forged snapshot may have it.
-func TestResets_ASnapshotHoldsForAnHour(t *testing.T) {
+// TestResets_ASnapshotHoldsForMinutes takes over a time that never ends, as a forged snapshot may have it.
+func TestResets_ASnapshotHoldsForMinutes(t *testing.T) {
 	s := newServer()
 	s.rules.Restore(resets.Calm{Since: s.now, Until: s.now.Add(1e6 * time.Hour)}, s.now)
-	if got := s.rules.Report(s.now); got.Until != s.now.Add(time.Hour) || !s.rules.Spent(s.now) {
+	if got := s.rules.Report(s.now); got.Until != s.now.Add(10*time.Minute) || !s.rules.Spent(s.now) {
 		t.Errorf("%+v", got)
 	}
-	s.now = s.now.Add(time.Hour)
+	s.now = s.now.Add(10 * time.Minute)
 	if got := s.rules.Report(s.now); got != none || s.rules.Low(s.now) {
-		t.Errorf("an hour later: %+v", got)
+		t.Errorf("ten minutes later: %+v", got)
 	}
 }
 
