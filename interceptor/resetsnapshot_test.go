@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-
 	"google.golang.org/protobuf/proto"
 
 	"github.com/grpchedge/hedge"
