@@ -1,9 +1,6 @@
 package place
 
-import (
-	"sync/atomic"
-	"time"
-)
+import "time"
 
 const (
 	// probeEvery is how often a primary may go to a silent connection, to find out whether it answers again. Each probe of one
@@ -21,34 +18,26 @@ const (
 	mostPatience     = 500 * time.Millisecond
 
 	// trust is for how long a connection is not silent after a patient probe was answered there: this many times what the
-	// answer took. A backend that is only slow is thus avoided for a fiftieth of the time at most.
-	trust = 50
+	// answer took, mostTrust at most. A backend that is only slow is thus avoided for a fiftieth of the time at most.
+	trust     = 50
+	mostTrust = time.Minute
 )
 
-// slowness is what a connection takes to answer, if that was found to be more than the delay after which calls are hedged.
+// slowness is what a connection takes to answer, if that was found to be more than the delay after which calls are hedged. Only
+// probes that are answered say so, since other calls may be of methods that take longer anywhere. It is guarded by the silence's
+// lock.
 type slowness struct {
-	took  atomic.Int64 // a time.Duration; 0 if nothing was found
-	spoke time.Time    // when a patient probe was answered last; guarded by the silence's lock
+	took    time.Duration // 0 if nothing was found; half as much after each probe that it has made patient
+	trusted time.Time     // until then late calls mean nothing, because the connection is slow
 }
 
-// trusted reports whether late calls mean nothing, because the connection is slow. The silence's lock must be held.
-func (s *slowness) trusted(now time.Time) bool {
-	return now.Sub(s.spoke) < trust*time.Duration(s.took.Load())
-}
-
-// proven notes that a probe was answered after its usual delay. The silence's lock must be held.
+// proven notes that a probe was answered after its usual delay.
 func (s *slowness) proven(now time.Time, took time.Duration) {
-	s.took.Store(int64(took))
-	s.spoke = now
+	s.took, s.trusted = took, now.Add(min(trust*took, mostTrust))
 }
 
-// follow moves what is known toward what a primary's answer took. It need not be exact: two that come at once may count as one.
-func (s *slowness) follow(took time.Duration) {
-	was := s.took.Load()
-	if was > 0 {
-		s.took.Store(was + (min(int64(took), 2*was)-was)/8)
-	}
-}
+// follow moves what is known toward what the answer to another probe took.
+func (s *slowness) follow(took time.Duration) { s.took += (min(took, 2*s.took) - s.took) / 8 }
 
 // Probe reports whether the primary of r, nil if it has no record, may go to this connection although it is silent. It is true
 // now and then, see probeEvery, and always if the connection is not silent.
@@ -77,7 +66,10 @@ func (b *Backend) patience(now time.Time, delay time.Duration) time.Duration {
 	if !s.silent {
 		return 0
 	}
-	wait := 2 * time.Duration(s.slow.took.Load())
+	wait := min(2*s.slow.took, 2*delay+mostPatience)
+	if wait > delay {
+		s.slow.took /= 2
+	}
 	if lasted := now.Sub(s.first); !now.Before(s.patient) {
 		s.patient = now.Add(min(3*lasted, mostPatientEvery))
 		wait = max(wait, 2*delay+min(lasted/100, mostPatience))
@@ -113,20 +105,23 @@ func (r *Record) Answered(began time.Time) {
 	if b == nil {
 		return
 	}
-	s := &b.silence
-	if s.late.Load() == 0 && s.slow.took.Load() == 0 && !r.probes.Load() {
-		return
+	if r.probes.Load() {
+		b.probed(began, r)
 	}
-	now := time.Now()
+	b.Answered()
+}
+
+// probed notes that a probe was answered there.
+func (b *Backend) probed(began time.Time, r *Record) {
 	r.Lock()
 	patience := r.patience
 	r.Unlock()
+	now, s := time.Now(), &b.silence
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if patience > 0 {
-		s.mu.Lock()
 		s.slow.proven(now, min(now.Sub(began), patience))
-		s.mu.Unlock()
 	} else {
 		s.slow.follow(now.Sub(began))
 	}
-	b.Answered()
 }

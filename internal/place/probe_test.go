@@ -11,7 +11,10 @@ import (
 	"github.com/grpchedge/hedge/internal/place"
 )
 
-const usual = 10 * ms // the delay of all calls here
+const (
+	usual      = 10 * ms // the delay of all calls here
+	probeEvery = 100 * ms
+)
 
 // silent returns a connection that is silent, and a function that sends a probe there.
 func silent(t *testing.T) (*place.Backend, func() *place.Record) {
@@ -112,17 +115,60 @@ func TestPatience_ASlowBackend(t *testing.T) {
 		if got := patience(probe()); got != 40*ms {
 			t.Errorf("a probe waits %v", got)
 		}
-		b.Answered() // to a call that is not followed
-		for range 50 {
+		time.Sleep(probeEvery)
+		if got := patience(probe()); got != 20*ms {
+			t.Errorf("the last probe was not answered, and the next one waits %v", got)
+		}
+		time.Sleep(probeEvery)
+		if got := patience(probe()); got != 0 {
+			t.Errorf("two probes were not answered, and the next one waits %v", got)
+		}
+	})
+}
+
+// In TestPatience_OtherMethods a patient probe is answered, and then calls of a method that takes 3 s anywhere. That changes
+// neither for how long the connection is trusted nor how long a probe waits.
+func TestPatience_OtherMethods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, probe := silent(t)
+		time.Sleep(time.Second)
+		r, began := probe(), time.Now()
+		patience(r)
+		time.Sleep(25 * ms)
+		r.Answered(began)
+		time.Sleep(2 * time.Second)
+		for range 40 {
 			_, r := place.Primary(t.Context(), "target", new(atomic.Int64))
 			r.Went(b)
-			began := time.Now()
+			r.Answered(time.Now().Add(-3 * time.Second))
 			time.Sleep(ms)
-			r.Answered(began)
 		}
 		fallSilent(b)
-		if got := patience(probe()); got != 0 {
-			t.Errorf("it is fast again, and a probe waits %v", got)
+		if !b.Silent() {
+			t.Error("it stands still, and is trusted")
+		}
+		if got := patience(probe()); got != 50*ms {
+			t.Errorf("a probe waits %v", got)
+		}
+	})
+}
+
+// In TestPatience_OfALongCall the probe that finds a slow backend is of a method that takes 3 s. The probe of a quick method waits
+// no longer than its own delay allows.
+func TestPatience_OfALongCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, probe := silent(t)
+		time.Sleep(time.Second)
+		r, began := probe(), time.Now()
+		r.Patience(time.Now(), 2*time.Second, time.Hour)
+		time.Sleep(3 * time.Second)
+		r.Answered(began)
+		time.Sleep(time.Minute)
+		if fallSilent(b); !b.Silent() {
+			t.Error("it is trusted after a minute")
+		}
+		if got, most := patience(probe()), 2*usual+500*ms; got != most {
+			t.Errorf("a probe waits %v, want %v", got, most)
 		}
 	})
 }

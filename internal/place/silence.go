@@ -21,13 +21,12 @@ const (
 type silence struct {
 	late atomic.Int32 // late calls since the last answer
 
-	slow slowness
-
 	mu      sync.Mutex // guards the fields below and changes of late
 	silent  bool
 	first   time.Time // when the first of the late calls was noticed
 	probe   time.Time // when the next primary may go there
 	patient time.Time // when the next of them may be patient
+	slow    slowness
 }
 
 // Suspect reports whether a call to the backend is late, and nothing was answered since. It is one atomic load.
@@ -41,7 +40,7 @@ func (b *Backend) Late(now time.Time, delay time.Duration) {
 	s := &b.silence
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.slow.trusted(now) {
+	if now.Before(s.slow.trusted) {
 		return
 	}
 	n := s.late.Add(1)
