@@ -18,6 +18,7 @@ import (
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stats"
 	"github.com/grpchedge/hedge/stream"
 )
 
@@ -112,7 +113,7 @@ func (w *weather) options() []hedge.Option {
 		hedge.WithReadOnlyMethods("/*/*"), hedge.WithTrigger(trigger), hedge.WithMaxHedges(1 + r.IntN(hedge.MaxHedges)),
 		hedge.WithBudgetPercent(100 * w.share * []float64{1, 1, 1, 0.2, 0}[r.IntN(5)]),
 		hedge.WithCost(func(_ context.Context, _ string, request any) float64 { return w.costOf(request.(*testpb.Request).Id) }),
-		hedge.WithTrace(&hedge.Trace{CallDecided: func(c hedge.CallDecided) {
+		hedge.WithTrace(&hedge.Trace{CallDecided: func(c stats.CallDecided) {
 			if c.Winner > 0 {
 				w.book.add(event{wins: 1})
 			}

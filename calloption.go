@@ -8,6 +8,7 @@ import (
 
 	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/wire"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // Off returns a call option for a call that must not be hedged. Its latency is still learned.
@@ -17,6 +18,16 @@ func Off() grpc.CallOption { return engine.OffOption{} }
 // of methods that no option of [New] selects, so use it only for calls that may run twice. d may be below [WithMinDelay]; 0
 // or less sends all hedges at once. [WithMaxHedges] and the budget still apply.
 func After(d time.Duration) grpc.CallOption { return engine.AfterOption{Delay: max(d, 0)} }
+
+// Report returns a call option that fills in outcome, for a unary call or a stream. Read it when the unary call has
+// returned, or when the stream's first RecvMsg or Header has. A nil outcome is ignored. Calls that are in flight at the same
+// time must not share an outcome. The option has no effect in [NewContext].
+func Report(outcome *stats.Outcome) grpc.CallOption {
+	if outcome == nil {
+		return grpc.EmptyCallOption{}
+	}
+	return engine.ReportOption{Fill: func(o stats.Outcome) { *outcome = o }}
+}
 
 // NewContext returns a context with call options, which apply to every call made with it or with a context derived from it.
 // It is for generated wrappers that take no call options, and for [Do]. It accepts the options of this package, [Off] and

@@ -14,14 +14,15 @@ import (
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver"
 	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // Print the hedges of all calls.
 func ExampleWithTrace() {
 	s, err := hedge.New(hedge.WithReadOnlyMethods("/shop.Items/Get*"), hedge.WithTrigger(hedge.Fixed(time.Millisecond)), hedge.WithMaxHedges(1),
 		hedge.WithTrace(&hedge.Trace{
-			HedgeSent:   func(e hedge.HedgeSent) { fmt.Println("hedge", e.Hedge, "of", e.Method) },
-			CallDecided: func(e hedge.CallDecided) { fmt.Println("won by attempt", e.Winner, "of", e.Attempts) },
+			HedgeSent:   func(e stats.HedgeSent) { fmt.Println("hedge", e.Hedge, "of", e.Method) },
+			CallDecided: func(e stats.CallDecided) { fmt.Println("won by attempt", e.Winner, "of", e.Attempts) },
 		}))
 	if err != nil {
 		panic(err)
@@ -61,7 +62,7 @@ func ExampleReport() {
 	if err != nil {
 		panic(err)
 	}
-	var outcome hedge.Outcome
+	var outcome stats.Outcome
 	if _, err := testpb.NewTestServiceClient(conn).Unary(context.Background(), &testpb.Request{Id: 1}, hedge.Report(&outcome)); err != nil {
 		panic(err)
 	}

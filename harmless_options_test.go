@@ -8,6 +8,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // settings are options of a scheduler.
@@ -45,7 +46,7 @@ func (w *world) options(s settings) []hedge.Option {
 	opts := []hedge.Option{
 		methods, hedge.WithTrigger(s.trigger), hedge.WithMaxHedges(s.hedges), hedge.WithBudgetPercent(100 * s.share),
 		hedge.WithCost(func(_ context.Context, _ string, request any) float64 { return s.cost(request.(*testpb.Request).Id) }),
-		hedge.WithTrace(&hedge.Trace{CallDecided: func(c hedge.CallDecided) {
+		hedge.WithTrace(&hedge.Trace{CallDecided: func(c stats.CallDecided) {
 			if c.Winner > 0 {
 				w.book.add(event{wins: 1})
 			}

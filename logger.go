@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge/internal/engine"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // WithLogger has changes of state logged, and never a line for each call:
@@ -62,7 +63,7 @@ type journal struct {
 // stateKey is what holds back the hedges of a target.
 type stateKey struct {
 	target string
-	reason Reason
+	reason stats.Reason
 }
 
 type state struct {
@@ -73,25 +74,25 @@ type state struct {
 }
 
 var (
-	begins = map[Reason]string{BudgetExhausted: "hedging budget ran dry", Throttled: "hedging throttled"}
-	ends   = map[Reason]string{BudgetExhausted: "hedging budget pays again", Throttled: "hedging no longer throttled"}
+	begins = map[stats.Reason]string{stats.BudgetExhausted: "hedging budget ran dry", stats.Throttled: "hedging throttled"}
+	ends   = map[stats.Reason]string{stats.BudgetExhausted: "hedging budget pays again", stats.Throttled: "hedging no longer throttled"}
 )
 
 func (j *journal) trace() *Trace {
 	return &Trace{
-		HedgeHeldBack: func(h HedgeHeldBack) {
+		HedgeHeldBack: func(h stats.HedgeHeldBack) {
 			if begins[h.Reason] != "" && j.heldBack(stateKey{h.Target, h.Reason}, time.Now()) {
 				j.log(slog.LevelWarn, begins[h.Reason], slog.String("target", h.Target), slog.String("method", h.Method))
 			}
 		},
-		HedgeSent: func(h HedgeSent) {
+		HedgeSent: func(h stats.HedgeSent) {
 			for reason, message := range ends {
 				if n, ended := j.sent(stateKey{h.Target, reason}, time.Now()); ended {
 					j.log(slog.LevelInfo, message, slog.String("target", h.Target), slog.Int("held_back", n))
 				}
 			}
 		},
-		HedgingStepped: func(s HedgingStepped) {
+		HedgingStepped: func(s stats.HedgingStepped) {
 			attrs := of(s.Target, s.Method, s.Class)
 			if s.Reason == "" {
 				j.log(slog.LevelInfo, "hedging stepped up", attrs...)
@@ -99,14 +100,14 @@ func (j *journal) trace() *Trace {
 			}
 			j.log(slog.LevelInfo, "hedging stepped down", append(attrs, slog.String("reason", s.Reason))...)
 		},
-		LawChanged: func(l LawChanged) {
+		LawChanged: func(l stats.LawChanged) {
 			j.log(slog.LevelInfo, "latencies changed", of(l.Target, l.Method, l.Class)...)
 		},
 	}
 }
 
 func (j *journal) nothingSelected(n engine.NothingSelected) {
-	if !j.heldBack(stateKey{n.Target, NotSelected}, time.Now()) {
+	if !j.heldBack(stateKey{n.Target, stats.NotSelected}, time.Now()) {
 		return // the target was forgotten, and came back
 	}
 	attrs := []slog.Attr{slog.String("target", n.Target), slog.Any("methods", n.Methods)}
@@ -152,7 +153,7 @@ func (j *journal) sent(key stateKey, now time.Time) (heldBack int, over bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	s := j.states[key]
-	if s == nil || s.heldBack == 0 || key.reason == BudgetExhausted && now.Sub(s.last) < quietFor {
+	if s == nil || s.heldBack == 0 || key.reason == stats.BudgetExhausted && now.Sub(s.last) < quietFor {
 		return 0, false
 	}
 	heldBack, over = s.heldBack, s.told

@@ -19,6 +19,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
 	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // logged is what a scheduler has logged, without times.
@@ -117,12 +118,12 @@ func TestLogger_SteppingAndLaws(t *testing.T) {
 		var steps []step
 		laws := 0
 		s := newScheduler(t, l.option(), hedge.WithTrace(&hedge.Trace{
-			HedgingStepped: func(e hedge.HedgingStepped) {
+			HedgingStepped: func(e stats.HedgingStepped) {
 				mu.Lock()
 				defer mu.Unlock()
 				steps = append(steps, step{e.Class, e.Reason != ""})
 			},
-			LawChanged: func(hedge.LawChanged) {
+			LawChanged: func(stats.LawChanged) {
 				mu.Lock()
 				defer mu.Unlock()
 				laws++

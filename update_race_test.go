@@ -24,6 +24,7 @@ import (
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stats"
 	"github.com/grpchedge/hedge/stream"
 )
 
@@ -82,7 +83,7 @@ type aConfig struct {
 
 // said is what a configuration says of a method.
 type said struct {
-	reason   hedge.Reason // why no call has a hedge; "" if they have
+	reason   stats.Reason // why no call has a hedge; "" if they have
 	delay    time.Duration
 	most     int // hedges
 	nonFatal []codes.Code
@@ -111,7 +112,7 @@ func replacingEachOther() []aConfig {
 			options: []hedge.Option{fixed(20 * ms), hedge.WithMaxHedges(2), hedge.WithNonFatalCodes(otherCode)},
 			says:    said{"", 20 * ms, 2, []codes.Code{otherCode}},
 		},
-		{name: "off", options: []hedge.Option{fixed(3 * ms), hedge.WithOff()}, says: said{reason: hedge.SwitchedOff}},
+		{name: "off", options: []hedge.Option{fixed(3 * ms), hedge.WithOff()}, says: said{reason: stats.SwitchedOff}},
 		{
 			name: "rules",
 			options: []hedge.Option{
@@ -123,11 +124,11 @@ func replacingEachOther() []aConfig {
 			says: said{"", 11 * ms, 3, []codes.Code{oneCode, otherCode}},
 			but: map[string]said{
 				ruled:  {"", 7 * ms, 2, nil},
-				second: {reason: hedge.SwitchedOff},
+				second: {reason: stats.SwitchedOff},
 				first:  {"", 11 * ms, 1, []codes.Code{oneCode, otherCode}},
 			},
 		},
-		{name: "dry run", options: []hedge.Option{fixed(13 * ms), hedge.WithDryRun()}, says: said{reason: hedge.DryRun}},
+		{name: "dry run", options: []hedge.Option{fixed(13 * ms), hedge.WithDryRun()}, says: said{reason: stats.DryRun}},
 	}
 }
 
@@ -154,7 +155,7 @@ func (s said) of(code codes.Code) observed {
 
 // observed is what is seen of a call from outside.
 type observed struct {
-	reason hedge.Reason
+	reason stats.Reason
 	delay  time.Duration
 	code   codes.Code
 	winner int
@@ -173,7 +174,7 @@ type aCall struct {
 	sent    []time.Duration
 	called  map[string]bool // whose functions it called
 	seen    observed
-	outcome hedge.Outcome
+	outcome stats.Outcome
 }
 
 type aCallKey struct{}
@@ -257,10 +258,10 @@ func (u *updated) witnesses(name string) []hedge.Option {
 		hedge.WithClass(func(ctx context.Context, _ string, _ any) string { note(ctx); return "class" }),
 		hedge.WithCost(func(ctx context.Context, _ string, _ any) float64 { note(ctx); return 1 }),
 		hedge.WithTrace(&hedge.Trace{
-			HedgeSent:     func(e hedge.HedgeSent) { note(e.Context) },
-			HedgeHeldBack: func(e hedge.HedgeHeldBack) { note(e.Context) },
-			AttemptLost:   func(e hedge.AttemptLost) { note(e.Context) },
-			CallDecided:   func(e hedge.CallDecided) { note(e.Context) },
+			HedgeSent:     func(e stats.HedgeSent) { note(e.Context) },
+			HedgeHeldBack: func(e stats.HedgeHeldBack) { note(e.Context) },
+			AttemptLost:   func(e stats.AttemptLost) { note(e.Context) },
+			CallDecided:   func(e stats.CallDecided) { note(e.Context) },
 		}),
 	}
 }
@@ -338,8 +339,8 @@ func (a *aConfig) expects(c *aCall) observed {
 	if !ok {
 		s = a.says
 	}
-	if c.method == halted && s.reason != hedge.SwitchedOff {
-		s = said{reason: hedge.Paused}
+	if c.method == halted && s.reason != stats.SwitchedOff {
+		s = said{reason: stats.Paused}
 	}
 	return s.of(codeFor(c.id))
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // TestUpdate_TracesAndLoggers gives a trace and a logger by Update: they hear of the calls that begin afterwards, and those of before
@@ -20,8 +21,8 @@ func TestUpdate_TracesAndLoggers(t *testing.T) {
 		common := []hedge.Option{hedge.WithAllMethods(), hedge.WithTrigger(hedge.Fixed(10 * ms)), hedge.WithMaxHedges(1), hedge.WithBudgetPercent(100)}
 		s, err := hedge.New(append(common, hedge.WithTrace(&hedge.Trace{
 			Made:        func(*hedge.Scheduler) { first.made++ },
-			HedgeSent:   func(hedge.HedgeSent) { first.sent++ },
-			CallDecided: func(hedge.CallDecided) { first.decided++ },
+			HedgeSent:   func(stats.HedgeSent) { first.sent++ },
+			CallDecided: func(stats.CallDecided) { first.decided++ },
 		}))...)
 		if err != nil {
 			t.Fatal(err)
@@ -32,8 +33,8 @@ func TestUpdate_TracesAndLoggers(t *testing.T) {
 			time.Sleep(5 * ms)
 			if err := s.Update(append(common, l.option(), hedge.WithThrottle(2, 0.001), hedge.WithTrace(&hedge.Trace{
 				Made:        func(*hedge.Scheduler) { second.made++ },
-				HedgeSent:   func(hedge.HedgeSent) { second.sent++ },
-				CallDecided: func(hedge.CallDecided) { second.decided++ },
+				HedgeSent:   func(stats.HedgeSent) { second.sent++ },
+				CallDecided: func(stats.CallDecided) { second.decided++ },
 			}))...); err != nil {
 				t.Error(err)
 			}

@@ -21,6 +21,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
 	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // goodBut has the answers of the given attempts be poor: replies have the number of their attempt, statuses have it in their text.
@@ -184,7 +185,7 @@ func testAnswer(t *testing.T, tc answerCase, left bool) {
 	}
 	st := &stub{steps: tc.steps}
 	var seen observed
-	var outcome hedge.Outcome
+	var outcome stats.Outcome
 	reply := wrapperspb.Int64(-1)
 	began := time.Now()
 	err := st.call(ctx, s, reply, grpc.Header(&seen.header), grpc.Trailer(&seen.trailer), hedge.Report(&outcome))

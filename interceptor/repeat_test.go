@@ -157,7 +157,7 @@ func TestRule03_ACutCallIsRepeated(t *testing.T) {
 					req = wrapperspb.Int64(1)
 				}
 				var header metadata.MD
-				var outcome hedge.Outcome
+				var outcome stats.Outcome
 				reply, err := call(tc.method, req, append(tc.opts, grpc.Header(&header), hedge.Report(&outcome))...)
 				last := len(c.attempts) - 1
 				if len(c.attempts) != tc.attempts || (err == nil) != (last == failures) {
@@ -189,7 +189,7 @@ func TestRule03_ARepeatedCallIsJudged(t *testing.T) {
 		}
 		c := &cutServer{failures: 1, text: silentCut}
 		c.slow = true
-		var outcome hedge.Outcome
+		var outcome stats.Outcome
 		reply := new(wrapperspb.Int64Value)
 		for n := range 3 {
 			err := interceptor.Unary(s)(t.Context(), "/a/Get", wrapperspb.Int64(1), reply, nil, c.invoke, hedge.Report(&outcome))

@@ -17,6 +17,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // told is a trace that writes what it is told, a line for each event.
@@ -33,12 +34,12 @@ func (w *told) add(format string, args ...any) {
 
 func (w *told) trace() *hedge.Trace {
 	return &hedge.Trace{
-		HedgeSent: func(e hedge.HedgeSent) { w.add("sent %d at %v", e.Hedge, e.Age) },
-		HedgeHeldBack: func(e hedge.HedgeHeldBack) {
+		HedgeSent: func(e stats.HedgeSent) { w.add("sent %d at %v", e.Hedge, e.Age) },
+		HedgeHeldBack: func(e stats.HedgeHeldBack) {
 			w.add("held back %d at %v: %s", e.Hedge, e.Age, e.Reason)
 		},
-		AttemptLost: func(e hedge.AttemptLost) { w.add("%d lost, ran %v", e.Attempt, e.Ran) },
-		CallDecided: func(e hedge.CallDecided) {
+		AttemptLost: func(e stats.AttemptLost) { w.add("%d lost, ran %v", e.Attempt, e.Ran) },
+		CallDecided: func(e stats.CallDecided) {
 			w.add("decided at %v by %d of %d, delay %v, error %t", e.Age, e.Winner, e.Attempts, e.Delay, e.Err != nil)
 		},
 	}
@@ -55,46 +56,46 @@ func TestTrace_WhatHappened(t *testing.T) {
 		timeout time.Duration
 		before  func(*testing.T, *hedge.Scheduler)
 		events  []string
-		outcome hedge.Outcome
+		outcome stats.Outcome
 	}{
-		{name: "no hedge is due", steps: []step{answers(5 * ms)}, outcome: hedge.Outcome{Attempts: 1, Delay: 10 * ms}},
+		{name: "no hedge is due", steps: []step{answers(5 * ms)}, outcome: stats.Outcome{Attempts: 1, Delay: 10 * ms}},
 		{name: "the hedge wins", steps: []step{answers(50 * ms), answers(3 * ms)},
 			events:  []string{"sent 1 at 10ms", "0 lost, ran 13ms", "decided at 13ms by 1 of 2, delay 10ms, error false"},
-			outcome: hedge.Outcome{Attempts: 2, Winner: 1, Delay: 10 * ms}},
+			outcome: stats.Outcome{Attempts: 2, Winner: 1, Delay: 10 * ms}},
 		{name: "the primary wins", steps: []step{answers(25 * ms), answers(50 * ms), answers(50 * ms)},
 			events: []string{"sent 1 at 10ms", "sent 2 at 20ms", "1 lost, ran 15ms", "2 lost, ran 5ms",
 				"decided at 25ms by 0 of 3, delay 10ms, error false"},
-			outcome: hedge.Outcome{Attempts: 3, Delay: 10 * ms}},
+			outcome: stats.Outcome{Attempts: 3, Delay: 10 * ms}},
 		{name: "all fail", steps: []step{fails(30*ms, codes.Unavailable), fails(ms, codes.Unavailable), fails(ms, codes.Unavailable)},
 			events:  []string{"sent 1 at 10ms", "sent 2 at 20ms", "decided at 30ms by 0 of 3, delay 10ms, error true"},
-			outcome: hedge.Outcome{Attempts: 3, Delay: 10 * ms}},
+			outcome: stats.Outcome{Attempts: 3, Delay: 10 * ms}},
 		{name: "the caller leaves", steps: []step{silent(), silent(), silent()}, timeout: 15 * ms,
 			events:  []string{"sent 1 at 10ms", "decided at 15ms by 0 of 2, delay 10ms, error true"},
-			outcome: hedge.Outcome{Attempts: 2, Delay: 10 * ms}},
+			outcome: stats.Outcome{Attempts: 2, Delay: 10 * ms}},
 		{name: "a server pushes back", steps: []step{answers(40 * ms), fails(5*ms, codes.Unavailable, "-1")},
 			events:  []string{"sent 1 at 10ms", "held back 2 at 40ms: pushed back", "decided at 40ms by 0 of 2, delay 10ms, error false"},
-			outcome: hedge.Outcome{Attempts: 2, Delay: 10 * ms, Reason: hedge.PushedBack}},
+			outcome: stats.Outcome{Attempts: 2, Delay: 10 * ms, Reason: stats.PushedBack}},
 		{name: "throttled", steps: []step{answers(40 * ms)}, options: never,
 			before: func(t *testing.T, s *hedge.Scheduler) {
 				_ = (&stub{steps: []step{fails(0, codes.Unavailable)}}).call(t.Context(), s, wrapperspb.Int64(0))
 			},
-			events: []string{"held back 1 at 10ms: throttled"}, outcome: hedge.Outcome{Attempts: 1, Delay: 10 * ms, Reason: hedge.Throttled}},
+			events: []string{"held back 1 at 10ms: throttled"}, outcome: stats.Outcome{Attempts: 1, Delay: 10 * ms, Reason: stats.Throttled}},
 		{name: "paused meanwhile", steps: []step{answers(40 * ms)}, before: func(_ *testing.T, s *hedge.Scheduler) { time.AfterFunc(ms, s.Pause) },
-			events: []string{"held back 1 at 10ms: paused"}, outcome: hedge.Outcome{Attempts: 1, Delay: 10 * ms, Reason: hedge.Paused}},
+			events: []string{"held back 1 at 10ms: paused"}, outcome: stats.Outcome{Attempts: 1, Delay: 10 * ms, Reason: stats.Paused}},
 		{name: "paused before", steps: []step{answers(40 * ms)}, before: func(_ *testing.T, s *hedge.Scheduler) { s.Pause() },
-			outcome: hedge.Outcome{Attempts: 1, Reason: hedge.Paused}},
-		{name: "off", steps: []step{answers(40 * ms)}, call: []grpc.CallOption{hedge.Off()}, outcome: hedge.Outcome{Attempts: 1, Reason: hedge.SwitchedOff}},
+			outcome: stats.Outcome{Attempts: 1, Reason: stats.Paused}},
+		{name: "off", steps: []step{answers(40 * ms)}, call: []grpc.CallOption{hedge.Off()}, outcome: stats.Outcome{Attempts: 1, Reason: stats.SwitchedOff}},
 		{name: "dry run", steps: []step{answers(40 * ms)}, options: []hedge.Option{hedge.WithDryRun()},
-			outcome: hedge.Outcome{Attempts: 1, Reason: hedge.DryRun}},
+			outcome: stats.Outcome{Attempts: 1, Reason: stats.DryRun}},
 		{name: "no hedges", steps: []step{answers(40 * ms)}, options: []hedge.Option{hedge.WithMaxHedges(0)},
-			outcome: hedge.Outcome{Attempts: 1, Reason: hedge.NoHedgesConfigured}},
+			outcome: stats.Outcome{Attempts: 1, Reason: stats.NoHedgesConfigured}},
 		{name: "learning", steps: []step{answers(40 * ms)}, options: []hedge.Option{hedge.WithWarmup(20, 0)},
-			outcome: hedge.Outcome{Attempts: 1, Reason: hedge.Warmup}},
+			outcome: stats.Outcome{Attempts: 1, Reason: stats.Warmup}},
 		{name: "the budget is empty", steps: []step{answers(14 * ms)}, options: []hedge.Option{hedge.WithBudgetPercent(0.001)},
 			before: func(t *testing.T, s *hedge.Scheduler) { // the bucket begins with one token
 				_ = (&stub{steps: []step{answers(40 * ms), answers(ms)}}).call(t.Context(), s, wrapperspb.Int64(0), hedge.After(0))
 			},
-			events: []string{"held back 1 at 10ms: budget exhausted"}, outcome: hedge.Outcome{Attempts: 1, Delay: 10 * ms, Reason: hedge.BudgetExhausted}},
+			events: []string{"held back 1 at 10ms: budget exhausted"}, outcome: stats.Outcome{Attempts: 1, Delay: 10 * ms, Reason: stats.BudgetExhausted}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -111,7 +112,7 @@ func TestTrace_WhatHappened(t *testing.T) {
 					ctx, cancel = context.WithTimeout(ctx, tc.timeout)
 					defer cancel()
 				}
-				var outcome hedge.Outcome
+				var outcome stats.Outcome
 				_ = (&stub{steps: tc.steps}).call(ctx, s, wrapperspb.Int64(0), append(tc.call, hedge.Report(&outcome))...)
 				synctest.Wait()
 				if !slices.Equal(w.lines, tc.events) {
@@ -133,17 +134,17 @@ func TestTrace_ManyCalls(t *testing.T) {
 	var scheduler atomic.Pointer[hedge.Scheduler]
 	s := fixed(t, ms, hedge.WithTrace(&hedge.Trace{
 		Made: func(s *hedge.Scheduler) { scheduler.Store(s) },
-		HedgeSent: func(e hedge.HedgeSent) {
+		HedgeSent: func(e stats.HedgeSent) {
 			sent <- e.Hedge
 			scheduler.Load().Targets() // no lock is held
 		},
-		AttemptLost: func(hedge.AttemptLost) { lost.Add(1) },
-		CallDecided: func(e hedge.CallDecided) {
+		AttemptLost: func(stats.AttemptLost) { lost.Add(1) },
+		CallDecided: func(e stats.CallDecided) {
 			decided.Add(1)
 			attempts.Add(int64(e.Attempts))
 			scheduler.Load().Stats()
 		},
-		HedgeHeldBack: func(hedge.HedgeHeldBack) { scheduler.Load().Stats() },
+		HedgeHeldBack: func(stats.HedgeHeldBack) { scheduler.Load().Stats() },
 	}))
 	if scheduler.Load() != s {
 		t.Fatal("Made was not called with the scheduler")
@@ -151,7 +152,7 @@ func TestTrace_ManyCalls(t *testing.T) {
 	var all sync.WaitGroup
 	for range calls {
 		all.Go(func() {
-			var outcome hedge.Outcome
+			var outcome stats.Outcome
 			st := &stub{steps: []step{answers(200 * ms), answers(0), answers(0)}}
 			if err := st.call(t.Context(), s, wrapperspb.Int64(0), hedge.Report(&outcome)); err != nil {
 				t.Error(err)
@@ -187,10 +188,10 @@ func TestTrace_ABlockedFunctionDelaysItsOwnCall(t *testing.T) {
 					}
 				}
 				s := fixed(t, 10*ms, hedge.WithThrottle(1000, 1), hedge.WithTrace(&hedge.Trace{
-					HedgeSent:     func(e hedge.HedgeSent) { at("HedgeSent", e.Context) },
-					HedgeHeldBack: func(e hedge.HedgeHeldBack) { at("HedgeHeldBack", e.Context) },
-					AttemptLost:   func(e hedge.AttemptLost) { at("AttemptLost", e.Context) },
-					CallDecided:   func(e hedge.CallDecided) { at("CallDecided", e.Context) },
+					HedgeSent:     func(e stats.HedgeSent) { at("HedgeSent", e.Context) },
+					HedgeHeldBack: func(e stats.HedgeHeldBack) { at("HedgeHeldBack", e.Context) },
+					AttemptLost:   func(e stats.AttemptLost) { at("AttemptLost", e.Context) },
+					CallDecided:   func(e stats.CallDecided) { at("CallDecided", e.Context) },
 				}))
 				call := func(ctx context.Context) time.Duration {
 					began := time.Now()
@@ -221,10 +222,10 @@ func TestTrace_ABlockedFunctionDelaysItsOwnCall(t *testing.T) {
 // TestTrace_APanicIsTheCallers has each function panic.
 func TestTrace_APanicIsTheCallers(t *testing.T) {
 	for name, trace := range map[string]*hedge.Trace{
-		"HedgeSent":     {HedgeSent: func(hedge.HedgeSent) { panic("HedgeSent") }},
-		"HedgeHeldBack": {HedgeHeldBack: func(hedge.HedgeHeldBack) { panic("HedgeHeldBack") }},
-		"AttemptLost":   {AttemptLost: func(hedge.AttemptLost) { panic("AttemptLost") }},
-		"CallDecided":   {CallDecided: func(hedge.CallDecided) { panic("CallDecided") }},
+		"HedgeSent":     {HedgeSent: func(stats.HedgeSent) { panic("HedgeSent") }},
+		"HedgeHeldBack": {HedgeHeldBack: func(stats.HedgeHeldBack) { panic("HedgeHeldBack") }},
+		"AttemptLost":   {AttemptLost: func(stats.AttemptLost) { panic("AttemptLost") }},
+		"CallDecided":   {CallDecided: func(stats.CallDecided) { panic("CallDecided") }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -247,17 +248,17 @@ func TestTrace_APanicIsTheCallers(t *testing.T) {
 
 // TestReport_WithoutAScheduler has no scheduler, and a call that is not hedged for its own sake.
 func TestReport_WithoutAScheduler(t *testing.T) {
-	outcome := hedge.Outcome{Attempts: 7}
+	outcome := stats.Outcome{Attempts: 7}
 	err := (&stub{steps: []step{answers(0)}}).call(t.Context(), nil, wrapperspb.Int64(0), hedge.Report(&outcome), hedge.Report(nil))
-	if want := (hedge.Outcome{Attempts: 1}); err != nil || outcome != want {
+	if want := (stats.Outcome{Attempts: 1}); err != nil || outcome != want {
 		t.Errorf("%v, %+v", err, outcome)
 	}
 	type opaque struct{ c chan int }
 	s := fixed(t, ms)
-	outcome = hedge.Outcome{}
+	outcome = stats.Outcome{}
 	invoke := func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error { return nil }
 	err = interceptor.Unary(s)(t.Context(), "/a/B", wrapperspb.Int64(1), &opaque{make(chan int)}, nil, invoke, hedge.Report(&outcome))
-	if want := (hedge.Outcome{Attempts: 1, Reason: hedge.NotReplayable}); err != nil || outcome != want {
+	if want := (stats.Outcome{Attempts: 1, Reason: stats.NotReplayable}); err != nil || outcome != want {
 		t.Errorf("%v, %+v", err, outcome)
 	}
 }
@@ -278,7 +279,7 @@ func TestTrace_APanicFreesTheAttempts(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := fixed(t, 10*ms, append(tc.limit, hedge.WithMaxHedges(1), hedge.WithTrace(&hedge.Trace{CallDecided: func(hedge.CallDecided) { panic("decided") }}))...)
+				s := fixed(t, 10*ms, append(tc.limit, hedge.WithMaxHedges(1), hedge.WithTrace(&hedge.Trace{CallDecided: func(stats.CallDecided) { panic("decided") }}))...)
 				var mu sync.Mutex
 				var contexts []context.Context
 				stub := &stub{steps: tc.steps}

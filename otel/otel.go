@@ -56,6 +56,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // Options says where to report to.
@@ -83,11 +84,11 @@ func New(o Options) (hedge.Option, error) {
 	if err != nil {
 		return nil, fmt.Errorf("hedge: hedgeotel.New: %w", err)
 	}
-	t.CallDecided = func(e hedge.CallDecided) {
+	t.CallDecided = func(e stats.CallDecided) {
 		traceDecided(e)
 		m.hedges.Record(e.Context, int64(e.Attempts-1), m.names.of(e.Target, e.Method).option)
 	}
-	t.AttemptLost = func(e hedge.AttemptLost) {
+	t.AttemptLost = func(e stats.AttemptLost) {
 		m.losers.Record(e.Context, e.Ran.Seconds(), m.names.of(e.Target, e.Method).option)
 	}
 	t.Made = func(s *hedge.Scheduler) { m.watch(s) }
@@ -113,21 +114,21 @@ func (m *metrics) watch(s *hedge.Scheduler) {
 	runtime.AddCleanup(s, func(r metric.Registration) { _ = r.Unregister() }, registered)
 }
 
-func traceSent(e hedge.HedgeSent) {
+func traceSent(e stats.HedgeSent) {
 	if span := trace.SpanFromContext(e.Context); span.IsRecording() {
 		span.AddEvent("hedge sent", trace.WithAttributes(
 			attribute.Int("hedge.number", e.Hedge), attribute.Float64("hedge.delay", e.Age.Seconds())))
 	}
 }
 
-func traceHeldBack(e hedge.HedgeHeldBack) {
+func traceHeldBack(e stats.HedgeHeldBack) {
 	if span := trace.SpanFromContext(e.Context); span.IsRecording() {
 		span.AddEvent("hedge held back", trace.WithAttributes(
 			attribute.Int("hedge.number", e.Hedge), attribute.String("hedge.reason", string(e.Reason))))
 	}
 }
 
-func traceDecided(e hedge.CallDecided) {
+func traceDecided(e stats.CallDecided) {
 	if span := trace.SpanFromContext(e.Context); span.IsRecording() {
 		span.AddEvent("hedged call decided", trace.WithAttributes(
 			attribute.Int("hedge.attempts", e.Attempts), attribute.Int("hedge.winner", e.Winner),

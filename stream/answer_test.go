@@ -19,6 +19,7 @@ import (
 	_ "github.com/grpchedge/hedge/balancer"
 	"github.com/grpchedge/hedge/internal/testserver"
 	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stats"
 	"github.com/grpchedge/hedge/stream"
 )
 
@@ -63,7 +64,7 @@ func TestRule02_PoorFirstMessages(t *testing.T) {
 					cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(tc.plans...)})
 					s := fixed(t, 10*ms, append(opts, hedge.WithAnswer(goodIfLarge), hedge.WithoutGuard())...)
 					client := dial(t, cluster, s)
-					var outcome hedge.Outcome
+					var outcome stats.Outcome
 					began := time.Now()
 					req := &testpb.Request{Id: 1}
 					st, err := client.ServerStream(t.Context(), req, hedge.Report(&outcome))
@@ -147,7 +148,7 @@ func TestRule06_CallOptionsWithPoorMessages(t *testing.T) {
 				}
 				for id := range uint64(20) {
 					var from peer.Peer
-					var outcome hedge.Outcome
+					var outcome stats.Outcome
 					var header, trailer metadata.MD
 					var finished atomic.Int64
 					req := &testpb.Request{Id: id + 1}
@@ -199,7 +200,7 @@ func TestRule02_TheCallEndsWithAPoorMessageAtHand(t *testing.T) {
 						testserver.ConnectT(t, conn)
 						ctx, cancel := context.WithCancel(t.Context())
 						defer cancel()
-						var outcome hedge.Outcome
+						var outcome stats.Outcome
 						var finished atomic.Int64
 						st, err := testpb.NewTestServiceClient(conn).ServerStream(ctx, &testpb.Request{Id: 1}, hedge.Report(&outcome),
 							grpc.OnFinish(func(error) { finished.Add(1) }))
@@ -252,7 +253,7 @@ func TestWaitForMessage_Poor(t *testing.T) {
 					s := fixed(t, 20*ms, append(opts, hedge.WithMaxHedges(1), hedge.WithAnswer(goodIfLarge))...)
 					conn := cluster.ClientT(t, hedging(s, stream.WaitForMessage("/*/*")))
 					testserver.ConnectT(t, conn)
-					var outcome hedge.Outcome
+					var outcome stats.Outcome
 					st, err := testpb.NewTestServiceClient(conn).ServerStream(t.Context(), &testpb.Request{Id: 1}, hedge.Report(&outcome))
 					if err != nil {
 						t.Fatal(err)

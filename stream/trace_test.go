@@ -12,6 +12,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/testserver"
 	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // TestReport_OfStreams makes a stream that its hedge wins and one that needs none, asks for each what happened, and has the
@@ -21,9 +22,9 @@ func TestReport_OfStreams(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var sent, lost, decided atomic.Int64
 			s := fixed(t, 10*ms, hedge.WithTrace(&hedge.Trace{
-				HedgeSent:   func(hedge.HedgeSent) { sent.Add(1) },
-				AttemptLost: func(e hedge.AttemptLost) { lost.Add(int64(e.Ran)) },
-				CallDecided: func(hedge.CallDecided) { decided.Add(1) },
+				HedgeSent:   func(stats.HedgeSent) { sent.Add(1) },
+				AttemptLost: func(e stats.AttemptLost) { lost.Add(int64(e.Ran)) },
+				CallDecided: func(stats.CallDecided) { decided.Add(1) },
 			}))
 			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: func(a testserver.Attempt) testserver.Plan {
 				if a.Number == 0 && a.ID == 1 {
@@ -32,8 +33,8 @@ func TestReport_OfStreams(t *testing.T) {
 				return testserver.Plan{Delay: ms}
 			}})
 			client := dial(t, cluster, s)
-			for id, want := range []hedge.Outcome{{Attempts: 1, Delay: 10 * ms}, {Attempts: 2, Winner: 1, Delay: 10 * ms}} {
-				var outcome hedge.Outcome
+			for id, want := range []stats.Outcome{{Attempts: 1, Delay: 10 * ms}, {Attempts: 2, Winner: 1, Delay: 10 * ms}} {
+				var outcome stats.Outcome
 				st, err := client.ServerStream(t.Context(), &testpb.Request{Id: uint64(id), Messages: 2}, hedge.Report(&outcome))
 				if err != nil {
 					t.Fatal(err)
@@ -65,12 +66,12 @@ func TestReport_OfStreams(t *testing.T) {
 func TestReport_OfABidirectionalStream(t *testing.T) {
 	cluster := testserver.StartT(t, testserver.Config{InMemory: true})
 	conn := cluster.ClientT(t, hedging(fixed(t, ms)))
-	var outcome hedge.Outcome
+	var outcome stats.Outcome
 	desc := &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
 	if _, err := conn.NewStream(t.Context(), desc, "/a/B", hedge.Report(&outcome)); err != nil {
 		t.Fatal(err)
 	}
-	if want := (hedge.Outcome{Attempts: 1, Reason: hedge.NotServerStream}); outcome != want {
+	if want := (stats.Outcome{Attempts: 1, Reason: stats.NotServerStream}); outcome != want {
 		t.Errorf("%+v", outcome)
 	}
 }

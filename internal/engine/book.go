@@ -8,6 +8,7 @@ import (
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/wire"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // Failure says how an attempt of the call ended with err: whether the server looked at the request and answered, whether its
@@ -87,7 +88,7 @@ func (c *Call) bookFailures(r *race.Report) {
 		c.failures |= 1 << n
 		c.failed(a.End, a.Pushback)
 		if a.Pushback != race.NoPushback {
-			c.tellHeldBack(r.Hedges+1, pushedBack)
+			c.tellHeldBack(r.Hedges+1, stats.PushedBack)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/grpchedge/hedge/internal/place"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/wire"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // Call is one RPC in the engine's books, from Begin to its end. It says when its hedges are due and whether each may be
@@ -37,11 +38,11 @@ type Call struct {
 	drawn    bool // the last of them is to be sent
 	ticketOf int  // the hedge whose ticket for the guard it has
 	ticket   float64
-	dropped  uint8         // hedges paid for that have been given back
-	heldBack reason        // why it was held back last, so that a reason counts once for a hedge
-	why      reason        // why the last hedge that was due was not sent, or why none can be; for whoever asks
-	report   func(Outcome) // of hedge.Report; nil: none
-	winner   uint8         // the attempt that decided the call
+	dropped  uint8               // hedges paid for that have been given back
+	heldBack stats.Reason        // why it was held back last, so that a reason counts once for a hedge
+	why      stats.Reason        // why the last hedge that was due was not sent, or why none can be; for whoever asks
+	report   func(stats.Outcome) // of hedge.Report; nil: none
+	winner   uint8               // the attempt that decided the call
 
 	credited       bool  // a success has been counted for the throttle
 	failures       uint8 // attempts whose failures have been counted for the throttle, a bit each
@@ -73,12 +74,12 @@ func (c *Call) arm(delay time.Duration) {
 		}
 		switch {
 		case c.dry:
-			c.why = dryRun
+			c.why = stats.DryRun
 		case !c.armed:
-			c.why = inControl
+			c.why = stats.InControlGroup
 		}
 	} else {
-		c.why = switchedOff
+		c.why = stats.NoHedgesConfigured
 	}
 }
 
@@ -140,7 +141,7 @@ func (c *Call) NotReplayable() {
 		c.armed = false
 		c.method.counters.notReplayable.Add(1)
 		c.method.counters.follow()
-		c.tellHeldBack(1, notReplayable)
+		c.tellHeldBack(1, stats.NotReplayable)
 		c.reportUnhedged()
 	}
 }
@@ -159,13 +160,13 @@ func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 	case !c.armed:
 		return race.Event{Kind: race.Refused}
 	case c.engine.pausedBy(c.method) != "":
-		return c.refuse(n, paused)
+		return c.refuse(n, stats.Paused)
 	case !c.settings.HedgesOfHedges && wire.ForHedge(c.ctx):
 		return c.refuseHedgeOfHedge(n)
 	case !c.settings.throttle.passes():
-		return c.refuse(n, throttled)
+		return c.refuse(n, stats.Throttled)
 	case c.settings.policy == nil && c.deadlineNear(now):
-		return c.refuse(n, deadlineNear)
+		return c.refuse(n, stats.DeadlineNear)
 	case slow && turn > c.maxHedges():
 		return onlyForPoor()
 	case slow && turn == 1 && c.early(now):
@@ -173,23 +174,23 @@ func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 	case slow && turn == 1 && now.Sub(c.start) < c.patience(now):
 		return race.Event{Kind: race.HeldBack, Until: c.patience(now)}
 	case slow && !c.draw(turn, now):
-		c.holdBack(n, notDrawn)
+		c.holdBack(n, stats.NotDrawn)
 		return race.Event{Kind: race.Skipped}
 	// The connection of a call that is repeated is gone, so the state of that connection does not hold the hedge back.
 	case !so.Repeated && c.settings.policy == nil && c.conn != nil && c.conn.GetState() != connectivity.Ready:
-		return c.postpone(n, now, notReady)
+		return c.postpone(n, now, stats.NotReady)
 	case !so.Repeated && c.staysHere(n):
-		return c.postpone(n, now, noOtherBackend)
+		return c.postpone(n, now, stats.NoOtherBackend)
 	case !so.Repeated && !so.Detached && c.mustWaitForReset(now):
-		return c.postpone(n, now, resetsSpent)
+		return c.postpone(n, now, stats.ResetsSpent)
 	case c.unbudgeted():
 	default:
 		urgent := n > 1 || so.Repeated || now.Sub(c.start) >= 2*c.delay
-		if why := c.afford(now, n, urgent); why != noReason {
+		if why := c.afford(now, n, urgent); why != stats.NoReason {
 			return c.postpone(n, now, why)
 		}
 	}
-	c.heldBack, c.why = noReason, noReason
+	c.heldBack, c.why = stats.NoReason, stats.NoReason
 	if c.settings.Guard {
 		c.method.guard.Sent(now)
 	}
@@ -214,7 +215,7 @@ func (c *Call) refund(so *race.Report) {
 }
 
 // refuse counts why the call gets no more hedges.
-func (c *Call) refuse(n int, why reason) race.Event {
+func (c *Call) refuse(n int, why stats.Reason) race.Event {
 	c.holdBack(n, why)
 	return race.Event{Kind: race.Refused}
 }
@@ -224,7 +225,7 @@ func (c *Call) refuseHedgeOfHedge(n int) race.Event {
 	if !c.unbudgeted() {
 		c.payment.takeBack()
 	}
-	return c.refuse(n, ofHedge)
+	return c.refuse(n, stats.OfHedge)
 }
 
 // draw reports whether the hedge that is due is to be sent, which is the same each time that one is asked about.
@@ -280,7 +281,7 @@ func (c *Call) median() time.Duration {
 // earns, calls that end meanwhile leave the tokens to those that do not, and a slow call loses a fraction of the delay. Then
 // it is at three times the delay, and from there on at twice the call's age, so that in an outage a call that lasts long is
 // looked at a handful of times.
-func (c *Call) postpone(n int, now time.Time, why reason) race.Event {
+func (c *Call) postpone(n int, now time.Time, why stats.Reason) race.Event {
 	if c.heldBack != why {
 		c.heldBack = why
 		c.holdBack(n, why)

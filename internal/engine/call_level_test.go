@@ -10,6 +10,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/engine"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // perCall is a way to give call options to one call, and what they come to: Off, or After three milliseconds, or nothing.
@@ -38,12 +39,12 @@ var (
 )
 
 // begin begins a call, and returns its delay and the reason why it has none.
-func (p perCall) begin(s *hedge.Scheduler, method string) (delay time.Duration, reason hedge.Reason) {
+func (p perCall) begin(s *hedge.Scheduler, method string) (delay time.Duration, reason stats.Reason) {
 	ctx := context.Background()
 	if p.context != nil {
 		ctx = hedge.NewContext(ctx, p.context...)
 	}
-	var o hedge.Outcome
+	var o stats.Outcome
 	c := engine.Of(s).Begin(ctx, "t", method, nil, append([]grpc.CallOption{hedge.Report(&o)}, p.options...)...)
 	c.Inspect(nil)
 	plan, _ := c.Plan()
@@ -51,11 +52,11 @@ func (p perCall) begin(s *hedge.Scheduler, method string) (delay time.Duration, 
 }
 
 // stops has the options that leave calls unhedged, and the reason. After does not override them.
-var stops = map[string]hedge.Reason{
-	"WithOff":           hedge.SwitchedOff,
-	"WithMethodOptions": hedge.SwitchedOff, // whose value here is WithOff
-	"WithTargetOptions": hedge.SwitchedOff,
-	"WithDryRun":        hedge.DryRun,
+var stops = map[string]stats.Reason{
+	"WithOff":           stats.SwitchedOff,
+	"WithMethodOptions": stats.SwitchedOff, // whose value here is WithOff
+	"WithTargetOptions": stats.SwitchedOff,
+	"WithDryRun":        stats.DryRun,
 }
 
 // Every option at every place, with every way to give call options: Off wins over all of them, and After over all that say when a call is
@@ -83,14 +84,14 @@ func TestRule20_EveryOptionAndACall(t *testing.T) {
 					delay, reason := p.begin(s, method)
 					where := fmt.Sprintf("%s for the %s, %s", o.name, at.name, p.name)
 					switch stopped, stop := stops[o.name]; {
-					case p.says == "Off" && (delay != 0 || reason != hedge.SwitchedOff):
+					case p.says == "Off" && (delay != 0 || reason != stats.SwitchedOff):
 						t.Errorf("%s: delay %v, reason %q", where, delay, reason)
-					case p.says == "" && selects && o.name != "WithAllMethods" && reason != hedge.NotSelected && reason != hedge.NoDescriptor:
+					case p.says == "" && selects && o.name != "WithAllMethods" && reason != stats.NotSelected && reason != stats.NoDescriptor:
 						t.Errorf("%s: reason %q", where, reason)
-					case p.says != "After", reason == hedge.InControlGroup && o.name == "WithControl":
+					case p.says != "After", reason == stats.InControlGroup && o.name == "WithControl":
 					case stop && (delay != 0 || reason != stopped):
 						t.Errorf("%s: delay %v, reason %q, want %q", where, delay, reason, stopped)
-					case !stop && (delay != 3*ms || reason != hedge.NoReason):
+					case !stop && (delay != 3*ms || reason != stats.NoReason):
 						t.Errorf("%s: delay %v, reason %q, want 3ms", where, delay, reason)
 					}
 				}
@@ -107,13 +108,13 @@ func TestAfter_DoesNotOverride(t *testing.T) {
 		option hedge.Option
 		pause  bool
 		delay  time.Duration
-		want   hedge.Reason
+		want   stats.Reason
 	}{
-		{"no hedges", hedge.WithMaxHedges(0), false, 0, hedge.NoHedgesConfigured},
-		{"no budget", hedge.WithBudgetPercent(0), false, 0, hedge.NoHedgesConfigured},
-		{"no hedges of a method", hedge.WithMethodOptions("/s/M", hedge.WithMaxHedges(0)), false, 0, hedge.NoHedgesConfigured},
-		{"a pause", nil, true, 0, hedge.Paused},
-		{"a hedgingPolicy", policy, false, 3 * ms, hedge.NoReason},
+		{"no hedges", hedge.WithMaxHedges(0), false, 0, stats.NoHedgesConfigured},
+		{"no budget", hedge.WithBudgetPercent(0), false, 0, stats.NoHedgesConfigured},
+		{"no hedges of a method", hedge.WithMethodOptions("/s/M", hedge.WithMaxHedges(0)), false, 0, stats.NoHedgesConfigured},
+		{"a pause", nil, true, 0, stats.Paused},
+		{"a hedgingPolicy", policy, false, 3 * ms, stats.NoReason},
 	} {
 		s := newScheduler(t, tc.option)
 		if tc.pause {

@@ -6,6 +6,8 @@ import (
 
 	"go.uber.org/atomic"
 	"google.golang.org/grpc"
+
+	"github.com/grpchedge/hedge/stats"
 )
 
 // OffOption is the call option hedge.Off.
@@ -20,7 +22,7 @@ type AfterOption struct {
 // ReportOption is the call option hedge.Report. Fill is called at least once, and the last time when the call is decided.
 type ReportOption struct {
 	grpc.EmptyCallOption
-	Fill func(Outcome)
+	Fill func(stats.Outcome)
 }
 
 // callOptions is what the call options of one call say about hedging it.
@@ -29,7 +31,7 @@ type callOptions struct {
 	after bool
 	delay time.Duration
 
-	report func(Outcome) // nil: none
+	report func(stats.Outcome) // nil: none
 }
 
 // readCallOptions finds this library's options. The last of several applies, as with gRPC's own. The options of the call

@@ -16,6 +16,7 @@ import (
 
 	"github.com/grpchedge/hedge/internal/latency"
 	"github.com/grpchedge/hedge/internal/learn"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // Engine decides, for every call of the connections that share it, when to hedge and whether it may, and keeps what it
@@ -75,7 +76,7 @@ func (e *Engine) Latency(target, method string, q float64) (time.Duration, bool)
 // used.
 func (e *Engine) PassThrough(target, method string, opts ...grpc.CallOption) {
 	if report := readCallOptions(context.Background(), opts).report; report != nil {
-		report(Outcome{Attempts: 1, Reason: passedThrough.String()})
+		report(stats.Outcome{Attempts: 1, Reason: stats.NotServerStream})
 	}
 	if e != nil {
 		c := &e.method(target, method, time.Now()).counters
@@ -113,18 +114,18 @@ func (e *Engine) Begin(ctx context.Context, target, method string, conn Conn, op
 	switch {
 	case o.off, s.Off:
 		m.counters.off.Add(1)
-		c.why = off
+		c.why = stats.SwitchedOff
 	case e.pausedBy(m) != "":
 		m.counters.paused.Add(1)
-		c.why = paused
+		c.why = stats.Paused
 	case o.after:
 		c.arm(o.delay)
 	case !s.described:
 		m.counters.noDescriptor.Add(1)
-		c.unlearned, c.why = true, noDescriptor
+		c.unlearned, c.why = true, stats.NoDescriptor
 	case !s.selected:
 		m.counters.notSelected.Add(1)
-		c.unlearned, c.why = true, notSelected
+		c.unlearned, c.why = true, stats.NotSelected
 	case s.policy != nil:
 		c.arm(s.policy.delay)
 	case s.Trigger.Kind == FixedTrigger:
@@ -144,7 +145,7 @@ func (e *Engine) Begin(ctx context.Context, target, method string, conn Conn, op
 			c.arm(s.WarmupDelay)
 		default:
 			m.counters.warmup.Add(1)
-			c.why = learning
+			c.why = stats.Warmup
 			c.payment.earn(now)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/grpchedge/hedge/internal/feature/guard"
 	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // traffic is what the guard measures failures by: for the target what its calls have earned, as nothing counts its calls.
@@ -16,15 +17,15 @@ func (m *method) traffic() guard.Traffic {
 }
 
 // afford pays for hedge n, which is due at now, if the guard admits it. Otherwise it returns why not.
-func (c *Call) afford(now time.Time, n int, urgent bool) reason {
+func (c *Call) afford(now time.Time, n int, urgent bool) stats.Reason {
 	// With a hedgingPolicy, the hedge may be the only hope of a call whose attempts have failed, and is not for the guard.
 	if guards := c.settings.Guard && (c.settings.policy == nil || c.failures == 0); guards && !c.guardAdmits(now, n) {
-		return guarded
+		return stats.Guarded
 	}
 	if !c.payment.pay(now, urgent) {
-		return budgetExhausted
+		return stats.BudgetExhausted
 	}
-	return noReason
+	return stats.NoReason
 }
 
 // guardAdmits reports whether the share of hedges that the guard admits includes hedge n. However often that is asked, a hedge

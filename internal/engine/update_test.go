@@ -16,6 +16,7 @@ import (
 	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // oddOrEven is a class function for requests that are numbers.
@@ -43,7 +44,7 @@ func changing(i int) []hedge.Option {
 			hedge.WithThrottle(10+i%5, 0.1), hedge.WithResetLimit(10+i%3, time.Minute))
 	}
 	if i%5 == 0 {
-		opts = append(opts, hedge.WithTrace(&hedge.Trace{HedgeSent: func(hedge.HedgeSent) {}}), hedge.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))),
+		opts = append(opts, hedge.WithTrace(&hedge.Trace{HedgeSent: func(stats.HedgeSent) {}}), hedge.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))),
 			hedge.WithServiceConfig(`{"methodConfig": [{"name": [{"service": "pkg.Svc", "method": "Get2"}], "hedgingPolicy": {"maxAttempts": 2, "hedgingDelay": "0.002s"}}]}`))
 	}
 	return opts

@@ -1,4 +1,4 @@
-package hedge
+package stats
 
 // Reason is why a hedge was not sent, or why a call could have none. Later versions may have further ones.
 type Reason string
@@ -7,7 +7,7 @@ const (
 	// NoReason: every hedge that was due was sent. Perhaps none was due.
 	NoReason Reason = ""
 
-	// Reasons why a hedge that is due is not sent. They are described with the fields of [Stats] of the same names. A hedge is
+	// Reasons why a hedge that is due is not sent. They are described with the fields of hedge.Stats of the same names. A hedge is
 	// considered again later after the first three, Guarded and ResetsSpent.
 
 	BudgetExhausted Reason = "budget exhausted"
@@ -26,13 +26,13 @@ const (
 
 	NotReplayable Reason = "not replayable"
 	Warmup        Reason = "warmup"
-	SwitchedOff   Reason = "off" // by the call option Off or by WithOff
+	SwitchedOff   Reason = "off" // by the call option hedge.Off or by hedge.WithOff
 	NotSelected   Reason = "not selected"
 	NoDescriptor  Reason = "no descriptor"
 	DryRun        Reason = "dry run"
-	// InControlGroup: WithControl leaves the call unhedged.
+	// InControlGroup: hedge.WithControl leaves the call unhedged.
 	InControlGroup Reason = "control group"
-	// NoHedgesConfigured: WithMaxHedges or WithBudgetPercent is 0.
+	// NoHedgesConfigured: hedge.WithMaxHedges or hedge.WithBudgetPercent is 0.
 	NoHedgesConfigured Reason = "no hedges configured"
 	// NotServerStream: the call is a client-streaming or bidirectional one.
 	NotServerStream Reason = "not a server stream"
