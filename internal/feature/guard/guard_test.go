@@ -42,6 +42,11 @@ func bursts(n int, every time.Duration) func(*world, *method, int) bool {
 	}
 }
 
+// onAndOff refuses a share of the attempts for some time, each so often.
+func onAndOff(share float64, on, every time.Duration) func(*world, *method, int) bool {
+	return func(w *world, _ *method, _ int) bool { return w.age()%every < on && w.random.Float64() < share }
+}
+
 // limit refuses what exceeds a rate limit, a token bucket of which each attempt takes one.
 func limit(perSecond, burst float64) func(*world, *method, int) bool {
 	tokens, last := burst, start
@@ -86,6 +91,28 @@ func TestGuard_ExhaustedWithoutHedges(t *testing.T) {
 		}
 		if mean := sum / float64(seeds); mean < 0.9 {
 			t.Errorf("%v calls a second, %s: %.3f of hedges are sent", tc.rate, tc.name, mean)
+		}
+	}
+}
+
+// TestGuard_ExhaustedInLongBursts: bursts of RESOURCE_EXHAUSTED that are much longer than what hedges may have caused in them, and
+// that come again within six minutes, cost little after half an hour.
+func TestGuard_ExhaustedInLongBursts(t *testing.T) {
+	for _, tc := range []struct {
+		name         string
+		rate, wanted float64
+		seed         uint64
+		refuses      func(*world, *method, int) bool
+	}{
+		{"51 failures at one a second", 2, 0.3, 129, bursts(51, 336*second)},
+		{"59 failures at one a second", 2, 0.3, 109, bursts(59, 285*second)},
+		{"a tenth for 52 s", 10, 0.05, 54, onAndOff(0.1, 52*second, 355*second)},
+	} {
+		w := newWorld(tc.seed, tc.rate)
+		w.methods[0].wanted, w.refuses = tc.wanted, tc.refuses
+		w.pass(30 * time.Minute)
+		if share := w.shares(3 * 3600)[0]; share < 0.9 {
+			t.Errorf("%s: the share is %.2f", tc.name, share)
 		}
 	}
 }

@@ -43,7 +43,7 @@ type quota struct {
 	calls        float64   // when it began
 	failures     float64   // in it, without the time in which hedges may be their cause
 	first, last  time.Time // of these
-	bunch, most  float64   // failures in the last ten seconds in which some came, and the most
+	bunch, most  float64   // failures that follow each other closely, for a minute at most, and the most of them
 	bunchFrom    time.Time
 	counted      time.Time // when a pause was last long enough
 
@@ -93,10 +93,10 @@ func (q *quota) count(now time.Time) {
 	if q.failures++; q.failures == 1 {
 		q.first = now
 	}
-	q.last = now
-	if q.bunch++; now.Sub(q.bunchFrom) > settle {
+	if q.bunch++; now.Sub(q.last) > settle || now.Sub(q.bunchFrom) > minCount {
 		q.bunch, q.bunchFrom = 1, now
 	}
+	q.last = now
 	q.most = max(q.most, q.bunch)
 	if end := q.begun.Add(minCount); q.until.Before(end) {
 		q.until = later(q.until, now.Add(pause))
