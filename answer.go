@@ -35,7 +35,7 @@ import (
 // must not keep it. A panic in good is a panic of the attempt.
 //
 // The budget is the same as for other hedges. If it does not pay for a hedge, the caller gets the poor reply.
-// Stats.PoorAnswers counts poor answers, and Outcome.Poor tells the caller of one.
+// stats.Counts.PoorAnswers counts poor answers, and stats.Outcome.Poor tells the caller of one.
 func WithAnswer(good func(ctx context.Context, method string, reply any, err error) bool) Option {
 	return named("WithAnswer", func(c *engine.Config) error {
 		c.Answer = good

@@ -25,7 +25,7 @@ import "github.com/grpchedge/hedge/internal/engine"
 // show no gain: requests that are slow on every backend, a saturated backend, a single one, an outage. When the best choice
 // promises to improve the target percentile by less than 5%, only what is slower than nearly all calls that were seen is
 // hedged. It steps up when either turns. When latencies change at once, what was learned before is forgotten.
-// [TargetStats] says what is in force and why. docs/trigger.md derives all of this and says where it is wrong.
+// [stats.Method] says what is in force and why. docs/trigger.md derives all of this and says where it is wrong.
 //
 // A choice needs a few hundred calls. Methods that have fewer are hedged at their 90th percentile, and from 100 calls on as is
 // best for a percentile nearer than the target.

@@ -8,6 +8,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/stats"
 )
 
 const (
@@ -185,7 +186,7 @@ func TestAuto_Correlated(t *testing.T) {
 }
 
 // saturated is a server of four workers that serve attempts in the order in which they come.
-func saturated(t *testing.T, service testserver.Law, mean time.Duration, offered float64, hedges int, seed uint64) ([]outcome, []hedge.TargetStats) {
+func saturated(t *testing.T, service testserver.Law, mean time.Duration, offered float64, hedges int, seed uint64) ([]outcome, []stats.Method) {
 	rate := offered * 4 / mean.Seconds()
 	return simulation{
 		law: drawing(service, seed), calls: calls, rate: rate, workers: 4, seed: seed, options: auto(10, hedges),

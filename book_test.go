@@ -9,12 +9,13 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // TestBook_DroppedHedges counts only the hedges that were sent.
 func TestBook_DroppedHedges(t *testing.T) {
 	const other = "/pkg.Svc/Other"
-	for sent, want := range []hedge.Stats{{Calls: 1}, {Calls: 1, Hedged: 1, Hedges: 1, PrimaryWins: 1}} {
+	for sent, want := range []stats.Counts{{Calls: 1}, {Calls: 1, Hedged: 1, Hedges: 1, PrimaryWins: 1}} {
 		s := newScheduler(t, hedge.WithBudgetPercent(400))
 		c := engine.Of(s).Begin(t.Context(), target, method, nil, hedge.After(0))
 		r := race.Report{Hedges: sent, Dropped: 1, DecidedAt: ms}
@@ -59,7 +60,7 @@ func TestBook_DroppedHedgesArePaidBack(t *testing.T) {
 	if got := tokens(s); got != 1 {
 		t.Errorf("%v tokens after the last one was dropped too, want 1", got)
 	}
-	if got, want := s.Stats(), (hedge.Stats{Calls: 1}); got.Hedges != want.Hedges {
+	if got, want := s.Stats(), (stats.Counts{Calls: 1}); got.Hedges != want.Hedges {
 		t.Errorf("%d hedges, want none", got.Hedges)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/engine"
+	"github.com/grpchedge/hedge/stats"
 )
 
 func TestNewContext(t *testing.T) {
@@ -61,7 +62,7 @@ func TestNewContext_AttemptsInherit(t *testing.T) {
 	_, err := hedge.Do(ctx, s, target, method, func(ctx context.Context) (int, error) {
 		return hedge.Do(ctx, s, target, "/pkg.Svc/Inner", func(context.Context) (int, error) { return 0, nil })
 	})
-	if got := s.Stats(); err != nil || got != (hedge.Stats{Calls: 2, Off: 2}) {
+	if got := s.Stats(); err != nil || got != (stats.Counts{Calls: 2, Off: 2}) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // TestChoice_SaysWhatIsInForce compares what was predicted for a law with what then happened.
@@ -248,7 +249,7 @@ func TestTargets_SaysWhatIsInForce(t *testing.T) {
 		if tc.delay > 0 && row.Delay != tc.delay || tc.delay == 0 && !(row.Delay > 5*ms && row.Delay < 20*ms) {
 			t.Errorf("%s: delay %v", name, row.Delay)
 		}
-		if (row.Choice != hedge.Choice{}) != tc.choice {
+		if (row.Choice != stats.Choice{}) != tc.choice {
 			t.Errorf("%s: choice %+v", name, row.Choice)
 		}
 		if _, err := json.Marshal(rows); err != nil {
@@ -265,12 +266,12 @@ func TestTargets_SaysWhatIsInForce(t *testing.T) {
 func TestDryRun_ForecastsTheTargetPercentile(t *testing.T) {
 	for name, tc := range map[string]struct {
 		trigger hedge.Trigger
-		want    func(hedge.TargetStats) time.Duration
+		want    func(stats.Method) time.Duration
 	}{
-		"auto":        {hedge.Auto(), func(row hedge.TargetStats) time.Duration { return row.P99 }},
-		"p90":         {hedge.Percentile(0.9), func(row hedge.TargetStats) time.Duration { return row.P99 }},
-		"the median":  {hedge.Auto(hedge.TargetPercentile(0.5)), func(row hedge.TargetStats) time.Duration { return row.P50 }},
-		"the last of": {hedge.Auto(hedge.TargetPercentile(0.5), hedge.TargetPercentile(0.9)), func(row hedge.TargetStats) time.Duration { return row.P90 }},
+		"auto":        {hedge.Auto(), func(row stats.Method) time.Duration { return row.P99 }},
+		"p90":         {hedge.Percentile(0.9), func(row stats.Method) time.Duration { return row.P99 }},
+		"the median":  {hedge.Auto(hedge.TargetPercentile(0.5)), func(row stats.Method) time.Duration { return row.P50 }},
+		"the last of": {hedge.Auto(hedge.TargetPercentile(0.5), hedge.TargetPercentile(0.9)), func(row stats.Method) time.Duration { return row.P90 }},
 	} {
 		_, rows := simulation{law: drawing(testserver.Uniform(10*ms, 100*ms), 1), calls: 3000, concurrency: 10, seed: 1,
 			options: []hedge.Option{hedge.WithDryRun(), hedge.WithTrigger(tc.trigger)}}.run(t)

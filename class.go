@@ -4,7 +4,6 @@ import (
 	"context"
 	"math/bits"
 	"strconv"
-	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -31,23 +30,3 @@ var sizes = func() (names [engine.MaxClasses]string) {
 	}
 	return names
 }()
-
-// ClassStats is what is known of a class of requests of a method: see [WithClass].
-type ClassStats struct {
-	// Class is the name that the class function gave it, or OtherClass.
-	Class string
-	// Delay is the age at which a call gets its first hedge now; 0 while the class is being learned.
-	Delay time.Duration
-	// P50, P90 and P99 are quantiles of what primaries took over the window; 0 while nothing is known.
-	P50, P90, P99 time.Duration
-	// Choice is what the trigger Auto has in force; zero with another trigger, and while too little is known.
-	Choice Choice
-}
-
-func newClassStats(c engine.ClassStats) ClassStats {
-	row := ClassStats{Class: c.Class, P50: c.P50, P90: c.P90, P99: c.P99}
-	if c.Estimate != nil {
-		row.Delay, row.Choice = c.Estimate.Delay, newChoice(c.Estimate)
-	}
-	return row
-}

@@ -19,6 +19,7 @@ import (
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/longtest"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // TestClass_BySize has the size of the request decide most of the latency, over the interceptor. The cheapest quarter of the
@@ -27,7 +28,7 @@ func TestClass_BySize(t *testing.T) {
 	longtest.Only(t)
 	const calls, rate, cheap = 20_000, 500, -0.6745 // the quartile of the normal law
 	factor := func(id uint64) float64 { return generator(1, id, -1).NormFloat64() }
-	run := func(options ...hedge.Option) (p99 time.Duration, rows []hedge.TargetStats) {
+	run := func(options ...hedge.Option) (p99 time.Duration, rows []stats.Method) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newScheduler(t, options...)
 			call := interceptor.Unary(s)

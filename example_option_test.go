@@ -3,7 +3,6 @@ package hedge_test
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -106,7 +105,7 @@ func ExampleWithNonFatalCodes() {
 	// Output: the hedge's answer
 }
 
-// Without package balancer on the connection no hedge is sent, and TargetStats says so. Calls of Do have no connection.
+// Without package balancer on the connection no hedge is sent, and stats.Method says so. Calls of Do have no connection.
 func ExampleWithOtherBackendOnly() {
 	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithOtherBackendOnly())
 	if err != nil {
@@ -192,7 +191,7 @@ func ExampleWithResetLimit() {
 }
 
 // Without an option, losers are reset until a connection is cut for it.
-func ExampleResets() {
+func ExampleScheduler_Targets_resets() {
 	s, err := hedge.New(hedge.WithAllMethods())
 	if err != nil {
 		panic(err)
@@ -232,25 +231,6 @@ func ExampleScheduler_Latency() {
 	// false
 }
 
-// The extra load is the number of hedges for each call.
-func ExampleStats_HedgeRate() {
-	fmt.Println(hedge.Stats{Calls: 200, Hedges: 18}.HedgeRate())
-	// Output: 0.09
-}
-
-// A target with a single ready backend gains little from hedging.
-func ExampleTargetStats_SingleBackend() {
-	s, err := hedge.New(hedge.WithAllMethods())
-	if err != nil {
-		panic(err)
-	}
-	doOnce(s, "/pkg.Svc/Get")
-	for _, row := range s.Targets() {
-		fmt.Println(row.Target, row.SingleBackend()) // false: without package balancer the backends are not known
-	}
-	// Output: dns:///example false
-}
-
 // A call that must not be hedged, although its method is.
 func ExampleOff() {
 	s, err := hedge.New(hedge.WithAllMethods())
@@ -261,28 +241,6 @@ func ExampleOff() {
 	_, _ = hedge.Do(ctx, s, "dns:///example", "/pkg.Svc/Get", func(context.Context) (string, error) { return "answer", nil })
 	fmt.Println(s.Stats().Off)
 	// Output: 1
-}
-
-// Hedges use up a server's quota. They stop at once, and come back within minutes.
-func ExampleGuard() {
-	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithWarmup(100, 10*time.Millisecond))
-	if err != nil {
-		panic(err)
-	}
-	var attempts atomic.Int64
-	doOnce(s, "/pkg.Svc/Get", func(context.Context) (string, error) {
-		if attempts.Add(1) > 1 { // the hedge
-			return "", status.Error(codes.ResourceExhausted, "quota exceeded")
-		}
-		time.Sleep(50 * time.Millisecond)
-		return "answer", nil
-	})
-	guard := s.Targets()[0].Guard
-	fmt.Println(guard.Share)
-	fmt.Println(guard.Reason)
-	// Output:
-	// 0
-	// hedges failed with RESOURCE_EXHAUSTED, so fewer are sent; their share grows back within minutes
 }
 
 // A client that may make calls fail for its hedges.

@@ -136,7 +136,7 @@ func ExampleWithDryRun() {
 }
 
 // What the trigger has chosen, and why it has stepped down if it has.
-func ExampleChoice() {
+func ExampleScheduler_Targets_choice() {
 	s, err := hedge.New(hedge.WithIdempotentOnly(), hedge.WithTrigger(hedge.Auto(hedge.TargetPercentile(0.999)))) // p99 is the default
 	if err != nil {
 		panic(err)

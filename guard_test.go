@@ -87,7 +87,7 @@ func TestRule19_NoCallFailsForLackOfQuota(t *testing.T) {
 	}) {
 		t.Run(tc.name, func(t *testing.T) {
 			for seed := range uint64(longtest.Size(1, 5)) {
-				run := func(opts ...hedge.Option) ([]outcome, []hedge.TargetStats) {
+				run := func(opts ...hedge.Option) ([]outcome, []stats.Method) {
 					limit := newQuota(500, 50)
 					if tc.rate != nil {
 						limit.rate = tc.rate
@@ -159,7 +159,7 @@ func TestRule19_ALimitThatSaysUnavailable(t *testing.T) {
 // before, and if it has, nine in ten are sent again after some minutes.
 func TestRule19_OtherTenants(t *testing.T) {
 	const rate, minutes = 20, 15
-	run := func(fails func(id uint64, attempt int, at time.Duration) error, opts ...hedge.Option) (hedges int, rows []hedge.TargetStats) {
+	run := func(fails func(id uint64, attempt int, at time.Duration) error, opts ...hedge.Option) (hedges int, rows []stats.Method) {
 		calls, rows := simulation{law: drawing(trickle, 1), fails: fails, calls: rate * 60 * minutes, rate: rate, methods: 2, seed: 1, options: opts}.run(t)
 		for _, c := range calls[len(calls)/3*2:] {
 			hedges += c.attempts - 1
@@ -222,10 +222,10 @@ func TestGuard_HeldBack(t *testing.T) {
 		name     string
 		options  []hedge.Option
 		attempts int
-		want     hedge.Stats
+		want     stats.Counts
 	}{
-		{"on", nil, 1, hedge.Stats{Calls: 2, Warmup: 2, Hedged: 1, Hedges: 1, Guarded: 1}},
-		{"off", []hedge.Option{hedge.WithoutGuard()}, 2, hedge.Stats{Calls: 2, Warmup: 2, Hedged: 2, Hedges: 2}},
+		{"on", nil, 1, stats.Counts{Calls: 2, Warmup: 2, Hedged: 1, Hedges: 1, Guarded: 1}},
+		{"off", []hedge.Option{hedge.WithoutGuard()}, 2, stats.Counts{Calls: 2, Warmup: 2, Hedged: 2, Hedges: 2}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

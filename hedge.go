@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge/internal/engine"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // Scheduler decides which calls are hedged and when, and keeps what it has learned of each target and, for each target, of
@@ -16,7 +17,7 @@ type Scheduler struct{ engine *engine.Engine }
 // value. A nil option is ignored.
 //
 // If the environment variable HEDGE_DISABLED is set, to anything but a value that [strconv.ParseBool] takes for false, the
-// scheduler starts paused: see [Scheduler.Pause]. TargetStats.PausedBy says so.
+// scheduler starts paused: see [Scheduler.Pause]. stats.Method.PausedBy says so.
 func New(opts ...Option) (*Scheduler, error) {
 	c, err := newConfig(opts)
 	if err != nil {
@@ -50,7 +51,7 @@ func (s *Scheduler) Pause() { s.inner().Pause() }
 // Resume undoes Pause, and the environment variable HEDGE_DISABLED.
 func (s *Scheduler) Resume() { s.inner().Resume() }
 
-// PauseTarget does for one target what Pause does for all, until ResumeTarget. The target is named as in [TargetStats].
+// PauseTarget does for one target what Pause does for all, until ResumeTarget. The target is named as in [stats.Method].
 func (s *Scheduler) PauseTarget(target string) { s.inner().PauseTarget(target) }
 
 // ResumeTarget undoes PauseTarget for a target. A Pause stays in force.
@@ -72,18 +73,8 @@ func (s *Scheduler) Latency(target, method string, q float64) (time.Duration, bo
 
 // Stats returns the totals over all methods of all targets, including those that were removed from memory. The counts are
 // consistent: HedgeWins + PrimaryWins ≤ Hedged ≤ Hedges, and Hedged ≤ Calls.
-func (s *Scheduler) Stats() Stats { return Stats(s.inner().Stats()) }
+func (s *Scheduler) Stats() stats.Counts { return s.inner().Stats() }
 
 // Targets returns one row for each method of each target, sorted by target and method; nil for a nil scheduler. It reads the
 // latencies of every method, so call it for a metrics page and not for every call.
-func (s *Scheduler) Targets() []TargetStats {
-	methods := s.inner().Methods()
-	if methods == nil {
-		return nil
-	}
-	rows := make([]TargetStats, 0, len(methods))
-	for _, m := range methods {
-		rows = append(rows, newTargetStats(m))
-	}
-	return rows
-}
+func (s *Scheduler) Targets() []stats.Method { return s.inner().Methods() }

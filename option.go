@@ -53,7 +53,7 @@ func named(name string, set func(*engine.Config) error) Option {
 
 // WithIdempotentOnly hedges only methods whose protobuf definition sets the option idempotency_level to NO_SIDE_EFFECTS or
 // IDEMPOTENT, and those of [WithReadOnlyMethods]. The definition is looked up among the descriptors linked into the program.
-// A method without a descriptor is not hedged, and its calls count in Stats.NoDescriptor. Together with [WithMethods], a
+// A method without a descriptor is not hedged, and its calls count in stats.Counts.NoDescriptor. Together with [WithMethods], a
 // method must satisfy both options. Few public APIs set the option: name their methods with [WithReadOnlyMethods].
 func WithIdempotentOnly() Option {
 	return named("WithIdempotentOnly", func(c *engine.Config) error {
@@ -207,10 +207,10 @@ func WithNonFatalCodes(nonFatal ...codes.Code) Option {
 
 // WithOtherBackendOnly sends a hedge only if a backend is ready that no attempt of its call has used. The connection must
 // have the load-balancing policy hedge_other_backend of package balancer, which knows the ready backends and picks one for
-// the hedge. A hedge that is not sent for this reason counts in Stats.NoOtherBackend, and is considered again later while
+// the hedge. A hedge that is not sent for this reason counts in stats.Counts.NoOtherBackend, and is considered again later while
 // its call lasts. With a delay of 0, hedges wait until a backend was picked for the primary.
 //
-// On a connection without the policy no hedge is sent, and [TargetStats].NoBackendPolicy is true. A service config from the
+// On a connection without the policy no hedge is sent, and [stats.Method].NoBackendPolicy is true. A service config from the
 // resolver replaces the one of grpc.WithDefaultServiceConfig, and with it the policy, unless grpc.WithDisableServiceConfig
 // is given. Calls of [Do] have no connection, and are hedged as without this option.
 func WithOtherBackendOnly() Option {
@@ -243,7 +243,7 @@ func WithClass(of func(ctx context.Context, method string, request any) string) 
 // WithCost says how much a hedge of a request costs, in calls: 1 is the default. It is for methods of which one call reads a
 // key and another a million rows, or one prompt has 100 tokens and another 8,000. The budget is then a share of the cost of
 // all calls: each call adds its share of its own cost, and each hedge takes the cost of its call. A cost above 10,000 counts
-// as 10,000. Costs are rounded to a sixteenth. A cost that is not finite, or is less than 0, counts as 1. Stats.InvalidCosts counts
+// as 10,000. Costs are rounded to a sixteenth. A cost that is not finite, or is less than 0, counts as 1. stats.Counts.InvalidCosts counts
 // these, and [WithLogger] logs the first one of each method.
 //
 // Choose the unit so that a usual call costs about 1. The bucket then holds what the calls of two seconds earn, and the
@@ -259,8 +259,8 @@ func WithCost(of func(ctx context.Context, method string, request any) float64) 
 }
 
 // WithDryRun sends no hedge and reports what hedging would do, so that it can be judged on real traffic before it is turned
-// on. Stats.DryRun counts the calls that would have been hedged. Once 200 calls of a method have been seen,
-// TargetStats.Forecasts has predictions of its tail and extra load at budgets of 2, 5, 10 and 20 percent;
+// on. stats.Counts.DryRun counts the calls that would have been hedged. Once 200 calls of a method have been seen,
+// stats.Method.Forecasts has predictions of its tail and extra load at budgets of 2, 5, 10 and 20 percent;
 // [WithBudgetPercent] does not change these. The tail is the percentile that [TargetPercentile] sets, and p99 with a trigger
 // other than [Auto]. A forecast assumes that hedges are as fast as primaries and independent of them; see Auto for when they
 // are not.
@@ -273,7 +273,7 @@ func WithDryRun() Option {
 
 // WithControl leaves a share of the calls that may be hedged unhedged, to be compared with the others: percent of them, 0 to
 // 50; the default is 0. They are drawn by chance, call by call, so both groups see the same requests, backends and hours.
-// [TargetStats] has the comparison.
+// [stats.Method] has the comparison.
 //
 // A control group costs its calls what hedging would have saved them. One percent of 100 calls a second is enough for a p99
 // that is known within a quarter after ten minutes. The calls of both groups fill the budget alike. What is learned from the
@@ -308,7 +308,7 @@ const minWindow = 10 * time.Millisecond
 
 // WithMaxMemory sets how much memory a scheduler uses for what it has learned, in bytes of live heap: 1 MiB or more; the
 // default is 64 MiB. Above that, the least used methods are removed, with all that was learned of them. A target is removed
-// with its last method. Calls of removed methods stay counted in [Stats]. A method that is called again after its removal is
+// with its last method. Calls of removed methods stay counted in [stats.Counts]. A method that is called again after its removal is
 // learned again from the start.
 //
 // Methods that were called only once are removed first, the oldest of them first. Then follow, approximately, those that
@@ -335,7 +335,7 @@ func WithMaxMemory(bytes int64) Option {
 const minMemory = 1 << 20
 
 // WithTargetName sets the function that returns the name of a connection's target. Targets with the same name share their
-// budget, their latencies and their rows of [TargetStats]. It is for clients that make up a different target for each
+// budget, their latencies and their rows of [stats.Method]. It is for clients that make up a different target for each
 // connection, as etcd's does with a pointer in it: without a common name, a new connection has to learn from the start. By
 // default the name is the target itself.
 //

@@ -35,7 +35,7 @@ func WithMethodOptions(methods string, opts ...Option) Option {
 }
 
 // WithTargetOptions applies options to the targets that match a pattern, in place of what is said for the scheduler. A
-// target is named as in [TargetStats]. In the pattern, * stands for any characters, slashes included. In addition to the
+// target is named as in [stats.Method]. In the pattern, * stands for any characters, slashes included. In addition to the
 // options that can be set for a method, these can be set for a target: [WithThrottle], [WithResetLimit], and
 // [WithMethodOptions] for methods of these targets only, which win over those of the scheduler. Any other option is an
 // error.

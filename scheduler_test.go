@@ -17,6 +17,7 @@ import (
 	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/race"
 	_ "github.com/grpchedge/hedge/proto" // the descriptors that WithIdempotentOnly reads
+	"github.com/grpchedge/hedge/stats"
 )
 
 const (
@@ -72,7 +73,7 @@ func TestNilScheduler(t *testing.T) {
 			call(t, s, method, 0)
 			s.Pause()
 			s.Resume()
-			if got := s.Stats(); got != (hedge.Stats{}) {
+			if got := s.Stats(); got != (stats.Counts{}) {
 				t.Errorf("%+v", got)
 			}
 			if s.Targets() != nil {
@@ -110,7 +111,7 @@ func TestLatency_OfTheUnseen(t *testing.T) {
 	if got := len(s.Targets()); got != 1 {
 		t.Errorf("asking for a latency made an entry: %d", got)
 	}
-	if rate := (hedge.Stats{}).HedgeRate(); rate != 0 {
+	if rate := (stats.Counts{}).HedgeRate(); rate != 0 {
 		t.Errorf("the hedge rate of no calls is %v", rate)
 	}
 }
@@ -206,7 +207,7 @@ func TestTrigger_LeavesASteadyServiceAlone(t *testing.T) {
 func TestPause_TakesEffectOnTheNextCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScheduler(t, hedge.WithWarmup(1<<30, 10*ms), hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
-		for i, want := range []hedge.Stats{
+		for i, want := range []stats.Counts{
 			{Calls: 1, Warmup: 1, Hedged: 1, Hedges: 1, PrimaryWins: 1},
 			{Calls: 2, Warmup: 1, Hedged: 1, Hedges: 1, PrimaryWins: 1, Paused: 1},
 			{Calls: 3, Warmup: 2, Hedged: 2, Hedges: 2, PrimaryWins: 2, Paused: 1},
@@ -242,35 +243,35 @@ func TestRule10_EachReasonIsCounted(t *testing.T) {
 		call    []grpc.CallOption
 		before  func(*hedge.Scheduler)
 		timeout time.Duration
-		want    hedge.Stats // beside Calls
+		want    stats.Counts // beside Calls
 	}{
-		{name: "all hold", options: []hedge.Option{learning}, want: hedge.Stats{Warmup: 1, Hedged: 1, Hedges: 1}},
-		{name: "learning", want: hedge.Stats{Warmup: 1}},
-		{name: "off", options: []hedge.Option{learning}, call: []grpc.CallOption{hedge.Off()}, want: hedge.Stats{Off: 1}},
-		{name: "no hedges", options: []hedge.Option{learning, hedge.WithMaxHedges(0)}, want: hedge.Stats{Warmup: 1}},
-		{name: "no budget", options: []hedge.Option{learning, hedge.WithBudgetPercent(0)}, want: hedge.Stats{Warmup: 1}},
+		{name: "all hold", options: []hedge.Option{learning}, want: stats.Counts{Warmup: 1, Hedged: 1, Hedges: 1}},
+		{name: "learning", want: stats.Counts{Warmup: 1}},
+		{name: "off", options: []hedge.Option{learning}, call: []grpc.CallOption{hedge.Off()}, want: stats.Counts{Off: 1}},
+		{name: "no hedges", options: []hedge.Option{learning, hedge.WithMaxHedges(0)}, want: stats.Counts{Warmup: 1}},
+		{name: "no budget", options: []hedge.Option{learning, hedge.WithBudgetPercent(0)}, want: stats.Counts{Warmup: 1}},
 		{name: "budget spent", options: []hedge.Option{learning, hedge.WithBudgetPercent(1)},
-			before: func(s *hedge.Scheduler) { spend(s) }, want: hedge.Stats{Warmup: 1, BudgetExhausted: 1}},
-		{name: "paused", options: []hedge.Option{learning}, before: (*hedge.Scheduler).Pause, want: hedge.Stats{Paused: 1}},
-		{name: "not ready", options: []hedge.Option{learning}, conn: state(connectivity.TransientFailure), want: hedge.Stats{Warmup: 1, NotReady: 1}},
-		{name: "idle", options: []hedge.Option{learning}, conn: state(connectivity.Idle), want: hedge.Stats{Warmup: 1, NotReady: 1}},
-		{name: "ready", options: []hedge.Option{learning}, conn: state(connectivity.Ready), want: hedge.Stats{Warmup: 1, Hedged: 1, Hedges: 1}},
-		{name: "not selected", options: []hedge.Option{learning, hedge.WithMethods("/pkg.Svc/List*")}, want: hedge.Stats{NotSelected: 1}},
-		{name: "selected", options: []hedge.Option{learning, hedge.WithMethods("/pkg.Svc/List*"), hedge.WithMethods("/*/Get")}, want: hedge.Stats{Warmup: 1, Hedged: 1, Hedges: 1}},
-		{name: "not known to be idempotent", options: []hedge.Option{learning, hedge.WithIdempotentOnly()}, want: hedge.Stats{NoDescriptor: 1}},
-		{name: "by the service config", options: []hedge.Option{named(`"10ms"`)}, conn: state(connectivity.Idle), want: hedge.Stats{Hedged: 1, Hedges: 1}},
-		{name: "not in the service config", options: []hedge.Option{learning, hedge.WithServiceConfig("{}"), hedge.WithServiceConfigOnly()}, want: hedge.Stats{NotSelected: 1}},
-		{name: "After goes before the service config", options: []hedge.Option{hedge.WithServiceConfig("{}"), hedge.WithServiceConfigOnly()}, call: []grpc.CallOption{hedge.After(10 * ms)}, want: hedge.Stats{Hedged: 1, Hedges: 1}},
-		{name: "After goes before the policy's delay", options: []hedge.Option{named(`"5s"`)}, call: []grpc.CallOption{hedge.After(10 * ms)}, want: hedge.Stats{Hedged: 1, Hedges: 1}},
-		{name: "off goes before the service config", options: []hedge.Option{named(`"10ms"`)}, call: []grpc.CallOption{hedge.Off()}, want: hedge.Stats{Off: 1}},
-		{name: "WithMethods goes before the service config", options: []hedge.Option{named(`"10ms"`), hedge.WithMethods("/a/B")}, want: hedge.Stats{NotSelected: 1}},
+			before: func(s *hedge.Scheduler) { spend(s) }, want: stats.Counts{Warmup: 1, BudgetExhausted: 1}},
+		{name: "paused", options: []hedge.Option{learning}, before: (*hedge.Scheduler).Pause, want: stats.Counts{Paused: 1}},
+		{name: "not ready", options: []hedge.Option{learning}, conn: state(connectivity.TransientFailure), want: stats.Counts{Warmup: 1, NotReady: 1}},
+		{name: "idle", options: []hedge.Option{learning}, conn: state(connectivity.Idle), want: stats.Counts{Warmup: 1, NotReady: 1}},
+		{name: "ready", options: []hedge.Option{learning}, conn: state(connectivity.Ready), want: stats.Counts{Warmup: 1, Hedged: 1, Hedges: 1}},
+		{name: "not selected", options: []hedge.Option{learning, hedge.WithMethods("/pkg.Svc/List*")}, want: stats.Counts{NotSelected: 1}},
+		{name: "selected", options: []hedge.Option{learning, hedge.WithMethods("/pkg.Svc/List*"), hedge.WithMethods("/*/Get")}, want: stats.Counts{Warmup: 1, Hedged: 1, Hedges: 1}},
+		{name: "not known to be idempotent", options: []hedge.Option{learning, hedge.WithIdempotentOnly()}, want: stats.Counts{NoDescriptor: 1}},
+		{name: "by the service config", options: []hedge.Option{named(`"10ms"`)}, conn: state(connectivity.Idle), want: stats.Counts{Hedged: 1, Hedges: 1}},
+		{name: "not in the service config", options: []hedge.Option{learning, hedge.WithServiceConfig("{}"), hedge.WithServiceConfigOnly()}, want: stats.Counts{NotSelected: 1}},
+		{name: "After goes before the service config", options: []hedge.Option{hedge.WithServiceConfig("{}"), hedge.WithServiceConfigOnly()}, call: []grpc.CallOption{hedge.After(10 * ms)}, want: stats.Counts{Hedged: 1, Hedges: 1}},
+		{name: "After goes before the policy's delay", options: []hedge.Option{named(`"5s"`)}, call: []grpc.CallOption{hedge.After(10 * ms)}, want: stats.Counts{Hedged: 1, Hedges: 1}},
+		{name: "off goes before the service config", options: []hedge.Option{named(`"10ms"`)}, call: []grpc.CallOption{hedge.Off()}, want: stats.Counts{Off: 1}},
+		{name: "WithMethods goes before the service config", options: []hedge.Option{named(`"10ms"`), hedge.WithMethods("/a/B")}, want: stats.Counts{NotSelected: 1}},
 		{name: "the policy has a budget", options: []hedge.Option{named(`"10ms"`), hedge.WithBudgetPercent(1)},
-			before: func(s *hedge.Scheduler) { spend(s) }, want: hedge.Stats{BudgetExhausted: 1}},
-		{name: "a policy without a budget", options: []hedge.Option{named(`"10ms"`), hedge.WithServiceConfigUnbudgeted(), hedge.WithBudgetPercent(0)}, want: hedge.Stats{Hedged: 1, Hedges: 1}},
+			before: func(s *hedge.Scheduler) { spend(s) }, want: stats.Counts{BudgetExhausted: 1}},
+		{name: "a policy without a budget", options: []hedge.Option{named(`"10ms"`), hedge.WithServiceConfigUnbudgeted(), hedge.WithBudgetPercent(0)}, want: stats.Counts{Hedged: 1, Hedges: 1}},
 		{name: "throttled", options: []hedge.Option{learning, hedge.WithThrottle(2, 0.1)},
-			before: func(s *hedge.Scheduler) { fail(s) }, want: hedge.Stats{Warmup: 1, Throttled: 1}},
-		{name: "After goes before selection", options: []hedge.Option{hedge.WithMethods("/pkg.Svc/List*")}, call: []grpc.CallOption{hedge.After(10 * ms)}, want: hedge.Stats{Hedged: 1, Hedges: 1}},
-		{name: "Pause goes before After", call: []grpc.CallOption{hedge.After(10 * ms)}, before: (*hedge.Scheduler).Pause, want: hedge.Stats{Paused: 1}},
+			before: func(s *hedge.Scheduler) { fail(s) }, want: stats.Counts{Warmup: 1, Throttled: 1}},
+		{name: "After goes before selection", options: []hedge.Option{hedge.WithMethods("/pkg.Svc/List*")}, call: []grpc.CallOption{hedge.After(10 * ms)}, want: stats.Counts{Hedged: 1, Hedges: 1}},
+		{name: "Pause goes before After", call: []grpc.CallOption{hedge.After(10 * ms)}, before: (*hedge.Scheduler).Pause, want: stats.Counts{Paused: 1}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -328,7 +329,7 @@ func spend(s *hedge.Scheduler) {
 	}
 }
 
-func difference(a, b hedge.Stats) hedge.Stats {
+func difference(a, b stats.Counts) stats.Counts {
 	a.Calls -= b.Calls
 	a.Hedged -= b.Hedged
 	a.Hedges -= b.Hedges
@@ -355,9 +356,9 @@ func TestRule10_DeadlineTooNear(t *testing.T) {
 			if status.Code(err) != codes.DeadlineExceeded {
 				t.Error(err)
 			}
-			want := hedge.Stats{Calls: 101, Warmup: 20, DeadlineNear: 1}
+			want := stats.Counts{Calls: 101, Warmup: 20, DeadlineNear: 1}
 			if tc.hedged {
-				want = hedge.Stats{Calls: 101, Warmup: 20, Hedged: 1, Hedges: 1}
+				want = stats.Counts{Calls: 101, Warmup: 20, Hedged: 1, Hedges: 1}
 			}
 			if got := s.Stats(); got != want {
 				t.Errorf("timeout %v: %+v, want %+v", tc.timeout, got, want)
@@ -368,8 +369,8 @@ func TestRule10_DeadlineTooNear(t *testing.T) {
 
 func TestWithIdempotentOnly_ReadsTheDescriptors(t *testing.T) {
 	const service = "/hedgetest.TestService/"
-	hedged, leftOut, unknown := hedge.Stats{Calls: 1, Warmup: 1}, hedge.Stats{Calls: 1, NotSelected: 1}, hedge.Stats{Calls: 1, NoDescriptor: 1}
-	for name, want := range map[string]hedge.Stats{
+	hedged, leftOut, unknown := stats.Counts{Calls: 1, Warmup: 1}, stats.Counts{Calls: 1, NotSelected: 1}, stats.Counts{Calls: 1, NoDescriptor: 1}
+	for name, want := range map[string]stats.Counts{
 		service + "Unary":                  leftOut,
 		service + "UnaryNoSideEffects":     hedged,
 		service + "UnaryIdempotent":        hedged,

@@ -60,7 +60,7 @@ func WithServiceConfigOnly() Option {
 // a trailer that forbids another attempt. It rises by ratio for each success. It stays between 0 and maxTokens. Hedges are
 // sent only while it is above half of maxTokens. ratio must be above 0; only its first three decimals count.
 //
-// Every unary call and server stream through the interceptors counts, of any method, hedged or not. [TargetStats] has the
+// Every unary call and server stream through the interceptors counts, of any method, hedged or not. [stats.Method] has the
 // count. This option replaces a retryThrottling of [WithServiceConfig]. With neither there is no throttling.
 func WithThrottle(maxTokens int, ratio float64) Option {
 	return named("WithThrottle", func(c *engine.Config) error {

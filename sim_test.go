@@ -14,6 +14,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // simulation is a client whose calls each take what a law draws for their attempts, in virtual time and without a
@@ -41,7 +42,7 @@ type outcome struct {
 }
 
 // run returns the calls in the order of their ids, from 0, and what the scheduler knew in the end.
-func (sim simulation) run(t *testing.T) (calls []outcome, rows []hedge.TargetStats) {
+func (sim simulation) run(t *testing.T) (calls []outcome, rows []stats.Method) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := newScheduler(t, sim.options...)

@@ -16,7 +16,7 @@ import (
 // other two delay nothing, or at most the call that happened to teach the scheduler the change.
 //
 // A panic in HedgeSent, HedgeHeldBack, AttemptLost or CallDecided surfaces on the caller's goroutine, as a panic of the call
-// would; if the call was decided before, it counts in Stats.LoserPanics. Made panics on the goroutine of New. HedgingStepped
+// would; if the call was decided before, it counts in stats.Counts.LoserPanics. Made panics on the goroutine of New. HedgingStepped
 // and LawChanged often run on a goroutine of the scheduler's: a panic there ends the program.
 type Trace struct {
 	// Made is called by New with the scheduler, before New returns it.
@@ -24,7 +24,7 @@ type Trace struct {
 	// HedgeSent is called just before a hedge is sent, on the hedge's goroutine. If the call is decided at that moment,
 	// CallDecided may be called first.
 	HedgeSent func(stats.HedgeSent)
-	// HedgeHeldBack is called when a hedge is due and is not sent. It is called once for each hedge and reason, as [Stats]
+	// HedgeHeldBack is called when a hedge is due and is not sent. It is called once for each hedge and reason, as [stats.Counts]
 	// counts them, and also when a server pushes back and when a request or reply turns out to be of a kind that cannot be
 	// hedged.
 	HedgeHeldBack func(stats.HedgeHeldBack)

@@ -22,6 +22,7 @@ import (
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stats"
 	"github.com/grpchedge/hedge/stream"
 )
 
@@ -221,7 +222,7 @@ func p99(took []time.Duration) time.Duration { return took[len(took)*99/100] }
 func TestServiceAddress(t *testing.T) {
 	longtest.Only(t)
 	inBubble(t, func(t *testing.T, k kind) {
-		run := func(option grpc.DialOption, opts ...hedge.Option) (time.Duration, hedge.TargetStats) {
+		run := func(option grpc.DialOption, opts ...hedge.Option) (time.Duration, stats.Method) {
 			s, err := hedge.New(append([]hedge.Option{hedge.WithAllMethods()}, opts...)...)
 			if err != nil {
 				t.Fatal(err)

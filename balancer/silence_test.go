@@ -16,6 +16,7 @@ import (
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // with is the dial option that has the policy wrap a child with further fields of its configuration.
@@ -75,7 +76,7 @@ func lawOf(name string) func(time.Time) testserver.Script {
 }
 
 // calmRun makes calls at random times over three backends, and returns the p99 and what is known of the target.
-func calmRun(t *testing.T, l calmLaw, calls int, option grpc.DialOption) (p99 time.Duration, row hedge.TargetStats) {
+func calmRun(t *testing.T, l calmLaw, calls int, option grpc.DialOption) (p99 time.Duration, row stats.Method) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := hedge.New(append([]hedge.Option{hedge.WithAllMethods()}, l.options...)...)
 		if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // The first of the backends stalls for a second in every five, as in a long garbage collection: what arrives then
@@ -41,7 +42,7 @@ type stallRun struct {
 	p50, p90, p99, p999 time.Duration
 	hedges              int
 	again               int // hedges that met the stalled backend though their call had met it before
-	stats               hedge.Stats
+	stats               stats.Counts
 }
 
 // runStall makes 200 calls a second, at random, for 10 seconds, or 20 with -hedge.long.

@@ -5,7 +5,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // named is a count with its name in words.
@@ -21,7 +21,7 @@ var shownElsewhere = map[string]bool{"Calls": true, "Hedged": true, "Hedges": tr
 var camel = regexp.MustCompile(`([a-z])([A-Z])`)
 
 // otherCounts returns the counts above 0 that say why no hedge was sent, and the like: all fields of Stats that there are.
-func otherCounts(s hedge.Stats) []named {
+func otherCounts(s stats.Counts) []named {
 	var rows []named
 	most := int64(1)
 	v := reflect.ValueOf(s)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/debug"
+	"github.com/grpchedge/hedge/stats"
 )
 
 const ms = time.Millisecond
@@ -74,10 +75,10 @@ func TestHandler_Formats(t *testing.T) {
 		row := s.Targets()[0]
 
 		var parsed struct {
-			Totals  hedge.Stats
+			Totals  stats.Counts
 			Methods []struct {
 				Sentence string
-				Stats    hedge.TargetStats
+				Stats    stats.Method
 				Curve    []struct{ Unhedged, Hedged time.Duration }
 				History  []struct {
 					At             time.Time
@@ -90,7 +91,7 @@ func TestHandler_Formats(t *testing.T) {
 		if err := json.Unmarshal(w.Body.Bytes(), &parsed); err != nil || w.Header().Get("Content-Type") != "application/json" {
 			t.Fatal(err, w.Header())
 		}
-		if parsed.Totals != s.Stats() || len(parsed.Methods) != 1 || parsed.Methods[0].Stats.Stats != row.Stats || parsed.Methods[0].Stats.Delay != row.Delay {
+		if parsed.Totals != s.Stats() || len(parsed.Methods) != 1 || parsed.Methods[0].Stats.Counts != row.Counts || parsed.Methods[0].Stats.Delay != row.Delay {
 			t.Errorf("%+v", parsed)
 		}
 		m := parsed.Methods[0]

@@ -4,12 +4,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/engine"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // Text is what the plain text says of a method at a time, under the default configuration.
-func Text(t hedge.TargetStats, at time.Time) string {
+func Text(t stats.Method, at time.Time) string {
 	var b strings.Builder
 	s := snapshot{At: at, Methods: []row{newRow(t, engine.DefaultConfig(), at)}}
 	if err := s.writeText(&b); err != nil {

@@ -6,12 +6,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/engine"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // sentence says what is in force for a method, and why.
-func sentence(t hedge.TargetStats, config engine.Config) string {
+func sentence(t stats.Method, config engine.Config) string {
 	c := t.Choice
 	switch {
 	case t.PausedBy != "":
@@ -62,7 +62,7 @@ func sentence(t hedge.TargetStats, config engine.Config) string {
 }
 
 // notes returns what an operator should know beside the sentence.
-func notes(t hedge.TargetStats, now time.Time) []string {
+func notes(t stats.Method, now time.Time) []string {
 	var n []string
 	add := func(format string, args ...any) { n = append(n, fmt.Sprintf(format, args...)) }
 	if t.Burst > 0 && t.Tokens < 1 && t.BudgetExhausted > 0 {

@@ -8,15 +8,16 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/engine"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // snapshot is what is shown, at one moment. Its JSON has times in nanoseconds, as fields of type time.Duration have.
 type snapshot struct {
-	At            time.Time   `json:"at"`
-	Paused        bool        `json:"paused"`
-	BudgetPercent float64     `json:"budget_percent"`
-	Totals        hedge.Stats `json:"totals"`
-	Methods       []row       `json:"methods"`
+	At            time.Time    `json:"at"`
+	Paused        bool         `json:"paused"`
+	BudgetPercent float64      `json:"budget_percent"`
+	Totals        stats.Counts `json:"totals"`
+	Methods       []row        `json:"methods"`
 	// NotShown is the number of methods that the limit or the filter leaves out.
 	NotShown int    `json:"not_shown"`
 	Filter   string `json:"filter,omitempty"`
@@ -26,14 +27,14 @@ type snapshot struct {
 type row struct {
 	Sentence string              `json:"sentence"`
 	Notes    []string            `json:"notes,omitempty"` // what an operator should know
-	Stats    hedge.TargetStats   `json:"stats"`
+	Stats    stats.Method        `json:"stats"`
 	Curve    []engine.CurvePoint `json:"curve"`
 	History  []sample            `json:"history"`
 
 	at time.Time // of the snapshot
 }
 
-func newRow(t hedge.TargetStats, config engine.Config, at time.Time) row {
+func newRow(t stats.Method, config engine.Config, at time.Time) row {
 	return row{Sentence: sentence(t, config), Notes: notes(t, at), Stats: t, at: at}
 }
 
@@ -62,13 +63,13 @@ func newSnapshot(s *hedge.Scheduler, filter string, limit int) *snapshot {
 	config := e.Config()
 	snap := &snapshot{At: time.Now(), Paused: e.Paused(), BudgetPercent: config.BudgetPercent, Totals: s.Stats(), Filter: filter, Methods: []row{}}
 	all := s.Targets()
-	shown := slices.DeleteFunc(slices.Clone(all), func(t hedge.TargetStats) bool {
+	shown := slices.DeleteFunc(slices.Clone(all), func(t stats.Method) bool {
 		return !strings.Contains(t.Target, filter) && !strings.Contains(t.Method, filter)
 	})
 	if limit >= 0 && len(shown) > limit {
-		slices.SortStableFunc(shown, func(a, b hedge.TargetStats) int { return int(min(max(b.Calls-a.Calls, -1), 1)) })
+		slices.SortStableFunc(shown, func(a, b stats.Method) int { return int(min(max(b.Calls-a.Calls, -1), 1)) })
 		shown = shown[:limit]
-		slices.SortFunc(shown, func(a, b hedge.TargetStats) int {
+		slices.SortFunc(shown, func(a, b stats.Method) int {
 			if c := strings.Compare(a.Target, b.Target); c != 0 {
 				return c
 			}

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -27,7 +26,7 @@ func pausedSentence(by string) string {
 }
 
 // targetNotes returns what an operator should know of the method's target, and of what the guard does to the method.
-func targetNotes(t hedge.TargetStats, now time.Time) (notes []string) {
+func targetNotes(t stats.Method, now time.Time) (notes []string) {
 	add := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
 	if g := t.Guard; g.Reason != "" {
 		add("The guard has held hedges back %s: %s. The share is %s now.", lasting(g.Since, now), g.Reason, percent(g.Share))
@@ -67,7 +66,7 @@ func nothingSelected(n engine.NothingSelected) string {
 }
 
 // targetFigures are the numbers of a method's target and of its guard, where there are any.
-func targetFigures(t hedge.TargetStats, now time.Time) (f []figure) {
+func targetFigures(t stats.Method, now time.Time) (f []figure) {
 	add := func(name, format string, args ...any) { f = append(f, figure{name, fmt.Sprintf(format, args...)}) }
 	add("budget", "%.1f of %.1f tokens", t.Tokens, t.Burst)
 	if t.Saved >= 0.05 {

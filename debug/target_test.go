@@ -22,40 +22,40 @@ import (
 func TestText_OfATarget(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
-	seven := make([]hedge.SilentBackend, 7)
+	seven := make([]stats.SilentBackend, 7)
 	for i := range seven {
-		seven[i] = hedge.SilentBackend{Address: fmt.Sprintf("10.0.0.%d:443", i), Connections: 1, Since: ago(time.Second)}
+		seven[i] = stats.SilentBackend{Address: fmt.Sprintf("10.0.0.%d:443", i), Connections: 1, Since: ago(time.Second)}
 	}
 	for _, tc := range []struct {
 		name  string
-		stats hedge.TargetStats
+		stats stats.Method
 		want  []string
 		not   []string
 	}{
-		{"nothing", hedge.TargetStats{Guard: stats.Guard{Share: 1}, Resets: stats.Resets{Mode: stats.ResetsUnlimited}},
+		{"nothing", stats.Method{Guard: stats.Guard{Share: 1}, Resets: stats.Resets{Mode: stats.ResetsUnlimited}},
 			nil, []string{"guard", "resets", "silent", "saved", "rules", "moved", "backends", "paused", "- "}},
-		{"guard", hedge.TargetStats{Guard: stats.Guard{Share: 0.25, Since: ago(90 * time.Second), Reason: "hedges failed"}},
+		{"guard", stats.Method{Guard: stats.Guard{Share: 0.25, Since: ago(90 * time.Second), Reason: "hedges failed"}},
 			[]string{"- The guard has held hedges back for 1.5 min: hedges failed. The share is 25.0% now.", "25.0% of due hedges, for 1.5 min"}, nil},
-		{"resets learned", hedge.TargetStats{Resets: stats.Resets{
+		{"resets learned", stats.Method{Resets: stats.Resets{
 			Mode: stats.ResetsLearned, Since: ago(2 * time.Second), Until: ago(-118 * time.Second), Left: 3}},
 			[]string{"- No losing attempt has been reset for 2 s: the server says that there were too many resets. Losers run to their end. Resets are tried again in 1.97 min.",
 				"losers that run to their end"}, nil},
-		{"resets set", hedge.TargetStats{Resets: stats.Resets{Mode: stats.ResetsSet, Limit: 100, Per: time.Second}},
+		{"resets set", stats.Method{Resets: stats.Resets{Mode: stats.ResetsSet, Limit: 100, Per: time.Second}},
 			[]string{"set: at most 100 in 1 s"}, []string{"- "}},
-		{"silent", hedge.TargetStats{Backends: 3, Connections: 6, Moved: 4321, Silent: []hedge.SilentBackend{
+		{"silent", stats.Method{Backends: 3, Connections: 6, Moved: 4321, Silent: []stats.SilentBackend{
 			{Address: "10.0.0.1:443", Connections: 1, Since: ago(12 * time.Second)}, {Address: "10.0.0.2:443\x1b[2J", Connections: 4, Since: ago(3 * time.Second)}}},
 			[]string{"- 10.0.0.1:443 has been silent for 12 s, on 1 connection: calls there are late, and primaries avoid it.",
 				`- "10.0.0.2:443\x1b[2J" has been silent for 3 s, on 4 connections: calls`, "2, the first for 12 s", "4,321", "3, over 6 connections"},
 			[]string{"\x1b", "Only one backend"}},
-		{"many silent", hedge.TargetStats{Silent: seven}, []string{"10.0.0.4:443", "- Further silent backends: 2."}, []string{"10.0.0.5:443"}},
-		{"single connection", hedge.TargetStats{SingleConnection: true}, []string{"- Hedges go over the connection of the primary"}, []string{"Only one backend"}},
-		{"single backend", hedge.TargetStats{SingleConnection: true, Backends: 1, Connections: 1},
+		{"many silent", stats.Method{Silent: seven}, []string{"10.0.0.4:443", "- Further silent backends: 2."}, []string{"10.0.0.5:443"}},
+		{"single connection", stats.Method{SingleConnection: true}, []string{"- Hedges go over the connection of the primary"}, []string{"Only one backend"}},
+		{"single backend", stats.Method{SingleConnection: true, Backends: 1, Connections: 1},
 			[]string{"- Only one backend is ready"}, []string{"Hedges go over"}},
-		{"saved", hedge.TargetStats{Tokens: 3, Burst: 8, Saved: 12.25}, []string{"3.0 of 8.0 tokens", "12.2 tokens"}, nil},
-		{"rules", hedge.TargetStats{Rules: []string{"/s/*", "dns:///eu-*", "c", "d", "e", "f"}}, []string{"/s/*, dns:///eu-*, c, d, e, and 1 more"}, nil},
-		{"paused by the switch", hedge.TargetStats{PausedBy: "HEDGE_DISABLED"}, []string{"paused by the environment variable HEDGE_DISABLED"}, nil},
-		{"method paused", hedge.TargetStats{PausedBy: "PauseMethod"}, []string{"paused for this method by PauseMethod, until ResumeMethod"}, nil},
-		{"off", hedge.TargetStats{Stats: hedge.Stats{Calls: 3, Off: 3}}, []string{"have the option Off or WithOff"}, nil},
+		{"saved", stats.Method{Tokens: 3, Burst: 8, Saved: 12.25}, []string{"3.0 of 8.0 tokens", "12.2 tokens"}, nil},
+		{"rules", stats.Method{Rules: []string{"/s/*", "dns:///eu-*", "c", "d", "e", "f"}}, []string{"/s/*, dns:///eu-*, c, d, e, and 1 more"}, nil},
+		{"paused by the switch", stats.Method{PausedBy: "HEDGE_DISABLED"}, []string{"paused by the environment variable HEDGE_DISABLED"}, nil},
+		{"method paused", stats.Method{PausedBy: "PauseMethod"}, []string{"paused for this method by PauseMethod, until ResumeMethod"}, nil},
+		{"off", stats.Method{Counts: stats.Counts{Calls: 3, Off: 3}}, []string{"have the option Off or WithOff"}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			text := debug.Text(tc.stats, now)

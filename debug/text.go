@@ -31,7 +31,7 @@ func (s *snapshot) writeText(w io.Writer) error {
 		for _, f := range m.Figures() {
 			fmt.Fprintf(table, "    %s\t%s\n", f.Name, f.Value)
 		}
-		for _, c := range otherCounts(m.Stats.Stats) {
+		for _, c := range otherCounts(m.Stats.Counts) {
 			fmt.Fprintf(table, "    %s\t%s\n", c.Name, count(c.Value))
 		}
 		if err := table.Flush(); err != nil {

@@ -263,7 +263,7 @@ func TestRule10_APoorAnswerIsHedgedWhateverTheTrigger(t *testing.T) {
 
 // TestWithAnswer_AcceptingAllChangesNothing makes the same calls with a function that accepts every answer, and without one.
 func TestWithAnswer_AcceptingAllChangesNothing(t *testing.T) {
-	run := func(opts ...hedge.Option) (stats hedge.Stats) {
+	run := func(opts ...hedge.Option) (stats stats.Counts) {
 		synctest.Test(t, func(t *testing.T) {
 			s, err := hedge.New(append([]hedge.Option{hedge.WithAllMethods(), hedge.WithBudgetPercent(3), hedge.WithMaxHedges(4)}, opts...)...)
 			if err != nil {

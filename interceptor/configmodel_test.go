@@ -17,6 +17,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/testserver/model"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // story is a few calls in a row, to one target, as TestConfigModel draws them: what a service config or the options
@@ -299,7 +300,7 @@ func (s story) play(t *testing.T, scheduler *hedge.Scheduler, call int, want end
 	}
 }
 
-func (s story) checkStats(t *testing.T, scheduler *hedge.Scheduler, call int, want ending, before hedge.Stats) {
+func (s story) checkStats(t *testing.T, scheduler *hedge.Scheduler, call int, want ending, before stats.Counts) {
 	row := scheduler.Targets()[0]
 	if s.throttle && (row.ThrottleTokens != float64(want.tokens)/1000 || row.ThrottleMax != float64(s.most)) {
 		t.Errorf("call %d: %v of %v tokens left, want %+v", call, row.ThrottleTokens, row.ThrottleMax, want)
@@ -322,7 +323,7 @@ func (s story) checkStats(t *testing.T, scheduler *hedge.Scheduler, call int, wa
 			expected.PrimaryWins++
 		}
 	}
-	if row.Stats != expected {
-		t.Errorf("call %d: %+v,\nwant %+v of %+v", call, row.Stats, expected, want)
+	if row.Counts != expected {
+		t.Errorf("call %d: %+v,\nwant %+v of %+v", call, row.Counts, expected, want)
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/model"
 	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // schedule is one call as the model tests draw it: what each attempt would do, and what the caller does.
@@ -420,8 +421,8 @@ func checkOneAttempt(t *testing.T, s schedule, want verdict, got outcome) {
 	}
 }
 
-func checkModelStats(t *testing.T, s schedule, want verdict, err error, panicked any, got hedge.Stats) {
-	expected := hedge.Stats{Calls: 1, Warmup: 1, Hedges: int64(want.sent), PoorAnswers: int64(want.poor)}
+func checkModelStats(t *testing.T, s schedule, want verdict, err error, panicked any, got stats.Counts) {
+	expected := stats.Counts{Calls: 1, Warmup: 1, Hedges: int64(want.sent), PoorAnswers: int64(want.poor)}
 	if want.sent > 0 {
 		expected.Hedged = 1
 		switch {

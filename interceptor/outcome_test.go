@@ -22,6 +22,7 @@ import (
 	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/testserver"
 	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stats"
 )
 
 const ms = time.Millisecond
@@ -88,7 +89,7 @@ func testPair(t *testing.T, primary, hedged codes.Code, primaryFirst, reads, lef
 	if primary == codes.OK && !reads && err != nil {
 		t.Errorf("the hedge made a success of the primary %v", err)
 	}
-	want := hedge.Stats{Calls: 1, Warmup: 1, Hedged: 1, Hedges: 1}
+	want := stats.Counts{Calls: 1, Warmup: 1, Hedged: 1, Hedges: 1}
 	switch {
 	case winner > 0:
 		want.HedgeWins = 1

@@ -44,7 +44,7 @@ type seen struct {
 	failedAt     map[error]time.Time
 	firstFailure time.Time
 	conns        testserver.ConnCounts
-	stats        hedge.Stats
+	stats        stats.Counts
 	resets       stats.Resets
 }
 

@@ -5,7 +5,7 @@ import (
 
 	"go.opentelemetry.io/otel/metric"
 
-	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // counts are the counters of one pair of target and method, or of all that are not told apart.
@@ -16,7 +16,7 @@ type counts struct {
 
 func noCounts() *counts { return &counts{of: make([]int64, len(outcomes))} }
 
-func countsOf(s *hedge.Stats) *counts {
+func countsOf(s *stats.Counts) *counts {
 	c := noCounts()
 	c.calls = s.Calls
 	for n, o := range outcomes {
@@ -55,7 +55,7 @@ func newTotals() *totals {
 
 // add adds what was counted since the last reading. sum must have been read before the rows. If it were read after them, calls
 // in between would count in "other" although their methods have names.
-func (t *totals) add(sum *hedge.Stats, rows map[*labels]*hedge.Stats) {
+func (t *totals) add(sum *stats.Counts, rows map[*labels]*stats.Counts) {
 	read := map[*labels]*counts{}
 	for l, row := range rows {
 		now := countsOf(row)

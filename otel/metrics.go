@@ -7,7 +7,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"google.golang.org/grpc/stats/opentelemetry"
 
-	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // metrics are the instruments of one scheduler.
@@ -24,7 +24,7 @@ type metrics struct {
 	observed                       []metric.Observable
 }
 
-// Outcomes are the values of the attribute grpc.hedge.outcome, and the counts of [hedge.Stats] that they show.
+// Outcomes are the values of the attribute grpc.hedge.outcome, and the counts of [stats.Counts] that they show.
 //
 //	won               a hedge answered a hedged call
 //	lost              its primary did
@@ -56,28 +56,28 @@ func Outcomes() []string {
 
 var outcomes = []struct {
 	name  string
-	count func(*hedge.Stats) int64
+	count func(*stats.Counts) int64
 }{
-	{"won", func(s *hedge.Stats) int64 { return s.HedgeWins }},
-	{"lost", func(s *hedge.Stats) int64 { return s.PrimaryWins }},
-	{"no_budget", func(s *hedge.Stats) int64 { return s.BudgetExhausted }},
-	{"not_drawn", func(s *hedge.Stats) int64 { return s.NotDrawn }},
-	{"not_ready", func(s *hedge.Stats) int64 { return s.NotReady }},
-	{"no_other_backend", func(s *hedge.Stats) int64 { return s.NoOtherBackend }},
-	{"deadline_near", func(s *hedge.Stats) int64 { return s.DeadlineNear }},
-	{"throttled", func(s *hedge.Stats) int64 { return s.Throttled }},
-	{"pushed_back", func(s *hedge.Stats) int64 { return s.PushedBack }},
-	{"guarded", func(s *hedge.Stats) int64 { return s.Guarded }},
-	{"resets_spent", func(s *hedge.Stats) int64 { return s.ResetsSpent }},
-	{"of_hedge", func(s *hedge.Stats) int64 { return s.OfHedges }},
-	{"paused", func(s *hedge.Stats) int64 { return s.Paused }},
-	{"learning", func(s *hedge.Stats) int64 { return s.Warmup }},
-	{"off", func(s *hedge.Stats) int64 { return s.Off }},
-	{"not_selected", func(s *hedge.Stats) int64 { return s.NotSelected }},
-	{"no_descriptor", func(s *hedge.Stats) int64 { return s.NoDescriptor }},
-	{"not_replayable", func(s *hedge.Stats) int64 { return s.NotReplayable }},
-	{"early_headers", func(s *hedge.Stats) int64 { return s.EarlyHeaders }},
-	{"dry_run", func(s *hedge.Stats) int64 { return s.DryRun }},
+	{"won", func(s *stats.Counts) int64 { return s.HedgeWins }},
+	{"lost", func(s *stats.Counts) int64 { return s.PrimaryWins }},
+	{"no_budget", func(s *stats.Counts) int64 { return s.BudgetExhausted }},
+	{"not_drawn", func(s *stats.Counts) int64 { return s.NotDrawn }},
+	{"not_ready", func(s *stats.Counts) int64 { return s.NotReady }},
+	{"no_other_backend", func(s *stats.Counts) int64 { return s.NoOtherBackend }},
+	{"deadline_near", func(s *stats.Counts) int64 { return s.DeadlineNear }},
+	{"throttled", func(s *stats.Counts) int64 { return s.Throttled }},
+	{"pushed_back", func(s *stats.Counts) int64 { return s.PushedBack }},
+	{"guarded", func(s *stats.Counts) int64 { return s.Guarded }},
+	{"resets_spent", func(s *stats.Counts) int64 { return s.ResetsSpent }},
+	{"of_hedge", func(s *stats.Counts) int64 { return s.OfHedges }},
+	{"paused", func(s *stats.Counts) int64 { return s.Paused }},
+	{"learning", func(s *stats.Counts) int64 { return s.Warmup }},
+	{"off", func(s *stats.Counts) int64 { return s.Off }},
+	{"not_selected", func(s *stats.Counts) int64 { return s.NotSelected }},
+	{"no_descriptor", func(s *stats.Counts) int64 { return s.NoDescriptor }},
+	{"not_replayable", func(s *stats.Counts) int64 { return s.NotReplayable }},
+	{"early_headers", func(s *stats.Counts) int64 { return s.EarlyHeaders }},
+	{"dry_run", func(s *stats.Counts) int64 { return s.DryRun }},
 }
 
 func newMetrics(o Options) (*metrics, error) {
@@ -112,13 +112,13 @@ func newMetrics(o Options) (*metrics, error) {
 }
 
 // observe reports the rows of a scheduler, and the sum of all its counts, which was read before them.
-func (m *metrics) observe(to metric.Observer, sum hedge.Stats, rows []hedge.TargetStats) {
-	named := map[*labels]*hedge.Stats{}
+func (m *metrics) observe(to metric.Observer, sum stats.Counts, rows []stats.Method) {
+	named := map[*labels]*stats.Counts{}
 	last := ""
 	for i := range rows {
 		row := &rows[i]
 		if l := m.names.of(row.Target, row.Method); !l.other {
-			named[l] = &row.Stats
+			named[l] = &row.Counts
 			m.observeMethod(to, row, l)
 		}
 		if i == 0 || row.Target != last { // rows are sorted by target
@@ -136,7 +136,7 @@ func (m *metrics) observe(to metric.Observer, sum hedge.Stats, rows []hedge.Targ
 }
 
 // observeMethod reports the gauges of a method.
-func (m *metrics) observeMethod(to metric.Observer, row *hedge.TargetStats, l *labels) {
+func (m *metrics) observeMethod(to metric.Observer, row *stats.Method, l *labels) {
 	if row.Delay > 0 {
 		to.ObserveFloat64(m.delay, row.Delay.Seconds(), l.option)
 	}

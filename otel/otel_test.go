@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/grpchedge/hedge"
 	hedgeotel "github.com/grpchedge/hedge/otel"
+	"github.com/grpchedge/hedge/stats"
 )
 
 func TestNew_MaxMethods(t *testing.T) {
@@ -19,8 +19,8 @@ func TestNew_MaxMethods(t *testing.T) {
 // TestOutcomes_HaveEveryCount compares the outcomes with the counts that there are: those that are no decision are named here.
 func TestOutcomes_HaveEveryCount(t *testing.T) {
 	others := []string{"Calls", "Hedged", "Hedges", "SameBackend", "Left", "Repeated", "PassedThrough", "PoorAnswers", "InvalidCosts", "LoserPanics", "TriggerPanics"}
-	if got := reflect.TypeFor[hedge.Stats]().NumField(); got != len(hedgeotel.Outcomes())+len(others) {
-		t.Errorf("hedge.Stats has %d counts, there are %d outcomes and %v", got, len(hedgeotel.Outcomes()), others)
+	if got := reflect.TypeFor[stats.Counts]().NumField(); got != len(hedgeotel.Outcomes())+len(others) {
+		t.Errorf("stats.Counts has %d counts, there are %d outcomes and %v", got, len(hedgeotel.Outcomes()), others)
 	}
 	if names := hedgeotel.Outcomes(); len(slices.Compact(slices.Sorted(slices.Values(names)))) != len(names) {
 		t.Errorf("%v", names)

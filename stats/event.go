@@ -9,7 +9,7 @@ import (
 type Call struct {
 	// Context is the caller's context. Tracing libraries keep the span of the call in it.
 	Context context.Context
-	// Target and Method are those of hedge.TargetStats.
+	// Target and Method are those of stats.Method.
 	Target, Method string
 }
 

@@ -7,7 +7,7 @@ const (
 	// NoReason: every hedge that was due was sent. Perhaps none was due.
 	NoReason Reason = ""
 
-	// Reasons why a hedge that is due is not sent. They are described with the fields of hedge.Stats of the same names. A hedge is
+	// Reasons why a hedge that is due is not sent. They are described with the fields of stats.Counts of the same names. A hedge is
 	// considered again later after the first three, Guarded and ResetsSpent.
 
 	BudgetExhausted Reason = "budget exhausted"

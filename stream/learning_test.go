@@ -20,6 +20,7 @@ import (
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stats"
 	"github.com/grpchedge/hedge/stream"
 )
 
@@ -181,7 +182,7 @@ func TestOtherKindsPassThrough(t *testing.T) {
 		}
 		_ = both.CloseSend()
 		_, _ = both.Recv()
-		if got := s.Stats(); got != (hedge.Stats{PassedThrough: 2}) {
+		if got := s.Stats(); got != (stats.Counts{PassedThrough: 2}) {
 			t.Errorf("%+v", got)
 		}
 		synctest.Wait()

@@ -19,6 +19,7 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/model"
 	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stats"
 	"github.com/grpchedge/hedge/stream"
 )
 
@@ -189,7 +190,7 @@ func (d driven) check(t *testing.T, plain, hedged came) {
 // gRPC gives.
 func TestSchedules(t *testing.T) {
 	const perBubble = 50
-	var total hedge.Stats
+	var total stats.Counts
 	count := model.Each(t, model.Counts{Short: 100, Long: 500}, perBubble, func(t *testing.T) func(*testing.T, uint64) {
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true})
 		var scheduler *hedge.Scheduler // of the schedule being played

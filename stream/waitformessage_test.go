@@ -17,6 +17,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/testserver"
 	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stats"
 	"github.com/grpchedge/hedge/stream"
 )
 
@@ -137,7 +138,7 @@ func TestEarlyHeaders(t *testing.T) {
 				}
 				s := newScheduler(t, opts...)
 				client := dial(t, cluster, s)
-				run := func(calls int, header bool) hedge.TargetStats {
+				run := func(calls int, header bool) stats.Method {
 					for id := range calls {
 						req := &testpb.Request{Id: uint64(id), Messages: 1}
 						st, err := client.ServerStream(t.Context(), req)

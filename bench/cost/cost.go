@@ -20,6 +20,7 @@ import (
 	"github.com/grpchedge/hedge/bench/table"
 	"github.com/grpchedge/hedge/internal/testserver"
 	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // Cost measures the overhead of calls that need no hedge: the throughput of a client whose server answers at once.
@@ -90,7 +91,7 @@ type score struct {
 	ratios []float64 // to the first contestant's in the same round; nil for itself
 	calls  int64
 	wrong  int64 // replies of a peer that were not what was asked for, and calls of its that failed
-	stats  hedge.Stats
+	stats  stats.Counts
 }
 
 // measure runs all rounds at one concurrency.

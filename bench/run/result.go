@@ -6,11 +6,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/bench/figure"
 	"github.com/grpchedge/hedge/bench/policy"
 	"github.com/grpchedge/hedge/bench/workload"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // Result is the outcome of all calls under one policy.
@@ -25,9 +25,9 @@ type Result struct {
 	samples   []sample        // what was learned, every second, where calls arrive by the clock
 	Sorted    []time.Duration
 	Server    testserver.Counts
-	Stats     hedge.Stats
+	Stats     stats.Counts
 	Won       int64 // calls whose answer is a hedge's
-	Learned   hedge.TargetStats
+	Learned   stats.Method
 	Records   map[uint64][]testserver.Record // by id; nil unless kept
 	Failed    int64
 	Wrong     int64

@@ -26,6 +26,7 @@ import (
 	"github.com/grpchedge/hedge"
 	_ "github.com/grpchedge/hedge/balancer" // registers hedge_other_backend
 	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/stats"
 	"github.com/grpchedge/hedge/stream"
 )
 
@@ -65,7 +66,7 @@ func run(w io.Writer) error {
 		hedging      bool
 		latencies    []time.Duration
 		err          error
-		stats        hedge.Stats
+		stats        stats.Counts
 	}{
 		{name: "without hedging", config: roundRobin},
 		{name: "hedges by round_robin", config: roundRobin, hedging: true},

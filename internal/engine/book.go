@@ -59,7 +59,7 @@ func (c *Call) BookRace(r *race.Report) {
 		c.NotReplayable()
 	}
 	if poor := r.PoorAnswers(); poor > 0 || r.Dropped > 0 || r.LoserPanics > 0 {
-		c.method.counters.update(func(s *Stats) {
+		c.method.counters.update(func(s *stats.Counts) {
 			s.Hedges -= int64(r.Dropped)
 			if r.Hedges == 0 && r.Dropped > 0 {
 				s.Hedged--
@@ -69,7 +69,7 @@ func (c *Call) BookRace(r *race.Report) {
 		})
 	}
 	if r.Repeated {
-		c.method.counters.update(func(s *Stats) { s.Repeated++ })
+		c.method.counters.update(func(s *stats.Counts) { s.Repeated++ })
 	}
 	if r.Hedges > 0 && !r.Panicked {
 		c.won(r)
@@ -99,7 +99,7 @@ func (c *Call) failed(end race.End, p race.Pushback) {
 		t.failure()
 	}
 	if p != race.NoPushback {
-		c.method.counters.update(func(s *Stats) { s.PushedBack++ })
+		c.method.counters.update(func(s *stats.Counts) { s.PushedBack++ })
 	}
 }
 
@@ -119,7 +119,7 @@ func (c *Call) won(r *race.Report) {
 	if r.Err == nil {
 		c.Succeeded()
 	}
-	c.method.counters.update(func(s *Stats) {
+	c.method.counters.update(func(s *stats.Counts) {
 		if r.Winner == 0 {
 			s.PrimaryWins++
 		} else {
@@ -233,6 +233,6 @@ func (c *Call) CutShortAt(age time.Duration) {
 // any goroutine.
 func (c *Call) LoserPanicked() {
 	if c.method != nil {
-		c.method.counters.update(func(s *Stats) { s.LoserPanics++ })
+		c.method.counters.update(func(s *stats.Counts) { s.LoserPanics++ })
 	}
 }

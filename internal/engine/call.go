@@ -195,7 +195,7 @@ func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 		c.method.guard.Sent(now)
 	}
 	c.settings.groups.sent(c.group, now)
-	c.method.counters.update(func(s *Stats) {
+	c.method.counters.update(func(s *stats.Counts) {
 		s.Hedges++
 		if n == 1 {
 			s.Hedged++
@@ -310,7 +310,7 @@ func (c *Call) final() CodeSet {
 func (c *Call) pretend(age time.Duration) {
 	due := c.start.Add(c.delay)
 	c.dry = false
-	c.method.counters.update(func(s *Stats) {
+	c.method.counters.update(func(s *stats.Counts) {
 		switch {
 		case age <= c.delay:
 		case !c.draw(1, due):

@@ -11,6 +11,7 @@ import (
 	"github.com/grpchedge/hedge/internal/latency"
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/stats"
 )
 
 const (
@@ -175,22 +176,18 @@ func (c *Call) learners(teach func(*learn.Learner)) {
 	}
 }
 
-// ClassStats is what is known of a class of requests of a method: see hedge.ClassStats.
-type ClassStats struct {
-	Class         string
-	P50, P90, P99 time.Duration
-	Estimate      *learn.Estimate // in force; nil while the class is being learned
-}
-
 // stats returns what is known of each class, by name; nil without classes.
-func (cs *classes) stats(now time.Time) []ClassStats {
+func (cs *classes) stats(now time.Time) []stats.Class {
 	if cs == nil {
 		return nil
 	}
-	var rows []ClassStats
+	var rows []stats.Class
 	cs.known.Range(func(_, value any) bool {
 		c := value.(*class)
-		row := ClassStats{Class: c.name, Estimate: c.learner.Estimate()}
+		row := stats.Class{Class: c.name}
+		if e := c.learner.Estimate(); e != nil {
+			row.Delay, row.Choice = e.Delay, e.Stats()
+		}
 		d := c.learner.Snapshot(now)
 		row.P50, _ = d.Quantile(0.50)
 		row.P90, _ = d.Quantile(0.90)
@@ -198,6 +195,6 @@ func (cs *classes) stats(now time.Time) []ClassStats {
 		rows = append(rows, row)
 		return true
 	})
-	slices.SortFunc(rows, func(a, b ClassStats) int { return strings.Compare(a.Class, b.Class) })
+	slices.SortFunc(rows, func(a, b stats.Class) int { return strings.Compare(a.Class, b.Class) })
 	return rows
 }

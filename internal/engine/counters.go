@@ -3,6 +3,8 @@ package engine
 import (
 	"sync"
 	"sync/atomic"
+
+	"github.com/grpchedge/hedge/stats"
 )
 
 // counters are the counts of one method. Counts that every call changes are atomics. Counts of hedges change together, so they
@@ -20,12 +22,12 @@ type counters struct {
 	departed *departed   // the counts of all removed methods
 
 	mu     sync.Mutex
-	hedges Stats
+	hedges stats.Counts
 	early  earlyShare
 }
 
 // update changes the counts of hedges in one step.
-func (c *counters) update(change func(*Stats)) {
+func (c *counters) update(change func(*stats.Counts)) {
 	c.mu.Lock()
 	change(&c.hedges)
 	c.mu.Unlock()
@@ -51,16 +53,16 @@ func (c *counters) follow() {
 // departed are the counts of methods that were removed from memory.
 type departed struct {
 	mu    sync.Mutex
-	stats Stats
+	stats stats.Counts
 }
 
 func (d *departed) take(c *counters) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.stats.add(c.drain())
+	add(&d.stats, c.drain())
 }
 
-func (d *departed) read() Stats {
+func (d *departed) read() stats.Counts {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.stats
@@ -78,24 +80,24 @@ func (m *sameBackendCounter) Add(n int64) int64 {
 }
 
 // read returns one consistent copy.
-func (c *counters) read() Stats {
-	return c.collect((*atomic.Int64).Load, func(hedges *Stats) Stats { return *hedges })
+func (c *counters) read() stats.Counts {
+	return c.collect((*atomic.Int64).Load, func(hedges *stats.Counts) stats.Counts { return *hedges })
 }
 
 // drain returns the same, and sets all to 0.
-func (c *counters) drain() Stats {
+func (c *counters) drain() stats.Counts {
 	return c.collect(
 		func(n *atomic.Int64) int64 { return n.Swap(0) },
-		func(hedges *Stats) Stats {
+		func(hedges *stats.Counts) stats.Counts {
 			s := *hedges
-			*hedges = Stats{}
+			*hedges = stats.Counts{}
 			return s
 		})
 }
 
 // collect adds up the counts. A call counts before its hedges do, so hedges are read first: there are never more hedged calls
 // than calls.
-func (c *counters) collect(count func(*atomic.Int64) int64, ofHedges func(*Stats) Stats) Stats {
+func (c *counters) collect(count func(*atomic.Int64) int64, ofHedges func(*stats.Counts) stats.Counts) stats.Counts {
 	sameBackend := count(&c.sameBackend) // of hedges that are counted as sent
 	c.mu.Lock()
 	s := ofHedges(&c.hedges)

@@ -1,14 +1,18 @@
 package engine
 
-import "math"
+import (
+	"math"
 
-// EarlyHeaders counts a stream that was decided by response headers well before its first message: see hedge.Stats. It must
+	"github.com/grpchedge/hedge/stats"
+)
+
+// EarlyHeaders counts a stream that was decided by response headers well before its first message: see stats.Counts. It must
 // be called before Ended.
 func (c *Call) EarlyHeaders() {
 	c.dry = false // no hedge could have been sent
 	if c.method != nil {
 		calls := c.method.counters.calls.Load()
-		c.method.counters.update(func(s *Stats) {
+		c.method.counters.update(func(s *stats.Counts) {
 			s.EarlyHeaders++
 			c.method.counters.early.add(calls)
 		})

@@ -17,6 +17,7 @@ import (
 	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // booked begins and ends a call that takes d, as far as the scheduler can tell.
@@ -261,7 +262,7 @@ func TestRule16_CountsNeverFall(t *testing.T) {
 	done := make(chan struct{})
 	var readers, callers sync.WaitGroup
 	readers.Go(func() {
-		for last := (hedge.Stats{}); ; {
+		for last := (stats.Counts{}); ; {
 			now := s.Stats()
 			if now.Calls < last.Calls || now.Hedges < last.Hedges || now.HedgeWins < last.HedgeWins ||
 				now.HedgeWins > now.Hedged || now.Hedged > now.Hedges || now.Hedged > now.Calls {
@@ -305,7 +306,7 @@ func TestRule16_CountsNeverFall(t *testing.T) {
 	readers.Wait()
 	got := s.Stats()
 	got.BudgetExhausted = 0
-	if want := (hedge.Stats{Calls: int64(goroutines * calls), Hedged: admitted.Load(), Hedges: admitted.Load(), HedgeWins: admitted.Load()}); got != want {
+	if want := (stats.Counts{Calls: int64(goroutines * calls), Hedged: admitted.Load(), Hedges: admitted.Load(), HedgeWins: admitted.Load()}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	if admitted.Load() < int64(goroutines*calls)/100 {

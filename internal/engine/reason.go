@@ -3,7 +3,7 @@ package engine
 import "github.com/grpchedge/hedge/stats"
 
 // heldBackFor returns the count of hedges that were not sent for a reason; nil for a reason that is not one of hedges.
-func heldBackFor(why stats.Reason, s *Stats) *int64 {
+func heldBackFor(why stats.Reason, s *stats.Counts) *int64 {
 	switch why {
 	case stats.BudgetExhausted:
 		return &s.BudgetExhausted

@@ -7,6 +7,7 @@ import (
 
 	"github.com/grpchedge/hedge/internal/feature/resets"
 	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // OffWire says that the attempts of the call are no streams of its target's connections, as those of hedge.Do: losers are
@@ -20,7 +21,7 @@ func (c *Call) Lost(losers, may race.Attempts) (left race.Attempts) {
 	}
 	left = c.method.target.resets.Lost(losers, may, time.Now())
 	if n := left.Count(); n > 0 {
-		c.method.counters.update(func(s *Stats) { s.Left += int64(n) })
+		c.method.counters.update(func(s *stats.Counts) { s.Left += int64(n) })
 	}
 	return left
 }

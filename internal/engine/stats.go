@@ -5,47 +5,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/place"
 	"github.com/grpchedge/hedge/stats"
 )
 
-// Stats has counts of calls and hedges. It must have the same fields as hedge.Stats, in the same order, because one type is
-// converted to the other. The fields are documented there.
-type Stats struct {
-	Calls                  int64
-	Hedged                 int64
-	Hedges                 int64
-	HedgeWins, PrimaryWins int64
-	SameBackend            int64
-	Left                   int64
-	Repeated               int64
-	Warmup                 int64
-	BudgetExhausted        int64
-	NotDrawn               int64
-	NotReady               int64
-	NoOtherBackend         int64
-	DeadlineNear           int64
-	Paused                 int64
-	OfHedges               int64
-	Off                    int64
-	NotSelected            int64
-	NoDescriptor           int64
-	Throttled              int64
-	Guarded                int64
-	PushedBack             int64
-	NotReplayable          int64
-	ResetsSpent            int64
-	DryRun                 int64
-	EarlyHeaders           int64
-	PassedThrough          int64
-	PoorAnswers            int64
-	InvalidCosts           int64
-	LoserPanics            int64
-	TriggerPanics          int64
-}
-
-func (s *Stats) add(o Stats) {
+// add adds counts to others.
+func add(s *stats.Counts, o stats.Counts) {
 	s.Calls += o.Calls
 	s.Hedged += o.Hedged
 	s.Hedges += o.Hedges
@@ -79,44 +44,21 @@ func (s *Stats) add(o Stats) {
 	s.TriggerPanics += o.TriggerPanics
 }
 
-// MethodStats is what is known of one method of one target: see hedge.TargetStats.
-type MethodStats struct {
-	Target, Method string
-	Stats
-	Delay                       time.Duration
-	P50, P90, P99               time.Duration
-	Estimate                    *learn.Estimate // in force; nil while the method is being learned
-	Forecasts                   []learn.Forecast
-	Tokens, Burst, Saved        float64
-	Ready                       place.Census
-	SingleConnection            bool
-	NoBackendPolicy             bool
-	EarlyHeaderShare            float64
-	ThrottleTokens, ThrottleMax float64
-	Guard                       stats.Guard
-	Classes                     []ClassStats   // by name; nil without classes
-	Control                     *stats.Control // nil without a control group
-	UnhedgedTail                time.Duration  // of the control group, at the target percentile; 0 while not known
-	Resets                      stats.Resets   // of the target
-	Rules                       []string       // patterns, the most specific last
-	PausedBy                    string         // "" if it is not paused
-}
-
 // Stats returns the totals over all methods of all targets, including removed ones, in one consistent copy.
-func (e *Engine) Stats() Stats {
-	var sum Stats
+func (e *Engine) Stats() stats.Counts {
+	var sum stats.Counts
 	if e == nil {
 		return sum
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	sum.add(e.departed.read())
-	e.eachMethod(func(m *method) { sum.add(m.counters.read()) })
+	add(&sum, e.departed.read())
+	e.eachMethod(func(m *method) { add(&sum, m.counters.read()) })
 	return sum
 }
 
 // Methods returns what is known of each method of each target, sorted by target and method.
-func (e *Engine) Methods() []MethodStats {
+func (e *Engine) Methods() []stats.Method {
 	if e == nil {
 		return nil
 	}
@@ -126,12 +68,13 @@ func (e *Engine) Methods() []MethodStats {
 	e.eachMethod(func(m *method) { methods = append(methods, m) })
 	e.mu.Unlock()
 
-	rows := make([]MethodStats, 0, len(methods))
+	rows := make([]stats.Method, 0, len(methods))
 	for _, m := range methods {
 		row := m.stats(e, now)
 		if m.settings.Load().DryRun {
 			row.Forecasts = m.learner.Forecasts(now)
 		}
+		withdraw(&row)
 		rows = append(rows, row)
 	}
 	ready := map[string]place.Census{}
@@ -139,10 +82,11 @@ func (e *Engine) Methods() []MethodStats {
 		ready[name] = place.Count(connections...)
 	}
 	for i := range rows {
-		rows[i].Ready = ready[rows[i].Target]
-		rows[i].SingleConnection = rows[i].SingleConnection || rows[i].Ready.Connections == 1
+		row, c := &rows[i], ready[rows[i].Target]
+		row.Backends, row.Connections, row.Silent, row.Moved = c.Backends, c.Connections, slices.Clone(c.Silent), c.Moved
+		row.SingleConnection = row.SingleConnection || c.Connections == 1
 	}
-	slices.SortFunc(rows, func(a, b MethodStats) int {
+	slices.SortFunc(rows, func(a, b stats.Method) int {
 		if c := strings.Compare(a.Target, b.Target); c != 0 {
 			return c
 		}
@@ -151,20 +95,23 @@ func (e *Engine) Methods() []MethodStats {
 	return rows
 }
 
-func (m *method) stats(e *Engine, now time.Time) MethodStats {
-	s := m.settingsNow(e)
-	row := MethodStats{
-		Target:   m.target.name,
-		Method:   m.name,
-		Stats:    m.counters.read(),
-		Estimate: m.learner.Estimate(),
-		Tokens:   m.target.budget.Tokens(now),
-		Burst:    m.target.budget.Burst(now),
-		Saved:    m.target.budget.Saved(now),
-		Classes:  m.classes.Load().stats(now),
-		Resets:   m.target.resets.Report(now),
+func (m *method) stats(e *Engine, now time.Time) stats.Method {
+	s, estimate := m.settingsNow(e), m.learner.Estimate()
+	row := stats.Method{
+		Target:  m.target.name,
+		Method:  m.name,
+		Counts:  m.counters.read(),
+		Choice:  estimate.Stats(),
+		Tokens:  m.target.budget.Tokens(now),
+		Burst:   m.target.budget.Burst(now),
+		Saved:   m.target.budget.Saved(now),
+		Classes: m.classes.Load().stats(now),
+		Resets:  m.target.resets.Report(now),
 	}
-	row.Control, row.UnhedgedTail = s.groups.compare(now, s.learning.Target)
+	var tail time.Duration
+	if row.Control, tail = s.groups.compare(now, s.learning.Target); tail > 0 && row.Choice.UnhedgedTailFrom != "" {
+		row.Choice.UnhedgedTail, row.Choice.UnhedgedTailFrom = tail, "the control group"
+	}
 	row.NoBackendPolicy = m.noPolicy.Load()
 	row.Rules, row.PausedBy = s.applied, e.pausedBy(m)
 	row.SingleConnection = m.target.oneConnection.single.Load()
@@ -176,8 +123,8 @@ func (m *method) stats(e *Engine, now time.Time) MethodStats {
 		row.Delay = s.policy.delay
 	case s.Trigger.Kind == FixedTrigger:
 		row.Delay = s.Trigger.Delay
-	case row.Estimate != nil:
-		row.Delay = row.Estimate.Delay
+	case estimate != nil:
+		row.Delay = estimate.Delay
 	}
 	d := m.learner.Snapshot(now)
 	row.P50, _ = d.Quantile(0.50)

@@ -15,6 +15,7 @@ import (
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/serviceconfig"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // target is the state of one target, or, with WithTargetName, of all targets of one name.
@@ -171,7 +172,7 @@ func (m *method) learn(e *Engine, c *learn.Config, l *learn.Learner, memory *lat
 }
 
 // triggerPanicked counts a panic in the trigger, whose last estimate stays in force.
-func (m *method) triggerPanicked() { m.counters.update(func(s *Stats) { s.TriggerPanics++ }) }
+func (m *method) triggerPanicked() { m.counters.update(func(s *stats.Counts) { s.TriggerPanics++ }) }
 
 // eachMethod visits every entry, with e.mu held.
 func (e *Engine) eachMethod(visit func(*method)) {

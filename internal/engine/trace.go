@@ -41,7 +41,7 @@ func (c *Call) Sent(n int) {
 
 // holdBack counts why hedge n, which is due, is not sent.
 func (c *Call) holdBack(n int, why stats.Reason) {
-	c.method.counters.update(func(s *Stats) { *heldBackFor(why, s)++ })
+	c.method.counters.update(func(s *stats.Counts) { *heldBackFor(why, s)++ })
 	c.tellHeldBack(n, why)
 }
 
@@ -132,7 +132,7 @@ func (t *Trace) tellChanged(m *method, class string, change learn.Change) {
 		t.LawChanged(stats.LawChanged{Target: m.target.name, Method: m.name, Class: class})
 	case !change.LawChanged && t.HedgingStepped != nil:
 		t.HedgingStepped(stats.HedgingStepped{
-			Target: m.target.name, Method: m.name, Class: class, Reason: change.Choice.SteppedDown(),
+			Target: m.target.name, Method: m.name, Class: class, Reason: change.Choice.WhyDown(),
 		})
 	}
 }

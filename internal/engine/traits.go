@@ -3,6 +3,7 @@ package engine
 import (
 	"github.com/grpchedge/hedge/budget"
 	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // Traits are what the user's functions say of a request: its class, of Config.Class, and its cost, of Config.Cost.
@@ -43,7 +44,7 @@ func (c *Call) costOf(request any) float64 {
 		return cost
 	}
 	first := false
-	c.method.counters.update(func(s *Stats) {
+	c.method.counters.update(func(s *stats.Counts) {
 		first = s.InvalidCosts == 0
 		s.InvalidCosts++
 	})

@@ -5,8 +5,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/engine"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // A panic in the choice of the trigger, on a goroutine of its own or on a caller's, leaves the last delay in force.
@@ -21,7 +21,7 @@ func TestTriggerPanics(t *testing.T) {
 		}
 		second()
 		before := s.Targets()[0]
-		if before.Choice == (hedge.Choice{}) || before.TriggerPanics != 0 {
+		if before.Choice == (stats.Choice{}) || before.TriggerPanics != 0 {
 			t.Fatalf("%+v", before)
 		}
 		undo := engine.MakeTriggerPanic(engine.Of(s))

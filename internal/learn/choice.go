@@ -7,6 +7,7 @@ import (
 	"github.com/grpchedge/hedge/budget"
 	"github.com/grpchedge/hedge/internal/knee"
 	"github.com/grpchedge/hedge/internal/latency"
+	"github.com/grpchedge/hedge/stats"
 )
 
 const (
@@ -41,13 +42,9 @@ const (
 
 // Choice is what was chosen and what from.
 type Choice struct {
-	Plan     knee.Plan
-	Unhedged time.Duration // target percentile without hedging
-	CutShort float64       // share of primaries that Unhedged knows only a lower bound of
-	Measured time.Duration // target percentile of calls as they ended
-	Hedged   int           // calls that were, lately
-	Wins     float64       // share of them that a hedge answered
-	Down     Reason        // why hedging has stepped down
+	stats.Choice         // without its sentences: see [Estimate.Stats]
+	CutShort     float64 // share of primaries that UnhedgedTail knows only a lower bound of
+	Down         Reason  // why hedging has stepped down
 }
 
 // Reason is why hedging has stepped down.
@@ -108,11 +105,11 @@ func (l *Learner) choose(c *Config, now time.Time, capacity float64) {
 		}
 	}
 	unhedged := knee.Tail(primary, c.Target)
-	made := &Choice{
-		Plan: plan, Unhedged: unhedged, Hedged: int(l.evidence.hedged), Wins: l.evidence.share(),
-		Down: l.judge(before, gain, wins),
-	}
-	made.Measured, _ = d.Ended(c.Target)
+	made := &Choice{Choice: stats.Choice{
+		UnhedgedTail: unhedged, PredictedTail: plan.Tail, PredictedLoad: plan.Load, PredictedWins: plan.WinShare,
+		RecentlyHedged: int(l.evidence.hedged), MeasuredWins: l.evidence.share(),
+	}, Down: l.judge(before, gain, wins)}
+	made.MeasuredTail, _ = d.Ended(c.Target)
 	_, longer := d.Count()
 	made.CutShort = float64(longer) / float64(d.Total())
 
@@ -128,6 +125,7 @@ func (l *Learner) choose(c *Config, now time.Time, capacity float64) {
 		}
 		e.Trickle = l.trickle
 	}
+	made.Delay, made.Probability, made.MaxHedges = e.Delay, e.Probability, e.Hedges
 	l.current.Store(e)
 	l.noteStep(made)
 }

@@ -34,7 +34,7 @@ func TestEstimateFor_LooksAgainAfterAPause(t *testing.T) {
 	}
 	next := epoch.Add(20 * time.Minute)
 	e := l.EstimateFor(next)
-	if e == nil || e.Choice == nil || e.Choice.Unhedged < 45*ms || e.Choice.Unhedged > 55*ms {
+	if e == nil || e.Choice == nil || e.Choice.UnhedgedTail < 45*ms || e.Choice.UnhedgedTail > 55*ms {
 		t.Fatalf("%+v after twenty bursts, of which 12%% took 50 ms", e)
 	}
 	if l.EstimateFor(next.Add(ms)) != e || l.EstimateFor(next.Add(time.Hour)) != e {

@@ -9,6 +9,8 @@ import (
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/resolver"
+
+	"github.com/grpchedge/hedge/stats"
 )
 
 // Backend is one connection to a backend. Two of them are the same backend if they have the same addresses, and the same
@@ -110,17 +112,10 @@ func (p *Policy) Ready() []*Backend { return *p.ready.Load() }
 
 // Census is what is ready on the connections to some targets.
 type Census struct {
-	Backends    int      // different addresses
-	Connections int      // the same, counting each connection where an address has several
-	Silent      []Silent // one for each address
-	Moved       int64    // primaries that were sent past a silent connection
-}
-
-// Silent is an address with connections that are silent: see [Backend.Silent].
-type Silent struct {
-	Address     string
-	Connections int       // that are silent, of all policies
-	Since       time.Time // for the first of them
+	Backends    int                   // different addresses
+	Connections int                   // the same, counting each connection where an address has several
+	Silent      []stats.SilentBackend // one for each address
+	Moved       int64                 // primaries that were sent past a silent connection
 }
 
 // Count returns what is ready on the connections to the targets; nothing without a policy. Silent is in the order of Since.
@@ -146,15 +141,15 @@ func Count(targets ...string) Census {
 		}
 	}
 	c.Backends, c.Connections = len(addresses), len(connections)
-	slices.SortFunc(c.Silent, func(a, b Silent) int { return a.Since.Compare(b.Since) })
+	slices.SortFunc(c.Silent, func(a, b stats.SilentBackend) int { return a.Since.Compare(b.Since) })
 	return c
 }
 
 // silent adds a connection that is silent.
 func (c *Census) silent(address string, since time.Time) {
-	i := slices.IndexFunc(c.Silent, func(s Silent) bool { return s.Address == address })
+	i := slices.IndexFunc(c.Silent, func(s stats.SilentBackend) bool { return s.Address == address })
 	if i < 0 {
-		c.Silent = append(c.Silent, Silent{Address: address, Connections: 1, Since: since})
+		c.Silent = append(c.Silent, stats.SilentBackend{Address: address, Connections: 1, Since: since})
 		return
 	}
 	s := &c.Silent[i]

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/resolver"
 
 	"github.com/grpchedge/hedge/internal/place"
+	"github.com/grpchedge/hedge/stats"
 )
 
 const ms = time.Millisecond
@@ -170,7 +171,7 @@ func TestCount_Silent(t *testing.T) {
 				time.Sleep(ms)
 			}
 		}
-		want := []place.Silent{{Address: "a", Connections: 4, Since: began}, {Address: "b", Connections: 2, Since: began.Add(2 * ms)}}
+		want := []stats.SilentBackend{{Address: "a", Connections: 4, Since: began}, {Address: "b", Connections: 2, Since: began.Add(2 * ms)}}
 		if got := place.Count("target").Silent; !slices.Equal(got, want) {
 			t.Errorf("%v, want %v", got, want)
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/grpchedge/hedge"
 	_ "github.com/grpchedge/hedge/balancer"
 	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/stats"
 	"github.com/grpchedge/hedge/stream"
 )
 
@@ -135,7 +136,7 @@ func TestSilentMember(t *testing.T) {
 		<-time.After(2 * ms)
 	}
 	all.Wait()
-	var row hedge.TargetStats
+	var row stats.Method
 	for _, r := range s.Targets() {
 		if r.Method == reads {
 			row = r

@@ -14,6 +14,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	hedgeotel "github.com/grpchedge/hedge/otel"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // counted is a scheduler and what is read of its counters.
@@ -89,7 +90,7 @@ func (c *counted) read(t *testing.T) map[string]int64 {
 }
 
 // decisions is what the counter of decisions adds up to.
-func decisions(s hedge.Stats) int64 {
+func decisions(s stats.Counts) int64 {
 	return s.HedgeWins + s.PrimaryWins + s.BudgetExhausted + s.NotDrawn + s.NotReady + s.NoOtherBackend + s.DeadlineNear +
 		s.Throttled + s.PushedBack + s.Guarded + s.ResetsSpent + s.OfHedges + s.Paused + s.Warmup + s.Off + s.NotSelected +
 		s.NoDescriptor + s.NotReplayable + s.EarlyHeaders + s.DryRun

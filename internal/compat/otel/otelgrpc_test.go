@@ -25,6 +25,7 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver"
 	hedgeotel "github.com/grpchedge/hedge/otel"
 	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stats"
 	"github.com/grpchedge/hedge/stream"
 )
 
@@ -72,7 +73,7 @@ func isLost(span tracetest.SpanStub) bool {
 }
 
 // otelgrpcCalls makes calls, twenty at a time, of which one in twenty is slow.
-func otelgrpcCalls(t *testing.T, ours bool) (traced, hedge.Stats) {
+func otelgrpcCalls(t *testing.T, ours bool) (traced, stats.Counts) {
 	t.Helper()
 	const n = 2000
 	b := newBackend(t)

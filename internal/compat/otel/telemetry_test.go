@@ -26,6 +26,7 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver"
 	hedgeotel "github.com/grpchedge/hedge/otel"
 	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stats"
 )
 
 var printScrape = flag.Bool("telemetry.print", false, "print the scrape and what the dashboard's queries return")
@@ -74,7 +75,7 @@ func (b *backend) scrape() []byte {
 type observed struct {
 	scrapes [][]byte // at thirds of the run
 	spans   tracetest.SpanStubs
-	stats   hedge.Stats
+	stats   stats.Counts
 	servers testserver.Counts
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver"
 	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stats"
 	"github.com/grpchedge/hedge/stream"
 )
 
@@ -41,7 +42,7 @@ type Result struct {
 	First         error           // of a call that failed
 	Latencies     []time.Duration // of the calls that did not, in order; of a stream, the time to its first message
 	Wire          testserver.MeterCounts
-	Target        hedge.TargetStats
+	Target        stats.Method
 }
 
 // P99 returns the 99th percentile of the latencies.

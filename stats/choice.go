@@ -1,13 +1,9 @@
-package hedge
+package stats
 
-import (
-	"time"
+import "time"
 
-	"github.com/grpchedge/hedge/internal/learn"
-)
-
-// Choice is what the trigger [Auto] has chosen for a method, and the effect that it predicts. The tail is the percentile that
-// [TargetPercentile] sets, p99 by default.
+// Choice is what the trigger hedge.Auto has chosen for a method, and the effect that it predicts. The tail is the percentile that
+// hedge.TargetPercentile sets, p99 by default.
 type Choice struct {
 	// Delay is the age at which a call gets its first hedge, and the time from each hedge to the next. Probability is the
 	// probability with which a hedge that is due is sent, 0 to 1. MaxHedges is the most hedges of one call. These three are
@@ -18,10 +14,10 @@ type Choice struct {
 	// UnhedgedTail is the tail without hedging, PredictedTail the predicted tail with hedging, and MeasuredTail the tail of
 	// the calls within the window.
 	UnhedgedTail, PredictedTail, MeasuredTail time.Duration
-	// UnhedgedTailFrom says what UnhedgedTail was estimated from, and whether it is a lower bound. With WithControl it is
+	// UnhedgedTailFrom says what UnhedgedTail was estimated from, and whether it is a lower bound. With hedge.WithControl it is
 	// measured.
 	UnhedgedTailFrom string
-	// PredictedLoad is the predicted number of hedges per call. Compare it with Stats.HedgeRate.
+	// PredictedLoad is the predicted number of hedges per call. Compare it with Counts.HedgeRate.
 	PredictedLoad float64
 	// PredictedWins is the share of hedged calls, 0 to 1, that a hedge would answer if hedges were as fast as primaries.
 	// MeasuredWins is the share of the last RecentlyHedged hedged calls that a hedge has answered. RecentlyHedged is at most
@@ -32,34 +28,11 @@ type Choice struct {
 	SteppedDown string
 }
 
-func newChoice(e *learn.Estimate) Choice {
-	c := e.Choice
-	if c == nil {
-		return Choice{}
-	}
-	return Choice{
-		Delay:         e.Delay,
-		Probability:   e.Probability,
-		MaxHedges:     e.Hedges,
-		UnhedgedTail:  c.Unhedged,
-		PredictedTail: c.Plan.Tail,
-		MeasuredTail:  c.Measured,
-		PredictedLoad: c.Plan.Load,
-		PredictedWins: c.Plan.WinShare,
-		MeasuredWins:  c.Wins,
-
-		UnhedgedTailFrom: c.UnhedgedFrom(),
-
-		RecentlyHedged: c.Hedged,
-		SteppedDown:    c.SteppedDown(),
-	}
-}
-
-// Forecast is the predicted effect of hedging a method with a certain budget: see [WithDryRun].
+// Forecast is the predicted effect of hedging a method with a certain budget: see hedge.WithDryRun.
 type Forecast struct {
 	// BudgetPercent is the budget, in hedges per 100 calls.
 	BudgetPercent float64
-	// Delay, Probability and MaxHedges are what [Auto] would choose: see [Choice].
+	// Delay, Probability and MaxHedges are what hedge.Auto would choose: see [Choice].
 	Delay       time.Duration
 	Probability float64
 	MaxHedges   int
@@ -67,20 +40,4 @@ type Forecast struct {
 	UnhedgedTail, Tail time.Duration
 	// Load is the predicted number of hedges per call.
 	Load float64
-}
-
-func newForecasts(of []learn.Forecast) []Forecast {
-	var rows []Forecast
-	for _, f := range of {
-		rows = append(rows, Forecast{
-			BudgetPercent: f.BudgetPercent,
-			Delay:         f.Plan.Delay,
-			Probability:   f.Plan.Probability,
-			MaxHedges:     f.Plan.Hedges,
-			UnhedgedTail:  f.Unhedged,
-			Tail:          f.Plan.Tail,
-			Load:          f.Plan.Load,
-		})
-	}
-	return rows
 }
