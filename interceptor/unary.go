@@ -33,7 +33,7 @@ import (
 // may be used by any number of connections and called concurrently.
 //
 // The primary runs on the caller's goroutine and writes to the caller's reply, except while resets to the target are limited
-// (see [stats.Resets]): then it runs on a goroutine of its own, with copies of both. All hedges of a call send the same copy
+// (see Resets of package stats): then it runs on a goroutine of its own, with copies of both. All hedges of a call send the same copy
 // of the request. Each hedge has a reply of its own, which is moved to the caller's reply if the hedge wins with OK. A hedge
 // that wins with an error leaves the reply as it was before the call. A primary that fails leaves in the reply what it leaves
 // there without hedging: nothing, unless the server has sent a message before the error.

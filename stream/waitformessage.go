@@ -37,7 +37,7 @@ func newOptions(opts []Option) *options {
 // WaitForMessage makes Header wait for the first message, so that streams can be hedged whose caller calls Header first. The
 // next RecvMsg returns that message. It applies to the full methods that match one of the patterns, such as "/pkg.Svc/Read"
 // or "/pkg.Svc/Read*"; the syntax is that of [hedge.WithMethods]. If the option is given more than once, all patterns apply.
-// By default Header waits only for headers. If those come early, no hedge can be sent, and [stats.Counts] counts the call in
+// By default Header waits only for headers. If those come early, no hedge can be sent, and Counts of package stats counts the call in
 // EarlyHeaders.
 //
 // Use it for clients that call Header before RecvMsg, as Bigtable's does. Do not use it if the server sends its first message
