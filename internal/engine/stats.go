@@ -113,7 +113,7 @@ func (m *method) stats(e *Engine, now time.Time) stats.Method {
 		row.Choice.UnhedgedTail, row.Choice.UnhedgedTailFrom = tail, "the control group"
 	}
 	row.NoBackendPolicy = m.noPolicy.Load()
-	row.Rules, row.PausedBy = s.applied, e.pausedBy(m)
+	row.Rules, row.PausedBy = slices.Clone(s.applied), e.pausedBy(m)
 	row.SingleConnection = m.target.oneConnection.single.Load()
 	row.EarlyHeaderShare = m.counters.earlyHeaderShare()
 	row.ThrottleTokens, row.ThrottleMax = s.throttle.read()
