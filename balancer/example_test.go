@@ -61,7 +61,7 @@ func Example() {
 
 // Where a hedge could only go to the backend that is slow already, it is better not sent.
 func Example_singleBackend() {
-	cluster, err := testserver.Start(testserver.Config{Backends: 3, Latency: testserver.Constant(30 * time.Millisecond)})
+	cluster, err := testserver.Start(testserver.Config{Backends: 3, Latency: testserver.Constant(300 * time.Millisecond)})
 	if err != nil {
 		panic(err)
 	}
