@@ -110,6 +110,7 @@ const (
 // hedge is due at the given age of the call: Rules.Delay, or later where the race starts later than the call.
 func NewMachine(r Rules, firstDue time.Duration) (Machine, Actions) {
 	r.MaxHedges, r.Delay = min(r.MaxHedges, MaxAttempts-1), min(r.Delay, Longest)
+	r.MostHedges = min(r.MostHedges, MaxAttempts-1)
 	m := Machine{rules: r, inFlight: only(0), due: firstDue, waits: r.FailureSendsNext}
 	var a Actions
 	m.setTimer(&a)
@@ -154,10 +155,7 @@ func (m *Machine) Step(e Event, now time.Duration) Actions {
 	case Cancelled, DeadlinePassed:
 		m.gone = m.gone || m.phase != Decided
 	}
-	if m.repeats(now) {
-		m.repeat, m.noMore, m.calledFor, m.waits, m.due = repeating, false, true, true, now
-		m.turns = min(m.turns, m.rules.MaxHedges-1)
-	}
+	m.callForRepetition(now)
 	if m.concluded() {
 		m.conclude(&a)
 	}

@@ -29,3 +29,11 @@ func (m *Machine) repeats(now time.Duration) bool {
 	return m.repeat == wanted && m.sent < m.rules.MostHedges &&
 		m.phase == PrimaryFailed && m.inFlight == 0 && m.pending == nothing && m.notBefore <= now
 }
+
+// callForRepetition makes the hedge that repeats the call due, if it is time for it.
+func (m *Machine) callForRepetition(now time.Duration) {
+	if m.repeats(now) {
+		m.repeat, m.noMore, m.calledFor, m.waits, m.due = repeating, false, true, true, now
+		m.turns = min(m.turns, m.rules.MaxHedges-1)
+	}
+}
