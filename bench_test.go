@@ -77,7 +77,7 @@ func BenchmarkBegin(b *testing.B) {
 }
 
 // BenchmarkMemory is what a scheduler keeps: of each target with one method, and of each further method. Every method
-// has had twenty calls of one latency; what more latencies cost is in internal/latency, BenchmarkWindowMemory.
+// has had twenty calls of one latency; what more latencies cost is in sketch, BenchmarkWindowMemory.
 func BenchmarkMemory(b *testing.B) {
 	const entries = 200
 	for _, bc := range []struct {

@@ -8,9 +8,9 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/grpchedge/hedge/internal/latency"
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/sketch"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -43,7 +43,7 @@ type class struct {
 	name    string
 	learner learn.Learner
 	alarm   race.Alarm // says when the first hedges of calls are due
-	memory  latency.Meter
+	memory  sketch.Meter
 }
 
 // classesOf returns the classes of a function; nil without a function. Engine.mu must be held.

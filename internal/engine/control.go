@@ -6,30 +6,30 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/grpchedge/hedge/internal/latency"
+	"github.com/grpchedge/hedge/sketch"
 	"github.com/grpchedge/hedge/stats"
 )
 
 // groups are the two groups of a method's calls.
 type groups struct {
-	memory              latency.Meter
+	memory              sketch.Meter
 	share               float64
 	calls               atomic.Uint64 // drawn so far
-	hedgeable, unhedged *latency.Window
-	hedges              *latency.Window // counts
+	hedgeable, unhedged *sketch.Window
+	hedges              *sketch.Window // counts
 }
 
 const compared = 10 * time.Minute
 
 // newGroups returns nil without a control group.
-func newGroups(share float64, memory *latency.Meter) *groups {
+func newGroups(share float64, memory *sketch.Meter) *groups {
 	if share == 0 {
 		return nil
 	}
 	g := &groups{share: share}
 	g.memory.PartOf(memory)
 	g.memory.Add(groupsBytes)
-	window := func() *latency.Window { return latency.NewIn(&g.memory, compared) }
+	window := func() *sketch.Window { return sketch.NewIn(&g.memory, compared) }
 	g.hedgeable, g.unhedged, g.hedges = window(), window(), window()
 	return g
 }
@@ -74,7 +74,7 @@ const (
 
 // ended records that a call of a group took d, or that its caller gave up then.
 func (g *groups) ended(in membership, now time.Time, d time.Duration, answered bool) {
-	var w *latency.Window
+	var w *sketch.Window
 	switch in {
 	case inNoGroup:
 		return
@@ -129,13 +129,13 @@ func (g *groups) compare(now time.Time, target float64) (c *stats.Control, tail 
 	return c, tail
 }
 
-func newGroup(d *latency.Distribution) stats.Group {
+func newGroup(d *sketch.Distribution) stats.Group {
 	return stats.Group{Calls: d.Total(), P50: interval(d, 0.50), P99: interval(d, 0.99), P999: interval(d, 0.999)}
 }
 
 // interval is a quantile with its interval of confidence by ranks: the share of calls below the true quantile is q within
 // 1.96·√(q·(1−q)/n), as the binomial law has it.
-func interval(d *latency.Distribution, q float64) stats.Interval {
+func interval(d *sketch.Distribution, q float64) stats.Interval {
 	var i stats.Interval
 	within := 1.96 * math.Sqrt(q*(1-q)/float64(max(d.Total(), 1)))
 	i.Value, _ = d.Quantile(q)

@@ -14,8 +14,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 
-	"github.com/grpchedge/hedge/internal/latency"
 	"github.com/grpchedge/hedge/internal/learn"
+	"github.com/grpchedge/hedge/sketch"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -32,9 +32,9 @@ type Engine struct {
 
 	remembers atomic.Bool // histories are kept
 
-	targets     sync.Map      // name → *target
-	connections sync.Map      // a connection's target → *target, with WithTargetName; empty without it
-	memory      latency.Meter // bytes of all entries
+	targets     sync.Map     // name → *target
+	connections sync.Map     // a connection's target → *target, with WithTargetName; empty without it
+	memory      sketch.Meter // bytes of all entries
 
 	mu       sync.Mutex // serialises adding and removing targets and methods
 	entries  entries

@@ -11,10 +11,10 @@ import (
 	"github.com/grpchedge/hedge/budget"
 	"github.com/grpchedge/hedge/internal/feature/guard"
 	"github.com/grpchedge/hedge/internal/feature/resets"
-	"github.com/grpchedge/hedge/internal/latency"
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/serviceconfig"
+	"github.com/grpchedge/hedge/sketch"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -55,7 +55,7 @@ type method struct {
 
 	alarm    race.Alarm  // the timer for the first hedges of its calls
 	noPolicy atomic.Bool // WithOtherBackendOnly found no policy of package balancer
-	memory   latency.Meter
+	memory   sketch.Meter
 	entry    entry
 }
 
@@ -156,7 +156,7 @@ func (e *Engine) newMethod(t *target, name string) *method {
 }
 
 // learn prepares a learner of the method: its own, or one of a class, whose memory is counted.
-func (m *method) learn(e *Engine, c *learn.Config, l *learn.Learner, memory *latency.Meter, class string) {
+func (m *method) learn(e *Engine, c *learn.Config, l *learn.Learner, memory *sketch.Meter, class string) {
 	var looked func(time.Time)
 	if class == "" {
 		looked = func(now time.Time) { e.sample(m, now) }

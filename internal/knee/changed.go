@@ -3,7 +3,7 @@ package knee
 import (
 	"math"
 
-	"github.com/grpchedge/hedge/internal/latency"
+	"github.com/grpchedge/hedge/sketch"
 )
 
 // Changed reports whether the calls since a moment follow another law than those before it, so that what was learned
@@ -14,7 +14,7 @@ import (
 // Half of all calls must be concerned: a backend among several that stalls for a second now and then is no change of law
 // but part of it, and what there is hedging for. Where a change was found lately, what is left of the calls before it may
 // be few, so that less will do.
-func Changed(before, since *latency.Distribution, lately bool) bool {
+func Changed(before, since *sketch.Distribution, lately bool) bool {
 	n, m := float64(before.Total()), float64(since.Total())
 	if n < enough || m < fewest {
 		return false
@@ -24,7 +24,7 @@ func Changed(before, since *latency.Distribution, lately bool) bool {
 	if lately {
 		matters = some
 	}
-	return latency.Distance(before.Survival(), since.Survival()) > max(matters, chance)
+	return sketch.Distance(before.Survival(), since.Survival()) > max(matters, chance)
 }
 
 const (

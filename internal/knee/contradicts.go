@@ -3,7 +3,7 @@ package knee
 import (
 	"math"
 
-	"github.com/grpchedge/hedge/internal/latency"
+	"github.com/grpchedge/hedge/sketch"
 )
 
 // Contradicts reports whether calls follow another law than the one that was taken over from somebody else's. It is asked for
@@ -11,7 +11,7 @@ import (
 //
 // The calls are those that have ended, so that of calls which began together the fastest are seen first. That they take longer
 // than was expected is therefore told from all of them, and that they take less from those that ended a while ago.
-func Contradicts(taken *latency.Distribution, calls, earlier *latency.Distribution) bool {
+func Contradicts(taken *sketch.Distribution, calls, earlier *sketch.Distribution) bool {
 	expected := taken.Survival()
 	slower, _ := differences(expected, calls.Survival())
 	_, faster := differences(expected, earlier.Survival())
@@ -19,7 +19,7 @@ func Contradicts(taken *latency.Distribution, calls, earlier *latency.Distributi
 }
 
 // credible is the greatest difference that chance makes, or one that is too small to matter.
-func credible(taken, calls *latency.Distribution) float64 {
+func credible(taken, calls *sketch.Distribution) float64 {
 	observed, _ := calls.Count()
 	if observed < few {
 		return math.Inf(1)
@@ -34,8 +34,8 @@ const (
 )
 
 // differences returns by how much calls are more often slower than expected, and by how much less often.
-func differences(expected, calls *latency.Survival) (slower, faster float64) {
-	for i := range latency.Buckets {
+func differences(expected, calls *sketch.Survival) (slower, faster float64) {
+	for i := range sketch.Buckets {
 		d := calls.Beyond(i) - expected.Beyond(i)
 		slower, faster = max(slower, d), max(faster, -d)
 	}

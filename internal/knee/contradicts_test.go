@@ -7,14 +7,14 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge/internal/knee"
-	"github.com/grpchedge/hedge/internal/latency"
+	"github.com/grpchedge/hedge/sketch"
 )
 
 // of is the distribution of so many calls with a median and a sigma, of which one in twenty takes eight times as long.
-func of(calls int, median time.Duration, seed uint64) *latency.Distribution {
+func of(calls int, median time.Duration, seed uint64) *sketch.Distribution {
 	r := rand.New(rand.NewPCG(seed, 5))
 	now := time.Unix(1e9, 0)
-	w := latency.New(time.Minute)
+	w := sketch.New(time.Minute)
 	for range calls {
 		d := float64(median) * math.Exp(0.45*r.NormFloat64())
 		if r.IntN(20) == 0 {
@@ -27,7 +27,7 @@ func of(calls int, median time.Duration, seed uint64) *latency.Distribution {
 
 func TestContradicts(t *testing.T) {
 	const ms = time.Millisecond
-	nothing := &latency.Distribution{}
+	nothing := &sketch.Distribution{}
 	taken := of(1_000, 5*ms, 1)
 	for _, c := range []struct {
 		name    string

@@ -61,14 +61,14 @@ import (
 	"slices"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/latency"
+	"github.com/grpchedge/hedge/sketch"
 )
 
 // Problem is what a choice is made from.
 type Problem struct {
-	Primary *latency.Survival // of primaries
-	Hedge   *latency.Survival // of hedges, from when they are sent
-	Calls   float64           // that Primary was estimated from
+	Primary *sketch.Survival // of primaries
+	Hedge   *sketch.Survival // of hedges, from when they are sent
+	Calls   float64          // that Primary was estimated from
 
 	// Outcomes is what became of hedged calls, in no order; empty if nothing is known.
 	Outcomes []Outcome
@@ -125,7 +125,7 @@ const coarse = 32
 // Find returns the best plan. It is false if none exists: nothing was observed, or no hedge may be sent, or none before ten minutes. It takes
 // up to 300 µs, whatever was recorded.
 func Find(p Problem) (Plan, bool) {
-	if p.Primary == nil || p.Hedge == nil || p.Hedges < 1 || !(p.Load > 0) || p.MinDelay > latency.UpperEdge(latency.Buckets-1) {
+	if p.Primary == nil || p.Hedge == nil || p.Hedges < 1 || !(p.Load > 0) || p.MinDelay > sketch.UpperEdge(sketch.Buckets-1) {
 		return Plan{}, false
 	}
 	s := search{Problem: p, unseen: unseen / (unseen + p.Calls)}
@@ -136,7 +136,7 @@ func Find(p Problem) (Plan, bool) {
 		s.try(buckets[i])
 	}
 	if stride > 1 {
-		middle, _ := slices.BinarySearch(buckets, latency.Bucket(s.best().Delay-1))
+		middle, _ := slices.BinarySearch(buckets, sketch.Bucket(s.best().Delay-1))
 		for i := max(middle-stride+1, 0); i < min(middle+stride, len(buckets)); i++ {
 			s.try(buckets[i])
 		}
@@ -162,18 +162,18 @@ func (p Problem) Percentile(plan Plan, q float64) time.Duration {
 }
 
 // Tail returns the percentile, as a quantile, of calls that are not hedged.
-func Tail(primary *latency.Survival, q float64) time.Duration {
+func Tail(primary *sketch.Survival, q float64) time.Duration {
 	s := search{Problem: Problem{Primary: primary}}
 	return s.percentile(outlook{}, 1-q)
 }
 
 // FarTail returns the percentile of calls that are not hedged which lies beyond the target as far as [Plan.FarTail] does.
-func FarTail(primary *latency.Survival, target float64) time.Duration {
+func FarTail(primary *sketch.Survival, target float64) time.Duration {
 	return Tail(primary, 1-(1-target)/further)
 }
 
 // WinShare returns the probability that a hedge, as fast as a primary, answers before a primary that has not by the delay.
-func WinShare(primary *latency.Survival, delay time.Duration) float64 {
+func WinShare(primary *sketch.Survival, delay time.Duration) float64 {
 	s := search{Problem: Problem{Primary: primary}}
 	return s.winShare(delay)
 }
@@ -195,7 +195,7 @@ type trial struct {
 // shorter delay is as cheap and better. They go from the fastest calls to those beyond which fewer remain than half of
 // what the target leaves out.
 func (s *search) candidates() []int {
-	floor := latency.Bucket(max(s.MinDelay, 1))
+	floor := sketch.Bucket(max(s.MinDelay, 1))
 	buckets := []int{floor}
 	before := s.Primary.Beyond(floor)
 	for b := floor + 1; b <= s.Primary.Last(); b++ {
@@ -213,7 +213,7 @@ func (s *search) candidates() []int {
 
 // try adds the plans with a delay at the upper edge of a bucket, one for each number of hedges.
 func (s *search) try(bucket int) {
-	delay := max(latency.UpperEdge(bucket), s.MinDelay)
+	delay := max(sketch.UpperEdge(bucket), s.MinDelay)
 	for hedges := 1; hedges <= s.Hedges; hedges++ {
 		plan := Plan{Delay: delay, Hedges: hedges}
 		plan.Probability, plan.Load = s.fit(delay, hedges)
@@ -298,7 +298,7 @@ const maxHedges = 4
 // dueAt is S_X(k·d): exact for the first hedge, whose delay is the edge of a bucket.
 func (s *search) dueAt(delay time.Duration, k int) float64 {
 	if k == 1 {
-		return s.Primary.Beyond(latency.Bucket(delay - 1))
+		return s.Primary.Beyond(sketch.Bucket(delay - 1))
 	}
 	return s.Primary.At(time.Duration(k) * delay)
 }
@@ -307,10 +307,10 @@ func (s *search) dueAt(delay time.Duration, k int) float64 {
 func (s *search) percentile(plan outlook, beyond float64) time.Duration {
 	// The survival function is above it at low's upper edge and not at high's. The last hedge of a call may answer as late as
 	// the slowest primary, from when it is sent.
-	low, high := -1, latency.Bucket(latency.UpperEdge(s.Primary.Last())+time.Duration(plan.Hedges)*plan.Delay)
+	low, high := -1, sketch.Bucket(sketch.UpperEdge(s.Primary.Last())+time.Duration(plan.Hedges)*plan.Delay)
 	if rest := s.unanswered(plan, high, s.unseen); rest > beyond {
 		// It might never fall so far. Worse than anything that was seen, and the worse the more calls it concerns.
-		return time.Duration(min(float64(latency.UpperEdge(high))*(1+rest/beyond), math.MaxInt64/2))
+		return time.Duration(min(float64(sketch.UpperEdge(high))*(1+rest/beyond), math.MaxInt64/2))
 	}
 	for high-low > 1 {
 		if middle := (low + high) / 2; s.unanswered(plan, middle, 0) > beyond {
@@ -319,11 +319,11 @@ func (s *search) percentile(plan outlook, beyond float64) time.Duration {
 			high = middle
 		}
 	}
-	upper := latency.UpperEdge(high)
+	upper := sketch.UpperEdge(high)
 	if low < 0 {
 		return upper
 	}
-	lower := latency.UpperEdge(low)
+	lower := sketch.UpperEdge(low)
 	before, after := s.unanswered(plan, low, 0), s.unanswered(plan, high, 0)
 	return lower + time.Duration(float64(upper-lower)*(before-beyond)/(before-after))
 }
@@ -332,7 +332,7 @@ func (s *search) percentile(plan outlook, beyond float64) time.Duration {
 // beside those that were seen.
 func (s *search) unanswered(plan outlook, bucket int, unseen float64) float64 {
 	survival := unseen + (1-unseen)*s.Primary.Beyond(bucket)
-	t := latency.UpperEdge(bucket)
+	t := sketch.UpperEdge(bucket)
 	rest := t - plan.Delay
 	if plan.Hedges == 0 || rest <= 0 || s.Skeptical && plan.observed == nil {
 		return survival
@@ -362,7 +362,7 @@ func (s *search) winShare(delay time.Duration) float64 {
 	for bucket := 0; bucket <= s.Primary.Last(); bucket++ {
 		after := s.Primary.Beyond(bucket)
 		if mass := before - after; mass > 0 {
-			share += mass * s.Primary.At(delay+latency.UpperEdge(bucket)) / due
+			share += mass * s.Primary.At(delay+sketch.UpperEdge(bucket)) / due
 		}
 		before = after
 	}

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge/internal/knee"
-	"github.com/grpchedge/hedge/internal/latency"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/sketch"
 )
 
 const ms = time.Millisecond
@@ -26,9 +26,9 @@ func law(t testing.TB, name string) testserver.Law {
 }
 
 // observed returns what is known of a law after so many draws.
-func observed(l testserver.Law, n int, seed uint64) *latency.Distribution {
+func observed(l testserver.Law, n int, seed uint64) *sketch.Distribution {
 	r := rand.New(rand.NewPCG(seed, 1))
-	w := latency.New(time.Hour)
+	w := sketch.New(time.Hour)
 	now := time.Now()
 	for range n {
 		w.Observe(now, l.Draw(r))

@@ -4,15 +4,15 @@ import (
 	"math"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/latency"
+	"github.com/grpchedge/hedge/sketch"
 )
 
 // Outcome is what became of calls whose first hedge was sent at about one age.
 type Outcome struct {
-	Age    time.Duration     // at which it was, on average
-	Hedges int               // the most that these calls could have
-	Rest   *latency.Survival // of what they still took from then on
-	Calls  float64           // that Rest is known from
+	Age    time.Duration    // at which it was, on average
+	Hedges int              // the most that these calls could have
+	Rest   *sketch.Survival // of what they still took from then on
+	Calls  float64          // that Rest is known from
 }
 
 // outlook is what the percentiles of a plan are predicted from.
@@ -103,7 +103,7 @@ func (s *search) weigh() {
 func (s *search) weight(of *observed) float64 {
 	most := 0.0
 	for bucket := 0; bucket <= of.Rest.Last(); bucket += 4 {
-		t := latency.UpperEdge(bucket)
+		t := sketch.UpperEdge(bucket)
 		most = max(most, math.Abs(of.Rest.Beyond(bucket)-s.expected(of, t)))
 	}
 	chance := byChance / math.Sqrt(of.Calls)

@@ -7,15 +7,15 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge/internal/knee"
-	"github.com/grpchedge/hedge/internal/latency"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/sketch"
 )
 
 // hedged plays calls that are hedged once at the age given, and returns what became of those that got that far: of so many.
 // Share is the part of calls whose hedge takes as long as the primary.
 func hedged(l testserver.Law, age time.Duration, n int, share float64, seed uint64) knee.Outcome {
 	r := rand.New(rand.NewPCG(seed, 5))
-	var rest latency.Fading
+	var rest sketch.Fading
 	for rest.Total() < float64(n) {
 		primary, hedge := l.Draw(r), l.Draw(r)
 		if primary <= age {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/grpchedge/hedge/budget"
 	"github.com/grpchedge/hedge/internal/knee"
-	"github.com/grpchedge/hedge/internal/latency"
+	"github.com/grpchedge/hedge/sketch"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -132,7 +132,7 @@ func (l *Learner) choose(c *Config, now time.Time, capacity float64) {
 
 // chooseEarly has calls hedged as is best for the percentile that so few calls say something about. It does not judge whether
 // hedging pays.
-func (l *Learner) chooseEarly(c *Config, now time.Time, d *latency.Distribution, capacity float64) {
+func (l *Learner) chooseEarly(c *Config, now time.Time, d *sketch.Distribution, capacity float64) {
 	calls := float64(d.Total())
 	if calls < earlyFrom {
 		l.take(c, now, d)
@@ -151,7 +151,7 @@ func (l *Learner) chooseEarly(c *Config, now time.Time, d *latency.Distribution,
 }
 
 // following is the estimate that follows a plan.
-func (l *Learner) following(c *Config, now time.Time, d *latency.Distribution, plan knee.Plan) *Estimate {
+func (l *Learner) following(c *Config, now time.Time, d *sketch.Distribution, plan knee.Plan) *Estimate {
 	median, _ := d.Quantile(0.50)
 	return &Estimate{
 		Delay: plan.Delay, Probability: plan.Probability, Hedges: plan.Hedges, Median: median,
@@ -161,13 +161,13 @@ func (l *Learner) following(c *Config, now time.Time, d *latency.Distribution, p
 
 // leastGain is the plan in place of one that gains little. Only what is slower than nearly all calls that were seen is hedged:
 // hardly any call now, and each one when a backend stalls.
-func (c *Config) leastGain(primary *latency.Survival, plan knee.Plan) knee.Plan {
+func (c *Config) leastGain(primary *sketch.Survival, plan knee.Plan) knee.Plan {
 	return knee.Plan{Delay: max(knee.Tail(primary, 1-tricklePercent/100), plan.Delay), Probability: 1, Hedges: c.MaxHedges}
 }
 
 // gain is the share of the unhedged tail that a plan saves, of the target percentile or, where that is a lot, of the one ten
 // times as far out.
-func (c *Config) gain(primary *latency.Survival, plan knee.Plan) float64 {
+func (c *Config) gain(primary *sketch.Survival, plan knee.Plan) float64 {
 	gain := 1 - float64(plan.Tail)/float64(knee.Tail(primary, c.Target))
 	if far := 1 - float64(plan.FarTail)/float64(knee.FarTail(primary, c.Target)); far >= worthwhileFar {
 		gain = max(gain, far)
@@ -182,7 +182,7 @@ func planned(budgetPercent, capacity float64) float64 {
 }
 
 // problem is what a choice of at most the given load is made from.
-func (c *Config) problem(d *latency.Distribution, primary, hedge *latency.Survival, load float64) knee.Problem {
+func (c *Config) problem(d *sketch.Distribution, primary, hedge *sketch.Survival, load float64) knee.Problem {
 	return knee.Problem{
 		Primary:  primary,
 		Hedge:    hedge,
@@ -197,7 +197,7 @@ func (c *Config) problem(d *latency.Distribution, primary, hedge *latency.Surviv
 // expectedWins is the share of the calls hedged lately that a hedge was to answer. Slow calls come in bunches, as
 // when a backend stalls, and calls that are just beyond the delay at other times no hedge can answer earlier; so it goes by
 // the calls of the same time where there are enough.
-func expectedWins(primary *latency.Survival, newest *latency.Distribution, delay time.Duration) float64 {
+func expectedWins(primary *sketch.Survival, newest *sketch.Distribution, delay time.Duration) float64 {
 	if newest.Total() >= autoFrom {
 		primary = newest.Survival()
 	}

@@ -4,7 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/latency"
+	"github.com/grpchedge/hedge/sketch"
 )
 
 // HedgeAnswered records that a hedge answered at now, having taken d from when it was sent.
@@ -40,16 +40,16 @@ func (l *Learner) HedgedCall(age, rest time.Duration, hedges int) {
 
 // outcomes is what is known of a method's hedges.
 type outcomes struct {
-	memory    *latency.Meter                 // counts the window's memory; nil: none does
-	window    atomic.Pointer[latency.Window] // what they took from when they were sent; nil until there is one
-	won, lost atomic.Int64                   // hedged calls since the last look
+	memory    *sketch.Meter                 // counts the window's memory; nil: none does
+	window    atomic.Pointer[sketch.Window] // what they took from when they were sent; nil until there is one
+	won, lost atomic.Int64                  // hedged calls since the last look
 }
 
 // open returns the window, made now if need be. It is nil if it was forgotten at this moment.
-func (o *outcomes) open(c *Config) *latency.Window {
+func (o *outcomes) open(c *Config) *sketch.Window {
 	w := o.window.Load()
 	if w == nil {
-		made := latency.NewKeeping(o.memory, c.Window, asHedges)
+		made := sketch.NewKeeping(o.memory, c.Window, asHedges)
 		if !o.window.CompareAndSwap(nil, made) {
 			made.Release()
 		}
@@ -73,9 +73,9 @@ func (o *outcomes) count() (hedged, won int64) {
 }
 
 // hedgeLaw is the survival function of hedges. What is known of primaries stands in as long as few were seen.
-func (l *Learner) hedgeLaw(now time.Time, primary *latency.Survival) *latency.Survival {
+func (l *Learner) hedgeLaw(now time.Time, primary *sketch.Survival) *sketch.Survival {
 	d := l.hedgesBelieved(l.HedgeSnapshot(now))
-	return latency.Mix(primary, asHedges, d.Survival(), float64(d.Total()))
+	return sketch.Mix(primary, asHedges, d.Survival(), float64(d.Total()))
 }
 
 // asHedges is for how many hedges what is known of primaries counts, as long as few hedges were seen.

@@ -12,12 +12,12 @@ import (
 
 	"github.com/grpchedge/hedge/budget"
 	"github.com/grpchedge/hedge/internal/knee"
-	"github.com/grpchedge/hedge/internal/latency"
+	"github.com/grpchedge/hedge/sketch"
 )
 
 // Learner learns when a call of one method has become unusually slow. Its methods may be called concurrently, after Start.
 type Learner struct {
-	window  *latency.Window          // what primaries took
+	window  *sketch.Window           // what primaries took
 	current atomic.Pointer[Estimate] // nil until learned
 	taken   atomic.Pointer[taken]    // over from another learner; nil: nothing, or no more
 
@@ -36,9 +36,9 @@ type Learner struct {
 	run    func(func()) // makes a choice without keeping the caller waiting
 
 	// The rest is used only by the goroutine that computes.
-	since     latency.Mark // start of the current latency regime
-	first     time.Time    // when the window was first looked at
-	changed   time.Time    // when the regime was last found to have changed; zero if never
+	since     sketch.Mark // start of the current latency regime
+	first     time.Time   // when the window was first looked at
+	changed   time.Time   // when the regime was last found to have changed; zero if never
 	evidence  evidence
 	rests     rests
 	trickle   *budget.Bucket // nil until hedging first stepped down
@@ -51,7 +51,7 @@ type Learner struct {
 type Place struct {
 	Budget   *budget.Bucket  // the target's
 	Epoch    time.Time       // what times are counted from
-	Memory   *latency.Meter  // counts the memory of what is learned; nil: none does
+	Memory   *sketch.Meter   // counts the memory of what is learned; nil: none does
 	Panicked func()          // is called when an estimate could not be computed because of a panic; nil: none counts
 	Looked   func(time.Time) // is called when what is known was looked at, with no lock held; nil: nobody wants to know
 	Changed  func(Change)    // is called when what was concluded has changed, with no lock held; nil: nobody wants to know
@@ -62,7 +62,7 @@ func (l *Learner) Start(c *Config, p Place) {
 	l.config.Store(c)
 	l.place = p
 	l.run = func(choose func()) { go choose() }
-	l.window = latency.NewKeeping(p.Memory, c.Window, kept)
+	l.window = sketch.NewKeeping(p.Memory, c.Window, kept)
 	l.since = math.MinInt64
 	l.hedges.memory, l.mailbox.memory, l.rests.memory = p.Memory, p.Memory, p.Memory
 	l.nextTime.Store(neverLearned)
@@ -89,9 +89,9 @@ type Estimate struct {
 	Median      time.Duration  // of primaries
 	Choice      *Choice        // nil without Auto, and while there are too few calls for a choice
 
-	under *Config      // what it was made under
-	since latency.Mark // of the calls that it was made from
-	until time.Time    // when it has become old
+	under *Config     // what it was made under
+	since sketch.Mark // of the calls that it was made from
+	until time.Time   // when it has become old
 }
 
 // MadeUnder reports whether the estimate was made under a configuration.
@@ -122,15 +122,15 @@ func (l *Learner) Median() time.Duration {
 func (l *Learner) Draw(probability float64) bool { return l.chance.take(probability) }
 
 // Snapshot is the distribution of what primaries took over the window, and of what was taken over.
-func (l *Learner) Snapshot(now time.Time) *latency.Distribution {
+func (l *Learner) Snapshot(now time.Time) *sketch.Distribution {
 	return l.believed(l.window.Snapshot(now))
 }
 
 // HedgeSnapshot is the distribution of what hedges took over the window, from when they were sent.
-func (l *Learner) HedgeSnapshot(now time.Time) *latency.Distribution {
+func (l *Learner) HedgeSnapshot(now time.Time) *sketch.Distribution {
 	w := l.hedges.window.Load()
 	if w == nil {
-		return &latency.Distribution{}
+		return &sketch.Distribution{}
 	}
 	return w.Snapshot(now)
 }
@@ -253,7 +253,7 @@ func (l *Learner) chooseWithinPace(c *Config, now time.Time, capacity float64) {
 }
 
 // take has calls hedged at the trigger's quantile of d.
-func (l *Learner) take(c *Config, now time.Time, d *latency.Distribution) {
+func (l *Learner) take(c *Config, now time.Time, d *sketch.Distribution) {
 	if l.learned.Load()+l.takenCalls() < int64(c.WarmupCalls) {
 		return // what was taken over has just been forgotten
 	}
@@ -268,7 +268,7 @@ func (l *Learner) take(c *Config, now time.Time, d *latency.Distribution) {
 }
 
 // lately returns what is in the window of the current regime, and the newest part of that.
-func (l *Learner) lately(now time.Time) (all, newest *latency.Distribution) {
+func (l *Learner) lately(now time.Time) (all, newest *sketch.Distribution) {
 	if l.first.IsZero() {
 		l.first = now
 	}

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge/internal/knee"
-	"github.com/grpchedge/hedge/internal/latency"
+	"github.com/grpchedge/hedge/sketch"
 )
 
 // Prediction is what hedging would do to calls of which none was hedged. It takes hedges for independent of their primaries,
@@ -18,7 +18,7 @@ type Prediction struct {
 
 // Predict predicts from what the calls took. It plans for so many calls a second that the bucket is no bound. It is false if they are
 // too few to choose from, or none may be hedged.
-func (c *Config) Predict(calls *latency.Distribution) (Prediction, bool) {
+func (c *Config) Predict(calls *sketch.Distribution) (Prediction, bool) {
 	if calls.Total() < autoFrom {
 		return Prediction{}, false
 	}

@@ -6,22 +6,22 @@ import (
 	"testing"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/latency"
+	"github.com/grpchedge/hedge/sketch"
 )
 
 // logOf is what calls of a law take that are not hedged.
-func logOf(l attemptLaw, seed uint64, calls int) *latency.Distribution {
-	var counts [latency.Buckets]float32
+func logOf(l attemptLaw, seed uint64, calls int) *sketch.Distribution {
+	var counts [sketch.Buckets]float32
 	for id := range uint64(calls) {
-		counts[latency.Bucket(l(seed, id, 0, 0))]++
+		counts[sketch.Bucket(l(seed, id, 0, 0))]++
 	}
-	var c latency.Counts
+	var c sketch.Counts
 	for bucket, n := range counts {
 		if n > 0 {
-			c = append(c, latency.Count{Bucket: int32(bucket), Calls: n})
+			c = append(c, sketch.Count{Bucket: int32(bucket), Calls: n})
 		}
 	}
-	return new(latency.Distribution).Plus(c)
+	return new(sketch.Distribution).Plus(c)
 }
 
 // TestAuto_AsPredicted compares what is predicted from calls without hedging with what hedging reaches for other calls of the

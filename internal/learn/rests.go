@@ -9,7 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/grpchedge/hedge/internal/knee"
-	"github.com/grpchedge/hedge/internal/latency"
+	"github.com/grpchedge/hedge/sketch"
 )
 
 // ended is a hedged call that has ended.
@@ -21,7 +21,7 @@ type ended struct {
 
 // mailbox takes hedged calls until the next choice. Most calls are not hedged, so that a lock costs nothing.
 type mailbox struct {
-	memory *latency.Meter // counts what the calls take; nil: none does
+	memory *sketch.Meter // counts what the calls take; nil: none does
 	mu     sync.Mutex
 	calls  []ended
 }
@@ -57,9 +57,9 @@ func (m *mailbox) count(calls int) { m.memory.Add(int64(calls) * int64(unsafe.Si
 // This needs no assumption about how a hedge depends on its primary, and nothing of it is censored: a hedged call ends when
 // the first of its attempts answers, and that is what is recorded.
 type rests struct {
-	memory *latency.Meter // counts what is known; nil: none does
-	mu     sync.Mutex     // a choice is made on one goroutine, and the knowledge read on another
-	bytes  int64          // counted
+	memory *sketch.Meter // counts what is known; nil: none does
+	mu     sync.Mutex    // a choice is made on one goroutine, and the knowledge read on another
+	bytes  int64         // counted
 	of     map[restKey]*rest
 	faded  time.Time
 }
@@ -70,7 +70,7 @@ type restKey struct {
 }
 
 type rest struct {
-	latency.Fading
+	sketch.Fading
 	ages float64 // the sum of their logarithms
 }
 

@@ -6,13 +6,13 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge/internal/knee"
-	"github.com/grpchedge/hedge/internal/latency"
+	"github.com/grpchedge/hedge/sketch"
 )
 
 // Knowledge is what a learner knows, for another one to take over.
 type Knowledge struct {
-	Primaries latency.Counts // what they take
-	Hedges    latency.Counts // the same, from when they are sent
+	Primaries sketch.Counts // what they take
+	Hedges    sketch.Counts // the same, from when they are sent
 	Outcomes  []Outcome
 }
 
@@ -20,7 +20,7 @@ type Knowledge struct {
 type Outcome struct {
 	Age    time.Duration // at which it was, on average
 	Hedges int           // the most that these calls could have
-	Rest   latency.Counts
+	Rest   sketch.Counts
 }
 
 // Plus returns what both know, by the number of calls that they know it from.
@@ -41,9 +41,9 @@ func mostKnown(all []Outcome) []Outcome {
 
 // Bytes is about the memory that it takes.
 func (k Knowledge) Bytes() int64 {
-	bytes := int64(len(k.Primaries)+len(k.Hedges)) * latency.CountBytes
+	bytes := int64(len(k.Primaries)+len(k.Hedges)) * sketch.CountBytes
 	for _, o := range k.Outcomes {
-		bytes += outcomeBytes + int64(len(o.Rest))*latency.CountBytes
+		bytes += outcomeBytes + int64(len(o.Rest))*sketch.CountBytes
 	}
 	return bytes
 }
@@ -84,8 +84,8 @@ func (l *Learner) TakeOver(k Knowledge) {
 const takenBytes = 128
 
 // law is the distribution of primaries.
-func (t *taken) law(weight float64) *latency.Distribution {
-	return (&latency.Distribution{}).Plus(t.Primaries.Times(weight))
+func (t *taken) law(weight float64) *sketch.Distribution {
+	return (&sketch.Distribution{}).Plus(t.Primaries.Times(weight))
 }
 
 // takenCalls is for how many calls counts what was taken over, until the learner's own show whether it is true.
@@ -116,13 +116,13 @@ func (l *Learner) First(now time.Time) *Estimate {
 
 // withTaken adds what was taken over to the calls of the window, unless they contradict it: then it is forgotten. Some of them
 // are from earlier than the last step.
-func (l *Learner) withTaken(calls, earlier *latency.Distribution) *latency.Distribution {
+func (l *Learner) withTaken(calls, earlier *sketch.Distribution) *sketch.Distribution {
 	t := l.taken.Load()
 	if t == nil {
 		return calls
 	}
 	if 2*t.slow > l.window.Step() {
-		earlier = &latency.Distribution{} // of slow calls, only the fastest may have ended by then
+		earlier = &sketch.Distribution{} // of slow calls, only the fastest may have ended by then
 	}
 	weight := l.takenWeight()
 	switch {
@@ -154,7 +154,7 @@ func (l *Learner) forgetHedges() {
 }
 
 // believed adds what was taken over of primaries.
-func (l *Learner) believed(d *latency.Distribution) *latency.Distribution {
+func (l *Learner) believed(d *sketch.Distribution) *sketch.Distribution {
 	if t := l.taken.Load(); t != nil {
 		return d.Plus(t.Primaries.Times(l.takenWeight()))
 	}
@@ -162,7 +162,7 @@ func (l *Learner) believed(d *latency.Distribution) *latency.Distribution {
 }
 
 // hedgesBelieved adds what was taken over of hedges.
-func (l *Learner) hedgesBelieved(d *latency.Distribution) *latency.Distribution {
+func (l *Learner) hedgesBelieved(d *sketch.Distribution) *sketch.Distribution {
 	if t := l.taken.Load(); t != nil {
 		return d.Plus(t.Hedges.Times(l.takenWeight()))
 	}
@@ -171,7 +171,7 @@ func (l *Learner) hedgesBelieved(d *latency.Distribution) *latency.Distribution 
 
 // Knowledge returns what is known now, what was taken over among it. It may be called at any time.
 func (l *Learner) Knowledge(now time.Time) Knowledge {
-	since := latency.Mark(math.MinInt64)
+	since := sketch.Mark(math.MinInt64)
 	if e := l.current.Load(); e != nil {
 		since = e.since
 	}

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge/budget"
-	"github.com/grpchedge/hedge/internal/latency"
 	"github.com/grpchedge/hedge/internal/learn"
+	"github.com/grpchedge/hedge/sketch"
 )
 
 // oneInTwenty is lognormal with a median of so many ms, and eight times that with 5%.
@@ -67,7 +67,7 @@ type newcomer struct {
 	id  uint64
 }
 
-func newNewcomer(law attemptLaw, k learn.Knowledge, c *learn.Config, memory *latency.Meter) *newcomer {
+func newNewcomer(law attemptLaw, k learn.Knowledge, c *learn.Config, memory *sketch.Meter) *newcomer {
 	l := &learn.Learner{}
 	n := &newcomer{Learner: l, now: time.Unix(1e9, 0), law: law}
 	l.Start(c, learn.Place{Budget: budget.New(c.BudgetPercent), Epoch: n.now, Memory: memory})
@@ -116,7 +116,7 @@ func TestTakeOver_FirstCall(t *testing.T) {
 
 // TestTakeOver_Fades has the learner's own calls take 1.3 times as long, which is too little to be another law at once.
 func TestTakeOver_Fades(t *testing.T) {
-	var memory latency.Meter
+	var memory sketch.Meter
 	n := newNewcomer(oneInTwenty(5.5), known(oneInTwenty(5), 3_000), config(), &memory)
 	with := memory.Bytes()
 	weight := func() float64 { return n.Knowledge(n.now).Primaries.Total() - float64(own(n)) }
@@ -131,7 +131,7 @@ func TestTakeOver_Fades(t *testing.T) {
 	if got := weight(); math.Abs(got) > 1 {
 		t.Errorf("%v calls count after 1500 calls, want 0", got)
 	}
-	empty := &latency.Meter{}
+	empty := &sketch.Meter{}
 	newNewcomer(oneInTwenty(5), learn.Knowledge{}, config(), empty).calls(1_500)
 	if got := memory.Bytes(); got > empty.Bytes()+8_000 || with < 1_000 {
 		t.Errorf("%d bytes at first, and %d after what was taken over has faded, want %d as without", with, got, empty.Bytes())

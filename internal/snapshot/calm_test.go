@@ -6,16 +6,16 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge/internal/feature/resets"
-	"github.com/grpchedge/hedge/internal/latency"
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/snapshot"
+	"github.com/grpchedge/hedge/sketch"
 )
 
 // TestCalm_Merged shows that the calm that lasts longest is in force, in whatever order snapshots come, appended or merged.
 func TestCalm_Merged(t *testing.T) {
 	with := func(c resets.Calm) snapshot.Snapshot {
 		return snapshot.Snapshot{"dns:///a": {Calm: c, Methods: map[string]*snapshot.Method{
-			"/p.S/Get": {Knowledge: learn.Knowledge{Primaries: latency.Counts{{Bucket: 7, Calls: 1}}}},
+			"/p.S/Get": {Knowledge: learn.Knowledge{Primaries: sketch.Counts{{Bucket: 7, Calls: 1}}}},
 		}}}
 	}
 	none := resets.Calm{}

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/grpchedge/hedge/internal/latency"
 	"github.com/grpchedge/hedge/internal/snapshot"
+	"github.com/grpchedge/hedge/sketch"
 )
 
 // FuzzSnapshot reads anything: it is an error, or knowledge within its bounds that is written and read again as it is.
@@ -57,11 +57,11 @@ func FuzzSnapshot(f *testing.F) {
 	})
 }
 
-func checkCounts(t *testing.T, c latency.Counts) {
+func checkCounts(t *testing.T, c sketch.Counts) {
 	t.Helper()
 	last := int32(-1)
 	for _, count := range c {
-		if count.Bucket <= last || count.Bucket >= latency.Buckets || !(count.Calls > 0) || math.IsInf(float64(count.Calls), 0) {
+		if count.Bucket <= last || count.Bucket >= sketch.Buckets || !(count.Calls > 0) || math.IsInf(float64(count.Calls), 0) {
 			t.Fatalf("%v", c)
 		}
 		last = count.Bucket

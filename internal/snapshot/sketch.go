@@ -9,7 +9,7 @@ import (
 	"github.com/DataDog/sketches-go/ddsketch/pb/sketchpb"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/grpchedge/hedge/internal/latency"
+	"github.com/grpchedge/hedge/sketch"
 )
 
 // The bounds of a sketch.
@@ -21,7 +21,7 @@ const (
 )
 
 // sketchIn returns the counts of a sketch of DataDog's, whatever its mapping, in the buckets of package latency.
-func sketchIn(b []byte, name string) (latency.Counts, error) {
+func sketchIn(b []byte, name string) (sketch.Counts, error) {
 	c, err := countsIn(b)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
@@ -29,7 +29,7 @@ func sketchIn(b []byte, name string) (latency.Counts, error) {
 	return c, nil
 }
 
-func countsIn(b []byte) (latency.Counts, error) {
+func countsIn(b []byte) (sketch.Counts, error) {
 	if len(b) > maxSketch {
 		return nil, fmt.Errorf("the sketch has %d bytes, allowed: %d", len(b), maxSketch)
 	}
@@ -67,7 +67,7 @@ func countsIn(b []byte) (latency.Counts, error) {
 
 // totals adds up the calls in each bucket.
 type totals struct {
-	of  [latency.Buckets]float64
+	of  [sketch.Buckets]float64
 	sum float64
 }
 
@@ -79,7 +79,7 @@ func (t *totals) addBin(m *mapping, bin int64, calls float64) error {
 	if !(d <= float64(maxLatency)) {
 		return fmt.Errorf("bin %d is a latency of %.3g s, allowed: at most %v", bin, d/1e9, maxLatency)
 	}
-	if err := t.add(latency.Bucket(time.Duration(d)), calls); err != nil {
+	if err := t.add(sketch.Bucket(time.Duration(d)), calls); err != nil {
 		return fmt.Errorf("bin %d: %w", bin, err)
 	}
 	return nil
@@ -94,11 +94,11 @@ func (t *totals) add(bucket int, calls float64) error {
 	return nil
 }
 
-func (t *totals) counts() latency.Counts {
-	var c latency.Counts
+func (t *totals) counts() sketch.Counts {
+	var c sketch.Counts
 	for bucket, calls := range t.of {
 		if float32(calls) > 0 {
-			c = append(c, latency.Count{Bucket: int32(bucket), Calls: float32(calls)})
+			c = append(c, sketch.Count{Bucket: int32(bucket), Calls: float32(calls)})
 		}
 	}
 	return c
@@ -129,7 +129,7 @@ func newMapping(m *sketchpb.IndexMapping) (*mapping, error) {
 	case sketchpb.IndexMapping_LINEAR:
 		made.exp = expLinear
 	case sketchpb.IndexMapping_CUBIC:
-		made.exp = latency.ExpCubic
+		made.exp = sketch.ExpCubic
 	default:
 		return nil, fmt.Errorf("the mapping's interpolation %v is not supported: NONE, LINEAR or CUBIC", m.GetInterpolation())
 	}

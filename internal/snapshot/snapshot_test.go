@@ -18,11 +18,11 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/grpchedge/hedge/internal/feature/resets"
-	"github.com/grpchedge/hedge/internal/latency"
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/snapshot"
 	"github.com/grpchedge/hedge/proto/snapshotpb"
+	"github.com/grpchedge/hedge/sketch"
 )
 
 // example is a snapshot of two targets.
@@ -31,18 +31,18 @@ func example() snapshot.Snapshot {
 		"dns:///a": {CallsPerSecond: 12.5, Calm: resets.Calm{Since: time.Unix(1_700_000_000, 7), Until: time.Unix(1_700_000_120, 8)}, Methods: map[string]*snapshot.Method{
 			"/p.S/Get": {
 				Knowledge: learn.Knowledge{
-					Primaries: latency.Counts{{Bucket: 400, Calls: 90}, {Bucket: 401, Calls: 0.5}, {Bucket: 600, Calls: 9.5}},
-					Hedges:    latency.Counts{{Bucket: 0, Calls: 1}, {Bucket: latency.Buckets - 3, Calls: 2}},
+					Primaries: sketch.Counts{{Bucket: 400, Calls: 90}, {Bucket: 401, Calls: 0.5}, {Bucket: 600, Calls: 9.5}},
+					Hedges:    sketch.Counts{{Bucket: 0, Calls: 1}, {Bucket: sketch.Buckets - 3, Calls: 2}},
 					Outcomes: []learn.Outcome{
-						{Age: 9 * time.Millisecond, Hedges: 2, Rest: latency.Counts{{Bucket: 300, Calls: 7}}},
+						{Age: 9 * time.Millisecond, Hedges: 2, Rest: sketch.Counts{{Bucket: 300, Calls: 7}}},
 					},
 				},
-				Classes: map[string]learn.Knowledge{"big": {Primaries: latency.Counts{{Bucket: 600, Calls: 9}}}},
+				Classes: map[string]learn.Knowledge{"big": {Primaries: sketch.Counts{{Bucket: 600, Calls: 9}}}},
 			},
-			"/p.S/List": {Knowledge: learn.Knowledge{Primaries: latency.Counts{{Bucket: 7, Calls: 1}}}},
+			"/p.S/List": {Knowledge: learn.Knowledge{Primaries: sketch.Counts{{Bucket: 7, Calls: 1}}}},
 		}},
 		"dns:///b": {Methods: map[string]*snapshot.Method{
-			"/p.S/Get": {Knowledge: learn.Knowledge{Primaries: latency.Counts{{Bucket: 100, Calls: 1e6}}}},
+			"/p.S/Get": {Knowledge: learn.Knowledge{Primaries: sketch.Counts{{Bucket: 100, Calls: 1e6}}}},
 		}},
 	}
 }
@@ -89,10 +89,10 @@ func TestRead_WhatWasWritten(t *testing.T) {
 
 // TestRead_EveryBucket writes a count into each bucket and finds it there again.
 func TestRead_EveryBucket(t *testing.T) {
-	last := latency.Bucket(time.Hour)
+	last := sketch.Bucket(time.Hour)
 	for bucket := range last + 1 {
 		want := snapshot.Snapshot{"dns:///a": {Methods: map[string]*snapshot.Method{
-			"/p.S/Get": {Knowledge: learn.Knowledge{Primaries: latency.Counts{{Bucket: int32(bucket), Calls: 3}}}},
+			"/p.S/Get": {Knowledge: learn.Knowledge{Primaries: sketch.Counts{{Bucket: int32(bucket), Calls: 3}}}},
 		}}}
 		got, err := snapshot.Read(bytes.NewReader(written(t, want)))
 		if diff := differ(want, got); err != nil || diff != "" {
@@ -184,14 +184,14 @@ func TestRead_OtherMappings(t *testing.T) {
 		"cubically interpolated, 20%": made(mapping.NewCubicallyInterpolatedMapping(0.20)),
 	} {
 		t.Run(name, func(t *testing.T) {
-			sketch := ddsketch.NewDDSketchFromStoreProvider(m, store.SparseStoreConstructor)
+			theirs := ddsketch.NewDDSketchFromStoreProvider(m, store.SparseStoreConstructor)
 			values := []time.Duration{2 * time.Microsecond, 5 * time.Millisecond, 7 * time.Second, 9 * time.Minute}
 			for _, d := range values {
-				if err := sketch.AddWithCount(float64(d), 3); err != nil {
+				if err := theirs.AddWithCount(float64(d), 3); err != nil {
 					t.Fatal(err)
 				}
 			}
-			got, err := snapshot.Read(bytes.NewReader(ofSketch(t, sketch.ToProto())))
+			got, err := snapshot.Read(bytes.NewReader(ofSketch(t, theirs.ToProto())))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -201,8 +201,8 @@ func TestRead_OtherMappings(t *testing.T) {
 			}
 			for i, d := range values {
 				low, high := float64(d)*(1-m.RelativeAccuracy()), float64(d)*(1+m.RelativeAccuracy())
-				if b := int(counts[i].Bucket); b < latency.Bucket(time.Duration(low))-1 || b > latency.Bucket(time.Duration(high))+1 {
-					t.Errorf("%v is in bucket %d, want %d", d, b, latency.Bucket(d))
+				if b := int(counts[i].Bucket); b < sketch.Bucket(time.Duration(low))-1 || b > sketch.Bucket(time.Duration(high))+1 {
+					t.Errorf("%v is in bucket %d, want %d", d, b, sketch.Bucket(d))
 				}
 			}
 		})
@@ -228,8 +228,8 @@ func marshalled(t testing.TB, methods ...*snapshotpb.Method) []byte {
 
 func TestRead_Refuses(t *testing.T) {
 	mapped := func(change func(*sketchpb.DDSketch)) []byte {
-		s := &sketchpb.DDSketch{Mapping: latency.Mapping().ToProto(), PositiveValues: &sketchpb.Store{
-			ContiguousBinCounts: []float64{1, 2}, ContiguousBinIndexOffset: int32(latency.FirstIndex + 400),
+		s := &sketchpb.DDSketch{Mapping: sketch.Mapping().ToProto(), PositiveValues: &sketchpb.Store{
+			ContiguousBinCounts: []float64{1, 2}, ContiguousBinIndexOffset: int32(sketch.FirstIndex + 400),
 		}}
 		change(s)
 		return ofSketch(t, s)
@@ -283,7 +283,7 @@ func TestRead_Refuses(t *testing.T) {
 		{"NaN zeros", "NaN calls", mapped(func(s *sketchpb.DDSketch) { s.ZeroCount = math.NaN() })},
 		{"negative latencies", "negative latencies",
 			mapped(func(s *sketchpb.DDSketch) { s.NegativeValues = &sketchpb.Store{BinCounts: map[int32]float64{1: 1}} })},
-		{"a bin of a year", "allowed: at most 24h0m0s", bin(int32(latency.FirstIndex + 2000))},
+		{"a bin of a year", "allowed: at most 24h0m0s", bin(int32(sketch.FirstIndex + 2000))},
 		{"the last bin", "allowed: at most 24h0m0s", bin(math.MaxInt32)},
 		{"bins beyond the last", "allowed: at most 24h0m0s",
 			mapped(func(s *sketchpb.DDSketch) { s.PositiveValues.ContiguousBinIndexOffset = math.MaxInt32 })},
@@ -351,7 +351,7 @@ func TestRead_Endless(t *testing.T) {
 func TestWriter_LeavesOutWhatIsNoUTF8(t *testing.T) {
 	var b bytes.Buffer
 	w := snapshot.NewWriter(&b)
-	k := learn.Knowledge{Primaries: latency.Counts{{Bucket: 7, Calls: 1}}}
+	k := learn.Knowledge{Primaries: sketch.Counts{{Bucket: 7, Calls: 1}}}
 	target := &snapshot.Target{Methods: map[string]*snapshot.Method{
 		"/good": {Knowledge: k, Classes: map[string]learn.Knowledge{"\xff": k, "good": k}}, "/\xff": {Knowledge: k},
 	}}

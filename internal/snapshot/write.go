@@ -10,9 +10,9 @@ import (
 	"github.com/DataDog/sketches-go/ddsketch/pb/sketchpb"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/grpchedge/hedge/internal/latency"
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/proto/snapshotpb"
+	"github.com/grpchedge/hedge/sketch"
 )
 
 // version is that of the format.
@@ -74,17 +74,17 @@ func method(name string, m *Method) *snapshotpb.Method {
 }
 
 func knowledge(k learn.Knowledge) *snapshotpb.Knowledge {
-	message := &snapshotpb.Knowledge{Latency: sketch(k.Primaries), HedgeLatency: sketch(k.Hedges)}
+	message := &snapshotpb.Knowledge{Latency: ddsketch(k.Primaries), HedgeLatency: ddsketch(k.Hedges)}
 	for _, o := range k.Outcomes {
 		message.Outcomes = append(message.Outcomes, &snapshotpb.Outcome{
-			Age: int64(o.Age), Hedges: uint32(o.Hedges), Rest: sketch(o.Rest),
+			Age: int64(o.Age), Hedges: uint32(o.Hedges), Rest: ddsketch(o.Rest),
 		})
 	}
 	return message
 }
 
-// sketch returns the counts as DataDog's sketch, in its sparse form where that is shorter; nil without any.
-func sketch(c latency.Counts) *sketchpb.DDSketch {
+// ddsketch returns the counts as DataDog's sketch, in its sparse form where that is shorter; nil without any.
+func ddsketch(c sketch.Counts) *sketchpb.DDSketch {
 	if len(c) == 0 {
 		return nil
 	}
@@ -95,14 +95,14 @@ func sketch(c latency.Counts) *sketchpb.DDSketch {
 	if len(c)*sparse < span*dense {
 		store.BinCounts = make(map[int32]float64, len(c))
 		for _, count := range c {
-			store.BinCounts[count.Bucket+int32(latency.FirstIndex)] = float64(count.Calls)
+			store.BinCounts[count.Bucket+int32(sketch.FirstIndex)] = float64(count.Calls)
 		}
 	} else {
-		store.ContiguousBinIndexOffset = int32(first + latency.FirstIndex)
+		store.ContiguousBinIndexOffset = int32(first + sketch.FirstIndex)
 		store.ContiguousBinCounts = make([]float64, span)
 		for _, count := range c {
 			store.ContiguousBinCounts[int(count.Bucket)-first] = float64(count.Calls)
 		}
 	}
-	return &sketchpb.DDSketch{Mapping: latency.Mapping().ToProto(), PositiveValues: store}
+	return &sketchpb.DDSketch{Mapping: sketch.Mapping().ToProto(), PositiveValues: store}
 }

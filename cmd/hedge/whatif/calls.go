@@ -3,7 +3,7 @@ package whatif
 import (
 	"time"
 
-	"github.com/grpchedge/hedge/internal/latency"
+	"github.com/grpchedge/hedge/sketch"
 )
 
 // calls counts what the calls of a group took. Calls are weights, as what Prometheus computes from counters need not be whole.
@@ -11,7 +11,7 @@ type calls struct {
 	value   string // of the column that tells groups apart
 	count   float64
 	slowest time.Duration
-	pages   [latency.Buckets / pageSize]*[pageSize]float64
+	pages   [sketch.Buckets / pageSize]*[pageSize]float64
 }
 
 // A group takes memory for where its latencies are, as there may be many groups.
@@ -20,17 +20,17 @@ const pageSize = 64
 func (c *calls) add(d time.Duration, n float64) {
 	c.count += n
 	c.slowest = max(c.slowest, d)
-	c.inBucket(latency.Bucket(d), n)
+	c.inBucket(sketch.Bucket(d), n)
 }
 
 // spread adds n calls that took from low to high, evenly.
 func (c *calls) spread(low, high time.Duration, n float64) {
 	c.count += n
 	c.slowest = max(c.slowest, high)
-	first, last := latency.Bucket(low), latency.Bucket(max(high-1, 0))
+	first, last := sketch.Bucket(low), sketch.Bucket(max(high-1, 0))
 	from, rest := low, n
 	for bucket := first; bucket < last; bucket++ {
-		to := latency.UpperEdge(bucket)
+		to := sketch.UpperEdge(bucket)
 		part := n * float64(to-from) / float64(high-low)
 		c.inBucket(bucket, part)
 		from, rest = to, rest-part
@@ -46,17 +46,17 @@ func (c *calls) inBucket(bucket int, n float64) {
 	(*p)[bucket%pageSize] += n
 }
 
-func (c *calls) distribution() *latency.Distribution {
-	var counts latency.Counts
+func (c *calls) distribution() *sketch.Distribution {
+	var counts sketch.Counts
 	for i, p := range c.pages {
 		if p == nil {
 			continue
 		}
 		for j, n := range p {
 			if n > 0 {
-				counts = append(counts, latency.Count{Bucket: int32(i*pageSize + j), Calls: float32(n)})
+				counts = append(counts, sketch.Count{Bucket: int32(i*pageSize + j), Calls: float32(n)})
 			}
 		}
 	}
-	return new(latency.Distribution).Plus(counts)
+	return new(sketch.Distribution).Plus(counts)
 }

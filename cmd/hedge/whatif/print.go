@@ -9,8 +9,8 @@ import (
 
 	"github.com/grpchedge/hedge/bench/figure"
 	"github.com/grpchedge/hedge/bench/table"
-	"github.com/grpchedge/hedge/internal/latency"
 	"github.com/grpchedge/hedge/internal/learn"
+	"github.com/grpchedge/hedge/sketch"
 )
 
 // print writes a table for each group, and what the figures rest on.
@@ -103,7 +103,7 @@ func (in *input) remarks(answers []answer) []string {
 const beyondP999 = 10_000
 
 // longest is the most that a histogram counts.
-var longest = latency.UpperEdge(latency.Buckets - 1).Round(time.Minute)
+var longest = sketch.UpperEdge(sketch.Buckets - 1).Round(time.Minute)
 
 // title names a group.
 func (in *input) title(c *calls) string {

@@ -1,4 +1,4 @@
-package latency_test
+package sketch_test
 
 import (
 	"math"
@@ -6,12 +6,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/latency"
+	"github.com/grpchedge/hedge/sketch"
 )
 
 // What was counted twice as often weighs twice as much, until it is faded.
 func TestFading(t *testing.T) {
-	var f latency.Fading
+	var f sketch.Fading
 	if f.Survival() != nil || f.Total() != 0 {
 		t.Error("an empty histogram knows something")
 	}
@@ -28,7 +28,7 @@ func TestFading(t *testing.T) {
 			t.Errorf("%v at %v, want %v", got, d, want)
 		}
 	}
-	if f.Total() != 100 || s.Last() != latency.Bucket(time.Second) {
+	if f.Total() != 100 || s.Last() != sketch.Bucket(time.Second) {
 		t.Errorf("a weight of %v, the last in bucket %d", f.Total(), s.Last())
 	}
 	f.Fade(0)
@@ -38,14 +38,14 @@ func TestFading(t *testing.T) {
 }
 
 func TestFading_IsASurvivalFunction(t *testing.T) {
-	var f latency.Fading
+	var f sketch.Fading
 	r := rand.New(rand.NewPCG(1, 3))
 	for range 10_000 {
 		f.Add(time.Duration(r.ExpFloat64() * float64(time.Millisecond)))
 		f.Fade(0.9999)
 	}
 	s, before := f.Survival(), 1.0
-	for bucket := range latency.Buckets {
+	for bucket := range sketch.Buckets {
 		if got := s.Beyond(bucket); got > before || got < 0 {
 			t.Fatalf("%v beyond bucket %d, %v before", got, bucket, before)
 		} else {
@@ -58,7 +58,7 @@ func TestFading_IsASurvivalFunction(t *testing.T) {
 }
 
 func TestMean(t *testing.T) {
-	w := latency.New(time.Minute)
+	w := sketch.New(time.Minute)
 	if got := w.Snapshot(at(0)).Mean(); got != 0 {
 		t.Errorf("nothing takes %v on average", got)
 	}
@@ -71,7 +71,7 @@ func TestMean(t *testing.T) {
 	if got, want := w.Snapshot(at(0)).Mean(), 109*time.Millisecond; off(got, want) > 0.01 {
 		t.Errorf("a mean of %v, want %v", got, want)
 	}
-	bounds := latency.New(time.Minute)
+	bounds := sketch.New(time.Minute)
 	bounds.Observe(at(0), 10*time.Millisecond)
 	bounds.ObserveLonger(at(0), 100*time.Millisecond)
 	if got, want := bounds.Snapshot(at(0)).Mean(), 55*time.Millisecond; off(got, want) > 0.01 {

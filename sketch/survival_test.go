@@ -1,4 +1,4 @@
-package latency_test
+package sketch_test
 
 import (
 	"math"
@@ -7,19 +7,19 @@ import (
 	"testing"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/latency"
+	"github.com/grpchedge/hedge/sketch"
 )
 
 // The survival function of what was recorded is the share that is longer, at every edge of a bucket.
 func TestSurvivalOfAnswers(t *testing.T) {
-	w, ds := latency.New(time.Minute), durations(10_000)
+	w, ds := sketch.New(time.Minute), durations(10_000)
 	for _, d := range ds {
 		w.Observe(at(0), d)
 	}
 	slices.Sort(ds)
 	s := w.Snapshot(at(0)).Survival()
-	for bucket := range latency.Buckets {
-		edge := latency.UpperEdge(bucket)
+	for bucket := range sketch.Buckets {
+		edge := sketch.UpperEdge(bucket)
 		shorter, _ := slices.BinarySearch(ds, edge)
 		if want := 1 - float64(shorter)/float64(len(ds)); math.Abs(s.Beyond(bucket)-want) > 1e-9 {
 			t.Fatalf("beyond %v: %v, want %v", edge, s.Beyond(bucket), want)
@@ -40,7 +40,7 @@ func TestSurvivalOfAnswers(t *testing.T) {
 
 // Where the slowest calls were all cut short, the function ends at the largest bound.
 func TestSurvivalOfBounds(t *testing.T) {
-	w := latency.New(time.Minute)
+	w := sketch.New(time.Minute)
 	for range 90 {
 		w.Observe(at(0), 10*time.Millisecond)
 	}
@@ -55,18 +55,18 @@ func TestSurvivalOfBounds(t *testing.T) {
 			t.Errorf("%v at %v, want %v", got, d, want)
 		}
 	}
-	if got := s.Last(); got != latency.Bucket(30*time.Millisecond) {
+	if got := s.Last(); got != sketch.Bucket(30*time.Millisecond) {
 		t.Errorf("the last bucket is %d, want that of 30 ms", got)
 	}
 }
 
 func TestSurvivalOfNothing(t *testing.T) {
-	w := latency.New(time.Minute)
+	w := sketch.New(time.Minute)
 	w.ObserveLonger(at(0), time.Second)
 	if s := w.Snapshot(at(0)).Survival(); s != nil {
 		t.Error("a survival function without an answer")
 	}
-	var none *latency.Survival
+	var none *sketch.Survival
 	if none.At(time.Second) != 0 || none.Beyond(0) != 0 || none.Last() != 0 {
 		t.Error("the nil function is not 0")
 	}
@@ -76,46 +76,46 @@ func TestUpperEdge(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 9))
 	for range 100_000 {
 		d := time.Duration(math.Exp(r.Float64()*math.Log(float64(10*time.Minute)/1e3)) * 1e3)
-		bucket := latency.Bucket(d)
-		if edge := latency.UpperEdge(bucket); d >= edge && edge < 10*time.Minute {
+		bucket := sketch.Bucket(d)
+		if edge := sketch.UpperEdge(bucket); d >= edge && edge < 10*time.Minute {
 			t.Fatalf("%v is in bucket %d, which ends at %v", d, bucket, edge)
 		}
-		if bucket > 0 && d < latency.UpperEdge(bucket-1) {
-			t.Fatalf("%v is in bucket %d, and the one before ends at %v", d, bucket, latency.UpperEdge(bucket-1))
+		if bucket > 0 && d < sketch.UpperEdge(bucket-1) {
+			t.Fatalf("%v is in bucket %d, and the one before ends at %v", d, bucket, sketch.UpperEdge(bucket-1))
 		}
 	}
 }
 
 func TestMixAndDistance(t *testing.T) {
-	of := func(d time.Duration) *latency.Survival {
-		w := latency.New(time.Minute)
+	of := func(d time.Duration) *sketch.Survival {
+		w := sketch.New(time.Minute)
 		w.Observe(at(0), d)
 		return w.Snapshot(at(0)).Survival()
 	}
 	fast, slow := of(time.Millisecond), of(time.Second)
-	mixed := latency.Mix(fast, 3, slow, 1)
+	mixed := sketch.Mix(fast, 3, slow, 1)
 	if got := mixed.At(100 * time.Millisecond); got != 0.25 {
 		t.Errorf("%v of the mixture is slow, want a quarter", got)
 	}
 	if mixed.Last() != slow.Last() {
 		t.Errorf("the mixture ends at %d", mixed.Last())
 	}
-	if latency.Mix(fast, 0, slow, 1) != slow || latency.Mix(fast, 1, nil, 5) != fast || latency.Mix(nil, 1, slow, 5) != slow {
+	if sketch.Mix(fast, 0, slow, 1) != slow || sketch.Mix(fast, 1, nil, 5) != fast || sketch.Mix(nil, 1, slow, 5) != slow {
 		t.Error("a mixture with nothing is not the other")
 	}
-	if d := latency.Distance(fast, slow); d != 1 {
+	if d := sketch.Distance(fast, slow); d != 1 {
 		t.Errorf("distance %v, want 1", d)
 	}
-	if d := latency.Distance(slow, mixed); d != 0.75 {
+	if d := sketch.Distance(slow, mixed); d != 0.75 {
 		t.Errorf("distance %v, want 3/4", d)
 	}
-	if d := latency.Distance(mixed, mixed); d != 0 {
+	if d := sketch.Distance(mixed, mixed); d != 0 {
 		t.Errorf("distance %v to itself", d)
 	}
 }
 
 func TestSplit(t *testing.T) {
-	w := latency.New(30 * time.Second)
+	w := sketch.New(30 * time.Second)
 	for second := range 60 {
 		w.Observe(at(time.Duration(second)*time.Second), time.Millisecond)
 	}
@@ -147,7 +147,7 @@ func TestSplit(t *testing.T) {
 
 // Ended is about when calls were over, whatever ended them.
 func TestEnded(t *testing.T) {
-	w := latency.New(time.Minute)
+	w := sketch.New(time.Minute)
 	for range 90 {
 		w.Observe(at(0), 10*time.Millisecond)
 	}
@@ -166,10 +166,10 @@ func TestEnded(t *testing.T) {
 			t.Errorf("Ended(%v) is known", q)
 		}
 	}
-	if _, ok := latency.New(time.Minute).Snapshot(at(0)).Ended(0.5); ok {
+	if _, ok := sketch.New(time.Minute).Snapshot(at(0)).Ended(0.5); ok {
 		t.Error("the end of nothing is known")
 	}
-	only := latency.New(time.Minute)
+	only := sketch.New(time.Minute)
 	only.ObserveLonger(at(0), time.Millisecond)
 	if got, ok := only.Snapshot(at(0)).Ended(0.5); !ok || off(got, time.Millisecond) > 0.0100001 {
 		t.Errorf("Ended = %v, %v of one call cut short at 1 ms", got, ok)

@@ -1,4 +1,4 @@
-package latency_test
+package sketch_test
 
 import (
 	"math"
@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/latency"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/sketch"
 )
 
 // durations returns latencies drawn from a lognormal law about 5 ms.
@@ -23,7 +23,7 @@ func durations(n int) []time.Duration {
 
 // Rule 18: at most 30 ns and no allocation. A call comes every 100 µs, so that steps change as they do in use.
 func BenchmarkObserve(b *testing.B) {
-	w, now, ds := latency.New(30*time.Second), time.Now(), durations(1024)
+	w, now, ds := sketch.New(30*time.Second), time.Now(), durations(1024)
 	b.ReportAllocs()
 	i := 0
 	for b.Loop() {
@@ -34,7 +34,7 @@ func BenchmarkObserve(b *testing.B) {
 }
 
 func BenchmarkObserveParallel(b *testing.B) {
-	w, start, ds := latency.New(30*time.Second), time.Now(), durations(1024)
+	w, start, ds := sketch.New(30*time.Second), time.Now(), durations(1024)
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		now := start
@@ -47,7 +47,7 @@ func BenchmarkObserveParallel(b *testing.B) {
 
 // A full window: 100,000 calls, a tenth of them cut short.
 func BenchmarkSnapshot(b *testing.B) {
-	w, ds := latency.New(30*time.Second), durations(100_000)
+	w, ds := sketch.New(30*time.Second), durations(100_000)
 	for i, d := range ds {
 		now := at(30 * time.Second * time.Duration(i) / time.Duration(len(ds)))
 		if i%10 == 0 {
@@ -66,9 +66,9 @@ func BenchmarkSnapshot(b *testing.B) {
 
 // The most that a window can hold.
 func BenchmarkSnapshotWorst(b *testing.B) {
-	w := latency.New(30 * time.Second)
-	spread((*latency.Window).Observe, 1, time.Hour)(w)
-	spread((*latency.Window).ObserveLonger, 1, time.Hour)(w)
+	w := sketch.New(30 * time.Second)
+	spread((*sketch.Window).Observe, 1, time.Hour)(w)
+	spread((*sketch.Window).ObserveLonger, 1, time.Hour)(w)
 	b.ReportAllocs()
 	for b.Loop() {
 		w.Snapshot(at(30 * time.Second)).Quantile(0.9)
@@ -76,7 +76,7 @@ func BenchmarkSnapshotWorst(b *testing.B) {
 }
 
 func BenchmarkQuantile(b *testing.B) {
-	w := latency.New(30 * time.Second)
+	w := sketch.New(30 * time.Second)
 	for _, d := range durations(100_000) {
 		w.Observe(at(0), d)
 	}
@@ -93,11 +93,11 @@ func BenchmarkWindowMemory(b *testing.B) {
 	ds := durations(100_000)
 	for _, bc := range []struct {
 		name string
-		fill func(w *latency.Window)
+		fill func(w *sketch.Window)
 	}{
-		{"new", func(*latency.Window) {}},
-		{"one", func(w *latency.Window) { w.Observe(at(0), ds[0]) }},
-		{"full", func(w *latency.Window) {
+		{"new", func(*sketch.Window) {}},
+		{"one", func(w *sketch.Window) { w.Observe(at(0), ds[0]) }},
+		{"full", func(w *sketch.Window) {
 			for i, d := range ds {
 				now := at(30 * time.Second * time.Duration(i) / time.Duration(len(ds)))
 				if i%20 == 0 {
@@ -112,13 +112,13 @@ func BenchmarkWindowMemory(b *testing.B) {
 		}},
 	} {
 		b.Run(bc.name, func(b *testing.B) {
-			var windows [10]*latency.Window // for the heap grows by other things too
+			var windows [10]*sketch.Window // for the heap grows by other things too
 			var bytes float64
 			for b.Loop() {
-				windows = [10]*latency.Window{}
+				windows = [10]*sketch.Window{}
 				before := testserver.Heap()
 				for i := range windows {
-					windows[i] = latency.New(30 * time.Second)
+					windows[i] = sketch.New(30 * time.Second)
 					bc.fill(windows[i])
 				}
 				bytes = float64(testserver.Heap()) - float64(before)

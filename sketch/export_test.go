@@ -1,4 +1,4 @@
-package latency_test
+package sketch_test
 
 import (
 	"math"
@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/latency"
+	"github.com/grpchedge/hedge/sketch"
 )
 
 // TestCounts_BelieveTheDistribution cuts a fifth of the calls short: the counts have the quantiles of the distribution, and as
@@ -14,7 +14,7 @@ import (
 func TestCounts_BelieveTheDistribution(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	now := time.Unix(1e9, 0)
-	w := latency.New(time.Minute)
+	w := sketch.New(time.Minute)
 	for range 5_000 {
 		d := time.Duration(5e6 * math.Exp(r.NormFloat64()))
 		if cut := time.Duration(r.ExpFloat64() * 3e7); cut < d {
@@ -28,7 +28,7 @@ func TestCounts_BelieveTheDistribution(t *testing.T) {
 	if got := counts.Total(); math.Abs(got-5_000) > 0.01 {
 		t.Errorf("%v calls, want 5000", got)
 	}
-	again := (&latency.Distribution{}).Plus(counts)
+	again := (&sketch.Distribution{}).Plus(counts)
 	for q := 0.01; q < 1; q += 0.01 {
 		want, _ := d.Quantile(q)
 		got, _ := again.Quantile(q)
@@ -46,7 +46,7 @@ func TestPlus_IsOneWindow(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 3))
-		own, others, both := latency.New(time.Minute), latency.New(time.Minute), latency.New(time.Minute)
+		own, others, both := sketch.New(time.Minute), sketch.New(time.Minute), sketch.New(time.Minute)
 		draw := func() time.Duration { return time.Duration(5e6 * math.Exp(r.NormFloat64())) }
 		for range r.IntN(100) {
 			if d := draw(); r.IntN(3) == 0 {
@@ -66,7 +66,7 @@ func TestPlus_IsOneWindow(t *testing.T) {
 		if got.Total() != want.Total() {
 			t.Fatalf("seed %d: %d calls, want %d", seed, got.Total(), want.Total())
 		}
-		if d := latency.Distance(got.Survival(), want.Survival()); d > 1e-5 {
+		if d := sketch.Distance(got.Survival(), want.Survival()); d > 1e-5 {
 			t.Fatalf("seed %d: the survival functions differ by %v", seed, d)
 		}
 		if gotEnded, _ := got.Ended(0.5); gotEnded != first(own.Snapshot(now).Ended(0.5)) {
@@ -78,10 +78,10 @@ func TestPlus_IsOneWindow(t *testing.T) {
 func first(d time.Duration, _ bool) time.Duration { return d }
 
 func TestCounts_Sums(t *testing.T) {
-	a := latency.Counts{{Bucket: 1, Calls: 1}, {Bucket: 5, Calls: 2}}
-	b := latency.Counts{{Bucket: 0, Calls: 4}, {Bucket: 5, Calls: 8}, {Bucket: 1021, Calls: 16}}
-	want := latency.Counts{{Bucket: 0, Calls: 4}, {Bucket: 1, Calls: 1}, {Bucket: 5, Calls: 10}, {Bucket: 1021, Calls: 16}}
-	equal := func(name string, got, want latency.Counts) {
+	a := sketch.Counts{{Bucket: 1, Calls: 1}, {Bucket: 5, Calls: 2}}
+	b := sketch.Counts{{Bucket: 0, Calls: 4}, {Bucket: 5, Calls: 8}, {Bucket: 1021, Calls: 16}}
+	want := sketch.Counts{{Bucket: 0, Calls: 4}, {Bucket: 1, Calls: 1}, {Bucket: 5, Calls: 10}, {Bucket: 1021, Calls: 16}}
+	equal := func(name string, got, want sketch.Counts) {
 		t.Helper()
 		if len(got) != len(want) {
 			t.Fatalf("%s: %v, want %v", name, got, want)
@@ -95,17 +95,17 @@ func TestCounts_Sums(t *testing.T) {
 	equal("a + b", a.Plus(b), want)
 	equal("b + a", b.Plus(a), want)
 	equal("a + nothing", a.Plus(nil), a)
-	equal("nothing + a", latency.Counts(nil).Plus(a), a)
-	equal("a · 2", a.Times(2), latency.Counts{{Bucket: 1, Calls: 2}, {Bucket: 5, Calls: 4}})
+	equal("nothing + a", sketch.Counts(nil).Plus(a), a)
+	equal("a · 2", a.Times(2), sketch.Counts{{Bucket: 1, Calls: 2}, {Bucket: 5, Calls: 4}})
 	equal("a · 0", a.Times(0), nil)
-	var f latency.Fading
+	var f sketch.Fading
 	f.AddCounts(a)
 	f.AddCounts(b)
 	equal("of the fading", f.Counts(), want)
 	if f.Total() != want.Total() {
 		t.Errorf("the total is %v, want %v", f.Total(), want.Total())
 	}
-	if nothing := (&latency.Distribution{}).Counts(); nothing != nil {
+	if nothing := (&sketch.Distribution{}).Counts(); nothing != nil {
 		t.Errorf("the empty distribution has %v", nothing)
 	}
 }

@@ -1,11 +1,11 @@
-package latency_test
+package sketch_test
 
 import (
 	"encoding/binary"
 	"testing"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/latency"
+	"github.com/grpchedge/hedge/sketch"
 )
 
 // Whatever durations come at whatever times, the window holds no more than was recorded, answers within its range,
@@ -16,7 +16,7 @@ func FuzzObserve(f *testing.F) {
 	f.Add([]byte("\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f"))
 	f.Fuzz(func(t *testing.T, records []byte) {
 		const size = 16
-		w := latency.New(30 * time.Second)
+		w := sketch.New(30 * time.Second)
 		var n int64
 		now := at(0)
 		for ; len(records) >= size; records = records[size:] {
@@ -42,7 +42,7 @@ func FuzzObserve(f *testing.F) {
 	})
 }
 
-func check(t *testing.T, d *latency.Distribution, recorded int64) {
+func check(t *testing.T, d *sketch.Distribution, recorded int64) {
 	t.Helper()
 	o, b := d.Count()
 	if o < 0 || b < 0 || o+b > recorded {

@@ -1,4 +1,4 @@
-package latency_test
+package sketch_test
 
 import (
 	"math"
@@ -7,19 +7,19 @@ import (
 
 	"github.com/DataDog/sketches-go/ddsketch/mapping"
 
-	"github.com/grpchedge/hedge/internal/latency"
+	"github.com/grpchedge/hedge/sketch"
 )
 
 // TestUpperEdge_IsWhereBucketsEnd holds on 32-bit machines too: GOARCH=386 go test ./latency.
 func TestUpperEdge_IsWhereBucketsEnd(t *testing.T) {
-	last := latency.Bucket(time.Hour)
+	last := sketch.Bucket(time.Hour)
 	for b := range last {
-		edge := latency.UpperEdge(b)
-		if below, above := latency.Bucket(edge-1), latency.Bucket(edge); below != b || above != b+1 {
+		edge := sketch.UpperEdge(b)
+		if below, above := sketch.Bucket(edge-1), sketch.Bucket(edge); below != b || above != b+1 {
 			t.Errorf("bucket %d ends at %v: before it there is bucket %d, and then %d", b, edge, below, above)
 		}
 	}
-	if edge := latency.UpperEdge(last); edge != 10*time.Minute {
+	if edge := sketch.UpperEdge(last); edge != 10*time.Minute {
 		t.Errorf("the last bucket ends at %v", edge)
 	}
 }
@@ -34,9 +34,9 @@ func TestUpperEdge_IsTheMappings(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := m.Index(float64(time.Microsecond))
-	for b := range latency.Bucket(time.Hour) {
+	for b := range sketch.Bucket(time.Hour) {
 		want := time.Duration(math.Ceil(m.LowerBound(first + b + 1)))
-		if got := latency.UpperEdge(b); got != want {
+		if got := sketch.UpperEdge(b); got != want {
 			t.Errorf("bucket %d ends at %d ns, want %d", b, got, want)
 		}
 	}

@@ -1,4 +1,4 @@
-package latency_test
+package sketch_test
 
 import (
 	"math"

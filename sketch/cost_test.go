@@ -1,19 +1,19 @@
-package latency_test
+package sketch_test
 
 import (
 	"runtime"
 	"testing"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/latency"
+	"github.com/grpchedge/hedge/sketch"
 )
 
 // footprint returns the memory in bytes of a window of 30 s after something was recorded into it, as the mean of n.
-func footprint(n int, record func(w *latency.Window)) int {
-	windows := make([]*latency.Window, n)
+func footprint(n int, record func(w *sketch.Window)) int {
+	windows := make([]*sketch.Window, n)
 	before := heap()
 	for i := range windows {
-		windows[i] = latency.New(30 * time.Second)
+		windows[i] = sketch.New(30 * time.Second)
 		record(windows[i])
 	}
 	after := heap()
@@ -30,8 +30,8 @@ func heap() int {
 }
 
 // spread records latencies that cover a range evenly on a logarithmic scale, in every step of the window.
-func spread(record func(*latency.Window, time.Time, time.Duration), from, to time.Duration) func(*latency.Window) {
-	return func(w *latency.Window) {
+func spread(record func(*sketch.Window, time.Time, time.Duration), from, to time.Duration) func(*sketch.Window) {
+	return func(w *sketch.Window) {
 		for second := time.Duration(0); second <= 30*time.Second; second += 2 * time.Second {
 			for d := from; d < to; d += d/60 + 1 { // a bucket spans a fiftieth
 				record(w, at(second), d)
@@ -42,25 +42,25 @@ func spread(record func(*latency.Window, time.Time, time.Duration), from, to tim
 
 // Rule 16: a window takes what it needs, up to a limit that nothing recorded takes it past.
 func TestRule16_MemoryIsBounded(t *testing.T) {
-	observe, longer := (*latency.Window).Observe, (*latency.Window).ObserveLonger
+	observe, longer := (*sketch.Window).Observe, (*sketch.Window).ObserveLonger
 	for _, tt := range []struct {
 		name   string
-		record func(*latency.Window)
+		record func(*sketch.Window)
 		max    int // bytes
 	}{
-		{"empty", func(*latency.Window) {}, 192},
-		{"one observation", func(w *latency.Window) { observe(w, at(0), 5*time.Millisecond) }, 800},
+		{"empty", func(*sketch.Window) {}, 192},
+		{"one observation", func(w *sketch.Window) { observe(w, at(0), 5*time.Millisecond) }, 800},
 		{"one observation in each step", spread(observe, 5*time.Millisecond, 5*time.Millisecond+1), 9 << 10},
 		{"one decade", spread(observe, time.Millisecond, 10*time.Millisecond), 17 << 10},
 		{"two decades", spread(observe, time.Millisecond, 100*time.Millisecond), 28 << 10},
-		{"two decades and bounds within one", func(w *latency.Window) {
+		{"two decades and bounds within one", func(w *sketch.Window) {
 			spread(observe, time.Millisecond, 100*time.Millisecond)(w)
 			spread(longer, 10*time.Millisecond, 100*time.Millisecond)(w)
 		}, 42 << 10},
-		{"everything", func(w *latency.Window) {
+		{"everything", func(w *sketch.Window) {
 			for hour := range time.Duration(2) {
-				for _, record := range []func(*latency.Window, time.Time, time.Duration){observe, longer} {
-					spread(func(w *latency.Window, now time.Time, d time.Duration) {
+				for _, record := range []func(*sketch.Window, time.Time, time.Duration){observe, longer} {
+					spread(func(w *sketch.Window, now time.Time, d time.Duration) {
 						record(w, now.Add(hour*time.Hour), d)
 					}, 1, time.Hour)(w)
 				}
@@ -77,7 +77,7 @@ func TestRule16_MemoryIsBounded(t *testing.T) {
 
 // Rule 18: no allocation. The race detector changes nothing in that, as all there is are atomics.
 func TestRule18_RecordingDoesNotAllocate(t *testing.T) {
-	w, ds := latency.New(30*time.Second), durations(1000)
+	w, ds := sketch.New(30*time.Second), durations(1000)
 	i := 0
 	record := func() {
 		now := at(time.Duration(i) * 100 * time.Microsecond) // a step is 50,000 calls
@@ -101,7 +101,7 @@ func TestRule18_RecordingDoesNotAllocate(t *testing.T) {
 // A snapshot allocates twice, however much was recorded.
 func TestSnapshotAllocations(t *testing.T) {
 	for _, n := range []int{1, 1000, 100_000} {
-		w := latency.New(30 * time.Second)
+		w := sketch.New(30 * time.Second)
 		for i, d := range durations(n) {
 			w.Observe(at(30*time.Second*time.Duration(i)/time.Duration(n)), d)
 		}

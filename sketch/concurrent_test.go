@@ -1,4 +1,4 @@
-package latency_test
+package sketch_test
 
 import (
 	"sync"
@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/latency"
+	"github.com/grpchedge/hedge/sketch"
 )
 
 // Recorders cross from step to step together, some falling behind others, while snapshots are taken all the time.
@@ -20,7 +20,7 @@ func TestRule18_NothingIsLostAcrossSteps(t *testing.T) {
 		all       = recorders * each
 		tick      = 29 * step / all // a recorder can be late by all of the steps but no more
 	)
-	w := latency.New(window)
+	w := sketch.New(window)
 	w.Snapshot(at(0)) // sets the origin
 	var ticks atomic.Int64
 	record := func() time.Time {
@@ -81,7 +81,7 @@ func TestRule18_NothingIsLostAcrossSteps(t *testing.T) {
 func TestRule18_NothingIsLostAtTheFirstRecords(t *testing.T) {
 	const recorders = 4
 	for range 2000 {
-		w := latency.New(time.Minute)
+		w := sketch.New(time.Minute)
 		start := make(chan struct{})
 		var recording sync.WaitGroup
 		for range recorders {
@@ -102,7 +102,7 @@ func TestRule18_NothingIsLostAtTheFirstRecords(t *testing.T) {
 // Windows of a millisecond, on the real clock: recorders are late by many windows, and nothing is counted twice or left
 // over.
 func TestRule18_RecordersLateByManyWindows(t *testing.T) {
-	w := latency.New(time.Millisecond)
+	w := sketch.New(time.Millisecond)
 	var recording sync.WaitGroup
 	for range 8 {
 		recording.Go(func() {

@@ -1,4 +1,4 @@
-package latency_test
+package sketch_test
 
 import (
 	"math"
@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/latency"
+	"github.com/grpchedge/hedge/sketch"
 )
 
 // every returns the multiples of a time from 0 to another.
@@ -18,7 +18,7 @@ func every(step, last time.Duration) []time.Duration {
 	return times
 }
 
-func count(w *latency.Window, now time.Time) int64 {
+func count(w *sketch.Window, now time.Time) int64 {
 	observed, bounded := w.Snapshot(now).Count()
 	return observed + bounded
 }
@@ -48,7 +48,7 @@ func TestObservationsLeave(t *testing.T) {
 		{"for ever", math.MaxInt64, []time.Duration{0}, map[time.Duration]int64{100 * 365 * day: 1}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			w := latency.New(tt.window)
+			w := sketch.New(tt.window)
 			for _, d := range tt.recorded {
 				w.Observe(at(d), time.Millisecond)
 			}
@@ -63,7 +63,7 @@ func TestObservationsLeave(t *testing.T) {
 
 // A window that is read and recorded into without end holds what came within it, between 1 and 16/15 of its length.
 func TestWindowSlides(t *testing.T) {
-	w := latency.New(6 * time.Second)
+	w := sketch.New(6 * time.Second)
 	for i := range 100_000 {
 		now := at(time.Duration(i) * time.Millisecond)
 		w.Observe(now, time.Millisecond)
@@ -77,7 +77,7 @@ func TestWindowSlides(t *testing.T) {
 }
 
 func TestQuantileForgets(t *testing.T) {
-	w := latency.New(30 * time.Second)
+	w := sketch.New(30 * time.Second)
 	for i := range 60 {
 		d := 5 * time.Millisecond
 		if i >= 25 {
@@ -109,7 +109,7 @@ func TestTimesInAnyOrder(t *testing.T) {
 		{"from the far past", []time.Duration{0, -250*365*24*time.Hour + 6*s, 5 * s}, 10 * s, 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			w := latency.New(30 * s)
+			w := sketch.New(30 * s)
 			for _, d := range tt.recorded {
 				w.Observe(at(d), time.Millisecond)
 			}
@@ -122,7 +122,7 @@ func TestTimesInAnyOrder(t *testing.T) {
 
 // After a clock was set back, no slot stays blocked by what came from the future.
 func TestClockSetBackHeals(t *testing.T) {
-	w := latency.New(30 * time.Second)
+	w := sketch.New(30 * time.Second)
 	for i := range 60 {
 		w.Observe(at(time.Hour+time.Duration(i)*time.Second), time.Millisecond)
 	}
@@ -136,7 +136,7 @@ func TestClockSetBackHeals(t *testing.T) {
 
 func TestAnyClock(t *testing.T) {
 	check := func(t *testing.T, now time.Time) {
-		w := latency.New(30 * time.Second)
+		w := sketch.New(30 * time.Second)
 		for i := range 100 {
 			w.Observe(now.Add(time.Duration(i)*time.Second), time.Millisecond)
 		}
@@ -149,7 +149,7 @@ func TestAnyClock(t *testing.T) {
 	t.Run("epoch", func(t *testing.T) { check(t, time.Unix(0, 0)) })
 	t.Run("zero", func(t *testing.T) { check(t, time.Time{}) })
 	t.Run("bubble", func(t *testing.T) {
-		w := latency.New(30 * time.Second) // made outside of it
+		w := sketch.New(30 * time.Second) // made outside of it
 		synctest.Test(t, func(t *testing.T) {
 			for range 100 {
 				w.Observe(time.Now(), time.Millisecond)
@@ -165,7 +165,7 @@ func TestAnyClock(t *testing.T) {
 		})
 	})
 	t.Run("wall after monotonic", func(t *testing.T) {
-		w, now := latency.New(30*time.Second), time.Now()
+		w, now := sketch.New(30*time.Second), time.Now()
 		w.Observe(now, time.Millisecond)
 		w.Observe(now.Round(0).Add(10*time.Second), time.Millisecond)
 		if got := count(w, now.Add(20*time.Second)); got != 2 {
@@ -176,7 +176,7 @@ func TestAnyClock(t *testing.T) {
 
 // Rule 15: a snapshot is read again and again, by any number of callers, and never changes under them.
 func TestRule15_SnapshotNeverChanges(t *testing.T) {
-	w := latency.New(30 * time.Second)
+	w := sketch.New(30 * time.Second)
 	for i := range 100 {
 		w.Observe(at(0), time.Duration(i)*time.Millisecond)
 	}

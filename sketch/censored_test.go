@@ -1,4 +1,4 @@
-package latency_test
+package sketch_test
 
 import (
 	"fmt"
@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/latency"
 	"github.com/grpchedge/hedge/internal/longtest"
+	"github.com/grpchedge/hedge/sketch"
 )
 
 // Remission of leukaemia under 6-mercaptopurine, in weeks (Freireich et al., Blood 1963), the textbooks' example of the
@@ -17,7 +17,7 @@ import (
 // weeks, as the textbooks take it.
 func TestRule13_TextbookExample(t *testing.T) {
 	weeks := func(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
-	w := latency.New(time.Minute)
+	w := sketch.New(time.Minute)
 	for _, n := range []float64{6, 6, 6, 7, 10, 13, 16, 22, 23} {
 		w.Observe(at(0), weeks(n))
 	}
@@ -64,7 +64,7 @@ func TestRule13_LowerBoundsAreNotLatencies(t *testing.T) {
 		{"in one bucket with answers, beyond", records{10 * ms: {30, 20}, 20 * ms: {50, 0}}, 0.334, 20 * ms},
 		{"the last bucket holds both", records{10 * ms: {10, 0}, 20 * ms: {10, 10}}, 0.99, 20 * ms},
 	} {
-		w := latency.New(time.Minute)
+		w := sketch.New(time.Minute)
 		for d, n := range tt.records {
 			for range n[0] {
 				w.Observe(at(0), d)
@@ -107,7 +107,7 @@ func TestRule13_HedgingDoesNotBendTheEstimate(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, %v of calls hedged", tt.name, share), func(t *testing.T) {
 				r := rand.New(rand.NewPCG(2, 8))
 				delay := rank(1 - share)
-				w, answered := latency.New(time.Minute), latency.New(time.Minute)
+				w, answered := sketch.New(time.Minute), sketch.New(time.Minute)
 				for i, primary := range truth {
 					if hedge := delay + tt.law.draw(r); hedge < primary {
 						w.ObserveLonger(at(0), hedge)

@@ -1,4 +1,4 @@
-package latency_test
+package sketch_test
 
 import (
 	"math/rand/v2"
@@ -7,21 +7,21 @@ import (
 	"testing"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/latency"
+	"github.com/grpchedge/hedge/sketch"
 )
 
 // What a meter counts is what the heap grows by.
 func TestMeter_CountsWhatWindowsTake(t *testing.T) {
-	observe, longer := (*latency.Window).Observe, (*latency.Window).ObserveLonger
+	observe, longer := (*sketch.Window).Observe, (*sketch.Window).ObserveLonger
 	for _, tt := range []struct {
 		name    string
 		windows int // a megabyte of them, beside which the test's own few KB are nothing
-		record  func(*latency.Window)
+		record  func(*sketch.Window)
 	}{
-		{"one observation", 2_000, func(w *latency.Window) { observe(w, at(0), 5*time.Millisecond) }},
+		{"one observation", 2_000, func(w *sketch.Window) { observe(w, at(0), 5*time.Millisecond) }},
 		{"one decade", 100, spread(observe, time.Millisecond, 10*time.Millisecond)},
 		{"bounds in two", 100, spread(longer, time.Millisecond, 100*time.Millisecond)},
-		{"slots that make way", 100, func(w *latency.Window) {
+		{"slots that make way", 100, func(w *sketch.Window) {
 			for minute := range time.Duration(20) {
 				for second := range time.Duration(60) {
 					observe(w, at(minute*time.Minute+second*time.Second), time.Millisecond<<minute)
@@ -29,11 +29,11 @@ func TestMeter_CountsWhatWindowsTake(t *testing.T) {
 			}
 		}},
 	} {
-		var m latency.Meter
-		windows := make([]*latency.Window, tt.windows)
+		var m sketch.Meter
+		windows := make([]*sketch.Window, tt.windows)
 		before := heap()
 		for i := range windows {
-			windows[i] = latency.NewIn(&m, 30*time.Second)
+			windows[i] = sketch.NewIn(&m, 30*time.Second)
 			tt.record(windows[i])
 		}
 		took, counted := heap()-before, int(m.Bytes())
@@ -53,18 +53,18 @@ func TestMeter_CountsWhatWindowsTake(t *testing.T) {
 
 // However recorders and releases meet, nothing is left of what was released, and all of what was not.
 func TestMeter_Concurrent(t *testing.T) {
-	var all, part latency.Meter
+	var all, part sketch.Meter
 	part.PartOf(&all)
-	stays := latency.NewIn(&all, 30*time.Second)
-	leaves := latency.NewIn(&all, 30*time.Second)
-	inPart := latency.NewIn(&part, 30*time.Second)
+	stays := sketch.NewIn(&all, 30*time.Second)
+	leaves := sketch.NewIn(&all, 30*time.Second)
+	inPart := sketch.NewIn(&part, 30*time.Second)
 	var group sync.WaitGroup
 	for g := range uint64(4) {
 		group.Go(func() {
 			random := rand.New(rand.NewPCG(g, 1))
 			for i := range 20_000 {
 				now, d := at(time.Duration(i)*10*time.Millisecond), time.Duration(1+random.Int64N(int64(time.Second)))
-				for _, w := range []*latency.Window{stays, leaves, inPart} {
+				for _, w := range []*sketch.Window{stays, leaves, inPart} {
 					w.Observe(now, d)
 				}
 				if g == 0 && i == 10_000 {

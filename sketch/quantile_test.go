@@ -1,4 +1,4 @@
-package latency_test
+package sketch_test
 
 import (
 	"fmt"
@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/latency"
+	"github.com/grpchedge/hedge/sketch"
 )
 
 var origin = time.Now()
@@ -20,7 +20,7 @@ func off(got, want time.Duration) float64 {
 	return max(0, math.Abs(float64(got-want))-0.5) / float64(want)
 }
 
-func quantile(t *testing.T, d *latency.Distribution, q float64) time.Duration {
+func quantile(t *testing.T, d *sketch.Distribution, q float64) time.Duration {
 	t.Helper()
 	v, ok := d.Quantile(q)
 	if !ok {
@@ -48,7 +48,7 @@ func TestQuantileIsWithinOnePercentOfItsSample(t *testing.T) {
 		for seed := range uint64(20) {
 			r := rand.New(rand.NewPCG(seed, 0))
 			samples := make([]time.Duration, 1+r.IntN(1<<(seed%14)))
-			w := latency.New(time.Minute)
+			w := sketch.New(time.Minute)
 			for i := range samples {
 				samples[i] = max(l.draw(r), time.Microsecond)
 				w.Observe(at(time.Duration(r.Int64N(int64(time.Minute)))), samples[i])
@@ -68,7 +68,7 @@ func TestQuantileIsWithinOnePercentOfItsSample(t *testing.T) {
 
 func TestQuantileMeetsRanksExactly(t *testing.T) {
 	for n := 1; n <= 300; n++ {
-		w := latency.New(time.Minute)
+		w := sketch.New(time.Minute)
 		for i := range n {
 			w.Observe(at(0), time.Duration(math.Pow(1.03, float64(i))*float64(time.Millisecond)))
 		}
@@ -83,12 +83,12 @@ func TestQuantileMeetsRanksExactly(t *testing.T) {
 }
 
 func TestQuantileRefuses(t *testing.T) {
-	observed, bounded, empty := latency.New(time.Minute), latency.New(time.Minute), latency.New(time.Minute)
+	observed, bounded, empty := sketch.New(time.Minute), sketch.New(time.Minute), sketch.New(time.Minute)
 	observed.Observe(at(0), time.Second)
 	bounded.ObserveLonger(at(0), time.Second)
 	for _, tt := range []struct {
 		name string
-		d    *latency.Distribution
+		d    *sketch.Distribution
 		q    float64
 		ok   bool
 	}{
@@ -103,7 +103,7 @@ func TestQuantileRefuses(t *testing.T) {
 		{"q not a number", observed.Snapshot(at(0)), math.NaN(), false},
 		{"no observation", empty.Snapshot(at(0)), 0.5, false},
 		{"only lower bounds", bounded.Snapshot(at(0)), 0.5, false},
-		{"zero value", new(latency.Distribution), 0.5, false},
+		{"zero value", new(sketch.Distribution), 0.5, false},
 	} {
 		if v, ok := tt.d.Quantile(tt.q); ok != tt.ok || (v != 0) != ok {
 			t.Errorf("%s: Quantile(%v) = %v, %v, want %v", tt.name, tt.q, v, ok, tt.ok)
@@ -129,7 +129,7 @@ func TestDurationsAreBroughtIntoRange(t *testing.T) {
 		{math.MaxInt64, highest},
 	} {
 		t.Run(fmt.Sprint(tt.d), func(t *testing.T) {
-			w := latency.New(time.Minute)
+			w := sketch.New(time.Minute)
 			w.Observe(at(0), tt.d)
 			w.ObserveLonger(at(0), tt.d)
 			d := w.Snapshot(at(0))
