@@ -100,7 +100,7 @@ func (j *journal) trace() *Trace {
 			}
 			j.log(slog.LevelInfo, "hedging stepped down", append(attrs, slog.String("reason", s.Reason))...)
 		},
-		LawChanged: func(l stats.LawChanged) {
+		DistributionChanged: func(l stats.DistributionChanged) {
 			j.log(slog.LevelInfo, "latencies changed", of(l.Target, l.Method, l.Class)...)
 		},
 	}

@@ -106,8 +106,8 @@ func TestLogger_IsRateLimited(t *testing.T) {
 	})
 }
 
-// TestLogger_SteppingAndLaws has a second attempt be no faster than waiting, then has all calls become ten times slower.
-func TestLogger_SteppingAndLaws(t *testing.T) {
+// TestLogger_SteppingAndChanges has a second attempt be no faster than waiting, then has all calls become ten times slower.
+func TestLogger_SteppingAndChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l logged
 		type step struct {
@@ -123,7 +123,7 @@ func TestLogger_SteppingAndLaws(t *testing.T) {
 				defer mu.Unlock()
 				steps = append(steps, step{e.Class, e.Reason != ""})
 			},
-			LawChanged: func(stats.LawChanged) {
+			DistributionChanged: func(stats.DistributionChanged) {
 				mu.Lock()
 				defer mu.Unlock()
 				laws++

@@ -277,7 +277,7 @@ func WithDryRun() Option {
 //
 // A control group costs its calls what hedging would have saved them. One percent of 100 calls a second is enough for a p99
 // that is known within a quarter after ten minutes. The calls of both groups fill the budget alike. What is learned from the
-// control group is not bent by hedging, whatever the requests have in common.
+// control group is not biased by hedging, whatever the requests have in common.
 func WithControl(percent float64) Option {
 	return named("WithControl", func(c *engine.Config) error {
 		if !(percent >= 0 && percent <= 50) {

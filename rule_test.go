@@ -85,9 +85,9 @@ func TestRule12_WithinTheBudgetAtAnyRate(t *testing.T) {
 	}
 }
 
-// TestRule13_HedgingDoesNotBendTheEstimate hedges with ever earlier triggers, which cuts ever more primaries
+// TestRule13_HedgingDoesNotBiasTheEstimate hedges with ever earlier triggers, which cuts ever more primaries
 // short, and compares the estimate with what the primaries would have taken, all of them.
-func TestRule13_HedgingDoesNotBendTheEstimate(t *testing.T) {
+func TestRule13_HedgingDoesNotBiasTheEstimate(t *testing.T) {
 	law := straggler(t)
 	for _, rate := range longtest.First(2, []float64{0.10, 0.50, 0, 0.05}) {
 		t.Run(fmt.Sprintf("hedged=%v", rate), func(t *testing.T) {

@@ -36,7 +36,7 @@ func (s *Scheduler) WriteSnapshot(w io.Writer) error {
 // the snapshots are merged, by the number of calls that they know each method from.
 //
 // What was taken over of a method counts for a thousand calls at most. It fades with the first thousand calls of the
-// scheduler's own, and is forgotten at once if those follow another law. The budget of a target begins with what two seconds
+// scheduler's own, and is forgotten at once if those follow another distribution. The budget of a target begins with what two seconds
 // of its calls earn, and with eight hedges at most.
 //
 // Targets are found by their names, which [WithTargetName] gives them. Methods that the options do not select are left out.

@@ -12,12 +12,12 @@ import (
 // Calls for which no hedge becomes due call none of them.
 //
 // The functions may be called concurrently. None is called under a lock, so they may use the scheduler. A function of a call
-// that blocks delays that call and no other. Made, HedgingStepped and LawChanged are of no call: New waits for Made; the
+// that blocks delays that call and no other. Made, HedgingStepped and DistributionChanged are of no call: New waits for Made; the
 // other two delay nothing, or at most the call that happened to teach the scheduler the change.
 //
 // A panic in HedgeSent, HedgeHeldBack, AttemptLost or CallDecided surfaces on the caller's goroutine, as a panic of the call
 // would; if the call was decided before, it counts in stats.Counts.LoserPanics. Made panics on the goroutine of New. HedgingStepped
-// and LawChanged often run on a goroutine of the scheduler's: a panic there ends the program.
+// and DistributionChanged often run on a goroutine of the scheduler's: a panic there ends the program.
 type Trace struct {
 	// Made is called by New with the scheduler, before New returns it.
 	Made func(*Scheduler)
@@ -37,8 +37,8 @@ type Trace struct {
 	// HedgingStepped is called when the trigger Auto steps down for a method, steps up again, or changes why it has stepped
 	// down.
 	HedgingStepped func(stats.HedgingStepped)
-	// LawChanged is called when the latencies of a method have changed at once, so that what was learned before is forgotten.
-	LawChanged func(stats.LawChanged)
+	// DistributionChanged is called when the latencies of a method have changed at once, so that what was learned before is forgotten.
+	DistributionChanged func(stats.DistributionChanged)
 }
 
 // WithTrace has the scheduler call the functions of t. They cost nothing unless a hedge becomes due. If the option is given
@@ -54,7 +54,7 @@ func WithTrace(t *Trace) Option {
 		}
 		c.Traces = append(c.Traces, &engine.Trace{
 			HedgeSent: t.HedgeSent, HedgeHeldBack: t.HedgeHeldBack, AttemptLost: t.AttemptLost, CallDecided: t.CallDecided,
-			HedgingStepped: t.HedgingStepped, LawChanged: t.LawChanged,
+			HedgingStepped: t.HedgingStepped, DistributionChanged: t.DistributionChanged,
 		})
 		return nil
 	})

@@ -11,7 +11,7 @@ import (
 	"github.com/grpchedge/hedge/sketch"
 )
 
-// durations returns latencies drawn from a lognormal law about 5 ms.
+// durations returns latencies drawn from a lognormal distribution about 5 ms.
 func durations(n int) []time.Duration {
 	r := rand.New(rand.NewPCG(1, 2))
 	ds := make([]time.Duration, n)

@@ -83,11 +83,11 @@ func TestRule13_LowerBoundsAreNotLatencies(t *testing.T) {
 // calls that is, what is learned from the primaries is what would have been learned without hedging.
 //
 // So many calls are needed for p99, as hardly any of the slowest are seen to their end, and of a straggler least of all.
-func TestRule13_HedgingDoesNotBendTheEstimate(t *testing.T) {
+func TestRule13_HedgingDoesNotBiasTheEstimate(t *testing.T) {
 	type traffic struct {
-		name  string
-		law   law
-		calls int
+		name         string
+		distribution distribution
+		calls        int
 	}
 	for _, tt := range longtest.First(1, []traffic{
 		{"lognormal", logn(5, 5), 400_000},
@@ -97,7 +97,7 @@ func TestRule13_HedgingDoesNotBendTheEstimate(t *testing.T) {
 		r := rand.New(rand.NewPCG(1, 8))
 		truth := make([]time.Duration, tt.calls)
 		for i := range truth {
-			truth[i] = tt.law.draw(r)
+			truth[i] = tt.distribution.draw(r)
 		}
 		sorted := slices.Clone(truth)
 		slices.Sort(sorted)
@@ -109,7 +109,7 @@ func TestRule13_HedgingDoesNotBendTheEstimate(t *testing.T) {
 				delay := rank(1 - share)
 				w, answered := sketch.New(time.Minute), sketch.New(time.Minute)
 				for i, primary := range truth {
-					if hedge := delay + tt.law.draw(r); hedge < primary {
+					if hedge := delay + tt.distribution.draw(r); hedge < primary {
 						w.ObserveLonger(at(0), hedge)
 						continue
 					}
@@ -121,7 +121,7 @@ func TestRule13_HedgingDoesNotBendTheEstimate(t *testing.T) {
 				d := w.Snapshot(at(0))
 				for _, q := range []float64{0.5, 0.75, 0.9, 0.95, 0.99} {
 					got, want := quantile(t, d, q), rank(q)
-					// Between the modes of a law hardly any call ends: there 3% in latency is a thousandth of the calls and less,
+					// Between the modes of a distribution hardly any call ends: there 3% in latency is a thousandth of the calls and less,
 					// which is chance.
 					shorter, _ := slices.BinarySearch(sorted, got)
 					if off(got, want) > 0.03 && math.Abs(float64(shorter)/float64(tt.calls)-q) > 0.001 {

@@ -31,7 +31,7 @@ func quantile(t *testing.T, d *sketch.Distribution, q float64) time.Duration {
 
 // Without lower bounds a quantile is the sample of that rank, within 1%.
 func TestQuantileIsWithinOnePercentOfItsSample(t *testing.T) {
-	laws := map[string]law{
+	distributions := map[string]distribution{
 		"constant":        constant(3.7),
 		"lognormal":       logn(5, 2),
 		"straggler":       straggler(),
@@ -44,7 +44,7 @@ func TestQuantileIsWithinOnePercentOfItsSample(t *testing.T) {
 		"tens of seconds": uniform(10_000, 60_000),
 		"minutes":         uniform(30_000, 599_000),
 	}
-	for name, l := range laws {
+	for name, l := range distributions {
 		for seed := range uint64(20) {
 			r := rand.New(rand.NewPCG(seed, 0))
 			samples := make([]time.Duration, 1+r.IntN(1<<(seed%14)))

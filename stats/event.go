@@ -63,8 +63,8 @@ type HedgingStepped struct {
 	Reason string
 }
 
-// LawChanged is the event that latencies have changed at once.
-type LawChanged struct {
+// DistributionChanged is the event that latencies have changed at once.
+type DistributionChanged struct {
 	Target, Method string
 	// Class is the class of requests, with hedge.WithClass; empty for the method as a whole.
 	Class string

@@ -134,7 +134,7 @@ func newGroup(d *sketch.Distribution) stats.Group {
 }
 
 // interval is a quantile with its interval of confidence by ranks: the share of calls below the true quantile is q within
-// 1.96·√(q·(1−q)/n), as the binomial law has it.
+// 1.96·√(q·(1−q)/n), as the binomial distribution has it.
 func interval(d *sketch.Distribution, q float64) stats.Interval {
 	var i stats.Interval
 	within := 1.96 * math.Sqrt(q*(1-q)/float64(max(d.Total(), 1)))

@@ -9,12 +9,12 @@ import (
 // Trace is a set of functions that are called when something happens: see hedge.Trace. None is called under a lock. Those
 // that are nil are not called.
 type Trace struct {
-	HedgeSent      func(stats.HedgeSent)
-	HedgeHeldBack  func(stats.HedgeHeldBack)
-	AttemptLost    func(stats.AttemptLost)
-	CallDecided    func(stats.CallDecided)
-	HedgingStepped func(stats.HedgingStepped)
-	LawChanged     func(stats.LawChanged)
+	HedgeSent           func(stats.HedgeSent)
+	HedgeHeldBack       func(stats.HedgeHeldBack)
+	AttemptLost         func(stats.AttemptLost)
+	CallDecided         func(stats.CallDecided)
+	HedgingStepped      func(stats.HedgingStepped)
+	DistributionChanged func(stats.DistributionChanged)
 
 	NothingSelected func(NothingSelected)
 	OddCost         func(OddCost)
@@ -128,9 +128,9 @@ func (e *Engine) changed(m *method, class string) func(learn.Change) {
 
 func (t *Trace) tellChanged(m *method, class string, change learn.Change) {
 	switch {
-	case change.LawChanged && t.LawChanged != nil:
-		t.LawChanged(stats.LawChanged{Target: m.target.name, Method: m.name, Class: class})
-	case !change.LawChanged && t.HedgingStepped != nil:
+	case change.DistributionChanged && t.DistributionChanged != nil:
+		t.DistributionChanged(stats.DistributionChanged{Target: m.target.name, Method: m.name, Class: class})
+	case !change.DistributionChanged && t.HedgingStepped != nil:
 		t.HedgingStepped(stats.HedgingStepped{
 			Target: m.target.name, Method: m.name, Class: class, Reason: change.Choice.WhyDown(),
 		})

@@ -6,12 +6,12 @@ import (
 	"github.com/grpchedge/hedge/sketch"
 )
 
-// Changed reports whether the calls since a moment follow another law than those before it, so that what was learned
+// Changed reports whether the calls since a moment follow another distribution than those before it, so that what was learned
 // before is of no use any more. It asks for a difference in distribution, as of Kolmogorov and Smirnov, that is large
 // enough to matter and larger than chance would have it: in one of some millions of comparisons of calls that are
 // independent of each other (Dvoretzky, Kiefer and Wolfowitz 1956, with Massart's constant).
 //
-// Half of all calls must be concerned: a backend among several that stalls for a second now and then is no change of law
+// Half of all calls must be concerned: a backend among several that stalls for a second now and then is no change of distribution
 // but part of it, and what there is hedging for. Where a change was found lately, what is left of the calls before it may
 // be few, so that less will do.
 func Changed(before, since *sketch.Distribution, lately bool) bool {

@@ -6,7 +6,7 @@ import (
 	"github.com/grpchedge/hedge/sketch"
 )
 
-// Contradicts reports whether calls follow another law than the one that was taken over from somebody else's. It is asked for
+// Contradicts reports whether calls follow another distribution than the one that was taken over from somebody else's. It is asked for
 // fewer calls than [Changed], and for a smaller difference: what is taken over is not known to have ever been true here.
 //
 // The calls are those that have ended, so that of calls which began together the fastest are seen first. That they take longer

@@ -37,8 +37,8 @@ func TestContradicts(t *testing.T) {
 		want    bool
 	}{
 		{"no call", 5 * ms, 0, true, false},
-		{"the same law, few calls", 5 * ms, 10, true, false},
-		{"the same law, many calls", 5 * ms, 2_000, true, false},
+		{"the same distribution, few calls", 5 * ms, 10, true, false},
+		{"the same distribution, many calls", 5 * ms, 2_000, true, false},
 		{"nearly the same", 6 * ms, 2_000, true, false},
 		{"four times slower, four calls", 20 * ms, 4, true, false},
 		{"four times slower, fifteen calls", 20 * ms, 15, false, true},
@@ -59,13 +59,13 @@ func TestContradicts(t *testing.T) {
 	}
 }
 
-// TestContradicts_NotByChance looks at calls of the same law as often as a learner does.
+// TestContradicts_NotByChance looks at calls of the same distribution as often as a learner does.
 func TestContradicts_NotByChance(t *testing.T) {
 	taken := of(1_000, 5*time.Millisecond, 1)
 	for seed := range uint64(2_000) {
 		calls := of(5+int(seed)%300, 5*time.Millisecond, 100+seed)
 		if knee.Contradicts(taken, calls, calls) {
-			t.Fatalf("seed %d: %d calls of the same law contradict it", seed, calls.Total())
+			t.Fatalf("seed %d: %d calls of the same distribution contradict it", seed, calls.Total())
 		}
 	}
 }

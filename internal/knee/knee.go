@@ -22,13 +22,13 @@
 // [Find] computes q from d and m such that L fits the load allowed, all hedges included. Of all choices of d and m it
 // takes those with the best target percentile, within 3%; of these the ones with the best percentile ten times as far
 // out (p99.9 for p99), within 1%; and of these, among the ones within 1% of the best target percentile that is left, the
-// one with the least load, with as many further hedges as cost less than a tenth of that. As S_X is flat between the modes of a law
+// one with the least load, with as many further hedges as cost less than a tenth of that. As S_X is flat between the modes of a distribution
 // with a gap, and S(t) only grows with d where it is, what is found is the lower edge of a gap and never a point in it.
 //
 // # Outcomes
 //
 // The model takes a call's hedge for independent of its primary. That is wrong where slowness is the request's (a heavy request
-// is heavy everywhere) and where all backends are slow at once. What hedged calls took is then another law than the one
+// is heavy everywhere) and where all backends are slow at once. What hedged calls took is then another distribution than the one
 // predicted, and it can be observed: let G(r) be the share of calls that took longer than r after a first hedge at the age a,
 // and E(r) what the model predicts for that,
 //

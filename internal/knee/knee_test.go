@@ -16,7 +16,7 @@ import (
 
 const ms = time.Millisecond
 
-func law(t testing.TB, name string) testserver.Law {
+func distribution(t testing.TB, name string) testserver.Law {
 	t.Helper()
 	l, err := testserver.ParseLaw(name)
 	if err != nil {
@@ -25,7 +25,7 @@ func law(t testing.TB, name string) testserver.Law {
 	return l
 }
 
-// observed returns what is known of a law after so many draws.
+// observed returns what is known of a distribution after so many draws.
 func observed(l testserver.Law, n int, seed uint64) *sketch.Distribution {
 	r := rand.New(rand.NewPCG(seed, 1))
 	w := sketch.New(time.Hour)
@@ -71,9 +71,9 @@ func at(sorted []time.Duration, q float64) float64 {
 // promises, and none that costs as little has a target percentile that is much better.
 func TestFind_NextToTheBest(t *testing.T) {
 	type aim struct {
-		law    string
-		load   float64
-		hedges int
+		distribution string
+		load         float64
+		hedges       int
 	}
 	for _, tc := range longtest.First(1, []aim{
 		{"straggler", 0.10, 2},
@@ -86,8 +86,8 @@ func TestFind_NextToTheBest(t *testing.T) {
 		{"exponential:10ms", 0.10, 2},
 		{"lognormal:5ms,2ms", 0.05, 2},
 	}) {
-		t.Run(fmt.Sprintf("%s, load %v, hedges %d", tc.law, tc.load, tc.hedges), func(t *testing.T) {
-			l := law(t, tc.law)
+		t.Run(fmt.Sprintf("%s, load %v, hedges %d", tc.distribution, tc.load, tc.hedges), func(t *testing.T) {
+			l := distribution(t, tc.distribution)
 			plan, ok := knee.Find(problem(l, tc.load, tc.hedges))
 			if !ok {
 				t.Fatal("no plan")
@@ -129,18 +129,18 @@ func TestFind_LowerEdgeOfAGap(t *testing.T) {
 	}
 }
 
-// TestFind_PrefersTheTargetPercentile asks for different percentiles of one law.
+// TestFind_PrefersTheTargetPercentile asks for different percentiles of one distribution.
 func TestFind_PrefersTheTargetPercentile(t *testing.T) {
-	p := problem(law(t, "straggler"), 0.10, 2)
+	p := problem(distribution(t, "straggler"), 0.10, 2)
 	calls := longtest.Size(100_000, 400_000)
 	for _, q := range []float64{0.95, 0.99, 0.999} {
 		p.Target = q
 		tuned, _ := knee.Find(p)
-		took, _ := play(law(t, "straggler"), tuned, calls, 3)
+		took, _ := play(distribution(t, "straggler"), tuned, calls, 3)
 		for _, other := range []float64{0.95, 0.99, 0.999} {
 			p.Target = other
 			plan, _ := knee.Find(p)
-			if others, _ := play(law(t, "straggler"), plan, calls, 3); at(took, q) > 1.05*at(others, q) {
+			if others, _ := play(distribution(t, "straggler"), plan, calls, 3); at(took, q) > 1.05*at(others, q) {
 				t.Errorf("aimed at p%v it is %.2f, aimed at p%v %.2f", 100*q, at(took, q), 100*other, at(others, q))
 			}
 		}
@@ -148,7 +148,7 @@ func TestFind_PrefersTheTargetPercentile(t *testing.T) {
 }
 
 func TestFind_SlowHedgesAreNotWorthTheirLoad(t *testing.T) {
-	p := problem(law(t, "straggler"), 0.10, 2)
+	p := problem(distribution(t, "straggler"), 0.10, 2)
 	fast, _ := knee.Find(p)
 	p.Hedge = observed(testserver.Constant(time.Second), 1000, 1).Survival()
 	slow, ok := knee.Find(p)
@@ -174,8 +174,8 @@ func TestFind_Nothing(t *testing.T) {
 	}
 }
 
-// TestFind_AnyLaw looks for plans that make no sense.
-func TestFind_AnyLaw(t *testing.T) {
+// TestFind_AnyDistribution looks for plans that make no sense.
+func TestFind_AnyDistribution(t *testing.T) {
 	for name, l := range map[string]testserver.Law{
 		"constant":        testserver.Constant(5 * ms),
 		"instant":         testserver.Constant(0),
@@ -198,7 +198,7 @@ func TestFind_AnyLaw(t *testing.T) {
 }
 
 func TestChanged(t *testing.T) {
-	usual := law(t, "straggler")
+	usual := distribution(t, "straggler")
 	later := testserver.Add(usual, testserver.Constant(time.Second))
 	for _, tc := range []struct {
 		name          string
@@ -224,11 +224,11 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// TestChanged_NotByChance compares samples of one law, ever so small ones.
+// TestChanged_NotByChance compares samples of one distribution, ever so small ones.
 func TestChanged_NotByChance(t *testing.T) {
 	for seed := range uint64(1000) {
 		if n := 50 + int(seed%100); knee.Changed(observed(testserver.Exponential(5*ms), n, 2*seed), observed(testserver.Exponential(5*ms), 60, 2*seed+1), true) {
-			t.Errorf("seed %d: %d calls and 60 of the same law are taken to differ", seed, n)
+			t.Errorf("seed %d: %d calls and 60 of the same distribution are taken to differ", seed, n)
 		}
 	}
 }
@@ -238,7 +238,7 @@ func BenchmarkFind(b *testing.B) {
 	for _, name := range []string{"straggler", "ttft", "grpc-java", "pareto"} {
 		for _, hedges := range []int{2, 4} {
 			b.Run(fmt.Sprintf("%s/hedges=%d", name, hedges), func(b *testing.B) {
-				p := problem(law(b, name), 0.10, hedges)
+				p := problem(distribution(b, name), 0.10, hedges)
 				b.ReportAllocs()
 				for b.Loop() {
 					knee.Find(p)
@@ -250,7 +250,7 @@ func BenchmarkFind(b *testing.B) {
 
 func TestFind_AllocatesNoMoreWithMoreCalls(t *testing.T) {
 	allocs := func(n int) float64 {
-		s := observed(law(t, "straggler"), n, 1).Survival()
+		s := observed(distribution(t, "straggler"), n, 1).Survival()
 		p := knee.Problem{Primary: s, Hedge: s, Calls: float64(n), Target: 0.99, Load: 0.10, Hedges: 2, MinDelay: ms}
 		return testing.AllocsPerRun(20, func() { knee.Find(p) })
 	}

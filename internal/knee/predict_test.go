@@ -9,7 +9,7 @@ import (
 
 // TestPredict plays plans that no search has found, and compares them with what is predicted.
 func TestPredict(t *testing.T) {
-	straggler := law(t, "straggler")
+	straggler := distribution(t, "straggler")
 	p := problem(straggler, 0.001, 1)
 	for _, plan := range []knee.Plan{
 		{Delay: 10 * ms, Probability: 1, Hedges: 2},
@@ -36,7 +36,7 @@ func TestPredict(t *testing.T) {
 // TestPredict_AsFound checks that a plan that was found promises what is predicted for it.
 func TestPredict_AsFound(t *testing.T) {
 	for _, name := range []string{"straggler", "pareto", "ttft"} {
-		p := problem(law(t, name), 0.1, 2)
+		p := problem(distribution(t, name), 0.1, 2)
 		found, ok := knee.Find(p)
 		if !ok {
 			t.Fatal(name)

@@ -13,18 +13,18 @@ import (
 
 func seeds() uint64 { return uint64(longtest.Size(1, 5)) }
 
-// workload is a law, how calls come, and what is to be reached on it: the 99th percentile as a share of that without hedging.
+// workload is a distribution, how calls come, and what is to be reached on it: the 99th percentile as a share of that without hedging.
 type workload struct {
-	name        string
-	law         attemptLaw
-	budget      float64 // percent; 0 is 10
-	hedges      int     // 0 is 2
-	rate        float64 // calls a second; 0: by concurrency
-	concurrency int
-	calls       int     // 0 is 40,000
-	bar         float64 // 0: none of its own
-	quick       bool    // simulated without -hedge.long as well
-	load        float64 // the most, in percent; 0 is 10.5, and that of the budget and half a percent where another is set
+	name         string
+	distribution attemptDistribution
+	budget       float64 // percent; 0 is 10
+	hedges       int     // 0 is 2
+	rate         float64 // calls a second; 0: by concurrency
+	concurrency  int
+	calls        int     // 0 is 40,000
+	bar          float64 // 0: none of its own
+	quick        bool    // simulated without -hedge.long as well
+	load         float64 // the most, in percent; 0 is 10.5, and that of the budget and half a percent where another is set
 }
 
 func (w workload) mostLoad() float64 {
@@ -39,30 +39,30 @@ func (w workload) mostLoad() float64 {
 
 const second = time.Second
 
-// realTraffic are the laws of requests that differ, and of slow calls that come in bunches.
+// realTraffic are the distributions of requests that differ, and of slow calls that come in bunches.
 var realTraffic = []workload{
-	{name: "sizes", law: sizes(1, .02, 200), rate: 500, quick: true, bar: .30},
-	{name: "heavy+0%", law: heavy(0), rate: 500, bar: 1.01},
-	{name: "heavy+2%", law: heavy(.02), rate: 500, quick: true, bar: .67},
-	{name: "heavy+5%", law: heavy(.05), rate: 500, bar: .75},
-	{name: "stalls at 50/s", law: stalls(lognormal(1, .5), 5*second, second), rate: 50, bar: .05},
-	{name: "stalls at 500/s", law: stalls(lognormal(1, .5), 5*second, second), rate: 500, quick: true, bar: .05},
-	{name: "stalls at 5000/s", law: stalls(lognormal(1, .5), 5*second, second), rate: 5000, calls: 150_000, bar: .05},
-	{name: "wider sizes", law: sizes(1.5, .03, 400), rate: 500, bar: .45},
-	{name: "sizes that alternate", law: alternating(20*second, sizes(1, .02, 200), sizes(1.5, .03, 400)), rate: 500, bar: .35},
-	{name: "correlated", law: correlated(), concurrency: 20, bar: 1.02, load: 2},
-	{name: "the same again", law: again(), concurrency: 20, bar: 1.01, load: 4},
-	{name: "weak dependence", law: ofRequest(func(r, a *rand.Rand) float64 {
+	{name: "sizes", distribution: sizes(1, .02, 200), rate: 500, quick: true, bar: .30},
+	{name: "heavy+0%", distribution: heavy(0), rate: 500, bar: 1.01},
+	{name: "heavy+2%", distribution: heavy(.02), rate: 500, quick: true, bar: .67},
+	{name: "heavy+5%", distribution: heavy(.05), rate: 500, bar: .75},
+	{name: "stalls at 50/s", distribution: stalls(lognormal(1, .5), 5*second, second), rate: 50, bar: .05},
+	{name: "stalls at 500/s", distribution: stalls(lognormal(1, .5), 5*second, second), rate: 500, quick: true, bar: .05},
+	{name: "stalls at 5000/s", distribution: stalls(lognormal(1, .5), 5*second, second), rate: 5000, calls: 150_000, bar: .05},
+	{name: "wider sizes", distribution: sizes(1.5, .03, 400), rate: 500, bar: .45},
+	{name: "sizes that alternate", distribution: alternating(20*second, sizes(1, .02, 200), sizes(1.5, .03, 400)), rate: 500, bar: .35},
+	{name: "correlated", distribution: correlated(), concurrency: 20, bar: 1.02, load: 2},
+	{name: "the same again", distribution: again(), concurrency: 20, bar: 1.01, load: 4},
+	{name: "weak dependence", distribution: ofRequest(func(r, a *rand.Rand) float64 {
 		return 8 * math.Exp(0.6*r.NormFloat64()+0.4*a.NormFloat64())
 	}), rate: 300, bar: 1},
-	{name: "heavy requests", law: ofRequest(func(r, a *rand.Rand) float64 {
+	{name: "heavy requests", distribution: ofRequest(func(r, a *rand.Rand) float64 {
 		d := 3 * math.Pow(1-r.Float64(), -1/2.5)
 		if chanceOf(a, .03) {
 			d += 60 * a.ExpFloat64()
 		}
 		return d
 	}), rate: 800, bar: .30},
-	{name: "two classes", law: ofRequest(func(r, a *rand.Rand) float64 {
+	{name: "two classes", distribution: ofRequest(func(r, a *rand.Rand) float64 {
 		d := 2 * math.Exp(.3*a.NormFloat64())
 		if chanceOf(r, .3) {
 			d = 40 * math.Exp(.3*a.NormFloat64())
@@ -72,11 +72,11 @@ var realTraffic = []workload{
 		}
 		return d
 	}), rate: 500, bar: .95},
-	{name: "garbage collection", law: stalls(lognormal(6, .4), 2*second, 150*ms), rate: 400, bar: .21},
-	{name: "garbage collection and sizes", law: stalls(func(r, a *rand.Rand) float64 {
+	{name: "garbage collection", distribution: stalls(lognormal(6, .4), 2*second, 150*ms), rate: 400, bar: .21},
+	{name: "garbage collection and sizes", distribution: stalls(func(r, a *rand.Rand) float64 {
 		return 6*math.Exp(.8*r.NormFloat64()) + a.ExpFloat64()
 	}, 3*second, 300*ms), rate: 400, bar: .21},
-	{name: "lost packets", law: ofRequest(func(_, a *rand.Rand) float64 {
+	{name: "lost packets", distribution: ofRequest(func(_, a *rand.Rand) float64 {
 		x := a.NormFloat64()
 		d := 10 + 3*x*x
 		for wait := 200.0; chanceOf(a, .015); wait *= 2 {
@@ -84,11 +84,11 @@ var realTraffic = []workload{
 		}
 		return d
 	}), rate: 200, bar: .16},
-	{name: "compaction", law: compaction(), rate: 500, bar: .80},
+	{name: "compaction", distribution: compaction(), rate: 500, bar: .80},
 }
 
 // compaction has one of three backends be eight times slower for 4 s of every 20.
-func compaction() attemptLaw {
+func compaction() attemptDistribution {
 	usual := lognormal(4, .5)
 	return func(seed, id uint64, attempt int, at time.Duration) time.Duration {
 		d := usual(nil, generator(seed, id, attempt))
@@ -100,7 +100,7 @@ func compaction() attemptLaw {
 }
 
 // again has a hedge take as long as its primary, and a little longer.
-func again() attemptLaw {
+func again() attemptDistribution {
 	return func(seed, id uint64, attempt int, at time.Duration) time.Duration {
 		d := straggler(seed, id, 0, at)
 		if attempt > 0 {
@@ -114,25 +114,25 @@ func straggler(seed, id uint64, attempt int, _ time.Duration) time.Duration {
 	return testserver.Straggler(testserver.LogNormal(5*ms, 2*ms), 0.05, 10).Draw(generator(seed, id, attempt))
 }
 
-// benchmark are the laws of attempts that are independent of each other. What is reached on them is tested with the whole
+// benchmark are the distributions of attempts that are independent of each other. What is reached on them is tested with the whole
 // scheduler, in package hedge.
 func benchmark(t testing.TB) []workload {
-	of := func(name string) attemptLaw { return independent(law(t, name)) }
+	of := func(name string) attemptDistribution { return independent(distribution(t, name)) }
 	return []workload{
-		{name: "straggler", law: straggler, concurrency: 20, quick: true},
-		{name: "ttft", law: of("ttft"), concurrency: 20},
-		{name: "ttft at 30%", law: of("ttft"), budget: 30, hedges: 3, concurrency: 20},
-		{name: "grpc-java", law: of("grpc-java"), budget: 15, concurrency: 20},
-		{name: "slow-one-percent", law: of("slow-one-percent"), budget: 5, concurrency: 20},
-		{name: "pareto", law: of("pareto"), concurrency: 20},
-		{name: "fan-out", law: of("fan-out"), rate: 500},
-		{name: "exponential", law: of("exponential:10ms"), rate: 300},
-		{name: "shift", law: shifting(straggler), rate: 500, calls: 45_000},
-		{name: "outage", law: outage(straggler), rate: 500, calls: 45_000},
+		{name: "straggler", distribution: straggler, concurrency: 20, quick: true},
+		{name: "ttft", distribution: of("ttft"), concurrency: 20},
+		{name: "ttft at 30%", distribution: of("ttft"), budget: 30, hedges: 3, concurrency: 20},
+		{name: "grpc-java", distribution: of("grpc-java"), budget: 15, concurrency: 20},
+		{name: "slow-one-percent", distribution: of("slow-one-percent"), budget: 5, concurrency: 20},
+		{name: "pareto", distribution: of("pareto"), concurrency: 20},
+		{name: "fan-out", distribution: of("fan-out"), rate: 500},
+		{name: "exponential", distribution: of("exponential:10ms"), rate: 300},
+		{name: "shift", distribution: shifting(straggler), rate: 500, calls: 45_000},
+		{name: "outage", distribution: outage(straggler), rate: 500, calls: 45_000},
 	}
 }
 
-func outage(l attemptLaw) attemptLaw {
+func outage(l attemptDistribution) attemptDistribution {
 	return func(seed, id uint64, attempt int, at time.Duration) time.Duration {
 		d := l(seed, id, attempt, at)
 		if at >= 30*time.Second && at < 60*time.Second {
@@ -142,7 +142,7 @@ func outage(l attemptLaw) attemptLaw {
 	}
 }
 
-func shifting(l attemptLaw) attemptLaw {
+func shifting(l attemptDistribution) attemptDistribution {
 	return func(seed, id uint64, attempt int, at time.Duration) time.Duration {
 		d := l(seed, id, attempt, at)
 		if at >= 30*time.Second && at < 60*time.Second {
@@ -167,7 +167,7 @@ func (w workload) run(seed uint64, quantile float64) []outcome {
 	if !*longtest.Long {
 		calls = 15_000
 	}
-	s := simulation{law: w.law, calls: calls, concurrency: w.concurrency, rate: w.rate, seed: seed, config: c}.run()
+	s := simulation{distribution: w.distribution, calls: calls, concurrency: w.concurrency, rate: w.rate, seed: seed, config: c}.run()
 	return s.done[warmedUp:]
 }
 

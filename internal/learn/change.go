@@ -1,9 +1,9 @@
 package learn
 
-// Change is a change in what was concluded: hedging stepped down or up, or the law of latencies changed.
+// Change is a change in what was concluded: hedging stepped down or up, or the distribution of latencies changed.
 type Change struct {
-	LawChanged bool
-	// Choice is the one by which hedging stepped down, as Choice.Down says, or up. It is nil with LawChanged.
+	DistributionChanged bool
+	// Choice is the one by which hedging stepped down, as Choice.Down says, or up. It is nil with DistributionChanged.
 	Choice *Choice
 }
 

@@ -68,7 +68,7 @@ func (l *Learner) choose(c *Config, now time.Time, capacity float64) {
 		return
 	}
 	primary := d.Survival()
-	problem := c.problem(d, primary, l.hedgeLaw(now, primary), planned(c.BudgetPercent, capacity))
+	problem := c.problem(d, primary, l.hedgeDistribution(now, primary), planned(c.BudgetPercent, capacity))
 	problem.Outcomes = l.rests.outcomes()
 	plan, ok := knee.Find(problem)
 	if !ok {
@@ -139,7 +139,7 @@ func (l *Learner) chooseEarly(c *Config, now time.Time, d *sketch.Distribution, 
 		return
 	}
 	primary := d.Survival()
-	problem := c.problem(d, primary, l.hedgeLaw(now, primary), planned(c.BudgetPercent, capacity))
+	problem := c.problem(d, primary, l.hedgeDistribution(now, primary), planned(c.BudgetPercent, capacity))
 	problem.Target = min(c.Target, 1-2/calls)
 	problem.Outcomes = l.rests.outcomes()
 	plan, ok := knee.Find(problem)

@@ -10,13 +10,13 @@ import (
 )
 
 // TestAuto_FirstCalls has one attempt in five be slow, more than the 90th percentile leaves out. With a budget of 30% and two
-// hedges of a call, less than 1% of calls stay slow once the law is known. The calls of the first choices come near that.
+// hedges of a call, less than 1% of calls stay slow once the distribution is known. The calls of the first choices come near that.
 func TestAuto_FirstCalls(t *testing.T) {
 	var calls, slow, all, hedges float64
 	for seed := range uint64(longtest.Size(10, 40)) {
 		c := config()
 		c.BudgetPercent = 30
-		s := simulation{law: independent(law(t, "ttft")), calls: 400, concurrency: 20, seed: seed + 1, config: c}.run()
+		s := simulation{distribution: independent(distribution(t, "ttft")), calls: 400, concurrency: 20, seed: seed + 1, config: c}.run()
 		for id, o := range s.done {
 			all++
 			hedges += float64(o.hedges)
@@ -39,7 +39,7 @@ func TestAuto_FirstCalls(t *testing.T) {
 
 // Early choices wait for their turn as others do, and the percentile stands in for them.
 func TestRule15_EarlyChoicesWaitForTheirTurn(t *testing.T) {
-	of := law(t, "ttft")
+	of := distribution(t, "ttft")
 	for _, busy := range []bool{false, true} {
 		c := config()
 		c.BudgetPercent, c.Pace = 40, &learn.Pace{}

@@ -72,8 +72,8 @@ func (o *outcomes) count() (hedged, won int64) {
 	return won + o.lost.Swap(0), won
 }
 
-// hedgeLaw is the survival function of hedges. What is known of primaries stands in as long as few were seen.
-func (l *Learner) hedgeLaw(now time.Time, primary *sketch.Survival) *sketch.Survival {
+// hedgeDistribution is the survival function of hedges. What is known of primaries stands in as long as few were seen.
+func (l *Learner) hedgeDistribution(now time.Time, primary *sketch.Survival) *sketch.Survival {
 	d := l.hedgesBelieved(l.HedgeSnapshot(now))
 	return sketch.Mix(primary, asHedges, d.Survival(), float64(d.Total()))
 }

@@ -277,7 +277,7 @@ func (l *Learner) lately(now time.Time) (all, newest *sketch.Distribution) {
 	before, newest := l.window.Split(now, l.since, at)
 	if knee.Changed(before, newest, lately) {
 		l.since, l.changed = at, now
-		l.note(Change{LawChanged: true})
+		l.note(Change{DistributionChanged: true})
 		l.forgetTaken()
 		l.forgetHedges()
 		return newest, newest

@@ -13,7 +13,7 @@ import (
 
 const ms = time.Millisecond
 
-func law(t testing.TB, name string) testserver.Law {
+func distribution(t testing.TB, name string) testserver.Law {
 	t.Helper()
 	l, err := testserver.ParseLaw(name)
 	if err != nil {
@@ -107,7 +107,7 @@ func BenchmarkChoice(b *testing.B) {
 			c := config()
 			c.MaxHedges = 4
 			l, now := started(c), time.Now()
-			of, random := law(b, name), rand.New(rand.NewPCG(1, 1))
+			of, random := distribution(b, name), rand.New(rand.NewPCG(1, 1))
 			for i := range 200_000 {
 				if i%3 == 0 {
 					l.HedgeAnswered(now, of.Draw(random))
@@ -126,7 +126,7 @@ func BenchmarkChoice(b *testing.B) {
 // BenchmarkChoiceWithOutcomes has hedged calls of forty steps of age known, for one and for two hedges.
 func BenchmarkChoiceWithOutcomes(b *testing.B) {
 	l, now := started(config()), time.Now()
-	of, random := law(b, "straggler"), rand.New(rand.NewPCG(1, 1))
+	of, random := distribution(b, "straggler"), rand.New(rand.NewPCG(1, 1))
 	for i := range 20_000 {
 		l.Observe(now, of.Draw(random))
 		if i%10 == 0 {

@@ -35,7 +35,7 @@ func TestRule15_AllChoicesTogetherCostLittle(t *testing.T) {
 func TestRule15_AChoiceWaitsForItsTurn(t *testing.T) {
 	c := config()
 	c.Pace = &learn.Pace{}
-	l, epoch, of, random := &learn.Learner{}, time.Unix(1e9, 0), law(t, "straggler"), generator(1, 1, 1)
+	l, epoch, of, random := &learn.Learner{}, time.Unix(1e9, 0), distribution(t, "straggler"), generator(1, 1, 1)
 	l.Start(c, learn.Place{Budget: budget.New(10), Epoch: epoch})
 	choices := 0
 	l.Run(func(choose func()) { choices++; choose() })
@@ -59,7 +59,7 @@ func TestRule15_AChoiceWaitsForItsTurn(t *testing.T) {
 // BenchmarkManyMethods is the share of a core that all choices take of 2,000 methods with eleven calls a second each.
 func BenchmarkManyMethods(b *testing.B) {
 	const methods, rate, seconds = 2000, 11, 10
-	of, random := law(b, "straggler"), generator(1, 1, 1)
+	of, random := distribution(b, "straggler"), generator(1, 1, 1)
 	for b.Loop() {
 		c, epoch := config(), time.Unix(1e9, 0)
 		c.Pace = &learn.Pace{}

@@ -47,7 +47,7 @@ func TestChangeOfLaw_AtFewCalls(t *testing.T) {
 	for _, every := range longtest.First(1, []time.Duration{time.Second, 200 * ms, 5 * time.Second}) {
 		l, at := manual(t)
 		random := generator(1, 1, 1)
-		usual := law(t, "straggler")
+		usual := distribution(t, "straggler")
 		calls := func(n int, plus time.Duration) *learn.Estimate {
 			for range n {
 				at = at.Add(every)

@@ -9,8 +9,8 @@ import (
 	"github.com/grpchedge/hedge/sketch"
 )
 
-// logOf is what calls of a law take that are not hedged.
-func logOf(l attemptLaw, seed uint64, calls int) *sketch.Distribution {
+// logOf is what calls of a distribution take that are not hedged.
+func logOf(l attemptDistribution, seed uint64, calls int) *sketch.Distribution {
 	var counts [sketch.Buckets]float32
 	for id := range uint64(calls) {
 		counts[sketch.Bucket(l(seed, id, 0, 0))]++
@@ -25,19 +25,19 @@ func logOf(l attemptLaw, seed uint64, calls int) *sketch.Distribution {
 }
 
 // TestAuto_AsPredicted compares what is predicted from calls without hedging with what hedging reaches for other calls of the
-// same law. In sizes requests differ, which such calls do not show: there it reaches less.
+// same distribution. In sizes requests differ, which such calls do not show: there it reaches less.
 func TestAuto_AsPredicted(t *testing.T) {
 	for _, tc := range []struct {
-		name string
-		law  attemptLaw
-		most float64 // of p99, as a multiple of what was predicted
+		name         string
+		distribution attemptDistribution
+		most         float64 // of p99, as a multiple of what was predicted
 	}{
-		{"straggler", independent(law(t, "straggler")), 1.1},
-		{"pareto", independent(law(t, "pareto")), 1.1},
+		{"straggler", independent(distribution(t, "straggler")), 1.1},
+		{"pareto", independent(distribution(t, "pareto")), 1.1},
 		{"sizes", sizes(1, .02, 200), 1.85},
 	} {
 		const calls = 40_000
-		log := logOf(tc.law, 1, calls)
+		log := logOf(tc.distribution, 1, calls)
 		for _, percent := range []float64{1, 2, 5, 10, 20} {
 			c := config()
 			c.BudgetPercent = percent
@@ -45,7 +45,7 @@ func TestAuto_AsPredicted(t *testing.T) {
 			if !ok {
 				t.Fatal("no prediction")
 			}
-			done := simulation{law: tc.law, calls: calls, rate: 500, seed: 2, config: c}.run().done[500:]
+			done := simulation{distribution: tc.distribution, calls: calls, rate: 500, seed: 2, config: c}.run().done[500:]
 			inMS := func(d time.Duration) float64 { return float64(d) / float64(ms) }
 			t.Logf("%-9s %2.0f%%: predicted p99 %.1f, p99.9 %.1f, load %.1f%%; reached %.1f, %.1f, %.1f%%", tc.name, percent,
 				inMS(p.With(0.99)), inMS(p.With(0.999)), 100*p.Plan.Load, tail(done, 0.99), tail(done, 0.999), load(done))
@@ -60,7 +60,7 @@ func TestAuto_AsPredicted(t *testing.T) {
 }
 
 // TestAuto_AsPredictedByClass has the requests of sizes told apart by how heavy they are, here to a factor of e^½: each class is
-// then predicted as well as a law whose attempts have nothing to do with each other.
+// then predicted as well as a distribution whose attempts have nothing to do with each other.
 func TestAuto_AsPredictedByClass(t *testing.T) {
 	for class := -3; class < 3; class++ {
 		class := ofRequest(func(r, a *rand.Rand) float64 {
@@ -75,7 +75,7 @@ func TestAuto_AsPredictedByClass(t *testing.T) {
 		if !ok {
 			t.Fatal("no prediction")
 		}
-		done := simulation{law: class, calls: calls, rate: 100, seed: 2, config: config()}.run().done[500:]
+		done := simulation{distribution: class, calls: calls, rate: 100, seed: 2, config: config()}.run().done[500:]
 		predicted := float64(p.With(0.99)) / float64(ms)
 		t.Logf("p50 %.1f: p99 without %.1f, predicted %.1f, reached %.1f, load %.1f%%, %.1f%%", tail(done, 0.5), float64(p.Without(0.99))/float64(ms),
 			predicted, tail(done, 0.99), 100*p.Plan.Load, load(done))
@@ -87,7 +87,7 @@ func TestAuto_AsPredictedByClass(t *testing.T) {
 
 // TestPredict_LittleToGain checks that hedging is predicted to step down where it does so.
 func TestPredict_LittleToGain(t *testing.T) {
-	even := independent(law(t, "uniform:10ms,20ms"))
+	even := independent(distribution(t, "uniform:10ms,20ms"))
 	p, ok := config().Predict(logOf(even, 1, 10_000))
 	if !ok || !p.Down || p.Plan.Load > 0.006 || p.With(0.99) < p.Without(0.99)*99/100 {
 		t.Errorf("%v: %+v", ok, p.Plan)

@@ -14,15 +14,15 @@ import (
 // arrivals is how the calls of a client come, and what is to be reached then: the 99th percentile as a share of that without
 // hedging.
 type arrivals struct {
-	name     string
-	law      attemptLaw // nil: slow-trickle's
-	rate     float64    // calls a second
-	gathered int        // so many at once, every so long, in place of the rate
-	every    time.Duration
-	clients  int // that each make so few calls, and of which the first is looked at as well; 0 is one
-	calls    int // of each client; 0 is 12,000
-	bar      float64
-	load     float64 // the most, in percent; 0 is 10.5
+	name         string
+	distribution attemptDistribution // nil: slow-trickle's
+	rate         float64             // calls a second
+	gathered     int                 // so many at once, every so long, in place of the rate
+	every        time.Duration
+	clients      int // that each make so few calls, and of which the first is looked at as well; 0 is one
+	calls        int // of each client; 0 is 12,000
+	bar          float64
+	load         float64 // the most, in percent; 0 is 10.5
 }
 
 // everyRate is what clients do that are no firehose.
@@ -37,9 +37,9 @@ var everyRate = []arrivals{
 	{name: "100 each minute", gathered: 100, every: time.Minute, bar: .42},
 	{name: "1000 each minute", gathered: 1000, every: time.Minute, calls: 40_000, bar: .42},
 	{name: "50 each 5 minutes", gathered: 50, every: 5 * time.Minute, bar: .42},
-	{name: "400 ms, 1 a second", law: halfSecond, rate: 1, bar: .45},
-	{name: "400 ms, 4 a second", law: halfSecond, rate: 4, bar: .35},
-	{name: "400 ms, 20 a second", law: halfSecond, rate: 20, bar: .30},
+	{name: "400 ms, 1 a second", distribution: halfSecond, rate: 1, bar: .45},
+	{name: "400 ms, 4 a second", distribution: halfSecond, rate: 4, bar: .35},
+	{name: "400 ms, 20 a second", distribution: halfSecond, rate: 20, bar: .30},
 	{name: "newcomers", rate: 30, clients: 60, calls: 300, bar: .46, load: 11},
 }
 
@@ -52,7 +52,7 @@ func halfSecond(seed, id uint64, attempt int, at time.Duration) time.Duration {
 }
 
 // slowOnes is lognormal, and one attempt in twenty takes so many times longer.
-func slowOnes(median, sigma, times float64) attemptLaw {
+func slowOnes(median, sigma, times float64) attemptDistribution {
 	usual := lognormal(median, sigma)
 	return func(seed, id uint64, attempt int, _ time.Duration) time.Duration {
 		r := generator(seed, id, attempt)
@@ -74,9 +74,9 @@ type variant struct {
 
 // run returns the calls that are looked at: all but the first tenth, or all where there are several clients.
 func (a arrivals) run(seed uint64, v variant) []outcome {
-	law := a.law
-	if law == nil {
-		law = slowTrickle
+	distribution := a.distribution
+	if distribution == nil {
+		distribution = slowTrickle
 	}
 	var all []outcome
 	for client := range uint64(max(a.clients, 1)) {
@@ -85,11 +85,11 @@ func (a arrivals) run(seed uint64, v variant) []outcome {
 			c.MaxHedges = 0
 		}
 		sim := simulation{
-			law: law, calls: cmp.Or(a.calls, longtest.Size(6_000, 12_000)), rate: a.rate, gathered: a.gathered, every: a.every,
+			distribution: distribution, calls: cmp.Or(a.calls, longtest.Size(6_000, 12_000)), rate: a.rate, gathered: a.gathered, every: a.every,
 			seed: 1000*seed + client, config: c, generous: v.generous,
 		}
 		if v.known {
-			sim.known = oracle(law)
+			sim.known = oracle(distribution)
 		}
 		calls := sim.run().done
 		if a.clients == 0 {
@@ -101,10 +101,10 @@ func (a arrivals) run(seed uint64, v variant) []outcome {
 }
 
 // oracle is what is concluded from very many calls.
-func oracle(law attemptLaw) *learn.Estimate {
+func oracle(distribution attemptDistribution) *learn.Estimate {
 	l, now := started(config()), time.Unix(1e9, 0)
 	for id := range uint64(100_000) {
-		l.Observe(now.Add(6*second), law(99, id, 0, 0))
+		l.Observe(now.Add(6*second), distribution(99, id, 0, 0))
 	}
 	l.Run(func(choose func()) { choose() })
 	l.Choose(now, 100)
@@ -167,14 +167,14 @@ func TestEveryRate_Outage(t *testing.T) {
 	for _, rate := range []float64{1, 5} {
 		worst := -100.0
 		for seed := uint64(1); seed <= 20; seed++ {
-			law := func(seed, id uint64, attempt int, at time.Duration) time.Duration {
+			distribution := func(seed, id uint64, attempt int, at time.Duration) time.Duration {
 				d := slowTrickle(seed, id, attempt, at)
 				if from <= at && at < to {
 					d += second
 				}
 				return d
 			}
-			done := simulation{law: law, calls: int(rate * 750), rate: rate, seed: seed, config: config()}.run().done
+			done := simulation{distribution: distribution, calls: int(rate * 750), rate: rate, seed: seed, config: config()}.run().done
 			done = slices.DeleteFunc(done, func(c outcome) bool { return c.at < from || c.at >= to })
 			hedges := 0
 			for _, c := range done {

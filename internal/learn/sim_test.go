@@ -10,25 +10,25 @@ import (
 	"github.com/grpchedge/hedge/internal/learn"
 )
 
-// simulation is a client whose attempts take what a law draws, by a clock of its own: an event at a time, without a
+// simulation is a client whose attempts take what a distribution draws, by a clock of its own: an event at a time, without a
 // scheduler, goroutines or timers, and so ten times faster than the simulations of package hedge. When a hedge is sent is
 // decided as engine.Call.Admit does.
 type simulation struct {
-	law         attemptLaw
-	calls       int
-	concurrency int     // callers, each with one call after the other; 0: at the rate
-	rate        float64 // calls a second, on average
-	gathered    int     // so many calls at once, every so long, in place of the rate; 0: at the rate
-	every       time.Duration
-	seed        uint64
-	config      *learn.Config
-	known       *learn.Estimate // in force from the first call on; nil: what is learned
-	generous    bool            // as many hedges may be sent at any time as the budget pays for in the long run
-	taken       learn.Knowledge // over from another client, with the rate
+	distribution attemptDistribution
+	calls        int
+	concurrency  int     // callers, each with one call after the other; 0: at the rate
+	rate         float64 // calls a second, on average
+	gathered     int     // so many calls at once, every so long, in place of the rate; 0: at the rate
+	every        time.Duration
+	seed         uint64
+	config       *learn.Config
+	known        *learn.Estimate // in force from the first call on; nil: what is learned
+	generous     bool            // as many hedges may be sent at any time as the budget pays for in the long run
+	taken        learn.Knowledge // over from another client, with the rate
 }
 
-// attemptLaw is how long an attempt takes that is sent at a time: attempt 0 is the primary.
-type attemptLaw func(seed, id uint64, attempt int, at time.Duration) time.Duration
+// attemptDistribution is how long an attempt takes that is sent at a time: attempt 0 is the primary.
+type attemptDistribution func(seed, id uint64, attempt int, at time.Duration) time.Duration
 
 // outcome is one call that has ended.
 type outcome struct {
@@ -167,7 +167,7 @@ func (s *simulator) begin() {
 			heap.Push(&s.queue, event{at: s.now + e.Delay, kind: due, call: c})
 		}
 	}
-	heap.Push(&s.queue, event{at: s.now + s.law(s.seed, id, 0, s.now), kind: ends, call: c})
+	heap.Push(&s.queue, event{at: s.now + s.distribution(s.seed, id, 0, s.now), kind: ends, call: c})
 }
 
 // due is engine.Call.Admit.
@@ -208,7 +208,7 @@ func (s *simulator) due(c *simCall) {
 	c.sent = append(c.sent, s.now)
 	s.hedges++
 	n := len(c.sent)
-	heap.Push(&s.queue, event{at: s.now + s.law(s.seed, c.id, n, s.now), kind: ends, call: c, n: n})
+	heap.Push(&s.queue, event{at: s.now + s.distribution(s.seed, c.id, n, s.now), kind: ends, call: c, n: n})
 	again(c.delay)
 }
 

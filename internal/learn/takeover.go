@@ -72,7 +72,7 @@ func (l *Learner) TakeOver(k Knowledge) {
 	scale := min(1, fades/calls)
 	t := &taken{calls: int64(math.Round(calls * scale))}
 	t.Primaries, t.Hedges = k.Primaries.Times(scale), k.Hedges.Times(scale)
-	t.slow, _ = t.law(1).Quantile(0.9)
+	t.slow, _ = t.distribution(1).Quantile(0.9)
 	t.bytes = t.Knowledge.Bytes() + takenBytes
 	l.place.Memory.Add(t.bytes)
 	l.taken.Store(t)
@@ -83,8 +83,8 @@ func (l *Learner) TakeOver(k Knowledge) {
 
 const takenBytes = 128
 
-// law is the distribution of primaries.
-func (t *taken) law(weight float64) *sketch.Distribution {
+// distribution is the distribution of primaries.
+func (t *taken) distribution(weight float64) *sketch.Distribution {
 	return (&sketch.Distribution{}).Plus(t.Primaries.Times(weight))
 }
 
@@ -108,7 +108,7 @@ func (l *Learner) First(now time.Time) *Estimate {
 		return nil
 	}
 	if l.current.Load() == nil && l.busy.CompareAndSwap(false, true) {
-		l.conclude(now, func() { l.take(l.config.Load(), now, t.law(l.takenWeight())) })
+		l.conclude(now, func() { l.take(l.config.Load(), now, t.distribution(l.takenWeight())) })
 		l.look(l.config.Load(), now, l.learned.Load()) // for a choice, which takes longer than a caller should wait for
 	}
 	return l.current.Load()
@@ -129,7 +129,7 @@ func (l *Learner) withTaken(calls, earlier *sketch.Distribution) *sketch.Distrib
 	case weight == 0:
 		l.forgetTaken()
 		return calls
-	case knee.Contradicts(t.law(1), calls, earlier):
+	case knee.Contradicts(t.distribution(1), calls, earlier):
 		l.forgetTaken()
 		l.forgetHedges()
 		if l.learned.Load() < int64(l.config.Load().WarmupCalls) {
@@ -146,7 +146,7 @@ func (l *Learner) forgetTaken() {
 	}
 }
 
-// forgetHedges drops what is known of hedges, which belongs to a law that is over.
+// forgetHedges drops what is known of hedges, which belongs to a distribution that is over.
 func (l *Learner) forgetHedges() {
 	l.evidence = evidence{}
 	l.hedges.forget()

@@ -12,7 +12,7 @@ import (
 )
 
 // oneInTwenty is lognormal with a median of so many ms, and eight times that with 5%.
-func oneInTwenty(median float64) attemptLaw {
+func oneInTwenty(median float64) attemptDistribution {
 	return func(seed, id uint64, attempt int, _ time.Duration) time.Duration {
 		r := generator(seed, id, attempt)
 		d := median * math.Exp(0.45*r.NormFloat64())
@@ -24,9 +24,9 @@ func oneInTwenty(median float64) attemptLaw {
 }
 
 // newcomers are sixty clients that each make so many calls.
-func newcomers(law attemptLaw, seed uint64, c *learn.Config, k learn.Knowledge) (calls []outcome) {
+func newcomers(distribution attemptDistribution, seed uint64, c *learn.Config, k learn.Knowledge) (calls []outcome) {
 	for client := range uint64(60) {
-		sim := simulation{law: law, calls: 300, rate: 30, seed: 1000*seed + client, config: c, taken: k}
+		sim := simulation{distribution: distribution, calls: 300, rate: 30, seed: 1000*seed + client, config: c, taken: k}
 		calls = append(calls, sim.run().done...)
 	}
 	return calls
@@ -34,15 +34,15 @@ func newcomers(law attemptLaw, seed uint64, c *learn.Config, k learn.Knowledge) 
 
 // TestTakeOver_Newcomers has clients that live for ten seconds take over what another client has learned.
 func TestTakeOver_Newcomers(t *testing.T) {
-	law := oneInTwenty(5)
+	distribution := oneInTwenty(5)
 	for seed := uint64(1); seed <= seeds(); seed++ {
-		donor := simulation{law: law, calls: 6_000, rate: 30, seed: 77 + seed, config: config()}.run()
+		donor := simulation{distribution: distribution, calls: 6_000, rate: 30, seed: 77 + seed, config: config()}.run()
 		known := donor.learner.Knowledge(donor.time())
 		unhedged := config()
 		unhedged.MaxHedges = 0
-		none := tail(newcomers(law, seed, unhedged, learn.Knowledge{}), 0.99)
-		cold := newcomers(law, seed, config(), learn.Knowledge{})
-		warm := newcomers(law, seed, config(), known)
+		none := tail(newcomers(distribution, seed, unhedged, learn.Knowledge{}), 0.99)
+		cold := newcomers(distribution, seed, config(), learn.Knowledge{})
+		warm := newcomers(distribution, seed, config(), known)
 		t.Logf("p99 %.3f of none's without, %.3f with; load %.2f%%, %.2f%%", tail(cold, 0.99)/none, tail(warm, 0.99)/none, load(cold), load(warm))
 		if share := tail(warm, 0.99) / none; share > 0.39 {
 			t.Errorf("p99 is %.3f of none's, want at most 0.39", share)
@@ -53,23 +53,23 @@ func TestTakeOver_Newcomers(t *testing.T) {
 	}
 }
 
-// known is what a learner knows after so many calls of a law.
-func known(law attemptLaw, calls int) learn.Knowledge {
-	s := simulation{law: law, calls: calls, rate: 100, seed: 4, config: config()}.run()
+// known is what a learner knows after so many calls of a distribution.
+func known(distribution attemptDistribution, calls int) learn.Knowledge {
+	s := simulation{distribution: distribution, calls: calls, rate: 100, seed: 4, config: config()}.run()
 	return s.learner.Knowledge(s.time())
 }
 
 // newcomer is a learner that has just taken over what is known, by a clock of its own.
 type newcomer struct {
 	*learn.Learner
-	now time.Time
-	law attemptLaw
-	id  uint64
+	now          time.Time
+	distribution attemptDistribution
+	id           uint64
 }
 
-func newNewcomer(law attemptLaw, k learn.Knowledge, c *learn.Config, memory *sketch.Meter) *newcomer {
+func newNewcomer(distribution attemptDistribution, k learn.Knowledge, c *learn.Config, memory *sketch.Meter) *newcomer {
 	l := &learn.Learner{}
-	n := &newcomer{Learner: l, now: time.Unix(1e9, 0), law: law}
+	n := &newcomer{Learner: l, now: time.Unix(1e9, 0), distribution: distribution}
 	l.Start(c, learn.Place{Budget: budget.New(c.BudgetPercent), Epoch: n.now, Memory: memory})
 	l.Run(func(choose func()) { choose() })
 	l.TakeOver(k)
@@ -81,7 +81,7 @@ func (n *newcomer) calls(calls int) {
 	for range calls {
 		n.now = n.now.Add(10 * time.Millisecond)
 		n.id++
-		n.Observe(n.now, n.law(9, n.id, 0, 0))
+		n.Observe(n.now, n.distribution(9, n.id, 0, 0))
 	}
 }
 
@@ -114,7 +114,7 @@ func TestTakeOver_FirstCall(t *testing.T) {
 	}
 }
 
-// TestTakeOver_Fades has the learner's own calls take 1.3 times as long, which is too little to be another law at once.
+// TestTakeOver_Fades has the learner's own calls take 1.3 times as long, which is too little to be another distribution at once.
 func TestTakeOver_Fades(t *testing.T) {
 	var memory sketch.Meter
 	n := newNewcomer(oneInTwenty(5.5), known(oneInTwenty(5), 3_000), config(), &memory)
@@ -162,7 +162,7 @@ func TestTakeOver_AnotherLaw(t *testing.T) {
 				t.Errorf("%v calls are known, want the %d of its own", got, c.calls)
 			}
 			if outcomes := n.Knowledge(n.now).Outcomes; len(outcomes) > 0 {
-				t.Errorf("outcomes of another law: %v", outcomes)
+				t.Errorf("outcomes of another distribution: %v", outcomes)
 			}
 		})
 	}
@@ -178,22 +178,22 @@ func TestTakeOver_AnotherLawDuringWarmup(t *testing.T) {
 	}
 	n.calls(50)
 	if e := n.Estimate(); e != nil {
-		t.Errorf("%+v after 50 calls of another law, where the warm-up takes 100", e)
+		t.Errorf("%+v after 50 calls of another distribution, where the warm-up takes 100", e)
 	}
 	n.calls(60)
 	if e := n.Estimate(); e == nil || e.Delay < 50*ms {
-		t.Errorf("%+v after 110 calls of another law", e)
+		t.Errorf("%+v after 110 calls of another distribution", e)
 	}
 }
 
 // TestTakeOver_Burst begins with a thousand calls at once, of which the fastest end first.
 func TestTakeOver_Burst(t *testing.T) {
-	law := oneInTwenty(5)
-	n := newNewcomer(law, known(law, 3_000), config(), nil)
+	distribution := oneInTwenty(5)
+	n := newNewcomer(distribution, known(distribution, 3_000), config(), nil)
 	n.First(n.now)
 	took := make([]time.Duration, 1_000)
 	for id := range took {
-		took[id] = law(9, uint64(id), 0, 0)
+		took[id] = distribution(9, uint64(id), 0, 0)
 	}
 	slices.Sort(took)
 	for _, d := range took[:200] {
@@ -206,12 +206,12 @@ func TestTakeOver_Burst(t *testing.T) {
 
 // TestTakeOver_CutShort has what hedges cut short: the knowledge has the latencies that primaries would have had.
 func TestTakeOver_CutShort(t *testing.T) {
-	law := oneInTwenty(5)
-	s := simulation{law: law, calls: 20_000, rate: 500, seed: 4, config: config()}.run()
+	distribution := oneInTwenty(5)
+	s := simulation{distribution: distribution, calls: 20_000, rate: 500, seed: 4, config: config()}.run()
 	free := config()
 	free.MaxHedges = 0
-	truth := simulation{law: law, calls: 20_000, rate: 500, seed: 5, config: free}.run()
-	n := newNewcomer(law, s.learner.Knowledge(s.time()), config(), nil)
+	truth := simulation{distribution: distribution, calls: 20_000, rate: 500, seed: 5, config: free}.run()
+	n := newNewcomer(distribution, s.learner.Knowledge(s.time()), config(), nil)
 	for _, q := range []float64{0.5, 0.9, 0.99} {
 		got, _ := n.Snapshot(n.now).Quantile(q)
 		want := tail(truth.done, q)

@@ -10,15 +10,15 @@ import (
 
 func inMillis(x float64) time.Duration { return time.Duration(x * float64(ms)) }
 
-// independent is a law of attempts that have nothing to do with each other.
-func independent(l testserver.Law) attemptLaw {
+// independent is a distribution of attempts that have nothing to do with each other.
+func independent(l testserver.Law) attemptDistribution {
 	return func(seed, id uint64, attempt int, _ time.Duration) time.Duration {
 		return l.Draw(generator(seed, id, attempt))
 	}
 }
 
-// ofRequest is a law in ms with a part that each attempt of a request has in common, drawn from r, and one of its own, from a.
-func ofRequest(draw func(r, a *rand.Rand) float64) attemptLaw {
+// ofRequest is a distribution in ms with a part that each attempt of a request has in common, drawn from r, and one of its own, from a.
+func ofRequest(draw func(r, a *rand.Rand) float64) attemptDistribution {
 	return func(seed, id uint64, attempt int, _ time.Duration) time.Duration {
 		return inMillis(draw(generator(seed, id, -1), generator(seed, id, attempt)))
 	}
@@ -26,7 +26,7 @@ func ofRequest(draw func(r, a *rand.Rand) float64) attemptLaw {
 
 func chanceOf(r *rand.Rand, p float64) bool { return r.Float64() < p }
 
-func sizes(sigma, stallShare, stall float64) attemptLaw {
+func sizes(sigma, stallShare, stall float64) attemptDistribution {
 	return ofRequest(func(r, a *rand.Rand) float64 {
 		d := 5*math.Exp(sigma*r.NormFloat64()) + a.ExpFloat64()
 		if chanceOf(a, stallShare) {
@@ -36,7 +36,7 @@ func sizes(sigma, stallShare, stall float64) attemptLaw {
 	})
 }
 
-func heavy(stallShare float64) attemptLaw {
+func heavy(stallShare float64) attemptDistribution {
 	return ofRequest(func(r, a *rand.Rand) float64 {
 		d := 5 * math.Exp(0.45*a.NormFloat64())
 		if chanceOf(r, 0.10) {
@@ -49,7 +49,7 @@ func heavy(stallShare float64) attemptLaw {
 	})
 }
 
-func correlated() attemptLaw {
+func correlated() attemptDistribution {
 	usual, slow := testserver.LogNormal(5*ms, 2*ms), testserver.LogNormal(60*ms, 10*ms)
 	return func(seed, id uint64, attempt int, _ time.Duration) time.Duration {
 		if chanceOf(generator(seed, id, -1), 0.10) {
@@ -65,7 +65,7 @@ func backend(seed, id uint64, attempt, n int) int {
 }
 
 // stalls has one backend of three stand still for the first second of every five, in turn.
-func stalls(usual func(r, a *rand.Rand) float64, period, length time.Duration) attemptLaw {
+func stalls(usual func(r, a *rand.Rand) float64, period, length time.Duration) attemptDistribution {
 	return func(seed, id uint64, attempt int, at time.Duration) time.Duration {
 		d := inMillis(usual(generator(seed, id, -1), generator(seed, id, attempt)))
 		if in := at % period; in < length && backend(seed, id, attempt, 3) == int(at/period)%3 {
@@ -79,9 +79,9 @@ func lognormal(median, sigma float64) func(r, a *rand.Rand) float64 {
 	return func(_, a *rand.Rand) float64 { return median * math.Exp(sigma*a.NormFloat64()) }
 }
 
-// alternating goes from one law to the other every so long.
-func alternating(every time.Duration, laws ...attemptLaw) attemptLaw {
+// alternating goes from one distribution to the other every so long.
+func alternating(every time.Duration, distributions ...attemptDistribution) attemptDistribution {
 	return func(seed, id uint64, attempt int, at time.Duration) time.Duration {
-		return laws[int(at/every)%len(laws)](seed, id, attempt, at)
+		return distributions[int(at/every)%len(distributions)](seed, id, attempt, at)
 	}
 }
