@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"os"
 	"time"
 
 	"github.com/peterbourgon/ff/v3/ffcli"
@@ -110,15 +111,38 @@ func tailCommand(w, log io.Writer) *ffcli.Command {
 	})
 }
 
+// How long cost runs.
+const (
+	costDuration      = 2 * time.Minute
+	shortCostDuration = 40 * time.Second
+)
+
 func costCommand(w, log io.Writer) *ffcli.Command {
 	var c cost.Cost
+	var short, serve bool
 	flags := func(fs *flag.FlagSet) {
+		namesFlag(fs, &c.Kinds, "kind", cost.KindNames, "`kinds` of calls to make, with a comma between (default all)")
 		wholesFlag(fs, &c.Concurrency, "concurrency", []int{1, 16, 256}, 1, maxConcurrency, "`numbers` of calls under way at a time, with commas between")
-		durationFlag(fs, &c.Duration, "duration", 54*time.Second, time.Second, time.Hour, "`time` of the whole run")
-		durationFlag(fs, &c.Slice, "slice", 50*time.Millisecond, time.Millisecond, time.Minute, "`time` for which a policy calls before the next one takes its turn")
+		durationFlag(fs, &c.Duration, "duration", costDuration, time.Second, time.Hour, "`time` of the whole run")
+		durationFlag(fs, &c.Slice, "slice", 50*time.Millisecond, time.Millisecond, time.Minute, "`time` for which a contestant calls before the next one takes its turn")
 		wholeFlag(fs, &c.Seed, "seed", 1, 0, 1<<31-1, "`number` from which the order of turns is drawn")
+		fs.BoolVar(&c.All, "all", false, "also this library with no hedge ever due and with a dry run, and failsafe-go")
+		fs.BoolVar(&short, "short", false, fmt.Sprintf("the same as -duration %v", shortCostDuration))
+		fs.StringVar(&c.Profile, "cpuprofile", "", "`path` of a profile of the processor time, with a label for each client; empty for none")
+		fs.BoolVar(&serve, "serve", false, "only run the server, until standard input ends; cost starts it so")
 	}
-	return command("cost", "throughput of calls that need no hedge, as a share of plain gRPC's", flags, func(ctx context.Context) error {
+	return command("cost", "processor time of calls that need no hedge, as a ratio to plain gRPC's", flags, func(ctx context.Context) error {
+		if serve {
+			return cost.Serve(os.Stdin, w)
+		}
+		if short {
+			c.Duration = shortCostDuration
+		}
+		self, err := os.Executable()
+		if err != nil {
+			return err
+		}
+		c.Server = []string{self, "cost", "-serve"}
 		return c.Run(ctx, w, log)
 	})
 }

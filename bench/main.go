@@ -5,7 +5,7 @@
 //	go run . compare # any workloads under any policies, a peer's among them: tables and pictures
 //	go run . report  # all of them at full size, and an index
 //	go run . tail    # the tail at several concurrencies, against what the library promises
-//	go run . cost    # the throughput of calls that need no hedge, as a share of plain gRPC's
+//	go run . cost    # the processor time of calls that need no hedge, as a ratio to plain gRPC's
 //
 // Every reply is checked, the servers count the attempts, and policies that are compared run interleaved, so that all
 // figures are ratios within one run. The exit code is 1 if a reply was wrong, a call failed or a promise was missed,

@@ -1,4 +1,4 @@
-// Package cost measures the throughput of calls that need no hedge, as a share of plain gRPC's.
+// Package cost measures what a call that needs no hedge costs its client: processor time, as a ratio to plain gRPC's.
 package cost
 
 import (
@@ -8,8 +8,6 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/grpchedge/hedge"
@@ -18,190 +16,192 @@ import (
 	"github.com/grpchedge/hedge/bench/progress"
 	"github.com/grpchedge/hedge/bench/run"
 	"github.com/grpchedge/hedge/bench/table"
-	"github.com/grpchedge/hedge/internal/testserver"
 	testpb "github.com/grpchedge/hedge/proto"
-	"github.com/grpchedge/hedge/stats"
 )
 
-// Cost measures the overhead of calls that need no hedge: the throughput of a client whose server answers at once.
+// Cost compares contestants that take turns of one slice each, against a server in a process of its own that answers at
+// once. A ratio compares two slices of the same round.
 type Cost struct {
+	Server      []string // the command that runs Serve
+	Kinds       []string // of KindNames; nil means all
 	Concurrency []int
-	Duration    time.Duration
+	Duration    time.Duration // of the whole run
 	Slice       time.Duration
 	Seed        int
+	All         bool   // also the contestants that are extra
+	Profile     string // the path of a profile of the processor time; "" for none
 }
 
 // contestant is a policy with options and a label.
 type contestant struct {
 	label, policy string
 	options       []hedge.Option
+	extra         bool
+	unaryOnly     bool
 }
 
-// contestants are the policies that are compared with plain gRPC, which is first. Plain gRPC is also second: the ratio
-// of the two shows how far equals can differ on this machine. The difference of the two entries of this library is the
-// cost of hedges that are sent because the machine itself made calls slow.
+// contestants begin with plain gRPC, to which all others are compared. Plain gRPC is also second: its ratio shows how far
+// equals differ on this machine.
 var contestants = []contestant{
 	{label: "plain gRPC", policy: policy.None},
 	{label: "plain gRPC again", policy: policy.None},
-	{label: "context and timer", policy: policy.ContextAndTimer},
-	{label: "hedge, never due", policy: policy.Adaptive, options: []hedge.Option{hedge.WithMinDelay(time.Minute)}},
-	{label: "hedge, nothing configured", policy: policy.Adaptive},
-	{label: "failsafe-go", policy: policy.FailsafeCost},
+	{label: "the floor", policy: policy.Floor},
+	{label: "hedge", policy: policy.Adaptive},
+	{label: "hedge, never due", policy: policy.Adaptive, options: []hedge.Option{hedge.WithMinDelay(time.Minute)}, extra: true},
+	{label: "hedge, dry run", policy: policy.Adaptive, options: []hedge.Option{hedge.WithDryRun()}, extra: true},
+	{label: "failsafe-go", policy: policy.FailsafeCost, extra: true, unaryOnly: true},
 }
 
-func (c *Cost) Run(ctx context.Context, w, log io.Writer) error {
-	rounds := c.rounds()
-	fmt.Fprintf(w, "Calls to a server on loopback that answers at once; %d rounds at each concurrency, in which each\n"+
-		"contestant calls for %v, in random order. Ratios are to plain gRPC in the same round. GOMAXPROCS is %d.\n\n",
-		rounds, c.Slice, runtime.GOMAXPROCS(0))
+// cell is one part of the table: calls of one kind at one concurrency.
+type cell struct {
+	kind        kind
+	concurrency int
+	contestants []contestant
+}
 
-	t := table.New(w, 2, "concurrency", "client", "calls/s", "µs a call", "ratio", "95% of it", "quartiles", "hedges/100 calls", "wrong")
-	p := progress.Start(log, "cost", int64(len(c.Concurrency)*rounds))
+func (c *Cost) cells() []cell {
+	var cells []cell
+	for _, k := range kinds {
+		if c.Kinds != nil && !slices.Contains(c.Kinds, k.name) {
+			continue
+		}
+		in := slices.DeleteFunc(slices.Clone(contestants), func(o contestant) bool {
+			return o.extra && !c.All || o.unaryOnly && k.name != "unary"
+		})
+		for _, n := range c.Concurrency {
+			cells = append(cells, cell{k, n, in})
+		}
+	}
+	return cells
+}
+
+// Run writes the table to w and its progress to log.
+func (c *Cost) Run(ctx context.Context, w, log io.Writer) error {
+	target, stop, err := startServer(ctx, c.Server)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	endProfile, err := profile(c.Profile)
+	if err != nil {
+		return err
+	}
+	defer endProfile()
+	cells := c.cells()
+	rounds := c.rounds(cells)
+	fmt.Fprintf(w, "Calls to a server process on loopback that answers at once; %d rounds of each kind at each concurrency. In a\n"+
+		"round each contestant calls for %v, in random order. GOMAXPROCS is %d.\n\n", rounds, c.Slice, runtime.GOMAXPROCS(0))
+
+	t := table.New(w, 3, "calls", "at a time", "client", "µs of processor", "of plain", "95% of it", "calls/s of plain", "hedges/100 calls", "wrong")
+	p := progress.Start(log, "cost", int64(len(cells)*rounds))
 	defer p.End()
-	for i, concurrency := range c.Concurrency {
-		scores, err := c.measure(ctx, concurrency, rounds, p)
+	for i, cell := range cells {
+		scores, err := c.measure(ctx, target, cell, rounds, p)
 		if err != nil {
-			return err
+			return fmt.Errorf("%s calls, %d at a time: %w", cell.kind.name, cell.concurrency, err)
 		}
 		if i > 0 {
 			t.AppendSeparator()
 		}
-		for _, s := range scores {
-			t.AppendRow(table.Row(s.cells(concurrency)...))
+		for j := range scores {
+			t.AppendRow(table.Row(append([]string{cell.kind.name, strconv.Itoa(cell.concurrency)}, scores[j].texts(&scores[0])...)...))
 		}
 	}
 	p.End()
 	t.Render()
-	fmt.Fprintf(w, "\nThe ratio is the median of the rounds; with 95%% probability the true one lies within the bounds beside it.\n"+
-		"Wrong are replies of the peer that are not what was asked for, and calls of its that failed; of any other they would end the run.\n"+
-		"Half of all rounds lie between the quartiles. To meet: a ratio of at least 0.97 at concurrency 1 and 16.\n")
+	fmt.Fprint(w, "\nµs of processor is what a call took of the client's process. Ratios are to plain gRPC in the same round, the median\n"+
+		"of the rounds; with 95% probability the true one lies within the bounds beside it. The floor is an interceptor with\n"+
+		"the least that any hedging needs: a context that can be cancelled, and a timer of 1 ms that is stopped with the call.\n"+
+		"To meet: at most the floor + 0.05 for unary calls, + 0.10 for streams.\n")
 	return nil
 }
 
-// rounds is how many rounds fit into the time at each concurrency: an odd number, so that the median is one of them.
-func (c *Cost) rounds() int {
-	round := c.Slice * time.Duration(len(contestants)*len(c.Concurrency))
+// rounds is how many rounds fit into the duration: an odd number, so that the median is one of them.
+func (c *Cost) rounds(cells []cell) int {
+	var round time.Duration // of all cells
+	for _, cell := range cells {
+		round += c.Slice * time.Duration(len(cell.contestants))
+	}
 	return int(max(c.Duration/round, 3)-1) | 1
 }
 
-// score is the throughput of one contestant.
+// score is what was measured of one contestant in one cell.
 type score struct {
 	label  string
-	rates  []float64 // calls a second in each round
-	ratios []float64 // to the first contestant's in the same round; nil for itself
-	calls  int64
-	wrong  int64 // replies of a peer that were not what was asked for, and calls of its that failed
-	stats  stats.Counts
+	slices []slice
+	hedges func() float64 // per 100 calls
 }
 
-// measure runs all rounds at one concurrency.
-func (c *Cost) measure(ctx context.Context, concurrency, rounds int, p *progress.Progress) ([]score, error) {
-	cluster, err := testserver.Start(testserver.Config{CountsOnly: true})
-	if err != nil {
-		return nil, err
-	}
-	defer cluster.Close()
-	scores := make([]score, len(contestants))
-	clients := make([]testpb.TestServiceClient, len(contestants))
-	schedulers := make([]*hedge.Scheduler, len(contestants))
-	for i, contestant := range contestants {
-		scores[i].label = contestant.label
-		dial, scheduler, err := policy.Named(contestant.policy).Dial(contestant.options)
+// measure runs all rounds of one cell.
+func (c *Cost) measure(ctx context.Context, target string, in cell, rounds int, p *progress.Progress) ([]score, error) {
+	scores := make([]score, len(in.contestants))
+	callers := make([]caller, len(in.contestants))
+	defer func() {
+		for _, caller := range callers {
+			caller.close()
+		}
+	}()
+	for i, o := range in.contestants {
+		err := labelled(o.label, func() (err error) {
+			callers[i], scores[i], err = o.connect(ctx, target, in)
+			if err == nil {
+				_, err = callers[i].run(ctx, c.Slice) // not measured, so that all start with warm connections and memory
+			}
+			return err
+		})
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", contestant.label, err)
-		}
-		schedulers[i] = scheduler
-		if clients[i], err = run.Connect(ctx, cluster, dial); err != nil {
-			return nil, fmt.Errorf("%s: %w", contestant.label, err)
-		}
-		// One slice is not measured, so that all contestants start with warm connections and memory.
-		if _, err := callFor(ctx, clients[i], concurrency, c.Slice, isPeer(contestant)); err != nil {
-			return nil, fmt.Errorf("%s: %w", contestant.label, err)
+			return nil, fmt.Errorf("%s: %w", o.label, err)
 		}
 	}
-	for _, order := range shuffled(len(contestants), rounds, uint64(c.Seed)) {
+	for _, order := range shuffled(len(scores), rounds, uint64(c.Seed)) {
 		for _, i := range order {
-			made, err := callFor(ctx, clients[i], concurrency, c.Slice, isPeer(contestants[i]))
+			err := labelled(scores[i].label, func() error {
+				s, err := callers[i].run(ctx, c.Slice)
+				scores[i].slices = append(scores[i].slices, s)
+				return err
+			})
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", scores[i].label, err)
 			}
-			scores[i].calls += made.calls
-			scores[i].wrong += made.wrong
-			scores[i].rates = append(scores[i].rates, float64(made.calls)/made.took.Seconds())
 		}
 		p.Add(1)
-	}
-	for i := range scores {
-		scores[i].stats = schedulers[i].Stats()
-		for round, rate := range scores[i].rates {
-			if i > 0 {
-				scores[i].ratios = append(scores[i].ratios, rate/scores[0].rates[round])
-			}
-		}
 	}
 	return scores, nil
 }
 
-func isPeer(c contestant) bool { return policy.Named(c.policy).Peer }
-
-// made is calls that were made, those of them that failed or had a wrong reply, and the time that all took.
-type made struct {
-	calls, wrong int64
-	took         time.Duration
+// connect returns the caller of a contestant, and its score.
+func (o contestant) connect(ctx context.Context, target string, in cell) (caller, score, error) {
+	p := policy.Named(o.policy)
+	dial, scheduler, err := p.Dial(o.options)
+	if err != nil {
+		return caller{}, score{}, err
+	}
+	conn, err := run.ConnectTo(ctx, target, dial)
+	if err != nil {
+		return caller{}, score{}, err
+	}
+	hedges := func() float64 { return 100 * scheduler.Stats().HedgeRate() }
+	return caller{conn, testpb.NewTestServiceClient(conn), in.kind, in.concurrency, p.Peer}, score{label: o.label, hedges: hedges}, nil
 }
 
-// callFor makes calls for the given time, as many at once as concurrency says. A failed call or a wrong reply is an
-// error, but those of a peer are only counted.
-func callFor(ctx context.Context, client testpb.TestServiceClient, concurrency int, d time.Duration, peer bool) (made, error) {
-	var calls, wrong, id atomic.Int64
-	var over atomic.Bool
-	var firstErr atomic.Pointer[error]
-	time.AfterFunc(d, func() { over.Store(true) })
-	start := time.Now()
-	var wg sync.WaitGroup
-	for range concurrency {
-		wg.Go(func() {
-			n := int64(0)
-			defer func() { calls.Add(n) }()
-			for !over.Load() {
-				req := &testpb.Request{Id: uint64(id.Add(1))}
-				reply, err := client.Unary(ctx, req)
-				if err == nil {
-					err = testserver.Check(req, 0, reply)
-				}
-				switch {
-				case err == nil:
-				case peer:
-					wrong.Add(1)
-				default:
-					firstErr.CompareAndSwap(nil, &err)
-					return
-				}
-				n++
-			}
-		})
+// texts returns the score's cells of the table.
+func (s *score) texts(plain *score) []string {
+	var wrong int64
+	var busy, busyRatios, rateRatios []float64
+	for i, own := range s.slices {
+		wrong += own.wrong
+		busy = append(busy, own.busyPerCall())
+		busyRatios = append(busyRatios, own.busyPerCall()/plain.slices[i].busyPerCall())
+		rateRatios = append(rateRatios, own.rate()/plain.slices[i].rate())
 	}
-	wg.Wait()
-	took := time.Since(start)
-	if err := firstErr.Load(); err != nil {
-		return made{}, *err
+	for _, values := range [][]float64{busy, busyRatios, rateRatios} {
+		slices.Sort(values)
 	}
-	return made{calls.Load(), wrong.Load(), took}, nil
-}
-
-func (s score) cells(concurrency int) []string {
-	rate := figure.Quantile(slices.Sorted(slices.Values(s.rates)), 0.5)
-	cells := []string{strconv.Itoa(concurrency), s.label, figure.Count(int64(rate)), fmt.Sprintf("%.1f", 1e6/rate)}
-	if s.ratios == nil {
-		return cells
+	texts := []string{s.label, fmt.Sprintf("%.1f", 1e6*figure.Quantile(busy, 0.5))}
+	if s == plain {
+		return texts
 	}
-	ratios := slices.Sorted(slices.Values(s.ratios))
-	low, high := figure.MedianBounds(ratios)
-	cells = append(cells, figure.Ratio(figure.Quantile(ratios, 0.5)), figure.Ratio(low)+"–"+figure.Ratio(high),
-		figure.Ratio(figure.Quantile(ratios, 0.25))+"–"+figure.Ratio(figure.Quantile(ratios, 0.75)))
-	hedges := ""
-	if s.stats.Calls > 0 {
-		hedges = fmt.Sprintf("%.2f", 100*s.stats.HedgeRate())
-	}
-	return append(cells, hedges, figure.Count(s.wrong))
+	low, high := figure.MedianBounds(busyRatios)
+	return append(texts, figure.Ratio(figure.Quantile(busyRatios, 0.5)), figure.Ratio(low)+"–"+figure.Ratio(high),
+		figure.Ratio(figure.Quantile(rateRatios, 0.5)), fmt.Sprintf("%.2f", s.hedges()), figure.Count(wrong))
 }

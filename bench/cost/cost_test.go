@@ -2,6 +2,8 @@ package cost
 
 import (
 	"bytes"
+	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -11,19 +13,44 @@ import (
 	"github.com/grpchedge/hedge/bench/policy"
 )
 
+// TestMain makes the test's program the server process too.
+func TestMain(m *testing.M) {
+	if slices.Contains(os.Args, "serve") {
+		if err := Serve(os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
 func TestCost(t *testing.T) {
 	if all := contestants; race.Enabled {
 		t.Cleanup(func() { contestants = all })
-		contestants = slices.DeleteFunc(slices.Clone(all), func(c contestant) bool { return policy.Named(c.policy).Peer || c.policy == policy.FailsafeCost })
+		contestants = slices.DeleteFunc(slices.Clone(all), func(c contestant) bool { return policy.Named(c.policy).Peer })
 	}
 	var stdout, log bytes.Buffer
-	c := Cost{Concurrency: []int{1, 4}, Duration: time.Second, Slice: 5 * time.Millisecond, Seed: 1}
+	c := Cost{Server: []string{os.Args[0], "serve"}, Concurrency: []int{1, 4}, Duration: time.Second, Slice: 5 * time.Millisecond, Seed: 1, All: true, Profile: t.TempDir() + "/profile"}
 	if err := c.Run(t.Context(), &stdout, &log); err != nil {
 		t.Fatalf("%v\n%s", err, &stdout)
 	}
 	for _, contestant := range contestants {
-		if n := strings.Count(stdout.String(), contestant.label+"  "); n < 2 {
-			t.Errorf("%s is in the table %d times, want one for each concurrency:\n%s", contestant.label, n, &stdout)
+		want := 4
+		if contestant.unaryOnly {
+			want = 2
+		}
+		if n := strings.Count(stdout.String(), contestant.label+"  "); n != want {
+			t.Errorf("%s is in the table %d times, want %d:\n%s", contestant.label, n, want, &stdout)
+		}
+	}
+}
+
+func TestCost_NoServer(t *testing.T) {
+	for _, command := range []string{"false", "no such program"} {
+		c := Cost{Server: []string{command}, Concurrency: []int{1}, Duration: time.Second, Slice: time.Millisecond}
+		if err := c.Run(t.Context(), new(bytes.Buffer), new(bytes.Buffer)); err == nil {
+			t.Errorf("%s: no error", command)
 		}
 	}
 }
@@ -36,18 +63,24 @@ func TestCostRounds(t *testing.T) {
 		{54 * time.Second, 50 * time.Millisecond, 3}, {time.Second, time.Minute, 1}, {10 * time.Second, time.Millisecond, 2},
 	} {
 		c := Cost{Duration: tc.duration, Slice: tc.slice, Concurrency: make([]int, tc.concurrency)}
-		rounds := c.rounds()
-		took := time.Duration(rounds*len(contestants)*tc.concurrency) * tc.slice
+		rounds := c.rounds(c.cells())
+		took := time.Duration(rounds*4*2*tc.concurrency) * tc.slice
 		if rounds%2 != 1 || took > tc.duration && rounds > 3 {
 			t.Errorf("%+v: %d rounds, which take %v", tc, rounds, took)
 		}
 	}
 }
 
-func TestScoreCells(t *testing.T) {
-	s := score{label: "x", rates: []float64{900, 1000, 950}, ratios: []float64{0.9, 0.98, 0.95}, wrong: 3}
-	want := "16 x 950 1052.6 0.950 0.900–0.980 0.900–0.980  3" // no scheduler, so no hedges
-	if got := strings.Join(s.cells(16), " "); got != want {
-		t.Errorf("cells %q, want %q", got, want)
+func TestScoreTexts(t *testing.T) {
+	at := func(calls int64, busy time.Duration) slice {
+		return slice{calls: calls, took: time.Second, busy: busy * time.Millisecond}
+	}
+	plain := score{label: "plain", slices: []slice{at(1000, 100), at(1000, 200), at(1000, 100)}}
+	s := score{label: "x", slices: []slice{at(1000, 110), at(800, 200), at(900, 99)}, hedges: func() float64 { return 0.5 }}
+	if got, want := strings.Join(s.texts(&plain), " "), "x 110.0 1.100 1.100–1.250 0.900 0.50 0"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got, want := strings.Join(plain.texts(&plain), " "), "plain 100.0"; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

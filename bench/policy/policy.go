@@ -2,7 +2,6 @@
 package policy
 
 import (
-	"context"
 	"slices"
 	"time"
 
@@ -33,10 +32,10 @@ type Policy struct {
 
 // Names of policies that other packages refer to.
 const (
-	None            = "none"
-	Adaptive        = "adaptive"
-	ContextAndTimer = "context and timer"
-	FailsafeCost    = "failsafe-go as it is"
+	None         = "none"
+	Adaptive     = "adaptive"
+	Floor        = "floor"
+	FailsafeCost = "failsafe-go as it is"
 )
 
 // All has every policy. To add one, add an entry here: -policy and the report then know it.
@@ -64,8 +63,8 @@ var All = []Policy{
 	{Name: "failsafe-go-2", About: "the same peer with two hedges", Dial: failsafe(2), Peer: true},
 	{Name: "headers-p90", About: "one hedge after the p90 of the time to response headers, at least 1 ms: the wrong signal", Dial: headersCalibrated(0.90, time.Millisecond)},
 
-	{Name: ContextAndTimer, Dial: withUnary(insideContextAndTimer), Part: true},
-	{Name: FailsafeCost, Dial: withUnary(failsafeInterceptor(1)), Part: true, Peer: true},
+	{Name: Floor, Dial: dialing(grpc.WithUnaryInterceptor(floorUnary), grpc.WithStreamInterceptor(floorStream)), Part: true},
+	{Name: FailsafeCost, Dial: dialing(grpc.WithUnaryInterceptor(failsafeInterceptor(1))), Part: true, Peer: true},
 }
 
 // Named returns the policy of that name. It panics if there is none.
@@ -115,17 +114,7 @@ func Static(delay time.Duration, hedges int) Dial {
 	}
 }
 
-func withUnary(i grpc.UnaryClientInterceptor) Dial {
-	return func([]hedge.Option) ([]grpc.DialOption, *hedge.Scheduler, error) {
-		return []grpc.DialOption{grpc.WithUnaryInterceptor(i)}, nil, nil
-	}
-}
-
-// insideContextAndTimer does only what every hedging client must do: it gives the call a cancellable context and starts
-// a timer.
-func insideContextAndTimer(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer time.AfterFunc(time.Minute, cancel).Stop()
-	return invoker(ctx, method, req, reply, cc, opts...)
+// dialing has no scheduler and no options.
+func dialing(dial ...grpc.DialOption) Dial {
+	return func([]hedge.Option) ([]grpc.DialOption, *hedge.Scheduler, error) { return dial, nil, nil }
 }

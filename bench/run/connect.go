@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/grpchedge/hedge/internal/testserver"
 	testpb "github.com/grpchedge/hedge/proto"
@@ -22,6 +23,19 @@ func Connect(ctx context.Context, cluster *testserver.Cluster, dial []grpc.DialO
 		return nil, err
 	}
 	return testpb.NewTestServiceClient(conn), nil
+}
+
+// ConnectTo returns a connection to a server of another process, when it is ready.
+func ConnectTo(ctx context.Context, target string, dial []grpc.DialOption) (*grpc.ClientConn, error) {
+	conn, err := grpc.NewClient(target, append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}, dial...)...)
+	if err != nil {
+		return nil, err
+	}
+	if err := ready(ctx, conn); err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return conn, nil
 }
 
 func ready(ctx context.Context, conn *grpc.ClientConn) error {
