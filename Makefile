@@ -19,7 +19,7 @@ GOTESTSUM = $(GO) run $(RACE) -modfile=$(CURDIR)/tools/gotestsum/go.mod gotest.t
 MODULES := $(sort $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path './tools/*')))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long grpc-suite bench results microbench lint generate fuzz
+.PHONY: help demo test test-long test-full grpc-suite bench results microbench lint generate fuzz
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ test: ## what guards a change, in two minutes, all but simulations under the rac
 test-long: ## the rest: all seeds and schedules, simulations under the race detector, heavy modules, examples
 	@$(GOTESTSUM) -- .ci/tests long $(RACE) $(TESTFLAGS)
 	@echo '== make grpc-suite' && $(MAKE) --no-print-directory grpc-suite
+
+test-full: ## the tables of the documentation, in an hour on an idle machine (TESTFLAGS="-run StalledProcess")
+	@$(GOTESTSUM) --format=standard-verbose -- .ci/tests full $(TESTFLAGS)
 
 grpc-suite: ## gRPC's own end-to-end tests with the interceptors on every connection (SUITE_FLAGS="-h" lists the flags)
 	@cd internal/compat && $(GO) run -buildvcs=false ./grpcsuite $(SUITE_FLAGS)

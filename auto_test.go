@@ -57,6 +57,7 @@ func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisec
 // TestAuto_Tail holds what the trigger reaches against what is possible: the bounds are a little above what the best
 // policy of its kind reaches that knows the law.
 func TestAuto_Tail(t *testing.T) {
+	longtest.Simulation(t)
 	type bounds struct {
 		law              string
 		budget           float64
@@ -93,6 +94,7 @@ func TestAuto_Tail(t *testing.T) {
 
 // TestAuto_NoWorseThanPercentile compares with the 90th percentile at the same budget.
 func TestAuto_NoWorseThanPercentile(t *testing.T) {
+	longtest.Simulation(t)
 	longtest.Only(t)
 	for _, tc := range []struct {
 		law    string
@@ -125,6 +127,7 @@ func TestAuto_NoWorseThanPercentile(t *testing.T) {
 
 // TestAuto_Mixed has a fast method with stragglers and a slow one without share a target and its budget.
 func TestAuto_Mixed(t *testing.T) {
+	longtest.Simulation(t)
 	longtest.Only(t)
 	fast := testserver.Straggler(testserver.LogNormal(2*ms, 500*time.Microsecond), 0.02, 20)
 	slow := testserver.LogNormal(200*ms, 40*ms)
@@ -160,6 +163,7 @@ func TestAuto_Mixed(t *testing.T) {
 // TestAuto_Correlated has one request in ten be slow whoever serves it: a hedge is of little use, and one that is sent
 // to every such request costs nine tenths of the budget.
 func TestAuto_Correlated(t *testing.T) {
+	longtest.Simulation(t)
 	longtest.Only(t)
 	usual, heavy := testserver.LogNormal(5*ms, 2*ms), testserver.LogNormal(60*ms, 10*ms)
 	eachSeed(t, func(seed uint64) map[string]float64 {
@@ -195,6 +199,7 @@ func saturated(t *testing.T, service testserver.Law, mean time.Duration, offered
 
 // TestAuto_Saturated has the server's own queue be what makes calls slow, so that hedges only make it longer.
 func TestAuto_Saturated(t *testing.T) {
+	longtest.Simulation(t)
 	longtest.Only(t)
 	eachSeed(t, func(seed uint64) map[string]float64 {
 		after := func(calls []outcome) []outcome {
@@ -233,6 +238,7 @@ func TestAuto_Saturated(t *testing.T) {
 // it takes of those that come at the same instant is chance as well. So one seed says little, and the calls of all are looked
 // at together.
 func TestAuto_QueueWithStragglers(t *testing.T) {
+	longtest.Simulation(t)
 	longtest.Only(t)
 	service := testserver.Straggler(testserver.Exponential(8*ms), 0.02, 10)
 	const mean = 9440 * time.Microsecond // 8 ms · (1 + 9·2%)
@@ -265,6 +271,7 @@ func perSecond(calls []outcome) [][]outcome {
 
 // TestAuto_Outage has every call take a second longer for 30 of 90 seconds.
 func TestAuto_Outage(t *testing.T) {
+	longtest.Simulation(t)
 	longtest.Only(t)
 	const rate = 500
 	normal := straggler(t)
@@ -313,6 +320,7 @@ func TestAuto_Outage(t *testing.T) {
 // TestAuto_OutageAtFewCalls has every call take a second longer for a minute, at rates at which two seconds earn one hedge or
 // less.
 func TestAuto_OutageAtFewCalls(t *testing.T) {
+	longtest.Simulation(t)
 	longtest.Only(t)
 	const from, to = 10 * time.Minute, 11 * time.Minute
 	trickle := testserver.Straggler(testserver.LogNormal(5533*time.Microsecond, 2620*time.Microsecond), 0.05, 8) // median 5 ms, sigma 0.45
@@ -347,6 +355,7 @@ func TestAuto_OutageAtFewCalls(t *testing.T) {
 
 // TestAuto_Shift has the base of the law go from 5 to 20 ms and back.
 func TestAuto_Shift(t *testing.T) {
+	longtest.Simulation(t)
 	longtest.Only(t)
 	const rate = 500
 	scaled := func(base time.Duration) testserver.Law {
@@ -381,6 +390,7 @@ func TestAuto_Shift(t *testing.T) {
 // TestAuto_SeldomStalls has one backend in three stall for a second in every minute. Between stalls there is nothing to
 // gain, and a trigger that had given up would be of no use when the next one comes.
 func TestAuto_SeldomStalls(t *testing.T) {
+	longtest.Simulation(t)
 	longtest.Only(t)
 	const rate = 500
 	steady := testserver.Uniform(4*ms, 6*ms)

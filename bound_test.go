@@ -25,6 +25,7 @@ import (
 // TestRule12_EveryAttemptBeyondTheFirst draws traffic, costs, faults and updates, and asks the servers what they got. In any
 // interval the attempts beyond the first of each call are within the bound, whatever they were sent for.
 func TestRule12_EveryAttemptBeyondTheFirst(t *testing.T) {
+	longtest.Simulation(t)
 	extra, poor := 0, int64(0)
 	for seed := range uint64(longtest.Size(6, 200)) {
 		synctest.Test(t, func(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 
 // TestChoice_SaysWhatIsInForce compares what was predicted for a law with what then happened.
 func TestChoice_SaysWhatIsInForce(t *testing.T) {
+	longtest.Simulation(t)
 	ended, rows := simulation{
 		law: drawing(straggler(t), 1), calls: calls, concurrency: 20, seed: 1, options: auto(10, 2),
 	}.run(t)
@@ -52,6 +53,7 @@ func TestChoice_SaysWhatIsInForce(t *testing.T) {
 
 // TestChoice_SaysWhyItSteppedDown has a law under which hedging is of no use and one under which hedges never win.
 func TestChoice_SaysWhyItSteppedDown(t *testing.T) {
+	longtest.Simulation(t)
 	steady := testserver.LogNormal(20*ms, 200*time.Microsecond)
 	slow := testserver.Straggler(testserver.LogNormal(5*ms, 2*ms), 0.05, 10)
 	for _, tc := range []struct {
@@ -84,6 +86,7 @@ func TestChoice_SaysWhyItSteppedDown(t *testing.T) {
 
 // TestChoice_StepsUpAgain has hedges be useless for a while, by no change of what calls take that a primary could tell.
 func TestChoice_StepsUpAgain(t *testing.T) {
+	longtest.Simulation(t)
 	longtest.Only(t)
 	law := straggler(t)
 	const rate = 500
@@ -114,6 +117,7 @@ func TestChoice_StepsUpAgain(t *testing.T) {
 // TestAuto_AnyScale has the same law a thousand times slower and a few times faster, at one call a second and at 5,000,
 // with nothing configured.
 func TestAuto_AnyScale(t *testing.T) {
+	longtest.Simulation(t)
 	type traffic struct {
 		base  time.Duration
 		rate  float64
@@ -152,6 +156,7 @@ func TestAuto_AnyScale(t *testing.T) {
 
 // TestDryRun checks that nothing is sent, and the forecast against what happens when it is for real.
 func TestDryRun(t *testing.T) {
+	longtest.Simulation(t)
 	longtest.Only(t)
 	for _, name := range longtest.First(1, []string{"straggler", "slow-one-percent", "pareto"}) {
 		t.Run(name, func(t *testing.T) {
@@ -207,6 +212,7 @@ func TestWithTrigger_Fixed(t *testing.T) {
 // TestChoice_CallersThatGiveUpProveNothing has most callers cancel their slow calls, as a fan-out does that needs only
 // the first few answers.
 func TestChoice_CallersThatGiveUpProveNothing(t *testing.T) {
+	longtest.Simulation(t)
 	law := straggler(t)
 	synctest.Test(t, func(t *testing.T) {
 		s := newScheduler(t)
@@ -232,6 +238,7 @@ func TestChoice_CallersThatGiveUpProveNothing(t *testing.T) {
 
 // TestTargets_SaysWhatIsInForce goes through what else than the trigger Auto decides, and what cannot be shown as JSON.
 func TestTargets_SaysWhatIsInForce(t *testing.T) {
+	longtest.Simulation(t)
 	const config = `{"methodConfig": [{"name": [{}], "hedgingPolicy": {"maxAttempts": 2, "hedgingDelay": "0.5s"}}]}`
 	for name, tc := range map[string]struct {
 		option hedge.Option
@@ -264,6 +271,7 @@ func TestTargets_SaysWhatIsInForce(t *testing.T) {
 
 // TestDryRun_ForecastsTheTargetPercentile has the tail that is forecast follow the trigger: p99 unless Auto has another.
 func TestDryRun_ForecastsTheTargetPercentile(t *testing.T) {
+	longtest.Simulation(t)
 	for name, tc := range map[string]struct {
 		trigger hedge.Trigger
 		want    func(stats.Method) time.Duration
@@ -284,6 +292,7 @@ func TestDryRun_ForecastsTheTargetPercentile(t *testing.T) {
 
 // TestDryRun_WithoutABudget forecasts for a client that is not allowed to hedge at all.
 func TestDryRun_WithoutABudget(t *testing.T) {
+	longtest.Simulation(t)
 	_, rows := simulation{law: drawing(straggler(t), 1), calls: 5000, concurrency: 20, seed: 1,
 		options: []hedge.Option{hedge.WithDryRun(), hedge.WithBudgetPercent(0)}}.run(t)
 	if len(rows[0].Forecasts) != 4 || rows[0].DryRun != 0 {
@@ -293,6 +302,7 @@ func TestDryRun_WithoutABudget(t *testing.T) {
 
 // TestRule12_UnbudgetedMethodsDoNotPayForOthers has nine calls in ten go to a method whose hedges are free.
 func TestRule12_UnbudgetedMethodsDoNotPayForOthers(t *testing.T) {
+	longtest.Simulation(t)
 	synctest.Test(t, func(t *testing.T) {
 		s := newScheduler(t, hedge.WithTrigger(hedge.Fixed(ms)), hedge.WithServiceConfigUnbudgeted(), hedge.WithServiceConfig(
 			`{"methodConfig": [{"name": [{"service": "free.Svc"}], "hedgingPolicy": {"maxAttempts": 2, "hedgingDelay": "0.001s"}}]}`))

@@ -25,6 +25,7 @@ import (
 // TestClass_BySize has the size of the request decide most of the latency, over the interceptor. The cheapest quarter of the
 // requests is what one delay for all cannot help.
 func TestClass_BySize(t *testing.T) {
+	longtest.Simulation(t)
 	longtest.Only(t)
 	const calls, rate, cheap = 20_000, 500, -0.6745 // the quartile of the normal law
 	factor := func(id uint64) float64 { return generator(1, id, -1).NormFloat64() }

@@ -13,6 +13,7 @@ import (
 // TestControl_TellsTheTruth has a control group of 5%: what it reports is what calls take without hedging, which is not to be
 // seen from the other calls where requests differ.
 func TestControl_TellsTheTruth(t *testing.T) {
+	longtest.Simulation(t)
 	longtest.Only(t)
 	for name, law := range map[string]attemptLaw{"sizes": sizes, "straggler": drawing(law(t, "straggler"), 1)} {
 		t.Run(name, func(t *testing.T) {
@@ -63,6 +64,7 @@ func TestControl_TellsTheTruth(t *testing.T) {
 
 // TestControl_IsNeverHedged has a group of half of all calls, which are too slow to go without a hedge.
 func TestControl_IsNeverHedged(t *testing.T) {
+	longtest.Simulation(t)
 	ended, rows := simulation{
 		law: drawing(law(t, "constant:20ms"), 1), calls: 2000, concurrency: 1,
 		options: []hedge.Option{hedge.WithTrigger(hedge.Fixed(time.Millisecond)), hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400), hedge.WithControl(50)},
@@ -78,6 +80,7 @@ func TestControl_IsNeverHedged(t *testing.T) {
 }
 
 func TestControl_None(t *testing.T) {
+	longtest.Simulation(t)
 	_, rows := simulation{law: drawing(law(t, "straggler"), 1), calls: 1000, concurrency: 10}.run(t)
 	if rows[0].Control != nil {
 		t.Errorf("%+v without a control group", rows[0].Control)

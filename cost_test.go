@@ -12,10 +12,12 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/longtest"
 )
 
 // One call of 90 a second has an odd cost. Three minutes later all calls are slow: that one call has bought no hedges.
 func TestWithCost_OneOddCost(t *testing.T) {
+	longtest.Simulation(t)
 	for _, odd := range []float64{1, math.Inf(1), math.Inf(-1), math.NaN(), -1, 10_000, math.MaxFloat64} {
 		synctest.Test(t, func(t *testing.T) {
 			var calls atomic.Int64

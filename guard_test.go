@@ -65,6 +65,7 @@ var unhedged = []hedge.Option{hedge.WithMaxHedges(0)}
 // TestRule19_NoCallFailsForLackOfQuota offers calls close to a rate limit. Where hedges use it up, they become few, so that
 // hardly more calls fail than without hedging, and where they do not, nothing changes.
 func TestRule19_NoCallFailsForLackOfQuota(t *testing.T) {
+	longtest.Simulation(t)
 	calls := longtest.Size(8_000, 40_000)
 	half := func(before, after, offered float64) func(time.Duration) float64 {
 		return func(at time.Duration) float64 {
@@ -119,6 +120,7 @@ func TestRule19_NoCallFailsForLackOfQuota(t *testing.T) {
 
 // TestRule19_FailuresByChance: what fails for other reasons hardly costs hedging anything.
 func TestRule19_FailuresByChance(t *testing.T) {
+	longtest.Simulation(t)
 	for seed := range uint64(longtest.Size(1, 5)) {
 		run := func(share float64, opts ...hedge.Option) []outcome {
 			fails := func(id uint64, attempt int, _ time.Duration) error {
@@ -144,6 +146,7 @@ func TestRule19_FailuresByChance(t *testing.T) {
 // TestRule19_ALimitThatSaysUnavailable: a server that does not say what the matter is. It takes some minutes to find that
 // calls fail because of hedges.
 func TestRule19_ALimitThatSaysUnavailable(t *testing.T) {
+	longtest.Simulation(t)
 	longtest.Only(t)
 	limit := newQuota(500, 50)
 	limit.code = codes.Unavailable
@@ -158,6 +161,7 @@ func TestRule19_ALimitThatSaysUnavailable(t *testing.T) {
 // TestRule19_OtherTenants: RESOURCE_EXHAUSTED goes on whatever hedges do. If the method has no hedges, those of others are as
 // before, and if it has, nine in ten are sent again after some minutes.
 func TestRule19_OtherTenants(t *testing.T) {
+	longtest.Simulation(t)
 	const rate, minutes = 20, 15
 	run := func(fails func(id uint64, attempt int, at time.Duration) error, opts ...hedge.Option) (hedges int, rows []stats.Method) {
 		calls, rows := simulation{law: drawing(trickle, 1), fails: fails, calls: rate * 60 * minutes, rate: rate, methods: 2, seed: 1, options: opts}.run(t)
@@ -191,6 +195,7 @@ func TestRule19_OtherTenants(t *testing.T) {
 
 // TestGuard_SizesAreNotLimits: gRPC has the same code for messages that are too large, and other words for that in each language.
 func TestGuard_SizesAreNotLimits(t *testing.T) {
+	longtest.Simulation(t)
 	for _, message := range []string{
 		"grpc: received message larger than max (5242880 vs. 4194304)",
 		"gRPC message exceeds maximum size 4194304: 5242880",

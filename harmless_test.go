@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver/model"
 )
 
@@ -24,6 +25,7 @@ const (
 // TestRule21_NeverWorseThanPlain draws servers, faults, options and traffic, and makes the same calls without hedging beside
 // them. Play one run again with -model.seed.
 func TestRule21_NeverWorseThanPlain(t *testing.T) {
+	longtest.Simulation(t)
 	var mu sync.Mutex
 	var all tally
 	t.Run("seeds", func(t *testing.T) {

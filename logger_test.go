@@ -18,6 +18,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/internal/longtest"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -108,6 +109,7 @@ func TestLogger_IsRateLimited(t *testing.T) {
 
 // TestLogger_SteppingAndChanges has a second attempt be no faster than waiting, then has all calls become ten times slower.
 func TestLogger_SteppingAndChanges(t *testing.T) {
+	longtest.Simulation(t)
 	synctest.Test(t, func(t *testing.T) {
 		var l logged
 		type step struct {

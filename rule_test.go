@@ -34,6 +34,7 @@ func isHedge(ctx context.Context) bool { return attemptOf(ctx) > 0 }
 // seconds, at rates from one call a second on, with nothing configured but the delay to start with. The bucket's own
 // tests go up to 100,000 a second.
 func TestRule12_WithinTheBudgetAtAnyRate(t *testing.T) {
+	longtest.Simulation(t)
 	for _, rate := range []int{1, 10, 1_000} {
 		t.Run(fmt.Sprintf("rate=%d", rate), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -88,6 +89,7 @@ func TestRule12_WithinTheBudgetAtAnyRate(t *testing.T) {
 // TestRule13_HedgingDoesNotBiasTheEstimate hedges with ever earlier triggers, which cuts ever more primaries
 // short, and compares the estimate with what the primaries would have taken, all of them.
 func TestRule13_HedgingDoesNotBiasTheEstimate(t *testing.T) {
+	longtest.Simulation(t)
 	law := straggler(t)
 	for _, rate := range longtest.First(2, []float64{0.10, 0.50, 0, 0.05}) {
 		t.Run(fmt.Sprintf("hedged=%v", rate), func(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/engine"
+	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/race"
 	_ "github.com/grpchedge/hedge/proto" // the descriptors that WithIdempotentOnly reads
 	"github.com/grpchedge/hedge/stats"
@@ -191,6 +192,7 @@ func TestWarmup(t *testing.T) {
 
 // A service that always takes the same time must not be hedged because that time was rounded down.
 func TestTrigger_LeavesASteadyServiceAlone(t *testing.T) {
+	longtest.Simulation(t)
 	for d := time.Millisecond; d < time.Minute; d = d * 103 / 100 {
 		synctest.Test(t, func(t *testing.T) {
 			s := newScheduler(t)

@@ -54,6 +54,7 @@ func stalls(id uint64, attempt int, at time.Duration) time.Duration {
 // TestAuto_RealTraffic has requests that differ and slow calls that come in bunches, with the whole scheduler. More laws, and
 // more seeds, are in internal/learn.
 func TestAuto_RealTraffic(t *testing.T) {
+	longtest.Simulation(t)
 	type bounds struct {
 		name string
 		law  attemptLaw

@@ -101,6 +101,7 @@ func (b slowBackend) run(t *testing.T, seed uint64, halfMinutes int) []float64 {
 // In TestSilence_AfterAStall a backend that is healthy, but slower than the others, stands still once. Meanwhile the others
 // teach a delay that is too short for it. Two minutes later it has half of its share again, and after five minutes all of it.
 func TestSilence_AfterAStall(t *testing.T) {
+	longtest.Simulation(t)
 	unary, stream := kinds[0], kinds[1]
 	const stall = 40 * time.Second
 	generous := []hedge.Option{hedge.WithBudgetPercent(50)} // the delay excludes the slow backend at any time
@@ -132,6 +133,7 @@ func TestSilence_AfterAStall(t *testing.T) {
 // TestSilence_ProbesMeetDeadlines makes calls with a deadline of 200 ms while a backend stands still. Some of them probe it, and
 // none fails for that.
 func TestSilence_ProbesMeetDeadlines(t *testing.T) {
+	longtest.Simulation(t)
 	longtest.Only(t)
 	b := slowBackend{kind: kinds[0], stall: 2 * time.Minute, deadline: 200 * ms}
 	b.run(t, 1, 1)

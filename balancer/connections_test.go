@@ -220,6 +220,7 @@ func p99(took []time.Duration) time.Duration { return took[len(took)*99/100] }
 // TestServiceAddress has one address deal connections to three backends, of which the one that is used stands still for a
 // second in every five.
 func TestServiceAddress(t *testing.T) {
+	longtest.Simulation(t)
 	longtest.Only(t)
 	inBubble(t, func(t *testing.T, k kind) {
 		run := func(option grpc.DialOption, opts ...hedge.Option) (time.Duration, stats.Method) {
@@ -256,6 +257,7 @@ func TestServiceAddress(t *testing.T) {
 // TestVanishingPackets has the packets of the first connection vanish in the middle of traffic. It compares what the calls of
 // the next seconds take with how long gRPC takes to notice by itself.
 func TestVanishingPackets(t *testing.T) {
+	longtest.Simulation(t)
 	longtest.Only(t)
 	const deadline = time.Minute
 	for _, tc := range longtest.First(1, []struct {

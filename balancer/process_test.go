@@ -193,6 +193,7 @@ func stopAndGo(t *testing.T, servers []*process, done <-chan struct{}) {
 // plain round robin and calls through this library, with nothing set, go to servers of the same kind at the same time. Plain calls
 // to servers that are never stopped say what the machine itself does to a tail meanwhile: nobody can be better than that.
 func TestStalledProcess(t *testing.T) {
+	longtest.Simulation(t)
 	longtest.Only(t)
 	plain := grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [` + roundRobin + `]}`)
 	for _, tc := range []struct {

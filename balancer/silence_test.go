@@ -122,6 +122,7 @@ func standstill(law testserver.Law) func(time.Time) testserver.Script {
 
 // TestSilence_Standstill has one of three backends stand still for a second in every five.
 func TestSilence_Standstill(t *testing.T) {
+	longtest.Simulation(t)
 	longtest.Only(t)
 	for _, rate := range []float64{50, 500} {
 		t.Run(fmt.Sprintf("%.0f/s", rate), func(t *testing.T) {
@@ -139,6 +140,7 @@ func TestSilence_Standstill(t *testing.T) {
 
 // TestSilence_FalseAlarms has backends of which none stands still: hardly any primary is moved, and the tail stays what it is.
 func TestSilence_FalseAlarms(t *testing.T) {
+	longtest.Simulation(t)
 	longtest.Only(t)
 	for _, l := range calmLaws {
 		for _, rate := range []float64{0.1, 1} {

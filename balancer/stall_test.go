@@ -90,6 +90,7 @@ func runStall(t *testing.T, k kind, s *hedge.Scheduler, child grpc.DialOption) s
 
 // TestStalledBackend has what this package is for: the tail of calls to three backends of which one stalls.
 func TestStalledBackend(t *testing.T) {
+	longtest.Simulation(t)
 	longtest.Only(t)
 	plain := grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [` + roundRobin + `]}`)
 	for _, k := range longtest.First(1, kinds) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge/budget"
+	"github.com/grpchedge/hedge/internal/longtest"
 )
 
 var origin = time.Now()
@@ -72,6 +73,7 @@ func TestNew(t *testing.T) {
 
 // The burst is what the last 1.75 to 2 s of calls earned.
 func TestRule12_BurstFollowsTraffic(t *testing.T) {
+	longtest.Simulation(t)
 	for _, tt := range []struct {
 		rate     int
 		percent  float64

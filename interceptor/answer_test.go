@@ -20,6 +20,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/internal/longtest"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -263,6 +264,7 @@ func TestRule10_APoorAnswerIsHedgedWhateverTheTrigger(t *testing.T) {
 
 // TestWithAnswer_AcceptingAllChangesNothing makes the same calls with a function that accepts every answer, and without one.
 func TestWithAnswer_AcceptingAllChangesNothing(t *testing.T) {
+	longtest.Simulation(t)
 	run := func(opts ...hedge.Option) (stats stats.Counts) {
 		synctest.Test(t, func(t *testing.T) {
 			s, err := hedge.New(append([]hedge.Option{hedge.WithAllMethods(), hedge.WithBudgetPercent(3), hedge.WithMaxHedges(4)}, opts...)...)
@@ -358,6 +360,7 @@ func TestRule09_WithAnswerPanics(t *testing.T) {
 // TestRule12_SavingsPayForPoorAnswers has six of a hundred primaries answer poorly, at one call a second, so that the bucket alone
 // pays for two of three hedges of them. Savings pay for the others while hedges have better answers, and otherwise do not.
 func TestRule12_SavingsPayForPoorAnswers(t *testing.T) {
+	longtest.Simulation(t)
 	const calls, poorShare = 3000, 6
 	for _, better := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {

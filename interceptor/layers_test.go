@@ -52,6 +52,7 @@ func (l *layer) Unary(ctx context.Context, in *testpb.Request) (*testpb.Reply, e
 // of layer n-1 are: h(n) = 0.1·(1 + h(1) + … + h(n-2)), which makes 1.56. A call that a service makes for a primary is hedged, and so
 // is one that it makes for a primary that was itself made for a hedge: the mark reaches one layer, and not the next.
 func TestHedgesOfHedges_FiveLayers(t *testing.T) {
+	longtest.Simulation(t)
 	longtest.Only(t)
 	load := func(opts ...hedge.Option) (all, bottom int64) {
 		synctest.Test(t, func(t *testing.T) { all, bottom = stalledLayers(t, opts...) })

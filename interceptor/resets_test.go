@@ -179,6 +179,7 @@ func (s *seen) failedLater() (later []error) {
 // TestRule07_ServersThatCountResets has servers that cut connections for resets: hedging makes no call fail after the first cut,
 // or none where the limit is set, and helps as much as elsewhere.
 func TestRule07_ServersThatCountResets(t *testing.T) {
+	longtest.Simulation(t)
 	type like struct {
 		name    string
 		limit   testserver.Limit
@@ -239,6 +240,7 @@ func TestRule07_ServersThatCountResets(t *testing.T) {
 // TestRule07_CutsThatAreNotForResets has connections end for other reasons. No such end is taken for a punishment for longer
 // than a minute, and hedging goes on.
 func TestRule07_CutsThatAreNotForResets(t *testing.T) {
+	longtest.Simulation(t)
 	lasts := time.Duration(longtest.Size(85, 600)) * time.Second
 	rate := longtest.Size(12, 100)
 	restart := func(c *testserver.Cluster, backend int, down time.Duration, stop func(int)) {

@@ -18,6 +18,7 @@ import (
 // TestSnapshot_LimitOfResets connects to a server that cuts the connection for too many resets. A second client, which takes
 // over what the first has learned, sends no resets from its first call on, and no connection of it is cut.
 func TestSnapshot_LimitOfResets(t *testing.T) {
+	longtest.Simulation(t)
 	longtest.Only(t)
 	limit := testserver.Limit{Resets: 100, Per: time.Minute, Close: testserver.CloseCalm}
 	var mu sync.Mutex

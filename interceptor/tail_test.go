@@ -21,6 +21,7 @@ import (
 // TestTail_NothingConfigured is what the library is for: real gRPC over memory in virtual time, three backends
 // with stragglers, and a scheduler with no option set.
 func TestTail_NothingConfigured(t *testing.T) {
+	longtest.Simulation(t)
 	law, err := testserver.ParseLaw("straggler")
 	if err != nil {
 		t.Fatal(err)

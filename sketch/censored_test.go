@@ -84,6 +84,7 @@ func TestRule13_LowerBoundsAreNotLatencies(t *testing.T) {
 //
 // So many calls are needed for p99, as hardly any of the slowest are seen to their end, and of a straggler least of all.
 func TestRule13_HedgingDoesNotBiasTheEstimate(t *testing.T) {
+	longtest.Simulation(t)
 	type traffic struct {
 		name         string
 		distribution distribution

@@ -7,11 +7,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/sketch"
 )
 
 // What a meter counts is what the heap grows by.
 func TestMeter_CountsWhatWindowsTake(t *testing.T) {
+	longtest.Simulation(t)
 	observe, longer := (*sketch.Window).Observe, (*sketch.Window).ObserveLonger
 	for _, tt := range []struct {
 		name    string

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stats"
@@ -15,6 +16,7 @@ import (
 
 // TestControl_TimeToFirstMessage has hedges win in every way, and both groups counted by what their callers waited for.
 func TestControl_TimeToFirstMessage(t *testing.T) {
+	longtest.Simulation(t)
 	const calls = 200
 	primary, hedged := testserver.Plan{Delay: time.Second, Messages: 1}, testserver.Plan{HeaderAtOnce: true, Delay: 100 * ms, Messages: 1}
 	for _, tc := range []struct {

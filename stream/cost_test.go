@@ -24,6 +24,7 @@ func tokensOf(id uint64) int {
 // A prompt takes as long as it has tokens, and one in ten misses the cache and takes 200 ms more. So long prompts are hedged more often
 // than short ones. With WithCost the extra tokens that the server reads stay within the budget; without, they do not.
 func TestCost_OfPrompts(t *testing.T) {
+	longtest.Simulation(t)
 	calls := longtest.Size(3_000, 20_000)
 	extra := func(opts ...hedge.Option) (share float64) {
 		synctest.Test(t, func(t *testing.T) {

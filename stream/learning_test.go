@@ -263,6 +263,7 @@ func TestNilScheduler(t *testing.T) {
 // TestTimeToFirstMessage is what stream hedging is for: token streams whose headers come at once, and of which one
 // in five has to wait for its first token.
 func TestTimeToFirstMessage(t *testing.T) {
+	longtest.Simulation(t)
 	longtest.Only(t)
 	law, err := testserver.ParseLaw("ttft")
 	if err != nil {

@@ -37,6 +37,7 @@ const madeOnce = 96 << 10
 // What the scheduler counts as its memory is what the heap grows by, for methods that have hardly been called, for those
 // that are learned and for those in full use, and for targets.
 func TestRule16_MemoryIsCounted(t *testing.T) {
+	longtest.Simulation(t)
 	one := func(int) string { return target }
 	each := func(i int) string { return fmt.Sprintf("dns:///host-%d.example:443", i) }
 	for _, tc := range []struct {

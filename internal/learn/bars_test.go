@@ -179,6 +179,7 @@ const (
 
 // TestAuto_RealTraffic has requests that differ and slow calls that come in bunches.
 func TestAuto_RealTraffic(t *testing.T) {
+	longtest.Simulation(t)
 	for _, w := range realTraffic {
 		if !*longtest.Long && !w.quick {
 			continue
@@ -203,6 +204,7 @@ func TestAuto_RealTraffic(t *testing.T) {
 
 // TestAuto_InHindsight compares with the percentile that turns out to have been best, at the same budget.
 func TestAuto_InHindsight(t *testing.T) {
+	longtest.Simulation(t)
 	for _, w := range append(benchmark(t), realTraffic...) {
 		if !*longtest.Long && !w.quick {
 			continue

@@ -1,5 +1,6 @@
-// Package longtest has the flag that decides how much the tests do. Without it they do what guards a change, in a minute or
-// two; with it they run at the sizes, and from all the seeds, that their names and the rules speak of.
+// Package longtest decides how much the tests do, and marks those that run apart. Without the flag -hedge.long tests do what
+// guards a change, in a minute or two. With it they run at the sizes, and from all the seeds, that their names and the rules
+// speak of.
 package longtest
 
 import (
@@ -11,7 +12,7 @@ import (
 // Read it in a test, not while the package's variables are initialized: flags are parsed later.
 var Long = flag.Bool("hedge.long", false, "run tests at full size and from all seeds")
 
-// Full is the flag for the tables of the documentation, which take an hour: go test ./interceptor -hedge.long -hedge.full.
+// Full is the flag of make test-full: the tables of the documentation, which take an hour.
 var Full = flag.Bool("hedge.full", false, "with -hedge.long: run the tables of the documentation, which take an hour")
 
 // Table is short, long if the flag Long is set, or full if Full is set too.
@@ -40,3 +41,11 @@ func Only(t testing.TB) {
 		t.Skip("it is not needed to guard every change: run it with -hedge.long")
 	}
 }
+
+// Simulation marks a test as a simulation, on the first line of its body. The race detector makes one ten times slower and
+// finds little in it, since its goroutines take turns. So .ci/tests, which looks for the mark, runs it without the detector,
+// and under it only in the long tier. A test of concurrency has no mark.
+func Simulation(testing.TB) {}
+
+// Search marks a test that has one goroutine and a lot to do. It never runs under the race detector.
+func Search(testing.TB) {}

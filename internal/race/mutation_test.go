@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/grpchedge/hedge/internal/longtest"
 )
 
 // mutations are bugs to plant in the machine: the text old, which occurs once, is replaced by new.
@@ -93,6 +95,7 @@ var mutations = []struct{ bug, old, new string }{
 // each. It builds the package anew for each, with one of the machine's files replaced. Without -hedge.long it only looks
 // whether the bugs can be planted still.
 func TestMachine_Mutations(t *testing.T) {
+	longtest.Search(t)
 	sources := map[string]string{}
 	for _, name := range []string{"machine.go", "repeat.go"} {
 		source, err := os.ReadFile(name)

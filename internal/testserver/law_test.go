@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 )
 
@@ -42,6 +43,7 @@ func near(t *testing.T, what string, got, want, tolerance float64) {
 }
 
 func TestLawMoments(t *testing.T) {
+	longtest.Simulation(t)
 	for _, tt := range []struct {
 		name     string
 		law      testserver.Law
@@ -73,6 +75,7 @@ func TestLawMoments(t *testing.T) {
 
 // The quantiles are worked out from the formulas of the laws.
 func TestNamedLaws(t *testing.T) {
+	longtest.Simulation(t)
 	type quantiles map[float64]float64
 	for _, tt := range []struct {
 		name string

@@ -59,6 +59,7 @@ func over(n int, per time.Duration) func(*server) bool {
 
 // In TestResets_CalmIsKept servers count resets over different times. They cut a connection once in ten minutes at most.
 func TestResets_CalmIsKept(t *testing.T) {
+	longtest.Simulation(t)
 	for _, tc := range []struct {
 		name   string
 		n      int
@@ -90,6 +91,7 @@ func TestResets_CalmIsKept(t *testing.T) {
 
 // TestResets_WithResetLimit never sends more than the limit in any time.
 func TestResets_WithResetLimit(t *testing.T) {
+	longtest.Simulation(t)
 	for _, l := range []resets.Limit{{N: 0, Per: time.Minute}, {N: 1, Per: time.Second}, {N: 2, Per: time.Minute}, {N: 3, Per: time.Minute}, {N: 25, Per: time.Second}, {N: 400, Per: time.Minute}} {
 		s := newServer()
 		s.rules.SetLimit(&l, s.now)
@@ -109,6 +111,7 @@ func TestResets_WithResetLimit(t *testing.T) {
 
 // TestResets_NoReasonTeachesNothing cuts connections without a reason: no limit follows, and no call is repeated.
 func TestResets_NoReasonTeachesNothing(t *testing.T) {
+	longtest.Simulation(t)
 	s := newServer()
 	s.serves(t, time.Hour, 50, resets.NoReason, func(s *server) bool {
 		if got := s.rules.Report(s.now); got != none {
@@ -127,6 +130,7 @@ func TestResets_NoReasonTeachesNothing(t *testing.T) {
 
 // In TestResets_OneCutIsNotedOnce the calls of one cut fail one after the other.
 func TestResets_OneCutIsNotedOnce(t *testing.T) {
+	longtest.Simulation(t)
 	s := newServer()
 	s.serves(t, 30*time.Second, 10, resets.None, func(*server) bool { return false })
 	began, first := s.now, stats.Resets{}
@@ -145,6 +149,7 @@ func TestResets_OneCutIsNotedOnce(t *testing.T) {
 
 // TestResets_AnUpdateForgetsNothing sets WithResetLimit and takes it away.
 func TestResets_AnUpdateForgetsNothing(t *testing.T) {
+	longtest.Simulation(t)
 	s := newServer()
 	s.serves(t, time.Minute, 50, resets.EnhanceYourCalm, over(400, time.Minute))
 	learned := s.rules.Report(s.now)
@@ -163,6 +168,7 @@ func TestResets_AnUpdateForgetsNothing(t *testing.T) {
 
 // TestResets_ASnapshotHoldsForMinutes takes over a time that never ends, as a forged snapshot may have it.
 func TestResets_ASnapshotHoldsForMinutes(t *testing.T) {
+	longtest.Simulation(t)
 	s := newServer()
 	s.rules.Restore(resets.Calm{Since: s.now, Until: s.now.Add(1e6 * time.Hour)}, s.now)
 	if got := s.rules.Report(s.now); got.Until != s.now.Add(10*time.Minute) || !s.rules.Spent(s.now) {
@@ -177,6 +183,7 @@ func TestResets_ASnapshotHoldsForMinutes(t *testing.T) {
 // TestResets_Watching follows a failure with the words of a cut: attempts are watched for minutes, and only if there were
 // resets.
 func TestResets_Watching(t *testing.T) {
+	longtest.Simulation(t)
 	s := newServer()
 	cut := status.Error(codes.Unavailable, `connection error: desc = "error reading from server: EOF"`)
 	if s.rules.Suspects(cut, s.now) || s.rules.Watches(s.now) {
