@@ -46,7 +46,7 @@ func BenchmarkNewContext(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
 					c := engine.Of(s).Begin(ctx, "bench", "/pkg.Svc/Get", nil)
-					c.Ended(nil)
+					c.End(engine.End{})
 				}
 			})
 		}
@@ -70,7 +70,7 @@ func BenchmarkBegin(b *testing.B) {
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
 				c := engine.Of(s).Begin(b.Context(), "bench", bc.method(i), nil)
-				c.Ended(nil)
+				c.End(engine.End{})
 			}
 		})
 	}

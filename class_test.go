@@ -125,7 +125,7 @@ func TestClass_EachHasItsOwnDelay(t *testing.T) {
 				c := engine.Of(s).Begin(context.WithValue(t.Context(), key{}, of.class), target, method, nil)
 				c.Inspect(nil)
 				time.Sleep(of.took)
-				c.Ended(nil)
+				c.End(engine.End{})
 			}
 		}
 		time.Sleep(time.Second)

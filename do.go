@@ -36,7 +36,7 @@ func Do[T any](ctx context.Context, s *Scheduler, target, method string, fn func
 	plan, ok := call.Plan()
 	if !ok {
 		value, err := fn(ctx)
-		call.Unraced(err, nil)
+		call.End(engine.End{Err: err})
 		return value, err
 	}
 	d := &doCall[T]{call: call, fn: fn}
@@ -52,7 +52,7 @@ func Do[T any](ctx context.Context, s *Scheduler, target, method string, fn func
 	out := d.race.Run(attempts, cancel, plan, &d.call, d)
 	returned = true
 	if out.Untouched {
-		d.call.Unraced(out.Err, nil)
+		d.call.End(engine.End{Err: out.Err})
 	}
 	if out.Winner == nil {
 		return d.value, out.Err

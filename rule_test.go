@@ -19,6 +19,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/longtest"
+	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/testserver"
 )
 
@@ -164,9 +165,9 @@ func TestRule13_WhatTeaches(t *testing.T) {
 					cancel()
 				}
 				if tc.cut {
-					c.CutShortAt(c.Age())
+					cutShort(&c, c.Age())
 				} else {
-					c.Ended(tc.err)
+					c.End(engine.End{Err: tc.err})
 				}
 				if got, ok := s.Latency(target, method, 0.25); !ok || !within(got, tc.want, 0.01) {
 					t.Errorf("p25 %v, want %v", got, tc.want)
@@ -185,8 +186,8 @@ func TestRule15_TheQuantileIsComputedSeldom(t *testing.T) {
 		calls := longtest.Size(3_000, 10_000)
 		for i := range calls {
 			c := engine.Of(s).Begin(t.Context(), target, method, nil)
-			c.CutShortAt(c.Age() + time.Duration(i)*time.Microsecond)
-			c.Ended(nil)
+			cutShort(&c, c.Age()+time.Duration(i)*time.Microsecond)
+			c.End(engine.End{})
 			delays[s.Targets()[0].Delay] = true
 		}
 		if len(delays) > 60 {
@@ -210,8 +211,15 @@ func TestRule18_BookingACallDoesNotAllocate(t *testing.T) {
 	ctx := t.Context()
 	if n := testing.AllocsPerRun(1000, func() {
 		c := engine.Of(s).Begin(ctx, target, method, nil)
-		c.Ended(nil)
+		c.End(engine.End{})
 	}); n > 0.5 { // computing the trigger anew allocates, seldom
 		t.Errorf("%v allocations", n)
 	}
+}
+
+// cutShort ends a call whose primary had not answered at the given age, when a hedge won.
+func cutShort(c *engine.Call, age time.Duration) {
+	r := race.Report{DecidedAt: age, DeliveredAt: age}
+	r.Attempts[0].CutShort = true
+	c.Book(&r)
 }

@@ -91,8 +91,7 @@ func TestNilScheduler(t *testing.T) {
 				t.Error("it admits a hedge")
 			}
 			c.NotReplayable()
-			c.Ended(nil)
-			c.CutShortAt(c.Age())
+			c.End(engine.End{})
 			c.LoserPanicked()
 		})
 	}
@@ -318,7 +317,7 @@ func named(delay string) hedge.Option {
 // fail has one call to the target fail.
 func fail(s *hedge.Scheduler) {
 	c := engine.Of(s).Begin(context.Background(), target, method, nil, hedge.Off())
-	c.Failed(status.Error(codes.Unavailable, ""), nil)
+	c.End(engine.End{Err: status.Error(codes.Unavailable, "")})
 }
 
 // spend empties the target's budget.

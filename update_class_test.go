@@ -27,7 +27,7 @@ func classCall(t *testing.T, s *hedge.Scheduler, name string, took time.Duration
 	c.Inspect(nil)
 	plan, _ := c.Plan()
 	time.Sleep(took)
-	c.Ended(nil)
+	c.End(engine.End{})
 	return plan.Delay
 }
 
@@ -94,7 +94,7 @@ func TestClass_OfACallInFlight(t *testing.T) {
 		classCall(t, s, "", ms)
 		for _, c := range []*engine.Call{&known, &unknown} {
 			c.Inspect(nil)
-			c.Ended(nil)
+			c.End(engine.End{})
 		}
 		if rows := s.Targets()[0].Classes; len(rows) != 1 || rows[0].Class != "b" {
 			t.Errorf("%+v, want class b alone", rows)

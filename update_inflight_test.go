@@ -41,7 +41,7 @@ func TestRule20_ACallInFlightKeepsItsDelay(t *testing.T) {
 				}
 				for range 60 { // which teach that calls take 60 ms
 					c := engine.Of(s).Begin(t.Context(), target, method, nil)
-					c.EndedAt(nil, 60*ms, false)
+					c.End(engine.End{Age: 60 * ms})
 				}
 			})
 			began := time.Now()
@@ -75,12 +75,12 @@ func TestRule20_AClassOfACallInFlight(t *testing.T) {
 		call(t, s, "/pkg.Svc/Other", ms)
 		next := engine.Of(s).Begin(t.Context(), target, method, nil)
 		inFlight.Inspect(nil)
-		next.Ended(nil)
-		inFlight.Ended(nil)
+		next.End(engine.End{})
+		inFlight.End(engine.End{})
 		for i := range 100 {
 			c := engine.Of(s).Begin(t.Context(), target, method, nil)
 			c.Inspect(nil)
-			c.EndedAt(nil, time.Duration(1+i%10)*10*ms, false)
+			c.End(engine.End{Age: time.Duration(1+i%10) * 10 * ms})
 			time.Sleep(time.Second)
 		}
 		for _, row := range s.Targets() {

@@ -84,7 +84,7 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 				return withTrailer(ctx, &call, method, req, reply, cc, invoker, opts)
 			}
 			err := invoker(ctx, method, req, reply, cc, opts...)
-			call.Ended(err)
+			call.End(engine.End{Err: err})
 			return err
 		}
 
@@ -109,7 +109,7 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 		}
 		out := u.race.Run(ctx, cancel, plan, &u.call, u)
 		if out.Untouched {
-			u.call.Unraced(out.Err, u.Seen().Trailer)
+			u.call.End(engine.End{Err: out.Err, Trailer: u.Seen().Trailer})
 		}
 		switch {
 		case out.Winner != nil:
@@ -144,7 +144,7 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 func withTrailer(ctx context.Context, call *engine.Call, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts []grpc.CallOption) error {
 	c, trailer := *call, new(metadata.MD) // a copy, so that the caller's variable stays on the stack
 	err := invoker(ctx, method, req, reply, cc, append(slices.Clip(opts), grpc.Trailer(trailer))...)
-	c.Unraced(err, *trailer)
+	c.End(engine.End{Err: err, Trailer: *trailer})
 	return err
 }
 

@@ -56,13 +56,12 @@ type clientStream struct {
 	race race.Race
 
 	// Only the call that runs the race uses the fields below, and then only RecvMsg.
-	replies   attempt.Reply // makes the messages that hedges receive into
-	into      any           // what the primary receives into
-	keeps     bool          // Header runs the race for the first message, which is kept for RecvMsg
-	askedAt   time.Duration // the call's age when RecvMsg or Header was called
-	raced     bool
-	learned   bool       // the primary's time to first message, or a lower bound of it, has been recorded
-	headerWin *headerWin // nil unless a hedge won by its headers
+	replies  attempt.Reply // makes the messages that hedges receive into
+	into     any           // what the primary receives into
+	keeps    bool          // Header runs the race for the first message, which is kept for RecvMsg
+	askedAt  time.Duration // the call's age when RecvMsg or Header was called
+	ending   ending
+	hedgeWon *race.AttemptReport // the hedge that won by its headers; nil if none did
 }
 
 // goal is what a race is for.
@@ -105,7 +104,7 @@ func (c *clientStream) receiveFirst(m any) error {
 	}
 	c.types.remember(c.method, m)
 	err := c.receive(chosen, m)
-	c.learnFirstMessage(chosen, askedAt, err)
+	c.endWith(chosen, askedAt, err)
 	if chosen.ended == nil { // otherwise receive returns chosen.ended
 		c.forward.Store(chosen)
 	}
@@ -130,9 +129,6 @@ func (c *clientStream) raceInto(replies attempt.Reply, askedAt time.Duration, m 
 	case c.plan.Detached:
 	default: // the primary lost, but may have received into m
 		replies.Restore(was)
-	}
-	if c.early(askedAt) {
-		c.call.EarlyHeaders()
 	}
 	c.types.remember(c.method, m)
 	c.forward.Store(winner)

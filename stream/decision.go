@@ -32,7 +32,7 @@ const grace = time.Millisecond
 // decide runs the race, after enter has returned races, and returns the winner. RecvMsg or Header was called at the age
 // askedAt. If the goal is the first message, the primary receives it into the given message.
 func (c *clientStream) decide(askedAt time.Duration, into any) *streamAttempt {
-	c.askedAt, c.into, c.raced = askedAt, into, true
+	c.askedAt, c.into = askedAt, into
 	if c.plan.Detached {
 		c.primary.into = into
 	}
@@ -61,17 +61,6 @@ func (c *clientStream) decide(askedAt time.Duration, into any) *streamAttempt {
 		c.into = nil
 	}
 	return winner
-}
-
-// endUntouched books a race in which the primary ended with err before a hedge was due.
-func (c *clientStream) endUntouched(err error) {
-	if err != nil {
-		c.call.Failing(err)
-		if c.tracksFailures {
-			c.call.Failed(err, c.primary.Trailer())
-		}
-	}
-	(*policy)(c).ended(err, c.call.Age())
 }
 
 // choose makes m the chosen attempt, unless there is one already, and returns the chosen attempt.

@@ -4,6 +4,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc/metadata"
+
+	"github.com/grpchedge/hedge/internal/engine"
+	"github.com/grpchedge/hedge/internal/race"
 )
 
 // headerWait is a wait for the response headers. Its times are ages of the call.
@@ -12,11 +15,14 @@ type headerWait struct {
 	askedAt, at time.Duration // when the caller asked for them, and when they were there
 }
 
-// headerWin is a hedge that won by its headers.
-type headerWin struct {
-	sent  time.Duration // the call's age when the hedge was sent
-	after time.Duration // from then to its headers
-}
+// ending says how far the end of the call has been told.
+type ending uint8
+
+const (
+	untold      ending = iota
+	toldHeaders        // the race was told, which headers have decided: the first message is still to come
+	told
+)
 
 // headersCame records when the headers that decided the call came, if header is not nil. The caller asked for them at the
 // age askedAt.
@@ -35,56 +41,53 @@ func (c *clientStream) headersWaited() headerWait {
 	return c.headers
 }
 
-// learn records the primary's time to first message, or a lower bound of it, at the given age. known says that err is the
-// outcome of the first receive. waited says that the caller was waiting for it: if not, the message may have arrived long
-// before, and the age is no latency.
-func (c *clientStream) learn(err error, age time.Duration, known, waited bool) {
-	gone := err != nil && c.caller.Err() != nil
-	if known && err == nil {
-		c.call.PrimaryAnswered()
-	}
-	switch {
-	case c.learned: // a deadline that expires after the headers came is reported twice
-	case gone || known && waited:
-		c.learned = true
-		c.call.EndedAt(err, age, gone)
-	case known && err == nil:
-		c.call.Succeeded()
-	}
-}
-
-// learnFirstMessage learns from the first message of m, or the end of the stream, which was received after m was chosen.
-// RecvMsg was called at the age askedAt, and has just received it.
-func (c *clientStream) learnFirstMessage(m *streamAttempt, askedAt time.Duration, err error) {
-	failure := outcome(err)
-	if c.early(askedAt) {
-		c.call.EarlyHeaders()
-	}
-	waited := c.waited(askedAt)
-	if m == &c.primary {
-		if failure != nil && (!c.raced || m.ended == nil) { // a race reports the failures in it
-			c.call.Failing(failure)
-			if c.tracksFailures {
-				c.call.Failed(failure, m.Trailer())
-			}
-		}
-		c.learn(failure, c.call.Age(), true, waited)
+// endWith ends the call by the first message of m, or the end of the stream, which was received after m was chosen. RecvMsg was
+// called at the age askedAt, and has just received it with err.
+func (c *clientStream) endWith(m *streamAttempt, askedAt time.Duration, err error) {
+	if c.ending == told {
 		return
 	}
-	p := c.headerWin
-	c.headerWin = nil
-	if p != nil && waited {
-		c.call.Answered(failure, c.call.Age())
+	e := engine.End{Err: outcome(err), AskedAt: askedAt, Early: c.early(askedAt), Over: m.ended != nil}
+	if c.tracksFailures && e.Err != nil {
+		e.Trailer = m.Trailer()
 	}
-	switch {
-	case p == nil:
-	case m.ended != nil:
-		c.call.HedgeEnded(failure, p.after)
-	case waited:
-		c.call.HedgeEnded(failure, c.call.Age()-p.sent)
-	default:
-		c.call.HedgeCutShort(p.after)
+	if c.waited(askedAt) {
+		e.AskedAt = 0
 	}
+	if c.ending == toldHeaders {
+		c.call.FirstMessage(e, c.hedgeWon)
+	} else {
+		c.call.End(e)
+	}
+	c.ending = told
+}
+
+// endUntouched ends the call by its primary, which ended with err before a hedge was due, unless its headers are all that came.
+func (c *clientStream) endUntouched(err error) {
+	if err == nil && c.goal != firstMessage && !c.primary.answered() {
+		return
+	}
+	e := engine.End{Err: err, AskedAt: c.askedAt, Early: c.early(c.askedAt)}
+	if c.tracksFailures && err != nil {
+		e.Trailer = c.primary.Trailer()
+	}
+	c.call.End(e)
+	c.ending = told
+}
+
+// endRaced ends the call by the report of its race. If headers have decided it, the first message is still to come.
+func (c *clientStream) endRaced(r *race.Report) {
+	e := engine.End{Race: r, AskedAt: c.askedAt, Early: c.early(c.askedAt), Headers: c.goal != firstMessage, Over: c.primary.answered()}
+	c.ending = told
+	switch winner := &r.Attempts[r.Winner]; {
+	case !e.Headers, r.Panicked:
+	case r.Winner == 0 && !e.Over:
+		c.ending = toldHeaders
+	case r.Winner > 0 && winner.End != race.NonFatal:
+		hedge := *winner // the report is not kept
+		c.ending, c.hedgeWon = toldHeaders, &hedge
+	}
+	c.call.End(e)
 }
 
 // waited reports whether the call's age is the time to the first message, because the caller was waiting for it. RecvMsg was

@@ -85,7 +85,7 @@ func Interceptor(s *hedge.Scheduler, opts ...Option) grpc.StreamClientIntercepto
 func watch(ctx context.Context, call engine.Call, types *messageTypes, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts []grpc.CallOption) (grpc.ClientStream, error) {
 	st, err := streamer(ctx, desc, cc, method, opts...)
 	if err != nil {
-		call.Unraced(err, nil)
+		call.End(engine.End{Err: err})
 		return nil, err
 	}
 	if !call.Learns() && !call.TracksFailures() {
@@ -120,7 +120,7 @@ func (c *clientStream) open(target string, opts []grpc.CallOption) error {
 		context.AfterFunc(ctx, c.choosePrimaryIfNoRace)
 	default:
 		cancel(nil)
-		c.call.Unraced(err, nil)
+		c.call.End(engine.End{Err: err})
 		c.primary.results.Deliver()
 		return err
 	}

@@ -16,8 +16,8 @@ import (
 // Call is one RPC in the engine's books, from Begin to its end. It says when its hedges are due and whether each may be
 // sent, and books how its attempts ended. The zero Call is never hedged.
 //
-// If Plan returns false, make the call normally and report its end with Unraced. Otherwise race attempts by the plan, with
-// the call as the race's policy. If the race is untouched, report the primary's end with Unraced.
+// If Plan returns false, make the call normally. Otherwise race attempts by the plan, with the call as the race's policy. Report
+// the end with End: of a race that was not untouched, Book does.
 type Call struct {
 	engine   *Engine
 	method   *method

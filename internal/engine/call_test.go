@@ -8,6 +8,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/engine"
+	"github.com/grpchedge/hedge/internal/race"
 )
 
 // TestRule13_HedgesThatFailTeachNothing is about those that win because no error is a non-fatal one.
@@ -20,7 +21,10 @@ func TestRule13_HedgesThatFailTeachNothing(t *testing.T) {
 	}
 	engine.Book(&c, ms, nil)
 	engine.Book(&c, ms, status.Error(codes.NotFound, "an answer"))
-	c.HedgeCutShort(ms)
+	cut := race.Report{Hedges: 1, DecidedAt: ms, DeliveredAt: ms}
+	cut.Attempts[0] = race.AttemptReport{HasEnded: true, EndedAt: ms}
+	cut.Attempts[1] = race.AttemptReport{CutShort: true}
+	c.Book(&cut)
 	if n := engine.HedgesKnown(&c); n != 3 {
 		t.Errorf("%d hedges known, want 3", n)
 	}

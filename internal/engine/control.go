@@ -98,12 +98,6 @@ func (c *Call) compare(err error, age time.Duration, gone bool) {
 	}
 }
 
-// Incomparable says that what the call took is not what its caller waited for, or that nobody knows it.
-func (c *Call) Incomparable() { c.group = inNoGroup }
-
-// Answered says that the call, which was decided by another sign of life, answered its caller at the given age with err.
-func (c *Call) Answered(err error, age time.Duration) { c.compare(err, age, false) }
-
 // sent counts a hedge of a call.
 func (g *groups) sent(in membership, now time.Time) {
 	if in == hedgeableGroup {

@@ -6,9 +6,8 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// EarlyHeaders counts a stream that was decided by response headers well before its first message: see stats.Counts. It must
-// be called before Ended.
-func (c *Call) EarlyHeaders() {
+// earlyHeaders counts a stream that was decided by response headers well before its first message: see stats.Counts.
+func (c *Call) earlyHeaders() {
 	c.dry = false // no hedge could have been sent
 	if c.method != nil {
 		calls := c.method.counters.calls.Load()

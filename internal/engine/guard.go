@@ -41,8 +41,8 @@ func (c *Call) guardAdmits(now time.Time, n int) bool {
 	return c.ticket < share
 }
 
-// Failing tells the guard that the call was made without a race, or its race was untouched, and failed with err.
-func (c *Call) Failing(err error) {
+// failing tells the guard that the call was made without a race, or its race was untouched, and failed with err.
+func (c *Call) failing(err error) {
 	if c.method != nil {
 		if exhausted(err) {
 			c.tellExhausted(false)

@@ -16,6 +16,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/longtest"
+	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -23,7 +24,7 @@ import (
 // booked begins and ends a call that takes d, as far as the scheduler can tell.
 func booked(s *hedge.Scheduler, target, method string, d time.Duration) {
 	c := engine.Of(s).Begin(context.Background(), target, method, nil)
-	c.CutShortAt(c.Age() + d)
+	cutShort(&c, c.Age()+d)
 }
 
 // perNumber is a class function for requests that are numbers: fifty classes, more than there are to be.
@@ -72,8 +73,7 @@ func TestRule16_MemoryIsCounted(t *testing.T) {
 							c := engine.Of(s).Begin(t.Context(), tc.target(i), fmt.Sprintf("/pkg.Svc/Get%d", i), nil)
 							took := ms + time.Duration(j)*ms/5
 							c.Inspect(j)
-							engine.Record(&c, took, false)
-							c.Answered(nil, took)
+							c.End(engine.End{Age: took})
 							if tc.hedged {
 								engine.Record(&c, took, true)
 								engine.RecordHedged(&c, time.Duration(1+j%10)*ms, took)
@@ -98,7 +98,7 @@ func TestRule16_IdleTargetsLeave(t *testing.T) {
 		s := newScheduler(t)
 		book := func(name string) {
 			c := engine.Of(s).Begin(t.Context(), name, method, nil)
-			c.Ended(nil)
+			c.End(engine.End{})
 		}
 		names := func() string {
 			var all []string
@@ -323,9 +323,16 @@ func TestRule12_TargetsThatComeAndGo(t *testing.T) {
 	for i := range 5_000 {
 		c := engine.Of(s).Begin(t.Context(), fmt.Sprintf("dns:///other-%d", i), method, nil)
 		admit(&c, 1)
-		c.Ended(nil)
+		c.End(engine.End{})
 	}
 	if sent := s.Stats().Hedges - before.Hedges; sent > 500 {
 		t.Errorf("%d hedges of 5,000 calls", sent)
 	}
+}
+
+// cutShort ends a call whose primary had not answered at the given age, when a hedge won.
+func cutShort(c *engine.Call, age time.Duration) {
+	r := race.Report{DecidedAt: age, DeliveredAt: age}
+	r.Attempts[0].CutShort = true
+	c.Book(&r)
 }

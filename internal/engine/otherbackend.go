@@ -58,10 +58,7 @@ func (c *Call) patience(now time.Time) time.Duration {
 	return c.record.Patience(now, c.delay, limit)
 }
 
-// PrimaryAnswered says that the primary has answered, with the first message if it is a stream. EndedAt says so by itself.
-func (c *Call) PrimaryAnswered() { c.record.Answered(c.start) }
-
-// HedgeAnswered says the same of a hedge, whose context HedgeContext has returned.
+// HedgeAnswered says that a hedge, whose context HedgeContext has returned, has answered: a stream with its first message.
 func HedgeAnswered(ctx context.Context) {
 	if h, ok := ctx.(*place.Hedge); ok {
 		h.Answered()

@@ -4,14 +4,10 @@ package engine
 // the method a hedgingPolicy, by which a failure sends the next hedge.
 func (c *Call) TracksFailures() bool { return c.tracksFailures }
 
-// Succeeded counts the call's success for the throttle, once. The methods that record the latency of an answer call it. A
-// stream calls it if its latency is not recorded.
-func (c *Call) Succeeded() {
-	if !c.tracksFailures || c.credited {
-		return
-	}
-	if t := c.settings.throttle; t != nil {
+// succeeded counts the call's success for the throttle, once.
+func (c *Call) succeeded() {
+	if c.tracksFailures && !c.credited && c.settings.throttle != nil {
 		c.credited = true
-		t.success()
+		c.settings.throttle.success()
 	}
 }

@@ -32,7 +32,7 @@ func TestWithTargetName(t *testing.T) {
 		for range 50 {
 			call(t, s, method, 0)
 			c := engine.Of(s).Begin(t.Context(), fmt.Sprintf("etcd-endpoints://0x%x/host", i), method, nil)
-			c.Ended(nil)
+			c.End(engine.End{})
 		}
 	}
 	rows := s.Targets()

@@ -38,8 +38,8 @@ func TestThrottle_CountsConcurrently(t *testing.T) {
 				}
 				group.Wait()
 			}
-			each(tc.failures, func(c *engine.Call) { c.Failed(status.Error(codes.Unavailable, ""), nil) })
-			each(tc.successes, func(c *engine.Call) { c.Ended(nil) })
+			each(tc.failures, func(c *engine.Call) { c.End(engine.End{Err: status.Error(codes.Unavailable, "")}) })
+			each(tc.successes, func(c *engine.Call) { c.End(engine.End{}) })
 			if got := s.Targets()[0]; got.ThrottleTokens != tc.want || got.ThrottleMax != 1000 {
 				t.Errorf("%v of %v tokens, want %v", got.ThrottleTokens, got.ThrottleMax, tc.want)
 			}
@@ -52,10 +52,10 @@ func TestThrottle_IsPerTarget(t *testing.T) {
 	s := newScheduler(t, hedge.WithThrottle(10, 1.0009)) // digits past the third decimal are dropped
 	for _, c := range []struct{ target, method string }{{"a", "/x/A"}, {"a", "/x/B"}, {"b", "/x/A"}} {
 		call := engine.Of(s).Begin(t.Context(), c.target, c.method, nil, hedge.Off())
-		call.Failed(status.Error(codes.NotFound, ""), metadata.Pairs("grpc-retry-pushback-ms", "-1"))
+		call.End(engine.End{Err: status.Error(codes.NotFound, ""), Trailer: metadata.Pairs("grpc-retry-pushback-ms", "-1")})
 	}
 	a := engine.Of(s).Begin(t.Context(), "a", "/x/A", nil, hedge.Off())
-	a.Ended(nil)
+	a.End(engine.End{})
 	for i, want := range []float64{9, 9, 9} {
 		if row := s.Targets()[i]; row.ThrottleTokens != want {
 			t.Errorf("%s%s: %v tokens, want %v", row.Target, row.Method, row.ThrottleTokens, want)

@@ -54,19 +54,8 @@ func (c *Call) tellHeldBack(n int, why stats.Reason) {
 	}
 }
 
-// ReportRepeat says, after the race, that attempt n was sent because the call's connection was cut, and whether it decides the
-// call.
-func (c *Call) ReportRepeat(n int, decides bool) {
-	if decides {
-		c.winner = uint8(n)
-	}
-	if c.report != nil {
-		c.report(stats.Outcome{Attempts: n + 1, Winner: int(c.winner), Delay: c.delay, Reason: c.why})
-	}
-}
-
-// Tell says what happened in a race, after it was booked.
-func (c *Call) Tell(r *race.Report) {
+// tell says what happened in a race, after it was booked.
+func (c *Call) tell(r *race.Report) {
 	c.winner = uint8(r.Winner)
 	if c.report != nil {
 		c.report(stats.Outcome{

@@ -69,7 +69,7 @@ func TestRule16_UpdatesLeakNothing(t *testing.T) {
 							admit(&c, 1)
 						}
 						time.Sleep(took)
-						c.Ended(nil)
+						c.End(engine.End{})
 					}
 				})
 			}
