@@ -240,12 +240,12 @@ func (b *attemptBook) extra() (n int) {
 }
 
 // over is by how much the attempts beyond the first cost more than the bound, in the interval where that is most, and when it
-// ends. The bound of an interval is the share of what its calls cost, the burst at its start, and the dearest of the attempts
+// ends. The bound of an interval is the share of what its calls cost, the burst at its start, and the costliest of the attempts
 // twice and once for each hedge that wins.
 func (b *attemptBook) over(share float64) (over float64, at time.Duration) {
-	dearest := 0.0
+	costliest := 0.0
 	for _, e := range b.events {
-		dearest = max(dearest, e.extra)
+		costliest = max(costliest, e.extra)
 	}
 	f, least := 0.0, math.Inf(1)
 	over = math.Inf(-1)
@@ -254,18 +254,18 @@ func (b *attemptBook) over(share float64) (over float64, at time.Duration) {
 		least = min(least, f+burstBefore(b.events[:i], now, share))
 		for ; i < len(b.events) && b.events[i].at == now; i++ { // of one instant all counts, or nothing
 			e := b.events[i]
-			f += e.extra - share*e.call - dearest*e.wins
+			f += e.extra - share*e.call - costliest*e.wins
 		}
-		if o := f - least - 2*dearest; o > over {
+		if o := f - least - 2*costliest; o > over {
 			over, at = o, now
 		}
 	}
 	return over, at
 }
 
-// burstBefore is what the calls of two seconds earned, and the dearest call of a minute at least.
+// burstBefore is what the calls of two seconds earned, and the costliest call of a minute at least.
 func burstBefore(events []event, now time.Duration, share float64) float64 {
-	earned, dearest := 0.0, 1.0
+	earned, costliest := 0.0, 1.0
 	for _, e := range slices.Backward(events) {
 		if e.at < now-time.Minute {
 			break
@@ -273,7 +273,7 @@ func burstBefore(events []event, now time.Duration, share float64) float64 {
 		if e.at >= now-2*time.Second {
 			earned += share * e.call
 		}
-		dearest = max(dearest, e.call)
+		costliest = max(costliest, e.call)
 	}
-	return max(earned, dearest)
+	return max(earned, costliest)
 }

@@ -402,7 +402,7 @@ func ExamplePreviousAttempts() {
 	// hedge 1
 }
 
-// Cheap requests are hedged sooner than dear ones, and so are a tenant's own.
+// Cheap requests are hedged sooner than costly ones, and so are a tenant's own.
 func ExampleWithClass() {
 	type tenant struct{}
 	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithClass(func(ctx context.Context, method string, request any) string {

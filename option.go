@@ -225,7 +225,7 @@ func WithOtherBackendOnly() Option {
 // function.
 //
 // Where the request decides how long a call takes, one delay for all of a method is too late for the cheap requests and too
-// early for the dear ones. A method has at most 16 classes, and all further ones share one named [OtherClass]; a name is cut
+// early for the costly ones. A method has at most 16 classes, and all further ones share one named [OtherClass]; a name is cut
 // off at 64 bytes. While a class has too few calls, what is known of the method stands in. The budget stays the target's.
 // After a [Scheduler.Update] with another function, its classes get all places. Of the former classes, those whose names come
 // again keep what they have learned. A closure that was made anew is another function.
@@ -247,7 +247,7 @@ func WithClass(of func(ctx context.Context, method string, request any) string) 
 // these, and [WithLogger] logs the first one of each method.
 //
 // Choose the unit so that a usual call costs about 1. The bucket then holds what the calls of two seconds earn, and the
-// price of the dearest call of the last 30 to 60 seconds at least.
+// price of the costliest call of the last 30 to 60 seconds at least.
 //
 // of runs on the caller's goroutine, once for each call that can be hedged, as the function of [WithClass] does, and under
 // the same conditions. For [Do] the request is nil. Nil, the default, means that each call costs 1.

@@ -36,9 +36,9 @@ func (a arrivals) times(calls int, seed uint64) []time.Duration {
 func plannedDelay(l attemptLaw, begins []time.Duration) time.Duration {
 	b := budget.New(percent)
 	for _, now := range begins {
-		b.Earn(at(now))
+		b.Earn(at(now), 1)
 	}
-	capacity := b.Capacity(at(begins[len(begins)-1]))
+	capacity := b.Balance(at(begins[len(begins)-1])).Capacity
 	return beyond(l, percent/100.*min(capacity/(capacity+1), 0.95))
 }
 

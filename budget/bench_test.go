@@ -15,7 +15,7 @@ func BenchmarkEarn(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		now = now.Add(benchPace)
-		bucket.Earn(now)
+		bucket.Earn(now, 1)
 	}
 }
 
@@ -24,7 +24,7 @@ func BenchmarkEarnParallel(b *testing.B) {
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for now := start; pb.Next(); now = now.Add(benchPace) {
-			bucket.Earn(now)
+			bucket.Earn(now, 1)
 		}
 	})
 }
@@ -35,8 +35,8 @@ func BenchmarkSpend(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		now = now.Add(benchPace)
-		bucket.Earn(now)
-		bucket.Spend(now, true)
+		bucket.Earn(now, 1)
+		bucket.Spend(now, true, 1)
 	}
 }
 
@@ -45,8 +45,8 @@ func BenchmarkSpendParallel(b *testing.B) {
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for now := start; pb.Next(); now = now.Add(benchPace) {
-			bucket.Earn(now)
-			bucket.Spend(now, true)
+			bucket.Earn(now, 1)
+			bucket.Spend(now, true, 1)
 		}
 	})
 }

@@ -12,14 +12,14 @@ import (
 )
 
 // intervals checks the bound of package budget over all intervals at once: what hedges cost in an interval is at most the share
-// of what its calls cost, the burst at its start, the dearest hedge twice, and the dearest hedge for each hedge that wins.
+// of what its calls cost, the burst at its start, the costliest hedge twice, and the costliest hedge for each hedge that wins.
 //
-// Let f = paid − earned − dearest·wins, summed up from the beginning. Then the bound is f(end) ≤ f(start) + burst(start) +
-// 2·dearest. So it is enough to know the least f + burst of all starts.
+// Let f = paid − earned − costliest·wins, summed up from the beginning. Then the bound is f(end) ≤ f(start) + burst(start) +
+// 2·costliest. So it is enough to know the least f + burst of all starts.
 type intervals struct {
-	share, dearest float64 // the largest share, and the dearest hedge, of the run
-	calls          []costly
-	f, least       float64
+	share, costliest float64 // the largest share, and the costliest hedge, of the run
+	calls            []costly
+	f, least         float64
 }
 
 type costly struct {
@@ -27,23 +27,23 @@ type costly struct {
 	cost float64
 }
 
-func newIntervals(share, dearest float64) *intervals {
-	return &intervals{share: share, dearest: dearest, least: math.Inf(1)}
+func newIntervals(share, costliest float64) *intervals {
+	return &intervals{share: share, costliest: costliest, least: math.Inf(1)}
 }
 
-// burst is what the calls of the two seconds before earned, and the dearest hedge of the minute before at least.
+// burst is what the calls of the two seconds before earned, and the costliest hedge of the minute before at least.
 func (b *intervals) burst(now time.Duration) float64 {
 	for len(b.calls) > 0 && b.calls[0].at < now-time.Minute {
 		b.calls = b.calls[1:]
 	}
-	earned, dearest := 0.0, 1.0
+	earned, costliest := 0.0, 1.0
 	for i := len(b.calls) - 1; i >= 0; i-- {
 		if b.calls[i].at >= now-2*time.Second {
 			earned += b.share * b.calls[i].cost
 		}
-		dearest = max(dearest, b.calls[i].cost)
+		costliest = max(costliest, b.calls[i].cost)
 	}
-	return max(earned, dearest)
+	return max(earned, costliest)
 }
 
 func (b *intervals) call(now time.Duration, cost float64) {
@@ -54,10 +54,10 @@ func (b *intervals) call(now time.Duration, cost float64) {
 
 func (b *intervals) pay(cost float64) (over float64) {
 	b.f += cost
-	return b.f - b.least - 2*b.dearest
+	return b.f - b.least - 2*b.costliest
 }
 
-func (b *intervals) win() { b.f -= b.dearest }
+func (b *intervals) win() { b.f -= b.costliest }
 
 // TestRule12_InAnyIntervalWithCosts draws traffic of all rates, with pauses, costs, hedges that win and lose, hedges that are
 // dropped, calls that take back their share, and shares that change.
@@ -68,15 +68,15 @@ func TestRule12_InAnyIntervalWithCosts(t *testing.T) {
 	for seed := range uint64(longtest.Size(100, 5000)) {
 		r := rand.New(rand.NewPCG(seed, 17))
 		menu := menus[r.IntN(len(menus))]
-		dearest := 1.0
+		costliest := 1.0
 		for _, cost := range menu {
-			dearest = max(dearest, priceOf(cost))
+			costliest = max(costliest, priceOf(cost))
 		}
 		shares := []float64{[]float64{0.01, 0.10, 0.5, 4}[r.IntN(4)]}
 		if r.IntN(3) == 0 {
 			shares = append(shares, 0, shares[0]/3)
 		}
-		run := boundRun{bound: newIntervals(shares[0], dearest), bucket: budget.New(100 * shares[0]), r: r, menu: menu, shares: shares}
+		run := boundRun{bound: newIntervals(shares[0], costliest), bucket: budget.New(100 * shares[0]), r: r, menu: menu, shares: shares}
 		run.odd = []float64{0, 300}[r.IntN(2)]
 		for range 2000 {
 			run.step()
@@ -115,12 +115,12 @@ func (run *boundRun) step() {
 		run.bucket.SetPercent(100 * run.shares[r.IntN(len(run.shares))])
 	}
 	cost := run.menu[r.IntN(len(run.menu))]
-	odd := run.odd > 0 && r.IntN(500) == 0 // a dear call that is not slow
+	odd := run.odd > 0 && r.IntN(500) == 0 // a costly call that is not slow
 	if odd {
 		cost = run.odd
 	}
 	run.bound.call(run.now, priceOf(cost))
-	run.bucket.EarnFor(at(run.now), cost)
+	run.bucket.Earn(at(run.now), cost)
 	if odd {
 		return
 	}
@@ -162,19 +162,19 @@ func TestBound_IsReached(t *testing.T) {
 			now := time.Duration(0)
 			for range 10_000 { // 100 calls a second
 				now += 10 * time.Millisecond
-				b.EarnFor(at(now), cost)
+				b.Earn(at(now), cost)
 				if paid, _ := b.Pay(at(now), true, cost); paid {
 					b.Hedged(true)
 				}
 			}
 			for range 1000 { // and none is slow
 				now += 10 * time.Millisecond
-				b.EarnFor(at(now), cost)
+				b.Earn(at(now), cost)
 			}
 			burst, hedges := 20*cost, 0.0
 			for range 1000 {
 				now += 10 * time.Millisecond
-				b.EarnFor(at(now), cost)
+				b.Earn(at(now), cost)
 				if paid, _ := b.Pay(at(now), true, cost); paid {
 					b.Hedged(false)
 					hedges += cost

@@ -3,17 +3,15 @@
 //
 // In any interval, all attempts beyond the first of each call together cost at most the budget's share of what the
 // interval's calls cost, plus one burst, plus two hedges, plus one hedge for each hedge that wins. The burst is what about
-// two seconds of calls earn, and one hedge at least. A call and each of its hedges cost 1 unless they are given a cost; one
-// hedge is then the dearest. The two hedges, and those for wins, come from savings: what went beyond the burst, up to four
-// times as much, which pays only while hedges win.
-//
-// So when every call of a target becomes slow and no hedge wins, the burst and at most two further hedges are spent, and then
-// the extra load is back at the set share.
+// two seconds of calls earn, and one hedge at least. If calls have different costs, "one hedge" is the costliest. The two
+// hedges, and those for wins, come from savings: what went beyond the burst, up to four times as much. Savings pay only
+// while hedges win. So if every call of a target becomes slow and no hedge wins, the extra load is soon back at the set
+// share.
 //
 //	b := budget.New(10) // 10 hedges per 100 calls
 //
-//	b.Earn(time.Now()) // a call begins
-//	if b.Spend(time.Now(), false) {
+//	b.Earn(time.Now(), 1) // a call begins
+//	if paid, _ := b.Pay(time.Now(), false, 1); paid {
 //		// it has become slow, and a hedge may be sent
 //	}
 package budget
@@ -42,41 +40,34 @@ const (
 // Bucket holds tokens, each of which pays for one hedge.
 //
 // A bucket starts with one token and gains a share of one with every call. It holds at most its burst: what the calls of
-// the last two seconds earned, though never less than one token nor more than 100,000. A dear call raises it for a while: see
-// [Bucket.EarnFor]. What goes beyond is saved, up to four times the burst, and forfeited beyond that. So one token is left two
-// seconds after the last call, beside the savings. The two seconds are the running step of 250 ms and the seven before it, so
-// in truth between 1.75 and 2 s.
+// the last 1.75 to 2 seconds earned, between 1 and 100,000 tokens. A costly call raises the burst for a while: see
+// [Bucket.Earn]. What goes beyond the burst is saved, up to four times the burst. The rest is forfeited.
 //
-// In any interval, what is spent ≤ burst at its start + earned in it, the savings apart: the bucket holds no more than the burst
-// at the start, each call that begins in the interval adds its share once, and each spend takes a price that is there. A token
-// that is given back counts as not spent. Savings pay for two hedges at most, and one more for each hedge that wins.
+// Tokens are not stored. They are the difference of two sums: what was earned, and what is gone, paid or forfeited. A call
+// adds to the first, and a payment moves the second up, never past the first. Tokens beyond the burst are forfeited no
+// sooner than at a payment. This makes no difference: the least that must be gone is what had been earned two seconds
+// before, and that only grows as well. Both sums wrap around; their difference stays small.
 //
-// Tokens are not stored. They are the difference of two sums: what was earned, and what is gone, spent or forfeited. A call
-// adds to the first, and a spend moves the second up, never past the first. What is beyond the burst is
-// forfeited no sooner than at a spend, which makes no difference: the least that must be gone is what had been earned two
-// seconds before, and that only grows as well. Both sums wrap around; their difference stays small.
+// Times are passed in and should come from one clock, as those of [time.Now] do, within 290 years of the first. They may
+// come in any order. They only tell which earnings are recent, and a time up to a minute behind the latest counts as the
+// latest. A time more than a minute behind means that the clock was set back, and the bucket goes by the new one.
 //
-// Times are passed in and should come from one clock, as those of [time.Now] do. The first one sets the origin, and the
-// others count if within 290 years of it. They may come in any order. They only tell which earnings are recent, and one that
-// is up to a minute behind the latest is taken for the latest. A time more than a minute behind means that the clock was
-// set back, and the bucket goes by the new one.
-//
-// All methods may be called concurrently. None takes a lock, and none but the first call allocates. The zero Bucket never
-// pays.
+// All methods but SetPercent may be called concurrently. None takes a lock, and only the first call allocates. The zero
+// Bucket never pays.
 type Bucket struct {
 	rate atomic.Pointer[rate] // nil before a percentage above 0 was set
 
-	origin  atomic.Pointer[time.Time]
-	marks   [steps]atomic.Uint64 // of step n at n modulo steps: n<<32 | units before it, both modulo 2³²
-	units   atomic.Uint64        // of cost, of all calls so far
-	gone    atomic.Int64         // nano-tokens
-	dearest dearest
+	origin    atomic.Pointer[time.Time]
+	marks     [steps]atomic.Uint64 // of step n at n modulo steps: n<<32 | units before it, both modulo 2³²
+	units     atomic.Uint64        // of cost, of all calls so far
+	gone      atomic.Int64         // nano-tokens
+	costliest costliest
 
 	savings savings
 }
 
 // New returns a bucket to which each call adds percent/100 of a token, to the nearest nano-token. Percent is between 0,
-// which never pays, and 400; what lies outside counts as the nearer end, and NaN as 0.
+// which never pays, and 400. A percentage outside counts as the nearer end, and NaN as 0.
 func New(percent float64) *Bucket {
 	b := &Bucket{}
 	b.SetPercent(percent)
@@ -107,8 +98,7 @@ func (r *rate) last(recent, units uint64) uint64 {
 }
 
 // SetPercent changes what each call adds, from now on, as New sets it. What the bucket holds stays, and so does its burst for
-// two seconds. With 0 percent it still pays until that is spent, for the calls that began before. Calls of SetPercent must not
-// overlap.
+// two seconds. With 0 percent it still pays what it holds. Calls of SetPercent must not overlap.
 func (b *Bucket) SetPercent(percent float64) {
 	old := b.rate.Load()
 	perUnit := uint64(math.Round(share(percent) * token / unitsPerCall))
@@ -142,25 +132,58 @@ func share(percent float64) float64 {
 	return min(percent, maxPercent) / 100
 }
 
-// Earn adds a call's share: a call began at now.
-func (b *Bucket) Earn(now time.Time) {
-	b.add(now, unitsPerCall)
-}
-
-// EarnFor adds the share of a call that costs as much as so many calls: at most [MaxCost] of them. A cost that is not finite, or
-// is less than 0, counts as 1. For half a minute at least, and for a minute at most, the bucket can then hold the price of one
-// hedge of that cost.
-func (b *Bucket) EarnFor(now time.Time, cost float64) {
-	units := unitsOf(cost)
-	if units > unitsPerCall && b.earning() != nil {
-		elapsed := b.elapsed(now)
-		if priceOf(cost) > b.dearest.price(elapsed) {
+// Earn adds the share of a call that begins at now and costs as much as so many calls: at most [MaxCost]. A cost that is
+// not finite, or is less than 0, counts as 1. For half a minute at least, and for a minute at most, the bucket can then hold
+// the price of one hedge of that cost.
+func (b *Bucket) Earn(now time.Time, cost float64) {
+	r := b.earning()
+	if r == nil {
+		return
+	}
+	units := uint64(unitsPerCall)
+	if cost != 1 {
+		units = unitsOf(cost)
+	}
+	elapsed := b.elapsed(now)
+	if units > unitsPerCall {
+		if priceOf(units) > b.costliest.price(elapsed) {
 			b.forfeit(now) // what is beyond the burst now is no part of a larger one
 		}
-		b.dearest.note(elapsed, units)
+		b.costliest.note(elapsed, units)
 	}
-	b.add(now, units)
+	n := uint32(elapsed / step)
+	if uint32(b.marks[n%steps].Load()>>32) != n {
+		b.begin(n, now)
+	}
+	b.units.Add(units) // after the mark, so that the step includes this call
 }
+
+const (
+	// expected is how many tokens a bucket begins with at most, whatever traffic is expected.
+	expected = 8
+	// expectedCalls bounds the calls that it takes, where a call earns next to nothing.
+	expectedCalls = 10_000
+)
+
+// Expect makes the bucket begin with the tokens that so many calls a second earn in two seconds, eight at most. It comes
+// before the first call. A rate that is not above 0 is ignored.
+func (b *Bucket) Expect(now time.Time, perSecond float64) {
+	r := b.earning()
+	if r == nil || !(perSecond > 0) {
+		return
+	}
+	const (
+		seconds = 2
+		before  = (steps - 1) * step // so that all of the calls still count at now
+	)
+	calls := int(math.Min(min(perSecond*seconds, expectedCalls), math.Ceil(expected*token/float64(r.perUnit*unitsPerCall))))
+	for n := range calls {
+		b.Earn(now.Add(-before+time.Duration(n)*before/time.Duration(calls)), 1)
+	}
+}
+
+// Calls returns what all calls so far cost, in calls of cost 1. It never falls, and does not depend on the share.
+func (b *Bucket) Calls() float64 { return float64(b.units.Load()) / unitsPerCall }
 
 // MaxCost is the most that one call can cost.
 const MaxCost = 10_000
@@ -176,44 +199,49 @@ func unitsOf(cost float64) uint64 {
 	return uint64(math.Round(min(cost, MaxCost) * unitsPerCall))
 }
 
-// priceOf returns the price of a hedge in nano-tokens.
-func priceOf(cost float64) int64 { return int64(unitsOf(cost)) * (token / unitsPerCall) }
+// priceOf returns the price of a hedge of so many units, in nano-tokens.
+func priceOf(units uint64) int64 { return int64(units) * (token / unitsPerCall) }
 
-func (b *Bucket) add(now time.Time, units uint64) {
-	if b.earning() == nil {
-		return
-	}
-	n := uint32(b.elapsed(now) / step)
-	if uint32(b.marks[n%steps].Load()>>32) != n {
-		b.begin(n, now)
-	}
-	b.units.Add(units) // after the mark, so that the step includes this call
-}
-
-// TakeBack takes back the share of a call that costs as much as so many calls.
+// TakeBack takes back the share of a call of that cost.
 func (b *Bucket) TakeBack(cost float64) {
 	if r := b.earning(); r != nil {
 		b.gone.Add(int64(unitsOf(cost) * r.perUnit))
 	}
 }
 
-// Spend takes one token to pay for a hedge at now, or returns false and takes none. Unless urgent, it leaves a reserve: a
-// quarter of the burst beyond the first token, and eight tokens at most. So where more hedges are asked for than are
-// earned, those for the slowest calls can still be paid. The reserve need not be large, as all that is earned goes to it
-// while the others are refused. With a burst under five tokens it is less than a whole one, and helps only at times.
-func (b *Bucket) Spend(now time.Time, urgent bool) bool { return b.SpendFor(now, urgent, 1) }
-
-// SpendFor takes the price of a hedge that costs as much as so many calls: see [Bucket.EarnFor].
-func (b *Bucket) SpendFor(now time.Time, urgent bool, cost float64) bool {
+// Pay takes the price of a hedge at now that costs as much as so many calls, or returns false and takes none. It says
+// whether the savings paid, which Refund needs to know.
+//
+// The burst pays until half of it is spent. From then on savings pay if they can, and the rest of the burst if they cannot.
+// So when savings wait for a win, something is left that can bring one. If one backend of three stalls, a third of the
+// hedges go there as well, and two of these are enough to stop the savings.
+//
+// Unless the hedge is urgent, the burst keeps a reserve: a quarter of it beyond the first token, and eight tokens at most.
+// So where more hedges are asked for than are earned, those for the slowest calls can still be paid. The reserve need not be
+// large, because it gets all that is earned while other hedges are refused. Under five tokens it is less than a whole one,
+// and helps only at times.
+func (b *Bucket) Pay(now time.Time, urgent bool, cost float64) (paid, saved bool) {
 	r := b.rate.Load()
 	if r == nil {
-		return false
+		return false, false
 	}
+	price := priceOf(unitsOf(cost))
 	earned, burst := b.earnings(r, now)
-	price := priceOf(cost)
+	savingsFirst := 2*(earned-b.gone.Load()) < burst
+	if savingsFirst && b.savings.pay(price, burst) {
+		return true, true
+	}
+	if b.payFromBurst(b.elapsed(now), urgent, price, earned, burst) {
+		return true, false
+	}
+	saved = !savingsFirst && b.savings.pay(price, burst)
+	return saved, saved
+}
+
+func (b *Bucket) payFromBurst(elapsed time.Duration, urgent bool, price, earned, burst int64) bool {
 	needed := price
 	if !urgent {
-		needed += min((burst-b.dearest.price(b.elapsed(now)))/4, maxReserve*token)
+		needed += min((burst-b.costliest.price(elapsed))/4, maxReserve*token)
 	}
 	for {
 		gone := b.gone.Load()
@@ -230,34 +258,47 @@ func (b *Bucket) SpendFor(now time.Time, urgent bool, cost float64) bool {
 	}
 }
 
-// Refund gives back the price of a hedge of that cost that was paid for and then not sent: saved says that it was paid by
-// SpendSaved.
+// Refund gives back the price of a hedge of that cost that was paid for and then not sent: saved is what Pay said.
 func (b *Bucket) Refund(saved bool, cost float64) {
+	price := priceOf(unitsOf(cost))
 	if saved {
-		b.savings.refund(priceOf(cost))
+		b.savings.refund(price)
 	} else {
-		b.gone.Add(-priceOf(cost))
+		b.gone.Add(-price)
 	}
 }
 
-// Tokens returns how many tokens the bucket holds, fractions included, between 0 and the burst; 0 while calls add nothing.
-func (b *Bucket) Tokens(now time.Time) float64 {
+// Hedged says that a hedged call has ended, and whether a hedge answered it. Savings pay while that is so for more than a
+// third of hedged calls: for two hedges, and one more for each call that a hedge answers.
+func (b *Bucket) Hedged(won bool) {
+	if b.rate.Load() != nil {
+		b.savings.hedged(won)
+	}
+}
+
+// Balance is what a bucket holds, in tokens, fractions included.
+type Balance struct {
+	Tokens   float64 // between 0 and Burst
+	Burst    float64 // the most tokens that the bucket can hold, between 1 and 100,000
+	Saved    float64 // between 0 and four times Burst
+	Capacity float64 // the most that the bucket and its savings can hold: five times Burst
+}
+
+// Balance returns what the bucket holds; nothing while calls earn nothing.
+func (b *Bucket) Balance(now time.Time) Balance {
 	r := b.earning()
 	if r == nil {
-		return 0
+		return Balance{}
 	}
 	earned, burst := b.earnings(r, now)
-	return float64(max(0, min(earned-b.gone.Load(), burst))) / token
-}
-
-// Burst returns how many tokens the bucket can hold, between 1 and 100,000; 0 while calls add nothing.
-func (b *Bucket) Burst(now time.Time) float64 {
-	r := b.earning()
-	if r == nil {
-		return 0
+	held := earned - b.gone.Load()
+	saved := min(b.savings.tokens.Load()+max(0, held-burst), savedBursts*burst) // what is over is saved at the next call
+	return Balance{
+		Tokens:   float64(max(0, min(held, burst))) / token,
+		Burst:    float64(burst) / token,
+		Saved:    float64(saved) / token,
+		Capacity: (1 + savedBursts) * float64(burst) / token,
 	}
-	_, burst := b.earnings(r, now)
-	return float64(burst) / token
 }
 
 // earnings returns the sum of what was earned until now, and how much of it the bucket can hold. The rate is read before: one
@@ -277,7 +318,7 @@ func (b *Bucket) earnings(r *rate, now time.Time) (earned, burst int64) {
 			recent = max(recent, int32(uint32(units)-uint32(mark)))
 		}
 	}
-	return int64(r.at(units)), min(max(b.dearest.price(elapsed), int64(r.last(uint64(recent), units))), maxBurst*token)
+	return int64(r.at(units)), min(max(b.costliest.price(elapsed), int64(r.last(uint64(recent), units))), maxBurst*token)
 }
 
 // late returns by how many steps the n-th is behind that of a mark: 0 if it is not behind, or so far that the clock must
@@ -302,7 +343,7 @@ func (b *Bucket) begin(n uint32, now time.Time) {
 	}
 }
 
-// forfeit saves what is beyond the burst. A spend sees to that itself; without any, the difference of the two sums would
+// forfeit saves what is beyond the burst. A payment does that too. Without any, the difference of the two sums would
 // overflow one day, and a client that comes back from a pause would find what it had saved at its former rate.
 func (b *Bucket) forfeit(now time.Time) {
 	r := b.earning()

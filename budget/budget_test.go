@@ -17,13 +17,13 @@ func at(d time.Duration) time.Time { return origin.Add(d) }
 // earn has n calls begin evenly between from and to.
 func earn(b *budget.Bucket, n int, from, to time.Duration) {
 	for i := range n {
-		b.Earn(at(from + (to-from)*time.Duration(i)/time.Duration(n)))
+		b.Earn(at(from+(to-from)*time.Duration(i)/time.Duration(n)), 1)
 	}
 }
 
 // drain spends until refused and returns how often it was paid.
 func drain(b *budget.Bucket, now time.Duration, urgent bool) (n int) {
-	for b.Spend(at(now), urgent) {
+	for b.Spend(at(now), urgent, 1) {
 		n++
 	}
 	return n
@@ -53,14 +53,14 @@ func TestNew(t *testing.T) {
 		{"Inf%", budget.New(inf), 1, 40, 40},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := tt.bucket.Tokens(at(0)); got != tt.tokens {
+			if got := tt.bucket.Balance(at(0)).Tokens; got != tt.tokens {
 				t.Errorf("Tokens at the start = %v, want %v", got, tt.tokens)
 			}
 			earn(tt.bucket, 10, 0, time.Second)
-			if got := tt.bucket.Tokens(at(time.Second)); !near(got, tt.after, 1e-6) {
+			if got := tt.bucket.Balance(at(time.Second)).Tokens; !near(got, tt.after, 1e-6) {
 				t.Errorf("Tokens = %v, want %v", got, tt.after)
 			}
-			if got := tt.bucket.Burst(at(time.Second)); !near(got, tt.maxBurst, 1e-6) {
+			if got := tt.bucket.Balance(at(time.Second)).Burst; !near(got, tt.maxBurst, 1e-6) {
 				t.Errorf("Burst = %v, want %v", got, tt.maxBurst)
 			}
 			paid := drain(tt.bucket, time.Second, false)
@@ -92,15 +92,15 @@ func TestRule12_BurstFollowsTraffic(t *testing.T) {
 		b := budget.New(tt.percent)
 		pause := time.Second / time.Duration(tt.rate)
 		for now := time.Duration(0); now <= 4*time.Second; now += pause {
-			b.Earn(at(now))
+			b.Earn(at(now), 1)
 			if now < 2*time.Second {
 				continue
 			}
-			if got := b.Burst(at(now)); got < tt.min-1e-6 || got > tt.max+1e-6 {
+			if got := b.Balance(at(now)).Burst; got < tt.min-1e-6 || got > tt.max+1e-6 {
 				t.Fatalf("%d calls/s, %v%%: Burst at %v = %v, want %v to %v", tt.rate, tt.percent, now, got, tt.min, tt.max)
 			}
 		}
-		if got, want := b.Tokens(at(4*time.Second)), tt.min; got < want-1e-6 {
+		if got, want := b.Balance(at(4*time.Second)).Tokens, tt.min; got < want-1e-6 {
 			t.Errorf("%d calls/s, %v%%: Tokens = %v, want %v or more", tt.rate, tt.percent, got, want)
 		}
 	}
@@ -110,11 +110,11 @@ func TestIdleBucketKeepsOneToken(t *testing.T) {
 	for _, idle := range []time.Duration{2 * time.Second, time.Minute, time.Hour, 365 * 24 * time.Hour} {
 		b := budget.New(10)
 		earn(b, 10_000, 0, time.Second)
-		if got := b.Tokens(at(time.Second)); got < 999 {
+		if got := b.Balance(at(time.Second)).Tokens; got < 999 {
 			t.Fatalf("Tokens while busy = %v, want 1000", got)
 		}
 		now := time.Second + idle
-		if got := b.Tokens(at(now)); got != 1 {
+		if got := b.Balance(at(now)).Tokens; got != 1 {
 			t.Errorf("Tokens after %v = %v, want 1", idle, got)
 		}
 		if got := drain(b, now, true); got != 1 {
@@ -131,11 +131,11 @@ func TestIdleBucketKeepsOneToken(t *testing.T) {
 // At few calls a second a token is saved up for, however long that takes.
 func TestSlowTrafficSavesForOneToken(t *testing.T) {
 	b := budget.New(2)
-	b.Spend(at(0), true)
+	b.Spend(at(0), true, 1)
 	for i := range 100 {
 		now := time.Duration(i) * time.Minute
-		b.Earn(at(now))
-		if paid := b.Spend(at(now), false); paid != (i%50 == 49) {
+		b.Earn(at(now), 1)
+		if paid := b.Spend(at(now), false, 1); paid != (i%50 == 49) {
 			t.Errorf("after %d calls Spend = %v", i+1, paid)
 		}
 	}
@@ -171,15 +171,15 @@ func TestReserveLastsUnderScarcity(t *testing.T) {
 	const calls = 10_000
 	for i := range calls {
 		now := at(time.Duration(i) * time.Millisecond)
-		b.Earn(now)
-		if b.Spend(now, false) {
+		b.Earn(now, 1)
+		if b.Spend(now, false, 1) {
 			paid++
 		}
 		if i%50 == 49 {
-			if ok := b.Spend(now, true); ok {
+			if ok := b.Spend(now, true, 1); ok {
 				paid++
 			} else if i > 2000 {
-				t.Fatalf("call %d: urgent hedge refused with %v tokens", i, b.Tokens(now))
+				t.Fatalf("call %d: urgent hedge refused with %v tokens", i, b.Balance(now).Tokens)
 			}
 		}
 	}
@@ -194,10 +194,10 @@ func TestTimesInAnyOrder(t *testing.T) {
 		latest := 12*time.Second - time.Millisecond
 		earn(b, 1000, 10*time.Second, latest)
 		for _, late := range []time.Duration{time.Millisecond, time.Second, 3 * time.Second, 15 * time.Second} {
-			want := b.Tokens(at(latest)) + 0.1
-			b.Earn(at(latest - late))
+			want := b.Balance(at(latest)).Tokens + 0.1
+			b.Earn(at(latest-late), 1)
 			for _, now := range []time.Duration{latest, latest - late} {
-				if got := b.Tokens(at(now)); !near(got, want, 1e-6) {
+				if got := b.Balance(at(now)).Tokens; !near(got, want, 1e-6) {
 					t.Errorf("%v late: Tokens at %v = %v, want %v", late, now, got, want)
 				}
 			}
@@ -207,19 +207,19 @@ func TestTimesInAnyOrder(t *testing.T) {
 		b := budget.New(10)
 		earn(b, 1000, time.Hour, time.Hour+time.Second)
 		earn(b, 4000, 0, 4*time.Second)
-		if got := b.Burst(at(4 * time.Second)); got < 175 || got > 200 {
+		if got := b.Balance(at(4 * time.Second)).Burst; got < 175 || got > 200 {
 			t.Errorf("Burst = %v, want 175 to 200", got)
 		}
-		if got := b.Tokens(at(4 * time.Second)); got < 175 {
+		if got := b.Balance(at(4 * time.Second)).Tokens; got < 175 {
 			t.Errorf("Tokens = %v, want 175 or more", got)
 		}
 	})
 	t.Run("a call late by as long as is remembered", func(t *testing.T) {
 		b := budget.New(10)
-		b.Earn(at(0))
+		b.Earn(at(0), 1)
 		earn(b, 1000, 10*time.Second, 10*time.Second+time.Millisecond)
-		b.Earn(at(8 * time.Second))
-		if got := b.Tokens(at(10 * time.Second)); !near(got, 100.1, 1e-6) {
+		b.Earn(at(8*time.Second), 1)
+		if got := b.Balance(at(10 * time.Second)).Tokens; !near(got, 100.1, 1e-6) {
 			t.Errorf("Tokens = %v, want 100.1", got)
 		}
 	})
@@ -227,12 +227,12 @@ func TestTimesInAnyOrder(t *testing.T) {
 		t.Run(fmt.Sprintf("one call from the future, %v ahead", ahead), func(t *testing.T) {
 			b := budget.New(10)
 			for i := range 6000 {
-				b.Earn(at(time.Duration(i) * time.Millisecond))
+				b.Earn(at(time.Duration(i)*time.Millisecond), 1)
 				if i == 1000 {
-					b.Earn(at(time.Second + ahead))
+					b.Earn(at(time.Second+ahead), 1)
 				}
 			}
-			if got := b.Tokens(at(6*time.Second - 1)); got < 175 || got > 200 {
+			if got := b.Balance(at(6*time.Second - 1)).Tokens; got < 175 || got > 200 {
 				t.Errorf("5 s later Tokens = %v, want 175 to 200", got)
 			}
 		})
@@ -241,9 +241,9 @@ func TestTimesInAnyOrder(t *testing.T) {
 		b := budget.New(10)
 		epoch := time.Unix(0, 0)
 		for i := range 4000 {
-			b.Earn(epoch.Add(time.Duration(i) * time.Millisecond))
+			b.Earn(epoch.Add(time.Duration(i)*time.Millisecond), 1)
 		}
-		if got := b.Tokens(epoch.Add(4 * time.Second)); got < 175 || got > 200 {
+		if got := b.Balance(epoch.Add(4 * time.Second)).Tokens; got < 175 || got > 200 {
 			t.Errorf("Tokens = %v, want 175 to 200", got)
 		}
 	})
@@ -251,17 +251,17 @@ func TestTimesInAnyOrder(t *testing.T) {
 
 func TestNoAllocations(t *testing.T) {
 	b, now := budget.New(10), origin
-	b.Earn(now)
+	b.Earn(now, 1)
 	if n := testing.AllocsPerRun(1000, func() {
 		now = now.Add(100 * time.Millisecond)
-		b.Earn(now)
-		b.Spend(now, false)
-		b.Spend(now, true)
-		b.SpendSaved(now)
+		b.Earn(now, 1)
+		b.Spend(now, false, 1)
+		b.Spend(now, true, 1)
+		b.SpendSaved(now, 1)
 		b.Pay(now, true, 1)
 		b.Hedged(true)
 		b.Refund(true, 1)
-		b.Saved(now)
+		b.Balance(now)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}

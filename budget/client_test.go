@@ -105,7 +105,7 @@ func (c client) run() []call {
 			call, now := &ended[next], c.begins[next]
 			next++
 			call.began = now
-			b.Earn(at(now))
+			b.Earn(at(now), 1)
 			push(now+c.law(primaries, now), call, 0)
 			if c.hedges > 0 {
 				push(now+c.delay, call, due)
@@ -124,7 +124,7 @@ func (c client) run() []call {
 			if len(call.sent) > 0 {
 				b.Hedged(e.what > 0)
 			}
-		case paid(b, at(e.at), len(call.sent) > 0 || age >= 2*c.delay):
+		case pays(b, at(e.at), len(call.sent) > 0 || age >= 2*c.delay):
 			call.sent = append(call.sent, e.at)
 			push(e.at+c.law(hedges, e.at), call, len(call.sent))
 			if len(call.sent) < c.hedges {
@@ -170,9 +170,4 @@ func within(ended []call, from, to time.Duration) (calls, hedges int) {
 		}
 	}
 	return calls, hedges
-}
-
-func paid(b *budget.Bucket, now time.Time, urgent bool) bool {
-	paid, _ := b.Pay(now, urgent, 1)
-	return paid
 }

@@ -34,8 +34,8 @@ func TestRule12_ConcurrentSpendsNeverExceedEarnings(t *testing.T) {
 					for i := range calls {
 						now := time.Duration(clock.Add(int64(tt.tick))) + time.Duration((caller*i)%20)*time.Millisecond
 						earned.Add(1)
-						b.Earn(at(now))
-						if b.Spend(at(now), i%2 == 0) {
+						b.Earn(at(now), 1)
+						if b.Spend(at(now), i%2 == 0, 1) {
 							if n := paid.Add(1); float64(n) > share*float64(earned.Load())+1 {
 								t.Errorf("%d hedges paid for after at most %d calls", n, earned.Load())
 								return

@@ -7,18 +7,23 @@ import (
 	"github.com/grpchedge/hedge/budget"
 )
 
+func pays(b *budget.Bucket, now time.Time, urgent bool) bool {
+	paid, _ := b.Pay(now, urgent, 1)
+	return paid
+}
+
 // Times are passed in, here those of a made-up clock: a thousand calls in a second pay for a hundred hedges.
 func Example() {
 	b := budget.New(10) // 10 hedges per 100 calls
 
 	now := time.Now()
 	for range 1000 {
-		b.Earn(now)
+		b.Earn(now, 1)
 		now = now.Add(time.Millisecond)
 	}
 
 	hedges := 0
-	for b.Spend(now, true) {
+	for pays(b, now, true) {
 		hedges++
 	}
 	fmt.Println(hedges, "hedges")
@@ -26,19 +31,19 @@ func Example() {
 }
 
 // The last tokens of a burst are for urgent hedges.
-func ExampleBucket_Spend() {
+func ExampleBucket_Pay() {
 	b := budget.New(10)
 
 	now := time.Now()
 	for range 410 {
-		b.Earn(now)
+		b.Earn(now, 1)
 	}
 
 	first, second := 0, 0
-	for b.Spend(now, false) {
+	for pays(b, now, false) {
 		first++
 	}
-	for b.Spend(now, true) {
+	for pays(b, now, true) {
 		second++
 	}
 	fmt.Println(first, "first hedges, then", second, "second ones")
@@ -46,19 +51,19 @@ func ExampleBucket_Spend() {
 }
 
 // Tokens that were left over pay for a bunch of slow calls, as long as hedges win.
-func ExampleBucket_Pay() {
+func ExampleBucket_Hedged() {
 	b, now := budget.New(10), time.Now()
 	for range 1000 { // calls in ten seconds, none of them slow
-		b.Earn(now)
+		b.Earn(now, 1)
 		now = now.Add(10 * time.Millisecond)
 	}
 	paid := 0
 	for range 80 { // a backend stalls
-		if ok, _ := b.Pay(now, true, 1); ok {
+		if pays(b, now, true) {
 			b.Hedged(true) // the hedge won
 			paid++
 		}
 	}
-	fmt.Println(paid, "hedges of 80, more than the burst:", b.Burst(now) < 20)
+	fmt.Println(paid, "hedges of 80, more than the burst:", b.Balance(now).Burst < 20)
 	// Output: 80 hedges of 80, more than the burst: true
 }

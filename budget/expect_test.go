@@ -26,11 +26,11 @@ func TestExpect(t *testing.T) {
 	} {
 		b := budget.New(c.percent)
 		b.Expect(now, c.perSecond)
-		if got := b.Tokens(now); math.Abs(got-c.tokens) > 0.2 {
+		if got := b.Balance(now).Tokens; math.Abs(got-c.tokens) > 0.2 {
 			t.Errorf("%v%% of %v calls a second: %v tokens, want %v", c.percent, c.perSecond, got, c.tokens)
 		}
 		spent := 0
-		for b.Spend(now, true) {
+		for b.Spend(now, true, 1) {
 			spent++
 		}
 		if spent > 8 {

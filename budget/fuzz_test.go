@@ -26,15 +26,15 @@ func FuzzBucket(f *testing.F) {
 			}
 			switch e & 3 {
 			case 0, 1:
-				b.Earn(at(now))
+				b.Earn(at(now), 1)
 				allowed += share
 			case 2:
-				if b.Spend(at(now), e&4 == 0) {
+				if b.Spend(at(now), e&4 == 0, 1) {
 					allowed--
 				}
 			default:
 				b.Hedged(e&8 == 0)
-				paid := b.SpendSaved(at(now))
+				paid := b.SpendSaved(at(now), 1)
 				if !paid {
 					paid, _ = b.Pay(at(now), e&4 == 0, 1)
 				}
@@ -43,20 +43,20 @@ func FuzzBucket(f *testing.F) {
 				}
 			}
 			if e == 255 { // the hedge that was just paid for is dropped, if any was
-				if b.SpendSaved(at(now)) {
+				if b.SpendSaved(at(now), 1) {
 					b.Refund(true, 1)
 				}
-				if b.Spend(at(now), true) {
+				if b.Spend(at(now), true, 1) {
 					b.Refund(false, 1)
 				}
 			}
 			if allowed < -1e-6*float64(len(events)) {
 				t.Fatalf("%v more paid for than earned", -allowed)
 			}
-			if tokens, burst := b.Tokens(at(now)), b.Burst(at(now)); !(0 <= tokens && tokens <= burst && burst <= budget.MaxBurst) {
+			if tokens, burst := b.Balance(at(now)).Tokens, b.Balance(at(now)).Burst; !(0 <= tokens && tokens <= burst && burst <= budget.MaxBurst) {
 				t.Fatalf("Tokens = %v, Burst = %v", tokens, burst)
 			}
-			if saved, capacity := b.Saved(at(now)), b.Capacity(at(now)); !(0 <= saved && saved <= capacity) {
+			if saved, capacity := b.Balance(at(now)).Saved, b.Balance(at(now)).Capacity; !(0 <= saved && saved <= capacity) {
 				t.Fatalf("Saved = %v, Capacity = %v", saved, capacity)
 			}
 		}

@@ -29,7 +29,7 @@ const afterTen = 10 * time.Second
 
 // drainSaved spends from savings until refused and returns how often it was paid.
 func drainSaved(b *budget.Bucket, now time.Duration) (n int) {
-	for b.SpendSaved(at(now)) {
+	for b.SpendSaved(at(now), 1) {
 		n++
 	}
 	return n
@@ -46,19 +46,19 @@ func TestSavings_FillFromWhatGoesBeyondTheBurst(t *testing.T) {
 		{1000, 700, 800},
 	} {
 		b := saved(tc.rate)
-		b.Earn(at(afterTen))
-		b.Spend(at(afterTen), true)
-		if got := b.Saved(at(afterTen)); got < tc.min-1e-6 || got > tc.max+1e-6 {
+		b.Earn(at(afterTen), 1)
+		b.Spend(at(afterTen), true, 1)
+		if got := b.Balance(at(afterTen)).Saved; got < tc.min-1e-6 || got > tc.max+1e-6 {
 			t.Errorf("%d calls a second: %v saved, want %v to %v", tc.rate, got, tc.min, tc.max)
 		}
 	}
 	b := budget.New(10)
 	for i := range 100_000 {
 		now := at(time.Duration(i) * time.Millisecond)
-		b.Earn(now)
-		b.Spend(now, true) // all that is earned is spent
+		b.Earn(now, 1)
+		b.Spend(now, true, 1) // all that is earned is spent
 	}
-	if got := b.Saved(at(100 * time.Second)); got > 1 {
+	if got := b.Balance(at(100 * time.Second)).Saved; got > 1 {
 		t.Errorf("%v saved where nothing was left over", got)
 	}
 }
@@ -68,13 +68,13 @@ func TestSavings_OfQuietClients(t *testing.T) {
 	b := budget.New(10)
 	earn(b, 60, 0, time.Minute)
 	for _, now := range []time.Duration{time.Minute, time.Hour} {
-		if tokens, saved, capacity := b.Tokens(at(now)), b.Saved(at(now)), b.Capacity(at(now)); tokens != 1 || saved != 4 || capacity != 5 {
+		if tokens, saved, capacity := b.Balance(at(now)).Tokens, b.Balance(at(now)).Saved, b.Balance(at(now)).Capacity; tokens != 1 || saved != 4 || capacity != 5 {
 			t.Errorf("after %v: %v tokens and %v saved of %v, want 1 and 4 of 5", now, tokens, saved, capacity)
 		}
 	}
 	win(b)
 	paid := drain(b, time.Hour, true)
-	for b.SpendSaved(at(time.Hour)) {
+	for b.SpendSaved(at(time.Hour), 1) {
 		b.Hedged(true)
 		paid++
 	}
@@ -90,16 +90,16 @@ func TestSavings_OfBurstsOfCalls(t *testing.T) {
 		for i := range 10 {
 			now := time.Duration(i) * every
 			for range 100 {
-				b.Earn(at(now))
+				b.Earn(at(now), 1)
 			}
 			if got := drain(b, now+10*time.Millisecond, true); got < 10 {
 				t.Errorf("each %v: %d hedges paid for, want the 10 that the calls earn", every, got)
 			}
 		}
 		for range 100 { // none of which is late
-			b.Earn(at(10 * every))
+			b.Earn(at(10*every), 1)
 		}
-		if got := b.Tokens(at(11*every)) + b.Saved(at(11*every)); got < 5 || got > 50 {
+		if got := b.Balance(at(11*every)).Tokens + b.Balance(at(11*every)).Saved; got < 5 || got > 50 {
 			t.Errorf("each %v: %v tokens after a burst without late calls, want 5 to 50", every, got)
 		}
 	}
@@ -109,11 +109,11 @@ func TestSavings_OfBurstsOfCalls(t *testing.T) {
 func TestSavings_ShrinkWithTraffic(t *testing.T) {
 	b := saved(1000)
 	later := time.Hour
-	if got := b.Saved(at(later)); got != 4 {
+	if got := b.Balance(at(later)).Saved; got != 4 {
 		t.Errorf("%v saved after an hour of silence, want 4", got)
 	}
 	paid := 0
-	for win(b); b.SpendSaved(at(later)); win(b) {
+	for win(b); b.SpendSaved(at(later), 1); win(b) {
 		paid++
 	}
 	if paid != 4 {
@@ -172,7 +172,7 @@ func TestSavings_AWinProvesOneHedge(t *testing.T) {
 func TestRule12_StalledHedges(t *testing.T) {
 	b := saved(1000)
 	win(b)
-	burst, held := b.Burst(at(afterTen)), b.Burst(at(afterTen))+b.Saved(at(afterTen))
+	burst, held := b.Balance(at(afterTen)).Burst, b.Balance(at(afterTen)).Burst+b.Balance(at(afterTen)).Saved
 	hedges, fromSavings, wins := 0, 0, 0
 	for i := range 1000 {
 		paid, saved := b.Pay(at(afterTen), true, 1)
@@ -201,7 +201,7 @@ func TestSavings_ARefusalCostsNothing(t *testing.T) {
 	b := saved(1) // a tenth of a token
 	win(b)
 	for range 10 {
-		if b.SpendSaved(at(afterTen)) {
+		if b.SpendSaved(at(afterTen), 1) {
 			t.Fatal("paid with a tenth of a token")
 		}
 	}
@@ -215,27 +215,27 @@ func TestRefund(t *testing.T) {
 	now := afterTen
 	b := saved(1000)
 	win(b)
-	tokens, saved := b.Tokens(at(now)), b.Saved(at(now))
+	tokens, saved := b.Balance(at(now)).Tokens, b.Balance(at(now)).Saved
 	for range 1000 { // of hedges that are dropped, each again
-		if !b.Spend(at(now), true) {
+		if !b.Spend(at(now), true, 1) {
 			t.Fatal("refused though each token was given back")
 		}
 		b.Refund(false, 1)
-		if !b.SpendSaved(at(now)) {
+		if !b.SpendSaved(at(now), 1) {
 			t.Fatal("refused by the savings though each token was given back")
 		}
 		b.Refund(true, 1)
 	}
-	if got := b.Tokens(at(now)); !near(got, tokens, 1e-6) {
+	if got := b.Balance(at(now)).Tokens; !near(got, tokens, 1e-6) {
 		t.Errorf("%v tokens after refunds, %v before", got, tokens)
 	}
-	if got := b.Saved(at(now)); !near(got, saved, 1e-6) {
+	if got := b.Balance(at(now)).Saved; !near(got, saved, 1e-6) {
 		t.Errorf("%v saved after refunds, %v before", got, saved)
 	}
 	var none budget.Bucket
 	none.Refund(true, 1)
 	none.Refund(false, 1)
-	if none.Spend(at(now), true) || none.SpendSaved(at(now)) || none.Tokens(at(now)) != 0 {
+	if none.Spend(at(now), true, 1) || none.SpendSaved(at(now), 1) || none.Balance(at(now)).Tokens != 0 {
 		t.Error("a bucket that never pays has paid")
 	}
 }
@@ -247,12 +247,12 @@ func TestRule12_SavingsStayWithinTheShare(t *testing.T) {
 		b := budget.New(10)
 		calls, hedges := 0, 0
 		for now := time.Duration(0); now < time.Minute; now += time.Duration(r.ExpFloat64() * float64(2*time.Millisecond)) {
-			b.Earn(at(now))
+			b.Earn(at(now), 1)
 			calls++
 			if now/(5*time.Second)%2 == 0 {
 				continue // what is earned now is saved
 			}
-			for paid(b, at(now), r.IntN(2) == 0) {
+			for pays(b, at(now), r.IntN(2) == 0) {
 				hedges++
 				b.Hedged(r.IntN(3) > 0)
 			}
@@ -284,9 +284,9 @@ func TestRule12_InAnyIntervalWithSavings(t *testing.T) {
 			}
 			now += time.Duration(r.ExpFloat64() / rate * 1e9)
 			start := at(now - 1)
-			ready.least = min(ready.least, b.Burst(start)+float64(ready.hedges)-0.1*float64(i))
-			all.least = min(all.least, b.Burst(start)+b.Saved(start)+float64(all.hedges)-0.1*float64(i))
-			b.Earn(at(now))
+			ready.least = min(ready.least, b.Balance(start).Burst+float64(ready.hedges)-0.1*float64(i))
+			all.least = min(all.least, b.Balance(start).Burst+b.Balance(start).Saved+float64(all.hedges)-0.1*float64(i))
+			b.Earn(at(now), 1)
 			for range r.IntN(4) {
 				switch paid, saved := b.Pay(at(now), r.IntN(2) == 0, 1); {
 				case paid && !saved:
@@ -326,12 +326,12 @@ func TestRule12_NoSavingsInAnOutage(t *testing.T) {
 		b := budget.New(10)
 		earn(b, 60*rate, 0, time.Minute)
 		win(b) // until now they did
-		burst := b.Burst(at(time.Minute))
+		burst := b.Balance(at(time.Minute)).Burst
 		calls, hedges := 0, 0
 		for now := time.Minute; now < 2*time.Minute; now += time.Second / time.Duration(rate) {
-			b.Earn(at(now))
+			b.Earn(at(now), 1)
 			calls++
-			if paid(b, at(now), true) {
+			if pays(b, at(now), true) {
 				hedges++
 			}
 			if now > time.Minute+time.Second { // so long they take
@@ -356,7 +356,7 @@ func TestSavings_Concurrently(t *testing.T) {
 		group.Go(func() {
 			for i := range each {
 				now := at(time.Duration(i) * time.Millisecond)
-				b.Earn(now)
+				b.Earn(now, 1)
 				b.Hedged(i%3 != caller%3)
 				if i/1000%2 == 0 {
 					continue
@@ -388,7 +388,7 @@ func TestRule12_UnprovenHedgesConcurrently(t *testing.T) {
 		for caller := range 8 {
 			group.Go(func() {
 				for range 100 {
-					if b.SpendSaved(at(afterTen)) {
+					if b.SpendSaved(at(afterTen), 1) {
 						hedges.Add(1)
 					}
 					if caller == 0 {
@@ -407,7 +407,7 @@ func TestRule12_UnprovenHedgesConcurrently(t *testing.T) {
 func TestSavings_NeverPay(t *testing.T) {
 	for name, b := range map[string]*budget.Bucket{"zero": {}, "0%": budget.New(0)} {
 		win(b)
-		if b.SpendSaved(at(0)) || b.Saved(at(0)) != 0 || b.Capacity(at(0)) != 0 {
+		if b.SpendSaved(at(0), 1) || b.Balance(at(0)).Saved != 0 || b.Balance(at(0)).Capacity != 0 {
 			t.Errorf("%s: a bucket that never pays has paid", name)
 		}
 	}

@@ -30,12 +30,12 @@ func TestRule12_AShareThatMoves(t *testing.T) {
 				b.SetPercent(100 * share)
 			}
 			cost := []float64{1, 1, 0.3, 7}[r.IntN(4)]
-			b.EarnFor(at(now), cost)
+			b.Earn(at(now), cost)
 			earned += share * roundedCost(cost)
 			for range r.IntN(3) {
 				saved := false
-				if !b.SpendFor(at(now), r.IntN(2) == 0, cost) {
-					if saved = b.SpendSavedFor(at(now), cost); !saved {
+				if !b.Spend(at(now), r.IntN(2) == 0, cost) {
+					if saved = b.SpendSaved(at(now), cost); !saved {
 						continue
 					}
 				}
@@ -47,7 +47,7 @@ func TestRule12_AShareThatMoves(t *testing.T) {
 				}
 			}
 			rounding := 1e-6 + 1e-7*float64(i)
-			if over := paid + b.Tokens(at(now)) + b.Saved(at(now)) - earned; over > rounding {
+			if over := paid + b.Balance(at(now)).Tokens + b.Balance(at(now)).Saved - earned; over > rounding {
 				t.Fatalf("seed %d, call %d: %v tokens more than were earned", seed, i, over)
 			}
 		}
@@ -78,10 +78,10 @@ func TestRule12_AShareThatMovesConcurrently(t *testing.T) {
 			for i := range calls {
 				now := time.Duration(clock.Add(int64(50*time.Microsecond))) + time.Duration((caller*i)%20)*time.Millisecond
 				earned.Add(1)
-				b.Earn(at(now))
-				ok, saved := b.Spend(at(now), i%2 == 0), false
+				b.Earn(at(now), 1)
+				ok, saved := b.Spend(at(now), i%2 == 0, 1), false
 				if !ok {
-					saved = b.SpendSaved(at(now))
+					saved = b.SpendSaved(at(now), 1)
 				}
 				switch {
 				case !ok && !saved:
@@ -115,13 +115,13 @@ func TestSetPercent_WhatIsHeldPays(t *testing.T) {
 		}{{0, 20, 21}, {1500 * time.Millisecond, 20, 21}, {3 * time.Second, 1, 1}} {
 			b := budget.New(100)
 			for range 20 {
-				b.Earn(at(0))
+				b.Earn(at(0), 1)
 			}
 			for _, p := range percents {
 				b.SetPercent(p)
 			}
 			paid := 0
-			for b.Spend(at(tc.after), true) {
+			for b.Spend(at(tc.after), true, 1) {
 				paid++
 			}
 			if paid < tc.least || paid > tc.most {

@@ -75,7 +75,7 @@ func (c *bound) begin(now time.Duration) {
 	if c.calls > 20_000 && c.calls%16 != 0 {
 		return // enough starts, and the race detector is slow
 	}
-	c.least = min(c.least, c.bucket.Burst(at(now))+float64(c.hedges)-c.share*float64(c.calls))
+	c.least = min(c.least, c.bucket.Balance(at(now)).Burst+float64(c.hedges)-c.share*float64(c.calls))
 }
 
 func (c *bound) check(t *testing.T, now time.Duration) {
@@ -100,12 +100,12 @@ func TestRule12_OutageStaysWithinBudget(t *testing.T) {
 			if c.calls < len(calls) && calls[c.calls] <= now {
 				now = calls[c.calls]
 				c.begin(now - 1) // in whatever silence came before
-				b.Earn(at(now))
+				b.Earn(at(now), 1)
 				c.calls++
 				c.begin(now)
 				continue
 			}
-			if b.Spend(at(now), ask == &second) {
+			if b.Spend(at(now), ask == &second, 1) {
 				hedges = append(hedges, now)
 				c.hedges++
 				c.check(t, now)
@@ -168,10 +168,10 @@ func TestRule12_ModestDemandIsMet(t *testing.T) {
 			if i > 0 && now-calls[i-1] > time.Minute {
 				busySince = now
 			}
-			b.Earn(at(now))
+			b.Earn(at(now), 1)
 			for demand += 0.8 * percent / 100; demand >= 1; demand-- {
-				if !b.Spend(at(now), false) && now-busySince > 2*time.Second {
-					t.Fatalf("refused at %v with %v tokens of %v", now, b.Tokens(at(now)), b.Burst(at(now)))
+				if !b.Spend(at(now), false, 1) && now-busySince > 2*time.Second {
+					t.Fatalf("refused at %v with %v tokens of %v", now, b.Balance(at(now)).Tokens, b.Balance(at(now)).Burst)
 				}
 			}
 		}

@@ -23,12 +23,12 @@ func TestSumsMayWrap(t *testing.T) {
 		}
 		for range 4000 {
 			now = now.Add(time.Millisecond)
-			b.Earn(now)
-			if got := b.Tokens(now); got < 1 || got > 8000 {
+			b.Earn(now, 1)
+			if got := b.Balance(now).Tokens; got < 1 || got > 8000 {
 				t.Fatalf("from %d: Tokens = %v", start, got)
 			}
 		}
-		if got := b.Tokens(now); got < 7000 {
+		if got := b.Balance(now).Tokens; got < 7000 {
 			t.Errorf("from %d: Tokens = %v, want 7000 to 8000", start, got)
 		}
 	}
@@ -42,8 +42,8 @@ func TestUnspentTokensAreForfeited(t *testing.T) {
 	for range 1_000_000 {
 		b.units.Add(25_000 * unitsPerCall) // a step's worth between two calls
 		now = now.Add(step)
-		b.Earn(now)
-		if got := b.Tokens(now); got != maxBurst {
+		b.Earn(now, 1)
+		if got := b.Balance(now).Tokens; got != maxBurst {
 			t.Fatalf("Tokens = %v, want %d", got, maxBurst)
 		}
 	}

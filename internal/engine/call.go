@@ -235,8 +235,10 @@ func (c *Call) draw(turn int, now time.Time) bool {
 	}
 	c.turn = turn
 	e := c.estimate
-	c.drawn = e == nil ||
-		(e.Probability >= 1 || c.method.learner.Draw(e.Probability)) && (e.Trickle == nil || e.Trickle.Spend(now, true))
+	c.drawn = e == nil || e.Probability >= 1 || c.method.learner.Draw(e.Probability)
+	if c.drawn && e != nil && e.Trickle != nil {
+		c.drawn, _ = e.Trickle.Pay(now, true, 1)
+	}
 	return c.drawn
 }
 
@@ -315,7 +317,7 @@ func (c *Call) pretend(age time.Duration) {
 		case age <= c.delay:
 		case !c.draw(1, due):
 			s.NotDrawn++
-		case !c.unbudgeted() && !c.payment.pretend(due):
+		case !c.unbudgeted() && !c.payment.pay(due, true):
 			s.BudgetExhausted++
 		default:
 			s.DryRun++

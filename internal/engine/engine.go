@@ -138,7 +138,7 @@ func (e *Engine) Begin(ctx context.Context, target, method string, conn Conn, op
 		case c.estimate != nil:
 			c.arm(max(c.estimate.Delay, s.MinDelay))
 			if b := c.estimate.Trickle; b != nil {
-				b.Earn(now)
+				b.Earn(now, 1)
 			}
 		case s.WarmupDelay > 0:
 			m.counters.warmup.Add(1)

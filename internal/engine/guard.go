@@ -11,7 +11,7 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// traffic is what the guard measures failures by: the calls so far, a dear one of the target counting as several.
+// traffic is what the guard measures failures by: the calls so far, a costly one of the target counting as several.
 func (m *method) traffic() guard.Traffic {
 	return guard.Traffic{Method: float64(m.counters.calls.Load()), Target: m.target.budget.Calls()}
 }

@@ -24,19 +24,12 @@ func (p *payment) open(s *settings, target *budget.Bucket) {
 
 // earn adds the share of the call to the budgets, unless its cost is still to come.
 func (p *payment) earn(now time.Time) {
-	switch {
-	case !p.priced:
-		p.owes = true
-	case p.cost == 1:
-		p.target.Earn(now)
-		if p.own != nil {
-			p.own.Earn(now)
-		}
-	default:
-		p.target.EarnFor(now, p.cost)
-		if p.own != nil {
-			p.own.EarnFor(now, p.cost)
-		}
+	if p.owes = !p.priced; p.owes {
+		return
+	}
+	p.target.Earn(now, p.cost)
+	if p.own != nil {
+		p.own.Earn(now, p.cost)
 	}
 }
 
@@ -44,7 +37,6 @@ func (p *payment) earn(now time.Time) {
 func (p *payment) setPrice(now time.Time, cost float64) {
 	p.cost, p.priced = cost, true
 	if p.owes {
-		p.owes = false
 		p.earn(now)
 	}
 }
@@ -88,16 +80,4 @@ func (p *payment) hedged(won bool) {
 	if p.own != nil {
 		p.own.Hedged(won)
 	}
-}
-
-// pretend takes the price of a hedge that would have been sent at now.
-func (p *payment) pretend(now time.Time) bool {
-	if p.own != nil && !p.own.SpendFor(now, true, p.cost) {
-		return false
-	}
-	paid := p.target.SpendFor(now, true, p.cost)
-	if !paid && p.own != nil {
-		p.own.Refund(false, p.cost)
-	}
-	return paid
 }

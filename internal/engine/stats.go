@@ -96,15 +96,15 @@ func (e *Engine) Methods() []stats.Method {
 }
 
 func (m *method) stats(e *Engine, now time.Time) stats.Method {
-	s, estimate := m.settingsNow(e), m.learner.Estimate()
+	s, estimate, held := m.settingsNow(e), m.learner.Estimate(), m.target.budget.Balance(now)
 	row := stats.Method{
 		Target:  m.target.name,
 		Method:  m.name,
 		Counts:  m.counters.read(),
 		Choice:  estimate.Stats(),
-		Tokens:  m.target.budget.Tokens(now),
-		Burst:   m.target.budget.Burst(now),
-		Saved:   m.target.budget.Saved(now),
+		Tokens:  held.Tokens,
+		Burst:   held.Burst,
+		Saved:   held.Saved,
 		Classes: m.classes.Load().stats(now),
 		Resets:  m.target.resets.Report(now),
 	}

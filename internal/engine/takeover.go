@@ -86,7 +86,7 @@ func (e *Engine) rate(t *target, now time.Time) float64 {
 		return expected // nobody has called it
 	}
 	const seconds = 2 // of calls, which make the burst
-	burst, percent := t.budget.Burst(now), e.config.Load().forTarget(t.name).BudgetPercent
+	burst, percent := t.budget.Balance(now).Burst, e.config.Load().forTarget(t.name).BudgetPercent
 	if burst <= 1 || percent == 0 {
 		return 0
 	}

@@ -138,7 +138,7 @@ func (e *Engine) newTarget(name string, now time.Time) *target {
 	if e.entries.crowded {
 		// A new bucket has one token. If memory is short, targets are removed and made again all the time, and these tokens
 		// would exceed the budget. So the token is taken out.
-		t.budget.Spend(now, true)
+		t.budget.Pay(now, true, 1)
 	}
 	return t
 }

@@ -75,7 +75,7 @@ func (c *Call) SetTraits(t Traits) {
 	if e != nil {
 		c.estimate, c.delay = e, min(max(e.Delay, c.settings.MinDelay), race.Longest)
 		if e.Trickle != nil {
-			e.Trickle.Earn(c.start)
+			e.Trickle.Earn(c.start, 1)
 		}
 	}
 }

@@ -117,7 +117,7 @@ func TestFind_NextToTheBest(t *testing.T) {
 	}
 }
 
-// TestFind_LowerEdgeOfAGap has nothing end between 20 and 100 ms: a hedge in between is as dear as one at 20 ms.
+// TestFind_LowerEdgeOfAGap has nothing end between 20 and 100 ms: a hedge in between is as costly as one at 20 ms.
 func TestFind_LowerEdgeOfAGap(t *testing.T) {
 	l := testserver.Mixture(testserver.Part{Weight: 0.9, Law: testserver.Uniform(10*ms, 20*ms)},
 		testserver.Part{Weight: 0.1, Law: testserver.Uniform(100*ms, 200*ms)})

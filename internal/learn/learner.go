@@ -191,7 +191,7 @@ func (l *Learner) look(c *Config, now time.Time, n int64) bool {
 	l.lastSize.Store(n)
 	if paced {
 		// A choice takes longer than a caller should wait for.
-		capacity := l.place.Budget.Capacity(now)
+		capacity := l.place.Budget.Balance(now).Capacity
 		l.run(func() {
 			l.conclude(now, func() { l.chooseWithinPace(c, now, capacity) })
 			l.follow(c)

@@ -146,10 +146,10 @@ func (s *simulator) begin() {
 		s.arrive(s.now + time.Duration(s.random.ExpFloat64()/s.rate*1e9))
 	}
 	c := &simCall{id: id, start: s.now}
-	s.budget.Earn(s.time())
+	s.budget.Earn(s.time(), 1)
 	for range 25 {
 		if s.generous {
-			s.ample.Earn(s.time())
+			s.ample.Earn(s.time(), 1)
 		}
 	}
 	if c.estimate = s.known; c.estimate == nil {
@@ -161,7 +161,7 @@ func (s *simulator) begin() {
 	if e := c.estimate; e != nil {
 		c.delay = e.Delay
 		if e.Trickle != nil {
-			e.Trickle.Earn(s.time())
+			e.Trickle.Earn(s.time(), 1)
 		}
 		if s.config.MaxHedges > 0 {
 			heap.Push(&s.queue, event{at: s.now + e.Delay, kind: due, call: c})
@@ -187,7 +187,10 @@ func (s *simulator) due(c *simCall) {
 			return
 		}
 		c.turn++
-		c.drawn = (e.Probability >= 1 || s.learner.Draw(e.Probability)) && (e.Trickle == nil || e.Trickle.Spend(s.time(), true))
+		c.drawn = e.Probability >= 1 || s.learner.Draw(e.Probability)
+		if c.drawn && e.Trickle != nil {
+			c.drawn, _ = e.Trickle.Pay(s.time(), true, 1)
+		}
 		if !c.drawn {
 			again(c.delay)
 			return

@@ -44,7 +44,7 @@ type Method struct {
 	exhausted, failed member
 }
 
-// Traffic counts the calls so far of the method and of its target. A dear call of a target may count as several. The counts never
+// Traffic counts the calls so far of the method and of its target. A costly call of a target may count as several. The counts never
 // fall.
 type Traffic struct{ Method, Target float64 }
 

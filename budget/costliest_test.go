@@ -8,13 +8,13 @@ import (
 	"github.com/grpchedge/hedge/budget"
 )
 
-// A dear call raises the burst to the price of its hedge, for half a minute at least and a minute at most.
-func TestBurst_OfADearCall(t *testing.T) {
+// A costly call raises the burst to the price of its hedge, for half a minute at least and a minute at most.
+func TestBurst_OfACostlyCall(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
-		begin time.Duration // of the dear call, after the first one
+		begin time.Duration // of the costly call, after the first one
 		cost  float64
-		at    time.Duration // after the dear call
+		at    time.Duration // after the costly call
 		want  float64
 	}{
 		{"at once", 0, 50, 0, 50},
@@ -34,33 +34,33 @@ func TestBurst_OfADearCall(t *testing.T) {
 		{"the clock set back by an hour", time.Hour, 50, -time.Hour, 1},
 	} {
 		b := budget.New(0.1)
-		b.Earn(at(0))
-		b.EarnFor(at(tc.begin), tc.cost)
-		if got := b.Burst(at(tc.begin + tc.at)); got != tc.want && tc.want != 10_000 || got < tc.want {
+		b.Earn(at(0), 1)
+		b.Earn(at(tc.begin), tc.cost)
+		if got := b.Balance(at(tc.begin + tc.at)).Burst; got != tc.want && tc.want != 10_000 || got < tc.want {
 			t.Errorf("%s: the burst is %v, want %v", tc.name, got, tc.want)
 		}
 	}
 }
 
 // A call whose time is late counts with the latest ones.
-func TestBurst_OfADearCallThatIsLate(t *testing.T) {
+func TestBurst_OfACostlyCallThatIsLate(t *testing.T) {
 	b := budget.New(0.1)
-	b.EarnFor(at(0), 2)
-	b.EarnFor(at(31*time.Second), 3)
-	b.EarnFor(at(29*time.Second), 50)
-	if got := b.Burst(at(59 * time.Second)); got != 50 {
+	b.Earn(at(0), 2)
+	b.Earn(at(31*time.Second), 3)
+	b.Earn(at(29*time.Second), 50)
+	if got := b.Balance(at(59 * time.Second)).Burst; got != 50 {
 		t.Errorf("the burst is %v, want 50", got)
 	}
 }
 
-// What went beyond the burst before a dear call is not there after it.
-func TestEarnFor_BringsNothingBack(t *testing.T) {
+// What went beyond the burst before a costly call is not there after it.
+func TestEarn_BringsNothingBack(t *testing.T) {
 	b := budget.New(10)
 	for n := range 9 {
-		b.Earn(at(time.Duration(n) * time.Millisecond)) // 0.9 tokens beyond the one of the start
+		b.Earn(at(time.Duration(n)*time.Millisecond), 1) // 0.9 tokens beyond the one of the start
 	}
-	b.EarnFor(at(10*time.Millisecond), 100)
-	if got := b.Tokens(at(10 * time.Millisecond)); got != 11 {
+	b.Earn(at(10*time.Millisecond), 100)
+	if got := b.Balance(at(10 * time.Millisecond)).Tokens; got != 11 {
 		t.Errorf("%v tokens, want the one of before and the ten of the call", got)
 	}
 }

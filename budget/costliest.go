@@ -5,18 +5,17 @@ import (
 	"time"
 )
 
-// remembered is how long the dearest call counts: half of it at least. A target of which one call in six seconds is dear earns
-// the price of one such call in a minute, at 10 percent.
+// remembered is how long the costliest call counts: half of it at least. At 10 percent, a target with a costly call each six
+// seconds earns the price of one such call in a minute.
 const remembered = time.Minute
 
-// dearest holds the cost of the dearest call, in units, of the running half of the time that it is remembered, and of the half
+// costliest holds the cost of the costliest call, in units, of the running half of the time that it is remembered, and of the half
 // before. Half n is at n modulo 2, as n<<32 | units, n modulo 2³².
-type dearest [2]atomic.Uint64
+type costliest [2]atomic.Uint64
 
 func halfAt(elapsed time.Duration) uint32 { return uint32(elapsed / (remembered / 2)) }
 
-// note takes note of a call.
-func (d *dearest) note(elapsed time.Duration, units uint64) {
+func (d *costliest) note(elapsed time.Duration, units uint64) {
 	n := halfAt(elapsed)
 	for _, half := range d.load() {
 		if ahead := uint32(half>>32) - n; ahead == 1 { // the time is late
@@ -32,15 +31,15 @@ func (d *dearest) note(elapsed time.Duration, units uint64) {
 	}
 }
 
-// price returns the price of a hedge of the dearest call, in nano-tokens: one token at least.
-func (d *dearest) price(elapsed time.Duration) int64 {
+// price returns the price of a hedge of the costliest call, in nano-tokens: one token at least.
+func (d *costliest) price(elapsed time.Duration) int64 {
 	n, units := halfAt(elapsed), uint64(unitsPerCall)
 	for _, half := range d.load() {
 		if age := n + 1 - uint32(half>>32); age <= 2 { // this half, the one before, or a later one if the time is late
 			units = max(units, uint64(uint32(half)))
 		}
 	}
-	return int64(units) * (token / unitsPerCall)
+	return priceOf(units)
 }
 
-func (d *dearest) load() [2]uint64 { return [2]uint64{d[0].Load(), d[1].Load()} }
+func (d *costliest) load() [2]uint64 { return [2]uint64{d[0].Load(), d[1].Load()} }
