@@ -71,51 +71,9 @@ func ExampleScheduler_Update() {
 	}
 	fmt.Println(s.Update(hedge.WithAllMethods(), hedge.WithBudgetPercent(20)))
 	fmt.Println(s.Update(hedge.WithAllMethods(), hedge.WithBudgetPercent(2000)))
-	fmt.Println(string(s.Config()))
 	// Output:
 	// <nil>
 	// hedge: WithBudgetPercent(2000): the percentage must be 0 to 400
-	// {
-	//   "allMethods": true,
-	//   "budgetPercent": 20
-	// }
-}
-
-// The configuration comes from a file.
-func ExampleParseConfig() {
-	opts, err := hedge.ParseConfig([]byte(`{
-		"readOnlyMethods": ["/pkg.Svc/Get*"],
-		"methodOptions": {"/pkg.Svc/GetAll": {"trigger": {"fixed": "300ms"}}}
-	}`))
-	if err != nil {
-		panic(err)
-	}
-	_, err = hedge.New(opts...)
-	fmt.Println(err)
-
-	_, err = hedge.ParseConfig([]byte(`{"methodOptions": {"/pkg.Svc/GetAll": {"maxHedges": "two"}}}`))
-	fmt.Println(err)
-	// Output:
-	// <nil>
-	// hedge: ParseConfig: methodOptions["/pkg.Svc/GetAll"].maxHedges: "\"two\"" is not a whole number, 0 to 4
-}
-
-// What is in force, without what takes a Go function.
-func ExampleScheduler_Config() {
-	s, err := hedge.New(hedge.WithReadOnlyMethods("/pkg.Svc/Get*"), hedge.WithTrigger(hedge.Fixed(20*time.Millisecond)))
-	if err != nil {
-		panic(err)
-	}
-	fmt.Println(string(s.Config()))
-	// Output:
-	// {
-	//   "readOnlyMethods": [
-	//     "/pkg.Svc/Get*"
-	//   ],
-	//   "trigger": {
-	//     "fixed": "20ms"
-	//   }
-	// }
 }
 
 // One target gets no hedges for now.

@@ -26,7 +26,7 @@ import (
 // budgets, its own and the target's. So a method can have less than the target gives, and not more.
 func WithMethodOptions(methods string, opts ...Option) Option {
 	return named("WithMethodOptions", func(c *engine.Config) error {
-		r, err := newRule("WithMethodOptions", methods, pattern.Check(methods), opts, forMethods)
+		r, err := newRule("WithMethodOptions", methods, pattern.Check(methods), opts, engine.ForMethods)
 		if err == nil {
 			c.MethodRules = append(slices.Clip(c.MethodRules), r)
 		}
@@ -51,7 +51,7 @@ func WithTargetOptions(targets string, opts ...Option) Option {
 		case !utf8.ValidString(targets):
 			patternErr = errors.New("a pattern is UTF-8")
 		}
-		r, err := newRule("WithTargetOptions", targets, patternErr, opts, forTargets)
+		r, err := newRule("WithTargetOptions", targets, patternErr, opts, engine.ForTargets)
 		if err == nil {
 			c.TargetRules = append(slices.Clip(c.TargetRules), r)
 		}
@@ -80,46 +80,8 @@ func WithHedgesOfHedges() Option {
 	})
 }
 
-// scope is where an option can be set, beside New.
-type scope uint8
-
-const (
-	forAll scope = 0 // New itself
-
-	forTargets scope = 1 << iota
-	forMethods
-)
-
-// scopes has every option that can be set for targets or methods. All others are of the scheduler alone.
-var scopes = map[string]scope{
-	"WithTrigger":          forTargets | forMethods,
-	"WithMaxHedges":        forTargets | forMethods,
-	"WithBudgetPercent":    forTargets | forMethods,
-	"WithMinDelay":         forTargets | forMethods,
-	"WithWarmup":           forTargets | forMethods,
-	"WithNonFatalCodes":    forTargets | forMethods,
-	"WithClass":            forTargets | forMethods,
-	"WithCost":             forTargets | forMethods,
-	"WithAnswer":           forTargets | forMethods,
-	"WithControl":          forTargets | forMethods,
-	"WithDryRun":           forTargets | forMethods,
-	"WithOtherBackendOnly": forTargets | forMethods,
-	"WithOff":              forTargets | forMethods,
-	"WithHedgesOfHedges":   forTargets | forMethods,
-	"WithThrottle":         forTargets,
-	"WithResetLimit":       forTargets,
-	"WithMethodOptions":    forTargets,
-}
-
-func (s scope) String() string {
-	if s == forMethods {
-		return "a method"
-	}
-	return "a target"
-}
-
 // newRule checks the options of a rule, and returns it. patternErr says what is wrong with its pattern; nil: nothing.
-func newRule(option, pattern string, patternErr error, opts []Option, where scope) (engine.Rule, error) {
+func newRule(option, pattern string, patternErr error, opts []Option, where engine.Scope) (engine.Rule, error) {
 	if patternErr != nil {
 		return engine.Rule{}, fmt.Errorf("hedge: %s(%q): %w", option, pattern, patternErr)
 	}
@@ -128,7 +90,7 @@ func newRule(option, pattern string, patternErr error, opts []Option, where scop
 	scratch.Given = &given
 	errs := []error{apply(&scratch, opts)}
 	for _, name := range given {
-		if scopes[name]&where == 0 {
+		if !where.Allows(name) {
 			errs = append(errs, fmt.Errorf("%s cannot be set for %v", name, where))
 		}
 	}

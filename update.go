@@ -8,7 +8,7 @@ import (
 
 // Update replaces the configuration as a whole, as if the scheduler had been made by [New] with these options: an option
 // that is not given has its default. So give options that take a Go function again too, such as [WithClass], [WithTrace] and
-// [WithLogger], which [ParseConfig] cannot return. What was learned, budgets, counts and pauses stay. The new configuration
+// [WithLogger], which have no form in JSON. What was learned, budgets, counts and pauses stay. The new configuration
 // is in force for every call that begins after Update has returned. A call that began before ends under the configuration
 // that it began with. With another trigger, a method keeps its last delay until its next call has ended, and the choice of
 // [Auto] may take a second longer.

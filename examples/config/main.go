@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/config"
 	"github.com/grpchedge/hedge/interceptor"
 )
 
@@ -110,7 +111,7 @@ func read(file string) ([]hedge.Option, error) {
 	if err != nil {
 		return nil, err
 	}
-	return hedge.ParseConfig(data)
+	return config.Parse(data)
 }
 
 // watch updates the scheduler when the content of the file changes, and sends the error, which is nil if the new configuration
@@ -130,7 +131,7 @@ func watch(ctx context.Context, file string, s *hedge.Scheduler, updated chan<- 
 			continue
 		}
 		last = data
-		opts, err := hedge.ParseConfig(data)
+		opts, err := config.Parse(data)
 		if err == nil {
 			err = s.Update(opts...)
 		}

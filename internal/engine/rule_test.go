@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/config"
 	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/serviceconfig"
 )
@@ -214,13 +215,13 @@ func TestConfig_EveryOptionEverywhereRoundTrips(t *testing.T) {
 					continue
 				}
 				first := made(t, at.at(value), hedge.WithAllMethods(), hedge.WithServiceConfig("{}"))
-				opts, err := hedge.ParseConfig(first.Config())
+				opts, err := config.Parse(config.Format(first))
 				if err != nil {
 					t.Errorf("%s for the %s: %v", o.name, at.name, err)
 					continue
 				}
 				second := made(t, opts...)
-				if diff := cmp.Diff(string(first.Config()), string(second.Config())); diff != "" {
+				if diff := cmp.Diff(string(config.Format(first)), string(config.Format(second))); diff != "" {
 					t.Errorf("%s for the %s (-first +second):\n%s", o.name, at.name, diff)
 				}
 				want, got := o.shows(engine.ConfigFor(engine.Of(first), "t", "/s/M")), o.shows(engine.ConfigFor(engine.Of(second), "t", "/s/M"))
@@ -245,7 +246,7 @@ func fieldOf(option string) string {
 }
 
 func hasField(option string) bool {
-	_, err := hedge.ParseConfig([]byte(`{"` + fieldOf(option) + `": 0}`))
+	_, err := config.Parse([]byte(`{"` + fieldOf(option) + `": 0}`))
 	return err == nil || !strings.Contains(err.Error(), "no such field")
 }
 

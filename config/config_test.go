@@ -1,4 +1,4 @@
-package hedge_test
+package config_test
 
 import (
 	"encoding/json"
@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/config"
 )
 
 // whole has every field.
@@ -93,15 +94,15 @@ const whole = `{
   "withoutGuard": true
 }`
 
-// What Config returns makes the same configuration again.
-func TestParseConfig_RoundTrips(t *testing.T) {
+// What Format returns makes the same configuration again.
+func TestParse_RoundTrips(t *testing.T) {
 	for name, text := range map[string]string{
 		"everything": whole,
 		"percentile": `{"allMethods": true, "trigger": {"percentile": 0.9}}`,
 		"little":     `{"allMethods": true}`,
 		"false":      `{"allMethods": true, "dryRun": false}`,
 	} {
-		opts, err := hedge.ParseConfig([]byte(text))
+		opts, err := config.Parse([]byte(text))
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -113,7 +114,7 @@ func TestParseConfig_RoundTrips(t *testing.T) {
 		if err := json.Unmarshal([]byte(text), &want); err != nil {
 			t.Fatal(err)
 		}
-		if err := json.Unmarshal(s.Config(), &got); err != nil {
+		if err := json.Unmarshal(config.Format(s), &got); err != nil {
 			t.Fatal(err)
 		}
 		if name == "false" {
@@ -126,7 +127,7 @@ func TestParseConfig_RoundTrips(t *testing.T) {
 }
 
 // Every error names the path, the value and what is allowed.
-func TestParseConfig_Errors(t *testing.T) {
+func TestParse_Errors(t *testing.T) {
 	for text, want := range map[string][]string{
 		``:                                 {"not JSON, at byte 0 of 0"},
 		`{"maxHedges": 2`:                  {"not JSON, at byte 15 of 15", "unexpected EOF"},
@@ -187,12 +188,12 @@ func TestParseConfig_Errors(t *testing.T) {
 		`{"targetOptions": {"t": {"methodOptions": {"/s/M": {"maxHedges": 9}}}}}`: {`targetOptions.t.methodOptions["/s/M"].maxHedges`, "9", "0 to 4"},
 		`{"serviceConfig": {"methodConfig": [{"name": [{}], "hedgingPolicy": {"maxAttempts": 1}}]}}`: {"serviceConfig", "maxAttempts"},
 	} {
-		_, err := hedge.ParseConfig([]byte(text))
+		_, err := config.Parse([]byte(text))
 		if err == nil {
 			t.Errorf("%s: no error", text)
 			continue
 		}
-		for _, part := range append(want, "hedge: ParseConfig: ") {
+		for _, part := range append(want, "hedge: config: ") {
 			if !strings.Contains(err.Error(), part) {
 				t.Errorf("%s: error %q has no %q", text, err, part)
 			}
@@ -206,8 +207,8 @@ func nested(deep int) string {
 }
 
 // A whole number may be written as programs that convert YAML write it.
-func TestParseConfig_WholeNumbers(t *testing.T) {
-	opts, err := hedge.ParseConfig([]byte(`{"allMethods": true, "maxHedges": 2.0, "maxMemory": 1e+08, "warmup": {"calls": 3E1, "delay": "0s"}}`))
+func TestParse_WholeNumbers(t *testing.T) {
+	opts, err := config.Parse([]byte(`{"allMethods": true, "maxHedges": 2.0, "maxMemory": 1e+08, "warmup": {"calls": 3E1, "delay": "0s"}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,19 +217,22 @@ func TestParseConfig_WholeNumbers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{`"maxHedges": 2`, `"maxMemory": 100000000`, `"calls": 30`} {
-		if !strings.Contains(string(s.Config()), want) {
-			t.Errorf("%s has no %s", s.Config(), want)
+		if !strings.Contains(string(config.Format(s)), want) {
+			t.Errorf("%s has no %s", config.Format(s), want)
 		}
 	}
 }
 
 // A percentage is what it was after any number of rounds.
-func TestConfig_KeepsPercentages(t *testing.T) {
+func TestFormat_KeepsPercentages(t *testing.T) {
 	for n := range 501 {
 		percent := float64(n) / 10
-		s := newScheduler(t, hedge.WithControl(percent), hedge.WithBudgetPercent(percent))
+		s, err := hedge.New(hedge.WithAllMethods(), hedge.WithControl(percent), hedge.WithBudgetPercent(percent))
+		if err != nil {
+			t.Fatal(err)
+		}
 		var got struct{ Control, BudgetPercent float64 }
-		if err := json.Unmarshal(s.Config(), &got); err != nil {
+		if err := json.Unmarshal(config.Format(s), &got); err != nil {
 			t.Fatal(err)
 		}
 		if got.Control != percent || got.BudgetPercent != percent {
@@ -238,14 +242,14 @@ func TestConfig_KeepsPercentages(t *testing.T) {
 }
 
 // Whatever the text, it is an error or makes options whose JSON makes them again.
-func FuzzParseConfig(f *testing.F) {
+func FuzzParse(f *testing.F) {
 	f.Add([]byte(whole))
 	f.Add([]byte(`{"methodOptions": {"/s/M": {"trigger": {"percentile": 0.5}}}}`))
 	f.Add([]byte(`{"trigger": {"auto": {}}}`))
 	f.Add([]byte(`{"allMethods": true, "control": 7, "warmup": {"calls": 1e1, "delay": "1us"}, "resetLimit": {"resets": 0, "per": "0s"}}`))
 	f.Add([]byte(`{"allMethods": true, "throttle": {"maxTokens": 10, "ratio": 1.0019}, "targetOptions": {"*": {"off": false}}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		opts, err := hedge.ParseConfig(text)
+		opts, err := config.Parse(text)
 		if err != nil {
 			return
 		}
@@ -253,15 +257,15 @@ func FuzzParseConfig(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := hedge.ParseConfig(s.Config())
+		again, err := config.Parse(config.Format(s))
 		if err != nil {
-			t.Fatalf("%s: %v", s.Config(), err)
+			t.Fatalf("%s: %v", config.Format(s), err)
 		}
 		second, err := hedge.New(again...)
 		if err != nil {
-			t.Fatalf("%s: %v", s.Config(), err)
+			t.Fatalf("%s: %v", config.Format(s), err)
 		}
-		if diff := cmp.Diff(string(s.Config()), string(second.Config())); diff != "" {
+		if diff := cmp.Diff(string(config.Format(s)), string(config.Format(second))); diff != "" {
 			t.Errorf("(-first +second):\n%s", diff)
 		}
 	})

@@ -1,0 +1,46 @@
+package config_test
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/config"
+)
+
+// The configuration comes from a file.
+func ExampleParse() {
+	opts, err := config.Parse([]byte(`{
+		"readOnlyMethods": ["/pkg.Svc/Get*"],
+		"methodOptions": {"/pkg.Svc/GetAll": {"trigger": {"fixed": "300ms"}}}
+	}`))
+	if err != nil {
+		panic(err)
+	}
+	_, err = hedge.New(opts...)
+	fmt.Println(err)
+
+	_, err = config.Parse([]byte(`{"methodOptions": {"/pkg.Svc/GetAll": {"maxHedges": "two"}}}`))
+	fmt.Println(err)
+	// Output:
+	// <nil>
+	// hedge: config: methodOptions["/pkg.Svc/GetAll"].maxHedges: "\"two\"" is not a whole number, 0 to 4
+}
+
+// What is in force, without what takes a Go function.
+func ExampleFormat() {
+	s, err := hedge.New(hedge.WithReadOnlyMethods("/pkg.Svc/Get*"), hedge.WithTrigger(hedge.Fixed(20*time.Millisecond)))
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(string(config.Format(s)))
+	// Output:
+	// {
+	//   "readOnlyMethods": [
+	//     "/pkg.Svc/Get*"
+	//   ],
+	//   "trigger": {
+	//     "fixed": "20ms"
+	//   }
+	// }
+}
