@@ -47,7 +47,7 @@ func TestChoice_SaysWhatIsInForce(t *testing.T) {
 		t.Errorf("%.2f of hedged calls were to be answered by a hedge, %.2f were", c.PredictedWins, c.MeasuredWins)
 	}
 	if c.SteppedDown != "" {
-		t.Errorf("stepped down: %s", c.SteppedDown)
+		t.Errorf("stepped down: %s", c.WhySteppedDown())
 	}
 }
 
@@ -73,9 +73,9 @@ func TestChoice_SaysWhyItSteppedDown(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			ended, rows := simulation{law: tc.law, calls: 20_000, concurrency: 20, seed: 1, options: auto(10, 2)}.run(t)
 			c := rows[0].Choice
-			t.Logf("%s (load %.4f)", c.SteppedDown, load(ended[15_000:]))
-			if !strings.Contains(c.SteppedDown, tc.want) {
-				t.Errorf("stepped down because %q, want %q", c.SteppedDown, tc.want)
+			t.Logf("%s (load %.4f)", c.WhySteppedDown(), load(ended[15_000:]))
+			if !strings.Contains(c.WhySteppedDown(), tc.want) {
+				t.Errorf("stepped down because %q, want %q", c.WhySteppedDown(), tc.want)
 			}
 			if got := load(ended[15_000:]); got > 0.01 {
 				t.Errorf("load %.4f when stepped down, want less than 1%%", got)

@@ -145,7 +145,7 @@ func ExampleScheduler_Targets_choice() {
 		c := row.Choice
 		fmt.Printf("%s: after %v with probability %.2f; p99.9 %v instead of %v\n", row.Method, c.Delay, c.Probability, c.PredictedTail, c.UnhedgedTail)
 		if c.SteppedDown != "" {
-			fmt.Println("stepped down:", c.SteppedDown)
+			fmt.Println("stepped down:", c.WhySteppedDown())
 		}
 	}
 }

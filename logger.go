@@ -94,11 +94,11 @@ func (j *journal) trace() *Trace {
 		},
 		HedgingStepped: func(s stats.HedgingStepped) {
 			attrs := of(s.Target, s.Method, s.Class)
-			if s.Reason == "" {
+			if s.Choice.SteppedDown == stats.NotSteppedDown {
 				j.log(slog.LevelInfo, "hedging stepped up", attrs...)
 				return
 			}
-			j.log(slog.LevelInfo, "hedging stepped down", append(attrs, slog.String("reason", s.Reason))...)
+			j.log(slog.LevelInfo, "hedging stepped down", append(attrs, slog.String("reason", s.Choice.WhySteppedDown()))...)
 		},
 		DistributionChanged: func(l stats.DistributionChanged) {
 			j.log(slog.LevelInfo, "latencies changed", of(l.Target, l.Method, l.Class)...)

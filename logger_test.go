@@ -123,7 +123,7 @@ func TestLogger_SteppingAndChanges(t *testing.T) {
 			HedgingStepped: func(e stats.HedgingStepped) {
 				mu.Lock()
 				defer mu.Unlock()
-				steps = append(steps, step{e.Class, e.Reason != ""})
+				steps = append(steps, step{e.Class, e.Choice.SteppedDown != ""})
 			},
 			DistributionChanged: func(stats.DistributionChanged) {
 				mu.Lock()

@@ -28,8 +28,8 @@ func sentence(t stats.Method, config engine.Config) string {
 		return "The options allow no hedges; latencies are learned all the same."
 	case t.Delay == 0 && t.Warmup > 0:
 		return fmt.Sprintf("The method is being learned: %s seen.", plural(t.Calls, "call"))
-	case c.SteppedDown != "":
-		return "Hedging has stepped down: " + c.SteppedDown + "."
+	case c.SteppedDown != stats.NotSteppedDown:
+		return "Hedging has stepped down: " + c.WhySteppedDown() + "."
 	}
 	var b strings.Builder
 	most := config.MaxHedges
@@ -56,7 +56,7 @@ func sentence(t stats.Method, config engine.Config) string {
 	}
 	b.WriteString(".")
 	if c.UnhedgedTail > 0 && c.MeasuredTail > 0 {
-		fmt.Fprintf(&b, " The tail is %s; without hedging it would be about %s%s.", short(c.MeasuredTail), short(c.UnhedgedTail), orMore(c.UnhedgedTailFrom))
+		fmt.Fprintf(&b, " The tail is %s; without hedging it would be about %s%s.", short(c.MeasuredTail), short(c.UnhedgedTail), orMore(c))
 	}
 	return b.String()
 }
@@ -78,8 +78,13 @@ func notes(t stats.Method, now time.Time) []string {
 	if won := t.HedgeWins + t.PrimaryWins; won >= 100 && t.HedgeWins*20 < won {
 		add("Hedges answered %.1f%% of hedged calls: a second attempt is hardly faster than waiting.", 100*float64(t.HedgeWins)/float64(won))
 	}
-	if t.Choice.UnhedgedTailFrom != "" {
-		add("The tail without hedging is an estimate, from %s.", t.Choice.UnhedgedTailFrom)
+	switch c := t.Choice; {
+	case c.UnhedgedTailFrom == stats.FromControlGroup:
+		add("The tail without hedging is an estimate, from the control group.")
+	case c.IsLowerBound():
+		add("The tail without hedging is an estimate, from primaries, %.1f%% of them cut short: a lower bound where requests differ.", 100*c.CutShort)
+	case c.UnhedgedTailFrom == stats.FromPrimaries:
+		add("The tail without hedging is an estimate, from primaries, none of them cut short.")
 	}
 	return n
 }
@@ -122,8 +127,8 @@ func plural(n int64, noun string) string {
 }
 
 // orMore says that an estimate may be too low.
-func orMore(from string) string {
-	if strings.Contains(from, "lower bound") {
+func orMore(c stats.Choice) string {
+	if c.IsLowerBound() {
 		return " or more"
 	}
 	return ""

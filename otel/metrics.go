@@ -145,7 +145,7 @@ func (m *metrics) observeMethod(to metric.Observer, row *stats.Method, l *labels
 		to.ObserveFloat64(m.tail, c.PredictedTail.Seconds(), l.option, predicted)
 		to.ObserveFloat64(m.tail, c.MeasuredTail.Seconds(), l.option, measured)
 		down := int64(0)
-		if c.SteppedDown != "" {
+		if c.SteppedDown != stats.NotSteppedDown {
 			down = 1
 		}
 		to.ObserveInt64(m.steppedDown, down, l.option)

@@ -1,6 +1,10 @@
 package stats
 
-import "time"
+import (
+	"fmt"
+	"math"
+	"time"
+)
 
 // Choice is what the trigger hedge.Auto has chosen for a method, and the effect that it predicts. The tail is the percentile that
 // hedge.TargetPercentile sets, p99 by default.
@@ -14,9 +18,10 @@ type Choice struct {
 	// UnhedgedTail is the tail without hedging, PredictedTail the predicted tail with hedging, and MeasuredTail the tail of
 	// the calls within the window.
 	UnhedgedTail, PredictedTail, MeasuredTail time.Duration
-	// UnhedgedTailFrom says what UnhedgedTail was estimated from, and whether it is a lower bound. With hedge.WithControl it is
-	// measured.
-	UnhedgedTailFrom string
+	// UnhedgedTailFrom says what UnhedgedTail was estimated from; empty without an estimate. CutShort is the share of primaries,
+	// 0 to 1, that were cut short.
+	UnhedgedTailFrom TailSource
+	CutShort         float64
 	// PredictedLoad is the predicted number of hedges per call. Compare it with Counts.HedgeRate.
 	PredictedLoad float64
 	// PredictedWins is the share of hedged calls, 0 to 1, that a hedge would answer if hedges were as fast as primaries.
@@ -24,8 +29,58 @@ type Choice struct {
 	// 100; if it is 0, so is MeasuredWins.
 	PredictedWins, MeasuredWins float64
 	RecentlyHedged              int
-	// SteppedDown is a sentence that says why hardly any call is hedged; empty if hedging has not stepped down.
-	SteppedDown string
+	// SteppedDown is why hardly any call is hedged. [Choice.WhySteppedDown] says it in a sentence.
+	SteppedDown StepDown
+}
+
+// TailSource is what an unhedged tail was estimated from.
+type TailSource string
+
+const (
+	FromPrimaries    TailSource = "primaries"
+	FromControlGroup TailSource = "control group" // measured: see hedge.WithControl
+)
+
+// StepDown is why hedging has stepped down. Later versions may have further reasons.
+type StepDown string
+
+const (
+	NotSteppedDown StepDown = ""
+	LittleToGain   StepDown = "little to gain"
+	HedgesLose     StepDown = "hedges lose"
+	// HeadersFirst: callers of a stream ask for its headers, which come before the first message. See stream.WaitForMessage.
+	HeadersFirst StepDown = "headers first"
+)
+
+// IsLowerBound reports whether the true unhedged tail may be longer than UnhedgedTail: some of the primaries that it was
+// estimated from were cut short.
+func (c Choice) IsLowerBound() bool { return c.UnhedgedTailFrom == FromPrimaries && c.CutShort > 0 }
+
+// WhySteppedDown returns why hedging has stepped down, as a sentence without its full stop; empty if it has not.
+func (c Choice) WhySteppedDown() string {
+	switch {
+	case c.SteppedDown == LittleToGain && c.UnhedgedTailFrom == FromControlGroup:
+		return "hedging would improve the tail too little to pay for"
+	case c.SteppedDown == LittleToGain:
+		return fmt.Sprintf("hedging would make the tail %v instead of %v: too little to pay for", round(c.PredictedTail), round(c.UnhedgedTail))
+	case c.SteppedDown == HedgesLose && c.RecentlyHedged == 0:
+		return "hedges were no faster than waiting before latencies changed, and none has been sent since"
+	case c.SteppedDown == HedgesLose:
+		return fmt.Sprintf("hedges answered %.0f%% of hedged calls where %.0f%% were predicted: a second attempt is no faster than waiting",
+			100*c.MeasuredWins, 100*c.PredictedWins)
+	case c.SteppedDown == HeadersFirst:
+		return "callers ask for the response headers first, and those come before the first message, so that no hedge can be sent: see stream.WaitForMessage"
+	}
+	return string(c.SteppedDown)
+}
+
+// round rounds a duration to three significant digits.
+func round(d time.Duration) time.Duration {
+	if d <= 0 {
+		return d
+	}
+	unit := math.Pow(10, math.Floor(math.Log10(float64(d)))-2)
+	return time.Duration(math.Round(float64(d)/unit) * unit)
 }
 
 // Forecast is the predicted effect of hedging a method with a certain budget: see hedge.WithDryRun.

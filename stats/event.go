@@ -58,9 +58,8 @@ type HedgingStepped struct {
 	Target, Method string
 	// Class is the class of requests, with hedge.WithClass; empty for the method as a whole.
 	Class string
-	// Reason is why hardly any call is hedged, in a sentence, as in Choice.SteppedDown. It is empty if hedging has stepped
-	// up.
-	Reason string
+	// Choice is the one by which it has. Its SteppedDown is NotSteppedDown if hedging has stepped up.
+	Choice Choice
 }
 
 // DistributionChanged is the event that latencies have changed at once.

@@ -159,11 +159,11 @@ func TestEarlyHeaders(t *testing.T) {
 				if row.EarlyHeaders != 500 || row.EarlyHeaderShare < 0.99 || row.Hedges != 0 || row.DryRun != 0 || row.Forecasts != nil {
 					t.Errorf("%+v", row)
 				}
-				if c := row.Choice; row.P50 == 0 || !dry && (c.PredictedTail != c.UnhedgedTail || c.PredictedLoad != 0 || !strings.Contains(c.SteppedDown, "WaitForMessage")) {
+				if c := row.Choice; row.P50 == 0 || !dry && (c.PredictedTail != c.UnhedgedTail || c.PredictedLoad != 0 || !strings.Contains(c.WhySteppedDown(), "WaitForMessage")) {
 					t.Errorf("%+v", row)
 				}
 				row = run(500, false)
-				if c := row.Choice; row.EarlyHeaders != 500 || row.EarlyHeaderShare > 0.01 || !dry && (row.Hedges == 0 || strings.Contains(c.SteppedDown, "WaitForMessage")) || dry && (row.DryRun == 0 || row.Forecasts == nil) {
+				if c := row.Choice; row.EarlyHeaders != 500 || row.EarlyHeaderShare > 0.01 || !dry && (row.Hedges == 0 || strings.Contains(c.WhySteppedDown(), "WaitForMessage")) || dry && (row.DryRun == 0 || row.Forecasts == nil) {
 					t.Errorf("when nobody asks for headers any more: %+v", row)
 				}
 			})

@@ -110,7 +110,7 @@ func (m *method) stats(e *Engine, now time.Time) stats.Method {
 	}
 	var tail time.Duration
 	if row.Control, tail = s.groups.compare(now, s.learning.Target); tail > 0 && row.Choice.UnhedgedTailFrom != "" {
-		row.Choice.UnhedgedTail, row.Choice.UnhedgedTailFrom = tail, "the control group"
+		row.Choice.UnhedgedTail, row.Choice.UnhedgedTailFrom = tail, stats.FromControlGroup
 	}
 	row.NoBackendPolicy = m.noPolicy.Load()
 	row.Rules, row.PausedBy = slices.Clone(s.applied), e.pausedBy(m)

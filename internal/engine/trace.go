@@ -121,7 +121,7 @@ func (t *Trace) tellChanged(m *method, class string, change learn.Change) {
 		t.DistributionChanged(stats.DistributionChanged{Target: m.target.name, Method: m.name, Class: class})
 	case !change.DistributionChanged && t.HedgingStepped != nil:
 		t.HedgingStepped(stats.HedgingStepped{
-			Target: m.target.name, Method: m.name, Class: class, Reason: change.Choice.WhyDown(),
+			Target: m.target.name, Method: m.name, Class: class, Choice: *change.Choice,
 		})
 	}
 }

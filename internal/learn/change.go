@@ -1,10 +1,12 @@
 package learn
 
+import "github.com/grpchedge/hedge/stats"
+
 // Change is a change in what was concluded: hedging stepped down or up, or the distribution of latencies changed.
 type Change struct {
 	DistributionChanged bool
-	// Choice is the one by which hedging stepped down, as Choice.Down says, or up. It is nil with DistributionChanged.
-	Choice *Choice
+	// Choice is the one by which hedging stepped down, or up. It is nil with DistributionChanged.
+	Choice *stats.Choice
 }
 
 // note keeps a change until it can be told. Only the goroutine that computes calls it.
@@ -15,9 +17,9 @@ func (l *Learner) note(c Change) {
 }
 
 // noteStep notes whether hedging has stepped down or up since it was last noted.
-func (l *Learner) noteStep(c *Choice) {
-	if c.Down != l.noted {
-		l.noted = c.Down
+func (l *Learner) noteStep(c *stats.Choice) {
+	if c.SteppedDown != l.noted {
+		l.noted = c.SteppedDown
 		l.note(Change{Choice: c})
 	}
 }

@@ -40,22 +40,6 @@ const (
 	winning          = 0.55
 )
 
-// Choice is what was chosen and what from.
-type Choice struct {
-	stats.Choice         // without its sentences: see [Estimate.Stats]
-	CutShort     float64 // share of primaries that UnhedgedTail knows only a lower bound of
-	Down         Reason  // why hedging has stepped down
-}
-
-// Reason is why hedging has stepped down.
-type Reason uint8
-
-const (
-	NotDown Reason = iota
-	LittleToGain
-	HedgesLose
-)
-
 // choose has calls hedged as is best for what was learned.
 func (l *Learner) choose(c *Config, now time.Time, capacity float64) {
 	l.rests.add(now, l.mailbox.empty())
@@ -75,9 +59,9 @@ func (l *Learner) choose(c *Config, now time.Time, capacity float64) {
 		l.take(c, now, d)
 		return
 	}
-	before := NotDown
+	before := stats.NotSteppedDown
 	if e := l.current.Load(); e != nil && e.Choice != nil {
-		before = e.Choice.Down
+		before = e.Choice.SteppedDown
 		hedged, won := l.hedges.count()
 		l.evidence.add(hedged, won, expectedWins(primary, newest, e.Delay))
 	}
@@ -87,16 +71,16 @@ func (l *Learner) choose(c *Config, now time.Time, capacity float64) {
 		gain = math.Inf(1)
 	}
 	switch {
-	case before == HedgesLose && wins >= winning:
+	case before == stats.HedgesLose && wins >= winning:
 		l.rests.forget() // what it was learned from is over
-	case before != HedgesLose && l.evidence.hedged < remembered:
+	case before != stats.HedgesLose && l.evidence.hedged < remembered:
 		wins = max(wins, losing) // too few to tell
-	case wins < losing || before == HedgesLose:
+	case wins < losing || before == stats.HedgesLose:
 		problem.Skeptical = true
 		if shown, ok := knee.Find(problem); ok {
 			wins = l.evidence.ratio(before)
 			enough := worthwhileLosing
-			if before == HedgesLose {
+			if before == stats.HedgesLose {
 				enough = worthwhileAgain
 			}
 			if wins > hopeless && c.gain(primary, shown) >= enough {
@@ -105,21 +89,21 @@ func (l *Learner) choose(c *Config, now time.Time, capacity float64) {
 		}
 	}
 	unhedged := knee.Tail(primary, c.Target)
-	made := &Choice{Choice: stats.Choice{
-		UnhedgedTail: unhedged, PredictedTail: plan.Tail, PredictedLoad: plan.Load, PredictedWins: plan.WinShare,
-		RecentlyHedged: int(l.evidence.hedged), MeasuredWins: l.evidence.share(),
-	}, Down: l.judge(before, gain, wins)}
-	made.MeasuredTail, _ = d.Ended(c.Target)
 	_, longer := d.Count()
-	made.CutShort = float64(longer) / float64(d.Total())
+	made := &stats.Choice{
+		UnhedgedTail: unhedged, UnhedgedTailFrom: stats.FromPrimaries, CutShort: float64(longer) / float64(d.Total()),
+		PredictedTail: plan.Tail, PredictedLoad: plan.Load, PredictedWins: plan.WinShare,
+		RecentlyHedged: int(l.evidence.hedged), MeasuredWins: l.evidence.share(), SteppedDown: l.judge(before, gain, wins),
+	}
+	made.MeasuredTail, _ = d.Ended(c.Target)
 
 	e := l.following(c, now, d, plan)
 	e.Choice = made
-	switch made.Down {
-	case LittleToGain:
+	switch made.SteppedDown {
+	case stats.LittleToGain:
 		left := c.leastGain(primary, plan)
 		e.Delay, e.Probability, e.Hedges = left.Delay, left.Probability, left.Hedges
-	case HedgesLose:
+	case stats.HedgesLose:
 		if l.trickle == nil {
 			l.trickle = budget.New(tricklePercent)
 		}
@@ -205,20 +189,20 @@ func expectedWins(primary *sketch.Survival, newest *sketch.Distribution, delay t
 }
 
 // judge says whether hedging is to be stepped down, and why, when it was before for the reason given.
-func (l *Learner) judge(before Reason, gain, wins float64) Reason {
-	now := NotDown
+func (l *Learner) judge(before stats.StepDown, gain, wins float64) stats.StepDown {
+	now := stats.NotSteppedDown
 	switch {
-	case wins < losing, before == HedgesLose && wins < winning:
-		now = HedgesLose
+	case wins < losing, before == stats.HedgesLose && wins < winning:
+		now = stats.HedgesLose
 	case gain < worthwhile:
-		now = LittleToGain
+		now = stats.LittleToGain
 	}
-	if now != NotDown || before == NotDown {
+	if now != stats.NotSteppedDown || before == stats.NotSteppedDown {
 		l.promising = 0
 		return now
 	}
 	if l.promising++; gain < obvious && l.promising < persistent {
 		return before
 	}
-	return NotDown
+	return stats.NotSteppedDown
 }

@@ -1,5 +1,7 @@
 package learn
 
+import "github.com/grpchedge/hedge/stats"
+
 // evidence is how hedged calls have fared against what was predicted. It counts the last hundred of them, however
 // long ago they were: a method that has stepped down makes few.
 type evidence struct {
@@ -23,9 +25,9 @@ func (e *evidence) add(hedged, won int64, share float64) {
 }
 
 // ratio is how often hedges won, relative to what was predicted. Without evidence it leaves things as they are.
-func (e *evidence) ratio(down Reason) float64 {
+func (e *evidence) ratio(down stats.StepDown) float64 {
 	won := e.won + assumedWins
-	if down == HedgesLose {
+	if down == stats.HedgesLose {
 		won = e.won + losing*assumedWins
 	}
 	return won / (e.expected + assumedWins)

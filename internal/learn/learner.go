@@ -13,6 +13,7 @@ import (
 	"github.com/grpchedge/hedge/budget"
 	"github.com/grpchedge/hedge/internal/knee"
 	"github.com/grpchedge/hedge/sketch"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // Learner learns when a call of one method has become unusually slow. Its methods may be called concurrently, after Start.
@@ -44,7 +45,7 @@ type Learner struct {
 	trickle   *budget.Bucket // nil until hedging first stepped down
 	promising int            // how many times in a row hedging would have been worthwhile since it stepped down
 	changes   []Change       // not yet told
-	noted     Reason         // by the last change that was noted
+	noted     stats.StepDown // by the last change that was noted
 }
 
 // Place is what a learner needs of the method that it belongs to.
@@ -87,7 +88,7 @@ type Estimate struct {
 	Hedges      int            // the most of one call
 	Trickle     *budget.Bucket // what pays when hedging has stepped down; nil otherwise
 	Median      time.Duration  // of primaries
-	Choice      *Choice        // nil without Auto, and while there are too few calls for a choice
+	Choice      *stats.Choice  // nil without Auto, and while there are too few calls for a choice
 
 	under *Config     // what it was made under
 	since sketch.Mark // of the calls that it was made from
@@ -96,6 +97,14 @@ type Estimate struct {
 
 // MadeUnder reports whether the estimate was made under a configuration.
 func (e *Estimate) MadeUnder(c *Config) bool { return *e.under == *c }
+
+// Stats returns the choice that is in force; zero without one. e may be nil.
+func (e *Estimate) Stats() stats.Choice {
+	if e == nil || e.Choice == nil {
+		return stats.Choice{}
+	}
+	return *e.Choice
+}
 
 // Estimate returns what is in force, nil while the method is being learned.
 func (l *Learner) Estimate() *Estimate { return l.current.Load() }
