@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
 // A replica that lags behind has no orders yet. Its answer does not end the call: another replica is asked at once.
@@ -49,7 +50,7 @@ func TestDo_PoorValues(t *testing.T) {
 				good := hedge.WithAnswer(func(_ context.Context, _ string, value any, _ error) bool {
 					return attemptOf(value.(context.Context)) == tc.good
 				})
-				s := newScheduler(t, good, hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
+				s := hedgetest.All(t, good, hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
 				attempts := make([]context.Context, 2)
 				value, err := hedge.Do(t.Context(), s, target, method, func(ctx context.Context) (context.Context, error) {
 					time.Sleep(5 * ms)
@@ -79,7 +80,7 @@ func TestDo_EOFIsAFailure(t *testing.T) {
 		t.Error("asked about a failure")
 		return false
 	})
-	s := newScheduler(t, asked, hedge.WithTrigger(hedge.Fixed(time.Second)))
+	s := hedgetest.All(t, asked, hedge.WithTrigger(hedge.Fixed(time.Second)))
 	_, err := hedge.Do(t.Context(), s, target, method, func(context.Context) (int, error) { return 0, io.EOF })
 	if err != io.EOF {
 		t.Error(err)

@@ -11,16 +11,14 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
 func nothing(context.Context) (struct{}, error) { return struct{}{}, nil }
 
 // BenchmarkDo is a call that needs no hedge, of a function that does nothing.
 func BenchmarkDo(b *testing.B) {
-	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithMinDelay(time.Second))
-	if err != nil {
-		b.Fatal(err)
-	}
+	s := hedgetest.All(b, hedge.WithMinDelay(time.Second))
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := hedge.Do(b.Context(), s, "bench", "/pkg.Svc/Get", nothing); err != nil {
@@ -33,10 +31,7 @@ func BenchmarkDo(b *testing.B) {
 // used, every call pays for looking, the ones without options the most.
 func BenchmarkNewContext(b *testing.B) {
 	type key int
-	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithMinDelay(time.Second))
-	if err != nil {
-		b.Fatal(err)
-	}
+	s := hedgetest.All(b, hedge.WithMinDelay(time.Second))
 	for _, depth := range []int{0, 10, 100} {
 		for name, ctx := range map[string]context.Context{"with": hedge.NewContext(b.Context(), hedge.After(time.Second)), "without": b.Context()} {
 			for i := range depth {
@@ -63,10 +58,7 @@ func BenchmarkBegin(b *testing.B) {
 		{"new", func(i int) string { return "/pkg.Svc/Get" + strconv.Itoa(i) }},
 	} {
 		b.Run(bc.name, func(b *testing.B) {
-			s, err := hedge.New(hedge.WithAllMethods(), hedge.WithMinDelay(time.Second), hedge.WithMaxMemory(1<<20))
-			if err != nil {
-				b.Fatal(err)
-			}
+			s := hedgetest.All(b, hedge.WithMinDelay(time.Second), hedge.WithMaxMemory(1<<20))
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
 				c := engine.Of(s).Begin(b.Context(), "bench", bc.method(i), nil)
@@ -91,10 +83,7 @@ func BenchmarkMemory(b *testing.B) {
 			var bytes float64
 			for b.Loop() {
 				before := testserver.Heap()
-				s, err := hedge.New(hedge.WithAllMethods())
-				if err != nil {
-					b.Fatal(err)
-				}
+				s := hedgetest.All(b)
 				for i := range entries {
 					for range 20 {
 						if _, err := hedge.Do(b.Context(), s, bc.target(i), bc.method(i), nothing); err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -16,7 +17,7 @@ import (
 func TestBook_DroppedHedges(t *testing.T) {
 	const other = "/pkg.Svc/Other"
 	for sent, want := range []stats.Counts{{Calls: 1}, {Calls: 1, Hedged: 1, Hedges: 1, PrimaryWins: 1}} {
-		s := newScheduler(t, hedge.WithBudgetPercent(400))
+		s := hedgetest.All(t, hedge.WithBudgetPercent(400))
 		c := engine.Of(s).Begin(t.Context(), target, method, nil, hedge.After(0))
 		r := race.Report{Hedges: sent, Dropped: 1, DecidedAt: ms}
 		r.Attempts[0] = race.AttemptReport{HasEnded: true, EndedAt: ms}
@@ -42,7 +43,7 @@ func TestBook_DroppedHedges(t *testing.T) {
 // TestBook_DroppedHedgesArePaidBack has hedges dropped, before the call's next hedge is due or at its end.
 func TestBook_DroppedHedgesArePaidBack(t *testing.T) {
 	tokens := func(s *hedge.Scheduler) float64 { return s.Targets()[0].Tokens }
-	s := newScheduler(t)
+	s := hedgetest.All(t)
 	c := engine.Of(s).Begin(t.Context(), target, method, nil, hedge.After(0))
 	var r race.Report
 	for dropped := range 3 {
@@ -79,7 +80,7 @@ func TestBook_FailuresCountOnce(t *testing.T) {
 		"one before the caller left":       {race.Report{Err: unavailable, CallerGone: race.CallerCancelled, GoneAt: 2 * ms}, 9, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newScheduler(t, hedge.WithThrottle(10, 0.1))
+			s := hedgetest.All(t, hedge.WithThrottle(10, 0.1))
 			c := engine.Of(s).Begin(t.Context(), target, method, nil, hedge.After(0))
 			tc.report.Attempts[0] = failed
 			c.Admit(1, 1, &tc.report)

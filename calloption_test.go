@@ -9,6 +9,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/engine"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -37,7 +38,7 @@ func TestNewContext(t *testing.T) {
 		{"options of others", []func(context.Context) context.Context{with(hedge.After(ms), grpc.WaitForReady(true), nil)}, []grpc.CallOption{grpc.WaitForReady(true)}, ms},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := newScheduler(t)
+			s := hedgetest.All(t)
 			ctx := t.Context()
 			for _, wrap := range tc.contexts {
 				ctx = wrap(ctx)
@@ -57,7 +58,7 @@ func TestNewContext(t *testing.T) {
 
 // An attempt's context is derived from the call's, so what is called with it has the options too.
 func TestNewContext_AttemptsInherit(t *testing.T) {
-	s := newScheduler(t)
+	s := hedgetest.All(t)
 	ctx := hedge.NewContext(t.Context(), hedge.Off())
 	_, err := hedge.Do(ctx, s, target, method, func(ctx context.Context) (int, error) {
 		return hedge.Do(ctx, s, target, "/pkg.Svc/Inner", func(context.Context) (int, error) { return 0, nil })

@@ -13,6 +13,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -215,7 +216,7 @@ func TestChoice_CallersThatGiveUpProveNothing(t *testing.T) {
 	longtest.Simulation(t)
 	law := straggler(t)
 	synctest.Test(t, func(t *testing.T) {
-		s := newScheduler(t)
+		s := hedgetest.All(t)
 		for id := range uint64(20_000) {
 			ctx, cancel := context.WithCancel(t.Context())
 			random := generator(1, id, -1)
@@ -304,7 +305,7 @@ func TestDryRun_WithoutABudget(t *testing.T) {
 func TestRule12_UnbudgetedMethodsDoNotPayForOthers(t *testing.T) {
 	longtest.Simulation(t)
 	synctest.Test(t, func(t *testing.T) {
-		s := newScheduler(t, hedge.WithTrigger(hedge.Fixed(ms)), hedge.WithServiceConfigUnbudgeted(), hedge.WithServiceConfig(
+		s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(ms)), hedge.WithServiceConfigUnbudgeted(), hedge.WithServiceConfig(
 			`{"methodConfig": [{"name": [{"service": "free.Svc"}], "hedgingPolicy": {"maxAttempts": 2, "hedgingDelay": "0.001s"}}]}`))
 		for i := range 5000 {
 			name := "/free.Svc/Get"

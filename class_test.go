@@ -19,6 +19,7 @@ import (
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/longtest"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -31,7 +32,7 @@ func TestClass_BySize(t *testing.T) {
 	factor := func(id uint64) float64 { return generator(1, id, -1).NormFloat64() }
 	run := func(options ...hedge.Option) (p99 time.Duration, rows []stats.Method) {
 		synctest.Test(t, func(t *testing.T) {
-			s := newScheduler(t, options...)
+			s := hedgetest.All(t, options...)
 			call := interceptor.Unary(s)
 			took := make([]time.Duration, calls)
 			var group sync.WaitGroup
@@ -81,7 +82,7 @@ func TestClass_BySize(t *testing.T) {
 func TestClass_AtMostSixteen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := 0
-		s := newScheduler(t, hedge.WithClass(func(context.Context, string, any) string {
+		s := hedgetest.All(t, hedge.WithClass(func(context.Context, string, any) string {
 			n++
 			return fmt.Sprintf("%03d%s", n%100, strings.Repeat("x", 1000))
 		}))
@@ -104,7 +105,7 @@ func TestClass_AtMostSixteen(t *testing.T) {
 func TestClass_EachHasItsOwnDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type key struct{}
-		s := newScheduler(t, hedge.WithTrigger(hedge.Percentile(0.5)), hedge.WithClass(func(ctx context.Context, name string, _ any) string {
+		s := hedgetest.All(t, hedge.WithTrigger(hedge.Percentile(0.5)), hedge.WithClass(func(ctx context.Context, name string, _ any) string {
 			if name != method {
 				t.Errorf("the method is %q", name)
 			}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/longtest"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
 // One call of 90 a second has an odd cost. Three minutes later all calls are slow: that one call has bought no hedges.
@@ -21,7 +22,7 @@ func TestWithCost_OneOddCost(t *testing.T) {
 	for _, odd := range []float64{1, math.Inf(1), math.Inf(-1), math.NaN(), -1, 10_000, math.MaxFloat64} {
 		synctest.Test(t, func(t *testing.T) {
 			var calls atomic.Int64
-			s := newScheduler(t, hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithMaxHedges(1),
+			s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithMaxHedges(1),
 				hedge.WithCost(func(context.Context, string, any) float64 {
 					if calls.Add(1) == 100 {
 						return odd
@@ -53,7 +54,7 @@ func TestWithCost_InvalidCostsAreTold(t *testing.T) {
 	for _, cost := range []float64{0, 0.5, 10_000, 1e300, math.Inf(1), math.Inf(-1), math.NaN(), -1} {
 		t.Run(fmt.Sprint(cost), func(t *testing.T) {
 			var l logged
-			s := newScheduler(t, l.option(), hedge.WithTrigger(hedge.Fixed(time.Hour)),
+			s := hedgetest.All(t, l.option(), hedge.WithTrigger(hedge.Fixed(time.Hour)),
 				hedge.WithCost(func(context.Context, string, any) float64 { return cost }))
 			want, lines := int64(0), ""
 			if !(cost >= 0 && cost <= math.MaxFloat64) {

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
 // TestDo_ReturnsTheWinnersValue races a function whose first run is slow.
@@ -32,7 +33,7 @@ func TestDo_ReturnsTheWinnersValue(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newScheduler(t, hedge.WithWarmup(1<<30, 10*ms), hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
+				s := hedgetest.All(t, hedge.WithWarmup(1<<30, 10*ms), hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
 				ctx := context.WithValue(t.Context(), key{}, "value")
 				began := time.Now()
 				got, err := hedge.Do(ctx, s, target, method, func(ctx context.Context) (string, error) {
@@ -58,7 +59,7 @@ func TestDo_ReturnsTheWinnersValue(t *testing.T) {
 
 func TestDo_ReturnsThePrimarysErrorWhenAllFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newScheduler(t, hedge.WithWarmup(1<<30, 10*ms), hedge.WithBudgetPercent(400))
+		s := hedgetest.All(t, hedge.WithWarmup(1<<30, 10*ms), hedge.WithBudgetPercent(400))
 		first, second := errors.New("first"), errors.New("second")
 		value, err := hedge.Do(t.Context(), s, target, method, func(ctx context.Context) (int, error) {
 			if isHedge(ctx) {
@@ -75,7 +76,7 @@ func TestDo_ReturnsThePrimarysErrorWhenAllFail(t *testing.T) {
 
 func TestDo_PanicsOnTheCallersGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newScheduler(t, hedge.WithWarmup(1<<30, 10*ms), hedge.WithBudgetPercent(400))
+		s := hedgetest.All(t, hedge.WithWarmup(1<<30, 10*ms), hedge.WithBudgetPercent(400))
 		defer func() {
 			v := recover()
 			if p, ok := v.(*hedge.Panic); !ok || p.Value != "in a hedge" || p.Unwrap() != nil || !strings.Contains(string(p.Stack), "inAHedge") {

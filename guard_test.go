@@ -15,6 +15,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -234,7 +235,7 @@ func TestGuard_HeldBack(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newScheduler(t, append(tc.options, hedge.WithWarmup(100, 10*ms), hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400))...)
+				s := hedgetest.All(t, append(tc.options, hedge.WithWarmup(100, 10*ms), hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400))...)
 				do := func(fn func(context.Context) (int, error)) { hedge.Do(t.Context(), s, target, method, fn) }
 				do(func(ctx context.Context) (int, error) {
 					if attemptOf(ctx) > 0 {

@@ -19,6 +19,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/longtest"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -54,7 +55,7 @@ func (l *logged) option() hedge.Option {
 func TestLogger_BudgetRunsDry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l logged
-		s := newScheduler(t, hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithBudgetPercent(1), l.option())
+		s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithBudgetPercent(1), l.option())
 		do := func(d time.Duration) {
 			_, _ = hedge.Do(t.Context(), s, target, method, func(ctx context.Context) (int, error) { return 0, wait(ctx, d) })
 		}
@@ -88,7 +89,7 @@ func wait(ctx context.Context, d time.Duration) error {
 func TestLogger_IsRateLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l logged
-		s := newScheduler(t, hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithBudgetPercent(0.001), hedge.WithMaxHedges(1), l.option())
+		s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithBudgetPercent(0.001), hedge.WithMaxHedges(1), l.option())
 		dry := func(name string) {
 			for range 2 { // a bucket begins with one token
 				_, _ = hedge.Do(t.Context(), s, name, method, func(ctx context.Context) (int, error) { return 0, wait(ctx, 12*ms) })
@@ -119,7 +120,7 @@ func TestLogger_SteppingAndChanges(t *testing.T) {
 		var mu sync.Mutex
 		var steps []step
 		laws := 0
-		s := newScheduler(t, l.option(), hedge.WithTrace(&hedge.Trace{
+		s := hedgetest.All(t, l.option(), hedge.WithTrace(&hedge.Trace{
 			HedgingStepped: func(e stats.HedgingStepped) {
 				mu.Lock()
 				defer mu.Unlock()
@@ -158,7 +159,7 @@ func TestLogger_SteppingAndChanges(t *testing.T) {
 func TestLogger_Throttle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l logged
-		s := newScheduler(t, hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithBudgetPercent(400), hedge.WithThrottle(4, 0.5), l.option())
+		s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithBudgetPercent(400), hedge.WithThrottle(4, 0.5), l.option())
 		do := func(d time.Duration, err error) {
 			_, _ = hedge.Do(t.Context(), s, target, method, func(ctx context.Context) (int, error) {
 				if wait(ctx, d) != nil {
@@ -194,10 +195,7 @@ func TestWithLogger_Nil(t *testing.T) {
 func TestLogger_NothingSelectedButHedged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
-		s, err := hedge.New(hedge.WithReadOnlyMethods("/a/Never"), hedge.WithBudgetPercent(100), hedge.WithLogger(slog.New(slog.NewTextHandler(&out, nil))))
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := hedgetest.New(t, hedge.WithReadOnlyMethods("/a/Never"), hedge.WithBudgetPercent(100), hedge.WithLogger(slog.New(slog.NewTextHandler(&out, nil))))
 		invoke := func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
 			select {
 			case <-time.After(20 * time.Millisecond):

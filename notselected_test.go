@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
 // noneSelected is how the line begins that says so.
@@ -30,10 +31,7 @@ func callOnce(t *testing.T, s *hedge.Scheduler, target, method string, n int) {
 func TestLogger_NothingSelected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l logged
-		s, err := hedge.New(hedge.WithIdempotentOnly(), l.option())
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := hedgetest.New(t, hedge.WithIdempotentOnly(), l.option())
 		callOnce(t, s, "spicedb", "/v1.Permissions/Check", 60)
 		callOnce(t, s, "spicedb", "/v1.Permissions/Expand", 39)
 		if lines := l.lines(); len(lines) != 0 {
@@ -51,10 +49,7 @@ func TestLogger_NothingSelected(t *testing.T) {
 func TestLogger_NothingSelectedNamesFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l logged
-		s, err := hedge.New(hedge.WithIdempotentOnly(), l.option())
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := hedgetest.New(t, hedge.WithIdempotentOnly(), l.option())
 		for n := range 100 {
 			callOnce(t, s, "openfga", fmt.Sprintf("/v1.Svc/M%02d", n), 1)
 		}
@@ -78,10 +73,7 @@ func TestLogger_SomethingSelected(t *testing.T) {
 			{"off by a rule", []hedge.Option{hedge.WithAllMethods(), hedge.WithTargetOptions("spanner", hedge.WithOff())}, nil},
 		} {
 			var l logged
-			s, err := hedge.New(append(tc.options, l.option())...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := hedgetest.New(t, append(tc.options, l.option())...)
 			if tc.before != nil {
 				tc.before(s)
 			}
@@ -99,10 +91,7 @@ func TestLogger_SomethingSelected(t *testing.T) {
 func TestLogger_NothingSelectedByServiceConfig(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l logged
-		s, err := hedge.New(hedge.WithServiceConfig(`{}`), hedge.WithServiceConfigOnly(), l.option())
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := hedgetest.New(t, hedge.WithServiceConfig(`{}`), hedge.WithServiceConfigOnly(), l.option())
 		var callers sync.WaitGroup
 		for range 20 {
 			callers.Go(func() { callOnce(t, s, "thanos", "/thanos.Store/Series", 50) })

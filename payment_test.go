@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
 // callsOf makes n calls of a method, one every 10 ms, which take so long each, and returns how many hedges they got.
@@ -38,7 +39,7 @@ func TestWithCost_TheBudgetIsAShareOfCost(t *testing.T) {
 		"cost":  {[]hedge.Option{fixed, cost}, 5, 12}, // a tenth of 100 calls, which are most of all cost
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			s := newScheduler(t, append(tc.options, hedge.WithMaxHedges(1))...)
+			s := hedgetest.All(t, append(tc.options, hedge.WithMaxHedges(1))...)
 			var hedges int64
 			for range 100 {
 				callsOf(t, s, "/s/Key", 9, ms)
@@ -63,7 +64,7 @@ func TestRules_AMethodsOwnBudget(t *testing.T) {
 		"nothing": {0, 20, 0, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			s := newScheduler(t, fixed, hedge.WithMaxHedges(1), hedge.WithBudgetPercent(tc.target),
+			s := hedgetest.All(t, fixed, hedge.WithMaxHedges(1), hedge.WithBudgetPercent(tc.target),
 				hedge.WithMethodOptions("/s/Own", hedge.WithBudgetPercent(tc.own)))
 			if got := callsOf(t, s, "/s/Own", 200, 100*ms); got < tc.from || got > tc.to {
 				t.Errorf("%s: %d hedges of 200 calls, want %d to %d", name, got, tc.from, tc.to)
@@ -94,7 +95,7 @@ func TestWithBudgetPercent_IsPlannedWith(t *testing.T) {
 func TestUpdate_ChangesTheBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fixed, all, most := hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithAllMethods(), hedge.WithMaxHedges(1)
-		s := newScheduler(t, fixed, most, hedge.WithBudgetPercent(10))
+		s := hedgetest.All(t, fixed, most, hedge.WithBudgetPercent(10))
 		for i, step := range []struct {
 			percent  float64
 			from, to int64
@@ -115,7 +116,7 @@ func TestUpdate_ChangesTheBudget(t *testing.T) {
 func TestUpdate_KeepsAMethodsOwnBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		opts := []hedge.Option{hedge.WithAllMethods(), hedge.WithTrigger(hedge.Fixed(10 * ms)), hedge.WithMaxHedges(1), hedge.WithBudgetPercent(100)}
-		s := newScheduler(t, opts[1:]...)
+		s := hedgetest.All(t, opts[1:]...)
 		hedges := int64(0)
 		for range 20 {
 			if err := s.Update(append(opts, hedge.WithMethodOptions("/s/Own", hedge.WithBudgetPercent(1)))...); err != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
 func straggler(t testing.TB) testserver.Law {
@@ -39,7 +40,7 @@ func TestRule12_WithinTheBudgetAtAnyRate(t *testing.T) {
 	for _, rate := range []int{1, 10, 1_000} {
 		t.Run(fmt.Sprintf("rate=%d", rate), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newScheduler(t, hedge.WithWarmup(1<<30, 10*ms))
+				s := hedgetest.All(t, hedge.WithWarmup(1<<30, 10*ms))
 				seconds := max(15, min(300, 4_000/rate))
 				var mu sync.Mutex
 				began := time.Now()
@@ -96,7 +97,7 @@ func TestRule13_HedgingDoesNotBiasTheEstimate(t *testing.T) {
 		t.Run(fmt.Sprintf("hedged=%v", rate), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				calls := longtest.Size(20_000, 60_000)
-				s := newScheduler(t, hedge.WithTrigger(hedge.Percentile(1-cmp.Or(rate, 0.5))), hedge.WithBudgetPercent(400*math.Ceil(rate)),
+				s := hedgetest.All(t, hedge.WithTrigger(hedge.Percentile(1-cmp.Or(rate, 0.5))), hedge.WithBudgetPercent(400*math.Ceil(rate)),
 					hedge.WithWindow(time.Hour), hedge.WithMaxHedges(1))
 				random := rand.New(rand.NewPCG(13, 13))
 				truth := make([]time.Duration, 0, calls)
@@ -154,7 +155,7 @@ func TestRule13_WhatTeaches(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newScheduler(t, hedge.WithMaxHedges(0))
+				s := hedgetest.All(t, hedge.WithMaxHedges(0))
 				call(t, s, method, 100*ms)
 				call(t, s, method, 100*ms)
 				ctx, cancel := context.WithCancel(t.Context())
@@ -181,7 +182,7 @@ func TestRule13_WhatTeaches(t *testing.T) {
 // and follows within a second where time goes on.
 func TestRule15_TheQuantileIsComputedSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newScheduler(t, hedge.WithBudgetPercent(0))
+		s := hedgetest.All(t, hedge.WithBudgetPercent(0))
 		delays := map[time.Duration]bool{}
 		calls := longtest.Size(3_000, 10_000)
 		for i := range calls {
@@ -207,7 +208,7 @@ func TestRule15_TheQuantileIsComputedSeldom(t *testing.T) {
 
 // TestRule18_BookingACallDoesNotAllocate is about a call that is watched and not hedged, whole.
 func TestRule18_BookingACallDoesNotAllocate(t *testing.T) {
-	s := newScheduler(t, hedge.WithMaxHedges(0))
+	s := hedgetest.All(t, hedge.WithMaxHedges(0))
 	ctx := t.Context()
 	if n := testing.AllocsPerRun(1000, func() {
 		c := engine.Of(s).Begin(ctx, target, method, nil)

@@ -17,6 +17,7 @@ import (
 	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	_ "github.com/grpchedge/hedge/proto" // the descriptors that WithIdempotentOnly reads
 	"github.com/grpchedge/hedge/stats"
 )
@@ -26,15 +27,6 @@ const (
 	target = "dns:///test"
 	method = "/pkg.Svc/Get"
 )
-
-func newScheduler(t testing.TB, opts ...hedge.Option) *hedge.Scheduler {
-	t.Helper()
-	s, err := hedge.New(append([]hedge.Option{hedge.WithAllMethods()}, opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
 
 // call makes one call of a method whose attempts all take d.
 func call(t testing.TB, s *hedge.Scheduler, method string, d time.Duration) {
@@ -98,7 +90,7 @@ func TestNilScheduler(t *testing.T) {
 }
 
 func TestLatency_OfTheUnseen(t *testing.T) {
-	s := newScheduler(t)
+	s := hedgetest.All(t)
 	if _, ok := s.Latency("never", "/seen/Before", 0.5); ok {
 		t.Error("it knows a target that it never saw")
 	}
@@ -118,7 +110,7 @@ func TestLatency_OfTheUnseen(t *testing.T) {
 
 func TestLearning_EachMethodByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newScheduler(t, hedge.WithBudgetPercent(0))
+		s := hedgetest.All(t, hedge.WithBudgetPercent(0))
 		for range 100 {
 			call(t, s, "/pkg.Svc/Lookup", ms)
 			call(t, s, "/pkg.Svc/Export", 900*ms)
@@ -170,7 +162,7 @@ func TestWarmup(t *testing.T) {
 		{hedge.WithWarmup(0, 0), 1, 10 * ms},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			s := newScheduler(t, tc.warmup, hedge.WithBudgetPercent(400))
+			s := hedgetest.All(t, tc.warmup, hedge.WithBudgetPercent(400))
 			for range tc.fast {
 				call(t, s, method, 10*ms)
 			}
@@ -194,7 +186,7 @@ func TestTrigger_LeavesASteadyServiceAlone(t *testing.T) {
 	longtest.Simulation(t)
 	for d := time.Millisecond; d < time.Minute; d = d * 103 / 100 {
 		synctest.Test(t, func(t *testing.T) {
-			s := newScheduler(t)
+			s := hedgetest.All(t)
 			for range 30 {
 				call(t, s, method, d)
 			}
@@ -207,7 +199,7 @@ func TestTrigger_LeavesASteadyServiceAlone(t *testing.T) {
 
 func TestPause_TakesEffectOnTheNextCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newScheduler(t, hedge.WithWarmup(1<<30, 10*ms), hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
+		s := hedgetest.All(t, hedge.WithWarmup(1<<30, 10*ms), hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
 		for i, want := range []stats.Counts{
 			{Calls: 1, Warmup: 1, Hedged: 1, Hedges: 1, PrimaryWins: 1},
 			{Calls: 2, Warmup: 1, Hedged: 1, Hedges: 1, PrimaryWins: 1, Paused: 1},
@@ -276,7 +268,7 @@ func TestRule10_EachReasonIsCounted(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newScheduler(t, append([]hedge.Option{hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400)}, tc.options...)...)
+				s := hedgetest.All(t, append([]hedge.Option{hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400)}, tc.options...)...)
 				if tc.before != nil {
 					tc.before(s)
 				}
@@ -347,7 +339,7 @@ func TestRule10_DeadlineTooNear(t *testing.T) {
 	}{{35 * ms, false}, {45 * ms, true}} {
 		synctest.Test(t, func(t *testing.T) {
 			// The median is 20 ms and the delay 20 ms: a hedge has an answer to be expected 40 ms into the call.
-			s := newScheduler(t, hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
+			s := hedgetest.All(t, hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
 			for range 100 {
 				call(t, s, method, 20*ms)
 			}
@@ -383,7 +375,7 @@ func TestWithIdempotentOnly_ReadsTheDescriptors(t *testing.T) {
 		"nonsense":                         unknown,
 		"":                                 unknown,
 	} {
-		s := newScheduler(t, hedge.WithIdempotentOnly(), hedge.WithWarmup(10, ms))
+		s := hedgetest.All(t, hedge.WithIdempotentOnly(), hedge.WithWarmup(10, ms))
 		c := engine.Of(s).Begin(t.Context(), target, name, nil)
 		if _, got := c.Plan(); got != (want == hedged) {
 			t.Errorf("%q: hedged %v", name, got)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -45,7 +46,7 @@ type outcome struct {
 func (sim simulation) run(t *testing.T) (calls []outcome, rows []stats.Method) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s := newScheduler(t, sim.options...)
+		s := hedgetest.All(t, sim.options...)
 		calls = make([]outcome, sim.calls)
 		began := time.Now()
 		var queue chan struct{}

@@ -19,6 +19,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/proto/snapshotpb"
 )
 
@@ -38,7 +39,7 @@ func takenOver(t testing.TB, snapshots [][]byte, opts ...hedge.Option) *hedge.Sc
 	for _, b := range snapshots {
 		opts = append(opts, hedge.WithSnapshot(bytes.NewReader(b)))
 	}
-	return newScheduler(t, opts...)
+	return hedgetest.All(t, opts...)
 }
 
 // stragglers makes so many calls, 100 a second, one in twenty of which takes 100 ms and the others about 5 ms.
@@ -85,7 +86,7 @@ func near(a, b []float64, within float64) bool {
 
 func TestSnapshot_IsTakenOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newScheduler(t)
+		s := hedgetest.All(t)
 		stragglers(t, s, method, 3_000, 1)
 		if s.Stats().HedgeWins == 0 {
 			t.Fatal("no hedge won, so that nothing was cut short")
@@ -127,9 +128,9 @@ func TestSnapshot_IsTakenOver(t *testing.T) {
 // and compares with a scheduler that has taken over both.
 func TestSnapshot_OtherToolsReadIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newScheduler(t)
+		s := hedgetest.All(t)
 		stragglers(t, s, method, 2_000, 1)
-		other := newScheduler(t)
+		other := hedgetest.All(t)
 		stragglers(t, other, method, 1_500, 2)
 
 		parsed := func(s *hedge.Scheduler) *ddsketch.DDSketch {
@@ -169,7 +170,7 @@ func TestSnapshot_OtherToolsReadIt(t *testing.T) {
 // TestSnapshot_FadesAndYields has a scheduler take over calls of 5 ms whose own take as long, and another one whose own take 50 ms.
 func TestSnapshot_FadesAndYields(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newScheduler(t)
+		s := hedgetest.All(t)
 		stragglers(t, s, method, 2_000, 1)
 		b := snapshotOf(t, s)
 		again := takenOver(t, [][]byte{b})
@@ -185,7 +186,7 @@ func TestSnapshot_FadesAndYields(t *testing.T) {
 func TestSnapshot_OfClasses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		byMethod := hedge.WithClass(func(_ context.Context, method string, _ any) string { return strings.Repeat("ü", len(method)) })
-		s := newScheduler(t, byMethod)
+		s := hedgetest.All(t, byMethod)
 		stragglers(t, s, method, 1_000, 1)
 		again := takenOver(t, [][]byte{snapshotOf(t, takenOver(t, [][]byte{snapshotOf(t, s)}, byMethod))}, byMethod)
 		if classes := again.Targets()[0].Classes; classes != nil {
@@ -203,7 +204,7 @@ func TestSnapshot_OfClasses(t *testing.T) {
 func TestSnapshot_OfNamedTargets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		named := hedge.WithTargetName(func(string) string { return "storage" })
-		s := newScheduler(t, named)
+		s := hedgetest.All(t, named)
 		stragglers(t, s, method, 1_000, 1)
 		again := takenOver(t, [][]byte{snapshotOf(t, s)}, named)
 		if !near(quantiles(t, s, "storage", method), quantiles(t, again, "storage", method), 0.021) {
@@ -219,13 +220,10 @@ func TestSnapshot_OfNamedTargets(t *testing.T) {
 // TestSnapshot_OfSelectedMethods leaves out what the scheduler would not learn of.
 func TestSnapshot_OfSelectedMethods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newScheduler(t)
+		s := hedgetest.All(t)
 		stragglers(t, s, "/pkg.Svc/Get", 100, 1)
 		stragglers(t, s, "/pkg.Svc/Delete", 100, 2)
-		again, err := hedge.New(hedge.WithMethods("/pkg.Svc/Get"), hedge.WithSnapshot(bytes.NewReader(snapshotOf(t, s))))
-		if err != nil {
-			t.Fatal(err)
-		}
+		again := hedgetest.New(t, hedge.WithMethods("/pkg.Svc/Get"), hedge.WithSnapshot(bytes.NewReader(snapshotOf(t, s))))
 		if rows := again.Targets(); len(rows) != 1 || rows[0].Method != "/pkg.Svc/Get" {
 			t.Errorf("%+v", rows)
 		}
@@ -259,7 +257,7 @@ func TestSnapshot_Errors(t *testing.T) {
 		}
 	}
 	full := errors.New("the disk is full")
-	if err := newScheduler(t).WriteSnapshot(failing{full}); !errors.Is(err, full) || !strings.HasPrefix(err.Error(), "hedge: WriteSnapshot: ") {
+	if err := hedgetest.All(t).WriteSnapshot(failing{full}); !errors.Is(err, full) || !strings.HasPrefix(err.Error(), "hedge: WriteSnapshot: ") {
 		t.Errorf("the error is %q", err)
 	}
 }
@@ -273,7 +271,7 @@ func (f failing) Write([]byte) (int, error) { return 0, f.err }
 // there is room for others.
 func TestRule16_SnapshotsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newScheduler(t)
+		s := hedgetest.All(t)
 		for i := range 400 {
 			name := fmt.Sprintf("%s%d", method, i)
 			for range 5 {
@@ -310,7 +308,7 @@ func TestRule16_SnapshotsAreBounded(t *testing.T) {
 // TestSnapshot_WhileCallsAreMade writes snapshots, each of them whole, while calls end and new methods come.
 func TestSnapshot_WhileCallsAreMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		donor := newScheduler(t)
+		donor := hedgetest.All(t)
 		stragglers(t, donor, method+"0", 1_000, 1)
 		s := takenOver(t, [][]byte{snapshotOf(t, donor)}, hedge.WithClass(func(_ context.Context, name string, _ any) string { return name[len(name)-1:] }))
 		rounds := longtest.Size(20, 50)
@@ -333,7 +331,7 @@ func TestSnapshot_WhileCallsAreMade(t *testing.T) {
 // TestSnapshot_OfTheRate has the bucket of a target begin with what its calls earn in two seconds.
 func TestSnapshot_OfTheRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newScheduler(t)
+		s := hedgetest.All(t)
 		stragglers(t, s, method, 1_000, 1) // 100 a second
 		again := takenOver(t, [][]byte{snapshotOf(t, takenOver(t, [][]byte{snapshotOf(t, s)}))})
 		time.Sleep(10 * time.Second) // it need not come at once
@@ -357,7 +355,7 @@ func TestSnapshot_CanBeRead(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newScheduler(t, tc.opts...)
+				s := hedgetest.All(t, tc.opts...)
 				for range 500 {
 					if _, err := hedge.Do(t.Context(), s, tc.target, tc.method, taking(5*ms)); err != nil {
 						t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/longtest"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
@@ -26,7 +27,7 @@ func TestRule12_SharesThatMove(t *testing.T) {
 	rounds := longtest.Size(10, 200)
 	synctest.Test(t, func(t *testing.T) {
 		slow := &slowServer{sent: map[string][]time.Time{}}
-		s := newScheduler(t, moved(0)...)
+		s := hedgetest.All(t, moved(0)...)
 		client, closeAll := dial(t, s, slow)
 		var over atomic.Bool
 		var updater, group sync.WaitGroup

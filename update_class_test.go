@@ -9,6 +9,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/engine"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
 type classKey struct{}
@@ -50,7 +51,7 @@ func TestClass_AfterAnUpdate(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newScheduler(t, options(first)...)
+				s := hedgetest.All(t, options(first)...)
 				for i := range 20 * 30 { // of the method, most calls take 101 ms
 					took := 101 * ms
 					if i%20 == 0 {
@@ -84,7 +85,7 @@ func TestClass_AfterAnUpdate(t *testing.T) {
 // and its class is the one that it would have had.
 func TestClass_OfACallInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newScheduler(t, classNamed("a"))
+		s := hedgetest.All(t, classNamed("a"))
 		classCall(t, s, "", ms)
 		known := engine.Of(s).Begin(t.Context(), target, method, nil)
 		unknown := engine.Of(s).Begin(context.WithValue(t.Context(), classKey{}, "unknown"), target, method, nil)

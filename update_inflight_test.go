@@ -10,6 +10,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/engine"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
 // What is learned under another configuration does not move the hedges of a call in flight, though what is learned under its own
@@ -27,7 +28,7 @@ func TestRule20_ACallInFlightKeepsItsDelay(t *testing.T) {
 		{"no update", nil, 60 * ms},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			s := newScheduler(t, half, hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400))
+			s := hedgetest.All(t, half, hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400))
 			for range 40 {
 				call(t, s, method, 10*ms)
 			}
@@ -67,7 +68,7 @@ func TestRule20_ACallInFlightKeepsItsDelay(t *testing.T) {
 func TestRule20_AClassOfACallInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		classes := hedge.WithClass(func(context.Context, string, any) string { return "c" })
-		s := newScheduler(t, classes, hedge.WithTrigger(hedge.Percentile(0.5)))
+		s := hedgetest.All(t, classes, hedge.WithTrigger(hedge.Percentile(0.5)))
 		inFlight := engine.Of(s).Begin(t.Context(), target, method, nil)
 		if err := s.Update(hedge.WithAllMethods(), classes, hedge.WithTrigger(hedge.Percentile(0.9))); err != nil {
 			t.Fatal(err)
@@ -117,7 +118,7 @@ func TestRule20_CallsInFlightKeepTheirHedges(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newScheduler(t, append(tc.first, hedge.WithMaxHedges(1))...)
+				s := hedgetest.All(t, append(tc.first, hedge.WithMaxHedges(1))...)
 				var inFlight sync.WaitGroup
 				for range calls {
 					inFlight.Go(func() { call(t, s, method, 200*ms) })

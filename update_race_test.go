@@ -23,6 +23,7 @@ import (
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stats"
 	"github.com/grpchedge/hedge/stream"
@@ -212,10 +213,7 @@ func newUpdated(t *testing.T) *updated {
 	for i := range u.configs {
 		u.configs[i].options = append(u.configs[i].options, u.witnesses(u.configs[i].name)...)
 	}
-	s, err := hedge.New(u.configs[0].options...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := hedgetest.New(t, u.configs[0].options...)
 	u.scheduler = s
 	s.PauseMethod(halted)
 	client, closeAll := dial(t, s, &failingServer{calls: &u.calls},

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
 // hedgesOf makes one call that takes a second and returns how many hedges it got.
@@ -46,7 +47,7 @@ func TestRule20_TheMostSpecificWins(t *testing.T) {
 		hedge.WithMethodOptions("/s/TwoButNone", hedge.WithOff()),
 	}
 	for range 20 {
-		s := newScheduler(t, append(rules, fixed, budget)...)
+		s := hedgetest.All(t, append(rules, fixed, budget)...)
 		synctest.Test(t, func(t *testing.T) {
 			for _, tc := range []struct {
 				target, method string
@@ -121,7 +122,7 @@ func TestRule20_FromTheNextCallOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fixed := hedge.WithTrigger(hedge.Fixed(10 * time.Millisecond))
 		budget := hedge.WithBudgetPercent(400)
-		s := newScheduler(t, fixed, budget)
+		s := hedgetest.All(t, fixed, budget)
 		for range 4 {
 			hedgesOf(t, s, t.Context(), "t", "/s/M")
 		}
@@ -156,7 +157,7 @@ func TestRule20_FromTheNextCallOn(t *testing.T) {
 }
 
 func TestUpdate_Errors(t *testing.T) {
-	s := newScheduler(t, hedge.WithWindow(time.Minute))
+	s := hedgetest.All(t, hedge.WithWindow(time.Minute))
 	all := hedge.WithAllMethods()
 	for _, tc := range []struct {
 		name    string
@@ -183,7 +184,7 @@ func TestUpdate_Errors(t *testing.T) {
 
 func TestPause_OfATargetOrAMethod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newScheduler(t, hedge.WithTrigger(hedge.Fixed(10*time.Millisecond)), hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
+		s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(10*time.Millisecond)), hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
 		check := func(step string, a, b, c int64) {
 			t.Helper()
 			for _, tc := range []struct {
@@ -218,7 +219,7 @@ func TestPause_OfATargetOrAMethod(t *testing.T) {
 func TestNew_DisabledByTheEnvironment(t *testing.T) {
 	for value, want := range map[string]int64{"": 1, "0": 1, "false": 1, "1": 0, "true": 0, "yes": 0} {
 		t.Setenv("HEDGE_DISABLED", value)
-		s := newScheduler(t, hedge.WithTrigger(hedge.Fixed(10*time.Millisecond)), hedge.WithMaxHedges(1))
+		s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(10*time.Millisecond)), hedge.WithMaxHedges(1))
 		synctest.Test(t, func(t *testing.T) {
 			if got := hedgesOf(t, s, t.Context(), "t", "/s/M"); got != want {
 				t.Errorf("HEDGE_DISABLED=%q: %d hedges, want %d", value, got, want)
@@ -255,7 +256,7 @@ func TestHedgesOfHedges(t *testing.T) {
 			if tc.without == tc.with && options == nil {
 				continue
 			}
-			s := newScheduler(t, append(options, hedge.WithTrigger(hedge.Fixed(10*time.Millisecond)), hedge.WithMaxHedges(1))...)
+			s := hedgetest.All(t, append(options, hedge.WithTrigger(hedge.Fixed(10*time.Millisecond)), hedge.WithMaxHedges(1))...)
 			synctest.Test(t, func(t *testing.T) {
 				if got := hedgesOf(t, s, tc.ctx, "t", "/s/M"); got != want {
 					t.Errorf("%s, with %d options: %d hedges, want %d", tc.name, len(options), got, want)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -19,14 +20,11 @@ func TestUpdate_TracesAndLoggers(t *testing.T) {
 		var first, second struct{ made, sent, decided int }
 		var l logged
 		common := []hedge.Option{hedge.WithAllMethods(), hedge.WithTrigger(hedge.Fixed(10 * ms)), hedge.WithMaxHedges(1), hedge.WithBudgetPercent(100)}
-		s, err := hedge.New(append(common, hedge.WithTrace(&hedge.Trace{
+		s := hedgetest.New(t, append(common, hedge.WithTrace(&hedge.Trace{
 			Made:        func(*hedge.Scheduler) { first.made++ },
 			HedgeSent:   func(stats.HedgeSent) { first.sent++ },
 			CallDecided: func(stats.CallDecided) { first.decided++ },
 		}))...)
-		if err != nil {
-			t.Fatal(err)
-		}
 		done := make(chan struct{})
 		go func() {
 			defer close(done)

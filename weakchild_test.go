@@ -19,6 +19,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/longtest"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
 // kept is what a value keeps of the attempt that made it.
@@ -47,7 +48,7 @@ func TestDo_TheWinnersContextLives(t *testing.T) {
 		for _, deadline := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s,deadline=%v", tc.name, deadline), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					s := newScheduler(t, append([]hedge.Option{hedge.WithMaxHedges(1), hedge.WithWarmup(1<<30, 10*ms), hedge.WithBudgetPercent(400)}, tc.opts...)...)
+					s := hedgetest.All(t, append([]hedge.Option{hedge.WithMaxHedges(1), hedge.WithWarmup(1<<30, 10*ms), hedge.WithBudgetPercent(400)}, tc.opts...)...)
 					why := errors.New("why")
 					ctx, cancel := context.WithCancelCause(t.Context())
 					defer cancel(nil)
@@ -110,7 +111,7 @@ func TestDo_TheWinnersContextLives(t *testing.T) {
 func TestDo_APanicEndsEveryContext(t *testing.T) {
 	for panics := range 2 {
 		synctest.Test(t, func(t *testing.T) {
-			s := newScheduler(t, hedge.WithMaxHedges(1), hedge.WithWarmup(1<<30, 10*ms), hedge.WithBudgetPercent(400))
+			s := hedgetest.All(t, hedge.WithMaxHedges(1), hedge.WithWarmup(1<<30, 10*ms), hedge.WithBudgetPercent(400))
 			var contexts [2]context.Context
 			defer func() {
 				if recover() == nil {
@@ -152,7 +153,7 @@ func TestDo_HTTPBodies(t *testing.T) {
 		w.(http.Flusher).Flush()
 		_, _ = io.WriteString(w, more) // more than what buffers hold on the way
 	}))
-	s := newScheduler(t, hedge.WithMaxHedges(1), hedge.WithWarmup(1<<30, ms), hedge.WithBudgetPercent(400))
+	s := hedgetest.All(t, hedge.WithMaxHedges(1), hedge.WithWarmup(1<<30, ms), hedge.WithBudgetPercent(400))
 	client := server.Client()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -189,7 +190,7 @@ func TestDo_HTTPBodies(t *testing.T) {
 // TestDo_LeavesNothingWithItsCallersContext makes calls, a million with -hedge.long, under one context that never ends, from functions that
 // ask for the end of theirs as any that waits does. An ordinary child of that context for each call would stay on the heap.
 func TestDo_LeavesNothingWithItsCallersContext(t *testing.T) {
-	s := newScheduler(t, hedge.WithWarmup(1<<30, time.Hour))
+	s := hedgetest.All(t, hedge.WithWarmup(1<<30, time.Hour))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var asked atomic.Int64

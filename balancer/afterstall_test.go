@@ -13,6 +13,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
@@ -53,10 +54,7 @@ func (b slowBackend) run(t *testing.T, seed uint64, halfMinutes int) []float64 {
 	const rate, slice = 200, 30 * time.Second
 	shares := make([]float64, halfMinutes)
 	synctest.Test(t, func(t *testing.T) {
-		s, err := hedge.New(append([]hedge.Option{hedge.WithAllMethods()}, b.options...)...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := hedgetest.All(t, b.options...)
 		cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Seed: seed, DrawByID: true, CountsOnly: true})
 		client := testpb.NewTestServiceClient(dial(t, cluster, s, over(roundRobin)))
 		synctest.Wait()

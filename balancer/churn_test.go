@@ -19,6 +19,7 @@ import (
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stream"
 )
@@ -64,7 +65,7 @@ func TestChurn(t *testing.T) {
 		}
 		return testserver.Plan{}
 	})
-	s := fixed(t, 20*ms, hedge.WithResetLimit(1_000_000, time.Second)) // connections end here for no reset
+	s := hedgetest.Fixed(t, 20*ms, hedge.WithResetLimit(1_000_000, time.Second)) // connections end here for no reset
 	conn, names := dialNamed(t, cluster, s, grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
 	client := testpb.NewTestServiceClient(conn)
 
@@ -118,7 +119,7 @@ func TestChurn(t *testing.T) {
 func TestChildSwitchedAtRunTime(t *testing.T) {
 	inBubble(t, func(t *testing.T, k kind) {
 		cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Script: lastAnswers(2)})
-		s := fixed(t, 10*ms, hedge.WithMaxHedges(2), hedge.WithResetLimit(1_000_000, time.Second)) // connections end here for no reset
+		s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(2), hedge.WithResetLimit(1_000_000, time.Second)) // connections end here for no reset
 		conn, names := dialNamed(t, cluster, s)
 		client := testpb.NewTestServiceClient(conn)
 		synctest.Wait()

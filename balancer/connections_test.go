@@ -21,6 +21,7 @@ import (
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stats"
 	"github.com/grpchedge/hedge/stream"
@@ -59,7 +60,7 @@ func TestConnections(t *testing.T) {
 					}
 					return lastAnswers(2)(a)
 				}})
-				s := fixed(t, 10*ms, hedge.WithMaxHedges(2))
+				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(2))
 				conn, d := dialDealt(t, cluster, tc.addresses, append(hedging(s), with(tc.child, tc.fields))...)
 				synctest.Wait()
 				if open := len(d.open()); open != tc.want {
@@ -105,7 +106,7 @@ func TestConnections_Resized(t *testing.T) {
 		d := &dealer{cluster: cluster}
 		names := manual.NewBuilderWithScheme("resized")
 		names.InitialState(addresses(cluster, 3, 0))
-		conn, err := grpc.NewClient("resized:///", append(hedging(fixed(t, 10*ms)), d.dialer(false), over(roundRobin),
+		conn, err := grpc.NewClient("resized:///", append(hedging(hedgetest.Fixed(t, 10*ms)), d.dialer(false), over(roundRobin),
 			grpc.WithResolvers(names), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 		if err != nil {
 			t.Fatal(err)
@@ -153,7 +154,7 @@ func TestConnections_Lost(t *testing.T) {
 				cluster := testserver.StartT(t, testserver.Config{Backends: 2, InMemory: true, Script: func(a testserver.Attempt) testserver.Plan {
 					return testserver.Plan{Delay: ms, GoAway: a.ID%50 == 49 && a.Number == 0}
 				}})
-				conn, d := dialDealt(t, cluster, 1, append(hedging(fixed(t, 10*ms)), with(child, `"connections": 2, "spread": true`),
+				conn, d := dialDealt(t, cluster, 1, append(hedging(hedgetest.Fixed(t, 10*ms)), with(child, `"connections": 2, "spread": true`),
 					grpc.WithIdleTimeout(time.Minute), grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))...)
 				synctest.Wait()
 				client := testpb.NewTestServiceClient(conn)
@@ -224,10 +225,7 @@ func TestServiceAddress(t *testing.T) {
 	longtest.Only(t)
 	inBubble(t, func(t *testing.T, k kind) {
 		run := func(option grpc.DialOption, opts ...hedge.Option) (time.Duration, stats.Method) {
-			s, err := hedge.New(append([]hedge.Option{hedge.WithAllMethods()}, opts...)...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := hedgetest.All(t, opts...)
 			cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Seed: 1})
 			conn, _ := dialDealt(t, cluster, 1, append(hedging(s), option)...)
 			synctest.Wait()
@@ -275,10 +273,7 @@ func TestVanishingPackets(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, k kind) {
 				run := func(option grpc.DialOption, hedges int) (tail, noticed time.Duration) {
-					s, err := hedge.New(hedge.WithAllMethods(), hedge.WithMaxHedges(hedges))
-					if err != nil {
-						t.Fatal(err)
-					}
+					s := hedgetest.All(t, hedge.WithMaxHedges(hedges))
 					cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Seed: 1, Latency: testserver.LogNormal(ms, ms/2),
 						ServerOptions: []grpc.ServerOption{grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second})}})
 					options := append(hedging(s), option)

@@ -18,6 +18,7 @@ import (
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/place"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
 // pickerOf returns the picker of a policy with three backends ready, as gRPC has it.
@@ -162,7 +163,7 @@ func TestCost_PrimaryPick(t *testing.T) {
 func TestCost_Call(t *testing.T) {
 	cluster := testserver.StartT(t, testserver.Config{})
 	plain := cluster.ClientT(t)
-	unary := interceptor.Unary(fixed(t, time.Hour))
+	unary := interceptor.Unary(hedgetest.Fixed(t, time.Hour))
 	req, reply := wrapperspb.Int64(1), wrapperspb.Int64(2)
 	ctx := t.Context()
 	invoke := func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {

@@ -16,6 +16,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
@@ -47,7 +48,7 @@ func TestHedgeGoesElsewhere(t *testing.T) {
 			inBubble(t, func(t *testing.T, k kind) {
 				calls := int64(longtest.Size(12, 40))
 				cluster := testserver.StartT(t, testserver.Config{Backends: tc.backends, InMemory: true, Script: lastAnswers(tc.hedges)})
-				s := fixed(t, 10*ms, hedge.WithMaxHedges(tc.hedges))
+				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(tc.hedges))
 				client := testpb.NewTestServiceClient(dial(t, cluster, s, over(tc.child)))
 				synctest.Wait()
 				for id := range uint64(calls) {
@@ -81,7 +82,7 @@ func TestHedgeGoesElsewhere(t *testing.T) {
 func TestHedgesDueAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, k kind) {
 		cluster := testserver.StartT(t, testserver.Config{Backends: 5, InMemory: true, Latency: testserver.Constant(time.Second)})
-		s := fixed(t, 10*ms, hedge.WithMaxHedges(4))
+		s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(4))
 		client := testpb.NewTestServiceClient(dial(t, cluster, s, over(stubborn)))
 		synctest.Wait()
 		for id := range uint64(100) {
@@ -106,7 +107,7 @@ func TestWithinAnotherPolicy(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, k kind) {
 				cluster := testserver.StartT(t, testserver.Config{Backends: 6, InMemory: true, Script: lastAnswers(2)})
-				s := fixed(t, 10*ms)
+				s := hedgetest.Fixed(t, 10*ms)
 				client := testpb.NewTestServiceClient(dial(t, cluster, s,
 					grpc.WithDefaultServiceConfig(fmt.Sprintf(`{"loadBalancingConfig": [%s]}`, tc.config))))
 				synctest.Wait()
@@ -145,7 +146,7 @@ func TestOtherBackendOnly(t *testing.T) {
 			t.Run(fmt.Sprintf("%s,after=%v", tc.name, after), func(t *testing.T) {
 				inBubble(t, func(t *testing.T, k kind) {
 					cluster := testserver.StartT(t, testserver.Config{Backends: tc.plain, InMemory: true, Latency: testserver.Constant(time.Second)})
-					s := fixed(t, 10*ms, hedge.WithOtherBackendOnly())
+					s := hedgetest.Fixed(t, 10*ms, hedge.WithOtherBackendOnly())
 					client := testpb.NewTestServiceClient(dial(t, cluster, s, tc.option))
 					synctest.Wait()
 					const calls = 10
@@ -174,7 +175,7 @@ func TestOtherBackendOnly(t *testing.T) {
 func TestOtherBackendOnly_ComesBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, k kind) {
 		cluster := testserver.StartT(t, testserver.Config{Backends: 2, InMemory: true, Script: lastAnswers(1)})
-		s := fixed(t, 10*ms, hedge.WithOtherBackendOnly())
+		s := hedgetest.Fixed(t, 10*ms, hedge.WithOtherBackendOnly())
 		client := testpb.NewTestServiceClient(dial(t, cluster, s, over(roundRobin)))
 		synctest.Wait()
 		cluster.Stop(0)
@@ -214,7 +215,7 @@ func TestRetriesCount(t *testing.T) {
 			}
 			return testserver.Plan{}
 		})
-		s := fixed(t, time.Second, hedge.WithMaxHedges(1))
+		s := hedgetest.Fixed(t, time.Second, hedge.WithMaxHedges(1))
 		conn := dial(t, cluster, s, grpc.WithDefaultServiceConfig(fmt.Sprintf(`{
 			"loadBalancingConfig": [{"hedge_other_backend": {"childPolicy": [%s]}}],
 			"methodConfig": [{"name": [{}], "retryPolicy": {"maxAttempts": 2, "initialBackoff": "0.01s", "maxBackoff": "0.01s",

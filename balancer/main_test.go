@@ -43,17 +43,6 @@ const (
 	pickFirst    = `{"pick_first": {}}`
 )
 
-// fixed returns a scheduler that hedges after delay, never learns enough to change that, and whose budget always
-// pays.
-func fixed(t testing.TB, delay time.Duration, opts ...hedge.Option) *hedge.Scheduler {
-	t.Helper()
-	s, err := hedge.New(append([]hedge.Option{hedge.WithAllMethods(), hedge.WithWarmup(1<<30, delay), hedge.WithBudgetPercent(400)}, opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
 // dial returns a connection of the cluster's that hedges as s says. In a bubble, every backend is connected that
 // the policy connects to by itself.
 func dial(t testing.TB, cluster *testserver.Cluster, s *hedge.Scheduler, options ...grpc.DialOption) *grpc.ClientConn {

@@ -13,6 +13,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
@@ -36,7 +37,7 @@ func TestTwoCallsOfOneAttempt(t *testing.T) {
 		t.Run(child, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				cluster := testserver.StartT(t, testserver.Config{Backends: 6, InMemory: true, Latency: testserver.Constant(time.Second)})
-				s := fixed(t, 10*ms, hedge.WithMaxHedges(2))
+				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(2))
 				conn := cluster.ClientT(t, over(child), grpc.WithChainUnaryInterceptor(interceptor.Unary(s), twice))
 				testserver.ConnectT(t, conn)
 				synctest.Wait()

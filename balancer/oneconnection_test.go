@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
@@ -31,7 +32,7 @@ func TestSingleConnection(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, k kind) {
 				cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Script: lastAnswers(1)})
-				s := fixed(t, 10*ms)
+				s := hedgetest.Fixed(t, 10*ms)
 				conn, _ := dialDealt(t, cluster, 3, append(hedging(s), tc.option)...)
 				synctest.Wait()
 				client := testpb.NewTestServiceClient(conn)

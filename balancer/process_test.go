@@ -25,6 +25,7 @@ import (
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stream"
 )
@@ -204,10 +205,7 @@ func TestStalledProcess(t *testing.T) {
 			t.Run(fmt.Sprintf("%d of 3 stopped,%s", tc.stopped, k.name), func(t *testing.T) {
 				const rate, d = 500, 16 * time.Second
 				servers := startProcesses(t, 9)
-				s, err := hedge.New(hedge.WithAllMethods())
-				if err != nil {
-					t.Fatal(err)
-				}
+				s := hedgetest.All(t)
 				theirs, ours := dialServers(t, servers[:3], nil, plain), dialServers(t, servers[3:6], s, over(roundRobin))
 				calm := dialServers(t, servers[6:], nil, plain)
 				done := make(chan struct{})

@@ -15,6 +15,7 @@ import (
 	"github.com/grpchedge/hedge/balancer"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -78,10 +79,7 @@ func lawOf(name string) func(time.Time) testserver.Script {
 // calmRun makes calls at random times over three backends, and returns the p99 and what is known of the target.
 func calmRun(t *testing.T, l calmLaw, calls int, option grpc.DialOption) (p99 time.Duration, row stats.Method) {
 	synctest.Test(t, func(t *testing.T) {
-		s, err := hedge.New(append([]hedge.Option{hedge.WithAllMethods()}, l.options...)...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := hedgetest.All(t, l.options...)
 		cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Seed: 1, DrawByID: true, Workers: l.workers, CountsOnly: true})
 		client := testpb.NewTestServiceClient(dial(t, cluster, s, option))
 		synctest.Wait()
@@ -176,10 +174,7 @@ func TestSilence_FalseAlarms(t *testing.T) {
 // In TestSilence_OfAPool a backend stands still that four connections go to. It is listed once.
 func TestSilence_OfAPool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, err := hedge.New(hedge.WithAllMethods())
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := hedgetest.All(t)
 		cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true})
 		var pool []testpb.TestServiceClient
 		for range 4 {

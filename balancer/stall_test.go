@@ -14,6 +14,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -98,10 +99,7 @@ func TestStalledBackend(t *testing.T) {
 			run := func(name string, child grpc.DialOption, opts ...hedge.Option) (r stallRun) {
 				t.Run(name, func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
-						s, err := hedge.New(append([]hedge.Option{hedge.WithAllMethods()}, opts...)...)
-						if err != nil {
-							t.Fatal(err)
-						}
+						s := hedgetest.All(t, opts...)
 						r = runStall(t, k, s, child)
 						t.Logf("p50 %.1f ms, p90 %.1f ms, p99 %.1f ms, p99.9 %.1f ms; %.1f%% extra load, %d of %d hedges met the stalled backend again",
 							r.p50.Seconds()*1e3, r.p90.Seconds()*1e3, r.p99.Seconds()*1e3, r.p999.Seconds()*1e3,

@@ -9,6 +9,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/config"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
 // whole has every field.
@@ -212,10 +213,7 @@ func TestParse_WholeNumbers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := hedge.New(opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := hedgetest.New(t, opts...)
 	for _, want := range []string{`"maxHedges": 2`, `"maxMemory": 100000000`, `"calls": 30`} {
 		if !strings.Contains(string(config.Format(s)), want) {
 			t.Errorf("%s has no %s", config.Format(s), want)
@@ -227,10 +225,7 @@ func TestParse_WholeNumbers(t *testing.T) {
 func TestFormat_KeepsPercentages(t *testing.T) {
 	for n := range 501 {
 		percent := float64(n) / 10
-		s, err := hedge.New(hedge.WithAllMethods(), hedge.WithControl(percent), hedge.WithBudgetPercent(percent))
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := hedgetest.All(t, hedge.WithControl(percent), hedge.WithBudgetPercent(percent))
 		var got struct{ Control, BudgetPercent float64 }
 		if err := json.Unmarshal(config.Format(s), &got); err != nil {
 			t.Fatal(err)

@@ -15,19 +15,11 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/debug"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/stats"
 )
 
 const ms = time.Millisecond
-
-func newScheduler(t testing.TB, opts ...hedge.Option) *hedge.Scheduler {
-	t.Helper()
-	s, err := hedge.New(append([]hedge.Option{hedge.WithAllMethods()}, opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
 
 // calls makes calls one after the other, one in twenty of them ten times slower.
 func calls(ctx context.Context, s *hedge.Scheduler, target, method string, n int) {
@@ -66,7 +58,7 @@ func get(h http.Handler, query, accept string) *httptest.ResponseRecorder {
 // TestHandler_Formats asks for a method in each format, after eleven minutes of calls.
 func TestHandler_Formats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newScheduler(t)
+		s := hedgetest.All(t)
 		h := debug.Handler(s)
 		for range 110 {
 			calls(t.Context(), s, "dns:///shop:443", "/shop.Items/Get", 80)
@@ -135,7 +127,7 @@ func TestHandler_Formats(t *testing.T) {
 // TestHandler_NamesAreEscaped has a method and a target that would do harm.
 func TestHandler_NamesAreEscaped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newScheduler(t)
+		s := hedgetest.All(t)
 		calls(t.Context(), s, `"><img src=x onerror=alert(1)>`, "<script>alert(1)</script>\x1b[2J", 1)
 		h := debug.Handler(s)
 		html := get(h, "?filter=%3Cscript%3E", "text/html").Body.String()
@@ -153,7 +145,7 @@ func TestHandler_NamesAreEscaped(t *testing.T) {
 
 // TestHandler_Requests are requests that are in order, and others.
 func TestHandler_Requests(t *testing.T) {
-	h := debug.Handler(newScheduler(t))
+	h := debug.Handler(hedgetest.All(t))
 	for query, want := range map[string]int{
 		"": 200, "?format=text": 200, "?format=xml": 400, "?limit=1": 200, "?limit=0": 400, "?limit=x": 400,
 		"?asset=style.css": 200, "?asset=script.js": 200, "?asset=page.html": 404, "?asset=../debug.go": 404, "?asset=.": 404,
@@ -176,7 +168,7 @@ func TestHandler_Requests(t *testing.T) {
 // TestHandler_Limit has more methods than are shown: those with the most calls are.
 func TestHandler_Limit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newScheduler(t)
+		s := hedgetest.All(t)
 		for n := range 60 {
 			calls(t.Context(), s, "a", fmt.Sprintf("/a/Get%02d", n), 1+n/50)
 		}
@@ -218,10 +210,7 @@ func TestHandler_Sentences(t *testing.T) {
 				if tc.name != "not selected" {
 					options = append(options, hedge.WithAllMethods())
 				}
-				s, err := hedge.New(options...)
-				if err != nil {
-					t.Fatal(err)
-				}
+				s := hedgetest.New(t, options...)
 				if tc.before != nil {
 					tc.before(s)
 				}
@@ -239,10 +228,7 @@ func TestHandler_Sentences(t *testing.T) {
 // In TestHandler_NothingSelected none of a target's calls is selected, and later one is.
 func TestHandler_NothingSelected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, err := hedge.New(hedge.WithIdempotentOnly(), hedge.WithReadOnlyMethods("/v1.Svc/Get"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := hedgetest.New(t, hedge.WithIdempotentOnly(), hedge.WithReadOnlyMethods("/v1.Svc/Get"))
 		const want = "None of the first 100 calls was selected for hedging: name the methods that only read with WithReadOnlyMethods. " +
 			"Methods seen: /v1.Svc/Check, /v1.Svc/Expand."
 		shown := func() bool { return strings.Contains(get(debug.Handler(s), "", "").Body.String(), want) }

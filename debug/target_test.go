@@ -15,6 +15,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/debug"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -76,7 +77,7 @@ func TestText_OfATarget(t *testing.T) {
 // TestHandler_OfATarget has a scheduler whose hedges fail for lack of quota, with a limit of resets, rules and a pause.
 func TestHandler_OfATarget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newScheduler(t, hedge.WithWarmup(100, 10*time.Millisecond), hedge.WithResetLimit(100, time.Minute), hedge.WithMethodOptions("/a/<G>*", hedge.WithMaxHedges(1)))
+		s := hedgetest.All(t, hedge.WithWarmup(100, 10*time.Millisecond), hedge.WithResetLimit(100, time.Minute), hedge.WithMethodOptions("/a/<G>*", hedge.WithMaxHedges(1)))
 		_, _ = hedge.Do(t.Context(), s, "a", "/a/<G>et", func(ctx context.Context) (int, error) {
 			if md, _ := metadata.FromOutgoingContext(ctx); md != nil {
 				return 0, status.Error(codes.ResourceExhausted, "quota")

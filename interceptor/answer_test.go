@@ -21,6 +21,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/longtest"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -177,7 +178,7 @@ func testAnswer(t *testing.T, tc answerCase, left bool) {
 		opts = append(opts, hedge.WithResetLimit(0, 0))
 		defer time.Sleep(2 * time.Second) // until losers have ended
 	}
-	s := fixed(t, 10*ms, opts...)
+	s := hedgetest.Fixed(t, 10*ms, opts...)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	if tc.after > 0 {
@@ -227,10 +228,7 @@ func TestRule10_APoorAnswerIsHedgedWhateverTheTrigger(t *testing.T) {
 				good := hedge.WithAnswer(func(_ context.Context, _ string, reply any, _ error) bool {
 					return reply.(*wrapperspb.Int64Value).Value > 0
 				})
-				s, err := hedge.New(append([]hedge.Option{hedge.WithAllMethods(), good}, tc.opts...)...)
-				if err != nil {
-					t.Fatal(err)
-				}
+				s := hedgetest.All(t, append([]hedge.Option{good}, tc.opts...)...)
 				unary, served := interceptor.Unary(s), atomic.Int64{}
 				invoke := func(_ context.Context, _ string, _, reply any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
 					n := served.Add(1)
@@ -267,10 +265,7 @@ func TestWithAnswer_AcceptingAllChangesNothing(t *testing.T) {
 	longtest.Simulation(t)
 	run := func(opts ...hedge.Option) (stats stats.Counts) {
 		synctest.Test(t, func(t *testing.T) {
-			s, err := hedge.New(append([]hedge.Option{hedge.WithAllMethods(), hedge.WithBudgetPercent(3), hedge.WithMaxHedges(4)}, opts...)...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := hedgetest.All(t, append([]hedge.Option{hedge.WithBudgetPercent(3), hedge.WithMaxHedges(4)}, opts...)...)
 			unary := interceptor.Unary(s)
 			invoke := func(ctx context.Context, _ string, req, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
 				draw := rand.New(rand.NewPCG(uint64(req.(*wrapperspb.Int64Value).Value), uint64(previousAttempts(ctx))))
@@ -304,10 +299,7 @@ func TestRule13_PoorAnswersTeachTheirLatency(t *testing.T) {
 			return reply.(*wrapperspb.Int64Value).Value%2 == 1
 		}
 		latency := func(opts ...hedge.Option) time.Duration {
-			s, err := hedge.New(append(opts, hedge.WithAllMethods())...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := hedgetest.All(t, opts...)
 			n := int64(0)
 			invoke := func(ctx context.Context, _ string, _, reply any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
 				md, _ := metadata.FromOutgoingContext(ctx)
@@ -350,7 +342,7 @@ func TestRule09_WithAnswerPanics(t *testing.T) {
 						t.Errorf("panic %v", v)
 					}
 				}()
-				_ = st.call(t.Context(), fixed(t, 10*ms, panics), wrapperspb.Int64(-1))
+				_ = st.call(t.Context(), hedgetest.Fixed(t, 10*ms, panics), wrapperspb.Int64(-1))
 				t.Error("no panic")
 			})
 		})
@@ -364,10 +356,7 @@ func TestRule12_SavingsPayForPoorAnswers(t *testing.T) {
 	const calls, poorShare = 3000, 6
 	for _, better := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			s, err := hedge.New(hedge.WithAllMethods(), hedge.WithMaxHedges(1), goodBut(0))
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := hedgetest.All(t, hedge.WithMaxHedges(1), goodBut(0))
 			draw := rand.New(rand.NewPCG(1, 2))
 			poor, delivered := 0, 0
 			for range calls {
@@ -433,7 +422,7 @@ func TestRule02_PoorRepliesOfAnyKind(t *testing.T) {
 			return nil
 		}
 		reply := new(plainReply)
-		err := interceptor.Unary(fixed(t, 10*ms, good))(t.Context(), "/test.Service/Method", &plainReply{}, reply, nil, invoke)
+		err := interceptor.Unary(hedgetest.Fixed(t, 10*ms, good))(t.Context(), "/test.Service/Method", &plainReply{}, reply, nil, invoke)
 		if err != nil || reply.Attempt != 2 || len(reply.Rows) != 1 || asked.Load() != 3 {
 			t.Errorf("got %+v, %v; the function was asked %d times", reply, err, asked.Load())
 		}
@@ -453,7 +442,7 @@ func TestRule09_WithAnswerEndsItsGoroutine(t *testing.T) {
 		returned, ended := false, make(chan struct{})
 		go func() {
 			defer close(ended)
-			_ = st.call(t.Context(), fixed(t, 10*ms, exits), wrapperspb.Int64(-1))
+			_ = st.call(t.Context(), hedgetest.Fixed(t, 10*ms, exits), wrapperspb.Int64(-1))
 			returned = true
 		}()
 		<-ended

@@ -15,6 +15,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
@@ -40,14 +41,8 @@ func BenchmarkUnary(b *testing.B) {
 		return invoker(ctx, method, req, reply, cc, opts...)
 	}
 	// Calls this short would be hedged after the least delay, within the benchmark's own noise.
-	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithMinDelay(time.Second))
-	if err != nil {
-		b.Fatal(err)
-	}
-	off, err := hedge.New(hedge.WithAllMethods(), hedge.WithMaxHedges(0))
-	if err != nil {
-		b.Fatal(err)
-	}
+	s := hedgetest.All(b, hedge.WithMinDelay(time.Second))
+	off := hedgetest.All(b, hedge.WithMaxHedges(0))
 	for _, bc := range []struct {
 		name        string
 		interceptor grpc.UnaryClientInterceptor
@@ -115,10 +110,7 @@ func BenchmarkRules(b *testing.B) {
 			if most == 0 && bc.rules != nil {
 				options = append(options, hedge.WithTargetOptions("passthrough:///bench", hedge.WithMethodOptions("/pkg.Svc/Get", hedge.WithMaxHedges(0))))
 			}
-			s, err := hedge.New(options...)
-			if err != nil {
-				b.Fatal(err)
-			}
+			s := hedgetest.New(b, options...)
 			call := interceptor.Unary(s)
 			b.Run(name+"/"+bc.name, func(b *testing.B) {
 				b.ReportAllocs()
@@ -139,10 +131,7 @@ func BenchmarkCall(b *testing.B) {
 		name     string
 		inMemory bool
 	}{{"memory", true}, {"loopback", false}} {
-		s, err := hedge.New(hedge.WithAllMethods(), hedge.WithMinDelay(time.Second))
-		if err != nil {
-			b.Fatal(err)
-		}
+		s := hedgetest.All(b, hedge.WithMinDelay(time.Second))
 		cluster := testserver.StartT(b, testserver.Config{InMemory: wire.inMemory, CountsOnly: true})
 		for _, bc := range []struct {
 			name    string

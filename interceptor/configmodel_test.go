@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/internal/testserver/model"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -103,7 +104,7 @@ func (s story) scheduler(t *testing.T) *hedge.Scheduler {
 		t.Fatal(err)
 	}
 	opts = append(opts, hedge.WithServiceConfig(string(text)), hedge.WithoutGuard()) // what fails here means nothing
-	return fixed(t, s.delay, opts...)
+	return hedgetest.Fixed(t, s.delay, opts...)
 }
 
 // ending is what gRPC's definition, or the rules, say must come of one call of a story.

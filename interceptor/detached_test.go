@@ -13,6 +13,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
 // TestRule07_NoResets has no loser be reset on the wire, of unary calls and of streams, and all of them end.
@@ -36,7 +37,7 @@ func TestRule07_NoResets(t *testing.T) {
 // TestDetached_CancelledBefore has a call be made with a context that was cancelled before: no attempt that could be carried out
 // is sent, as without the interceptor, where gRPC looks at the context first.
 func TestDetached_CancelledBefore(t *testing.T) {
-	s := fixed(t, 10*ms, hedge.WithResetLimit(0, 0))
+	s := hedgetest.Fixed(t, 10*ms, hedge.WithResetLimit(0, 0))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	invoke := func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
 // TestGuard_HearsOfEachFailureOnce: RESOURCE_EXHAUSTED of a hedge alone halves the share, and after that of any call, once.
@@ -40,7 +41,7 @@ func TestGuard_HearsOfEachFailureOnce(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				for _, before := range []bool{false, true} {
-					s := fixed(t, 10*ms, hedge.WithMaxHedges(1), tc.option)
+					s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), tc.option)
 					want := cmp.Or(tc.alone, 1)
 					if before {
 						want = cmp.Or(tc.after, 0.5)

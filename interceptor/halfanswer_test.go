@@ -13,6 +13,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
@@ -57,7 +58,7 @@ func TestRule01_AFailureWithAMessage(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					var s *hedge.Scheduler
 					if tc.delay > 0 {
-						s = fixed(t, tc.delay, hedge.WithReadOnlyMethods("/a/B"), hedge.WithMaxHedges(1))
+						s = hedgetest.Fixed(t, tc.delay, hedge.WithReadOnlyMethods("/a/B"), hedge.WithMaxHedges(1))
 					}
 					conn := halfAnswer(t, s, tc.hedged)
 					reply, want := proto.CloneOf(was), was
@@ -81,7 +82,7 @@ func TestReplies_OfACallThatFailsStay(t *testing.T) {
 		st := &stub{steps: []step{{after: time.Second}, {after: 5 * ms, code: codes.NotFound}}}
 		reply := &testpb.Reply{Payload: []byte("held")}
 		held := &reply.Payload[0]
-		s := fixed(t, 10*ms, hedge.WithReadOnlyMethods("/test.Service/Method"))
+		s := hedgetest.Fixed(t, 10*ms, hedge.WithReadOnlyMethods("/test.Service/Method"))
 		if err := st.call(t.Context(), s, reply); status.Code(err) != codes.NotFound || &reply.Payload[0] != held {
 			t.Errorf("%v, and the reply is another one: %v", err, reply)
 		}

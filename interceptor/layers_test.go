@@ -17,6 +17,7 @@ import (
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
@@ -79,10 +80,7 @@ func stalledLayers(t *testing.T, opts ...hedge.Option) (calls, bottom int64) {
 	last := &layer{stall: &stall}
 	for i := range 6 { // five services, and the client of the first
 		if i > 0 {
-			s, err := hedge.New(append(opts, hedge.WithAllMethods())...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := hedgetest.All(t, opts...)
 			l := &layer{next: next}
 			if i == 1 {
 				l = last

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
 // TestRule11_TheLongestDelays sets delays that are too long to be added to a time, in every way there is. No hedge goes out
@@ -45,7 +46,7 @@ func TestRule11_TheLongestDelays(t *testing.T) {
 		}{{"slow", slow, nil, 0}, {"fails", fails, nil, tc.ofFailure}, {"poor", poor, judged, 1}} {
 			t.Run(tc.name+", "+is.name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					s := fixed(t, never, tc.opt, is.opt, hedge.WithMaxHedges(3))
+					s := hedgetest.Fixed(t, never, tc.opt, is.opt, hedge.WithMaxHedges(3))
 					st := &stub{steps: []step{is.primary, slow, slow, slow}}
 					_ = st.call(t.Context(), s, &wrapperspb.Int64Value{}, tc.call)
 					if got := s.Stats().Hedges; got != is.hedges {
@@ -65,10 +66,7 @@ func TestRule11_TheLongestLeastDelay(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, err := hedge.New(append(opts, hedge.WithAllMethods(), hedge.WithMinDelay(math.MaxInt64), hedge.WithBudgetPercent(400))...)
-				if err != nil {
-					t.Fatal(err)
-				}
+				s := hedgetest.All(t, append(opts, hedge.WithMinDelay(math.MaxInt64), hedge.WithBudgetPercent(400))...)
 				for i := range 1000 {
 					st := &stub{steps: []step{{after: ms + time.Duration(i%20/19)*time.Second}, {}, {}}}
 					if err := st.call(t.Context(), s, &wrapperspb.Int64Value{}); err != nil || len(st.sent()) != 1 {

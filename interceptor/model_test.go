@@ -18,6 +18,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/internal/testserver/model"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stats"
@@ -289,7 +290,7 @@ func (s schedule) scheduler(t *testing.T) *hedge.Scheduler {
 		}
 		opts = append(opts, goodBut(poor...))
 	}
-	return fixed(t, s.delay, opts...)
+	return hedgetest.Fixed(t, s.delay, opts...)
 }
 
 func playSchedule(t *testing.T, s schedule, p played, scheduler *hedge.Scheduler) {

@@ -21,6 +21,7 @@ import (
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -61,7 +62,7 @@ func testPair(t *testing.T, primary, hedged codes.Code, primaryFirst, reads, lef
 	}
 	st := &stub{steps: []step{{after: primaryAt, code: primary}, {after: hedgeEnd - hedgeAt, code: hedged}}}
 	reply := wrapperspb.Int64(-1)
-	s := fixed(t, hedgeAt, opts...)
+	s := hedgetest.Fixed(t, hedgeAt, opts...)
 	began := time.Now()
 	err := st.call(t.Context(), s, reply)
 	took := time.Since(began)
@@ -125,7 +126,7 @@ func TestRule02_WhoseHedgesMayAnswerWithAnError(t *testing.T) {
 		for _, shared := range []bool{false, true} { // past the cap on a target's methods
 			t.Run(fmt.Sprintf("%s,shared=%v", tc.name, shared), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					s := fixed(t, 10*ms, append(tc.opts, hedge.WithMaxHedges(1))...)
+					s := hedgetest.Fixed(t, 10*ms, append(tc.opts, hedge.WithMaxHedges(1))...)
 					for i := 0; shared && i < 300; i++ {
 						engine.Of(s).PassThrough("", fmt.Sprintf("/junk.Service/%d", i))
 					}
@@ -159,7 +160,7 @@ func TestRule02_ASlowDeletionSucceeds(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(
 						testserver.Plan{Delay: 100 * ms, Code: tc.code}, testserver.Plan{Delay: 5 * ms, Code: hedged})})
-					conn := dial(t, cluster, fixed(t, 10*ms, hedge.WithMaxHedges(tc.hedges)))
+					conn := dial(t, cluster, hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(tc.hedges)))
 					began := time.Now()
 					_, err := testpb.NewTestServiceClient(conn).UnaryIdempotent(t.Context(), &testpb.Request{Id: 1})
 					if status.Code(err) != tc.code || time.Since(began) != 100*ms || cluster.Counts().Attempts != int64(1+tc.hedges) {
@@ -197,7 +198,7 @@ func TestRule02_NonFatalCodesReplaceTheDefault(t *testing.T) {
 			t.Run(tc.name+", "+which.name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					st := &stub{steps: which.steps}
-					s := fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithNonFatalCodes(tc.nonFatal...), which.opt)
+					s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithNonFatalCodes(tc.nonFatal...), which.opt)
 					if err := st.call(t.Context(), s, wrapperspb.Int64(-1)); status.Code(err) != which.want {
 						t.Errorf("got %v, want %v", err, which.want)
 					}
@@ -212,7 +213,7 @@ func TestRule03_PrimaryFailsBeforeAnyHedge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := &stub{steps: []step{{after: 9 * ms, code: codes.Unavailable}, {}}}
 		began := time.Now()
-		err := st.call(t.Context(), fixed(t, 10*ms), wrapperspb.Int64(-1))
+		err := st.call(t.Context(), hedgetest.Fixed(t, 10*ms), wrapperspb.Int64(-1))
 		if status.Code(err) != codes.Unavailable || time.Since(began) != 9*ms {
 			t.Errorf("got %v after %v", err, time.Since(began))
 		}
@@ -226,7 +227,7 @@ func TestRule03_PrimaryFailsBeforeAnyHedge(t *testing.T) {
 // TestRule13_AFastFailureTeachesNothing also when a hedge wins afterwards: the primary was not cut short.
 func TestRule13_AFastFailureTeachesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := fixed(t, 10*ms, hedge.WithMaxHedges(1))
+		s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
 		for range 30 {
 			for _, steps := range [][]step{{answers(5 * ms)}, {fails(12*ms, codes.Unavailable), answers(30 * ms)}} {
 				if err := (&stub{steps: steps}).call(t.Context(), s, wrapperspb.Int64(-1)); err != nil {
@@ -268,7 +269,7 @@ func TestRule04_DeadlineAndCancelBoundTheRace(t *testing.T) {
 					}
 					st := &stub{steps: tc.steps}
 					began := time.Now()
-					err := st.call(ctx, fixed(t, 10*ms, hedge.WithMaxHedges(1)), wrapperspb.Int64(-1))
+					err := st.call(ctx, hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1)), wrapperspb.Int64(-1))
 					if status.Code(err) != want || time.Since(began) != 30*ms {
 						t.Errorf("got %v after %v, want %v after 30ms", err, time.Since(began), want)
 					}
@@ -311,7 +312,7 @@ func TestRule05_AttemptsCarryTheCallersContext(t *testing.T) {
 			seen++
 			return nil
 		}
-		err := interceptor.Unary(fixed(t, 10*ms))(ctx, "/a/B", wrapperspb.Int64(1), wrapperspb.Int64(1), nil, invoke)
+		err := interceptor.Unary(hedgetest.Fixed(t, 10*ms))(ctx, "/a/B", wrapperspb.Int64(1), wrapperspb.Int64(1), nil, invoke)
 		mu.Lock()
 		defer mu.Unlock()
 		if err != nil || seen != 3 {
@@ -337,7 +338,7 @@ func TestRule09_PanicOfAHedgeSurfacesOnTheCaller(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				st := &stub{steps: tc.steps}
-				s := fixed(t, 10*ms, hedge.WithMaxHedges(1))
+				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
 				began := time.Now()
 				got := func() (v any) {
 					defer func() { v = recover() }()
@@ -366,7 +367,7 @@ func TestRule09_PanicOfAHedgeSurfacesOnTheCaller(t *testing.T) {
 
 func TestRule09_PanicOfALoserIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := fixed(t, 10*ms, hedge.WithMaxHedges(1))
+		s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
 		invoke := func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
 			if previousAttempts(ctx) == 0 {
 				time.Sleep(20 * ms)
@@ -387,7 +388,7 @@ func TestRule09_PanicOfALoserIsCounted(t *testing.T) {
 
 func TestRule09_GoexitOfAHedgeEndsTheCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := fixed(t, 10*ms, hedge.WithMaxHedges(1))
+		s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
 		invoke := func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
 			if previousAttempts(ctx) == 1 {
 				runtime.Goexit()
@@ -425,7 +426,7 @@ func TestRule11_HedgesGoOutADelayApart(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				st := &stub{steps: []step{{after: 100 * ms}, {after: time.Hour}, {after: time.Hour}, {after: time.Hour}, {after: time.Hour}}}
 				began := time.Now()
-				if err := st.call(t.Context(), fixed(t, 10*ms, hedge.WithMaxHedges(4)), wrapperspb.Int64(-1), tc.opts...); err != nil {
+				if err := st.call(t.Context(), hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(4)), wrapperspb.Int64(-1), tc.opts...); err != nil {
 					t.Fatal(err)
 				}
 				synctest.Wait()
@@ -467,7 +468,7 @@ func TestRule04_ADeafHedgeHoldsNobodyUp(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 30*ms)
 				defer cancel()
 				began := time.Now()
-				err := interceptor.Unary(fixed(t, 10*ms, hedge.WithMaxHedges(1)))(ctx, "/a/B", wrapperspb.Int64(1), wrapperspb.Int64(1), nil, invoke)
+				err := interceptor.Unary(hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1)))(ctx, "/a/B", wrapperspb.Int64(1), wrapperspb.Int64(1), nil, invoke)
 				if status.Code(err) != tc.code || time.Since(began) != tc.want {
 					t.Errorf("%v after %v, want %v after %v", err, time.Since(began), tc.code, tc.want)
 				}

@@ -20,6 +20,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stats"
 	"github.com/grpchedge/hedge/stream"
@@ -123,10 +124,7 @@ func TestRule03_ACutCallIsRepeated(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, err := hedge.New(append([]hedge.Option{hedge.WithMethods("/a/Get*"), hedge.WithTrigger(hedge.Fixed(10 * ms)), hedge.WithBudgetPercent(100)}, tc.options...)...)
-				if err != nil {
-					t.Fatal(err)
-				}
+				s := hedgetest.New(t, append([]hedge.Option{hedge.WithMethods("/a/Get*"), hedge.WithTrigger(hedge.Fixed(10 * ms)), hedge.WithBudgetPercent(100)}, tc.options...)...)
 				c, unary := &tc.server, interceptor.Unary(s)
 				call := func(method string, req any, opts ...grpc.CallOption) (reply *wrapperspb.Int64Value, err error) {
 					reply = wrapperspb.Int64(-1)
@@ -183,10 +181,7 @@ func TestRule03_ARepeatedCallIsJudged(t *testing.T) {
 		accepts := func(_ context.Context, _ string, reply any, _ error) bool {
 			return reply.(*wrapperspb.Int64Value).GetValue() != 1
 		}
-		s, err := hedge.New(hedge.WithAllMethods(), hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithBudgetPercent(100), hedge.WithAnswer(accepts), hedge.WithResetLimit(1000, time.Minute))
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithBudgetPercent(100), hedge.WithAnswer(accepts), hedge.WithResetLimit(1000, time.Minute))
 		c := &cutServer{failures: 1, text: silentCut}
 		c.slow = true
 		var outcome stats.Outcome
@@ -210,10 +205,7 @@ func TestRule03_ARepeatedCallIsJudged(t *testing.T) {
 func threeBackends(t *testing.T, script testserver.Script, hedged bool, options ...hedge.Option) (*testserver.Cluster, testpb.TestServiceClient, *hedge.Scheduler) {
 	t.Helper()
 	cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Script: script})
-	s, err := hedge.New(append([]hedge.Option{hedge.WithAllMethods(), hedge.WithTrigger(hedge.Fixed(10 * ms)), hedge.WithMaxHedges(2)}, options...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := hedgetest.All(t, append([]hedge.Option{hedge.WithTrigger(hedge.Fixed(10 * ms)), hedge.WithMaxHedges(2)}, options...)...)
 	dial := []grpc.DialOption{grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`)}
 	if hedged {
 		dial = append(dial, grpc.WithUnaryInterceptor(interceptor.Unary(s)), grpc.WithStreamInterceptor(stream.Interceptor(s)))

@@ -18,6 +18,7 @@ import (
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/proto/hybridpb"
 	"github.com/grpchedge/hedge/proto/opaquepb"
@@ -34,7 +35,7 @@ func TestReplies_OfEachAPI(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(
 					testserver.Plan{Delay: 50 * ms}, testserver.Plan{Delay: 5 * ms})})
-				conn := dial(t, cluster, fixed(t, 10*ms, hedge.WithMaxHedges(1)))
+				conn := dial(t, cluster, hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1)))
 				for i, opts := range [][]grpc.CallOption{nil, {hedge.Off()}, nil} {
 					req := &testpb.Request{Id: uint64(i) + 1, ReplyBytes: uint32(40 - 10*i)}
 					if err := conn.Invoke(t.Context(), testpb.TestService_Unary_FullMethodName, req, reply, opts...); err != nil {
@@ -70,7 +71,7 @@ func (rawCodec) Unmarshal(data []byte, v any) error {
 // request as soon as a call returns: a loser that still read it would show under the race detector.
 func TestReplies_OfAnotherCodec(t *testing.T) {
 	cluster := testserver.StartT(t, testserver.Config{})
-	s := fixed(t, time.Hour, hedge.WithMaxHedges(4))
+	s := hedgetest.Fixed(t, time.Hour, hedge.WithMaxHedges(4))
 	conn := dial(t, cluster, s)
 	request := &raw{}
 	for i := range longtest.Size(500, 2000) {
@@ -99,7 +100,7 @@ func TestReplies_OfAnotherCodec(t *testing.T) {
 // still on their way out.
 func TestRequest_IsTheCallersAgain(t *testing.T) {
 	cluster := testserver.StartT(t, testserver.Config{CountsOnly: true})
-	s := fixed(t, time.Hour, hedge.WithMaxHedges(4))
+	s := hedgetest.Fixed(t, time.Hour, hedge.WithMaxHedges(4))
 	conn := dial(t, cluster, s)
 	client := testpb.NewTestServiceClient(conn)
 	req := &testpb.Request{Payload: []byte(strings.Repeat("x", 10_000))}
@@ -139,7 +140,7 @@ func TestShared_ReturnsOnceLosersLetGo(t *testing.T) {
 			want time.Duration
 		}{{&raw{}, 25 * ms}, {&testpb.Request{}, 20 * ms}} {
 			began := time.Now()
-			err := interceptor.Unary(fixed(t, 10*ms))(t.Context(), "/a/B", tc.req, &raw{}, nil, invoke)
+			err := interceptor.Unary(hedgetest.Fixed(t, 10*ms))(t.Context(), "/a/B", tc.req, &raw{}, nil, invoke)
 			if took := time.Since(began); err != nil || took != tc.want {
 				t.Errorf("%T: %v after %v, want %v", tc.req, err, took, tc.want)
 			}
@@ -165,7 +166,7 @@ func TestReplies_OfACallThatFails(t *testing.T) {
 			}
 			return nil
 		}
-		s := fixed(t, 10*ms, hedge.WithReadOnlyMethods("/a/B"))
+		s := hedgetest.Fixed(t, 10*ms, hedge.WithReadOnlyMethods("/a/B"))
 		held := &testpb.Reply{Id: 1, Payload: []byte("held")}
 		for _, tc := range []struct{ reply, want any }{
 			{&testpb.Reply{}, &testpb.Reply{}},
@@ -182,7 +183,7 @@ func TestReplies_OfACallThatFails(t *testing.T) {
 
 func TestReplies_ThatCannotBeMoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := fixed(t, 10*ms)
+		s := hedgetest.Fixed(t, 10*ms)
 		calls := 0
 		invoke := func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
 			calls++
@@ -210,7 +211,7 @@ func TestUnary_NilScheduler(t *testing.T) {
 func TestUnary_NotReadyIsNotHedged(t *testing.T) {
 	cluster := testserver.StartT(t, testserver.Config{})
 	cluster.Stop(0)
-	s := fixed(t, ms)
+	s := hedgetest.Fixed(t, ms)
 	conn := cluster.ClientT(t, grpc.WithUnaryInterceptor(interceptor.Unary(s)))
 	ctx, cancel := context.WithTimeout(t.Context(), 50*ms)
 	defer cancel()

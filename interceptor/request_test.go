@@ -14,6 +14,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
 // brittle is a message of the older API that panics when it is copied.
@@ -45,7 +46,7 @@ func TestRequest_ThatIsNotRepeated(t *testing.T) {
 		for outcome, err := range map[string]error{"OK": nil, "failure": context.Canceled} {
 			t.Run(name+"/"+outcome, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					s := fixed(t, 10*ms)
+					s := hedgetest.Fixed(t, 10*ms)
 					invoke := func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
 						if previousAttempts(ctx) > 0 {
 							<-ctx.Done()
@@ -86,7 +87,7 @@ func TestRequest_IsCopiedOnce(t *testing.T) {
 				return ctx.Err()
 			}
 		}
-		if err := interceptor.Unary(fixed(t, 10*ms, hedge.WithMaxHedges(3)))(t.Context(), "/a/B", req, wrapperspb.Int64(2), nil, invoke); err != nil {
+		if err := interceptor.Unary(hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(3)))(t.Context(), "/a/B", req, wrapperspb.Int64(2), nil, invoke); err != nil {
 			t.Error(err)
 		}
 		synctest.Wait()
@@ -104,7 +105,7 @@ func TestReply_OfAFailedCall(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			reply := wrapperspb.Int64(42)
-			err := (&stub{steps: steps}).call(t.Context(), fixed(t, 10*ms, hedge.WithMaxHedges(1)), reply)
+			err := (&stub{steps: steps}).call(t.Context(), hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1)), reply)
 			if err == nil || reply.Value != 42 {
 				t.Errorf("%s: %v, %v", name, err, reply)
 			}

@@ -18,6 +18,7 @@ import (
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stats"
 	"github.com/grpchedge/hedge/stream"
@@ -92,11 +93,7 @@ func (tr traffic) run(t *testing.T) (s seen) {
 
 func newResetScheduler(t *testing.T, options ...hedge.Option) *hedge.Scheduler {
 	t.Helper()
-	s, err := hedge.New(append([]hedge.Option{hedge.WithAllMethods()}, options...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return hedgetest.All(t, options...)
 }
 
 func (tr traffic) makeCalls(t *testing.T, client testpb.TestServiceClient, s *seen) {
@@ -338,7 +335,7 @@ func TestRule07_PoolsOfConnections(t *testing.T) {
 					}
 					return testserver.Plan{Delay: ms}
 				}})
-				s := fixed(t, 10*ms, hedge.WithAllMethods(), hedge.WithBudgetPercent(100))
+				s := hedgetest.Fixed(t, 10*ms, hedge.WithAllMethods(), hedge.WithBudgetPercent(100))
 				var pool []testpb.TestServiceClient
 				for id := range uint64(2000) {
 					if len(pool) < size && id%20 == 0 { // each 2 s

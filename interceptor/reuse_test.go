@@ -15,6 +15,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
@@ -27,7 +28,7 @@ func TestDetached_CallersReuseTheirMemory(t *testing.T) {
 	}
 	for _, hedged := range []bool{false, true} {
 		cluster := testserver.StartT(t, testserver.Config{Backends: 2, Latency: law, Seed: 1})
-		s := fixed(t, 5*time.Millisecond, hedge.WithResetLimit(0, 0), hedge.WithMaxHedges(2))
+		s := hedgetest.Fixed(t, 5*time.Millisecond, hedge.WithResetLimit(0, 0), hedge.WithMaxHedges(2))
 		var options []grpc.DialOption
 		if hedged {
 			options = append(options, grpc.WithUnaryInterceptor(interceptor.Unary(s)))

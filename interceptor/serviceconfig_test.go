@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
 // hedging is a service config in which the stub's method, /test.Service/Method, has this policy.
@@ -25,11 +26,7 @@ func hedging(policy string, more ...string) string {
 // configured returns a scheduler that does what a service config says, and no more.
 func configured(t testing.TB, config string, opts ...hedge.Option) *hedge.Scheduler {
 	t.Helper()
-	s, err := hedge.New(append([]hedge.Option{hedge.WithAllMethods(), hedge.WithServiceConfig(config), hedge.WithServiceConfigUnbudgeted(), hedge.WithBudgetPercent(400)}, opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return hedgetest.All(t, append([]hedge.Option{hedge.WithServiceConfig(config), hedge.WithServiceConfigUnbudgeted(), hedge.WithBudgetPercent(400)}, opts...)...)
 }
 
 const (
@@ -243,7 +240,7 @@ func TestGRPCDefinition_Throttling(t *testing.T) {
 // TestThrottle_WithoutAServiceConfig counts for every call, hedged or not, and holds back adaptive hedges.
 func TestThrottle_WithoutAServiceConfig(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := fixed(t, 10*ms, hedge.WithThrottle(4, 0.5))
+		s := hedgetest.Fixed(t, 10*ms, hedge.WithThrottle(4, 0.5))
 		play := func(opts []grpc.CallOption, steps ...step) int {
 			st := &stub{steps: steps}
 			_ = st.call(t.Context(), s, wrapperspb.Int64(0), opts...)
@@ -289,7 +286,7 @@ func TestPushback_OfAdaptiveHedges(t *testing.T) {
 		{"1", []time.Duration{0, 10 * ms, 20 * ms}}, // it was not due before
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			s := fixed(t, 10*ms)
+			s := hedgetest.Fixed(t, 10*ms)
 			st := &stub{steps: []step{answers(50 * ms), fails(2*ms, codes.ResourceExhausted, tc.pushback), silent()}}
 			began := time.Now()
 			if err := st.call(t.Context(), s, wrapperspb.Int64(0)); err != nil || time.Since(began) != 50*ms {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"strconv"
 	"sync"
-	"testing"
 	"time"
 
 	"google.golang.org/grpc"
@@ -112,20 +111,6 @@ func (s *stub) sent() []stubAttempt {
 // call makes one call through the interceptor.
 func (s *stub) call(ctx context.Context, scheduler *hedge.Scheduler, reply any, opts ...grpc.CallOption) error {
 	return interceptor.Unary(scheduler)(ctx, "/test.Service/Method", wrapperspb.Int64(7), reply, nil, s.invoke, opts...)
-}
-
-// fixed returns a scheduler that hedges after delay, never learns enough to change that, and whose budget
-// always pays.
-func fixed(t testing.TB, delay time.Duration, opts ...hedge.Option) *hedge.Scheduler {
-	t.Helper()
-	s, err := hedge.New(append([]hedge.Option{hedge.WithAllMethods(),
-		hedge.WithWarmup(1<<30, delay),
-		hedge.WithBudgetPercent(400),
-	}, opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
 }
 
 // observed is what call options write.

@@ -11,10 +11,10 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
@@ -36,10 +36,7 @@ func TestTail_NothingConfigured(t *testing.T) {
 				cluster := testserver.StartT(t, testserver.Config{
 					Backends: 3, InMemory: true, Latency: law, Seed: 1, DrawByID: true, CountsOnly: true,
 				})
-				s, err := hedge.New(hedge.WithAllMethods())
-				if err != nil {
-					t.Fatal(err)
-				}
+				s := hedgetest.All(t)
 				plain := measure(t, cluster, calls, concurrency)
 				if got := cluster.Counts(); got.Attempts != int64(calls) {
 					t.Fatalf("%+v", got)

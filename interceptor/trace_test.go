@@ -17,6 +17,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -100,7 +101,7 @@ func TestTrace_WhatHappened(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var w told
-				s := fixed(t, 10*ms, append([]hedge.Option{hedge.WithTrace(w.trace())}, tc.options...)...)
+				s := hedgetest.Fixed(t, 10*ms, append([]hedge.Option{hedge.WithTrace(w.trace())}, tc.options...)...)
 				if tc.before != nil {
 					tc.before(t, s)
 					synctest.Wait()
@@ -132,7 +133,7 @@ func TestTrace_ManyCalls(t *testing.T) {
 	var lost, decided, attempts, reported atomic.Int64
 	sent := make(chan int, 3*calls)
 	var scheduler atomic.Pointer[hedge.Scheduler]
-	s := fixed(t, ms, hedge.WithTrace(&hedge.Trace{
+	s := hedgetest.Fixed(t, ms, hedge.WithTrace(&hedge.Trace{
 		Made: func(s *hedge.Scheduler) { scheduler.Store(s) },
 		HedgeSent: func(e stats.HedgeSent) {
 			sent <- e.Hedge
@@ -187,7 +188,7 @@ func TestTrace_ABlockedFunctionDelaysItsOwnCall(t *testing.T) {
 						<-unblock
 					}
 				}
-				s := fixed(t, 10*ms, hedge.WithThrottle(1000, 1), hedge.WithTrace(&hedge.Trace{
+				s := hedgetest.Fixed(t, 10*ms, hedge.WithThrottle(1000, 1), hedge.WithTrace(&hedge.Trace{
 					HedgeSent:     func(e stats.HedgeSent) { at("HedgeSent", e.Context) },
 					HedgeHeldBack: func(e stats.HedgeHeldBack) { at("HedgeHeldBack", e.Context) },
 					AttemptLost:   func(e stats.AttemptLost) { at("AttemptLost", e.Context) },
@@ -229,7 +230,7 @@ func TestTrace_APanicIsTheCallers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := fixed(t, 10*ms, hedge.WithThrottle(1000, 1), hedge.WithTrace(trace))
+				s := hedgetest.Fixed(t, 10*ms, hedge.WithThrottle(1000, 1), hedge.WithTrace(trace))
 				defer func() {
 					value := recover()
 					if p, ok := value.(*hedge.Panic); ok {
@@ -254,7 +255,7 @@ func TestReport_WithoutAScheduler(t *testing.T) {
 		t.Errorf("%v, %+v", err, outcome)
 	}
 	type opaque struct{ c chan int }
-	s := fixed(t, ms)
+	s := hedgetest.Fixed(t, ms)
 	outcome = stats.Outcome{}
 	invoke := func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error { return nil }
 	err = interceptor.Unary(s)(t.Context(), "/a/B", wrapperspb.Int64(1), &opaque{make(chan int)}, nil, invoke, hedge.Report(&outcome))
@@ -279,7 +280,7 @@ func TestTrace_APanicFreesTheAttempts(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := fixed(t, 10*ms, append(tc.limit, hedge.WithMaxHedges(1), hedge.WithTrace(&hedge.Trace{CallDecided: func(stats.CallDecided) { panic("decided") }}))...)
+				s := hedgetest.Fixed(t, 10*ms, append(tc.limit, hedge.WithMaxHedges(1), hedge.WithTrace(&hedge.Trace{CallDecided: func(stats.CallDecided) { panic("decided") }}))...)
 				var mu sync.Mutex
 				var contexts []context.Context
 				stub := &stub{steps: tc.steps}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
@@ -51,7 +52,7 @@ func TestRule06_EachOptionHasItsVariable(t *testing.T) {
 				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(tc.plans...)})
 				var s *hedge.Scheduler
 				if tc.delay > 0 {
-					s = fixed(t, tc.delay, hedge.WithMaxHedges(1))
+					s = hedgetest.Fixed(t, tc.delay, hedge.WithMaxHedges(1))
 				}
 				one, options := variables("one")
 				two, more := variables("two")

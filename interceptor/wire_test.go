@@ -17,6 +17,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
@@ -47,7 +48,7 @@ func TestRule07_LoserIsCancelledOnTheWire(t *testing.T) {
 			const calls = 10
 			cluster := testserver.StartT(t, testserver.Config{Script: testserver.ByNumber(tc.plans...)})
 			wire := testserver.NewWire(cluster.Dial)
-			s := fixed(t, 20*ms, hedge.WithMaxHedges(1))
+			s := hedgetest.Fixed(t, 20*ms, hedge.WithMaxHedges(1))
 			conn := dial(t, cluster, s, grpc.WithContextDialer(wire.Dial))
 			client := testpb.NewTestServiceClient(conn)
 			for i := range calls {
@@ -86,7 +87,7 @@ func TestRule07_AtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(
 			testserver.Plan{Ending: testserver.Hang}, testserver.Plan{Ending: testserver.Hang}, testserver.Plan{Delay: 5 * ms})})
-		client := testpb.NewTestServiceClient(dial(t, cluster, fixed(t, 10*ms)))
+		client := testpb.NewTestServiceClient(dial(t, cluster, hedgetest.Fixed(t, 10*ms)))
 		began := time.Now()
 		if _, err := client.Unary(t.Context(), &testpb.Request{Id: 1}); err != nil {
 			t.Fatal(err)
@@ -123,7 +124,7 @@ func TestRule08_NothingIsLeft(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			cluster := testserver.StartT(t, testserver.Config{Script: testserver.ByNumber(tc.plans...)})
-			conn := dial(t, cluster, fixed(t, 2*ms, hedge.WithMaxHedges(1)))
+			conn := dial(t, cluster, hedgetest.Fixed(t, 2*ms, hedge.WithMaxHedges(1)))
 			for i := range 100 {
 				ctx, cancel := t.Context(), context.CancelFunc(func() {})
 				if tc.ctx != nil {
@@ -169,7 +170,7 @@ func TestRule06_CallOptionsAreTheWinners(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Backends: 2, Script: testserver.ByNumber(tc.plans...)})
-				s := fixed(t, 10*ms, hedge.WithMaxHedges(1))
+				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
 				var inner [2]int // options as an interceptor below sees them
 				conn := dial(t, cluster, s, grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 					n := previousAttempts(ctx)

@@ -18,6 +18,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stream"
 )
@@ -98,10 +99,7 @@ func TestForwardedNumber(t *testing.T) {
 			}
 			t.Run(tc.name+", "+kind, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					s, err := hedge.New(append([]hedge.Option{hedge.WithAllMethods(), hedge.WithWarmup(1<<30, 10*ms), hedge.WithBudgetPercent(400)}, tc.opts...)...)
-					if err != nil {
-						t.Fatal(err)
-					}
+					s := hedgetest.Fixed(t, 10*ms, tc.opts...)
 					var dial []grpc.DialOption
 					if !tc.plain && kind != "Do" {
 						dial = []grpc.DialOption{grpc.WithChainUnaryInterceptor(interceptor.Unary(s)), grpc.WithChainStreamInterceptor(stream.Interceptor(s))}
@@ -115,7 +113,7 @@ func TestForwardedNumber(t *testing.T) {
 					conn := cluster.ClientT(t, dial...)
 					testserver.ConnectT(t, conn)
 					began := time.Now()
-					err = call(forwarded(t.Context()), s, testpb.NewTestServiceClient(conn))
+					err := call(forwarded(t.Context()), s, testpb.NewTestServiceClient(conn))
 					if status.Code(err) != tc.code || err == nil && time.Since(began) != 100*ms {
 						t.Errorf("%v after %v, want %v", err, time.Since(began), tc.code)
 					}
@@ -135,14 +133,8 @@ func TestForwardedNumber(t *testing.T) {
 // server may turn it away.
 func TestForwardedNumber_WithinAHedge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, err := hedge.New(hedge.WithAllMethods(), hedge.WithMaxHedges(1), hedge.WithWarmup(1<<30, 10*ms), hedge.WithBudgetPercent(400))
-		if err != nil {
-			t.Fatal(err)
-		}
-		watching, err := hedge.New(hedge.WithAllMethods(), hedge.WithMaxHedges(0))
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
+		watching := hedgetest.All(t, hedge.WithMaxHedges(0))
 		b := newBound(t, 0)
 		_, client := start(t, b, func(testserver.Attempt) testserver.Plan { return testserver.Plan{Delay: 50 * ms} },
 			grpc.WithChainUnaryInterceptor(interceptor.Unary(watching)))

@@ -17,6 +17,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/shed"
 	"github.com/grpchedge/hedge/stream"
@@ -132,10 +133,7 @@ func TestBound(t *testing.T) {
 func TestBound_TheCallGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBound(t, 0)
-		s, err := hedge.New(hedge.WithAllMethods(), hedge.WithWarmup(1000, 10*ms), hedge.WithBudgetPercent(400), hedge.WithMaxHedges(4))
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := hedgetest.All(t, hedge.WithWarmup(1000, 10*ms), hedge.WithBudgetPercent(400), hedge.WithMaxHedges(4))
 		_, client := start(t, b, func(testserver.Attempt) testserver.Plan { return testserver.Plan{Delay: 100 * ms} },
 			grpc.WithUnaryInterceptor(interceptor.Unary(s)), grpc.WithStreamInterceptor(stream.Interceptor(s)))
 		if reply, err := client.Unary(t.Context(), &testpb.Request{}); err != nil || reply.Attempt != 0 {

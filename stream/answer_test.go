@@ -18,6 +18,7 @@ import (
 	"github.com/grpchedge/hedge"
 	_ "github.com/grpchedge/hedge/balancer"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stats"
 	"github.com/grpchedge/hedge/stream"
@@ -62,7 +63,7 @@ func TestRule02_PoorFirstMessages(t *testing.T) {
 			t.Run(tc.name+name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(tc.plans...)})
-					s := fixed(t, 10*ms, append(opts, hedge.WithAnswer(goodIfLarge), hedge.WithoutGuard())...)
+					s := hedgetest.Fixed(t, 10*ms, append(opts, hedge.WithAnswer(goodIfLarge), hedge.WithoutGuard())...)
 					client := dial(t, cluster, s)
 					var outcome stats.Outcome
 					began := time.Now()
@@ -105,7 +106,7 @@ func TestRule04_PoorFirstMessageAtTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		poor, slow := testserver.Plan{Delay: 2 * ms, Messages: 2, Interval: time.Second}, testserver.Plan{Delay: time.Hour}
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(poor, slow, slow)})
-		client := dial(t, cluster, fixed(t, 10*ms, hedge.WithAnswer(goodIfLarge)))
+		client := dial(t, cluster, hedgetest.Fixed(t, 10*ms, hedge.WithAnswer(goodIfLarge)))
 		ctx, cancel := context.WithTimeout(t.Context(), 50*ms)
 		defer cancel()
 		st, err := client.ServerStream(ctx, &testpb.Request{Id: 1})
@@ -136,7 +137,7 @@ func TestRule06_CallOptionsWithPoorMessages(t *testing.T) {
 					}
 					return p
 				}})
-				s := fixed(t, time.Hour, append(opts, hedge.WithAnswer(goodIfLarge), hedge.WithoutGuard(), hedge.WithMaxHedges(1))...)
+				s := hedgetest.Fixed(t, time.Hour, append(opts, hedge.WithAnswer(goodIfLarge), hedge.WithoutGuard(), hedge.WithMaxHedges(1))...)
 				elsewhere := grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"hedge_other_backend": {"childPolicy": [{"round_robin": {}}]}}]}`)
 				client := dial(t, cluster, s, elsewhere)
 				for met := map[string]bool{}; len(met) < 2; { // until both are connected
@@ -196,7 +197,7 @@ func TestRule02_TheCallEndsWithAPoorMessageAtHand(t *testing.T) {
 						plans := []testserver.Plan{hangs, hangs, hangs}
 						plans[winner] = testserver.Plan{Delay: 2 * ms, Messages: 5, After: 1, Ending: testserver.Hang}
 						cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(plans...)})
-						conn := cluster.ClientT(t, hedging(fixed(t, 10*ms, append(opts, hedge.WithAnswer(goodIfLarge), hedge.WithoutGuard())...)))
+						conn := cluster.ClientT(t, hedging(hedgetest.Fixed(t, 10*ms, append(opts, hedge.WithAnswer(goodIfLarge), hedge.WithoutGuard())...)))
 						testserver.ConnectT(t, conn)
 						ctx, cancel := context.WithCancel(t.Context())
 						defer cancel()
@@ -250,7 +251,7 @@ func TestWaitForMessage_Poor(t *testing.T) {
 						tc.plans[n].Header = metadata.Pairs("attempt", fmt.Sprint(n))
 					}
 					cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(tc.plans...)})
-					s := fixed(t, 20*ms, append(opts, hedge.WithMaxHedges(1), hedge.WithAnswer(goodIfLarge))...)
+					s := hedgetest.Fixed(t, 20*ms, append(opts, hedge.WithMaxHedges(1), hedge.WithAnswer(goodIfLarge))...)
 					conn := cluster.ClientT(t, hedging(s, stream.WaitForMessage("/*/*")))
 					testserver.ConnectT(t, conn)
 					var outcome stats.Outcome

@@ -12,6 +12,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stream"
 )
@@ -49,7 +50,7 @@ func TestCost_Allocations(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	open := stream.Interceptor(fixed(t, time.Hour))
+	open := stream.Interceptor(hedgetest.Fixed(t, time.Hour))
 	ctx := t.Context()
 	req, reply := &testpb.Request{}, &testpb.Reply{}
 	first := func(st grpc.ClientStream, err error) grpc.ClientStream {
@@ -91,10 +92,7 @@ func TestCost_Allocations(t *testing.T) {
 func BenchmarkMessages(b *testing.B) {
 	const messages = 1000
 	cluster := testserver.StartT(b, testserver.Config{CountsOnly: true})
-	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithMinDelay(time.Second))
-	if err != nil {
-		b.Fatal(err)
-	}
+	s := hedgetest.All(b, hedge.WithMinDelay(time.Second))
 	plain := testpb.NewTestServiceClient(cluster.ClientT(b))
 	clients := []struct {
 		name   string
@@ -147,7 +145,7 @@ func BenchmarkStream(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer conn.Close()
-	s := newScheduler(b, hedge.WithMinDelay(time.Second))
+	s := hedgetest.All(b, hedge.WithMinDelay(time.Second))
 	through := stream.Interceptor(s)
 	for _, bc := range []struct {
 		name string

@@ -12,6 +12,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
@@ -27,7 +28,7 @@ func TestClass_OfTheRequest(t *testing.T) {
 					}
 					return testserver.Plan{Delay: delay, Messages: 2}
 				}})
-				s := newScheduler(t, hedge.WithTrigger(hedge.Percentile(0.5)), hedge.WithMaxHedges(hedges), hedge.WithClass(func(_ context.Context, name string, request any) string {
+				s := hedgetest.All(t, hedge.WithTrigger(hedge.Percentile(0.5)), hedge.WithMaxHedges(hedges), hedge.WithClass(func(_ context.Context, name string, request any) string {
 					if name != method {
 						t.Errorf("the method is %q", name)
 					}
@@ -69,7 +70,7 @@ func TestClass_NobodyWaitsForItsFunction(t *testing.T) {
 		t.Run(fmt.Sprintf("hedges=%d", hedges), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				cluster := testserver.StartT(t, testserver.Config{InMemory: true})
-				s := fixed(t, 10*ms, hedge.WithMaxHedges(hedges), hedge.WithClass(func(context.Context, string, any) string {
+				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(hedges), hedge.WithClass(func(context.Context, string, any) string {
 					time.Sleep(time.Second)
 					return "slow"
 				}))

@@ -17,6 +17,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/internal/testserver/model"
 	testpb "github.com/grpchedge/hedge/proto"
 )
@@ -106,7 +107,7 @@ func (s story) scheduler(t *testing.T) *hedge.Scheduler {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fixed(t, s.delay, append(opts, hedge.WithServiceConfig(string(text)), hedge.WithoutGuard())...) // what fails here means nothing
+	return hedgetest.Fixed(t, s.delay, append(opts, hedge.WithServiceConfig(string(text)), hedge.WithoutGuard())...) // what fails here means nothing
 }
 
 // ending is what gRPC's definition, or the rules, say must come of one stream of a story.

@@ -10,6 +10,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -31,7 +32,7 @@ func TestControl_TimeToFirstMessage(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(primary, hedged)})
-				s := fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithControl(50))
+				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithControl(50))
 				client := dial(t, cluster, s)
 				for id := range uint64(calls) {
 					st, err := client.ServerStream(t.Context(), &testpb.Request{Id: id})

@@ -12,6 +12,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
@@ -41,7 +42,7 @@ func TestCost_OfPrompts(t *testing.T) {
 				}
 				return testserver.Plan{Delay: delay, HeaderAtOnce: true, Messages: 1}
 			}})
-			s := newScheduler(t, append(opts, hedge.WithTrigger(hedge.Percentile(0.9)))...)
+			s := hedgetest.All(t, append(opts, hedge.WithTrigger(hedge.Percentile(0.9)))...)
 			client := dial(t, cluster, s)
 			var callers sync.WaitGroup
 			for id := range uint64(calls) {

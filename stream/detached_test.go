@@ -12,6 +12,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stream"
 )
@@ -24,7 +25,7 @@ func TestDetached_HeaderBesideRecv(t *testing.T) {
 			return testserver.Plan{Delay: d, Header: metadata.Pairs("attempt", number)}
 		}
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(numbered(time.Second, "0"), numbered(50*ms, "1"))})
-		s := fixed(t, 10*ms, hedge.WithResetLimit(0, 0), hedge.WithMaxHedges(1))
+		s := hedgetest.Fixed(t, 10*ms, hedge.WithResetLimit(0, 0), hedge.WithMaxHedges(1))
 		conn := cluster.ClientT(t, grpc.WithStreamInterceptor(stream.Interceptor(s)))
 		testserver.ConnectT(t, conn)
 		began := time.Now()
@@ -66,7 +67,7 @@ func TestDetached_HeaderBesideRecv(t *testing.T) {
 func TestDetached_OpaqueRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(testserver.Plan{Delay: 100 * ms}, testserver.Plan{})})
-		s := fixed(t, 10*ms, hedge.WithResetLimit(0, 0), hedge.WithMaxHedges(1))
+		s := hedgetest.Fixed(t, 10*ms, hedge.WithResetLimit(0, 0), hedge.WithMaxHedges(1))
 		conn := cluster.ClientT(t, hedging(s))
 		testserver.ConnectT(t, conn)
 		for range 5 {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stream"
 )
@@ -37,7 +38,7 @@ func TestStream_AnInnerInterceptorGivesUp(t *testing.T) {
 			cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Script: func(testserver.Attempt) testserver.Plan {
 				return testserver.Plan{Ending: testserver.Hang}
 			}})
-			s := fixed(t, 10*ms, hedge.WithAllMethods(), hedge.WithMaxHedges(1))
+			s := hedgetest.Fixed(t, 10*ms, hedge.WithAllMethods(), hedge.WithMaxHedges(1))
 			inner := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 				st, err := streamer(ctx, desc, cc, method, opts...)
 				if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
@@ -48,7 +49,7 @@ func TestGuard_HearsOfEachFailureOnce(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				for _, before := range []bool{false, true} {
 					cluster := testserver.StartT(t, testserver.Config{InMemory: true})
-					s := fixed(t, 10*ms, hedge.WithMaxHedges(1), tc.option)
+					s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), tc.option)
 					client := dial(t, cluster, s)
 					call := func(plans []testserver.Plan, headers bool, options ...grpc.CallOption) {
 						cluster.SetScript(testserver.ByNumber(plans...))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
@@ -50,7 +51,7 @@ func TestRule01_HalfAMessage(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var s *hedge.Scheduler
 				if tc.delay > 0 {
-					s = fixed(t, tc.delay, hedge.WithReadOnlyMethods("/a/B"), hedge.WithMaxHedges(1))
+					s = hedgetest.Fixed(t, tc.delay, hedge.WithReadOnlyMethods("/a/B"), hedge.WithMaxHedges(1))
 				}
 				st, err := halfMessage(t, s).NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, "/a/B")
 				if err == nil {

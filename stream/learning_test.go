@@ -19,6 +19,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stats"
 	"github.com/grpchedge/hedge/stream"
@@ -53,9 +54,9 @@ func TestRule14_WhatTeaches(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(
 						testserver.Plan{Delay: 50 * ms, HeaderAtOnce: true, Messages: 3, Interval: time.Second})})
-					s := fixed(t, time.Hour)
+					s := hedgetest.Fixed(t, time.Hour)
 					if watched {
-						s = newScheduler(t, hedge.WithMaxHedges(0))
+						s = hedgetest.All(t, hedge.WithMaxHedges(0))
 					}
 					client := dial(t, cluster, s)
 					for range 5 {
@@ -96,7 +97,7 @@ func TestRule14_WhatTeaches(t *testing.T) {
 func TestRule14_AnEmptyStreamIsAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(testserver.Plan{Delay: 50 * ms, Empty: true})})
-		s := fixed(t, time.Hour)
+		s := hedgetest.Fixed(t, time.Hour)
 		client := dial(t, cluster, s)
 		req := &testpb.Request{Id: 1}
 		st, err := client.ServerStream(t.Context(), req)
@@ -127,7 +128,7 @@ func TestLate(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(
 				testserver.Plan{Delay: tc.delay}, testserver.Plan{Delay: ms})})
-			s := fixed(t, 10*ms, hedge.WithMaxHedges(1))
+			s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
 			client := dial(t, cluster, s)
 			began := time.Now()
 			st, err := client.ServerStream(t.Context(), &testpb.Request{Id: 1, Messages: 1})
@@ -156,7 +157,7 @@ func TestLate(t *testing.T) {
 func TestOtherKindsPassThrough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Latency: testserver.Constant(100 * ms)})
-		s := fixed(t, ms)
+		s := hedgetest.Fixed(t, ms)
 		client := dial(t, cluster, s)
 		up, err := client.ClientStream(t.Context())
 		if err != nil {
@@ -199,7 +200,7 @@ func TestContext_BeforeTheFirstMessage(t *testing.T) {
 			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(plans...), Backends: 2})
 			var s *hedge.Scheduler
 			if hedged {
-				s, winner = fixed(t, 10*ms, hedge.WithMaxHedges(1)), 1
+				s, winner = hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1)), 1
 			}
 			client := dial(t, cluster, s)
 			req := &testpb.Request{Id: 1, Messages: 3}
@@ -290,7 +291,7 @@ func TestTimeToFirstMessage(t *testing.T) {
 				})
 				plain := firstMessages(t, dial(t, cluster, nil), streams)
 				cluster.Reset()
-				s := newScheduler(t, tc.options...)
+				s := hedgetest.All(t, tc.options...)
 				hedged := firstMessages(t, dial(t, cluster, s), streams)
 				extra := float64(cluster.Counts().Attempts)/float64(streams) - 1
 				for _, q := range []float64{0.50, 0.90, 0.95, 0.99} {
@@ -369,7 +370,7 @@ func TestHeader_AnAttemptWithoutHeadersLoses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(
 			testserver.Plan{Delay: 50 * ms}, testserver.Plan{Delay: ms, Code: codes.Unavailable})})
-		s := fixed(t, 10*ms, hedge.WithMaxHedges(1))
+		s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
 		client := dial(t, cluster, s)
 		req := &testpb.Request{Id: 1, Messages: 2}
 		st, err := client.ServerStream(t.Context(), req)

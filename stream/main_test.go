@@ -19,22 +19,6 @@ const ms = time.Millisecond
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fixed returns a scheduler that hedges after delay, never learns enough to change that, and whose budget
-// always pays.
-func fixed(t testing.TB, delay time.Duration, opts ...hedge.Option) *hedge.Scheduler {
-	t.Helper()
-	return newScheduler(t, append([]hedge.Option{hedge.WithWarmup(1<<30, delay), hedge.WithBudgetPercent(400)}, opts...)...)
-}
-
-func newScheduler(t testing.TB, opts ...hedge.Option) *hedge.Scheduler {
-	t.Helper()
-	s, err := hedge.New(append([]hedge.Option{hedge.WithAllMethods()}, opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
 // hedging has the streams of a connection hedged as s says; a nil s leaves plain gRPC.
 func hedging(s *hedge.Scheduler, opts ...stream.Option) grpc.DialOption {
 	if s == nil {

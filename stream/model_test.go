@@ -17,6 +17,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/internal/testserver/model"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stream"
@@ -242,7 +243,7 @@ func testModel(t *testing.T, detached bool) {
 			if s.judged {
 				opts = append(opts, s.goodAnswers())
 			}
-			scheduler = fixed(t, s.delay, opts...)
+			scheduler = hedgetest.Fixed(t, s.delay, opts...)
 			cluster.Reset()
 			cluster.SetScript(s.script)
 			s.play(t, cluster, testpb.NewTestServiceClient(conn))

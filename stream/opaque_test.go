@@ -15,6 +15,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
@@ -69,7 +70,7 @@ func TestOpaqueRequest_LosersHaveLetGo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(tc.plan, testserver.Plan{})})
-				conn := cluster.ClientT(t, hedging(fixed(t, 10*ms, hedge.WithMaxHedges(1))))
+				conn := cluster.ClientT(t, hedging(hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))))
 				testserver.ConnectT(t, conn)
 				codec := &slowCodec{read: make(chan uint64, 2)}
 				began := time.Now()
@@ -114,7 +115,7 @@ func TestRecvMsg_LeavesTheMessageOfAFailedCall(t *testing.T) {
 			for _, was := range []*testpb.Reply{{}, {Id: 99, Payload: []byte("the caller's")}} {
 				synctest.Test(t, func(t *testing.T) {
 					cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(plans...)})
-					conn := cluster.ClientT(t, hedging(fixed(t, 10*ms, hedge.WithMaxHedges(1))))
+					conn := cluster.ClientT(t, hedging(hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))))
 					testserver.ConnectT(t, conn)
 					st, err := testpb.NewTestServiceClient(conn).ServerStream(t.Context(), &testpb.Request{Id: 1, Messages: 1})
 					if err != nil {

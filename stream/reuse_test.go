@@ -9,6 +9,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
@@ -22,7 +23,7 @@ func TestRequest_FilledAnewForTheNextStream(t *testing.T) {
 			if hedges == 0 {
 				cluster = testserver.StartT(t, testserver.Config{InMemory: true})
 			}
-			client := dial(t, cluster, fixed(t, 10*ms, hedge.WithMaxHedges(hedges)))
+			client := dial(t, cluster, hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(hedges)))
 			req := &testpb.Request{Messages: 1}
 			var streams []grpc.ServerStreamingClient[testpb.Reply]
 			for id := range uint64(3) {

@@ -25,6 +25,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stream"
 )
@@ -68,7 +69,7 @@ func TestRule01_NearTies(t *testing.T) {
 	testpb.RegisterTestServiceServer(server, &tieServer{})
 	go func() { _ = server.Serve(listener) }()
 	defer server.Stop()
-	s := newScheduler(t, hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
+	s := hedgetest.All(t, hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
 	conn, err := grpc.NewClient("passthrough:///tie",
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.Dial(ctx) }),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -194,7 +195,7 @@ func TestRule02_Matrix(t *testing.T) {
 	}
 	test := func(t *testing.T, reads bool, opts ...hedge.Option) {
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true})
-		client := dial(t, cluster, fixed(t, 10*ms, append(opts, hedge.WithMaxHedges(1), hedge.WithoutGuard())...)) // what fails here means nothing
+		client := dial(t, cluster, hedgetest.Fixed(t, 10*ms, append(opts, hedge.WithMaxHedges(1), hedge.WithoutGuard())...)) // what fails here means nothing
 		for _, primary := range firsts {
 			for _, hedged := range firsts {
 				for _, primaryFirst := range []bool{true, false} {
@@ -244,7 +245,7 @@ func TestRule02_Matrix(t *testing.T) {
 func TestRule03_PrimaryFailsBeforeAnyHedge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(testserver.Plan{Delay: 9 * ms, Code: codes.Unavailable})})
-		client := dial(t, cluster, fixed(t, 10*ms))
+		client := dial(t, cluster, hedgetest.Fixed(t, 10*ms))
 		began := time.Now()
 		st, err := client.ServerStream(t.Context(), &testpb.Request{Id: 1})
 		if err != nil {
@@ -278,7 +279,7 @@ func TestRule04_DeadlineAndCancelBoundTheStream(t *testing.T) {
 			t.Run(fmt.Sprintf("%s,deadline=%v", tc.name, deadline), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(tc.plans...)})
-					client := dial(t, cluster, fixed(t, 10*ms, hedge.WithMaxHedges(1)))
+					client := dial(t, cluster, hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1)))
 					ctx, cancel := context.WithCancel(t.Context())
 					want := codes.Canceled
 					if deadline {
@@ -320,7 +321,7 @@ func TestRule04_DeadlineAndCancelBoundTheStream(t *testing.T) {
 func TestRule05_AttemptsCarryTheCallersMetadata(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Latency: testserver.Constant(100 * ms)})
-		client := dial(t, cluster, fixed(t, 10*ms))
+		client := dial(t, cluster, hedgetest.Fixed(t, 10*ms))
 		ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(t.Context(), "tenant", "blue"), time.Minute)
 		defer cancel()
 		req := &testpb.Request{Id: 7, Messages: 2}
@@ -356,7 +357,7 @@ func TestRule06_CallOptionsAreTheWinners(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(plans...), Backends: 2})
-			client := dial(t, cluster, fixed(t, 10*ms, hedge.WithMaxHedges(1)))
+			client := dial(t, cluster, hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1)))
 			header, trailer := metadata.Pairs("attempt", "stale"), metadata.Pairs("attempt", "stale")
 			var from peer.Peer
 			var order []string
@@ -411,7 +412,7 @@ func TestRule07_LoserIsCutOffOnTheWire(t *testing.T) {
 		return testserver.Plan{Delay: 5 * time.Second, Messages: 1000, Interval: ms, HeaderAtOnce: true}
 	}})
 	wire := testserver.NewWire(cluster.Dial)
-	s := fixed(t, 5*ms, hedge.WithMaxHedges(1))
+	s := hedgetest.Fixed(t, 5*ms, hedge.WithMaxHedges(1))
 	client := dial(t, cluster, s, grpc.WithContextDialer(wire.Dial))
 	hedged := 0
 	for i := range calls {
@@ -487,7 +488,7 @@ func TestRule08_AbandonedStreams(t *testing.T) {
 		}
 		return testserver.Plan{Delay: ms, Messages: 1000, Interval: 10 * ms}
 	}})
-	s := fixed(t, 2*ms, hedge.WithMaxHedges(1))
+	s := hedgetest.Fixed(t, 2*ms, hedge.WithMaxHedges(1))
 	client := dial(t, cluster, s)
 	before := testserver.Heap()
 	var group sync.WaitGroup
@@ -535,7 +536,7 @@ func TestRule08_AbandonedStreams(t *testing.T) {
 func TestRule09_PanicOfAHedgeSurfacesOnTheCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Latency: testserver.Constant(time.Second)})
-		client := dial(t, cluster, fixed(t, 10*ms, hedge.WithMaxHedges(1)), grpc.WithChainStreamInterceptor(
+		client := dial(t, cluster, hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1)), grpc.WithChainStreamInterceptor(
 			func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 				if md, _ := metadata.FromOutgoingContext(ctx); len(md.Get("grpc-previous-rpc-attempts")) > 0 {
 					panic("in a hedge")

@@ -17,6 +17,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/internal/testserver/model"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stats"
@@ -202,7 +203,7 @@ func TestSchedules(t *testing.T) {
 		testserver.ConnectT(t, conn)
 		return func(t *testing.T, seed uint64) {
 			d := drawDriven(seed)
-			scheduler, options = fixed(t, d.delay, hedge.WithMinDelay(0)), nil
+			scheduler, options = hedgetest.Fixed(t, d.delay, hedge.WithMinDelay(0)), nil
 			if d.waits {
 				options = []stream.Option{stream.WaitForMessage(method)}
 			}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
@@ -23,7 +24,7 @@ import (
 func configured(t testing.TB, policy string, opts ...hedge.Option) *hedge.Scheduler {
 	t.Helper()
 	config := `{"methodConfig": [{"name": [{"service": "hedgetest.TestService", "method": "ServerStream"}], "hedgingPolicy": ` + policy + `}]}`
-	return newScheduler(t, append([]hedge.Option{hedge.WithServiceConfig(config), hedge.WithServiceConfigOnly(), hedge.WithServiceConfigUnbudgeted()}, opts...)...)
+	return hedgetest.All(t, append([]hedge.Option{hedge.WithServiceConfig(config), hedge.WithServiceConfigOnly(), hedge.WithServiceConfigUnbudgeted()}, opts...)...)
 }
 
 const (
@@ -135,7 +136,7 @@ func TestGRPCJava7222_AThrottledStreamFailsAtOnce(t *testing.T) {
 func TestThrottle_IsSharedWithUnhedgedStreams(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true})
-		s := newScheduler(t, hedge.WithThrottle(10, 0.5), hedge.WithWarmup(1000, 0))
+		s := hedgetest.All(t, hedge.WithThrottle(10, 0.5), hedge.WithWarmup(1000, 0))
 		client := dial(t, cluster, s)
 		for _, tc := range []struct {
 			name   string

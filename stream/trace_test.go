@@ -11,6 +11,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -21,7 +22,7 @@ func TestReport_OfStreams(t *testing.T) {
 	for _, headers := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			var sent, lost, decided atomic.Int64
-			s := fixed(t, 10*ms, hedge.WithTrace(&hedge.Trace{
+			s := hedgetest.Fixed(t, 10*ms, hedge.WithTrace(&hedge.Trace{
 				HedgeSent:   func(stats.HedgeSent) { sent.Add(1) },
 				AttemptLost: func(e stats.AttemptLost) { lost.Add(int64(e.Ran)) },
 				CallDecided: func(stats.CallDecided) { decided.Add(1) },
@@ -65,7 +66,7 @@ func TestReport_OfStreams(t *testing.T) {
 // TestReport_OfABidirectionalStream is of a call that is never hedged.
 func TestReport_OfABidirectionalStream(t *testing.T) {
 	cluster := testserver.StartT(t, testserver.Config{InMemory: true})
-	conn := cluster.ClientT(t, hedging(fixed(t, ms)))
+	conn := cluster.ClientT(t, hedging(hedgetest.Fixed(t, ms)))
 	var outcome stats.Outcome
 	desc := &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
 	if _, err := conn.NewStream(t.Context(), desc, "/a/B", hedge.Report(&outcome)); err != nil {

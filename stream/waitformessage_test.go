@@ -16,6 +16,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stats"
 	"github.com/grpchedge/hedge/stream"
@@ -47,7 +48,7 @@ func TestWaitForMessage(t *testing.T) {
 					tc.plans[n].HeaderAtOnce, tc.plans[n].Header = true, metadata.Pairs("attempt", fmt.Sprint(n))
 				}
 				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(tc.plans...)})
-				s := fixed(t, 10*ms, hedge.WithMaxHedges(1))
+				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
 				conn := cluster.ClientT(t, hedging(s, tc.options...))
 				testserver.ConnectT(t, conn)
 				began, finished := time.Now(), 0
@@ -78,7 +79,7 @@ func TestWaitForMessage_IntoAnotherType(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(
 			testserver.Plan{HeaderAtOnce: true, Delay: 500 * ms}, testserver.Plan{HeaderAtOnce: true})})
-		conn := cluster.ClientT(t, hedging(fixed(t, 10*ms, hedge.WithMaxHedges(1)), stream.WaitForMessage(method)))
+		conn := cluster.ClientT(t, hedging(hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1)), stream.WaitForMessage(method)))
 		testserver.ConnectT(t, conn)
 		for range 2 {
 			st, err := testpb.NewTestServiceClient(conn).ServerStream(t.Context(), &testpb.Request{Id: 7, Messages: 1})
@@ -136,7 +137,7 @@ func TestEarlyHeaders(t *testing.T) {
 				if dry {
 					opts = append(opts, hedge.WithDryRun())
 				}
-				s := newScheduler(t, opts...)
+				s := hedgetest.All(t, opts...)
 				client := dial(t, cluster, s)
 				run := func(calls int, header bool) stats.Method {
 					for id := range calls {
@@ -183,7 +184,7 @@ func TestHeader_WaitingIsWaiting(t *testing.T) {
 					}
 					return testserver.Plan{Delay: 20 * ms}
 				}})
-				s := newScheduler(t)
+				s := hedgetest.All(t)
 				client := dial(t, cluster, s)
 				for id := range 1000 {
 					req := &testpb.Request{Id: uint64(id), Messages: 1}

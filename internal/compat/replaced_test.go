@@ -18,6 +18,7 @@ import (
 	"github.com/grpchedge/hedge/balancer"
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stream"
 )
@@ -27,11 +28,7 @@ import (
 // hedging returns a scheduler that sends one hedge, after delay.
 func hedging(t *testing.T, options ...hedge.Option) *hedge.Scheduler {
 	t.Helper()
-	s, err := hedge.New(append([]hedge.Option{hedge.WithAllMethods(), hedge.WithWarmup(1<<40, delay), hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1)}, options...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return hedgetest.Fixed(t, delay, append([]hedge.Option{hedge.WithMaxHedges(1)}, options...)...)
 }
 
 // TestWithUnaryInterceptor_ReplacesAnother has a client library that installs interceptors itself, as etcd's does, and

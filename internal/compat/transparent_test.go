@@ -20,6 +20,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stream"
 )
@@ -133,10 +134,7 @@ func TestTransparentRetry(t *testing.T) {
 			})
 			defer servers.Wait()
 			defer listener.Close()
-			s, err := hedge.New(hedge.WithAllMethods())
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := hedgetest.All(t)
 			conn, err := grpc.NewClient("passthrough:///refuser",
 				grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.Dial(ctx) }),
 				grpc.WithTransportCredentials(insecure.NewCredentials()),

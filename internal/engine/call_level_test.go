@@ -10,6 +10,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/engine"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -76,10 +77,7 @@ func TestRule20_EveryOptionAndACall(t *testing.T) {
 				if value == nil || !at.may(o) {
 					continue
 				}
-				s, err := hedge.New(append(base, at.at(value))...)
-				if err != nil {
-					t.Fatal(err)
-				}
+				s := hedgetest.New(t, append(base, at.at(value))...)
 				for _, p := range perCalls {
 					delay, reason := p.begin(s, method)
 					where := fmt.Sprintf("%s for the %s, %s", o.name, at.name, p.name)
@@ -116,7 +114,7 @@ func TestAfter_DoesNotOverride(t *testing.T) {
 		{"a pause", nil, true, 0, stats.Paused},
 		{"a hedgingPolicy", policy, false, 3 * ms, stats.NoReason},
 	} {
-		s := newScheduler(t, tc.option)
+		s := hedgetest.All(t, tc.option)
 		if tc.pause {
 			s.PauseMethod("/s/M")
 		}

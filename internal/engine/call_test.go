@@ -9,11 +9,12 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
 // TestRule13_HedgesThatFailTeachNothing is about those that win because no error is a non-fatal one.
 func TestRule13_HedgesThatFailTeachNothing(t *testing.T) {
-	s := newScheduler(t, hedge.WithNonFatalCodes())
+	s := hedgetest.All(t, hedge.WithNonFatalCodes())
 	c := engine.Of(s).Begin(t.Context(), target, method, nil)
 	engine.Book(&c, ms, status.Error(codes.Unavailable, "dead"))
 	if n := engine.HedgesKnown(&c); n != 0 {

@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge/internal/engine"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
 // A hedge that is due goes by what was learned since its call began: the delay that the call was given came from the fastest
 // calls of a burst.
 func TestAdmit_GoesByTheNewestEstimate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newScheduler(t)
+		s := hedgetest.All(t)
 		begin := func() *engine.Call {
 			c := engine.Of(s).Begin(t.Context(), target, method, nil)
 			return &c

@@ -18,15 +18,6 @@ const (
 	method = "/pkg.Svc/Get"
 )
 
-func newScheduler(t testing.TB, opts ...hedge.Option) *hedge.Scheduler {
-	t.Helper()
-	s, err := hedge.New(append([]hedge.Option{hedge.WithAllMethods()}, opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
 // call makes one call of a method whose attempts all take d.
 func call(t testing.TB, s *hedge.Scheduler, method string, d time.Duration) {
 	t.Helper()

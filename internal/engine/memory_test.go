@@ -18,6 +18,7 @@ import (
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -66,7 +67,7 @@ func TestRule16_MemoryIsCounted(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				before := testserver.Heap()
-				s := newScheduler(t, append(tc.options, hedge.WithMaxMemory(1<<40))...)
+				s := hedgetest.All(t, append(tc.options, hedge.WithMaxMemory(1<<40))...)
 				for range tc.steps {
 					for i := range tc.entries {
 						for j := range tc.calls {
@@ -95,7 +96,7 @@ func TestRule16_MemoryIsCounted(t *testing.T) {
 
 func TestRule16_IdleTargetsLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newScheduler(t)
+		s := hedgetest.All(t)
 		book := func(name string) {
 			c := engine.Of(s).Begin(t.Context(), name, method, nil)
 			c.End(engine.End{})
@@ -161,7 +162,7 @@ func TestRule16_MemoryIsBounded(t *testing.T) {
 		bound, names, targets = 64<<20, 1_000_000, 100_000
 	}
 	const busy = 100
-	s := newScheduler(t, hedge.WithMaxMemory(bound))
+	s := hedgetest.All(t, hedge.WithMaxMemory(bound))
 	used := func(i int) (string, string) { return target, fmt.Sprintf("/pkg.Svc/Get%d", i) }
 	before := testserver.Heap()
 	within := func(when string) {
@@ -201,7 +202,7 @@ func TestRule16_MemoryIsBounded(t *testing.T) {
 
 // A method in use has an entry however many names came before it, and its target's other methods keep theirs.
 func TestRule16_NamesOfOneTargetAreNotPinned(t *testing.T) {
-	s := newScheduler(t)
+	s := hedgetest.All(t)
 	for i := range 300 {
 		booked(s, target, fmt.Sprintf("/junk/Name%d", i), ms)
 	}
@@ -224,7 +225,7 @@ func crowd(s *hedge.Scheduler, round int) {
 
 // What a call that is in flight counts after its method has left is counted all the same.
 func TestRule16_CallsInFlightOutliveTheirEntry(t *testing.T) {
-	s := newScheduler(t, hedge.WithMaxMemory(1<<20))
+	s := hedgetest.All(t, hedge.WithMaxMemory(1<<20))
 	c := engine.Of(s).Begin(t.Context(), target, method, nil, hedge.After(0))
 	lost := engine.Of(s).Begin(t.Context(), target, method+"2", nil, hedge.After(0))
 	crowd(s, 0)
@@ -257,7 +258,7 @@ func TestRule16_CallsInFlightOutliveTheirEntry(t *testing.T) {
 
 // TestRule16_CountsNeverFall has hedged calls, entries that leave and readers meet at random.
 func TestRule16_CountsNeverFall(t *testing.T) {
-	s := newScheduler(t, hedge.WithMaxMemory(1<<20), hedge.WithBudgetPercent(400))
+	s := hedgetest.All(t, hedge.WithMaxMemory(1<<20), hedge.WithBudgetPercent(400))
 	const goroutines = 4
 	calls := longtest.Size(1_500, 5_000)
 	done := make(chan struct{})
@@ -317,7 +318,7 @@ func TestRule16_CountsNeverFall(t *testing.T) {
 
 // Where targets come and go for want of memory, a call of each of them is not worth a hedge of each.
 func TestRule12_TargetsThatComeAndGo(t *testing.T) {
-	s := newScheduler(t, hedge.WithMaxMemory(1<<20), hedge.WithTrigger(hedge.Fixed(0)))
+	s := hedgetest.All(t, hedge.WithMaxMemory(1<<20), hedge.WithTrigger(hedge.Fixed(0)))
 	crowd(s, 0)
 	before := s.Stats()
 	for i := range 5_000 {

@@ -9,6 +9,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/place"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
 type ready struct{}
@@ -36,7 +37,7 @@ func TestNoBackendPolicy(t *testing.T) {
 				defer policy.Leave()
 				policy.Show([]*place.Backend{policy.NewBackend(nil, []resolver.Address{{Addr: "only"}}, 0)})
 			}
-			s := newScheduler(t, tc.opts...)
+			s := hedgetest.All(t, tc.opts...)
 			says := func() bool { return s.Targets()[0].NoBackendPolicy }
 			c := engine.Of(s).Begin(t.Context(), target, method, tc.conn, hedge.After(0))
 			c.PrimaryContext(t.Context(), target)

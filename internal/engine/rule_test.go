@@ -23,6 +23,7 @@ import (
 	"github.com/grpchedge/hedge/config"
 	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/serviceconfig"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
 // steered is an option, two of its values, what shows which is in force, and whether it can be set for a target and a method, and by
@@ -198,10 +199,7 @@ func TestRule20_EveryOptionEverywhere(t *testing.T) {
 func TestConfig_EveryOptionEverywhereRoundTrips(t *testing.T) {
 	made := func(t *testing.T, opts ...hedge.Option) *hedge.Scheduler {
 		t.Helper()
-		s, err := hedge.New(opts...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := hedgetest.New(t, opts...)
 		return s
 	}
 	trips := 0

@@ -11,6 +11,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/place"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
 // etcd names the target as etcd's client does, without the pointer in it.
@@ -24,7 +25,7 @@ func etcd(target string) string {
 
 func TestWithTargetName(t *testing.T) {
 	var asked atomic.Int64
-	s := newScheduler(t, hedge.WithTargetName(func(target string) string {
+	s := hedgetest.All(t, hedge.WithTargetName(func(target string) string {
 		asked.Add(1)
 		return etcd(target)
 	}))
@@ -55,7 +56,7 @@ func TestWithTargetName(t *testing.T) {
 
 // A process that makes a new connection, with a pointer in its target, again and again.
 func TestWithTargetName_OfAnyNumberOfTargets(t *testing.T) {
-	s := newScheduler(t, hedge.WithMaxMemory(1<<20), hedge.WithTargetName(etcd))
+	s := hedgetest.All(t, hedge.WithMaxMemory(1<<20), hedge.WithTargetName(etcd))
 	const connections = 20_000
 	for i := range connections {
 		booked(s, fmt.Sprintf("etcd-endpoints://0x%x/host", i), method, ms)
@@ -70,7 +71,7 @@ func TestWithTargetName_OfAnyNumberOfTargets(t *testing.T) {
 }
 
 func TestWithTargetName_LongNamesAreCut(t *testing.T) {
-	s := newScheduler(t, hedge.WithTargetName(func(string) string { return strings.Repeat("ä", 1<<20) }))
+	s := hedgetest.All(t, hedge.WithTargetName(func(string) string { return strings.Repeat("ä", 1<<20) }))
 	call(t, s, method, 0)
 	if name := s.Targets()[0].Target; name != strings.Repeat("ä", 512) {
 		t.Errorf("a name of %d bytes", len(name))
@@ -79,7 +80,7 @@ func TestWithTargetName_LongNamesAreCut(t *testing.T) {
 
 func TestWithTargetName_PanicIsTheCalls(t *testing.T) {
 	broken := true
-	s := newScheduler(t, hedge.WithTargetName(func(string) string {
+	s := hedgetest.All(t, hedge.WithTargetName(func(string) string {
 		if broken {
 			panic("no name")
 		}
@@ -102,7 +103,7 @@ func TestWithTargetName_PanicIsTheCalls(t *testing.T) {
 
 // Policies go by the connection's target, and the name has the backends of all its connections.
 func TestWithTargetName_Backends(t *testing.T) {
-	s := newScheduler(t, hedge.WithTargetName(func(string) string { return "name" }))
+	s := hedgetest.All(t, hedge.WithTargetName(func(string) string { return "name" }))
 	for _, connection := range []string{"raw-1", "raw-2"} {
 		policy := place.Enter(connection)
 		defer policy.Leave()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/engine"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
 // TestThrottle_CountsConcurrently loses no token, and keeps the count within its bounds.
@@ -25,7 +26,7 @@ func TestThrottle_CountsConcurrently(t *testing.T) {
 		{"successes that make up for failures", 10, 80, 1000},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := newScheduler(t, hedge.WithThrottle(1000, 0.125))
+			s := hedgetest.All(t, hedge.WithThrottle(1000, 0.125))
 			each := func(n int, do func(*engine.Call)) {
 				var group sync.WaitGroup
 				for range 8 {
@@ -49,7 +50,7 @@ func TestThrottle_CountsConcurrently(t *testing.T) {
 
 // TestThrottle_IsPerTarget: what one target does is nothing to another, and its methods share one count.
 func TestThrottle_IsPerTarget(t *testing.T) {
-	s := newScheduler(t, hedge.WithThrottle(10, 1.0009)) // digits past the third decimal are dropped
+	s := hedgetest.All(t, hedge.WithThrottle(10, 1.0009)) // digits past the third decimal are dropped
 	for _, c := range []struct{ target, method string }{{"a", "/x/A"}, {"a", "/x/B"}, {"b", "/x/A"}} {
 		call := engine.Of(s).Begin(t.Context(), c.target, c.method, nil, hedge.Off())
 		call.End(engine.End{Err: status.Error(codes.NotFound, ""), Trailer: metadata.Pairs("grpc-retry-pushback-ms", "-1")})

@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge/internal/engine"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/stats"
 )
 
 // A panic in the choice of the trigger, on a goroutine of its own or on a caller's, leaves the last delay in force.
 func TestTriggerPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newScheduler(t)
+		s := hedgetest.All(t)
 		second := func() {
 			for i := range 400 {
 				call(t, s, method, ms+time.Duration(i%200)*ms/100)

@@ -16,6 +16,7 @@ import (
 	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -56,7 +57,7 @@ func TestRule16_UpdatesLeakNothing(t *testing.T) {
 	const methods, callers = 3, 64
 	updates := longtest.Size(100, 20_000)
 	synctest.Test(t, func(t *testing.T) {
-		s := newScheduler(t, changing(0)[1:]...)
+		s := hedgetest.All(t, changing(0)[1:]...)
 		calls := func(rounds int) {
 			var group sync.WaitGroup
 			for caller := range callers {

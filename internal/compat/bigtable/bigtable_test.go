@@ -23,6 +23,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/stream"
 )
 
@@ -206,10 +207,7 @@ func compare(t *testing.T, inMemory bool, reads, atOnce int) float64 {
 	s := start(t, inMemory)
 	plain := p99(t, s.client(t, s.dial(t, s.addresses)).Open(table), reads, atOnce)
 
-	scheduler, err := hedge.New(hedge.WithReadOnlyMethods(readRows))
-	if err != nil {
-		t.Fatal(err)
-	}
+	scheduler := hedgetest.New(t, hedge.WithReadOnlyMethods(readRows))
 	conn := s.dial(t, s.addresses,
 		grpc.WithChainUnaryInterceptor(interceptor.Unary(scheduler)), grpc.WithChainStreamInterceptor(stream.Interceptor(scheduler)))
 	hedged := p99(t, s.client(t, conn).Open(table), reads, atOnce)

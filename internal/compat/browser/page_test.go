@@ -12,8 +12,8 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/debug"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
 var pictures = flag.String("browser.pictures", "", "write pictures of the first method of each page into this folder")
@@ -23,10 +23,7 @@ const part = "?format=html&part=main"
 // TestPage_Live has a page show a method that would do harm, then another one, without being loaded again.
 func TestPage_Live(t *testing.T) {
 	tab := newTab(t)
-	s, err := hedge.New(hedge.WithAllMethods())
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := hedgetest.All(t)
 	server := httptest.NewServer(debug.Handler(s))
 	defer server.Close()
 	do := func(target, name string) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/debug"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
 const ms = time.Millisecond
@@ -65,10 +66,7 @@ func afterTenMinutes(t *testing.T, methods []method, queries ...string) http.Han
 	t.Helper()
 	pages := map[string]*httptest.ResponseRecorder{}
 	synctest.Test(t, func(t *testing.T) {
-		s, err := hedge.New(hedge.WithAllMethods())
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := hedgetest.All(t)
 		page := debug.Handler(s)
 		began := time.Now()
 		var running sync.WaitGroup

@@ -21,6 +21,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/stream"
 )
 
@@ -147,11 +148,7 @@ func client(t *testing.T, endpoints []string, options ...grpc.DialOption) *clien
 
 func scheduler(t *testing.T, options ...hedge.Option) *hedge.Scheduler {
 	t.Helper()
-	s, err := hedge.New(append([]hedge.Option{hedge.WithReadOnlyMethods(reads), hedge.WithBudgetPercent(400), hedge.WithWarmup(1<<40, 5*ms)}, options...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return hedgetest.New(t, append([]hedge.Option{hedge.WithReadOnlyMethods(reads), hedge.WithBudgetPercent(400), hedge.WithWarmup(1<<40, 5*ms)}, options...)...)
 }
 
 // TestReads writes, reads, watches and keeps a lease while some answers are late and connections are reset. Every

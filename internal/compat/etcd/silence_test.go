@@ -19,6 +19,7 @@ import (
 	"github.com/grpchedge/hedge"
 	_ "github.com/grpchedge/hedge/balancer"
 	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/stats"
 	"github.com/grpchedge/hedge/stream"
 )
@@ -82,10 +83,7 @@ func TestSilentMember(t *testing.T) {
 		fronts = append(fronts, startProxy(t, member, false))
 		endpoints = append(endpoints, fronts[len(fronts)-1].address())
 	}
-	s, err := hedge.New(hedge.WithReadOnlyMethods(reads))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := hedgetest.New(t, hedge.WithReadOnlyMethods(reads))
 	c := client(t, endpoints, append(elsewhere(),
 		grpc.WithChainUnaryInterceptor(interceptor.Unary(s)), grpc.WithChainStreamInterceptor(stream.Interceptor(s)))...)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*wait)

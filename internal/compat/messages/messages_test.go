@@ -24,6 +24,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stream"
 )
@@ -201,10 +202,7 @@ func compare(t *testing.T, k kind, call func(context.Context, *grpc.ClientConn, 
 	err := call(t.Context(), control.connectT(t), request(7), message, k.options()...)
 	want := outcome(k, err, message)
 
-	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithWarmup(1<<40, 10*ms), hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
 	tested := &server{kind: k, plans: plans}
 	conn := tested.connectT(t, grpc.WithChainUnaryInterceptor(interceptor.Unary(s)), grpc.WithChainStreamInterceptor(stream.Interceptor(s)))
 	message = reply()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	hedgeotel "github.com/grpchedge/hedge/otel"
 )
 
@@ -21,10 +22,7 @@ func TestTelemetry_Cardinality(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := hedge.New(hedge.WithAllMethods(), hedge.WithTrigger(hedge.Fixed(ms)), hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400), telemetry)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(ms)), hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400), telemetry)
 		for n := range methods {
 			_, err := hedge.Do(t.Context(), s, "shop:443", fmt.Sprintf("/shop.Items/Get%d", n), func(context.Context) (int, error) {
 				time.Sleep(5 * ms)

@@ -20,6 +20,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	hedgeotel "github.com/grpchedge/hedge/otel"
 	testpb "github.com/grpchedge/hedge/proto"
 )
@@ -46,10 +47,7 @@ func everythingOn(b *testing.B, traced bool) {
 	}
 	logger := slog.New(slog.NewTextHandler(io.Discard, nil))
 	newScheduler := func(options ...hedge.Option) *hedge.Scheduler {
-		s, err := hedge.New(append(options, hedge.WithAllMethods(), hedge.WithMinDelay(time.Second))...)
-		if err != nil {
-			b.Fatal(err)
-		}
+		s := hedgetest.All(b, append(options, hedge.WithMinDelay(time.Second))...)
 		return s
 	}
 	s := newScheduler(hedge.WithLogger(logger), telemetry)

@@ -22,6 +22,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stream"
 )
@@ -148,10 +149,7 @@ func TestOrder(t *testing.T) {
 						}
 						return testserver.Plan{Delay: ms}
 					}})
-					s, err := hedge.New(hedge.WithAllMethods(), hedge.WithWarmup(1<<40, 10*ms), hedge.WithBudgetPercent(400))
-					if err != nil {
-						t.Fatal(err)
-					}
+					s := hedgetest.Fixed(t, 10*ms)
 					tel := newTelemetry(t)
 					conn := cluster.ClientT(t, tc.options(tel.option, s)...)
 					testserver.ConnectT(t, conn)

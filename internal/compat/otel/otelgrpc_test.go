@@ -23,6 +23,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	hedgeotel "github.com/grpchedge/hedge/otel"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stats"
@@ -81,10 +82,7 @@ func otelgrpcCalls(t *testing.T, ours bool) (traced, stats.Counts) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := hedge.New(hedge.WithAllMethods(), telemetry)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := hedgetest.All(t, telemetry)
 	law, err := testserver.ParseLaw("straggler")
 	if err != nil {
 		t.Fatal(err)
@@ -141,10 +139,7 @@ func TestOtelgrpc_Losers(t *testing.T) {
 func TestOtelgrpc_Failures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBackend(t)
-		s, err := hedge.New(hedge.WithAllMethods(), hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400))
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400))
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(
 			testserver.Plan{Delay: time.Hour}, testserver.Plan{Delay: ms, Code: grpccodes.Unavailable})})
 		conn := cluster.ClientT(t, b.otelgrpcOptions(s, hedgeotel.TracerProvider(b.tracers))...)

@@ -24,6 +24,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	hedgeotel "github.com/grpchedge/hedge/otel"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stats"
@@ -91,10 +92,7 @@ func tenThousandCalls(t *testing.T) (o observed) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := hedge.New(hedge.WithAllMethods(), hedge.WithThrottle(100, 0.1), telemetry)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := hedgetest.All(t, hedge.WithThrottle(100, 0.1), telemetry)
 		law, err := testserver.ParseLaw("straggler")
 		if err != nil {
 			t.Fatal(err)
@@ -205,10 +203,7 @@ func TestTelemetry_PluginAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, ours := range []bool{false, true} {
 			b := newBackend(t)
-			s, err := hedge.New(hedge.WithAllMethods(), hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400))
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400))
 			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(testserver.Plan{Delay: time.Hour}, testserver.Plan{Delay: ms})})
 			options := hedgeotel.DialOptions(s, b.plugin())
 			if !ours {

@@ -16,6 +16,7 @@ import (
 	"github.com/grpchedge/hedge"
 	_ "github.com/grpchedge/hedge/balancer"
 	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/stream"
 )
 
@@ -49,10 +50,7 @@ func (s *service) client(t *testing.T, options ...grpc.DialOption) *spanner.Clie
 
 func (s *service) hedged(t *testing.T, options ...hedge.Option) (*spanner.Client, *hedge.Scheduler) {
 	t.Helper()
-	scheduler, err := hedge.New(options...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	scheduler := hedgetest.New(t, options...)
 	return s.client(t, grpc.WithChainUnaryInterceptor(interceptor.Unary(scheduler)),
 		grpc.WithChainStreamInterceptor(stream.Interceptor(scheduler))), scheduler
 }
@@ -251,10 +249,7 @@ func TestStoppedServer(t *testing.T) {
 		plainClient := s.client(t)
 		plain := s.openLoop(t, reads, func(n int) error { _, err := single(t.Context(), plainClient, n); return err })
 
-		around, err := hedge.New(hedge.WithReadOnlyMethods(reading...))
-		if err != nil {
-			t.Fatal(err)
-		}
+		around := hedgetest.New(t, hedge.WithReadOnlyMethods(reading...))
 		do := s.openLoop(t, reads, func(n int) error {
 			_, err := hedge.Do(t.Context(), around, "spanner", reading[0],
 				func(ctx context.Context) (string, error) { return single(ctx, plainClient, n) })

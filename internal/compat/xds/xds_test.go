@@ -37,6 +37,7 @@ import (
 	_ "github.com/grpchedge/hedge/balancer"
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
@@ -200,10 +201,7 @@ func TestMesh(t *testing.T) {
 			}
 			m := startMesh(t)
 			m.say(t, clusterOf(t, "first", tc.child, tc.weighted), endpointsOf(t, "first", addresses[:4]))
-			s, err := hedge.New(hedge.WithAllMethods(), hedge.WithWarmup(1<<30, 20*ms), hedge.WithBudgetPercent(400))
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := hedgetest.Fixed(t, 20*ms)
 			client := m.dial(t, s)
 			call := func(id uint64) {
 				t.Helper()

@@ -1,0 +1,32 @@
+// Package hedgetest has what the tests of several packages need beside a server: schedulers, and calls without gRPC.
+package hedgetest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/grpchedge/hedge"
+)
+
+// New is [hedge.New] for a test, which fails if the options have an error.
+func New(tb testing.TB, opts ...hedge.Option) *hedge.Scheduler {
+	tb.Helper()
+	s, err := hedge.New(opts...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return s
+}
+
+// All returns a scheduler that hedges all methods, unless the options select some.
+func All(tb testing.TB, opts ...hedge.Option) *hedge.Scheduler {
+	tb.Helper()
+	return New(tb, append([]hedge.Option{hedge.WithAllMethods()}, opts...)...)
+}
+
+// Fixed returns a scheduler that hedges all methods after delay. It never learns enough to change that, and its budget always
+// pays.
+func Fixed(tb testing.TB, delay time.Duration, opts ...hedge.Option) *hedge.Scheduler {
+	tb.Helper()
+	return All(tb, append([]hedge.Option{hedge.WithWarmup(1<<30, delay), hedge.WithBudgetPercent(400)}, opts...)...)
+}
