@@ -1,7 +1,6 @@
 package hedge
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -9,7 +8,9 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/grpchedge/hedge/internal/engine"
+	"github.com/grpchedge/hedge/internal/feature/resets"
 	"github.com/grpchedge/hedge/internal/pattern"
+	"github.com/grpchedge/hedge/internal/serviceconfig"
 )
 
 // Option is an option of [New] and [Scheduler.Update], which return an error if its value is out of range.
@@ -51,17 +52,6 @@ func named(name string, set func(*engine.Config) error) Option {
 
 // Which methods may be hedged.
 
-// WithIdempotentOnly hedges only methods whose protobuf definition sets the option idempotency_level to NO_SIDE_EFFECTS or
-// IDEMPOTENT, and those of [WithReadOnlyMethods]. The definition is looked up among the descriptors linked into the program.
-// A method without a descriptor is not hedged, and its calls count in stats.Counts.NoDescriptor. Together with [WithMethods], a
-// method must satisfy both options. Few public APIs set the option: name their methods with [WithReadOnlyMethods].
-func WithIdempotentOnly() Option {
-	return named("WithIdempotentOnly", func(c *engine.Config) error {
-		c.IdempotentOnly = true
-		return nil
-	})
-}
-
 // WithReadOnlyMethods hedges the full methods that match one of the patterns, and says that they only read, as the option
 // idempotency_level = NO_SIDE_EFFECTS of a .proto file does. The syntax is that of [WithMethods]. If both options are given,
 // the methods of both are hedged. A hedge of a read-only method may end the call with a final status, such as NOT_FOUND. A
@@ -76,6 +66,17 @@ func WithReadOnlyMethods(patterns ...string) Option {
 // given more than once, all patterns apply. Calls of other methods are not hedged, and nothing is learned from them.
 func WithMethods(patterns ...string) Option {
 	return named("WithMethods", func(c *engine.Config) error { return addPatterns(&c.Methods, "WithMethods", patterns) })
+}
+
+// WithIdempotentOnly hedges only methods whose protobuf definition sets the option idempotency_level to NO_SIDE_EFFECTS or
+// IDEMPOTENT, and those of [WithReadOnlyMethods]. The definition is looked up among the descriptors linked into the program.
+// A method without a descriptor is not hedged, and its calls count in stats.Counts.NoDescriptor. Together with [WithMethods], a
+// method must satisfy both options. Few public APIs set the option: name their methods with [WithReadOnlyMethods].
+func WithIdempotentOnly() Option {
+	return named("WithIdempotentOnly", func(c *engine.Config) error {
+		c.IdempotentOnly = true
+		return nil
+	})
 }
 
 // WithAllMethods hedges every method that no other option excludes. All of them must be safe to run twice: a hedged write
@@ -112,19 +113,66 @@ func addPatterns(to *[]string, option string, patterns []string) error {
 	return nil
 }
 
-// How they are hedged.
-
-// WithTrigger sets how the delay is found after which calls are hedged: see [Auto], [Percentile] and [Fixed]. The default is
-// Auto().
-func WithTrigger(t Trigger) Option {
-	return named("WithTrigger", func(c *engine.Config) error {
-		if err := t.validate(); err != nil {
-			return fmt.Errorf("hedge: WithTrigger(%v): %w", t, err)
+// WithServiceConfig hedges the methods that have a hedgingPolicy in a gRPC service config, as gRPC defines it. json is the
+// service config that gRPC takes. Fields that gRPC ignores are ignored. What gRPC rejects is an error that names the method,
+// the field and the value. Other fields, such as timeout or retryPolicy, are for the channel: pass the same JSON to
+// grpc.WithDefaultServiceConfig. If the option is given more than once, the last one applies.
+//
+// A method with a policy has up to maxAttempts attempts, including the primary, and 5 at most; [WithMaxHedges] does not
+// apply. Each attempt is sent one hedgingDelay after the one before, or all at once if that is 0. If an attempt, also the
+// primary, fails with one of the nonFatalStatusCodes, the next hedge is sent at once. Any other status ends the call. If all
+// attempts fail, the call returns the last failure. A stream is decided by the attempt whose response headers come first.
+//
+// The throttle, [WithOtherBackendOnly] and the budget can hold back a hedge of such a method. The budget does not with
+// [WithServiceConfigUnbudgeted]. A hedge that the budget does not pay for is considered again later while an attempt is in
+// flight; if none is, the call ends. The state of the connection and a near deadline do not hold back a hedge.
+//
+// Other methods keep their learned delay, unless [WithServiceConfigOnly] is given. [WithMethods], [WithIdempotentOnly] and
+// [Off] also apply to methods with a policy. [After] replaces the delay of the policy, and nothing else of it. A
+// retryThrottling in the config does the same as [WithThrottle].
+func WithServiceConfig(json string) Option {
+	return named("WithServiceConfig", func(c *engine.Config) error {
+		parsed, err := serviceconfig.Parse(json)
+		if err != nil {
+			return fmt.Errorf("hedge: WithServiceConfig: %w", err)
 		}
-		c.Trigger = engine.Trigger{Kind: t.kind, Quantile: t.quantile, Delay: t.delay}
+		c.ServiceConfig = parsed
 		return nil
 	})
 }
+
+// WithServiceConfigOnly hedges only methods that have a hedgingPolicy in [WithServiceConfig], and calls with the option
+// [After]. Nothing is learned of other methods. Without WithServiceConfig it is an error.
+func WithServiceConfigOnly() Option {
+	return named("WithServiceConfigOnly", func(c *engine.Config) error {
+		c.ServiceConfigOnly = true
+		return nil
+	})
+}
+
+// WithServiceConfigUnbudgeted makes the hedges of methods with a hedgingPolicy free, so that only the policy limits them: up
+// to four hedges for each call. Calls of these methods then add nothing to the budget, which still limits all other methods.
+// Without [WithServiceConfig] it is an error.
+func WithServiceConfigUnbudgeted() Option {
+	return named("WithServiceConfigUnbudgeted", func(c *engine.Config) error {
+		c.Unbudgeted = true
+		return nil
+	})
+}
+
+// checkServiceConfig returns an error for options that need WithServiceConfig if that is missing.
+func checkServiceConfig(c *engine.Config) error {
+	var errs []error
+	if c.ServiceConfig == nil && c.ServiceConfigOnly {
+		errs = append(errs, errors.New("hedge: WithServiceConfigOnly(): there is no WithServiceConfig"))
+	}
+	if c.ServiceConfig == nil && c.Unbudgeted {
+		errs = append(errs, errors.New("hedge: WithServiceConfigUnbudgeted(): there is no WithServiceConfig"))
+	}
+	return errors.Join(errs...)
+}
+
+// How many hedges are sent.
 
 // MaxHedges is the most hedges that one call can have in addition to its primary. gRPC limits a call to five attempts.
 const MaxHedges = 4
@@ -153,29 +201,97 @@ func WithBudgetPercent(p float64) Option {
 	})
 }
 
-// WithMinDelay sets the least value of every learned delay: 0 or more; the default is 1 ms. Without it, scheduling noise
-// would cause hedges of methods that answer in microseconds.
-func WithMinDelay(d time.Duration) Option {
-	return named("WithMinDelay", func(c *engine.Config) error {
-		if d < 0 {
-			return fmt.Errorf("hedge: WithMinDelay(%v): the delay must not be negative", d)
+// WithControl leaves a share of the calls that may be hedged unhedged, to be compared with the others: percent of them, 0 to
+// 50; the default is 0. They are drawn by chance, call by call, so both groups see the same requests, backends and hours.
+// [stats.Method] has the comparison.
+//
+// A control group costs its calls what hedging would have saved them. One percent of 100 calls a second is enough for a p99
+// that is known within a quarter after ten minutes. The calls of both groups fill the budget alike. What is learned from the
+// control group is not biased by hedging, whatever the requests have in common.
+func WithControl(percent float64) Option {
+	return named("WithControl", func(c *engine.Config) error {
+		if !(percent >= 0 && percent <= 50) {
+			return fmt.Errorf("hedge: WithControl(%v): the percentage must be 0 to 50", percent)
 		}
-		c.MinDelay = d
+		c.Control = percent
 		return nil
 	})
 }
 
-// WithWarmup sets how many calls of a method must be seen before its learned delay is used, and the delay that is used until
-// then. With a delay of 0 no hedge is sent until then. Neither may be negative; the defaults are 20 and 0.
-func WithWarmup(calls int, delay time.Duration) Option {
-	return named("WithWarmup", func(c *engine.Config) error {
-		if calls < 0 {
-			return fmt.Errorf("hedge: WithWarmup(%d, %v): the number of calls must not be negative", calls, delay)
+// WithDryRun sends no hedge and reports what hedging would do, so that it can be judged on real traffic before it is turned
+// on. stats.Counts.DryRun counts the calls that would have been hedged. Once 200 calls of a method have been seen,
+// stats.Method.Forecasts has predictions of its tail and extra load at budgets of 2, 5, 10 and 20 percent;
+// [WithBudgetPercent] does not change these. The tail is the percentile that [TargetPercentile] sets, and p99 with a trigger
+// other than [Auto]. A forecast assumes that hedges are as fast as primaries and independent of them; see Auto for when they
+// are not.
+func WithDryRun() Option {
+	return named("WithDryRun", func(c *engine.Config) error {
+		c.DryRun = true
+		return nil
+	})
+}
+
+// WithOff leaves calls unhedged, as the call option [Off] does for one call. Their latencies are still learned. It is meant
+// for [WithMethodOptions] and [WithTargetOptions]. The call option [After] does not override it.
+func WithOff() Option {
+	return named("WithOff", func(c *engine.Config) error {
+		c.Off = true
+		return nil
+	})
+}
+
+// When a hedge is not sent, and how a race ends.
+
+// WithOtherBackendOnly sends a hedge only if a backend is ready that no attempt of its call has used. The connection must
+// have the load-balancing policy hedge_other_backend of package balancer, which knows the ready backends and picks one for
+// the hedge. A hedge that is not sent for this reason counts in stats.Counts.NoOtherBackend, and is considered again later while
+// its call lasts. With a delay of 0, hedges wait until a backend was picked for the primary.
+//
+// On a connection without the policy no hedge is sent, and [stats.Method].NoBackendPolicy is true. A service config from the
+// resolver replaces the one of grpc.WithDefaultServiceConfig, and with it the policy, unless grpc.WithDisableServiceConfig
+// is given. Calls of [Do] have no connection, and are hedged as without this option.
+func WithOtherBackendOnly() Option {
+	return named("WithOtherBackendOnly", func(c *engine.Config) error {
+		c.OtherBackendOnly = true
+		return nil
+	})
+}
+
+// WithHedgesOfHedges also hedges calls that are made on behalf of a hedge: by a server that serves a hedge of somebody's
+// call and passes its handler's context on, or within an attempt of [Do] that is a hedge. Without it, such calls get no
+// hedge. They are extra copies already. Calls on behalf of a primary are hedged in any case, also if that primary was itself
+// sent on behalf of a hedge. So through five layers of services that each add 10% the last one gets up to 1.56 times the load, and
+// 1.61 times with this option.
+func WithHedgesOfHedges() Option {
+	return named("WithHedgesOfHedges", func(c *engine.Config) error {
+		c.HedgesOfHedges = true
+		return nil
+	})
+}
+
+// WithoutGuard turns off the guard that holds back hedges where they make calls fail: see [stats.Guard]. Hedges are then sent
+// whatever fails, as far as the budget pays for them and the throttle lets them pass.
+func WithoutGuard() Option {
+	return named("WithoutGuard", func(c *engine.Config) error {
+		c.Guard = false
+		return nil
+	})
+}
+
+// WithThrottle stops hedges to a target that fails, in the way that gRPC defines for retryThrottling. Each target has a
+// token count. It starts at maxTokens, 1 to 1000. It falls by 1 for each attempt that fails with a non-fatal status, or with
+// a trailer that forbids another attempt. It rises by ratio for each success. It stays between 0 and maxTokens. Hedges are
+// sent only while it is above half of maxTokens. ratio must be above 0; only its first three decimals count.
+//
+// Every unary call and server stream through the interceptors counts, of any method, hedged or not. [stats.Method] has the
+// count. This option replaces a retryThrottling of [WithServiceConfig]. With neither there is no throttling.
+func WithThrottle(maxTokens int, ratio float64) Option {
+	return named("WithThrottle", func(c *engine.Config) error {
+		t, err := serviceconfig.NewThrottle(maxTokens, ratio)
+		if err != nil {
+			return fmt.Errorf("hedge: WithThrottle(%d, %v): %w", maxTokens, ratio, err)
 		}
-		if delay < 0 {
-			return fmt.Errorf("hedge: WithWarmup(%d, %v): the delay must not be negative", calls, delay)
-		}
-		c.WarmupCalls, c.WarmupDelay = calls, delay
+		c.Throttle = t
 		return nil
 	})
 }
@@ -205,151 +321,19 @@ func WithNonFatalCodes(nonFatal ...codes.Code) Option {
 	})
 }
 
-// WithOtherBackendOnly sends a hedge only if a backend is ready that no attempt of its call has used. The connection must
-// have the load-balancing policy hedge_other_backend of package balancer, which knows the ready backends and picks one for
-// the hedge. A hedge that is not sent for this reason counts in stats.Counts.NoOtherBackend, and is considered again later while
-// its call lasts. With a delay of 0, hedges wait until a backend was picked for the primary.
+// WithResetLimit sets how many losing attempts of a target are reset on the wire: at most n in any time of per. n is 0 or
+// more, and per at least a millisecond. With n = 0, whatever per, a loser is never reset as long as it can be left to run.
+// Without the option all losers are reset until a server says that there were too many resets: see [stats.Resets], which also says
+// what happens to the losers that are not reset.
 //
-// On a connection without the policy no hedge is sent, and [stats.Method].NoBackendPolicy is true. A service config from the
-// resolver replaces the one of grpc.WithDefaultServiceConfig, and with it the policy, unless grpc.WithDisableServiceConfig
-// is given. Calls of [Do] have no connection, and are hedged as without this option.
-func WithOtherBackendOnly() Option {
-	return named("WithOtherBackendOnly", func(c *engine.Config) error {
-		c.OtherBackendOnly = true
-		return nil
-	})
-}
-
-// WithClass has latency be learned, and calls be hedged, for each class of requests of a method: a tenant, a priority, the
-// length of a prompt, the size of what is asked for. of names the class of a request; "" is none. [BySize] is such a
-// function.
-//
-// Where the request decides how long a call takes, one delay for all of a method is too late for the cheap requests and too
-// early for the costly ones. A method has at most 16 classes, and all further ones share one named [OtherClass]; a name is cut
-// off at 64 bytes. While a class has too few calls, what is known of the method stands in. The budget stays the target's.
-// After a [Scheduler.Update] with another function, its classes get all places. Of the former classes, those whose names come
-// again keep what they have learned. A closure that was made anew is another function.
-//
-// of runs on the caller's goroutine, once for each call of a unary method and once for the request of a server stream, and
-// must be safe for concurrent use. It must not change the request. A panic in it is the caller's, and what it takes to
-// return is added to every call. For [Do] the request is nil. Nil, the default, means no classes.
-func WithClass(of func(ctx context.Context, method string, request any) string) Option {
-	return named("WithClass", func(c *engine.Config) error {
-		c.Class = of
-		return nil
-	})
-}
-
-// WithCost says how much a hedge of a request costs, in calls: 1 is the default. It is for methods of which one call reads a
-// key and another a million rows, or one prompt has 100 tokens and another 8,000. The budget is then a share of the cost of
-// all calls: each call adds its share of its own cost, and each hedge takes the cost of its call. A cost above 10,000 counts
-// as 10,000. Costs are rounded to a sixteenth. A cost that is not finite, or is less than 0, counts as 1. stats.Counts.InvalidCosts counts
-// these, and [WithLogger] logs the first one of each method.
-//
-// Choose the unit so that a usual call costs about 1. The bucket then holds what the calls of two seconds earn, and the
-// price of the costliest call of the last 30 to 60 seconds at least.
-//
-// of runs on the caller's goroutine, once for each call that can be hedged, as the function of [WithClass] does, and under
-// the same conditions. For [Do] the request is nil. Nil, the default, means that each call costs 1.
-func WithCost(of func(ctx context.Context, method string, request any) float64) Option {
-	return named("WithCost", func(c *engine.Config) error {
-		c.Cost = of
-		return nil
-	})
-}
-
-// WithDryRun sends no hedge and reports what hedging would do, so that it can be judged on real traffic before it is turned
-// on. stats.Counts.DryRun counts the calls that would have been hedged. Once 200 calls of a method have been seen,
-// stats.Method.Forecasts has predictions of its tail and extra load at budgets of 2, 5, 10 and 20 percent;
-// [WithBudgetPercent] does not change these. The tail is the percentile that [TargetPercentile] sets, and p99 with a trigger
-// other than [Auto]. A forecast assumes that hedges are as fast as primaries and independent of them; see Auto for when they
-// are not.
-func WithDryRun() Option {
-	return named("WithDryRun", func(c *engine.Config) error {
-		c.DryRun = true
-		return nil
-	})
-}
-
-// WithControl leaves a share of the calls that may be hedged unhedged, to be compared with the others: percent of them, 0 to
-// 50; the default is 0. They are drawn by chance, call by call, so both groups see the same requests, backends and hours.
-// [stats.Method] has the comparison.
-//
-// A control group costs its calls what hedging would have saved them. One percent of 100 calls a second is enough for a p99
-// that is known within a quarter after ten minutes. The calls of both groups fill the budget alike. What is learned from the
-// control group is not biased by hedging, whatever the requests have in common.
-func WithControl(percent float64) Option {
-	return named("WithControl", func(c *engine.Config) error {
-		if !(percent >= 0 && percent <= 50) {
-			return fmt.Errorf("hedge: WithControl(%v): the percentage must be 0 to 50", percent)
+// The limit is for all connections to the target together. Servers count for each connection, so a limit that is right for
+// one connection is right for many too.
+func WithResetLimit(n int, per time.Duration) Option {
+	return named("WithResetLimit", func(c *engine.Config) error {
+		if n < 0 || per < time.Millisecond && n > 0 || per < 0 {
+			return fmt.Errorf("hedge: WithResetLimit(%d, %v): the number must be at least 0, and the time at least %v", n, per, time.Millisecond)
 		}
-		c.Control = percent
-		return nil
-	})
-}
-
-// What is remembered.
-
-// WithWindow sets how long an observed latency is remembered where there are newer ones: 10 ms or more; the default is 30 s.
-// The last 1,000 calls of a method are remembered whatever their age, up to 720 windows. What is older than the window, and
-// than these calls, is gone after 16/15 of the window. A shorter window follows changes faster, and estimates quantiles from
-// fewer calls.
-func WithWindow(d time.Duration) Option {
-	return named("WithWindow", func(c *engine.Config) error {
-		if d < minWindow {
-			return fmt.Errorf("hedge: WithWindow(%v): the window must be at least %v", d, minWindow)
-		}
-		c.Window = d
-		return nil
-	})
-}
-
-const minWindow = 10 * time.Millisecond
-
-// WithMaxMemory sets how much memory a scheduler uses for what it has learned, in bytes of live heap: 1 MiB or more; the
-// default is 64 MiB. Above that, the least used methods are removed, with all that was learned of them. A target is removed
-// with its last method. Calls of removed methods stay counted in [stats.Counts]. A method that is called again after its removal is
-// learned again from the start.
-//
-// Methods that were called only once are removed first, the oldest of them first. Then follow, approximately, those that
-// were not called for longest. So any number of invalid method names does not displace methods in use.
-//
-// A method takes about 2 KB when it has had a few calls, 10 to 50 KB while it is called many times a second, the wider its
-// latencies spread the more, and 620 KB at the very most; a target takes 1.2 KB. So the default has room for about
-// 30,000 methods that are called seldom, or 2,000 busy ones. Each class of [WithClass] takes as much as a method, and a
-// control group of [WithControl] up to 420 KB a method. The garbage collector's own overhead comes on top, as with any live
-// heap.
-//
-// The first call of a method, and the first after its removal, takes a lock and a few microseconds. If more methods are in
-// use than there is room for, many calls pay this, and methods are removed before they are learned. Set a higher limit then.
-func WithMaxMemory(bytes int64) Option {
-	return named("WithMaxMemory", func(c *engine.Config) error {
-		if bytes < minMemory {
-			return fmt.Errorf("hedge: WithMaxMemory(%d): the memory must be at least %d bytes", bytes, minMemory)
-		}
-		c.MaxMemory = bytes
-		return nil
-	})
-}
-
-const minMemory = 1 << 20
-
-// WithTargetName sets the function that returns the name of a connection's target. Targets with the same name share their
-// budget, their latencies and their rows of [stats.Method]. It is for clients that make up a different target for each
-// connection, as etcd's does with a pointer in it: without a common name, a new connection has to learn from the start. By
-// default the name is the target itself.
-//
-// The function is called when the scheduler meets a new target, and sometimes again for a known one, but not for every call.
-// It must not be nil, must return the same name each time, and may be called concurrently. If it panics, the call panics.
-// Names are cut to 1,024 bytes.
-//
-// The policy of package balancer always uses the connection's own target.
-func WithTargetName(name func(target string) string) Option {
-	return named("WithTargetName", func(c *engine.Config) error {
-		if name == nil {
-			return errors.New("hedge: WithTargetName(nil): there must be a function")
-		}
-		c.TargetName = name
+		c.ResetLimit = &resets.Limit{N: n, Per: max(per, time.Millisecond)}
 		return nil
 	})
 }

@@ -59,27 +59,6 @@ func WithTargetOptions(targets string, opts ...Option) Option {
 	})
 }
 
-// WithOff leaves calls unhedged, as the call option [Off] does for one call. Their latencies are still learned. It is meant
-// for [WithMethodOptions] and [WithTargetOptions]. The call option [After] does not override it.
-func WithOff() Option {
-	return named("WithOff", func(c *engine.Config) error {
-		c.Off = true
-		return nil
-	})
-}
-
-// WithHedgesOfHedges also hedges calls that are made on behalf of a hedge: by a server that serves a hedge of somebody's
-// call and passes its handler's context on, or within an attempt of [Do] that is a hedge. Without it, such calls get no
-// hedge. They are extra copies already. Calls on behalf of a primary are hedged in any case, also if that primary was itself
-// sent on behalf of a hedge. So through five layers of services that each add 10% the last one gets up to 1.56 times the load, and
-// 1.61 times with this option.
-func WithHedgesOfHedges() Option {
-	return named("WithHedgesOfHedges", func(c *engine.Config) error {
-		c.HedgesOfHedges = true
-		return nil
-	})
-}
-
 // newRule checks the options of a rule, and returns it. patternErr says what is wrong with its pattern; nil: nothing.
 func newRule(option, pattern string, patternErr error, opts []Option, where engine.Scope) (engine.Rule, error) {
 	if patternErr != nil {

@@ -1,0 +1,107 @@
+package hedge
+
+import (
+	"context"
+	"math/bits"
+	"strconv"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/grpchedge/hedge/internal/engine"
+)
+
+// WithClass has latency be learned, and calls be hedged, for each class of requests of a method: a tenant, a priority, the
+// length of a prompt, the size of what is asked for. of names the class of a request; "" is none. [BySize] is such a
+// function.
+//
+// Where the request decides how long a call takes, one delay for all of a method is too late for the cheap requests and too
+// early for the costly ones. A method has at most 16 classes, and all further ones share one named [OtherClass]; a name is cut
+// off at 64 bytes. While a class has too few calls, what is known of the method stands in. The budget stays the target's.
+// After a [Scheduler.Update] with another function, its classes get all places. Of the former classes, those whose names come
+// again keep what they have learned. A closure that was made anew is another function.
+//
+// of runs on the caller's goroutine, once for each call of a unary method and once for the request of a server stream, and
+// must be safe for concurrent use. It must not change the request. A panic in it is the caller's, and what it takes to
+// return is added to every call. For [Do] the request is nil. Nil, the default, means no classes.
+func WithClass(of func(ctx context.Context, method string, request any) string) Option {
+	return named("WithClass", func(c *engine.Config) error {
+		c.Class = of
+		return nil
+	})
+}
+
+// BySize is a class function for [WithClass]: the size of a protobuf request on the wire, in powers of four. Requests that are
+// no protobuf messages have no class.
+func BySize(_ context.Context, _ string, request any) string {
+	m, ok := request.(proto.Message)
+	if !ok {
+		return ""
+	}
+	return sizes[min((bits.Len(uint(proto.Size(m)))+1)/2, len(sizes)-1)]
+}
+
+// OtherClass is the name of the class of all requests whose class came when a method had sixteen others: see [WithClass].
+const OtherClass = engine.OtherClass
+
+// sizes are the names of the classes of BySize: class n has the sizes below 4ⁿ.
+var sizes = func() (names [engine.MaxClasses]string) {
+	for n := range names {
+		names[n] = "<" + strconv.Itoa(1<<(2*n)) + "B"
+	}
+	return names
+}()
+
+// WithCost says how much a hedge of a request costs, in calls: 1 is the default. It is for methods of which one call reads a
+// key and another a million rows, or one prompt has 100 tokens and another 8,000. The budget is then a share of the cost of
+// all calls: each call adds its share of its own cost, and each hedge takes the cost of its call. A cost above 10,000 counts
+// as 10,000. Costs are rounded to a sixteenth. A cost that is not finite, or is less than 0, counts as 1. stats.Counts.InvalidCosts counts
+// these, and [WithLogger] logs the first one of each method.
+//
+// Choose the unit so that a usual call costs about 1. The bucket then holds what the calls of two seconds earn, and the
+// price of the costliest call of the last 30 to 60 seconds at least.
+//
+// of runs on the caller's goroutine, once for each call that can be hedged, as the function of [WithClass] does, and under
+// the same conditions. For [Do] the request is nil. Nil, the default, means that each call costs 1.
+func WithCost(of func(ctx context.Context, method string, request any) float64) Option {
+	return named("WithCost", func(c *engine.Config) error {
+		c.Cost = of
+		return nil
+	})
+}
+
+// WithAnswer says which answers are good enough to end a call. It is for replicas that lag behind and for servers that
+// degrade: where one backend answers with an empty result, a partial one or a NOT_FOUND, another one may have more. good is
+// called when an attempt has ended. It returns false if the call should not end with this answer as long as another attempt
+// may give a better one. Such an answer is a poor answer. Nil, the default, accepts every answer.
+//
+// After a poor answer the race goes on. The next hedge is due at once, and is sent if the budget and the rest of rule 10 in
+// docs/rules.md allow it. The call waits for it and for the attempts in flight. The caller gets the first good answer. If
+// none comes, the caller gets the first poor reply. If no attempt had a reply, the caller gets the first poor status. No
+// failure replaces a poor reply: neither a status of another attempt, nor the end of the caller's context. A poor status is
+// replaced only by an answer.
+//
+// good is asked about:
+//   - a reply, with err nil. For [Do] that is the value, and for a server stream the first message.
+//   - a server stream that ended without a message, with reply nil and err [io.EOF].
+//   - a status that would end the race, with reply nil: see [WithNonFatalCodes].
+//
+// It is not asked about:
+//   - other failures.
+//   - streams whose response headers decide the race: those with a hedgingPolicy, and those whose caller calls Header first
+//     (see stream.WaitForMessage).
+//   - the primary's first message of a stream whose caller calls Header while RecvMsg waits.
+//   - calls that could have no hedge: while their method is being learned, while hedging is paused or off, in a dry run,
+//     without hedges or budget, in the control group, and if their method may not run twice.
+//
+// good must be safe for concurrent use. It runs on the goroutine of the attempt, also for attempts that turn out to have
+// lost. What it takes to return is added to every call. ctx is the caller's context. good must not change the reply, and
+// must not keep it. A panic in good is a panic of the attempt.
+//
+// The budget is the same as for other hedges. If it does not pay for a hedge, the caller gets the poor reply.
+// stats.Counts.PoorAnswers counts poor answers, and stats.Outcome.Poor tells the caller of one.
+func WithAnswer(good func(ctx context.Context, method string, reply any, err error) bool) Option {
+	return named("WithAnswer", func(c *engine.Config) error {
+		c.Answer = good
+		return nil
+	})
+}
