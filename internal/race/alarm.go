@@ -10,13 +10,14 @@ import (
 // Sharing saves time: a call that ends before its hedge is due costs two short lock sections. A runtime timer for each call
 // would cost more, because a timer that is due within a millisecond interrupts a thread that waits for the network.
 //
-// The timer is not stopped when a call ends. It fires at most once more, at most one delay later. It is then armed again
-// only if another call is waiting. The zero Alarm is ready for use. All methods may be called concurrently.
+// The timer is neither stopped nor set again when a call ends: both would interrupt such a thread more often than a timer
+// that fires once in a delay for nothing. It is then armed again only if another call is waiting. So it fires at most one
+// delay after the last call. The zero Alarm is ready for use. All methods may be called concurrently.
 type Alarm struct {
 	mu          sync.Mutex
 	timer       *time.Timer // nil until first needed
-	armed       bool
-	first, last *Waiter // a list, sorted by time
+	firesAt     time.Time   // zero while the timer is not armed
+	first, last *Waiter     // a list, sorted by time
 }
 
 // Waiter is one entry of an [Alarm]. Set Wake before passing it to [Alarm.Set].
@@ -48,8 +49,8 @@ func (a *Alarm) Set(w *Waiter, at time.Time, delay time.Duration) bool {
 	}
 	w.at, w.waiting = at, true
 	a.insert(w, before)
-	if !a.armed || before == nil {
-		a.arm(delay)
+	if a.firesAt.IsZero() || at.Before(a.firesAt) {
+		a.arm(at, delay)
 	}
 	return true
 }
@@ -77,8 +78,9 @@ func (a *Alarm) fire() {
 		}
 		wake = w.Wake
 	}
-	if a.armed = a.first != nil; a.armed {
-		a.arm(a.first.at.Sub(now))
+	a.firesAt = time.Time{}
+	if a.first != nil {
+		a.arm(a.first.at, a.first.at.Sub(now))
 	}
 	a.mu.Unlock()
 	if wake != nil {
@@ -86,9 +88,9 @@ func (a *Alarm) fire() {
 	}
 }
 
-// arm sets the timer to fire in d. The lock must be held.
-func (a *Alarm) arm(d time.Duration) {
-	a.armed = true
+// arm sets the timer to fire at the given time, which is d from now. The lock must be held.
+func (a *Alarm) arm(at time.Time, d time.Duration) {
+	a.firesAt = at
 	if a.timer == nil {
 		a.timer = time.AfterFunc(d, a.fire)
 		return
