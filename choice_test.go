@@ -224,7 +224,7 @@ func TestChoice_CallersThatGiveUpProveNothing(t *testing.T) {
 				time.AfterFunc(9500*time.Microsecond, cancel)
 			}
 			hedge.Do(ctx, s, target, method, func(ctx context.Context) (int, error) {
-				return taking(law.Draw(generator(1, id, attemptOf(ctx))))(ctx)
+				return hedgetest.Taking(law.Draw(generator(1, id, attemptOf(ctx))))(ctx)
 			})
 			cancel()
 			synctest.Wait()
@@ -312,7 +312,7 @@ func TestRule12_UnbudgetedMethodsDoNotPayForOthers(t *testing.T) {
 			if i%10 == 0 {
 				name = "/paid.Svc/Get"
 			}
-			if _, err := hedge.Do(t.Context(), s, target, name, taking(5*ms)); err != nil {
+			if _, err := hedge.Do(t.Context(), s, target, name, hedgetest.Taking(5*ms)); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -44,7 +44,7 @@ func TestClass_BySize(t *testing.T) {
 					request := wrapperspb.Bytes(make([]byte, int(200*math.Exp(factor(id)))))
 					err := call(t.Context(), method, request, &wrapperspb.BytesValue{}, nil,
 						func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
-							_, err := taking(sizes(id, attemptOf(ctx), 0))(ctx)
+							_, err := hedgetest.Taking(sizes(id, attemptOf(ctx), 0))(ctx)
 							return err
 						})
 					if err != nil {
@@ -87,7 +87,7 @@ func TestClass_AtMostSixteen(t *testing.T) {
 			return fmt.Sprintf("%03d%s", n%100, strings.Repeat("x", 1000))
 		}))
 		for range 1000 {
-			call(t, s, method, ms)
+			hedgetest.Call(t, s, target, method, ms)
 		}
 		classes := s.Targets()[0].Classes
 		if len(classes) != 17 || classes[0].Class != hedge.OtherClass {

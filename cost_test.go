@@ -33,7 +33,7 @@ func TestWithCost_OneOddCost(t *testing.T) {
 			defer group.Wait()
 			traffic := func(lasts, takes time.Duration) {
 				for range int(lasts.Seconds() * 90) {
-					group.Go(func() { call(t, s, method, takes) })
+					group.Go(func() { hedgetest.Call(t, s, target, method, takes) })
 					time.Sleep(time.Second / 90)
 				}
 			}
@@ -62,7 +62,7 @@ func TestWithCost_InvalidCostsAreTold(t *testing.T) {
 				lines = fmt.Sprintf("level=WARN msg=\"hedging cost invalid\" target=%s method=%s cost=%v", target, method, cost)
 			}
 			for range 3 {
-				call(t, s, method, 0)
+				hedgetest.Call(t, s, target, method, 0)
 			}
 			if got := s.Stats().InvalidCosts; got != want {
 				t.Errorf("InvalidCosts = %d, want %d", got, want)

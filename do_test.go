@@ -42,10 +42,10 @@ func TestDo_ReturnsTheWinnersValue(t *testing.T) {
 					}
 					md, _ := metadata.FromOutgoingContext(ctx)
 					if number := md.Get("grpc-previous-rpc-attempts"); len(number) > 0 {
-						_, err := taking(5 * ms)(ctx)
+						_, err := hedgetest.Taking(5 * ms)(ctx)
 						return "hedge " + number[0], errors.Join(err, tc.hedge)
 					}
-					_, err := taking(tc.primary)(ctx)
+					_, err := hedgetest.Taking(tc.primary)(ctx)
 					return "primary", err
 				})
 				if got != tc.want || err != nil || time.Since(began) != tc.at {
@@ -65,7 +65,7 @@ func TestDo_ReturnsThePrimarysErrorWhenAllFail(t *testing.T) {
 			if isHedge(ctx) {
 				return 2, second
 			}
-			_, _ = taking(30 * ms)(ctx)
+			_, _ = hedgetest.Taking(30 * ms)(ctx)
 			return 1, first
 		})
 		if value != 1 || err != first {
@@ -87,7 +87,7 @@ func TestDo_PanicsOnTheCallersGoroutine(t *testing.T) {
 			if isHedge(ctx) {
 				inAHedge()
 			}
-			return taking(time.Second)(ctx)
+			return hedgetest.Taking(time.Second)(ctx)
 		})
 		t.Errorf("returned %v", err)
 	})

@@ -241,12 +241,12 @@ func TestGuard_HeldBack(t *testing.T) {
 					if attemptOf(ctx) > 0 {
 						return 0, status.Error(codes.ResourceExhausted, "quota")
 					}
-					return taking(20 * ms)(ctx)
+					return hedgetest.Taking(20 * ms)(ctx)
 				})
 				var attempts atomic.Int64
 				do(func(ctx context.Context) (int, error) {
 					attempts.Add(1)
-					return taking(time.Second)(ctx)
+					return hedgetest.Taking(time.Second)(ctx)
 				})
 				got := s.Stats()
 				got.PrimaryWins, got.HedgeWins = 0, 0

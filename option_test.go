@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
 func TestNew_RejectsWhatIsOutOfRange(t *testing.T) {
@@ -162,6 +163,6 @@ func TestNew_TakesTheEndsOfEachRange(t *testing.T) {
 			t.Errorf("New: %v", err)
 			continue
 		}
-		call(t, s, "/pkg.Svc/Get", time.Microsecond) // and it works
+		hedgetest.Call(t, s, target, "/pkg.Svc/Get", time.Microsecond) // and it works
 	}
 }

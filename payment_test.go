@@ -16,7 +16,7 @@ func callsOf(t *testing.T, s *hedge.Scheduler, method string, n int, d time.Dura
 	t.Helper()
 	before := s.Stats().Hedges
 	for range n {
-		call(t, s, method, d)
+		hedgetest.Call(t, s, target, method, d)
 		time.Sleep(10 * ms)
 	}
 	return s.Stats().Hedges - before

@@ -55,7 +55,7 @@ func TestRule12_WithinTheBudgetAtAnyRate(t *testing.T) {
 								perSecond[int(time.Since(began)/time.Second)]++
 								mu.Unlock()
 							}
-							return taking(time.Second)(ctx)
+							return hedgetest.Taking(time.Second)(ctx)
 						})
 						if err != nil {
 							t.Error(err)
@@ -106,9 +106,9 @@ func TestRule13_HedgingDoesNotBiasTheEstimate(t *testing.T) {
 					truth = append(truth, primary)
 					_, err := hedge.Do(t.Context(), s, target, method, func(ctx context.Context) (int, error) {
 						if isHedge(ctx) {
-							return taking(hedged)(ctx)
+							return hedgetest.Taking(hedged)(ctx)
 						}
-						return taking(primary)(ctx)
+						return hedgetest.Taking(primary)(ctx)
 					})
 					if err != nil {
 						t.Fatal(err)
@@ -156,8 +156,8 @@ func TestRule13_WhatTeaches(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := hedgetest.All(t, hedge.WithMaxHedges(0))
-				call(t, s, method, 100*ms)
-				call(t, s, method, 100*ms)
+				hedgetest.Call(t, s, target, method, 100*ms)
+				hedgetest.Call(t, s, target, method, 100*ms)
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				c := engine.Of(s).Begin(ctx, target, method, nil)
@@ -196,10 +196,10 @@ func TestRule15_TheQuantileIsComputedSeldom(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		for range 5 {
-			call(t, s, method, 300*ms)
+			hedgetest.Call(t, s, target, method, 300*ms)
 			time.Sleep(time.Second)
 		}
-		call(t, s, method, 300*ms)
+		hedgetest.Call(t, s, target, method, 300*ms)
 		if got := s.Targets()[0].Delay; !within(got, 300*ms, 0.03) {
 			t.Errorf("delay %v, want 300ms", got)
 		}

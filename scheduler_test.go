@@ -28,28 +28,6 @@ const (
 	method = "/pkg.Svc/Get"
 )
 
-// call makes one call of a method whose attempts all take d.
-func call(t testing.TB, s *hedge.Scheduler, method string, d time.Duration) {
-	t.Helper()
-	if _, err := hedge.Do(t.Context(), s, target, method, taking(d)); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// taking is an attempt that takes d, or until its context ends.
-func taking(d time.Duration) func(context.Context) (int, error) {
-	return func(ctx context.Context) (int, error) {
-		timer := time.NewTimer(d)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-			return 0, nil
-		case <-ctx.Done():
-			return 0, status.FromContextError(ctx.Err()).Err()
-		}
-	}
-}
-
 // admit asks whether hedge n of a call of which nothing else has happened may be sent, and otherwise after what time to ask
 // again; 0 is never.
 func admit(c *engine.Call, n int) (send bool, again time.Duration) {
@@ -63,7 +41,7 @@ func admit(c *engine.Call, n int) (send bool, again time.Duration) {
 func TestNilScheduler(t *testing.T) {
 	for name, s := range map[string]*hedge.Scheduler{"nil": nil, "zero": {}} {
 		t.Run(name, func(t *testing.T) {
-			call(t, s, method, 0)
+			hedgetest.Call(t, s, target, method, 0)
 			s.Pause()
 			s.Resume()
 			if got := s.Stats(); got != (stats.Counts{}) {
@@ -94,7 +72,7 @@ func TestLatency_OfTheUnseen(t *testing.T) {
 	if _, ok := s.Latency("never", "/seen/Before", 0.5); ok {
 		t.Error("it knows a target that it never saw")
 	}
-	call(t, s, method, 0)
+	hedgetest.Call(t, s, target, method, 0)
 	for _, q := range []float64{0, 1, -1, 2} {
 		if d, ok := s.Latency(target, method, q); ok {
 			t.Errorf("the quantile %v is %v", q, d)
@@ -112,8 +90,8 @@ func TestLearning_EachMethodByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.All(t, hedge.WithBudgetPercent(0))
 		for range 100 {
-			call(t, s, "/pkg.Svc/Lookup", ms)
-			call(t, s, "/pkg.Svc/Export", 900*ms)
+			hedgetest.Call(t, s, target, "/pkg.Svc/Lookup", ms)
+			hedgetest.Call(t, s, target, "/pkg.Svc/Export", 900*ms)
 		}
 		rows := s.Targets()
 		if len(rows) != 2 || rows[0].Method != "/pkg.Svc/Export" || rows[1].Method != "/pkg.Svc/Lookup" {
@@ -164,14 +142,14 @@ func TestWarmup(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := hedgetest.All(t, tc.warmup, hedge.WithBudgetPercent(400))
 			for range tc.fast {
-				call(t, s, method, 10*ms)
+				hedgetest.Call(t, s, target, method, 10*ms)
 			}
 			began := time.Now()
 			hedgedAt, err := hedge.Do(t.Context(), s, target, method, func(ctx context.Context) (time.Duration, error) {
 				if isHedge(ctx) {
 					return time.Since(began), nil
 				}
-				_, err := taking(200 * ms)(ctx)
+				_, err := hedgetest.Taking(200 * ms)(ctx)
 				return 0, err
 			})
 			if err != nil || !within(hedgedAt, tc.want, 0.03) {
@@ -188,7 +166,7 @@ func TestTrigger_LeavesASteadyServiceAlone(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := hedgetest.All(t)
 			for range 30 {
-				call(t, s, method, d)
+				hedgetest.Call(t, s, target, method, d)
 			}
 			if got := s.Stats(); got.Hedges > 0 {
 				t.Errorf("calls that take %v: %+v", d, got)
@@ -210,7 +188,7 @@ func TestPause_TakesEffectOnTheNextCall(t *testing.T) {
 			} else {
 				s.Resume()
 			}
-			call(t, s, method, 15*ms)
+			hedgetest.Call(t, s, target, method, 15*ms)
 			if got := s.Stats(); got != want {
 				t.Errorf("after call %d: %+v, want %+v", i+1, got, want)
 			}
@@ -341,11 +319,11 @@ func TestRule10_DeadlineTooNear(t *testing.T) {
 			// The median is 20 ms and the delay 20 ms: a hedge has an answer to be expected 40 ms into the call.
 			s := hedgetest.All(t, hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
 			for range 100 {
-				call(t, s, method, 20*ms)
+				hedgetest.Call(t, s, target, method, 20*ms)
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), tc.timeout)
 			defer cancel()
-			_, err := hedge.Do(ctx, s, target, method, taking(time.Second))
+			_, err := hedge.Do(ctx, s, target, method, hedgetest.Taking(time.Second))
 			if status.Code(err) != codes.DeadlineExceeded {
 				t.Error(err)
 			}

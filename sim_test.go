@@ -72,7 +72,7 @@ func (sim simulation) run(t *testing.T) (calls []outcome, rows []stats.Method) {
 				}
 				d := sim.law(id, attemptOf(ctx), time.Since(began))
 				if queue == nil {
-					return taking(d)(ctx)
+					return hedgetest.Taking(d)(ctx)
 				}
 				select {
 				case queue <- struct{}{}:
@@ -80,7 +80,7 @@ func (sim simulation) run(t *testing.T) (calls []outcome, rows []stats.Method) {
 					return 0, ctx.Err()
 				}
 				time.AfterFunc(d, func() { <-queue }) // but not the worker
-				return taking(d)(ctx)
+				return hedgetest.Taking(d)(ctx)
 			})
 			if err != nil && sim.fails == nil {
 				t.Error(err)

@@ -51,7 +51,7 @@ func stragglers(t testing.TB, s *hedge.Scheduler, name string, calls int, seed u
 		time.Sleep(10 * ms)
 		group.Go(func() {
 			_, err := hedge.Do(t.Context(), s, target, name, func(ctx context.Context) (int, error) {
-				return taking(law.Draw(generator(seed, id, attemptOf(ctx))))(ctx)
+				return hedgetest.Taking(law.Draw(generator(seed, id, attemptOf(ctx))))(ctx)
 			})
 			if err != nil {
 				t.Error(err)
@@ -104,9 +104,9 @@ func TestSnapshot_IsTakenOver(t *testing.T) {
 		began := time.Now()
 		_, err := hedge.Do(t.Context(), again, target, method, func(ctx context.Context) (int, error) {
 			if attemptOf(ctx) == 0 {
-				return taking(time.Second)(ctx)
+				return hedgetest.Taking(time.Second)(ctx)
 			}
-			return taking(5 * ms)(ctx)
+			return hedgetest.Taking(5 * ms)(ctx)
 		})
 		if took := time.Since(began); err != nil || took > 50*ms {
 			t.Errorf("the first call took %v, %v", took, err)
@@ -175,7 +175,7 @@ func TestSnapshot_FadesAndYields(t *testing.T) {
 		b := snapshotOf(t, s)
 		again := takenOver(t, [][]byte{b})
 		for range 40 {
-			call(t, again, method, 50*ms)
+			hedgetest.Call(t, again, target, method, 50*ms)
 		}
 		if d, _ := again.Latency(target, method, 0.1); d < 49*ms {
 			t.Errorf("the 10th percentile is %v after 40 calls of 50 ms", d)
@@ -192,7 +192,7 @@ func TestSnapshot_OfClasses(t *testing.T) {
 		if classes := again.Targets()[0].Classes; classes != nil {
 			t.Errorf("classes without a call: %+v", classes)
 		}
-		call(t, again, method, 5*ms)
+		hedgetest.Call(t, again, target, method, 5*ms)
 		was, is := s.Targets()[0].Classes[0], again.Targets()[0].Classes[0]
 		if is.Class != was.Class || math.Abs(float64(is.P90)/float64(was.P90)-1) > 0.03 || is.Choice.Delay == 0 {
 			t.Errorf("the class is %+v, want as %+v", is, was)
@@ -210,7 +210,7 @@ func TestSnapshot_OfNamedTargets(t *testing.T) {
 		if !near(quantiles(t, s, "storage", method), quantiles(t, again, "storage", method), 0.021) {
 			t.Error("the quantiles differ")
 		}
-		call(t, again, method, 5*ms)
+		hedgetest.Call(t, again, target, method, 5*ms)
 		if rows := again.Targets(); len(rows) != 1 || rows[0].Warmup != 0 || rows[0].Delay == 0 {
 			t.Errorf("%+v", rows)
 		}
@@ -275,10 +275,10 @@ func TestRule16_SnapshotsAreBounded(t *testing.T) {
 		for i := range 400 {
 			name := fmt.Sprintf("%s%d", method, i)
 			for range 5 {
-				call(t, s, name, ms)
+				hedgetest.Call(t, s, target, name, ms)
 			}
 			if i < 40 {
-				call(t, s, name, 3*ms)
+				hedgetest.Call(t, s, target, name, 3*ms)
 			}
 		}
 		again := takenOver(t, [][]byte{snapshotOf(t, s)}, hedge.WithMaxMemory(1<<20))
@@ -291,14 +291,14 @@ func TestRule16_SnapshotsAreBounded(t *testing.T) {
 				t.Errorf("method %d, which had the most calls, is left out", i)
 			}
 		}
-		call(t, again, "/pkg.Svc/New", ms)
+		hedgetest.Call(t, again, target, "/pkg.Svc/New", ms)
 		if got := len(again.Targets()); got != len(rows)+1 {
 			t.Errorf("%d methods after a call of a new one, want %d", got, len(rows)+1)
 		}
 		time.Sleep(20 * time.Minute)
-		call(t, again, "/pkg.Svc/New", ms)
+		hedgetest.Call(t, again, target, "/pkg.Svc/New", ms)
 		time.Sleep(2 * time.Minute)
-		call(t, again, "/pkg.Svc/New", ms)
+		hedgetest.Call(t, again, target, "/pkg.Svc/New", ms)
 		if rows := again.Targets(); len(rows) != 1 {
 			t.Errorf("%d methods are left of which 1 is called", len(rows))
 		}
@@ -335,7 +335,7 @@ func TestSnapshot_OfTheRate(t *testing.T) {
 		stragglers(t, s, method, 1_000, 1) // 100 a second
 		again := takenOver(t, [][]byte{snapshotOf(t, takenOver(t, [][]byte{snapshotOf(t, s)}))})
 		time.Sleep(10 * time.Second) // it need not come at once
-		call(t, again, method, ms)
+		hedgetest.Call(t, again, target, method, ms)
 		if got := again.Targets()[0].Tokens; got < 7 || got > 9 {
 			t.Errorf("%v tokens after the first call, want 8", got)
 		}
@@ -357,7 +357,7 @@ func TestSnapshot_CanBeRead(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := hedgetest.All(t, tc.opts...)
 				for range 500 {
-					if _, err := hedge.Do(t.Context(), s, tc.target, tc.method, taking(5*ms)); err != nil {
+					if _, err := hedge.Do(t.Context(), s, tc.target, tc.method, hedgetest.Taking(5*ms)); err != nil {
 						t.Fatal(err)
 					}
 				}

@@ -30,7 +30,7 @@ func TestRule20_ACallInFlightKeepsItsDelay(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := hedgetest.All(t, half, hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400))
 			for range 40 {
-				call(t, s, method, 10*ms)
+				hedgetest.Call(t, s, target, method, 10*ms)
 			}
 			var others sync.WaitGroup
 			others.Go(func() {
@@ -51,7 +51,7 @@ func TestRule20_ACallInFlightKeepsItsDelay(t *testing.T) {
 				if isHedge(ctx) {
 					at.Store(int64(time.Since(began)))
 				}
-				return taking(200 * ms)(ctx)
+				return hedgetest.Taking(200 * ms)(ctx)
 			})
 			others.Wait()
 			if err != nil {
@@ -73,7 +73,7 @@ func TestRule20_AClassOfACallInFlight(t *testing.T) {
 		if err := s.Update(hedge.WithAllMethods(), classes, hedge.WithTrigger(hedge.Percentile(0.9))); err != nil {
 			t.Fatal(err)
 		}
-		call(t, s, "/pkg.Svc/Other", ms)
+		hedgetest.Call(t, s, target, "/pkg.Svc/Other", ms)
 		next := engine.Of(s).Begin(t.Context(), target, method, nil)
 		inFlight.Inspect(nil)
 		next.End(engine.End{})
@@ -121,7 +121,7 @@ func TestRule20_CallsInFlightKeepTheirHedges(t *testing.T) {
 				s := hedgetest.All(t, append(tc.first, hedge.WithMaxHedges(1))...)
 				var inFlight sync.WaitGroup
 				for range calls {
-					inFlight.Go(func() { call(t, s, method, 200*ms) })
+					inFlight.Go(func() { hedgetest.Call(t, s, target, method, 200*ms) })
 				}
 				time.Sleep(5 * ms)
 				if tc.update != nil {
@@ -129,12 +129,12 @@ func TestRule20_CallsInFlightKeepTheirHedges(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				call(t, s, method, ms) // so that the update has reached the method
+				hedgetest.Call(t, s, target, method, ms) // so that the update has reached the method
 				inFlight.Wait()
 				if got := s.Stats().Hedges; got != calls {
 					t.Errorf("%d calls in flight had %d hedges", calls, got)
 				}
-				call(t, s, method, 200*ms)
+				hedgetest.Call(t, s, target, method, 200*ms)
 				if got := s.Stats().Hedges > calls; got != tc.later {
 					t.Errorf("a later call had a hedge: %v, want %v", got, tc.later)
 				}

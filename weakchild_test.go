@@ -67,7 +67,7 @@ func TestDo_TheWinnersContextLives(t *testing.T) {
 						mu.Lock()
 						attempts[k.attempt] = k
 						mu.Unlock()
-						if _, err := taking([]time.Duration{tc.primary, tc.hedged}[k.attempt])(ctx); err != nil {
+						if _, err := hedgetest.Taking([]time.Duration{tc.primary, tc.hedged}[k.attempt])(ctx); err != nil {
 							return k, err
 						}
 						return k, tc.failure
@@ -128,10 +128,10 @@ func TestDo_APanicEndsEveryContext(t *testing.T) {
 				n := attemptOf(ctx)
 				contexts[n] = ctx
 				if n == panics {
-					_, _ = taking(20 * ms)(ctx)
+					_, _ = hedgetest.Taking(20 * ms)(ctx)
 					panic("in an attempt")
 				}
-				return taking(time.Hour)(ctx)
+				return hedgetest.Taking(time.Hour)(ctx)
 			})
 			t.Errorf("returned %v", err)
 		})

@@ -1,13 +1,8 @@
 package engine_test
 
 import (
-	"context"
-	"testing"
 	"time"
 
-	"google.golang.org/grpc/status"
-
-	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/race"
 )
@@ -17,22 +12,6 @@ const (
 	target = "dns:///test"
 	method = "/pkg.Svc/Get"
 )
-
-// call makes one call of a method whose attempts all take d.
-func call(t testing.TB, s *hedge.Scheduler, method string, d time.Duration) {
-	t.Helper()
-	_, err := hedge.Do(t.Context(), s, target, method, func(ctx context.Context) (int, error) {
-		select {
-		case <-time.After(d):
-			return 0, nil
-		case <-ctx.Done():
-			return 0, status.FromContextError(ctx.Err()).Err()
-		}
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 // admit asks whether hedge n of a call of which nothing else has happened may be sent, and otherwise after what time to ask
 // again; 0 is never.

@@ -31,7 +31,7 @@ func TestWithTargetName(t *testing.T) {
 	}))
 	for i := range 10 {
 		for range 50 {
-			call(t, s, method, 0)
+			hedgetest.Call(t, s, target, method, 0)
 			c := engine.Of(s).Begin(t.Context(), fmt.Sprintf("etcd-endpoints://0x%x/host", i), method, nil)
 			c.End(engine.End{})
 		}
@@ -72,7 +72,7 @@ func TestWithTargetName_OfAnyNumberOfTargets(t *testing.T) {
 
 func TestWithTargetName_LongNamesAreCut(t *testing.T) {
 	s := hedgetest.All(t, hedge.WithTargetName(func(string) string { return strings.Repeat("ä", 1<<20) }))
-	call(t, s, method, 0)
+	hedgetest.Call(t, s, target, method, 0)
 	if name := s.Targets()[0].Target; name != strings.Repeat("ä", 512) {
 		t.Errorf("a name of %d bytes", len(name))
 	}
@@ -92,10 +92,10 @@ func TestWithTargetName_PanicIsTheCalls(t *testing.T) {
 				t.Error("the panic does not reach the caller")
 			}
 		}()
-		call(t, s, method, 0)
+		hedgetest.Call(t, s, target, method, 0)
 	}()
 	broken = false
-	call(t, s, method, 0) // nothing is locked
+	hedgetest.Call(t, s, target, method, 0) // nothing is locked
 	if rows := s.Targets(); len(rows) != 1 || rows[0].Calls != 1 {
 		t.Errorf("%+v", rows)
 	}

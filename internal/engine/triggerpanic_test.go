@@ -16,7 +16,7 @@ func TestTriggerPanics(t *testing.T) {
 		s := hedgetest.All(t)
 		second := func() {
 			for i := range 400 {
-				call(t, s, method, ms+time.Duration(i%200)*ms/100)
+				hedgetest.Call(t, s, target, method, ms+time.Duration(i%200)*ms/100)
 			}
 			synctest.Wait()
 		}

@@ -2,8 +2,11 @@
 package hedgetest
 
 import (
+	"context"
 	"testing"
 	"time"
+
+	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
 )
@@ -29,4 +32,24 @@ func All(tb testing.TB, opts ...hedge.Option) *hedge.Scheduler {
 func Fixed(tb testing.TB, delay time.Duration, opts ...hedge.Option) *hedge.Scheduler {
 	tb.Helper()
 	return All(tb, append([]hedge.Option{hedge.WithWarmup(1<<30, delay), hedge.WithBudgetPercent(400)}, opts...)...)
+}
+
+// Call makes one call whose attempts all take d.
+func Call(tb testing.TB, s *hedge.Scheduler, target, method string, d time.Duration) {
+	tb.Helper()
+	if _, err := hedge.Do(tb.Context(), s, target, method, Taking(d)); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// Taking is an attempt that takes d, or ends with its context.
+func Taking(d time.Duration) func(context.Context) (int, error) {
+	return func(ctx context.Context) (int, error) {
+		select {
+		case <-time.After(d):
+			return 0, nil
+		case <-ctx.Done():
+			return 0, status.FromContextError(ctx.Err()).Err()
+		}
+	}
 }
