@@ -305,7 +305,7 @@ func TestDryRun_WithoutABudget(t *testing.T) {
 func TestRule12_UnbudgetedMethodsDoNotPayForOthers(t *testing.T) {
 	longtest.Simulation(t)
 	synctest.Test(t, func(t *testing.T) {
-		s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(ms)), hedge.WithServiceConfigUnbudgeted(), hedge.WithServiceConfig(
+		s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(ms)), hedge.WithBudgetPercent(400), hedge.WithMethodOptions("/paid.Svc/*", hedge.WithBudgetPercent(10)), hedge.WithServiceConfig(
 			`{"methodConfig": [{"name": [{"service": "free.Svc"}], "hedgingPolicy": {"maxAttempts": 2, "hedgingDelay": "0.001s"}}]}`))
 		for i := range 5000 {
 			name := "/free.Svc/Get"

@@ -137,27 +137,6 @@ func ExampleWithServiceConfigOnly() {
 	// /pkg.Svc/Put 0s 1
 }
 
-// With a budget of 0, only methods with a hedgingPolicy are hedged: their hedges are free.
-func ExampleWithServiceConfigUnbudgeted() {
-	s, err := hedge.New(hedge.WithServiceConfig(oneHedge), hedge.WithServiceConfigOnly(),
-		hedge.WithServiceConfigUnbudgeted(), hedge.WithBudgetPercent(0))
-	if err != nil {
-		panic(err)
-	}
-	attempts := make(chan int, 2)
-	attempts <- 0
-	attempts <- 1
-	doOnce(s, "/pkg.Svc/Get", func(ctx context.Context) (string, error) {
-		if <-attempts == 0 { // the primary answers only when the hedge has won
-			<-ctx.Done()
-			return "", ctx.Err()
-		}
-		return "answer", nil
-	})
-	fmt.Println(s.Stats().Hedges)
-	// Output: 1
-}
-
 // Hedges stop after five failures in a row, while half of the ten tokens are gone.
 func ExampleWithThrottle() {
 	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithThrottle(10, 0.1))

@@ -123,8 +123,8 @@ func addPatterns(to *[]string, option string, patterns []string) error {
 // primary, fails with one of the nonFatalStatusCodes, the next hedge is sent at once. Any other status ends the call. If all
 // attempts fail, the call returns the last failure. A stream is decided by the attempt whose response headers come first.
 //
-// The throttle, [WithOtherBackendOnly] and the budget can hold back a hedge of such a method. The budget does not with
-// [WithServiceConfigUnbudgeted]. A hedge that the budget does not pay for is considered again later while an attempt is in
+// The throttle, [WithOtherBackendOnly] and the budget can hold back a hedge of such a method. With
+// [WithBudgetPercent](400) the policy alone limits hedges, as in gRPC. A hedge that the budget does not pay for is considered again later while an attempt is in
 // flight; if none is, the call ends. The state of the connection and a near deadline do not hold back a hedge.
 //
 // Other methods keep their learned delay, unless [WithServiceConfigOnly] is given. [WithMethods], [WithIdempotentOnly] and
@@ -150,24 +150,11 @@ func WithServiceConfigOnly() Option {
 	})
 }
 
-// WithServiceConfigUnbudgeted makes the hedges of methods with a hedgingPolicy free, so that only the policy limits them: up
-// to four hedges for each call. Calls of these methods then add nothing to the budget, which still limits all other methods.
-// Without [WithServiceConfig] it is an error.
-func WithServiceConfigUnbudgeted() Option {
-	return named("WithServiceConfigUnbudgeted", func(c *engine.Config) error {
-		c.Unbudgeted = true
-		return nil
-	})
-}
-
 // checkServiceConfig returns an error for options that need WithServiceConfig if that is missing.
 func checkServiceConfig(c *engine.Config) error {
 	var errs []error
 	if c.ServiceConfig == nil && c.ServiceConfigOnly {
 		errs = append(errs, errors.New("hedge: WithServiceConfigOnly(): there is no WithServiceConfig"))
-	}
-	if c.ServiceConfig == nil && c.Unbudgeted {
-		errs = append(errs, errors.New("hedge: WithServiceConfigUnbudgeted(): there is no WithServiceConfig"))
 	}
 	return errors.Join(errs...)
 }
@@ -193,7 +180,7 @@ func WithMaxHedges(n int) Option {
 // default is 10. With 0 no call is hedged. All methods of a target share its budget.
 func WithBudgetPercent(p float64) Option {
 	return named("WithBudgetPercent", func(c *engine.Config) error {
-		if !(p >= 0 && p <= 400) {
+		if !(p >= 0 && p <= engine.MaxBudgetPercent) {
 			return fmt.Errorf("hedge: WithBudgetPercent(%v): the percentage must be 0 to 400", p)
 		}
 		c.BudgetPercent = p

@@ -61,7 +61,6 @@ func TestNew_RejectsWhatIsOutOfRange(t *testing.T) {
 		{"service config empty", hedge.WithServiceConfig(""), []string{"WithServiceConfig", "JSON"}},
 		{"service config out of range", hedge.WithServiceConfig(`{"methodConfig": [{"name": [{"service": "a", "method": "B"}], "hedgingPolicy": {"maxAttempts": 1}}]}`), []string{"WithServiceConfig", "a/B", "maxAttempts", "1"}},
 		{"only a service config", hedge.WithServiceConfigOnly(), []string{"WithServiceConfigOnly"}},
-		{"no service config to pay for", hedge.WithServiceConfigUnbudgeted(), []string{"WithServiceConfigUnbudgeted"}},
 		{"no tokens", hedge.WithThrottle(0, 0.1), []string{"WithThrottle", "maxTokens", "0"}},
 		{"1001 tokens", hedge.WithThrottle(1001, 0.1), []string{"WithThrottle", "maxTokens", "1001"}},
 		{"ratio 0", hedge.WithThrottle(10, 0), []string{"WithThrottle", "tokenRatio", "0"}},

@@ -64,7 +64,6 @@ const whole = `{
     ]
   },
   "serviceConfigOnly": true,
-  "serviceConfigUnbudgeted": true,
   "targetOptions": {
     "dns:///*": {
       "methodOptions": {

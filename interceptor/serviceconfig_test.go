@@ -26,7 +26,7 @@ func hedging(policy string, more ...string) string {
 // configured returns a scheduler that does what a service config says, and no more.
 func configured(t testing.TB, config string, opts ...hedge.Option) *hedge.Scheduler {
 	t.Helper()
-	return hedgetest.All(t, append([]hedge.Option{hedge.WithServiceConfig(config), hedge.WithServiceConfigUnbudgeted(), hedge.WithBudgetPercent(400)}, opts...)...)
+	return hedgetest.All(t, append([]hedge.Option{hedge.WithServiceConfig(config), hedge.WithBudgetPercent(400)}, opts...)...)
 }
 
 const (

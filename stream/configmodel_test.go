@@ -93,7 +93,7 @@ func (s story) scheduler(t *testing.T) *hedge.Scheduler {
 				"maxAttempts": s.attempts, "hedgingDelay": fmt.Sprintf("%.9fs", s.delay.Seconds()), "nonFatalStatusCodes": s.nonFatal,
 			},
 		}}
-		opts = append(opts, hedge.WithServiceConfigUnbudgeted())
+		opts = append(opts, hedge.WithBudgetPercent(400))
 	} else {
 		opts = append(opts, hedge.WithMaxHedges(s.attempts-1))
 	}

@@ -94,8 +94,10 @@ func (c *Call) maxHedges() int {
 	return c.settings.MaxHedges
 }
 
-// unbudgeted reports whether the call's hedges cost nothing.
-func (c *Call) unbudgeted() bool { return c.settings.policy != nil && c.settings.Unbudgeted }
+// unbudgeted reports whether the call's hedges cost nothing: the budget pays for more than a hedgingPolicy can send.
+func (c *Call) unbudgeted() bool {
+	return c.settings.policy != nil && c.settings.learning.BudgetPercent >= MaxBudgetPercent
+}
 
 // Plan is when the call's hedges are due, and by which rules its attempts race; false if it gets no hedge.
 func (c *Call) Plan() (race.Plan, bool) {

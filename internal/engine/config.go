@@ -38,7 +38,6 @@ type Config struct {
 	Answer           func(ctx context.Context, method string, reply any, err error) bool // whether an end is accepted; nil: each is
 	Control          float64                                                             // the percentage of calls that are never hedged
 	ServiceConfig    *serviceconfig.Config                                               // nil: none
-	Unbudgeted       bool                                                                // methods with a policy
 	Throttle         *serviceconfig.Throttle                                             // of WithThrottle; nil: none
 	ResetLimit       *resets.Limit                                                       // nil: none
 	Guard            bool                                                                // hold back hedges that make calls fail
@@ -64,6 +63,9 @@ type Config struct {
 	Set   []string  // the names of the options that were given
 	Given *[]string // gets these names while options are applied; nil: nobody asks
 }
+
+// MaxBudgetPercent is the largest budget: every call pays for the most hedges that a call can have.
+const MaxBudgetPercent = 400
 
 // DefaultConfig returns the configuration without options.
 func DefaultConfig() Config {
