@@ -19,7 +19,7 @@
 //		grpc.WithChainStreamInterceptor(stream.Interceptor(s)))
 //
 // Hedge only what may run twice. [New] requires one of the options [WithReadOnlyMethods], [WithMethods],
-// [WithIdempotentOnly], [WithServiceConfigOnly] and [WithAllMethods], which say which methods may. WithReadOnlyMethods is the
+// [WithIdempotentOnly], [WithServiceConfig] and [WithAllMethods], which say which methods may. WithReadOnlyMethods is the
 // usual one: WithIdempotentOnly goes by the idempotency_level of the .proto files, which few public APIs set. [WithLogger]
 // says when none of a target's first 100 calls was of a method that may.
 //

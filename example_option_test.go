@@ -122,8 +122,8 @@ const oneHedge = `{"methodConfig": [{
 	"hedgingPolicy": {"maxAttempts": 2, "hedgingDelay": "0.05s", "nonFatalStatusCodes": ["UNAVAILABLE"]}}]}`
 
 // Only the methods with a hedgingPolicy are hedged.
-func ExampleWithServiceConfigOnly() {
-	s, err := hedge.New(hedge.WithServiceConfig(oneHedge), hedge.WithServiceConfigOnly())
+func ExampleWithServiceConfig_only() {
+	s, err := hedge.New(hedge.WithServiceConfig(oneHedge))
 	if err != nil {
 		panic(err)
 	}

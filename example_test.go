@@ -46,7 +46,7 @@ func ExampleWithAllMethods() {
 	_, err = hedge.New(hedge.WithAllMethods()) // each of them may
 	fmt.Println(err)
 	// Output:
-	// hedge: New: no option says which methods may run twice; give one of WithIdempotentOnly, WithReadOnlyMethods, WithMethods, WithServiceConfigOnly and WithAllMethods
+	// hedge: New: no option says which methods may run twice; give one of WithIdempotentOnly, WithReadOnlyMethods, WithMethods, WithServiceConfig and WithAllMethods
 	// <nil>
 }
 
@@ -173,7 +173,7 @@ func ExampleWithIdempotentOnly() {
 
 // A team's gRPC service config says which methods are hedged, and how; all others are left alone.
 func ExampleWithServiceConfig() {
-	s, err := hedge.New(hedge.WithServiceConfigOnly(), hedge.WithServiceConfig(`{
+	s, err := hedge.New(hedge.WithServiceConfig(`{
 		"methodConfig": [{
 			"name": [{"service": "hedgetest.TestService", "method": "Unary"}],
 			"hedgingPolicy": {"maxAttempts": 3, "hedgingDelay": "0.010s", "nonFatalStatusCodes": ["UNAVAILABLE"]}
@@ -193,7 +193,7 @@ func ExampleWithServiceConfig() {
 	fmt.Println("answered by attempt", reply.Attempt, "sent after", row.Delay)
 	fmt.Println(row.ThrottleTokens, "of", row.ThrottleMax, "tokens")
 
-	_, err = hedge.New(hedge.WithServiceConfigOnly(), hedge.WithServiceConfig(`{"methodConfig": [{
+	_, err = hedge.New(hedge.WithServiceConfig(`{"methodConfig": [{
 		"name": [{"service": "hedgetest.TestService", "method": "Unary"}],
 		"hedgingPolicy": {"maxAttempts": 1}}]}`))
 	fmt.Println(err)

@@ -91,7 +91,7 @@ func TestLogger_SomethingSelected(t *testing.T) {
 func TestLogger_NothingSelectedByServiceConfig(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l logged
-		s := hedgetest.New(t, hedge.WithServiceConfig(`{}`), hedge.WithServiceConfigOnly(), l.option())
+		s := hedgetest.New(t, hedge.WithServiceConfig(`{}`), l.option())
 		var callers sync.WaitGroup
 		for range 20 {
 			callers.Go(func() { callOnce(t, s, "thanos", "/thanos.Store/Series", 50) })

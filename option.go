@@ -24,7 +24,7 @@ func newConfig(opts []Option) (engine.Config, error) {
 	err := apply(&c, opts)
 	c.Given, c.Set = nil, given
 	if err == nil {
-		err = errors.Join(checkServiceConfig(&c), checkSelection(&c), checkRules(&c))
+		err = errors.Join(checkSelection(&c), checkRules(&c))
 	}
 	return c, err
 }
@@ -83,7 +83,7 @@ func WithIdempotentOnly() Option {
 // may be carried out twice.
 //
 // [New] requires this option or one of [WithIdempotentOnly], [WithReadOnlyMethods], [WithMethods] and
-// [WithServiceConfigOnly].
+// [WithServiceConfig].
 func WithAllMethods() Option {
 	return named("WithAllMethods", func(c *engine.Config) error {
 		c.All = true
@@ -93,11 +93,11 @@ func WithAllMethods() Option {
 
 // checkSelection returns an error if no option says which methods may run twice.
 func checkSelection(c *engine.Config) error {
-	if len(c.Methods) > 0 || len(c.ReadOnly) > 0 || c.IdempotentOnly || c.ServiceConfigOnly || c.All {
+	if len(c.Methods) > 0 || len(c.ReadOnly) > 0 || c.IdempotentOnly || c.ServiceConfig != nil || c.All {
 		return nil
 	}
 	return errors.New("hedge: New: no option says which methods may run twice; give one of WithIdempotentOnly, " +
-		"WithReadOnlyMethods, WithMethods, WithServiceConfigOnly and WithAllMethods")
+		"WithReadOnlyMethods, WithMethods, WithServiceConfig and WithAllMethods")
 }
 
 func addPatterns(to *[]string, option string, patterns []string) error {
@@ -127,8 +127,9 @@ func addPatterns(to *[]string, option string, patterns []string) error {
 // [WithBudgetPercent](400) the policy alone limits hedges, as in gRPC. A hedge that the budget does not pay for is considered again later while an attempt is in
 // flight; if none is, the call ends. The state of the connection and a near deadline do not hold back a hedge.
 //
-// Other methods keep their learned delay, unless [WithServiceConfigOnly] is given. [WithMethods], [WithIdempotentOnly] and
-// [Off] also apply to methods with a policy. [After] replaces the delay of the policy, and nothing else of it. A
+// If no other option says which methods may run twice, only the methods with a policy are hedged, and nothing is learned of
+// the others. With [WithReadOnlyMethods], [WithMethods], [WithIdempotentOnly] or [WithAllMethods], exactly the methods that
+// these select are hedged, and those without a policy have a learned delay. [Off] also applies to methods with a policy. [After] replaces the delay of the policy, and nothing else of it. A
 // retryThrottling in the config does the same as [WithThrottle].
 func WithServiceConfig(json string) Option {
 	return named("WithServiceConfig", func(c *engine.Config) error {
@@ -139,24 +140,6 @@ func WithServiceConfig(json string) Option {
 		c.ServiceConfig = parsed
 		return nil
 	})
-}
-
-// WithServiceConfigOnly hedges only methods that have a hedgingPolicy in [WithServiceConfig], and calls with the option
-// [After]. Nothing is learned of other methods. Without WithServiceConfig it is an error.
-func WithServiceConfigOnly() Option {
-	return named("WithServiceConfigOnly", func(c *engine.Config) error {
-		c.ServiceConfigOnly = true
-		return nil
-	})
-}
-
-// checkServiceConfig returns an error for options that need WithServiceConfig if that is missing.
-func checkServiceConfig(c *engine.Config) error {
-	var errs []error
-	if c.ServiceConfig == nil && c.ServiceConfigOnly {
-		errs = append(errs, errors.New("hedge: WithServiceConfigOnly(): there is no WithServiceConfig"))
-	}
-	return errors.Join(errs...)
 }
 
 // How many hedges are sent.

@@ -60,7 +60,6 @@ func TestNew_RejectsWhatIsOutOfRange(t *testing.T) {
 		{"bad bracket", hedge.WithMethods("/a/b", "/pkg.Svc/[Get"), []string{"WithMethods", `"/pkg.Svc/[Get"`, "syntax error"}},
 		{"service config empty", hedge.WithServiceConfig(""), []string{"WithServiceConfig", "JSON"}},
 		{"service config out of range", hedge.WithServiceConfig(`{"methodConfig": [{"name": [{"service": "a", "method": "B"}], "hedgingPolicy": {"maxAttempts": 1}}]}`), []string{"WithServiceConfig", "a/B", "maxAttempts", "1"}},
-		{"only a service config", hedge.WithServiceConfigOnly(), []string{"WithServiceConfigOnly"}},
 		{"no tokens", hedge.WithThrottle(0, 0.1), []string{"WithThrottle", "maxTokens", "0"}},
 		{"1001 tokens", hedge.WithThrottle(1001, 0.1), []string{"WithThrottle", "maxTokens", "1001"}},
 		{"ratio 0", hedge.WithThrottle(10, 0), []string{"WithThrottle", "tokenRatio", "0"}},
@@ -93,11 +92,10 @@ func TestNew_MustBeToldWhatMayRunTwice(t *testing.T) {
 	}{
 		{"nothing", nil, false},
 		{"only how", []hedge.Option{hedge.WithMaxHedges(1), hedge.WithDryRun()}, false},
-		{"a service config beside others", []hedge.Option{hedge.WithServiceConfig(config)}, false},
 		{"methods", []hedge.Option{hedge.WithMethods("/a/B")}, true},
 		{"methods that read", []hedge.Option{hedge.WithReadOnlyMethods("/a/B")}, true},
 		{"idempotent ones", []hedge.Option{hedge.WithIdempotentOnly()}, true},
-		{"those of a service config", []hedge.Option{hedge.WithServiceConfigOnly(), hedge.WithServiceConfig(config)}, true},
+		{"those of a service config", []hedge.Option{hedge.WithServiceConfig(config)}, true},
 		{"all", []hedge.Option{hedge.WithAllMethods()}, true},
 	} {
 		_, err := hedge.New(tc.opts...)
@@ -107,7 +105,7 @@ func TestNew_MustBeToldWhatMayRunTwice(t *testing.T) {
 		if err == nil {
 			continue
 		}
-		for _, way := range []string{"WithMethods", "WithReadOnlyMethods", "WithIdempotentOnly", "WithServiceConfigOnly", "WithAllMethods"} {
+		for _, way := range []string{"WithMethods", "WithReadOnlyMethods", "WithIdempotentOnly", "WithServiceConfig", "WithAllMethods"} {
 			if !strings.Contains(err.Error(), way) {
 				t.Errorf("%s: %q does not name %s", tc.name, err, way)
 			}

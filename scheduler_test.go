@@ -208,13 +208,14 @@ func (s state) GetState() connectivity.State { return connectivity.State(s) }
 func TestRule10_EachReasonIsCounted(t *testing.T) {
 	learning := hedge.WithWarmup(1<<30, 10*ms)
 	for _, tc := range []struct {
-		name    string
-		options []hedge.Option
-		conn    engine.Conn
-		call    []grpc.CallOption
-		before  func(*hedge.Scheduler)
-		timeout time.Duration
-		want    stats.Counts // beside Calls
+		name     string
+		options  []hedge.Option
+		conn     engine.Conn
+		call     []grpc.CallOption
+		before   func(*hedge.Scheduler)
+		timeout  time.Duration
+		selected bool         // the options say which methods are hedged
+		want     stats.Counts // beside Calls
 	}{
 		{name: "all hold", options: []hedge.Option{learning}, want: stats.Counts{Warmup: 1, Hedged: 1, Hedges: 1}},
 		{name: "learning", want: stats.Counts{Warmup: 1}},
@@ -231,8 +232,8 @@ func TestRule10_EachReasonIsCounted(t *testing.T) {
 		{name: "selected", options: []hedge.Option{learning, hedge.WithMethods("/pkg.Svc/List*"), hedge.WithMethods("/*/Get")}, want: stats.Counts{Warmup: 1, Hedged: 1, Hedges: 1}},
 		{name: "not known to be idempotent", options: []hedge.Option{learning, hedge.WithIdempotentOnly()}, want: stats.Counts{NoDescriptor: 1}},
 		{name: "by the service config", options: []hedge.Option{named(`"10ms"`)}, conn: state(connectivity.Idle), want: stats.Counts{Hedged: 1, Hedges: 1}},
-		{name: "not in the service config", options: []hedge.Option{learning, hedge.WithServiceConfig("{}"), hedge.WithServiceConfigOnly()}, want: stats.Counts{NotSelected: 1}},
-		{name: "After goes before the service config", options: []hedge.Option{hedge.WithServiceConfig("{}"), hedge.WithServiceConfigOnly()}, call: []grpc.CallOption{hedge.After(10 * ms)}, want: stats.Counts{Hedged: 1, Hedges: 1}},
+		{name: "not in the service config", options: []hedge.Option{learning, hedge.WithServiceConfig("{}")}, selected: true, want: stats.Counts{NotSelected: 1}},
+		{name: "After goes before the service config", options: []hedge.Option{hedge.WithServiceConfig("{}")}, selected: true, call: []grpc.CallOption{hedge.After(10 * ms)}, want: stats.Counts{Hedged: 1, Hedges: 1}},
 		{name: "After goes before the policy's delay", options: []hedge.Option{named(`"5s"`)}, call: []grpc.CallOption{hedge.After(10 * ms)}, want: stats.Counts{Hedged: 1, Hedges: 1}},
 		{name: "off goes before the service config", options: []hedge.Option{named(`"10ms"`)}, call: []grpc.CallOption{hedge.Off()}, want: stats.Counts{Off: 1}},
 		{name: "WithMethods goes before the service config", options: []hedge.Option{named(`"10ms"`), hedge.WithMethods("/a/B")}, want: stats.Counts{NotSelected: 1}},
@@ -246,7 +247,11 @@ func TestRule10_EachReasonIsCounted(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := hedgetest.All(t, append([]hedge.Option{hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400)}, tc.options...)...)
+				options := append([]hedge.Option{hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400)}, tc.options...)
+				if !tc.selected {
+					options = append(options, hedge.WithAllMethods())
+				}
+				s := hedgetest.New(t, options...)
 				if tc.before != nil {
 					tc.before(s)
 				}

@@ -63,7 +63,6 @@ const whole = `{
       }
     ]
   },
-  "serviceConfigOnly": true,
   "targetOptions": {
     "dns:///*": {
       "methodOptions": {

@@ -28,12 +28,11 @@ var fields map[string]field
 
 func init() { // not in the declaration, because the fields for rules contain all others
 	fields = map[string]field{
-		"allMethods":        flag("WithAllMethods", hedge.WithAllMethods),
-		"idempotentOnly":    flag("WithIdempotentOnly", hedge.WithIdempotentOnly),
-		"methods":           list("WithMethods", "a list of patterns", hedge.WithMethods, func(c *engine.Config) any { return c.Methods }),
-		"readOnlyMethods":   list("WithReadOnlyMethods", "a list of patterns", hedge.WithReadOnlyMethods, func(c *engine.Config) any { return c.ReadOnly }),
-		"serviceConfig":     {"WithServiceConfig", parseServiceConfig, func(c *engine.Config) any { return json.RawMessage(c.ServiceConfig.JSON) }},
-		"serviceConfigOnly": flag("WithServiceConfigOnly", hedge.WithServiceConfigOnly),
+		"allMethods":      flag("WithAllMethods", hedge.WithAllMethods),
+		"idempotentOnly":  flag("WithIdempotentOnly", hedge.WithIdempotentOnly),
+		"methods":         list("WithMethods", "a list of patterns", hedge.WithMethods, func(c *engine.Config) any { return c.Methods }),
+		"readOnlyMethods": list("WithReadOnlyMethods", "a list of patterns", hedge.WithReadOnlyMethods, func(c *engine.Config) any { return c.ReadOnly }),
+		"serviceConfig":   {"WithServiceConfig", parseServiceConfig, func(c *engine.Config) any { return json.RawMessage(c.ServiceConfig.JSON) }},
 
 		"trigger":       {"WithTrigger", parseTrigger, formatTrigger},
 		"maxHedges":     value("WithMaxHedges", "a whole number, 0 to 4", func(n whole) hedge.Option { return hedge.WithMaxHedges(int(n)) }, func(c *engine.Config) any { return c.MaxHedges }),

@@ -26,7 +26,7 @@ func hedging(policy string, more ...string) string {
 // configured returns a scheduler that does what a service config says, and no more.
 func configured(t testing.TB, config string, opts ...hedge.Option) *hedge.Scheduler {
 	t.Helper()
-	return hedgetest.All(t, append([]hedge.Option{hedge.WithServiceConfig(config), hedge.WithBudgetPercent(400)}, opts...)...)
+	return hedgetest.New(t, append([]hedge.Option{hedge.WithServiceConfig(config), hedge.WithBudgetPercent(400)}, opts...)...)
 }
 
 const (
@@ -141,7 +141,7 @@ func TestGRPCDefinition(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				st := &stub{steps: tc.steps}
-				s := configured(t, tc.config, hedge.WithServiceConfigOnly())
+				s := configured(t, tc.config)
 				reply := wrapperspb.Int64(0)
 				began := time.Now()
 				err := st.call(t.Context(), s, reply, tc.opts...)

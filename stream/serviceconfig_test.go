@@ -24,7 +24,7 @@ import (
 func configured(t testing.TB, policy string, opts ...hedge.Option) *hedge.Scheduler {
 	t.Helper()
 	config := `{"methodConfig": [{"name": [{"service": "hedgetest.TestService", "method": "ServerStream"}], "hedgingPolicy": ` + policy + `}]}`
-	return hedgetest.All(t, append([]hedge.Option{hedge.WithServiceConfig(config), hedge.WithServiceConfigOnly(), hedge.WithBudgetPercent(400)}, opts...)...)
+	return hedgetest.New(t, append([]hedge.Option{hedge.WithServiceConfig(config), hedge.WithBudgetPercent(400)}, opts...)...)
 }
 
 const (

@@ -59,7 +59,7 @@ func run(w io.Writer) error {
 	defer server.Stop()
 	target := listener.Addr().String()
 
-	s, err := hedge.New(hedge.WithServiceConfig(config), hedge.WithServiceConfigOnly())
+	s, err := hedge.New(hedge.WithServiceConfig(config))
 	if err != nil {
 		return err
 	}

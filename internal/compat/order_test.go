@@ -268,7 +268,7 @@ func TestServiceConfig_BothReadTheSame(t *testing.T) {
 		"hedgingPolicy": {"maxAttempts": 3, "hedgingDelay": "1s", "nonFatalStatusCodes": ["DEADLINE_EXCEEDED"]}}]}`
 	eachKind(t, "", func(t *testing.T, call call) {
 		w := start(t, chain{dial: []grpc.DialOption{grpc.WithDefaultServiceConfig(config)}}, slowPrimary,
-			hedge.WithServiceConfig(config), hedge.WithServiceConfigOnly())
+			hedge.WithServiceConfig(config))
 		o := call(w, t.Context(), request())
 		o.check(t, w, 1, codes.OK)
 		if o.took != 55*ms {

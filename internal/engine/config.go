@@ -15,11 +15,10 @@ import (
 type Config struct {
 	// Which methods may be hedged.
 
-	Methods           []string // WithMethods: patterns of methods that may be hedged
-	ReadOnly          []string // WithReadOnlyMethods: the same, of methods that only read
-	IdempotentOnly    bool
-	All               bool // WithAllMethods
-	ServiceConfigOnly bool
+	Methods        []string // WithMethods: patterns of methods that may be hedged
+	ReadOnly       []string // WithReadOnlyMethods: the same, of methods that only read
+	IdempotentOnly bool
+	All            bool // WithAllMethods
 
 	// How they are hedged.
 

@@ -65,7 +65,7 @@ func (t *target) nothingSelected(c *configuration) NothingSelected {
 
 func (c *Config) whyNothingSelected() string {
 	const none = "none of the first 100 calls was selected for hedging: "
-	if c.ServiceConfigOnly {
+	if c.ServiceConfig != nil && len(c.Methods) == 0 && len(c.ReadOnly) == 0 && !c.IdempotentOnly {
 		return none + "no service config has a hedgingPolicy for their methods"
 	}
 	return none + "name the methods that only read with WithReadOnlyMethods"

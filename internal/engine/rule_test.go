@@ -122,7 +122,6 @@ var everyOption = []steered{
 	{"WithReadOnlyMethods", hedge.WithReadOnlyMethods("/s/*"), nil, func(c engine.Config) any { return len(c.ReadOnly) }, false, false, "After"},
 	{"WithIdempotentOnly", hedge.WithIdempotentOnly(), nil, func(c engine.Config) any { return c.IdempotentOnly }, false, false, "After"},
 	{"WithServiceConfig", hedge.WithServiceConfig("{}"), nil, func(c engine.Config) any { return c.ServiceConfig != nil }, false, false, ""},
-	{"WithServiceConfigOnly", hedge.WithServiceConfigOnly(), nil, func(c engine.Config) any { return c.ServiceConfigOnly }, false, false, "After"},
 	{"WithWindow", hedge.WithWindow(time.Hour), nil, func(c engine.Config) any { return c.Window }, false, false, ""},
 	{"WithMaxMemory", hedge.WithMaxMemory(1 << 30), nil, func(c engine.Config) any { return c.MaxMemory }, false, false, ""},
 	{"WithoutGuard", hedge.WithoutGuard(), nil, func(c engine.Config) any { return c.Guard }, false, false, ""},

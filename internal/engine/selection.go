@@ -22,7 +22,7 @@ func (c *Config) selects(fullMethod string) (selected, described bool) {
 		level, described := idempotencyLevel(fullMethod)
 		return level != descriptorpb.MethodOptions_IDEMPOTENCY_UNKNOWN, described
 	}
-	return len(c.Methods) > 0 || c.All || c.ServiceConfigOnly, true
+	return len(c.Methods) > 0 || c.All || len(c.ReadOnly) == 0 && c.policyOf(fullMethod) != nil, true
 }
 
 // readsOnly reports whether a method only reads, according to its descriptor or WithReadOnlyMethods.

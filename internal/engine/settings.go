@@ -72,7 +72,6 @@ func (m *method) resolve(c *configuration) *settings {
 	}
 	s.policy = s.policyOf(m.name)
 	s.selected, s.described = s.selects(m.name)
-	s.selected = s.selected && (s.policy != nil || !s.ServiceConfigOnly)
 	s.onlyReads = s.readsOnly(m.name)
 	s.throttle = m.target.throttleFor(s.throttling())
 	s.groups = m.groupsFor(s.Control)

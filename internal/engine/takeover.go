@@ -38,7 +38,7 @@ func (e *Engine) takeOver(s snapshot.Snapshot) {
 		if e.memory.Bytes() > c.MaxMemory/2 {
 			return
 		}
-		if selected, _ := c.selects(k.method); selected && (!c.ServiceConfigOnly || c.policyOf(k.method) != nil) {
+		if selected, _ := c.selects(k.method); selected {
 			t := e.addKnown(k.target, k.method, k.Method)
 			t.expected.Store(s[k.target].CallsPerSecond)
 			t.resets.Restore(s[k.target].Calm, e.epoch)
