@@ -1,0 +1,193 @@
+// Package followup measures what hedging gains, from losers that run to their end.
+//
+// A loser that is cancelled does not say how long it would have taken. So a few calls are drawn when they begin. If such a
+// call is hedged and a hedge wins, its primary runs to its end and is timed. It stands for all primaries that were cut
+// short, with the weight 1/share, where share is the probability with which it was drawn. That is double sampling: Frangakis
+// and Rubin, "Addressing an Idiosyncrasy in Estimating Survival Curves Using Double Sampling in the Presence of
+// Self-Selected Right Censoring", Biometrics 2001.
+package followup
+
+import (
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/grpchedge/hedge/sketch"
+)
+
+const (
+	// enough is how many losers must have been followed before anything is measured.
+	enough = 30
+	// eagerly is how much more is drawn while too little is known.
+	eagerly = 4
+	// rateMemory is the time constant of the rate at which primaries are cut short.
+	rateMemory = 10 * time.Second
+	// perSecond is about how many losers are followed, once enough are known. To become sure that there is nothing to gain,
+	// it is soughtPerSecond.
+	perSecond, soughtPerSecond = 1, 3
+)
+
+// Method follows losers of the calls of one method: about one a second, and none of the calls that are not drawn. The nil
+// Method draws none. All methods may be called concurrently.
+//
+// Times are passed in and may come in any order.
+type Method struct {
+	calls   atomic.Uint64
+	share   atomic.Uint32 // bits of the float32 probability with which a call is drawn
+	nothing atomic.Bool   // there is nothing to gain
+	memory  sketch.Meter
+
+	mu      sync.Mutex // guards what follows
+	most    float64    // the most calls to draw, as a share
+	target  float64    // the quantile that hedging is to shorten
+	slots   []*slot    // the oldest first, the current one last
+	rate    float64    // primaries cut short lately, with fading memory
+	rated   time.Time  // when one was cut short last
+	looked  time.Time  // when the verdict was looked at last
+	likely  bool       // the estimate says that there is nothing to gain, but chance is not ruled out
+	judging int        // slots[judging:] are what the verdict goes by
+}
+
+// New returns a method of which at most percent of the calls are drawn, four times that while little is known. Target is the
+// quantile that hedging is to shorten. Which calls are drawn follows from the seed. The meter counts the memory; nil: none
+// does.
+func New(percent, target float64, seed uint64, memory *sketch.Meter) *Method {
+	m := &Method{}
+	m.memory.PartOf(memory)
+	m.memory.Add(int64(unsafe.Sizeof(*m)))
+	m.calls.Store(scramble(seed))
+	m.Configure(percent, target)
+	return m
+}
+
+// Configure changes percent and target from the next call on.
+func (m *Method) Configure(percent, target float64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.most, m.target = percent/100, target
+	m.adapt()
+}
+
+// Release takes the memory out of what the meter counts. The method works as before.
+func (m *Method) Release() {
+	if m != nil {
+		m.memory.Release()
+	}
+}
+
+// Draw decides whether the loser of a call that begins is followed. It returns the probability with which the call was
+// drawn; 0 if it was not.
+func (m *Method) Draw() (share float32) {
+	if m == nil {
+		return 0
+	}
+	share = math.Float32frombits(m.share.Load())
+	if float32(scramble(m.calls.Add(1))>>40)/(1<<24) < share {
+		return share
+	}
+	return 0
+}
+
+// scramble makes a number that looks random from each number: the finalizer of SplitMix64 (Steele, Lea and Flood, "Fast
+// Splittable Pseudorandom Number Generators", OOPSLA 2014). No pattern of traffic can be in step with it.
+func scramble(n uint64) uint64 {
+	n *= 0x9e3779b97f4a7c15
+	n = (n ^ n>>30) * 0xbf58476d1ce4e5b9
+	n = (n ^ n>>27) * 0x94d049bb133111eb
+	return n ^ n>>31
+}
+
+// Call is what became of a call that could be hedged. Calls whose attempts failed are not for this package.
+type Call struct {
+	Drawn  float32       // what Draw returned
+	Wait   time.Duration // how long the caller waited
+	GaveUp bool          // the caller left, or the deadline passed, before any attempt answered
+	Late   bool          // a hedge was due, whether it was sent or not
+	Hedges int
+	// CutShort says that the primary had not answered when a hedge did.
+	CutShort bool
+}
+
+// Loser is a loser that is followed.
+type Loser struct {
+	in *slot
+	at int
+}
+
+// Ended says that a call ended at now. It returns true if its primary is to be followed. Then Followed must be called when
+// the primary has ended. Calls that are neither late nor drawn cost nothing.
+func (m *Method) Ended(now time.Time, c Call) (Loser, bool) {
+	if m == nil || c.Drawn == 0 && !c.Late {
+		return Loser{}, false
+	}
+	return m.ended(now, &c)
+}
+
+func (m *Method) ended(now time.Time, c *Call) (Loser, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.slot(now)
+	defer m.weigh(s)
+	if !c.CutShort {
+		s.count(c)
+		return Loser{}, false
+	}
+	s.cut++
+	s.hedges += c.Hedges
+	s.cell(c.Wait).waited++
+	m.count(now)
+	defer m.adapt()
+	if c.Drawn == 0 || len(s.followed) == mostFollowed {
+		return Loser{}, false
+	}
+	s.followed = append(s.followed, record{began: now.Add(-c.Wait), waited: c.Wait, share: c.Drawn})
+	return Loser{s, len(s.followed) - 1}, true
+}
+
+// Followed says that a followed loser answered at now, took after its call began, or was cut short at that age.
+func (m *Method) Followed(now time.Time, l Loser, took time.Duration, answered bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := &l.in.followed[l.at]
+	r.took, r.state = took, cutShort
+	if answered {
+		r.state = ended
+	}
+	m.judge(now)
+}
+
+// NothingToGain reports whether the followed calls show that hedging gains nothing.
+func (m *Method) NothingToGain() bool { return m != nil && m.nothing.Load() }
+
+// count counts a primary that was cut short.
+func (m *Method) count(now time.Time) {
+	gap := max(now.Sub(m.rated), 0)
+	m.rate = m.rate*math.Exp(-gap.Seconds()/rateMemory.Seconds()) + 1
+	m.rated = now
+}
+
+// adapt sets the share of calls to draw. The lock must be held.
+func (m *Method) adapt() {
+	share, known := m.most, m.known()
+	if known < enough || m.likely || m.nothing.Load() {
+		share *= eagerly
+	}
+	rate := float64(perSecond)
+	if m.likely {
+		rate = soughtPerSecond
+	}
+	if known >= enough {
+		share = min(share, rate*rateMemory.Seconds()/max(m.rate, 1))
+	}
+	m.share.Store(math.Float32bits(float32(min(share, 1))))
+}
+
+// known is how many losers have been followed, or are being followed.
+func (m *Method) known() (n int) {
+	for _, s := range m.slots {
+		n += len(s.followed)
+	}
+	return n
+}

@@ -1,0 +1,155 @@
+package followup_test
+
+import (
+	"math"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/grpchedge/hedge/internal/feature/followup"
+	"github.com/grpchedge/hedge/internal/longtest"
+	"github.com/grpchedge/hedge/sketch"
+	"github.com/grpchedge/hedge/stats"
+)
+
+// TestDraw_AsManyAsAreUseful: at most one call in twenty is drawn, and about one loser a second is followed; one call in five
+// is drawn until 30 are known.
+func TestDraw_AsManyAsAreUseful(t *testing.T) {
+	longtest.Simulation(t)
+	for _, c := range []struct {
+		name      string
+		rate      float64
+		first     float64 // the share that is drawn of the first calls
+		drawn     float64 // afterwards
+		perSecond float64
+	}{
+		{"one call a second", 1, 0.2, 0.06, 0.06 * 0.026}, // thirty losers take hours
+		{"20 a second", 20, 0.2, 0.05, 0.05 * 0.026 * 20},
+		{"200 a second", 200, 0.2, 0.05, 0.05 * 0.026 * 200},
+		{"10,000 a second", 10_000, 0.2, 1 / (10_000 * 0.026), 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(1, straggler, c.rate)
+			calls := max(20_000, min(c.rate*1200, 1_000_000))
+			for range int(calls) {
+				w.call()
+			}
+			if c.rate < 10_000 { // it was 30 at once
+				near(t, "share drawn at first", w.drawn(0), c.first, 0.06)
+			}
+			w.followed = 0
+			since := w.now
+			for range int(calls) {
+				w.call()
+			}
+			near(t, "share drawn", w.drawn(int(calls)), c.drawn, 0.25*c.drawn)
+			near(t, "followed a second", float64(w.followed)/w.now.Sub(since).Seconds(), c.perSecond, 0.35*c.perSecond)
+		})
+	}
+}
+
+func near(t *testing.T, what string, got, want, within float64) {
+	t.Helper()
+	if math.Abs(got-want) > within {
+		t.Errorf("%s: %.4f, want %.4f ± %.4f", what, got, want, within)
+	}
+}
+
+// TestDraw_FollowsFromTheSeed: the same calls are drawn for the same seed, and others for another.
+func TestDraw_FollowsFromTheSeed(t *testing.T) {
+	draws := func(seed uint64) (all [64]float32) {
+		m := followup.New(5, 0.99, seed, nil)
+		for i := range all {
+			all[i] = m.Draw()
+		}
+		return all
+	}
+	if draws(1) != draws(1) || draws(1) == draws(2) {
+		t.Error("what is drawn does not follow from the seed")
+	}
+}
+
+// TestNil: without a method nothing is drawn, and nothing is said.
+func TestNil(t *testing.T) {
+	var m *followup.Method
+	if _, follow := m.Ended(start, followup.Call{Late: true, CutShort: true}); m.Draw() > 0 || follow || m.NothingToGain() {
+		t.Error("it follows")
+	}
+	if g := m.Measure(start); g != (stats.Gain{}) {
+		t.Errorf("it says %v", g)
+	}
+	m.Release()
+}
+
+// TestMemory: what a method takes is counted and stays under 180 KB, whatever calls take.
+func TestMemory(t *testing.T) {
+	var meter sketch.Meter
+	m, now := followup.New(100, 0.99, 1, &meter), start
+	empty := meter.Bytes()
+	for i := range 400_000 {
+		now = now.Add(10 * time.Millisecond)
+		took := time.Duration(math.Pow(10, 3+float64(i%977)/100))
+		if l, ok := m.Ended(now, followup.Call{Drawn: m.Draw(), Late: true, Hedges: 1, Wait: took, CutShort: true}); ok {
+			m.Followed(now, l, 2*took, true)
+		}
+	}
+	if n := meter.Bytes(); empty < 100 || n < 50_000 || n > 180_000 {
+		t.Errorf("%d bytes are counted, %d of an empty one", n, empty)
+	}
+	m.Release()
+	if n := meter.Bytes(); n != 0 {
+		t.Errorf("%d bytes are left", n)
+	}
+}
+
+// TestConcurrent: calls end, losers end and others read, all at once.
+func TestConcurrent(t *testing.T) {
+	m := followup.New(100, 0.99, 1, nil)
+	var all sync.WaitGroup
+	for g := range 4 {
+		all.Go(func() {
+			for i := range 2000 {
+				now := start.Add(time.Duration(i) * 100 * time.Millisecond)
+				took := time.Duration(1+(i*7+g)%50) * time.Millisecond
+				c := followup.Call{Drawn: m.Draw(), Wait: took, Late: i%5 == 0, Hedges: 1, CutShort: i%5 == 0}
+				if l, ok := m.Ended(now, c); ok {
+					m.Followed(now, l, 3*took, true)
+				}
+				if i%100 == 0 {
+					m.Measure(now)
+				}
+				m.NothingToGain()
+			}
+		})
+	}
+	all.Wait()
+	if g := m.Measure(start.Add(200 * time.Second)); !g.Measured {
+		t.Errorf("nothing is measured: %+v", g)
+	}
+}
+
+// BenchmarkUndrawn is what a call costs that is neither late nor drawn.
+func BenchmarkUndrawn(b *testing.B) {
+	m := followup.New(5, 0.99, 1, nil)
+	m.Configure(1e-9, 0.99)
+	for b.Loop() {
+		m.Ended(start, followup.Call{Drawn: m.Draw(), Wait: time.Millisecond})
+	}
+}
+
+// BenchmarkLate is what a call costs that was hedged.
+func BenchmarkLate(b *testing.B) {
+	m := followup.New(5, 0.99, 1, nil)
+	for b.Loop() {
+		m.Ended(start, followup.Call{Wait: time.Millisecond, Late: true, Hedges: 1, CutShort: true})
+	}
+}
+
+// BenchmarkMeasure is what it costs to ask for the gain.
+func BenchmarkMeasure(b *testing.B) {
+	w := newWorld(1, straggler, 500)
+	w.run(10 * time.Minute)
+	for b.Loop() {
+		w.m.Measure(w.now)
+	}
+}

@@ -1,0 +1,119 @@
+package followup
+
+import (
+	"math"
+	"time"
+)
+
+const (
+	// tooLittle and tooLittleFarOut are the gains that hedging must exceed, at the target quantile or at the one ten times
+	// as far out.
+	tooLittle, tooLittleFarOut = 0.05, 0.25
+	// oneSided is the quantile of the normal distribution for a bound that holds 19 times in 20.
+	oneSided = 1.645
+	// judgedBy is how many followed losers a verdict goes by if there are that many: the newest ones.
+	judgedBy = 60
+	// newest is how many followed losers show that there is something to gain again.
+	newest = 5
+	// lookEvery is the least time between two looks.
+	lookEvery = time.Second
+)
+
+// judge looks at whether there is anything to gain.
+func (m *Method) judge(now time.Time) {
+	if now.Sub(m.looked) < lookEvery {
+		return
+	}
+	m.looked = now
+	defer m.adapt()
+	if m.nothing.Load() {
+		if gains(m.slots[m.judging:]) {
+			m.turn(now, false)
+		}
+		return
+	}
+	t := sum(m.judged(), now)
+	likely, sure := t.nothing(m.target)
+	if m.likely = likely; sure {
+		m.turn(now, true)
+	}
+}
+
+// turn changes the verdict. From now on only calls that end later count for it.
+func (m *Method) turn(now time.Time, nothing bool) {
+	m.nothing.Store(nothing)
+	m.likely = false
+	m.next(now)
+	m.judging = len(m.slots) - 1
+}
+
+// judged are the newest slots with enough followed losers for a verdict.
+func (m *Method) judged() []*slot {
+	from, n := len(m.slots), 0
+	for from > m.judging && n < judgedBy {
+		from--
+		n += len(m.slots[from].followed)
+	}
+	return m.slots[from:]
+}
+
+// nothing reports whether hedging shortens the quantile q by less than tooLittle, and the one ten times as far out by less
+// than tooLittleFarOut: whether that is likely, and whether chance is ruled out.
+func (t *tally) nothing(q float64) (likely, sure bool) {
+	if !t.measured() {
+		return false, false
+	}
+	near, sd := t.excess(1-q, tooLittle)
+	far, _ := t.excess((1-q)/10, tooLittleFarOut)
+	// Far out few calls are known. If that estimate is wrong, hedges of the slowest calls still spare them most of the wait.
+	likely = near < 0 && far < 0
+	return likely, likely && near+oneSided*sd < 0
+}
+
+// excess says whether hedging shortens the quantile that a share beyond of the calls exceeds. Let w be that quantile of what
+// callers wait. The excess is the share of calls that would take longer than w/(1 − gain) without hedging, less beyond. Below
+// 0, hedging shortens the quantile by less than gain. sd is its standard deviation.
+//
+// Followed calls are compared in pairs. Each says by which factor its primary took longer than its caller waited, and stands
+// for all calls whose primaries were cut short. One more that would never answer is assumed, for what was not seen.
+func (t *tally) excess(beyond, gain float64) (excess, sd float64) {
+	wait := survival(&t.waited, &t.gaveUp).quantile(beyond)
+	bar := float64(wait) / (1 - gain)
+	known, cut := survival(&t.known, &t.gaveUp), survival(&t.cutWaited, &perBucket{})
+	all, one := 0.0, t.cut/float64(len(t.pairs))
+	share := func(p pair) float64 {
+		if !p.answered {
+			return 1
+		}
+		return cut.at(time.Duration(bar * float64(p.waited) / float64(p.took)))
+	}
+	for _, p := range t.pairs {
+		all += p.weight * share(p)
+	}
+	mean := (all + one) / (t.cut + one)
+	variance := one * one * (1 - mean) * (1 - mean)
+	for _, p := range t.pairs {
+		variance += p.weight * p.weight * (share(p) - mean) * (share(p) - mean)
+	}
+	longer := (t.calls - t.cut) * known.at(time.Duration(bar))
+	return (longer+t.cut*mean)/t.calls - beyond, math.Sqrt(variance) / t.calls
+}
+
+// gains reports whether the newest losers took longer than callers waited, by more than too little and one standard
+// deviation. If that is chance, hedging goes on until the next verdict.
+func gains(slots []*slot) bool {
+	n, total, squares := 0.0, 0.0, 0.0
+	for i := len(slots) - 1; i >= 0; i-- {
+		for j := len(slots[i].followed) - 1; j >= 0 && n < newest; j-- {
+			if r := slots[i].followed[j]; r.state != running && r.took > 0 {
+				saved := 1 - float64(r.waited)/float64(r.took)
+				n, total, squares = n+1, total+saved, squares+saved*saved
+			}
+		}
+	}
+	if n < newest {
+		return false
+	}
+	mean := total / n
+	return mean-math.Sqrt((squares/n-mean*mean)/(n-1)) > tooLittle
+}
