@@ -56,13 +56,6 @@ func ExampleWithOff() {
 	// Output: 1
 }
 
-// A proxy that makes one call for each of its own may hedge on behalf of hedges.
-func ExampleWithHedgesOfHedges() {
-	_, err := hedge.New(hedge.WithAllMethods(), hedge.WithHedgesOfHedges())
-	fmt.Println(err)
-	// Output: <nil>
-}
-
 // The budget is doubled while calls are made. A mistake changes nothing.
 func ExampleScheduler_Update() {
 	s, err := hedge.New(hedge.WithAllMethods())

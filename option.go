@@ -227,18 +227,6 @@ func WithOtherBackendOnly() Option {
 	})
 }
 
-// WithHedgesOfHedges also hedges calls that are made on behalf of a hedge: by a server that serves a hedge of somebody's
-// call and passes its handler's context on, or within an attempt of [Do] that is a hedge. Without it, such calls get no
-// hedge. They are extra copies already. Calls on behalf of a primary are hedged in any case, also if that primary was itself
-// sent on behalf of a hedge. So through five layers of services that each add 10% the last one gets up to 1.56 times the load, and
-// 1.61 times with this option.
-func WithHedgesOfHedges() Option {
-	return named("WithHedgesOfHedges", func(c *engine.Config) error {
-		c.HedgesOfHedges = true
-		return nil
-	})
-}
-
 // WithoutGuard turns off the guard that holds back hedges where they make calls fail: see [stats.Guard]. Hedges are then sent
 // whatever fails, as far as the budget pays for them and the throttle lets them pass.
 func WithoutGuard() Option {

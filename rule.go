@@ -14,8 +14,7 @@ import (
 // WithMethodOptions applies options to the full methods that match a pattern, in place of what is said for the scheduler and
 // the target. The syntax of the pattern is that of [WithMethods]. These options can be set for a method: [WithTrigger],
 // [WithMaxHedges], [WithBudgetPercent], [WithMinDelay], [WithWarmup], [WithNonFatalCodes], [WithClass], [WithCost],
-// [WithAnswer], [WithControl], [WithDryRun], [WithOtherBackendOnly], [WithHedgesOfHedges] and [WithOff]. Any other is an
-// error.
+// [WithAnswer], [WithControl], [WithDryRun], [WithOtherBackendOnly] and [WithOff]. Any other is an error.
 //
 // If several patterns match, the options of all of them apply, and where two set the same, the more specific pattern wins. A
 // pattern without wildcards is the most specific. Of two others it is the one with more characters that are not wildcards,

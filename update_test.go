@@ -237,34 +237,30 @@ func TestNew_DisabledByTheEnvironment(t *testing.T) {
 	}
 }
 
-// A call on behalf of a hedge is not hedged, whether the hedge is of another process or of this one, unless the option says so.
+// A call on behalf of a hedge is not hedged, whether the hedge is of another process or of this one.
 func TestHedgesOfHedges(t *testing.T) {
 	served := func(attempt string) context.Context {
 		return metadata.NewIncomingContext(context.Background(), metadata.Pairs("grpc-previous-rpc-attempts", attempt))
 	}
 	for _, tc := range []struct {
-		name          string
-		ctx           context.Context
-		without, with int64
+		name string
+		ctx  context.Context
+		want int64
 	}{
-		{"for nobody", context.Background(), 1, 1},
-		{"for a primary", metadata.NewIncomingContext(context.Background(), metadata.Pairs("a", "b")), 1, 1},
-		{"for a hedge", served("1"), 0, 1},
-		{"for the third hedge", served("3"), 0, 1},
+		{"for nobody", context.Background(), 1},
+		{"for a primary", metadata.NewIncomingContext(context.Background(), metadata.Pairs("a", "b")), 1},
+		{"for a hedge", served("1"), 0},
+		{"for the third hedge", served("3"), 0},
+		{"for a hedge, and the mark is removed", metadata.NewIncomingContext(served("1"), nil), 1},
 	} {
-		for want, options := range map[int64][]hedge.Option{tc.without: nil, tc.with: {hedge.WithHedgesOfHedges()}} {
-			if tc.without == tc.with && options == nil {
-				continue
+		s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(10*time.Millisecond)), hedge.WithMaxHedges(1))
+		synctest.Test(t, func(t *testing.T) {
+			if got := hedgesOf(t, s, tc.ctx, "t", "/s/M"); got != tc.want {
+				t.Errorf("%s: %d hedges, want %d", tc.name, got, tc.want)
 			}
-			s := hedgetest.All(t, append(options, hedge.WithTrigger(hedge.Fixed(10*time.Millisecond)), hedge.WithMaxHedges(1))...)
-			synctest.Test(t, func(t *testing.T) {
-				if got := hedgesOf(t, s, tc.ctx, "t", "/s/M"); got != want {
-					t.Errorf("%s, with %d options: %d hedges, want %d", tc.name, len(options), got, want)
-				}
-				if got := s.Stats().OfHedges; got != 1-want {
-					t.Errorf("%s: %d counted as hedges of hedges", tc.name, got)
-				}
-			})
-		}
+			if got := s.Stats().OfHedges; got != 1-tc.want {
+				t.Errorf("%s: %d counted as hedges of hedges", tc.name, got)
+			}
+		})
 	}
 }

@@ -18,7 +18,6 @@ const whole = `{
   "budgetPercent": 12.5,
   "control": 1.5,
   "dryRun": true,
-  "hedgesOfHedges": true,
   "idempotentOnly": true,
   "maxHedges": 3,
   "maxMemory": 1048576,

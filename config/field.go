@@ -44,7 +44,6 @@ func init() { // not in the declaration, because the fields for rules contain al
 		"nonFatalCodes":    list("WithNonFatalCodes", `a list of statuses such as "UNAVAILABLE"`, hedge.WithNonFatalCodes, nonFatalCodes),
 		"withoutGuard":     flag("WithoutGuard", hedge.WithoutGuard),
 		"otherBackendOnly": flag("WithOtherBackendOnly", hedge.WithOtherBackendOnly),
-		"hedgesOfHedges":   flag("WithHedgesOfHedges", hedge.WithHedgesOfHedges),
 		"off":              flag("WithOff", hedge.WithOff),
 		"dryRun":           flag("WithDryRun", hedge.WithDryRun),
 		"control":          value("WithControl", "a number, 0 to 50", hedge.WithControl, func(c *engine.Config) any { return c.Control }),

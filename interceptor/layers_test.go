@@ -11,9 +11,9 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
@@ -25,6 +25,7 @@ import (
 type layer struct {
 	testpb.UnimplementedTestServiceServer
 	served atomic.Int64
+	hides  bool                     // that it serves a hedge
 	next   testpb.TestServiceClient // nil at the bottom
 	stall  *atomic.Bool             // the bottom stands still while it is true
 }
@@ -32,6 +33,9 @@ type layer struct {
 func (l *layer) Unary(ctx context.Context, in *testpb.Request) (*testpb.Reply, error) {
 	l.served.Add(1)
 	if l.next != nil {
+		if l.hides {
+			ctx = metadata.NewIncomingContext(ctx, nil)
+		}
 		return l.next.Unary(ctx, in)
 	}
 	wait := 5 * time.Millisecond
@@ -55,12 +59,12 @@ func (l *layer) Unary(ctx context.Context, in *testpb.Request) (*testpb.Reply, e
 func TestHedgesOfHedges_FiveLayers(t *testing.T) {
 	longtest.Simulation(t)
 	longtest.Only(t)
-	load := func(opts ...hedge.Option) (all, bottom int64) {
-		synctest.Test(t, func(t *testing.T) { all, bottom = stalledLayers(t, opts...) })
+	load := func(hide bool) (all, bottom int64) {
+		synctest.Test(t, func(t *testing.T) { all, bottom = stalledLayers(t, hide) })
 		return all, bottom
 	}
-	_, with := load(hedge.WithHedgesOfHedges())
-	calls, without := load()
+	_, with := load(true)
+	calls, without := load(false)
 	t.Logf("%d calls while the bottom stood still: %d at the bottom, %d with hedges of hedges", calls, without, with)
 	if without >= with {
 		t.Errorf("%d calls at the bottom, %d with hedges of hedges", without, with)
@@ -72,16 +76,16 @@ func TestHedgesOfHedges_FiveLayers(t *testing.T) {
 }
 
 // stalledLayers makes calls to five layers, for 5 s before the last one stands still for 10 s, and returns how many calls the client
-// made meanwhile and how many attempts reached the last layer.
-func stalledLayers(t *testing.T, opts ...hedge.Option) (calls, bottom int64) {
+// made meanwhile and how many attempts reached the last layer. If hide is set, no service knows that it serves a hedge.
+func stalledLayers(t *testing.T, hide bool) (calls, bottom int64) {
 	var stall atomic.Bool
 	var stops []func()
 	next := testpb.TestServiceClient(nil)
 	last := &layer{stall: &stall}
 	for i := range 6 { // five services, and the client of the first
 		if i > 0 {
-			s := hedgetest.All(t, opts...)
-			l := &layer{next: next}
+			s := hedgetest.All(t)
+			l := &layer{next: next, hides: hide}
 			if i == 1 {
 				l = last
 			}

@@ -44,7 +44,7 @@ type Counts struct {
 	DeadlineNear int64
 	// Paused is the number of calls begun while hedging was paused, and of hedges that came due then.
 	Paused int64
-	// OfHedges is the number of hedges not sent because their call was made on behalf of a hedge: see hedge.WithHedgesOfHedges. The
+	// OfHedges is the number of hedges not sent because their call was made on behalf of a hedge: see docs/configuration.md. The
 	// call gets no more hedges.
 	OfHedges int64
 	// Off is the number of calls with the option hedge.Off or hedge.WithOff.

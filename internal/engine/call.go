@@ -163,7 +163,7 @@ func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 		return race.Event{Kind: race.Refused}
 	case c.engine.pausedBy(c.method) != "":
 		return c.refuse(n, stats.Paused)
-	case !c.settings.HedgesOfHedges && wire.ForHedge(c.ctx):
+	case wire.ForHedge(c.ctx):
 		return c.refuseHedgeOfHedge(n)
 	case !c.settings.throttle.passes():
 		return c.refuse(n, stats.Throttled)

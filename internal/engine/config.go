@@ -31,7 +31,6 @@ type Config struct {
 	WarmupDelay      time.Duration // 0: no hedge while learning
 	Final            CodeSet
 	OtherBackendOnly bool
-	HedgesOfHedges   bool
 	Class            func(ctx context.Context, method string, request any) string        // of a request; nil: no classes
 	Cost             func(ctx context.Context, method string, request any) float64       // of a hedge of a request; nil: 1 each
 	Answer           func(ctx context.Context, method string, reply any, err error) bool // whether an end is accepted; nil: each is

@@ -105,7 +105,6 @@ var everyOption = []steered{
 	{"WithControl", hedge.WithControl(1), hedge.WithControl(3), func(c engine.Config) any { return c.Control }, true, true, ""},
 	{"WithDryRun", hedge.WithDryRun(), hedge.WithDryRun(), func(c engine.Config) any { return c.DryRun }, true, true, ""},
 	{"WithOtherBackendOnly", hedge.WithOtherBackendOnly(), hedge.WithOtherBackendOnly(), func(c engine.Config) any { return c.OtherBackendOnly }, true, true, ""},
-	{"WithHedgesOfHedges", hedge.WithHedgesOfHedges(), hedge.WithHedgesOfHedges(), func(c engine.Config) any { return c.HedgesOfHedges }, true, true, ""},
 	{"WithOff", hedge.WithOff(), hedge.WithOff(), func(c engine.Config) any { return c.Off }, true, true, "Off"},
 	{"WithThrottle", hedge.WithThrottle(1, 1), hedge.WithThrottle(2, 1), func(c engine.Config) any { return tokens(c.Throttle) }, true, false, ""},
 	{"WithResetLimit", hedge.WithResetLimit(1, time.Second), hedge.WithResetLimit(2, time.Second), func(c engine.Config) any {
@@ -228,7 +227,7 @@ func TestConfig_EveryOptionEverywhereRoundTrips(t *testing.T) {
 			}
 		}
 	}
-	if trips < 90 {
+	if trips < 80 {
 		t.Errorf("%d options came back", trips)
 	}
 }

@@ -24,7 +24,6 @@ var Scopes = map[string]Scope{
 	"WithDryRun":           ForTargets | ForMethods,
 	"WithOtherBackendOnly": ForTargets | ForMethods,
 	"WithOff":              ForTargets | ForMethods,
-	"WithHedgesOfHedges":   ForTargets | ForMethods,
 	"WithThrottle":         ForTargets,
 	"WithResetLimit":       ForTargets,
 	"WithMethodOptions":    ForTargets,
