@@ -3,11 +3,11 @@ package hedge
 import (
 	"context"
 	"errors"
+	"github.com/grpchedge/hedge/internal/settings"
 	"log/slog"
 	"sync"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -31,12 +31,12 @@ import (
 // scheduler logs at most ten records in ten seconds: the next record then says in suppressed how many were left out. The
 // logger is used concurrently, and under no lock. l must not be nil.
 func WithLogger(l *slog.Logger) Option {
-	return named("WithLogger", func(c *engine.Config) error {
+	return named("WithLogger", func(c *settings.Config) error {
 		if l == nil {
 			return errors.New("hedge: WithLogger(nil): there must be a logger")
 		}
 		j := &journal{logger: l}
-		c.Traces = append(c.Traces, &engine.Trace{NothingSelected: j.nothingSelected, OddCost: j.oddCost})
+		c.Traces = append(c.Traces, &settings.Trace{NothingSelected: j.nothingSelected, OddCost: j.oddCost})
 		return WithTrace(j.trace())(c)
 	})
 }
@@ -106,7 +106,7 @@ func (j *journal) trace() *Trace {
 	}
 }
 
-func (j *journal) nothingSelected(n engine.NothingSelected) {
+func (j *journal) nothingSelected(n settings.NothingSelected) {
 	if !j.heldBack(stateKey{n.Target, stats.NotSelected}, time.Now()) {
 		return // the target was forgotten, and came back
 	}
@@ -117,7 +117,7 @@ func (j *journal) nothingSelected(n engine.NothingSelected) {
 	j.log(slog.LevelWarn, n.Why, attrs...)
 }
 
-func (j *journal) oddCost(o engine.OddCost) {
+func (j *journal) oddCost(o settings.OddCost) {
 	j.log(slog.LevelWarn, "hedging cost invalid", append(of(o.Target, o.Method, ""), slog.Float64("cost", o.Cost))...)
 }
 

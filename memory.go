@@ -3,10 +3,10 @@ package hedge
 import (
 	"errors"
 	"fmt"
+	"github.com/grpchedge/hedge/internal/settings"
 	"io"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/snapshot"
 )
 
@@ -15,7 +15,7 @@ import (
 // than these calls, is gone after 16/15 of the window. A shorter window follows changes faster, and estimates quantiles from
 // fewer calls.
 func WithWindow(d time.Duration) Option {
-	return named("WithWindow", func(c *engine.Config) error {
+	return named("WithWindow", func(c *settings.Config) error {
 		if d < minWindow {
 			return fmt.Errorf("hedge: WithWindow(%v): the window must be at least %v", d, minWindow)
 		}
@@ -43,7 +43,7 @@ const minWindow = 10 * time.Millisecond
 // The first call of a method, and the first after its removal, takes a lock and a few microseconds. If more methods are in
 // use than there is room for, many calls pay this, and methods are removed before they are learned. Set a higher limit then.
 func WithMaxMemory(bytes int64) Option {
-	return named("WithMaxMemory", func(c *engine.Config) error {
+	return named("WithMaxMemory", func(c *settings.Config) error {
 		if bytes < minMemory {
 			return fmt.Errorf("hedge: WithMaxMemory(%d): the memory must be at least %d bytes", bytes, minMemory)
 		}
@@ -65,7 +65,7 @@ const minMemory = 1 << 20
 //
 // The policy of package balancer always uses the connection's own target.
 func WithTargetName(name func(target string) string) Option {
-	return named("WithTargetName", func(c *engine.Config) error {
+	return named("WithTargetName", func(c *settings.Config) error {
 		if name == nil {
 			return errors.New("hedge: WithTargetName(nil): there must be a function")
 		}
@@ -91,7 +91,7 @@ func WithTargetName(name func(target string) string) Option {
 // method and class; what is kept is within [WithMaxMemory]. What a later version has added is ignored. A reader can be read
 // once: a second New with the same option needs another one. r must not be nil.
 func WithSnapshot(r io.Reader) Option {
-	return named("WithSnapshot", func(c *engine.Config) error {
+	return named("WithSnapshot", func(c *settings.Config) error {
 		if r == nil {
 			return errors.New("hedge: WithSnapshot(nil): there must be a reader")
 		}

@@ -3,22 +3,23 @@ package hedge
 import (
 	"errors"
 	"fmt"
+	"github.com/grpchedge/hedge/internal/codeset"
+	"github.com/grpchedge/hedge/internal/settings"
 	"time"
 
 	"google.golang.org/grpc/codes"
 
-	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/feature/resets"
 	"github.com/grpchedge/hedge/internal/pattern"
 	"github.com/grpchedge/hedge/internal/serviceconfig"
 )
 
 // Option is an option of [New] and [Scheduler.Update], which return an error if its value is out of range.
-type Option func(*engine.Config) error
+type Option func(*settings.Config) error
 
 // newConfig returns the configuration that options make.
-func newConfig(opts []Option) (engine.Config, error) {
-	c := engine.DefaultConfig()
+func newConfig(opts []Option) (settings.Config, error) {
+	c := settings.DefaultConfig()
 	var given []string
 	c.Given = &given
 	err := apply(&c, opts)
@@ -30,7 +31,7 @@ func newConfig(opts []Option) (engine.Config, error) {
 }
 
 // apply applies options to a configuration. The error joins one for each that is out of range.
-func apply(c *engine.Config, opts []Option) error {
+func apply(c *settings.Config, opts []Option) error {
 	var errs []error
 	for _, opt := range opts {
 		if opt != nil {
@@ -41,8 +42,8 @@ func apply(c *engine.Config, opts []Option) error {
 }
 
 // named returns the option of a name.
-func named(name string, set func(*engine.Config) error) Option {
-	return func(c *engine.Config) error {
+func named(name string, set func(*settings.Config) error) Option {
+	return func(c *settings.Config) error {
 		if c.Given != nil {
 			*c.Given = append(*c.Given, name)
 		}
@@ -58,14 +59,14 @@ func named(name string, set func(*engine.Config) error) Option {
 // hedge of any other method ends the call only with OK: see [WithNonFatalCodes]. If a replica lags behind the others, its
 // NOT_FOUND may be out of date.
 func WithReadOnlyMethods(patterns ...string) Option {
-	return named("WithReadOnlyMethods", func(c *engine.Config) error { return addPatterns(&c.ReadOnly, "WithReadOnlyMethods", patterns) })
+	return named("WithReadOnlyMethods", func(c *settings.Config) error { return addPatterns(&c.ReadOnly, "WithReadOnlyMethods", patterns) })
 }
 
 // WithMethods hedges the full methods that match one of the patterns, such as "/pkg.Svc/Get" or "/pkg.Svc/Get*". The syntax
 // is that of [path.Match], so * stands for any characters but a slash. At least one pattern is needed. If the option is
 // given more than once, all patterns apply. Calls of other methods are not hedged, and nothing is learned from them.
 func WithMethods(patterns ...string) Option {
-	return named("WithMethods", func(c *engine.Config) error { return addPatterns(&c.Methods, "WithMethods", patterns) })
+	return named("WithMethods", func(c *settings.Config) error { return addPatterns(&c.Methods, "WithMethods", patterns) })
 }
 
 // WithIdempotentOnly hedges only methods whose protobuf definition sets the option idempotency_level to NO_SIDE_EFFECTS or
@@ -73,7 +74,7 @@ func WithMethods(patterns ...string) Option {
 // A method without a descriptor is not hedged, and its calls count in stats.Counts.NoDescriptor. Together with [WithMethods], a
 // method must satisfy both options. Few public APIs set the option: name their methods with [WithReadOnlyMethods].
 func WithIdempotentOnly() Option {
-	return named("WithIdempotentOnly", func(c *engine.Config) error {
+	return named("WithIdempotentOnly", func(c *settings.Config) error {
 		c.IdempotentOnly = true
 		return nil
 	})
@@ -85,14 +86,14 @@ func WithIdempotentOnly() Option {
 // [New] requires this option or one of [WithIdempotentOnly], [WithReadOnlyMethods], [WithMethods] and
 // [WithServiceConfig].
 func WithAllMethods() Option {
-	return named("WithAllMethods", func(c *engine.Config) error {
+	return named("WithAllMethods", func(c *settings.Config) error {
 		c.All = true
 		return nil
 	})
 }
 
 // checkSelection returns an error if no option says which methods may run twice.
-func checkSelection(c *engine.Config) error {
+func checkSelection(c *settings.Config) error {
 	if len(c.Methods) > 0 || len(c.ReadOnly) > 0 || c.IdempotentOnly || c.ServiceConfig != nil || c.All {
 		return nil
 	}
@@ -132,7 +133,7 @@ func addPatterns(to *[]string, option string, patterns []string) error {
 // these select are hedged, and those without a policy have a learned delay. [Off] also applies to methods with a policy. [After] replaces the delay of the policy, and nothing else of it. A
 // retryThrottling in the config does the same as [WithThrottle].
 func WithServiceConfig(json string) Option {
-	return named("WithServiceConfig", func(c *engine.Config) error {
+	return named("WithServiceConfig", func(c *settings.Config) error {
 		parsed, err := serviceconfig.Parse(json)
 		if err != nil {
 			return fmt.Errorf("hedge: WithServiceConfig: %w", err)
@@ -150,7 +151,7 @@ const MaxHedges = 4
 // WithMaxHedges sets the most hedges of one call, in addition to its primary: 0 to [MaxHedges]; the default is 2. With 0 no
 // call is hedged, and latencies are still learned.
 func WithMaxHedges(n int) Option {
-	return named("WithMaxHedges", func(c *engine.Config) error {
+	return named("WithMaxHedges", func(c *settings.Config) error {
 		if n < 0 || n > MaxHedges {
 			return fmt.Errorf("hedge: WithMaxHedges(%d): the number of hedges must be 0 to %d", n, MaxHedges)
 		}
@@ -162,8 +163,8 @@ func WithMaxHedges(n int) Option {
 // WithBudgetPercent sets how many hedges the calls of a target pay for: p per 100 calls, 0 to 400, fractions allowed; the
 // default is 10. With 0 no call is hedged. All methods of a target share its budget.
 func WithBudgetPercent(p float64) Option {
-	return named("WithBudgetPercent", func(c *engine.Config) error {
-		if !(p >= 0 && p <= engine.MaxBudgetPercent) {
+	return named("WithBudgetPercent", func(c *settings.Config) error {
+		if !(p >= 0 && p <= settings.MaxBudgetPercent) {
 			return fmt.Errorf("hedge: WithBudgetPercent(%v): the percentage must be 0 to 400", p)
 		}
 		c.BudgetPercent = p
@@ -179,7 +180,7 @@ func WithBudgetPercent(p float64) Option {
 // that is known within a quarter after ten minutes. The calls of both groups fill the budget alike. What is learned from the
 // control group is not biased by hedging, whatever the requests have in common.
 func WithControl(percent float64) Option {
-	return named("WithControl", func(c *engine.Config) error {
+	return named("WithControl", func(c *settings.Config) error {
 		if !(percent >= 0 && percent <= 50) {
 			return fmt.Errorf("hedge: WithControl(%v): the percentage must be 0 to 50", percent)
 		}
@@ -195,7 +196,7 @@ func WithControl(percent float64) Option {
 // other than [Auto]. A forecast assumes that hedges are as fast as primaries and independent of them; see Auto for when they
 // are not.
 func WithDryRun() Option {
-	return named("WithDryRun", func(c *engine.Config) error {
+	return named("WithDryRun", func(c *settings.Config) error {
 		c.DryRun = true
 		return nil
 	})
@@ -204,7 +205,7 @@ func WithDryRun() Option {
 // WithOff leaves calls unhedged, as the call option [Off] does for one call. Their latencies are still learned. It is meant
 // for [WithMethodOptions] and [WithTargetOptions]. The call option [After] does not override it.
 func WithOff() Option {
-	return named("WithOff", func(c *engine.Config) error {
+	return named("WithOff", func(c *settings.Config) error {
 		c.Off = true
 		return nil
 	})
@@ -221,7 +222,7 @@ func WithOff() Option {
 // resolver replaces the one of grpc.WithDefaultServiceConfig, and with it the policy, unless grpc.WithDisableServiceConfig
 // is given. Calls of [Do] have no connection, and are hedged as without this option.
 func WithOtherBackendOnly() Option {
-	return named("WithOtherBackendOnly", func(c *engine.Config) error {
+	return named("WithOtherBackendOnly", func(c *settings.Config) error {
 		c.OtherBackendOnly = true
 		return nil
 	})
@@ -230,7 +231,7 @@ func WithOtherBackendOnly() Option {
 // WithoutGuard turns off the guard that holds back hedges where they make calls fail: see [stats.Guard]. Hedges are then sent
 // whatever fails, as far as the budget pays for them and the throttle lets them pass.
 func WithoutGuard() Option {
-	return named("WithoutGuard", func(c *engine.Config) error {
+	return named("WithoutGuard", func(c *settings.Config) error {
 		c.Guard = false
 		return nil
 	})
@@ -244,7 +245,7 @@ func WithoutGuard() Option {
 // Every unary call and server stream through the interceptors counts, of any method, hedged or not. [stats.Method] has the
 // count. This option replaces a retryThrottling of [WithServiceConfig]. With neither there is no throttling.
 func WithThrottle(maxTokens int, ratio float64) Option {
-	return named("WithThrottle", func(c *engine.Config) error {
+	return named("WithThrottle", func(c *settings.Config) error {
 		t, err := serviceconfig.NewThrottle(maxTokens, ratio)
 		if err != nil {
 			return fmt.Errorf("hedge: WithThrottle(%d, %v): %w", maxTokens, ratio, err)
@@ -268,13 +269,13 @@ func WithThrottle(maxTokens int, ratio float64) Option {
 // Unimplemented. With an empty list every error is final, as in a gRPC hedgingPolicy without nonFatalStatusCodes. OK, and
 // codes that gRPC does not define, are an error.
 func WithNonFatalCodes(nonFatal ...codes.Code) Option {
-	return named("WithNonFatalCodes", func(c *engine.Config) error {
+	return named("WithNonFatalCodes", func(c *settings.Config) error {
 		for _, code := range nonFatal {
-			if code == codes.OK || code > engine.MaxCode {
+			if code == codes.OK || code > codeset.MaxCode {
 				return fmt.Errorf("hedge: WithNonFatalCodes(%v): not the code of an error", code)
 			}
 		}
-		c.Final = engine.AllBut(nonFatal)
+		c.Final = codeset.AllBut(nonFatal)
 		return nil
 	})
 }
@@ -287,7 +288,7 @@ func WithNonFatalCodes(nonFatal ...codes.Code) Option {
 // The limit is for all connections to the target together. Servers count for each connection, so a limit that is right for
 // one connection is right for many too.
 func WithResetLimit(n int, per time.Duration) Option {
-	return named("WithResetLimit", func(c *engine.Config) error {
+	return named("WithResetLimit", func(c *settings.Config) error {
 		if n < 0 || per < time.Millisecond && n > 0 || per < 0 {
 			return fmt.Errorf("hedge: WithResetLimit(%d, %v): the number must be at least 0, and the time at least %v", n, per, time.Millisecond)
 		}

@@ -2,6 +2,7 @@ package hedge
 
 import (
 	"context"
+	"github.com/grpchedge/hedge/internal/settings"
 	"math/bits"
 	"strconv"
 
@@ -24,7 +25,7 @@ import (
 // must be safe for concurrent use. It must not change the request. A panic in it is the caller's, and what it takes to
 // return is added to every call. For [Do] the request is nil. Nil, the default, means no classes.
 func WithClass(of func(ctx context.Context, method string, request any) string) Option {
-	return named("WithClass", func(c *engine.Config) error {
+	return named("WithClass", func(c *settings.Config) error {
 		c.Class = of
 		return nil
 	})
@@ -63,7 +64,7 @@ var sizes = func() (names [engine.MaxClasses]string) {
 // of runs on the caller's goroutine, once for each call that can be hedged, as the function of [WithClass] does, and under
 // the same conditions. For [Do] the request is nil. Nil, the default, means that each call costs 1.
 func WithCost(of func(ctx context.Context, method string, request any) float64) Option {
-	return named("WithCost", func(c *engine.Config) error {
+	return named("WithCost", func(c *settings.Config) error {
 		c.Cost = of
 		return nil
 	})
@@ -100,7 +101,7 @@ func WithCost(of func(ctx context.Context, method string, request any) float64) 
 // The budget is the same as for other hedges. If it does not pay for a hedge, the caller gets the poor reply.
 // stats.Counts.PoorAnswers counts poor answers, and stats.Outcome.Poor tells the caller of one.
 func WithAnswer(good func(ctx context.Context, method string, reply any, err error) bool) Option {
-	return named("WithAnswer", func(c *engine.Config) error {
+	return named("WithAnswer", func(c *settings.Config) error {
 		c.Answer = good
 		return nil
 	})

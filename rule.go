@@ -3,11 +3,11 @@ package hedge
 import (
 	"errors"
 	"fmt"
+	"github.com/grpchedge/hedge/internal/settings"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
-	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/pattern"
 )
 
@@ -24,8 +24,8 @@ import (
 // With [WithBudgetPercent] the method has a budget of its own, which its own calls fill. Its hedges must be paid by both
 // budgets, its own and the target's. So a method can have less than the target gives, and not more.
 func WithMethodOptions(methods string, opts ...Option) Option {
-	return named("WithMethodOptions", func(c *engine.Config) error {
-		r, err := newRule("WithMethodOptions", methods, pattern.Check(methods), opts, engine.ForMethods)
+	return named("WithMethodOptions", func(c *settings.Config) error {
+		r, err := newRule("WithMethodOptions", methods, pattern.Check(methods), opts, settings.ForMethods)
 		if err == nil {
 			c.MethodRules = append(slices.Clip(c.MethodRules), r)
 		}
@@ -42,7 +42,7 @@ func WithMethodOptions(methods string, opts ...Option) Option {
 // If several patterns match, the more specific one wins, as in [WithMethodOptions]. What is set for a method wins over what
 // is set for its target.
 func WithTargetOptions(targets string, opts ...Option) Option {
-	return named("WithTargetOptions", func(c *engine.Config) error {
+	return named("WithTargetOptions", func(c *settings.Config) error {
 		var patternErr error
 		switch {
 		case targets == "":
@@ -50,7 +50,7 @@ func WithTargetOptions(targets string, opts ...Option) Option {
 		case !utf8.ValidString(targets):
 			patternErr = errors.New("a pattern is UTF-8")
 		}
-		r, err := newRule("WithTargetOptions", targets, patternErr, opts, engine.ForTargets)
+		r, err := newRule("WithTargetOptions", targets, patternErr, opts, settings.ForTargets)
 		if err == nil {
 			c.TargetRules = append(slices.Clip(c.TargetRules), r)
 		}
@@ -59,12 +59,12 @@ func WithTargetOptions(targets string, opts ...Option) Option {
 }
 
 // newRule checks the options of a rule, and returns it. patternErr says what is wrong with its pattern; nil: nothing.
-func newRule(option, pattern string, patternErr error, opts []Option, where engine.Scope) (engine.Rule, error) {
+func newRule(option, pattern string, patternErr error, opts []Option, where settings.Scope) (settings.Rule, error) {
 	if patternErr != nil {
-		return engine.Rule{}, fmt.Errorf("hedge: %s(%q): %w", option, pattern, patternErr)
+		return settings.Rule{}, fmt.Errorf("hedge: %s(%q): %w", option, pattern, patternErr)
 	}
 	var given []string
-	scratch := engine.DefaultConfig()
+	scratch := settings.DefaultConfig()
 	scratch.Given = &given
 	errs := []error{apply(&scratch, opts)}
 	for _, name := range given {
@@ -76,25 +76,25 @@ func newRule(option, pattern string, patternErr error, opts []Option, where engi
 		errs = append(errs, checkRules(&scratch))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return engine.Rule{}, fmt.Errorf("hedge: %s(%q): %s", option, pattern, strings.ReplaceAll(err.Error(), "hedge: ", ""))
+		return settings.Rule{}, fmt.Errorf("hedge: %s(%q): %s", option, pattern, strings.ReplaceAll(err.Error(), "hedge: ", ""))
 	}
-	return engine.Rule{
+	return settings.Rule{
 		Pattern:   pattern,
 		Set:       given,
 		OwnBudget: slices.Contains(given, "WithBudgetPercent"),
-		Apply:     func(c *engine.Config) { apply(c, opts) }, // the options have been checked
+		Apply:     func(c *settings.Config) { apply(c, opts) }, // the options have been checked
 	}, nil
 }
 
 // checkRules returns an error if a pattern is given twice.
-func checkRules(c *engine.Config) error {
+func checkRules(c *settings.Config) error {
 	var errs []error
 	for _, of := range []struct {
 		option string
-		rules  []engine.Rule
+		rules  []settings.Rule
 	}{{"WithTargetOptions", c.TargetRules}, {"WithMethodOptions", c.MethodRules}} {
 		for i, r := range of.rules {
-			if slices.ContainsFunc(of.rules[:i], func(o engine.Rule) bool { return o.Pattern == r.Pattern }) {
+			if slices.ContainsFunc(of.rules[:i], func(o settings.Rule) bool { return o.Pattern == r.Pattern }) {
 				errs = append(errs, fmt.Errorf("hedge: %s(%q): the pattern is given twice", of.option, r.Pattern))
 			}
 		}

@@ -2,8 +2,8 @@ package hedge
 
 import (
 	"errors"
+	"github.com/grpchedge/hedge/internal/settings"
 
-	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -45,14 +45,14 @@ type Trace struct {
 // more than once, all of them are called, in the order of the options. t must not be nil, and later changes of it have no
 // effect.
 func WithTrace(t *Trace) Option {
-	return named("WithTrace", func(c *engine.Config) error {
+	return named("WithTrace", func(c *settings.Config) error {
 		if t == nil {
 			return errors.New("hedge: WithTrace(nil): there must be a trace")
 		}
 		if made := t.Made; made != nil {
 			c.Made = append(c.Made, func(s any) { made(s.(*Scheduler)) })
 		}
-		c.Traces = append(c.Traces, &engine.Trace{
+		c.Traces = append(c.Traces, &settings.Trace{
 			HedgeSent: t.HedgeSent, HedgeHeldBack: t.HedgeHeldBack, AttemptLost: t.AttemptLost, CallDecided: t.CallDecided,
 			HedgingStepped: t.HedgingStepped, DistributionChanged: t.DistributionChanged,
 		})

@@ -3,19 +3,18 @@ package hedge
 import (
 	"errors"
 	"fmt"
+	"github.com/grpchedge/hedge/internal/settings"
 	"time"
-
-	"github.com/grpchedge/hedge/internal/engine"
 )
 
 // WithTrigger sets how the delay is found after which calls are hedged: see [Auto], [Percentile] and [Fixed]. The default is
 // Auto().
 func WithTrigger(t Trigger) Option {
-	return named("WithTrigger", func(c *engine.Config) error {
+	return named("WithTrigger", func(c *settings.Config) error {
 		if err := t.validate(); err != nil {
 			return fmt.Errorf("hedge: WithTrigger(%v): %w", t, err)
 		}
-		c.Trigger = engine.Trigger{Kind: t.kind, Quantile: t.quantile, Delay: t.delay}
+		c.Trigger = settings.Trigger{Kind: t.kind, Quantile: t.quantile, Delay: t.delay}
 		return nil
 	})
 }
@@ -23,7 +22,7 @@ func WithTrigger(t Trigger) Option {
 // Trigger is how the delay is found after which calls are hedged. Make one with [Auto], [Percentile] or [Fixed], and pass it
 // to [WithTrigger]. The zero Trigger is invalid.
 type Trigger struct {
-	kind     engine.TriggerKind
+	kind     settings.TriggerKind
 	quantile float64 // of Auto the target percentile
 	delay    time.Duration
 }
@@ -57,7 +56,7 @@ type Trigger struct {
 // best for a percentile nearer than the target.
 // All choices of a scheduler together take about 1% of a core at most: with thousands of methods each is chosen for less often.
 func Auto(opts ...AutoOption) Trigger {
-	t := Trigger{kind: engine.AutoTrigger, quantile: engine.DefaultTarget}
+	t := Trigger{kind: settings.AutoTrigger, quantile: settings.DefaultTarget}
 	for _, opt := range opts {
 		if opt != nil {
 			opt(&t)
@@ -78,19 +77,19 @@ func TargetPercentile(q float64) AutoOption { return func(t *Trigger) { t.quanti
 //
 // A hedge is due for about a share 1-q of the calls. If that is more than the budget pays for, only some of these hedges are
 // sent.
-func Percentile(q float64) Trigger { return Trigger{kind: engine.PercentileTrigger, quantile: q} }
+func Percentile(q float64) Trigger { return Trigger{kind: settings.PercentileTrigger, quantile: q} }
 
 // Fixed hedges a call that has lasted d, from the first call of a method on. d may be below [WithMinDelay]. With 0 all hedges
 // are sent at once. d must not be negative.
-func Fixed(d time.Duration) Trigger { return Trigger{kind: engine.FixedTrigger, delay: d} }
+func Fixed(d time.Duration) Trigger { return Trigger{kind: settings.FixedTrigger, delay: d} }
 
 func (t Trigger) validate() error {
 	switch {
-	case t.kind == engine.PercentileTrigger && !(t.quantile > 0 && t.quantile < 1):
+	case t.kind == settings.PercentileTrigger && !(t.quantile > 0 && t.quantile < 1):
 		return errors.New("the quantile must lie between 0 and 1, both excluded")
-	case t.kind == engine.AutoTrigger && !(t.quantile >= 0.5 && t.quantile <= 0.999):
+	case t.kind == settings.AutoTrigger && !(t.quantile >= 0.5 && t.quantile <= 0.999):
 		return errors.New("the quantile must be 0.5 to 0.999")
-	case t.kind == engine.FixedTrigger && t.delay < 0:
+	case t.kind == settings.FixedTrigger && t.delay < 0:
 		return errors.New("the delay must not be negative")
 	}
 	return nil
@@ -98,10 +97,10 @@ func (t Trigger) validate() error {
 
 func (t Trigger) String() string {
 	switch t.kind {
-	case engine.FixedTrigger:
+	case settings.FixedTrigger:
 		return fmt.Sprintf("Fixed(%v)", t.delay)
-	case engine.AutoTrigger:
-		if t.quantile == engine.DefaultTarget {
+	case settings.AutoTrigger:
+		if t.quantile == settings.DefaultTarget {
 			return "Auto()"
 		}
 		return fmt.Sprintf("Auto(TargetPercentile(%v))", t.quantile)
@@ -112,7 +111,7 @@ func (t Trigger) String() string {
 // WithMinDelay sets the least value of every learned delay: 0 or more; the default is 1 ms. Without it, scheduling noise
 // would cause hedges of methods that answer in microseconds.
 func WithMinDelay(d time.Duration) Option {
-	return named("WithMinDelay", func(c *engine.Config) error {
+	return named("WithMinDelay", func(c *settings.Config) error {
 		if d < 0 {
 			return fmt.Errorf("hedge: WithMinDelay(%v): the delay must not be negative", d)
 		}
@@ -124,7 +123,7 @@ func WithMinDelay(d time.Duration) Option {
 // WithWarmup sets how many calls of a method must be seen before its learned delay is used, and the delay that is used until
 // then. With a delay of 0 no hedge is sent until then. Neither may be negative; the defaults are 20 and 0.
 func WithWarmup(calls int, delay time.Duration) Option {
-	return named("WithWarmup", func(c *engine.Config) error {
+	return named("WithWarmup", func(c *settings.Config) error {
 		if calls < 0 {
 			return fmt.Errorf("hedge: WithWarmup(%d, %v): the number of calls must not be negative", calls, delay)
 		}

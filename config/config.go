@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"github.com/grpchedge/hedge/internal/settings"
 	"maps"
 	"slices"
 	"strconv"
@@ -39,7 +40,7 @@ func Parse(data []byte) ([]hedge.Option, error) {
 	if rest := bytes.TrimSpace(data[d.InputOffset():]); len(rest) > 0 {
 		return nil, fmt.Errorf("hedge: config: there is something after the JSON object: %s", shown(rest))
 	}
-	opts, err := parse("", raw, engine.ForScheduler)
+	opts, err := parse("", raw, settings.ForScheduler)
 	if err != nil {
 		return nil, fmt.Errorf("hedge: config: %w", err)
 	}
@@ -62,7 +63,7 @@ func Format(s *hedge.Scheduler) []byte {
 }
 
 // parse parses an object of fields. The path is that of the object, "" for the whole.
-func parse(path string, raw json.RawMessage, where engine.Scope) ([]hedge.Option, error) {
+func parse(path string, raw json.RawMessage, where settings.Scope) ([]hedge.Option, error) {
 	members, err := membersOf(path, raw, "an object")
 	if err != nil {
 		return nil, err
@@ -91,7 +92,7 @@ func parse(path string, raw json.RawMessage, where engine.Scope) ([]hedge.Option
 }
 
 // format returns the fields of the options that were given.
-func format(c *engine.Config, given []string) map[string]any {
+func format(c *settings.Config, given []string) map[string]any {
 	values := map[string]any{}
 	for name, f := range fields {
 		if slices.Contains(given, f.option) {
@@ -103,7 +104,7 @@ func format(c *engine.Config, given []string) map[string]any {
 
 // try applies options, and returns their error with the path that they are from.
 func try(path string, opts []hedge.Option) error {
-	scratch := engine.DefaultConfig()
+	scratch := settings.DefaultConfig()
 	for _, opt := range opts {
 		if err := opt(&scratch); err != nil {
 			return fmt.Errorf("%s: %s", path, strings.ReplaceAll(err.Error(), "hedge: ", ""))
@@ -113,7 +114,7 @@ func try(path string, opts []hedge.Option) error {
 }
 
 // fieldsFor returns the names of the fields that can be set there, sorted.
-func fieldsFor(where engine.Scope) []string {
+func fieldsFor(where settings.Scope) []string {
 	names := slices.Sorted(maps.Keys(fields))
 	return slices.DeleteFunc(names, func(name string) bool { return !where.Allows(fields[name].option) })
 }

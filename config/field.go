@@ -3,6 +3,8 @@ package config
 import (
 	"encoding/json"
 	"errors"
+	"github.com/grpchedge/hedge/internal/codeset"
+	"github.com/grpchedge/hedge/internal/settings"
 	"math"
 	"regexp"
 	"slices"
@@ -13,56 +15,55 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/grpchedge/hedge"
-	"github.com/grpchedge/hedge/internal/engine"
 )
 
 // field is one field of the configuration.
 type field struct {
 	option string
 	parse  func(path string, raw json.RawMessage) ([]hedge.Option, error)
-	format func(c *engine.Config) any
+	format func(c *settings.Config) any
 }
 
-// fields has every option that takes no Go function. engine.Scopes says where each can be set.
+// fields has every option that takes no Go function. settings.Scopes says where each can be set.
 var fields map[string]field
 
 func init() { // not in the declaration, because the fields for rules contain all others
 	fields = map[string]field{
 		"allMethods":      flag("WithAllMethods", hedge.WithAllMethods),
 		"idempotentOnly":  flag("WithIdempotentOnly", hedge.WithIdempotentOnly),
-		"methods":         list("WithMethods", "a list of patterns", hedge.WithMethods, func(c *engine.Config) any { return c.Methods }),
-		"readOnlyMethods": list("WithReadOnlyMethods", "a list of patterns", hedge.WithReadOnlyMethods, func(c *engine.Config) any { return c.ReadOnly }),
-		"serviceConfig":   {"WithServiceConfig", parseServiceConfig, func(c *engine.Config) any { return json.RawMessage(c.ServiceConfig.JSON) }},
+		"methods":         list("WithMethods", "a list of patterns", hedge.WithMethods, func(c *settings.Config) any { return c.Methods }),
+		"readOnlyMethods": list("WithReadOnlyMethods", "a list of patterns", hedge.WithReadOnlyMethods, func(c *settings.Config) any { return c.ReadOnly }),
+		"serviceConfig":   {"WithServiceConfig", parseServiceConfig, func(c *settings.Config) any { return json.RawMessage(c.ServiceConfig.JSON) }},
 
 		"trigger":       {"WithTrigger", parseTrigger, formatTrigger},
-		"maxHedges":     value("WithMaxHedges", "a whole number, 0 to 4", func(n whole) hedge.Option { return hedge.WithMaxHedges(int(n)) }, func(c *engine.Config) any { return c.MaxHedges }),
-		"budgetPercent": value("WithBudgetPercent", "a number, 0 to 400", hedge.WithBudgetPercent, func(c *engine.Config) any { return c.BudgetPercent }),
-		"minDelay":      span("WithMinDelay", hedge.WithMinDelay, func(c *engine.Config) time.Duration { return c.MinDelay }),
+		"maxHedges":     value("WithMaxHedges", "a whole number, 0 to 4", func(n whole) hedge.Option { return hedge.WithMaxHedges(int(n)) }, func(c *settings.Config) any { return c.MaxHedges }),
+		"budgetPercent": value("WithBudgetPercent", "a number, 0 to 400", hedge.WithBudgetPercent, func(c *settings.Config) any { return c.BudgetPercent }),
+		"minDelay":      span("WithMinDelay", hedge.WithMinDelay, func(c *settings.Config) time.Duration { return c.MinDelay }),
 		"warmup": pair("WithWarmup", `{"calls": 20, "delay": "0s"}`, func(calls whole, delay duration) hedge.Option {
 			return hedge.WithWarmup(int(calls), time.Duration(delay))
-		}, func(c *engine.Config) (any, any) { return c.WarmupCalls, duration(c.WarmupDelay) }),
+		}, func(c *settings.Config) (any, any) { return c.WarmupCalls, duration(c.WarmupDelay) }),
 		"nonFatalCodes":    list("WithNonFatalCodes", `a list of statuses such as "UNAVAILABLE"`, hedge.WithNonFatalCodes, nonFatalCodes),
 		"withoutGuard":     flag("WithoutGuard", hedge.WithoutGuard),
 		"otherBackendOnly": flag("WithOtherBackendOnly", hedge.WithOtherBackendOnly),
 		"off":              flag("WithOff", hedge.WithOff),
 		"dryRun":           flag("WithDryRun", hedge.WithDryRun),
-		"control":          value("WithControl", "a number, 0 to 50", hedge.WithControl, func(c *engine.Config) any { return c.Control }),
+		"control":          value("WithControl", "a number, 0 to 50", hedge.WithControl, func(c *settings.Config) any { return c.Control }),
 		"throttle": pair("WithThrottle", `{"maxTokens": 10, "ratio": 0.1}`, func(tokens whole, ratio float64) hedge.Option {
 			return hedge.WithThrottle(int(tokens), ratio)
-		}, func(c *engine.Config) (any, any) { return c.Throttle.Tokens, float64(c.Throttle.MilliRatio) / 1000 }),
+		}, func(c *settings.Config) (any, any) { return c.Throttle.Tokens, float64(c.Throttle.MilliRatio) / 1000 }),
 		"resetLimit": pair("WithResetLimit", `{"resets": 100, "per": "1m"}`, func(n whole, per duration) hedge.Option {
 			return hedge.WithResetLimit(int(n), time.Duration(per))
-		}, func(c *engine.Config) (any, any) { return c.ResetLimit.N, duration(c.ResetLimit.Per) }),
+		}, func(c *settings.Config) (any, any) { return c.ResetLimit.N, duration(c.ResetLimit.Per) }),
 
-		"window":        span("WithWindow", hedge.WithWindow, func(c *engine.Config) time.Duration { return c.Window }),
-		"maxMemory":     value("WithMaxMemory", "a whole number of bytes", func(n whole) hedge.Option { return hedge.WithMaxMemory(int64(n)) }, func(c *engine.Config) any { return c.MaxMemory }),
-		"methodOptions": rules("WithMethodOptions", engine.ForMethods, hedge.WithMethodOptions, func(c *engine.Config) []engine.Rule { return c.MethodRules }),
-		"targetOptions": rules("WithTargetOptions", engine.ForTargets, hedge.WithTargetOptions, func(c *engine.Config) []engine.Rule { return c.TargetRules }),
+		"window":        span("WithWindow", hedge.WithWindow, func(c *settings.Config) time.Duration { return c.Window }),
+		"maxMemory":     value("WithMaxMemory", "a whole number of bytes", func(n whole) hedge.Option { return hedge.WithMaxMemory(int64(n)) }, func(c *settings.Config) any { return c.MaxMemory }),
+		"methodOptions": rules("WithMethodOptions", settings.ForMethods, hedge.WithMethodOptions, func(c *settings.Config) []settings.Rule { return c.MethodRules }),
+		"targetOptions": rules("WithTargetOptions", settings.ForTargets, hedge.WithTargetOptions, func(c *settings.Config) []settings.Rule { return c.TargetRules }),
 	}
 }
 
 // value is the field of an option with a value of type T, as package json decodes it.
-func value[T any](option, allowed string, set func(T) hedge.Option, get func(*engine.Config) any) field {
+func value[T any](option, allowed string, set func(T) hedge.Option, get func(*settings.Config) any) field {
 	return field{option, func(path string, raw json.RawMessage) ([]hedge.Option, error) {
 		var v T
 		if string(raw) == "null" || json.Unmarshal(raw, &v) != nil {
@@ -78,21 +79,21 @@ func flag(option string, set func() hedge.Option) field {
 		if on {
 			return set()
 		}
-		return func(*engine.Config) error { return nil }
-	}, func(*engine.Config) any { return true })
+		return func(*settings.Config) error { return nil }
+	}, func(*settings.Config) any { return true })
 }
 
-func span(option string, set func(time.Duration) hedge.Option, get func(*engine.Config) time.Duration) field {
+func span(option string, set func(time.Duration) hedge.Option, get func(*settings.Config) time.Duration) field {
 	return value(option, `a duration such as "1.5s" or "20ms"`, func(d duration) hedge.Option { return set(time.Duration(d)) },
-		func(c *engine.Config) any { return duration(get(c)) })
+		func(c *settings.Config) any { return duration(get(c)) })
 }
 
-func list[T any](option, allowed string, set func(...T) hedge.Option, get func(*engine.Config) any) field {
+func list[T any](option, allowed string, set func(...T) hedge.Option, get func(*settings.Config) any) field {
 	return value(option, allowed, func(l []T) hedge.Option { return set(l...) }, get)
 }
 
 // pair is the field of an option with two values, an object with both of them. The example has their names.
-func pair[A, B any](option, example string, set func(A, B) hedge.Option, get func(*engine.Config) (any, any)) field {
+func pair[A, B any](option, example string, set func(A, B) hedge.Option, get func(*settings.Config) (any, any)) field {
 	names := strings.Split(example, `"`)
 	a, b, allowed := names[1], names[3], "an object such as "+example
 	return field{option, func(path string, raw json.RawMessage) ([]hedge.Option, error) {
@@ -103,7 +104,7 @@ func pair[A, B any](option, example string, set func(A, B) hedge.Option, get fun
 			err = wrong(path, raw, allowed)
 		}
 		return []hedge.Option{set(first, second)}, err
-	}, func(c *engine.Config) any {
+	}, func(c *settings.Config) any {
 		first, second := get(c)
 		return map[string]any{a: first, b: second}
 	}}
@@ -127,7 +128,7 @@ func object(path string, raw json.RawMessage, allowed string, names []string, va
 
 // rules is the field of an option that applies others to what matches a pattern: an object from patterns to objects of
 // fields.
-func rules(option string, where engine.Scope, set func(pattern string, opts ...hedge.Option) hedge.Option, get func(*engine.Config) []engine.Rule) field {
+func rules(option string, where settings.Scope, set func(pattern string, opts ...hedge.Option) hedge.Option, get func(*settings.Config) []settings.Rule) field {
 	return field{option, func(path string, raw json.RawMessage) ([]hedge.Option, error) {
 		members, err := membersOf(path, raw, "an object")
 		var all []hedge.Option
@@ -144,10 +145,10 @@ func rules(option string, where engine.Scope, set func(pattern string, opts ...h
 			all = append(all, rule)
 		}
 		return all, err
-	}, func(c *engine.Config) any {
+	}, func(c *settings.Config) any {
 		patterns := map[string]any{}
 		for _, r := range get(c) {
-			set := engine.DefaultConfig()
+			set := settings.DefaultConfig()
 			r.Apply(&set)
 			patterns[r.Pattern] = format(&set, r.Set)
 		}
@@ -166,7 +167,7 @@ const aTrigger = `one of {"auto": {}}, {"auto": {"targetPercentile": 0.99}}, {"p
 
 func parseTrigger(path string, raw json.RawMessage) ([]hedge.Option, error) {
 	var auto json.RawMessage
-	var percentile, target float64 = 0, engine.DefaultTarget
+	var percentile, target float64 = 0, settings.DefaultTarget
 	var fixed duration
 	given, err := object(path, raw, aTrigger, []string{"auto", "percentile", "fixed"}, &auto, &percentile, &fixed)
 	switch {
@@ -183,11 +184,11 @@ func parseTrigger(path string, raw json.RawMessage) ([]hedge.Option, error) {
 	return []hedge.Option{hedge.WithTrigger(hedge.Auto(hedge.TargetPercentile(target)))}, err
 }
 
-func formatTrigger(c *engine.Config) any {
+func formatTrigger(c *settings.Config) any {
 	switch t := c.Trigger; t.Kind {
-	case engine.PercentileTrigger:
+	case settings.PercentileTrigger:
 		return map[string]any{"percentile": t.Quantile}
-	case engine.FixedTrigger:
+	case settings.FixedTrigger:
 		return map[string]any{"fixed": duration(t.Delay)}
 	default:
 		return map[string]any{"auto": map[string]any{"targetPercentile": t.Quantile}}
@@ -195,10 +196,10 @@ func formatTrigger(c *engine.Config) any {
 }
 
 // nonFatalCodes returns the names that gRPC's specification gives to the statuses that do not end a race.
-func nonFatalCodes(c *engine.Config) any {
+func nonFatalCodes(c *settings.Config) any {
 	upper := regexp.MustCompile("([a-z])([A-Z])")
 	names := []string{}
-	for code := codes.OK + 1; code <= engine.MaxCode; code++ {
+	for code := codes.OK + 1; code <= codeset.MaxCode; code++ {
 		switch {
 		case c.Final.Has(code):
 		case code == codes.Canceled:

@@ -2,16 +2,16 @@ package debug
 
 import (
 	"fmt"
+	"github.com/grpchedge/hedge/internal/settings"
 	"math"
 	"strings"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/stats"
 )
 
 // sentence says what is in force for a method, and why.
-func sentence(t stats.Method, config engine.Config) string {
+func sentence(t stats.Method, config settings.Config) string {
 	c := t.Choice
 	switch {
 	case t.PausedBy != "":

@@ -1,6 +1,7 @@
 package debug
 
 import (
+	"github.com/grpchedge/hedge/internal/settings"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,7 +35,7 @@ type row struct {
 	at time.Time // of the snapshot
 }
 
-func newRow(t stats.Method, config engine.Config, at time.Time) row {
+func newRow(t stats.Method, config settings.Config, at time.Time) row {
 	return row{Sentence: sentence(t, config), Notes: notes(t, at), Stats: t, at: at}
 }
 

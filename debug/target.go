@@ -2,10 +2,10 @@ package debug
 
 import (
 	"fmt"
+	"github.com/grpchedge/hedge/internal/settings"
 	"strings"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -53,7 +53,7 @@ func targetNotes(t stats.Method, now time.Time) (notes []string) {
 }
 
 // nothingSelected says that no call of a target was selected, as hedge.WithLogger does.
-func nothingSelected(n engine.NothingSelected) string {
+func nothingSelected(n settings.NothingSelected) string {
 	names := make([]string, 0, len(n.Methods))
 	for _, m := range n.Methods {
 		names = append(names, plain(m))

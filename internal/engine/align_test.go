@@ -39,7 +39,7 @@ func TestAlignment(t *testing.T) {
 			check(f.Type, path+"."+f.Name, first && i == 0)
 		}
 	}
-	for _, v := range []any{Engine{}, target{}, method{}, class{}, Call{}, configuration{}, settings{}} {
+	for _, v := range []any{Engine{}, target{}, method{}, class{}, Call{}, configuration{}, terms{}} {
 		check(reflect.TypeOf(v), reflect.TypeOf(v).Name(), true)
 	}
 }

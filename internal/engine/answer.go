@@ -12,7 +12,7 @@ import (
 // called concurrently.
 func (c *Call) Accepts(n int, reply any, err error) bool {
 	if err != nil {
-		if !(c.final().has(err) && (n == 0 || c.hedgeFinal()) && c.ctx.Err() == nil) {
+		if !(c.final().HasStatus(err) && (n == 0 || c.hedgeFinal()) && c.ctx.Err() == nil) {
 			return true
 		}
 		reply = nil

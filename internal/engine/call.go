@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"github.com/grpchedge/hedge/internal/codeset"
 	"time"
 
 	"google.golang.org/grpc/connectivity"
@@ -9,6 +10,7 @@ import (
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/place"
 	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/internal/wire"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -21,7 +23,7 @@ import (
 type Call struct {
 	engine   *Engine
 	method   *method
-	settings *settings // those in force when it began
+	settings *terms // those in force when it began
 	ctx      context.Context
 	conn     Conn
 	start    time.Time
@@ -87,7 +89,7 @@ func (c *Call) arm(delay time.Duration) {
 func (c *Call) maxHedges() int {
 	switch {
 	case c.settings.policy != nil:
-		return c.settings.policy.hedges
+		return c.settings.policy.Hedges
 	case c.estimate != nil:
 		return min(c.estimate.Hedges, c.settings.MaxHedges)
 	}
@@ -96,7 +98,7 @@ func (c *Call) maxHedges() int {
 
 // unbudgeted reports whether the call's hedges cost nothing: the budget pays for more than a hedgingPolicy can send.
 func (c *Call) unbudgeted() bool {
-	return c.settings.policy != nil && c.settings.learning.BudgetPercent >= MaxBudgetPercent
+	return c.settings.policy != nil && c.settings.learning.BudgetPercent >= settings.MaxBudgetPercent
 }
 
 // Plan is when the call's hedges are due, and by which rules its attempts race; false if it gets no hedge.
@@ -302,9 +304,9 @@ func (c *Call) postpone(n int, now time.Time, why stats.Reason) race.Event {
 }
 
 // final returns the statuses by which a server says that it looked at the request and answered.
-func (c *Call) final() CodeSet {
+func (c *Call) final() codeset.Set {
 	if c.settings.policy != nil {
-		return c.settings.policy.final
+		return c.settings.policy.Final
 	}
 	return c.settings.Final
 }

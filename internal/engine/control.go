@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"github.com/grpchedge/hedge/internal/codeset"
 	"math"
 	"sync/atomic"
 	"time"
@@ -92,7 +93,7 @@ func (g *groups) ended(in membership, now time.Time, d time.Duration, answered b
 
 // compare records what the call took for its caller, or that its caller gave up then. Only the first time counts.
 func (c *Call) compare(err error, age time.Duration, gone bool) {
-	if answered := answers.has(err); c.group != inNoGroup && c.Learns() && (answered || gone) {
+	if answered := codeset.Answers.HasStatus(err); c.group != inNoGroup && c.Learns() && (answered || gone) {
 		c.settings.groups.ended(c.group, c.start.Add(age), age, answered)
 		c.group = inNoGroup
 	}

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"github.com/grpchedge/hedge/internal/codeset"
+	"github.com/grpchedge/hedge/internal/settings"
 	"time"
 
 	"google.golang.org/grpc/metadata"
@@ -144,7 +146,7 @@ func (c *Call) count(r *race.Report) {
 
 // won books by which attempt a hedged call ended. Only an answer counts as a win.
 func (c *Call) won(r *race.Report) {
-	answered := answers.has(r.Err)
+	answered := codeset.Answers.HasStatus(r.Err)
 	good := answered && !r.Attempts[r.Winner].End.IsPoor()
 	if good || r.CallerGone != race.CallerCancelled { // of a call that was given up nobody knows whether its hedges were of use
 		c.payment.hedged(r.Winner > 0 && good)
@@ -170,7 +172,7 @@ func (c *Call) won(r *race.Report) {
 // proves reports whether a race shows if hedges of slow calls pay. One whose caller gave up does not. One whose deadline no
 // attempt met does. One with a poor answer does not, because its hedges had another reason.
 func proves(r *race.Report) bool {
-	return r.PoorAnswers() == 0 && !r.Repeated && (answers.has(r.Err) || r.CallerGone != race.CallerCancelled)
+	return r.PoorAnswers() == 0 && !r.Repeated && (codeset.Answers.HasStatus(r.Err) || r.CallerGone != race.CallerCancelled)
 }
 
 // endHedges books what a hedged call took, and what its hedges took, also those that were cut short. A hedge that failed
@@ -207,7 +209,7 @@ func (c *Call) endHedgesOfHeaders(r *race.Report) {
 
 // hedgeEnded says how long after it was sent a hedge ended, which is a latency if it answered.
 func (c *Call) hedgeEnded(err error, after time.Duration) {
-	if c.learnsHedges() && answers.has(err) {
+	if c.learnsHedges() && codeset.Answers.HasStatus(err) {
 		c.learners(func(l *learn.Learner) { l.HedgeAnswered(time.Now(), after) })
 	}
 }
@@ -220,14 +222,14 @@ func (c *Call) hedgeCutShort(after time.Duration) {
 }
 
 func (c *Call) learnsHedges() bool {
-	return c.Learns() && c.settings.Trigger.Kind == AutoTrigger
+	return c.Learns() && c.settings.Trigger.Kind == settings.AutoTrigger
 }
 
 // primaryEnded books a primary that ended with err at the given age of the call; gone says that its caller had gone. An answer
 // teaches its latency, a call that was given up or whose deadline passed teaches that it would have taken longer, and any other
 // failure nothing.
 func (c *Call) primaryEnded(e End, err error, age time.Duration, gone bool) {
-	answered := err == nil || !gone && answers.has(err)
+	answered := err == nil || !gone && codeset.Answers.HasStatus(err)
 	if err == nil {
 		c.succeeded()
 	}

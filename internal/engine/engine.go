@@ -6,6 +6,7 @@ package engine
 
 import (
 	"context"
+	"github.com/grpchedge/hedge/internal/settings"
 	"os"
 	"sync"
 	"time"
@@ -42,7 +43,7 @@ type Engine struct {
 }
 
 // New returns an engine that knows only what its configuration has it take over.
-func New(c Config) *Engine {
+func New(c settings.Config) *Engine {
 	e := &Engine{epoch: time.Now()}
 	known := c.TakenOver
 	c.TakenOver = nil // methods have it now
@@ -60,7 +61,7 @@ func New(c Config) *Engine {
 var Of func(scheduler any) *Engine
 
 // Update puts another configuration into force, for calls that begin from now on.
-func (e *Engine) Update(c Config) { e.config.Store(e.configure(c)) }
+func (e *Engine) Update(c settings.Config) { e.config.Store(e.configure(c)) }
 
 // Latency returns the quantile q, 0 < q < 1, of what the primaries of a method took over the window. It is
 // false when nothing is known of the method. The target is the connection's, or what Config.TargetName names it.
@@ -127,8 +128,8 @@ func (e *Engine) Begin(ctx context.Context, target, method string, conn Conn, op
 		m.counters.notSelected.Add(1)
 		c.unlearned, c.why = true, stats.NotSelected
 	case s.policy != nil:
-		c.arm(s.policy.delay)
-	case s.Trigger.Kind == FixedTrigger:
+		c.arm(s.policy.Delay)
+	case s.Trigger.Kind == settings.FixedTrigger:
 		c.arm(s.Trigger.Delay)
 	default:
 		if c.estimate = m.learner.EstimateFor(now); c.estimate == nil {

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"github.com/grpchedge/hedge/internal/settings"
 	"time"
 
 	"github.com/grpchedge/hedge/internal/learn"
@@ -49,7 +50,7 @@ func MakeTriggerPanic(e *Engine) (undo func()) {
 }
 
 // ConfigFor is the configuration in force for a method of a target.
-func ConfigFor(e *Engine, target, method string) Config {
+func ConfigFor(e *Engine, target, method string) settings.Config {
 	c := e.Config()
-	return *c.forTarget(target).forMethod(&c, method).Config
+	return *c.ForTarget(target).ForMethod(&c, method).Config
 }

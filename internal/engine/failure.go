@@ -19,7 +19,7 @@ func (c *Call) Failure(n int, err error, seen race.Seen) race.Event {
 // failureOf is Failure without a look at the connection.
 func (c *Call) failureOf(err error, trailer metadata.MD) race.Event {
 	e := race.Event{End: race.NonFatal}
-	if c.final().has(err) {
+	if c.final().HasStatus(err) {
 		e.End = race.Final
 	}
 	switch wait, pushed := wire.Pushback(trailer); {

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"github.com/grpchedge/hedge/internal/settings"
 	"slices"
 	"sync/atomic"
 )
@@ -13,14 +14,6 @@ const (
 
 // firstCalls counts the calls of a target until one of them is of a method that the options select.
 type firstCalls struct{ unselected atomic.Int32 }
-
-// NothingSelected says of a target that none of its first calls was of a method that the options select.
-type NothingSelected struct {
-	Target  string
-	Why     string   // a sentence without its capital letter and full stop, which also says what to do
-	Methods []string // that were seen, sorted; a few of them
-	More    int      // methods that are left out
-}
 
 // saw notes whether a call was of a selected method. It reports whether none was, once.
 func (f *firstCalls) saw(selected bool) bool {
@@ -38,7 +31,7 @@ func (f *firstCalls) saw(selected bool) bool {
 
 // NothingSelected reports whether at least firstCallsSeen calls of a target were made, and none was of a method that the options
 // select.
-func (e *Engine) NothingSelected(target string) (n NothingSelected, nothing bool) {
+func (e *Engine) NothingSelected(target string) (n settings.NothingSelected, nothing bool) {
 	t := e.targetNamed(target)
 	if t == nil {
 		return n, false
@@ -49,8 +42,8 @@ func (e *Engine) NothingSelected(target string) (n NothingSelected, nothing bool
 	return t.nothingSelected(e.config.Load()), true
 }
 
-func (t *target) nothingSelected(c *configuration) NothingSelected {
-	n := NothingSelected{Target: t.name, Why: c.whyNothingSelected()}
+func (t *target) nothingSelected(c *configuration) settings.NothingSelected {
+	n := settings.NothingSelected{Target: t.name, Why: whyNothingSelected(&c.Config)}
 	t.methods.Range(func(name, _ any) bool {
 		n.Methods = append(n.Methods, name.(string))
 		return true
@@ -63,7 +56,7 @@ func (t *target) nothingSelected(c *configuration) NothingSelected {
 	return n
 }
 
-func (c *Config) whyNothingSelected() string {
+func whyNothingSelected(c *settings.Config) string {
 	const none = "none of the first 100 calls was selected for hedging: "
 	if c.ServiceConfig != nil && len(c.Methods) == 0 && len(c.ReadOnly) == 0 && !c.IdempotentOnly {
 		return none + "no service config has a hedgingPolicy for their methods"

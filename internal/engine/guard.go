@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"github.com/grpchedge/hedge/internal/codeset"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -76,11 +77,11 @@ func (c *Call) tellExhausted(alone bool) {
 }
 
 // fine are the statuses that are no failures for the guard's trials. RESOURCE_EXHAUSTED has a judgement of its own.
-var fine = answers | setOf(codes.Canceled, codes.ResourceExhausted)
+var fine = codeset.Answers | codeset.Of(codes.Canceled, codes.ResourceExhausted)
 
 // callFailed tells the guard how the call ended for its caller. A deadline that passes is a failure.
 func (c *Call) callFailed(err error) {
-	if c.settings.Guard && !fine.has(err) {
+	if c.settings.Guard && !fine.HasStatus(err) {
 		c.method.guard.Failed(time.Now(), c.method.traffic())
 	}
 }

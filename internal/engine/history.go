@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"github.com/grpchedge/hedge/internal/settings"
 	"sync"
 	"time"
 	"unsafe"
@@ -118,9 +119,9 @@ func (e *Engine) Picture(target, methodName string) ([]CurvePoint, []Sample) {
 func (e *Engine) Paused() bool { return e != nil && e.paused.Load().everything() }
 
 // Config returns what the options say; the defaults for a nil engine.
-func (e *Engine) Config() Config {
+func (e *Engine) Config() settings.Config {
 	if e == nil {
-		return DefaultConfig()
+		return settings.DefaultConfig()
 	}
 	return e.config.Load().Config
 }

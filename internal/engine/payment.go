@@ -18,7 +18,7 @@ type payment struct {
 }
 
 // open prepares the payment of a call, whose cost is 1 until setPrice says otherwise.
-func (p *payment) open(s *settings, target *budget.Bucket) {
+func (p *payment) open(s *terms, target *budget.Bucket) {
 	p.target, p.own, p.cost, p.priced = target, s.own, 1, s.Cost == nil
 }
 

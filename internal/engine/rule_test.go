@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"github.com/grpchedge/hedge/internal/settings"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -31,7 +32,7 @@ import (
 type steered struct {
 	name           string
 	a, b           hedge.Option
-	shows          func(engine.Config) any
+	shows          func(settings.Config) any
 	target, method bool
 	call           string
 }
@@ -78,56 +79,56 @@ func accepting(all bool) func(context.Context, string, any, error) bool {
 }
 
 var everyOption = []steered{
-	{"WithTrigger", hedge.WithTrigger(hedge.Percentile(.5)), hedge.WithTrigger(hedge.Fixed(1)), func(c engine.Config) any { return c.Trigger }, true, true, "After"},
-	{"WithMaxHedges", hedge.WithMaxHedges(1), hedge.WithMaxHedges(3), func(c engine.Config) any { return c.MaxHedges }, true, true, ""},
-	{"WithBudgetPercent", hedge.WithBudgetPercent(1), hedge.WithBudgetPercent(3), func(c engine.Config) any { return c.BudgetPercent }, true, true, ""},
-	{"WithMinDelay", hedge.WithMinDelay(1), hedge.WithMinDelay(2), func(c engine.Config) any { return c.MinDelay }, true, true, "After"},
-	{"WithWarmup", hedge.WithWarmup(1, 2), hedge.WithWarmup(3, 4), func(c engine.Config) any { return fmt.Sprint(c.WarmupCalls, c.WarmupDelay) }, true, true, "After"},
-	{"WithNonFatalCodes", hedge.WithNonFatalCodes(codes.Internal), hedge.WithNonFatalCodes(), func(c engine.Config) any { return c.Final }, true, true, ""},
-	{"WithClass", hedge.WithClass(constant("a")), hedge.WithClass(constant("b")), func(c engine.Config) any {
+	{"WithTrigger", hedge.WithTrigger(hedge.Percentile(.5)), hedge.WithTrigger(hedge.Fixed(1)), func(c settings.Config) any { return c.Trigger }, true, true, "After"},
+	{"WithMaxHedges", hedge.WithMaxHedges(1), hedge.WithMaxHedges(3), func(c settings.Config) any { return c.MaxHedges }, true, true, ""},
+	{"WithBudgetPercent", hedge.WithBudgetPercent(1), hedge.WithBudgetPercent(3), func(c settings.Config) any { return c.BudgetPercent }, true, true, ""},
+	{"WithMinDelay", hedge.WithMinDelay(1), hedge.WithMinDelay(2), func(c settings.Config) any { return c.MinDelay }, true, true, "After"},
+	{"WithWarmup", hedge.WithWarmup(1, 2), hedge.WithWarmup(3, 4), func(c settings.Config) any { return fmt.Sprint(c.WarmupCalls, c.WarmupDelay) }, true, true, "After"},
+	{"WithNonFatalCodes", hedge.WithNonFatalCodes(codes.Internal), hedge.WithNonFatalCodes(), func(c settings.Config) any { return c.Final }, true, true, ""},
+	{"WithClass", hedge.WithClass(constant("a")), hedge.WithClass(constant("b")), func(c settings.Config) any {
 		if c.Class == nil {
 			return ""
 		}
 		return c.Class(nil, "", nil)
 	}, true, true, ""},
-	{"WithCost", hedge.WithCost(costing(2)), hedge.WithCost(costing(3)), func(c engine.Config) any {
+	{"WithCost", hedge.WithCost(costing(2)), hedge.WithCost(costing(3)), func(c settings.Config) any {
 		if c.Cost == nil {
 			return 1.
 		}
 		return c.Cost(nil, "", nil)
 	}, true, true, ""},
-	{"WithAnswer", hedge.WithAnswer(accepting(true)), hedge.WithAnswer(accepting(false)), func(c engine.Config) any {
+	{"WithAnswer", hedge.WithAnswer(accepting(true)), hedge.WithAnswer(accepting(false)), func(c settings.Config) any {
 		if c.Answer == nil {
 			return ""
 		}
 		return c.Answer(nil, "", nil, nil)
 	}, true, true, ""},
-	{"WithControl", hedge.WithControl(1), hedge.WithControl(3), func(c engine.Config) any { return c.Control }, true, true, ""},
-	{"WithDryRun", hedge.WithDryRun(), hedge.WithDryRun(), func(c engine.Config) any { return c.DryRun }, true, true, ""},
-	{"WithOtherBackendOnly", hedge.WithOtherBackendOnly(), hedge.WithOtherBackendOnly(), func(c engine.Config) any { return c.OtherBackendOnly }, true, true, ""},
-	{"WithOff", hedge.WithOff(), hedge.WithOff(), func(c engine.Config) any { return c.Off }, true, true, "Off"},
-	{"WithThrottle", hedge.WithThrottle(1, 1), hedge.WithThrottle(2, 1), func(c engine.Config) any { return tokens(c.Throttle) }, true, false, ""},
-	{"WithResetLimit", hedge.WithResetLimit(1, time.Second), hedge.WithResetLimit(2, time.Second), func(c engine.Config) any {
+	{"WithControl", hedge.WithControl(1), hedge.WithControl(3), func(c settings.Config) any { return c.Control }, true, true, ""},
+	{"WithDryRun", hedge.WithDryRun(), hedge.WithDryRun(), func(c settings.Config) any { return c.DryRun }, true, true, ""},
+	{"WithOtherBackendOnly", hedge.WithOtherBackendOnly(), hedge.WithOtherBackendOnly(), func(c settings.Config) any { return c.OtherBackendOnly }, true, true, ""},
+	{"WithOff", hedge.WithOff(), hedge.WithOff(), func(c settings.Config) any { return c.Off }, true, true, "Off"},
+	{"WithThrottle", hedge.WithThrottle(1, 1), hedge.WithThrottle(2, 1), func(c settings.Config) any { return tokens(c.Throttle) }, true, false, ""},
+	{"WithResetLimit", hedge.WithResetLimit(1, time.Second), hedge.WithResetLimit(2, time.Second), func(c settings.Config) any {
 		if c.ResetLimit == nil {
 			return 0
 		}
 		return c.ResetLimit.N
 	}, true, false, ""},
-	{"WithMethodOptions", hedge.WithMethodOptions("/s/M", hedge.WithOff()), nil, func(c engine.Config) any { return c.Off }, true, false, ""},
+	{"WithMethodOptions", hedge.WithMethodOptions("/s/M", hedge.WithOff()), nil, func(c settings.Config) any { return c.Off }, true, false, ""},
 
-	{"WithTargetOptions", hedge.WithTargetOptions("t", hedge.WithOff()), nil, func(c engine.Config) any { return c.Off }, false, false, ""},
-	{"WithAllMethods", hedge.WithAllMethods(), nil, func(c engine.Config) any { return c.All }, false, false, "After"},
-	{"WithMethods", hedge.WithMethods("/s/*"), nil, func(c engine.Config) any { return len(c.Methods) }, false, false, "After"},
-	{"WithReadOnlyMethods", hedge.WithReadOnlyMethods("/s/*"), nil, func(c engine.Config) any { return len(c.ReadOnly) }, false, false, "After"},
-	{"WithIdempotentOnly", hedge.WithIdempotentOnly(), nil, func(c engine.Config) any { return c.IdempotentOnly }, false, false, "After"},
-	{"WithServiceConfig", hedge.WithServiceConfig("{}"), nil, func(c engine.Config) any { return c.ServiceConfig != nil }, false, false, ""},
-	{"WithWindow", hedge.WithWindow(time.Hour), nil, func(c engine.Config) any { return c.Window }, false, false, ""},
-	{"WithMaxMemory", hedge.WithMaxMemory(1 << 30), nil, func(c engine.Config) any { return c.MaxMemory }, false, false, ""},
-	{"WithoutGuard", hedge.WithoutGuard(), nil, func(c engine.Config) any { return c.Guard }, false, false, ""},
-	{"WithTrace", hedge.WithTrace(&hedge.Trace{}), nil, func(c engine.Config) any { return len(c.Traces) }, false, false, ""},
-	{"WithLogger", hedge.WithLogger(slog.Default()), nil, func(c engine.Config) any { return len(c.Traces) }, false, false, ""},
-	{"WithSnapshot", hedge.WithSnapshot(nothingLearned()), nil, func(engine.Config) any { return nil }, false, false, ""},
-	{"WithTargetName", hedge.WithTargetName(strings.ToLower), nil, func(c engine.Config) any { return c.TargetName != nil }, false, false, ""},
+	{"WithTargetOptions", hedge.WithTargetOptions("t", hedge.WithOff()), nil, func(c settings.Config) any { return c.Off }, false, false, ""},
+	{"WithAllMethods", hedge.WithAllMethods(), nil, func(c settings.Config) any { return c.All }, false, false, "After"},
+	{"WithMethods", hedge.WithMethods("/s/*"), nil, func(c settings.Config) any { return len(c.Methods) }, false, false, "After"},
+	{"WithReadOnlyMethods", hedge.WithReadOnlyMethods("/s/*"), nil, func(c settings.Config) any { return len(c.ReadOnly) }, false, false, "After"},
+	{"WithIdempotentOnly", hedge.WithIdempotentOnly(), nil, func(c settings.Config) any { return c.IdempotentOnly }, false, false, "After"},
+	{"WithServiceConfig", hedge.WithServiceConfig("{}"), nil, func(c settings.Config) any { return c.ServiceConfig != nil }, false, false, ""},
+	{"WithWindow", hedge.WithWindow(time.Hour), nil, func(c settings.Config) any { return c.Window }, false, false, ""},
+	{"WithMaxMemory", hedge.WithMaxMemory(1 << 30), nil, func(c settings.Config) any { return c.MaxMemory }, false, false, ""},
+	{"WithoutGuard", hedge.WithoutGuard(), nil, func(c settings.Config) any { return c.Guard }, false, false, ""},
+	{"WithTrace", hedge.WithTrace(&hedge.Trace{}), nil, func(c settings.Config) any { return len(c.Traces) }, false, false, ""},
+	{"WithLogger", hedge.WithLogger(slog.Default()), nil, func(c settings.Config) any { return len(c.Traces) }, false, false, ""},
+	{"WithSnapshot", hedge.WithSnapshot(nothingLearned()), nil, func(settings.Config) any { return nil }, false, false, ""},
+	{"WithTargetName", hedge.WithTargetName(strings.ToLower), nil, func(c settings.Config) any { return c.TargetName != nil }, false, false, ""},
 }
 
 func tokens(t *serviceconfig.Throttle) int {

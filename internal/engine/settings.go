@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"github.com/grpchedge/hedge/internal/settings"
 	"time"
 	"unsafe"
 
@@ -10,36 +11,36 @@ import (
 
 // configuration is a Config and what follows from it for every method. It never changes: an update replaces it.
 type configuration struct {
-	Config
+	settings.Config
 	learning *learn.Config
 }
 
-// settings are what a configuration says about one method of one target. They never change. A call uses those that were in
+// terms are what a configuration says about one method of one target. They never change. A call uses those that were in
 // force when it began until it ends.
-type settings struct {
-	ruled
+type terms struct {
+	settings.Ruled
 	under *configuration // what they were made from
 
 	learning  *learn.Config
-	selected  bool           // the options select it for hedging
-	described bool           // false if it is not selected because its descriptor is missing
-	onlyReads bool           // NO_SIDE_EFFECTS or WithReadOnlyMethods
-	policy    *hedgingPolicy // the service config's; nil: none
-	throttle  *throttle      // the target's; nil: none
-	groups    *groups        // nil without a control group
-	classes   *classes       // of requests; nil without a class function
-	own       *budget.Bucket // of the method alone; nil: none
+	selected  bool                    // the options select it for hedging
+	described bool                    // false if it is not selected because its descriptor is missing
+	onlyReads bool                    // NO_SIDE_EFFECTS or WithReadOnlyMethods
+	policy    *settings.HedgingPolicy // the service config's; nil: none
+	throttle  *throttle               // the target's; nil: none
+	groups    *groups                 // nil without a control group
+	classes   *classes                // of requests; nil without a class function
+	own       *budget.Bucket          // of the method alone; nil: none
 }
 
 // configure completes a Config.
-func (e *Engine) configure(c Config) *configuration {
+func (e *Engine) configure(c settings.Config) *configuration {
 	made := &configuration{Config: c}
-	made.learning = made.Config.learning(&e.pace)
+	made.learning = made.Config.LearnConfig(&e.pace)
 	return made
 }
 
 // settingsNow returns the settings of the method that are in force.
-func (m *method) settingsNow(e *Engine) *settings {
+func (m *method) settingsNow(e *Engine) *terms {
 	if s := m.settings.Load(); s.under == e.config.Load() {
 		return s
 	}
@@ -47,7 +48,7 @@ func (m *method) settingsNow(e *Engine) *settings {
 }
 
 // settle makes the settings of the method anew after an update.
-func (m *method) settle(e *Engine) *settings {
+func (m *method) settle(e *Engine) *terms {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	c := e.config.Load()
@@ -62,23 +63,23 @@ func (m *method) settle(e *Engine) *settings {
 
 // resolve makes the settings of the method, and sets what its target has in common with other methods: the share of the
 // budget and the limit of resets. e.mu must be held.
-func (m *method) resolve(c *configuration) *settings {
-	t := c.forTarget(m.target.name)
-	r := t.forMethod(&c.Config, m.name)
-	s := &settings{ruled: r, under: c, learning: c.learning}
+func (m *method) resolve(c *configuration) *terms {
+	t := c.ForTarget(m.target.name)
+	r := t.ForMethod(&c.Config, m.name)
+	s := &terms{Ruled: r, under: c, learning: c.learning}
 	if r.Config != &c.Config {
-		s.learning = r.learning(c.learning.Pace)
+		s.learning = r.LearnConfig(c.learning.Pace)
 		s.learning.BudgetPercent = min(s.BudgetPercent, t.BudgetPercent) // hedges are paid by both budgets
 	}
-	s.policy = s.policyOf(m.name)
-	s.selected, s.described = s.selects(m.name)
-	s.onlyReads = s.readsOnly(m.name)
-	s.throttle = m.target.throttleFor(s.throttling())
+	s.policy = s.PolicyOf(m.name)
+	s.selected, s.described = s.Selects(m.name)
+	s.onlyReads = s.ReadsOnly(m.name)
+	s.throttle = m.target.throttleFor(s.Throttling())
 	s.groups = m.groupsFor(s.Control)
 	s.classes = m.classesOf(s.Class)
 	m.target.budget.SetPercent(t.BudgetPercent)
 	m.target.resets.SetLimit(t.ResetLimit, time.Now())
-	if s.ownBudget {
+	if s.OwnBudget {
 		s.own = m.ownBudget(s.BudgetPercent)
 	}
 	if s.policy != nil && s.learning.Auto { // the policy fixes the delays, so there is nothing to choose
@@ -94,14 +95,14 @@ func (m *method) resolve(c *configuration) *settings {
 }
 
 // settingsBytes is what the settings of one method take at most, with what is learned under them.
-const settingsBytes = int64(unsafe.Sizeof(settings{}) + unsafe.Sizeof(learn.Config{}) + unsafe.Sizeof(hedgingPolicy{}))
+const settingsBytes = int64(unsafe.Sizeof(terms{}) + unsafe.Sizeof(learn.Config{}) + unsafe.Sizeof(settings.HedgingPolicy{}))
 
 // ruledBytes is what the settings of a method take in addition if rules match it. They may be nil.
-func (s *settings) ruledBytes() int64 {
+func (s *terms) ruledBytes() int64 {
 	if s == nil || s.Config == &s.under.Config {
 		return 0
 	}
-	return (int64(unsafe.Sizeof(Config{}))+127)/128*128 + int64(cap(s.applied))*int64(unsafe.Sizeof(""))
+	return (int64(unsafe.Sizeof(settings.Config{}))+127)/128*128 + int64(cap(s.Applied))*int64(unsafe.Sizeof(""))
 }
 
 // ownBudget returns the method's own bucket, with the given share. It outlives updates under which the method has none.

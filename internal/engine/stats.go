@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"github.com/grpchedge/hedge/internal/settings"
 	"slices"
 	"strings"
 	"time"
@@ -113,15 +114,15 @@ func (m *method) stats(e *Engine, now time.Time) stats.Method {
 		row.Choice.UnhedgedTail, row.Choice.UnhedgedTailFrom = tail, stats.FromControlGroup
 	}
 	row.NoBackendPolicy = m.noPolicy.Load()
-	row.Rules, row.PausedBy = slices.Clone(s.applied), e.pausedBy(m)
+	row.Rules, row.PausedBy = slices.Clone(s.Applied), e.pausedBy(m)
 	row.SingleConnection = m.target.oneConnection.single.Load()
 	row.EarlyHeaderShare = m.counters.earlyHeaderShare()
 	row.ThrottleTokens, row.ThrottleMax = s.throttle.read()
 	row.Guard = m.guard.State(now, m.traffic())
 	switch {
 	case s.policy != nil:
-		row.Delay = s.policy.delay
-	case s.Trigger.Kind == FixedTrigger:
+		row.Delay = s.policy.Delay
+	case s.Trigger.Kind == settings.FixedTrigger:
 		row.Delay = s.Trigger.Delay
 	case estimate != nil:
 		row.Delay = estimate.Delay

@@ -38,7 +38,7 @@ func (e *Engine) takeOver(s snapshot.Snapshot) {
 		if e.memory.Bytes() > c.MaxMemory/2 {
 			return
 		}
-		if selected, _ := c.selects(k.method); selected {
+		if selected, _ := c.Selects(k.method); selected {
 			t := e.addKnown(k.target, k.method, k.Method)
 			t.expected.Store(s[k.target].CallsPerSecond)
 			t.resets.Restore(s[k.target].Calm, e.epoch)
@@ -86,7 +86,7 @@ func (e *Engine) rate(t *target, now time.Time) float64 {
 		return expected // nobody has called it
 	}
 	const seconds = 2 // of calls, which make the burst
-	burst, percent := t.budget.Balance(now).Burst, e.config.Load().forTarget(t.name).BudgetPercent
+	burst, percent := t.budget.Balance(now).Burst, e.config.Load().ForTarget(t.name).BudgetPercent
 	if burst <= 1 || percent == 0 {
 		return 0
 	}

@@ -44,7 +44,7 @@ type method struct {
 
 	name     string
 	target   *target
-	settings atomic.Pointer[settings] // the newest that a call has needed
+	settings atomic.Pointer[terms] // the newest that a call has needed
 
 	own *budget.Bucket // nil if it never had one; guarded by Engine.mu
 
@@ -134,7 +134,7 @@ func (e *Engine) addTarget(name string, now time.Time) *target {
 }
 
 func (e *Engine) newTarget(name string, now time.Time) *target {
-	t := &target{name: name, budget: budget.New(e.config.Load().forTarget(name).BudgetPercent)}
+	t := &target{name: name, budget: budget.New(e.config.Load().ForTarget(name).BudgetPercent)}
 	if e.entries.crowded {
 		// A new bucket has one token. If memory is short, targets are removed and made again all the time, and these tokens
 		// would exceed the budget. So the token is taken out.

@@ -3,28 +3,9 @@ package engine
 import (
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/stats"
 )
-
-// Trace is a set of functions that are called when something happens: see hedge.Trace. None is called under a lock. Those
-// that are nil are not called.
-type Trace struct {
-	HedgeSent           func(stats.HedgeSent)
-	HedgeHeldBack       func(stats.HedgeHeldBack)
-	AttemptLost         func(stats.AttemptLost)
-	CallDecided         func(stats.CallDecided)
-	HedgingStepped      func(stats.HedgingStepped)
-	DistributionChanged func(stats.DistributionChanged)
-
-	NothingSelected func(NothingSelected)
-	OddCost         func(OddCost)
-}
-
-// OddCost is the first invalid cost of a method's requests.
-type OddCost struct {
-	Target, Method string
-	Cost           float64
-}
 
 func (c *Call) traced() stats.Call {
 	return stats.Call{Context: c.ctx, Target: c.method.target.name, Method: c.method.name}
@@ -67,11 +48,11 @@ func (c *Call) tell(r *race.Report) {
 		return
 	}
 	for _, t := range c.settings.Traces {
-		t.tell(c, r)
+		tell(t, c, r)
 	}
 }
 
-func (t *Trace) tell(c *Call, r *race.Report) {
+func tell(t *settings.Trace, c *Call, r *race.Report) {
 	if t.AttemptLost != nil && r.CallerGone == race.CallerStayed {
 		for n := range r.Hedges + 1 {
 			if a := &r.Attempts[n]; a.CutShort {
@@ -89,7 +70,7 @@ func (t *Trace) tell(c *Call, r *race.Report) {
 func (c *Call) tellOddCost(cost float64) {
 	for _, t := range c.settings.Traces {
 		if t.OddCost != nil {
-			t.OddCost(OddCost{Target: c.method.target.name, Method: c.method.name, Cost: cost})
+			t.OddCost(settings.OddCost{Target: c.method.target.name, Method: c.method.name, Cost: cost})
 		}
 	}
 }
@@ -110,12 +91,12 @@ func (c *Call) reportUnhedged() {
 func (e *Engine) changed(m *method, class string) func(learn.Change) {
 	return func(change learn.Change) {
 		for _, t := range e.config.Load().Traces {
-			t.tellChanged(m, class, change)
+			tellChanged(t, m, class, change)
 		}
 	}
 }
 
-func (t *Trace) tellChanged(m *method, class string, change learn.Change) {
+func tellChanged(t *settings.Trace, m *method, class string, change learn.Change) {
 	switch {
 	case change.DistributionChanged && t.DistributionChanged != nil:
 		t.DistributionChanged(stats.DistributionChanged{Target: m.target.name, Method: m.name, Class: class})

@@ -7,10 +7,10 @@ package whatif
 import (
 	"cmp"
 	"fmt"
+	"github.com/grpchedge/hedge/internal/settings"
 	"io"
 	"slices"
 
-	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/learn"
 )
 
@@ -93,11 +93,11 @@ func (in *input) answers() ([]answer, error) {
 
 // predict returns what each budget would do, or nil if the calls are too few.
 func predict(c *calls) []row {
-	defaults, distribution := engine.DefaultConfig(), c.distribution()
+	defaults, distribution := settings.DefaultConfig(), c.distribution()
 	var rows []row
 	for _, percent := range budgets {
 		config := learn.Config{
-			Target: engine.DefaultTarget, BudgetPercent: percent, MaxHedges: defaults.MaxHedges, MinDelay: defaults.MinDelay,
+			Target: settings.DefaultTarget, BudgetPercent: percent, MaxHedges: defaults.MaxHedges, MinDelay: defaults.MinDelay,
 		}
 		p, ok := config.Predict(distribution)
 		if !ok {

@@ -1,4 +1,4 @@
-package engine
+package settings
 
 import (
 	"strings"
@@ -10,9 +10,9 @@ import (
 	"github.com/grpchedge/hedge/internal/pattern"
 )
 
-// selects reports whether the options select a method for hedging. described is false if the method is not selected because
+// Selects reports whether the options select a method for hedging. described is false if the method is not selected because
 // its descriptor is missing.
-func (c *Config) selects(fullMethod string) (selected, described bool) {
+func (c *Config) Selects(fullMethod string) (selected, described bool) {
 	switch {
 	case pattern.Any(c.ReadOnly, fullMethod):
 		return true, true
@@ -22,11 +22,11 @@ func (c *Config) selects(fullMethod string) (selected, described bool) {
 		level, described := idempotencyLevel(fullMethod)
 		return level != descriptorpb.MethodOptions_IDEMPOTENCY_UNKNOWN, described
 	}
-	return len(c.Methods) > 0 || c.All || len(c.ReadOnly) == 0 && c.policyOf(fullMethod) != nil, true
+	return len(c.Methods) > 0 || c.All || len(c.ReadOnly) == 0 && c.PolicyOf(fullMethod) != nil, true
 }
 
-// readsOnly reports whether a method only reads, according to its descriptor or WithReadOnlyMethods.
-func (c *Config) readsOnly(fullMethod string) bool {
+// ReadsOnly reports whether a method only reads, according to its descriptor or WithReadOnlyMethods.
+func (c *Config) ReadsOnly(fullMethod string) bool {
 	if pattern.Any(c.ReadOnly, fullMethod) {
 		return true
 	}

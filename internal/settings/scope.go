@@ -1,4 +1,4 @@
-package engine
+package settings
 
 // Scope is where an option can be set, beside hedge.New.
 type Scope uint8

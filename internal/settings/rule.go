@@ -1,4 +1,4 @@
-package engine
+package settings
 
 import (
 	"slices"
@@ -14,33 +14,33 @@ type Rule struct {
 	OwnBudget bool     // one of them sets the budget
 }
 
-// ruled is a Config with the rules for one target or method applied.
-type ruled struct {
+// Ruled is a Config with the rules for one target or method applied.
+type Ruled struct {
 	*Config
-	applied   []string // patterns, the most specific last
-	ownBudget bool     // a rule for the method sets its budget
+	Applied   []string // patterns, the most specific last
+	OwnBudget bool     // a rule for the method sets its budget
 }
 
-// forTarget applies the rules for a target.
-func (c *Config) forTarget(name string) ruled {
-	r := ruled{Config: c}
+// ForTarget applies the rules for a target.
+func (c *Config) ForTarget(name string) Ruled {
+	r := Ruled{Config: c}
 	r.apply(c.TargetRules, func(p string) bool { return pattern.Matches(p, name) }, pattern.CompareNames)
 	return r
 }
 
-// forMethod applies the rules for a method to r, the configuration of its target. r was made from c. The rules for the method
+// ForMethod applies the rules for a method to r, the configuration of its target. r was made from c. The rules for the method
 // come first, then those for the method at this target, which win.
-func (r ruled) forMethod(c *Config, method string) ruled {
+func (r Ruled) ForMethod(c *Config, method string) Ruled {
 	matches := func(p string) bool { return pattern.Any([]string{p}, method) }
 	nested := r.MethodRules[len(c.MethodRules):] // WithMethodOptions appends, so the rules of the target follow those of c
 	own := r.apply(c.MethodRules, matches, pattern.Compare)
-	r.ownBudget = r.apply(nested, matches, pattern.Compare) || own
+	r.OwnBudget = r.apply(nested, matches, pattern.Compare) || own
 	return r
 }
 
 // apply applies those of the rules that match, the most specific last, to a copy of the configuration. It reports whether
 // one of them sets the budget.
-func (r *ruled) apply(rules []Rule, matches func(pattern string) bool, compare func(a, b string) int) (budget bool) {
+func (r *Ruled) apply(rules []Rule, matches func(pattern string) bool, compare func(a, b string) int) (budget bool) {
 	rules = slices.DeleteFunc(slices.Clone(rules), func(rule Rule) bool { return !matches(rule.Pattern) })
 	if len(rules) == 0 {
 		return false
@@ -49,7 +49,7 @@ func (r *ruled) apply(rules []Rule, matches func(pattern string) bool, compare f
 	c := *r.Config
 	for _, rule := range rules {
 		rule.Apply(&c)
-		r.applied = append(r.applied, rule.Pattern)
+		r.Applied = append(r.Applied, rule.Pattern)
 		budget = budget || rule.OwnBudget
 	}
 	r.Config = &c

@@ -1,7 +1,8 @@
-package engine
+package settings
 
 import (
 	"context"
+	"github.com/grpchedge/hedge/internal/codeset"
 	"time"
 
 	"github.com/grpchedge/hedge/internal/feature/resets"
@@ -29,7 +30,7 @@ type Config struct {
 	MinDelay         time.Duration
 	WarmupCalls      int
 	WarmupDelay      time.Duration // 0: no hedge while learning
-	Final            CodeSet
+	Final            codeset.Set
 	OtherBackendOnly bool
 	Class            func(ctx context.Context, method string, request any) string        // of a request; nil: no classes
 	Cost             func(ctx context.Context, method string, request any) float64       // of a hedge of a request; nil: 1 each
@@ -73,7 +74,7 @@ func DefaultConfig() Config {
 		BudgetPercent: 10,
 		MinDelay:      time.Millisecond,
 		WarmupCalls:   20,
-		Final:         answers,
+		Final:         codeset.Answers,
 		Guard:         true,
 		Window:        30 * time.Second,
 		MaxMemory:     64 << 20,
@@ -103,8 +104,8 @@ const (
 	fallback = 0.90
 )
 
-// learning returns the part of the configuration that package learn needs.
-func (c *Config) learning(pace *learn.Pace) *learn.Config {
+// LearnConfig returns the part of the configuration that package learn needs.
+func (c *Config) LearnConfig(pace *learn.Pace) *learn.Config {
 	quantile, target := fallback, DefaultTarget
 	switch c.Trigger.Kind {
 	case PercentileTrigger:

@@ -1,21 +1,22 @@
-package engine
+// Package codeset has sets of gRPC status codes.
+package codeset
 
 import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
 
-// CodeSet is a set of status codes, one bit each.
-type CodeSet uint32
+// Set is a set of status codes, one bit each.
+type Set uint32
 
 const (
 	// MaxCode is the greatest code that gRPC defines.
 	MaxCode   = codes.Unauthenticated
-	everyCode = CodeSet(1<<(MaxCode+1) - 1)
+	everyCode = Set(1<<(MaxCode+1) - 1)
 )
 
-// answers are OK and the final statuses: those by which a server says that it looked at the request and answered.
-var answers = setOf(
+// Answers are OK and the final statuses: those by which a server says that it looked at the request and answered.
+var Answers = Of(
 	codes.OK,
 	codes.InvalidArgument,
 	codes.NotFound,
@@ -27,8 +28,9 @@ var answers = setOf(
 	codes.Unimplemented,
 )
 
-func setOf(cs ...codes.Code) CodeSet {
-	var s CodeSet
+// Of returns the set of the codes given.
+func Of(cs ...codes.Code) Set {
+	var s Set
 	for _, c := range cs {
 		s |= 1 << c
 	}
@@ -36,13 +38,13 @@ func setOf(cs ...codes.Code) CodeSet {
 }
 
 // AllBut returns the set of every code but those given.
-func AllBut(cs []codes.Code) CodeSet { return everyCode &^ setOf(cs...) }
+func AllBut(cs []codes.Code) Set { return everyCode &^ Of(cs...) }
 
 // Has reports whether s holds a code that gRPC defines.
-func (s CodeSet) Has(c codes.Code) bool { return s&(1<<c) != 0 }
+func (s Set) Has(c codes.Code) bool { return s&(1<<c) != 0 }
 
-// has reports whether s holds the status of err. A code that gRPC does not define counts as Unknown.
-func (s CodeSet) has(err error) bool {
+// HasStatus reports whether s holds the status of err. A code that gRPC does not define counts as Unknown.
+func (s Set) HasStatus(err error) bool {
 	c := codes.OK
 	if err != nil {
 		if c = status.Code(err); c > MaxCode {
