@@ -15,17 +15,17 @@ type perBucket [buckets]float64
 
 // tally is what some slots hold together.
 type tally struct {
-	waited, gaveUp   perBucket // by what callers waited
-	cutWaited        perBucket // of the calls whose primary was cut short
-	known            perBucket // by what primaries took, where a hedge cut none short
-	spread           perBucket // of those, the sum of w·(w − 1)
-	took, longer     perBucket // by what primaries took without hedging, and those of which a lower bound is known
-	calls            float64
-	hedged, cut      float64
-	hedges           float64
-	pairs            []pair
-	squares          float64 // the sum of w² of the pairs
-	followed, ending int     // losers that have ended, and those that still run
+	waited, gaveUp perBucket // by what callers waited
+	cutWaited      perBucket // of the calls whose primary was cut short
+	known          perBucket // by what primaries took, where a hedge cut none short
+	spread         perBucket // of those, the sum of w·(w − 1)
+	took, longer   perBucket // by what primaries took without hedging, and those of which a lower bound is known
+	calls          float64
+	hedged, cut    float64
+	hedges         float64
+	pairs          []pair
+	squares        float64 // the sum of w² of the pairs
+	followed       int     // losers that have ended
 }
 
 // pair is a followed call: what its primary took, and what its caller waited.

@@ -80,23 +80,19 @@ func (t *tally) excess(beyond, gain float64) (excess, sd float64) {
 	wait := survival(&t.waited, &t.gaveUp).quantile(beyond)
 	bar := float64(wait) / (1 - gain)
 	known, cut := survival(&t.known, &t.gaveUp), survival(&t.cutWaited, &perBucket{})
-	all, one := 0.0, t.cut/float64(len(t.pairs))
-	share := func(p pair) float64 {
-		if !p.answered {
-			return 1
+	one := t.cut / float64(len(t.pairs))
+	mean, first, second := one, one*one, one*one // sums of w·h, w²·h and w²·h², where h is the share of a pair
+	for _, p := range t.pairs {
+		h := 1.0
+		if p.answered {
+			h = cut.at(time.Duration(bar * float64(p.waited) / float64(p.took)))
 		}
-		return cut.at(time.Duration(bar * float64(p.waited) / float64(p.took)))
+		mean, first, second = mean+p.weight*h, first+p.weight*p.weight*h, second+p.weight*p.weight*h*h
 	}
-	for _, p := range t.pairs {
-		all += p.weight * share(p)
-	}
-	mean := (all + one) / (t.cut + one)
-	variance := one * one * (1 - mean) * (1 - mean)
-	for _, p := range t.pairs {
-		variance += p.weight * p.weight * (share(p) - mean) * (share(p) - mean)
-	}
+	mean /= t.cut + one
+	variance := second - 2*mean*first + mean*mean*(t.squares+one*one)
 	longer := (t.calls - t.cut) * known.at(time.Duration(bar))
-	return (longer+t.cut*mean)/t.calls - beyond, math.Sqrt(variance) / t.calls
+	return (longer+t.cut*mean)/t.calls - beyond, math.Sqrt(max(variance, 0)) / t.calls
 }
 
 // gains reports whether the newest losers took longer than callers waited, by more than too little and one standard
