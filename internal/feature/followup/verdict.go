@@ -9,10 +9,10 @@ const (
 	// tooLittle and tooLittleFarOut are the gains that hedging must exceed, at the target quantile or at the one ten times
 	// as far out.
 	tooLittle, tooLittleFarOut = 0.05, 0.25
-	// oneSided is the quantile of the normal distribution for a bound that holds 19 times in 20.
-	oneSided = 1.645
+	// oneSided is how many standard deviations make sure. The verdict is looked at hundreds of times.
+	oneSided = 2.5
 	// judgedBy is how many followed losers a verdict goes by if there are that many: the newest ones.
-	judgedBy = 60
+	judgedBy = 100
 	// newest is how many followed losers show that there is something to gain again.
 	newest = 5
 	// lookEvery is the least time between two looks.
