@@ -190,6 +190,7 @@ func TestDo_HTTPBodies(t *testing.T) {
 // TestDo_LeavesNothingWithItsCallersContext makes calls, a million with -hedge.long, under one context that never ends, from functions that
 // ask for the end of theirs as any that waits does. An ordinary child of that context for each call would stay on the heap.
 func TestDo_LeavesNothingWithItsCallersContext(t *testing.T) {
+	longtest.Simulation(t)
 	s := hedgetest.All(t, hedge.WithWarmup(1<<30, time.Hour))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

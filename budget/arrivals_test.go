@@ -44,7 +44,7 @@ func plannedDelay(l attemptLaw, begins []time.Duration) time.Duration {
 
 // TestArrivals_Tail has what a client gains whose calls are few, or come in bursts, if it knows their law.
 func TestArrivals_Tail(t *testing.T) {
-	longtest.Simulation(t)
+	longtest.Computation(t)
 	const second, minute = time.Second, time.Minute
 	for _, tc := range []struct {
 		name string
@@ -97,7 +97,7 @@ func TestArrivals_Tail(t *testing.T) {
 
 // TestRule12_OutageOfQuietClients has every call a second slower, or in vain, for a minute.
 func TestRule12_OutageOfQuietClients(t *testing.T) {
-	longtest.Simulation(t)
+	longtest.Computation(t)
 	for _, rate := range []float64{0.2, 1, 5} {
 		for name, tc := range map[string]struct {
 			slower, deadline time.Duration

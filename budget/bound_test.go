@@ -62,7 +62,7 @@ func (b *intervals) win() { b.f -= b.costliest }
 // TestRule12_InAnyIntervalWithCosts draws traffic of all rates, with pauses, costs, hedges that win and lose, hedges that are
 // dropped, calls that take back their share, and shares that change.
 func TestRule12_InAnyIntervalWithCosts(t *testing.T) {
-	longtest.Simulation(t)
+	longtest.Computation(t)
 	menus := [][]float64{{1}, {1, 1, 1, 100}, {0.1, 1, 7, 0}, {1, 2.5, 30, math.Inf(1), math.NaN(), -5}, {3}}
 	paid := 0.0
 	for seed := range uint64(longtest.Size(100, 5000)) {

@@ -73,7 +73,7 @@ func TestNew(t *testing.T) {
 
 // The burst is what the last 1.75 to 2 s of calls earned.
 func TestRule12_BurstFollowsTraffic(t *testing.T) {
-	longtest.Simulation(t)
+	longtest.Computation(t)
 	for _, tt := range []struct {
 		rate     int
 		percent  float64

@@ -9,7 +9,7 @@ import (
 
 // TestRule12_FleetInAnOutage has clients of one call a second each lose a service that they share, at the same moment.
 func TestRule12_FleetInAnOutage(t *testing.T) {
-	longtest.Simulation(t)
+	longtest.Computation(t)
 	clients := longtest.Size(50, 1_000)
 	for _, tc := range []struct {
 		name             string

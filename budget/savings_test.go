@@ -266,7 +266,7 @@ func TestRule12_SavingsStayWithinTheShare(t *testing.T) {
 // TestRule12_InAnyIntervalWithSavings checks every interval that ends with a hedge: hedges ≤ the share of its calls + the burst
 // and the savings at its start, and of the savings no more than two and one for each win in it.
 func TestRule12_InAnyIntervalWithSavings(t *testing.T) {
-	longtest.Simulation(t)
+	longtest.Computation(t)
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		b := budget.New(10)

@@ -86,7 +86,7 @@ func (c *bound) check(t *testing.T, now time.Duration) {
 
 // An outage: every call wants one hedge after 20 ms, and another, urgently, after 40.
 func TestRule12_OutageStaysWithinBudget(t *testing.T) {
-	longtest.Simulation(t)
+	longtest.Computation(t)
 	eachTraffic(t, func(t *testing.T, rate int, percent float64, calls []time.Duration) {
 		b := budget.New(percent)
 		c := bound{bucket: b, share: percent / 100, least: math.Inf(1)}
@@ -160,7 +160,7 @@ func checkShare(t *testing.T, percent float64, calls, hedges []time.Duration) {
 
 // A demand of four fifths of what is earned is never refused after the first seconds of traffic.
 func TestRule12_ModestDemandIsMet(t *testing.T) {
-	longtest.Simulation(t)
+	longtest.Computation(t)
 	eachTraffic(t, func(t *testing.T, _ int, percent float64, calls []time.Duration) {
 		b := budget.New(percent)
 		demand, busySince := 0.0, time.Duration(0)

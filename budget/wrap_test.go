@@ -36,7 +36,7 @@ func TestSumsMayWrap(t *testing.T) {
 
 // Three days without a hedge, at 100,000 calls a second and 400%, earn more than the difference of the sums can hold.
 func TestUnspentTokensAreForfeited(t *testing.T) {
-	longtest.Simulation(t)
+	longtest.Computation(t)
 	now := time.Now()
 	b := New(400)
 	for range 1_000_000 {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
@@ -232,6 +233,7 @@ func slowBefore(id uint64, script testserver.Script) testserver.Script {
 // In TestRule03_WordsProveNothing servers relay the errors of others, with the words of a connection that was cut. No attempt is
 // sent for that, nor is a limit put on resets.
 func TestRule03_WordsProveNothing(t *testing.T) {
+	longtest.Simulation(t)
 	const slow, calls = 15, 300
 	for _, text := range []string{calmCut, silentCut, "write tcp 10.0.0.1:1->10.0.0.2:2: write: broken pipe"} {
 		for _, code := range []codes.Code{codes.Unavailable, codes.Internal, codes.Unknown} {

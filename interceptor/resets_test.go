@@ -326,6 +326,7 @@ func TestRule07_CutsThatAreNotForResets(t *testing.T) {
 // TestRule07_PoolsOfConnections has a client whose pool opens one connection after the other, to one backend, and a server that
 // never cuts one. All losers are reset, whatever the number of connections.
 func TestRule07_PoolsOfConnections(t *testing.T) {
+	longtest.Simulation(t)
 	for _, size := range []int{1, 2, 9, 64} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/sketch"
 )
 
@@ -42,6 +43,7 @@ func spread(record func(*sketch.Window, time.Time, time.Duration), from, to time
 
 // Rule 16: a window takes what it needs, up to a limit that nothing recorded takes it past.
 func TestRule16_MemoryIsBounded(t *testing.T) {
+	longtest.Simulation(t)
 	observe, longer := (*sketch.Window).Observe, (*sketch.Window).ObserveLonger
 	for _, tt := range []struct {
 		name   string

@@ -213,7 +213,7 @@ func isAnswer(c codes.Code) bool {
 	return c == codes.NotFound || c == codes.PermissionDenied || c == codes.OutOfRange
 }
 
-// TestModel draws schedules by the hundred, or with -hedge.long by the ten thousand, plays each over real gRPC in virtual
+// TestModel draws schedules by the hundred, or with -hedge.long by the thousand, plays each over real gRPC in virtual
 // time, and checks the rules 1 to 11 on it against a model that has neither goroutines nor locks.
 func TestModel(t *testing.T) {
 	for name, detached := range map[string]bool{"reset": false, "left": true} {
@@ -223,7 +223,7 @@ func TestModel(t *testing.T) {
 
 func testModel(t *testing.T, detached bool) {
 	const perConnection = 100
-	model.Each(t, model.Counts{Short: 300, Long: 10_000}, perConnection, func(t *testing.T) func(*testing.T, uint64) {
+	model.Each(t, model.Counts{Short: 300, Long: 4_000}, perConnection, func(t *testing.T) func(*testing.T, uint64) {
 		var scheduler *hedge.Scheduler // of the schedule being played
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true})
 		conn := cluster.ClientT(t, grpc.WithStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {

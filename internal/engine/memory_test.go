@@ -157,6 +157,7 @@ func flood(s *hedge.Scheduler, n, busy int, junk, used func(i int) (target, meth
 // TestRule16_MemoryIsBounded sends a million method names through one target, and then as many targets as there may be,
 // while a hundred methods are in use that came when memory was full of such names.
 func TestRule16_MemoryIsBounded(t *testing.T) {
+	longtest.Simulation(t)
 	bound, names, targets := int64(8<<20), 20_000, 10_000
 	if *longtest.Long {
 		bound, names, targets = 64<<20, 1_000_000, 100_000

@@ -204,7 +204,7 @@ func TestAuto_RealTraffic(t *testing.T) {
 
 // TestAuto_InHindsight compares with the percentile that turns out to have been best, at the same budget.
 func TestAuto_InHindsight(t *testing.T) {
-	longtest.Simulation(t)
+	longtest.Computation(t)
 	for _, w := range append(benchmark(t), realTraffic...) {
 		if !*longtest.Long && !w.quick {
 			continue

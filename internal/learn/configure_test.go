@@ -19,7 +19,7 @@ func TestConfigure_WhileCallsEnd(t *testing.T) {
 	for range 1000 {
 		l.Observe(at, 10*ms)
 	}
-	for i := range longtest.Size(4_000, 100_000) {
+	for i := range longtest.Size(4_000, 20_000) {
 		c := &old
 		if i%2 == 0 {
 			c = &other

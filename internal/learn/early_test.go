@@ -12,7 +12,7 @@ import (
 // TestAuto_FirstCalls has one attempt in five be slow, more than the 90th percentile leaves out. With a budget of 30% and two
 // hedges of a call, less than 1% of calls stay slow once the distribution is known. The calls of the first choices come near that.
 func TestAuto_FirstCalls(t *testing.T) {
-	longtest.Simulation(t)
+	longtest.Computation(t)
 	var calls, slow, all, hedges float64
 	for seed := range uint64(longtest.Size(10, 40)) {
 		c := config()

@@ -70,7 +70,7 @@ func TestRule15_ReadingDoesNotAllocate(t *testing.T) {
 
 // TestRule16_OutcomesAreBounded has hedges sent at all ages that there are.
 func TestRule16_OutcomesAreBounded(t *testing.T) {
-	longtest.Simulation(t)
+	longtest.Computation(t)
 	l, now, random := started(config()), time.Unix(1e9, 0), rand.New(rand.NewPCG(1, 1))
 	l.Run(func(func()) {}) // choices are made below
 	for range 50 {

@@ -28,7 +28,7 @@ func logOf(l attemptDistribution, seed uint64, calls int) *sketch.Distribution {
 // TestAuto_AsPredicted compares what is predicted from calls without hedging with what hedging reaches for other calls of the
 // same distribution. In sizes requests differ, which such calls do not show: there it reaches less.
 func TestAuto_AsPredicted(t *testing.T) {
-	longtest.Simulation(t)
+	longtest.Computation(t)
 	for _, tc := range []struct {
 		name         string
 		distribution attemptDistribution
@@ -64,7 +64,7 @@ func TestAuto_AsPredicted(t *testing.T) {
 // TestAuto_AsPredictedByClass has the requests of sizes told apart by how heavy they are, here to a factor of e^½: each class is
 // then predicted as well as a distribution whose attempts have nothing to do with each other.
 func TestAuto_AsPredictedByClass(t *testing.T) {
-	longtest.Simulation(t)
+	longtest.Computation(t)
 	for class := -3; class < 3; class++ {
 		class := ofRequest(func(r, a *rand.Rand) float64 {
 			d := 5*math.Exp((float64(class)+r.Float64())/2) + a.ExpFloat64()

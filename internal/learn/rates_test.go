@@ -124,7 +124,7 @@ func (a arrivals) compare(v variant) (share, most float64) {
 
 // TestAuto_EveryRate has few calls, calls in bursts and clients that are new.
 func TestAuto_EveryRate(t *testing.T) {
-	longtest.Simulation(t)
+	longtest.Computation(t)
 	longtest.Only(t)
 	for _, a := range everyRate {
 		t.Run(a.name, func(t *testing.T) {
@@ -143,7 +143,7 @@ func TestAuto_EveryRate(t *testing.T) {
 // TestEveryRate_Parts says what is due to what is known and what to the bucket: the same with a bucket that is never empty for
 // long, with the delay known, and with both.
 func TestEveryRate_Parts(t *testing.T) {
-	longtest.Simulation(t)
+	longtest.Computation(t)
 	longtest.Only(t)
 	variants := []variant{
 		{name: "as it is"},
@@ -164,7 +164,7 @@ func TestEveryRate_Parts(t *testing.T) {
 // TestEveryRate_Outage has every call be a second slower for a minute. Each client sends at most a tenth as many hedges as it
 // makes calls meanwhile, and three more.
 func TestEveryRate_Outage(t *testing.T) {
-	longtest.Simulation(t)
+	longtest.Computation(t)
 	longtest.Only(t)
 	const from, to = 10 * time.Minute, 11 * time.Minute
 	for _, rate := range []float64{1, 5} {

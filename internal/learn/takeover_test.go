@@ -35,7 +35,7 @@ func newcomers(distribution attemptDistribution, seed uint64, c *learn.Config, k
 
 // TestTakeOver_Newcomers has clients that live for ten seconds take over what another client has learned.
 func TestTakeOver_Newcomers(t *testing.T) {
-	longtest.Simulation(t)
+	longtest.Computation(t)
 	distribution := oneInTwenty(5)
 	for seed := uint64(1); seed <= seeds(); seed++ {
 		donor := simulation{distribution: distribution, calls: 6_000, rate: 30, seed: 77 + seed, config: config()}.run()
@@ -94,7 +94,7 @@ func (n *newcomer) median() float64 {
 }
 
 func TestTakeOver_FirstCall(t *testing.T) {
-	longtest.Simulation(t)
+	longtest.Computation(t)
 	k := known(oneInTwenty(5), 3_000)
 	n := newNewcomer(oneInTwenty(5), k, config(), nil)
 	if e := n.Estimate(); e != nil {
@@ -119,7 +119,7 @@ func TestTakeOver_FirstCall(t *testing.T) {
 
 // TestTakeOver_Fades has the learner's own calls take 1.3 times as long, which is too little to be another distribution at once.
 func TestTakeOver_Fades(t *testing.T) {
-	longtest.Simulation(t)
+	longtest.Computation(t)
 	var memory sketch.Meter
 	n := newNewcomer(oneInTwenty(5.5), known(oneInTwenty(5), 3_000), config(), &memory)
 	with := memory.Bytes()
@@ -146,7 +146,7 @@ func TestTakeOver_Fades(t *testing.T) {
 func own(n *newcomer) uint64 { return n.id }
 
 func TestTakeOver_AnotherLaw(t *testing.T) {
-	longtest.Simulation(t)
+	longtest.Computation(t)
 	k := known(oneInTwenty(5), 3_000)
 	for _, c := range []struct {
 		name   string
@@ -175,7 +175,7 @@ func TestTakeOver_AnotherLaw(t *testing.T) {
 
 // TestTakeOver_AnotherLawDuringWarmup goes back to the warm-up that the learner would have had without a snapshot.
 func TestTakeOver_AnotherLawDuringWarmup(t *testing.T) {
-	longtest.Simulation(t)
+	longtest.Computation(t)
 	c := config()
 	c.WarmupCalls = 100
 	n := newNewcomer(oneInTwenty(50), known(oneInTwenty(5), 3_000), c, nil)
@@ -194,7 +194,7 @@ func TestTakeOver_AnotherLawDuringWarmup(t *testing.T) {
 
 // TestTakeOver_Burst begins with a thousand calls at once, of which the fastest end first.
 func TestTakeOver_Burst(t *testing.T) {
-	longtest.Simulation(t)
+	longtest.Computation(t)
 	distribution := oneInTwenty(5)
 	n := newNewcomer(distribution, known(distribution, 3_000), config(), nil)
 	n.First(n.now)
@@ -213,7 +213,7 @@ func TestTakeOver_Burst(t *testing.T) {
 
 // TestTakeOver_CutShort has what hedges cut short: the knowledge has the latencies that primaries would have had.
 func TestTakeOver_CutShort(t *testing.T) {
-	longtest.Simulation(t)
+	longtest.Computation(t)
 	distribution := oneInTwenty(5)
 	s := simulation{distribution: distribution, calls: 20_000, rate: 500, seed: 4, config: config()}.run()
 	free := config()

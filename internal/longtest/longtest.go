@@ -47,5 +47,5 @@ func Only(t testing.TB) {
 // and under it only in the long tier. A test of concurrency has no mark.
 func Simulation(testing.TB) {}
 
-// Search marks a test that has one goroutine and a lot to do. It never runs under the race detector.
-func Search(testing.TB) {}
+// Computation marks a test that has one goroutine and a lot to do, in the same place. It never runs under the race detector.
+func Computation(testing.TB) {}

@@ -10,8 +10,8 @@ import (
 )
 
 var (
-	mark  = regexp.MustCompile(`\tlongtest\.(Simulation|Search)\(`)
-	tests = regexp.MustCompile(`(?m)^func (Test\w+)\(.*(?:\n\tlongtest\.(Simulation|Search)\(t\)$)?`)
+	mark  = regexp.MustCompile(`\tlongtest\.(Simulation|Computation)\(`)
+	tests = regexp.MustCompile(`(?m)^func (Test\w+)\(.*(?:\n\tlongtest\.(Simulation|Computation)\(t\)$)?`)
 )
 
 // TestMarks checks that .ci/tests finds every marked test and no other: the mark is the first line of a test, and tests of
@@ -33,7 +33,7 @@ func TestMarks(t *testing.T) {
 			t.Errorf("%s: %d of %d marks are not on the first line of a test", path, all-placed, all)
 		}
 	}
-	if marks["TestMachine_EveryInterleaving"] != "Search" || marks["TestRule21_NeverWorseThanPlain"] != "Simulation" {
+	if marks["TestMachine_EveryInterleaving"] != "Computation" || marks["TestRule21_NeverWorseThanPlain"] != "Simulation" {
 		t.Error("marked tests were not found")
 	}
 }

@@ -237,7 +237,7 @@ func variants(hedges uint8) (all []race.Rules) {
 
 // TestMachine_Cuts goes through schedules in which connections are cut, and calls may be repeated for that.
 func TestMachine_Cuts(t *testing.T) {
-	longtest.Search(t)
+	longtest.Computation(t)
 	var c count
 	for hedges := range uint8(3) {
 		for _, r := range variants(hedges) {
@@ -255,7 +255,7 @@ func TestMachine_Cuts(t *testing.T) {
 // rules, and checks the rules on each step of each. Without -hedge.long, two hedges have fewer variants and no timers that
 // fire late.
 func TestMachine_EveryInterleaving(t *testing.T) {
-	longtest.Search(t)
+	longtest.Computation(t)
 	for hedges := range uint8(3) {
 		var c count
 		for _, r := range variants(hedges) {
@@ -267,7 +267,7 @@ func TestMachine_EveryInterleaving(t *testing.T) {
 
 // TestMachine_ThreeHedges does the same for a primary and three hedges, with fewer kinds of events and less time.
 func TestMachine_ThreeHedges(t *testing.T) {
-	longtest.Search(t)
+	longtest.Computation(t)
 	var c count
 	for _, r := range variants(3) {
 		r.Delay = min(r.Delay, 1) // so that the third is due in time
@@ -280,7 +280,7 @@ func TestMachine_ThreeHedges(t *testing.T) {
 
 // TestMachine_AReaderThatComesLate has the first hedge due later than a delay after the start.
 func TestMachine_AReaderThatComesLate(t *testing.T) {
-	longtest.Search(t)
+	longtest.Computation(t)
 	var c count
 	for _, r := range variants(1) {
 		if *long || !r.Shared && !r.Detached {
@@ -293,7 +293,7 @@ func TestMachine_AReaderThatComesLate(t *testing.T) {
 // TestMachine_StatesStandForSchedules shows that to search a state once is as good as to search it on each schedule that
 // leads there: both find as many schedules.
 func TestMachine_StatesStandForSchedules(t *testing.T) {
-	longtest.Search(t)
+	longtest.Computation(t)
 	for _, r := range variants(1) {
 		once := search{rules: r, firstDue: 1, horizon: 1, few: true}
 		each := search{rules: r, firstDue: 1, horizon: 1, few: true, plain: true}

@@ -95,7 +95,7 @@ var mutations = []struct{ bug, old, new string }{
 // each. It builds the package anew for each, with one of the machine's files replaced. Without -hedge.long it only looks
 // whether the bugs can be planted still.
 func TestMachine_Mutations(t *testing.T) {
-	longtest.Search(t)
+	longtest.Computation(t)
 	sources := map[string]string{}
 	for _, name := range []string{"machine.go", "repeat.go"} {
 		source, err := os.ReadFile(name)

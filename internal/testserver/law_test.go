@@ -43,7 +43,7 @@ func near(t *testing.T, what string, got, want, tolerance float64) {
 }
 
 func TestLawMoments(t *testing.T) {
-	longtest.Simulation(t)
+	longtest.Computation(t)
 	for _, tt := range []struct {
 		name     string
 		law      testserver.Law
@@ -75,7 +75,7 @@ func TestLawMoments(t *testing.T) {
 
 // The quantiles are worked out from the formulas of the laws.
 func TestNamedLaws(t *testing.T) {
-	longtest.Simulation(t)
+	longtest.Computation(t)
 	type quantiles map[float64]float64
 	for _, tt := range []struct {
 		name string

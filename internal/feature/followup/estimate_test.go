@@ -36,7 +36,7 @@ func median(all []sample) float64 {
 // TestMeasure_Unhedged: what p99 would be without hedging is within 15% of the truth at the median of samples of 40,000
 // calls, and the intervals hold it in 93 to 97% of 400 runs.
 func TestMeasure_Unhedged(t *testing.T) {
-	longtest.Simulation(t)
+	longtest.Computation(t)
 	for _, d := range named {
 		t.Run(d.name, func(t *testing.T) {
 			t.Parallel()
@@ -64,7 +64,7 @@ func TestMeasure_Unhedged(t *testing.T) {
 
 // TestMeasure_TenMinutes: over ten minutes at 500 calls a second the said p99 is within 5% of the truth at the median.
 func TestMeasure_TenMinutes(t *testing.T) {
-	longtest.Simulation(t)
+	longtest.Computation(t)
 	for _, d := range longtest.First(2, named) {
 		t.Run(d.name, func(t *testing.T) {
 			t.Parallel()
@@ -82,7 +82,7 @@ func TestMeasure_TenMinutes(t *testing.T) {
 // TestMeasure_Deadlines: callers and losers whose deadline passes are lower bounds. The intervals hold the truth below the
 // deadline as often as without it.
 func TestMeasure_Deadlines(t *testing.T) {
-	longtest.Simulation(t)
+	longtest.Computation(t)
 	runs, held := longtest.Size(40, 400), 0
 	all, _ := samplesOf(heavy2, runs, 40_000, 500, 130*time.Millisecond) // 0.6% of the primaries miss it
 	for _, s := range all {
@@ -109,7 +109,7 @@ func TestMeasure_FewFollowed(t *testing.T) {
 
 // TestMeasure_Saved: what is said to be saved is what was saved.
 func TestMeasure_Saved(t *testing.T) {
-	longtest.Simulation(t)
+	longtest.Computation(t)
 	for _, d := range named {
 		t.Run(d.name, func(t *testing.T) {
 			w := newWorld(3, d.draw, 500)

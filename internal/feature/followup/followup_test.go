@@ -15,7 +15,7 @@ import (
 // TestDraw_AsManyAsAreUseful: at most one call in twenty is drawn, and about one loser a second is followed; one call in five
 // is drawn until 30 are known.
 func TestDraw_AsManyAsAreUseful(t *testing.T) {
-	longtest.Simulation(t)
+	longtest.Computation(t)
 	for _, c := range []struct {
 		name      string
 		rate      float64

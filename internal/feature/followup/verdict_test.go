@@ -11,7 +11,7 @@ import (
 // TestNothingToGain_Never: where attempts are independent, fewer than 1% of runs of ten minutes are ever found to gain
 // nothing.
 func TestNothingToGain_Never(t *testing.T) {
-	longtest.Simulation(t)
+	longtest.Computation(t)
 	for _, d := range []struct {
 		name string
 		draw distribution
@@ -39,7 +39,7 @@ func TestNothingToGain_Never(t *testing.T) {
 // load from the second minute on. Within two minutes after attempts are independent again, hedging is back; within four
 // where their tail is short.
 func TestNothingToGain_OneProcessor(t *testing.T) {
-	longtest.Simulation(t)
+	longtest.Computation(t)
 	for _, d := range []struct {
 		name        string
 		draw, apart distribution

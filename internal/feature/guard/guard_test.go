@@ -62,7 +62,7 @@ func limit(perSecond, burst float64) func(*world, *method, int) bool {
 
 // TestGuard_ExhaustedWithoutHedges: RESOURCE_EXHAUSTED that has nothing to do with hedges costs them little after half an hour.
 func TestGuard_ExhaustedWithoutHedges(t *testing.T) {
-	longtest.Simulation(t)
+	longtest.Computation(t)
 	type cause struct {
 		name    string
 		refuses func(*world, *method, int) bool
@@ -99,7 +99,7 @@ func TestGuard_ExhaustedWithoutHedges(t *testing.T) {
 // TestGuard_ExhaustedInLongBursts: bursts of RESOURCE_EXHAUSTED that are much longer than what hedges may have caused in them, and
 // that come again within six minutes, cost little after half an hour.
 func TestGuard_ExhaustedInLongBursts(t *testing.T) {
-	longtest.Simulation(t)
+	longtest.Computation(t)
 	for _, tc := range []struct {
 		name         string
 		rate, wanted float64
@@ -121,7 +121,7 @@ func TestGuard_ExhaustedInLongBursts(t *testing.T) {
 
 // TestGuard_NoHedgeSent: without hedges there is no sign, whatever fails, and the first hedge passes.
 func TestGuard_NoHedgeSent(t *testing.T) {
-	longtest.Simulation(t)
+	longtest.Computation(t)
 	for _, perSecond := range []float64{1, 2, 5} {
 		w := newWorld(1)
 		m := w.add(always(20), 0)
@@ -139,7 +139,7 @@ func TestGuard_NoHedgeSent(t *testing.T) {
 
 // TestGuard_OtherMethods: failures of one method reach no other, hedged or not, and those of two reach all while they last.
 func TestGuard_OtherMethods(t *testing.T) {
-	longtest.Simulation(t)
+	longtest.Computation(t)
 	for _, tc := range []struct {
 		name          string
 		first, second float64 // due hedges a call of the two whose calls are refused
@@ -181,7 +181,7 @@ func TestGuard_OtherMethods(t *testing.T) {
 // TestGuard_NoFailureOfItsOwn: where hedges of one method fail, and another fails now and then by chance, that costs the other
 // little, and a third method nothing.
 func TestGuard_NoFailureOfItsOwn(t *testing.T) {
-	longtest.Simulation(t)
+	longtest.Computation(t)
 	for seed := range uint64(longtest.Size(3, 20)) {
 		w := newWorld(seed, 100, 100, 100)
 		w.fails = func(w *world, m *method, hedged bool) bool {
@@ -202,7 +202,7 @@ func TestGuard_NoFailureOfItsOwn(t *testing.T) {
 
 // TestGuard_LargeRequests: a hedge of a request that is too large fails like its primary, and that says nothing.
 func TestGuard_LargeRequests(t *testing.T) {
-	longtest.Simulation(t)
+	longtest.Computation(t)
 	for _, share := range []float64{0.001, 0.01} {
 		w := newWorld(1, 100)
 		w.large = share
@@ -226,7 +226,7 @@ func TestGuard_LargeRequests(t *testing.T) {
 // TestGuard_Limit: where hedges use up a rate limit, hardly more calls fail than without hedges. So it is where many methods
 // share the limit.
 func TestGuard_Limit(t *testing.T) {
-	longtest.Simulation(t)
+	longtest.Computation(t)
 	for _, methods := range longtest.First(2, []int{1, 50, 5}) {
 		for _, offered := range longtest.First(2, []float64{240, 480, 440, 460}) {
 			perSecond := 500.0
@@ -259,7 +259,7 @@ func TestGuard_Limit(t *testing.T) {
 // TestGuard_AfterTheCause: after whatever happened, under whatever traffic, at least 90% of hedges are sent again 15 minutes
 // after it has ended.
 func TestGuard_AfterTheCause(t *testing.T) {
-	longtest.Simulation(t)
+	longtest.Computation(t)
 	for seed := range uint64(longtest.Size(40, 1000)) {
 		random := rand.New(rand.NewPCG(seed, 3))
 		w := newWorld(seed)

@@ -16,7 +16,7 @@ func chance(share float64) func(*world, *method, bool) bool {
 // TestGuard_FailuresByChance: failures that have nothing to do with hedges cost them a tenth at most, and at most few verdicts
 // are wrong.
 func TestGuard_FailuresByChance(t *testing.T) {
-	longtest.Simulation(t)
+	longtest.Computation(t)
 	outage := func(w *world, _ *method, _ bool) bool { return w.now.Unix()%300 < 30 && w.random.IntN(2) == 0 }
 	more := func(w *world, _ *method, _ bool) bool { return w.random.Float64() < min(0.5, w.calls/1e6) }
 	hours := longtest.Size(1, 24)
@@ -57,7 +57,7 @@ func TestGuard_FailuresByChance(t *testing.T) {
 
 // TestGuard_FailuresOfHedges: where more calls fail with hedges, hedges become few, and fewer calls fail.
 func TestGuard_FailuresOfHedges(t *testing.T) {
-	longtest.Simulation(t)
+	longtest.Computation(t)
 	for _, tc := range []struct {
 		name          string
 		methods       int
