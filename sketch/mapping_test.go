@@ -10,7 +10,7 @@ import (
 	"github.com/grpchedge/hedge/sketch"
 )
 
-// TestUpperEdge_IsWhereBucketsEnd holds on 32-bit machines too: GOARCH=386 go test ./latency.
+// TestUpperEdge_IsWhereBucketsEnd holds on 32-bit machines too: GOARCH=386 go test ./sketch.
 func TestUpperEdge_IsWhereBucketsEnd(t *testing.T) {
 	last := sketch.Bucket(time.Hour)
 	for b := range last {
