@@ -162,7 +162,8 @@ func BenchmarkStream(b *testing.B) {
 		b.Run("stub/"+bc.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				st, err := bc.open(b.Context())
+				ctx, cancel := context.WithCancel(b.Context())
+				st, err := bc.open(ctx)
 				if err == nil {
 					err = st.SendMsg(req)
 				}
@@ -175,6 +176,7 @@ func BenchmarkStream(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
+				cancel() // ends the stream, which has no end of its own
 			}
 		})
 	}

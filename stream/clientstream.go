@@ -3,11 +3,8 @@ package stream
 import (
 	"context"
 	"io"
-	"sync"
 	"sync/atomic"
-	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/grpchedge/hedge/internal/attempt"
@@ -15,62 +12,80 @@ import (
 	"github.com/grpchedge/hedge/internal/race"
 )
 
-// clientStream is one call: the [grpc.ClientStream] that the caller gets.
+// clientStream is a call that may be hedged: the [grpc.ClientStream] that the caller gets.
 //
-// The first call of RecvMsg or Header runs the race. Other calls wait until the race is decided. No lock is held while a
+// The first call of RecvMsg or Header runs a contest. Other calls wait until an attempt is chosen. No lock is held while a
 // call waits.
 type clientStream struct {
-	call        engine.Call
-	caller      context.Context
-	plan        race.Plan
-	desc        *grpc.StreamDesc
-	cc          *grpc.ClientConn
-	method      string
-	streamer    grpc.Streamer
-	options     attempt.Options
-	types       *messageTypes     // nil unless WaitForMessage names the method
-	callOptions []grpc.CallOption // the caller's
+	learning // its lock guards the fields down to contest too, and every change of chosen
 
-	tracksFailures bool // failures and their trailers count, for a throttle or a hedgingPolicy
-	committed      bool // the method has a hedgingPolicy, so response headers decide the race
-	inspects       bool // what the user says of the request decides when it is hedged, or what a hedge costs
-	inspected      bool // that is known; used by SendMsg only
+	opened   bool          // the primary's stream is open
+	finished bool          // gRPC's stream ended before that
+	decided  chan struct{} // closed when an attempt is chosen; nil unless a call waits for that
+	contest  *contest      // nil unless it has begun and no attempt is chosen
 
+	opener  opener
+	caller  context.Context
+	plan    race.Plan // with a hedgingPolicy, which is when LastFailureWins is set, response headers decide the race
 	primary streamAttempt
-	cancel  context.CancelCauseFunc // the primary's
-	bound   context.Context         // the primary's, which ends by cancel
+	bound   context.Context // the primary's, which ends by its cancel
+	request request
 
 	// chosen is the attempt that won, or nil before that. forward is the same attempt, set after the first message was
 	// received and learned from: then all calls are forwarded to it.
 	chosen, forward atomic.Pointer[streamAttempt]
 	context         atomic.Pointer[callContext] // nil unless Context was called while chosen was nil
-	request         request
-
-	mu      sync.Mutex    // guards the fields down to headers, and every change of chosen
-	opened  bool          // the primary's stream is open
-	racing  bool          // the race has begun
-	goal    goal          // what the race is for; written before it runs
-	decided chan struct{} // closed when an attempt is chosen; nil unless a call waits for that
-	headers headerWait    // the wait for the headers that decided the call
-
-	race race.Race
-
-	// Only the call that runs the race uses the fields below, and then only RecvMsg.
-	replies  attempt.Reply // makes the messages that hedges receive into
-	into     any           // what the primary receives into
-	keeps    bool          // Header runs the race for the first message, which is kept for RecvMsg
-	askedAt  time.Duration // the call's age when RecvMsg or Header was called
-	ending   ending
-	hedgeWon *race.AttemptReport // the hedge that won by its headers; nil if none did
 }
 
-// goal is what a race is for.
-type goal uint8
+// open opens the primary. An error ends the call.
+func (c *clientStream) open(target string) error {
+	if c.plan.Detached {
+		c.bound, c.primary.cancel, c.plan.LetGo = race.Loosen(c.caller)
+	} else {
+		c.bound, c.primary.cancel = context.WithCancelCause(c.caller)
+	}
+	ctx := c.call.PrimaryContext(c.bound, target)
+	err := c.primary.open(ctx, &c.opener, c.primaryFinished)
+	// With a hedgingPolicy a hedge may still succeed, so the error comes from RecvMsg.
+	mayBeSaved := err != nil && c.plan.LastFailureWins && c.call.Failure(0, err, race.Seen{}).End == race.NonFatal && c.caller.Err() == nil
+	if err != nil && !mayBeSaved {
+		c.primary.cancel(nil)
+		c.call.End(engine.End{Err: err})
+		c.primary.results.Deliver()
+		return err
+	}
+	if mayBeSaved {
+		c.primary.ClientStream, c.primary.ended = failedStream{ctx, err}, err
+	}
+	c.mu.Lock()
+	c.opened = true
+	finished := c.finished
+	c.mu.Unlock()
+	switch {
+	case mayBeSaved: // the call ends with its context if the caller never calls RecvMsg
+		context.AfterFunc(ctx, c.choosePrimaryIfIdle)
+	case finished:
+		c.choosePrimaryIfIdle()
+	}
+	return nil
+}
 
-const (
-	firstMessage    goal = iota // the first message, or the end of the stream
-	responseHeaders             // the response headers, or the end of a stream without
-)
+// primaryFinished is the OnFinish of the primary: gRPC's stream has ended with err.
+func (c *clientStream) primaryFinished(err error) {
+	c.finish(&c.primary, err)
+	if err != nil && c.call.MayRepeat(err) { // RecvMsg may repeat the call; if it is never called, the call ends with its context
+		context.AfterFunc(c.bound, c.choosePrimaryIfIdle)
+		return
+	}
+	c.choosePrimaryIfIdle()
+}
+
+// finish frees the contexts of an attempt whose gRPC stream has ended with err, if its connection has been closed.
+func (c *clientStream) finish(m *streamAttempt, err error) {
+	if err != nil && c.opener.closed() {
+		c.done(m, err)
+	}
+}
 
 func (c *clientStream) RecvMsg(m any) error {
 	if d := c.forward.Load(); d != nil {
@@ -85,26 +100,26 @@ func (c *clientStream) RecvMsg(m any) error {
 func (c *clientStream) receiveFirst(m any) error {
 	askedAt := c.call.Age()
 	goal := firstMessage
-	if c.committed {
+	if c.plan.LastFailureWins {
 		goal = responseHeaders
 	}
-	chosen, races := c.enter(goal)
+	chosen, contest := c.enter(goal, askedAt)
 	switch {
-	case races && goal == firstMessage:
+	case contest != nil && goal == firstMessage:
 		if replies, ok := attempt.NewReply(m); ok {
-			return c.raceInto(replies, askedAt, m)
+			return c.raceInto(contest, replies, m)
 		}
 		c.call.NotReplayable()
 		chosen = c.choose(&c.primary)
-	case races:
-		chosen = c.decide(askedAt, nil)
+	case contest != nil:
+		chosen = contest.decide(nil)
 		c.headersCame(askedAt, chosen.header)
 	case chosen == nil:
 		chosen = c.await()
 	}
-	c.types.remember(c.method, m)
-	err := c.receive(chosen, m)
-	c.endWith(chosen, askedAt, err)
+	c.opener.remember(m)
+	err := chosen.receive(&c.opener, m)
+	c.endWith(chosen, askedAt, err, chosen.ended != nil)
 	if chosen.ended == nil { // otherwise receive returns chosen.ended
 		c.forward.Store(chosen)
 	}
@@ -112,15 +127,15 @@ func (c *clientStream) receiveFirst(m any) error {
 	return err
 }
 
-// raceInto runs a race for the first message and receives it into m. replies makes messages of the same type as m.
-func (c *clientStream) raceInto(replies attempt.Reply, askedAt time.Duration, m any) error {
-	c.replies = replies
+// raceInto runs a contest for the first message and receives it into m. replies makes messages of the same type as m.
+func (c *clientStream) raceInto(k *contest, replies attempt.Reply, m any) error {
+	k.replies = replies
 	was := replies.Content()
 	into := m
 	if c.plan.Detached {
 		into = replies.Make()
 	}
-	winner := c.decide(askedAt, into)
+	winner := k.decide(into)
 	switch {
 	case winner == &c.primary && !c.plan.Detached:
 	case winner.err == nil:
@@ -130,7 +145,7 @@ func (c *clientStream) raceInto(replies attempt.Reply, askedAt time.Duration, m 
 	default: // the primary lost, but may have received into m
 		replies.Restore(was)
 	}
-	c.types.remember(c.method, m)
+	c.opener.remember(m)
 	c.forward.Store(winner)
 	c.done(winner, winner.err)
 	return winner.err
@@ -142,30 +157,26 @@ func (c *clientStream) Header() (metadata.MD, error) {
 	}
 	askedAt := c.call.Age()
 	goal := responseHeaders
-	replies, waits := c.types.reply(c.method, c.callOptions)
-	if waits && !c.committed {
+	replies, waits := c.opener.reply()
+	if waits && !c.plan.LastFailureWins {
 		goal = firstMessage
 	}
-	chosen, races := c.enter(goal)
+	chosen, contest := c.enter(goal, askedAt)
 	switch {
-	case races && goal == responseHeaders:
-		chosen = c.decide(askedAt, nil)
+	case contest != nil && goal == responseHeaders:
+		chosen = contest.decide(nil)
 		c.headersCame(askedAt, chosen.header)
 		c.done(chosen, chosen.err)
 		c.done(chosen, chosen.ended)
 		return chosen.header, chosen.err
-	case races:
-		c.replies, c.keeps = replies, true
-		chosen = c.decide(askedAt, replies.Make())
+	case contest != nil:
+		contest.replies, contest.keeps = replies, true
+		chosen = contest.decide(replies.Make())
 		c.done(chosen, chosen.ended)
 	case chosen == nil:
-		chosen = c.headerDuringRace(askedAt)
+		chosen = c.headerDuringContest(askedAt)
 	}
-	header, err := c.headerOf(chosen)
-	if c.streamer == nil && goal == responseHeaders { // it would have decided the race
-		c.headersCame(askedAt, header)
-	}
-	return header, err
+	return c.headerOf(chosen)
 }
 
 // headerOf is Header of the chosen attempt.
@@ -176,9 +187,7 @@ func (c *clientStream) headerOf(m *streamAttempt) (metadata.MD, error) {
 }
 
 func (c *clientStream) SendMsg(m any) error {
-	if c.inspects {
-		c.inspect(m)
-	}
+	c.inspect(m)
 	chosen := c.chosen.Load()
 	if chosen == nil {
 		err := c.primary.SendMsg(m)
@@ -220,27 +229,12 @@ func (c *clientStream) Trailer() metadata.MD {
 	return nil
 }
 
-// receive is RecvMsg of the chosen attempt.
-func (c *clientStream) receive(m *streamAttempt, into any) error {
-	switch {
-	case m.ended != nil:
-		return m.ended
-	case m.held:
-		held := m.into
-		m.into, m.held = nil, false
-		return c.handOver(held, into)
-	}
-	return m.RecvMsg(into)
-}
-
-// done frees the context of m, the chosen attempt, if err is not nil: an error returned to the caller ends the stream.
+// done frees the contexts of m and of the call if err is not nil: an error returned to the caller ends the stream.
 func (c *clientStream) done(m *streamAttempt, err error) {
 	if err == nil {
 		return
 	}
-	if m.cancel != nil {
-		m.cancel(err)
-	}
+	m.cancel(err)
 	if ctx := c.context.Load(); ctx != nil {
 		ctx.cancel(err)
 	}

@@ -1,13 +1,29 @@
 package stream
 
 import (
+	"sync"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/race"
 )
+
+// learning is what the call of a stream learns: of its request, and how long its first message took.
+type learning struct {
+	call           engine.Call
+	tracksFailures bool // failures and their trailers count, for a throttle or a hedgingPolicy
+	inspects       bool // what the user says of the request decides when it is hedged, or what a hedge costs
+	inspected      bool // that is known; used by SendMsg only
+	ending         ending
+	hedgeWon       *race.AttemptReport // the hedge that won by its headers; nil if none did
+
+	mu      sync.Mutex // guards the fields below
+	begun   bool       // RecvMsg or Header was called, so that what the user says of the request comes too late
+	headers headerWait // the wait for the headers that decided the call
+}
 
 // headerWait is a wait for the response headers. Its times are ages of the call.
 type headerWait struct {
@@ -24,87 +40,89 @@ const (
 	told
 )
 
+func learnFrom(call engine.Call) learning {
+	return learning{call: call, tracksFailures: call.TracksFailures(), inspects: call.Inspects()}
+}
+
+// inspect tells the call what the user's functions say of its request, unless somebody waits for an answer to it already. No
+// lock is held while they run.
+func (l *learning) inspect(m any) {
+	if !l.inspects || l.inspected {
+		return
+	}
+	l.inspected = true
+	traits := l.call.TraitsOf(m)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.begun {
+		l.call.SetTraits(traits)
+	}
+}
+
+// begin says that RecvMsg or Header was called.
+func (l *learning) begin() {
+	if l.inspects {
+		l.mu.Lock()
+		l.begun = true
+		l.mu.Unlock()
+	}
+}
+
 // headersCame records when the headers that decided the call came, if header is not nil. The caller asked for them at the
 // age askedAt.
-func (c *clientStream) headersCame(askedAt time.Duration, header metadata.MD) {
-	at := c.call.Age()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if header != nil && !c.headers.came {
-		c.headers = headerWait{came: true, askedAt: askedAt, at: at}
-	}
-}
-
-func (c *clientStream) headersWaited() headerWait {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.headers
-}
-
-// endWith ends the call by the first message of m, or the end of the stream, which was received after m was chosen. RecvMsg was
-// called at the age askedAt, and has just received it with err.
-func (c *clientStream) endWith(m *streamAttempt, askedAt time.Duration, err error) {
-	if c.ending == told {
+func (l *learning) headersCame(askedAt time.Duration, header metadata.MD) {
+	if header == nil {
 		return
 	}
-	e := engine.End{Err: outcome(err), AskedAt: askedAt, Early: c.early(askedAt), Over: m.ended != nil}
-	if c.tracksFailures && e.Err != nil {
-		e.Trailer = m.Trailer()
+	at := l.call.Age()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.headers.came {
+		l.headers = headerWait{came: true, askedAt: askedAt, at: at}
 	}
-	if c.waited(askedAt) {
+}
+
+func (l *learning) headersWaited() headerWait {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.headers
+}
+
+// endWith ends the call by the first message of st, or the end of the stream, which was received when nothing else could decide
+// the call. RecvMsg was called at the age askedAt, and has just received it with err. over says that the stream had ended before.
+func (l *learning) endWith(st grpc.ClientStream, askedAt time.Duration, err error, over bool) {
+	if l.ending == told {
+		return
+	}
+	age, h := l.call.Age(), l.headersWaited()
+	e := engine.End{Err: outcome(err), Age: age, AskedAt: askedAt, Early: h.early(askedAt, age), Over: over}
+	if l.tracksFailures && e.Err != nil {
+		e.Trailer = st.Trailer()
+	}
+	if h.waited(askedAt, age) {
 		e.AskedAt = 0
 	}
-	if c.ending == toldHeaders {
-		c.call.FirstMessage(e, c.hedgeWon)
+	if l.ending == toldHeaders {
+		l.call.FirstMessage(e, l.hedgeWon)
 	} else {
-		c.call.End(e)
+		l.call.End(e)
 	}
-	c.ending = told
+	l.ending = told
 }
 
-// endUntouched ends the call by its primary, which ended with err before a hedge was due, unless its headers are all that came.
-func (c *clientStream) endUntouched(err error) {
-	if err == nil && c.goal != firstMessage && !c.primary.answered() {
-		return
-	}
-	e := engine.End{Err: err, AskedAt: c.askedAt, Early: c.early(c.askedAt)}
-	if c.tracksFailures && err != nil {
-		e.Trailer = c.primary.Trailer()
-	}
-	c.call.End(e)
-	c.ending = told
-}
-
-// endRaced ends the call by the report of its race. If headers have decided it, the first message is still to come.
-func (c *clientStream) endRaced(r *race.Report) {
-	e := engine.End{Race: r, AskedAt: c.askedAt, Early: c.early(c.askedAt), Headers: c.goal != firstMessage, Over: c.primary.answered()}
-	c.ending = told
-	switch winner := &r.Attempts[r.Winner]; {
-	case !e.Headers, r.Panicked:
-	case r.Winner == 0 && !e.Over:
-		c.ending = toldHeaders
-	case r.Winner > 0 && winner.End != race.NonFatal:
-		hedge := *winner // the report is not kept
-		c.ending, c.hedgeWon = toldHeaders, &hedge
-	}
-	c.call.End(e)
-}
-
-// waited reports whether the call's age is the time to the first message, because the caller was waiting for it. RecvMsg was
+// waited reports whether the age of the call is the time to the first message, because the caller was waiting for it. RecvMsg was
 // called at the age askedAt, and has just received the message. A caller that has waited for at least half of the age
 // counts as waiting from the start. A caller that waited for the headers, and then called RecvMsg within the grace period,
 // counts too, because the message may have come with the headers. The grace period does not depend on the age: if it did,
 // slow calls would be learned from more often than fast ones.
-func (c *clientStream) waited(askedAt time.Duration) bool {
-	age, h := c.call.Age(), c.headersWaited()
+func (h headerWait) waited(askedAt, age time.Duration) bool {
 	return age >= 2*askedAt || h.came && h.at >= 2*h.askedAt && askedAt-h.at <= grace
 }
 
 // early reports whether the headers that decided the call came well before the first message. RecvMsg was called at the age
 // askedAt, and has just received the message. The headers are early if RecvMsg then waited for at least the grace period and
 // an eighth of the call's age.
-func (c *clientStream) early(askedAt time.Duration) bool {
-	age, h := c.call.Age(), c.headersWaited()
+func (h headerWait) early(askedAt, age time.Duration) bool {
 	after := age - max(askedAt, h.at)
 	return h.came && after >= grace && 8*after >= age
 }

@@ -17,12 +17,12 @@ import (
 )
 
 // handOver moves a first message that Header has received, held, to the message m that the caller then passes to RecvMsg.
-func (c *clientStream) handOver(held, m any) error {
+func (o *opener) handOver(held, m any) error {
 	if replies, ok := attempt.NewReply(m); ok && sameType(held, m) {
 		replies.Take(held)
 		return nil
 	}
-	codec := codecOf(c.callOptions)
+	codec := codecOf(o.options.Caller())
 	data, err := codec.Marshal(held)
 	if err == nil {
 		err = codec.Unmarshal(data, m)

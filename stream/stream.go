@@ -19,12 +19,10 @@ import (
 	"context"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/connectivity"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/attempt"
 	"github.com/grpchedge/hedge/internal/engine"
-	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/wire"
 )
 
@@ -69,88 +67,12 @@ func Interceptor(s *hedge.Scheduler, opts ...Option) grpc.StreamClientIntercepto
 			return watch(ctx, call, o.types(method), desc, cc, method, streamer, opts)
 		}
 		c := &clientStream{
-			call: call, caller: ctx, plan: plan, types: o.types(method),
-			desc: desc, cc: cc, method: method, streamer: streamer,
-			tracksFailures: call.TracksFailures(), committed: plan.LastFailureWins, inspects: call.Inspects(),
-			options: attempt.NewOptions(opts),
+			learning: learnFrom(call), caller: ctx, plan: plan,
+			opener: opener{desc: desc, cc: cc, method: method, streamer: streamer, types: o.types(method), options: attempt.NewOptions(opts)},
 		}
-		if err := c.open(target, opts); err != nil {
+		if err := c.open(target); err != nil {
 			return nil, err
 		}
 		return c, nil
-	}
-}
-
-// watch opens a stream that is not hedged, and learns from it.
-func watch(ctx context.Context, call engine.Call, types *messageTypes, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts []grpc.CallOption) (grpc.ClientStream, error) {
-	st, err := streamer(ctx, desc, cc, method, opts...)
-	if err != nil {
-		call.End(engine.End{Err: err})
-		return nil, err
-	}
-	if !call.Learns() && !call.TracksFailures() {
-		return st, nil
-	}
-	c := &clientStream{call: call, caller: ctx, types: types, method: method, tracksFailures: call.TracksFailures(), inspects: call.Inspects()}
-	c.primary.ClientStream = st
-	c.chosen.Store(&c.primary)
-	return c, nil
-}
-
-// open opens the primary. An error ends the call.
-func (c *clientStream) open(target string, opts []grpc.CallOption) error {
-	var ctx context.Context
-	var cancel context.CancelCauseFunc
-	if c.plan.Detached {
-		ctx, cancel, c.plan.LetGo = race.Loosen(c.caller)
-	} else {
-		ctx, cancel = context.WithCancelCause(c.caller)
-	}
-	c.cancel, c.bound = cancel, ctx
-	ctx = c.call.PrimaryContext(ctx, target)
-	c.callOptions = opts
-	c.primary, opts = c.newAttempt(cancel, true)
-	err := c.primary.open(ctx, c, opts)
-	switch {
-	case err == nil:
-	case c.committed && c.call.Failure(0, err, race.Seen{}).End == race.NonFatal && c.caller.Err() == nil:
-		// With a hedgingPolicy a hedge may still succeed, so the error comes from RecvMsg. AfterFunc frees the call if the
-		// caller never calls RecvMsg.
-		c.primary.ClientStream, c.primary.ended = failedStream{ctx, err}, err
-		context.AfterFunc(ctx, c.choosePrimaryIfNoRace)
-	default:
-		cancel(nil)
-		c.call.End(engine.End{Err: err})
-		c.primary.results.Deliver()
-		return err
-	}
-	c.mu.Lock()
-	c.opened = true
-	c.mu.Unlock()
-	if c.caller.Err() != nil || c.closed() { // if attemptFinished ran before opened was set, it did nothing
-		c.choosePrimaryIfNoRace()
-	}
-	return nil
-}
-
-// closed reports whether the connection has been closed.
-func (c *clientStream) closed() bool {
-	return c.cc != nil && c.cc.GetState() == connectivity.Shutdown
-}
-
-// attemptFinished is the OnFinish of an attempt: gRPC's stream has ended with err. cancel frees the attempt's context.
-func (c *clientStream) attemptFinished(primary bool, cancel context.CancelCauseFunc, err error) {
-	if c.closed() {
-		cancel(err)
-		if ctx := c.context.Load(); ctx != nil {
-			ctx.cancel(err)
-		}
-	}
-	switch {
-	case !primary:
-	case err != nil && c.call.MayRepeat(err): // RecvMsg may repeat the call; if it is never called, the call ends with its context
-		context.AfterFunc(c.bound, c.choosePrimaryIfNoRace)
-	default:
-		c.choosePrimaryIfNoRace() // the stream ended while no call was waiting, so no race is needed
 	}
 }

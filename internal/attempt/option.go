@@ -44,6 +44,9 @@ func NewOptions(opts []grpc.CallOption) Options {
 	return o
 }
 
+// Caller returns the caller's options.
+func (o *Options) Caller() []grpc.CallOption { return o.caller }
+
 func (o *Options) take(v variable) {
 	if o.initial == nil {
 		o.initial = make([]variable, 0, len(o.caller))

@@ -1,0 +1,138 @@
+package stream
+
+import (
+	"time"
+
+	"google.golang.org/grpc/metadata"
+)
+
+// enter returns the chosen attempt, or nil if there is none yet. In that case, if a contest is returned, the caller must run
+// it, or choose. Otherwise another call does so.
+func (c *clientStream) enter(g goal, askedAt time.Duration) (*streamAttempt, *contest) {
+	if chosen := c.chosen.Load(); chosen != nil && !c.inspects {
+		return chosen, nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	begun := c.begun
+	c.begun = true // from now on the request's class is what it is, for a stream that is decided too
+	if chosen := c.chosen.Load(); chosen != nil || begun {
+		return chosen, nil
+	}
+	c.contest = newContest(c, g, askedAt)
+	return nil, c.contest
+}
+
+// choose makes m the chosen attempt, unless there is one already, and returns the chosen attempt.
+func (c *clientStream) choose(m *streamAttempt) *streamAttempt {
+	c.mu.Lock()
+	if chosen := c.chosen.Load(); chosen != nil {
+		c.mu.Unlock()
+		return chosen
+	}
+	c.chooseLocked(m)
+	c.mu.Unlock()
+	m.results.DeliverAtEnd()
+	return m
+}
+
+// choosePrimaryIfIdle chooses the primary, which has ended while neither RecvMsg nor Header was waiting, so that no contest is
+// needed. If a contest has begun, it does nothing.
+func (c *clientStream) choosePrimaryIfIdle() {
+	c.mu.Lock()
+	c.finished = true
+	if c.begun || !c.opened || c.chosen.Load() != nil {
+		c.mu.Unlock()
+		return
+	}
+	c.chooseLocked(&c.primary)
+	c.mu.Unlock()
+	c.primary.results.DeliverAtEnd()
+}
+
+// chooseLocked makes m the chosen attempt. The lock must be held.
+func (c *clientStream) chooseLocked(m *streamAttempt) {
+	c.contest = nil
+	c.chosen.Store(m)
+	if c.decided != nil {
+		close(c.decided)
+	}
+}
+
+// await waits until another call has chosen an attempt, and returns that.
+func (c *clientStream) await() *streamAttempt {
+	c.mu.Lock()
+	if chosen := c.chosen.Load(); chosen != nil {
+		c.mu.Unlock()
+		return chosen
+	}
+	if c.decided == nil {
+		c.decided = make(chan struct{})
+	}
+	decided := c.decided
+	c.mu.Unlock()
+	<-decided
+	return c.chosen.Load()
+}
+
+// commit chooses the primary, unless a hedge has won or the primary has failed in a race that goes on. It returns the chosen
+// attempt, and waits for it if need be.
+func (c *clientStream) commit() *streamAttempt {
+	c.mu.Lock()
+	begun := c.begun
+	if c.chosen.Load() == nil {
+		c.begun = true // no contest may begin any more
+	}
+	k := c.contest
+	if k != nil {
+		k.known = true
+	}
+	c.mu.Unlock()
+	if begun && (k == nil || !k.race.Commit()) {
+		return c.await()
+	}
+	c.request.release()
+	return c.choose(&c.primary)
+}
+
+// headerDuringContest is Header while another call runs the contest. It returns the chosen attempt.
+func (c *clientStream) headerDuringContest(askedAt time.Duration) *streamAttempt {
+	c.mu.Lock()
+	awaitsMessage := c.contest != nil && c.contest.goal == firstMessage
+	c.mu.Unlock()
+	if c.opener.types == nil && awaitsMessage {
+		// Header must not wait for the first message. If the primary has headers, it wins. If it has none, it has ended or
+		// lost, and the race decides.
+		if header := c.primaryHeader(); header != nil {
+			c.headersCame(askedAt, header)
+			return c.commit()
+		}
+	}
+	return c.await()
+}
+
+// primaryHeader waits for the primary's headers. It returns nil if there are none, or if the race is decided before.
+func (c *clientStream) primaryHeader() metadata.MD {
+	header := func() metadata.MD {
+		md, err := c.primary.Header()
+		if err != nil {
+			return nil
+		}
+		return md
+	}
+	if !c.plan.Detached { // a primary that has lost is cancelled
+		return header()
+	}
+	came, decided := make(chan metadata.MD, 1), make(chan struct{})
+	go func() { came <- header() }()
+	go func() {
+		c.await()
+		close(decided)
+	}()
+	select {
+	case md := <-came:
+		return md
+	case <-decided:
+		return nil
+	}
+}

@@ -1,0 +1,165 @@
+package stream
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/grpchedge/hedge/internal/attempt"
+	"github.com/grpchedge/hedge/internal/engine"
+	"github.com/grpchedge/hedge/internal/race"
+)
+
+// goal is what a race is for.
+type goal uint8
+
+const (
+	firstMessage    goal = iota // the first message, or the end of the stream
+	responseHeaders             // the response headers, or the end of a stream without
+)
+
+// contest is the race of a stream's attempts. It is a [race.Policy], mostly by its call, and the [race.Entrant]. The call of
+// RecvMsg or Header that began it runs it.
+type contest struct {
+	*engine.Call
+	stream  *clientStream
+	race    race.Race
+	goal    goal
+	askedAt time.Duration // the call's age when RecvMsg or Header was called
+	replies attempt.Reply // makes the messages that hedges receive into
+	into    any           // what the primary receives into
+	keeps   bool          // Header runs the race for the first message, which is kept for RecvMsg
+	known   bool          // another call has it, so that it is not used again; the stream's lock guards it
+}
+
+// contests is a pool. Only contests in which no hedge was due are put back: a losing hedge may use its contest after the race.
+var contests = sync.Pool{New: func() any { return new(contest) }}
+
+func newContest(c *clientStream, g goal, askedAt time.Duration) *contest {
+	k := contests.Get().(*contest)
+	k.Call, k.stream, k.goal, k.askedAt = &c.call, c, g, askedAt
+	return k
+}
+
+// recycle puts the contest back into the pool.
+func (k *contest) recycle() {
+	k.Call, k.stream, k.replies, k.into, k.keeps = nil, nil, attempt.Reply{}, nil, false
+	contests.Put(k)
+}
+
+// grace is the time that the primary gets before the first hedge, if RecvMsg is called after that hedge was due. The first
+// message may be there already.
+const grace = time.Millisecond
+
+// decide runs the race and returns the winner, which is then chosen. If the goal is the first message, the primary receives it
+// into the given message.
+func (k *contest) decide(into any) *streamAttempt {
+	c := k.stream
+	k.into = into
+	if c.plan.Detached {
+		c.primary.into = into
+	}
+	winner, reusable := &c.primary, false
+	defer func() { // also if an attempt panics
+		c.request.release()
+		c.choose(winner)
+		if reusable {
+			k.recycle()
+		}
+	}()
+	out := k.race.Run(c.caller, c.primary.cancel, c.startPlan(k.askedAt), k, k)
+	if out.Untouched {
+		k.endUntouched(out.Err)
+	}
+	if out.Winner != nil {
+		if !c.plan.Detached { // then the primary may run on
+			c.primary.cancel(race.ErrLost)
+		}
+		winner = &out.Winner.(*hedgeAttempt).streamAttempt
+	}
+	if k.keeps {
+		if !c.plan.Detached {
+			c.primary.into = into
+		}
+		winner.keepForRecv()
+	}
+	if !c.plan.Detached {
+		k.into = nil
+	}
+	if out.Untouched {
+		c.mu.Lock()
+		c.contest, reusable = nil, !k.known
+		c.mu.Unlock()
+	}
+	return winner
+}
+
+// startPlan is the plan of a race that begins at the given age. The call's delay may have changed since it began, by what the
+// user says of the request, but not the kind of its contexts.
+func (c *clientStream) startPlan(age time.Duration) race.Plan {
+	plan := c.plan
+	if c.inspects {
+		if changed, hedged := c.call.Plan(); hedged {
+			changed.Detached, changed.LetGo = plan.Detached, plan.LetGo
+			plan = changed
+		}
+	}
+	return plan.StartAt(age, grace)
+}
+
+// endUntouched ends the call by its primary, which ended with err before a hedge was due, unless its headers are all that came.
+func (k *contest) endUntouched(err error) {
+	c := k.stream
+	if err == nil && k.goal != firstMessage && !c.primary.answered() {
+		return
+	}
+	age := k.Age()
+	e := engine.End{Err: err, Age: age, AskedAt: k.askedAt, Early: c.headersWaited().early(k.askedAt, age)}
+	if c.tracksFailures && err != nil {
+		e.Trailer = c.primary.Trailer()
+	}
+	k.End(e)
+	c.ending = told
+}
+
+// Book ends the call by the report of its race. If headers have decided it, the first message is still to come.
+func (k *contest) Book(r *race.Report) {
+	c := k.stream
+	e := engine.End{Race: r, AskedAt: k.askedAt, Early: c.headersWaited().early(k.askedAt, k.Age()), Headers: k.goal != firstMessage, Over: c.primary.answered()}
+	c.ending = told
+	switch winner := &r.Attempts[r.Winner]; {
+	case !e.Headers, r.Panicked:
+	case r.Winner == 0 && !e.Over:
+		c.ending = toldHeaders
+	case r.Winner > 0 && winner.End != race.NonFatal:
+		hedge := *winner // the report is not kept
+		c.ending, c.hedgeWon = toldHeaders, &hedge
+	}
+	k.End(e)
+}
+
+func (k *contest) Primary() error { return k.stream.primary.awaitGoal(k, k.into) }
+
+func (k *contest) Seen() race.Seen { return k.stream.primary.Seen() }
+
+// Replayable returns shared only for a detached race, whose losers must then not run on. Otherwise the request itself waits
+// for the hedges that read the caller's message.
+func (k *contest) Replayable() (ok, shared bool) {
+	c := k.stream
+	return c.request.replayable(), c.plan.Detached && c.request.isShared()
+}
+
+func (k *contest) Hedge(n int, cancel context.CancelCauseFunc) race.Attempt {
+	h := &hedgeAttempt{contest: k, n: n}
+	h.cancel = cancel
+	if k.goal == firstMessage {
+		h.into = k.replies.Make()
+	}
+	return h
+}
+
+// Accepts implements [race.Judge] for the primary.
+func (k *contest) Accepts(error) (ok, open bool) { return k.stream.primary.accepted(k, 0, k.into) }
+
+// Drain receives and drops the rest of a primary that has lost a detached race.
+func (k *contest) Drain() { k.stream.primary.drain(&k.stream.opener) }
