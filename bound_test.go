@@ -111,7 +111,7 @@ func (w *weather) options() []hedge.Option {
 		trigger = hedge.Fixed(time.Duration(r.IntN(20)) * ms)
 	}
 	opts := []hedge.Option{
-		hedge.WithReadOnlyMethods("/*/*"), hedge.WithTrigger(trigger), hedge.WithMaxHedges(1 + r.IntN(hedge.MaxHedges)),
+		hedge.WithReadOnlyMethods("/*/*"), hedge.WithTrigger(trigger), hedge.WithMaxHedges(1 + r.IntN(4)),
 		hedge.WithBudgetPercent(100 * w.share * []float64{1, 1, 1, 0.2, 0}[r.IntN(5)]),
 		hedge.WithCost(func(_ context.Context, _ string, request any) float64 { return w.costOf(request.(*testpb.Request).Id) }),
 		hedge.WithTrace(&hedge.Trace{CallDecided: func(c stats.CallDecided) {

@@ -90,7 +90,7 @@ func TestClass_AtMostSixteen(t *testing.T) {
 			hedgetest.Call(t, s, target, method, ms)
 		}
 		classes := s.Targets()[0].Classes
-		if len(classes) != 17 || classes[0].Class != hedge.OtherClass {
+		if len(classes) != 17 || classes[0].Class != "(other)" {
 			t.Errorf("%d classes, the first %.20q", len(classes), classes[0].Class)
 		}
 		for _, c := range classes {

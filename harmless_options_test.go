@@ -26,7 +26,7 @@ type settings struct {
 // drawSettings draws options; hedges go to other backends if it is said that they can.
 func drawSettings(r *rand.Rand, elsewhere bool) settings {
 	s := settings{
-		share: oneOf(r, 0.02, 0.1, 0.1, 0.5), hedges: 1 + r.IntN(hedge.MaxHedges), reads: chance(r, 0.5),
+		share: oneOf(r, 0.02, 0.1, 0.1, 0.5), hedges: 1 + r.IntN(4), reads: chance(r, 0.5),
 		elsewhere: elsewhere && chance(r, 0.3), unguarded: chance(r, 0.1),
 		costs:   oneOf(r, []float64{1}, []float64{1}, []float64{1, 1, 1, 20}, []float64{0.25, 3, math.Inf(1), 0}),
 		trigger: oneOf(r, hedge.Auto(), hedge.Auto(), hedge.Percentile(0.95), hedge.Fixed(20*time.Millisecond)),

@@ -3,11 +3,11 @@ package hedge
 import (
 	"context"
 	"errors"
-	"github.com/grpchedge/hedge/internal/settings"
 	"log/slog"
 	"sync"
 	"time"
 
+	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/stats"
 )
 

@@ -3,11 +3,16 @@ package hedge
 import (
 	"errors"
 	"fmt"
-	"github.com/grpchedge/hedge/internal/settings"
 	"io"
 	"time"
 
+	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/internal/snapshot"
+)
+
+const (
+	minWindow = 10 * time.Millisecond
+	minMemory = 1 << 20 // bytes
 )
 
 // WithWindow sets how long an observed latency is remembered where there are newer ones: 10 ms or more; the default is 30 s.
@@ -15,16 +20,9 @@ import (
 // than these calls, is gone after 16/15 of the window. A shorter window follows changes faster, and estimates quantiles from
 // fewer calls.
 func WithWindow(d time.Duration) Option {
-	return named("WithWindow", func(c *settings.Config) error {
-		if d < minWindow {
-			return fmt.Errorf("hedge: WithWindow(%v): the window must be at least %v", d, minWindow)
-		}
-		c.Window = d
-		return nil
-	})
+	err := refuse(d < minWindow, "WithWindow(%v): the window must be at least %v", d, minWindow)
+	return option("WithWindow", err, func(c *settings.Config) { c.Window = d })
 }
-
-const minWindow = 10 * time.Millisecond
 
 // WithMaxMemory sets how much memory a scheduler uses for what it has learned, in bytes of live heap: 1 MiB or more; the
 // default is 64 MiB. Above that, the least used methods are removed, with all that was learned of them. A target is removed
@@ -43,16 +41,9 @@ const minWindow = 10 * time.Millisecond
 // The first call of a method, and the first after its removal, takes a lock and a few microseconds. If more methods are in
 // use than there is room for, many calls pay this, and methods are removed before they are learned. Set a higher limit then.
 func WithMaxMemory(bytes int64) Option {
-	return named("WithMaxMemory", func(c *settings.Config) error {
-		if bytes < minMemory {
-			return fmt.Errorf("hedge: WithMaxMemory(%d): the memory must be at least %d bytes", bytes, minMemory)
-		}
-		c.MaxMemory = bytes
-		return nil
-	})
+	err := refuse(bytes < minMemory, "WithMaxMemory(%d): the memory must be at least %d bytes", bytes, minMemory)
+	return option("WithMaxMemory", err, func(c *settings.Config) { c.MaxMemory = bytes })
 }
-
-const minMemory = 1 << 20
 
 // WithTargetName sets the function that returns the name of a connection's target. Targets with the same name share their
 // budget, their latencies and their rows of [stats.Method]. It is for clients that make up a different target for each
@@ -65,13 +56,8 @@ const minMemory = 1 << 20
 //
 // The policy of package balancer always uses the connection's own target.
 func WithTargetName(name func(target string) string) Option {
-	return named("WithTargetName", func(c *settings.Config) error {
-		if name == nil {
-			return errors.New("hedge: WithTargetName(nil): there must be a function")
-		}
-		c.TargetName = name
-		return nil
-	})
+	err := refuse(name == nil, "WithTargetName(nil): there must be a function")
+	return option("WithTargetName", err, func(c *settings.Config) { c.TargetName = name })
 }
 
 // WithSnapshot has the scheduler begin with what another one has learned: r reads what [Scheduler.WriteSnapshot] wrote. A

@@ -3,15 +3,16 @@ package hedge
 import (
 	"errors"
 	"fmt"
-	"github.com/grpchedge/hedge/internal/codeset"
-	"github.com/grpchedge/hedge/internal/settings"
 	"time"
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/grpchedge/hedge/internal/codeset"
 	"github.com/grpchedge/hedge/internal/feature/resets"
 	"github.com/grpchedge/hedge/internal/pattern"
+	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/serviceconfig"
+	"github.com/grpchedge/hedge/internal/settings"
 )
 
 // Option is an option of [New] and [Scheduler.Update], which return an error if its value is out of range.
@@ -51,6 +52,24 @@ func named(name string, set func(*settings.Config) error) Option {
 	}
 }
 
+// option returns the option of a name. err says what is wrong with its value; nil: nothing.
+func option(name string, err error, set func(*settings.Config)) Option {
+	return named(name, func(c *settings.Config) error {
+		if err == nil {
+			set(c)
+		}
+		return err
+	})
+}
+
+// refuse returns an error if a value is out of range.
+func refuse(outOfRange bool, format string, args ...any) error {
+	if !outOfRange {
+		return nil
+	}
+	return fmt.Errorf("hedge: "+format, args...)
+}
+
 // Which methods may be hedged.
 
 // WithReadOnlyMethods hedges the full methods that match one of the patterns, and says that they only read, as the option
@@ -74,10 +93,7 @@ func WithMethods(patterns ...string) Option {
 // A method without a descriptor is not hedged, and its calls count in stats.Counts.NoDescriptor. Together with [WithMethods], a
 // method must satisfy both options. Few public APIs set the option: name their methods with [WithReadOnlyMethods].
 func WithIdempotentOnly() Option {
-	return named("WithIdempotentOnly", func(c *settings.Config) error {
-		c.IdempotentOnly = true
-		return nil
-	})
+	return option("WithIdempotentOnly", nil, func(c *settings.Config) { c.IdempotentOnly = true })
 }
 
 // WithAllMethods hedges every method that no other option excludes. All of them must be safe to run twice: a hedged write
@@ -86,10 +102,7 @@ func WithIdempotentOnly() Option {
 // [New] requires this option or one of [WithIdempotentOnly], [WithReadOnlyMethods], [WithMethods] and
 // [WithServiceConfig].
 func WithAllMethods() Option {
-	return named("WithAllMethods", func(c *settings.Config) error {
-		c.All = true
-		return nil
-	})
+	return option("WithAllMethods", nil, func(c *settings.Config) { c.All = true })
 }
 
 // checkSelection returns an error if no option says which methods may run twice.
@@ -145,31 +158,19 @@ func WithServiceConfig(json string) Option {
 
 // How many hedges are sent.
 
-// MaxHedges is the most hedges that one call can have in addition to its primary. gRPC limits a call to five attempts.
-const MaxHedges = 4
-
-// WithMaxHedges sets the most hedges of one call, in addition to its primary: 0 to [MaxHedges]; the default is 2. With 0 no
+// WithMaxHedges sets the most hedges of one call, in addition to its primary: 0 to 4; the default is 2. gRPC
+// limits a call to five attempts. With 0 no
 // call is hedged, and latencies are still learned.
 func WithMaxHedges(n int) Option {
-	return named("WithMaxHedges", func(c *settings.Config) error {
-		if n < 0 || n > MaxHedges {
-			return fmt.Errorf("hedge: WithMaxHedges(%d): the number of hedges must be 0 to %d", n, MaxHedges)
-		}
-		c.MaxHedges = n
-		return nil
-	})
+	err := refuse(n < 0 || n >= race.MaxAttempts, "WithMaxHedges(%d): the number of hedges must be 0 to %d", n, race.MaxAttempts-1)
+	return option("WithMaxHedges", err, func(c *settings.Config) { c.MaxHedges = n })
 }
 
 // WithBudgetPercent sets how many hedges the calls of a target pay for: p per 100 calls, 0 to 400, fractions allowed; the
 // default is 10. With 0 no call is hedged. All methods of a target share its budget.
 func WithBudgetPercent(p float64) Option {
-	return named("WithBudgetPercent", func(c *settings.Config) error {
-		if !(p >= 0 && p <= settings.MaxBudgetPercent) {
-			return fmt.Errorf("hedge: WithBudgetPercent(%v): the percentage must be 0 to 400", p)
-		}
-		c.BudgetPercent = p
-		return nil
-	})
+	err := refuse(!(p >= 0 && p <= settings.MaxBudgetPercent), "WithBudgetPercent(%v): the percentage must be 0 to %d", p, settings.MaxBudgetPercent)
+	return option("WithBudgetPercent", err, func(c *settings.Config) { c.BudgetPercent = p })
 }
 
 // WithControl leaves a share of the calls that may be hedged unhedged, to be compared with the others: percent of them, 0 to
@@ -180,13 +181,8 @@ func WithBudgetPercent(p float64) Option {
 // that is known within a quarter after ten minutes. The calls of both groups fill the budget alike. What is learned from the
 // control group is not biased by hedging, whatever the requests have in common.
 func WithControl(percent float64) Option {
-	return named("WithControl", func(c *settings.Config) error {
-		if !(percent >= 0 && percent <= 50) {
-			return fmt.Errorf("hedge: WithControl(%v): the percentage must be 0 to 50", percent)
-		}
-		c.Control = percent
-		return nil
-	})
+	err := refuse(!(percent >= 0 && percent <= 50), "WithControl(%v): the percentage must be 0 to 50", percent)
+	return option("WithControl", err, func(c *settings.Config) { c.Control = percent })
 }
 
 // WithDryRun sends no hedge and reports what hedging would do, so that it can be judged on real traffic before it is turned
@@ -196,19 +192,13 @@ func WithControl(percent float64) Option {
 // other than [Auto]. A forecast assumes that hedges are as fast as primaries and independent of them; see Auto for when they
 // are not.
 func WithDryRun() Option {
-	return named("WithDryRun", func(c *settings.Config) error {
-		c.DryRun = true
-		return nil
-	})
+	return option("WithDryRun", nil, func(c *settings.Config) { c.DryRun = true })
 }
 
 // WithOff leaves calls unhedged, as the call option [Off] does for one call. Their latencies are still learned. It is meant
 // for [WithMethodOptions] and [WithTargetOptions]. The call option [After] does not override it.
 func WithOff() Option {
-	return named("WithOff", func(c *settings.Config) error {
-		c.Off = true
-		return nil
-	})
+	return option("WithOff", nil, func(c *settings.Config) { c.Off = true })
 }
 
 // When a hedge is not sent, and how a race ends.
@@ -222,19 +212,13 @@ func WithOff() Option {
 // resolver replaces the one of grpc.WithDefaultServiceConfig, and with it the policy, unless grpc.WithDisableServiceConfig
 // is given. Calls of [Do] have no connection, and are hedged as without this option.
 func WithOtherBackendOnly() Option {
-	return named("WithOtherBackendOnly", func(c *settings.Config) error {
-		c.OtherBackendOnly = true
-		return nil
-	})
+	return option("WithOtherBackendOnly", nil, func(c *settings.Config) { c.OtherBackendOnly = true })
 }
 
 // WithoutGuard turns off the guard that holds back hedges where they make calls fail: see [stats.Guard]. Hedges are then sent
 // whatever fails, as far as the budget pays for them and the throttle lets them pass.
 func WithoutGuard() Option {
-	return named("WithoutGuard", func(c *settings.Config) error {
-		c.Guard = false
-		return nil
-	})
+	return option("WithoutGuard", nil, func(c *settings.Config) { c.Guard = false })
 }
 
 // WithThrottle stops hedges to a target that fails, in the way that gRPC defines for retryThrottling. Each target has a
@@ -269,15 +253,11 @@ func WithThrottle(maxTokens int, ratio float64) Option {
 // Unimplemented. With an empty list every error is final, as in a gRPC hedgingPolicy without nonFatalStatusCodes. OK, and
 // codes that gRPC does not define, are an error.
 func WithNonFatalCodes(nonFatal ...codes.Code) Option {
-	return named("WithNonFatalCodes", func(c *settings.Config) error {
-		for _, code := range nonFatal {
-			if code == codes.OK || code > codeset.MaxCode {
-				return fmt.Errorf("hedge: WithNonFatalCodes(%v): not the code of an error", code)
-			}
-		}
-		c.Final = codeset.AllBut(nonFatal)
-		return nil
-	})
+	var err error
+	for _, code := range nonFatal {
+		err = errors.Join(err, refuse(code == codes.OK || code > codeset.MaxCode, "WithNonFatalCodes(%v): not the code of an error", code))
+	}
+	return option("WithNonFatalCodes", err, func(c *settings.Config) { c.Final = codeset.AllBut(nonFatal) })
 }
 
 // WithResetLimit sets how many losing attempts of a target are reset on the wire: at most n in any time of per. n is 0 or
@@ -288,11 +268,8 @@ func WithNonFatalCodes(nonFatal ...codes.Code) Option {
 // The limit is for all connections to the target together. Servers count for each connection, so a limit that is right for
 // one connection is right for many too.
 func WithResetLimit(n int, per time.Duration) Option {
-	return named("WithResetLimit", func(c *settings.Config) error {
-		if n < 0 || per < time.Millisecond && n > 0 || per < 0 {
-			return fmt.Errorf("hedge: WithResetLimit(%d, %v): the number must be at least 0, and the time at least %v", n, per, time.Millisecond)
-		}
-		c.ResetLimit = &resets.Limit{N: n, Per: max(per, time.Millisecond)}
-		return nil
-	})
+	err := refuse(n < 0 || per < time.Millisecond && n > 0 || per < 0,
+		"WithResetLimit(%d, %v): the number must be at least 0, and the time at least %v", n, per, time.Millisecond)
+	limit := &resets.Limit{N: n, Per: max(per, time.Millisecond)}
+	return option("WithResetLimit", err, func(c *settings.Config) { c.ResetLimit = limit })
 }

@@ -136,7 +136,7 @@ func TestNew_TakesTheEndsOfEachRange(t *testing.T) {
 		hedge.WithTrigger(hedge.Auto(hedge.TargetPercentile(0.999))),
 		hedge.WithDryRun(),
 		hedge.WithMaxHedges(0),
-		hedge.WithMaxHedges(hedge.MaxHedges),
+		hedge.WithMaxHedges(4),
 		hedge.WithBudgetPercent(0),
 		hedge.WithBudgetPercent(400),
 		hedge.WithMinDelay(0),

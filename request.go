@@ -2,13 +2,13 @@ package hedge
 
 import (
 	"context"
-	"github.com/grpchedge/hedge/internal/settings"
 	"math/bits"
 	"strconv"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/grpchedge/hedge/internal/engine"
+	"github.com/grpchedge/hedge/internal/settings"
 )
 
 // WithClass has latency be learned, and calls be hedged, for each class of requests of a method: a tenant, a priority, the
@@ -16,8 +16,8 @@ import (
 // function.
 //
 // Where the request decides how long a call takes, one delay for all of a method is too late for the cheap requests and too
-// early for the costly ones. A method has at most 16 classes, and all further ones share one named [OtherClass]; a name is cut
-// off at 64 bytes. While a class has too few calls, what is known of the method stands in. The budget stays the target's.
+// early for the costly ones. A method has at most 16 classes, and all further ones share one named "(other)". A name is cut off
+// at 64 bytes. While a class has too few calls, what is known of the method stands in. The budget stays the target's.
 // After a [Scheduler.Update] with another function, its classes get all places. Of the former classes, those whose names come
 // again keep what they have learned. A closure that was made anew is another function.
 //
@@ -25,10 +25,7 @@ import (
 // must be safe for concurrent use. It must not change the request. A panic in it is the caller's, and what it takes to
 // return is added to every call. For [Do] the request is nil. Nil, the default, means no classes.
 func WithClass(of func(ctx context.Context, method string, request any) string) Option {
-	return named("WithClass", func(c *settings.Config) error {
-		c.Class = of
-		return nil
-	})
+	return option("WithClass", nil, func(c *settings.Config) { c.Class = of })
 }
 
 // BySize is a class function for [WithClass]: the size of a protobuf request on the wire, in powers of four. Requests that are
@@ -40,9 +37,6 @@ func BySize(_ context.Context, _ string, request any) string {
 	}
 	return sizes[min((bits.Len(uint(proto.Size(m)))+1)/2, len(sizes)-1)]
 }
-
-// OtherClass is the name of the class of all requests whose class came when a method had sixteen others: see [WithClass].
-const OtherClass = engine.OtherClass
 
 // sizes are the names of the classes of BySize: class n has the sizes below 4ⁿ.
 var sizes = func() (names [engine.MaxClasses]string) {
@@ -64,10 +58,7 @@ var sizes = func() (names [engine.MaxClasses]string) {
 // of runs on the caller's goroutine, once for each call that can be hedged, as the function of [WithClass] does, and under
 // the same conditions. For [Do] the request is nil. Nil, the default, means that each call costs 1.
 func WithCost(of func(ctx context.Context, method string, request any) float64) Option {
-	return named("WithCost", func(c *settings.Config) error {
-		c.Cost = of
-		return nil
-	})
+	return option("WithCost", nil, func(c *settings.Config) { c.Cost = of })
 }
 
 // WithAnswer says which answers are good enough to end a call. It is for replicas that lag behind and for servers that
@@ -101,8 +92,5 @@ func WithCost(of func(ctx context.Context, method string, request any) float64) 
 // The budget is the same as for other hedges. If it does not pay for a hedge, the caller gets the poor reply.
 // stats.Counts.PoorAnswers counts poor answers, and stats.Outcome.Poor tells the caller of one.
 func WithAnswer(good func(ctx context.Context, method string, reply any, err error) bool) Option {
-	return named("WithAnswer", func(c *settings.Config) error {
-		c.Answer = good
-		return nil
-	})
+	return option("WithAnswer", nil, func(c *settings.Config) { c.Answer = good })
 }

@@ -3,12 +3,12 @@ package hedge
 import (
 	"errors"
 	"fmt"
-	"github.com/grpchedge/hedge/internal/settings"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/grpchedge/hedge/internal/pattern"
+	"github.com/grpchedge/hedge/internal/settings"
 )
 
 // WithMethodOptions applies options to the full methods that match a pattern, in place of what is said for the scheduler and

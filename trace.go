@@ -2,9 +2,9 @@ package hedge
 
 import (
 	"errors"
-	"github.com/grpchedge/hedge/internal/settings"
 
 	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/stats"
 )
 

@@ -3,8 +3,9 @@ package hedge
 import (
 	"errors"
 	"fmt"
-	"github.com/grpchedge/hedge/internal/settings"
 	"time"
+
+	"github.com/grpchedge/hedge/internal/settings"
 )
 
 // WithTrigger sets how the delay is found after which calls are hedged: see [Auto], [Percentile] and [Fixed]. The default is
@@ -111,26 +112,14 @@ func (t Trigger) String() string {
 // WithMinDelay sets the least value of every learned delay: 0 or more; the default is 1 ms. Without it, scheduling noise
 // would cause hedges of methods that answer in microseconds.
 func WithMinDelay(d time.Duration) Option {
-	return named("WithMinDelay", func(c *settings.Config) error {
-		if d < 0 {
-			return fmt.Errorf("hedge: WithMinDelay(%v): the delay must not be negative", d)
-		}
-		c.MinDelay = d
-		return nil
-	})
+	err := refuse(d < 0, "WithMinDelay(%v): the delay must not be negative", d)
+	return option("WithMinDelay", err, func(c *settings.Config) { c.MinDelay = d })
 }
 
 // WithWarmup sets how many calls of a method must be seen before its learned delay is used, and the delay that is used until
 // then. With a delay of 0 no hedge is sent until then. Neither may be negative; the defaults are 20 and 0.
 func WithWarmup(calls int, delay time.Duration) Option {
-	return named("WithWarmup", func(c *settings.Config) error {
-		if calls < 0 {
-			return fmt.Errorf("hedge: WithWarmup(%d, %v): the number of calls must not be negative", calls, delay)
-		}
-		if delay < 0 {
-			return fmt.Errorf("hedge: WithWarmup(%d, %v): the delay must not be negative", calls, delay)
-		}
-		c.WarmupCalls, c.WarmupDelay = calls, delay
-		return nil
-	})
+	err := errors.Join(refuse(calls < 0, "WithWarmup(%d, %v): the number of calls must not be negative", calls, delay),
+		refuse(delay < 0, "WithWarmup(%d, %v): the delay must not be negative", calls, delay))
+	return option("WithWarmup", err, func(c *settings.Config) { c.WarmupCalls, c.WarmupDelay = calls, delay })
 }

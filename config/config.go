@@ -12,7 +12,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"github.com/grpchedge/hedge/internal/settings"
 	"maps"
 	"slices"
 	"strconv"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/engine"
+	"github.com/grpchedge/hedge/internal/settings"
 )
 
 // Parse returns the options that a JSON object describes, for [hedge.New] and [hedge.Scheduler.Update]. An error joins one

@@ -3,8 +3,6 @@ package config
 import (
 	"encoding/json"
 	"errors"
-	"github.com/grpchedge/hedge/internal/codeset"
-	"github.com/grpchedge/hedge/internal/settings"
 	"math"
 	"regexp"
 	"slices"
@@ -15,6 +13,8 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/codeset"
+	"github.com/grpchedge/hedge/internal/settings"
 )
 
 // field is one field of the configuration.

@@ -48,7 +48,7 @@ func drawSchedule(seed uint64) schedule {
 	r := model.New(seed, 0)
 	s := schedule{
 		delay:  time.Millisecond + r.Within(20*time.Millisecond),
-		hedges: r.IntN(hedge.MaxHedges + 1),
+		hedges: r.IntN(5),
 		paid:   r.IntN(5) > 0,
 	}
 	for range s.hedges + 1 {

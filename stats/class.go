@@ -4,7 +4,7 @@ import "time"
 
 // Class is what is known of a class of requests of a method: see hedge.WithClass.
 type Class struct {
-	// Class is the name that the class function gave it, or hedge.OtherClass.
+	// Class is the name that the class function gave it, or "(other)".
 	Class string
 	// Delay is the age at which a call gets its first hedge now; 0 while the class is being learned.
 	Delay time.Duration

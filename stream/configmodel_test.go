@@ -50,7 +50,7 @@ type attemptPlan struct {
 
 func drawStory(seed uint64) story {
 	r := model.New(seed, 1)
-	s := story{policy: r.IntN(4) > 0, attempts: 2 + r.IntN(hedge.MaxHedges), delay: ms + r.Within(20*ms)}
+	s := story{policy: r.IntN(4) > 0, attempts: 2 + r.IntN(4), delay: ms + r.Within(20*ms)}
 	if s.policy && r.IntN(4) == 0 {
 		s.delay = 0
 	}

@@ -57,7 +57,7 @@ func drawSchedule(seed uint64) schedule {
 		header:      r.IntN(4) == 0,
 		headerFirst: r.IntN(4) == 0,
 	}
-	for range r.IntN(hedge.MaxHedges+1) + 1 {
+	for range r.IntN(5) + 1 {
 		p := plan{first: r.Within(100 * ms), interval: r.Within(10 * ms), messages: r.IntN(6)}
 		switch r.IntN(5) {
 		case 0:
