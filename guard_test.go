@@ -211,7 +211,7 @@ func TestGuard_SizesAreNotLimits(t *testing.T) {
 		}
 		_, rows := simulation{law: drawing(trickle, 1), fails: fails, calls: 3000, rate: 50, seed: 1, every: func(s *hedge.Scheduler, at time.Duration) {
 			for _, row := range s.Targets() {
-				if strings.Contains(row.Guard.Reason, "RESOURCE_EXHAUSTED") {
+				if strings.Contains(row.Guard.Reason.String(), "RESOURCE_EXHAUSTED") {
 					t.Fatalf("%q: after %v %+v", message, at, row.Guard)
 				}
 			}

@@ -28,7 +28,7 @@ func pausedSentence(by string) string {
 // targetNotes returns what an operator should know of the method's target, and of what the guard does to the method.
 func targetNotes(t stats.Method, now time.Time) (notes []string) {
 	add := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
-	if g := t.Guard; g.Reason != "" {
+	if g := t.Guard; g.Reason != stats.GuardNone {
 		add("The guard has held hedges back %s: %s. The share is %s now.", lasting(g.Since, now), g.Reason, percent(g.Share))
 	}
 	if r := t.Resets; r.Mode == stats.ResetsLearned {
@@ -72,7 +72,7 @@ func targetFigures(t stats.Method, now time.Time) (f []figure) {
 	if t.Saved >= 0.05 {
 		add("budget saved for hedges that win", "%.1f tokens", t.Saved)
 	}
-	if t.Guard.Reason != "" {
+	if t.Guard.Reason != stats.GuardNone {
 		add("guard", "%s of due hedges, %s", percent(t.Guard.Share), lasting(t.Guard.Since, now))
 	}
 	if t.ThrottleMax > 0 {

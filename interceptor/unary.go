@@ -103,7 +103,7 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 		u.primary.ctx = u.call.PrimaryContext(u.primary.ctx, target)
 		u.openPrimary()
 
-		var was attempt.Content
+		var was any
 		if plan.HedgeFinal && !plan.Detached {
 			was = replies.Content()
 		}

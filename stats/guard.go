@@ -16,8 +16,38 @@ import "time"
 type Guard struct {
 	// Share is the share of due hedges that may be sent now, 0 to 1. It is 1 where there is nothing to guard against.
 	Share float64
-	// Since is when hedges were first held back, and Reason a sentence that says why. They are zero and "" with nothing to
-	// guard against.
+	// Since is when hedges were first held back, and Reason why. Both are zero with nothing to guard against.
 	Since  time.Time
-	Reason string
+	Reason GuardReason
+}
+
+// GuardReason is why hedges are held back.
+type GuardReason string
+
+const (
+	// GuardNone: they are not.
+	GuardNone GuardReason = ""
+	// GuardExhausted: hedges failed with RESOURCE_EXHAUSTED.
+	GuardExhausted GuardReason = "exhausted"
+	// GuardCounting: the same, and no hedge is sent until it is known how often calls fail so without hedges.
+	GuardCounting GuardReason = "counting"
+	// GuardGuilty: calls failed more often with hedges than without.
+	GuardGuilty GuardReason = "guilty"
+	// GuardTesting: calls fail, and short periods without hedges show whether hedges cause it.
+	GuardTesting GuardReason = "testing"
+)
+
+// String is a sentence; "" for GuardNone.
+func (r GuardReason) String() string {
+	switch r {
+	case GuardExhausted:
+		return "hedges failed with RESOURCE_EXHAUSTED, so fewer are sent; their share grows back within minutes"
+	case GuardCounting:
+		return "hedges failed with RESOURCE_EXHAUSTED, and none is sent for some minutes, to count how often calls fail so without"
+	case GuardGuilty:
+		return "more calls failed with hedges than without, so fewer hedges are sent; their share grows back within minutes"
+	case GuardTesting:
+		return "calls fail, and short periods without hedges show whether hedges are the reason"
+	}
+	return string(r)
 }

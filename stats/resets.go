@@ -19,7 +19,8 @@ type Resets struct {
 	// Limit is the most resets in any time of Per, of hedge.WithResetLimit.
 	Limit int
 	Per   time.Duration
-	// Since and Until are when the server said that there were too many, and until when none is sent, with ResetsLearned.
+	// Since and Until are when the server said that there were too many, and until when that counts. Meanwhile none is sent,
+	// unless Limit says how many.
 	Since, Until time.Time
 	// Left is the number of losers that run to their end now.
 	Left int

@@ -85,8 +85,3 @@ func (d described) value(t reflect.Type) bool {
 	}
 	return false
 }
-
-// scalar reports whether t has no parts.
-func scalar(t reflect.Type) bool {
-	return t.Kind() >= reflect.Bool && t.Kind() <= reflect.Complex128 || t.Kind() == reflect.String
-}

@@ -131,7 +131,7 @@ func movable(t reflect.Type) bool {
 		case reflect.Slice:
 			return array
 		case reflect.Pointer:
-			return inside[t.Elem()] && t.Elem().Kind() != reflect.Interface && !scalar(t.Elem())
+			return inside[t.Elem()] && t.Elem().Kind() != reflect.Interface && !scalar(t.Elem().Kind())
 		case reflect.Interface:
 			if t.NumMethod() == 0 {
 				return false // a codec does not put a part of the message itself into an any
@@ -191,6 +191,11 @@ func contains(t reflect.Type, is func(reflect.Type) bool) bool {
 		return false
 	}
 	return visit(t)
+}
+
+// scalar reports whether types of that kind have no parts.
+func scalar(k reflect.Kind) bool {
+	return k >= reflect.Bool && k <= reflect.Complex128 || k == reflect.String
 }
 
 // asProto returns the message that gRPC's protobuf codec would encode.

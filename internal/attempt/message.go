@@ -1,5 +1,5 @@
-// Package attempt makes what attempts of one call must not share, so that they can run at the same time: a copy of the request,
-// a reply to receive into, and call options that do not write to the caller's memory.
+// Package attempt makes what attempts of one call must not share, so that they can run at the same time: a copy of the
+// request, a reply to receive into, and call options that do not write to the caller's memory.
 package attempt
 
 import (
@@ -57,4 +57,34 @@ func (r *Reply) Take(m any) {
 		return
 	}
 	reflect.ValueOf(r.caller).Elem().Set(reflect.ValueOf(m).Elem())
+}
+
+// Content returns a copy of what the caller's reply holds, nil if it is empty. No attempt may be receiving into it yet.
+// For an empty protobuf message it does not allocate.
+func (r *Reply) Content() any {
+	if r.proto != nil {
+		if proto.Size(r.caller.(proto.Message)) == 0 {
+			return nil
+		}
+		copied, _ := copyOf(r.caller)
+		return copied
+	}
+	v := reflect.ValueOf(r.caller).Elem()
+	if v.IsZero() {
+		return nil
+	}
+	copied := reflect.New(v.Type())
+	copied.Elem().Set(v)
+	return copied.Interface()
+}
+
+// Restore puts the content back into the caller's reply. No attempt may use the reply any more. A protobuf message that still
+// has this content is not touched, because the caller may have kept pointers into it.
+func (r *Reply) Restore(content any) {
+	if content == nil {
+		content = r.Make()
+	}
+	if r.proto == nil || !proto.Equal(r.caller.(proto.Message), content.(proto.Message)) {
+		r.Take(content)
+	}
 }

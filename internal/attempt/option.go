@@ -106,14 +106,7 @@ func (r *Results) finish(err error) {
 	deliver := r.chosen
 	r.mu.Unlock()
 	if deliver {
-		r.deliver()
-	}
-}
-
-// Deliver passes the results of the winner, which has ended, to the caller. r may be nil.
-func (r *Results) Deliver() {
-	if r != nil {
-		r.deliver()
+		r.Deliver()
 	}
 }
 
@@ -128,12 +121,16 @@ func (r *Results) DeliverAtEnd() {
 	deliver := r.finished
 	r.mu.Unlock()
 	if deliver {
-		r.deliver()
+		r.Deliver()
 	}
 }
 
-// deliver fills in the variables before it runs the OnFinish callbacks, as gRPC does.
-func (r *Results) deliver() {
+// Deliver passes the results of the winner, which has ended, to the caller: the variables before the OnFinish callbacks, as
+// gRPC does. r may be nil.
+func (r *Results) Deliver() {
+	if r == nil {
+		return
+	}
 	next := 0
 	for _, opt := range r.options.caller {
 		switch opt := opt.(type) {

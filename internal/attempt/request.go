@@ -33,24 +33,16 @@ func (r *Request) Replayable() bool {
 	if r.caller == nil || r.copied != nil {
 		return true
 	}
-	k := kindOf(reflect.TypeOf(r.caller))
-	if k.form == opaque {
+	if k := kindOf(reflect.TypeOf(r.caller)); k.form == opaque {
 		return k.repeatable
 	}
 	return fits(r.caller)
 }
 
-// Resendable reports whether the request can be sent again when no other attempt is sending it. Its size does not matter then.
-func (r *Request) Resendable() bool {
-	if r.caller == nil || r.copied != nil {
-		return true
-	}
-	k := kindOf(reflect.TypeOf(r.caller))
-	return k.form != opaque || k.repeatable
-}
-
 // Shared reports whether hedges send the caller's own request. The call must then not return before they have ended.
-func (r *Request) Shared() bool { return !Copyable(r.caller) }
+func (r *Request) Shared() bool {
+	return r.caller == nil || kindOf(reflect.TypeOf(r.caller)).form == opaque
+}
 
 // Repeat returns the request for a hedge: one copy for all hedges, because none of them changes it, or the caller's request
 // if that is shared. It returns false if copying fails.
@@ -59,7 +51,7 @@ func (r *Request) Repeat() (any, bool) {
 		return r.caller, true
 	}
 	if r.copied == nil {
-		copied, ok := CopyRequest(r.caller)
+		copied, ok := copyOf(r.caller)
 		if !ok {
 			return nil, false
 		}
@@ -68,31 +60,23 @@ func (r *Request) Repeat() (any, bool) {
 	return r.copied, true
 }
 
-// Copyable reports whether CopyRequest can copy messages like req.
-func Copyable(req any) bool {
-	return req != nil && kindOf(reflect.TypeOf(req)).form != opaque
-}
-
-// CopyRequest returns a deep copy of a request. If the request is not a protobuf message that is described in full, or copying
-// it panics, it returns the request itself and false. Attempts may be sending the request at the same time.
-func CopyRequest(req any) (copied any, ok bool) {
-	if !Copyable(req) {
-		return req, false
-	}
+// copyOf returns a deep copy of a protobuf message, or the message itself and false if copying it panics. Attempts may be
+// sending it at the same time.
+func copyOf(m any) (copied any, ok bool) {
 	defer func() {
 		if recover() != nil {
-			copied, ok = req, false
+			copied, ok = m, false
 		}
 	}()
-	m, _ := asProto(req)
-	m = proto.Clone(m)
-	if _, ok := req.(proto.Message); ok {
-		return m, true
+	whole, _ := asProto(m)
+	whole = proto.Clone(whole)
+	if _, ok := m.(proto.Message); ok {
+		return whole, true
 	}
-	return protoadapt.MessageV1Of(m), true
+	return protoadapt.MessageV1Of(whole), true
 }
 
-// fits reports whether the size of the message is at most MaxCopy. It examines no more than that of the message.
+// fits reports whether the size of a message is at most MaxCopy. It examines no more than that of the message.
 func fits(req any) (ok bool) {
 	defer func() {
 		if recover() != nil {

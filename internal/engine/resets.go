@@ -42,7 +42,12 @@ func (c *Call) Watched() bool { return !c.offWire && c.method.target.resets.Watc
 
 // MayRepeat implements [race.Policy].
 func (c *Call) MayRepeat(err error) bool {
-	return !c.offWire && c.method.target.resets.Suspects(err, time.Now())
+	now, r := time.Now(), &c.method.target.resets
+	if c.offWire || !r.Suspects(err, now) {
+		return false
+	}
+	r.Watch(now)
+	return true
 }
 
 // cut says in e whether an attempt that failed with err may have lost its connection, and whether resets are to blame.

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/grpchedge/hedge/internal/feature/resets"
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/snapshot"
 )
@@ -130,10 +131,11 @@ func (e *Engine) WriteSnapshot(to io.Writer) error {
 	}
 	w := snapshot.NewWriter(to)
 	for _, target := range slices.Sorted(maps.Keys(methods)) {
+		said := methods[target][0].target.resets.Report(time.Now())
 		known := &snapshot.Target{
 			Methods:        map[string]*snapshot.Method{},
 			CallsPerSecond: e.rate(methods[target][0].target, time.Now()),
-			Calm:           methods[target][0].target.resets.Calm(time.Now()),
+			Calm:           resets.Calm{Since: said.Since, Until: said.Until},
 		}
 		for _, m := range methods[target] {
 			if k := m.knowledge(time.Now()); len(k.Primaries) > 0 {

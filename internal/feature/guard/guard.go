@@ -16,19 +16,14 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-const (
-	// settle is how long after a hedge a RESOURCE_EXHAUSTED may still be caused by it.
-	settle = 10 * time.Second
-	// hedged is how long after a hedge its method counts as one that is hedged.
-	hedged = 10 * time.Minute
-)
+// hedged is how long after a hedge its method counts as one that is hedged.
+const hedged = 10 * time.Minute
 
 // Target is what the methods of one target have in common. The zero Target has seen no failure.
 type Target struct {
 	mu                sync.Mutex
 	whole             judge
 	exhausted, failed company
-	sent              time.Time // the last hedge
 }
 
 // Method says how many hedges of one method may be sent as far as failures go. Its methods may be called concurrently. The zero
@@ -40,7 +35,6 @@ type Method struct {
 	tickets atomic.Uint64
 
 	own               judge // this and what follows: guarded by target.mu
-	sent              time.Time
 	exhausted, failed member
 }
 
@@ -75,13 +69,13 @@ func (m *Method) Share(now time.Time, t Traffic) float64 {
 // may not have met it yet. Other failures are a reason only for methods that have some.
 func (m *Method) reached(now time.Time) bool {
 	whole := &m.target.whole
-	return whole.why == Exhausted || whole.quota.paused(now) || within(now, m.failed.last, hedged)
+	return whole.why == stats.GuardExhausted || whole.quota.pause.on(now) || within(now, m.failed.last, hedged)
 }
 
 // Sent says that a hedge is sent at now.
 func (m *Method) Sent(now time.Time) {
 	m.target.mu.Lock()
-	m.sent, m.target.sent = now, now
+	m.own.sent, m.target.whole.sent = now, now
 	m.target.mu.Unlock()
 }
 
@@ -91,12 +85,17 @@ func (m *Method) Exhausted(now time.Time, t Traffic, alone bool) {
 	m.target.mu.Lock()
 	defer m.target.mu.Unlock()
 	m.advance(now, t)
-	if !within(now, m.sent, hedged) {
+	if !within(now, m.own.sent, hedged) {
 		return
 	}
-	unexplained := m.own.exhausted(now, t.Method, within(now, m.sent, settle), true, alone)
-	several := unexplained && m.target.exhausted.joins(now, t, &m.exhausted, settle)
-	m.target.whole.exhausted(now, t.Target, within(now, m.target.sent, settle), several, alone)
+	several := false
+	if m.own.unexplained(now) {
+		m.own.suspect(now, t.Method, alone)
+		several = m.target.exhausted.joins(now, t, &m.exhausted, settle)
+	}
+	if whole := &m.target.whole; whole.unexplained(now) && several {
+		whole.suspect(now, t.Target, alone)
+	}
 }
 
 // Failed says that a call failed at now, as its caller saw it, with another error than RESOURCE_EXHAUSTED.
@@ -104,7 +103,7 @@ func (m *Method) Failed(now time.Time, t Traffic) {
 	m.target.mu.Lock()
 	defer m.target.mu.Unlock()
 	m.advance(now, t)
-	if !within(now, m.sent, hedged) {
+	if !within(now, m.own.sent, hedged) {
 		return
 	}
 	if m.target.failed.joins(now, t, &m.failed, memory) {
@@ -124,11 +123,10 @@ func (m *Method) State(now time.Time, t Traffic) stats.Guard {
 	m.target.mu.Lock()
 	defer m.target.mu.Unlock()
 	m.advance(now, t)
-	own, why := m.own.state(now)
-	if whole, whyWhole := m.target.whole.state(now); m.reached(now) && (whole.Share < own.Share || why == None) {
-		own, why = whole, whyWhole
+	own, whole := m.own.state(now), m.target.whole.state(now)
+	if m.reached(now) && (whole.Share < own.Share || own.Reason == stats.GuardNone) {
+		return whole
 	}
-	own.Reason = why.String()
 	return own
 }
 

@@ -160,7 +160,7 @@ func TestGuard_OtherMethods(t *testing.T) {
 			for range 600 {
 				w.pass(second / 10)
 				for i := range least {
-					if got := w.state(i); got.Reason != guard.Testing.String() {
+					if got := w.state(i); got.Reason != stats.GuardTesting {
 						least[i] = min(least[i], got.Share)
 					}
 				}
@@ -208,7 +208,7 @@ func TestGuard_LargeRequests(t *testing.T) {
 		w.large = share
 		for range 36_000 {
 			w.pass(second / 10)
-			if got := w.state(0); got.Reason != guard.None.String() && got.Reason != guard.Testing.String() {
+			if got := w.state(0); got.Reason != stats.GuardNone && got.Reason != stats.GuardTesting {
 				t.Fatalf("%v of requests are too large: after %v %+v", share, w.age(), got)
 			}
 		}
@@ -293,7 +293,7 @@ func TestGuard_AfterTheCause(t *testing.T) {
 		w.refuses, w.fails, w.large = nil, nil, 0
 		w.pass(15 * time.Minute)
 		for i := range w.methods {
-			if got := w.state(i); got.Share < 0.9 && got.Reason != guard.Testing.String() {
+			if got := w.state(i); got.Share < 0.9 && got.Reason != stats.GuardTesting {
 				t.Errorf("seed %d: method %d: %+v", seed, i, got)
 			}
 		}
@@ -340,7 +340,7 @@ func TestGuard_Signs(t *testing.T) {
 			if got := share(5 * second); math.Abs(got-tc.share) > 0.001 {
 				t.Errorf("the share is %v after the pause, want %v", got, tc.share)
 			}
-			if got := share(65 * second); got != 1 || w.state(0).Reason != guard.None.String() {
+			if got := share(65 * second); got != 1 || w.state(0).Reason != stats.GuardNone {
 				t.Errorf("the share is %v after a minute", got)
 			}
 		})

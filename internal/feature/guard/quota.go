@@ -6,9 +6,9 @@ import (
 )
 
 const (
-	// pause is how long no hedge is sent after a sign, so that the server's limit recovers. Failures that go on in it make it
-	// longer, up to minCount.
-	pause = 5 * time.Second
+	// shortPause is how long no hedge is sent after a sign, so that the server's limit recovers. Failures that go on in it make
+	// it longer, up to minCount.
+	shortPause = 5 * time.Second
 	// So many failures within about lately are a sign, whatever failed.
 	many, lately = 10, 3 * time.Second
 	// suspicion is how long after a sign any RESOURCE_EXHAUSTED is one.
@@ -17,13 +17,6 @@ const (
 	// That happens once in fresh at most.
 	minCount, maxCount = time.Minute, 6 * time.Minute
 	fresh              = 10 * time.Minute
-	// expected is how many times the baseline is expected, and uncertain by how many standard deviations it may be higher
-	// than the count.
-	expected, uncertain = 1.25, 0.5
-	// firstCredit and leastDepth are how many failures are expected at once, at first and later.
-	firstCredit, leastDepth = 5, 20
-	// window is after what time a baseline falls to what has failed since.
-	window = 30 * time.Minute
 )
 
 // quota judges by RESOURCE_EXHAUSTED, which says itself that something is used up. It may be something that hedges use up.
@@ -35,121 +28,152 @@ const (
 // Failures that go on in a pause of a minute or more, in which no hedge was sent, are the baseline. From then on so many are
 // expected for each call, and a failure that is expected changes nothing.
 type quota struct {
-	sign  time.Time // the last one
-	noted float64   // failures that proved nothing, lately
-	at    time.Time // of the last of them
+	sign    time.Time // the last one
+	noted   float64   // failures that proved nothing, lately
+	at      time.Time // of the last of them
+	counted time.Time // when a pause was last long enough
 
-	begun, until time.Time // of the last pause
-	calls        float64   // when it began
-	failures     float64   // in it, without the time in which hedges may be their cause
-	first, last  time.Time // of these
-	bunch, most  float64   // failures that follow each other closely, for a minute at most, and the most of them
-	bunchFrom    time.Time
-	counted      time.Time // when a pause was last long enough
-
-	allFailures, allCalls float64 // without hedges, of the last pauses
-	rate                  float64 // of failures that are expected for each call
-	credit, depth         float64 // failures that are expected now, and the most
-
-	windowFrom                  time.Time
-	windowFailures, windowCalls float64
+	pause    pause // the last one
+	baseline baseline
 }
 
-// paused reports whether a pause goes on.
-func (q *quota) paused(now time.Time) bool { return now.Before(q.until) }
-
-// explains takes note of a failure, and reports whether something else than hedges explains it.
+// explains notes a failure, and reports whether something else than hedges explains it.
 func (q *quota) explains(now time.Time, caused bool) bool {
-	q.windowFailures++
+	q.baseline.window.failures++
 	switch {
-	case q.paused(now) && now.Sub(q.begun) > settle:
-		q.count(now)
-	case q.paused(now):
+	case q.pause.on(now) && now.Sub(q.pause.begun) > settle:
+		q.pause.count(now)
+	case q.pause.on(now):
 		return false
 	case !caused:
-	case q.credit >= 1:
-		q.credit--
+	case q.baseline.credit >= 1:
+		q.baseline.credit--
 	default:
 		return false
 	}
 	return true
 }
 
-// note takes note of a failure that nothing explains, and returns how many there were lately.
-func (q *quota) note(now time.Time) float64 {
+// note adds a failure that nothing explains.
+func (q *quota) note(now time.Time) {
 	q.noted = 1 + q.noted*math.Exp(-max(0, now.Sub(q.at).Seconds())/lately.Seconds())
 	q.at = now
-	return q.noted
 }
 
 // goOn makes a pause longer in which a failure came.
 func (q *quota) goOn(now time.Time) {
-	q.until = later(q.until, now.Add(pause))
+	q.pause.until = later(q.pause.until, now.Add(shortPause))
 	q.noted = 0
 }
 
-// count books a failure that no hedge has caused.
-func (q *quota) count(now time.Time) {
-	if q.failures++; q.failures == 1 {
-		q.first = now
-	}
-	if q.bunch++; now.Sub(q.last) > settle || now.Sub(q.bunchFrom) > minCount {
-		q.bunch, q.bunchFrom = 1, now
-	}
-	q.last = now
-	q.most = max(q.most, q.bunch)
-	if end := q.begun.Add(minCount); q.until.Before(end) {
-		q.until = later(q.until, now.Add(pause))
-		if q.until.After(end) {
-			q.until = end
-		}
-	}
-}
-
-// pause begins a pause.
-func (q *quota) pause(now time.Time, calls float64) {
-	length := pause
+// begin begins a pause.
+func (q *quota) begin(now time.Time, calls float64) {
+	length := shortPause
 	if gap := now.Sub(q.sign); gap <= maxCount && !within(now, q.counted, fresh) {
 		length = min(max(2*gap, minCount), maxCount)
 	}
-	q.sign, q.begun, q.until = now, now, now.Add(length)
-	q.calls, q.failures, q.bunch, q.most, q.noted = calls, 0, 0, 0, 0
+	q.pause = pause{begun: now, until: now.Add(length), calls: calls}
+	q.sign, q.noted = now, 0
 }
 
 // advance brings it to now, where n calls were made since the last time. It reports whether a pause has ended in which
 // failures went on.
 func (q *quota) advance(now time.Time, calls, n float64) (goOn bool) {
-	q.credit = min(q.credit+expected*q.rate*n, q.depth)
-	q.windowCalls += n
-	if !q.begun.IsZero() && q.counted.Before(q.begun) && !q.paused(now) && q.until.Sub(q.begun) >= minCount {
-		goOn = q.conclude(now, calls)
+	p := &q.pause
+	q.baseline.called(n)
+	if !p.begun.IsZero() && q.counted.Before(p.begun) && !p.on(now) && p.length() >= minCount {
+		// The calls of the pause, without the time that did not count. Nobody looked when it ended.
+		length := p.length() - settle
+		n := max(0, calls-p.calls) * length.Seconds() / now.Sub(p.begun).Seconds()
+		if length < 3*minCount && p.failures > 3 && p.last.Sub(p.first) < length/3 {
+			p.failures = 0 // a single bunch, as a limit has now and then where there is nearly no room
+		}
+		q.baseline.learn(now, tally{p.failures, n}, p.most)
+		q.counted, goOn = p.until, p.failures > 0
 	}
-	if now.Sub(q.windowFrom) >= window {
-		q.rate = min(q.rate, rate(q.windowFailures, q.windowCalls))
-		q.windowFrom, q.windowFailures, q.windowCalls = now, 0, 0
-	}
+	q.baseline.fall(now)
 	return goOn
 }
 
-// conclude finds the baseline from a pause that has ended.
-func (q *quota) conclude(now time.Time, calls float64) bool {
-	length := q.until.Sub(q.begun) - settle
-	if length < 3*minCount && q.failures > 3 && q.last.Sub(q.first) < length/3 {
-		q.failures = 0 // a single bunch, as a limit has now and then where there is nearly no room
-	}
-	// The calls of the pause, without the time that did not count. Nobody looked when it ended.
-	n := max(0, calls-q.calls) * length.Seconds() / now.Sub(q.begun).Seconds()
-	q.allFailures, q.allCalls = q.allFailures/2+q.failures, q.allCalls/2+n
-	q.rate = max(rate(q.failures, n), rate(q.allFailures, q.allCalls))
-	q.credit, q.depth = min(q.failures, firstCredit), max(leastDepth, 2*q.most)
-	q.counted, q.windowFrom, q.windowFailures, q.windowCalls = q.until, now, 0, 0
-	return q.failures > 0
+// pause is a time without hedges, and the failures in it that no hedge can have caused.
+type pause struct {
+	begun, until time.Time
+	calls        float64 // when it began
+	failures     float64
+	first, last  time.Time // of these
+	bunch, most  float64   // failures that follow each other closely, for a minute at most, and the most of them
+	bunchFrom    time.Time
 }
 
-// rate is how many failures a call has at most, if so many calls had so many.
-func rate(failures, calls float64) float64 {
-	if calls <= 0 {
+// on reports whether the pause goes on.
+func (p *pause) on(now time.Time) bool { return now.Before(p.until) }
+
+func (p *pause) length() time.Duration { return p.until.Sub(p.begun) }
+
+// count adds a failure that no hedge has caused.
+func (p *pause) count(now time.Time) {
+	if p.failures++; p.failures == 1 {
+		p.first = now
+	}
+	if p.bunch++; now.Sub(p.last) > settle || now.Sub(p.bunchFrom) > minCount {
+		p.bunch, p.bunchFrom = 1, now
+	}
+	p.last = now
+	p.most = max(p.most, p.bunch)
+	if longer := min(now.Add(shortPause).Sub(p.begun), minCount); p.length() < longer {
+		p.until = p.begun.Add(longer)
+	}
+}
+
+const (
+	// expected is how many times the baseline is expected, and uncertain by how many standard deviations it may be higher
+	// than the count.
+	expected, uncertain = 1.25, 0.5
+	// firstCredit and leastDepth are how many failures are expected at once, at first and later.
+	firstCredit, leastDepth = 5, 20
+	// window is after what time a baseline falls to what has failed since.
+	window = 30 * time.Minute
+)
+
+// baseline is how many failures are expected that have nothing to do with hedges.
+type baseline struct {
+	pauses        tally   // without hedges, of the last pauses
+	rate          float64 // of failures that are expected for each call
+	credit, depth float64 // failures that are expected now, and the most
+
+	window     tally
+	windowFrom time.Time
+}
+
+// tally counts calls, and how many failed.
+type tally struct{ failures, calls float64 }
+
+// rate is how many failures a call has at most.
+func (t tally) rate() float64 {
+	if t.calls <= 0 {
 		return 0
 	}
-	return (failures + uncertain*math.Sqrt(failures)) / calls
+	return (t.failures + uncertain*math.Sqrt(t.failures)) / t.calls
+}
+
+// called says that n calls were made.
+func (b *baseline) called(n float64) {
+	b.credit = min(b.credit+expected*b.rate*n, b.depth)
+	b.window.calls += n
+}
+
+// learn takes what failed in a pause, of which most came in one bunch.
+func (b *baseline) learn(now time.Time, t tally, most float64) {
+	b.pauses = tally{b.pauses.failures/2 + t.failures, b.pauses.calls/2 + t.calls}
+	b.rate = max(t.rate(), b.pauses.rate())
+	b.credit, b.depth = min(t.failures, firstCredit), max(leastDepth, 2*most)
+	b.windowFrom, b.window = now, tally{}
+}
+
+// fall lowers the rate to that of the last window, when it is over.
+func (b *baseline) fall(now time.Time) {
+	if now.Sub(b.windowFrom) >= window {
+		b.rate = min(b.rate, b.window.rate())
+		b.windowFrom, b.window = now, tally{}
+	}
 }

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"math/rand/v2"
 	"time"
 )
 
@@ -11,7 +12,7 @@ const (
 	failuresPerPeriod    = 4
 	// One period in every sixteen has no hedges, and one in four where few hedges are sent anyway. After each twelve pairs
 	// whose failures proved nothing they become rarer, down to an eighth of that.
-	every, everyReduced, patience, maxRarer = 16, 4, 12, 8
+	every, everyReduced, rarerAfter, maxRarer = 16, 4, 12, 8
 	// A trial runs while at least so many calls failed in the last minute or so, and one in ten thousand.
 	minFailures, minShare = 5, 0.0001
 	// stake is which part of its wealth a trial bets.
@@ -45,10 +46,10 @@ type trial struct {
 
 	wealth float64
 	pairs  int // with failures that proved nothing, since the trial began or the last verdict
-	draws  uint64
+	draws  rand.PCG
 }
 
-// failed takes note of a failed call.
+// failed notes a failed call.
 func (t *trial) failed(now time.Time, calls float64) {
 	t.recent.note(now, calls)
 	switch {
@@ -96,7 +97,7 @@ func (t *trial) next(now time.Time) {
 	if t.reduced {
 		one = everyReduced
 	}
-	room := time.Duration(one*min(1+t.pairs/patience, maxRarer)-2) * t.period
+	room := time.Duration(one*min(1+t.pairs/rarerAfter, maxRarer)-2) * t.period
 	t.begin = now.Add(time.Duration((0.5 + t.draw()) * float64(room)))
 	t.quietFirst = t.draw() < 0.5
 	t.hedged, t.unhedged, t.void = 0, 0, false
@@ -128,12 +129,5 @@ func (t *trial) advance(now time.Time, held bool) (guilty bool) {
 	return guilty
 }
 
-// draw returns a number that looks like chance, from 0 to 1: SplitMix64 (Steele, Lea and Flood, "Fast Splittable
-// Pseudorandom Number Generators", OOPSLA 2014) of a counter.
-func (t *trial) draw() float64 {
-	t.draws++
-	n := t.draws * 0x9e3779b97f4a7c15
-	n = (n ^ n>>30) * 0xbf58476d1ce4e5b9
-	n = (n ^ n>>27) * 0x94d049bb133111eb
-	return float64((n^n>>31)>>11) / (1 << 53)
-}
+// draw returns a random number from 0 to 1, the same ones in every run.
+func (t *trial) draw() float64 { return float64(t.draws.Uint64()>>11) / (1 << 53) }

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/feature/guard"
 	"github.com/grpchedge/hedge/internal/longtest"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // chance fails a share of the calls.
@@ -36,11 +36,11 @@ func TestGuard_FailuresByChance(t *testing.T) {
 			if share := w.pass(10 * time.Minute); share < 0.9 {
 				t.Errorf("%s, seed %d: %.3f of hedges are sent in the first ten minutes", tc.name, seed, share)
 			}
-			sum, was := 0.0, guard.None.String()
+			sum, was := 0.0, stats.GuardNone
 			for range hours * 60 {
 				sum += w.pass(time.Minute)
 				if is := w.state(0).Reason; is != was {
-					if was = is; is == guard.Guilty.String() {
+					if was = is; is == stats.GuardGuilty {
 						wrong++
 					}
 				}
@@ -84,7 +84,7 @@ func TestGuard_FailuresOfHedges(t *testing.T) {
 			}
 			found := func() (n int) {
 				for i := range w.methods {
-					if w.state(i).Reason == guard.Guilty.String() {
+					if w.state(i).Reason == stats.GuardGuilty {
 						n++
 					}
 				}

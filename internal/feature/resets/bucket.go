@@ -40,8 +40,6 @@ func (b *bucket) tokens(now time.Time) float64 {
 	return b.level
 }
 
-func (b *bucket) take(now time.Time) { b.level = b.tokens(now) - 1 }
-
 func (b *bucket) spent(now time.Time) bool { return b.tokens(now) < 1 }
 
 // low reports whether so few tokens are left that the calls under way could need them all.

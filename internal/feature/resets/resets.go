@@ -94,7 +94,7 @@ func (r *Resets) Lost(losers, may race.Attempts, now time.Time) (left race.Attem
 		default:
 			r.lastAt.Store(now.UnixNano())
 			if b != nil {
-				b.take(now)
+				b.level = b.tokens(now) - 1
 			}
 		}
 	}
@@ -104,14 +104,13 @@ func (r *Resets) Lost(losers, may race.Attempts, now time.Time) (left race.Attem
 // LeftEnded says that a loser that was left has ended.
 func (r *Resets) LeftEnded() { r.left.Add(-1) }
 
-// Suspects reports whether err may be due to resets. If so, attempts are watched from now on: the words alone prove nothing.
+// Suspects reports whether err may be due to resets. Its words alone prove nothing: see Watch.
 func (r *Resets) Suspects(err error, now time.Time) bool {
-	suspects := now.UnixNano()-r.lastAt.Load() <= int64(memory) && ConnectionEnded(err)
-	if suspects {
-		r.watchUntil(now.Add(watch))
-	}
-	return suspects
+	return now.UnixNano()-r.lastAt.Load() <= int64(memory) && ConnectionEnded(err)
 }
+
+// Watch makes attempts watched from now on, because one failed with an error that Suspects.
+func (r *Resets) Watch(now time.Time) { r.watchUntil(now.Add(watch)) }
 
 func (r *Resets) watchUntil(t time.Time) { r.watched.Store(max(r.watched.Load(), t.UnixNano())) }
 
@@ -119,7 +118,7 @@ func (r *Resets) watchUntil(t time.Time) { r.watched.Store(max(r.watched.Load(),
 // they cost too much to ask for them always.
 func (r *Resets) Watches(now time.Time) bool { return now.UnixNano() < r.watched.Load() }
 
-// Cut takes note of a cut that an attempt has seen, of a call that began at the given time. It reports whether resets are to
+// Cut notes a cut that an attempt has seen, of a call that began at the given time. It reports whether resets are to
 // blame: the server says so, or WithResetLimit says that it counts them.
 func (r *Resets) Cut(c Cut, began, now time.Time) (blamed bool) {
 	r.mu.Lock()
@@ -150,23 +149,13 @@ func (r *Resets) Report(now time.Time) stats.Resets {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := stats.Resets{Mode: stats.ResetsUnlimited, Left: int(r.left.Load())}
-	switch {
-	case r.option != nil:
-		s.Mode, s.Limit, s.Per = stats.ResetsSet, r.option.N, r.option.Per
-	case now.Before(r.calm.Until):
+	if now.Before(r.calm.Until) {
 		s.Mode, s.Since, s.Until = stats.ResetsLearned, r.calm.Since, r.calm.Until
 	}
-	return s
-}
-
-// Calm returns the calm that there is at now, also while an option is in force; zero if there is none.
-func (r *Resets) Calm(now time.Time) Calm {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if now.Before(r.calm.Until) {
-		return r.calm
+	if r.option != nil {
+		s.Mode, s.Limit, s.Per = stats.ResetsSet, r.option.N, r.option.Per
 	}
-	return Calm{}
+	return s
 }
 
 // Restore takes over what another process was told, for no longer than if it was told now.

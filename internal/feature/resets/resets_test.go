@@ -193,7 +193,10 @@ func TestResets_Watching(t *testing.T) {
 	if s.rules.Suspects(status.Error(codes.Unavailable, "no"), s.now) || s.rules.Watches(s.now) {
 		t.Error("suspects other words")
 	}
-	if !s.rules.Suspects(cut, s.now) || !s.rules.Watches(s.now) || s.rules.Watches(s.now.Add(10*time.Minute)) {
+	if !s.rules.Suspects(cut, s.now) || s.rules.Watches(s.now) {
+		t.Error("does not suspect a cut, or watches unasked")
+	}
+	if s.rules.Watch(s.now); !s.rules.Watches(s.now) || s.rules.Watches(s.now.Add(10*time.Minute)) {
 		t.Error("does not watch for ten minutes")
 	}
 	if s.rules.Suspects(cut, s.now.Add(2*time.Minute)) {
