@@ -127,7 +127,7 @@ func TestRule16_IdleTargetsLeave(t *testing.T) {
 	})
 }
 
-// flood makes calls of n names that are not used again, from several goroutines, and after every ten of them one of a busy
+// flood makes calls of n names that are not used again, from several goroutines. After every ten, each of these calls a busy
 // method, the busy ones in turn. It returns how often each of these was called.
 func flood(s *hedge.Scheduler, n, busy int, junk, used func(i int) (target, method string)) int {
 	const goroutines, share = 4, 10
@@ -138,7 +138,7 @@ func flood(s *hedge.Scheduler, n, busy int, junk, used func(i int) (target, meth
 			for i := g; i < n; i += goroutines {
 				target, method := junk(i)
 				booked(s, target, method, ms)
-				if i%share == 0 {
+				if i/goroutines%share == 0 {
 					target, method = used(int(calls.Add(1)) % busy)
 					booked(s, target, method, ms)
 				}

@@ -2,6 +2,7 @@ package learn_test
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/grpchedge/hedge/budget"
@@ -31,8 +32,10 @@ func TestRule15_AllChoicesTogetherCostLittle(t *testing.T) {
 	}
 }
 
-// TestRule15_AChoiceWaitsForItsTurn has others use up what choices may cost.
-func TestRule15_AChoiceWaitsForItsTurn(t *testing.T) {
+// TestRule15_AChoiceWaitsForItsTurn uses up what choices may cost. In virtual time, the learner's own choices cost nothing.
+func TestRule15_AChoiceWaitsForItsTurn(t *testing.T) { synctest.Test(t, aChoiceWaitsForItsTurn) }
+
+func aChoiceWaitsForItsTurn(t *testing.T) {
 	c := config()
 	c.Pace = &learn.Pace{}
 	l, epoch, of, random := &learn.Learner{}, time.Unix(1e9, 0), distribution(t, "straggler"), generator(1, 1, 1)
