@@ -14,14 +14,14 @@ import (
 // Off returns a call option for a call that must not be hedged. Its latency is still learned.
 func Off() grpc.CallOption { return engine.OffOption{} }
 
-// After returns a call option that hedges the call when it has lasted d, in place of the learned delay. It also hedges calls
-// of methods that no option of [New] selects, so use it only for calls that may run twice. d may be below [WithMinDelay]; 0
-// or less sends all hedges at once. [WithMaxHedges] and the budget still apply.
+// After returns a call option that hedges the call when it has lasted d, in place of the learned delay. It also hedges
+// calls of methods that no option of [New] selects, so use it only for calls that may run twice. d may be below
+// [WithMinDelay]; 0 or less sends all hedges at once. [WithMaxHedges] and the budget still apply.
 func After(d time.Duration) grpc.CallOption { return engine.AfterOption{Delay: max(d, 0)} }
 
 // Report returns a call option that fills in outcome, for a unary call or a stream. Read it when the unary call has
-// returned, or when the stream's first RecvMsg or Header has. A nil outcome is ignored. Calls that are in flight at the same
-// time must not share an outcome. The option has no effect in [NewContext].
+// returned, or when the stream's first RecvMsg or Header has. A nil outcome is ignored. Calls in flight at the same time
+// must not share an outcome. The option has no effect in [NewContext].
 func Report(outcome *stats.Outcome) grpc.CallOption {
 	if outcome == nil {
 		return grpc.EmptyCallOption{}
@@ -29,21 +29,20 @@ func Report(outcome *stats.Outcome) grpc.CallOption {
 	return engine.ReportOption{Fill: func(o stats.Outcome) { *outcome = o }}
 }
 
-// NewContext returns a context with call options, which apply to every call made with it or with a context derived from it.
-// It is for generated wrappers that take no call options, and for [Do]. It accepts the options of this package, [Off] and
-// [After]. Options of other packages, and nil options, are ignored.
+// NewContext returns a context with the call options [Off] and [After], for every call made with it or with a context
+// derived from it. It is for generated wrappers that take no call options, and for [Do]. Other options, and nil, are
+// ignored.
 //
 // A call's own options replace those of its context. The options of a context replace those of the context that it was
-// derived from. Calls that are made with the context of an attempt inherit the options. The options are not sent to the
-// server.
+// derived from. The context of an attempt passes the options on. They are not sent to the server.
 //
-// Once a process has called NewContext, each call looks up one value in its context. That takes 2 to 5 ns for each context
-// that it was derived from. Before that, calls do no lookup.
+// Once a process has called NewContext, each call looks up one value in its context, in 2 to 5 ns for each context that
+// it was derived from.
 func NewContext(ctx context.Context, opts ...grpc.CallOption) context.Context {
 	return engine.NewContext(ctx, opts)
 }
 
-// PreviousAttempts returns which attempt of a hedged call a server's handler serves: 0 for the primary, n for hedge n. ctx is
-// the handler's context. It returns 0 if the metadata has no such number or an invalid one. Retries of gRPC use the same
-// metadata key, so it is above 0 for them too.
+// PreviousAttempts returns which attempt of a hedged call a server's handler serves: 0 for the primary, n for hedge n.
+// ctx is the handler's context. It returns 0 if the metadata has no such number or an invalid one. Retries of gRPC use
+// the same metadata key, so it is above 0 for them too.
 func PreviousAttempts(ctx context.Context) int { return wire.PreviousAttempts(ctx) }

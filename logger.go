@@ -11,7 +11,7 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// WithLogger has changes of state logged, and never a line for each call:
+// WithLogger logs changes of state, and never a line for each call:
 //
 //	INFO  hedging stepped down          target, method, class, reason
 //	INFO  hedging stepped up            target, method, class
@@ -23,12 +23,12 @@ import (
 //	WARN  hedging cost invalid          target, method, cost
 //	WARN  none of the first 100 calls was selected for hedging: …   target, methods, more
 //
-// The class is left out without [WithClass]. The budget counts as dry until ten seconds have passed in which it paid for
-// every hedge. held_back is the number of hedges that were held back meanwhile. The last record is logged once for a target:
-// it says what to do and names at most ten of the methods that were called, and more is the number of the others.
+// Only calls with a class have that attribute: see [WithClass]. The budget is dry until it has paid for every hedge of
+// ten seconds. held_back is the number of hedges that were held back meanwhile. The last record comes once for a target.
+// It says what to do and names at most ten of the methods that were called; more is the number of the others.
 //
-// Of each target a budget or a throttle is logged at most once a minute, of each method an invalid cost once, and a
-// scheduler logs at most ten records in ten seconds: the next record then says in suppressed how many were left out. The
+// A budget or a throttle is logged at most once a minute for each target, and an invalid cost once for each method. A
+// scheduler logs at most ten records in ten seconds; suppressed in the next record is the number of those left out. The
 // logger is used concurrently, and under no lock. l must not be nil.
 func WithLogger(l *slog.Logger) Option {
 	return named("WithLogger", func(c *settings.Config) error {

@@ -15,7 +15,7 @@ import (
 	"github.com/grpchedge/hedge/internal/settings"
 )
 
-// Option is an option of [New] and [Scheduler.Update], which return an error if its value is out of range.
+// Option is an option of [New] and [Scheduler.Update]. If its value is out of range, they return an error.
 type Option func(*settings.Config) error
 
 // newConfig returns the configuration that options make.
@@ -31,7 +31,7 @@ func newConfig(opts []Option) (settings.Config, error) {
 	return c, err
 }
 
-// apply applies options to a configuration. The error joins one for each that is out of range.
+// apply applies options to a configuration, and joins their errors.
 func apply(c *settings.Config, opts []Option) error {
 	var errs []error
 	for _, opt := range opts {
@@ -52,7 +52,7 @@ func named(name string, set func(*settings.Config) error) Option {
 	}
 }
 
-// option returns the option of a name. err says what is wrong with its value; nil: nothing.
+// option returns the option of a name. err is the error of its value, if it has one.
 func option(name string, err error, set func(*settings.Config)) Option {
 	return named(name, func(c *settings.Config) error {
 		if err == nil {
@@ -72,34 +72,33 @@ func refuse(outOfRange bool, format string, args ...any) error {
 
 // Which methods may be hedged.
 
-// WithReadOnlyMethods hedges the full methods that match one of the patterns, and says that they only read, as the option
-// idempotency_level = NO_SIDE_EFFECTS of a .proto file does. The syntax is that of [WithMethods]. If both options are given,
-// the methods of both are hedged. A hedge of a read-only method may end the call with a final status, such as NOT_FOUND. A
-// hedge of any other method ends the call only with OK: see [WithNonFatalCodes]. If a replica lags behind the others, its
-// NOT_FOUND may be out of date.
+// WithReadOnlyMethods hedges the full methods that match one of the patterns, and declares that they only read, as
+// idempotency_level = NO_SIDE_EFFECTS in a .proto file does. The syntax is that of [WithMethods]. If both options are
+// given, the methods of both are hedged. A hedge of a read-only method may end the call with a final status, such as
+// NOT_FOUND: see [WithNonFatalCodes]. If a replica lags behind the others, its NOT_FOUND may be out of date.
 func WithReadOnlyMethods(patterns ...string) Option {
 	return named("WithReadOnlyMethods", func(c *settings.Config) error { return addPatterns(&c.ReadOnly, "WithReadOnlyMethods", patterns) })
 }
 
-// WithMethods hedges the full methods that match one of the patterns, such as "/pkg.Svc/Get" or "/pkg.Svc/Get*". The syntax
-// is that of [path.Match], so * stands for any characters but a slash. At least one pattern is needed. If the option is
-// given more than once, all patterns apply. Calls of other methods are not hedged, and nothing is learned from them.
+// WithMethods hedges the full methods that match one of the patterns, such as "/pkg.Svc/Get" or "/pkg.Svc/Get*". The
+// syntax is that of [path.Match]: * stands for any characters but a slash. At least one pattern is needed. If the option
+// is given more than once, all patterns apply. Calls of other methods are not hedged, and nothing is learned from them.
 func WithMethods(patterns ...string) Option {
 	return named("WithMethods", func(c *settings.Config) error { return addPatterns(&c.Methods, "WithMethods", patterns) })
 }
 
-// WithIdempotentOnly hedges only methods whose protobuf definition sets the option idempotency_level to NO_SIDE_EFFECTS or
-// IDEMPOTENT, and those of [WithReadOnlyMethods]. The definition is looked up among the descriptors linked into the program.
-// A method without a descriptor is not hedged, and its calls count in stats.Counts.NoDescriptor. Together with [WithMethods], a
-// method must satisfy both options. Few public APIs set the option: name their methods with [WithReadOnlyMethods].
+// WithIdempotentOnly hedges the methods whose protobuf definition sets idempotency_level to NO_SIDE_EFFECTS or
+// IDEMPOTENT, and those of [WithReadOnlyMethods]. With [WithMethods], a method must satisfy both options. The definition
+// must be linked into the program; stats.Counts.NoDescriptor counts calls of methods without one. Few public APIs set
+// the level: name their methods with WithReadOnlyMethods.
 func WithIdempotentOnly() Option {
 	return option("WithIdempotentOnly", nil, func(c *settings.Config) { c.IdempotentOnly = true })
 }
 
-// WithAllMethods hedges every method that no other option excludes. All of them must be safe to run twice: a hedged write
-// may be carried out twice.
+// WithAllMethods hedges every method that no other option excludes. All of them must be safe to run twice: a hedged
+// write may be carried out twice.
 //
-// [New] requires this option or one of [WithIdempotentOnly], [WithReadOnlyMethods], [WithMethods] and
+// [New] requires this option or one of [WithReadOnlyMethods], [WithMethods], [WithIdempotentOnly] and
 // [WithServiceConfig].
 func WithAllMethods() Option {
 	return option("WithAllMethods", nil, func(c *settings.Config) { c.All = true })
@@ -127,23 +126,24 @@ func addPatterns(to *[]string, option string, patterns []string) error {
 	return nil
 }
 
-// WithServiceConfig hedges the methods that have a hedgingPolicy in a gRPC service config, as gRPC defines it. json is the
-// service config that gRPC takes. Fields that gRPC ignores are ignored. What gRPC rejects is an error that names the method,
-// the field and the value. Other fields, such as timeout or retryPolicy, are for the channel: pass the same JSON to
+// WithServiceConfig hedges the methods that have a hedgingPolicy in a gRPC service config, as gRPC defines it. json is
+// the service config that gRPC takes. If gRPC rejects a value, New returns an error that names the method, the field and
+// the value. Other fields, such as timeout or retryPolicy, are for the channel: pass the same JSON to
 // grpc.WithDefaultServiceConfig. If the option is given more than once, the last one applies.
 //
+// If no other option says which methods may run twice, only the methods with a policy are hedged, and nothing is learned
+// of the others. With [WithReadOnlyMethods], [WithMethods], [WithIdempotentOnly] or [WithAllMethods], exactly the
+// methods that these select are hedged, and those without a policy have a learned delay.
+//
 // A method with a policy has up to maxAttempts attempts, including the primary, and 5 at most; [WithMaxHedges] does not
-// apply. Each attempt is sent one hedgingDelay after the one before, or all at once if that is 0. If an attempt, also the
-// primary, fails with one of the nonFatalStatusCodes, the next hedge is sent at once. Any other status ends the call. If all
-// attempts fail, the call returns the last failure. A stream is decided by the attempt whose response headers come first.
+// apply. Each attempt is sent one hedgingDelay after the one before, or all at once if that is 0; [After] replaces this
+// delay. If an attempt, also the primary, fails with one of the nonFatalStatusCodes, the next hedge is sent at once. Any
+// other status ends the call. If all attempts fail, the call returns the last failure. A stream is decided by the
+// attempt whose response headers come first.
 //
-// The throttle, [WithOtherBackendOnly] and the budget can hold back a hedge of such a method. With
-// [WithBudgetPercent](400) the policy alone limits hedges, as in gRPC. A hedge that the budget does not pay for is considered again later while an attempt is in
-// flight; if none is, the call ends. The state of the connection and a near deadline do not hold back a hedge.
-//
-// If no other option says which methods may run twice, only the methods with a policy are hedged, and nothing is learned of
-// the others. With [WithReadOnlyMethods], [WithMethods], [WithIdempotentOnly] or [WithAllMethods], exactly the methods that
-// these select are hedged, and those without a policy have a learned delay. [Off] also applies to methods with a policy. [After] replaces the delay of the policy, and nothing else of it. A
+// The throttle, [WithOtherBackendOnly] and the budget can hold back a hedge of such a method; the state of the
+// connection and a near deadline do not. A hedge that the budget does not pay for is considered again while an attempt
+// is in flight; if none is, the call ends. With a budget of 400 percent only the policy limits hedges, as in gRPC. A
 // retryThrottling in the config does the same as [WithThrottle].
 func WithServiceConfig(json string) Option {
 	return named("WithServiceConfig", func(c *settings.Config) error {
@@ -166,68 +166,67 @@ func WithMaxHedges(n int) Option {
 	return option("WithMaxHedges", err, func(c *settings.Config) { c.MaxHedges = n })
 }
 
-// WithBudgetPercent sets how many hedges the calls of a target pay for: p per 100 calls, 0 to 400, fractions allowed; the
-// default is 10. With 0 no call is hedged. All methods of a target share its budget.
+// WithBudgetPercent sets how many hedges 100 calls of a target pay for: 0 to 400, fractions allowed; the default is 10.
+// With 0 no call is hedged. All methods of a target share its budget.
 func WithBudgetPercent(p float64) Option {
 	err := refuse(!(p >= 0 && p <= settings.MaxBudgetPercent), "WithBudgetPercent(%v): the percentage must be 0 to %d", p, settings.MaxBudgetPercent)
 	return option("WithBudgetPercent", err, func(c *settings.Config) { c.BudgetPercent = p })
 }
 
-// WithControl leaves a share of the calls that may be hedged unhedged, to be compared with the others: percent of them, 0 to
-// 50; the default is 0. They are drawn by chance, call by call, so both groups see the same requests, backends and hours.
-// [stats.Method] has the comparison.
+// WithControl leaves a share of the calls unhedged, to compare the others with: percent of those that may be hedged, 0
+// to 50; the default is 0. They are drawn by chance, call by call, so both groups see the same requests, backends and
+// hours. [stats.Method] has the comparison.
 //
-// A control group costs its calls what hedging would have saved them. One percent of 100 calls a second is enough for a p99
-// that is known within a quarter after ten minutes. The calls of both groups fill the budget alike. What is learned from the
-// control group is not biased by hedging, whatever the requests have in common.
+// Calls of the control group lose what hedging would have saved them. One percent of 100 calls a second is enough to
+// know a p99 within a quarter after ten minutes. The calls of both groups fill the budget alike. Hedging does not bias
+// what is learned from the control group.
 func WithControl(percent float64) Option {
 	err := refuse(!(percent >= 0 && percent <= 50), "WithControl(%v): the percentage must be 0 to 50", percent)
 	return option("WithControl", err, func(c *settings.Config) { c.Control = percent })
 }
 
-// WithDryRun sends no hedge and reports what hedging would do, so that it can be judged on real traffic before it is turned
-// on. stats.Counts.DryRun counts the calls that would have been hedged. Once 200 calls of a method have been seen,
-// stats.Method.Forecasts has predictions of its tail and extra load at budgets of 2, 5, 10 and 20 percent;
-// [WithBudgetPercent] does not change these. The tail is the percentile that [TargetPercentile] sets, and p99 with a trigger
-// other than [Auto]. A forecast assumes that hedges are as fast as primaries and independent of them; see Auto for when they
-// are not.
+// WithDryRun sends no hedge and reports what hedging would do, so that you can judge it on real traffic first.
+// stats.Counts.DryRun counts the calls that would have been hedged. After 200 calls of a method, stats.Method.Forecasts
+// predicts its tail and extra load at budgets of 2, 5, 10 and 20 percent; [WithBudgetPercent] does not change these. The
+// tail is the percentile of [TargetPercentile], and p99 with a trigger other than [Auto]. A forecast assumes that hedges
+// are as fast as primaries and independent of them; see Auto for when they are not.
 func WithDryRun() Option {
 	return option("WithDryRun", nil, func(c *settings.Config) { c.DryRun = true })
 }
 
-// WithOff leaves calls unhedged, as the call option [Off] does for one call. Their latencies are still learned. It is meant
-// for [WithMethodOptions] and [WithTargetOptions]. The call option [After] does not override it.
+// WithOff leaves calls unhedged, also those with the call option [After]. Their latencies are still learned. It is meant
+// for [WithMethodOptions] and [WithTargetOptions].
 func WithOff() Option {
 	return option("WithOff", nil, func(c *settings.Config) { c.Off = true })
 }
 
 // When a hedge is not sent, and how a race ends.
 
-// WithOtherBackendOnly sends a hedge only if a backend is ready that no attempt of its call has used. The connection must
-// have the load-balancing policy hedge_other_backend of package balancer, which knows the ready backends and picks one for
-// the hedge. A hedge that is not sent for this reason counts in stats.Counts.NoOtherBackend, and is considered again later while
-// its call lasts. With a delay of 0, hedges wait until a backend was picked for the primary.
+// WithOtherBackendOnly sends a hedge only if a backend is ready that no attempt of its call has used. The connection
+// must have the load-balancing policy hedge_other_backend of package balancer, which picks that backend for the hedge. A
+// hedge that is held back counts in stats.Counts.NoOtherBackend, and is considered again while its call lasts. With a
+// delay of 0, hedges wait until a backend was picked for the primary.
 //
-// On a connection without the policy no hedge is sent, and [stats.Method].NoBackendPolicy is true. A service config from the
-// resolver replaces the one of grpc.WithDefaultServiceConfig, and with it the policy, unless grpc.WithDisableServiceConfig
-// is given. Calls of [Do] have no connection, and are hedged as without this option.
+// On a connection without the policy no hedge is sent, and [stats.Method].NoBackendPolicy is true. A service config from
+// the resolver replaces the one of grpc.WithDefaultServiceConfig, and with it the policy, unless
+// grpc.WithDisableServiceConfig is given. Calls of [Do] have no connection, and are hedged as without this option.
 func WithOtherBackendOnly() Option {
 	return option("WithOtherBackendOnly", nil, func(c *settings.Config) { c.OtherBackendOnly = true })
 }
 
-// WithoutGuard turns off the guard that holds back hedges where they make calls fail: see [stats.Guard]. Hedges are then sent
-// whatever fails, as far as the budget pays for them and the throttle lets them pass.
+// WithoutGuard turns off the guard, which holds hedges back where they make calls fail: see [stats.Guard]. The budget
+// and the throttle still limit hedges.
 func WithoutGuard() Option {
 	return option("WithoutGuard", nil, func(c *settings.Config) { c.Guard = false })
 }
 
-// WithThrottle stops hedges to a target that fails, in the way that gRPC defines for retryThrottling. Each target has a
-// token count. It starts at maxTokens, 1 to 1000. It falls by 1 for each attempt that fails with a non-fatal status, or with
-// a trailer that forbids another attempt. It rises by ratio for each success. It stays between 0 and maxTokens. Hedges are
-// sent only while it is above half of maxTokens. ratio must be above 0; only its first three decimals count.
+// WithThrottle stops hedges to a target that fails, as gRPC defines it for retryThrottling. Each target has a token
+// count. It starts at maxTokens, 1 to 1000. Each attempt that fails with a non-fatal status, or with a trailer that
+// forbids another attempt, takes 1. Each success adds ratio, up to maxTokens. Hedges are sent only while the count is
+// above half of maxTokens. ratio must be above 0; its first three decimals count.
 //
-// Every unary call and server stream through the interceptors counts, of any method, hedged or not. [stats.Method] has the
-// count. This option replaces a retryThrottling of [WithServiceConfig]. With neither there is no throttling.
+// Every unary call and server stream counts, of any method, hedged or not. [stats.Method] has the count. This option
+// replaces a retryThrottling of [WithServiceConfig]. With neither there is no throttling.
 func WithThrottle(maxTokens int, ratio float64) Option {
 	return named("WithThrottle", func(c *settings.Config) error {
 		t, err := serviceconfig.NewThrottle(maxTokens, ratio)
@@ -240,18 +239,18 @@ func WithThrottle(maxTokens int, ratio float64) Option {
 }
 
 // WithNonFatalCodes replaces the set of non-fatal statuses. If the primary fails with one of them while a hedge is in
-// flight, the race goes on. Any other status of the primary ends the race, and the caller gets it. Hedging is still not a
-// retry: if the primary fails before a hedge was sent, the call returns its error at once.
+// flight, the race goes on. Any other status of the primary ends the race, and the caller gets it. If the primary fails
+// before a hedge was sent, the call returns its error at once: hedging is not a retry.
 //
 // The set also applies to the hedges of a method that only reads: its descriptor says NO_SIDE_EFFECTS, or
-// [WithReadOnlyMethods] names it. A hedge of any other method ends the race only with OK, because its NOT_FOUND may be the
-// result of the primary's own deletion. If no attempt succeeds, the caller gets the primary's error. A method with a
+// [WithReadOnlyMethods] names it. A hedge of any other method ends the race only with OK, because its NOT_FOUND may be
+// the result of the primary's own deletion. If no attempt succeeds, the caller gets the primary's error. A method with a
 // hedgingPolicy uses the policy's own set for all attempts: see [WithServiceConfig].
 //
 // By default all statuses are non-fatal except those by which a server says that it looked at the request and answered:
 // InvalidArgument, NotFound, AlreadyExists, PermissionDenied, Unauthenticated, FailedPrecondition, OutOfRange and
-// Unimplemented. With an empty list every error is final, as in a gRPC hedgingPolicy without nonFatalStatusCodes. OK, and
-// codes that gRPC does not define, are an error.
+// Unimplemented. With an empty list every error is final, as in a gRPC hedgingPolicy without nonFatalStatusCodes. OK,
+// and codes that gRPC does not define, are an error.
 func WithNonFatalCodes(nonFatal ...codes.Code) Option {
 	var err error
 	for _, code := range nonFatal {
@@ -260,13 +259,12 @@ func WithNonFatalCodes(nonFatal ...codes.Code) Option {
 	return option("WithNonFatalCodes", err, func(c *settings.Config) { c.Final = codeset.AllBut(nonFatal) })
 }
 
-// WithResetLimit sets how many losing attempts of a target are reset on the wire: at most n in any time of per. n is 0 or
-// more, and per at least a millisecond. With n = 0, whatever per, a loser is never reset as long as it can be left to run.
-// Without the option all losers are reset until a server says that there were too many resets: see [stats.Resets], which also says
-// what happens to the losers that are not reset.
+// WithResetLimit sets how many losing attempts of a target are reset on the wire: at most n in any time of per. n is 0
+// or more, and per at least a millisecond. With n = 0 no loser is reset as long as it can be left to run; per is then
+// ignored. Without the option all losers are reset until a server says that there were too many: see [stats.Resets].
 //
-// The limit is for all connections to the target together. Servers count for each connection, so a limit that is right for
-// one connection is right for many too.
+// The limit is for all connections to the target together. Servers count for each connection, so a limit that is right
+// for one connection is right for many too.
 func WithResetLimit(n int, per time.Duration) Option {
 	err := refuse(n < 0 || per < time.Millisecond && n > 0 || per < 0,
 		"WithResetLimit(%d, %v): the number must be at least 0, and the time at least %v", n, per, time.Millisecond)

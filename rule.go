@@ -11,18 +11,17 @@ import (
 	"github.com/grpchedge/hedge/internal/settings"
 )
 
-// WithMethodOptions applies options to the full methods that match a pattern, in place of what is said for the scheduler and
-// the target. The syntax of the pattern is that of [WithMethods]. These options can be set for a method: [WithTrigger],
-// [WithMaxHedges], [WithBudgetPercent], [WithMinDelay], [WithWarmup], [WithNonFatalCodes], [WithClass], [WithCost],
-// [WithAnswer], [WithControl], [WithDryRun], [WithOtherBackendOnly] and [WithOff]. Any other is an error.
+// WithMethodOptions applies options to the full methods that match a pattern. They win over those of the scheduler and
+// of the target. The syntax of the pattern is that of [WithMethods]. These options can be set for a method:
+// [WithTrigger], [WithMaxHedges], [WithBudgetPercent], [WithMinDelay], [WithWarmup], [WithNonFatalCodes], [WithClass],
+// [WithCost], [WithAnswer], [WithControl], [WithDryRun], [WithOtherBackendOnly] and [WithOff]. Any other is an error.
 //
-// If several patterns match, the options of all of them apply, and where two set the same, the more specific pattern wins. A
-// pattern without wildcards is the most specific. Of two others it is the one with more characters that are not wildcards,
-// and then the one that is later in the alphabet. The order of the options does not matter. A pattern that is given twice is
-// an error.
+// If several patterns match, the options of all of them apply. If two of them set the same option, the more specific
+// pattern wins: one without wildcards, then the one with more characters that are not wildcards, then the one that is
+// later in the alphabet. The order of the options does not matter. A pattern that is given twice is an error.
 //
-// With [WithBudgetPercent] the method has a budget of its own, which its own calls fill. Its hedges must be paid by both
-// budgets, its own and the target's. So a method can have less than the target gives, and not more.
+// With [WithBudgetPercent] the method gets a budget of its own, which its own calls fill. Each of its hedges must be
+// paid by both budgets, its own and the target's.
 func WithMethodOptions(methods string, opts ...Option) Option {
 	return named("WithMethodOptions", func(c *settings.Config) error {
 		r, err := newRule("WithMethodOptions", methods, pattern.Check(methods), opts, settings.ForMethods)
@@ -33,14 +32,13 @@ func WithMethodOptions(methods string, opts ...Option) Option {
 	})
 }
 
-// WithTargetOptions applies options to the targets that match a pattern, in place of what is said for the scheduler. A
-// target is named as in [stats.Method]. In the pattern, * stands for any characters, slashes included. In addition to the
-// options that can be set for a method, these can be set for a target: [WithThrottle], [WithResetLimit], and
-// [WithMethodOptions] for methods of these targets only, which win over those of the scheduler. Any other option is an
-// error.
+// WithTargetOptions applies options to the targets that match a pattern. They win over those of the scheduler. A target
+// is named as in [stats.Method]. In the pattern, * stands for any characters, slashes included. The options are those
+// that can be set for a method, [WithThrottle], [WithResetLimit], and [WithMethodOptions] for methods of these targets
+// only. Any other option is an error.
 //
-// If several patterns match, the more specific one wins, as in [WithMethodOptions]. What is set for a method wins over what
-// is set for its target.
+// If several patterns match, the more specific one wins, as in [WithMethodOptions]. An option of a method wins over one
+// of its target.
 func WithTargetOptions(targets string, opts ...Option) Option {
 	return named("WithTargetOptions", func(c *settings.Config) error {
 		var patternErr error
@@ -58,7 +56,7 @@ func WithTargetOptions(targets string, opts ...Option) Option {
 	})
 }
 
-// newRule checks the options of a rule, and returns it. patternErr says what is wrong with its pattern; nil: nothing.
+// newRule checks the options of a rule, and returns it. patternErr is the error of its pattern, if it has one.
 func newRule(option, pattern string, patternErr error, opts []Option, where settings.Scope) (settings.Rule, error) {
 	if patternErr != nil {
 		return settings.Rule{}, fmt.Errorf("hedge: %s(%q): %w", option, pattern, patternErr)

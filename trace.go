@@ -8,42 +8,43 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// Trace is a set of functions that a scheduler calls when something happens: see [WithTrace]. A nil function is not called.
-// Calls for which no hedge becomes due call none of them.
+// Trace is a set of functions that a scheduler calls when something happens: see [WithTrace]. A nil function is not
+// called. Calls for which no hedge becomes due call none of them.
 //
-// The functions may be called concurrently. None is called under a lock, so they may use the scheduler. A function of a call
-// that blocks delays that call and no other. Made, HedgingStepped and DistributionChanged are of no call: New waits for Made; the
-// other two delay nothing, or at most the call that happened to teach the scheduler the change.
+// The functions may be called concurrently and under no lock, so they may use the scheduler. HedgeSent, HedgeHeldBack,
+// AttemptLost and CallDecided belong to a call: while one of them blocks, it delays that call and no other. New waits
+// for Made. HedgingStepped and DistributionChanged delay at most the call that taught the scheduler the change.
 //
-// A panic in HedgeSent, HedgeHeldBack, AttemptLost or CallDecided surfaces on the caller's goroutine, as a panic of the call
-// would; if the call was decided before, it counts in stats.Counts.LoserPanics. Made panics on the goroutine of New. HedgingStepped
-// and DistributionChanged often run on a goroutine of the scheduler's: a panic there ends the program.
+// A panic in a function that belongs to a call surfaces on the caller's goroutine. If the call was decided before, the
+// panic counts in stats.Counts.LoserPanics instead. A panic in Made surfaces in New. HedgingStepped and
+// DistributionChanged often run on a goroutine of the scheduler: a panic there ends the program.
 type Trace struct {
 	// Made is called by New with the scheduler, before New returns it.
 	Made func(*Scheduler)
 	// HedgeSent is called just before a hedge is sent, on the hedge's goroutine. If the call is decided at that moment,
 	// CallDecided may be called first.
 	HedgeSent func(stats.HedgeSent)
-	// HedgeHeldBack is called when a hedge is due and is not sent. It is called once for each hedge and reason, as [stats.Counts]
-	// counts them, and also when a server pushes back and when a request or reply turns out to be of a kind that cannot be
-	// hedged.
+	// HedgeHeldBack is called when a hedge is due and is not sent, once for each hedge and reason, as [stats.Counts]
+	// counts them. It is also called when a server pushes back, and when a request or a reply cannot be copied for a
+	// hedge.
 	HedgeHeldBack func(stats.HedgeHeldBack)
-	// AttemptLost is called for each attempt that was in flight when another one decided the call. It is not called if the
-	// caller gave up, or its deadline passed, before the call was decided.
+	// AttemptLost is called for each attempt that was in flight when another one decided the call. It is not called if
+	// the caller gave up, or its deadline passed, before.
 	AttemptLost func(stats.AttemptLost)
-	// CallDecided is called when a call ends for which at least one hedge was sent, on the caller's goroutine, after
-	// AttemptLost. For a stream this is when its first message, or whatever else decides it, has arrived.
+	// CallDecided is called on the caller's goroutine when a call ends for which at least one hedge was sent, after
+	// AttemptLost. A stream is decided by its first message, or by whatever else ends its race.
 	CallDecided func(stats.CallDecided)
-	// HedgingStepped is called when the trigger Auto steps down for a method, steps up again, or changes why it has stepped
+	// HedgingStepped is called when Auto steps down for a method, steps up again, or has another reason for the step
 	// down.
 	HedgingStepped func(stats.HedgingStepped)
-	// DistributionChanged is called when the latencies of a method have changed at once, so that what was learned before is forgotten.
+	// DistributionChanged is called when the latencies of a method change at once. What was learned before is then
+	// forgotten.
 	DistributionChanged func(stats.DistributionChanged)
 }
 
-// WithTrace has the scheduler call the functions of t. They cost nothing unless a hedge becomes due. If the option is given
-// more than once, all of them are called, in the order of the options. t must not be nil, and later changes of it have no
-// effect.
+// WithTrace calls the functions of t when something happens. They cost nothing unless a hedge becomes due. If the option
+// is given more than once, all of them are called, in the order of the options. t must not be nil. Later changes of t
+// have no effect.
 func WithTrace(t *Trace) Option {
 	return named("WithTrace", func(c *settings.Config) error {
 		if t == nil {
@@ -60,8 +61,8 @@ func WithTrace(t *Trace) Option {
 	})
 }
 
-// ErrLost is the [context.Cause] of the context of an attempt that was cancelled because another attempt of its call was
-// faster. An interceptor or a stats.Handler inside of the hedging interceptor tells losers from failures by it.
+// ErrLost is the [context.Cause] of the context of a losing attempt. With it, an interceptor or a stats.Handler inside
+// of the hedging interceptor can tell losers from failures.
 var ErrLost = race.ErrLost
 
 // Panic is the value of the panic on the caller's goroutine when a hedge panics before the call is decided. The value is
@@ -73,5 +74,6 @@ var ErrLost = race.ErrLost
 //	}
 //
 // A *Panic is an error. Error returns the value and the stack. Unwrap returns the value if that is an error, so that
-// [errors.Is] and [errors.As] find it. A panic of the primary happens on the caller's goroutine, and its value is unchanged.
+// [errors.Is] and [errors.As] find it. A panic of the primary happens on the caller's goroutine, and its value is
+// unchanged.
 type Panic = race.Panic

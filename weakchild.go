@@ -6,9 +6,9 @@ import (
 	"weak"
 )
 
-// weakChild returns a child context of ctx to which ctx has only a weak reference, and a function that cancels the child. It
-// ends when ctx does, with the error and the cause of ctx. The function need not be called. An ordinary child that is never
-// cancelled stays in memory until its parent ends, so a long-lived parent would collect one for each call.
+// weakChild returns a child context of ctx to which ctx has only a weak reference, and a function that cancels the
+// child, which need not be called. The child ends when ctx does, with the same error and cause. An ordinary child stays
+// in memory until its parent ends or it is cancelled, so a long-lived parent would collect one for each call.
 func weakChild(ctx context.Context) (context.Context, context.CancelCauseFunc) {
 	if ctx.Done() == nil || ctx.Err() != nil { // such a parent has no references to its children
 		return context.WithCancelCause(ctx)
