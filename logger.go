@@ -2,7 +2,6 @@ package hedge
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -31,13 +30,9 @@ import (
 // scheduler logs at most ten records in ten seconds; suppressed in the next record is the number of those left out. The
 // logger is used concurrently, and under no lock. l must not be nil.
 func WithLogger(l *slog.Logger) Option {
-	return named("WithLogger", func(c *settings.Config) error {
-		if l == nil {
-			return errors.New("hedge: WithLogger(nil): there must be a logger")
-		}
+	return option("WithLogger", refuse(l == nil, "WithLogger(nil): there must be a logger"), func(c *settings.Config) {
 		j := &journal{logger: l}
-		c.Traces = append(c.Traces, &settings.Trace{NothingSelected: j.nothingSelected, OddCost: j.oddCost})
-		return WithTrace(j.trace())(c)
+		c.Traces = append(c.Traces, j.trace())
 	})
 }
 
@@ -78,8 +73,10 @@ var (
 	ends   = map[stats.Reason]string{stats.BudgetExhausted: "hedging budget pays again", stats.Throttled: "hedging no longer throttled"}
 )
 
-func (j *journal) trace() *Trace {
-	return &Trace{
+func (j *journal) trace() *settings.Trace {
+	return &settings.Trace{
+		NothingSelected: j.nothingSelected,
+		OddCost:         j.oddCost,
 		HedgeHeldBack: func(h stats.HedgeHeldBack) {
 			if begins[h.Reason] != "" && j.heldBack(stateKey{h.Target, h.Reason}, time.Now()) {
 				j.log(slog.LevelWarn, begins[h.Reason], slog.String("target", h.Target), slog.String("method", h.Method))

@@ -2,7 +2,6 @@ package hedge
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -73,18 +72,12 @@ func (s *Scheduler) Update(opts ...Option) error {
 		return err
 	}
 	old := e.Config()
-	if slices.Contains(c.Set, "WithWindow") && c.Window != old.Window {
-		err = fmt.Errorf("hedge: Update: WithWindow(%v): the window stays what it is, %v", c.Window, old.Window)
-	}
-	if slices.Contains(c.Set, "WithMaxMemory") && c.MaxMemory != old.MaxMemory {
-		err = errors.Join(err, fmt.Errorf("hedge: Update: WithMaxMemory(%d): the memory stays what it is, %d bytes", c.MaxMemory, old.MaxMemory))
-	}
-	if slices.Contains(c.Set, "WithSnapshot") {
-		err = errors.Join(err, errors.New("hedge: Update: WithSnapshot: a scheduler that is running keeps what it has learned"))
-	}
-	if slices.Contains(c.Set, "WithTargetName") && old.TargetName == nil {
-		err = errors.Join(err, errors.New("hedge: Update: WithTargetName: the targets keep their names"))
-	}
+	given := func(option string) bool { return slices.Contains(c.Set, option) }
+	err = errors.Join(
+		refuse(given("WithWindow") && c.Window != old.Window, "Update: WithWindow(%v): the window stays what it is, %v", c.Window, old.Window),
+		refuse(given("WithMaxMemory") && c.MaxMemory != old.MaxMemory, "Update: WithMaxMemory(%d): the memory stays what it is, %d bytes", c.MaxMemory, old.MaxMemory),
+		refuse(given("WithSnapshot"), "Update: WithSnapshot: a scheduler that is running keeps what it has learned"),
+		refuse(given("WithTargetName") && old.TargetName == nil, "Update: WithTargetName: the targets keep their names"))
 	if err != nil {
 		return err
 	}

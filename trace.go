@@ -1,8 +1,6 @@
 package hedge
 
 import (
-	"errors"
-
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/stats"
@@ -46,10 +44,7 @@ type Trace struct {
 // is given more than once, all of them are called, in the order of the options. t must not be nil. Later changes of t
 // have no effect.
 func WithTrace(t *Trace) Option {
-	return named("WithTrace", func(c *settings.Config) error {
-		if t == nil {
-			return errors.New("hedge: WithTrace(nil): there must be a trace")
-		}
+	return option("WithTrace", refuse(t == nil, "WithTrace(nil): there must be a trace"), func(c *settings.Config) {
 		if made := t.Made; made != nil {
 			c.Made = append(c.Made, func(s any) { made(s.(*Scheduler)) })
 		}
@@ -57,7 +52,6 @@ func WithTrace(t *Trace) Option {
 			HedgeSent: t.HedgeSent, HedgeHeldBack: t.HedgeHeldBack, AttemptLost: t.AttemptLost, CallDecided: t.CallDecided,
 			HedgingStepped: t.HedgingStepped, DistributionChanged: t.DistributionChanged,
 		})
-		return nil
 	})
 }
 

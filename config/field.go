@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,7 +12,6 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/grpchedge/hedge"
-	"github.com/grpchedge/hedge/internal/codeset"
 	"github.com/grpchedge/hedge/internal/settings"
 )
 
@@ -195,17 +193,15 @@ func formatTrigger(c *settings.Config) any {
 	}
 }
 
-// nonFatalCodes returns the names that gRPC's specification gives to the statuses that do not end a race.
+// codeNames are the names that gRPC's specification gives to its codes.
+var codeNames = strings.Fields("OK CANCELLED UNKNOWN INVALID_ARGUMENT DEADLINE_EXCEEDED NOT_FOUND ALREADY_EXISTS PERMISSION_DENIED " +
+	"RESOURCE_EXHAUSTED FAILED_PRECONDITION ABORTED OUT_OF_RANGE UNIMPLEMENTED INTERNAL UNAVAILABLE DATA_LOSS UNAUTHENTICATED")
+
 func nonFatalCodes(c *settings.Config) any {
-	upper := regexp.MustCompile("([a-z])([A-Z])")
 	names := []string{}
-	for code := codes.OK + 1; code <= codeset.MaxCode; code++ {
-		switch {
-		case c.Final.Has(code):
-		case code == codes.Canceled:
-			names = append(names, "CANCELLED")
-		default:
-			names = append(names, strings.ToUpper(upper.ReplaceAllString(code.String(), "${1}_${2}")))
+	for code, name := range codeNames {
+		if code := codes.Code(code); code != codes.OK && !c.Final.Has(code) {
+			names = append(names, name)
 		}
 	}
 	return names
