@@ -40,8 +40,8 @@ const (
 	told
 )
 
-func learnFrom(call engine.Call) learning {
-	return learning{call: call, tracksFailures: call.TracksFailures(), inspects: call.Inspects()}
+func (l *learning) learnFrom(call *engine.Call) {
+	l.call, l.tracksFailures, l.inspects = *call, call.TracksFailures(), call.Inspects()
 }
 
 // inspect tells the call what the user's functions say of its request, unless somebody waits for an answer to it already. No

@@ -25,7 +25,7 @@ type request struct {
 
 func (r *request) sent(m any) {
 	again := attempt.NewRequest(m)
-	repeatable := again.Replayable()
+	repeatable := again.Light() || again.Replayable()
 	if repeatable {
 		m, repeatable = again.Repeat()
 	}

@@ -64,12 +64,11 @@ func Interceptor(s *hedge.Scheduler, opts ...Option) grpc.StreamClientIntercepto
 		call := e.Begin(ctx, target, method, conn, opts...)
 		plan, hedged := call.Plan()
 		if !hedged {
-			return watch(ctx, call, o.types(method), desc, cc, method, streamer, opts)
+			return watch(ctx, &call, o.types(method), desc, cc, method, streamer, opts)
 		}
-		c := &clientStream{
-			learning: learnFrom(call), caller: ctx, plan: plan,
-			opener: opener{desc: desc, cc: cc, method: method, streamer: streamer, types: o.types(method), options: attempt.NewOptions(opts)},
-		}
+		c := &clientStream{caller: ctx, plan: plan}
+		c.learnFrom(&call)
+		c.opener = opener{desc: desc, cc: cc, method: method, streamer: streamer, types: o.types(method), options: attempt.NewOptions(opts)}
 		if err := c.open(target); err != nil {
 			return nil, err
 		}

@@ -19,7 +19,7 @@ type watched struct {
 }
 
 // watch opens a stream that is not hedged, and learns from it.
-func watch(ctx context.Context, call engine.Call, types *messageTypes, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts []grpc.CallOption) (grpc.ClientStream, error) {
+func watch(ctx context.Context, call *engine.Call, types *messageTypes, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts []grpc.CallOption) (grpc.ClientStream, error) {
 	st, err := streamer(ctx, desc, cc, method, opts...)
 	if err != nil {
 		call.End(engine.End{Err: err})
@@ -28,7 +28,9 @@ func watch(ctx context.Context, call engine.Call, types *messageTypes, desc *grp
 	if !call.Learns() && !call.TracksFailures() {
 		return st, nil
 	}
-	return &watched{ClientStream: st, learning: learnFrom(call), method: method, types: types}, nil
+	w := &watched{ClientStream: st, method: method, types: types}
+	w.learnFrom(call)
+	return w, nil
 }
 
 func (w *watched) SendMsg(m any) error {

@@ -39,6 +39,18 @@ func (r *Request) Replayable() bool {
 	return fits(r.caller)
 }
 
+// Light reports whether the request is certainly small enough for Replayable. That takes as long as a part of encoding it, so it
+// is for a request that has just been sent. A byte on the wire stands for at most perMessage bytes in memory.
+func (r *Request) Light() (ok bool) {
+	defer func() {
+		if recover() != nil {
+			ok = false
+		}
+	}()
+	m, ok := r.caller.(proto.Message)
+	return ok && !r.Shared() && proto.Size(m) < MaxCopy/perMessage
+}
+
 // Shared reports whether hedges send the caller's own request. The call must then not return before they have ended.
 func (r *Request) Shared() bool {
 	return r.caller == nil || kindOf(reflect.TypeOf(r.caller)).form == opaque
