@@ -246,14 +246,21 @@ func hasField(option string) bool {
 	return err == nil || !strings.Contains(err.Error(), "no such field")
 }
 
-// No option is missing above, and docs/configuration.md says of each what the code does.
+// No option is missing above and in docs/options.md, and docs/configuration.md says of each what the code does.
 func TestDocs_EveryOptionIsInTheTable(t *testing.T) {
 	page, err := os.ReadFile("../../docs/configuration.md")
 	if err != nil {
 		t.Fatal(err)
 	}
+	options, err := os.ReadFile("../../docs/options.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	mark := map[bool]string{true: "yes", false: "no"}
 	for _, name := range exportedOptions(t) {
+		if !strings.Contains(string(options), "`"+name+"(") {
+			t.Errorf("docs/options.md does not say who turns %s", name)
+		}
 		i := slices.IndexFunc(everyOption, func(o steered) bool { return o.name == name })
 		if i < 0 {
 			t.Errorf("%s is missing in everyOption", name)
