@@ -15,7 +15,7 @@ import (
 type picker struct {
 	copies []balancer.Picker // of the child, those that can pick; the first is for primaries
 	idle   []balancer.Picker // those that would connect if they were asked
-	place  *place.Policy
+	place  *place.Roster
 	turn   *atomic.Uint32 // for primaries that use the copies in turn; nil: they use the first
 }
 
@@ -24,7 +24,7 @@ type picker struct {
 const maxPicks = 16
 
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
-	r, hedge := place.Of(info.Ctx, p.place.Target())
+	r, hedge := place.Of(info.Ctx, p.place.Target)
 	if hedge != nil {
 		return p.pickForHedge(info, r, hedge)
 	}

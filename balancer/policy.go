@@ -17,7 +17,7 @@ import (
 type policy struct {
 	parent balancer.ClientConn
 	opts   balancer.BuildOptions
-	place  *place.Policy
+	place  *place.Roster
 
 	// mu is never held in a call to a child, which may hold locks of its own while it calls back.
 	mu      sync.Mutex

@@ -175,8 +175,8 @@ func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 		return onlyForPoor()
 	case slow && turn == 1 && c.early(now):
 		return race.Event{Kind: race.HeldBack, Until: c.delay}
-	case slow && turn == 1 && now.Sub(c.start) < c.patience(now):
-		return race.Event{Kind: race.HeldBack, Until: c.patience(now)}
+	case slow && turn == 1 && now.Sub(c.start) < c.patientDelay(now):
+		return race.Event{Kind: race.HeldBack, Until: c.patientDelay(now)}
 	case slow && !c.draw(turn, now):
 		c.holdBack(n, stats.NotDrawn)
 		return race.Event{Kind: race.Skipped}

@@ -45,9 +45,9 @@ func (c *Call) late(n int, now time.Time) {
 	}
 }
 
-// patience is the delay of the first hedge if the primary is to find out whether a silent backend answers at all. It is 0 if
+// patientDelay is the delay of the first hedge if the primary is to find out whether a silent backend answers at all. It is 0 if
 // the delay is the usual one. Of the time until the call's deadline the primary gets a quarter at most.
-func (c *Call) patience(now time.Time) time.Duration {
+func (c *Call) patientDelay(now time.Time) time.Duration {
 	if c.estimate == nil {
 		return 0
 	}
@@ -55,7 +55,7 @@ func (c *Call) patience(now time.Time) time.Duration {
 	if deadline, ok := c.ctx.Deadline(); ok {
 		limit = deadline.Sub(c.start) / 4
 	}
-	return c.record.Patience(now, c.delay, limit)
+	return c.record.PatientDelay(now, c.delay, limit)
 }
 
 // HedgeAnswered says that a hedge, whose context HedgeContext has returned, has answered: a stream with its first message.

@@ -30,9 +30,9 @@ type Record struct {
 	lastHedge *Backend   // picked last for a hedge
 	late      int        // the number of attempts that were late: see Late
 
-	probes   atomic.Bool   // the primary is to find out whether its connection is still silent
-	asked    bool          // patience is known
-	patience time.Duration // how long such a primary waits before it is hedged; 0: the usual delay
+	probes       atomic.Bool   // the primary is to find out whether its connection is still silent
+	asked        bool          // patientDelay is known
+	patientDelay time.Duration // how long such a primary waits before it is hedged; 0: the usual delay
 }
 
 // Counter is a count that may be added to concurrently. *atomic.Int64 is one.
@@ -98,18 +98,14 @@ func (h hidden) Value(k any) any {
 
 // Of returns the record in ctx, and the hedge if ctx is the context of one. Both are nil for a call that is not hedged, for
 // a call on another target, and in a context from [Hide].
-func Of(ctx context.Context, target string) (*Record, *Hedge) {
-	var r *Record
-	var h *Hedge
+func Of(ctx context.Context, target string) (r *Record, h *Hedge) {
 	switch a := ctx.Value(key{}).(type) {
 	case *primary:
 		r = &a.record
 	case *Hedge:
 		r, h = a.record, a
-	default:
-		return nil, nil
 	}
-	if r.target != target {
+	if r == nil || r.target != target {
 		return nil, nil
 	}
 	return r, h
@@ -172,9 +168,9 @@ func (r *Record) HasPolicy() bool {
 	if r == nil {
 		return false
 	}
-	policies.mu.Lock()
-	defer policies.mu.Unlock()
-	return len(policies.byTarget[r.target]) > 0
+	rosters.mu.Lock()
+	defer rosters.mu.Unlock()
+	return len(rosters.byTarget[r.target]) > 0
 }
 
 // Single reports whether a policy has picked for a hedge of the call, and if so whether it has a single connection. Both are
@@ -206,7 +202,7 @@ func (r *Record) Spare(n int) bool {
 	}
 	wanted := n - r.picked
 	var spare []*Backend
-	for _, b := range first.policy.Ready() {
+	for _, b := range first.roster.Ready() {
 		if r.Used(b) || slices.ContainsFunc(spare, b.same) {
 			continue
 		}

@@ -12,10 +12,10 @@ const (
 	// A probe whose hedge is due after the usual delay would be cancelled before a backend that is only slower than others can
 	// answer. So some probes are patient: their hedges are due later. The first one comes when the silence has lasted
 	// patientFrom, and the next ones each time that it has lasted four times as long, or mostPatientEvery longer. They wait for
-	// twice the delay and a hundredth of the time that the silence has lasted, mostPatience at most.
+	// twice the delay and a hundredth of the time that the silence has lasted, mostPatientWait at most.
 	patientFrom      = time.Second
 	mostPatientEvery = time.Minute
-	mostPatience     = 500 * time.Millisecond
+	mostPatientWait  = 500 * time.Millisecond
 
 	// trust is for how long a connection is not silent after a patient probe was answered there: this many times what the
 	// answer took, mostTrust at most. A backend that is only slow is thus avoided for a fiftieth of the time at most.
@@ -23,24 +23,8 @@ const (
 	mostTrust = time.Minute
 )
 
-// slowness is what a connection takes to answer, if that was found to be more than the delay after which calls are hedged. Only
-// probes that are answered say so, since other calls may be of methods that take longer anywhere. It is guarded by the silence's
-// lock.
-type slowness struct {
-	took    time.Duration // 0 if nothing was found; half as much after each probe that it has made patient
-	trusted time.Time     // until then late calls mean nothing, because the connection is slow
-}
-
-// proven notes that a probe was answered after its usual delay.
-func (s *slowness) proven(now time.Time, took time.Duration) {
-	s.took, s.trusted = took, now.Add(min(trust*took, mostTrust))
-}
-
-// follow moves what is known toward what the answer to another probe took.
-func (s *slowness) follow(took time.Duration) { s.took += (min(took, 2*s.took) - s.took) / 8 }
-
-// Probe reports whether the primary of r, nil if it has no record, may go to this connection although it is silent. It is true
-// now and then, see probeEvery, and always if the connection is not silent.
+// Probe reports whether the primary of r may go to this connection although it is silent. It is true now and then, see
+// probeEvery, and always if the connection is not silent. r is nil if the primary has no record.
 func (b *Backend) Probe(now time.Time, r *Record) bool {
 	s := &b.silence
 	s.mu.Lock()
@@ -58,29 +42,28 @@ func (b *Backend) Probe(now time.Time, r *Record) bool {
 	return true
 }
 
-// patience is how long a probe there waits for an answer if it is hedged after the given delay otherwise.
-func (b *Backend) patience(now time.Time, delay time.Duration) time.Duration {
+// patientDelay returns how long a probe there waits for an answer, instead of the given delay.
+func (b *Backend) patientDelay(now time.Time, delay time.Duration) time.Duration {
 	s := &b.silence
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.silent {
 		return 0
 	}
-	wait := min(2*s.slow.took, 2*delay+mostPatience)
+	wait := min(2*s.took, 2*delay+mostPatientWait)
 	if wait > delay {
-		s.slow.took /= 2
+		s.took /= 2
 	}
 	if lasted := now.Sub(s.first); !now.Before(s.patient) {
 		s.patient = now.Add(min(3*lasted, mostPatientEvery))
-		wait = max(wait, 2*delay+min(lasted/100, mostPatience))
+		wait = max(wait, 2*delay+min(lasted/100, mostPatientWait))
 	}
 	return wait
 }
 
-// Patience returns the delay of the primary's hedge if the primary is a patient probe, and 0 if not. Otherwise the hedge is due
-// after the given delay. The primary waits no longer than limit. Patience may be called for a nil record, and returns the same
-// each time.
-func (r *Record) Patience(now time.Time, delay, limit time.Duration) time.Duration {
+// PatientDelay returns the delay of the primary's hedge, up to limit, if the primary is a patient probe, and 0 if the usual
+// delay is right. It may be called for a nil record, and returns the same each time.
+func (r *Record) PatientDelay(now time.Time, delay, limit time.Duration) time.Duration {
 	if r == nil || !r.probes.Load() {
 		return 0
 	}
@@ -88,14 +71,14 @@ func (r *Record) Patience(now time.Time, delay, limit time.Duration) time.Durati
 	defer r.Unlock()
 	if !r.asked {
 		r.asked = true
-		if wait := min(r.answering().patience(now, delay), limit); wait > delay {
-			r.patience = wait
+		if wait := min(r.answering().patientDelay(now, delay), limit); wait > delay {
+			r.patientDelay = wait
 		}
 	}
-	return r.patience
+	return r.patientDelay
 }
 
-// Answered notes that the primary of a call that began at the given time has answered, with the first message if it is a
+// Answered says that the primary of a call that began at the given time has answered, with the first message if it is a
 // stream. It may be called for a nil record.
 func (r *Record) Answered(began time.Time) {
 	if r == nil {
@@ -106,22 +89,23 @@ func (r *Record) Answered(began time.Time) {
 		return
 	}
 	if r.probes.Load() {
-		b.probed(began, r)
+		r.Lock()
+		patient := r.patientDelay
+		r.Unlock()
+		b.silence.probed(time.Now(), began, patient)
 	}
 	b.Answered()
 }
 
-// probed notes that a probe was answered there.
-func (b *Backend) probed(began time.Time, r *Record) {
-	r.Lock()
-	patience := r.patience
-	r.Unlock()
-	now, s := time.Now(), &b.silence
+// probed says that a probe was answered, which began at the given time and was patient for so long. Other calls do not say
+// how slow a backend is: they may be of methods that take longer anywhere.
+func (s *silence) probed(now, began time.Time, patient time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if patience > 0 {
-		s.slow.proven(now, min(now.Sub(began), patience))
+	if took := now.Sub(began); patient > 0 {
+		s.took = min(took, patient)
+		s.trusted = now.Add(min(trust*s.took, mostTrust))
 	} else {
-		s.slow.follow(now.Sub(began))
+		s.took += (min(took, 2*s.took) - s.took) / 8
 	}
 }

@@ -41,14 +41,14 @@ func fallSilent(b *place.Backend) {
 	b.Late(time.Now(), usual)
 }
 
-// patience is what a call says that is late after the usual delay and may wait for an hour.
-func patience(r *place.Record) time.Duration {
-	return r.Patience(time.Now(), usual, time.Hour)
+// patientDelay is what a call says that is late after the usual delay and may wait for an hour.
+func patientDelay(r *place.Record) time.Duration {
+	return r.PatientDelay(time.Now(), usual, time.Hour)
 }
 
-// In TestPatience_GrowsWithTheSilence a probe is patient each time that the silence has lasted four times as long, and then each
+// In TestPatientDelay_GrowsWithTheSilence a probe is patient each time that the silence has lasted four times as long, and then each
 // minute.
-func TestPatience_GrowsWithTheSilence(t *testing.T) {
+func TestPatientDelay_GrowsWithTheSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, probe := silent(t)
 		began := time.Now().Add(-usual)
@@ -60,45 +60,45 @@ func TestPatience_GrowsWithTheSilence(t *testing.T) {
 		} {
 			time.Sleep(time.Until(began.Add(tc.at)))
 			r := probe()
-			if got := patience(r); got < tc.want || got > tc.want+ms {
+			if got := patientDelay(r); got < tc.want || got > tc.want+ms {
 				t.Errorf("after %v: a probe waits %v, want %v", tc.at, got, tc.want)
 			}
-			if again := patience(r); again < tc.want || again > tc.want+ms {
+			if again := patientDelay(r); again < tc.want || again > tc.want+ms {
 				t.Errorf("after %v: asked again, it waits %v, want %v", tc.at, again, tc.want)
 			}
 		}
 	})
 }
 
-// In TestPatience_Limit a probe waits no longer than it may. One that may not wait longer than others is not patient.
-func TestPatience_Limit(t *testing.T) {
+// In TestPatientDelay_Limit a probe waits no longer than it may. One that may not wait longer than others is not patient.
+func TestPatientDelay_Limit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, probe := silent(t)
 		time.Sleep(32 * time.Second)
-		if got := probe().Patience(time.Now(), usual, 100*ms); got != 100*ms {
+		if got := probe().PatientDelay(time.Now(), usual, 100*ms); got != 100*ms {
 			t.Errorf("it waits %v", got)
 		}
 		time.Sleep(time.Hour)
 		r := probe()
-		if got := r.Patience(time.Now(), usual, usual); got != 0 {
+		if got := r.PatientDelay(time.Now(), usual, usual); got != 0 {
 			t.Errorf("it waits %v", got)
 		}
 		var none *place.Record
-		if _, other := place.Primary(t.Context(), "target", new(atomic.Int64)); patience(other) != 0 || patience(none) != 0 {
+		if _, other := place.Primary(t.Context(), "target", new(atomic.Int64)); patientDelay(other) != 0 || patientDelay(none) != 0 {
 			t.Error("a call that is no probe is patient")
 		}
 	})
 }
 
-// In TestPatience_ASlowBackend a patient probe is answered. The connection is trusted for a while, and from then on each probe
+// In TestPatientDelay_ASlowBackend a patient probe is answered. The connection is trusted for a while, and from then on each probe
 // waits for as long as it needs.
-func TestPatience_ASlowBackend(t *testing.T) {
+func TestPatientDelay_ASlowBackend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, probe := silent(t)
 		answer := func(r *place.Record, after time.Duration) {
 			began := time.Now()
 			time.Sleep(usual)
-			patience(r)
+			patientDelay(r)
 			time.Sleep(after - usual)
 			r.Answered(began)
 		}
@@ -112,28 +112,28 @@ func TestPatience_ASlowBackend(t *testing.T) {
 		if fallSilent(b); !b.Silent() {
 			t.Error("it is trusted for a second")
 		}
-		if got := patience(probe()); got != 40*ms {
+		if got := patientDelay(probe()); got != 40*ms {
 			t.Errorf("a probe waits %v", got)
 		}
 		time.Sleep(probeEvery)
-		if got := patience(probe()); got != 20*ms {
+		if got := patientDelay(probe()); got != 20*ms {
 			t.Errorf("the last probe was not answered, and the next one waits %v", got)
 		}
 		time.Sleep(probeEvery)
-		if got := patience(probe()); got != 0 {
+		if got := patientDelay(probe()); got != 0 {
 			t.Errorf("two probes were not answered, and the next one waits %v", got)
 		}
 	})
 }
 
-// In TestPatience_OtherMethods a patient probe is answered, and then calls of a method that takes 3 s anywhere. That changes
+// In TestPatientDelay_OtherMethods a patient probe is answered, and then calls of a method that takes 3 s anywhere. That changes
 // neither for how long the connection is trusted nor how long a probe waits.
-func TestPatience_OtherMethods(t *testing.T) {
+func TestPatientDelay_OtherMethods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, probe := silent(t)
 		time.Sleep(time.Second)
 		r, began := probe(), time.Now()
-		patience(r)
+		patientDelay(r)
 		time.Sleep(25 * ms)
 		r.Answered(began)
 		time.Sleep(2 * time.Second)
@@ -147,27 +147,27 @@ func TestPatience_OtherMethods(t *testing.T) {
 		if !b.Silent() {
 			t.Error("it stands still, and is trusted")
 		}
-		if got := patience(probe()); got != 50*ms {
+		if got := patientDelay(probe()); got != 50*ms {
 			t.Errorf("a probe waits %v", got)
 		}
 	})
 }
 
-// In TestPatience_OfALongCall the probe that finds a slow backend is of a method that takes 3 s. The probe of a quick method waits
+// In TestPatientDelay_OfALongCall the probe that finds a slow backend is of a method that takes 3 s. The probe of a quick method waits
 // no longer than its own delay allows.
-func TestPatience_OfALongCall(t *testing.T) {
+func TestPatientDelay_OfALongCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, probe := silent(t)
 		time.Sleep(time.Second)
 		r, began := probe(), time.Now()
-		r.Patience(time.Now(), 2*time.Second, time.Hour)
+		r.PatientDelay(time.Now(), 2*time.Second, time.Hour)
 		time.Sleep(3 * time.Second)
 		r.Answered(began)
 		time.Sleep(time.Minute)
 		if fallSilent(b); !b.Silent() {
 			t.Error("it is trusted after a minute")
 		}
-		if got, most := patience(probe()), 2*usual+500*ms; got != most {
+		if got, most := patientDelay(probe()), 2*usual+500*ms; got != most {
 			t.Errorf("a probe waits %v, want %v", got, most)
 		}
 	})

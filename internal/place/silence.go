@@ -16,8 +16,7 @@ const (
 )
 
 // silence is what the calls of one connection say about whether it still answers. A connection is silent from its second
-// late call without an answer in between to its next answer. A primary's pick reads one word of it; the rest is for the
-// calls that are late.
+// late call without an answer in between to its next answer. A primary's pick reads one word of it.
 type silence struct {
 	late atomic.Int32 // late calls since the last answer
 
@@ -26,21 +25,24 @@ type silence struct {
 	first   time.Time // when the first of the late calls was noticed
 	probe   time.Time // when the next primary may go there
 	patient time.Time // when the next of them may be patient
-	slow    slowness
+
+	// What answers there take, if that is more than the usual delay: 0 if not, and half as much after each patient probe.
+	took    time.Duration
+	trusted time.Time // until then late calls mean nothing, because the connection is slow
 }
 
 // Suspect reports whether a call to the backend is late, and nothing was answered since. It is one atomic load.
 func (b *Backend) Suspect() bool { return b.silence.late.Load() != 0 }
 
-// Late notes that a call there has not answered within the delay after which calls of its kind are hedged.
+// Late says that a call there has not answered within the delay after which calls of its kind are hedged.
 func (b *Backend) Late(now time.Time, delay time.Duration) {
-	if b.policy.silenceOff.Load() {
+	if b.roster.silenceOff.Load() {
 		return
 	}
 	s := &b.silence
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if now.Before(s.slow.trusted) {
+	if now.Before(s.trusted) {
 		return
 	}
 	n := s.late.Add(1)
@@ -52,7 +54,7 @@ func (b *Backend) Late(now time.Time, delay time.Duration) {
 	}
 }
 
-// Answered notes that something came back from there, of whatever call.
+// Answered says that something came back from there, of whatever call.
 func (b *Backend) Answered() {
 	s := &b.silence
 	if s.late.Load() == 0 {
@@ -66,12 +68,12 @@ func (b *Backend) Answered() {
 
 // Silent reports whether the connection is silent.
 func (b *Backend) Silent() bool {
-	_, silent := b.SilentSince()
+	_, silent := b.silentSince()
 	return silent
 }
 
-// SilentSince reports whether the connection is silent, and when the first late call of the silence was noticed.
-func (b *Backend) SilentSince() (time.Time, bool) {
+// silentSince reports whether the connection is silent, and when the first late call of the silence was noticed.
+func (b *Backend) silentSince() (time.Time, bool) {
 	s := &b.silence
 	if s.late.Load() < silentFrom {
 		return time.Time{}, false
@@ -82,22 +84,22 @@ func (b *Backend) SilentSince() (time.Time, bool) {
 }
 
 // SetSilence sets whether connections can be silent at all. If not, those that are silent no longer are.
-func (p *Policy) SetSilence(on bool) {
-	if p.silenceOff.Swap(!on) || on {
+func (r *Roster) SetSilence(on bool) {
+	if r.silenceOff.Swap(!on) || on {
 		return
 	}
-	for _, b := range p.Ready() {
+	for _, b := range r.Ready() {
 		b.Answered()
 	}
 }
 
 // Moved counts a primary that was sent past a silent connection.
-func (p *Policy) Moved() { p.moved.Add(1) }
+func (r *Roster) Moved() { r.moved.Add(1) }
 
-// Avoids reports whether primaries are to avoid silent connections. If more than half of those that are ready are silent, it
-// is the network or the client itself, and nobody is avoided.
-func (p *Policy) Avoids() bool {
-	ready, silent := p.Ready(), 0
+// Avoids reports whether primaries are to avoid silent connections. If more than half of the ready ones are silent, the
+// network or the client itself is the reason, and none is avoided.
+func (r *Roster) Avoids() bool {
+	ready, silent := r.Ready(), 0
 	for _, b := range ready {
 		if b.Silent() {
 			silent++
@@ -106,15 +108,15 @@ func (p *Policy) Avoids() bool {
 	return 2*silent <= len(ready)
 }
 
-// Late notes that hedge n is due: the attempt before it, the primary for 1, has not answered within the delay. Each attempt
+// Late says that hedge n is due: the attempt before it, the primary for 1, has not answered within the delay. Each attempt
 // counts once, however often its hedge is considered. It may be called for a nil record.
 func (r *Record) Late(n int, now time.Time, delay time.Duration) {
 	if r == nil {
 		return
 	}
 	r.Lock()
+	defer r.Unlock()
 	if n <= r.late {
-		r.Unlock()
 		return
 	}
 	r.late = n
@@ -122,7 +124,6 @@ func (r *Record) Late(n int, now time.Time, delay time.Duration) {
 	if n == 1 {
 		b = r.answering()
 	}
-	r.Unlock()
 	if b != nil { // it has been picked
 		b.Late(now, delay)
 	}
@@ -136,7 +137,7 @@ func (r *Record) answering() *Backend {
 	return r.primary.Load()
 }
 
-// Answered notes that the hedge has answered, with the first message if it is a stream.
+// Answered says that the hedge has answered, with the first message if it is a stream.
 func (h *Hedge) Answered() {
 	h.record.Lock()
 	b := h.at

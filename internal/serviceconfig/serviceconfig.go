@@ -5,9 +5,11 @@ package serviceconfig
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,14 +29,14 @@ const MaxAttempts = 5
 type Config struct {
 	// methods has the policy of each name: "/service/method", "/service/", or "" for all. A name without a
 	// hedgingPolicy has nil there, and hides the less specific names all the same.
-	methods map[string]*Policy
+	methods map[string]*HedgingPolicy
 
 	Throttle *Throttle // nil without a retryThrottling
 	JSON     string    // what it was parsed from
 }
 
-// Policy is a hedgingPolicy.
-type Policy struct {
+// HedgingPolicy is what a service config says about a method.
+type HedgingPolicy struct {
 	Attempts int           // 2 to MaxAttempts, the original included
 	Delay    time.Duration // 0: all attempts at once
 	NonFatal []codes.Code  // sorted, without OK
@@ -42,7 +44,7 @@ type Policy struct {
 
 // Policy returns the policy of a full method name, nil if it has none: that of the most specific name there is for
 // it, a service and method, a service, or the empty name.
-func (c *Config) Policy(fullMethod string) *Policy {
+func (c *Config) Policy(fullMethod string) *HedgingPolicy {
 	for _, name := range []string{fullMethod, fullMethod[:strings.LastIndexByte(fullMethod, '/')+1], ""} {
 		if p, ok := c.methods[name]; ok {
 			return p
@@ -51,24 +53,18 @@ func (c *Config) Policy(fullMethod string) *Policy {
 	return nil
 }
 
-// The JSON, down to where the errors are this package's own. Everything else in it is ignored here.
+// The JSON, down to where the errors are this package's own. Package json takes keys in any case. Everything else is ignored.
 type (
 	rawConfig struct {
 		MethodConfig    []rawMethod     `json:"methodConfig"`
 		RetryThrottling json.RawMessage `json:"retryThrottling"`
 	}
 	rawMethod struct {
-		Name          []rawName       `json:"name"`
-		RetryPolicy   json.RawMessage `json:"retryPolicy"`
-		HedgingPolicy json.RawMessage `json:"hedgingPolicy"`
+		Name                       []rawName `json:"name"`
+		RetryPolicy, HedgingPolicy json.RawMessage
 	}
-	rawName struct {
-		Service string `json:"service"`
-		Method  string `json:"method"`
-	}
-	rawPolicy struct {
-		MaxAttempts, HedgingDelay, NonFatalStatusCodes json.RawMessage
-	}
+	rawName   struct{ Service, Method string }
+	rawPolicy struct{ MaxAttempts, HedgingDelay, NonFatalStatusCodes json.RawMessage }
 )
 
 // Parse reads a service config. An error names the method, the field and the value.
@@ -77,7 +73,7 @@ func Parse(js string) (*Config, error) {
 	if err := json.Unmarshal([]byte(js), &raw); err != nil {
 		return nil, plain(err)
 	}
-	c := &Config{methods: map[string]*Policy{}, JSON: js}
+	c := &Config{methods: map[string]*HedgingPolicy{}, JSON: js}
 	for i, m := range raw.MethodConfig {
 		if err := c.add(m); err != nil {
 			return nil, fmt.Errorf("methodConfig[%d] (%s): %w", i, m.label(), err)
@@ -89,13 +85,10 @@ func Parse(js string) (*Config, error) {
 			return nil, fmt.Errorf("retryThrottling: %w", err)
 		}
 	}
-	if err := askGRPC(js); err != nil {
-		return nil, err
-	}
-	return c, nil
+	return c, askGRPC(js)
 }
 
-// plain is an error of package json in words that name no type of this package.
+// plain returns an error of package json in words that name no type of this package.
 func plain(err error) error {
 	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) {
 		if wrong.Field == "" {
@@ -106,7 +99,7 @@ func plain(err error) error {
 	return err
 }
 
-// askGRPC has gRPC look at the rest of the config: retry policies, timeouts, load balancing.
+// askGRPC lets gRPC check the rest of the config: retry policies, timeouts, load balancing.
 func askGRPC(js string) error {
 	conn, err := grpc.NewClient("passthrough:///", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultServiceConfig(js))
@@ -117,7 +110,7 @@ func askGRPC(js string) error {
 }
 
 func (c *Config) add(m rawMethod) error {
-	var policy *Policy
+	var policy *HedgingPolicy
 	if present(m.HedgingPolicy) {
 		if present(m.RetryPolicy) {
 			return errors.New("it has a retryPolicy and a hedgingPolicy, and may have only one of them")
@@ -141,24 +134,15 @@ func (c *Config) add(m rawMethod) error {
 
 // label says which methods an entry is about.
 func (m *rawMethod) label() string {
-	if len(m.Name) == 0 {
-		return "no name"
+	var names []string
+	for _, n := range m.Name {
+		names = append(names, n.String())
 	}
-	names := make([]string, len(m.Name))
-	for i, n := range m.Name {
-		names[i] = n.String()
-	}
-	return strings.Join(names, ", ")
+	return cmp.Or(strings.Join(names, ", "), "no name")
 }
 
 func (n rawName) String() string {
-	switch {
-	case n.Service == "" && n.Method == "":
-		return "{}"
-	case n.Method == "":
-		return n.Service
-	}
-	return n.Service + "/" + n.Method
+	return cmp.Or(strings.Trim(n.path(), "/"), "{}")
 }
 
 func (n rawName) path() string {
@@ -169,7 +153,7 @@ func (n rawName) path() string {
 }
 
 // parsePolicy returns errors that begin with the field's name after a dot, or with a colon.
-func parsePolicy(js json.RawMessage) (*Policy, error) {
+func parsePolicy(js json.RawMessage) (*HedgingPolicy, error) {
 	var raw rawPolicy
 	if err := json.Unmarshal(js, &raw); err != nil {
 		return nil, fmt.Errorf(": %w", plain(err))
@@ -181,22 +165,21 @@ func parsePolicy(js json.RawMessage) (*Policy, error) {
 	if attempts <= 1 {
 		return nil, fmt.Errorf(".maxAttempts: %d is not above 1", attempts)
 	}
-	p := &Policy{Attempts: int(min(attempts, MaxAttempts))}
-	if present(raw.HedgingDelay) {
-		if p.Delay, err = duration(raw.HedgingDelay); err != nil {
-			return nil, fmt.Errorf(".hedgingDelay: %w", err)
-		}
+	p := &HedgingPolicy{Attempts: int(min(attempts, MaxAttempts))}
+	if p.Delay, err = duration(raw.HedgingDelay); err != nil {
+		return nil, fmt.Errorf(".hedgingDelay: %w", err)
 	}
-	if present(raw.NonFatalStatusCodes) {
-		if p.NonFatal, err = statusCodes(raw.NonFatalStatusCodes); err != nil {
-			return nil, fmt.Errorf(".nonFatalStatusCodes: %w", err)
-		}
+	if p.NonFatal, err = statusCodes(raw.NonFatalStatusCodes); err != nil {
+		return nil, fmt.Errorf(".nonFatalStatusCodes: %w", err)
 	}
 	return p, nil
 }
 
 // duration reads a proto3 JSON duration, such as "0.5s".
 func duration(js json.RawMessage) (time.Duration, error) {
+	if !present(js) {
+		return 0, nil
+	}
 	var d durationpb.Duration
 	if err := protojson.Unmarshal(js, &d); err != nil {
 		return 0, fmt.Errorf(`%s is not a duration such as "0.5s"`, js)
@@ -207,35 +190,21 @@ func duration(js json.RawMessage) (time.Duration, error) {
 	return d.AsDuration(), nil
 }
 
-func statusCodes(js json.RawMessage) ([]codes.Code, error) {
+// statusCodes reads status codes by their numbers, or by their names in any case.
+func statusCodes(js json.RawMessage) (set []codes.Code, err error) {
 	var list []json.RawMessage
-	if err := json.Unmarshal(js, &list); err != nil {
+	if present(js) && json.Unmarshal(js, &list) != nil {
 		return nil, fmt.Errorf("%s is not a list", js)
 	}
-	var set []codes.Code
 	for _, item := range list {
-		code, err := statusCode(item)
-		if err != nil {
-			return nil, err
+		var code codes.Code
+		if err := code.UnmarshalJSON(bytes.ToUpper(item)); err != nil || code == codes.OK {
+			return nil, fmt.Errorf("%s is not the code of an error", item)
 		}
 		set = append(set, code)
 	}
 	slices.Sort(set)
 	return slices.Compact(set), nil
-}
-
-// statusCode reads a status code by its number, or by its name in any case.
-func statusCode(js json.RawMessage) (codes.Code, error) {
-	var code codes.Code
-	var name string
-	text := []byte(js)
-	if json.Unmarshal(js, &name) == nil && name != "" {
-		text = []byte(strconv.Quote(strings.ToUpper(name)))
-	}
-	if err := code.UnmarshalJSON(text); err != nil || code == codes.OK {
-		return 0, fmt.Errorf("%s is not the code of an error", js)
-	}
-	return code, nil
 }
 
 // integer reads a required whole number, however it is written.
@@ -255,3 +224,52 @@ func integer(js json.RawMessage) (int64, error) {
 
 // present reports whether a field is there; null is as good as nothing.
 func present(js json.RawMessage) bool { return len(js) > 0 && !bytes.Equal(js, []byte("null")) }
+
+// MaxTokens is the most that the maxTokens of a retryThrottling may be.
+const MaxTokens = 1000
+
+// Throttle is a retryThrottling.
+type Throttle struct {
+	Tokens     int // maxTokens, 1 to MaxTokens
+	MilliRatio int // tokenRatio in thousandths, 1 or more, and no more than refills the count at once
+}
+
+// NewThrottle checks the two numbers of a retryThrottling. Of the ratio, the digits past the third decimal are
+// dropped. Errors begin with the name of the field.
+func NewThrottle(maxTokens int, tokenRatio float64) (*Throttle, error) {
+	if maxTokens < 1 || maxTokens > MaxTokens {
+		return nil, fmt.Errorf("maxTokens: %d is not in (0, %d]", maxTokens, MaxTokens)
+	}
+	if !(tokenRatio > 0) || math.IsInf(tokenRatio, 0) {
+		return nil, fmt.Errorf("tokenRatio: %v is not above 0", tokenRatio)
+	}
+	// In decimal digits, because 1000 × 0.029 is 28.999….
+	whole, fraction, _ := strings.Cut(strconv.FormatFloat(min(tokenRatio, MaxTokens), 'f', -1, 64), ".")
+	milli, err := strconv.Atoi(whole + (fraction + "000")[:3])
+	if err != nil {
+		return nil, fmt.Errorf("tokenRatio: %v: %w", tokenRatio, err)
+	}
+	if milli == 0 {
+		return nil, fmt.Errorf("tokenRatio: %v is nothing, as digits past the third decimal are dropped", tokenRatio)
+	}
+	return &Throttle{Tokens: maxTokens, MilliRatio: min(milli, 1000*maxTokens)}, nil
+}
+
+func parseThrottle(js json.RawMessage) (*Throttle, error) {
+	var raw struct{ MaxTokens, TokenRatio json.RawMessage }
+	if err := json.Unmarshal(js, &raw); err != nil {
+		return nil, err
+	}
+	tokens, err := integer(raw.MaxTokens)
+	if err != nil {
+		return nil, fmt.Errorf("maxTokens: %w", err)
+	}
+	if !present(raw.TokenRatio) {
+		return nil, errors.New("tokenRatio: it is required")
+	}
+	ratio, err := strconv.ParseFloat(string(raw.TokenRatio), 64)
+	if err != nil {
+		return nil, fmt.Errorf("tokenRatio: %s is not a number", raw.TokenRatio)
+	}
+	return NewThrottle(int(max(-1, min(tokens, math.MaxInt32))), ratio)
+}

@@ -30,13 +30,13 @@ const full = `{
 }`
 
 // written is the hedgingPolicy of p.
-func written(p *serviceconfig.Policy) map[string]any {
+func written(p *serviceconfig.HedgingPolicy) map[string]any {
 	// In whole numbers: not every fraction of seconds is a float.
 	delay := fmt.Sprintf("%d.%09ds", p.Delay/time.Second, p.Delay%time.Second)
 	return map[string]any{"maxAttempts": p.Attempts, "hedgingDelay": delay, "nonFatalStatusCodes": p.NonFatal}
 }
 
-func samePolicy(a, b *serviceconfig.Policy) bool {
+func samePolicy(a, b *serviceconfig.HedgingPolicy) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
@@ -48,8 +48,8 @@ func TestParse_TheMostSpecificNameCounts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	get := &serviceconfig.Policy{Attempts: 4, Delay: time.Second / 2, NonFatal: []codes.Code{codes.Aborted, codes.Internal, codes.Unavailable}}
-	for method, want := range map[string]*serviceconfig.Policy{
+	get := &serviceconfig.HedgingPolicy{Attempts: 4, Delay: time.Second / 2, NonFatal: []codes.Code{codes.Aborted, codes.Internal, codes.Unavailable}}
+	for method, want := range map[string]*serviceconfig.HedgingPolicy{
 		"/pkg.Svc/Get":   get,
 		"/pkg.Svc/Put":   nil, // its own entry has no hedgingPolicy, and hides the service's
 		"/pkg.Svc/Other": {Attempts: 3},
@@ -74,23 +74,23 @@ func TestParse_HedgingPolicy(t *testing.T) {
 	const s = time.Second
 	for _, tc := range []struct {
 		name, policy string
-		want         *serviceconfig.Policy
+		want         *serviceconfig.HedgingPolicy
 	}{
-		{"absent delay is none", `{"maxAttempts": 2}`, &serviceconfig.Policy{Attempts: 2}},
-		{"null is absent", `{"maxAttempts": 2, "hedgingDelay": null, "nonFatalStatusCodes": null}`, &serviceconfig.Policy{Attempts: 2}},
+		{"absent delay is none", `{"maxAttempts": 2}`, &serviceconfig.HedgingPolicy{Attempts: 2}},
+		{"null is absent", `{"maxAttempts": 2, "hedgingDelay": null, "nonFatalStatusCodes": null}`, &serviceconfig.HedgingPolicy{Attempts: 2}},
 		{"null policy", `null`, nil},
-		{"five attempts", `{"maxAttempts": 5}`, &serviceconfig.Policy{Attempts: 5}},
-		{"above five is five", `{"maxAttempts": 6}`, &serviceconfig.Policy{Attempts: 5}},
-		{"far above five is five", `{"maxAttempts": 4000000000}`, &serviceconfig.Policy{Attempts: 5}},
-		{"an integer in another form", `{"maxAttempts": 0.3e1}`, &serviceconfig.Policy{Attempts: 3}},
-		{"no delay", `{"maxAttempts": 2, "hedgingDelay": "0s"}`, &serviceconfig.Policy{Attempts: 2}},
-		{"a nanosecond", `{"maxAttempts": 2, "hedgingDelay": "0.000000001s"}`, &serviceconfig.Policy{Attempts: 2, Delay: 1}},
-		{"the longest", `{"maxAttempts": 2, "hedgingDelay": "315576000000s"}`, &serviceconfig.Policy{Attempts: 2, Delay: math.MaxInt64}},
+		{"five attempts", `{"maxAttempts": 5}`, &serviceconfig.HedgingPolicy{Attempts: 5}},
+		{"above five is five", `{"maxAttempts": 6}`, &serviceconfig.HedgingPolicy{Attempts: 5}},
+		{"far above five is five", `{"maxAttempts": 4000000000}`, &serviceconfig.HedgingPolicy{Attempts: 5}},
+		{"an integer in another form", `{"maxAttempts": 0.3e1}`, &serviceconfig.HedgingPolicy{Attempts: 3}},
+		{"no delay", `{"maxAttempts": 2, "hedgingDelay": "0s"}`, &serviceconfig.HedgingPolicy{Attempts: 2}},
+		{"a nanosecond", `{"maxAttempts": 2, "hedgingDelay": "0.000000001s"}`, &serviceconfig.HedgingPolicy{Attempts: 2, Delay: 1}},
+		{"the longest", `{"maxAttempts": 2, "hedgingDelay": "315576000000s"}`, &serviceconfig.HedgingPolicy{Attempts: 2, Delay: math.MaxInt64}},
 		{"codes in any case, by number, twice", `{"maxAttempts": 2, "hedgingDelay": "1s", "nonFatalStatusCodes": ["Unavailable", 14, "uNKNOWN", "CANCELLED"]}`,
-			&serviceconfig.Policy{Attempts: 2, Delay: s, NonFatal: []codes.Code{codes.Canceled, codes.Unknown, codes.Unavailable}}},
-		{"no codes", `{"maxAttempts": 2, "nonFatalStatusCodes": []}`, &serviceconfig.Policy{Attempts: 2}},
-		{"unknown fields", `{"maxAttempts": 2, "perAttemptRecvTimeout": {"a": []}, "x": 1}`, &serviceconfig.Policy{Attempts: 2}},
-		{"keys in another case", `{"MAXATTEMPTS": 2}`, &serviceconfig.Policy{Attempts: 2}},
+			&serviceconfig.HedgingPolicy{Attempts: 2, Delay: s, NonFatal: []codes.Code{codes.Canceled, codes.Unknown, codes.Unavailable}}},
+		{"no codes", `{"maxAttempts": 2, "nonFatalStatusCodes": []}`, &serviceconfig.HedgingPolicy{Attempts: 2}},
+		{"unknown fields", `{"maxAttempts": 2, "perAttemptRecvTimeout": {"a": []}, "x": 1}`, &serviceconfig.HedgingPolicy{Attempts: 2}},
+		{"keys in another case", `{"MAXATTEMPTS": 2}`, &serviceconfig.HedgingPolicy{Attempts: 2}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c, err := serviceconfig.Parse(hedging(tc.policy))

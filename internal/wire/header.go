@@ -39,6 +39,27 @@ func HedgeContext(ctx context.Context, n int) context.Context {
 // hedgeKey marks the contexts of hedges.
 type hedgeKey struct{}
 
+// PreviousAttempts returns which attempt of a hedged call the handler with the context ctx serves: 0 for the primary, n for
+// hedge n. It returns 0 if the metadata has no such number or an invalid one.
+func PreviousAttempts(ctx context.Context) int {
+	values := metadata.ValueFromIncomingContext(ctx, AttemptsHeader)
+	if len(values) == 0 {
+		return 0
+	}
+	// The last value is that of the client's own attempt. A proxy may have passed on an earlier value.
+	n, err := strconv.Atoi(values[len(values)-1])
+	if err != nil || n < 0 {
+		return 0
+	}
+	return n
+}
+
+// ForHedge reports whether a call that is made under ctx is made on behalf of a hedge: by the handler of a server that serves one,
+// or within one of this process.
+func ForHedge(ctx context.Context) bool {
+	return ctx.Value(hedgeKey{}) != nil || PreviousAttempts(ctx) > 0
+}
+
 func withoutNumber(ctx context.Context) context.Context {
 	md, _ := metadata.FromOutgoingContext(ctx)
 	md.Delete(AttemptsHeader)
@@ -48,22 +69,16 @@ func withoutNumber(ctx context.Context) context.Context {
 // numbered reports whether the outgoing metadata of ctx holds the number of an attempt.
 func numbered(ctx context.Context) bool {
 	if outgoingKey == nil {
-		return copied(ctx)
+		md, _ := metadata.FromOutgoingContext(ctx) // a copy, which takes several allocations
+		return len(md.Get(AttemptsHeader)) > 0
 	}
 	raw := ctx.Value(outgoingKey)
 	return raw != nil && holds(reflect.ValueOf(raw))
 }
 
-// copied does the same as numbered, but copies the metadata, which takes several allocations.
-func copied(ctx context.Context) bool {
-	md, ok := metadata.FromOutgoingContext(ctx)
-	return ok && len(md.Get(AttemptsHeader)) > 0
-}
-
-// outgoingKey is the key under which a context holds gRPC's outgoing metadata; nil if it is not known. gRPC exports no function
-// that reads one entry, and copying all metadata would double the cost of hedging for a call. So the context's value is read
-// by reflection. findKey tests that this works. If it does not, with another version of gRPC, the key is nil and numbered
-// copies the metadata.
+// outgoingKey is the key under which a context holds gRPC's outgoing metadata. gRPC exports no function that reads one entry,
+// and copying all metadata would double the cost of hedging for a call. So the context's value is read by reflection. The key
+// is nil if findKey sees that this does not work, with another version of gRPC.
 var outgoingKey = findKey()
 
 func findKey() (key any) {

@@ -71,6 +71,11 @@ func TestUnnumbered_AllocatesNothing(t *testing.T) {
 	}
 }
 
+func copied(ctx context.Context) bool {
+	md, _ := metadata.FromOutgoingContext(ctx)
+	return len(md.Get(AttemptsHeader)) > 0
+}
+
 // BenchmarkUnnumbered is the price of the look, beside what gRPC's exported copy would cost.
 func BenchmarkUnnumbered(b *testing.B) {
 	for _, name := range []string{"nothing", "its own"} {

@@ -18,7 +18,7 @@ import (
 type Backend struct {
 	SubConn balancer.SubConn // as the policy's parent knows it
 
-	policy  *Policy
+	roster  *Roster
 	address string
 	name    string // the first of the addresses, for people
 	number  int    // of the connection, if its address has several
@@ -26,19 +26,16 @@ type Backend struct {
 	silence silence
 }
 
-// NewBackend returns the backend behind sc, which connects to one of the addresses. number is that of the connection where
-// each address has several, 0 for the first.
-func (p *Policy) NewBackend(sc balancer.SubConn, addresses []resolver.Address, number int) *Backend {
+// NewBackend returns the backend behind sc, which connects to one of the addresses. Where each address has several
+// connections, number is that of this one, from 0.
+func (r *Roster) NewBackend(sc balancer.SubConn, addresses []resolver.Address, number int) *Backend {
 	// The key has no attributes, because these may differ between two entries for one backend. It has the server name, because
 	// one address may serve several names, as a proxy's does.
 	var key strings.Builder
 	for _, a := range addresses {
-		key.WriteString(a.Addr)
-		key.WriteByte(0)
-		key.WriteString(a.ServerName)
-		key.WriteByte(0)
+		key.WriteString(a.Addr + "\x00" + a.ServerName + "\x00")
 	}
-	b := &Backend{SubConn: sc, policy: p, address: key.String(), number: number}
+	b := &Backend{SubConn: sc, roster: r, address: key.String(), number: number}
 	if len(addresses) > 0 {
 		b.name = addresses[0].Addr
 	}
@@ -53,62 +50,54 @@ func (b *Backend) sameAddress(other *Backend) bool {
 	return other != nil && (b == other || b.address == other.address)
 }
 
-// Policy is one load-balancing policy of package balancer, in use on a connection, and its ready backends.
-type Policy struct {
-	target     string
+// Roster lists the ready backends of one load-balancing policy of package balancer, in use on a connection.
+type Roster struct {
+	Target string // of the connection
+
 	ready      atomic.Pointer[[]*Backend]
 	silenceOff atomic.Bool  // no connection is ever silent
 	moved      atomic.Int64 // primaries that were sent elsewhere
 }
 
-// policies are all policies in use, by the target of their connection. Connections may share a target, and one connection
-// may have several policies in its tree.
-var policies struct {
+// rosters are those in use, by target. Connections may share a target, and one connection may have several policies in its
+// tree.
+var rosters = struct {
 	count    atomic.Int64
 	mu       sync.Mutex
-	byTarget map[string]map[*Policy]struct{}
-}
+	byTarget map[string][]*Roster
+}{byTarget: map[string][]*Roster{}}
 
 // Live reports whether any connection of this process has a policy. If none has, calls need no record.
-func Live() bool { return policies.count.Load() > 0 }
+func Live() bool { return rosters.count.Load() > 0 }
 
 // Enter registers a policy of a connection with the given target. Leave must be called when the policy closes.
-func Enter(target string) *Policy {
-	p := &Policy{target: target}
-	p.Show(nil)
-	policies.mu.Lock()
-	defer policies.mu.Unlock()
-	if policies.byTarget == nil {
-		policies.byTarget = map[string]map[*Policy]struct{}{}
-	}
-	if policies.byTarget[target] == nil {
-		policies.byTarget[target] = map[*Policy]struct{}{}
-	}
-	policies.byTarget[target][p] = struct{}{}
-	policies.count.Add(1)
-	return p
+func Enter(target string) *Roster {
+	r := &Roster{Target: target}
+	r.Show(nil)
+	rosters.mu.Lock()
+	defer rosters.mu.Unlock()
+	rosters.byTarget[target] = append(rosters.byTarget[target], r)
+	rosters.count.Add(1)
+	return r
 }
 
 // Leave unregisters a policy. It must be called once.
-func (p *Policy) Leave() {
-	p.Show(nil)
-	policies.mu.Lock()
-	defer policies.mu.Unlock()
-	delete(policies.byTarget[p.target], p)
-	if len(policies.byTarget[p.target]) == 0 {
-		delete(policies.byTarget, p.target)
+func (r *Roster) Leave() {
+	r.Show(nil)
+	rosters.mu.Lock()
+	defer rosters.mu.Unlock()
+	left := slices.DeleteFunc(rosters.byTarget[r.Target], func(o *Roster) bool { return o == r })
+	if rosters.byTarget[r.Target] = left; len(left) == 0 {
+		delete(rosters.byTarget, r.Target)
 	}
-	policies.count.Add(-1)
+	rosters.count.Add(-1)
 }
 
-// Target is the target of the policy's connection.
-func (p *Policy) Target() string { return p.target }
-
 // Show sets the backends that are ready now. The slice must not be changed afterwards.
-func (p *Policy) Show(ready []*Backend) { p.ready.Store(&ready) }
+func (r *Roster) Show(ready []*Backend) { r.ready.Store(&ready) }
 
 // Ready returns the backends that are ready. The slice must not be changed.
-func (p *Policy) Ready() []*Backend { return *p.ready.Load() }
+func (r *Roster) Ready() []*Backend { return *r.ready.Load() }
 
 // Census is what is ready on the connections to some targets.
 type Census struct {
@@ -126,15 +115,15 @@ func Count(targets ...string) Census {
 	}
 	var c Census
 	addresses, connections := map[string]struct{}{}, map[connection]struct{}{}
-	policies.mu.Lock()
-	defer policies.mu.Unlock()
+	rosters.mu.Lock()
+	defer rosters.mu.Unlock()
 	for _, target := range targets {
-		for p := range policies.byTarget[target] {
-			c.Moved += p.moved.Load()
-			for _, b := range p.Ready() {
+		for _, r := range rosters.byTarget[target] {
+			c.Moved += r.moved.Load()
+			for _, b := range r.Ready() {
 				addresses[b.address] = struct{}{}
 				connections[connection{b.address, b.number}] = struct{}{}
-				if since, silent := b.SilentSince(); silent {
+				if since, silent := b.silentSince(); silent {
 					c.silent(b.name, since)
 				}
 			}
