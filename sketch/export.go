@@ -2,6 +2,8 @@ package sketch
 
 import (
 	"math"
+	"slices"
+	"time"
 
 	"github.com/DataDog/sketches-go/ddsketch/mapping"
 )
@@ -81,6 +83,16 @@ func (c Counts) Times(factor float64) Counts {
 	return product
 }
 
+// Add counts one more call.
+func (c *Counts) Add(d time.Duration) {
+	bucket := int32(bucketOf(d))
+	i, found := slices.BinarySearchFunc(*c, bucket, func(count Count, b int32) int { return int(count.Bucket - b) })
+	if !found {
+		*c = slices.Insert(*c, i, Count{Bucket: bucket})
+	}
+	(*c)[i].Calls++
+}
+
 // Plus returns the distribution of its calls, which are those of a window, and of others, all of which were answered.
 // [Distribution.Ended] is that of its own calls alone.
 func (d *Distribution) Plus(others Counts) *Distribution {
@@ -134,32 +146,6 @@ func (d *Distribution) calls(answered, longer *[buckets]float64) {
 		longer[p.bucket] += both - o
 		before = after
 	}
-}
-
-// AddCounts counts calls with their weights.
-func (f *Fading) AddCounts(c Counts) {
-	for _, count := range c {
-		p := &f.pages[count.Bucket/pageSize]
-		if *p == nil {
-			*p = new([pageSize]float32)
-		}
-		(*p)[count.Bucket%pageSize] += count.Calls
-		f.total += float64(count.Calls)
-	}
-}
-
-// Counts returns the weights.
-func (f *Fading) Counts() Counts {
-	var c Counts
-	for i, p := range f.pages {
-		if p == nil {
-			continue
-		}
-		for j, w := range p {
-			c = c.with(i*pageSize+j, float64(w))
-		}
-	}
-	return c
 }
 
 // FirstIndex is the index that bucket 0 has in a DDSketch with [Mapping].

@@ -98,13 +98,6 @@ func TestCounts_Sums(t *testing.T) {
 	equal("nothing + a", sketch.Counts(nil).Plus(a), a)
 	equal("a · 2", a.Times(2), sketch.Counts{{Bucket: 1, Calls: 2}, {Bucket: 5, Calls: 4}})
 	equal("a · 0", a.Times(0), nil)
-	var f sketch.Fading
-	f.AddCounts(a)
-	f.AddCounts(b)
-	equal("of the fading", f.Counts(), want)
-	if f.Total() != want.Total() {
-		t.Errorf("the total is %v, want %v", f.Total(), want.Total())
-	}
 	if nothing := (&sketch.Distribution{}).Counts(); nothing != nil {
 		t.Errorf("the empty distribution has %v", nothing)
 	}

@@ -10,19 +10,19 @@ import (
 )
 
 // What was counted twice as often weighs twice as much, until it is faded.
-func TestFading(t *testing.T) {
-	var f sketch.Fading
-	if f.Survival() != nil || f.Total() != 0 {
+func TestCounts_Fade(t *testing.T) {
+	var f sketch.Counts
+	if new(sketch.Distribution).Plus(f).Survival() != nil || f.Total() != 0 {
 		t.Error("an empty histogram knows something")
 	}
 	for range 100 {
 		f.Add(10 * time.Millisecond)
 	}
-	f.Fade(0.25)
+	f = f.Times(0.25)
 	for range 75 {
 		f.Add(time.Second)
 	}
-	s := f.Survival()
+	s := new(sketch.Distribution).Plus(f).Survival()
 	for d, want := range map[time.Duration]float64{time.Millisecond: 1, 20 * time.Millisecond: 0.75, 2 * time.Second: 0} {
 		if got := s.At(d); math.Abs(got-want) > 1e-6 {
 			t.Errorf("%v at %v, want %v", got, d, want)
@@ -31,20 +31,20 @@ func TestFading(t *testing.T) {
 	if f.Total() != 100 || s.Last() != sketch.Bucket(time.Second) {
 		t.Errorf("a weight of %v, the last in bucket %d", f.Total(), s.Last())
 	}
-	f.Fade(0)
-	if f.Survival() != nil {
+	f = f.Times(0)
+	if new(sketch.Distribution).Plus(f).Survival() != nil {
 		t.Error("something is left of nothing")
 	}
 }
 
-func TestFading_IsASurvivalFunction(t *testing.T) {
-	var f sketch.Fading
+func TestCounts_AreASurvivalFunction(t *testing.T) {
+	var f sketch.Counts
 	r := rand.New(rand.NewPCG(1, 3))
 	for range 10_000 {
 		f.Add(time.Duration(r.ExpFloat64() * float64(time.Millisecond)))
-		f.Fade(0.9999)
+		f = f.Times(0.9999)
 	}
-	s, before := f.Survival(), 1.0
+	s, before := new(sketch.Distribution).Plus(f).Survival(), 1.0
 	for bucket := range sketch.Buckets {
 		if got := s.Beyond(bucket); got > before || got < 0 {
 			t.Fatalf("%v beyond bucket %d, %v before", got, bucket, before)

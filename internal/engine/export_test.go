@@ -20,7 +20,9 @@ func Book(c *Call, d time.Duration, err error) {
 }
 
 // HedgesKnown is how many hedges of a call's method are known of.
-func HedgesKnown(c *Call) int64 { return c.method.learner.HedgeSnapshot(time.Now()).Total() }
+func HedgesKnown(c *Call) int64 {
+	return int64(c.method.learner.Knowledge(time.Now()).Hedges.Total() + 0.5)
+}
 
 // Record has the method of a call learn a latency, as of a hedge's or a primary's, and its class too.
 func Record(c *Call, d time.Duration, isHedge bool) {

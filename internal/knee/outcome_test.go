@@ -15,7 +15,7 @@ import (
 // Share is the part of calls whose hedge takes as long as the primary.
 func hedged(l testserver.Law, age time.Duration, n int, share float64, seed uint64) knee.Outcome {
 	r := rand.New(rand.NewPCG(seed, 5))
-	var rest sketch.Fading
+	var rest sketch.Counts
 	for rest.Total() < float64(n) {
 		primary, hedge := l.Draw(r), l.Draw(r)
 		if primary <= age {
@@ -26,7 +26,7 @@ func hedged(l testserver.Law, age time.Duration, n int, share float64, seed uint
 		}
 		rest.Add(min(primary-age, hedge))
 	}
-	return knee.Outcome{Age: age, Hedges: 1, Rest: rest.Survival(), Calls: rest.Total()}
+	return knee.Outcome{Age: age, Hedges: 1, Rest: new(sketch.Distribution).Plus(rest).Survival(), Calls: rest.Total()}
 }
 
 // Outcomes that agree with the model change next to nothing, however few or many they are.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/grpchedge/hedge/internal/knee"
 	"github.com/grpchedge/hedge/sketch"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // Prediction is what hedging would do to calls of which none was hedged. It takes hedges for independent of their primaries,
@@ -16,10 +17,10 @@ type Prediction struct {
 	problem knee.Problem
 }
 
-// Predict predicts from what the calls took. It plans for so many calls a second that the bucket is no bound. It is false if they are
-// too few to choose from, or none may be hedged.
+// Predict predicts from what the calls took. It plans for so many calls a second that the bucket is no bound. It is false if
+// they are fewer than [PredictFrom], or none may be hedged.
 func (c *Config) Predict(calls *sketch.Distribution) (Prediction, bool) {
-	if calls.Total() < autoFrom {
+	if calls.Total() < PredictFrom {
 		return Prediction{}, false
 	}
 	primary := calls.Survival()
@@ -41,5 +42,31 @@ func (p Prediction) Without(q float64) time.Duration { return knee.Tail(p.proble
 // With returns the percentile, as a quantile, that hedging would make of it.
 func (p Prediction) With(q float64) time.Duration { return p.problem.Percentile(p.Plan, q) }
 
-// PredictFrom is how many calls a prediction needs at least.
-const PredictFrom = autoFrom
+// forecastBudgets are the budgets, in percent, that are forecast for.
+var forecastBudgets = []float64{2, 5, 10, 20}
+
+// Forecasts says what hedging would do; nil as long as too little is known.
+func (l *Learner) Forecasts(now time.Time) []stats.Forecast {
+	e := l.current.Load()
+	if e == nil {
+		return nil
+	}
+	_, own := l.window.Split(now, e.since, e.since)
+	d := l.withInherited(own)
+	if d.Total() < PredictFrom {
+		return nil
+	}
+	c, primary := l.config.Load(), d.Survival()
+	unhedged := knee.Tail(primary, c.Target)
+	twoSeconds := 2 * float64(own.Total()) / c.Window.Seconds() // calls, which make the burst
+	var rows []stats.Forecast
+	for _, percent := range forecastBudgets {
+		if plan, ok := knee.Find(c.problem(d, primary, primary, planned(percent, max(twoSeconds*percent/100, 1)))); ok {
+			rows = append(rows, stats.Forecast{
+				BudgetPercent: percent, Delay: plan.Delay, Probability: plan.Probability, MaxHedges: plan.Hedges,
+				UnhedgedTail: unhedged, Tail: plan.Tail, Load: plan.Load,
+			})
+		}
+	}
+	return rows
+}

@@ -19,49 +19,21 @@ type ended struct {
 	hedges int           // the most that it could have
 }
 
-// mailbox takes hedged calls until the next choice. Most calls are not hedged, so that a lock costs nothing.
-type mailbox struct {
-	memory *sketch.Meter // counts what the calls take; nil: none does
-	mu     sync.Mutex
-	calls  []ended
-}
-
-// mailboxSize bounds the mailbox. A second of 40,000 calls fills it, and what it then leaves out has nothing new to say.
-const mailboxSize = 4096
-
-func (m *mailbox) put(e ended) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if len(m.calls) < mailboxSize {
-		had := cap(m.calls)
-		m.calls = append(m.calls, e)
-		m.count(cap(m.calls) - had)
-	}
-}
-
-func (m *mailbox) empty() []ended {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	calls := m.calls
-	m.calls = nil
-	m.count(-cap(calls))
-	return calls
-}
-
-// count counts the memory of so many more calls.
-func (m *mailbox) count(calls int) { m.memory.Add(int64(calls) * int64(unsafe.Sizeof(ended{}))) }
-
 // rests is what is known of hedged calls: what they still took after their first hedge, by the age at which it was sent and
 // by the most hedges that they could have.
 //
 // This needs no assumption about how a hedge depends on its primary, and nothing of it is censored: a hedged call ends when
 // the first of its attempts answers, and that is what is recorded.
 type rests struct {
-	memory *sketch.Meter // counts what is known; nil: none does
-	mu     sync.Mutex    // a choice is made on one goroutine, and the knowledge read on another
-	bytes  int64         // counted
-	of     map[restKey]*rest
-	faded  time.Time
+	memory *sketch.Meter // counts all of it; nil: none does
+
+	inbox sync.Mutex // most calls are not hedged, so that a lock costs nothing
+	calls []ended    // since the last choice
+
+	mu    sync.Mutex // a choice is made on one goroutine, and the knowledge read on another
+	of    map[restKey]*rest
+	bytes int64 // counted of it
+	faded time.Time
 }
 
 type restKey struct {
@@ -70,17 +42,45 @@ type restKey struct {
 }
 
 type rest struct {
-	sketch.Fading
+	sketch.Counts
 	ages float64 // the sum of their logarithms
 }
 
-// stepOf is the step of an age.
-func stepOf(age time.Duration) int {
-	return int(math.Round(3 * math.Log2(float64(max(age, 1)))))
+const (
+	// maxWaiting bounds the calls since the last choice. A second of 40,000 calls fills it, and what it then leaves out has
+	// nothing new to say.
+	maxWaiting = 4096
+	// maxOutcomes bounds what is known of a method: 48 histograms of at most 8 KB, far more than there are delays worth a try.
+	maxOutcomes = 48
+	// restBytes is what a rest takes beside its histogram, with its share of the map, in bytes.
+	restBytes = 96
+	// fading is the time in which the weight of what is known falls to a third, and faded how many newer hedged calls it takes.
+	fading = 2 * time.Minute
+	faded  = 100
+)
+
+func (r *rests) put(e ended) {
+	r.inbox.Lock()
+	defer r.inbox.Unlock()
+	if len(r.calls) < maxWaiting {
+		had := cap(r.calls)
+		r.calls = append(r.calls, e)
+		r.memory.Add(int64(cap(r.calls)-had) * int64(unsafe.Sizeof(e)))
+	}
 }
 
-// add takes note of ended calls, and lets what is known fade.
-func (r *rests) add(now time.Time, calls []ended) {
+func (r *rests) empty() []ended {
+	r.inbox.Lock()
+	defer r.inbox.Unlock()
+	calls := r.calls
+	r.calls = nil
+	r.memory.Add(-int64(cap(calls)) * int64(unsafe.Sizeof(ended{})))
+	return calls
+}
+
+// add lets what is known fade, and adds the calls that have ended since.
+func (r *rests) add(now time.Time) {
+	calls := r.empty()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.faded.IsZero() {
@@ -88,22 +88,25 @@ func (r *rests) add(now time.Time, calls []ended) {
 		factor := math.Exp(-min(max(now.Sub(r.faded), 0).Seconds()/fading.Seconds(), float64(len(calls))/faded))
 		for key, f := range r.of {
 			f.ages *= factor
-			if f.Fade(factor); f.Total() < 0.5 {
+			if f.Counts = f.Times(factor); f.Total() < 0.5 {
 				delete(r.of, key)
 			}
 		}
 	}
 	r.faded = now
 	for _, c := range calls {
-		f := r.at(restKey{stepOf(c.age), c.hedges})
+		f := r.at(c.age, c.hedges)
 		f.Add(c.rest)
-		f.ages += math.Log(float64(max(c.age, 1)))
+		f.ages += logAge(c.age)
 	}
 	r.count()
 }
 
-// at returns what is known of a key, made now if need be.
-func (r *rests) at(key restKey) *rest {
+func logAge(age time.Duration) float64 { return math.Log(float64(max(age, 1))) }
+
+// at returns what is known of an age and a number of hedges, made now if need be.
+func (r *rests) at(age time.Duration, hedges int) *rest {
+	key := restKey{int(math.Round(3 / math.Ln2 * logAge(age))), hedges}
 	f := r.of[key]
 	if f == nil {
 		if r.of == nil {
@@ -118,8 +121,18 @@ func (r *rests) at(key restKey) *rest {
 	return f
 }
 
-// age is the age at which the hedges were sent, on average.
-func (f *rest) age() time.Duration { return time.Duration(math.Exp(f.ages / f.Total())) }
+// dropLeast makes room by what the fewest calls are known of.
+func (r *rests) dropLeast() {
+	var least restKey
+	fewest := math.Inf(1)
+	for key, f := range r.of {
+		order := cmp.Or(cmp.Compare(f.Total(), fewest), cmp.Compare(key.step, least.step), cmp.Compare(key.hedges, least.hedges))
+		if order < 0 {
+			least, fewest = key, f.Total()
+		}
+	}
+	delete(r.of, least)
+}
 
 // forget drops what is known.
 func (r *rests) forget() {
@@ -133,52 +146,47 @@ func (r *rests) forget() {
 func (r *rests) count() {
 	bytes := int64(0)
 	for _, f := range r.of {
-		bytes += restBytes + f.Bytes()
+		bytes += restBytes + int64(cap(f.Counts))*sketch.CountBytes
 	}
 	r.memory.Add(bytes - r.bytes)
 	r.bytes = bytes
 }
 
-// restBytes is what a rest takes beside its histogram, with its share of the map, in bytes.
-const restBytes = 96
-
-// dropLeast makes room by what the fewest calls are known of.
-func (r *rests) dropLeast() {
-	var least restKey
-	fewest := math.Inf(1)
-	for key, f := range r.of {
-		if f.Total() < fewest || f.Total() == fewest && (key.step < least.step || key.step == least.step && key.hedges < least.hedges) {
-			least, fewest = key, f.Total()
-		}
-	}
-	delete(r.of, least)
-}
-
-// maxOutcomes bounds what is known of a method: 48 histograms of 0.5 to 4 KB, far more than there are delays worth a try.
-const maxOutcomes = 48
-
-// fading is the time in which the weight of what is known falls to a third.
-const fading = 2 * time.Minute
-
-// faded is how many newer hedged calls it takes for that.
-const faded = 100
-
 // outcomes returns what is known for a search.
 func (r *rests) outcomes() []knee.Outcome {
+	var all []knee.Outcome
+	for _, o := range r.export() {
+		rest := new(sketch.Distribution).Plus(o.Rest).Survival()
+		all = append(all, knee.Outcome{Age: o.Age, Hedges: o.Hedges, Rest: rest, Calls: o.Rest.Total()})
+	}
+	return all
+}
+
+// export returns what is known, in the order of ages and hedges.
+func (r *rests) export() []Outcome {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var all []knee.Outcome
+	var all []Outcome
 	for key, f := range r.of {
-		all = append(all, knee.Outcome{
-			Age: f.age(), Hedges: key.hedges, Rest: f.Survival(), Calls: f.Total(),
-		})
+		age := time.Duration(math.Exp(f.ages / f.Total())) // on average
+		all = append(all, Outcome{Age: age, Hedges: key.hedges, Rest: slices.Clone(f.Counts)})
 	}
-	slices.SortFunc(all, func(a, b knee.Outcome) int { // the order of a map is not the same each time
-		return compareOutcomes(a.Age, b.Age, a.Hedges, b.Hedges)
+	slices.SortFunc(all, func(a, b Outcome) int { // the order of a map is not the same each time
+		return cmp.Or(cmp.Compare(a.Age, b.Age), cmp.Compare(a.Hedges, b.Hedges))
 	})
 	return all
 }
 
-func compareOutcomes(ageA, ageB time.Duration, hedgesA, hedgesB int) int {
-	return cmp.Or(cmp.Compare(ageA, ageB), cmp.Compare(hedgesA, hedgesB))
+// take adds outcomes, with their weights multiplied by a factor.
+func (r *rests) take(all []Outcome, factor float64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, o := range all {
+		if calls := o.Rest.Times(factor); calls.Total() > 0 {
+			f := r.at(o.Age, o.Hedges)
+			f.Counts = f.Plus(calls)
+			f.ages += calls.Total() * logAge(o.Age)
+		}
+	}
+	r.count()
 }

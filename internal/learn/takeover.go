@@ -3,6 +3,7 @@ package learn
 import (
 	"math"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/grpchedge/hedge/internal/knee"
@@ -23,20 +24,12 @@ type Outcome struct {
 	Rest   sketch.Counts
 }
 
-// Plus returns what both know, by the number of calls that they know it from.
+// Plus returns what both know, by the number of calls that they know it from. Outcomes of the same kind are merged, and those
+// left out that exceed what a learner keeps.
 func (k Knowledge) Plus(o Knowledge) Knowledge {
-	return Knowledge{
-		Primaries: k.Primaries.Plus(o.Primaries),
-		Hedges:    k.Hedges.Plus(o.Hedges),
-		Outcomes:  mostKnown(append(slices.Clip(k.Outcomes), o.Outcomes...)),
-	}
-}
-
-// mostKnown merges outcomes of the same kind, and leaves out those that exceed what a learner keeps.
-func mostKnown(all []Outcome) []Outcome {
 	var r rests
-	r.put(all, 1)
-	return r.export()
+	r.take(append(slices.Clip(k.Outcomes), o.Outcomes...), 1)
+	return Knowledge{Primaries: k.Primaries.Plus(o.Primaries), Hedges: k.Hedges.Plus(o.Hedges), Outcomes: r.export()}
 }
 
 // Bytes is about the memory that it takes.
@@ -48,13 +41,22 @@ func (k Knowledge) Bytes() int64 {
 	return bytes
 }
 
-const outcomeBytes = 40
+const (
+	outcomeBytes = 40
+	takenBytes   = 128
 
-// fades is the number of a learner's own calls with which what was taken over has lost all of its weight, and for how many
-// calls it counts at most.
-const fades = 1000
+	// fades is the number of a learner's own calls with which what was taken over has lost all of its weight, and for how many
+	// calls it counts at most.
+	fades = 1000
+)
 
-// taken is what was taken over from another learner. It never changes.
+// inherited is what was taken over from another learner, as long as it has a weight.
+type inherited struct {
+	memory *sketch.Meter
+	taken  atomic.Pointer[taken] // nil: nothing, or no more
+}
+
+// taken never changes.
 type taken struct {
 	Knowledge
 	calls int64 // that it counts for
@@ -62,8 +64,31 @@ type taken struct {
 	slow  time.Duration // the 90th percentile
 }
 
-// TakeOver has the learner begin with what another one knows. It comes after Start, and before anything else. What is known of
-// many calls counts for a thousand.
+// calls is for how many calls it counts, until the learner's own show whether it is true.
+func (i *inherited) calls() int64 {
+	if t := i.taken.Load(); t != nil {
+		return t.calls
+	}
+	return 0
+}
+
+// left returns the primaries and the hedges with the weight that is left after so many calls of the learner's own.
+func (i *inherited) left(own int64) (primaries, hedges sketch.Counts) {
+	t, weight := i.taken.Load(), 1-float64(own)/fades
+	if t == nil || weight <= 0 {
+		return nil, nil
+	}
+	return t.Primaries.Times(weight), t.Hedges.Times(weight)
+}
+
+func (i *inherited) forget() {
+	if t := i.taken.Swap(nil); t != nil {
+		i.memory.Add(-t.bytes)
+	}
+}
+
+// TakeOver makes the learner begin with what another one knows. It comes after Start, and before anything else. What is known
+// of many calls counts for a thousand.
 func (l *Learner) TakeOver(k Knowledge) {
 	calls := k.Primaries.Total()
 	if !(calls >= 1) {
@@ -72,101 +97,61 @@ func (l *Learner) TakeOver(k Knowledge) {
 	scale := min(1, fades/calls)
 	t := &taken{calls: int64(math.Round(calls * scale))}
 	t.Primaries, t.Hedges = k.Primaries.Times(scale), k.Hedges.Times(scale)
-	t.slow, _ = t.distribution(1).Quantile(0.9)
+	t.slow, _ = new(sketch.Distribution).Plus(t.Primaries).Quantile(0.9)
 	t.bytes = t.Knowledge.Bytes() + takenBytes
 	l.place.Memory.Add(t.bytes)
-	l.taken.Store(t)
+	l.inherited.taken.Store(t)
 	if l.config.Load().Auto {
-		l.rests.put(k.Outcomes, scale)
+		l.rests.take(k.Outcomes, scale)
 	}
-}
-
-const takenBytes = 128
-
-// distribution is the distribution of primaries.
-func (t *taken) distribution(weight float64) *sketch.Distribution {
-	return (&sketch.Distribution{}).Plus(t.Primaries.Times(weight))
-}
-
-// takenCalls is for how many calls counts what was taken over, until the learner's own show whether it is true.
-func (l *Learner) takenCalls() int64 {
-	if t := l.taken.Load(); t != nil {
-		return t.calls
-	}
-	return 0
-}
-
-// takenWeight is what is left of its weight, from 1 to 0.
-func (l *Learner) takenWeight() float64 {
-	return max(0, 1-float64(l.learned.Load())/fades)
 }
 
 // First returns the estimate for a call that has found none: from what was taken over, if that is enough for one.
 func (l *Learner) First(now time.Time) *Estimate {
-	t := l.taken.Load()
-	if t == nil || t.calls < int64(l.config.Load().WarmupCalls) {
+	c := l.config.Load()
+	if calls := l.inherited.calls(); calls == 0 || calls < int64(c.WarmupCalls) {
 		return nil
 	}
-	if l.current.Load() == nil && l.busy.CompareAndSwap(false, true) {
-		l.conclude(now, func() { l.take(l.config.Load(), now, t.distribution(l.takenWeight())) })
-		l.look(l.config.Load(), now, l.learned.Load()) // for a choice, which takes longer than a caller should wait for
+	if l.current.Load() == nil && l.schedule.busy.CompareAndSwap(false, true) {
+		l.conclude(c, now, func() { l.take(c, now, l.withInherited(&sketch.Distribution{})) })
+		l.look(c, now, l.schedule.learned.Load()) // for a choice, which takes longer than a caller should wait for
 	}
 	return l.current.Load()
 }
 
-// withTaken adds what was taken over to the calls of the window, unless they contradict it: then it is forgotten. Some of them
-// are from earlier than the last step.
-func (l *Learner) withTaken(calls, earlier *sketch.Distribution) *sketch.Distribution {
-	t := l.taken.Load()
+// withInherited adds what is left of what was taken over of primaries.
+func (l *Learner) withInherited(d *sketch.Distribution) *sketch.Distribution {
+	primaries, _ := l.inherited.left(l.schedule.learned.Load())
+	return d.Plus(primaries)
+}
+
+// knownHedges is the distribution of hedges, with what was taken over.
+func (l *Learner) knownHedges(now time.Time) *sketch.Distribution {
+	_, hedges := l.inherited.left(l.schedule.learned.Load())
+	return l.hedges.snapshot(now).Plus(hedges)
+}
+
+// checkInherited adds what was taken over to the calls of the window, unless they contradict it: then it is forgotten. Some of
+// them are from earlier than the last step.
+func (l *Learner) checkInherited(calls, earlier *sketch.Distribution) *sketch.Distribution {
+	t, own := l.inherited.taken.Load(), l.schedule.learned.Load()
 	if t == nil {
 		return calls
 	}
 	if 2*t.slow > l.window.Step() {
 		earlier = &sketch.Distribution{} // of slow calls, only the fastest may have ended by then
 	}
-	weight := l.takenWeight()
 	switch {
-	case weight == 0:
-		l.forgetTaken()
-		return calls
-	case knee.Contradicts(t.distribution(1), calls, earlier):
-		l.forgetTaken()
+	case own >= fades:
+		l.inherited.forget()
+	case knee.Contradicts(new(sketch.Distribution).Plus(t.Primaries), calls, earlier):
+		l.inherited.forget()
 		l.forgetHedges()
-		if l.learned.Load() < int64(l.config.Load().WarmupCalls) {
+		if own < int64(l.config.Load().WarmupCalls) {
 			l.current.Store(nil)
 		}
-		return calls
 	}
-	return calls.Plus(t.Primaries.Times(weight))
-}
-
-func (l *Learner) forgetTaken() {
-	if t := l.taken.Swap(nil); t != nil {
-		l.place.Memory.Add(-t.bytes)
-	}
-}
-
-// forgetHedges drops what is known of hedges, which belongs to a distribution that is over.
-func (l *Learner) forgetHedges() {
-	l.evidence = evidence{}
-	l.hedges.forget()
-	l.rests.forget()
-}
-
-// believed adds what was taken over of primaries.
-func (l *Learner) believed(d *sketch.Distribution) *sketch.Distribution {
-	if t := l.taken.Load(); t != nil {
-		return d.Plus(t.Primaries.Times(l.takenWeight()))
-	}
-	return d
-}
-
-// hedgesBelieved adds what was taken over of hedges.
-func (l *Learner) hedgesBelieved(d *sketch.Distribution) *sketch.Distribution {
-	if t := l.taken.Load(); t != nil {
-		return d.Plus(t.Hedges.Times(l.takenWeight()))
-	}
-	return d
+	return l.withInherited(calls)
 }
 
 // Knowledge returns what is known now, what was taken over among it. It may be called at any time.
@@ -177,37 +162,8 @@ func (l *Learner) Knowledge(now time.Time) Knowledge {
 	}
 	_, own := l.window.Split(now, since, since)
 	return Knowledge{
-		Primaries: l.believed(own).Counts(),
-		Hedges:    l.hedgesBelieved(l.HedgeSnapshot(now)).Counts(),
+		Primaries: l.withInherited(own).Counts(),
+		Hedges:    l.knownHedges(now).Counts(),
 		Outcomes:  l.rests.export(),
 	}
-}
-
-// put adds outcomes, with their weights multiplied by a factor.
-func (r *rests) put(all []Outcome, factor float64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, o := range all {
-		rest := o.Rest.Times(factor)
-		calls := rest.Total()
-		if !(calls > 0) {
-			continue
-		}
-		f := r.at(restKey{stepOf(o.Age), o.Hedges})
-		f.AddCounts(rest)
-		f.ages += calls * math.Log(float64(max(o.Age, 1)))
-	}
-	r.count()
-}
-
-// export returns what is known, in the order of ages and hedges.
-func (r *rests) export() []Outcome {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var all []Outcome
-	for key, f := range r.of {
-		all = append(all, Outcome{Age: f.age(), Hedges: key.hedges, Rest: f.Counts()})
-	}
-	slices.SortFunc(all, func(a, b Outcome) int { return compareOutcomes(a.Age, b.Age, a.Hedges, b.Hedges) })
-	return all
 }

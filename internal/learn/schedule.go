@@ -1,0 +1,77 @@
+package learn
+
+import (
+	"math"
+	"sync/atomic"
+	"time"
+)
+
+// schedule says when an estimate is computed anew. Times are in nanoseconds after the epoch.
+type schedule struct {
+	epoch    time.Time
+	learned  atomic.Int64 // latencies and bounds recorded so far
+	nextSize atomic.Int64 // learned at which to compute anew
+	nextTime atomic.Int64 // time at which to compute anew
+	lastSize atomic.Int64 // learned when it was last computed
+	busy     atomic.Bool  // an estimate is being computed
+}
+
+// An estimate is computed anew only when so many calls have ended since the last, or after so many times the usual interval.
+const (
+	newCalls     = 50
+	stale        = 9
+	staleForNext = 4 // where a call begins: before one that ends can
+)
+
+// refreshes is how often an estimate is computed over one window: once a second in the default one.
+const refreshes = 30
+
+// interval is the time from one estimate to the next.
+func (c *Config) interval() time.Duration { return c.Window / refreshes }
+
+// neverLearned is the nextTime of a learner that has no estimate yet: only nextSize counts.
+const neverLearned = math.MaxInt64
+
+func (s *schedule) start(epoch time.Time) {
+	s.epoch = epoch
+	s.nextTime.Store(neverLearned)
+}
+
+func (s *schedule) at(now time.Time) int64 { return int64(now.Sub(s.epoch)) }
+
+// due reports whether it is time for a call that has just ended, the nth.
+func (s *schedule) due(c *Config, n int64, now time.Time) bool {
+	return n >= s.nextSize.Load() || s.old(c, n, s.at(now), stale)
+}
+
+// dueAgain reports whether it is time for a call that begins, after n that have ended.
+func (s *schedule) dueAgain(c *Config, n int64, now time.Time) bool {
+	return n > s.lastSize.Load() && s.old(c, n, s.at(now), staleForNext)
+}
+
+// old reports whether enough calls have ended since the last estimate, or it is so many intervals older than it need be.
+func (s *schedule) old(c *Config, n, at, stale int64) bool {
+	next := s.nextTime.Load()
+	if at < next || next == neverLearned {
+		return false
+	}
+	return n >= s.lastSize.Load()+newCalls || at >= next+int64(c.interval())*stale || !c.Auto
+}
+
+// next plans the estimate after one from n records. It goes by size as well as by time, so that a fast method does not spend
+// its first second, thousands of calls, on an estimate from its first twenty.
+func (s *schedule) next(c *Config, n, at int64, choosing bool) {
+	if choosing {
+		s.nextSize.Store(2 * n)
+	} else {
+		s.nextSize.Store(n + n/4 + 1)
+	}
+	s.nextTime.Store(at + int64(c.interval()))
+	s.lastSize.Store(n)
+}
+
+// postpone plans another try soon: it was not this learner's turn.
+func (s *schedule) postpone(c *Config, at int64) {
+	s.nextSize.Store(math.MaxInt64)
+	s.nextTime.Store(at + int64(c.interval()/10))
+}
