@@ -37,16 +37,10 @@ type child struct {
 }
 
 func newChild(f *family, number int) *child {
+	state := balancer.State{ConnectivityState: connectivity.Connecting, Picker: base.NewErrPicker(balancer.ErrNoSubConnAvailable)}
 	return &child{
-		ClientConn: f.policy.parent,
-		policy:     f.policy,
-		family:     f,
-		number:     number,
-		state: balancer.State{
-			ConnectivityState: connectivity.Connecting,
-			Picker:            base.NewErrPicker(balancer.ErrNoSubConnAvailable),
-		},
-		subConns: map[*subConn]struct{}{},
+		ClientConn: f.policy.parent, policy: f.policy, family: f, number: number,
+		state: state, subConns: map[*subConn]struct{}{},
 	}
 }
 
@@ -110,8 +104,8 @@ func (c *child) UpdateAddresses(sc balancer.SubConn, addresses []resolver.Addres
 	c.policy.parent.UpdateAddresses(sc, addresses)
 }
 
-// exitIdle has the child connect, on a goroutine of its own, as the caller may hold locks of the child's. policy.mu must be
-// held, and the policy open.
+// exitIdle makes the child connect, on a goroutine of its own, because the caller may hold locks of the child's. policy.mu
+// must be held, and the policy open.
 func (c *child) exitIdle() {
 	c.policy.closing.Go(func() {
 		c.delivering.Lock()

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/serviceconfig"
 )
 
-// config is a parsed configuration of the policy: the child, and its own configuration.
+// config is a parsed configuration of the policy.
 type config struct {
 	serviceconfig.LoadBalancingConfig
 
@@ -26,19 +26,18 @@ type config struct {
 // maxConnections bounds how many connections each address gets.
 const maxConnections = 8
 
-// MarshalJSON returns what was parsed: some parents, random_subsetting for one, hand their children's configurations
-// on as JSON.
+// MarshalJSON returns what was parsed: some parents, such as random_subsetting, hand configurations on as JSON.
 func (c *config) MarshalJSON() ([]byte, error) { return c.js, nil }
 
 // parseConfig reads {"childPolicy": [{"<name>": {…}}, …], "connections": 1, "spread": false, "silence": true}. The first
 // registered policy of the list is the child.
 func parseConfig(js json.RawMessage) (*config, error) {
-	var fields struct {
-		ChildPolicy []map[string]json.RawMessage `json:"childPolicy"`
-		Connections *int                         `json:"connections"`
-		Spread      bool                         `json:"spread"`
-		Silence     *bool                        `json:"silence"`
-	}
+	fields := struct {
+		ChildPolicy []map[string]json.RawMessage
+		Connections int
+		Spread      bool
+		Silence     bool
+	}{Connections: 1, Silence: true}
 	if err := json.Unmarshal(js, &fields); err != nil {
 		return nil, fmt.Errorf("hedge: %s: %w", Name, err)
 	}
@@ -46,17 +45,13 @@ func parseConfig(js json.RawMessage) (*config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("hedge: %s: childPolicy: %w", Name, err)
 	}
-	c.connections, c.spread, c.silence = 1, fields.Spread, fields.Silence == nil || *fields.Silence
-	if n := fields.Connections; n != nil {
-		if *n < 1 || *n > maxConnections {
-			return nil, fmt.Errorf("hedge: %s: connections: %d, allowed 1 to %d", Name, *n, maxConnections)
-		}
-		c.connections = *n
+	c.connections, c.spread, c.silence, c.js = fields.Connections, fields.Spread, fields.Silence, slices.Clone(js)
+	if c.connections < 1 || c.connections > maxConnections {
+		return nil, fmt.Errorf("hedge: %s: connections: %d, allowed 1 to %d", Name, c.connections, maxConnections)
 	}
 	if c.spread && c.connections == 1 {
 		return nil, fmt.Errorf("hedge: %s: spread: needs connections above 1", Name)
 	}
-	c.js = slices.Clone(js)
 	return c, nil
 }
 
@@ -75,15 +70,14 @@ func firstRegistered(list []map[string]json.RawMessage) (*config, error) {
 				unknown = append(unknown, name)
 				continue
 			}
-			parser, ok := builder.(balancer.ConfigParser)
-			if !ok {
-				return &config{builder: builder}, nil
+			c := &config{builder: builder}
+			if parser, ok := builder.(balancer.ConfigParser); ok {
+				var err error
+				if c.child, err = parser.ParseConfig(js); err != nil {
+					return nil, fmt.Errorf("%s: %w", name, err)
+				}
 			}
-			child, err := parser.ParseConfig(js)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", name, err)
-			}
-			return &config{builder: builder, child: child}, nil
+			return c, nil
 		}
 	}
 	return nil, fmt.Errorf("no policy of these is registered: %q", unknown)

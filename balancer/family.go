@@ -1,6 +1,7 @@
 package balancer
 
 import (
+	"cmp"
 	"sync/atomic"
 
 	"google.golang.org/grpc/balancer"
@@ -38,7 +39,7 @@ func (f *family) changed() {
 	}
 }
 
-// wake has idle copies connect if another copy is connected: then the channel is in use, and only a connection of it was
+// wake makes idle copies connect if another copy is connected: then the channel is in use, and only a connection of it was
 // lost. If all copies are idle, the first call connects the first copy, and that wakes the others.
 func (f *family) wake() {
 	if f.connectivity() != connectivity.Ready {
@@ -116,13 +117,10 @@ func (f *family) resize(n int, spread bool) {
 	}
 }
 
-// update gives every copy what the resolver found. The error is that of the first one that returns one.
-func (f *family) update(state balancer.ClientConnState) error {
-	var first error
+// update gives every copy what the resolver found, and returns the first error.
+func (f *family) update(state balancer.ClientConnState) (first error) {
 	for _, c := range f.copies {
-		if err := c.balancer.UpdateClientConnState(state); err != nil && first == nil {
-			first = err
-		}
+		first = cmp.Or(first, c.balancer.UpdateClientConnState(state))
 	}
 	return first
 }

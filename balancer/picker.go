@@ -32,42 +32,32 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	if p.turn != nil {
 		child = p.copies[p.turn.Add(1)%uint32(len(p.copies))]
 	}
-	res, err := child.Pick(info)
-	if err != nil {
+	res, b, err := pick(child, info)
+	if err != nil || b == nil {
 		return res, err
 	}
-	if s, ok := res.SubConn.(*subConn); ok { // not one that the child has from elsewhere
-		b := s.backend.Load()
-		res.SubConn = b.SubConn
-		if b.Suspect() {
-			res, b = p.pastSilence(info, r, res, b)
-		}
-		if r != nil {
-			r.Went(b)
-		}
+	if b.Suspect() {
+		res, b = p.pastSilence(info, r, res, b)
+	}
+	if r != nil {
+		r.Went(b)
 	}
 	return res, nil
 }
 
-// pastSilence returns another pick for a primary whose backend is silent, unless it is to find out whether that still is so.
+// pastSilence returns another pick for a primary whose backend is silent, unless the primary is a probe.
 func (p *picker) pastSilence(info balancer.PickInfo, r *place.Record, res balancer.PickResult, b *place.Backend) (balancer.PickResult, *place.Backend) {
 	if b.Silent() && p.place.Avoids() && !b.Probe(time.Now(), r) {
-		speaks := func(b *place.Backend) int {
-			if b.Silent() {
-				return worst
-			}
-			return 0
-		}
 		silent := b
-		if res, b = p.better(info, speaks, res, b); b != silent {
+		if res, b = p.better(info, rankForPrimary, res, b); b != silent {
 			p.place.Moved()
 		}
 	}
 	return watched(res, b), b
 }
 
-// watched has the pick of a backend that is suspected of silence say whether it was answered, as not all calls have a record
-// to say that. Others need not.
+// watched makes the pick of a backend that is suspected of silence say whether it was answered. Not all calls have a record
+// that says so.
 func watched(res balancer.PickResult, b *place.Backend) balancer.PickResult {
 	if !b.Suspect() {
 		return res
@@ -85,14 +75,14 @@ func watched(res balancer.PickResult, b *place.Backend) balancer.PickResult {
 }
 
 func (p *picker) pickForHedge(info balancer.PickInfo, r *place.Record, hedge *place.Hedge) (balancer.PickResult, error) {
-	info.Ctx = place.Hide(info.Ctx) // the child's policies leave it to this one where the hedge goes
+	info.Ctx = place.Hide(info.Ctx) // where the hedge goes is not for such a policy below
 	r.Lock()
 	defer r.Unlock()
 	res, b, err := pick(p.copies[0], info)
 	if err != nil || b == nil {
 		return res, err
 	}
-	res, b = p.better(info, func(b *place.Backend) int { return rank(r, b) }, res, b)
+	res, b = p.better(info, func(b *place.Backend) int { return rankForHedge(r, b) }, res, b)
 	r.HedgeWent(hedge, b)
 	return watched(res, b), nil
 }
@@ -100,19 +90,24 @@ func (p *picker) pickForHedge(info balancer.PickInfo, r *place.Record, hedge *pl
 // worst is the rank of a backend to which an attempt goes only if there is no other.
 const worst = 4
 
-// rank says how good a backend is for a hedge, 0 being best: one at another address, or else over another connection, and
-// best one that is not silent. The lock of the record must be held.
-func rank(r *place.Record, b *place.Backend) int {
-	used, met, silent := r.Used(b), r.Met(b), b.Silent()
-	switch {
-	case used:
+// rankForHedge says how good a backend is for a hedge, 0 being best: one that is not silent, and of these one at another
+// address, or else over another connection. The lock of the record must be held.
+func rankForHedge(r *place.Record, b *place.Backend) (rank int) {
+	if r.Used(b) {
 		return worst
-	case silent && met:
-		return 3
-	case silent:
-		return 2
-	case met:
-		return 1
+	}
+	if b.Silent() {
+		rank += 2
+	}
+	if r.Met(b) {
+		rank++
+	}
+	return rank
+}
+
+func rankForPrimary(b *place.Backend) int {
+	if b.Silent() {
+		return worst
 	}
 	return 0
 }
@@ -135,15 +130,14 @@ func (p *picker) better(info balancer.PickInfo, rank func(*place.Backend) int, r
 	for range maxPicks - 1 {
 		for _, child := range p.copies {
 			release(res)
-			var b *place.Backend
-			var err error
-			res, b, err = pick(child, info)
+			another, b, err := pick(child, info)
 			if err != nil {
 				return balancer.PickResult{SubConn: other.SubConn}, other
 			}
 			if b != nil && rank(b) <= best {
-				return res, b
+				return another, b
 			}
+			res = another
 		}
 	}
 	release(res)
@@ -154,16 +148,14 @@ func (p *picker) better(info balancer.PickInfo, rank func(*place.Backend) int, r
 func (p *picker) best(rank func(*place.Backend) int) (int, *place.Backend) {
 	best, other := worst, (*place.Backend)(nil)
 	ready := p.place.Ready()
-	if len(ready) == 0 {
-		return best, other
-	}
-	start := rand.IntN(len(ready)) // so that not all of a hot key's hedges go to one backend
+	start := rand.IntN(max(1, len(ready))) // so that not all of a hot key's hedges go to one backend
 	for i := range ready {
 		b := ready[(start+i)%len(ready)]
 		if n := rank(b); n < best {
-			if best, other = n, b; best == 0 {
-				break
-			}
+			best, other = n, b
+		}
+		if best == 0 {
+			break
 		}
 	}
 	return best, other

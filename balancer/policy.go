@@ -1,8 +1,8 @@
 package balancer
 
 import (
+	"cmp"
 	"errors"
-	"slices"
 	"sync"
 
 	"google.golang.org/grpc/balancer"
@@ -12,8 +12,8 @@ import (
 	"github.com/grpchedge/hedge/internal/place"
 )
 
-// policy is the balancer of one connection, or of one place in its tree of policies. Everything passes through to
-// the child, of which there are two while one takes over from the other. Each of them is a family of copies.
+// policy is the balancer of one connection, or of one place in its tree of policies. Everything passes through to the child
+// policy, of which there are two while one takes over from the other. Each of them is a family of copies.
 type policy struct {
 	parent balancer.ClientConn
 	opts   balancer.BuildOptions
@@ -30,14 +30,11 @@ type policy struct {
 
 var errClosed = errors.New("hedge: " + Name + ": closed")
 
-// latest is the child that resolver updates are for.
+// latest is the family that resolver updates are for, nil if there is none.
 func (p *policy) latest() *family {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.pending != nil {
-		return p.pending
-	}
-	return p.current
+	return cmp.Or(p.pending, p.current)
 }
 
 func (p *policy) UpdateClientConnState(state balancer.ClientConnState) error {
@@ -100,10 +97,6 @@ func (p *policy) show() {
 	if p.current == nil {
 		return
 	}
-	if len(p.current.copies) == 1 {
-		p.place.Show(slices.Clip(p.current.copies[0].ready))
-		return
-	}
 	var ready []*place.Backend
 	for _, c := range p.current.copies {
 		ready = append(ready, c.ready...)
@@ -118,10 +111,7 @@ func (p *policy) ResolverError(err error) {
 		}
 		return
 	}
-	p.parent.UpdateState(balancer.State{
-		ConnectivityState: connectivity.TransientFailure,
-		Picker:            base.NewErrPicker(err),
-	})
+	p.parent.UpdateState(balancer.State{ConnectivityState: connectivity.TransientFailure, Picker: base.NewErrPicker(err)})
 }
 
 // UpdateSubConnState is not called any more: every connection has a listener.

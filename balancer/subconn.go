@@ -3,6 +3,7 @@
 package balancer
 
 import (
+	"slices"
 	"sync/atomic"
 
 	"google.golang.org/grpc/balancer"
@@ -12,8 +13,7 @@ import (
 	"github.com/grpchedge/hedge/internal/place"
 )
 
-// subConn is a connection as a child has it. It knows its backend, so that a pick needs no look-up, and whether that
-// is ready.
+// subConn is a connection as a child has it. It knows its backend, so that a pick needs no look-up.
 type subConn struct {
 	balancer.SubConn // the parent's
 
@@ -26,26 +26,32 @@ type subConn struct {
 	listed    *place.Backend // as it stands in the list of ready ones; nil if it does not
 }
 
-// changed takes a new state into account and tells the child. What leaves is taken off the list before the child
-// knows, and what comes is on it before: the list is no older than the child's picker.
+// changed notes a new state and tells the child.
 func (s *subConn) changed(state balancer.SubConnState, listener func(balancer.SubConnState)) {
-	c := s.child
-	c.delivering.Lock()
-	defer c.delivering.Unlock()
-	if c.closed {
-		return
-	}
-	s.update(func() {
+	s.deliver(func() {
 		// Health is asked for anew each time that a connection becomes ready.
 		s.connected, s.unhealthy = state.ConnectivityState == connectivity.Ready, false
 		if state.ConnectivityState == connectivity.Shutdown {
-			delete(c.subConns, s)
+			delete(s.child.subConns, s)
+		}
+	}, func() {
+		if listener != nil {
+			listener(state)
+		} else {
+			s.child.balancer.UpdateSubConnState(s, state)
 		}
 	})
-	if listener != nil {
-		listener(state)
-	} else {
-		c.balancer.UpdateSubConnState(s, state)
+}
+
+// deliver tells the child of a change, unless it is closed. What leaves is taken off the list before the child knows, and
+// what comes is on it before: the list is no older than the child's picker.
+func (s *subConn) deliver(change, tell func()) {
+	c := s.child
+	c.delivering.Lock()
+	defer c.delivering.Unlock()
+	if !c.closed {
+		s.update(change)
+		tell()
 	}
 }
 
@@ -57,14 +63,7 @@ func (s *subConn) RegisterHealthListener(listener func(balancer.SubConnState)) {
 		return
 	}
 	s.SubConn.RegisterHealthListener(func(state balancer.SubConnState) {
-		c := s.child
-		c.delivering.Lock()
-		defer c.delivering.Unlock()
-		if c.closed {
-			return
-		}
-		s.update(func() { s.unhealthy = state.ConnectivityState != connectivity.Ready })
-		listener(state)
+		s.deliver(func() { s.unhealthy = state.ConnectivityState != connectivity.Ready }, func() { listener(state) })
 	})
 }
 
@@ -93,12 +92,7 @@ func (s *subConn) update(change func()) {
 	if list == s.listed {
 		return
 	}
-	ready := make([]*place.Backend, 0, len(c.ready)+1)
-	for _, b := range c.ready {
-		if b != s.listed {
-			ready = append(ready, b)
-		}
-	}
+	ready := slices.DeleteFunc(slices.Clone(c.ready), func(b *place.Backend) bool { return b == s.listed })
 	if list != nil {
 		list.Answered() // a new connection has just been made there, or its health was told
 		ready = append(ready, list)
