@@ -1,6 +1,7 @@
 package hedgeotel
 
 import (
+	"cmp"
 	"errors"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -81,11 +82,8 @@ var outcomes = []struct {
 }
 
 func newMetrics(o Options) (*metrics, error) {
-	most := o.MaxMethods
-	if most == 0 {
-		most = defaultMethods
-	}
-	m := &metrics{meter: o.MeterProvider.Meter("github.com/grpchedge/hedge/otel"), names: newNames(most), totals: newTotals()}
+	names := newNames(cmp.Or(o.MaxMethods, defaultMethods))
+	m := &metrics{meter: o.MeterProvider.Meter("github.com/grpchedge/hedge/otel"), names: names, totals: newTotals()}
 	var errs [9]error
 	m.hedges, errs[0] = m.meter.Int64Histogram("grpc.client.call.hedges", metric.WithUnit("{hedge}"),
 		metric.WithDescription("Number of hedges sent during the client call. Calls without a hedge are not counted."),
@@ -117,7 +115,7 @@ func (m *metrics) observe(to metric.Observer, sum stats.Counts, rows []stats.Met
 	last := ""
 	for i := range rows {
 		row := &rows[i]
-		if l := m.names.of(row.Target, row.Method); !l.other {
+		if l := m.names.of(row.Target, row.Method); l != others {
 			named[l] = &row.Counts
 			m.observeMethod(to, row, l)
 		}

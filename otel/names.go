@@ -23,7 +23,6 @@ type method struct{ target, name string }
 
 // labels are the attributes of a target and a method.
 type labels struct {
-	other     bool // of all that are not told apart
 	option    metric.MeasurementOption
 	decisions []metric.MeasurementOption // as outcomes
 }
@@ -33,7 +32,7 @@ func newNames(most int) *names {
 }
 
 // others are the methods of all targets that are not told apart.
-var others = newLabels(method{"other", "other"}, true)
+var others = newLabels(method{"other", "other"})
 
 // of returns the attributes of a method.
 func (n *names) of(target, name string) *labels {
@@ -52,7 +51,7 @@ func (n *names) of(target, name string) *labels {
 	if len(n.methods) >= n.most {
 		return others
 	}
-	l = newLabels(key, false)
+	l = newLabels(key)
 	n.methods[key] = l
 	return l
 }
@@ -63,21 +62,25 @@ func (n *names) ofTarget(target string) metric.MeasurementOption {
 	defer n.mu.Unlock()
 	o := n.targets[target]
 	if o == nil && len(n.targets) < n.most {
-		o = metric.WithAttributeSet(attribute.NewSet(attribute.String("grpc.target", canonical(target))))
+		o = set(attribute.String("grpc.target", canonical(target)))
 		n.targets[target] = o
 	}
 	return o
 }
 
-func newLabels(of method, other bool) *labels {
+func newLabels(of method) *labels {
 	attributes := []attribute.KeyValue{
 		attribute.String("grpc.target", canonical(of.target)), attribute.String("grpc.method", strings.TrimPrefix(of.name, "/")),
 	}
-	l := &labels{other: other, option: metric.WithAttributeSet(attribute.NewSet(attributes...))}
+	l := &labels{option: set(attributes...)}
 	for _, o := range outcomes {
-		l.decisions = append(l.decisions, metric.WithAttributeSet(attribute.NewSet(append(attributes[:2:2], attribute.String("grpc.hedge.outcome", o.name))...)))
+		l.decisions = append(l.decisions, set(append(attributes[:2:2], attribute.String("grpc.hedge.outcome", o.name))...))
 	}
 	return l
+}
+
+func set(attributes ...attribute.KeyValue) metric.MeasurementOption {
+	return metric.WithAttributeSet(attribute.NewSet(attributes...))
 }
 
 // canonical returns a target as grpc.ClientConn.CanonicalTarget does, which gRPC's plugin uses.

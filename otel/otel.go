@@ -63,8 +63,8 @@ import (
 type Options struct {
 	// MeterProvider makes the instruments. If it is nil, there are no metrics.
 	MeterProvider metric.MeterProvider
-	// MaxMethods is the most pairs of a target and a method that metrics are told apart for; all further ones have the
-	// grpc.method "other", as gRPC's plugin calls it. 0 is 1,000. Below 0 is an error.
+	// MaxMethods is the most pairs of a target and a method with metrics of their own. All further ones have the grpc.method
+	// "other", as gRPC's plugin calls it. 0 means 1,000. A negative number is an error.
 	MaxMethods int
 }
 
@@ -91,11 +91,11 @@ func New(o Options) (hedge.Option, error) {
 	t.AttemptLost = func(e stats.AttemptLost) {
 		m.losers.Record(e.Context, e.Ran.Seconds(), m.names.of(e.Target, e.Method).option)
 	}
-	t.Made = func(s *hedge.Scheduler) { m.watch(s) }
+	t.Made = m.watch
 	return hedge.WithTrace(t), nil
 }
 
-// watch has the counters and gauges read from a scheduler, as long as there is one.
+// watch reads the counters and gauges from a scheduler, as long as there is one.
 func (m *metrics) watch(s *hedge.Scheduler) {
 	scheduler := weak.Make(s)
 	registered, err := m.meter.RegisterCallback(func(_ context.Context, to metric.Observer) error {
@@ -115,23 +115,20 @@ func (m *metrics) watch(s *hedge.Scheduler) {
 }
 
 func traceSent(e stats.HedgeSent) {
-	if span := trace.SpanFromContext(e.Context); span.IsRecording() {
-		span.AddEvent("hedge sent", trace.WithAttributes(
-			attribute.Int("hedge.number", e.Hedge), attribute.Float64("hedge.delay", e.Age.Seconds())))
-	}
+	addEvent(e.Context, "hedge sent", attribute.Int("hedge.number", e.Hedge), attribute.Float64("hedge.delay", e.Age.Seconds()))
 }
 
 func traceHeldBack(e stats.HedgeHeldBack) {
-	if span := trace.SpanFromContext(e.Context); span.IsRecording() {
-		span.AddEvent("hedge held back", trace.WithAttributes(
-			attribute.Int("hedge.number", e.Hedge), attribute.String("hedge.reason", string(e.Reason))))
-	}
+	addEvent(e.Context, "hedge held back", attribute.Int("hedge.number", e.Hedge), attribute.String("hedge.reason", string(e.Reason)))
 }
 
 func traceDecided(e stats.CallDecided) {
-	if span := trace.SpanFromContext(e.Context); span.IsRecording() {
-		span.AddEvent("hedged call decided", trace.WithAttributes(
-			attribute.Int("hedge.attempts", e.Attempts), attribute.Int("hedge.winner", e.Winner),
-			attribute.Float64("hedge.delay", e.Delay.Seconds())))
+	addEvent(e.Context, "hedged call decided", attribute.Int("hedge.attempts", e.Attempts),
+		attribute.Int("hedge.winner", e.Winner), attribute.Float64("hedge.delay", e.Delay.Seconds()))
+}
+
+func addEvent(ctx context.Context, name string, attributes ...attribute.KeyValue) {
+	if span := trace.SpanFromContext(ctx); span.IsRecording() {
+		span.AddEvent(name, trace.WithAttributes(attributes...))
 	}
 }

@@ -46,17 +46,17 @@ func Read(from io.Reader) (Snapshot, error) {
 // reader counts what it has read.
 type reader struct {
 	into    Snapshot
-	version uint64
 	targets uint64
 	methods int // and classes
 }
 
 func (r *reader) snapshot(b []byte) error {
-	complete, ended := uint64(0), false
+	var complete, version uint64
+	ended := false
 	err := fields(b, func(number protowire.Number, f field) error {
 		switch {
 		case number == 1 && f.isNumber():
-			r.version = f.number
+			version = f.number
 		case number == 2 && f.isBytes():
 			return r.target(f.bytes)
 		case number == 15 && f.isNumber():
@@ -75,9 +75,9 @@ func (r *reader) snapshot(b []byte) error {
 	switch {
 	case err != nil:
 		return err
-	case r.version == 0 && !ended:
+	case version == 0 && !ended:
 		return errors.New("it has no version: it is cut off, or no snapshot of a scheduler")
-	case r.version == 0:
+	case version == 0:
 		return errors.New("it has no version: it is no snapshot of a scheduler")
 	case complete != r.targets:
 		return fmt.Errorf("it has %d targets where %d were written: it is cut off", r.targets, complete)
@@ -112,17 +112,35 @@ func (r *reader) target(b []byte) error {
 		return fmt.Errorf("target %.100q: %w", name, err)
 	}
 	if t := r.into[name]; t != nil {
-		t.CallsPerSecond = max(t.CallsPerSecond, rate)
-		t.Calm = longer(t.Calm, calm)
+		t.is(rate, calm)
 	}
 	return nil
 }
 
-func (r *reader) method(target string, b []byte) error {
+func calmIn(b []byte) (c resets.Calm, err error) {
+	err = fields(b, func(number protowire.Number, f field) error {
+		switch {
+		case !f.isNumber():
+		case number == 3:
+			c.Since = time.Unix(0, int64(f.number))
+		case number == 4:
+			c.Until = time.Unix(0, int64(f.number))
+		}
+		return nil
+	})
+	return c, err
+}
+
+// partIn counts a method or a class, and returns its name.
+func (r *reader) partIn(b []byte) (name string, err error) {
 	if r.methods++; r.methods > maxParts {
-		return fmt.Errorf("it has more than %d methods and classes", maxParts)
+		return "", fmt.Errorf("it has more than %d methods and classes", maxParts)
 	}
-	name, err := nameIn(b)
+	return nameIn(b)
+}
+
+func (r *reader) method(target string, b []byte) error {
+	name, err := r.partIn(b)
 	if err != nil {
 		return err
 	}
@@ -146,10 +164,7 @@ func (r *reader) method(target string, b []byte) error {
 }
 
 func (r *reader) class(m *Method, b []byte) error {
-	if r.methods++; r.methods > maxParts {
-		return fmt.Errorf("it has more than %d methods and classes", maxParts)
-	}
-	name, err := nameIn(b)
+	name, err := r.partIn(b)
 	if err == nil && len(name) > maxClass {
 		err = fmt.Errorf("it has %d bytes, allowed: %d", len(name), maxClass)
 	}

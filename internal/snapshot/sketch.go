@@ -20,7 +20,7 @@ const (
 	maxLatency = 24 * time.Hour
 )
 
-// sketchIn returns the counts of a sketch of DataDog's, whatever its mapping, in the buckets of package latency.
+// sketchIn returns the counts of a sketch of DataDog's, whatever its mapping, in the buckets of package sketch.
 func sketchIn(b []byte, name string) (sketch.Counts, error) {
 	c, err := countsIn(b)
 	if err != nil {

@@ -24,12 +24,19 @@ type Method struct {
 	Classes map[string]learn.Knowledge // by name
 }
 
+// is notes the rate of calls and the calm of a target, if they say more than what is known.
+func (t *Target) is(callsPerSecond float64, c resets.Calm) {
+	t.CallsPerSecond = max(t.CallsPerSecond, callsPerSecond)
+	if c.Until.After(t.Calm.Until) {
+		t.Calm = c
+	}
+}
+
 // Merge adds what another snapshot knows, by the number of calls.
 func (s Snapshot) Merge(o Snapshot) {
 	for name, from := range o {
 		to := s.target(name)
-		to.CallsPerSecond = max(to.CallsPerSecond, from.CallsPerSecond)
-		to.Calm = longer(to.Calm, from.Calm)
+		to.is(from.CallsPerSecond, from.Calm)
 		for name, m := range from.Methods {
 			to.add(name, m)
 		}

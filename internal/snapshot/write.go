@@ -10,6 +10,7 @@ import (
 	"github.com/DataDog/sketches-go/ddsketch/pb/sketchpb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/grpchedge/hedge/internal/feature/resets"
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/proto/snapshotpb"
 	"github.com/grpchedge/hedge/sketch"
@@ -61,6 +62,13 @@ func (w *Writer) write(part *snapshotpb.Snapshot) error {
 	}
 	_, err = w.to.Write(b)
 	return err
+}
+
+func calm(c resets.Calm) *snapshotpb.Calm {
+	if c == (resets.Calm{}) {
+		return nil
+	}
+	return &snapshotpb.Calm{Since: c.Since.UnixNano(), Until: c.Until.UnixNano()}
 }
 
 func method(name string, m *Method) *snapshotpb.Method {
