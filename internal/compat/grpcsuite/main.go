@@ -19,6 +19,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -68,34 +69,60 @@ func suite() error {
 		return err
 	}
 	ok := true
-	for mode := range strings.SplitSeq(*modes, ",") {
-		expected := list
-		if mode != "1ms" {
-			expected = nil
+	for _, p := range runPairs(work, copied, list) {
+		if p.err != nil {
+			return p.err
 		}
-		for _, s := range suites {
-			began := time.Now()
-			r, err := runAll(work, copied, s.dir, s.pkg, mode, expected)
-			if err != nil {
-				return err
-			}
-			if err := retry(work, copied, s.dir, s.pkg, mode, &r, expected); err != nil {
-				return err
-			}
-			fmt.Printf("%-8s %-8s %3d passed, %d failed, %d skipped, in %.0f s\n", mode, s.dir, len(r.passed), len(r.failed), r.skipped, time.Since(began).Seconds())
-			unlisted := report(s.dir, r, expected)
-			if mode == "1ms" {
-				allowed := min(unlisted, *spare)
-				*spare -= allowed
-				unlisted -= allowed
-			}
-			ok = ok && unlisted == 0 && r.crashed == ""
+		if err := retry(work, copied, p.dir, p.pkg, p.mode, &p.result, p.expected); err != nil {
+			return err
 		}
+		fmt.Printf("%-8s %-8s %3d passed, %d failed, %d skipped, in %.0f s\n", p.mode, p.dir, len(p.passed), len(p.failed), p.skipped, p.took.Seconds())
+		unlisted := report(p.dir, p.result, p.expected)
+		if p.mode == "1ms" {
+			allowed := min(unlisted, *spare)
+			*spare -= allowed
+			unlisted -= allowed
+		}
+		ok = ok && unlisted == 0 && p.crashed == ""
 	}
 	if !ok {
 		return errors.New("failures that nothing explains, see above")
 	}
 	return nil
+}
+
+// pair is one package of tests in one mode.
+type pair struct {
+	dir, pkg, mode string
+	expected       map[string]string
+	result
+	took time.Duration
+	err  error
+}
+
+// runPairs runs all packages in all modes, two at a time, since most tests wait most of the time.
+func runPairs(work, copied string, list map[string]string) []*pair {
+	var pairs []*pair
+	var group sync.WaitGroup
+	turns := make(chan struct{}, 2)
+	for mode := range strings.SplitSeq(*modes, ",") {
+		for _, s := range suites {
+			p := &pair{dir: s.dir, pkg: s.pkg, mode: mode}
+			if mode == "1ms" {
+				p.expected = list
+			}
+			pairs = append(pairs, p)
+			turns <- struct{}{}
+			group.Go(func() {
+				defer func() { <-turns }()
+				began := time.Now()
+				p.result, p.err = runAll(work, copied, p.dir, p.pkg, p.mode, p.expected)
+				p.took = time.Since(began)
+			})
+		}
+	}
+	group.Wait()
+	return pairs
 }
 
 // retry runs each test alone that failed and is not listed. One that then always passes has not failed.
