@@ -3,13 +3,14 @@ package hedge_test
 import (
 	"context"
 	"fmt"
+	hcall "github.com/grpchedge/hedge/internal/call"
+	"github.com/grpchedge/hedge/internal/registry"
 	"runtime"
 	"strconv"
 	"testing"
 	"time"
 
 	"github.com/grpchedge/hedge"
-	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
@@ -40,8 +41,8 @@ func BenchmarkNewContext(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/depth=%d", name, depth), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					c := engine.Of(s).Begin(ctx, "bench", "/pkg.Svc/Get", nil)
-					c.End(engine.End{})
+					c := hcall.Begin(registry.Of(s), ctx, "bench", "/pkg.Svc/Get", nil)
+					c.End(hcall.End{})
 				}
 			})
 		}
@@ -61,8 +62,8 @@ func BenchmarkBegin(b *testing.B) {
 			s := hedgetest.All(b, hedge.WithMinDelay(time.Second), hedge.WithMaxMemory(1<<20))
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
-				c := engine.Of(s).Begin(b.Context(), "bench", bc.method(i), nil)
-				c.End(engine.End{})
+				c := hcall.Begin(registry.Of(s), b.Context(), "bench", bc.method(i), nil)
+				c.End(hcall.End{})
 			}
 		})
 	}

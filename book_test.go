@@ -1,13 +1,14 @@
 package hedge_test
 
 import (
+	hcall "github.com/grpchedge/hedge/internal/call"
+	"github.com/grpchedge/hedge/internal/registry"
 	"testing"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
-	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/stats"
@@ -18,7 +19,7 @@ func TestBook_DroppedHedges(t *testing.T) {
 	const other = "/pkg.Svc/Other"
 	for sent, want := range []stats.Counts{{Calls: 1}, {Calls: 1, Hedged: 1, Hedges: 1, PrimaryWins: 1}} {
 		s := hedgetest.All(t, hedge.WithBudgetPercent(400))
-		c := engine.Of(s).Begin(t.Context(), target, method, nil, hedge.After(0))
+		c := hcall.Begin(registry.Of(s), t.Context(), target, method, nil, hedge.After(0))
 		r := race.Report{Hedges: sent, Dropped: 1, DecidedAt: ms}
 		r.Attempts[0] = race.AttemptReport{HasEnded: true, EndedAt: ms}
 		if sent > 0 {
@@ -26,7 +27,7 @@ func TestBook_DroppedHedges(t *testing.T) {
 		}
 		for n := 1; n <= sent+1; n++ {
 			for range 20 { // earns what the hedge costs
-				engine.Of(s).Begin(t.Context(), target, other, nil, hedge.After(0))
+				hcall.Begin(registry.Of(s), t.Context(), target, other, nil, hedge.After(0))
 			}
 			if admitted, _ := admit(&c, n); !admitted {
 				t.Fatal("the budget does not pay")
@@ -44,7 +45,7 @@ func TestBook_DroppedHedges(t *testing.T) {
 func TestBook_DroppedHedgesArePaidBack(t *testing.T) {
 	tokens := func(s *hedge.Scheduler) float64 { return s.Targets()[0].Tokens }
 	s := hedgetest.All(t)
-	c := engine.Of(s).Begin(t.Context(), target, method, nil, hedge.After(0))
+	c := hcall.Begin(registry.Of(s), t.Context(), target, method, nil, hedge.After(0))
 	var r race.Report
 	for dropped := range 3 {
 		r.Dropped = dropped
@@ -81,7 +82,7 @@ func TestBook_FailuresCountOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := hedgetest.All(t, hedge.WithThrottle(10, 0.1))
-			c := engine.Of(s).Begin(t.Context(), target, method, nil, hedge.After(0))
+			c := hcall.Begin(registry.Of(s), t.Context(), target, method, nil, hedge.After(0))
 			tc.report.Attempts[0] = failed
 			c.Admit(1, 1, &tc.report)
 			if got := s.Targets()[0].ThrottleTokens; got != tc.want {

@@ -2,13 +2,14 @@ package hedge_test
 
 import (
 	"context"
+	hcall "github.com/grpchedge/hedge/internal/call"
+	"github.com/grpchedge/hedge/internal/registry"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
 
 	"github.com/grpchedge/hedge"
-	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -43,7 +44,7 @@ func TestNewContext(t *testing.T) {
 			for _, wrap := range tc.contexts {
 				ctx = wrap(ctx)
 			}
-			c := engine.Of(s).Begin(ctx, target, method, nil, tc.opts...)
+			c := hcall.Begin(registry.Of(s), ctx, target, method, nil, tc.opts...)
 			plan, ok := c.Plan()
 			delay := plan.Due
 			if !ok {

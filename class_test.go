@@ -3,6 +3,8 @@ package hedge_test
 import (
 	"context"
 	"fmt"
+	hcall "github.com/grpchedge/hedge/internal/call"
+	"github.com/grpchedge/hedge/internal/registry"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -17,7 +19,6 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
-	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/stats"
@@ -113,7 +114,7 @@ func TestClass_EachHasItsOwnDelay(t *testing.T) {
 			return class
 		}))
 		delay := func(class string) time.Duration {
-			c := engine.Of(s).Begin(context.WithValue(t.Context(), key{}, class), target, method, nil)
+			c := hcall.Begin(registry.Of(s), context.WithValue(t.Context(), key{}, class), target, method, nil)
 			c.Inspect(nil)
 			plan, _ := c.Plan()
 			return plan.Delay
@@ -123,10 +124,10 @@ func TestClass_EachHasItsOwnDelay(t *testing.T) {
 				class string
 				took  time.Duration
 			}{{"fast", 5 * ms}, {"slow", 50 * ms}, {"", 20 * ms}} {
-				c := engine.Of(s).Begin(context.WithValue(t.Context(), key{}, of.class), target, method, nil)
+				c := hcall.Begin(registry.Of(s), context.WithValue(t.Context(), key{}, of.class), target, method, nil)
 				c.Inspect(nil)
 				time.Sleep(of.took)
-				c.End(engine.End{})
+				c.End(hcall.End{})
 			}
 		}
 		time.Sleep(time.Second)

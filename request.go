@@ -2,12 +2,12 @@ package hedge
 
 import (
 	"context"
+	"github.com/grpchedge/hedge/internal/registry"
 	"math/bits"
 	"strconv"
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/settings"
 )
 
@@ -38,7 +38,7 @@ func BySize(_ context.Context, _ string, request any) string {
 }
 
 // sizes are the names of the classes of BySize: class n has the sizes below 4ⁿ.
-var sizes = func() (names [engine.MaxClasses]string) {
+var sizes = func() (names [registry.MaxClasses]string) {
 	for n := range names {
 		names[n] = "<" + strconv.Itoa(1<<(2*n)) + "B"
 	}

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	hcall "github.com/grpchedge/hedge/internal/call"
+	"github.com/grpchedge/hedge/internal/registry"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -17,7 +19,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
-	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/testserver"
@@ -160,7 +161,7 @@ func TestRule13_WhatTeaches(t *testing.T) {
 				hedgetest.Call(t, s, target, method, 100*ms)
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				c := engine.Of(s).Begin(ctx, target, method, nil)
+				c := hcall.Begin(registry.Of(s), ctx, target, method, nil)
 				time.Sleep(10 * ms)
 				if tc.gone {
 					cancel()
@@ -168,7 +169,7 @@ func TestRule13_WhatTeaches(t *testing.T) {
 				if tc.cut {
 					cutShort(&c, c.Age())
 				} else {
-					c.End(engine.End{Err: tc.err})
+					c.End(hcall.End{Err: tc.err})
 				}
 				if got, ok := s.Latency(target, method, 0.25); !ok || !within(got, tc.want, 0.01) {
 					t.Errorf("p25 %v, want %v", got, tc.want)
@@ -186,9 +187,9 @@ func TestRule15_TheQuantileIsComputedSeldom(t *testing.T) {
 		delays := map[time.Duration]bool{}
 		calls := longtest.Size(3_000, 10_000)
 		for i := range calls {
-			c := engine.Of(s).Begin(t.Context(), target, method, nil)
+			c := hcall.Begin(registry.Of(s), t.Context(), target, method, nil)
 			cutShort(&c, c.Age()+time.Duration(i)*time.Microsecond)
-			c.End(engine.End{})
+			c.End(hcall.End{})
 			delays[s.Targets()[0].Delay] = true
 		}
 		if len(delays) > 60 {
@@ -211,15 +212,15 @@ func TestRule18_BookingACallDoesNotAllocate(t *testing.T) {
 	s := hedgetest.All(t, hedge.WithMaxHedges(0))
 	ctx := t.Context()
 	if n := testing.AllocsPerRun(1000, func() {
-		c := engine.Of(s).Begin(ctx, target, method, nil)
-		c.End(engine.End{})
+		c := hcall.Begin(registry.Of(s), ctx, target, method, nil)
+		c.End(hcall.End{})
 	}); n > 0.5 { // computing the trigger anew allocates, seldom
 		t.Errorf("%v allocations", n)
 	}
 }
 
 // cutShort ends a call whose primary had not answered at the given age, when a hedge won.
-func cutShort(c *engine.Call, age time.Duration) {
+func cutShort(c *hcall.Call, age time.Duration) {
 	r := race.Report{DecidedAt: age, DeliveredAt: age}
 	r.Attempts[0].CutShort = true
 	c.Book(&r)

@@ -2,17 +2,18 @@ package hedge
 
 import (
 	"errors"
+	"github.com/grpchedge/hedge/internal/feature/pause"
+	"github.com/grpchedge/hedge/internal/registry"
 	"slices"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/stats"
 )
 
 // Scheduler decides which calls are hedged, and when. It keeps what it has learned of each method of each target. One
 // scheduler serves any number of connections. All its methods may be called concurrently. It runs no goroutine of its
 // own and needs no closing. A nil *Scheduler and the zero Scheduler hedge and learn nothing.
-type Scheduler struct{ engine *engine.Engine }
+type Scheduler struct{ registry *registry.Registry }
 
 // New returns a scheduler. One of the options must say which methods may run twice: [WithAllMethods] lists them. Every
 // other option has a default. The error joins one error for each option that is out of range. Each error names the
@@ -25,7 +26,7 @@ func New(opts ...Option) (*Scheduler, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Scheduler{engine.New(c)}
+	s := &Scheduler{registry.New(c)}
 	for _, made := range c.Made {
 		made(s)
 	}
@@ -33,18 +34,18 @@ func New(opts ...Option) (*Scheduler, error) {
 }
 
 func init() {
-	engine.Of = func(scheduler any) *engine.Engine {
+	registry.Of = func(scheduler any) *registry.Registry {
 		s, _ := scheduler.(*Scheduler)
 		return s.inner()
 	}
 }
 
-// inner returns the scheduler's engine. It is nil for a nil scheduler; a nil engine hedges nothing.
-func (s *Scheduler) inner() *engine.Engine {
+// inner returns the scheduler's registry. It is nil for a nil scheduler; a nil registry hedges nothing.
+func (s *Scheduler) inner() *registry.Registry {
 	if s == nil {
 		return nil
 	}
-	return s.engine
+	return s.registry
 }
 
 // Update replaces the whole configuration, as if [New] had made the scheduler with these options. An option that is not
@@ -60,18 +61,18 @@ func (s *Scheduler) inner() *engine.Engine {
 // error, and so is WithTargetName if New was given none. Otherwise New's function stays, and the new one is ignored.
 // [WithSnapshot] is an error.
 //
-// Update may be called concurrently with calls and with itself. The first call of each method afterwards takes a few
-// microseconds more.
+// Update may be called concurrently with calls and with itself. It takes a few microseconds for each method that is
+// known.
 func (s *Scheduler) Update(opts ...Option) error {
-	e := s.inner()
-	if e == nil {
+	r := s.inner()
+	if r == nil {
 		return errors.New("hedge: Update: the scheduler is nil, or was not made by New")
 	}
 	c, err := newConfig(opts)
 	if err != nil {
 		return err
 	}
-	old := e.Config()
+	old := r.Config()
 	given := func(option string) bool { return slices.Contains(c.Set, option) }
 	err = errors.Join(
 		refuse(given("WithWindow") && c.Window != old.Window, "Update: WithWindow(%v): the window stays what it is, %v", c.Window, old.Window),
@@ -82,27 +83,27 @@ func (s *Scheduler) Update(opts ...Option) error {
 		return err
 	}
 	c.Window, c.MaxMemory, c.TargetName = old.Window, old.MaxMemory, old.TargetName
-	e.Update(c)
+	r.Update(c)
 	return nil
 }
 
 // Pause stops hedging, from the next call on, until Resume. Latencies are still learned.
-func (s *Scheduler) Pause() { s.inner().Pause() }
+func (s *Scheduler) Pause() { s.inner().Pauses().All(pause.ByPause) }
 
 // Resume undoes Pause, and the environment variable HEDGE_DISABLED.
-func (s *Scheduler) Resume() { s.inner().Resume() }
+func (s *Scheduler) Resume() { s.inner().Pauses().All("") }
 
 // PauseTarget stops hedging for one target, named as in [stats.Method], until ResumeTarget.
-func (s *Scheduler) PauseTarget(target string) { s.inner().PauseTarget(target) }
+func (s *Scheduler) PauseTarget(target string) { s.inner().Pauses().Target(target, true) }
 
 // ResumeTarget undoes PauseTarget for a target. Pause stays in force.
-func (s *Scheduler) ResumeTarget(target string) { s.inner().ResumeTarget(target) }
+func (s *Scheduler) ResumeTarget(target string) { s.inner().Pauses().Target(target, false) }
 
 // PauseMethod stops hedging for one full method, such as "/pkg.Svc/Get", at every target, until ResumeMethod.
-func (s *Scheduler) PauseMethod(method string) { s.inner().PauseMethod(method) }
+func (s *Scheduler) PauseMethod(method string) { s.inner().Pauses().Method(method, true) }
 
 // ResumeMethod undoes PauseMethod for a method. Pause stays in force.
-func (s *Scheduler) ResumeMethod(method string) { s.inner().ResumeMethod(method) }
+func (s *Scheduler) ResumeMethod(method string) { s.inner().Pauses().Method(method, false) }
 
 // Latency returns the quantile q, 0 < q < 1, of the latencies of a method's primaries within the window. It returns
 // false if nothing is known of the method, or if q is out of range. target is what grpc.ClientConn.Target returns, or

@@ -2,6 +2,9 @@ package hedge_test
 
 import (
 	"context"
+	hcall "github.com/grpchedge/hedge/internal/call"
+	"github.com/grpchedge/hedge/internal/feature"
+	"github.com/grpchedge/hedge/internal/registry"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -14,7 +17,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
-	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
@@ -30,7 +32,7 @@ const (
 
 // admit asks whether hedge n of a call of which nothing else has happened may be sent, and otherwise after what time to ask
 // again; 0 is never.
-func admit(c *engine.Call, n int) (send bool, again time.Duration) {
+func admit(c *hcall.Call, n int) (send bool, again time.Duration) {
 	e := c.Admit(n, n, new(race.Report))
 	if e.Kind == race.HeldBack {
 		again = e.Until - c.Age()
@@ -53,7 +55,7 @@ func TestNilScheduler(t *testing.T) {
 			if _, ok := s.Latency(target, method, 0.5); ok {
 				t.Error("it knows a latency")
 			}
-			c := engine.Of(s).Begin(t.Context(), target, method, nil, hedge.After(0))
+			c := hcall.Begin(registry.Of(s), t.Context(), target, method, nil, hedge.After(0))
 			if _, ok := c.Plan(); ok {
 				t.Error("it hedges")
 			}
@@ -61,7 +63,7 @@ func TestNilScheduler(t *testing.T) {
 				t.Error("it admits a hedge")
 			}
 			c.NotReplayable()
-			c.End(engine.End{})
+			c.End(hcall.End{})
 			c.LoserPanicked()
 		})
 	}
@@ -210,7 +212,7 @@ func TestRule10_EachReasonIsCounted(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
 		options  []hedge.Option
-		conn     engine.Conn
+		conn     feature.Conn
 		call     []grpc.CallOption
 		before   func(*hedge.Scheduler)
 		timeout  time.Duration
@@ -256,7 +258,7 @@ func TestRule10_EachReasonIsCounted(t *testing.T) {
 					tc.before(s)
 				}
 				before := s.Stats()
-				c := engine.Of(s).Begin(t.Context(), target, method, tc.conn, tc.call...)
+				c := hcall.Begin(registry.Of(s), t.Context(), target, method, tc.conn, tc.call...)
 				if plan, ok := c.Plan(); ok {
 					if plan.Due != 10*ms || plan.Delay != 10*ms {
 						t.Errorf("plan %+v", plan)
@@ -291,14 +293,14 @@ func named(delay string) hedge.Option {
 
 // fail has one call to the target fail.
 func fail(s *hedge.Scheduler) {
-	c := engine.Of(s).Begin(context.Background(), target, method, nil, hedge.Off())
-	c.End(engine.End{Err: status.Error(codes.Unavailable, "")})
+	c := hcall.Begin(registry.Of(s), context.Background(), target, method, nil, hedge.Off())
+	c.End(hcall.End{Err: status.Error(codes.Unavailable, "")})
 }
 
 // spend empties the target's budget.
 func spend(s *hedge.Scheduler) {
 	for {
-		c := engine.Of(s).Begin(context.Background(), target, method, nil)
+		c := hcall.Begin(registry.Of(s), context.Background(), target, method, nil)
 		if send, _ := admit(&c, 1); !send {
 			return
 		}
@@ -359,7 +361,7 @@ func TestWithIdempotentOnly_ReadsTheDescriptors(t *testing.T) {
 		"":                                 unknown,
 	} {
 		s := hedgetest.All(t, hedge.WithIdempotentOnly(), hedge.WithWarmup(10, ms))
-		c := engine.Of(s).Begin(t.Context(), target, name, nil)
+		c := hcall.Begin(registry.Of(s), t.Context(), target, name, nil)
 		if _, got := c.Plan(); got != (want == hedged) {
 			t.Errorf("%q: hedged %v", name, got)
 		}

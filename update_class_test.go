@@ -3,12 +3,13 @@ package hedge_test
 import (
 	"context"
 	"fmt"
+	hcall "github.com/grpchedge/hedge/internal/call"
+	"github.com/grpchedge/hedge/internal/registry"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/grpchedge/hedge"
-	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
@@ -24,11 +25,11 @@ func classNamed(prefix string) hedge.Option {
 
 // classCall makes one call of a class, and returns its delay; 0 while there is none.
 func classCall(t *testing.T, s *hedge.Scheduler, name string, took time.Duration) time.Duration {
-	c := engine.Of(s).Begin(context.WithValue(t.Context(), classKey{}, name), target, method, nil)
+	c := hcall.Begin(registry.Of(s), context.WithValue(t.Context(), classKey{}, name), target, method, nil)
 	c.Inspect(nil)
 	plan, _ := c.Plan()
 	time.Sleep(took)
-	c.End(engine.End{})
+	c.End(hcall.End{})
 	return plan.Delay
 }
 
@@ -87,15 +88,15 @@ func TestClass_OfACallInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.All(t, classNamed("a"))
 		classCall(t, s, "", ms)
-		known := engine.Of(s).Begin(t.Context(), target, method, nil)
-		unknown := engine.Of(s).Begin(context.WithValue(t.Context(), classKey{}, "unknown"), target, method, nil)
+		known := hcall.Begin(registry.Of(s), t.Context(), target, method, nil)
+		unknown := hcall.Begin(registry.Of(s), context.WithValue(t.Context(), classKey{}, "unknown"), target, method, nil)
 		if err := s.Update(hedge.WithAllMethods(), classNamed("b")); err != nil {
 			t.Fatal(err)
 		}
 		classCall(t, s, "", ms)
-		for _, c := range []*engine.Call{&known, &unknown} {
+		for _, c := range []*hcall.Call{&known, &unknown} {
 			c.Inspect(nil)
-			c.End(engine.End{})
+			c.End(hcall.End{})
 		}
 		if rows := s.Targets()[0].Classes; len(rows) != 1 || rows[0].Class != "b" {
 			t.Errorf("%+v, want class b alone", rows)

@@ -2,6 +2,8 @@ package hedge_test
 
 import (
 	"context"
+	hcall "github.com/grpchedge/hedge/internal/call"
+	"github.com/grpchedge/hedge/internal/registry"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -9,7 +11,6 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge"
-	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
@@ -41,8 +42,8 @@ func TestRule20_ACallInFlightKeepsItsDelay(t *testing.T) {
 					}
 				}
 				for range 60 { // which teach that calls take 60 ms
-					c := engine.Of(s).Begin(t.Context(), target, method, nil)
-					c.End(engine.End{Age: 60 * ms})
+					c := hcall.Begin(registry.Of(s), t.Context(), target, method, nil)
+					c.End(hcall.End{Age: 60 * ms})
 				}
 			})
 			began := time.Now()
@@ -69,19 +70,19 @@ func TestRule20_AClassOfACallInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		classes := hedge.WithClass(func(context.Context, string, any) string { return "c" })
 		s := hedgetest.All(t, classes, hedge.WithTrigger(hedge.Percentile(0.5)))
-		inFlight := engine.Of(s).Begin(t.Context(), target, method, nil)
+		inFlight := hcall.Begin(registry.Of(s), t.Context(), target, method, nil)
 		if err := s.Update(hedge.WithAllMethods(), classes, hedge.WithTrigger(hedge.Percentile(0.9))); err != nil {
 			t.Fatal(err)
 		}
 		hedgetest.Call(t, s, target, "/pkg.Svc/Other", ms)
-		next := engine.Of(s).Begin(t.Context(), target, method, nil)
+		next := hcall.Begin(registry.Of(s), t.Context(), target, method, nil)
 		inFlight.Inspect(nil)
-		next.End(engine.End{})
-		inFlight.End(engine.End{})
+		next.End(hcall.End{})
+		inFlight.End(hcall.End{})
 		for i := range 100 {
-			c := engine.Of(s).Begin(t.Context(), target, method, nil)
+			c := hcall.Begin(registry.Of(s), t.Context(), target, method, nil)
 			c.Inspect(nil)
-			c.End(engine.End{Age: time.Duration(1+i%10) * 10 * ms})
+			c.End(hcall.End{Age: time.Duration(1+i%10) * 10 * ms})
 			time.Sleep(time.Second)
 		}
 		for _, row := range s.Targets() {

@@ -50,7 +50,7 @@ func beyond(l attemptLaw, share float64) time.Duration {
 }
 
 // client makes calls and hedges them after a delay that is given, by a clock of its own. When a hedge is sent is decided as
-// engine.Call.Admit does.
+// hcall.Call.Admit does.
 type client struct {
 	law      attemptLaw
 	begins   []time.Duration // when each call does
@@ -137,7 +137,7 @@ func (c client) run() []call {
 	return ended
 }
 
-// wait is after how long a hedge is considered again, as engine.Call.postpone says.
+// wait is after how long a hedge is considered again, as hcall.Call.postpone says.
 func (c client) wait(age time.Duration) time.Duration {
 	switch {
 	case age < 2*c.delay:

@@ -12,13 +12,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"github.com/grpchedge/hedge/internal/registry"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/grpchedge/hedge"
-	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/settings"
 )
 
@@ -50,11 +50,11 @@ func Parse(data []byte) ([]hedge.Option, error) {
 // Format returns the configuration of a scheduler as JSON that [Parse] reads. It has the options that were given, sorted by
 // name, without those that take a Go function. It returns nil if s is nil.
 func Format(s *hedge.Scheduler) []byte {
-	e := engine.Of(s)
-	if e == nil {
+	r := registry.Of(s)
+	if r == nil {
 		return nil
 	}
-	c := e.Config()
+	c := r.Config()
 	data, err := json.MarshalIndent(format(&c, c.Set), "", "  ")
 	if err != nil { // the values came from options, which all have a form in JSON
 		panic(fmt.Sprintf("hedge: config: %v", err))

@@ -2,11 +2,10 @@ package debug
 
 import (
 	"fmt"
+	"github.com/grpchedge/hedge/internal/registry"
 	"math"
 	"strings"
 	"time"
-
-	"github.com/grpchedge/hedge/internal/engine"
 )
 
 // chart is a picture of a few curves, which the page draws as SVG. Its units are pixels of a picture of chartWidth by
@@ -82,7 +81,7 @@ func (c *chart) line(class, label string, n int, point func(int) (x, y float64, 
 }
 
 // latencyChart is the share of calls that take longer, by latency, both axes by logarithms.
-func latencyChart(points []engine.CurvePoint) *chart {
+func latencyChart(points []registry.CurvePoint) *chart {
 	if len(points) < 2 {
 		return nil
 	}
@@ -107,14 +106,14 @@ func latencyChart(points []engine.CurvePoint) *chart {
 			c.YTicks = append(c.YTicks, tick{y.at(share), fmt.Sprintf("%g%%", 100*share)})
 		}
 	}
-	draw := func(class, label string, of func(engine.CurvePoint) time.Duration) {
+	draw := func(class, label string, of func(registry.CurvePoint) time.Duration) {
 		c.line(class, label, len(points), func(i int) (float64, float64, bool) {
 			d := of(points[i])
 			return x.at(float64(d)), y.at(1 - points[i].Quantile), d > 0
 		})
 	}
-	draw("without", "without hedging (estimate)", func(p engine.CurvePoint) time.Duration { return p.Unhedged })
-	draw("with", "as it was", func(p engine.CurvePoint) time.Duration { return p.Hedged })
+	draw("without", "without hedging (estimate)", func(p registry.CurvePoint) time.Duration { return p.Unhedged })
+	draw("with", "as it was", func(p registry.CurvePoint) time.Duration { return p.Hedged })
 	return c
 }
 

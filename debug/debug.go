@@ -10,12 +10,12 @@ package debug
 import (
 	"embed"
 	"encoding/json"
+	"github.com/grpchedge/hedge/internal/registry"
 	"mime"
 	"net/http"
 	"strings"
 
 	"github.com/grpchedge/hedge"
-	"github.com/grpchedge/hedge/internal/engine"
 )
 
 //go:embed page.html style.css script.js
@@ -29,7 +29,7 @@ var assets embed.FS
 // From this call on, the scheduler keeps the last ten minutes of each method, in 5 KB that [hedge.WithMaxMemory] counts. A
 // nil s has no methods. The handler may be called concurrently.
 func Handler(s *hedge.Scheduler) http.Handler {
-	engine.Of(s).KeepHistory()
+	registry.Of(s).KeepHistory()
 	return handler{s}
 }
 

@@ -1,6 +1,7 @@
 package debug
 
 import (
+	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/settings"
 	"slices"
 	"strconv"
@@ -8,7 +9,6 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge"
-	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -26,11 +26,11 @@ type snapshot struct {
 
 // row is one method of one target.
 type row struct {
-	Sentence string              `json:"sentence"`
-	Notes    []string            `json:"notes,omitempty"` // what an operator should know
-	Stats    stats.Method        `json:"stats"`
-	Curve    []engine.CurvePoint `json:"curve"`
-	History  []sample            `json:"history"`
+	Sentence string                `json:"sentence"`
+	Notes    []string              `json:"notes,omitempty"` // what an operator should know
+	Stats    stats.Method          `json:"stats"`
+	Curve    []registry.CurvePoint `json:"curve"`
+	History  []sample              `json:"history"`
 
 	at time.Time // of the snapshot
 }
@@ -60,9 +60,9 @@ func limitOf(text string) (limit int, ok bool) {
 
 // newSnapshot takes a snapshot of at most so many methods; of all if the limit is below 0.
 func newSnapshot(s *hedge.Scheduler, filter string, limit int) *snapshot {
-	e := engine.Of(s)
-	config := e.Config()
-	snap := &snapshot{At: time.Now(), Paused: e.Paused(), BudgetPercent: config.BudgetPercent, Totals: s.Stats(), Filter: filter, Methods: []row{}}
+	known := registry.Of(s)
+	config := known.Config()
+	snap := &snapshot{At: time.Now(), Paused: known.Pauses().Everything(), BudgetPercent: config.BudgetPercent, Totals: s.Stats(), Filter: filter, Methods: []row{}}
 	all := s.Targets()
 	shown := slices.DeleteFunc(slices.Clone(all), func(t stats.Method) bool {
 		return !strings.Contains(t.Target, filter) && !strings.Contains(t.Method, filter)
@@ -80,17 +80,17 @@ func newSnapshot(s *hedge.Scheduler, filter string, limit int) *snapshot {
 	snap.NotShown = len(all) - len(shown)
 	for _, t := range shown {
 		r := newRow(t, config, snap.At)
-		if none, nothing := e.NothingSelected(t.Target); nothing {
+		if none, nothing := known.NothingSelected(t.Target); nothing {
 			r.Notes = append(r.Notes, nothingSelected(none))
 		}
-		curve, history := e.Picture(t.Target, t.Method)
+		curve, history := known.Picture(t.Target, t.Method)
 		r.Curve, r.History = curve, newSamples(history)
 		snap.Methods = append(snap.Methods, r)
 	}
 	return snap
 }
 
-func newSamples(history []engine.Sample) []sample {
+func newSamples(history []registry.Sample) []sample {
 	samples := []sample{}
 	for i, h := range history {
 		s := sample{At: h.At, Tail: h.Tail, Unhedged: h.Unhedged}

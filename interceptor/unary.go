@@ -15,6 +15,9 @@ package interceptor
 
 import (
 	"context"
+	calls "github.com/grpchedge/hedge/internal/call"
+	"github.com/grpchedge/hedge/internal/feature"
+	"github.com/grpchedge/hedge/internal/registry"
 	"slices"
 	"sync"
 
@@ -24,7 +27,6 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/attempt"
-	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/wire"
 )
@@ -62,15 +64,15 @@ import (
 //
 // Interceptors chained after this one run once for each attempt, concurrently. They must not change the request.
 func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
-	e := engine.Of(s)
+	r := registry.Of(s)
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		var target string
-		var conn engine.Conn // a nil interface if cc is nil, as when a test passes its own invoker
+		var conn feature.Conn // a nil interface if cc is nil, as when a test passes its own invoker
 		if cc != nil {
 			target, conn = cc.Target(), cc
 		}
 		ctx = wire.Unnumbered(ctx)
-		call := e.Begin(ctx, target, method, conn, opts...)
+		call := calls.Begin(r, ctx, target, method, conn, opts...)
 		call.Inspect(req)
 		plan, hedged := call.Plan()
 		var replies attempt.Reply
@@ -84,7 +86,7 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 				return withTrailer(ctx, &call, method, req, reply, cc, invoker, opts)
 			}
 			err := invoker(ctx, method, req, reply, cc, opts...)
-			call.End(engine.End{Err: err})
+			call.End(calls.End{Err: err})
 			return err
 		}
 
@@ -109,7 +111,7 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 		}
 		out := u.race.Run(ctx, cancel, plan, &u.call, u)
 		if out.Untouched {
-			u.call.End(engine.End{Err: out.Err, Trailer: u.Seen().Trailer})
+			u.call.End(calls.End{Err: out.Err, Trailer: u.Seen().Trailer})
 		}
 		switch {
 		case out.Winner != nil:
@@ -141,10 +143,10 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 
 // withTrailer makes and books a call without hedging, and reads its trailer. It is a function of its own so that the
 // variable for the trailer is allocated only for such calls.
-func withTrailer(ctx context.Context, call *engine.Call, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts []grpc.CallOption) error {
+func withTrailer(ctx context.Context, call *calls.Call, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts []grpc.CallOption) error {
 	c, trailer := *call, new(metadata.MD) // a copy, so that the caller's variable stays on the stack
 	err := invoker(ctx, method, req, reply, cc, append(slices.Clip(opts), grpc.Trailer(trailer))...)
-	c.End(engine.End{Err: err, Trailer: *trailer})
+	c.End(calls.End{Err: err, Trailer: *trailer})
 	return err
 }
 
@@ -154,7 +156,7 @@ var unaries = sync.Pool{New: func() any { return new(unary) }}
 // unary is one call. It implements [race.Entrant].
 type unary struct {
 	race    race.Race
-	call    engine.Call
+	call    calls.Call
 	options attempt.Options
 
 	method     string
@@ -202,7 +204,7 @@ func (u *unary) Seen() race.Seen {
 }
 
 func (u *unary) recycle() {
-	u.call, u.options = engine.Call{}, attempt.Options{}
+	u.call, u.options = calls.Call{}, attempt.Options{}
 	u.req, u.reply, u.replies, u.request, u.cc, u.invoker = nil, nil, attempt.Reply{}, attempt.Request{}, nil, nil
 	u.primary.ctx, u.primary.opts, u.primary.results, u.primary.seen = nil, nil, nil, nil
 	unaries.Put(u)
@@ -239,7 +241,7 @@ func (h *unaryHedge) Run(ctx context.Context) error {
 	ctx = h.call.HedgeContext(ctx)
 	err := h.invoker(ctx, h.method, h.req, h.reply, h.cc, h.opts...)
 	if err == nil {
-		engine.HedgeAnswered(ctx)
+		calls.HedgeAnswered(ctx)
 	}
 	h.call.HedgePeer(&h.peer)
 	return err

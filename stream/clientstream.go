@@ -2,13 +2,13 @@ package stream
 
 import (
 	"context"
+	calls "github.com/grpchedge/hedge/internal/call"
 	"io"
 	"sync/atomic"
 
 	"google.golang.org/grpc/metadata"
 
 	"github.com/grpchedge/hedge/internal/attempt"
-	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/race"
 )
 
@@ -50,7 +50,7 @@ func (c *clientStream) open(target string) error {
 	mayBeSaved := err != nil && c.plan.LastFailureWins && c.call.Failure(0, err, race.Seen{}).End == race.NonFatal && c.caller.Err() == nil
 	if err != nil && !mayBeSaved {
 		c.primary.cancel(nil)
-		c.call.End(engine.End{Err: err})
+		c.call.End(calls.End{Err: err})
 		c.primary.results.Deliver()
 		return err
 	}

@@ -3,6 +3,8 @@ package stream_test
 import (
 	"encoding/json"
 	"fmt"
+	calls "github.com/grpchedge/hedge/internal/call"
+	"github.com/grpchedge/hedge/internal/registry"
 	"slices"
 	"strconv"
 	"testing"
@@ -15,7 +17,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
-	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/internal/testserver/model"
@@ -229,7 +230,7 @@ func (s story) play(t *testing.T, cluster *testserver.Cluster) {
 	tokens := 1000 * s.most
 	for n, d := range s.streams {
 		for range 30 { // so that the budget pays for the next
-			engine.Of(scheduler).Begin(t.Context(), cluster.Target(), testpb.TestService_ServerStream_FullMethodName, nil, hedge.After(ms))
+			calls.Begin(registry.Of(scheduler), t.Context(), cluster.Target(), testpb.TestService_ServerStream_FullMethodName, nil, hedge.After(ms))
 		}
 		cluster.Reset()
 		cluster.SetScript(d.script)

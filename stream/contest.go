@@ -2,11 +2,11 @@ package stream
 
 import (
 	"context"
+	calls "github.com/grpchedge/hedge/internal/call"
 	"sync"
 	"time"
 
 	"github.com/grpchedge/hedge/internal/attempt"
-	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/race"
 )
 
@@ -21,7 +21,7 @@ const (
 // contest is the race of a stream's attempts. It is a [race.Policy], mostly by its call, and the [race.Entrant]. The call of
 // RecvMsg or Header that began it runs it.
 type contest struct {
-	*engine.Call
+	*calls.Call
 	stream  *clientStream
 	race    race.Race
 	goal    goal
@@ -114,7 +114,7 @@ func (k *contest) endUntouched(err error) {
 		return
 	}
 	age := k.Age()
-	e := engine.End{Err: err, Age: age, AskedAt: k.askedAt, Early: c.headersWaited().early(k.askedAt, age)}
+	e := calls.End{Err: err, Age: age, AskedAt: k.askedAt, Early: c.headersWaited().early(k.askedAt, age)}
 	if c.tracksFailures && err != nil {
 		e.Trailer = c.primary.Trailer()
 	}
@@ -125,7 +125,7 @@ func (k *contest) endUntouched(err error) {
 // Book ends the call by the report of its race. If headers have decided it, the first message is still to come.
 func (k *contest) Book(r *race.Report) {
 	c := k.stream
-	e := engine.End{Race: r, AskedAt: k.askedAt, Early: c.headersWaited().early(k.askedAt, k.Age()), Headers: k.goal != firstMessage, Over: c.primary.answered()}
+	e := calls.End{Race: r, AskedAt: k.askedAt, Early: c.headersWaited().early(k.askedAt, k.Age()), Headers: k.goal != firstMessage, Over: c.primary.answered()}
 	c.ending = told
 	switch winner := &r.Attempts[r.Winner]; {
 	case !e.Headers, r.Panicked:

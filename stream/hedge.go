@@ -2,12 +2,11 @@ package stream
 
 import (
 	"context"
+	calls "github.com/grpchedge/hedge/internal/call"
 	"io"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/peer"
-
-	"github.com/grpchedge/hedge/internal/engine"
 )
 
 // hedgeAttempt is one hedge. It implements [race.Attempt], [race.Judge] and [race.Drainer].
@@ -41,7 +40,7 @@ func (h *hedgeAttempt) Run(ctx context.Context) error {
 	}
 	err = h.awaitGoal(h.contest, h.into)
 	if err == nil {
-		engine.HedgeAnswered(ctx)
+		calls.HedgeAnswered(ctx)
 	}
 	return err
 }

@@ -1,19 +1,19 @@
 package stream
 
 import (
+	calls "github.com/grpchedge/hedge/internal/call"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/race"
 )
 
 // learning is what the call of a stream learns: of its request, and how long its first message took.
 type learning struct {
-	call           engine.Call
+	call           calls.Call
 	tracksFailures bool // failures and their trailers count, for a throttle or a hedgingPolicy
 	inspects       bool // what the user says of the request decides when it is hedged, or what a hedge costs
 	inspected      bool // that is known; used by SendMsg only
@@ -40,7 +40,7 @@ const (
 	told
 )
 
-func (l *learning) learnFrom(call *engine.Call) {
+func (l *learning) learnFrom(call *calls.Call) {
 	l.call, l.tracksFailures, l.inspects = *call, call.TracksFailures(), call.Inspects()
 }
 
@@ -95,7 +95,7 @@ func (l *learning) endWith(st grpc.ClientStream, askedAt time.Duration, err erro
 		return
 	}
 	age, h := l.call.Age(), l.headersWaited()
-	e := engine.End{Err: outcome(err), Age: age, AskedAt: askedAt, Early: h.early(askedAt, age), Over: over}
+	e := calls.End{Err: outcome(err), Age: age, AskedAt: askedAt, Early: h.early(askedAt, age), Over: over}
 	if l.tracksFailures && e.Err != nil {
 		e.Trailer = st.Trailer()
 	}

@@ -17,12 +17,14 @@ package stream
 
 import (
 	"context"
+	calls "github.com/grpchedge/hedge/internal/call"
+	"github.com/grpchedge/hedge/internal/feature"
+	"github.com/grpchedge/hedge/internal/registry"
 
 	"google.golang.org/grpc"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/attempt"
-	"github.com/grpchedge/hedge/internal/engine"
 	"github.com/grpchedge/hedge/internal/wire"
 )
 
@@ -49,19 +51,19 @@ import (
 //
 // Interceptors chained after this one run once for each attempt, concurrently.
 func Interceptor(s *hedge.Scheduler, opts ...Option) grpc.StreamClientInterceptor {
-	e, o := engine.Of(s), newOptions(opts)
+	r, o := registry.Of(s), newOptions(opts)
 	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 		var target string
-		var conn engine.Conn // a nil interface if cc is nil, as when a test passes its own streamer
+		var conn feature.Conn // a nil interface if cc is nil, as when a test passes its own streamer
 		if cc != nil {
 			target, conn = cc.Target(), cc
 		}
 		ctx = wire.Unnumbered(ctx)
 		if desc.ClientStreams || !desc.ServerStreams {
-			e.PassThrough(target, method, opts...)
+			calls.PassThrough(r, target, method, opts...)
 			return streamer(ctx, desc, cc, method, opts...)
 		}
-		call := e.Begin(ctx, target, method, conn, opts...)
+		call := calls.Begin(r, ctx, target, method, conn, opts...)
 		plan, hedged := call.Plan()
 		if !hedged {
 			return watch(ctx, &call, o.types(method), desc, cc, method, streamer, opts)

@@ -2,11 +2,10 @@ package stream
 
 import (
 	"context"
+	calls "github.com/grpchedge/hedge/internal/call"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
-
-	"github.com/grpchedge/hedge/internal/engine"
 )
 
 // watched is a stream that is not hedged, but learned from.
@@ -19,13 +18,13 @@ type watched struct {
 }
 
 // watch opens a stream that is not hedged, and learns from it.
-func watch(ctx context.Context, call *engine.Call, types *messageTypes, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts []grpc.CallOption) (grpc.ClientStream, error) {
+func watch(ctx context.Context, call *calls.Call, types *messageTypes, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts []grpc.CallOption) (grpc.ClientStream, error) {
 	st, err := streamer(ctx, desc, cc, method, opts...)
 	if err != nil {
-		call.End(engine.End{Err: err})
+		call.End(calls.End{Err: err})
 		return nil, err
 	}
-	if !call.Learns() && !call.TracksFailures() {
+	if !call.Learns && !call.TracksFailures() {
 		return st, nil
 	}
 	w := &watched{ClientStream: st, method: method, types: types}

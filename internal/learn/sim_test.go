@@ -12,7 +12,7 @@ import (
 
 // simulation is a client whose attempts take what a distribution draws, by a clock of its own: an event at a time, without a
 // scheduler, goroutines or timers, and so ten times faster than the simulations of package hedge. When a hedge is sent is
-// decided as engine.Call.Admit does.
+// decided as call.Call.Admit does.
 type simulation struct {
 	distribution attemptDistribution
 	calls        int
@@ -170,7 +170,7 @@ func (s *simulator) begin() {
 	heap.Push(&s.queue, event{at: s.now + s.distribution(s.seed, id, 0, s.now), kind: ends, call: c})
 }
 
-// due is engine.Call.Admit.
+// due is call.Call.Admit.
 func (s *simulator) due(c *simCall) {
 	e, age := c.estimate, s.now-c.start
 	again := func(after time.Duration) {
@@ -215,7 +215,7 @@ func (s *simulator) due(c *simCall) {
 	again(c.delay)
 }
 
-// pay is engine.Call.pay.
+// pay is the gate of the budget.
 func (s *simulator) pay(c *simCall, age time.Duration) bool {
 	delay := c.delay
 	if s.generous {

@@ -1,6 +1,6 @@
 // Package place records which backends the attempts of a call have used. The context of each attempt carries the [Record] of
 // its call. The load-balancing policy of package balancer writes to it when it picks a backend. Both that policy and package
-// engine read it, to send hedges to other backends.
+// call read it, to send hedges to other backends.
 package place
 
 import (

@@ -1,0 +1,91 @@
+package call
+
+import (
+	"time"
+
+	"github.com/grpchedge/hedge/internal/feature"
+	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/stats"
+)
+
+// Admit decides whether hedge n, which is due, is sent; n is 1 for the first, and is the turn-th that is considered. The gates of
+// the method's settings are asked one after the other. If all let it pass, it has been paid for and counted.
+func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
+	c.tellFailures(so)
+	c.giveBack(so)
+	if !c.armed {
+		return race.Event{Kind: race.Refused}
+	}
+	d := feature.Due{
+		Call: &c.Call, N: n, Turn: turn, Now: time.Now(), Report: so,
+		Slow: so.PoorAnswers() == 0 && !so.Repeated,
+	}
+	if d.Slow && c.Estimate != nil { // a delay that was not learned says nothing about the backend
+		c.Record.Late(n, d.Now, c.Delay)
+	}
+	for _, g := range c.settings.Gates {
+		if v := g.Admit(&d); !v.Passes() {
+			return c.notSent(&d, v)
+		}
+	}
+	c.heldBack, c.why = stats.NoReason, stats.NoReason
+	for _, o := range c.settings.Observers {
+		o.Admitted(&d)
+	}
+	c.method.Counters.Update(func(s *stats.Counts) {
+		s.Hedges++
+		if n == 1 {
+			s.Hedged++
+		}
+	})
+	return race.Event{Kind: race.Admitted}
+}
+
+// notSent counts why a hedge that is due is not sent, and answers the race as the verdict says.
+func (c *Call) notSent(d *feature.Due, v feature.Verdict) race.Event {
+	e := race.Event{Kind: v.Event, Until: v.Until}
+	waits := v.Event == race.HeldBack && v.Until == 0
+	if v.Reason != stats.NoReason && !(waits && c.heldBack == v.Reason) {
+		c.method.Counters.HeldBack(v.Reason)
+		c.tellHeldBack(d.N, v.Reason)
+	}
+	if waits {
+		c.heldBack = v.Reason
+		e.Until = again(d)
+	}
+	return e
+}
+
+// retryFloor is the least time after which a hedge that was held back is considered again: timers are not much
+// more precise.
+const retryFloor = 250 * time.Microsecond
+
+// again is the age of the call at which a hedge that is held back is considered again.
+//
+// Up to twice the delay that is soon, an eighth of the call's age later: where slightly more hedges come due than the budget
+// earns, calls that end meanwhile leave the tokens to those that do not, and a slow call loses a fraction of the delay. Then
+// it is at three times the delay, and from there on at twice the call's age, so that in an outage a call that lasts long is
+// looked at a handful of times.
+func again(d *feature.Due) time.Duration {
+	age := d.Age()
+	wait := age
+	switch {
+	case age < 2*d.Delay:
+		wait = min(age/8, 2*d.Delay-age)
+	case age < 3*d.Delay:
+		wait = 3*d.Delay - age
+	}
+	return age + max(wait, retryFloor)
+}
+
+// giveBack gives back what was taken for hedges that were dropped since the last look. As only one hedge is prepared at a time,
+// that is at most the last one that was paid for.
+func (c *Call) giveBack(so *race.Report) {
+	for ; int(c.dropped) < so.Dropped; c.dropped++ {
+		for _, g := range c.settings.Gates {
+			if p, ok := g.(feature.Payer); ok {
+				p.GiveBack(c.Call)
+			}
+		}
+	}
+}

@@ -1,0 +1,199 @@
+// Package call is one call of a method, from its beginning to its end: when its hedges are due, whether each may be sent, and what
+// is counted and learned of it.
+package call
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/grpchedge/hedge/internal/feature"
+	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/internal/registry"
+	"github.com/grpchedge/hedge/internal/settings"
+	"github.com/grpchedge/hedge/stats"
+)
+
+// Call is one call, from Begin to End. The zero Call is never hedged.
+//
+// If Plan returns false, make the call normally. Otherwise race attempts by the plan, with the call as the race's policy. Report
+// the end with End: of a race that was not untouched, Book does.
+type Call struct {
+	feature.Call // what its features know of it
+
+	method   *registry.Method
+	settings *registry.Settings // those in force when it began
+	class    *registry.Class    // of its request; nil: none
+
+	armed bool // it may be hedged
+	dry   bool // it might be hedged but for WithDryRun
+
+	credited bool  // its success has been told
+	failures uint8 // attempts whose failures have been told, a bit each
+	dropped  uint8 // hedges paid for that have been given back
+
+	heldBack stats.Reason        // why a hedge was held back last, so that a reason counts once for a hedge
+	why      stats.Reason        // why the last hedge that was due was not sent, or why none can be; for whoever asks
+	report   func(stats.Outcome) // of hedge.Report; nil: none
+}
+
+// Begin counts a call and returns it. A nil registry hedges nothing.
+//
+// ctx is the caller's context; its deadline may prevent hedges. A nil conn stands for a connection that is always ready. Of
+// the options, only [OffOption], [AfterOption] and [ReportOption] are used, and of those in ctx the first two.
+func Begin(r *registry.Registry, ctx context.Context, target, method string, conn feature.Conn, opts ...grpc.CallOption) Call {
+	o := readOptions(ctx, opts)
+	if r == nil {
+		return Call{report: o.report}
+	}
+	now := time.Now()
+	m := r.Method(target, method, now)
+	m.Counters.Calls.Add(1)
+	s := m.Settings()
+	c := Call{method: m, settings: s, report: o.report}
+	c.Context, c.Conn, c.Start, c.Target, c.Method = ctx, conn, now, m.Target.Name, m.Name
+	c.Learns, c.Learned.Method = true, &m.Learner
+	c.Payment = feature.Payment{Target: m.Target.Budget, Own: s.Own, Cost: 1, Priced: s.Cost == nil}
+	m.Target.FirstCall(s.Selected || o.after)
+	c.decide(o)
+	m.Counters.Follow()
+	return c
+}
+
+// decide decides whether the call may be hedged, and after which delay.
+func (c *Call) decide(o options) {
+	m, s := c.method, c.settings
+	switch {
+	case o.off, s.Off:
+		m.Counters.Off.Add(1)
+		c.why = stats.SwitchedOff
+	case s.Pauses.By(c.Target, c.Call.Method) != "":
+		m.Counters.Paused.Add(1)
+		c.why = stats.Paused
+	case o.after:
+		c.arm(o.delay)
+	case !s.Described:
+		m.Counters.NoDescriptor.Add(1)
+		c.Learns, c.why = false, stats.NoDescriptor
+	case !s.Selected:
+		m.Counters.NotSelected.Add(1)
+		c.Learns, c.why = false, stats.NotSelected
+	case s.Policy != nil:
+		c.arm(s.Policy.Delay)
+	case s.Trigger.Kind == settings.FixedTrigger:
+		c.arm(s.Trigger.Delay)
+	case c.estimate():
+		c.arm(c.Delay)
+	case s.WarmupDelay > 0:
+		m.Counters.Warmup.Add(1)
+		c.arm(s.WarmupDelay)
+	default:
+		m.Counters.Warmup.Add(1)
+		c.why = stats.Warmup
+		c.Payment.Earn(c.Start)
+	}
+}
+
+// estimate takes the call's delay from what was learned of its class, or its method. It returns false while that is too little.
+func (c *Call) estimate() bool {
+	l := c.Learner()
+	e := l.EstimateFor(c.Start)
+	if e == nil {
+		e = c.method.Target.First(l, c.Start)
+	}
+	if e == nil {
+		return false
+	}
+	c.Estimate, c.Delay = e, min(max(e.Delay, c.settings.MinDelay), race.Longest)
+	if e.Trickle != nil {
+		e.Trickle.Earn(c.Start, 1)
+	}
+	return true
+}
+
+// arm makes the call one that may be hedged, and adds its share to the budget.
+func (c *Call) arm(delay time.Duration) {
+	s := c.settings
+	if !s.Unbudgeted() { // what costs nothing must not pay for others
+		c.Payment.Earn(c.Start)
+	}
+	c.MaxHedges = s.MaxHedges
+	switch {
+	case s.Policy != nil:
+		c.MaxHedges = s.Policy.Hedges
+	case c.Estimate != nil:
+		c.MaxHedges = min(c.Estimate.Hedges, s.MaxHedges)
+	}
+	c.Delay = min(delay, race.Longest)
+	switch {
+	case c.MaxHedges == 0 || s.Learning.BudgetPercent == 0:
+		c.why = stats.NoHedgesConfigured
+	case s.DryRun:
+		c.dry, c.why = true, stats.DryRun
+	default:
+		c.Group = s.Groups.Draw()
+		if c.armed = c.Group != feature.Unhedged; !c.armed {
+			c.why = stats.InControlGroup
+		}
+	}
+}
+
+// Plan is when the call's hedges are due, and by which rules its attempts race; false if it gets no hedge.
+func (c *Call) Plan() (race.Plan, bool) {
+	c.reportUnhedged()
+	if !c.armed {
+		return race.Plan{}, false
+	}
+	s := c.settings
+	c.Detached = !c.OffWire && s.Resets.Low(c.Start)
+	p := race.Plan{
+		Rules: race.Rules{
+			Delay:            c.Delay,
+			MaxHedges:        uint8(min(c.MaxHedges, race.MaxAttempts-1)),
+			MostHedges:       uint8(s.MaxHedges),
+			HedgeFinal:       c.hedgeFinal(),
+			FailureSendsNext: s.Policy != nil,
+			LastFailureWins:  s.Policy != nil,
+			Judged:           s.Answer != nil,
+			Detached:         c.Detached,
+		},
+		Start: c.Start,
+		Due:   c.Delay,
+		Alarm: &c.method.Alarm,
+	}
+	if p.Judged && s.Policy == nil { // a poor answer makes hedges due that the trigger would not send
+		p.MaxHedges = p.MostHedges
+	}
+	if c.class != nil {
+		p.Alarm = &c.class.Alarm
+	}
+	return p, true
+}
+
+// Age is how long ago the call began.
+func (c *Call) Age() time.Duration { return time.Since(c.Start) }
+
+// NotReplayable says that no second attempt of the call can be made, so that Plan is false from now on.
+func (c *Call) NotReplayable() {
+	if c.armed {
+		c.armed = false
+		c.method.Counters.NotReplayable.Add(1)
+		c.method.Counters.Follow()
+		c.tellHeldBack(1, stats.NotReplayable)
+		c.reportUnhedged()
+	}
+}
+
+// PassThrough counts a client-streaming or bidirectional call, which is never hedged. Of the options, only [ReportOption] is
+// used.
+func PassThrough(r *registry.Registry, target, method string, opts ...grpc.CallOption) {
+	if report := readOptions(context.Background(), opts).report; report != nil {
+		report(stats.Outcome{Attempts: 1, Reason: stats.NotServerStream})
+	}
+	if r != nil {
+		c := &r.Method(target, method, time.Now()).Counters
+		c.PassedThrough.Add(1)
+		c.Follow()
+	}
+}

@@ -1,0 +1,126 @@
+package call_test
+
+import (
+	"context"
+	"fmt"
+	calls "github.com/grpchedge/hedge/internal/call"
+	"github.com/grpchedge/hedge/internal/registry"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+	"github.com/grpchedge/hedge/stats"
+)
+
+// perCall is a way to give call options to one call, and what they come to: Off, or After three milliseconds, or nothing.
+type perCall struct {
+	name    string
+	context []grpc.CallOption
+	options []grpc.CallOption
+	says    string
+}
+
+var (
+	off, after, late = hedge.Off(), hedge.After(3 * ms), hedge.After(time.Hour)
+
+	perCalls = []perCall{
+		{"nothing", nil, nil, ""},
+		{"Off", nil, []grpc.CallOption{off}, "Off"},
+		{"After", nil, []grpc.CallOption{after}, "After"},
+		{"Off in the context", []grpc.CallOption{off}, nil, "Off"},
+		{"After in the context", []grpc.CallOption{after}, nil, "After"},
+		{"Off, After in the context", []grpc.CallOption{after}, []grpc.CallOption{off}, "Off"},
+		{"After, Off in the context", []grpc.CallOption{off}, []grpc.CallOption{after}, "After"},
+		{"After, a later one in the context", []grpc.CallOption{late}, []grpc.CallOption{after}, "After"},
+		{"the last one of two", nil, []grpc.CallOption{off, after}, "After"},
+		{"the last one of two in the context", []grpc.CallOption{after, off}, nil, "Off"},
+	}
+)
+
+// begin begins a call, and returns its delay and the reason why it has none.
+func (p perCall) begin(s *hedge.Scheduler, method string) (delay time.Duration, reason stats.Reason) {
+	ctx := context.Background()
+	if p.context != nil {
+		ctx = hedge.NewContext(ctx, p.context...)
+	}
+	var o stats.Outcome
+	c := calls.Begin(registry.Of(s), ctx, "t", method, nil, append([]grpc.CallOption{hedge.Report(&o)}, p.options...)...)
+	c.Inspect(nil)
+	plan, _ := c.Plan()
+	return plan.Delay, o.Reason
+}
+
+// stops has the options that leave calls unhedged, and the reason. After does not override them.
+var stops = map[string]stats.Reason{
+	"WithOff":           stats.SwitchedOff,
+	"WithMethodOptions": stats.SwitchedOff, // whose value here is WithOff
+	"WithTargetOptions": stats.SwitchedOff,
+	"WithDryRun":        stats.DryRun,
+}
+
+// Every option at every place, with every way to give call options: Off wins over all of them, and After over all that say when a call is
+// hedged, and whether its method is.
+func TestRule20_EveryOptionAndACall(t *testing.T) {
+	for _, o := range everyOption {
+		selects := o.call == "After" && !o.target
+		method := "/s/M"
+		base := []hedge.Option{hedge.WithServiceConfig("{}")}
+		if selects {
+			method = "/x/NotSelected"
+		} else {
+			base = append(base, hedge.WithAllMethods())
+		}
+		for _, at := range scopes {
+			for _, value := range []hedge.Option{o.a, o.b} {
+				if value == nil || !at.may(o) {
+					continue
+				}
+				s := hedgetest.New(t, append(base, at.at(value))...)
+				for _, p := range perCalls {
+					delay, reason := p.begin(s, method)
+					where := fmt.Sprintf("%s for the %s, %s", o.name, at.name, p.name)
+					switch stopped, stop := stops[o.name]; {
+					case p.says == "Off" && (delay != 0 || reason != stats.SwitchedOff):
+						t.Errorf("%s: delay %v, reason %q", where, delay, reason)
+					case p.says == "" && selects && o.name != "WithAllMethods" && reason != stats.NotSelected && reason != stats.NoDescriptor:
+						t.Errorf("%s: reason %q", where, reason)
+					case p.says != "After", reason == stats.InControlGroup && o.name == "WithControl":
+					case stop && (delay != 0 || reason != stopped):
+						t.Errorf("%s: delay %v, reason %q, want %q", where, delay, reason, stopped)
+					case !stop && (delay != 3*ms || reason != stats.NoReason):
+						t.Errorf("%s: delay %v, reason %q, want 3ms", where, delay, reason)
+					}
+				}
+			}
+		}
+	}
+}
+
+// What leaves every call unhedged leaves those with After unhedged too.
+func TestAfter_DoesNotOverride(t *testing.T) {
+	policy := hedge.WithServiceConfig(`{"methodConfig": [{"name": [{"service": "s"}], "hedgingPolicy": {"maxAttempts": 2, "hedgingDelay": "1s"}}]}`)
+	for _, tc := range []struct {
+		name   string
+		option hedge.Option
+		pause  bool
+		delay  time.Duration
+		want   stats.Reason
+	}{
+		{"no hedges", hedge.WithMaxHedges(0), false, 0, stats.NoHedgesConfigured},
+		{"no budget", hedge.WithBudgetPercent(0), false, 0, stats.NoHedgesConfigured},
+		{"no hedges of a method", hedge.WithMethodOptions("/s/M", hedge.WithMaxHedges(0)), false, 0, stats.NoHedgesConfigured},
+		{"a pause", nil, true, 0, stats.Paused},
+		{"a hedgingPolicy", policy, false, 3 * ms, stats.NoReason},
+	} {
+		s := hedgetest.All(t, tc.option)
+		if tc.pause {
+			s.PauseMethod("/s/M")
+		}
+		if delay, reason := perCalls[2].begin(s, "/s/M"); delay != tc.delay || reason != tc.want {
+			t.Errorf("%s: delay %v, reason %q; want %v, %q", tc.name, delay, reason, tc.delay, tc.want)
+		}
+	}
+}

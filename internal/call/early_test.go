@@ -1,0 +1,50 @@
+package call_test
+
+import (
+	calls "github.com/grpchedge/hedge/internal/call"
+	"github.com/grpchedge/hedge/internal/registry"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+)
+
+// A hedge that is due goes by what was learned since its call began: the delay that the call was given came from the fastest
+// calls of a burst.
+func TestAdmit_GoesByTheNewestEstimate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := hedgetest.All(t)
+		begin := func() *calls.Call {
+			c := calls.Begin(registry.Of(s), t.Context(), target, method, nil)
+			return &c
+		}
+		record := func(n int, d time.Duration) {
+			for range n {
+				begin().Learned.Method.Observe(time.Now(), d)
+			}
+		}
+		record(25, 2*ms)
+		c, again := begin(), begin()
+		plan, ok := c.Plan()
+		if !ok || plan.Due > 3*ms {
+			t.Fatalf("due after %v, %v", plan.Due, ok)
+		}
+		record(60, 50*ms)
+		time.Sleep(plan.Due)
+		send, wait := admit(c, 1)
+		if send || wait < 40*ms || wait > 50*ms {
+			t.Fatalf("sent: %v, due again after %v, want after some 48 ms", send, wait)
+		}
+		time.Sleep(wait)
+		if send, _ := admit(c, 1); !send {
+			t.Error("the hedge is not sent when it is due by what is known now")
+		}
+
+		// Where calls have become faster, the hedge is due as it was.
+		record(1000, 2*ms)
+		if send, wait := admit(again, 1); !send && wait > 0 {
+			t.Errorf("due again after %v at the age %v", wait, again.Age())
+		}
+	})
+}

@@ -1,0 +1,36 @@
+package call
+
+import (
+	"time"
+
+	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/stats"
+)
+
+// Lost implements [race.Policy].
+func (c *Call) Lost(losers, may race.Attempts) (left race.Attempts) {
+	if c.OffWire {
+		return 0
+	}
+	left = c.settings.Resets.Lost(losers, may, time.Now())
+	if n := left.Count(); n > 0 {
+		c.method.Counters.Update(func(s *stats.Counts) { s.Left += int64(n) })
+	}
+	return left
+}
+
+// LeftEnded implements [race.Policy].
+func (c *Call) LeftEnded() { c.settings.Resets.LeftEnded() }
+
+// Watched reports whether header, trailer and peer of the call's primary are of interest, should it fail.
+func (c *Call) Watched() bool { return !c.OffWire && c.settings.Resets.Watches(c.Start) }
+
+// MayRepeat implements [race.Policy].
+func (c *Call) MayRepeat(err error) bool {
+	now := time.Now()
+	if c.OffWire || !c.settings.Resets.Suspects(err, now) {
+		return false
+	}
+	c.settings.Resets.Watch(now)
+	return true
+}

@@ -1,0 +1,323 @@
+package call_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"github.com/grpchedge/hedge/internal/settings"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/config"
+	"github.com/grpchedge/hedge/internal/serviceconfig"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+)
+
+// steered is an option, two of its values, what shows which is in force, and whether it can be set for a target and a method, and by
+// which call option for a call.
+type steered struct {
+	name           string
+	a, b           hedge.Option
+	shows          func(settings.Config) any
+	target, method bool
+	call           string
+}
+
+func constant(name string) func(context.Context, string, any) string {
+	return func(context.Context, string, any) string { return name }
+}
+
+// nothingLearned is the snapshot of a scheduler without calls.
+func nothingLearned() io.Reader {
+	s, err := hedge.New(hedge.WithAllMethods())
+	if err != nil {
+		panic(err)
+	}
+	var b bytes.Buffer
+	if err := s.WriteSnapshot(&b); err != nil {
+		panic(err)
+	}
+	return &again{data: b.Bytes()}
+}
+
+// again is a reader that begins anew after its end.
+type again struct {
+	data []byte
+	at   int
+}
+
+func (a *again) Read(p []byte) (int, error) {
+	if a.at == len(a.data) {
+		a.at = 0
+		return 0, io.EOF
+	}
+	n := copy(p, a.data[a.at:])
+	a.at += n
+	return n, nil
+}
+
+func costing(n float64) func(context.Context, string, any) float64 {
+	return func(context.Context, string, any) float64 { return n }
+}
+
+func accepting(all bool) func(context.Context, string, any, error) bool {
+	return func(context.Context, string, any, error) bool { return all }
+}
+
+var everyOption = []steered{
+	{"WithTrigger", hedge.WithTrigger(hedge.Percentile(.5)), hedge.WithTrigger(hedge.Fixed(1)), func(c settings.Config) any { return c.Trigger }, true, true, "After"},
+	{"WithMaxHedges", hedge.WithMaxHedges(1), hedge.WithMaxHedges(3), func(c settings.Config) any { return c.MaxHedges }, true, true, ""},
+	{"WithBudgetPercent", hedge.WithBudgetPercent(1), hedge.WithBudgetPercent(3), func(c settings.Config) any { return c.BudgetPercent }, true, true, ""},
+	{"WithMinDelay", hedge.WithMinDelay(1), hedge.WithMinDelay(2), func(c settings.Config) any { return c.MinDelay }, true, true, "After"},
+	{"WithWarmup", hedge.WithWarmup(1, 2), hedge.WithWarmup(3, 4), func(c settings.Config) any { return fmt.Sprint(c.WarmupCalls, c.WarmupDelay) }, true, true, "After"},
+	{"WithNonFatalCodes", hedge.WithNonFatalCodes(codes.Internal), hedge.WithNonFatalCodes(), func(c settings.Config) any { return c.Final }, true, true, ""},
+	{"WithClass", hedge.WithClass(constant("a")), hedge.WithClass(constant("b")), func(c settings.Config) any {
+		if c.Class == nil {
+			return ""
+		}
+		return c.Class(nil, "", nil)
+	}, true, true, ""},
+	{"WithCost", hedge.WithCost(costing(2)), hedge.WithCost(costing(3)), func(c settings.Config) any {
+		if c.Cost == nil {
+			return 1.
+		}
+		return c.Cost(nil, "", nil)
+	}, true, true, ""},
+	{"WithAnswer", hedge.WithAnswer(accepting(true)), hedge.WithAnswer(accepting(false)), func(c settings.Config) any {
+		if c.Answer == nil {
+			return ""
+		}
+		return c.Answer(nil, "", nil, nil)
+	}, true, true, ""},
+	{"WithControl", hedge.WithControl(1), hedge.WithControl(3), func(c settings.Config) any { return c.Control }, true, true, ""},
+	{"WithDryRun", hedge.WithDryRun(), hedge.WithDryRun(), func(c settings.Config) any { return c.DryRun }, true, true, ""},
+	{"WithOtherBackendOnly", hedge.WithOtherBackendOnly(), hedge.WithOtherBackendOnly(), func(c settings.Config) any { return c.OtherBackendOnly }, true, true, ""},
+	{"WithOff", hedge.WithOff(), hedge.WithOff(), func(c settings.Config) any { return c.Off }, true, true, "Off"},
+	{"WithThrottle", hedge.WithThrottle(1, 1), hedge.WithThrottle(2, 1), func(c settings.Config) any { return tokens(c.Throttle) }, true, false, ""},
+	{"WithResetLimit", hedge.WithResetLimit(1, time.Second), hedge.WithResetLimit(2, time.Second), func(c settings.Config) any {
+		if c.ResetLimit == nil {
+			return 0
+		}
+		return c.ResetLimit.N
+	}, true, false, ""},
+	{"WithMethodOptions", hedge.WithMethodOptions("/s/M", hedge.WithOff()), nil, func(c settings.Config) any { return c.Off }, true, false, ""},
+
+	{"WithTargetOptions", hedge.WithTargetOptions("t", hedge.WithOff()), nil, func(c settings.Config) any { return c.Off }, false, false, ""},
+	{"WithAllMethods", hedge.WithAllMethods(), nil, func(c settings.Config) any { return c.All }, false, false, "After"},
+	{"WithMethods", hedge.WithMethods("/s/*"), nil, func(c settings.Config) any { return len(c.Methods) }, false, false, "After"},
+	{"WithReadOnlyMethods", hedge.WithReadOnlyMethods("/s/*"), nil, func(c settings.Config) any { return len(c.ReadOnly) }, false, false, "After"},
+	{"WithIdempotentOnly", hedge.WithIdempotentOnly(), nil, func(c settings.Config) any { return c.IdempotentOnly }, false, false, "After"},
+	{"WithServiceConfig", hedge.WithServiceConfig("{}"), nil, func(c settings.Config) any { return c.ServiceConfig != nil }, false, false, ""},
+	{"WithWindow", hedge.WithWindow(time.Hour), nil, func(c settings.Config) any { return c.Window }, false, false, ""},
+	{"WithMaxMemory", hedge.WithMaxMemory(1 << 30), nil, func(c settings.Config) any { return c.MaxMemory }, false, false, ""},
+	{"WithoutGuard", hedge.WithoutGuard(), nil, func(c settings.Config) any { return c.Guard }, false, false, ""},
+	{"WithTrace", hedge.WithTrace(&hedge.Trace{}), nil, func(c settings.Config) any { return len(c.Traces) }, false, false, ""},
+	{"WithLogger", hedge.WithLogger(slog.Default()), nil, func(c settings.Config) any { return len(c.Traces) }, false, false, ""},
+	{"WithSnapshot", hedge.WithSnapshot(nothingLearned()), nil, func(settings.Config) any { return nil }, false, false, ""},
+	{"WithTargetName", hedge.WithTargetName(strings.ToLower), nil, func(c settings.Config) any { return c.TargetName != nil }, false, false, ""},
+}
+
+func tokens(t *serviceconfig.Throttle) int {
+	if t == nil {
+		return 0
+	}
+	return t.Tokens
+}
+
+// scope is where an option is set: for all, for a target, for a method, for a method of a target. The later one wins.
+type scope struct {
+	name string
+	at   func(hedge.Option) hedge.Option
+	may  func(steered) bool
+}
+
+var scopes = []scope{
+	{"scheduler", func(o hedge.Option) hedge.Option { return o }, func(steered) bool { return true }},
+	{"target", func(o hedge.Option) hedge.Option { return hedge.WithTargetOptions("t", o) }, func(s steered) bool { return s.target }},
+	{"method", func(o hedge.Option) hedge.Option { return hedge.WithMethodOptions("/s/M", o) }, func(s steered) bool { return s.method }},
+	{"method of a target", func(o hedge.Option) hedge.Option {
+		return hedge.WithTargetOptions("t*", hedge.WithMethodOptions("/s/M", o))
+	}, func(s steered) bool { return s.method }},
+}
+
+// Every option, at every place and at every pair of scopes, in both orders: it is an error, or the value of the later place is in
+// force.
+func TestRule20_EveryOptionEverywhere(t *testing.T) {
+	made := func(t *testing.T, o steered, opts ...hedge.Option) any {
+		t.Helper()
+		s, err := hedge.New(append(opts, hedge.WithAllMethods(), hedge.WithServiceConfig("{}"))...)
+		if err != nil {
+			t.Fatalf("%s: %v", o.name, err)
+		}
+		return o.shows(configFor(s, "t", "/s/M"))
+	}
+	for _, o := range everyOption {
+		alone := made(t, o, o.a)
+		for i, wide := range scopes {
+			if !wide.may(o) {
+				_, err := hedge.New(hedge.WithAllMethods(), wide.at(o.a))
+				if want := o.name + " cannot be set for a "; err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("%s for a %s: error %v, want %q", o.name, wide.name, err, want)
+				}
+				continue
+			}
+			if got := made(t, o, wide.at(o.a)); !cmp.Equal(got, alone) {
+				t.Errorf("%s for the %s: %v, want %v", o.name, wide.name, got, alone)
+			}
+			for _, narrow := range scopes[i+1:] {
+				if o.b == nil || !narrow.may(o) {
+					continue
+				}
+				want := made(t, o, o.b)
+				for _, opts := range [][]hedge.Option{{wide.at(o.a), narrow.at(o.b)}, {narrow.at(o.b), wide.at(o.a)}} {
+					if got := made(t, o, opts...); !cmp.Equal(got, want) {
+						t.Errorf("%s for the %s and the %s: %v, want %v", o.name, wide.name, narrow.name, got, want)
+					}
+				}
+			}
+		}
+	}
+}
+
+// Every option at every place comes back from its JSON: the JSON is the same again, and so is what is in force.
+func TestConfig_EveryOptionEverywhereRoundTrips(t *testing.T) {
+	made := func(t *testing.T, opts ...hedge.Option) *hedge.Scheduler {
+		t.Helper()
+		s := hedgetest.New(t, opts...)
+		return s
+	}
+	trips := 0
+	for _, o := range everyOption {
+		if !hasField(o.name) {
+			continue
+		}
+		for _, at := range scopes {
+			for _, value := range []hedge.Option{o.a, o.b} {
+				if value == nil || !at.may(o) {
+					continue
+				}
+				first := made(t, at.at(value), hedge.WithAllMethods(), hedge.WithServiceConfig("{}"))
+				opts, err := config.Parse(config.Format(first))
+				if err != nil {
+					t.Errorf("%s for the %s: %v", o.name, at.name, err)
+					continue
+				}
+				second := made(t, opts...)
+				if diff := cmp.Diff(string(config.Format(first)), string(config.Format(second))); diff != "" {
+					t.Errorf("%s for the %s (-first +second):\n%s", o.name, at.name, diff)
+				}
+				want, got := o.shows(configFor(first, "t", "/s/M")), o.shows(configFor(second, "t", "/s/M"))
+				if !cmp.Equal(want, got) {
+					t.Errorf("%s for the %s: %v, and %v from JSON", o.name, at.name, want, got)
+				}
+				trips++
+			}
+		}
+	}
+	if trips < 80 {
+		t.Errorf("%d options came back", trips)
+	}
+}
+
+// fieldOf is the name that an option's field in JSON has, if it has one.
+func fieldOf(option string) string {
+	if strings.HasPrefix(option, "Without") {
+		return "w" + option[1:]
+	}
+	return strings.ToLower(option[4:5]) + option[5:]
+}
+
+func hasField(option string) bool {
+	_, err := config.Parse([]byte(`{"` + fieldOf(option) + `": 0}`))
+	return err == nil || !strings.Contains(err.Error(), "no such field")
+}
+
+// No option is missing above and in docs/options.md, and docs/configuration.md says of each what the code does.
+func TestDocs_EveryOptionIsInTheTable(t *testing.T) {
+	page, err := os.ReadFile("../../docs/configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	options, err := os.ReadFile("../../docs/options.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mark := map[bool]string{true: "yes", false: "no"}
+	for _, name := range exportedOptions(t) {
+		if !strings.Contains(string(options), "`"+name+"(") {
+			t.Errorf("docs/options.md does not say who turns %s", name)
+		}
+		i := slices.IndexFunc(everyOption, func(o steered) bool { return o.name == name })
+		if i < 0 {
+			t.Errorf("%s is missing in everyOption", name)
+			continue
+		}
+		o := everyOption[i]
+		row := fmt.Sprintf("| `%s` | ", name)
+		at := strings.Index(string(page), row)
+		if at < 0 {
+			t.Errorf("docs/configuration.md has no row that begins with %q", row)
+			continue
+		}
+		line, _, _ := strings.Cut(string(page)[at:], "\n")
+		call := "no"
+		if o.call != "" {
+			call = "`" + o.call + "`"
+		}
+		if want := fmt.Sprintf(" | %s | %s | %s |", mark[o.target], mark[o.method], call); !strings.HasSuffix(line, want) {
+			t.Errorf("%s: docs/configuration.md has %q, want an end of %q", name, line, want)
+		}
+		field := "–"
+		if hasField(name) {
+			field = "`" + fieldOf(name) + "`"
+		}
+		if !strings.Contains(line, "| "+field+" |") {
+			t.Errorf("%s: docs/configuration.md has %q, want the field %s", name, line, field)
+		}
+	}
+}
+
+// exportedOptions returns the names of the functions of package hedge that return an Option.
+func exportedOptions(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob("../../*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range f.Decls {
+			fn, ok := d.(*ast.FuncDecl)
+			if !ok || fn.Recv != nil || !strings.HasPrefix(fn.Name.Name, "With") || fn.Type.Results == nil {
+				continue
+			}
+			if result, ok := fn.Type.Results.List[0].Type.(*ast.Ident); ok && result.Name == "Option" {
+				names = append(names, fn.Name.Name)
+			}
+		}
+	}
+	if len(names) == 0 {
+		t.Fatal("there are no options")
+	}
+	return names
+}

@@ -1,0 +1,74 @@
+package call
+
+import (
+	"github.com/grpchedge/hedge/budget"
+	"github.com/grpchedge/hedge/stats"
+)
+
+// Traits are what the user's functions say of a request: its class, of Config.Class, and its cost, of Config.Cost.
+type Traits struct {
+	class string
+	cost  float64
+}
+
+// Inspect tells the request of the call: see SetTraits.
+func (c *Call) Inspect(request any) {
+	if c.Inspects() {
+		c.SetTraits(c.TraitsOf(request))
+	}
+}
+
+// Inspects reports whether Inspect has anything to do.
+func (c *Call) Inspects() bool { return c.classifies() || c.Payment.Owes }
+
+// classifies reports whether the class of the request is of interest.
+func (c *Call) classifies() bool { return c.Learns && c.settings.Class != nil && c.class == nil }
+
+// TraitsOf asks the user's functions about a request. It may be called at any time, if the call inspects its request.
+func (c *Call) TraitsOf(request any) Traits {
+	var t Traits
+	if c.classifies() {
+		t.class = c.settings.Class(c.Context, c.Call.Method, request)
+	}
+	if c.Payment.Owes {
+		t.cost = c.costOf(request)
+	}
+	return t
+}
+
+// costOf asks the user's function what the request costs. An invalid cost is counted, and is 1.
+func (c *Call) costOf(request any) float64 {
+	cost := c.settings.Cost(c.Context, c.Call.Method, request)
+	if budget.IsCost(cost) {
+		return cost
+	}
+	first := false
+	c.method.Counters.Update(func(s *stats.Counts) {
+		first = s.InvalidCosts == 0
+		s.InvalidCosts++
+	})
+	if first {
+		c.tellOddCost(cost)
+	}
+	return 1
+}
+
+// SetTraits says what the call's request is like. Of a class, "" being none, the delay is the class's from now on, and the
+// class learns what the call takes. The cost is what the call adds its share of to the budget, and what each of its hedges
+// costs. It comes before the first hedge is due, and no other method is called meanwhile.
+func (c *Call) SetTraits(t Traits) {
+	if c.Payment.Owes {
+		c.Payment.SetCost(c.Start, t.cost)
+	}
+	if t.class == "" || !c.classifies() {
+		return
+	}
+	c.class = c.settings.Classes.Of(c.method, t.class)
+	if c.class == nil {
+		return
+	}
+	c.Learned.Class = &c.class.Learner
+	if c.Estimate != nil && c.estimate() {
+		c.MaxHedges = min(c.Estimate.Hedges, c.settings.MaxHedges)
+	}
+}

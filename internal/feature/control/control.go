@@ -1,0 +1,128 @@
+// Package control compares the calls of a method that may be hedged with a control group that never is.
+package control
+
+import (
+	"math"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/grpchedge/hedge/internal/codeset"
+	"github.com/grpchedge/hedge/internal/feature"
+	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/sketch"
+	"github.com/grpchedge/hedge/stats"
+)
+
+// Groups are the two groups of a method's calls.
+type Groups struct {
+	memory              sketch.Meter
+	share               float64
+	calls               atomic.Uint64 // drawn so far
+	hedgeable, unhedged *sketch.Window
+	hedges              *sketch.Window // counts
+}
+
+const compared = 10 * time.Minute
+
+// New returns nil without a control group.
+func New(share float64, memory *sketch.Meter) *Groups {
+	if share == 0 {
+		return nil
+	}
+	g := &Groups{share: share}
+	g.memory.PartOf(memory)
+	g.memory.Add(groupsBytes)
+	window := func() *sketch.Window { return sketch.NewIn(&g.memory, compared) }
+	g.hedgeable, g.unhedged, g.hedges = window(), window(), window()
+	return g
+}
+
+// Release says that no further call joins the groups, of which there may be none.
+func (g *Groups) Release() {
+	if g != nil {
+		g.memory.Release()
+	}
+}
+
+const groupsBytes = int64(unsafe.Sizeof(Groups{}))
+
+// Draw puts a call that may be hedged into a group.
+func (g *Groups) Draw() feature.Group {
+	switch {
+	case g == nil:
+		return feature.NoGroup
+	case float64(scramble(g.calls.Add(1))>>11)/(1<<53) < g.share:
+		return feature.Unhedged
+	}
+	return feature.Hedgeable
+}
+
+// scramble makes a number that looks like chance of each number: the finalizer of SplitMix64 (Steele, Lea and Flood, "Fast
+// Splittable Pseudorandom Number Generators", OOPSLA 2014). No pattern of traffic can be in step with it.
+func scramble(n uint64) uint64 {
+	n *= 0x9e3779b97f4a7c15
+	n = (n ^ n>>30) * 0xbf58476d1ce4e5b9
+	n = (n ^ n>>27) * 0x94d049bb133111eb
+	return n ^ n>>31
+}
+
+// Admitted counts a hedge.
+func (g *Groups) Admitted(d *feature.Due) {
+	if d.Group == feature.Hedgeable {
+		g.hedges.Observe(d.Now, 0)
+	}
+}
+
+// Failed does nothing: what counts is how the call ends.
+func (g *Groups) Failed(race.End, race.Pushback) {}
+
+// Ended records what a call took for its caller, or that its caller gave up then.
+func (g *Groups) Ended(c feature.Call, e feature.End) {
+	answered := codeset.Answers.HasStatus(e.Err)
+	if c.Group == feature.NoGroup || !c.Learns || !e.Known || !answered && !e.Gone {
+		return
+	}
+	w := g.hedgeable
+	if c.Group == feature.Unhedged {
+		w = g.unhedged
+	}
+	if answered {
+		w.Observe(c.Start.Add(e.Age), e.Age)
+	} else {
+		w.ObserveLonger(c.Start.Add(e.Age), e.Age)
+	}
+}
+
+// Compare returns what is known of both groups; nil without a control group. The tail is that of the unhedged at the target, a
+// quantile; 0 while too few calls are known.
+func (g *Groups) Compare(now time.Time, target float64) (c *stats.Control, tail time.Duration) {
+	if g == nil {
+		return nil, 0
+	}
+	hedgeable, unhedged := g.hedgeable.Snapshot(now), g.unhedged.Snapshot(now)
+	c = &stats.Control{Hedgeable: group(hedgeable), Unhedged: group(unhedged)}
+	if at := interval(unhedged, target); at.High > 0 {
+		tail = at.Value
+	}
+	if hedges := g.hedges.Snapshot(now).Total(); hedges > 0 && c.Unhedged.Calls > 0 && c.Hedgeable.Calls > 0 {
+		saved := float64(unhedged.Mean()-hedgeable.Mean()) * float64(c.Hedgeable.Calls)
+		c.SavedPerHedge = time.Duration(saved / float64(hedges))
+	}
+	return c, tail
+}
+
+func group(d *sketch.Distribution) stats.Group {
+	return stats.Group{Calls: d.Total(), P50: interval(d, 0.50), P99: interval(d, 0.99), P999: interval(d, 0.999)}
+}
+
+// interval is a quantile with its interval of confidence by ranks: the share of calls below the true quantile is q within
+// 1.96·√(q·(1−q)/n), as the binomial distribution has it.
+func interval(d *sketch.Distribution, q float64) stats.Interval {
+	var i stats.Interval
+	within := 1.96 * math.Sqrt(q*(1-q)/float64(max(d.Total(), 1)))
+	i.Value, _ = d.Quantile(q)
+	i.Low, _ = d.Quantile(q - within)
+	i.High, _ = d.Quantile(q + within)
+	return i
+}

@@ -1,0 +1,177 @@
+// Package feature has the doors by which a feature plugs into calls: a gate says whether a hedge that is due may be sent, and an
+// observer hears what became of attempts and calls. The settings of a method hold its gates and observers; a feature that is off
+// is not among them.
+package feature
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/grpchedge/hedge/internal/learn"
+	"github.com/grpchedge/hedge/internal/place"
+	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/stats"
+)
+
+// A Gate says whether a hedge that is due may be sent. Gates are asked in the order of their list, until one does not let the
+// hedge pass. A hedge that was held back comes again, so a gate may be asked about one hedge more than once. It may be called
+// concurrently, for different calls.
+type Gate interface {
+	Admit(*Due) Verdict
+}
+
+// A Payer is a gate that takes something for a hedge. It gets it back when the hedge was not sent after all.
+type Payer interface {
+	Gate
+	GiveBack(Call)
+}
+
+// An Observer hears what became of attempts and calls. It may be called concurrently, for different calls.
+type Observer interface {
+	// Admitted says that all gates have let a hedge pass.
+	Admitted(*Due)
+	// Failed says, once, that an attempt has failed while its caller waited, and what its server said.
+	Failed(race.End, race.Pushback)
+	// Ended says how the call ended.
+	Ended(Call, End)
+}
+
+// Conn is what is asked of the connection that a call uses. *grpc.ClientConn is one.
+type Conn interface {
+	GetState() connectivity.State
+}
+
+// Call is what features know of a call, and what they keep of it until it ends.
+type Call struct {
+	Context        context.Context
+	Target, Method string
+	Conn           Conn // nil: one that is always ready
+	Start          time.Time
+	Delay          time.Duration // after which the first hedge is due
+
+	Learned   Learned
+	Estimate  *learn.Estimate // what the delay was taken from; nil if it was not learned
+	MaxHedges int             // that the trigger wants at most
+
+	OffWire  bool // its attempts are no streams of its target's connections
+	Detached bool // its losers may run to their end
+	Learns   bool // its latency is of interest
+
+	Payment Payment
+	Drawn   Drawn
+	Ticket  Ticket
+	Record  *place.Record // where its attempts have been; nil where no policy asks
+	Group   Group
+}
+
+// Learned is what was learned of calls like this one.
+type Learned struct {
+	Method *learn.Learner
+	Class  *learn.Learner // of its request; nil: none
+}
+
+// Learner is the one that the call's delay is taken from.
+func (c *Call) Learner() *learn.Learner {
+	if c.Learned.Class != nil {
+		return c.Learned.Class
+	}
+	return c.Learned.Method
+}
+
+// Median is what a call like this one usually takes; 0 while that is being learned.
+func (c *Call) Median() time.Duration {
+	if median := c.Learner().Median(); median > 0 {
+		return median
+	}
+	return c.Learned.Method.Median()
+}
+
+// Drawn is what chance has said of the last hedge that was considered.
+type Drawn struct {
+	Turn int
+	Send bool
+}
+
+// Draw reports whether a hedge that is due at now is to be sent, which is the same each time that one is asked about.
+func (c *Call) Draw(turn int, now time.Time) bool {
+	if turn != c.Drawn.Turn {
+		e := c.Estimate
+		c.Drawn.Turn = turn
+		c.Drawn.Send = e == nil || e.Probability >= 1 || c.Learned.Method.Draw(e.Probability)
+		if c.Drawn.Send && e != nil && e.Trickle != nil {
+			c.Drawn.Send, _ = e.Trickle.Pay(now, true, 1)
+		}
+	}
+	return c.Drawn.Send
+}
+
+// Ticket is the number below which the share of a feature has to be for a hedge not to be sent.
+type Ticket struct {
+	Of    int // the hedge; 0: none
+	Value float64
+}
+
+// Group is the group of a comparison to which a call belongs.
+type Group uint8
+
+const (
+	NoGroup Group = iota
+	Hedgeable
+	Unhedged
+)
+
+// Due is a hedge that is due.
+type Due struct {
+	*Call
+	N    int // 1 is the first
+	Turn int // how many were considered, this one included
+	Now  time.Time
+	// Slow says that the hedge is due because the call is slow. If not, an answer was poor, or the call is repeated because
+	// its connection was cut.
+	Slow   bool
+	Report *race.Report // what has happened so far; Repeated is of the hedge that is due
+}
+
+// Age is how long ago the call began.
+func (d *Due) Age() time.Duration { return d.Now.Sub(d.Start) }
+
+// Verdict is what a gate says. The zero Verdict lets the hedge pass.
+type Verdict struct {
+	Event  race.EventKind // Refused: the call gets no more hedges. HeldBack: the gates are asked again. Skipped: the next one may be sent
+	Reason stats.Reason   // what is counted; NoReason: nothing
+	Until  time.Duration  // HeldBack: the age of the call at which the gates are asked again; 0: soon
+}
+
+// Pass lets a hedge pass.
+var Pass Verdict
+
+// Never says that the call gets no more hedges.
+func Never(why stats.Reason) Verdict { return Verdict{Event: race.Refused, Reason: why} }
+
+// Later says that the hedge has to wait.
+func Later(why stats.Reason) Verdict { return Verdict{Event: race.HeldBack, Reason: why} }
+
+// Until says that the hedge is due at the given age of the call. That counts as no hedge that was held back.
+func Until(age time.Duration) Verdict { return Verdict{Event: race.HeldBack, Until: age} }
+
+// Skip leaves the hedge out. The next one may be sent.
+func Skip(why stats.Reason) Verdict { return Verdict{Event: race.Skipped, Reason: why} }
+
+// Passes reports whether the hedge may be sent, as far as this verdict goes.
+func (v Verdict) Passes() bool { return v == Pass }
+
+// End is how a call ended for its caller.
+type End struct {
+	Race *race.Report // nil if no hedge raced against the primary
+	Err  error
+	Age  time.Duration // at which the caller had the outcome
+	// Known says that what the caller waited for is the age. It is not where the caller of a stream asked late, or the outcome
+	// says nothing of the latency.
+	Known bool
+	Gone  bool // the caller had gone
+	// FirstMessage says that the race has ended before, by the headers of a stream, and that this is its first message.
+	FirstMessage bool
+	Success      bool // the call has succeeded, and this was not said before
+}

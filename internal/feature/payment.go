@@ -1,0 +1,78 @@
+package feature
+
+import (
+	"time"
+
+	"github.com/grpchedge/hedge/budget"
+)
+
+// Payment is what pays for the hedges of a call: the target's budget and, where a rule gives the method one, its own as
+// well.
+type Payment struct {
+	Target, Own *budget.Bucket // Own is nil if the method has none
+	Cost        float64        // of the call, in calls
+	Priced      bool           // the cost is known, or is not asked for
+	Owes        bool           // the share of the call is to be added when the cost is known
+
+	savedTarget, savedOwn bool // the last hedge was paid from savings
+}
+
+// Earn adds the share of the call to the budgets, unless its cost is still to come.
+func (p *Payment) Earn(now time.Time) {
+	if p.Owes = !p.Priced; p.Owes {
+		return
+	}
+	p.Target.Earn(now, p.Cost)
+	if p.Own != nil {
+		p.Own.Earn(now, p.Cost)
+	}
+}
+
+// SetCost says what the call costs.
+func (p *Payment) SetCost(now time.Time, cost float64) {
+	p.Cost, p.Priced = cost, true
+	if p.Owes {
+		p.Earn(now)
+	}
+}
+
+// Pay takes the price of one hedge from every budget, from the savings if need be, or from none.
+func (p *Payment) Pay(now time.Time, urgent bool) bool {
+	paid := false
+	if p.Own != nil {
+		if paid, p.savedOwn = p.Own.Pay(now, urgent, p.Cost); !paid {
+			return false
+		}
+	}
+	if paid, p.savedTarget = p.Target.Pay(now, urgent, p.Cost); !paid && p.Own != nil {
+		p.Own.Refund(p.savedOwn, p.Cost)
+	}
+	return paid
+}
+
+// Refund gives back what was last paid.
+func (p *Payment) Refund() {
+	p.Target.Refund(p.savedTarget, p.Cost)
+	if p.Own != nil {
+		p.Own.Refund(p.savedOwn, p.Cost)
+	}
+}
+
+// TakeBack takes back what the call has earned.
+func (p *Payment) TakeBack() {
+	if p.Owes {
+		return
+	}
+	p.Target.TakeBack(p.Cost)
+	if p.Own != nil {
+		p.Own.TakeBack(p.Cost)
+	}
+}
+
+// Hedged takes note of how a hedged call ended.
+func (p *Payment) Hedged(won bool) {
+	p.Target.Hedged(won)
+	if p.Own != nil {
+		p.Own.Hedged(won)
+	}
+}

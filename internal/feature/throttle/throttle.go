@@ -1,0 +1,78 @@
+// Package throttle holds the hedges of a target back while many of its attempts fail, as gRPC defines it for retryThrottling.
+package throttle
+
+import (
+	"sync/atomic"
+
+	"github.com/grpchedge/hedge/internal/feature"
+	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/internal/serviceconfig"
+	"github.com/grpchedge/hedge/stats"
+)
+
+// Throttle is the token count of one target. It starts at its maximum, falls by one for a failure, rises by a ratio for a success,
+// and stays between 0 and the maximum. Hedges are sent only while more than half is left. It counts in thousandths of a token, as
+// gRPC does, and may be used concurrently. It is the gate and the observer of the target's methods.
+type Throttle struct {
+	made        serviceconfig.Throttle
+	most, ratio int64
+	tokens      atomic.Int64
+}
+
+const milli = 1000
+
+// For returns the throttle for a configuration: the old one, if it was made from the same; nil without a configuration.
+func For(c *serviceconfig.Throttle, old *Throttle) *Throttle {
+	switch {
+	case c == nil:
+		return nil
+	case old != nil && old.made == *c:
+		return old
+	}
+	t := &Throttle{made: *c, most: int64(c.Tokens) * milli, ratio: int64(c.MilliRatio)}
+	t.tokens.Store(t.most)
+	return t
+}
+
+// Admit lets hedges pass while more than half of the tokens are left.
+func (t *Throttle) Admit(*feature.Due) feature.Verdict {
+	if 2*t.tokens.Load() > t.most {
+		return feature.Pass
+	}
+	return feature.Never(stats.Throttled)
+}
+
+// Admitted does nothing: a hedge counts when it has ended.
+func (t *Throttle) Admitted(*feature.Due) {}
+
+// Failed counts an attempt that has failed. A final status is no failure, unless its server wants no further attempt.
+func (t *Throttle) Failed(end race.End, p race.Pushback) {
+	if end == race.NonFatal || p == race.PushbackNever {
+		t.add(-milli)
+	}
+}
+
+// Ended counts a call that has succeeded.
+func (t *Throttle) Ended(_ feature.Call, e feature.End) {
+	if e.Success {
+		t.add(t.ratio)
+	}
+}
+
+func (t *Throttle) add(d int64) {
+	for {
+		old := t.tokens.Load()
+		count := min(max(old+d, 0), t.most)
+		if count == old || t.tokens.CompareAndSwap(old, count) { // it is mostly full, and a success then writes nothing
+			return
+		}
+	}
+}
+
+// Tokens returns the count and its maximum, in tokens; 0 without a throttle.
+func (t *Throttle) Tokens() (tokens, most float64) {
+	if t == nil {
+		return 0, 0
+	}
+	return float64(t.tokens.Load()) / milli, float64(t.most) / milli
+}

@@ -1,0 +1,60 @@
+// Package trigger has the gates that go by what was learned of a method: whether a hedge that is due is still wanted.
+package trigger
+
+import (
+	"math"
+
+	"github.com/grpchedge/hedge/internal/feature"
+	"github.com/grpchedge/hedge/internal/learn"
+	"github.com/grpchedge/hedge/stats"
+)
+
+// Deadline is the gate that refuses hedges whose answer would come too late.
+type Deadline struct{}
+
+// Admit refuses a hedge if an answer that takes the median would come after the deadline.
+func (Deadline) Admit(d *feature.Due) feature.Verdict {
+	if deadline, ok := d.Context.Deadline(); ok && deadline.Sub(d.Now) <= d.Median() {
+		return feature.Never(stats.DeadlineNear)
+	}
+	return feature.Pass
+}
+
+// Wanted is the gate of the hedges that the trigger wants of a slow call.
+type Wanted struct{ Learning *learn.Config }
+
+// Admit lets as many hedges pass as the trigger wants. The race may have more, which only a poor answer calls for: they are held
+// back for ever. If they were refused, a poor answer could not call for them any more.
+//
+// The first one is held back if what was learned since the call began says that it is due later. A burst of calls begins before
+// what the one before it taught is concluded. What was learned under another configuration than the call's says nothing.
+func (w Wanted) Admit(d *feature.Due) feature.Verdict {
+	if !d.Slow {
+		return feature.Pass
+	}
+	if d.Turn > d.MaxHedges {
+		return feature.Until(math.MaxInt64)
+	}
+	if d.Turn > 1 || d.Estimate == nil {
+		return feature.Pass
+	}
+	newest := d.Learner().Estimate()
+	if newest == nil || newest == d.Estimate || newest.Delay <= d.Delay || !newest.MadeUnder(w.Learning) {
+		return feature.Pass
+	}
+	if d.Delay = newest.Delay; d.Age() < d.Delay {
+		return feature.Until(d.Delay)
+	}
+	return feature.Pass
+}
+
+// Drawn is the gate that sends a share of the hedges that are due.
+type Drawn struct{}
+
+// Admit skips a hedge that is not drawn, which is the same each time that it is asked.
+func (Drawn) Admit(d *feature.Due) feature.Verdict {
+	if d.Slow && !d.Draw(d.Turn, d.Now) {
+		return feature.Skip(stats.NotDrawn)
+	}
+	return feature.Pass
+}

@@ -1,0 +1,42 @@
+package registry
+
+import (
+	"math"
+
+	"github.com/grpchedge/hedge/stats"
+)
+
+// EarlyHeaders counts a stream that was decided by response headers well before its first message: see stats.Counts.
+func (c *Counters) EarlyHeaders() {
+	calls := c.Calls.Load()
+	c.Update(func(s *stats.Counts) {
+		s.EarlyHeaders++
+		c.early.add(calls)
+	})
+}
+
+// earlyShare is the share of calls decided by early headers, over about the last hundred calls.
+type earlyShare struct {
+	share float64
+	at    int64 // the number of calls when share was computed
+}
+
+// earlyMemory is the number of calls over which the weight of one falls to 1/e.
+const earlyMemory = 64
+
+func (e *earlyShare) add(calls int64) {
+	e.share = e.after(calls) + 1 - math.Exp(-1.0/earlyMemory)
+	e.at = calls
+}
+
+// after returns the share once there have been so many calls.
+func (e *earlyShare) after(calls int64) float64 {
+	return e.share * math.Exp(-float64(max(calls-e.at, 0))/earlyMemory)
+}
+
+func (c *Counters) earlyHeaderShare() float64 {
+	calls := c.Calls.Load()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.early.after(calls)
+}

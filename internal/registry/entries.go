@@ -1,0 +1,149 @@
+package registry
+
+import (
+	"container/list"
+	"time"
+	"unsafe"
+
+	"github.com/grpchedge/hedge/budget"
+)
+
+// A method without a call for idleAfter is removed, with all that was learned of it. This needs no goroutine: once in
+// sweepEvery, a call searches for idle methods.
+const (
+	idleAfter  = 15 * time.Minute
+	sweepEvery = time.Minute
+)
+
+// entries are the methods of all targets, in the order in which they are considered for removal. Registry.mu guards all of it.
+// Calls do not change it: the counters show whether a method was called since it was last considered.
+//
+// There are two lists, as in the second-chance algorithm. A new method is fresh. When it is considered, it is removed if it
+// was called only once, and moves to the kept list otherwise. A kept method is removed if it was not called since it was
+// last considered, and otherwise moves to the end of its list. The longer list is considered first, so that many methods
+// that are called once do not displace kept ones, and a new method has time for a second call.
+type entries struct {
+	fresh, kept list.List // of *Method; the first is considered next
+	crowded     bool      // a method was removed because memory was short
+	names       int64     // bytes of the keys of Registry.connections
+}
+
+// entry is the place of a method in entries.
+type entry struct {
+	element *list.Element
+	fresh   bool
+	seen    int64 // activity when it was last considered, the first call included
+
+	swept     int64         // activity when idle methods were last looked for
+	idleSince time.Duration // after the registry's epoch, to the minute
+}
+
+func (e *entries) add(m *Method, at time.Duration) {
+	m.entry = entry{element: e.fresh.PushBack(m), fresh: true, seen: 1, idleSince: at}
+}
+
+func (e *entries) remove(m *Method) {
+	if m.entry.fresh {
+		e.fresh.Remove(m.entry.element)
+	} else {
+		e.kept.Remove(m.entry.element)
+	}
+}
+
+func (e *entries) each(visit func(*Method)) {
+	for _, l := range []*list.List{&e.fresh, &e.kept} {
+		var next *list.Element
+		for at := l.Front(); at != nil; at = next {
+			next = at.Next() // before the visit, which may remove it
+			visit(at.Value.(*Method))
+		}
+	}
+}
+
+// leastUsed returns the method to remove next; nil if there is none.
+func (e *entries) leastUsed() *Method {
+	// Two rounds are enough: in the second, a method counts as used only if it was called since the first.
+	for range 2 * (e.fresh.Len() + e.kept.Len()) {
+		m := e.next()
+		activity := m.Counters.activity()
+		if activity <= m.entry.seen {
+			return m
+		}
+		e.remove(m)
+		m.entry.element, m.entry.fresh, m.entry.seen = e.kept.PushBack(m), false, activity
+	}
+	return e.next()
+}
+
+// next returns the method to consider next; nil if there is none.
+func (e *entries) next() *Method {
+	l := &e.kept
+	if e.fresh.Len() > e.kept.Len() {
+		l = &e.fresh
+	}
+	if l.Len() == 0 {
+		return nil
+	}
+	return l.Front().Value.(*Method)
+}
+
+// makeRoom removes methods until memory is a little below its bound, so that the next new method does not exceed it again.
+// r.mu must be held.
+func (r *Registry) makeRoom() {
+	if r.memory.Bytes() <= r.config.Load().MaxMemory {
+		return
+	}
+	r.entries.crowded = true
+	for r.memory.Bytes() > r.config.Load().MaxMemory-r.config.Load().MaxMemory/256 {
+		m := r.entries.leastUsed()
+		if m == nil {
+			return
+		}
+		r.remove(m)
+	}
+}
+
+// removeIdle removes methods without a call for idleAfter.
+func (r *Registry) removeIdle(at time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.entries.each(func(m *Method) {
+		if activity := m.Counters.activity(); activity != m.entry.swept {
+			m.entry.swept, m.entry.idleSince = activity, at
+		} else if at-m.entry.idleSince > idleAfter {
+			r.remove(m)
+		}
+	})
+}
+
+// remove removes a method, and its target if that has no other method. r.mu must be held.
+func (r *Registry) remove(m *Method) {
+	r.entries.remove(m)
+	m.Target.methods.Delete(m.Name)
+	m.memory.Release()
+	m.Counters.leave()
+	t := m.Target
+	if t.count--; t.count == 0 {
+		r.forget(t)
+		r.targets.Delete(t.Name)
+		r.memory.Add(-t.bytes())
+	}
+}
+
+// The memory of an entry without its windows, in bytes: rounded up, as allocations are, and with its share of the maps.
+const (
+	word        = int64(unsafe.Sizeof(uintptr(0)))
+	mapShare    = 16 * word
+	mapBytes    = 32 * word // of a target's methods
+	estimates   = 384       // of the trigger
+	timerBytes  = 16 * word // of the alarm
+	methodBytes = (int64(unsafe.Sizeof(Method{}))+127)/128*128 + int64(unsafe.Sizeof(list.Element{})) + mapShare + estimates + timerBytes + settingsBytes
+	targetBytes = int64(unsafe.Sizeof(Target{})) + int64(unsafe.Sizeof(budget.Bucket{})) + mapShare + mapBytes
+)
+
+func (m *Method) bytes() int64 { return methodBytes + allocated(m.Name) }
+
+func (t *Target) bytes() int64 { return targetBytes + allocated(t.Name) }
+
+// allocated returns about how many bytes a string takes.
+func allocated(s string) int64 { return int64(len(s)+len(s)/8) + 16 }

@@ -1,0 +1,12 @@
+package registry
+
+// Memory is what a registry counts as its own, in bytes.
+func Memory(r *Registry) int64 { return r.memory.Bytes() }
+
+// MakeTriggerPanic lets the choice of the trigger panic, until the function returned is called.
+func MakeTriggerPanic(r *Registry) (undo func()) {
+	learning := r.config.Load().Learning
+	hedges := learning.MaxHedges
+	learning.MaxHedges = 1000 // more than package knee has room for
+	return func() { learning.MaxHedges = hedges }
+}

@@ -1,0 +1,78 @@
+package registry
+
+import (
+	"github.com/grpchedge/hedge/internal/settings"
+	"slices"
+	"sync/atomic"
+)
+
+const (
+	firstCallsSeen = 100     // of a target, before somebody is told that none was selected
+	mostSeen       = 10      // methods that are named then
+	selectedOnce   = 1 << 30 // the count, or what is above it, if a call was selected
+)
+
+// firstCalls counts the calls of a target until one of them is of a method that the options select.
+type firstCalls struct{ unselected atomic.Int32 }
+
+// FirstCall notes that a call begins, and whether it is of a selected method. If none of the first calls was, it tells so, once.
+func (t *Target) FirstCall(selected bool) {
+	if !t.firstCalls.saw(selected) {
+		return
+	}
+	c := t.registry.config.Load()
+	for _, trace := range c.Traces {
+		if trace.NothingSelected != nil {
+			trace.NothingSelected(t.nothingSelected(c))
+		}
+	}
+}
+
+// saw notes whether a call was of a selected method. It reports whether none was, once.
+func (f *firstCalls) saw(selected bool) bool {
+	switch n := f.unselected.Load(); {
+	case n >= selectedOnce:
+		return false
+	case selected:
+		f.unselected.Store(selectedOnce)
+		return false
+	case n >= firstCallsSeen:
+		return false
+	}
+	return f.unselected.Add(1) == firstCallsSeen
+}
+
+// NothingSelected reports whether at least firstCallsSeen calls of a target were made, and none was of a method that the options
+// select.
+func (r *Registry) NothingSelected(target string) (n settings.NothingSelected, nothing bool) {
+	t := r.targetNamed(target)
+	if t == nil {
+		return n, false
+	}
+	if seen := t.firstCalls.unselected.Load(); seen < firstCallsSeen || seen >= selectedOnce {
+		return n, false
+	}
+	return t.nothingSelected(r.config.Load()), true
+}
+
+func (t *Target) nothingSelected(c *settings.Configuration) settings.NothingSelected {
+	n := settings.NothingSelected{Target: t.Name, Why: whyNothingSelected(&c.Config)}
+	t.methods.Range(func(name, _ any) bool {
+		n.Methods = append(n.Methods, name.(string))
+		return true
+	})
+	slices.Sort(n.Methods)
+	if n.More = len(n.Methods) - mostSeen; n.More > 0 {
+		n.Methods = n.Methods[:mostSeen]
+	}
+	n.More = max(n.More, 0)
+	return n
+}
+
+func whyNothingSelected(c *settings.Config) string {
+	const none = "none of the first 100 calls was selected for hedging: "
+	if c.ServiceConfig != nil && len(c.Methods) == 0 && len(c.ReadOnly) == 0 && !c.IdempotentOnly {
+		return none + "no service config has a hedgingPolicy for their methods"
+	}
+	return none + "name the methods that only read with WithReadOnlyMethods"
+}

@@ -1,0 +1,115 @@
+package registry
+
+import (
+	"sync"
+	"time"
+	"unsafe"
+)
+
+// A history has a sample of a method each sampleEvery, for the last samples of them: ten minutes. It is kept only after
+// KeepHistory, and takes no goroutine: a sample is taken when calls have been learned from, and when somebody looks.
+const (
+	sampleEvery = 10 * time.Second
+	samples     = 61 // ten minutes are between the first and the last
+)
+
+// Sample is what was known of a method at one time.
+type Sample struct {
+	At            time.Time
+	Calls, Hedges int64 // so far
+	// Tail is the p99 of what calls took lately, and Unhedged the p99 that is estimated for calls without hedging; 0 if not
+	// known.
+	Tail, Unhedged time.Duration
+}
+
+type history struct {
+	mu   sync.Mutex
+	ring [samples]Sample
+	next int // index in ring of the next sample
+}
+
+// KeepHistory starts to keep samples. It may be called concurrently, and more than once.
+func (r *Registry) KeepHistory() {
+	if r != nil {
+		r.remembers.Store(true)
+	}
+}
+
+// sample takes a sample of a method, if that is due.
+func (r *Registry) sample(m *Method, now time.Time) {
+	if !r.remembers.Load() {
+		return
+	}
+	h := m.history.Load()
+	if h == nil {
+		h = &history{}
+		if !m.history.CompareAndSwap(nil, h) {
+			return // another goroutine takes it
+		}
+		m.memory.Add(int64(unsafe.Sizeof(history{})))
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	last := h.ring[(h.next+samples-1)%samples]
+	if now.Sub(last.At) < sampleEvery {
+		return
+	}
+	s, d := m.Counters.read(), m.Learner.Snapshot(now)
+	row := Sample{At: now, Calls: s.Calls, Hedges: s.Hedges}
+	row.Tail, _ = d.Ended(0.99)
+	row.Unhedged, _ = d.Quantile(0.99)
+	h.ring[h.next] = row
+	h.next = (h.next + 1) % samples
+}
+
+// read returns the samples, the oldest first.
+func (h *history) read(now time.Time) []Sample {
+	if h == nil {
+		return nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var rows []Sample
+	for i := range h.ring {
+		if s := h.ring[(h.next+i)%samples]; now.Sub(s.At) <= samples*sampleEvery {
+			rows = append(rows, s)
+		}
+	}
+	return rows
+}
+
+// CurvePoint is a quantile of what calls took lately.
+type CurvePoint struct {
+	Quantile float64
+	// Unhedged is an estimate of what calls would take without hedging, and Hedged what they took.
+	Unhedged, Hedged time.Duration
+}
+
+// curveQuantiles are the quantiles of a curve.
+var curveQuantiles = []float64{
+	0.001, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.875, 0.9, 0.91, 0.92, 0.93, 0.94, 0.95, 0.96, 0.97, 0.98,
+	0.985, 0.99, 0.993, 0.995, 0.997, 0.998, 0.999, 0.9995, 0.9998, 0.9999,
+}
+
+// Picture returns the latency curve of a method within the window, as far as its calls are enough to say, and its history,
+// the oldest sample first.
+func (r *Registry) Picture(target, methodName string) ([]CurvePoint, []Sample) {
+	m := r.targetNamed(target).find(methodName)
+	if m == nil {
+		return nil, nil
+	}
+	now := time.Now()
+	r.sample(m, now)
+	d := m.Learner.Snapshot(now)
+	var curve []CurvePoint
+	for _, q := range curveQuantiles {
+		if (1-q)*float64(d.Total()) < 1 {
+			break
+		}
+		p := CurvePoint{Quantile: q}
+		p.Unhedged, _ = d.Quantile(q)
+		p.Hedged, _ = d.Ended(q)
+		curve = append(curve, p)
+	}
+	return curve, m.history.Load().read(now)
+}

@@ -1,0 +1,342 @@
+package registry_test
+
+import (
+	"context"
+	"fmt"
+	hcall "github.com/grpchedge/hedge/internal/call"
+	"github.com/grpchedge/hedge/internal/learn"
+	"github.com/grpchedge/hedge/internal/registry"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/longtest"
+	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+	"github.com/grpchedge/hedge/stats"
+)
+
+// booked begins and ends a call that takes d, as far as the scheduler can tell.
+func booked(s *hedge.Scheduler, target, method string, d time.Duration) {
+	c := hcall.Begin(registry.Of(s), context.Background(), target, method, nil)
+	cutShort(&c, c.Age()+d)
+}
+
+// perNumber is a class function for requests that are numbers: fifty classes, more than there are to be.
+func perNumber(_ context.Context, _ string, request any) string {
+	return fmt.Sprint(request.(int) % 50)
+}
+
+// madeOnce is what a process makes when it first learns, such as pools and the stacks of goroutines.
+const madeOnce = 96 << 10
+
+// What the scheduler counts as its memory is what the heap grows by, for methods that have hardly been called, for those
+// that are learned and for those in full use, and for targets.
+func TestRule16_MemoryIsCounted(t *testing.T) {
+	longtest.Simulation(t)
+	one := func(int) string { return target }
+	each := func(i int) string { return fmt.Sprintf("dns:///host-%d.example:443", i) }
+	for _, tc := range []struct {
+		name    string
+		entries int
+		target  func(i int) string
+		steps   int // of 2 s
+		calls   int // in each
+		hedged  bool
+		options []hedge.Option
+	}{
+		{"called once", 5_000, one, 1, 1, false, nil},
+		{"learning", 1_000, one, 2, 15, false, nil},
+		{"busy", 50, one, 16, 50, false, nil},
+		{"busy and hedged", 50, one, 16, 50, true, nil},
+		{"called once, on a target each", 5_000, each, 1, 1, false, nil},
+		{"called once, of a class", 5_000, one, 1, 1, false, []hedge.Option{hedge.WithClass(perNumber)}},
+		{"called once, by rules", 5_000, one, 1, 1, false, []hedge.Option{
+			hedge.WithMethodOptions("/pkg.*/Get*", hedge.WithMaxHedges(1)), hedge.WithMethodOptions("/pkg.Svc/Get*", hedge.WithBudgetPercent(5)),
+			hedge.WithTargetOptions("dns:*", hedge.WithDryRun()),
+		}},
+		{"busy, of many classes", 10, one, 16, 200, true, []hedge.Option{hedge.WithClass(perNumber)}},
+		{"busy and hedged, with a control group", 50, one, 16, 50, true, []hedge.Option{hedge.WithControl(10)}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				before := testserver.Heap()
+				s := hedgetest.All(t, append(tc.options, hedge.WithMaxMemory(1<<40))...)
+				for range tc.steps {
+					for i := range tc.entries {
+						for j := range tc.calls {
+							c := hcall.Begin(registry.Of(s), t.Context(), tc.target(i), fmt.Sprintf("/pkg.Svc/Get%d", i), nil)
+							took := ms + time.Duration(j)*ms/5
+							c.Inspect(j)
+							c.End(hcall.End{Age: took})
+							if tc.hedged {
+								learners(&c, func(l *learn.Learner) { l.HedgeAnswered(time.Now(), took) })
+								learners(&c, func(l *learn.Learner) { l.HedgedCall(time.Duration(1+j%10)*ms, took, 1) })
+							}
+						}
+					}
+					time.Sleep(2 * time.Second)
+				}
+				took, counted := int64(testserver.Heap()-before), registry.Memory(registry.Of(s))
+				runtime.KeepAlive(s)
+				t.Logf("%d bytes an entry, %d counted", took/int64(tc.entries), counted/int64(tc.entries))
+				if took > counted+madeOnce || float64(took) < 0.7*float64(counted) {
+					t.Errorf("the heap grew by %d bytes, and %d are counted", took, counted)
+				}
+			})
+		})
+	}
+}
+
+func TestRule16_IdleTargetsLeave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := hedgetest.All(t)
+		book := func(name string) {
+			c := hcall.Begin(registry.Of(s), t.Context(), name, method, nil)
+			c.End(hcall.End{})
+		}
+		names := func() string {
+			var all []string
+			for _, row := range s.Targets() {
+				all = append(all, row.Target)
+			}
+			return strings.Join(all, " ")
+		}
+		book("idle")
+		book("busy")
+		for range 60 {
+			time.Sleep(time.Minute + time.Second)
+			book("busy")
+		}
+		if got := names(); got != "busy" {
+			t.Errorf("after an hour there are: %s", got)
+		}
+		if got := s.Stats().Calls; got != 62 {
+			t.Errorf("%d calls; those of a target that left count", got)
+		}
+		book("idle")
+		if got := names(); got != "busy idle" {
+			t.Errorf("a target came back: %s", got)
+		}
+	})
+}
+
+// flood makes calls of n names that are not used again, from several goroutines. After every ten, each of these calls a busy
+// method, the busy ones in turn. It returns how often each of these was called.
+func flood(s *hedge.Scheduler, n, busy int, junk, used func(i int) (target, method string)) int {
+	const goroutines, share = 4, 10
+	var calls atomic.Int64
+	var group sync.WaitGroup
+	for g := range goroutines {
+		group.Go(func() {
+			for i := g; i < n; i += goroutines {
+				target, method := junk(i)
+				booked(s, target, method, ms)
+				if i/goroutines%share == 0 {
+					target, method = used(int(calls.Add(1)) % busy)
+					booked(s, target, method, ms)
+				}
+			}
+		})
+	}
+	group.Wait()
+	for i := int(calls.Load()) + 1; i%busy != 1; i++ { // the last round
+		target, method := used(i % busy)
+		booked(s, target, method, ms)
+		calls.Add(1)
+	}
+	return int(calls.Load()) / busy
+}
+
+// TestRule16_MemoryIsBounded sends a million method names through one target, and then as many targets as there may be,
+// while a hundred methods are in use that came when memory was full of such names.
+func TestRule16_MemoryIsBounded(t *testing.T) {
+	longtest.Simulation(t)
+	bound, names, targets := int64(8<<20), 20_000, 10_000
+	if *longtest.Long {
+		bound, names, targets = 64<<20, 1_000_000, 100_000
+	}
+	const busy = 100
+	s := hedgetest.All(t, hedge.WithMaxMemory(bound))
+	used := func(i int) (string, string) { return target, fmt.Sprintf("/pkg.Svc/Get%d", i) }
+	before := testserver.Heap()
+	within := func(when string) {
+		heap := int64(testserver.Heap() - before)
+		t.Logf("%s: %d KiB of %d, %d counted, %d entries", when, heap>>10, bound>>10, registry.Memory(registry.Of(s))>>10, len(s.Targets()))
+		if heap > bound || heap < bound/2 {
+			t.Errorf("%s: %d bytes, with a bound of %d", when, heap, bound)
+		}
+	}
+	made := func(name string, i int) string { return fmt.Sprintf("/%s.Svc/Method%d", name, i) }
+	for i := range int(bound / 1024) {
+		booked(s, target, made("first", i), ms)
+	}
+	within("full")
+	calls := flood(s, names, busy, func(i int) (string, string) { return target, made("junk", i) }, used)
+	within("after a flood of methods")
+	calls += flood(s, targets, busy, func(i int) (string, string) { return fmt.Sprintf("dns:///host-%d", i), method }, used)
+	within("after a flood of targets")
+
+	rows := map[string]int64{}
+	for _, row := range s.Targets() {
+		if row.Target == target {
+			rows[row.Method] = row.Calls
+		}
+	}
+	for i := range busy {
+		// The first call of a method may be forgotten before the second: only then is the method known to be in use.
+		if _, method := used(i); rows[method] < int64(calls)-1 {
+			t.Errorf("%s: %d calls in its entry, of %d", method, rows[method], calls)
+		}
+	}
+	if got, want := s.Stats().Calls, bound/1024+int64(names+targets+busy*calls); got != want {
+		t.Errorf("%d calls, want %d", got, want)
+	}
+	runtime.KeepAlive(s)
+}
+
+// A method in use has an entry however many names came before it, and its target's other methods keep theirs.
+func TestRule16_NamesOfOneTargetAreNotPinned(t *testing.T) {
+	s := hedgetest.All(t)
+	for i := range 300 {
+		booked(s, target, fmt.Sprintf("/junk/Name%d", i), ms)
+	}
+	booked(s, target, method, ms)
+	if _, ok := s.Latency(target, method, 0.5); ok {
+		t.Error("a lower bound is no latency")
+	}
+	rows := s.Targets()
+	if len(rows) != 301 || rows[300].Method != method || rows[300].Calls != 1 {
+		t.Errorf("%d rows, the last %+v", len(rows), rows[len(rows)-1])
+	}
+}
+
+// crowd makes calls of so many names that all entries leave that are not used meanwhile.
+func crowd(s *hedge.Scheduler, round int) {
+	for i := range 2000 {
+		booked(s, fmt.Sprintf("dns:///host-%d", i), fmt.Sprintf("/junk/Name%d", round), ms)
+	}
+}
+
+// What a call that is in flight counts after its method has left is counted all the same.
+func TestRule16_CallsInFlightOutliveTheirEntry(t *testing.T) {
+	s := hedgetest.All(t, hedge.WithMaxMemory(1<<20))
+	c := hcall.Begin(registry.Of(s), t.Context(), target, method, nil, hedge.After(0))
+	lost := hcall.Begin(registry.Of(s), t.Context(), target, method+"2", nil, hedge.After(0))
+	crowd(s, 0)
+	for _, row := range s.Targets() {
+		if row.Target == target {
+			t.Fatalf("%s has not left", row.Method)
+		}
+	}
+	before := s.Stats()
+	if before.Calls != 2002 || before.Hedges != 0 {
+		t.Fatalf("%+v", before)
+	}
+	if !admit(&c, 1) {
+		t.Fatal("the hedge is not sent")
+	}
+	book(&c, ms)
+	c.LoserPanicked()
+	lost.NotReplayable()
+	want := before
+	want.Hedged, want.Hedges, want.HedgeWins, want.LoserPanics, want.NotReplayable = 1, 1, 1, 1, 1
+	if got := s.Stats(); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	crowd(s, 1)
+	// Room is made when a method is new, and what is known of the others may have grown a little since.
+	if got := registry.Memory(registry.Of(s)); got > 1<<20+32<<10 {
+		t.Errorf("%d bytes are counted, with what has left", got)
+	}
+}
+
+// TestRule16_CountsNeverFall has hedged calls, entries that leave and readers meet at random.
+func TestRule16_CountsNeverFall(t *testing.T) {
+	s := hedgetest.All(t, hedge.WithMaxMemory(1<<20), hedge.WithBudgetPercent(400))
+	const goroutines = 4
+	calls := longtest.Size(1_500, 5_000)
+	done := make(chan struct{})
+	var readers, callers sync.WaitGroup
+	readers.Go(func() {
+		for last := (stats.Counts{}); ; {
+			now := s.Stats()
+			if now.Calls < last.Calls || now.Hedges < last.Hedges || now.HedgeWins < last.HedgeWins ||
+				now.HedgeWins > now.Hedged || now.Hedged > now.Hedges || now.Hedged > now.Calls {
+				t.Errorf("%+v after %+v", now, last)
+				return
+			}
+			last = now
+			select {
+			case <-done:
+				return
+			default:
+				runtime.Gosched()
+			}
+		}
+	})
+	var admitted atomic.Int64
+	for g := range uint64(goroutines) {
+		callers.Go(func() {
+			random := rand.New(rand.NewPCG(g, 1))
+			var open []hcall.Call
+			finish := func(c *hcall.Call) {
+				if admit(c, 1) {
+					admitted.Add(1)
+					book(c, ms)
+				}
+			}
+			for range calls {
+				open = append(open, hcall.Begin(registry.Of(s), t.Context(), fmt.Sprint(random.IntN(100)), fmt.Sprint(random.IntN(100)), nil, hedge.After(0)))
+				if i := random.IntN(len(open)); len(open) > 100 {
+					finish(&open[i])
+					open = slices.Delete(open, i, i+1)
+				}
+			}
+			for i := range open {
+				finish(&open[i])
+			}
+		})
+	}
+	callers.Wait()
+	close(done)
+	readers.Wait()
+	got := s.Stats()
+	got.BudgetExhausted = 0
+	if want := (stats.Counts{Calls: int64(goroutines * calls), Hedged: admitted.Load(), Hedges: admitted.Load(), HedgeWins: admitted.Load()}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if admitted.Load() < int64(goroutines*calls)/100 {
+		t.Errorf("%d hedges: the test has come to nothing", admitted.Load())
+	}
+}
+
+// Where targets come and go for want of memory, a call of each of them is not worth a hedge of each.
+func TestRule12_TargetsThatComeAndGo(t *testing.T) {
+	s := hedgetest.All(t, hedge.WithMaxMemory(1<<20), hedge.WithTrigger(hedge.Fixed(0)))
+	crowd(s, 0)
+	before := s.Stats()
+	for i := range 5_000 {
+		c := hcall.Begin(registry.Of(s), t.Context(), fmt.Sprintf("dns:///other-%d", i), method, nil)
+		admit(&c, 1)
+		c.End(hcall.End{})
+	}
+	if sent := s.Stats().Hedges - before.Hedges; sent > 500 {
+		t.Errorf("%d hedges of 5,000 calls", sent)
+	}
+}
+
+// cutShort ends a call whose primary had not answered at the given age, when a hedge won.
+func cutShort(c *hcall.Call, age time.Duration) {
+	r := race.Report{DecidedAt: age, DeliveredAt: age}
+	r.Attempts[0].CutShort = true
+	c.Book(&r)
+}

@@ -1,0 +1,73 @@
+package registry
+
+import (
+	"hash/maphash"
+	"sync"
+	"weak"
+
+	"go.uber.org/atomic"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/grpclog"
+	"google.golang.org/grpc/peer"
+
+	"github.com/grpchedge/hedge/internal/place"
+)
+
+// sameInARow is how many hedges of one ClientConn in a row have to go over one connection until it counts as its only one.
+// If there were two, and each hedge took either by chance, that would happen once in 32,768 times.
+const sameInARow = 16
+
+var logger = grpclog.Component("hedge")
+
+// oneConnection watches, for a target, whether all hedges of a ClientConn go over one connection to one backend. gRPC does
+// not say how many connections it has, but a hedge's peer says which one it went over.
+type oneConnection struct {
+	single, logged atomic.Bool
+
+	mu   sync.Mutex
+	conn weak.Pointer[grpc.ClientConn] // the one that is watched; others are not, until it is gone
+	last uint64                        // the connection that its last hedge went over
+	same int                           // hedges in a row over that
+}
+
+var connectionSeed = maphash.MakeSeed()
+
+// HedgePeer says to whom a hedge on a connection went, when it has ended. An unknown peer has no address. The record is that of the
+// backends that its call has used.
+func (t *Target) HedgePeer(conn *grpc.ClientConn, p *peer.Peer, record *place.Record) {
+	if conn == nil || p.Addr == nil || p.LocalAddr == nil {
+		return
+	}
+	o := &t.oneConnection
+	if policy, single := record.Single(); policy { // it knows, and sends hedges where primaries do not go
+		if single && !o.logged.Swap(true) {
+			logger.Infof("%s has a single connection, to %v, %s", t.Name, p.Addr, toChangeThat)
+		}
+		return
+	}
+	if o.met(conn, maphash.Comparable(connectionSeed, [2]string{p.LocalAddr.String(), p.Addr.String()})) && !o.logged.Swap(true) {
+		logger.Infof("%s has a single connection, to %v, over which the last %d hedges went, %s", t.Name, p.Addr, sameInARow, toChangeThat)
+	}
+}
+
+const toChangeThat = "so that hedges meet the backend that is slow: use the policy hedge_other_backend of package balancer over round_robin, " +
+	"or, where one address stands for several backends, with \"connections\": 2"
+
+// met notes that a hedge went over a connection, and reports whether all do.
+func (o *oneConnection) met(conn *grpc.ClientConn, connection uint64) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch o.conn.Value() {
+	case conn:
+	case nil:
+		o.conn, o.same = weak.Make(conn), 0
+	default:
+		return false
+	}
+	if o.last != connection {
+		o.last, o.same = connection, 0
+	}
+	o.same = min(o.same+1, sameInARow)
+	o.single.Store(o.same == sameInARow)
+	return o.single.Load()
+}

@@ -1,0 +1,78 @@
+// Package registry keeps the state of every target and method: what was learned, what the features keep, what was counted, and the
+// settings in force. It bounds the memory of all that.
+package registry
+
+import (
+	"sync"
+	"time"
+
+	"go.uber.org/atomic"
+
+	"github.com/grpchedge/hedge/internal/feature/pause"
+	"github.com/grpchedge/hedge/internal/learn"
+	"github.com/grpchedge/hedge/internal/settings"
+	"github.com/grpchedge/hedge/sketch"
+)
+
+// Registry is what a hedge.Scheduler holds. Its state is per target and, under a target, per full method. All its methods may be
+// called concurrently. It runs no goroutine of its own and needs no closing. A nil *Registry knows nothing.
+type Registry struct {
+	sweep atomic.Duration // time since epoch of the next search for idle methods; the first field, for alignment on 32-bit machines
+
+	config atomic.Pointer[settings.Configuration] // in force for calls that begin now
+	pace   learn.Pace
+	epoch  time.Time
+	pauses pause.Pauses
+
+	remembers atomic.Bool // histories are kept
+
+	targets     sync.Map     // name → *Target
+	connections sync.Map     // a connection's target → *Target, with WithTargetName; empty without it
+	memory      sketch.Meter // bytes of all entries
+
+	mu       sync.Mutex // serialises adding and removing targets and methods
+	entries  entries
+	departed departed
+}
+
+// New returns a registry that knows only what its configuration has taken over.
+func New(c settings.Config) *Registry {
+	r := &Registry{epoch: time.Now()}
+	known := c.TakenOver
+	c.TakenOver = nil // methods have it now
+	r.config.Store(settings.Configure(c, &r.pace))
+	r.takeOver(known)
+	r.sweep.Store(sweepEvery)
+	r.pauses.Read()
+	return r
+}
+
+// Of returns the registry of a *hedge.Scheduler; nil for a nil one. Package hedge sets it when the program starts, so that the
+// interceptors can get the registry although the scheduler does not export it.
+var Of func(scheduler any) *Registry
+
+// Config returns what the options say; the defaults for a nil registry.
+func (r *Registry) Config() settings.Config {
+	if r == nil {
+		return settings.DefaultConfig()
+	}
+	return r.config.Load().Config
+}
+
+// Pauses returns what pauses hedging; one that nobody asks for a nil registry.
+func (r *Registry) Pauses() *pause.Pauses {
+	if r == nil {
+		return new(pause.Pauses)
+	}
+	return &r.pauses
+}
+
+// Latency returns the quantile q, 0 < q < 1, of what the primaries of a method took over the window. It is
+// false when nothing is known of the method. The target is the connection's, or what Config.TargetName names it.
+func (r *Registry) Latency(target, method string, q float64) (time.Duration, bool) {
+	m := r.targetNamed(target).find(method)
+	if m == nil {
+		return 0, false
+	}
+	return m.Learner.Snapshot(time.Now()).Quantile(q)
+}

@@ -1,0 +1,115 @@
+package registry
+
+import (
+	"time"
+	"unsafe"
+
+	"github.com/grpchedge/hedge/budget"
+	"github.com/grpchedge/hedge/internal/feature/control"
+	"github.com/grpchedge/hedge/internal/feature/guard"
+	"github.com/grpchedge/hedge/internal/feature/throttle"
+	"github.com/grpchedge/hedge/internal/learn"
+	"github.com/grpchedge/hedge/internal/settings"
+)
+
+// Settings are the settings of one method, and the classes of its requests under them.
+type Settings struct {
+	*settings.Settings
+	Classes *Classes // nil without a class function
+}
+
+// Settings returns the settings of the method that are in force.
+func (m *Method) Settings() *Settings { return m.settings.Load() }
+
+// Update puts another configuration into force, for calls that begin from now on.
+func (r *Registry) Update(c settings.Config) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	made := settings.Configure(c, &r.pace)
+	r.config.Store(made)
+	r.eachMethod(func(m *Method) {
+		s := m.resolve(made)
+		m.relearn(s.Learning)
+		m.settings.Store(s)
+	})
+}
+
+// resolve makes the settings of the method, and sets what its target has in common with other methods: the share of the
+// budget and the limit of resets. r.mu must be held.
+func (m *Method) resolve(c *settings.Configuration) *Settings {
+	t := c.ForTarget(m.Target.Name)
+	s := &Settings{Settings: c.For(t, m.Name)}
+	s.Classes = m.classesOf(s.Class)
+	m.Target.Budget.SetPercent(t.BudgetPercent)
+	m.Target.Resets.SetLimit(t.ResetLimit, time.Now())
+	m.Target.throttle = throttle.For(s.Throttling(), m.Target.throttle)
+	s.PlugIn(settings.Features{
+		Pauses:   &m.Target.registry.pauses,
+		Guard:    m.guardFor(s.Settings),
+		Resets:   &m.Target.Resets,
+		Throttle: m.Target.throttle,
+		Groups:   m.groupsFor(s.Control),
+		NoPolicy: &m.noPolicy,
+		Own:      m.ownBudget(s.Settings),
+	})
+	m.memory.Add(s.ruledBytes() - m.settings.Load().ruledBytes())
+	return s
+}
+
+// settingsBytes is what the settings of one method take at most, with what is learned under them.
+const settingsBytes = int64(unsafe.Sizeof(settings.Settings{})+unsafe.Sizeof(Settings{})+unsafe.Sizeof(learn.Config{})+unsafe.Sizeof(settings.HedgingPolicy{})+unsafe.Sizeof(guard.Gate{})) + listsBytes
+
+// listsBytes is what the lists of gates and observers take.
+const listsBytes = 256
+
+// ruledBytes is what the settings of a method take in addition if rules match it. They may be nil.
+func (s *Settings) ruledBytes() int64 {
+	if s == nil || s.Config == &s.Under.Config {
+		return 0
+	}
+	return (int64(unsafe.Sizeof(settings.Config{}))+127)/128*128 + int64(cap(s.Applied))*int64(unsafe.Sizeof(""))
+}
+
+// guardFor returns the guard of the method; nil if it is off.
+func (m *Method) guardFor(s *settings.Settings) *guard.Gate {
+	if !s.Config.Guard {
+		return nil
+	}
+	return &guard.Gate{Method: &m.guard, Traffic: m.traffic, Policy: s.Policy != nil}
+}
+
+// traffic is what the guard measures failures by: the calls so far, a costly one of the target counting as several.
+func (m *Method) traffic() guard.Traffic {
+	return guard.Traffic{Method: float64(m.Counters.Calls.Load()), Target: m.Target.Budget.Calls()}
+}
+
+// ownBudget returns the method's own bucket; nil if a rule gives it none. It outlives updates under which the method has none.
+func (m *Method) ownBudget(s *settings.Settings) *budget.Bucket {
+	switch {
+	case !s.OwnBudget:
+		return nil
+	case m.own != nil:
+		m.own.SetPercent(s.BudgetPercent)
+	default:
+		m.memory.Add(int64(unsafe.Sizeof(budget.Bucket{})))
+		m.own = budget.New(s.BudgetPercent)
+	}
+	return m.own
+}
+
+// groupsFor returns the groups for a control group of so many percent: those there are, if theirs is that.
+func (m *Method) groupsFor(percent float64) *control.Groups {
+	if old := m.settings.Load(); old != nil {
+		if old.Control == percent {
+			return old.Groups
+		}
+		old.Groups.Release()
+	}
+	return control.New(percent/100, &m.memory)
+}
+
+// relearn lets the method and its classes learn under another configuration.
+func (m *Method) relearn(c *learn.Config) {
+	m.Learner.Configure(c)
+	m.classes.Load().relearn(c)
+}

@@ -1,0 +1,135 @@
+package registry
+
+import (
+	"github.com/grpchedge/hedge/internal/settings"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/grpchedge/hedge/internal/place"
+	"github.com/grpchedge/hedge/stats"
+)
+
+// add adds counts to others.
+func add(s *stats.Counts, o stats.Counts) {
+	s.Calls += o.Calls
+	s.Hedged += o.Hedged
+	s.Hedges += o.Hedges
+	s.HedgeWins += o.HedgeWins
+	s.PrimaryWins += o.PrimaryWins
+	s.Warmup += o.Warmup
+	s.BudgetExhausted += o.BudgetExhausted
+	s.NotDrawn += o.NotDrawn
+	s.NotReady += o.NotReady
+	s.NoOtherBackend += o.NoOtherBackend
+	s.SameBackend += o.SameBackend
+	s.DeadlineNear += o.DeadlineNear
+	s.Paused += o.Paused
+	s.OfHedges += o.OfHedges
+	s.Off += o.Off
+	s.NotSelected += o.NotSelected
+	s.NoDescriptor += o.NoDescriptor
+	s.Throttled += o.Throttled
+	s.Guarded += o.Guarded
+	s.PushedBack += o.PushedBack
+	s.NotReplayable += o.NotReplayable
+	s.ResetsSpent += o.ResetsSpent
+	s.Left += o.Left
+	s.Repeated += o.Repeated
+	s.DryRun += o.DryRun
+	s.EarlyHeaders += o.EarlyHeaders
+	s.PassedThrough += o.PassedThrough
+	s.PoorAnswers += o.PoorAnswers
+	s.InvalidCosts += o.InvalidCosts
+	s.LoserPanics += o.LoserPanics
+	s.TriggerPanics += o.TriggerPanics
+}
+
+// Stats returns the totals over all methods of all targets, including removed ones, in one consistent copy.
+func (r *Registry) Stats() stats.Counts {
+	var sum stats.Counts
+	if r == nil {
+		return sum
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	add(&sum, r.departed.read())
+	r.eachMethod(func(m *Method) { add(&sum, m.Counters.read()) })
+	return sum
+}
+
+// Methods returns what is known of each method of each target, sorted by target and method.
+func (r *Registry) Methods() []stats.Method {
+	if r == nil {
+		return nil
+	}
+	now := time.Now()
+	var methods []*Method
+	r.mu.Lock()
+	r.eachMethod(func(m *Method) { methods = append(methods, m) })
+	r.mu.Unlock()
+
+	rows := make([]stats.Method, 0, len(methods))
+	for _, m := range methods {
+		row := m.stats(now)
+		if m.settings.Load().DryRun {
+			row.Forecasts = m.Learner.Forecasts(now)
+		}
+		withdraw(&row)
+		rows = append(rows, row)
+	}
+	ready := map[string]place.Census{}
+	for name, connections := range r.connectionTargets() {
+		ready[name] = place.Count(connections...)
+	}
+	for i := range rows {
+		row, c := &rows[i], ready[rows[i].Target]
+		row.Backends, row.Connections, row.Silent, row.Moved = c.Backends, c.Connections, slices.Clone(c.Silent), c.Moved
+		row.SingleConnection = row.SingleConnection || c.Connections == 1
+	}
+	slices.SortFunc(rows, func(a, b stats.Method) int {
+		if c := strings.Compare(a.Target, b.Target); c != 0 {
+			return c
+		}
+		return strings.Compare(a.Method, b.Method)
+	})
+	return rows
+}
+
+func (m *Method) stats(now time.Time) stats.Method {
+	s, estimate, held := m.Settings(), m.Learner.Estimate(), m.Target.Budget.Balance(now)
+	row := stats.Method{
+		Target:  m.Target.Name,
+		Method:  m.Name,
+		Counts:  m.Counters.read(),
+		Choice:  estimate.Stats(),
+		Tokens:  held.Tokens,
+		Burst:   held.Burst,
+		Saved:   held.Saved,
+		Classes: m.classes.Load().stats(now),
+		Resets:  m.Target.Resets.Report(now),
+	}
+	var tail time.Duration
+	if row.Control, tail = s.Groups.Compare(now, s.Learning.Target); tail > 0 && row.Choice.UnhedgedTailFrom != "" {
+		row.Choice.UnhedgedTail, row.Choice.UnhedgedTailFrom = tail, stats.FromControlGroup
+	}
+	row.NoBackendPolicy = m.noPolicy.Load()
+	row.Rules, row.PausedBy = slices.Clone(s.Applied), m.Target.registry.pauses.By(m.Target.Name, m.Name)
+	row.SingleConnection = m.Target.oneConnection.single.Load()
+	row.EarlyHeaderShare = m.Counters.earlyHeaderShare()
+	row.ThrottleTokens, row.ThrottleMax = s.Throttle.Tokens()
+	row.Guard = m.guard.State(now, m.traffic())
+	switch {
+	case s.Policy != nil:
+		row.Delay = s.Policy.Delay
+	case s.Trigger.Kind == settings.FixedTrigger:
+		row.Delay = s.Trigger.Delay
+	case estimate != nil:
+		row.Delay = estimate.Delay
+	}
+	d := m.Learner.Snapshot(now)
+	row.P50, _ = d.Quantile(0.50)
+	row.P90, _ = d.Quantile(0.90)
+	row.P99, _ = d.Quantile(0.99)
+	return row
+}

@@ -1,0 +1,173 @@
+package registry
+
+import (
+	"cmp"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/grpchedge/hedge/internal/feature/resets"
+	"github.com/grpchedge/hedge/internal/learn"
+	"github.com/grpchedge/hedge/internal/snapshot"
+)
+
+// takeOver makes entries for the methods of a snapshot that this registry would learn of. Those with the most calls come
+// first, and half of the memory is left to methods that are not in it. An entry that no call uses leaves like every other.
+func (r *Registry) takeOver(s snapshot.Snapshot) {
+	type known struct {
+		target, method string
+		calls          float64
+		*snapshot.Method
+	}
+	var all []known
+	for target, t := range s {
+		for name, m := range t.Methods {
+			all = append(all, known{target, name, m.Primaries.Total(), m})
+		}
+	}
+	slices.SortFunc(all, func(a, b known) int {
+		return cmp.Or(cmp.Compare(b.calls, a.calls), cmp.Compare(a.target, b.target), cmp.Compare(a.method, b.method))
+	})
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.config.Load()
+	for _, k := range all {
+		if r.memory.Bytes() > c.MaxMemory/2 {
+			return
+		}
+		if selected, _ := c.Selects(k.method); selected {
+			t := r.addKnown(k.target, k.method, k.Method)
+			t.expected.Store(s[k.target].CallsPerSecond)
+			t.Resets.Restore(s[k.target].Calm, r.epoch)
+		}
+	}
+}
+
+// addKnown makes an entry for a method of which something is known. r.mu must be held.
+func (r *Registry) addKnown(target, name string, known *snapshot.Method) *Target {
+	t := r.addTarget(target, r.epoch)
+	m := r.newMethod(t, strings.Clone(name))
+	m.Learner.TakeOver(known.Knowledge)
+	if len(known.Classes) > 0 && m.classes.Load() == nil {
+		m.classes.Store(m.newClasses())
+	}
+	m.classes.Load().takeOver(m, known.Classes)
+	// What was taken over without a call leaves first, and of that what the fewest calls were known of.
+	m.entry = entry{element: r.entries.fresh.PushFront(m), fresh: true}
+	t.count++
+	t.methods.Store(m.Name, m)
+	return t
+}
+
+// expected is a float64 that is used atomically. Unlike that of go.uber.org/atomic, it is aligned on 32-bit machines.
+type expected struct{ bits atomic.Uint64 }
+
+func (e *expected) Load() float64   { return math.Float64frombits(e.bits.Load()) }
+func (e *expected) Store(v float64) { e.bits.Store(math.Float64bits(v)) }
+func (e *expected) Swap(v float64) (o float64) {
+	return math.Float64frombits(e.bits.Swap(math.Float64bits(v)))
+}
+
+// First returns the estimate of a method or class for a call that has found none: see learn.Learner.First. The first such
+// call of a target fills its bucket for the traffic that is expected.
+func (t *Target) First(l *learn.Learner, now time.Time) *learn.Estimate {
+	if t.expected.Load() > 0 {
+		t.Budget.Expect(now, t.expected.Swap(0))
+	}
+	return l.First(now)
+}
+
+// rate is how many calls a second the target has now; 0 if there are too few to tell.
+func (r *Registry) rate(t *Target, now time.Time) float64 {
+	if expected := t.expected.Load(); expected > 0 {
+		return expected // nobody has called it
+	}
+	const seconds = 2 // of calls, which make the burst
+	burst, percent := t.Budget.Balance(now).Burst, r.config.Load().ForTarget(t.Name).BudgetPercent
+	if burst <= 1 || percent == 0 {
+		return 0
+	}
+	return burst / (percent / 100) / seconds
+}
+
+// takeOver keeps what is known of classes until they are used. The classes with the most calls are kept.
+func (cs *Classes) takeOver(m *Method, known map[string]learn.Knowledge) {
+	names := slices.SortedFunc(maps.Keys(known), func(a, b string) int {
+		return cmp.Or(cmp.Compare(known[b].Primaries.Total(), known[a].Primaries.Total()), cmp.Compare(a, b))
+	})
+	for _, name := range names[:min(len(names), MaxClasses+1)] {
+		if cs.taken == nil {
+			cs.taken = map[string]learn.Knowledge{}
+			m.memory.Add(mapShare)
+		}
+		cs.taken[strings.Clone(name)] = known[name]
+		m.memory.Add(takenBytes(name, known[name]))
+	}
+}
+
+func takenBytes(name string, k learn.Knowledge) int64 { return allocated(name) + mapShare + k.Bytes() }
+
+// handOver has a new class begin with what is known of it. cs.mu must be held.
+func (cs *Classes) handOver(m *Method, c *Class) {
+	if k, ok := cs.taken[c.name]; ok {
+		c.Learner.TakeOver(k)
+		delete(cs.taken, c.name)
+		m.memory.Add(-takenBytes(c.name, k))
+	}
+}
+
+// WriteSnapshot writes what is known of every method, for another registry to take over. What is known of a target is
+// collected when it is written, so that not all of it is in memory at once.
+func (r *Registry) WriteSnapshot(to io.Writer) error {
+	methods := map[string][]*Method{} // by target
+	if r != nil {
+		r.mu.Lock()
+		r.eachMethod(func(m *Method) { methods[m.Target.Name] = append(methods[m.Target.Name], m) })
+		r.mu.Unlock()
+	}
+	w := snapshot.NewWriter(to)
+	for _, target := range slices.Sorted(maps.Keys(methods)) {
+		said := methods[target][0].Target.Resets.Report(time.Now())
+		known := &snapshot.Target{
+			Methods:        map[string]*snapshot.Method{},
+			CallsPerSecond: r.rate(methods[target][0].Target, time.Now()),
+			Calm:           resets.Calm{Since: said.Since, Until: said.Until},
+		}
+		for _, m := range methods[target] {
+			if k := m.knowledge(time.Now()); len(k.Primaries) > 0 {
+				known.Methods[m.Name] = k
+			}
+		}
+		if len(known.Methods) == 0 {
+			continue
+		}
+		if err := w.Target(target, known); err != nil {
+			return err
+		}
+	}
+	return w.Close()
+}
+
+// knowledge returns what is known of the method.
+func (m *Method) knowledge(now time.Time) *snapshot.Method {
+	known := &snapshot.Method{Knowledge: m.Learner.Knowledge(now), Classes: map[string]learn.Knowledge{}}
+	cs := m.classes.Load()
+	if cs == nil {
+		return known
+	}
+	cs.mu.Lock()
+	maps.Copy(known.Classes, cs.taken)
+	cs.mu.Unlock()
+	cs.known.Range(func(_, value any) bool {
+		c := value.(*Class)
+		if k := c.Learner.Knowledge(now); len(k.Primaries) > 0 {
+			known.Classes[c.name] = k
+		}
+		return true
+	})
+	return known
+}

@@ -1,0 +1,180 @@
+package registry
+
+import (
+	"strings"
+	"sync"
+	pointer "sync/atomic"
+	"time"
+
+	"go.uber.org/atomic"
+
+	"github.com/grpchedge/hedge/budget"
+	"github.com/grpchedge/hedge/internal/feature/guard"
+	"github.com/grpchedge/hedge/internal/feature/resets"
+	"github.com/grpchedge/hedge/internal/feature/throttle"
+	"github.com/grpchedge/hedge/internal/learn"
+	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/sketch"
+	"github.com/grpchedge/hedge/stats"
+)
+
+// Target is the state of one target, or, with WithTargetName, of all targets of one name.
+type Target struct {
+	Name   string
+	Budget *budget.Bucket
+	Resets resets.Resets
+
+	registry *Registry
+	guard    guard.Target
+	throttle *throttle.Throttle // nil: none; guarded by Registry.mu
+
+	oneConnection oneConnection
+	firstCalls    firstCalls
+
+	methods     sync.Map // full name → *Method
+	count       int      // methods; guarded by Registry.mu
+	expected    expected // calls a second, as taken over; 0 when the bucket has them, or nothing is known
+	connections []string // the targets to which WithTargetName gives the name; guarded by Registry.mu
+}
+
+// Method is the state of one method of one target.
+type Method struct {
+	// The fields that every call uses are first and next to each other, so that a call touches few cache lines.
+	Learner  learn.Learner
+	Counters Counters
+
+	Name   string
+	Target *Target
+
+	Alarm race.Alarm // the timer for the first hedges of its calls
+
+	settings atomic.Pointer[Settings] // the newest that a call has needed
+	own      *budget.Bucket           // nil if it never had one; guarded by Registry.mu
+	classes  pointer.Pointer[Classes] // of requests, of the newest class function; nil if it never had one
+	guard    guard.Method
+	noPolicy atomic.Bool              // WithOtherBackendOnly found no policy of package balancer
+	history  pointer.Pointer[history] // nil before the first sample
+	memory   sketch.Meter
+	entry    entry
+}
+
+// targetNamed returns the target of a name; nil if nothing is known of it.
+func (r *Registry) targetNamed(name string) *Target {
+	if r == nil {
+		return nil
+	}
+	t, _ := r.targets.Load(name)
+	found, _ := t.(*Target)
+	return found
+}
+
+// targetOf returns the target of a connection; nil if nothing is known of it.
+func (r *Registry) targetOf(connection string) *Target {
+	if r.config.Load().TargetName == nil {
+		return r.targetNamed(connection)
+	}
+	t, _ := r.connections.Load(connection)
+	found, _ := t.(*Target)
+	return found
+}
+
+// find returns the entry of a method; nil if it has none.
+func (t *Target) find(methodName string) *Method {
+	if t == nil {
+		return nil
+	}
+	m, _ := t.methods.Load(methodName)
+	found, _ := m.(*Method)
+	return found
+}
+
+// Method returns the entry of a method, for a call that begins. It makes the entry if there is none, and removes entries
+// that are idle or exceed the memory.
+func (r *Registry) Method(connection, methodName string, now time.Time) *Method {
+	m := r.targetOf(connection).find(methodName)
+	if m == nil {
+		m = r.add(connection, methodName, now)
+	}
+	at := now.Sub(r.epoch)
+	if due := r.sweep.Load(); at > due && r.sweep.CompareAndSwap(due, at+sweepEvery) {
+		r.removeIdle(at)
+	}
+	if r.memory.Bytes() > r.config.Load().MaxMemory && r.mu.TryLock() { // one caller at a time makes room
+		r.makeRoom()
+		r.mu.Unlock()
+	}
+	return m
+}
+
+func (r *Registry) add(connection, methodName string, now time.Time) *Method {
+	name := r.nameOf(connection) // before the lock, as it may call the user's function
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t := r.addTarget(name, now)
+	r.remember(connection, t)
+	if m := t.find(methodName); m != nil { // another call was faster
+		return m
+	}
+	m := r.newMethod(t, strings.Clone(methodName))
+	r.entries.add(m, now.Sub(r.epoch))
+	t.count++
+	t.methods.Store(m.Name, m)
+	return m
+}
+
+func (r *Registry) addTarget(name string, now time.Time) *Target {
+	if t := r.targetNamed(name); t != nil {
+		return t
+	}
+	t := r.newTarget(strings.Clone(name), now)
+	r.memory.Add(t.bytes())
+	r.targets.Store(t.Name, t)
+	return t
+}
+
+func (r *Registry) newTarget(name string, now time.Time) *Target {
+	t := &Target{Name: name, registry: r, Budget: budget.New(r.config.Load().ForTarget(name).BudgetPercent)}
+	if r.entries.crowded {
+		// A new bucket has one token. If memory is short, targets are removed and made again all the time, and these tokens
+		// would exceed the budget. So the token is taken out.
+		t.Budget.Pay(now, true, 1)
+	}
+	return t
+}
+
+func (r *Registry) newMethod(t *Target, name string) *Method {
+	m := &Method{Name: name, Target: t}
+	m.Counters.departed = &r.departed
+	m.guard.Join(&t.guard)
+	m.memory.PartOf(&r.memory)
+	m.memory.Add(m.bytes())
+	s := m.resolve(r.config.Load())
+	m.learn(s.Learning, &m.Learner, &m.memory, "")
+	m.settings.Store(s)
+	return m
+}
+
+// learn prepares a learner of the method: its own, or one of a class, whose memory is counted.
+func (m *Method) learn(c *learn.Config, l *learn.Learner, memory *sketch.Meter, class string) {
+	r := m.Target.registry
+	var looked func(time.Time)
+	if class == "" {
+		looked = func(now time.Time) { r.sample(m, now) }
+	}
+	l.Start(c, learn.Place{
+		Budget:   m.Target.Budget,
+		Epoch:    r.epoch,
+		Memory:   memory,
+		Panicked: m.triggerPanicked,
+		Changed:  m.changed(class),
+		Looked:   looked,
+	})
+}
+
+// triggerPanicked counts a panic in the trigger, whose last estimate stays in force.
+func (m *Method) triggerPanicked() { m.Counters.Update(func(s *stats.Counts) { s.TriggerPanics++ }) }
+
+// eachMethod visits every entry, with r.mu held.
+func (r *Registry) eachMethod(visit func(*Method)) {
+	r.entries.each(visit)
+}

@@ -1,0 +1,120 @@
+package registry_test
+
+import (
+	"fmt"
+	calls "github.com/grpchedge/hedge/internal/call"
+	"github.com/grpchedge/hedge/internal/registry"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"google.golang.org/grpc/resolver"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/place"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+)
+
+// etcd names the target as etcd's client does, without the pointer in it.
+func etcd(target string) string {
+	if rest, ok := strings.CutPrefix(target, "etcd-endpoints://"); ok {
+		_, host, _ := strings.Cut(rest, "/")
+		return "etcd/" + host
+	}
+	return target
+}
+
+func TestWithTargetName(t *testing.T) {
+	var asked atomic.Int64
+	s := hedgetest.All(t, hedge.WithTargetName(func(target string) string {
+		asked.Add(1)
+		return etcd(target)
+	}))
+	for i := range 10 {
+		for range 50 {
+			hedgetest.Call(t, s, target, method, 0)
+			c := calls.Begin(registry.Of(s), t.Context(), fmt.Sprintf("etcd-endpoints://0x%x/host", i), method, nil)
+			c.End(calls.End{})
+		}
+	}
+	rows := s.Targets()
+	if len(rows) != 2 || rows[1].Target != "etcd/host" || rows[1].Calls != 500 || rows[0].Target != target {
+		t.Fatalf("%+v", rows)
+	}
+	if rows[1].Warmup != 20 {
+		t.Errorf("%d calls in warm-up: a connection did not find what the one before learned", rows[1].Warmup)
+	}
+	if asked.Load() != 11 {
+		t.Errorf("asked %d times for the names of 11 targets", asked.Load())
+	}
+	if _, ok := s.Latency("etcd/host", method, 0.5); !ok {
+		t.Error("no latency under the name")
+	}
+	if _, ok := s.Latency("etcd-endpoints://0x1/host", method, 0.5); ok {
+		t.Error("a latency under the connection's target")
+	}
+}
+
+// A process that makes a new connection, with a pointer in its target, again and again.
+func TestWithTargetName_OfAnyNumberOfTargets(t *testing.T) {
+	s := hedgetest.All(t, hedge.WithMaxMemory(1<<20), hedge.WithTargetName(etcd))
+	const connections = 20_000
+	for i := range connections {
+		booked(s, fmt.Sprintf("etcd-endpoints://0x%x/host", i), method, ms)
+		if n := registry.Memory(registry.Of(s)); n > 1<<20 {
+			t.Fatalf("%d bytes after %d connections", n, i)
+		}
+	}
+	rows := s.Targets()
+	if len(rows) != 1 || rows[0].Calls != connections {
+		t.Errorf("%+v", rows)
+	}
+}
+
+func TestWithTargetName_LongNamesAreCut(t *testing.T) {
+	s := hedgetest.All(t, hedge.WithTargetName(func(string) string { return strings.Repeat("ä", 1<<20) }))
+	hedgetest.Call(t, s, target, method, 0)
+	if name := s.Targets()[0].Target; name != strings.Repeat("ä", 512) {
+		t.Errorf("a name of %d bytes", len(name))
+	}
+}
+
+func TestWithTargetName_PanicIsTheCalls(t *testing.T) {
+	broken := true
+	s := hedgetest.All(t, hedge.WithTargetName(func(string) string {
+		if broken {
+			panic("no name")
+		}
+		return "name"
+	}))
+	func() {
+		defer func() {
+			if recover() != "no name" {
+				t.Error("the panic does not reach the caller")
+			}
+		}()
+		hedgetest.Call(t, s, target, method, 0)
+	}()
+	broken = false
+	hedgetest.Call(t, s, target, method, 0) // nothing is locked
+	if rows := s.Targets(); len(rows) != 1 || rows[0].Calls != 1 {
+		t.Errorf("%+v", rows)
+	}
+}
+
+// Policies go by the connection's target, and the name has the backends of all its connections.
+func TestWithTargetName_Backends(t *testing.T) {
+	s := hedgetest.All(t, hedge.WithTargetName(func(string) string { return "name" }))
+	for _, connection := range []string{"raw-1", "raw-2"} {
+		policy := place.Enter(connection)
+		defer policy.Leave()
+		policy.Show([]*place.Backend{
+			policy.NewBackend(nil, []resolver.Address{{Addr: "shared"}}, 0),
+			policy.NewBackend(nil, []resolver.Address{{Addr: connection}}, 0),
+		})
+		booked(s, connection, method, ms)
+	}
+	if rows := s.Targets(); len(rows) != 1 || rows[0].Backends != 3 {
+		t.Errorf("%+v", rows)
+	}
+}

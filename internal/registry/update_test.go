@@ -1,0 +1,123 @@
+package registry_test
+
+import (
+	"context"
+	"fmt"
+	calls "github.com/grpchedge/hedge/internal/call"
+	"github.com/grpchedge/hedge/internal/registry"
+	"io"
+	"log/slog"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/longtest"
+	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+	"github.com/grpchedge/hedge/stats"
+)
+
+// oddOrEven is a class function for requests that are numbers.
+func oddOrEven(_ context.Context, _ string, request any) string { return fmt.Sprint(request.(int) % 2) }
+
+// changing are the options after i updates: whatever makes something new for a method or a target comes and goes.
+func changing(i int) []hedge.Option {
+	trigger := []hedge.Trigger{hedge.Percentile(0.9), hedge.Fixed(ms), hedge.Percentile(0.8)}[i%3]
+	if i%50 == 10 { // seldom, because a choice takes a while
+		trigger = hedge.Auto()
+	}
+	class := oddOrEven
+	if i%3 == 1 { // another function, which names one to twenty classes
+		class = func(_ context.Context, _ string, request any) string { return fmt.Sprint(i%9, request.(int)%(1+i%20)) }
+	}
+	opts := []hedge.Option{
+		hedge.WithAllMethods(), hedge.WithMaxHedges(1 + i%3), hedge.WithBudgetPercent(float64(10 + i%7)),
+		hedge.WithTrigger(trigger),
+		hedge.WithMethodOptions("/pkg.Svc/Get*", hedge.WithMinDelay(time.Duration(1+i%5)*ms)),
+		hedge.WithTargetOptions("dns:*", hedge.WithControl(float64(i%4))),
+		hedge.WithClass(class),
+	}
+	if i%2 == 0 {
+		opts = append(opts, hedge.WithMethodOptions("/pkg.Svc/Get1", hedge.WithBudgetPercent(float64(i%6))),
+			hedge.WithThrottle(10+i%5, 0.1), hedge.WithResetLimit(10+i%3, time.Minute))
+	}
+	if i%5 == 0 {
+		opts = append(opts, hedge.WithTrace(&hedge.Trace{HedgeSent: func(stats.HedgeSent) {}}), hedge.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))),
+			hedge.WithServiceConfig(`{"methodConfig": [{"name": [{"service": "pkg.Svc", "method": "Get2"}], "hedgingPolicy": {"maxAttempts": 2, "hedgingDelay": "0.002s"}}]}`))
+	}
+	return opts
+}
+
+// A scheduler that is updated a thousand times a second under load keeps nothing of the configurations that were: no memory,
+// whether it is counted or not, and no goroutine.
+func TestRule16_UpdatesLeakNothing(t *testing.T) {
+	const methods, callers = 3, 64
+	updates := longtest.Size(100, 20_000)
+	synctest.Test(t, func(t *testing.T) {
+		s := hedgetest.All(t, changing(0)[1:]...)
+		calls := func(rounds int) {
+			var group sync.WaitGroup
+			for caller := range callers {
+				group.Go(func() {
+					for i := range rounds {
+						took := time.Duration(1+(caller+i)%4*3) * ms
+						c := calls.Begin(registry.Of(s), t.Context(), target, fmt.Sprintf("/pkg.Svc/Get%d", (caller+i)%methods), nil)
+						c.Inspect(i)
+						if _, hedged := c.Plan(); hedged {
+							admit(&c, 1)
+						}
+						time.Sleep(took)
+						c.End(calls.End{})
+					}
+				})
+			}
+			group.Wait()
+		}
+		// measure makes so many updates, and returns what is there when all is at rest.
+		measure := func(updates int) (heap, counted int64, goroutines int) {
+			var over atomic.Bool
+			var load sync.WaitGroup
+			load.Go(func() {
+				for !over.Load() {
+					calls(20)
+				}
+			})
+			for i := range updates {
+				if err := s.Update(changing(i)...); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(ms)
+			}
+			over.Store(true)
+			load.Wait()
+			if err := s.Update(changing(0)...); err != nil {
+				t.Error(err)
+			}
+			calls(methods)
+			time.Sleep(time.Minute) // for timers and choices
+			synctest.Wait()
+			return int64(testserver.Heap()), registry.Memory(registry.Of(s)), runtime.NumGoroutine()
+		}
+		for range longtest.Size(1, 2) { // until all that is learned has the size that it keeps
+			measure(updates)
+		}
+		heap, counted, goroutines := measure(updates)
+		heapLater, countedLater, goroutinesLater := measure(updates)
+		runtime.KeepAlive(s)
+		t.Logf("%d KiB counted, after %d more updates %d KiB; the heap grew by %d KiB", counted>>10, updates, countedLater>>10, (heapLater-heap)>>10)
+		// What is learned still grows a little. A configuration that is kept takes a thousand bytes or more.
+		if countedLater-counted > 150*int64(updates) {
+			t.Errorf("%d bytes are counted, and after as many updates again %d", counted, countedLater)
+		}
+		if heapLater-heap > madeOnce {
+			t.Errorf("the heap has grown by %d bytes", heapLater-heap)
+		}
+		if goroutinesLater > goroutines {
+			t.Errorf("%d goroutines, and %d later", goroutines, goroutinesLater)
+		}
+	})
+}

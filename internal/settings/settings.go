@@ -1,0 +1,116 @@
+package settings
+
+import (
+	"go.uber.org/atomic"
+
+	"github.com/grpchedge/hedge/budget"
+	"github.com/grpchedge/hedge/internal/feature"
+	"github.com/grpchedge/hedge/internal/feature/control"
+	"github.com/grpchedge/hedge/internal/feature/guard"
+	"github.com/grpchedge/hedge/internal/feature/otherbackend"
+	"github.com/grpchedge/hedge/internal/feature/pause"
+	"github.com/grpchedge/hedge/internal/feature/payment"
+	"github.com/grpchedge/hedge/internal/feature/resets"
+	"github.com/grpchedge/hedge/internal/feature/throttle"
+	"github.com/grpchedge/hedge/internal/feature/trigger"
+	"github.com/grpchedge/hedge/internal/learn"
+)
+
+// Configuration is a Config and what follows from it for every method. It never changes: an update replaces it.
+type Configuration struct {
+	Config
+	Learning *learn.Config
+}
+
+// Configure completes a Config.
+func Configure(c Config, pace *learn.Pace) *Configuration {
+	return &Configuration{Config: c, Learning: c.LearnConfig(pace)}
+}
+
+// Settings are what a configuration says about one method of one target. They never change. A call uses those that were in
+// force when it began until it ends.
+type Settings struct {
+	Ruled
+	Under *Configuration // what they were made from
+
+	Learning  *learn.Config
+	Selected  bool           // the options select it for hedging
+	Described bool           // false if it is not selected because its descriptor is missing
+	OnlyReads bool           // NO_SIDE_EFFECTS or WithReadOnlyMethods
+	Policy    *HedgingPolicy // the service config's; nil: none
+
+	Features
+	Gates     []feature.Gate
+	Observers []feature.Observer
+}
+
+// Features are what the features keep of one method and of its target. It outlives settings. What is nil is off.
+type Features struct {
+	Pauses   *pause.Pauses
+	Guard    *guard.Gate
+	Resets   *resets.Resets
+	Throttle *throttle.Throttle // the target's
+	Groups   *control.Groups    // with a control group
+	NoPolicy *atomic.Bool       // WithOtherBackendOnly found no policy of package balancer
+	Own      *budget.Bucket     // of the method alone
+}
+
+// For returns the settings of a method, from the rules that match it and its target. Its features are still to be plugged in.
+func (c *Configuration) For(target Ruled, method string) *Settings {
+	r := target.ForMethod(&c.Config, method)
+	s := &Settings{Ruled: r, Under: c, Learning: c.Learning, Policy: r.PolicyOf(method), OnlyReads: r.ReadsOnly(method)}
+	s.Selected, s.Described = s.Selects(method)
+	if r.Config != &c.Config { // it is the method's own, and nobody asks for rules that have been applied
+		s.TargetRules, s.MethodRules = nil, nil
+		s.Learning = r.LearnConfig(c.Learning.Pace)
+		s.Learning.BudgetPercent = min(s.BudgetPercent, target.BudgetPercent) // hedges are paid by both budgets
+	}
+	if s.Policy != nil && s.Learning.Auto { // the policy fixes the delays, so there is nothing to choose
+		own := *s.Learning
+		own.Auto = false
+		s.Learning = &own
+	}
+	return s
+}
+
+// Unbudgeted reports whether the hedges of the method cost nothing.
+func (s *Settings) Unbudgeted() bool {
+	return s.Policy != nil && s.Learning.BudgetPercent >= MaxBudgetPercent
+}
+
+// PlugIn makes the lists of the method's gates and observers.
+//
+// Gates are asked in this order. To add a gate, add it here: see CONTRIBUTING.md.
+func (s *Settings) PlugIn(f Features) {
+	s.Features = f
+	plain := s.Policy == nil // gRPC defines when the hedges of a hedgingPolicy are sent
+
+	s.gate(true, f.Pauses)
+	s.gate(true, payment.OfHedge{Unbudgeted: s.Unbudgeted()})
+	s.gate(f.Throttle != nil, f.Throttle)
+	s.gate(plain, trigger.Deadline{})
+	s.gate(true, trigger.Wanted{Learning: s.Learning})
+	s.gate(true, otherbackend.Patience{})
+	s.gate(true, trigger.Drawn{})
+	s.gate(plain, otherbackend.Ready{})
+	s.gate(s.OtherBackendOnly, otherbackend.Only{NoPolicy: f.NoPolicy})
+	s.gate(true, resets.Gate{Resets: f.Resets})
+	s.gate(f.Guard != nil && !s.Unbudgeted(), f.Guard)
+	s.gate(!s.Unbudgeted(), payment.Budget{})
+
+	s.observer(f.Throttle != nil, f.Throttle)
+	s.observer(f.Guard != nil, f.Guard)
+	s.observer(f.Groups != nil, f.Groups)
+}
+
+func (s *Settings) gate(on bool, g feature.Gate) {
+	if on {
+		s.Gates = append(s.Gates, g)
+	}
+}
+
+func (s *Settings) observer(on bool, o feature.Observer) {
+	if on {
+		s.Observers = append(s.Observers, o)
+	}
+}
