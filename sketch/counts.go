@@ -81,14 +81,14 @@ func (c *counts) grow(i int, m *Meter) *page {
 }
 
 // addTo adds the counts to totals.
-func (c *counts) addTo(totals *[buckets]int64) {
+func (c *counts) addTo(totals *[buckets]float64) {
 	for i := range c {
 		p := c[i].Load()
 		if p == nil {
 			continue
 		}
 		for j := range p {
-			totals[i*pageSize+j] += int64(p[j].Load())
+			totals[i*pageSize+j] += float64(p[j].Load())
 		}
 	}
 }

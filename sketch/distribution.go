@@ -1,6 +1,7 @@
 package sketch
 
 import (
+	"math"
 	"sort"
 	"time"
 )
@@ -9,37 +10,29 @@ import (
 //
 // It estimates the survival function S(t), the probability that a call takes longer than t, from answers and lower bounds
 // together, by the product-limit method (Kaplan and Meier, "Nonparametric Estimation from Incomplete Observations",
-// JASA 1958). Going up through the buckets, with
+// JASA 1958). Going up through the buckets, with n calls neither answered nor cut short below the bucket, o of them answered in
+// it and c cut short in it, each bucket multiplies S by 1 − o/(n − c/2). This is the actuaries' convention for life tables: a
+// call cut short within a bucket was at risk for half of it. S is 1 below the first answer.
 //
-//	n  calls neither answered nor cut short below the bucket,
-//	o  of them answered in it, and
-//	c  of them cut short in it,
-//
-// each bucket multiplies S by 1 − o/(n − c/2). This is the actuaries' convention for life tables: a call cut short within
-// a bucket was at risk for half of it. S is 1 below the first answer.
-//
-// That is right as long as cutting a call short has nothing to do with how much longer it would have taken. It is so for
+// The estimate is right if cutting a call short has nothing to do with how much longer it would have taken. It is so for
 // deadlines, for callers that leave, and for a hedge that won because another server was faster. It is less so where a
-// request is slow on every server: its hedge wins late or not at all. And it takes calls that got that far to learn of the
-// far tail, which are few where most of the slow ones are cut short.
+// request is slow on every server: its hedge wins late or not at all. And few calls tell of the far tail where most of the
+// slow ones are cut short.
 type Distribution struct {
 	observed, bounded int64
-
-	curve      []point // ascending
-	ended      []point // likewise, with lower bounds taken for answers
-	lastBucket int     // the highest in which anything was counted
+	points            []point // ascending
 }
 
-// point is the survival function beyond one bucket, in which something was observed.
+// point is a bucket in which calls ended.
 type point struct {
-	bucket   int
-	survival float64
+	bucket        int32
+	answered, cut float32 // calls
+	survival      float64 // S beyond the bucket
+	left          float64 // share of calls that ended later; with Plus, of the window's own
 }
 
 // Count returns how many calls were observed, and of how many a lower bound is known.
-func (d *Distribution) Count() (observed, bounded int64) {
-	return d.observed, d.bounded
-}
+func (d *Distribution) Count() (observed, bounded int64) { return d.observed, d.bounded }
 
 // Total returns how many calls it was made from, those of which only a lower bound is known among them.
 func (d *Distribution) Total() int64 { return d.observed + d.bounded }
@@ -53,77 +46,62 @@ func (d *Distribution) Quantile(q float64) (time.Duration, bool) {
 	if d.observed == 0 || !(0 < q && q < 1) {
 		return 0, false
 	}
-	return d.quantile(d.curve, q), true
+	return d.quantile(q, func(p point) float64 { return p.survival }), true
 }
 
 // Ended returns the quantile q of the times at which calls ended, answered or cut short. Where a call is cut short because
 // a hedge answered it, that is how long its caller waited. It is false if nothing was recorded, and for a q that is not
 // between 0 and 1, both excluded.
 func (d *Distribution) Ended(q float64) (time.Duration, bool) {
-	if len(d.ended) == 0 || !(0 < q && q < 1) {
+	if len(d.points) == 0 || d.points[len(d.points)-1].left == 1 || !(0 < q && q < 1) {
 		return 0, false
 	}
-	return d.quantile(d.ended, q), true
+	return d.quantile(q, func(p point) float64 { return p.left }), true
+}
+
+func (d *Distribution) quantile(q float64, of func(point) float64) time.Duration {
+	// S is a product of up to a thousand factors: rounding must not take it past a rank that it meets exactly.
+	const rounding = 1e-9
+	beyond := (1 - q) * (1 + rounding)
+	i := sort.Search(len(d.points), func(i int) bool { return of(d.points[i]) <= beyond })
+	return latencyOf(int(d.points[min(i, len(d.points)-1)].bucket))
 }
 
 // Mean returns the mean latency, 0 if nothing was observed. Where the slowest calls were cut short, they are taken to have ended
 // at the largest bound.
 func (d *Distribution) Mean() time.Duration {
-	if len(d.curve) == 0 {
-		return 0
+	sum := 0.0
+	for _, c := range d.Counts() {
+		sum += float64(c.Calls) * float64(latencyOf(int(c.Bucket)))
 	}
-	mean, left := 0.0, 1.0
-	for _, p := range d.curve {
-		mean += (left - p.survival) * float64(latencyOf(p.bucket))
-		left = p.survival
-	}
-	return time.Duration(mean + left*float64(latencyOf(d.lastBucket)))
+	return time.Duration(sum / max(float64(d.Total()), 1))
 }
 
-func (d *Distribution) quantile(curve []point, q float64) time.Duration {
-	// S is a product of up to a thousand factors: rounding must not take it past a rank that it meets exactly.
-	const rounding = 1e-9
-	beyond := (1 - q) * (1 + rounding)
-	i := sort.Search(len(curve), func(i int) bool { return curve[i].survival <= beyond })
-	if i == len(curve) {
-		return latencyOf(d.lastBucket)
-	}
-	return latencyOf(curve[i].bucket)
-}
-
-// tally adds up the counts of several slots.
+// tally adds up the calls of several slots.
 type tally struct {
-	observed, bounded [buckets]int64
+	answered, cut [buckets]float64
 }
 
 func (t *tally) distribution() *Distribution {
-	d := &Distribution{}
-	answers, ends := 0, 0
-	for i, o := range t.observed {
-		d.observed += o
-		d.bounded += t.bounded[i]
-		if o > 0 {
-			answers++
-		}
-		if o > 0 || t.bounded[i] > 0 {
+	ends, answered, cut := 0, 0.0, 0.0
+	for i, o := range t.answered {
+		c := t.cut[i]
+		answered, cut = answered+o, cut+c
+		if o > 0 || c > 0 {
 			ends++
-			d.lastBucket = i
 		}
 	}
-	points := make([]point, answers+ends)
-	d.curve, d.ended = points[:0:answers], points[answers:answers]
-	n, survival := d.observed+d.bounded, 1.0
-	all := float64(n)
-	for i, o := range t.observed {
-		c := t.bounded[i]
-		if o > 0 {
-			survival *= 1 - float64(o)/(float64(n)-float64(c)/2)
-			d.curve = append(d.curve, point{i, survival})
+	d := &Distribution{int64(math.Round(answered)), int64(math.Round(cut)), make([]point, 0, ends)}
+	all := answered + cut
+	n, survival := all, 1.0
+	for i, o := range t.answered {
+		c := t.cut[i]
+		if o == 0 && c == 0 {
+			continue
 		}
+		survival *= max(1-o/(n-c/2), 0)
 		n -= o + c
-		if o > 0 || c > 0 {
-			d.ended = append(d.ended, point{i, float64(n) / all})
-		}
+		d.points = append(d.points, point{int32(i), float32(o), float32(c), survival, n / all})
 	}
 	return d
 }

@@ -1,7 +1,6 @@
 package sketch
 
 import (
-	"math"
 	"slices"
 	"time"
 
@@ -28,13 +27,13 @@ func (d *Distribution) Counts() Counts {
 	if d.observed == 0 {
 		return nil
 	}
-	counts := make(Counts, 0, len(d.curve)+1)
+	counts := make(Counts, 0, len(d.points))
 	all, left := float64(d.Total()), 1.0
-	for _, p := range d.curve {
-		counts = counts.with(p.bucket, all*(left-p.survival))
+	for _, p := range d.points {
+		counts = counts.with(int(p.bucket), all*(left-p.survival))
 		left = p.survival
 	}
-	return counts.with(d.lastBucket, all*left)
+	return counts.with(int(d.points[len(d.points)-1].bucket), all*left)
 }
 
 // with adds calls to the last bucket of the counts, or to one behind it.
@@ -99,53 +98,27 @@ func (d *Distribution) Plus(others Counts) *Distribution {
 	if len(others) == 0 {
 		return d
 	}
-	var answered, longer [buckets]float64
-	d.calls(&answered, &longer)
-	n := float64(d.Total())
-	sum := &Distribution{bounded: d.bounded, ended: d.ended, lastBucket: d.lastBucket}
-	added := 0.0
+	var t tally
+	for _, p := range d.points {
+		t.answered[p.bucket], t.cut[p.bucket] = float64(p.answered), float64(p.cut)
+	}
 	for _, count := range others {
-		answered[count.Bucket] += float64(count.Calls)
-		added += float64(count.Calls)
-		sum.lastBucket = max(sum.lastBucket, int(count.Bucket))
+		t.answered[count.Bucket] += float64(count.Calls)
 	}
-	n += added
-	sum.observed = d.observed + max(int64(math.Round(added)), 1)
-	sum.curve = make([]point, 0, len(d.curve)+len(others))
-	survival := 1.0
-	for i := range sum.lastBucket + 1 {
-		o, c := answered[i], longer[i]
-		if o > 0 {
-			survival *= max(1-o/(n-c/2), 0)
-			sum.curve = append(sum.curve, point{i, survival})
+	sum := t.distribution()
+	sum.observed, sum.bounded = max(sum.observed, d.observed+1), d.bounded
+	left, own := 1.0, d.points
+	for i := range sum.points {
+		p := &sum.points[i]
+		if len(own) > 0 && own[0].bucket == p.bucket {
+			left, own = own[0].left, own[1:]
 		}
-		n -= o + c
-	}
-	if survival < 1e-9 && len(sum.curve) > 0 { // what is left where nobody was is rounding
-		sum.curve[len(sum.curve)-1].survival = 0
+		p.left = left
+		if p.survival < 1e-9 {
+			p.survival = 0 // what is left where nobody was is rounding
+		}
 	}
 	return sum
-}
-
-// calls adds what the distribution was made from: the calls that were answered in each bucket, and those that were cut short
-// in it. They follow from the curves, whose factors are 1 − o/(n − c/2), with o + c calls in the bucket.
-func (d *Distribution) calls(answered, longer *[buckets]float64) {
-	all := float64(d.Total())
-	before, survival, next := all, 1.0, 0
-	for _, p := range d.ended {
-		after := all * p.survival
-		both := before - after
-		o := 0.0
-		if next < len(d.curve) && d.curve[next].bucket == p.bucket {
-			f := 1 - d.curve[next].survival/survival
-			o = min(f*(before-both/2)/(1-f/2), both)
-			survival = d.curve[next].survival
-			next++
-		}
-		answered[p.bucket] += o
-		longer[p.bucket] += both - o
-		before = after
-	}
 }
 
 // FirstIndex is the index that bucket 0 has in a DDSketch with [Mapping].

@@ -18,15 +18,12 @@ func (d *Distribution) Survival() *Survival {
 	if d.observed == 0 {
 		return nil
 	}
-	s := &Survival{last: d.lastBucket}
+	s := &Survival{last: int(d.points[len(d.points)-1].bucket)}
 	beyond, next := 1.0, 0
-	for i := range s.beyond {
-		if next < len(d.curve) && d.curve[next].bucket == i {
-			beyond = d.curve[next].survival
+	for i := range s.last {
+		if int(d.points[next].bucket) == i {
+			beyond = d.points[next].survival
 			next++
-		}
-		if i >= d.lastBucket {
-			beyond = 0
 		}
 		s.beyond[i] = beyond
 	}

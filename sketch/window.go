@@ -139,8 +139,8 @@ func (w *Window) distribution(now time.Time, first, last int64) *Distribution {
 	var present [slots]*slot
 	for _, s := range w.present(now, &present) {
 		if first <= s.epoch && s.epoch <= last {
-			s.observed.addTo(&t.observed)
-			s.bounded.addTo(&t.bounded)
+			s.observed.addTo(&t.answered)
+			s.bounded.addTo(&t.cut)
 		}
 	}
 	return t.distribution()
