@@ -1,58 +1,28 @@
 // Package knee computes when to hedge: the delay, the probability and the number of hedges that give calls the best
 // tail which a budget can buy, from what is known of the latencies of primaries and of hedges.
 //
-// # The formula
-//
 // Let X be the latency of a primary and Y that of a hedge, counted from the moment it is sent, with the survival
 // functions S_X and S_Y = 1 − F_Y. A policy sends hedge k, for k = 1 to m, at the age k·d of a call that is still
-// unanswered then, with probability q, each by a throw of its own. A call is unanswered at the age t when its primary is
-// and each of its hedges either was not sent or has not answered within t − k·d:
+// unanswered then, with probability q. If attempts are independent, a call is unanswered at the age t with probability S, and
+// the extra load is L:
 //
-//	S(t) = S_X(t) · Π_k (1 − q·F_Y(t − k·d)),   with F_Y = 0 for negative arguments.
-//
-// Hedge k is due with probability S(k·d), in which only the hedges before it count, so the extra load is
-//
-//	L = q · Σ_k S_X(k·d) · Π_{j<k} (1 − q·F_Y((k − j)·d)).
+//	S(t) = S_X(t) · Π_k (1 − q·F_Y(t − k·d)),   with F_Y = 0 for negative arguments
+//	L = q · Σ_k S_X(k·d) · Π_{j<k} (1 − q·F_Y((k − j)·d))
 //
 // With m = 1 this is the policy SingleR(d, q) of Kaler, He and Elnikety, "Optimal Reissue Policies for Reducing Tail
-// Latency" (SPAA 2017), who show that, in this model, no policy of any number of reissues at any times with any
-// probabilities has a better percentile for the same load than the best SingleR. What they show holds for one percentile.
-// Further hedges are there for the percentiles beyond it: a second one hardly moves p99 and divides p99.9 by two to three.
+// Latency" (SPAA 2017): in this model no policy has a better percentile for the same load than the best SingleR. Further hedges
+// are there for the percentiles beyond: a second one hardly moves p99 and divides p99.9 by two to three.
 //
-// [Find] computes q from d and m such that L fits the load allowed, all hedges included. Of all choices of d and m it
-// takes those with the best target percentile, within 3%; of these the ones with the best percentile ten times as far
-// out (p99.9 for p99), within 1%; and of these, among the ones within 1% of the best target percentile that is left, the
-// one with the least load, with as many further hedges as cost less than a tenth of that. As S_X is flat between the modes of a distribution
-// with a gap, and S(t) only grows with d where it is, what is found is the lower edge of a gap and never a point in it.
+// [Find] computes q from d and m such that L fits the load allowed. Of all d and m it takes those with the best target
+// percentile, within 3%; of these the ones with the best percentile ten times as far out, within 1%; and of these, within 1% of
+// the best target percentile that is left, the one with the least load, with as many further hedges as cost less than a tenth
+// of that. Between the modes of a distribution S_X is flat, and S(t) only grows with d: what is found is the lower edge of a
+// gap and never a point in it.
 //
-// # Outcomes
-//
-// The model takes a call's hedge for independent of its primary. That is wrong where slowness is the request's (a heavy request
-// is heavy everywhere) and where all backends are slow at once. What hedged calls took is then another distribution than the one
-// predicted, and it can be observed: let G(r) be the share of calls that took longer than r after a first hedge at the age a,
-// and E(r) what the model predicts for that,
-//
-//	E(r) = S_X(a + r)/S_X(a) · (1 − F_Y(r)) · Π_{k≥2} (1 − F_Y(r − (k−1)·a)).
-//
-// Nothing of G is censored, because such a call ends when the first of its attempts answers. A plan with a delay d within a sixth
-// of an octave of a has the prediction of its hedged calls corrected by
-//
-//	S_X(d) · w · (G(r) − E(r)),   w = n/(n + 20) · (1 − c²/D²)⁺,   c = 1.2/√n,   D = max |G − E|.
-//
-// Here n is the number of hedged calls that G is known from. The first factor is the weight of n observations against 20 assumed
-// ones. The second, of the form of the estimator of James and Stein (1961), leaves the model alone where the largest difference D
-// is one that chance makes; the mean of the statistic of Kolmogorov and Smirnov is 0.87/√n. The difference is added, and not G
-// used in place of E, because G is known for the age a and E is known for d as well.
-//
-// [Problem.Skeptical] is for the question whether hedging pays at all. It counts no promise: w is 1, the differences within an
-// octave are pooled, and a delay at which too few calls were hedged is one at which hedging is of no use.
-//
-// # Where it is wrong
-//
-// S_X is estimated from primaries of which some were cut short when a hedge won, as if those were like the others. Where they are
-// not, S_X is too small beyond the shortest delay in use, and a longer delay looks better than it is until it is tried. It takes
-// latencies for independent of the load, where in a saturated backend each hedge delays the calls behind it. And it takes
-// tomorrow for today: see [Changed].
+// Where attempts depend on each other, [Outcome] corrects the prediction by what hedged calls took: see docs/trigger.md, which
+// also says where the model is wrong. [Problem.Skeptical] is for the question whether hedging pays at all. It counts no promise:
+// the differences within an octave are pooled, and a delay at which too few calls were hedged is one at which hedging is of no
+// use.
 package knee
 
 import (
@@ -122,14 +92,14 @@ const further = 10
 // coarse is how many delays are tried first; around the best of them each one is.
 const coarse = 32
 
-// Find returns the best plan. It is false if none exists: nothing was observed, or no hedge may be sent, or none before ten minutes. It takes
-// up to 300 µs, whatever was recorded.
+// Find returns the best plan. It is false if none exists: nothing was observed, or no hedge may be sent, or none before ten
+// minutes. It takes up to 300 µs, whatever was recorded.
 func Find(p Problem) (Plan, bool) {
 	if p.Primary == nil || p.Hedge == nil || p.Hedges < 1 || !(p.Load > 0) || p.MinDelay > sketch.UpperEdge(sketch.Buckets-1) {
 		return Plan{}, false
 	}
-	s := search{Problem: p, unseen: unseen / (unseen + p.Calls)}
-	s.weigh()
+	s := p.search()
+	s.unseen = unseen / (unseen + p.Calls)
 	buckets := s.candidates()
 	stride := max(len(buckets)/coarse, 1)
 	for i := 0; i < len(buckets); i += stride {
@@ -149,22 +119,18 @@ func Find(p Problem) (Plan, bool) {
 // Predict returns the plan with what its delay, probability and number of hedges promise. They need not keep to the load and
 // the bounds of the problem, whose Primary and Hedge must not be nil.
 func (p Problem) Predict(plan Plan) Plan {
-	s := search{Problem: p}
-	s.weigh()
-	return s.predict(plan)
+	return p.search().predict(plan)
 }
 
 // Percentile returns the predicted percentile, as a quantile, of calls under a plan.
 func (p Problem) Percentile(plan Plan, q float64) time.Duration {
-	s := search{Problem: p}
-	s.weigh()
+	s := p.search()
 	return s.percentile(s.outlook(plan), 1-q)
 }
 
 // Tail returns the percentile, as a quantile, of calls that are not hedged.
 func Tail(primary *sketch.Survival, q float64) time.Duration {
-	s := search{Problem: Problem{Primary: primary}}
-	return s.percentile(outlook{}, 1-q)
+	return Problem{Primary: primary}.search().percentile(outlook{}, 1-q)
 }
 
 // FarTail returns the percentile of calls that are not hedged which lies beyond the target as far as [Plan.FarTail] does.
@@ -174,8 +140,7 @@ func FarTail(primary *sketch.Survival, target float64) time.Duration {
 
 // WinShare returns the probability that a hedge, as fast as a primary, answers before a primary that has not by the delay.
 func WinShare(primary *sketch.Survival, delay time.Duration) float64 {
-	s := search{Problem: Problem{Primary: primary}}
-	return s.winShare(delay)
+	return Problem{Primary: primary}.search().winShare(delay)
 }
 
 type search struct {
@@ -246,13 +211,7 @@ func nearlyLeast(trials []trial, factor float64, value func(trial) float64) []tr
 	for _, t := range trials {
 		least = min(least, value(t))
 	}
-	kept := make([]trial, 0, len(trials))
-	for _, t := range trials {
-		if value(t) <= factor*least {
-			kept = append(kept, t)
-		}
-	}
-	return kept
+	return slices.DeleteFunc(slices.Clone(trials), func(t trial) bool { return value(t) > factor*least })
 }
 
 // fit returns the greatest probability whose load is within the bounds, and that load.

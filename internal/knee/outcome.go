@@ -71,31 +71,34 @@ func (s *search) outlook(plan Plan) outlook {
 // distance is how far two times are apart, in logarithms.
 func distance(a, b time.Duration) float64 { return math.Abs(math.Log(float64(a) / float64(b))) }
 
-// weigh says how far each outcome is to be believed: not at all where what was predicted differs from it no more than
-// chance would have it. A skeptic believes every one.
-func (s *search) weigh() {
+// search weighs each outcome by how far it is to be believed: not at all where what was predicted differs from it no more than
+// chance would make it. A skeptic believes every one.
+func (p Problem) search() *search {
+	s := &search{Problem: p}
 	for _, outcome := range s.Outcomes {
-		of := observed{Outcome: outcome, due: s.Primary.At(outcome.Age)}
+		of := observed{Outcome: outcome, due: s.Primary.At(outcome.Age), weight: 1}
 		if of.Rest == nil || of.Calls <= 0 || of.due <= 0 {
 			continue
 		}
-		if s.Skeptical {
-			of.weight = 1
-		} else {
+		if !s.Skeptical {
 			of.weight = s.weight(&of)
 		}
 		s.outcomes = append(s.outcomes, of)
 	}
-	if !s.Skeptical {
-		return
+	if s.Skeptical {
+		for i := range s.outcomes {
+			s.outcomes[i].gather(s.outcomes)
+		}
 	}
-	for i := range s.outcomes {
-		of := &s.outcomes[i]
-		for j := range s.outcomes {
-			if other := &s.outcomes[j]; distance(of.Age, other.Age) < 2*poolSteps*step {
-				of.pool = append(of.pool, other)
-				of.pooled += other.Calls
-			}
+	return s
+}
+
+// gather pools the outcomes of ages around its own.
+func (of *observed) gather(all []observed) {
+	for i := range all {
+		if other := &all[i]; distance(of.Age, other.Age) < 2*poolSteps*step {
+			of.pool = append(of.pool, other)
+			of.pooled += other.Calls
 		}
 	}
 }
