@@ -31,10 +31,10 @@ type streamAttempt struct {
 	ended  error // the stream ended without a message, and RecvMsg has to return this error; nil otherwise
 }
 
-// open opens the attempt's stream. finished is called when that has ended.
-func (m *streamAttempt) open(ctx context.Context, o *opener, finished func(error), extra ...grpc.CallOption) (err error) {
+// open opens the attempt's stream, with options beside the caller's.
+func (m *streamAttempt) open(ctx context.Context, o *opener, extra ...grpc.CallOption) (err error) {
 	var opts []grpc.CallOption
-	opts, m.results = o.options.Attempt(append(extra, grpc.OnFinish(finished))...)
+	opts, m.results = o.options.Attempt(extra...)
 	m.ClientStream, err = o.streamer(ctx, o.desc, o.cc, o.method, opts...)
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"sync/atomic"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/grpchedge/hedge/internal/attempt"
@@ -45,7 +46,7 @@ func (c *clientStream) open(target string) error {
 		c.bound, c.primary.cancel = context.WithCancelCause(c.caller)
 	}
 	ctx := c.call.PrimaryContext(c.bound, target)
-	err := c.primary.open(ctx, &c.opener, c.primaryFinished)
+	err := c.primary.open(ctx, &c.opener, grpc.OnFinish(c.primaryFinished))
 	// With a hedgingPolicy a hedge may still succeed, so the error comes from RecvMsg.
 	mayBeSaved := err != nil && c.plan.LastFailureWins && c.call.Failure(0, err, race.Seen{}).End == race.NonFatal && c.caller.Err() == nil
 	if err != nil && !mayBeSaved {

@@ -20,10 +20,10 @@ func (h *hedgeAttempt) Run(ctx context.Context) error {
 	c := h.contest.stream
 	ctx = c.call.HedgeContext(ctx)
 	var to peer.Peer // filled before OnFinish
-	err := h.open(ctx, &c.opener, func(err error) {
+	err := h.open(ctx, &c.opener, grpc.Peer(&to), grpc.OnFinish(func(err error) {
 		c.finish(&h.streamAttempt, err)
 		c.call.HedgePeer(&to)
-	}, grpc.Peer(&to))
+	}))
 	if err != nil {
 		h.ClientStream = failedStream{ctx, err}
 		h.ended = err

@@ -1,27 +1,27 @@
 package stream
 
 import (
-	calls "github.com/grpchedge/hedge/internal/call"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
+	calls "github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/race"
 )
 
 // learning is what the call of a stream learns: of its request, and how long its first message took.
 type learning struct {
 	call           calls.Call
+	hedgeWon       *race.AttemptReport // the hedge that won by its headers; nil if none did
+	ending         ending
 	tracksFailures bool // failures and their trailers count, for a throttle or a hedgingPolicy
 	inspects       bool // what the user says of the request decides when it is hedged, or what a hedge costs
 	inspected      bool // that is known; used by SendMsg only
-	ending         ending
-	hedgeWon       *race.AttemptReport // the hedge that won by its headers; nil if none did
 
-	mu      sync.Mutex // guards the fields below
 	begun   bool       // RecvMsg or Header was called, so that what the user says of the request comes too late
+	mu      sync.Mutex // guards begun and headers
 	headers headerWait // the wait for the headers that decided the call
 }
 

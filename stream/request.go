@@ -18,8 +18,8 @@ type request struct {
 	shared     bool
 	repeatable bool          // it is of a kind and size that can be sent again
 	complete   bool          // the caller has called CloseSend
-	readers    int           // how many read the caller's message now
 	released   bool          // nobody may read the caller's message any more
+	readers    int           // how many read the caller's message now
 	unread     chan struct{} // closed when readers falls to 0; nil unless release waits
 }
 

@@ -67,11 +67,14 @@ type Results struct {
 }
 
 // Attempt returns the options for one attempt, followed by the extra ones, and the Results to which they write. Results is nil
-// if no option writes.
+// if no option writes. The caller must not use extra again.
 func (o *Options) Attempt(extra ...grpc.CallOption) ([]grpc.CallOption, *Results) {
 	if !o.writes {
-		if len(extra) == 0 {
+		switch {
+		case len(extra) == 0:
 			return o.caller, nil
+		case len(o.caller) == 0:
+			return extra, nil
 		}
 		return append(o.caller, extra...), nil // a copy, for caller is clipped
 	}
