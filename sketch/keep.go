@@ -6,10 +6,8 @@ import (
 )
 
 const (
-	// longestKept is for how many windows calls are kept at most: six hours in one of 30 s.
-	longestKept = 720
-	// fewest is how many calls make a part of the kept ones that can be told from the others.
-	fewest = 16
+	longestKept = 720 // windows that calls are kept for at most: six hours in one of 30 s
+	fewest      = 16  // calls that make a part of the kept ones which can be told from the others
 )
 
 // NewKeeping returns an empty window as [NewIn] does, in which the last calls stay whatever their age, up to 720 windows: so
@@ -29,7 +27,7 @@ func (w *Window) beginKeeping(step int64) *slot {
 		held := w.held.Load()
 		newest := w.newest()
 		if newest == nil {
-			return w.begin(w.place(step-held), step-held, step)
+			return w.begin(step-held, step)
 		}
 		switch behind := step - held - newest.epoch; {
 		case behind == 0:
@@ -40,7 +38,7 @@ func (w *Window) beginKeeping(step int64) *slot {
 				return s
 			}
 			return newest
-		case behind < 0, newest.fewer(w.keep / steps):
+		case behind < 0, newest.calls(w.keep/steps) < w.keep/steps:
 			// The clock was set back, or the slot goes on.
 			if w.held.CompareAndSwap(held, held+behind) {
 				newest.last.Store(step)
@@ -49,7 +47,7 @@ func (w *Window) beginKeeping(step int64) *slot {
 		case behind > 1: // steps without a call must not push others out
 			w.held.CompareAndSwap(held, held+behind-1)
 		default:
-			return w.begin(w.place(newest.epoch+1), newest.epoch+1, step)
+			return w.begin(newest.epoch+1, step)
 		}
 	}
 }
@@ -65,9 +63,13 @@ func (w *Window) newest() *slot {
 	return newest
 }
 
-// fewer reports whether a slot holds fewer calls than n.
-func (s *slot) fewer(n int64) bool {
-	return s.observed.total(n) < n && s.observed.total(n)+s.bounded.total(n) < n
+// calls returns how many calls a slot holds, or some number from most on if there are more.
+func (s *slot) calls(most int64) int64 {
+	n := s.observed.total(most)
+	if n < most {
+		n += s.bounded.total(most)
+	}
+	return n
 }
 
 // kept is present of a window that keeps calls: the slots in which something was counted within the window, and of those
@@ -86,7 +88,7 @@ func (w *Window) kept(now time.Time, room *[slots]*slot) []*slot {
 		if last < step-steps && (newer >= w.keep || last < step-longestKept*steps) {
 			return all[:i]
 		}
-		newer += s.observed.total(w.keep) + s.bounded.total(w.keep)
+		newer += s.calls(w.keep)
 	}
 	return all
 }
@@ -98,14 +100,13 @@ func (w *Window) newestKept(now time.Time) Mark {
 	step, all := w.epoch(now), w.kept(now, &room)
 	calls, mark := int64(0), w.Mark(now)
 	for i, s := range all {
-		n := s.observed.total(fewest) + s.bounded.total(fewest)
 		switch {
 		case s.last.Load() >= step-1: // of the last step
 		case i == 0 || calls < fewest: // few came lately
 		default:
 			return mark
 		}
-		calls, mark = calls+n, Mark(s.epoch)
+		calls, mark = calls+s.calls(fewest), Mark(s.epoch)
 	}
 	return mark
 }

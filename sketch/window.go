@@ -25,34 +25,24 @@ import (
 )
 
 const (
-	// In how many steps a window forgets. With more it would do so more evenly, for a sixteenth more memory each.
-	steps = 15
-	// While one step records, fifteen are kept whole: the oldest leaves as the next begins.
-	slots = steps + 1
+	steps = 15        // with more, a window would forget more evenly, for a sixteenth more memory each
+	slots = steps + 1 // while one step records, fifteen are kept whole
 
 	minWindow = time.Millisecond
 )
 
-// Window is a distribution of the latencies recorded within a sliding window of time.
+// Window is a distribution of the latencies recorded within a sliding window of time. It forgets in fifteen steps: what was
+// recorded at a time t is in the snapshots until t plus the window, and in none from t plus 16/15 of the window. Each step has a
+// slot of its own, so that a recorder that falls behind, for however long, never counts into another step.
 //
-// What was recorded at a time t is in the snapshots until t plus the window, and in none from t plus 16/15 of the window.
-// So a window of 30 s, which forgets in steps of 2 s, remembers nothing for longer than 32 s. Each step has a slot of its
-// own, which belongs to it for good and makes way for the slot of a later step. A recorder that falls behind, for however
-// long, can thus never count into a step that is not its own.
-//
-// Durations outside of 1 µs to 10 min, zero and negative ones among them, count as the nearer end.
-//
-// Times are passed in and should come from one clock, as those of [time.Now] do. The first one sets the origin, and the
-// others count if within 290 years of it. They may come in any order. What comes after its step was forgotten is dropped.
-// A time more than two windows behind the latest means that the clock was set back: the window goes by the new one, and
-// the slots of the old make way one by one.
+// Durations outside of 1 µs to 10 min, zero and negative ones among them, count as the nearer end. Times are passed in and
+// should come from one clock, as those of [time.Now] do. They may come in any order, within 290 years of the first. What comes
+// after its step was forgotten is dropped. A time more than two windows behind the latest means that the clock was set back:
+// the window goes by the new one, and the slots of the old make way one by one.
 //
 // Memory is allocated as it is needed: 180 bytes for an empty window, 750 with one observation, 17 KB when latencies spread
-// evenly over one decade in every step, 25 KB over two, and at most 140 KB. The first record in a step allocates its slot, and each that
-// is the first in a range of 64 buckets the page that counts them. Recording is otherwise free of allocation. A bucket
-// counts up to 2³² records in one step, and starts again from 0 at that.
-//
-// A window that [NewKeeping] makes forgets by age only what newer calls can stand in for.
+// evenly over one decade in every step, and at most 140 KB. Recording allocates for the first record of a step, and for the
+// first in a range of 64 buckets. A bucket counts up to 2³² records in one step, and starts again from 0 at that.
 //
 // All methods may be called concurrently, and none ever waits for another.
 type Window struct {
@@ -73,11 +63,10 @@ type slot struct {
 	bounded  counts
 }
 
-// New returns an empty window, from which observations start to leave at the age given. A window shorter than a
-// millisecond is taken for one of a millisecond.
+// New returns an empty window, from which observations start to leave at the age given, at least a millisecond.
 func New(window time.Duration) *Window { return NewIn(nil, window) }
 
-// NewIn returns an empty window as New does, whose memory the meter counts from now on. The meter may be nil.
+// NewIn returns an empty window whose memory the meter, which may be nil, counts.
 func NewIn(m *Meter, window time.Duration) *Window {
 	w := &Window{step: max(window, minWindow) / steps}
 	w.meter.PartOf(m)
@@ -103,8 +92,8 @@ func (w *Window) ObserveLonger(now time.Time, d time.Duration) {
 	}
 }
 
-// Snapshot returns the distribution of what is in the window at now. It takes 5 to 30 µs and allocates at most 17 KB,
-// depending on how far latencies spread and not on how many there are. Each record made meanwhile is either in it or not.
+// Snapshot returns the distribution of what is in the window at now. It takes 5 to 30 µs and allocates at most 32 KB,
+// the more the further latencies spread. Each record made meanwhile is either in it or not.
 func (w *Window) Snapshot(now time.Time) *Distribution {
 	return w.distribution(now, math.MinInt64, math.MaxInt64)
 }
@@ -165,14 +154,13 @@ func (w *Window) present(now time.Time, room *[slots]*slot) []*slot {
 func (w *Window) slot(now time.Time) *slot {
 	step := w.epoch(now)
 	epoch := step - w.held.Load()
-	place := w.place(epoch)
-	if s := place.Load(); s != nil && s.epoch == epoch {
+	if s := w.place(epoch).Load(); s != nil && s.epoch == epoch {
 		return s
 	}
 	if w.keep > 0 {
 		return w.beginKeeping(step)
 	}
-	return w.begin(place, epoch, epoch)
+	return w.begin(epoch, epoch)
 }
 
 // place is where the slot of an epoch belongs.
@@ -180,39 +168,33 @@ func (w *Window) place(epoch int64) *atomic.Pointer[slot] {
 	return &w.ring[uint64(epoch-math.MinInt64)%slots] // epochs before the origin are negative
 }
 
-// begin puts a new slot in a place, unless it finds the epoch's own or the one that follows it there. The latter means
-// that the caller is late. A slot from yet later is left over from before the clock was set back.
-func (w *Window) begin(place *atomic.Pointer[slot], epoch, step int64) *slot {
+// begin puts a new slot in the place of an epoch, unless it finds the epoch's own or the one that follows it there. The latter
+// means that the caller is late. A slot from yet later is left over from before the clock was set back.
+func (w *Window) begin(epoch, step int64) *slot {
+	place := w.place(epoch)
 	for {
 		old := place.Load()
-		if old != nil && old.epoch == epoch {
+		switch {
+		case old == nil:
+		case old.epoch == epoch:
 			return old
-		}
-		if old != nil && old.epoch == epoch+slots {
+		case old.epoch == epoch+slots:
 			return nil
-		}
-		if old != nil && old.epoch > epoch && w.keep > 0 { // its epochs do not go by the clock, and never back
+		case old.epoch > epoch && w.keep > 0: // its epochs do not go by the clock, and never back
 			return old
 		}
 		s := &slot{epoch: epoch}
 		s.last.Store(step)
-		if s.replaces(old, place, &w.meter) {
-			return s
+		s.meter.PartOf(&w.meter)
+		if !place.CompareAndSwap(old, s) {
+			continue
 		}
+		s.meter.Add(slotBytes)
+		if old != nil {
+			old.meter.Release()
+		}
+		return s
 	}
-}
-
-// replaces puts s in the place of old, which may be nil, and reports whether it could.
-func (s *slot) replaces(old *slot, place *atomic.Pointer[slot], m *Meter) bool {
-	s.meter.PartOf(m)
-	if !place.CompareAndSwap(old, s) {
-		return false
-	}
-	s.meter.Add(slotBytes)
-	if old != nil {
-		old.meter.Release()
-	}
-	return true
 }
 
 // epoch returns the number of now's step, counted from the origin.
