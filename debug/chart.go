@@ -2,9 +2,7 @@ package debug
 
 import (
 	"fmt"
-	"github.com/grpchedge/hedge/internal/registry"
 	"math"
-	"strings"
 	"time"
 )
 
@@ -59,44 +57,62 @@ func (a axis) at(v float64) float64 {
 // line adds a curve through points. Where one of them is not known, it has a gap.
 func (c *chart) line(class, label string, n int, point func(int) (x, y float64, known bool)) {
 	var parts []string
-	var b strings.Builder
-	end := func() {
-		if b.Len() > 0 {
-			parts = append(parts, b.String())
-			b.Reset()
-		}
-	}
+	gap := true
 	for i := range n {
 		x, y, known := point(i)
-		if !known {
-			end()
-			continue
+		if known {
+			if gap {
+				parts = append(parts, "")
+			}
+			parts[len(parts)-1] += fmt.Sprintf("%.1f,%.1f ", x, y)
 		}
-		fmt.Fprintf(&b, "%.1f,%.1f ", x, y)
+		gap = !known
 	}
-	end()
 	if len(parts) > 0 {
 		c.Curves = append(c.Curves, curve{Class: class, Label: label, Breaks: parts})
 	}
 }
 
-// latencyChart is the share of calls that take longer, by latency, both axes by logarithms.
-func latencyChart(points []registry.CurvePoint) *chart {
-	if len(points) < 2 {
-		return nil
-	}
-	c := newChart("share of calls that take longer, with and without hedging")
-	low, high := math.Inf(1), 0.0
-	for _, p := range points {
-		for _, d := range []time.Duration{p.Unhedged, p.Hedged} {
+// latencies are n pairs of latencies, without hedging and as they were. A latency of 0 is not known.
+type latencies struct {
+	n  int
+	at func(int) [2]time.Duration
+}
+
+// spread returns the least and the greatest latency that is known; high is 0 if none is.
+func (l latencies) spread() (low, high float64) {
+	low = math.Inf(1)
+	for i := range l.n {
+		for _, d := range l.at(i) {
 			if d > 0 {
 				low, high = min(low, float64(d)), max(high, float64(d))
 			}
 		}
 	}
-	if high == 0 {
+	return low, high
+}
+
+// compare adds the two curves of latencies. place says where one of the i-th pair is.
+func (c *chart) compare(l latencies, place func(i int, d time.Duration) (x, y float64)) *chart {
+	for which, names := range [2][2]string{{"without", "without hedging (estimate)"}, {"with", "as it was"}} {
+		c.line(names[0], names[1], l.n, func(i int) (float64, float64, bool) {
+			d := l.at(i)[which]
+			x, y := place(i, d)
+			return x, y, d > 0
+		})
+	}
+	return c
+}
+
+// LatencyChart is the share of calls that take longer, by latency, both axes by logarithms.
+func (r row) LatencyChart() *chart {
+	points := r.Curve
+	l := latencies{len(points), func(i int) [2]time.Duration { return [2]time.Duration{points[i].Unhedged, points[i].Hedged} }}
+	low, high := l.spread()
+	if len(points) < 2 || high == 0 {
 		return nil
 	}
+	c := newChart("share of calls that take longer, with and without hedging")
 	rarest := 1 - points[len(points)-1].Quantile
 	x := axis{low: low / 1.2, high: high * 1.2, from: chartLeft, to: chartRight, log: true}
 	y := axis{low: rarest, high: 1, from: chartBottom, to: chartTop, log: true}
@@ -106,79 +122,54 @@ func latencyChart(points []registry.CurvePoint) *chart {
 			c.YTicks = append(c.YTicks, tick{y.at(share), fmt.Sprintf("%g%%", 100*share)})
 		}
 	}
-	draw := func(class, label string, of func(registry.CurvePoint) time.Duration) {
-		c.line(class, label, len(points), func(i int) (float64, float64, bool) {
-			d := of(points[i])
-			return x.at(float64(d)), y.at(1 - points[i].Quantile), d > 0
-		})
-	}
-	draw("without", "without hedging (estimate)", func(p registry.CurvePoint) time.Duration { return p.Unhedged })
-	draw("with", "as it was", func(p registry.CurvePoint) time.Duration { return p.Hedged })
+	return c.compare(l, func(i int, d time.Duration) (float64, float64) {
+		return x.at(float64(d)), y.at(1 - points[i].Quantile)
+	})
+}
+
+// timeline is the axis of the last ten minutes.
+var timeline = axis{low: -600, high: 0, from: chartLeft, to: chartRight}
+
+// when returns where the i-th sample is on the timeline.
+func (r row) when(i int) float64 { return timeline.at(r.History[i].At.Sub(r.at).Seconds()) }
+
+func newTimeChart(title string) *chart {
+	c := newChart(title)
+	c.XTicks = []tick{{timeline.at(-600), "−10 min"}, {timeline.at(-300), "−5 min"}, {timeline.at(0), "now"}}
 	return c
 }
 
-const shownFor = 10 * time.Minute
-
-// timeline returns the axis of the last ten minutes, and gives the chart its ticks.
-func (c *chart) timeline() axis {
-	x := axis{low: -shownFor.Seconds(), high: 0, from: chartLeft, to: chartRight}
-	for _, minutes := range []float64{10, 5, 0} {
-		label := fmt.Sprintf("−%.0f min", minutes)
-		if minutes == 0 {
-			label = "now"
-		}
-		c.XTicks = append(c.XTicks, tick{x.at(-60 * minutes), label})
-	}
-	return x
-}
-
-// tailChart is the p99 of the last ten minutes.
-func tailChart(now time.Time, samples []sample) *chart {
-	c := newChart("p99 of the last ten minutes, with and without hedging")
-	low, high := math.Inf(1), 0.0
-	for _, s := range samples {
-		for _, d := range []time.Duration{s.Tail, s.Unhedged} {
-			if d > 0 {
-				low, high = min(low, float64(d)), max(high, float64(d))
-			}
-		}
-	}
+// TailChart is the p99 of the last ten minutes.
+func (r row) TailChart() *chart {
+	l := latencies{len(r.History), func(i int) [2]time.Duration { return [2]time.Duration{r.History[i].Unhedged, r.History[i].Tail} }}
+	low, high := l.spread()
 	if high == 0 {
 		return nil
 	}
-	x, y := c.timeline(), axis{low: low / 1.5, high: high * 1.5, from: chartBottom, to: chartTop, log: true}
+	c, y := newTimeChart("p99 of the last ten minutes, with and without hedging"), axis{low: low / 1.5, high: high * 1.5, from: chartBottom, to: chartTop, log: true}
 	c.YTicks = timeTicks(y)
-	draw := func(class, label string, of func(sample) time.Duration) {
-		c.line(class, label, len(samples), func(i int) (float64, float64, bool) {
-			d := of(samples[i])
-			return x.at(samples[i].At.Sub(now).Seconds()), y.at(float64(d)), d > 0
-		})
-	}
-	draw("without", "without hedging (estimate)", func(s sample) time.Duration { return s.Unhedged })
-	draw("with", "as it was", func(s sample) time.Duration { return s.Tail })
-	return c
+	return c.compare(l, func(i int, d time.Duration) (float64, float64) { return r.when(i), y.at(float64(d)) })
 }
 
-// loadChart is the extra load of the last ten minutes, and the budget.
-func loadChart(now time.Time, samples []sample, budgetPercent float64) *chart {
-	c := newChart("hedges per call in the last ten minutes, and the budget")
-	most := budgetPercent / 100
-	known := false
-	for _, s := range samples {
+// LoadChart is the extra load of the last ten minutes, and the budget.
+func (r row) LoadChart() *chart {
+	budget, known := r.budgetPercent/100, false
+	most := budget
+	for _, s := range r.History {
 		most, known = max(most, s.Load), known || s.Known
 	}
 	if !known || most == 0 {
 		return nil
 	}
-	x, y := c.timeline(), axis{high: most * 1.2, from: chartBottom, to: chartTop}
+	c, y := newTimeChart("hedges per call in the last ten minutes, and the budget"), axis{high: most * 1.2, from: chartBottom, to: chartTop}
 	for _, share := range evenTicks(y.high) {
 		c.YTicks = append(c.YTicks, tick{y.at(share), fmt.Sprintf("%.3g%%", 100*share)})
 	}
 	c.line("budget", "budget", 2, func(i int) (float64, float64, bool) {
-		return []float64{chartLeft, chartRight}[i], y.at(budgetPercent / 100), true
+		return []float64{chartLeft, chartRight}[i], y.at(budget), true
 	})
-	c.line("with", "hedges per call", len(samples), func(i int) (float64, float64, bool) {
-		return x.at(samples[i].At.Sub(now).Seconds()), y.at(samples[i].Load), samples[i].Known
+	c.line("with", "hedges per call", len(r.History), func(i int) (float64, float64, bool) {
+		return r.when(i), y.at(r.History[i].Load), r.History[i].Known
 	})
 	return c
 }

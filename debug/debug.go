@@ -43,7 +43,7 @@ func Var(s *hedge.Scheduler) interface{ String() string } { return variable{s} }
 type variable struct{ scheduler *hedge.Scheduler }
 
 func (v variable) String() string {
-	text, err := json.Marshal(newSnapshot(v.scheduler, "", -1))
+	text, err := json.Marshal(newView(v.scheduler, "", -1))
 	if err != nil { // a number that JSON has no form for
 		return `{"error":"not a number"}`
 	}
@@ -76,20 +76,20 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "allowed: ?format=html, text or json; ?limit= a number from 1; ?filter= any text", http.StatusBadRequest)
 		return
 	}
-	snapshot := newSnapshot(h.scheduler, query.Get("filter"), limit)
+	v := newView(h.scheduler, query.Get("filter"), limit)
 	var err error
 	switch {
 	case format == "json":
 		header.Set("Content-Type", "application/json")
 		encoder := json.NewEncoder(w)
 		encoder.SetIndent("", "  ")
-		err = encoder.Encode(snapshot)
+		err = encoder.Encode(v)
 	case format == "text":
 		header.Set("Content-Type", "text/plain; charset=utf-8")
-		err = snapshot.writeText(w)
+		err = v.writeText(w)
 	default:
 		header.Set("Content-Type", "text/html; charset=utf-8")
-		err = snapshot.writePage(w, query.Get("part") == "main")
+		err = v.writePage(w, query.Get("part") == "main")
 	}
 	_ = err // the client has gone
 }

@@ -1,17 +1,17 @@
 package debug
 
 import (
-	"github.com/grpchedge/hedge/internal/settings"
 	"strings"
 	"time"
 
+	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/stats"
 )
 
 // Text is what the plain text says of a method at a time, under the default configuration.
 func Text(t stats.Method, at time.Time) string {
 	var b strings.Builder
-	s := snapshot{At: at, Methods: []row{newRow(t, settings.DefaultConfig(), at)}}
+	s := view{At: at, Methods: []row{newRow(t, settings.DefaultConfig(), at)}}
 	if err := s.writeText(&b); err != nil {
 		return err.Error()
 	}

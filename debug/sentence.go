@@ -2,11 +2,10 @@ package debug
 
 import (
 	"fmt"
-	"github.com/grpchedge/hedge/internal/settings"
-	"math"
 	"strings"
 	"time"
 
+	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -62,9 +61,8 @@ func sentence(t stats.Method, config settings.Config) string {
 }
 
 // notes returns what an operator should know beside the sentence.
-func notes(t stats.Method, now time.Time) []string {
-	var n []string
-	add := func(format string, args ...any) { n = append(n, fmt.Sprintf(format, args...)) }
+func notes(t stats.Method, now time.Time) (notes []string) {
+	add := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
 	if t.Burst > 0 && t.Tokens < 1 && t.BudgetExhausted > 0 {
 		add("The target's budget is empty: hedges that are due wait for it.")
 	}
@@ -74,7 +72,27 @@ func notes(t stats.Method, now time.Time) []string {
 	if t.NoBackendPolicy {
 		add("WithOtherBackendOnly holds hedges back: the connection has no policy hedge_other_backend.")
 	}
-	n = append(n, targetNotes(t, now)...)
+	if g := t.Guard; g.Reason != stats.GuardNone {
+		add("The guard has held hedges back %s: %s. The share is %s now.", lasting(g.Since, now), g.Reason, percent(g.Share))
+	}
+	if r := t.Resets; r.Mode == stats.ResetsLearned {
+		add("No losing attempt has been reset %s: the server says that there were too many resets. Losers run to their end. Resets are tried again in %s.",
+			lasting(r.Since, now), short(r.Until.Sub(now).Round(time.Second)))
+	}
+	for i, b := range t.Silent {
+		if i == mostNamed {
+			add("Further silent backends: %s.", count(int64(len(t.Silent)-i)))
+			break
+		}
+		add("%s has been silent %s, on %s: calls there are late, and primaries avoid it.",
+			plain(b.Address), lasting(b.Since, now), plural(int64(b.Connections), "connection"))
+	}
+	switch {
+	case t.SingleBackend():
+		add("Only one backend is ready, so a hedge cannot go to another one.")
+	case t.SingleConnection:
+		add("Hedges go over the connection of the primary, so they meet the backend that is slow: package balancer says how to change it.")
+	}
 	if won := t.HedgeWins + t.PrimaryWins; won >= 100 && t.HedgeWins*20 < won {
 		add("Hedges answered %.1f%% of hedged calls: a second attempt is hardly faster than waiting.", 100*float64(t.HedgeWins)/float64(won))
 	}
@@ -86,44 +104,7 @@ func notes(t stats.Method, now time.Time) []string {
 	case c.UnhedgedTailFrom == stats.FromPrimaries:
 		add("The tail without hedging is an estimate, from primaries, none of them cut short.")
 	}
-	return n
-}
-
-// short formats a duration with three significant digits.
-func short(d time.Duration) string {
-	if d <= 0 {
-		return "0"
-	}
-	unit := math.Pow(10, math.Floor(math.Log10(float64(d)))-2)
-	d = time.Duration(math.Round(float64(d)/unit) * unit)
-	for _, u := range []struct {
-		unit time.Duration
-		name string
-	}{{time.Minute, "min"}, {time.Second, "s"}, {time.Millisecond, "ms"}, {time.Microsecond, "µs"}} {
-		if d >= u.unit {
-			return fmt.Sprintf("%.3g %s", float64(d)/float64(u.unit), u.name)
-		}
-	}
-	return fmt.Sprintf("%d ns", d)
-}
-
-// percent formats a share.
-func percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
-
-// count formats a number with commas.
-func count(n int64) string {
-	s := fmt.Sprint(n)
-	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}
-
-func plural(n int64, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return count(n) + " " + noun + "s"
+	return notes
 }
 
 // orMore says that an estimate may be too low.
@@ -132,4 +113,40 @@ func orMore(c stats.Choice) string {
 		return " or more"
 	}
 	return ""
+}
+
+// mostNamed is how many silent backends, or rules, are named.
+const mostNamed = 5
+
+// pausedSentence says that calls are not hedged, and by what.
+func pausedSentence(by string) string {
+	switch by {
+	case "HEDGE_DISABLED":
+		return "Hedging is paused by the environment variable HEDGE_DISABLED, until Resume is called."
+	case "PauseTarget":
+		return "Hedging is paused for this target by PauseTarget, until ResumeTarget is called."
+	case "PauseMethod":
+		return "Hedging is paused for this method by PauseMethod, until ResumeMethod is called."
+	}
+	return fmt.Sprintf("Hedging is paused by %s, until Resume is called.", by)
+}
+
+// nothingSelected says that no call of a target was selected, as hedge.WithLogger does; nothing if one was.
+func nothingSelected(n settings.NothingSelected, nothing bool) string {
+	if !nothing {
+		return ""
+	}
+	return strings.ToUpper(n.Why[:1]) + n.Why[1:] + ". Methods seen: " + list(n.Methods, n.More) + "."
+}
+
+// list names things, and says how many more there are.
+func list(names []string, more int) string {
+	quoted := make([]string, 0, len(names)+1)
+	for _, name := range names {
+		quoted = append(quoted, plain(name))
+	}
+	if more > 0 {
+		quoted = append(quoted, fmt.Sprintf("and %s more", count(int64(more))))
+	}
+	return strings.Join(quoted, ", ")
 }

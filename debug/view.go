@@ -1,19 +1,20 @@
 package debug
 
 import (
-	"github.com/grpchedge/hedge/internal/registry"
-	"github.com/grpchedge/hedge/internal/settings"
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/registry"
+	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/stats"
 )
 
-// snapshot is what is shown, at one moment. Its JSON has times in nanoseconds, as fields of type time.Duration have.
-type snapshot struct {
+// view is what is shown, at one moment. Its JSON has times in nanoseconds, as fields of type time.Duration have.
+type view struct {
 	At            time.Time    `json:"at"`
 	Paused        bool         `json:"paused"`
 	BudgetPercent float64      `json:"budget_percent"`
@@ -32,11 +33,12 @@ type row struct {
 	Curve    []registry.CurvePoint `json:"curve"`
 	History  []sample              `json:"history"`
 
-	at time.Time // of the snapshot
+	at            time.Time // of the view
+	budgetPercent float64
 }
 
 func newRow(t stats.Method, config settings.Config, at time.Time) row {
-	return row{Sentence: sentence(t, config), Notes: notes(t, at), Stats: t, at: at}
+	return row{Sentence: sentence(t, config), Notes: notes(t, at), Stats: t, at: at, budgetPercent: config.BudgetPercent}
 }
 
 // sample is a time in the last ten minutes.
@@ -58,36 +60,49 @@ func limitOf(text string) (limit int, ok bool) {
 	return limit, err == nil && limit > 0
 }
 
-// newSnapshot takes a snapshot of at most so many methods; of all if the limit is below 0.
-func newSnapshot(s *hedge.Scheduler, filter string, limit int) *snapshot {
+// newView returns a view of at most so many methods; of all if the limit is below 0.
+func newView(s *hedge.Scheduler, filter string, limit int) *view {
 	known := registry.Of(s)
 	config := known.Config()
-	snap := &snapshot{At: time.Now(), Paused: known.Pauses().Everything(), BudgetPercent: config.BudgetPercent, Totals: s.Stats(), Filter: filter, Methods: []row{}}
+	v := &view{At: time.Now(), Paused: known.Pauses().Everything(), BudgetPercent: config.BudgetPercent, Totals: s.Stats(), Filter: filter, Methods: []row{}}
 	all := s.Targets()
 	shown := slices.DeleteFunc(slices.Clone(all), func(t stats.Method) bool {
 		return !strings.Contains(t.Target, filter) && !strings.Contains(t.Method, filter)
 	})
 	if limit >= 0 && len(shown) > limit {
-		slices.SortStableFunc(shown, func(a, b stats.Method) int { return int(min(max(b.Calls-a.Calls, -1), 1)) })
+		slices.SortStableFunc(shown, func(a, b stats.Method) int { return cmp.Compare(b.Calls, a.Calls) })
 		shown = shown[:limit]
 		slices.SortFunc(shown, func(a, b stats.Method) int {
-			if c := strings.Compare(a.Target, b.Target); c != 0 {
-				return c
-			}
-			return strings.Compare(a.Method, b.Method)
+			return cmp.Or(cmp.Compare(a.Target, b.Target), cmp.Compare(a.Method, b.Method))
 		})
 	}
-	snap.NotShown = len(all) - len(shown)
-	for _, t := range shown {
-		r := newRow(t, config, snap.At)
-		if none, nothing := known.NothingSelected(t.Target); nothing {
-			r.Notes = append(r.Notes, nothingSelected(none))
+	v.NotShown = len(all) - len(shown)
+	note := ""
+	for i, t := range shown {
+		if i == 0 || t.Target != shown[i-1].Target {
+			note = nothingSelected(known.NothingSelected(t.Target))
+		}
+		r := newRow(t, config, v.At)
+		if note != "" {
+			r.Notes = append(r.Notes, note)
 		}
 		curve, history := known.Picture(t.Target, t.Method)
 		r.Curve, r.History = curve, newSamples(history)
-		snap.Methods = append(snap.Methods, r)
+		v.Methods = append(v.Methods, r)
 	}
-	return snap
+	return v
+}
+
+// Targets returns the methods of each target.
+func (v *view) Targets() (targets [][]row) {
+	for i, m := range v.Methods {
+		if i == 0 || m.Stats.Target != v.Methods[i-1].Stats.Target {
+			targets = append(targets, nil)
+		}
+		last := &targets[len(targets)-1]
+		*last = append(*last, m)
+	}
+	return targets
 }
 
 func newSamples(history []registry.Sample) []sample {
