@@ -243,19 +243,16 @@ func (b *Bucket) payFromBurst(elapsed time.Duration, urgent bool, price, earned,
 	if !urgent {
 		needed += min((burst-b.costliest.price(elapsed))/4, maxReserve*token)
 	}
-	for {
-		gone := b.gone.Load()
+	over := int64(0)
+	paid := update(&b.gone, func(gone int64) (int64, bool) {
 		held := min(earned-gone, burst)
-		if held < needed {
-			return false
-		}
-		if b.gone.CompareAndSwap(gone, earned-held+price) {
-			if over := earned - gone - held; over > 0 {
-				b.savings.add(over, burst)
-			}
-			return true
-		}
+		over = earned - gone - held
+		return earned - held + price, held >= needed
+	})
+	if paid && over > 0 {
+		b.savings.add(over, burst)
 	}
+	return paid
 }
 
 // Refund gives back the price of a hedge of that cost that was paid for and then not sent: saved is what Pay said.
@@ -351,14 +348,12 @@ func (b *Bucket) forfeit(now time.Time) {
 		return
 	}
 	earned, burst := b.earnings(r, now)
-	for {
-		gone := b.gone.Load()
-		over := max(0, earned-gone-burst)
-		if over == 0 || b.gone.CompareAndSwap(gone, gone+over) {
-			b.savings.add(over, burst)
-			return
-		}
-	}
+	over := int64(0)
+	update(&b.gone, func(gone int64) (int64, bool) {
+		over = max(0, earned-gone-burst)
+		return gone + over, true
+	})
+	b.savings.add(over, burst)
 }
 
 // elapsed returns the time from the origin to now.

@@ -10,8 +10,8 @@ import "sync/atomic"
 //     from 4 on: while more than a third of hedged calls are answered by a hedge. Three that are not stop them.
 //   - A hedge that savings paid for is unproven until a hedge wins. At most two are, and each win proves one.
 type savings struct {
-	tokens atomic.Int64  // in units of the bucket
-	trust  atomic.Uint64 // unproven<<32 | score
+	tokens atomic.Int64 // nano-tokens
+	trust  atomic.Int64 // unproven<<32 | score
 }
 
 const (
@@ -31,72 +31,57 @@ func (s *savings) pay(price, burst int64) bool {
 	if s.tokens.Load() < price || !s.venture() {
 		return false
 	}
-	for {
-		saved := s.tokens.Load()
+	paid := update(&s.tokens, func(saved int64) (int64, bool) {
 		held := min(saved, savedBursts*burst)
-		if held < price {
-			s.prove()
-			return false
-		}
-		if s.tokens.CompareAndSwap(saved, held-price) {
-			return true
-		}
+		return held - price, held >= price
+	})
+	if !paid {
+		s.prove()
 	}
+	return paid
 }
 
 // add saves what went beyond a burst, and lets go of what is too much for the burst as it is now.
 func (s *savings) add(over, burst int64) {
-	for {
-		saved := s.tokens.Load()
-		next := min(saved+over, savedBursts*burst)
-		if next == saved || s.tokens.CompareAndSwap(saved, next) {
-			return
-		}
-	}
+	update(&s.tokens, func(saved int64) (int64, bool) { return min(saved+over, savedBursts*burst), true })
 }
 
 // venture adds one hedge to those that are unproven, if there may be one more.
 func (s *savings) venture() bool {
-	for {
-		trust := s.trust.Load()
-		if uint32(trust) < payingScore || trust >= maxUnproven*unproven {
-			return false
-		}
-		if s.trust.CompareAndSwap(trust, trust+unproven) {
-			return true
-		}
-	}
+	return update(&s.trust, func(trust int64) (int64, bool) {
+		return trust + unproven, trust%unproven >= payingScore && trust < maxUnproven*unproven
+	})
 }
 
 // prove removes one hedge from those that are unproven.
 func (s *savings) prove() {
-	for {
-		trust := s.trust.Load()
-		if trust < unproven || s.trust.CompareAndSwap(trust, trust-unproven) {
-			return
-		}
-	}
+	update(&s.trust, func(trust int64) (int64, bool) { return trust - unproven, trust >= unproven })
 }
 
 func (s *savings) hedged(won bool) {
-	for {
-		trust := s.trust.Load()
-		score, next := uint64(uint32(trust)), trust
-		if won {
-			next += min(maxScore-score, winScore)
-			if next >= unproven {
-				next -= unproven
-			}
-		} else {
-			next -= min(score, lossScore)
+	update(&s.trust, func(trust int64) (int64, bool) {
+		switch score := trust % unproven; {
+		case !won:
+			return trust - min(score, lossScore), true
+		case trust >= unproven:
+			return trust - unproven + min(maxScore-score, winScore), true
+		default:
+			return trust + min(maxScore-score, winScore), true
 		}
-		if next == trust || s.trust.CompareAndSwap(trust, next) {
-			return
-		}
-	}
+	})
 }
 
 func (s *savings) refund(price int64) {
 	s.tokens.Add(price)
 	s.prove()
+}
+
+// update replaces a value by the next one, unless next returns false, and returns what next did.
+func update(value *atomic.Int64, next func(old int64) (new int64, ok bool)) bool {
+	for {
+		old := value.Load()
+		if new, ok := next(old); !ok || new == old || value.CompareAndSwap(old, new) {
+			return ok
+		}
+	}
 }

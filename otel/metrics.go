@@ -25,30 +25,11 @@ type metrics struct {
 	observed                       []metric.Observable
 }
 
-// Outcomes are the values of the attribute grpc.hedge.outcome, and the counts of [stats.Counts] that they show.
-//
-//	won               a hedge answered a hedged call
-//	lost              its primary did
-//	no_budget         the budget did not pay for a hedge that was due
-//	not_drawn         a hedge was left out at random
-//	not_ready         the connection was not ready
-//	no_other_backend  no other backend was ready, with WithOtherBackendOnly
-//	deadline_near     a hedge would have answered after the deadline
-//	throttled         the throttle was half empty
-//	pushed_back       a server asked to wait, or for no further attempt
-//	guarded           hedges make calls fail, or a trial finds out whether they do
-//	resets_spent      no reset was left for a losing attempt
-//	of_hedge          the call was made on behalf of a hedge
-//	paused            the scheduler was paused
-//	learning          the method was being learned
-//	off               the call had the option Off
-//	not_selected      no option selects the method
-//	no_descriptor     the method's descriptor is not linked
-//	not_replayable    the request or the reply cannot be hedged
-//	early_headers     a stream was decided by headers that came early
-//	dry_run           with WithDryRun, a hedge would have been sent
+// Outcomes are the values of the attribute grpc.hedge.outcome. Each shows a count of [stats.Counts], which says what it means:
+// "won" is HedgeWins, "lost" PrimaryWins, "no_budget" BudgetExhausted, "of_hedge" OfHedges and "learning" Warmup. The others have
+// the names of their counts.
 func Outcomes() []string {
-	names := make([]string, 0, len(outcomes))
+	var names []string
 	for _, o := range outcomes {
 		names = append(names, o.name)
 	}
