@@ -6,14 +6,11 @@ import (
 	"time"
 )
 
-// chart is a picture of a few curves, which the page draws as SVG. Its units are pixels of a picture of chartWidth by
-// chartHeight.
+// chart is a picture of a few curves, which the page draws as SVG. Its units are pixels of that.
 type chart struct {
 	Title          string // for people who cannot see it
 	Curves         []curve
 	XTicks, YTicks []tick
-	Left, Right    float64
-	Top, Bottom    float64
 }
 
 type curve struct {
@@ -26,15 +23,11 @@ type tick struct {
 	Label string
 }
 
+// The edges of a chart, as page.html has them.
 const (
-	chartWidth, chartHeight = 360.0, 190.0
-	chartLeft, chartRight   = 48.0, 338.0
-	chartTop, chartBottom   = 12.0, 162.0
+	chartLeft, chartRight = 48.0, 338.0
+	chartTop, chartBottom = 12.0, 162.0
 )
-
-func newChart(title string) *chart {
-	return &chart{Title: title, Left: chartLeft, Right: chartRight, Top: chartTop, Bottom: chartBottom}
-}
 
 // axis maps values to pixels, evenly or by their logarithms.
 type axis struct {
@@ -112,7 +105,7 @@ func (r row) LatencyChart() *chart {
 	if len(points) < 2 || high == 0 {
 		return nil
 	}
-	c := newChart("share of calls that take longer, with and without hedging")
+	c := &chart{Title: "share of calls that take longer, with and without hedging"}
 	rarest := 1 - points[len(points)-1].Quantile
 	x := axis{low: low / 1.2, high: high * 1.2, from: chartLeft, to: chartRight, log: true}
 	y := axis{low: rarest, high: 1, from: chartBottom, to: chartTop, log: true}
@@ -134,9 +127,7 @@ var timeline = axis{low: -600, high: 0, from: chartLeft, to: chartRight}
 func (r row) when(i int) float64 { return timeline.at(r.History[i].At.Sub(r.at).Seconds()) }
 
 func newTimeChart(title string) *chart {
-	c := newChart(title)
-	c.XTicks = []tick{{timeline.at(-600), "−10 min"}, {timeline.at(-300), "−5 min"}, {timeline.at(0), "now"}}
-	return c
+	return &chart{Title: title, XTicks: []tick{{timeline.at(-600), "−10 min"}, {timeline.at(-300), "−5 min"}, {timeline.at(0), "now"}}}
 }
 
 // TailChart is the p99 of the last ten minutes.

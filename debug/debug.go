@@ -8,11 +8,13 @@
 package debug
 
 import (
+	"cmp"
 	"embed"
 	"encoding/json"
 	"github.com/grpchedge/hedge/internal/registry"
 	"mime"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/grpchedge/hedge"
@@ -52,8 +54,8 @@ func (v variable) String() string {
 
 type handler struct{ scheduler *hedge.Scheduler }
 
-// policy lets a browser load what this handler serves and nothing else.
-const policy = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'self'"
+// contentPolicy lets a browser load what this handler serves and nothing else.
+const contentPolicy = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'self'"
 
 func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -62,7 +64,7 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	header := w.Header()
-	header.Set("Content-Security-Policy", policy)
+	header.Set("Content-Security-Policy", contentPolicy)
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("Cache-Control", "no-store")
 	query := r.URL.Query()
@@ -70,47 +72,38 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		serveAsset(w, name)
 		return
 	}
-	format, ok := formatOf(r)
-	limit, valid := limitOf(query.Get("limit"))
-	if !ok || !valid {
+	limit, err := strconv.Atoi(cmp.Or(query.Get("limit"), defaultLimit))
+	format := cmp.Or(query.Get("format"), accepted(r.Header.Get("Accept")))
+	contentType := map[string]string{"json": "application/json", "text": "text/plain; charset=utf-8", "html": "text/html; charset=utf-8"}[format]
+	if err != nil || limit < 1 || contentType == "" {
 		http.Error(w, "allowed: ?format=html, text or json; ?limit= a number from 1; ?filter= any text", http.StatusBadRequest)
 		return
 	}
+	header.Set("Content-Type", contentType)
 	v := newView(h.scheduler, query.Get("filter"), limit)
-	var err error
-	switch {
-	case format == "json":
-		header.Set("Content-Type", "application/json")
+	switch format { // an error means that the client has gone
+	case "json":
 		encoder := json.NewEncoder(w)
 		encoder.SetIndent("", "  ")
-		err = encoder.Encode(v)
-	case format == "text":
-		header.Set("Content-Type", "text/plain; charset=utf-8")
-		err = v.writeText(w)
-	default:
-		header.Set("Content-Type", "text/html; charset=utf-8")
-		err = v.writePage(w, query.Get("part") == "main")
+		_ = encoder.Encode(v)
+	case "text":
+		_ = v.writeText(w)
+	case "html":
+		_ = v.writePage(w, query.Get("part") == "main")
 	}
-	_ = err // the client has gone
 }
 
-// formatOf returns what a request wants: html, text or json.
-func formatOf(r *http.Request) (format string, ok bool) {
-	switch format := r.URL.Query().Get("format"); format {
-	case "html", "text", "json":
-		return format, true
-	case "":
-	default:
-		return "", false
-	}
-	accept := r.Header.Get("Accept")
+const defaultLimit = "50"
+
+// accepted returns the format for a request without ?format=.
+func accepted(accept string) string {
 	switch {
 	case strings.Contains(accept, "text/html"):
-		return "html", true
+		return "html"
 	case strings.Contains(accept, "application/json"):
-		return "json", true
+		return "json"
 	}
-	return "text", true
+	return "text"
 }
 
 func serveAsset(w http.ResponseWriter, name string) {

@@ -3,7 +3,6 @@ package debug
 import (
 	"cmp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -48,16 +47,6 @@ type sample struct {
 	// Load is the number of hedges per call since the sample before, and Known whether there was a call since.
 	Load  float64
 	Known bool
-}
-
-const defaultLimit = 50
-
-func limitOf(text string) (limit int, ok bool) {
-	if text == "" {
-		return defaultLimit, true
-	}
-	limit, err := strconv.Atoi(text)
-	return limit, err == nil && limit > 0
 }
 
 // newView returns a view of at most so many methods; of all if the limit is below 0.

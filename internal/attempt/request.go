@@ -41,14 +41,19 @@ func (r *Request) Replayable() bool {
 
 // Light reports whether the request is certainly small enough for Replayable. That takes as long as a part of encoding it, so it
 // is for a request that has just been sent. A byte on the wire stands for at most perMessage bytes in memory.
-func (r *Request) Light() (ok bool) {
+func (r *Request) Light() bool {
+	m, ok := r.caller.(proto.Message)
+	return ok && !r.Shared() && safely(func() bool { return proto.Size(m) < MaxCopy/perMessage })
+}
+
+// safely returns what f returns; false if a message of the caller's makes it panic.
+func safely(f func() bool) (ok bool) {
 	defer func() {
 		if recover() != nil {
 			ok = false
 		}
 	}()
-	m, ok := r.caller.(proto.Message)
-	return ok && !r.Shared() && proto.Size(m) < MaxCopy/perMessage
+	return f()
 }
 
 // Shared reports whether hedges send the caller's own request. The call must then not return before they have ended.
@@ -89,15 +94,12 @@ func copyOf(m any) (copied any, ok bool) {
 }
 
 // fits reports whether the size of a message is at most MaxCopy. It examines no more than that of the message.
-func fits(req any) (ok bool) {
-	defer func() {
-		if recover() != nil {
-			ok = false
-		}
-	}()
-	m, _ := asProto(req)
-	left := bytesLeft(MaxCopy)
-	return left.message(m.ProtoReflect())
+func fits(req any) bool {
+	return safely(func() bool {
+		m, _ := asProto(req)
+		left := bytesLeft(MaxCopy)
+		return left.message(m.ProtoReflect())
+	})
 }
 
 // bytesLeft is how many bytes are left of MaxCopy. Its methods subtract the size of a value, and report whether that was left.

@@ -21,15 +21,12 @@ const (
 )
 
 // sketchIn returns the counts of a sketch of DataDog's, whatever its mapping, in the buckets of package sketch.
-func sketchIn(b []byte, name string) (sketch.Counts, error) {
-	c, err := countsIn(b)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	return c, nil
-}
-
-func countsIn(b []byte) (sketch.Counts, error) {
+func sketchIn(b []byte, name string) (c sketch.Counts, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%s: %w", name, err)
+		}
+	}()
 	if len(b) > maxSketch {
 		return nil, fmt.Errorf("the sketch has %d bytes, allowed: %d", len(b), maxSketch)
 	}
