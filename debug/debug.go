@@ -11,13 +11,13 @@ import (
 	"cmp"
 	"embed"
 	"encoding/json"
-	"github.com/grpchedge/hedge/internal/registry"
 	"mime"
 	"net/http"
 	"strconv"
 	"strings"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/registry"
 )
 
 //go:embed page.html style.css script.js
