@@ -11,8 +11,7 @@ import (
 // Admit decides whether hedge n, which is due, is sent; n is 1 for the first, and is the turn-th that is considered. The gates of
 // the method's settings are asked one after the other. If all let it pass, it has been paid for and counted.
 func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
-	c.tellFailures(so)
-	c.giveBack(so)
+	c.catchUp(so)
 	if !c.armed {
 		return race.Event{Kind: race.Refused}
 	}
@@ -25,7 +24,7 @@ func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 	}
 	for _, g := range c.settings.Gates {
 		if v := g.Admit(&d); !v.Passes() {
-			return c.notSent(&d, v)
+			return notSent(c, &d, v)
 		}
 	}
 	c.heldBack, c.why = stats.NoReason, stats.NoReason
@@ -42,7 +41,7 @@ func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 }
 
 // notSent counts why a hedge that is due is not sent, and answers the race as the verdict says.
-func (c *Call) notSent(d *feature.Due, v feature.Verdict) race.Event {
+func notSent(c *Call, d *feature.Due, v feature.Verdict) race.Event {
 	e := race.Event{Kind: v.Event, Until: v.Until}
 	waits := v.Event == race.HeldBack && v.Until == 0
 	if v.Reason != stats.NoReason && !(waits && c.heldBack == v.Reason) {
@@ -76,16 +75,4 @@ func again(d *feature.Due) time.Duration {
 		wait = 3*d.Delay - age
 	}
 	return age + max(wait, retryFloor)
-}
-
-// giveBack gives back what was taken for hedges that were dropped since the last look. As only one hedge is prepared at a time,
-// that is at most the last one that was paid for.
-func (c *Call) giveBack(so *race.Report) {
-	for ; int(c.dropped) < so.Dropped; c.dropped++ {
-		for _, g := range c.settings.Gates {
-			if p, ok := g.(feature.Payer); ok {
-				p.GiveBack(c.Call)
-			}
-		}
-	}
 }

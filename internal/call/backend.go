@@ -21,15 +21,6 @@ func (c *Call) PrimaryContext(ctx context.Context, target string) context.Contex
 	return ctx
 }
 
-// HedgeContext returns the context of a hedge, with the same record. It may be called from any goroutine after
-// PrimaryContext has returned.
-func (c *Call) HedgeContext(ctx context.Context) context.Context {
-	if c.Record == nil {
-		return ctx
-	}
-	return c.Record.Hedge(ctx)
-}
-
 // HedgeAnswered says that a hedge, whose context HedgeContext has returned, has answered: a stream with its first message.
 func HedgeAnswered(ctx context.Context) {
 	if h, ok := ctx.(*place.Hedge); ok {

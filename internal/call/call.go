@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/grpchedge/hedge/internal/feature"
+	"github.com/grpchedge/hedge/internal/feature/answer"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/settings"
@@ -21,6 +22,7 @@ import (
 // the end with End: of a race that was not untouched, Book does.
 type Call struct {
 	feature.Call // what its features know of it
+	answer.Judge // of its answers; zero without a function of the user's
 
 	method   *registry.Method
 	settings *registry.Settings // those in force when it began
@@ -68,7 +70,7 @@ func (c *Call) decide(o options) {
 	case o.off, s.Off:
 		m.Counters.Off.Add(1)
 		c.why = stats.SwitchedOff
-	case s.Pauses.By(c.Target, c.Call.Method) != "":
+	case s.Pauses.By(c.Target, c.Method) != "":
 		m.Counters.Paused.Add(1)
 		c.why = stats.Paused
 	case o.after:
@@ -152,7 +154,7 @@ func (c *Call) Plan() (race.Plan, bool) {
 			Delay:            c.Delay,
 			MaxHedges:        uint8(min(c.MaxHedges, race.MaxAttempts-1)),
 			MostHedges:       uint8(s.MaxHedges),
-			HedgeFinal:       c.hedgeFinal(),
+			HedgeFinal:       s.HedgeFinal(),
 			FailureSendsNext: s.Policy != nil,
 			LastFailureWins:  s.Policy != nil,
 			Judged:           s.Answer != nil,
@@ -162,17 +164,17 @@ func (c *Call) Plan() (race.Plan, bool) {
 		Due:   c.Delay,
 		Alarm: &c.method.Alarm,
 	}
-	if p.Judged && s.Policy == nil { // a poor answer makes hedges due that the trigger would not send
-		p.MaxHedges = p.MostHedges
+	if p.Judged {
+		c.Judge = answer.NewJudge(s.Answer, s.Finals(), p.HedgeFinal, c.Context, c.Method)
+		if s.Policy == nil { // a poor answer makes hedges due that the trigger would not send
+			p.MaxHedges = p.MostHedges
+		}
 	}
 	if c.class != nil {
 		p.Alarm = &c.class.Alarm
 	}
 	return p, true
 }
-
-// Age is how long ago the call began.
-func (c *Call) Age() time.Duration { return time.Since(c.Start) }
 
 // NotReplayable says that no second attempt of the call can be made, so that Plan is false from now on.
 func (c *Call) NotReplayable() {

@@ -6,15 +6,16 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-func (c *Call) traced() stats.Call {
-	return stats.Call{Context: c.Context, Target: c.Target, Method: c.Call.Method}
+// traced is the call as the functions of a trace see it.
+func traced(c *Call) stats.Call {
+	return stats.Call{Context: c.Context, Target: c.Target, Method: c.Method}
 }
 
 // Sent says that hedge n was sent.
 func (c *Call) Sent(n int) {
 	for _, t := range c.settings.Traces {
 		if t.HedgeSent != nil {
-			t.HedgeSent(stats.HedgeSent{Call: c.traced(), Hedge: n, Age: c.Age()})
+			t.HedgeSent(stats.HedgeSent{Call: traced(c), Hedge: n, Age: c.Age()})
 		}
 	}
 }
@@ -24,7 +25,7 @@ func (c *Call) tellHeldBack(n int, why stats.Reason) {
 	c.why = why
 	for _, t := range c.settings.Traces {
 		if t.HedgeHeldBack != nil {
-			t.HedgeHeldBack(stats.HedgeHeldBack{Call: c.traced(), Hedge: n, Age: c.Age(), Reason: why})
+			t.HedgeHeldBack(stats.HedgeHeldBack{Call: traced(c), Hedge: n, Age: c.Age(), Reason: why})
 		}
 	}
 }
@@ -49,21 +50,21 @@ func tell(t *settings.Trace, c *Call, r *race.Report) {
 	if t.AttemptLost != nil && r.CallerGone == race.CallerStayed {
 		for n := range r.Hedges + 1 {
 			if a := &r.Attempts[n]; a.CutShort {
-				t.AttemptLost(stats.AttemptLost{Call: c.traced(), Attempt: n, Ran: r.DecidedAt - a.SentAt})
+				t.AttemptLost(stats.AttemptLost{Call: traced(c), Attempt: n, Ran: r.DecidedAt - a.SentAt})
 			}
 		}
 	}
 	if t.CallDecided != nil {
 		t.CallDecided(stats.CallDecided{
-			Call: c.traced(), Attempts: r.Hedges + 1, Winner: r.Winner, Delay: c.Delay, Age: r.DecidedAt, Err: r.Err,
+			Call: traced(c), Attempts: r.Hedges + 1, Winner: r.Winner, Delay: c.Delay, Age: r.DecidedAt, Err: r.Err,
 		})
 	}
 }
 
-func (c *Call) tellOddCost(cost float64) {
+func tellOddCost(c *Call, cost float64) {
 	for _, t := range c.settings.Traces {
 		if t.OddCost != nil {
-			t.OddCost(settings.OddCost{Target: c.Target, Method: c.Call.Method, Cost: cost})
+			t.OddCost(settings.OddCost{Target: c.Target, Method: c.Method, Cost: cost})
 		}
 	}
 }

@@ -19,26 +19,26 @@ func (c *Call) Inspect(request any) {
 }
 
 // Inspects reports whether Inspect has anything to do.
-func (c *Call) Inspects() bool { return c.classifies() || c.Payment.Owes }
+func (c *Call) Inspects() bool { return classifies(c) || c.Payment.Owes }
 
 // classifies reports whether the class of the request is of interest.
-func (c *Call) classifies() bool { return c.Learns && c.settings.Class != nil && c.class == nil }
+func classifies(c *Call) bool { return c.Learns && c.settings.Class != nil && c.class == nil }
 
 // TraitsOf asks the user's functions about a request. It may be called at any time, if the call inspects its request.
 func (c *Call) TraitsOf(request any) Traits {
 	var t Traits
-	if c.classifies() {
-		t.class = c.settings.Class(c.Context, c.Call.Method, request)
+	if classifies(c) {
+		t.class = c.settings.Class(c.Context, c.Method, request)
 	}
 	if c.Payment.Owes {
-		t.cost = c.costOf(request)
+		t.cost = costOf(c, request)
 	}
 	return t
 }
 
 // costOf asks the user's function what the request costs. An invalid cost is counted, and is 1.
-func (c *Call) costOf(request any) float64 {
-	cost := c.settings.Cost(c.Context, c.Call.Method, request)
+func costOf(c *Call, request any) float64 {
+	cost := c.settings.Cost(c.Context, c.Method, request)
 	if budget.IsCost(cost) {
 		return cost
 	}
@@ -48,7 +48,7 @@ func (c *Call) costOf(request any) float64 {
 		s.InvalidCosts++
 	})
 	if first {
-		c.tellOddCost(cost)
+		tellOddCost(c, cost)
 	}
 	return 1
 }
@@ -60,7 +60,7 @@ func (c *Call) SetTraits(t Traits) {
 	if c.Payment.Owes {
 		c.Payment.SetCost(c.Start, t.cost)
 	}
-	if t.class == "" || !c.classifies() {
+	if t.class == "" || !classifies(c) {
 		return
 	}
 	c.class = c.settings.Classes.Of(c.method, t.class)

@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc/connectivity"
 
+	"github.com/grpchedge/hedge/internal/codeset"
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/place"
 	"github.com/grpchedge/hedge/internal/race"
@@ -64,6 +65,17 @@ type Call struct {
 	Ticket  Ticket
 	Record  *place.Record // where its attempts have been; nil where no policy asks
 	Group   Group
+}
+
+// Age is how long ago the call began.
+func (c *Call) Age() time.Duration { return time.Since(c.Start) }
+
+// HedgeContext returns the context of a hedge. It may be called from any goroutine, once the primary's context is known.
+func (c *Call) HedgeContext(ctx context.Context) context.Context {
+	if c.Record == nil {
+		return ctx
+	}
+	return c.Record.Hedge(ctx)
 }
 
 // Learned is what was learned of calls like this one.
@@ -169,9 +181,30 @@ type End struct {
 	Age  time.Duration // at which the caller had the outcome
 	// Known says that what the caller waited for is the age. It is not where the caller of a stream asked late, or the outcome
 	// says nothing of the latency.
-	Known bool
-	Gone  bool // the caller had gone
-	// FirstMessage says that the race has ended before, by the headers of a stream, and that this is its first message.
-	FirstMessage bool
-	Success      bool // the call has succeeded, and this was not said before
+	Known   bool
+	Gone    bool // the caller had gone
+	Success bool // the call has succeeded, and this was not said before
+
+	Primary Primary
+
+	// Headers says that the race was for response headers, so that its times are not those of first messages. A second end
+	// follows for the first message; FirstMessage is set in that one. If a hedge has won, Hedge is its report there.
+	Headers, FirstMessage bool
+	Hedge                 *race.AttemptReport
+	Over                  bool // the stream ended with its headers
+}
+
+// Primary is what became of a call's primary.
+type Primary struct {
+	Known    bool // it has ended, and how is known
+	CutShort bool // it had not answered at Age, when a hedge won
+	Err      error
+	Age      time.Duration // of the call
+	Gone     bool          // the caller had gone by then
+	Late     bool          // it may have ended long before, as the caller of the stream asked late
+}
+
+// Answered reports whether the primary has answered its caller.
+func (p Primary) Answered() bool {
+	return p.Known && (p.Err == nil || !p.Gone && !p.Late && codeset.Answers.HasStatus(p.Err))
 }

@@ -4,9 +4,11 @@ import (
 	"go.uber.org/atomic"
 
 	"github.com/grpchedge/hedge/budget"
+	"github.com/grpchedge/hedge/internal/codeset"
 	"github.com/grpchedge/hedge/internal/feature"
 	"github.com/grpchedge/hedge/internal/feature/control"
 	"github.com/grpchedge/hedge/internal/feature/guard"
+	"github.com/grpchedge/hedge/internal/feature/learning"
 	"github.com/grpchedge/hedge/internal/feature/otherbackend"
 	"github.com/grpchedge/hedge/internal/feature/pause"
 	"github.com/grpchedge/hedge/internal/feature/payment"
@@ -78,6 +80,17 @@ func (s *Settings) Unbudgeted() bool {
 	return s.Policy != nil && s.Learning.BudgetPercent >= MaxBudgetPercent
 }
 
+// HedgeFinal reports whether a hedge's final status may end the race.
+func (s *Settings) HedgeFinal() bool { return s.Policy != nil || s.OnlyReads }
+
+// Finals returns the statuses by which a server says that it looked at the request and answered.
+func (s *Settings) Finals() codeset.Set {
+	if s.Policy != nil {
+		return s.Policy.Final
+	}
+	return s.Final
+}
+
 // PlugIn makes the lists of the method's gates and observers.
 //
 // Gates are asked in this order. To add a gate, add it here: see CONTRIBUTING.md.
@@ -98,6 +111,7 @@ func (s *Settings) PlugIn(f Features) {
 	s.gate(f.Guard != nil && !s.Unbudgeted(), f.Guard)
 	s.gate(!s.Unbudgeted(), payment.Budget{})
 
+	s.observer(true, learning.Observer{Hedges: s.Trigger.Kind == AutoTrigger})
 	s.observer(f.Throttle != nil, f.Throttle)
 	s.observer(f.Guard != nil, f.Guard)
 	s.observer(f.Groups != nil, f.Groups)

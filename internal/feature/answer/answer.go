@@ -13,24 +13,29 @@ type Function = func(ctx context.Context, method string, reply any, err error) b
 
 // Judge is what the answers of one call are judged by.
 type Judge struct {
-	Function   Function
-	Final      codeset.Set // the statuses by which a server says that it looked at the request and answered
-	HedgeFinal bool        // such a status of a hedge may end the race
+	function   Function
+	final      codeset.Set // the statuses by which a server says that it looked at the request and answered
+	hedgeFinal bool        // such a status of a hedge may end the race
+	ctx        context.Context
+	name       string
 }
 
-// Accepts asks about attempt n of a call. If err is not nil, there is no reply. The function is not asked about failures that could
+// NewJudge returns the judge of a call with the given context and method.
+func NewJudge(f Function, final codeset.Set, hedgeFinal bool, ctx context.Context, method string) Judge {
+	return Judge{f, final, hedgeFinal, ctx, method}
+}
+
+// Accepts asks about attempt n. If err is not nil, there is no reply. The function is not asked about failures that could
 // not end the race, nor once the caller has gone: then Accepts returns true. It may be called concurrently.
-func (j Judge) Accepts(ctx context.Context, method string, n int, reply any, err error) bool {
+func (j *Judge) Accepts(n int, reply any, err error) bool {
 	if err != nil {
-		if !j.Final.HasStatus(err) || n > 0 && !j.HedgeFinal || ctx.Err() != nil {
+		if !j.final.HasStatus(err) || n > 0 && !j.hedgeFinal || j.ctx.Err() != nil {
 			return true
 		}
 		reply = nil
 	}
-	return j.Function(ctx, method, reply, err)
+	return j.function(j.ctx, j.name, reply, err)
 }
 
 // AcceptsNone is Accepts of a stream that has ended without a message.
-func (j Judge) AcceptsNone(ctx context.Context, method string) bool {
-	return j.Function(ctx, method, nil, io.EOF)
-}
+func (j *Judge) AcceptsNone() bool { return j.function(j.ctx, j.name, nil, io.EOF) }

@@ -1,0 +1,111 @@
+// Package learning teaches a method, and the class of a request, how long attempts take.
+package learning
+
+import (
+	"time"
+
+	"github.com/grpchedge/hedge/internal/codeset"
+	"github.com/grpchedge/hedge/internal/feature"
+	"github.com/grpchedge/hedge/internal/learn"
+	"github.com/grpchedge/hedge/internal/race"
+)
+
+// Observer is the observer of every method.
+type Observer struct {
+	Hedges bool // what hedges take is of interest, for the choice of the trigger
+}
+
+// Admitted does nothing.
+func (Observer) Admitted(*feature.Due) {}
+
+// Failed does nothing.
+func (Observer) Failed(race.End, race.Pushback) {}
+
+// Ended learns from a call.
+func (o Observer) Ended(c feature.Call, e feature.End) {
+	if !c.Learns || e.Race != nil && e.Race.Panicked {
+		return
+	}
+	if e.Race != nil && e.Race.Hedges > 0 {
+		o.raced(&c, e)
+	}
+	if e.Hedge != nil {
+		o.headersWon(&c, e)
+	}
+	p := e.Primary
+	switch ended := c.Start.Add(p.Age); {
+	case p.CutShort, p.Known && p.Gone && p.Err != nil:
+		each(&c, func(l *learn.Learner) { l.ObserveLonger(ended, p.Age) })
+	case p.Known && !p.Late && codeset.Answers.HasStatus(p.Err):
+		each(&c, func(l *learn.Learner) { l.Observe(ended, p.Age) })
+	}
+}
+
+// raced learns what a hedged call took, what its hedges took, also those that were cut short, and whether hedges win. A hedge that
+// failed teaches nothing. After a poor answer, or a cut, no hedge of the call does: the trigger learns from hedges of slow
+// calls alone.
+func (o Observer) raced(c *feature.Call, e feature.End) {
+	r := e.Race
+	proven := c.Estimate != nil && proves(r)
+	if proven {
+		each(c, func(l *learn.Learner) { l.Hedged(r.Winner > 0 && codeset.Answers.HasStatus(r.Err)) })
+	}
+	if proven && !e.Headers {
+		first := r.Attempts[1].SentAt
+		each(c, func(l *learn.Learner) { l.HedgedCall(first, r.DeliveredAt-first, c.MaxHedges) })
+	}
+	if !o.Hedges || !e.Headers && (r.PoorAnswers() > 0 || r.Repeated) {
+		return
+	}
+	for n := 1; n <= r.Hedges; n++ {
+		a := &r.Attempts[n]
+		after, cut := r.Unanswered(n)
+		switch {
+		case e.Headers: // of the winner, its first message tells more
+			if a.CutShort && n != r.Winner {
+				hedgeCutShort(c, after)
+			}
+		case cut:
+			hedgeCutShort(c, after)
+		case n == r.Winner && a.End != race.NonFatal || a.CutShort:
+			hedgeEnded(c, a.Err, a.EndedAt-a.SentAt)
+		}
+	}
+}
+
+// headersWon learns from the first message of a stream that the headers of a hedge have decided.
+func (o Observer) headersWon(c *feature.Call, e feature.End) {
+	switch headers := e.Hedge.EndedAt - e.Hedge.SentAt; {
+	case !o.Hedges:
+	case e.Over:
+		hedgeEnded(c, e.Err, headers)
+	case e.Known:
+		hedgeEnded(c, e.Err, e.Age-e.Hedge.SentAt)
+	default:
+		hedgeCutShort(c, headers)
+	}
+}
+
+// proves reports whether a race shows if hedges of slow calls pay. One whose caller gave up does not. One whose deadline no
+// attempt met does. One with a poor answer does not, because its hedges had another reason.
+func proves(r *race.Report) bool {
+	return r.PoorAnswers() == 0 && !r.Repeated && (codeset.Answers.HasStatus(r.Err) || r.CallerGone != race.CallerCancelled)
+}
+
+func hedgeEnded(c *feature.Call, err error, after time.Duration) {
+	if codeset.Answers.HasStatus(err) {
+		each(c, func(l *learn.Learner) { l.HedgeAnswered(time.Now(), after) })
+	}
+}
+
+func hedgeCutShort(c *feature.Call, after time.Duration) {
+	each(c, func(l *learn.Learner) { l.HedgeCancelled(time.Now(), after) })
+}
+
+// each does something with each learner that the call teaches: the method's and its class's.
+func each(c *feature.Call, teach func(*learn.Learner)) {
+	teach(c.Learned.Method)
+	if c.Learned.Class != nil {
+		teach(c.Learned.Class)
+	}
+}
