@@ -81,7 +81,7 @@ func TestBook_FailuresCountOnce(t *testing.T) {
 		"one before the caller left":       {race.Report{Err: unavailable, CallerGone: race.CallerCancelled, GoneAt: 2 * ms}, 9, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := hedgetest.All(t, hedge.WithThrottle(10, 0.1))
+			s := hedgetest.All(t, hedgetest.Throttle(10, 0.1))
 			c := hcall.Begin(registry.Of(s), t.Context(), target, method, nil, hedge.After(0))
 			tc.report.Attempts[0] = failed
 			c.Admit(1, 1, &tc.report)

@@ -138,8 +138,8 @@ func ExampleWithServiceConfig_only() {
 }
 
 // Hedges stop after five failures in a row, while half of the ten tokens are gone.
-func ExampleWithThrottle() {
-	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithThrottle(10, 0.1))
+func ExampleWithServiceConfig_throttle() {
+	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithServiceConfig(`{"retryThrottling": {"maxTokens": 10, "tokenRatio": 0.1}}`))
 	if err != nil {
 		panic(err)
 	}

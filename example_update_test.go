@@ -32,7 +32,8 @@ func ExampleWithMethodOptions() {
 func ExampleWithTargetOptions() {
 	_, err := hedge.New(
 		hedge.WithAllMethods(),
-		hedge.WithTargetOptions("dns:///eu-*", hedge.WithMaxHedges(1), hedge.WithThrottle(10, 0.1)),
+		hedge.WithTargetOptions("dns:///eu-*", hedge.WithMaxHedges(1),
+			hedge.WithServiceConfig(`{"retryThrottling": {"maxTokens": 10, "tokenRatio": 0.1}}`)),
 	)
 	fmt.Println(err)
 	_, err = hedge.New(

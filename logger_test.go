@@ -159,7 +159,7 @@ func TestLogger_SteppingAndChanges(t *testing.T) {
 func TestLogger_Throttle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l logged
-		s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithBudgetPercent(400), hedge.WithThrottle(4, 0.5), l.option())
+		s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithBudgetPercent(400), hedgetest.Throttle(4, 0.5), l.option())
 		do := func(d time.Duration, err error) {
 			_, _ = hedge.Do(t.Context(), s, target, method, func(ctx context.Context) (int, error) {
 				if wait(ctx, d) != nil {

@@ -143,17 +143,21 @@ func addPatterns(to *[]string, option string, patterns []string) error {
 //
 // The throttle, [WithOtherBackendOnly] and the budget can hold back a hedge of such a method; the state of the
 // connection and a near deadline do not. A hedge that the budget does not pay for is considered again while an attempt
-// is in flight; if none is, the call ends. With a budget of 400 percent only the policy limits hedges, as in gRPC. A
-// retryThrottling in the config does the same as [WithThrottle].
+// is in flight; if none is, the call ends. With a budget of 400 percent only the policy limits hedges, as in gRPC.
+//
+// A retryThrottling stops hedges, of methods with and without a policy, to a target that fails. Each target has a token
+// count. It starts at maxTokens, 1 to 1000. Each attempt that fails with a non-fatal status, or with a trailer that
+// forbids another attempt, takes 1. Each success adds tokenRatio, up to maxTokens. Hedges are sent only while the count
+// is above half of maxTokens. tokenRatio must be above 0; its first three decimals count. Every unary call and server
+// stream counts, of any method, hedged or not. [stats.Method] has the count.
+//
+// The service config of a target, by [WithTargetOptions], replaces that of the scheduler as a whole.
 func WithServiceConfig(json string) Option {
-	return named("WithServiceConfig", func(c *settings.Config) error {
-		parsed, err := serviceconfig.Parse(json)
-		if err != nil {
-			return fmt.Errorf("hedge: WithServiceConfig: %w", err)
-		}
-		c.ServiceConfig = parsed
-		return nil
-	})
+	parsed, err := serviceconfig.Parse(json)
+	if err != nil {
+		err = fmt.Errorf("hedge: WithServiceConfig: %w", err)
+	}
+	return option("WithServiceConfig", err, func(c *settings.Config) { c.ServiceConfig = parsed })
 }
 
 // How many hedges are sent.
@@ -218,24 +222,6 @@ func WithOtherBackendOnly() Option {
 // and the throttle still limit hedges.
 func WithoutGuard() Option {
 	return option("WithoutGuard", nil, func(c *settings.Config) { c.Guard = false })
-}
-
-// WithThrottle stops hedges to a target that fails, as gRPC defines it for retryThrottling. Each target has a token
-// count. It starts at maxTokens, 1 to 1000. Each attempt that fails with a non-fatal status, or with a trailer that
-// forbids another attempt, takes 1. Each success adds ratio, up to maxTokens. Hedges are sent only while the count is
-// above half of maxTokens. ratio must be above 0; its first three decimals count.
-//
-// Every unary call and server stream counts, of any method, hedged or not. [stats.Method] has the count. This option
-// replaces a retryThrottling of [WithServiceConfig]. With neither there is no throttling.
-func WithThrottle(maxTokens int, ratio float64) Option {
-	return named("WithThrottle", func(c *settings.Config) error {
-		t, err := serviceconfig.NewThrottle(maxTokens, ratio)
-		if err != nil {
-			return fmt.Errorf("hedge: WithThrottle(%d, %v): %w", maxTokens, ratio, err)
-		}
-		c.Throttle = t
-		return nil
-	})
 }
 
 // WithNonFatalCodes replaces the set of non-fatal statuses. If the primary fails with one of them while a hedge is in

@@ -34,8 +34,8 @@ func WithMethodOptions(methods string, opts ...Option) Option {
 
 // WithTargetOptions applies options to the targets that match a pattern. They win over those of the scheduler. A target
 // is named as in [stats.Method]. In the pattern, * stands for any characters, slashes included. The options are those
-// that can be set for a method, [WithThrottle], [WithResetLimit], and [WithMethodOptions] for methods of these targets
-// only. Any other option is an error.
+// that can be set for a method, [WithServiceConfig], [WithResetLimit], and [WithMethodOptions] for methods of these
+// targets only. Any other option is an error.
 //
 // If several patterns match, the more specific one wins, as in [WithMethodOptions]. An option of a method wins over one
 // of its target.

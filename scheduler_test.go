@@ -242,7 +242,7 @@ func TestRule10_EachReasonIsCounted(t *testing.T) {
 		{name: "the policy has a budget", options: []hedge.Option{named(`"10ms"`), hedge.WithBudgetPercent(1)},
 			before: func(s *hedge.Scheduler) { spend(s) }, want: stats.Counts{BudgetExhausted: 1}},
 		{name: "a policy of which the budget pays for every hedge", options: []hedge.Option{named(`"10ms"`), hedge.WithBudgetPercent(400)}, want: stats.Counts{Hedged: 1, Hedges: 1}},
-		{name: "throttled", options: []hedge.Option{learning, hedge.WithThrottle(2, 0.1)},
+		{name: "throttled", options: []hedge.Option{learning, hedgetest.Throttle(2, 0.1)},
 			before: func(s *hedge.Scheduler) { fail(s) }, want: stats.Counts{Warmup: 1, Throttled: 1}},
 		{name: "After goes before selection", options: []hedge.Option{hedge.WithMethods("/pkg.Svc/List*")}, call: []grpc.CallOption{hedge.After(10 * ms)}, want: stats.Counts{Hedged: 1, Hedges: 1}},
 		{name: "Pause goes before After", call: []grpc.CallOption{hedge.After(10 * ms)}, before: (*hedge.Scheduler).Pause, want: stats.Counts{Paused: 1}},

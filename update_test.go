@@ -97,7 +97,7 @@ func TestRules_Errors(t *testing.T) {
 		{hedge.WithMethodOptions("/s/\xff", hedge.WithOff()), []string{`WithMethodOptions("/s/\xff")`, "UTF-8"}},
 		{hedge.WithMethodOptions("/s/M", hedge.WithMaxHedges(7)), []string{`WithMethodOptions("/s/M")`, "WithMaxHedges(7)", "0 to 4"}},
 		{hedge.WithMethodOptions("/s/M", hedge.WithWindow(time.Minute)), []string{`WithMethodOptions("/s/M")`, "WithWindow cannot be set for a method"}},
-		{hedge.WithMethodOptions("/s/M", hedge.WithThrottle(10, 0.1)), []string{"WithThrottle cannot be set for a method"}},
+		{hedge.WithMethodOptions("/s/M", hedgetest.Throttle(10, 0.1)), []string{"WithServiceConfig cannot be set for a method"}},
 		{hedge.WithTargetOptions("a", hedge.WithAllMethods()), []string{"WithAllMethods cannot be set for a target"}},
 		{hedge.WithTargetOptions("a", hedge.WithTargetOptions("b")), []string{"WithTargetOptions cannot be set for a target"}},
 		{hedge.WithTargetOptions("a", hedge.WithMethodOptions("/s/M", hedge.WithWindow(time.Minute))), []string{`WithTargetOptions("a")`, "WithWindow cannot be set for a method"}},

@@ -29,7 +29,7 @@ func TestUpdate_TracesAndLoggers(t *testing.T) {
 		go func() {
 			defer close(done)
 			time.Sleep(5 * ms)
-			if err := s.Update(append(common, l.option(), hedge.WithThrottle(2, 0.001), hedge.WithTrace(&hedge.Trace{
+			if err := s.Update(append(common, l.option(), hedgetest.Throttle(2, 0.001), hedge.WithTrace(&hedge.Trace{
 				Made:        func(*hedge.Scheduler) { second.made++ },
 				HedgeSent:   func(stats.HedgeSent) { second.sent++ },
 				CallDecided: func(stats.CallDecided) { second.decided++ },

@@ -69,15 +69,13 @@ const whole = `{
           "maxHedges": 0
         }
       },
-      "throttle": {
-        "maxTokens": 10,
-        "ratio": 0.1
+      "serviceConfig": {
+        "retryThrottling": {
+          "maxTokens": 10,
+          "tokenRatio": 0.1
+        }
       }
     }
-  },
-  "throttle": {
-    "maxTokens": 100,
-    "ratio": 1.5
   },
   "trigger": {
     "auto": {
@@ -151,39 +149,39 @@ func TestParse_Errors(t *testing.T) {
 		`{"minDelay": "-1s"}`:              {"minDelay", "-1s", "negative"},
 		`{"dryRun": 1}`:                    {"dryRun", "1", "true or false"},
 		`{"trigger": {}}`:                  {"trigger", "{}", "one of"},
-		`{"trigger": {"fixed": "1s", "percentile": 0.5}}`:                         {"trigger", "one of"},
-		`{"trigger": {"percentile": 90}}`:                                         {"trigger", "Percentile(90)", "between 0 and 1"},
-		`{"trigger": {"fixed": "1s", "fixed": "2s"}}`:                             {"trigger.fixed: the field is given twice"},
-		`{"trigger": {"Fixed": "1s"}}`:                                            {"trigger.Fixed: there is no such field", "auto, percentile, fixed"},
-		`{"trigger": {"auto": {}, "percentile": null}}`:                           {"trigger", "null", "one of"},
-		`{"trigger": {"auto": {"targetPercentile": null}}}`:                       {"trigger.auto", "null", "one of"},
-		`{"trigger": {"auto": {"targetPercentil": 1}}}`:                           {"trigger.auto.targetPercentil: there is no such field", "targetPercentile"},
-		`{"trigger": {"auto": 1}}`:                                                {"trigger.auto", `"1"`, "one of"},
-		`{"warmup": {"calls": 1, "delay": "0s", "call": 3}}`:                      {"warmup.call: there is no such field", "calls, delay"},
-		`{"warmup": {"calls": 3}}`:                                                {"warmup", "calls", `{"calls": 20, "delay": "0s"}`},
-		`{"warmup": {"calls": null, "delay": "0s"}}`:                              {"warmup", "null", `{"calls": 20, "delay": "0s"}`},
-		`{"warmup": {"calls": 1, "delay": "0s", "calls": 2}}`:                     {"warmup.calls: the field is given twice"},
-		`{"resetLimit": {"per": "1m"}}`:                                           {"resetLimit", "1m", `{"resets": 100, "per": "1m"}`},
-		`{"methods": "/s/M"}`:                                                     {"methods", "/s/M", "a list of patterns"},
-		`{"methods": [null]}`:                                                     {"methods", `""`, "/service/method"},
-		`{"serviceConfig": 3}`:                                                    {"serviceConfig", `"3"`, "an object"},
-		`{"serviceConfig": {"methodConfig": 3}}`:                                  {"serviceConfig", "methodConfig", "a number is not allowed here"},
-		`{"methodOptions": {"": {}}}`:                                             {`methodOptions[""]`, "/service/method"},
-		`{"methodOptions": {"/s/M": null}}`:                                       {`methodOptions["/s/M"]`, "null", "an object"},
-		`{"methodOptions": {"/s/M": {}, "/s/M": {}}}`:                             {`methodOptions["/s/M"]`, "given twice"},
-		`{"methodOptions": {"/s/M": {"allMethods": false}}}`:                      {`methodOptions["/s/M"].allMethods: WithAllMethods cannot be set for a method`, "maxHedges"},
-		`{"methodOptions": {"/s/M": {"methodOptions": {}}}}`:                      {`methodOptions["/s/M"].methodOptions: WithMethodOptions cannot be set for a method`},
-		`{"targetOptions": {"": {}}}`:                                             {`targetOptions[""]`, "must not be empty"},
-		nested(4000):                                                              {"targetOptions.t.targetOptions: WithTargetOptions cannot be set for a target"},
-		strings.Repeat("[", 20_000):                                               {"not JSON", "max depth"},
-		`{"nonFatalCodes": ["UNAVAILABEL"]}`:                                      {"nonFatalCodes", "UNAVAILABEL", "a list of statuses"},
-		`{"throttle": {"maxTokens": 0, "ratio": 1}}`:                              {"throttle", "maxTokens: 0", "(0, 1000]"},
-		`{"methods": ["Get"]}`:                                                    {"methods", `"Get"`, "/service/method"},
-		`{"methods": []}`:                                                         {"methods", "at least one"},
-		`{"methodOptions": {"/s/M": {"window": "1s"}}}`:                           {`methodOptions["/s/M"].window: WithWindow cannot be set for a method`},
-		`{"methodOptions": {"/s/M": {"off": 3}}}`:                                 {`methodOptions["/s/M"].off`, `"3"`, "true or false"},
-		`{"methodOptions": {"/s/M": {"of": true}}}`:                               {`methodOptions["/s/M"].of: there is no such field`},
-		`{"targetOptions": {"t": {"methodOptions": {"/s/M": {"maxHedges": 9}}}}}`: {`targetOptions.t.methodOptions["/s/M"].maxHedges`, "9", "0 to 4"},
+		`{"trigger": {"fixed": "1s", "percentile": 0.5}}`:                           {"trigger", "one of"},
+		`{"trigger": {"percentile": 90}}`:                                           {"trigger", "Percentile(90)", "between 0 and 1"},
+		`{"trigger": {"fixed": "1s", "fixed": "2s"}}`:                               {"trigger.fixed: the field is given twice"},
+		`{"trigger": {"Fixed": "1s"}}`:                                              {"trigger.Fixed: there is no such field", "auto, percentile, fixed"},
+		`{"trigger": {"auto": {}, "percentile": null}}`:                             {"trigger", "null", "one of"},
+		`{"trigger": {"auto": {"targetPercentile": null}}}`:                         {"trigger.auto", "null", "one of"},
+		`{"trigger": {"auto": {"targetPercentil": 1}}}`:                             {"trigger.auto.targetPercentil: there is no such field", "targetPercentile"},
+		`{"trigger": {"auto": 1}}`:                                                  {"trigger.auto", `"1"`, "one of"},
+		`{"warmup": {"calls": 1, "delay": "0s", "call": 3}}`:                        {"warmup.call: there is no such field", "calls, delay"},
+		`{"warmup": {"calls": 3}}`:                                                  {"warmup", "calls", `{"calls": 20, "delay": "0s"}`},
+		`{"warmup": {"calls": null, "delay": "0s"}}`:                                {"warmup", "null", `{"calls": 20, "delay": "0s"}`},
+		`{"warmup": {"calls": 1, "delay": "0s", "calls": 2}}`:                       {"warmup.calls: the field is given twice"},
+		`{"resetLimit": {"per": "1m"}}`:                                             {"resetLimit", "1m", `{"resets": 100, "per": "1m"}`},
+		`{"methods": "/s/M"}`:                                                       {"methods", "/s/M", "a list of patterns"},
+		`{"methods": [null]}`:                                                       {"methods", `""`, "/service/method"},
+		`{"serviceConfig": 3}`:                                                      {"serviceConfig", `"3"`, "an object"},
+		`{"serviceConfig": {"methodConfig": 3}}`:                                    {"serviceConfig", "methodConfig", "a number is not allowed here"},
+		`{"methodOptions": {"": {}}}`:                                               {`methodOptions[""]`, "/service/method"},
+		`{"methodOptions": {"/s/M": null}}`:                                         {`methodOptions["/s/M"]`, "null", "an object"},
+		`{"methodOptions": {"/s/M": {}, "/s/M": {}}}`:                               {`methodOptions["/s/M"]`, "given twice"},
+		`{"methodOptions": {"/s/M": {"allMethods": false}}}`:                        {`methodOptions["/s/M"].allMethods: WithAllMethods cannot be set for a method`, "maxHedges"},
+		`{"methodOptions": {"/s/M": {"methodOptions": {}}}}`:                        {`methodOptions["/s/M"].methodOptions: WithMethodOptions cannot be set for a method`},
+		`{"targetOptions": {"": {}}}`:                                               {`targetOptions[""]`, "must not be empty"},
+		nested(4000):                                                                {"targetOptions.t.targetOptions: WithTargetOptions cannot be set for a target"},
+		strings.Repeat("[", 20_000):                                                 {"not JSON", "max depth"},
+		`{"nonFatalCodes": ["UNAVAILABEL"]}`:                                        {"nonFatalCodes", "UNAVAILABEL", "a list of statuses"},
+		`{"serviceConfig": {"retryThrottling": {"maxTokens": 0, "tokenRatio": 1}}}`: {"serviceConfig", "maxTokens: 0", "(0, 1000]"},
+		`{"methods": ["Get"]}`:                                                      {"methods", `"Get"`, "/service/method"},
+		`{"methods": []}`:                                                           {"methods", "at least one"},
+		`{"methodOptions": {"/s/M": {"window": "1s"}}}`:                             {`methodOptions["/s/M"].window: WithWindow cannot be set for a method`},
+		`{"methodOptions": {"/s/M": {"off": 3}}}`:                                   {`methodOptions["/s/M"].off`, `"3"`, "true or false"},
+		`{"methodOptions": {"/s/M": {"of": true}}}`:                                 {`methodOptions["/s/M"].of: there is no such field`},
+		`{"targetOptions": {"t": {"methodOptions": {"/s/M": {"maxHedges": 9}}}}}`:   {`targetOptions.t.methodOptions["/s/M"].maxHedges`, "9", "0 to 4"},
 		`{"serviceConfig": {"methodConfig": [{"name": [{}], "hedgingPolicy": {"maxAttempts": 1}}]}}`: {"serviceConfig", "maxAttempts"},
 	} {
 		_, err := config.Parse([]byte(text))
@@ -239,7 +237,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"methodOptions": {"/s/M": {"trigger": {"percentile": 0.5}}}}`))
 	f.Add([]byte(`{"trigger": {"auto": {}}}`))
 	f.Add([]byte(`{"allMethods": true, "control": 7, "warmup": {"calls": 1e1, "delay": "1us"}, "resetLimit": {"resets": 0, "per": "0s"}}`))
-	f.Add([]byte(`{"allMethods": true, "throttle": {"maxTokens": 10, "ratio": 1.0019}, "targetOptions": {"*": {"off": false}}}`))
+	f.Add([]byte(`{"allMethods": true, "serviceConfig": {"retryThrottling": {"maxTokens": 10, "tokenRatio": 1.0019}}, "targetOptions": {"*": {"off": false}}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		opts, err := config.Parse(text)
 		if err != nil {

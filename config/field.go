@@ -46,9 +46,6 @@ func init() { // not in the declaration, because the fields for rules contain al
 		"off":              flag("WithOff", hedge.WithOff),
 		"dryRun":           flag("WithDryRun", hedge.WithDryRun),
 		"control":          value("WithControl", "a number, 0 to 50", hedge.WithControl, func(c *settings.Config) any { return c.Control }),
-		"throttle": pair("WithThrottle", `{"maxTokens": 10, "ratio": 0.1}`, func(tokens whole, ratio float64) hedge.Option {
-			return hedge.WithThrottle(int(tokens), ratio)
-		}, func(c *settings.Config) (any, any) { return c.Throttle.Tokens, float64(c.Throttle.MilliRatio) / 1000 }),
 		"resetLimit": pair("WithResetLimit", `{"resets": 100, "per": "1m"}`, func(n whole, per duration) hedge.Option {
 			return hedge.WithResetLimit(int(n), time.Duration(per))
 		}, func(c *settings.Config) (any, any) { return c.ResetLimit.N, duration(c.ResetLimit.Per) }),

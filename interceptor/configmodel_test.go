@@ -94,10 +94,8 @@ func (s story) scheduler(t *testing.T) *hedge.Scheduler {
 	if s.reads {
 		opts = append(opts, hedge.WithReadOnlyMethods("/test.Service/Method"))
 	}
-	if s.throttle && s.seed%2 == 0 {
+	if s.throttle {
 		config["retryThrottling"] = map[string]any{"maxTokens": s.most, "tokenRatio": float64(s.ratio) / 1000}
-	} else if s.throttle {
-		opts = append(opts, hedge.WithThrottle(s.most, float64(s.ratio)/1000))
 	}
 	text, err := json.Marshal(config)
 	if err != nil {

@@ -28,9 +28,9 @@ func TestGuard_HearsOfEachFailureOnce(t *testing.T) {
 	}{
 		{name: "none", steps: []step{answers(50 * ms), answers(50 * ms)}},
 		{name: "an unhedged call", steps: []step{fails(ms, codes.ResourceExhausted)}, calls: []grpc.CallOption{hedge.Off()}, after: 0.25},
-		{name: "the same, with a throttle", steps: []step{fails(ms, codes.ResourceExhausted)}, calls: []grpc.CallOption{hedge.Off()}, option: hedge.WithThrottle(10, 1), after: 0.25},
+		{name: "the same, with a throttle", steps: []step{fails(ms, codes.ResourceExhausted)}, calls: []grpc.CallOption{hedge.Off()}, option: hedgetest.Throttle(10, 1), after: 0.25},
 		{name: "a primary before its hedge", steps: []step{fails(ms, codes.ResourceExhausted)}, after: 0.25},
-		{name: "the same, with another throttle", steps: []step{fails(ms, codes.ResourceExhausted)}, option: hedge.WithThrottle(10, 1), after: 0.25},
+		{name: "the same, with another throttle", steps: []step{fails(ms, codes.ResourceExhausted)}, option: hedgetest.Throttle(10, 1), after: 0.25},
 		{name: "a hedge", steps: []step{answers(50 * ms), fails(ms, codes.ResourceExhausted)}, alone: 0.5},
 		{name: "a hedge that was turned away", steps: []step{answers(50 * ms), fails(ms, codes.ResourceExhausted, "-1")}},
 		{name: "both", steps: []step{fails(20*ms, codes.ResourceExhausted), fails(20*ms, codes.ResourceExhausted)}, after: 0.25},

@@ -240,7 +240,7 @@ func TestGRPCDefinition_Throttling(t *testing.T) {
 // TestThrottle_WithoutAServiceConfig counts for every call, hedged or not, and holds back adaptive hedges.
 func TestThrottle_WithoutAServiceConfig(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := hedgetest.Fixed(t, 10*ms, hedge.WithThrottle(4, 0.5))
+		s := hedgetest.Fixed(t, 10*ms, hedgetest.Throttle(4, 0.5))
 		play := func(opts []grpc.CallOption, steps ...step) int {
 			st := &stub{steps: steps}
 			_ = st.call(t.Context(), s, wrapperspb.Int64(0), opts...)

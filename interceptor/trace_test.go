@@ -48,7 +48,7 @@ func (w *told) trace() *hedge.Trace {
 
 // TestTrace_WhatHappened makes one call for each story, and reads its events and its outcome.
 func TestTrace_WhatHappened(t *testing.T) {
-	never := []hedge.Option{hedge.WithThrottle(1, 0.001)}
+	never := []hedge.Option{hedgetest.Throttle(1, 0.001)}
 	for _, tc := range []struct {
 		name    string
 		steps   []step
@@ -188,7 +188,7 @@ func TestTrace_ABlockedFunctionDelaysItsOwnCall(t *testing.T) {
 						<-unblock
 					}
 				}
-				s := hedgetest.Fixed(t, 10*ms, hedge.WithThrottle(1000, 1), hedge.WithTrace(&hedge.Trace{
+				s := hedgetest.Fixed(t, 10*ms, hedgetest.Throttle(1000, 1), hedge.WithTrace(&hedge.Trace{
 					HedgeSent:     func(e stats.HedgeSent) { at("HedgeSent", e.Context) },
 					HedgeHeldBack: func(e stats.HedgeHeldBack) { at("HedgeHeldBack", e.Context) },
 					AttemptLost:   func(e stats.AttemptLost) { at("AttemptLost", e.Context) },
@@ -230,7 +230,7 @@ func TestTrace_APanicIsTheCallers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := hedgetest.Fixed(t, 10*ms, hedge.WithThrottle(1000, 1), hedge.WithTrace(trace))
+				s := hedgetest.Fixed(t, 10*ms, hedgetest.Throttle(1000, 1), hedge.WithTrace(trace))
 				defer func() {
 					value := recover()
 					if p, ok := value.(*hedge.Panic); ok {

@@ -90,7 +90,7 @@ func TestForwardedNumber(t *testing.T) {
 		{"hedged", false, 2, nil, codes.OK, []string{primary, first, second}},
 		{"hedges are shed", false, 0, []hedge.Option{hedge.WithMaxHedges(1)}, codes.OK, []string{primary, first}},
 		{"watched", false, 0, []hedge.Option{hedge.WithMaxHedges(0)}, codes.OK, []string{primary}},
-		{"with a throttle", false, 0, []hedge.Option{hedge.WithMaxHedges(0), hedge.WithThrottle(10, 1)}, codes.OK, []string{primary}},
+		{"with a throttle", false, 0, []hedge.Option{hedge.WithMaxHedges(0), hedgetest.Throttle(10, 1)}, codes.OK, []string{primary}},
 		{"not selected", false, 0, []hedge.Option{hedge.WithIdempotentOnly()}, codes.OK, []string{primary}},
 	} {
 		for kind, call := range forwardedCalls {

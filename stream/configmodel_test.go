@@ -102,7 +102,7 @@ func (s story) scheduler(t *testing.T) *hedge.Scheduler {
 		opts = append(opts, hedge.WithReadOnlyMethods("/*/*"))
 	}
 	if s.throttle {
-		opts = append(opts, hedge.WithThrottle(s.most, float64(s.ratio)/1000))
+		config["retryThrottling"] = map[string]any{"maxTokens": s.most, "tokenRatio": float64(s.ratio) / 1000}
 	}
 	text, err := json.Marshal(config)
 	if err != nil {

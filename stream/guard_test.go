@@ -35,9 +35,9 @@ func TestGuard_HearsOfEachFailureOnce(t *testing.T) {
 	}{
 		{name: "none", plans: []testserver.Plan{slow, slow}},
 		{name: "an unhedged call", plans: []testserver.Plan{used}, call: hedge.Off(), after: 0.25},
-		{name: "an unhedged call with a throttle", plans: []testserver.Plan{used}, call: hedge.Off(), option: hedge.WithThrottle(10, 1), after: 0.25},
+		{name: "an unhedged call with a throttle", plans: []testserver.Plan{used}, call: hedge.Off(), option: hedgetest.Throttle(10, 1), after: 0.25},
 		{name: "a primary before its hedge", plans: []testserver.Plan{used}, after: 0.25},
-		{name: "the same, with a throttle", plans: []testserver.Plan{used}, option: hedge.WithThrottle(10, 1), after: 0.25},
+		{name: "the same, with a throttle", plans: []testserver.Plan{used}, option: hedgetest.Throttle(10, 1), after: 0.25},
 		{name: "the same, at the headers", plans: []testserver.Plan{used}, headers: true, after: 0.25},
 		{name: "a hedge", plans: []testserver.Plan{slow, used}, alone: 0.5},
 		{name: "a hedge, at the headers", plans: []testserver.Plan{slow, used}, headers: true, alone: 0.5},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,10 +22,10 @@ import (
 )
 
 // configured returns a scheduler for which ServerStream has this hedgingPolicy, and which does nothing else.
-func configured(t testing.TB, policy string, opts ...hedge.Option) *hedge.Scheduler {
+func configured(t testing.TB, policy string, more ...string) *hedge.Scheduler {
 	t.Helper()
-	config := `{"methodConfig": [{"name": [{"service": "hedgetest.TestService", "method": "ServerStream"}], "hedgingPolicy": ` + policy + `}]}`
-	return hedgetest.New(t, append([]hedge.Option{hedge.WithServiceConfig(config), hedge.WithBudgetPercent(400)}, opts...)...)
+	config := `{"methodConfig": [{"name": [{"service": "hedgetest.TestService", "method": "ServerStream"}], "hedgingPolicy": ` + policy + `}]` + strings.Join(more, "") + `}`
+	return hedgetest.New(t, hedge.WithServiceConfig(config), hedge.WithBudgetPercent(400))
 }
 
 const (
@@ -112,7 +113,7 @@ func TestGRPCJava7222_AThrottledStreamFailsAtOnce(t *testing.T) {
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: func(testserver.Attempt) testserver.Plan {
 			return breaks(ms, codes.Unavailable)
 		}})
-		s := configured(t, late, hedge.WithThrottle(2, 0.1))
+		s := configured(t, late, `, "retryThrottling": {"maxTokens": 2, "tokenRatio": 0.1}`)
 		client := dial(t, cluster, s)
 		for range 3 {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -136,7 +137,7 @@ func TestGRPCJava7222_AThrottledStreamFailsAtOnce(t *testing.T) {
 func TestThrottle_IsSharedWithUnhedgedStreams(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true})
-		s := hedgetest.All(t, hedge.WithThrottle(10, 0.5), hedge.WithWarmup(1000, 0))
+		s := hedgetest.All(t, hedgetest.Throttle(10, 0.5), hedge.WithWarmup(1000, 0))
 		client := dial(t, cluster, s)
 		for _, tc := range []struct {
 			name   string

@@ -106,7 +106,7 @@ var everyOption = []steered{
 	{"WithDryRun", hedge.WithDryRun(), hedge.WithDryRun(), func(c settings.Config) any { return c.DryRun }, true, true, ""},
 	{"WithOtherBackendOnly", hedge.WithOtherBackendOnly(), hedge.WithOtherBackendOnly(), func(c settings.Config) any { return c.OtherBackendOnly }, true, true, ""},
 	{"WithOff", hedge.WithOff(), hedge.WithOff(), func(c settings.Config) any { return c.Off }, true, true, "Off"},
-	{"WithThrottle", hedge.WithThrottle(1, 1), hedge.WithThrottle(2, 1), func(c settings.Config) any { return tokens(c.Throttle) }, true, false, ""},
+	{"WithServiceConfig", hedgetest.Throttle(1, 1), hedgetest.Throttle(2, 1), func(c settings.Config) any { return tokens(c.Throttling()) }, true, false, ""},
 	{"WithResetLimit", hedge.WithResetLimit(1, time.Second), hedge.WithResetLimit(2, time.Second), func(c settings.Config) any {
 		if c.ResetLimit == nil {
 			return 0
@@ -120,7 +120,6 @@ var everyOption = []steered{
 	{"WithMethods", hedge.WithMethods("/s/*"), nil, func(c settings.Config) any { return len(c.Methods) }, false, false, "After"},
 	{"WithReadOnlyMethods", hedge.WithReadOnlyMethods("/s/*"), nil, func(c settings.Config) any { return len(c.ReadOnly) }, false, false, "After"},
 	{"WithIdempotentOnly", hedge.WithIdempotentOnly(), nil, func(c settings.Config) any { return c.IdempotentOnly }, false, false, "After"},
-	{"WithServiceConfig", hedge.WithServiceConfig("{}"), nil, func(c settings.Config) any { return c.ServiceConfig != nil }, false, false, ""},
 	{"WithWindow", hedge.WithWindow(time.Hour), nil, func(c settings.Config) any { return c.Window }, false, false, ""},
 	{"WithMaxMemory", hedge.WithMaxMemory(1 << 30), nil, func(c settings.Config) any { return c.MaxMemory }, false, false, ""},
 	{"WithoutGuard", hedge.WithoutGuard(), nil, func(c settings.Config) any { return c.Guard }, false, false, ""},
@@ -158,7 +157,7 @@ var scopes = []scope{
 func TestRule20_EveryOptionEverywhere(t *testing.T) {
 	made := func(t *testing.T, o steered, opts ...hedge.Option) any {
 		t.Helper()
-		s, err := hedge.New(append(opts, hedge.WithAllMethods(), hedge.WithServiceConfig("{}"))...)
+		s, err := hedge.New(append([]hedge.Option{hedge.WithAllMethods(), hedge.WithServiceConfig("{}")}, opts...)...)
 		if err != nil {
 			t.Fatalf("%s: %v", o.name, err)
 		}
@@ -209,7 +208,7 @@ func TestConfig_EveryOptionEverywhereRoundTrips(t *testing.T) {
 				if value == nil || !at.may(o) {
 					continue
 				}
-				first := made(t, at.at(value), hedge.WithAllMethods(), hedge.WithServiceConfig("{}"))
+				first := made(t, hedge.WithAllMethods(), hedge.WithServiceConfig("{}"), at.at(value))
 				opts, err := config.Parse(config.Format(first))
 				if err != nil {
 					t.Errorf("%s for the %s: %v", o.name, at.name, err)

@@ -27,7 +27,7 @@ func TestThrottle_CountsConcurrently(t *testing.T) {
 		{"successes that make up for failures", 10, 80, 1000},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := hedgetest.All(t, hedge.WithThrottle(1000, 0.125))
+			s := hedgetest.All(t, hedgetest.Throttle(1000, 0.125))
 			each := func(n int, do func(*calls.Call)) {
 				var group sync.WaitGroup
 				for range 8 {
@@ -51,7 +51,7 @@ func TestThrottle_CountsConcurrently(t *testing.T) {
 
 // TestThrottle_IsPerTarget: what one target does is nothing to another, and its methods share one count.
 func TestThrottle_IsPerTarget(t *testing.T) {
-	s := hedgetest.All(t, hedge.WithThrottle(10, 1.0009)) // digits past the third decimal are dropped
+	s := hedgetest.All(t, hedgetest.Throttle(10, 1.0009)) // digits past the third decimal are dropped
 	for _, c := range []struct{ target, method string }{{"a", "/x/A"}, {"a", "/x/B"}, {"b", "/x/A"}} {
 		call := calls.Begin(registry.Of(s), t.Context(), c.target, c.method, nil, hedge.Off())
 		call.End(calls.End{Err: status.Error(codes.NotFound, ""), Trailer: metadata.Pairs("grpc-retry-pushback-ms", "-1")})

@@ -19,6 +19,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
@@ -286,7 +287,7 @@ func TestThrottle_IsSharedByUnaryCallsAndStreams(t *testing.T) {
 				return testserver.Plan{Code: codes.Unavailable}
 			}
 			return testserver.Plan{Delay: 15 * ms}
-		}, hedge.WithThrottle(4, 0.5))
+		}, hedgetest.Throttle(4, 0.5))
 		failing.Store(true)
 		for kind := range kinds { // one failure of each
 			if o := kinds[kind](w, t.Context(), request()); status.Code(o.err) != codes.Unavailable {

@@ -234,9 +234,9 @@ type Throttle struct {
 	MilliRatio int // tokenRatio in thousandths, 1 or more, and no more than refills the count at once
 }
 
-// NewThrottle checks the two numbers of a retryThrottling. Of the ratio, the digits past the third decimal are
+// newThrottle checks the two numbers of a retryThrottling. Of the ratio, the digits past the third decimal are
 // dropped. Errors begin with the name of the field.
-func NewThrottle(maxTokens int, tokenRatio float64) (*Throttle, error) {
+func newThrottle(maxTokens int, tokenRatio float64) (*Throttle, error) {
 	if maxTokens < 1 || maxTokens > MaxTokens {
 		return nil, fmt.Errorf("maxTokens: %d is not in (0, %d]", maxTokens, MaxTokens)
 	}
@@ -271,5 +271,5 @@ func parseThrottle(js json.RawMessage) (*Throttle, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tokenRatio: %s is not a number", raw.TokenRatio)
 	}
-	return NewThrottle(int(max(-1, min(tokens, math.MaxInt32))), ratio)
+	return newThrottle(int(max(-1, min(tokens, math.MaxInt32))), ratio)
 }

@@ -37,7 +37,6 @@ type Config struct {
 	Answer           func(ctx context.Context, method string, reply any, err error) bool // whether an end is accepted; nil: each is
 	Control          float64                                                             // the percentage of calls that are never hedged
 	ServiceConfig    *serviceconfig.Config                                               // nil: none
-	Throttle         *serviceconfig.Throttle                                             // of WithThrottle; nil: none
 	ResetLimit       *resets.Limit                                                       // nil: none
 	Guard            bool                                                                // hold back hedges that make calls fail
 

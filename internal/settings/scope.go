@@ -24,7 +24,7 @@ var Scopes = map[string]Scope{
 	"WithDryRun":           ForTargets | ForMethods,
 	"WithOtherBackendOnly": ForTargets | ForMethods,
 	"WithOff":              ForTargets | ForMethods,
-	"WithThrottle":         ForTargets,
+	"WithServiceConfig":    ForTargets,
 	"WithResetLimit":       ForTargets,
 	"WithMethodOptions":    ForTargets,
 }

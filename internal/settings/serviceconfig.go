@@ -28,8 +28,8 @@ func (c *Config) PolicyOf(fullMethod string) *HedgingPolicy {
 
 // Throttling returns the configuration of each target's throttle; nil for none.
 func (c *Config) Throttling() *serviceconfig.Throttle {
-	if c.Throttle == nil && c.ServiceConfig != nil {
-		return c.ServiceConfig.Throttle
+	if c.ServiceConfig == nil {
+		return nil
 	}
-	return c.Throttle
+	return c.ServiceConfig.Throttle
 }

@@ -92,7 +92,7 @@ func tenThousandCalls(t *testing.T) (o observed) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := hedgetest.All(t, hedge.WithThrottle(100, 0.1), telemetry)
+		s := hedgetest.All(t, hedgetest.Throttle(100, 0.1), telemetry)
 		law, err := testserver.ParseLaw("straggler")
 		if err != nil {
 			t.Fatal(err)

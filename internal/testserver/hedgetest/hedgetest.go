@@ -3,6 +3,7 @@ package hedgetest
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -52,4 +53,9 @@ func Taking(d time.Duration) func(context.Context) (int, error) {
 			return 0, status.FromContextError(ctx.Err()).Err()
 		}
 	}
+}
+
+// Throttle returns a service config that has a retryThrottling and nothing else.
+func Throttle(maxTokens int, ratio float64) hedge.Option {
+	return hedge.WithServiceConfig(fmt.Sprintf(`{"retryThrottling": {"maxTokens": %d, "tokenRatio": %v}}`, maxTokens, ratio))
 }
