@@ -3,14 +3,14 @@ package hedge_test
 import (
 	"context"
 	"fmt"
-	hcall "github.com/grpchedge/hedge/internal/call"
-	"github.com/grpchedge/hedge/internal/registry"
 	"runtime"
 	"strconv"
 	"testing"
 	"time"
 
 	"github.com/grpchedge/hedge"
+	hcall "github.com/grpchedge/hedge/internal/call"
+	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )

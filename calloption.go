@@ -2,11 +2,11 @@ package hedge
 
 import (
 	"context"
-	calls "github.com/grpchedge/hedge/internal/call"
 	"time"
 
 	"google.golang.org/grpc"
 
+	calls "github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/wire"
 	"github.com/grpchedge/hedge/stats"
 )

@@ -3,8 +3,6 @@ package hedge_test
 import (
 	"context"
 	"fmt"
-	hcall "github.com/grpchedge/hedge/internal/call"
-	"github.com/grpchedge/hedge/internal/registry"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -19,7 +17,9 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
+	hcall "github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/longtest"
+	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/stats"
 )

@@ -2,8 +2,8 @@ package hedge
 
 import (
 	"context"
-	calls "github.com/grpchedge/hedge/internal/call"
 
+	calls "github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/wire"
 )

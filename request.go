@@ -2,12 +2,12 @@ package hedge
 
 import (
 	"context"
-	"github.com/grpchedge/hedge/internal/registry"
 	"math/bits"
 	"strconv"
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/settings"
 )
 

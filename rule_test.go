@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	hcall "github.com/grpchedge/hedge/internal/call"
-	"github.com/grpchedge/hedge/internal/registry"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -19,8 +17,10 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
+	hcall "github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )

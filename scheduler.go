@@ -2,11 +2,11 @@ package hedge
 
 import (
 	"errors"
-	"github.com/grpchedge/hedge/internal/feature/pause"
-	"github.com/grpchedge/hedge/internal/registry"
 	"slices"
 	"time"
 
+	"github.com/grpchedge/hedge/internal/feature/pause"
+	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/stats"
 )
 

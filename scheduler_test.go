@@ -2,9 +2,6 @@ package hedge_test
 
 import (
 	"context"
-	hcall "github.com/grpchedge/hedge/internal/call"
-	"github.com/grpchedge/hedge/internal/feature"
-	"github.com/grpchedge/hedge/internal/registry"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -17,8 +14,11 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
+	hcall "github.com/grpchedge/hedge/internal/call"
+	"github.com/grpchedge/hedge/internal/feature"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	_ "github.com/grpchedge/hedge/proto" // the descriptors that WithIdempotentOnly reads
 	"github.com/grpchedge/hedge/stats"

@@ -2,8 +2,6 @@ package hedge_test
 
 import (
 	"context"
-	hcall "github.com/grpchedge/hedge/internal/call"
-	"github.com/grpchedge/hedge/internal/registry"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,6 +9,8 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge"
+	hcall "github.com/grpchedge/hedge/internal/call"
+	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 

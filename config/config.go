@@ -12,13 +12,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"github.com/grpchedge/hedge/internal/registry"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/settings"
 )
 
