@@ -22,9 +22,9 @@ func (d *Distribution) DDSketch() *ddsketch.DDSketch {
 // FromDDSketch returns the distribution of a sketch whose values are nanoseconds, with any mapping. Its error and the 1% of
 // this package's buckets add up. Values outside of 1 µs to 10 min count as the nearer end.
 func FromDDSketch(s *ddsketch.DDSketch) *Distribution {
-	var calls [buckets]float64
+	var calls [Buckets]float64
 	s.ForEach(func(value, count float64) (stop bool) {
-		calls[bucketOf(time.Duration(min(max(value, 0), float64(longest))))] += count
+		calls[Bucket(time.Duration(min(max(value, 0), float64(longest))))] += count
 		return false
 	})
 	var counts Counts

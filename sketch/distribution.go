@@ -79,7 +79,7 @@ func (d *Distribution) Mean() time.Duration {
 
 // tally adds up the calls of several slots.
 type tally struct {
-	answered, cut [buckets]float64
+	answered, cut [Buckets]float64
 }
 
 func (t *tally) distribution() *Distribution {

@@ -84,7 +84,7 @@ func (c Counts) Times(factor float64) Counts {
 
 // Add counts one more call.
 func (c *Counts) Add(d time.Duration) {
-	bucket := int32(bucketOf(d))
+	bucket := int32(Bucket(d))
 	i, found := slices.BinarySearchFunc(*c, bucket, func(count Count, b int32) int { return int(count.Bucket - b) })
 	if !found {
 		*c = slices.Insert(*c, i, Count{Bucket: bucket})

@@ -8,7 +8,7 @@ import (
 // Survival is a survival function S on every bucket: the probability that a call takes longer. It never changes, and may
 // be used concurrently. The nil Survival is that of calls that take no time at all.
 type Survival struct {
-	beyond [buckets]float64 // S at the upper edge of each bucket
+	beyond [Buckets]float64 // S at the upper edge of each bucket
 	last   int              // the last bucket in which something was answered
 }
 
@@ -38,7 +38,7 @@ func (s *Survival) At(t time.Duration) float64 {
 	if t <= shortest {
 		return 1
 	}
-	i := bucketOf(t)
+	i := Bucket(t)
 	if i == 0 {
 		return s.beyond[0]
 	}
@@ -81,25 +81,19 @@ func Mix(a *Survival, weightA float64, b *Survival, weightB float64) *Survival {
 // Distance returns the largest difference between two survival functions, as in the test of Kolmogorov and Smirnov.
 func Distance(a, b *Survival) float64 {
 	most := 0.0
-	for i := range buckets {
+	for i := range Buckets {
 		most = max(most, math.Abs(a.Beyond(i)-b.Beyond(i)))
 	}
 	return most
 }
 
 // upperEdges are the latencies at which buckets end.
-var upperEdges = func() (edges [buckets]time.Duration) {
+var upperEdges = func() (edges [Buckets]time.Duration) {
 	for i := range edges {
 		edges[i] = min(time.Duration(math.Ceil(lowerBound(i+1))), longest)
 	}
 	return edges
 }()
 
-// Buckets is the number of buckets, which are numbered from 0.
-const Buckets = buckets
-
 // UpperEdge returns the latency at which a bucket ends: all in it are shorter.
 func UpperEdge(bucket int) time.Duration { return upperEdges[bucket] }
-
-// Bucket returns the bucket that a latency is counted in.
-func Bucket(d time.Duration) int { return bucketOf(d) }

@@ -27,8 +27,6 @@ import (
 const (
 	steps = 15        // with more, a window would forget more evenly, for a sixteenth more memory each
 	slots = steps + 1 // while one step records, fifteen are kept whole
-
-	minWindow = time.Millisecond
 )
 
 // Window is a distribution of the latencies recorded within a sliding window of time. It forgets in fifteen steps: what was
@@ -68,7 +66,7 @@ func New(window time.Duration) *Window { return NewIn(nil, window) }
 
 // NewIn returns an empty window whose memory the meter, which may be nil, counts.
 func NewIn(m *Meter, window time.Duration) *Window {
-	w := &Window{step: max(window, minWindow) / steps}
+	w := &Window{step: max(window, time.Millisecond) / steps}
 	w.meter.PartOf(m)
 	w.meter.Add(windowBytes + originBytes)
 	return w
@@ -80,15 +78,14 @@ func (w *Window) Release() { w.meter.Release() }
 // Observe records that a call was answered at now, having taken d.
 func (w *Window) Observe(now time.Time, d time.Duration) {
 	if s := w.slot(now); s != nil {
-		s.observed.add(bucketOf(d), &s.meter)
+		s.observed.add(Bucket(d), &s.meter)
 	}
 }
 
-// ObserveLonger records that a call took longer than d: it was cut short at now, unanswered at the age d. d is a lower
-// bound of its latency, and [Distribution.Quantile] weighs it as such.
+// ObserveLonger records that a call took longer than d: it was cut short at now, unanswered at the age d.
 func (w *Window) ObserveLonger(now time.Time, d time.Duration) {
 	if s := w.slot(now); s != nil {
-		s.bounded.add(bucketOf(d), &s.meter)
+		s.bounded.add(Bucket(d), &s.meter)
 	}
 }
 
@@ -140,14 +137,13 @@ func (w *Window) present(now time.Time, room *[slots]*slot) []*slot {
 	if w.keep > 0 {
 		return w.kept(now, room)
 	}
-	epoch, n := w.epoch(now), 0
+	epoch, all := w.epoch(now), room[:0]
 	for i := range w.ring {
 		if s := w.ring[i].Load(); s != nil && epoch-steps <= s.epoch && s.epoch <= epoch+steps {
-			room[n] = s
-			n++
+			all = append(all, s)
 		}
 	}
-	return room[:n]
+	return all
 }
 
 // slot returns the slot of now's step, or nil if a later step has taken its place.

@@ -64,33 +64,22 @@ type Plan struct {
 	WinShare float64       // predicted share of hedged calls that a hedge answers, were hedges as fast as primaries
 }
 
-// Of choices whose percentile is so little worse than the best one's the next aim decides.
 const (
-	nearlyBestTail = 1.03 // what the target percentile may give for the one further out
-	nearlyBest     = 1.01 // what either may give for less load
+	nearlyBestTail = 1.03 // near-ties of the target percentile are decided by the one further out,
+	nearlyBest     = 1.01 // and those of either by the load
+	further        = 10   // times rarer the calls are that the percentile further out is about: p99.9 for p99
+	coarse         = 32   // delays are tried first; around the best of them each one is
+	maxHedges      = 4    // of a plan, as gRPC bounds the attempts of a call
+	// A further hedge may cost so much more load, for the percentiles beyond those that are looked at: a request that makes a
+	// hundred calls is as slow as the slowest of them.
+	nextToNothing = 1.1
+	// Plans are compared a little further out than at the percentile itself: one that is met only just, on the edge of a cliff,
+	// is lost to chance.
+	marginTail, marginFar = 0.9, 0.5
+	// So many calls that never end are added to those observed, primaries and hedges alike: the slowest of few calls say nothing
+	// about the percentiles beyond. A plan that could not cope with them is judged by that, every other by what was seen.
+	unseen = 2
 )
-
-// A further hedge is worth so much more load, for the percentiles beyond those that are looked at: a request that makes a
-// hundred calls is as slow as the slowest of them.
-const nextToNothing = 1.1
-
-// What is predicted is compared a little further out than at the percentile itself: one that is met only just, on the
-// edge of a cliff, is lost to chance.
-const (
-	marginTail = 0.9
-	marginFar  = 0.5
-)
-
-// unseen is how many calls that never end are added to those observed, primaries and hedges alike: the slowest of few
-// calls say nothing about the percentiles beyond, and a plan must not count on slower ones not existing. One that could
-// not cope with them is judged by that, every other by what was seen.
-const unseen = 2
-
-// further is how many times rarer the calls are that the percentile further out is about: p99.9 for p99.
-const further = 10
-
-// coarse is how many delays are tried first; around the best of them each one is.
-const coarse = 32
 
 // Find returns the best plan. It is false if none exists: nothing was observed, or no hedge may be sent, or none before ten
 // minutes. It takes up to 300 µs, whatever was recorded.
@@ -111,16 +100,14 @@ func Find(p Problem) (Plan, bool) {
 			s.try(buckets[i])
 		}
 	}
-	best := s.best().Plan
+	best := s.best()
 	s.unseen = 0
 	return s.predict(best), true
 }
 
 // Predict returns the plan with what its delay, probability and number of hedges promise. They need not keep to the load and
 // the bounds of the problem, whose Primary and Hedge must not be nil.
-func (p Problem) Predict(plan Plan) Plan {
-	return p.search().predict(plan)
-}
+func (p Problem) Predict(plan Plan) Plan { return p.search().predict(plan) }
 
 // Percentile returns the predicted percentile, as a quantile, of calls under a plan.
 func (p Problem) Percentile(plan Plan, q float64) time.Duration {
@@ -140,20 +127,26 @@ func FarTail(primary *sketch.Survival, target float64) time.Duration {
 
 // WinShare returns the probability that a hedge, as fast as a primary, answers before a primary that has not by the delay.
 func WinShare(primary *sketch.Survival, delay time.Duration) float64 {
-	return Problem{Primary: primary}.search().winShare(delay)
+	due := dueAt(primary, delay, 1)
+	if due <= 0 {
+		return 0
+	}
+	share, before := 0.0, 1.0
+	for bucket := 0; bucket <= primary.Last(); bucket++ {
+		after := primary.Beyond(bucket)
+		if mass := before - after; mass > 0 {
+			share += mass * primary.At(delay+sketch.UpperEdge(bucket)) / due
+		}
+		before = after
+	}
+	return min(share, 1)
 }
 
 type search struct {
 	Problem
 	unseen   float64 // share of calls that never end
 	outcomes []observed
-	tried    []trial
-}
-
-// trial is a plan with the percentiles that it is judged by.
-type trial struct {
-	Plan
-	tail, far time.Duration
+	tried    []Plan // with the percentiles that they are judged by
 }
 
 // candidates are the buckets whose upper edge is worth a try as a delay: those in which calls end, for where none does a
@@ -183,35 +176,33 @@ func (s *search) try(bucket int) {
 		plan := Plan{Delay: delay, Hedges: hedges}
 		plan.Probability, plan.Load = s.fit(delay, hedges)
 		o := s.outlook(plan)
-		s.tried = append(s.tried, trial{
-			Plan: plan,
-			tail: s.percentile(o, marginTail*(1-s.Target)),
-			far:  s.percentile(o, marginFar*(1-s.Target)/further),
-		})
+		plan.Tail, plan.FarTail = s.percentile(o, marginTail*(1-s.Target)), s.percentile(o, marginFar*(1-s.Target)/further)
+		s.tried = append(s.tried, plan)
 	}
 }
 
 // best returns what the order of aims prefers among the plans tried.
-func (s *search) best() trial {
-	kept := nearlyLeast(s.tried, nearlyBestTail, func(t trial) float64 { return float64(t.tail) })
-	kept = nearlyLeast(kept, nearlyBest, func(t trial) float64 { return float64(t.far) })
-	kept = nearlyLeast(kept, nearlyBest, func(t trial) float64 { return float64(t.tail) })
-	best := slices.MinFunc(kept, func(a, b trial) int { return cmp.Compare(a.Load, b.Load) })
-	for _, t := range kept {
-		if t.Delay == best.Delay && t.Hedges > best.Hedges && t.Load <= nextToNothing*best.Load {
-			best = t
+func (s *search) best() Plan {
+	tail := func(p Plan) float64 { return float64(p.Tail) }
+	kept := nearlyLeast(s.tried, nearlyBestTail, tail)
+	kept = nearlyLeast(kept, nearlyBest, func(p Plan) float64 { return float64(p.FarTail) })
+	kept = nearlyLeast(kept, nearlyBest, tail)
+	best := slices.MinFunc(kept, func(a, b Plan) int { return cmp.Compare(a.Load, b.Load) })
+	for _, p := range kept {
+		if p.Delay == best.Delay && p.Hedges > best.Hedges && p.Load <= nextToNothing*best.Load {
+			best = p
 		}
 	}
 	return best
 }
 
-// nearlyLeast returns the trials whose value is at most a factor from the least.
-func nearlyLeast(trials []trial, factor float64, value func(trial) float64) []trial {
+// nearlyLeast returns the plans whose value is at most a factor from the least.
+func nearlyLeast(plans []Plan, factor float64, value func(Plan) float64) []Plan {
 	least := math.Inf(1)
-	for _, t := range trials {
-		least = min(least, value(t))
+	for _, p := range plans {
+		least = min(least, value(p))
 	}
-	return slices.DeleteFunc(slices.Clone(trials), func(t trial) bool { return value(t) > factor*least })
+	return slices.DeleteFunc(slices.Clone(plans), func(p Plan) bool { return value(p) > factor*least })
 }
 
 // fit returns the greatest probability whose load is within the bounds, and that load.
@@ -235,7 +226,7 @@ func (s *search) fit(delay time.Duration, hedges int) (probability, load float64
 func (s *search) loadAt(delay time.Duration, hedges int) func(q float64) float64 {
 	var due, answered [maxHedges + 1]float64 // S_X(k·d) and F_Y(k·d)
 	for k := 1; k <= hedges; k++ {
-		due[k] = s.dueAt(delay, k)
+		due[k] = dueAt(s.Primary, delay, k)
 		answered[k] = 1 - s.Hedge.At(time.Duration(k)*delay)
 	}
 	return func(q float64) float64 {
@@ -251,15 +242,12 @@ func (s *search) loadAt(delay time.Duration, hedges int) func(q float64) float64
 	}
 }
 
-// maxHedges bounds the hedges of a plan, as gRPC bounds the attempts of a call.
-const maxHedges = 4
-
 // dueAt is S_X(k·d): exact for the first hedge, whose delay is the edge of a bucket.
-func (s *search) dueAt(delay time.Duration, k int) float64 {
+func dueAt(primary *sketch.Survival, delay time.Duration, k int) float64 {
 	if k == 1 {
-		return s.Primary.Beyond(sketch.Bucket(delay - 1))
+		return primary.Beyond(sketch.Bucket(delay - 1))
 	}
-	return s.Primary.At(time.Duration(k) * delay)
+	return primary.At(time.Duration(k) * delay)
 }
 
 // percentile returns what a share beyond of the calls under a plan takes longer than, interpolated within its bucket.
@@ -311,29 +299,12 @@ func (s *search) unanswered(plan outlook, bucket int, unseen float64) float64 {
 	return (1-plan.Probability)*survival + plan.Probability*hedged
 }
 
-// winShare is the probability that one hedge, as fast as a primary, answers before a primary that has not by the delay.
-func (s *search) winShare(delay time.Duration) float64 {
-	due := s.dueAt(delay, 1)
-	if due <= 0 {
-		return 0
-	}
-	share, before := 0.0, 1.0
-	for bucket := 0; bucket <= s.Primary.Last(); bucket++ {
-		after := s.Primary.Beyond(bucket)
-		if mass := before - after; mass > 0 {
-			share += mass * s.Primary.At(delay+sketch.UpperEdge(bucket)) / due
-		}
-		before = after
-	}
-	return min(share, 1)
-}
-
 // predict returns the plan with its promises.
 func (s *search) predict(plan Plan) Plan {
 	o := s.outlook(plan)
 	plan.Load = s.loadAt(plan.Delay, plan.Hedges)(plan.Probability)
 	plan.Tail = s.percentile(o, 1-s.Target)
 	plan.FarTail = s.percentile(o, (1-s.Target)/further)
-	plan.WinShare = s.winShare(plan.Delay)
+	plan.WinShare = WinShare(s.Primary, plan.Delay)
 	return plan
 }

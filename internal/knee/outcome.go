@@ -50,7 +50,7 @@ func (s *search) outlook(plan Plan) outlook {
 	if plan.Hedges == 0 {
 		return o
 	}
-	o.due = s.dueAt(plan.Delay, 1)
+	o.due = dueAt(s.Primary, plan.Delay, 1)
 	most := 0.0
 	for i := range s.outcomes {
 		of := &s.outcomes[i]

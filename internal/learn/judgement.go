@@ -63,14 +63,6 @@ func (e *evidence) ratio(down stats.StepDown) float64 {
 	return won / (e.expected + assumedWins)
 }
 
-// share is the part of hedged calls that a hedge answered; 0 without any.
-func (e *evidence) share() float64 {
-	if e.hedged == 0 {
-		return 0
-	}
-	return e.won / e.hedged
-}
-
 // wins is the ratio of the evidence. It is 1 where few hedges win, but a skeptic finds that these are worth it.
 func (j *judgement) wins(c *Config, before stats.StepDown, problem knee.Problem) float64 {
 	wins := j.evidence.ratio(before)

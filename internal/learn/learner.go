@@ -63,7 +63,8 @@ func (l *Learner) Start(c *Config, p Place) {
 	l.window = sketch.NewKeeping(p.Memory, c.Window, kept)
 	l.since = math.MinInt64
 	l.hedges.memory, l.rests.memory, l.inherited.memory = p.Memory, p.Memory, p.Memory
-	l.schedule.start(p.Epoch)
+	l.schedule.epoch = p.Epoch
+	l.schedule.nextTime.Store(neverLearned)
 }
 
 // kept is how many calls are remembered whatever their age.

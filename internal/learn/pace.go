@@ -12,12 +12,9 @@ type Pace struct {
 }
 
 const (
-	// paceShare is one over the share of a core.
-	paceShare = 100
-	// paceAhead is how far choices may run ahead of their share: a second's worth at once.
-	paceAhead = time.Second
-	// usualCost is what a choice is taken to cost until it is known.
-	usualCost = 50 * time.Microsecond
+	paceShare = 100                   // one over the share of a core
+	paceAhead = time.Second           // that choices may run ahead of their share
+	usualCost = 50 * time.Microsecond // of a choice, until it is known
 )
 
 // take reports whether a choice may be made, at so many nanoseconds after the epoch, and counts it.

@@ -16,26 +16,17 @@ type schedule struct {
 	busy     atomic.Bool  // an estimate is being computed
 }
 
-// An estimate is computed anew only when so many calls have ended since the last, or after so many times the usual interval.
 const (
+	// An estimate is computed anew only when so many calls have ended since the last, or after so many times the interval.
 	newCalls     = 50
 	stale        = 9
 	staleForNext = 4 // where a call begins: before one that ends can
+
+	neverLearned = math.MaxInt64 // the nextTime without an estimate: only nextSize counts
 )
 
-// refreshes is how often an estimate is computed over one window: once a second in the default one.
-const refreshes = 30
-
-// interval is the time from one estimate to the next.
-func (c *Config) interval() time.Duration { return c.Window / refreshes }
-
-// neverLearned is the nextTime of a learner that has no estimate yet: only nextSize counts.
-const neverLearned = math.MaxInt64
-
-func (s *schedule) start(epoch time.Time) {
-	s.epoch = epoch
-	s.nextTime.Store(neverLearned)
-}
+// interval is the time from one estimate to the next: a second in the default window.
+func (c *Config) interval() time.Duration { return c.Window / 30 }
 
 func (s *schedule) at(now time.Time) int64 { return int64(now.Sub(s.epoch)) }
 
