@@ -119,3 +119,40 @@ func coreImports(t *testing.T) map[string][]string {
 	}
 	return imports
 }
+
+// TestDocs_WalksNameWhatThereIs looks for the functions of the walks in CONTRIBUTING.md.
+func TestDocs_WalksNameWhatThereIs(t *testing.T) {
+	page, err := os.ReadFile("CONTRIBUTING.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps := regexp.MustCompile("(?m)^\\| `([\\w/]+\\.go)` \\| `(\\w+)` \\|").FindAllStringSubmatch(string(page), -1)
+	if len(steps) < 20 {
+		t.Fatalf("%d steps", len(steps))
+	}
+	for _, step := range steps {
+		code, err := os.ReadFile(step[1])
+		if err != nil {
+			t.Error(err)
+		} else if !regexp.MustCompile(`(?m)^func (\(\w+ \*?[\w\[\]]+\) )?` + step[2] + `[\[(]`).Match(code) {
+			t.Errorf("%s has no function %s", step[1], step[2])
+		}
+	}
+}
+
+// TestDocs_TheExampleOfAGateIsTested compares the gate in CONTRIBUTING.md with the one that is compiled.
+func TestDocs_TheExampleOfAGateIsTested(t *testing.T) {
+	page, err := os.ReadFile("CONTRIBUTING.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, err := os.ReadFile("internal/feature/quiet_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(page), "```go\n// asleep")
+	example, _, found := strings.Cut(rest, "```")
+	if !found || !strings.Contains(string(code), "// asleep"+example) {
+		t.Error("CONTRIBUTING.md does not show the gate of internal/feature/quiet_test.go")
+	}
+}
