@@ -9,9 +9,8 @@
 //		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [
 //			{"hedge_other_backend": {"childPolicy": [{"round_robin": {}}]}}]}`))
 //
-// A hedge is then sent to a ready backend that no attempt of its call has used. If there is none, the child policy picks the
-// backend, and the hedge counts in Stats.SameBackend. For a primary the child picks, unless the backend that it picks is
-// silent.
+// A hedge then goes to a ready backend that no attempt of its call has used. If there is none, the child policy picks the
+// backend, and the hedge counts in stats.Counts.SameBackend. For a primary the child picks, unless its pick is silent.
 //
 // # How a hedge's backend is chosen
 //
@@ -20,10 +19,9 @@
 // then subtracts the request again. A weighted_round_robin child ignores it, because it learns only from load reports. A
 // round_robin child moves on by one for each pick.
 //
-// A child such as ring_hash picks the same backend every time. After 16 such picks, one of the other ready backends is
-// chosen at random, and the child does not count that request. A backend is ready if its connection is up, and neither its
-// health checks nor an outlier_detection above this policy exclude it. So an outlier_detection should be the parent of this
-// policy and not its child, as xDS configures it.
+// A child such as ring_hash picks the same backend every time. After 16 such picks, another ready backend is chosen at random,
+// and the child does not count that request. A backend is ready if its connection is up, and neither its health checks nor an
+// outlier_detection above this policy exclude it. So outlier_detection should be the parent of this policy and not its child.
 //
 // If the child returns no pick, because the call has to wait or to fail, that also applies to a hedge.
 //
@@ -34,39 +32,38 @@
 // due, by the delay that the scheduler has learned for its method; a hedge is late when the next one is due. The two must be
 // at least half of that delay apart. A stream has answered with its first message.
 //
-// Primaries that the child sends to a silent connection go elsewhere, as hedges do, also those of calls that are never
-// hedged. Now and then one goes there all the same, to find out: every 100 ms at first, later after a tenth of the time that
-// the silence has lasted, at most 5 s. The first answer of any kind ends the silence. If more than half of the ready
-// connections are silent, it is the network or the client, and primaries avoid none. Hedges always prefer connections that
-// are not silent.
+// Primaries that the child sends to a silent connection go elsewhere, also those of calls that are never hedged. Now and then
+// one goes there as a probe: every 100 ms at first, later after a tenth of the time that the silence has lasted, at most 5 s.
+// The first answer of any kind ends the silence. If more than half of the ready connections are silent, the network or the
+// client is the reason, and primaries avoid none. Hedges always prefer connections that are not silent.
 //
-// Only calls that may be hedged can be late, and only by a learned delay: those with Off, After, a hedgingPolicy or Fixed
-// make nothing silent, nor do calls while a method is being learned. A probe that is late is hedged, and cancelled when its
-// hedge wins. A backend that only answers later than the others would lose each time. So some probes are patient: they are
-// hedged later. The first one comes when the silence has lasted a second, the next ones each time that it has lasted four
-// times as long, or a minute longer. They wait for twice the usual delay and a hundredth of the time that the silence has
-// lasted. That hundredth is 500 ms at most, and no probe waits longer than a quarter of the time until its deadline. If a
-// patient probe is answered, the backend is slow. Later probes then wait for twice what it takes, and late calls mean nothing
-// until fifty times that has passed.
+// Calls can be late only by a learned delay. So calls with Off, After, a hedgingPolicy or Fixed make nothing silent, nor do
+// calls while a method is being learned.
+//
+// A late probe is hedged, and cancelled when its hedge wins. A backend that is only slower than the others would lose each
+// time. So some probes are patient. The first one comes when the silence has lasted a second, the next ones each time that it
+// has lasted four times as long, or a minute longer. Their hedges wait for twice the usual delay and a hundredth of the time
+// that the silence has lasted, 500 ms at most; but for no longer than a quarter of the time until the deadline. If a patient
+// probe is answered, the backend is slow. Later probes then wait for twice what it takes, and late calls mean nothing until
+// fifty times that has passed.
 //
 // A ring_hash child loses its affinity for the calls that are moved. The field "silence": false turns all of it off.
 //
 // # Several connections
 //
 // With "connections": 2, or up to 8, each address gets that many connections: the child is run as many times, and each copy
-// makes its own. Primaries use the first copy, or with "spread": true all of them in turn. If the first has no connection
-// that is ready, they use the next one that has. A hedge goes to another address if there is one, and else over a connection
-// that its call has not used. Where one address stands for several servers, as that of a Kubernetes service does, a hedge
-// then meets another server as a rule. Where it is one server, a hedge passes a connection that lost packets or is dead.
+// makes its own. Primaries use the first copy that has a ready connection, or with "spread": true all of them in turn. A hedge
+// goes to another address if there is one, and else over a connection that its call has not used. If one address stands for
+// several servers, as that of a Kubernetes service does, a hedge then usually meets another server. If it is one server, a
+// hedge passes a connection that lost packets or is dead.
 //
 // If a connection is lost while another one is ready, it is made again at once. If all are idle, the next call makes all of
-// them. For hedge.WithOtherBackendOnly and Stats.SameBackend, another connection counts as another backend.
+// them. For hedge.WithOtherBackendOnly and SameBackend, another connection counts as another backend.
 //
 // # What counts as the same backend
 //
 // Two backends are the same if they have the same address and server name, and with several connections the same one of
-// them. Every backend that was picked for an attempt counts as used. If gRPC retries an attempt by itself, transparently or
-// by a retryPolicy, that attempt has used several.
+// them. Every backend that was picked for an attempt counts as used, also those of gRPC's own retries.
 package balancer
 
 import (
@@ -79,10 +76,9 @@ import (
 )
 
 // Name is the name of the policy in a service config. Its configuration has one required field, childPolicy: a list of
-// policies as in loadBalancingConfig. The first one that is registered becomes the child. If the list has none, the error
-// names the field. Further fields are connections, 1 to 8, default 1; spread, default false, which needs connections above
-// 1; and silence, default true. If a later configuration has another child, that replaces the current child when it is
-// ready, or when the current child is no longer ready.
+// policies as in loadBalancingConfig, of which the first registered one becomes the child. Further fields are connections, 1
+// to 8, default 1; spread, default false, which needs connections above 1; and silence, default true. If a later
+// configuration has another child, that replaces the current child when it is ready, or when the current one no longer is.
 const Name = "hedge_other_backend"
 
 func init() { balancer.Register(builder{}) }
@@ -92,11 +88,7 @@ type builder struct{}
 func (builder) Name() string { return Name }
 
 func (builder) ParseConfig(js json.RawMessage) (serviceconfig.LoadBalancingConfig, error) {
-	c, err := parseConfig(js)
-	if err != nil {
-		return nil, err // not c, which as an interface would not be nil
-	}
-	return c, nil
+	return parseConfig(js)
 }
 
 func (builder) Build(cc balancer.ClientConn, opts balancer.BuildOptions) balancer.Balancer {

@@ -87,7 +87,7 @@ func (c *child) NewSubConn(addresses []resolver.Address, opts balancer.NewSubCon
 	p.mu.Unlock()
 	if !alive {
 		sc.Shutdown()
-		return nil, fmt.Errorf("hedge: %s: the child policy %s is closed", Name, c.family.name)
+		return nil, fmt.Errorf("hedge: %s: the child policy %s is closed", Name, c.family.builder.Name())
 	}
 	return s, nil
 }

@@ -31,7 +31,7 @@ func (c *config) MarshalJSON() ([]byte, error) { return c.js, nil }
 
 // parseConfig reads {"childPolicy": [{"<name>": {…}}, …], "connections": 1, "spread": false, "silence": true}. The first
 // registered policy of the list is the child.
-func parseConfig(js json.RawMessage) (*config, error) {
+func parseConfig(js json.RawMessage) (serviceconfig.LoadBalancingConfig, error) {
 	fields := struct {
 		ChildPolicy []map[string]json.RawMessage
 		Connections int

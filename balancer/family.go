@@ -13,7 +13,6 @@ import (
 // knows nothing of the others, so that this works with every child. There is one copy unless the configuration says more.
 type family struct {
 	policy  *policy
-	name    string
 	builder balancer.Builder
 
 	// Guarded by policy.mu. The slice is changed only by the goroutine on which gRPC calls the policy.

@@ -43,7 +43,7 @@ func (p *policy) UpdateClientConnState(state balancer.ClientConnState) error {
 		return balancer.ErrBadResolverState
 	}
 	latest := p.latest()
-	if latest == nil || latest.name != c.builder.Name() {
+	if latest == nil || latest.builder.Name() != c.builder.Name() {
 		var err error
 		if latest, err = p.switchTo(c); err != nil {
 			return err
@@ -57,7 +57,7 @@ func (p *policy) UpdateClientConnState(state balancer.ClientConnState) error {
 
 // switchTo builds a family that takes over from the one there is, if any.
 func (p *policy) switchTo(c *config) (*family, error) {
-	f := &family{policy: p, name: c.builder.Name(), builder: c.builder, spread: c.spread}
+	f := &family{policy: p, builder: c.builder, spread: c.spread}
 	for n := range c.connections {
 		f.copies = append(f.copies, newChild(f, n))
 	}
