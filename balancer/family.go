@@ -66,7 +66,7 @@ func (f *family) connectivity() connectivity.State {
 	return connectivity.TransientFailure
 }
 
-// state is that of the family, with a picker over the copies that are in that state.
+// state returns the state of the family, with a picker over the copies in that state.
 func (f *family) state() balancer.State {
 	s := balancer.State{ConnectivityState: f.connectivity()}
 	p := &picker{place: f.policy.place}

@@ -255,7 +255,7 @@ func (b *Bucket) payFromBurst(elapsed time.Duration, urgent bool, price, earned,
 	return paid
 }
 
-// Refund gives back the price of a hedge of that cost that was paid for and then not sent: saved is what Pay said.
+// Refund gives back the price of a hedge that was paid for and then not sent. saved is what Pay returned.
 func (b *Bucket) Refund(saved bool, cost float64) {
 	price := priceOf(unitsOf(cost))
 	if saved {

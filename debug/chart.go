@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// chart is a picture of a few curves, which the page draws as SVG. Its units are pixels of that.
+// chart is a picture of a few curves, which the page draws as SVG. Its units are pixels of the picture.
 type chart struct {
 	Title          string // for people who cannot see it
 	Curves         []curve

@@ -96,7 +96,7 @@ func formOf(t reflect.Type) (f form) {
 	return f
 }
 
-// repeatable reports whether values of type t can be encoded several times. That is not so if they contain a reader or a
+// repeatable reports whether values of type t can be encoded several times. They cannot if they contain a reader or a
 // channel, which can be read once, or a reference-counted buffer, which is freed when it has been sent.
 func repeatable(t reflect.Type) bool {
 	return !contains(t, func(t reflect.Type) bool {

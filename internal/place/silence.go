@@ -26,7 +26,7 @@ type silence struct {
 	probe   time.Time // when the next primary may go there
 	patient time.Time // when the next of them may be patient
 
-	// What answers there take, if that is more than the usual delay: 0 if not, and half as much after each patient probe.
+	// The time that answers there take, if it is more than the usual delay. It is halved after each patient probe.
 	took    time.Duration
 	trusted time.Time // until then late calls mean nothing, because the connection is slow
 }

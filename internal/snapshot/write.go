@@ -16,7 +16,7 @@ import (
 	"github.com/grpchedge/hedge/sketch"
 )
 
-// version is that of the format.
+// version is the version of the format.
 const version = 1
 
 // Writer writes a snapshot, a target at a time, so that not all of it is in memory at once.

@@ -46,7 +46,7 @@ func PreviousAttempts(ctx context.Context) int {
 	if len(values) == 0 {
 		return 0
 	}
-	// The last value is that of the client's own attempt. A proxy may have passed on an earlier value.
+	// The client's own attempt has the last value. A proxy may have passed on an earlier value.
 	n, err := strconv.Atoi(values[len(values)-1])
 	if err != nil || n < 0 {
 		return 0

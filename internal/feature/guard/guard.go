@@ -4,8 +4,8 @@
 // There are two signs. One is RESOURCE_EXHAUSTED, of a hedge whose primary did not fail with it, or of many calls at once: see
 // quota. The other is that fewer calls fail in short periods without hedges: see trial.
 //
-// A guard misjudges at times. So a pause lasts six minutes at most, the share grows back within eight, and only the method is
-// judged whose calls fail. Where hedged calls of several methods fail about as often, the target is judged as a whole too.
+// A guard misjudges at times. So a pause lasts six minutes at most, the share grows back within eight, and each method is judged
+// by its own calls. Where hedged calls of several methods fail about as often, the target is judged as a whole too.
 package guard
 
 import (
@@ -34,12 +34,11 @@ type Method struct {
 	target  *Target
 	tickets atomic.Uint64
 
-	own               judge // this and what follows: guarded by target.mu
+	own               judge // guarded by target.mu, as the next two are
 	exhausted, failed member
 }
 
-// Traffic counts the calls so far of the method and of its target. A costly call of a target may count as several. The counts never
-// fall.
+// Traffic counts all calls of the method and of its target. A costly call of a target may count as several.
 type Traffic struct{ Method, Target float64 }
 
 // Join makes m a method of t.

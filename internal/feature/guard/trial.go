@@ -22,8 +22,8 @@ const (
 	proof, remembered = 200, 10
 )
 
-// trial finds out whether calls fail because of hedges. In a pair of equally long periods, one after the other, one has no
-// hedges. Chance decides which.
+// trial finds out whether calls fail because of hedges. Of two equally long periods, one after the other, one has no hedges.
+// Chance decides which.
 //
 // If hedges do no harm, the failures in the two periods are as likely to be the other way round, whatever the failures
 // are: rare or frequent, single or in bunches, an outage that comes and goes. So bets on "more with hedges" gain nothing on
