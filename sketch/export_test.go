@@ -66,7 +66,7 @@ func TestPlus_IsOneWindow(t *testing.T) {
 		if got.Total() != want.Total() {
 			t.Fatalf("seed %d: %d calls, want %d", seed, got.Total(), want.Total())
 		}
-		if d := sketch.Distance(got.Survival(), want.Survival()); d > 1e-5 {
+		if d := distance(got.Survival(), want.Survival()); d > 1e-5 {
 			t.Fatalf("seed %d: the survival functions differ by %v", seed, d)
 		}
 		if gotEnded, _ := got.Ended(0.5); gotEnded != first(own.Snapshot(now).Ended(0.5)) {

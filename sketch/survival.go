@@ -78,13 +78,14 @@ func Mix(a *Survival, weightA float64, b *Survival, weightB float64) *Survival {
 	return s
 }
 
-// Distance returns the largest difference between two survival functions, as in the test of Kolmogorov and Smirnov.
-func Distance(a, b *Survival) float64 {
-	most := 0.0
+// Distance returns by how much calls are more often slower than expected, and by how much less often, at most. The greater of
+// the two is the statistic of Kolmogorov and Smirnov.
+func Distance(expected, calls *Survival) (slower, faster float64) {
 	for i := range Buckets {
-		most = max(most, math.Abs(a.Beyond(i)-b.Beyond(i)))
+		d := calls.Beyond(i) - expected.Beyond(i)
+		slower, faster = max(slower, d), max(faster, -d)
 	}
-	return most
+	return slower, faster
 }
 
 // upperEdges are the latencies at which buckets end.

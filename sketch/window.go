@@ -14,6 +14,8 @@
 //		fmt.Println("one call in ten takes longer than", p90)
 //	}
 //
+// Meters, survival functions, counts and windows that keep calls are what the trigger of this library computes with.
+//
 // The buckets are those of DDSketch (Masson, Rim and Lee, "DDSketch: A Fast and Fully-Mergeable Quantile Sketch with
 // Relative-Error Guarantees", VLDB 2019). The counts are this package's own, so that recording is one atomic addition.
 package sketch

@@ -32,7 +32,8 @@ func Changed(before, since *sketch.Distribution, lately bool) bool {
 	if lately {
 		matters = some
 	}
-	return sketch.Distance(before.Survival(), since.Survival()) > max(matters, byChanceOf(before.Total(), since.Total(), unlikely))
+	slower, faster := sketch.Distance(before.Survival(), since.Survival())
+	return max(slower, faster) > max(matters, byChanceOf(before.Total(), since.Total(), unlikely))
 }
 
 // Contradicts reports whether calls follow another distribution than the one that was taken over. It is asked for
@@ -42,8 +43,8 @@ func Changed(before, since *sketch.Distribution, lately bool) bool {
 // whether they take longer than was expected, and those that ended a while ago whether they take less.
 func Contradicts(taken *sketch.Distribution, calls, earlier *sketch.Distribution) bool {
 	expected := taken.Survival()
-	slower, _ := differences(expected, calls.Survival())
-	_, faster := differences(expected, earlier.Survival())
+	slower, _ := sketch.Distance(expected, calls.Survival())
+	_, faster := sketch.Distance(expected, earlier.Survival())
 	return slower > credible(taken, calls) || faster > credible(taken, earlier)
 }
 
@@ -60,13 +61,4 @@ func credible(taken, calls *sketch.Distribution) float64 {
 // and Wolfowitz 1956, with Massart's constant).
 func byChanceOf(n, m int64, probability float64) float64 {
 	return math.Sqrt(math.Log(2/probability) / 2 * (1/float64(n) + 1/float64(m)))
-}
-
-// differences returns by how much calls are more often slower than expected, and by how much less often.
-func differences(expected, calls *sketch.Survival) (slower, faster float64) {
-	for i := range sketch.Buckets {
-		d := calls.Beyond(i) - expected.Beyond(i)
-		slower, faster = max(slower, d), max(faster, -d)
-	}
-	return slower, faster
 }

@@ -69,18 +69,13 @@ func (r *rests) put(e ended) {
 	}
 }
 
-func (r *rests) empty() []ended {
-	r.inbox.Lock()
-	defer r.inbox.Unlock()
-	calls := r.calls
-	r.calls = nil
-	r.memory.Add(-int64(cap(calls)) * int64(unsafe.Sizeof(ended{})))
-	return calls
-}
-
 // add lets what is known fade, and adds the calls that have ended since.
 func (r *rests) add(now time.Time) {
-	calls := r.empty()
+	r.inbox.Lock()
+	calls := r.calls
+	r.calls = nil
+	r.inbox.Unlock()
+	r.memory.Add(-int64(cap(calls)) * int64(unsafe.Sizeof(ended{})))
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.faded.IsZero() {
