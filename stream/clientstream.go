@@ -2,7 +2,6 @@ package stream
 
 import (
 	"context"
-	calls "github.com/grpchedge/hedge/internal/call"
 	"io"
 	"sync/atomic"
 
@@ -10,6 +9,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/grpchedge/hedge/internal/attempt"
+	calls "github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/race"
 )
 

@@ -2,11 +2,11 @@ package stream
 
 import (
 	"context"
-	calls "github.com/grpchedge/hedge/internal/call"
 	"sync"
 	"time"
 
 	"github.com/grpchedge/hedge/internal/attempt"
+	calls "github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/race"
 )
 

@@ -2,11 +2,12 @@ package stream
 
 import (
 	"context"
-	calls "github.com/grpchedge/hedge/internal/call"
 	"io"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/peer"
+
+	calls "github.com/grpchedge/hedge/internal/call"
 )
 
 // hedgeAttempt is one hedge. It implements [race.Attempt], [race.Judge] and [race.Drainer].

@@ -2,10 +2,11 @@ package stream
 
 import (
 	"context"
-	calls "github.com/grpchedge/hedge/internal/call"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
+
+	calls "github.com/grpchedge/hedge/internal/call"
 )
 
 // watched is a stream that is not hedged, but learned from.

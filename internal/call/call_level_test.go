@@ -3,14 +3,14 @@ package call_test
 import (
 	"context"
 	"fmt"
-	calls "github.com/grpchedge/hedge/internal/call"
-	"github.com/grpchedge/hedge/internal/registry"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
 
 	"github.com/grpchedge/hedge"
+	calls "github.com/grpchedge/hedge/internal/call"
+	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/stats"
 )

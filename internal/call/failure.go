@@ -1,10 +1,10 @@
 package call
 
 import (
-	"github.com/grpchedge/hedge/internal/codeset"
-	"github.com/grpchedge/hedge/internal/feature"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/grpchedge/hedge/internal/codeset"
+	"github.com/grpchedge/hedge/internal/feature"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/wire"
 	"github.com/grpchedge/hedge/stats"

@@ -1,13 +1,13 @@
 package call_test
 
 import (
-	"github.com/grpchedge/hedge"
-	calls "github.com/grpchedge/hedge/internal/call"
-	"github.com/grpchedge/hedge/internal/registry"
-	"github.com/grpchedge/hedge/internal/settings"
 	"time"
 
+	"github.com/grpchedge/hedge"
+	calls "github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/internal/registry"
+	"github.com/grpchedge/hedge/internal/settings"
 )
 
 const (

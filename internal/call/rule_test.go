@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"github.com/grpchedge/hedge/internal/settings"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -23,6 +22,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/config"
 	"github.com/grpchedge/hedge/internal/serviceconfig"
+	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 

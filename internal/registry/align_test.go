@@ -1,11 +1,12 @@
 package registry_test
 
 import (
+	"reflect"
+	"testing"
+
 	calls "github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/settings"
-	"reflect"
-	"testing"
 )
 
 // TestAlignment has no 64-bit value of go.uber.org/atomic be in a struct but as its first field: those are not aligned on 32-bit

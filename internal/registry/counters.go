@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"reflect"
 	"sync"
 	"sync/atomic"
 
@@ -47,6 +48,14 @@ func (c *Counters) leave() {
 func (c *Counters) Follow() {
 	if c.left.Load() {
 		c.departed.take(c)
+	}
+}
+
+// add adds counts to others. All fields are counts.
+func add(to *stats.Counts, more stats.Counts) {
+	sum, counts := reflect.ValueOf(to).Elem(), reflect.ValueOf(more)
+	for i := range sum.NumField() {
+		sum.Field(i).SetInt(sum.Field(i).Int() + counts.Field(i).Int())
 	}
 }
 
@@ -112,4 +121,42 @@ func (c *Counters) collect(count func(*atomic.Int64) int64, ofHedges func(*stats
 	s.PassedThrough += count(&c.PassedThrough)
 	s.Calls += count(&c.Calls)
 	return s
+}
+
+// HeldBack counts a hedge that was not sent.
+func (c *Counters) HeldBack(why stats.Reason) {
+	c.Update(func(s *stats.Counts) {
+		if n := heldBackFor(why, s); n != nil {
+			*n++
+		}
+	})
+}
+
+// heldBackFor returns the count of hedges that were not sent for a reason; nil for a reason that is not one of hedges.
+func heldBackFor(why stats.Reason, s *stats.Counts) *int64 {
+	switch why {
+	case stats.BudgetExhausted:
+		return &s.BudgetExhausted
+	case stats.NotReady:
+		return &s.NotReady
+	case stats.NoOtherBackend:
+		return &s.NoOtherBackend
+	case stats.NotDrawn:
+		return &s.NotDrawn
+	case stats.Paused:
+		return &s.Paused
+	case stats.Throttled:
+		return &s.Throttled
+	case stats.PushedBack:
+		return &s.PushedBack
+	case stats.DeadlineNear:
+		return &s.DeadlineNear
+	case stats.Guarded:
+		return &s.Guarded
+	case stats.ResetsSpent:
+		return &s.ResetsSpent
+	case stats.OfHedge:
+		return &s.OfHedges
+	}
+	return nil
 }

@@ -1,9 +1,10 @@
 package registry
 
 import (
-	"github.com/grpchedge/hedge/internal/settings"
 	"slices"
 	"sync/atomic"
+
+	"github.com/grpchedge/hedge/internal/settings"
 )
 
 const (

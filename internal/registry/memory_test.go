@@ -3,9 +3,6 @@ package registry_test
 import (
 	"context"
 	"fmt"
-	hcall "github.com/grpchedge/hedge/internal/call"
-	"github.com/grpchedge/hedge/internal/learn"
-	"github.com/grpchedge/hedge/internal/registry"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -17,8 +14,11 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge"
+	hcall "github.com/grpchedge/hedge/internal/call"
+	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/stats"

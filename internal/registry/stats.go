@@ -1,49 +1,14 @@
 package registry
 
 import (
-	"github.com/grpchedge/hedge/internal/settings"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/grpchedge/hedge/internal/place"
+	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/stats"
 )
-
-// add adds counts to others.
-func add(s *stats.Counts, o stats.Counts) {
-	s.Calls += o.Calls
-	s.Hedged += o.Hedged
-	s.Hedges += o.Hedges
-	s.HedgeWins += o.HedgeWins
-	s.PrimaryWins += o.PrimaryWins
-	s.Warmup += o.Warmup
-	s.BudgetExhausted += o.BudgetExhausted
-	s.NotDrawn += o.NotDrawn
-	s.NotReady += o.NotReady
-	s.NoOtherBackend += o.NoOtherBackend
-	s.SameBackend += o.SameBackend
-	s.DeadlineNear += o.DeadlineNear
-	s.Paused += o.Paused
-	s.OfHedges += o.OfHedges
-	s.Off += o.Off
-	s.NotSelected += o.NotSelected
-	s.NoDescriptor += o.NoDescriptor
-	s.Throttled += o.Throttled
-	s.Guarded += o.Guarded
-	s.PushedBack += o.PushedBack
-	s.NotReplayable += o.NotReplayable
-	s.ResetsSpent += o.ResetsSpent
-	s.Left += o.Left
-	s.Repeated += o.Repeated
-	s.DryRun += o.DryRun
-	s.EarlyHeaders += o.EarlyHeaders
-	s.PassedThrough += o.PassedThrough
-	s.PoorAnswers += o.PoorAnswers
-	s.InvalidCosts += o.InvalidCosts
-	s.LoserPanics += o.LoserPanics
-	s.TriggerPanics += o.TriggerPanics
-}
 
 // Stats returns the totals over all methods of all targets, including removed ones, in one consistent copy.
 func (r *Registry) Stats() stats.Counts {

@@ -2,8 +2,6 @@ package registry_test
 
 import (
 	"fmt"
-	calls "github.com/grpchedge/hedge/internal/call"
-	"github.com/grpchedge/hedge/internal/registry"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -11,7 +9,9 @@ import (
 	"google.golang.org/grpc/resolver"
 
 	"github.com/grpchedge/hedge"
+	calls "github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/place"
+	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 

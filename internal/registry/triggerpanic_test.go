@@ -1,11 +1,11 @@
 package registry_test
 
 import (
-	"github.com/grpchedge/hedge/internal/registry"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/stats"
 )

@@ -3,8 +3,6 @@ package registry_test
 import (
 	"context"
 	"fmt"
-	calls "github.com/grpchedge/hedge/internal/call"
-	"github.com/grpchedge/hedge/internal/registry"
 	"io"
 	"log/slog"
 	"runtime"
@@ -15,7 +13,9 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge"
+	calls "github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/longtest"
+	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/stats"

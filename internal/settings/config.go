@@ -2,9 +2,9 @@ package settings
 
 import (
 	"context"
-	"github.com/grpchedge/hedge/internal/codeset"
 	"time"
 
+	"github.com/grpchedge/hedge/internal/codeset"
 	"github.com/grpchedge/hedge/internal/feature/resets"
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/race"

@@ -1,9 +1,9 @@
 package settings
 
 import (
-	"github.com/grpchedge/hedge/internal/codeset"
 	"time"
 
+	"github.com/grpchedge/hedge/internal/codeset"
 	"github.com/grpchedge/hedge/internal/serviceconfig"
 )
 

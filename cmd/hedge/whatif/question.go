@@ -7,11 +7,11 @@ package whatif
 import (
 	"cmp"
 	"fmt"
-	"github.com/grpchedge/hedge/internal/settings"
 	"io"
 	"slices"
 
 	"github.com/grpchedge/hedge/internal/learn"
+	"github.com/grpchedge/hedge/internal/settings"
 )
 
 // Question is where the latencies are in a file, and what is drawn.

@@ -3,10 +3,11 @@ package resets
 import (
 	"time"
 
+	"google.golang.org/grpc/connectivity"
+
 	"github.com/grpchedge/hedge/internal/feature"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/stats"
-	"google.golang.org/grpc/connectivity"
 )
 
 // Gate is the gate of hedges whose primary could not be reset if they won.
