@@ -103,25 +103,21 @@ func (o *Options) Attempt(extra ...grpc.CallOption) ([]grpc.CallOption, *Results
 }
 
 // finish is the attempt's OnFinish. gRPC calls it when the attempt has ended, on the goroutine that ended it.
-func (r *Results) finish(err error) {
-	r.mu.Lock()
-	r.finished, r.err = true, err
-	deliver := r.chosen
-	r.mu.Unlock()
-	if deliver {
-		r.Deliver()
+func (r *Results) finish(err error) { r.note(func() { r.finished, r.err = true, err }) }
+
+// DeliverAtEnd delivers when the winner ends, or at once if it has ended. gRPC writes a stream's results at its end. r may be
+// nil.
+func (r *Results) DeliverAtEnd() {
+	if r != nil {
+		r.note(func() { r.chosen = true })
 	}
 }
 
-// DeliverAtEnd does the same when the winner ends, or at once if it has ended. gRPC writes a stream's results at its end. r may
-// be nil.
-func (r *Results) DeliverAtEnd() {
-	if r == nil {
-		return
-	}
+// note makes a change, and delivers if the attempt was chosen and has finished.
+func (r *Results) note(change func()) {
 	r.mu.Lock()
-	r.chosen = true
-	deliver := r.finished
+	change()
+	deliver := r.chosen && r.finished
 	r.mu.Unlock()
 	if deliver {
 		r.Deliver()
