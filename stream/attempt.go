@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 
@@ -13,6 +14,25 @@ import (
 	"github.com/grpchedge/hedge/internal/feature/resets"
 	"github.com/grpchedge/hedge/internal/race"
 )
+
+// opener is what all attempts of a call are opened with.
+type opener struct {
+	desc     *grpc.StreamDesc
+	cc       *grpc.ClientConn
+	method   string
+	streamer grpc.Streamer
+	options  attempt.Options
+	types    *messageTypes // nil unless WaitForMessage names the method
+}
+
+// closed reports whether the connection has been closed.
+func (o *opener) closed() bool {
+	return o.cc != nil && o.cc.GetState() == connectivity.Shutdown
+}
+
+func (o *opener) remember(m any)               { o.types.remember(o.method, m) }
+func (o *opener) reply() (attempt.Reply, bool) { return o.types.reply(o.method, o.options.Caller()) }
+func (o *opener) empty() any                   { return o.types.empty(o.method, o.options.Caller()) }
 
 // streamAttempt is one attempt of a stream, and what it received before the race was decided. Until then only the attempt's
 // goroutine may use it. Afterwards it is the winner, or nobody uses it. Then only RecvMsg may use its fields.
@@ -125,3 +145,17 @@ func (m *streamAttempt) receive(o *opener, into any) error {
 	}
 	return m.RecvMsg(into)
 }
+
+// failedStream stands for a stream that could not be opened. RecvMsg returns the error, as it does for a stream that fails
+// right after it was opened.
+type failedStream struct {
+	ctx context.Context
+	err error
+}
+
+func (f failedStream) Header() (metadata.MD, error) { return nil, nil }
+func (f failedStream) Trailer() metadata.MD         { return nil }
+func (f failedStream) CloseSend() error             { return nil }
+func (f failedStream) Context() context.Context     { return f.ctx }
+func (f failedStream) SendMsg(any) error            { return nil }
+func (f failedStream) RecvMsg(any) error            { return f.err }

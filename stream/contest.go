@@ -145,8 +145,8 @@ func (k *contest) Seen() race.Seen { return k.stream.primary.Seen() }
 // Replayable returns shared only for a detached race, whose losers must then not run on. Otherwise the request itself waits
 // for the hedges that read the caller's message.
 func (k *contest) Replayable() (ok, shared bool) {
-	c := k.stream
-	return c.request.replayable(), c.plan.Detached && c.request.isShared()
+	ok, shared = k.stream.request.replayable()
+	return ok, shared && k.stream.plan.Detached
 }
 
 func (k *contest) Hedge(n int, cancel context.CancelCauseFunc) race.Attempt {

@@ -16,11 +16,10 @@ type request struct {
 	mu         sync.Mutex // never held while a message is read
 	message    any        // what hedges send: the copy, or the caller's if shared; nil before it is sent and after release
 	shared     bool
-	repeatable bool          // it is of a kind and size that can be sent again
-	complete   bool          // the caller has called CloseSend
-	released   bool          // nobody may read the caller's message any more
-	readers    int           // how many read the caller's message now
-	unread     chan struct{} // closed when readers falls to 0; nil unless release waits
+	repeatable bool           // it is of a kind and size that can be sent again
+	complete   bool           // the caller has called CloseSend
+	released   bool           // nobody may read the caller's message any more
+	readers    sync.WaitGroup // those that read the caller's message
 }
 
 func (r *request) sent(m any) {
@@ -42,51 +41,28 @@ func (r *request) close() {
 	r.complete = true
 }
 
-// replayable reports whether the request can be sent again: it is complete, and of a kind and size that allow it.
-func (r *request) replayable() bool {
+// replayable reports whether the request can be sent again: it is complete, and of a kind and size that allow it. shared says
+// that hedges read the caller's message.
+func (r *request) replayable() (ok, shared bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.complete && r.repeatable && !r.released
-}
-
-func (r *request) isShared() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.shared
+	return r.complete && r.repeatable && !r.released, r.shared
 }
 
 // sendTo sends the request to a hedge.
 func (r *request) sendTo(st grpc.ClientStream) error {
-	m, shared, ok := r.read()
-	if !ok {
+	r.mu.Lock()
+	if r.released {
+		r.mu.Unlock()
 		return race.ErrLost
 	}
-	if shared {
-		defer r.done()
-	}
-	return st.SendMsg(m)
-}
-
-// read returns the message, which is the caller's if shared: the reader must then call done. It returns false after release.
-func (r *request) read() (m any, shared, ok bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.released {
-		return nil, false, false
-	}
+	m := r.message
 	if r.shared {
-		r.readers++
+		r.readers.Add(1)
+		defer r.readers.Done()
 	}
-	return r.message, r.shared, true
-}
-
-func (r *request) done() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.readers--; r.readers == 0 && r.unread != nil {
-		close(r.unread)
-		r.unread = nil
-	}
+	r.mu.Unlock()
+	return st.SendMsg(m)
 }
 
 // release gives the message back to the caller. It waits until no hedge reads the message, which is soon after the hedges
@@ -94,14 +70,6 @@ func (r *request) done() {
 func (r *request) release() {
 	r.mu.Lock()
 	r.message, r.released = nil, true
-	if r.readers == 0 {
-		r.mu.Unlock()
-		return
-	}
-	if r.unread == nil {
-		r.unread = make(chan struct{})
-	}
-	unread := r.unread
 	r.mu.Unlock()
-	<-unread
+	r.readers.Wait()
 }

@@ -94,26 +94,15 @@ func (t *messageTypes) remember(method string, m any) {
 	t.examples.Store(method, replies.Make())
 }
 
-// example returns an empty message of the type that the method's streams have; nil if it is not known. If no stream was seen
+// reply returns what makes messages for the first receive of a stream; false if their type is not known. If no stream was seen
 // before, the type is taken from the descriptor, but only if no call option chooses a codec.
-func (t *messageTypes) example(method string, opts []grpc.CallOption) any {
-	if t == nil {
-		return nil
-	}
-	if m, ok := t.examples.Load(method); ok {
-		return m
-	}
-	if choosesCodec(opts) {
-		return nil
-	}
-	return described(method)
-}
-
-// reply returns what makes messages for the first receive of a stream; false if their type is not known.
 func (t *messageTypes) reply(method string, opts []grpc.CallOption) (attempt.Reply, bool) {
-	m := t.example(method, opts)
-	if m == nil {
+	if t == nil {
 		return attempt.Reply{}, false
+	}
+	m, known := t.examples.Load(method)
+	if !known && !choosesCodec(opts) {
+		m = described(method)
 	}
 	return attempt.NewReply(m)
 }

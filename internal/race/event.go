@@ -1,6 +1,9 @@
 package race
 
-import "time"
+import (
+	"math/bits"
+	"time"
+)
 
 // Event is one thing that happened to a race. The fields that its Kind does not name are zero.
 type Event struct {
@@ -78,3 +81,76 @@ const (
 	// PushbackNever: none at all.
 	PushbackNever
 )
+
+// Actions is what the runner of a race must do after one [Machine.Step]. Several fields may be set at once. The zero value
+// means that there is nothing to do. Hedges are given by their number, from 1; 0 means no hedge.
+type Actions struct {
+	Timer TimerAction
+	At    time.Duration // ArmTimer: the age of the call at which the timer is to fire
+
+	// Ask is the hedge for which to ask whether it may be sent. The answer is an event of the kind Admitted, Skipped,
+	// HeldBack, Refused or NotReplayable. Turn counts the hedges considered so far, including this one and skipped ones.
+	// It does not change when the question is repeated for the same hedge.
+	Ask, Turn uint8
+	// Repeat says that the hedge in Ask or Start repeats a call whose connection was cut: see [Event].Repeat.
+	Repeat bool
+	// Prepare is the hedge to prepare, without holding a lock. The answer is an event of the kind Prepared or NotReplayable.
+	// After that event the hedge no longer reads the caller's memory.
+	Prepare uint8
+	// Start is the hedge to send. Its end must be reported by an Ended event.
+	Start uint8
+	// Drop is a hedge that was admitted and must not be sent. What was paid for it may be paid back.
+	Drop uint8
+
+	// Kept says that the attempt that has just ended with PoorReply keeps its context. It wins, or it is in Cancel or Leave,
+	// in this step or in a later one.
+	Kept bool
+
+	// Cancel and Leave are the losers that still have a context when another attempt wins: those in flight, whose ends must
+	// still be reported, and those that were kept. Those in Cancel must be cancelled. Those in Leave may run to their end.
+	Cancel, Leave Attempts
+
+	// Decided says that this step decided the race. Winner is the attempt that won.
+	Decided bool
+	// Deliver says what to give to the caller. It is set once in a race, in the step that decides it or in a later one. At
+	// that time no hedge is being prepared, and the primary has returned to the caller's goroutine.
+	Deliver Delivery
+	// Winner is the attempt that decided the race. It is set with Decided and with Deliver.
+	Winner uint8
+}
+
+// TimerAction is what is to be done with the one timer of a race.
+type TimerAction uint8
+
+const (
+	KeepTimer TimerAction = iota
+	// ArmTimer arms the timer to fire once, at Actions.At, in place of any earlier time.
+	ArmTimer
+	// StopTimer stops the timer. A Due event that is already on its way does no harm.
+	StopTimer
+)
+
+// Delivery is what the caller gets.
+type Delivery uint8
+
+const (
+	DeliverNothing Delivery = iota
+	// DeliverOutcome gives the caller the outcome of the winner, a success or a failure.
+	DeliverOutcome
+	// DeliverPanic panics on the caller's goroutine with what the winner panicked with.
+	DeliverPanic
+)
+
+// MaxAttempts is the most attempts that a race can have: a primary and four hedges.
+const MaxAttempts = 5
+
+// Attempts is a set of attempts.
+type Attempts uint8
+
+// Has reports whether attempt n is in the set.
+func (s Attempts) Has(n int) bool { return s&only(uint8(n)) != 0 }
+
+func only(n uint8) Attempts { return 1 << n }
+
+// Count is the number of attempts in the set.
+func (s Attempts) Count() int { return bits.OnesCount8(uint8(s)) }

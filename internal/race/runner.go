@@ -223,18 +223,15 @@ func (x *runner) outcome() Outcome {
 	}()
 	x.policy.Book(&x.report)
 	booked = true
-	switch winner := &x.hedges[x.report.Winner]; {
-	case x.report.Winner == 0 && x.report.Panicked && x.plan.Detached:
+	winner := &x.hedges[x.report.Winner]
+	out := Outcome{Err: x.report.Err, Hedges: x.report.Hedges}
+	switch {
+	case x.report.Panicked && winner.crash != nil: // a primary that is not detached has panicked on this goroutine
 		winner.crash.rethrow()
-		return Outcome{} // not reached
-	case x.report.Winner == 0:
-		return Outcome{Err: x.report.Err, Hedges: x.report.Hedges}
-	case x.report.Panicked:
-		winner.crash.rethrow()
-		return Outcome{} // not reached
-	default:
-		return Outcome{Winner: winner.attempt, Release: winner.cancel, Err: x.report.Err, Hedges: x.report.Hedges}
+	case x.report.Winner > 0:
+		out.Winner, out.Release = winner.attempt, winner.cancel
 	}
+	return out
 }
 
 // wait returns when the outcome can be delivered. If the caller's context ends before the race is decided, wait tells the
