@@ -16,15 +16,6 @@ const (
 	warmedUp = 500 // calls that are not looked at
 )
 
-func law(t testing.TB, name string) testserver.Law {
-	t.Helper()
-	l, err := testserver.ParseLaw(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
-}
-
 func auto(budgetPercent float64, hedges int) []hedge.Option {
 	return []hedge.Option{
 		hedge.WithTrigger(hedge.Auto()), hedge.WithBudgetPercent(budgetPercent), hedge.WithMaxHedges(hedges),
@@ -75,7 +66,7 @@ func TestAuto_Tail(t *testing.T) {
 		t.Run(fmt.Sprintf("%s, budget %v%%", tc.law, tc.budget), func(t *testing.T) {
 			eachSeed(t, func(seed uint64) map[string]float64 {
 				ended, _ := simulation{
-					law: drawing(law(t, tc.law), seed), calls: calls, concurrency: 20, seed: seed, options: auto(tc.budget, tc.hedges),
+					law: drawing(testserver.LawT(t, tc.law), seed), calls: calls, concurrency: 20, seed: seed, options: auto(tc.budget, tc.hedges),
 				}.run(t)
 				ended = ended[warmedUp:]
 				got := map[string]float64{
@@ -112,7 +103,7 @@ func TestAuto_NoWorseThanPercentile(t *testing.T) {
 			eachSeed(t, func(seed uint64) map[string]float64 {
 				p99 := func(trigger hedge.Trigger) float64 {
 					ended, _ := simulation{
-						law: drawing(law(t, tc.law), seed), calls: calls, concurrency: 20, seed: seed,
+						law: drawing(testserver.LawT(t, tc.law), seed), calls: calls, concurrency: 20, seed: seed,
 						options: append(auto(tc.budget, 2), hedge.WithTrigger(trigger)),
 					}.run(t)
 					return millis(tail(ended[warmedUp:], 0.99))

@@ -161,7 +161,7 @@ func TestDryRun(t *testing.T) {
 	longtest.Only(t)
 	for _, name := range longtest.First(1, []string{"straggler", "slow-one-percent", "pareto"}) {
 		t.Run(name, func(t *testing.T) {
-			sim := simulation{law: drawing(law(t, name), 1), calls: 20_000, concurrency: 20, seed: 1}
+			sim := simulation{law: drawing(testserver.LawT(t, name), 1), calls: 20_000, concurrency: 20, seed: 1}
 			sim.options = []hedge.Option{hedge.WithDryRun()}
 			ended, rows := sim.run(t)
 			row := rows[0]

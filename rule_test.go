@@ -27,7 +27,7 @@ import (
 
 func straggler(t testing.TB) testserver.Law {
 	t.Helper()
-	return law(t, "straggler")
+	return testserver.LawT(t, "straggler")
 }
 
 // isHedge reports whether an attempt's context is that of a hedge.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/longtest"
+	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 )
@@ -28,7 +29,8 @@ func TestRule12_SharesThatMove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := &slowServer{sent: map[string][]time.Time{}}
 		s := hedgetest.All(t, moved(0)...)
-		client, closeAll := dial(t, s, slow)
+		conn := testserver.ServiceT(t, slow, hedgetest.Interceptors(s)...)
+		client := testpb.NewTestServiceClient(conn)
 		var over atomic.Bool
 		var updater, group sync.WaitGroup
 		updater.Go(func() {
@@ -59,7 +61,8 @@ func TestRule12_SharesThatMove(t *testing.T) {
 		group.Wait()
 		over.Store(true)
 		updater.Wait()
-		closeAll()
+		conn.Close()
+		synctest.Wait()
 		slow.mu.Lock()
 		defer slow.mu.Unlock()
 		checkEveryInterval(t, "the target", targetMost, slices.Concat(begun[unary], begun[ruled], begun[halted]), slices.Concat(slow.sent[unary], slow.sent[ruled], slow.sent[halted]))

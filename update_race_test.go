@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"runtime"
 	"slices"
 	"strings"
@@ -16,17 +15,14 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
-	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stats"
-	"github.com/grpchedge/hedge/stream"
 )
 
 // While 64 goroutines call, unary methods and streams, one updates the scheduler four thousand times a second. What each call reports,
@@ -59,7 +55,8 @@ func TestRule20_UpdateUnderLoad(t *testing.T) {
 		group.Wait()
 		over.Store(true)
 		updater.Wait()
-		u.close()
+		u.conn.Close()
+		synctest.Wait()
 		if got, want := u.scheduler.Stats().Calls, int64(callers*rounds); got != want {
 			t.Errorf("%d calls counted, %d made", got, want)
 		}
@@ -190,7 +187,7 @@ func (c *aCall) note(config string) {
 type updated struct {
 	scheduler *hedge.Scheduler
 	configs   []aConfig
-	close     func()
+	conn      *grpc.ClientConn
 	ways      []way
 
 	begun, done atomic.Int64 // updates
@@ -216,9 +213,10 @@ func newUpdated(t *testing.T) *updated {
 	s := hedgetest.New(t, u.configs[0].options...)
 	u.scheduler = s
 	s.PauseMethod(halted)
-	client, closeAll := dial(t, s, &failingServer{calls: &u.calls},
-		grpc.WithChainUnaryInterceptor(u.afterUnary), grpc.WithChainStreamInterceptor(u.afterStream))
-	u.close = closeAll
+	conn := testserver.ServiceT(t, &failingServer{calls: &u.calls}, append(hedgetest.Interceptors(s),
+		grpc.WithChainUnaryInterceptor(u.afterUnary), grpc.WithChainStreamInterceptor(u.afterStream))...)
+	u.conn = conn
+	client := testpb.NewTestServiceClient(conn)
 	u.ways = []way{
 		{unary, unaryWay(client.Unary)},
 		{first, streamWay(client.ServerStream)},
@@ -227,25 +225,6 @@ func newUpdated(t *testing.T) *updated {
 		{halted, unaryWay(client.UnaryNoSideEffects)},
 	}
 	return u
-}
-
-// dial returns a client of a server in memory, whose calls are hedged.
-func dial(t *testing.T, s *hedge.Scheduler, service testpb.TestServiceServer, opts ...grpc.DialOption) (client testpb.TestServiceClient, closeAll func()) {
-	t.Helper()
-	listener, server := testserver.NewListener(), grpc.NewServer()
-	testpb.RegisterTestServiceServer(server, service)
-	go server.Serve(listener)
-	conn, err := grpc.NewClient("passthrough:///memory", append([]grpc.DialOption{
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.Dial(ctx) }),
-		grpc.WithChainUnaryInterceptor(interceptor.Unary(s)),
-		grpc.WithChainStreamInterceptor(stream.Interceptor(s)),
-	}, opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	testserver.ConnectT(t, conn)
-	return testpb.NewTestServiceClient(conn), func() { conn.Close(); server.Stop() }
 }
 
 // witnesses are the options that every configuration has, with functions that note its name.

@@ -173,7 +173,7 @@ func TestChurn_EveryField(t *testing.T) {
 	d := &dealer{cluster: cluster}
 	names := manual.NewBuilderWithScheme("churned")
 	names.InitialState(addresses(cluster, backends, 0))
-	conn, err := grpc.NewClient("churned:///", append(hedging(s), d.dialer(false), with(roundRobin, `"connections": 2`), grpc.WithResolvers(names),
+	conn, err := grpc.NewClient("churned:///", append(hedgetest.Interceptors(s), d.dialer(false), with(roundRobin, `"connections": 2`), grpc.WithResolvers(names),
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))...)
 	if err != nil {
 		t.Fatal(err)

@@ -18,19 +18,12 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
-	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stats"
-	"github.com/grpchedge/hedge/stream"
 )
-
-// hedging are the dial options that hedge as s says.
-func hedging(s *hedge.Scheduler) []grpc.DialOption {
-	return []grpc.DialOption{grpc.WithUnaryInterceptor(interceptor.Unary(s)), grpc.WithStreamInterceptor(stream.Interceptor(s))}
-}
 
 // TestConnections counts connections, and sees at the servers where attempts went, one address standing for several backends.
 func TestConnections(t *testing.T) {
@@ -61,7 +54,7 @@ func TestConnections(t *testing.T) {
 					return lastAnswers(2)(a)
 				}})
 				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(2))
-				conn, d := dialDealt(t, cluster, tc.addresses, append(hedging(s), with(tc.child, tc.fields))...)
+				conn, d := dialDealt(t, cluster, tc.addresses, append(hedgetest.Interceptors(s), with(tc.child, tc.fields))...)
 				synctest.Wait()
 				if open := len(d.open()); open != tc.want {
 					t.Fatalf("%d connections, want %d", open, tc.want)
@@ -106,7 +99,7 @@ func TestConnections_Resized(t *testing.T) {
 		d := &dealer{cluster: cluster}
 		names := manual.NewBuilderWithScheme("resized")
 		names.InitialState(addresses(cluster, 3, 0))
-		conn, err := grpc.NewClient("resized:///", append(hedging(hedgetest.Fixed(t, 10*ms)), d.dialer(false), over(roundRobin),
+		conn, err := grpc.NewClient("resized:///", append(hedgetest.Interceptors(hedgetest.Fixed(t, 10*ms)), d.dialer(false), over(roundRobin),
 			grpc.WithResolvers(names), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 		if err != nil {
 			t.Fatal(err)
@@ -154,7 +147,7 @@ func TestConnections_Lost(t *testing.T) {
 				cluster := testserver.StartT(t, testserver.Config{Backends: 2, InMemory: true, Script: func(a testserver.Attempt) testserver.Plan {
 					return testserver.Plan{Delay: ms, GoAway: a.ID%50 == 49 && a.Number == 0}
 				}})
-				conn, d := dialDealt(t, cluster, 1, append(hedging(hedgetest.Fixed(t, 10*ms)), with(child, `"connections": 2, "spread": true`),
+				conn, d := dialDealt(t, cluster, 1, append(hedgetest.Interceptors(hedgetest.Fixed(t, 10*ms)), with(child, `"connections": 2, "spread": true`),
 					grpc.WithIdleTimeout(time.Minute), grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))...)
 				synctest.Wait()
 				client := testpb.NewTestServiceClient(conn)
@@ -227,7 +220,7 @@ func TestServiceAddress(t *testing.T) {
 		run := func(option grpc.DialOption, opts ...hedge.Option) (time.Duration, stats.Method) {
 			s := hedgetest.All(t, opts...)
 			cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Seed: 1})
-			conn, _ := dialDealt(t, cluster, 1, append(hedging(s), option)...)
+			conn, _ := dialDealt(t, cluster, 1, append(hedgetest.Interceptors(s), option)...)
 			synctest.Wait()
 			client := testpb.NewTestServiceClient(conn)
 			if _, err := k.call(t.Context(), client, &testpb.Request{Id: 1 << 40}); err != nil {
@@ -276,7 +269,7 @@ func TestVanishingPackets(t *testing.T) {
 					s := hedgetest.All(t, hedge.WithMaxHedges(hedges))
 					cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Seed: 1, Latency: testserver.LogNormal(ms, ms/2),
 						ServerOptions: []grpc.ServerOption{grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second})}})
-					options := append(hedging(s), option)
+					options := append(hedgetest.Interceptors(s), option)
 					if tc.keepalive {
 						options = append(options, grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}))
 					}

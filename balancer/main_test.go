@@ -14,10 +14,9 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/balancer"
-	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
-	"github.com/grpchedge/hedge/stream"
 )
 
 const ms = time.Millisecond
@@ -47,10 +46,7 @@ const (
 // the policy connects to by itself.
 func dial(t testing.TB, cluster *testserver.Cluster, s *hedge.Scheduler, options ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
-	conn := cluster.ClientT(t, append([]grpc.DialOption{
-		grpc.WithUnaryInterceptor(interceptor.Unary(s)),
-		grpc.WithStreamInterceptor(stream.Interceptor(s)),
-	}, options...)...)
+	conn := cluster.ClientT(t, append(hedgetest.Interceptors(s), options...)...)
 	testserver.ConnectT(t, conn)
 	return conn
 }

@@ -22,12 +22,10 @@ import (
 	"google.golang.org/grpc/resolver/manual"
 
 	"github.com/grpchedge/hedge"
-	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
-	"github.com/grpchedge/hedge/stream"
 )
 
 // serverVariable is set for a process of this test binary that is a server.
@@ -133,7 +131,7 @@ func dialServers(t *testing.T, servers []*process, s *hedge.Scheduler, option gr
 	names.InitialState(state)
 	options := []grpc.DialOption{grpc.WithResolvers(names), grpc.WithTransportCredentials(insecure.NewCredentials()), option}
 	if s != nil {
-		options = append(options, grpc.WithChainUnaryInterceptor(interceptor.Unary(s)), grpc.WithChainStreamInterceptor(stream.Interceptor(s)))
+		options = append(options, hedgetest.Interceptors(s)...)
 	}
 	conn, err := grpc.NewClient("processes:///", options...)
 	if err != nil {

@@ -24,7 +24,6 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stats"
-	"github.com/grpchedge/hedge/stream"
 )
 
 // Failures of a call whose connection was cut, as gRPC words them.
@@ -209,7 +208,7 @@ func threeBackends(t *testing.T, script testserver.Script, hedged bool, options 
 	s := hedgetest.All(t, append([]hedge.Option{hedge.WithTrigger(hedge.Fixed(10 * ms)), hedge.WithMaxHedges(2)}, options...)...)
 	dial := []grpc.DialOption{grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`)}
 	if hedged {
-		dial = append(dial, grpc.WithUnaryInterceptor(interceptor.Unary(s)), grpc.WithStreamInterceptor(stream.Interceptor(s)))
+		dial = append(dial, hedgetest.Interceptors(s)...)
 	}
 	conn := cluster.ClientT(t, dial...)
 	testserver.ConnectT(t, conn)

@@ -21,7 +21,6 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stats"
-	"github.com/grpchedge/hedge/stream"
 )
 
 // traffic is calls at a rate, made by so many callers: none begins before its time, and one whose callers are all busy begins
@@ -51,10 +50,7 @@ type seen struct {
 
 func (tr traffic) run(t *testing.T) (s seen) {
 	t.Helper()
-	law, err := testserver.ParseLaw("straggler")
-	if err != nil {
-		t.Fatal(err)
-	}
+	law := testserver.LawT(t, "straggler")
 	synctest.Test(t, func(t *testing.T) {
 		limit := tr.limit
 		if limit == nil {
@@ -64,7 +60,7 @@ func (tr traffic) run(t *testing.T) (s seen) {
 		var options []grpc.DialOption
 		scheduler := newResetScheduler(t, tr.options...)
 		if tr.hedged {
-			options = append(options, grpc.WithUnaryInterceptor(interceptor.Unary(scheduler)), grpc.WithStreamInterceptor(stream.Interceptor(scheduler)))
+			options = append(options, hedgetest.Interceptors(scheduler)...)
 		}
 		backoffs := backoff.Config{BaseDelay: 100 * ms, MaxDelay: 100 * ms}
 		conn := cluster.ClientT(t, append(options, grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoffs}))...)

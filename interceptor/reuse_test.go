@@ -22,10 +22,7 @@ import (
 // TestDetached_CallersReuseTheirMemory has callers use request, reply, header, trailer and peer again as soon as a call has
 // returned, over sockets, while its losers run on. The same calls are made without the interceptor.
 func TestDetached_CallersReuseTheirMemory(t *testing.T) {
-	law, err := testserver.ParseLaw("straggler")
-	if err != nil {
-		t.Fatal(err)
-	}
+	law := testserver.LawT(t, "straggler")
 	for _, hedged := range []bool{false, true} {
 		cluster := testserver.StartT(t, testserver.Config{Backends: 2, Latency: law, Seed: 1})
 		s := hedgetest.Fixed(t, 5*time.Millisecond, hedge.WithResetLimit(0, 0), hedge.WithMaxHedges(2))

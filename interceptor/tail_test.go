@@ -22,10 +22,7 @@ import (
 // with stragglers, and a scheduler with no option set.
 func TestTail_NothingConfigured(t *testing.T) {
 	longtest.Simulation(t)
-	law, err := testserver.ParseLaw("straggler")
-	if err != nil {
-		t.Fatal(err)
-	}
+	law := testserver.LawT(t, "straggler")
 	calls, bar := 5_000, 0.32 // of few calls the first ones, which are not hedged, are a greater part
 	if *longtest.Long {
 		calls, bar = 20_000, 0.30

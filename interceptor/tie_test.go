@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"slices"
 	"strconv"
 	"sync"
@@ -13,7 +12,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
@@ -54,21 +52,8 @@ func (s *tieServer) Unary(ctx context.Context, req *testpb.Request) (*testpb.Rep
 func TestRule01_NearTies(t *testing.T) {
 	const callers = 8
 	calls := longtest.Size(100, 500)
-	listener := testserver.NewListener()
-	server := grpc.NewServer()
-	testpb.RegisterTestServiceServer(server, &tieServer{})
-	go func() { _ = server.Serve(listener) }()
-	defer server.Stop()
-
 	s := hedgetest.All(t, hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
-	conn, err := grpc.NewClient("passthrough:///tie",
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.Dial(ctx) }),
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithUnaryInterceptor(interceptor.Unary(s)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := testserver.ServiceT(t, &tieServer{}, grpc.WithUnaryInterceptor(interceptor.Unary(s)))
 	client := testpb.NewTestServiceClient(conn)
 	testserver.ConnectT(t, conn)
 

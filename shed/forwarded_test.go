@@ -20,7 +20,6 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
-	"github.com/grpchedge/hedge/stream"
 )
 
 // forwarded is the context of a gateway that serves a hedge and copies incoming metadata to its own calls.
@@ -102,7 +101,7 @@ func TestForwardedNumber(t *testing.T) {
 					s := hedgetest.Fixed(t, 10*ms, tc.opts...)
 					var dial []grpc.DialOption
 					if !tc.plain && kind != "Do" {
-						dial = []grpc.DialOption{grpc.WithChainUnaryInterceptor(interceptor.Unary(s)), grpc.WithChainStreamInterceptor(stream.Interceptor(s))}
+						dial = hedgetest.Interceptors(s)
 					}
 					b, a := newBound(t, tc.bound), &arrivals{}
 					cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: func(testserver.Attempt) testserver.Plan {

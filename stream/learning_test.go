@@ -266,10 +266,7 @@ func TestNilScheduler(t *testing.T) {
 func TestTimeToFirstMessage(t *testing.T) {
 	longtest.Simulation(t)
 	longtest.Only(t)
-	law, err := testserver.ParseLaw("ttft")
-	if err != nil {
-		t.Fatal(err)
-	}
+	law := testserver.LawT(t, "ttft")
 	streams := longtest.Size(4_000, 20_000)
 	type budgeted struct {
 		name    string

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"slices"
 	"strconv"
 	"sync"
@@ -17,7 +16,6 @@ import (
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
@@ -63,21 +61,8 @@ func (s *tieServer) ServerStream(req *testpb.Request, st grpc.ServerStreamingSer
 func TestRule01_NearTies(t *testing.T) {
 	const callers = 8
 	calls := longtest.Size(100, 500)
-	listener := testserver.NewListener()
-	server := grpc.NewServer()
-	testpb.RegisterTestServiceServer(server, &tieServer{})
-	go func() { _ = server.Serve(listener) }()
-	defer server.Stop()
 	s := hedgetest.All(t, hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
-	conn, err := grpc.NewClient("passthrough:///tie",
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.Dial(ctx) }),
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithStreamInterceptor(stream.Interceptor(s)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	testserver.ConnectT(t, conn)
+	conn := testserver.ServiceT(t, &tieServer{}, grpc.WithStreamInterceptor(stream.Interceptor(s)))
 
 	var wins [2]atomic.Int64
 	var group sync.WaitGroup

@@ -16,15 +16,6 @@ import (
 
 const ms = time.Millisecond
 
-func distribution(t testing.TB, name string) testserver.Law {
-	t.Helper()
-	l, err := testserver.ParseLaw(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
-}
-
 // observed returns what is known of a distribution after so many draws.
 func observed(l testserver.Law, n int, seed uint64) *sketch.Distribution {
 	r := rand.New(rand.NewPCG(seed, 1))
@@ -87,7 +78,7 @@ func TestFind_NextToTheBest(t *testing.T) {
 		{"lognormal:5ms,2ms", 0.05, 2},
 	}) {
 		t.Run(fmt.Sprintf("%s, load %v, hedges %d", tc.distribution, tc.load, tc.hedges), func(t *testing.T) {
-			l := distribution(t, tc.distribution)
+			l := testserver.LawT(t, tc.distribution)
 			plan, ok := knee.Find(problem(l, tc.load, tc.hedges))
 			if !ok {
 				t.Fatal("no plan")
@@ -131,16 +122,16 @@ func TestFind_LowerEdgeOfAGap(t *testing.T) {
 
 // TestFind_PrefersTheTargetPercentile asks for different percentiles of one distribution.
 func TestFind_PrefersTheTargetPercentile(t *testing.T) {
-	p := problem(distribution(t, "straggler"), 0.10, 2)
+	p := problem(testserver.LawT(t, "straggler"), 0.10, 2)
 	calls := longtest.Size(100_000, 400_000)
 	for _, q := range []float64{0.95, 0.99, 0.999} {
 		p.Target = q
 		tuned, _ := knee.Find(p)
-		took, _ := play(distribution(t, "straggler"), tuned, calls, 3)
+		took, _ := play(testserver.LawT(t, "straggler"), tuned, calls, 3)
 		for _, other := range []float64{0.95, 0.99, 0.999} {
 			p.Target = other
 			plan, _ := knee.Find(p)
-			if others, _ := play(distribution(t, "straggler"), plan, calls, 3); at(took, q) > 1.05*at(others, q) {
+			if others, _ := play(testserver.LawT(t, "straggler"), plan, calls, 3); at(took, q) > 1.05*at(others, q) {
 				t.Errorf("aimed at p%v it is %.2f, aimed at p%v %.2f", 100*q, at(took, q), 100*other, at(others, q))
 			}
 		}
@@ -148,7 +139,7 @@ func TestFind_PrefersTheTargetPercentile(t *testing.T) {
 }
 
 func TestFind_SlowHedgesAreNotWorthTheirLoad(t *testing.T) {
-	p := problem(distribution(t, "straggler"), 0.10, 2)
+	p := problem(testserver.LawT(t, "straggler"), 0.10, 2)
 	fast, _ := knee.Find(p)
 	p.Hedge = observed(testserver.Constant(time.Second), 1000, 1).Survival()
 	slow, ok := knee.Find(p)
@@ -198,7 +189,7 @@ func TestFind_AnyDistribution(t *testing.T) {
 }
 
 func TestChanged(t *testing.T) {
-	usual := distribution(t, "straggler")
+	usual := testserver.LawT(t, "straggler")
 	later := testserver.Add(usual, testserver.Constant(time.Second))
 	for _, tc := range []struct {
 		name          string
@@ -238,7 +229,7 @@ func BenchmarkFind(b *testing.B) {
 	for _, name := range []string{"straggler", "ttft", "grpc-java", "pareto"} {
 		for _, hedges := range []int{2, 4} {
 			b.Run(fmt.Sprintf("%s/hedges=%d", name, hedges), func(b *testing.B) {
-				p := problem(distribution(b, name), 0.10, hedges)
+				p := problem(testserver.LawT(b, name), 0.10, hedges)
 				b.ReportAllocs()
 				for b.Loop() {
 					knee.Find(p)
@@ -250,7 +241,7 @@ func BenchmarkFind(b *testing.B) {
 
 func TestFind_AllocatesNoMoreWithMoreCalls(t *testing.T) {
 	allocs := func(n int) float64 {
-		s := observed(distribution(t, "straggler"), n, 1).Survival()
+		s := observed(testserver.LawT(t, "straggler"), n, 1).Survival()
 		p := knee.Problem{Primary: s, Hedge: s, Calls: float64(n), Target: 0.99, Load: 0.10, Hedges: 2, MinDelay: ms}
 		return testing.AllocsPerRun(20, func() { knee.Find(p) })
 	}

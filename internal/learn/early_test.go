@@ -7,6 +7,7 @@ import (
 	"github.com/grpchedge/hedge/budget"
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/longtest"
+	"github.com/grpchedge/hedge/internal/testserver"
 )
 
 // TestAuto_FirstCalls has one attempt in five be slow, more than the 90th percentile leaves out. With a budget of 30% and two
@@ -17,7 +18,7 @@ func TestAuto_FirstCalls(t *testing.T) {
 	for seed := range uint64(longtest.Size(10, 40)) {
 		c := config()
 		c.BudgetPercent = 30
-		s := simulation{distribution: independent(distribution(t, "ttft")), calls: 400, concurrency: 20, seed: seed + 1, config: c}.run()
+		s := simulation{distribution: independent(testserver.LawT(t, "ttft")), calls: 400, concurrency: 20, seed: seed + 1, config: c}.run()
 		for id, o := range s.done {
 			all++
 			hedges += float64(o.hedges)
@@ -40,7 +41,7 @@ func TestAuto_FirstCalls(t *testing.T) {
 
 // Early choices wait for their turn as others do, and the percentile stands in for them.
 func TestRule15_EarlyChoicesWaitForTheirTurn(t *testing.T) {
-	of := distribution(t, "ttft")
+	of := testserver.LawT(t, "ttft")
 	for _, busy := range []bool{false, true} {
 		c := config()
 		c.BudgetPercent, c.Pace = 40, &learn.Pace{}

@@ -14,15 +14,6 @@ import (
 
 const ms = time.Millisecond
 
-func distribution(t testing.TB, name string) testserver.Law {
-	t.Helper()
-	l, err := testserver.ParseLaw(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
-}
-
 // config is what a scheduler's defaults say.
 func config() *learn.Config {
 	return &learn.Config{
@@ -109,7 +100,7 @@ func BenchmarkChoice(b *testing.B) {
 			c := config()
 			c.MaxHedges = 4
 			l, now := started(c), time.Now()
-			of, random := distribution(b, name), rand.New(rand.NewPCG(1, 1))
+			of, random := testserver.LawT(b, name), rand.New(rand.NewPCG(1, 1))
 			for i := range 200_000 {
 				if i%3 == 0 {
 					l.HedgeAnswered(now, of.Draw(random))
@@ -128,7 +119,7 @@ func BenchmarkChoice(b *testing.B) {
 // BenchmarkChoiceWithOutcomes has hedged calls of forty steps of age known, for one and for two hedges.
 func BenchmarkChoiceWithOutcomes(b *testing.B) {
 	l, now := started(config()), time.Now()
-	of, random := distribution(b, "straggler"), rand.New(rand.NewPCG(1, 1))
+	of, random := testserver.LawT(b, "straggler"), rand.New(rand.NewPCG(1, 1))
 	for i := range 20_000 {
 		l.Observe(now, of.Draw(random))
 		if i%10 == 0 {

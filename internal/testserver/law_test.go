@@ -89,10 +89,7 @@ func TestNamedLaws(t *testing.T) {
 		{"pareto", quantiles{0.5: 4.76, 0.9: 13.9, 0.99: 64.6}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			law, err := testserver.ParseLaw(tt.name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			law := testserver.LawT(t, tt.name)
 			draws := sample(law, 200_000)
 			for q, want := range tt.want {
 				near(t, "quantile", draws[int(q*float64(len(draws)))], want, 0.05)

@@ -11,6 +11,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
+
+	testpb "github.com/grpchedge/hedge/proto"
 )
 
 // patience bounds what a test waits for that should be there in a moment.
@@ -32,19 +34,41 @@ func ConnectT(tb TB, conn *grpc.ClientConn) {
 	}
 }
 
+// LawT is [ParseLaw] for a test, which fails if there is no such law.
+func LawT(tb TB, name string) Law {
+	tb.Helper()
+	law, err := ParseLaw(name)
+	if err != nil {
+		tb.Fatalf("%v", err)
+	}
+	return law
+}
+
 // HandlerT starts a server in memory that has one handler for all methods, and returns a connection that is ready. The test
 // closes both at its end.
 func HandlerT(tb TB, handler grpc.StreamHandler, options ...grpc.DialOption) *grpc.ClientConn {
 	tb.Helper()
+	return serveT(tb, grpc.NewServer(grpc.WaitForHandlers(true), grpc.UnknownServiceHandler(handler)), options)
+}
+
+// ServiceT is HandlerT for an implementation of the test service.
+func ServiceT(tb TB, service testpb.TestServiceServer, options ...grpc.DialOption) *grpc.ClientConn {
+	tb.Helper()
+	server := grpc.NewServer(grpc.WaitForHandlers(true))
+	testpb.RegisterTestServiceServer(server, service)
+	return serveT(tb, server, options)
+}
+
+func serveT(tb TB, server *grpc.Server, options []grpc.DialOption) *grpc.ClientConn {
+	tb.Helper()
 	listener := NewListener()
-	server := grpc.NewServer(grpc.WaitForHandlers(true), grpc.UnknownServiceHandler(handler))
 	go func() { _ = server.Serve(listener) }()
 	tb.Cleanup(server.Stop)
 	options = append([]grpc.DialOption{
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.Dial(ctx) }),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 	}, options...)
-	conn, err := grpc.NewClient("passthrough:///handler", options...)
+	conn, err := grpc.NewClient("passthrough:///memory", options...)
 	if err != nil {
 		tb.Fatalf("%v", err)
 	}

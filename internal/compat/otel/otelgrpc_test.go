@@ -83,10 +83,7 @@ func otelgrpcCalls(t *testing.T, ours bool) (traced, stats.Counts) {
 		t.Fatal(err)
 	}
 	s := hedgetest.All(t, telemetry)
-	law, err := testserver.ParseLaw("straggler")
-	if err != nil {
-		t.Fatal(err)
-	}
+	law := testserver.LawT(t, "straggler")
 	cluster := testserver.StartT(t, testserver.Config{InMemory: true, Backends: 3, Latency: law, Seed: 1, CountsOnly: true})
 	var tracers trace.TracerProvider = b.tracers
 	if ours {

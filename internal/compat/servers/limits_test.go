@@ -112,10 +112,8 @@ func (r *Result) line(unlimited *Result) string {
 // inBubble runs a load by virtual time.
 func inBubble(t *testing.T, load Load, p policy, budget float64) (result *Result) {
 	t.Helper()
-	law, err := testserver.ParseLaw("straggler")
-	if err != nil {
-		t.Fatal(err)
-	}
+	law := testserver.LawT(t, "straggler")
+	var err error
 	synctest.Test(t, func(t *testing.T) {
 		cluster := testserver.StartT(t, testserver.Config{
 			InMemory: true, Latency: law, Seed: 1, DrawByID: true, CountsOnly: true, Limit: &p.limit,

@@ -1,4 +1,4 @@
-// Package hedgetest has what the tests of several packages need beside a server: schedulers, and calls without gRPC.
+// Package hedgetest has what the tests of several packages need beside a server: schedulers, their interceptors, and calls without gRPC.
 package hedgetest
 
 import (
@@ -7,9 +7,12 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/stream"
 )
 
 // New is [hedge.New] for a test, which fails if the options have an error.
@@ -33,6 +36,11 @@ func All(tb testing.TB, opts ...hedge.Option) *hedge.Scheduler {
 func Fixed(tb testing.TB, delay time.Duration, opts ...hedge.Option) *hedge.Scheduler {
 	tb.Helper()
 	return All(tb, append([]hedge.Option{hedge.WithWarmup(1<<30, delay), hedge.WithBudgetPercent(400)}, opts...)...)
+}
+
+// Interceptors returns the dial options that hedge the unary calls and the streams of a connection.
+func Interceptors(s *hedge.Scheduler) []grpc.DialOption {
+	return []grpc.DialOption{grpc.WithChainUnaryInterceptor(interceptor.Unary(s)), grpc.WithChainStreamInterceptor(stream.Interceptor(s))}
 }
 
 // Call makes one call whose attempts all take d.
