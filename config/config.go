@@ -73,17 +73,16 @@ func parse(path string, raw json.RawMessage, where settings.Scope) ([]hedge.Opti
 	for _, m := range members {
 		f, ok := fields[m.name]
 		at := join(path, m.name)
+		var opts []hedge.Option
 		switch {
 		case !ok:
-			errs = append(errs, noField(at, fieldsFor(where)))
-			continue
+			err = noField(at, fieldsFor(where))
 		case !where.Allows(f.option): // before a look into the value, however deep it is
-			errs = append(errs, fmt.Errorf("%s: %s cannot be set for %v; the fields here are %s", at, f.option, where, strings.Join(fieldsFor(where), ", ")))
-			continue
-		}
-		opts, err := f.parse(at, m.value)
-		if err == nil {
-			err = try(at, opts)
+			err = fmt.Errorf("%s: %s cannot be set for %v; the fields here are %s", at, f.option, where, strings.Join(fieldsFor(where), ", "))
+		default:
+			if opts, err = f.parse(at, m.value); err == nil {
+				err = try(at, opts)
+			}
 		}
 		errs = append(errs, err)
 		all = append(all, opts...)

@@ -36,7 +36,7 @@ func init() { // not in the declaration, because the fields for rules contain al
 		"trigger":       {"WithTrigger", parseTrigger, formatTrigger},
 		"maxHedges":     value("WithMaxHedges", "a whole number, 0 to 4", func(n whole) hedge.Option { return hedge.WithMaxHedges(int(n)) }, func(c *settings.Config) any { return c.MaxHedges }),
 		"budgetPercent": value("WithBudgetPercent", "a number, 0 to 400", hedge.WithBudgetPercent, func(c *settings.Config) any { return c.BudgetPercent }),
-		"minDelay":      span("WithMinDelay", hedge.WithMinDelay, func(c *settings.Config) time.Duration { return c.MinDelay }),
+		"minDelay":      value("WithMinDelay", aDuration, func(d duration) hedge.Option { return hedge.WithMinDelay(time.Duration(d)) }, func(c *settings.Config) any { return duration(c.MinDelay) }),
 		"warmup": pair("WithWarmup", `{"calls": 20, "delay": "0s"}`, func(calls whole, delay duration) hedge.Option {
 			return hedge.WithWarmup(int(calls), time.Duration(delay))
 		}, func(c *settings.Config) (any, any) { return c.WarmupCalls, duration(c.WarmupDelay) }),
@@ -50,7 +50,7 @@ func init() { // not in the declaration, because the fields for rules contain al
 			return hedge.WithResetLimit(int(n), time.Duration(per))
 		}, func(c *settings.Config) (any, any) { return c.ResetLimit.N, duration(c.ResetLimit.Per) }),
 
-		"window":        span("WithWindow", hedge.WithWindow, func(c *settings.Config) time.Duration { return c.Window }),
+		"window":        value("WithWindow", aDuration, func(d duration) hedge.Option { return hedge.WithWindow(time.Duration(d)) }, func(c *settings.Config) any { return duration(c.Window) }),
 		"maxMemory":     value("WithMaxMemory", "a whole number of bytes", func(n whole) hedge.Option { return hedge.WithMaxMemory(int64(n)) }, func(c *settings.Config) any { return c.MaxMemory }),
 		"methodOptions": rules("WithMethodOptions", settings.ForMethods, hedge.WithMethodOptions, func(c *settings.Config) []settings.Rule { return c.MethodRules }),
 		"targetOptions": rules("WithTargetOptions", settings.ForTargets, hedge.WithTargetOptions, func(c *settings.Config) []settings.Rule { return c.TargetRules }),
@@ -76,11 +76,6 @@ func flag(option string, set func() hedge.Option) field {
 		}
 		return func(*settings.Config) error { return nil }
 	}, func(*settings.Config) any { return true })
-}
-
-func span(option string, set func(time.Duration) hedge.Option, get func(*settings.Config) time.Duration) field {
-	return value(option, `a duration such as "1.5s" or "20ms"`, func(d duration) hedge.Option { return set(time.Duration(d)) },
-		func(c *settings.Config) any { return duration(get(c)) })
 }
 
 func list[T any](option, allowed string, set func(...T) hedge.Option, get func(*settings.Config) any) field {
@@ -220,6 +215,8 @@ func (w *whole) UnmarshalJSON(text []byte) error {
 	*w = whole(n)
 	return nil
 }
+
+const aDuration = `a duration such as "1.5s" or "20ms"`
 
 // duration is a time.Duration as a string in JSON.
 type duration time.Duration
