@@ -151,7 +151,7 @@ func TestAuto_Mixed(t *testing.T) {
 	})
 }
 
-// TestAuto_Correlated has one request in ten be slow whoever serves it: a hedge is of little use, and one that is sent
+// TestAuto_Correlated lets one request in ten be slow whoever serves it: a hedge is of little use, and one that is sent
 // to every such request costs nine tenths of the budget.
 func TestAuto_Correlated(t *testing.T) {
 	longtest.Simulation(t)
@@ -188,7 +188,7 @@ func saturated(t *testing.T, service testserver.Law, mean time.Duration, offered
 	}.run(t)
 }
 
-// TestAuto_Saturated has the server's own queue be what makes calls slow, so that hedges only make it longer.
+// TestAuto_Saturated lets the server's own queue be what makes calls slow, so that hedges only make it longer.
 func TestAuto_Saturated(t *testing.T) {
 	longtest.Simulation(t)
 	longtest.Only(t)
@@ -225,7 +225,7 @@ func TestAuto_Saturated(t *testing.T) {
 	})
 }
 
-// TestAuto_QueueWithStragglers has hedges pay off in spite of the queue. The queue is long or short by chance, and which attempt
+// TestAuto_QueueWithStragglers lets hedges pay off in spite of the queue. The queue is long or short by chance, and which attempt
 // it takes of those that come at the same instant is chance as well. So one seed says little, and the calls of all are looked
 // at together.
 func TestAuto_QueueWithStragglers(t *testing.T) {
@@ -260,7 +260,7 @@ func perSecond(calls []outcome) [][]outcome {
 	return seconds
 }
 
-// TestAuto_Outage has every call take a second longer for 30 of 90 seconds.
+// TestAuto_Outage lets every call take a second longer for 30 of 90 seconds.
 func TestAuto_Outage(t *testing.T) {
 	longtest.Simulation(t)
 	longtest.Only(t)
@@ -308,7 +308,7 @@ func TestAuto_Outage(t *testing.T) {
 	})
 }
 
-// TestAuto_OutageAtFewCalls has every call take a second longer for a minute, at rates at which two seconds earn one hedge or
+// TestAuto_OutageAtFewCalls lets every call take a second longer for a minute, at rates at which two seconds earn one hedge or
 // less.
 func TestAuto_OutageAtFewCalls(t *testing.T) {
 	longtest.Simulation(t)
@@ -344,7 +344,7 @@ func TestAuto_OutageAtFewCalls(t *testing.T) {
 	}
 }
 
-// TestAuto_Shift has the base of the law go from 5 to 20 ms and back.
+// TestAuto_Shift lets the base of the law go from 5 to 20 ms and back.
 func TestAuto_Shift(t *testing.T) {
 	longtest.Simulation(t)
 	longtest.Only(t)

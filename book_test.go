@@ -41,7 +41,7 @@ func TestBook_DroppedHedges(t *testing.T) {
 	}
 }
 
-// TestBook_DroppedHedgesArePaidBack has hedges dropped, before the call's next hedge is due or at its end.
+// TestBook_DroppedHedgesArePaidBack drops hedges, before the call's next hedge is due or at its end.
 func TestBook_DroppedHedgesArePaidBack(t *testing.T) {
 	tokens := func(s *hedge.Scheduler) float64 { return s.Targets()[0].Tokens }
 	s := hedgetest.All(t)

@@ -85,7 +85,7 @@ func TestChoice_SaysWhyItSteppedDown(t *testing.T) {
 	}
 }
 
-// TestChoice_StepsUpAgain has hedges be useless for a while, by no change of what calls take that a primary could tell.
+// TestChoice_StepsUpAgain lets hedges be useless for a while, by no change of what calls take that a primary could tell.
 func TestChoice_StepsUpAgain(t *testing.T) {
 	longtest.Simulation(t)
 	longtest.Only(t)
@@ -301,7 +301,7 @@ func TestDryRun_WithoutABudget(t *testing.T) {
 	}
 }
 
-// TestRule12_UnbudgetedMethodsDoNotPayForOthers has nine calls in ten go to a method whose hedges are free.
+// TestRule12_UnbudgetedMethodsDoNotPayForOthers lets nine calls in ten go to a method whose hedges are free.
 func TestRule12_UnbudgetedMethodsDoNotPayForOthers(t *testing.T) {
 	longtest.Simulation(t)
 	synctest.Test(t, func(t *testing.T) {

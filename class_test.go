@@ -24,7 +24,7 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// TestClass_BySize has the size of the request decide most of the latency, over the interceptor. The cheapest quarter of the
+// TestClass_BySize lets the size of the request decide most of the latency, over the interceptor. The cheapest quarter of the
 // requests is what one delay for all cannot help.
 func TestClass_BySize(t *testing.T) {
 	longtest.Simulation(t)

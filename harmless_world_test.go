@@ -64,7 +64,7 @@ func drawWorld(seed uint64) *world {
 	return w
 }
 
-// drawLimit has some servers count resets. What a server that says nothing allows must be known, except for a limit that is
+// drawLimit lets some servers count resets. What a server that says nothing allows must be known, except for a limit that is
 // hardly ever reached.
 func (w *world) drawLimit(r *rand.Rand) {
 	if !chance(r, 0.3) {

@@ -51,7 +51,7 @@ func (l *logged) option() hedge.Option {
 	}})))
 }
 
-// TestLogger_BudgetRunsDry has all calls be slow for two minutes, and then be fast.
+// TestLogger_BudgetRunsDry lets all calls be slow for two minutes, and then be fast.
 func TestLogger_BudgetRunsDry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l logged
@@ -85,7 +85,7 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// TestLogger_IsRateLimited has the budgets of two hundred targets run dry at once.
+// TestLogger_IsRateLimited lets the budgets of two hundred targets run dry at once.
 func TestLogger_IsRateLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l logged
@@ -108,7 +108,7 @@ func TestLogger_IsRateLimited(t *testing.T) {
 	})
 }
 
-// TestLogger_SteppingAndChanges has a second attempt be no faster than waiting, then has all calls become ten times slower.
+// TestLogger_SteppingAndChanges lets a second attempt be no faster than waiting, then lets all calls become ten times slower.
 func TestLogger_SteppingAndChanges(t *testing.T) {
 	longtest.Simulation(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -191,7 +191,7 @@ func TestWithLogger_Nil(t *testing.T) {
 	}
 }
 
-// TestLogger_NothingSelectedButHedged has calls hedged by the call option After, of a method that no option selects.
+// TestLogger_NothingSelectedButHedged hedges calls by the call option After, of a method that no option selects.
 func TestLogger_NothingSelectedButHedged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer

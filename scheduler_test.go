@@ -291,7 +291,7 @@ func named(delay string) hedge.Option {
 		"hedgingPolicy": {"maxAttempts": 2, "hedgingDelay": ` + delay + `}}]}`)
 }
 
-// fail has one call to the target fail.
+// fail lets one call to the target fail.
 func fail(s *hedge.Scheduler) {
 	c := hcall.Begin(registry.Of(s), context.Background(), target, method, nil, hedge.Off())
 	c.End(hcall.End{Err: status.Error(codes.Unavailable, "")})

@@ -167,7 +167,7 @@ func TestSnapshot_OtherToolsReadIt(t *testing.T) {
 	})
 }
 
-// TestSnapshot_FadesAndYields has a scheduler take over calls of 5 ms whose own take as long, and another one whose own take 50 ms.
+// TestSnapshot_FadesAndYields lets a scheduler take over calls of 5 ms whose own take as long, and another one whose own take 50 ms.
 func TestSnapshot_FadesAndYields(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.All(t)
@@ -328,7 +328,7 @@ func TestSnapshot_WhileCallsAreMade(t *testing.T) {
 	})
 }
 
-// TestSnapshot_OfTheRate has the bucket of a target begin with what its calls earn in two seconds.
+// TestSnapshot_OfTheRate lets the bucket of a target begin with what its calls earn in two seconds.
 func TestSnapshot_OfTheRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.All(t)

@@ -20,7 +20,7 @@ func ofRequest(draw func(r, a *rand.Rand) float64) attemptLaw {
 	}
 }
 
-// sizes has the request decide most of the latency; 2% of attempts stall.
+// sizes lets the request decide most of the latency; 2% of attempts stall.
 var sizes = ofRequest(func(r, a *rand.Rand) float64 {
 	d := 5*math.Exp(r.NormFloat64()) + a.ExpFloat64()
 	if a.Float64() < 0.02 {
@@ -29,7 +29,7 @@ var sizes = ofRequest(func(r, a *rand.Rand) float64 {
 	return d
 })
 
-// heavy has one request in ten be eight times slower on every backend; 2% of attempts stall.
+// heavy lets one request in ten be eight times slower on every backend; 2% of attempts stall.
 var heavy = ofRequest(func(r, a *rand.Rand) float64 {
 	d := 5 * math.Exp(0.45*a.NormFloat64())
 	if r.Float64() < 0.10 {
@@ -41,7 +41,7 @@ var heavy = ofRequest(func(r, a *rand.Rand) float64 {
 	return d
 })
 
-// stalls has one of three backends stand still for a second in every five, in turn; a hedge goes to another.
+// stalls lets one of three backends stand still for a second in every five, in turn; a hedge goes to another.
 func stalls(id uint64, attempt int, at time.Duration) time.Duration {
 	d := time.Duration(math.Exp(0.5*generator(1, id, attempt).NormFloat64()) * float64(ms))
 	backend := (generator(1, id, -2).IntN(3) + attempt) % 3

@@ -153,7 +153,7 @@ func TestChildSwitchedAtRunTime(t *testing.T) {
 	})
 }
 
-// TestChurn_EveryField has configurations and addresses come and go as fast as calls, one in a hundred of which never ends by
+// TestChurn_EveryField lets configurations and addresses come and go as fast as calls, one in a hundred of which never ends by
 // itself, so that backends fall silent and speak again while their connections are made, copied and closed.
 func TestChurn_EveryField(t *testing.T) {
 	const backends, callers = 5, 16

@@ -92,7 +92,7 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// TestConnections_Resized has configurations come that say other numbers, and addresses that go.
+// TestConnections_Resized lets configurations come that say other numbers, and addresses that go.
 func TestConnections_Resized(t *testing.T) {
 	inBubble(t, func(t *testing.T, k kind) {
 		cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true})
@@ -138,7 +138,7 @@ func TestConnections_Resized(t *testing.T) {
 	})
 }
 
-// TestConnections_Lost has connections end one by one, by GOAWAY and without a word, under calls. None of the calls that can
+// TestConnections_Lost lets connections end one by one, by GOAWAY and without a word, under calls. None of the calls that can
 // be sent again fails, and every connection comes back, until the channel is left alone.
 func TestConnections_Lost(t *testing.T) {
 	for _, child := range []string{pickFirst, roundRobin} {

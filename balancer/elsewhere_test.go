@@ -78,7 +78,7 @@ func TestHedgeGoesElsewhere(t *testing.T) {
 	}
 }
 
-// TestHedgesDueAtOnce has all attempts of a call go out together: no two hedges may choose the same backend.
+// TestHedgesDueAtOnce lets all attempts of a call go out together: no two hedges may choose the same backend.
 func TestHedgesDueAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, k kind) {
 		cluster := testserver.StartT(t, testserver.Config{Backends: 5, InMemory: true, Latency: testserver.Constant(time.Second)})
@@ -171,7 +171,7 @@ func TestOtherBackendOnly(t *testing.T) {
 	}
 }
 
-// TestOtherBackendOnly_ComesBack has the other backend come up while a call waits for it.
+// TestOtherBackendOnly_ComesBack lets the other backend come up while a call waits for it.
 func TestOtherBackendOnly_ComesBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, k kind) {
 		cluster := testserver.StartT(t, testserver.Config{Backends: 2, InMemory: true, Script: lastAnswers(1)})

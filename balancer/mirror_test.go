@@ -26,7 +26,7 @@ func twice(ctx context.Context, method string, req, reply any, cc *grpc.ClientCo
 	return invoker(ctx, method, req, reply, cc, opts...)
 }
 
-// TestTwoCallsOfOneAttempt has an interceptor inside make each attempt's call twice at once. Both picks of one attempt
+// TestTwoCallsOfOneAttempt lets an interceptor inside make each attempt's call twice at once. Both picks of one attempt
 // run at the same time, and what each of the calls has used counts.
 func TestTwoCallsOfOneAttempt(t *testing.T) {
 	for _, child := range []string{

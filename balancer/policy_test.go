@@ -22,7 +22,7 @@ const (
 	fakeB = `{"childPolicy": [{"test_fake_b": {"Mark": "m2"}}]}`
 )
 
-// newSubConn has a child make a connection; the test hears its states through UpdateSubConnState or listener.
+// newSubConn lets a child make a connection; the test hears its states through UpdateSubConnState or listener.
 func newSubConn(t *testing.T, c *fakeChild, address string, listener func(grpcbalancer.SubConnState)) grpcbalancer.SubConn {
 	t.Helper()
 	//lint:ignore SA1019 one address is all that it has.
@@ -165,7 +165,7 @@ func TestSwitch(t *testing.T) {
 	}
 }
 
-// TestSwitch_Overtaken has a third configuration come before the second child took over.
+// TestSwitch_Overtaken lets a third configuration come before the second child took over.
 func TestSwitch_Overtaken(t *testing.T) {
 	conn, b, configure := build(t)
 	_ = configure(fakeA)

@@ -105,7 +105,7 @@ func calmRun(t *testing.T, l calmLaw, calls int, option grpc.DialOption) (p99 ti
 	return p99, row
 }
 
-// standstill has the first backend stand still for a second in every five.
+// standstill lets the first backend stand still for a second in every five.
 func standstill(law testserver.Law) func(time.Time) testserver.Script {
 	return func(began time.Time) testserver.Script {
 		return func(a testserver.Attempt) testserver.Plan {
@@ -118,7 +118,7 @@ func standstill(law testserver.Law) func(time.Time) testserver.Script {
 	}
 }
 
-// TestSilence_Standstill has one of three backends stand still for a second in every five.
+// TestSilence_Standstill lets one of three backends stand still for a second in every five.
 func TestSilence_Standstill(t *testing.T) {
 	longtest.Simulation(t)
 	longtest.Only(t)

@@ -95,7 +95,7 @@ func TestArrivals_Tail(t *testing.T) {
 	}
 }
 
-// TestRule12_OutageOfQuietClients has every call a second slower, or in vain, for a minute.
+// TestRule12_OutageOfQuietClients makes every call a second slower, or in vain, for a minute.
 func TestRule12_OutageOfQuietClients(t *testing.T) {
 	longtest.Computation(t)
 	for _, rate := range []float64{0.2, 1, 5} {

@@ -14,7 +14,7 @@ var origin = time.Now()
 
 func at(d time.Duration) time.Time { return origin.Add(d) }
 
-// earn has n calls begin evenly between from and to.
+// earn lets n calls begin evenly between from and to.
 func earn(b *budget.Bucket, n int, from, to time.Duration) {
 	for i := range n {
 		b.Earn(at(from+(to-from)*time.Duration(i)/time.Duration(n)), 1)

@@ -7,7 +7,7 @@ import (
 	"github.com/grpchedge/hedge/internal/longtest"
 )
 
-// TestRule12_FleetInAnOutage has clients of one call a second each lose a service that they share, at the same moment.
+// TestRule12_FleetInAnOutage lets clients of one call a second each lose a service that they share, at the same moment.
 func TestRule12_FleetInAnOutage(t *testing.T) {
 	longtest.Computation(t)
 	clients := longtest.Size(50, 1_000)

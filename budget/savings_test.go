@@ -240,7 +240,7 @@ func TestRefund(t *testing.T) {
 	}
 }
 
-// TestRule12_SavingsStayWithinTheShare has everything hedged that can be, whatever becomes of it.
+// TestRule12_SavingsStayWithinTheShare hedges everything that can be, whatever becomes of it.
 func TestRule12_SavingsStayWithinTheShare(t *testing.T) {
 	for seed := range uint64(5) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -320,7 +320,7 @@ func TestRule12_InAnyIntervalWithSavings(t *testing.T) {
 	}
 }
 
-// TestRule12_NoSavingsInAnOutage has every call hedged from one moment on, and none of the hedges wins.
+// TestRule12_NoSavingsInAnOutage hedges every call from one moment on, and none of the hedges wins.
 func TestRule12_NoSavingsInAnOutage(t *testing.T) {
 	for _, rate := range []int{1, 5, 50, 1000} {
 		b := budget.New(10)

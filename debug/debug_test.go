@@ -183,7 +183,7 @@ func TestHandler_Limit(t *testing.T) {
 	})
 }
 
-// TestHandler_Sentences has each state of a method be told in a sentence.
+// TestHandler_Sentences lets each state of a method be told in a sentence.
 func TestHandler_Sentences(t *testing.T) {
 	for _, tc := range []struct {
 		name    string

@@ -19,7 +19,7 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// TestText_OfATarget has what is known of a target be told, and nothing where there is nothing to tell.
+// TestText_OfATarget lets what is known of a target be told, and nothing where there is nothing to tell.
 func TestText_OfATarget(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }

@@ -26,7 +26,7 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// goodBut has the answers of the given attempts be poor: replies have the number of their attempt, statuses have it in their text.
+// goodBut lets the answers of the given attempts be poor: replies have the number of their attempt, statuses have it in their text.
 func goodBut(attempts ...int64) hedge.Option {
 	return hedge.WithAnswer(func(_ context.Context, _ string, reply any, err error) bool {
 		for _, n := range attempts {
@@ -210,7 +210,7 @@ func testAnswer(t *testing.T, tc answerCase, left bool) {
 	}
 }
 
-// TestRule10_APoorAnswerIsHedgedWhateverTheTrigger has one backend of two answer with nothing, as fast as the other. The
+// TestRule10_APoorAnswerIsHedgedWhateverTheTrigger lets one backend of two answer with nothing, as fast as the other. The
 // trigger has no reason to hedge, and callers get an answer all the same, as far as the budget goes.
 func TestRule10_APoorAnswerIsHedgedWhateverTheTrigger(t *testing.T) {
 	for _, tc := range []struct {
@@ -292,7 +292,7 @@ func TestWithAnswer_AcceptingAllChangesNothing(t *testing.T) {
 	}
 }
 
-// TestRule13_PoorAnswersTeachTheirLatency has half of all answers be poor: what primaries take is known as without that.
+// TestRule13_PoorAnswersTeachTheirLatency lets half of all answers be poor: what primaries take is known as without that.
 func TestRule13_PoorAnswersTeachTheirLatency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		odd := func(_ context.Context, _ string, reply any, _ error) bool {
@@ -325,7 +325,7 @@ func TestRule13_PoorAnswersTeachTheirLatency(t *testing.T) {
 	})
 }
 
-// TestRule09_WithAnswerPanics has the user's function panic.
+// TestRule09_WithAnswerPanics lets the user's function panic.
 func TestRule09_WithAnswerPanics(t *testing.T) {
 	for n := range int64(2) {
 		t.Run(fmt.Sprint("attempt ", n), func(t *testing.T) {
@@ -349,7 +349,7 @@ func TestRule09_WithAnswerPanics(t *testing.T) {
 	}
 }
 
-// TestRule12_SavingsPayForPoorAnswers has six of a hundred primaries answer poorly, at one call a second, so that the bucket alone
+// TestRule12_SavingsPayForPoorAnswers lets six of a hundred primaries answer poorly, at one call a second, so that the bucket alone
 // pays for two of three hedges of them. Savings pay for the others while hedges have better answers, and otherwise do not.
 func TestRule12_SavingsPayForPoorAnswers(t *testing.T) {
 	longtest.Simulation(t)
@@ -429,7 +429,7 @@ func TestRule02_PoorRepliesOfAnyKind(t *testing.T) {
 	})
 }
 
-// TestRule09_WithAnswerEndsItsGoroutine has the user's function end the goroutine of a hedge, as t.FailNow does.
+// TestRule09_WithAnswerEndsItsGoroutine lets the user's function end the goroutine of a hedge, as t.FailNow does.
 func TestRule09_WithAnswerEndsItsGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		exits := hedge.WithAnswer(func(_ context.Context, _ string, reply any, _ error) bool {

@@ -240,7 +240,7 @@ func TestConfigModel(t *testing.T) {
 	})
 }
 
-// earn has the budget pay for the next call, by calls that the throttle does not count.
+// earn lets the budget pay for the next call, by calls that the throttle does not count.
 func (s story) earn(t *testing.T, scheduler *hedge.Scheduler) {
 	for range 30 {
 		if s.policy {

@@ -16,7 +16,7 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
-// TestRule07_NoResets has no loser be reset on the wire, of unary calls and of streams, and all of them end.
+// TestRule07_NoResets lets no loser be reset on the wire, of unary calls and of streams, and all of them end.
 func TestRule07_NoResets(t *testing.T) {
 	for _, limit := range []int{0, 5} {
 		t.Run(fmt.Sprint(limit), func(t *testing.T) {
@@ -34,7 +34,7 @@ func TestRule07_NoResets(t *testing.T) {
 	}
 }
 
-// TestDetached_CancelledBefore has a call be made with a context that was cancelled before: no attempt that could be carried out
+// TestDetached_CancelledBefore lets a call be made with a context that was cancelled before: no attempt that could be carried out
 // is sent, as without the interceptor, where gRPC looks at the context first.
 func TestDetached_CancelledBefore(t *testing.T) {
 	s := hedgetest.Fixed(t, 10*ms, hedge.WithResetLimit(0, 0))

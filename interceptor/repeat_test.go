@@ -324,7 +324,7 @@ func TestRule03_APoisonRequest(t *testing.T) {
 	}
 }
 
-// TestRule03_ACutHedgeBarsNone has the primary hang, the first hedge fail with the words of a cut connection, or by one, and the
+// TestRule03_ACutHedgeBarsNone lets the primary hang, the first hedge fail with the words of a cut connection, or by one, and the
 // second be answered.
 func TestRule03_ACutHedgeBarsNone(t *testing.T) {
 	for _, tc := range []struct {

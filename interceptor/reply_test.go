@@ -149,7 +149,7 @@ func TestShared_ReturnsOnceLosersLetGo(t *testing.T) {
 	})
 }
 
-// TestReplies_OfACallThatFails has the primary receive an answer in the moment in which a hedge's NOT_FOUND ends the call.
+// TestReplies_OfACallThatFails lets the primary receive an answer in the moment in which a hedge's NOT_FOUND ends the call.
 func TestReplies_OfACallThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		invoke := func(ctx context.Context, _ string, _, reply any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {

@@ -73,7 +73,7 @@ func TestRequest_ThatIsNotRepeated(t *testing.T) {
 	}
 }
 
-// TestRequest_IsCopiedOnce has all hedges of a call send the same copy, which is not the caller's request.
+// TestRequest_IsCopiedOnce lets all hedges of a call send the same copy, which is not the caller's request.
 func TestRequest_IsCopiedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		req := wrapperspb.Bytes([]byte("request"))

@@ -230,7 +230,7 @@ func TestRule07_ServersThatCountResets(t *testing.T) {
 	}
 }
 
-// TestRule07_CutsThatAreNotForResets has connections end for other reasons. No such end is taken for a punishment for longer
+// TestRule07_CutsThatAreNotForResets lets connections end for other reasons. No such end is taken for a punishment for longer
 // than a minute, and hedging goes on.
 func TestRule07_CutsThatAreNotForResets(t *testing.T) {
 	longtest.Simulation(t)

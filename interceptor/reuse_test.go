@@ -19,7 +19,7 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// TestDetached_CallersReuseTheirMemory has callers use request, reply, header, trailer and peer again as soon as a call has
+// TestDetached_CallersReuseTheirMemory lets callers use request, reply, header, trailer and peer again as soon as a call has
 // returned, over sockets, while its losers run on. The same calls are made without the interceptor.
 func TestDetached_CallersReuseTheirMemory(t *testing.T) {
 	law := testserver.LawT(t, "straggler")

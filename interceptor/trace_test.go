@@ -220,7 +220,7 @@ func TestTrace_ABlockedFunctionDelaysItsOwnCall(t *testing.T) {
 	}
 }
 
-// TestTrace_APanicIsTheCallers has each function panic.
+// TestTrace_APanicIsTheCallers lets each function panic.
 func TestTrace_APanicIsTheCallers(t *testing.T) {
 	for name, trace := range map[string]*hedge.Trace{
 		"HedgeSent":     {HedgeSent: func(stats.HedgeSent) { panic("HedgeSent") }},

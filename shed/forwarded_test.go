@@ -128,7 +128,7 @@ func TestForwardedNumber(t *testing.T) {
 	}
 }
 
-// TestForwardedNumber_WithinAHedge has a hedge of Do make a call of its own, which is a further attempt in truth: a busy
+// TestForwardedNumber_WithinAHedge lets a hedge of Do make a call of its own, which is a further attempt in truth: a busy
 // server may turn it away.
 func TestForwardedNumber_WithinAHedge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -128,7 +128,7 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// TestBound_TheCallGoesOn has both interceptors of this library meet a server that sheds: the primary answers, and
+// TestBound_TheCallGoesOn lets both interceptors of this library meet a server that sheds: the primary answers, and
 // no further hedge of the call is sent.
 func TestBound_TheCallGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -109,7 +109,7 @@ func TestRule18_KeepingDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// TestRule18_NothingIsLostWhileKeeping has recorders go on to the next slot together, while snapshots are taken.
+// TestRule18_NothingIsLostWhileKeeping lets recorders go on to the next slot together, while snapshots are taken.
 func TestRule18_NothingIsLostWhileKeeping(t *testing.T) {
 	const recorders, each = 8, 500
 	for _, tick := range []time.Duration{time.Millisecond, time.Second} {

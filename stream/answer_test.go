@@ -100,7 +100,7 @@ func TestRule02_PoorFirstMessages(t *testing.T) {
 	}
 }
 
-// TestRule04_PoorFirstMessageAtTheDeadline has the deadline pass while a poor message is at hand. The caller gets it, and then
+// TestRule04_PoorFirstMessageAtTheDeadline lets the deadline pass while a poor message is at hand. The caller gets it, and then
 // the end of its context.
 func TestRule04_PoorFirstMessageAtTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -123,7 +123,7 @@ func TestRule04_PoorFirstMessageAtTheDeadline(t *testing.T) {
 	})
 }
 
-// TestRule06_CallOptionsWithPoorMessages has one of two backends, or both, answer poorly over real connections. What the caller
+// TestRule06_CallOptionsWithPoorMessages lets one of two backends, or both, answer poorly over real connections. What the caller
 // gets is of one attempt, which is at the other backend where that is better.
 func TestRule06_CallOptionsWithPoorMessages(t *testing.T) {
 	for _, bothPoor := range []bool{false, true} {
@@ -229,7 +229,7 @@ func TestRule02_TheCallEndsWithAPoorMessageAtHand(t *testing.T) {
 	}
 }
 
-// TestWaitForMessage_Poor has Header wait for the first message, and a poor one is there when it returns the headers of the
+// TestWaitForMessage_Poor lets Header wait for the first message, and a poor one is there when it returns the headers of the
 // attempt whose message the caller then gets.
 func TestWaitForMessage_Poor(t *testing.T) {
 	good, poor := testserver.Plan{Messages: 3, PayloadBytes: small}, testserver.Plan{Messages: 3, PayloadBytes: 1}

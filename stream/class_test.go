@@ -16,7 +16,7 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// TestClass_OfTheRequest has streams be learned, and hedged, by the class of their request, which comes after they are opened.
+// TestClass_OfTheRequest lets streams be learned, and hedged, by the class of their request, which comes after they are opened.
 func TestClass_OfTheRequest(t *testing.T) {
 	for _, hedges := range []int{0, 1} { // with 0 hedges a stream is watched only
 		t.Run(fmt.Sprintf("hedges=%d", hedges), func(t *testing.T) {

@@ -141,7 +141,7 @@ func TestHeader_BesideRecvOfAPrimaryThatFails(t *testing.T) {
 	}
 }
 
-// TestHeader_AnEmptyStreamIsAnAnswer has one attempt end well without a message while the other hangs, whichever
+// TestHeader_AnEmptyStreamIsAnAnswer lets one attempt end well without a message while the other hangs, whichever
 // method waits for it.
 func TestHeader_AnEmptyStreamIsAnAnswer(t *testing.T) {
 	hangs, empty := testserver.Plan{Ending: testserver.Hang}, testserver.Plan{Delay: 20 * ms, Empty: true}

@@ -15,7 +15,7 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// TestControl_TimeToFirstMessage has hedges win in every way, and both groups counted by what their callers waited for.
+// TestControl_TimeToFirstMessage lets hedges win in every way, and counts both groups by what their callers waited for.
 func TestControl_TimeToFirstMessage(t *testing.T) {
 	longtest.Simulation(t)
 	const calls = 200

@@ -17,7 +17,7 @@ import (
 	"github.com/grpchedge/hedge/stream"
 )
 
-// TestDetached_HeaderBesideRecv has a hedge win while Header waits beside Recv, of a call whose primary is left to run: both
+// TestDetached_HeaderBesideRecv lets a hedge win while Header waits beside Recv, of a call whose primary is left to run: both
 // return at once, and the primary's messages are received to the end.
 func TestDetached_HeaderBesideRecv(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -362,7 +362,7 @@ func (s *timedStream) Recv() (*testpb.Reply, error) {
 	return reply, err
 }
 
-// TestHeader_AnAttemptWithoutHeadersLoses has a hedge fail without headers while the primary's are still to come.
+// TestHeader_AnAttemptWithoutHeadersLoses lets a hedge fail without headers while the primary's are still to come.
 func TestHeader_AnAttemptWithoutHeadersLoses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(

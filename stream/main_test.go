@@ -19,7 +19,7 @@ const ms = time.Millisecond
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// hedging has the streams of a connection hedged as s says; a nil s leaves plain gRPC.
+// hedging hedges the streams of a connection as s says; a nil s leaves plain gRPC.
 func hedging(s *hedge.Scheduler, opts ...stream.Option) grpc.DialOption {
 	if s == nil {
 		return grpc.EmptyDialOption{}

@@ -172,7 +172,7 @@ func TestEarlyHeaders(t *testing.T) {
 	}
 }
 
-// TestHeader_WaitingIsWaiting has clients ask for headers that come with the first message. They are hedged by what that
+// TestHeader_WaitingIsWaiting lets clients ask for headers that come with the first message. They are hedged by what that
 // takes, with nothing tuned, though they never call RecvMsg before the message is there.
 func TestHeader_WaitingIsWaiting(t *testing.T) {
 	for _, pause := range []time.Duration{ms, 40 * ms} { // between the two; the second is too long to know anything

@@ -37,7 +37,7 @@ func (a *arm) connectFleet(ctx context.Context, t *target, dial []grpc.DialOptio
 	return nil
 }
 
-// small has each of thousands of connections take little memory.
+// small lets each of thousands of connections take little memory.
 var small = grpc.WithReadBufferSize(1 << 10)
 
 // inFleet returns the context of a call: it has the fleet's deadline and the turn of its client.

@@ -20,7 +20,7 @@ func (m Moment) ofRequest() *rand.Rand {
 // slowRequest is the law of the requests of the correlated workload that are slow everywhere.
 var slowRequest = testserver.LogNormal(60*time.Millisecond, 10*time.Millisecond)
 
-// planCorrelated has one request in ten be slow in every attempt.
+// planCorrelated lets one request in ten be slow in every attempt.
 func planCorrelated(m Moment) testserver.Plan {
 	if m.ofRequest().Float64() < 0.10 {
 		return testserver.Plan{Delay: m.Draw(slowRequest)}
@@ -38,14 +38,14 @@ var (
 	moreOfHeavy = more(0.02, 100*time.Millisecond)
 )
 
-// planSizes has the size of a request decide most of what its attempts take: the median is 5 ms, sigma 1. The law is what an
+// planSizes lets the size of a request decide most of what its attempts take: the median is 5 ms, sigma 1. The law is what an
 // attempt adds by itself.
 func planSizes(m Moment) testserver.Plan {
 	size := time.Duration(5 * float64(time.Millisecond) * math.Exp(m.ofRequest().NormFloat64()))
 	return testserver.Plan{Delay: size + m.Draw(m.law) + m.Draw(moreOfSizes)}
 }
 
-// planHeavy has one request in ten take eight times as long in every attempt.
+// planHeavy lets one request in ten take eight times as long in every attempt.
 func planHeavy(m Moment) testserver.Plan {
 	delay := m.Draw(m.law)
 	if m.ofRequest().Float64() < 0.10 {

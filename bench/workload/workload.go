@@ -251,7 +251,7 @@ func planMixed(m Moment) testserver.Plan {
 	return testserver.Plan{Delay: m.Draw(testserver.Straggler(m.law, 0.02, 20))}
 }
 
-// planTrickle has one attempt in twenty take eight times as long.
+// planTrickle lets one attempt in twenty take eight times as long.
 func planTrickle(m Moment) testserver.Plan {
 	return testserver.Plan{Delay: m.Draw(testserver.Straggler(m.law, 0.05, 8))}
 }

@@ -141,7 +141,7 @@ func TestCombinations(t *testing.T) {
 	}
 }
 
-// TestCombinations_UnavailableOnce has the first attempt fail with UNAVAILABLE: hedging is not retrying, and whoever
+// TestCombinations_UnavailableOnce lets the first attempt fail with UNAVAILABLE: hedging is not retrying, and whoever
 // retries does so as without hedging.
 func TestCombinations_UnavailableOnce(t *testing.T) {
 	for _, tc := range combinations {

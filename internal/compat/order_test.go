@@ -27,7 +27,7 @@ import (
 
 type call = func(*world, context.Context, *testpb.Request, ...grpc.CallOption) outcome
 
-// slowPrimary has the hedge win.
+// slowPrimary lets the hedge win.
 func slowPrimary(a testserver.Attempt) testserver.Plan {
 	if a.Number == 0 {
 		return says(a, testserver.Plan{Delay: time.Hour})
@@ -180,7 +180,7 @@ func TestRetryPolicy(t *testing.T) {
 	})
 }
 
-// TestWaitForReady has the servers away when the call begins. There is nobody to hedge with until one is back.
+// TestWaitForReady takes the servers away when the call begins. There is nobody to hedge with until one is back.
 func TestWaitForReady(t *testing.T) {
 	eachKind(t, "", func(t *testing.T, call call) {
 		w := start(t, chain{}, slowPrimary)

@@ -87,7 +87,7 @@ var realTraffic = []workload{
 	{name: "compaction", distribution: compaction(), rate: 500, bar: .80},
 }
 
-// compaction has one of three backends be eight times slower for 4 s of every 20.
+// compaction lets one of three backends be eight times slower for 4 s of every 20.
 func compaction() attemptDistribution {
 	usual := lognormal(4, .5)
 	return func(seed, id uint64, attempt int, at time.Duration) time.Duration {
@@ -99,7 +99,7 @@ func compaction() attemptDistribution {
 	}
 }
 
-// again has a hedge take as long as its primary, and a little longer.
+// again lets a hedge take as long as its primary, and a little longer.
 func again() attemptDistribution {
 	return func(seed, id uint64, attempt int, at time.Duration) time.Duration {
 		d := straggler(seed, id, 0, at)

@@ -64,7 +64,7 @@ func backend(seed, id uint64, attempt, n int) int {
 	return (generator(seed, id, -2).IntN(n) + attempt) % n
 }
 
-// stalls has one backend of three stand still for the first second of every five, in turn.
+// stalls lets one backend of three stand still for the first second of every five, in turn.
 func stalls(usual func(r, a *rand.Rand) float64, period, length time.Duration) attemptDistribution {
 	return func(seed, id uint64, attempt int, at time.Duration) time.Duration {
 		d := inMillis(usual(generator(seed, id, -1), generator(seed, id, attempt)))

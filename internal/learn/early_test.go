@@ -10,7 +10,7 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver"
 )
 
-// TestAuto_FirstCalls has one attempt in five be slow, more than the 90th percentile leaves out. With a budget of 30% and two
+// TestAuto_FirstCalls lets one attempt in five be slow, more than the 90th percentile leaves out. With a budget of 30% and two
 // hedges of a call, less than 1% of calls stay slow once the distribution is known. The calls of the first choices come near that.
 func TestAuto_FirstCalls(t *testing.T) {
 	longtest.Computation(t)

@@ -10,7 +10,7 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver"
 )
 
-// TestRule15_AllChoicesTogetherCostLittle has 2,000 methods ask ten times a second, and choices take as long as they do on a
+// TestRule15_AllChoicesTogetherCostLittle lets 2,000 methods ask ten times a second, and choices take as long as they do on a
 // slow machine or on a fast one.
 func TestRule15_AllChoicesTogetherCostLittle(t *testing.T) {
 	for _, each := range []time.Duration{10 * time.Microsecond, 50 * time.Microsecond, 300 * time.Microsecond, 20 * ms} {

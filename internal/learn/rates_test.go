@@ -161,7 +161,7 @@ func TestEveryRate_Parts(t *testing.T) {
 	}
 }
 
-// TestEveryRate_Outage has every call be a second slower for a minute. Each client sends at most a tenth as many hedges as it
+// TestEveryRate_Outage lets every call be a second slower for a minute. Each client sends at most a tenth as many hedges as it
 // makes calls meanwhile, and three more.
 func TestEveryRate_Outage(t *testing.T) {
 	longtest.Computation(t)

@@ -117,7 +117,7 @@ func TestTakeOver_FirstCall(t *testing.T) {
 	}
 }
 
-// TestTakeOver_Fades has the learner's own calls take 1.3 times as long, which is too little to be another distribution at once.
+// TestTakeOver_Fades lets the learner's own calls take 1.3 times as long, which is too little to be another distribution at once.
 func TestTakeOver_Fades(t *testing.T) {
 	longtest.Computation(t)
 	var memory sketch.Meter

@@ -90,7 +90,7 @@ func TestSilence_Probes(t *testing.T) {
 	})
 }
 
-// TestSilence_MostOfThem has one connection after the other fall silent.
+// TestSilence_MostOfThem lets one connection after the other fall silent.
 func TestSilence_MostOfThem(t *testing.T) {
 	policy := place.Enter("target")
 	defer policy.Leave()

@@ -113,7 +113,7 @@ func TestRace_Detached(t *testing.T) {
 	}
 }
 
-// TestRace_DetachedPrimaryPanics has the panic of a detached primary surface on the caller's goroutine, unless it has lost.
+// TestRace_DetachedPrimaryPanics lets the panic of a detached primary surface on the caller's goroutine, unless it has lost.
 func TestRace_DetachedPrimaryPanics(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
@@ -153,7 +153,7 @@ func TestRace_DetachedPrimaryPanics(t *testing.T) {
 	}
 }
 
-// TestLoosen_OfAnEndedContext has the context end before: the attempt's has ended at once, not some time later.
+// TestLoosen_OfAnEndedContext lets the context end before: the attempt's has ended at once, not some time later.
 func TestLoosen_OfAnEndedContext(t *testing.T) {
 	cause := errors.New("cause")
 	cancelled, end := context.WithCancelCause(t.Context())

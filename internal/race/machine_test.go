@@ -9,7 +9,7 @@ import (
 	"github.com/grpchedge/hedge/internal/race"
 )
 
-// long has all variants of the race's rules be searched, and the mutation test run.
+// long lets all variants of the race's rules be searched, and the mutation test run.
 var long = longtest.Long
 
 // delay is that of the schedules, in instants: abstract time goes by in steps of one. So there is an instant before a hedge

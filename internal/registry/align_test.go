@@ -9,7 +9,7 @@ import (
 	"github.com/grpchedge/hedge/internal/settings"
 )
 
-// TestAlignment has no 64-bit value of go.uber.org/atomic be in a struct but as its first field: those are not aligned on 32-bit
+// TestAlignment lets no 64-bit value of go.uber.org/atomic be in a struct but as its first field: those are not aligned on 32-bit
 // machines, where using them panics. Those of sync/atomic are.
 func TestAlignment(t *testing.T) {
 	seen := map[reflect.Type]bool{}

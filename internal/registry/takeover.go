@@ -111,7 +111,7 @@ func (cs *Classes) takeOver(m *Method, known map[string]learn.Knowledge) {
 
 func takenBytes(name string, k learn.Knowledge) int64 { return allocated(name) + mapShare + k.Bytes() }
 
-// handOver has a new class begin with what is known of it. cs.mu must be held.
+// handOver lets a new class begin with what is known of it. cs.mu must be held.
 func (cs *Classes) handOver(m *Method, c *Class) {
 	if k, ok := cs.taken[c.name]; ok {
 		c.Learner.TakeOver(k)

@@ -195,7 +195,7 @@ func TestLimit_OnSockets(t *testing.T) {
 	}
 }
 
-// TestLimit_PartsNoFrame has a limit end a connection while the server has written half a frame: what the limit writes
+// TestLimit_PartsNoFrame lets a limit end a connection while the server has written half a frame: what the limit writes
 // comes after the frame, and what the server writes then after that, or not at all.
 func TestLimit_PartsNoFrame(t *testing.T) {
 	for _, tc := range []struct {

@@ -78,7 +78,7 @@ func TestLimits_NoCallFails(t *testing.T) {
 	}
 }
 
-// TestLimits_RequestsAreNoPunishment has a proxy end each connection gracefully after 1,000 requests: hedging does not stop,
+// TestLimits_RequestsAreNoPunishment lets a proxy end each connection gracefully after 1,000 requests: hedging does not stop,
 // and resets are not held back for longer than a minute, which the long form, of three, shows.
 func TestLimits_RequestsAreNoPunishment(t *testing.T) {
 	load := Load{Callers: 16, Rate: 500, For: time.Duration(longtest.Size(12, 180)) * time.Second, Virtual: true}

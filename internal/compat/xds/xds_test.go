@@ -58,7 +58,7 @@ func packed(m proto.Message) *anypb.Any {
 // ads is a source of resources: the same stream as all others.
 var ads = &core.ConfigSource{ResourceApiVersion: core.ApiVersion_V3, ConfigSourceSpecifier: &core.ConfigSource_Ads{Ads: &core.AggregatedConfigSource{}}}
 
-// listenerTo has all calls of the service go to a cluster. Their hash is that of a header.
+// listenerTo lets all calls of the service go to a cluster. Their hash is that of a header.
 func listenerTo(clusterName string) *listener.Listener {
 	return &listener.Listener{Name: service, ApiListener: &listener.ApiListener{ApiListener: packed(&hcm.HttpConnectionManager{
 		HttpFilters: []*hcm.HttpFilter{{Name: "router", ConfigType: &hcm.HttpFilter_TypedConfig{TypedConfig: packed(&router.Router{})}}},
