@@ -166,6 +166,7 @@ func TestChurn_EveryField(t *testing.T) {
 		return testserver.Plan{}
 	})
 	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithBudgetPercent(400), hedge.WithTrigger(hedge.Percentile(0.9)), hedge.WithWarmup(20, 20*ms),
+		hedge.WithFollowUp(0),                        // no loser is waited for
 		hedge.WithResetLimit(1_000_000, time.Second)) // connections end here for no reset
 	if err != nil {
 		t.Fatal(err)

@@ -96,6 +96,9 @@ func notes(t stats.Method, now time.Time) (notes []string) {
 	if won := t.HedgeWins + t.PrimaryWins; won >= 100 && t.HedgeWins*20 < won {
 		add("Hedges answered %.1f%% of hedged calls: a second attempt is hardly faster than waiting.", 100*float64(t.HedgeWins)/float64(won))
 	}
+	if t.Gain.Measured {
+		add("%v This is measured on %s that ran to their end.", t.Gain, plural(int64(t.Gain.Followed), "loser"))
+	}
 	switch c := t.Choice; {
 	case c.UnhedgedTailFrom == stats.FromControlGroup:
 		add("The tail without hedging is an estimate, from the control group.")

@@ -31,7 +31,7 @@
 //   - grpc.client.hedge.loser.duration, a histogram, s: how long attempts had run that were cancelled as losers.
 //   - grpc.client.hedge.delay, a gauge, s: the age at which a call gets its first hedge now; absent while it is learned.
 //   - grpc.client.hedge.tail, a gauge, s: the percentile that the trigger Auto makes small, by the attribute grpc.hedge.tail:
-//     "unhedged" is an estimate of it without hedging, or the control group's, "predicted" the prediction with hedging, and
+//     "unhedged" is it without hedging, as losers that are followed or a control group show it, or an estimate, "predicted" the prediction with hedging, and
 //     "measured" what calls took.
 //   - grpc.client.hedge.stepped_down, a gauge: 1 while hedging has stepped down, 0 otherwise; only with the trigger Auto.
 //   - grpc.client.hedge.budget.tokens, a gauge, {token}: hedges that the target's budget pays for now.

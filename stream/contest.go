@@ -125,7 +125,8 @@ func (k *contest) endUntouched(err error) {
 // Book ends the call by the report of its race. If headers have decided it, the first message is still to come.
 func (k *contest) Book(r *race.Report) {
 	c := k.stream
-	e := calls.End{Race: r, AskedAt: k.askedAt, Early: c.headersWaited().early(k.askedAt, k.Age()), Headers: k.goal != firstMessage, Over: c.primary.answered()}
+	e := calls.End{Race: r, AskedAt: k.askedAt, Early: c.headersWaited().early(k.askedAt, k.Age()), Headers: k.goal != firstMessage}
+	e.Over = r.Attempts[0].HasEnded && c.primary.answered() // one that has lost may still receive
 	c.ending = told
 	switch winner := &r.Attempts[r.Winner]; {
 	case !e.Headers, r.Panicked:
@@ -136,6 +137,12 @@ func (k *contest) Book(r *race.Report) {
 		c.ending, c.hedgeWon = toldHeaders, &hedge
 	}
 	k.End(e)
+}
+
+// Follow implements [race.Policy]. What headers decide has no time to the first message, and one whose caller asked late has a
+// wrong one.
+func (k *contest) Follow(hedges int) bool {
+	return k.goal == firstMessage && k.Age() >= 2*k.askedAt && k.Call.Follow(hedges)
 }
 
 func (k *contest) Primary() error { return k.stream.primary.awaitGoal(k, k.into) }

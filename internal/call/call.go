@@ -10,6 +10,7 @@ import (
 
 	"github.com/grpchedge/hedge/internal/feature"
 	"github.com/grpchedge/hedge/internal/feature/answer"
+	"github.com/grpchedge/hedge/internal/feature/followup"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/settings"
@@ -27,6 +28,8 @@ type Call struct {
 	method   *registry.Method
 	settings *registry.Settings // those in force when it began
 	class    *registry.Class    // of its request; nil: none
+
+	loser followup.Loser // that is followed
 
 	armed bool // it may be hedged
 	dry   bool // it might be hedged but for WithDryRun
@@ -138,6 +141,10 @@ func (c *Call) arm(delay time.Duration) {
 		if c.armed = c.Group != feature.Unhedged; !c.armed {
 			c.why = stats.InControlGroup
 		}
+		c.FollowUp = feature.FollowUp{On: c.armed}
+		if c.armed {
+			c.FollowUp.Share = s.FollowUp.Draw()
+		}
 	}
 }
 
@@ -148,6 +155,9 @@ func (c *Call) Plan() (race.Plan, bool) {
 		return race.Plan{}, false
 	}
 	s := c.settings
+	if c.OffWire {
+		c.FollowUp = feature.FollowUp{}
+	}
 	c.Detached = !c.OffWire && s.Resets.Low(c.Start)
 	p := race.Plan{
 		Rules: race.Rules{
@@ -158,7 +168,7 @@ func (c *Call) Plan() (race.Plan, bool) {
 			FailureSendsNext: s.Policy != nil,
 			LastFailureWins:  s.Policy != nil,
 			Judged:           s.Answer != nil,
-			Detached:         c.Detached,
+			Detached:         c.Detached || c.FollowUp.Share > 0,
 		},
 		Start: c.Start,
 		Due:   c.Delay,
@@ -179,7 +189,7 @@ func (c *Call) Plan() (race.Plan, bool) {
 // NotReplayable says that no second attempt of the call can be made, so that Plan is false from now on.
 func (c *Call) NotReplayable() {
 	if c.armed {
-		c.armed = false
+		c.armed, c.FollowUp = false, feature.FollowUp{}
 		c.method.Counters.NotReplayable.Add(1)
 		c.method.Counters.Follow()
 		c.tellHeldBack(1, stats.NotReplayable)

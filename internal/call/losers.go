@@ -3,6 +3,7 @@ package call
 import (
 	"time"
 
+	"github.com/grpchedge/hedge/internal/codeset"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -33,4 +34,18 @@ func (c *Call) MayRepeat(err error) bool {
 	}
 	c.settings.Resets.Watch(now)
 	return true
+}
+
+// Follow implements [race.Policy].
+func (c *Call) Follow(hedges int) (follow bool) {
+	if c.FollowUp.Share == 0 {
+		return false
+	}
+	c.loser, follow = c.settings.FollowUp.CutShort(&c.Call, hedges, time.Now())
+	return follow
+}
+
+// Followed implements [race.Policy].
+func (c *Call) Followed(err error) {
+	c.settings.FollowUp.Followed(time.Now(), c.loser, c.Age(), codeset.Answers.HasStatus(err))
 }

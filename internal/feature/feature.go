@@ -60,11 +60,12 @@ type Call struct {
 	Detached bool // its losers may run to their end
 	Learns   bool // its latency is of interest
 
-	Payment Payment
-	Drawn   Drawn
-	Ticket  Ticket
-	Record  *place.Record // where its attempts have been; nil where no policy asks
-	Group   Group
+	Payment  Payment
+	Drawn    Drawn
+	Ticket   Ticket
+	Record   *place.Record // where its attempts have been; nil where no policy asks
+	Group    Group
+	FollowUp FollowUp
 }
 
 // Age is how long ago the call began.
@@ -133,6 +134,13 @@ const (
 	Hedgeable
 	Unhedged
 )
+
+// FollowUp is whether the end of a call's loser is of interest.
+type FollowUp struct {
+	On    bool    // the call may be hedged
+	Share float32 // the probability with which the call was drawn, so that its loser is followed; 0: it was not drawn
+	Told  bool    // what became of the call is known already
+}
 
 // Due is a hedge that is due.
 type Due struct {

@@ -73,11 +73,11 @@ func (l *Learner) judge(c *Config, e *Estimate, problem knee.Problem, plan knee.
 		UnhedgedTail: knee.Tail(primary, c.Target), UnhedgedTailFrom: stats.FromPrimaries, CutShort: float64(longer) / float64(d.Total()),
 		PredictedTail: plan.Tail, PredictedLoad: plan.Load, PredictedWins: plan.WinShare,
 		RecentlyHedged: int(j.evidence.hedged), MeasuredWins: j.evidence.won / max(j.evidence.hedged, 1),
-		SteppedDown: j.step(before, gain, j.wins(c, before, problem)),
+		SteppedDown: j.step(before, gain, j.wins(c, before, problem), l.place.NothingToGain != nil && l.place.NothingToGain()),
 	}
 	made.MeasuredTail, _ = d.Ended(c.Target)
 	switch made.SteppedDown {
-	case stats.LittleToGain:
+	case stats.LittleToGain, stats.NothingToGain:
 		left := c.leastGain(primary, plan)
 		e.Delay, e.Probability, e.Hedges = left.Delay, left.Probability, left.Hedges
 	case stats.HedgesLose:

@@ -40,12 +40,13 @@ type Learner struct {
 
 // Place is what a learner needs of the method that it belongs to. Functions that are nil are not called.
 type Place struct {
-	Budget   *budget.Bucket  // the target's
-	Epoch    time.Time       // what times are counted from
-	Memory   *sketch.Meter   // counts the memory of what is learned; nil: none does
-	Panicked func()          // an estimate could not be computed because of a panic
-	Looked   func(time.Time) // what is known was looked at; no lock is held
-	Changed  func(Change)    // what was concluded has changed; no lock is held
+	Budget        *budget.Bucket  // the target's
+	Epoch         time.Time       // what times are counted from
+	Memory        *sketch.Meter   // counts the memory of what is learned; nil: none does
+	Panicked      func()          // an estimate could not be computed because of a panic
+	Looked        func(time.Time) // what is known was looked at; no lock is held
+	NothingToGain func() bool     // reports whether followed losers show that
+	Changed       func(Change)    // what was concluded has changed; no lock is held
 }
 
 // Change is a change in what was concluded: hedging stepped down or up, or the distribution of latencies changed.

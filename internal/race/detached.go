@@ -62,6 +62,7 @@ func (x *runner) primary() {
 		if !over {
 			x.hedges[0].crash = newCrash(recover())
 			x.handle(Event{Kind: Ended, End: Panicked}, nil)
+			x.tellFollowed(ErrLost)
 			x.free(0)
 		}
 	}()
@@ -71,19 +72,33 @@ func (x *runner) primary() {
 	x.mu.Lock()
 	won := x.report.decided && x.report.Winner == 0
 	x.mu.Unlock()
+	x.tellFollowed(err)
 	if !a.Kept && (!won || err != nil) {
 		x.free(0)
 	}
 	over = true
 }
 
+// tellFollowed says how the primary ended, if it was followed.
+func (x *runner) tellFollowed(err error) {
+	x.mu.Lock()
+	followed := x.followed
+	x.mu.Unlock()
+	if followed {
+		x.policy.Followed(err)
+	}
+}
+
 // lose asks the policy which of the losers are left to run to their end, and lets go of those. The others are to be
 // cancelled. It runs before the outcome is delivered, because the caller may then cancel its context. The lock must be held.
 func (x *runner) lose(a *Actions) {
 	left := a.Leave & x.policy.Lost(a.Cancel|a.Leave, a.Leave)
+	x.left = left
+	if x.followed = a.Leave.Has(0) && x.machine.inFlight.Has(0) && x.policy.Follow(x.report.Hedges); x.followed {
+		left |= only(0)
+	}
 	a.Cancel |= a.Leave &^ left
 	a.Leave = left
-	x.left = left
 	for n := range x.hedges {
 		if !left.Has(n) {
 			continue
@@ -96,8 +111,8 @@ func (x *runner) lose(a *Actions) {
 	}
 }
 
-// free frees what attempt n holds. The attempt has lost or failed, and has ended. If it was left, it is drained first. A second
-// call does nothing.
+// free frees what attempt n holds. The attempt has lost or failed, and has ended. If it was left, it is drained first; one
+// that was followed alone is not. A second call does nothing.
 func (x *runner) free(n uint8) {
 	h := &x.hedges[n]
 	x.mu.Lock()
@@ -105,8 +120,10 @@ func (x *runner) free(n uint8) {
 	x.left &^= only(n)
 	x.mu.Unlock()
 	defer func() {
-		if left {
+		if timer != nil {
 			timer.Stop()
+		}
+		if left {
 			x.policy.LeftEnded()
 		}
 		x.cancel(only(n))

@@ -71,6 +71,11 @@ type Policy interface {
 	Lost(losers, may Attempts) (left Attempts)
 	// LeftEnded is called when an attempt that was left has ended, from any goroutine.
 	LeftEnded()
+	// Follow is asked, after Lost, whether the primary of a detached race runs on until it has its outcome, although a hedge has
+	// won. hedges is the number of hedges sent. The race's lock is held. If Follow returns true, Followed is told the error of
+	// that outcome, from any goroutine.
+	Follow(hedges int) bool
+	Followed(err error)
 	// LoserPanicked is called when a loser panics after the report, and when a hedge panics before it is sent. It may be
 	// called at any time, from any goroutine.
 	LoserPanicked()

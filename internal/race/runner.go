@@ -17,6 +17,7 @@ type runner struct {
 	delivered bool          // the outcome is known and the report is final
 	done      chan struct{} // closed when delivered is set; nil unless the caller waits
 	left      Attempts      // losers that run to their end
+	followed  bool          // the primary runs on until it has its outcome
 	wasCut    bool          // an attempt was cut that may be repeated
 	cutOn     string        // its connection; "" if it is not known
 	hedges    [MaxAttempts]hedge

@@ -6,6 +6,7 @@ import (
 
 	"github.com/grpchedge/hedge/budget"
 	"github.com/grpchedge/hedge/internal/feature/control"
+	"github.com/grpchedge/hedge/internal/feature/followup"
 	"github.com/grpchedge/hedge/internal/feature/guard"
 	"github.com/grpchedge/hedge/internal/feature/throttle"
 	"github.com/grpchedge/hedge/internal/learn"
@@ -49,6 +50,7 @@ func (m *Method) resolve(c *settings.Configuration) *Settings {
 		Resets:   &m.Target.Resets,
 		Throttle: m.Target.throttle,
 		Groups:   m.groupsFor(s.Control),
+		FollowUp: m.followUpFor(s.FollowUpPercent, s.Learning.Target),
 		NoPolicy: &m.noPolicy,
 		Own:      m.ownBudget(s.Settings),
 	})
@@ -106,6 +108,23 @@ func (m *Method) groupsFor(percent float64) *control.Groups {
 		old.Groups.Release()
 	}
 	return control.New(percent/100, &m.memory)
+}
+
+// followUpFor returns what follows so many percent of the method's losers: what there is, if any; nil for none.
+func (m *Method) followUpFor(percent, target float64) *followup.Method {
+	var f *followup.Method
+	if old := m.settings.Load(); old != nil {
+		f = old.FollowUp
+	}
+	switch {
+	case percent == 0:
+		f.Release()
+		return nil
+	case f == nil:
+		return followup.New(percent, target, 1, &m.memory)
+	}
+	f.Configure(percent, target)
+	return f
 }
 
 // relearn lets the method and its classes learn under another configuration.

@@ -74,6 +74,9 @@ func (m *Method) stats(now time.Time) stats.Method {
 		Classes: m.classes.Load().stats(now),
 		Resets:  m.Target.Resets.Report(now),
 	}
+	if row.Gain = s.FollowUp.Measure(now); row.Gain.Measured && row.Choice.UnhedgedTailFrom != "" {
+		row.Choice.UnhedgedTail, row.Choice.UnhedgedTailFrom = row.Gain.Unhedged.Value, stats.FromFollowUp
+	}
 	var tail time.Duration
 	if row.Control, tail = s.Groups.Compare(now, s.Learning.Target); tail > 0 && row.Choice.UnhedgedTailFrom != "" {
 		row.Choice.UnhedgedTail, row.Choice.UnhedgedTailFrom = tail, stats.FromControlGroup

@@ -149,8 +149,8 @@ func (r *Registry) newMethod(t *Target, name string) *Method {
 	m.memory.PartOf(&r.memory)
 	m.memory.Add(m.bytes())
 	s := m.resolve(r.config.Load())
-	m.learn(s.Learning, &m.Learner, &m.memory, "")
 	m.settings.Store(s)
+	m.learn(s.Learning, &m.Learner, &m.memory, "")
 	return m
 }
 
@@ -168,6 +168,8 @@ func (m *Method) learn(c *learn.Config, l *learn.Learner, memory *sketch.Meter, 
 		Panicked: m.triggerPanicked,
 		Changed:  m.changed(class),
 		Looked:   looked,
+
+		NothingToGain: func() bool { return m.Settings().FollowUp.NothingToGain() },
 	})
 }
 

@@ -36,6 +36,7 @@ type Config struct {
 	Cost             func(ctx context.Context, method string, request any) float64       // of a hedge of a request; nil: 1 each
 	Answer           func(ctx context.Context, method string, reply any, err error) bool // whether an end is accepted; nil: each is
 	Control          float64                                                             // the percentage of calls that are never hedged
+	FollowUpPercent  float64                                                             // the percentage of calls whose losers may be followed
 	ServiceConfig    *serviceconfig.Config                                               // nil: none
 	ResetLimit       *resets.Limit                                                       // nil: none
 	Guard            bool                                                                // hold back hedges that make calls fail
@@ -68,15 +69,16 @@ const MaxBudgetPercent = 400
 // DefaultConfig returns the configuration without options.
 func DefaultConfig() Config {
 	return Config{
-		Trigger:       Trigger{Kind: AutoTrigger, Quantile: DefaultTarget},
-		MaxHedges:     2,
-		BudgetPercent: 10,
-		MinDelay:      time.Millisecond,
-		WarmupCalls:   20,
-		Final:         codeset.Answers,
-		Guard:         true,
-		Window:        30 * time.Second,
-		MaxMemory:     64 << 20,
+		Trigger:         Trigger{Kind: AutoTrigger, Quantile: DefaultTarget},
+		MaxHedges:       2,
+		BudgetPercent:   10,
+		MinDelay:        time.Millisecond,
+		WarmupCalls:     20,
+		Final:           codeset.Answers,
+		Guard:           true,
+		FollowUpPercent: 5,
+		Window:          30 * time.Second,
+		MaxMemory:       64 << 20,
 	}
 }
 

@@ -21,6 +21,7 @@ var Scopes = map[string]Scope{
 	"WithCost":             ForTargets | ForMethods,
 	"WithAnswer":           ForTargets | ForMethods,
 	"WithControl":          ForTargets | ForMethods,
+	"WithFollowUp":         ForTargets | ForMethods,
 	"WithDryRun":           ForTargets | ForMethods,
 	"WithOtherBackendOnly": ForTargets | ForMethods,
 	"WithOff":              ForTargets | ForMethods,

@@ -7,6 +7,7 @@ import (
 	"github.com/grpchedge/hedge/internal/codeset"
 	"github.com/grpchedge/hedge/internal/feature"
 	"github.com/grpchedge/hedge/internal/feature/control"
+	"github.com/grpchedge/hedge/internal/feature/followup"
 	"github.com/grpchedge/hedge/internal/feature/guard"
 	"github.com/grpchedge/hedge/internal/feature/learning"
 	"github.com/grpchedge/hedge/internal/feature/otherbackend"
@@ -53,6 +54,7 @@ type Features struct {
 	Resets   *resets.Resets
 	Throttle *throttle.Throttle // the target's
 	Groups   *control.Groups    // with a control group
+	FollowUp *followup.Method   // if losers are followed
 	NoPolicy *atomic.Bool       // WithOtherBackendOnly found no policy of package balancer
 	Own      *budget.Bucket     // of the method alone
 }
@@ -115,6 +117,7 @@ func (s *Settings) PlugIn(f Features) {
 	s.observer(f.Throttle != nil, f.Throttle)
 	s.observer(f.Guard != nil, f.Guard)
 	s.observer(f.Groups != nil, f.Groups)
+	s.observer(f.FollowUp != nil, f.FollowUp)
 }
 
 func (s *Settings) gate(on bool, g feature.Gate) {

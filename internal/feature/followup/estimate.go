@@ -89,17 +89,21 @@ func (t *tally) measured() bool { return t.followed >= enough }
 type curve perBucket
 
 // survival is the product-limit estimate (Kaplan and Meier 1958) with weights. A call cut short within a bucket was at risk
-// for half of it.
+// for half of it. Those that took longer than all that is known are taken to have ended there.
 func survival(took, longer *perBucket) *curve {
-	risk, s, c := 0.0, 1.0, &curve{}
+	risk, s, c, last := 0.0, 1.0, &curve{}, 0
 	for b := range took {
-		risk += took[b] + longer[b]
+		if all := took[b] + longer[b]; all > 0 {
+			risk, last = risk+all, b
+		}
 	}
 	for b := range took {
 		if took[b] > 0 {
 			s *= max(0, 1-took[b]/(risk-longer[b]/2))
 		}
-		risk -= took[b] + longer[b]
+		if risk -= took[b] + longer[b]; b >= last {
+			s = 0
+		}
 		c[b] = s
 	}
 	return c
@@ -129,7 +133,7 @@ func (c *curve) within(b int, part float64) float64 {
 	return before + (c[b]-before)*part
 }
 
-// quantile is where c falls to beyond; the last latency that is known if it does not.
+// quantile is where c falls to beyond.
 func (c *curve) quantile(beyond float64) time.Duration {
 	return fall(func(b int, part float64) float64 { return c.within(b, part) - beyond })
 }

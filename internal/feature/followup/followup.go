@@ -20,8 +20,8 @@ import (
 const (
 	// enough is how many losers must have been followed before anything is measured.
 	enough = 30
-	// eagerly is how much more is drawn while too little is known.
-	eagerly = 4
+	// eagerly is how much more is drawn while too little is known, up to so many calls a second.
+	eagerly, eager = 4, 100
 	// rateMemory is the time constant of the rate at which primaries are cut short.
 	rateMemory = 10 * time.Second
 	// perSecond is about how many losers are followed, once enough are known. To become sure that there is nothing to gain,
@@ -45,6 +45,9 @@ type Method struct {
 	slots   []*slot    // the oldest first, the current one last
 	rate    float64    // primaries cut short lately, with fading memory
 	rated   time.Time  // when one was cut short last
+	paced   time.Time  // when the pace was taken last
+	counted uint64     // calls until then
+	pace    float64    // calls a second
 	looked  time.Time  // when the verdict was looked at last
 	likely  bool       // the estimate says that there is nothing to gain, but chance is not ruled out
 	judging int        // slots[judging:] are what the verdict goes by
@@ -116,20 +119,21 @@ type Loser struct {
 	at int
 }
 
-// Ended says that a call ended at now. It returns true if its primary is to be followed. Then Followed must be called when
+// Add says that a call ended at now. It returns true if its primary is to be followed. Then Followed must be called when
 // the primary has ended. Calls that are neither late nor drawn cost nothing.
-func (m *Method) Ended(now time.Time, c Call) (Loser, bool) {
+func (m *Method) Add(now time.Time, c Call) (Loser, bool) {
 	if m == nil || c.Drawn == 0 && !c.Late {
 		return Loser{}, false
 	}
-	return m.ended(now, &c)
+	return m.add(now, &c)
 }
 
-func (m *Method) ended(now time.Time, c *Call) (Loser, bool) {
+func (m *Method) add(now time.Time, c *Call) (Loser, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := m.slot(now)
 	defer m.weigh(s)
+	m.takePace(now)
 	if !c.CutShort {
 		s.count(c)
 		return Loser{}, false
@@ -138,7 +142,7 @@ func (m *Method) ended(now time.Time, c *Call) (Loser, bool) {
 	s.hedges += c.Hedges
 	s.cell(c.Wait).waited++
 	m.count(now)
-	defer m.adapt()
+	m.adapt()
 	if c.Drawn == 0 || len(s.followed) == mostFollowed {
 		return Loser{}, false
 	}
@@ -168,11 +172,24 @@ func (m *Method) count(now time.Time) {
 	m.rated = now
 }
 
+// takePace notes once a second how many calls there are.
+func (m *Method) takePace(now time.Time) {
+	calls, since := m.calls.Load(), now.Sub(m.paced)
+	if since < time.Second {
+		return
+	}
+	if !m.paced.IsZero() {
+		m.pace = float64(calls-m.counted) / since.Seconds()
+	}
+	m.paced, m.counted = now, calls
+	m.adapt()
+}
+
 // adapt sets the share of calls to draw. The lock must be held.
 func (m *Method) adapt() {
 	share, known := m.most, m.known()
 	if known < enough || m.likely || m.nothing.Load() {
-		share *= eagerly
+		share = max(share, min(share*eagerly, eager/m.pace))
 	}
 	rate := float64(perSecond)
 	if m.likely {

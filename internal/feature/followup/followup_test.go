@@ -26,6 +26,7 @@ func TestDraw_AsManyAsAreUseful(t *testing.T) {
 		{"one call a second", 1, 0.2, 0.06, 0.06 * 0.026}, // thirty losers take hours
 		{"20 a second", 20, 0.2, 0.05, 0.05 * 0.026 * 20},
 		{"200 a second", 200, 0.2, 0.05, 0.05 * 0.026 * 200},
+		{"1,000 a second", 1_000, 0.2, 1 / (1_000 * 0.026), 1},
 		{"10,000 a second", 10_000, 0.2, 1 / (10_000 * 0.026), 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -72,7 +73,7 @@ func TestDraw_FollowsFromTheSeed(t *testing.T) {
 // TestNil: without a method nothing is drawn, and nothing is said.
 func TestNil(t *testing.T) {
 	var m *followup.Method
-	if _, follow := m.Ended(start, followup.Call{Late: true, CutShort: true}); m.Draw() > 0 || follow || m.NothingToGain() {
+	if _, follow := m.Add(start, followup.Call{Late: true, CutShort: true}); m.Draw() > 0 || follow || m.NothingToGain() {
 		t.Error("it follows")
 	}
 	if g := m.Measure(start); g != (stats.Gain{}) {
@@ -89,7 +90,7 @@ func TestMemory(t *testing.T) {
 	for i := range 400_000 {
 		now = now.Add(10 * time.Millisecond)
 		took := time.Duration(math.Pow(10, 3+float64(i%977)/100))
-		if l, ok := m.Ended(now, followup.Call{Drawn: m.Draw(), Late: true, Hedges: 1, Wait: took, CutShort: true}); ok {
+		if l, ok := m.Add(now, followup.Call{Drawn: m.Draw(), Late: true, Hedges: 1, Wait: took, CutShort: true}); ok {
 			m.Followed(now, l, 2*took, true)
 		}
 	}
@@ -112,7 +113,7 @@ func TestConcurrent(t *testing.T) {
 				now := start.Add(time.Duration(i) * 100 * time.Millisecond)
 				took := time.Duration(1+(i*7+g)%50) * time.Millisecond
 				c := followup.Call{Drawn: m.Draw(), Wait: took, Late: i%5 == 0, Hedges: 1, CutShort: i%5 == 0}
-				if l, ok := m.Ended(now, c); ok {
+				if l, ok := m.Add(now, c); ok {
 					m.Followed(now, l, 3*took, true)
 				}
 				if i%100 == 0 {
@@ -133,7 +134,7 @@ func BenchmarkUndrawn(b *testing.B) {
 	m := followup.New(5, 0.99, 1, nil)
 	m.Configure(1e-9, 0.99)
 	for b.Loop() {
-		m.Ended(start, followup.Call{Drawn: m.Draw(), Wait: time.Millisecond})
+		m.Add(start, followup.Call{Drawn: m.Draw(), Wait: time.Millisecond})
 	}
 }
 
@@ -141,7 +142,7 @@ func BenchmarkUndrawn(b *testing.B) {
 func BenchmarkLate(b *testing.B) {
 	m := followup.New(5, 0.99, 1, nil)
 	for b.Loop() {
-		m.Ended(start, followup.Call{Wait: time.Millisecond, Late: true, Hedges: 1, CutShort: true})
+		m.Add(start, followup.Call{Wait: time.Millisecond, Late: true, Hedges: 1, CutShort: true})
 	}
 }
 

@@ -10,7 +10,7 @@ const (
 	// as far out.
 	tooLittle, tooLittleFarOut = 0.05, 0.25
 	// oneSided is how many standard deviations make sure. The verdict is looked at hundreds of times.
-	oneSided = 2.5
+	oneSided = 3
 	// judgedBy is how many followed losers a verdict goes by if there are that many: the newest ones.
 	judgedBy = 100
 	// newest is how many followed losers show that there is something to gain again.
