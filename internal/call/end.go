@@ -128,7 +128,11 @@ func (c *Call) ended(e feature.End) {
 	if e.Primary.Answered() {
 		c.Record.Answered(c.Start)
 	}
-	for _, o := range c.settings.Observers {
+	told := c.settings.Observers
+	if e.Race == nil && e.Err == nil {
+		told = c.settings.Attentive
+	}
+	for _, o := range told {
 		o.Ended(c.Call, e)
 	}
 }

@@ -39,6 +39,12 @@ type Observer interface {
 	Ended(Call, End)
 }
 
+// Quiet is an observer that learns nothing from a success without a race, and is not told of it: most calls end so.
+type Quiet interface {
+	Observer
+	Quiet()
+}
+
 // Conn is what is asked of the connection that a call uses. *grpc.ClientConn is one.
 type Conn interface {
 	GetState() connectivity.State

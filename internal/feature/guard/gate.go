@@ -54,6 +54,9 @@ func (g *Gate) Admitted(d *feature.Due) { g.Method.Sent(d.Now) }
 // Failed does nothing: the guard looks at calls when they have ended.
 func (g *Gate) Failed(race.End, race.Pushback) {}
 
+// Quiet says that the guard looks at failures and races only.
+func (g *Gate) Quiet() {}
+
 // Ended notes which attempts failed with RESOURCE_EXHAUSTED, and whether the call failed.
 func (g *Gate) Ended(_ feature.Call, e feature.End) {
 	switch {
