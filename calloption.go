@@ -6,18 +6,18 @@ import (
 
 	"google.golang.org/grpc"
 
-	calls "github.com/grpchedge/hedge/internal/call"
+	"github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/wire"
 	"github.com/grpchedge/hedge/stats"
 )
 
 // Off returns a call option for a call that must not be hedged. Its latency is still learned.
-func Off() grpc.CallOption { return calls.OffOption{} }
+func Off() grpc.CallOption { return call.OffOption{} }
 
 // After returns a call option that hedges the call when it has lasted d, in place of the learned delay. It also hedges
 // calls of methods that no option of [New] selects, so use it only for calls that may run twice. d may be below
 // [WithMinDelay]; 0 or less sends all hedges at once. [WithMaxHedges] and the budget still apply.
-func After(d time.Duration) grpc.CallOption { return calls.AfterOption{Delay: max(d, 0)} }
+func After(d time.Duration) grpc.CallOption { return call.AfterOption{Delay: max(d, 0)} }
 
 // Report returns a call option that fills in outcome, for a unary call or a stream. Read it when the unary call has
 // returned, or when the stream's first RecvMsg or Header has. A nil outcome is ignored. Calls in flight at the same time
@@ -26,7 +26,7 @@ func Report(outcome *stats.Outcome) grpc.CallOption {
 	if outcome == nil {
 		return grpc.EmptyCallOption{}
 	}
-	return calls.ReportOption{Fill: func(o stats.Outcome) { *outcome = o }}
+	return call.ReportOption{Fill: func(o stats.Outcome) { *outcome = o }}
 }
 
 // NewContext returns a context with the call options [Off] and [After], for every call made with it or with a context
@@ -39,7 +39,7 @@ func Report(outcome *stats.Outcome) grpc.CallOption {
 // Once a process has called NewContext, each call looks up one value in its context, in 2 to 5 ns for each context that
 // it was derived from.
 func NewContext(ctx context.Context, opts ...grpc.CallOption) context.Context {
-	return calls.NewContext(ctx, opts)
+	return call.NewContext(ctx, opts)
 }
 
 // PreviousAttempts returns which attempt of a hedged call a server's handler serves: 0 for the primary, n for hedge n.

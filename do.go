@@ -3,7 +3,7 @@ package hedge
 import (
 	"context"
 
-	calls "github.com/grpchedge/hedge/internal/call"
+	"github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/wire"
 )
@@ -30,16 +30,16 @@ import (
 // fn closes it by [context.AfterFunc]: the context of a loser ends at once.
 func Do[T any](ctx context.Context, s *Scheduler, target, method string, fn func(context.Context) (T, error)) (T, error) {
 	ctx = wire.Unnumbered(ctx)
-	call := calls.Begin(s.inner(), ctx, target, method, nil)
-	call.OffWire = true
-	call.Inspect(nil)
-	plan, ok := call.Plan()
+	c := call.Begin(s.inner(), ctx, target, method, nil)
+	c.OffWire = true
+	c.Inspect(nil)
+	plan, ok := c.Plan()
 	if !ok {
 		value, err := fn(ctx)
-		call.End(calls.End{Err: err})
+		c.End(call.End{Err: err})
 		return value, err
 	}
-	d := &doCall[T]{call: call, fn: fn}
+	d := &doCall[T]{call: c, fn: fn}
 	var cancel context.CancelCauseFunc
 	attempts, end := weakChild(ctx)
 	returned := false
@@ -52,7 +52,7 @@ func Do[T any](ctx context.Context, s *Scheduler, target, method string, fn func
 	out := d.race.Run(attempts, cancel, plan, &d.call, d)
 	returned = true
 	if out.Untouched {
-		d.call.End(calls.End{Err: out.Err})
+		d.call.End(call.End{Err: out.Err})
 	}
 	if out.Winner == nil {
 		return d.value, out.Err
@@ -64,7 +64,7 @@ func Do[T any](ctx context.Context, s *Scheduler, target, method string, fn func
 // doCall is one call of Do. It implements [race.Entrant].
 type doCall[T any] struct {
 	race  race.Race
-	call  calls.Call
+	call  call.Call
 	ctx   context.Context // the primary's
 	fn    func(context.Context) (T, error)
 	value T // the primary's
@@ -89,7 +89,7 @@ func (d *doCall[T]) Accepts(err error) (ok, open bool) {
 func (d *doCall[T]) Seen() race.Seen { return race.Seen{} }
 
 type doHedge[T any] struct {
-	call  *calls.Call
+	call  *call.Call
 	n     int
 	fn    func(context.Context) (T, error)
 	value T

@@ -24,7 +24,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/attempt"
-	calls "github.com/grpchedge/hedge/internal/call"
+	"github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/feature"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/registry"
@@ -72,26 +72,26 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 			target, conn = cc.Target(), cc
 		}
 		ctx = wire.Unnumbered(ctx)
-		call := calls.Begin(r, ctx, target, method, conn, opts...)
-		call.Inspect(req)
-		plan, hedged := call.Plan()
+		c := call.Begin(r, ctx, target, method, conn, opts...)
+		c.Inspect(req)
+		plan, hedged := c.Plan()
 		var replies attempt.Reply
 		if hedged {
 			if replies, hedged = attempt.NewReply(reply); !hedged {
-				call.NotReplayable()
+				c.NotReplayable()
 			}
 		}
 		if !hedged {
-			if call.TracksFailures() {
-				return withTrailer(ctx, &call, method, req, reply, cc, invoker, opts)
+			if c.TracksFailures() {
+				return withTrailer(ctx, &c, method, req, reply, cc, invoker, opts)
 			}
 			err := invoker(ctx, method, req, reply, cc, opts...)
-			call.End(calls.End{Err: err})
+			c.End(call.End{Err: err})
 			return err
 		}
 
 		u := unaries.Get().(*unary)
-		u.call, u.method, u.req, u.reply, u.replies, u.cc, u.invoker = call, method, req, reply, replies, cc, invoker
+		u.call, u.method, u.req, u.reply, u.replies, u.cc, u.invoker = c, method, req, reply, replies, cc, invoker
 		u.request = attempt.NewRequest(req)
 		u.options = attempt.NewOptions(opts)
 		plan.Detached = plan.Detached && u.detach()
@@ -111,7 +111,7 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 		}
 		out := u.race.Run(ctx, cancel, plan, &u.call, u)
 		if out.Untouched {
-			u.call.End(calls.End{Err: out.Err, Trailer: u.Seen().Trailer})
+			u.call.End(call.End{Err: out.Err, Trailer: u.Seen().Trailer})
 		}
 		switch {
 		case out.Winner != nil:
@@ -143,10 +143,10 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 
 // withTrailer makes and books a call without hedging, and reads its trailer. It is a function of its own so that the
 // variable for the trailer is allocated only for such calls.
-func withTrailer(ctx context.Context, call *calls.Call, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts []grpc.CallOption) error {
-	c, trailer := *call, new(metadata.MD) // a copy, so that the caller's variable stays on the stack
+func withTrailer(ctx context.Context, c *call.Call, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts []grpc.CallOption) error {
+	own, trailer := *c, new(metadata.MD) // a copy, so that the caller's variable stays on the stack
 	err := invoker(ctx, method, req, reply, cc, append(slices.Clip(opts), grpc.Trailer(trailer))...)
-	c.End(calls.End{Err: err, Trailer: *trailer})
+	own.End(call.End{Err: err, Trailer: *trailer})
 	return err
 }
 
@@ -156,7 +156,7 @@ var unaries = sync.Pool{New: func() any { return new(unary) }}
 // unary is one call. It implements [race.Entrant].
 type unary struct {
 	race    race.Race
-	call    calls.Call
+	call    call.Call
 	options attempt.Options
 
 	method     string
@@ -204,7 +204,7 @@ func (u *unary) Seen() race.Seen {
 }
 
 func (u *unary) recycle() {
-	u.call, u.options = calls.Call{}, attempt.Options{}
+	u.call, u.options = call.Call{}, attempt.Options{}
 	u.req, u.reply, u.replies, u.request, u.cc, u.invoker = nil, nil, attempt.Reply{}, attempt.Request{}, nil, nil
 	u.primary.ctx, u.primary.opts, u.primary.results, u.primary.seen = nil, nil, nil, nil
 	unaries.Put(u)
@@ -241,7 +241,7 @@ func (h *unaryHedge) Run(ctx context.Context) error {
 	ctx = h.call.HedgeContext(ctx)
 	err := h.invoker(ctx, h.method, h.req, h.reply, h.cc, h.opts...)
 	if err == nil {
-		calls.HedgeAnswered(ctx)
+		call.HedgeAnswered(ctx)
 	}
 	h.call.HedgePeer(&h.peer)
 	return err

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/grpchedge/hedge/internal/attempt"
-	calls "github.com/grpchedge/hedge/internal/call"
+	"github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/race"
 )
 
@@ -51,7 +51,7 @@ func (c *clientStream) open(target string) error {
 	mayBeSaved := err != nil && c.plan.LastFailureWins && c.call.Failure(0, err, race.Seen{}).End == race.NonFatal && c.caller.Err() == nil
 	if err != nil && !mayBeSaved {
 		c.primary.cancel(nil)
-		c.call.End(calls.End{Err: err})
+		c.call.End(call.End{Err: err})
 		c.primary.results.Deliver()
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
-	calls "github.com/grpchedge/hedge/internal/call"
+	"github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
@@ -230,7 +230,7 @@ func (s story) play(t *testing.T, cluster *testserver.Cluster) {
 	tokens := 1000 * s.most
 	for n, d := range s.streams {
 		for range 30 { // so that the budget pays for the next
-			calls.Begin(registry.Of(scheduler), t.Context(), cluster.Target(), testpb.TestService_ServerStream_FullMethodName, nil, hedge.After(ms))
+			call.Begin(registry.Of(scheduler), t.Context(), cluster.Target(), testpb.TestService_ServerStream_FullMethodName, nil, hedge.After(ms))
 		}
 		cluster.Reset()
 		cluster.SetScript(d.script)

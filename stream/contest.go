@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge/internal/attempt"
-	calls "github.com/grpchedge/hedge/internal/call"
+	"github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/race"
 )
 
@@ -21,7 +21,7 @@ const (
 // contest is the race of a stream's attempts. It is a [race.Policy], mostly by its call, and the [race.Entrant]. The call of
 // RecvMsg or Header that began it runs it.
 type contest struct {
-	*calls.Call
+	*call.Call
 	stream  *clientStream
 	race    race.Race
 	goal    goal
@@ -114,7 +114,7 @@ func (k *contest) endUntouched(err error) {
 		return
 	}
 	age := k.Age()
-	e := calls.End{Err: err, Age: age, AskedAt: k.askedAt, Early: c.headersWaited().early(k.askedAt, age)}
+	e := call.End{Err: err, Age: age, AskedAt: k.askedAt, Early: c.headersWaited().early(k.askedAt, age)}
 	if c.tracksFailures && err != nil {
 		e.Trailer = c.primary.Trailer()
 	}
@@ -125,7 +125,7 @@ func (k *contest) endUntouched(err error) {
 // Book ends the call by the report of its race. If headers have decided it, the first message is still to come.
 func (k *contest) Book(r *race.Report) {
 	c := k.stream
-	e := calls.End{Race: r, AskedAt: k.askedAt, Early: c.headersWaited().early(k.askedAt, k.Age()), Headers: k.goal != firstMessage}
+	e := call.End{Race: r, AskedAt: k.askedAt, Early: c.headersWaited().early(k.askedAt, k.Age()), Headers: k.goal != firstMessage}
 	e.Over = r.Attempts[0].HasEnded && c.primary.answered() // one that has lost may still receive
 	c.ending = told
 	switch winner := &r.Attempts[r.Winner]; {

@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/peer"
 
-	calls "github.com/grpchedge/hedge/internal/call"
+	"github.com/grpchedge/hedge/internal/call"
 )
 
 // hedgeAttempt is one hedge. It implements [race.Attempt], [race.Judge] and [race.Drainer].
@@ -41,7 +41,7 @@ func (h *hedgeAttempt) Run(ctx context.Context) error {
 	}
 	err = h.awaitGoal(h.contest, h.into)
 	if err == nil {
-		calls.HedgeAnswered(ctx)
+		call.HedgeAnswered(ctx)
 	}
 	return err
 }

@@ -7,13 +7,13 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
-	calls "github.com/grpchedge/hedge/internal/call"
+	"github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/race"
 )
 
 // learning is what the call of a stream learns: of its request, and how long its first message took.
 type learning struct {
-	call           calls.Call
+	call           call.Call
 	hedgeWon       *race.AttemptReport // the hedge that won by its headers; nil if none did
 	ending         ending
 	tracksFailures bool // failures and their trailers count, for a throttle or a hedgingPolicy
@@ -40,8 +40,8 @@ const (
 	told
 )
 
-func (l *learning) learnFrom(call *calls.Call) {
-	l.call, l.tracksFailures, l.inspects = *call, call.TracksFailures(), call.Inspects()
+func (l *learning) learnFrom(c *call.Call) {
+	l.call, l.tracksFailures, l.inspects = *c, c.TracksFailures(), c.Inspects()
 }
 
 // inspect tells the call what the user's functions say of its request, unless somebody waits for an answer to it already. No
@@ -95,7 +95,7 @@ func (l *learning) endWith(st grpc.ClientStream, askedAt time.Duration, err erro
 		return
 	}
 	age, h := l.call.Age(), l.headersWaited()
-	e := calls.End{Err: outcome(err), Age: age, AskedAt: askedAt, Early: h.early(askedAt, age), Over: over}
+	e := call.End{Err: outcome(err), Age: age, AskedAt: askedAt, Early: h.early(askedAt, age), Over: over}
 	if l.tracksFailures && e.Err != nil {
 		e.Trailer = st.Trailer()
 	}

@@ -22,7 +22,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/attempt"
-	calls "github.com/grpchedge/hedge/internal/call"
+	"github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/feature"
 	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/wire"
@@ -60,20 +60,20 @@ func Interceptor(s *hedge.Scheduler, opts ...Option) grpc.StreamClientIntercepto
 		}
 		ctx = wire.Unnumbered(ctx)
 		if desc.ClientStreams || !desc.ServerStreams {
-			calls.PassThrough(r, target, method, opts...)
+			call.PassThrough(r, target, method, opts...)
 			return streamer(ctx, desc, cc, method, opts...)
 		}
-		call := calls.Begin(r, ctx, target, method, conn, opts...)
-		plan, hedged := call.Plan()
+		c := call.Begin(r, ctx, target, method, conn, opts...)
+		plan, hedged := c.Plan()
 		if !hedged {
-			return watch(ctx, &call, o.types(method), desc, cc, method, streamer, opts)
+			return watch(ctx, &c, o.types(method), desc, cc, method, streamer, opts)
 		}
-		c := &clientStream{caller: ctx, plan: plan}
-		c.learnFrom(&call)
-		c.opener = opener{desc: desc, cc: cc, method: method, streamer: streamer, types: o.types(method), options: attempt.NewOptions(opts)}
-		if err := c.open(target); err != nil {
+		st := &clientStream{caller: ctx, plan: plan}
+		st.learnFrom(&c)
+		st.opener = opener{desc: desc, cc: cc, method: method, streamer: streamer, types: o.types(method), options: attempt.NewOptions(opts)}
+		if err := st.open(target); err != nil {
 			return nil, err
 		}
-		return c, nil
+		return st, nil
 	}
 }

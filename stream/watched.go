@@ -6,7 +6,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
-	calls "github.com/grpchedge/hedge/internal/call"
+	"github.com/grpchedge/hedge/internal/call"
 )
 
 // watched is a stream that is not hedged, but learned from.
@@ -19,17 +19,17 @@ type watched struct {
 }
 
 // watch opens a stream that is not hedged, and learns from it.
-func watch(ctx context.Context, call *calls.Call, types *messageTypes, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts []grpc.CallOption) (grpc.ClientStream, error) {
+func watch(ctx context.Context, c *call.Call, types *messageTypes, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts []grpc.CallOption) (grpc.ClientStream, error) {
 	st, err := streamer(ctx, desc, cc, method, opts...)
 	if err != nil {
-		call.End(calls.End{Err: err})
+		c.End(call.End{Err: err})
 		return nil, err
 	}
-	if !call.Learns && !call.TracksFailures() {
+	if !c.Learns && !c.TracksFailures() {
 		return st, nil
 	}
 	w := &watched{ClientStream: st, method: method, types: types}
-	w.learnFrom(call)
+	w.learnFrom(c)
 	return w, nil
 }
 

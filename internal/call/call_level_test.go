@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/grpchedge/hedge"
-	calls "github.com/grpchedge/hedge/internal/call"
+	"github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/stats"
@@ -47,7 +47,7 @@ func (p perCall) begin(s *hedge.Scheduler, method string) (delay time.Duration, 
 		ctx = hedge.NewContext(ctx, p.context...)
 	}
 	var o stats.Outcome
-	c := calls.Begin(registry.Of(s), ctx, "t", method, nil, append([]grpc.CallOption{hedge.Report(&o)}, p.options...)...)
+	c := call.Begin(registry.Of(s), ctx, "t", method, nil, append([]grpc.CallOption{hedge.Report(&o)}, p.options...)...)
 	c.Inspect(nil)
 	plan, _ := c.Plan()
 	return plan.Delay, o.Reason

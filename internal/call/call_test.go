@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
-	calls "github.com/grpchedge/hedge/internal/call"
+	"github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
@@ -16,7 +16,7 @@ import (
 // TestRule13_HedgesThatFailTeachNothing is about those that win because no error is a non-fatal one.
 func TestRule13_HedgesThatFailTeachNothing(t *testing.T) {
 	s := hedgetest.All(t, hedge.WithNonFatalCodes())
-	c := calls.Begin(registry.Of(s), t.Context(), target, method, nil)
+	c := call.Begin(registry.Of(s), t.Context(), target, method, nil)
 	book(&c, ms, status.Error(codes.Unavailable, "dead"))
 	if n := hedgesKnown(&c); n != 0 {
 		t.Errorf("%d hedges known, and one has failed", n)

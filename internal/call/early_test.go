@@ -5,7 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	calls "github.com/grpchedge/hedge/internal/call"
+	"github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
@@ -15,8 +15,8 @@ import (
 func TestAdmit_GoesByTheNewestEstimate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.All(t)
-		begin := func() *calls.Call {
-			c := calls.Begin(registry.Of(s), t.Context(), target, method, nil)
+		begin := func() *call.Call {
+			c := call.Begin(registry.Of(s), t.Context(), target, method, nil)
 			return &c
 		}
 		record := func(n int, d time.Duration) {

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge"
-	calls "github.com/grpchedge/hedge/internal/call"
+	"github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/settings"
@@ -18,7 +18,7 @@ const (
 
 // admit asks whether hedge n of a call of which nothing else has happened may be sent, and otherwise after what time to ask
 // again; 0 is never.
-func admit(c *calls.Call, n int) (send bool, again time.Duration) {
+func admit(c *call.Call, n int) (send bool, again time.Duration) {
 	e := c.Admit(n, n, new(race.Report))
 	if e.Kind == race.HeldBack {
 		again = e.Until - c.Age()
@@ -27,7 +27,7 @@ func admit(c *calls.Call, n int) (send bool, again time.Duration) {
 }
 
 // book books that a hedge of the call, sent at once, decided it with err after d.
-func book(c *calls.Call, d time.Duration, err error) {
+func book(c *call.Call, d time.Duration, err error) {
 	r := race.Report{Winner: 1, Hedges: 1, Err: err, DecidedAt: d, DeliveredAt: d}
 	r.Attempts[0] = race.AttemptReport{CutShort: true}
 	r.Attempts[1] = race.AttemptReport{HasEnded: true, EndedAt: d, Err: err}
@@ -38,7 +38,7 @@ func book(c *calls.Call, d time.Duration, err error) {
 }
 
 // hedgesKnown is how many hedges of a call's method are known of.
-func hedgesKnown(c *calls.Call) int64 {
+func hedgesKnown(c *call.Call) int64 {
 	return int64(c.Learned.Method.Knowledge(time.Now()).Hedges.Total() + 0.5)
 }
 

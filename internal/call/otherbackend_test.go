@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc/resolver"
 
 	"github.com/grpchedge/hedge"
-	calls "github.com/grpchedge/hedge/internal/call"
+	"github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/feature"
 	"github.com/grpchedge/hedge/internal/place"
 	"github.com/grpchedge/hedge/internal/registry"
@@ -41,7 +41,7 @@ func TestNoBackendPolicy(t *testing.T) {
 			}
 			s := hedgetest.All(t, tc.opts...)
 			says := func() bool { return s.Targets()[0].NoBackendPolicy }
-			c := calls.Begin(registry.Of(s), t.Context(), target, method, tc.conn, hedge.After(0))
+			c := call.Begin(registry.Of(s), t.Context(), target, method, tc.conn, hedge.After(0))
 			c.PrimaryContext(t.Context(), target)
 			if says() {
 				t.Error("it is said before a hedge is due")

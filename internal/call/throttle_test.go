@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
-	calls "github.com/grpchedge/hedge/internal/call"
+	"github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
@@ -28,20 +28,20 @@ func TestThrottle_CountsConcurrently(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := hedgetest.All(t, hedgetest.Throttle(1000, 0.125))
-			each := func(n int, do func(*calls.Call)) {
+			each := func(n int, do func(*call.Call)) {
 				var group sync.WaitGroup
 				for range 8 {
 					group.Go(func() {
 						for range n {
-							c := calls.Begin(registry.Of(s), t.Context(), target, method, nil, hedge.Off())
+							c := call.Begin(registry.Of(s), t.Context(), target, method, nil, hedge.Off())
 							do(&c)
 						}
 					})
 				}
 				group.Wait()
 			}
-			each(tc.failures, func(c *calls.Call) { c.End(calls.End{Err: status.Error(codes.Unavailable, "")}) })
-			each(tc.successes, func(c *calls.Call) { c.End(calls.End{}) })
+			each(tc.failures, func(c *call.Call) { c.End(call.End{Err: status.Error(codes.Unavailable, "")}) })
+			each(tc.successes, func(c *call.Call) { c.End(call.End{}) })
 			if got := s.Targets()[0]; got.ThrottleTokens != tc.want || got.ThrottleMax != 1000 {
 				t.Errorf("%v of %v tokens, want %v", got.ThrottleTokens, got.ThrottleMax, tc.want)
 			}
@@ -53,11 +53,11 @@ func TestThrottle_CountsConcurrently(t *testing.T) {
 func TestThrottle_IsPerTarget(t *testing.T) {
 	s := hedgetest.All(t, hedgetest.Throttle(10, 1.0009)) // digits past the third decimal are dropped
 	for _, c := range []struct{ target, method string }{{"a", "/x/A"}, {"a", "/x/B"}, {"b", "/x/A"}} {
-		call := calls.Begin(registry.Of(s), t.Context(), c.target, c.method, nil, hedge.Off())
-		call.End(calls.End{Err: status.Error(codes.NotFound, ""), Trailer: metadata.Pairs("grpc-retry-pushback-ms", "-1")})
+		c := call.Begin(registry.Of(s), t.Context(), c.target, c.method, nil, hedge.Off())
+		c.End(call.End{Err: status.Error(codes.NotFound, ""), Trailer: metadata.Pairs("grpc-retry-pushback-ms", "-1")})
 	}
-	a := calls.Begin(registry.Of(s), t.Context(), "a", "/x/A", nil, hedge.Off())
-	a.End(calls.End{})
+	a := call.Begin(registry.Of(s), t.Context(), "a", "/x/A", nil, hedge.Off())
+	a.End(call.End{})
 	for i, want := range []float64{9, 9, 9} {
 		if row := s.Targets()[i]; row.ThrottleTokens != want {
 			t.Errorf("%s%s: %v tokens, want %v", row.Target, row.Method, row.ThrottleTokens, want)

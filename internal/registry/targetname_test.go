@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/resolver"
 
 	"github.com/grpchedge/hedge"
-	calls "github.com/grpchedge/hedge/internal/call"
+	"github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/place"
 	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
@@ -33,8 +33,8 @@ func TestWithTargetName(t *testing.T) {
 	for i := range 10 {
 		for range 50 {
 			hedgetest.Call(t, s, target, method, 0)
-			c := calls.Begin(registry.Of(s), t.Context(), fmt.Sprintf("etcd-endpoints://0x%x/host", i), method, nil)
-			c.End(calls.End{})
+			c := call.Begin(registry.Of(s), t.Context(), fmt.Sprintf("etcd-endpoints://0x%x/host", i), method, nil)
+			c.End(call.End{})
 		}
 	}
 	rows := s.Targets()

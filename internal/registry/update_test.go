@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge"
-	calls "github.com/grpchedge/hedge/internal/call"
+	"github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/testserver"
@@ -65,13 +65,13 @@ func TestRule16_UpdatesLeakNothing(t *testing.T) {
 				group.Go(func() {
 					for i := range rounds {
 						took := time.Duration(1+(caller+i)%4*3) * ms
-						c := calls.Begin(registry.Of(s), t.Context(), target, fmt.Sprintf("/pkg.Svc/Get%d", (caller+i)%methods), nil)
+						c := call.Begin(registry.Of(s), t.Context(), target, fmt.Sprintf("/pkg.Svc/Get%d", (caller+i)%methods), nil)
 						c.Inspect(i)
 						if _, hedged := c.Plan(); hedged {
 							admit(&c, 1)
 						}
 						time.Sleep(took)
-						c.End(calls.End{})
+						c.End(call.End{})
 					}
 				})
 			}
