@@ -182,7 +182,8 @@ func TestGuard_OtherMethods(t *testing.T) {
 // little, and a third method nothing.
 func TestGuard_NoFailureOfItsOwn(t *testing.T) {
 	longtest.Computation(t)
-	for seed := range uint64(longtest.Size(3, 20)) {
+	seeds, sum := longtest.Size(3, 20), 0.0
+	for seed := range uint64(seeds) {
 		w := newWorld(seed, 100, 100, 100)
 		w.fails = func(w *world, m *method, hedged bool) bool {
 			switch m {
@@ -194,9 +195,13 @@ func TestGuard_NoFailureOfItsOwn(t *testing.T) {
 			return false
 		}
 		shares := w.shares(3 * 3600)
-		if shares[0] > 0.5 || shares[1] < 0.75 || shares[2] < 0.999 {
+		if shares[0] > 0.5 || shares[1] < 0.65 || shares[2] < 0.999 { // of 70 seeds the lowest was 0.70
 			t.Errorf("seed %d: the shares are %.2f", seed, shares)
 		}
+		sum += shares[1]
+	}
+	if mean := sum / float64(seeds); mean < 0.82 { // of 70 seeds 0.87
+		t.Errorf("the mean share of the second method is %.2f", mean)
 	}
 }
 
