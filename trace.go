@@ -35,8 +35,8 @@ type Trace struct {
 	// HedgingStepped is called when Auto steps down for a method, steps up again, or has another reason for the step
 	// down.
 	HedgingStepped func(stats.HedgingStepped)
-	// DistributionChanged is called when the latencies of a method change at once. What was learned before is then
-	// forgotten.
+	// DistributionChanged is called when the latencies of a method change at once. All that was learned before is
+	// then forgotten.
 	DistributionChanged func(stats.DistributionChanged)
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/grpchedge/hedge/internal/race"
 )
 
-// opener is what all attempts of a call are opened with.
+// opener opens all attempts of a call.
 type opener struct {
 	desc     *grpc.StreamDesc
 	cc       *grpc.ClientConn

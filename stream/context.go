@@ -31,7 +31,7 @@ func (c *clientStream) Context() context.Context {
 	if chosen := c.chosen.Load(); chosen != nil {
 		return chosen.Context()
 	}
-	// The lock orders this with the end of the stream: done and attemptFinished look for this context after an attempt was
+	// The lock orders this with the end of the stream: done looks for this context after an attempt was
 	// chosen under the lock.
 	c.mu.Lock()
 	ctx, chosen := c.context.Load(), c.chosen.Load()

@@ -120,7 +120,7 @@ func (c *Call) estimate() bool {
 // arm makes the call one that may be hedged, and adds its share to the budget.
 func (c *Call) arm(delay time.Duration) {
 	s := c.settings
-	if !s.Unbudgeted() { // what costs nothing must not pay for others
+	if !s.Unbudgeted() { // hedges that cost nothing must not pay for others
 		c.Payment.Earn(c.Start)
 	}
 	c.MaxHedges = s.MaxHedges

@@ -26,7 +26,7 @@ func (c *Call) LeftEnded() { c.settings.Resets.LeftEnded() }
 // Watched reports whether header, trailer and peer of the call's primary are of interest, should it fail.
 func (c *Call) Watched() bool { return !c.OffWire && c.settings.Resets.Watches(c.Start) }
 
-// MayRepeat implements [race.Policy].
+// MayRepeat implements [race.Policy]. The error alone proves no cut, so attempts are watched from now on.
 func (c *Call) MayRepeat(err error) bool {
 	now := time.Now()
 	if c.OffWire || !c.settings.Resets.Suspects(err, now) {

@@ -5,7 +5,7 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// Traits are what the user's functions say of a request: its class, of Config.Class, and its cost, of Config.Cost.
+// Traits are what the user's functions say of a request: WithClass its class, and WithCost its cost.
 type Traits struct {
 	class string
 	cost  float64

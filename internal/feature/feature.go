@@ -1,4 +1,4 @@
-// Package feature has the doors by which a feature plugs into calls: a gate says whether a hedge that is due may be sent, and an
+// Package feature has the two doors by which a feature plugs into calls: a gate says whether a hedge that is due may be sent, and an
 // observer hears what became of attempts and calls. The settings of a method hold its gates and observers; a feature that is off
 // is not among them.
 package feature

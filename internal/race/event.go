@@ -99,7 +99,7 @@ type Actions struct {
 	Prepare uint8
 	// Start is the hedge to send. Its end must be reported by an Ended event.
 	Start uint8
-	// Drop is a hedge that was admitted and must not be sent. What was paid for it may be paid back.
+	// Drop is a hedge that was admitted and must not be sent. Its price may be paid back.
 	Drop uint8
 
 	// Kept says that the attempt that has just ended with PoorReply keeps its context. It wins, or it is in Cancel or Leave,

@@ -108,7 +108,7 @@ type Attempt interface {
 	Seen() Seen
 }
 
-// Seen is what an attempt that has failed has seen of its server. What is nil did not come, or is not known.
+// Seen is what an attempt that has failed has seen of its server. A nil field did not come, or is not known.
 type Seen struct {
 	Header, Trailer metadata.MD
 	Peer            *peer.Peer // without it, nothing is known of the header
@@ -196,8 +196,8 @@ func (r *Race) Run(ctx context.Context, cancel context.CancelCauseFunc, plan Pla
 	return r.ensureRunner().primaryEnded(ended(p, 0, e, err, judged), err)
 }
 
-// begin sets the alarm or a timer for the first hedge. What Commit looks at changes in one step, because it may be called
-// now.
+// begin sets the alarm or a timer for the first hedge. All fields that Commit reads change in one step, because it may be
+// called now.
 func (r *Race) begin(ctx context.Context, cancel context.CancelCauseFunc, plan Plan, p Policy, e Entrant) {
 	if r.waiter.Wake == nil {
 		r.waiter.Wake = func() { r.ensureRunner().due() } // kept when the Race runs again, which saves an allocation

@@ -23,7 +23,7 @@ const (
 	maxClassName = 64 // bytes
 )
 
-// classFunction returns the name of a request's class: see Config.Class.
+// classFunction returns the name of a request's class: see settings.Config.Class.
 type classFunction = func(ctx context.Context, method string, request any) string
 
 // Classes are what a method has learned of the classes of one class function. A call uses those of the function that was in force

@@ -67,8 +67,8 @@ func (r *Registry) Pauses() *pause.Pauses {
 	return &r.pauses
 }
 
-// Latency returns the quantile q, 0 < q < 1, of what the primaries of a method took over the window. It is
-// false when nothing is known of the method. The target is the connection's, or what Config.TargetName names it.
+// Latency returns the quantile q, 0 < q < 1, of what the primaries of a method took within the window. It
+// returns false if nothing is known of the method. The target is the connection's, or its name by WithTargetName.
 func (r *Registry) Latency(target, method string, q float64) (time.Duration, bool) {
 	m := r.targetNamed(target).find(method)
 	if m == nil {

@@ -56,7 +56,7 @@ func (r *Registry) addKnown(target, name string, known *snapshot.Method) *Target
 		m.classes.Store(m.newClasses())
 	}
 	m.classes.Load().takeOver(m, known.Classes)
-	// What was taken over without a call leaves first, and of that what the fewest calls were known of.
+	// Methods that were taken over and never called are removed first, those with the fewest known calls before the others.
 	m.entry = entry{element: r.entries.fresh.PushFront(m), fresh: true}
 	t.count++
 	t.methods.Store(m.Name, m)
@@ -120,8 +120,8 @@ func (cs *Classes) handOver(m *Method, c *Class) {
 	}
 }
 
-// WriteSnapshot writes what is known of every method, for another registry to take over. What is known of a target is
-// collected when it is written, so that not all of it is in memory at once.
+// WriteSnapshot writes what is known of every method, for another registry to take over. It collects one target
+// after the other, so that not all of it is in memory at once.
 func (r *Registry) WriteSnapshot(to io.Writer) error {
 	methods := map[string][]*Method{} // by target
 	if r != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/grpchedge/hedge/internal/snapshot"
 )
 
-// Config holds the values that the options of package hedge set. The options check them; an Engine does not.
+// Config holds the values that the options of package hedge set. The options check them; nothing else does.
 type Config struct {
 	// Which methods may be hedged.
 

@@ -48,7 +48,7 @@ type Settings struct {
 	Attentive []feature.Observer // those that are told of every call: see feature.Quiet
 }
 
-// Features are what the features keep of one method and of its target. It outlives settings. What is nil is off.
+// Features are what the features keep of one method and of its target. It outlives settings. A nil feature is off.
 type Features struct {
 	Pauses   *pause.Pauses
 	Guard    *guard.Gate

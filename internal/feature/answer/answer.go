@@ -11,7 +11,7 @@ import (
 // Function is that of WithAnswer. err is [io.EOF] for a stream that has ended without a message.
 type Function = func(ctx context.Context, method string, reply any, err error) bool
 
-// Judge is what the answers of one call are judged by.
+// Judge judges the answers of one call.
 type Judge struct {
 	function   Function
 	final      codeset.Set // the statuses by which a server says that it looked at the request and answered

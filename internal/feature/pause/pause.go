@@ -34,7 +34,7 @@ type paused struct {
 	methods map[string]struct{} // by full name, at every target
 }
 
-// Read reads the switch of the environment. What is not clearly a no is a yes, because the switch is thrown in an emergency.
+// Read reads the switch of the environment. Any value that is not clearly a no counts as a yes, because the switch is thrown in an emergency.
 func (p *Pauses) Read() {
 	value := os.Getenv(BySwitch)
 	if yes, err := strconv.ParseBool(value); value != "" && (yes || err != nil) {

@@ -26,7 +26,7 @@ func (g Gate) Admit(d *feature.Due) feature.Verdict {
 	return feature.Pass
 }
 
-// Judge says in e whether an attempt that failed with err may have lost its connection, and whether resets are to blame. Its call
+// Judge sets in e whether an attempt that failed with err may have lost its connection, and whether resets are to blame. Its call
 // began at the given time, on conn, which may be nil.
 func (r *Resets) Judge(e *race.Event, err error, seen race.Seen, began time.Time, conn feature.Conn) {
 	kind := CutOf(err)

@@ -23,11 +23,11 @@ func (Deadline) Admit(d *feature.Due) feature.Verdict {
 // Wanted is the gate of the hedges that the trigger wants of a slow call.
 type Wanted struct{ Learning *learn.Config }
 
-// Admit lets as many hedges pass as the trigger wants. The race may have more, which only a poor answer calls for: they are held
-// back for ever. If they were refused, a poor answer could not call for them any more.
+// Admit lets as many hedges pass as the trigger wants. The race may allow more, for poor answers only. Those are held
+// back for ever: if they were refused, a poor answer could not make them due any more.
 //
-// The first one is held back if what was learned since the call began says that it is due later. A burst of calls begins before
-// what the one before it taught is concluded. What was learned under another configuration than the call's says nothing.
+// The first one is held back if what was learned since the call began says that it is due later. A burst of calls may begin
+// before the last burst has been learned from. An estimate made under another configuration than the call's does not count.
 func (w Wanted) Admit(d *feature.Due) feature.Verdict {
 	if !d.Slow {
 		return feature.Pass
