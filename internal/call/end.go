@@ -97,10 +97,11 @@ func (c *Call) endRace(e End) {
 	count(c, r)
 	end := feature.End{Race: r, Err: r.Err, Age: r.DeliveredAt, Gone: r.CallerGone != race.CallerStayed, Headers: e.Headers}
 	if !r.Panicked { // otherwise nobody has learned anything
-		p := primaryOf(e)
-		if r.Hedges > 0 {
-			end.Known = !e.Headers && r.DeliveredAt >= 2*e.AskedAt
-		} else if end.Known = p.Known && !p.Late; end.Known {
+		countEarly(c, e)
+		p := primaryOf(c, e)
+		if r.Hedges > 0 && (!e.Headers || end.Gone && r.Err != nil) {
+			end.Known, end.Gone = r.DeliveredAt >= 2*e.AskedAt, end.Gone || p.Gone
+		} else if end.Known = p.Known && !p.Late && r.Winner == 0; end.Known {
 			end.Age, end.Gone = p.Age, p.Gone
 		}
 		end.Success = r.Hedges > 0 && r.Err == nil || p.Known && p.Err == nil
@@ -111,12 +112,15 @@ func (c *Call) endRace(e End) {
 
 // primaryOf is what became of the primary of a race. If that was for headers, how the stream ended is not known, unless it ended
 // with them, or its caller has gone.
-func primaryOf(e End) (p feature.Primary) {
+func primaryOf(c *Call, e End) (p feature.Primary) {
 	r, a := e.Race, &e.Race.Attempts[0]
 	if at, cut := r.Unanswered(0); cut {
 		return feature.Primary{CutShort: true, Age: at}
 	}
 	p = feature.Primary{Err: a.Err, Age: a.EndedAt, Gone: r.CallerGone != race.CallerStayed && r.GoneAt <= a.EndedAt}
+	if r.Committed { // the race was decided before the primary ended, so its report does not say whether the caller has gone since
+		p.Gone = a.Err != nil && c.Context.Err() != nil
+	}
 	p.Known = a.HasEnded && (!e.Headers || e.Over || p.Gone)
 	p.Late = !p.Gone && p.Age < 2*e.AskedAt
 	return p

@@ -62,7 +62,7 @@ func (g *Gate) Ended(_ feature.Call, e feature.End) {
 	switch {
 	case e.Race != nil:
 		g.raced(e.Race)
-	case e.Err == nil:
+	case e.Err == nil, e.Hedge != nil: // the race of a hedge that has won by its headers was noted
 		return
 	case exhausted(e.Err):
 		g.Method.Exhausted(time.Now(), g.Traffic(), false)
