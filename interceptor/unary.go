@@ -178,6 +178,19 @@ func (u *unary) Primary() error {
 	return u.invoker(u.primary.ctx, u.method, u.req, u.reply, u.cc, u.primary.opts...)
 }
 
+// detach gives the primary its own copy of the request and its own reply, so that it may run on when it has lost. It returns
+// false, and changes nothing, if the request cannot be copied.
+func (u *unary) detach() bool {
+	if u.request.Shared() || !u.request.Replayable() {
+		return false
+	}
+	req, ok := u.request.Repeat()
+	if ok {
+		u.req, u.reply = req, u.replies.Make()
+	}
+	return ok
+}
+
 // openPrimary makes the options of the primary. A trailer matters to a throttle or a hedgingPolicy, and all that it has seen
 // where resets may have cut a connection.
 func (u *unary) openPrimary() {
@@ -195,6 +208,9 @@ func (u *unary) openPrimary() {
 	u.primary.seen = seen
 	u.primary.opts, u.primary.results = u.options.Attempt(extra...)
 }
+
+// Accepts implements [race.Judge] for the primary.
+func (u *unary) Accepts(err error) (ok, open bool) { return u.call.Accepts(0, u.reply, err), false }
 
 func (u *unary) Seen() race.Seen {
 	if u.primary.seen == nil {
@@ -233,6 +249,11 @@ type unaryHedge struct {
 	results    *attempt.Results
 	seen       race.Seen
 	peer       peer.Peer
+}
+
+// Accepts implements [race.Judge].
+func (h *unaryHedge) Accepts(err error) (ok, open bool) {
+	return h.call.Accepts(h.n, h.reply, err), false
 }
 
 func (h *unaryHedge) Seen() race.Seen { return h.seen }

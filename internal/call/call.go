@@ -62,7 +62,7 @@ func Begin(r *registry.Registry, ctx context.Context, target, method string, con
 	c.Payment = feature.Payment{Target: m.Target.Budget, Own: s.Own, Cost: 1, Priced: s.Cost == nil}
 	m.Target.FirstCall(s.Selected || o.after)
 	c.decide(o)
-	m.Counters.Follow()
+	m.Counters.Flush()
 	return c
 }
 
@@ -191,7 +191,7 @@ func (c *Call) NotReplayable() {
 	if c.armed {
 		c.armed, c.FollowUp = false, feature.FollowUp{}
 		c.method.Counters.NotReplayable.Add(1)
-		c.method.Counters.Follow()
+		c.method.Counters.Flush()
 		c.tellHeldBack(1, stats.NotReplayable)
 		c.reportUnhedged()
 	}
@@ -206,6 +206,6 @@ func PassThrough(r *registry.Registry, target, method string, opts ...grpc.CallO
 	if r != nil {
 		c := &r.Method(target, method, time.Now()).Counters
 		c.PassedThrough.Add(1)
-		c.Follow()
+		c.Flush()
 	}
 }

@@ -42,22 +42,18 @@ func (c *Call) tell(r *race.Report) {
 		return
 	}
 	for _, t := range c.settings.Traces {
-		tell(t, c, r)
-	}
-}
-
-func tell(t *settings.Trace, c *Call, r *race.Report) {
-	if t.AttemptLost != nil && r.CallerGone == race.CallerStayed {
-		for n := range r.Hedges + 1 {
-			if a := &r.Attempts[n]; a.CutShort {
-				t.AttemptLost(stats.AttemptLost{Call: traced(c), Attempt: n, Ran: r.DecidedAt - a.SentAt})
+		if t.AttemptLost != nil && r.CallerGone == race.CallerStayed {
+			for n := range r.Hedges + 1 {
+				if a := &r.Attempts[n]; a.CutShort {
+					t.AttemptLost(stats.AttemptLost{Call: traced(c), Attempt: n, Ran: r.DecidedAt - a.SentAt})
+				}
 			}
 		}
-	}
-	if t.CallDecided != nil {
-		t.CallDecided(stats.CallDecided{
-			Call: traced(c), Attempts: r.Hedges + 1, Winner: r.Winner, Delay: c.Delay, Age: r.DecidedAt, Err: r.Err,
-		})
+		if t.CallDecided != nil {
+			t.CallDecided(stats.CallDecided{
+				Call: traced(c), Attempts: r.Hedges + 1, Winner: r.Winner, Delay: c.Delay, Age: r.DecidedAt, Err: r.Err,
+			})
+		}
 	}
 }
 

@@ -117,9 +117,6 @@ func NewMachine(r Rules, firstDue time.Duration) (Machine, Actions) {
 	return m, a
 }
 
-// Phase is how far the race has come.
-func (m *Machine) Phase() Phase { return m.phase }
-
 // Step takes one event, which happened at the given age of the call, and returns what must be done. The actions of several
 // steps must be done in the order of the steps. An event that is out of place, such as a second end of the same attempt,
 // changes nothing. Step does not allocate.

@@ -12,8 +12,8 @@ import (
 // share a lock, which only a call that has become slow takes.
 //
 // When the method is removed from memory, its counts move to the registry's departed counts. Calls in flight may count
-// afterwards. So Follow is called after each count: if the method was removed by then, it moves the count. Either leave or
-// Follow finds each count, so none is lost, and none is counted twice.
+// afterwards. So Flush is called after each count: if the method was removed by then, it moves the count. Either leave or
+// Flush finds each count, so none is lost, and none is counted twice.
 type Counters struct {
 	Calls, Warmup, Paused, Off, NotSelected, NoDescriptor, NotReplayable, PassedThrough atomic.Int64
 
@@ -32,7 +32,7 @@ func (c *Counters) Update(change func(*stats.Counts)) {
 	c.mu.Lock()
 	change(&c.hedges)
 	c.mu.Unlock()
-	c.Follow()
+	c.Flush()
 }
 
 // activity returns a number that grows with every call.
@@ -41,11 +41,11 @@ func (c *Counters) activity() int64 { return c.Calls.Load() + c.PassedThrough.Lo
 // leave moves what was counted to the departed counts.
 func (c *Counters) leave() {
 	c.left.Store(true)
-	c.Follow()
+	c.Flush()
 }
 
-// Follow moves the counts if the method was removed. It must be called after every change of a count.
-func (c *Counters) Follow() {
+// Flush moves the counts if the method was removed. It must be called after every change of a count.
+func (c *Counters) Flush() {
 	if c.left.Load() {
 		c.departed.take(c)
 	}
@@ -84,7 +84,7 @@ type SameBackendCounter Counters
 func (m *SameBackendCounter) Add(n int64) int64 {
 	c := (*Counters)(m)
 	sum := c.sameBackend.Add(n)
-	c.Follow()
+	c.Flush()
 	return sum
 }
 

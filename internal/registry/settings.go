@@ -28,7 +28,7 @@ func (r *Registry) Update(c settings.Config) {
 	defer r.mu.Unlock()
 	made := settings.Configure(c, &r.pace)
 	r.config.Store(made)
-	r.eachMethod(func(m *Method) {
+	r.entries.each(func(m *Method) {
 		s := m.resolve(made)
 		m.relearn(s.Learning)
 		m.settings.Store(s)

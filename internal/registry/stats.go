@@ -19,7 +19,7 @@ func (r *Registry) Stats() stats.Counts {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	add(&sum, r.departed.read())
-	r.eachMethod(func(m *Method) { add(&sum, m.Counters.read()) })
+	r.entries.each(func(m *Method) { add(&sum, m.Counters.read()) })
 	return sum
 }
 
@@ -31,7 +31,7 @@ func (r *Registry) Methods() []stats.Method {
 	now := time.Now()
 	var methods []*Method
 	r.mu.Lock()
-	r.eachMethod(func(m *Method) { methods = append(methods, m) })
+	r.entries.each(func(m *Method) { methods = append(methods, m) })
 	r.mu.Unlock()
 
 	rows := make([]stats.Method, 0, len(methods))

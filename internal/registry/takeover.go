@@ -126,7 +126,7 @@ func (r *Registry) WriteSnapshot(to io.Writer) error {
 	methods := map[string][]*Method{} // by target
 	if r != nil {
 		r.mu.Lock()
-		r.eachMethod(func(m *Method) { methods[m.Target.Name] = append(methods[m.Target.Name], m) })
+		r.entries.each(func(m *Method) { methods[m.Target.Name] = append(methods[m.Target.Name], m) })
 		r.mu.Unlock()
 	}
 	w := snapshot.NewWriter(to)

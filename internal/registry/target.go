@@ -3,7 +3,6 @@ package registry
 import (
 	"strings"
 	"sync"
-	pointer "sync/atomic"
 	"time"
 
 	"go.uber.org/atomic"
@@ -50,10 +49,10 @@ type Method struct {
 
 	settings atomic.Pointer[Settings] // the newest that a call has needed
 	own      *budget.Bucket           // nil if it never had one; guarded by Registry.mu
-	classes  pointer.Pointer[Classes] // of requests, of the newest class function; nil if it never had one
+	classes  atomic.Pointer[Classes]  // of requests, of the newest class function; nil if it never had one
 	guard    guard.Method
-	noPolicy atomic.Bool              // WithOtherBackendOnly found no policy of package balancer
-	history  pointer.Pointer[history] // nil before the first sample
+	noPolicy atomic.Bool             // WithOtherBackendOnly found no policy of package balancer
+	history  atomic.Pointer[history] // nil before the first sample
 	memory   sketch.Meter
 	entry    entry
 }
@@ -176,7 +175,16 @@ func (m *Method) learn(c *learn.Config, l *learn.Learner, memory *sketch.Meter, 
 // triggerPanicked counts a panic in the trigger, whose last estimate stays in force.
 func (m *Method) triggerPanicked() { m.Counters.Update(func(s *stats.Counts) { s.TriggerPanics++ }) }
 
-// eachMethod visits every entry, with r.mu held.
-func (r *Registry) eachMethod(visit func(*Method)) {
-	r.entries.each(visit)
+// changed returns what is to be called when what is known of the method, or of a class of its requests, changes.
+func (m *Method) changed(class string) func(learn.Change) {
+	return func(change learn.Change) {
+		for _, t := range m.Target.registry.config.Load().Traces {
+			switch {
+			case change.DistributionChanged && t.DistributionChanged != nil:
+				t.DistributionChanged(stats.DistributionChanged{Target: m.Target.Name, Method: m.Name, Class: class})
+			case !change.DistributionChanged && t.HedgingStepped != nil:
+				t.HedgingStepped(stats.HedgingStepped{Target: m.Target.Name, Method: m.Name, Class: class, Choice: *change.Choice})
+			}
+		}
+	}
 }
