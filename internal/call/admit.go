@@ -46,7 +46,7 @@ func notSent(c *Call, d *feature.Due, v feature.Verdict) race.Event {
 	waits := v.Event == race.HeldBack && v.Until == 0
 	if v.Reason != stats.NoReason && !(waits && c.heldBack == v.Reason) {
 		c.method.Counters.HeldBack(v.Reason)
-		c.tellHeldBack(d.N, v.Reason)
+		tellHeldBack(c, d.N, v.Reason)
 	}
 	if waits {
 		c.heldBack = v.Reason

@@ -150,7 +150,7 @@ func (c *Call) arm(delay time.Duration) {
 
 // Plan is when the call's hedges are due, and by which rules its attempts race; false if it gets no hedge.
 func (c *Call) Plan() (race.Plan, bool) {
-	c.reportUnhedged()
+	reportUnhedged(c)
 	if !c.armed {
 		return race.Plan{}, false
 	}
@@ -192,8 +192,8 @@ func (c *Call) NotReplayable() {
 		c.armed, c.FollowUp = false, feature.FollowUp{}
 		c.method.Counters.NotReplayable.Add(1)
 		c.method.Counters.Flush()
-		c.tellHeldBack(1, stats.NotReplayable)
-		c.reportUnhedged()
+		tellHeldBack(c, 1, stats.NotReplayable)
+		reportUnhedged(c)
 	}
 }
 

@@ -49,7 +49,7 @@ func (c *Call) catchUp(r *race.Report) {
 		c.failures |= 1 << n
 		tellFailure(c, a.End, a.Pushback)
 		if a.Pushback != race.NoPushback {
-			c.tellHeldBack(r.Hedges+1, stats.PushedBack)
+			tellHeldBack(c, r.Hedges+1, stats.PushedBack)
 		}
 	}
 	for ; int(c.dropped) < r.Dropped; c.dropped++ {

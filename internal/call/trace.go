@@ -21,7 +21,7 @@ func (c *Call) Sent(n int) {
 }
 
 // tellHeldBack says why hedge n, which is due, is not sent.
-func (c *Call) tellHeldBack(n int, why stats.Reason) {
+func tellHeldBack(c *Call, n int, why stats.Reason) {
 	c.why = why
 	for _, t := range c.settings.Traces {
 		if t.HedgeHeldBack != nil {
@@ -66,7 +66,7 @@ func tellOddCost(c *Call, cost float64) {
 }
 
 // reportUnhedged says what happens to a call unless it races.
-func (c *Call) reportUnhedged() {
+func reportUnhedged(c *Call) {
 	if c.report == nil {
 		return
 	}

@@ -70,6 +70,6 @@ func (c *Call) SetTraits(t Traits) {
 	c.Learned.Class = &c.class.Learner
 	if c.Estimate != nil && c.estimate() {
 		c.MaxHedges = min(c.Estimate.Hedges, c.settings.MaxHedges)
-		c.reportUnhedged()
+		reportUnhedged(c)
 	}
 }
