@@ -184,7 +184,7 @@ func (u *unary) detach() bool {
 	if u.request.Shared() || !u.request.Replayable() {
 		return false
 	}
-	req, ok := u.request.Repeat()
+	req, ok := u.request.Message()
 	if ok {
 		u.req, u.reply = req, u.replies.Make()
 	}
@@ -229,7 +229,7 @@ func (u *unary) recycle() {
 func (u *unary) Replayable() (ok, shared bool) { return u.request.Replayable(), u.request.Shared() }
 
 func (u *unary) Hedge(n int, _ context.CancelCauseFunc) race.Attempt {
-	req, ok := u.request.Repeat()
+	req, ok := u.request.Message()
 	if !ok {
 		return nil
 	}

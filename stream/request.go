@@ -26,7 +26,7 @@ func (r *request) sent(m any) {
 	again := attempt.NewRequest(m)
 	repeatable := again.Light() || again.Replayable()
 	if repeatable {
-		m, repeatable = again.Repeat()
+		m, repeatable = again.Message()
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -293,8 +293,8 @@ func TestRequest(t *testing.T) {
 				}
 				return
 			}
-			sent, ok := r.Repeat()
-			again, _ := r.Repeat()
+			sent, ok := r.Message()
+			again, _ := r.Message()
 			same := reflect.DeepEqual(sent, tc.req)
 			if m, isProto := tc.req.(proto.Message); isProto && tc.want == copied {
 				same = proto.Equal(sent.(proto.Message), m)
@@ -333,7 +333,7 @@ func TestRequest_ThatPanics(t *testing.T) {
 	if !r.Replayable() || r.Shared() {
 		t.Error("it should look like any other")
 	}
-	if sent, ok := r.Repeat(); ok {
+	if sent, ok := r.Message(); ok {
 		t.Errorf("%v", sent)
 	}
 }
@@ -341,7 +341,7 @@ func TestRequest_ThatPanics(t *testing.T) {
 func TestCopyRequest(t *testing.T) {
 	copyOf := func(m any) (any, bool) {
 		r := attempt.NewRequest(m)
-		copied, ok := r.Repeat()
+		copied, ok := r.Message()
 		return copied, ok && !r.Shared()
 	}
 	req := &testpb.Request{Id: 1, Payload: []byte("payload")}

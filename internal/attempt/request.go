@@ -18,7 +18,7 @@ const MaxCopy = 1 << 20
 
 const perMessage = 64
 
-// Request is a call's request, for hedges to repeat. Its methods must not overlap.
+// Request is a call's request, which hedges send again. Its methods must not overlap.
 type Request struct {
 	caller any
 	copied any // what all hedges send, instead of the caller's
@@ -61,9 +61,9 @@ func (r *Request) Shared() bool {
 	return r.caller == nil || kindOf(reflect.TypeOf(r.caller)).form == opaque
 }
 
-// Repeat returns the request for a hedge: one copy for all hedges, because none of them changes it, or the caller's request
+// Message returns what hedges send: one copy for all hedges, because none of them changes it, or the caller's request
 // if that is shared. It returns false if copying fails.
-func (r *Request) Repeat() (any, bool) {
+func (r *Request) Message() (any, bool) {
 	if r.Shared() {
 		return r.caller, true
 	}
