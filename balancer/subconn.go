@@ -43,8 +43,8 @@ func (s *subConn) changed(state balancer.SubConnState, listener func(balancer.Su
 	})
 }
 
-// deliver tells the child of a change, unless it is closed. What leaves is taken off the list before the child knows, and
-// what comes is on it before: the list is no older than the child's picker.
+// deliver tells the child of a change, unless it is closed. The list changes before the child knows: it is no older
+// than the child's picker.
 func (s *subConn) deliver(change, tell func()) {
 	c := s.child
 	c.delivering.Lock()

@@ -41,7 +41,7 @@ const (
 //
 // A bucket starts with one token and gains a share of one with every call. It holds at most its burst: what the calls of
 // the last 1.75 to 2 seconds earned, between 1 and 100,000 tokens. A costly call raises the burst for a while: see
-// [Bucket.Earn]. What goes beyond the burst is saved, up to four times the burst. The rest is forfeited.
+// [Bucket.Earn]. Tokens beyond the burst are saved, up to four times the burst. The rest is forfeited.
 //
 // Tokens are not stored. They are the difference of two sums: what was earned, and what is gone, paid or forfeited. A call
 // adds to the first, and a payment moves the second up, never past the first. Tokens beyond the burst are forfeited no
@@ -97,8 +97,8 @@ func (r *rate) last(recent, units uint64) uint64 {
 	return since*r.perUnit + (recent-since)*r.former
 }
 
-// SetPercent changes what each call adds, from now on, as New sets it. What the bucket holds stays, and so does its burst for
-// two seconds. With 0 percent it still pays what it holds. Calls of SetPercent must not overlap.
+// SetPercent changes what each call adds, from now on, as New sets it. Its tokens stay, and so does its burst for two
+// seconds. With 0 percent it still pays what it holds. Calls of SetPercent must not overlap.
 func (b *Bucket) SetPercent(percent float64) {
 	old := b.rate.Load()
 	perUnit := uint64(math.Round(share(percent) * token / unitsPerCall))

@@ -11,7 +11,7 @@ const (
 )
 
 // NewKeeping returns an empty window as [NewIn] does, in which the last calls stay whatever their age, up to 720 windows: so
-// many, or a fifteenth more. What is older than the window leaves only as newer calls come in its place.
+// many, or a fifteenth more. Calls older than the window leave only as newer ones come in their place.
 //
 // It has no more slots than another. A step begins a slot only if the one before holds its share of the calls to keep, and
 // otherwise goes on in that one.

@@ -38,7 +38,7 @@ func (m *Meter) Bytes() int64 {
 	return n
 }
 
-// Release takes all that m counts out of what it is part of. What is added later counts no more.
+// Release takes all that m counts out of the meter that it is part of. Later additions do not count any more.
 func (m *Meter) Release() {
 	if n := m.bytes.Swap(released); n > released/2 {
 		m.whole.Add(-n)

@@ -36,8 +36,8 @@ const (
 // slot of its own, so that a recorder that falls behind, for however long, never counts into another step.
 //
 // Durations outside of 1 µs to 10 min, zero and negative ones among them, count as the nearer end. Times are passed in and
-// should come from one clock, as those of [time.Now] do. They may come in any order, within 290 years of the first. What comes
-// after its step was forgotten is dropped. A time more than two windows behind the latest means that the clock was set back:
+// should come from one clock, as those of [time.Now] do. They may come in any order, within 290 years of the first. A call
+// whose step is forgotten is dropped. A time more than two windows behind the latest means that the clock was set back:
 // the window goes by the new one, and the slots of the old make way one by one.
 //
 // Memory is allocated as it is needed: 180 bytes for an empty window, 750 with one observation, 17 KB when latencies spread

@@ -71,8 +71,8 @@ func (l *Learner) Start(c *Config, p Place) {
 // kept is how many calls are remembered whatever their age.
 const kept = 1000
 
-// Configure sets the configuration to learn under from now on. What was learned stays, and is looked at again when the next
-// call has ended. The window keeps its length.
+// Configure sets the configuration to learn under from now on. All that was learned stays, and is looked at again when the
+// next call has ended. The window keeps its length.
 func (l *Learner) Configure(c *Config) {
 	if *l.config.Load() != *c {
 		l.config.Store(c)

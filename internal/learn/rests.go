@@ -116,7 +116,7 @@ func (r *rests) at(age time.Duration, hedges int) *rest {
 	return f
 }
 
-// dropLeast makes room by what the fewest calls are known of.
+// dropLeast drops the entry with the fewest known calls, to make room.
 func (r *rests) dropLeast() {
 	var least restKey
 	fewest := math.Inf(1)

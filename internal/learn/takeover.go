@@ -87,8 +87,8 @@ func (i *inherited) forget() {
 	}
 }
 
-// TakeOver makes the learner begin with what another one knows. It comes after Start, and before anything else. What is known
-// of many calls counts for a thousand.
+// TakeOver makes the learner begin with what another one knows. It comes after Start, and before anything else. More than a
+// thousand known calls count as a thousand.
 func (l *Learner) TakeOver(k Knowledge) {
 	calls := k.Primaries.Total()
 	if !(calls >= 1) {

@@ -14,7 +14,7 @@ import (
 	"github.com/grpchedge/hedge/internal/learn"
 )
 
-// The bounds of what is read. What a scheduler with 64 MiB of memory writes is a tenth of them at most.
+// The bounds of a snapshot. A scheduler with 64 MiB of memory writes a tenth of them at most.
 const (
 	maxBytes    = 256 << 20
 	maxParts    = 1 << 18 // targets; and methods with their classes

@@ -1,6 +1,6 @@
 // Package snapshot reads and writes what schedulers have learned: the messages of proto/snapshotpb, with what learners know
-// in them. What is read may come from anybody: it is checked. It takes at most five times its bytes, these
-// included, and 256 bytes for each target, method and class.
+// in them. A snapshot may come from anybody, so it is checked. Reading takes at most five times its
+// bytes, these included, and 256 bytes for each target, method and class.
 package snapshot
 
 import (
