@@ -42,8 +42,7 @@ func failureOf(final codeset.Set, err error, trailer metadata.MD) race.Event {
 func (c *Call) catchUp(r *race.Report) {
 	for n := range r.Hedges + 1 {
 		a := &r.Attempts[n]
-		failed := a.HasEnded && !a.CutShort && (a.End == race.Final || a.End == race.NonFatal || a.End == race.PoorStatus)
-		if !failed || c.failures&(1<<n) != 0 || r.CallerGone != race.CallerStayed && a.EndedAt >= r.GoneAt {
+		if !a.Failed() || a.CutShort || c.failures&(1<<n) != 0 || r.CallerGone != race.CallerStayed && a.EndedAt >= r.GoneAt {
 			continue
 		}
 		c.failures |= 1 << n

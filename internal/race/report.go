@@ -74,6 +74,11 @@ func (a AttemptReport) Took() (time.Duration, bool) {
 	return a.EndedAt - a.SentAt, a.HasEnded && (a.End == OK || a.End == PoorReply)
 }
 
+// Failed reports whether the attempt ended with a status other than OK.
+func (a *AttemptReport) Failed() bool {
+	return a.HasEnded && (a.End == Final || a.End == NonFatal || a.End == PoorStatus)
+}
+
 // PoorAnswers counts the poor answers.
 func (r *Report) PoorAnswers() (n int) {
 	for i := range r.Attempts {

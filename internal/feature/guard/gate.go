@@ -41,7 +41,7 @@ func (g *Gate) Admit(d *feature.Due) feature.Verdict {
 
 func anyFailed(r *race.Report) bool {
 	for n := range r.Hedges + 1 {
-		if a := &r.Attempts[n]; a.HasEnded && (a.End == race.Final || a.End == race.NonFatal || a.End == race.PoorStatus) {
+		if r.Attempts[n].Failed() {
 			return true
 		}
 	}
