@@ -53,12 +53,12 @@ func TestRule01_AFailureWithAMessage(t *testing.T) {
 		{"the hedge answers while the primary is in flight", 10 * ms, codes.NotFound, codes.NotFound, false},
 		{"the hedge answers when the primary has failed", 45 * ms, codes.NotFound, codes.NotFound, false},
 	} {
-		for _, was := range []*testpb.Reply{{}, {Id: 1, Payload: []byte("held")}} {
+		for n, was := range []*testpb.Reply{{}, {Id: 1, Payload: []byte("held")}, {Id: 1, Payload: []byte("followed")}} {
 			t.Run(tc.name+", "+string(was.Payload), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					var s *hedge.Scheduler
 					if tc.delay > 0 {
-						s = hedgetest.Fixed(t, tc.delay, hedge.WithReadOnlyMethods("/a/B"), hedge.WithMaxHedges(1))
+						s = hedgetest.Fixed(t, tc.delay, hedge.WithReadOnlyMethods("/a/B"), hedge.WithMaxHedges(1), hedge.WithFollowUp(float64(n/2*100)))
 					}
 					conn := halfAnswer(t, s, tc.hedged)
 					reply, want := proto.CloneOf(was), was

@@ -118,7 +118,8 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 			out.Release(nil)
 		case plan.Detached:
 			cancel(nil)
-			if out.Err == nil {
+			// A primary that has failed may have received a message. It runs on if its caller has gone.
+			if out.Err == nil || ctx.Err() == nil && !replies.IsEmpty(u.reply) {
 				replies.Take(u.reply)
 			}
 		}

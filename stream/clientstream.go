@@ -143,6 +143,10 @@ func (c *clientStream) raceInto(k *contest, replies attempt.Reply, m any) error 
 		replies.Take(winner.into)
 		winner.into = nil
 	case c.plan.Detached:
+		// A primary that has failed may have received a message. It runs on if its caller has gone.
+		if winner == &c.primary && c.caller.Err() == nil && !replies.IsEmpty(winner.into) {
+			replies.Take(winner.into)
+		}
 	default: // the primary lost, but may have received into m
 		replies.Restore(was)
 	}

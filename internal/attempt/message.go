@@ -59,6 +59,14 @@ func (r *Reply) Take(m any) {
 	reflect.ValueOf(r.caller).Elem().Set(reflect.ValueOf(m).Elem())
 }
 
+// IsEmpty reports whether m, which Make has made, has received nothing, or an empty message.
+func (r *Reply) IsEmpty(m any) bool {
+	if r.proto != nil {
+		return proto.Size(m.(proto.Message)) == 0
+	}
+	return reflect.ValueOf(m).Elem().IsZero()
+}
+
 // Content returns a copy of what the caller's reply holds, nil if it is empty. No attempt may be receiving into it yet.
 // For an empty protobuf message it does not allocate.
 func (r *Reply) Content() any {

@@ -94,7 +94,7 @@ func (x *runner) tellFollowed(err error) {
 func (x *runner) lose(a *Actions) {
 	left := a.Leave & x.policy.Lost(a.Cancel|a.Leave, a.Leave)
 	x.left = left
-	if x.followed = a.Leave.Has(0) && x.machine.inFlight.Has(0) && x.policy.Follow(x.report.Hedges); x.followed {
+	if x.followed = a.Leave.Has(0) && a.Deliver != DeliverPanic && x.machine.inFlight.Has(0) && x.policy.Follow(x.report.Hedges); x.followed {
 		left |= only(0)
 	}
 	a.Cancel |= a.Leave &^ left
