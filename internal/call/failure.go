@@ -42,7 +42,7 @@ func failureOf(final codeset.Set, err error, trailer metadata.MD) race.Event {
 func (c *Call) catchUp(r *race.Report) {
 	for n := range r.Hedges + 1 {
 		a := &r.Attempts[n]
-		if !a.Failed() || a.CutShort || c.failures&(1<<n) != 0 || r.CallerGone != race.CallerStayed && a.EndedAt >= r.GoneAt {
+		if !a.Failed() || a.CutShort || c.failures&(1<<n) != 0 || c.goneBefore(r, n) {
 			continue
 		}
 		c.failures |= 1 << n
