@@ -99,8 +99,9 @@ func (k *contest) decide(into any) *streamAttempt {
 func (c *clientStream) startPlan(age time.Duration) race.Plan {
 	plan := c.plan
 	if c.inspects {
+		detached := c.call.Detached // its primary is open already
 		if changed, hedged := c.call.Plan(); hedged {
-			changed.Detached, changed.LetGo = plan.Detached, plan.LetGo
+			changed.Detached, changed.LetGo, c.call.Detached = plan.Detached, plan.LetGo, detached
 			plan = changed
 		}
 	}
