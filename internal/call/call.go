@@ -61,13 +61,13 @@ func Begin(r *registry.Registry, ctx context.Context, target, method string, con
 	c.Learns, c.Learned.Method = true, &m.Learner
 	c.Payment = feature.Payment{Target: m.Target.Budget, Own: s.Own, Cost: 1, Priced: s.Cost == nil}
 	m.Target.FirstCall(s.Selected || o.after)
-	c.decide(o)
+	decide(&c, o)
 	m.Counters.Flush()
 	return c
 }
 
 // decide decides whether the call may be hedged, and after which delay.
-func (c *Call) decide(o options) {
+func decide(c *Call, o options) {
 	m, s := c.method, c.settings
 	switch {
 	case o.off, s.Off:
