@@ -99,6 +99,14 @@ func (c *Call) Learner() *learn.Learner {
 	return c.Learned.Method
 }
 
+// Teach does something with each learner that the call teaches: the method's and its class's.
+func (c *Call) Teach(teach func(*learn.Learner)) {
+	teach(c.Learned.Method)
+	if c.Learned.Class != nil {
+		teach(c.Learned.Class)
+	}
+}
+
 // Median is what a call like this one usually takes; 0 while that is being learned.
 func (c *Call) Median() time.Duration {
 	if median := c.Learner().Median(); median > 0 {

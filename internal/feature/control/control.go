@@ -52,19 +52,10 @@ func (g *Groups) Draw() feature.Group {
 	switch {
 	case g == nil:
 		return feature.NoGroup
-	case float64(scramble(g.calls.Add(1))>>11)/(1<<53) < g.share:
+	case float64(feature.Scramble(g.calls.Add(1))>>11)/(1<<53) < g.share:
 		return feature.Unhedged
 	}
 	return feature.Hedgeable
-}
-
-// scramble makes a number that looks like chance of each number: the finalizer of SplitMix64 (Steele, Lea and Flood, "Fast
-// Splittable Pseudorandom Number Generators", OOPSLA 2014). No pattern of traffic can be in step with it.
-func scramble(n uint64) uint64 {
-	n *= 0x9e3779b97f4a7c15
-	n = (n ^ n>>30) * 0xbf58476d1ce4e5b9
-	n = (n ^ n>>27) * 0x94d049bb133111eb
-	return n ^ n>>31
 }
 
 // Admitted counts a hedge.

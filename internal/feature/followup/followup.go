@@ -14,6 +14,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/grpchedge/hedge/internal/feature"
 	"github.com/grpchedge/hedge/sketch"
 )
 
@@ -60,7 +61,7 @@ func New(percent, target float64, seed uint64, memory *sketch.Meter) *Method {
 	m := &Method{}
 	m.memory.PartOf(memory)
 	m.memory.Add(int64(unsafe.Sizeof(*m)))
-	m.calls.Store(scramble(seed))
+	m.calls.Store(feature.Scramble(seed))
 	m.Configure(percent, target)
 	return m
 }
@@ -87,19 +88,10 @@ func (m *Method) Draw() (share float32) {
 		return 0
 	}
 	share = math.Float32frombits(m.share.Load())
-	if float32(scramble(m.calls.Add(1))>>40)/(1<<24) < share {
+	if float32(feature.Scramble(m.calls.Add(1))>>40)/(1<<24) < share {
 		return share
 	}
 	return 0
-}
-
-// scramble makes a number that looks random from each number: the finalizer of SplitMix64 (Steele, Lea and Flood, "Fast
-// Splittable Pseudorandom Number Generators", OOPSLA 2014). No pattern of traffic can be in step with it.
-func scramble(n uint64) uint64 {
-	n *= 0x9e3779b97f4a7c15
-	n = (n ^ n>>30) * 0xbf58476d1ce4e5b9
-	n = (n ^ n>>27) * 0x94d049bb133111eb
-	return n ^ n>>31
 }
 
 // Call is what became of a call that could be hedged. Calls whose attempts failed are not for this package.

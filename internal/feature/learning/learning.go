@@ -35,9 +35,9 @@ func (o Observer) Ended(c feature.Call, e feature.End) {
 	p := e.Primary
 	switch ended := c.Start.Add(p.Age); {
 	case p.CutShort, p.Known && p.Gone && p.Err != nil:
-		each(&c, func(l *learn.Learner) { l.ObserveLonger(ended, p.Age) })
+		c.Teach(func(l *learn.Learner) { l.ObserveLonger(ended, p.Age) })
 	case p.Known && !p.Late && codeset.Answers.HasStatus(p.Err):
-		each(&c, func(l *learn.Learner) { l.Observe(ended, p.Age) })
+		c.Teach(func(l *learn.Learner) { l.Observe(ended, p.Age) })
 	}
 }
 
@@ -48,11 +48,11 @@ func (o Observer) raced(c *feature.Call, e feature.End) {
 	r := e.Race
 	proven := c.Estimate != nil && proves(r)
 	if proven {
-		each(c, func(l *learn.Learner) { l.Hedged(r.Winner > 0 && codeset.Answers.HasStatus(r.Err)) })
+		c.Teach(func(l *learn.Learner) { l.Hedged(r.Winner > 0 && codeset.Answers.HasStatus(r.Err)) })
 	}
 	if proven && !e.Headers {
 		first := r.Attempts[1].SentAt
-		each(c, func(l *learn.Learner) { l.HedgedCall(first, r.DeliveredAt-first, c.MaxHedges) })
+		c.Teach(func(l *learn.Learner) { l.HedgedCall(first, r.DeliveredAt-first, c.MaxHedges) })
 	}
 	if !o.Hedges || !e.Headers && (r.PoorAnswers() > 0 || r.Repeated) {
 		return
@@ -94,18 +94,10 @@ func proves(r *race.Report) bool {
 
 func hedgeEnded(c *feature.Call, err error, after time.Duration) {
 	if codeset.Answers.HasStatus(err) {
-		each(c, func(l *learn.Learner) { l.HedgeAnswered(time.Now(), after) })
+		c.Teach(func(l *learn.Learner) { l.HedgeAnswered(time.Now(), after) })
 	}
 }
 
 func hedgeCutShort(c *feature.Call, after time.Duration) {
-	each(c, func(l *learn.Learner) { l.HedgeCancelled(time.Now(), after) })
-}
-
-// each does something with each learner that the call teaches: the method's and its class's.
-func each(c *feature.Call, teach func(*learn.Learner)) {
-	teach(c.Learned.Method)
-	if c.Learned.Class != nil {
-		teach(c.Learned.Class)
-	}
+	c.Teach(func(l *learn.Learner) { l.HedgeCancelled(time.Now(), after) })
 }
