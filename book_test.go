@@ -29,7 +29,7 @@ func TestBook_DroppedHedges(t *testing.T) {
 			for range 20 { // earns what the hedge costs
 				hcall.Begin(registry.Of(s), t.Context(), target, other, nil, hedge.After(0))
 			}
-			if admitted, _ := admit(&c, n); !admitted {
+			if admitted, _ := hedgetest.Admit(&c, n); !admitted {
 				t.Fatal("the budget does not pay")
 			}
 		}

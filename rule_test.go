@@ -19,7 +19,6 @@ import (
 	"github.com/grpchedge/hedge"
 	hcall "github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/longtest"
-	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
@@ -167,7 +166,7 @@ func TestRule13_WhatTeaches(t *testing.T) {
 					cancel()
 				}
 				if tc.cut {
-					cutShort(&c, c.Age())
+					hedgetest.CutShort(&c, c.Age())
 				} else {
 					c.End(hcall.End{Err: tc.err})
 				}
@@ -188,7 +187,7 @@ func TestRule15_TheQuantileIsComputedSeldom(t *testing.T) {
 		calls := longtest.Size(3_000, 10_000)
 		for i := range calls {
 			c := hcall.Begin(registry.Of(s), t.Context(), target, method, nil)
-			cutShort(&c, c.Age()+time.Duration(i)*time.Microsecond)
+			hedgetest.CutShort(&c, c.Age()+time.Duration(i)*time.Microsecond)
 			c.End(hcall.End{})
 			delays[s.Targets()[0].Delay] = true
 		}
@@ -217,11 +216,4 @@ func TestRule18_BookingACallDoesNotAllocate(t *testing.T) {
 	}); n > 0.5 { // computing the trigger anew allocates, seldom
 		t.Errorf("%v allocations", n)
 	}
-}
-
-// cutShort ends a call whose primary had not answered at the given age, when a hedge won.
-func cutShort(c *hcall.Call, age time.Duration) {
-	r := race.Report{DecidedAt: age, DeliveredAt: age}
-	r.Attempts[0].CutShort = true
-	c.Book(&r)
 }

@@ -17,7 +17,6 @@ import (
 	hcall "github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/feature"
 	"github.com/grpchedge/hedge/internal/longtest"
-	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	_ "github.com/grpchedge/hedge/proto" // the descriptors that WithIdempotentOnly reads
@@ -29,16 +28,6 @@ const (
 	target = "dns:///test"
 	method = "/pkg.Svc/Get"
 )
-
-// admit asks whether hedge n of a call of which nothing else has happened may be sent, and otherwise after what time to ask
-// again; 0 is never.
-func admit(c *hcall.Call, n int) (send bool, again time.Duration) {
-	e := c.Admit(n, n, new(race.Report))
-	if e.Kind == race.HeldBack {
-		again = e.Until - c.Age()
-	}
-	return e.Kind == race.Admitted, again
-}
 
 func TestNilScheduler(t *testing.T) {
 	for name, s := range map[string]*hedge.Scheduler{"nil": nil, "zero": {}} {
@@ -59,7 +48,7 @@ func TestNilScheduler(t *testing.T) {
 			if _, ok := c.Plan(); ok {
 				t.Error("it hedges")
 			}
-			if send, again := admit(&c, 1); send || again != 0 {
+			if send, again := hedgetest.Admit(&c, 1); send || again != 0 {
 				t.Error("it admits a hedge")
 			}
 			c.NotReplayable()
@@ -264,14 +253,14 @@ func TestRule10_EachReasonIsCounted(t *testing.T) {
 						t.Errorf("plan %+v", plan)
 					}
 					time.Sleep(plan.Due)
-					send, again := admit(&c, 1)
+					send, again := hedgetest.Admit(&c, 1)
 					if send != (tc.want.Hedges > 0) {
 						t.Errorf("Admit(1) = %v", send)
 					}
 					for range 3 { // asked again, it is still one hedge that was held back
 						if again > 0 {
 							time.Sleep(again)
-							_, again = admit(&c, 1)
+							_, again = hedgetest.Admit(&c, 1)
 						}
 					}
 				}
@@ -301,7 +290,7 @@ func fail(s *hedge.Scheduler) {
 func spend(s *hedge.Scheduler) {
 	for {
 		c := hcall.Begin(registry.Of(s), context.Background(), target, method, nil)
-		if send, _ := admit(&c, 1); !send {
+		if send, _ := hedgetest.Admit(&c, 1); !send {
 			return
 		}
 	}

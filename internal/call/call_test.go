@@ -17,12 +17,12 @@ import (
 func TestRule13_HedgesThatFailTeachNothing(t *testing.T) {
 	s := hedgetest.All(t, hedge.WithNonFatalCodes())
 	c := call.Begin(registry.Of(s), t.Context(), target, method, nil)
-	book(&c, ms, status.Error(codes.Unavailable, "dead"))
+	hedgetest.HedgeWins(&c, ms, status.Error(codes.Unavailable, "dead"))
 	if n := hedgesKnown(&c); n != 0 {
 		t.Errorf("%d hedges known, and one has failed", n)
 	}
-	book(&c, ms, nil)
-	book(&c, ms, status.Error(codes.NotFound, "an answer"))
+	hedgetest.HedgeWins(&c, ms, nil)
+	hedgetest.HedgeWins(&c, ms, status.Error(codes.NotFound, "an answer"))
 	cut := race.Report{Hedges: 1, DecidedAt: ms, DeliveredAt: ms}
 	cut.Attempts[0] = race.AttemptReport{HasEnded: true, EndedAt: ms}
 	cut.Attempts[1] = race.AttemptReport{CutShort: true}

@@ -32,18 +32,18 @@ func TestAdmit_GoesByTheNewestEstimate(t *testing.T) {
 		}
 		record(60, 50*ms)
 		time.Sleep(plan.Due)
-		send, wait := admit(c, 1)
+		send, wait := hedgetest.Admit(c, 1)
 		if send || wait < 40*ms || wait > 50*ms {
 			t.Fatalf("sent: %v, due again after %v, want after some 48 ms", send, wait)
 		}
 		time.Sleep(wait)
-		if send, _ := admit(c, 1); !send {
+		if send, _ := hedgetest.Admit(c, 1); !send {
 			t.Error("the hedge is not sent when it is due by what is known now")
 		}
 
 		// Where calls have become faster, the hedge is due as it was.
 		record(1000, 2*ms)
-		if send, wait := admit(again, 1); !send && wait > 0 {
+		if send, wait := hedgetest.Admit(again, 1); !send && wait > 0 {
 			t.Errorf("due again after %v at the age %v", wait, again.Age())
 		}
 	})

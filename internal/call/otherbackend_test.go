@@ -46,7 +46,7 @@ func TestNoBackendPolicy(t *testing.T) {
 			if says() {
 				t.Error("it is said before a hedge is due")
 			}
-			if send, _ := admit(&c, 1); send != tc.allowed {
+			if send, _ := hedgetest.Admit(&c, 1); send != tc.allowed {
 				t.Errorf("sent: %v", send)
 			}
 			if got := says(); got != tc.want {

@@ -17,7 +17,6 @@ import (
 	hcall "github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/longtest"
-	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
@@ -27,7 +26,7 @@ import (
 // booked begins and ends a call that takes d, as far as the scheduler can tell.
 func booked(s *hedge.Scheduler, target, method string, d time.Duration) {
 	c := hcall.Begin(registry.Of(s), context.Background(), target, method, nil)
-	cutShort(&c, c.Age()+d)
+	hedgetest.CutShort(&c, c.Age()+d)
 }
 
 // perNumber is a class function for requests that are numbers: fifty classes, more than there are to be.
@@ -78,8 +77,8 @@ func TestRule16_MemoryIsCounted(t *testing.T) {
 							c.Inspect(j)
 							c.End(hcall.End{Age: took})
 							if tc.hedged {
-								learners(&c, func(l *learn.Learner) { l.HedgeAnswered(time.Now(), took) })
-								learners(&c, func(l *learn.Learner) { l.HedgedCall(time.Duration(1+j%10)*ms, took, 1) })
+								c.Teach(func(l *learn.Learner) { l.HedgeAnswered(time.Now(), took) })
+								c.Teach(func(l *learn.Learner) { l.HedgedCall(time.Duration(1+j%10)*ms, took, 1) })
 							}
 						}
 					}
@@ -241,10 +240,10 @@ func TestRule16_CallsInFlightOutliveTheirEntry(t *testing.T) {
 	if before.Calls != 2002 || before.Hedges != 0 {
 		t.Fatalf("%+v", before)
 	}
-	if !admit(&c, 1) {
+	if send, _ := hedgetest.Admit(&c, 1); !send {
 		t.Fatal("the hedge is not sent")
 	}
-	book(&c, ms)
+	hedgetest.HedgeWins(&c, ms, nil)
 	c.LoserPanicked()
 	lost.NotReplayable()
 	want := before
@@ -289,9 +288,9 @@ func TestRule16_CountsNeverFall(t *testing.T) {
 			random := rand.New(rand.NewPCG(g, 1))
 			var open []hcall.Call
 			finish := func(c *hcall.Call) {
-				if admit(c, 1) {
+				if send, _ := hedgetest.Admit(c, 1); send {
 					admitted.Add(1)
-					book(c, ms)
+					hedgetest.HedgeWins(c, ms, nil)
 				}
 			}
 			for range calls {
@@ -326,17 +325,10 @@ func TestRule12_TargetsThatComeAndGo(t *testing.T) {
 	before := s.Stats()
 	for i := range 5_000 {
 		c := hcall.Begin(registry.Of(s), t.Context(), fmt.Sprintf("dns:///other-%d", i), method, nil)
-		admit(&c, 1)
+		hedgetest.Admit(&c, 1)
 		c.End(hcall.End{})
 	}
 	if sent := s.Stats().Hedges - before.Hedges; sent > 500 {
 		t.Errorf("%d hedges of 5,000 calls", sent)
 	}
-}
-
-// cutShort ends a call whose primary had not answered at the given age, when a hedge won.
-func cutShort(c *hcall.Call, age time.Duration) {
-	r := race.Report{DecidedAt: age, DeliveredAt: age}
-	r.Attempts[0].CutShort = true
-	c.Book(&r)
 }

@@ -68,7 +68,7 @@ func TestRule16_UpdatesLeakNothing(t *testing.T) {
 						c := call.Begin(registry.Of(s), t.Context(), target, fmt.Sprintf("/pkg.Svc/Get%d", (caller+i)%methods), nil)
 						c.Inspect(i)
 						if _, hedged := c.Plan(); hedged {
-							admit(&c, 1)
+							hedgetest.Admit(&c, 1)
 						}
 						time.Sleep(took)
 						c.End(call.End{})
