@@ -2,6 +2,7 @@ package learn_test
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/grpchedge/hedge/budget"
@@ -39,8 +40,11 @@ func TestAuto_FirstCalls(t *testing.T) {
 	}
 }
 
-// Early choices wait for their turn as others do, and the percentile stands in for them.
-func TestRule15_EarlyChoicesWaitForTheirTurn(t *testing.T) {
+// TestRule15_EarlyChoicesWaitForTheirTurn asks early choices to wait as others do; the percentile stands in for them. In virtual
+// time, the learner's own choices cost nothing, so that a busy machine changes nothing.
+func TestRule15_EarlyChoicesWaitForTheirTurn(t *testing.T) { synctest.Test(t, earlyChoicesWait) }
+
+func earlyChoicesWait(t *testing.T) {
 	of := testserver.LawT(t, "ttft")
 	for _, busy := range []bool{false, true} {
 		c := config()
