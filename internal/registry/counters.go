@@ -20,10 +20,10 @@ type Counters struct {
 	sameBackend atomic.Int64 // of hedges, by the policy's picks
 
 	left     atomic.Bool // the method was removed
-	departed *departed   // the counts of all removed methods
+	departed *Counters   // those of all removed methods
 
 	mu     sync.Mutex
-	hedges stats.Counts
+	hedges stats.Counts // and, of departed, all counts
 	early  earlyShare
 }
 
@@ -47,7 +47,7 @@ func (c *Counters) leave() {
 // Flush moves the counts if the method was removed. It must be called after every change of a count.
 func (c *Counters) Flush() {
 	if c.left.Load() {
-		c.departed.take(c)
+		c.departed.Update(func(all *stats.Counts) { add(all, c.collect(true)) })
 	}
 }
 
@@ -57,24 +57,6 @@ func add(to *stats.Counts, more stats.Counts) {
 	for i := range sum.NumField() {
 		sum.Field(i).SetInt(sum.Field(i).Int() + counts.Field(i).Int())
 	}
-}
-
-// departed are the counts of methods that were removed from memory.
-type departed struct {
-	mu    sync.Mutex
-	stats stats.Counts
-}
-
-func (d *departed) take(c *Counters) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	add(&d.stats, c.drain())
-}
-
-func (d *departed) read() stats.Counts {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.stats
 }
 
 // SameBackendCounter counts hedges sent to a backend that their call had used. It is the [place.Counter] for the policy of package
@@ -89,29 +71,23 @@ func (m *SameBackendCounter) Add(n int64) int64 {
 }
 
 // read returns one consistent copy.
-func (c *Counters) read() stats.Counts {
-	return c.collect((*atomic.Int64).Load, func(hedges *stats.Counts) stats.Counts { return *hedges })
-}
+func (c *Counters) read() stats.Counts { return c.collect(false) }
 
-// drain returns the same, and sets all to 0.
-func (c *Counters) drain() stats.Counts {
-	return c.collect(
-		func(n *atomic.Int64) int64 { return n.Swap(0) },
-		func(hedges *stats.Counts) stats.Counts {
-			s := *hedges
-			*hedges = stats.Counts{}
-			return s
-		})
-}
-
-// collect adds up the counts. A call counts before its hedges do, so hedges are read first: there are never more hedged calls
-// than calls.
-func (c *Counters) collect(count func(*atomic.Int64) int64, ofHedges func(*stats.Counts) stats.Counts) stats.Counts {
+// collect adds up the counts, and sets them to 0 if they are to be taken away. A call counts before its hedges do, so hedges are
+// read first: there are never more hedged calls than calls.
+func (c *Counters) collect(take bool) stats.Counts {
+	count := (*atomic.Int64).Load
+	if take {
+		count = func(n *atomic.Int64) int64 { return n.Swap(0) }
+	}
 	sameBackend := count(&c.sameBackend) // of hedges that are counted as sent
 	c.mu.Lock()
-	s := ofHedges(&c.hedges)
+	s := c.hedges
+	if take {
+		c.hedges = stats.Counts{}
+	}
 	c.mu.Unlock()
-	s.SameBackend = sameBackend
+	s.SameBackend += sameBackend
 	s.Warmup += count(&c.Warmup)
 	s.Paused += count(&c.Paused)
 	s.Off += count(&c.Off)
@@ -126,37 +102,22 @@ func (c *Counters) collect(count func(*atomic.Int64) int64, ofHedges func(*stats
 // HeldBack counts a hedge that was not sent.
 func (c *Counters) HeldBack(why stats.Reason) {
 	c.Update(func(s *stats.Counts) {
-		if n := heldBackFor(why, s); n != nil {
-			*n++
+		if n := heldBack[why]; n != nil {
+			*n(s)++
 		}
 	})
 }
 
-// heldBackFor returns the count of hedges that were not sent for a reason; nil for a reason that is not one of hedges.
-func heldBackFor(why stats.Reason, s *stats.Counts) *int64 {
-	switch why {
-	case stats.BudgetExhausted:
-		return &s.BudgetExhausted
-	case stats.NotReady:
-		return &s.NotReady
-	case stats.NoOtherBackend:
-		return &s.NoOtherBackend
-	case stats.NotDrawn:
-		return &s.NotDrawn
-	case stats.Paused:
-		return &s.Paused
-	case stats.Throttled:
-		return &s.Throttled
-	case stats.PushedBack:
-		return &s.PushedBack
-	case stats.DeadlineNear:
-		return &s.DeadlineNear
-	case stats.Guarded:
-		return &s.Guarded
-	case stats.ResetsSpent:
-		return &s.ResetsSpent
-	case stats.OfHedge:
-		return &s.OfHedges
-	}
-	return nil
+// heldBack are the counts of hedges that were not sent, by the reason.
+var heldBack = map[stats.Reason]func(*stats.Counts) *int64{
+	stats.BudgetExhausted: func(s *stats.Counts) *int64 { return &s.BudgetExhausted },
+	stats.NotReady:        func(s *stats.Counts) *int64 { return &s.NotReady },
+	stats.NoOtherBackend:  func(s *stats.Counts) *int64 { return &s.NoOtherBackend },
+	stats.NotDrawn:        func(s *stats.Counts) *int64 { return &s.NotDrawn },
+	stats.Paused:          func(s *stats.Counts) *int64 { return &s.Paused },
+	stats.Throttled:       func(s *stats.Counts) *int64 { return &s.Throttled },
+	stats.DeadlineNear:    func(s *stats.Counts) *int64 { return &s.DeadlineNear },
+	stats.Guarded:         func(s *stats.Counts) *int64 { return &s.Guarded },
+	stats.ResetsSpent:     func(s *stats.Counts) *int64 { return &s.ResetsSpent },
+	stats.OfHedge:         func(s *stats.Counts) *int64 { return &s.OfHedges },
 }

@@ -11,7 +11,7 @@ func (c *Counters) EarlyHeaders() {
 	calls := c.Calls.Load()
 	c.Update(func(s *stats.Counts) {
 		s.EarlyHeaders++
-		c.early.add(calls)
+		c.early = earlyShare{c.early.after(calls) + 1 - math.Exp(-1.0/earlyMemory), calls}
 	})
 }
 
@@ -23,11 +23,6 @@ type earlyShare struct {
 
 // earlyMemory is the number of calls over which the weight of one falls to 1/e.
 const earlyMemory = 64
-
-func (e *earlyShare) add(calls int64) {
-	e.share = e.after(calls) + 1 - math.Exp(-1.0/earlyMemory)
-	e.at = calls
-}
 
 // after returns the share once there have been so many calls.
 func (e *earlyShare) after(calls int64) float64 {

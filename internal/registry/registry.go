@@ -32,7 +32,7 @@ type Registry struct {
 
 	mu       sync.Mutex // serialises adding and removing targets and methods
 	entries  entries
-	departed departed
+	departed Counters
 }
 
 // New returns a registry that knows only what its configuration has taken over.
