@@ -8,6 +8,7 @@ import (
 
 	"github.com/grpchedge/hedge/budget"
 	"github.com/grpchedge/hedge/internal/learn"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // simulation is a client whose attempts take what a distribution draws, by a clock of its own: an event at a time, without a
@@ -22,9 +23,10 @@ type simulation struct {
 	every        time.Duration
 	seed         uint64
 	config       *learn.Config
-	known        *learn.Estimate // in force from the first call on; nil: what is learned
-	generous     bool            // as many hedges may be sent at any time as the budget pays for in the long run
-	taken        learn.Knowledge // over from another client, with the rate
+	known        *learn.Estimate             // in force from the first call on; nil: what is learned
+	generous     bool                        // as many hedges may be sent at any time as the budget pays for in the long run
+	taken        learn.Knowledge             // over from another client, with the rate
+	nothing      func(at time.Duration) bool // whether followed losers show that there is nothing to gain; nil: they do not
 }
 
 // attemptDistribution is how long an attempt takes that is sent at a time: attempt 0 is the primary.
@@ -86,8 +88,9 @@ type simulator struct {
 	next    uint64
 	random  *rand.Rand
 	begun   uint64
-	hedges  int            // sent
-	ample   *budget.Bucket // that choices are planned with
+	hedges  int              // sent
+	ample   *budget.Bucket   // that choices are planned with
+	stepped []stats.StepDown // what was told of it, in order
 }
 
 func (sim simulation) run() *simulator {
@@ -97,7 +100,15 @@ func (sim simulation) run() *simulator {
 	if s.generous {
 		s.ample = budget.New(400)
 	}
-	s.learner.Start(s.config, learn.Place{Budget: s.ample, Epoch: s.epoch})
+	s.learner.Start(s.config, learn.Place{
+		Budget: s.ample, Epoch: s.epoch,
+		NothingToGain: func() bool { return s.nothing != nil && s.nothing(s.now) },
+		Changed: func(c learn.Change) {
+			if !c.DistributionChanged {
+				s.stepped = append(s.stepped, c.Choice.SteppedDown)
+			}
+		},
+	})
 	s.learner.Run(func(choose func()) { choose() })
 	s.learner.TakeOver(s.taken)
 	if len(s.taken.Primaries) > 0 {
