@@ -79,7 +79,7 @@ func newRule(option, pattern string, patternErr error, opts []Option, where sett
 	return settings.Rule{
 		Pattern:   pattern,
 		Set:       given,
-		OwnBudget: slices.Contains(given, "WithBudgetPercent"),
+		OwnBudget: where == settings.ForMethods && slices.Contains(given, "WithBudgetPercent"),
 		Apply:     func(c *settings.Config) { apply(c, opts) }, // the options have been checked
 	}, nil
 }

@@ -126,7 +126,7 @@ func (c *Call) arm(delay time.Duration) {
 	c.MaxHedges = s.MaxHedges
 	switch {
 	case s.Policy != nil:
-		c.MaxHedges = s.Policy.Hedges
+		c.MaxHedges = s.Policy.Attempts - 1
 	case c.Estimate != nil:
 		c.MaxHedges = min(c.Estimate.Hedges, s.MaxHedges)
 	}
@@ -164,7 +164,7 @@ func (c *Call) Plan() (race.Plan, bool) {
 			Delay:            c.Delay,
 			MaxHedges:        uint8(min(c.MaxHedges, race.MaxAttempts-1)),
 			MostHedges:       uint8(s.MaxHedges),
-			HedgeFinal:       s.HedgeFinal(),
+			HedgeFinal:       s.Policy != nil || s.OnlyReads,
 			FailureSendsNext: s.Policy != nil,
 			LastFailureWins:  s.Policy != nil,
 			Judged:           s.Answer != nil,
@@ -175,7 +175,7 @@ func (c *Call) Plan() (race.Plan, bool) {
 		Alarm: &c.method.Alarm,
 	}
 	if p.Judged {
-		c.Judge = answer.NewJudge(s.Answer, s.Finals(), p.HedgeFinal, c.Context, c.Method)
+		c.Judge = answer.NewJudge(s.Answer, s.Final, p.HedgeFinal, c.Context, c.Method)
 		if s.Policy == nil { // a poor answer makes hedges due that the trigger would not send
 			p.MaxHedges = p.MostHedges
 		}

@@ -74,7 +74,7 @@ func (c *Call) endUnraced(e End, firstMessage bool) {
 	}
 	gone := e.Err != nil && c.Context != nil && c.Context.Err() != nil
 	if e.Err != nil && !gone && c.TracksFailures() {
-		failure := failureOf(c.settings.Finals(), e.Err, e.Trailer)
+		failure := failureOf(c.settings.Final, e.Err, e.Trailer)
 		tellFailure(c, failure.End, failure.Pushback)
 	}
 	late := !gone && e.Age < 2*e.AskedAt

@@ -13,7 +13,7 @@ import (
 // Failure says how an attempt of the call ended with err: whether the server looked at the request and answered, whether its
 // connection was cut, and what the trailer says of further attempts.
 func (c *Call) Failure(n int, err error, seen race.Seen) race.Event {
-	e := failureOf(c.settings.Finals(), err, seen.Trailer)
+	e := failureOf(c.settings.Final, err, seen.Trailer)
 	if !c.OffWire {
 		c.settings.Resets.Judge(&e, err, seen, c.Start, c.Conn)
 	}

@@ -23,5 +23,5 @@ func hedgesKnown(c *call.Call) int64 {
 // configFor is the configuration in force for a method of a target.
 func configFor(s *hedge.Scheduler, target, method string) settings.Config {
 	c := registry.Of(s).Config()
-	return *c.ForTarget(target).ForMethod(&c, method).Config
+	return *c.ForMethod(c.ForTarget(target), method)
 }

@@ -56,8 +56,8 @@ func (r *Registry) NothingSelected(target string) (n settings.NothingSelected, n
 	return t.nothingSelected(r.config.Load()), true
 }
 
-func (t *Target) nothingSelected(c *settings.Configuration) settings.NothingSelected {
-	n := settings.NothingSelected{Target: t.Name, Why: whyNothingSelected(&c.Config)}
+func (t *Target) nothingSelected(c *settings.Config) settings.NothingSelected {
+	n := settings.NothingSelected{Target: t.Name, Why: whyNothingSelected(c)}
 	t.methods.Range(func(name, _ any) bool {
 		n.Methods = append(n.Methods, name.(string))
 		return true

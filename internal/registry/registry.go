@@ -19,7 +19,7 @@ import (
 type Registry struct {
 	sweep atomic.Duration // time since epoch of the next search for idle methods; the first field, for alignment on 32-bit machines
 
-	config atomic.Pointer[settings.Configuration] // in force for calls that begin now
+	config atomic.Pointer[settings.Config] // in force for calls that begin now
 	pace   learn.Pace
 	epoch  time.Time
 	pauses pause.Pauses
@@ -40,7 +40,7 @@ func New(c settings.Config) *Registry {
 	r := &Registry{epoch: time.Now()}
 	known := c.TakenOver
 	c.TakenOver = nil // methods have it now
-	r.config.Store(settings.Configure(c, &r.pace))
+	r.config.Store(&c)
 	r.takeOver(known)
 	r.sweep.Store(sweepEvery)
 	r.pauses.Read()
@@ -56,7 +56,7 @@ func (r *Registry) Config() settings.Config {
 	if r == nil {
 		return settings.DefaultConfig()
 	}
-	return r.config.Load().Config
+	return *r.config.Load()
 }
 
 // Pauses returns what pauses hedging; one that nobody asks for a nil registry.

@@ -26,10 +26,9 @@ func (m *Method) Settings() *Settings { return m.settings.Load() }
 func (r *Registry) Update(c settings.Config) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	made := settings.Configure(c, &r.pace)
-	r.config.Store(made)
+	r.config.Store(&c)
 	r.entries.each(func(m *Method) {
-		s := m.resolve(made)
+		s := m.resolve(&c)
 		m.relearn(s.Learning)
 		m.settings.Store(s)
 	})
@@ -37,9 +36,9 @@ func (r *Registry) Update(c settings.Config) {
 
 // resolve makes the settings of the method, and sets what its target has in common with other methods: the share of the
 // budget and the limit of resets. r.mu must be held.
-func (m *Method) resolve(c *settings.Configuration) *Settings {
+func (m *Method) resolve(c *settings.Config) *Settings {
 	t := c.ForTarget(m.Target.Name)
-	s := &Settings{Settings: c.For(t, m.Name)}
+	s := &Settings{Settings: c.For(t, m.Name, &m.Target.registry.pace)}
 	s.Classes = m.classesOf(s.Class)
 	m.Target.Budget.SetPercent(t.BudgetPercent)
 	m.Target.Resets.SetLimit(t.ResetLimit, time.Now())
@@ -59,14 +58,14 @@ func (m *Method) resolve(c *settings.Configuration) *Settings {
 }
 
 // settingsBytes is what the settings of one method take at most, with what is learned under them.
-const settingsBytes = int64(unsafe.Sizeof(settings.Settings{})+unsafe.Sizeof(Settings{})+unsafe.Sizeof(learn.Config{})+unsafe.Sizeof(settings.HedgingPolicy{})+unsafe.Sizeof(guard.Gate{})) + listsBytes
+const settingsBytes = int64(unsafe.Sizeof(settings.Settings{})+unsafe.Sizeof(Settings{})+unsafe.Sizeof(learn.Config{})+unsafe.Sizeof(guard.Gate{})) + listsBytes
 
 // listsBytes is what the lists of gates and observers take.
-const listsBytes = 256
+const listsBytes = 512
 
 // ruledBytes is what the settings of a method take in addition if rules match it. They may be nil.
 func (s *Settings) ruledBytes() int64 {
-	if s == nil || s.Config == &s.Under.Config {
+	if s == nil || len(s.Applied) == 0 {
 		return 0
 	}
 	return (int64(unsafe.Sizeof(settings.Config{}))+127)/128*128 + int64(cap(s.Applied))*int64(unsafe.Sizeof(""))

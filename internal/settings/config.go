@@ -43,9 +43,11 @@ type Config struct {
 
 	// For some targets and methods only.
 
-	Off         bool   // WithOff
-	TargetRules []Rule // of WithTargetOptions
-	MethodRules []Rule // of WithMethodOptions
+	Off         bool     // WithOff
+	TargetRules []Rule   // of WithTargetOptions
+	MethodRules []Rule   // of WithMethodOptions
+	Applied     []string // the patterns of the rules that were applied, the most specific last
+	OwnBudget   bool     // a rule for the method sets its budget
 
 	// What is reported.
 
@@ -105,8 +107,8 @@ const (
 	fallback = 0.90
 )
 
-// LearnConfig returns the part of the configuration that package learn needs.
-func (c *Config) LearnConfig(pace *learn.Pace) *learn.Config {
+// learning returns the part of the configuration that package learn needs.
+func (c *Config) learning(pace *learn.Pace) *learn.Config {
 	quantile, target := fallback, DefaultTarget
 	switch c.Trigger.Kind {
 	case PercentileTrigger:

@@ -11,47 +11,34 @@ type Rule struct {
 	Pattern   string
 	Apply     func(*Config)
 	Set       []string // the names of the options
-	OwnBudget bool     // one of them sets the budget
-}
-
-// Ruled is a Config with the rules for one target or method applied.
-type Ruled struct {
-	*Config
-	Applied   []string // patterns, the most specific last
-	OwnBudget bool     // a rule for the method sets its budget
+	OwnBudget bool     // it is for methods, and sets the budget
 }
 
 // ForTarget applies the rules for a target.
-func (c *Config) ForTarget(name string) Ruled {
-	r := Ruled{Config: c}
-	r.apply(c.TargetRules, func(p string) bool { return pattern.Matches(p, name) }, pattern.CompareNames)
-	return r
+func (c *Config) ForTarget(name string) *Config {
+	return c.apply(c.TargetRules, func(p string) bool { return pattern.Matches(p, name) }, pattern.CompareNames)
 }
 
-// ForMethod applies the rules for a method to r, the configuration of its target. r was made from c. The rules for the method
+// ForMethod applies the rules for a method to the configuration of its target, which was made from c. The rules for the method
 // come first, then those for the method at this target, which win.
-func (r Ruled) ForMethod(c *Config, method string) Ruled {
+func (c *Config) ForMethod(target *Config, method string) *Config {
 	matches := func(p string) bool { return pattern.Any([]string{p}, method) }
-	nested := r.MethodRules[len(c.MethodRules):] // WithMethodOptions appends, so the rules of the target follow those of c
-	own := r.apply(c.MethodRules, matches, pattern.Compare)
-	r.OwnBudget = r.apply(nested, matches, pattern.Compare) || own
-	return r
+	nested := target.MethodRules[len(c.MethodRules):] // WithMethodOptions appends, so the rules of the target follow those of c
+	return target.apply(c.MethodRules, matches, pattern.Compare).apply(nested, matches, pattern.Compare)
 }
 
-// apply applies those of the rules that match, the most specific last, to a copy of the configuration. It reports whether
-// one of them sets the budget.
-func (r *Ruled) apply(rules []Rule, matches func(pattern string) bool, compare func(a, b string) int) (budget bool) {
+// apply applies those of the rules that match, the most specific last, to a copy of the configuration.
+func (c *Config) apply(rules []Rule, matches func(pattern string) bool, compare func(a, b string) int) *Config {
 	rules = slices.DeleteFunc(slices.Clone(rules), func(rule Rule) bool { return !matches(rule.Pattern) })
 	if len(rules) == 0 {
-		return false
+		return c
 	}
 	slices.SortStableFunc(rules, func(a, b Rule) int { return compare(a.Pattern, b.Pattern) })
-	c := *r.Config
+	with := *c
 	for _, rule := range rules {
-		rule.Apply(&c)
-		r.Applied = append(r.Applied, rule.Pattern)
-		budget = budget || rule.OwnBudget
+		rule.Apply(&with)
+		with.Applied = append(with.Applied, rule.Pattern)
+		with.OwnBudget = with.OwnBudget || rule.OwnBudget
 	}
-	r.Config = &c
-	return budget
+	return &with
 }

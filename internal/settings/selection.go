@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 
 	"github.com/grpchedge/hedge/internal/pattern"
+	"github.com/grpchedge/hedge/internal/serviceconfig"
 )
 
 // Selects reports whether the options select a method for hedging. described is false if the method is not selected because
@@ -48,4 +49,20 @@ func idempotencyLevel(fullMethod string) (level descriptorpb.MethodOptions_Idemp
 	}
 	options, _ := m.Options().(*descriptorpb.MethodOptions)
 	return options.GetIdempotencyLevel(), true
+}
+
+// PolicyOf returns the hedgingPolicy of a method, nil if the service config has none for it.
+func (c *Config) PolicyOf(fullMethod string) *serviceconfig.HedgingPolicy {
+	if c.ServiceConfig == nil {
+		return nil
+	}
+	return c.ServiceConfig.Policy(fullMethod)
+}
+
+// Throttling returns the configuration of each target's throttle; nil for none.
+func (c *Config) Throttling() *serviceconfig.Throttle {
+	if c.ServiceConfig == nil {
+		return nil
+	}
+	return c.ServiceConfig.Throttle
 }

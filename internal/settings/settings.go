@@ -17,30 +17,20 @@ import (
 	"github.com/grpchedge/hedge/internal/feature/throttle"
 	"github.com/grpchedge/hedge/internal/feature/trigger"
 	"github.com/grpchedge/hedge/internal/learn"
+	"github.com/grpchedge/hedge/internal/serviceconfig"
 )
-
-// Configuration is a Config and what follows from it for every method. It never changes: an update replaces it.
-type Configuration struct {
-	Config
-	Learning *learn.Config
-}
-
-// Configure completes a Config.
-func Configure(c Config, pace *learn.Pace) *Configuration {
-	return &Configuration{Config: c, Learning: c.LearnConfig(pace)}
-}
 
 // Settings are what a configuration says about one method of one target. They never change. A call uses those that were in
 // force when it began until it ends.
 type Settings struct {
-	Ruled
-	Under *Configuration // what they were made from
+	*Config // with the rules for the target and the method applied
 
 	Learning  *learn.Config
-	Selected  bool           // the options select it for hedging
-	Described bool           // false if it is not selected because its descriptor is missing
-	OnlyReads bool           // NO_SIDE_EFFECTS or WithReadOnlyMethods
-	Policy    *HedgingPolicy // the service config's; nil: none
+	Selected  bool                         // the options select it for hedging
+	Described bool                         // false if it is not selected because its descriptor is missing
+	OnlyReads bool                         // NO_SIDE_EFFECTS or WithReadOnlyMethods
+	Policy    *serviceconfig.HedgingPolicy // the service config's; nil: none
+	Final     codeset.Set                  // the statuses by which a server says that it looked at the request and answered
 
 	Features
 	Gates     []feature.Gate
@@ -60,20 +50,19 @@ type Features struct {
 	Own      *budget.Bucket     // of the method alone
 }
 
-// For returns the settings of a method, from the rules that match it and its target. Its features are still to be plugged in.
-func (c *Configuration) For(target Ruled, method string) *Settings {
-	r := target.ForMethod(&c.Config, method)
-	s := &Settings{Ruled: r, Under: c, Learning: c.Learning, Policy: r.PolicyOf(method), OnlyReads: r.ReadsOnly(method)}
+// For returns the settings of a method, from the rules that match it, and the configuration of its target. Its features are still
+// to be plugged in.
+func (c *Config) For(target *Config, method string, pace *learn.Pace) *Settings {
+	r := c.ForMethod(target, method)
+	s := &Settings{Config: r, Learning: r.learning(pace), Policy: r.PolicyOf(method), OnlyReads: r.ReadsOnly(method), Final: r.Final}
 	s.Selected, s.Described = s.Selects(method)
-	if r.Config != &c.Config { // it is the method's own, and nobody asks for rules that have been applied
+	s.Learning.BudgetPercent = min(s.BudgetPercent, target.BudgetPercent) // hedges are paid by both budgets
+	if r != c {                                                           // it is the method's own, and nobody asks for rules that have been applied
 		s.TargetRules, s.MethodRules = nil, nil
-		s.Learning = r.LearnConfig(c.Learning.Pace)
-		s.Learning.BudgetPercent = min(s.BudgetPercent, target.BudgetPercent) // hedges are paid by both budgets
 	}
-	if s.Policy != nil && s.Learning.Auto { // the policy fixes the delays, so there is nothing to choose
-		own := *s.Learning
-		own.Auto = false
-		s.Learning = &own
+	if s.Policy != nil {
+		s.Final = codeset.AllBut(s.Policy.NonFatal)
+		s.Learning.Auto = false // the policy fixes the delays, so there is nothing to choose
 	}
 	return s
 }
@@ -81,17 +70,6 @@ func (c *Configuration) For(target Ruled, method string) *Settings {
 // Unbudgeted reports whether the hedges of the method cost nothing.
 func (s *Settings) Unbudgeted() bool {
 	return s.Policy != nil && s.Learning.BudgetPercent >= MaxBudgetPercent
-}
-
-// HedgeFinal reports whether a hedge's final status may end the race.
-func (s *Settings) HedgeFinal() bool { return s.Policy != nil || s.OnlyReads }
-
-// Finals returns the statuses by which a server says that it looked at the request and answered.
-func (s *Settings) Finals() codeset.Set {
-	if s.Policy != nil {
-		return s.Policy.Final
-	}
-	return s.Final
 }
 
 // PlugIn makes the lists of the method's gates and observers.
