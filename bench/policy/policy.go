@@ -34,6 +34,7 @@ type Policy struct {
 const (
 	None         = "none"
 	Adaptive     = "adaptive"
+	Peer         = "failsafe-go"
 	Floor        = "floor"
 	FailsafeCost = "failsafe-go as it is"
 )
@@ -59,7 +60,7 @@ var All = []Policy{
 	{Name: "adaptive-p95", About: "at p95", Dial: Ours(hedge.WithTrigger(hedge.Percentile(0.95))), Budget: 10},
 	{Name: "adaptive-p85-15%", About: "at p85, budget 15%", Dial: Ours(hedge.WithTrigger(hedge.Percentile(0.85)), hedge.WithBudgetPercent(15)), Budget: 15},
 	{Name: "adaptive-p75-30%", About: "at p75, budget 30%", Dial: Ours(hedge.WithTrigger(hedge.Percentile(0.75)), hedge.WithBudgetPercent(30)), Budget: 30},
-	{Name: "failsafe-go", About: "peer: quantile delay at p90, one hedge, budget 10%", Dial: failsafe(1), Peer: true},
+	{Name: Peer, About: "peer: quantile delay at p90, one hedge, budget 10%", Dial: failsafe(1), Peer: true},
 	{Name: "failsafe-go-2", About: "the same peer with two hedges", Dial: failsafe(2), Peer: true},
 	{Name: "headers-p90", About: "one hedge after the p90 of the time to response headers, at least 1 ms: the wrong signal", Dial: headersCalibrated(0.90, time.Millisecond)},
 

@@ -19,7 +19,9 @@ var fleetTails = []float64{0.50, 0.99, 0.999}
 // well again. Of 400 calls, a p99 is that far off by chance only now and then.
 const wellWithin = 1.5
 
-const fleetText = `Of the calls that began in each step of the load: failed are those that missed their deadline. Busy is the share of the
+const fleetText = `The clients, each with a scheduler of its own, call servers of 4 workers with a queue. Work is lognormal with a median of
+20 ms and sigma 0.5; one attempt in fifty takes ten times as long. The load is a share of what keeps all workers busy.
+Of the calls that began in each step of the load: failed are those that missed their deadline. Busy is the share of the
 time of all servers' workers.`
 
 const wellText = ` Well again is the time after the overload until the p99 of three seconds in a row is

@@ -23,6 +23,12 @@ func (r *Report) Full(ctx context.Context, w, log io.Writer) error {
 		return err
 	}
 	err = errors.Join(err, r.frontiers(ctx, w, log))
+	places, overviewErr := r.overview(ctx, all, log)
+	if overviewErr == nil {
+		fmt.Fprintf(w, "\n%s\n\n", overviewText)
+		overviewSheet(places).Print(w)
+		overviewErr = r.writeOverview(places)
+	}
 	weak := weakSpots(all)
 	fmt.Fprintf(w, "\n%s\n\n", weakText)
 	weak.Print(w)
@@ -30,7 +36,7 @@ func (r *Report) Full(ctx context.Context, w, log io.Writer) error {
 	betterThan(policy.Adaptive, all).Print(w)
 	took := time.Since(began).Round(time.Second)
 	fmt.Fprintf(w, "\nThe whole report took %v.\n", took)
-	return errors.Join(err, r.writeIndex(all, weak, took), r.writeSummary(all, weak, took))
+	return errors.Join(err, overviewErr, r.writeIndex(all, weak, took), r.writeSummary(all, places, weak, took))
 }
 
 const frontierText = `What extra load buys: p99 against it for fixed delays, for percentiles and for the trigger that chooses, two hedges
@@ -46,10 +52,7 @@ func (r *Report) writeIndex(all []*findings, weak *table.Sheet, took time.Durati
 	if r.Short {
 		s.WriteString("This was a short run, which shows that everything works; its figures say little.\n\n")
 	}
-	s.WriteString("| workload | what it is | run alone by |\n|---|---|---|\n")
-	for _, f := range all {
-		fmt.Fprintf(&s, "| [%[1]s](%[1]s.md) | %[2]s | `make bench BENCH_FLAGS=\"-workload %[1]s\"` |\n", f.workload.Name, f.workload.About)
-	}
+	s.WriteString(workloadList(all, ""))
 	s.WriteString("\n## The frontier\n\n" + frontierText + "\n\n![p99 against extra load](frontier.png)\n")
 	fmt.Fprintf(&s, "\n## Weak spots\n\n%s\n\n%s\n## Policies\n\n| policy | what it is |\n|---|---|\n", weakText, weak.Markdown())
 	for _, p := range policy.All {

@@ -46,43 +46,49 @@ type clockRun struct {
 
 // run makes the calls. Its error says why the calls could not be made; findings.err has those that failed.
 func (s study) run(ctx context.Context, log io.Writer) (*findings, error) {
-	w := s.workload
-	law, err := testserver.ParseLaw(w.Law)
-	if err != nil {
-		return nil, err
-	}
-	f := &findings{workload: w, seed: s.seed}
+	f := &findings{workload: s.workload, seed: s.seed}
 	for _, clock := range s.clocks {
-		n := w.Size(clock)
+		n := s.workload.Size(clock)
 		if s.size.Calls > 0 {
 			n.Calls = s.size.Calls
 		}
 		if s.size.Concurrency > 0 {
 			n.Concurrency = s.size.Concurrency
 		}
-		c := &run.Comparison{
-			Workload: w, Law: law, Calls: n.Calls, Concurrency: n.Concurrency,
-			Backends: w.Servers(), Seed: uint64(s.seed), Clock: clock,
-			AtOnce: w.AtOnce,
+		c, err := f.comparison(clock, n)
+		if err != nil {
+			return nil, err
 		}
 		names := s.policies
 		if names == nil {
-			names = w.PoliciesBy(clock)
+			names = s.workload.PoliciesBy(clock)
 		}
 		for _, name := range names {
 			c.Policies = append(c.Policies, policy.Named(name))
 		}
-		p := progress.Start(log, s.title+w.Name+", "+clock.Place(), int64(c.Calls*len(c.Policies)))
+		p := progress.Start(log, s.title+s.workload.Name+", "+clock.Place(), int64(c.Calls*len(c.Policies)))
 		began := time.Now()
 		results, stalled, err := c.Run(ctx, p)
 		p.End()
 		if err != nil {
-			return nil, fmt.Errorf("%s, %s: %w", w.Name, clock.Place(), err)
+			return nil, fmt.Errorf("%s, %s: %w", s.workload.Name, clock.Place(), err)
 		}
 		f.runs = append(f.runs, clockRun{clock, n, results, stalled, time.Since(began)})
 	}
 	f.agreed = agreements(f.runs)
 	return f, nil
+}
+
+// comparison is a run of the workload by a clock, without its policies.
+func (f *findings) comparison(clock workload.Clock, n workload.Size) (*run.Comparison, error) {
+	law, err := testserver.ParseLaw(f.workload.Law)
+	if err != nil {
+		return nil, err
+	}
+	return &run.Comparison{
+		Workload: f.workload, Law: law, Calls: n.Calls, Concurrency: n.Concurrency,
+		Backends: f.workload.Servers(), Seed: uint64(f.seed), Clock: clock, AtOnce: f.workload.AtOnce,
+	}, nil
 }
 
 // err returns failed calls, wrong replies and broken budgets.
