@@ -1,6 +1,7 @@
 package stream_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"testing"
@@ -86,5 +87,50 @@ func TestDetached_OpaqueRequest(t *testing.T) {
 		if n := cluster.Counts().Cancelled; n != 0 || s.Stats().Hedges != 0 {
 			t.Errorf("%d resets, %+v", n, s.Stats())
 		}
+	})
+}
+
+// TestDetached_PlannedAgain runs out of resets between the opening of a stream and its first Recv, when the plan is made again
+// because of the cost. The stream's primary was opened as one that cannot be left to run, so it is not: the hedge is sent all
+// the same, and the primary is reset.
+func TestDetached_PlannedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(testserver.Plan{Delay: time.Minute}, testserver.Plan{})})
+		s := hedgetest.Fixed(t, 10*ms, hedge.WithResetLimit(16, time.Hour), hedge.WithMaxHedges(1),
+			hedge.WithCost(func(context.Context, string, any) float64 { return 1 }))
+		client := dial(t, cluster, s)
+		open := func() grpc.ServerStreamingClient[testpb.Reply] {
+			t.Helper()
+			st, err := client.ServerStream(t.Context(), &testpb.Request{Id: 1, Messages: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return st
+		}
+		hedgeAnswers := func(st grpc.ServerStreamingClient[testpb.Reply]) {
+			t.Helper()
+			if reply, err := st.Recv(); err != nil || reply.Attempt != 1 {
+				t.Fatalf("%v, %v", reply, err)
+			}
+			if _, err := st.Recv(); err != io.EOF {
+				t.Fatal(err)
+			}
+		}
+		first := open()
+		for range 13 {
+			hedgeAnswers(open())
+		}
+		synctest.Wait()
+		reset, left := cluster.Counts().Cancelled, s.Targets()[0].Resets.Left
+		if reset != 8 || left != 5 {
+			t.Fatalf("%d losers were reset and %d run on, want 8 and 5", reset, left)
+		}
+		hedgeAnswers(first)
+		synctest.Wait()
+		reset, left = cluster.Counts().Cancelled, s.Targets()[0].Resets.Left
+		if reset != 9 || left != 5 {
+			t.Errorf("%d losers were reset and %d run on, want 9 and 5", reset, left)
+		}
+		time.Sleep(time.Minute)
 	})
 }
