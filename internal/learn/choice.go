@@ -23,7 +23,7 @@ const (
 
 // choose makes the estimate the best plan for what was learned, and judges whether hedging pays. Of few calls it does not judge.
 func (l *Learner) choose(c *Config, now time.Time, capacity float64) {
-	l.rests.add(now)
+	l.rests.fade(now)
 	d, newest := l.lately(now)
 	calls := d.Total()
 	if e := l.current.Load(); calls < PredictFrom && e != nil && e.Trickle != nil {
@@ -90,7 +90,7 @@ func (l *Learner) judge(c *Config, e *Estimate, problem knee.Problem, plan knee.
 	e.Choice = made
 	if made.SteppedDown != j.noted {
 		j.noted = made.SteppedDown
-		l.changes = append(l.changes, Change{Choice: made})
+		l.changes = append(l.changes, made)
 	}
 }
 

@@ -17,7 +17,7 @@ func TestConfigure_WhileCallsEnd(t *testing.T) {
 	l.Run(func(choose func()) { choose() })
 	at := time.Now()
 	for range 1000 {
-		l.Observe(at, 10*ms)
+		l.PrimaryEnded(at, 10*ms, true)
 	}
 	for i := range longtest.Size(4_000, 20_000) {
 		c := &old
@@ -33,11 +33,11 @@ func TestConfigure_WhileCallsEnd(t *testing.T) {
 		close(start)
 		for range 3 {
 			at = at.Add(ms)
-			l.Observe(at, 10*ms)
+			l.PrimaryEnded(at, 10*ms, true)
 		}
 		both.Wait()
 		at = at.Add(ms)
-		l.Observe(at, 10*ms)
+		l.PrimaryEnded(at, 10*ms, true)
 		if !l.Estimate().MadeUnder(c) {
 			t.Fatalf("round %d: the estimate was made under the configuration before", i)
 		}
@@ -49,11 +49,11 @@ func TestConfigure_WithTheSame(t *testing.T) {
 	l, at := manual(t)
 	for range 1000 {
 		at = at.Add(ms)
-		l.Observe(at, 10*ms)
+		l.PrimaryEnded(at, 10*ms, true)
 	}
 	before := l.Estimate()
 	l.Configure(config())
-	l.Observe(at, 10*ms)
+	l.PrimaryEnded(at, 10*ms, true)
 	if l.Estimate() != before {
 		t.Error("an estimate was computed")
 	}

@@ -58,7 +58,7 @@ func earlyChoicesWait(t *testing.T) {
 			c.Pace.Took(200 * ms) // twenty seconds' worth
 		}
 		for n := range 190 {
-			l.Observe(epoch.Add(time.Duration(n)*ms), of.Draw(random))
+			l.PrimaryEnded(epoch.Add(time.Duration(n)*ms), of.Draw(random), true)
 			if n == 90 && choices > 0 {
 				t.Errorf("%d choices from fewer than a hundred calls", choices)
 			}

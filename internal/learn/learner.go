@@ -22,7 +22,7 @@ type Learner struct {
 	place   Place
 	run     func(func())             // makes a choice without keeping the caller waiting
 	current atomic.Pointer[Estimate] // nil until learned
-	chance  chance
+	draws   atomic.Uint64
 
 	schedule  schedule
 	window    *sketch.Window // what primaries took
@@ -35,7 +35,8 @@ type Learner struct {
 	since     sketch.Mark // from when on latencies follow one distribution
 	first     time.Time   // when the window was first looked at
 	changed   time.Time   // when the distribution was last found to have changed; zero if never
-	changes   []Change    // not yet told
+	// What has changed and was not yet told: hedging stepped down or up by a choice, or, if nil, the distribution of latencies.
+	changes []*stats.Choice
 }
 
 // Place is what a learner needs of the method that it belongs to. Functions that are nil are not called.
@@ -46,14 +47,9 @@ type Place struct {
 	Panicked      func()          // an estimate could not be computed because of a panic
 	Looked        func(time.Time) // what is known was looked at; no lock is held
 	NothingToGain func() bool     // reports whether followed losers show that
-	Changed       func(Change)    // what was concluded has changed; no lock is held
-}
-
-// Change is a change in what was concluded: hedging stepped down or up, or the distribution of latencies changed.
-type Change struct {
-	DistributionChanged bool
-	// Choice is the one by which hedging stepped down, or up. It is nil with DistributionChanged.
-	Choice *stats.Choice
+	// Changed is told the choice by which hedging stepped down or up, or nil where the distribution of latencies has changed. No
+	// lock is held.
+	Changed func(*stats.Choice)
 }
 
 // Start prepares an empty learner.
@@ -108,36 +104,39 @@ func (l *Learner) Median() time.Duration {
 	return 0
 }
 
-// Draw decides whether a hedge that is due is sent, with the given probability.
-func (l *Learner) Draw(probability float64) bool { return l.chance.take(probability) }
+// Draw decides whether a hedge that is due is sent, with the given probability. It runs through the multiples of the golden
+// ratio, modulo 1, which fill the interval from 0 to 1 more evenly than random numbers do: what is sent stays close to its share
+// at any time.
+func (l *Learner) Draw(probability float64) bool {
+	const golden = 0x9e3779b97f4a7c15 // 2⁶⁴ / φ
+	return float64(l.draws.Add(golden)>>11)*(1.0/(1<<53)) < probability
+}
 
 // Snapshot is the distribution of what primaries took over the window, and of what was taken over.
 func (l *Learner) Snapshot(now time.Time) *sketch.Distribution {
 	return l.withInherited(l.window.Snapshot(now))
 }
 
-// Observe records that a primary answered at now, having taken d.
-func (l *Learner) Observe(now time.Time, d time.Duration) {
-	l.window.Observe(now, d)
-	l.refresh(now)
-}
-
-// ObserveLonger records that a primary took longer than d: it was cut short at now, at the age d.
-func (l *Learner) ObserveLonger(now time.Time, d time.Duration) {
-	l.window.ObserveLonger(now, d)
-	l.refresh(now)
-}
-
-// HedgeAnswered records that a hedge answered at now, having taken d from when it was sent.
-func (l *Learner) HedgeAnswered(now time.Time, d time.Duration) {
-	if w := l.hedges.open(l.config.Load()); w != nil {
-		w.Observe(now, d)
+// PrimaryEnded records that a primary answered at now, having taken d, or was cut short at that age.
+func (l *Learner) PrimaryEnded(now time.Time, d time.Duration, answered bool) {
+	record(l.window, now, d, answered)
+	n, c := l.schedule.learned.Add(1), l.config.Load()
+	if l.schedule.due(c, n, now) {
+		l.look(c, now, n)
 	}
 }
 
-// HedgeCancelled records that a hedge was cancelled at now, unanswered d after it was sent.
-func (l *Learner) HedgeCancelled(now time.Time, d time.Duration) {
+// HedgeEnded records that a hedge answered at now, having taken d from when it was sent, or was cut short then.
+func (l *Learner) HedgeEnded(now time.Time, d time.Duration, answered bool) {
 	if w := l.hedges.open(l.config.Load()); w != nil {
+		record(w, now, d, answered)
+	}
+}
+
+func record(w *sketch.Window, now time.Time, d time.Duration, answered bool) {
+	if answered {
+		w.Observe(now, d)
+	} else {
 		w.ObserveLonger(now, d)
 	}
 }
@@ -155,15 +154,7 @@ func (l *Learner) Hedged(won bool) {
 // longer from then on, and it could have had so many hedges.
 func (l *Learner) HedgedCall(age, rest time.Duration, hedges int) {
 	if l.config.Load().Auto {
-		l.rests.put(ended{age, rest, hedges})
-	}
-}
-
-// refresh computes the estimate anew if that is due. The caller has just recorded something.
-func (l *Learner) refresh(now time.Time) {
-	n, c := l.schedule.learned.Add(1), l.config.Load()
-	if l.schedule.due(c, n, now) {
-		l.look(c, now, n)
+		l.rests.put(age, rest, hedges)
 	}
 }
 
@@ -201,24 +192,20 @@ func (l *Learner) look(c *Config, now time.Time, n int64) {
 
 // conclude computes the estimate anew. If that panics, which must not end the process, the last estimate stays in force.
 func (l *Learner) conclude(c *Config, now time.Time, compute func()) {
-	var changes []Change
-	defer func() { // last, so that a function that blocks keeps no estimate from being computed
-		for _, change := range changes {
-			if l.place.Changed != nil {
-				l.place.Changed(change)
-			}
-		}
-	}()
 	defer func() {
-		changes, l.changes = l.changes, nil
+		if recover() != nil && l.place.Panicked != nil {
+			l.place.Panicked()
+		}
+		changes := l.changes
+		l.changes = nil
 		l.schedule.busy.Store(false)
 		if l.config.Load() != c {
 			l.schedule.nextSize.Store(0) // it was replaced meanwhile
 		}
-	}()
-	defer func() {
-		if recover() != nil && l.place.Panicked != nil {
-			l.place.Panicked()
+		for _, choice := range changes { // last, so that a function that blocks keeps no estimate from being computed
+			if l.place.Changed != nil {
+				l.place.Changed(choice)
+			}
 		}
 	}()
 	compute()
@@ -237,7 +224,7 @@ func (l *Learner) lately(now time.Time) (all, newest *sketch.Distribution) {
 	before, newest := l.window.Split(now, l.since, at)
 	if knee.Changed(before, newest, lately) {
 		l.since, l.changed = at, now
-		l.changes = append(l.changes, Change{DistributionChanged: true})
+		l.changes = append(l.changes, nil)
 		l.inherited.forget()
 		l.forgetHedges()
 		return newest, newest
@@ -254,13 +241,4 @@ func (l *Learner) forgetHedges() {
 	l.judgement.evidence = evidence{}
 	l.hedges.forget()
 	l.rests.forget()
-}
-
-// chance decides with a given probability. It runs through the multiples of the golden ratio, modulo 1, which fill the
-// interval from 0 to 1 more evenly than random numbers do: what is sent stays close to its share at any time.
-type chance struct{ at atomic.Uint64 }
-
-func (c *chance) take(probability float64) bool {
-	const golden = 0x9e3779b97f4a7c15 // 2⁶⁴ / φ
-	return float64(c.at.Add(golden)>>11)*(1.0/(1<<53)) < probability
 }

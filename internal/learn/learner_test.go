@@ -35,7 +35,7 @@ func TestRule15_AChoiceIsMadeOnceASecond(t *testing.T) {
 		const seconds, rate = 60, 1000
 		for i := range seconds * rate {
 			time.Sleep(time.Second / rate)
-			l.Observe(time.Now(), ms)
+			l.PrimaryEnded(time.Now(), ms, true)
 			if i%10 == 0 {
 				synctest.Wait()
 				choices[l.Estimate()] = true
@@ -51,7 +51,7 @@ func TestRule15_AChoiceIsMadeOnceASecond(t *testing.T) {
 func TestRule15_ReadingDoesNotAllocate(t *testing.T) {
 	l := started(config())
 	for range 100 {
-		l.Observe(time.Now(), ms)
+		l.PrimaryEnded(time.Now(), ms, true)
 	}
 	var delay time.Duration
 	if n := testing.AllocsPerRun(100, func() { delay = l.Estimate().Delay }); n != 0 || delay < ms {
@@ -67,7 +67,7 @@ func TestRule16_OutcomesAreBounded(t *testing.T) {
 	for range 50 {
 		now = now.Add(time.Second)
 		for range 500 {
-			l.Observe(now, ms)
+			l.PrimaryEnded(now, ms, true)
 		}
 		for range 2000 {
 			age := time.Duration(1 + random.Int64N(1<<(1+random.IntN(39))))
@@ -86,7 +86,7 @@ func TestRule16_OutcomesAreBounded(t *testing.T) {
 func BenchmarkEstimate(b *testing.B) {
 	l := started(config())
 	for range 100 {
-		l.Observe(time.Now(), ms)
+		l.PrimaryEnded(time.Now(), ms, true)
 	}
 	for b.Loop() {
 		l.Estimate()
@@ -103,9 +103,9 @@ func BenchmarkChoice(b *testing.B) {
 			of, random := testserver.LawT(b, name), rand.New(rand.NewPCG(1, 1))
 			for i := range 200_000 {
 				if i%3 == 0 {
-					l.HedgeAnswered(now, of.Draw(random))
+					l.HedgeEnded(now, of.Draw(random), true)
 				} else {
-					l.Observe(now, of.Draw(random))
+					l.PrimaryEnded(now, of.Draw(random), true)
 				}
 			}
 			b.ReportAllocs()
@@ -121,7 +121,7 @@ func BenchmarkChoiceWithOutcomes(b *testing.B) {
 	l, now := started(config()), time.Now()
 	of, random := testserver.LawT(b, "straggler"), rand.New(rand.NewPCG(1, 1))
 	for i := range 20_000 {
-		l.Observe(now, of.Draw(random))
+		l.PrimaryEnded(now, of.Draw(random), true)
 		if i%10 == 0 {
 			l.HedgedCall(time.Duration(float64(ms)*(1+0.02*float64(i/10))), of.Draw(random), 1+i%20/10)
 		}

@@ -45,7 +45,7 @@ func aChoiceWaitsForItsTurn(t *testing.T) {
 	l.Run(func(choose func()) { choices++; choose() })
 	calls := func(from, to time.Duration) {
 		for at := from; at < to; at += ms {
-			l.Observe(epoch.Add(at), of.Draw(random))
+			l.PrimaryEnded(epoch.Add(at), of.Draw(random), true)
 		}
 	}
 	c.Pace.Take(0)
@@ -77,14 +77,14 @@ func BenchmarkManyMethods(b *testing.B) {
 				cost += time.Since(began)
 			})
 			for range 300 { // a choice is made from 200 on
-				learners[i].Observe(epoch, of.Draw(random))
+				learners[i].PrimaryEnded(epoch, of.Draw(random), true)
 			}
 		}
 		cost = 0
 		for call := range rate * seconds {
 			now := epoch.Add(time.Duration(call) * time.Second / rate)
 			for i := range learners {
-				learners[i].Observe(now, of.Draw(random))
+				learners[i].PrimaryEnded(now, of.Draw(random), true)
 			}
 		}
 		b.ReportMetric(100*cost.Seconds()/seconds, "%core")

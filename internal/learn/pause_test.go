@@ -30,7 +30,7 @@ func TestEstimateFor_LooksAgainAfterAPause(t *testing.T) {
 			if i >= 88 {
 				took = 50 * ms
 			}
-			l.Observe(at.Add(took), took)
+			l.PrimaryEnded(at.Add(took), took, true)
 		}
 	}
 	next := epoch.Add(20 * time.Minute)
@@ -54,7 +54,7 @@ func TestChangeOfLaw_AtFewCalls(t *testing.T) {
 				at = at.Add(every)
 				l.EstimateFor(at)
 				d := usual.Draw(random) + plus
-				l.Observe(at.Add(d), d)
+				l.PrimaryEnded(at.Add(d), d, true)
 			}
 			return l.Estimate()
 		}

@@ -104,7 +104,7 @@ func (a arrivals) run(seed uint64, v variant) []outcome {
 func oracle(distribution attemptDistribution) *learn.Estimate {
 	l, now := started(config()), time.Unix(1e9, 0)
 	for id := range uint64(100_000) {
-		l.Observe(now.Add(6*second), distribution(99, id, 0, 0))
+		l.PrimaryEnded(now.Add(6*second), distribution(99, id, 0, 0), true)
 	}
 	l.Run(func(choose func()) { choose() })
 	l.Choose(now, 100)

@@ -12,13 +12,6 @@ import (
 	"github.com/grpchedge/hedge/sketch"
 )
 
-// ended is a hedged call that has ended.
-type ended struct {
-	age    time.Duration // at which its first hedge was sent
-	rest   time.Duration // what it still took from then on
-	hedges int           // the most that it could have
-}
-
 // rests is what is known of hedged calls: what they still took after their first hedge, by the age at which it was sent and
 // by the most hedges that they could have.
 //
@@ -27,106 +20,79 @@ type ended struct {
 type rests struct {
 	memory *sketch.Meter // counts all of it; nil: none does
 
-	inbox sync.Mutex // most calls are not hedged, so that a lock costs nothing
-	calls []ended    // since the last choice
-
-	mu    sync.Mutex // a choice is made on one goroutine, and the knowledge read on another
-	of    map[restKey]*rest
-	bytes int64 // counted of it
+	mu    sync.Mutex // most calls are not hedged, so that a lock costs nothing
+	of    []rest     // in the order of steps and hedges
+	bytes int64      // counted of it
+	calls int        // since what is known has last faded
 	faded time.Time
 }
 
-type restKey struct {
+// rest is what is known of calls that could have so many hedges, and whose first one was sent at about one age.
+type rest struct {
 	step   int // of the age, a third of an octave each
 	hedges int
-}
-
-type rest struct {
 	sketch.Counts
 	ages float64 // the sum of their logarithms
 }
 
 const (
-	// maxWaiting bounds the calls since the last choice. A second of 40,000 calls fills it, and what it then leaves out has
-	// nothing new to say.
-	maxWaiting = 4096
 	// maxOutcomes bounds what is known of a method: 48 histograms of at most 8 KB, far more than there are delays worth a try.
 	maxOutcomes = 48
-	// restBytes is what a rest takes beside its histogram, with its share of the map, in bytes.
-	restBytes = 96
 	// fading is the time in which the weight of what is known falls to a third, and faded how many newer hedged calls it takes.
 	fading = 2 * time.Minute
 	faded  = 100
 )
 
-func (r *rests) put(e ended) {
-	r.inbox.Lock()
-	defer r.inbox.Unlock()
-	if len(r.calls) < maxWaiting {
-		had := cap(r.calls)
-		r.calls = append(r.calls, e)
-		r.memory.Add(int64(cap(r.calls)-had) * int64(unsafe.Sizeof(e)))
-	}
+func (r *rests) put(age, longer time.Duration, hedges int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f := r.at(age, hedges)
+	f.Add(longer)
+	f.ages += logAge(age)
+	r.calls++
+	r.count()
 }
 
-// add lets what is known fade, and adds the calls that have ended since.
-func (r *rests) add(now time.Time) {
-	r.inbox.Lock()
-	calls := r.calls
-	r.calls = nil
-	r.inbox.Unlock()
-	r.memory.Add(-int64(cap(calls)) * int64(unsafe.Sizeof(ended{})))
+// fade lets what is known fade by age, but no more than what is new can stand in for.
+func (r *rests) fade(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.faded.IsZero() {
-		// By age, but no more than what is new can stand in for.
-		factor := math.Exp(-min(max(now.Sub(r.faded), 0).Seconds()/fading.Seconds(), float64(len(calls))/faded))
-		for key, f := range r.of {
-			f.ages *= factor
-			if f.Counts = f.Times(factor); f.Total() < 0.5 {
-				delete(r.of, key)
-			}
+		factor := math.Exp(-min(max(now.Sub(r.faded), 0).Seconds()/fading.Seconds(), float64(r.calls)/faded))
+		for i := range r.of {
+			f := &r.of[i]
+			f.Counts, f.ages = f.Times(factor), f.ages*factor
 		}
+		r.of = slices.DeleteFunc(r.of, func(f rest) bool { return f.Total() < 0.5 })
 	}
-	r.faded = now
-	for _, c := range calls {
-		f := r.at(c.age, c.hedges)
-		f.Add(c.rest)
-		f.ages += logAge(c.age)
-	}
+	r.faded, r.calls = now, 0
 	r.count()
 }
 
 func logAge(age time.Duration) float64 { return math.Log(float64(max(age, 1))) }
 
-// at returns what is known of an age and a number of hedges, made now if need be.
+// at returns what is known of an age and a number of hedges, made now if need be. To make room, what is known of the fewest calls
+// is dropped.
 func (r *rests) at(age time.Duration, hedges int) *rest {
-	key := restKey{int(math.Round(3 / math.Ln2 * logAge(age))), hedges}
-	f := r.of[key]
-	if f == nil {
-		if r.of == nil {
-			r.of = map[restKey]*rest{}
+	made := rest{step: int(math.Round(3 / math.Ln2 * logAge(age))), hedges: hedges}
+	i, found := slices.BinarySearchFunc(r.of, made, func(a, b rest) int {
+		return cmp.Or(cmp.Compare(a.step, b.step), cmp.Compare(a.hedges, b.hedges))
+	})
+	switch {
+	case found:
+	case len(r.of) < maxOutcomes:
+		r.of = slices.Insert(r.of, i, made)
+	default:
+		least := 0
+		for i := range r.of {
+			if r.of[i].Total() < r.of[least].Total() {
+				least = i
+			}
 		}
-		if len(r.of) >= maxOutcomes {
-			r.dropLeast()
-		}
-		f = &rest{}
-		r.of[key] = f
+		r.of = slices.Delete(r.of, least, least+1)
+		return r.at(age, hedges)
 	}
-	return f
-}
-
-// dropLeast drops the entry with the fewest known calls, to make room.
-func (r *rests) dropLeast() {
-	var least restKey
-	fewest := math.Inf(1)
-	for key, f := range r.of {
-		order := cmp.Or(cmp.Compare(f.Total(), fewest), cmp.Compare(key.step, least.step), cmp.Compare(key.hedges, least.hedges))
-		if order < 0 {
-			least, fewest = key, f.Total()
-		}
-	}
-	delete(r.of, least)
+	return &r.of[i]
 }
 
 // forget drops what is known.
@@ -139,9 +105,9 @@ func (r *rests) forget() {
 
 // count tells the meter what all of it takes.
 func (r *rests) count() {
-	bytes := int64(0)
+	bytes := int64(cap(r.of)) * int64(unsafe.Sizeof(rest{}))
 	for _, f := range r.of {
-		bytes += restBytes + int64(cap(f.Counts))*sketch.CountBytes
+		bytes += int64(cap(f.Counts)) * sketch.CountBytes
 	}
 	r.memory.Add(bytes - r.bytes)
 	r.bytes = bytes
@@ -162,13 +128,10 @@ func (r *rests) export() []Outcome {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var all []Outcome
-	for key, f := range r.of {
+	for _, f := range r.of {
 		age := time.Duration(math.Exp(f.ages / f.Total())) // on average
-		all = append(all, Outcome{Age: age, Hedges: key.hedges, Rest: slices.Clone(f.Counts)})
+		all = append(all, Outcome{Age: age, Hedges: f.hedges, Rest: slices.Clone(f.Counts)})
 	}
-	slices.SortFunc(all, func(a, b Outcome) int { // the order of a map is not the same each time
-		return cmp.Or(cmp.Compare(a.Age, b.Age), cmp.Compare(a.Hedges, b.Hedges))
-	})
 	return all
 }
 

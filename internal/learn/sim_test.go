@@ -103,9 +103,9 @@ func (sim simulation) run() *simulator {
 	s.learner.Start(s.config, learn.Place{
 		Budget: s.ample, Epoch: s.epoch,
 		NothingToGain: func() bool { return s.nothing != nil && s.nothing(s.now) },
-		Changed: func(c learn.Change) {
-			if !c.DistributionChanged {
-				s.stepped = append(s.stepped, c.Choice.SteppedDown)
+		Changed: func(c *stats.Choice) {
+			if c != nil {
+				s.stepped = append(s.stepped, c.SteppedDown)
 			}
 		},
 	})
@@ -241,15 +241,15 @@ func (s *simulator) ended(c *simCall, n int) {
 	s.done[c.id] = outcome{c.start, s.now - c.start, len(c.sent)}
 	now := s.time()
 	if n == 0 {
-		s.learner.Observe(now, s.now-c.start)
+		s.learner.PrimaryEnded(now, s.now-c.start, true)
 	} else {
-		s.learner.ObserveLonger(now, s.now-c.start)
+		s.learner.PrimaryEnded(now, s.now-c.start, false)
 	}
 	for k, at := range c.sent {
 		if k+1 == n {
-			s.learner.HedgeAnswered(now, s.now-at)
+			s.learner.HedgeEnded(now, s.now-at, true)
 		} else {
-			s.learner.HedgeCancelled(now, s.now-at)
+			s.learner.HedgeEnded(now, s.now-at, false)
 		}
 	}
 	if len(c.sent) > 0 {

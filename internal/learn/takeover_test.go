@@ -83,7 +83,7 @@ func (n *newcomer) calls(calls int) {
 	for range calls {
 		n.now = n.now.Add(10 * time.Millisecond)
 		n.id++
-		n.Observe(n.now, n.distribution(9, n.id, 0, 0))
+		n.PrimaryEnded(n.now, n.distribution(9, n.id, 0, 0), true)
 	}
 }
 
@@ -204,7 +204,7 @@ func TestTakeOver_Burst(t *testing.T) {
 	}
 	slices.Sort(took)
 	for _, d := range took[:200] {
-		n.Observe(n.now.Add(d), d)
+		n.PrimaryEnded(n.now.Add(d), d, true)
 	}
 	if got := n.Knowledge(n.now.Add(took[200])).Primaries.Total(); got < 990 {
 		t.Errorf("%v calls are known when the fastest 200 of 1000 calls have ended: what was taken over is forgotten", got)

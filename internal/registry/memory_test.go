@@ -77,7 +77,7 @@ func TestRule16_MemoryIsCounted(t *testing.T) {
 							c.Inspect(j)
 							c.End(hcall.End{Age: took})
 							if tc.hedged {
-								c.Teach(func(l *learn.Learner) { l.HedgeAnswered(time.Now(), took) })
+								c.Teach(func(l *learn.Learner) { l.HedgeEnded(time.Now(), took, true) })
 								c.Teach(func(l *learn.Learner) { l.HedgedCall(time.Duration(1+j%10)*ms, took, 1) })
 							}
 						}

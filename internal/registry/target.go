@@ -175,15 +175,16 @@ func (m *Method) learn(c *learn.Config, l *learn.Learner, memory *sketch.Meter, 
 // triggerPanicked counts a panic in the trigger, whose last estimate stays in force.
 func (m *Method) triggerPanicked() { m.Counters.Update(func(s *stats.Counts) { s.TriggerPanics++ }) }
 
-// changed returns what is to be called when what is known of the method, or of a class of its requests, changes.
-func (m *Method) changed(class string) func(learn.Change) {
-	return func(change learn.Change) {
+// changed returns what is to be called when what is known of the method, or of a class of its requests, changes: see
+// learn.Place.Changed.
+func (m *Method) changed(class string) func(*stats.Choice) {
+	return func(choice *stats.Choice) {
 		for _, t := range m.Target.registry.config.Load().Traces {
 			switch {
-			case change.DistributionChanged && t.DistributionChanged != nil:
+			case choice == nil && t.DistributionChanged != nil:
 				t.DistributionChanged(stats.DistributionChanged{Target: m.Target.Name, Method: m.Name, Class: class})
-			case !change.DistributionChanged && t.HedgingStepped != nil:
-				t.HedgingStepped(stats.HedgingStepped{Target: m.Target.Name, Method: m.Name, Class: class, Choice: *change.Choice})
+			case choice != nil && t.HedgingStepped != nil:
+				t.HedgingStepped(stats.HedgingStepped{Target: m.Target.Name, Method: m.Name, Class: class, Choice: *choice})
 			}
 		}
 	}

@@ -35,9 +35,9 @@ func (o Observer) Ended(c feature.Call, e feature.End) {
 	p := e.Primary
 	switch ended := c.Start.Add(p.Age); {
 	case p.CutShort, p.Known && p.Gone && p.Err != nil:
-		c.Teach(func(l *learn.Learner) { l.ObserveLonger(ended, p.Age) })
+		c.Teach(func(l *learn.Learner) { l.PrimaryEnded(ended, p.Age, false) })
 	case p.Known && !p.Late && codeset.Answers.HasStatus(p.Err):
-		c.Teach(func(l *learn.Learner) { l.Observe(ended, p.Age) })
+		c.Teach(func(l *learn.Learner) { l.PrimaryEnded(ended, p.Age, true) })
 	}
 }
 
@@ -63,12 +63,12 @@ func (o Observer) raced(c *feature.Call, e feature.End) {
 		switch {
 		case e.Headers: // of the winner, its first message tells more
 			if a.CutShort && n != r.Winner {
-				hedgeCutShort(c, after)
+				hedgeEnded(c, after, false)
 			}
 		case cut:
-			hedgeCutShort(c, after)
+			hedgeEnded(c, after, false)
 		case n == r.Winner && a.End != race.NonFatal || a.CutShort:
-			hedgeEnded(c, a.Err, a.EndedAt-a.SentAt)
+			hedgeAnswered(c, a.Err, a.EndedAt-a.SentAt)
 		}
 	}
 }
@@ -78,11 +78,11 @@ func (o Observer) headersWon(c *feature.Call, e feature.End) {
 	switch headers := e.Hedge.EndedAt - e.Hedge.SentAt; {
 	case !o.Hedges:
 	case e.Over:
-		hedgeEnded(c, e.Err, headers)
+		hedgeAnswered(c, e.Err, headers)
 	case e.Known:
-		hedgeEnded(c, e.Err, e.Age-e.Hedge.SentAt)
+		hedgeAnswered(c, e.Err, e.Age-e.Hedge.SentAt)
 	default:
-		hedgeCutShort(c, headers)
+		hedgeEnded(c, headers, false)
 	}
 }
 
@@ -92,12 +92,12 @@ func proves(r *race.Report) bool {
 	return r.PoorAnswers() == 0 && !r.Repeated && (codeset.Answers.HasStatus(r.Err) || r.CallerGone != race.CallerCancelled)
 }
 
-func hedgeEnded(c *feature.Call, err error, after time.Duration) {
+func hedgeAnswered(c *feature.Call, err error, after time.Duration) {
 	if codeset.Answers.HasStatus(err) {
-		c.Teach(func(l *learn.Learner) { l.HedgeAnswered(time.Now(), after) })
+		hedgeEnded(c, after, true)
 	}
 }
 
-func hedgeCutShort(c *feature.Call, after time.Duration) {
-	c.Teach(func(l *learn.Learner) { l.HedgeCancelled(time.Now(), after) })
+func hedgeEnded(c *feature.Call, after time.Duration, answered bool) {
+	c.Teach(func(l *learn.Learner) { l.HedgeEnded(time.Now(), after, answered) })
 }
