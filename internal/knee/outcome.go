@@ -9,10 +9,9 @@ import (
 
 // Outcome is what became of calls whose first hedge was sent at about one age.
 type Outcome struct {
-	Age    time.Duration    // at which it was, on average
-	Hedges int              // the most that these calls could have
-	Rest   *sketch.Survival // of what they still took from then on
-	Calls  float64          // that Rest is known from
+	Age    time.Duration // at which it was, on average
+	Hedges int           // the most that these calls could have
+	Rest   sketch.Counts // what they still took from then on
 }
 
 // outlook is what the percentiles of a plan are predicted from.
@@ -25,6 +24,8 @@ type outlook struct {
 // observed is an outcome, how far it is to be believed, and what belongs together with it.
 type observed struct {
 	Outcome
+	rest   *sketch.Survival // of Outcome.Rest, and the number of its calls
+	calls  float64
 	due    float64     // share of calls that reach the age
 	weight float64     // from 0 to 1
 	pool   []*observed // the outcome and those of ages around it, for a skeptic
@@ -57,7 +58,7 @@ func (s *search) outlook(plan Plan) outlook {
 		if distance(plan.Delay, of.Age) > step || s.Skeptical && of.pooled < shown {
 			continue
 		}
-		calls := of.Calls
+		calls := of.calls
 		if of.Hedges != plan.Hedges {
 			calls /= 2
 		}
@@ -76,8 +77,9 @@ func distance(a, b time.Duration) float64 { return math.Abs(math.Log(float64(a) 
 func (p Problem) search() *search {
 	s := &search{Problem: p}
 	for _, outcome := range s.Outcomes {
-		of := observed{Outcome: outcome, due: s.Primary.At(outcome.Age), weight: 1}
-		if of.Rest == nil || of.Calls <= 0 || of.due <= 0 {
+		rest := new(sketch.Distribution).Plus(outcome.Rest).Survival()
+		of := observed{Outcome: outcome, rest: rest, calls: outcome.Rest.Total(), due: s.Primary.At(outcome.Age), weight: 1}
+		if rest == nil || of.due <= 0 {
 			continue
 		}
 		if !s.Skeptical {
@@ -98,37 +100,36 @@ func (of *observed) gather(all []observed) {
 	for i := range all {
 		if other := &all[i]; distance(of.Age, other.Age) < 2*poolSteps*step {
 			of.pool = append(of.pool, other)
-			of.pooled += other.Calls
+			of.pooled += other.calls
 		}
 	}
 }
 
 func (s *search) weight(of *observed) float64 {
 	most := 0.0
-	for bucket := 0; bucket <= of.Rest.Last(); bucket += 4 {
-		t := sketch.UpperEdge(bucket)
-		most = max(most, math.Abs(of.Rest.Beyond(bucket)-s.expected(of, t)))
+	for bucket := 0; bucket <= of.rest.Last(); bucket += 4 {
+		most = max(most, math.Abs(of.rest.Beyond(bucket)-s.expected(of, sketch.UpperEdge(bucket))))
 	}
-	chance := byChance / math.Sqrt(of.Calls)
+	chance := byChance / math.Sqrt(of.calls)
 	if most <= chance {
 		return 0
 	}
-	return of.Calls / (of.Calls + assumed) * (1 - chance*chance/most/most)
+	return of.calls / (of.calls + assumed) * (1 - chance*chance/most/most)
 }
 
 // surprise is by how much more of the calls take longer than rest, after their first hedge, than was expected.
 func (s *search) surprise(of *observed, rest time.Duration) float64 {
 	if of.pool == nil {
-		return of.weight * (of.Rest.At(rest) - s.expected(of, rest))
+		return of.weight * (of.rest.At(rest) - s.expected(of, rest))
 	}
 	sum := 0.0
 	for _, other := range of.pool {
-		sum += other.Calls * (other.Rest.At(rest) - s.expected(other, rest))
+		sum += other.calls * (other.rest.At(rest) - s.expected(other, rest))
 	}
 	return sum / of.pooled
 }
 
-// expected is what Rest would be after so long if hedges were independent of their primaries.
+// expected is what rest would be after so long if hedges were independent of their primaries.
 func (s *search) expected(of *observed, rest time.Duration) float64 {
 	left := s.Primary.At(of.Age+rest) / of.due * s.Hedge.At(rest)
 	for k := 2; k <= of.Hedges; k++ {

@@ -26,7 +26,7 @@ func hedged(l testserver.Law, age time.Duration, n int, share float64, seed uint
 		}
 		rest.Add(min(primary-age, hedge))
 	}
-	return knee.Outcome{Age: age, Hedges: 1, Rest: new(sketch.Distribution).Plus(rest).Survival(), Calls: rest.Total()}
+	return knee.Outcome{Age: age, Hedges: 1, Rest: rest}
 }
 
 // Outcomes that agree with the model change next to nothing, however few or many they are.

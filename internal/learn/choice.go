@@ -36,7 +36,7 @@ func (l *Learner) choose(c *Config, now time.Time, capacity float64) {
 	primary, hedges := d.Survival(), l.knownHedges(now)
 	hedge := sketch.Mix(primary, asHedges, hedges.Survival(), float64(hedges.Total()))
 	problem := c.problem(d, primary, hedge, planned(c.BudgetPercent, capacity))
-	problem.Outcomes = l.rests.outcomes()
+	problem.Outcomes = l.rests.export()
 	if calls < PredictFrom {
 		problem.Target = min(c.Target, 1-2/float64(calls))
 	}
@@ -78,8 +78,7 @@ func (l *Learner) judge(c *Config, e *Estimate, problem knee.Problem, plan knee.
 	made.MeasuredTail, _ = d.Ended(c.Target)
 	switch made.SteppedDown {
 	case stats.LittleToGain, stats.NothingToGain:
-		left := c.leastGain(primary, plan)
-		e.Delay, e.Probability, e.Hedges = left.Delay, left.Probability, left.Hedges
+		e.Plan = c.leastGain(primary, plan)
 	case stats.HedgesLose:
 		if j.trickle == nil {
 			j.trickle = budget.New(tricklePercent)

@@ -11,12 +11,10 @@ import (
 
 // Estimate is what was concluded when the window was last looked at. It never changes.
 type Estimate struct {
-	Delay       time.Duration  // of the first hedge, and from each hedge to the next
-	Probability float64        // with which a hedge that is due is sent
-	Hedges      int            // the most of one call
-	Trickle     *budget.Bucket // what pays when hedging has stepped down; nil otherwise
-	Median      time.Duration  // of primaries
-	Choice      *stats.Choice  // nil without Auto, and while there are too few calls for a choice
+	knee.Plan                // what calls go by
+	Trickle   *budget.Bucket // what pays when hedging has stepped down; nil otherwise
+	Median    time.Duration  // of primaries
+	Choice    *stats.Choice  // nil without Auto, and while there are too few calls for a choice
 
 	under *Config     // what it was made under
 	since sketch.Mark // of the calls that it was made from
@@ -37,10 +35,7 @@ func (e *Estimate) Stats() stats.Choice {
 // following is the estimate that follows a plan.
 func (c *Config) following(plan knee.Plan, now time.Time, d *sketch.Distribution, since sketch.Mark) *Estimate {
 	median, _ := d.Quantile(0.50)
-	return &Estimate{
-		Delay: plan.Delay, Probability: plan.Probability, Hedges: plan.Hedges, Median: median,
-		under: c, since: since, until: now.Add(c.interval()),
-	}
+	return &Estimate{Plan: plan, Median: median, under: c, since: since, until: now.Add(c.interval())}
 }
 
 // take makes the estimate the trigger's quantile of d.
@@ -54,11 +49,7 @@ func (l *Learner) take(c *Config, now time.Time, d *sketch.Distribution) {
 	}
 	// The upper edge of the quantile's bucket: a service that always takes 20 ms must not be hedged because 20 ms
 	// was rounded down.
-	edge := time.Duration(float64(delay) * (1 + halfBucket))
+	edge := sketch.UpperEdge(sketch.Bucket(delay))
 	plan := knee.Plan{Delay: max(edge, c.MinDelay), Probability: 1, Hedges: c.MaxHedges}
 	l.current.Store(c.following(plan, now, d, l.since))
 }
-
-// halfBucket is how far, relatively, the upper edge of a bucket lies above the value that stands for the bucket, at an
-// accuracy of 1%: 1/(1-0.01), rounded up.
-const halfBucket = 0.0102

@@ -8,7 +8,6 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/grpchedge/hedge/internal/knee"
 	"github.com/grpchedge/hedge/sketch"
 )
 
@@ -111,16 +110,6 @@ func (r *rests) count() {
 	}
 	r.memory.Add(bytes - r.bytes)
 	r.bytes = bytes
-}
-
-// outcomes returns what is known for a search.
-func (r *rests) outcomes() []knee.Outcome {
-	var all []knee.Outcome
-	for _, o := range r.export() {
-		rest := new(sketch.Distribution).Plus(o.Rest).Survival()
-		all = append(all, knee.Outcome{Age: o.Age, Hedges: o.Hedges, Rest: rest, Calls: o.Rest.Total()})
-	}
-	return all
 }
 
 // export returns what is known, in the order of ages and hedges.

@@ -18,11 +18,7 @@ type Knowledge struct {
 }
 
 // Outcome is what became of calls whose first hedge was sent at about one age.
-type Outcome struct {
-	Age    time.Duration // at which it was, on average
-	Hedges int           // the most that these calls could have
-	Rest   sketch.Counts
-}
+type Outcome = knee.Outcome
 
 // Plus returns what both know, by the number of calls that they know it from. Outcomes of the same kind are merged, and those
 // left out that exceed what a learner keeps.
@@ -60,9 +56,9 @@ type inherited struct {
 type taken struct {
 	Knowledge
 	calls int64 // that it counts for
-	bytes int64
-	slow  time.Duration // the 90th percentile
 }
+
+func (t *taken) bytes() int64 { return t.Knowledge.Bytes() + takenBytes }
 
 // calls is for how many calls it counts, until the learner's own show whether it is true.
 func (i *inherited) calls() int64 {
@@ -83,7 +79,7 @@ func (i *inherited) left(own int64) (primaries, hedges sketch.Counts) {
 
 func (i *inherited) forget() {
 	if t := i.taken.Swap(nil); t != nil {
-		i.memory.Add(-t.bytes)
+		i.memory.Add(-t.bytes())
 	}
 }
 
@@ -97,9 +93,7 @@ func (l *Learner) TakeOver(k Knowledge) {
 	scale := min(1, fades/calls)
 	t := &taken{calls: int64(math.Round(calls * scale))}
 	t.Primaries, t.Hedges = k.Primaries.Times(scale), k.Hedges.Times(scale)
-	t.slow, _ = new(sketch.Distribution).Plus(t.Primaries).Quantile(0.9)
-	t.bytes = t.Knowledge.Bytes() + takenBytes
-	l.place.Memory.Add(t.bytes)
+	l.place.Memory.Add(t.bytes())
 	l.inherited.taken.Store(t)
 	if l.config.Load().Auto {
 		l.rests.take(k.Outcomes, scale)
@@ -138,13 +132,14 @@ func (l *Learner) checkInherited(calls, earlier *sketch.Distribution) *sketch.Di
 	if t == nil {
 		return calls
 	}
-	if 2*t.slow > l.window.Step() {
+	expected := new(sketch.Distribution).Plus(t.Primaries)
+	if slow, _ := expected.Quantile(0.9); 2*slow > l.window.Step() {
 		earlier = &sketch.Distribution{} // of slow calls, only the fastest may have ended by then
 	}
 	switch {
 	case own >= fades:
 		l.inherited.forget()
-	case knee.Contradicts(new(sketch.Distribution).Plus(t.Primaries), calls, earlier):
+	case knee.Contradicts(expected, calls, earlier):
 		l.inherited.forget()
 		l.forgetHedges()
 		if own < int64(l.config.Load().WarmupCalls) {
