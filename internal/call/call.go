@@ -26,7 +26,7 @@ type Call struct {
 	answer.Judge // of its answers; zero without a function of the user's
 
 	method   *registry.Method
-	settings *registry.Settings // those in force when it began
+	settings *settings.Settings // those in force when it began
 	class    *registry.Class    // of its request; nil: none
 
 	loser followup.Loser // that is followed

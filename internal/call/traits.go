@@ -63,7 +63,7 @@ func (c *Call) SetTraits(t Traits) {
 	if t.class == "" || !classifies(c) {
 		return
 	}
-	c.class = c.settings.Classes.Of(c.method, t.class)
+	c.class = c.method.Class(c.settings.ClassTurn, t.class)
 	if c.class == nil {
 		return
 	}

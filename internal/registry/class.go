@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -26,51 +27,53 @@ const (
 // classFunction returns the name of a request's class: see settings.Config.Class.
 type classFunction = func(ctx context.Context, method string, request any) string
 
-// Classes are what a method has learned of the classes of one class function. A call uses those of the function that was in force
-// when it began. Those of another function have places of their own, so that names which no longer come take none.
+// Classes are what a method has learned of the classes of its requests. Each class function has a turn. A call uses the classes of
+// the function that was in force when it began. Those of the next function have places of their own, so that names which no longer
+// come take none. A class that both functions name keeps what it has learned.
 type Classes struct {
-	function classFunction // nil: not known yet, of what was taken over; guarded by Registry.mu
-	known    sync.Map      // name → *Class
+	known sync.Map // name → *Class
 
-	mu      sync.Mutex
-	count   int
-	retired bool                       // another function is in force: no class is added
-	former  map[string]*Class          // of the function before, which are used again if their names come again
-	taken   map[string]learn.Knowledge // what was taken over of classes that are not known yet
+	mu       sync.Mutex
+	function classFunction              // in force; nil: not known yet, of what was taken over
+	turn     int32                      // of the function
+	count    int                        // classes of this turn
+	taken    map[string]learn.Knowledge // what was taken over of classes that are not known yet
 }
 
 // Class is what was learned of the requests of one class.
 type Class struct {
 	name    string
+	turn    atomic.Int32 // the last in which it was used
 	Learner learn.Learner
 	Alarm   race.Alarm // says when the first hedges of calls are due
 	memory  sketch.Meter
 }
 
-// classesOf returns the classes of a function; nil without a function. Registry.mu must be held.
-func (m *Method) classesOf(function classFunction) *Classes {
+// classTurn returns the turn of a class function; 0 without one. Registry.mu must be held.
+func (m *Method) classTurn(function classFunction) int32 {
 	if function == nil {
-		return nil
+		return 0
 	}
-	old := m.classes.Load()
-	if old != nil && old.function == nil {
-		old.function = function
+	cs := m.makeClasses()
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if cs.function == nil || !isSame(cs.function, function) {
+		cs.forget()
+		cs.function, cs.count = function, 0
+		cs.turn++
 	}
-	if old != nil && isSame(old.function, function) {
-		return old
-	}
-	cs := m.newClasses()
-	cs.function = function
-	if old != nil {
-		old.retire(m, cs)
-	}
-	m.classes.Store(cs)
-	return cs
+	return cs.turn
 }
 
-func (m *Method) newClasses() *Classes {
-	m.memory.Add(classesBytes)
-	return new(Classes)
+// makeClasses returns the classes of the method. Registry.mu must be held.
+func (m *Method) makeClasses() *Classes {
+	cs := m.classes.Load()
+	if cs == nil {
+		cs = new(Classes)
+		m.memory.Add(classesBytes)
+		m.classes.Store(cs)
+	}
+	return cs
 }
 
 // isSame reports whether two functions are one value, which Go does not tell. A closure that was made anew is another one. Both
@@ -79,72 +82,87 @@ func isSame(a, b classFunction) bool {
 	return *(*unsafe.Pointer)(unsafe.Pointer(&a)) == *(*unsafe.Pointer)(unsafe.Pointer(&b))
 }
 
-// retire leaves what is known to the classes of the next function. The class of all others is another one there.
-func (cs *Classes) retire(m *Method, next *Classes) {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	cs.forgetFormer()
-	next.former, next.taken = map[string]*Class{}, cs.taken
-	cs.retired, cs.taken = true, nil
-	cs.known.Range(func(_, value any) bool {
-		if c := value.(*Class); c.name == OtherClass {
+// forget forgets the classes of former turns that have not come again. The lock must be held.
+func (cs *Classes) forget() {
+	cs.known.Range(func(name, value any) bool {
+		if c := value.(*Class); c.turn.Load() < cs.turn {
+			cs.known.Delete(name)
 			c.memory.Release()
-		} else {
-			next.former[c.name] = c
 		}
 		return true
 	})
-	m.memory.Add(-classesBytes)
 }
 
-// forgetFormer forgets the classes of the function before that have not come again. cs.mu must be held.
-func (cs *Classes) forgetFormer() {
-	for _, c := range cs.former {
-		c.memory.Release()
-	}
-	cs.former = nil
-}
-
-// Of returns the entry of a class, made now if need be; nil if it has none, and another function is in force.
-func (cs *Classes) Of(m *Method, name string) *Class {
-	if len(name) > maxClassName {
-		name = strings.ToValidUTF8(name[:maxClassName], "")
-	}
-	if c, ok := cs.known.Load(name); ok {
-		return c.(*Class)
+// current returns the classes of this turn. There may be no classes.
+func (cs *Classes) current() []*Class {
+	if cs == nil {
+		return nil
 	}
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
+	var all []*Class
+	cs.known.Range(func(_, value any) bool {
+		if c := value.(*Class); c.turn.Load() == cs.turn {
+			all = append(all, c)
+		}
+		return true
+	})
+	return all
+}
+
+// find returns the entry of a class; nil if it has none.
+func (cs *Classes) find(name string) *Class {
+	c, _ := cs.known.Load(name)
+	found, _ := c.(*Class)
+	return found
+}
+
+// Class returns the entry of a class for a call that has begun in a turn. It makes the entry if there is none. If that turn is over,
+// it returns nil instead.
+func (m *Method) Class(turn int32, name string) *Class {
+	cs := m.classes.Load()
+	if len(name) > maxClassName {
+		name = strings.ToValidUTF8(name[:maxClassName], "")
+	}
+	if c := cs.find(name); c != nil && c.turn.Load() >= turn {
+		return c
+	}
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if turn < cs.turn {
+		return cs.find(name)
+	}
 	if cs.count >= MaxClasses {
 		name = OtherClass
 	}
-	if c, ok := cs.known.Load(name); ok {
-		return c.(*Class)
-	}
-	if cs.retired {
-		return nil
-	}
-	c := cs.former[name]
-	if c != nil {
-		delete(cs.former, name)
+	c := cs.find(name)
+	switch {
+	case c == nil:
+		c = cs.add(m, name)
+	case c.turn.Load() == turn:
+		return c
+	default:
 		c.Learner.Configure(m.Learner.Config())
-	} else {
-		c = cs.newClass(m, name)
 	}
-	cs.known.Store(c.name, c)
+	c.turn.Store(turn)
 	if cs.count++; cs.count >= MaxClasses {
-		cs.forgetFormer()
+		cs.forget()
 	}
 	return c
 }
 
-// newClass makes a class. cs.mu must be held.
-func (cs *Classes) newClass(m *Method, name string) *Class {
+// add makes a class, which begins with what was taken over of it. The lock must be held.
+func (cs *Classes) add(m *Method, name string) *Class {
 	c := &Class{name: strings.Clone(name)}
 	c.memory.PartOf(&m.memory)
-	c.memory.Add(c.bytes())
-	m.learn(m.Learner.Config(), &c.Learner, &c.memory, c.name) // not the call's, which an update may have replaced: see relearn
-	cs.handOver(m, c)
+	c.memory.Add(classBytes + allocated(c.name))
+	m.learn(m.Learner.Config(), &c.Learner, &c.memory, c.name) // not the call's, which an update may have replaced
+	if k, ok := cs.taken[c.name]; ok {
+		c.Learner.TakeOver(k)
+		delete(cs.taken, c.name)
+		m.memory.Add(-takenBytes(c.name, k))
+	}
+	cs.known.Store(c.name, c)
 	return c
 }
 
@@ -153,30 +171,10 @@ const (
 	classesBytes = int64(unsafe.Sizeof(Classes{})) + mapShare
 )
 
-func (c *Class) bytes() int64 { return classBytes + allocated(c.name) }
-
-// relearn lets all classes learn under another configuration. The method's own learner does already, so that a class that is
-// made at the same time begins with it, or is found here. There may be none.
-func (cs *Classes) relearn(c *learn.Config) {
-	if cs == nil {
-		return
-	}
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	cs.known.Range(func(_, value any) bool {
-		value.(*Class).Learner.Configure(c)
-		return true
-	})
-}
-
 // stats returns what is known of each class, by name; nil without classes.
 func (cs *Classes) stats(now time.Time) []stats.Class {
-	if cs == nil {
-		return nil
-	}
 	var rows []stats.Class
-	cs.known.Range(func(_, value any) bool {
-		c := value.(*Class)
+	for _, c := range cs.current() {
 		row := stats.Class{Class: c.name}
 		if e := c.Learner.Estimate(); e != nil {
 			row.Delay, row.Choice = e.Delay, e.Stats()
@@ -186,8 +184,7 @@ func (cs *Classes) stats(now time.Time) []stats.Class {
 		row.P90, _ = d.Quantile(0.90)
 		row.P99, _ = d.Quantile(0.99)
 		rows = append(rows, row)
-		return true
-	})
+	}
 	slices.SortFunc(rows, func(a, b stats.Class) int { return strings.Compare(a.Class, b.Class) })
 	return rows
 }

@@ -13,14 +13,8 @@ import (
 	"github.com/grpchedge/hedge/internal/settings"
 )
 
-// Settings are the settings of one method, and the classes of its requests under them.
-type Settings struct {
-	*settings.Settings
-	Classes *Classes // nil without a class function
-}
-
 // Settings returns the settings of the method that are in force.
-func (m *Method) Settings() *Settings { return m.settings.Load() }
+func (m *Method) Settings() *settings.Settings { return m.settings.Load() }
 
 // Update puts another configuration into force, for calls that begin from now on.
 func (r *Registry) Update(c settings.Config) {
@@ -29,42 +23,45 @@ func (r *Registry) Update(c settings.Config) {
 	r.config.Store(&c)
 	r.entries.each(func(m *Method) {
 		s := m.resolve(&c)
-		m.relearn(s.Learning)
+		m.Learner.Configure(s.Learning)
+		for _, c := range m.classes.Load().current() { // one that is made at the same time begins with the method's configuration
+			c.Learner.Configure(s.Learning)
+		}
 		m.settings.Store(s)
 	})
 }
 
 // resolve makes the settings of the method, and sets what its target has in common with other methods: the share of the
 // budget and the limit of resets. r.mu must be held.
-func (m *Method) resolve(c *settings.Config) *Settings {
+func (m *Method) resolve(c *settings.Config) *settings.Settings {
 	t := c.ForTarget(m.Target.Name)
-	s := &Settings{Settings: c.For(t, m.Name, &m.Target.registry.pace)}
-	s.Classes = m.classesOf(s.Class)
+	s := c.For(t, m.Name, &m.Target.registry.pace)
+	s.ClassTurn = m.classTurn(s.Class)
 	m.Target.Budget.SetPercent(t.BudgetPercent)
 	m.Target.Resets.SetLimit(t.ResetLimit, time.Now())
 	m.Target.throttle = throttle.For(s.Throttling(), m.Target.throttle)
 	s.PlugIn(settings.Features{
 		Pauses:   &m.Target.registry.pauses,
-		Guard:    m.guardFor(s.Settings),
+		Guard:    m.guardFor(s),
 		Resets:   &m.Target.Resets,
 		Throttle: m.Target.throttle,
 		Groups:   m.groupsFor(s.Control),
 		FollowUp: m.followUpFor(s.FollowUpPercent, s.Learning.Target),
 		NoPolicy: &m.noPolicy,
-		Own:      m.ownBudget(s.Settings),
+		Own:      m.ownBudget(s),
 	})
-	m.memory.Add(s.ruledBytes() - m.settings.Load().ruledBytes())
+	m.memory.Add(ruledBytes(s) - ruledBytes(m.settings.Load()))
 	return s
 }
 
 // settingsBytes is what the settings of one method take at most, with what is learned under them.
-const settingsBytes = int64(unsafe.Sizeof(settings.Settings{})+unsafe.Sizeof(Settings{})+unsafe.Sizeof(learn.Config{})+unsafe.Sizeof(guard.Gate{})) + listsBytes
+const settingsBytes = int64(unsafe.Sizeof(settings.Settings{})+unsafe.Sizeof(learn.Config{})+unsafe.Sizeof(guard.Gate{})) + listsBytes
 
 // listsBytes is what the lists of gates and observers take.
 const listsBytes = 512
 
 // ruledBytes is what the settings of a method take in addition if rules match it. They may be nil.
-func (s *Settings) ruledBytes() int64 {
+func ruledBytes(s *settings.Settings) int64 {
 	if s == nil || len(s.Applied) == 0 {
 		return 0
 	}
@@ -124,10 +121,4 @@ func (m *Method) followUpFor(percent, target float64) *followup.Method {
 	}
 	f.Configure(percent, target)
 	return f
-}
-
-// relearn lets the method and its classes learn under another configuration.
-func (m *Method) relearn(c *learn.Config) {
-	m.Learner.Configure(c)
-	m.classes.Load().relearn(c)
 }

@@ -4,10 +4,8 @@ import (
 	"cmp"
 	"io"
 	"maps"
-	"math"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/grpchedge/hedge/internal/feature/resets"
@@ -52,24 +50,14 @@ func (r *Registry) addKnown(target, name string, known *snapshot.Method) *Target
 	t := r.addTarget(target, r.epoch)
 	m := r.newMethod(t, strings.Clone(name))
 	m.Learner.TakeOver(known.Knowledge)
-	if len(known.Classes) > 0 && m.classes.Load() == nil {
-		m.classes.Store(m.newClasses())
+	if len(known.Classes) > 0 {
+		m.makeClasses().takeOver(m, known.Classes)
 	}
-	m.classes.Load().takeOver(m, known.Classes)
 	// Methods that were taken over and never called are removed first, those with the fewest known calls before the others.
 	m.entry = entry{element: r.entries.fresh.PushFront(m), fresh: true}
 	t.count++
 	t.methods.Store(m.Name, m)
 	return t
-}
-
-// expected is a float64 that is used atomically. Unlike that of go.uber.org/atomic, it is aligned on 32-bit machines.
-type expected struct{ bits atomic.Uint64 }
-
-func (e *expected) Load() float64   { return math.Float64frombits(e.bits.Load()) }
-func (e *expected) Store(v float64) { e.bits.Store(math.Float64bits(v)) }
-func (e *expected) Swap(v float64) (o float64) {
-	return math.Float64frombits(e.bits.Swap(math.Float64bits(v)))
 }
 
 // First returns the estimate of a method or class for a call that has found none: see learn.Learner.First. The first such
@@ -110,15 +98,6 @@ func (cs *Classes) takeOver(m *Method, known map[string]learn.Knowledge) {
 }
 
 func takenBytes(name string, k learn.Knowledge) int64 { return allocated(name) + mapShare + k.Bytes() }
-
-// handOver lets a new class begin with what is known of it. cs.mu must be held.
-func (cs *Classes) handOver(m *Method, c *Class) {
-	if k, ok := cs.taken[c.name]; ok {
-		c.Learner.TakeOver(k)
-		delete(cs.taken, c.name)
-		m.memory.Add(-takenBytes(c.name, k))
-	}
-}
 
 // WriteSnapshot writes what is known of every method, for another registry to take over. It collects one target
 // after the other, so that not all of it is in memory at once.
@@ -162,12 +141,10 @@ func (m *Method) knowledge(now time.Time) *snapshot.Method {
 	cs.mu.Lock()
 	maps.Copy(known.Classes, cs.taken)
 	cs.mu.Unlock()
-	cs.known.Range(func(_, value any) bool {
-		c := value.(*Class)
+	for _, c := range cs.current() {
 		if k := c.Learner.Knowledge(now); len(k.Primaries) > 0 {
 			known.Classes[c.name] = k
 		}
-		return true
-	})
+	}
 	return known
 }

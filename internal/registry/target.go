@@ -13,12 +13,17 @@ import (
 	"github.com/grpchedge/hedge/internal/feature/throttle"
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/sketch"
 	"github.com/grpchedge/hedge/stats"
 )
 
 // Target is the state of one target, or, with WithTargetName, of all targets of one name.
 type Target struct {
+	// expected is the calls a second, as taken over; 0 when the bucket has them, or nothing is known. It is the first field, for
+	// alignment on 32-bit machines.
+	expected atomic.Float64
+
 	Name   string
 	Budget *budget.Bucket
 	Resets resets.Resets
@@ -32,7 +37,6 @@ type Target struct {
 
 	methods     sync.Map // full name → *Method
 	count       int      // methods; guarded by Registry.mu
-	expected    expected // calls a second, as taken over; 0 when the bucket has them, or nothing is known
 	connections []string // the targets to which WithTargetName gives the name; guarded by Registry.mu
 }
 
@@ -47,9 +51,9 @@ type Method struct {
 
 	Alarm race.Alarm // the timer for the first hedges of its calls
 
-	settings atomic.Pointer[Settings] // the newest that a call has needed
-	own      *budget.Bucket           // nil if it never had one; guarded by Registry.mu
-	classes  atomic.Pointer[Classes]  // of requests, of the newest class function; nil if it never had one
+	settings atomic.Pointer[settings.Settings] // the newest that a call has needed
+	own      *budget.Bucket                    // nil if it never had one; guarded by Registry.mu
+	classes  atomic.Pointer[Classes]           // of requests; nil if it never had a class function
 	guard    guard.Method
 	noPolicy atomic.Bool             // WithOtherBackendOnly found no policy of package balancer
 	history  atomic.Pointer[history] // nil before the first sample

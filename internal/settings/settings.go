@@ -30,6 +30,7 @@ type Settings struct {
 	Described bool                         // false if it is not selected because its descriptor is missing
 	OnlyReads bool                         // NO_SIDE_EFFECTS or WithReadOnlyMethods
 	Policy    *serviceconfig.HedgingPolicy // the service config's; nil: none
+	ClassTurn int32                        // of the class function: see registry.Classes
 	Final     codeset.Set                  // the statuses by which a server says that it looked at the request and answered
 
 	Features
