@@ -101,6 +101,36 @@ func follow(ctx context.Context, t *testing.T, client testpb.TestServiceClient, 
 	return first.Attempt
 }
 
+// TestFollowUp_PoorAnswers: a loser whose answer turns out to be a poor one has not answered: a good one would have come later. Of
+// 30 losers 28 are poor after 20 ms, the others good after 100 ms.
+func TestFollowUp_PoorAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: func(a testserver.Attempt) testserver.Plan {
+			switch {
+			case a.Number > 0 || a.ID%10 > 0:
+				return testserver.Plan{Delay: 5 * ms}
+			case a.ID%150 > 0:
+				return testserver.Plan{Delay: 20 * ms, PayloadBytes: 1}
+			}
+			return testserver.Plan{Delay: 100 * ms}
+		}})
+		good := func(_ context.Context, _ string, reply any, _ error) bool {
+			return len(reply.(*testpb.Reply).GetPayload()) == 0
+		}
+		s := hedgetest.Fixed(t, 10*ms, hedge.WithFollowUp(100), hedge.WithMaxHedges(1), hedge.WithAnswer(good))
+		conn := cluster.ClientT(t, hedgetest.Interceptors(s)...)
+		testserver.ConnectT(t, conn)
+		for id := range uint64(300) {
+			follow(t.Context(), t, testpb.NewTestServiceClient(conn), false, &testpb.Request{Id: id})
+			time.Sleep(10 * ms)
+		}
+		time.Sleep(time.Second)
+		if g := s.Targets()[0].Gain; !g.Measured || g.Followed != 30 || g.Unhedged.Value < 97*ms || g.Unhedged.Value > 103*ms {
+			t.Errorf("%+v", g)
+		}
+	})
+}
+
 func checkGain(t *testing.T, g stats.Gain, measured bool, unhedged time.Duration) {
 	t.Helper()
 	if !measured {

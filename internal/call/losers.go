@@ -45,7 +45,7 @@ func (c *Call) Follow(hedges int) (follow bool) {
 	return follow
 }
 
-// Followed implements [race.Policy].
-func (c *Call) Followed(err error) {
-	c.settings.FollowUp.Followed(time.Now(), c.loser, c.Age(), codeset.Answers.HasStatus(err))
+// Followed implements [race.Policy]. A good answer is still to come after a poor one, as after a failure.
+func (c *Call) Followed(err error, poor bool) {
+	c.settings.FollowUp.Followed(time.Now(), c.loser, c.Age(), !poor && codeset.Answers.HasStatus(err))
 }

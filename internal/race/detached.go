@@ -62,17 +62,20 @@ func (x *runner) primary() {
 		if !over {
 			x.hedges[0].crash = newCrash(recover())
 			x.handle(Event{Kind: Ended, End: Panicked}, nil)
-			x.tellFollowed(ErrLost)
+			x.tellFollowed(ErrLost, false)
 			x.free(0)
 		}
 	}()
 	err := x.entrant.Primary()
-	e := ended(x.policy, 0, x.entrant, err, x.plan.judge(x.entrant, err))
-	a := x.handle(e, err)
+	judged := x.plan.judge(x.entrant, err)
+	if err != nil { // Failure says whether; this begins to watch the attempts that come
+		x.policy.MayRepeat(err)
+	}
+	a := x.handle(ended(x.policy, 0, x.entrant, err, judged), err)
 	x.mu.Lock()
 	won := x.report.decided && x.report.Winner == 0
 	x.mu.Unlock()
-	x.tellFollowed(err)
+	x.tellFollowed(err, judged.poor)
 	if !a.Kept && (!won || err != nil) {
 		x.free(0)
 	}
@@ -80,12 +83,12 @@ func (x *runner) primary() {
 }
 
 // tellFollowed says how the primary ended, if it was followed.
-func (x *runner) tellFollowed(err error) {
+func (x *runner) tellFollowed(err error, poor bool) {
 	x.mu.Lock()
 	followed := x.followed
 	x.mu.Unlock()
 	if followed {
-		x.policy.Followed(err)
+		x.policy.Followed(err, poor)
 	}
 }
 

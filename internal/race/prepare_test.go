@@ -42,9 +42,9 @@ func (p *policy) Lost(_, may race.Attempts) race.Attempts {
 	}
 	return may
 }
-func (p *policy) Follow(int) bool    { return p.follows }
-func (p *policy) Followed(err error) { p.followed.Store(&err) }
-func (p *policy) LeftEnded()         { p.leftEnded.Add(1) }
+func (p *policy) Follow(int) bool            { return p.follows }
+func (p *policy) Followed(err error, _ bool) { p.followed.Store(&err) }
+func (p *policy) LeftEnded()                 { p.leftEnded.Add(1) }
 
 // plan is that of a call which begins now.
 func plan(delay time.Duration, hedges int) race.Plan {

@@ -58,7 +58,7 @@ type Policy interface {
 	// the race. It may be called concurrently, also after Book.
 	Failure(n int, err error, seen Seen) Event
 	// MayRepeat reports whether Failure may say that the call is to be repeated, if its primary ends with err. It is asked on
-	// the caller's goroutine.
+	// the primary's goroutine, before Failure.
 	MayRepeat(err error) bool
 	// Book takes the report of the race, on the caller's goroutine. It is called once, but not at all if
 	// [Outcome.Untouched] is set. The report is valid during the call.
@@ -73,9 +73,9 @@ type Policy interface {
 	LeftEnded()
 	// Follow is asked, after Lost, whether the primary of a detached race runs on until it has its outcome, although a hedge has
 	// won. hedges is the number of hedges sent. The race's lock is held. If Follow returns true, Followed is told the error of
-	// that outcome, from any goroutine.
+	// that outcome, and whether it is a poor answer, from any goroutine.
 	Follow(hedges int) bool
-	Followed(err error)
+	Followed(err error, poor bool)
 	// LoserPanicked is called when a loser panics after the report, and when a hedge panics before it is sent. It may be
 	// called at any time, from any goroutine.
 	LoserPanicked()
