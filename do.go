@@ -10,24 +10,20 @@ import (
 
 // Do hedges a call of any kind, as the interceptors hedge gRPC calls. fn makes one attempt. The scheduler learns latencies
 // under the names target and method, and keeps one budget for each target. The options that select methods, such as
-// [WithMethods], apply to method. Do returns the value and the error of the attempt that decided the call. If s is nil, Do
-// only calls fn. Do may be called concurrently.
+// [WithMethods], apply to method. Do returns the value and the error of the attempt that decided the call. An error without a
+// gRPC status is non-fatal: see [WithNonFatalCodes]. If s is nil, Do only calls fn. Do may be called concurrently.
 //
-// The primary runs on the caller's goroutine, and each hedge on a goroutine of its own. The context of an attempt is
-// cancelled when another attempt wins. So fn must be safe to run several times at once, and must return promptly when its
-// context ends. A losing fn may still be running when Do has returned. An error without a gRPC status is non-fatal: see
-// [WithNonFatalCodes].
+// The primary runs on the caller's goroutine, and each hedge on a goroutine of its own. The context of an attempt is cancelled
+// when another attempt wins. So fn must be safe to run several times at once, and must return promptly when its context ends. A
+// losing fn may still be running when Do has returned. Its value is dropped. If such a value holds what must be closed, and its
+// context does not do that, fn closes it by [context.AfterFunc].
 //
-// The context of the attempt that decided the call lives on after Do has returned, and ends when ctx does. So a value
-// may depend on it, as an [net/http.Response] does while its body is read. There is nothing to release: what the value
-// needs of the race is freed with it by the garbage collector, even if ctx lives as long as the program. Code that goes on
-// after fn has returned must keep the context, or one derived from it. The channel of Done alone does not keep it, and
-// might then not be closed when ctx ends: a goroutine that only waits for it may wait for ever. Nor does
-// [context.AfterFunc], whose function might then not run. To hear of the end of ctx, use ctx itself. Under a ctx of a type
-// that package context does not know, each value keeps a goroutine as well until it is freed.
-//
-// The value of a losing attempt is dropped. If such a value holds what must be closed, and its context does not do that,
-// fn closes it by [context.AfterFunc]: the context of a loser ends at once.
+// The context of the attempt that decided the call lives on after Do has returned, and ends when ctx does. So a value may
+// depend on it, as an [net/http.Response] does while its body is read. There is nothing to release: the garbage collector frees
+// it with the value, even if ctx lives as long as the program. Code that goes on after fn has returned must keep the context,
+// or one derived from it: a goroutine that only waits for the channel of its Done may wait for ever, and a function of
+// [context.AfterFunc] might not run. To hear of the end of ctx, use ctx itself. Under a ctx of a type that package context does
+// not know, each value keeps a goroutine as well until it is freed.
 func Do[T any](ctx context.Context, s *Scheduler, target, method string, fn func(context.Context) (T, error)) (T, error) {
 	ctx = wire.Unnumbered(ctx)
 	c := call.Begin(s.inner(), ctx, target, method, nil)

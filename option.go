@@ -73,33 +73,29 @@ func refuse(outOfRange bool, format string, args ...any) error {
 // Which methods may be hedged.
 
 // WithReadOnlyMethods hedges the full methods that match one of the patterns, and declares that they only read, as
-// idempotency_level = NO_SIDE_EFFECTS in a .proto file does. The syntax is that of [WithMethods]. If both options are
-// given, the methods of both are hedged. A hedge of a read-only method may end the call with a final status, such as
-// NOT_FOUND: see [WithNonFatalCodes]. If a replica lags behind the others, its NOT_FOUND may be out of date.
+// idempotency_level = NO_SIDE_EFFECTS in a .proto file does. The syntax is that of [WithMethods]. If both options are given,
+// the methods of both are hedged. A hedge of a read-only method may end the call with a final status, such as NOT_FOUND: see
+// [WithNonFatalCodes]. If a replica lags behind the others, its NOT_FOUND may be out of date.
 func WithReadOnlyMethods(patterns ...string) Option {
 	return named("WithReadOnlyMethods", func(c *settings.Config) error { return addPatterns(&c.ReadOnly, "WithReadOnlyMethods", patterns) })
 }
 
-// WithMethods hedges the full methods that match one of the patterns, such as "/pkg.Svc/Get" or "/pkg.Svc/Get*". The
-// syntax is that of [path.Match]: * stands for any characters but a slash. At least one pattern is needed. If the option
-// is given more than once, all patterns apply. Calls of other methods are not hedged, and nothing is learned from them.
+// WithMethods hedges the full methods that match one of the patterns, such as "/pkg.Svc/Get" or "/pkg.Svc/Get*". The syntax is
+// that of [path.Match]: * stands for any characters but a slash. At least one pattern is needed. If the option is given more
+// than once, all patterns apply. Calls of other methods are not hedged, and nothing is learned from them.
 func WithMethods(patterns ...string) Option {
 	return named("WithMethods", func(c *settings.Config) error { return addPatterns(&c.Methods, "WithMethods", patterns) })
 }
 
-// WithIdempotentOnly hedges the methods whose protobuf definition sets idempotency_level to NO_SIDE_EFFECTS or
-// IDEMPOTENT, and those of [WithReadOnlyMethods]. With [WithMethods], a method must satisfy both options. The definition
-// must be linked into the program; stats.Counts.NoDescriptor counts calls of methods without one. Few public APIs set
-// the level: name their methods with WithReadOnlyMethods.
+// WithIdempotentOnly hedges the methods whose protobuf definition sets idempotency_level to NO_SIDE_EFFECTS or IDEMPOTENT, and
+// those of [WithReadOnlyMethods]. With [WithMethods], a method must satisfy both options. The definition must be linked into
+// the program; stats.Counts.NoDescriptor counts calls of methods without one.
 func WithIdempotentOnly() Option {
 	return option("WithIdempotentOnly", nil, func(c *settings.Config) { c.IdempotentOnly = true })
 }
 
-// WithAllMethods hedges every method that no other option excludes. All of them must be safe to run twice: a hedged
-// write may be carried out twice.
-//
-// [New] requires this option or one of [WithReadOnlyMethods], [WithMethods], [WithIdempotentOnly] and
-// [WithServiceConfig].
+// WithAllMethods hedges every method that no other option excludes. All of them must be safe to run twice: a hedged write may
+// be carried out twice.
 func WithAllMethods() Option {
 	return option("WithAllMethods", nil, func(c *settings.Config) { c.All = true })
 }
@@ -126,32 +122,23 @@ func addPatterns(to *[]string, option string, patterns []string) error {
 	return nil
 }
 
-// WithServiceConfig hedges the methods that have a hedgingPolicy in a gRPC service config, as gRPC defines it. json is
-// the service config that gRPC takes. If gRPC rejects a value, New returns an error that names the method, the field and
-// the value. Other fields, such as timeout or retryPolicy, are for the channel: pass the same JSON to
-// grpc.WithDefaultServiceConfig. If the option is given more than once, the last one applies.
+// WithServiceConfig hedges the methods that have a hedgingPolicy in a gRPC service config, as gRPC defines it. json is the
+// service config that gRPC takes. If gRPC rejects a value, New returns an error that names the method, the field and the value.
+// Pass the same JSON to grpc.WithDefaultServiceConfig for the other fields. If the option is given more than once, the last one
+// applies.
 //
-// If no other option says which methods may run twice, only the methods with a policy are hedged, and nothing is learned
-// of the others. With [WithReadOnlyMethods], [WithMethods], [WithIdempotentOnly] or [WithAllMethods], exactly the
-// methods that these select are hedged, and those without a policy have a learned delay.
+// If no other option says which methods may run twice, only the methods with a policy are hedged, and nothing is learned of the
+// others. With another such option, exactly the methods that it selects are hedged, and those without a policy have a learned
+// delay.
 //
-// A method with a policy has up to maxAttempts attempts, including the primary, and 5 at most; [WithMaxHedges] does not
-// apply. Each attempt is sent one hedgingDelay after the one before, or all at once if that is 0; [After] replaces this
-// delay. If an attempt, also the primary, fails with one of the nonFatalStatusCodes, the next hedge is sent at once. Any
-// other status ends the call. If all attempts fail, the call returns the last failure. A stream is decided by the
-// attempt whose response headers come first.
+// A method with a policy has up to maxAttempts attempts, the primary included, and 5 at most; [WithMaxHedges] does not apply.
+// Each is sent one hedgingDelay after the one before, or all at once if that is 0; [After] replaces this delay. If an attempt
+// fails with one of the nonFatalStatusCodes, the next hedge is sent at once. Any other status ends the call. If all attempts
+// fail, the call returns the last failure. A stream is decided by the attempt whose response headers come first.
 //
-// The throttle, [WithOtherBackendOnly] and the budget can hold back a hedge of such a method; the state of the
-// connection and a near deadline do not. A hedge that the budget does not pay for is considered again while an attempt
-// is in flight; if none is, the call ends. With a budget of 400 percent only the policy limits hedges, as in gRPC.
-//
-// A retryThrottling stops hedges, of methods with and without a policy, to a target that fails. Each target has a token
-// count. It starts at maxTokens, 1 to 1000. Each attempt that fails with a non-fatal status, or with a trailer that
-// forbids another attempt, takes 1. Each success adds tokenRatio, up to maxTokens. Hedges are sent only while the count
-// is above half of maxTokens. tokenRatio must be above 0; its first three decimals count. Every unary call and server
-// stream counts, of any method, hedged or not. [stats.Method] has the count.
-//
-// The service config of a target, by [WithTargetOptions], replaces that of the scheduler as a whole.
+// The throttle, [WithOtherBackendOnly] and the budget can hold back a hedge of such a method; the state of the connection and a
+// near deadline do not. With a budget of 400 percent only the policy limits hedges, as in gRPC. A retryThrottling stops hedges
+// of all methods to a target that fails; [stats.Method] has its tokens. See docs/service-config.md.
 func WithServiceConfig(json string) Option {
 	parsed, err := serviceconfig.Parse(json)
 	if err != nil {
@@ -176,13 +163,10 @@ func WithBudgetPercent(p float64) Option {
 	return option("WithBudgetPercent", err, func(c *settings.Config) { c.BudgetPercent = p })
 }
 
-// WithControl leaves a share of the calls unhedged, to compare the others with: percent of those that may be hedged, 0
-// to 50; the default is 0. They are drawn by chance, call by call, so both groups see the same requests, backends and
-// hours. [stats.Method] has the comparison.
-//
-// Calls of the control group lose what hedging would have saved them. One percent of 100 calls a second is enough to
-// know a p99 within a quarter after ten minutes. The calls of both groups fill the budget alike. Hedging does not bias
-// what is learned from the control group.
+// WithControl leaves a share of the calls unhedged, to compare the others with: percent of those that may be hedged, 0 to 50;
+// the default is 0. They are drawn by chance, call by call, so both groups see the same requests, backends and hours.
+// [stats.Method] has the comparison. Calls of the control group lose what hedging would have saved them. One percent of 100
+// calls a second is enough to know a p99 within a quarter after ten minutes.
 func WithControl(percent float64) Option {
 	err := refuse(!(percent >= 0 && percent <= 50), "WithControl(%v): the percentage must be 0 to 50", percent)
 	return option("WithControl", err, func(c *settings.Config) { c.Control = percent })
@@ -194,9 +178,9 @@ func WithControl(percent float64) Option {
 // a second is followed; up to four times the percentage is drawn while fewer than 30 are known. With 0 none is followed.
 // [stats.Gain] has what was measured. Where it shows that there is nothing to gain, hedging steps down.
 //
-// No further attempt is sent for it. The primary of a call that is drawn runs on a goroutine of its own, with a copy of the
-// request, which costs a few microseconds. Calls whose request or reply cannot be copied are not followed, nor are those of
-// [Do]. Of a stream the first message is followed; the stream is then reset.
+// No further attempt is sent for it. A primary that may be followed runs on a goroutine of its own, with a copy of the request,
+// which costs a few microseconds. Calls whose request or reply cannot be copied are not followed, nor are those of [Do]. Of a
+// stream the first message is followed; the stream is then reset.
 func WithFollowUp(percent float64) Option {
 	err := refuse(!(percent >= 0 && percent <= 100), "WithFollowUp(%v): the percentage must be 0 to 100", percent)
 	return option("WithFollowUp", err, func(c *settings.Config) { c.FollowUpPercent = percent })
@@ -204,9 +188,9 @@ func WithFollowUp(percent float64) Option {
 
 // WithDryRun sends no hedge and reports what hedging would do, so that you can judge it on real traffic first.
 // stats.Counts.DryRun counts the calls that would have been hedged. After 200 calls of a method, stats.Method.Forecasts
-// predicts its tail and extra load at budgets of 2, 5, 10 and 20 percent; [WithBudgetPercent] does not change these. The
-// tail is the percentile of [TargetPercentile], and p99 with a trigger other than [Auto]. A forecast assumes that hedges
-// are as fast as primaries and independent of them; see Auto for when they are not.
+// predicts its tail and extra load at budgets of 2, 5, 10 and 20 percent, whatever [WithBudgetPercent] says. The tail is the
+// percentile of [TargetPercentile], and p99 with a trigger other than [Auto]. A forecast assumes that hedges are as fast as
+// primaries and independent of them.
 func WithDryRun() Option {
 	return option("WithDryRun", nil, func(c *settings.Config) { c.DryRun = true })
 }
@@ -219,14 +203,14 @@ func WithOff() Option {
 
 // When a hedge is not sent, and how a race ends.
 
-// WithOtherBackendOnly sends a hedge only if a backend is ready that no attempt of its call has used. The connection
-// must have the load-balancing policy hedge_other_backend of package balancer, which picks that backend for the hedge. A
-// hedge that is held back counts in stats.Counts.NoOtherBackend, and is considered again while its call lasts. With a
-// delay of 0, hedges wait until a backend was picked for the primary.
+// WithOtherBackendOnly sends a hedge only if a backend is ready that no attempt of its call has used. The connection must have
+// the load-balancing policy hedge_other_backend of package balancer, which picks that backend for the hedge: see
+// docs/other-backends.md. A hedge that is held back counts in stats.Counts.NoOtherBackend, and is considered again while its
+// call lasts.
 //
-// On a connection without the policy no hedge is sent, and [stats.Method].NoBackendPolicy is true. A service config from
-// the resolver replaces the one of grpc.WithDefaultServiceConfig, and with it the policy, unless
-// grpc.WithDisableServiceConfig is given. Calls of [Do] have no connection, and are hedged as without this option.
+// On a connection without the policy no hedge is sent, and [stats.Method].NoBackendPolicy is true. A service config from the
+// resolver replaces the one of grpc.WithDefaultServiceConfig, and with it the policy, unless grpc.WithDisableServiceConfig is
+// given. Calls of [Do] have no connection, and are hedged as without this option.
 func WithOtherBackendOnly() Option {
 	return option("WithOtherBackendOnly", nil, func(c *settings.Config) { c.OtherBackendOnly = true })
 }
@@ -237,19 +221,17 @@ func WithoutGuard() Option {
 	return option("WithoutGuard", nil, func(c *settings.Config) { c.Guard = false })
 }
 
-// WithNonFatalCodes replaces the set of non-fatal statuses. If the primary fails with one of them while a hedge is in
-// flight, the race goes on. Any other status of the primary ends the race, and the caller gets it. If the primary fails
-// before a hedge was sent, the call returns its error at once: hedging is not a retry.
+// WithNonFatalCodes replaces the set of non-fatal statuses. If the primary fails with one of them while a hedge is in flight,
+// the race goes on. Any other status of the primary ends the race, and the caller gets it. If the primary fails before a hedge
+// was sent, the call returns its error at once: hedging is not a retry.
 //
-// The set also applies to the hedges of a method that only reads: its descriptor says NO_SIDE_EFFECTS, or
-// [WithReadOnlyMethods] names it. A hedge of any other method ends the race only with OK, because its NOT_FOUND may be
-// the result of the primary's own deletion. If no attempt succeeds, the caller gets the primary's error. A method with a
-// hedgingPolicy uses the policy's own set for all attempts: see [WithServiceConfig].
+// The set also applies to the hedges of a method that only reads. A hedge of any other method ends the race only with OK,
+// because its NOT_FOUND may be the result of the primary's own deletion. If no attempt succeeds, the caller gets the primary's
+// error. A method with a hedgingPolicy uses the policy's own set for all attempts: see [WithServiceConfig].
 //
-// By default all statuses are non-fatal except those by which a server says that it looked at the request and answered:
-// InvalidArgument, NotFound, AlreadyExists, PermissionDenied, Unauthenticated, FailedPrecondition, OutOfRange and
-// Unimplemented. With an empty list every error is final, as in a gRPC hedgingPolicy without nonFatalStatusCodes. OK,
-// and codes that gRPC does not define, are an error.
+// By default all statuses are non-fatal except InvalidArgument, NotFound, AlreadyExists, PermissionDenied, Unauthenticated,
+// FailedPrecondition, OutOfRange and Unimplemented. With an empty list every error is final. OK, and codes that gRPC does not
+// define, are an error.
 func WithNonFatalCodes(nonFatal ...codes.Code) Option {
 	var err error
 	for _, code := range nonFatal {
@@ -258,12 +240,10 @@ func WithNonFatalCodes(nonFatal ...codes.Code) Option {
 	return option("WithNonFatalCodes", err, func(c *settings.Config) { c.Final = codeset.AllBut(nonFatal) })
 }
 
-// WithResetLimit sets how many losing attempts of a target are reset on the wire: at most n in any time of per. n is 0
-// or more, and per at least a millisecond. With n = 0 no loser is reset as long as it can be left to run; per is then
-// ignored. Without the option all losers are reset until a server says that there were too many: see [stats.Resets].
-//
-// The limit is for all connections to the target together. Servers count for each connection, so a limit that is right
-// for one connection is right for many too.
+// WithResetLimit sets how many losing attempts of a target are reset on the wire, by all its connections together: at most n in
+// any time of per. n is 0 or more, and per at least a millisecond. With n = 0 no loser is reset as long as it can be left to
+// run; per is then ignored. Without the option all losers are reset until a server says that there were too many: see
+// [stats.Resets].
 func WithResetLimit(n int, per time.Duration) Option {
 	err := refuse(n < 0 || per < time.Millisecond && n > 0 || per < 0,
 		"WithResetLimit(%d, %v): the number must be at least 0, and the time at least %v", n, per, time.Millisecond)

@@ -11,18 +11,18 @@ import (
 	"github.com/grpchedge/hedge/internal/settings"
 )
 
-// WithClass learns latencies, and hedges, for each class of requests of a method: a tenant, a priority, the length of a
-// prompt, the size of what is asked for. of names the class of a request; "" is none. [BySize] is such a function.
+// WithClass learns latencies, and hedges, for each class of requests of a method: a tenant, a priority, the length of a prompt.
+// of names the class of a request; "" is none. [BySize] is such a function. Use it where the request decides how long a call
+// takes.
 //
-// Use it where the request decides how long a call takes: one delay for the whole method is too late for the cheap
-// requests and too early for the costly ones. A method has at most 16 classes. All further ones share one named
-// "(other)". A name is cut off at 64 bytes. A class with too few calls uses what is known of the method. All classes
-// share the target's budget. After a [Scheduler.Update] with another function, its classes get all places; classes that
-// keep their names keep what they have learned. A closure that was made anew is another function.
+// A method has at most 16 classes. All further ones share one named "(other)". A name is cut off at 64 bytes. A class with too
+// few calls uses what is known of the method. All classes share the target's budget. After a [Scheduler.Update] with another
+// function, its classes get all places; classes that keep their names keep what they have learned. A closure that was made anew
+// is another function.
 //
-// of runs on the caller's goroutine, once for each call of a unary method and once for the request of a server stream,
-// so its time is added to every call. It must be safe for concurrent use, and must not change the request. Its panic is
-// a panic of the call. For [Do] the request is nil. Nil, the default, means no classes.
+// of runs on the caller's goroutine, once for each call of a unary method and once for the request of a server stream, so its
+// time is added to every call. It must be safe for concurrent use, and must not change the request. Its panic is a panic of the
+// call. For [Do] the request is nil. Nil, the default, means no classes.
 func WithClass(of func(ctx context.Context, method string, request any) string) Option {
 	return option("WithClass", nil, func(c *settings.Config) { c.Class = of })
 }
@@ -45,51 +45,43 @@ var sizes = func() (names [registry.MaxClasses]string) {
 	return names
 }()
 
-// WithCost says how much a hedge of a request costs, in calls; the default is 1. It is for methods of which one call
-// reads a key and another a million rows, or one prompt has 100 tokens and another 8,000. The budget is then a share of
-// the cost of all calls: each call adds its share of its own cost, and each hedge takes the cost of its call. A cost
-// above 10,000 counts as 10,000. Costs are rounded to a sixteenth. A cost that is not finite, or is less than 0, counts
-// as 1. stats.Counts.InvalidCosts counts these, and [WithLogger] logs the first one of each method.
+// WithCost says how much a hedge of a request costs, in calls; the default is 1. The budget is then a share of the cost of all
+// calls: each call adds its share of its own cost, and each hedge takes the cost of its call. A cost above 10,000 counts as
+// 10,000. Costs are rounded to a sixteenth. A cost that is not finite, or is less than 0, counts as 1.
+// stats.Counts.InvalidCosts counts these, and [WithLogger] logs the first one of each method.
 //
-// Choose the unit so that a usual call costs about 1. The bucket then holds what the calls of two seconds earn, and at
-// least the price of the costliest call of the last 30 to 60 seconds.
+// Choose the unit so that a usual call costs about 1. The bucket then holds what the calls of two seconds earn, and at least
+// the price of the costliest call of the last 30 to 60 seconds.
 //
-// of runs on the caller's goroutine, once for each call that can be hedged, under the conditions of [WithClass]. For
-// [Do] the request is nil. Nil, the default, means that each call costs 1.
+// of runs on the caller's goroutine, once for each call that can be hedged, under the conditions of [WithClass]. For [Do] the
+// request is nil. Nil, the default, means that each call costs 1.
 func WithCost(of func(ctx context.Context, method string, request any) float64) Option {
 	return option("WithCost", nil, func(c *settings.Config) { c.Cost = of })
 }
 
-// WithAnswer says which answers are good enough to end a call. It is for replicas that lag behind and for servers that
-// degrade: where one backend answers with an empty result, a partial one or a NOT_FOUND, another one may have more. good
-// is called when an attempt has ended. It returns false if another attempt may give a better answer. Such an answer is a
+// WithAnswer says which answers are good enough to end a call. It is for replicas that lag behind and for servers that degrade.
+// good is called when an attempt has ended. It returns false if another attempt may give a better answer. Such an answer is a
 // poor answer. Nil, the default, accepts every answer.
 //
-// After a poor answer the race goes on. The next hedge is due at once, and is sent if the budget and the rest of rule 10
-// in docs/rules.md allow it. The call waits for it and for the attempts in flight. The caller gets the first good
-// answer. If none comes, the caller gets the first poor reply. If no attempt had a reply, the caller gets the first poor
-// status. No failure replaces a poor reply: neither a status of another attempt, nor the end of the caller's context.
-// Only an answer replaces a poor status.
+// After a poor answer the next hedge is due at once, and is sent if the budget and the rest of rule 10 in docs/rules.md allow
+// it. The call waits for it and for the attempts in flight. The caller gets the first good answer. If none comes, the caller
+// gets the first poor reply, or, without one, the first poor status. No failure replaces a poor reply, not even the end of the
+// caller's context. stats.Counts.PoorAnswers counts poor answers, and stats.Outcome.Poor tells the caller of one.
 //
-// good is asked about:
-//   - a reply, with err nil. For [Do] that is the value, and for a server stream the first message.
-//   - a server stream that ended without a message, with reply nil and err [io.EOF].
-//   - a status that would end the race, with reply nil: see [WithNonFatalCodes].
+// good is asked about a reply, with err nil: for [Do] that is the value, and for a server stream the first message. It is asked
+// about a server stream that ended without a message, with reply nil and err [io.EOF], and about a status that would end the
+// race, with reply nil: see [WithNonFatalCodes]. It is not asked about:
 //
-// It is not asked about:
 //   - other failures.
-//   - streams whose response headers decide the race: those with a hedgingPolicy, and those whose caller calls Header
-//     first (see stream.WaitForMessage).
+//   - streams whose response headers decide the race: those with a hedgingPolicy, and those whose caller calls Header first (see
+//     stream.WaitForMessage).
 //   - the primary's first message of a stream whose caller calls Header while RecvMsg waits.
-//   - calls that could have no hedge: while their method is being learned, while hedging is paused or off, in a dry run,
-//     without hedges or budget, in the control group, and if their method may not run twice.
+//   - calls that could have no hedge: while their method is being learned, while hedging is paused or off, in a dry run, without
+//     hedges or budget, in the control group, and if their method may not run twice.
 //
-// good must be safe for concurrent use. It runs on the goroutine of the attempt, also for attempts that turn out to have
-// lost, and its time is added to every call. ctx is the caller's context. good must not change the reply, and must not
-// keep it. Its panic is a panic of the attempt.
-//
-// The budget pays for these hedges as for others. If it does not, the caller gets the poor reply.
-// stats.Counts.PoorAnswers counts poor answers, and stats.Outcome.Poor tells the caller of one.
+// good must be safe for concurrent use. It runs on the goroutine of the attempt, also for attempts that turn out to have lost,
+// and its time is added to every call. ctx is the caller's context. good must not change the reply, and must not keep it. Its
+// panic is a panic of the attempt.
 func WithAnswer(good func(ctx context.Context, method string, reply any, err error) bool) Option {
 	return option("WithAnswer", nil, func(c *settings.Config) { c.Answer = good })
 }

@@ -11,17 +11,17 @@ import (
 	"github.com/grpchedge/hedge/internal/settings"
 )
 
-// WithMethodOptions applies options to the full methods that match a pattern. They win over those of the scheduler and
-// of the target. The syntax of the pattern is that of [WithMethods]. These options can be set for a method:
-// [WithTrigger], [WithMaxHedges], [WithBudgetPercent], [WithMinDelay], [WithWarmup], [WithNonFatalCodes], [WithClass],
-// [WithCost], [WithAnswer], [WithControl], [WithFollowUp], [WithDryRun], [WithOtherBackendOnly] and [WithOff]. Any other is an error.
+// WithMethodOptions applies options to the full methods that match a pattern. They win over those of the scheduler and of the
+// target. The syntax of the pattern is that of [WithMethods]. These options can be set for a method: [WithTrigger],
+// [WithMaxHedges], [WithBudgetPercent], [WithMinDelay], [WithWarmup], [WithNonFatalCodes], [WithClass], [WithCost],
+// [WithAnswer], [WithControl], [WithFollowUp], [WithDryRun], [WithOtherBackendOnly] and [WithOff]. Any other is an error.
 //
-// If several patterns match, the options of all of them apply. If two of them set the same option, the more specific
-// pattern wins: one without wildcards, then the one with more characters that are not wildcards, then the one that is
-// later in the alphabet. The order of the options does not matter. A pattern that is given twice is an error.
+// If several patterns match, the options of all of them apply. If two of them set the same option, the more specific pattern
+// wins: one without wildcards, then the one with more characters that are not wildcards, then the one that is later in the
+// alphabet. A pattern that is given twice is an error.
 //
-// With [WithBudgetPercent] the method gets a budget of its own, which its own calls fill. Each of its hedges must be
-// paid by both budgets, its own and the target's.
+// With [WithBudgetPercent] the method gets a budget of its own, which its own calls fill. Each of its hedges must be paid by
+// both budgets, its own and the target's.
 func WithMethodOptions(methods string, opts ...Option) Option {
 	return named("WithMethodOptions", func(c *settings.Config) error {
 		r, err := newRule("WithMethodOptions", methods, pattern.Check(methods), opts, settings.ForMethods)

@@ -48,21 +48,16 @@ func (s *Scheduler) inner() *registry.Registry {
 	return s.registry
 }
 
-// Update replaces the whole configuration, as if [New] had made the scheduler with these options. An option that is not
-// given has its default. So pass again what takes a Go function, such as [WithClass], [WithTrace] and [WithLogger]. What
-// was learned, budgets, counts and pauses stay.
+// Update replaces the whole configuration, as if [New] had made the scheduler with these options. An option that is not given
+// has its default. So pass again what takes a Go function, such as [WithClass], [WithTrace] and [WithLogger]. What was learned,
+// budgets, counts and pauses stay. The new configuration is in force for every call that begins after Update has returned.
+// Earlier calls keep the configuration that they began with.
 //
-// The new configuration is in force for every call that begins after Update has returned. Earlier calls keep the
-// configuration that they began with. After a change of the trigger, a method keeps its last delay until its next call
-// has ended. The choice of [Auto] may take a second longer.
+// Update returns an error where New does, and for a nil scheduler. An error changes nothing. [WithWindow], [WithMaxMemory] and
+// [WithTargetName] stay as New set them, and need not be given again. Another window or memory is an error, and so is
+// WithTargetName if New was given none. Otherwise New's function stays, and the new one is ignored. [WithSnapshot] is an error.
 //
-// Update returns an error where New does, and for a nil scheduler. An error changes nothing. [WithWindow],
-// [WithMaxMemory] and [WithTargetName] stay as New set them, and need not be given again. Another window or memory is an
-// error, and so is WithTargetName if New was given none. Otherwise New's function stays, and the new one is ignored.
-// [WithSnapshot] is an error.
-//
-// Update may be called concurrently with calls and with itself. It takes a few microseconds for each method that is
-// known.
+// Update may be called concurrently with calls and with itself. It takes a few microseconds for each method that is known.
 func (s *Scheduler) Update(opts ...Option) error {
 	r := s.inner()
 	if r == nil {

@@ -17,35 +17,27 @@ func WithTrigger(t Trigger) Option {
 // [WithTrigger]. The zero Trigger is invalid.
 type Trigger struct{ in settings.Trigger }
 
-// Auto chooses the delay, the probability and the number of hedges of each method, so that the tail becomes as short as
-// the budget allows. Where hedging does not shorten the tail, it hedges fewer than one call in a hundred. The tail is
-// p99, unless [TargetPercentile] sets another percentile.
+// Auto chooses the delay, the probability and the number of hedges of each method, so that the tail becomes as short as the
+// budget allows. Where hedging does not shorten the tail, it hedges fewer than one call in a hundred. The tail is p99, unless
+// [TargetPercentile] sets another percentile.
 //
-// About once a second, at the default [WithWindow], Auto makes a choice for each method, from the recent latencies of
-// its primaries and hedges. If hedges are independent of their primaries,
+// About once a second, at the default [WithWindow], Auto makes a choice for each method, from the recent latencies of its
+// primaries and hedges. If hedges are independent of their primaries,
 //
 //	S(t) = S_X(t) · Π_k (1 − q·F_Y(t − k·d))
 //
-// predicts the latencies of calls whose hedge k is sent at the age k·d with the probability q: S_X is the share of
-// primaries that take longer than t, and F_Y the share of hedges that take less. This goes back to Kaler, He and
-// Elnikety, "Optimal Reissue Policies for Reducing Tail Latency" (SPAA 2017). Requests differ, so hedges are seldom
-// independent. So Auto also records how long hedged calls still took after their first hedge, by the age at which it was
-// sent. A record that differs from the prediction by more than chance replaces the prediction, and fades over two
-// minutes.
+// predicts the latencies of calls whose hedge k is sent at the age k·d with the probability q: S_X is the share of primaries
+// that take longer than t, and F_Y the share of hedges that take less. This goes back to Kaler, He and Elnikety, "Optimal
+// Reissue Policies for Reducing Tail Latency" (SPAA 2017). Where hedged calls took longer or less than predicted, what they
+// took replaces the prediction.
 //
-// The probability is the greatest for which all hedges together cost 95% of the budget, less while the bucket holds few
-// tokens. The delay is the one with the least target percentile. Among those within 3% of it, Auto takes the one with
-// the least percentile ten times as far out (p99.9 for p99), and then the one with the least load.
+// Hedging steps down to six hedges per 1,000 calls when hedges win much more seldom than predicted and hedged calls show no
+// gain, and steps up when that turns. When latencies change at once, Auto forgets what it learned before. [stats.Method] says
+// what is in force and why. docs/trigger.md derives all of this and says where it is wrong.
 //
-// Hedging steps down to six hedges per 1,000 calls when hedges win much more seldom than predicted and hedged calls show
-// no gain. Reasons are requests that are slow on every backend, a saturated backend, a single one, an outage. When the
-// best choice promises to improve the target percentile by less than 5%, Auto hedges only calls that are slower than
-// nearly all that were seen. It steps up when either turns. When latencies change at once, Auto forgets what it learned
-// before. [stats.Method] says what is in force and why. docs/trigger.md derives all of this and says where it is wrong.
-//
-// A choice needs a few hundred calls. Below 100 calls a method is hedged at its 90th percentile, and then as is best for
-// a percentile nearer than the target. All choices of a scheduler together take about 1% of a core at most: with
-// thousands of methods, each is chosen for less often.
+// A choice needs a few hundred calls. Below 100 calls a method is hedged at its 90th percentile, and then as is best for a
+// percentile nearer than the target. All choices of a scheduler together take about 1% of a core at most: with thousands of
+// methods, each is chosen for less often.
 func Auto(opts ...AutoOption) Trigger {
 	t := Trigger{settings.Trigger{Kind: settings.AutoTrigger, Quantile: settings.DefaultTarget}}
 	for _, opt := range opts {
