@@ -82,14 +82,30 @@ func (c Counts) Times(factor float64) Counts {
 	return product
 }
 
-// Add counts one more call.
-func (c *Counts) Add(d time.Duration) {
+// Add counts one more call, or one with another weight.
+func (c *Counts) Add(d time.Duration, weight float64) {
 	bucket := int32(Bucket(d))
 	i, found := slices.BinarySearchFunc(*c, bucket, func(count Count, b int32) int { return int(count.Bucket - b) })
 	if !found {
 		*c = slices.Insert(*c, i, Count{Bucket: bucket})
 	}
-	(*c)[i].Calls++
+	(*c)[i].Calls += float32(weight)
+}
+
+// FromCounts returns the distribution of calls that were answered and of others that were cut short. Total and Count round.
+func FromCounts(answered, cut Counts) *Distribution {
+	var t tally
+	for _, c := range answered {
+		t.answered[c.Bucket] += float64(c.Calls)
+	}
+	for _, c := range cut {
+		t.cut[c.Bucket] += float64(c.Calls)
+	}
+	d := t.distribution()
+	if len(answered) > 0 {
+		d.observed = max(d.observed, 1)
+	}
+	return d
 }
 
 // Plus returns the distribution of its calls, which are those of a window, and of others, all of which were answered.

@@ -16,11 +16,11 @@ func TestCounts_Fade(t *testing.T) {
 		t.Error("an empty histogram knows something")
 	}
 	for range 100 {
-		f.Add(10 * time.Millisecond)
+		f.Add(10*time.Millisecond, 1)
 	}
 	f = f.Times(0.25)
 	for range 75 {
-		f.Add(time.Second)
+		f.Add(time.Second, 1)
 	}
 	s := new(sketch.Distribution).Plus(f).Survival()
 	for d, want := range map[time.Duration]float64{time.Millisecond: 1, 20 * time.Millisecond: 0.75, 2 * time.Second: 0} {
@@ -41,7 +41,7 @@ func TestCounts_AreASurvivalFunction(t *testing.T) {
 	var f sketch.Counts
 	r := rand.New(rand.NewPCG(1, 3))
 	for range 10_000 {
-		f.Add(time.Duration(r.ExpFloat64() * float64(time.Millisecond)))
+		f.Add(time.Duration(r.ExpFloat64()*float64(time.Millisecond)), 1)
 		f = f.Times(0.9999)
 	}
 	s, before := new(sketch.Distribution).Plus(f).Survival(), 1.0

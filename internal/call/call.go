@@ -29,7 +29,7 @@ type Call struct {
 	settings *settings.Settings // those in force when it began
 	class    *registry.Class    // of its request; nil: none
 
-	loser followup.Loser // that is followed
+	loser *followup.Loser // that is followed
 
 	armed bool // it may be hedged
 	dry   bool // it might be hedged but for WithDryRun

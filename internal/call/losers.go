@@ -37,12 +37,12 @@ func (c *Call) MayRepeat(err error) bool {
 }
 
 // Follow implements [race.Policy].
-func (c *Call) Follow(hedges int) (follow bool) {
+func (c *Call) Follow(hedges int) bool {
 	if c.FollowUp.Share == 0 {
 		return false
 	}
-	c.loser, follow = c.settings.FollowUp.CutShort(&c.Call, hedges, time.Now())
-	return follow
+	c.loser = c.settings.FollowUp.CutShort(&c.Call, hedges, time.Now())
+	return c.loser != nil
 }
 
 // Followed implements [race.Policy]. A good answer is still to come after a poor one, as after a failure.

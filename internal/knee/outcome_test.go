@@ -24,7 +24,7 @@ func hedged(l testserver.Law, age time.Duration, n int, share float64, seed uint
 		if r.Float64() < share {
 			hedge = primary
 		}
-		rest.Add(min(primary-age, hedge))
+		rest.Add(min(primary-age, hedge), 1)
 	}
 	return knee.Outcome{Age: age, Hedges: 1, Rest: rest}
 }

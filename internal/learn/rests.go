@@ -46,7 +46,7 @@ func (r *rests) put(age, longer time.Duration, hedges int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	f := r.at(age, hedges)
-	f.Add(longer)
+	f.Add(longer, 1)
 	f.ages += logAge(age)
 	r.calls++
 	r.count()

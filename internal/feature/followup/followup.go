@@ -105,64 +105,48 @@ type Call struct {
 	CutShort bool
 }
 
-// Loser is a loser that is followed.
-type Loser struct {
-	in *slot
-	at int
-}
-
-// Add says that a call ended at now. It returns true if its primary is to be followed. Then Followed must be called when
-// the primary has ended. Calls that are neither late nor drawn cost nothing.
-func (m *Method) Add(now time.Time, c Call) (Loser, bool) {
+// Add says that a call ended at now. It returns the primary if that is to be followed, and else nil. Then Followed must be called
+// when the primary has ended. Calls that are neither late nor drawn cost nothing.
+func (m *Method) Add(now time.Time, c Call) *Loser {
 	if m == nil || c.Drawn == 0 && !c.Late {
-		return Loser{}, false
+		return nil
 	}
 	return m.add(now, &c)
 }
 
-func (m *Method) add(now time.Time, c *Call) (Loser, bool) {
+func (m *Method) add(now time.Time, c *Call) *Loser {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := m.slot(now)
 	defer m.weigh(s)
 	m.takePace(now)
+	s.hedges += c.Hedges
 	if !c.CutShort {
 		s.count(c)
-		return Loser{}, false
+		return nil
 	}
-	s.cut++
-	s.hedges += c.Hedges
-	s.cell(c.Wait).waited++
-	m.count(now)
+	s.cut.Add(c.Wait, 1)
+	gap := max(now.Sub(m.rated), 0)
+	m.rate, m.rated = m.rate*math.Exp(-gap.Seconds()/rateMemory.Seconds())+1, now
 	m.adapt()
 	if c.Drawn == 0 || len(s.followed) == mostFollowed {
-		return Loser{}, false
+		return nil
 	}
-	s.followed = append(s.followed, record{began: now.Add(-c.Wait), waited: c.Wait, share: c.Drawn})
-	return Loser{s, len(s.followed) - 1}, true
+	l := &Loser{began: now.Add(-c.Wait), waited: c.Wait, share: c.Drawn}
+	s.followed = append(s.followed, l)
+	return l
 }
 
 // Followed says that a followed loser answered at now, took after its call began, or was cut short at that age.
-func (m *Method) Followed(now time.Time, l Loser, took time.Duration, answered bool) {
+func (m *Method) Followed(now time.Time, l *Loser, took time.Duration, answered bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	r := &l.in.followed[l.at]
-	r.took, r.state = took, cutShort
-	if answered {
-		r.state = ended
-	}
+	l.took, l.over, l.answered = took, true, answered
 	m.judge(now)
 }
 
 // NothingToGain reports whether the followed calls show that hedging gains nothing.
 func (m *Method) NothingToGain() bool { return m != nil && m.nothing.Load() }
-
-// count counts a primary that was cut short.
-func (m *Method) count(now time.Time) {
-	gap := max(now.Sub(m.rated), 0)
-	m.rate = m.rate*math.Exp(-gap.Seconds()/rateMemory.Seconds()) + 1
-	m.rated = now
-}
 
 // takePace notes once a second how many calls there are.
 func (m *Method) takePace(now time.Time) {

@@ -73,7 +73,7 @@ func TestDraw_FollowsFromTheSeed(t *testing.T) {
 // TestNil: without a method nothing is drawn, and nothing is said.
 func TestNil(t *testing.T) {
 	var m *followup.Method
-	if _, follow := m.Add(start, followup.Call{Late: true, CutShort: true}); m.Draw() > 0 || follow || m.NothingToGain() {
+	if m.Add(start, followup.Call{Late: true, CutShort: true}) != nil || m.Draw() > 0 || m.NothingToGain() {
 		t.Error("it follows")
 	}
 	if g := m.Measure(start); g != (stats.Gain{}) {
@@ -90,7 +90,7 @@ func TestMemory(t *testing.T) {
 	for i := range 400_000 {
 		now = now.Add(10 * time.Millisecond)
 		took := time.Duration(math.Pow(10, 3+float64(i%977)/100))
-		if l, ok := m.Add(now, followup.Call{Drawn: m.Draw(), Late: true, Hedges: 1, Wait: took, CutShort: true}); ok {
+		if l := m.Add(now, followup.Call{Drawn: m.Draw(), Late: true, Hedges: 1, Wait: took, CutShort: true}); l != nil {
 			m.Followed(now, l, 2*took, true)
 		}
 	}
@@ -113,7 +113,7 @@ func TestConcurrent(t *testing.T) {
 				now := start.Add(time.Duration(i) * 100 * time.Millisecond)
 				took := time.Duration(1+(i*7+g)%50) * time.Millisecond
 				c := followup.Call{Drawn: m.Draw(), Wait: took, Late: i%5 == 0, Hedges: 1, CutShort: i%5 == 0}
-				if l, ok := m.Add(now, c); ok {
+				if l := m.Add(now, c); l != nil {
 					m.Followed(now, l, 3*took, true)
 				}
 				if i%100 == 0 {

@@ -18,7 +18,7 @@ func (m *Method) Measure(now time.Time) stats.Gain {
 		Over: over, Calls: int64(t.calls), Followed: t.followed, Measured: t.measured(), NothingToGain: m.NothingToGain(),
 		Percentile: 100 * q,
 		Unhedged:   t.interval(q),
-		Hedged:     survival(&t.waited, &t.gaveUp).quantile(1 - q),
+		Hedged:     survival(t.waited, t.gaveUp).quantile(1 - q),
 		Load:       t.hedges / t.calls,
 	}
 	if t.measured() {
@@ -43,14 +43,13 @@ func (m *Method) sum(now time.Time) (t *tally, target float64, over time.Duratio
 // save fills in what was saved.
 func (t *tally) save(g *stats.Gain) {
 	saved, helped, byThese := 0.0, 0.0, 0.0
+	var spared []pair
 	slices.SortFunc(t.pairs, func(a, b pair) int { return cmp.Compare(a.saved(), b.saved()) })
-	spared := slices.DeleteFunc(slices.Clone(t.pairs), func(p pair) bool { return float64(p.saved()) <= tooLittle*float64(p.took) })
 	for _, p := range t.pairs {
 		saved += p.weight * float64(p.saved())
-	}
-	for _, p := range spared {
-		helped += p.weight
-		byThese += p.weight * float64(p.saved())
+		if float64(p.saved()) > tooLittle*float64(p.took) {
+			spared, helped, byThese = append(spared, p), helped+p.weight, byThese+p.weight*float64(p.saved())
+		}
 	}
 	g.Saved, g.SavedPerHedge = time.Duration(saved/t.calls), time.Duration(saved/t.hedges)
 	g.Helped, g.SavedNothing = helped/t.calls, 1-helped/t.hedged

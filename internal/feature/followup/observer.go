@@ -9,8 +9,8 @@ import (
 )
 
 // CutShort says that so many hedges of a call that was drawn were sent, and that one has answered at now before the primary. It
-// returns true if the primary is to be followed. Then Followed must be called when it has ended.
-func (m *Method) CutShort(c *feature.Call, hedges int, now time.Time) (Loser, bool) {
+// returns what Add does.
+func (m *Method) CutShort(c *feature.Call, hedges int, now time.Time) *Loser {
 	c.FollowUp.Told = true
 	return m.Add(now, Call{Drawn: c.FollowUp.Share, Wait: now.Sub(c.Start), Late: true, Hedges: hedges, CutShort: true})
 }

@@ -19,43 +19,29 @@ const (
 	mostFollowed = 256
 )
 
-// slot holds the calls that ended in a part of the window.
+// slot holds the calls that ended in a part of the window, by weight.
 type slot struct {
 	start time.Time
-	low   int // the bucket of cells[0]
-	cells []cell
 
-	known, cut int // hedged calls whose primary answered or was cut short
-	hedges     int
-	followed   []record
-	metered    int64
+	known  sketch.Counts // calls whose primary answered: 1 if a hedge was due, and else 1/share
+	spread sketch.Counts // of those without a hedge that was due, the sum of w·(w − 1)
+	gaveUp sketch.Counts
+	cut    sketch.Counts // calls whose primary was cut short, by what the caller waited
+
+	hedged   int // calls whose primary was not cut short
+	hedges   int
+	followed []*Loser
+	metered  int64
 }
 
-// cell counts the calls of one bucket, by weight.
-type cell struct {
-	late   float32 // a hedge was due; each has the weight 1
-	early  float32 // drawn calls that were not late
-	spread float32 // the sum of w·(w − 1) for these
-	gaveUp float32
-	waited float32 // calls whose primary was cut short, by what the caller waited
+// Loser is a primary that was cut short and is followed.
+type Loser struct {
+	began          time.Time
+	waited         time.Duration // by the caller
+	took           time.Duration // by the primary
+	share          float32
+	over, answered bool
 }
-
-// record is a primary that was cut short and is followed.
-type record struct {
-	began  time.Time
-	waited time.Duration // by the caller
-	took   time.Duration // by the primary
-	share  float32
-	state  state
-}
-
-type state uint8
-
-const (
-	running state = iota
-	ended
-	cutShort
-)
 
 // slot returns the slot for calls that end at now.
 func (m *Method) slot(now time.Time) *slot {
@@ -85,49 +71,26 @@ func (m *Method) next(now time.Time) *slot {
 // count counts a call whose primary was not cut short by a hedge.
 func (s *slot) count(c *Call) {
 	if c.Hedges > 0 {
-		s.known++
-		s.hedges += c.Hedges
+		s.hedged++
 	}
-	at, weight := s.cell(c.Wait), float32(1)
+	weight := 1.0
 	if !c.Late {
-		weight = 1 / c.Drawn
+		weight = 1 / float64(c.Drawn)
 	}
-	switch {
-	case c.GaveUp:
-		at.gaveUp += weight
-	case c.Late:
-		at.late++
-	default:
-		at.early += weight
-		at.spread += weight * (weight - 1)
+	if c.GaveUp {
+		s.gaveUp.Add(c.Wait, weight)
+		return
 	}
-}
-
-// cell returns the cell of a duration.
-func (s *slot) cell(d time.Duration) *cell {
-	b := sketch.Bucket(d)
-	switch {
-	case len(s.cells) == 0:
-		s.low, s.cells = b, make([]cell, 1, 64)
-	case b < s.low:
-		grown := make([]cell, len(s.cells)+s.low-b)
-		copy(grown[s.low-b:], s.cells)
-		s.low, s.cells = b, grown
-	case b >= s.low+len(s.cells):
-		s.cells = append(s.cells, make([]cell, b-s.low-len(s.cells)+1)...)
+	s.known.Add(c.Wait, weight)
+	if !c.Late {
+		s.spread.Add(c.Wait, weight*(weight-1))
 	}
-	return &s.cells[b-s.low]
 }
 
 // weigh tells the meter how much memory a slot takes now.
 func (m *Method) weigh(s *slot) {
-	bytes := s.bytes()
+	bytes := int64(unsafe.Sizeof(*s)) + int64(cap(s.known)+cap(s.spread)+cap(s.gaveUp)+cap(s.cut))*sketch.CountBytes +
+		int64(cap(s.followed))*int64(unsafe.Sizeof(s)) + int64(len(s.followed))*int64(unsafe.Sizeof(Loser{}))
 	m.memory.Add(bytes - s.metered)
 	s.metered = bytes
-}
-
-// bytes is what the slot takes.
-func (s *slot) bytes() int64 {
-	return int64(unsafe.Sizeof(*s)) + int64(cap(s.cells))*int64(unsafe.Sizeof(cell{})) +
-		int64(cap(s.followed))*int64(unsafe.Sizeof(record{}))
 }

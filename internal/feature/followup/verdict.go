@@ -77,9 +77,9 @@ func (t *tally) nothing(q float64) (likely, sure bool) {
 // Followed calls are compared in pairs. Each says by which factor its primary took longer than its caller waited, and stands
 // for all calls whose primaries were cut short. One more that would never answer is assumed, for what was not seen.
 func (t *tally) excess(beyond, gain float64) (excess, sd float64) {
-	wait := survival(&t.waited, &t.gaveUp).quantile(beyond)
+	wait := survival(t.waited, t.gaveUp).quantile(beyond)
 	bar := float64(wait) / (1 - gain)
-	known, cut := survival(&t.known, &t.gaveUp), survival(&t.cutWaited, &perBucket{})
+	known, cut := survival(t.known, t.gaveUp), survival(t.cutWaited, nil)
 	one := t.cut / float64(len(t.pairs))
 	mean, first, second := one, one*one, one*one // sums of w·h, w²·h and w²·h², where h is the share of a pair
 	for _, p := range t.pairs {
@@ -101,8 +101,8 @@ func gains(slots []*slot) bool {
 	n, total, squares := 0.0, 0.0, 0.0
 	for i := len(slots) - 1; i >= 0; i-- {
 		for j := len(slots[i].followed) - 1; j >= 0 && n < newest; j-- {
-			if r := slots[i].followed[j]; r.state != running && r.took > 0 {
-				saved := 1 - float64(r.waited)/float64(r.took)
+			if l := slots[i].followed[j]; l.over && l.took > 0 {
+				saved := 1 - float64(l.waited)/float64(l.took)
 				n, total, squares = n+1, total+saved, squares+saved*saved
 			}
 		}

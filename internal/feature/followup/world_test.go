@@ -183,7 +183,7 @@ func (w *world) call() {
 	if w.limit > 0 && wait > w.limit {
 		c.Wait, c.GaveUp, c.CutShort = w.limit, true, false
 	}
-	if l, ok := w.m.Add(w.now.Add(c.Wait), c); ok {
+	if l := w.m.Add(w.now.Add(c.Wait), c); l != nil {
 		w.followed++
 		heap.Push(&w.running, loser{l, w.now.Add(x), x})
 	}
@@ -228,7 +228,7 @@ func (w *world) drawn(from int) float64 {
 }
 
 type loser struct {
-	followup.Loser
+	*followup.Loser
 	end  time.Time
 	took time.Duration
 }
