@@ -10,12 +10,20 @@ import (
 type chart struct {
 	Title          string // for people who cannot see it
 	Curves         []curve
+	Spans          []span
 	XTicks, YTicks []tick
+	Notes          []string
 }
 
 type curve struct {
 	Class, Label string
 	Breaks       []string // its parts between gaps, as the points of a polyline
+}
+
+// span is a value with its interval; Low and High are 0 if that is not known.
+type span struct {
+	Class, Label     string
+	Y, Low, At, High float64
 }
 
 type tick struct {

@@ -25,9 +25,13 @@ func (r row) Figures() (f []figure) {
 		add("probability", "%.2f", c.Probability)
 		add("hedges of a call, at most", "%d", c.MaxHedges)
 		add("tail measured, predicted", "%s, %s", short(c.MeasuredTail), short(c.PredictedTail))
-		add("tail without hedging (estimate)", "%s", short(c.UnhedgedTail))
+		add("tail without hedging ("+tailFrom(c)+")", "%s", short(c.UnhedgedTail))
 		add("wins lately, predicted", "%s, %s", percent(c.MeasuredWins), percent(c.PredictedWins))
 		add("load predicted", "%s", percent(c.PredictedLoad))
+	}
+	if g := t.Gain; g.Measured {
+		add("saved per call, per hedge", "%s, %s", short(g.Saved), short(g.SavedPerHedge))
+		add("hedged calls that saved nothing", "%s", percent(g.SavedNothing))
 	}
 	add("budget", "%.1f of %.1f tokens", t.Tokens, t.Burst)
 	if t.Saved >= 0.05 {
@@ -61,6 +65,14 @@ func (r row) Figures() (f []figure) {
 		add("rules in force", "%s", list(t.Rules[:named], len(t.Rules)-named))
 	}
 	return f
+}
+
+// tailFrom says where the tail without hedging is from.
+func tailFrom(c stats.Choice) string {
+	if isMeasured(c) {
+		return string(c.UnhedgedTailFrom)
+	}
+	return "estimate"
 }
 
 // helped is the share of hedged calls that a hedge answered.

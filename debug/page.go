@@ -3,7 +3,6 @@ package debug
 import (
 	"html/template"
 	"io"
-	"time"
 )
 
 var page = template.Must(template.New("page.html").Funcs(template.FuncMap{
@@ -20,12 +19,4 @@ func (v *view) writePage(w io.Writer, part bool) error {
 		return page.ExecuteTemplate(w, "main", v)
 	}
 	return page.Execute(w, v)
-}
-
-// interval formats an interval of confidence.
-func interval(low, high time.Duration) string {
-	if high == 0 {
-		return "too few calls to say"
-	}
-	return short(low) + " to " + short(high)
 }

@@ -54,7 +54,7 @@ func sentence(t stats.Method, config settings.Config) string {
 		fmt.Fprintf(&b, "; %.0f of 100 that are due are sent", 100*c.Probability)
 	}
 	b.WriteString(".")
-	if c.UnhedgedTail > 0 && c.MeasuredTail > 0 {
+	if c.UnhedgedTail > 0 && c.MeasuredTail > 0 && !isMeasured(c) { // what is measured is of ten minutes: the notes compare it with the same
 		fmt.Fprintf(&b, " The tail is %s; without hedging it would be about %s%s.", short(c.MeasuredTail), short(c.UnhedgedTail), orMore(c))
 	}
 	return b.String()
@@ -97,17 +97,24 @@ func notes(t stats.Method, now time.Time) (notes []string) {
 		add("Hedges answered %.1f%% of hedged calls: a second attempt is hardly faster than waiting.", 100*float64(t.HedgeWins)/float64(won))
 	}
 	if t.Gain.Measured {
-		add("%v This is measured on %s that ran to their end.", t.Gain, plural(int64(t.Gain.Followed), "loser"))
+		add("%v This is measured by follow-up, on %s that ran to the end. %s", t.Gain, plural(int64(t.Gain.Followed), "loser"), followUpLimit)
+	}
+	if c := t.Control; c != nil && c.Unhedged.P99.High > 0 {
+		add("In the last ten minutes p99 was %s, and in the control group, which is never hedged, %s (%s). %s", short(c.Hedgeable.P99.Value),
+			short(c.Unhedged.P99.Value), interval(c.Unhedged.P99), controlShows)
 	}
 	switch c := t.Choice; {
-	case c.UnhedgedTailFrom == stats.FromControlGroup:
-		add("The tail without hedging is an estimate, from the control group.")
 	case c.IsLowerBound():
 		add("The tail without hedging is an estimate, from primaries, %.1f%% of them cut short: a lower bound where requests differ.", 100*c.CutShort)
 	case c.UnhedgedTailFrom == stats.FromPrimaries:
 		add("The tail without hedging is an estimate, from primaries, none of them cut short.")
 	}
 	return notes
+}
+
+// isMeasured reports whether the tail without hedging is no estimate.
+func isMeasured(c stats.Choice) bool {
+	return c.UnhedgedTailFrom == stats.FromControlGroup || c.UnhedgedTailFrom == stats.FromFollowUp
 }
 
 // orMore says that an estimate may be too low.

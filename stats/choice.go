@@ -62,7 +62,7 @@ func (c Choice) IsLowerBound() bool { return c.UnhedgedTailFrom == FromPrimaries
 // WhySteppedDown returns why hedging has stepped down, as a sentence without its full stop; empty if it has not.
 func (c Choice) WhySteppedDown() string {
 	switch {
-	case c.SteppedDown == LittleToGain && c.UnhedgedTailFrom == FromControlGroup:
+	case c.SteppedDown == LittleToGain && c.UnhedgedTailFrom != FromPrimaries: // what is measured is of a longer time than the prediction
 		return "hedging would improve the tail too little to pay for"
 	case c.SteppedDown == LittleToGain:
 		return fmt.Sprintf("hedging would make the tail %v instead of %v: too little to pay for", round(c.PredictedTail), round(c.UnhedgedTail))

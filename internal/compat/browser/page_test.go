@@ -12,6 +12,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/debug"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
@@ -76,7 +77,8 @@ const contrast = `(() => {
 	return bad;
 })()`
 
-// small returns texts that are shown smaller than 9 pixels, and those that overlap another of the same chart.
+// small returns texts that are shown smaller than 9 pixels, those that overlap another of the same chart, and those that its edge
+// cuts off.
 const small = `(() => {
 	const bad = [];
 	for (const svg of document.querySelectorAll("svg.chart")) {
@@ -84,6 +86,7 @@ const small = `(() => {
 			size: parseFloat(getComputedStyle(e).fontSize) * svg.getBoundingClientRect().width / 360}));
 		boxes.forEach((a, i) => {
 			if (a.size < 9) bad.push(a.text + " is " + a.size.toFixed(1) + " px");
+			if (a.box.left < svg.getBoundingClientRect().left || a.box.right > svg.getBoundingClientRect().right) bad.push(a.text + " is cut off");
 			for (const b of boxes.slice(i + 1))
 				if (a.box.left < b.box.right && b.box.left < a.box.right && a.box.top < b.box.bottom - 1 && b.box.top < a.box.bottom - 1) bad.push(a.text + " overlaps " + b.text);
 		});
@@ -94,8 +97,20 @@ const small = `(() => {
 // TestPage_Reads looks at the page, after ten minutes of traffic, narrow and wide, light and dark.
 func TestPage_Reads(t *testing.T) {
 	browser(t)
-	for name, methods := range map[string][]method{"healthy": healthy, "unhealthy": unhealthy} {
-		server := httptest.NewServer(afterTenMinutes(t, methods, "", part))
+	for _, traffic := range []struct {
+		name    string
+		methods []method
+		options []hedge.Option
+		gains   int // pictures of what hedging gains, at least
+		spans   int // values in the first
+	}{
+		{"healthy", healthy, nil, 2, 2},
+		{"unhealthy", unhealthy, nil, 1, 2},
+		{"control", healthy[:1], []hedge.Option{hedge.WithControl(5)}, 1, 3},
+	} {
+		name, methods := traffic.name, traffic.methods
+		options := append([]hedge.Option{hedge.WithFollowUp(5)}, traffic.options...)
+		server := httptest.NewServer(afterTenMinutes(t, methods, options, "", part))
 		defer server.Close()
 		for _, width := range []int64{380, 1400} {
 			for _, scheme := range []string{"light", "dark"} {
@@ -103,11 +118,16 @@ func TestPage_Reads(t *testing.T) {
 					tab := newTab(t)
 					var scroll int64
 					var faint, cramped []string
-					var curves int
+					var curves, gains, spans int
 					tab.run(t, look(width, scheme), chromedp.Navigate(server.URL),
 						chromedp.Evaluate(`document.documentElement.scrollWidth`, &scroll),
 						chromedp.Evaluate(contrast, &faint), chromedp.Evaluate(small, &cramped),
-						chromedp.Evaluate(`document.querySelectorAll("polyline").length`, &curves))
+						chromedp.Evaluate(`document.querySelectorAll("polyline").length`, &curves),
+						chromedp.Evaluate(`document.querySelectorAll(".gain svg").length`, &gains),
+						chromedp.Evaluate(`document.querySelector(".gain svg")?.querySelectorAll("circle").length ?? 0`, &spans))
+					if gains < traffic.gains || spans != traffic.spans {
+						t.Errorf("%d pictures of the gain, want %d, with %d values in the first, want %d", gains, traffic.gains, spans, traffic.spans)
+					}
 					if scroll > width {
 						t.Errorf("it is %d pixels wide", scroll)
 					}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -11,8 +12,15 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
+
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/debug"
+	"github.com/grpchedge/hedge/interceptor"
+	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
@@ -50,23 +58,29 @@ type method struct {
 }
 
 var healthy = []method{
-	{"dns:///items.shop:443", "/shop.Items/Get", 60, lognormal(5*ms, 0.35, 0.05, 10)},
-	{"dns:///items.shop:443", "/shop.Items/Search", 25, lognormal(30*ms, 0.4, 0.03, 8)},
-	{"dns:///prices.shop:443", "/shop.Prices/List", 20, lognormal(80*ms, 0.2, 0, 1)},
-	{"dns:///prices.shop:443", "/shop.Prices/Rare", 0.02, lognormal(80*ms, 0.2, 0, 1)},
+	{"items.shop:443", "/shop.Items/Get", 60, lognormal(5*ms, 0.35, 0.05, 10)},
+	{"items.shop:443", "/shop.Items/Search", 25, lognormal(30*ms, 0.4, 0.03, 8)},
+	{"prices.shop:443", "/shop.Prices/List", 20, lognormal(80*ms, 0.2, 0, 1)},
+	{"prices.shop:443", "/shop.Prices/Rare", 0.02, lognormal(80*ms, 0.2, 0, 1)},
 }
 
 var unhealthy = []method{
-	{"dns:///items.shop:443", "/shop.Items/Get", 60, stalling(lognormal(5*ms, 0.35, 0.05, 10), 6*time.Minute)},
+	{"items.shop:443", "/shop.Items/Get", 60, stalling(lognormal(5*ms, 0.35, 0.05, 10), 6*time.Minute)},
 }
 
-// afterTenMinutes returns what the handler answers, by its query, after ten minutes of virtual time in which methods are
-// called.
-func afterTenMinutes(t *testing.T, methods []method, queries ...string) http.Handler {
+// afterTenMinutes returns what the handler of a scheduler with these options answers, by its query, after ten minutes of virtual
+// time in which methods are called.
+func afterTenMinutes(t *testing.T, methods []method, options []hedge.Option, queries ...string) http.Handler {
 	t.Helper()
 	pages := map[string]*httptest.ResponseRecorder{}
 	synctest.Test(t, func(t *testing.T) {
-		s := hedgetest.All(t)
+		s := hedgetest.All(t, options...)
+		conns := map[string]*grpc.ClientConn{}
+		for _, m := range methods {
+			if conns[m.target] == nil {
+				conns[m.target] = connect(t, m.target)
+			}
+		}
 		page := debug.Handler(s)
 		began := time.Now()
 		var running sync.WaitGroup
@@ -81,7 +95,7 @@ func afterTenMinutes(t *testing.T, methods []method, queries ...string) http.Han
 				}
 				for time.Since(began) < 10*time.Minute+30*time.Second {
 					time.Sleep(time.Duration(float64(time.Second) / m.rate * rand.New(rand.NewPCG(2, uint64(time.Since(began)))).ExpFloat64()))
-					running.Go(func() { call(t.Context(), s, m, draw) })
+					running.Go(func() { unary(t.Context(), s, conns[m.target], m, draw) })
 				}
 			})
 		}
@@ -116,15 +130,42 @@ func afterTenMinutes(t *testing.T, methods []method, queries ...string) http.Han
 	})
 }
 
+// call makes a call whose attempts take what draw returns.
 func call(ctx context.Context, s *hedge.Scheduler, m method, draw func() time.Duration) {
-	_, _ = hedge.Do(ctx, s, m.target, m.name, func(ctx context.Context) (int, error) {
-		timer := time.NewTimer(draw())
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-			return 1, nil
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		}
-	})
+	_, _ = hedge.Do(ctx, s, m.target, m.name, func(ctx context.Context) (int, error) { return 1, attempt(ctx, draw()) })
+}
+
+func attempt(ctx context.Context, takes time.Duration) error {
+	timer := time.NewTimer(takes)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return status.FromContextError(ctx.Err()).Err()
+	}
+}
+
+// connect returns a connection that is ready, to a server in memory that is not called.
+func connect(t *testing.T, target string) *grpc.ClientConn {
+	t.Helper()
+	listener, server := testserver.NewListener(), grpc.NewServer()
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(server.Stop)
+	conn, err := grpc.NewClient("passthrough:///"+target, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.Dial(ctx) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	testserver.ConnectT(t, conn)
+	return conn
+}
+
+// unary makes a call through the interceptor, as losers of hedge.Do are not followed.
+func unary(ctx context.Context, s *hedge.Scheduler, conn *grpc.ClientConn, m method, draw func() time.Duration) {
+	_ = interceptor.Unary(s)(ctx, m.name, &emptypb.Empty{}, &emptypb.Empty{}, conn,
+		func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+			return attempt(ctx, draw())
+		})
 }
