@@ -46,27 +46,27 @@ func most(t *testing.T, seed uint64, name string, got, bound float64) {
 func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 // TestAuto_Tail holds what the trigger reaches against what is possible: the bounds are a little above what the best
-// policy of its kind reaches that knows the law.
+// policy of its kind reaches that knows the distribution.
 func TestAuto_Tail(t *testing.T) {
 	longtest.Simulation(t)
 	type bounds struct {
-		law              string
+		distribution     string
 		budget           float64
 		hedges           int
 		p95, p99, p99ten float64 // ms; 0: not bounded
 	}
 	for _, tc := range longtest.First(2, []bounds{
-		{law: "straggler", budget: 10, hedges: 2, p99: 17.4, p99ten: 27.4},
-		{law: "ttft", budget: 30, hedges: 3, p95: 46, p99: 75},
-		{law: "grpc-java", budget: 15, hedges: 2, p95: 12, p99: 25},
-		{law: "grpc-java", budget: 20, hedges: 3, p99ten: 60},
-		{law: "slow-one-percent", budget: 5, hedges: 2, p99: 21, p99ten: 34},
-		{law: "pareto", budget: 10, hedges: 2, p99: 25, p99ten: 40},
+		{distribution: "straggler", budget: 10, hedges: 2, p99: 17.4, p99ten: 27.4},
+		{distribution: "ttft", budget: 30, hedges: 3, p95: 46, p99: 75},
+		{distribution: "grpc-java", budget: 15, hedges: 2, p95: 12, p99: 25},
+		{distribution: "grpc-java", budget: 20, hedges: 3, p99ten: 60},
+		{distribution: "slow-one-percent", budget: 5, hedges: 2, p99: 21, p99ten: 34},
+		{distribution: "pareto", budget: 10, hedges: 2, p99: 25, p99ten: 40},
 	}) {
-		t.Run(fmt.Sprintf("%s, budget %v%%", tc.law, tc.budget), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s, budget %v%%", tc.distribution, tc.budget), func(t *testing.T) {
 			eachSeed(t, func(seed uint64) map[string]float64 {
 				ended, _ := simulation{
-					law: drawing(testserver.LawT(t, tc.law), seed), calls: calls, concurrency: 20, seed: seed, options: auto(tc.budget, tc.hedges),
+					distribution: drawing(testserver.DistributionT(t, tc.distribution), seed), calls: calls, concurrency: 20, seed: seed, options: auto(tc.budget, tc.hedges),
 				}.run(t)
 				ended = ended[warmedUp:]
 				got := map[string]float64{
@@ -88,9 +88,9 @@ func TestAuto_NoWorseThanPercentile(t *testing.T) {
 	longtest.Simulation(t)
 	longtest.Only(t)
 	for _, tc := range []struct {
-		law    string
-		budget float64
-		bound  float64
+		distribution string
+		budget       float64
+		bound        float64
 	}{
 		{"straggler", 10, 1.03},
 		{"ttft", 10, 1.05},
@@ -99,11 +99,11 @@ func TestAuto_NoWorseThanPercentile(t *testing.T) {
 		{"slow-one-percent", 5, 1.03},
 		{"pareto", 10, 1.03},
 	} {
-		t.Run(fmt.Sprintf("%s, budget %v%%", tc.law, tc.budget), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s, budget %v%%", tc.distribution, tc.budget), func(t *testing.T) {
 			eachSeed(t, func(seed uint64) map[string]float64 {
 				p99 := func(trigger hedge.Trigger) float64 {
 					ended, _ := simulation{
-						law: drawing(testserver.LawT(t, tc.law), seed), calls: calls, concurrency: 20, seed: seed,
+						distribution: drawing(testserver.DistributionT(t, tc.distribution), seed), calls: calls, concurrency: 20, seed: seed,
 						options: append(auto(tc.budget, 2), hedge.WithTrigger(trigger)),
 					}.run(t)
 					return millis(tail(ended[warmedUp:], 0.99))
@@ -123,9 +123,9 @@ func TestAuto_Mixed(t *testing.T) {
 	fast := testserver.Straggler(testserver.LogNormal(2*ms, 500*time.Microsecond), 0.02, 20)
 	slow := testserver.LogNormal(200*ms, 40*ms)
 	eachSeed(t, func(seed uint64) map[string]float64 {
-		of := func(methods int, pick func(id uint64) testserver.Law) []outcome {
+		of := func(methods int, pick func(id uint64) testserver.Distribution) []outcome {
 			ended, _ := simulation{
-				law: func(id uint64, attempt int, _ time.Duration) time.Duration {
+				distribution: func(id uint64, attempt int, _ time.Duration) time.Duration {
 					return pick(id).Draw(generator(seed, id, attempt))
 				},
 				calls: calls, concurrency: 20, seed: seed, methods: methods, options: auto(10, 2),
@@ -133,10 +133,10 @@ func TestAuto_Mixed(t *testing.T) {
 			return ended[warmedUp:]
 		}
 		alone := []float64{
-			millis(tail(of(1, func(uint64) testserver.Law { return fast }), 0.99)),
-			millis(tail(of(1, func(uint64) testserver.Law { return slow }), 0.99)),
+			millis(tail(of(1, func(uint64) testserver.Distribution { return fast }), 0.99)),
+			millis(tail(of(1, func(uint64) testserver.Distribution { return slow }), 0.99)),
 		}
-		both := of(2, func(id uint64) testserver.Law { return []testserver.Law{fast, slow}[id%2] })
+		both := of(2, func(id uint64) testserver.Distribution { return []testserver.Distribution{fast, slow}[id%2] })
 		split := [2][]outcome{}
 		for _, c := range both {
 			split[c.id%2] = append(split[c.id%2], c)
@@ -160,7 +160,7 @@ func TestAuto_Correlated(t *testing.T) {
 	eachSeed(t, func(seed uint64) map[string]float64 {
 		of := func(hedges int) []outcome {
 			ended, _ := simulation{
-				law: func(id uint64, attempt int, _ time.Duration) time.Duration {
+				distribution: func(id uint64, attempt int, _ time.Duration) time.Duration {
 					if generator(seed, id, -1).IntN(10) == 0 {
 						return heavy.Draw(generator(seed, id, attempt))
 					}
@@ -181,10 +181,10 @@ func TestAuto_Correlated(t *testing.T) {
 }
 
 // saturated is a server of four workers that serve attempts in the order in which they come.
-func saturated(t *testing.T, service testserver.Law, mean time.Duration, offered float64, hedges int, seed uint64) ([]outcome, []stats.Method) {
+func saturated(t *testing.T, service testserver.Distribution, mean time.Duration, offered float64, hedges int, seed uint64) ([]outcome, []stats.Method) {
 	rate := offered * 4 / mean.Seconds()
 	return simulation{
-		law: drawing(service, seed), calls: calls, rate: rate, workers: 4, seed: seed, options: auto(10, hedges),
+		distribution: drawing(service, seed), calls: calls, rate: rate, workers: 4, seed: seed, options: auto(10, hedges),
 	}.run(t)
 }
 
@@ -270,7 +270,7 @@ func TestAuto_Outage(t *testing.T) {
 		run := func(hedges int) [][]outcome {
 			draw := drawing(normal, seed)
 			ended, _ := simulation{
-				law: func(id uint64, attempt int, at time.Duration) time.Duration {
+				distribution: func(id uint64, attempt int, at time.Duration) time.Duration {
 					d := draw(id, attempt, at)
 					if at >= 30*time.Second && at < 60*time.Second {
 						d += time.Second
@@ -320,7 +320,7 @@ func TestAuto_OutageAtFewCalls(t *testing.T) {
 			eachSeed(t, func(seed uint64) map[string]float64 {
 				draw := drawing(trickle, seed)
 				ended, _ := simulation{
-					law: func(id uint64, attempt int, at time.Duration) time.Duration {
+					distribution: func(id uint64, attempt int, at time.Duration) time.Duration {
 						d := draw(id, attempt, at)
 						if at >= from && at < to {
 							d += time.Second
@@ -344,20 +344,20 @@ func TestAuto_OutageAtFewCalls(t *testing.T) {
 	}
 }
 
-// TestAuto_Shift lets the base of the law go from 5 to 20 ms and back.
+// TestAuto_Shift lets the base of the distribution go from 5 to 20 ms and back.
 func TestAuto_Shift(t *testing.T) {
 	longtest.Simulation(t)
 	longtest.Only(t)
 	const rate = 500
-	scaled := func(base time.Duration) testserver.Law {
+	scaled := func(base time.Duration) testserver.Distribution {
 		return testserver.Straggler(testserver.LogNormal(base, base*2/5), 0.05, 10)
 	}
-	laws := []testserver.Law{scaled(5 * ms), scaled(20 * ms), scaled(5 * ms)}
-	oracle := []float64{16.1, 4 * 16.1, 16.1} // p99, ms; the law of 20 ms is that of 5 ms with each latency times four
+	distributions := []testserver.Distribution{scaled(5 * ms), scaled(20 * ms), scaled(5 * ms)}
+	oracle := []float64{16.1, 4 * 16.1, 16.1} // p99, ms; the distribution of 20 ms is that of 5 ms with each latency times four
 	eachSeed(t, func(seed uint64) map[string]float64 {
 		ended, _ := simulation{
-			law: func(id uint64, attempt int, at time.Duration) time.Duration {
-				return laws[min(int(at/(30*time.Second)), 2)].Draw(generator(seed, id, attempt))
+			distribution: func(id uint64, attempt int, at time.Duration) time.Duration {
+				return distributions[min(int(at/(30*time.Second)), 2)].Draw(generator(seed, id, attempt))
 			},
 			calls: 90 * rate, rate: rate, seed: seed, options: auto(10, 2),
 		}.run(t)
@@ -388,7 +388,7 @@ func TestAuto_SeldomStalls(t *testing.T) {
 	eachSeed(t, func(seed uint64) map[string]float64 {
 		slow := func(hedges int) (share, extra float64) {
 			ended, _ := simulation{
-				law: func(id uint64, attempt int, at time.Duration) time.Duration {
+				distribution: func(id uint64, attempt int, at time.Duration) time.Duration {
 					random := generator(seed, id, attempt)
 					d := steady.Draw(random)
 					if in := at % time.Minute; in < time.Second && random.IntN(3) == 0 {

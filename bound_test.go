@@ -46,15 +46,15 @@ func TestRule12_EveryAttemptBeyondTheFirst(t *testing.T) {
 
 // weather is a cluster of servers with faults, and a scheduler that is updated while it calls them.
 type weather struct {
-	r         *rand.Rand
-	cluster   *testserver.Cluster
-	scheduler *hedge.Scheduler
-	client    testpb.TestServiceClient
-	share     float64 // the largest
-	costs     []float64
-	book      attemptBook
-	law       testserver.Law
-	faults    []fault
+	r            *rand.Rand
+	cluster      *testserver.Cluster
+	scheduler    *hedge.Scheduler
+	client       testpb.TestServiceClient
+	share        float64 // the largest
+	costs        []float64
+	book         attemptBook
+	distribution testserver.Distribution
+	faults       []fault
 }
 
 // fault is what a script does while it is in force.
@@ -62,7 +62,7 @@ type fault func(a testserver.Attempt, usual time.Duration) testserver.Plan
 
 func newWeather(t *testing.T, seed uint64) *weather {
 	w := &weather{
-		r: rand.New(rand.NewPCG(seed, 12)), law: testserver.Straggler(testserver.LogNormal(5*ms, 3*ms), 0.05, 10),
+		r: rand.New(rand.NewPCG(seed, 12)), distribution: testserver.Straggler(testserver.LogNormal(5*ms, 3*ms), 0.05, 10),
 		book: attemptBook{began: time.Now(), first: map[uint64]bool{}},
 	}
 	w.share = []float64{0.02, 0.10, 0.5}[w.r.IntN(3)]
@@ -169,7 +169,7 @@ func (w *weather) change(t *testing.T) {
 	now := w.faults[w.r.IntN(len(w.faults))]
 	w.cluster.SetScript(func(a testserver.Attempt) testserver.Plan {
 		w.book.attempt(a.ID, w.price(a.ID))
-		return now(a, a.Draw(w.law))
+		return now(a, a.Draw(w.distribution))
 	})
 	switch w.r.IntN(3) {
 	case 0:

@@ -17,11 +17,11 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// TestChoice_SaysWhatIsInForce compares what was predicted for a law with what then happened.
+// TestChoice_SaysWhatIsInForce compares what was predicted for a distribution with what then happened.
 func TestChoice_SaysWhatIsInForce(t *testing.T) {
 	longtest.Simulation(t)
 	ended, rows := simulation{
-		law: drawing(straggler(t), 1), calls: calls, concurrency: 20, seed: 1, options: auto(10, 2),
+		distribution: drawing(straggler(t), 1), calls: calls, concurrency: 20, seed: 1, options: auto(10, 2),
 	}.run(t)
 	row := rows[0]
 	c := row.Choice
@@ -52,15 +52,15 @@ func TestChoice_SaysWhatIsInForce(t *testing.T) {
 	}
 }
 
-// TestChoice_SaysWhyItSteppedDown has a law under which hedging is of no use and one under which hedges never win.
+// TestChoice_SaysWhyItSteppedDown has a distribution under which hedging is of no use and one under which hedges never win.
 func TestChoice_SaysWhyItSteppedDown(t *testing.T) {
 	longtest.Simulation(t)
 	steady := testserver.LogNormal(20*ms, 200*time.Microsecond)
 	slow := testserver.Straggler(testserver.LogNormal(5*ms, 2*ms), 0.05, 10)
 	for _, tc := range []struct {
-		name string
-		law  func(id uint64, attempt int, at time.Duration) time.Duration
-		want string
+		name         string
+		distribution func(id uint64, attempt int, at time.Duration) time.Duration
+		want         string
 	}{
 		{"steady", drawing(steady, 1), "too little to pay for"},
 		{"no faster the second time", func(id uint64, attempt int, at time.Duration) time.Duration {
@@ -72,7 +72,7 @@ func TestChoice_SaysWhyItSteppedDown(t *testing.T) {
 		}, "a second attempt is no faster than waiting"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			ended, rows := simulation{law: tc.law, calls: 20_000, concurrency: 20, seed: 1, options: auto(10, 2)}.run(t)
+			ended, rows := simulation{distribution: tc.distribution, calls: 20_000, concurrency: 20, seed: 1, options: auto(10, 2)}.run(t)
 			c := rows[0].Choice
 			t.Logf("%s (load %.4f)", c.WhySteppedDown(), load(ended[15_000:]))
 			if !strings.Contains(c.WhySteppedDown(), tc.want) {
@@ -89,14 +89,14 @@ func TestChoice_SaysWhyItSteppedDown(t *testing.T) {
 func TestChoice_StepsUpAgain(t *testing.T) {
 	longtest.Simulation(t)
 	longtest.Only(t)
-	law := straggler(t)
+	distribution := straggler(t)
 	const rate = 500
 	ended, rows := simulation{
-		law: func(id uint64, attempt int, at time.Duration) time.Duration {
+		distribution: func(id uint64, attempt int, at time.Duration) time.Duration {
 			if at < 30*time.Second {
 				attempt = 0 // as slow as the primary was
 			}
-			return law.Draw(generator(1, id, attempt))
+			return distribution.Draw(generator(1, id, attempt))
 		},
 		calls: 120 * rate, rate: rate, seed: 1, options: auto(10, 2),
 	}.run(t)
@@ -115,7 +115,7 @@ func TestChoice_StepsUpAgain(t *testing.T) {
 	}
 }
 
-// TestAuto_AnyScale has the same law a thousand times slower and a few times faster, at one call a second and at 5,000,
+// TestAuto_AnyScale has the same distribution a thousand times slower and a few times faster, at one call a second and at 5,000,
 // with nothing configured.
 func TestAuto_AnyScale(t *testing.T) {
 	longtest.Simulation(t)
@@ -134,11 +134,11 @@ func TestAuto_AnyScale(t *testing.T) {
 		{10 * time.Second, 20, 40_000, 0.35},
 	}) {
 		t.Run(fmt.Sprintf("%v at %v/s", tc.base, tc.rate), func(t *testing.T) {
-			law := testserver.Straggler(testserver.LogNormal(tc.base, tc.base*2/5), 0.05, 10)
+			distribution := testserver.Straggler(testserver.LogNormal(tc.base, tc.base*2/5), 0.05, 10)
 			var p99 [2]time.Duration
 			for i, hedges := range []int{0, 2} {
 				ended, rows := simulation{
-					law: drawing(law, 1), calls: tc.calls, rate: tc.rate, seed: 1, options: []hedge.Option{hedge.WithMaxHedges(hedges)},
+					distribution: drawing(distribution, 1), calls: tc.calls, rate: tc.rate, seed: 1, options: []hedge.Option{hedge.WithMaxHedges(hedges)},
 				}.run(t)
 				p99[i] = tail(ended, 0.99)
 				if hedges > 0 {
@@ -161,7 +161,7 @@ func TestDryRun(t *testing.T) {
 	longtest.Only(t)
 	for _, name := range longtest.First(1, []string{"straggler", "slow-one-percent", "pareto"}) {
 		t.Run(name, func(t *testing.T) {
-			sim := simulation{law: drawing(testserver.LawT(t, name), 1), calls: 20_000, concurrency: 20, seed: 1}
+			sim := simulation{distribution: drawing(testserver.DistributionT(t, name), 1), calls: 20_000, concurrency: 20, seed: 1}
 			sim.options = []hedge.Option{hedge.WithDryRun()}
 			ended, rows := sim.run(t)
 			row := rows[0]
@@ -197,9 +197,9 @@ func TestDryRun(t *testing.T) {
 
 // TestWithTrigger_Fixed hedges from the first call on, whatever was learned and below the least delay.
 func TestWithTrigger_Fixed(t *testing.T) {
-	law := drawing(testserver.Constant(20*ms), 1)
+	distribution := drawing(testserver.Constant(20*ms), 1)
 	for delay, want := range map[time.Duration]int{0: 3, 500 * time.Microsecond: 3, 15 * ms: 2, 30 * ms: 1} {
-		ended, _ := simulation{law: law, calls: 50, concurrency: 1, options: []hedge.Option{
+		ended, _ := simulation{distribution: distribution, calls: 50, concurrency: 1, options: []hedge.Option{
 			hedge.WithTrigger(hedge.Fixed(delay)), hedge.WithBudgetPercent(400),
 		}}.run(t)
 		for _, c := range ended {
@@ -214,7 +214,7 @@ func TestWithTrigger_Fixed(t *testing.T) {
 // the first few answers.
 func TestChoice_CallersThatGiveUpProveNothing(t *testing.T) {
 	longtest.Simulation(t)
-	law := straggler(t)
+	distribution := straggler(t)
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.All(t)
 		for id := range uint64(20_000) {
@@ -224,7 +224,7 @@ func TestChoice_CallersThatGiveUpProveNothing(t *testing.T) {
 				time.AfterFunc(9500*time.Microsecond, cancel)
 			}
 			hedge.Do(ctx, s, target, method, func(ctx context.Context) (int, error) {
-				return hedgetest.Taking(law.Draw(generator(1, id, attemptOf(ctx))))(ctx)
+				return hedgetest.Taking(distribution.Draw(generator(1, id, attemptOf(ctx))))(ctx)
 			})
 			cancel()
 			synctest.Wait()
@@ -252,7 +252,7 @@ func TestTargets_SaysWhatIsInForce(t *testing.T) {
 		"policy":     {hedge.WithServiceConfig(config), 500 * ms, false},
 		"dry run":    {hedge.WithDryRun(), 0, true},
 	} {
-		_, rows := simulation{law: drawing(straggler(t), 1), calls: 2000, concurrency: 10, seed: 1, options: []hedge.Option{tc.option}}.run(t)
+		_, rows := simulation{distribution: drawing(straggler(t), 1), calls: 2000, concurrency: 10, seed: 1, options: []hedge.Option{tc.option}}.run(t)
 		row := rows[0]
 		if tc.delay > 0 && row.Delay != tc.delay || tc.delay == 0 && !(row.Delay > 5*ms && row.Delay < 20*ms) {
 			t.Errorf("%s: delay %v", name, row.Delay)
@@ -264,7 +264,7 @@ func TestTargets_SaysWhatIsInForce(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	_, rows := simulation{law: drawing(testserver.Constant(5*ms), 1), calls: 20_000, concurrency: 10, seed: 1}.run(t)
+	_, rows := simulation{distribution: drawing(testserver.Constant(5*ms), 1), calls: 20_000, concurrency: 10, seed: 1}.run(t)
 	if row := rows[0]; row.Choice.SteppedDown == "" || row.Choice.Delay != row.Delay || row.Choice.MaxHedges != 2 {
 		t.Errorf("stepped down it says %+v, and the delay is %v", row.Choice, row.Delay)
 	}
@@ -282,7 +282,7 @@ func TestDryRun_ForecastsTheTargetPercentile(t *testing.T) {
 		"the median":  {hedge.Auto(hedge.TargetPercentile(0.5)), func(row stats.Method) time.Duration { return row.P50 }},
 		"the last of": {hedge.Auto(hedge.TargetPercentile(0.5), hedge.TargetPercentile(0.9)), func(row stats.Method) time.Duration { return row.P90 }},
 	} {
-		_, rows := simulation{law: drawing(testserver.Uniform(10*ms, 100*ms), 1), calls: 3000, concurrency: 10, seed: 1,
+		_, rows := simulation{distribution: drawing(testserver.Uniform(10*ms, 100*ms), 1), calls: 3000, concurrency: 10, seed: 1,
 			options: []hedge.Option{hedge.WithDryRun(), hedge.WithTrigger(tc.trigger)}}.run(t)
 		row := rows[0]
 		if len(row.Forecasts) == 0 || !within(row.Forecasts[0].UnhedgedTail, tc.want(row), 0.05) {
@@ -294,7 +294,7 @@ func TestDryRun_ForecastsTheTargetPercentile(t *testing.T) {
 // TestDryRun_WithoutABudget forecasts for a client that is not allowed to hedge at all.
 func TestDryRun_WithoutABudget(t *testing.T) {
 	longtest.Simulation(t)
-	_, rows := simulation{law: drawing(straggler(t), 1), calls: 5000, concurrency: 20, seed: 1,
+	_, rows := simulation{distribution: drawing(straggler(t), 1), calls: 5000, concurrency: 20, seed: 1,
 		options: []hedge.Option{hedge.WithDryRun(), hedge.WithBudgetPercent(0)}}.run(t)
 	if len(rows[0].Forecasts) != 4 || rows[0].DryRun != 0 {
 		t.Errorf("%d forecasts, %d hedges", len(rows[0].Forecasts), rows[0].DryRun)

@@ -29,7 +29,7 @@ import (
 func TestClass_BySize(t *testing.T) {
 	longtest.Simulation(t)
 	longtest.Only(t)
-	const calls, rate, cheap = 20_000, 500, -0.6745 // the quartile of the normal law
+	const calls, rate, cheap = 20_000, 500, -0.6745 // the quartile of the normal distribution
 	factor := func(id uint64) float64 { return generator(1, id, -1).NormFloat64() }
 	run := func(options ...hedge.Option) (p99 time.Duration, rows []stats.Method) {
 		synctest.Test(t, func(t *testing.T) {
@@ -119,7 +119,7 @@ func TestClass_EachHasItsOwnDelay(t *testing.T) {
 			plan, _ := c.Plan()
 			return plan.Delay
 		}
-		for range 400 { // in turn, so that it is no change of law
+		for range 400 { // in turn, so that it is no change of distribution
 			for _, of := range []struct {
 				class string
 				took  time.Duration

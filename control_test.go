@@ -16,9 +16,9 @@ import (
 func TestControl_TellsTheTruth(t *testing.T) {
 	longtest.Simulation(t)
 	longtest.Only(t)
-	for name, law := range map[string]attemptLaw{"sizes": sizes, "straggler": drawing(testserver.LawT(t, "straggler"), 1)} {
+	for name, distribution := range map[string]attemptDistribution{"sizes": sizes, "straggler": drawing(testserver.DistributionT(t, "straggler"), 1)} {
 		t.Run(name, func(t *testing.T) {
-			sim := simulation{law: law, calls: 20_000, rate: 500, seed: 1}
+			sim := simulation{distribution: distribution, calls: 20_000, rate: 500, seed: 1}
 			sim.options = []hedge.Option{hedge.WithControl(5)}
 			ended, rows := sim.run(t)
 			row := rows[0]
@@ -67,7 +67,7 @@ func TestControl_TellsTheTruth(t *testing.T) {
 func TestControl_IsNeverHedged(t *testing.T) {
 	longtest.Simulation(t)
 	ended, rows := simulation{
-		law: drawing(testserver.LawT(t, "constant:20ms"), 1), calls: 2000, concurrency: 1,
+		distribution: drawing(testserver.DistributionT(t, "constant:20ms"), 1), calls: 2000, concurrency: 1,
 		options: []hedge.Option{hedge.WithTrigger(hedge.Fixed(time.Millisecond)), hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400), hedge.WithControl(50)},
 	}.run(t)
 	hedged := int64(0)
@@ -82,7 +82,7 @@ func TestControl_IsNeverHedged(t *testing.T) {
 
 func TestControl_None(t *testing.T) {
 	longtest.Simulation(t)
-	_, rows := simulation{law: drawing(testserver.LawT(t, "straggler"), 1), calls: 1000, concurrency: 10}.run(t)
+	_, rows := simulation{distribution: drawing(testserver.DistributionT(t, "straggler"), 1), calls: 1000, concurrency: 10}.run(t)
 	if rows[0].Control != nil {
 		t.Errorf("%+v without a control group", rows[0].Control)
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// trickle is the law of the workload slow-trickle: the median is 5 ms, and one attempt in twenty takes eight times as long.
+// trickle is the distribution of the workload slow-trickle: the median is 5 ms, and one attempt in twenty takes eight times as long.
 var trickle = testserver.Straggler(testserver.LogNormal(5533*time.Microsecond, 2621*time.Microsecond), 0.05, 8)
 
 // quota is a server's rate limit: a token bucket, of which each attempt takes one. An attempt that finds none fails.
@@ -94,7 +94,7 @@ func TestRule19_NoCallFailsForLackOfQuota(t *testing.T) {
 					if tc.rate != nil {
 						limit.rate = tc.rate
 					}
-					return simulation{law: drawing(trickle, seed), fails: limit.take, calls: calls, rate: tc.offered, seed: seed, options: opts}.run(t)
+					return simulation{distribution: drawing(trickle, seed), fails: limit.take, calls: calls, rate: tc.offered, seed: seed, options: opts}.run(t)
 				}
 				plain, _ := run(unhedged...)
 				hedged, rows := run()
@@ -130,7 +130,7 @@ func TestRule19_FailuresByChance(t *testing.T) {
 				}
 				return nil
 			}
-			calls, _ := simulation{law: drawing(trickle, seed), fails: fails, calls: longtest.Size(8_000, 40_000), rate: 400, seed: seed, options: opts}.run(t)
+			calls, _ := simulation{distribution: drawing(trickle, seed), fails: fails, calls: longtest.Size(8_000, 40_000), rate: 400, seed: seed, options: opts}.run(t)
 			return calls
 		}
 		plain, hedged, unguarded := run(0.05, unhedged...), run(0.05), run(0.05, hedge.WithoutGuard())
@@ -151,7 +151,7 @@ func TestRule19_ALimitThatSaysUnavailable(t *testing.T) {
 	longtest.Only(t)
 	limit := newQuota(500, 50)
 	limit.code = codes.Unavailable
-	calls, rows := simulation{law: drawing(trickle, 1), fails: limit.take, calls: 400_000, rate: 480, seed: 1}.run(t)
+	calls, rows := simulation{distribution: drawing(trickle, 1), fails: limit.take, calls: 400_000, rate: 480, seed: 1}.run(t)
 	first, rest := calls[:len(calls)/2], calls[len(calls)/2:]
 	t.Logf("failed in the first half %.2f%%, in the second %.2f%%; %+v", failed(first), failed(rest), rows[0].Guard)
 	if failed(rest) > 1.5 {
@@ -165,7 +165,7 @@ func TestRule19_OtherTenants(t *testing.T) {
 	longtest.Simulation(t)
 	const rate, minutes = 20, 15
 	run := func(fails func(id uint64, attempt int, at time.Duration) error, opts ...hedge.Option) (hedges int, rows []stats.Method) {
-		calls, rows := simulation{law: drawing(trickle, 1), fails: fails, calls: rate * 60 * minutes, rate: rate, methods: 2, seed: 1, options: opts}.run(t)
+		calls, rows := simulation{distribution: drawing(trickle, 1), fails: fails, calls: rate * 60 * minutes, rate: rate, methods: 2, seed: 1, options: opts}.run(t)
 		for _, c := range calls[len(calls)/3*2:] {
 			hedges += c.attempts - 1
 		}
@@ -209,7 +209,7 @@ func TestGuard_SizesAreNotLimits(t *testing.T) {
 			}
 			return nil
 		}
-		_, rows := simulation{law: drawing(trickle, 1), fails: fails, calls: 3000, rate: 50, seed: 1, every: func(s *hedge.Scheduler, at time.Duration) {
+		_, rows := simulation{distribution: drawing(trickle, 1), fails: fails, calls: 3000, rate: 50, seed: 1, every: func(s *hedge.Scheduler, at time.Duration) {
 			for _, row := range s.Targets() {
 				if strings.Contains(row.Guard.Reason.String(), "RESOURCE_EXHAUSTED") {
 					t.Fatalf("%q: after %v %+v", message, at, row.Guard)

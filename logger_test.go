@@ -119,7 +119,7 @@ func TestLogger_SteppingAndChanges(t *testing.T) {
 		}
 		var mu sync.Mutex
 		var steps []step
-		laws := 0
+		distributions := 0
 		s := hedgetest.All(t, l.option(), hedge.WithTrace(&hedge.Trace{
 			HedgingStepped: func(e stats.HedgingStepped) {
 				mu.Lock()
@@ -129,7 +129,7 @@ func TestLogger_SteppingAndChanges(t *testing.T) {
 			DistributionChanged: func(stats.DistributionChanged) {
 				mu.Lock()
 				defer mu.Unlock()
-				laws++
+				distributions++
 			},
 		}))
 		random := rand.New(rand.NewPCG(1, 1))
@@ -145,12 +145,12 @@ func TestLogger_SteppingAndChanges(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		text := strings.Join(l.lines(), "\n")
-		if len(steps) == 0 || !steps[0].reason || laws == 0 {
-			t.Errorf("steps %v, %d changes of law", steps, laws)
+		if len(steps) == 0 || !steps[0].reason || distributions == 0 {
+			t.Errorf("steps %v, %d changes of distribution", steps, distributions)
 		}
-		if strings.Count(text, "hedging stepped") != len(steps) || strings.Count(text, "latencies changed") != laws ||
+		if strings.Count(text, "hedging stepped") != len(steps) || strings.Count(text, "latencies changed") != distributions ||
 			!strings.Contains(text, `msg="hedging stepped down"`) || !strings.Contains(text, "reason=") {
-			t.Errorf("steps %v, %d changes of law:\n%s", steps, laws, text)
+			t.Errorf("steps %v, %d changes of distribution:\n%s", steps, distributions, text)
 		}
 	})
 }

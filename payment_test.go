@@ -82,7 +82,7 @@ func TestWithBudgetPercent_IsPlannedWith(t *testing.T) {
 			}
 			return 5 * ms
 		}
-		_, rows := simulation{law: straggling, calls: 3000, rate: 100, options: []hedge.Option{
+		_, rows := simulation{distribution: straggling, calls: 3000, rate: 100, options: []hedge.Option{
 			hedge.WithBudgetPercent(5), hedge.WithMethodOptions("/*/*", hedge.WithBudgetPercent(own)),
 		}}.run(t)
 		if c, most := rows[0].Choice, min(own, 5)/100; c.PredictedLoad == 0 || c.PredictedLoad > most {

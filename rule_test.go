@@ -24,9 +24,9 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
-func straggler(t testing.TB) testserver.Law {
+func straggler(t testing.TB) testserver.Distribution {
 	t.Helper()
-	return testserver.LawT(t, "straggler")
+	return testserver.DistributionT(t, "straggler")
 }
 
 // isHedge reports whether an attempt's context is that of a hedge.
@@ -92,7 +92,7 @@ func TestRule12_WithinTheBudgetAtAnyRate(t *testing.T) {
 // short, and compares the estimate with what the primaries would have taken, all of them.
 func TestRule13_HedgingDoesNotBiasTheEstimate(t *testing.T) {
 	longtest.Simulation(t)
-	law := straggler(t)
+	distribution := straggler(t)
 	for _, rate := range longtest.First(2, []float64{0.10, 0.50, 0, 0.05}) {
 		t.Run(fmt.Sprintf("hedged=%v", rate), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -102,7 +102,7 @@ func TestRule13_HedgingDoesNotBiasTheEstimate(t *testing.T) {
 				random := rand.New(rand.NewPCG(13, 13))
 				truth := make([]time.Duration, 0, calls)
 				for range calls {
-					primary, hedged := law.Draw(random), law.Draw(random)
+					primary, hedged := distribution.Draw(random), distribution.Draw(random)
 					truth = append(truth, primary)
 					_, err := hedge.Do(t.Context(), s, target, method, func(ctx context.Context) (int, error) {
 						if isHedge(ctx) {

@@ -18,19 +18,19 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// simulation is a client whose calls each take what a law draws for their attempts, in virtual time and without a
+// simulation is a client whose calls each take what a distribution draws for their attempts, in virtual time and without a
 // transport. Its calls come one after the other, so many at a time, or at a rate, whatever they take.
 type simulation struct {
-	law         func(id uint64, attempt int, at time.Duration) time.Duration
-	calls       int
-	concurrency int                                                  // callers, each with one call after the other; 0: at the rate
-	rate        float64                                              // calls a second
-	fails       func(id uint64, attempt int, at time.Duration) error // how the server turns an attempt away; nil: it does not
-	workers     int                                                  // of a server that serves attempts in the order in which they come; 0: all at once
-	methods     int                                                  // that calls go to in turn; 0 is 1
-	options     []hedge.Option
-	seed        uint64
-	every       func(s *hedge.Scheduler, at time.Duration) // once a second
+	distribution func(id uint64, attempt int, at time.Duration) time.Duration
+	calls        int
+	concurrency  int                                                  // callers, each with one call after the other; 0: at the rate
+	rate         float64                                              // calls a second
+	fails        func(id uint64, attempt int, at time.Duration) error // how the server turns an attempt away; nil: it does not
+	workers      int                                                  // of a server that serves attempts in the order in which they come; 0: all at once
+	methods      int                                                  // that calls go to in turn; 0 is 1
+	options      []hedge.Option
+	seed         uint64
+	every        func(s *hedge.Scheduler, at time.Duration) // once a second
 }
 
 // outcome is one call that has ended.
@@ -70,7 +70,7 @@ func (sim simulation) run(t *testing.T) (calls []outcome, rows []stats.Method) {
 						return 0, err
 					}
 				}
-				d := sim.law(id, attemptOf(ctx), time.Since(began))
+				d := sim.distribution(id, attemptOf(ctx), time.Since(began))
 				if queue == nil {
 					return hedgetest.Taking(d)(ctx)
 				}
@@ -136,10 +136,10 @@ func attemptOf(ctx context.Context) int {
 	return n
 }
 
-// drawing returns what a law draws for each attempt, which depends on nothing but the seed, the call and the attempt.
-func drawing(law testserver.Law, seed uint64) func(id uint64, attempt int, at time.Duration) time.Duration {
+// drawing returns what a distribution draws for each attempt, which depends on nothing but the seed, the call and the attempt.
+func drawing(distribution testserver.Distribution, seed uint64) func(id uint64, attempt int, at time.Duration) time.Duration {
 	return func(id uint64, attempt int, _ time.Duration) time.Duration {
-		return law.Draw(generator(seed, id, attempt))
+		return distribution.Draw(generator(seed, id, attempt))
 	}
 }
 

@@ -45,13 +45,13 @@ func takenOver(t testing.TB, snapshots [][]byte, opts ...hedge.Option) *hedge.Sc
 // stragglers makes so many calls, 100 a second, one in twenty of which takes 100 ms and the others about 5 ms.
 func stragglers(t testing.TB, s *hedge.Scheduler, name string, calls int, seed uint64) {
 	t.Helper()
-	law := testserver.Straggler(testserver.LogNormal(5*ms, 2*ms), 0.05, 20)
+	distribution := testserver.Straggler(testserver.LogNormal(5*ms, 2*ms), 0.05, 20)
 	var group sync.WaitGroup
 	for id := range uint64(calls) {
 		time.Sleep(10 * ms)
 		group.Go(func() {
 			_, err := hedge.Do(t.Context(), s, target, name, func(ctx context.Context) (int, error) {
-				return hedgetest.Taking(law.Draw(generator(seed, id, attemptOf(ctx))))(ctx)
+				return hedgetest.Taking(distribution.Draw(generator(seed, id, attemptOf(ctx))))(ctx)
 			})
 			if err != nil {
 				t.Error(err)

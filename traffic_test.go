@@ -10,11 +10,11 @@ import (
 	"github.com/grpchedge/hedge/internal/longtest"
 )
 
-// attemptLaw is how long an attempt takes that is sent at a time; attempt 0 is the primary.
-type attemptLaw = func(id uint64, attempt int, at time.Duration) time.Duration
+// attemptDistribution is how long an attempt takes that is sent at a time; attempt 0 is the primary.
+type attemptDistribution = func(id uint64, attempt int, at time.Duration) time.Duration
 
-// ofRequest is a law in ms with a part that each attempt of a request has in common, drawn from r, and one of its own, from a.
-func ofRequest(draw func(r, a *rand.Rand) float64) attemptLaw {
+// ofRequest is a distribution in ms with a part that each attempt of a request has in common, drawn from r, and one of its own, from a.
+func ofRequest(draw func(r, a *rand.Rand) float64) attemptDistribution {
 	return func(id uint64, attempt int, _ time.Duration) time.Duration {
 		return time.Duration(draw(generator(1, id, -1), generator(1, id, attempt)) * float64(ms))
 	}
@@ -51,15 +51,15 @@ func stalls(id uint64, attempt int, at time.Duration) time.Duration {
 	return d
 }
 
-// TestAuto_RealTraffic has requests that differ and slow calls that come in bunches, with the whole scheduler. More laws, and
+// TestAuto_RealTraffic has requests that differ and slow calls that come in bunches, with the whole scheduler. More distributions, and
 // more seeds, are in internal/learn.
 func TestAuto_RealTraffic(t *testing.T) {
 	longtest.Simulation(t)
 	type bounds struct {
-		name string
-		law  attemptLaw
-		rate float64
-		bar  float64 // p99 by none's
+		name         string
+		distribution attemptDistribution
+		rate         float64
+		bar          float64 // p99 by none's
 	}
 	for _, tc := range longtest.First(1, []bounds{
 		{"sizes", sizes, 500, 0.30},
@@ -69,7 +69,7 @@ func TestAuto_RealTraffic(t *testing.T) {
 	}) {
 		t.Run(tc.name, func(t *testing.T) {
 			run := func(hedges int) []outcome {
-				ended, rows := simulation{law: tc.law, calls: calls, rate: tc.rate, seed: 1, options: []hedge.Option{hedge.WithMaxHedges(hedges)}}.run(t)
+				ended, rows := simulation{distribution: tc.distribution, calls: calls, rate: tc.rate, seed: 1, options: []hedge.Option{hedge.WithMaxHedges(hedges)}}.run(t)
 				t.Logf("%+v", rows[0].Choice)
 				return ended[warmedUp:]
 			}

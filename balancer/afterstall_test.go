@@ -30,9 +30,9 @@ type slowBackend struct {
 }
 
 func (b slowBackend) script(began time.Time, primary func(at time.Duration, slow bool)) testserver.Script {
-	law, end := testserver.LogNormal(5*ms, 2*ms), time.Minute+b.stall
+	distribution, end := testserver.LogNormal(5*ms, 2*ms), time.Minute+b.stall
 	return func(a testserver.Attempt) testserver.Plan {
-		at, delay := a.Arrival.Sub(began), a.Draw(law)
+		at, delay := a.Arrival.Sub(began), a.Draw(distribution)
 		if a.Number == 0 {
 			primary(at, a.Backend == stalled)
 		}

@@ -26,8 +26,8 @@ func with(child, fields string) grpc.DialOption {
 		`{"loadBalancingConfig": [{%q: {"childPolicy": [%s], %s}}]}`, balancer.Name, child, fields))
 }
 
-// calmLaw is a law of calls to backends of which none stands still.
-type calmLaw struct {
+// calmDistribution is a distribution of calls to backends of which none stands still.
+type calmDistribution struct {
 	name    string
 	rate    float64 // calls a second
 	workers int
@@ -36,8 +36,8 @@ type calmLaw struct {
 	script  func(began time.Time) testserver.Script
 }
 
-var calmLaws = []calmLaw{
-	{"straggler", 500, 0, 0, nil, lawOf("straggler")},
+var calmDistributions = []calmDistribution{
+	{"straggler", 500, 0, 0, nil, distributionOf("straggler")},
 	{"sizes", 500, 0, 0, nil, func(time.Time) testserver.Script {
 		ofRequest, rest := testserver.LogNormal(8244*time.Microsecond, 10_806*time.Microsecond), testserver.Exponential(ms) // median 5 ms, sigma 1
 		return func(a testserver.Attempt) testserver.Plan {
@@ -49,13 +49,13 @@ var calmLaws = []calmLaw{
 			return testserver.Plan{Delay: delay, HeaderAtOnce: true}
 		}
 	}},
-	{"ttft", 500, 0, 0, nil, lawOf("ttft")},
-	{"saturated", 3 * 0.70 * 4 / 0.008, 4, 0, nil, lawOf("exponential:8ms")},
-	{"saturated more", 3 * 0.95 * 4 / 0.008, 4, 0, nil, lawOf("exponential:8ms")},
+	{"ttft", 500, 0, 0, nil, distributionOf("ttft")},
+	{"saturated", 3 * 0.70 * 4 / 0.008, 4, 0, nil, distributionOf("exponential:8ms")},
+	{"saturated more", 3 * 0.95 * 4 / 0.008, 4, 0, nil, distributionOf("exponential:8ms")},
 	{"outage", 500, 0, 0, nil, func(began time.Time) testserver.Script {
-		law, _ := testserver.ParseLaw("straggler")
+		distribution, _ := testserver.ParseDistribution("straggler")
 		return func(a testserver.Attempt) testserver.Plan {
-			delay := a.Draw(law)
+			delay := a.Draw(distribution)
 			if at := a.Arrival.Sub(began); at > 10*time.Second && at < 20*time.Second {
 				delay += time.Second
 			}
@@ -64,20 +64,20 @@ var calmLaws = []calmLaw{
 	}},
 }
 
-func lawOf(name string) func(time.Time) testserver.Script {
+func distributionOf(name string) func(time.Time) testserver.Script {
 	return func(time.Time) testserver.Script {
-		law, err := testserver.ParseLaw(name)
+		distribution, err := testserver.ParseDistribution(name)
 		if err != nil {
 			panic(err)
 		}
 		return func(a testserver.Attempt) testserver.Plan {
-			return testserver.Plan{Delay: a.Draw(law), HeaderAtOnce: true}
+			return testserver.Plan{Delay: a.Draw(distribution), HeaderAtOnce: true}
 		}
 	}
 }
 
 // calmRun makes calls at random times over three backends, and returns the p99 and what is known of the target.
-func calmRun(t *testing.T, l calmLaw, calls int, option grpc.DialOption) (p99 time.Duration, row stats.Method) {
+func calmRun(t *testing.T, l calmDistribution, calls int, option grpc.DialOption) (p99 time.Duration, row stats.Method) {
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.All(t, l.options...)
 		cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Seed: 1, DrawByID: true, Workers: l.workers, CountsOnly: true})
@@ -106,10 +106,10 @@ func calmRun(t *testing.T, l calmLaw, calls int, option grpc.DialOption) (p99 ti
 }
 
 // standstill lets the first backend stand still for a second in every five.
-func standstill(law testserver.Law) func(time.Time) testserver.Script {
+func standstill(distribution testserver.Distribution) func(time.Time) testserver.Script {
 	return func(began time.Time) testserver.Script {
 		return func(a testserver.Attempt) testserver.Plan {
-			delay := a.Draw(law)
+			delay := a.Draw(distribution)
 			if at := (a.Arrival.Sub(began) + 4*time.Second) % stallEvery; a.Backend == stalled && at < stallFor {
 				delay += stallFor - at
 			}
@@ -124,7 +124,7 @@ func TestSilence_Standstill(t *testing.T) {
 	longtest.Only(t)
 	for _, rate := range []float64{50, 500} {
 		t.Run(fmt.Sprintf("%.0f/s", rate), func(t *testing.T) {
-			l := calmLaw{rate: rate, script: standstill(testserver.LogNormal(400*time.Microsecond, 150*time.Microsecond))}
+			l := calmDistribution{rate: rate, script: standstill(testserver.LogNormal(400*time.Microsecond, 150*time.Microsecond))}
 			calls := int(15 * rate)
 			none := l
 			none.options = []hedge.Option{hedge.WithMaxHedges(0)}
@@ -140,7 +140,7 @@ func TestSilence_Standstill(t *testing.T) {
 func TestSilence_FalseAlarms(t *testing.T) {
 	longtest.Simulation(t)
 	longtest.Only(t)
-	for _, l := range calmLaws {
+	for _, l := range calmDistributions {
 		for _, rate := range []float64{0.1, 1} {
 			l.rate *= rate
 			t.Run(fmt.Sprintf("%s,%.0f/s", l.name, l.rate), func(t *testing.T) {
@@ -181,9 +181,9 @@ func TestSilence_OfAPool(t *testing.T) {
 			pool = append(pool, testpb.NewTestServiceClient(dial(t, cluster, s, over(roundRobin))))
 		}
 		synctest.Wait()
-		began, law := time.Now(), testserver.LogNormal(5*ms, 2*ms)
+		began, distribution := time.Now(), testserver.LogNormal(5*ms, 2*ms)
 		cluster.SetScript(func(a testserver.Attempt) testserver.Plan {
-			plan := testserver.Plan{Delay: a.Draw(law)}
+			plan := testserver.Plan{Delay: a.Draw(distribution)}
 			if a.Backend == stalled && time.Since(began) > 5*time.Second {
 				plan.Delay = 20 * time.Second
 			}

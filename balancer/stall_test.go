@@ -28,9 +28,9 @@ const (
 )
 
 func stallingBackend(began time.Time) testserver.Script {
-	law := testserver.Uniform(2*ms, 8*ms)
+	distribution := testserver.Uniform(2*ms, 8*ms)
 	return func(a testserver.Attempt) testserver.Plan {
-		delay := a.Draw(law)
+		delay := a.Draw(distribution)
 		if at := a.Arrival.Sub(began) % stallEvery; a.Backend == stalled && at < stallFor {
 			delay += stallFor - at
 		}

@@ -50,7 +50,7 @@ func demoCommand(w, log io.Writer) *ffcli.Command {
 		wholeFlag(fs, &d.Concurrency, "concurrency", 20, 1, maxConcurrency, "`number` of calls or streams under way at a time")
 		wholeFlag(fs, &d.Backends, "backends", 3, 1, maxBackends, "`number` of servers behind the target")
 		wholeFlag(fs, &d.Seed, "seed", 1, 0, 1<<31-1, "`number` from which all latencies are drawn")
-		lawFlag(fs, &d.Law, "law", workload.Named("straggler").Law)
+		distributionFlag(fs, &d.Distribution, "distribution", workload.Named("straggler").Distribution)
 		optionFlag(fs, &d.Options, "budget", "most hedges per 100 calls, 0 to 400, in `percent` (default the library's, 10, for calls; 30 for streams)", parseFloat, hedge.WithBudgetPercent)
 		optionFlag(fs, &d.Options, "hedges", "most hedges of one call, 0 to 4, a `number` (default the library's, 2, for calls; 3 for streams)", parseInt, hedge.WithMaxHedges)
 		pictureFlag(fs, &d.Picture, "picture", "./hedge-demo.png")

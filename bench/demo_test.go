@@ -13,7 +13,7 @@ import (
 func TestDemo(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "demo.png")
 	var stdout, stderr bytes.Buffer
-	args := []string{"demo", "-calls", "400", "-streams", "300", "-concurrency", "20", "-law", "straggler:10%,8", "-hedges", "1", "-budget", "20", "-picture", path}
+	args := []string{"demo", "-calls", "400", "-streams", "300", "-concurrency", "20", "-distribution", "straggler:10%,8", "-hedges", "1", "-budget", "20", "-picture", path}
 	if code := run(t.Context(), args, &stdout, &stderr); code != 0 {
 		t.Fatalf("exit code %d\n%s\n%s", code, &stdout, &stderr)
 	}
@@ -24,7 +24,7 @@ func TestDemo(t *testing.T) {
 	for i, lines := range [][]string{{`failed calls +0 +0`}, {`failed streams +0 +0`}} {
 		checkScene(t, scenes[i], lines)
 	}
-	for _, text := range []string{`law "ttft", seed 1.`, "(budget 30%, at most 3 hedges, then the flags)", "time to first message",
+	for _, text := range []string{`distribution "ttft", seed 1.`, "(budget 30%, at most 3 hedges, then the flags)", "time to first message",
 		"\nAll 2,400 tokens arrived intact and in order, those of each stream from one attempt.\n"} {
 		if !strings.Contains(scenes[1], text) || strings.Contains(scenes[0], text) {
 			t.Errorf("%q is not in the second scene alone:\n%s", text, &stdout)
@@ -86,7 +86,7 @@ func checkPicture(t *testing.T, path string) {
 func TestDemoSmall(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "demo.svg")
 	var stdout, stderr bytes.Buffer
-	if code := run(t.Context(), strings.Fields("demo -calls 1 -streams 1 -backends 1 -law constant:0s -picture "+path), &stdout, &stderr); code != 0 {
+	if code := run(t.Context(), strings.Fields("demo -calls 1 -streams 1 -backends 1 -distribution constant:0s -picture "+path), &stdout, &stderr); code != 0 {
 		t.Fatalf("exit code %d\n%s\n%s", code, &stdout, &stderr)
 	}
 	if !strings.Contains(stdout.String(), "still learning") {

@@ -84,23 +84,23 @@ func (w wholes) Set(s string) error {
 	return nil
 }
 
-// law is a flag for a law of latency.
-type law struct{ value *string }
+// distribution is a flag for a distribution of latency.
+type distribution struct{ value *string }
 
-func lawFlag(fs *flag.FlagSet, value *string, name, preset string) {
+func distributionFlag(fs *flag.FlagSet, value *string, name, preset string) {
 	*value = preset
-	fs.Var(law{value}, name, "`law` of what one attempt of a unary call takes: "+strings.Join(testserver.LawForms(), ", "))
+	fs.Var(distribution{value}, name, "`distribution` of what one attempt of a unary call takes: "+strings.Join(testserver.DistributionForms(), ", "))
 }
 
-func (l law) String() string {
+func (l distribution) String() string {
 	if l.value == nil {
 		return ""
 	}
 	return *l.value
 }
 
-func (l law) Set(s string) error {
-	if _, err := testserver.ParseLaw(s); err != nil {
+func (l distribution) Set(s string) error {
+	if _, err := testserver.ParseDistribution(s); err != nil {
 		return err
 	}
 	*l.value = s

@@ -20,8 +20,8 @@ func TestMisuse(t *testing.T) {
 		"demo -streams few":                   `invalid value "few" for flag -streams: not a whole number`,
 		"demo -concurrency 0":                 `invalid value "0" for flag -concurrency: must be 1 to 10000`,
 		"demo -backends 101":                  `invalid value "101" for flag -backends: must be 1 to 100`,
-		"demo -law lunar":                     `invalid value "lunar" for flag -law: unknown law "lunar"`,
-		"demo -law constant:-1ms":             "for flag -law: law \"constant:-1ms\": constant latency must be from 0",
+		"demo -distribution lunar":            `invalid value "lunar" for flag -distribution: unknown distribution "lunar"`,
+		"demo -distribution constant:-1ms":    "for flag -distribution: distribution \"constant:-1ms\": constant latency must be from 0",
 		"demo -budget 401":                    `invalid value "401" for flag -budget: hedge: WithBudgetPercent(401)`,
 		"demo -budget -1":                     `invalid value "-1" for flag -budget: hedge: WithBudgetPercent(-1)`,
 		"demo -budget NaN":                    `invalid value "NaN" for flag -budget: hedge: WithBudgetPercent(NaN)`,
@@ -63,7 +63,7 @@ func TestHelp(t *testing.T) {
 		if args != "demo -h" {
 			continue
 		}
-		for _, flag := range []string{"calls", "streams", "concurrency", "backends", "law", "budget", "hedges", "seed", "picture"} {
+		for _, flag := range []string{"calls", "streams", "concurrency", "backends", "distribution", "budget", "hedges", "seed", "picture"} {
 			if !strings.Contains(stdout.String(), "\n  -"+flag+" ") {
 				t.Errorf("bench demo -h does not name -%s:\n%s", flag, &stdout)
 			}

@@ -32,8 +32,8 @@ func (a arrivals) times(calls int, seed uint64) []time.Duration {
 	return times
 }
 
-// plannedDelay is the delay that the trigger plans with for calls that come so, if it knows the law.
-func plannedDelay(l attemptLaw, begins []time.Duration) time.Duration {
+// plannedDelay is the delay that the trigger plans with for calls that come so, if it knows the distribution.
+func plannedDelay(l attemptDistribution, begins []time.Duration) time.Duration {
 	b := budget.New(percent)
 	for _, now := range begins {
 		b.Earn(at(now), 1)
@@ -42,13 +42,13 @@ func plannedDelay(l attemptLaw, begins []time.Duration) time.Duration {
 	return beyond(l, percent/100.*min(capacity/(capacity+1), 0.95))
 }
 
-// TestArrivals_Tail has what a client gains whose calls are few, or come in bursts, if it knows their law.
+// TestArrivals_Tail has what a client gains whose calls are few, or come in bursts, if it knows their distribution.
 func TestArrivals_Tail(t *testing.T) {
 	longtest.Computation(t)
 	const second, minute = time.Second, time.Minute
 	for _, tc := range []struct {
-		name string
-		law  attemptLaw
+		name         string
+		distribution attemptDistribution
 		arrivals
 		most  float64 // p99, as a share of none's
 		quick bool    // simulated without -hedge.long as well
@@ -76,7 +76,7 @@ func TestArrivals_Tail(t *testing.T) {
 			worst, most := 0.0, 0.0
 			for seed := range uint64(longtest.Size(1, 5)) {
 				begins := tc.times(calls, seed)
-				c := client{law: tc.law, begins: begins, delay: plannedDelay(tc.law, begins), hedges: 2, seed: seed}
+				c := client{distribution: tc.distribution, begins: begins, delay: plannedDelay(tc.distribution, begins), hedges: 2, seed: seed}
 				hedged := c.run()[calls/10:]
 				c.hedges = 0
 				share := p99(hedged) / p99(c.run()[calls/10:])
@@ -136,12 +136,12 @@ const (
 // throughOutage is a client that has been well for five minutes, and then not for one.
 func throughOutage(rate float64, by, deadline time.Duration, seed uint64) []call {
 	return client{
-		law:      slower(slowTrickle, by, outageFrom, outageTo),
-		begins:   arrivals{rate: rate}.times(int(rate*6.5*60), seed),
-		delay:    trickleDelay,
-		hedges:   2,
-		deadline: deadline,
-		seed:     seed,
+		distribution: slower(slowTrickle, by, outageFrom, outageTo),
+		begins:       arrivals{rate: rate}.times(int(rate*6.5*60), seed),
+		delay:        trickleDelay,
+		hedges:       2,
+		deadline:     deadline,
+		seed:         seed,
 	}.run()
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/grpchedge/hedge/budget"
 )
 
-// attemptLaw is how long an attempt takes that is sent at a time.
-type attemptLaw func(r *rand.Rand, at time.Duration) time.Duration
+// attemptDistribution is how long an attempt takes that is sent at a time.
+type attemptDistribution func(r *rand.Rand, at time.Duration) time.Duration
 
 // slowTrickle is lognormal around 5 ms, and eight times that for 5% of attempts.
 func slowTrickle(r *rand.Rand, _ time.Duration) time.Duration { return straggling(r, 5, 0.45, 8) }
@@ -27,8 +27,8 @@ func straggling(r *rand.Rand, median, sigma, factor float64) time.Duration {
 	return time.Duration(d * float64(time.Millisecond))
 }
 
-// slower is a law whose attempts take so much longer if they are sent between two times.
-func slower(l attemptLaw, by, from, to time.Duration) attemptLaw {
+// slower is a distribution whose attempts take so much longer if they are sent between two times.
+func slower(l attemptDistribution, by, from, to time.Duration) attemptDistribution {
 	return func(r *rand.Rand, at time.Duration) time.Duration {
 		d := l(r, at)
 		if at >= from && at < to {
@@ -38,8 +38,8 @@ func slower(l attemptLaw, by, from, to time.Duration) attemptLaw {
 	}
 }
 
-// beyond is what a share of a law's attempts takes longer than.
-func beyond(l attemptLaw, share float64) time.Duration {
+// beyond is what a share of a distribution's attempts takes longer than.
+func beyond(l attemptDistribution, share float64) time.Duration {
 	r := rand.New(rand.NewPCG(5, 5))
 	took := make([]time.Duration, 200_000)
 	for i := range took {
@@ -52,12 +52,12 @@ func beyond(l attemptLaw, share float64) time.Duration {
 // client makes calls and hedges them after a delay that is given, by a clock of its own. When a hedge is sent is decided as
 // hcall.Call.Admit does.
 type client struct {
-	law      attemptLaw
-	begins   []time.Duration // when each call does
-	delay    time.Duration
-	hedges   int           // the most of one call
-	deadline time.Duration // of a call; 0: none
-	seed     uint64
+	distribution attemptDistribution
+	begins       []time.Duration // when each call does
+	delay        time.Duration
+	hedges       int           // the most of one call
+	deadline     time.Duration // of a call; 0: none
+	seed         uint64
 }
 
 const percent = 10 // of each client's budget
@@ -106,7 +106,7 @@ func (c client) run() []call {
 			next++
 			call.began = now
 			b.Earn(at(now), 1)
-			push(now+c.law(primaries, now), call, 0)
+			push(now+c.distribution(primaries, now), call, 0)
 			if c.hedges > 0 {
 				push(now+c.delay, call, due)
 			}
@@ -126,7 +126,7 @@ func (c client) run() []call {
 			}
 		case pays(b, at(e.at), len(call.sent) > 0 || age >= 2*c.delay):
 			call.sent = append(call.sent, e.at)
-			push(e.at+c.law(hedges, e.at), call, len(call.sent))
+			push(e.at+c.distribution(hedges, e.at), call, len(call.sent))
 			if len(call.sent) < c.hedges {
 				push(e.at+c.delay, call, due)
 			}

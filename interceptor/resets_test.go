@@ -50,13 +50,13 @@ type seen struct {
 
 func (tr traffic) run(t *testing.T) (s seen) {
 	t.Helper()
-	law := testserver.LawT(t, "straggler")
+	distribution := testserver.DistributionT(t, "straggler")
 	synctest.Test(t, func(t *testing.T) {
 		limit := tr.limit
 		if limit == nil {
 			limit = new(testserver.Limit) // which only counts
 		}
-		cluster := testserver.StartT(t, testserver.Config{Backends: tr.backends, InMemory: true, Latency: law, Seed: 1, DrawByID: true, CountsOnly: true, Limit: limit})
+		cluster := testserver.StartT(t, testserver.Config{Backends: tr.backends, InMemory: true, Latency: distribution, Seed: 1, DrawByID: true, CountsOnly: true, Limit: limit})
 		var options []grpc.DialOption
 		scheduler := newResetScheduler(t, tr.options...)
 		if tr.hedged {

@@ -22,9 +22,9 @@ import (
 // TestDetached_CallersReuseTheirMemory lets callers use request, reply, header, trailer and peer again as soon as a call has
 // returned, over sockets, while its losers run on. The same calls are made without the interceptor.
 func TestDetached_CallersReuseTheirMemory(t *testing.T) {
-	law := testserver.LawT(t, "straggler")
+	distribution := testserver.DistributionT(t, "straggler")
 	for _, hedged := range []bool{false, true} {
-		cluster := testserver.StartT(t, testserver.Config{Backends: 2, Latency: law, Seed: 1})
+		cluster := testserver.StartT(t, testserver.Config{Backends: 2, Latency: distribution, Seed: 1})
 		s := hedgetest.Fixed(t, 5*time.Millisecond, hedge.WithResetLimit(0, 0), hedge.WithMaxHedges(2))
 		var options []grpc.DialOption
 		if hedged {

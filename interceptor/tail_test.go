@@ -22,7 +22,7 @@ import (
 // with stragglers, and a scheduler with no option set.
 func TestTail_NothingConfigured(t *testing.T) {
 	longtest.Simulation(t)
-	law := testserver.LawT(t, "straggler")
+	distribution := testserver.DistributionT(t, "straggler")
 	calls, bar := 5_000, 0.32 // of few calls the first ones, which are not hedged, are a greater part
 	if *longtest.Long {
 		calls, bar = 20_000, 0.30
@@ -31,7 +31,7 @@ func TestTail_NothingConfigured(t *testing.T) {
 		t.Run(fmt.Sprintf("concurrency=%d", concurrency), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				cluster := testserver.StartT(t, testserver.Config{
-					Backends: 3, InMemory: true, Latency: law, Seed: 1, DrawByID: true, CountsOnly: true,
+					Backends: 3, InMemory: true, Latency: distribution, Seed: 1, DrawByID: true, CountsOnly: true,
 				})
 				s := hedgetest.All(t)
 				plain := measure(t, cluster, calls, concurrency)

@@ -266,7 +266,7 @@ func TestNilScheduler(t *testing.T) {
 func TestTimeToFirstMessage(t *testing.T) {
 	longtest.Simulation(t)
 	longtest.Only(t)
-	law := testserver.LawT(t, "ttft")
+	distribution := testserver.DistributionT(t, "ttft")
 	streams := longtest.Size(4_000, 20_000)
 	type budgeted struct {
 		name    string
@@ -283,7 +283,7 @@ func TestTimeToFirstMessage(t *testing.T) {
 				cluster := testserver.StartT(t, testserver.Config{
 					Backends: 3, InMemory: true, Seed: 1, DrawByID: true, CountsOnly: true,
 					Script: func(a testserver.Attempt) testserver.Plan {
-						return testserver.Plan{Delay: a.Draw(law), HeaderAtOnce: true, Interval: ms}
+						return testserver.Plan{Delay: a.Draw(distribution), HeaderAtOnce: true, Interval: ms}
 					},
 				})
 				plain := firstMessages(t, dial(t, cluster, nil), streams)

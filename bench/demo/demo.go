@@ -24,15 +24,15 @@ import (
 
 // Demo compares calls without and with hedging on real connections.
 type Demo struct {
-	Calls       int
-	Streams     int
-	Concurrency int
-	Backends    int
-	Seed        int
-	Law         string // as testserver.ParseLaw reads it
-	Options     []hedge.Option
-	Picture     string
-	Debug       string // the address at which the page of package debug is served; none if empty
+	Calls        int
+	Streams      int
+	Concurrency  int
+	Backends     int
+	Seed         int
+	Distribution string // as testserver.ParseDistribution reads it
+	Options      []hedge.Option
+	Picture      string
+	Debug        string // the address at which the page of package debug is served; none if empty
 }
 
 // scene is one kind of call in the demo.
@@ -42,7 +42,7 @@ type scene struct {
 	value    string // what is measured
 	workload workload.Workload
 
-	// streams: the number of calls is Demo.Streams, and the law is that of the workload, whatever Demo.Law says.
+	// streams: the number of calls is Demo.Streams, and the distribution is that of the workload, whatever Demo.Distribution says.
 	streams bool
 	// options are the scene's own, to which Demo.Options are added; configured describes them.
 	options    []hedge.Option
@@ -73,9 +73,9 @@ func (d *Demo) Run(ctx context.Context, w, log io.Writer) error {
 	var panels []picture.Panel
 	var wrong []error
 	for _, s := range scenes {
-		calls, name := d.Calls, d.Law
+		calls, name := d.Calls, d.Distribution
 		if s.streams {
-			calls, name = d.Streams, s.workload.Law
+			calls, name = d.Streams, s.workload.Distribution
 		}
 		if calls == 0 {
 			continue
@@ -83,20 +83,20 @@ func (d *Demo) Run(ctx context.Context, w, log io.Writer) error {
 		if len(panels) > 0 {
 			fmt.Fprintln(w)
 		}
-		law, err := testserver.ParseLaw(name)
+		distribution, err := testserver.ParseDistribution(name)
 		if err != nil {
 			return err
 		}
 		c := &run.Comparison{
-			Workload:    s.workload,
-			Law:         law,
-			Policies:    []policy.Policy{policy.Named(policy.None), policy.Named(policy.Adaptive)},
-			Options:     slices.Concat(s.options, d.Options),
-			Calls:       calls,
-			Concurrency: d.Concurrency,
-			Backends:    d.Backends,
-			Seed:        uint64(d.Seed),
-			Watch:       page.show,
+			Workload:     s.workload,
+			Distribution: distribution,
+			Policies:     []policy.Policy{policy.Named(policy.None), policy.Named(policy.Adaptive)},
+			Options:      slices.Concat(s.options, d.Options),
+			Calls:        calls,
+			Concurrency:  d.Concurrency,
+			Backends:     d.Backends,
+			Seed:         uint64(d.Seed),
+			Watch:        page.show,
 		}
 		d.announce(w, s, c, name)
 		p := progress.Start(log, s.noun, int64(c.Calls*len(c.Policies)))
@@ -124,7 +124,7 @@ func (d *Demo) Run(ctx context.Context, w, log io.Writer) error {
 }
 
 // announce describes what the user is about to wait for.
-func (d *Demo) announce(w io.Writer, s scene, c *run.Comparison, law string) {
+func (d *Demo) announce(w io.Writer, s scene, c *run.Comparison, distribution string) {
 	configured := cmp.Or(s.configured, "nothing configured")
 	switch {
 	case len(d.Options) > 0 && s.configured != "":
@@ -132,8 +132,8 @@ func (d *Demo) announce(w io.Writer, s scene, c *run.Comparison, law string) {
 	case len(d.Options) > 0:
 		configured = "configured by the flags"
 	}
-	fmt.Fprintf(w, "%s %s, %d at a time, to %s on loopback; law %q, seed %d.\n",
-		figure.Count(int64(c.Calls)), s.title, c.Concurrency, plural(c.Backends, "real backend"), law, d.Seed)
+	fmt.Fprintf(w, "%s %s, %d at a time, to %s on loopback; distribution %q, seed %d.\n",
+		figure.Count(int64(c.Calls)), s.title, c.Concurrency, plural(c.Backends, "real backend"), distribution, d.Seed)
 	fmt.Fprintf(w, "The same %s go out without and with hedging (%s), in alternating slices of %s,\n"+
 		"so that drift of the machine hits both alike. The percentiles are of the %s.\n\n", s.noun, configured, figure.Count(int64(c.SliceSize())), s.value)
 }
@@ -172,9 +172,9 @@ func writeOutcome(w io.Writer, s scene, plain, hedged *run.Result) {
 	}
 }
 
-func (s scene) panel(law string, plain, hedged *run.Result) picture.Panel {
+func (s scene) panel(distribution string, plain, hedged *run.Result) picture.Panel {
 	p := picture.Panel{
-		Title: fmt.Sprintf("%s %s, law %q: %s without and with hedging", figure.Count(int64(len(plain.Latencies))), s.title, law, s.value),
+		Title: fmt.Sprintf("%s %s, distribution %q: %s without and with hedging", figure.Count(int64(len(plain.Latencies))), s.title, distribution, s.value),
 		Noun:  s.noun,
 		Value: s.value,
 		Curves: []picture.Curve{

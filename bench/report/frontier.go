@@ -79,12 +79,12 @@ type frontier struct {
 
 // findFrontier runs the workload under every policy of the families, in virtual time.
 func findFrontier(ctx context.Context, w workload.Workload, calls int, seed uint64, log io.Writer) (*frontier, error) {
-	law, err := testserver.ParseLaw(w.Law)
+	distribution, err := testserver.ParseDistribution(w.Distribution)
 	if err != nil {
 		return nil, err
 	}
 	f := &frontier{workload: w.Name, calls: calls, families: families()}
-	c := &run.Comparison{Workload: w, Law: law, Calls: calls, Concurrency: 20, Backends: w.Servers(), Seed: seed, Clock: workload.VirtualClock}
+	c := &run.Comparison{Workload: w, Distribution: distribution, Calls: calls, Concurrency: 20, Backends: w.Servers(), Seed: seed, Clock: workload.VirtualClock}
 	for _, family := range f.families {
 		c.Policies = append(c.Policies, family.policies...)
 	}

@@ -81,12 +81,12 @@ func (s study) run(ctx context.Context, log io.Writer) (*findings, error) {
 
 // comparison is a run of the workload by a clock, without its policies.
 func (f *findings) comparison(clock workload.Clock, n workload.Size) (*run.Comparison, error) {
-	law, err := testserver.ParseLaw(f.workload.Law)
+	distribution, err := testserver.ParseDistribution(f.workload.Distribution)
 	if err != nil {
 		return nil, err
 	}
 	return &run.Comparison{
-		Workload: f.workload, Law: law, Calls: n.Calls, Concurrency: n.Concurrency,
+		Workload: f.workload, Distribution: distribution, Calls: n.Calls, Concurrency: n.Concurrency,
 		Backends: f.workload.Servers(), Seed: uint64(f.seed), Clock: clock, AtOnce: f.workload.AtOnce,
 	}, nil
 }

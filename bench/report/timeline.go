@@ -52,7 +52,7 @@ func (f *findings) courses(found clockRun) []picture.Course {
 		}
 		tail.Series = append(tail.Series, of(func(s run.Second) float64 { return msOrNone(s.P99) }))
 	}
-	if f.workload.Over == nil { // then the law does not change
+	if f.workload.Over == nil { // then the distribution does not change
 		return []picture.Course{load, tail}
 	}
 	return []picture.Course{delay, load, tail}

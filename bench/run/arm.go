@@ -147,9 +147,9 @@ func (a *arm) script(t *target) testserver.Script {
 	if n := len(a.arrivals); n > 0 {
 		run = a.arrivals[n-1]
 	}
-	plan := a.Workload.Script(a.Law, a.Seed, a.started, run)
+	plan := a.Workload.Script(a.Distribution, a.Seed, a.started, run)
 	if plan == nil {
-		plan = func(at testserver.Attempt) testserver.Plan { return testserver.Plan{Delay: at.Draw(a.Law)} }
+		plan = func(at testserver.Attempt) testserver.Plan { return testserver.Plan{Delay: at.Draw(a.Distribution)} }
 	}
 	return func(at testserver.Attempt) testserver.Plan {
 		if at.Number > 0 {

@@ -21,15 +21,15 @@ import (
 // its primary takes the same time. Each policy has backends of its own, all alike, so that its attempts can be counted
 // at the server.
 type Comparison struct {
-	Workload    workload.Workload
-	Law         testserver.Law
-	Policies    []policy.Policy
-	Options     []hedge.Option // of the policies that have a scheduler
-	Calls       int            // requests, where a workload makes several calls for each
-	Concurrency int
-	Backends    int
-	Seed        uint64
-	Clock       workload.Clock // the real one if empty
+	Workload     workload.Workload
+	Distribution testserver.Distribution
+	Policies     []policy.Policy
+	Options      []hedge.Option // of the policies that have a scheduler
+	Calls        int            // requests, where a workload makes several calls for each
+	Concurrency  int
+	Backends     int
+	Seed         uint64
+	Clock        workload.Clock // the real one if empty
 
 	// AtOnce runs the policies at the same time instead of in alternating slices: for calls so few that they do not
 	// disturb each other. It has no effect in virtual time.

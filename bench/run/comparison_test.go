@@ -17,14 +17,14 @@ import (
 
 func newComparison(calls int) *Comparison {
 	return &Comparison{
-		Workload:    workload.Named("straggler"),
-		Law:         testserver.Straggler(testserver.Constant(time.Millisecond), 0.05, 30),
-		Policies:    []policy.Policy{policy.Named(policy.None), policy.Named(policy.Adaptive)},
-		Options:     []hedge.Option{hedge.WithWarmup(0, 5*time.Millisecond)},
-		Calls:       calls,
-		Concurrency: 8,
-		Backends:    3,
-		Seed:        5,
+		Workload:     workload.Named("straggler"),
+		Distribution: testserver.Straggler(testserver.Constant(time.Millisecond), 0.05, 30),
+		Policies:     []policy.Policy{policy.Named(policy.None), policy.Named(policy.Adaptive)},
+		Options:      []hedge.Option{hedge.WithWarmup(0, 5*time.Millisecond)},
+		Calls:        calls,
+		Concurrency:  8,
+		Backends:     3,
+		Seed:         5,
 	}
 }
 

@@ -15,11 +15,11 @@ import (
 // comparisonOf is a small comparison of a workload in virtual time.
 func comparisonOf(t *testing.T, w workload.Workload, calls int, policies ...string) *Comparison {
 	t.Helper()
-	law, err := testserver.ParseLaw(w.Law)
+	distribution, err := testserver.ParseDistribution(w.Distribution)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &Comparison{Workload: w, Law: law, Calls: calls, Concurrency: w.Virtual.Concurrency, Backends: w.Servers(), Seed: 3, Clock: workload.VirtualClock}
+	c := &Comparison{Workload: w, Distribution: distribution, Calls: calls, Concurrency: w.Virtual.Concurrency, Backends: w.Servers(), Seed: 3, Clock: workload.VirtualClock}
 	for _, name := range policies {
 		c.Policies = append(c.Policies, policy.Named(name))
 	}

@@ -12,7 +12,7 @@ import (
 
 // waitExactly waits for d to within some ten microseconds, or until the context ends. The runtime's timers are up to a
 // millisecond late on an idle Linux machine, because its poller counts in milliseconds; a server would be slower than
-// its law by a tenth of a call. A timer file (timerfd) wakes the poller in time.
+// its distribution by a tenth of a call. A timer file (timerfd) wakes the poller in time.
 func waitExactly(ctx context.Context, d time.Duration) error {
 	if d <= 0 || ctx.Err() != nil {
 		return ctx.Err()

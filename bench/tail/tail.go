@@ -38,7 +38,7 @@ type Tail struct {
 
 func (t *Tail) Run(ctx context.Context, w, log io.Writer) error {
 	straggler := workload.Named("straggler")
-	law, err := testserver.ParseLaw(straggler.Law)
+	distribution, err := testserver.ParseDistribution(straggler.Distribution)
 	if err != nil {
 		return err
 	}
@@ -51,15 +51,15 @@ func (t *Tail) Run(ctx context.Context, w, log io.Writer) error {
 	var slowest []func()
 	for _, concurrency := range t.Concurrency {
 		c := &run.Comparison{
-			Workload:    straggler,
-			Law:         law,
-			Policies:    []policy.Policy{policy.Named(policy.None), policy.Named(policy.Adaptive)},
-			Calls:       t.Calls,
-			Concurrency: concurrency,
-			Backends:    3,
-			Seed:        uint64(t.Seed),
-			AtOnce:      concurrency == 1,
-			KeepRecords: t.Slowest > 0,
+			Workload:     straggler,
+			Distribution: distribution,
+			Policies:     []policy.Policy{policy.Named(policy.None), policy.Named(policy.Adaptive)},
+			Calls:        t.Calls,
+			Concurrency:  concurrency,
+			Backends:     3,
+			Seed:         uint64(t.Seed),
+			AtOnce:       concurrency == 1,
+			KeepRecords:  t.Slowest > 0,
 		}
 		p := progress.Start(log, "concurrency "+strconv.Itoa(concurrency), int64(t.Calls*len(c.Policies)))
 		results, stalled, err := c.Run(ctx, p)

@@ -66,7 +66,7 @@ func inSecondThird(factor float64, plus time.Duration) func(at, run time.Duratio
 	}
 }
 
-// thirds are the parts of a run whose calls come at a steady pace and whose law changes after each third.
+// thirds are the parts of a run whose calls come at a steady pace and whose distribution changes after each third.
 var thirds = []Part{
 	{"first third", func(n, calls int) bool { return 3*n < calls }},
 	{"second third", func(n, calls int) bool { return 3*n >= calls && 3*n < 2*calls }},

@@ -34,14 +34,14 @@ type Step struct {
 
 // Work in a fleet is lognormal with a median of 20 ms and sigma 0.5; one attempt in fifty takes ten times as long.
 const (
-	fleetLaw      = "lognormal:22.66ms,12.08ms"
-	fleetMean     = 22.66e-3 * (1 + fleetSlow*(fleetFactor-1)) // seconds
-	fleetSlow     = 0.02
-	fleetFactor   = 10
-	fleetServers  = 20
-	fleetWorkers  = 4
-	fleetDeadline = time.Second
-	slowServer    = 10
+	fleetDistribution = "lognormal:22.66ms,12.08ms"
+	fleetMean         = 22.66e-3 * (1 + fleetSlow*(fleetFactor-1)) // seconds
+	fleetSlow         = 0.02
+	fleetFactor       = 10
+	fleetServers      = 20
+	fleetWorkers      = 4
+	fleetDeadline     = time.Second
+	slowServer        = 10
 )
 
 // Names of steps that the report looks for.
@@ -72,7 +72,7 @@ const fleetCapacity = fleetServers * fleetWorkers / fleetMean
 func inFleet(name, about string, f Fleet, more ...string) Workload {
 	f.Deadline = fleetDeadline
 	w := Workload{
-		Name: name, About: about, Law: fleetLaw, Call: unary, backends: fleetServers, Workers: fleetWorkers,
+		Name: name, About: about, Distribution: fleetDistribution, Call: unary, backends: fleetServers, Workers: fleetWorkers,
 		Policies: append([]string{policy.None, "static-50ms", policy.Adaptive, "failsafe-go"}, more...),
 	}
 	return w.WithFleet(f)
@@ -104,7 +104,7 @@ func (w Workload) shortenFleet() Workload {
 }
 
 func (f Fleet) plan(m Moment) testserver.Plan {
-	delay := m.Draw(testserver.Straggler(m.law, fleetSlow, fleetFactor))
+	delay := m.Draw(testserver.Straggler(m.distribution, fleetSlow, fleetFactor))
 	if f.SlowServer > 0 && m.Backend == 0 {
 		delay = time.Duration(f.SlowServer * float64(delay))
 	}

@@ -17,7 +17,7 @@ func (m Moment) ofRequest() *rand.Rand {
 	return rand.New(rand.NewChaCha8(key))
 }
 
-// slowRequest is the law of the requests of the correlated workload that are slow everywhere.
+// slowRequest is the distribution of the requests of the correlated workload that are slow everywhere.
 var slowRequest = testserver.LogNormal(60*time.Millisecond, 10*time.Millisecond)
 
 // planCorrelated lets one request in ten be slow in every attempt.
@@ -25,12 +25,12 @@ func planCorrelated(m Moment) testserver.Plan {
 	if m.ofRequest().Float64() < 0.10 {
 		return testserver.Plan{Delay: m.Draw(slowRequest)}
 	}
-	return testserver.Plan{Delay: m.Draw(m.law)}
+	return testserver.Plan{Delay: m.Draw(m.distribution)}
 }
 
 // more adds an extra time to a share of attempts.
-func more(share float64, extra time.Duration) testserver.Law {
-	return testserver.Mixture(testserver.Part{Weight: 1 - share, Law: testserver.Constant(0)}, testserver.Part{Weight: share, Law: testserver.Constant(extra)})
+func more(share float64, extra time.Duration) testserver.Distribution {
+	return testserver.Mixture(testserver.Part{Weight: 1 - share, Distribution: testserver.Constant(0)}, testserver.Part{Weight: share, Distribution: testserver.Constant(extra)})
 }
 
 var (
@@ -38,16 +38,16 @@ var (
 	moreOfHeavy = more(0.02, 100*time.Millisecond)
 )
 
-// planSizes lets the size of a request decide most of what its attempts take: the median is 5 ms, sigma 1. The law is what an
+// planSizes lets the size of a request decide most of what its attempts take: the median is 5 ms, sigma 1. The distribution is what an
 // attempt adds by itself.
 func planSizes(m Moment) testserver.Plan {
 	size := time.Duration(5 * float64(time.Millisecond) * math.Exp(m.ofRequest().NormFloat64()))
-	return testserver.Plan{Delay: size + m.Draw(m.law) + m.Draw(moreOfSizes)}
+	return testserver.Plan{Delay: size + m.Draw(m.distribution) + m.Draw(moreOfSizes)}
 }
 
 // planHeavy lets one request in ten take eight times as long in every attempt.
 func planHeavy(m Moment) testserver.Plan {
-	delay := m.Draw(m.law)
+	delay := m.Draw(m.distribution)
 	if m.ofRequest().Float64() < 0.10 {
 		delay *= 8
 	}

@@ -18,7 +18,7 @@ import (
 // attemptsOf returns what each of several attempts of each of several requests takes, in ms.
 func attemptsOf(t *testing.T, name string, requests, attempts int) [][]float64 {
 	w := Named(name)
-	law, err := testserver.ParseLaw(w.Law)
+	distribution, err := testserver.ParseDistribution(w.Distribution)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +26,7 @@ func attemptsOf(t *testing.T, name string, requests, attempts int) [][]float64 {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Seed: 3, DrawByID: true, CountsOnly: true,
-			Script: w.Script(law, 3, func() time.Time { return began }, 0)})
+			Script: w.Script(distribution, 3, func() time.Time { return began }, 0)})
 		client := testpb.NewTestServiceClient(cluster.ClientT(t))
 		var group sync.WaitGroup
 		for n := range took {

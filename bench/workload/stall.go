@@ -16,7 +16,7 @@ const (
 )
 
 func planStalls(m Moment) testserver.Plan {
-	return testserver.Plan{Delay: withStalls(m.Backend, m.at, m.Draw(m.law))}
+	return testserver.Plan{Delay: withStalls(m.Backend, m.at, m.Draw(m.distribution))}
 }
 
 // withStalls returns what an attempt takes that reaches a backend at a time of the run and needs work there. The backend

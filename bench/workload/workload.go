@@ -16,10 +16,10 @@ import (
 
 // Workload is a kind of call, how long an attempt of it takes, and how it is measured.
 type Workload struct {
-	Name  string
-	About string // in a few words
-	Law   string // as testserver.ParseLaw reads it
-	Call  call
+	Name         string
+	About        string // in a few words
+	Distribution string // as testserver.ParseDistribution reads it
+	Call         call
 
 	// Turn is how many calls each caller makes before the next policy has its turn, in real time. All turns together
 	// take under 2 s, the time that a budget remembers. 0: a policy makes all its calls before the next one starts.
@@ -27,9 +27,9 @@ type Workload struct {
 	// AtOnce runs the policies at the same time instead: for calls so slow, or so few, that the machine is idle.
 	AtOnce bool
 
-	// Plan is what the server does with an attempt; nil: it answers after a time drawn from the law.
+	// Plan is what the server does with an attempt; nil: it answers after a time drawn from the distribution.
 	Plan func(Moment) testserver.Plan
-	// Over changes the law in the course of a run: a draw is multiplied by factor, then plus is added; nil: no change.
+	// Over changes the distribution in the course of a run: a draw is multiplied by factor, then plus is added; nil: no change.
 	Over func(at, run time.Duration) (factor float64, plus time.Duration)
 	// Arrivals returns when each call starts, relative to the start of the run; nil: a call starts when a caller is
 	// free.
@@ -74,9 +74,9 @@ type Part struct {
 // Moment is what a plan knows about an attempt.
 type Moment struct {
 	testserver.Attempt
-	law     testserver.Law
-	seed    uint64
-	at, run time.Duration // since the run began, and how long it is to last where that is known
+	distribution testserver.Distribution
+	seed         uint64
+	at, run      time.Duration // since the run began, and how long it is to last where that is known
 }
 
 // inTraffic are the policies of workloads that resemble real traffic: a fixed delay that fits, ours, percentiles and a peer.
@@ -89,89 +89,89 @@ var tuned = []string{"adaptive-1", "adaptive-2", "adaptive-3", "adaptive-p80", "
 // All has every workload. To add one, add an entry here: -workload and the report then know it.
 var All = []Workload{
 	{
-		Name: "straggler", About: "mostly 5 ms; one attempt in twenty takes ten times as long", Law: "straggler", Call: unary, Turn: 25,
+		Name: "straggler", About: "mostly 5 ms; one attempt in twenty takes ten times as long", Distribution: "straggler", Call: unary, Turn: 25,
 		Virtual: Size{50_000, 20}, Real: Size{50_000, 20},
 		Policies:     append([]string{policy.None, "static-10ms", "static-50ms", policy.Adaptive, "failsafe-go", "static-1s"}, tuned...),
 		RealPolicies: []string{policy.None, "static-10ms", "static-50ms", policy.Adaptive, "adaptive-p90", "failsafe-go"},
 	},
 	{
-		Name: "ttft", About: "token streams: headers at once, first token late in one of five", Law: "ttft", Call: tokens, Turn: 10, AtOnce: true,
+		Name: "ttft", About: "token streams: headers at once, first token late in one of five", Distribution: "ttft", Call: tokens, Turn: 10, AtOnce: true,
 		Plan: func(m Moment) testserver.Plan {
-			return testserver.Plan{Delay: m.Draw(m.law), HeaderAtOnce: true, Interval: time.Millisecond}
+			return testserver.Plan{Delay: m.Draw(m.distribution), HeaderAtOnce: true, Interval: time.Millisecond}
 		},
 		Virtual: Size{50_000, 20}, Real: Size{20_000, 20},
 		Policies:     []string{policy.None, "headers-p90", "static-50ms", policy.Adaptive, "adaptive-30%", "adaptive-3-30%", "adaptive-p75-30%", "adaptive-p80", "adaptive-p90"},
 		RealPolicies: []string{policy.None, "headers-p90", "static-50ms", policy.Adaptive, "adaptive-3-30%", "adaptive-p90"},
 	},
 	{
-		Name: "grpc-java", About: "mostly 2 ms; one call in ten takes 2, 5 or 10 s more", Law: "grpc-java", Call: unary,
+		Name: "grpc-java", About: "mostly 2 ms; one call in ten takes 2, 5 or 10 s more", Distribution: "grpc-java", Call: unary,
 		Virtual: Size{2_000, 20}, Real: Size{2_000, 20},
 		Policies:     []string{policy.None, "static-1s", policy.Adaptive, "adaptive-15%", "adaptive-3-20%", "failsafe-go", "static-10ms", "adaptive-p85-15%", "adaptive-p80", "adaptive-p90"},
 		RealPolicies: []string{policy.None, "static-1s", policy.Adaptive, "adaptive-15%", "adaptive-3-20%", "failsafe-go", "adaptive-p90"},
 	},
 	{
-		Name: "slow-one-percent", About: "7 ms; 1.3% of attempts take 600 to 1,000 ms", Law: "slow-one-percent", Call: unary, AtOnce: true,
+		Name: "slow-one-percent", About: "7 ms; 1.3% of attempts take 600 to 1,000 ms", Distribution: "slow-one-percent", Call: unary, AtOnce: true,
 		Virtual: Size{20_000, 20}, Real: Size{20_000, 10},
 		Policies:     append([]string{policy.None, "static-10ms", "static-50ms", policy.Adaptive, "failsafe-go", "adaptive-5%", "static-1s"}, tuned...),
 		RealPolicies: []string{policy.None, "static-50ms", policy.Adaptive, "adaptive-5%", "adaptive-p90", "failsafe-go"},
 	},
 	{
-		Name: "pareto", About: "a heavy tail: 3 ms · U^(−1/1.5)", Law: "pareto", Call: unary, Turn: 20,
+		Name: "pareto", About: "a heavy tail: 3 ms · U^(−1/1.5)", Distribution: "pareto", Call: unary, Turn: 20,
 		Virtual: Size{50_000, 20}, Real: Size{20_000, 20},
 		Policies:     append([]string{policy.None, "static-10ms", "static-50ms", policy.Adaptive, "failsafe-go", "static-1s"}, tuned...),
 		RealPolicies: []string{policy.None, "static-10ms", policy.Adaptive, "adaptive-p90", "failsafe-go"},
 	},
 	{
-		Name: "fan-out", About: "a request is 100 calls at once, one to each of 100 servers; 1% of attempts take ten times as long", Law: "fan-out", Call: unary,
+		Name: "fan-out", About: "a request is 100 calls at once, one to each of 100 servers; 1% of attempts take ten times as long", Distribution: "fan-out", Call: unary,
 		Fan: 100, backends: 1, Virtual: Size{10_000, 1},
 		Policies: []string{policy.None, "static-10ms", policy.Adaptive, "failsafe-go"},
 	},
 	{
-		Name: "mixed", About: "two methods of one target, one of 2 ms and one of 200 ms", Law: "lognormal:2ms,500us", Call: ofTwoMethods,
+		Name: "mixed", About: "two methods of one target, one of 2 ms and one of 200 ms", Distribution: "lognormal:2ms,500us", Call: ofTwoMethods,
 		Plan: planMixed, Virtual: Size{20_000, 20},
 		Parts:    []Part{{"fast method", isOdd(false)}, {"slow method", isOdd(true)}},
 		Policies: []string{policy.None, "static-10ms", "static-50ms", policy.Adaptive, "failsafe-go", "adaptive-p90"},
 	},
 	{
-		Name: "shift", About: "straggler at 500 calls a second, four times as slow in the second third of the run", Law: "straggler", Call: unary,
+		Name: "shift", About: "straggler at 500 calls a second, four times as slow in the second third of the run", Distribution: "straggler", Call: unary,
 		Over: inSecondThird(4, 0), Arrivals: metronome(2 * time.Millisecond), Parts: thirds, Virtual: Size{45_000, 1},
 		Policies: []string{policy.None, "static-10ms", "static-50ms", policy.Adaptive, "failsafe-go", "adaptive-p90"},
 	},
 	{
-		Name: "outage", About: "straggler at 500 calls a second, every attempt 1 s slower in the second third of the run", Law: "straggler", Call: unary,
+		Name: "outage", About: "straggler at 500 calls a second, every attempt 1 s slower in the second third of the run", Distribution: "straggler", Call: unary,
 		Over: inSecondThird(1, time.Second), Arrivals: metronome(2 * time.Millisecond), Parts: aroundOutage, Virtual: Size{45_000, 1},
 		Policies: []string{policy.None, "static-10ms", "static-50ms", policy.Adaptive, "failsafe-go", "adaptive-p90", "static-1s"},
 	},
 	{
-		Name: "correlated", About: "one request in ten is slow on every backend", Law: "lognormal:5ms,2ms", Call: unary,
+		Name: "correlated", About: "one request in ten is slow on every backend", Distribution: "lognormal:5ms,2ms", Call: unary,
 		Plan: planCorrelated, Virtual: Size{50_000, 20},
 		Policies: []string{policy.None, "static-10ms", "static-50ms", policy.Adaptive, "failsafe-go", "adaptive-p90", "adaptive-p95", "adaptive-1"},
 	},
 	{
 		Name: "sizes", About: "500 calls a second whose requests differ: half take over 5 ms, 1% over 50 ms; 2% of attempts take 200 ms more",
-		Law: "exponential:1ms", Call: unary, AtOnce: true,
+		Distribution: "exponential:1ms", Call: unary, AtOnce: true,
 		Plan: planSizes, Arrivals: poissonSteps(500), Virtual: Size{45_000, 1}, Real: Size{15_000, 1}, Policies: inTraffic("static-50ms"),
 	},
 	{
 		Name: "heavy", About: "500 calls a second; one request in ten is eight times as slow on every backend, and 2% of attempts take 100 ms more",
-		Law: "lognormal:5.533ms,2.621ms", Call: unary, AtOnce: true, // median 5 ms, sigma 0.45
+		Distribution: "lognormal:5.533ms,2.621ms", Call: unary, AtOnce: true, // median 5 ms, sigma 0.45
 		Plan: planHeavy, Arrivals: poissonSteps(500), Virtual: Size{45_000, 1}, Real: Size{15_000, 1}, Policies: inTraffic("static-50ms"),
 	},
 	{
 		Name: "stalls", About: "500 calls a second of 1 ms; every 5 s one of three backends stands still for 1 s; hedges of this library go to another",
-		Law: "lognormal:1.133ms,604us", Call: unary, AtOnce: true, Elsewhere: true, backends: stallBackends, // median 1 ms, sigma 0.5
+		Distribution: "lognormal:1.133ms,604us", Call: unary, AtOnce: true, Elsewhere: true, backends: stallBackends, // median 1 ms, sigma 0.5
 		Plan: planStalls, Arrivals: poissonSteps(500), Virtual: Size{45_000, 1}, Real: Size{15_000, 1}, Policies: inTraffic("static-10ms"),
 	},
 	{
-		Name: "slow-trickle", About: "one call a second; one attempt in twenty takes eight times as long", Law: "lognormal:5.533ms,2.621ms", Call: unary, // median 5 ms, sigma 0.45
+		Name: "slow-trickle", About: "one call a second; one attempt in twenty takes eight times as long", Distribution: "lognormal:5.533ms,2.621ms", Call: unary, // median 5 ms, sigma 0.45
 		Plan: planTrickle, Arrivals: poissonSteps(1), Sparse: true, Virtual: Size{6_000, 1}, Policies: inTraffic("static-10ms"),
 	},
 	{
-		Name: "bursts", About: "the calls of slow-trickle, 100 at once every minute", Law: "lognormal:5.533ms,2.621ms", Call: unary,
+		Name: "bursts", About: "the calls of slow-trickle, 100 at once every minute", Distribution: "lognormal:5.533ms,2.621ms", Call: unary,
 		Plan: planTrickle, Arrivals: bursts(100, time.Minute), Sparse: true, Virtual: Size{6_000, 1}, Policies: inTraffic("static-10ms"),
 	},
 	{
-		Name: "saturated", About: "one backend of 4 workers and a queue, at 70% load and then at 95%", Law: "exponential:8ms", Call: unary,
+		Name: "saturated", About: "one backend of 4 workers and a queue, at 70% load and then at 95%", Distribution: "exponential:8ms", Call: unary,
 		backends: 1, Workers: 4, Arrivals: poissonSteps(0.70*4/0.008, 0.95*4/0.008), Parts: loads, Virtual: Size{49_500, 1},
 		Policies: []string{policy.None, "static-10ms", "static-50ms", policy.Adaptive, "failsafe-go", "adaptive-p90", "adaptive-p95", "adaptive-1"},
 	},
@@ -223,37 +223,37 @@ func (w Workload) PoliciesBy(c Clock) []string {
 	return w.Policies
 }
 
-// Script returns what the workload's backends do; nil: they answer after a time drawn from the law. began returns the
+// Script returns what the workload's backends do; nil: they answer after a time drawn from the distribution. began returns the
 // start of the run, and run is how long it is to last.
-func (w Workload) Script(law testserver.Law, seed uint64, began func() time.Time, run time.Duration) testserver.Script {
+func (w Workload) Script(distribution testserver.Distribution, seed uint64, began func() time.Time, run time.Duration) testserver.Script {
 	if w.Plan == nil && w.Over == nil {
 		return nil
 	}
 	backends := byArrival{numbers: map[int]int{}}
 	return func(a testserver.Attempt) testserver.Plan {
 		a.Backend = backends.number(a.Backend)
-		m := Moment{Attempt: a, law: law, seed: seed, at: a.Arrival.Sub(began()), run: run}
+		m := Moment{Attempt: a, distribution: distribution, seed: seed, at: a.Arrival.Sub(began()), run: run}
 		if w.Plan != nil {
 			return w.Plan(m)
 		}
 		factor, plus := w.Over(m.at, run)
-		return testserver.Plan{Delay: time.Duration(factor*float64(a.Draw(law))) + plus}
+		return testserver.Plan{Delay: time.Duration(factor*float64(a.Draw(distribution))) + plus}
 	}
 }
 
-// slowMethod is the law of the second method of the mixed workload.
+// slowMethod is the distribution of the second method of the mixed workload.
 var slowMethod = testserver.LogNormal(200*time.Millisecond, 40*time.Millisecond)
 
 func planMixed(m Moment) testserver.Plan {
 	if m.Method == testpb.TestService_UnaryIdempotent_FullMethodName {
 		return testserver.Plan{Delay: m.Draw(slowMethod)}
 	}
-	return testserver.Plan{Delay: m.Draw(testserver.Straggler(m.law, 0.02, 20))}
+	return testserver.Plan{Delay: m.Draw(testserver.Straggler(m.distribution, 0.02, 20))}
 }
 
 // planTrickle lets one attempt in twenty take eight times as long.
 func planTrickle(m Moment) testserver.Plan {
-	return testserver.Plan{Delay: m.Draw(testserver.Straggler(m.law, 0.05, 8))}
+	return testserver.Plan{Delay: m.Draw(testserver.Straggler(m.distribution, 0.05, 8))}
 }
 
 func isOdd(want bool) func(n, calls int) bool {
@@ -263,7 +263,7 @@ func isOdd(want bool) func(n, calls int) bool {
 // The most calls, or requests of a hundred calls each, that a short run makes.
 const (
 	shortVirtual = 5_000
-	shortArrive  = 1_500 // of calls that arrive by the clock and whose law stays: some seconds of the run
+	shortArrive  = 1_500 // of calls that arrive by the clock and whose distribution stays: some seconds of the run
 	shortReal    = 1_000
 	shortFan     = 200
 )
@@ -298,14 +298,14 @@ func (w Workload) Words() (noun, value string) {
 
 // TrueQuantile returns a quantile of what a primary takes at a time of a run, computed from 20,000 draws.
 func (w Workload) TrueQuantile(q float64, at, run time.Duration) time.Duration {
-	law, err := testserver.ParseLaw(w.Law)
+	distribution, err := testserver.ParseDistribution(w.Distribution)
 	if err != nil {
 		panic(err) // the table of workloads is wrong
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
 	draws := make([]time.Duration, 20_000)
 	for i := range draws {
-		draws[i] = law.Draw(rng)
+		draws[i] = distribution.Draw(rng)
 	}
 	slices.Sort(draws)
 	factor, plus := 1.0, time.Duration(0)

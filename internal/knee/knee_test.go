@@ -17,7 +17,7 @@ import (
 const ms = time.Millisecond
 
 // observed returns what is known of a distribution after so many draws.
-func observed(l testserver.Law, n int, seed uint64) *sketch.Distribution {
+func observed(l testserver.Distribution, n int, seed uint64) *sketch.Distribution {
 	r := rand.New(rand.NewPCG(seed, 1))
 	w := sketch.New(time.Hour)
 	now := time.Now()
@@ -27,7 +27,7 @@ func observed(l testserver.Law, n int, seed uint64) *sketch.Distribution {
 	return w.Snapshot(now)
 }
 
-func problem(l testserver.Law, load float64, hedges int) knee.Problem {
+func problem(l testserver.Distribution, load float64, hedges int) knee.Problem {
 	const n = 200_000
 	s := observed(l, n, 1).Survival()
 	return knee.Problem{Primary: s, Hedge: s, Calls: n, Target: 0.99, Load: load, Hedges: hedges, MinDelay: ms}
@@ -35,7 +35,7 @@ func problem(l testserver.Law, load float64, hedges int) knee.Problem {
 
 // play makes calls under a plan, with attempts that are independent of each other, and returns what they took, sorted,
 // and the extra attempts a call.
-func play(l testserver.Law, p knee.Plan, n int, seed uint64) (took []time.Duration, load float64) {
+func play(l testserver.Distribution, p knee.Plan, n int, seed uint64) (took []time.Duration, load float64) {
 	r := rand.New(rand.NewPCG(seed, 2))
 	took = make([]time.Duration, n)
 	sent := 0
@@ -78,7 +78,7 @@ func TestFind_NextToTheBest(t *testing.T) {
 		{"lognormal:5ms,2ms", 0.05, 2},
 	}) {
 		t.Run(fmt.Sprintf("%s, load %v, hedges %d", tc.distribution, tc.load, tc.hedges), func(t *testing.T) {
-			l := testserver.LawT(t, tc.distribution)
+			l := testserver.DistributionT(t, tc.distribution)
 			plan, ok := knee.Find(problem(l, tc.load, tc.hedges))
 			if !ok {
 				t.Fatal("no plan")
@@ -110,8 +110,8 @@ func TestFind_NextToTheBest(t *testing.T) {
 
 // TestFind_LowerEdgeOfAGap has nothing end between 20 and 100 ms: a hedge in between is as costly as one at 20 ms.
 func TestFind_LowerEdgeOfAGap(t *testing.T) {
-	l := testserver.Mixture(testserver.Part{Weight: 0.9, Law: testserver.Uniform(10*ms, 20*ms)},
-		testserver.Part{Weight: 0.1, Law: testserver.Uniform(100*ms, 200*ms)})
+	l := testserver.Mixture(testserver.Part{Weight: 0.9, Distribution: testserver.Uniform(10*ms, 20*ms)},
+		testserver.Part{Weight: 0.1, Distribution: testserver.Uniform(100*ms, 200*ms)})
 	for hedges := 1; hedges <= 4; hedges++ {
 		plan, _ := knee.Find(problem(l, 0.25, hedges))
 		if plan.Delay > 21*ms {
@@ -122,16 +122,16 @@ func TestFind_LowerEdgeOfAGap(t *testing.T) {
 
 // TestFind_PrefersTheTargetPercentile asks for different percentiles of one distribution.
 func TestFind_PrefersTheTargetPercentile(t *testing.T) {
-	p := problem(testserver.LawT(t, "straggler"), 0.10, 2)
+	p := problem(testserver.DistributionT(t, "straggler"), 0.10, 2)
 	calls := longtest.Size(100_000, 400_000)
 	for _, q := range []float64{0.95, 0.99, 0.999} {
 		p.Target = q
 		tuned, _ := knee.Find(p)
-		took, _ := play(testserver.LawT(t, "straggler"), tuned, calls, 3)
+		took, _ := play(testserver.DistributionT(t, "straggler"), tuned, calls, 3)
 		for _, other := range []float64{0.95, 0.99, 0.999} {
 			p.Target = other
 			plan, _ := knee.Find(p)
-			if others, _ := play(testserver.LawT(t, "straggler"), plan, calls, 3); at(took, q) > 1.05*at(others, q) {
+			if others, _ := play(testserver.DistributionT(t, "straggler"), plan, calls, 3); at(took, q) > 1.05*at(others, q) {
 				t.Errorf("aimed at p%v it is %.2f, aimed at p%v %.2f", 100*q, at(took, q), 100*other, at(others, q))
 			}
 		}
@@ -139,7 +139,7 @@ func TestFind_PrefersTheTargetPercentile(t *testing.T) {
 }
 
 func TestFind_SlowHedgesAreNotWorthTheirLoad(t *testing.T) {
-	p := problem(testserver.LawT(t, "straggler"), 0.10, 2)
+	p := problem(testserver.DistributionT(t, "straggler"), 0.10, 2)
 	fast, _ := knee.Find(p)
 	p.Hedge = observed(testserver.Constant(time.Second), 1000, 1).Survival()
 	slow, ok := knee.Find(p)
@@ -167,12 +167,12 @@ func TestFind_Nothing(t *testing.T) {
 
 // TestFind_AnyDistribution looks for plans that make no sense.
 func TestFind_AnyDistribution(t *testing.T) {
-	for name, l := range map[string]testserver.Law{
+	for name, l := range map[string]testserver.Distribution{
 		"constant":        testserver.Constant(5 * ms),
 		"instant":         testserver.Constant(0),
 		"for ever":        testserver.Constant(time.Hour),
 		"below the least": testserver.Uniform(0, 500*time.Microsecond),
-		"two points":      testserver.Mixture(testserver.Part{Weight: 0.5, Law: testserver.Constant(ms)}, testserver.Part{Weight: 0.5, Law: testserver.Constant(time.Minute)}),
+		"two points":      testserver.Mixture(testserver.Part{Weight: 0.5, Distribution: testserver.Constant(ms)}, testserver.Part{Weight: 0.5, Distribution: testserver.Constant(time.Minute)}),
 		"heavy":           testserver.Pareto(ms, 0.3),
 	} {
 		for _, n := range []int{1, 2, 10, 1000} {
@@ -189,11 +189,11 @@ func TestFind_AnyDistribution(t *testing.T) {
 }
 
 func TestChanged(t *testing.T) {
-	usual := testserver.LawT(t, "straggler")
+	usual := testserver.DistributionT(t, "straggler")
 	later := testserver.Add(usual, testserver.Constant(time.Second))
 	for _, tc := range []struct {
 		name          string
-		before, since testserver.Law
+		before, since testserver.Distribution
 		n, m          int
 		want          bool
 	}{
@@ -229,7 +229,7 @@ func BenchmarkFind(b *testing.B) {
 	for _, name := range []string{"straggler", "ttft", "grpc-java", "pareto"} {
 		for _, hedges := range []int{2, 4} {
 			b.Run(fmt.Sprintf("%s/hedges=%d", name, hedges), func(b *testing.B) {
-				p := problem(testserver.LawT(b, name), 0.10, hedges)
+				p := problem(testserver.DistributionT(b, name), 0.10, hedges)
 				b.ReportAllocs()
 				for b.Loop() {
 					knee.Find(p)
@@ -241,7 +241,7 @@ func BenchmarkFind(b *testing.B) {
 
 func TestFind_AllocatesNoMoreWithMoreCalls(t *testing.T) {
 	allocs := func(n int) float64 {
-		s := observed(testserver.LawT(t, "straggler"), n, 1).Survival()
+		s := observed(testserver.DistributionT(t, "straggler"), n, 1).Survival()
 		p := knee.Problem{Primary: s, Hedge: s, Calls: float64(n), Target: 0.99, Load: 0.10, Hedges: 2, MinDelay: ms}
 		return testing.AllocsPerRun(20, func() { knee.Find(p) })
 	}

@@ -13,7 +13,7 @@ import (
 
 // hedged plays calls that are hedged once at the age given, and returns what became of those that got that far: of so many.
 // Share is the part of calls whose hedge takes as long as the primary.
-func hedged(l testserver.Law, age time.Duration, n int, share float64, seed uint64) knee.Outcome {
+func hedged(l testserver.Distribution, age time.Duration, n int, share float64, seed uint64) knee.Outcome {
 	r := rand.New(rand.NewPCG(seed, 5))
 	var rest sketch.Counts
 	for rest.Total() < float64(n) {
@@ -31,7 +31,7 @@ func hedged(l testserver.Law, age time.Duration, n int, share float64, seed uint
 
 // Outcomes that agree with the model change next to nothing, however few or many they are.
 func TestFind_OutcomesAsPredicted(t *testing.T) {
-	l := testserver.LawT(t, "straggler")
+	l := testserver.DistributionT(t, "straggler")
 	p := problem(l, 0.10, 1)
 	want, _ := knee.Find(p)
 	for _, n := range []int{1, 10, 100, 1000} {
@@ -50,7 +50,7 @@ func TestFind_OutcomesAsPredicted(t *testing.T) {
 
 // Hedges that are as slow as their primaries promise less the more of them were seen, and at last nothing.
 func TestFind_OutcomesThatDisappoint(t *testing.T) {
-	l := testserver.LawT(t, "straggler")
+	l := testserver.DistributionT(t, "straggler")
 	p := problem(l, 0.10, 1)
 	unhedged, before := knee.Tail(p.Primary, 0.99), 0.0
 	for _, n := range []int{3, 30, 300, 1000} {
@@ -72,7 +72,7 @@ func TestFind_OutcomesThatDisappoint(t *testing.T) {
 
 // A delay whose hedges disappoint is left for one whose hedges do not: here those that are late enough to be of stalls.
 func TestFind_OutcomesMoveTheDelay(t *testing.T) {
-	l := testserver.LawT(t, "straggler")
+	l := testserver.DistributionT(t, "straggler")
 	p := problem(l, 0.10, 1)
 	alone, _ := knee.Find(p)
 	for age := 7 * ms; age < 15*ms; age = age * 11 / 10 {
@@ -85,7 +85,7 @@ func TestFind_OutcomesMoveTheDelay(t *testing.T) {
 }
 
 func TestFind_Skeptical(t *testing.T) {
-	l := testserver.LawT(t, "straggler")
+	l := testserver.DistributionT(t, "straggler")
 	p := problem(l, 0.10, 1)
 	p.Skeptical = true
 	unhedged := float64(knee.Tail(p.Primary, 0.99))

@@ -10,7 +10,7 @@ import (
 
 // TestPredict plays plans that no search has found, and compares them with what is predicted.
 func TestPredict(t *testing.T) {
-	straggler := testserver.LawT(t, "straggler")
+	straggler := testserver.DistributionT(t, "straggler")
 	p := problem(straggler, 0.001, 1)
 	for _, plan := range []knee.Plan{
 		{Delay: 10 * ms, Probability: 1, Hedges: 2},
@@ -37,7 +37,7 @@ func TestPredict(t *testing.T) {
 // TestPredict_AsFound checks that a plan that was found promises what is predicted for it.
 func TestPredict_AsFound(t *testing.T) {
 	for _, name := range []string{"straggler", "pareto", "ttft"} {
-		p := problem(testserver.LawT(t, name), 0.1, 2)
+		p := problem(testserver.DistributionT(t, name), 0.1, 2)
 		found, ok := knee.Find(p)
 		if !ok {
 			t.Fatal(name)

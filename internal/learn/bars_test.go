@@ -117,7 +117,7 @@ func straggler(seed, id uint64, attempt int, _ time.Duration) time.Duration {
 // benchmark are the distributions of attempts that are independent of each other. What is reached on them is tested with the whole
 // scheduler, in package hedge.
 func benchmark(t testing.TB) []workload {
-	of := func(name string) attemptDistribution { return independent(testserver.LawT(t, name)) }
+	of := func(name string) attemptDistribution { return independent(testserver.DistributionT(t, name)) }
 	return []workload{
 		{name: "straggler", distribution: straggler, concurrency: 20, quick: true},
 		{name: "ttft", distribution: of("ttft"), concurrency: 20},

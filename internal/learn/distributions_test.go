@@ -11,7 +11,7 @@ import (
 func inMillis(x float64) time.Duration { return time.Duration(x * float64(ms)) }
 
 // independent is a distribution of attempts that have nothing to do with each other.
-func independent(l testserver.Law) attemptDistribution {
+func independent(l testserver.Distribution) attemptDistribution {
 	return func(seed, id uint64, attempt int, _ time.Duration) time.Duration {
 		return l.Draw(generator(seed, id, attempt))
 	}

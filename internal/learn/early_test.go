@@ -19,7 +19,7 @@ func TestAuto_FirstCalls(t *testing.T) {
 	for seed := range uint64(longtest.Size(10, 40)) {
 		c := config()
 		c.BudgetPercent = 30
-		s := simulation{distribution: independent(testserver.LawT(t, "ttft")), calls: 400, concurrency: 20, seed: seed + 1, config: c}.run()
+		s := simulation{distribution: independent(testserver.DistributionT(t, "ttft")), calls: 400, concurrency: 20, seed: seed + 1, config: c}.run()
 		for id, o := range s.done {
 			all++
 			hedges += float64(o.hedges)
@@ -45,7 +45,7 @@ func TestAuto_FirstCalls(t *testing.T) {
 func TestRule15_EarlyChoicesWaitForTheirTurn(t *testing.T) { synctest.Test(t, earlyChoicesWait) }
 
 func earlyChoicesWait(t *testing.T) {
-	of := testserver.LawT(t, "ttft")
+	of := testserver.DistributionT(t, "ttft")
 	for _, busy := range []bool{false, true} {
 		c := config()
 		c.BudgetPercent, c.Pace = 40, &learn.Pace{}

@@ -100,7 +100,7 @@ func BenchmarkChoice(b *testing.B) {
 			c := config()
 			c.MaxHedges = 4
 			l, now := started(c), time.Now()
-			of, random := testserver.LawT(b, name), rand.New(rand.NewPCG(1, 1))
+			of, random := testserver.DistributionT(b, name), rand.New(rand.NewPCG(1, 1))
 			for i := range 200_000 {
 				if i%3 == 0 {
 					l.HedgeEnded(now, of.Draw(random), true)
@@ -119,7 +119,7 @@ func BenchmarkChoice(b *testing.B) {
 // BenchmarkChoiceWithOutcomes has hedged calls of forty steps of age known, for one and for two hedges.
 func BenchmarkChoiceWithOutcomes(b *testing.B) {
 	l, now := started(config()), time.Now()
-	of, random := testserver.LawT(b, "straggler"), rand.New(rand.NewPCG(1, 1))
+	of, random := testserver.DistributionT(b, "straggler"), rand.New(rand.NewPCG(1, 1))
 	for i := range 20_000 {
 		l.PrimaryEnded(now, of.Draw(random), true)
 		if i%10 == 0 {

@@ -16,7 +16,7 @@ func TestNothingToGain(t *testing.T) {
 	longtest.Computation(t)
 	const rate, from, to = 500, 30 * time.Second, 60 * time.Second
 	s := simulation{
-		distribution: independent(testserver.LawT(t, "straggler")), calls: 90 * rate, rate: rate, seed: 1, config: config(),
+		distribution: independent(testserver.DistributionT(t, "straggler")), calls: 90 * rate, rate: rate, seed: 1, config: config(),
 		nothing: func(at time.Duration) bool { return from <= at && at < to },
 	}.run()
 	within := func(from, to time.Duration) (calls []outcome) {

@@ -39,7 +39,7 @@ func TestRule15_AChoiceWaitsForItsTurn(t *testing.T) { synctest.Test(t, aChoiceW
 func aChoiceWaitsForItsTurn(t *testing.T) {
 	c := config()
 	c.Pace = &learn.Pace{}
-	l, epoch, of, random := &learn.Learner{}, time.Unix(1e9, 0), testserver.LawT(t, "straggler"), generator(1, 1, 1)
+	l, epoch, of, random := &learn.Learner{}, time.Unix(1e9, 0), testserver.DistributionT(t, "straggler"), generator(1, 1, 1)
 	l.Start(c, learn.Place{Budget: budget.New(10), Epoch: epoch})
 	choices := 0
 	l.Run(func(choose func()) { choices++; choose() })
@@ -63,7 +63,7 @@ func aChoiceWaitsForItsTurn(t *testing.T) {
 // BenchmarkManyMethods is the share of a core that all choices take of 2,000 methods with eleven calls a second each.
 func BenchmarkManyMethods(b *testing.B) {
 	const methods, rate, seconds = 2000, 11, 10
-	of, random := testserver.LawT(b, "straggler"), generator(1, 1, 1)
+	of, random := testserver.DistributionT(b, "straggler"), generator(1, 1, 1)
 	for b.Loop() {
 		c, epoch := config(), time.Unix(1e9, 0)
 		c.Pace = &learn.Pace{}

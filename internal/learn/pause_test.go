@@ -44,11 +44,11 @@ func TestEstimateFor_LooksAgainAfterAPause(t *testing.T) {
 }
 
 // An outage and its end are noticed from a few calls, however seldom these come.
-func TestChangeOfLaw_AtFewCalls(t *testing.T) {
+func TestChangeOfDistribution_AtFewCalls(t *testing.T) {
 	for _, every := range longtest.First(1, []time.Duration{time.Second, 200 * ms, 5 * time.Second}) {
 		l, at := manual(t)
 		random := generator(1, 1, 1)
-		usual := testserver.LawT(t, "straggler")
+		usual := testserver.DistributionT(t, "straggler")
 		calls := func(n int, plus time.Duration) *learn.Estimate {
 			for range n {
 				at = at.Add(every)

@@ -35,8 +35,8 @@ func TestAuto_AsPredicted(t *testing.T) {
 		distribution attemptDistribution
 		most         float64 // of p99, as a multiple of what was predicted
 	}{
-		{"straggler", independent(testserver.LawT(t, "straggler")), 1.1},
-		{"pareto", independent(testserver.LawT(t, "pareto")), 1.1},
+		{"straggler", independent(testserver.DistributionT(t, "straggler")), 1.1},
+		{"pareto", independent(testserver.DistributionT(t, "pareto")), 1.1},
 		{"sizes", sizes(1, .02, 200), 1.85},
 	} {
 		const calls = 40_000
@@ -91,7 +91,7 @@ func TestAuto_AsPredictedByClass(t *testing.T) {
 
 // TestPredict_LittleToGain checks that hedging is predicted to step down where it does so.
 func TestPredict_LittleToGain(t *testing.T) {
-	even := independent(testserver.LawT(t, "uniform:10ms,20ms"))
+	even := independent(testserver.DistributionT(t, "uniform:10ms,20ms"))
 	p, ok := config().Predict(logOf(even, 1, 10_000))
 	if !ok || !p.Down || p.Plan.Load > 0.006 || p.With(0.99) < p.Without(0.99)*99/100 {
 		t.Errorf("%v: %+v", ok, p.Plan)

@@ -145,7 +145,7 @@ func TestTakeOver_Fades(t *testing.T) {
 // own is the number of the newcomer's own calls in the window.
 func own(n *newcomer) uint64 { return n.id }
 
-func TestTakeOver_AnotherLaw(t *testing.T) {
+func TestTakeOver_AnotherDistribution(t *testing.T) {
 	longtest.Computation(t)
 	k := known(oneInTwenty(5), 3_000)
 	for _, c := range []struct {
@@ -173,8 +173,8 @@ func TestTakeOver_AnotherLaw(t *testing.T) {
 	}
 }
 
-// TestTakeOver_AnotherLawDuringWarmup goes back to the warm-up that the learner would have had without a snapshot.
-func TestTakeOver_AnotherLawDuringWarmup(t *testing.T) {
+// TestTakeOver_AnotherDistributionDuringWarmup goes back to the warm-up that the learner would have had without a snapshot.
+func TestTakeOver_AnotherDistributionDuringWarmup(t *testing.T) {
 	longtest.Computation(t)
 	c := config()
 	c.WarmupCalls = 100

@@ -29,9 +29,9 @@ type Config struct {
 	// testing/synctest bubble needs.
 	InMemory bool
 
-	// Latency is the law of what an attempt takes where there is no Script;
+	// Latency is the distribution of what an attempt takes where there is no Script;
 	// nil answers at once.
-	Latency Law
+	Latency Distribution
 
 	// Script, if not nil, decides what happens to each attempt.
 	Script Script

@@ -3,7 +3,7 @@
 //
 // A [Cluster] is one or many backends behind one target, on loopback sockets or
 // in memory. Each attempt that reaches one is answered as a [Plan] says: after
-// a latency drawn from a [Law], or as a [Script] decides by looking at the
+// a latency drawn from a [Distribution], or as a [Script] decides by looking at the
 // [Attempt]. The cluster counts what its backends saw, and records it attempt by
 // attempt, so that a claim about hedging can be checked from the server's side.
 //

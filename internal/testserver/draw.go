@@ -17,10 +17,10 @@ func newSource(seed uint64) *source {
 	return &source{seed: seed, rng: rand.New(rand.NewPCG(seed, mix(seed)))}
 }
 
-func (s *source) draw(law Law) time.Duration {
+func (s *source) draw(distribution Distribution) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return law.Draw(s.rng)
+	return distribution.Draw(s.rng)
 }
 
 // forAttempt returns a source that depends on the seed, the request and the

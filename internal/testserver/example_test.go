@@ -80,12 +80,12 @@ func ExampleLimit() {
 	// Output: closing transport due to: connection error: desc = "error reading from server: EOF", received prior goaway: code: ENHANCE_YOUR_CALM, debug data: "too many resets"
 }
 
-func ExampleParseLaw() {
-	law, err := testserver.ParseLaw("lognormal:5ms,2ms")
-	fmt.Println(law != nil, err)
-	_, err = testserver.ParseLaw("lognormal:5ms")
+func ExampleParseDistribution() {
+	distribution, err := testserver.ParseDistribution("lognormal:5ms,2ms")
+	fmt.Println(distribution != nil, err)
+	_, err = testserver.ParseDistribution("lognormal:5ms")
 	fmt.Println(err)
 	// Output:
 	// true <nil>
-	// law "lognormal:5ms": want lognormal:mean,sd
+	// distribution "lognormal:5ms": want lognormal:mean,sd
 }

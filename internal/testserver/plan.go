@@ -22,9 +22,9 @@ type Attempt struct {
 	source *source
 }
 
-// Draw draws a latency for the attempt from a law, with the randomness that
+// Draw draws a latency for the attempt from a distribution, with the randomness that
 // [Config] set up. It is for scripts, and may be called more than once.
-func (a Attempt) Draw(law Law) time.Duration { return a.source.draw(law) }
+func (a Attempt) Draw(distribution Distribution) time.Duration { return a.source.draw(distribution) }
 
 // A Script decides what happens to an attempt. It is called when the first
 // request has arrived, from many goroutines at once, and must not block: to wait

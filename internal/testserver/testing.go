@@ -34,14 +34,14 @@ func ConnectT(tb TB, conn *grpc.ClientConn) {
 	}
 }
 
-// LawT is [ParseLaw] for a test, which fails if there is no such law.
-func LawT(tb TB, name string) Law {
+// DistributionT is [ParseDistribution] for a test, which fails if there is no such distribution.
+func DistributionT(tb TB, name string) Distribution {
 	tb.Helper()
-	law, err := ParseLaw(name)
+	distribution, err := ParseDistribution(name)
 	if err != nil {
 		tb.Fatalf("%v", err)
 	}
-	return law
+	return distribution
 }
 
 // HandlerT starts a server in memory that has one handler for all methods, and returns a connection that is ready. The test

@@ -11,16 +11,16 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver"
 )
 
-// logOf is what calls of a law take, one on each line.
+// logOf is what calls of a distribution take, one on each line.
 func logOf(name string, calls int) string {
-	law, err := testserver.ParseLaw(name)
+	distribution, err := testserver.ParseDistribution(name)
 	if err != nil {
 		log.Fatal(err)
 	}
 	random := rand.New(rand.NewPCG(1, 2))
 	var lines strings.Builder
 	for range calls {
-		lines.WriteString(law.Draw(random).String() + "\n")
+		lines.WriteString(distribution.Draw(random).String() + "\n")
 	}
 	return lines.String()
 }

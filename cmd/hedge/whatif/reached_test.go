@@ -61,12 +61,12 @@ func compared(t *testing.T, w workload.Workload, calls int) []*run.Result {
 		Workload: w, Policies: []policy.Policy{policy.Named(policy.None), policy.Named(policy.Adaptive)},
 		Calls: calls, Concurrency: w.Virtual.Concurrency, Backends: w.Servers(), Seed: 1, Clock: workload.VirtualClock,
 	}
-	if w.Law != "" {
-		law, err := testserver.ParseLaw(w.Law)
+	if w.Distribution != "" {
+		distribution, err := testserver.ParseDistribution(w.Distribution)
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.Law = law
+		c.Distribution = distribution
 	}
 	results, _, err := c.Run(t.Context(), nil)
 	if err != nil {

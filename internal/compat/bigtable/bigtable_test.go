@@ -74,7 +74,7 @@ type service struct {
 
 func start(t *testing.T, inMemory bool) *service {
 	t.Helper()
-	law := &tail{draw: rand.New(rand.NewPCG(1, 2)), base: 2 * ms}
+	distribution := &tail{draw: rand.New(rand.NewPCG(1, 2)), base: 2 * ms}
 	s := &service{listeners: map[string]net.Listener{}}
 	for i := range backends {
 		var l net.Listener = testserver.NewListener()
@@ -86,7 +86,7 @@ func start(t *testing.T, inMemory bool) *service {
 			}
 			address = l.Addr().String()
 		}
-		server, err := bttest.NewServerWithListener(l, grpc.StreamInterceptor(law.delayReads))
+		server, err := bttest.NewServerWithListener(l, grpc.StreamInterceptor(distribution.delayReads))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -83,8 +83,8 @@ func otelgrpcCalls(t *testing.T, ours bool) (traced, stats.Counts) {
 		t.Fatal(err)
 	}
 	s := hedgetest.All(t, telemetry)
-	law := testserver.LawT(t, "straggler")
-	cluster := testserver.StartT(t, testserver.Config{InMemory: true, Backends: 3, Latency: law, Seed: 1, CountsOnly: true})
+	distribution := testserver.DistributionT(t, "straggler")
+	cluster := testserver.StartT(t, testserver.Config{InMemory: true, Backends: 3, Latency: distribution, Seed: 1, CountsOnly: true})
 	var tracers trace.TracerProvider = b.tracers
 	if ours {
 		tracers = hedgeotel.TracerProvider(b.tracers)

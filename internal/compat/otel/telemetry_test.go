@@ -93,8 +93,8 @@ func tenThousandCalls(t *testing.T) (o observed) {
 			t.Fatal(err)
 		}
 		s := hedgetest.All(t, hedgetest.Throttle(100, 0.1), telemetry)
-		law := testserver.LawT(t, "straggler")
-		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Backends: 3, Latency: law, Seed: 1, CountsOnly: true})
+		distribution := testserver.DistributionT(t, "straggler")
+		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Backends: 3, Latency: distribution, Seed: 1, CountsOnly: true})
 		conn := cluster.ClientT(t, hedgeotel.DialOptions(s, b.plugin())...)
 		testserver.ConnectT(t, conn)
 		synctest.Wait()

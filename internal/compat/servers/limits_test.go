@@ -112,11 +112,11 @@ func (r *Result) line(unlimited *Result) string {
 // inBubble runs a load by virtual time.
 func inBubble(t *testing.T, load Load, p policy, budget float64) (result *Result) {
 	t.Helper()
-	law := testserver.LawT(t, "straggler")
+	distribution := testserver.DistributionT(t, "straggler")
 	var err error
 	synctest.Test(t, func(t *testing.T) {
 		cluster := testserver.StartT(t, testserver.Config{
-			InMemory: true, Latency: law, Seed: 1, DrawByID: true, CountsOnly: true, Limit: &p.limit,
+			InMemory: true, Latency: distribution, Seed: 1, DrawByID: true, CountsOnly: true, Limit: &p.limit,
 		})
 		load.Options = p.options
 		result, err = load.Run(t.Context(), cluster.Address(0), cluster.Dial, budget)

@@ -27,7 +27,7 @@ type Server struct {
 	Prepare func(ctx context.Context, m *Machine) (*Program, error)
 }
 
-// Program is a process that serves the test service's unary method by the law "straggler" in plain text.
+// Program is a process that serves the test service's unary method by the distribution "straggler" in plain text.
 type Program struct {
 	Version string
 	Folder  string // where it is installed and runs
@@ -150,9 +150,9 @@ func freePort() (string, error) {
 
 // startBackend starts the test server.
 func startBackend(limit *testserver.Limit) (*testserver.Cluster, error) {
-	law, err := testserver.ParseLaw("straggler")
+	distribution, err := testserver.ParseDistribution("straggler")
 	if err != nil {
 		return nil, err
 	}
-	return testserver.Start(testserver.Config{Latency: law, Seed: 1, CountsOnly: true, Limit: limit})
+	return testserver.Start(testserver.Config{Latency: distribution, Seed: 1, CountsOnly: true, Limit: limit})
 }

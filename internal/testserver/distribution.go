@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// A Law is a distribution of latencies. Laws are values: they hold no state,
+// A Distribution is a distribution of latencies. Distributions are values: they hold no state,
 // may be shared and compose. The randomness comes from the generator passed in,
 // which Draw uses alone for the length of the call.
 //
 // The constructors in this package panic on a parameter out of range, as it is
-// the program that is wrong; [ParseLaw], which reads what a user typed, returns
-// an error instead. No law of theirs draws less than zero or more than a day.
-type Law interface {
+// the program that is wrong; [ParseDistribution], which reads what a user typed, returns
+// an error instead. No distribution of theirs draws less than zero or more than a day.
+type Distribution interface {
 	Draw(rng *rand.Rand) time.Duration
 }
 
@@ -33,13 +33,13 @@ func toDuration(ns float64) time.Duration {
 	return time.Duration(ns)
 }
 
-// checked is a law that knows whether its parameters make sense.
+// checked is a distribution that knows whether its parameters make sense.
 type checked interface {
-	Law
+	Distribution
 	validate() error
 }
 
-func must(l checked) Law {
+func must(l checked) Distribution {
 	if err := l.validate(); err != nil {
 		panic("testserver: " + err.Error())
 	}
@@ -47,7 +47,7 @@ func must(l checked) Law {
 }
 
 // Constant always draws d.
-func Constant(d time.Duration) Law { return must(constant{d}) }
+func Constant(d time.Duration) Distribution { return must(constant{d}) }
 
 type constant struct{ d time.Duration }
 
@@ -56,7 +56,7 @@ func (l constant) validate() error { return durationOutOfRange("constant latency
 func (l constant) Draw(*rand.Rand) time.Duration { return l.d }
 
 // Uniform draws evenly from [low, high].
-func Uniform(low, high time.Duration) Law { return must(uniform{low, high}) }
+func Uniform(low, high time.Duration) Distribution { return must(uniform{low, high}) }
 
 type uniform struct{ low, high time.Duration }
 
@@ -74,8 +74,8 @@ func (l uniform) Draw(rng *rand.Rand) time.Duration {
 	return toDuration(float64(l.low) + rng.Float64()*float64(l.high-l.low))
 }
 
-// Exponential draws from the exponential law with the given mean.
-func Exponential(mean time.Duration) Law { return must(exponential{mean}) }
+// Exponential draws from the exponential distribution with the given mean.
+func Exponential(mean time.Duration) Distribution { return must(exponential{mean}) }
 
 type exponential struct{ mean time.Duration }
 
@@ -85,9 +85,9 @@ func (l exponential) Draw(rng *rand.Rand) time.Duration {
 	return toDuration(rng.ExpFloat64() * float64(l.mean))
 }
 
-// LogNormal draws from the lognormal law whose own mean and standard deviation
+// LogNormal draws from the lognormal distribution whose own mean and standard deviation
 // are the ones given, not those of its logarithm.
-func LogNormal(mean, sd time.Duration) Law { return must(logNormal{mean, sd}) }
+func LogNormal(mean, sd time.Duration) Distribution { return must(logNormal{mean, sd}) }
 
 type logNormal struct{ mean, sd time.Duration }
 
@@ -110,7 +110,7 @@ func (l logNormal) Draw(rng *rand.Rand) time.Duration {
 // Pareto draws scale · U^(−1/alpha) for U uniform on (0, 1]: at least scale,
 // with a tail that falls as the power alpha. Its mean is infinite for alpha ≤ 1
 // and its variance for alpha ≤ 2, but for the bound on every draw.
-func Pareto(scale time.Duration, alpha float64) Law { return must(pareto{scale, alpha}) }
+func Pareto(scale time.Duration, alpha float64) Distribution { return must(pareto{scale, alpha}) }
 
 type pareto struct {
 	scale time.Duration
@@ -134,12 +134,12 @@ func (l pareto) Draw(rng *rand.Rand) time.Duration {
 
 // Straggler draws from base, and with the given probability multiplies the draw
 // by factor: the same backend, at times much slower for no fault of the request.
-func Straggler(base Law, probability, factor float64) Law {
+func Straggler(base Distribution, probability, factor float64) Distribution {
 	return must(straggler{base, probability, factor})
 }
 
 type straggler struct {
-	base        Law
+	base        Distribution
 	probability float64
 	factor      float64
 }
@@ -162,15 +162,15 @@ func (l straggler) Draw(rng *rand.Rand) time.Duration {
 	return d
 }
 
-// A Part is one law of a [Mixture] and how much it weighs in it.
+// A Part is one distribution of a [Mixture] and how much it weighs in it.
 type Part struct {
-	Weight float64
-	Law    Law
+	Weight       float64
+	Distribution Distribution
 }
 
 // Mixture draws from one of its parts, chosen anew each time with a probability
-// in proportion to its weight. Two parts make a bimodal law.
-func Mixture(parts ...Part) Law {
+// in proportion to its weight. Two parts make a bimodal distribution.
+func Mixture(parts ...Part) Distribution {
 	l := mixture{parts: append([]Part(nil), parts...)}
 	for _, p := range parts {
 		l.total += p.Weight
@@ -200,23 +200,25 @@ func (l mixture) Draw(rng *rand.Rand) time.Duration {
 	last := len(l.parts) - 1
 	for _, p := range l.parts[:last] {
 		if u < p.Weight {
-			return p.Law.Draw(rng)
+			return p.Distribution.Draw(rng)
 		}
 		u -= p.Weight
 	}
-	return l.parts[last].Law.Draw(rng)
+	return l.parts[last].Distribution.Draw(rng)
 }
 
-// Add draws from each of its laws and returns the sum. With a [Mixture] in it,
+// Add draws from each of its distributions and returns the sum. With a [Mixture] in it,
 // it adds extra delays, each with its own probability.
-func Add(laws ...Law) Law { return sum(append([]Law(nil), laws...)) }
+func Add(distributions ...Distribution) Distribution {
+	return sum(append([]Distribution(nil), distributions...))
+}
 
-type sum []Law
+type sum []Distribution
 
 func (l sum) Draw(rng *rand.Rand) time.Duration {
 	var total float64
-	for _, law := range l {
-		total += float64(law.Draw(rng))
+	for _, distribution := range l {
+		total += float64(distribution.Draw(rng))
 	}
 	return toDuration(total)
 }

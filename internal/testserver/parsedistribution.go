@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// straggling is the base of several named laws: mostly 5 ms, at times ten times that.
+// straggling is the base of several named distributions: mostly 5 ms, at times ten times that.
 func straggling(probability, factor float64) checked {
 	return straggler{LogNormal(5*time.Millisecond, 2*time.Millisecond), probability, factor}
 }
 
-// named lists the laws that [ParseLaw] knows by name, in the order of its errors.
+// named lists the distributions that [ParseDistribution] knows by name, in the order of its errors.
 var named = []struct {
-	name string
-	law  Law
+	name         string
+	distribution Distribution
 }{
 	{"straggler", straggling(0.05, 10)},
 	{"fan-out", straggling(0.01, 10)},
@@ -39,7 +39,7 @@ var named = []struct {
 	{"pareto", Pareto(3*time.Millisecond, 1.5)},
 }
 
-// families are the laws that [ParseLaw] builds from parameters.
+// families are the distributions that [ParseDistribution] builds from parameters.
 var families = []struct {
 	name   string
 	params string
@@ -53,9 +53,9 @@ var families = []struct {
 	{"straggler", "probability,factor", func(p *params) checked { return straggling(p.number(), p.number()) }},
 }
 
-// LawForms lists what [ParseLaw] accepts, for the help text of a flag: the named
-// laws, then the families with their parameters.
-func LawForms() []string {
+// DistributionForms lists what [ParseDistribution] accepts, for the help text of a flag: the named
+// distributions, then the families with their parameters.
+func DistributionForms() []string {
 	var forms []string
 	for _, n := range named {
 		forms = append(forms, n.name)
@@ -66,17 +66,17 @@ func LawForms() []string {
 	return forms
 }
 
-// ParseLaw reads a law as a user types it: the name of a workload, such as
+// ParseDistribution reads a distribution as a user types it: the name of a workload, such as
 // "straggler" or "ttft", or a family with its parameters, such as
 // "constant:5ms", "lognormal:5ms,2ms" or "straggler:1%,10", in which durations
-// are in Go's syntax and numbers may be percentages. [LawForms] lists them all.
+// are in Go's syntax and numbers may be percentages. [DistributionForms] lists them all.
 // An error names the part that it rejects.
-func ParseLaw(s string) (Law, error) {
+func ParseDistribution(s string) (Distribution, error) {
 	name, args, hasArgs := strings.Cut(s, ":")
 	if !hasArgs {
 		for _, n := range named {
 			if n.name == name {
-				return n.law, nil
+				return n.distribution, nil
 			}
 		}
 	}
@@ -87,22 +87,22 @@ func ParseLaw(s string) (Law, error) {
 		form := f.name + ":" + f.params
 		p := params{args: strings.Split(args, ",")}
 		if !hasArgs || len(p.args) != len(strings.Split(f.params, ",")) {
-			return nil, fmt.Errorf("law %q: want %s", s, form)
+			return nil, fmt.Errorf("distribution %q: want %s", s, form)
 		}
-		law := f.build(&p)
+		distribution := f.build(&p)
 		err := p.err
 		if err == nil {
-			err = law.validate()
+			err = distribution.validate()
 		}
 		if err != nil {
-			return nil, fmt.Errorf("law %q: %w; want %s", s, err, form)
+			return nil, fmt.Errorf("distribution %q: %w; want %s", s, err, form)
 		}
-		return law, nil
+		return distribution, nil
 	}
-	return nil, fmt.Errorf("unknown law %q: want one of %s", s, strings.Join(LawForms(), ", "))
+	return nil, fmt.Errorf("unknown distribution %q: want one of %s", s, strings.Join(DistributionForms(), ", "))
 }
 
-// params hands out the parameters of a law one by one and keeps the first error.
+// params hands out the parameters of a distribution one by one and keeps the first error.
 type params struct {
 	args []string
 	err  error
