@@ -29,7 +29,9 @@ func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 	}
 	c.heldBack, c.why = stats.NoReason, stats.NoReason
 	for _, o := range c.settings.Observers {
-		o.Admitted(&d)
+		if o, ok := o.(feature.HedgeObserver); ok {
+			o.Admitted(&d)
+		}
 	}
 	c.method.Counters.Update(func(s *stats.Counts) {
 		s.Hedges++

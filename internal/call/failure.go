@@ -63,7 +63,9 @@ func (c *Call) catchUp(r *race.Report) {
 // tellFailure tells the observers of one failure.
 func tellFailure(c *Call, end race.End, p race.Pushback) {
 	for _, o := range c.settings.Observers {
-		o.Failed(end, p)
+		if o, ok := o.(feature.FailureObserver); ok {
+			o.Failed(end, p)
+		}
 	}
 	if p != race.NoPushback {
 		c.method.Counters.Update(func(s *stats.Counts) { s.PushedBack++ })

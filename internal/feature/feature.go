@@ -29,21 +29,20 @@ type Payer interface {
 	GiveBack(Call)
 }
 
-// An Observer hears what became of attempts and calls. It may be called concurrently, for different calls.
+// An Observer hears how calls ended. It may be called concurrently, for different calls.
 type Observer interface {
-	// Admitted says that all gates have let a hedge pass.
-	Admitted(*Due)
-	// Failed says, once, that an attempt has failed while its caller waited, and what its server said.
-	Failed(race.End, race.Pushback)
-	// Ended says how the call ended.
 	Ended(Call, End)
 }
 
-// Quiet is an observer that learns nothing from a success without a race, and is not told of it: most calls end so.
-type Quiet interface {
-	Observer
-	Quiet()
-}
+// Observers that want more, or less, have one of these methods too.
+type (
+	// HedgeObserver is told of each hedge that all gates have let pass.
+	HedgeObserver interface{ Admitted(*Due) }
+	// FailureObserver is told, once, of each attempt that has failed while its caller waited, and what its server said.
+	FailureObserver interface{ Failed(race.End, race.Pushback) }
+	// Quiet is not told of a success without a race: most calls end so.
+	Quiet interface{ Quiet() }
+)
 
 // Conn is what is asked of the connection that a call uses. *grpc.ClientConn is one.
 type Conn interface {

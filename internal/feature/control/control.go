@@ -9,7 +9,6 @@ import (
 
 	"github.com/grpchedge/hedge/internal/codeset"
 	"github.com/grpchedge/hedge/internal/feature"
-	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/sketch"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -64,9 +63,6 @@ func (g *Groups) Admitted(d *feature.Due) {
 		g.hedges.Observe(d.Now, 0)
 	}
 }
-
-// Failed does nothing: what counts is how the call ends.
-func (g *Groups) Failed(race.End, race.Pushback) {}
 
 // Ended records what a call took for its caller, or that its caller gave up then.
 func (g *Groups) Ended(c feature.Call, e feature.End) {

@@ -5,7 +5,6 @@ import (
 
 	"github.com/grpchedge/hedge/internal/codeset"
 	"github.com/grpchedge/hedge/internal/feature"
-	"github.com/grpchedge/hedge/internal/race"
 )
 
 // CutShort says that so many hedges of a call that was drawn were sent, and that one has answered at now before the primary. It
@@ -14,12 +13,6 @@ func (m *Method) CutShort(c *feature.Call, hedges int, now time.Time) *Loser {
 	c.FollowUp.Told = true
 	return m.Add(now, Call{Drawn: c.FollowUp.Share, Wait: now.Sub(c.Start), Late: true, Hedges: hedges, CutShort: true})
 }
-
-// Admitted implements [feature.Observer].
-func (m *Method) Admitted(*feature.Due) {}
-
-// Failed implements [feature.Observer].
-func (m *Method) Failed(race.End, race.Pushback) {}
 
 // Ended implements [feature.Observer]. A call with a poor answer, or one that was repeated, had hedges for another reason than a
 // slow primary.

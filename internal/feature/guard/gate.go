@@ -51,9 +51,6 @@ func anyFailed(r *race.Report) bool {
 // Admitted notes that a hedge is sent.
 func (g *Gate) Admitted(d *feature.Due) { g.Method.Sent(d.Now) }
 
-// Failed does nothing: the guard looks at calls when they have ended.
-func (g *Gate) Failed(race.End, race.Pushback) {}
-
 // Quiet says that the guard looks at failures and races only.
 func (g *Gate) Quiet() {}
 

@@ -15,12 +15,6 @@ type Observer struct {
 	Hedges bool // what hedges take is of interest, for the choice of the trigger
 }
 
-// Admitted does nothing.
-func (Observer) Admitted(*feature.Due) {}
-
-// Failed does nothing.
-func (Observer) Failed(race.End, race.Pushback) {}
-
 // Ended learns from a call.
 func (o Observer) Ended(c feature.Call, e feature.End) {
 	if !c.Learns || e.Race != nil && e.Race.Panicked {

@@ -42,9 +42,6 @@ func (t *Throttle) Admit(*feature.Due) feature.Verdict {
 	return feature.Never(stats.Throttled)
 }
 
-// Admitted does nothing: a hedge counts when it has ended.
-func (t *Throttle) Admitted(*feature.Due) {}
-
 // Failed counts an attempt that has failed. A final status is no failure, unless its server wants no further attempt.
 func (t *Throttle) Failed(end race.End, p race.Pushback) {
 	if end == race.NonFatal || p == race.PushbackNever {
