@@ -83,22 +83,29 @@ func (s *Scheduler) Update(opts ...Option) error {
 }
 
 // Pause stops hedging, from the next call on, until Resume. Latencies are still learned.
-func (s *Scheduler) Pause() { s.inner().Pauses().All(pause.ByPause) }
+func (s *Scheduler) Pause() { s.inner().Pauses().Set(pause.ByPause, "", true) }
 
 // Resume undoes Pause, and the environment variable HEDGE_DISABLED.
-func (s *Scheduler) Resume() { s.inner().Pauses().All("") }
+func (s *Scheduler) Resume() {
+	s.inner().Pauses().Set(pause.ByPause, "", false)
+	s.inner().Pauses().Set(pause.BySwitch, "", false)
+}
 
 // PauseTarget stops hedging for one target, named as in [stats.Method], until ResumeTarget.
-func (s *Scheduler) PauseTarget(target string) { s.inner().Pauses().Target(target, true) }
+func (s *Scheduler) PauseTarget(target string) { s.inner().Pauses().Set(pause.ForTarget, target, true) }
 
 // ResumeTarget undoes PauseTarget for a target. Pause stays in force.
-func (s *Scheduler) ResumeTarget(target string) { s.inner().Pauses().Target(target, false) }
+func (s *Scheduler) ResumeTarget(target string) {
+	s.inner().Pauses().Set(pause.ForTarget, target, false)
+}
 
 // PauseMethod stops hedging for one full method, such as "/pkg.Svc/Get", at every target, until ResumeMethod.
-func (s *Scheduler) PauseMethod(method string) { s.inner().Pauses().Method(method, true) }
+func (s *Scheduler) PauseMethod(method string) { s.inner().Pauses().Set(pause.ForMethod, method, true) }
 
 // ResumeMethod undoes PauseMethod for a method. Pause stays in force.
-func (s *Scheduler) ResumeMethod(method string) { s.inner().Pauses().Method(method, false) }
+func (s *Scheduler) ResumeMethod(method string) {
+	s.inner().Pauses().Set(pause.ForMethod, method, false)
+}
 
 // Latency returns the quantile q, 0 < q < 1, of the latencies of a method's primaries within the window. It returns
 // false if nothing is known of the method, or if q is out of range. target is what grpc.ClientConn.Target returns, or

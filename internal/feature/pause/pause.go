@@ -22,46 +22,60 @@ const (
 
 // Pauses says what is paused. The zero value pauses nothing. All methods may be called concurrently.
 type Pauses struct {
-	current atomic.Pointer[paused] // nil if nothing is, which costs calls least
+	current atomic.Pointer[map[pause]bool] // nil if nothing is paused, which costs calls least; a change makes a new map
 
 	mu sync.Mutex // serialises changes
 }
 
-// paused never changes: a change makes a new one.
-type paused struct {
-	all     string              // why everything is paused; "" if it is not
-	targets map[string]struct{} // by name
-	methods map[string]struct{} // by full name, at every target
-}
+// pause is why hedging is paused, and of which target or full method; "" stands for everything.
+type pause struct{ why, name string }
 
-// Read reads the switch of the environment. Any value that is not clearly a no counts as a yes, because the switch is thrown in an emergency.
+// Read reads the switch of the environment. Any value that is not clearly a no counts as a yes, because the switch is thrown in an
+// emergency.
 func (p *Pauses) Read() {
 	value := os.Getenv(BySwitch)
 	if yes, err := strconv.ParseBool(value); value != "" && (yes || err != nil) {
-		p.All(BySwitch)
+		p.Set(BySwitch, "", true)
 	}
+}
+
+// Set pauses or resumes everything, or for a reason that is for one target or method, that of a name.
+func (p *Pauses) Set(why, name string, on bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	next := map[pause]bool{}
+	if now := p.current.Load(); now != nil {
+		maps.Copy(next, *now)
+	}
+	if next[pause{why, name}] = true; !on {
+		delete(next, pause{why, name})
+	}
+	p.current.Store(&next)
+	if len(next) == 0 {
+		p.current.Store(nil)
+	}
+}
+
+// By returns why calls of a method are not hedged now; "" if they may be.
+func (p *Pauses) By(target, method string) string {
+	if now := p.current.Load(); now != nil {
+		return first(*now, pause{ByPause, ""}, pause{BySwitch, ""}, pause{ForTarget, target}, pause{ForMethod, method})
+	}
+	return ""
 }
 
 // Everything reports whether all hedging is paused.
 func (p *Pauses) Everything() bool {
 	now := p.current.Load()
-	return now != nil && now.all != ""
+	return now != nil && first(*now, pause{ByPause, ""}, pause{BySwitch, ""}) != ""
 }
 
-// By returns why calls of a method are not hedged now; "" if they may be.
-func (p *Pauses) By(target, method string) string {
-	now := p.current.Load()
-	if now == nil {
-		return ""
-	}
-	if now.all != "" {
-		return now.all
-	}
-	if _, ok := now.targets[target]; ok {
-		return ForTarget
-	}
-	if _, ok := now.methods[method]; ok {
-		return ForMethod
+// first returns why the first of these is in force that is; "" if none is.
+func first(now map[pause]bool, of ...pause) string {
+	for _, p := range of {
+		if now[p] {
+			return p.why
+		}
 	}
 	return ""
 }
@@ -72,48 +86,4 @@ func (p *Pauses) Admit(d *feature.Due) feature.Verdict {
 		return feature.Never(stats.Paused)
 	}
 	return feature.Pass
-}
-
-// All pauses everything, from the next call on, and says why; "" undoes that.
-func (p *Pauses) All(why string) {
-	p.change(func(n *paused) { n.all = why })
-}
-
-// Target pauses one target, by name, or resumes it.
-func (p *Pauses) Target(name string, on bool) {
-	p.change(func(n *paused) { n.targets = set(n.targets, name, on) })
-}
-
-// Method pauses one full method, at every target, or resumes it.
-func (p *Pauses) Method(name string, on bool) {
-	p.change(func(n *paused) { n.methods = set(n.methods, name, on) })
-}
-
-// change changes a copy of what is paused, and puts it into force.
-func (p *Pauses) change(change func(*paused)) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var next paused
-	if now := p.current.Load(); now != nil {
-		next = *now
-	}
-	change(&next)
-	if next.all == "" && len(next.targets) == 0 && len(next.methods) == 0 {
-		p.current.Store(nil)
-		return
-	}
-	p.current.Store(&next)
-}
-
-// set returns a copy of names, with or without one.
-func set(names map[string]struct{}, name string, on bool) map[string]struct{} {
-	names = maps.Clone(names)
-	if names == nil {
-		names = map[string]struct{}{}
-	}
-	names[name] = struct{}{}
-	if !on {
-		delete(names, name)
-	}
-	return names
 }
