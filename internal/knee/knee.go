@@ -1,28 +1,17 @@
 // Package knee computes when to hedge: the delay, the probability and the number of hedges that give calls the best
 // tail which a budget can buy, from what is known of the latencies of primaries and of hedges.
 //
-// Let X be the latency of a primary and Y that of a hedge, counted from the moment it is sent, with the survival
-// functions S_X and S_Y = 1 − F_Y. A policy sends hedge k, for k = 1 to m, at the age k·d of a call that is still
-// unanswered then, with probability q. If attempts are independent, a call is unanswered at the age t with probability S, and
-// the extra load is L:
+// The model, its formulas and where it is wrong are in docs/trigger.md. With one hedge a plan is the policy SingleR of Kaler, He
+// and Elnikety, "Optimal Reissue Policies for Reducing Tail Latency" (SPAA 2017): if attempts are independent, no policy has a
+// better percentile for the same load than the best SingleR. Further hedges are there for the percentiles beyond: a second one
+// hardly moves p99 and divides p99.9 by two to three.
 //
-//	S(t) = S_X(t) · Π_k (1 − q·F_Y(t − k·d)),   with F_Y = 0 for negative arguments
-//	L = q · Σ_k S_X(k·d) · Π_{j<k} (1 − q·F_Y((k − j)·d))
+// Between the modes of a distribution no primary ends, and a call only takes the longer the later its hedge: what is found is
+// the lower edge of a gap and never a point in it.
 //
-// With m = 1 this is the policy SingleR(d, q) of Kaler, He and Elnikety, "Optimal Reissue Policies for Reducing Tail
-// Latency" (SPAA 2017): in this model no policy has a better percentile for the same load than the best SingleR. Further hedges
-// are there for the percentiles beyond: a second one hardly moves p99 and divides p99.9 by two to three.
-//
-// [Find] computes q from d and m such that L fits the load allowed. Of all d and m it takes those with the best target
-// percentile, within 3%; of these the ones with the best percentile ten times as far out, within 1%; and of these, within 1% of
-// the best target percentile that is left, the one with the least load, with as many further hedges as cost less than a tenth
-// of that. Between the modes of a distribution S_X is flat, and S(t) only grows with d: what is found is the lower edge of a
-// gap and never a point in it.
-//
-// Where attempts depend on each other, [Outcome] corrects the prediction by what hedged calls took: see docs/trigger.md, which
-// also says where the model is wrong. [Problem.Skeptical] is for the question whether hedging pays at all. It counts no promise:
-// the differences within an octave are pooled, and a delay at which too few calls were hedged is one at which hedging is of no
-// use.
+// Where attempts depend on each other, [Outcome] corrects the prediction by what hedged calls took. [Problem.Skeptical] is for
+// the question whether hedging pays at all: the differences within an octave are pooled, and a delay at which too few calls were
+// hedged is one at which hedging is of no use.
 package knee
 
 import (

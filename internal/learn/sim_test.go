@@ -26,6 +26,7 @@ type simulation struct {
 	known        *learn.Estimate             // in force from the first call on; nil: what is learned
 	generous     bool                        // as many hedges may be sent at any time as the budget pays for in the long run
 	taken        learn.Knowledge             // over from another client, with the rate
+	follow       *follow                     // losers that teach what they took; nil: none
 	nothing      func(at time.Duration) bool // whether followed losers show that there is nothing to gain; nil: they do not
 }
 
@@ -130,6 +131,8 @@ func (sim simulation) run() *simulator {
 		case ends:
 			if !e.call.over {
 				s.ended(e.call, e.n)
+			} else if s.follow != nil {
+				s.follow.ended(s, e.call, e.n)
 			}
 		}
 	}
@@ -239,17 +242,9 @@ func (s *simulator) pay(c *simCall, age time.Duration) bool {
 func (s *simulator) ended(c *simCall, n int) {
 	c.over = true
 	s.done[c.id] = outcome{c.start, s.now - c.start, len(c.sent)}
-	now := s.time()
-	if n == 0 {
-		s.learner.PrimaryEnded(now, s.now-c.start, true)
-	} else {
-		s.learner.PrimaryEnded(now, s.now-c.start, false)
-	}
-	for k, at := range c.sent {
-		if k+1 == n {
-			s.learner.HedgeEnded(now, s.now-at, true)
-		} else {
-			s.learner.HedgeEnded(now, s.now-at, false)
+	for k, at := range append([]time.Duration{c.start}, c.sent...) {
+		if k == n || s.follow == nil || !s.follow.cut(s, c, k, s.now-at) {
+			s.learn(k, s.now-at, k == n)
 		}
 	}
 	if len(c.sent) > 0 {
@@ -259,6 +254,15 @@ func (s *simulator) ended(c *simCall, n int) {
 	}
 	if s.concurrency > 0 {
 		s.arrive(s.now)
+	}
+}
+
+// learn teaches what an attempt took, or the age at which it was cut short.
+func (s *simulator) learn(n int, took time.Duration, answered bool) {
+	if n == 0 {
+		s.learner.PrimaryEnded(s.time(), took, answered)
+	} else {
+		s.learner.HedgeEnded(s.time(), took, answered)
 	}
 }
 
