@@ -19,10 +19,9 @@ type metrics struct {
 	hedges metric.Int64Histogram
 	losers metric.Float64Histogram
 
-	calls, decisions               metric.Int64ObservableCounter
-	delay, tail, tokens, spendable metric.Float64ObservableGauge
-	steppedDown                    metric.Int64ObservableGauge
-	observed                       []metric.Observable
+	calls, decisions metric.Int64ObservableCounter
+	gauges           map[string]metric.Float64ObservableGauge
+	observed         []metric.Observable
 }
 
 // Outcomes are the values of the attribute grpc.hedge.outcome. Each shows a count of [stats.Counts], which says what it means:
@@ -62,10 +61,48 @@ var outcomes = []struct {
 	{"dry_run", func(s *stats.Counts) int64 { return s.DryRun }},
 }
 
+// gauges are those instruments that are read when metrics are collected. Those of tokens are of targets, the others of methods.
+var gauges = []struct{ name, unit, what string }{
+	{"delay", "s", "The age at which a call gets its first hedge now."},
+	{"tail", "s", "The target percentile: unhedged, predicted and measured."},
+	{"gain", "s", "The target percentile as follow-up measured it: unhedged, with its 95% interval, and hedged."},
+	{"saved", "s", "The time that hedging saved per call, as follow-up measured it."},
+	{"followed", "{attempt}", "Losers that ran to their end, by which the gain is measured."},
+	{"stepped_down", "", "1 while hedging has stepped down, 0 otherwise."},
+	{"budget.tokens", "{token}", "Hedges that the target's budget pays for now."},
+	{"throttle.tokens", "{token}", "Tokens left in the target's throttle."},
+}
+
+// read says the values of the gauges of a method. Where a gauge has several, which of them it is stands in an attribute with the
+// name of the gauge.
+func read(m *stats.Method, is func(gauge string, value float64, which ...string)) {
+	if m.Delay > 0 {
+		is("delay", m.Delay.Seconds())
+	}
+	if c := &m.Choice; c.UnhedgedTail > 0 {
+		is("tail", c.UnhedgedTail.Seconds(), "unhedged")
+		is("tail", c.PredictedTail.Seconds(), "predicted")
+		is("tail", c.MeasuredTail.Seconds(), "measured")
+		down := 0.0
+		if c.SteppedDown != stats.NotSteppedDown {
+			down = 1
+		}
+		is("stepped_down", down)
+	}
+	if g := &m.Gain; g.Measured {
+		is("gain", g.Unhedged.Value.Seconds(), "unhedged")
+		is("gain", g.Unhedged.Low.Seconds(), "unhedged_low")
+		is("gain", g.Unhedged.High.Seconds(), "unhedged_high")
+		is("gain", g.Hedged.Seconds(), "hedged")
+		is("saved", g.Saved.Seconds())
+		is("followed", float64(g.Followed))
+	}
+}
+
 func newMetrics(o Options) (*metrics, error) {
 	names := newNames(cmp.Or(o.MaxMethods, defaultMethods))
 	m := &metrics{meter: o.MeterProvider.Meter("github.com/grpchedge/hedge/otel"), names: names, totals: newTotals()}
-	var errs [9]error
+	errs := make([]error, 4)
 	m.hedges, errs[0] = m.meter.Int64Histogram("grpc.client.call.hedges", metric.WithUnit("{hedge}"),
 		metric.WithDescription("Number of hedges sent during the client call. Calls without a hedge are not counted."),
 		metric.WithExplicitBucketBoundaries(1, 2, 3, 4, 5))
@@ -76,63 +113,40 @@ func newMetrics(o Options) (*metrics, error) {
 		metric.WithDescription("Calls begun, hedged or not."))
 	m.decisions, errs[3] = m.meter.Int64ObservableCounter("grpc.client.hedge.decisions", metric.WithUnit("{decision}"),
 		metric.WithDescription("Hedged calls won and lost, and hedges or calls held back, by outcome."))
-	m.delay, errs[4] = m.meter.Float64ObservableGauge("grpc.client.hedge.delay", metric.WithUnit("s"),
-		metric.WithDescription("The age at which a call gets its first hedge now."))
-	m.tail, errs[5] = m.meter.Float64ObservableGauge("grpc.client.hedge.tail", metric.WithUnit("s"),
-		metric.WithDescription("The target percentile: unhedged (an estimate), predicted and measured."))
-	m.steppedDown, errs[6] = m.meter.Int64ObservableGauge("grpc.client.hedge.stepped_down",
-		metric.WithDescription("1 while hedging has stepped down, 0 otherwise."))
-	m.spendable, errs[7] = m.meter.Float64ObservableGauge("grpc.client.hedge.budget.tokens", metric.WithUnit("{token}"),
-		metric.WithDescription("Hedges that the target's budget pays for now."))
-	m.tokens, errs[8] = m.meter.Float64ObservableGauge("grpc.client.hedge.throttle.tokens", metric.WithUnit("{token}"),
-		metric.WithDescription("Tokens left in the target's throttle."))
-	m.observed = []metric.Observable{m.calls, m.decisions, m.delay, m.tail, m.steppedDown, m.spendable, m.tokens}
-	return m, errors.Join(errs[:]...)
+	m.observed = []metric.Observable{m.calls, m.decisions}
+	m.gauges = map[string]metric.Float64ObservableGauge{}
+	for _, g := range gauges {
+		made, err := m.meter.Float64ObservableGauge("grpc.client.hedge."+g.name, metric.WithUnit(g.unit), metric.WithDescription(g.what))
+		m.gauges[g.name], m.observed, errs = made, append(m.observed, made), append(errs, err)
+	}
+	return m, errors.Join(errs...)
 }
 
 // observe reports the rows of a scheduler, and the sum of all its counts, which was read before them.
 func (m *metrics) observe(to metric.Observer, sum stats.Counts, rows []stats.Method) {
 	named := map[*labels]*stats.Counts{}
-	last := ""
 	for i := range rows {
 		row := &rows[i]
 		if l := m.names.of(row.Target, row.Method); l != others {
 			named[l] = &row.Counts
-			m.observeMethod(to, row, l)
-		}
-		if i == 0 || row.Target != last { // rows are sorted by target
-			last = row.Target
-			if target := m.names.ofTarget(row.Target); target != nil {
-				to.ObserveFloat64(m.spendable, row.Tokens, target)
-				if row.ThrottleMax > 0 {
-					to.ObserveFloat64(m.tokens, row.ThrottleTokens, target)
+			read(row, func(gauge string, value float64, which ...string) {
+				options := []metric.ObserveOption{l.option}
+				for _, w := range which {
+					options = append(options, metric.WithAttributes(attribute.String("grpc.hedge."+gauge, w)))
 				}
+				to.ObserveFloat64(m.gauges[gauge], value, options...)
+			})
+		}
+		if i > 0 && row.Target == rows[i-1].Target { // rows are sorted by target
+			continue
+		}
+		if target := m.names.ofTarget(row.Target); target != nil {
+			to.ObserveFloat64(m.gauges["budget.tokens"], row.Tokens, target)
+			if row.ThrottleMax > 0 {
+				to.ObserveFloat64(m.gauges["throttle.tokens"], row.ThrottleTokens, target)
 			}
 		}
 	}
 	m.totals.add(&sum, named)
 	m.totals.observe(m, to)
 }
-
-// observeMethod reports the gauges of a method.
-func (m *metrics) observeMethod(to metric.Observer, row *stats.Method, l *labels) {
-	if row.Delay > 0 {
-		to.ObserveFloat64(m.delay, row.Delay.Seconds(), l.option)
-	}
-	if c := &row.Choice; c.UnhedgedTail > 0 {
-		to.ObserveFloat64(m.tail, c.UnhedgedTail.Seconds(), l.option, unhedged)
-		to.ObserveFloat64(m.tail, c.PredictedTail.Seconds(), l.option, predicted)
-		to.ObserveFloat64(m.tail, c.MeasuredTail.Seconds(), l.option, measured)
-		down := int64(0)
-		if c.SteppedDown != stats.NotSteppedDown {
-			down = 1
-		}
-		to.ObserveInt64(m.steppedDown, down, l.option)
-	}
-}
-
-var (
-	unhedged  = metric.WithAttributes(attribute.String("grpc.hedge.tail", "unhedged"))
-	predicted = metric.WithAttributes(attribute.String("grpc.hedge.tail", "predicted"))
-	measured  = metric.WithAttributes(attribute.String("grpc.hedge.tail", "measured"))
-)
