@@ -133,3 +133,20 @@ func TestUpdate_KeepsAMethodsOwnBudget(t *testing.T) {
 		}
 	})
 }
+
+// In TestDryRun_TakesNothingFromRealHedges a dry run of one method leaves the target's budget to the others, savings included.
+func TestDryRun_TakesNothingFromRealHedges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(2*ms)), hedge.WithMethodOptions("/s/Dry", hedge.WithDryRun()))
+		callsOf(t, s, "/s/Fast", 1000, 2*ms-1)
+		before := s.Targets()[0]
+		callsOf(t, s, "/s/Dry", 100, 2*ms+1)
+		rows := s.Targets()
+		if dry := rows[0]; dry.DryRun < 10 || dry.DryRun > 13 || dry.BudgetExhausted+dry.DryRun != 100 {
+			t.Errorf("%d hedges would have been sent, and %d not been paid for", dry.DryRun, dry.BudgetExhausted)
+		}
+		if now := rows[1]; now.Tokens+now.Saved < 0.99*(before.Tokens+before.Saved) {
+			t.Errorf("the budget has %v tokens and %v saved, before it had %v and %v", now.Tokens, now.Saved, before.Tokens, before.Saved)
+		}
+	})
+}

@@ -189,7 +189,7 @@ func pretend(c *Call, age time.Duration) {
 		case age <= c.Delay:
 		case !c.Draw(1, due):
 			s.NotDrawn++
-		case !c.settings.Unbudgeted() && !c.Payment.Pay(due, true):
+		case !c.settings.Unbudgeted() && !c.Payment.Pretend(due):
 			s.BudgetExhausted++
 		default:
 			s.DryRun++

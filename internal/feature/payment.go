@@ -50,6 +50,12 @@ func (p *Payment) Pay(now time.Time, urgent bool) bool {
 	return paid
 }
 
+// Pretend takes the price of a hedge that a dry run does not send. Only the method's own budget pays for it.
+func (p *Payment) Pretend(now time.Time) bool {
+	paid, _ := p.Own.Pay(now, true, p.Cost)
+	return paid
+}
+
 // Refund gives back what was last paid.
 func (p *Payment) Refund() {
 	p.Target.Refund(p.savedTarget, p.Cost)

@@ -81,17 +81,21 @@ func (m *Method) traffic() guard.Traffic {
 	return guard.Traffic{Method: float64(m.Counters.Calls.Load()), Target: m.Target.Budget.Calls()}
 }
 
-// ownBudget returns the method's own bucket; nil if a rule gives it none. It outlives updates under which the method has none.
+// ownBudget returns the method's own bucket: if a rule gives it one, or in a dry run, which takes nothing from real hedges. It
+// outlives updates under which the method has none.
 func (m *Method) ownBudget(s *settings.Settings) *budget.Bucket {
-	switch {
-	case !s.OwnBudget:
+	if !s.OwnBudget && !s.DryRun {
 		return nil
-	case m.own != nil:
-		m.own.SetPercent(s.BudgetPercent)
-	default:
-		m.memory.Add(int64(unsafe.Sizeof(budget.Bucket{})))
-		m.own = budget.New(s.BudgetPercent)
 	}
+	percent := s.BudgetPercent
+	if s.DryRun { // it is the only one that pays
+		percent = s.Learning.BudgetPercent
+	}
+	if m.own == nil {
+		m.memory.Add(int64(unsafe.Sizeof(budget.Bucket{})))
+		m.own = budget.New(percent)
+	}
+	m.own.SetPercent(percent)
 	return m.own
 }
 

@@ -48,7 +48,7 @@ type Features struct {
 	Groups   *control.Groups    // with a control group
 	FollowUp *followup.Method   // if losers are followed
 	NoPolicy *atomic.Bool       // WithOtherBackendOnly found no policy of package balancer
-	Own      *budget.Bucket     // of the method alone
+	Own      *budget.Bucket     // of the method alone, always in a dry run
 }
 
 // For returns the settings of a method, from the rules that match it, and the configuration of its target. Its features are still
