@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -23,29 +24,17 @@ type Gate struct {
 
 // Admit lets the share of hedges pass that the guard admits. However often that is asked, a hedge has one ticket.
 func (g *Gate) Admit(d *feature.Due) feature.Verdict {
-	if g.Policy && anyFailed(d.Report) {
+	if g.Policy && slices.ContainsFunc(d.Report.Attempts[:], func(a race.AttemptReport) bool { return a.Failed() }) {
 		return feature.Pass
 	}
 	share := g.Method.Share(d.Now, g.Traffic())
-	if share == 1 {
-		return feature.Pass
-	}
-	if d.Ticket.Of != d.N {
+	if share < 1 && d.Ticket.Of != d.N {
 		d.Ticket = feature.Ticket{Of: d.N, Value: g.Method.Ticket()}
 	}
-	if d.Ticket.Value < share {
+	if share == 1 || d.Ticket.Value < share {
 		return feature.Pass
 	}
 	return feature.Later(stats.Guarded)
-}
-
-func anyFailed(r *race.Report) bool {
-	for n := range r.Hedges + 1 {
-		if r.Attempts[n].Failed() {
-			return true
-		}
-	}
-	return false
 }
 
 // Admitted notes that a hedge is sent.

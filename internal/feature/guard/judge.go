@@ -58,11 +58,7 @@ func (j *judge) state(now time.Time) stats.Guard {
 
 // unexplained notes a RESOURCE_EXHAUSTED, and reports whether hedges may be its cause.
 func (j *judge) unexplained(now time.Time) bool {
-	if j.quota.explains(now, within(now, j.sent, settle)) {
-		return false
-	}
-	j.quota.note(now)
-	return true
+	return j.quota.unexplained(now, within(now, j.sent, settle))
 }
 
 // suspect holds hedges back if an unexplained RESOURCE_EXHAUSTED is a sign. alone says that a hedge failed and its primary did
@@ -73,7 +69,7 @@ func (j *judge) suspect(now time.Time, calls float64, alone bool) {
 		return
 	}
 	if q.pause.on(now) {
-		q.goOn(now)
+		q.pause.until, q.noted = later(q.pause.until, now.Add(shortPause)), 0
 	} else {
 		if j.missing > 0 || within(now, j.full, j.recovery) { // the share was whole for a short time only
 			j.recovery = min(2*j.recovery, maxRecovery)
@@ -93,7 +89,6 @@ func (j *judge) reduce(now time.Time, missing float64, why stats.GuardReason) {
 	j.watching.Store(true)
 }
 
-// failed notes a failed call.
 func (j *judge) failed(now time.Time, calls float64) {
 	j.trial.failed(now, calls)
 	if j.trial.running {

@@ -37,36 +37,25 @@ type quota struct {
 	baseline baseline
 }
 
-// explains notes a failure, and reports whether something else than hedges explains it.
-func (q *quota) explains(now time.Time, caused bool) bool {
+// unexplained notes a failure, and reports whether nothing but hedges explains it. If caused is false, there were none.
+func (q *quota) unexplained(now time.Time, caused bool) bool {
 	q.baseline.window.failures++
-	switch {
-	case q.pause.on(now) && now.Sub(q.pause.begun) > settle:
+	switch on := q.pause.on(now); {
+	case on && now.Sub(q.pause.begun) > settle:
 		q.pause.count(now)
-	case q.pause.on(now):
 		return false
+	case on:
 	case !caused:
+		return false
 	case q.baseline.credit >= 1:
 		q.baseline.credit--
-	default:
 		return false
 	}
+	q.noted = 1 + q.noted*math.Exp(-max(0, now.Sub(q.at).Seconds())/lately.Seconds())
+	q.at = now
 	return true
 }
 
-// note adds a failure that nothing explains.
-func (q *quota) note(now time.Time) {
-	q.noted = 1 + q.noted*math.Exp(-max(0, now.Sub(q.at).Seconds())/lately.Seconds())
-	q.at = now
-}
-
-// goOn makes a pause longer in which a failure came.
-func (q *quota) goOn(now time.Time) {
-	q.pause.until = later(q.pause.until, now.Add(shortPause))
-	q.noted = 0
-}
-
-// begin begins a pause.
 func (q *quota) begin(now time.Time, calls float64) {
 	length := shortPause
 	if gap := now.Sub(q.sign); gap <= maxCount && !within(now, q.counted, fresh) {
@@ -79,8 +68,9 @@ func (q *quota) begin(now time.Time, calls float64) {
 // advance brings it to now, where n calls were made since the last time. It reports whether a pause has ended in which
 // failures went on.
 func (q *quota) advance(now time.Time, calls, n float64) (goOn bool) {
-	p := &q.pause
-	q.baseline.called(n)
+	p, b := &q.pause, &q.baseline
+	b.credit = min(b.credit+expected*b.rate*n, b.depth)
+	b.window.calls += n
 	if !p.begun.IsZero() && q.counted.Before(p.begun) && !p.on(now) && p.length() >= minCount {
 		// The calls of the pause, without the time that did not count. Nobody looked when it ended.
 		length := p.length() - settle
@@ -88,10 +78,13 @@ func (q *quota) advance(now time.Time, calls, n float64) (goOn bool) {
 		if length < 3*minCount && p.failures > 3 && p.last.Sub(p.first) < length/3 {
 			p.failures = 0 // a single bunch, as a limit has now and then where there is nearly no room
 		}
-		q.baseline.learn(now, tally{p.failures, n}, p.most)
+		b.learn(now, tally{p.failures, n}, p.most)
 		q.counted, goOn = p.until, p.failures > 0
 	}
-	q.baseline.fall(now)
+	if now.Sub(b.windowFrom) >= window { // the rate falls to that of the window
+		b.rate = min(b.rate, b.window.rate())
+		b.windowFrom, b.window = now, tally{}
+	}
 	return goOn
 }
 
@@ -105,7 +98,6 @@ type pause struct {
 	bunchFrom    time.Time
 }
 
-// on reports whether the pause goes on.
 func (p *pause) on(now time.Time) bool { return now.Before(p.until) }
 
 func (p *pause) length() time.Duration { return p.until.Sub(p.begun) }
@@ -156,24 +148,10 @@ func (t tally) rate() float64 {
 	return (t.failures + uncertain*math.Sqrt(t.failures)) / t.calls
 }
 
-// called says that n calls were made.
-func (b *baseline) called(n float64) {
-	b.credit = min(b.credit+expected*b.rate*n, b.depth)
-	b.window.calls += n
-}
-
-// learn takes what failed in a pause, of which most came in one bunch.
+// learn takes what failed in a pause, with the most failures of one bunch.
 func (b *baseline) learn(now time.Time, t tally, most float64) {
 	b.pauses = tally{b.pauses.failures/2 + t.failures, b.pauses.calls/2 + t.calls}
 	b.rate = max(t.rate(), b.pauses.rate())
 	b.credit, b.depth = min(t.failures, firstCredit), max(leastDepth, 2*most)
 	b.windowFrom, b.window = now, tally{}
-}
-
-// fall lowers the rate to that of the last window, when it is over.
-func (b *baseline) fall(now time.Time) {
-	if now.Sub(b.windowFrom) >= window {
-		b.rate = min(b.rate, b.window.rate())
-		b.windowFrom, b.window = now, tally{}
-	}
 }
