@@ -74,32 +74,31 @@ func (c *chart) line(class, label string, n int, point func(int) (x, y float64, 
 	}
 }
 
-// latencies are n pairs of latencies, without hedging and as they were. A latency of 0 is not known.
-type latencies struct {
-	n  int
-	at func(int) [2]time.Duration
-}
+// pair is a latency without hedging, and one as it was. One of 0 is not known.
+type pair [2]time.Duration
 
-// spread returns the least and the greatest latency that is known; high is 0 if none is.
-func (l latencies) spread() (low, high float64) {
-	low = math.Inf(1)
-	for i := range l.n {
-		for _, d := range l.at(i) {
+// timeAxis is an axis by logarithms for all latencies that are known, with room for a factor at both ends; nil if none is known.
+func timeAxis(latencies []pair, room, from, to float64) *axis {
+	low, high := math.Inf(1), 0.0
+	for _, p := range latencies {
+		for _, d := range p {
 			if d > 0 {
 				low, high = min(low, float64(d)), max(high, float64(d))
 			}
 		}
 	}
-	return low, high
+	if high == 0 {
+		return nil
+	}
+	return &axis{low: low / room, high: high * room, from: from, to: to, log: true}
 }
 
 // compare adds the two curves of latencies. place says where one of the i-th pair is.
-func (c *chart) compare(l latencies, place func(i int, d time.Duration) (x, y float64)) *chart {
+func (c *chart) compare(latencies []pair, place func(i int, d time.Duration) (x, y float64)) *chart {
 	for which, names := range [2][2]string{{"without", "without hedging (estimate)"}, {"with", "as it was"}} {
-		c.line(names[0], names[1], l.n, func(i int) (float64, float64, bool) {
-			d := l.at(i)[which]
-			x, y := place(i, d)
-			return x, y, d > 0
+		c.line(names[0], names[1], len(latencies), func(i int) (float64, float64, bool) {
+			x, y := place(i, latencies[i][which])
+			return x, y, latencies[i][which] > 0
 		})
 	}
 	return c
@@ -107,24 +106,24 @@ func (c *chart) compare(l latencies, place func(i int, d time.Duration) (x, y fl
 
 // LatencyChart is the share of calls that take longer, by latency, both axes by logarithms.
 func (r row) LatencyChart() *chart {
-	points := r.Curve
-	l := latencies{len(points), func(i int) [2]time.Duration { return [2]time.Duration{points[i].Unhedged, points[i].Hedged} }}
-	low, high := l.spread()
-	if len(points) < 2 || high == 0 {
+	var latencies []pair
+	for _, p := range r.Curve {
+		latencies = append(latencies, pair{p.Unhedged, p.Hedged})
+	}
+	x := timeAxis(latencies, 1.2, chartLeft, chartRight)
+	if len(latencies) < 2 || x == nil {
 		return nil
 	}
-	c := &chart{Title: "share of calls that take longer, with and without hedging"}
-	rarest := 1 - points[len(points)-1].Quantile
-	x := axis{low: low / 1.2, high: high * 1.2, from: chartLeft, to: chartRight, log: true}
+	c := &chart{Title: "share of calls that take longer, with and without hedging", XTicks: timeTicks(x)}
+	rarest := 1 - r.Curve[len(r.Curve)-1].Quantile
 	y := axis{low: rarest, high: 1, from: chartBottom, to: chartTop, log: true}
-	c.XTicks = timeTicks(x)
 	for _, share := range []float64{1, 0.1, 0.01, 0.001, 0.0001} {
 		if share >= rarest*0.99 {
 			c.YTicks = append(c.YTicks, tick{y.at(share), fmt.Sprintf("%g%%", 100*share)})
 		}
 	}
-	return c.compare(l, func(i int, d time.Duration) (float64, float64) {
-		return x.at(float64(d)), y.at(1 - points[i].Quantile)
+	return c.compare(latencies, func(i int, d time.Duration) (float64, float64) {
+		return x.at(float64(d)), y.at(1 - r.Curve[i].Quantile)
 	})
 }
 
@@ -140,14 +139,17 @@ func newTimeChart(title string) *chart {
 
 // TailChart is the p99 of the last ten minutes.
 func (r row) TailChart() *chart {
-	l := latencies{len(r.History), func(i int) [2]time.Duration { return [2]time.Duration{r.History[i].Unhedged, r.History[i].Tail} }}
-	low, high := l.spread()
-	if high == 0 {
+	var latencies []pair
+	for _, s := range r.History {
+		latencies = append(latencies, pair{s.Unhedged, s.Tail})
+	}
+	y := timeAxis(latencies, 1.5, chartBottom, chartTop)
+	if y == nil {
 		return nil
 	}
-	c, y := newTimeChart("p99 of the last ten minutes, with and without hedging"), axis{low: low / 1.5, high: high * 1.5, from: chartBottom, to: chartTop, log: true}
+	c := newTimeChart("p99 of the last ten minutes, with and without hedging")
 	c.YTicks = timeTicks(y)
-	return c.compare(l, func(i int, d time.Duration) (float64, float64) { return r.when(i), y.at(float64(d)) })
+	return c.compare(latencies, func(i int, d time.Duration) (float64, float64) { return r.when(i), y.at(float64(d)) })
 }
 
 // LoadChart is the extra load of the last ten minutes, and the budget.
@@ -190,7 +192,7 @@ func evenTicks(high float64) []float64 {
 }
 
 // timeTicks returns round times on a logarithmic axis, at most about six.
-func timeTicks(a axis) []tick {
+func timeTicks(a *axis) []tick {
 	var ticks []tick
 	for _, digits := range [][]float64{{1, 2, 5}, {1, 3}, {1}} {
 		ticks = nil

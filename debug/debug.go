@@ -11,7 +11,7 @@ import (
 	"cmp"
 	"embed"
 	"encoding/json"
-	"mime"
+	"html/template"
 	"net/http"
 	"strconv"
 	"strings"
@@ -22,6 +22,11 @@ import (
 
 //go:embed page.html style.css script.js
 var assets embed.FS
+
+var page = template.Must(template.New("page.html").Funcs(template.FuncMap{
+	"count": count, "percent": percent, "short": short, "counts": otherCounts, "helped": helped,
+	"interval": interval, "bar": func(share float64) int { return int(100*share + 0.5) },
+}).ParseFS(assets, "page.html"))
 
 // Handler returns a handler of GET and HEAD requests, to be registered under any path. It answers a browser with the page,
 // and anything else, such as curl, with plain text. A request for application/json gets JSON. The query overrides this:
@@ -68,8 +73,13 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("Cache-Control", "no-store")
 	query := r.URL.Query()
-	if name := query.Get("asset"); name != "" {
-		serveAsset(w, name)
+	switch name := query.Get("asset"); name {
+	case "":
+	case "style.css", "script.js":
+		http.ServeFileFS(w, r, assets, name)
+		return
+	default:
+		http.Error(w, "there is no such file", http.StatusNotFound)
 		return
 	}
 	limit, err := strconv.Atoi(cmp.Or(query.Get("limit"), defaultLimit))
@@ -89,7 +99,11 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "text":
 		_ = v.writeText(w)
 	case "html":
-		_ = v.writePage(w, query.Get("part") == "main")
+		part := "page.html"
+		if query.Get("part") == "main" { // what changes
+			part = "main"
+		}
+		_ = page.ExecuteTemplate(w, part, v)
 	}
 }
 
@@ -104,15 +118,4 @@ func accepted(accept string) string {
 		return "json"
 	}
 	return "text"
-}
-
-func serveAsset(w http.ResponseWriter, name string) {
-	content, err := assets.ReadFile(name)
-	dot := strings.LastIndexByte(name, '.')
-	if err != nil || dot < 0 || name == "page.html" {
-		http.Error(w, "there is no such file", http.StatusNotFound)
-		return
-	}
-	w.Header().Set("Content-Type", mime.TypeByExtension(name[dot:]))
-	_, _ = w.Write(content)
 }

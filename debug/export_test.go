@@ -12,7 +12,7 @@ import (
 func Page(t stats.Method, at time.Time) string {
 	var b strings.Builder
 	s := view{At: at, Methods: []row{newRow(t, settings.DefaultConfig(), at)}}
-	if err := s.writePage(&b, true); err != nil {
+	if err := page.ExecuteTemplate(&b, "main", &s); err != nil {
 		return err.Error()
 	}
 	return b.String()

@@ -13,13 +13,14 @@ func (r row) GainChart() *chart {
 	percentile := 99.0
 	c := &chart{}
 	var values []stats.Interval
+	var latencies []pair
 	add := func(class, label string, v stats.Interval) {
 		text := label + ": " + short(v.Value)
 		if v.High > 0 {
 			text += " (" + interval(v) + ")"
 		}
 		c.Spans = append(c.Spans, span{Class: class, Label: text})
-		values = append(values, v)
+		values, latencies = append(values, v), append(latencies, pair{v.Value}, pair{v.Low, v.High})
 	}
 	if gain.Measured {
 		percentile = gain.Percentile
@@ -36,17 +37,10 @@ func (r row) GainChart() *chart {
 			c.Notes = append(c.Notes, "Control group: "+plural(control.Unhedged.Calls, "call")+" never hedged. "+controlShows)
 		}
 	}
-	if len(values) == 0 {
+	x := timeAxis(latencies, 1.5, chartLeft, chartRight)
+	if x == nil {
 		return nil
 	}
-	low, high := values[0].Value, values[0].Value
-	for _, v := range values {
-		low, high = min(low, v.Value), max(high, v.Value, v.High)
-		if v.High > 0 {
-			low = min(low, v.Low)
-		}
-	}
-	x := axis{low: max(float64(low), 1) / 1.5, high: float64(high) * 1.5, from: chartLeft, to: chartRight, log: true}
 	c.XTicks = timeTicks(x)
 	for i, v := range values {
 		s := &c.Spans[i]

@@ -1,6 +1,7 @@
 package debug
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -13,8 +14,14 @@ import (
 func sentence(t stats.Method, config settings.Config) string {
 	c := t.Choice
 	switch {
+	case t.PausedBy == "HEDGE_DISABLED":
+		return "Hedging is paused by the environment variable HEDGE_DISABLED, until Resume is called."
 	case t.PausedBy != "":
-		return pausedSentence(t.PausedBy)
+		what, scope := strings.TrimPrefix(t.PausedBy, "Pause"), "" // everything, a Target or a Method
+		if what != "" {
+			scope = " for this " + strings.ToLower(what)
+		}
+		return fmt.Sprintf("Hedging is paused%s by %s, until Resume%s is called.", scope, t.PausedBy, what)
 	case t.Calls == 0 && t.PassedThrough > 0:
 		return "Client-streaming or bidirectional calls are never hedged."
 	case t.Calls > 0 && t.NotSelected == t.Calls:
@@ -31,31 +38,30 @@ func sentence(t stats.Method, config settings.Config) string {
 		return "Hedging has stepped down: " + c.WhySteppedDown() + "."
 	}
 	var b strings.Builder
-	most := config.MaxHedges
-	if c.MaxHedges > 0 {
-		most = c.MaxHedges
-	}
+	most := cmp.Or(c.MaxHedges, config.MaxHedges)
 	if config.DryRun {
 		b.WriteString("This is a dry run, and no hedge is sent. Without WithDryRun: ")
 	}
-	if t.Delay == 0 {
-		fmt.Fprint(&b, "All hedges of a call are due at once")
-	} else {
-		fmt.Fprintf(&b, "A call that lasts %s gets a hedge", short(t.Delay))
-	}
-	switch {
+	switch delay := short(t.Delay); {
 	case t.Delay == 0:
+		b.WriteString("All hedges of a call are due at once")
 	case most == 2:
-		fmt.Fprintf(&b, ", and another %s later", short(t.Delay))
+		fmt.Fprintf(&b, "A call that lasts %s gets a hedge, and another %s later", delay, delay)
 	case most > 2:
-		fmt.Fprintf(&b, ", and up to %d more at steps of %s", most-1, short(t.Delay))
+		fmt.Fprintf(&b, "A call that lasts %s gets a hedge, and up to %d more at steps of %s", delay, most-1, delay)
+	default:
+		fmt.Fprintf(&b, "A call that lasts %s gets a hedge", delay)
 	}
 	if c.Probability > 0 && c.Probability < 0.995 {
 		fmt.Fprintf(&b, "; %.0f of 100 that are due are sent", 100*c.Probability)
 	}
 	b.WriteString(".")
 	if c.UnhedgedTail > 0 && c.MeasuredTail > 0 && !isMeasured(c) { // what is measured is of ten minutes: the notes compare it with the same
-		fmt.Fprintf(&b, " The tail is %s; without hedging it would be about %s%s.", short(c.MeasuredTail), short(c.UnhedgedTail), orMore(c))
+		orMore := ""
+		if c.IsLowerBound() {
+			orMore = " or more"
+		}
+		fmt.Fprintf(&b, " The tail is %s; without hedging it would be about %s%s.", short(c.MeasuredTail), short(c.UnhedgedTail), orMore)
 	}
 	return b.String()
 }
@@ -117,29 +123,8 @@ func isMeasured(c stats.Choice) bool {
 	return c.UnhedgedTailFrom == stats.FromControlGroup || c.UnhedgedTailFrom == stats.FromFollowUp
 }
 
-// orMore says that an estimate may be too low.
-func orMore(c stats.Choice) string {
-	if c.IsLowerBound() {
-		return " or more"
-	}
-	return ""
-}
-
 // mostNamed is how many silent backends, or rules, are named.
 const mostNamed = 5
-
-// pausedSentence says that calls are not hedged, and by what.
-func pausedSentence(by string) string {
-	switch by {
-	case "HEDGE_DISABLED":
-		return "Hedging is paused by the environment variable HEDGE_DISABLED, until Resume is called."
-	case "PauseTarget":
-		return "Hedging is paused for this target by PauseTarget, until ResumeTarget is called."
-	case "PauseMethod":
-		return "Hedging is paused for this method by PauseMethod, until ResumeMethod is called."
-	}
-	return fmt.Sprintf("Hedging is paused by %s, until Resume is called.", by)
-}
 
 // nothingSelected says that no call of a target was selected, as hedge.WithLogger does; nothing if one was.
 func nothingSelected(n settings.NothingSelected, nothing bool) string {
