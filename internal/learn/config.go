@@ -20,7 +20,6 @@ type Config struct {
 	Pace          *Pace // shared by all learners of a scheduler; nil: no limit
 }
 
-// problem is what a choice of at most the given load is made from.
 func (c *Config) problem(d *sketch.Distribution, primary, hedge *sketch.Survival, load float64) knee.Problem {
 	return knee.Problem{
 		Primary: primary, Hedge: hedge, Calls: float64(d.Total()),
@@ -31,11 +30,8 @@ func (c *Config) problem(d *sketch.Distribution, primary, hedge *sketch.Survival
 // planned is the load that a budget in percent is planned with, for a bucket of the given capacity in hedges. With all of the
 // budget the bucket runs dry by chance, and a call that finds it so is slower for it: the smaller the bucket the more often.
 func planned(budgetPercent, capacity float64) float64 {
-	return budgetPercent / 100 * min(capacity/(capacity+1), mostPlanned)
+	return budgetPercent / 100 * min(capacity/(capacity+1), 0.95)
 }
-
-// mostPlanned is the greatest share of the budget that is planned with.
-const mostPlanned = 0.95
 
 // gain is the share of the unhedged tail that a plan saves, of the target percentile or, where that is a lot, of the one ten
 // times as far out.

@@ -32,7 +32,6 @@ func (e *Estimate) Stats() stats.Choice {
 	return *e.Choice
 }
 
-// following is the estimate that follows a plan.
 func (c *Config) following(plan knee.Plan, now time.Time, d *sketch.Distribution, since sketch.Mark) *Estimate {
 	median, _ := d.Quantile(0.50)
 	return &Estimate{Plan: plan, Median: median, under: c, since: since, until: now.Add(c.interval())}

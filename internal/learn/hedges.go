@@ -7,7 +7,6 @@ import (
 	"github.com/grpchedge/hedge/sketch"
 )
 
-// hedges is what is known of a method's hedges.
 type hedges struct {
 	memory    *sketch.Meter                 // counts the window's memory; nil: none does
 	window    atomic.Pointer[sketch.Window] // what they took from when they were sent; nil until there is one
@@ -32,7 +31,6 @@ func (h *hedges) snapshot(now time.Time) *sketch.Distribution {
 	return &sketch.Distribution{}
 }
 
-// forget drops what is known.
 func (h *hedges) forget() {
 	if w := h.window.Swap(nil); w != nil {
 		w.Release()

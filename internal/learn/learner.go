@@ -57,15 +57,12 @@ func (l *Learner) Start(c *Config, p Place) {
 	l.config.Store(c)
 	l.place = p
 	l.run = func(choose func()) { go choose() }
-	l.window = sketch.NewKeeping(p.Memory, c.Window, kept)
+	l.window = sketch.NewKeeping(p.Memory, c.Window, 1000)
 	l.since = math.MinInt64
 	l.hedges.memory, l.rests.memory, l.inherited.memory = p.Memory, p.Memory, p.Memory
 	l.schedule.epoch = p.Epoch
 	l.schedule.nextTime.Store(neverLearned)
 }
-
-// kept is how many calls are remembered whatever their age.
-const kept = 1000
 
 // Configure sets the configuration to learn under from now on. All that was learned stays, and is looked at again when the
 // next call has ended. The window keeps its length.

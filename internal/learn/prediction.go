@@ -1,6 +1,7 @@
 package learn
 
 import (
+	"math"
 	"time"
 
 	"github.com/grpchedge/hedge/internal/knee"
@@ -24,7 +25,7 @@ func (c *Config) Predict(calls *sketch.Distribution) (Prediction, bool) {
 		return Prediction{}, false
 	}
 	primary := calls.Survival()
-	problem := c.problem(calls, primary, primary, c.BudgetPercent/100*mostPlanned)
+	problem := c.problem(calls, primary, primary, planned(c.BudgetPercent, math.MaxFloat64))
 	plan, ok := knee.Find(problem)
 	if !ok {
 		return Prediction{}, false
@@ -42,10 +43,7 @@ func (p Prediction) Without(q float64) time.Duration { return knee.Tail(p.proble
 // With returns the percentile, as a quantile, that hedging would make of it.
 func (p Prediction) With(q float64) time.Duration { return p.problem.Percentile(p.Plan, q) }
 
-// forecastBudgets are the budgets, in percent, that are forecast for.
-var forecastBudgets = []float64{2, 5, 10, 20}
-
-// Forecasts says what hedging would do; nil as long as too little is known.
+// Forecasts says what hedging would do with budgets of 2, 5, 10 and 20%; nil as long as too little is known.
 func (l *Learner) Forecasts(now time.Time) []stats.Forecast {
 	e := l.current.Load()
 	if e == nil {
@@ -60,7 +58,7 @@ func (l *Learner) Forecasts(now time.Time) []stats.Forecast {
 	unhedged := knee.Tail(primary, c.Target)
 	twoSeconds := 2 * float64(own.Total()) / c.Window.Seconds() // calls, which make the burst
 	var rows []stats.Forecast
-	for _, percent := range forecastBudgets {
+	for _, percent := range []float64{2, 5, 10, 20} {
 		if plan, ok := knee.Find(c.problem(d, primary, primary, planned(percent, max(twoSeconds*percent/100, 1)))); ok {
 			rows = append(rows, stats.Forecast{
 				BudgetPercent: percent, Delay: plan.Delay, Probability: plan.Probability, MaxHedges: plan.Hedges,

@@ -94,7 +94,6 @@ func (r *rests) at(age time.Duration, hedges int) *rest {
 	return &r.of[i]
 }
 
-// forget drops what is known.
 func (r *rests) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -68,15 +68,6 @@ func (i *inherited) calls() int64 {
 	return 0
 }
 
-// left returns the primaries and the hedges with the weight that is left after so many calls of the learner's own.
-func (i *inherited) left(own int64) (primaries, hedges sketch.Counts) {
-	t, weight := i.taken.Load(), 1-float64(own)/fades
-	if t == nil || weight <= 0 {
-		return nil, nil
-	}
-	return t.Primaries.Times(weight), t.Hedges.Times(weight)
-}
-
 func (i *inherited) forget() {
 	if t := i.taken.Swap(nil); t != nil {
 		i.memory.Add(-t.bytes())
@@ -113,16 +104,21 @@ func (l *Learner) First(now time.Time) *Estimate {
 	return l.current.Load()
 }
 
-// withInherited adds what is left of what was taken over of primaries.
+// left returns what was taken over, with the weight that is left after so many calls of the learner's own.
+func (l *Learner) left() (k Knowledge) {
+	if t, weight := l.inherited.taken.Load(), 1-float64(l.schedule.learned.Load())/fades; t != nil && weight > 0 {
+		k.Primaries, k.Hedges = t.Primaries.Times(weight), t.Hedges.Times(weight)
+	}
+	return k
+}
+
 func (l *Learner) withInherited(d *sketch.Distribution) *sketch.Distribution {
-	primaries, _ := l.inherited.left(l.schedule.learned.Load())
-	return d.Plus(primaries)
+	return d.Plus(l.left().Primaries)
 }
 
 // knownHedges is the distribution of hedges, with what was taken over.
 func (l *Learner) knownHedges(now time.Time) *sketch.Distribution {
-	_, hedges := l.inherited.left(l.schedule.learned.Load())
-	return l.hedges.snapshot(now).Plus(hedges)
+	return l.hedges.snapshot(now).Plus(l.left().Hedges)
 }
 
 // checkInherited adds what was taken over to the calls of the window, unless they contradict it: then it is forgotten. Some of

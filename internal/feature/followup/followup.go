@@ -163,11 +163,13 @@ func (m *Method) takePace(now time.Time) {
 
 // adapt sets the share of calls to draw. The lock must be held.
 func (m *Method) adapt() {
-	share, known := m.most, m.known()
+	share, rate, known := m.most, float64(perSecond), 0 // losers that have been followed, or are being followed
+	for _, s := range m.slots {
+		known += len(s.followed)
+	}
 	if known < enough || m.likely || m.nothing.Load() {
 		share = max(share, min(share*eagerly, eager/m.pace))
 	}
-	rate := float64(perSecond)
 	if m.likely {
 		rate = soughtPerSecond
 	}
@@ -175,12 +177,4 @@ func (m *Method) adapt() {
 		share = min(share, rate*rateMemory.Seconds()/max(m.rate, 1))
 	}
 	m.share.Store(math.Float32bits(float32(min(share, 1))))
-}
-
-// known is how many losers have been followed, or are being followed.
-func (m *Method) known() (n int) {
-	for _, s := range m.slots {
-		n += len(s.followed)
-	}
-	return n
 }

@@ -9,35 +9,30 @@ import (
 )
 
 // Measure returns what hedging has gained until now.
-func (m *Method) Measure(now time.Time) stats.Gain {
-	t, q, over := m.sum(now)
-	if t == nil {
-		return stats.Gain{}
+func (m *Method) Measure(now time.Time) (g stats.Gain) {
+	if m == nil {
+		return g
 	}
-	g := stats.Gain{
-		Over: over, Calls: int64(t.calls), Followed: t.followed, Measured: t.measured(), NothingToGain: m.NothingToGain(),
-		Percentile: 100 * q,
-		Unhedged:   t.interval(q),
-		Hedged:     survival(t.waited, t.gaveUp).quantile(1 - q),
-		Load:       t.hedges / t.calls,
+	m.mu.Lock()
+	t, q, over := sum(m.slots, now), m.target, time.Duration(0)
+	if len(m.slots) > 0 {
+		over = now.Sub(m.slots[0].start)
+	}
+	m.mu.Unlock()
+	if t.calls == 0 {
+		return g
+	}
+	g = stats.Gain{
+		Over: over, Calls: int64(t.calls), Followed: t.followed, Measured: t.measured(),
+		NothingToGain: m.NothingToGain(), Percentile: 100 * q,
+		Unhedged: t.interval(q),
+		Hedged:   survival(t.waited, t.gaveUp).quantile(1 - q),
+		Load:     t.hedges / t.calls,
 	}
 	if t.measured() {
 		t.save(&g)
 	}
 	return g
-}
-
-// sum adds up what is known at now; nil if nothing is.
-func (m *Method) sum(now time.Time) (t *tally, target float64, over time.Duration) {
-	if m == nil {
-		return nil, 0, 0
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if len(m.slots) == 0 {
-		return nil, 0, 0
-	}
-	return sum(m.slots, now), m.target, now.Sub(m.slots[0].start)
 }
 
 // save fills in what was saved.

@@ -45,15 +45,13 @@ type Loser struct {
 
 // slot returns the slot for calls that end at now.
 func (m *Method) slot(now time.Time) *slot {
-	if n := len(m.slots); n == 0 || m.slots[n-1].full(now) {
-		return m.next(now)
+	if len(m.slots) > 0 {
+		s := m.slots[len(m.slots)-1]
+		if age := now.Sub(s.start); age < step || age < longest && len(s.followed) < perSlot {
+			return s
+		}
 	}
-	return m.slots[len(m.slots)-1]
-}
-
-func (s *slot) full(now time.Time) bool {
-	age := now.Sub(s.start)
-	return age >= longest || age >= step && len(s.followed) >= perSlot
+	return m.next(now)
 }
 
 // next begins a slot. The oldest makes way for it.
