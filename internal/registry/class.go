@@ -110,13 +110,6 @@ func (cs *Classes) current() []*Class {
 	return all
 }
 
-// find returns the entry of a class; nil if it has none.
-func (cs *Classes) find(name string) *Class {
-	c, _ := cs.known.Load(name)
-	found, _ := c.(*Class)
-	return found
-}
-
 // Class returns the entry of a class for a call that has begun in a turn. It makes the entry if there is none. If that turn is over,
 // it returns nil instead.
 func (m *Method) Class(turn int32, name string) *Class {
@@ -124,18 +117,18 @@ func (m *Method) Class(turn int32, name string) *Class {
 	if len(name) > maxClassName {
 		name = strings.ToValidUTF8(name[:maxClassName], "")
 	}
-	if c := cs.find(name); c != nil && c.turn.Load() >= turn {
+	if c := find[Class](&cs.known, name); c != nil && c.turn.Load() >= turn {
 		return c
 	}
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	if turn < cs.turn {
-		return cs.find(name)
+		return find[Class](&cs.known, name)
 	}
 	if cs.count >= MaxClasses {
 		name = OtherClass
 	}
-	c := cs.find(name)
+	c := find[Class](&cs.known, name)
 	switch {
 	case c == nil:
 		c = cs.add(m, name)
@@ -179,10 +172,7 @@ func (cs *Classes) stats(now time.Time) []stats.Class {
 		if e := c.Learner.Estimate(); e != nil {
 			row.Delay, row.Choice = e.Delay, e.Stats()
 		}
-		d := c.Learner.Snapshot(now)
-		row.P50, _ = d.Quantile(0.50)
-		row.P90, _ = d.Quantile(0.90)
-		row.P99, _ = d.Quantile(0.99)
+		quantiles(&c.Learner, now, &row.P50, &row.P90, &row.P99)
 		rows = append(rows, row)
 	}
 	slices.SortFunc(rows, func(a, b stats.Class) int { return strings.Compare(a.Class, b.Class) })

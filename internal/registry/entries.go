@@ -30,8 +30,8 @@ type entries struct {
 
 // entry is the place of a method in entries.
 type entry struct {
+	list    *list.List // fresh or kept
 	element *list.Element
-	fresh   bool
 	seen    int64 // activity when it was last considered, the first call included
 
 	swept     int64         // activity when idle methods were last looked for
@@ -39,15 +39,7 @@ type entry struct {
 }
 
 func (e *entries) add(m *Method, at time.Duration) {
-	m.entry = entry{element: e.fresh.PushBack(m), fresh: true, seen: 1, idleSince: at}
-}
-
-func (e *entries) remove(m *Method) {
-	if m.entry.fresh {
-		e.fresh.Remove(m.entry.element)
-	} else {
-		e.kept.Remove(m.entry.element)
-	}
+	m.entry = entry{list: &e.fresh, element: e.fresh.PushBack(m), seen: 1, idleSince: at}
 }
 
 func (e *entries) each(visit func(*Method)) {
@@ -69,8 +61,8 @@ func (e *entries) leastUsed() *Method {
 		if activity <= m.entry.seen {
 			return m
 		}
-		e.remove(m)
-		m.entry.element, m.entry.fresh, m.entry.seen = e.kept.PushBack(m), false, activity
+		m.entry.list.Remove(m.entry.element)
+		m.entry.list, m.entry.element, m.entry.seen = &e.kept, e.kept.PushBack(m), activity
 	}
 	return e.next()
 }
@@ -90,11 +82,12 @@ func (e *entries) next() *Method {
 // makeRoom removes methods until memory is a little below its bound, so that the next new method does not exceed it again.
 // r.mu must be held.
 func (r *Registry) makeRoom() {
-	if r.memory.Bytes() <= r.config.Load().MaxMemory {
+	most := r.config.Load().MaxMemory
+	if r.memory.Bytes() <= most {
 		return
 	}
 	r.entries.crowded = true
-	for r.memory.Bytes() > r.config.Load().MaxMemory-r.config.Load().MaxMemory/256 {
+	for r.memory.Bytes() > most-most/256 {
 		m := r.entries.leastUsed()
 		if m == nil {
 			return
@@ -118,7 +111,7 @@ func (r *Registry) removeIdle(at time.Duration) {
 
 // remove removes a method, and its target if that has no other method. r.mu must be held.
 func (r *Registry) remove(m *Method) {
-	r.entries.remove(m)
+	m.entry.list.Remove(m.entry.element)
 	m.Target.methods.Delete(m.Name)
 	m.memory.Release()
 	m.Counters.leave()
@@ -140,8 +133,6 @@ const (
 	methodBytes = (int64(unsafe.Sizeof(Method{}))+127)/128*128 + int64(unsafe.Sizeof(list.Element{})) + mapShare + estimates + timerBytes + settingsBytes
 	targetBytes = int64(unsafe.Sizeof(Target{})) + int64(unsafe.Sizeof(budget.Bucket{})) + mapShare + mapBytes
 )
-
-func (m *Method) bytes() int64 { return methodBytes + allocated(m.Name) }
 
 func (t *Target) bytes() int64 { return targetBytes + allocated(t.Name) }
 

@@ -33,14 +33,12 @@ func (t *Target) FirstCall(selected bool) {
 func (f *firstCalls) saw(selected bool) bool {
 	switch n := f.unselected.Load(); {
 	case n >= selectedOnce:
-		return false
 	case selected:
 		f.unselected.Store(selectedOnce)
-		return false
-	case n >= firstCallsSeen:
-		return false
+	case n < firstCallsSeen:
+		return f.unselected.Add(1) == firstCallsSeen
 	}
-	return f.unselected.Add(1) == firstCallsSeen
+	return false
 }
 
 // NothingSelected reports whether at least firstCallsSeen calls of a target were made, and none was of a method that the options
@@ -63,10 +61,8 @@ func (t *Target) nothingSelected(c *settings.Config) settings.NothingSelected {
 		return true
 	})
 	slices.Sort(n.Methods)
-	if n.More = len(n.Methods) - mostSeen; n.More > 0 {
-		n.Methods = n.Methods[:mostSeen]
-	}
-	n.More = max(n.More, 0)
+	n.More = max(len(n.Methods)-mostSeen, 0)
+	n.Methods = n.Methods[:len(n.Methods)-n.More]
 	return n
 }
 

@@ -24,8 +24,7 @@ type Sample struct {
 
 type history struct {
 	mu   sync.Mutex
-	ring [samples]Sample
-	next int // index in ring of the next sample
+	rows [samples]Sample // the newest is the last; the first are zero until there are as many
 }
 
 // KeepHistory starts to keep samples. It may be called concurrently, and more than once.
@@ -50,16 +49,15 @@ func (r *Registry) sample(m *Method, now time.Time) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	last := h.ring[(h.next+samples-1)%samples]
-	if now.Sub(last.At) < sampleEvery {
+	if now.Sub(h.rows[samples-1].At) < sampleEvery {
 		return
 	}
 	s, d := m.Counters.read(), m.Learner.Snapshot(now)
 	row := Sample{At: now, Calls: s.Calls, Hedges: s.Hedges}
 	row.Tail, _ = d.Ended(0.99)
 	row.Unhedged, _ = d.Quantile(0.99)
-	h.ring[h.next] = row
-	h.next = (h.next + 1) % samples
+	copy(h.rows[:], h.rows[1:])
+	h.rows[samples-1] = row
 }
 
 // read returns the samples, the oldest first.
@@ -70,8 +68,8 @@ func (h *history) read(now time.Time) []Sample {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var rows []Sample
-	for i := range h.ring {
-		if s := h.ring[(h.next+i)%samples]; now.Sub(s.At) <= samples*sampleEvery {
+	for _, s := range h.rows {
+		if now.Sub(s.At) <= samples*sampleEvery {
 			rows = append(rows, s)
 		}
 	}

@@ -40,16 +40,19 @@ func (m *Method) resolve(c *settings.Config) *settings.Settings {
 	m.Target.Budget.SetPercent(t.BudgetPercent)
 	m.Target.Resets.SetLimit(t.ResetLimit, time.Now())
 	m.Target.throttle = throttle.For(s.Throttling(), m.Target.throttle)
-	s.PlugIn(settings.Features{
+	f := settings.Features{
 		Pauses:   &m.Target.registry.pauses,
-		Guard:    m.guardFor(s),
 		Resets:   &m.Target.Resets,
 		Throttle: m.Target.throttle,
 		Groups:   m.groupsFor(s.Control),
 		FollowUp: m.followUpFor(s.FollowUpPercent, s.Learning.Target),
 		NoPolicy: &m.noPolicy,
 		Own:      m.ownBudget(s),
-	})
+	}
+	if s.Config.Guard {
+		f.Guard = &guard.Gate{Method: &m.guard, Traffic: m.traffic, Policy: s.Policy != nil}
+	}
+	s.PlugIn(f)
 	m.memory.Add(ruledBytes(s) - ruledBytes(m.settings.Load()))
 	return s
 }
@@ -66,14 +69,6 @@ func ruledBytes(s *settings.Settings) int64 {
 		return 0
 	}
 	return (int64(unsafe.Sizeof(settings.Config{}))+127)/128*128 + int64(cap(s.Applied))*int64(unsafe.Sizeof(""))
-}
-
-// guardFor returns the guard of the method; nil if it is off.
-func (m *Method) guardFor(s *settings.Settings) *guard.Gate {
-	if !s.Config.Guard {
-		return nil
-	}
-	return &guard.Gate{Method: &m.guard, Traffic: m.traffic, Policy: s.Policy != nil}
 }
 
 // traffic is what the guard measures failures by: the calls so far, a costly one of the target counting as several.

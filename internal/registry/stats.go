@@ -1,10 +1,12 @@
 package registry
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/place"
 	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/stats"
@@ -53,10 +55,7 @@ func (r *Registry) Methods() []stats.Method {
 		row.SingleConnection = row.SingleConnection || c.Connections == 1
 	}
 	slices.SortFunc(rows, func(a, b stats.Method) int {
-		if c := strings.Compare(a.Target, b.Target); c != 0 {
-			return c
-		}
-		return strings.Compare(a.Method, b.Method)
+		return cmp.Or(strings.Compare(a.Target, b.Target), strings.Compare(a.Method, b.Method))
 	})
 	return rows
 }
@@ -95,9 +94,13 @@ func (m *Method) stats(now time.Time) stats.Method {
 	case estimate != nil:
 		row.Delay = estimate.Delay
 	}
-	d := m.Learner.Snapshot(now)
-	row.P50, _ = d.Quantile(0.50)
-	row.P90, _ = d.Quantile(0.90)
-	row.P99, _ = d.Quantile(0.99)
+	quantiles(&m.Learner, now, &row.P50, &row.P90, &row.P99)
 	return row
+}
+
+func quantiles(l *learn.Learner, now time.Time, p50, p90, p99 *time.Duration) {
+	d := l.Snapshot(now)
+	*p50, _ = d.Quantile(0.50)
+	*p90, _ = d.Quantile(0.90)
+	*p99, _ = d.Quantile(0.99)
 }

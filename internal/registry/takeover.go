@@ -54,7 +54,7 @@ func (r *Registry) addKnown(target, name string, known *snapshot.Method) *Target
 		m.makeClasses().takeOver(m, known.Classes)
 	}
 	// Methods that were taken over and never called are removed first, those with the fewest known calls before the others.
-	m.entry = entry{element: r.entries.fresh.PushFront(m), fresh: true}
+	m.entry = entry{list: &r.entries.fresh, element: r.entries.fresh.PushFront(m)}
 	t.count++
 	t.methods.Store(m.Name, m)
 	return t

@@ -66,9 +66,7 @@ func (r *Registry) targetNamed(name string) *Target {
 	if r == nil {
 		return nil
 	}
-	t, _ := r.targets.Load(name)
-	found, _ := t.(*Target)
-	return found
+	return find[Target](&r.targets, name)
 }
 
 // targetOf returns the target of a connection; nil if nothing is known of it.
@@ -76,9 +74,7 @@ func (r *Registry) targetOf(connection string) *Target {
 	if r.config.Load().TargetName == nil {
 		return r.targetNamed(connection)
 	}
-	t, _ := r.connections.Load(connection)
-	found, _ := t.(*Target)
-	return found
+	return find[Target](&r.connections, connection)
 }
 
 // find returns the entry of a method; nil if it has none.
@@ -86,8 +82,13 @@ func (t *Target) find(methodName string) *Method {
 	if t == nil {
 		return nil
 	}
-	m, _ := t.methods.Load(methodName)
-	found, _ := m.(*Method)
+	return find[Method](&t.methods, methodName)
+}
+
+// find returns what a map has under a name; nil if it has nothing.
+func find[T any](in *sync.Map, name string) *T {
+	value, _ := in.Load(name)
+	found, _ := value.(*T)
 	return found
 }
 
@@ -129,19 +130,14 @@ func (r *Registry) addTarget(name string, now time.Time) *Target {
 	if t := r.targetNamed(name); t != nil {
 		return t
 	}
-	t := r.newTarget(strings.Clone(name), now)
-	r.memory.Add(t.bytes())
-	r.targets.Store(t.Name, t)
-	return t
-}
-
-func (r *Registry) newTarget(name string, now time.Time) *Target {
-	t := &Target{Name: name, registry: r, Budget: budget.New(r.config.Load().ForTarget(name).BudgetPercent)}
+	t := &Target{Name: strings.Clone(name), registry: r, Budget: budget.New(r.config.Load().ForTarget(name).BudgetPercent)}
 	if r.entries.crowded {
 		// A new bucket has one token. If memory is short, targets are removed and made again all the time, and these tokens
 		// would exceed the budget. So the token is taken out.
 		t.Budget.Pay(now, true, 1)
 	}
+	r.memory.Add(t.bytes())
+	r.targets.Store(t.Name, t)
 	return t
 }
 
@@ -150,7 +146,7 @@ func (r *Registry) newMethod(t *Target, name string) *Method {
 	m.Counters.departed = &r.departed
 	m.guard.Join(&t.guard)
 	m.memory.PartOf(&r.memory)
-	m.memory.Add(m.bytes())
+	m.memory.Add(methodBytes + allocated(name))
 	s := m.resolve(r.config.Load())
 	m.settings.Store(s)
 	m.learn(s.Learning, &m.Learner, &m.memory, "")
@@ -168,16 +164,13 @@ func (m *Method) learn(c *learn.Config, l *learn.Learner, memory *sketch.Meter, 
 		Budget:   m.Target.Budget,
 		Epoch:    r.epoch,
 		Memory:   memory,
-		Panicked: m.triggerPanicked,
+		Panicked: func() { m.Counters.Update(func(s *stats.Counts) { s.TriggerPanics++ }) },
 		Changed:  m.changed(class),
 		Looked:   looked,
 
 		NothingToGain: func() bool { return m.Settings().FollowUp.NothingToGain() },
 	})
 }
-
-// triggerPanicked counts a panic in the trigger, whose last estimate stays in force.
-func (m *Method) triggerPanicked() { m.Counters.Update(func(s *stats.Counts) { s.TriggerPanics++ }) }
 
 // changed returns what is to be called when what is known of the method, or of a class of its requests, changes: see
 // learn.Place.Changed.
