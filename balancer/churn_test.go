@@ -65,7 +65,7 @@ func TestChurn(t *testing.T) {
 		}
 		return testserver.Plan{}
 	})
-	s := hedgetest.Fixed(t, 20*ms, hedge.WithResetLimit(1_000_000, time.Second)) // connections end here for no reset
+	s := hedgetest.Fixed(t, 20*ms, hedge.WithFollowUp(0), hedge.WithResetLimit(1_000_000, time.Second)) // connections end here for no reset
 	conn, names := dialNamed(t, cluster, s, grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
 	client := testpb.NewTestServiceClient(conn)
 

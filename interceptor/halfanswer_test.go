@@ -82,7 +82,7 @@ func TestReplies_OfACallThatFailsStay(t *testing.T) {
 		st := &stub{steps: []step{{after: time.Second}, {after: 5 * ms, code: codes.NotFound}}}
 		reply := &testpb.Reply{Payload: []byte("held")}
 		held := &reply.Payload[0]
-		s := hedgetest.Fixed(t, 10*ms, hedge.WithReadOnlyMethods("/test.Service/Method"))
+		s := hedgetest.Fixed(t, 10*ms, hedge.WithReadOnlyMethods("/test.Service/Method"), hedge.WithFollowUp(0))
 		if err := st.call(t.Context(), s, reply); status.Code(err) != codes.NotFound || &reply.Payload[0] != held {
 			t.Errorf("%v, and the reply is another one: %v", err, reply)
 		}

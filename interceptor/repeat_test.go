@@ -182,7 +182,7 @@ func TestRule03_ARepeatedCallIsJudged(t *testing.T) {
 		accepts := func(_ context.Context, _ string, reply any, _ error) bool {
 			return reply.(*wrapperspb.Int64Value).GetValue() != 1
 		}
-		s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithBudgetPercent(100), hedge.WithAnswer(accepts), hedge.WithResetLimit(1000, time.Minute))
+		s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithBudgetPercent(100), hedge.WithAnswer(accepts), hedge.WithResetLimit(1000, time.Minute), hedge.WithFollowUp(0))
 		c := &cutServer{failures: 1, text: silentCut}
 		c.slow = true
 		var outcome stats.Outcome

@@ -178,22 +178,26 @@ func TestGRPCDefinition_TheDeadlineSpansAllAttempts(t *testing.T) {
 		{"one has failed", []step{fails(5*ms, codes.Unavailable), silent(), silent(), silent()}, codes.Unavailable},
 		{"while the next is awaited", []step{fails(5*ms, codes.Unavailable, "90")}, codes.Unavailable},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithTimeout(t.Context(), 50*ms)
-				defer cancel()
-				st := &stub{steps: tc.steps}
-				began := time.Now()
-				err := st.call(ctx, configured(t, hedging(four)), wrapperspb.Int64(0))
-				if status.Code(err) != tc.want || time.Since(began) != 50*ms {
-					t.Errorf("%v after %v", err, time.Since(began))
-				}
-				synctest.Wait()
-				if n := len(st.sent()); n != len(tc.steps) {
-					t.Errorf("%d attempts have ended, want %d", n, len(tc.steps))
-				}
+		for name, option := range map[string]hedge.Option{
+			"": hedge.WithFollowUp(0), ", followed": hedge.WithFollowUp(100), ", no resets": hedge.WithResetLimit(0, 0),
+		} {
+			t.Run(tc.name+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					ctx, cancel := context.WithTimeout(t.Context(), 50*ms)
+					defer cancel()
+					st := &stub{steps: tc.steps}
+					began := time.Now()
+					err := st.call(ctx, configured(t, hedging(four), option), wrapperspb.Int64(0))
+					if status.Code(err) != tc.want || time.Since(began) != 50*ms {
+						t.Errorf("%v after %v", err, time.Since(began))
+					}
+					synctest.Wait()
+					if n := len(st.sent()); n != len(tc.steps) {
+						t.Errorf("%d attempts have ended, want %d", n, len(tc.steps))
+					}
+				})
 			})
-		})
+		}
 	}
 }
 
@@ -220,7 +224,7 @@ func TestGRPCDefinition_Throttling(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := configured(t, hedging(tc.policy, `, "retryThrottling": {"maxTokens": 4, "tokenRatio": 0.5}`))
+				s := configured(t, hedging(tc.policy, `, "retryThrottling": {"maxTokens": 4, "tokenRatio": 0.5}`), hedge.WithFollowUp(0))
 				for i, steps := range tc.calls {
 					st := &stub{steps: steps}
 					_ = st.call(t.Context(), s, wrapperspb.Int64(0))

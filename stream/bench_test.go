@@ -50,7 +50,7 @@ func TestCost_Allocations(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	open := stream.Interceptor(hedgetest.Fixed(t, time.Hour))
+	open := stream.Interceptor(hedgetest.Fixed(t, time.Hour, hedge.WithFollowUp(0)))
 	ctx := t.Context()
 	req, reply := &testpb.Request{}, &testpb.Reply{}
 	first := func(st grpc.ClientStream, err error) grpc.ClientStream {

@@ -96,7 +96,7 @@ func TestDetached_OpaqueRequest(t *testing.T) {
 func TestDetached_PlannedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(testserver.Plan{Delay: time.Minute}, testserver.Plan{})})
-		s := hedgetest.Fixed(t, 10*ms, hedge.WithResetLimit(16, time.Hour), hedge.WithMaxHedges(1),
+		s := hedgetest.Fixed(t, 10*ms, hedge.WithResetLimit(16, time.Hour), hedge.WithMaxHedges(1), hedge.WithFollowUp(0),
 			hedge.WithCost(func(context.Context, string, any) float64 { return 1 }))
 		client := dial(t, cluster, s)
 		open := func() grpc.ServerStreamingClient[testpb.Reply] {

@@ -84,6 +84,9 @@ func (x *runner) sameConnection(conn string) bool {
 // for that reason. The lock must be held.
 func (x *runner) checkCaller() Attempts {
 	err := x.ctx.Err()
+	if deadline, ok := x.ctx.Deadline(); err == nil && x.plan.Detached && ok && !time.Now().Before(deadline) {
+		err = context.DeadlineExceeded // contexts of detached attempts end at the same instant, perhaps a little earlier
+	}
 	if err == nil || x.delivered || x.report.decided || x.report.CallerGone != CallerStayed {
 		return 0
 	}

@@ -15,11 +15,11 @@ import (
 	"github.com/grpchedge/hedge/stream"
 )
 
-// New is [hedge.New] for a test, which fails if the options have an error. No loser is followed, unless the options say so: each
-// is cancelled at once.
+// New is [hedge.New] for a test, which fails if the options have an error. A few losers are followed, as everywhere: a test that
+// counts losers must turn that off.
 func New(tb testing.TB, opts ...hedge.Option) *hedge.Scheduler {
 	tb.Helper()
-	s, err := hedge.New(append([]hedge.Option{hedge.WithFollowUp(0)}, opts...)...)
+	s, err := hedge.New(opts...)
 	if err != nil {
 		tb.Fatal(err)
 	}
