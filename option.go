@@ -241,9 +241,8 @@ func WithNonFatalCodes(nonFatal ...codes.Code) Option {
 }
 
 // WithResetLimit sets how many losing attempts of a target are reset on the wire, by all its connections together: at most n in
-// any time of per. n is 0 or more, and per at least a millisecond. With n = 0 no loser is reset as long as it can be left to
-// run; per is then ignored. Without the option all losers are reset until a server says that there were too many: see
-// [stats.Resets].
+// any time of per. n is 0 or more, and per at least a millisecond. With n = 0 no loser is reset as long as it can be left to run;
+// per is then ignored. Without the option all losers are reset until a server says that there were too many: see [stats.Resets].
 func WithResetLimit(n int, per time.Duration) Option {
 	err := refuse(n < 0 || per < time.Millisecond && n > 0 || per < 0,
 		"WithResetLimit(%d, %v): the number must be at least 0, and the time at least %v", n, per, time.Millisecond)

@@ -22,9 +22,8 @@ type Trace struct {
 	// HedgeSent is called just before a hedge is sent, on the hedge's goroutine. If the call is decided at that moment,
 	// CallDecided may be called first.
 	HedgeSent func(stats.HedgeSent)
-	// HedgeHeldBack is called when a hedge is due and is not sent, once for each hedge and reason, as [stats.Counts]
-	// counts them. It is also called when a server pushes back, and when a request or a reply cannot be copied for a
-	// hedge.
+	// HedgeHeldBack is called when a hedge is due and is not sent, once for each hedge and reason, as [stats.Counts] counts them.
+	// It is also called when a server pushes back, and when a request or a reply cannot be copied for a hedge.
 	HedgeHeldBack func(stats.HedgeHeldBack)
 	// AttemptLost is called for each attempt that was in flight when another one decided the call. It is not called if
 	// the caller gave up, or its deadline passed, before.
@@ -32,17 +31,14 @@ type Trace struct {
 	// CallDecided is called on the caller's goroutine when a call ends for which at least one hedge was sent, after
 	// AttemptLost. A stream is decided by its first message, or by whatever else ends its race.
 	CallDecided func(stats.CallDecided)
-	// HedgingStepped is called when Auto steps down for a method, steps up again, or has another reason for the step
-	// down.
+	// HedgingStepped is called when Auto steps down for a method, steps up again, or has another reason for the step down.
 	HedgingStepped func(stats.HedgingStepped)
-	// DistributionChanged is called when the latencies of a method change at once. All that was learned before is
-	// then forgotten.
+	// DistributionChanged is called when the latencies of a method change at once. All that was learned before is then forgotten.
 	DistributionChanged func(stats.DistributionChanged)
 }
 
-// WithTrace calls the functions of t when something happens. They cost nothing unless a hedge becomes due. If the option
-// is given more than once, all of them are called, in the order of the options. t must not be nil. Later changes of t
-// have no effect.
+// WithTrace calls the functions of t when something happens. They cost nothing unless a hedge becomes due. If the option is given
+// more than once, all of them are called, in the order of the options. t must not be nil. Later changes of t have no effect.
 func WithTrace(t *Trace) Option {
 	return option("WithTrace", refuse(t == nil, "WithTrace(nil): there must be a trace"), func(c *settings.Config) {
 		if made := t.Made; made != nil {
@@ -67,7 +63,6 @@ var ErrLost = race.ErrLost
 //		Stack []byte // the stack of the hedge's goroutine, as runtime/debug.Stack formats it, without its first line
 //	}
 //
-// A *Panic is an error. Error returns the value and the stack. Unwrap returns the value if that is an error, so that
-// [errors.Is] and [errors.As] find it. A panic of the primary happens on the caller's goroutine, and its value is
-// unchanged.
+// A *Panic is an error. Error returns the value and the stack. Unwrap returns the value if that is an error, so that [errors.Is]
+// and [errors.As] find it. A panic of the primary happens on the caller's goroutine, and its value is unchanged.
 type Panic = race.Panic

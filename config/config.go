@@ -1,8 +1,7 @@
 // Package config makes the options of package hedge from JSON, and JSON from the options that a scheduler has.
 //
 // The configuration is one JSON object. Each field has the name of an option without its With: "maxHedges": 2 is
-// hedge.WithMaxHedges(2). Options that take a Go function have no field. docs/configuration.md of this module lists all
-// fields.
+// hedge.WithMaxHedges(2). Options that take a Go function have no field. docs/configuration.md of this module lists all fields.
 //
 // Both functions may be called concurrently.
 package config

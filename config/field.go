@@ -117,8 +117,7 @@ func object(path string, raw json.RawMessage, allowed string, names []string, va
 	return given, err
 }
 
-// rules is the field of an option that applies others to what matches a pattern: an object from patterns to objects of
-// fields.
+// rules is the field of an option that applies others to what matches a pattern: an object from patterns to objects of fields.
 func rules(option string, where settings.Scope, set func(pattern string, opts ...hedge.Option) hedge.Option, get func(*settings.Config) []settings.Rule) field {
 	return field{option, func(path string, raw json.RawMessage) ([]hedge.Option, error) {
 		members, err := membersOf(path, raw, "an object")

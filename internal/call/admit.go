@@ -57,8 +57,7 @@ func notSent(c *Call, d *feature.Due, v feature.Verdict) race.Event {
 	return e
 }
 
-// retryFloor is the least time after which a hedge that was held back is considered again: timers are not much
-// more precise.
+// retryFloor is the least time after which a hedge that was held back is considered again: timers are not much more precise.
 const retryFloor = 250 * time.Microsecond
 
 // again is the age of the call at which a hedge that is held back is considered again.

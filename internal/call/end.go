@@ -197,8 +197,7 @@ func pretend(c *Call, age time.Duration) {
 	})
 }
 
-// LoserPanicked says that an attempt panicked after the call was decided. It may be called at any time, from
-// any goroutine.
+// LoserPanicked says that an attempt panicked after the call was decided. It may be called at any time, from any goroutine.
 func (c *Call) LoserPanicked() {
 	if c.method != nil {
 		c.method.Counters.Update(func(s *stats.Counts) { s.LoserPanics++ })

@@ -6,8 +6,7 @@ import (
 	"github.com/grpchedge/hedge/budget"
 )
 
-// Payment is what pays for the hedges of a call: the target's budget and, where a rule gives the method one, its own as
-// well.
+// Payment is what pays for the hedges of a call: the target's budget and, where a rule gives the method one, its own as well.
 type Payment struct {
 	Target, Own *budget.Bucket // Own is nil if the method has none
 	Cost        float64        // of the call, in calls

@@ -89,7 +89,7 @@ func (s *Settings) PlugIn(f Features) {
 	s.gate(true, trigger.Drawn{})
 	s.gate(plain, otherbackend.Ready{})
 	s.gate(s.OtherBackendOnly, otherbackend.Only{NoPolicy: f.NoPolicy})
-	s.gate(true, resets.Gate{Resets: f.Resets})
+	s.gate(true, f.Resets)
 	s.gate(f.Guard != nil && !s.Unbudgeted(), f.Guard)
 	s.gate(!s.Unbudgeted(), payment.Budget{})
 

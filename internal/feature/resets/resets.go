@@ -6,6 +6,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/grpchedge/hedge/internal/feature"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -109,10 +112,10 @@ func (r *Resets) Suspects(err error, now time.Time) bool {
 	return now.UnixNano()-r.lastAt.Load() <= int64(memory) && ConnectionEnded(err)
 }
 
-// Watch makes attempts watched from now on, because one failed with an error that Suspects.
-func (r *Resets) Watch(now time.Time) { r.watchUntil(now.Add(watch)) }
-
-func (r *Resets) watchUntil(t time.Time) { r.watched.Store(max(r.watched.Load(), t.UnixNano())) }
+// Watch makes attempts watched for a time, because one failed with an error that Suspects.
+func (r *Resets) Watch(from time.Time) {
+	r.watched.Store(max(r.watched.Load(), from.Add(watch).UnixNano()))
+}
 
 // Watches reports whether the header, the trailer and the peer of an attempt that begins now are of interest, should it fail:
 // they cost too much to ask for them always.
@@ -141,7 +144,7 @@ func (r *Resets) Cut(c Cut, began, now time.Time) (blamed bool) {
 func (r *Resets) keepCalm(c Calm) {
 	r.calm = c
 	r.limited.Store(true)
-	r.watchUntil(c.Until.Add(watch))
+	r.Watch(c.Until)
 }
 
 // Report returns what is known.
@@ -167,5 +170,32 @@ func (r *Resets) Restore(c Calm, now time.Time) {
 	}
 	if now.Before(c.Until) {
 		r.keepCalm(c)
+	}
+}
+
+// Admit is the gate of hedges whose primary could not be reset if they won. It holds a hedge back while no reset may be sent, and
+// its primary cannot be left. A call that began before resets were limited waits for up to three times its delay, because its
+// primary may hang. A call that cannot run detached, because its attempts share the request, waits as long as there is no reset.
+func (r *Resets) Admit(d *feature.Due) feature.Verdict {
+	if d.OffWire || d.Report.Repeated || d.Report.Detached {
+		return feature.Pass
+	}
+	if soon := d.Age() < 3*d.Delay; (soon || d.Detached) && r.Spent(d.Now) {
+		return feature.Later(stats.ResetsSpent)
+	}
+	return feature.Pass
+}
+
+// Judge sets in e whether an attempt that failed with err may have lost its connection, and whether resets are to blame. Its call
+// began at the given time, on conn, which may be nil.
+func (r *Resets) Judge(e *race.Event, err error, seen race.Seen, began time.Time, conn feature.Conn) {
+	kind := CutOf(err)
+	if e.Cut = kind != None && (seen.Peer == nil || seen.Nothing()); !e.Cut {
+		return
+	}
+	// An attempt that was not watched has the state of the connection for evidence. With several connections, it may be ready.
+	ended := seen.Nothing() || seen.Peer == nil && conn != nil && conn.GetState() != connectivity.Ready
+	if e.Repeat = ended && r.Cut(kind, began, time.Now()); kind == NoReason {
+		e.Conn = seen.Connection()
 	}
 }
