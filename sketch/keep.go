@@ -93,9 +93,9 @@ func (w *Window) kept(now time.Time, room *[slots]*slot) []*slot {
 	return all
 }
 
-// newestKept is Newest of a window that keeps calls: the slots of the last step, or, where these hold few calls, the last slot,
-// with the one before if that holds hardly any.
-func (w *Window) newestKept(now time.Time) Mark {
+// Newest returns the mark from which on the newest calls were counted: those of the last step, or, where these are few, of the last
+// slot, with the one before if that holds hardly any.
+func (w *Window) Newest(now time.Time) Mark {
 	var room [slots]*slot
 	step, all := w.epoch(now), w.kept(now, &room)
 	calls, mark := int64(0), w.Mark(now)

@@ -109,14 +109,6 @@ func (w *Window) Split(now time.Time, from, at Mark) (before, since *Distributio
 // Mark returns the mark of the step that a time lies in.
 func (w *Window) Mark(at time.Time) Mark { return Mark(w.epoch(at) - w.held.Load()) }
 
-// Newest returns the mark from which on the newest calls were counted: those of one whole step at least.
-func (w *Window) Newest(now time.Time) Mark {
-	if w.keep > 0 {
-		return w.newestKept(now)
-	}
-	return w.Mark(now.Add(-w.step))
-}
-
 // Step is the time after which the next slot takes over: a fifteenth of the window.
 func (w *Window) Step() time.Duration { return w.step }
 

@@ -39,7 +39,7 @@ func (c *Config) following(plan knee.Plan, now time.Time, d *sketch.Distribution
 
 // take makes the estimate the trigger's quantile of d.
 func (l *Learner) take(c *Config, now time.Time, d *sketch.Distribution) {
-	if l.schedule.learned.Load()+l.inherited.calls() < int64(c.WarmupCalls) {
+	if l.schedule.learned.Load()+l.takenCalls() < int64(c.WarmupCalls) {
 		return // what was taken over has just been forgotten
 	}
 	delay, ok := d.Quantile(c.Quantile)

@@ -24,11 +24,11 @@ type Learner struct {
 	current atomic.Pointer[Estimate] // nil until learned
 	draws   atomic.Uint64
 
-	schedule  schedule
-	window    *sketch.Window // what primaries took
-	hedges    hedges
-	rests     rests
-	inherited inherited
+	schedule schedule
+	window   *sketch.Window // what primaries took
+	hedges   hedges
+	rests    rests
+	taken    atomic.Pointer[taken] // over; nil: nothing, or it has no weight any more
 
 	// The rest is used only by the goroutine that computes.
 	judgement judgement
@@ -59,7 +59,7 @@ func (l *Learner) Start(c *Config, p Place) {
 	l.run = func(choose func()) { go choose() }
 	l.window = sketch.NewKeeping(p.Memory, c.Window, 1000)
 	l.since = math.MinInt64
-	l.hedges.memory, l.rests.memory, l.inherited.memory = p.Memory, p.Memory, p.Memory
+	l.hedges.memory, l.rests.memory = p.Memory, p.Memory
 	l.schedule.epoch = p.Epoch
 	l.schedule.nextTime.Store(neverLearned)
 }
@@ -158,7 +158,7 @@ func (l *Learner) HedgedCall(age, rest time.Duration, hedges int) {
 // look computes the estimate anew, after n records, unless too little is known for one, another goroutine does so, or it is not
 // this learner's turn.
 func (l *Learner) look(c *Config, now time.Time, n int64) {
-	known, at := n+l.inherited.calls(), l.schedule.at(now)
+	known, at := n+l.takenCalls(), l.schedule.at(now)
 	if known < int64(c.WarmupCalls) || !l.schedule.busy.CompareAndSwap(false, true) {
 		return
 	}
@@ -222,7 +222,7 @@ func (l *Learner) lately(now time.Time) (all, newest *sketch.Distribution) {
 	if knee.Changed(before, newest, lately) {
 		l.since, l.changed = at, now
 		l.changes = append(l.changes, nil)
-		l.inherited.forget()
+		l.forgetTaken()
 		l.forgetHedges()
 		return newest, newest
 	}

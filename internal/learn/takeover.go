@@ -3,7 +3,6 @@ package learn
 import (
 	"math"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/grpchedge/hedge/internal/knee"
@@ -46,31 +45,23 @@ const (
 	fades = 1000
 )
 
-// inherited is what was taken over from another learner, as long as it has a weight.
-type inherited struct {
-	memory *sketch.Meter
-	taken  atomic.Pointer[taken] // nil: nothing, or no more
-}
-
-// taken never changes.
+// taken is what was taken over from another learner. It never changes.
 type taken struct {
 	Knowledge
 	calls int64 // that it counts for
 }
 
-func (t *taken) bytes() int64 { return t.Knowledge.Bytes() + takenBytes }
-
-// calls is for how many calls it counts, until the learner's own show whether it is true.
-func (i *inherited) calls() int64 {
-	if t := i.taken.Load(); t != nil {
+// takenCalls is for how many calls counts what was taken over, until the learner's own show whether it is true.
+func (l *Learner) takenCalls() int64 {
+	if t := l.taken.Load(); t != nil {
 		return t.calls
 	}
 	return 0
 }
 
-func (i *inherited) forget() {
-	if t := i.taken.Swap(nil); t != nil {
-		i.memory.Add(-t.bytes())
+func (l *Learner) forgetTaken() {
+	if t := l.taken.Swap(nil); t != nil {
+		l.place.Memory.Add(-takenBytes - t.Bytes())
 	}
 }
 
@@ -84,8 +75,8 @@ func (l *Learner) TakeOver(k Knowledge) {
 	scale := min(1, fades/calls)
 	t := &taken{calls: int64(math.Round(calls * scale))}
 	t.Primaries, t.Hedges = k.Primaries.Times(scale), k.Hedges.Times(scale)
-	l.place.Memory.Add(t.bytes())
-	l.inherited.taken.Store(t)
+	l.place.Memory.Add(takenBytes + t.Bytes())
+	l.taken.Store(t)
 	if l.config.Load().Auto {
 		l.rests.take(k.Outcomes, scale)
 	}
@@ -94,7 +85,7 @@ func (l *Learner) TakeOver(k Knowledge) {
 // First returns the estimate for a call that has found none: from what was taken over, if that is enough for one.
 func (l *Learner) First(now time.Time) *Estimate {
 	c := l.config.Load()
-	if calls := l.inherited.calls(); calls == 0 || calls < int64(c.WarmupCalls) {
+	if calls := l.takenCalls(); calls == 0 || calls < int64(c.WarmupCalls) {
 		return nil
 	}
 	if l.current.Load() == nil && l.schedule.busy.CompareAndSwap(false, true) {
@@ -106,7 +97,7 @@ func (l *Learner) First(now time.Time) *Estimate {
 
 // left returns what was taken over, with the weight that is left after so many calls of the learner's own.
 func (l *Learner) left() (k Knowledge) {
-	if t, weight := l.inherited.taken.Load(), 1-float64(l.schedule.learned.Load())/fades; t != nil && weight > 0 {
+	if t, weight := l.taken.Load(), 1-float64(l.schedule.learned.Load())/fades; t != nil && weight > 0 {
 		k.Primaries, k.Hedges = t.Primaries.Times(weight), t.Hedges.Times(weight)
 	}
 	return k
@@ -124,7 +115,7 @@ func (l *Learner) knownHedges(now time.Time) *sketch.Distribution {
 // checkInherited adds what was taken over to the calls of the window, unless they contradict it: then it is forgotten. Some of
 // them are from earlier than the last step.
 func (l *Learner) checkInherited(calls, earlier *sketch.Distribution) *sketch.Distribution {
-	t, own := l.inherited.taken.Load(), l.schedule.learned.Load()
+	t, own := l.taken.Load(), l.schedule.learned.Load()
 	if t == nil {
 		return calls
 	}
@@ -134,9 +125,9 @@ func (l *Learner) checkInherited(calls, earlier *sketch.Distribution) *sketch.Di
 	}
 	switch {
 	case own >= fades:
-		l.inherited.forget()
+		l.forgetTaken()
 	case knee.Contradicts(expected, calls, earlier):
-		l.inherited.forget()
+		l.forgetTaken()
 		l.forgetHedges()
 		if own < int64(l.config.Load().WarmupCalls) {
 			l.current.Store(nil)
