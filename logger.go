@@ -3,6 +3,7 @@ package hedge
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -31,7 +32,7 @@ import (
 // logger is used concurrently, and under no lock. l must not be nil.
 func WithLogger(l *slog.Logger) Option {
 	return option("WithLogger", refuse(l == nil, "WithLogger(nil): there must be a logger"), func(c *settings.Config) {
-		j := &journal{logger: l}
+		j := &journal{logger: l, states: map[stateKey]*state{}}
 		c.Traces = append(c.Traces, j.trace())
 	})
 }
@@ -68,24 +69,36 @@ type state struct {
 	heldBack int
 }
 
-var (
-	begins = map[stats.Reason]string{stats.BudgetExhausted: "hedging budget ran dry", stats.Throttled: "hedging throttled"}
-	ends   = map[stats.Reason]string{stats.BudgetExhausted: "hedging budget pays again", stats.Throttled: "hedging no longer throttled"}
-)
+// heldBack are the reasons that are logged, when they begin to hold hedges back and when that is over.
+var heldBack = map[stats.Reason]struct{ begins, ends string }{
+	stats.BudgetExhausted: {"hedging budget ran dry", "hedging budget pays again"},
+	stats.Throttled:       {"hedging throttled", "hedging no longer throttled"},
+}
 
 func (j *journal) trace() *settings.Trace {
 	return &settings.Trace{
-		NothingSelected: j.nothingSelected,
-		OddCost:         j.oddCost,
+		NothingSelected: func(n settings.NothingSelected) {
+			if !j.heldBack(stateKey{n.Target, stats.NotSelected}, time.Now()) {
+				return // the target was forgotten, and came back
+			}
+			attrs := []slog.Attr{slog.String("target", n.Target), slog.Any("methods", n.Methods)}
+			if n.More > 0 {
+				attrs = append(attrs, slog.Int("more", n.More))
+			}
+			j.log(slog.LevelWarn, n.Why, attrs...)
+		},
+		OddCost: func(o settings.OddCost) {
+			j.log(slog.LevelWarn, "hedging cost invalid", append(of(o.Target, o.Method, ""), slog.Float64("cost", o.Cost))...)
+		},
 		HedgeHeldBack: func(h stats.HedgeHeldBack) {
-			if begins[h.Reason] != "" && j.heldBack(stateKey{h.Target, h.Reason}, time.Now()) {
-				j.log(slog.LevelWarn, begins[h.Reason], slog.String("target", h.Target), slog.String("method", h.Method))
+			if text, ok := heldBack[h.Reason]; ok && j.heldBack(stateKey{h.Target, h.Reason}, time.Now()) {
+				j.log(slog.LevelWarn, text.begins, of(h.Target, h.Method, "")...)
 			}
 		},
 		HedgeSent: func(h stats.HedgeSent) {
-			for reason, message := range ends {
+			for reason, text := range heldBack {
 				if n, ended := j.sent(stateKey{h.Target, reason}, time.Now()); ended {
-					j.log(slog.LevelInfo, message, slog.String("target", h.Target), slog.Int("held_back", n))
+					j.log(slog.LevelInfo, text.ends, slog.String("target", h.Target), slog.Int("held_back", n))
 				}
 			}
 		},
@@ -103,21 +116,6 @@ func (j *journal) trace() *settings.Trace {
 	}
 }
 
-func (j *journal) nothingSelected(n settings.NothingSelected) {
-	if !j.heldBack(stateKey{n.Target, stats.NotSelected}, time.Now()) {
-		return // the target was forgotten, and came back
-	}
-	attrs := []slog.Attr{slog.String("target", n.Target), slog.Any("methods", n.Methods)}
-	if n.More > 0 {
-		attrs = append(attrs, slog.Int("more", n.More))
-	}
-	j.log(slog.LevelWarn, n.Why, attrs...)
-}
-
-func (j *journal) oddCost(o settings.OddCost) {
-	j.log(slog.LevelWarn, "hedging cost invalid", append(of(o.Target, o.Method, ""), slog.Float64("cost", o.Cost))...)
-}
-
 func of(target, method, class string) []slog.Attr {
 	attrs := []slog.Attr{slog.String("target", target), slog.String("method", method)}
 	if class != "" {
@@ -126,15 +124,20 @@ func of(target, method, class string) []slog.Attr {
 	return attrs
 }
 
-// heldBack notes that a hedge was held back, and reports whether that is to be logged.
+// heldBack notes that a hedge was held back, and reports whether that is to be logged. It is not if there are too many states.
 func (j *journal) heldBack(key stateKey, now time.Time) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	s := j.states[key]
 	if s == nil {
-		if s = j.remember(key, now); s == nil {
+		if len(j.states) >= mostRemembered {
+			maps.DeleteFunc(j.states, func(_ stateKey, s *state) bool { return now.Sub(s.last) > againAfter })
+		}
+		if len(j.states) >= mostRemembered {
 			return false
 		}
+		s = &state{}
+		j.states[key] = s
 	}
 	s.heldBack++
 	s.last = now
@@ -156,26 +159,6 @@ func (j *journal) sent(key stateKey, now time.Time) (heldBack int, over bool) {
 	heldBack, over = s.heldBack, s.told
 	s.heldBack, s.told = 0, false
 	return heldBack, over
-}
-
-// remember makes the state of a target. It returns nil if there are too many.
-func (j *journal) remember(key stateKey, now time.Time) *state {
-	if j.states == nil {
-		j.states = map[stateKey]*state{}
-	}
-	if len(j.states) >= mostRemembered {
-		for k, s := range j.states {
-			if now.Sub(s.last) > againAfter {
-				delete(j.states, k)
-			}
-		}
-	}
-	if len(j.states) >= mostRemembered {
-		return nil
-	}
-	s := &state{}
-	j.states[key] = s
-	return s
 }
 
 // log logs a record, unless there were too many lately.
