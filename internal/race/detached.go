@@ -66,6 +66,7 @@ func (x *runner) primary() {
 			x.free(0)
 		}
 	}()
+	growStack(0)
 	err := x.entrant.Primary()
 	judged := x.plan.judge(x.entrant, err)
 	if err != nil { // Failure says whether; this begins to watch the attempts that come

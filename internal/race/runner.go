@@ -196,6 +196,7 @@ func (x *runner) prepare(n uint8) Event {
 func (x *runner) run(n uint8) {
 	h := &x.hedges[n]
 	x.policy.Sent(int(n))
+	growStack(int(n))
 	err := h.attempt.Run(h.ctx)
 	e := ended(x.policy, n, h.attempt, err, x.plan.judge(h.attempt, err))
 	if a := x.handle(e, err); !a.Kept && (!a.Decided || a.Winner != n) {
@@ -271,4 +272,13 @@ func (x *runner) commit() bool {
 	x.mu.Unlock()
 	x.cancel(cancel)
 	return primary
+}
+
+// growStack grows the stack of a goroutine that has just begun to what a call of gRPC needs, in one step. If the call grows it,
+// all frames of the call are copied, several times, which takes a tenth of the time of a short call.
+//
+//go:noinline
+func growStack(n int) byte {
+	var room [6 << 10]byte
+	return room[n]
 }
