@@ -1,7 +1,6 @@
 package hedgeotel
 
 import (
-	"slices"
 	"sync"
 
 	"go.opentelemetry.io/otel/metric"
@@ -10,12 +9,9 @@ import (
 )
 
 // counts are the calls, and then what outcomes lists, of one pair of target and method, or of all that are not told apart.
-type counts []int64
+type counts [1 + len(outcomes)]int64
 
-func noCounts() counts { return make(counts, 1+len(outcomes)) }
-
-func countsOf(s *stats.Counts) counts {
-	c := noCounts()
+func countsOf(s *stats.Counts) (c counts) {
 	c[0] = s.Calls
 	for n, o := range outcomes {
 		c[1+n] = o.count(s)
@@ -24,14 +20,14 @@ func countsOf(s *stats.Counts) counts {
 }
 
 // add adds others so many times.
-func (c counts) add(others counts, times int64) {
+func (c *counts) add(others counts, times int64) {
 	for n := range c {
 		c[n] += times * others[n]
 	}
 }
 
 // beganAgain reports whether the counts are of a method that was forgotten and has come back since it had others.
-func (c counts) beganAgain(before counts) bool {
+func (c *counts) beganAgain(before counts) bool {
 	for n := range c {
 		if c[n] < before[n] {
 			return true
@@ -50,22 +46,17 @@ type totals struct {
 	other counts
 }
 
-func newTotals() *totals { return &totals{of: map[*labels]counts{}, other: noCounts()} }
-
 // add adds what was counted since the last reading. sum must have been read before the rows. If it were read after them, calls
 // in between would count in "other" although their methods have names.
 func (t *totals) add(sum *stats.Counts, rows map[*labels]*stats.Counts) {
 	read := map[*labels]counts{}
 	for l, row := range rows {
-		now := countsOf(row)
-		read[l] = now
-		if t.of[l] == nil {
-			t.of[l] = noCounts()
+		now, of, before := countsOf(row), t.of[l], t.rows[l]
+		of.add(now, 1)
+		if !now.beganAgain(before) {
+			of.add(before, -1)
 		}
-		t.of[l].add(now, 1)
-		if before := t.rows[l]; before != nil && !now.beganAgain(before) {
-			t.of[l].add(before, -1)
-		}
+		read[l], t.of[l] = now, of
 	}
 	t.rows = read
 	rest := countsOf(sum)
@@ -79,17 +70,16 @@ func (t *totals) add(sum *stats.Counts, rows map[*labels]*stats.Counts) {
 
 // observe reports the totals.
 func (t *totals) observe(m *metrics, to metric.Observer) {
+	observe := func(l *labels, c counts) {
+		to.ObserveInt64(m.calls, c[0], l.option)
+		for n := range outcomes {
+			to.ObserveInt64(m.decisions, c[1+n], l.decisions[n])
+		}
+	}
 	for l, c := range t.of {
-		c.observe(m, to, l)
+		observe(l, c)
 	}
-	if slices.Max(t.other) > 0 {
-		t.other.observe(m, to, others)
-	}
-}
-
-func (c counts) observe(m *metrics, to metric.Observer, l *labels) {
-	to.ObserveInt64(m.calls, c[0], l.option)
-	for n := range outcomes {
-		to.ObserveInt64(m.decisions, c[1+n], l.decisions[n])
+	if t.other != (counts{}) {
+		observe(others, t.other)
 	}
 }

@@ -35,7 +35,7 @@ func Outcomes() []string {
 	return names
 }
 
-var outcomes = []struct {
+var outcomes = [...]struct {
 	name  string
 	count func(*stats.Counts) int64
 }{
@@ -100,8 +100,8 @@ func read(m *stats.Method, is func(gauge string, value float64, which ...string)
 }
 
 func newMetrics(o Options) (*metrics, error) {
-	names := newNames(cmp.Or(o.MaxMethods, defaultMethods))
-	m := &metrics{meter: o.MeterProvider.Meter("github.com/grpchedge/hedge/otel"), names: names, totals: newTotals()}
+	m := &metrics{meter: o.MeterProvider.Meter("github.com/grpchedge/hedge/otel"),
+		names: &names{most: cmp.Or(o.MaxMethods, defaultMethods)}, totals: &totals{of: map[*labels]counts{}}}
 	errs := make([]error, 4)
 	m.hedges, errs[0] = m.meter.Int64Histogram("grpc.client.call.hedges", metric.WithUnit("{hedge}"),
 		metric.WithDescription("Number of hedges sent during the client call. Calls without a hedge are not counted."),

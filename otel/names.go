@@ -12,11 +12,32 @@ import (
 
 // names bounds the attributes that metrics have, and keeps them, so that recording makes none.
 type names struct {
-	most int
+	most    int
+	methods bounded[method, *labels]
+	targets bounded[string, metric.MeasurementOption]
+}
 
-	mu      sync.RWMutex
-	methods map[method]*labels
-	targets map[string]metric.MeasurementOption
+// bounded has the attributes of the first keys that were asked for.
+type bounded[K comparable, V any] struct {
+	mu    sync.Mutex
+	known map[K]V
+}
+
+// of returns the attributes of a key; other if there are as many keys as may be.
+func (b *bounded[K, V]) of(key K, most int, other V, create func(K) V) V {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if v, ok := b.known[key]; ok {
+		return v
+	}
+	if len(b.known) >= most {
+		return other
+	}
+	if b.known == nil {
+		b.known = map[K]V{}
+	}
+	b.known[key] = create(key)
+	return b.known[key]
 }
 
 type method struct{ target, name string }
@@ -27,45 +48,19 @@ type labels struct {
 	decisions []metric.MeasurementOption // as outcomes
 }
 
-func newNames(most int) *names {
-	return &names{most: most, methods: map[method]*labels{}, targets: map[string]metric.MeasurementOption{}}
-}
-
 // others are the methods of all targets that are not told apart.
 var others = newLabels(method{"other", "other"})
 
 // of returns the attributes of a method.
 func (n *names) of(target, name string) *labels {
-	key := method{target, name}
-	n.mu.RLock()
-	l := n.methods[key]
-	n.mu.RUnlock()
-	if l != nil {
-		return l
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if l = n.methods[key]; l != nil {
-		return l
-	}
-	if len(n.methods) >= n.most {
-		return others
-	}
-	l = newLabels(key)
-	n.methods[key] = l
-	return l
+	return n.methods.of(method{target, name}, n.most, others, newLabels)
 }
 
 // ofTarget returns the attribute of a target; nil if it is not told apart.
 func (n *names) ofTarget(target string) metric.MeasurementOption {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	o := n.targets[target]
-	if o == nil && len(n.targets) < n.most {
-		o = set(attribute.String("grpc.target", canonical(target)))
-		n.targets[target] = o
-	}
-	return o
+	return n.targets.of(target, n.most, nil, func(string) metric.MeasurementOption {
+		return set(attribute.String("grpc.target", canonical(target)))
+	})
 }
 
 func newLabels(of method) *labels {
