@@ -77,14 +77,14 @@ func refuse(outOfRange bool, format string, args ...any) error {
 // the methods of both are hedged. A hedge of a read-only method may end the call with a final status, such as NOT_FOUND: see
 // [WithNonFatalCodes]. If a replica lags behind the others, its NOT_FOUND may be out of date.
 func WithReadOnlyMethods(patterns ...string) Option {
-	return named("WithReadOnlyMethods", func(c *settings.Config) error { return addPatterns(&c.ReadOnly, "WithReadOnlyMethods", patterns) })
+	return adding("WithReadOnlyMethods", patterns, func(c *settings.Config) *[]string { return &c.ReadOnly })
 }
 
 // WithMethods hedges the full methods that match one of the patterns, such as "/pkg.Svc/Get" or "/pkg.Svc/Get*". The syntax is
 // that of [path.Match]: * stands for any characters but a slash. At least one pattern is needed. If the option is given more
 // than once, all patterns apply. Calls of other methods are not hedged, and nothing is learned from them.
 func WithMethods(patterns ...string) Option {
-	return named("WithMethods", func(c *settings.Config) error { return addPatterns(&c.Methods, "WithMethods", patterns) })
+	return adding("WithMethods", patterns, func(c *settings.Config) *[]string { return &c.Methods })
 }
 
 // WithIdempotentOnly hedges the methods whose protobuf definition sets idempotency_level to NO_SIDE_EFFECTS or IDEMPOTENT, and
@@ -109,17 +109,15 @@ func checkSelection(c *settings.Config) error {
 		"WithReadOnlyMethods, WithMethods, WithServiceConfig and WithAllMethods")
 }
 
-func addPatterns(to *[]string, option string, patterns []string) error {
-	if len(patterns) == 0 {
-		return fmt.Errorf("hedge: %s(): at least one pattern is needed", option)
-	}
+// adding returns the option of a name that adds patterns to others.
+func adding(name string, patterns []string, to func(*settings.Config) *[]string) Option {
+	err := refuse(len(patterns) == 0, "%s(): at least one pattern is needed", name)
 	for _, p := range patterns {
-		if err := pattern.Check(p); err != nil {
-			return fmt.Errorf("hedge: %s(%q): %w", option, p, err)
+		if wrong := pattern.Check(p); wrong != nil && err == nil {
+			err = fmt.Errorf("hedge: %s(%q): %w", name, p, wrong)
 		}
 	}
-	*to = append(*to, patterns...)
-	return nil
+	return option(name, err, func(c *settings.Config) { *to(c) = append(*to(c), patterns...) })
 }
 
 // WithServiceConfig hedges the methods that have a hedgingPolicy in a gRPC service config, as gRPC defines it. json is the

@@ -57,7 +57,7 @@ func WithTargetOptions(targets string, opts ...Option) Option {
 }
 
 // newRule checks the options of a rule, and returns it. patternErr is the error of its pattern, if it has one.
-func newRule(option, pattern string, patternErr error, opts []Option, where settings.Scope) (settings.Rule, error) {
+func newRule(option, pattern string, patternErr error, opts []Option, where *settings.Scope) (settings.Rule, error) {
 	if patternErr != nil {
 		return settings.Rule{}, fmt.Errorf("hedge: %s(%q): %w", option, pattern, patternErr)
 	}

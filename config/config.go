@@ -62,7 +62,7 @@ func Format(s *hedge.Scheduler) []byte {
 }
 
 // parse parses an object of fields. The path is that of the object, "" for the whole.
-func parse(path string, raw json.RawMessage, where settings.Scope) ([]hedge.Option, error) {
+func parse(path string, raw json.RawMessage, where *settings.Scope) ([]hedge.Option, error) {
 	members, err := membersOf(path, raw, "an object")
 	if err != nil {
 		return nil, err
@@ -112,7 +112,7 @@ func try(path string, opts []hedge.Option) error {
 }
 
 // fieldsFor returns the names of the fields that can be set there, sorted.
-func fieldsFor(where settings.Scope) []string {
+func fieldsFor(where *settings.Scope) []string {
 	names := slices.Sorted(maps.Keys(fields))
 	return slices.DeleteFunc(names, func(name string) bool { return !where.Allows(fields[name].option) })
 }

@@ -22,7 +22,7 @@ type field struct {
 	format func(c *settings.Config) any
 }
 
-// fields has every option that takes no Go function. settings.Scopes says where each can be set.
+// fields has every option that takes no Go function. settings.Scope says where each can be set.
 var fields map[string]field
 
 func init() { // not in the declaration, because the fields for rules contain all others
@@ -118,7 +118,7 @@ func object(path string, raw json.RawMessage, allowed string, names []string, va
 }
 
 // rules is the field of an option that applies others to what matches a pattern: an object from patterns to objects of fields.
-func rules(option string, where settings.Scope, set func(pattern string, opts ...hedge.Option) hedge.Option, get func(*settings.Config) []settings.Rule) field {
+func rules(option string, where *settings.Scope, set func(pattern string, opts ...hedge.Option) hedge.Option, get func(*settings.Config) []settings.Rule) field {
 	return field{option, func(path string, raw json.RawMessage) ([]hedge.Option, error) {
 		members, err := membersOf(path, raw, "an object")
 		var all []hedge.Option

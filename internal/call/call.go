@@ -48,7 +48,7 @@ type Call struct {
 // ctx is the caller's context; its deadline may prevent hedges. A nil conn stands for a connection that is always ready. Of
 // the options, only [OffOption], [AfterOption] and [ReportOption] are used, and of those in ctx the first two.
 func Begin(r *registry.Registry, ctx context.Context, target, method string, conn feature.Conn, opts ...grpc.CallOption) Call {
-	o := readOptions(ctx, opts)
+	o := inContext(ctx).with(opts)
 	if r == nil {
 		return Call{report: o.report}
 	}
@@ -175,7 +175,7 @@ func (c *Call) Plan() (race.Plan, bool) {
 		Alarm: &c.method.Alarm,
 	}
 	if p.Judged {
-		c.Judge = answer.NewJudge(s.Answer, s.Final, p.HedgeFinal, c.Context, c.Method)
+		c.Judge = answer.Judge{Ask: s.Answer, Final: s.Final, HedgeFinal: p.HedgeFinal, Caller: c.Context, Of: c.Method}
 		if s.Policy == nil { // a poor answer makes hedges due that the trigger would not send
 			p.MaxHedges = p.MostHedges
 		}
@@ -200,7 +200,7 @@ func (c *Call) NotReplayable() {
 // PassThrough counts a client-streaming or bidirectional call, which is never hedged. Of the options, only [ReportOption] is
 // used.
 func PassThrough(r *registry.Registry, target, method string, opts ...grpc.CallOption) {
-	if report := readOptions(context.Background(), opts).report; report != nil {
+	if report := (options{}).with(opts).report; report != nil {
 		report(stats.Outcome{Attempts: 1, Reason: stats.NotServerStream})
 	}
 	if r != nil {

@@ -34,12 +34,8 @@ type options struct {
 	report func(stats.Outcome) // nil: none
 }
 
-// readOptions finds this library's options. The last of several applies, as with gRPC's own. The options of the call
-// come after those of its context.
-func readOptions(ctx context.Context, opts []grpc.CallOption) options {
-	return inContext(ctx).with(opts)
-}
-
+// with adds this library's options. The last of several applies, as with gRPC's own. The options of a call come after those of
+// its context.
 func (o options) with(opts []grpc.CallOption) options {
 	for _, opt := range opts {
 		switch opt := opt.(type) {

@@ -55,8 +55,9 @@ type Features struct {
 // to be plugged in.
 func (c *Config) For(target *Config, method string, pace *learn.Pace) *Settings {
 	r := c.ForMethod(target, method)
-	s := &Settings{Config: r, Learning: r.learning(pace), Policy: r.PolicyOf(method), OnlyReads: r.ReadsOnly(method), Final: r.Final}
-	s.Selected, s.Described = s.Selects(method)
+	s := &Settings{Config: r, Learning: r.learning(pace), Policy: r.PolicyOf(method), Final: r.Final}
+	s.OnlyReads = r.ReadsOnly(method)
+	s.Selected, s.Described = r.Selects(method)
 	s.Learning.BudgetPercent = min(s.BudgetPercent, target.BudgetPercent) // hedges are paid by both budgets
 	if r != c {                                                           // it is the method's own, and nobody asks for rules that have been applied
 		s.TargetRules, s.MethodRules = nil, nil
