@@ -23,14 +23,22 @@ func TestControl_TimeToFirstMessage(t *testing.T) {
 	for _, tc := range []struct {
 		name                string
 		wait                func(st grpc.ServerStreamingClient[testpb.Reply])
+		empty               bool
 		hedgeable, unhedged time.Duration // 0: not counted
 	}{
-		{"the message", func(grpc.ServerStreamingClient[testpb.Reply]) {}, 110 * ms, time.Second},
-		{"the headers, and then the message", func(st grpc.ServerStreamingClient[testpb.Reply]) { _, _ = st.Header() }, 110 * ms, time.Second},
-		{"the message, late", func(grpc.ServerStreamingClient[testpb.Reply]) { time.Sleep(600 * ms) }, 0, 0},
+		{"the message", func(grpc.ServerStreamingClient[testpb.Reply]) {}, false, 110 * ms, time.Second},
+		{"the headers, and then the message", func(st grpc.ServerStreamingClient[testpb.Reply]) { _, _ = st.Header() }, false, 110 * ms, time.Second},
+		{"the headers of an empty stream", func(st grpc.ServerStreamingClient[testpb.Reply]) { _, _ = st.Header() }, true, 110 * ms, time.Second},
+		{"the headers of an empty stream, and its end late", func(st grpc.ServerStreamingClient[testpb.Reply]) {
+			_, _ = st.Header()
+			time.Sleep(time.Second)
+		}, true, 110 * ms, time.Second},
+		{"the message, late", func(grpc.ServerStreamingClient[testpb.Reply]) { time.Sleep(600 * ms) }, false, 0, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
+				primary, hedged := primary, hedged
+				primary.Empty, hedged.Empty, hedged.HeaderAtOnce = tc.empty, tc.empty, !tc.empty
 				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(primary, hedged)})
 				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithControl(50))
 				client := dial(t, cluster, s)

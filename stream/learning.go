@@ -28,6 +28,7 @@ type learning struct {
 // headerWait is a wait for the response headers. Its times are ages of the call.
 type headerWait struct {
 	came        bool          // there were headers
+	over        bool          // there were none, as the stream had ended
 	askedAt, at time.Duration // when the caller asked for them, and when they were there
 }
 
@@ -68,17 +69,14 @@ func (l *learning) begin() {
 	}
 }
 
-// headersCame records when the headers that decided the call came, if header is not nil. The caller asked for them at the
-// age askedAt.
+// headersCame records when the headers that decided the call came, or, if header is nil, when the stream ended without any. The
+// caller asked for them at the age askedAt.
 func (l *learning) headersCame(askedAt time.Duration, header metadata.MD) {
-	if header == nil {
-		return
-	}
 	at := l.call.Age()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.headers.came {
-		l.headers = headerWait{came: true, askedAt: askedAt, at: at}
+	if l.headers == (headerWait{}) {
+		l.headers = headerWait{came: header != nil, over: header == nil, askedAt: askedAt, at: at}
 	}
 }
 
@@ -95,6 +93,9 @@ func (l *learning) endWith(st grpc.ClientStream, askedAt time.Duration, err erro
 		return
 	}
 	age, h := l.call.Age(), l.headersWaited()
+	if h.over && askedAt >= h.at { // the end was there before RecvMsg
+		age, askedAt = h.at, h.askedAt
+	}
 	e := call.End{Err: outcome(err), Age: age, AskedAt: askedAt, Early: h.early(askedAt, age), Over: over}
 	if l.tracksFailures && e.Err != nil {
 		e.Trailer = st.Trailer()

@@ -56,7 +56,7 @@ func (w *watched) Header() (metadata.MD, error) {
 	_, waits := w.types.reply(w.method, nil)
 	w.begin()
 	header, err := w.ClientStream.Header()
-	if !waits { // these headers would have decided a race
+	if !waits || header == nil { // these headers, or this end, would have decided a race
 		w.headersCame(askedAt, header)
 	}
 	return header, err

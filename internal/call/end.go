@@ -47,15 +47,14 @@ func (c *Call) End(e End) {
 func (c *Call) Book(r *race.Report) { c.End(End{Race: r}) }
 
 // FirstMessage books how the first message came of a stream whose race the headers of the hedge have decided, or those of the
-// primary if hedge is nil. Of e, Race and Headers are not used.
+// primary if hedge is nil. Of e, Age is needed, and Race and Headers are not used.
 func (c *Call) FirstMessage(e End, hedge *race.AttemptReport) {
 	if hedge == nil {
 		c.endUnraced(e, true)
 		return
 	}
 	countEarly(c, e)
-	age := c.Age()
-	c.ended(feature.End{Err: e.Err, Age: age, Known: age >= 2*e.AskedAt, FirstMessage: true, Hedge: hedge, Over: e.Over})
+	c.ended(feature.End{Err: e.Err, Age: e.Age, Known: e.Age >= 2*e.AskedAt, FirstMessage: true, Hedge: hedge, Over: e.Over})
 }
 
 // countEarly counts a stream that was decided by headers well before its first message, if that is so.
