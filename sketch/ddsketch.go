@@ -22,14 +22,10 @@ func (d *Distribution) DDSketch() *ddsketch.DDSketch {
 // FromDDSketch returns the distribution of a sketch whose values are nanoseconds, with any mapping. Its error and the 1% of
 // this package's buckets add up. Values outside of 1 µs to 10 min count as the nearer end.
 func FromDDSketch(s *ddsketch.DDSketch) *Distribution {
-	var calls [Buckets]float64
+	var t tally
 	s.ForEach(func(value, count float64) (stop bool) {
-		calls[Bucket(time.Duration(min(max(value, 0), float64(longest))))] += count
+		t.answered[Bucket(time.Duration(min(max(value, 0), float64(longest))))] += count
 		return false
 	})
-	var counts Counts
-	for bucket, n := range calls {
-		counts = counts.with(bucket, n)
-	}
-	return (&Distribution{}).Plus(counts)
+	return t.distribution()
 }

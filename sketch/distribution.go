@@ -92,6 +92,9 @@ func (t *tally) distribution() *Distribution {
 		}
 	}
 	d := &Distribution{int64(math.Round(answered)), int64(math.Round(cut)), make([]point, 0, ends)}
+	if answered > 0 {
+		d.observed = max(d.observed, 1) // weights need not be whole
+	}
 	all := answered + cut
 	n, survival := all, 1.0
 	for i, o := range t.answered {
@@ -100,7 +103,9 @@ func (t *tally) distribution() *Distribution {
 			continue
 		}
 		survival *= max(1-o/(n-c/2), 0)
-		n -= o + c
+		if n -= o + c; survival < 1e-9 {
+			survival = 0 // what is left where nobody was is rounding
+		}
 		d.points = append(d.points, point{int32(i), float32(o), float32(c), survival, n / all})
 	}
 	return d

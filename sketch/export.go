@@ -92,7 +92,7 @@ func (c *Counts) Add(d time.Duration, weight float64) {
 	(*c)[i].Calls += float32(weight)
 }
 
-// FromCounts returns the distribution of calls that were answered and of others that were cut short. Total and Count round.
+// FromCounts returns the distribution of calls that were answered and of others that were cut short.
 func FromCounts(answered, cut Counts) *Distribution {
 	var t tally
 	for _, c := range answered {
@@ -101,11 +101,7 @@ func FromCounts(answered, cut Counts) *Distribution {
 	for _, c := range cut {
 		t.cut[c.Bucket] += float64(c.Calls)
 	}
-	d := t.distribution()
-	if len(answered) > 0 {
-		d.observed = max(d.observed, 1)
-	}
-	return d
+	return t.distribution()
 }
 
 // Plus returns the distribution of its calls, which are those of a window, and of others, all of which were answered.
@@ -130,9 +126,6 @@ func (d *Distribution) Plus(others Counts) *Distribution {
 			left, own = own[0].left, own[1:]
 		}
 		p.left = left
-		if p.survival < 1e-9 {
-			p.survival = 0 // what is left where nobody was is rounding
-		}
 	}
 	return sum
 }

@@ -77,7 +77,7 @@ func distance(a, b time.Duration) float64 { return math.Abs(math.Log(float64(a) 
 func (p Problem) search() *search {
 	s := &search{Problem: p}
 	for _, outcome := range s.Outcomes {
-		rest := new(sketch.Distribution).Plus(outcome.Rest).Survival()
+		rest := sketch.FromCounts(outcome.Rest, nil).Survival()
 		of := observed{Outcome: outcome, rest: rest, calls: outcome.Rest.Total(), due: s.Primary.At(outcome.Age), weight: 1}
 		if rest == nil || of.due <= 0 {
 			continue

@@ -31,7 +31,7 @@ func (f *follow) cut(s *simulator, c *simCall, n int, age time.Duration) bool {
 	switch {
 	case n > 0 && !f.hedges:
 		return false
-	case f.draws(s, c):
+	case c.followed:
 		return true
 	}
 	known := &f.followed[min(n, 1)]
@@ -54,13 +54,18 @@ func (f *follow) cut(s *simulator, c *simCall, n int, age time.Duration) bool {
 	return true
 }
 
-func (f *follow) draws(s *simulator, c *simCall) bool {
-	return generator(s.seed, c.id, -3).Float64() < f.share
+// draws reports whether the losers of a call are followed: more of them at first, as package followup does.
+func (f *follow) draws(seed, id uint64) bool {
+	share := f.share
+	if len(f.followed[0]) < enoughFollowed {
+		share *= 4
+	}
+	return generator(seed, id, -3).Float64() < share
 }
 
 // ended learns from a loser that has run to its end.
 func (f *follow) ended(s *simulator, c *simCall, n int) {
-	if n > 0 && !f.hedges || !f.draws(s, c) {
+	if n > 0 && !f.hedges || !c.followed {
 		return
 	}
 	took := s.now - c.start
@@ -77,7 +82,7 @@ func TestFollowed_Choices(t *testing.T) {
 	if !*longtest.Full {
 		t.Skip("a table of the documentation: run it with -hedge.long -hedge.full")
 	}
-	const seeds = 100
+	const seeds = 30
 	workloads := []workload{
 		{name: "straggler", distribution: straggler, concurrency: 20},
 		{name: "sizes", distribution: sizes(1, .02, 200), rate: 500},

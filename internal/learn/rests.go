@@ -101,7 +101,6 @@ func (r *rests) forget() {
 	r.count()
 }
 
-// count tells the meter what all of it takes.
 func (r *rests) count() {
 	bytes := int64(cap(r.of)) * int64(unsafe.Sizeof(rest{}))
 	for _, f := range r.of {

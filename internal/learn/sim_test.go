@@ -76,6 +76,7 @@ type simCall struct {
 	drawn    bool
 	sent     []time.Duration // when each hedge was
 	over     bool
+	followed bool
 }
 
 type simulator struct {
@@ -159,7 +160,7 @@ func (s *simulator) begin() {
 	case s.concurrency == 0:
 		s.arrive(s.now + time.Duration(s.random.ExpFloat64()/s.rate*1e9))
 	}
-	c := &simCall{id: id, start: s.now}
+	c := &simCall{id: id, start: s.now, followed: s.follow != nil && s.follow.draws(s.seed, id)}
 	s.budget.Earn(s.time(), 1)
 	for range 25 {
 		if s.generous {

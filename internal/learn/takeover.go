@@ -119,7 +119,7 @@ func (l *Learner) checkInherited(calls, earlier *sketch.Distribution) *sketch.Di
 	if t == nil {
 		return calls
 	}
-	expected := new(sketch.Distribution).Plus(t.Primaries)
+	expected := sketch.FromCounts(t.Primaries, nil)
 	if slow, _ := expected.Quantile(0.9); 2*slow > l.window.Step() {
 		earlier = &sketch.Distribution{} // of slow calls, only the fastest may have ended by then
 	}

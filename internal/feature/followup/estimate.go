@@ -104,7 +104,6 @@ func (c curve) within(b int, part float64) float64 {
 	return before + (c.Beyond(b)-before)*part
 }
 
-// quantile is where c falls to beyond.
 func (c curve) quantile(beyond float64) time.Duration {
 	return fall(func(b int, part float64) float64 { return c.within(b, part) - beyond })
 }
@@ -134,13 +133,8 @@ func fall(f func(b int, part float64) float64) time.Duration {
 	return time.Duration(edge(last))
 }
 
-// normal is the quantile of the normal distribution for an interval that holds the truth 19 times in 20.
-const normal = 1.96
-
 // interval is the quantile q of what primaries take without hedging, with its 95% interval: all t at which the share of
-// calls that take longer differs from 1 − q by no more than chance explains (Woodruff, "Confidence Intervals for Medians and
-// Other Position Measures", JASA 1952), where chance is taken as it is if t is the quantile (Wilson, "Probable Inference",
-// JASA 1927).
+// calls that take longer differs from 1 − q by no more than chance explains if t is the quantile.
 func (t *tally) interval(q float64) stats.Interval {
 	beyond, x := 1-q, survival(t.took, t.longer)
 	i := stats.Interval{Value: x.quantile(beyond)}
@@ -148,6 +142,7 @@ func (t *tally) interval(q float64) stats.Interval {
 		return i
 	}
 	chance := t.chance(beyond, x)
+	const normal = 1.96 // standard deviations of an interval that holds the truth 19 times in 20
 	i.Low = fall(func(b int, part float64) float64 { return x.within(b, part) - beyond - normal*chance(b, part) })
 	i.High = fall(func(b int, part float64) float64 { return x.within(b, part) - beyond + normal*chance(b, part) })
 	return i

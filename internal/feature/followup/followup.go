@@ -1,10 +1,8 @@
 // Package followup measures what hedging gains, from losers that run to their end.
 //
-// A loser that is cancelled does not say how long it would have taken. So a few calls are drawn when they begin. If such a
-// call is hedged and a hedge wins, its primary runs to its end and is timed. It stands for all primaries that were cut
-// short, with the weight 1/share, where share is the probability with which it was drawn. That is double sampling: Frangakis
-// and Rubin, "Addressing an Idiosyncrasy in Estimating Survival Curves Using Double Sampling in the Presence of
-// Self-Selected Right Censoring", Biometrics 2001.
+// A few calls are drawn when they begin. If such a call is hedged and a hedge wins, its primary runs to its end and is timed. It
+// stands for all primaries that were cut short, with the weight 1/share, where share is the probability with which it was drawn.
+// The estimates and their sources are in docs/followup.md.
 package followup
 
 import (

@@ -19,14 +19,8 @@ const (
 	fresh              = 10 * time.Minute
 )
 
-// quota judges by RESOURCE_EXHAUSTED, which says itself that something is used up. It may be something that hedges use up.
-// It may also be another client's fault, or the size of a request.
-//
-// A hedge of a request that is too large fails like its primary. So the first sign is a hedge that fails alone, or many
-// failures at once. Then hedges pause, and any such failure is a sign.
-//
-// Failures that go on in a pause of a minute or more, in which no hedge was sent, are the baseline. From then on so many are
-// expected for each call, and a failure that is expected changes nothing.
+// quota judges by RESOURCE_EXHAUSTED: see docs/guard.md. Failures that go on in a pause of a minute or more, in which no hedge
+// was sent, are the baseline. From then on so many are expected for each call, and a failure that is expected changes nothing.
 type quota struct {
 	sign    time.Time // the last one
 	noted   float64   // failures that proved nothing, lately

@@ -23,13 +23,9 @@ const (
 )
 
 // trial finds out whether calls fail because of hedges. Of two equally long periods, one after the other, one has no hedges.
-// Chance decides which.
-//
-// If hedges do no harm, the failures in the two periods are as likely to be the other way round, whatever the failures
-// are: rare or frequent, single or in bunches, an outage that comes and goes. So bets on "more with hedges" gain nothing on
-// average. Wealth starts at 1, and each pair multiplies it by 1 + stake × (h − q) / (h + q), with h failures while hedging
-// and q without. Wealth that falls below 1 starts again at 1. The wealth of such a bet exceeds n once in n pairs at
-// most, on average (Shin, Ramdas and Rinaldo, "E-detectors", 2022). That is the verdict.
+// Chance decides which. Bets on "more failures with hedges" gain nothing on average if hedges do no harm: see docs/guard.md. Wealth
+// starts at 1, and each pair multiplies it by 1 + stake × (h − q) / (h + q), with h failures while hedging and q without.
+// Wealth that falls below 1 starts again at 1.
 type trial struct {
 	running bool
 	since   time.Time
@@ -49,7 +45,6 @@ type trial struct {
 	draws  rand.PCG
 }
 
-// failed notes a failed call.
 func (t *trial) failed(now time.Time, calls float64) {
 	t.recent.note(now, calls)
 	switch {
@@ -129,5 +124,5 @@ func (t *trial) advance(now time.Time, held bool) (guilty bool) {
 	return guilty
 }
 
-// draw returns a random number from 0 to 1, the same ones in every run.
+// draw returns a number from 0 to 1, the same ones in every run.
 func (t *trial) draw() float64 { return float64(t.draws.Uint64()>>11) / (1 << 53) }
