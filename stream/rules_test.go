@@ -428,8 +428,10 @@ func TestRule07_LoserIsCutOffOnTheWire(t *testing.T) {
 			firstData[f.Stream] = f.At
 		}
 	}
-	if hedged < calls*9/10 || len(resets) != hedged {
-		t.Fatalf("%d streams hedged of %d, %d reset", hedged, calls, len(resets))
+	// On a busy machine, a hedge may lose before its headers are on the wire: the server sees neither it nor a reset.
+	losers := len(cluster.Records()) - calls
+	if hedged < calls*9/10 || losers > hedged || losers < hedged*9/10 || len(resets) != losers {
+		t.Fatalf("%d streams hedged of %d, %d losers at the server, %d reset", hedged, calls, losers, len(resets))
 	}
 	prompt, sentAfter := 0, 0
 	for _, r := range cluster.Records() {
