@@ -165,13 +165,16 @@ func (m *Method) adapt() {
 	for _, s := range m.slots {
 		known += len(s.followed)
 	}
-	if known < enough || m.likely || m.nothing.Load() {
-		share = max(share, min(share*eagerly, eager/m.pace))
-	}
-	if m.likely {
-		rate = soughtPerSecond
-	}
-	if known >= enough {
+	eagerShare := min(share*eagerly, eager/m.pace)
+	if known < enough {
+		share = eagerShare // a fast method without stragglers may never know enough
+	} else {
+		if m.likely {
+			rate = soughtPerSecond
+		}
+		if m.likely || m.nothing.Load() {
+			share = max(share, eagerShare)
+		}
 		share = min(share, rate*rateMemory.Seconds()/max(m.rate, 1))
 	}
 	m.share.Store(math.Float32bits(float32(min(share, 1))))

@@ -49,6 +49,22 @@ func TestDraw_AsManyAsAreUseful(t *testing.T) {
 	}
 }
 
+// TestDraw_FewOfABusyMethodThatIsNeverLate: where no hedge is ever due, thirty losers are never known. Then 100 calls a second are
+// drawn, however many there are.
+func TestDraw_FewOfABusyMethodThatIsNeverLate(t *testing.T) {
+	const rate = 20_000
+	m, now, drawn := followup.New(5, 0.99, 1, nil), time.Unix(1e9, 0), 0.0
+	for n := range 5 * rate {
+		now = now.Add(time.Second / rate)
+		share := m.Draw()
+		m.Add(now, followup.Call{Drawn: share, Wait: time.Millisecond})
+		if share > 0 && n >= 2*rate {
+			drawn++
+		}
+	}
+	near(t, "drawn a second", drawn/3, 100, 25)
+}
+
 func near(t *testing.T, what string, got, want, within float64) {
 	t.Helper()
 	if math.Abs(got-want) > within {
