@@ -14,11 +14,15 @@ import (
 type attemptDistribution = func(id uint64, attempt int, at time.Duration) time.Duration
 
 // ofRequest is a distribution in ms with a part that each attempt of a request has in common, drawn from r, and one of its own, from a.
-func ofRequest(draw func(r, a *rand.Rand) float64) attemptDistribution {
+func ofRequest(draw func(r, a *rand.Rand) float64) attemptDistribution { return ofSeed(1, draw) }
+
+func ofSeed(seed uint64, draw func(r, a *rand.Rand) float64) attemptDistribution {
 	return func(id uint64, attempt int, _ time.Duration) time.Duration {
-		return time.Duration(draw(generator(1, id, -1), generator(1, id, attempt)) * float64(ms))
+		return inMillis(draw(generator(seed, id, -1), generator(seed, id, attempt)))
 	}
 }
+
+func inMillis(x float64) time.Duration { return time.Duration(x * float64(ms)) }
 
 // sizes lets the request decide most of the latency; 2% of attempts stall.
 var sizes = ofRequest(func(r, a *rand.Rand) float64 {
