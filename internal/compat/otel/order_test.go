@@ -149,7 +149,7 @@ func TestOrder(t *testing.T) {
 						}
 						return testserver.Plan{Delay: ms}
 					}})
-					s := hedgetest.Fixed(t, 10*ms)
+					s := hedgetest.Fixed(t, 10*ms, hedge.WithFollowUp(0))
 					tel := newTelemetry(t)
 					conn := cluster.ClientT(t, tc.options(tel.option, s)...)
 					testserver.ConnectT(t, conn)

@@ -92,7 +92,7 @@ func tenThousandCalls(t *testing.T) (o observed) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := hedgetest.All(t, hedgetest.Throttle(100, 0.1), telemetry)
+		s := hedgetest.All(t, hedge.WithFollowUp(0), hedgetest.Throttle(100, 0.1), telemetry)
 		distribution := testserver.DistributionT(t, "straggler")
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Backends: 3, Latency: distribution, Seed: 1, CountsOnly: true})
 		conn := cluster.ClientT(t, hedgeotel.DialOptions(s, b.plugin())...)
@@ -200,7 +200,7 @@ func TestTelemetry_PluginAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, ours := range []bool{false, true} {
 			b := newBackend(t)
-			s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400))
+			s := hedgetest.All(t, hedge.WithFollowUp(0), hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400))
 			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(testserver.Plan{Delay: time.Hour}, testserver.Plan{Delay: ms})})
 			options := hedgeotel.DialOptions(s, b.plugin())
 			if !ours {
