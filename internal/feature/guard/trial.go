@@ -1,8 +1,9 @@
 package guard
 
 import (
-	"math/rand/v2"
 	"time"
+
+	"github.com/grpchedge/hedge/internal/feature"
 )
 
 const (
@@ -42,7 +43,7 @@ type trial struct {
 
 	wealth float64
 	pairs  int // with failures that proved nothing, since the trial began or the last verdict
-	draws  rand.PCG
+	draws  uint64
 }
 
 func (t *trial) failed(now time.Time, calls float64) {
@@ -125,4 +126,7 @@ func (t *trial) advance(now time.Time, held bool) (guilty bool) {
 }
 
 // draw returns a number from 0 to 1, the same ones in every run.
-func (t *trial) draw() float64 { return float64(t.draws.Uint64()>>11) / (1 << 53) }
+func (t *trial) draw() float64 {
+	t.draws++
+	return float64(feature.Scramble(t.draws)>>11) / (1 << 53)
+}
