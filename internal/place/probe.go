@@ -78,6 +78,15 @@ func (r *Record) PatientDelay(now time.Time, delay, limit time.Duration) time.Du
 	return r.patientDelay
 }
 
+// OnSilent reports whether the primary went to a connection that is silent. It may be called for a nil record.
+func (r *Record) OnSilent() bool {
+	if r == nil {
+		return false
+	}
+	b := r.answering()
+	return b != nil && b.Silent()
+}
+
 // Answered says that the primary of a call that began at the given time has answered, with the first message if it is a
 // stream. It may be called for a nil record.
 func (r *Record) Answered(began time.Time) {
