@@ -19,12 +19,19 @@ type names struct {
 
 // bounded has the attributes of the first keys that were asked for.
 type bounded[K comparable, V any] struct {
-	mu    sync.Mutex
+	mu    sync.RWMutex
 	known map[K]V
 }
 
-// of returns the attributes of a key; other if there are as many keys as may be.
+// of returns the attributes of a key; other if there are as many keys as may be. Each call asks, so a known key takes no exclusive
+// lock.
 func (b *bounded[K, V]) of(key K, most int, other V, create func(K) V) V {
+	b.mu.RLock()
+	v, ok := b.known[key]
+	b.mu.RUnlock()
+	if ok {
+		return v
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if v, ok := b.known[key]; ok {
