@@ -9,3 +9,6 @@ func Scramble(n uint64) uint64 {
 	n = (n ^ n>>27) * 0x94d049bb133111eb
 	return n ^ n>>31
 }
+
+// Chance is Scramble as a number from 0 to 1, 1 excluded.
+func Chance(n uint64) float64 { return float64(Scramble(n)>>11) / (1 << 53) }

@@ -51,7 +51,7 @@ func (g *Groups) Draw() feature.Group {
 	switch {
 	case g == nil:
 		return feature.NoGroup
-	case float64(feature.Scramble(g.calls.Add(1))>>11)/(1<<53) < g.share:
+	case feature.Chance(g.calls.Add(1)) < g.share:
 		return feature.Unhedged
 	}
 	return feature.Hedgeable

@@ -128,5 +128,5 @@ func (t *trial) advance(now time.Time, held bool) (guilty bool) {
 // draw returns a number from 0 to 1, the same ones in every run.
 func (t *trial) draw() float64 {
 	t.draws++
-	return float64(feature.Scramble(t.draws)>>11) / (1 << 53)
+	return feature.Chance(t.draws)
 }
