@@ -39,10 +39,11 @@ func (c *Call) MayRepeat(err error) bool {
 // Follow implements [race.Policy]. Where a connection has fallen silent, patient probes find out whether it answers. A followed
 // loser's answer would end the silence, and the next one would begin, before the first of them is sent.
 func (c *Call) Follow(hedges int) bool {
+	if c.FollowUp.Share == 0 {
+		return false
+	}
 	if c.Record.OnSilent() {
 		c.FollowUp.Share = 0 // as if it had not been drawn
-	}
-	if c.FollowUp.Share == 0 {
 		return false
 	}
 	c.loser = c.settings.FollowUp.CutShort(&c.Call, hedges, time.Now())
