@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/grpchedge/hedge/bench/figure"
-	"github.com/grpchedge/hedge/bench/run"
 	"github.com/grpchedge/hedge/bench/table"
 	"github.com/grpchedge/hedge/bench/workload"
 )
@@ -38,11 +37,10 @@ func agreements(runs []clockRun) []agreement {
 	}
 	var all []agreement
 	for _, real := range runs[i].results {
-		k := slices.IndexFunc(runs[j].results, func(r *run.Result) bool { return r.Policy.Name == real.Policy.Name })
-		if k < 0 {
+		virtual := runs[j].of(real.Policy.Name)
+		if virtual == nil {
 			continue
 		}
-		virtual := runs[j].results[k]
 		calls := min(len(real.Latencies), len(virtual.Latencies))
 		r, v := slices.Sorted(slices.Values(real.Latencies[:calls])), slices.Sorted(slices.Values(virtual.Latencies[:calls]))
 		a := agreement{policy: real.Policy.Name, extra: real.ExtraLoad() - virtual.ExtraLoad()}

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -53,7 +54,7 @@ func (f *findings) bySteps() *table.Sheet {
 			}
 			cells := stepCells(r.Policy.Name, steps[i][k])
 			if overload >= 0 {
-				cells = append(cells, f.wellAgain(k == overload, r, found.results))
+				cells = append(cells, f.wellAgain(k == overload, r, found.of(policy.None)))
 			}
 			s.Add(cells...)
 		}
@@ -86,14 +87,11 @@ func (f *findings) overload() int {
 }
 
 // wellAgain is the cell that says how long a fleet took to be well again after the overload.
-func (f *findings) wellAgain(isOverload bool, r *run.Result, all []*run.Result) table.Cell {
+func (f *findings) wellAgain(isOverload bool, r, plain *run.Result) table.Cell {
 	if !isOverload {
 		return table.Word("")
 	}
-	plain := r // without plain calls, what these were before
-	if i := slices.IndexFunc(all, func(r *run.Result) bool { return r.Policy.Name == policy.None }); i >= 0 {
-		plain = all[i]
-	}
+	plain = cmp.Or(plain, r) // without plain calls, what these were before
 	before := slices.IndexFunc(f.workload.Parts, func(p workload.Part) bool { return p.Name == workload.Before })
 	sorted := plain.Of(f.workload.Parts[before])
 	if len(sorted) == 0 {

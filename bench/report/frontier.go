@@ -16,10 +16,8 @@ import (
 	"github.com/grpchedge/hedge/bench/picture"
 	"github.com/grpchedge/hedge/bench/policy"
 	"github.com/grpchedge/hedge/bench/progress"
-	"github.com/grpchedge/hedge/bench/run"
 	"github.com/grpchedge/hedge/bench/table"
 	"github.com/grpchedge/hedge/bench/workload"
-	"github.com/grpchedge/hedge/internal/testserver"
 )
 
 // frontierOf are the workloads whose frontier is drawn: p99 against extra load for fixed delays, for percentiles and
@@ -78,13 +76,12 @@ type frontier struct {
 }
 
 // findFrontier runs the workload under every policy of the families, in virtual time.
-func findFrontier(ctx context.Context, w workload.Workload, calls int, seed uint64, log io.Writer) (*frontier, error) {
-	distribution, err := testserver.ParseDistribution(w.Distribution)
+func findFrontier(ctx context.Context, w workload.Workload, calls int, seed int, log io.Writer) (*frontier, error) {
+	c, err := comparisonOf(w, workload.VirtualClock, workload.Size{Calls: calls, Concurrency: 20}, seed)
 	if err != nil {
 		return nil, err
 	}
 	f := &frontier{workload: w.Name, calls: calls, families: families()}
-	c := &run.Comparison{Workload: w, Distribution: distribution, Calls: calls, Concurrency: 20, Backends: w.Servers(), Seed: seed, Clock: workload.VirtualClock}
 	for _, family := range f.families {
 		c.Policies = append(c.Policies, family.policies...)
 	}
@@ -121,7 +118,7 @@ func (r *Report) frontiers(ctx context.Context, w, log io.Writer) error {
 		if r.Workloads != nil && !slices.Contains(r.Workloads, name) {
 			continue
 		}
-		f, err := findFrontier(ctx, workload.Named(name), calls, uint64(r.Seed), log)
+		f, err := findFrontier(ctx, workload.Named(name), calls, r.Seed, log)
 		if err != nil {
 			return fmt.Errorf("frontier of %s: %w", name, err)
 		}

@@ -83,7 +83,7 @@ type fixed struct {
 
 // bestFixed makes the calls of a run again under fixed delays, and returns the one with the least p99 that kept to mostFixed.
 func (r *Report) bestFixed(ctx context.Context, f *findings, found clockRun, plain *run.Result, log io.Writer) (fixed, error) {
-	c, err := f.comparison(found.clock, found.size)
+	c, err := comparisonOf(f.workload, found.clock, found.size, f.seed)
 	if err != nil {
 		return fixed{}, err
 	}
@@ -122,14 +122,6 @@ func (r *Report) bestFixed(ctx context.Context, f *findings, found clockRun, pla
 		}
 	}
 	return best, errors.Join(wrong...)
-}
-
-// of returns the result of a policy; nil if it did not run.
-func (r clockRun) of(name string) *run.Result {
-	if i := slices.IndexFunc(r.results, func(r *run.Result) bool { return r.Policy.Name == name }); i >= 0 {
-		return r.results[i]
-	}
-	return nil
 }
 
 // step is the index of the step that stands for a fleet.

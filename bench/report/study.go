@@ -44,6 +44,14 @@ type clockRun struct {
 	took    time.Duration
 }
 
+// of returns the result of a policy; nil if it did not run.
+func (r clockRun) of(name string) *run.Result {
+	if i := slices.IndexFunc(r.results, func(r *run.Result) bool { return r.Policy.Name == name }); i >= 0 {
+		return r.results[i]
+	}
+	return nil
+}
+
 // run makes the calls. Its error says why the calls could not be made; findings.err has those that failed.
 func (s study) run(ctx context.Context, log io.Writer) (*findings, error) {
 	f := &findings{workload: s.workload, seed: s.seed}
@@ -55,7 +63,7 @@ func (s study) run(ctx context.Context, log io.Writer) (*findings, error) {
 		if s.size.Concurrency > 0 {
 			n.Concurrency = s.size.Concurrency
 		}
-		c, err := f.comparison(clock, n)
+		c, err := comparisonOf(s.workload, clock, n, s.seed)
 		if err != nil {
 			return nil, err
 		}
@@ -79,15 +87,15 @@ func (s study) run(ctx context.Context, log io.Writer) (*findings, error) {
 	return f, nil
 }
 
-// comparison is a run of the workload by a clock, without its policies.
-func (f *findings) comparison(clock workload.Clock, n workload.Size) (*run.Comparison, error) {
-	distribution, err := testserver.ParseDistribution(f.workload.Distribution)
+// comparisonOf is a run of a workload by a clock, without its policies.
+func comparisonOf(w workload.Workload, clock workload.Clock, n workload.Size, seed int) (*run.Comparison, error) {
+	distribution, err := testserver.ParseDistribution(w.Distribution)
 	if err != nil {
 		return nil, err
 	}
 	return &run.Comparison{
-		Workload: f.workload, Distribution: distribution, Calls: n.Calls, Concurrency: n.Concurrency,
-		Backends: f.workload.Servers(), Seed: uint64(f.seed), Clock: clock, AtOnce: f.workload.AtOnce,
+		Workload: w, Distribution: distribution, Calls: n.Calls, Concurrency: n.Concurrency,
+		Backends: w.Servers(), Seed: uint64(seed), Clock: clock, AtOnce: w.AtOnce,
 	}, nil
 }
 

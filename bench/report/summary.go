@@ -48,14 +48,14 @@ func betterThan(name string, all []*findings) *table.Sheet {
 	s := &table.Sheet{Labels: 2, Columns: table.Columns("workload", "workload", "percentile", "percentile", name, "ours_ms", "extra load", "our_extra_load", "better", "policy", "takes", "theirs_ms", "its extra load", "their_extra_load")}
 	for _, f := range all {
 		found := f.runs[len(f.runs)-1]
-		i := slices.IndexFunc(found.results, func(r *run.Result) bool { return r.Policy.Name == name })
-		if i < 0 {
+		ours := found.of(name)
+		if ours == nil {
 			continue
 		}
 		for _, p := range append([]workload.Part{everyCall}, f.workload.Parts...) {
 			for _, q := range figure.Tails {
 				if p.Name == everyCall.Name || q == 0.99 {
-					s.Rows = append(s.Rows, betterRows(f.workload.Name, p, q, found.results, found.results[i])...)
+					s.Rows = append(s.Rows, betterRows(f.workload.Name, p, q, found.results, ours)...)
 				}
 			}
 		}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/grpchedge/hedge/bench/figure"
 	"github.com/grpchedge/hedge/bench/policy"
-	"github.com/grpchedge/hedge/bench/run"
 	"github.com/grpchedge/hedge/bench/table"
 	"github.com/grpchedge/hedge/bench/workload"
 )
@@ -23,11 +22,10 @@ func weakSpots(all []*findings) *table.Sheet {
 	var spots []spot
 	for _, f := range all {
 		found := f.runs[len(f.runs)-1]
-		i := slices.IndexFunc(found.results, func(r *run.Result) bool { return r.Policy.Name == policy.None })
-		if i < 0 {
+		plain := found.of(policy.None)
+		if plain == nil {
 			continue
 		}
-		plain := found.results[i]
 		parts := append([]workload.Part{everyCall}, f.workload.Parts...)
 		for _, r := range found.results {
 			for _, p := range parts {
