@@ -58,11 +58,12 @@ microbench: ## what a call, a record and a trigger read cost (BENCH=., BENCHTIME
 		(cd $$m && $(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(BENCHCOUNT) ./...); done
 	@cd bench && $(GO) run -buildvcs=false . cost $(COST_FLAGS)
 
+# With RACE, so that it needs no build of the dependencies besides that of the tests.
 lint: ## gofmt, go vet and staticcheck over every module
 	@set -e; bad=$$(find . -name '*.go' -not -name '*.pb.go' -exec $(GOFMT) -l {} +); \
 		if [ -n "$$bad" ]; then echo "not formatted by gofmt:"; echo "$$bad"; exit 1; fi
-	@set -e; for m in $(MODULES); do echo "== $$m: go vet, staticcheck"; \
-		(cd $$m && $(GO) vet ./... && $(TOOL) staticcheck ./...); done
+	@set -e; staticcheck=$$($(TOOL) -n staticcheck); export GOFLAGS="$$GOFLAGS $(RACE)"; for m in $(MODULES); do \
+		echo "== $$m: go vet, staticcheck"; (cd $$m && $(GO) vet ./... && $$staticcheck ./...); done
 
 generate: ## write the stubs of proto/ anew, with the pinned buf and plugins
 	@cd proto && $(BUF) lint && $(BUF) generate

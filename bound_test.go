@@ -27,7 +27,7 @@ import (
 func TestRule12_EveryAttemptBeyondTheFirst(t *testing.T) {
 	longtest.Simulation(t)
 	extra, poor := 0, int64(0)
-	for seed := range uint64(longtest.Size(6, 200)) {
+	for seed := range uint64(longtest.Table(6, 50, 200)) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWeather(t, seed)
 			w.run(t, time.Minute)

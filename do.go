@@ -35,9 +35,10 @@ func Do[T any](ctx context.Context, s *Scheduler, target, method string, fn func
 		c.End(call.End{Err: err})
 		return value, err
 	}
-	d := &doCall[T]{call: c, fn: fn}
+	d := &doCall[T]{call: c}
+	d.doAttempt = doAttempt[T]{call: &d.call, fn: fn}
 	var cancel context.CancelCauseFunc
-	attempts, end := weakChild(ctx)
+	attempts, end := race.WeakChild(ctx)
 	returned := false
 	defer func() {
 		if !returned { // an attempt panicked: there is no value that needs a context
@@ -54,51 +55,40 @@ func Do[T any](ctx context.Context, s *Scheduler, target, method string, fn func
 		return d.value, out.Err
 	}
 	cancel(race.ErrLost) // the primary has lost or failed
-	return out.Winner.(*doHedge[T]).value, out.Err
+	return out.Winner.(*doAttempt[T]).value, out.Err
 }
 
-// doCall is one call of Do. It implements [race.Entrant].
+// doCall is one call of Do, and its primary. It implements [race.Entrant].
 type doCall[T any] struct {
-	race  race.Race
-	call  call.Call
-	ctx   context.Context // the primary's
-	fn    func(context.Context) (T, error)
-	value T // the primary's
+	doAttempt[T]
+	race race.Race
+	call call.Call
+	ctx  context.Context // the primary's
 }
 
-func (d *doCall[T]) Primary() (err error) {
-	d.value, err = d.fn(d.ctx)
-	return err
-}
+func (d *doCall[T]) Primary() error { return d.Run(d.ctx) }
 
 func (d *doCall[T]) Replayable() (ok, shared bool) { return true, false }
 
 func (d *doCall[T]) Hedge(n int, _ context.CancelCauseFunc) race.Attempt {
-	return &doHedge[T]{call: &d.call, n: n, fn: d.fn}
+	return &doAttempt[T]{call: &d.call, n: n, fn: d.fn}
 }
 
-// Accepts implements [race.Judge] for the primary. A value may depend on the context of its attempt.
-func (d *doCall[T]) Accepts(err error) (ok, open bool) {
-	return d.call.Accepts(0, d.value, err), err == nil
-}
-
-func (d *doCall[T]) Seen() race.Seen { return race.Seen{} }
-
-type doHedge[T any] struct {
+type doAttempt[T any] struct {
 	call  *call.Call
 	n     int
 	fn    func(context.Context) (T, error)
 	value T
 }
 
-func (h *doHedge[T]) Run(ctx context.Context) (err error) {
-	h.value, err = h.fn(ctx)
+func (a *doAttempt[T]) Run(ctx context.Context) (err error) {
+	a.value, err = a.fn(ctx)
 	return err
 }
 
-func (h *doHedge[T]) Seen() race.Seen { return race.Seen{} }
-
-// Accepts implements [race.Judge].
-func (h *doHedge[T]) Accepts(err error) (ok, open bool) {
-	return h.call.Accepts(h.n, h.value, err), err == nil
+// Accepts implements [race.Judge]. A value may depend on the context of its attempt.
+func (a *doAttempt[T]) Accepts(err error) (ok, open bool) {
+	return a.call.Accepts(a.n, a.value, err), err == nil
 }
+
+func (a *doAttempt[T]) Seen() race.Seen { return race.Seen{} }

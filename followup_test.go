@@ -79,7 +79,7 @@ func TestTargets_Gain(t *testing.T) {
 				return g, float64(g.Unhedged.Value) / truth
 			}
 			var said []float64
-			held, samples := 0, longtest.Table(1, 3, 9)
+			held, samples := 0, longtest.Table(1, 3, 25)
 			for seed := range uint64(samples) {
 				g, share := gain(seed+1, 40_000)
 				if said = append(said, share); float64(g.Unhedged.Low) <= truth && truth <= float64(g.Unhedged.High) {
@@ -96,7 +96,7 @@ func TestTargets_Gain(t *testing.T) {
 				t.Errorf("%d of %d intervals hold the truth", held, samples)
 			}
 			said = nil
-			for seed := range uint64(longtest.Table(0, 0, 5)) {
+			for seed := range uint64(longtest.Table(0, 0, 25)) {
 				_, share := gain(seed+1, 600*rate)
 				said = append(said, share)
 			}
@@ -106,6 +106,29 @@ func TestTargets_Gain(t *testing.T) {
 				if math.Abs(median-1) > 0.05 {
 					t.Errorf("over ten minutes p99 is said to be %.3f of the truth", median)
 				}
+			}
+		})
+	}
+}
+
+// TestFollowUp_TailAndLoad: with follow-up p99 and the load are what they are without it, within 1% on average.
+func TestFollowUp_TailAndLoad(t *testing.T) {
+	longtest.Simulation(t)
+	for _, d := range longtest.First(1, gained) {
+		t.Run(d.name, func(t *testing.T) {
+			var p99, extra [2]float64
+			samples := longtest.Table(1, 1, 5)
+			for seed := range uint64(samples) {
+				for i, options := range [][]hedge.Option{nil, {hedge.WithFollowUp(0)}} {
+					calls, _ := simulation{distribution: ofSeed(seed, d.draw), calls: 40_000, rate: 500, unary: true, seed: seed, options: options}.run(t)
+					p99[i] += math.Log(float64(tail(calls, 0.99))) / float64(samples)
+					extra[i] += load(calls) / float64(samples)
+				}
+			}
+			tails, loads := math.Exp(p99[0]-p99[1]), extra[0]/extra[1]
+			t.Logf("with follow-up p99 is %.3f times, and the load %.3f times what it is without", tails, loads)
+			if tails > 1.01 || loads > 1.01 {
+				t.Errorf("p99 %.3f, load %.3f", tails, loads)
 			}
 		})
 	}
@@ -170,5 +193,41 @@ func TestFollowUp_OneProcessor(t *testing.T) {
 	}
 	if back == 0 || back > 2*time.Minute || load(last) < 0.06 {
 		t.Errorf("apart: back after %v, load %.4f", back, load(last))
+	}
+}
+
+// TestFollowUp_StallsThatComeSeldom: where hedging gains nothing it steps down, and must be back soon when a minute comes in which it
+// gains a lot: 3% of attempts stall for 30 s. A loser that stalls tells nothing until it is cut short.
+func TestFollowUp_StallsThatComeSeldom(t *testing.T) {
+	longtest.Simulation(t)
+	const rate, calm, minute = 200, 3 * time.Minute, time.Minute
+	calls := int((calm + minute).Seconds()) * rate
+	p99 := func(followUp float64) (p99 time.Duration, down bool) {
+		stalls := ofSeed(2, func(_, own *rand.Rand) float64 { return 1 + 8*own.ExpFloat64() + slower(own, 0.03, 30_000, 0) })
+		free := make([]atomic.Int64, calls) // when the processor serves each call
+		ended, _ := simulation{
+			distribution: func(id uint64, attempt int, at time.Duration) time.Duration {
+				if at > calm {
+					return stalls(id, attempt, at)
+				}
+				if attempt == 0 {
+					free[id].Store(int64(at + inMillis(1+8*generator(1, id, 1000).ExpFloat64())))
+				}
+				return max(0, time.Duration(free[id].Load())-at) + inMillis(generator(1, id, attempt).Float64())
+			},
+			calls: calls, rate: rate, seed: 1, unary: true, options: []hedge.Option{hedge.WithFollowUp(followUp)},
+			every: func(s *hedge.Scheduler, at time.Duration) {
+				for _, row := range s.Targets() {
+					down = down || at < calm && row.Choice.SteppedDown == stats.NothingToGain
+				}
+			},
+		}.run(t)
+		ended = slices.DeleteFunc(ended, func(c outcome) bool { return c.at < calm })
+		return tail(ended, 0.99), down
+	}
+	without, _ := p99(0)
+	with, down := p99(5)
+	if t.Logf("p99 of the minute %v, and %v without follow-up", with, without); !down || with > without*5/4 {
+		t.Errorf("p99 %v, and %v without follow-up; stepped down before: %v", with, without, down)
 	}
 }

@@ -88,7 +88,7 @@ func TestRule19_NoCallFailsForLackOfQuota(t *testing.T) {
 		{"240 of 500 a second, then of 250", 240, half(500, 250, 240)},
 	}) {
 		t.Run(tc.name, func(t *testing.T) {
-			for seed := range uint64(longtest.Size(1, 5)) {
+			for seed := range uint64(longtest.Table(1, 2, 5)) {
 				run := func(opts ...hedge.Option) ([]outcome, []stats.Method) {
 					limit := newQuota(500, 50)
 					if tc.rate != nil {

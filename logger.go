@@ -33,7 +33,7 @@ import (
 func WithLogger(l *slog.Logger) Option {
 	return option("WithLogger", refuse(l == nil, "WithLogger(nil): there must be a logger"), func(c *settings.Config) {
 		j := &journal{logger: l, states: map[stateKey]*state{}}
-		c.Traces = append(c.Traces, j.trace())
+		c.Traces = append(c.Traces, j.note)
 	})
 }
 
@@ -56,7 +56,6 @@ type journal struct {
 	suppressed int
 }
 
-// stateKey is what holds back the hedges of a target.
 type stateKey struct {
 	target string
 	reason stats.Reason
@@ -75,44 +74,39 @@ var heldBack = map[stats.Reason]struct{ begins, ends string }{
 	stats.Throttled:       {"hedging throttled", "hedging no longer throttled"},
 }
 
-func (j *journal) trace() *settings.Trace {
-	return &settings.Trace{
-		NothingSelected: func(n settings.NothingSelected) {
-			if !j.heldBack(stateKey{n.Target, stats.NotSelected}, time.Now()) {
-				return // the target was forgotten, and came back
+// note takes note of an event: see settings.Traces.
+func (j *journal) note(event any) {
+	switch e := event.(type) {
+	case settings.NothingSelected:
+		if !j.heldBack(stateKey{e.Target, stats.NotSelected}, time.Now()) {
+			return // the target was forgotten, and came back
+		}
+		attrs := []slog.Attr{slog.String("target", e.Target), slog.Any("methods", e.Methods)}
+		if e.More > 0 {
+			attrs = append(attrs, slog.Int("more", e.More))
+		}
+		j.log(slog.LevelWarn, e.Why, attrs...)
+	case settings.OddCost:
+		j.log(slog.LevelWarn, "hedging cost invalid", append(of(e.Target, e.Method, ""), slog.Float64("cost", e.Cost))...)
+	case stats.HedgeHeldBack:
+		if text, ok := heldBack[e.Reason]; ok && j.heldBack(stateKey{e.Target, e.Reason}, time.Now()) {
+			j.log(slog.LevelWarn, text.begins, of(e.Target, e.Method, "")...)
+		}
+	case stats.HedgeSent:
+		for reason, text := range heldBack {
+			if n, ended := j.sent(stateKey{e.Target, reason}, time.Now()); ended {
+				j.log(slog.LevelInfo, text.ends, slog.String("target", e.Target), slog.Int("held_back", n))
 			}
-			attrs := []slog.Attr{slog.String("target", n.Target), slog.Any("methods", n.Methods)}
-			if n.More > 0 {
-				attrs = append(attrs, slog.Int("more", n.More))
-			}
-			j.log(slog.LevelWarn, n.Why, attrs...)
-		},
-		OddCost: func(o settings.OddCost) {
-			j.log(slog.LevelWarn, "hedging cost invalid", append(of(o.Target, o.Method, ""), slog.Float64("cost", o.Cost))...)
-		},
-		HedgeHeldBack: func(h stats.HedgeHeldBack) {
-			if text, ok := heldBack[h.Reason]; ok && j.heldBack(stateKey{h.Target, h.Reason}, time.Now()) {
-				j.log(slog.LevelWarn, text.begins, of(h.Target, h.Method, "")...)
-			}
-		},
-		HedgeSent: func(h stats.HedgeSent) {
-			for reason, text := range heldBack {
-				if n, ended := j.sent(stateKey{h.Target, reason}, time.Now()); ended {
-					j.log(slog.LevelInfo, text.ends, slog.String("target", h.Target), slog.Int("held_back", n))
-				}
-			}
-		},
-		HedgingStepped: func(s stats.HedgingStepped) {
-			attrs := of(s.Target, s.Method, s.Class)
-			if s.Choice.SteppedDown == stats.NotSteppedDown {
-				j.log(slog.LevelInfo, "hedging stepped up", attrs...)
-				return
-			}
-			j.log(slog.LevelInfo, "hedging stepped down", append(attrs, slog.String("reason", s.Choice.WhySteppedDown()))...)
-		},
-		DistributionChanged: func(l stats.DistributionChanged) {
-			j.log(slog.LevelInfo, "latencies changed", of(l.Target, l.Method, l.Class)...)
-		},
+		}
+	case stats.HedgingStepped:
+		attrs := of(e.Target, e.Method, e.Class)
+		if e.Choice.SteppedDown == stats.NotSteppedDown {
+			j.log(slog.LevelInfo, "hedging stepped up", attrs...)
+			return
+		}
+		j.log(slog.LevelInfo, "hedging stepped down", append(attrs, slog.String("reason", e.Choice.WhySteppedDown()))...)
+	case stats.DistributionChanged:
+		j.log(slog.LevelInfo, "latencies changed", of(e.Target, e.Method, e.Class)...)
 	}
 }
 

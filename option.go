@@ -18,7 +18,6 @@ import (
 // Option is an option of [New] and [Scheduler.Update]. If its value is out of range, they return an error.
 type Option func(*settings.Config) error
 
-// newConfig returns the configuration that options make.
 func newConfig(opts []Option) (settings.Config, error) {
 	c := settings.DefaultConfig()
 	var given []string
@@ -42,7 +41,6 @@ func apply(c *settings.Config, opts []Option) error {
 	return errors.Join(errs...)
 }
 
-// named returns the option of a name.
 func named(name string, set func(*settings.Config) error) Option {
 	return func(c *settings.Config) error {
 		if c.Given != nil {
@@ -130,13 +128,9 @@ func adding(name string, patterns []string, to func(*settings.Config) *[]string)
 // delay.
 //
 // A method with a policy has up to maxAttempts attempts, the primary included, and 5 at most; [WithMaxHedges] does not apply.
-// Each is sent one hedgingDelay after the one before, or all at once if that is 0; [After] replaces this delay. If an attempt
-// fails with one of the nonFatalStatusCodes, the next hedge is sent at once. Any other status ends the call. If all attempts
-// fail, the call returns the last failure. A stream is decided by the attempt whose response headers come first.
-//
-// The throttle, [WithOtherBackendOnly] and the budget can hold back a hedge of such a method; the state of the connection and a
-// near deadline do not. With a budget of 400 percent only the policy limits hedges, as in gRPC. A retryThrottling stops hedges
-// of all methods to a target that fails; [stats.Method] has its tokens. See docs/service-config.md.
+// [After] replaces its hedgingDelay. The budget, the throttle and [WithOtherBackendOnly] can hold back its hedges, and with a
+// budget of 400 percent only the policy limits them, as in gRPC. docs/service-config.md says how such a call ends, and what a
+// retryThrottling does.
 func WithServiceConfig(json string) Option {
 	parsed, err := serviceconfig.Parse(json)
 	if err != nil {
@@ -172,9 +166,13 @@ func WithControl(percent float64) Option {
 
 // WithFollowUp sets how many losers may run to their end, to measure what hedging gains: those of percent of the calls, 0 to
 // 100; the default is 5. Whether a call is followed is drawn when it begins. If a hedge then wins, the caller has its answer,
-// and the primary runs on until it has answered, for 30 s or to the caller's deadline at most. Where calls are many, about one
-// a second is followed; up to four times the percentage is drawn while fewer than 30 are known. With 0 none is followed.
-// [stats.Gain] has what was measured. Where it shows that there is nothing to gain, hedging steps down.
+// and the primary runs on until it has answered, for 30 s or to the caller's deadline at most, also if the caller cancels its
+// context meanwhile. Where calls are many, about one a second is followed, one of a method and three of a target at a time. Up to
+// four times the percentage is drawn while fewer than 30 are known. With 0 none is followed. [stats.Gain] has what was measured.
+// Where it shows that there is nothing to gain, hedging steps down.
+//
+// Interceptors inside run on with the primary. So the values of the caller's context may be read after the call: a context that is
+// used again for another request, as gin's is, must be copied for the call.
 //
 // No further attempt is sent for it. A primary that may be followed runs on a goroutine of its own, with a copy of the request,
 // which costs a few microseconds. Calls whose request or reply cannot be copied are not followed, nor are those of [Do]. Of a

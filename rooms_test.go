@@ -146,13 +146,13 @@ func TestDocs_TheExampleOfAGateIsTested(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	code, err := os.ReadFile("internal/feature/quiet_test.go")
+	code, err := os.ReadFile("internal/feature/night_test.go")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, rest, _ := strings.Cut(string(page), "```go\n// asleep")
 	example, _, found := strings.Cut(rest, "```")
 	if !found || !strings.Contains(string(code), "// asleep"+example) {
-		t.Error("CONTRIBUTING.md does not show the gate of internal/feature/quiet_test.go")
+		t.Error("CONTRIBUTING.md does not show the gate of internal/feature/night_test.go")
 	}
 }

@@ -41,28 +41,49 @@ type Trace struct {
 // more than once, all of them are called, in the order of the options. t must not be nil. Later changes of t have no effect.
 func WithTrace(t *Trace) Option {
 	return option("WithTrace", refuse(t == nil, "WithTrace(nil): there must be a trace"), func(c *settings.Config) {
-		if made := t.Made; made != nil {
-			c.Made = append(c.Made, func(s any) { made(s.(*Scheduler)) })
+		t := *t
+		if t.Made != nil {
+			c.Made = append(c.Made, func(s any) { t.Made(s.(*Scheduler)) })
 		}
-		c.Traces = append(c.Traces, &settings.Trace{
-			HedgeSent: t.HedgeSent, HedgeHeldBack: t.HedgeHeldBack, AttemptLost: t.AttemptLost, CallDecided: t.CallDecided,
-			HedgingStepped: t.HedgingStepped, DistributionChanged: t.DistributionChanged,
+		c.Traces = append(c.Traces, func(event any) {
+			switch e := event.(type) {
+			case stats.HedgeSent:
+				tell(t.HedgeSent, e)
+			case stats.HedgeHeldBack:
+				tell(t.HedgeHeldBack, e)
+			case stats.AttemptLost:
+				tell(t.AttemptLost, e)
+			case stats.CallDecided:
+				tell(t.CallDecided, e)
+			case stats.HedgingStepped:
+				tell(t.HedgingStepped, e)
+			case stats.DistributionChanged:
+				tell(t.DistributionChanged, e)
+			}
 		})
 	})
+}
+
+func tell[E any](of func(E), event E) {
+	if of != nil {
+		of(event)
+	}
 }
 
 // ErrLost is the [context.Cause] of the context of a losing attempt. With it, an interceptor or a stats.Handler inside
 // of the hedging interceptor can tell losers from failures.
 var ErrLost = race.ErrLost
 
-// Panic is the value of the panic on the caller's goroutine when a hedge panics before the call is decided. The value is
-// always a *Panic:
+// Panic is the value of the panic on the caller's goroutine when an attempt that runs on a goroutine of its own panics before the
+// call is decided: a hedge, or the primary of one of the few calls that may be followed (see [WithFollowUp]) or whose target's
+// resets are limited. The value is always a *Panic:
 //
 //	type Panic struct {
-//		Value any    // what the hedge panicked with
-//		Stack []byte // the stack of the hedge's goroutine, as runtime/debug.Stack formats it, without its first line
+//		Value any    // what the attempt panicked with
+//		Stack []byte // the stack of its goroutine, as runtime/debug.Stack formats it, without its first line
 //	}
 //
 // A *Panic is an error. Error returns the value and the stack. Unwrap returns the value if that is an error, so that [errors.Is]
-// and [errors.As] find it. A panic of the primary happens on the caller's goroutine, and its value is unchanged.
+// and [errors.As] find it. Any other primary panics on the caller's goroutine, and its value is unchanged. So code that recovers
+// must look for both.
 type Panic = race.Panic

@@ -22,18 +22,10 @@ type Trigger struct{ in settings.Trigger }
 // [TargetPercentile] sets another percentile.
 //
 // About once a second, at the default [WithWindow], Auto makes a choice for each method, from the recent latencies of its
-// primaries and hedges. If hedges are independent of their primaries,
-//
-//	S(t) = S_X(t) · Π_k (1 − q·F_Y(t − k·d))
-//
-// predicts the latencies of calls whose hedge k is sent at the age k·d with the probability q: S_X is the share of primaries
-// that take longer than t, and F_Y the share of hedges that take less. This goes back to Kaler, He and Elnikety, "Optimal
-// Reissue Policies for Reducing Tail Latency" (SPAA 2017). Where hedged calls took longer or less than predicted, what they
-// took replaces the prediction.
-//
-// Hedging steps down to six hedges per 1,000 calls when hedges win much more seldom than predicted and hedged calls show no
-// gain, and steps up when that turns. When latencies change at once, Auto forgets what it learned before. [stats.Method] says
-// what is in force and why. docs/trigger.md derives all of this and says where it is wrong.
+// primaries and hedges and from what hedged calls took. Hedging steps down to six hedges per 1,000 calls when hedges win much
+// more seldom than predicted and hedged calls show no gain, and steps up when that turns. When latencies change at once, Auto
+// forgets what it learned before. [stats.Method] says what is in force and why. docs/trigger.md derives all of this, after Kaler,
+// He and Elnikety, "Optimal Reissue Policies for Reducing Tail Latency" (SPAA 2017), and says where it is wrong.
 //
 // A choice needs a few hundred calls. Below 100 calls a method is hedged at its 90th percentile, and then as is best for a
 // percentile nearer than the target. All choices of a scheduler together take about 1% of a core at most: with thousands of

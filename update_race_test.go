@@ -30,7 +30,7 @@ import (
 // force while it began.
 func TestRule20_UpdateUnderLoad(t *testing.T) {
 	const callers, updates = 64, 4 // updates a millisecond
-	rounds := longtest.Size(8, 500)
+	rounds := longtest.Size(8, 150)
 	synctest.Test(t, func(t *testing.T) {
 		u := newUpdated(t)
 		var over atomic.Bool

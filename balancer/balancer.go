@@ -28,37 +28,19 @@
 // # Silence
 //
 // A backend may stand still: in a garbage collection, behind a full disk queue, as a frozen or lost machine. A connection is
-// silent if two calls there are late and nothing has been answered there in between. A call is late when its first hedge is
-// due, by the delay that the scheduler has learned for its method; a hedge is late when the next one is due. The two must be
-// at least half of that delay apart. A stream has answered with its first message.
-//
-// Primaries that the child sends to a silent connection go elsewhere, also those of calls that are never hedged. Now and then
-// one goes there as a probe: every 100 ms at first, later after a tenth of the time that the silence has lasted, at most 5 s.
-// The first answer of any kind ends the silence. If more than half of the ready connections are silent, the network or the
-// client is the reason, and primaries avoid none. Hedges always prefer connections that are not silent.
-//
-// Calls can be late only by a learned delay. So calls with Off, After, a hedgingPolicy or Fixed make nothing silent, nor do
-// calls while a method is being learned.
-//
-// A late probe is hedged, and cancelled when its hedge wins. A backend that is only slower than the others would lose each
-// time. So some probes are patient. The first one comes when the silence has lasted a second, the next ones each time that it
-// has lasted four times as long, or a minute longer. Their hedges wait for twice the usual delay and a hundredth of the time
-// that the silence has lasted, 500 ms at most; but for no longer than a quarter of the time until the deadline. If a patient
-// probe is answered, the backend is slow. Later probes then wait for twice what it takes, and late calls mean nothing until
-// fifty times that has passed.
-//
-// A ring_hash child loses its affinity for the calls that are moved. The field "silence": false turns all of it off.
+// silent if two calls there are late, by the delay that the scheduler has learned for their methods, and nothing has been
+// answered there in between. Primaries that the child sends to a silent connection go elsewhere, also those of calls that are
+// never hedged. Now and then one goes there as a probe. The first answer ends the silence, unless it is a followed loser's.
+// Hedges always prefer connections that are not silent. The field "silence": false turns all of it off. docs/silence.md has
+// the details: how often probes are sent, how a backend that is only slow is told from a silent one, and what a ring_hash
+// child loses.
 //
 // # Several connections
 //
 // With "connections": 2, or up to 8, each address gets that many connections: the child is run as many times, and each copy
 // makes its own. Primaries use the first copy that has a ready connection, or with "spread": true all of them in turn. A hedge
-// goes to another address if there is one, and else over a connection that its call has not used. If one address stands for
-// several servers, as that of a Kubernetes service does, a hedge then usually meets another server. If it is one server, a
-// hedge passes a connection that lost packets or is dead.
-//
-// If a connection is lost while another one is ready, it is made again at once. If all are idle, the next call makes all of
-// them. For hedge.WithOtherBackendOnly and SameBackend, another connection counts as another backend.
+// goes to another address if there is one, and else over a connection that its call has not used. For
+// hedge.WithOtherBackendOnly and SameBackend, another connection counts as another backend. docs/silence.md says what it is for.
 //
 // # What counts as the same backend
 //
@@ -68,6 +50,9 @@ package balancer
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/serviceconfig"
@@ -96,4 +81,75 @@ func (builder) Build(cc balancer.ClientConn, opts balancer.BuildOptions) balance
 	//lint:ignore SA1019 nothing else tells.
 	target := cc.Target()
 	return &policy{parent: cc, opts: opts, place: place.Enter(target)}
+}
+
+type config struct {
+	serviceconfig.LoadBalancingConfig
+
+	builder balancer.Builder
+	child   serviceconfig.LoadBalancingConfig // nil if the child takes none
+	js      json.RawMessage                   // as it was given
+
+	connections int  // to each address, 1 to maxConnections
+	spread      bool // primaries use all of them in turn
+	silence     bool // primaries avoid silent ones
+}
+
+const maxConnections = 8
+
+// MarshalJSON returns what was parsed: some parents, such as random_subsetting, hand configurations on as JSON.
+func (c *config) MarshalJSON() ([]byte, error) { return c.js, nil }
+
+// parseConfig reads {"childPolicy": [{"<name>": {…}}, …], "connections": 1, "spread": false, "silence": true}. The first
+// registered policy of the list is the child.
+func parseConfig(js json.RawMessage) (serviceconfig.LoadBalancingConfig, error) {
+	fields := struct {
+		ChildPolicy []map[string]json.RawMessage
+		Connections int
+		Spread      bool
+		Silence     bool
+	}{Connections: 1, Silence: true}
+	if err := json.Unmarshal(js, &fields); err != nil {
+		return nil, fmt.Errorf("hedge: %s: %w", Name, err)
+	}
+	c, err := firstRegistered(fields.ChildPolicy)
+	if err != nil {
+		return nil, fmt.Errorf("hedge: %s: childPolicy: %w", Name, err)
+	}
+	c.connections, c.spread, c.silence, c.js = fields.Connections, fields.Spread, fields.Silence, slices.Clone(js)
+	if c.connections < 1 || c.connections > maxConnections {
+		return nil, fmt.Errorf("hedge: %s: connections: %d, allowed 1 to %d", Name, c.connections, maxConnections)
+	}
+	if c.spread && c.connections == 1 {
+		return nil, fmt.Errorf("hedge: %s: spread: needs connections above 1", Name)
+	}
+	return c, nil
+}
+
+func firstRegistered(list []map[string]json.RawMessage) (*config, error) {
+	if len(list) == 0 {
+		return nil, errors.New("missing or empty; it lists the policy to wrap, such as [{\"round_robin\": {}}]")
+	}
+	var unknown []string
+	for i, entry := range list {
+		if len(entry) != 1 {
+			return nil, fmt.Errorf("entry %d has %d policies instead of one", i, len(entry))
+		}
+		for name, js := range entry {
+			builder := balancer.Get(name)
+			if builder == nil {
+				unknown = append(unknown, name)
+				continue
+			}
+			c := &config{builder: builder}
+			if parser, ok := builder.(balancer.ConfigParser); ok {
+				var err error
+				if c.child, err = parser.ParseConfig(js); err != nil {
+					return nil, fmt.Errorf("%s: %w", name, err)
+				}
+			}
+			return c, nil
+		}
+	}
+	return nil, fmt.Errorf("no policy of these is registered: %q", unknown)
 }

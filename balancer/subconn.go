@@ -26,7 +26,6 @@ type subConn struct {
 	listed    *place.Backend // as it stands in the list of ready ones; nil if it does not
 }
 
-// changed notes a new state and tells the child.
 func (s *subConn) changed(state balancer.SubConnState, listener func(balancer.SubConnState)) {
 	s.deliver(func() {
 		// Health is asked for anew each time that a connection becomes ready.
@@ -73,7 +72,6 @@ func (s *subConn) Shutdown() {
 	s.SubConn.Shutdown()
 }
 
-// UpdateAddresses makes the connection one to another backend.
 func (s *subConn) UpdateAddresses(addresses []resolver.Address) {
 	s.update(func() { s.backend.Store(s.child.policy.place.NewBackend(s.SubConn, addresses, s.child.number)) })
 	s.SubConn.UpdateAddresses(addresses)

@@ -123,7 +123,8 @@ func costCommand(w, log io.Writer) *ffcli.Command {
 	flags := func(fs *flag.FlagSet) {
 		namesFlag(fs, &c.Kinds, "kind", cost.KindNames, "`kinds` of calls to make, with a comma between (default all)")
 		wholesFlag(fs, &c.Concurrency, "concurrency", []int{1, 16, 256}, 1, maxConcurrency, "`numbers` of calls under way at a time, with commas between")
-		durationFlag(fs, &c.Duration, "duration", costDuration, time.Second, time.Hour, "`time` of the whole run")
+		durationFlag(fs, &c.Duration, "duration", costDuration, time.Second, time.Hour, "`time` of the whole run, without the warm-up")
+		durationFlag(fs, &c.Warmup, "warmup", 10*time.Second, time.Millisecond, time.Hour, "`time` for which this library serves each kind of calls before it is measured")
 		durationFlag(fs, &c.Slice, "slice", 50*time.Millisecond, time.Millisecond, time.Minute, "`time` for which a contestant calls before the next one takes its turn")
 		wholeFlag(fs, &c.Seed, "seed", 1, 0, 1<<31-1, "`number` from which the order of turns is drawn")
 		fs.BoolVar(&c.All, "all", false, "also this library with no hedge ever due and with a dry run, and failsafe-go")

@@ -65,7 +65,7 @@ func TestRule12_InAnyIntervalWithCosts(t *testing.T) {
 	longtest.Computation(t)
 	menus := [][]float64{{1}, {1, 1, 1, 100}, {0.1, 1, 7, 0}, {1, 2.5, 30, math.Inf(1), math.NaN(), -5}, {3}}
 	paid := 0.0
-	for seed := range uint64(longtest.Size(100, 5000)) {
+	for seed := range uint64(longtest.Size(100, 1_000)) {
 		r := rand.New(rand.NewPCG(seed, 17))
 		menu := menus[r.IntN(len(menus))]
 		costliest := 1.0

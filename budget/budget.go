@@ -101,7 +101,10 @@ func (r *rate) last(recent, units uint64) uint64 {
 // seconds. With 0 percent it still pays what it holds. Calls of SetPercent must not overlap.
 func (b *Bucket) SetPercent(percent float64) {
 	old := b.rate.Load()
-	perUnit := uint64(math.Round(share(percent) * token / unitsPerCall))
+	if !(percent > 0) {
+		percent = 0
+	}
+	perUnit := uint64(math.Round(min(percent, maxPercent) / 100 * token / unitsPerCall))
 	switch {
 	case old == nil && perUnit == 0, old != nil && old.perUnit == perUnit:
 	case old == nil:
@@ -122,14 +125,6 @@ func (b *Bucket) earning() *rate {
 		return r
 	}
 	return nil
-}
-
-// share brings a percentage into the range that New takes, as a fraction.
-func share(percent float64) float64 {
-	if !(percent > 0) {
-		return 0
-	}
-	return min(percent, maxPercent) / 100
 }
 
 // Earn adds the share of a call that begins at now and costs as much as so many calls: at most [MaxCost]. A cost that is
@@ -191,7 +186,6 @@ const MaxCost = 10_000
 // IsCost reports whether a cost is finite and not less than 0.
 func IsCost(cost float64) bool { return cost >= 0 && cost <= math.MaxFloat64 }
 
-// unitsOf returns a cost in units, to the nearest one.
 func unitsOf(cost float64) uint64 {
 	if !IsCost(cost) {
 		return unitsPerCall
@@ -259,7 +253,8 @@ func (b *Bucket) payFromBurst(elapsed time.Duration, urgent bool, price, earned,
 func (b *Bucket) Refund(saved bool, cost float64) {
 	price := priceOf(unitsOf(cost))
 	if saved {
-		b.savings.refund(price)
+		b.savings.tokens.Add(price)
+		b.savings.prove()
 	} else {
 		b.gone.Add(-price)
 	}
@@ -318,8 +313,7 @@ func (b *Bucket) earnings(r *rate, now time.Time) (earned, burst int64) {
 	return int64(r.at(units)), min(max(b.costliest.price(elapsed), int64(r.last(uint64(recent), units))), maxBurst*token)
 }
 
-// late returns by how many steps the n-th is behind that of a mark: 0 if it is not behind, or so far that the clock must
-// have been set back.
+// late returns by how many steps the n-th is behind that of a mark: 0 if it is not, or if the clock must have been set back.
 func late(n uint32, mark uint64) uint32 {
 	if behind := uint32(mark>>32) - n; behind <= uint32(maxLate/step) {
 		return behind
@@ -356,7 +350,6 @@ func (b *Bucket) forfeit(now time.Time) {
 	b.savings.add(over, burst)
 }
 
-// elapsed returns the time from the origin to now.
 func (b *Bucket) elapsed(now time.Time) time.Duration {
 	origin := b.origin.Load()
 	if origin == nil {

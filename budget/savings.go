@@ -53,7 +53,6 @@ func (s *savings) venture() bool {
 	})
 }
 
-// prove removes one hedge from those that are unproven.
 func (s *savings) prove() {
 	update(&s.trust, func(trust int64) (int64, bool) { return trust - unproven, trust >= unproven })
 }
@@ -69,11 +68,6 @@ func (s *savings) hedged(won bool) {
 			return trust + min(maxScore-score, winScore), true
 		}
 	})
-}
-
-func (s *savings) refund(price int64) {
-	s.tokens.Add(price)
-	s.prove()
 }
 
 // update replaces a value by the next one, unless next returns false, and returns what next did.

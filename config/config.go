@@ -111,20 +111,17 @@ func try(path string, opts []hedge.Option) error {
 	return nil
 }
 
-// fieldsFor returns the names of the fields that can be set there, sorted.
 func fieldsFor(where *settings.Scope) []string {
 	names := slices.Sorted(maps.Keys(fields))
 	return slices.DeleteFunc(names, func(name string) bool { return !where.Allows(fields[name].option) })
 }
 
-// member is one member of a JSON object.
 type member struct {
 	name  string
 	value json.RawMessage
 }
 
-// membersOf returns the members of an object in their order. It refuses a name that is there twice, of which package json
-// would take the last.
+// membersOf returns the members of an object in their order. It refuses a name that is there twice, where json takes the last.
 func membersOf(path string, raw json.RawMessage, allowed string) ([]member, error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
@@ -164,7 +161,6 @@ func noField(path string, names []string) error {
 	return fmt.Errorf("%s: there is no such field; the fields here are %s", path, strings.Join(names, ", "))
 }
 
-// wrong says that a value is not what is allowed.
 func wrong(path string, raw json.RawMessage, allowed string) error {
 	if path == "" {
 		path = "the configuration"

@@ -3,19 +3,17 @@ package config
 import (
 	"encoding/json"
 	"errors"
-	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/serviceconfig"
 	"github.com/grpchedge/hedge/internal/settings"
 )
 
-// field is one field of the configuration.
 type field struct {
 	option string
 	parse  func(path string, raw json.RawMessage) ([]hedge.Option, error)
@@ -203,17 +201,11 @@ func nonFatalCodes(c *settings.Config) any {
 type whole int
 
 func (w *whole) UnmarshalJSON(text []byte) error {
-	n, err := strconv.Atoi(string(text))
-	if err != nil {
-		const exact = min(math.MaxInt, 1<<53) // whole numbers that a float64 holds
-		f, err := strconv.ParseFloat(string(text), 64)
-		if err != nil || f != math.Trunc(f) || math.Abs(f) > exact {
-			return errors.New("not a whole number")
-		}
-		n = int(f)
+	n, err := serviceconfig.Integer(text)
+	if *w = whole(n); int64(*w) != n { // on a 32-bit machine
+		return errors.New("too large")
 	}
-	*w = whole(n)
-	return nil
+	return err
 }
 
 const aDuration = `a duration such as "1.5s" or "20ms"`

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/grpchedge/hedge/stats"
 )
 
 // chart is a picture of a few curves, which the page draws as SVG. Its units are pixels of the picture.
@@ -93,9 +95,9 @@ func timeAxis(latencies []pair, room, from, to float64) *axis {
 	return &axis{low: low / room, high: high * room, from: from, to: to, log: true}
 }
 
-// compare adds the two curves of latencies. place says where one of the i-th pair is.
-func (c *chart) compare(latencies []pair, place func(i int, d time.Duration) (x, y float64)) *chart {
-	for which, names := range [2][2]string{{"without", "without hedging (estimate)"}, {"with", "as it was"}} {
+// compare adds the two curves of latencies, with a name for the one without hedging. place says where one of the i-th pair is.
+func (c *chart) compare(without string, latencies []pair, place func(i int, d time.Duration) (x, y float64)) *chart {
+	for which, names := range [2][2]string{{"without", without}, {"with", "as it was"}} {
 		c.line(names[0], names[1], len(latencies), func(i int) (float64, float64, bool) {
 			x, y := place(i, latencies[i][which])
 			return x, y, latencies[i][which] > 0
@@ -122,15 +124,13 @@ func (r row) LatencyChart() *chart {
 			c.YTicks = append(c.YTicks, tick{y.at(share), fmt.Sprintf("%g%%", 100*share)})
 		}
 	}
-	return c.compare(latencies, func(i int, d time.Duration) (float64, float64) {
+	return c.compare("without hedging (estimate)", latencies, func(i int, d time.Duration) (float64, float64) {
 		return x.at(float64(d)), y.at(1 - r.Curve[i].Quantile)
 	})
 }
 
-// timeline is the axis of the last ten minutes.
 var timeline = axis{low: -600, high: 0, from: chartLeft, to: chartRight}
 
-// when returns where the i-th sample is on the timeline.
 func (r row) when(i int) float64 { return timeline.at(r.History[i].At.Sub(r.at).Seconds()) }
 
 func newTimeChart(title string) *chart {
@@ -149,7 +149,7 @@ func (r row) TailChart() *chart {
 	}
 	c := newTimeChart("p99 of the last ten minutes, with and without hedging")
 	c.YTicks = timeTicks(y)
-	return c.compare(latencies, func(i int, d time.Duration) (float64, float64) { return r.when(i), y.at(float64(d)) })
+	return c.compare("without hedging", latencies, func(i int, d time.Duration) (float64, float64) { return r.when(i), y.at(float64(d)) })
 }
 
 // LoadChart is the extra load of the last ten minutes, and the budget.
@@ -208,4 +208,68 @@ func timeTicks(a *axis) []tick {
 		}
 	}
 	return ticks
+}
+
+// GainChart is what was measured of a percentile with and without hedging. It names what measured it, because follow-up does
+// not show what hedges do to the queues of servers, and a control group does.
+func (r row) GainChart() *chart {
+	gain, control := r.Stats.Gain, r.Stats.Control
+	percentile := 99.0
+	c := &chart{}
+	var values []stats.Interval
+	var latencies []pair
+	add := func(class, label string, v stats.Interval) {
+		text := label + ": " + short(v.Value)
+		if v.High > 0 {
+			text += " (" + interval(v) + ")"
+		}
+		c.Spans = append(c.Spans, span{Class: class, Label: text})
+		values, latencies = append(values, v), append(latencies, pair{v.Value}, pair{v.Low, v.High})
+	}
+	if gain.Measured {
+		percentile = gain.Percentile
+		add("with", "with hedging", stats.Interval{Value: gain.Hedged})
+		add("without", "without, follow-up", gain.Unhedged)
+		c.Notes = append(c.Notes, "Follow-up: "+plural(int64(gain.Followed), "loser")+" ran to the end. "+followUpLimit)
+	}
+	if control != nil {
+		if unhedged := at(control.Unhedged, percentile); unhedged.High > 0 {
+			if !gain.Measured {
+				add("with", "with hedging", at(control.Hedgeable, percentile))
+			}
+			add("without", "without, control group", unhedged)
+			c.Notes = append(c.Notes, "Control group: "+plural(control.Unhedged.Calls, "call")+" never hedged. "+controlShows)
+		}
+	}
+	x := timeAxis(latencies, 1.5, chartLeft, chartRight)
+	if x == nil {
+		return nil
+	}
+	c.XTicks = timeTicks(x)
+	for i, v := range values {
+		s := &c.Spans[i]
+		s.Y, s.At = chartTop+(chartBottom-chartTop)*(float64(i)+0.7)/float64(len(values)), x.at(float64(v.Value))
+		if v.High > 0 {
+			s.Low, s.High = x.at(float64(v.Low)), x.at(float64(v.High))
+		}
+	}
+	c.Title = fmt.Sprintf("p%g with and without hedging", percentile)
+	return c
+}
+
+const (
+	followUpLimit = "It does not show what hedges do to the queues of servers."
+	controlShows  = "It also shows what hedges do to the queues of servers."
+)
+
+// at returns a percentile of a group; the zero Interval if it is not one of those that are kept.
+func at(g stats.Group, percentile float64) stats.Interval {
+	return map[float64]stats.Interval{50: g.P50, 99: g.P99, 99.9: g.P999}[percentile]
+}
+
+func interval(i stats.Interval) string {
+	if i.High == 0 {
+		return "too few calls to say"
+	}
+	return short(i.Low) + " to " + short(i.High)
 }

@@ -15,18 +15,24 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"text/tabwriter"
+	texttemplate "text/template"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/registry"
 )
 
-//go:embed page.html style.css script.js
+//go:embed page.html page.txt style.css script.js
 var assets embed.FS
 
-var page = template.Must(template.New("page.html").Funcs(template.FuncMap{
-	"count": count, "percent": percent, "short": short, "counts": otherCounts, "helped": helped,
-	"interval": interval, "bar": func(share float64) int { return int(100*share + 0.5) },
-}).ParseFS(assets, "page.html"))
+var (
+	functions = template.FuncMap{
+		"count": count, "percent": percent, "short": short, "counts": otherCounts, "winShare": winShare, "plain": plain, "plural": plural,
+		"interval": interval, "bar": func(share float64) int { return int(100*share + 0.5) },
+	}
+	page = template.Must(template.New("page.html").Funcs(functions).ParseFS(assets, "page.html"))
+	text = texttemplate.Must(texttemplate.New("page.txt").Funcs(functions).ParseFS(assets, "page.txt"))
+)
 
 // Handler returns a handler of GET and HEAD requests, to be registered under any path. It answers a browser with the page,
 // and anything else, such as curl, with plain text. A request for application/json gets JSON. The query overrides this:
@@ -97,7 +103,9 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		encoder.SetIndent("", "  ")
 		_ = encoder.Encode(v)
 	case "text":
-		_ = v.writeText(w)
+		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		_ = text.Execute(table, v)
+		_ = table.Flush()
 	case "html":
 		part := "page.html"
 		if query.Get("part") == "main" { // what changes

@@ -22,7 +22,7 @@ func Page(t stats.Method, at time.Time) string {
 func Text(t stats.Method, at time.Time) string {
 	var b strings.Builder
 	s := view{At: at, Methods: []row{newRow(t, settings.DefaultConfig(), at)}}
-	if err := s.writeText(&b); err != nil {
+	if err := text.Execute(&b, &s); err != nil {
 		return err.Error()
 	}
 	return b.String()

@@ -2,20 +2,27 @@ package debug
 
 import (
 	"fmt"
+	"math"
 	"reflect"
 	"regexp"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/grpchedge/hedge/stats"
 )
 
-// figure is a name and a value to show.
 type figure struct{ Name, Value string }
 
 // Figures are the numbers of a method, and of its target, that fit on a line each.
 func (r row) Figures() (f []figure) {
 	t, c := r.Stats, r.Stats.Choice
 	add := func(name, format string, args ...any) { f = append(f, figure{name, fmt.Sprintf(format, args...)}) }
+	addIf := func(holds bool, name, format string, args ...any) {
+		if holds {
+			add(name, format, args...)
+		}
+	}
 	add("calls", "%s", count(t.Calls))
 	add("hedges", "%s (%s of calls)", count(t.Hedges), percent(t.HedgeRate()))
 	add("won by a hedge", "%s of %s hedged calls", count(t.HedgeWins), count(t.Hedged))
@@ -34,40 +41,23 @@ func (r row) Figures() (f []figure) {
 		add("hedged calls that saved nothing", "%s", percent(g.SavedNothing))
 	}
 	add("budget", "%.1f of %.1f tokens", t.Tokens, t.Burst)
-	if t.Saved >= 0.05 {
-		add("budget saved for hedges that win", "%.1f tokens", t.Saved)
-	}
-	if t.Guard.Reason != stats.GuardNone {
-		add("guard", "%s of due hedges, %s", percent(t.Guard.Share), lasting(t.Guard.Since, r.at))
-	}
-	if t.ThrottleMax > 0 {
-		add("throttle", "%.1f of %.0f tokens", t.ThrottleTokens, t.ThrottleMax)
-	}
-	if r := t.Resets; r.Per > 0 {
-		add("resets", "%s: at most %s in %s", r.Mode, count(int64(r.Limit)), short(r.Per))
-	}
-	if t.Resets.Left > 0 {
-		add("losers that run to their end", "%s", count(int64(t.Resets.Left)))
-	}
-	switch {
-	case t.Connections > t.Backends:
-		add("backends ready", "%d, over %d connections", t.Backends, t.Connections)
-	case t.Backends > 0:
-		add("backends ready", "%d", t.Backends)
-	}
+	addIf(t.Saved >= 0.05, "budget saved for hedges that win", "%.1f tokens", t.Saved)
+	addIf(t.Guard.Reason != stats.GuardNone, "guard", "%s of due hedges, %s", percent(t.Guard.Share), lasting(t.Guard.Since, r.at))
+	addIf(t.ThrottleMax > 0, "throttle", "%.1f of %.0f tokens", t.ThrottleTokens, t.ThrottleMax)
+	addIf(t.Resets.Per > 0, "resets", "%s: at most %s in %s", t.Resets.Mode, count(int64(t.Resets.Limit)), short(t.Resets.Per))
+	addIf(t.Resets.Left > 0, "losers left to run, not reset", "%s", count(int64(t.Resets.Left)))
+	addIf(t.Connections > t.Backends, "backends ready", "%d, over %d connections", t.Backends, t.Connections)
+	addIf(t.Connections <= t.Backends && t.Backends > 0, "backends ready", "%d", t.Backends)
 	if len(t.Silent) > 0 {
 		add("silent backends", "%d, the first %s", len(t.Silent), lasting(t.Silent[0].Since, r.at))
 	}
-	if t.Moved > 0 {
-		add("primaries moved past silent connections", "%s", count(t.Moved))
-	}
+	addIf(t.Moved > 0, "primaries moved past silent connections", "%s", count(t.Moved))
 	if named := min(len(t.Rules), mostNamed); named > 0 {
 		add("rules in force", "%s", list(t.Rules[:named], len(t.Rules)-named))
 	}
 	return f
 }
 
-// tailFrom says where the tail without hedging is from.
 func tailFrom(c stats.Choice) string {
 	if isMeasured(c) {
 		return string(c.UnhedgedTailFrom)
@@ -75,12 +65,9 @@ func tailFrom(c stats.Choice) string {
 	return "estimate"
 }
 
-// helped is the share of hedged calls that a hedge answered.
-func helped(won, lost int64) float64 {
-	if won+lost == 0 {
-		return 0
-	}
-	return float64(won) / float64(won+lost)
+// winShare is the share of hedged calls that a hedge answered.
+func winShare(won, lost int64) float64 {
+	return float64(won) / float64(max(won+lost, 1))
 }
 
 // named is a count with its name in words.
@@ -112,3 +99,50 @@ func otherCounts(s stats.Counts) []named {
 	}
 	return rows
 }
+
+// plain quotes a name from outside that has control characters, which a terminal would obey.
+func plain(name string) string {
+	if quoted := strconv.Quote(name); strings.Trim(quoted, `"`) != name {
+		return quoted
+	}
+	return name
+}
+
+// short formats a duration with three significant digits.
+func short(d time.Duration) string {
+	if d <= 0 {
+		return "0"
+	}
+	unit := math.Pow(10, math.Floor(math.Log10(float64(d)))-2)
+	d = time.Duration(math.Round(float64(d)/unit) * unit)
+	for _, u := range []struct {
+		unit time.Duration
+		name string
+	}{{time.Minute, "min"}, {time.Second, "s"}, {time.Millisecond, "ms"}, {time.Microsecond, "µs"}} {
+		if d >= u.unit {
+			return fmt.Sprintf("%.3g %s", float64(d)/float64(u.unit), u.name)
+		}
+	}
+	return fmt.Sprintf("%d ns", d)
+}
+
+func percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
+
+// count formats a number with commas.
+func count(n int64) string {
+	s := fmt.Sprint(n)
+	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+func plural(n int64, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return count(n) + " " + noun + "s"
+}
+
+// lasting says for how long something has been so.
+func lasting(since, now time.Time) string { return "for " + short(now.Sub(since)) }

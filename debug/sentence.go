@@ -69,22 +69,21 @@ func sentence(t stats.Method, config settings.Config) string {
 // notes returns what an operator should know beside the sentence.
 func notes(t stats.Method, now time.Time) (notes []string) {
 	add := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
-	if t.Burst > 0 && t.Tokens < 1 && t.BudgetExhausted > 0 {
-		add("The target's budget is empty: hedges that are due wait for it.")
+	addIf := func(holds bool, format string, args ...any) {
+		if holds {
+			add(format, args...)
+		}
 	}
-	if t.ThrottleMax > 0 && 2*t.ThrottleTokens <= t.ThrottleMax {
-		add("The target is throttled: %.1f of %.0f tokens are left, and no hedge is sent until more than half are.", t.ThrottleTokens, t.ThrottleMax)
-	}
-	if t.NoBackendPolicy {
-		add("WithOtherBackendOnly holds hedges back: the connection has no policy hedge_other_backend.")
-	}
-	if g := t.Guard; g.Reason != stats.GuardNone {
-		add("The guard has held hedges back %s: %s. The share is %s now.", lasting(g.Since, now), g.Reason, percent(g.Share))
-	}
-	if r := t.Resets; r.Mode == stats.ResetsLearned {
-		add("No losing attempt has been reset %s: the server says that there were too many resets. Losers run to their end. Resets are tried again in %s.",
-			lasting(r.Since, now), short(r.Until.Sub(now).Round(time.Second)))
-	}
+	g, r := t.Guard, t.Resets
+	addIf(t.Burst > 0 && t.Tokens < 1 && t.BudgetExhausted > 0, "The target's budget is empty: hedges that are due wait for it.")
+	addIf(t.ThrottleMax > 0 && 2*t.ThrottleTokens <= t.ThrottleMax,
+		"The target is throttled: %.1f of %.0f tokens are left, and no hedge is sent until more than half are.", t.ThrottleTokens, t.ThrottleMax)
+	addIf(t.NoBackendPolicy, "WithOtherBackendOnly holds hedges back: the connection has no policy hedge_other_backend.")
+	addIf(g.Reason != stats.GuardNone,
+		"The guard has held hedges back %s: %s. The share is %s now.", lasting(g.Since, now), g.Reason, percent(g.Share))
+	addIf(r.Mode == stats.ResetsLearned,
+		"No losing attempt has been reset %s: the server says that there were too many resets. Losers run to their end. Resets are tried again in %s.",
+		lasting(r.Since, now), short(r.Until.Sub(now).Round(time.Second)))
 	for i, b := range t.Silent {
 		if i == mostNamed {
 			add("Further silent backends: %s.", count(int64(len(t.Silent)-i)))
@@ -123,18 +122,8 @@ func isMeasured(c stats.Choice) bool {
 	return c.UnhedgedTailFrom == stats.FromControlGroup || c.UnhedgedTailFrom == stats.FromFollowUp
 }
 
-// mostNamed is how many silent backends, or rules, are named.
 const mostNamed = 5
 
-// nothingSelected says that no call of a target was selected, as hedge.WithLogger does; nothing if one was.
-func nothingSelected(n settings.NothingSelected, nothing bool) string {
-	if !nothing {
-		return ""
-	}
-	return strings.ToUpper(n.Why[:1]) + n.Why[1:] + ". Methods seen: " + list(n.Methods, n.More) + "."
-}
-
-// list names things, and says how many more there are.
 func list(names []string, more int) string {
 	quoted := make([]string, 0, len(names)+1)
 	for _, name := range names {

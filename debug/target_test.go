@@ -40,7 +40,7 @@ func TestText_OfATarget(t *testing.T) {
 		{"resets learned", stats.Method{Resets: stats.Resets{
 			Mode: stats.ResetsLearned, Since: ago(2 * time.Second), Until: ago(-118 * time.Second), Left: 3}},
 			[]string{"- No losing attempt has been reset for 2 s: the server says that there were too many resets. Losers run to their end. Resets are tried again in 1.97 min.",
-				"losers that run to their end"}, nil},
+				"losers left to run, not reset"}, nil},
 		{"resets set", stats.Method{Resets: stats.Resets{Mode: stats.ResetsSet, Limit: 100, Per: time.Second}},
 			[]string{"set: at most 100 in 1 s"}, []string{"- "}},
 		{"silent", stats.Method{Backends: 3, Connections: 6, Moved: 4321, Silent: []stats.SilentBackend{

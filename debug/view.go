@@ -20,7 +20,7 @@ type view struct {
 	Totals        stats.Counts `json:"totals"`
 	Methods       []row        `json:"methods"`
 	// NotShown is the number of methods that the limit or the filter leaves out.
-	NotShown int    `json:"not_shown"`
+	NotShown int64  `json:"not_shown"`
 	Filter   string `json:"filter,omitempty"`
 }
 
@@ -30,7 +30,7 @@ type row struct {
 	Notes    []string              `json:"notes,omitempty"` // what an operator should know
 	Stats    stats.Method          `json:"stats"`
 	Curve    []registry.CurvePoint `json:"curve"`
-	History  []sample              `json:"history"`
+	History  []registry.Sample     `json:"history"`
 
 	at            time.Time // of the view
 	budgetPercent float64
@@ -38,15 +38,6 @@ type row struct {
 
 func newRow(t stats.Method, config settings.Config, at time.Time) row {
 	return row{Sentence: sentence(t, config), Notes: notes(t, at), Stats: t, at: at, budgetPercent: config.BudgetPercent}
-}
-
-// sample is a time in the last ten minutes.
-type sample struct {
-	At             time.Time     `json:"at"`
-	Tail, Unhedged time.Duration // p99
-	// Load is the number of hedges per call since the sample before, and Known whether there was a call since.
-	Load  float64
-	Known bool
 }
 
 // newView returns a view of at most so many methods; of all if the limit is below 0.
@@ -65,18 +56,13 @@ func newView(s *hedge.Scheduler, filter string, limit int) *view {
 			return cmp.Or(cmp.Compare(a.Target, b.Target), cmp.Compare(a.Method, b.Method))
 		})
 	}
-	v.NotShown = len(all) - len(shown)
-	note := ""
-	for i, t := range shown {
-		if i == 0 || t.Target != shown[i-1].Target {
-			note = nothingSelected(known.NothingSelected(t.Target))
-		}
+	v.NotShown = int64(len(all) - len(shown))
+	for _, t := range shown {
 		r := newRow(t, config, v.At)
-		if note != "" {
-			r.Notes = append(r.Notes, note)
+		if n, nothing := known.NothingSelected(t.Target); nothing { // as hedge.WithLogger says
+			r.Notes = append(r.Notes, strings.ToUpper(n.Why[:1])+n.Why[1:]+". Methods seen: "+list(n.Methods, n.More)+".")
 		}
-		curve, history := known.Picture(t.Target, t.Method)
-		r.Curve, r.History = curve, newSamples(history)
+		r.Curve, r.History = known.Picture(t.Target, t.Method)
 		v.Methods = append(v.Methods, r)
 	}
 	return v
@@ -92,16 +78,4 @@ func (v *view) Targets() (targets [][]row) {
 		*last = append(*last, m)
 	}
 	return targets
-}
-
-func newSamples(history []registry.Sample) []sample {
-	samples := []sample{}
-	for i, h := range history {
-		s := sample{At: h.At, Tail: h.Tail, Unhedged: h.Unhedged}
-		if i > 0 && h.Calls > history[i-1].Calls {
-			s.Load, s.Known = float64(h.Hedges-history[i-1].Hedges)/float64(h.Calls-history[i-1].Calls), true
-		}
-		samples = append(samples, s)
-	}
-	return samples
 }

@@ -220,7 +220,7 @@ func (s story) expect(c schedule, tokens int) ending {
 // TestConfigModel draws stories of service configs, throttles and pushbacks, plays each in virtual
 // time, and checks it against a model that has neither goroutines nor locks.
 func TestConfigModel(t *testing.T) {
-	model.Each(t, model.Counts{Short: 500, Long: 10_000}, 1, func(*testing.T) func(*testing.T, uint64) {
+	model.Each(t, model.Counts{Short: 500, Long: 5_000}, 1, func(*testing.T) func(*testing.T, uint64) {
 		return func(t *testing.T, seed uint64) {
 			s := drawStory(seed)
 			scheduler := s.scheduler(t)

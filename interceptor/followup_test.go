@@ -2,13 +2,16 @@ package interceptor_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"math"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
@@ -102,33 +105,41 @@ func follow(ctx context.Context, t *testing.T, client testpb.TestServiceClient, 
 }
 
 // TestFollowUp_PoorAnswers: a loser whose answer turns out to be a poor one has not answered: a good one would have come later. Of
-// 30 losers 28 are poor after 20 ms, the others good after 100 ms.
+// 30 losers 28 are poor after 20 ms, the others good after 100 ms. Callers cancel their contexts when they have their answers.
 func TestFollowUp_PoorAnswers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: func(a testserver.Attempt) testserver.Plan {
-			switch {
-			case a.Number > 0 || a.ID%10 > 0:
-				return testserver.Plan{Delay: 5 * ms}
-			case a.ID%150 > 0:
-				return testserver.Plan{Delay: 20 * ms, PayloadBytes: 1}
-			}
-			return testserver.Plan{Delay: 100 * ms}
-		}})
-		good := func(_ context.Context, _ string, reply any, _ error) bool {
-			return len(reply.(*testpb.Reply).GetPayload()) == 0
-		}
-		s := hedgetest.Fixed(t, 10*ms, hedge.WithFollowUp(100), hedge.WithMaxHedges(1), hedge.WithAnswer(good))
-		conn := cluster.ClientT(t, hedgetest.Interceptors(s)...)
-		testserver.ConnectT(t, conn)
-		for id := range uint64(300) {
-			follow(t.Context(), t, testpb.NewTestServiceClient(conn), false, &testpb.Request{Id: id})
-			time.Sleep(10 * ms)
-		}
-		time.Sleep(time.Second)
-		if g := s.Targets()[0].Gain; !g.Measured || g.Followed != 30 || g.Unhedged.Value < 97*ms || g.Unhedged.Value > 103*ms {
-			t.Errorf("%+v", g)
-		}
-	})
+	for name, poor := range map[string]testserver.Plan{
+		"replies": {Delay: 20 * ms, PayloadBytes: 1}, "statuses": {Delay: 20 * ms, Code: codes.NotFound},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: func(a testserver.Attempt) testserver.Plan {
+					switch {
+					case a.Number > 0 || a.ID%10 > 0:
+						return testserver.Plan{Delay: 5 * ms}
+					case a.ID%150 > 0:
+						return poor
+					}
+					return testserver.Plan{Delay: 100 * ms}
+				}})
+				good := func(_ context.Context, _ string, reply any, err error) bool {
+					return err == nil && len(reply.(*testpb.Reply).GetPayload()) == 0
+				}
+				s := hedgetest.Fixed(t, 10*ms, hedge.WithFollowUp(100), hedge.WithMaxHedges(1), hedge.WithAnswer(good))
+				conn := cluster.ClientT(t, hedgetest.Interceptors(s)...)
+				testserver.ConnectT(t, conn)
+				for id := range uint64(300) {
+					ctx, cancel := context.WithCancel(t.Context())
+					follow(ctx, t, testpb.NewTestServiceClient(conn), false, &testpb.Request{Id: id})
+					cancel()
+					time.Sleep(10 * ms)
+				}
+				time.Sleep(time.Second)
+				if g := s.Targets()[0].Gain; !g.Measured || g.Followed != 30 || g.Unhedged.Value < 97*ms || g.Unhedged.Value > 103*ms {
+					t.Errorf("%+v", g)
+				}
+			})
+		})
+	}
 }
 
 func checkGain(t *testing.T, g stats.Gain, measured bool, unhedged time.Duration) {
@@ -144,4 +155,119 @@ func checkGain(t *testing.T, g stats.Gain, measured bool, unhedged time.Duration
 		!about(g.SavedPerHedge, unhedged-15*ms) || g.Helped < 0.0999 || g.SavedNothing > 1e-9 {
 		t.Errorf("%+v", g)
 	}
+}
+
+// TestRule07_FollowedLosersAreFew: a followed loser takes no stream that callers need. One primary in 20 stalls for 30 s. A caller whose calls
+// are hedged makes them one after the other, so that without hedging it would hold one stream. The server allows two. Another caller,
+// whose calls are not hedged and never stall, must not wait.
+func TestRule07_FollowedLosersAreFew(t *testing.T) {
+	for name, hedged := range map[string]bool{"plain": false, "hedged": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Backends: 3, Script: func(a testserver.Attempt) testserver.Plan {
+					if a.Number == 0 && a.ID%40 == 1 {
+						return testserver.Plan{Delay: 30 * time.Second}
+					}
+					return testserver.Plan{Delay: 5 * ms}
+				}, ServerOptions: []grpc.ServerOption{grpc.MaxConcurrentStreams(2)}})
+				dial := []grpc.DialOption{grpc.WithDefaultServiceConfig(`{"loadBalancingConfig":[{"round_robin":{}}]}`)}
+				if hedged {
+					dial = append(dial, hedgetest.Interceptors(hedgetest.All(t))...)
+				}
+				conn := cluster.ClientT(t, dial...)
+				testserver.ConnectT(t, conn)
+				client, stop := testpb.NewTestServiceClient(conn), time.Now().Add(15*time.Second)
+				longest := func(id uint64, pause time.Duration, opts ...grpc.CallOption) (d time.Duration) {
+					for ; time.Now().Before(stop); id += 2 {
+						began := time.Now()
+						if _, err := client.Unary(t.Context(), &testpb.Request{Id: id}, opts...); err != nil {
+							t.Error(err)
+						}
+						d = max(d, time.Since(began))
+						time.Sleep(pause)
+					}
+					return d
+				}
+				var all sync.WaitGroup
+				all.Go(func() {
+					if d := longest(3, 0); d > time.Second && hedged {
+						t.Errorf("a hedged call takes %v", d)
+					}
+				})
+				all.Go(func() {
+					if d := longest(2, 20*ms, hedge.Off()); d > 5*ms {
+						t.Errorf("a call of the other caller takes %v", d)
+					}
+				})
+				all.Wait()
+			})
+		})
+	}
+}
+
+// TestFollowUp_APoorHedge: a slow primary whose first hedge answered poorly and whose second one won counts, drawn or not.
+func TestFollowUp_APoorHedge(t *testing.T) {
+	for _, percent := range []float64{100, 0.0001} {
+		synctest.Test(t, func(t *testing.T) {
+			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: func(a testserver.Attempt) testserver.Plan {
+				return testserver.Plan{Delay: []time.Duration{time.Second, 5 * ms, 5 * ms}[a.Number], PayloadBytes: int(a.Number) % 2}
+			}})
+			good := func(_ context.Context, _ string, reply any, err error) bool {
+				return err == nil && len(reply.(*testpb.Reply).GetPayload()) == 0
+			}
+			s := hedgetest.Fixed(t, 10*ms, hedge.WithFollowUp(percent), hedge.WithMaxHedges(2), hedge.WithAnswer(good))
+			conn := cluster.ClientT(t, hedgetest.Interceptors(s)...)
+			testserver.ConnectT(t, conn)
+			for range 20 {
+				follow(t.Context(), t, testpb.NewTestServiceClient(conn), false, &testpb.Request{})
+			}
+			time.Sleep(time.Minute)
+			if g := s.Targets()[0].Gain; g.Calls != 20 {
+				t.Errorf("%v%%: %d calls are counted, want 20", percent, g.Calls)
+			}
+		})
+	}
+}
+
+// ownDeadline is a context of a user's type: it ends with DeadlineExceeded and has no deadline, as some that merge two contexts.
+type ownDeadline struct{ context.Context }
+
+func (c ownDeadline) Deadline() (time.Time, bool) { return time.Time{}, false }
+
+// TestFollowUp_ContextOfAnotherType: a call whose context ends with DeadlineExceeded, but has no deadline, ends as with plain gRPC:
+// before it is sent, while it is hedged, and as a stream that has had messages.
+func TestFollowUp_ContextOfAnotherType(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: func(a testserver.Attempt) testserver.Plan {
+			if a.ID == 1 {
+				return testserver.Plan{Delay: ms, Messages: 100, Interval: ms}
+			}
+			return testserver.Plan{Delay: time.Minute}
+		}})
+		s := hedgetest.Fixed(t, 10*ms, hedge.WithFollowUp(100), hedge.WithMaxHedges(1))
+		for _, within := range []time.Duration{0, 5 * ms, 20 * ms} {
+			for id, name := range []string{"unary", "stream"} {
+				var ends [2]string
+				for i, options := range [][]grpc.DialOption{nil, {
+					grpc.WithUnaryInterceptor(interceptor.Unary(s)), grpc.WithStreamInterceptor(stream.Interceptor(s)),
+				}} {
+					client := testpb.NewTestServiceClient(cluster.ClientT(t, options...))
+					ctx, cancel := context.WithTimeout(t.Context(), within)
+					_, err := client.Unary(ownDeadline{ctx}, &testpb.Request{})
+					if name == "stream" {
+						var st testpb.TestService_ServerStreamClient
+						st, err = client.ServerStream(ownDeadline{ctx}, &testpb.Request{Id: uint64(id), Messages: 100})
+						for err == nil {
+							_, err = st.Recv()
+						}
+					}
+					cancel()
+					ends[i] = fmt.Sprint(err)
+				}
+				if ends[0] != ends[1] {
+					t.Errorf("%s within %v: %s, plain %s", name, within, ends[1], ends[0])
+				}
+			}
+		}
+	})
 }

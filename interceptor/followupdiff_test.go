@@ -188,7 +188,7 @@ func playCalls(t *testing.T, calls [][]plannedCall, options ...grpc.DialOption) 
 // the servers. But for whose attempt it is, that is what plain gRPC gives, unless a caller leaves.
 func TestFollowUp_ChangesNothing(t *testing.T) {
 	var hedged, followed int
-	schedules := model.Each(t, model.Counts{Short: 5, Long: 60}, 1, func(t *testing.T) func(*testing.T, uint64) {
+	schedules := model.Each(t, model.Counts{Short: 5, Long: 30}, 1, func(t *testing.T) func(*testing.T, uint64) {
 		return func(t *testing.T, seed uint64) {
 			d := model.New(seed, 3)
 			var calls [][]plannedCall

@@ -211,7 +211,7 @@ func each(t *testing.T, perConnection int, counts model.Counts, play func(*testi
 // TestModel draws schedules by the hundred, or with -hedge.long by the ten thousand, plays each through the interceptor in
 // virtual time, and checks the rules 1 to 11 on it against a model that has neither goroutines nor locks.
 func TestModel(t *testing.T) {
-	each(t, 1, model.Counts{Short: 500, Long: 10_000}, func(*testing.T) func(*testing.T, schedule) {
+	each(t, 1, model.Counts{Short: 500, Long: 5_000}, func(*testing.T) func(*testing.T, schedule) {
 		return func(t *testing.T, s schedule) {
 			st := &stub{steps: s.steps}
 			scheduler := s.scheduler(t)
@@ -227,7 +227,7 @@ func TestModel(t *testing.T) {
 // TestModel_OverGRPC does the same over real gRPC, in memory, where the attempts are the server's.
 func TestModel_OverGRPC(t *testing.T) {
 	const perConnection = 100
-	each(t, perConnection, model.Counts{Short: 200, Long: 2000}, func(t *testing.T) func(*testing.T, schedule) {
+	each(t, perConnection, model.Counts{Short: 200, Long: 1_000}, func(t *testing.T) func(*testing.T, schedule) {
 		var scheduler *hedge.Scheduler // of the schedule being played
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true})
 		conn := cluster.ClientT(t, grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {

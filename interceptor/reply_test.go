@@ -213,7 +213,7 @@ func TestUnary_NotReadyIsNotHedged(t *testing.T) {
 	cluster.Stop(0)
 	s := hedgetest.Fixed(t, ms)
 	conn := cluster.ClientT(t, grpc.WithUnaryInterceptor(interceptor.Unary(s)))
-	ctx, cancel := context.WithTimeout(t.Context(), 50*ms)
+	ctx, cancel := context.WithTimeout(t.Context(), 500*ms)
 	defer cancel()
 	_, err := testpb.NewTestServiceClient(conn).Unary(ctx, &testpb.Request{}, grpc.WaitForReady(true))
 	if got := s.Stats(); status.Code(err) != codes.DeadlineExceeded || got.Hedges != 0 || got.NotReady != 1 {

@@ -191,7 +191,7 @@ func TestRule07_ServersThatCountResets(t *testing.T) {
 	type load struct{ rate, callers int }
 	for _, streams := range []bool{false, true} {
 		for _, l := range []load{{500, 64}, {500, 16}, {5000, 64}, {5000, 16}}[:longtest.Table(1, 2, 4)] {
-			lasts := time.Duration(longtest.Table(2, 20, 60)) * time.Second
+			lasts := time.Duration(longtest.Table(2, 10, 60)) * time.Second
 			tr := traffic{rate: l.rate, callers: l.callers, streams: streams, lasts: lasts}
 			hedged := tr
 			hedged.hedged = true
@@ -234,8 +234,8 @@ func TestRule07_ServersThatCountResets(t *testing.T) {
 // than a minute, and hedging goes on.
 func TestRule07_CutsThatAreNotForResets(t *testing.T) {
 	longtest.Simulation(t)
-	lasts := time.Duration(longtest.Size(85, 600)) * time.Second
-	rate := longtest.Size(12, 100)
+	lasts := time.Duration(longtest.Table(85, 240, 600)) * time.Second
+	rate := longtest.Table(12, 30, 100)
 	restart := func(c *testserver.Cluster, backend int, down time.Duration, stop func(int)) {
 		stop(backend)
 		time.Sleep(down)

@@ -51,7 +51,7 @@ func (s *tieServer) Unary(ctx context.Context, req *testpb.Request) (*testpb.Rep
 // show.
 func TestRule01_NearTies(t *testing.T) {
 	const callers = 8
-	calls := longtest.Size(100, 500)
+	calls := longtest.Size(100, 200)
 	s := hedgetest.All(t, hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
 	conn := testserver.ServiceT(t, &tieServer{}, grpc.WithUnaryInterceptor(interceptor.Unary(s)))
 	client := testpb.NewTestServiceClient(conn)

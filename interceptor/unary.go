@@ -34,19 +34,20 @@ import (
 // Unary returns a client interceptor that hedges unary calls as s decides. If s is nil, no call is hedged. The interceptor
 // may be used by any number of connections and called concurrently.
 //
-// The primary runs on the caller's goroutine and writes to the caller's reply, except while resets to the target are limited
-// (see Resets of package stats): then it runs on a goroutine of its own, with copies of both. All hedges of a call send the same copy
-// of the request. Each hedge has a reply of its own, which is moved to the caller's reply if the hedge wins with OK. A hedge
-// that wins with an error leaves the reply as it was before the call. A primary that fails leaves in the reply what it leaves
-// there without hedging: nothing, unless the server has sent a message before the error.
+// The primary runs on the caller's goroutine and writes to the caller's reply. There are two exceptions: a call that is
+// drawn to be followed (see [hedge.WithFollowUp]), and the time while resets to the target are limited (see Resets of
+// package stats). Then it runs on a goroutine of its own, with copies of request and reply. All hedges of a call send the
+// same copy of the request. Each hedge has a reply of its own, which is moved to the caller's reply if the hedge wins with
+// OK. A hedge that wins with an error leaves the reply as it was before the call. A primary that fails leaves in the reply
+// what it leaves there without hedging: nothing, unless the server has sent a message before the error.
 //
-// When a hedge wins, the primary is cancelled. The call returns after the primary has returned, because the primary writes
-// to the caller's reply. gRPC itself returns at once. An interceptor that ignores its context delays the answer. So do
+// When a hedge wins, a primary on the caller's goroutine is cancelled, and the call returns after it has returned, because it
+// writes to the caller's reply. gRPC itself returns at once. An interceptor that ignores its context delays the answer. So do
 // per-RPC credentials that fetch a token without the context that they are given: make them use that context, or fetch the
 // token in the background.
 //
-// If a hedge panics before the call is decided, the caller's goroutine panics with a *[hedge.Panic], which has the stack of
-// the hedge.
+// If a hedge, or a primary on a goroutine of its own, panics before the call is decided, the caller's goroutine panics with a
+// *[hedge.Panic], which has the stack of the attempt.
 //
 // Messages may be of any kind. A message whose Go type protobuf describes in full, generated or made by dynamicpb, is
 // copied. A call with such a request above 1 MiB is not hedged, because copying it could delay an answer that has arrived. A
@@ -96,10 +97,8 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 		u.options = attempt.NewOptions(opts)
 		plan.Detached = plan.Detached && u.detach()
 		var cancel context.CancelCauseFunc
-		if plan.Detached {
-			u.primary.ctx, cancel, plan.LetGo = race.Loosen(ctx)
-		} else {
-			u.primary.ctx, cancel = context.WithCancelCause(ctx)
+		u.primary.ctx, cancel, plan.LetGo = race.AttemptContext(ctx, plan.Detached)
+		if !plan.Detached {
 			defer cancel(nil)
 		}
 		u.primary.ctx = u.call.PrimaryContext(u.primary.ctx, target)
@@ -210,7 +209,6 @@ func (u *unary) openPrimary() {
 	u.primary.opts, u.primary.results = u.options.Attempt(extra...)
 }
 
-// Accepts implements [race.Judge] for the primary.
 func (u *unary) Accepts(err error) (ok, open bool) { return u.call.Accepts(0, u.reply, err), false }
 
 func (u *unary) Seen() race.Seen {
@@ -252,7 +250,6 @@ type unaryHedge struct {
 	peer       peer.Peer
 }
 
-// Accepts implements [race.Judge].
 func (h *unaryHedge) Accepts(err error) (ok, open bool) {
 	return h.call.Accepts(h.n, h.reply, err), false
 }

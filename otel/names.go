@@ -23,8 +23,7 @@ type bounded[K comparable, V any] struct {
 	known map[K]V
 }
 
-// of returns the attributes of a key; other if there are as many keys as may be. Each call asks, so a known key takes no exclusive
-// lock.
+// of returns the attributes of a key; other if there are too many. Each call asks, so a known key takes no exclusive lock.
 func (b *bounded[K, V]) of(key K, most int, other V, create func(K) V) V {
 	b.mu.RLock()
 	v, ok := b.known[key]
@@ -58,7 +57,6 @@ type labels struct {
 // others are the methods of all targets that are not told apart.
 var others = newLabels(method{"other", "other"})
 
-// of returns the attributes of a method.
 func (n *names) of(target, name string) *labels {
 	return n.methods.of(method{target, name}, n.most, others, newLabels)
 }

@@ -4,7 +4,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/DataDog/sketches-go/ddsketch/mapping"
+	"github.com/DataDog/sketches-go/ddsketch"
+	"github.com/DataDog/sketches-go/ddsketch/store"
 )
 
 // Counts is how many calls ended in each bucket, in ascending order of the buckets, of those in which any did. Calls are
@@ -130,8 +131,32 @@ func (d *Distribution) Plus(others Counts) *Distribution {
 	return sum
 }
 
-// FirstIndex is the index that bucket 0 has in a DDSketch with [Mapping].
-var FirstIndex = offset
+// DDSketch returns the distribution as a sketch of DataDog's library, which can merge it with others, encode it and send it.
+// Its values are nanoseconds, within 1%, and its counts need not be whole: a call that was cut short counts among those that
+// lasted longer, as [Distribution.Counts] says. The merged sketches of two windows without such calls are the sketch of one
+// window that recorded both. On 32-bit machines that library computes no values with this mapping.
+func (d *Distribution) DDSketch() *ddsketch.DDSketch { return d.Counts().DDSketch() }
 
-// Mapping is the mapping from nanoseconds to the indexes of a DDSketch.
-func Mapping() mapping.IndexMapping { return index }
+// DDSketch returns the counts as [Distribution.DDSketch] does. Its bins are sparse where that is shorter as protobuf.
+func (c Counts) DDSketch() *ddsketch.DDSketch {
+	const dense, sparse = 8, 13 // bytes of a bin
+	var bins store.Store = store.NewDenseStore()
+	if len(c) == 0 || len(c)*sparse < int(c[len(c)-1].Bucket-c[0].Bucket+1)*dense {
+		bins = store.NewSparseStore()
+	}
+	for _, count := range c {
+		bins.AddWithCount(int(count.Bucket)+offset, float64(count.Calls))
+	}
+	return ddsketch.NewDDSketch(index, bins, store.NewSparseStore())
+}
+
+// FromDDSketch returns the distribution of a sketch whose values are nanoseconds, with any mapping. Its error and the 1% of
+// this package's buckets add up. Values outside of 1 µs to 10 min count as the nearer end.
+func FromDDSketch(s *ddsketch.DDSketch) *Distribution {
+	var t tally
+	s.ForEach(func(value, count float64) (stop bool) {
+		t.answered[Bucket(time.Duration(min(max(value, 0), float64(longest))))] += count
+		return false
+	})
+	return t.distribution()
+}

@@ -78,15 +78,19 @@ func NewIn(m *Meter, window time.Duration) *Window {
 func (w *Window) Release() { w.meter.Release() }
 
 // Observe records that a call was answered at now, having taken d.
-func (w *Window) Observe(now time.Time, d time.Duration) {
-	if s := w.slot(now); s != nil {
-		s.observed.add(Bucket(d), &s.meter)
-	}
-}
+func (w *Window) Observe(now time.Time, d time.Duration) { w.Record(now, d, true) }
 
 // ObserveLonger records that a call took longer than d: it was cut short at now, unanswered at the age d.
-func (w *Window) ObserveLonger(now time.Time, d time.Duration) {
-	if s := w.slot(now); s != nil {
+func (w *Window) ObserveLonger(now time.Time, d time.Duration) { w.Record(now, d, false) }
+
+// Record is Observe for a call that was answered, and else ObserveLonger.
+func (w *Window) Record(now time.Time, d time.Duration, answered bool) {
+	s := w.slot(now)
+	switch {
+	case s == nil:
+	case answered:
+		s.observed.add(Bucket(d), &s.meter)
+	default:
 		s.bounded.add(Bucket(d), &s.meter)
 	}
 }

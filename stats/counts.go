@@ -16,8 +16,7 @@ type Counts struct {
 	// SameBackend is the number of hedges sent to a backend that an attempt of their call had used, because no other was
 	// ready. Without the policy of package balancer it is 0.
 	SameBackend int64
-	// Left is the number of losing attempts that were left to run to their end instead of being reset: see
-	// [Method].Resets.
+	// Left is the number of losing attempts that were left to run to their end, not reset: see [Method].Resets.
 	Left int64
 	// Repeated is the number of hedges that were sent because the connection of their call was cut, and resets of losing
 	// attempts are to blame. They are in Hedges too.
@@ -78,8 +77,7 @@ type Counts struct {
 	// message: by at least 1 ms, and by at least an eighth of the time to that message. Such a stream cannot be hedged while
 	// it waits for the message. See stream.WaitForMessage.
 	EarlyHeaders int64
-	// PassedThrough is the number of client-streaming and bidirectional calls, which are never hedged. They are
-	// not in Calls.
+	// PassedThrough is the number of client-streaming and bidirectional calls, which are never hedged, and not in Calls.
 	PassedThrough int64
 
 	// PoorAnswers is the number of attempts that gave a poor answer before their call ended: see hedge.WithAnswer.
@@ -96,8 +94,5 @@ type Counts struct {
 
 // HedgeRate is Hedges / Calls, the extra load; 0 without calls.
 func (c Counts) HedgeRate() float64 {
-	if c.Calls == 0 {
-		return 0
-	}
-	return float64(c.Hedges) / float64(c.Calls)
+	return float64(c.Hedges) / float64(max(c.Calls, 1))
 }

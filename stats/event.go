@@ -32,12 +32,13 @@ type HedgeHeldBack struct {
 	Reason Reason
 }
 
-// AttemptLost is the event that an attempt was cancelled because another one of its call was faster.
+// AttemptLost is the event that another attempt of its call was faster. It is then cancelled, unless it is left or followed: see
+// docs/rules.md, 7.
 type AttemptLost struct {
 	Call
 	// Attempt is its number: 0 for the primary, n for hedge n.
 	Attempt int
-	// Ran is how long it had been in flight. That is what hedging wasted.
+	// Ran is how long it had been in flight when the call was decided. That is what hedging wasted.
 	Ran time.Duration
 }
 

@@ -76,3 +76,25 @@ type Method struct {
 // That is so with one address, and with pick_first, unless the policy's field "connections" asks for several. It returns
 // false if no connection has the policy of package balancer.
 func (m Method) SingleBackend() bool { return m.Connections == 1 }
+
+// Class is what is known of a class of requests of a method: see hedge.WithClass.
+type Class struct {
+	// Class is the name that the class function gave it, or "(other)".
+	Class string
+	// Delay is the age at which a call gets its first hedge now; 0 while the class is being learned.
+	Delay time.Duration
+	// P50, P90 and P99 are quantiles of what primaries took over the window; 0 while nothing is known.
+	P50, P90, P99 time.Duration
+	// Choice is what the trigger hedge.Auto has in force; zero with another trigger, and while too little is known.
+	Choice Choice
+}
+
+// SilentBackend is a backend that has fallen silent on some of its connections: see package balancer.
+type SilentBackend struct {
+	// Address is that of the backend, as the resolver gave it.
+	Address string
+	// Connections is the number of its connections that are silent. Each connection of a pool counts.
+	Connections int
+	// Since is when the first of the calls that wait there was late.
+	Since time.Time
+}

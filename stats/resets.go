@@ -6,14 +6,8 @@ import "time"
 //
 // When a hedged call is decided, its other attempts are reset: the client sends RST_STREAM. Many servers and proxies cut
 // connections that send more than some hundred of these a minute, which fails the calls in flight. If a server says that this
-// is the reason (ENHANCE_YOUR_CALM), no loser of the target is reset for ten minutes.
-// A call that such a cut fails is sent again, once, if a hedge may be sent. Where a target has several
-// connections, a first cut may teach nothing and fail its calls. Servers that cut connections without a reason need
-// hedge.WithResetLimit. Then every cut within a minute of a reset counts.
-//
-// Losers that are not reset run to their end, and their answers are dropped: at most 1,000 of a target at a time, each for
-// 30 s at most, or until the call's deadline. Those above that are reset all the same. Calls then have their primary on
-// a goroutine of its own, which costs a few microseconds a call. Hedging goes on as before.
+// is the reason (ENHANCE_YOUR_CALM), no loser of the target is reset for ten minutes. Losers then run to their end, at most
+// 1,000 of a target at a time, each for 30 s at most, or until the call's deadline. docs/servers.md has the servers.
 type Resets struct {
 	Mode ResetMode
 	// Limit is the most resets in any time of Per, of hedge.WithResetLimit.
@@ -22,7 +16,8 @@ type Resets struct {
 	// Since and Until are when the server said that there were too many, and until when that counts. Meanwhile none is sent,
 	// unless Limit says how many.
 	Since, Until time.Time
-	// Left is the number of losers that run to their end now.
+	// Left is the number of losers that now run to their end instead of being reset. Losers that are followed, see
+	// hedge.WithFollowUp, are not among them.
 	Left int
 }
 

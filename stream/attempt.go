@@ -6,16 +6,15 @@ import (
 	"io"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 
 	"github.com/grpchedge/hedge/internal/attempt"
+	"github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/feature/resets"
 	"github.com/grpchedge/hedge/internal/race"
 )
 
-// opener opens all attempts of a call.
 type opener struct {
 	desc     *grpc.StreamDesc
 	cc       *grpc.ClientConn
@@ -23,11 +22,6 @@ type opener struct {
 	streamer grpc.Streamer
 	options  attempt.Options
 	types    *messageTypes // nil unless WaitForMessage names the method
-}
-
-// closed reports whether the connection has been closed.
-func (o *opener) closed() bool {
-	return o.cc != nil && o.cc.GetState() == connectivity.Shutdown
 }
 
 func (o *opener) remember(m any)               { o.types.remember(o.method, m) }
@@ -51,7 +45,6 @@ type streamAttempt struct {
 	ended  error // the stream ended without a message, and RecvMsg has to return this error; nil otherwise
 }
 
-// open opens the attempt's stream, with options beside the caller's.
 func (m *streamAttempt) open(ctx context.Context, o *opener, extra ...grpc.CallOption) (err error) {
 	var opts []grpc.CallOption
 	opts, m.results = o.options.Attempt(extra...)
@@ -159,3 +152,43 @@ func (f failedStream) CloseSend() error             { return nil }
 func (f failedStream) Context() context.Context     { return f.ctx }
 func (f failedStream) SendMsg(any) error            { return nil }
 func (f failedStream) RecvMsg(any) error            { return f.err }
+
+// hedgeAttempt is one hedge. It implements [race.Attempt], [race.Judge] and [race.Drainer].
+type hedgeAttempt struct {
+	streamAttempt
+	contest *contest
+	n       int
+}
+
+func (h *hedgeAttempt) Run(ctx context.Context) error {
+	c := h.contest.stream
+	ctx = c.call.HedgeContext(ctx)
+	var to peer.Peer // filled before OnFinish
+	err := h.open(ctx, &c.opener, grpc.Peer(&to), grpc.OnFinish(func(err error) {
+		c.finish(&h.streamAttempt, err)
+		c.call.HedgePeer(&to)
+	}))
+	if err != nil {
+		h.ClientStream = failedStream{ctx, err}
+		h.ended = err
+	} else if err := c.request.sendTo(h.ClientStream); err != nil && err != io.EOF { // EOF: the stream has ended; RecvMsg knows how
+		h.ended = err
+	} else if err := h.CloseSend(); err != nil {
+		h.ended = err
+	}
+	if h.ended != nil {
+		if h.contest.goal == firstMessage {
+			h.err = h.ended
+		}
+		return h.ended
+	}
+	err = h.awaitGoal(h.contest, h.into)
+	if err == nil {
+		call.HedgeAnswered(ctx)
+	}
+	return err
+}
+
+func (h *hedgeAttempt) Accepts(error) (ok, open bool) { return h.accepted(h.contest, h.n, h.into) }
+
+func (h *hedgeAttempt) Drain() { h.drain(&h.contest.stream.opener) }

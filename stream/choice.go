@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc/metadata"
+
+	"github.com/grpchedge/hedge/internal/race"
 )
 
 // enter returns the chosen attempt, or nil if there is none yet. In that case, if a contest is returned, the caller must run
@@ -19,7 +21,8 @@ func (c *clientStream) enter(g goal, askedAt time.Duration) (*streamAttempt, *co
 	if chosen := c.chosen.Load(); chosen != nil || begun {
 		return chosen, nil
 	}
-	c.contest = newContest(c, g, askedAt)
+	c.contest = contests.Get().(*contest)
+	c.contest.Call, c.contest.stream, c.contest.goal, c.contest.askedAt = &c.call, c, g, askedAt
 	return nil, c.contest
 }
 
@@ -59,7 +62,6 @@ func (c *clientStream) chooseLocked(m *streamAttempt) {
 	}
 }
 
-// await waits until another call has chosen an attempt, and returns that.
 func (c *clientStream) await() *streamAttempt {
 	c.mu.Lock()
 	if chosen := c.chosen.Load(); chosen != nil {
@@ -123,15 +125,14 @@ func (c *clientStream) primaryHeader() metadata.MD {
 	if !c.plan.Detached { // a primary that has lost is cancelled
 		return header()
 	}
-	came, decided := make(chan metadata.MD, 1), make(chan struct{})
-	go func() { came <- header() }()
+	came, decided := race.Apart(header), make(chan struct{})
 	go func() {
 		c.await()
 		close(decided)
 	}()
 	select {
 	case md := <-came:
-		return md
+		return md() // or its panic
 	case <-decided:
 		return nil
 	}

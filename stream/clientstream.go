@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/grpchedge/hedge/internal/attempt"
@@ -15,8 +16,7 @@ import (
 
 // clientStream is a call that may be hedged: the [grpc.ClientStream] that the caller gets.
 //
-// The first call of RecvMsg or Header runs a contest. Other calls wait until an attempt is chosen. No lock is held while a
-// call waits.
+// The first call of RecvMsg or Header runs a contest. Others wait, without a lock, until an attempt is chosen.
 type clientStream struct {
 	learning // its lock guards the fields down to contest too, and every change of chosen
 
@@ -40,11 +40,7 @@ type clientStream struct {
 
 // open opens the primary. An error ends the call.
 func (c *clientStream) open(target string) error {
-	if c.plan.Detached {
-		c.bound, c.primary.cancel, c.plan.LetGo = race.Loosen(c.caller)
-	} else {
-		c.bound, c.primary.cancel = context.WithCancelCause(c.caller)
-	}
+	c.bound, c.primary.cancel, c.plan.LetGo = race.AttemptContext(c.caller, c.plan.Detached)
 	ctx := c.call.PrimaryContext(c.bound, target)
 	err := c.primary.open(ctx, &c.opener, grpc.OnFinish(c.primaryFinished))
 	// With a hedgingPolicy a hedge may still succeed, so the error comes from RecvMsg.
@@ -74,7 +70,7 @@ func (c *clientStream) open(target string) error {
 // primaryFinished is the OnFinish of the primary: gRPC's stream has ended with err.
 func (c *clientStream) primaryFinished(err error) {
 	c.finish(&c.primary, err)
-	if err != nil && c.call.MayRepeat(err) { // RecvMsg may repeat the call; if it is never called, the call ends with its context
+	if err != nil && c.call.SuspectCut(err) { // RecvMsg may repeat the call; if it is never called, the call ends with its context
 		context.AfterFunc(c.bound, c.choosePrimaryIfIdle)
 		return
 	}
@@ -83,7 +79,7 @@ func (c *clientStream) primaryFinished(err error) {
 
 // finish frees the contexts of an attempt whose gRPC stream has ended with err, if its connection has been closed.
 func (c *clientStream) finish(m *streamAttempt, err error) {
-	if err != nil && c.opener.closed() {
+	if cc := c.opener.cc; err != nil && cc != nil && cc.GetState() == connectivity.Shutdown {
 		c.done(m, err)
 	}
 }
@@ -184,7 +180,6 @@ func (c *clientStream) Header() (metadata.MD, error) {
 	return c.headerOf(chosen)
 }
 
-// headerOf is Header of the chosen attempt.
 func (c *clientStream) headerOf(m *streamAttempt) (metadata.MD, error) {
 	header, err := m.Header()
 	c.done(m, err)
@@ -243,4 +238,49 @@ func (c *clientStream) done(m *streamAttempt, err error) {
 	if ctx := c.context.Load(); ctx != nil {
 		ctx.cancel(err)
 	}
+}
+
+// callContext is the context of a stream for which no attempt was chosen when Context was called. It ends when the stream or
+// the caller's context ends. Its values are those of the chosen attempt, or of the primary while none is chosen.
+type callContext struct {
+	context.Context
+	cancel context.CancelCauseFunc
+	stream *clientStream
+}
+
+func (c *callContext) Value(key any) any {
+	// Package context looks up the enclosing cancellable context by a key of its own. The answer must be the embedded
+	// context, which ends this one, and not an attempt's.
+	if v := c.Context.Value(key); v == any(c.Context) {
+		return v
+	}
+	m := c.stream.chosen.Load()
+	if m == nil {
+		m = &c.stream.primary
+	}
+	return m.Context().Value(key)
+}
+
+// Context is the chosen attempt's. Before one is chosen it returns a callContext, which does not end when an attempt loses.
+func (c *clientStream) Context() context.Context {
+	if ctx := c.context.Load(); ctx != nil {
+		return ctx
+	}
+	if chosen := c.chosen.Load(); chosen != nil {
+		return chosen.Context()
+	}
+	// The lock orders this with the end of the stream: done looks for this context after an attempt was
+	// chosen under the lock.
+	c.mu.Lock()
+	ctx, chosen := c.context.Load(), c.chosen.Load()
+	if ctx == nil && chosen == nil {
+		ctx = &callContext{stream: c}
+		ctx.Context, ctx.cancel = context.WithCancelCause(c.caller)
+		c.context.Store(ctx)
+	}
+	c.mu.Unlock()
+	if ctx == nil {
+		return chosen.Context()
+	}
+	return ctx
 }

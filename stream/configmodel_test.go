@@ -213,7 +213,7 @@ func (d drawn) script(a testserver.Attempt) testserver.Plan {
 // gRPC in virtual time, and checks it against a model that has neither goroutines nor locks.
 func TestConfigModel(t *testing.T) {
 	const perBubble = 20
-	model.Each(t, model.Counts{Short: 200, Long: 3_300}, perBubble, func(t *testing.T) func(*testing.T, uint64) {
+	model.Each(t, model.Counts{Short: 200, Long: 1_500}, perBubble, func(t *testing.T) func(*testing.T, uint64) {
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true})
 		return func(t *testing.T, seed uint64) {
 			s := drawStory(seed)

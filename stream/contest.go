@@ -10,7 +10,6 @@ import (
 	"github.com/grpchedge/hedge/internal/race"
 )
 
-// goal is what a race is for.
 type goal uint8
 
 const (
@@ -35,13 +34,6 @@ type contest struct {
 // contests is a pool. Only contests in which no hedge was due are put back: a losing hedge may use its contest after the race.
 var contests = sync.Pool{New: func() any { return new(contest) }}
 
-func newContest(c *clientStream, g goal, askedAt time.Duration) *contest {
-	k := contests.Get().(*contest)
-	k.Call, k.stream, k.goal, k.askedAt = &c.call, c, g, askedAt
-	return k
-}
-
-// recycle puts the contest back into the pool.
 func (k *contest) recycle() {
 	k.Call, k.stream, k.replies, k.into, k.keeps = nil, nil, attempt.Reply{}, nil, false
 	contests.Put(k)
@@ -99,9 +91,9 @@ func (k *contest) decide(into any) *streamAttempt {
 func (c *clientStream) startPlan(age time.Duration) race.Plan {
 	plan := c.plan
 	if c.inspects {
-		detached := c.call.Detached // its primary is open already
+		few := c.call.FewResets // its primary is open already
 		if changed, hedged := c.call.Plan(); hedged {
-			changed.Detached, changed.LetGo, c.call.Detached = plan.Detached, plan.LetGo, detached
+			changed.Detached, changed.LetGo, c.call.FewResets = plan.Detached, plan.LetGo, few
 			plan = changed
 		}
 	}
@@ -140,10 +132,12 @@ func (k *contest) Book(r *race.Report) {
 	k.End(e)
 }
 
-// Follow implements [race.Policy]. What headers decide has no time to the first message, and one whose caller asked late has a
-// wrong one.
-func (k *contest) Follow(hedges int) bool {
-	return k.goal == firstMessage && k.Age() >= 2*k.askedAt && k.Call.Follow(hedges)
+// Follow implements [race.Policy]. Headers have no time to the first message, and a caller that asked late a wrong one.
+func (k *contest) Follow(hedges int) (longest time.Duration) {
+	if k.goal != firstMessage || k.Age() < 2*k.askedAt {
+		return 0
+	}
+	return k.Call.Follow(hedges)
 }
 
 func (k *contest) Primary() error { return k.stream.primary.awaitGoal(k, k.into) }
@@ -166,7 +160,6 @@ func (k *contest) Hedge(n int, cancel context.CancelCauseFunc) race.Attempt {
 	return h
 }
 
-// Accepts implements [race.Judge] for the primary.
 func (k *contest) Accepts(error) (ok, open bool) { return k.stream.primary.accepted(k, 0, k.into) }
 
 // Drain receives and drops the rest of a primary that has lost a detached race.

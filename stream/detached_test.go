@@ -134,3 +134,122 @@ func TestDetached_PlannedAgain(t *testing.T) {
 		time.Sleep(time.Minute)
 	})
 }
+
+// brittleStream is the stream of an interceptor inside, in the primary of which a method panics.
+type brittleStream struct {
+	grpc.ClientStream
+	header  bool
+	message int // that panics; 0: none
+	n       int
+}
+
+func (s *brittleStream) Header() (metadata.MD, error) {
+	md, err := s.ClientStream.Header()
+	if s.header {
+		panic("in an interceptor inside")
+	}
+	return md, err
+}
+
+func (s *brittleStream) RecvMsg(m any) error {
+	err := s.ClientStream.RecvMsg(m)
+	if s.n++; s.n == s.message {
+		panic("in an interceptor inside")
+	}
+	return err
+}
+
+// brittle is an interceptor inside whose streams of primaries are made by f.
+func brittle(f func(grpc.ClientStream) grpc.ClientStream) grpc.DialOption {
+	return grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		st, err := streamer(ctx, desc, cc, method, opts...)
+		if md, _ := metadata.FromOutgoingContext(ctx); err == nil && len(md.Get("grpc-previous-rpc-attempts")) == 0 {
+			st = f(st)
+		}
+		return st, err
+	})
+}
+
+// panicOf returns what f panics with.
+func panicOf(f func()) (value any) {
+	defer func() {
+		if value = recover(); value != nil {
+			if p, ok := value.(*hedge.Panic); ok {
+				value = p.Value
+			}
+		}
+	}()
+	f()
+	return nil
+}
+
+// TestDetached_HeaderPanics: the user's code that panics in Header, which is called beside Recv, panics on the goroutine of the caller
+// of Header, as without hedging. There the caller can recover it.
+func TestDetached_HeaderPanics(t *testing.T) {
+	for name, opts := range map[string][]hedge.Option{"plain": nil, "followed": {hedge.WithFollowUp(100)}, "left": {hedge.WithFollowUp(0), hedge.WithResetLimit(0, 0)}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(testserver.Plan{HeaderAtOnce: true, Delay: 50 * ms})})
+				dial := []grpc.DialOption{brittle(func(st grpc.ClientStream) grpc.ClientStream { return &brittleStream{ClientStream: st, header: true} })}
+				if opts != nil {
+					s := hedgetest.Fixed(t, time.Hour, opts...)
+					dial = append([]grpc.DialOption{grpc.WithChainStreamInterceptor(stream.Interceptor(s))}, dial...)
+				}
+				conn := cluster.ClientT(t, dial...)
+				testserver.ConnectT(t, conn)
+				st, err := testpb.NewTestServiceClient(conn).ServerStream(t.Context(), &testpb.Request{Id: 1, Messages: 3})
+				if err != nil {
+					t.Fatal(err)
+				}
+				asked := make(chan any)
+				go func() {
+					time.Sleep(ms)
+					asked <- panicOf(func() { _, _ = st.Header() })
+				}()
+				for range 3 {
+					if _, err := st.Recv(); err != nil {
+						t.Error(err)
+					}
+				}
+				if _, err := st.Recv(); err != io.EOF {
+					t.Error(err)
+				}
+				if value := <-asked; value != "in an interceptor inside" {
+					t.Errorf("Header panics with %v", value)
+				}
+			})
+		})
+	}
+}
+
+// TestDetached_DrainPanics: a loser with a poor first message is left to run, and the user's code panics at its second message. That
+// counts as the panic of a loser.
+func TestDetached_DrainPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(
+			testserver.Plan{PayloadBytes: 1, Interval: 100 * ms}, testserver.Plan{Delay: 20 * ms})})
+		good := func(_ context.Context, _ string, reply any, _ error) bool {
+			return reply != nil && len(reply.(*testpb.Reply).GetPayload()) == 0
+		}
+		s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithResetLimit(0, 0), hedge.WithAnswer(good))
+		conn := cluster.ClientT(t, grpc.WithChainStreamInterceptor(stream.Interceptor(s)),
+			brittle(func(st grpc.ClientStream) grpc.ClientStream { return &brittleStream{ClientStream: st, message: 2} }))
+		testserver.ConnectT(t, conn)
+		st, err := testpb.NewTestServiceClient(conn).ServerStream(t.Context(), &testpb.Request{Id: 1, Messages: 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			if reply, err := st.Recv(); err != nil || reply.Attempt != 1 {
+				t.Error(reply, err)
+			}
+		}
+		if _, err := st.Recv(); err != io.EOF {
+			t.Error(err)
+		}
+		time.Sleep(time.Second)
+		if row := s.Targets()[0]; row.LoserPanics != 1 || row.Resets.Left != 0 {
+			t.Errorf("%+v, %d losers run on", row.Counts, row.Resets.Left)
+		}
+	})
+}

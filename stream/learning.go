@@ -60,7 +60,6 @@ func (l *learning) inspect(m any) {
 	}
 }
 
-// begin says that RecvMsg or Header was called.
 func (l *learning) begin() {
 	if l.inspects {
 		l.mu.Lock()

@@ -43,7 +43,6 @@ func sameType(a, b any) bool {
 	return !ok || p.ProtoReflect().Descriptor() == b.(protomessage.Message).ProtoReflect().Descriptor()
 }
 
-// codecOf returns the codec of a call with the given options.
 func codecOf(opts []grpc.CallOption) encoding.CodecV2 {
 	subtype := proto.Name
 	for _, opt := range slices.Backward(opts) {
@@ -68,7 +67,6 @@ func codecOf(opts []grpc.CallOption) encoding.CodecV2 {
 	return encoding.GetCodecV2(proto.Name)
 }
 
-// codecV1 is an encoding.Codec as an encoding.CodecV2.
 type codecV1 struct{ encoding.Codec }
 
 func (c codecV1) Marshal(v any) (mem.BufferSlice, error) {

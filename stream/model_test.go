@@ -224,7 +224,7 @@ func TestModel(t *testing.T) {
 
 func testModel(t *testing.T, losers string) {
 	const perConnection = 100
-	model.Each(t, model.Counts{Short: 300, Long: 4_000}, perConnection, func(t *testing.T) func(*testing.T, uint64) {
+	model.Each(t, model.Counts{Short: 300, Long: 2_000}, perConnection, func(t *testing.T) func(*testing.T, uint64) {
 		var scheduler *hedge.Scheduler // of the schedule being played
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true})
 		conn := cluster.ClientT(t, grpc.WithStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {

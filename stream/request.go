@@ -49,7 +49,6 @@ func (r *request) replayable() (ok, shared bool) {
 	return r.complete && r.repeatable && !r.released, r.shared
 }
 
-// sendTo sends the request to a hedge.
 func (r *request) sendTo(st grpc.ClientStream) error {
 	r.mu.Lock()
 	if r.released {

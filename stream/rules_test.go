@@ -60,7 +60,7 @@ func (s *tieServer) ServerStream(req *testpb.Request, st grpc.ServerStreamingSer
 // one message again and again and scribble on it meanwhile. Under the race detector, whatever a loser still wrote would show.
 func TestRule01_NearTies(t *testing.T) {
 	const callers = 8
-	calls := longtest.Size(100, 500)
+	calls := longtest.Size(100, 200)
 	s := hedgetest.All(t, hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
 	conn := testserver.ServiceT(t, &tieServer{}, grpc.WithStreamInterceptor(stream.Interceptor(s)))
 
@@ -383,7 +383,7 @@ func TestRule06_CallOptionsAreTheWinners(t *testing.T) {
 // TestRule07_LoserIsCutOffOnTheWire reads the frames of hundreds of hedged streams off real connections.
 func TestRule07_LoserIsCutOffOnTheWire(t *testing.T) {
 	const messages = 20
-	calls := longtest.Size(200, 1000)
+	calls := longtest.Size(200, 500)
 	// The primary would stream on and on; the hedge delivers first. Of every tenth call it is the other way round.
 	cluster := testserver.StartT(t, testserver.Config{Script: func(a testserver.Attempt) testserver.Plan {
 		winner := 1
@@ -464,7 +464,7 @@ func TestRule07_LoserIsCutOffOnTheWire(t *testing.T) {
 
 // TestRule08_AbandonedStreams abandons streams in every phase and then ends their contexts.
 func TestRule08_AbandonedStreams(t *testing.T) {
-	each := int64(longtest.Size(400, 2500))
+	each := int64(longtest.Size(400, 1000))
 	cluster := testserver.StartT(t, testserver.Config{CountsOnly: true, Script: func(a testserver.Attempt) testserver.Plan {
 		if a.ID%4 == 1 { // in the race
 			return testserver.Plan{Ending: testserver.Hang}

@@ -19,6 +19,7 @@ import (
 	"context"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/attempt"
@@ -66,7 +67,7 @@ func Interceptor(s *hedge.Scheduler, opts ...Option) grpc.StreamClientIntercepto
 		c := call.Begin(r, ctx, target, method, conn, opts...)
 		plan, hedged := c.Plan()
 		if !hedged {
-			return watch(ctx, &c, o.types(method), desc, cc, method, streamer, opts)
+			return openUnhedged(ctx, &c, o.types(method), desc, cc, method, streamer, opts)
 		}
 		st := &clientStream{caller: ctx, plan: plan}
 		st.learnFrom(&c)
@@ -76,4 +77,56 @@ func Interceptor(s *hedge.Scheduler, opts ...Option) grpc.StreamClientIntercepto
 		}
 		return st, nil
 	}
+}
+
+// unhedged is a stream that is not hedged, but learned from.
+type unhedged struct {
+	grpc.ClientStream
+	learning
+	method string
+	types  *messageTypes
+	heard  bool // RecvMsg has returned the first message, or the end of the stream; used by RecvMsg only
+}
+
+func openUnhedged(ctx context.Context, c *call.Call, types *messageTypes, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts []grpc.CallOption) (grpc.ClientStream, error) {
+	st, err := streamer(ctx, desc, cc, method, opts...)
+	if err != nil {
+		c.End(call.End{Err: err})
+		return nil, err
+	}
+	if !c.Learns && !c.TracksFailures() {
+		return st, nil
+	}
+	w := &unhedged{ClientStream: st, method: method, types: types}
+	w.learnFrom(c)
+	return w, nil
+}
+
+func (w *unhedged) SendMsg(m any) error {
+	w.inspect(m)
+	return w.ClientStream.SendMsg(m)
+}
+
+func (w *unhedged) RecvMsg(m any) error {
+	if w.heard {
+		return w.ClientStream.RecvMsg(m)
+	}
+	askedAt := w.call.Age()
+	w.begin()
+	w.types.remember(w.method, m)
+	err := w.ClientStream.RecvMsg(m)
+	w.heard = true
+	w.endWith(w.ClientStream, askedAt, err, false)
+	return err
+}
+
+func (w *unhedged) Header() (metadata.MD, error) {
+	askedAt := w.call.Age()
+	_, waits := w.types.reply(w.method, nil)
+	w.begin()
+	header, err := w.ClientStream.Header()
+	if !waits || header == nil { // these headers, or this end, would have decided a race
+		w.headersCame(askedAt, header)
+	}
+	return header, err
 }

@@ -3,12 +3,10 @@ package stream
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 
 	"google.golang.org/grpc"
-	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/known/emptypb"
 
@@ -75,7 +73,6 @@ type messageTypes struct {
 	count    atomic.Int64
 }
 
-// maxTypes bounds the number of methods in messageTypes.
 const maxTypes = 1024
 
 // remember stores the type of a message that a caller passed to RecvMsg.
@@ -119,13 +116,8 @@ func (t *messageTypes) empty(method string, opts []grpc.CallOption) any {
 // described returns an empty message of a method's response type, according to the descriptors linked into the program; nil
 // if the method is not among them.
 func described(method string) any {
-	name := strings.ReplaceAll(strings.TrimPrefix(method, "/"), "/", ".")
-	d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(name))
-	if err != nil {
-		return nil
-	}
-	m, ok := d.(protoreflect.MethodDescriptor)
-	if !ok {
+	m := pattern.Descriptor(method)
+	if m == nil {
 		return nil
 	}
 	t, err := protoregistry.GlobalTypes.FindMessageByName(m.Output().FullName())
@@ -135,7 +127,6 @@ func described(method string) any {
 	return t.New().Interface()
 }
 
-// choosesCodec reports whether one of the options chooses a codec.
 func choosesCodec(opts []grpc.CallOption) bool {
 	return slices.ContainsFunc(opts, func(opt grpc.CallOption) bool {
 		switch opt.(type) {

@@ -74,8 +74,10 @@ func (r *Reply) Content() any {
 		if proto.Size(r.caller.(proto.Message)) == 0 {
 			return nil
 		}
-		copied, _ := copyOf(r.caller)
-		return copied
+		if copied, ok := copyOf(r.caller); ok {
+			return copied
+		}
+		return r.caller
 	}
 	v := reflect.ValueOf(r.caller).Elem()
 	if v.IsZero() {

@@ -44,7 +44,6 @@ func NewOptions(opts []grpc.CallOption) Options {
 	return o
 }
 
-// Caller returns the caller's options.
 func (o *Options) Caller() []grpc.CallOption { return o.caller }
 
 func (o *Options) take(v variable) {
@@ -105,8 +104,7 @@ func (o *Options) Attempt(extra ...grpc.CallOption) ([]grpc.CallOption, *Results
 // finish is the attempt's OnFinish. gRPC calls it when the attempt has ended, on the goroutine that ended it.
 func (r *Results) finish(err error) { r.note(func() { r.finished, r.err = true, err }) }
 
-// DeliverAtEnd delivers when the winner ends, or at once if it has ended. gRPC writes a stream's results at its end. r may be
-// nil.
+// DeliverAtEnd delivers when the winner ends, as gRPC does for a stream, or at once if it has ended. r may be nil.
 func (r *Results) DeliverAtEnd() {
 	if r != nil {
 		r.note(func() { r.chosen = true })

@@ -68,37 +68,33 @@ func (r *Request) Message() (any, bool) {
 		return r.caller, true
 	}
 	if r.copied == nil {
-		copied, ok := copyOf(r.caller)
-		if !ok {
+		var ok bool
+		if r.copied, ok = copyOf(r.caller); !ok {
 			return nil, false
 		}
-		r.copied = copied
 	}
 	return r.copied, true
 }
 
-// copyOf returns a deep copy of a protobuf message, or the message itself and false if copying it panics. Attempts may be
-// sending it at the same time.
+// copyOf returns a deep copy of a protobuf message; false if copying it panics. Attempts may be sending it at the same time.
 func copyOf(m any) (copied any, ok bool) {
-	defer func() {
-		if recover() != nil {
-			copied, ok = m, false
+	ok = safely(func() bool {
+		whole := proto.Clone(asProto(m))
+		if _, ok := m.(proto.Message); ok {
+			copied = whole
+		} else {
+			copied = protoadapt.MessageV1Of(whole)
 		}
-	}()
-	whole, _ := asProto(m)
-	whole = proto.Clone(whole)
-	if _, ok := m.(proto.Message); ok {
-		return whole, true
-	}
-	return protoadapt.MessageV1Of(whole), true
+		return true
+	})
+	return copied, ok
 }
 
 // fits reports whether the size of a message is at most MaxCopy. It examines no more than that of the message.
 func fits(req any) bool {
 	return safely(func() bool {
-		m, _ := asProto(req)
 		left := bytesLeft(MaxCopy)
-		return left.message(m.ProtoReflect())
+		return left.message(asProto(req).ProtoReflect())
 	})
 }
 

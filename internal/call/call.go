@@ -9,7 +9,6 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/grpchedge/hedge/internal/feature"
-	"github.com/grpchedge/hedge/internal/feature/answer"
 	"github.com/grpchedge/hedge/internal/feature/followup"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/registry"
@@ -23,7 +22,7 @@ import (
 // the end with End: of a race that was not untouched, Book does.
 type Call struct {
 	feature.Call // what its features know of it
-	answer.Judge // of its answers; zero without a function of the user's
+	*Judge       // of its answers; nil without a function of the user's
 
 	method   *registry.Method
 	settings *settings.Settings // those in force when it began
@@ -58,7 +57,7 @@ func Begin(r *registry.Registry, ctx context.Context, target, method string, con
 	s := m.Settings()
 	c := Call{method: m, settings: s, report: o.report}
 	c.Context, c.Conn, c.Start, c.Target, c.Method = ctx, conn, now, m.Target.Name, m.Name
-	c.Learns, c.Learned.Method = true, &m.Learner
+	c.Learns, c.Learned = true, &m.Learner
 	c.Payment = feature.Payment{Target: m.Target.Budget, Own: s.Own, Cost: 1, Priced: s.Cost == nil}
 	m.Target.FirstCall(s.Selected || o.after)
 	decide(&c, o)
@@ -148,7 +147,8 @@ func (c *Call) arm(delay time.Duration) {
 	}
 }
 
-// Plan is when the call's hedges are due, and by which rules its attempts race; false if it gets no hedge.
+// Plan plans the call's race: when hedges are due, and by which rules attempts race. It returns false if the call gets no hedge. It
+// also sets what gates and Accepts need to know of the race, so that it comes before that, and again after SetTraits.
 func (c *Call) Plan() (race.Plan, bool) {
 	reportUnhedged(c)
 	if !c.armed {
@@ -158,26 +158,26 @@ func (c *Call) Plan() (race.Plan, bool) {
 	if c.OffWire {
 		c.FollowUp = feature.FollowUp{}
 	}
-	c.Detached = !c.OffWire && s.Resets.Low(c.Start)
+	c.FewResets = !c.OffWire && s.Resets.Low(c.Start)
 	p := race.Plan{
 		Rules: race.Rules{
 			Delay:            c.Delay,
 			MaxHedges:        uint8(min(c.MaxHedges, race.MaxAttempts-1)),
-			MostHedges:       uint8(s.MaxHedges),
+			MaxWithRepeat:    uint8(s.MaxHedges),
 			HedgeFinal:       s.Policy != nil || s.OnlyReads,
 			FailureSendsNext: s.Policy != nil,
 			LastFailureWins:  s.Policy != nil,
 			Judged:           s.Answer != nil,
-			Detached:         c.Detached || c.FollowUp.Share > 0,
+			Detached:         c.FewResets || c.FollowUp.Share > 0,
 		},
 		Start: c.Start,
 		Due:   c.Delay,
 		Alarm: &c.method.Alarm,
 	}
 	if p.Judged {
-		c.Judge = answer.Judge{Ask: s.Answer, Final: s.Final, HedgeFinal: p.HedgeFinal, Caller: c.Context, Of: c.Method}
+		c.Judge = &Judge{Ask: s.Answer, Final: s.Final, HedgeFinal: p.HedgeFinal, Caller: c.Context, Of: c.Method}
 		if s.Policy == nil { // a poor answer makes hedges due that the trigger would not send
-			p.MaxHedges = p.MostHedges
+			p.MaxHedges = uint8(s.MaxHedges)
 		}
 	}
 	if c.class != nil {
@@ -197,8 +197,7 @@ func (c *Call) NotReplayable() {
 	}
 }
 
-// PassThrough counts a client-streaming or bidirectional call, which is never hedged. Of the options, only [ReportOption] is
-// used.
+// PassThrough counts a client-streaming or bidirectional call, which is never hedged. It uses only [ReportOption].
 func PassThrough(r *registry.Registry, target, method string, opts ...grpc.CallOption) {
 	if report := (options{}).with(opts).report; report != nil {
 		report(stats.Outcome{Attempts: 1, Reason: stats.NotServerStream})

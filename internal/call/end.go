@@ -26,12 +26,24 @@ type End struct {
 	AskedAt time.Duration
 	// Early says that headers decided the stream well before its first message: see stats.Counts.EarlyHeaders.
 	Early bool
-	// Headers says that the report is of a race for response headers, so that its times are not those of first messages. Unless
-	// the stream has ended with it, which Over says, FirstMessage follows.
+	// Headers says that the race was for response headers, and Over that the stream has ended with them: see Call.End.
 	Headers, Over bool
 }
 
-// End books how the call ended. It is called once.
+// End books how the call ended. It is called once. What observers are told by it, and by FirstMessage where that follows:
+//
+//	race for         won by   told by       Age, if it is Known          Primary
+//	no race          –        End           the primary's end            Known
+//	message, unary   primary  End           delivery                     Known
+//	                 hedge    End           delivery                     CutShort, or Known if it had failed
+//	headers          primary  End           not Known                    not Known
+//	                          FirstMessage  the first message            Known
+//	                 hedge    End           not Known                    CutShort, or not Known
+//	                          FirstMessage  the first message            – (Hedge is the winner's report)
+//	headers, Over    primary  End           the primary's end            Known
+//
+// Of a race without a hedge, the age is that of the primary's end. Nothing is Known where the caller asked late or an attempt
+// panicked. If the caller has gone, the age is known at once.
 func (c *Call) End(e End) {
 	switch {
 	case c.method == nil:
@@ -76,17 +88,16 @@ func (c *Call) endUnraced(e End, firstMessage bool) {
 		failure := failureOf(c.settings.Final, e.Err, e.Trailer)
 		tellFailure(c, failure.End, failure.Pushback)
 	}
-	late := !gone && e.Age < 2*e.AskedAt
-	if c.dry && !late {
+	askedLate := !gone && e.Age < 2*e.AskedAt
+	if c.dry && !askedLate {
 		pretend(c, e.Age)
 	}
 	c.ended(feature.End{
-		Err: e.Err, Age: e.Age, Known: !late, Gone: gone, FirstMessage: firstMessage, Success: e.Err == nil,
-		Primary: feature.Primary{Known: true, Err: e.Err, Age: e.Age, Gone: gone, Late: late},
+		Err: e.Err, Age: e.Age, Known: !askedLate, Gone: gone, FirstMessage: firstMessage, Success: e.Err == nil,
+		Primary: feature.Primary{Known: true, Err: e.Err, Age: e.Age, Gone: gone, AskedLate: askedLate},
 	})
 }
 
-// endRace ends a call by the report of its race.
 func (c *Call) endRace(e End) {
 	r := e.Race
 	c.catchUp(r)
@@ -100,7 +111,7 @@ func (c *Call) endRace(e End) {
 		p := primaryOf(c, e)
 		if r.Hedges > 0 && (!e.Headers || end.Gone && r.Err != nil) {
 			end.Known, end.Gone = r.DeliveredAt >= 2*e.AskedAt, end.Gone || p.Gone
-		} else if end.Known = p.Known && !p.Late && r.Winner == 0; end.Known {
+		} else if end.Known = p.Known && !p.AskedLate && r.Winner == 0; end.Known {
 			end.Age, end.Gone = p.Age, p.Gone
 		}
 		end.Success = r.Hedges > 0 && r.Err == nil || p.Known && p.Err == nil
@@ -109,8 +120,7 @@ func (c *Call) endRace(e End) {
 	c.ended(end)
 }
 
-// primaryOf is what became of the primary of a race. If that was for headers, how the stream ended is not known, unless it ended
-// with them, or its caller has gone.
+// primaryOf is what became of the primary of a race.
 func primaryOf(c *Call, e End) (p feature.Primary) {
 	r, a := e.Race, &e.Race.Attempts[0]
 	if at, cut := r.Unanswered(0); cut {
@@ -118,7 +128,7 @@ func primaryOf(c *Call, e End) (p feature.Primary) {
 	}
 	p = feature.Primary{Err: a.Err, Age: a.EndedAt, Gone: c.goneBefore(r, 0)}
 	p.Known = a.HasEnded && (!e.Headers || e.Over || p.Gone)
-	p.Late = !p.Gone && p.Age < 2*e.AskedAt
+	p.AskedLate = !p.Gone && p.Age < 2*e.AskedAt
 	return p
 }
 

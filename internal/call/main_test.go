@@ -17,7 +17,7 @@ const (
 
 // hedgesKnown is how many hedges of a call's method are known of.
 func hedgesKnown(c *call.Call) int64 {
-	return int64(c.Learned.Method.Knowledge(time.Now()).Hedges.Total() + 0.5)
+	return int64(c.Learned.Knowledge(time.Now()).Hedges.Total() + 0.5)
 }
 
 // configFor is the configuration in force for a method of a target.

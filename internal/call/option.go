@@ -34,8 +34,7 @@ type options struct {
 	report func(stats.Outcome) // nil: none
 }
 
-// with adds this library's options. The last of several applies, as with gRPC's own. The options of a call come after those of
-// its context.
+// with adds this library's options. The last of several applies, as with gRPC's own. Those of a call come after its context's.
 func (o options) with(opts []grpc.CallOption) options {
 	for _, opt := range opts {
 		switch opt := opt.(type) {

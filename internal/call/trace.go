@@ -6,28 +6,17 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// traced is the call as the functions of a trace see it.
 func traced(c *Call) stats.Call {
 	return stats.Call{Context: c.Context, Target: c.Target, Method: c.Method}
 }
 
-// Sent says that hedge n was sent.
 func (c *Call) Sent(n int) {
-	for _, t := range c.settings.Traces {
-		if t.HedgeSent != nil {
-			t.HedgeSent(stats.HedgeSent{Call: traced(c), Hedge: n, Age: c.Age()})
-		}
-	}
+	settings.Tell(c.settings.Traces, stats.HedgeSent{Call: traced(c), Hedge: n, Age: c.Age()})
 }
 
-// tellHeldBack says why hedge n, which is due, is not sent.
 func tellHeldBack(c *Call, n int, why stats.Reason) {
 	c.why = why
-	for _, t := range c.settings.Traces {
-		if t.HedgeHeldBack != nil {
-			t.HedgeHeldBack(stats.HedgeHeldBack{Call: traced(c), Hedge: n, Age: c.Age(), Reason: why})
-		}
-	}
+	settings.Tell(c.settings.Traces, stats.HedgeHeldBack{Call: traced(c), Hedge: n, Age: c.Age(), Reason: why})
 }
 
 // tell says what happened in a race, after it was booked.
@@ -41,28 +30,14 @@ func (c *Call) tell(r *race.Report) {
 	if r.Hedges == 0 {
 		return
 	}
-	for _, t := range c.settings.Traces {
-		if t.AttemptLost != nil && r.CallerGone == race.CallerStayed {
-			for n := range r.Hedges + 1 {
-				if a := &r.Attempts[n]; a.CutShort {
-					t.AttemptLost(stats.AttemptLost{Call: traced(c), Attempt: n, Ran: r.DecidedAt - a.SentAt})
-				}
-			}
-		}
-		if t.CallDecided != nil {
-			t.CallDecided(stats.CallDecided{
-				Call: traced(c), Attempts: r.Hedges + 1, Winner: r.Winner, Delay: c.Delay, Age: r.DecidedAt, Err: r.Err,
-			})
+	for n := range r.Hedges + 1 {
+		if a := &r.Attempts[n]; a.CutShort && r.CallerGone == race.CallerStayed {
+			settings.Tell(c.settings.Traces, stats.AttemptLost{Call: traced(c), Attempt: n, Ran: r.DecidedAt - a.SentAt})
 		}
 	}
-}
-
-func tellOddCost(c *Call, cost float64) {
-	for _, t := range c.settings.Traces {
-		if t.OddCost != nil {
-			t.OddCost(settings.OddCost{Target: c.Target, Method: c.Method, Cost: cost})
-		}
-	}
+	settings.Tell(c.settings.Traces, stats.CallDecided{
+		Call: traced(c), Attempts: r.Hedges + 1, Winner: r.Winner, Delay: c.Delay, Age: r.DecidedAt, Err: r.Err,
+	})
 }
 
 // reportUnhedged says what happens to a call unless it races.

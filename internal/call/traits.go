@@ -2,6 +2,7 @@ package call
 
 import (
 	"github.com/grpchedge/hedge/budget"
+	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -48,7 +49,7 @@ func costOf(c *Call, request any) float64 {
 		s.InvalidCosts++
 	})
 	if first {
-		tellOddCost(c, cost)
+		settings.Tell(c.settings.Traces, settings.OddCost{Target: c.Target, Method: c.Method, Cost: cost})
 	}
 	return 1
 }
@@ -67,7 +68,7 @@ func (c *Call) SetTraits(t Traits) {
 	if c.class == nil {
 		return
 	}
-	c.Learned.Class = &c.class.Learner
+	c.Class = &c.class.Learner
 	if c.Estimate != nil && c.estimate() {
 		c.MaxHedges = min(c.Estimate.Hedges, c.settings.MaxHedges)
 		reportUnhedged(c)

@@ -28,7 +28,6 @@ var Answers = Of(
 	codes.Unimplemented,
 )
 
-// Of returns the set of the codes given.
 func Of(cs ...codes.Code) Set {
 	var s Set
 	for _, c := range cs {
@@ -37,7 +36,6 @@ func Of(cs ...codes.Code) Set {
 	return s
 }
 
-// AllBut returns the set of every code but those given.
 func AllBut(cs []codes.Code) Set { return everyCode &^ Of(cs...) }
 
 // Has reports whether s holds a code that gRPC defines.

@@ -4,6 +4,7 @@
 package feature
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -39,7 +40,9 @@ type (
 	// HedgeObserver is told of each hedge that all gates have let pass.
 	HedgeObserver interface{ Admitted(*Due) }
 	// FailureObserver is told, once, of each attempt that has failed while its caller waited, and what its server said.
-	FailureObserver interface{ Failed(race.End, race.Pushback) }
+	FailureObserver interface {
+		Failed(race.EndKind, race.Pushback)
+	}
 	// Quiet is not told of a success without a race: most calls end so.
 	Quiet interface{ Quiet() }
 )
@@ -57,13 +60,14 @@ type Call struct {
 	Start          time.Time
 	Delay          time.Duration // after which the first hedge is due
 
-	Learned   Learned
+	Learned   *learn.Learner  // of calls of its method
+	Class     *learn.Learner  // of those with the class of its request; nil: none
 	Estimate  *learn.Estimate // what the delay was taken from; nil if it was not learned
 	MaxHedges int             // that the trigger wants at most
 
-	OffWire  bool // its attempts are no streams of its target's connections
-	Detached bool // its losers may run to their end
-	Learns   bool // its latency is of interest
+	OffWire   bool // its attempts are no streams of its target's connections
+	FewResets bool // few resets were left when it began, so that it is to be able to leave its primary
+	Learns    bool // its latency is of interest
 
 	Payment  Payment
 	Drawn    Drawn
@@ -73,7 +77,6 @@ type Call struct {
 	FollowUp FollowUp
 }
 
-// Age is how long ago the call began.
 func (c *Call) Age() time.Duration { return time.Since(c.Start) }
 
 // HedgeContext returns the context of a hedge. It may be called from any goroutine, once the primary's context is known.
@@ -84,34 +87,20 @@ func (c *Call) HedgeContext(ctx context.Context) context.Context {
 	return c.Record.Hedge(ctx)
 }
 
-// Learned is what was learned of calls like this one.
-type Learned struct {
-	Method *learn.Learner
-	Class  *learn.Learner // of its request; nil: none
-}
-
 // Learner is the one that the call's delay is taken from.
-func (c *Call) Learner() *learn.Learner {
-	if c.Learned.Class != nil {
-		return c.Learned.Class
-	}
-	return c.Learned.Method
-}
+func (c *Call) Learner() *learn.Learner { return cmp.Or(c.Class, c.Learned) }
 
 // Teach does something with each learner that the call teaches: the method's and its class's.
 func (c *Call) Teach(teach func(*learn.Learner)) {
-	teach(c.Learned.Method)
-	if c.Learned.Class != nil {
-		teach(c.Learned.Class)
+	teach(c.Learned)
+	if c.Class != nil {
+		teach(c.Class)
 	}
 }
 
 // Median is what a call like this one usually takes; 0 while that is being learned.
 func (c *Call) Median() time.Duration {
-	if median := c.Learner().Median(); median > 0 {
-		return median
-	}
-	return c.Learned.Method.Median()
+	return cmp.Or(c.Learner().Median(), c.Learned.Median())
 }
 
 // Drawn is what chance has said of the last hedge that was considered.
@@ -125,7 +114,7 @@ func (c *Call) Draw(turn int, now time.Time) bool {
 	if turn != c.Drawn.Turn {
 		e := c.Estimate
 		c.Drawn.Turn = turn
-		c.Drawn.Send = e == nil || e.Probability >= 1 || c.Learned.Method.Draw(e.Probability)
+		c.Drawn.Send = e == nil || e.Probability >= 1 || c.Learned.Draw(e.Probability)
 		if c.Drawn.Send && e != nil && e.Trickle != nil {
 			c.Drawn.Send, _ = e.Trickle.Pay(now, true, 1)
 		}
@@ -139,7 +128,6 @@ type Ticket struct {
 	Value float64
 }
 
-// Group is the group of a comparison to which a call belongs.
 type Group uint8
 
 const (
@@ -155,7 +143,6 @@ type FollowUp struct {
 	Told  bool    // what became of the call is known already
 }
 
-// Due is a hedge that is due.
 type Due struct {
 	*Call
 	N    int // 1 is the first
@@ -167,7 +154,6 @@ type Due struct {
 	Report *race.Report // what has happened so far; Repeated is of the hedge that is due
 }
 
-// Age is how long ago the call began.
 func (d *Due) Age() time.Duration { return d.Now.Sub(d.Start) }
 
 // Verdict is what a gate says. The zero Verdict lets the hedge pass.
@@ -177,7 +163,6 @@ type Verdict struct {
 	Until  time.Duration  // HeldBack: the age of the call at which the gates are asked again; 0: soon
 }
 
-// Pass lets a hedge pass.
 var Pass Verdict
 
 // Never says that the call gets no more hedges.
@@ -192,8 +177,15 @@ func Until(age time.Duration) Verdict { return Verdict{Event: race.HeldBack, Unt
 // Skip leaves the hedge out. The next one may be sent.
 func Skip(why stats.Reason) Verdict { return Verdict{Event: race.Skipped, Reason: why} }
 
-// Passes reports whether the hedge may be sent, as far as this verdict goes.
 func (v Verdict) Passes() bool { return v == Pass }
+
+// If is the verdict if the condition holds. Otherwise the hedge passes.
+func (v Verdict) If(holds bool) Verdict {
+	if holds {
+		return v
+	}
+	return Pass
+}
 
 // End is how a call ended for its caller.
 type End struct {
@@ -208,24 +200,21 @@ type End struct {
 
 	Primary Primary
 
-	// Headers says that the race was for response headers, so that its times are not those of first messages. A second end
-	// follows for the first message; FirstMessage is set in that one. If a hedge has won, Hedge is its report there.
+	// Headers: the race was for response headers. FirstMessage: it was, and this end is that of its first message.
 	Headers, FirstMessage bool
-	Hedge                 *race.AttemptReport
-	Over                  bool // the stream ended with its headers
+	Hedge                 *race.AttemptReport // that has won by its headers, with FirstMessage
+	Over                  bool                // the stream ended with its headers
 }
 
-// Primary is what became of a call's primary.
 type Primary struct {
-	Known    bool // it has ended, and how is known
-	CutShort bool // it had not answered at Age, when a hedge won
-	Err      error
-	Age      time.Duration // of the call
-	Gone     bool          // the caller had gone by then
-	Late     bool          // it may have ended long before, as the caller of the stream asked late
+	Known     bool // it has ended, and how is known
+	CutShort  bool // it had not answered at Age, when a hedge won
+	Err       error
+	Age       time.Duration // of the call
+	Gone      bool          // the caller had gone by then
+	AskedLate bool          // it may have ended long before the caller of the stream asked
 }
 
-// Answered reports whether the primary has answered its caller.
 func (p Primary) Answered() bool {
-	return p.Known && (p.Err == nil || !p.Gone && !p.Late && codeset.Answers.HasStatus(p.Err))
+	return p.Known && (p.Err == nil || !p.Gone && !p.AskedLate && codeset.Answers.HasStatus(p.Err))
 }

@@ -27,7 +27,6 @@ func (p *Payment) Earn(now time.Time) {
 	}
 }
 
-// SetCost says what the call costs.
 func (p *Payment) SetCost(now time.Time, cost float64) {
 	p.Cost, p.Priced = cost, true
 	if p.Owes {
@@ -55,7 +54,6 @@ func (p *Payment) Pretend(now time.Time) bool {
 	return paid
 }
 
-// Refund gives back what was last paid.
 func (p *Payment) Refund() {
 	p.Target.Refund(p.savedTarget, p.Cost)
 	if p.Own != nil {
@@ -63,7 +61,6 @@ func (p *Payment) Refund() {
 	}
 }
 
-// TakeBack takes back what the call has earned.
 func (p *Payment) TakeBack() {
 	if p.Owes {
 		return
@@ -74,7 +71,6 @@ func (p *Payment) TakeBack() {
 	}
 }
 
-// Hedged takes note of how a hedged call ended.
 func (p *Payment) Hedged(won bool) {
 	p.Target.Hedged(won)
 	if p.Own != nil {

@@ -1,17 +1,9 @@
 // Package knee computes when to hedge: the delay, the probability and the number of hedges that give calls the best
 // tail which a budget can buy, from what is known of the latencies of primaries and of hedges.
 //
-// The model, its formulas and where it is wrong are in docs/trigger.md. With one hedge a plan is the policy SingleR of Kaler, He
-// and Elnikety, "Optimal Reissue Policies for Reducing Tail Latency" (SPAA 2017): if attempts are independent, no policy has a
-// better percentile for the same load than the best SingleR. Further hedges are there for the percentiles beyond: a second one
-// hardly moves p99 and divides p99.9 by two to three.
-//
-// Between the modes of a distribution no primary ends, and a call only takes the longer the later its hedge: what is found is
-// the lower edge of a gap and never a point in it.
-//
-// Where attempts depend on each other, [Outcome] corrects the prediction by what hedged calls took. [Problem.Skeptical] is for
-// the question whether hedging pays at all: the differences within an octave are pooled, and a delay at which too few calls were
-// hedged is one at which hedging is of no use.
+// The model, its formulas and sources, and where it is wrong are in docs/trigger.md. With one hedge a plan is the policy SingleR of
+// Kaler, He and Elnikety (SPAA 2017). Further hedges are there for the percentiles beyond. Where attempts depend on each other,
+// [Outcome] corrects the prediction by what hedged calls took.
 package knee
 
 import (
@@ -31,8 +23,7 @@ type Problem struct {
 
 	// Outcomes is what became of hedged calls, in no order; empty if nothing is known.
 	Outcomes []Outcome
-	// Skeptical expects nothing of hedges but what was observed: at a delay without an outcome of enough calls they are of no
-	// use.
+	// Skeptical expects nothing of hedges but what was observed: at a delay with too few outcomes they are of no use.
 	Skeptical bool
 
 	Target   float64       // the percentile to make small, as a quantile: 0 < Target < 1
@@ -62,8 +53,7 @@ const (
 	// A further hedge may cost so much more load, for the percentiles beyond those that are looked at: a request that makes a
 	// hundred calls is as slow as the slowest of them.
 	nextToNothing = 1.1
-	// Plans are compared a little further out than at the percentile itself: one that is met only just, on the edge of a cliff,
-	// is lost to chance.
+	// Plans are compared a little further out than at the percentile: one that is only just met is lost to chance.
 	marginTail, marginFar = 0.9, 0.5
 	// So many calls that never end are added to those observed, primaries and hedges alike: the slowest of few calls say nothing
 	// about the percentiles beyond. A plan that could not cope with them is judged by that, every other by what was seen.
@@ -288,7 +278,6 @@ func (s *search) unanswered(plan outlook, bucket int, unseen float64) float64 {
 	return (1-plan.Probability)*survival + plan.Probability*hedged
 }
 
-// predict returns the plan with its promises.
 func (s *search) predict(plan Plan) Plan {
 	o := s.outlook(plan)
 	plan.Load = s.loadAt(plan.Delay, plan.Hedges)(plan.Probability)

@@ -45,7 +45,6 @@ const (
 	poolSteps = 3
 )
 
-// outlook says what is known of a plan.
 func (s *search) outlook(plan Plan) outlook {
 	o := outlook{Plan: plan}
 	if plan.Hedges == 0 {

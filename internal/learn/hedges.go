@@ -1,8 +1,13 @@
 package learn
 
 import (
+	"cmp"
+	"math"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/grpchedge/hedge/sketch"
 )
@@ -46,3 +51,127 @@ func (h *hedges) count() (hedged, won int64) {
 
 // asHedges is for how many hedges what is known of primaries counts, as long as few hedges were seen.
 const asHedges = 300
+
+// rests is what is known of hedged calls: what they still took after their first hedge, by the age at which it was sent and
+// by the most hedges that they could have.
+//
+// This needs no assumption about how a hedge depends on its primary, and nothing of it is censored: a hedged call ends when
+// the first of its attempts answers, and that is what is recorded.
+type rests struct {
+	memory *sketch.Meter // counts all of it; nil: none does
+
+	mu    sync.Mutex // most calls are not hedged, so that a lock costs nothing
+	of    []rest     // in the order of steps and hedges
+	bytes int64      // counted of it
+	calls int        // since what is known has last faded
+	faded time.Time
+}
+
+// rest is what is known of calls that could have so many hedges, and whose first one was sent at about one age.
+type rest struct {
+	step   int // of the age, a third of an octave each
+	hedges int
+	sketch.Counts
+	ages float64 // the sum of their logarithms
+}
+
+const (
+	// maxOutcomes bounds what is known of a method: 48 histograms of at most 8 KB, far more than there are delays worth a try.
+	maxOutcomes = 48
+	// fading is the time in which the weight of what is known falls to a third, and faded how many newer hedged calls it takes.
+	fading = 2 * time.Minute
+	faded  = 100
+)
+
+func (r *rests) put(age, longer time.Duration, hedges int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f := r.at(age, hedges)
+	f.Add(longer, 1)
+	f.ages += logAge(age)
+	r.calls++
+	r.count()
+}
+
+// fade lets what is known fade by age, but no more than what is new can stand in for.
+func (r *rests) fade(now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.faded.IsZero() {
+		factor := math.Exp(-min(max(now.Sub(r.faded), 0).Seconds()/fading.Seconds(), float64(r.calls)/faded))
+		for i := range r.of {
+			f := &r.of[i]
+			f.Counts, f.ages = f.Times(factor), f.ages*factor
+		}
+		r.of = slices.DeleteFunc(r.of, func(f rest) bool { return f.Total() < 0.5 })
+	}
+	r.faded, r.calls = now, 0
+	r.count()
+}
+
+func logAge(age time.Duration) float64 { return math.Log(float64(max(age, 1))) }
+
+// at returns what is known of an age and a number of hedges, made if need be. To make room, what has the fewest calls goes.
+func (r *rests) at(age time.Duration, hedges int) *rest {
+	made := rest{step: int(math.Round(3 / math.Ln2 * logAge(age))), hedges: hedges}
+	i, found := slices.BinarySearchFunc(r.of, made, func(a, b rest) int {
+		return cmp.Or(cmp.Compare(a.step, b.step), cmp.Compare(a.hedges, b.hedges))
+	})
+	switch {
+	case found:
+	case len(r.of) < maxOutcomes:
+		r.of = slices.Insert(r.of, i, made)
+	default:
+		least := 0
+		for i := range r.of {
+			if r.of[i].Total() < r.of[least].Total() {
+				least = i
+			}
+		}
+		r.of = slices.Delete(r.of, least, least+1)
+		return r.at(age, hedges)
+	}
+	return &r.of[i]
+}
+
+func (r *rests) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.of, r.faded = nil, time.Time{}
+	r.count()
+}
+
+func (r *rests) count() {
+	bytes := int64(cap(r.of)) * int64(unsafe.Sizeof(rest{}))
+	for _, f := range r.of {
+		bytes += int64(cap(f.Counts)) * sketch.CountBytes
+	}
+	r.memory.Add(bytes - r.bytes)
+	r.bytes = bytes
+}
+
+// export returns what is known, in the order of ages and hedges.
+func (r *rests) export() []Outcome {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all []Outcome
+	for _, f := range r.of {
+		age := time.Duration(math.Exp(f.ages / f.Total())) // on average
+		all = append(all, Outcome{Age: age, Hedges: f.hedges, Rest: slices.Clone(f.Counts)})
+	}
+	return all
+}
+
+// take adds outcomes, with their weights multiplied by a factor.
+func (r *rests) take(all []Outcome, factor float64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, o := range all {
+		if calls := o.Rest.Times(factor); calls.Total() > 0 {
+			f := r.at(o.Age, o.Hedges)
+			f.Counts = f.Plus(calls)
+			f.ages += calls.Total() * logAge(o.Age)
+		}
+	}
+	r.count()
+}

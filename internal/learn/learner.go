@@ -52,7 +52,6 @@ type Place struct {
 	Changed func(*stats.Choice)
 }
 
-// Start prepares an empty learner.
 func (l *Learner) Start(c *Config, p Place) {
 	l.config.Store(c)
 	l.place = p
@@ -73,7 +72,6 @@ func (l *Learner) Configure(c *Config) {
 	}
 }
 
-// Config is what it learns under now.
 func (l *Learner) Config() *Config { return l.config.Load() }
 
 // Estimate returns what is in force, nil while the method is being learned.
@@ -116,7 +114,7 @@ func (l *Learner) Snapshot(now time.Time) *sketch.Distribution {
 
 // PrimaryEnded records that a primary answered at now, having taken d, or was cut short at that age.
 func (l *Learner) PrimaryEnded(now time.Time, d time.Duration, answered bool) {
-	record(l.window, now, d, answered)
+	l.window.Record(now, d, answered)
 	n, c := l.schedule.learned.Add(1), l.config.Load()
 	if l.schedule.due(c, n, now) {
 		l.look(c, now, n)
@@ -126,19 +124,10 @@ func (l *Learner) PrimaryEnded(now time.Time, d time.Duration, answered bool) {
 // HedgeEnded records that a hedge answered at now, having taken d from when it was sent, or was cut short then.
 func (l *Learner) HedgeEnded(now time.Time, d time.Duration, answered bool) {
 	if w := l.hedges.open(l.config.Load()); w != nil {
-		record(w, now, d, answered)
+		w.Record(now, d, answered)
 	}
 }
 
-func record(w *sketch.Window, now time.Time, d time.Duration, answered bool) {
-	if answered {
-		w.Observe(now, d)
-	} else {
-		w.ObserveLonger(now, d)
-	}
-}
-
-// Hedged records that a hedged call has ended, and whether a hedge answered it.
 func (l *Learner) Hedged(won bool) {
 	if won {
 		l.hedges.won.Add(1)
@@ -155,8 +144,7 @@ func (l *Learner) HedgedCall(age, rest time.Duration, hedges int) {
 	}
 }
 
-// look computes the estimate anew, after n records, unless too little is known for one, another goroutine does so, or it is not
-// this learner's turn.
+// look computes the estimate anew, after n records, unless too little is known or another goroutine or learner is at it.
 func (l *Learner) look(c *Config, now time.Time, n int64) {
 	known, at := n+l.takenCalls(), l.schedule.at(now)
 	if known < int64(c.WarmupCalls) || !l.schedule.busy.CompareAndSwap(false, true) {

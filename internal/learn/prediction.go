@@ -9,8 +9,7 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// Prediction is what hedging would do to calls of which none was hedged. It takes hedges for independent of their primaries,
-// and for as fast.
+// Prediction is what hedging would do to calls without a hedge. Hedges are taken to be as fast as primaries, and independent.
 type Prediction struct {
 	Plan knee.Plan // that would be in force
 	Down bool      // hedging would step down, as there is little to gain

@@ -27,7 +27,6 @@ func (k Knowledge) Plus(o Knowledge) Knowledge {
 	return Knowledge{Primaries: k.Primaries.Plus(o.Primaries), Hedges: k.Hedges.Plus(o.Hedges), Outcomes: r.export()}
 }
 
-// Bytes is about the memory that it takes.
 func (k Knowledge) Bytes() int64 {
 	bytes := int64(len(k.Primaries)+len(k.Hedges)) * sketch.CountBytes
 	for _, o := range k.Outcomes {

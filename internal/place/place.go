@@ -30,6 +30,7 @@ type Record struct {
 	lastHedge *Backend   // picked last for a hedge
 	late      int        // the number of attempts that were late: see Late
 
+	followed     atomic.Bool   // the primary lost, and runs to its end
 	probes       atomic.Bool   // the primary is to find out whether its connection is still silent
 	asked        bool          // patientDelay is known
 	patientDelay time.Duration // how long such a primary waits before it is hedged; 0: the usual delay
@@ -69,9 +70,7 @@ type Hedge struct {
 // Hide returns a context without the record that ctx carries. When a policy picks for a hedge, it passes this context to its
 // child, so that another such policy further down the tree picks as for an unhedged call. The record itself has no flag for
 // this: an interceptor may make several calls with one attempt's context, so several picks may run at once.
-func Hide(ctx context.Context) context.Context { return hidden{ctx} }
-
-type hidden struct{ context.Context }
+func Hide(ctx context.Context) context.Context { return context.WithValue(ctx, key{}, nil) }
 
 type key struct{}
 
@@ -85,13 +84,6 @@ func (p *primary) Value(k any) any {
 func (h *Hedge) Value(k any) any {
 	if k == (key{}) {
 		return h
-	}
-	return h.Context.Value(k)
-}
-
-func (h hidden) Value(k any) any {
-	if k == (key{}) {
-		return nil
 	}
 	return h.Context.Value(k)
 }
@@ -156,14 +148,12 @@ func (r *Record) Used(b *Backend) bool {
 	return b.same(r.primary.Load()) || slices.ContainsFunc(r.others, b.same)
 }
 
-// Met reports whether an attempt of the call has used the address that b connects to, over whatever connection. The lock
-// must be held.
+// Met reports whether an attempt of the call has used the address of b, over any connection. The lock must be held.
 func (r *Record) Met(b *Backend) bool {
 	return b.sameAddress(r.primary.Load()) || slices.ContainsFunc(r.others, b.sameAddress)
 }
 
-// HasPolicy reports whether a connection to the call's target has a policy of package balancer. It is false for a nil
-// record.
+// HasPolicy reports whether a connection to the call's target has a policy of package balancer. r may be nil.
 func (r *Record) HasPolicy() bool {
 	if r == nil {
 		return false

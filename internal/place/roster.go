@@ -59,8 +59,7 @@ type Roster struct {
 	moved      atomic.Int64 // primaries that were sent elsewhere
 }
 
-// rosters are those in use, by target. Connections may share a target, and one connection may have several policies in its
-// tree.
+// rosters are those in use, by target. Connections may share a target, and a connection may have several policies.
 var rosters = struct {
 	count    atomic.Int64
 	mu       sync.Mutex
@@ -134,7 +133,6 @@ func Count(targets ...string) Census {
 	return c
 }
 
-// silent adds a connection that is silent.
 func (c *Census) silent(address string, since time.Time) {
 	i := slices.IndexFunc(c.Silent, func(s stats.SilentBackend) bool { return s.Address == address })
 	if i < 0 {

@@ -14,10 +14,10 @@ import (
 // that fires once in a delay for nothing. It is then armed again only if another call is waiting. So it fires at most one
 // delay after the last call. The zero Alarm is ready for use. All methods may be called concurrently.
 type Alarm struct {
-	mu          sync.Mutex
-	timer       *time.Timer // nil until first needed
-	firesAt     time.Time   // zero while the timer is not armed
-	first, last *Waiter     // a list, sorted by time
+	mu      sync.Mutex
+	timer   *time.Timer // nil until first needed
+	firesAt time.Time   // zero while the timer is not armed
+	root    Waiter      // of a ring, sorted by time: later is the first waiter, and earlier the last
 }
 
 // Waiter is one entry of an [Alarm]. Set Wake before passing it to [Alarm.Set].
@@ -40,15 +40,19 @@ const maxSteps = 8
 func (a *Alarm) Set(w *Waiter, at time.Time, delay time.Duration) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	before := a.last
-	for steps := 0; before != nil && before.at.After(at); steps++ {
+	if a.root.later == nil {
+		a.root.earlier, a.root.later = &a.root, &a.root
+	}
+	before := a.root.earlier
+	for steps := 0; before != &a.root && before.at.After(at); steps++ {
 		if steps == maxSteps {
 			return false
 		}
 		before = before.earlier
 	}
-	w.at, w.waiting = at, true
-	a.insert(w, before)
+	w.at, w.waiting, w.earlier, w.later = at, true, before, before.later
+	before.later.earlier = w
+	before.later = w
 	if a.firesAt.IsZero() || at.Before(a.firesAt) {
 		a.arm(at, delay)
 	}
@@ -62,7 +66,7 @@ func (a *Alarm) Cancel(w *Waiter) bool {
 	if !w.waiting {
 		return false
 	}
-	a.remove(w)
+	w.remove()
 	return true
 }
 
@@ -71,16 +75,16 @@ func (a *Alarm) fire() {
 	a.mu.Lock()
 	now := time.Now()
 	var wake func()
-	for w := a.first; w != nil && !w.at.After(now); w = a.first {
-		a.remove(w)
+	for w := a.root.later; w != &a.root && !w.at.After(now); w = a.root.later {
+		w.remove()
 		if wake != nil {
 			go wake()
 		}
 		wake = w.Wake
 	}
 	a.firesAt = time.Time{}
-	if a.first != nil {
-		a.arm(a.first.at, a.first.at.Sub(now))
+	if first := a.root.later; first != &a.root {
+		a.arm(first.at, first.at.Sub(now))
 	}
 	a.mu.Unlock()
 	if wake != nil {
@@ -98,32 +102,8 @@ func (a *Alarm) arm(at time.Time, d time.Duration) {
 	a.timer.Reset(d)
 }
 
-// insert adds w to the list after the waiter before, or at the front if before is nil. The lock must be held.
-func (a *Alarm) insert(w, before *Waiter) {
-	w.earlier = before
-	if before == nil {
-		w.later, a.first = a.first, w
-	} else {
-		w.later, before.later = before.later, w
-	}
-	if w.later == nil {
-		a.last = w
-	} else {
-		w.later.earlier = w
-	}
-}
-
-// remove removes w from the list. The lock must be held.
-func (a *Alarm) remove(w *Waiter) {
-	if w.earlier == nil {
-		a.first = w.later
-	} else {
-		w.earlier.later = w.later
-	}
-	if w.later == nil {
-		a.last = w.earlier
-	} else {
-		w.later.earlier = w.earlier
-	}
+// remove takes w out of its ring. The lock must be held.
+func (w *Waiter) remove() {
+	w.earlier.later, w.later.earlier = w.later, w.earlier
 	w.waiting, w.earlier, w.later = false, nil, nil
 }

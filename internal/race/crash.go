@@ -7,28 +7,50 @@ import (
 	"runtime/debug"
 )
 
-// crash is a panic or a runtime.Goexit of a hedge, or of a detached primary. If it decides the call, it is repeated on the
-// caller's goroutine.
-type crash struct {
-	panic  *Panic
-	goexit bool
-}
+// crash is a panic or a Goexit of a hedge or a detached primary. If it decides the call, the caller's goroutine repeats it.
+type crash struct{ panic *Panic } // nil for a Goexit
 
 // newCrash returns the crash for a value from recover; nil means a runtime.Goexit. The deferred function must call it, so
 // that the stack is still that of the panic.
 func newCrash(value any) *crash {
 	if value == nil {
-		return &crash{goexit: true}
+		return &crash{}
 	}
-	return &crash{panic: newPanic(value)}
+	stack := debug.Stack()
+	// The first line has the goroutine's number, which means nothing once the goroutine has ended.
+	if _, frames, ok := bytes.Cut(stack, []byte("\n")); ok {
+		stack = frames
+	}
+	return &crash{&Panic{Value: value, Stack: stack}}
 }
 
 // rethrow repeats the panic or the Goexit on the current goroutine. It does not return.
 func (c *crash) rethrow() {
-	if c.goexit {
+	if c.panic == nil {
 		runtime.Goexit()
 	}
 	panic(c.panic)
+}
+
+// Apart runs f on a goroutine of its own. What comes through the channel returns what f returned, or repeats the panic or the
+// Goexit of f on the goroutine that calls it.
+func Apart[T any](f func() T) <-chan func() T {
+	ended := make(chan func() T, 1)
+	go func() {
+		var value T
+		returned := false
+		defer func() {
+			if returned {
+				ended <- func() T { return value }
+				return
+			}
+			c := newCrash(recover())
+			ended <- func() T { c.rethrow(); return value }
+		}()
+		value = f()
+		returned = true
+	}()
+	return ended
 }
 
 // hedgePanicked handles a hedge's panic, which is the outcome of the call if the race is not decided yet. The hedge panicked
@@ -55,27 +77,17 @@ func (x *runner) hedgePanicked(a Actions, c *crash) {
 	x.free(n)
 }
 
-// Panic is what a call panics with when a hedge has panicked.
+// Panic is what a call panics with when a hedge, or a primary on a goroutine of its own, has panicked.
 type Panic struct {
-	// Value is what the hedge panicked with.
+	// Value is what the attempt panicked with.
 	Value any
-	// Stack is the stack of the hedge's goroutine then, as [debug.Stack] formats it.
+	// Stack is the stack of the attempt's goroutine then, as [debug.Stack] formats it.
 	Stack []byte
-}
-
-// newPanic returns a Panic with the current stack. Call it on the goroutine that panicked, in a deferred function.
-func newPanic(value any) *Panic {
-	stack := debug.Stack()
-	// The first line has the goroutine's number, which means nothing once the goroutine has ended.
-	if _, frames, ok := bytes.Cut(stack, []byte("\n")); ok {
-		stack = frames
-	}
-	return &Panic{Value: value, Stack: stack}
 }
 
 // Error returns the value and the stack, so that the Go runtime prints both if the panic is not recovered.
 func (p *Panic) Error() string {
-	return fmt.Sprintf("hedge: panic in a hedge: %v\n\n%s", p.Value, p.Stack)
+	return fmt.Sprintf("hedge: panic in an attempt: %v\n\n%s", p.Value, p.Stack)
 }
 
 // Unwrap returns the value if that is an error, and nil otherwise.

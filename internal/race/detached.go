@@ -1,39 +1,9 @@
 package race
 
-import (
-	"context"
-	"time"
-)
+import "time"
 
-// Loosen returns the context of an attempt of a detached race: one that may outlive the call. It has the values and the
-// deadline of the caller's context, and is cancelled with it until it is let go. cancel ends it, and frees what it holds.
-func Loosen(caller context.Context) (ctx context.Context, cancel context.CancelCauseFunc, letGo func()) {
-	ctx = context.WithoutCancel(caller)
-	free := func() {}
-	if deadline, ok := caller.Deadline(); ok {
-		ctx, free = context.WithDeadline(ctx, deadline)
-	}
-	ctx, end := context.WithCancelCause(ctx)
-	if caller.Err() == context.Canceled { // now, not on another goroutine: the attempt must not be sent
-		end(context.Cause(caller))
-	}
-	stop := context.AfterFunc(caller, func() {
-		// The context's own deadline ends it with the right error, at the same time.
-		if _, ok := caller.Deadline(); !ok || caller.Err() != context.DeadlineExceeded {
-			end(context.Cause(caller))
-			free()
-		}
-	})
-	cancel = func(cause error) {
-		stop()
-		end(cause)
-		free()
-	}
-	return ctx, cancel, func() { stop() }
-}
-
-// patience is how long a loser that was left may run on.
-const patience = 30 * time.Second
+// Patience is how long a loser that was left, or is followed, may run on.
+const Patience = 30 * time.Second
 
 // Drainer is an attempt, or the entrant for its primary, that has more to receive when it has lost and was left.
 type Drainer interface {
@@ -68,15 +38,15 @@ func (x *runner) primary() {
 	}()
 	growStack(0)
 	err := x.entrant.Primary()
-	judged := x.plan.judge(x.entrant, err)
-	if err != nil { // Failure says whether; this begins to watch the attempts that come
-		x.policy.MayRepeat(err)
+	poor, open := x.plan.judge(x.entrant, err)
+	if err != nil { // whether the call is repeated is said by Failure
+		x.policy.SuspectCut(err)
 	}
-	a := x.handle(ended(x.policy, 0, x.entrant, err, judged), err)
+	a := x.handle(ended(x.policy, 0, x.entrant, err, poor, open), err)
 	x.mu.Lock()
 	won := x.report.decided && x.report.Winner == 0
 	x.mu.Unlock()
-	x.tellFollowed(err, judged.poor)
+	x.tellFollowed(err, poor)
 	if !a.Kept && (!won || err != nil) {
 		x.free(0)
 	}
@@ -98,7 +68,11 @@ func (x *runner) tellFollowed(err error, poor bool) {
 func (x *runner) lose(a *Actions) {
 	left := a.Leave & x.policy.Lost(a.Cancel|a.Leave, a.Leave)
 	x.left = left
-	if x.followed = a.Leave.Has(0) && a.Deliver != DeliverPanic && x.machine.inFlight.Has(0) && x.policy.Follow(x.report.Hedges); x.followed {
+	longest := time.Duration(0) // that the primary is followed
+	if a.Leave.Has(0) && a.Deliver != DeliverPanic && x.machine.inFlight.Has(0) {
+		longest = x.policy.Follow(x.report.Hedges)
+	}
+	if x.followed = longest > 0; x.followed {
 		left |= only(0)
 	}
 	a.Cancel |= a.Leave &^ left
@@ -108,11 +82,28 @@ func (x *runner) lose(a *Actions) {
 			continue
 		}
 		x.hedges[n].letGo()
-		x.hedges[n].patience = time.AfterFunc(patience, func() { x.cancel(only(uint8(n))) })
+		wait := Patience
+		if n == 0 && !x.left.Has(0) {
+			wait = longest
+		}
+		x.hedges[n].patience = time.AfterFunc(wait, func() { x.cancel(only(uint8(n))) })
 		if !x.machine.inFlight.Has(n) { // it was kept, so its goroutine has ended
-			go x.free(uint8(n))
+			go x.freeKept(uint8(n))
 		}
 	}
+}
+
+// freeKept is free on a goroutine of its own. A panic there is a loser's.
+func (x *runner) freeKept(n uint8) {
+	freed := false
+	defer func() {
+		if !freed {
+			_ = recover()
+			x.policy.LoserPanicked()
+		}
+	}()
+	x.free(n)
+	freed = true
 }
 
 // free frees what attempt n holds. The attempt has lost or failed, and has ended. If it was left, it is drained first; one

@@ -83,7 +83,7 @@ func TestRace_Detached(t *testing.T) {
 				plan := plan(10*ms, 1)
 				plan.Detached = true
 				var end context.CancelCauseFunc
-				r.ctx, end, plan.LetGo = race.Loosen(ctx)
+				r.ctx, end, plan.LetGo = race.AttemptContext(ctx, true)
 				out := new(race.Race).Run(ctx, end, plan, p, r)
 				returned := time.Since(r.began)
 				cancel()
@@ -133,7 +133,7 @@ func TestRace_Followed(t *testing.T) {
 				plan := plan(10*ms, 1)
 				plan.Detached = true
 				var end context.CancelCauseFunc
-				r.ctx, end, plan.LetGo = race.Loosen(ctx)
+				r.ctx, end, plan.LetGo = race.AttemptContext(ctx, true)
 				new(race.Race).Run(ctx, end, plan, p, r)
 				cancel()
 				time.Sleep(time.Minute)
@@ -167,7 +167,7 @@ func TestRace_DetachedPrimaryPanics(t *testing.T) {
 				plan := plan(10*ms, 1)
 				plan.Detached = true
 				var end context.CancelCauseFunc
-				r.ctx, end, plan.LetGo = race.Loosen(t.Context())
+				r.ctx, end, plan.LetGo = race.AttemptContext(t.Context(), true)
 				var value any
 				func() {
 					defer func() {
@@ -189,8 +189,8 @@ func TestRace_DetachedPrimaryPanics(t *testing.T) {
 	}
 }
 
-// TestLoosen_OfAnEndedContext lets the context end before: the attempt's has ended at once, not some time later.
-func TestLoosen_OfAnEndedContext(t *testing.T) {
+// TestAttemptContext_OfAnEndedContext lets the context end before: the attempt's has ended at once, not some time later.
+func TestAttemptContext_OfAnEndedContext(t *testing.T) {
 	cause := errors.New("cause")
 	cancelled, end := context.WithCancelCause(t.Context())
 	end(cause)
@@ -198,7 +198,7 @@ func TestLoosen_OfAnEndedContext(t *testing.T) {
 	defer free()
 	for want, caller := range map[error]context.Context{context.Canceled: cancelled, context.DeadlineExceeded: passed} {
 		for range 100 {
-			ctx, cancel, _ := race.Loosen(caller)
+			ctx, cancel, _ := race.AttemptContext(caller, true)
 			if ctx.Err() != want || want == context.Canceled && context.Cause(ctx) != cause {
 				t.Fatal(ctx.Err(), context.Cause(ctx))
 			}

@@ -9,7 +9,7 @@ import (
 type Event struct {
 	Kind     EventKind
 	Attempt  uint8         // Ended: which attempt, 0 being the primary
-	End      End           // Ended: how
+	End      EndKind       // Ended: how
 	Open     bool          // Ended with PoorReply: the attempt needs its context for as long as it may win
 	Pushback Pushback      // Ended with Final, NonFatal or PoorStatus: what the server said about further attempts
 	Cut      bool          // Ended: the connection may have been cut
@@ -19,7 +19,6 @@ type Event struct {
 	Until    time.Duration // HeldBack: the age of the call at which admission may be asked again
 }
 
-// EventKind says what happened.
 type EventKind uint8
 
 const (
@@ -35,8 +34,7 @@ const (
 	Refused
 	// Prepared is an answer to Actions.Prepare: the hedge can be sent, and no longer reads the caller's memory.
 	Prepared
-	// NotReplayable is an answer to Actions.Ask or Actions.Prepare: the request cannot be sent twice, so this call gets no
-	// more hedges.
+	// NotReplayable is an answer to Actions.Ask or Actions.Prepare: the request cannot be sent twice. The call gets no more hedges.
 	NotReplayable
 	// Ended: an attempt has an outcome. Without Rules.Detached, the end of the primary also means that the primary has
 	// returned to the caller's goroutine.
@@ -49,12 +47,12 @@ const (
 	DeadlinePassed
 )
 
-// End is how an attempt ended.
-type End uint8
+// EndKind is how an attempt ended.
+type EndKind uint8
 
 const (
 	// OK is an answer.
-	OK End = iota
+	OK EndKind = iota
 	// Final is a status that says that the server looked at the request and answered.
 	Final
 	// NonFatal is any other status.
@@ -68,7 +66,7 @@ const (
 )
 
 // IsPoor reports whether the attempt gave an answer that was not accepted.
-func (e End) IsPoor() bool { return e == PoorReply || e == PoorStatus }
+func (e EndKind) IsPoor() bool { return e == PoorReply || e == PoorStatus }
 
 // Pushback is what the trailer of a failed attempt says about further attempts.
 type Pushback uint8
@@ -130,7 +128,6 @@ const (
 	StopTimer
 )
 
-// Delivery is what the caller gets.
 type Delivery uint8
 
 const (
@@ -144,13 +141,10 @@ const (
 // MaxAttempts is the most attempts that a race can have: a primary and four hedges.
 const MaxAttempts = 5
 
-// Attempts is a set of attempts.
 type Attempts uint8
 
-// Has reports whether attempt n is in the set.
 func (s Attempts) Has(n int) bool { return s&only(uint8(n)) != 0 }
 
 func only(n uint8) Attempts { return 1 << n }
 
-// Count is the number of attempts in the set.
 func (s Attempts) Count() int { return bits.OnesCount8(uint8(s)) }

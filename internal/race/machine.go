@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// Longest is the longest delay, 73 years. A longer one means the same. Three delays and the age of a call can be added up
-// without an overflow.
+// Longest is the longest delay, 73 years; a longer one means the same. Three delays and an age add up without an overflow.
 const Longest = time.Duration(math.MaxInt64 / 4)
 
 // Rules say what ends a race and what sends its hedges. They do not change during a race.
@@ -16,8 +15,8 @@ type Rules struct {
 	Delay time.Duration
 	// MaxHedges is the most hedges of the call, from 0 to MaxAttempts-1. Hedges that sampling skips count.
 	MaxHedges uint8
-	// MostHedges is the most with one that repeats the call after a cut: see [Event].Repeat.
-	MostHedges uint8
+	// MaxWithRepeat is the most with one that repeats the call after a cut: see [Event].Repeat.
+	MaxWithRepeat uint8
 	// HedgeFinal says that a hedge's Final status ends the race, as the primary's does. Otherwise a hedge ends the race
 	// only with OK: the "not found" of a second deletion must not replace the OK of the first.
 	HedgeFinal bool
@@ -31,8 +30,7 @@ type Rules struct {
 	// attempt ends with OK, the first that ended with PoorReply is the outcome: no failure replaces its reply. Without one it is
 	// the first that ended with PoorStatus, unless an attempt ends with a status that is accepted.
 	Judged bool
-	// Shared says that hedges read the caller's memory until they end. The outcome is then delivered only after all hedges
-	// have ended.
+	// Shared says that hedges read the caller's memory until they end. The outcome is delivered only when all have ended.
 	Shared bool
 	// Detached says that the primary runs on a goroutine of its own and works on copies. The caller then does not wait for
 	// a primary that has lost, and losers may run to their end. With Shared, or if the caller's context has ended, losers
@@ -40,7 +38,6 @@ type Rules struct {
 	Detached bool
 }
 
-// Phase is how far a race has come.
 type Phase uint8
 
 const (
@@ -97,7 +94,6 @@ type Machine struct {
 	armedAt   time.Duration // when the timer fires, if armed
 }
 
-// pending is the step that a hedge that is due is in.
 type pending uint8
 
 const (
@@ -110,7 +106,7 @@ const (
 // hedge is due at the given age of the call: Rules.Delay, or later where the race starts later than the call.
 func NewMachine(r Rules, firstDue time.Duration) (Machine, Actions) {
 	r.MaxHedges, r.Delay = min(r.MaxHedges, MaxAttempts-1), min(r.Delay, Longest)
-	r.MostHedges = min(r.MostHedges, MaxAttempts-1)
+	r.MaxWithRepeat = min(r.MaxWithRepeat, MaxAttempts-1)
 	m := Machine{rules: r, inFlight: only(0), due: firstDue, waits: r.FailureSendsNext}
 	var a Actions
 	m.setTimer(&a)
@@ -171,7 +167,6 @@ func (m *Machine) fired(now time.Duration, a *Actions) {
 	}
 }
 
-// answered handles the answer to Ask.
 func (m *Machine) answered(e Event, now time.Duration, a *Actions) {
 	m.pending = nothing
 	if (e.Kind == Skipped || e.Kind == HeldBack) && m.stale && now >= m.notBefore {
@@ -234,7 +229,6 @@ func (m *Machine) considered(now time.Duration) {
 	}
 }
 
-// ended handles the end of an attempt.
 func (m *Machine) ended(e Event, now time.Duration, a *Actions) {
 	primary := e.Attempt == 0
 	switch {
@@ -315,7 +309,7 @@ func (m *Machine) concluded() bool {
 	case m.gone:
 		return m.phase == PrimaryFailed || m.hasReply || m.hasStatus
 	}
-	toRepeat := m.repeat == wanted && m.sent < m.rules.MostHedges && m.pending != nothing // as soon as that hedge is out of the way
+	toRepeat := m.repeat == wanted && m.sent < m.rules.MaxWithRepeat && m.pending != nothing // as soon as that hedge is out of the way
 	return m.phase == PrimaryFailed && m.inFlight == 0 && !m.hedgeToCome() && !toRepeat
 }
 
@@ -333,12 +327,11 @@ func (m *Machine) conclude(a *Actions) {
 	}
 }
 
-// decide ends the race with attempt n as the winner.
 func (m *Machine) decide(n uint8, a *Actions) {
 	m.phase, m.winner = Decided, n
 	a.Decided, a.Winner = true, n
 	losers := (m.inFlight | m.kept) &^ only(n)
-	if m.leaves() && !m.gone {
+	if m.rules.Detached && !m.rules.Shared && !m.gone {
 		a.Leave = losers
 	} else {
 		a.Cancel = losers
@@ -388,9 +381,3 @@ func (m *Machine) waitsForDue() bool {
 func (m *Machine) hedgeToCome() bool {
 	return m.waits && !m.over() && (m.pending != nothing || m.calledFor)
 }
-
-// share sets Rules.Shared. The rule matters only once a hedge has been sent, so it may be set until then.
-func (m *Machine) share() { m.rules.Shared = true }
-
-// leaves reports whether losers may run to their end.
-func (m *Machine) leaves() bool { return m.rules.Detached && !m.rules.Shared }

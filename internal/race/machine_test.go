@@ -173,7 +173,7 @@ func (s *search) events(n node, yield func(race.Event)) {
 // ends yields every way in which attempt i can end.
 func (s *search) ends(n node, i uint8, yield func(race.Event)) {
 	s.poorEnds(n, i, yield)
-	for _, end := range []race.End{race.OK, race.Final, race.NonFatal, race.Panicked, race.PoorStatus} {
+	for _, end := range []race.EndKind{race.OK, race.Final, race.NonFatal, race.Panicked, race.PoorStatus} {
 		if s.few && end == race.Panicked || end == race.PoorStatus && !(s.rules.Judged && (i == 0 || s.rules.HedgeFinal)) {
 			continue
 		}
@@ -241,7 +241,7 @@ func TestMachine_Cuts(t *testing.T) {
 	var c count
 	for hedges := range uint8(3) {
 		for _, r := range variants(hedges) {
-			for r.MostHedges = hedges; r.MostHedges <= hedges+1; r.MostHedges++ {
+			for r.MaxWithRepeat = hedges; r.MaxWithRepeat <= hedges+1; r.MaxWithRepeat++ {
 				if *long || !r.Shared && !r.Detached && !r.LastFailureWins {
 					c.search(t, &search{rules: r, firstDue: r.Delay, horizon: delay + 1, few: hedges == 2, cuts: true})
 				}

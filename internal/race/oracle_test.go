@@ -134,7 +134,7 @@ func (h history) mayRepeat(first, i int) bool {
 		}
 	}
 	so := h.before(i + 1)
-	return so.sent() < h.rules.MostHedges && !so.gone() && !so.anyPoor() && !so.pushedBackForGood()
+	return so.sent() < h.rules.MaxWithRepeat && !so.gone() && !so.anyPoor() && !so.pushedBackForGood()
 }
 
 // repeats is the event after which the call is repeated: the first after which nothing else can decide it. -1: there is none.

@@ -30,7 +30,7 @@ func (p *policy) Admit(n, _ int, _ *race.Report) race.Event {
 	}
 	return race.Event{Kind: race.Admitted}
 }
-func (p *policy) MayRepeat(error) bool { return false }
+func (p *policy) SuspectCut(error) bool { return false }
 
 func (p *policy) Failure(int, error, race.Seen) race.Event { return race.Event{End: race.NonFatal} }
 func (p *policy) Book(r *race.Report)                      { p.booked = *r }
@@ -42,7 +42,12 @@ func (p *policy) Lost(_, may race.Attempts) race.Attempts {
 	}
 	return may
 }
-func (p *policy) Follow(int) bool            { return p.follows }
+func (p *policy) Follow(int) time.Duration {
+	if p.follows {
+		return 30 * time.Second
+	}
+	return 0
+}
 func (p *policy) Followed(err error, _ bool) { p.followed.Store(&err) }
 func (p *policy) LeftEnded()                 { p.leftEnded.Add(1) }
 

@@ -1,6 +1,7 @@
 // Package race runs the attempts of one call against each other: a primary on the caller's goroutine and,
 // when it is slow, hedges on goroutines of their own. Exactly one attempt decides the call. The others are
-// cancelled the moment it does, and nothing they produce is seen by the caller.
+// cancelled the moment it does, and nothing they produce is seen by the caller. In a detached race the primary has a goroutine of
+// its own too, and losers may run to their end: see [Rules].
 //
 // A [Machine] decides what happens in a race, but has no timer, goroutine or context. A [Race] has those, and does what the
 // machine returns as [Actions]. Most calls need no hedge, and run without a machine.
@@ -19,7 +20,6 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// Plan is what a race follows.
 type Plan struct {
 	Rules
 	// Start is when the call began. All ages count from it.
@@ -32,7 +32,7 @@ type Plan struct {
 	// Alarm is the timer for the first hedge, which calls share. If it is nil, the race uses a timer of its own.
 	Alarm *Alarm
 
-	// LetGo lets go of the context of the primary, which Loosen made, if it is left to run to its end. With Detached only.
+	// LetGo lets go of the context of the primary, which AttemptContext made, if it is left to run to its end. With Detached only.
 	LetGo func()
 }
 
@@ -57,9 +57,9 @@ type Policy interface {
 	// or NonFatal, Pushback is what the trailer says, and Cut and Repeat what the connection does. Kind and Attempt are set by
 	// the race. It may be called concurrently, also after Book.
 	Failure(n int, err error, seen Seen) Event
-	// MayRepeat reports whether Failure may say that the call is to be repeated, if its primary ends with err. It is asked on
-	// the primary's goroutine, before Failure.
-	MayRepeat(err error) bool
+	// SuspectCut is told the error of the primary, on the primary's goroutine and before Failure. It reports whether Failure
+	// may say that the call is to be repeated.
+	SuspectCut(err error) (mayRepeat bool)
 	// Book takes the report of the race, on the caller's goroutine. It is called once, but not at all if
 	// [Outcome.Untouched] is set. The report is valid during the call.
 	Book(r *Report)
@@ -71,10 +71,10 @@ type Policy interface {
 	Lost(losers, may Attempts) (left Attempts)
 	// LeftEnded is called when an attempt that was left has ended, from any goroutine.
 	LeftEnded()
-	// Follow is asked, after Lost, whether the primary of a detached race runs on until it has its outcome, although a hedge has
-	// won. hedges is the number of hedges sent. The race's lock is held. If Follow returns true, Followed is told the error of
-	// that outcome, and whether it is a poor answer, from any goroutine.
-	Follow(hedges int) bool
+	// Follow is asked, after Lost, for how long at most the primary of a detached race runs on to its outcome, although a hedge
+	// has won; 0: not at all. hedges is the number of hedges sent. The race's lock is held. If it runs on, Followed is told the
+	// error of that outcome, and whether it is a poor answer, from any goroutine.
+	Follow(hedges int) (longest time.Duration)
 	Followed(err error, poor bool)
 	// LoserPanicked is called when a loser panics after the report, and when a hedge panics before it is sent. It may be
 	// called at any time, from any goroutine.
@@ -131,7 +131,6 @@ func (s Seen) Connection() string {
 // ErrLost is the [context.Cause] of a losing attempt's context.
 var ErrLost = errors.New("hedge: another attempt of the call was faster")
 
-// Outcome is how a race ended.
 type Outcome struct {
 	// Winner is the hedge that decided the call; nil means the primary.
 	Winner Attempt
@@ -139,8 +138,6 @@ type Outcome struct {
 	Release context.CancelCauseFunc
 	// Err is the deciding attempt's error.
 	Err error
-	// Hedges is the number of hedges sent.
-	Hedges int
 	// Untouched says that the primary ended before any hedge was due, and that its end made none due. There is no report
 	// in this case: the caller of Run must book the primary's end. The Race may run again.
 	Untouched bool
@@ -169,7 +166,7 @@ type Race struct {
 //
 // In a detached race, which is one with [Rules].Detached, the primary runs on a goroutine of its own, and Run does not wait
 // for one that has lost. cancel is called when such a primary has ended, and Outcome.Untouched is never set. The contexts of
-// the attempts are from [Loosen].
+// the attempts are from [AttemptContext].
 //
 // If a hedge has won and the primary then panics, the panic is dropped and counted as a loser's.
 func (r *Race) Run(ctx context.Context, cancel context.CancelCauseFunc, plan Plan, p Policy, e Entrant) (out Outcome) {
@@ -188,16 +185,15 @@ func (r *Race) Run(ctx context.Context, cancel context.CancelCauseFunc, plan Pla
 		}
 	}()
 	err := e.Primary()
-	judged := plan.judge(e, err)
+	poor, open := plan.judge(e, err)
 	returned = true
-	if r.endUntouched(judged.poor || err != nil && (plan.FailureSendsNext || p.MayRepeat(err))) {
+	if r.endUntouched(poor || err != nil && (plan.FailureSendsNext || p.SuspectCut(err))) {
 		return Outcome{Err: err, Untouched: true}
 	}
-	return r.ensureRunner().primaryEnded(ended(p, 0, e, err, judged), err)
+	return r.ensureRunner().primaryEnded(ended(p, 0, e, err, poor, open), err)
 }
 
-// begin sets the alarm or a timer for the first hedge. All fields that Commit reads change in one step, because it may be
-// called now.
+// begin sets the alarm or a timer for the first hedge. What Commit reads changes in one step: it may be called now.
 func (r *Race) begin(ctx context.Context, cancel context.CancelCauseFunc, plan Plan, p Policy, e Entrant) {
 	if r.waiter.Wake == nil {
 		r.waiter.Wake = func() { r.ensureRunner().due() } // kept when the Race runs again, which saves an allocation

@@ -24,15 +24,10 @@ func (m *Machine) cut(e Event) {
 	m.noMore = m.noMore || m.phase == PrimaryFailed
 }
 
-// repeats reports whether it is time to repeat the call: nothing else can decide it.
-func (m *Machine) repeats(now time.Duration) bool {
-	return m.repeat == wanted && m.sent < m.rules.MostHedges &&
-		m.phase == PrimaryFailed && m.inFlight == 0 && m.pending == nothing && m.notBefore <= now
-}
-
-// callForRepetition makes the hedge that repeats the call due, if it is time for it.
+// callForRepetition makes the hedge that repeats the call due, if it is time for it: nothing else can decide the call.
 func (m *Machine) callForRepetition(now time.Duration) {
-	if m.repeats(now) {
+	if m.repeat == wanted && m.sent < m.rules.MaxWithRepeat &&
+		m.phase == PrimaryFailed && m.inFlight == 0 && m.pending == nothing && m.notBefore <= now {
 		m.repeat, m.noMore, m.calledFor, m.waits, m.due = repeating, false, true, true, now
 		m.turns = min(m.turns, m.rules.MaxHedges-1)
 	}

@@ -17,7 +17,7 @@ import (
 // cuts repeats every call whose primary fails.
 type cuts struct{ policy }
 
-func (*cuts) MayRepeat(error) bool { return true }
+func (*cuts) SuspectCut(error) bool { return true }
 func (*cuts) Failure(int, error, race.Seen) race.Event {
 	return race.Event{End: race.NonFatal, Cut: true, Repeat: true}
 }
@@ -56,7 +56,7 @@ func TestRace_ADroppedHedgeAndItsRepetition(t *testing.T) {
 				caller = slowContext{caller, new(atomic.Int32)}
 			}
 			plan := plan(10*ms, 1)
-			plan.MostHedges = 1
+			plan.MaxWithRepeat = 1
 			var r race.Race
 			p := &cuts{policy{hedges: 4}}
 			out := r.Run(caller, cancel, plan, p, cutEntrant{e})

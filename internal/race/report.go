@@ -24,19 +24,18 @@ type Report struct {
 	// Committed says that the caller of a stream received the primary's headers, which decided the race.
 	Committed bool
 
-	// Hedges counts the hedges sent, Skipped those that sampling left out, and Dropped those that were admitted and then
-	// not sent, because the race was over, the request could not be copied or a server had pushed back meanwhile.
-	Hedges, Skipped, Dropped int
-	// Repeated says that the last hedge repeats a call whose connection was cut. While Admit is asked, it says so of the hedge
-	// that is due.
+	// Hedges counts the hedges sent, and Dropped those that were admitted and then not sent, because the race was over, the
+	// request could not be copied or a server had pushed back meanwhile.
+	Hedges, Dropped int
+	// Repeated says that the last hedge, or the one that Admit is asked about, repeats a call whose connection was cut.
 	Repeated bool
 	// NotReplayable says that a hedge could not be prepared.
 	NotReplayable bool
 	// LoserPanics counts losers that panicked after the race was decided and before the report was delivered.
 	LoserPanics int
 
-	// Detached says that the race is detached: see [Rules].
-	Detached bool
+	// MayLeave says that losers may run to their end: see [Rules].Detached. It is final once a hedge is due.
+	MayLeave bool
 
 	// Attempts holds the primary at 0 and hedge n at n. Those after Hedges are zero.
 	Attempts [MaxAttempts]AttemptReport
@@ -44,7 +43,6 @@ type Report struct {
 	decided bool
 }
 
-// CallerGone is how the caller's context ended.
 type CallerGone uint8
 
 const (
@@ -53,7 +51,6 @@ const (
 	CallerDeadline
 )
 
-// AttemptReport is what happened to one attempt.
 type AttemptReport struct {
 	// SentAt is when it was sent.
 	SentAt time.Duration
@@ -61,7 +58,7 @@ type AttemptReport struct {
 	// if its failure came before the race was decided.
 	HasEnded bool
 	EndedAt  time.Duration
-	End      End
+	End      EndKind
 	Err      error
 	Pushback Pushback
 	// CutShort says that another attempt decided the race, at Report.DecidedAt, while this one was in flight. It may have
@@ -69,17 +66,11 @@ type AttemptReport struct {
 	CutShort bool
 }
 
-// Took returns how long the attempt took to succeed. It returns false if the attempt did not succeed.
-func (a AttemptReport) Took() (time.Duration, bool) {
-	return a.EndedAt - a.SentAt, a.HasEnded && (a.End == OK || a.End == PoorReply)
-}
-
 // Failed reports whether the attempt ended with a status other than OK.
 func (a *AttemptReport) Failed() bool {
 	return a.HasEnded && (a.End == Final || a.End == NonFatal || a.End == PoorStatus)
 }
 
-// PoorAnswers counts the poor answers.
 func (r *Report) PoorAnswers() (n int) {
 	for i := range r.Attempts {
 		if r.Attempts[i].End.IsPoor() {
@@ -92,8 +83,8 @@ func (r *Report) PoorAnswers() (n int) {
 // Unanswered returns how long attempt n had been in flight when another attempt decided the race. That is a lower bound of
 // its latency. It returns false if attempt n ended before, or succeeded after.
 func (r *Report) Unanswered(n int) (time.Duration, bool) {
-	a := r.Attempts[n]
-	_, answered := a.Took()
+	a := &r.Attempts[n]
+	answered := a.HasEnded && (a.End == OK || a.End == PoorReply)
 	return r.DecidedAt - a.SentAt, a.CutShort && !answered
 }
 
@@ -101,8 +92,6 @@ func (r *Report) Unanswered(n int) (time.Duration, bool) {
 // an Ended event. Record must not be called after the step that delivered the outcome.
 func (r *Report) Record(e Event, a Actions, err error, now time.Duration) {
 	switch e.Kind {
-	case Skipped:
-		r.Skipped++
 	case NotReplayable:
 		r.NotReplayable = true
 	case Committed:

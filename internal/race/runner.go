@@ -35,13 +35,12 @@ type hedge struct {
 	patience *time.Timer // cancels it when it has been left for too long; nil unless it was left
 }
 
-// newRunner makes the runner of r. r.mu must be held. The machine's first action, to arm the timer, is dropped: begin did
-// it.
+// newRunner makes the runner of r, with r.mu held. The machine's first action, to arm the timer, is dropped: begin did it.
 func newRunner(r *Race) *runner {
 	x := &runner{Race: r}
 	x.hedges[0].letGo = r.plan.LetGo
 	x.machine, _ = NewMachine(r.plan.Rules, r.plan.Due)
-	x.report.Attempts[0].SentAt, x.report.Detached = r.plan.From, r.plan.Detached
+	x.report.Attempts[0].SentAt, x.report.MayLeave = r.plan.From, r.plan.Detached
 	return x
 }
 
@@ -52,7 +51,7 @@ func (x *runner) handle(e Event, err error) Actions {
 	if e.Kind != Ended || err != nil { // a success counts, even if the caller's context has just ended
 		cancel = x.checkCaller()
 	}
-	late := x.delivered
+	delivered := x.delivered
 	e.Repeat = e.Repeat && x.sameConnection(e.Conn)
 	a := x.step(e, err)
 	cancel |= a.Cancel
@@ -65,7 +64,7 @@ func (x *runner) handle(e Event, err error) Actions {
 	if drop != nil {
 		drop(ErrLost)
 	}
-	if late && e.Kind == Ended && e.End == Panicked {
+	if delivered && e.Kind == Ended && e.End == Panicked {
 		x.policy.LoserPanicked()
 	}
 	return a
@@ -157,13 +156,12 @@ func (x *runner) due() {
 	returned = true
 }
 
-// ask asks whether the hedge that is due may be sent.
 func (x *runner) ask(a Actions) Event {
 	ok, shared := x.entrant.Replayable()
 	x.mu.Lock()
 	if shared {
-		x.machine.share()
-		x.report.Detached = false // losers are not left
+		x.machine.rules.Shared = true // it matters only once a hedge has been sent
+		x.report.MayLeave = false
 	}
 	soFar := x.report
 	soFar.Repeated = a.Repeat
@@ -177,35 +175,28 @@ func (x *runner) ask(a Actions) Event {
 	return x.policy.Admit(int(a.Ask), int(a.Turn), &soFar)
 }
 
-// prepare makes hedge n ready to run.
 func (x *runner) prepare(n uint8) Event {
 	h := &x.hedges[n]
-	ctx := wire.HedgeContext(x.ctx, int(n))
-	if x.plan.Detached {
-		h.ctx, h.cancel, h.letGo = Loosen(ctx)
-	} else {
-		h.ctx, h.cancel = context.WithCancelCause(ctx)
-	}
+	h.ctx, h.cancel, h.letGo = AttemptContext(wire.HedgeContext(x.ctx, int(n)), x.plan.Detached)
 	if h.attempt = x.entrant.Hedge(int(n), h.cancel); h.attempt == nil {
 		return Event{Kind: NotReplayable}
 	}
 	return Event{Kind: Prepared}
 }
 
-// run makes hedge n.
 func (x *runner) run(n uint8) {
 	h := &x.hedges[n]
 	x.policy.Sent(int(n))
 	growStack(int(n))
 	err := h.attempt.Run(h.ctx)
-	e := ended(x.policy, n, h.attempt, err, x.plan.judge(h.attempt, err))
+	poor, open := x.plan.judge(h.attempt, err)
+	e := ended(x.policy, n, h.attempt, err, poor, open)
 	if a := x.handle(e, err); !a.Kept && (!a.Decided || a.Winner != n) {
 		x.free(n)
 	}
 }
 
-// primaryEnded handles the primary's end, waits until the outcome can be delivered, and returns it. It runs on the caller's
-// goroutine.
+// primaryEnded handles the primary's end, and returns the outcome when it can be delivered, on the caller's goroutine.
 func (x *runner) primaryEnded(e Event, err error) Outcome {
 	x.handle(e, err)
 	x.wait()
@@ -229,7 +220,7 @@ func (x *runner) outcome() Outcome {
 	x.policy.Book(&x.report)
 	booked = true
 	winner := &x.hedges[x.report.Winner]
-	out := Outcome{Err: x.report.Err, Hedges: x.report.Hedges}
+	out := Outcome{Err: x.report.Err}
 	switch {
 	case x.report.Panicked && winner.crash != nil: // a primary that is not detached has panicked on this goroutine
 		winner.crash.rethrow()
@@ -239,8 +230,7 @@ func (x *runner) outcome() Outcome {
 	return out
 }
 
-// wait returns when the outcome can be delivered. If the caller's context ends before the race is decided, wait tells the
-// machine.
+// wait returns when the outcome can be delivered. It tells the machine if the caller's context ends before.
 func (x *runner) wait() {
 	x.mu.Lock()
 	if x.delivered {
@@ -281,4 +271,37 @@ func (x *runner) commit() bool {
 func growStack(n int) byte {
 	var room [6 << 10]byte
 	return room[n]
+}
+
+// Judge is an attempt, or the entrant for its primary, that is asked whether its end is accepted, with [Rules].Judged.
+type Judge interface {
+	// Accepts reports whether the end of the attempt, with err, is accepted. If not, it is a poor answer. Accepts is called at
+	// most once, on the goroutine that made the attempt. open says that a poor attempt must keep its context for as long as it
+	// may still win: a stream goes on after its first message, and a value of hedge.Do may depend on its context.
+	Accepts(err error) (ok, open bool)
+}
+
+// judge asks an attempt that has ended with err whether that is accepted. Without Rules.Judged it is.
+func (p *Plan) judge(attempt any, err error) (poor, open bool) {
+	if j, ok := attempt.(Judge); ok && p.Judged {
+		accepted, open := j.Accepts(err)
+		return !accepted, open
+	}
+	return false, false
+}
+
+// ended returns the event for the end of attempt n with err. poor and open are what judge says of it.
+func ended(p Policy, n uint8, attempt interface{ Seen() Seen }, err error, poor, open bool) Event {
+	var e Event
+	if err != nil {
+		e = p.Failure(int(n), err, attempt.Seen())
+	}
+	switch {
+	case poor && err == nil:
+		e.End, e.Open = PoorReply, open
+	case poor && e.End == Final:
+		e.End = PoorStatus
+	}
+	e.Kind, e.Attempt = Ended, n
+	return e
 }

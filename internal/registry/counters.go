@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"math"
 	"reflect"
 	"sync"
 	"sync/atomic"
@@ -12,8 +13,8 @@ import (
 // share a lock, which only a call that has become slow takes.
 //
 // When the method is removed from memory, its counts move to the registry's departed counts. Calls in flight may count
-// afterwards. So Flush is called after each count: if the method was removed by then, it moves the count. Either leave or
-// Flush finds each count, so none is lost, and none is counted twice.
+// afterwards. So Flush is called after each count: if the method was removed by then, it moves the count. Flush, then or at the removal,
+// finds each count, so none is lost, and none is counted twice.
 type Counters struct {
 	Calls, Warmup, Paused, Off, NotSelected, NoDescriptor, NotReplayable, PassedThrough atomic.Int64
 
@@ -38,12 +39,6 @@ func (c *Counters) Update(change func(*stats.Counts)) {
 // activity returns a number that grows with every call.
 func (c *Counters) activity() int64 { return c.Calls.Load() + c.PassedThrough.Load() }
 
-// leave moves what was counted to the departed counts.
-func (c *Counters) leave() {
-	c.left.Store(true)
-	c.Flush()
-}
-
 // Flush moves the counts if the method was removed. It must be called after every change of a count.
 func (c *Counters) Flush() {
 	if c.left.Load() {
@@ -59,8 +54,7 @@ func add(to *stats.Counts, more stats.Counts) {
 	}
 }
 
-// SameBackendCounter counts hedges sent to a backend that their call had used. It is the [place.Counter] for the policy of package
-// balancer.
+// SameBackendCounter is the [place.Counter] of hedges sent to a backend that their call had used.
 type SameBackendCounter Counters
 
 func (m *SameBackendCounter) Add(n int64) int64 {
@@ -99,7 +93,6 @@ func (c *Counters) collect(take bool) stats.Counts {
 	return s
 }
 
-// HeldBack counts a hedge that was not sent.
 func (c *Counters) HeldBack(why stats.Reason) {
 	c.Update(func(s *stats.Counts) {
 		if n := heldBack[why]; n != nil {
@@ -120,4 +113,53 @@ var heldBack = map[stats.Reason]func(*stats.Counts) *int64{
 	stats.Guarded:         func(s *stats.Counts) *int64 { return &s.Guarded },
 	stats.ResetsSpent:     func(s *stats.Counts) *int64 { return &s.ResetsSpent },
 	stats.OfHedge:         func(s *stats.Counts) *int64 { return &s.OfHedges },
+}
+
+// EarlyHeaders counts a stream that was decided by response headers well before its first message: see stats.Counts.
+func (c *Counters) EarlyHeaders() {
+	calls := c.Calls.Load()
+	c.Update(func(s *stats.Counts) {
+		s.EarlyHeaders++
+		c.early = earlyShare{c.early.after(calls) + 1 - math.Exp(-1.0/earlyMemory), calls}
+	})
+}
+
+// earlyShare is the share of calls decided by early headers, over about the last hundred calls.
+type earlyShare struct {
+	share float64
+	at    int64 // the number of calls when share was computed
+}
+
+// earlyMemory is the number of calls over which the weight of one falls to 1/e.
+const earlyMemory = 64
+
+// after returns the share once there have been so many calls.
+func (e *earlyShare) after(calls int64) float64 {
+	return e.share * math.Exp(-float64(max(calls-e.at, 0))/earlyMemory)
+}
+
+func (c *Counters) earlyHeaderShare() float64 {
+	calls := c.Calls.Load()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.early.after(calls)
+}
+
+// withdraw removes the predictions if headers come too early for hedges, in at least half of the calls.
+func withdraw(t *stats.Method) {
+	if t.EarlyHeaderShare < 0.5 {
+		return
+	}
+	t.Forecasts = nil
+	withdrawChoice(&t.Choice)
+	for i := range t.Classes {
+		withdrawChoice(&t.Classes[i].Choice)
+	}
+}
+
+func withdrawChoice(c *stats.Choice) {
+	if *c != (stats.Choice{}) {
+		c.PredictedTail, c.PredictedLoad, c.PredictedWins = c.UnhedgedTail, 0, 0
+		c.SteppedDown = stats.HeadersFirst
+	}
 }

@@ -28,7 +28,6 @@ type entries struct {
 	names       int64     // bytes of the keys of Registry.connections
 }
 
-// entry is the place of a method in entries.
 type entry struct {
 	list    *list.List // fresh or kept
 	element *list.Element
@@ -79,8 +78,7 @@ func (e *entries) next() *Method {
 	return l.Front().Value.(*Method)
 }
 
-// makeRoom removes methods until memory is a little below its bound, so that the next new method does not exceed it again.
-// r.mu must be held.
+// makeRoom removes methods until memory is a little below its bound, for the next new method. r.mu must be held.
 func (r *Registry) makeRoom() {
 	most := r.config.Load().MaxMemory
 	if r.memory.Bytes() <= most {
@@ -96,7 +94,6 @@ func (r *Registry) makeRoom() {
 	}
 }
 
-// removeIdle removes methods without a call for idleAfter.
 func (r *Registry) removeIdle(at time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -114,7 +111,8 @@ func (r *Registry) remove(m *Method) {
 	m.entry.list.Remove(m.entry.element)
 	m.Target.methods.Delete(m.Name)
 	m.memory.Release()
-	m.Counters.leave()
+	m.Counters.left.Store(true)
+	m.Counters.Flush()
 	t := m.Target
 	if t.count--; t.count == 0 {
 		r.forget(t)

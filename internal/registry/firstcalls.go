@@ -18,14 +18,9 @@ type firstCalls struct{ unselected atomic.Int32 }
 
 // FirstCall notes that a call begins, and whether it is of a selected method. If none of the first calls was, it tells so, once.
 func (t *Target) FirstCall(selected bool) {
-	if !t.firstCalls.saw(selected) {
-		return
-	}
-	c := t.registry.config.Load()
-	for _, trace := range c.Traces {
-		if trace.NothingSelected != nil {
-			trace.NothingSelected(t.nothingSelected(c))
-		}
+	if t.firstCalls.saw(selected) {
+		c := t.registry.config.Load()
+		settings.Tell(c.Traces, t.nothingSelected(c))
 	}
 }
 
@@ -41,8 +36,7 @@ func (f *firstCalls) saw(selected bool) bool {
 	return false
 }
 
-// NothingSelected reports whether at least firstCallsSeen calls of a target were made, and none was of a method that the options
-// select.
+// NothingSelected reports whether a target had at least firstCallsSeen calls, and none of a method that the options select.
 func (r *Registry) NothingSelected(target string) (n settings.NothingSelected, nothing bool) {
 	t := r.targetNamed(target)
 	if t == nil {

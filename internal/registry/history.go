@@ -15,11 +15,15 @@ const (
 
 // Sample is what was known of a method at one time.
 type Sample struct {
-	At            time.Time
-	Calls, Hedges int64 // so far
-	// Tail is the p99 of what calls took lately, and Unhedged the p99 that is estimated for calls without hedging; 0 if not
-	// known.
+	At time.Time `json:"at"`
+	// Tail is the p99 of what calls took lately, and Unhedged the one without hedging, as follow-up measured it, or else an
+	// estimate; 0 if not known.
 	Tail, Unhedged time.Duration
+	// Load is the number of hedges per call since the sample before, and Known whether there was a call since.
+	Load  float64
+	Known bool
+
+	calls, hedges int64 // so far
 }
 
 type history struct {
@@ -34,7 +38,6 @@ func (r *Registry) KeepHistory() {
 	}
 }
 
-// sample takes a sample of a method, if that is due.
 func (r *Registry) sample(m *Method, now time.Time) {
 	if !r.remembers.Load() {
 		return
@@ -53,21 +56,28 @@ func (r *Registry) sample(m *Method, now time.Time) {
 		return
 	}
 	s, d := m.Counters.read(), m.Learner.Snapshot(now)
-	row := Sample{At: now, Calls: s.Calls, Hedges: s.Hedges}
+	row, before := Sample{At: now, calls: s.Calls, hedges: s.Hedges}, &h.rows[samples-1]
 	row.Tail, _ = d.Ended(0.99)
-	row.Unhedged, _ = d.Quantile(0.99)
+	if g := m.Settings().FollowUp.Measure(now); g.Measured && g.Percentile == 99 {
+		row.Unhedged = g.Unhedged.Value
+	} else {
+		row.Unhedged, _ = d.Quantile(0.99)
+	}
+	if row.Known = !before.At.IsZero() && row.calls > before.calls; row.Known {
+		row.Load = float64(row.hedges-before.hedges) / float64(row.calls-before.calls)
+	}
 	copy(h.rows[:], h.rows[1:])
 	h.rows[samples-1] = row
 }
 
 // read returns the samples, the oldest first.
 func (h *history) read(now time.Time) []Sample {
+	rows := []Sample{}
 	if h == nil {
-		return nil
+		return rows
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	var rows []Sample
 	for _, s := range h.rows {
 		if now.Sub(s.At) <= samples*sampleEvery {
 			rows = append(rows, s)
@@ -83,7 +93,6 @@ type CurvePoint struct {
 	Unhedged, Hedged time.Duration
 }
 
-// curveQuantiles are the quantiles of a curve.
 var curveQuantiles = []float64{
 	0.001, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.875, 0.9, 0.91, 0.92, 0.93, 0.94, 0.95, 0.96, 0.97, 0.98,
 	0.985, 0.99, 0.993, 0.995, 0.997, 0.998, 0.999, 0.9995, 0.9998, 0.9999,

@@ -13,7 +13,6 @@ import (
 	"github.com/grpchedge/hedge/internal/settings"
 )
 
-// Settings returns the settings of the method that are in force.
 func (m *Method) Settings() *settings.Settings { return m.settings.Load() }
 
 // Update puts another configuration into force, for calls that begin from now on.
@@ -60,7 +59,6 @@ func (m *Method) resolve(c *settings.Config) *settings.Settings {
 // settingsBytes is what the settings of one method take at most, with what is learned under them.
 const settingsBytes = int64(unsafe.Sizeof(settings.Settings{})+unsafe.Sizeof(learn.Config{})+unsafe.Sizeof(guard.Gate{})) + listsBytes
 
-// listsBytes is what the lists of gates and observers take.
 const listsBytes = 512
 
 // ruledBytes is what the settings of a method take in addition if rules match it. They may be nil.
@@ -116,7 +114,7 @@ func (m *Method) followUpFor(percent, target float64) *followup.Method {
 		f.Release()
 		return nil
 	case f == nil:
-		return followup.New(percent, target, 1, &m.memory)
+		return followup.New(percent, target, 1, &m.memory, &m.Target.Room)
 	}
 	f.Configure(percent, target)
 	return f

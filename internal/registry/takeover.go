@@ -55,8 +55,6 @@ func (r *Registry) addKnown(target, name string, known *snapshot.Method) *Target
 	}
 	// Methods that were taken over and never called are removed first, those with the fewest known calls before the others.
 	m.entry = entry{list: &r.entries.fresh, element: r.entries.fresh.PushFront(m)}
-	t.count++
-	t.methods.Store(m.Name, m)
 	return t
 }
 
@@ -108,7 +106,7 @@ func (r *Registry) WriteSnapshot(to io.Writer) error {
 		r.entries.each(func(m *Method) { methods[m.Target.Name] = append(methods[m.Target.Name], m) })
 		r.mu.Unlock()
 	}
-	w := snapshot.NewWriter(to)
+	w := snapshot.Writer{To: to}
 	for _, target := range slices.Sorted(maps.Keys(methods)) {
 		said := methods[target][0].Target.Resets.Report(time.Now())
 		known := &snapshot.Target{
@@ -131,7 +129,6 @@ func (r *Registry) WriteSnapshot(to io.Writer) error {
 	return w.Close()
 }
 
-// knowledge returns what is known of the method.
 func (m *Method) knowledge(now time.Time) *snapshot.Method {
 	known := &snapshot.Method{Knowledge: m.Learner.Knowledge(now), Classes: map[string]learn.Knowledge{}}
 	cs := m.classes.Load()

@@ -8,6 +8,7 @@ import (
 	"go.uber.org/atomic"
 
 	"github.com/grpchedge/hedge/budget"
+	"github.com/grpchedge/hedge/internal/feature/followup"
 	"github.com/grpchedge/hedge/internal/feature/guard"
 	"github.com/grpchedge/hedge/internal/feature/resets"
 	"github.com/grpchedge/hedge/internal/feature/throttle"
@@ -27,6 +28,7 @@ type Target struct {
 	Name   string
 	Budget *budget.Bucket
 	Resets resets.Resets
+	Room   followup.Room // of followed losers
 
 	registry *Registry
 	guard    guard.Target
@@ -77,7 +79,6 @@ func (r *Registry) targetOf(connection string) *Target {
 	return find[Target](&r.connections, connection)
 }
 
-// find returns the entry of a method; nil if it has none.
 func (t *Target) find(methodName string) *Method {
 	if t == nil {
 		return nil
@@ -121,8 +122,6 @@ func (r *Registry) add(connection, methodName string, now time.Time) *Method {
 	}
 	m := r.newMethod(t, strings.Clone(methodName))
 	r.entries.add(m, now.Sub(r.epoch))
-	t.count++
-	t.methods.Store(m.Name, m)
 	return m
 }
 
@@ -150,6 +149,8 @@ func (r *Registry) newMethod(t *Target, name string) *Method {
 	s := m.resolve(r.config.Load())
 	m.settings.Store(s)
 	m.learn(s.Learning, &m.Learner, &m.memory, "")
+	t.count++
+	t.methods.Store(m.Name, m)
 	return m
 }
 
@@ -165,24 +166,85 @@ func (m *Method) learn(c *learn.Config, l *learn.Learner, memory *sketch.Meter, 
 		Epoch:    r.epoch,
 		Memory:   memory,
 		Panicked: func() { m.Counters.Update(func(s *stats.Counts) { s.TriggerPanics++ }) },
-		Changed:  m.changed(class),
 		Looked:   looked,
-
+		Changed: func(choice *stats.Choice) {
+			traces := r.config.Load().Traces
+			if choice == nil {
+				settings.Tell(traces, stats.DistributionChanged{Target: m.Target.Name, Method: m.Name, Class: class})
+			} else {
+				settings.Tell(traces, stats.HedgingStepped{Target: m.Target.Name, Method: m.Name, Class: class, Choice: *choice})
+			}
+		},
 		NothingToGain: func() bool { return m.Settings().FollowUp.NothingToGain() },
 	})
 }
 
-// changed returns what is to be called when what is known of the method, or of a class of its requests, changes: see
-// learn.Place.Changed.
-func (m *Method) changed(class string) func(*stats.Choice) {
-	return func(choice *stats.Choice) {
-		for _, t := range m.Target.registry.config.Load().Traces {
-			switch {
-			case choice == nil && t.DistributionChanged != nil:
-				t.DistributionChanged(stats.DistributionChanged{Target: m.Target.Name, Method: m.Name, Class: class})
-			case choice != nil && t.HedgingStepped != nil:
-				t.HedgingStepped(stats.HedgingStepped{Target: m.Target.Name, Method: m.Name, Class: class, Choice: *choice})
-			}
-		}
+const maxTargetName = 1024 // bytes
+
+func (r *Registry) nameOf(connection string) string {
+	if r.config.Load().TargetName == nil {
+		return connection
 	}
+	if t := r.targetOf(connection); t != nil {
+		return t.Name
+	}
+	name := r.config.Load().TargetName(connection)
+	if len(name) > maxTargetName {
+		name = strings.ToValidUTF8(name[:maxTargetName], "")
+	}
+	return name
+}
+
+// namesShare is the divisor for the part of the memory that the keys of Registry.connections may take: one eighth.
+const namesShare = 8
+
+// remember stores the target of a connection, so that its next call need not ask WithTargetName. r.mu must be held.
+//
+// The number of connections with one name is not bounded. If all of them take too much memory, all are forgotten. Those in
+// use are stored again with their next call.
+func (r *Registry) remember(connection string, t *Target) {
+	if r.config.Load().TargetName == nil || r.targetOf(connection) != nil {
+		return
+	}
+	if r.entries.names > r.config.Load().MaxMemory/namesShare {
+		r.targets.Range(func(_, t any) bool {
+			r.forget(t.(*Target))
+			return true
+		})
+	}
+	connection = strings.Clone(connection)
+	t.connections = append(t.connections, connection)
+	r.connections.Store(connection, t)
+	r.countName(connection, 1)
+}
+
+// forget undoes remember for all connections of a target. r.mu must be held.
+func (r *Registry) forget(t *Target) {
+	for _, connection := range t.connections {
+		r.connections.Delete(connection)
+		r.countName(connection, -1)
+	}
+	t.connections = nil
+}
+
+func (r *Registry) countName(connection string, sign int64) {
+	bytes := sign * (allocated(connection) + mapShare)
+	r.entries.names += bytes
+	r.memory.Add(bytes)
+}
+
+// connectionTargets returns, for each name, the targets of the connections that have it.
+func (r *Registry) connectionTargets() map[string][]string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	named := map[string][]string{}
+	r.targets.Range(func(name, t any) bool {
+		if r.config.Load().TargetName == nil {
+			named[name.(string)] = []string{name.(string)}
+		} else {
+			named[name.(string)] = t.(*Target).connections
+		}
+		return true
+	})
+	return named
 }

@@ -56,7 +56,7 @@ func changing(i int) []hedge.Option {
 // whether it is counted or not, and no goroutine.
 func TestRule16_UpdatesLeakNothing(t *testing.T) {
 	const methods, callers = 3, 64
-	updates := longtest.Size(100, 20_000)
+	updates := longtest.Size(100, 4_000)
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.All(t, changing(0)[1:]...)
 		calls := func(rounds int) {

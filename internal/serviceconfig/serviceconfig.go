@@ -43,8 +43,11 @@ type HedgingPolicy struct {
 }
 
 // Policy returns the policy of a full method name, nil if it has none: that of the most specific name there is for
-// it, a service and method, a service, or the empty name.
+// it, a service and method, a service, or the empty name. A nil Config has none.
 func (c *Config) Policy(fullMethod string) *HedgingPolicy {
+	if c == nil {
+		return nil
+	}
 	for _, name := range []string{fullMethod, fullMethod[:strings.LastIndexByte(fullMethod, '/')+1], ""} {
 		if p, ok := c.methods[name]; ok {
 			return p
@@ -132,7 +135,6 @@ func (c *Config) add(m rawMethod) error {
 	return nil
 }
 
-// label says which methods an entry is about.
 func (m *rawMethod) label() string {
 	var names []string
 	for _, n := range m.Name {
@@ -158,7 +160,7 @@ func parsePolicy(js json.RawMessage) (*HedgingPolicy, error) {
 	if err := json.Unmarshal(js, &raw); err != nil {
 		return nil, fmt.Errorf(": %w", plain(err))
 	}
-	attempts, err := integer(raw.MaxAttempts)
+	attempts, err := Integer(raw.MaxAttempts)
 	if err != nil {
 		return nil, fmt.Errorf(".maxAttempts: %w", err)
 	}
@@ -207,8 +209,8 @@ func statusCodes(js json.RawMessage) (set []codes.Code, err error) {
 	return slices.Compact(set), nil
 }
 
-// integer reads a required whole number, however it is written.
-func integer(js json.RawMessage) (int64, error) {
+// Integer reads a required whole number, however it is written.
+func Integer(js json.RawMessage) (int64, error) {
 	if !present(js) {
 		return 0, errors.New("it is required")
 	}
@@ -228,31 +230,9 @@ func present(js json.RawMessage) bool { return len(js) > 0 && !bytes.Equal(js, [
 // MaxTokens is the most that the maxTokens of a retryThrottling may be.
 const MaxTokens = 1000
 
-// Throttle is a retryThrottling.
 type Throttle struct {
 	Tokens     int // maxTokens, 1 to MaxTokens
 	MilliRatio int // tokenRatio in thousandths, 1 or more, and no more than refills the count at once
-}
-
-// newThrottle checks the two numbers of a retryThrottling. Of the ratio, the digits past the third decimal are
-// dropped. Errors begin with the name of the field.
-func newThrottle(maxTokens int, tokenRatio float64) (*Throttle, error) {
-	if maxTokens < 1 || maxTokens > MaxTokens {
-		return nil, fmt.Errorf("maxTokens: %d is not in (0, %d]", maxTokens, MaxTokens)
-	}
-	if !(tokenRatio > 0) || math.IsInf(tokenRatio, 0) {
-		return nil, fmt.Errorf("tokenRatio: %v is not above 0", tokenRatio)
-	}
-	// In decimal digits, because 1000 × 0.029 is 28.999….
-	whole, fraction, _ := strings.Cut(strconv.FormatFloat(min(tokenRatio, MaxTokens), 'f', -1, 64), ".")
-	milli, err := strconv.Atoi(whole + (fraction + "000")[:3])
-	if err != nil {
-		return nil, fmt.Errorf("tokenRatio: %v: %w", tokenRatio, err)
-	}
-	if milli == 0 {
-		return nil, fmt.Errorf("tokenRatio: %v is nothing, as digits past the third decimal are dropped", tokenRatio)
-	}
-	return &Throttle{Tokens: maxTokens, MilliRatio: min(milli, 1000*maxTokens)}, nil
 }
 
 func parseThrottle(js json.RawMessage) (*Throttle, error) {
@@ -260,9 +240,12 @@ func parseThrottle(js json.RawMessage) (*Throttle, error) {
 	if err := json.Unmarshal(js, &raw); err != nil {
 		return nil, err
 	}
-	tokens, err := integer(raw.MaxTokens)
+	tokens, err := Integer(raw.MaxTokens)
 	if err != nil {
 		return nil, fmt.Errorf("maxTokens: %w", err)
+	}
+	if tokens < 1 || tokens > MaxTokens {
+		return nil, fmt.Errorf("maxTokens: %d is not in (0, %d]", tokens, MaxTokens)
 	}
 	if !present(raw.TokenRatio) {
 		return nil, errors.New("tokenRatio: it is required")
@@ -271,5 +254,17 @@ func parseThrottle(js json.RawMessage) (*Throttle, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tokenRatio: %s is not a number", raw.TokenRatio)
 	}
-	return newThrottle(int(max(-1, min(tokens, math.MaxInt32))), ratio)
+	if !(ratio > 0) || math.IsInf(ratio, 0) {
+		return nil, fmt.Errorf("tokenRatio: %v is not above 0", ratio)
+	}
+	// In decimal digits, because 1000 × 0.029 is 28.999…. The digits past the third decimal are dropped.
+	whole, fraction, _ := strings.Cut(strconv.FormatFloat(min(ratio, MaxTokens), 'f', -1, 64), ".")
+	milli, err := strconv.Atoi(whole + (fraction + "000")[:3])
+	if err != nil {
+		return nil, fmt.Errorf("tokenRatio: %v: %w", ratio, err)
+	}
+	if milli == 0 {
+		return nil, fmt.Errorf("tokenRatio: %v is nothing, as digits past the third decimal are dropped", ratio)
+	}
+	return &Throttle{Tokens: int(tokens), MilliRatio: min(milli, 1000*int(tokens))}, nil
 }

@@ -51,7 +51,7 @@ type Config struct {
 
 	// What is reported.
 
-	Traces []*Trace
+	Traces Traces
 	Made   []func(scheduler any) // are called with the *hedge.Scheduler once it is made
 
 	// What is remembered.
@@ -68,7 +68,6 @@ type Config struct {
 // MaxBudgetPercent is the largest budget: every call pays for the most hedges that a call can have.
 const MaxBudgetPercent = 400
 
-// DefaultConfig returns the configuration without options.
 func DefaultConfig() Config {
 	return Config{
 		Trigger:         Trigger{Kind: AutoTrigger, Quantile: DefaultTarget},
@@ -127,4 +126,28 @@ func (c *Config) learning(pace *learn.Pace) *learn.Config {
 		Window:        c.Window,
 		Pace:          pace,
 	}
+}
+
+// Traces are told of events: those of package stats, for which hedge.Trace has functions, and those below.
+type Traces []func(event any)
+
+// Tell tells of an event, which costs nothing if nobody is to be told. No lock may be held.
+func Tell[Event any](to Traces, event Event) {
+	for _, tell := range to {
+		tell(event)
+	}
+}
+
+// OddCost is the first invalid cost of a method's requests.
+type OddCost struct {
+	Target, Method string
+	Cost           float64
+}
+
+// NothingSelected says of a target that none of its first calls was of a method that the options select.
+type NothingSelected struct {
+	Target  string
+	Why     string   // a sentence without its capital letter and full stop, which also says what to do
+	Methods []string // that were seen, sorted; a few of them
+	More    int      // methods that are left out
 }

@@ -2,6 +2,7 @@ package settings
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/grpchedge/hedge/internal/pattern"
 )
@@ -14,7 +15,6 @@ type Rule struct {
 	OwnBudget bool     // it is for methods, and sets the budget
 }
 
-// ForTarget applies the rules for a target.
 func (c *Config) ForTarget(name string) *Config {
 	return c.apply(c.TargetRules, func(p string) bool { return pattern.Matches(p, name) }, pattern.CompareNames)
 }
@@ -42,3 +42,24 @@ func (c *Config) apply(rules []Rule, matches func(pattern string) bool, compare 
 	}
 	return &with
 }
+
+// Scope is where options can be set, beside hedge.New.
+type Scope struct {
+	of      string
+	options []string
+}
+
+const ofMethods = "WithTrigger WithMaxHedges WithBudgetPercent WithMinDelay WithWarmup WithNonFatalCodes WithClass WithCost " +
+	"WithAnswer WithControl WithFollowUp WithDryRun WithOtherBackendOnly WithOff"
+
+var (
+	ForScheduler *Scope // all options
+	ForTargets   = &Scope{"a target", strings.Fields(ofMethods + " WithServiceConfig WithResetLimit WithMethodOptions")}
+	ForMethods   = &Scope{"a method", strings.Fields(ofMethods)}
+)
+
+func (s *Scope) Allows(option string) bool {
+	return s == ForScheduler || slices.Contains(s.options, option)
+}
+
+func (s *Scope) String() string { return s.of }

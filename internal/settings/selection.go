@@ -1,10 +1,6 @@
 package settings
 
 import (
-	"strings"
-
-	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/descriptorpb"
 
 	"github.com/grpchedge/hedge/internal/pattern"
@@ -23,7 +19,7 @@ func (c *Config) Selects(fullMethod string) (selected, described bool) {
 		level, described := idempotencyLevel(fullMethod)
 		return level != descriptorpb.MethodOptions_IDEMPOTENCY_UNKNOWN, described
 	}
-	return len(c.Methods) > 0 || c.All || len(c.ReadOnly) == 0 && c.PolicyOf(fullMethod) != nil, true
+	return len(c.Methods) > 0 || c.All || len(c.ReadOnly) == 0 && c.ServiceConfig.Policy(fullMethod) != nil, true
 }
 
 // ReadsOnly reports whether a method only reads, according to its descriptor or WithReadOnlyMethods.
@@ -35,28 +31,14 @@ func (c *Config) ReadsOnly(fullMethod string) bool {
 	return level == descriptorpb.MethodOptions_NO_SIDE_EFFECTS
 }
 
-// idempotencyLevel returns the idempotency_level in the descriptor of a method, "/service/method", and whether there is a
-// descriptor.
+// idempotencyLevel returns the idempotency_level in the descriptor of a method, and whether there is a descriptor.
 func idempotencyLevel(fullMethod string) (level descriptorpb.MethodOptions_IdempotencyLevel, described bool) {
-	name := strings.ReplaceAll(strings.TrimPrefix(fullMethod, "/"), "/", ".")
-	d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(name))
-	if err != nil {
-		return level, false
-	}
-	m, ok := d.(protoreflect.MethodDescriptor)
-	if !ok {
+	m := pattern.Descriptor(fullMethod)
+	if m == nil {
 		return level, false
 	}
 	options, _ := m.Options().(*descriptorpb.MethodOptions)
 	return options.GetIdempotencyLevel(), true
-}
-
-// PolicyOf returns the hedgingPolicy of a method, nil if the service config has none for it.
-func (c *Config) PolicyOf(fullMethod string) *serviceconfig.HedgingPolicy {
-	if c.ServiceConfig == nil {
-		return nil
-	}
-	return c.ServiceConfig.Policy(fullMethod)
 }
 
 // Throttling returns the configuration of each target's throttle; nil for none.

@@ -51,11 +51,10 @@ type Features struct {
 	Own      *budget.Bucket     // of the method alone, always in a dry run
 }
 
-// For returns the settings of a method, from the rules that match it, and the configuration of its target. Its features are still
-// to be plugged in.
+// For returns the settings of a method by the rules that match it and those of its target. PlugIn is still to be called.
 func (c *Config) For(target *Config, method string, pace *learn.Pace) *Settings {
 	r := c.ForMethod(target, method)
-	s := &Settings{Config: r, Learning: r.learning(pace), Policy: r.PolicyOf(method), Final: r.Final}
+	s := &Settings{Config: r, Learning: r.learning(pace), Policy: r.ServiceConfig.Policy(method), Final: r.Final}
 	s.OnlyReads = r.ReadsOnly(method)
 	s.Selected, s.Described = r.Selects(method)
 	s.Learning.BudgetPercent = min(s.BudgetPercent, target.BudgetPercent) // hedges are paid by both budgets

@@ -24,7 +24,7 @@ func FuzzSnapshot(f *testing.F) {
 			return
 		}
 		var out bytes.Buffer
-		w := snapshot.NewWriter(&out)
+		w := snapshot.Writer{To: &out}
 		for _, name := range slices.Sorted(maps.Keys(s)) {
 			for _, m := range s[name].Methods {
 				checkCounts(t, m.Primaries)

@@ -256,7 +256,6 @@ type field struct {
 func (f *field) isNumber() bool { return f.kind == protowire.VarintType }
 func (f *field) isBytes() bool  { return f.kind == protowire.BytesType }
 
-// fields visits each field of a message.
 func fields(b []byte, visit func(protowire.Number, field) error) error {
 	for len(b) > 0 {
 		number, kind, size := protowire.ConsumeTag(b)

@@ -12,7 +12,6 @@ import (
 	"github.com/grpchedge/hedge/sketch"
 )
 
-// The bounds of a sketch.
 const (
 	maxSketch  = 128 << 10 // bytes
 	maxCalls   = 1e15      // in all
@@ -62,7 +61,6 @@ func sketchIn(b []byte, name string) (c sketch.Counts, err error) {
 	return t.counts(), nil
 }
 
-// totals adds up the calls in each bucket.
 type totals struct {
 	of  [sketch.Buckets]float64
 	sum float64
@@ -101,8 +99,7 @@ func (t *totals) counts() sketch.Counts {
 	return c
 }
 
-// mapping is an index mapping of sketches-go. That library's own shifts an int by 52 bits, which leaves nothing of it on a
-// 32-bit machine.
+// mapping is an index mapping of sketches-go, whose own shifts an int by 52 bits: too far on a 32-bit machine.
 type mapping struct {
 	log    float64 // of gamma, to the base 2
 	offset float64

@@ -50,7 +50,7 @@ func example() snapshot.Snapshot {
 func written(t testing.TB, s snapshot.Snapshot) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	w := snapshot.NewWriter(&b)
+	w := snapshot.Writer{To: &b}
 	for _, name := range []string{"dns:///a", "dns:///b"} {
 		if target := s[name]; target != nil {
 			if err := w.Target(name, target); err != nil {
@@ -228,9 +228,7 @@ func marshalled(t testing.TB, methods ...*snapshotpb.Method) []byte {
 
 func TestRead_Refuses(t *testing.T) {
 	mapped := func(change func(*sketchpb.DDSketch)) []byte {
-		s := &sketchpb.DDSketch{Mapping: sketch.Mapping().ToProto(), PositiveValues: &sketchpb.Store{
-			ContiguousBinCounts: []float64{1, 2}, ContiguousBinIndexOffset: int32(sketch.FirstIndex + 400),
-		}}
+		s := sketch.Counts{{Bucket: 400, Calls: 1}, {Bucket: 401, Calls: 2}}.DDSketch().ToProto()
 		change(s)
 		return ofSketch(t, s)
 	}
@@ -283,7 +281,7 @@ func TestRead_Refuses(t *testing.T) {
 		{"NaN zeros", "NaN calls", mapped(func(s *sketchpb.DDSketch) { s.ZeroCount = math.NaN() })},
 		{"negative latencies", "negative latencies",
 			mapped(func(s *sketchpb.DDSketch) { s.NegativeValues = &sketchpb.Store{BinCounts: map[int32]float64{1: 1}} })},
-		{"a bin of a year", "allowed: at most 24h0m0s", bin(int32(sketch.FirstIndex + 2000))},
+		{"a bin of a year", "allowed: at most 24h0m0s", bin(sketch.Counts{{Bucket: 2000, Calls: 1}}.DDSketch().ToProto().PositiveValues.ContiguousBinIndexOffset)},
 		{"the last bin", "allowed: at most 24h0m0s", bin(math.MaxInt32)},
 		{"bins beyond the last", "allowed: at most 24h0m0s",
 			mapped(func(s *sketchpb.DDSketch) { s.PositiveValues.ContiguousBinIndexOffset = math.MaxInt32 })},
@@ -350,7 +348,7 @@ func TestRead_Endless(t *testing.T) {
 // TestWriter_LeavesOutWhatIsNoUTF8 has names that protobuf cannot hold.
 func TestWriter_LeavesOutWhatIsNoUTF8(t *testing.T) {
 	var b bytes.Buffer
-	w := snapshot.NewWriter(&b)
+	w := snapshot.Writer{To: &b}
 	k := learn.Knowledge{Primaries: sketch.Counts{{Bucket: 7, Calls: 1}}}
 	target := &snapshot.Target{Methods: map[string]*snapshot.Method{
 		"/good": {Knowledge: k, Classes: map[string]learn.Knowledge{"\xff": k, "good": k}}, "/\xff": {Knowledge: k},
@@ -371,7 +369,7 @@ func TestWriter_LeavesOutWhatIsNoUTF8(t *testing.T) {
 
 func TestWriter_ReturnsTheError(t *testing.T) {
 	full := errors.New("the disk is full")
-	w := snapshot.NewWriter(failing{full})
+	w := snapshot.Writer{To: failing{full}}
 	if err := w.Close(); !errors.Is(err, full) {
 		t.Errorf("the error is %v", err)
 	}

@@ -84,7 +84,7 @@ const tenThousand = 10_000
 
 // tenThousandCalls makes them in virtual time, twenty at a time: a tenth are server streams. Slow calls are hedged as the
 // trigger Auto finds best.
-func tenThousandCalls(t *testing.T) (o observed) {
+func tenThousandCalls(t *testing.T, followUp float64) (o observed) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBackend(t)
@@ -92,7 +92,7 @@ func tenThousandCalls(t *testing.T) (o observed) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := hedgetest.All(t, hedge.WithFollowUp(0), hedgetest.Throttle(100, 0.1), telemetry)
+		s := hedgetest.All(t, hedge.WithFollowUp(followUp), hedgetest.Throttle(100, 0.1), telemetry)
 		distribution := testserver.DistributionT(t, "straggler")
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Backends: 3, Latency: distribution, Seed: 1, CountsOnly: true})
 		conn := cluster.ClientT(t, hedgeotel.DialOptions(s, b.plugin())...)
@@ -129,7 +129,7 @@ func tenThousandCalls(t *testing.T) (o observed) {
 
 // TestTelemetry_TenThousandCalls compares what is scraped and traced with what the servers and the scheduler counted.
 func TestTelemetry_TenThousandCalls(t *testing.T) {
-	o := tenThousandCalls(t)
+	o := tenThousandCalls(t, 0)
 	p := newPrometheus(t, o.scrapes)
 	if *printScrape {
 		t.Logf("the last scrape:\n%s", o.scrapes[len(o.scrapes)-1])
@@ -229,7 +229,7 @@ func TestTelemetry_PluginAlone(t *testing.T) {
 
 // TestDashboard_EveryQueryReturnsSomething runs the queries of the dashboard and of the alerts on what was scraped.
 func TestDashboard_EveryQueryReturnsSomething(t *testing.T) {
-	p := newPrometheus(t, tenThousandCalls(t).scrapes)
+	p := newPrometheus(t, tenThousandCalls(t, 100).scrapes)
 	for _, q := range dashboardQueries(t) {
 		got := p.query(t, q.expr)
 		t.Logf("%s\n\t%s\n\t%v", q.title, q.expr, got)

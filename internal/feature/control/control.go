@@ -31,7 +31,7 @@ func New(share float64, memory *sketch.Meter) *Groups {
 	}
 	g := &Groups{share: share}
 	g.memory.PartOf(memory)
-	g.memory.Add(groupsBytes)
+	g.memory.Add(int64(unsafe.Sizeof(*g)))
 	window := func() *sketch.Window { return sketch.NewIn(&g.memory, compared) }
 	g.hedgeable, g.unhedged, g.hedges = window(), window(), window()
 	return g
@@ -44,8 +44,6 @@ func (g *Groups) Release() {
 	}
 }
 
-const groupsBytes = int64(unsafe.Sizeof(Groups{}))
-
 // Draw puts a call that may be hedged into a group.
 func (g *Groups) Draw() feature.Group {
 	switch {
@@ -57,7 +55,6 @@ func (g *Groups) Draw() feature.Group {
 	return feature.Hedgeable
 }
 
-// Admitted counts a hedge.
 func (g *Groups) Admitted(d *feature.Due) {
 	if d.Group == feature.Hedgeable {
 		g.hedges.Observe(d.Now, 0)
@@ -74,11 +71,7 @@ func (g *Groups) Ended(c feature.Call, e feature.End) {
 	if c.Group == feature.Unhedged {
 		w = g.unhedged
 	}
-	if answered {
-		w.Observe(c.Start.Add(e.Age), e.Age)
-	} else {
-		w.ObserveLonger(c.Start.Add(e.Age), e.Age)
-	}
+	w.Record(c.Start.Add(e.Age), e.Age, answered)
 }
 
 // Compare returns what is known of both groups; nil without a control group. The tail is that of the unhedged at the target, a

@@ -1,7 +1,9 @@
 package followup
 
 import (
+	"cmp"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/grpchedge/hedge/sketch"
@@ -38,7 +40,7 @@ func sum(slots []*slot, now time.Time) *tally {
 		t.hedged += float64(s.hedged)
 		t.hedges += float64(s.hedges)
 		for _, l := range s.followed {
-			p := pair{took: l.took, waited: l.waited, answered: l.answered, weight: 1 / float64(l.share)}
+			p := pair{took: l.took, waited: l.waited, answered: l.answered, weight: l.weight}
 			if l.over {
 				t.followed++
 			} else {
@@ -72,8 +74,7 @@ func sum(slots []*slot, now time.Time) *tally {
 
 func (t *tally) measured() bool { return t.followed >= enough }
 
-// curve is a survival function, of which it knows more than the values at the edges of buckets: within a bucket it is taken to
-// change evenly.
+// curve is a survival function that is taken to change evenly within a bucket.
 type curve struct{ *sketch.Survival }
 
 // survival is the product-limit estimate (Kaplan and Meier 1958) with weights.
@@ -81,13 +82,11 @@ func survival(took, longer sketch.Counts) curve {
 	return curve{sketch.FromCounts(took, longer).Survival()}
 }
 
-// at returns the value of c at t.
 func (c curve) at(t time.Duration) float64 {
 	b := sketch.Bucket(t)
 	return c.within(b, min(max(float64(t)-edge(b-1), 0)/(edge(b)-edge(b-1)), 1))
 }
 
-// edge is the upper edge of a bucket.
 func edge(b int) float64 {
 	if b < 0 {
 		return float64(time.Microsecond)
@@ -175,3 +174,57 @@ func (t *tally) chance(beyond float64, x curve) func(b int, part float64) float6
 		return math.Sqrt(max(v, 0)) / t.calls
 	}
 }
+
+// Measure returns what hedging has gained until now.
+func (m *Method) Measure(now time.Time) (g stats.Gain) {
+	if m == nil {
+		return g
+	}
+	m.mu.Lock()
+	t, q, over := sum(m.slots, now), m.target, time.Duration(0)
+	if len(m.slots) > 0 {
+		over = now.Sub(m.slots[0].start)
+	}
+	m.mu.Unlock()
+	if t.calls == 0 {
+		return g
+	}
+	g = stats.Gain{
+		Over: over, Calls: int64(t.calls), Followed: t.followed, Measured: t.measured(),
+		NothingToGain: m.NothingToGain(), Percentile: 100 * q,
+		Unhedged: t.interval(q),
+		Hedged:   survival(t.waited, t.gaveUp).quantile(1 - q),
+		Load:     t.hedges / t.calls,
+	}
+	if t.measured() {
+		t.save(&g)
+	}
+	return g
+}
+
+func (t *tally) save(g *stats.Gain) {
+	saved, helped, byThese := 0.0, 0.0, 0.0
+	var spared []pair
+	slices.SortFunc(t.pairs, func(a, b pair) int { return cmp.Compare(a.saved(), b.saved()) })
+	for _, p := range t.pairs {
+		saved += p.weight * float64(p.saved())
+		if float64(p.saved()) > tooLittle*float64(p.took) {
+			spared, helped, byThese = append(spared, p), helped+p.weight, byThese+p.weight*float64(p.saved())
+		}
+	}
+	g.Saved, g.SavedPerHedge = time.Duration(saved/t.calls), time.Duration(saved/t.hedges)
+	g.Helped, g.SavedNothing = helped/t.calls, 1-helped/t.hedged
+	sum := 0.0
+	for _, p := range spared {
+		g.SavedPerHelped = time.Duration(byThese / helped)
+		if sum += p.weight; sum-p.weight < 0.5*helped {
+			g.SavedP50 = p.saved()
+		}
+		if sum-p.weight < 0.9*helped {
+			g.SavedP90 = p.saved()
+		}
+	}
+}
+
+// saved is how much less the caller waited; at least that if the primary did not answer.
+func (p pair) saved() time.Duration { return p.took - p.waited }

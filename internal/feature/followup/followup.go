@@ -12,21 +12,47 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/grpchedge/hedge/internal/codeset"
 	"github.com/grpchedge/hedge/internal/feature"
+	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/sketch"
 )
 
 const (
 	// enough is how many losers must have been followed before anything is measured.
 	enough = 30
-	// eagerly is how much more is drawn while too little is known, up to so many calls a second.
-	eagerly, eager = 4, 100
+	// eagerly is how much more is drawn while too little is known. mostDrawn bounds the calls that are drawn in a second.
+	eagerly, mostDrawn = 4, 100
 	// rateMemory is the time constant of the rate at which primaries are cut short.
 	rateMemory = 10 * time.Second
 	// perSecond is about how many losers are followed, once enough are known. To become sure that there is nothing to gain,
 	// it is soughtPerSecond.
 	perSecond, soughtPerSecond = 1, 3
+	// atOnce is how many losers of a target are followed at the same time, one of a method. Each holds a stream that its caller
+	// would not hold without hedging, and a server may allow few.
+	atOnce = 3
+	// Where there is nothing to gain, a loser is followed for enoughTimes what its caller waited at most: more says no more about
+	// whether hedging gains again, and the next loser has to wait for it.
+	enoughTimes = 10
 )
+
+// Room bounds the losers of a target that are followed at the same time. The zero value is ready for use, and the nil Room has
+// no bound. All methods may be called concurrently.
+type Room struct{ taken atomic.Int32 }
+
+func (r *Room) take() bool {
+	if r == nil || r.taken.Add(1) <= atOnce {
+		return true
+	}
+	r.leave()
+	return false
+}
+
+func (r *Room) leave() {
+	if r != nil {
+		r.taken.Add(-1)
+	}
+}
 
 // Method follows losers of the calls of one method: about one a second, and none of the calls that are not drawn. The nil
 // Method draws none. All methods may be called concurrently.
@@ -37,6 +63,7 @@ type Method struct {
 	share   atomic.Uint32 // bits of the float32 probability with which a call is drawn
 	nothing atomic.Bool   // there is nothing to gain
 	memory  sketch.Meter
+	room    *Room
 
 	mu      sync.Mutex // guards what follows
 	most    float64    // the most calls to draw, as a share
@@ -50,13 +77,15 @@ type Method struct {
 	looked  time.Time  // when the verdict was looked at last
 	likely  bool       // the estimate says that there is nothing to gain, but chance is not ruled out
 	judging int        // slots[judging:] are what the verdict goes by
+	running bool       // a loser is being followed
+	carried float64    // the weight of losers that were drawn and could not be followed; the next one stands for them too
 }
 
 // New returns a method of which at most percent of the calls are drawn, four times that while little is known. Target is the
 // quantile that hedging is to shorten. Which calls are drawn follows from the seed. The meter counts the memory; nil: none
-// does.
-func New(percent, target float64, seed uint64, memory *sketch.Meter) *Method {
-	m := &Method{}
+// does. The room is the target's.
+func New(percent, target float64, seed uint64, memory *sketch.Meter, room *Room) *Method {
+	m := &Method{room: room}
 	m.memory.PartOf(memory)
 	m.memory.Add(int64(unsafe.Sizeof(*m)))
 	m.calls.Store(feature.Scramble(seed))
@@ -86,7 +115,7 @@ func (m *Method) Draw() (share float32) {
 		return 0
 	}
 	share = math.Float32frombits(m.share.Load())
-	if float32(feature.Scramble(m.calls.Add(1))>>40)/(1<<24) < share {
+	if feature.Chance(m.calls.Add(1)) < float64(share) {
 		return share
 	}
 	return 0
@@ -94,7 +123,7 @@ func (m *Method) Draw() (share float32) {
 
 // Call is what became of a call that could be hedged. Calls whose attempts failed are not for this package.
 type Call struct {
-	Drawn  float32       // what Draw returned
+	Share  float32       // what Draw returned
 	Wait   time.Duration // how long the caller waited
 	GaveUp bool          // the caller left, or the deadline passed, before any attempt answered
 	Late   bool          // a hedge was due, whether it was sent or not
@@ -106,13 +135,9 @@ type Call struct {
 // Add says that a call ended at now. It returns the primary if that is to be followed, and else nil. Then Followed must be called
 // when the primary has ended. Calls that are neither late nor drawn cost nothing.
 func (m *Method) Add(now time.Time, c Call) *Loser {
-	if m == nil || c.Drawn == 0 && !c.Late {
+	if m == nil || c.Share == 0 && !c.Late {
 		return nil
 	}
-	return m.add(now, &c)
-}
-
-func (m *Method) add(now time.Time, c *Call) *Loser {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := m.slot(now)
@@ -120,27 +145,41 @@ func (m *Method) add(now time.Time, c *Call) *Loser {
 	m.takePace(now)
 	s.hedges += c.Hedges
 	if !c.CutShort {
-		s.count(c)
+		s.count(&c)
 		return nil
 	}
 	s.cut.Add(c.Wait, 1)
 	gap := max(now.Sub(m.rated), 0)
 	m.rate, m.rated = m.rate*math.Exp(-gap.Seconds()/rateMemory.Seconds())+1, now
 	m.adapt()
-	if c.Drawn == 0 || len(s.followed) == mostFollowed {
+	if c.Share == 0 {
 		return nil
 	}
-	l := &Loser{began: now.Add(-c.Wait), waited: c.Wait, share: c.Drawn}
+	m.carried += 1 / float64(c.Share)
+	if m.running || len(s.followed) == mostFollowed || !m.room.take() {
+		return nil
+	}
+	l := &Loser{began: now.Add(-c.Wait), waited: c.Wait, weight: m.carried, longest: race.Patience}
+	if m.nothing.Load() {
+		l.longest = min(race.Patience, max(enoughTimes*c.Wait, time.Millisecond))
+	}
+	m.running, m.carried = true, 0
 	s.followed = append(s.followed, l)
 	return l
 }
 
-// Followed says that a followed loser answered at now, took after its call began, or was cut short at that age.
+// Followed says that a followed loser answered at now, took after its call began, or was cut short at that age. A second call
+// does nothing.
 func (m *Method) Followed(now time.Time, l *Loser, took time.Duration, answered bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if l.over {
+		return
+	}
+	m.room.leave()
+	m.running = false
 	l.took, l.over, l.answered = took, true, answered
-	m.judge(now)
+	m.look(now)
 }
 
 // NothingToGain reports whether the followed calls show that hedging gains nothing.
@@ -165,17 +204,49 @@ func (m *Method) adapt() {
 	for _, s := range m.slots {
 		known += len(s.followed)
 	}
-	eagerShare := min(share*eagerly, eager/m.pace)
-	if known < enough {
-		share = eagerShare // a fast method without stragglers may never know enough
-	} else {
-		if m.likely {
-			rate = soughtPerSecond
-		}
-		if m.likely || m.nothing.Load() {
-			share = max(share, eagerShare)
-		}
+	if known < enough || m.likely || m.nothing.Load() { // a fast method without stragglers may never know enough
+		share *= eagerly
+	}
+	if m.likely {
+		rate = soughtPerSecond
+	}
+	if known >= enough {
 		share = min(share, rate*rateMemory.Seconds()/max(m.rate, 1))
 	}
+	share = min(share, mostDrawn/m.pace) // a drawn call costs more than others
 	m.share.Store(math.Float32bits(float32(min(share, 1))))
+}
+
+// CutShort says that so many hedges of a call that was drawn were sent, and that one has answered at now before the primary. It
+// returns what Add does.
+func (m *Method) CutShort(c *feature.Call, hedges int, now time.Time) *Loser {
+	c.FollowUp.Told = true
+	return m.Add(now, Call{Share: c.FollowUp.Share, Wait: now.Sub(c.Start), Late: true, Hedges: hedges, CutShort: true})
+}
+
+// Ended implements [feature.Observer]. A call with a poor answer, or one that was repeated, had hedges for another reason than a
+// slow primary, unless that was still to answer.
+func (m *Method) Ended(c feature.Call, e feature.End) {
+	if !c.FollowUp.On || c.FollowUp.Told || !e.Known || e.FirstMessage {
+		return
+	}
+	end, err := Call{Share: c.FollowUp.Share, Wait: e.Age}, e.Err
+	if r := e.Race; r != nil {
+		p := &r.Attempts[0]
+		if !p.CutShort && (r.PoorAnswers() > 0 || r.Repeated) {
+			return
+		}
+		end.Hedges, end.CutShort = r.Hedges, p.CutShort
+		switch {
+		case p.CutShort: // it could not be followed
+			end.Wait, end.Share = r.DecidedAt, 0
+		case p.HasEnded && !e.Gone:
+			end.Wait, err = p.EndedAt, p.Err
+		}
+	}
+	answered := codeset.Answers.HasStatus(err)
+	if end.GaveUp = e.Gone && !answered; end.CutShort || end.GaveUp || answered {
+		end.Late = end.Hedges > 0 || end.Wait >= c.Delay
+		m.Add(c.Start.Add(end.Wait), end)
+	}
 }

@@ -49,20 +49,30 @@ func TestDraw_AsManyAsAreUseful(t *testing.T) {
 	}
 }
 
-// TestDraw_FewOfABusyMethodThatIsNeverLate: where no hedge is ever due, thirty losers are never known. Then 100 calls a second are
-// drawn, however many there are.
-func TestDraw_FewOfABusyMethodThatIsNeverLate(t *testing.T) {
+// TestDraw_FewOfABusyMethod: at most 100 calls a second are drawn, however many there are: where no hedge is ever due, so that
+// thirty losers are never known, and where they are known and a primary is cut short once a second.
+func TestDraw_FewOfABusyMethod(t *testing.T) {
 	const rate = 20_000
-	m, now, drawn := followup.New(5, 0.99, 1, nil), time.Unix(1e9, 0), 0.0
-	for n := range 5 * rate {
-		now = now.Add(time.Second / rate)
-		share := m.Draw()
-		m.Add(now, followup.Call{Drawn: share, Wait: time.Millisecond})
-		if share > 0 && n >= 2*rate {
-			drawn++
+	for _, known := range []int{0, 30} {
+		m, now, drawn := followup.New(5, 0.99, 1, nil, nil), time.Unix(1e9, 0), 0.0
+		for range known {
+			l := m.Add(now, followup.Call{Share: 1, Wait: time.Millisecond, Late: true, Hedges: 1, CutShort: true})
+			m.Followed(now, l, time.Second, true)
 		}
+		now = now.Add(10 * time.Minute)
+		for n := range 5 * rate {
+			now = now.Add(time.Second / rate)
+			call := followup.Call{Share: m.Draw(), Wait: time.Millisecond}
+			if call.Share > 0 && n >= 2*rate {
+				drawn++
+			}
+			if known > 0 && n%rate == 0 {
+				call = followup.Call{Wait: time.Millisecond, Late: true, Hedges: 1, CutShort: true}
+			}
+			m.Add(now, call)
+		}
+		near(t, "drawn a second", drawn/3, 100, 25)
 	}
-	near(t, "drawn a second", drawn/3, 100, 25)
 }
 
 func near(t *testing.T, what string, got, want, within float64) {
@@ -75,7 +85,7 @@ func near(t *testing.T, what string, got, want, within float64) {
 // TestDraw_FollowsFromTheSeed: the same calls are drawn for the same seed, and others for another.
 func TestDraw_FollowsFromTheSeed(t *testing.T) {
 	draws := func(seed uint64) (all [64]float32) {
-		m := followup.New(5, 0.99, seed, nil)
+		m := followup.New(5, 0.99, seed, nil, nil)
 		for i := range all {
 			all[i] = m.Draw()
 		}
@@ -101,12 +111,12 @@ func TestNil(t *testing.T) {
 // TestMemory: what a method takes is counted and stays under 180 KB, whatever calls take.
 func TestMemory(t *testing.T) {
 	var meter sketch.Meter
-	m, now := followup.New(100, 0.99, 1, &meter), start
+	m, now := followup.New(100, 0.99, 1, &meter, nil), start
 	empty := meter.Bytes()
 	for i := range 400_000 {
 		now = now.Add(10 * time.Millisecond)
 		took := time.Duration(math.Pow(10, 3+float64(i%977)/100))
-		if l := m.Add(now, followup.Call{Drawn: m.Draw(), Late: true, Hedges: 1, Wait: took, CutShort: true}); l != nil {
+		if l := m.Add(now, followup.Call{Share: m.Draw(), Late: true, Hedges: 1, Wait: took, CutShort: true}); l != nil {
 			m.Followed(now, l, 2*took, true)
 		}
 	}
@@ -121,14 +131,14 @@ func TestMemory(t *testing.T) {
 
 // TestConcurrent: calls end, losers end and others read, all at once.
 func TestConcurrent(t *testing.T) {
-	m := followup.New(100, 0.99, 1, nil)
+	m := followup.New(100, 0.99, 1, nil, nil)
 	var all sync.WaitGroup
 	for g := range 4 {
 		all.Go(func() {
 			for i := range 2000 {
 				now := start.Add(time.Duration(i) * 100 * time.Millisecond)
 				took := time.Duration(1+(i*7+g)%50) * time.Millisecond
-				c := followup.Call{Drawn: m.Draw(), Wait: took, Late: i%5 == 0, Hedges: 1, CutShort: i%5 == 0}
+				c := followup.Call{Share: m.Draw(), Wait: took, Late: i%5 == 0, Hedges: 1, CutShort: i%5 == 0}
 				if l := m.Add(now, c); l != nil {
 					m.Followed(now, l, 3*took, true)
 				}
@@ -147,16 +157,16 @@ func TestConcurrent(t *testing.T) {
 
 // BenchmarkUndrawn is what a call costs that is neither late nor drawn.
 func BenchmarkUndrawn(b *testing.B) {
-	m := followup.New(5, 0.99, 1, nil)
+	m := followup.New(5, 0.99, 1, nil, nil)
 	m.Configure(1e-9, 0.99)
 	for b.Loop() {
-		m.Add(start, followup.Call{Drawn: m.Draw(), Wait: time.Millisecond})
+		m.Add(start, followup.Call{Share: m.Draw(), Wait: time.Millisecond})
 	}
 }
 
 // BenchmarkLate is what a call costs that was hedged.
 func BenchmarkLate(b *testing.B) {
-	m := followup.New(5, 0.99, 1, nil)
+	m := followup.New(5, 0.99, 1, nil, nil)
 	for b.Loop() {
 		m.Add(start, followup.Call{Wait: time.Millisecond, Late: true, Hedges: 1, CutShort: true})
 	}
@@ -169,4 +179,53 @@ func BenchmarkMeasure(b *testing.B) {
 	for b.Loop() {
 		w.m.Measure(w.now)
 	}
+}
+
+// TestAdd_FewAtOnce: one loser of a method is followed at a time, and three of a target.
+func TestAdd_FewAtOnce(t *testing.T) {
+	cut := followup.Call{Share: 1, Wait: 10 * time.Millisecond, Late: true, Hedges: 1, CutShort: true}
+	var room followup.Room
+	var losers []*followup.Loser
+	var methods []*followup.Method
+	for seed := range uint64(5) {
+		m := followup.New(100, 0.99, seed, nil, &room)
+		l := m.Add(start, cut)
+		if again := m.Add(start, cut); (l != nil) != (seed < 3) || again != nil {
+			t.Errorf("method %d: %v, %v", seed, l, again)
+		}
+		methods, losers = append(methods, m), append(losers, l)
+	}
+	for range 2 { // the second time changes nothing
+		methods[0].Followed(start, losers[0], time.Second, true)
+	}
+	if methods[3].Add(start, cut) == nil || methods[4].Add(start, cut) != nil {
+		t.Error("there is room for one more")
+	}
+}
+
+// TestAdd_StandsForOthers: a loser that is followed stands for those that were drawn while another one was followed. Losers are fast
+// for a minute and slow for a minute, so that fewer of the slow ones can be followed.
+func TestAdd_StandsForOthers(t *testing.T) {
+	const fast, slow, waited = 20 * time.Millisecond, 5 * time.Second, 10 * time.Millisecond
+	m, now := followup.New(100, 0.9, 1, nil, new(followup.Room)), start
+	var l *followup.Loser
+	var ends time.Time
+	var took time.Duration
+	for i := range 12_000 { // ten a second, of which one is drawn
+		if now = now.Add(100 * time.Millisecond); l != nil && !now.Before(ends) {
+			m.Followed(ends, l, took, true)
+			l = nil
+		}
+		cut := followup.Call{Wait: waited, Late: true, Hedges: 1, CutShort: true}
+		if i%10 == 5 {
+			cut.Share = 0.1
+		}
+		if followed := m.Add(now, cut); followed != nil {
+			if l, took = followed, fast; i/600%2 == 1 {
+				took = slow
+			}
+			ends = now.Add(took)
+		}
+	}
+	near(t, "seconds saved per call", m.Measure(now).Saved.Seconds(), ((slow+fast)/2 - waited).Seconds(), 0.25)
 }

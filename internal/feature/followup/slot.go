@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// window is how long calls are remembered, in slots of step each. A method with few calls remembers more: see full.
+	// window is how long calls are remembered, in slots of step each. A method with few losers remembers more: see perSlot.
 	window = 10 * time.Minute
 	slots  = 6
 	step   = window / (slots - 1)
@@ -25,10 +25,10 @@ type slot struct {
 
 	known  sketch.Counts // calls whose primary answered: 1 if a hedge was due, and else 1/share
 	spread sketch.Counts // of those without a hedge that was due, the sum of w·(w − 1)
-	gaveUp sketch.Counts
+	gaveUp sketch.Counts // calls whose callers left, or whose deadlines passed, before any answer; weighed as known
 	cut    sketch.Counts // calls whose primary was cut short, by what the caller waited
 
-	hedged   int // calls whose primary was not cut short
+	hedged   int // hedged calls whose primary was not cut short
 	hedges   int
 	followed []*Loser
 	metered  int64
@@ -39,11 +39,14 @@ type Loser struct {
 	began          time.Time
 	waited         time.Duration // by the caller
 	took           time.Duration // by the primary
-	share          float32
+	longest        time.Duration // that it runs on
+	weight         float64
 	over, answered bool
 }
 
-// slot returns the slot for calls that end at now.
+// Longest is for how long the loser is to run on at most.
+func (l *Loser) Longest() time.Duration { return l.longest }
+
 func (m *Method) slot(now time.Time) *slot {
 	if len(m.slots) > 0 {
 		s := m.slots[len(m.slots)-1]
@@ -73,7 +76,7 @@ func (s *slot) count(c *Call) {
 	}
 	weight := 1.0
 	if !c.Late {
-		weight = 1 / float64(c.Drawn)
+		weight = 1 / float64(c.Share)
 	}
 	if c.GaveUp {
 		s.gaveUp.Add(c.Wait, weight)

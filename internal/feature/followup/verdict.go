@@ -6,8 +6,7 @@ import (
 )
 
 const (
-	// tooLittle and tooLittleFarOut are the gains that hedging must exceed, at the target quantile or at the one ten times
-	// as far out.
+	// tooLittle is the gain that hedging must exceed at the target quantile, tooLittleFarOut at the one ten times as far out.
 	tooLittle, tooLittleFarOut = 0.05, 0.25
 	// oneSided is how many standard deviations make sure. The verdict is looked at hundreds of times.
 	oneSided = 3
@@ -19,8 +18,7 @@ const (
 	lookEvery = time.Second
 )
 
-// judge looks at whether there is anything to gain.
-func (m *Method) judge(now time.Time) {
+func (m *Method) look(now time.Time) {
 	if now.Sub(m.looked) < lookEvery {
 		return
 	}
@@ -32,7 +30,7 @@ func (m *Method) judge(now time.Time) {
 		}
 		return
 	}
-	t := sum(m.judged(), now)
+	t := sum(m.lately(), now)
 	likely, sure := t.nothing(m.target)
 	if m.likely = likely; sure {
 		m.turn(now, true)
@@ -47,8 +45,8 @@ func (m *Method) turn(now time.Time, nothing bool) {
 	m.judging = len(m.slots) - 1
 }
 
-// judged are the newest slots with enough followed losers for a verdict.
-func (m *Method) judged() []*slot {
+// lately are the newest slots with enough followed losers for a verdict.
+func (m *Method) lately() []*slot {
 	from, n := len(m.slots), 0
 	for from > m.judging && n < judgedBy {
 		from--

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/grpchedge/hedge/internal/feature/followup"
 	"github.com/grpchedge/hedge/internal/longtest"
 )
 
@@ -18,7 +19,7 @@ func TestNothingToGain_Never(t *testing.T) {
 	}{{"lognormal", plain}, {"straggler", straggler}, {"pareto", pareto}, {"queues", independent(queue)}} {
 		t.Run(d.name, func(t *testing.T) {
 			t.Parallel()
-			runs, found := longtest.Size(10, 400), 0
+			runs, found := longtest.Table(10, 100, 400), 0
 			for seed := range runs {
 				w := newWorld(uint64(seed+1), d.draw, 200)
 				for range 600 {
@@ -51,7 +52,7 @@ func TestNothingToGain_OneProcessor(t *testing.T) {
 	} {
 		t.Run(d.name, func(t *testing.T) {
 			t.Parallel()
-			runs, slow, load := longtest.Size(10, 400), 0, 0.0
+			runs, slow, load := longtest.Table(10, 100, 400), 0, 0.0
 			var found, back time.Duration
 			for seed := range runs {
 				w := newWorld(uint64(seed+1), d.draw, 200)
@@ -75,5 +76,22 @@ func TestNothingToGain_OneProcessor(t *testing.T) {
 				t.Error("too slow")
 			}
 		})
+	}
+}
+
+// TestLongest: a loser is followed for 30 s. Where there is nothing to gain, it is followed for ten times what its caller waited.
+func TestLongest(t *testing.T) {
+	m, now := followup.New(100, 0.9, 1, nil, nil), start
+	cut := followup.Call{Share: 1, Wait: 20 * time.Millisecond, Late: true, Hedges: 1, CutShort: true}
+	for !m.NothingToGain() && now.Before(start.Add(time.Hour)) {
+		now = now.Add(time.Second)
+		l := m.Add(now, cut)
+		if l.Longest() != 30*time.Second {
+			t.Fatal(l.Longest())
+		}
+		m.Followed(now, l, cut.Wait, true)
+	}
+	if l := m.Add(now, cut); !m.NothingToGain() || l.Longest() != 200*time.Millisecond {
+		t.Error(m.NothingToGain(), l.Longest())
 	}
 }

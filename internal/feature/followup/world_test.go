@@ -127,7 +127,7 @@ type world struct {
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func newWorld(seed uint64, draw distribution, rate float64) *world {
-	w := &world{m: followup.New(5, 0.99, seed, nil), rng: rand.New(rand.NewPCG(seed, 1)), rate: rate, late: 0.92, now: start}
+	w := &world{m: followup.New(5, 0.99, seed, nil, nil), rng: rand.New(rand.NewPCG(seed, 1)), rate: rate, late: 0.92, now: start}
 	w.change(draw)
 	return w
 }
@@ -168,7 +168,7 @@ func (w *world) call() {
 	if drawn > 0 {
 		w.draws = append(w.draws, w.calls)
 	}
-	c := followup.Call{Drawn: drawn, Wait: wait, Late: primary > delay, CutShort: wait < x}
+	c := followup.Call{Share: drawn, Wait: wait, Late: primary > delay, CutShort: wait < x}
 	if c.Late {
 		c.Hedges = 1
 		w.hedges++

@@ -20,7 +20,6 @@ type company struct {
 	other  time.Time // the last one of another method than that of the latest
 }
 
-// member is what a company knows of a method.
 type member struct {
 	own  frequency
 	last time.Time // the last failure that counts
@@ -47,7 +46,6 @@ type frequency struct {
 	lastCalls       float64
 }
 
-// note adds a failure.
 func (f *frequency) note(now time.Time, calls float64) {
 	if !f.last.IsZero() {
 		gap := max(now.Sub(f.last).Seconds(), 0)

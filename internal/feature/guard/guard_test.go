@@ -238,7 +238,7 @@ func TestGuard_Limit(t *testing.T) {
 			if offered == 240 {
 				perSecond = 250
 			}
-			seeds := longtest.Size(1, 20)
+			seeds := longtest.Table(1, 6, 20)
 			sum, worst := 0.0, 0.0
 			for seed := range uint64(seeds) {
 				run := func(wanted float64) float64 {
@@ -265,7 +265,7 @@ func TestGuard_Limit(t *testing.T) {
 // after it has ended.
 func TestGuard_AfterTheCause(t *testing.T) {
 	longtest.Computation(t)
-	for seed := range uint64(longtest.Size(40, 1000)) {
+	for seed := range uint64(longtest.Table(40, 200, 1000)) {
 		random := rand.New(rand.NewPCG(seed, 3))
 		w := newWorld(seed)
 		for range 1 + random.IntN(4) {

@@ -44,7 +44,6 @@ func (j *judge) share(now time.Time) float64 {
 	return 1 - j.missing
 }
 
-// state returns what the judge does at now.
 func (j *judge) state(now time.Time) stats.Guard {
 	g := stats.Guard{Share: j.share(now), Since: j.since, Reason: j.why}
 	switch {
@@ -61,8 +60,7 @@ func (j *judge) unexplained(now time.Time) bool {
 	return j.quota.unexplained(now, within(now, j.sent, settle))
 }
 
-// suspect holds hedges back if an unexplained RESOURCE_EXHAUSTED is a sign. alone says that a hedge failed and its primary did
-// not.
+// suspect holds hedges back if an unexplained RESOURCE_EXHAUSTED is a sign. alone: a hedge failed and its primary did not.
 func (j *judge) suspect(now time.Time, calls float64, alone bool) {
 	q, noted := &j.quota, j.quota.noted
 	if !alone && j.missing == 0 && noted < many && !within(now, q.sign, suspicion) {

@@ -59,8 +59,7 @@ func (q *quota) begin(now time.Time, calls float64) {
 	q.sign, q.noted = now, 0
 }
 
-// advance brings it to now, where n calls were made since the last time. It reports whether a pause has ended in which
-// failures went on.
+// advance brings it to now, after n more calls. It reports whether a pause has ended in which failures went on.
 func (q *quota) advance(now time.Time, calls, n float64) (goOn bool) {
 	p, b := &q.pause, &q.baseline
 	b.credit = min(b.credit+expected*b.rate*n, b.depth)
@@ -112,8 +111,7 @@ func (p *pause) count(now time.Time) {
 }
 
 const (
-	// expected is how many times the baseline is expected, and uncertain by how many standard deviations it may be higher
-	// than the count.
+	// expected is how many times the baseline is expected, uncertain how many standard deviations are added to the count.
 	expected, uncertain = 1.25, 0.5
 	// firstCredit and leastDepth are how many failures are expected at once, at first and later.
 	firstCredit, leastDepth = 5, 20
@@ -131,7 +129,6 @@ type baseline struct {
 	windowFrom time.Time
 }
 
-// tally counts calls, and how many failed.
 type tally struct{ failures, calls float64 }
 
 // rate is how many failures a call has at most.

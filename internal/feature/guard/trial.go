@@ -73,7 +73,6 @@ func (t *trial) count(now time.Time) {
 	}
 }
 
-// quiet reports whether now is in a period without hedges.
 func (t *trial) quiet(now time.Time) bool {
 	in := now.Sub(t.begin)
 	return t.running && 0 <= in && in < 2*t.period && (in < t.period) == t.quietFirst

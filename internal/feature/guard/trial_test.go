@@ -19,7 +19,7 @@ func TestGuard_FailuresByChance(t *testing.T) {
 	longtest.Computation(t)
 	outage := func(w *world, _ *method, _ bool) bool { return w.now.Unix()%300 < 30 && w.random.IntN(2) == 0 }
 	more := func(w *world, _ *method, _ bool) bool { return w.random.Float64() < min(0.5, w.calls/1e6) }
-	hours := longtest.Size(1, 24)
+	hours := longtest.Table(1, 6, 24)
 	for _, tc := range []struct {
 		name  string
 		fails func(*world, *method, bool) bool
@@ -29,7 +29,7 @@ func TestGuard_FailuresByChance(t *testing.T) {
 		{"half a minute of every five", outage},
 		{"ever more", more},
 	} {
-		seeds, wrong := longtest.Size(1, 10), 0
+		seeds, wrong := longtest.Table(1, 3, 10), 0
 		for seed := range uint64(seeds) {
 			w := newWorld(seed, 100)
 			w.fails = tc.fails
@@ -69,7 +69,7 @@ func TestGuard_FailuresOfHedges(t *testing.T) {
 		{"one in 200, none without", 1, 0.005, 0, time.Hour},
 		{"one in ten, one in thirty without", 1, 0.1, 0.03, 30 * time.Minute},
 	} {
-		for seed := range uint64(longtest.Size(1, 20)) {
+		for seed := range uint64(longtest.Table(1, 5, 20)) {
 			w := newWorld(seed)
 			for range tc.methods {
 				w.add(always(100/float64(tc.methods)), 0.1)

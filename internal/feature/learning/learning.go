@@ -15,7 +15,6 @@ type Observer struct {
 	Hedges bool // what hedges take is of interest, for the choice of the trigger
 }
 
-// Ended learns from a call.
 func (o Observer) Ended(c feature.Call, e feature.End) {
 	if !c.Learns || e.Race != nil && e.Race.Panicked {
 		return
@@ -30,7 +29,7 @@ func (o Observer) Ended(c feature.Call, e feature.End) {
 	switch ended := c.Start.Add(p.Age); {
 	case p.CutShort, p.Known && p.Gone && p.Err != nil:
 		c.Teach(func(l *learn.Learner) { l.PrimaryEnded(ended, p.Age, false) })
-	case p.Known && !p.Late && codeset.Answers.HasStatus(p.Err):
+	case p.Known && !p.AskedLate && codeset.Answers.HasStatus(p.Err):
 		c.Teach(func(l *learn.Learner) { l.PrimaryEnded(ended, p.Age, true) })
 	}
 }

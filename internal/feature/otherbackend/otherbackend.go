@@ -18,10 +18,7 @@ type Ready struct{}
 
 // Admit holds a hedge back while the connection is not ready. That of a call which is repeated is gone, so its state is not asked.
 func (Ready) Admit(d *feature.Due) feature.Verdict {
-	if d.Conn == nil || d.Report.Repeated || d.Conn.GetState() == connectivity.Ready {
-		return feature.Pass
-	}
-	return feature.Later(stats.NotReady)
+	return feature.Later(stats.NotReady).If(d.Conn != nil && !d.Report.Repeated && d.Conn.GetState() != connectivity.Ready)
 }
 
 // Only is the gate of WithOtherBackendOnly.
@@ -35,10 +32,7 @@ func (o Only) Admit(d *feature.Due) feature.Verdict {
 		return feature.Pass
 	}
 	o.NoPolicy.Store(!d.Record.HasPolicy())
-	if d.Record.Spare(d.N) {
-		return feature.Pass
-	}
-	return feature.Later(stats.NoOtherBackend)
+	return feature.Later(stats.NoOtherBackend).If(!d.Record.Spare(d.N))
 }
 
 // Patience is the gate that lets a primary find out whether a silent backend answers at all.
@@ -54,8 +48,6 @@ func (Patience) Admit(d *feature.Due) feature.Verdict {
 	if deadline, ok := d.Context.Deadline(); ok {
 		limit = deadline.Sub(d.Start) / 4
 	}
-	if until := d.Record.PatientDelay(d.Now, d.Delay, limit); d.Age() < until {
-		return feature.Until(until)
-	}
-	return feature.Pass
+	until := d.Record.PatientDelay(d.Now, d.Delay, limit)
+	return feature.Until(until).If(d.Age() < until)
 }

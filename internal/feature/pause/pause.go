@@ -30,8 +30,7 @@ type Pauses struct {
 // pause is why hedging is paused, and of which target or full method; "" stands for everything.
 type pause struct{ why, name string }
 
-// Read reads the switch of the environment. Any value that is not clearly a no counts as a yes, because the switch is thrown in an
-// emergency.
+// Read reads the switch of the environment. In an emergency, any value that is not clearly a no must count as a yes.
 func (p *Pauses) Read() {
 	value := os.Getenv(BySwitch)
 	if yes, err := strconv.ParseBool(value); value != "" && (yes || err != nil) {
@@ -82,8 +81,5 @@ func first(now map[pause]bool, of ...pause) string {
 
 // Admit is the gate: calls that are paused while they are in flight get no more hedges.
 func (p *Pauses) Admit(d *feature.Due) feature.Verdict {
-	if p.By(d.Target, d.Method) != "" {
-		return feature.Never(stats.Paused)
-	}
-	return feature.Pass
+	return feature.Never(stats.Paused).If(p.By(d.Target, d.Method) != "")
 }

@@ -12,13 +12,10 @@ type Budget struct{}
 
 // Admit takes the price of the hedge. One that is not the first, or that has waited for long, may be paid from savings.
 func (Budget) Admit(d *feature.Due) feature.Verdict {
-	if d.Payment.Pay(d.Now, d.N > 1 || d.Report.Repeated || d.Age() >= 2*d.Delay) {
-		return feature.Pass
-	}
-	return feature.Later(stats.BudgetExhausted)
+	paid := d.Payment.Pay(d.Now, d.N > 1 || d.Report.Repeated || d.Age() >= 2*d.Delay)
+	return feature.Later(stats.BudgetExhausted).If(!paid)
 }
 
-// GiveBack gives back what was last paid.
 func (Budget) GiveBack(c feature.Call) { c.Payment.Refund() }
 
 // OfHedge is the gate that refuses hedges on behalf of another service's hedge.

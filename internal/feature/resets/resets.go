@@ -2,11 +2,15 @@
 package resets
 
 import (
+	"math"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge/internal/feature"
 	"github.com/grpchedge/hedge/internal/race"
@@ -58,7 +62,6 @@ func (r *Resets) SetLimit(l *Limit, now time.Time) {
 // Low reports whether so few resets are left that a call that begins now must be able to leave its primary.
 func (r *Resets) Low(now time.Time) bool { return r.ask(now, (*bucket).low) }
 
-// Spent reports whether no reset may be sent now.
 func (r *Resets) Spent(now time.Time) bool { return r.ask(now, (*bucket).spent) }
 
 func (r *Resets) ask(now time.Time, question func(*bucket, time.Time) bool) bool {
@@ -104,7 +107,6 @@ func (r *Resets) Lost(losers, may race.Attempts, now time.Time) (left race.Attem
 	return left
 }
 
-// LeftEnded says that a loser that was left has ended.
 func (r *Resets) LeftEnded() { r.left.Add(-1) }
 
 // Suspects reports whether err may be due to resets. Its words alone prove nothing: see Watch.
@@ -147,7 +149,6 @@ func (r *Resets) keepCalm(c Calm) {
 	r.Watch(c.Until)
 }
 
-// Report returns what is known.
 func (r *Resets) Report(now time.Time) stats.Resets {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -177,18 +178,16 @@ func (r *Resets) Restore(c Calm, now time.Time) {
 // its primary cannot be left. A call that began before resets were limited waits for up to three times its delay, because its
 // primary may hang. A call that cannot run detached, because its attempts share the request, waits as long as there is no reset.
 func (r *Resets) Admit(d *feature.Due) feature.Verdict {
-	if d.OffWire || d.Report.Repeated || d.Report.Detached {
+	if d.OffWire || d.Report.Repeated || d.Report.MayLeave {
 		return feature.Pass
 	}
-	if soon := d.Age() < 3*d.Delay; (soon || d.Detached) && r.Spent(d.Now) {
-		return feature.Later(stats.ResetsSpent)
-	}
-	return feature.Pass
+	soon := d.Age() < 3*d.Delay
+	return feature.Later(stats.ResetsSpent).If((soon || d.FewResets) && r.Spent(d.Now))
 }
 
-// Judge sets in e whether an attempt that failed with err may have lost its connection, and whether resets are to blame. Its call
+// Examine sets in e whether an attempt that failed with err may have lost its connection, and whether resets are to blame. Its call
 // began at the given time, on conn, which may be nil.
-func (r *Resets) Judge(e *race.Event, err error, seen race.Seen, began time.Time, conn feature.Conn) {
+func (r *Resets) Examine(e *race.Event, err error, seen race.Seen, began time.Time, conn feature.Conn) {
 	kind := CutOf(err)
 	if e.Cut = kind != None && (seen.Peer == nil || seen.Nothing()); !e.Cut {
 		return
@@ -198,4 +197,81 @@ func (r *Resets) Judge(e *race.Event, err error, seen race.Seen, began time.Time
 	if e.Repeat = ended && r.Cut(kind, began, time.Now()); kind == NoReason {
 		e.Conn = seen.Connection()
 	}
+}
+
+// Limit is WithResetLimit: at most N resets in any time of Per.
+type Limit struct {
+	N   int
+	Per time.Duration
+}
+
+// bucket is a token bucket that pays for resets. It may be overdrawn by calls that were under way when it ran empty. The zero
+// bucket pays for none.
+type bucket struct {
+	burst float64 // the most tokens
+	rate  float64 // tokens a second
+	level float64
+	at    time.Time
+}
+
+// newBucket returns one that pays for what a limit allows. The most in that time is the burst and what is earned meanwhile,
+// which is thus half of N each.
+func newBucket(l Limit, now time.Time) bucket {
+	if l.N == 0 {
+		return bucket{}
+	}
+	burst := math.Max(1, math.Floor(float64(l.N)/2))
+	earned := math.Max(float64(l.N)-burst, 1)
+	return bucket{burst: burst, rate: earned / l.Per.Seconds(), level: burst, at: now}
+}
+
+// tokens returns how many resets are paid for; it is negative if the bucket is overdrawn.
+func (b *bucket) tokens(now time.Time) float64 {
+	if d := now.Sub(b.at); d > 0 {
+		b.level = math.Min(b.burst, b.level+d.Seconds()*b.rate)
+		b.at = now
+	}
+	return b.level
+}
+
+func (b *bucket) spent(now time.Time) bool { return b.tokens(now) < 1 }
+
+// low reports whether so few tokens are left that the calls under way could need them all.
+func (b *bucket) low(now time.Time) bool { return b.tokens(now) < math.Max(4, b.burst/2) }
+
+// Cut is how the connection of an attempt ended.
+type Cut uint8
+
+const (
+	// None: it did not end while the attempt was in flight, or that is not known.
+	None Cut = iota
+	// NoReason: the connection ended, and the server did not say that there were too many resets.
+	NoReason
+	// EnhanceYourCalm: the server said so before it ended the connection.
+	EnhanceYourCalm
+)
+
+// CutOf returns how the connection of an attempt ended that failed with err, if it did. The words alone do not prove that: a
+// server that relays such an error sends the same.
+func CutOf(err error) Cut {
+	if !ConnectionEnded(err) {
+		return None
+	}
+	// Only what comes before the debug data, which are the server's, is gRPC's own.
+	_, goAway, _ := strings.Cut(status.Convert(err).Message(), ", received prior goaway: ")
+	code, data, _ := strings.Cut(goAway, ", debug data: ")
+	if code == "code: ENHANCE_YOUR_CALM" && data != `"too_many_pings"` {
+		return EnhanceYourCalm
+	}
+	return NoReason
+}
+
+// ConnectionEnded reports whether err has the text of grpc-go for a connection that ended while an attempt was in flight.
+func ConnectionEnded(err error) bool {
+	s, ok := status.FromError(err)
+	if !ok || s.Code() != codes.Unavailable {
+		return false
+	}
+	text := strings.TrimPrefix(s.Message(), "closing transport due to: ")
+	return strings.HasPrefix(strings.TrimPrefix(text, `connection error: desc = "`), "error reading from server: ")
 }

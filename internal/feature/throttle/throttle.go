@@ -34,22 +34,17 @@ func For(c *serviceconfig.Throttle, old *Throttle) *Throttle {
 	return t
 }
 
-// Admit lets hedges pass while more than half of the tokens are left.
 func (t *Throttle) Admit(*feature.Due) feature.Verdict {
-	if 2*t.tokens.Load() > t.most {
-		return feature.Pass
-	}
-	return feature.Never(stats.Throttled)
+	return feature.Never(stats.Throttled).If(2*t.tokens.Load() <= t.most)
 }
 
 // Failed counts an attempt that has failed. A final status is no failure, unless its server wants no further attempt.
-func (t *Throttle) Failed(end race.End, p race.Pushback) {
+func (t *Throttle) Failed(end race.EndKind, p race.Pushback) {
 	if end == race.NonFatal || p == race.PushbackNever {
 		t.add(-milli)
 	}
 }
 
-// Ended counts a call that has succeeded.
 func (t *Throttle) Ended(_ feature.Call, e feature.End) {
 	if e.Success {
 		t.add(t.ratio)

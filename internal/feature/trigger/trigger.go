@@ -9,15 +9,12 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// Deadline is the gate that refuses hedges whose answer would come too late.
+// Deadline is the gate that refuses a hedge if an answer that takes the median would come after the deadline.
 type Deadline struct{}
 
-// Admit refuses a hedge if an answer that takes the median would come after the deadline.
 func (Deadline) Admit(d *feature.Due) feature.Verdict {
-	if deadline, ok := d.Context.Deadline(); ok && deadline.Sub(d.Now) <= d.Median() {
-		return feature.Never(stats.DeadlineNear)
-	}
-	return feature.Pass
+	deadline, ok := d.Context.Deadline()
+	return feature.Never(stats.DeadlineNear).If(ok && deadline.Sub(d.Now) <= d.Median())
 }
 
 // Wanted is the gate of the hedges that the trigger wants of a slow call.
@@ -42,19 +39,13 @@ func (w Wanted) Admit(d *feature.Due) feature.Verdict {
 	if newest == nil || newest == d.Estimate || newest.Delay <= d.Delay || !newest.MadeUnder(w.Learning) {
 		return feature.Pass
 	}
-	if d.Delay = newest.Delay; d.Age() < d.Delay {
-		return feature.Until(d.Delay)
-	}
-	return feature.Pass
+	d.Delay = newest.Delay
+	return feature.Until(d.Delay).If(d.Age() < d.Delay)
 }
 
 // Drawn is the gate that sends a share of the hedges that are due.
 type Drawn struct{}
 
-// Admit skips a hedge that is not drawn, which is the same each time that it is asked.
 func (Drawn) Admit(d *feature.Due) feature.Verdict {
-	if d.Slow && !d.Draw(d.Turn, d.Now) {
-		return feature.Skip(stats.NotDrawn)
-	}
-	return feature.Pass
+	return feature.Skip(stats.NotDrawn).If(d.Slow && !d.Draw(d.Turn, d.Now))
 }

@@ -18,21 +18,21 @@ import (
 // asleep is why a hedge was not sent.
 const asleep stats.Reason = "asleep"
 
-// quiet is a gate that lets no hedge pass between two times of the day, in UTC.
-type quiet struct{ from, to time.Duration }
+// Hours is a gate that lets no hedge pass between two times of the day, in UTC.
+type Hours struct{ From, To time.Duration }
 
-// Admit refuses hedges in the quiet hours. The call may still get one later, when they are over.
-func (q quiet) Admit(d *feature.Due) feature.Verdict {
+// Admit refuses hedges at night. The call may still get one later, when that is over.
+func (h Hours) Admit(d *feature.Due) feature.Verdict {
 	now := d.Now.UTC()
 	age := now.Sub(now.Truncate(24 * time.Hour))
-	if q.from <= age && age < q.to {
+	if h.From <= age && age < h.To {
 		return feature.Later(asleep)
 	}
 	return feature.Pass
 }
 
-// TestGate_Quiet plugs the gate in, and makes slow calls all day.
-func TestGate_Quiet(t *testing.T) {
+// TestGate_Night plugs the gate in, and makes slow calls all day.
+func TestGate_Night(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reasons []stats.Reason
 		trace := &hedge.Trace{HedgeHeldBack: func(e stats.HedgeHeldBack) { reasons = append(reasons, e.Reason) }}
@@ -42,7 +42,7 @@ func TestGate_Quiet(t *testing.T) {
 		}
 		const target, method = "dns:///test", "/pkg.Svc/Get"
 		settings := registry.Of(s).Method(target, method, time.Now()).Settings()
-		settings.Gates = slices.Insert(settings.Gates, 0, feature.Gate(quiet{2 * time.Hour, 3 * time.Hour}))
+		settings.Gates = slices.Insert(settings.Gates, 0, feature.Gate(Hours{2 * time.Hour, 3 * time.Hour}))
 
 		hedges := map[int]int64{} // by the hour
 		for range 24 * 60 {

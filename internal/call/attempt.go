@@ -1,0 +1,184 @@
+package call
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+
+	"github.com/grpchedge/hedge/internal/codeset"
+	"github.com/grpchedge/hedge/internal/feature"
+	"github.com/grpchedge/hedge/internal/place"
+	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/internal/registry"
+	"github.com/grpchedge/hedge/internal/wire"
+	"github.com/grpchedge/hedge/stats"
+)
+
+// Failure says how an attempt of the call ended with err: whether the server looked at the request and answered, whether its
+// connection was cut, and what the trailer says of further attempts.
+func (c *Call) Failure(n int, err error, seen race.Seen) race.Event {
+	e := failureOf(c.settings.Final, err, seen.Trailer)
+	if !c.OffWire {
+		c.settings.Resets.Examine(&e, err, seen, c.Start, c.Conn)
+	}
+	return e
+}
+
+// failureOf is Failure without a look at the connection.
+func failureOf(final codeset.Set, err error, trailer metadata.MD) race.Event {
+	e := race.Event{End: race.NonFatal}
+	if final.HasStatus(err) {
+		e.End = race.Final
+	}
+	switch wait, pushed := wire.Pushback(trailer); {
+	case !pushed:
+	case wait < 0:
+		e.Pushback = race.PushbackNever
+	default:
+		e.Pushback, e.Wait = race.PushbackAfter, wait
+	}
+	return e
+}
+
+// catchUp books what has happened in the race since the last look. It tells the observers of the attempts that have failed while
+// the caller waited, each once. It gives back what was taken for hedges that were dropped. As only one hedge is prepared at a
+// time, that is at most the last one that was paid for. Cancellation and expired deadlines do not count as failures.
+func (c *Call) catchUp(r *race.Report) {
+	for n := range r.Hedges + 1 {
+		a := &r.Attempts[n]
+		if !a.Failed() || a.CutShort || c.failures&(1<<n) != 0 || c.goneBefore(r, n) {
+			continue
+		}
+		c.failures |= 1 << n
+		tellFailure(c, a.End, a.Pushback)
+		if a.Pushback != race.NoPushback {
+			tellHeldBack(c, r.Hedges+1, stats.PushedBack)
+		}
+	}
+	for ; int(c.dropped) < r.Dropped; c.dropped++ {
+		for _, g := range c.settings.Gates {
+			if p, ok := g.(feature.Payer); ok {
+				p.GiveBack(c.Call)
+			}
+		}
+	}
+}
+
+func tellFailure(c *Call, end race.EndKind, p race.Pushback) {
+	for _, o := range c.settings.Observers {
+		if o, ok := o.(feature.FailureObserver); ok {
+			o.Failed(end, p)
+		}
+	}
+	if p != race.NoPushback {
+		c.method.Counters.Update(func(s *stats.Counts) { s.PushedBack++ })
+	}
+}
+
+// TracksFailures reports whether the trailers of failures must be reported: the target has a throttle, or the method a
+// hedgingPolicy, by which a failure sends the next hedge.
+func (c *Call) TracksFailures() bool {
+	return c.settings != nil && (c.settings.Policy != nil || c.settings.Features.Throttle != nil)
+}
+
+func (c *Call) Lost(losers, may race.Attempts) (left race.Attempts) {
+	if c.OffWire {
+		return 0
+	}
+	left = c.settings.Resets.Lost(losers, may, time.Now())
+	if n := left.Count(); n > 0 {
+		c.method.Counters.Update(func(s *stats.Counts) { s.Left += int64(n) })
+	}
+	return left
+}
+
+func (c *Call) LeftEnded() { c.settings.Resets.LeftEnded() }
+
+// Watched reports whether header, trailer and peer of the call's primary are of interest, should it fail.
+func (c *Call) Watched() bool { return !c.OffWire && c.settings.Resets.Watches(c.Start) }
+
+// SuspectCut implements [race.Policy]. An error that looks like a cut proves none, so from now on the target's attempts are
+// watched, which will.
+func (c *Call) SuspectCut(err error) (mayRepeat bool) {
+	now := time.Now()
+	if c.OffWire || !c.settings.Resets.Suspects(err, now) {
+		return false
+	}
+	c.settings.Resets.Watch(now)
+	return true
+}
+
+// Follow implements [race.Policy].
+func (c *Call) Follow(hedges int) (longest time.Duration) {
+	if c.FollowUp.Share == 0 {
+		return 0
+	}
+	c.loser = c.settings.FollowUp.CutShort(&c.Call, hedges, time.Now())
+	if c.loser == nil {
+		return 0
+	}
+	c.Record.FollowPrimary()
+	return c.loser.Longest()
+}
+
+// Followed implements [race.Policy]. A good answer is still to come after a poor one, as after a failure. The user is not asked about
+// a status once the caller has gone, so that may be a poor one.
+func (c *Call) Followed(err error, poor bool) {
+	unasked := err != nil && c.settings.Answer != nil && c.Context.Err() != nil
+	c.settings.FollowUp.Followed(time.Now(), c.loser, c.Age(), !poor && !unasked && codeset.Answers.HasStatus(err))
+}
+
+// PrimaryContext returns the context of the primary, on a connection with the given target. If the process has a policy of
+// package balancer, the context carries the record of the backends that the call has used. Call it before the race, and only
+// for a call that may be hedged.
+func (c *Call) PrimaryContext(ctx context.Context, target string) context.Context {
+	if c.method == nil || c.Conn == nil || !place.Live() {
+		return ctx
+	}
+	ctx, c.Record = place.Primary(ctx, target, (*registry.SameBackendCounter)(&c.method.Counters))
+	return ctx
+}
+
+// HedgeAnswered says that a hedge, whose context HedgeContext has returned, has answered: a stream with its first message.
+func HedgeAnswered(ctx context.Context) {
+	if h, ok := ctx.(*place.Hedge); ok {
+		h.Answered()
+	}
+}
+
+// HedgePeer says to whom a hedge of the call went, when it has ended. It may be called at any time, from any goroutine. An
+// unknown peer has no address.
+func (c *Call) HedgePeer(p *peer.Peer) {
+	if conn, ok := c.Conn.(*grpc.ClientConn); ok {
+		c.method.Target.HedgePeer(conn, p, c.Record)
+	}
+}
+
+// Judge judges the answers of one call.
+type Judge struct {
+	// Ask is the function of WithAnswer. err is [io.EOF] for a stream that has ended without a message.
+	Ask        func(ctx context.Context, method string, reply any, err error) bool
+	Final      codeset.Set // the statuses by which a server says that it looked at the request and answered
+	HedgeFinal bool        // such a status of a hedge may end the race
+	Caller     context.Context
+	Of         string // the method
+}
+
+// Accepts asks about attempt n. If err is not nil, there is no reply. The function is not asked about failures that could
+// not end the race, nor once the caller has gone: then Accepts returns true. It may be called concurrently.
+func (j *Judge) Accepts(n int, reply any, err error) bool {
+	if err != nil {
+		if !j.Final.HasStatus(err) || n > 0 && !j.HedgeFinal || j.Caller.Err() != nil {
+			return true
+		}
+		reply = nil
+	}
+	return j.Ask(j.Caller, j.Of, reply, err)
+}
+
+// AcceptsNone is Accepts of a stream that has ended without a message.
+func (j *Judge) AcceptsNone() bool { return j.Ask(j.Caller, j.Of, nil, io.EOF) }
