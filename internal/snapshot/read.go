@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -89,30 +90,32 @@ func (r *reader) target(b []byte) error {
 	if r.targets++; r.targets > maxParts {
 		return fmt.Errorf("it has more than %d targets", maxParts)
 	}
-	name, err := nameIn(b)
-	if err != nil {
-		return fmt.Errorf("target %d: %w", r.targets, err)
-	}
-	rate, calm := 0.0, resets.Calm{}
-	err = fields(b, func(number protowire.Number, f field) (err error) {
+	name, t := "", Target{}
+	err := fields(b, func(number protowire.Number, f field) (err error) {
 		switch {
+		case number == 1 && f.isBytes():
+			name = string(f.bytes)
 		case number == 2 && f.isBytes():
-			err = r.method(name, f.bytes)
+			err = r.method(&t, f.bytes)
 		case number == 3 && f.kind == protowire.Fixed64Type:
-			rate = math.Float64frombits(f.number)
+			t.CallsPerSecond = math.Float64frombits(f.number)
 		case number == 4 && f.isBytes():
-			calm, err = calmIn(f.bytes)
+			t.Calm, err = calmIn(f.bytes)
 		}
 		return err
 	})
-	if err == nil && !(rate >= 0 && rate <= maxRate) {
+	if wrong := checkName(name); wrong != nil {
+		return fmt.Errorf("target %d: %w", r.targets, cmp.Or(err, wrong))
+	}
+	if rate := t.CallsPerSecond; err == nil && !(rate >= 0 && rate <= maxRate) {
 		err = fmt.Errorf("%v calls a second, allowed: 0 to %v", rate, maxRate)
 	}
 	if err != nil {
 		return fmt.Errorf("target %.100q: %w", name, err)
 	}
-	if t := r.into[name]; t != nil {
-		t.is(rate, calm)
+	if r.into[name] != nil || len(t.Methods) > 0 {
+		known := t // a copy, so that one without methods takes no memory
+		add(r.into, name, &known)
 	}
 	return nil
 }
@@ -131,63 +134,63 @@ func calmIn(b []byte) (c resets.Calm, err error) {
 	return c, err
 }
 
-// partIn counts a method or a class, and returns its name.
-func (r *reader) partIn(b []byte) (name string, err error) {
-	if r.methods++; r.methods > maxParts {
-		return "", fmt.Errorf("it has more than %d methods and classes", maxParts)
-	}
-	return nameIn(b)
-}
-
-func (r *reader) method(target string, b []byte) error {
-	name, err := r.partIn(b)
-	if err != nil {
-		return err
-	}
-	m := &Method{}
-	err = fields(b, func(number protowire.Number, f field) (err error) {
-		switch {
-		case number == 2 && f.isBytes():
-			m.Knowledge, err = r.knowledge(f.bytes)
-		case number == 3 && f.isBytes():
-			err = r.class(m, f.bytes)
-		}
-		return err
-	})
-	if err != nil {
+func (r *reader) method(t *Target, b []byte) error {
+	name, m, err := r.part(b, false)
+	switch {
+	case err != nil && name != "":
 		return fmt.Errorf("method %.100q: %w", name, err)
+	case err == nil && (len(m.Primaries) > 0 || len(m.Classes) > 0):
+		t.Methods = add(t.Methods, name, m)
 	}
-	if len(m.Primaries) > 0 || len(m.Classes) > 0 {
-		r.into.target(target).add(name, m)
-	}
-	return nil
+	return err
 }
 
 func (r *reader) class(m *Method, b []byte) error {
-	name, err := r.partIn(b)
+	name, c, err := r.part(b, true)
 	if err == nil && len(name) > maxClass {
 		err = fmt.Errorf("it has %d bytes, allowed: %d", len(name), maxClass)
 	}
 	if err != nil {
 		return fmt.Errorf("class %.100q: %w", name, err)
 	}
-	return fields(b, func(number protowire.Number, f field) error {
-		if number != 2 || !f.isBytes() {
-			return nil
-		}
-		k, err := r.knowledge(f.bytes)
-		if err != nil {
-			return fmt.Errorf("class %q: %w", name, err)
-		}
-		if len(k.Primaries) > 0 {
-			m.addClass(name, k)
-		}
-		return nil
-	})
+	if len(c.Primaries) > 0 {
+		m.Classes = add(m.Classes, name, c.Knowledge)
+	}
+	return nil
 }
 
-func (r *reader) knowledge(b []byte) (k learn.Knowledge, err error) {
-	var outcomes []learn.Outcome
+// part reads a method, or a class of one, whose message is the same without classes.
+func (r *reader) part(b []byte, class bool) (name string, m *Method, err error) {
+	if r.methods++; r.methods > maxParts {
+		return "", nil, fmt.Errorf("it has more than %d methods and classes", maxParts)
+	}
+	m = &Method{}
+	err = fields(b, func(number protowire.Number, f field) (err error) {
+		switch {
+		case !f.isBytes():
+		case number == 1:
+			name = string(f.bytes)
+		case number == 2:
+			m.Knowledge, err = knowledgeIn(f.bytes)
+		case number == 3 && !class:
+			err = r.class(m, f.bytes)
+		}
+		return err
+	})
+	return name, m, cmp.Or(err, checkName(name))
+}
+
+func checkName(name string) error {
+	switch {
+	case name == "":
+		return errors.New("it has no name")
+	case !utf8.ValidString(name):
+		return errors.New("its name is not UTF-8")
+	}
+	return nil
+}
+
+func knowledgeIn(b []byte) (k learn.Knowledge, err error) {
 	err = fields(b, func(number protowire.Number, f field) (err error) {
 		switch {
 		case !f.isBytes():
@@ -195,16 +198,16 @@ func (r *reader) knowledge(b []byte) (k learn.Knowledge, err error) {
 			k.Primaries, err = sketchIn(f.bytes, "latency")
 		case number == 2:
 			k.Hedges, err = sketchIn(f.bytes, "hedge_latency")
-		case number == 3 && len(outcomes) == maxOutcomes:
+		case number == 3 && len(k.Outcomes) == maxOutcomes:
 			err = fmt.Errorf("it has more than %d outcomes", maxOutcomes)
 		case number == 3:
 			var o learn.Outcome
 			o, err = outcomeIn(f.bytes)
-			outcomes = append(outcomes, o)
+			k.Outcomes = append(k.Outcomes, o)
 		}
 		return err
 	})
-	return k.Plus(learn.Knowledge{Outcomes: outcomes}), err
+	return k.Plus(learn.Knowledge{}), err // which merges outcomes of the same kind
 }
 
 func outcomeIn(b []byte) (o learn.Outcome, err error) {
@@ -225,25 +228,6 @@ func outcomeIn(b []byte) (o learn.Outcome, err error) {
 		return err
 	})
 	return o, err
-}
-
-// nameIn returns the name in a message, field 1 of all that have one.
-func nameIn(b []byte) (name string, err error) {
-	err = fields(b, func(number protowire.Number, f field) error {
-		if number == 1 && f.isBytes() {
-			name = string(f.bytes)
-		}
-		return nil
-	})
-	switch {
-	case err != nil:
-		return name, err
-	case name == "":
-		return name, errors.New("it has no name")
-	case !utf8.ValidString(name):
-		return name, errors.New("its name is not UTF-8")
-	}
-	return name, nil
 }
 
 // field is the value of a field: a number, the bits of one or bytes, or something else that no field here has.

@@ -107,27 +107,24 @@ type mapping struct {
 }
 
 func newMapping(m *sketchpb.IndexMapping) (*mapping, error) {
-	if m == nil {
+	gamma, offset, exp := m.GetGamma(), m.GetIndexOffset(), exps[m.GetInterpolation()]
+	switch {
+	case m == nil:
 		return nil, errors.New("the sketch has no mapping")
-	}
-	if gamma := m.GetGamma(); !(gamma > 1 && gamma <= maxGamma) {
+	case !(gamma > 1 && gamma <= maxGamma):
 		return nil, fmt.Errorf("the mapping's gamma is %v, allowed: above 1, at most %v", gamma, maxGamma)
-	}
-	if offset := m.GetIndexOffset(); math.IsNaN(offset) || math.IsInf(offset, 0) {
+	case math.IsNaN(offset) || math.IsInf(offset, 0):
 		return nil, fmt.Errorf("the mapping's index offset is %v, allowed: finite", offset)
-	}
-	made := &mapping{log: math.Log2(m.GetGamma()), offset: m.GetIndexOffset()}
-	switch m.GetInterpolation() {
-	case sketchpb.IndexMapping_NONE:
-		made.exp = math.Exp2
-	case sketchpb.IndexMapping_LINEAR:
-		made.exp = expLinear
-	case sketchpb.IndexMapping_CUBIC:
-		made.exp = sketch.ExpCubic
-	default:
+	case exp == nil:
 		return nil, fmt.Errorf("the mapping's interpolation %v is not supported: NONE, LINEAR or CUBIC", m.GetInterpolation())
 	}
-	return made, nil
+	return &mapping{math.Log2(gamma), offset, exp}, nil
+}
+
+var exps = map[sketchpb.IndexMapping_Interpolation]func(log float64) float64{
+	sketchpb.IndexMapping_NONE:   math.Exp2,
+	sketchpb.IndexMapping_LINEAR: expLinear,
+	sketchpb.IndexMapping_CUBIC:  sketch.ExpCubic,
 }
 
 func expLinear(log float64) float64 {

@@ -34,57 +34,44 @@ type Method struct {
 	Classes map[string]learn.Knowledge // by name
 }
 
-// is notes the rate of calls and the calm of a target, if they say more than what is known.
-func (t *Target) is(callsPerSecond float64, c resets.Calm) {
-	t.CallsPerSecond = max(t.CallsPerSecond, callsPerSecond)
-	if c.Until.After(t.Calm.Until) {
-		t.Calm = c
-	}
-}
-
 // Merge adds what another snapshot knows, by the number of calls.
 func (s Snapshot) Merge(o Snapshot) {
-	for name, from := range o {
-		to := s.target(name)
-		to.is(from.CallsPerSecond, from.Calm)
-		for name, m := range from.Methods {
-			to.add(name, m)
-		}
+	for name, t := range o {
+		add(s, name, t)
 	}
 }
 
-func (s Snapshot) target(name string) *Target {
-	t := s[name]
-	if t == nil {
-		t = &Target{}
-		s[name] = t
+// Plus adds to a target what else is known of it. Of the rate of calls and the calm that is what says more.
+func (t *Target) Plus(o *Target) *Target {
+	t.CallsPerSecond = max(t.CallsPerSecond, o.CallsPerSecond)
+	if o.Calm.Until.After(t.Calm.Until) {
+		t.Calm = o.Calm
+	}
+	for name, m := range o.Methods {
+		t.Methods = add(t.Methods, name, m)
 	}
 	return t
 }
 
-func (t *Target) add(name string, m *Method) {
-	to := t.Methods[name]
-	if to == nil {
-		if t.Methods == nil {
-			t.Methods = map[string]*Method{}
-		}
-		t.Methods[name] = m
-		return
+// Plus adds to a method what else is known of it.
+func (m *Method) Plus(o *Method) *Method {
+	m.Knowledge = m.Knowledge.Plus(o.Knowledge)
+	for name, k := range o.Classes {
+		m.Classes = add(m.Classes, name, k)
 	}
-	to.Knowledge = to.Knowledge.Plus(m.Knowledge)
-	for class, k := range m.Classes {
-		to.addClass(class, k)
-	}
+	return m
 }
 
-func (m *Method) addClass(name string, k learn.Knowledge) {
-	if m.Classes == nil {
-		m.Classes = map[string]learn.Knowledge{}
+// add adds what is known of one to a map, which is made if need be, and returns the map.
+func add[K interface{ Plus(K) K }, M ~map[string]K](to M, name string, known K) M {
+	if to == nil {
+		to = M{}
 	}
-	if had, ok := m.Classes[name]; ok {
-		k = had.Plus(k)
+	if had, ok := to[name]; ok {
+		known = had.Plus(known)
 	}
-	m.Classes[name] = k
+	to[name] = known
+	return to
 }
 
 const version = 1
