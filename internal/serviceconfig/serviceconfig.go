@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -66,8 +65,7 @@ type (
 		Name                       []rawName `json:"name"`
 		RetryPolicy, HedgingPolicy json.RawMessage
 	}
-	rawName   struct{ Service, Method string }
-	rawPolicy struct{ MaxAttempts, HedgingDelay, NonFatalStatusCodes json.RawMessage }
+	rawName struct{ Service, Method string }
 )
 
 // Parse reads a service config. An error names the method, the field and the value.
@@ -82,11 +80,9 @@ func Parse(js string) (*Config, error) {
 			return nil, fmt.Errorf("methodConfig[%d] (%s): %w", i, m.label(), err)
 		}
 	}
-	if present(raw.RetryThrottling) {
-		var err error
-		if c.Throttle, err = parseThrottle(raw.RetryThrottling); err != nil {
-			return nil, fmt.Errorf("retryThrottling: %w", err)
-		}
+	var err error
+	if c.Throttle, err = parseThrottle(raw.RetryThrottling); err != nil {
+		return nil, fmt.Errorf("retryThrottling: %w", err)
 	}
 	return c, askGRPC(js)
 }
@@ -113,15 +109,12 @@ func askGRPC(js string) error {
 }
 
 func (c *Config) add(m rawMethod) error {
-	var policy *HedgingPolicy
-	if present(m.HedgingPolicy) {
-		if present(m.RetryPolicy) {
-			return errors.New("it has a retryPolicy and a hedgingPolicy, and may have only one of them")
-		}
-		var err error
-		if policy, err = parsePolicy(m.HedgingPolicy); err != nil {
-			return fmt.Errorf("hedgingPolicy%w", err)
-		}
+	if present(m.HedgingPolicy) && present(m.RetryPolicy) {
+		return errors.New("it has a retryPolicy and a hedgingPolicy, and may have only one of them")
+	}
+	policy, err := parsePolicy(m.HedgingPolicy)
+	if err != nil {
+		return fmt.Errorf("hedgingPolicy%w", err)
 	}
 	for _, n := range m.Name {
 		if n.Service == "" && n.Method != "" {
@@ -154,27 +147,31 @@ func (n rawName) path() string {
 	return "/" + n.Service + "/" + n.Method
 }
 
-// parsePolicy returns errors that begin with the field's name after a dot, or with a colon.
+// parsePolicy returns nil without a policy, and errors that begin with the field's name after a dot, or with a colon.
 func parsePolicy(js json.RawMessage) (*HedgingPolicy, error) {
-	var raw rawPolicy
+	var raw struct{ MaxAttempts, HedgingDelay, NonFatalStatusCodes json.RawMessage }
+	if !present(js) {
+		return nil, nil
+	}
 	if err := json.Unmarshal(js, &raw); err != nil {
 		return nil, fmt.Errorf(": %w", plain(err))
 	}
-	attempts, err := Integer(raw.MaxAttempts)
-	if err != nil {
-		return nil, fmt.Errorf(".maxAttempts: %w", err)
+	attempts, noAttempts := Integer(raw.MaxAttempts)
+	if noAttempts == nil && attempts <= 1 {
+		noAttempts = fmt.Errorf("%d is not above 1", attempts)
 	}
-	if attempts <= 1 {
-		return nil, fmt.Errorf(".maxAttempts: %d is not above 1", attempts)
+	delay, noDelay := duration(raw.HedgingDelay)
+	nonFatal, noCodes := statusCodes(raw.NonFatalStatusCodes)
+	return &HedgingPolicy{int(min(attempts, MaxAttempts)), delay, nonFatal},
+		cmp.Or(in(".maxAttempts", noAttempts), in(".hedgingDelay", noDelay), in(".nonFatalStatusCodes", noCodes))
+}
+
+// in says which field an error is about; nil without an error.
+func in(field string, err error) error {
+	if err == nil {
+		return nil
 	}
-	p := &HedgingPolicy{Attempts: int(min(attempts, MaxAttempts))}
-	if p.Delay, err = duration(raw.HedgingDelay); err != nil {
-		return nil, fmt.Errorf(".hedgingDelay: %w", err)
-	}
-	if p.NonFatal, err = statusCodes(raw.NonFatalStatusCodes); err != nil {
-		return nil, fmt.Errorf(".nonFatalStatusCodes: %w", err)
-	}
-	return p, nil
+	return fmt.Errorf("%s: %w", field, err)
 }
 
 // duration reads a proto3 JSON duration, such as "0.5s".
@@ -237,34 +234,37 @@ type Throttle struct {
 
 func parseThrottle(js json.RawMessage) (*Throttle, error) {
 	var raw struct{ MaxTokens, TokenRatio json.RawMessage }
+	if !present(js) {
+		return nil, nil
+	}
 	if err := json.Unmarshal(js, &raw); err != nil {
 		return nil, err
 	}
-	tokens, err := Integer(raw.MaxTokens)
+	tokens, noTokens := Integer(raw.MaxTokens)
+	if noTokens == nil && (tokens < 1 || tokens > MaxTokens) {
+		noTokens = fmt.Errorf("%d is not in (0, %d]", tokens, MaxTokens)
+	}
+	milli, noRatio := thousandths(raw.TokenRatio)
+	return &Throttle{int(tokens), min(milli, 1000*int(tokens))}, cmp.Or(in("maxTokens", noTokens), in("tokenRatio", noRatio))
+}
+
+// thousandths reads a required number above 0; as much as [MaxTokens] counts for a greater one.
+func thousandths(js json.RawMessage) (int, error) {
+	if !present(js) {
+		return 0, errors.New("it is required")
+	}
+	ratio, err := strconv.ParseFloat(string(js), 64)
 	if err != nil {
-		return nil, fmt.Errorf("maxTokens: %w", err)
+		return 0, fmt.Errorf("%s is not a number", js)
 	}
-	if tokens < 1 || tokens > MaxTokens {
-		return nil, fmt.Errorf("maxTokens: %d is not in (0, %d]", tokens, MaxTokens)
-	}
-	if !present(raw.TokenRatio) {
-		return nil, errors.New("tokenRatio: it is required")
-	}
-	ratio, err := strconv.ParseFloat(string(raw.TokenRatio), 64)
-	if err != nil {
-		return nil, fmt.Errorf("tokenRatio: %s is not a number", raw.TokenRatio)
-	}
-	if !(ratio > 0) || math.IsInf(ratio, 0) {
-		return nil, fmt.Errorf("tokenRatio: %v is not above 0", ratio)
+	if !(ratio > 0) {
+		return 0, fmt.Errorf("%v is not above 0", ratio)
 	}
 	// In decimal digits, because 1000 × 0.029 is 28.999…. The digits past the third decimal are dropped.
 	whole, fraction, _ := strings.Cut(strconv.FormatFloat(min(ratio, MaxTokens), 'f', -1, 64), ".")
 	milli, err := strconv.Atoi(whole + (fraction + "000")[:3])
-	if err != nil {
-		return nil, fmt.Errorf("tokenRatio: %v: %w", ratio, err)
-	}
 	if milli == 0 {
-		return nil, fmt.Errorf("tokenRatio: %v is nothing, as digits past the third decimal are dropped", ratio)
+		return 0, fmt.Errorf("%v is nothing, as digits past the third decimal are dropped", ratio)
 	}
-	return &Throttle{Tokens: int(tokens), MilliRatio: min(milli, 1000*int(tokens))}, nil
+	return milli, err
 }
