@@ -20,7 +20,8 @@ import (
 // slow ones are cut short.
 type Distribution struct {
 	observed, bounded int64
-	points            []point // ascending
+	points            []point       // ascending
+	own               *Distribution // of the window's calls alone; nil: these are
 }
 
 // point is a bucket in which calls ended.
@@ -28,7 +29,7 @@ type point struct {
 	bucket        int32
 	answered, cut float32 // calls
 	survival      float64 // S beyond the bucket
-	left          float64 // share of calls that ended later; with Plus, of the window's own
+	left          float64 // share of calls that ended later
 }
 
 // Count returns how many calls were observed, and of how many a lower bound is known.
@@ -43,28 +44,28 @@ func (d *Distribution) Total() int64 { return d.observed + d.bounded }
 // If S never falls to 1−q, because all of the slower calls were cut short, it is the largest bound, and the true quantile
 // is at least that. It is false if nothing was observed, and for a q that is not between 0 and 1, both excluded.
 func (d *Distribution) Quantile(q float64) (time.Duration, bool) {
-	if d.observed == 0 || !(0 < q && q < 1) {
-		return 0, false
-	}
-	return d.quantile(q, func(p point) float64 { return p.survival }), true
+	return d.quantile(q, d.observed > 0, func(p point) float64 { return p.survival })
 }
 
 // Ended returns the quantile q of the times at which calls ended, answered or cut short. Where a call is cut short because
 // a hedge answered it, that is how long its caller waited. It is false if nothing was recorded, and for a q that is not
 // between 0 and 1, both excluded.
 func (d *Distribution) Ended(q float64) (time.Duration, bool) {
-	if len(d.points) == 0 || d.points[len(d.points)-1].left == 1 || !(0 < q && q < 1) {
-		return 0, false
+	if d.own != nil {
+		return d.own.Ended(q)
 	}
-	return d.quantile(q, func(p point) float64 { return p.left }), true
+	return d.quantile(q, len(d.points) > 0, func(p point) float64 { return p.left })
 }
 
-func (d *Distribution) quantile(q float64, of func(point) float64) time.Duration {
+func (d *Distribution) quantile(q float64, known bool, of func(point) float64) (time.Duration, bool) {
+	if !known || !(0 < q && q < 1) {
+		return 0, false
+	}
 	// S is a product of up to a thousand factors: rounding must not take it past a rank that it meets exactly.
 	const rounding = 1e-9
 	beyond := (1 - q) * (1 + rounding)
 	i := sort.Search(len(d.points), func(i int) bool { return of(d.points[i]) <= beyond })
-	return latencyOf(int(d.points[min(i, len(d.points)-1)].bucket))
+	return latencyOf(int(d.points[min(i, len(d.points)-1)].bucket)), true
 }
 
 // Mean returns the mean latency, 0 if nothing was observed. Where the slowest calls were cut short, they are taken to have ended
@@ -91,7 +92,7 @@ func (t *tally) distribution() *Distribution {
 			ends++
 		}
 	}
-	d := &Distribution{int64(math.Round(answered)), int64(math.Round(cut)), make([]point, 0, ends)}
+	d := &Distribution{observed: int64(math.Round(answered)), bounded: int64(math.Round(cut)), points: make([]point, 0, ends)}
 	if answered > 0 {
 		d.observed = max(d.observed, 1) // weights need not be whole
 	}

@@ -1,6 +1,7 @@
 package sketch
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -63,15 +64,9 @@ func (c Counts) Plus(o Counts) Counts {
 	if len(o) == 0 {
 		return c
 	}
-	sum := make(Counts, 0, max(len(c), len(o)))
-	for len(c) > 0 || len(o) > 0 {
-		if len(o) == 0 || len(c) > 0 && c[0].Bucket <= o[0].Bucket {
-			sum, c = sum.with(int(c[0].Bucket), float64(c[0].Calls)), c[1:]
-		} else {
-			sum, o = sum.with(int(o[0].Bucket), float64(o[0].Calls)), o[1:]
-		}
-	}
-	return sum
+	both := slices.Concat(c, o)
+	slices.SortStableFunc(both, func(a, b Count) int { return cmp.Compare(a.Bucket, b.Bucket) })
+	return both.Times(1) // which adds up those of one bucket
 }
 
 // Times returns the counts with each multiplied by a factor that is not negative.
@@ -119,15 +114,7 @@ func (d *Distribution) Plus(others Counts) *Distribution {
 		t.answered[count.Bucket] += float64(count.Calls)
 	}
 	sum := t.distribution()
-	sum.observed, sum.bounded = max(sum.observed, d.observed+1), d.bounded
-	left, own := 1.0, d.points
-	for i := range sum.points {
-		p := &sum.points[i]
-		if len(own) > 0 && own[0].bucket == p.bucket {
-			left, own = own[0].left, own[1:]
-		}
-		p.left = left
-	}
+	sum.observed, sum.bounded, sum.own = max(sum.observed, d.observed+1), d.bounded, d
 	return sum
 }
 

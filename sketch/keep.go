@@ -1,9 +1,6 @@
 package sketch
 
-import (
-	"slices"
-	"time"
-)
+import "time"
 
 const (
 	longestKept = 720 // windows that calls are kept for at most: six hours in one of 30 s
@@ -23,44 +20,34 @@ func NewKeeping(m *Meter, window time.Duration, calls int) *Window {
 
 // beginKeeping returns the slot that a call is to be counted in which was recorded in the given step, for which there is none.
 func (w *Window) beginKeeping(step int64) *slot {
+	var room [slots]*slot
 	for {
-		held := w.held.Load()
-		newest := w.newest()
-		if newest == nil {
+		held, all := w.held.Load(), w.all(&room)
+		if len(all) == 0 {
 			return w.begin(step-held, step)
 		}
-		switch behind := step - held - newest.epoch; {
-		case behind == 0:
-			return newest
-		case behind < 0 && behind > -slots:
+		newest := all[0]
+		behind := step - held - newest.epoch
+		if -slots < behind && behind <= 0 {
 			// A recorder that is late. Its call counts in its own slot, or as one of now where that is not there any more.
 			if s := w.place(step - held).Load(); s != nil && s.epoch == step-held {
 				return s
 			}
 			return newest
-		case behind < 0, newest.calls(w.keep/steps) < w.keep/steps:
-			// The clock was set back, or the slot goes on.
-			if w.held.CompareAndSwap(held, held+behind) {
-				newest.last.Store(step)
-				return newest
-			}
-		case behind > 1: // steps without a call must not push others out
-			w.held.CompareAndSwap(held, held+behind-1)
+		}
+		next := newest.epoch // the slot goes on if it holds few calls, or the clock was set back
+		if behind > 0 && newest.calls(w.keep/steps) >= w.keep/steps {
+			next++ // however many steps without a call there were: they must not push others out
+		}
+		switch {
+		case !w.held.CompareAndSwap(held, step-next):
+		case next > newest.epoch:
+			return w.begin(next, step)
 		default:
-			return w.begin(newest.epoch+1, step)
+			newest.last.Store(step)
+			return newest
 		}
 	}
-}
-
-// newest returns the slot that began last; nil if there is none.
-func (w *Window) newest() *slot {
-	var newest *slot
-	for i := range w.ring {
-		if s := w.ring[i].Load(); s != nil && (newest == nil || s.epoch > newest.epoch) {
-			newest = s
-		}
-	}
-	return newest
 }
 
 // calls returns how many calls a slot holds, or some number from most on if there are more.
@@ -72,32 +59,11 @@ func (s *slot) calls(most int64) int64 {
 	return n
 }
 
-// kept is present of a window that keeps calls: the slots in which something was counted within the window, and of those
-// before as many as hold the rest of the calls to keep. The newest is the first.
-func (w *Window) kept(now time.Time, room *[slots]*slot) []*slot {
-	step, all := w.epoch(now), room[:0]
-	for i := range w.ring {
-		if s := w.ring[i].Load(); s != nil {
-			all = append(all, s)
-		}
-	}
-	slices.SortFunc(all, func(a, b *slot) int { return int(b.epoch - a.epoch) })
-	newer := int64(0)
-	for i, s := range all {
-		last := s.last.Load()
-		if last < step-steps && (newer >= w.keep || last < step-longestKept*steps) {
-			return all[:i]
-		}
-		newer += s.calls(w.keep)
-	}
-	return all
-}
-
 // Newest returns the mark from which on the newest calls were counted: those of the last step, or, where these are few, of the last
 // slot, with the one before if that holds hardly any.
 func (w *Window) Newest(now time.Time) Mark {
 	var room [slots]*slot
-	step, all := w.epoch(now), w.kept(now, &room)
+	step, all := w.epoch(now), w.present(now, &room)
 	calls, mark := int64(0), w.Mark(now)
 	for i, s := range all {
 		switch {

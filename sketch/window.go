@@ -21,7 +21,9 @@
 package sketch
 
 import (
+	"cmp"
 	"math"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -130,17 +132,33 @@ func (w *Window) distribution(now time.Time, first, last int64) *Distribution {
 	return t.distribution()
 }
 
-// present returns the slots that are in the window at now, in no order.
+// present returns the slots that are in the window at now, the newest first. If it keeps calls, these are the ones in which
+// something was counted within the window, and of those before as many as hold the rest of the calls to keep.
 func (w *Window) present(now time.Time, room *[slots]*slot) []*slot {
-	if w.keep > 0 {
-		return w.kept(now, room)
+	step, all := w.epoch(now), w.all(room)
+	if w.keep == 0 {
+		return slices.DeleteFunc(all, func(s *slot) bool { return s.epoch < step-steps || s.epoch > step+steps })
 	}
-	epoch, all := w.epoch(now), room[:0]
+	newer := int64(0)
+	for i, s := range all {
+		last := s.last.Load()
+		if last < step-steps && (newer >= w.keep || last < step-longestKept*steps) {
+			return all[:i]
+		}
+		newer += s.calls(w.keep)
+	}
+	return all
+}
+
+// all returns the slots that there are, the newest first.
+func (w *Window) all(room *[slots]*slot) []*slot {
+	all := room[:0]
 	for i := range w.ring {
-		if s := w.ring[i].Load(); s != nil && epoch-steps <= s.epoch && s.epoch <= epoch+steps {
+		if s := w.ring[i].Load(); s != nil {
 			all = append(all, s)
 		}
 	}
+	slices.SortFunc(all, func(a, b *slot) int { return cmp.Compare(b.epoch, a.epoch) })
 	return all
 }
 
