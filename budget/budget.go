@@ -342,12 +342,8 @@ func (b *Bucket) forfeit(now time.Time) {
 		return
 	}
 	earned, burst := b.earnings(r, now)
-	over := int64(0)
-	update(&b.gone, func(gone int64) (int64, bool) {
-		over = max(0, earned-gone-burst)
-		return gone + over, true
-	})
-	b.savings.add(over, burst)
+	b.payFromBurst(b.elapsed(now), true, 0, earned, burst)
+	b.savings.add(0, burst) // which lets go of what is too much
 }
 
 func (b *Bucket) elapsed(now time.Time) time.Duration {
