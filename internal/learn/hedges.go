@@ -114,22 +114,15 @@ func logAge(age time.Duration) float64 { return math.Log(float64(max(age, 1))) }
 // at returns what is known of an age and a number of hedges, made if need be. To make room, what has the fewest calls goes.
 func (r *rests) at(age time.Duration, hedges int) *rest {
 	made := rest{step: int(math.Round(3 / math.Ln2 * logAge(age))), hedges: hedges}
-	i, found := slices.BinarySearchFunc(r.of, made, func(a, b rest) int {
-		return cmp.Or(cmp.Compare(a.step, b.step), cmp.Compare(a.hedges, b.hedges))
-	})
-	switch {
-	case found:
-	case len(r.of) < maxOutcomes:
+	compare := func(a, b rest) int { return cmp.Or(cmp.Compare(a.step, b.step), cmp.Compare(a.hedges, b.hedges)) }
+	i, found := slices.BinarySearchFunc(r.of, made, compare)
+	if !found && len(r.of) == maxOutcomes {
+		least := slices.MinFunc(r.of, func(a, b rest) int { return cmp.Compare(a.Total(), b.Total()) })
+		r.of = slices.DeleteFunc(r.of, func(f rest) bool { return compare(f, least) == 0 })
+		i, _ = slices.BinarySearchFunc(r.of, made, compare)
+	}
+	if !found {
 		r.of = slices.Insert(r.of, i, made)
-	default:
-		least := 0
-		for i := range r.of {
-			if r.of[i].Total() < r.of[least].Total() {
-				least = i
-			}
-		}
-		r.of = slices.Delete(r.of, least, least+1)
-		return r.at(age, hedges)
 	}
 	return &r.of[i]
 }

@@ -28,7 +28,7 @@ type Learner struct {
 	window   *sketch.Window // what primaries took
 	hedges   hedges
 	rests    rests
-	taken    atomic.Pointer[taken] // over; nil: nothing, or it has no weight any more
+	taken    atomic.Pointer[Knowledge] // over, never changed; nil: nothing, or it has no weight any more
 
 	// The rest is used only by the goroutine that computes.
 	judgement judgement

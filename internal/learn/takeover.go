@@ -44,16 +44,10 @@ const (
 	fades = 1000
 )
 
-// taken is what was taken over from another learner. It never changes.
-type taken struct {
-	Knowledge
-	calls int64 // that it counts for
-}
-
 // takenCalls is for how many calls counts what was taken over, until the learner's own show whether it is true.
 func (l *Learner) takenCalls() int64 {
 	if t := l.taken.Load(); t != nil {
-		return t.calls
+		return int64(math.Round(t.Primaries.Total()))
 	}
 	return 0
 }
@@ -72,8 +66,7 @@ func (l *Learner) TakeOver(k Knowledge) {
 		return
 	}
 	scale := min(1, fades/calls)
-	t := &taken{calls: int64(math.Round(calls * scale))}
-	t.Primaries, t.Hedges = k.Primaries.Times(scale), k.Hedges.Times(scale)
+	t := &Knowledge{Primaries: k.Primaries.Times(scale), Hedges: k.Hedges.Times(scale)}
 	l.place.Memory.Add(takenBytes + t.Bytes())
 	l.taken.Store(t)
 	if l.config.Load().Auto {
