@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -50,66 +51,38 @@ func Any(patterns []string, fullMethod string) bool {
 // character for itself.
 func Matches(pattern, name string) bool {
 	parts := strings.Split(pattern, "*")
-	if len(parts) == 1 {
-		return pattern == name
-	}
-	first, last := parts[0], parts[len(parts)-1]
-	if !strings.HasPrefix(name, first) {
-		return false
-	}
-	name = name[len(first):]
-	for _, part := range parts[1 : len(parts)-1] {
-		_, after, ok := strings.Cut(name, part)
-		if !ok {
+	last := len(parts) - 1
+	for i, part := range parts[:last] {
+		before, after, ok := strings.Cut(name, part)
+		if !ok || i == 0 && before != "" {
 			return false
 		}
 		name = after
 	}
-	return strings.HasSuffix(name, last)
+	return strings.HasSuffix(name, parts[last]) && (last > 0 || name == pattern)
 }
 
 // CompareNames orders patterns of [Matches] by how specific they are: see [Compare].
 func CompareNames(a, b string) int {
-	return compare(a, b, strings.Count(a, "*"), strings.Count(b, "*"))
-}
-
-// compare orders two patterns, with so many characters that are wildcards or belong to one.
-func compare(a, b string, wildA, wildB int) int {
-	exact := func(wild int) int {
-		if wild == 0 {
-			return 1
-		}
-		return 0
-	}
-	return cmp.Or(
-		cmp.Compare(exact(wildA), exact(wildB)),
-		cmp.Compare(len(a)-wildA, len(b)-wildB),
-		strings.Compare(a, b),
-	)
+	return compare(a, b, strings.ReplaceAll(a, "*", ""), strings.ReplaceAll(b, "*", ""))
 }
 
 // Compare orders patterns of [Any] by how specific they are: below 0 if b is more specific than a. A pattern without
 // wildcards is the most specific. Of two others it is the one with more characters that stand for themselves, and then the
 // one that is later in the alphabet.
-func Compare(a, b string) int { return compare(a, b, wild(a), wild(b)) }
+func Compare(a, b string) int {
+	return compare(a, b, wildcard.ReplaceAllString(a, "$1"), wildcard.ReplaceAllString(b, "$1"))
+}
 
-// wild counts the characters that are wildcards or belong to one.
-func wild(p string) (n int) {
-	inClass := false
-	for i := 0; i < len(p); i++ {
-		switch c := p[i]; {
-		case c == '\\':
-			i++
-			n++
-			if inClass {
-				n++
-			}
-		case inClass || c == '[':
-			inClass = c != ']'
-			n++
-		case c == '*' || c == '?':
-			n++
-		}
-	}
-	return n
+// wildcard matches a class, any other wildcard, and a backslash with the character that then stands for itself.
+var wildcard = regexp.MustCompile(`(?s)\[(?:\\.|[^\\\]])*\]|[*?]|\\(.)`)
+
+// compare orders two patterns, of which these characters stand for themselves.
+func compare(a, b, literalA, literalB string) int {
+	wild := func(p, literal string) int { return min(len(p)-len(literal), 1) }
+	return cmp.Or(
+		cmp.Compare(wild(b, literalB), wild(a, literalA)),
+		cmp.Compare(len(literalA), len(literalB)),
+		strings.Compare(a, b),
+	)
 }
