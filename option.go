@@ -1,8 +1,10 @@
 package hedge
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -20,12 +22,9 @@ type Option func(*settings.Config) error
 
 func newConfig(opts []Option) (settings.Config, error) {
 	c := settings.DefaultConfig()
-	var given []string
-	c.Given = &given
 	err := apply(&c, opts)
-	c.Given, c.Set = nil, given
 	if err == nil {
-		err = errors.Join(checkSelection(&c), checkRules(&c))
+		err = checkSelection(&c)
 	}
 	return c, err
 }
@@ -43,9 +42,7 @@ func apply(c *settings.Config, opts []Option) error {
 
 func named(name string, set func(*settings.Config) error) Option {
 	return func(c *settings.Config) error {
-		if c.Given != nil {
-			*c.Given = append(*c.Given, name)
-		}
+		c.Set = append(slices.Clip(c.Set), name) // a configuration shares it with those that were made from it
 		return set(c)
 	}
 }
@@ -107,13 +104,16 @@ func checkSelection(c *settings.Config) error {
 		"WithReadOnlyMethods, WithMethods, WithServiceConfig and WithAllMethods")
 }
 
+func checkPattern(option, methods string) error {
+	err := pattern.Check(methods)
+	return refuse(err != nil, "%s(%q): %w", option, methods, err)
+}
+
 // adding returns the option of a name that adds patterns to others.
 func adding(name string, patterns []string, to func(*settings.Config) *[]string) Option {
 	err := refuse(len(patterns) == 0, "%s(): at least one pattern is needed", name)
 	for _, p := range patterns {
-		if wrong := pattern.Check(p); wrong != nil && err == nil {
-			err = fmt.Errorf("hedge: %s(%q): %w", name, p, wrong)
-		}
+		err = cmp.Or(err, checkPattern(name, p))
 	}
 	return option(name, err, func(c *settings.Config) { *to(c) = append(*to(c), patterns...) })
 }

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/grpchedge/hedge/internal/pattern"
 	"github.com/grpchedge/hedge/internal/settings"
 )
 
@@ -23,13 +22,8 @@ import (
 // With [WithBudgetPercent] the method gets a budget of its own, which its own calls fill. Each of its hedges must be paid by
 // both budgets, its own and the target's.
 func WithMethodOptions(methods string, opts ...Option) Option {
-	return named("WithMethodOptions", func(c *settings.Config) error {
-		r, err := newRule("WithMethodOptions", methods, pattern.Check(methods), opts, settings.ForMethods)
-		if err == nil {
-			c.MethodRules = append(slices.Clip(c.MethodRules), r)
-		}
-		return err
-	})
+	return ruling("WithMethodOptions", methods, checkPattern("WithMethodOptions", methods), opts, settings.ForMethods,
+		func(c *settings.Config) *[]settings.Rule { return &c.MethodRules })
 }
 
 // WithTargetOptions applies options to the targets that match a pattern. They win over those of the scheduler. A target
@@ -40,62 +34,36 @@ func WithMethodOptions(methods string, opts ...Option) Option {
 // If several patterns match, the more specific one wins, as in [WithMethodOptions]. An option of a method wins over one
 // of its target.
 func WithTargetOptions(targets string, opts ...Option) Option {
-	return named("WithTargetOptions", func(c *settings.Config) error {
-		var patternErr error
-		switch {
-		case targets == "":
-			patternErr = errors.New("a pattern must not be empty")
-		case !utf8.ValidString(targets):
-			patternErr = errors.New("a pattern is UTF-8")
-		}
-		r, err := newRule("WithTargetOptions", targets, patternErr, opts, settings.ForTargets)
-		if err == nil {
-			c.TargetRules = append(slices.Clip(c.TargetRules), r)
-		}
-		return err
-	})
+	err := errors.Join(refuse(targets == "", "WithTargetOptions(%q): a pattern must not be empty", targets),
+		refuse(!utf8.ValidString(targets), "WithTargetOptions(%q): a pattern is UTF-8", targets))
+	return ruling("WithTargetOptions", targets, err, opts, settings.ForTargets,
+		func(c *settings.Config) *[]settings.Rule { return &c.TargetRules })
 }
 
-// newRule checks the options of a rule, and returns it. patternErr is the error of its pattern, if it has one.
-func newRule(option, pattern string, patternErr error, opts []Option, where *settings.Scope) (settings.Rule, error) {
-	if patternErr != nil {
-		return settings.Rule{}, fmt.Errorf("hedge: %s(%q): %w", option, pattern, patternErr)
-	}
-	var given []string
-	scratch := settings.DefaultConfig()
-	scratch.Given = &given
-	errs := []error{apply(&scratch, opts)}
-	for _, name := range given {
-		if !where.Allows(name) {
-			errs = append(errs, fmt.Errorf("%s cannot be set for %v", name, where))
+// ruling returns the option of a name that adds a rule to others. wrong is the error of its pattern, if it has one.
+func ruling(name, pattern string, wrong error, opts []Option, where *settings.Scope,
+	to func(*settings.Config) *[]settings.Rule) Option {
+	return named(name, func(c *settings.Config) error {
+		if wrong != nil {
+			return wrong
 		}
-	}
-	if errs[0] == nil {
-		errs = append(errs, checkRules(&scratch))
-	}
-	if err := errors.Join(errs...); err != nil {
-		return settings.Rule{}, fmt.Errorf("hedge: %s(%q): %s", option, pattern, strings.ReplaceAll(err.Error(), "hedge: ", ""))
-	}
-	return settings.Rule{
-		Pattern:   pattern,
-		Set:       given,
-		OwnBudget: where == settings.ForMethods && slices.Contains(given, "WithBudgetPercent"),
-		Apply:     func(c *settings.Config) { apply(c, opts) }, // the options have been checked
-	}, nil
-}
-
-// checkRules returns an error if a pattern is given twice.
-func checkRules(c *settings.Config) error {
-	var errs []error
-	for _, of := range []struct {
-		option string
-		rules  []settings.Rule
-	}{{"WithTargetOptions", c.TargetRules}, {"WithMethodOptions", c.MethodRules}} {
-		for i, r := range of.rules {
-			if slices.ContainsFunc(of.rules[:i], func(o settings.Rule) bool { return o.Pattern == r.Pattern }) {
-				errs = append(errs, fmt.Errorf("hedge: %s(%q): the pattern is given twice", of.option, r.Pattern))
+		scratch := settings.DefaultConfig()
+		errs := []error{apply(&scratch, opts)}
+		for _, option := range scratch.Set {
+			if !where.Allows(option) {
+				errs = append(errs, fmt.Errorf("%s cannot be set for %v", option, where))
 			}
 		}
-	}
-	return errors.Join(errs...)
+		if err := errors.Join(errs...); err != nil {
+			return fmt.Errorf("hedge: %s(%q): %s", name, pattern, strings.ReplaceAll(err.Error(), "hedge: ", ""))
+		}
+		rules := to(c)
+		twice := slices.ContainsFunc(*rules, func(r settings.Rule) bool { return r.Pattern == pattern })
+		*rules = append(slices.Clip(*rules), settings.Rule{
+			Pattern:   pattern,
+			OwnBudget: where == settings.ForMethods && slices.Contains(scratch.Set, "WithBudgetPercent"),
+			Apply:     func(c *settings.Config) { apply(c, opts) }, // a method's pattern may be the scheduler's too, and then both count
+		})
+		return refuse(twice, "%s(%q): the pattern is given twice", name, pattern)
+	})
 }

@@ -72,16 +72,15 @@ func (t Trigger) validate() error {
 }
 
 func (t Trigger) String() string {
-	switch t.in.Kind {
-	case settings.FixedTrigger:
+	switch {
+	case t.in.Kind == settings.FixedTrigger:
 		return fmt.Sprintf("Fixed(%v)", t.in.Delay)
-	case settings.AutoTrigger:
-		if t.in.Quantile == settings.DefaultTarget {
-			return "Auto()"
-		}
-		return fmt.Sprintf("Auto(TargetPercentile(%v))", t.in.Quantile)
+	case t.in.Kind == settings.PercentileTrigger:
+		return fmt.Sprintf("Percentile(%v)", t.in.Quantile)
+	case t.in.Quantile == settings.DefaultTarget:
+		return "Auto()"
 	}
-	return fmt.Sprintf("Percentile(%v)", t.in.Quantile)
+	return fmt.Sprintf("Auto(TargetPercentile(%v))", t.in.Quantile)
 }
 
 // WithMinDelay sets the least value of every learned delay: 0 or more; the default is 1 ms. Without it, scheduling noise

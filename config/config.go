@@ -54,7 +54,7 @@ func Format(s *hedge.Scheduler) []byte {
 		return nil
 	}
 	c := r.Config()
-	data, err := json.MarshalIndent(format(&c, c.Set), "", "  ")
+	data, err := json.MarshalIndent(format(&c), "", "  ")
 	if err != nil { // the values came from options, which all have a form in JSON
 		panic(fmt.Sprintf("hedge: config: %v", err))
 	}
@@ -90,10 +90,10 @@ func parse(path string, raw json.RawMessage, where *settings.Scope) ([]hedge.Opt
 }
 
 // format returns the fields of the options that were given.
-func format(c *settings.Config, given []string) map[string]any {
+func format(c *settings.Config) map[string]any {
 	values := map[string]any{}
 	for name, f := range fields {
-		if slices.Contains(given, f.option) {
+		if slices.Contains(c.Set, f.option) {
 			values[name] = f.format(c)
 		}
 	}

@@ -138,7 +138,7 @@ func rules(option string, where *settings.Scope, set func(pattern string, opts .
 		for _, r := range get(c) {
 			set := settings.DefaultConfig()
 			r.Apply(&set)
-			patterns[r.Pattern] = format(&set, r.Set)
+			patterns[r.Pattern] = format(&set)
 		}
 		return patterns
 	}}

@@ -61,8 +61,7 @@ type Config struct {
 	TargetName func(target string) string // nil: a target is named by itself
 	TakenOver  snapshot.Snapshot          // what other schedulers have learned; nil: nothing
 
-	Set   []string  // the names of the options that were given
-	Given *[]string // gets these names while options are applied; nil: nobody asks
+	Set []string // the names of the options that were given
 }
 
 // MaxBudgetPercent is the largest budget: every call pays for the most hedges that a call can have.

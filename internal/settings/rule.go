@@ -11,8 +11,7 @@ import (
 type Rule struct {
 	Pattern   string
 	Apply     func(*Config)
-	Set       []string // the names of the options
-	OwnBudget bool     // it is for methods, and sets the budget
+	OwnBudget bool // it is for methods, and sets the budget
 }
 
 func (c *Config) ForTarget(name string) *Config {
