@@ -49,11 +49,10 @@ const (
 type journal struct {
 	logger *slog.Logger
 
-	mu         sync.Mutex
-	states     map[stateKey]*state
-	began      time.Time // of the current recordsWithin
-	records    int       // since then
-	suppressed int
+	mu      sync.Mutex
+	states  map[stateKey]*state
+	began   time.Time // of the current recordsWithin
+	records int       // since then, with those that were left out
 }
 
 type stateKey struct {
@@ -99,12 +98,11 @@ func (j *journal) note(event any) {
 			}
 		}
 	case stats.HedgingStepped:
-		attrs := of(e.Target, e.Method, e.Class)
-		if e.Choice.SteppedDown == stats.NotSteppedDown {
-			j.log(slog.LevelInfo, "hedging stepped up", attrs...)
-			return
+		message, attrs := "hedging stepped up", of(e.Target, e.Method, e.Class)
+		if why := e.Choice.WhySteppedDown(); why != "" {
+			message, attrs = "hedging stepped down", append(attrs, slog.String("reason", why))
 		}
-		j.log(slog.LevelInfo, "hedging stepped down", append(attrs, slog.String("reason", e.Choice.WhySteppedDown()))...)
+		j.log(slog.LevelInfo, message, attrs...)
 	case stats.DistributionChanged:
 		j.log(slog.LevelInfo, "latencies changed", of(e.Target, e.Method, e.Class)...)
 	}
@@ -135,7 +133,7 @@ func (j *journal) heldBack(key stateKey, now time.Time) bool {
 	}
 	s.heldBack++
 	s.last = now
-	if s.told || !s.logged.IsZero() && now.Sub(s.logged) < againAfter {
+	if s.told || now.Sub(s.logged) < againAfter {
 		return false
 	}
 	s.told, s.logged = true, now
@@ -158,19 +156,16 @@ func (j *journal) sent(key stateKey, now time.Time) (heldBack int, over bool) {
 // log logs a record, unless there were too many lately.
 func (j *journal) log(level slog.Level, message string, attrs ...slog.Attr) {
 	j.mu.Lock()
-	now := time.Now()
-	if now.Sub(j.began) >= recordsWithin {
+	if now := time.Now(); now.Sub(j.began) >= recordsWithin {
+		if suppressed := j.records - recordsAtOnce; suppressed > 0 {
+			attrs = append(attrs, slog.Int("suppressed", suppressed))
+		}
 		j.began, j.records = now, 0
 	}
-	if j.records++; j.records > recordsAtOnce {
-		j.suppressed++
-		j.mu.Unlock()
-		return
-	}
-	if j.suppressed > 0 {
-		attrs = append(attrs, slog.Int("suppressed", j.suppressed))
-		j.suppressed = 0
-	}
+	j.records++
+	tooMany := j.records > recordsAtOnce
 	j.mu.Unlock()
-	j.logger.LogAttrs(context.Background(), level, message, attrs...)
+	if !tooMany {
+		j.logger.LogAttrs(context.Background(), level, message, attrs...)
+	}
 }
