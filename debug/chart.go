@@ -3,6 +3,8 @@ package debug
 import (
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/grpchedge/hedge/stats"
@@ -47,60 +49,48 @@ type axis struct {
 }
 
 func (a axis) at(v float64) float64 {
-	low, high := a.low, a.high
+	share := (v - a.low) / (a.high - a.low)
 	if a.log {
-		v, low, high = math.Log(max(v, a.low)), math.Log(low), math.Log(high)
+		share = math.Log(v/a.low) / math.Log(a.high/a.low)
 	}
-	if high <= low {
-		return a.from
-	}
-	return a.from + (a.to-a.from)*min(max((v-low)/(high-low), 0), 1)
+	return a.from + (a.to-a.from)*min(max(share, 0), 1)
 }
+
+const gap = '|' // between the parts of a curve
 
 // line adds a curve through points. Where one of them is not known, it has a gap.
 func (c *chart) line(class, label string, n int, point func(int) (x, y float64, known bool)) {
-	var parts []string
-	gap := true
+	var points strings.Builder
 	for i := range n {
-		x, y, known := point(i)
-		if known {
-			if gap {
-				parts = append(parts, "")
-			}
-			parts[len(parts)-1] += fmt.Sprintf("%.1f,%.1f ", x, y)
+		if x, y, known := point(i); known {
+			fmt.Fprintf(&points, "%.1f,%.1f ", x, y)
+		} else {
+			points.WriteByte(gap)
 		}
-		gap = !known
 	}
-	if len(parts) > 0 {
+	if parts := strings.FieldsFunc(points.String(), func(r rune) bool { return r == gap }); len(parts) > 0 {
 		c.Curves = append(c.Curves, curve{Class: class, Label: label, Breaks: parts})
 	}
 }
 
-// pair is a latency without hedging, and one as it was. One of 0 is not known.
-type pair [2]time.Duration
-
-// timeAxis is an axis by logarithms for all latencies that are known, with room for a factor at both ends; nil if none is known.
-func timeAxis(latencies []pair, room, from, to float64) *axis {
-	low, high := math.Inf(1), 0.0
-	for _, p := range latencies {
-		for _, d := range p {
-			if d > 0 {
-				low, high = min(low, float64(d)), max(high, float64(d))
-			}
-		}
-	}
-	if high == 0 {
+// timeAxis is an axis by logarithms for all latencies that are known, with room for a factor at both ends; nil if none is known,
+// as one of 0 is not.
+func timeAxis(latencies []time.Duration, room, from, to float64) *axis {
+	known := slices.DeleteFunc(slices.Clone(latencies), func(d time.Duration) bool { return d <= 0 })
+	if len(known) == 0 {
 		return nil
 	}
-	return &axis{low: low / room, high: high * room, from: from, to: to, log: true}
+	return &axis{low: float64(slices.Min(known)) / room, high: float64(slices.Max(known)) * room, from: from, to: to, log: true}
 }
 
-// compare adds the two curves of latencies, with a name for the one without hedging. place says where one of the i-th pair is.
-func (c *chart) compare(without string, latencies []pair, place func(i int, d time.Duration) (x, y float64)) *chart {
+// compare adds the two curves of latencies, in pairs of one without hedging and one as it was, with a name for the curve without
+// hedging. place says where one of the i-th pair is.
+func (c *chart) compare(without string, latencies []time.Duration, place func(i int, d time.Duration) (x, y float64)) *chart {
 	for which, names := range [2][2]string{{"without", without}, {"with", "as it was"}} {
-		c.line(names[0], names[1], len(latencies), func(i int) (float64, float64, bool) {
-			x, y := place(i, latencies[i][which])
-			return x, y, latencies[i][which] > 0
+		c.line(names[0], names[1], len(latencies)/2, func(i int) (float64, float64, bool) {
+			d := latencies[2*i+which]
+			x, y := place(i, d)
+			return x, y, d > 0
 		})
 	}
 	return c
@@ -108,21 +98,19 @@ func (c *chart) compare(without string, latencies []pair, place func(i int, d ti
 
 // LatencyChart is the share of calls that take longer, by latency, both axes by logarithms.
 func (r row) LatencyChart() *chart {
-	var latencies []pair
+	var latencies []time.Duration
 	for _, p := range r.Curve {
-		latencies = append(latencies, pair{p.Unhedged, p.Hedged})
+		latencies = append(latencies, p.Unhedged, p.Hedged)
 	}
 	x := timeAxis(latencies, 1.2, chartLeft, chartRight)
-	if len(latencies) < 2 || x == nil {
+	if len(r.Curve) < 2 || x == nil {
 		return nil
 	}
 	c := &chart{Title: "share of calls that take longer, with and without hedging", XTicks: timeTicks(x)}
 	rarest := 1 - r.Curve[len(r.Curve)-1].Quantile
 	y := axis{low: rarest, high: 1, from: chartBottom, to: chartTop, log: true}
-	for _, share := range []float64{1, 0.1, 0.01, 0.001, 0.0001} {
-		if share >= rarest*0.99 {
-			c.YTicks = append(c.YTicks, tick{y.at(share), fmt.Sprintf("%g%%", 100*share)})
-		}
+	for share := 1.0; share >= max(rarest*0.99, 0.0001); share /= 10 {
+		c.YTicks = append(c.YTicks, tick{y.at(share), fmt.Sprintf("%g%%", 100*share)})
 	}
 	return c.compare("without hedging (estimate)", latencies, func(i int, d time.Duration) (float64, float64) {
 		return x.at(float64(d)), y.at(1 - r.Curve[i].Quantile)
@@ -139,9 +127,9 @@ func newTimeChart(title string) *chart {
 
 // TailChart is the p99 of the last ten minutes.
 func (r row) TailChart() *chart {
-	var latencies []pair
+	var latencies []time.Duration
 	for _, s := range r.History {
-		latencies = append(latencies, pair{s.Unhedged, s.Tail})
+		latencies = append(latencies, s.Unhedged, s.Tail)
 	}
 	y := timeAxis(latencies, 1.5, chartBottom, chartTop)
 	if y == nil {
@@ -175,14 +163,11 @@ func (r row) LoadChart() *chart {
 	return c
 }
 
-// evenTicks returns two to five round values up to high.
+// evenTicks returns round values up to high, two at least.
 func evenTicks(high float64) []float64 {
 	step := math.Pow(10, math.Floor(math.Log10(high)))
-	for _, smaller := range []float64{1, 2, 5, 10} {
-		if n := high / (step / smaller); n >= 2 {
-			step /= smaller
-			break
-		}
+	if high < 2*step {
+		step /= 2
 	}
 	var ticks []float64
 	for v := 0.0; v <= high; v += step {
@@ -217,14 +202,14 @@ func (r row) GainChart() *chart {
 	percentile := 99.0
 	c := &chart{}
 	var values []stats.Interval
-	var latencies []pair
+	var latencies []time.Duration
 	add := func(class, label string, v stats.Interval) {
-		text := label + ": " + short(v.Value)
+		label += ": " + short(v.Value)
 		if v.High > 0 {
-			text += " (" + interval(v) + ")"
+			label += " (" + interval(v) + ")"
 		}
-		c.Spans = append(c.Spans, span{Class: class, Label: text})
-		values, latencies = append(values, v), append(latencies, pair{v.Value}, pair{v.Low, v.High})
+		c.Spans = append(c.Spans, span{Class: class, Label: label})
+		values, latencies = append(values, v), append(latencies, v.Low, v.Value, v.High)
 	}
 	if gain.Measured {
 		percentile = gain.Percentile

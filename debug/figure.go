@@ -17,44 +17,39 @@ type figure struct{ Name, Value string }
 // Figures are the numbers of a method, and of its target, that fit on a line each.
 func (r row) Figures() (f []figure) {
 	t, c := r.Stats, r.Stats.Choice
-	add := func(name, format string, args ...any) { f = append(f, figure{name, fmt.Sprintf(format, args...)}) }
-	addIf := func(holds bool, name, format string, args ...any) {
+	add := func(holds bool, name, format string, args ...any) {
 		if holds {
-			add(name, format, args...)
+			f = append(f, figure{name, fmt.Sprintf(format, args...)})
 		}
 	}
-	add("calls", "%s", count(t.Calls))
-	add("hedges", "%s (%s of calls)", count(t.Hedges), percent(t.HedgeRate()))
-	add("won by a hedge", "%s of %s hedged calls", count(t.HedgeWins), count(t.Hedged))
-	add("delay", "%s", short(t.Delay))
-	add("p50, p90, p99 of primaries", "%s, %s, %s", short(t.P50), short(t.P90), short(t.P99))
-	if c.Probability > 0 {
-		add("probability", "%.2f", c.Probability)
-		add("hedges of a call, at most", "%d", c.MaxHedges)
-		add("tail measured, predicted", "%s, %s", short(c.MeasuredTail), short(c.PredictedTail))
-		add("tail without hedging ("+tailFrom(c)+")", "%s", short(c.UnhedgedTail))
-		add("wins lately, predicted", "%s, %s", percent(c.MeasuredWins), percent(c.PredictedWins))
-		add("load predicted", "%s", percent(c.PredictedLoad))
-	}
-	if g := t.Gain; g.Measured {
-		add("saved per call, per hedge", "%s, %s", short(g.Saved), short(g.SavedPerHedge))
-		add("hedged calls that saved nothing", "%s", percent(g.SavedNothing))
-	}
-	add("budget", "%.1f of %.1f tokens", t.Tokens, t.Burst)
-	addIf(t.Saved >= 0.05, "budget saved for hedges that win", "%.1f tokens", t.Saved)
-	addIf(t.Guard.Reason != stats.GuardNone, "guard", "%s of due hedges, %s", percent(t.Guard.Share), lasting(t.Guard.Since, r.at))
-	addIf(t.ThrottleMax > 0, "throttle", "%.1f of %.0f tokens", t.ThrottleTokens, t.ThrottleMax)
-	addIf(t.Resets.Per > 0, "resets", "%s: at most %s in %s", t.Resets.Mode, count(int64(t.Resets.Limit)), short(t.Resets.Per))
-	addIf(t.Resets.Left > 0, "losers left to run, not reset", "%s", count(int64(t.Resets.Left)))
-	addIf(t.Connections > t.Backends, "backends ready", "%d, over %d connections", t.Backends, t.Connections)
-	addIf(t.Connections <= t.Backends && t.Backends > 0, "backends ready", "%d", t.Backends)
+	chosen, g := c.Probability > 0, t.Gain
+	add(true, "calls", "%s", count(t.Calls))
+	add(true, "hedges", "%s (%s of calls)", count(t.Hedges), percent(t.HedgeRate()))
+	add(true, "won by a hedge", "%s of %s hedged calls", count(t.HedgeWins), count(t.Hedged))
+	add(true, "delay", "%s", short(t.Delay))
+	add(true, "p50, p90, p99 of primaries", "%s, %s, %s", short(t.P50), short(t.P90), short(t.P99))
+	add(chosen, "probability", "%.2f", c.Probability)
+	add(chosen, "hedges of a call, at most", "%d", c.MaxHedges)
+	add(chosen, "tail measured, predicted", "%s, %s", short(c.MeasuredTail), short(c.PredictedTail))
+	add(chosen, "tail without hedging ("+tailFrom(c)+")", "%s", short(c.UnhedgedTail))
+	add(chosen, "wins lately, predicted", "%s, %s", percent(c.MeasuredWins), percent(c.PredictedWins))
+	add(chosen, "load predicted", "%s", percent(c.PredictedLoad))
+	add(g.Measured, "saved per call, per hedge", "%s, %s", short(g.Saved), short(g.SavedPerHedge))
+	add(g.Measured, "hedged calls that saved nothing", "%s", percent(g.SavedNothing))
+	add(true, "budget", "%.1f of %.1f tokens", t.Tokens, t.Burst)
+	add(t.Saved >= 0.05, "budget saved for hedges that win", "%.1f tokens", t.Saved)
+	add(t.Guard.Reason != stats.GuardNone, "guard", "%s of due hedges, %s", percent(t.Guard.Share), lasting(t.Guard.Since, r.at))
+	add(t.ThrottleMax > 0, "throttle", "%.1f of %.0f tokens", t.ThrottleTokens, t.ThrottleMax)
+	add(t.Resets.Per > 0, "resets", "%s: at most %s in %s", t.Resets.Mode, count(int64(t.Resets.Limit)), short(t.Resets.Per))
+	add(t.Resets.Left > 0, "losers left to run, not reset", "%s", count(int64(t.Resets.Left)))
+	add(t.Connections > t.Backends, "backends ready", "%d, over %d connections", t.Backends, t.Connections)
+	add(t.Connections <= t.Backends && t.Backends > 0, "backends ready", "%d", t.Backends)
 	if len(t.Silent) > 0 {
-		add("silent backends", "%d, the first %s", len(t.Silent), lasting(t.Silent[0].Since, r.at))
+		add(true, "silent backends", "%d, the first %s", len(t.Silent), lasting(t.Silent[0].Since, r.at))
 	}
-	addIf(t.Moved > 0, "primaries moved past silent connections", "%s", count(t.Moved))
-	if named := min(len(t.Rules), mostNamed); named > 0 {
-		add("rules in force", "%s", list(t.Rules[:named], len(t.Rules)-named))
-	}
+	add(t.Moved > 0, "primaries moved past silent connections", "%s", count(t.Moved))
+	named := min(len(t.Rules), mostNamed)
+	add(named > 0, "rules in force", "%s", list(t.Rules[:named], len(t.Rules)-named))
 	return f
 }
 

@@ -68,52 +68,42 @@ func sentence(t stats.Method, config settings.Config) string {
 
 // notes returns what an operator should know beside the sentence.
 func notes(t stats.Method, now time.Time) (notes []string) {
-	add := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
-	addIf := func(holds bool, format string, args ...any) {
+	add := func(holds bool, format string, args ...any) {
 		if holds {
-			add(format, args...)
+			notes = append(notes, fmt.Sprintf(format, args...))
 		}
 	}
-	g, r := t.Guard, t.Resets
-	addIf(t.Burst > 0 && t.Tokens < 1 && t.BudgetExhausted > 0, "The target's budget is empty: hedges that are due wait for it.")
-	addIf(t.ThrottleMax > 0 && 2*t.ThrottleTokens <= t.ThrottleMax,
+	c, g, r := t.Choice, t.Guard, t.Resets
+	add(t.Burst > 0 && t.Tokens < 1 && t.BudgetExhausted > 0, "The target's budget is empty: hedges that are due wait for it.")
+	add(t.ThrottleMax > 0 && 2*t.ThrottleTokens <= t.ThrottleMax,
 		"The target is throttled: %.1f of %.0f tokens are left, and no hedge is sent until more than half are.", t.ThrottleTokens, t.ThrottleMax)
-	addIf(t.NoBackendPolicy, "WithOtherBackendOnly holds hedges back: the connection has no policy hedge_other_backend.")
-	addIf(g.Reason != stats.GuardNone,
+	add(t.NoBackendPolicy, "WithOtherBackendOnly holds hedges back: the connection has no policy hedge_other_backend.")
+	add(g.Reason != stats.GuardNone,
 		"The guard has held hedges back %s: %s. The share is %s now.", lasting(g.Since, now), g.Reason, percent(g.Share))
-	addIf(r.Mode == stats.ResetsLearned,
+	add(r.Mode == stats.ResetsLearned,
 		"No losing attempt has been reset %s: the server says that there were too many resets. Losers run to their end. Resets are tried again in %s.",
 		lasting(r.Since, now), short(r.Until.Sub(now).Round(time.Second)))
-	for i, b := range t.Silent {
-		if i == mostNamed {
-			add("Further silent backends: %s.", count(int64(len(t.Silent)-i)))
-			break
-		}
-		add("%s has been silent %s, on %s: calls there are late, and primaries avoid it.",
+	named := min(len(t.Silent), mostNamed)
+	for _, b := range t.Silent[:named] {
+		add(true, "%s has been silent %s, on %s: calls there are late, and primaries avoid it.",
 			plain(b.Address), lasting(b.Since, now), plural(int64(b.Connections), "connection"))
 	}
-	switch {
-	case t.SingleBackend():
-		add("Only one backend is ready, so a hedge cannot go to another one.")
-	case t.SingleConnection:
-		add("Hedges go over the connection of the primary, so they meet the backend that is slow: package balancer says how to change it.")
+	add(len(t.Silent) > named, "Further silent backends: %s.", count(int64(len(t.Silent)-named)))
+	add(t.SingleBackend(), "Only one backend is ready, so a hedge cannot go to another one.")
+	add(t.SingleConnection && !t.SingleBackend(),
+		"Hedges go over the connection of the primary, so they meet the backend that is slow: package balancer says how to change it.")
+	decided, share := t.HedgeWins+t.PrimaryWins, winShare(t.HedgeWins, t.PrimaryWins)
+	add(decided >= 100 && share < 0.05,
+		"Hedges answered %s of hedged calls: a second attempt is hardly faster than waiting.", percent(share))
+	add(t.Gain.Measured, "%v This is measured by follow-up, on %s that ran to the end. %s",
+		t.Gain, plural(int64(t.Gain.Followed), "loser"), followUpLimit)
+	if c := t.Control; c != nil {
+		add(c.Unhedged.P99.High > 0, "In the last ten minutes p99 was %s, and in the control group, which is never hedged, %s (%s). %s",
+			short(c.Hedgeable.P99.Value), short(c.Unhedged.P99.Value), interval(c.Unhedged.P99), controlShows)
 	}
-	if won := t.HedgeWins + t.PrimaryWins; won >= 100 && t.HedgeWins*20 < won {
-		add("Hedges answered %.1f%% of hedged calls: a second attempt is hardly faster than waiting.", 100*float64(t.HedgeWins)/float64(won))
-	}
-	if t.Gain.Measured {
-		add("%v This is measured by follow-up, on %s that ran to the end. %s", t.Gain, plural(int64(t.Gain.Followed), "loser"), followUpLimit)
-	}
-	if c := t.Control; c != nil && c.Unhedged.P99.High > 0 {
-		add("In the last ten minutes p99 was %s, and in the control group, which is never hedged, %s (%s). %s", short(c.Hedgeable.P99.Value),
-			short(c.Unhedged.P99.Value), interval(c.Unhedged.P99), controlShows)
-	}
-	switch c := t.Choice; {
-	case c.IsLowerBound():
-		add("The tail without hedging is an estimate, from primaries, %.1f%% of them cut short: a lower bound where requests differ.", 100*c.CutShort)
-	case c.UnhedgedTailFrom == stats.FromPrimaries:
-		add("The tail without hedging is an estimate, from primaries, none of them cut short.")
-	}
+	const estimate = "The tail without hedging is an estimate, from primaries, "
+	add(c.IsLowerBound(), estimate+"%.1f%% of them cut short: a lower bound where requests differ.", 100*c.CutShort)
+	add(c.UnhedgedTailFrom == stats.FromPrimaries && !c.IsLowerBound(), estimate+"none of them cut short.")
 	return notes
 }
 
