@@ -13,11 +13,12 @@ import (
 )
 
 type metrics struct {
-	meter  metric.Meter
-	names  *names
-	totals *totals
-	hedges metric.Int64Histogram
-	losers metric.Float64Histogram
+	meter   metric.Meter
+	methods names
+	targets names // alone
+	totals  totals
+	hedges  metric.Int64Histogram
+	losers  metric.Float64Histogram
 
 	calls, decisions metric.Int64ObservableCounter
 	gauges           map[string]metric.Float64ObservableGauge
@@ -99,8 +100,13 @@ func read(m *stats.Method, is func(gauge string, value float64, which ...string)
 }
 
 func newMetrics(o Options) (*metrics, error) {
-	m := &metrics{meter: o.MeterProvider.Meter("github.com/grpchedge/hedge/otel"),
-		names: &names{most: cmp.Or(o.MaxMethods, defaultMethods)}, totals: &totals{of: map[*labels]counts{}}}
+	most := cmp.Or(o.MaxMethods, defaultMethods)
+	m := &metrics{
+		meter:   o.MeterProvider.Meter("github.com/grpchedge/hedge/otel"),
+		methods: names{most: most, create: newLabels, known: map[method]*labels{}},
+		targets: names{most: most, create: targetLabels, known: map[method]*labels{}},
+		totals:  totals{of: map[*labels]counts{}},
+	}
 	errs := make([]error, 4)
 	m.hedges, errs[0] = m.meter.Int64Histogram("grpc.client.call.hedges", metric.WithUnit("{hedge}"),
 		metric.WithDescription("Number of hedges sent during the client call. Calls without a hedge are not counted."),
@@ -126,7 +132,7 @@ func (m *metrics) observe(to metric.Observer, sum stats.Counts, rows []stats.Met
 	named := map[*labels]*stats.Counts{}
 	for i := range rows {
 		row := &rows[i]
-		if l := m.names.of(row.Target, row.Method); l != others {
+		if l := m.methods.of(row.Target, row.Method); l != others {
 			named[l] = &row.Counts
 			read(row, func(gauge string, value float64, which ...string) {
 				options := []metric.ObserveOption{l.option}
@@ -139,15 +145,20 @@ func (m *metrics) observe(to metric.Observer, sum stats.Counts, rows []stats.Met
 		if i > 0 && row.Target == rows[i-1].Target { // rows are sorted by target
 			continue
 		}
-		if target := m.names.ofTarget(row.Target); target != nil {
-			to.ObserveFloat64(m.gauges["budget.tokens"], row.Tokens, target)
+		if target := m.targets.of(row.Target, ""); target != others {
+			to.ObserveFloat64(m.gauges["budget.tokens"], row.Tokens, target.option)
 			if row.ThrottleMax > 0 {
-				to.ObserveFloat64(m.gauges["throttle.tokens"], row.ThrottleTokens, target)
+				to.ObserveFloat64(m.gauges["throttle.tokens"], row.ThrottleTokens, target.option)
 			}
 		}
 	}
 	m.totals.add(&sum, named)
-	m.totals.observe(m, to)
+	for l, c := range m.totals.of {
+		to.ObserveInt64(m.calls, c[0], l.option)
+		for n, decision := range l.decisions {
+			to.ObserveInt64(m.decisions, c[1+n], decision)
+		}
+	}
 }
 
 // counts are the calls, and then what outcomes lists, of one pair of target and method, or of all that are not told apart.
@@ -178,17 +189,16 @@ func (c *counts) beganAgain(before counts) bool {
 }
 
 // totals are counters that never fall, although the counts of a method that the scheduler has forgotten begin again at 0. The
-// counts of "other" are what remains of the scheduler's own, which never fall either. So they include those that a method had
+// counts of others are what remains of the scheduler's own, which never fall either. So they include those that a method had
 // when it was forgotten and that were not read before.
 type totals struct {
-	mu    sync.Mutex // readers may collect concurrently
-	of    map[*labels]counts
-	rows  map[*labels]counts // those of the named methods when they were last read
-	other counts
+	mu   sync.Mutex // readers may collect concurrently
+	of   map[*labels]counts
+	rows map[*labels]counts // those of the named methods when they were last read
 }
 
 // add adds what was counted since the last reading. sum must have been read before the rows. If it were read after them, calls
-// in between would count in "other" although their methods have names.
+// in between would count in others although their methods have names.
 func (t *totals) add(sum *stats.Counts, rows map[*labels]*stats.Counts) {
 	read := map[*labels]counts{}
 	for l, row := range rows {
@@ -201,25 +211,14 @@ func (t *totals) add(sum *stats.Counts, rows map[*labels]*stats.Counts) {
 	}
 	t.rows = read
 	rest := countsOf(sum)
-	for _, named := range t.of {
-		rest.add(named, -1)
+	for _, known := range t.of {
+		rest.add(known, -1)
 	}
+	other := t.of[others]
 	for n := range rest {
-		t.other[n] = max(t.other[n], rest[n])
+		other[n] += max(rest[n], 0)
 	}
-}
-
-func (t *totals) observe(m *metrics, to metric.Observer) {
-	observe := func(l *labels, c counts) {
-		to.ObserveInt64(m.calls, c[0], l.option)
-		for n := range outcomes {
-			to.ObserveInt64(m.decisions, c[1+n], l.decisions[n])
-		}
-	}
-	for l, c := range t.of {
-		observe(l, c)
-	}
-	if t.other != (counts{}) {
-		observe(others, t.other)
+	if other != (counts{}) {
+		t.of[others] = other
 	}
 }

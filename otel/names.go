@@ -10,45 +10,40 @@ import (
 	"google.golang.org/grpc/resolver"
 )
 
-// names bounds the attributes that metrics have, and keeps them, so that recording makes none.
+// names bounds the attributes that metrics have, and keeps those of the first that were asked for, so that recording makes none.
 type names struct {
-	most    int
-	methods bounded[method, *labels]
-	targets bounded[string, metric.MeasurementOption]
-}
+	most   int
+	create func(method) *labels
 
-// bounded has the attributes of the first keys that were asked for.
-type bounded[K comparable, V any] struct {
 	mu    sync.RWMutex
-	known map[K]V
+	known map[method]*labels
 }
 
-// of returns the attributes of a key; other if there are too many. Each call asks, so a known key takes no exclusive lock.
-func (b *bounded[K, V]) of(key K, most int, other V, create func(K) V) V {
-	b.mu.RLock()
-	v, ok := b.known[key]
-	b.mu.RUnlock()
+// of returns the attributes of a method, or of a target, which has no name; others if there are too many. Each call asks, so a
+// known key takes no exclusive lock.
+func (n *names) of(target, name string) *labels {
+	key := method{target, name}
+	n.mu.RLock()
+	l, ok := n.known[key]
+	n.mu.RUnlock()
 	if ok {
-		return v
+		return l
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if v, ok := b.known[key]; ok {
-		return v
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if l, ok := n.known[key]; ok {
+		return l
 	}
-	if len(b.known) >= most {
-		return other
+	if len(n.known) >= n.most {
+		return others
 	}
-	if b.known == nil {
-		b.known = map[K]V{}
-	}
-	b.known[key] = create(key)
-	return b.known[key]
+	n.known[key] = n.create(key)
+	return n.known[key]
 }
 
 type method struct{ target, name string }
 
-// labels are the attributes of a target and a method.
+// labels are the attributes of a target and a method, or of a target alone.
 type labels struct {
 	option    metric.MeasurementOption
 	decisions []metric.MeasurementOption // as outcomes
@@ -57,26 +52,18 @@ type labels struct {
 // others are the methods of all targets that are not told apart.
 var others = newLabels(method{"other", "other"})
 
-func (n *names) of(target, name string) *labels {
-	return n.methods.of(method{target, name}, n.most, others, newLabels)
-}
-
-// ofTarget returns the attribute of a target; nil if it is not told apart.
-func (n *names) ofTarget(target string) metric.MeasurementOption {
-	return n.targets.of(target, n.most, nil, func(string) metric.MeasurementOption {
-		return set(attribute.String("grpc.target", canonical(target)))
-	})
-}
-
 func newLabels(of method) *labels {
-	attributes := []attribute.KeyValue{
-		attribute.String("grpc.target", canonical(of.target)), attribute.String("grpc.method", strings.TrimPrefix(of.name, "/")),
-	}
-	l := &labels{option: set(attributes...)}
+	target := attribute.String("grpc.target", canonical(of.target))
+	name := attribute.String("grpc.method", strings.TrimPrefix(of.name, "/"))
+	l := &labels{option: set(target, name)}
 	for _, o := range outcomes {
-		l.decisions = append(l.decisions, set(append(attributes[:2:2], attribute.String("grpc.hedge.outcome", o.name))...))
+		l.decisions = append(l.decisions, set(target, name, attribute.String("grpc.hedge.outcome", o.name)))
 	}
 	return l
+}
+
+func targetLabels(of method) *labels {
+	return &labels{option: set(attribute.String("grpc.target", canonical(of.target)))}
 }
 
 func set(attributes ...attribute.KeyValue) metric.MeasurementOption {

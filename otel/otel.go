@@ -95,10 +95,10 @@ func New(o Options) (hedge.Option, error) {
 	}
 	t.CallDecided = func(e stats.CallDecided) {
 		traceDecided(e)
-		m.hedges.Record(e.Context, int64(e.Attempts-1), m.names.of(e.Target, e.Method).option)
+		m.hedges.Record(e.Context, int64(e.Attempts-1), m.methods.of(e.Target, e.Method).option)
 	}
 	t.AttemptLost = func(e stats.AttemptLost) {
-		m.losers.Record(e.Context, e.Ran.Seconds(), m.names.of(e.Target, e.Method).option)
+		m.losers.Record(e.Context, e.Ran.Seconds(), m.methods.of(e.Target, e.Method).option)
 	}
 	t.Made = m.watch
 	return hedge.WithTrace(t), nil
