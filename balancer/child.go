@@ -4,14 +4,13 @@ package balancer
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/balancer/base"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/resolver"
-
-	"github.com/grpchedge/hedge/internal/place"
 )
 
 // child is a wrapped policy, and the ClientConn that it has.
@@ -26,9 +25,7 @@ type child struct {
 	// Guarded by policy.mu.
 	state    balancer.State // its last
 	subConns map[*subConn]struct{}
-	ready    []*place.Backend // a new slice with each change
-	gone     bool             // it is closed or about to be
-	woken    bool             // it was idle and was told to connect, and has not said anything since
+	woken    bool // it was idle and was told to connect, and has not said anything since
 
 	// delivering is held while the child is told of a connection's state and while it closes, which may be on a
 	// goroutine of its own. It is taken before any lock of the child's and before policy.mu.
@@ -46,7 +43,8 @@ func newChild(f *family, number int) *child {
 
 // alive reports whether the child is in use or about to be, with policy.mu held.
 func (c *child) alive() bool {
-	return !c.gone && (c.family == c.policy.current || c.family == c.policy.pending)
+	inUse := c.family == c.policy.current || c.family == c.policy.pending
+	return inUse && slices.Contains(c.family.copies, c)
 }
 
 // UpdateState passes the family's state on.

@@ -101,9 +101,6 @@ func (f *family) resize(n int, spread bool) {
 	p.mu.Lock()
 	extra := f.copies[n:]
 	f.copies = f.copies[:n:n]
-	for _, c := range extra {
-		c.gone = true
-	}
 	different := f.spread != spread || len(extra) > 0
 	f.spread = spread
 	if different && f == p.current {

@@ -127,17 +127,14 @@ func (p *picker) better(info balancer.PickInfo, rank func(*place.Backend) int, r
 		}
 		return res, b
 	}
-	for range maxPicks - 1 {
-		for _, child := range p.copies {
-			release(res)
-			another, b, err := pick(child, info)
-			if err != nil {
-				return balancer.PickResult{SubConn: other.SubConn}, other
-			}
-			if b != nil && rank(b) <= best {
-				return another, b
-			}
-			res = another
+	var err error
+	for n := range (maxPicks - 1) * len(p.copies) {
+		release(res)
+		if res, b, err = pick(p.copies[n%len(p.copies)], info); err != nil {
+			break
+		}
+		if b != nil && rank(b) <= best {
+			return res, b
 		}
 	}
 	release(res)
@@ -165,7 +162,7 @@ func (p *picker) best(rank func(*place.Backend) int) (int, *place.Backend) {
 func pick(child balancer.Picker, info balancer.PickInfo) (balancer.PickResult, *place.Backend, error) {
 	res, err := child.Pick(info)
 	if err != nil {
-		return res, nil, err
+		return balancer.PickResult{}, nil, err
 	}
 	s, ok := res.SubConn.(*subConn)
 	if !ok {

@@ -94,12 +94,13 @@ func (p *policy) takeOver() {
 
 // show tells what is ready in the current family, with mu held.
 func (p *policy) show() {
-	if p.current == nil {
-		return
-	}
 	var ready []*place.Backend
 	for _, c := range p.current.copies {
-		ready = append(ready, c.ready...)
+		for s := range c.subConns {
+			if s.listed != nil {
+				ready = append(ready, s.listed)
+			}
+		}
 	}
 	p.place.Show(ready)
 }

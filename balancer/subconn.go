@@ -3,7 +3,6 @@
 package balancer
 
 import (
-	"slices"
 	"sync/atomic"
 
 	"google.golang.org/grpc/balancer"
@@ -23,7 +22,7 @@ type subConn struct {
 	// Guarded by policy.mu.
 	connected bool
 	unhealthy bool           // the child asked for its health and has not been told that it is well
-	listed    *place.Backend // as it stands in the list of ready ones; nil if it does not
+	listed    *place.Backend // as it is in the list of ready ones; nil if it is not
 }
 
 func (s *subConn) changed(state balancer.SubConnState, listener func(balancer.SubConnState)) {
@@ -79,7 +78,7 @@ func (s *subConn) UpdateAddresses(addresses []resolver.Address) {
 
 // update changes what is known of the connection, and the list of ready ones with it.
 func (s *subConn) update(change func()) {
-	c, p := s.child, s.child.policy
+	p := s.child.policy
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	change()
@@ -90,13 +89,10 @@ func (s *subConn) update(change func()) {
 	if list == s.listed {
 		return
 	}
-	ready := slices.DeleteFunc(slices.Clone(c.ready), func(b *place.Backend) bool { return b == s.listed })
 	if list != nil {
 		list.Answered() // a new connection has just been made there, or its health was told
-		ready = append(ready, list)
 	}
-	c.ready, s.listed = ready, list
-	if c.family == p.current {
+	if s.listed = list; s.child.family == p.current {
 		p.show()
 	}
 }
