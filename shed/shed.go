@@ -13,6 +13,7 @@
 package shed
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync/atomic"
@@ -60,10 +61,7 @@ func (b *Bound) Unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, han
 		return handler(ctx, req)
 	}
 	if !b.enter() {
-		if err := grpc.SetTrailer(ctx, wire.NoMore()); err != nil {
-			return nil, err
-		}
-		return nil, errShed
+		return nil, cmp.Or(grpc.SetTrailer(ctx, wire.NoMore()), errShed)
 	}
 	defer b.inFlight.Add(-1)
 	return handler(ctx, req)
