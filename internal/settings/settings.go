@@ -8,14 +8,12 @@ import (
 	"github.com/grpchedge/hedge/internal/feature"
 	"github.com/grpchedge/hedge/internal/feature/control"
 	"github.com/grpchedge/hedge/internal/feature/followup"
+	"github.com/grpchedge/hedge/internal/feature/gate"
 	"github.com/grpchedge/hedge/internal/feature/guard"
 	"github.com/grpchedge/hedge/internal/feature/learning"
-	"github.com/grpchedge/hedge/internal/feature/otherbackend"
 	"github.com/grpchedge/hedge/internal/feature/pause"
-	"github.com/grpchedge/hedge/internal/feature/payment"
 	"github.com/grpchedge/hedge/internal/feature/resets"
 	"github.com/grpchedge/hedge/internal/feature/throttle"
-	"github.com/grpchedge/hedge/internal/feature/trigger"
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/serviceconfig"
 )
@@ -30,7 +28,7 @@ type Settings struct {
 	Described bool                         // false if it is not selected because its descriptor is missing
 	OnlyReads bool                         // NO_SIDE_EFFECTS or WithReadOnlyMethods
 	Policy    *serviceconfig.HedgingPolicy // the service config's; nil: none
-	ClassTurn int32                        // of the class function: see registry.Classes
+	ClassTurn int32                        // of the class function: see registry.Class
 	Final     codeset.Set                  // the statuses by which a server says that it looked at the request and answered
 
 	Features
@@ -81,17 +79,17 @@ func (s *Settings) PlugIn(f Features) {
 	plain := s.Policy == nil // gRPC defines when the hedges of a hedgingPolicy are sent
 
 	s.gate(true, f.Pauses)
-	s.gate(true, payment.OfHedge{Unbudgeted: s.Unbudgeted()})
+	s.gate(true, gate.OfHedge{Unbudgeted: s.Unbudgeted()})
 	s.gate(f.Throttle != nil, f.Throttle)
-	s.gate(plain, trigger.Deadline{})
-	s.gate(true, trigger.Wanted{Learning: s.Learning})
-	s.gate(true, otherbackend.Patience{})
-	s.gate(true, trigger.Drawn{})
-	s.gate(plain, otherbackend.Ready{})
-	s.gate(s.OtherBackendOnly, otherbackend.Only{NoPolicy: f.NoPolicy})
+	s.gate(plain, gate.Deadline{})
+	s.gate(true, gate.Wanted{Learning: s.Learning})
+	s.gate(true, gate.Patience{})
+	s.gate(true, gate.Drawn{})
+	s.gate(plain, gate.Ready{})
+	s.gate(s.OtherBackendOnly, gate.OtherBackend{NoPolicy: f.NoPolicy})
 	s.gate(true, f.Resets)
 	s.gate(f.Guard != nil && !s.Unbudgeted(), f.Guard)
-	s.gate(!s.Unbudgeted(), payment.Budget{})
+	s.gate(!s.Unbudgeted(), gate.Budget{})
 
 	s.observer(true, learning.Observer{Hedges: s.Trigger.Kind == AutoTrigger})
 	s.observer(f.Throttle != nil, f.Throttle)

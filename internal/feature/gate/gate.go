@@ -1,0 +1,120 @@
+// Package gate has the gates without a state of their own. They go by what is known of the call.
+package gate
+
+import (
+	"math"
+	"time"
+
+	"go.uber.org/atomic"
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/grpchedge/hedge/internal/feature"
+	"github.com/grpchedge/hedge/internal/learn"
+	"github.com/grpchedge/hedge/internal/wire"
+	"github.com/grpchedge/hedge/stats"
+)
+
+// OfHedge is the gate that refuses hedges on behalf of another service's hedge.
+type OfHedge struct{ Unbudgeted bool }
+
+// Admit takes back what a call on behalf of a hedge has earned, so that such calls pay for no others.
+func (o OfHedge) Admit(d *feature.Due) feature.Verdict {
+	if !wire.ForHedge(d.Context) {
+		return feature.Pass
+	}
+	if !o.Unbudgeted {
+		d.Payment.TakeBack()
+	}
+	return feature.Never(stats.OfHedge)
+}
+
+// Deadline is the gate that refuses a hedge if an answer that takes the median would come after the deadline.
+type Deadline struct{}
+
+func (Deadline) Admit(d *feature.Due) feature.Verdict {
+	deadline, ok := d.Context.Deadline()
+	return feature.Never(stats.DeadlineNear).If(ok && deadline.Sub(d.Now) <= d.Median())
+}
+
+// Wanted is the gate of the hedges that the trigger wants of a slow call.
+type Wanted struct{ Learning *learn.Config }
+
+// Admit lets as many hedges pass as the trigger wants. The race may allow more, for poor answers only. Those are held
+// back for ever: if they were refused, a poor answer could not make them due any more.
+//
+// The first one is held back if what was learned since the call began says that it is due later. A burst of calls may begin
+// before the last burst has been learned from. An estimate made under another configuration than the call's does not count.
+func (w Wanted) Admit(d *feature.Due) feature.Verdict {
+	if !d.Slow {
+		return feature.Pass
+	}
+	if d.Turn > d.MaxHedges {
+		return feature.Until(math.MaxInt64)
+	}
+	if d.Turn > 1 || d.Estimate == nil {
+		return feature.Pass
+	}
+	newest := d.Learner().Estimate()
+	if newest == nil || newest == d.Estimate || newest.Delay <= d.Delay || !newest.MadeUnder(w.Learning) {
+		return feature.Pass
+	}
+	d.Delay = newest.Delay
+	return feature.Until(d.Delay).If(d.Age() < d.Delay)
+}
+
+// Patience is the gate that lets a primary find out whether a silent backend answers at all.
+type Patience struct{}
+
+// Admit holds the first hedge back for longer than the usual delay. Of the time until the call's deadline the primary gets a
+// quarter at most. A delay that was not learned says nothing about backends.
+func (Patience) Admit(d *feature.Due) feature.Verdict {
+	if !d.Slow || d.Turn != 1 || d.Estimate == nil {
+		return feature.Pass
+	}
+	limit := time.Duration(math.MaxInt64)
+	if deadline, ok := d.Context.Deadline(); ok {
+		limit = deadline.Sub(d.Start) / 4
+	}
+	until := d.Record.PatientDelay(d.Now, d.Delay, limit)
+	return feature.Until(until).If(d.Age() < until)
+}
+
+// Drawn is the gate that sends a share of the hedges that are due.
+type Drawn struct{}
+
+func (Drawn) Admit(d *feature.Due) feature.Verdict {
+	return feature.Skip(stats.NotDrawn).If(d.Slow && !d.Draw(d.Turn, d.Now))
+}
+
+// Ready is the gate that waits for the connection.
+type Ready struct{}
+
+// Admit holds a hedge back while the connection is not ready. That of a call which is repeated is gone, so its state is not asked.
+func (Ready) Admit(d *feature.Due) feature.Verdict {
+	return feature.Later(stats.NotReady).If(d.Conn != nil && !d.Report.Repeated && d.Conn.GetState() != connectivity.Ready)
+}
+
+// OtherBackend is the gate of WithOtherBackendOnly.
+type OtherBackend struct {
+	NoPolicy *atomic.Bool // is set if no policy of package balancer was found
+}
+
+// Admit holds a hedge back while no backend is known that the call has not used.
+func (o OtherBackend) Admit(d *feature.Due) feature.Verdict {
+	if d.Conn == nil || d.Report.Repeated {
+		return feature.Pass
+	}
+	o.NoPolicy.Store(!d.Record.HasPolicy())
+	return feature.Later(stats.NoOtherBackend).If(!d.Record.Spare(d.N))
+}
+
+// Budget is the gate at which a hedge is paid for. It is the last one.
+type Budget struct{}
+
+// Admit takes the price of the hedge. One that is not the first, or that has waited for long, may be paid from savings.
+func (Budget) Admit(d *feature.Due) feature.Verdict {
+	paid := d.Payment.Pay(d.Now, d.N > 1 || d.Report.Repeated || d.Age() >= 2*d.Delay)
+	return feature.Later(stats.BudgetExhausted).If(!paid)
+}
+
+func (Budget) GiveBack(c feature.Call) { c.Payment.Refund() }
