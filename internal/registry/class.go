@@ -27,10 +27,10 @@ const (
 // classFunction returns the name of a request's class: see settings.Config.Class.
 type classFunction = func(ctx context.Context, method string, request any) string
 
-// Classes are what a method has learned of the classes of its requests. Each class function has a turn. A call uses the classes of
+// classes are what a method has learned of the classes of its requests. Each class function has a turn. A call uses the classes of
 // the function that was in force when it began. Those of the next function have places of their own, so that names which no longer
 // come take none. A class that both functions name keeps what it has learned.
-type Classes struct {
+type classes struct {
 	known sync.Map // name → *Class
 
 	mu       sync.Mutex
@@ -54,26 +54,15 @@ func (m *Method) classTurn(function classFunction) int32 {
 	if function == nil {
 		return 0
 	}
-	cs := m.makeClasses()
+	cs := &m.classes
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	if cs.function == nil || !isSame(cs.function, function) {
+	if !isSame(cs.function, function) {
 		cs.forget()
 		cs.function, cs.count = function, 0
 		cs.turn++
 	}
 	return cs.turn
-}
-
-// makeClasses returns the classes of the method. Registry.mu must be held.
-func (m *Method) makeClasses() *Classes {
-	cs := m.classes.Load()
-	if cs == nil {
-		cs = new(Classes)
-		m.memory.Add(classesBytes)
-		m.classes.Store(cs)
-	}
-	return cs
 }
 
 // isSame reports whether two functions are one value, which Go does not tell. A closure that was made anew is another one. Both
@@ -83,7 +72,7 @@ func isSame(a, b classFunction) bool {
 }
 
 // forget forgets the classes of former turns that have not come again. The lock must be held.
-func (cs *Classes) forget() {
+func (cs *classes) forget() {
 	cs.known.Range(func(name, value any) bool {
 		if c := value.(*Class); c.turn.Load() < cs.turn {
 			cs.known.Delete(name)
@@ -94,10 +83,7 @@ func (cs *Classes) forget() {
 }
 
 // current returns the classes of this turn. There may be no classes.
-func (cs *Classes) current() []*Class {
-	if cs == nil {
-		return nil
-	}
+func (cs *classes) current() []*Class {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	var all []*Class
@@ -113,7 +99,7 @@ func (cs *Classes) current() []*Class {
 // Class returns the entry of a class for a call that has begun in a turn. It makes the entry if there is none. If that turn is over,
 // it returns nil instead.
 func (m *Method) Class(turn int32, name string) *Class {
-	cs := m.classes.Load()
+	cs := &m.classes
 	if len(name) > maxClassName {
 		name = strings.ToValidUTF8(name[:maxClassName], "")
 	}
@@ -145,7 +131,7 @@ func (m *Method) Class(turn int32, name string) *Class {
 }
 
 // add makes a class, which begins with what was taken over of it. The lock must be held.
-func (cs *Classes) add(m *Method, name string) *Class {
+func (cs *classes) add(m *Method, name string) *Class {
 	c := &Class{name: strings.Clone(name)}
 	c.memory.PartOf(&m.memory)
 	c.memory.Add(classBytes + allocated(c.name))
@@ -159,13 +145,10 @@ func (cs *Classes) add(m *Method, name string) *Class {
 	return c
 }
 
-const (
-	classBytes   = int64(unsafe.Sizeof(Class{})) + mapShare + estimates
-	classesBytes = int64(unsafe.Sizeof(Classes{})) + mapShare
-)
+const classBytes = int64(unsafe.Sizeof(Class{})) + mapShare + estimates
 
 // stats returns what is known of each class, by name; nil without classes.
-func (cs *Classes) stats(now time.Time) []stats.Class {
+func (cs *classes) stats(now time.Time) []stats.Class {
 	var rows []stats.Class
 	for _, c := range cs.current() {
 		row := stats.Class{Class: c.name}

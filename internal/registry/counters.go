@@ -18,14 +18,13 @@ import (
 type Counters struct {
 	Calls, Warmup, Paused, Off, NotSelected, NoDescriptor, NotReplayable, PassedThrough atomic.Int64
 
-	sameBackend atomic.Int64 // of hedges, by the policy's picks
-
 	left     atomic.Bool // the method was removed
 	departed *Counters   // those of all removed methods
 
-	mu     sync.Mutex
-	hedges stats.Counts // and, of departed, all counts
-	early  earlyShare
+	mu      sync.Mutex
+	hedges  stats.Counts // and, of departed, all counts
+	early   float64      // the share of calls decided by early headers, over about the last hundred calls
+	earlyAt int64        // the number of calls when that was computed
 }
 
 // Update changes the counts of hedges in one step.
@@ -42,7 +41,7 @@ func (c *Counters) activity() int64 { return c.Calls.Load() + c.PassedThrough.Lo
 // Flush moves the counts if the method was removed. It must be called after every change of a count.
 func (c *Counters) Flush() {
 	if c.left.Load() {
-		c.departed.Update(func(all *stats.Counts) { add(all, c.collect(true)) })
+		c.departed.Update(func(all *stats.Counts) { add(all, c.read(true)) })
 	}
 }
 
@@ -57,31 +56,24 @@ func add(to *stats.Counts, more stats.Counts) {
 // SameBackendCounter is the [place.Counter] of hedges sent to a backend that their call had used.
 type SameBackendCounter Counters
 
-func (m *SameBackendCounter) Add(n int64) int64 {
-	c := (*Counters)(m)
-	sum := c.sameBackend.Add(n)
-	c.Flush()
-	return sum
+func (c *SameBackendCounter) Add(n int64) int64 {
+	(*Counters)(c).Update(func(s *stats.Counts) { s.SameBackend += n })
+	return n
 }
 
-// read returns one consistent copy.
-func (c *Counters) read() stats.Counts { return c.collect(false) }
-
-// collect adds up the counts, and sets them to 0 if they are to be taken away. A call counts before its hedges do, so hedges are
-// read first: there are never more hedged calls than calls.
-func (c *Counters) collect(take bool) stats.Counts {
+// read returns one consistent copy of the counts, and sets them to 0 if they are to be taken away. A call counts before its hedges
+// do, so hedges are read first: there are never more hedged calls than calls.
+func (c *Counters) read(take bool) stats.Counts {
 	count := (*atomic.Int64).Load
 	if take {
 		count = func(n *atomic.Int64) int64 { return n.Swap(0) }
 	}
-	sameBackend := count(&c.sameBackend) // of hedges that are counted as sent
 	c.mu.Lock()
 	s := c.hedges
 	if take {
 		c.hedges = stats.Counts{}
 	}
 	c.mu.Unlock()
-	s.SameBackend += sameBackend
 	s.Warmup += count(&c.Warmup)
 	s.Paused += count(&c.Paused)
 	s.Off += count(&c.Off)
@@ -120,29 +112,23 @@ func (c *Counters) EarlyHeaders() {
 	calls := c.Calls.Load()
 	c.Update(func(s *stats.Counts) {
 		s.EarlyHeaders++
-		c.early = earlyShare{c.early.after(calls) + 1 - math.Exp(-1.0/earlyMemory), calls}
+		c.early, c.earlyAt = c.earlyShare(calls)+1-math.Exp(-1.0/earlyMemory), calls
 	})
-}
-
-// earlyShare is the share of calls decided by early headers, over about the last hundred calls.
-type earlyShare struct {
-	share float64
-	at    int64 // the number of calls when share was computed
 }
 
 // earlyMemory is the number of calls over which the weight of one falls to 1/e.
 const earlyMemory = 64
 
-// after returns the share once there have been so many calls.
-func (e *earlyShare) after(calls int64) float64 {
-	return e.share * math.Exp(-float64(max(calls-e.at, 0))/earlyMemory)
+// earlyShare returns the share of calls decided by early headers, once there have been so many calls. c.mu must be held.
+func (c *Counters) earlyShare(calls int64) float64 {
+	return c.early * math.Exp(-float64(max(calls-c.earlyAt, 0))/earlyMemory)
 }
 
 func (c *Counters) earlyHeaderShare() float64 {
 	calls := c.Calls.Load()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.early.after(calls)
+	return c.earlyShare(calls)
 }
 
 // withdraw removes the predictions if headers come too early for hedges, in at least half of the calls.

@@ -25,7 +25,6 @@ const (
 type entries struct {
 	fresh, kept list.List // of *Method; the first is considered next
 	crowded     bool      // a method was removed because memory was short
-	names       int64     // bytes of the keys of Registry.connections
 }
 
 type entry struct {
@@ -41,14 +40,14 @@ func (e *entries) add(m *Method, at time.Duration) {
 	m.entry = entry{list: &e.fresh, element: e.fresh.PushBack(m), seen: 1, idleSince: at}
 }
 
-func (e *entries) each(visit func(*Method)) {
+func (e *entries) all() []*Method {
+	var all []*Method
 	for _, l := range []*list.List{&e.fresh, &e.kept} {
-		var next *list.Element
-		for at := l.Front(); at != nil; at = next {
-			next = at.Next() // before the visit, which may remove it
-			visit(at.Value.(*Method))
+		for at := l.Front(); at != nil; at = at.Next() {
+			all = append(all, at.Value.(*Method))
 		}
 	}
+	return all
 }
 
 // leastUsed returns the method to remove next; nil if there is none.
@@ -97,13 +96,13 @@ func (r *Registry) makeRoom() {
 func (r *Registry) removeIdle(at time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.entries.each(func(m *Method) {
+	for _, m := range r.entries.all() {
 		if activity := m.Counters.activity(); activity != m.entry.swept {
 			m.entry.swept, m.entry.idleSince = activity, at
 		} else if at-m.entry.idleSince > idleAfter {
 			r.remove(m)
 		}
-	})
+	}
 }
 
 // remove removes a method, and its target if that has no other method. r.mu must be held.
@@ -115,7 +114,6 @@ func (r *Registry) remove(m *Method) {
 	m.Counters.Flush()
 	t := m.Target
 	if t.count--; t.count == 0 {
-		r.forget(t)
 		r.targets.Delete(t.Name)
 		r.memory.Add(-t.bytes())
 	}

@@ -18,22 +18,14 @@ type firstCalls struct{ unselected atomic.Int32 }
 
 // FirstCall notes that a call begins, and whether it is of a selected method. If none of the first calls was, it tells so, once.
 func (t *Target) FirstCall(selected bool) {
-	if t.firstCalls.saw(selected) {
+	switch n := t.firstCalls.unselected.Load(); {
+	case n >= selectedOnce:
+	case selected:
+		t.firstCalls.unselected.Store(selectedOnce)
+	case n < firstCallsSeen && t.firstCalls.unselected.Add(1) == firstCallsSeen:
 		c := t.registry.config.Load()
 		settings.Tell(c.Traces, t.nothingSelected(c))
 	}
-}
-
-// saw notes whether a call was of a selected method. It reports whether none was, once.
-func (f *firstCalls) saw(selected bool) bool {
-	switch n := f.unselected.Load(); {
-	case n >= selectedOnce:
-	case selected:
-		f.unselected.Store(selectedOnce)
-	case n < firstCallsSeen:
-		return f.unselected.Add(1) == firstCallsSeen
-	}
-	return false
 }
 
 // NothingSelected reports whether a target had at least firstCallsSeen calls, and none of a method that the options select.

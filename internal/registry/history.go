@@ -28,7 +28,7 @@ type Sample struct {
 
 type history struct {
 	mu   sync.Mutex
-	rows [samples]Sample // the newest is the last; the first are zero until there are as many
+	rows []Sample // the newest is the last; the first are zero until there are as many; nil before the first sample
 }
 
 // KeepHistory starts to keep samples. It may be called concurrently, and more than once.
@@ -42,20 +42,17 @@ func (r *Registry) sample(m *Method, now time.Time) {
 	if !r.remembers.Load() {
 		return
 	}
-	h := m.history.Load()
-	if h == nil {
-		h = &history{}
-		if !m.history.CompareAndSwap(nil, h) {
-			return // another goroutine takes it
-		}
-		m.memory.Add(int64(unsafe.Sizeof(history{})))
-	}
+	h := &m.history
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.rows == nil {
+		h.rows = make([]Sample, samples)
+		m.memory.Add(samples * int64(unsafe.Sizeof(Sample{})))
+	}
 	if now.Sub(h.rows[samples-1].At) < sampleEvery {
 		return
 	}
-	s, d := m.Counters.read(), m.Learner.Snapshot(now)
+	s, d := m.Counters.read(false), m.Learner.Snapshot(now)
 	row, before := Sample{At: now, calls: s.Calls, hedges: s.Hedges}, &h.rows[samples-1]
 	row.Tail, _ = d.Ended(0.99)
 	if g := m.Settings().FollowUp.Measure(now); g.Measured && g.Percentile == 99 {
@@ -66,18 +63,15 @@ func (r *Registry) sample(m *Method, now time.Time) {
 	if row.Known = !before.At.IsZero() && row.calls > before.calls; row.Known {
 		row.Load = float64(row.hedges-before.hedges) / float64(row.calls-before.calls)
 	}
-	copy(h.rows[:], h.rows[1:])
+	copy(h.rows, h.rows[1:])
 	h.rows[samples-1] = row
 }
 
 // read returns the samples, the oldest first.
 func (h *history) read(now time.Time) []Sample {
-	rows := []Sample{}
-	if h == nil {
-		return rows
-	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	rows := []Sample{}
 	for _, s := range h.rows {
 		if now.Sub(s.At) <= samples*sampleEvery {
 			rows = append(rows, s)
@@ -118,5 +112,5 @@ func (r *Registry) Picture(target, methodName string) ([]CurvePoint, []Sample) {
 		p.Hedged, _ = d.Ended(q)
 		curve = append(curve, p)
 	}
-	return curve, m.history.Load().read(now)
+	return curve, m.history.read(now)
 }

@@ -1,7 +1,6 @@
 package registry
 
 import (
-	"hash/maphash"
 	"sync"
 	"weak"
 
@@ -26,11 +25,9 @@ type oneConnection struct {
 
 	mu   sync.Mutex
 	conn weak.Pointer[grpc.ClientConn] // the one that is watched; others are not, until it is gone
-	last uint64                        // the connection that its last hedge went over
+	last [2]string                     // the addresses of the connection that its last hedge went over
 	same int                           // hedges in a row over that
 }
-
-var connectionSeed = maphash.MakeSeed()
 
 // HedgePeer says to whom a hedge on a connection went, when it has ended. An unknown peer has no address. The record is that of the
 // backends that its call has used.
@@ -45,7 +42,7 @@ func (t *Target) HedgePeer(conn *grpc.ClientConn, p *peer.Peer, record *place.Re
 		}
 		return
 	}
-	if o.met(conn, maphash.Comparable(connectionSeed, [2]string{p.LocalAddr.String(), p.Addr.String()})) && !o.logged.Swap(true) {
+	if o.met(conn, [2]string{p.LocalAddr.String(), p.Addr.String()}) && !o.logged.Swap(true) {
 		logger.Infof("%s has a single connection, to %v, over which the last %d hedges went, %s", t.Name, p.Addr, sameInARow, toChangeThat)
 	}
 }
@@ -54,7 +51,7 @@ const toChangeThat = "so that hedges meet the backend that is slow: use the poli
 	"or, where one address stands for several backends, with \"connections\": 2"
 
 // met notes that a hedge went over a connection, and reports whether all do.
-func (o *oneConnection) met(conn *grpc.ClientConn, connection uint64) bool {
+func (o *oneConnection) met(conn *grpc.ClientConn, connection [2]string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch o.conn.Value() {

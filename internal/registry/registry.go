@@ -26,11 +26,13 @@ type Registry struct {
 
 	remembers atomic.Bool // histories are kept
 
-	targets     sync.Map     // name → *Target
-	connections sync.Map     // a connection's target → *Target, with WithTargetName; empty without it
-	memory      sketch.Meter // bytes of all entries
+	targets sync.Map     // name → *Target
+	memory  sketch.Meter // bytes of all entries
 
-	mu       sync.Mutex // serialises adding and removing targets and methods
+	names       sync.Map     // a connection's target → its name, with WithTargetName; empty without it
+	namesMemory sketch.Meter // bytes of names
+
+	mu       sync.Mutex // serialises changes of targets, methods and names
 	entries  entries
 	departed Counters
 }
@@ -41,6 +43,7 @@ func New(c settings.Config) *Registry {
 	known := c.TakenOver
 	c.TakenOver = nil // methods have it now
 	r.config.Store(&c)
+	r.namesMemory.PartOf(&r.memory)
 	r.takeOver(known)
 	r.sweep.Store(sweepEvery)
 	r.pauses.Read()

@@ -20,14 +20,14 @@ func (r *Registry) Update(c settings.Config) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.config.Store(&c)
-	r.entries.each(func(m *Method) {
+	for _, m := range r.entries.all() {
 		s := m.resolve(&c)
 		m.Learner.Configure(s.Learning)
-		for _, c := range m.classes.Load().current() { // one that is made at the same time begins with the method's configuration
+		for _, c := range m.classes.current() { // one that is made at the same time begins with the method's configuration
 			c.Learner.Configure(s.Learning)
 		}
 		m.settings.Store(s)
-	})
+	}
 }
 
 // resolve makes the settings of the method, and sets what its target has in common with other methods: the share of the
@@ -61,9 +61,9 @@ const settingsBytes = int64(unsafe.Sizeof(settings.Settings{})+unsafe.Sizeof(lea
 
 const listsBytes = 512
 
-// ruledBytes is what the settings of a method take in addition if rules match it. They may be nil.
+// ruledBytes is what the settings of a method take in addition if rules match it.
 func ruledBytes(s *settings.Settings) int64 {
-	if s == nil || len(s.Applied) == 0 {
+	if len(s.Applied) == 0 {
 		return 0
 	}
 	return (int64(unsafe.Sizeof(settings.Config{}))+127)/128*128 + int64(cap(s.Applied))*int64(unsafe.Sizeof(""))
@@ -94,21 +94,17 @@ func (m *Method) ownBudget(s *settings.Settings) *budget.Bucket {
 
 // groupsFor returns the groups for a control group of so many percent: those there are, if theirs is that.
 func (m *Method) groupsFor(percent float64) *control.Groups {
-	if old := m.settings.Load(); old != nil {
-		if old.Control == percent {
-			return old.Groups
-		}
-		old.Groups.Release()
+	old := m.settings.Load()
+	if old.Control == percent {
+		return old.Groups
 	}
+	old.Groups.Release()
 	return control.New(percent/100, &m.memory)
 }
 
 // followUpFor returns what follows so many percent of the method's losers: what there is, if any; nil for none.
 func (m *Method) followUpFor(percent, target float64) *followup.Method {
-	var f *followup.Method
-	if old := m.settings.Load(); old != nil {
-		f = old.FollowUp
-	}
+	f := m.settings.Load().FollowUp
 	switch {
 	case percent == 0:
 		f.Release()

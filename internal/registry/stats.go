@@ -20,8 +20,10 @@ func (r *Registry) Stats() stats.Counts {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	add(&sum, r.departed.read())
-	r.entries.each(func(m *Method) { add(&sum, m.Counters.read()) })
+	add(&sum, r.departed.read(false))
+	for _, m := range r.entries.all() {
+		add(&sum, m.Counters.read(false))
+	}
 	return sum
 }
 
@@ -31,28 +33,14 @@ func (r *Registry) Methods() []stats.Method {
 		return nil
 	}
 	now := time.Now()
-	var methods []*Method
 	r.mu.Lock()
-	r.entries.each(func(m *Method) { methods = append(methods, m) })
+	methods := r.entries.all()
 	r.mu.Unlock()
 
+	ready := r.census(methods)
 	rows := make([]stats.Method, 0, len(methods))
 	for _, m := range methods {
-		row := m.stats(now)
-		if m.settings.Load().DryRun {
-			row.Forecasts = m.Learner.Forecasts(now)
-		}
-		withdraw(&row)
-		rows = append(rows, row)
-	}
-	ready := map[string]place.Census{}
-	for name, connections := range r.connectionTargets() {
-		ready[name] = place.Count(connections...)
-	}
-	for i := range rows {
-		row, c := &rows[i], ready[rows[i].Target]
-		row.Backends, row.Connections, row.Silent, row.Moved = c.Backends, c.Connections, slices.Clone(c.Silent), c.Moved
-		row.SingleConnection = row.SingleConnection || c.Connections == 1
+		rows = append(rows, m.stats(now, ready[m.Target.Name]))
 	}
 	slices.SortFunc(rows, func(a, b stats.Method) int {
 		return cmp.Or(strings.Compare(a.Target, b.Target), strings.Compare(a.Method, b.Method))
@@ -60,32 +48,57 @@ func (r *Registry) Methods() []stats.Method {
 	return rows
 }
 
-func (m *Method) stats(now time.Time) stats.Method {
+// census returns what is ready on all connections to the target of each method, by the target's name.
+func (r *Registry) census(methods []*Method) map[string]place.Census {
+	connections := map[string][]string{}
+	if r.config.Load().TargetName == nil {
+		for _, m := range methods {
+			connections[m.Target.Name] = []string{m.Target.Name}
+		}
+	}
+	r.names.Range(func(connection, name any) bool {
+		connections[name.(string)] = append(connections[name.(string)], connection.(string))
+		return true
+	})
+	ready := map[string]place.Census{}
+	for name, all := range connections {
+		ready[name] = place.Count(all...)
+	}
+	return ready
+}
+
+func (m *Method) stats(now time.Time, ready place.Census) stats.Method {
 	s, estimate, held := m.Settings(), m.Learner.Estimate(), m.Target.Budget.Balance(now)
 	row := stats.Method{
-		Target:  m.Target.Name,
-		Method:  m.Name,
-		Counts:  m.Counters.read(),
-		Choice:  estimate.Stats(),
-		Tokens:  held.Tokens,
-		Burst:   held.Burst,
-		Saved:   held.Saved,
-		Classes: m.classes.Load().stats(now),
-		Resets:  m.Target.Resets.Report(now),
+		Target:           m.Target.Name,
+		Method:           m.Name,
+		Counts:           m.Counters.read(false),
+		Choice:           estimate.Stats(),
+		Tokens:           held.Tokens,
+		Burst:            held.Burst,
+		Saved:            held.Saved,
+		Classes:          m.classes.stats(now),
+		Resets:           m.Target.Resets.Report(now),
+		Gain:             s.FollowUp.Measure(now),
+		NoBackendPolicy:  m.noPolicy.Load(),
+		Rules:            slices.Clone(s.Applied),
+		PausedBy:         m.Target.registry.pauses.By(m.Target.Name, m.Name),
+		EarlyHeaderShare: m.Counters.earlyHeaderShare(),
+		Guard:            m.guard.State(now, m.traffic()),
+		Backends:         ready.Backends,
+		Connections:      ready.Connections,
+		Silent:           slices.Clone(ready.Silent),
+		Moved:            ready.Moved,
+		SingleConnection: ready.Connections == 1 || m.Target.oneConnection.single.Load(),
 	}
-	if row.Gain = s.FollowUp.Measure(now); row.Gain.Measured && row.Choice.UnhedgedTailFrom != "" {
+	if row.Gain.Measured && row.Choice.UnhedgedTailFrom != "" {
 		row.Choice.UnhedgedTail, row.Choice.UnhedgedTailFrom = row.Gain.Unhedged.Value, stats.FromFollowUp
 	}
 	var tail time.Duration
 	if row.Control, tail = s.Groups.Compare(now, s.Learning.Target); tail > 0 && row.Choice.UnhedgedTailFrom != "" {
 		row.Choice.UnhedgedTail, row.Choice.UnhedgedTailFrom = tail, stats.FromControlGroup
 	}
-	row.NoBackendPolicy = m.noPolicy.Load()
-	row.Rules, row.PausedBy = slices.Clone(s.Applied), m.Target.registry.pauses.By(m.Target.Name, m.Name)
-	row.SingleConnection = m.Target.oneConnection.single.Load()
-	row.EarlyHeaderShare = m.Counters.earlyHeaderShare()
 	row.ThrottleTokens, row.ThrottleMax = s.Throttle.Tokens()
-	row.Guard = m.guard.State(now, m.traffic())
 	switch {
 	case s.Policy != nil:
 		row.Delay = s.Policy.Delay
@@ -95,6 +108,10 @@ func (m *Method) stats(now time.Time) stats.Method {
 		row.Delay = estimate.Delay
 	}
 	quantiles(&m.Learner, now, &row.P50, &row.P90, &row.P99)
+	if s.DryRun {
+		row.Forecasts = m.Learner.Forecasts(now)
+	}
+	withdraw(&row)
 	return row
 }
 

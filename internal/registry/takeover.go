@@ -37,25 +37,18 @@ func (r *Registry) takeOver(s snapshot.Snapshot) {
 		if r.memory.Bytes() > c.MaxMemory/2 {
 			return
 		}
-		if selected, _ := c.Selects(k.method); selected {
-			t := r.addKnown(k.target, k.method, k.Method)
-			t.expected.Store(s[k.target].CallsPerSecond)
-			t.Resets.Restore(s[k.target].Calm, r.epoch)
+		if selected, _ := c.Selects(k.method); !selected {
+			continue
 		}
+		t := r.addTarget(k.target, r.epoch)
+		t.expected.Store(s[k.target].CallsPerSecond)
+		t.Resets.Restore(s[k.target].Calm, r.epoch)
+		m := r.newMethod(t, strings.Clone(k.method))
+		m.Learner.TakeOver(k.Knowledge)
+		m.classes.takeOver(m, k.Classes)
+		// Methods that were taken over and never called are removed first, those with the fewest known calls before the others.
+		m.entry = entry{list: &r.entries.fresh, element: r.entries.fresh.PushFront(m)}
 	}
-}
-
-// addKnown makes an entry for a method of which something is known. r.mu must be held.
-func (r *Registry) addKnown(target, name string, known *snapshot.Method) *Target {
-	t := r.addTarget(target, r.epoch)
-	m := r.newMethod(t, strings.Clone(name))
-	m.Learner.TakeOver(known.Knowledge)
-	if len(known.Classes) > 0 {
-		m.makeClasses().takeOver(m, known.Classes)
-	}
-	// Methods that were taken over and never called are removed first, those with the fewest known calls before the others.
-	m.entry = entry{list: &r.entries.fresh, element: r.entries.fresh.PushFront(m)}
-	return t
 }
 
 // First returns the estimate of a method or class for a call that has found none: see learn.Learner.First. The first such
@@ -81,7 +74,7 @@ func (r *Registry) rate(t *Target, now time.Time) float64 {
 }
 
 // takeOver keeps what is known of classes until they are used. The classes with the most calls are kept.
-func (cs *Classes) takeOver(m *Method, known map[string]learn.Knowledge) {
+func (cs *classes) takeOver(m *Method, known map[string]learn.Knowledge) {
 	names := slices.SortedFunc(maps.Keys(known), func(a, b string) int {
 		return cmp.Or(cmp.Compare(known[b].Primaries.Total(), known[a].Primaries.Total()), cmp.Compare(a, b))
 	})
@@ -103,7 +96,9 @@ func (r *Registry) WriteSnapshot(to io.Writer) error {
 	methods := map[string][]*Method{} // by target
 	if r != nil {
 		r.mu.Lock()
-		r.entries.each(func(m *Method) { methods[m.Target.Name] = append(methods[m.Target.Name], m) })
+		for _, m := range r.entries.all() {
+			methods[m.Target.Name] = append(methods[m.Target.Name], m)
+		}
 		r.mu.Unlock()
 	}
 	w := snapshot.Writer{To: to}
@@ -131,14 +126,10 @@ func (r *Registry) WriteSnapshot(to io.Writer) error {
 
 func (m *Method) knowledge(now time.Time) *snapshot.Method {
 	known := &snapshot.Method{Knowledge: m.Learner.Knowledge(now), Classes: map[string]learn.Knowledge{}}
-	cs := m.classes.Load()
-	if cs == nil {
-		return known
-	}
-	cs.mu.Lock()
-	maps.Copy(known.Classes, cs.taken)
-	cs.mu.Unlock()
-	for _, c := range cs.current() {
+	m.classes.mu.Lock()
+	maps.Copy(known.Classes, m.classes.taken)
+	m.classes.mu.Unlock()
+	for _, c := range m.classes.current() {
 		if k := c.Learner.Knowledge(now); len(k.Primaries) > 0 {
 			known.Classes[c.name] = k
 		}

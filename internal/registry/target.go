@@ -37,9 +37,8 @@ type Target struct {
 	oneConnection oneConnection
 	firstCalls    firstCalls
 
-	methods     sync.Map // full name → *Method
-	count       int      // methods; guarded by Registry.mu
-	connections []string // the targets to which WithTargetName gives the name; guarded by Registry.mu
+	methods sync.Map // full name → *Method
+	count   int      // methods; guarded by Registry.mu
 }
 
 // Method is the state of one method of one target.
@@ -55,10 +54,10 @@ type Method struct {
 
 	settings atomic.Pointer[settings.Settings] // the newest that a call has needed
 	own      *budget.Bucket                    // nil if it never had one; guarded by Registry.mu
-	classes  atomic.Pointer[Classes]           // of requests; nil if it never had a class function
+	classes  classes                           // of requests
 	guard    guard.Method
-	noPolicy atomic.Bool             // WithOtherBackendOnly found no policy of package balancer
-	history  atomic.Pointer[history] // nil before the first sample
+	noPolicy atomic.Bool // WithOtherBackendOnly found no policy of package balancer
+	history  history
 	memory   sketch.Meter
 	entry    entry
 }
@@ -69,14 +68,6 @@ func (r *Registry) targetNamed(name string) *Target {
 		return nil
 	}
 	return find[Target](&r.targets, name)
-}
-
-// targetOf returns the target of a connection; nil if nothing is known of it.
-func (r *Registry) targetOf(connection string) *Target {
-	if r.config.Load().TargetName == nil {
-		return r.targetNamed(connection)
-	}
-	return find[Target](&r.connections, connection)
 }
 
 func (t *Target) find(methodName string) *Method {
@@ -96,9 +87,10 @@ func find[T any](in *sync.Map, name string) *T {
 // Method returns the entry of a method, for a call that begins. It makes the entry if there is none, and removes entries
 // that are idle or exceed the memory.
 func (r *Registry) Method(connection, methodName string, now time.Time) *Method {
-	m := r.targetOf(connection).find(methodName)
+	target := r.nameOf(connection)
+	m := r.targetNamed(target).find(methodName)
 	if m == nil {
-		m = r.add(connection, methodName, now)
+		m = r.add(target, methodName, now)
 	}
 	at := now.Sub(r.epoch)
 	if due := r.sweep.Load(); at > due && r.sweep.CompareAndSwap(due, at+sweepEvery) {
@@ -111,12 +103,10 @@ func (r *Registry) Method(connection, methodName string, now time.Time) *Method 
 	return m
 }
 
-func (r *Registry) add(connection, methodName string, now time.Time) *Method {
-	name := r.nameOf(connection) // before the lock, as it may call the user's function
+func (r *Registry) add(target, methodName string, now time.Time) *Method {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	t := r.addTarget(name, now)
-	r.remember(connection, t)
+	t := r.addTarget(target, now)
 	if m := t.find(methodName); m != nil { // another call was faster
 		return m
 	}
@@ -146,6 +136,7 @@ func (r *Registry) newMethod(t *Target, name string) *Method {
 	m.guard.Join(&t.guard)
 	m.memory.PartOf(&r.memory)
 	m.memory.Add(methodBytes + allocated(name))
+	m.settings.Store(&settings.Settings{Config: &settings.Config{}}) // what outlives settings is taken from these
 	s := m.resolve(r.config.Load())
 	m.settings.Store(s)
 	m.learn(s.Learning, &m.Learner, &m.memory, "")
@@ -179,72 +170,37 @@ func (m *Method) learn(c *learn.Config, l *learn.Learner, memory *sketch.Meter, 
 	})
 }
 
-const maxTargetName = 1024 // bytes
+const (
+	maxTargetName = 1024 // bytes
 
-func (r *Registry) nameOf(connection string) string {
-	if r.config.Load().TargetName == nil {
-		return connection
-	}
-	if t := r.targetOf(connection); t != nil {
-		return t.Name
-	}
-	name := r.config.Load().TargetName(connection)
-	if len(name) > maxTargetName {
-		name = strings.ToValidUTF8(name[:maxTargetName], "")
-	}
-	return name
-}
+	// namesShare is the divisor for the part of the memory that names may take: one eighth.
+	namesShare = 8
+)
 
-// namesShare is the divisor for the part of the memory that the keys of Registry.connections may take: one eighth.
-const namesShare = 8
-
-// remember stores the target of a connection, so that its next call need not ask WithTargetName. r.mu must be held.
+// nameOf returns the name of a connection's target. It asks WithTargetName when a connection is new.
 //
 // The number of connections with one name is not bounded. If all of them take too much memory, all are forgotten. Those in
 // use are stored again with their next call.
-func (r *Registry) remember(connection string, t *Target) {
-	if r.config.Load().TargetName == nil || r.targetOf(connection) != nil {
-		return
+func (r *Registry) nameOf(connection string) string {
+	c := r.config.Load()
+	if c.TargetName == nil {
+		return connection
 	}
-	if r.entries.names > r.config.Load().MaxMemory/namesShare {
-		r.targets.Range(func(_, t any) bool {
-			r.forget(t.(*Target))
-			return true
-		})
+	if name, known := r.names.Load(connection); known {
+		return name.(string)
 	}
-	connection = strings.Clone(connection)
-	t.connections = append(t.connections, connection)
-	r.connections.Store(connection, t)
-	r.countName(connection, 1)
-}
-
-// forget undoes remember for all connections of a target. r.mu must be held.
-func (r *Registry) forget(t *Target) {
-	for _, connection := range t.connections {
-		r.connections.Delete(connection)
-		r.countName(connection, -1)
+	name := c.TargetName(connection) // without the lock, as it is the user's function
+	if len(name) > maxTargetName {
+		name = strings.ToValidUTF8(name[:maxTargetName], "")
 	}
-	t.connections = nil
-}
-
-func (r *Registry) countName(connection string, sign int64) {
-	bytes := sign * (allocated(connection) + mapShare)
-	r.entries.names += bytes
-	r.memory.Add(bytes)
-}
-
-// connectionTargets returns, for each name, the targets of the connections that have it.
-func (r *Registry) connectionTargets() map[string][]string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	named := map[string][]string{}
-	r.targets.Range(func(name, t any) bool {
-		if r.config.Load().TargetName == nil {
-			named[name.(string)] = []string{name.(string)}
-		} else {
-			named[name.(string)] = t.(*Target).connections
-		}
-		return true
-	})
-	return named
+	if r.namesMemory.Bytes() > c.MaxMemory/namesShare {
+		r.names.Clear()
+		r.namesMemory.Add(-r.namesMemory.Bytes())
+	}
+	if _, known := r.names.LoadOrStore(strings.Clone(connection), strings.Clone(name)); !known {
+		r.namesMemory.Add(allocated(connection) + allocated(name) + mapShare)
+	}
+	return name
 }
