@@ -122,7 +122,7 @@ func (c *Call) Follow(hedges int) (longest time.Duration) {
 		return 0
 	}
 	c.Record.FollowPrimary()
-	return c.loser.Longest()
+	return c.loser.Longest
 }
 
 // Followed implements [race.Policy]. A good answer is still to come after a poor one, as after a failure. The user is not asked about

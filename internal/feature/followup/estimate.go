@@ -10,24 +10,15 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// tally is what some slots hold together: calls, by weight.
+// tally is what some slots hold together.
 type tally struct {
-	known, spread, gaveUp sketch.Counts // as in a slot
-	cutWaited, waited     sketch.Counts // by what callers waited: those whose primary was cut short, and all who did not give up
-	took, longer          sketch.Counts // by what primaries took without hedging, and those of which a lower bound is known
-	calls                 float64
-	hedged, cut           float64
-	hedges                float64
-	pairs                 []pair
-	squares               float64 // the sum of w² of the pairs
-	followed              int     // losers that have ended
-}
-
-// pair is a followed call: what its primary took, and what its caller waited.
-type pair struct {
-	took, waited time.Duration
-	answered     bool
-	weight       float64
+	calls
+	waited       sketch.Counts // by what callers waited: all who did not give up
+	took, longer sketch.Counts // by what primaries took without hedging, and those of which a lower bound is known
+	all, losers  float64       // how many calls, and how many of them had their primary cut short
+	pairs        []Loser       // followed calls: what the primary took, and what the caller waited
+	squares      float64       // the sum of w² of the pairs
+	followed     int           // losers that have ended
 }
 
 // sum adds up slots, at now. Without enough followed losers, those that were cut short count as lower bounds.
@@ -36,31 +27,29 @@ func sum(slots []*slot, now time.Time) *tally {
 	drawn := 0.0
 	for _, s := range slots {
 		t.known, t.spread = t.known.Plus(s.known), t.spread.Plus(s.spread)
-		t.gaveUp, t.cutWaited = t.gaveUp.Plus(s.gaveUp), t.cutWaited.Plus(s.cut)
-		t.hedged += float64(s.hedged)
-		t.hedges += float64(s.hedges)
+		t.gaveUp, t.cut = t.gaveUp.Plus(s.gaveUp), t.cut.Plus(s.cut)
+		t.hedged, t.hedges = t.hedged+s.hedged, t.hedges+s.hedges
 		for _, l := range s.followed {
-			p := pair{took: l.took, waited: l.waited, answered: l.answered, weight: l.weight}
-			if l.over {
+			p := *l
+			if p.over {
 				t.followed++
 			} else {
-				p.took = max(now.Sub(l.began), l.waited)
+				p.took = max(now.Sub(p.began), p.waited)
 			}
 			t.pairs = append(t.pairs, p)
 			drawn += p.weight
 		}
 	}
-	t.waited, t.cut = t.known.Plus(t.cutWaited), t.cutWaited.Total()
-	t.hedged += t.cut
-	t.calls = t.waited.Total() + t.gaveUp.Total()
+	t.waited, t.losers = t.known.Plus(t.cut), t.cut.Total()
+	t.all = t.waited.Total() + t.gaveUp.Total()
 	if !t.measured() {
-		t.took, t.longer = t.known, t.gaveUp.Plus(t.cutWaited)
+		t.took, t.longer = t.known, t.gaveUp.Plus(t.cut)
 		return t
 	}
 	var answered, running sketch.Counts
 	for i := range t.pairs {
 		p := &t.pairs[i]
-		p.weight *= t.cut / drawn // together they weigh as many as were cut short
+		p.weight *= t.losers / drawn // together they weigh as many as were cut short
 		t.squares += p.weight * p.weight
 		if p.answered {
 			answered.Add(p.took, p.weight)
@@ -159,19 +148,19 @@ func (t *tally) chance(beyond float64, x curve) func(b int, part float64) float6
 		early[b] += early[b-1]
 	}
 	for _, p := range t.pairs {
-		losers[sketch.Bucket(p.took)] += p.weight / t.cut
+		losers[sketch.Bucket(p.took)] += p.weight / t.losers
 	}
 	known := survival(t.known, t.gaveUp)
 	return func(b int, part float64) float64 {
 		even := part * (1 - part)
-		v := t.calls * (beyond*(1-beyond) - even*(x.within(b, 0)-x.Beyond(b)))
+		v := t.all * (beyond*(1-beyond) - even*(x.within(b, 0)-x.Beyond(b)))
 		v += early[b]*beyond*beyond + (early[len(early)-1]-early[b])*(1-beyond)*(1-beyond)
-		if t.cut > 0 {
-			p := (beyond*t.calls - (t.calls-t.cut)*known.within(b, part)) / t.cut // the share of losers beyond
+		if t.losers > 0 {
+			p := (beyond*t.all - (t.all-t.losers)*known.within(b, part)) / t.losers // the share of losers beyond
 			p = min(max(p, 0), 1)
-			v += max(p*(1-p)-even*losers[b], 0) * max(t.squares-t.cut, 0)
+			v += max(p*(1-p)-even*losers[b], 0) * max(t.squares-t.losers, 0)
 		}
-		return math.Sqrt(max(v, 0)) / t.calls
+		return math.Sqrt(max(v, 0)) / t.all
 	}
 }
 
@@ -186,15 +175,15 @@ func (m *Method) Measure(now time.Time) (g stats.Gain) {
 		over = now.Sub(m.slots[0].start)
 	}
 	m.mu.Unlock()
-	if t.calls == 0 {
+	if t.all == 0 {
 		return g
 	}
 	g = stats.Gain{
-		Over: over, Calls: int64(t.calls), Followed: t.followed, Measured: t.measured(),
+		Over: over, Calls: int64(t.all), Followed: t.followed, Measured: t.measured(),
 		NothingToGain: m.NothingToGain(), Percentile: 100 * q,
 		Unhedged: t.interval(q),
 		Hedged:   survival(t.waited, t.gaveUp).quantile(1 - q),
-		Load:     t.hedges / t.calls,
+		Load:     t.hedges / t.all,
 	}
 	if t.measured() {
 		t.save(&g)
@@ -204,16 +193,16 @@ func (m *Method) Measure(now time.Time) (g stats.Gain) {
 
 func (t *tally) save(g *stats.Gain) {
 	saved, helped, byThese := 0.0, 0.0, 0.0
-	var spared []pair
-	slices.SortFunc(t.pairs, func(a, b pair) int { return cmp.Compare(a.saved(), b.saved()) })
+	var spared []Loser
+	slices.SortFunc(t.pairs, func(a, b Loser) int { return cmp.Compare(a.saved(), b.saved()) })
 	for _, p := range t.pairs {
 		saved += p.weight * float64(p.saved())
 		if float64(p.saved()) > tooLittle*float64(p.took) {
 			spared, helped, byThese = append(spared, p), helped+p.weight, byThese+p.weight*float64(p.saved())
 		}
 	}
-	g.Saved, g.SavedPerHedge = time.Duration(saved/t.calls), time.Duration(saved/t.hedges)
-	g.Helped, g.SavedNothing = helped/t.calls, 1-helped/t.hedged
+	g.Saved, g.SavedPerHedge = time.Duration(saved/t.all), time.Duration(saved/t.hedges)
+	g.Helped, g.SavedNothing = helped/t.all, 1-helped/t.hedged
 	sum := 0.0
 	for _, p := range spared {
 		g.SavedPerHelped = time.Duration(byThese / helped)
@@ -227,4 +216,4 @@ func (t *tally) save(g *stats.Gain) {
 }
 
 // saved is how much less the caller waited; at least that if the primary did not answer.
-func (p pair) saved() time.Duration { return p.took - p.waited }
+func (l Loser) saved() time.Duration { return l.took - l.waited }

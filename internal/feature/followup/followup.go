@@ -36,23 +36,19 @@ const (
 	enoughTimes = 10
 )
 
-// Room bounds the losers of a target that are followed at the same time. The zero value is ready for use, and the nil Room has
-// no bound. All methods may be called concurrently.
+// Room bounds the losers of a target that are followed at the same time. The zero value is ready for use, and may be
+// used concurrently.
 type Room struct{ taken atomic.Int32 }
 
 func (r *Room) take() bool {
-	if r == nil || r.taken.Add(1) <= atOnce {
+	if r.taken.Add(1) <= atOnce {
 		return true
 	}
 	r.leave()
 	return false
 }
 
-func (r *Room) leave() {
-	if r != nil {
-		r.taken.Add(-1)
-	}
-}
+func (r *Room) leave() { r.taken.Add(-1) }
 
 // Method follows losers of the calls of one method: about one a second, and none of the calls that are not drawn. The nil
 // Method draws none. All methods may be called concurrently.
@@ -143,7 +139,9 @@ func (m *Method) Add(now time.Time, c Call) *Loser {
 	s := m.slot(now)
 	defer m.weigh(s)
 	m.takePace(now)
-	s.hedges += c.Hedges
+	if c.Hedges > 0 {
+		s.hedged, s.hedges = s.hedged+1, s.hedges+float64(c.Hedges)
+	}
 	if !c.CutShort {
 		s.count(&c)
 		return nil
@@ -159,9 +157,9 @@ func (m *Method) Add(now time.Time, c Call) *Loser {
 	if m.running || len(s.followed) == mostFollowed || !m.room.take() {
 		return nil
 	}
-	l := &Loser{began: now.Add(-c.Wait), waited: c.Wait, weight: m.carried, longest: race.Patience}
+	l := &Loser{began: now.Add(-c.Wait), waited: c.Wait, weight: m.carried, Longest: race.Patience}
 	if m.nothing.Load() {
-		l.longest = min(race.Patience, max(enoughTimes*c.Wait, time.Millisecond))
+		l.Longest = min(race.Patience, max(enoughTimes*c.Wait, time.Millisecond))
 	}
 	m.running, m.carried = true, 0
 	s.followed = append(s.followed, l)

@@ -54,7 +54,7 @@ func TestDraw_AsManyAsAreUseful(t *testing.T) {
 func TestDraw_FewOfABusyMethod(t *testing.T) {
 	const rate = 20_000
 	for _, known := range []int{0, 30} {
-		m, now, drawn := followup.New(5, 0.99, 1, nil, nil), time.Unix(1e9, 0), 0.0
+		m, now, drawn := followup.New(5, 0.99, 1, nil, new(followup.Room)), time.Unix(1e9, 0), 0.0
 		for range known {
 			l := m.Add(now, followup.Call{Share: 1, Wait: time.Millisecond, Late: true, Hedges: 1, CutShort: true})
 			m.Followed(now, l, time.Second, true)
@@ -85,7 +85,7 @@ func near(t *testing.T, what string, got, want, within float64) {
 // TestDraw_FollowsFromTheSeed: the same calls are drawn for the same seed, and others for another.
 func TestDraw_FollowsFromTheSeed(t *testing.T) {
 	draws := func(seed uint64) (all [64]float32) {
-		m := followup.New(5, 0.99, seed, nil, nil)
+		m := followup.New(5, 0.99, seed, nil, new(followup.Room))
 		for i := range all {
 			all[i] = m.Draw()
 		}
@@ -111,7 +111,7 @@ func TestNil(t *testing.T) {
 // TestMemory: what a method takes is counted and stays under 180 KB, whatever calls take.
 func TestMemory(t *testing.T) {
 	var meter sketch.Meter
-	m, now := followup.New(100, 0.99, 1, &meter, nil), start
+	m, now := followup.New(100, 0.99, 1, &meter, new(followup.Room)), start
 	empty := meter.Bytes()
 	for i := range 400_000 {
 		now = now.Add(10 * time.Millisecond)
@@ -131,7 +131,7 @@ func TestMemory(t *testing.T) {
 
 // TestConcurrent: calls end, losers end and others read, all at once.
 func TestConcurrent(t *testing.T) {
-	m := followup.New(100, 0.99, 1, nil, nil)
+	m := followup.New(100, 0.99, 1, nil, new(followup.Room))
 	var all sync.WaitGroup
 	for g := range 4 {
 		all.Go(func() {
@@ -157,7 +157,7 @@ func TestConcurrent(t *testing.T) {
 
 // BenchmarkUndrawn is what a call costs that is neither late nor drawn.
 func BenchmarkUndrawn(b *testing.B) {
-	m := followup.New(5, 0.99, 1, nil, nil)
+	m := followup.New(5, 0.99, 1, nil, new(followup.Room))
 	m.Configure(1e-9, 0.99)
 	for b.Loop() {
 		m.Add(start, followup.Call{Share: m.Draw(), Wait: time.Millisecond})
@@ -166,7 +166,7 @@ func BenchmarkUndrawn(b *testing.B) {
 
 // BenchmarkLate is what a call costs that was hedged.
 func BenchmarkLate(b *testing.B) {
-	m := followup.New(5, 0.99, 1, nil, nil)
+	m := followup.New(5, 0.99, 1, nil, new(followup.Room))
 	for b.Loop() {
 		m.Add(start, followup.Call{Wait: time.Millisecond, Late: true, Hedges: 1, CutShort: true})
 	}

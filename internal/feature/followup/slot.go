@@ -19,33 +19,34 @@ const (
 	mostFollowed = 256
 )
 
-// slot holds the calls that ended in a part of the window, by weight.
-type slot struct {
-	start time.Time
-
-	known  sketch.Counts // calls whose primary answered: 1 if a hedge was due, and else 1/share
+// calls are calls that have ended, by weight.
+type calls struct {
+	known  sketch.Counts // those whose primary answered: 1 if a hedge was due, and else 1/share
 	spread sketch.Counts // of those without a hedge that was due, the sum of w·(w − 1)
-	gaveUp sketch.Counts // calls whose callers left, or whose deadlines passed, before any answer; weighed as known
-	cut    sketch.Counts // calls whose primary was cut short, by what the caller waited
+	gaveUp sketch.Counts // those whose callers left, or whose deadlines passed, before any answer; weighed as known
+	cut    sketch.Counts // those whose primary was cut short, by what the caller waited
 
-	hedged   int // hedged calls whose primary was not cut short
-	hedges   int
+	hedged, hedges float64 // hedged calls, and their hedges
+}
+
+// slot holds the calls that ended in a part of the window.
+type slot struct {
+	calls
+	start    time.Time
 	followed []*Loser
 	metered  int64
 }
 
 // Loser is a primary that was cut short and is followed.
 type Loser struct {
+	Longest time.Duration // that it is to run on
+
 	began          time.Time
 	waited         time.Duration // by the caller
 	took           time.Duration // by the primary
-	longest        time.Duration // that it runs on
 	weight         float64
 	over, answered bool
 }
-
-// Longest is for how long the loser is to run on at most.
-func (l *Loser) Longest() time.Duration { return l.longest }
 
 func (m *Method) slot(now time.Time) *slot {
 	if len(m.slots) > 0 {
@@ -71,9 +72,6 @@ func (m *Method) next(now time.Time) *slot {
 
 // count counts a call whose primary was not cut short by a hedge.
 func (s *slot) count(c *Call) {
-	if c.Hedges > 0 {
-		s.hedged++
-	}
 	weight := 1.0
 	if !c.Late {
 		weight = 1 / float64(c.Share)

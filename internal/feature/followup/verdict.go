@@ -30,9 +30,8 @@ func (m *Method) look(now time.Time) {
 		}
 		return
 	}
-	t := sum(m.lately(), now)
-	likely, sure := t.nothing(m.target)
-	if m.likely = likely; sure {
+	var sure bool
+	if m.likely, sure = sum(m.lately(), now).nothing(m.target); sure {
 		m.turn(now, true)
 	}
 }
@@ -77,8 +76,8 @@ func (t *tally) nothing(q float64) (likely, sure bool) {
 func (t *tally) excess(beyond, gain float64) (excess, sd float64) {
 	wait := survival(t.waited, t.gaveUp).quantile(beyond)
 	bar := float64(wait) / (1 - gain)
-	known, cut := survival(t.known, t.gaveUp), survival(t.cutWaited, nil)
-	one := t.cut / float64(len(t.pairs))
+	known, cut := survival(t.known, t.gaveUp), survival(t.cut, nil)
+	one := t.losers / float64(len(t.pairs))
 	mean, first, second := one, one*one, one*one // sums of w·h, w²·h and w²·h², where h is the share of a pair
 	for _, p := range t.pairs {
 		h := 1.0
@@ -87,10 +86,10 @@ func (t *tally) excess(beyond, gain float64) (excess, sd float64) {
 		}
 		mean, first, second = mean+p.weight*h, first+p.weight*p.weight*h, second+p.weight*p.weight*h*h
 	}
-	mean /= t.cut + one
+	mean /= t.losers + one
 	variance := second - 2*mean*first + mean*mean*(t.squares+one*one)
-	longer := (t.calls - t.cut) * known.at(time.Duration(bar))
-	return (longer+t.cut*mean)/t.calls - beyond, math.Sqrt(max(variance, 0)) / t.calls
+	longer := (t.all - t.losers) * known.at(time.Duration(bar))
+	return (longer+t.losers*mean)/t.all - beyond, math.Sqrt(max(variance, 0)) / t.all
 }
 
 // gains reports whether the newest losers took longer than callers waited, by more than too little and one standard

@@ -81,17 +81,17 @@ func TestNothingToGain_OneProcessor(t *testing.T) {
 
 // TestLongest: a loser is followed for 30 s. Where there is nothing to gain, it is followed for ten times what its caller waited.
 func TestLongest(t *testing.T) {
-	m, now := followup.New(100, 0.9, 1, nil, nil), start
+	m, now := followup.New(100, 0.9, 1, nil, new(followup.Room)), start
 	cut := followup.Call{Share: 1, Wait: 20 * time.Millisecond, Late: true, Hedges: 1, CutShort: true}
 	for !m.NothingToGain() && now.Before(start.Add(time.Hour)) {
 		now = now.Add(time.Second)
 		l := m.Add(now, cut)
-		if l.Longest() != 30*time.Second {
-			t.Fatal(l.Longest())
+		if l.Longest != 30*time.Second {
+			t.Fatal(l.Longest)
 		}
 		m.Followed(now, l, cut.Wait, true)
 	}
-	if l := m.Add(now, cut); !m.NothingToGain() || l.Longest() != 200*time.Millisecond {
-		t.Error(m.NothingToGain(), l.Longest())
+	if l := m.Add(now, cut); !m.NothingToGain() || l.Longest != 200*time.Millisecond {
+		t.Error(m.NothingToGain(), l.Longest)
 	}
 }

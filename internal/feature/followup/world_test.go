@@ -127,7 +127,7 @@ type world struct {
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func newWorld(seed uint64, draw distribution, rate float64) *world {
-	w := &world{m: followup.New(5, 0.99, seed, nil, nil), rng: rand.New(rand.NewPCG(seed, 1)), rate: rate, late: 0.92, now: start}
+	w := &world{m: followup.New(5, 0.99, seed, nil, new(followup.Room)), rng: rand.New(rand.NewPCG(seed, 1)), rate: rate, late: 0.92, now: start}
 	w.change(draw)
 	return w
 }
