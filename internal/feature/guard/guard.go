@@ -110,11 +110,12 @@ func (m *Method) Failed(now time.Time, t Traffic) {
 	if !within(now, m.own.sent, hedged) {
 		return
 	}
+	j, calls := &m.own, t.Method
 	if m.target.failed.joins(now, t, &m.failed, memory) {
-		m.target.whole.failed(now, t.Target)
-	} else {
-		m.own.failed(now, t.Method)
+		j, calls = &m.target.whole, t.Target
 	}
+	j.trial.failed(now, calls)
+	j.watch()
 }
 
 func (m *Method) advance(now time.Time, t Traffic) {

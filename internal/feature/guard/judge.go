@@ -84,15 +84,10 @@ func (j *judge) reduce(now time.Time, missing float64, why stats.GuardReason) {
 		j.since = now
 	}
 	j.missing, j.why = min(missing, 1-least), why
-	j.watching.Store(true)
+	j.watch()
 }
 
-func (j *judge) failed(now time.Time, calls float64) {
-	j.trial.failed(now, calls)
-	if j.trial.running {
-		j.watching.Store(true)
-	}
-}
+func (j *judge) watch() { j.watching.Store(j.missing > 0 || j.trial.running) }
 
 // advance brings everything to now: what has grown since the last time, and pauses and trials that have ended.
 func (j *judge) advance(now time.Time, calls float64) {
@@ -111,7 +106,7 @@ func (j *judge) advance(now time.Time, calls float64) {
 		j.recovery = maxRecovery
 		j.reduce(now, 1, stats.GuardGuilty)
 	}
-	j.watching.Store(j.missing > 0 || j.trial.running)
+	j.watch()
 	j.last, j.calls = now, calls
 }
 

@@ -39,13 +39,11 @@ func (o Observer) Ended(c feature.Call, e feature.End) {
 // calls alone.
 func (o Observer) raced(c *feature.Call, e feature.End) {
 	r := e.Race
-	proven := c.Estimate != nil && proves(r)
-	if proven {
+	if c.Estimate != nil && proves(r) {
 		c.Teach(func(l *learn.Learner) { l.Hedged(r.Winner > 0 && codeset.Answers.HasStatus(r.Err)) })
-	}
-	if proven && !e.Headers {
-		first := r.Attempts[1].SentAt
-		c.Teach(func(l *learn.Learner) { l.HedgedCall(first, r.DeliveredAt-first, c.MaxHedges) })
+		if first := r.Attempts[1].SentAt; !e.Headers {
+			c.Teach(func(l *learn.Learner) { l.HedgedCall(first, r.DeliveredAt-first, c.MaxHedges) })
+		}
 	}
 	if !o.Hedges || !e.Headers && (r.PoorAnswers() > 0 || r.Repeated) {
 		return
