@@ -18,12 +18,16 @@ import (
 type Backend struct {
 	SubConn balancer.SubConn // as the policy's parent knows it
 
-	roster  *Roster
-	address string
-	name    string // the first of the addresses, for people
-	number  int    // of the connection, if its address has several
+	roster *Roster
+	id
+	name string // the first of the addresses, for people
 
 	silence silence
+}
+
+type id struct {
+	address string // all of them
+	number  int    // of the connection, if its address has several
 }
 
 // NewBackend returns the backend behind sc, which connects to one of the addresses. Where each address has several
@@ -35,20 +39,16 @@ func (r *Roster) NewBackend(sc balancer.SubConn, addresses []resolver.Address, n
 	for _, a := range addresses {
 		key.WriteString(a.Addr + "\x00" + a.ServerName + "\x00")
 	}
-	b := &Backend{SubConn: sc, roster: r, address: key.String(), number: number}
+	b := &Backend{SubConn: sc, roster: r, id: id{key.String(), number}}
 	if len(addresses) > 0 {
 		b.name = addresses[0].Addr
 	}
 	return b
 }
 
-func (b *Backend) same(other *Backend) bool {
-	return other != nil && (b == other || b.number == other.number && b.address == other.address)
-}
+func (b *Backend) same(other *Backend) bool { return other != nil && b.id == other.id }
 
-func (b *Backend) sameAddress(other *Backend) bool {
-	return other != nil && (b == other || b.address == other.address)
-}
+func (b *Backend) sameAddress(other *Backend) bool { return other != nil && b.address == other.address }
 
 // Roster lists the ready backends of one load-balancing policy of package balancer, in use on a connection.
 type Roster struct {
@@ -108,12 +108,8 @@ type Census struct {
 
 // Count returns what is ready on the connections to the targets; nothing without a policy. Silent is in the order of Since.
 func Count(targets ...string) Census {
-	type connection struct {
-		address string
-		number  int
-	}
 	var c Census
-	addresses, connections := map[string]struct{}{}, map[connection]struct{}{}
+	addresses, connections := map[string]struct{}{}, map[id]struct{}{}
 	rosters.mu.Lock()
 	defer rosters.mu.Unlock()
 	for _, target := range targets {
@@ -121,7 +117,7 @@ func Count(targets ...string) Census {
 			c.Moved += r.moved.Load()
 			for _, b := range r.Ready() {
 				addresses[b.address] = struct{}{}
-				connections[connection{b.address, b.number}] = struct{}{}
+				connections[b.id] = struct{}{}
 				if since, silent := b.silentSince(); silent {
 					c.silent(b.name, since)
 				}
