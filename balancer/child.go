@@ -17,7 +17,6 @@ import (
 type child struct {
 	balancer.ClientConn // the parent's, for what passes through
 
-	policy   *policy
 	family   *family
 	number   int // in the family, and of its connections
 	balancer balancer.Balancer
@@ -35,21 +34,18 @@ type child struct {
 
 func newChild(f *family, number int) *child {
 	state := balancer.State{ConnectivityState: connectivity.Connecting, Picker: base.NewErrPicker(balancer.ErrNoSubConnAvailable)}
-	return &child{
-		ClientConn: f.policy.parent, policy: f.policy, family: f, number: number,
-		state: state, subConns: map[*subConn]struct{}{},
-	}
+	return &child{ClientConn: f.policy.parent, family: f, number: number, state: state, subConns: map[*subConn]struct{}{}}
 }
 
 // alive reports whether the child is in use or about to be, with policy.mu held.
 func (c *child) alive() bool {
-	inUse := c.family == c.policy.current || c.family == c.policy.pending
-	return inUse && slices.Contains(c.family.copies, c)
+	p := c.family.policy
+	return (c.family == p.current || c.family == p.pending) && slices.Contains(c.family.copies, c)
 }
 
 // UpdateState passes the family's state on.
 func (c *child) UpdateState(state balancer.State) {
-	p := c.policy
+	p := c.family.policy
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c.state, c.woken = state, false
@@ -60,13 +56,13 @@ func (c *child) UpdateState(state balancer.State) {
 
 // ResolveNow passes on the request of the latest child: addresses are of interest to no other.
 func (c *child) ResolveNow(opts resolver.ResolveNowOptions) {
-	if c.family == c.policy.latest() {
-		c.policy.parent.ResolveNow(opts)
+	if c.family == c.family.policy.latest() {
+		c.family.policy.parent.ResolveNow(opts)
 	}
 }
 
 func (c *child) NewSubConn(addresses []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
-	p := c.policy
+	p := c.family.policy
 	s := &subConn{child: c}
 	listener := opts.StateListener
 	opts.StateListener = func(state balancer.SubConnState) { s.changed(state, listener) }
@@ -99,13 +95,13 @@ func (c *child) UpdateAddresses(sc balancer.SubConn, addresses []resolver.Addres
 		s.UpdateAddresses(addresses)
 		return
 	}
-	c.policy.parent.UpdateAddresses(sc, addresses)
+	c.family.policy.parent.UpdateAddresses(sc, addresses)
 }
 
 // exitIdle makes the child connect, on a goroutine of its own, because the caller may hold locks of the child's. policy.mu
 // must be held, and the policy open.
 func (c *child) exitIdle() {
-	c.policy.closing.Go(func() {
+	c.family.policy.closing.Go(func() {
 		c.delivering.Lock()
 		defer c.delivering.Unlock()
 		if !c.closed {
@@ -121,10 +117,10 @@ func (c *child) close() {
 	c.balancer.Close()
 	c.delivering.Unlock()
 
-	c.policy.mu.Lock()
+	c.family.policy.mu.Lock()
 	left := c.subConns
 	c.subConns = nil
-	c.policy.mu.Unlock()
+	c.family.policy.mu.Unlock()
 	for s := range left {
 		s.SubConn.Shutdown()
 	}

@@ -2,7 +2,7 @@ package balancer
 
 import (
 	"cmp"
-	"errors"
+	"fmt"
 	"sync"
 
 	"google.golang.org/grpc/balancer"
@@ -28,8 +28,6 @@ type policy struct {
 	closing sync.WaitGroup // children that close on goroutines of their own
 }
 
-var errClosed = errors.New("hedge: " + Name + ": closed")
-
 // latest is the family that resolver updates are for, nil if there is none.
 func (p *policy) latest() *family {
 	p.mu.Lock()
@@ -49,22 +47,22 @@ func (p *policy) UpdateClientConnState(state balancer.ClientConnState) error {
 			return err
 		}
 	}
-	p.place.SetSilence(c.silence)
-	latest.resize(c.connections, c.spread)
+	p.place.SetSilence(c.Silence)
+	latest.resize(c.Connections, c.Spread)
 	state.BalancerConfig = c.child
 	return latest.update(state)
 }
 
 // switchTo builds a family that takes over from the one there is, if any.
 func (p *policy) switchTo(c *config) (*family, error) {
-	f := &family{policy: p, builder: c.builder, spread: c.spread}
-	for n := range c.connections {
+	f := &family{policy: p, builder: c.builder, spread: c.Spread}
+	for n := range c.Connections {
 		f.copies = append(f.copies, newChild(f, n))
 	}
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
-		return nil, errClosed
+		return nil, fmt.Errorf("hedge: %s: closed", Name)
 	}
 	overtaken := p.pending
 	if p.current == nil {

@@ -72,13 +72,13 @@ func (s *subConn) Shutdown() {
 }
 
 func (s *subConn) UpdateAddresses(addresses []resolver.Address) {
-	s.update(func() { s.backend.Store(s.child.policy.place.NewBackend(s.SubConn, addresses, s.child.number)) })
+	s.update(func() { s.backend.Store(s.child.family.policy.place.NewBackend(s.SubConn, addresses, s.child.number)) })
 	s.SubConn.UpdateAddresses(addresses)
 }
 
 // update changes what is known of the connection, and the list of ready ones with it.
 func (s *subConn) update(change func()) {
-	p := s.child.policy
+	p := s.child.family.policy
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	change()
