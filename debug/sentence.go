@@ -57,11 +57,11 @@ func sentence(t stats.Method, config settings.Config) string {
 	}
 	b.WriteString(".")
 	if c.UnhedgedTail > 0 && c.MeasuredTail > 0 && !isMeasured(c) { // what is measured is of ten minutes: the notes compare it with the same
-		orMore := ""
+		unhedged := short(c.UnhedgedTail)
 		if c.IsLowerBound() {
-			orMore = " or more"
+			unhedged += " or more"
 		}
-		fmt.Fprintf(&b, " The tail is %s; without hedging it would be about %s%s.", short(c.MeasuredTail), short(c.UnhedgedTail), orMore)
+		fmt.Fprintf(&b, " The tail is %s; without hedging it would be about %s.", short(c.MeasuredTail), unhedged)
 	}
 	return b.String()
 }

@@ -9,11 +9,8 @@ import (
 // Set is a set of status codes, one bit each.
 type Set uint32
 
-const (
-	// MaxCode is the greatest code that gRPC defines.
-	MaxCode   = codes.Unauthenticated
-	everyCode = Set(1<<(MaxCode+1) - 1)
-)
+// MaxCode is the greatest code that gRPC defines.
+const MaxCode = codes.Unauthenticated
 
 // Answers are OK and the final statuses: those by which a server says that it looked at the request and answered.
 var Answers = Of(
@@ -36,7 +33,7 @@ func Of(cs ...codes.Code) Set {
 	return s
 }
 
-func AllBut(cs []codes.Code) Set { return everyCode &^ Of(cs...) }
+func AllBut(cs []codes.Code) Set { return (1<<(MaxCode+1) - 1) &^ Of(cs...) }
 
 // Has reports whether s holds a code that gRPC defines.
 func (s Set) Has(c codes.Code) bool { return s&(1<<c) != 0 }
