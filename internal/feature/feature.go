@@ -24,6 +24,11 @@ type Gate interface {
 	Admit(*Due) Verdict
 }
 
+// A GateFunc is a gate that is a function.
+type GateFunc func(*Due) Verdict
+
+func (g GateFunc) Admit(d *Due) Verdict { return g(d) }
+
 // A Payer is a gate that takes something for a hedge. It gets it back when the hedge was not sent after all.
 type Payer interface {
 	Gate
@@ -113,8 +118,7 @@ type Drawn struct {
 func (c *Call) Draw(turn int, now time.Time) bool {
 	if turn != c.Drawn.Turn {
 		e := c.Estimate
-		c.Drawn.Turn = turn
-		c.Drawn.Send = e == nil || e.Probability >= 1 || c.Learned.Draw(e.Probability)
+		c.Drawn = Drawn{turn, e == nil || e.Probability >= 1 || c.Learned.Draw(e.Probability)}
 		if c.Drawn.Send && e != nil && e.Trickle != nil {
 			c.Drawn.Send, _ = e.Trickle.Pay(now, true, 1)
 		}

@@ -36,10 +36,6 @@ type entry struct {
 	idleSince time.Duration // after the registry's epoch, to the minute
 }
 
-func (e *entries) add(m *Method, at time.Duration) {
-	m.entry = entry{list: &e.fresh, element: e.fresh.PushBack(m), seen: 1, idleSince: at}
-}
-
 func (e *entries) all() []*Method {
 	var all []*Method
 	for _, l := range []*list.List{&e.fresh, &e.kept} {
@@ -79,12 +75,8 @@ func (e *entries) next() *Method {
 
 // makeRoom removes methods until memory is a little below its bound, for the next new method. r.mu must be held.
 func (r *Registry) makeRoom() {
-	most := r.config.Load().MaxMemory
-	if r.memory.Bytes() <= most {
-		return
-	}
 	r.entries.crowded = true
-	for r.memory.Bytes() > most-most/256 {
+	for most := r.config.Load().MaxMemory; r.memory.Bytes() > most-most/256; {
 		m := r.entries.leastUsed()
 		if m == nil {
 			return

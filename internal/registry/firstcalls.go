@@ -41,7 +41,11 @@ func (r *Registry) NothingSelected(target string) (n settings.NothingSelected, n
 }
 
 func (t *Target) nothingSelected(c *settings.Config) settings.NothingSelected {
-	n := settings.NothingSelected{Target: t.Name, Why: whyNothingSelected(c)}
+	why := "name the methods that only read with WithReadOnlyMethods"
+	if c.ServiceConfig != nil && len(c.Methods) == 0 && len(c.ReadOnly) == 0 && !c.IdempotentOnly {
+		why = "no service config has a hedgingPolicy for their methods"
+	}
+	n := settings.NothingSelected{Target: t.Name, Why: "none of the first 100 calls was selected for hedging: " + why}
 	t.methods.Range(func(name, _ any) bool {
 		n.Methods = append(n.Methods, name.(string))
 		return true
@@ -50,12 +54,4 @@ func (t *Target) nothingSelected(c *settings.Config) settings.NothingSelected {
 	n.More = max(len(n.Methods)-mostSeen, 0)
 	n.Methods = n.Methods[:len(n.Methods)-n.More]
 	return n
-}
-
-func whyNothingSelected(c *settings.Config) string {
-	const none = "none of the first 100 calls was selected for hedging: "
-	if c.ServiceConfig != nil && len(c.Methods) == 0 && len(c.ReadOnly) == 0 && !c.IdempotentOnly {
-		return none + "no service config has a hedgingPolicy for their methods"
-	}
-	return none + "name the methods that only read with WithReadOnlyMethods"
 }

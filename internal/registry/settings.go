@@ -33,26 +33,23 @@ func (r *Registry) Update(c settings.Config) {
 // resolve makes the settings of the method, and sets what its target has in common with other methods: the share of the
 // budget and the limit of resets. r.mu must be held.
 func (m *Method) resolve(c *settings.Config) *settings.Settings {
-	t := c.ForTarget(m.Target.Name)
+	t, old := c.ForTarget(m.Target.Name), m.settings.Load()
 	s := c.For(t, m.Name, &m.Target.registry.pace)
 	s.ClassTurn = m.classTurn(s.Class)
 	m.Target.Budget.SetPercent(t.BudgetPercent)
 	m.Target.Resets.SetLimit(t.ResetLimit, time.Now())
 	m.Target.throttle = throttle.For(s.Throttling(), m.Target.throttle)
-	f := settings.Features{
+	s.PlugIn(settings.Features{
 		Pauses:   &m.Target.registry.pauses,
 		Resets:   &m.Target.Resets,
 		Throttle: m.Target.throttle,
-		Groups:   m.groupsFor(s.Control),
+		Groups:   control.For(s.Control/100, old.Groups, &m.memory),
 		FollowUp: m.followUpFor(s.FollowUpPercent, s.Learning.Target),
 		NoPolicy: &m.noPolicy,
 		Own:      m.ownBudget(s),
-	}
-	if s.Config.Guard {
-		f.Guard = &guard.Gate{Method: &m.guard, Traffic: m.traffic, Policy: s.Policy != nil}
-	}
-	s.PlugIn(f)
-	m.memory.Add(ruledBytes(s) - ruledBytes(m.settings.Load()))
+		Guard:    &guard.Gate{Method: &m.guard, Traffic: m.traffic, Policy: s.Policy != nil},
+	})
+	m.memory.Add(ruledBytes(s) - ruledBytes(old))
 	return s
 }
 
@@ -90,16 +87,6 @@ func (m *Method) ownBudget(s *settings.Settings) *budget.Bucket {
 	}
 	m.own.SetPercent(percent)
 	return m.own
-}
-
-// groupsFor returns the groups for a control group of so many percent: those there are, if theirs is that.
-func (m *Method) groupsFor(percent float64) *control.Groups {
-	old := m.settings.Load()
-	if old.Control == percent {
-		return old.Groups
-	}
-	old.Groups.Release()
-	return control.New(percent/100, &m.memory)
 }
 
 // followUpFor returns what follows so many percent of the method's losers: what there is, if any; nil for none.

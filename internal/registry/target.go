@@ -111,7 +111,7 @@ func (r *Registry) add(target, methodName string, now time.Time) *Method {
 		return m
 	}
 	m := r.newMethod(t, strings.Clone(methodName))
-	r.entries.add(m, now.Sub(r.epoch))
+	m.entry = entry{list: &r.entries.fresh, element: r.entries.fresh.PushBack(m), seen: 1, idleSince: now.Sub(r.epoch)}
 	return m
 }
 
@@ -148,16 +148,12 @@ func (r *Registry) newMethod(t *Target, name string) *Method {
 // learn prepares a learner of the method: its own, or one of a class, whose memory is counted.
 func (m *Method) learn(c *learn.Config, l *learn.Learner, memory *sketch.Meter, class string) {
 	r := m.Target.registry
-	var looked func(time.Time)
-	if class == "" {
-		looked = func(now time.Time) { r.sample(m, now) }
-	}
 	l.Start(c, learn.Place{
 		Budget:   m.Target.Budget,
 		Epoch:    r.epoch,
 		Memory:   memory,
 		Panicked: func() { m.Counters.Update(func(s *stats.Counts) { s.TriggerPanics++ }) },
-		Looked:   looked,
+		Looked:   func(now time.Time) { r.sample(m, now) },
 		Changed: func(choice *stats.Choice) {
 			traces := r.config.Load().Traces
 			if choice == nil {

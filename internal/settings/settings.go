@@ -40,7 +40,7 @@ type Settings struct {
 // Features are what the features keep of one method and of its target. It outlives settings. A nil feature is off.
 type Features struct {
 	Pauses   *pause.Pauses
-	Guard    *guard.Gate
+	Guard    *guard.Gate // is not asked with WithoutGuard
 	Resets   *resets.Resets
 	Throttle *throttle.Throttle // the target's
 	Groups   *control.Groups    // with a control group
@@ -81,19 +81,19 @@ func (s *Settings) PlugIn(f Features) {
 	s.gate(true, f.Pauses)
 	s.gate(true, gate.OfHedge{Unbudgeted: s.Unbudgeted()})
 	s.gate(f.Throttle != nil, f.Throttle)
-	s.gate(plain, gate.Deadline{})
+	s.gate(plain, feature.GateFunc(gate.Deadline))
 	s.gate(true, gate.Wanted{Learning: s.Learning})
-	s.gate(true, gate.Patience{})
-	s.gate(true, gate.Drawn{})
-	s.gate(plain, gate.Ready{})
+	s.gate(true, feature.GateFunc(gate.Patience))
+	s.gate(true, feature.GateFunc(gate.Drawn))
+	s.gate(plain, feature.GateFunc(gate.Ready))
 	s.gate(s.OtherBackendOnly, gate.OtherBackend{NoPolicy: f.NoPolicy})
 	s.gate(true, f.Resets)
-	s.gate(f.Guard != nil && !s.Unbudgeted(), f.Guard)
+	s.gate(s.Config.Guard && !s.Unbudgeted(), f.Guard)
 	s.gate(!s.Unbudgeted(), gate.Budget{})
 
 	s.observer(true, learning.Observer{Hedges: s.Trigger.Kind == AutoTrigger})
 	s.observer(f.Throttle != nil, f.Throttle)
-	s.observer(f.Guard != nil, f.Guard)
+	s.observer(s.Config.Guard, f.Guard)
 	s.observer(f.Groups != nil, f.Groups)
 	s.observer(f.FollowUp != nil, f.FollowUp)
 }

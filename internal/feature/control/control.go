@@ -24,8 +24,15 @@ type Groups struct {
 
 const compared = 10 * time.Minute
 
-// New returns nil without a control group.
-func New(share float64, memory *sketch.Meter) *Groups {
+// For returns the groups for a share of the calls: the old ones, if theirs is that; nil without a control group. No further call
+// joins old ones that it does not return. There may be none.
+func For(share float64, old *Groups, memory *sketch.Meter) *Groups {
+	if old != nil {
+		if old.share == share {
+			return old
+		}
+		old.memory.Release()
+	}
 	if share == 0 {
 		return nil
 	}
@@ -35,13 +42,6 @@ func New(share float64, memory *sketch.Meter) *Groups {
 	window := func() *sketch.Window { return sketch.NewIn(&g.memory, compared) }
 	g.hedgeable, g.unhedged, g.hedges = window(), window(), window()
 	return g
-}
-
-// Release says that no further call joins the groups, of which there may be none.
-func (g *Groups) Release() {
-	if g != nil {
-		g.memory.Release()
-	}
 }
 
 // Draw puts a call that may be hedged into a group.

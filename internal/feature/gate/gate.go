@@ -28,10 +28,8 @@ func (o OfHedge) Admit(d *feature.Due) feature.Verdict {
 	return feature.Never(stats.OfHedge)
 }
 
-// Deadline is the gate that refuses a hedge if an answer that takes the median would come after the deadline.
-type Deadline struct{}
-
-func (Deadline) Admit(d *feature.Due) feature.Verdict {
+// Deadline refuses a hedge if an answer that takes the median would come after the deadline.
+func Deadline(d *feature.Due) feature.Verdict {
 	deadline, ok := d.Context.Deadline()
 	return feature.Never(stats.DeadlineNear).If(ok && deadline.Sub(d.Now) <= d.Median())
 }
@@ -62,12 +60,10 @@ func (w Wanted) Admit(d *feature.Due) feature.Verdict {
 	return feature.Until(d.Delay).If(d.Age() < d.Delay)
 }
 
-// Patience is the gate that lets a primary find out whether a silent backend answers at all.
-type Patience struct{}
-
-// Admit holds the first hedge back for longer than the usual delay. Of the time until the call's deadline the primary gets a
-// quarter at most. A delay that was not learned says nothing about backends.
-func (Patience) Admit(d *feature.Due) feature.Verdict {
+// Patience lets a primary find out whether a silent backend answers at all: it holds the first hedge back for longer than the usual
+// delay. Of the time until the call's deadline the primary gets a quarter at most. A delay that was not learned says nothing about
+// backends.
+func Patience(d *feature.Due) feature.Verdict {
 	if !d.Slow || d.Turn != 1 || d.Estimate == nil {
 		return feature.Pass
 	}
@@ -79,18 +75,13 @@ func (Patience) Admit(d *feature.Due) feature.Verdict {
 	return feature.Until(until).If(d.Age() < until)
 }
 
-// Drawn is the gate that sends a share of the hedges that are due.
-type Drawn struct{}
-
-func (Drawn) Admit(d *feature.Due) feature.Verdict {
+// Drawn sends a share of the hedges that are due.
+func Drawn(d *feature.Due) feature.Verdict {
 	return feature.Skip(stats.NotDrawn).If(d.Slow && !d.Draw(d.Turn, d.Now))
 }
 
-// Ready is the gate that waits for the connection.
-type Ready struct{}
-
-// Admit holds a hedge back while the connection is not ready. That of a call which is repeated is gone, so its state is not asked.
-func (Ready) Admit(d *feature.Due) feature.Verdict {
+// Ready holds a hedge back while the connection is not ready. That of a call which is repeated is gone, so its state is not asked.
+func Ready(d *feature.Due) feature.Verdict {
 	return feature.Later(stats.NotReady).If(d.Conn != nil && !d.Report.Repeated && d.Conn.GetState() != connectivity.Ready)
 }
 
