@@ -63,8 +63,8 @@ type Hedge struct {
 	record *Record
 
 	// Guarded by the record's lock.
-	picked, again bool
-	at            *Backend // picked last
+	again bool     // counted
+	at    *Backend // picked last
 }
 
 // Hide returns a context without the record that ctx carries. When a policy picks for a hedge, it passes this context to its
@@ -127,19 +127,16 @@ func (r *Record) Went(b *Backend) {
 // HedgeWent records that b was picked for the hedge h. If the call had used b before, it counts that, once for each hedge.
 // The lock must be held.
 func (r *Record) HedgeWent(h *Hedge, b *Backend) {
-	if !h.picked {
-		h.picked = true
+	if h.at == nil {
 		r.picked++
 	}
 	h.at, r.lastHedge = b, b
-	if r.Used(b) {
-		if !h.again {
-			h.again = true
-			r.again.Add(1)
-		}
-		return
+	if !r.Used(b) {
+		r.others = append(r.others, b)
+	} else if !h.again {
+		h.again = true
+		r.again.Add(1)
 	}
-	r.others = append(r.others, b)
 }
 
 // Used reports whether an attempt of the call has used the backend that b connects to, over the same one of its connections

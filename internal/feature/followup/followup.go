@@ -84,7 +84,8 @@ func New(percent, target float64, seed uint64, memory *sketch.Meter, room *Room)
 	m := &Method{room: room}
 	m.memory.PartOf(memory)
 	m.memory.Add(int64(unsafe.Sizeof(*m)))
-	m.calls.Store(feature.Scramble(seed))
+	m.counted = feature.Scramble(seed)
+	m.calls.Store(m.counted)
 	m.Configure(percent, target)
 	return m
 }
@@ -189,9 +190,7 @@ func (m *Method) takePace(now time.Time) {
 	if since < time.Second {
 		return
 	}
-	if !m.paced.IsZero() {
-		m.pace = float64(calls-m.counted) / since.Seconds()
-	}
+	m.pace = float64(calls-m.counted) / since.Seconds()
 	m.paced, m.counted = now, calls
 	m.adapt()
 }
