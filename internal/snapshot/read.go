@@ -242,33 +242,24 @@ func (f *field) isBytes() bool  { return f.kind == protowire.BytesType }
 
 func fields(b []byte, visit func(protowire.Number, field) error) error {
 	for len(b) > 0 {
-		number, kind, size := protowire.ConsumeTag(b)
+		number, kind, size := protowire.ConsumeField(b)
 		if size < 0 {
-			return broken(size)
+			return fmt.Errorf("it is cut off, or no snapshot of a scheduler: %w", protowire.ParseError(size))
 		}
-		b = b[size:]
+		_, _, tag := protowire.ConsumeTag(b)
 		f := field{kind: kind}
 		switch kind {
 		case protowire.VarintType:
-			f.number, size = protowire.ConsumeVarint(b)
+			f.number, _ = protowire.ConsumeVarint(b[tag:])
 		case protowire.Fixed64Type:
-			f.number, size = protowire.ConsumeFixed64(b)
+			f.number, _ = protowire.ConsumeFixed64(b[tag:])
 		case protowire.BytesType:
-			f.bytes, size = protowire.ConsumeBytes(b)
-		default:
-			size = protowire.ConsumeFieldValue(number, kind, b)
+			f.bytes, _ = protowire.ConsumeBytes(b[tag:])
 		}
-		if size < 0 {
-			return broken(size)
-		}
-		b = b[size:]
 		if err := visit(number, f); err != nil {
 			return err
 		}
+		b = b[size:]
 	}
 	return nil
-}
-
-func broken(code int) error {
-	return fmt.Errorf("it is cut off, or no snapshot of a scheduler: %w", protowire.ParseError(code))
 }

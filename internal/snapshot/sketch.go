@@ -29,55 +29,45 @@ func sketchIn(b []byte, name string) (c sketch.Counts, err error) {
 	if len(b) > maxSketch {
 		return nil, fmt.Errorf("the sketch has %d bytes, allowed: %d", len(b), maxSketch)
 	}
-	var sketch sketchpb.DDSketch
-	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(b, &sketch); err != nil {
+	var from sketchpb.DDSketch
+	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(b, &from); err != nil {
 		return nil, fmt.Errorf("the sketch cannot be read: %w", err)
 	}
-	var t totals
-	if err := t.add(0, sketch.GetZeroCount()); err != nil {
-		return nil, err
-	}
-	if below := sketch.GetNegativeValues(); len(below.GetBinCounts())+len(below.GetContiguousBinCounts()) > 0 {
+	if below := from.GetNegativeValues(); len(below.GetBinCounts())+len(below.GetContiguousBinCounts()) > 0 {
 		return nil, errors.New("the sketch has negative latencies")
 	}
-	store := sketch.GetPositiveValues()
-	if len(store.GetBinCounts())+len(store.GetContiguousBinCounts()) == 0 {
-		return t.counts(), nil
-	}
-	m, err := newMapping(sketch.GetMapping())
-	if err != nil {
+	bins, row := from.GetPositiveValues().GetBinCounts(), from.GetPositiveValues().GetContiguousBinCounts()
+	m, err := newMapping(from.GetMapping())
+	if err != nil && len(bins)+len(row) > 0 {
 		return nil, err
 	}
-	for i, calls := range store.GetContiguousBinCounts() {
-		if err := t.addBin(m, int64(store.GetContiguousBinIndexOffset())+int64(i), calls); err != nil {
-			return nil, err
-		}
+	var t totals
+	t.err = t.add(0, from.GetZeroCount())
+	for i, calls := range row {
+		t.addBin(m, int64(from.GetPositiveValues().GetContiguousBinIndexOffset())+int64(i), calls)
 	}
-	for i, calls := range store.GetBinCounts() {
-		if err := t.addBin(m, int64(i), calls); err != nil {
-			return nil, err
-		}
+	for i, calls := range bins {
+		t.addBin(m, int64(i), calls)
 	}
-	return t.counts(), nil
+	return t.counts(), t.err
 }
 
 type totals struct {
 	of  [sketch.Buckets]float64
 	sum float64
+	err error // the first
 }
 
-func (t *totals) addBin(m *mapping, bin int64, calls float64) error {
-	if calls == 0 {
-		return nil
+func (t *totals) addBin(m *mapping, bin int64, calls float64) {
+	if calls == 0 || t.err != nil {
+		return
 	}
 	d := m.value(bin)
 	if !(d <= float64(maxLatency)) {
-		return fmt.Errorf("bin %d is a latency of %.3g s, allowed: at most %v", bin, d/1e9, maxLatency)
+		t.err = fmt.Errorf("bin %d is a latency of %.3g s, allowed: at most %v", bin, d/1e9, maxLatency)
+	} else if err := t.add(sketch.Bucket(time.Duration(d)), calls); err != nil {
+		t.err = fmt.Errorf("bin %d: %w", bin, err)
 	}
-	if err := t.add(sketch.Bucket(time.Duration(d)), calls); err != nil {
-		return fmt.Errorf("bin %d: %w", bin, err)
-	}
-	return nil
 }
 
 func (t *totals) add(bucket int, calls float64) error {

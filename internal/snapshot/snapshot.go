@@ -8,7 +8,6 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"unicode/utf8"
 
 	"github.com/DataDog/sketches-go/ddsketch/pb/sketchpb"
 	"google.golang.org/protobuf/proto"
@@ -85,20 +84,21 @@ type Writer struct {
 
 // Target writes what is known of a target. Names that a snapshot cannot have are left out: those that are empty, or no UTF-8.
 func (w *Writer) Target(name string, t *Target) error {
-	if !writable(name) {
+	if checkName(name) != nil {
 		return nil
 	}
 	message := &snapshotpb.Target{Name: name, CallsPerSecond: t.CallsPerSecond, Calm: calm(t.Calm)}
-	for _, name := range slices.Sorted(maps.Keys(t.Methods)) {
-		if writable(name) {
-			message.Methods = append(message.Methods, method(name, t.Methods[name]))
-		}
+	for _, name := range names(t.Methods) {
+		message.Methods = append(message.Methods, method(name, t.Methods[name]))
 	}
 	w.targets++
 	return w.write(&snapshotpb.Snapshot{Targets: []*snapshotpb.Target{message}})
 }
 
-func writable(name string) bool { return name != "" && utf8.ValidString(name) }
+// names returns the names that a snapshot can have, in their order.
+func names[K any](known map[string]K) []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(known)), func(name string) bool { return checkName(name) != nil })
+}
 
 func (w *Writer) Close() error {
 	return w.write(&snapshotpb.Snapshot{Version: version, Complete: []uint32{w.targets}})
@@ -126,10 +126,8 @@ func calm(c resets.Calm) *snapshotpb.Calm {
 
 func method(name string, m *Method) *snapshotpb.Method {
 	message := &snapshotpb.Method{Name: name, Knowledge: knowledge(m.Knowledge)}
-	for _, name := range slices.Sorted(maps.Keys(m.Classes)) {
-		if writable(name) {
-			message.Classes = append(message.Classes, &snapshotpb.Class{Name: name, Knowledge: knowledge(m.Classes[name])})
-		}
+	for _, name := range names(m.Classes) {
+		message.Classes = append(message.Classes, &snapshotpb.Class{Name: name, Knowledge: knowledge(m.Classes[name])})
 	}
 	return message
 }
