@@ -100,8 +100,7 @@ func (l *Learner) judge(c *Config, e *Estimate, problem knee.Problem, plan knee.
 	before := stats.NotSteppedDown
 	if last := l.current.Load(); last != nil && last.Choice != nil {
 		before = last.Choice.SteppedDown
-		hedged, won := l.hedges.count()
-		j.evidence.add(hedged, won, expectedWins(primary, newest, last.Delay))
+		j.evidence.add(l.won.Swap(0), l.lost.Swap(0), expectedWins(primary, newest, last.Delay))
 	}
 	if before == stats.HedgesLose && j.evidence.ratio(before) >= winning {
 		l.rests.forget() // what it was learned from is over

@@ -5,52 +5,49 @@ import (
 	"math"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 	"unsafe"
 
 	"github.com/grpchedge/hedge/sketch"
 )
 
-type hedges struct {
-	memory    *sketch.Meter                 // counts the window's memory; nil: none does
-	window    atomic.Pointer[sketch.Window] // what they took from when they were sent; nil until there is one
-	won, lost atomic.Int64                  // hedged calls since the last look
-}
-
-// open returns the window, made now if need be. It is nil if it was forgotten at this moment.
-func (h *hedges) open(c *Config) *sketch.Window {
-	if w := h.window.Load(); w != nil {
-		return w
-	}
-	if made := sketch.NewKeeping(h.memory, c.Window, asHedges); !h.window.CompareAndSwap(nil, made) {
-		made.Release()
-	}
-	return h.window.Load()
-}
-
-func (h *hedges) snapshot(now time.Time) *sketch.Distribution {
-	if w := h.window.Load(); w != nil {
-		return w.Snapshot(now)
-	}
-	return &sketch.Distribution{}
-}
-
-func (h *hedges) forget() {
-	if w := h.window.Swap(nil); w != nil {
-		w.Release()
-	}
-	h.count()
-}
-
-// count returns how many hedged calls ended since it was last asked, and how many of them a hedge answered.
-func (h *hedges) count() (hedged, won int64) {
-	won = h.won.Swap(0)
-	return won + h.lost.Swap(0), won
-}
-
 // asHedges is for how many hedges what is known of primaries counts, as long as few hedges were seen.
 const asHedges = 300
+
+// HedgeEnded records that a hedge answered at now, having taken d from when it was sent, or was cut short then.
+func (l *Learner) HedgeEnded(now time.Time, d time.Duration, answered bool) {
+	w := l.hedges.Load()
+	if w == nil {
+		made := sketch.NewKeeping(l.place.Memory, l.config.Load().Window, asHedges)
+		if !l.hedges.CompareAndSwap(nil, made) {
+			made.Release()
+		}
+		w = l.hedges.Load()
+	}
+	if w != nil { // it may have been forgotten at this moment
+		w.Record(now, d, answered)
+	}
+}
+
+// knownHedges is the distribution of what hedges took, with what was taken over.
+func (l *Learner) knownHedges(now time.Time) *sketch.Distribution {
+	taken := l.left().Hedges
+	if w := l.hedges.Load(); w != nil {
+		return w.Snapshot(now).Plus(taken)
+	}
+	return sketch.FromCounts(taken, nil)
+}
+
+// forgetHedges drops what is known of hedges, which belongs to a distribution that is over.
+func (l *Learner) forgetHedges() {
+	if w := l.hedges.Swap(nil); w != nil {
+		w.Release()
+	}
+	l.judgement.evidence = evidence{}
+	l.won.Store(0)
+	l.lost.Store(0)
+	l.rests.forget()
+}
 
 // rests is what is known of hedged calls: what they still took after their first hedge, by the age at which it was sent and
 // by the most hedges that they could have.

@@ -44,10 +44,10 @@ const (
 )
 
 // add takes ended calls into account, of which the share given was expected to be answered by a hedge.
-func (e *evidence) add(hedged, won int64, share float64) {
-	e.hedged += float64(hedged)
+func (e *evidence) add(won, lost int64, share float64) {
+	e.hedged += float64(won + lost)
 	e.won += float64(won)
-	e.expected += float64(hedged) * share
+	e.expected += float64(won+lost) * share
 	if e.hedged > remembered {
 		fade := remembered / e.hedged
 		e.hedged, e.won, e.expected = remembered, e.won*fade, e.expected*fade

@@ -24,11 +24,12 @@ type Learner struct {
 	current atomic.Pointer[Estimate] // nil until learned
 	draws   atomic.Uint64
 
-	schedule schedule
-	window   *sketch.Window // what primaries took
-	hedges   hedges
-	rests    rests
-	taken    atomic.Pointer[Knowledge] // over, never changed; nil: nothing, or it has no weight any more
+	schedule  schedule
+	window    *sketch.Window                // what primaries took
+	hedges    atomic.Pointer[sketch.Window] // what hedges took from when they were sent; nil until there is one
+	won, lost atomic.Int64                  // hedged calls since the last choice
+	rests     rests
+	taken     atomic.Pointer[Knowledge] // over, never changed; nil: nothing, or it has no weight any more
 
 	// The rest is used only by the goroutine that computes.
 	judgement judgement
@@ -58,8 +59,7 @@ func (l *Learner) Start(c *Config, p Place) {
 	l.run = func(choose func()) { go choose() }
 	l.window = sketch.NewKeeping(p.Memory, c.Window, 1000)
 	l.since = math.MinInt64
-	l.hedges.memory, l.rests.memory = p.Memory, p.Memory
-	l.schedule.epoch = p.Epoch
+	l.rests.memory, l.schedule.epoch = p.Memory, p.Epoch
 	l.schedule.nextTime.Store(neverLearned)
 }
 
@@ -121,18 +121,11 @@ func (l *Learner) PrimaryEnded(now time.Time, d time.Duration, answered bool) {
 	}
 }
 
-// HedgeEnded records that a hedge answered at now, having taken d from when it was sent, or was cut short then.
-func (l *Learner) HedgeEnded(now time.Time, d time.Duration, answered bool) {
-	if w := l.hedges.open(l.config.Load()); w != nil {
-		w.Record(now, d, answered)
-	}
-}
-
 func (l *Learner) Hedged(won bool) {
 	if won {
-		l.hedges.won.Add(1)
+		l.won.Add(1)
 	} else {
-		l.hedges.lost.Add(1)
+		l.lost.Add(1)
 	}
 }
 
@@ -220,10 +213,3 @@ func (l *Learner) lately(now time.Time) (all, newest *sketch.Distribution) {
 
 // unsettled is for how many steps after a change the first of them may hold calls of before.
 const unsettled = 4
-
-// forgetHedges drops what is known of hedges, which belongs to a distribution that is over.
-func (l *Learner) forgetHedges() {
-	l.judgement.evidence = evidence{}
-	l.hedges.forget()
-	l.rests.forget()
-}

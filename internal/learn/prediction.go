@@ -19,21 +19,17 @@ type Prediction struct {
 
 // Predict predicts from what the calls took. It plans for so many calls a second that the bucket is no bound. It is false if
 // they are fewer than [PredictFrom], or none may be hedged.
-func (c *Config) Predict(calls *sketch.Distribution) (Prediction, bool) {
+func (c *Config) Predict(calls *sketch.Distribution) (p Prediction, ok bool) {
 	if calls.Total() < PredictFrom {
-		return Prediction{}, false
+		return p, false
 	}
 	primary := calls.Survival()
-	problem := c.problem(calls, primary, primary, planned(c.BudgetPercent, math.MaxFloat64))
-	plan, ok := knee.Find(problem)
-	if !ok {
-		return Prediction{}, false
+	p.problem = c.problem(calls, primary, primary, planned(c.BudgetPercent, math.MaxFloat64))
+	p.Plan, ok = knee.Find(p.problem)
+	if p.Down = ok && c.gain(primary, p.Plan) < worthwhile; p.Down {
+		p.Plan = p.problem.Predict(c.leastGain(primary, p.Plan))
 	}
-	p := Prediction{Plan: plan, problem: problem}
-	if p.Down = c.gain(primary, plan) < worthwhile; p.Down {
-		p.Plan = problem.Predict(c.leastGain(primary, plan))
-	}
-	return p, true
+	return p, ok
 }
 
 // Without returns the percentile, as a quantile, of the calls as they are.

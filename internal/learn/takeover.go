@@ -81,7 +81,7 @@ func (l *Learner) First(now time.Time) *Estimate {
 		return nil
 	}
 	if l.current.Load() == nil && l.schedule.busy.CompareAndSwap(false, true) {
-		l.conclude(c, now, func() { l.take(c, now, l.withInherited(&sketch.Distribution{})) })
+		l.conclude(c, now, func() { l.take(c, now, sketch.FromCounts(l.left().Primaries, nil)) })
 		l.look(c, now, l.schedule.learned.Load()) // for a choice, which takes longer than a caller should wait for
 	}
 	return l.current.Load()
@@ -97,11 +97,6 @@ func (l *Learner) left() (k Knowledge) {
 
 func (l *Learner) withInherited(d *sketch.Distribution) *sketch.Distribution {
 	return d.Plus(l.left().Primaries)
-}
-
-// knownHedges is the distribution of hedges, with what was taken over.
-func (l *Learner) knownHedges(now time.Time) *sketch.Distribution {
-	return l.hedges.snapshot(now).Plus(l.left().Hedges)
 }
 
 // checkInherited adds what was taken over to the calls of the window, unless they contradict it: then it is forgotten. Some of
