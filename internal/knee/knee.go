@@ -73,11 +73,9 @@ func Find(p Problem) (Plan, bool) {
 	for i := 0; i < len(buckets); i += stride {
 		s.try(buckets[i])
 	}
-	if stride > 1 {
-		middle, _ := slices.BinarySearch(buckets, sketch.Bucket(s.best().Delay-1))
-		for i := max(middle-stride+1, 0); i < min(middle+stride, len(buckets)); i++ {
-			s.try(buckets[i])
-		}
+	middle, _ := slices.BinarySearch(buckets, sketch.Bucket(s.best().Delay-1))
+	for i := max(middle-stride+1, 0); i < min(middle+stride, len(buckets)); i++ {
+		s.try(buckets[i])
 	}
 	best := s.best()
 	s.unseen = 0
@@ -177,10 +175,7 @@ func (s *search) best() Plan {
 
 // nearlyLeast returns the plans whose value is at most a factor from the least.
 func nearlyLeast(plans []Plan, factor float64, value func(Plan) float64) []Plan {
-	least := math.Inf(1)
-	for _, p := range plans {
-		least = min(least, value(p))
-	}
+	least := value(slices.MinFunc(plans, func(a, b Plan) int { return cmp.Compare(value(a), value(b)) }))
 	return slices.DeleteFunc(slices.Clone(plans), func(p Plan) bool { return value(p) > factor*least })
 }
 
@@ -264,11 +259,7 @@ func (s *search) unanswered(plan outlook, bucket int, unseen float64) float64 {
 		return survival
 	}
 	for k := 2; k <= plan.Hedges; k++ {
-		after := t - time.Duration(k)*plan.Delay
-		if after <= 0 {
-			break
-		}
-		survival *= 1 - plan.Probability*(1-unseen)*(1-s.Hedge.At(after))
+		survival *= 1 - plan.Probability*(1-unseen)*(1-s.Hedge.At(t-time.Duration(k)*plan.Delay))
 	}
 	first := (1 - unseen) * (1 - s.Hedge.At(rest))
 	hedged := survival * (1 - first)

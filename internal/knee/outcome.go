@@ -131,12 +131,8 @@ func (s *search) surprise(of *observed, rest time.Duration) float64 {
 // expected is what rest would be after so long if hedges were independent of their primaries.
 func (s *search) expected(of *observed, rest time.Duration) float64 {
 	left := s.Primary.At(of.Age+rest) / of.due * s.Hedge.At(rest)
-	for k := 2; k <= of.Hedges; k++ {
-		after := rest - time.Duration(k-1)*of.Age
-		if after <= 0 {
-			break
-		}
-		left *= s.Hedge.At(after)
+	for k := 1; k < of.Hedges; k++ {
+		left *= s.Hedge.At(rest - time.Duration(k)*of.Age)
 	}
 	return left
 }
