@@ -17,6 +17,7 @@
 package budget
 
 import (
+	"cmp"
 	"math"
 	"sync/atomic"
 	"time"
@@ -100,23 +101,19 @@ func (r *rate) last(recent, units uint64) uint64 {
 // SetPercent changes what each call adds, from now on, as New sets it. Its tokens stay, and so does its burst for two
 // seconds. With 0 percent it still pays what it holds. Calls of SetPercent must not overlap.
 func (b *Bucket) SetPercent(percent float64) {
-	old := b.rate.Load()
 	if !(percent > 0) {
 		percent = 0
 	}
+	old, units := cmp.Or(b.rate.Load(), &rate{}), b.units.Load()
 	perUnit := uint64(math.Round(min(percent, maxPercent) / 100 * token / unitsPerCall))
-	switch {
-	case old == nil && perUnit == 0, old != nil && old.perUnit == perUnit:
-	case old == nil:
-		b.rate.Store(&rate{perUnit: perUnit, units: b.units.Load(), earned: uint64(b.gone.Load())})
-	default:
-		units := b.units.Load()
-		former := old.perUnit
-		if units == old.units {
-			former = old.former
-		}
-		b.rate.Store(&rate{perUnit: perUnit, former: former, units: units, earned: old.at(units)})
+	if perUnit == old.perUnit {
+		return
 	}
+	former := old.perUnit
+	if units == old.units {
+		former = old.former
+	}
+	b.rate.Store(&rate{perUnit: perUnit, former: former, units: units, earned: old.at(units)})
 }
 
 // earning returns the rate; nil while calls earn nothing.
@@ -142,13 +139,13 @@ func (b *Bucket) Earn(now time.Time, cost float64) {
 	elapsed := b.elapsed(now)
 	if units > unitsPerCall {
 		if priceOf(units) > b.costliest.price(elapsed) {
-			b.forfeit(now) // what is beyond the burst now is no part of a larger one
+			b.forfeit(r, now) // what is beyond the burst now is no part of a larger one
 		}
 		b.costliest.note(elapsed, units)
 	}
 	n := uint32(elapsed / step)
 	if uint32(b.marks[n%steps].Load()>>32) != n {
-		b.begin(n, now)
+		b.begin(r, n, now)
 	}
 	b.units.Add(units) // after the mark, so that the step includes this call
 }
@@ -323,24 +320,20 @@ func late(n uint32, mark uint64) uint32 {
 
 // begin marks how many calls came before the n-th step, unless the mark of a later one has taken the place. One from yet
 // later may be of a clock that ran ahead, and is replaced.
-func (b *Bucket) begin(n uint32, now time.Time) {
+func (b *Bucket) begin(r *rate, n uint32, now time.Time) {
 	mark := &b.marks[n%steps]
 	old := mark.Load()
 	if uint32(old>>32) == n+steps {
 		return
 	}
 	if mark.CompareAndSwap(old, uint64(n)<<32|uint64(uint32(b.units.Load()))) {
-		b.forfeit(now)
+		b.forfeit(r, now)
 	}
 }
 
 // forfeit saves what is beyond the burst. A payment does that too. Without any, the difference of the two sums would
 // overflow one day, and a client that comes back from a pause would find what it had saved at its former rate.
-func (b *Bucket) forfeit(now time.Time) {
-	r := b.earning()
-	if r == nil { // only now
-		return
-	}
+func (b *Bucket) forfeit(r *rate, now time.Time) {
 	earned, burst := b.earnings(r, now)
 	b.payFromBurst(b.elapsed(now), true, 0, earned, burst)
 	b.savings.add(0, burst) // which lets go of what is too much

@@ -59,14 +59,14 @@ func (s *savings) prove() {
 
 func (s *savings) hedged(won bool) {
 	update(&s.trust, func(trust int64) (int64, bool) {
-		switch score := trust % unproven; {
-		case !won:
+		score := trust % unproven
+		if !won {
 			return trust - min(score, lossScore), true
-		case trust >= unproven:
-			return trust - unproven + min(maxScore-score, winScore), true
-		default:
-			return trust + min(maxScore-score, winScore), true
 		}
+		if trust >= unproven {
+			trust -= unproven
+		}
+		return trust + min(maxScore-score, winScore), true
 	})
 }
 
