@@ -21,8 +21,10 @@ import (
 const (
 	// enough is how many losers must have been followed before anything is measured.
 	enough = 30
-	// eagerly is how much more is drawn while too little is known. mostDrawn bounds the calls that are drawn in a second.
+	// eagerly is how much more is drawn while too little is known. mostDrawn bounds the calls that are drawn in a second. The
+	// pace of calls is taken over a moment, so that a program that calls in bursts draws no more of a burst than a busy one.
 	eagerly, mostDrawn = 4, 100
+	moment             = 25 * time.Millisecond
 	// rateMemory is the time constant of the rate at which primaries are cut short.
 	rateMemory = 10 * time.Second
 	// perSecond is about how many losers are followed, once enough are known. To become sure that there is nothing to gain,
@@ -69,7 +71,7 @@ type Method struct {
 	rated   time.Time  // when one was cut short last
 	paced   time.Time  // when the pace was taken last
 	counted uint64     // calls until then
-	pace    float64    // calls a second
+	pace    float64    // calls a second, in the busiest moments of late
 	looked  time.Time  // when the verdict was looked at last
 	likely  bool       // the estimate says that there is nothing to gain, but chance is not ruled out
 	judging int        // slots[judging:] are what the verdict goes by
@@ -184,13 +186,17 @@ func (m *Method) Followed(now time.Time, l *Loser, took time.Duration, answered 
 // NothingToGain reports whether the followed calls show that hedging gains nothing.
 func (m *Method) NothingToGain() bool { return m != nil && m.nothing.Load() }
 
-// takePace notes once a second how many calls there are.
+// takePace notes how many calls a second there are in the busiest moments of late: three standard deviations less, as one of many
+// moments is the busiest by chance.
 func (m *Method) takePace(now time.Time) {
 	calls, since := m.calls.Load(), now.Sub(m.paced)
-	if since < time.Second {
+	if 0 <= since && since < moment {
 		return
 	}
-	m.pace = float64(calls-m.counted) / since.Seconds()
+	if since > 0 { // calls may end in any order
+		n, faded := float64(calls-m.counted), m.pace*math.Exp(-since.Seconds()/rateMemory.Seconds())
+		m.pace = max((n-3*math.Sqrt(n))/since.Seconds(), faded)
+	}
 	m.paced, m.counted = now, calls
 	m.adapt()
 }

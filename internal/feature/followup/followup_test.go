@@ -75,6 +75,27 @@ func TestDraw_FewOfABusyMethod(t *testing.T) {
 	}
 }
 
+// TestDraw_FewOfABurst: of calls that come in bursts no greater share is drawn than of as many that come all the time.
+func TestDraw_FewOfABurst(t *testing.T) {
+	const rate = 10_000
+	m, now, drawn, calls := followup.New(5, 0.99, 1, nil, new(followup.Room)), time.Unix(1e9, 0), 0.0, 0.0
+	for second := range 20 {
+		for range rate / 10 { // a burst of 100 ms
+			now = now.Add(time.Second / rate)
+			call := followup.Call{Share: m.Draw(), Wait: time.Millisecond}
+			if second >= 2 {
+				calls++
+				if call.Share > 0 {
+					drawn++
+				}
+			}
+			m.Add(now, call)
+		}
+		now = now.Add(900 * time.Millisecond)
+	}
+	near(t, "share drawn", drawn/calls, 100.0/rate, 0.4*100/rate)
+}
+
 func near(t *testing.T, what string, got, want, within float64) {
 	t.Helper()
 	if math.Abs(got-want) > within {
