@@ -23,12 +23,9 @@ type Config struct {
 
 	// How they are hedged.
 
+	learn.Config     // MaxHedges, BudgetPercent, MinDelay, WarmupCalls and Window; the rest is for learning to set
 	Trigger          Trigger
 	DryRun           bool
-	MaxHedges        int
-	BudgetPercent    float64
-	MinDelay         time.Duration
-	WarmupCalls      int
 	WarmupDelay      time.Duration // 0: no hedge while learning
 	Final            codeset.Set
 	OtherBackendOnly bool
@@ -56,7 +53,6 @@ type Config struct {
 
 	// What is remembered.
 
-	Window     time.Duration
 	MaxMemory  int64                      // bytes
 	TargetName func(target string) string // nil: a target is named by itself
 	TakenOver  snapshot.Snapshot          // what other schedulers have learned; nil: nothing
@@ -70,14 +66,10 @@ const MaxBudgetPercent = 400
 func DefaultConfig() Config {
 	return Config{
 		Trigger:         Trigger{Kind: AutoTrigger, Quantile: DefaultTarget},
-		MaxHedges:       2,
-		BudgetPercent:   10,
-		MinDelay:        time.Millisecond,
-		WarmupCalls:     20,
+		Config:          learn.Config{MaxHedges: 2, BudgetPercent: 10, MinDelay: time.Millisecond, WarmupCalls: 20, Window: 30 * time.Second},
 		Final:           codeset.Answers,
 		Guard:           true,
 		FollowUpPercent: 5,
-		Window:          30 * time.Second,
 		MaxMemory:       64 << 20,
 	}
 }
@@ -107,24 +99,16 @@ const (
 
 // learning returns the part of the configuration that package learn needs.
 func (c *Config) learning(pace *learn.Pace) *learn.Config {
-	quantile, target := fallback, DefaultTarget
+	l := c.Config
+	l.Quantile, l.Target, l.Auto = fallback, DefaultTarget, c.Trigger.Kind == AutoTrigger
 	switch c.Trigger.Kind {
 	case PercentileTrigger:
-		quantile = c.Trigger.Quantile
+		l.Quantile = c.Trigger.Quantile
 	case AutoTrigger:
-		target = c.Trigger.Quantile
+		l.Target = c.Trigger.Quantile
 	}
-	return &learn.Config{
-		Quantile:      quantile,
-		Auto:          c.Trigger.Kind == AutoTrigger,
-		Target:        target,
-		MaxHedges:     c.MaxHedges,
-		BudgetPercent: c.BudgetPercent,
-		MinDelay:      min(c.MinDelay, race.Longest),
-		WarmupCalls:   c.WarmupCalls,
-		Window:        c.Window,
-		Pace:          pace,
-	}
+	l.MinDelay, l.Pace = min(c.MinDelay, race.Longest), pace
+	return &l
 }
 
 // Traces are told of events: those of package stats, for which hedge.Trace has functions, and those below.
