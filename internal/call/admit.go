@@ -23,7 +23,7 @@ func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 		c.Record.Late(n, d.Now, c.Delay)
 	}
 	for _, g := range c.settings.Gates {
-		if v := g.Admit(&d); !v.Passes() {
+		if v := g.Admit(&d); v != feature.Pass {
 			return notSent(c, &d, v)
 		}
 	}

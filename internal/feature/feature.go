@@ -181,8 +181,6 @@ func Until(age time.Duration) Verdict { return Verdict{Event: race.HeldBack, Unt
 // Skip leaves the hedge out. The next one may be sent.
 func Skip(why stats.Reason) Verdict { return Verdict{Event: race.Skipped, Reason: why} }
 
-func (v Verdict) Passes() bool { return v == Pass }
-
 // If is the verdict if the condition holds. Otherwise the hedge passes.
 func (v Verdict) If(holds bool) Verdict {
 	if holds {

@@ -63,7 +63,7 @@ func (j *judge) unexplained(now time.Time) bool {
 // suspect holds hedges back if an unexplained RESOURCE_EXHAUSTED is a sign. alone: a hedge failed and its primary did not.
 func (j *judge) suspect(now time.Time, calls float64, alone bool) {
 	q, noted := &j.quota, j.quota.noted
-	if !alone && j.missing == 0 && noted < many && !within(now, q.sign, suspicion) {
+	if !alone && j.missing == 0 && noted < many && !within(now, q.pause.begun, suspicion) {
 		return
 	}
 	if q.pause.on(now) {

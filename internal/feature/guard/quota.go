@@ -22,12 +22,11 @@ const (
 // quota judges by RESOURCE_EXHAUSTED: see docs/guard.md. Failures that go on in a pause of a minute or more, in which no hedge
 // was sent, are the baseline. From then on so many are expected for each call, and a failure that is expected changes nothing.
 type quota struct {
-	sign    time.Time // the last one
 	noted   float64   // failures that proved nothing, lately
 	at      time.Time // of the last of them
 	counted time.Time // when a pause was last long enough
 
-	pause    pause // the last one
+	pause    pause // the last one, which begins with a sign
 	baseline baseline
 }
 
@@ -52,11 +51,11 @@ func (q *quota) unexplained(now time.Time, caused bool) bool {
 
 func (q *quota) begin(now time.Time, calls float64) {
 	length := shortPause
-	if gap := now.Sub(q.sign); gap <= maxCount && !within(now, q.counted, fresh) {
+	if gap := now.Sub(q.pause.begun); gap <= maxCount && !within(now, q.counted, fresh) {
 		length = min(max(2*gap, minCount), maxCount)
 	}
 	q.pause = pause{begun: now, until: now.Add(length), calls: calls}
-	q.sign, q.noted = now, 0
+	q.noted = 0
 }
 
 // advance brings it to now, after n more calls. It reports whether a pause has ended in which failures went on.
