@@ -258,7 +258,7 @@ func (s *search) unanswered(plan outlook, bucket int, unseen float64) float64 {
 	if plan.Hedges == 0 || rest <= 0 || s.Skeptical && plan.observed == nil {
 		return survival
 	}
-	for k := 2; k <= plan.Hedges; k++ {
+	for k := 2; k <= plan.Hedges && time.Duration(k)*plan.Delay < t; k++ {
 		survival *= 1 - plan.Probability*(1-unseen)*(1-s.Hedge.At(t-time.Duration(k)*plan.Delay))
 	}
 	first := (1 - unseen) * (1 - s.Hedge.At(rest))

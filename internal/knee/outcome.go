@@ -131,7 +131,7 @@ func (s *search) surprise(of *observed, rest time.Duration) float64 {
 // expected is what rest would be after so long if hedges were independent of their primaries.
 func (s *search) expected(of *observed, rest time.Duration) float64 {
 	left := s.Primary.At(of.Age+rest) / of.due * s.Hedge.At(rest)
-	for k := 1; k < of.Hedges; k++ {
+	for k := 1; k < of.Hedges && time.Duration(k)*of.Age < rest; k++ {
 		left *= s.Hedge.At(rest - time.Duration(k)*of.Age)
 	}
 	return left
