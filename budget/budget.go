@@ -342,12 +342,9 @@ func (b *Bucket) forfeit(r *rate, now time.Time) {
 func (b *Bucket) elapsed(now time.Time) time.Duration {
 	origin := b.origin.Load()
 	if origin == nil {
-		origin = b.start(now)
+		first := now
+		b.origin.CompareAndSwap(nil, &first)
+		origin = b.origin.Load()
 	}
 	return now.Sub(*origin)
-}
-
-func (b *Bucket) start(now time.Time) *time.Time {
-	b.origin.CompareAndSwap(nil, &now)
-	return b.origin.Load()
 }

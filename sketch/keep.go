@@ -51,13 +51,7 @@ func (w *Window) beginKeeping(step int64) *slot {
 }
 
 // calls returns how many calls a slot holds, or some number from most on if there are more.
-func (s *slot) calls(most int64) int64 {
-	n := s.observed.total(most)
-	if n < most {
-		n += s.bounded.total(most)
-	}
-	return n
-}
+func (s *slot) calls(most int64) int64 { return s.observed.total(most) + s.bounded.total(most) }
 
 // Newest returns the mark from which on the newest calls were counted: those of the last step, or, where these are few, of the last
 // slot, with the one before if that holds hardly any.

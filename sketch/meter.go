@@ -31,11 +31,10 @@ func (m *Meter) Add(n int64) {
 
 // Bytes returns what is counted; 0 if the meter was released.
 func (m *Meter) Bytes() int64 {
-	n := m.bytes.Load()
-	if n < released/2 {
-		return 0
+	if n := m.bytes.Load(); n >= released/2 {
+		return n
 	}
-	return n
+	return 0
 }
 
 // Release takes all that m counts out of the meter that it is part of. Later additions do not count any more.

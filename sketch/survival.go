@@ -39,10 +39,7 @@ func (s *Survival) At(t time.Duration) float64 {
 		return 1
 	}
 	i := Bucket(t)
-	if i == 0 {
-		return s.beyond[0]
-	}
-	return (s.beyond[i-1] + s.beyond[i]) / 2
+	return (s.beyond[max(i-1, 0)] + s.beyond[i]) / 2
 }
 
 // Beyond returns S at the upper edge of a bucket.

@@ -213,16 +213,13 @@ func (w *Window) begin(epoch, step int64) *slot {
 func (w *Window) epoch(now time.Time) int64 {
 	origin := w.origin.Load()
 	if origin == nil {
-		origin = w.start(now)
+		first := now
+		w.origin.CompareAndSwap(nil, &first)
+		origin = w.origin.Load()
 	}
 	t := now.Sub(*origin)
 	if t < 0 {
 		return int64((t+1)/w.step) - 1 // rounded down, without overflow
 	}
 	return int64(t / w.step)
-}
-
-func (w *Window) start(now time.Time) *time.Time {
-	w.origin.CompareAndSwap(nil, &now)
-	return w.origin.Load()
 }
