@@ -157,21 +157,19 @@ func parsePolicy(js json.RawMessage) (*HedgingPolicy, error) {
 		return nil, fmt.Errorf(": %w", plain(err))
 	}
 	attempts, noAttempts := Integer(raw.MaxAttempts)
-	if noAttempts == nil && attempts <= 1 {
-		noAttempts = fmt.Errorf("%d is not above 1", attempts)
-	}
 	delay, noDelay := duration(raw.HedgingDelay)
 	nonFatal, noCodes := statusCodes(raw.NonFatalStatusCodes)
-	return &HedgingPolicy{int(min(attempts, MaxAttempts)), delay, nonFatal},
-		cmp.Or(in(".maxAttempts", noAttempts), in(".hedgingDelay", noDelay), in(".nonFatalStatusCodes", noCodes))
-}
-
-// in says which field an error is about; nil without an error.
-func in(field string, err error) error {
-	if err == nil {
-		return nil
+	switch {
+	case noAttempts != nil:
+		return nil, fmt.Errorf(".maxAttempts: %w", noAttempts)
+	case attempts <= 1:
+		return nil, fmt.Errorf(".maxAttempts: %d is not above 1", attempts)
+	case noDelay != nil:
+		return nil, fmt.Errorf(".hedgingDelay: %w", noDelay)
+	case noCodes != nil:
+		return nil, fmt.Errorf(".nonFatalStatusCodes: %w", noCodes)
 	}
-	return fmt.Errorf("%s: %w", field, err)
+	return &HedgingPolicy{int(min(attempts, MaxAttempts)), delay, nonFatal}, nil
 }
 
 // duration reads a proto3 JSON duration, such as "0.5s".
@@ -241,30 +239,23 @@ func parseThrottle(js json.RawMessage) (*Throttle, error) {
 		return nil, err
 	}
 	tokens, noTokens := Integer(raw.MaxTokens)
-	if noTokens == nil && (tokens < 1 || tokens > MaxTokens) {
-		noTokens = fmt.Errorf("%d is not in (0, %d]", tokens, MaxTokens)
-	}
-	milli, noRatio := thousandths(raw.TokenRatio)
-	return &Throttle{int(tokens), min(milli, 1000*int(tokens))}, cmp.Or(in("maxTokens", noTokens), in("tokenRatio", noRatio))
-}
-
-// thousandths reads a required number above 0; as much as [MaxTokens] counts for a greater one.
-func thousandths(js json.RawMessage) (int, error) {
-	if !present(js) {
-		return 0, errors.New("it is required")
-	}
-	ratio, err := strconv.ParseFloat(string(js), 64)
-	if err != nil {
-		return 0, fmt.Errorf("%s is not a number", js)
-	}
-	if !(ratio > 0) {
-		return 0, fmt.Errorf("%v is not above 0", ratio)
-	}
+	ratio, noRatio := strconv.ParseFloat(string(raw.TokenRatio), 64)
 	// In decimal digits, because 1000 × 0.029 is 28.999…. The digits past the third decimal are dropped.
 	whole, fraction, _ := strings.Cut(strconv.FormatFloat(min(ratio, MaxTokens), 'f', -1, 64), ".")
-	milli, err := strconv.Atoi(whole + (fraction + "000")[:3])
-	if milli == 0 {
-		return 0, fmt.Errorf("%v is nothing, as digits past the third decimal are dropped", ratio)
+	milli, _ := strconv.Atoi(whole + (fraction + "000")[:3])
+	switch {
+	case noTokens != nil:
+		return nil, fmt.Errorf("maxTokens: %w", noTokens)
+	case tokens < 1 || tokens > MaxTokens:
+		return nil, fmt.Errorf("maxTokens: %d is not in (0, %d]", tokens, MaxTokens)
+	case !present(raw.TokenRatio):
+		return nil, errors.New("tokenRatio: it is required")
+	case noRatio != nil:
+		return nil, fmt.Errorf("tokenRatio: %s is not a number", raw.TokenRatio)
+	case ratio <= 0:
+		return nil, fmt.Errorf("tokenRatio: %v is not above 0", ratio)
+	case milli == 0:
+		return nil, fmt.Errorf("tokenRatio: %v is nothing, as digits past the third decimal are dropped", ratio)
 	}
-	return milli, err
+	return &Throttle{int(tokens), min(milli, 1000*int(tokens))}, nil
 }
