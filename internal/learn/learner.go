@@ -60,7 +60,7 @@ func (l *Learner) Start(c *Config, p Place) {
 	l.window = sketch.NewKeeping(p.Memory, c.Window, 1000)
 	l.since = math.MinInt64
 	l.rests.memory, l.schedule.epoch = p.Memory, p.Epoch
-	l.schedule.nextTime.Store(neverLearned)
+	l.schedule.nextTime.Store(math.MaxInt64) // without an estimate only nextSize counts
 }
 
 // Configure sets the configuration to learn under from now on. All that was learned stays, and is looked at again when the

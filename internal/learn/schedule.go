@@ -21,8 +21,6 @@ const (
 	newCalls     = 50
 	stale        = 9
 	staleForNext = 4 // where a call begins: before one that ends can
-
-	neverLearned = math.MaxInt64 // the nextTime without an estimate: only nextSize counts
 )
 
 // interval is the time from one estimate to the next: a second in the default window.
@@ -43,7 +41,7 @@ func (s *schedule) dueAgain(c *Config, n int64, now time.Time) bool {
 // old reports whether enough calls have ended since the last estimate, or it is so many intervals older than it need be.
 func (s *schedule) old(c *Config, n, at, stale int64) bool {
 	next := s.nextTime.Load()
-	if at < next || next == neverLearned {
+	if at < next {
 		return false
 	}
 	return n >= s.lastSize.Load()+newCalls || at >= next+int64(c.interval())*stale || !c.Auto
