@@ -21,8 +21,7 @@ type Backend struct {
 	roster *Roster
 	id
 	name string // the first of the addresses, for people
-
-	silence silence
+	silence
 }
 
 type id struct {

@@ -33,31 +33,28 @@ type silence struct {
 }
 
 // Suspect reports whether a call to the backend is late, and nothing was answered since. It is one atomic load.
-func (b *Backend) Suspect() bool { return b.silence.late.Load() != 0 }
+func (s *silence) Suspect() bool { return s.late.Load() != 0 }
 
 // Late says that a call there has not answered within the delay after which calls of its kind are hedged.
 func (b *Backend) Late(now time.Time, delay time.Duration) {
 	if b.roster.silenceOff.Load() {
 		return
 	}
-	s := &b.silence
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if now.Before(s.trusted) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if now.Before(b.trusted) {
 		return
 	}
-	n := s.late.Add(1)
-	switch {
+	switch n := b.late.Add(1); {
 	case n == 1:
-		s.first = now
-	case !s.silent && n >= silentFrom && now.Sub(s.first) >= time.Duration(apart*float64(delay)):
-		s.silent, s.probe, s.patient = true, now, s.first.Add(patientFrom)
+		b.first = now
+	case !b.silent && n >= silentFrom && now.Sub(b.first) >= time.Duration(apart*float64(delay)):
+		b.silent, b.probe, b.patient = true, now, b.first.Add(patientFrom)
 	}
 }
 
 // Answered says that something came back from there, of whatever call.
-func (b *Backend) Answered() {
-	s := &b.silence
+func (s *silence) Answered() {
 	if s.late.Load() == 0 {
 		return
 	}
@@ -67,14 +64,13 @@ func (b *Backend) Answered() {
 	s.silent = false
 }
 
-func (b *Backend) Silent() bool {
-	_, silent := b.silentSince()
+func (s *silence) Silent() bool {
+	_, silent := s.silentSince()
 	return silent
 }
 
 // silentSince reports whether the connection is silent, and when the first late call of the silence was noticed.
-func (b *Backend) silentSince() (time.Time, bool) {
-	s := &b.silence
+func (s *silence) silentSince() (time.Time, bool) {
 	if s.late.Load() < silentFrom {
 		return time.Time{}, false
 	}
@@ -164,8 +160,7 @@ const (
 
 // Probe reports whether the primary of r may go to this connection although it is silent. It is true now and then, see
 // probeEvery, and always if the connection is not silent. r is nil if the primary has no record.
-func (b *Backend) Probe(now time.Time, r *Record) bool {
-	s := &b.silence
+func (s *silence) Probe(now time.Time, r *Record) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.silent {
@@ -182,8 +177,7 @@ func (b *Backend) Probe(now time.Time, r *Record) bool {
 }
 
 // patientDelay returns how long a probe there waits for an answer, instead of the given delay.
-func (b *Backend) patientDelay(now time.Time, delay time.Duration) time.Duration {
-	s := &b.silence
+func (s *silence) patientDelay(now time.Time, delay time.Duration) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.silent {
@@ -242,7 +236,7 @@ func (r *Record) Answered(began time.Time) {
 		r.Lock()
 		patient := r.patientDelay
 		r.Unlock()
-		b.silence.probed(time.Now(), began, patient)
+		b.probed(time.Now(), began, patient)
 	}
 	b.Answered()
 }

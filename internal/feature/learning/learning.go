@@ -26,11 +26,9 @@ func (o Observer) Ended(c feature.Call, e feature.End) {
 		o.headersWon(&c, e)
 	}
 	p := e.Primary
-	switch ended := c.Start.Add(p.Age); {
-	case p.CutShort, p.Known && p.Gone && p.Err != nil:
-		c.Teach(func(l *learn.Learner) { l.PrimaryEnded(ended, p.Age, false) })
-	case p.Known && !p.AskedLate && codeset.Answers.HasStatus(p.Err):
-		c.Teach(func(l *learn.Learner) { l.PrimaryEnded(ended, p.Age, true) })
+	cut := p.CutShort || p.Known && p.Gone && p.Err != nil
+	if ended := c.Start.Add(p.Age); cut || p.Known && !p.AskedLate && codeset.Answers.HasStatus(p.Err) {
+		c.Teach(func(l *learn.Learner) { l.PrimaryEnded(ended, p.Age, !cut) })
 	}
 }
 
@@ -52,11 +50,8 @@ func (o Observer) raced(c *feature.Call, e feature.End) {
 		a := &r.Attempts[n]
 		after, cut := r.Unanswered(n)
 		switch {
-		case e.Headers: // of the winner, its first message tells more
-			if a.CutShort && n != r.Winner {
-				hedgeEnded(c, after, false)
-			}
-		case cut:
+		case e.Headers && (n == r.Winner || !a.CutShort): // of the winner, its first message tells more
+		case e.Headers || cut:
 			hedgeEnded(c, after, false)
 		case n == r.Winner && a.End != race.NonFatal || a.CutShort:
 			hedgeAnswered(c, a.Err, a.EndedAt-a.SentAt)
