@@ -49,12 +49,11 @@ type Class struct {
 	memory  sketch.Meter
 }
 
-// classTurn returns the turn of a class function; 0 without one. Registry.mu must be held.
-func (m *Method) classTurn(function classFunction) int32 {
+// turnOf returns the turn of a class function; 0 without one. Registry.mu must be held.
+func (cs *classes) turnOf(function classFunction) int32 {
 	if function == nil {
 		return 0
 	}
-	cs := &m.classes
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	if !isSame(cs.function, function) {

@@ -2,7 +2,6 @@ package registry
 
 import (
 	"slices"
-	"sync/atomic"
 
 	"github.com/grpchedge/hedge/internal/settings"
 )
@@ -13,16 +12,13 @@ const (
 	selectedOnce   = 1 << 30 // the count, or what is above it, if a call was selected
 )
 
-// firstCalls counts the calls of a target until one of them is of a method that the options select.
-type firstCalls struct{ unselected atomic.Int32 }
-
 // FirstCall notes that a call begins, and whether it is of a selected method. If none of the first calls was, it tells so, once.
 func (t *Target) FirstCall(selected bool) {
-	switch n := t.firstCalls.unselected.Load(); {
+	switch n := t.unselected.Load(); {
 	case n >= selectedOnce:
 	case selected:
-		t.firstCalls.unselected.Store(selectedOnce)
-	case n < firstCallsSeen && t.firstCalls.unselected.Add(1) == firstCallsSeen:
+		t.unselected.Store(selectedOnce)
+	case n < firstCallsSeen && t.unselected.Add(1) == firstCallsSeen:
 		c := t.registry.config.Load()
 		settings.Tell(c.Traces, t.nothingSelected(c))
 	}
@@ -34,7 +30,7 @@ func (r *Registry) NothingSelected(target string) (n settings.NothingSelected, n
 	if t == nil {
 		return n, false
 	}
-	if seen := t.firstCalls.unselected.Load(); seen < firstCallsSeen || seen >= selectedOnce {
+	if seen := t.unselected.Load(); seen < firstCallsSeen || seen >= selectedOnce {
 		return n, false
 	}
 	return t.nothingSelected(r.config.Load()), true

@@ -35,7 +35,7 @@ func (r *Registry) Update(c settings.Config) {
 func (m *Method) resolve(c *settings.Config) *settings.Settings {
 	t, old := c.ForTarget(m.Target.Name), m.settings.Load()
 	s := c.For(t, m.Name, &m.Target.registry.pace)
-	s.ClassTurn = m.classTurn(s.Class)
+	s.ClassTurn = m.classes.turnOf(s.Class)
 	m.Target.Budget.SetPercent(t.BudgetPercent)
 	m.Target.Resets.SetLimit(t.ResetLimit, time.Now())
 	m.Target.throttle = throttle.For(s.Throttling(), m.Target.throttle)

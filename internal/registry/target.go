@@ -35,7 +35,7 @@ type Target struct {
 	throttle *throttle.Throttle // nil: none; guarded by Registry.mu
 
 	oneConnection oneConnection
-	firstCalls    firstCalls
+	unselected    atomic.Int32 // calls until one of them is of a method that the options select: see FirstCall
 
 	methods sync.Map // full name → *Method
 	count   int      // methods; guarded by Registry.mu
