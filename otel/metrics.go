@@ -129,11 +129,11 @@ func newMetrics(o Options) (*metrics, error) {
 
 // observe reports the rows of a scheduler, and the sum of all its counts, which was read before them.
 func (m *metrics) observe(to metric.Observer, sum stats.Counts, rows []stats.Method) {
-	named := map[*labels]*stats.Counts{}
+	named := map[*labels]counts{}
 	for i := range rows {
 		row := &rows[i]
 		if l := m.methods.of(row.Target, row.Method); l != others {
-			named[l] = &row.Counts
+			named[l] = countsOf(&row.Counts)
 			read(row, func(gauge string, value float64, which ...string) {
 				options := []metric.ObserveOption{l.option}
 				for _, w := range which {
@@ -152,7 +152,7 @@ func (m *metrics) observe(to metric.Observer, sum stats.Counts, rows []stats.Met
 			}
 		}
 	}
-	m.totals.add(&sum, named)
+	m.totals.add(countsOf(&sum), named)
 	for l, c := range m.totals.of {
 		to.ObserveInt64(m.calls, c[0], l.option)
 		for n, decision := range l.decisions {
@@ -199,24 +199,22 @@ type totals struct {
 
 // add adds what was counted since the last reading. sum must have been read before the rows. If it were read after them, calls
 // in between would count in others although their methods have names.
-func (t *totals) add(sum *stats.Counts, rows map[*labels]*stats.Counts) {
-	read := map[*labels]counts{}
-	for l, row := range rows {
-		now, of, before := countsOf(row), t.of[l], t.rows[l]
+func (t *totals) add(sum counts, rows map[*labels]counts) {
+	for l, now := range rows {
+		of, before := t.of[l], t.rows[l]
 		of.add(now, 1)
 		if !now.beganAgain(before) {
 			of.add(before, -1)
 		}
-		read[l], t.of[l] = now, of
+		t.of[l] = of
 	}
-	t.rows = read
-	rest := countsOf(sum)
+	t.rows = rows
 	for _, known := range t.of {
-		rest.add(known, -1)
+		sum.add(known, -1)
 	}
 	other := t.of[others]
-	for n := range rest {
-		other[n] += max(rest[n], 0)
+	for n, rest := range sum {
+		other[n] += max(rest, 0)
 	}
 	if other != (counts{}) {
 		t.of[others] = other
