@@ -48,13 +48,11 @@ func ruling(name, pattern string, wrong error, opts []Option, where *settings.Sc
 			return wrong
 		}
 		scratch := settings.DefaultConfig()
-		errs := []error{apply(&scratch, opts)}
+		err := apply(&scratch, opts)
 		for _, option := range scratch.Set {
-			if !where.Allows(option) {
-				errs = append(errs, fmt.Errorf("%s cannot be set for %v", option, where))
-			}
+			err = errors.Join(err, refuse(!where.Allows(option), "%s cannot be set for %v", option, where))
 		}
-		if err := errors.Join(errs...); err != nil {
+		if err != nil {
 			return fmt.Errorf("hedge: %s(%q): %s", name, pattern, strings.ReplaceAll(err.Error(), "hedge: ", ""))
 		}
 		rules := to(c)
