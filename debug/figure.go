@@ -22,7 +22,10 @@ func (r row) Figures() (f []figure) {
 			f = append(f, figure{name, fmt.Sprintf(format, args...)})
 		}
 	}
-	chosen, g := c.Probability > 0, t.Gain
+	chosen, g, from := c.Probability > 0, t.Gain, "estimate"
+	if isMeasured(c) {
+		from = string(c.UnhedgedTailFrom)
+	}
 	add(true, "calls", "%s", count(t.Calls))
 	add(true, "hedges", "%s (%s of calls)", count(t.Hedges), percent(t.HedgeRate()))
 	add(true, "won by a hedge", "%s of %s hedged calls", count(t.HedgeWins), count(t.Hedged))
@@ -31,7 +34,7 @@ func (r row) Figures() (f []figure) {
 	add(chosen, "probability", "%.2f", c.Probability)
 	add(chosen, "hedges of a call, at most", "%d", c.MaxHedges)
 	add(chosen, "tail measured, predicted", "%s, %s", short(c.MeasuredTail), short(c.PredictedTail))
-	add(chosen, "tail without hedging ("+tailFrom(c)+")", "%s", short(c.UnhedgedTail))
+	add(chosen, "tail without hedging ("+from+")", "%s", short(c.UnhedgedTail))
 	add(chosen, "wins lately, predicted", "%s, %s", percent(c.MeasuredWins), percent(c.PredictedWins))
 	add(chosen, "load predicted", "%s", percent(c.PredictedLoad))
 	add(g.Measured, "saved per call, per hedge", "%s, %s", short(g.Saved), short(g.SavedPerHedge))
@@ -51,13 +54,6 @@ func (r row) Figures() (f []figure) {
 	named := min(len(t.Rules), mostNamed)
 	add(named > 0, "rules in force", "%s", list(t.Rules[:named], len(t.Rules)-named))
 	return f
-}
-
-func tailFrom(c stats.Choice) string {
-	if isMeasured(c) {
-		return string(c.UnhedgedTailFrom)
-	}
-	return "estimate"
 }
 
 // winShare is the share of hedged calls that a hedge answered.
