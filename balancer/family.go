@@ -26,8 +26,10 @@ type family struct {
 // does so when this one is no longer ready, or when the other one no longer connects.
 func (f *family) changed() {
 	p := f.policy
-	f.wake()
 	state := f.state()
+	if state.ConnectivityState == connectivity.Ready {
+		f.wake()
+	}
 	switch {
 	case f == p.current && (p.pending == nil || state.ConnectivityState == connectivity.Ready):
 		p.parent.UpdateState(state)
@@ -38,12 +40,9 @@ func (f *family) changed() {
 	}
 }
 
-// wake makes idle copies connect if another copy is connected: then the channel is in use, and only a connection of it was
+// wake makes idle copies connect where another copy is connected: then the channel is in use, and only a connection of it was
 // lost. If all copies are idle, the first call connects the first copy, and that wakes the others.
 func (f *family) wake() {
-	if f.connectivity() != connectivity.Ready {
-		return
-	}
 	for _, c := range f.copies {
 		if c.state.ConnectivityState == connectivity.Idle && !c.woken {
 			c.woken = true
