@@ -65,6 +65,9 @@ func (c *child) NewSubConn(addresses []resolver.Address, opts balancer.NewSubCon
 	p := c.family.policy
 	s := &subConn{child: c}
 	listener := opts.StateListener
+	if listener == nil {
+		listener = func(state balancer.SubConnState) { c.balancer.UpdateSubConnState(s, state) }
+	}
 	opts.StateListener = func(state balancer.SubConnState) { s.changed(state, listener) }
 	sc, err := p.parent.NewSubConn(addresses, opts)
 	if err != nil {

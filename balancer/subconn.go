@@ -26,30 +26,24 @@ type subConn struct {
 }
 
 func (s *subConn) changed(state balancer.SubConnState, listener func(balancer.SubConnState)) {
-	s.deliver(func() {
+	s.deliver(state, listener, func() {
 		// Health is asked for anew each time that a connection becomes ready.
 		s.connected, s.unhealthy = state.ConnectivityState == connectivity.Ready, false
 		if state.ConnectivityState == connectivity.Shutdown {
 			delete(s.child.subConns, s)
 		}
-	}, func() {
-		if listener != nil {
-			listener(state)
-		} else {
-			s.child.balancer.UpdateSubConnState(s, state)
-		}
 	})
 }
 
-// deliver tells the child of a change, unless it is closed. The list changes before the child knows: it is no older
-// than the child's picker.
-func (s *subConn) deliver(change, tell func()) {
+// deliver tells the child of a state and the change that it brings, unless the child is closed. The list changes before the child
+// knows: it is no older than the child's picker.
+func (s *subConn) deliver(state balancer.SubConnState, listener func(balancer.SubConnState), change func()) {
 	c := s.child
 	c.delivering.Lock()
 	defer c.delivering.Unlock()
 	if !c.closed {
 		s.update(change)
-		tell()
+		listener(state)
 	}
 }
 
@@ -61,7 +55,7 @@ func (s *subConn) RegisterHealthListener(listener func(balancer.SubConnState)) {
 		return
 	}
 	s.SubConn.RegisterHealthListener(func(state balancer.SubConnState) {
-		s.deliver(func() { s.unhealthy = state.ConnectivityState != connectivity.Ready }, func() { listener(state) })
+		s.deliver(state, listener, func() { s.unhealthy = state.ConnectivityState != connectivity.Ready })
 	})
 }
 
