@@ -72,7 +72,7 @@ func (s *search) outlook(plan Plan) outlook {
 func distance(a, b time.Duration) float64 { return math.Abs(math.Log(float64(a) / float64(b))) }
 
 // search weighs each outcome by how far it is to be believed: not at all where what was predicted differs from it no more than
-// chance would make it. A skeptic believes every one.
+// chance would make it. A skeptic believes every one, and pools it with those of ages around its own.
 func (p Problem) search() *search {
 	s := &search{Problem: p}
 	for _, outcome := range s.Outcomes {
@@ -86,22 +86,19 @@ func (p Problem) search() *search {
 		}
 		s.outcomes = append(s.outcomes, of)
 	}
-	if s.Skeptical {
-		for i := range s.outcomes {
-			s.outcomes[i].gather(s.outcomes)
+	if !s.Skeptical {
+		return s
+	}
+	for i := range s.outcomes {
+		of := &s.outcomes[i]
+		for j := range s.outcomes {
+			if other := &s.outcomes[j]; distance(of.Age, other.Age) < 2*poolSteps*step {
+				of.pool = append(of.pool, other)
+				of.pooled += other.calls
+			}
 		}
 	}
 	return s
-}
-
-// gather pools the outcomes of ages around its own.
-func (of *observed) gather(all []observed) {
-	for i := range all {
-		if other := &all[i]; distance(of.Age, other.Age) < 2*poolSteps*step {
-			of.pool = append(of.pool, other)
-			of.pooled += other.calls
-		}
-	}
 }
 
 func (s *search) weight(of *observed) float64 {
