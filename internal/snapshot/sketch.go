@@ -122,15 +122,10 @@ func expLinear(log float64) float64 {
 	return math.Ldexp(log-exponent+1, int(exponent))
 }
 
-// value returns the latency, in nanoseconds, that differs least, relatively, from all those in a bin.
+// value returns the latency, in nanoseconds, that differs least, relatively, from all those in a bin; one that is too long for a
+// [time.Duration] where they are, and about 1 where they are shorter.
 func (m *mapping) value(bin int64) float64 {
-	lower := (float64(bin) - m.offset) * m.log
-	switch {
-	case lower > 63:
-		return math.Inf(1)
-	case lower < 0:
-		return 1
-	}
+	lower := min(max((float64(bin)-m.offset)*m.log, 0), 64)
 	low, high := m.exp(lower), m.exp(lower+m.log)
 	return 2 * low / (low + high) * high
 }
