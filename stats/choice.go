@@ -81,11 +81,8 @@ func (c Choice) WhySteppedDown() string {
 
 // round rounds a duration to three significant digits.
 func round(d time.Duration) time.Duration {
-	if d <= 0 {
-		return d
-	}
-	unit := math.Pow(10, math.Floor(math.Log10(float64(d)))-2)
-	return time.Duration(math.Round(float64(d)/unit) * unit)
+	magnitude := math.Floor(math.Log10(float64(max(d, 1))))
+	return d.Round(time.Duration(math.Pow(10, magnitude-2)))
 }
 
 // Forecast is the predicted effect of hedging a method with a certain budget: see hedge.WithDryRun.
