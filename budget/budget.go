@@ -299,7 +299,9 @@ func (b *Bucket) earnings(r *rate, now time.Time) (earned, burst int64) {
 	n := uint32(elapsed / step)
 	for i := range marks {
 		marks[i] = b.marks[i].Load()
-		n += late(n, marks[i])
+		if behind := uint32(marks[i]>>32) - n; behind <= uint32(maxLate/step) { // else the clock must have been set back
+			n += behind
+		}
 	}
 	var recent int32 // units since the earliest step that is not too old
 	for _, mark := range marks {
@@ -308,14 +310,6 @@ func (b *Bucket) earnings(r *rate, now time.Time) (earned, burst int64) {
 		}
 	}
 	return int64(r.at(units)), min(max(b.costliest.price(elapsed), int64(r.last(uint64(recent), units))), maxBurst*token)
-}
-
-// late returns by how many steps the n-th is behind that of a mark: 0 if it is not, or if the clock must have been set back.
-func late(n uint32, mark uint64) uint32 {
-	if behind := uint32(mark>>32) - n; behind <= uint32(maxLate/step) {
-		return behind
-	}
-	return 0
 }
 
 // begin marks how many calls came before the n-th step, unless the mark of a later one has taken the place. One from yet
