@@ -27,6 +27,7 @@ type curve struct {
 // span is a value with its interval; Low and High are 0 if that is not known.
 type span struct {
 	Class, Label     string
+	of               stats.Interval
 	Y, Low, At, High float64
 }
 
@@ -151,7 +152,11 @@ func (r row) LoadChart() *chart {
 		return nil
 	}
 	c, y := newTimeChart("hedges per call in the last ten minutes, and the budget"), axis{high: most * 1.2, from: chartBottom, to: chartTop}
-	for _, share := range evenTicks(y.high) {
+	step := math.Pow(10, math.Floor(math.Log10(y.high)))
+	if y.high < 2*step {
+		step /= 2
+	}
+	for share := 0.0; share <= y.high; share += step {
 		c.YTicks = append(c.YTicks, tick{y.at(share), fmt.Sprintf("%.3g%%", 100*share)})
 	}
 	c.line("budget", "budget", 2, func(i int) (float64, float64, bool) {
@@ -161,19 +166,6 @@ func (r row) LoadChart() *chart {
 		return r.when(i), y.at(r.History[i].Load), r.History[i].Known
 	})
 	return c
-}
-
-// evenTicks returns round values up to high, two at least.
-func evenTicks(high float64) []float64 {
-	step := math.Pow(10, math.Floor(math.Log10(high)))
-	if high < 2*step {
-		step /= 2
-	}
-	var ticks []float64
-	for v := 0.0; v <= high; v += step {
-		ticks = append(ticks, v)
-	}
-	return ticks
 }
 
 // timeTicks returns round times on a logarithmic axis, at most about six.
@@ -201,15 +193,10 @@ func (r row) GainChart() *chart {
 	gain, control := r.Stats.Gain, r.Stats.Control
 	percentile := 99.0
 	c := &chart{}
-	var values []stats.Interval
 	var latencies []time.Duration
-	add := func(class, label string, v stats.Interval) {
-		label += ": " + short(v.Value)
-		if v.High > 0 {
-			label += " (" + interval(v) + ")"
-		}
-		c.Spans = append(c.Spans, span{Class: class, Label: label})
-		values, latencies = append(values, v), append(latencies, v.Low, v.Value, v.High)
+	add := func(class, label string, of stats.Interval) {
+		c.Spans = append(c.Spans, span{Class: class, Label: label + ": " + short(of.Value), of: of})
+		latencies = append(latencies, of.Low, of.Value, of.High)
 	}
 	if gain.Measured {
 		percentile = gain.Percentile
@@ -231,11 +218,12 @@ func (r row) GainChart() *chart {
 		return nil
 	}
 	c.XTicks = timeTicks(x)
-	for i, v := range values {
+	for i := range c.Spans {
 		s := &c.Spans[i]
-		s.Y, s.At = chartTop+(chartBottom-chartTop)*(float64(i)+0.7)/float64(len(values)), x.at(float64(v.Value))
-		if v.High > 0 {
-			s.Low, s.High = x.at(float64(v.Low)), x.at(float64(v.High))
+		s.Y, s.At = chartTop+(chartBottom-chartTop)*(float64(i)+0.7)/float64(len(c.Spans)), x.at(float64(s.of.Value))
+		if s.of.High > 0 {
+			s.Label += " (" + interval(s.of) + ")"
+			s.Low, s.High = x.at(float64(s.of.Low)), x.at(float64(s.of.High))
 		}
 	}
 	c.Title = fmt.Sprintf("p%g with and without hedging", percentile)
