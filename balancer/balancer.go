@@ -72,10 +72,6 @@ type builder struct{}
 
 func (builder) Name() string { return Name }
 
-func (builder) ParseConfig(js json.RawMessage) (serviceconfig.LoadBalancingConfig, error) {
-	return parseConfig(js)
-}
-
 func (builder) Build(cc balancer.ClientConn, opts balancer.BuildOptions) balancer.Balancer {
 	// The target as the user wrote it, which is what a scheduler knows it by; that in opts is parsed.
 	//lint:ignore SA1019 nothing else tells.
@@ -101,8 +97,8 @@ const maxConnections = 8
 // MarshalJSON returns what was parsed: some parents, such as random_subsetting, hand configurations on as JSON.
 func (c *config) MarshalJSON() ([]byte, error) { return c.js, nil }
 
-// parseConfig reads {"childPolicy": [{"<name>": {…}}, …], "connections": 1, "spread": false, "silence": true}.
-func parseConfig(js json.RawMessage) (serviceconfig.LoadBalancingConfig, error) {
+// ParseConfig reads {"childPolicy": [{"<name>": {…}}, …], "connections": 1, "spread": false, "silence": true}.
+func (builder) ParseConfig(js json.RawMessage) (serviceconfig.LoadBalancingConfig, error) {
 	c := &config{Connections: 1, Silence: true, js: slices.Clone(js)}
 	if err := json.Unmarshal(js, c); err != nil {
 		return nil, fmt.Errorf("hedge: %s: %w", Name, err)
