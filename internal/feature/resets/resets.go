@@ -59,49 +59,56 @@ func (r *Resets) SetLimit(l *Limit, now time.Time) {
 	r.limited.Store(l != nil || now.Before(r.calm.Until))
 }
 
-// Low reports whether so few resets are left that a call that begins now must be able to leave its primary.
-func (r *Resets) Low(now time.Time) bool { return r.ask(now, (*bucket).low) }
+// Low reports whether so few resets are left that a call that begins now must be able to leave its primary: the calls under way
+// could need them all.
+func (r *Resets) Low(now time.Time) bool {
+	_, low := r.ask(now)
+	return low
+}
 
-func (r *Resets) Spent(now time.Time) bool { return r.ask(now, (*bucket).spent) }
+func (r *Resets) Spent(now time.Time) bool {
+	spent, _ := r.ask(now)
+	return spent
+}
 
-func (r *Resets) ask(now time.Time, question func(*bucket, time.Time) bool) bool {
+func (r *Resets) ask(now time.Time) (spent, low bool) {
 	if !r.limited.Load() {
-		return false
+		return false, false
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	b := r.pays(now)
-	return b != nil && question(b, now)
+	tokens := r.tokens(now)
+	return tokens < 1, tokens < max(4, r.allowed.burst/2)
 }
 
-// pays returns what pays for resets; nil if they are unlimited. The lock must be held.
-func (r *Resets) pays(now time.Time) *bucket {
-	switch {
+// tokens returns how many resets are paid for; it is negative if the bucket is overdrawn. The lock must be held.
+func (r *Resets) tokens(now time.Time) float64 {
+	switch b := &r.allowed; {
 	case r.option != nil:
-		return &r.allowed
+		if d := now.Sub(b.at); d > 0 {
+			b.level, b.at = min(b.burst, b.level+d.Seconds()*b.rate), now
+		}
+		return b.level
 	case now.Before(r.calm.Until):
-		return &bucket{}
+		return 0
 	}
 	r.limited.Store(false)
-	return nil
+	return math.Inf(1)
 }
 
 // Lost takes the losers of a race and returns those that are left to run to their end. Only those in may can be left.
 func (r *Resets) Lost(losers, may race.Attempts, now time.Time) (left race.Attempts) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	b := r.pays(now)
 	for n := range race.MaxAttempts {
 		switch {
 		case !losers.Has(n):
-		case b != nil && may.Has(n) && b.spent(now) && r.left.Load() < mostLeft:
+		case may.Has(n) && r.tokens(now) < 1 && r.left.Load() < mostLeft:
 			left |= 1 << n
 			r.left.Add(1)
 		default:
 			r.lastAt.Store(now.UnixNano())
-			if b != nil {
-				b.level = b.tokens(now) - 1
-			}
+			r.allowed.level = r.tokens(now) - 1 // of no use without an option, which begins with a bucket of its own
 		}
 	}
 	return left
@@ -205,8 +212,7 @@ type Limit struct {
 	Per time.Duration
 }
 
-// bucket is a token bucket that pays for resets. It may be overdrawn by calls that were under way when it ran empty. The zero
-// bucket pays for none.
+// bucket is a token bucket that pays for resets. It may be overdrawn by calls that were under way when it ran empty.
 type bucket struct {
 	burst float64 // the most tokens
 	rate  float64 // tokens a second
@@ -224,20 +230,6 @@ func newBucket(l Limit, now time.Time) bucket {
 	earned := math.Max(float64(l.N)-burst, 1)
 	return bucket{burst: burst, rate: earned / l.Per.Seconds(), level: burst, at: now}
 }
-
-// tokens returns how many resets are paid for; it is negative if the bucket is overdrawn.
-func (b *bucket) tokens(now time.Time) float64 {
-	if d := now.Sub(b.at); d > 0 {
-		b.level = math.Min(b.burst, b.level+d.Seconds()*b.rate)
-		b.at = now
-	}
-	return b.level
-}
-
-func (b *bucket) spent(now time.Time) bool { return b.tokens(now) < 1 }
-
-// low reports whether so few tokens are left that the calls under way could need them all.
-func (b *bucket) low(now time.Time) bool { return b.tokens(now) < math.Max(4, b.burst/2) }
 
 // Cut is how the connection of an attempt ended.
 type Cut uint8
