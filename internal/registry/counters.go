@@ -61,8 +61,8 @@ func (c *SameBackendCounter) Add(n int64) int64 {
 	return n
 }
 
-// read returns one consistent copy of the counts, and sets them to 0 if they are to be taken away. A call counts before its hedges
-// do, so hedges are read first: there are never more hedged calls than calls.
+// read returns one consistent copy of the counts, and sets them to 0 if they are to be taken away. A call counts before its
+// hedges do, so hedges are read first: there are never more hedged calls than calls.
 func (c *Counters) read(take bool) stats.Counts {
 	count := (*atomic.Int64).Load
 	if take {

@@ -70,26 +70,13 @@ func (r *Registry) census(methods []*Method) map[string]place.Census {
 func (m *Method) stats(now time.Time, ready place.Census) stats.Method {
 	s, estimate, held := m.Settings(), m.Learner.Estimate(), m.Target.Budget.Balance(now)
 	row := stats.Method{
-		Target:           m.Target.Name,
-		Method:           m.Name,
-		Counts:           m.Counters.read(false),
-		Choice:           estimate.Stats(),
-		Tokens:           held.Tokens,
-		Burst:            held.Burst,
-		Saved:            held.Saved,
-		Classes:          m.classes.stats(now),
-		Resets:           m.Target.Resets.Report(now),
-		Gain:             s.FollowUp.Measure(now),
-		NoBackendPolicy:  m.noPolicy.Load(),
-		Rules:            slices.Clone(s.Applied),
-		PausedBy:         m.Target.registry.pauses.By(m.Target.Name, m.Name),
-		EarlyHeaderShare: m.Counters.earlyHeaderShare(),
-		Guard:            m.guard.State(now, m.traffic()),
-		Backends:         ready.Backends,
-		Connections:      ready.Connections,
-		Silent:           slices.Clone(ready.Silent),
-		Moved:            ready.Moved,
-		SingleConnection: ready.Connections == 1 || m.Target.oneConnection.single.Load(),
+		Target: m.Target.Name, Method: m.Name, PausedBy: m.Target.registry.pauses.By(m.Target.Name, m.Name),
+		Rules: slices.Clone(s.Applied), Counts: m.Counters.read(false), EarlyHeaderShare: m.Counters.earlyHeaderShare(),
+		Choice: estimate.Stats(), Classes: m.classes.stats(now), Gain: s.FollowUp.Measure(now),
+		Tokens: held.Tokens, Burst: held.Burst, Saved: held.Saved,
+		Guard: m.guard.State(now, m.traffic()), Resets: m.Target.Resets.Report(now),
+		Backends: ready.Backends, Connections: ready.Connections, Silent: slices.Clone(ready.Silent), Moved: ready.Moved,
+		SingleConnection: ready.Connections == 1 || m.Target.oneConnection.single.Load(), NoBackendPolicy: m.noPolicy.Load(),
 	}
 	if row.Gain.Measured && row.Choice.UnhedgedTailFrom != "" {
 		row.Choice.UnhedgedTail, row.Choice.UnhedgedTailFrom = row.Gain.Unhedged.Value, stats.FromFollowUp

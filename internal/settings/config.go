@@ -65,8 +65,10 @@ const MaxBudgetPercent = 400
 
 func DefaultConfig() Config {
 	return Config{
+		Config: learn.Config{
+			MaxHedges: 2, BudgetPercent: 10, MinDelay: time.Millisecond, WarmupCalls: 20, Window: 30 * time.Second,
+		},
 		Trigger:         Trigger{Kind: AutoTrigger, Quantile: DefaultTarget},
-		Config:          learn.Config{MaxHedges: 2, BudgetPercent: 10, MinDelay: time.Millisecond, WarmupCalls: 20, Window: 30 * time.Second},
 		Final:           codeset.Answers,
 		Guard:           true,
 		FollowUpPercent: 5,

@@ -43,26 +43,22 @@ type Wanted struct{ Learning *learn.Config }
 // The first one is held back if what was learned since the call began says that it is due later. A burst of calls may begin
 // before the last burst has been learned from. An estimate made under another configuration than the call's does not count.
 func (w Wanted) Admit(d *feature.Due) feature.Verdict {
-	if !d.Slow {
-		return feature.Pass
-	}
-	if d.Turn > d.MaxHedges {
-		return feature.Until(math.MaxInt64)
-	}
-	if d.Turn > 1 || d.Estimate == nil {
-		return feature.Pass
-	}
 	newest := d.Learner().Estimate()
-	if newest == nil || newest == d.Estimate || newest.Delay <= d.Delay || !newest.MadeUnder(w.Learning) {
+	switch {
+	case !d.Slow:
+		return feature.Pass
+	case d.Turn > d.MaxHedges:
+		return feature.Until(math.MaxInt64)
+	case d.Turn > 1, d.Estimate == nil, newest == nil, newest == d.Estimate, newest.Delay <= d.Delay, !newest.MadeUnder(w.Learning):
 		return feature.Pass
 	}
 	d.Delay = newest.Delay
 	return feature.Until(d.Delay).If(d.Age() < d.Delay)
 }
 
-// Patience lets a primary find out whether a silent backend answers at all: it holds the first hedge back for longer than the usual
-// delay. Of the time until the call's deadline the primary gets a quarter at most. A delay that was not learned says nothing about
-// backends.
+// Patience lets a primary find out whether a silent backend answers at all: it holds the first hedge back for longer than the
+// usual delay. Of the time until the call's deadline the primary gets a quarter at most. A delay that was not learned says
+// nothing about backends.
 func Patience(d *feature.Due) feature.Verdict {
 	if !d.Slow || d.Turn != 1 || d.Estimate == nil {
 		return feature.Pass
@@ -80,7 +76,7 @@ func Drawn(d *feature.Due) feature.Verdict {
 	return feature.Skip(stats.NotDrawn).If(d.Slow && !d.Draw(d.Turn, d.Now))
 }
 
-// Ready holds a hedge back while the connection is not ready. That of a call which is repeated is gone, so its state is not asked.
+// Ready holds a hedge back while the connection is not ready. That of a call which is repeated is gone, so it is not asked.
 func Ready(d *feature.Due) feature.Verdict {
 	return feature.Later(stats.NotReady).If(d.Conn != nil && !d.Report.Repeated && d.Conn.GetState() != connectivity.Ready)
 }
