@@ -204,13 +204,10 @@ func (s *search) loadAt(delay time.Duration, hedges int) func(q float64) float64
 		answered[k] = 1 - s.Hedge.At(time.Duration(k)*delay)
 	}
 	return func(q float64) float64 {
-		sum := 0.0
+		sum, unanswered := 0.0, 1.0 // by the hedges so far
 		for k := 1; k <= hedges; k++ {
-			unanswered := due[k]
-			for j := 1; j < k; j++ {
-				unanswered *= 1 - q*answered[k-j]
-			}
-			sum += q * unanswered
+			sum += q * due[k] * unanswered
+			unanswered *= 1 - q*answered[k]
 		}
 		return sum
 	}
