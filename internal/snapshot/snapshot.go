@@ -73,8 +73,6 @@ func add[K interface{ Plus(K) K }, M ~map[string]K](to M, name string, known K) 
 	return to
 }
 
-const version = 1
-
 // Writer writes a snapshot, a target at a time, so that not all of it is in memory at once.
 type Writer struct {
 	To      io.Writer
@@ -101,7 +99,7 @@ func names[K any](known map[string]K) []string {
 }
 
 func (w *Writer) Close() error {
-	return w.write(&snapshotpb.Snapshot{Version: version, Complete: []uint32{w.targets}})
+	return w.write(&snapshotpb.Snapshot{Version: 1, Complete: []uint32{w.targets}})
 }
 
 // write writes some fields of the snapshot. One message after the other is the message of both.
