@@ -164,11 +164,8 @@ func (b *Bucket) Expect(now time.Time, perSecond float64) {
 	if r == nil || !(perSecond > 0) {
 		return
 	}
-	const (
-		seconds = 2
-		before  = (steps - 1) * step // so that all of the calls still count at now
-	)
-	calls := int(math.Min(min(perSecond*seconds, expectedCalls), math.Ceil(expected*token/float64(r.perUnit*unitsPerCall))))
+	const before = (steps - 1) * step // so that all of the calls still count at now
+	calls := int(min(2*perSecond, expectedCalls, math.Ceil(expected*token/float64(r.perUnit*unitsPerCall))))
 	for n := range calls {
 		b.Earn(now.Add(-before+time.Duration(n)*before/time.Duration(calls)), 1)
 	}
