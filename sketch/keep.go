@@ -60,10 +60,7 @@ func (w *Window) Newest(now time.Time) Mark {
 	step, all := w.epoch(now), w.present(now, &room)
 	calls, mark := int64(0), w.Mark(now)
 	for i, s := range all {
-		switch {
-		case s.last.Load() >= step-1: // of the last step
-		case i == 0 || calls < fewest: // few came lately
-		default:
+		if s.last.Load() < step-1 && i > 0 && calls >= fewest { // it is from before the last step, and enough came since
 			return mark
 		}
 		calls, mark = calls+s.calls(fewest), Mark(s.epoch)
