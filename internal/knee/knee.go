@@ -10,6 +10,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/grpchedge/hedge/sketch"
@@ -185,15 +186,9 @@ func (s *search) fit(delay time.Duration, hedges int) (probability, load float64
 	if load = at(1); load <= s.Load {
 		return 1, load
 	}
-	low, high := 0.0, 1.0
-	for range 14 {
-		if middle := (low + high) / 2; at(middle) <= s.Load {
-			low = middle
-		} else {
-			high = middle
-		}
-	}
-	return low, at(low)
+	const parts = 1 << 14
+	probability = float64(sort.Search(parts, func(part int) bool { return at(float64(part+1)/parts) > s.Load })) / parts
+	return probability, at(probability)
 }
 
 // loadAt returns the extra load of a delay and a number of hedges as a function of the probability.
