@@ -29,11 +29,7 @@ func (w *Window) beginKeeping(step int64) *slot {
 		newest := all[0]
 		behind := step - held - newest.epoch
 		if -slots < behind && behind <= 0 {
-			// A recorder that is late. Its call counts in its own slot, or as one of now where that is not there any more.
-			if s := w.place(step - held).Load(); s != nil && s.epoch == step-held {
-				return s
-			}
-			return newest
+			return newest // another recorder began it, or this one is so late that its own is not there any more
 		}
 		next := newest.epoch // the slot goes on if it holds few calls, or the clock was set back
 		if behind > 0 && newest.calls(w.keep/steps) >= w.keep/steps {
