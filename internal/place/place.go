@@ -107,11 +107,7 @@ func Of(ctx context.Context, target string) (r *Record, h *Hedge) {
 func (r *Record) Went(b *Backend) {
 	// If a tree has two policies, the upper one calls last, and replaces the record of the same backend with its own, because
 	// it knows more backends. Two calls with the primary's context may pick at the same time, and both backends must be kept.
-	for {
-		first := r.primary.Load()
-		if first != nil && !b.same(first) {
-			break
-		}
+	for first := r.primary.Load(); first == nil || b.same(first); first = r.primary.Load() {
 		if r.primary.CompareAndSwap(first, b) {
 			return
 		}
@@ -187,15 +183,11 @@ func (r *Record) Spare(n int) bool {
 		}
 		first = r.others[0]
 	}
-	wanted := n - r.picked
-	var spare []*Backend
+	spare := map[id]struct{}{}
 	for _, b := range first.roster.Ready() {
-		if r.Used(b) || slices.ContainsFunc(spare, b.same) {
-			continue
-		}
-		if spare = append(spare, b); len(spare) >= wanted {
-			return true
+		if !r.Used(b) {
+			spare[b.id] = struct{}{}
 		}
 	}
-	return false
+	return len(spare) >= max(n-r.picked, 1)
 }
