@@ -30,6 +30,9 @@ func (r *Registry) Update(c settings.Config) {
 	}
 }
 
+// none are the settings of a method before its first ones: nothing is taken over from them.
+var none = &settings.Settings{Config: &settings.Config{}}
+
 // resolve makes the settings of the method, and sets what its target has in common with other methods: the share of the
 // budget and the limit of resets. r.mu must be held.
 func (m *Method) resolve(c *settings.Config) *settings.Settings {

@@ -137,7 +137,7 @@ func (r *Registry) newMethod(t *Target, name string) *Method {
 	m.guard.Join(&t.guard)
 	m.memory.PartOf(&r.memory)
 	m.memory.Add(methodBytes + allocated(name))
-	m.settings.Store(&settings.Settings{Config: &settings.Config{}}) // what outlives settings is taken from these
+	m.settings.Store(none)
 	s := m.resolve(r.config.Load())
 	m.settings.Store(s)
 	m.learn(s.Learning, &m.Learner, &m.memory, "")
