@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -64,25 +63,40 @@ func Matches(pattern, name string) bool {
 
 // CompareNames orders patterns of [Matches] by how specific they are: see [Compare].
 func CompareNames(a, b string) int {
-	return compare(a, b, strings.ReplaceAll(a, "*", ""), strings.ReplaceAll(b, "*", ""))
+	return compare(a, b, len(a)-strings.Count(a, "*"), len(b)-strings.Count(b, "*"))
 }
 
 // Compare orders patterns of [Any] by how specific they are: below 0 if b is more specific than a. A pattern without
 // wildcards is the most specific. Of two others it is the one with more characters that stand for themselves, and then the
 // one that is later in the alphabet.
-func Compare(a, b string) int {
-	return compare(a, b, wildcard.ReplaceAllString(a, "$1"), wildcard.ReplaceAllString(b, "$1"))
-}
+func Compare(a, b string) int { return compare(a, b, literal(a), literal(b)) }
 
-// wildcard matches a class, any other wildcard, and a backslash with the character that then stands for itself.
-var wildcard = regexp.MustCompile(`(?s)\[(?:\\.|[^\\\]])*\]|[*?]|\\(.)`)
-
-// compare orders two patterns, of which these characters stand for themselves.
-func compare(a, b, literalA, literalB string) int {
-	wild := func(p, literal string) int { return min(len(p)-len(literal), 1) }
+// compare orders two patterns, with so many characters that stand for themselves.
+func compare(a, b string, literalA, literalB int) int {
 	return cmp.Or(
-		cmp.Compare(wild(b, literalB), wild(a, literalA)),
-		cmp.Compare(len(literalA), len(literalB)),
+		cmp.Compare(min(len(b)-literalB, 1), min(len(a)-literalA, 1)), // whether there is a wildcard
+		cmp.Compare(literalA, literalB),
 		strings.Compare(a, b),
 	)
+}
+
+// literal counts the characters that stand for themselves, which those of a class do not.
+func literal(p string) (n int) {
+	inClass := false
+	for i := 0; i < len(p); i++ {
+		switch c := p[i]; {
+		case inClass && c != '\\':
+			inClass = c != ']'
+		case c == '[':
+			inClass = true
+		case c == '\\':
+			i++
+			if !inClass {
+				n++
+			}
+		case c != '*' && c != '?':
+			n++
+		}
+	}
+	return n
 }
