@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -42,7 +41,7 @@ func apply(c *settings.Config, opts []Option) error {
 
 func named(name string, set func(*settings.Config) error) Option {
 	return func(c *settings.Config) error {
-		c.Set = append(slices.Clip(c.Set), name) // a configuration shares it with those that were made from it
+		c.Set = append(c.Set, name)
 		return set(c)
 	}
 }

@@ -60,7 +60,10 @@ func ruling(name, pattern string, wrong error, opts []Option, where *settings.Sc
 		*rules = append(slices.Clip(*rules), settings.Rule{
 			Pattern:   pattern,
 			OwnBudget: where == settings.ForMethods && slices.Contains(scratch.Set, "WithBudgetPercent"),
-			Apply:     func(c *settings.Config) { apply(c, opts) }, // a method's pattern may be the scheduler's too, and then both count
+			Apply: func(c *settings.Config) {
+				c.Set = nil    // c is a copy, and shares the names with others
+				apply(c, opts) // a method's pattern may be the scheduler's too, and then both count
+			},
 		})
 		return refuse(twice, "%s(%q): the pattern is given twice", name, pattern)
 	})

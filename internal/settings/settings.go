@@ -56,8 +56,8 @@ func (c *Config) For(target *Config, method string, pace *learn.Pace) *Settings 
 	s.OnlyReads = r.ReadsOnly(method)
 	s.Selected, s.Described = r.Selects(method)
 	s.Learning.BudgetPercent = min(s.BudgetPercent, target.BudgetPercent) // hedges are paid by both budgets
-	if r != c {                                                           // it is the method's own, and nobody asks for what has been applied
-		s.TargetRules, s.MethodRules, s.Set = nil, nil, nil
+	if r != c {                                                           // it is the method's own, and nobody asks for rules that have been applied
+		s.TargetRules, s.MethodRules = nil, nil
 	}
 	if s.Policy != nil {
 		s.Final = codeset.AllBut(s.Policy.NonFatal)
