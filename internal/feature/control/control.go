@@ -15,11 +15,11 @@ import (
 
 // Groups are the two groups of a method's calls.
 type Groups struct {
-	memory              sketch.Meter
-	share               float64
-	calls               atomic.Uint64 // drawn so far
-	hedgeable, unhedged *sketch.Window
-	hedges              *sketch.Window // counts
+	memory sketch.Meter
+	share  float64
+	calls  atomic.Uint64                        // drawn so far
+	took   [feature.Unhedged + 1]*sketch.Window // by group; nil for none
+	hedges *sketch.Window                       // counts
 }
 
 const compared = 10 * time.Minute
@@ -40,7 +40,7 @@ func For(share float64, old *Groups, memory *sketch.Meter) *Groups {
 	g.memory.PartOf(memory)
 	g.memory.Add(int64(unsafe.Sizeof(*g)))
 	window := func() *sketch.Window { return sketch.NewIn(&g.memory, compared) }
-	g.hedgeable, g.unhedged, g.hedges = window(), window(), window()
+	g.took[feature.Hedgeable], g.took[feature.Unhedged], g.hedges = window(), window(), window()
 	return g
 }
 
@@ -67,11 +67,7 @@ func (g *Groups) Ended(c feature.Call, e feature.End) {
 	if c.Group == feature.NoGroup || !c.Learns || !e.Known || !answered && !e.Gone {
 		return
 	}
-	w := g.hedgeable
-	if c.Group == feature.Unhedged {
-		w = g.unhedged
-	}
-	w.Record(c.Start.Add(e.Age), e.Age, answered)
+	g.took[c.Group].Record(c.Start.Add(e.Age), e.Age, answered)
 }
 
 // Compare returns what is known of both groups; nil without a control group. The tail is that of the unhedged at the target, a
@@ -80,7 +76,7 @@ func (g *Groups) Compare(now time.Time, target float64) (c *stats.Control, tail 
 	if g == nil {
 		return nil, 0
 	}
-	hedgeable, unhedged := g.hedgeable.Snapshot(now), g.unhedged.Snapshot(now)
+	hedgeable, unhedged := g.took[feature.Hedgeable].Snapshot(now), g.took[feature.Unhedged].Snapshot(now)
 	c = &stats.Control{Hedgeable: group(hedgeable), Unhedged: group(unhedged)}
 	if at := interval(unhedged, target); at.High > 0 {
 		tail = at.Value

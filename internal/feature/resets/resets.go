@@ -223,11 +223,8 @@ type bucket struct {
 // newBucket returns one that pays for what a limit allows. The most in that time is the burst and what is earned meanwhile,
 // which is thus half of N each.
 func newBucket(l Limit, now time.Time) bucket {
-	if l.N == 0 {
-		return bucket{}
-	}
-	burst := math.Max(1, math.Floor(float64(l.N)/2))
-	earned := math.Max(float64(l.N)-burst, 1)
+	burst := float64(max(l.N/2, min(l.N, 1)))
+	earned := max(float64(l.N)-burst, 1)
 	return bucket{burst: burst, rate: earned / l.Per.Seconds(), level: burst, at: now}
 }
 
