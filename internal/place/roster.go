@@ -131,8 +131,7 @@ func Count(targets ...string) Census {
 func (c *Census) silent(address string, since time.Time) {
 	i := slices.IndexFunc(c.Silent, func(s stats.SilentBackend) bool { return s.Address == address })
 	if i < 0 {
-		c.Silent = append(c.Silent, stats.SilentBackend{Address: address, Connections: 1, Since: since})
-		return
+		i, c.Silent = len(c.Silent), append(c.Silent, stats.SilentBackend{Address: address, Since: since})
 	}
 	s := &c.Silent[i]
 	s.Connections++
