@@ -144,8 +144,12 @@ func (b *Bucket) Earn(now time.Time, cost float64) {
 		b.costliest.note(elapsed, units)
 	}
 	n := uint32(elapsed / step)
-	if uint32(b.marks[n%steps].Load()>>32) != n {
-		b.begin(r, n, now)
+	mark := &b.marks[n%steps]
+	old := mark.Load()
+	// Unless the step that follows in this place has its mark there already. One from yet later may be of a clock that ran ahead.
+	if of := uint32(old >> 32); of != n && of != n+steps &&
+		mark.CompareAndSwap(old, uint64(n)<<32|uint64(uint32(b.units.Load()))) {
+		b.forfeit(r, now)
 	}
 	b.units.Add(units) // after the mark, so that the step includes this call
 }
@@ -307,19 +311,6 @@ func (b *Bucket) earnings(r *rate, now time.Time) (earned, burst int64) {
 		}
 	}
 	return int64(r.at(units)), min(max(b.costliest.price(elapsed), int64(r.last(uint64(recent), units))), maxBurst*token)
-}
-
-// begin marks how many calls came before the n-th step, unless the mark of a later one has taken the place. One from yet
-// later may be of a clock that ran ahead, and is replaced.
-func (b *Bucket) begin(r *rate, n uint32, now time.Time) {
-	mark := &b.marks[n%steps]
-	old := mark.Load()
-	if uint32(old>>32) == n+steps {
-		return
-	}
-	if mark.CompareAndSwap(old, uint64(n)<<32|uint64(uint32(b.units.Load()))) {
-		b.forfeit(r, now)
-	}
 }
 
 // forfeit saves what is beyond the burst. A payment does that too. Without any, the difference of the two sums would
