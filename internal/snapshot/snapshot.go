@@ -85,7 +85,10 @@ func (w *Writer) Target(name string, t *Target) error {
 	if checkName(name) != nil {
 		return nil
 	}
-	message := &snapshotpb.Target{Name: name, CallsPerSecond: t.CallsPerSecond, Calm: calm(t.Calm)}
+	message := &snapshotpb.Target{Name: name, CallsPerSecond: t.CallsPerSecond}
+	if c := t.Calm; c != (resets.Calm{}) {
+		message.Calm = &snapshotpb.Calm{Since: c.Since.UnixNano(), Until: c.Until.UnixNano()}
+	}
 	for _, name := range names(t.Methods) {
 		message.Methods = append(message.Methods, method(name, t.Methods[name]))
 	}
@@ -113,13 +116,6 @@ func (w *Writer) write(part *snapshotpb.Snapshot) error {
 	}
 	_, err = w.To.Write(b)
 	return err
-}
-
-func calm(c resets.Calm) *snapshotpb.Calm {
-	if c == (resets.Calm{}) {
-		return nil
-	}
-	return &snapshotpb.Calm{Since: c.Since.UnixNano(), Until: c.Until.UnixNano()}
 }
 
 func method(name string, m *Method) *snapshotpb.Method {
