@@ -85,7 +85,8 @@ func (l *Learner) EstimateFor(now time.Time) *Estimate {
 	if e == nil || !now.After(e.until) {
 		return e
 	}
-	if n, c := l.schedule.learned.Load(), l.config.Load(); l.schedule.dueAgain(c, n, now) {
+	n, c := l.schedule.learned.Load(), l.config.Load()
+	if n > l.schedule.lastSize.Load() && l.schedule.old(c, n, now, staleForNext) {
 		l.look(c, now, n)
 	}
 	return l.current.Load()
@@ -116,7 +117,7 @@ func (l *Learner) Snapshot(now time.Time) *sketch.Distribution {
 func (l *Learner) PrimaryEnded(now time.Time, d time.Duration, answered bool) {
 	l.window.Record(now, d, answered)
 	n, c := l.schedule.learned.Add(1), l.config.Load()
-	if l.schedule.due(c, n, now) {
+	if n >= l.schedule.nextSize.Load() || l.schedule.old(c, n, now, stale) {
 		l.look(c, now, n)
 	}
 }

@@ -28,23 +28,10 @@ func (c *Config) interval() time.Duration { return c.Window / 30 }
 
 func (s *schedule) at(now time.Time) int64 { return int64(now.Sub(s.epoch)) }
 
-// due reports whether it is time for a call that has just ended, the nth.
-func (s *schedule) due(c *Config, n int64, now time.Time) bool {
-	return n >= s.nextSize.Load() || s.old(c, n, s.at(now), stale)
-}
-
-// dueAgain reports whether it is time for a call that begins, after n that have ended.
-func (s *schedule) dueAgain(c *Config, n int64, now time.Time) bool {
-	return n > s.lastSize.Load() && s.old(c, n, s.at(now), staleForNext)
-}
-
 // old reports whether enough calls have ended since the last estimate, or it is so many intervals older than it need be.
-func (s *schedule) old(c *Config, n, at, stale int64) bool {
-	next := s.nextTime.Load()
-	if at < next {
-		return false
-	}
-	return n >= s.lastSize.Load()+newCalls || at >= next+int64(c.interval())*stale || !c.Auto
+func (s *schedule) old(c *Config, n int64, now time.Time, stale int64) bool {
+	at, next := s.at(now), s.nextTime.Load()
+	return at >= next && (n >= s.lastSize.Load()+newCalls || at >= next+int64(c.interval())*stale || !c.Auto)
 }
 
 // next plans the estimate after one from n records. It goes by size as well as by time, so that a fast method does not spend
