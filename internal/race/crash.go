@@ -7,55 +7,52 @@ import (
 	"runtime/debug"
 )
 
-// crash is a panic or a Goexit of a hedge or a detached primary. If it decides the call, the caller's goroutine repeats it.
-type crash struct{ panic *Panic } // nil for a Goexit
+// guard runs f. If f panics or calls runtime.Goexit, it runs crashed. again repeats the panic or the Goexit on the goroutine that
+// calls it, and does not return.
+func guard(f func(), crashed func(again func())) {
+	returned := false
+	defer func() {
+		if !returned {
+			crashed(repetition(recover()))
+		}
+	}()
+	f()
+	returned = true
+}
 
-// newCrash returns the crash for a value from recover; nil means a runtime.Goexit. The deferred function must call it, so
-// that the stack is still that of the panic.
-func newCrash(value any) *crash {
+// repetition returns what repeats a panic with the value, or, with nil, a Goexit. The deferred function must call it, so that the
+// stack is still that of the panic.
+func repetition(value any) func() {
 	if value == nil {
-		return &crash{}
+		return runtime.Goexit
 	}
 	stack := debug.Stack()
 	// The first line has the goroutine's number, which means nothing once the goroutine has ended.
 	if _, frames, ok := bytes.Cut(stack, []byte("\n")); ok {
 		stack = frames
 	}
-	return &crash{&Panic{Value: value, Stack: stack}}
-}
-
-// rethrow repeats the panic or the Goexit on the current goroutine. It does not return.
-func (c *crash) rethrow() {
-	if c.panic == nil {
-		runtime.Goexit()
-	}
-	panic(c.panic)
+	return func() { panic(&Panic{Value: value, Stack: stack}) }
 }
 
 // Apart runs f on a goroutine of its own. What comes through the channel returns what f returned, or repeats the panic or the
 // Goexit of f on the goroutine that calls it.
 func Apart[T any](f func() T) <-chan func() T {
 	ended := make(chan func() T, 1)
-	go func() {
-		var value T
-		returned := false
-		defer func() {
-			if returned {
-				ended <- func() T { return value }
-				return
-			}
-			c := newCrash(recover())
-			ended <- func() T { c.rethrow(); return value }
-		}()
-		value = f()
-		returned = true
-	}()
+	go guard(func() {
+		value := f()
+		ended <- func() T { return value }
+	}, func(again func()) {
+		ended <- func() (none T) {
+			again()
+			return none
+		}
+	})
 	return ended
 }
 
 // hedgePanicked handles a hedge's panic, which is the outcome of the call if the race is not decided yet. The hedge panicked
 // while the runner was doing a. A hedge that panicked before it was sent counts as sent.
-func (x *runner) hedgePanicked(a Actions, c *crash) {
+func (x *runner) hedgePanicked(a Actions, again func()) {
 	if a.Ask > 0 {
 		a = x.handle(Event{Kind: Admitted}, nil)
 	}
@@ -71,8 +68,7 @@ func (x *runner) hedgePanicked(a Actions, c *crash) {
 		x.policy.LoserPanicked()
 		return
 	}
-	h := &x.hedges[n]
-	h.crash = c
+	x.hedges[n].crash = again
 	x.handle(Event{Kind: Ended, Attempt: n, End: Panicked}, nil)
 	x.free(n)
 }

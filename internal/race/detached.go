@@ -20,22 +20,13 @@ func (r *Race) runDetached() Outcome {
 	if committed {
 		x.commit()
 	}
-	go x.primary()
+	go guard(x.primary, x.primaryCrashed)
 	x.wait()
 	return x.outcome()
 }
 
 // primary makes the primary attempt of a detached race.
 func (x *runner) primary() {
-	over := false
-	defer func() {
-		if !over {
-			x.hedges[0].crash = newCrash(recover())
-			x.handle(Event{Kind: Ended, End: Panicked}, nil)
-			x.tellFollowed(ErrLost, false)
-			x.free(0)
-		}
-	}()
 	growStack(0)
 	err := x.entrant.Primary()
 	poor, open := x.plan.judge(x.entrant, err)
@@ -50,7 +41,13 @@ func (x *runner) primary() {
 	if !a.Kept && (!won || err != nil) {
 		x.free(0)
 	}
-	over = true
+}
+
+func (x *runner) primaryCrashed(again func()) {
+	x.hedges[0].crash = again
+	x.handle(Event{Kind: Ended, End: Panicked}, nil)
+	x.tellFollowed(ErrLost, false)
+	x.free(0)
 }
 
 // tellFollowed says how the primary ended, if it was followed.
@@ -88,22 +85,9 @@ func (x *runner) lose(a *Actions) {
 		}
 		x.hedges[n].patience = time.AfterFunc(wait, func() { x.cancel(only(uint8(n))) })
 		if !x.machine.inFlight.Has(n) { // it was kept, so its goroutine has ended
-			go x.freeKept(uint8(n))
+			go guard(func() { x.free(uint8(n)) }, func(func()) { x.policy.LoserPanicked() })
 		}
 	}
-}
-
-// freeKept is free on a goroutine of its own. A panic there is a loser's.
-func (x *runner) freeKept(n uint8) {
-	freed := false
-	defer func() {
-		if !freed {
-			_ = recover()
-			x.policy.LoserPanicked()
-		}
-	}()
-	x.free(n)
-	freed = true
 }
 
 // free frees what attempt n holds. The attempt has lost or failed, and has ended. If it was left, it is drained first; one

@@ -38,26 +38,17 @@ type Rules struct {
 	Detached bool
 }
 
-type Phase uint8
-
-const (
-	PrimaryAlone Phase = iota
-	Racing
-	PrimaryFailed
-	Decided
-)
-
 // Machine decides one race. It takes events and returns actions, and does nothing by itself: it has no goroutine, no
 // lock, no timer and no clock. It is a plain value, which two races never share and == compares.
 //
-//	phase          what has happened                      what can still happen
-//	PrimaryAlone   the primary is in flight;              the primary ends, and wins or fails; a hedge is sent;
-//	               no hedge was sent                      Committed makes the primary win
-//	Racing         the primary is in flight;              the same; a hedge's OK or panic decides,
-//	               a hedge was sent                       with HedgeFinal its Final status too
-//	PrimaryFailed  the primary ended without deciding;    a hedge decides as above; or the race is concluded, because
-//	               a hedge is in flight or called for     the last hedge ended or was not sent, or the caller gave up
-//	Decided        one attempt has won, or all failed     the losers end; the outcome is delivered, once
+//	what has happened                     what can still happen
+//	the primary is in flight,             the primary ends, and wins or fails; a hedge is sent;
+//	no hedge was sent                     Committed makes the primary win
+//	the primary is in flight,             the same; a hedge's OK or panic decides,
+//	a hedge was sent                      with HedgeFinal its Final status too
+//	the primary ended without deciding,   a hedge decides as above; or the race is concluded, because
+//	a hedge is in flight or called for    the last hedge ended or was not sent, or the caller gave up
+//	one attempt has won, or all failed    the losers end; the outcome is delivered, once
 //
 // A race is concluded when nothing is left that could decide it: the primary has ended, no hedge is in flight, and the race
 // waits for no hedge that an end made due (see [Rules] and [Event].Repeat). It is also concluded when the caller gives up and an attempt has
@@ -67,7 +58,7 @@ const (
 type Machine struct {
 	rules Rules
 
-	phase     Phase
+	decided   bool
 	pending   pending  // the step that the hedge that is due is in
 	sent      uint8    // hedges sent
 	turns     uint8    // hedges considered to the end: those sent, and those skipped since the last poor answer
@@ -121,19 +112,11 @@ func (m *Machine) Step(e Event, now time.Duration) Actions {
 	switch e.Kind {
 	case Due:
 		m.fired(now, &a)
-	case Admitted, Skipped, HeldBack, Refused:
-		if m.pending == asked {
+	case Admitted, Skipped, HeldBack, Refused, Prepared, NotReplayable:
+		switch {
+		case m.pending == asked && e.Kind != Prepared:
 			m.answered(e, now, &a)
-		}
-	case Prepared:
-		if m.pending == preparing {
-			m.prepared(e, now, &a)
-		}
-	case NotReplayable:
-		switch m.pending {
-		case asked:
-			m.answered(e, now, &a)
-		case preparing:
+		case m.pending == preparing && (e.Kind == Prepared || e.Kind == NotReplayable):
 			m.prepared(e, now, &a)
 		}
 	case Ended:
@@ -142,11 +125,11 @@ func (m *Machine) Step(e Event, now time.Duration) Actions {
 			m.ended(e, now, &a)
 		}
 	case Committed:
-		if m.phase < PrimaryFailed {
+		if !m.decided && m.inFlight.Has(0) {
 			m.decide(0, &a)
 		}
 	case Cancelled, DeadlinePassed:
-		m.gone = m.gone || m.phase != Decided
+		m.gone = m.gone || !m.decided
 	}
 	m.callForRepetition(now)
 	if m.concluded() {
@@ -203,9 +186,6 @@ func (m *Machine) prepared(e Event, now time.Duration, a *Actions) {
 	m.inFlight |= only(m.sent)
 	a.Start, a.Repeat = m.sent, m.repeat == repeating
 	m.noMore = a.Repeat
-	if m.phase == PrimaryAlone {
-		m.phase = Racing
-	}
 }
 
 // sendable reports whether the hedge that was admitted may be sent now. If not, it drops the hedge: for good, or, if a server
@@ -232,7 +212,7 @@ func (m *Machine) considered(now time.Duration) {
 func (m *Machine) ended(e Event, now time.Duration, a *Actions) {
 	primary := e.Attempt == 0
 	switch {
-	case m.phase == Decided:
+	case m.decided:
 		if e.Attempt == m.winner { // a primary that was committed
 			m.panicked = e.End == Panicked
 		}
@@ -267,9 +247,6 @@ func (m *Machine) keep(e Event) {
 // failed handles an attempt that ended without deciding the race.
 func (m *Machine) failed(e Event, now time.Duration) {
 	m.lastFail = e.Attempt
-	if e.Attempt == 0 {
-		m.phase = PrimaryFailed
-	}
 	switch e.Pushback {
 	case PushbackAfter:
 		m.notBefore = max(m.notBefore, now+e.Wait)
@@ -304,13 +281,13 @@ func (m *Machine) failed(e Event, now time.Duration) {
 // concluded reports whether nothing can decide the race any more.
 func (m *Machine) concluded() bool {
 	switch {
-	case m.phase == Decided:
+	case m.decided:
 		return false
 	case m.gone:
-		return m.phase == PrimaryFailed || m.hasReply || m.hasStatus
+		return !m.inFlight.Has(0) || m.hasReply || m.hasStatus
 	}
 	toRepeat := m.repeat == wanted && m.sent < m.rules.MaxWithRepeat && m.pending != nothing // as soon as that hedge is out of the way
-	return m.phase == PrimaryFailed && m.inFlight == 0 && !m.hedgeToCome() && !toRepeat
+	return m.inFlight == 0 && !m.hedgeToCome() && !toRepeat
 }
 
 // conclude ends a race that nothing can decide any more.
@@ -328,7 +305,7 @@ func (m *Machine) conclude(a *Actions) {
 }
 
 func (m *Machine) decide(n uint8, a *Actions) {
-	m.phase, m.winner = Decided, n
+	m.decided, m.winner = true, n
 	a.Decided, a.Winner = true, n
 	losers := (m.inFlight | m.kept) &^ only(n)
 	if m.rules.Detached && !m.rules.Shared && !m.gone {
@@ -347,7 +324,7 @@ func (m *Machine) deliver(a *Actions) {
 	case m.rules.Detached:
 		awaited = only(m.winner)
 	}
-	if m.phase != Decided || m.delivered || m.pending != nothing || m.inFlight&awaited != 0 {
+	if !m.decided || m.delivered || m.pending != nothing || m.inFlight&awaited != 0 {
 		return
 	}
 	m.delivered = true
@@ -370,7 +347,7 @@ func (m *Machine) setTimer(a *Actions) {
 }
 
 // over reports whether no hedge may be sent any more.
-func (m *Machine) over() bool { return m.phase == Decided || m.gone || m.noMore }
+func (m *Machine) over() bool { return m.decided || m.gone || m.noMore }
 
 // waitsForDue reports whether the race waits for the time when its next hedge is due.
 func (m *Machine) waitsForDue() bool {

@@ -21,13 +21,13 @@ func (m *Machine) cut(e Event) {
 	case m.repeat != wanted || !e.Repeat:
 		m.repeat = ruledOut
 	}
-	m.noMore = m.noMore || m.phase == PrimaryFailed
+	m.noMore = m.noMore || !m.inFlight.Has(0)
 }
 
 // callForRepetition makes the hedge that repeats the call due, if it is time for it: nothing else can decide the call.
 func (m *Machine) callForRepetition(now time.Duration) {
 	if m.repeat == wanted && m.sent < m.rules.MaxWithRepeat &&
-		m.phase == PrimaryFailed && m.inFlight == 0 && m.pending == nothing && m.notBefore <= now {
+		!m.decided && m.inFlight == 0 && m.pending == nothing && m.notBefore <= now {
 		m.repeat, m.noMore, m.calledFor, m.waits, m.due = repeating, false, true, true, now
 		m.turns = min(m.turns, m.rules.MaxHedges-1)
 	}

@@ -12,33 +12,32 @@ import (
 // because that may take long.
 type runner struct {
 	*Race
-	machine   Machine
-	report    Report
-	delivered bool          // the outcome is known and the report is final
-	done      chan struct{} // closed when delivered is set; nil unless the caller waits
-	left      Attempts      // losers that run to their end
-	followed  bool          // the primary runs on until it has its outcome
-	wasCut    bool          // an attempt was cut that may be repeated
-	cutOn     string        // its connection; "" if it is not known
-	hedges    [MaxAttempts]hedge
+	machine  Machine
+	report   Report        // final once the outcome is delivered
+	done     chan struct{} // closed then; nil unless the caller waits
+	left     Attempts      // losers that run to their end
+	followed bool          // the primary runs on until it has its outcome
+	wasCut   bool          // an attempt was cut that may be repeated
+	cutOn    string        // its connection; "" if it is not known
+	hedges   [MaxAttempts]hedge
 }
 
 // hedge is one hedge. Only the goroutine that prepares and runs it uses it, with two exceptions: any goroutine may call
 // cancel and letGo while the hedge is in flight, and the caller's goroutine reads all of it when the hedge has won. The
-// first one stands for the primary of a detached race, of which only crash, letGo and patience are set.
+// first one stands for the primary, of which only cancel is set, and in a detached race crash, letGo and patience.
 type hedge struct {
 	attempt  Attempt
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
-	letGo    func() // in a detached race
-	crash    *crash
+	letGo    func()      // in a detached race
+	crash    func()      // repeats its panic or its Goexit on the caller's goroutine; nil for none
 	patience *time.Timer // cancels it when it has been left for too long; nil unless it was left
 }
 
 // newRunner makes the runner of r, with r.mu held. The machine's first action, to arm the timer, is dropped: begin did it.
 func newRunner(r *Race) *runner {
 	x := &runner{Race: r}
-	x.hedges[0].letGo = r.plan.LetGo
+	x.hedges[0].cancel, x.hedges[0].letGo = r.cancelPrimary, r.plan.LetGo
 	x.machine, _ = NewMachine(r.plan.Rules, r.plan.Due)
 	x.report.Attempts[0].SentAt, x.report.MayLeave = r.plan.From, r.plan.Detached
 	return x
@@ -51,7 +50,7 @@ func (x *runner) handle(e Event, err error) Actions {
 	if e.Kind != Ended || err != nil { // a success counts, even if the caller's context has just ended
 		cancel = x.checkCaller()
 	}
-	delivered := x.delivered
+	delivered := x.machine.delivered
 	e.Repeat = e.Repeat && x.sameConnection(e.Conn)
 	a := x.step(e, err)
 	cancel |= a.Cancel
@@ -86,7 +85,7 @@ func (x *runner) checkCaller() Attempts {
 	if deadline, ok := x.ctx.Deadline(); err == nil && x.plan.Detached && ok && !time.Now().Before(deadline) {
 		err = context.DeadlineExceeded // contexts of detached attempts end at the same instant, perhaps a little earlier
 	}
-	if err == nil || x.delivered || x.report.decided || x.report.CallerGone != CallerStayed {
+	if err == nil || x.report.decided || x.report.CallerGone != CallerStayed {
 		return 0
 	}
 	e := Event{Kind: Cancelled}
@@ -99,12 +98,12 @@ func (x *runner) checkCaller() Attempts {
 // step passes one event to the machine, records it, and does what must be done under the lock: it sets the timer and
 // signals the delivery. The lock must be held.
 func (x *runner) step(e Event, err error) Actions {
-	now := time.Since(x.plan.Start)
+	now, final := time.Since(x.plan.Start), x.machine.delivered
 	a := x.machine.Step(e, now)
 	if a.Cancel|a.Leave != 0 {
 		x.lose(&a)
 	}
-	if !x.delivered {
+	if !final {
 		x.report.Record(e, a, err, now)
 	}
 	switch a.Timer {
@@ -113,21 +112,15 @@ func (x *runner) step(e Event, err error) Actions {
 	case StopTimer:
 		x.disarm()
 	}
-	if a.Deliver != DeliverNothing {
-		x.delivered = true
-		if x.done != nil {
-			close(x.done)
-		}
+	if a.Deliver != DeliverNothing && x.done != nil {
+		close(x.done)
 	}
 	return a
 }
 
 // cancel cancels attempts that have lost. The lock must not be held, because cancelling runs code of other packages.
 func (x *runner) cancel(losers Attempts) {
-	if losers.Has(0) {
-		x.cancelPrimary(ErrLost)
-	}
-	for n := 1; n < MaxAttempts; n++ {
+	for n := range x.hedges {
 		if losers.Has(n) {
 			x.hedges[n].cancel(ErrLost)
 		}
@@ -136,24 +129,19 @@ func (x *runner) cancel(losers Attempts) {
 
 // due runs on a goroutine of its own when the timer fires. If a hedge is sent, it runs on this goroutine.
 func (x *runner) due() {
-	a := Actions{}
-	returned := false
-	defer func() {
-		if !returned {
-			x.hedgePanicked(a, newCrash(recover()))
+	var a Actions
+	guard(func() {
+		a = x.handle(Event{Kind: Due}, nil)
+		if a.Ask > 0 {
+			a = x.handle(x.ask(a), nil)
 		}
-	}()
-	a = x.handle(Event{Kind: Due}, nil)
-	if a.Ask > 0 {
-		a = x.handle(x.ask(a), nil)
-	}
-	if a.Prepare > 0 {
-		a = x.handle(x.prepare(a.Prepare), nil)
-	}
-	if a.Start > 0 {
-		x.run(a.Start)
-	}
-	returned = true
+		if a.Prepare > 0 {
+			a = x.handle(x.prepare(a.Prepare), nil)
+		}
+		if a.Start > 0 {
+			x.run(a.Start)
+		}
+	}, func(again func()) { x.hedgePanicked(a, again) })
 }
 
 func (x *runner) ask(a Actions) Event {
@@ -207,14 +195,8 @@ func (x *runner) primaryEnded(e Event, err error) Outcome {
 func (x *runner) outcome() Outcome {
 	booked := false
 	defer func() {
-		if booked {
-			return
-		}
-		// A function of the user's panicked, so that nobody gets the outcome.
-		if n := x.report.Winner; n > 0 {
-			x.hedges[n].cancel(nil)
-		} else {
-			x.cancelPrimary(nil)
+		if !booked { // a function of the user's panicked, so that nobody gets the outcome
+			x.hedges[x.report.Winner].cancel(nil)
 		}
 	}()
 	x.policy.Book(&x.report)
@@ -223,7 +205,7 @@ func (x *runner) outcome() Outcome {
 	out := Outcome{Err: x.report.Err}
 	switch {
 	case x.report.Panicked && winner.crash != nil: // a primary that is not detached has panicked on this goroutine
-		winner.crash.rethrow()
+		winner.crash()
 	case x.report.Winner > 0:
 		out.Winner, out.Release = winner.attempt, winner.cancel
 	}
@@ -233,7 +215,7 @@ func (x *runner) outcome() Outcome {
 // wait returns when the outcome can be delivered. It tells the machine if the caller's context ends before.
 func (x *runner) wait() {
 	x.mu.Lock()
-	if x.delivered {
+	if x.machine.delivered {
 		x.mu.Unlock()
 		return
 	}
