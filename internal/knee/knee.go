@@ -78,9 +78,8 @@ func Find(p Problem) (Plan, bool) {
 	for i := max(middle-stride+1, 0); i < min(middle+stride, len(buckets)); i++ {
 		s.try(buckets[i])
 	}
-	best := s.best()
 	s.unseen = 0
-	return s.predict(best), true
+	return s.predict(s.best()), true
 }
 
 // Predict returns the plan with what its delay, probability and number of hedges promise. They need not keep to the load and

@@ -46,11 +46,7 @@ const (
 )
 
 func (s *search) outlook(plan Plan) outlook {
-	o := outlook{Plan: plan}
-	if plan.Hedges == 0 {
-		return o
-	}
-	o.due = dueAt(s.Primary, plan.Delay, 1)
+	o := outlook{Plan: plan, due: dueAt(s.Primary, plan.Delay, 1)}
 	most := 0.0
 	for i := range s.outcomes {
 		of := &s.outcomes[i]
