@@ -90,7 +90,12 @@ func (w *Writer) Target(name string, t *Target) error {
 		message.Calm = &snapshotpb.Calm{Since: c.Since.UnixNano(), Until: c.Until.UnixNano()}
 	}
 	for _, name := range names(t.Methods) {
-		message.Methods = append(message.Methods, method(name, t.Methods[name]))
+		m := t.Methods[name]
+		method := &snapshotpb.Method{Name: name, Knowledge: knowledge(m.Knowledge)}
+		for _, name := range names(m.Classes) {
+			method.Classes = append(method.Classes, &snapshotpb.Class{Name: name, Knowledge: knowledge(m.Classes[name])})
+		}
+		message.Methods = append(message.Methods, method)
 	}
 	w.targets++
 	return w.write(&snapshotpb.Snapshot{Targets: []*snapshotpb.Target{message}})
@@ -116,14 +121,6 @@ func (w *Writer) write(part *snapshotpb.Snapshot) error {
 	}
 	_, err = w.To.Write(b)
 	return err
-}
-
-func method(name string, m *Method) *snapshotpb.Method {
-	message := &snapshotpb.Method{Name: name, Knowledge: knowledge(m.Knowledge)}
-	for _, name := range names(m.Classes) {
-		message.Classes = append(message.Classes, &snapshotpb.Class{Name: name, Knowledge: knowledge(m.Classes[name])})
-	}
-	return message
 }
 
 func knowledge(k learn.Knowledge) *snapshotpb.Knowledge {
