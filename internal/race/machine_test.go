@@ -210,9 +210,10 @@ func (s *search) poorEnds(n node, i uint8, yield func(race.Event)) {
 	}
 }
 
-// variants is every combination of the rules, for so many hedges. Without -hedge.long, for two hedges and more, those are
-// left out whose delay is 0, or in which the primary is detached or memory shared, unless failures send the next hedge, the
-// other rules being the defaults, and most of those with poor answers.
+// variants is every combination of the rules, for so many hedges. For two hedges and more, only -hedge.full has those that no
+// call has: the rules of a hedgingPolicy come together. Without -hedge.long those are left out too whose delay is 0, or in which
+// the primary is detached or memory shared, unless failures send the next hedge, the other rules being the defaults, and most
+// of those with poor answers.
 func variants(hedges uint8) (all []race.Rules) {
 	for bits := range 1 << 7 {
 		r := race.Rules{
@@ -228,7 +229,8 @@ func variants(hedges uint8) (all []race.Rules) {
 			r.Delay = delay
 		}
 		common := !r.Shared && !r.Detached && r.Delay > 0 && (!r.Judged || r.HedgeFinal == r.LastFailureWins)
-		if *long || hedges < 2 || common || r.FailureSendsNext && !r.HedgeFinal && !r.LastFailureWins {
+		ofCalls := r.FailureSendsNext == r.LastFailureWins && (r.HedgeFinal || !r.FailureSendsNext)
+		if hedges < 2 || *long && (ofCalls || *longtest.Full) || common || r.FailureSendsNext && !r.HedgeFinal && !r.LastFailureWins {
 			all = append(all, r)
 		}
 	}

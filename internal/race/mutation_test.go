@@ -150,6 +150,6 @@ func testWith(t *testing.T, name, source string) (out string, err error) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	run, err := exec.CommandContext(ctx, "go", "test", "-vet=off", "-overlay="+overlay, "-failfast", "-run=^TestMachine_(Cuts|EveryInterleaving)$", ".", "-hedge.long").CombinedOutput()
+	run, err := exec.CommandContext(ctx, "go", "test", "-vet=off", "-overlay="+overlay, "-failfast", "-run=^TestMachine_(Cuts|EveryInterleaving)$", ".", "-hedge.long", "-hedge.full").CombinedOutput()
 	return string(run), err
 }

@@ -22,8 +22,9 @@ var (
 	count  = flag.Int("model.count", 0, "how many schedules each test draws; 0: a few hundred, or all of them with -hedge.long")
 )
 
-// Counts are how many schedules a test draws without and with -hedge.long. The flag -model.count overrides both.
-type Counts struct{ Short, Long int }
+// Counts are how many schedules a test draws without and with -hedge.long, and with -hedge.full if that is more. The flag
+// -model.count overrides all.
+type Counts struct{ Short, Long, Full int }
 
 // seeds returns the first seed and how many there are.
 func (c Counts) seeds() (first uint64, n int) {
@@ -33,7 +34,7 @@ func (c Counts) seeds() (first uint64, n int) {
 	case *count > 0:
 		return rand.Uint64(), *count
 	}
-	return rand.Uint64(), longtest.Size(c.Short, c.Long)
+	return rand.Uint64(), longtest.Table(c.Short, c.Long, max(c.Long, c.Full))
 }
 
 // Seeds are those from 1 on: the same each time, for a test whose bounds leave little to chance. The flags draw others.
