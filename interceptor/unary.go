@@ -109,12 +109,23 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 			was = replies.Content()
 		}
 		out := u.race.Run(ctx, cancel, plan, &u.call, u)
-		if out.Untouched {
-			u.call.End(call.End{Err: out.Err, Trailer: u.Seen().Trailer})
+		if winner, ok := out.Winner.(*unaryHedge); ok {
+			out.Release(nil)
+			switch {
+			case out.Err == nil:
+				replies.Take(winner.reply)
+			case !plan.Detached: // a primary that has failed may have received a message too
+				replies.Restore(was)
+			}
+			winner.results.Deliver()
+			return out.Err
 		}
 		switch {
-		case out.Winner != nil:
-			out.Release(nil)
+		case out.Untouched:
+			u.call.End(call.End{Err: out.Err, Trailer: u.Seen().Trailer})
+			u.primary.results.Deliver()
+			u.recycle()
+			return out.Err
 		case plan.Detached:
 			cancel(nil)
 			// A primary that has failed may have received a message. It runs on if its caller has gone.
@@ -122,21 +133,7 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 				replies.Take(u.reply)
 			}
 		}
-		if out.Winner == nil {
-			u.primary.results.Deliver()
-			if out.Untouched {
-				u.recycle()
-			}
-			return out.Err
-		}
-		winner := out.Winner.(*unaryHedge)
-		switch {
-		case out.Err == nil:
-			u.replies.Take(winner.reply)
-		case !plan.Detached: // a primary that has failed may have received a message too
-			u.replies.Restore(was)
-		}
-		winner.results.Deliver()
+		u.primary.results.Deliver()
 		return out.Err
 	}
 }

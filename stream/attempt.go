@@ -30,8 +30,12 @@ func (o *opener) empty() any                   { return o.types.empty(o.method, 
 
 // streamAttempt is one attempt of a stream, and what it received before the race was decided. Until then only the attempt's
 // goroutine may use it. Afterwards it is the winner, or nobody uses it. Then only RecvMsg may use its fields.
+//
+// A hedge is a [race.Attempt], [race.Judge] and [race.Drainer]. The primary is those by its contest.
 type streamAttempt struct {
 	grpc.ClientStream
+	stream  *clientStream
+	n       int // 0 is the primary
 	results *attempt.Results
 	// cancel frees its context. It must be called when the stream has ended for its caller. The end of gRPC's stream is too
 	// early, because a retry interceptor below this one may open another stream with the same context. When the connection is
@@ -40,12 +44,14 @@ type streamAttempt struct {
 
 	header metadata.MD
 	err    error // of the receive or Header that the race was for
-	into   any   // where the first message is received, if that is not the caller's message
+	into   any   // where the first message is received
+	goal   goal  // of the race
 	held   bool  // into holds a message that RecvMsg has to return
 	ended  error // the stream ended without a message, and RecvMsg has to return this error; nil otherwise
 }
 
-func (m *streamAttempt) open(ctx context.Context, o *opener, extra ...grpc.CallOption) (err error) {
+func (m *streamAttempt) open(ctx context.Context, extra ...grpc.CallOption) (err error) {
+	o := &m.stream.opener
 	var opts []grpc.CallOption
 	opts, m.results = o.options.Attempt(extra...)
 	m.ClientStream, err = o.streamer(ctx, o.desc, o.cc, o.method, opts...)
@@ -53,10 +59,10 @@ func (m *streamAttempt) open(ctx context.Context, o *opener, extra ...grpc.CallO
 }
 
 // awaitGoal waits for the goal of the race and returns the attempt's outcome.
-func (m *streamAttempt) awaitGoal(k *contest, into any) error {
-	if k.goal == firstMessage {
+func (m *streamAttempt) awaitGoal() error {
+	if m.goal == firstMessage {
 		if m.err = m.ended; m.err == nil {
-			m.err = m.RecvMsg(into)
+			m.err = m.RecvMsg(m.into)
 		}
 		return outcome(m.err)
 	}
@@ -67,7 +73,7 @@ func (m *streamAttempt) awaitGoal(k *contest, into any) error {
 	// The stream ended without headers. Only RecvMsg returns how it ended. RecvMsg may also return a message, if a retry
 	// interceptor below this one has opened another stream.
 	if m.ended == nil {
-		m.into = k.stream.opener.empty()
+		m.into = m.stream.opener.empty()
 		m.ended = m.RecvMsg(m.into)
 		m.held = m.ended == nil
 	}
@@ -82,19 +88,17 @@ func outcome(err error) error {
 	return err
 }
 
-// accepted reports whether the first message of attempt n, or the end of its stream, is accepted, and whether the stream goes
-// on. A race for response headers has no message to judge.
-func (m *streamAttempt) accepted(k *contest, n int, message any) (ok, open bool) {
-	if k.goal != firstMessage {
+// Accepts reports whether the first message, or the end of the stream, is accepted, and whether the stream goes on. A race for
+// response headers has no message to judge.
+func (m *streamAttempt) Accepts(error) (ok, open bool) {
+	c := &m.stream.call
+	switch {
+	case m.goal != firstMessage:
 		return true, false
+	case m.err == io.EOF:
+		return call.AcceptsNone(c), false
 	}
-	switch m.err {
-	case nil:
-		return k.Call.Accepts(n, message, nil), true
-	case io.EOF:
-		return k.AcceptsNone(), false
-	}
-	return k.Call.Accepts(n, nil, m.err), false
+	return c.Accepts(m.n, m.into, m.err), m.err == nil
 }
 
 // Seen is what is known of an attempt that has failed. If it lost its connection, its stream has ended, so Header does not wait.
@@ -107,14 +111,14 @@ func (m *streamAttempt) Seen() race.Seen {
 	return s
 }
 
-// drain receives and drops the rest of the stream, until it ends, or its context does.
-func (m *streamAttempt) drain(o *opener) {
+// Drain receives and drops the rest of the stream, until it ends, or its context does.
+func (m *streamAttempt) Drain() {
 	if m.ended != nil || m.err == io.EOF {
 		return
 	}
 	into := m.into
 	if into == nil {
-		into = o.empty()
+		into = m.stream.opener.empty()
 	}
 	for m.RecvMsg(into) == nil {
 	}
@@ -127,14 +131,14 @@ func (m *streamAttempt) keepForRecv() { m.held, m.ended = m.err == nil, m.err }
 func (m *streamAttempt) answered() bool { return m.held || m.ended != nil }
 
 // receive is RecvMsg of the winner.
-func (m *streamAttempt) receive(o *opener, into any) error {
+func (m *streamAttempt) receive(into any) error {
 	switch {
 	case m.ended != nil:
 		return m.ended
 	case m.held:
 		held := m.into
 		m.into, m.held = nil, false
-		return o.handOver(held, into)
+		return m.stream.opener.handOver(held, into)
 	}
 	return m.RecvMsg(into)
 }
@@ -153,42 +157,30 @@ func (f failedStream) Context() context.Context     { return f.ctx }
 func (f failedStream) SendMsg(any) error            { return nil }
 func (f failedStream) RecvMsg(any) error            { return f.err }
 
-// hedgeAttempt is one hedge. It implements [race.Attempt], [race.Judge] and [race.Drainer].
-type hedgeAttempt struct {
-	streamAttempt
-	contest *contest
-	n       int
-}
-
-func (h *hedgeAttempt) Run(ctx context.Context) error {
-	c := h.contest.stream
+// Run opens a hedge.
+func (m *streamAttempt) Run(ctx context.Context) error {
+	c := m.stream
 	ctx = c.call.HedgeContext(ctx)
 	var to peer.Peer // filled before OnFinish
-	err := h.open(ctx, &c.opener, grpc.Peer(&to), grpc.OnFinish(func(err error) {
-		c.finish(&h.streamAttempt, err)
+	err := m.open(ctx, grpc.Peer(&to), grpc.OnFinish(func(err error) {
+		c.finish(m, err)
 		c.call.HedgePeer(&to)
 	}))
 	if err != nil {
-		h.ClientStream = failedStream{ctx, err}
-		h.ended = err
-	} else if err := c.request.sendTo(h.ClientStream); err != nil && err != io.EOF { // EOF: the stream has ended; RecvMsg knows how
-		h.ended = err
-	} else if err := h.CloseSend(); err != nil {
-		h.ended = err
+		m.ClientStream = failedStream{ctx, err}
+	} else if err = c.request.sendTo(m.ClientStream); err == nil || err == io.EOF { // EOF: the stream has ended; RecvMsg knows how
+		err = m.CloseSend()
 	}
-	if h.ended != nil {
-		if h.contest.goal == firstMessage {
-			h.err = h.ended
+	if err != nil {
+		m.ended = err
+		if m.goal == firstMessage {
+			m.err = err
 		}
-		return h.ended
+		return err
 	}
-	err = h.awaitGoal(h.contest, h.into)
+	err = m.awaitGoal()
 	if err == nil {
 		call.HedgeAnswered(ctx)
 	}
 	return err
 }
-
-func (h *hedgeAttempt) Accepts(error) (ok, open bool) { return h.accepted(h.contest, h.n, h.into) }
-
-func (h *hedgeAttempt) Drain() { h.drain(&h.contest.stream.opener) }

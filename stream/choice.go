@@ -62,18 +62,21 @@ func (c *clientStream) chooseLocked(m *streamAttempt) {
 	}
 }
 
-func (c *clientStream) await() *streamAttempt {
+// settled returns a channel that is closed once an attempt is chosen.
+func (c *clientStream) settled() <-chan struct{} {
 	c.mu.Lock()
-	if chosen := c.chosen.Load(); chosen != nil {
-		c.mu.Unlock()
-		return chosen
-	}
+	defer c.mu.Unlock()
 	if c.decided == nil {
 		c.decided = make(chan struct{})
+		if c.chosen.Load() != nil {
+			close(c.decided)
+		}
 	}
-	decided := c.decided
-	c.mu.Unlock()
-	<-decided
+	return c.decided
+}
+
+func (c *clientStream) await() *streamAttempt {
+	<-c.settled()
 	return c.chosen.Load()
 }
 
@@ -125,15 +128,10 @@ func (c *clientStream) primaryHeader() metadata.MD {
 	if !c.plan.Detached { // a primary that has lost is cancelled
 		return header()
 	}
-	came, decided := race.Apart(header), make(chan struct{})
-	go func() {
-		c.await()
-		close(decided)
-	}()
 	select {
-	case md := <-came:
+	case md := <-race.Apart(header):
 		return md() // or its panic
-	case <-decided:
+	case <-c.settled():
 		return nil
 	}
 }

@@ -42,7 +42,7 @@ type clientStream struct {
 func (c *clientStream) open(target string) error {
 	c.bound, c.primary.cancel, c.plan.LetGo = race.AttemptContext(c.caller, c.plan.Detached)
 	ctx := c.call.PrimaryContext(c.bound, target)
-	err := c.primary.open(ctx, &c.opener, grpc.OnFinish(c.primaryFinished))
+	err := c.primary.open(ctx, grpc.OnFinish(c.primaryFinished))
 	// With a hedgingPolicy a hedge may still succeed, so the error comes from RecvMsg.
 	mayBeSaved := err != nil && c.plan.LastFailureWins && c.call.Failure(0, err, race.Seen{}).End == race.NonFatal && c.caller.Err() == nil
 	if err != nil && !mayBeSaved {
@@ -115,7 +115,7 @@ func (c *clientStream) receiveFirst(m any) error {
 		chosen = c.await()
 	}
 	c.opener.remember(m)
-	err := chosen.receive(&c.opener, m)
+	err := chosen.receive(m)
 	c.endWith(chosen, askedAt, err, chosen.ended != nil)
 	if chosen.ended == nil { // otherwise receive returns chosen.ended
 		c.forward.Store(chosen)
@@ -133,6 +133,9 @@ func (c *clientStream) raceInto(k *contest, replies attempt.Reply, m any) error 
 		into = replies.Make()
 	}
 	winner := k.decide(into)
+	if !c.plan.Detached {
+		c.primary.into = nil // it is the caller's
+	}
 	switch {
 	case winner == &c.primary && !c.plan.Detached:
 	case winner.err == nil:

@@ -26,7 +26,6 @@ type contest struct {
 	goal    goal
 	askedAt time.Duration // the call's age when RecvMsg or Header was called
 	replies attempt.Reply // makes the messages that hedges receive into
-	into    any           // what the primary receives into
 	keeps   bool          // Header runs the race for the first message, which is kept for RecvMsg
 	known   bool          // another call has it, so that it is not used again; the stream's lock guards it
 }
@@ -35,7 +34,7 @@ type contest struct {
 var contests = sync.Pool{New: func() any { return new(contest) }}
 
 func (k *contest) recycle() {
-	k.Call, k.stream, k.replies, k.into, k.keeps = nil, nil, attempt.Reply{}, nil, false
+	k.Call, k.stream, k.replies, k.keeps = nil, nil, attempt.Reply{}, false
 	contests.Put(k)
 }
 
@@ -47,10 +46,7 @@ const grace = time.Millisecond
 // into the given message.
 func (k *contest) decide(into any) *streamAttempt {
 	c := k.stream
-	k.into = into
-	if c.plan.Detached {
-		c.primary.into = into
-	}
+	c.primary.goal, c.primary.into = k.goal, into
 	winner, reusable := &c.primary, false
 	defer func() { // also if an attempt panics
 		c.request.release()
@@ -67,16 +63,10 @@ func (k *contest) decide(into any) *streamAttempt {
 		if !c.plan.Detached { // then the primary may run on
 			c.primary.cancel(race.ErrLost)
 		}
-		winner = &out.Winner.(*hedgeAttempt).streamAttempt
+		winner = out.Winner.(*streamAttempt)
 	}
 	if k.keeps {
-		if !c.plan.Detached {
-			c.primary.into = into
-		}
 		winner.keepForRecv()
-	}
-	if !c.plan.Detached {
-		k.into = nil
 	}
 	if out.Untouched {
 		c.mu.Lock()
@@ -140,7 +130,7 @@ func (k *contest) Follow(hedges int) (longest time.Duration) {
 	return k.Call.Follow(hedges)
 }
 
-func (k *contest) Primary() error { return k.stream.primary.awaitGoal(k, k.into) }
+func (k *contest) Primary() error { return k.stream.primary.awaitGoal() }
 
 func (k *contest) Seen() race.Seen { return k.stream.primary.Seen() }
 
@@ -152,15 +142,14 @@ func (k *contest) Replayable() (ok, shared bool) {
 }
 
 func (k *contest) Hedge(n int, cancel context.CancelCauseFunc) race.Attempt {
-	h := &hedgeAttempt{contest: k, n: n}
-	h.cancel = cancel
+	h := &streamAttempt{stream: k.stream, n: n, goal: k.goal, cancel: cancel}
 	if k.goal == firstMessage {
 		h.into = k.replies.Make()
 	}
 	return h
 }
 
-func (k *contest) Accepts(error) (ok, open bool) { return k.stream.primary.accepted(k, 0, k.into) }
+func (k *contest) Accepts(err error) (ok, open bool) { return k.stream.primary.Accepts(err) }
 
 // Drain receives and drops the rest of a primary that has lost a detached race.
-func (k *contest) Drain() { k.stream.primary.drain(&k.stream.opener) }
+func (k *contest) Drain() { k.stream.primary.Drain() }

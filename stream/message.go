@@ -1,8 +1,8 @@
 package stream
 
 import (
+	"cmp"
 	"reflect"
-	"slices"
 	"strings"
 
 	"google.golang.org/grpc"
@@ -45,20 +45,18 @@ func sameType(a, b any) bool {
 
 func codecOf(opts []grpc.CallOption) encoding.CodecV2 {
 	subtype := proto.Name
-	for _, opt := range slices.Backward(opts) {
+	var forced encoding.CodecV2
+	for _, opt := range opts {
 		switch opt := opt.(type) {
 		case grpc.ForceCodecV2CallOption:
-			return opt.CodecV2
+			forced = opt.CodecV2
 		case grpc.ForceCodecCallOption:
-			return codecV1{opt.Codec}
-		}
-	}
-	for _, opt := range opts {
-		if opt, ok := opt.(grpc.ContentSubtypeCallOption); ok {
+			forced = codecV1{opt.Codec}
+		case grpc.ContentSubtypeCallOption:
 			subtype = strings.ToLower(opt.ContentSubtype)
 		}
 	}
-	if codec := encoding.GetCodecV2(subtype); codec != nil {
+	if codec := cmp.Or(forced, encoding.GetCodecV2(subtype)); codec != nil {
 		return codec
 	}
 	if codec := encoding.GetCodec(subtype); codec != nil {

@@ -70,6 +70,7 @@ func Interceptor(s *hedge.Scheduler, opts ...Option) grpc.StreamClientIntercepto
 			return openUnhedged(ctx, &c, o.types(method), desc, cc, method, streamer, opts)
 		}
 		st := &clientStream{caller: ctx, plan: plan}
+		st.primary.stream = st
 		st.learnFrom(&c)
 		st.opener = opener{desc: desc, cc: cc, method: method, streamer: streamer, types: o.types(method), options: attempt.NewOptions(opts)}
 		if err := st.open(target); err != nil {

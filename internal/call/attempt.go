@@ -50,7 +50,7 @@ func failureOf(final codeset.Set, err error, trailer metadata.MD) race.Event {
 func (c *Call) catchUp(r *race.Report) {
 	for n := range r.Hedges + 1 {
 		a := &r.Attempts[n]
-		if !a.Failed() || a.CutShort || c.failures&(1<<n) != 0 || c.goneBefore(r, n) {
+		if !a.Failed() || a.CutShort || c.failures&(1<<n) != 0 || goneBefore(c, r, n) {
 			continue
 		}
 		c.failures |= 1 << n
@@ -158,27 +158,21 @@ func (c *Call) HedgePeer(p *peer.Peer) {
 	}
 }
 
-// Judge judges the answers of one call.
-type Judge struct {
-	// Ask is the function of WithAnswer. err is [io.EOF] for a stream that has ended without a message.
-	Ask        func(ctx context.Context, method string, reply any, err error) bool
-	Final      codeset.Set // the statuses by which a server says that it looked at the request and answered
-	HedgeFinal bool        // such a status of a hedge may end the race
-	Caller     context.Context
-	Of         string // the method
-}
-
-// Accepts asks about attempt n. If err is not nil, there is no reply. The function is not asked about failures that could
-// not end the race, nor once the caller has gone: then Accepts returns true. It may be called concurrently.
-func (j *Judge) Accepts(n int, reply any, err error) bool {
+// Accepts asks the function of WithAnswer about attempt n of a race that is judged. If err is not nil, there is no reply. The
+// function is not asked about failures that could not end the race, nor once the caller has gone: then Accepts returns true. It may
+// be called concurrently.
+func (c *Call) Accepts(n int, reply any, err error) bool {
 	if err != nil {
-		if !j.Final.HasStatus(err) || n > 0 && !j.HedgeFinal || j.Caller.Err() != nil {
+		if !c.settings.Final.HasStatus(err) || n > 0 && !hedgeFinal(c) || c.Context.Err() != nil {
 			return true
 		}
 		reply = nil
 	}
-	return j.Ask(j.Caller, j.Of, reply, err)
+	return c.settings.Answer(c.Context, c.Method, reply, err)
 }
 
+// hedgeFinal reports whether a hedge's final status may end the race.
+func hedgeFinal(c *Call) bool { return c.settings.Policy != nil || c.settings.OnlyReads }
+
 // AcceptsNone is Accepts of a stream that has ended without a message.
-func (j *Judge) AcceptsNone() bool { return j.Ask(j.Caller, j.Of, nil, io.EOF) }
+func AcceptsNone(c *Call) bool { return c.settings.Answer(c.Context, c.Method, nil, io.EOF) }

@@ -22,7 +22,6 @@ import (
 // the end with End: of a race that was not untouched, Book does.
 type Call struct {
 	feature.Call // what its features know of it
-	*Judge       // of its answers; nil without a function of the user's
 
 	method   *registry.Method
 	settings *settings.Settings // those in force when it began
@@ -148,7 +147,7 @@ func (c *Call) arm(delay time.Duration) {
 }
 
 // Plan plans the call's race: when hedges are due, and by which rules attempts race. It returns false if the call gets no hedge. It
-// also sets what gates and Accepts need to know of the race, so that it comes before that, and again after SetTraits.
+// also sets what gates need to know of the race, so that it comes before that, and again after SetTraits.
 func (c *Call) Plan() (race.Plan, bool) {
 	reportUnhedged(c)
 	if !c.armed {
@@ -164,7 +163,7 @@ func (c *Call) Plan() (race.Plan, bool) {
 			Delay:            c.Delay,
 			MaxHedges:        uint8(min(c.MaxHedges, race.MaxAttempts-1)),
 			MaxWithRepeat:    uint8(s.MaxHedges),
-			HedgeFinal:       s.Policy != nil || s.OnlyReads,
+			HedgeFinal:       hedgeFinal(c),
 			FailureSendsNext: s.Policy != nil,
 			LastFailureWins:  s.Policy != nil,
 			Judged:           s.Answer != nil,
@@ -174,11 +173,8 @@ func (c *Call) Plan() (race.Plan, bool) {
 		Due:   c.Delay,
 		Alarm: &c.method.Alarm,
 	}
-	if p.Judged {
-		c.Judge = &Judge{Ask: s.Answer, Final: s.Final, HedgeFinal: p.HedgeFinal, Caller: c.Context, Of: c.Method}
-		if s.Policy == nil { // a poor answer makes hedges due that the trigger would not send
-			p.MaxHedges = uint8(s.MaxHedges)
-		}
+	if p.Judged && s.Policy == nil { // a poor answer makes hedges due that the trigger would not send
+		p.MaxHedges = uint8(s.MaxHedges)
 	}
 	if c.class != nil {
 		p.Alarm = &c.class.Alarm

@@ -126,7 +126,7 @@ func primaryOf(c *Call, e End) (p feature.Primary) {
 	if at, cut := r.Unanswered(0); cut {
 		return feature.Primary{CutShort: true, Age: at}
 	}
-	p = feature.Primary{Err: a.Err, Age: a.EndedAt, Gone: c.goneBefore(r, 0)}
+	p = feature.Primary{Err: a.Err, Age: a.EndedAt, Gone: goneBefore(c, r, 0)}
 	p.Known = a.HasEnded && (!e.Headers || e.Over || p.Gone)
 	p.AskedLate = !p.Gone && p.Age < 2*e.AskedAt
 	return p
@@ -134,7 +134,7 @@ func primaryOf(c *Call, e End) (p feature.Primary) {
 
 // goneBefore reports whether the caller had gone when attempt n ended. A primary that headers have committed ends after its race
 // was decided, and the report does not say whether the caller has gone since.
-func (c *Call) goneBefore(r *race.Report, n int) bool {
+func goneBefore(c *Call, r *race.Report, n int) bool {
 	a := &r.Attempts[n]
 	if r.Committed && n == 0 {
 		return a.Err != nil && c.Context.Err() != nil
