@@ -118,9 +118,10 @@ func movable(t reflect.Type) bool {
 		return false
 	}
 	inside := map[reflect.Type]bool{} // types of values that lie within the message's own memory
-	array := false
-	collect(t.Elem(), inside, &array)
+	collect(t.Elem(), inside)
+	array := false // to which a slice may refer
 	for part := range inside {
+		array = array || part.Kind() == reflect.Array && part.Len() > 0
 		if part.Kind() == reflect.Struct && reflect.PointerTo(part).Implements(reflect.TypeFor[sync.Locker]()) {
 			return false
 		}
@@ -147,17 +148,16 @@ func movable(t reflect.Type) bool {
 	})
 }
 
-// collect adds t and the types of its parts to inside. It sets array if there is an array, to which a slice may refer.
-func collect(t reflect.Type, inside map[reflect.Type]bool, array *bool) {
+// collect adds t and the types of its parts to inside.
+func collect(t reflect.Type, inside map[reflect.Type]bool) {
 	inside[t] = true
 	switch t.Kind() {
 	case reflect.Struct:
 		for i := range t.NumField() {
-			collect(t.Field(i).Type, inside, array)
+			collect(t.Field(i).Type, inside)
 		}
 	case reflect.Array:
-		*array = *array || t.Len() > 0
-		collect(t.Elem(), inside, array)
+		collect(t.Elem(), inside)
 	}
 }
 

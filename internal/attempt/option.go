@@ -69,13 +69,10 @@ type Results struct {
 // if no option writes. The caller must not use extra again.
 func (o *Options) Attempt(extra ...grpc.CallOption) ([]grpc.CallOption, *Results) {
 	if !o.writes {
-		switch {
-		case len(extra) == 0:
-			return o.caller, nil
-		case len(o.caller) == 0:
+		if len(o.caller) == 0 {
 			return extra, nil
 		}
-		return append(o.caller, extra...), nil // a copy, for caller is clipped
+		return append(o.caller, extra...), nil // with extra ones a copy, for caller is clipped
 	}
 	r := &Results{options: o}
 	r.variables = append(r.usual[:0], o.initial...)

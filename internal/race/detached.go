@@ -66,7 +66,7 @@ func (x *runner) lose(a *Actions) {
 	left := a.Leave & x.policy.Lost(a.Cancel|a.Leave, a.Leave)
 	x.left = left
 	longest := time.Duration(0) // that the primary is followed
-	if a.Leave.Has(0) && a.Deliver != DeliverPanic && x.machine.inFlight.Has(0) {
+	if a.Leave.Has(0) && !a.Panic && x.machine.inFlight.Has(0) {
 		longest = x.policy.Follow(x.report.Hedges)
 	}
 	if x.followed = longest > 0; x.followed {

@@ -83,8 +83,10 @@ const (
 // Actions is what the runner of a race must do after one [Machine.Step]. Several fields may be set at once. The zero value
 // means that there is nothing to do. Hedges are given by their number, from 1; 0 means no hedge.
 type Actions struct {
-	Timer TimerAction
-	At    time.Duration // ArmTimer: the age of the call at which the timer is to fire
+	// Arm says to arm the one timer of the race to fire once, at the age At of the call, in place of any earlier time. Disarm says
+	// to stop it. A Due event that is already on its way does no harm.
+	Arm, Disarm bool
+	At          time.Duration
 
 	// Ask is the hedge for which to ask whether it may be sent. The answer is an event of the kind Admitted, Skipped,
 	// HeldBack, Refused or NotReplayable. Turn counts the hedges considered so far, including this one and skipped ones.
@@ -110,33 +112,13 @@ type Actions struct {
 
 	// Decided says that this step decided the race. Winner is the attempt that won.
 	Decided bool
-	// Deliver says what to give to the caller. It is set once in a race, in the step that decides it or in a later one. At
+	// Deliver says to give the caller the outcome of the winner, a success or a failure. With Panic that is to panic on the caller's
+	// goroutine with what the winner panicked with. It is set once in a race, in the step that decides it or in a later one. At
 	// that time no hedge is being prepared, and the primary has returned to the caller's goroutine.
-	Deliver Delivery
+	Deliver, Panic bool
 	// Winner is the attempt that decided the race. It is set with Decided and with Deliver.
 	Winner uint8
 }
-
-// TimerAction is what is to be done with the one timer of a race.
-type TimerAction uint8
-
-const (
-	KeepTimer TimerAction = iota
-	// ArmTimer arms the timer to fire once, at Actions.At, in place of any earlier time.
-	ArmTimer
-	// StopTimer stops the timer. A Due event that is already on its way does no harm.
-	StopTimer
-)
-
-type Delivery uint8
-
-const (
-	DeliverNothing Delivery = iota
-	// DeliverOutcome gives the caller the outcome of the winner, a success or a failure.
-	DeliverOutcome
-	// DeliverPanic panics on the caller's goroutine with what the winner panicked with.
-	DeliverPanic
-)
 
 // MaxAttempts is the most attempts that a race can have: a primary and four hedges.
 const MaxAttempts = 5

@@ -43,9 +43,9 @@ func judgeOutcome(r race.Rules, before, after facts, o occurrence) string {
 	switch {
 	case a.Decided && before.decided:
 		return "rule 1: decided twice"
-	case a.Deliver != race.DeliverNothing && before.delivered:
+	case a.Deliver && before.delivered:
 		return "rule 1: delivered twice"
-	case a.Deliver != race.DeliverNothing && after.inFlight.Has(winner):
+	case a.Deliver && after.inFlight.Has(winner):
 		return "rule 1: delivered the outcome of an attempt that has none"
 	case (a.Cancel | a.Leave).Has(int(after.winner)) && after.decided:
 		return "rule 1: the winner is cancelled"
@@ -72,7 +72,7 @@ func judgeOutcome(r race.Rules, before, after facts, o occurrence) string {
 		return "rule 4: a hedge was sent for a caller that has gone"
 	case !before.decided && o.e.Kind == race.Ended && o.e.End == race.Panicked && !(a.Decided && won):
 		return "rule 9: a panic did not surface"
-	case a.Deliver == race.DeliverPanic && !after.panicked, a.Deliver == race.DeliverOutcome && after.panicked:
+	case a.Panic != (a.Deliver && after.panicked):
 		return "rule 9: the caller gets a panic for an outcome, or an outcome for a panic"
 	}
 	return ""
@@ -139,7 +139,7 @@ func judgeDecision(r race.Rules, before, after facts, o occurrence) string {
 		return fmt.Sprintf("rule 7: cancels %05b and leaves %05b, want %05b and %05b", a.Cancel, a.Leave, cancel, leave)
 	}
 	deliver := !before.delivered && after.deliverable(r)
-	if got := a.Deliver != race.DeliverNothing; got != deliver || got && a.Winner != after.winner {
+	if got := a.Deliver; got != deliver || got && a.Winner != after.winner {
 		return fmt.Sprintf("rule 8: delivers %t, of attempt %d; want %t, of %d", got, a.Winner, deliver, after.winner)
 	}
 	return ""

@@ -328,10 +328,7 @@ func (m *Machine) deliver(a *Actions) {
 		return
 	}
 	m.delivered = true
-	a.Deliver, a.Winner = DeliverOutcome, m.winner
-	if m.panicked {
-		a.Deliver = DeliverPanic
-	}
+	a.Deliver, a.Panic, a.Winner = true, m.panicked, m.winner
 }
 
 // setTimer arms the timer for the next hedge, or stops it if no hedge is to come.
@@ -339,10 +336,10 @@ func (m *Machine) setTimer(a *Actions) {
 	switch wanted := m.waitsForDue(); {
 	case wanted && (!m.armed || m.armedAt != m.due):
 		m.armed, m.armedAt = true, m.due
-		a.Timer, a.At = ArmTimer, m.due
+		a.Arm, a.At = true, m.due
 	case !wanted && m.armed:
 		m.armed, m.armedAt = false, 0
-		a.Timer = StopTimer
+		a.Disarm = true
 	}
 }
 

@@ -23,10 +23,10 @@ type timer struct {
 }
 
 func (t *timer) set(a race.Actions) {
-	switch a.Timer {
-	case race.ArmTimer:
+	switch {
+	case a.Arm:
 		*t = timer{true, a.At}
-	case race.StopTimer:
+	case a.Disarm:
 		*t = timer{}
 	}
 }

@@ -449,7 +449,7 @@ func (h history) facts(earlier facts) facts {
 		if last.e.Kind == race.Ended && last.e.End == race.Panicked && f.decided && last.e.Attempt == f.winner {
 			f.panicked = true
 		}
-		f.delivered = f.delivered || last.a.Deliver != race.DeliverNothing
+		f.delivered = f.delivered || last.a.Deliver
 	}
 	f.undecided = undecided{sent: f.sent}
 	if !f.decided {

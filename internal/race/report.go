@@ -120,9 +120,8 @@ func (r *Report) Record(e Event, a Actions, err error, now time.Duration) {
 	if a.Decided {
 		r.decide(a, now)
 	}
-	if a.Deliver != DeliverNothing {
-		r.DeliveredAt = now
-		r.Panicked = a.Deliver == DeliverPanic
+	if a.Deliver {
+		r.DeliveredAt, r.Panicked = now, a.Panic
 		r.Err = r.Attempts[r.Winner].Err
 	}
 }

@@ -29,12 +29,12 @@ func reported(h history) (r race.Report) {
 		if o.a.Decided {
 			decided = i
 		}
-		if o.a.Deliver != race.DeliverNothing {
+		if o.a.Deliver {
 			delivered = i
 		}
 	}
 	r.Winner, r.DecidedAt = int(h.list[decided].a.Winner), h.list[decided].at
-	r.DeliveredAt, r.Panicked = h.list[delivered].at, h.list[delivered].a.Deliver == race.DeliverPanic
+	r.DeliveredAt, r.Panicked = h.list[delivered].at, h.list[delivered].a.Panic
 	r.Committed = h.list[decided].e.Kind == race.Committed
 	upto := h.before(delivered + 1)
 	r.Hedges = int(upto.sent())
@@ -93,7 +93,7 @@ func errorOf(e race.Event) error {
 func recorded(h history) (r race.Report) {
 	for _, o := range h.list {
 		r.Record(o.e, o.a, errorOf(o.e), o.at)
-		if o.a.Deliver != race.DeliverNothing {
+		if o.a.Deliver {
 			break
 		}
 	}

@@ -14,7 +14,7 @@ type runner struct {
 	*Race
 	machine  Machine
 	report   Report        // final once the outcome is delivered
-	done     chan struct{} // closed then; nil unless the caller waits
+	done     chan struct{} // closed then
 	left     Attempts      // losers that run to their end
 	followed bool          // the primary runs on until it has its outcome
 	wasCut   bool          // an attempt was cut that may be repeated
@@ -36,7 +36,7 @@ type hedge struct {
 
 // newRunner makes the runner of r, with r.mu held. The machine's first action, to arm the timer, is dropped: begin did it.
 func newRunner(r *Race) *runner {
-	x := &runner{Race: r}
+	x := &runner{Race: r, done: make(chan struct{})}
 	x.hedges[0].cancel, x.hedges[0].letGo = r.cancelPrimary, r.plan.LetGo
 	x.machine, _ = NewMachine(r.plan.Rules, r.plan.Due)
 	x.report.Attempts[0].SentAt, x.report.MayLeave = r.plan.From, r.plan.Detached
@@ -106,13 +106,13 @@ func (x *runner) step(e Event, err error) Actions {
 	if !final {
 		x.report.Record(e, a, err, now)
 	}
-	switch a.Timer {
-	case ArmTimer:
+	switch {
+	case a.Arm:
 		x.arm(a.At - now)
-	case StopTimer:
+	case a.Disarm:
 		x.disarm()
 	}
-	if a.Deliver != DeliverNothing && x.done != nil {
+	if a.Deliver {
 		close(x.done)
 	}
 	return a
@@ -214,13 +214,6 @@ func (x *runner) outcome() Outcome {
 
 // wait returns when the outcome can be delivered. It tells the machine if the caller's context ends before.
 func (x *runner) wait() {
-	x.mu.Lock()
-	if x.machine.delivered {
-		x.mu.Unlock()
-		return
-	}
-	x.done = make(chan struct{})
-	x.mu.Unlock()
 	select {
 	case <-x.done:
 		return
