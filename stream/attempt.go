@@ -35,7 +35,6 @@ func (o *opener) empty() any                   { return o.types.empty(o.method, 
 type streamAttempt struct {
 	grpc.ClientStream
 	stream  *clientStream
-	n       int // 0 is the primary
 	results *attempt.Results
 	// cancel frees its context. It must be called when the stream has ended for its caller. The end of gRPC's stream is too
 	// early, because a retry interceptor below this one may open another stream with the same context. When the connection is
@@ -45,6 +44,7 @@ type streamAttempt struct {
 	header metadata.MD
 	err    error // of the receive or Header that the race was for
 	into   any   // where the first message is received
+	n      uint8 // 0 is the primary
 	goal   goal  // of the race
 	held   bool  // into holds a message that RecvMsg has to return
 	ended  error // the stream ended without a message, and RecvMsg has to return this error; nil otherwise
@@ -98,7 +98,7 @@ func (m *streamAttempt) Accepts(error) (ok, open bool) {
 	case m.err == io.EOF:
 		return call.AcceptsNone(c), false
 	}
-	return c.Accepts(m.n, m.into, m.err), m.err == nil
+	return c.Accepts(int(m.n), m.into, m.err), m.err == nil
 }
 
 // Seen is what is known of an attempt that has failed. If it lost its connection, its stream has ended, so Header does not wait.

@@ -142,7 +142,7 @@ func (k *contest) Replayable() (ok, shared bool) {
 }
 
 func (k *contest) Hedge(n int, cancel context.CancelCauseFunc) race.Attempt {
-	h := &streamAttempt{stream: k.stream, n: n, goal: k.goal, cancel: cancel}
+	h := &streamAttempt{stream: k.stream, n: uint8(n), goal: k.goal, cancel: cancel}
 	if k.goal == firstMessage {
 		h.into = k.replies.Make()
 	}
