@@ -124,9 +124,6 @@ func (m *streamAttempt) Drain() {
 	}
 }
 
-// keepForRecv keeps the first message, or the end of the stream, for the next RecvMsg.
-func (m *streamAttempt) keepForRecv() { m.held, m.ended = m.err == nil, m.err }
-
 // answered reports whether the first message, or the end of the stream, has been received already.
 func (m *streamAttempt) answered() bool { return m.held || m.ended != nil }
 

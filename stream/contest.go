@@ -65,8 +65,8 @@ func (k *contest) decide(into any) *streamAttempt {
 		}
 		winner = out.Winner.(*streamAttempt)
 	}
-	if k.keeps {
-		winner.keepForRecv()
+	if k.keeps { // the first message, or the end of the stream, for the next RecvMsg
+		winner.held, winner.ended = winner.err == nil, winner.err
 	}
 	if out.Untouched {
 		c.mu.Lock()

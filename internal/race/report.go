@@ -96,10 +96,14 @@ func (r *Report) Record(e Event, a Actions, err error, now time.Duration) {
 		r.NotReplayable = true
 	case Committed:
 		r.Committed = r.Committed || a.Decided
-	case Cancelled:
-		r.gone(CallerCancelled, now)
-	case DeadlinePassed:
-		r.gone(CallerDeadline, now)
+	case Cancelled, DeadlinePassed:
+		if r.decided || r.CallerGone != CallerStayed {
+			break
+		}
+		r.CallerGone, r.GoneAt = CallerCancelled, now
+		if e.Kind == DeadlinePassed {
+			r.CallerGone = CallerDeadline
+		}
 	case Ended:
 		t := &r.Attempts[e.Attempt]
 		t.HasEnded, t.EndedAt, t.End, t.Err = true, now, e.End, err
@@ -118,24 +122,13 @@ func (r *Report) Record(e Event, a Actions, err error, now time.Duration) {
 		r.Dropped++
 	}
 	if a.Decided {
-		r.decide(a, now)
+		r.decided, r.DecidedAt, r.Winner = true, now, int(a.Winner)
+		for n := range r.Attempts {
+			r.Attempts[n].CutShort = (a.Cancel | a.Leave).Has(n) && !r.Attempts[n].HasEnded
+		}
 	}
 	if a.Deliver {
 		r.DeliveredAt, r.Panicked = now, a.Panic
 		r.Err = r.Attempts[r.Winner].Err
-	}
-}
-
-// gone records the end of the caller's context, unless the race is decided or an end was recorded before.
-func (r *Report) gone(how CallerGone, now time.Duration) {
-	if !r.decided && r.CallerGone == CallerStayed {
-		r.CallerGone, r.GoneAt = how, now
-	}
-}
-
-func (r *Report) decide(a Actions, now time.Duration) {
-	r.decided, r.DecidedAt, r.Winner = true, now, int(a.Winner)
-	for n := range r.Attempts {
-		r.Attempts[n].CutShort = (a.Cancel | a.Leave).Has(n) && !r.Attempts[n].HasEnded
 	}
 }

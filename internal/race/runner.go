@@ -229,10 +229,7 @@ func (x *runner) wait() {
 // commit makes the primary win if the race is not decided, and reports whether the primary decides it.
 func (x *runner) commit() bool {
 	x.mu.Lock()
-	var cancel Attempts
-	if !x.report.decided {
-		cancel = x.step(Event{Kind: Committed}, nil).Cancel
-	}
+	cancel := x.step(Event{Kind: Committed}, nil).Cancel
 	primary := x.report.decided && x.report.Winner == 0
 	x.mu.Unlock()
 	x.cancel(cancel)
