@@ -226,11 +226,7 @@ func (r *Race) endUntouched(calls bool) bool {
 // arm sets the race's timer to fire in d, in place of any earlier time. The lock must be held.
 func (r *Race) arm(d time.Duration) {
 	r.disarm()
-	if r.timer == nil {
-		r.timer = time.AfterFunc(d, r.waiter.Wake)
-		return
-	}
-	r.timer.Reset(d)
+	r.timer = time.AfterFunc(d, r.waiter.Wake)
 }
 
 // disarm stops the timer or the alarm, and reports whether it was set. The lock must be held.
