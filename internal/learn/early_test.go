@@ -50,7 +50,7 @@ func earlyChoicesWait(t *testing.T) {
 		c := config()
 		c.BudgetPercent, c.Pace = 40, &learn.Pace{}
 		l, epoch, random := &learn.Learner{}, time.Unix(1e9, 0), generator(1, 1, 1)
-		l.Start(c, learn.Place{Budget: budget.New(30), Epoch: epoch})
+		l.Start(c, learn.Owner{Budget: budget.New(30), Epoch: epoch})
 		choices := 0
 		l.Run(func(choose func()) { choices++; choose() })
 		if busy {

@@ -37,8 +37,8 @@ func (c *Config) following(plan knee.Plan, now time.Time, d *sketch.Distribution
 	return &Estimate{Plan: plan, Median: median, under: c, since: since, until: now.Add(c.interval())}
 }
 
-// take makes the estimate the trigger's quantile of d.
-func (l *Learner) take(c *Config, now time.Time, d *sketch.Distribution) {
+// useQuantile makes the estimate the trigger's quantile of d.
+func (l *Learner) useQuantile(c *Config, now time.Time, d *sketch.Distribution) {
 	if l.schedule.learned.Load()+l.takenCalls() < int64(c.WarmupCalls) {
 		return // what was taken over has just been forgotten
 	}
@@ -72,7 +72,7 @@ func (l *Learner) choose(c *Config, now time.Time, capacity float64) {
 		return // too few to choose from are also too few to tell that hedges win again
 	}
 	if calls < earlyFrom {
-		l.take(c, now, d)
+		l.useQuantile(c, now, d)
 		return
 	}
 	primary, hedges := d.Survival(), l.knownHedges(now)
@@ -84,7 +84,7 @@ func (l *Learner) choose(c *Config, now time.Time, capacity float64) {
 	}
 	plan, ok := knee.Find(problem)
 	if !ok {
-		l.take(c, now, d)
+		l.useQuantile(c, now, d)
 		return
 	}
 	e := c.following(plan, now, d, l.since)
@@ -114,7 +114,7 @@ func (l *Learner) judge(c *Config, e *Estimate, problem knee.Problem, plan knee.
 		UnhedgedTail: knee.Tail(primary, c.Target), UnhedgedTailFrom: stats.FromPrimaries, CutShort: float64(longer) / float64(d.Total()),
 		PredictedTail: plan.Tail, PredictedLoad: plan.Load, PredictedWins: plan.WinShare,
 		RecentlyHedged: int(j.evidence.hedged), MeasuredWins: j.evidence.won / max(j.evidence.hedged, 1),
-		SteppedDown: j.step(before, gain, j.wins(c, before, problem), l.place.NothingToGain != nil && l.place.NothingToGain()),
+		SteppedDown: j.step(before, gain, j.wins(c, before, problem), l.owner.NothingToGain != nil && l.owner.NothingToGain()),
 	}
 	made.MeasuredTail, _ = d.Ended(c.Target)
 	switch made.SteppedDown {

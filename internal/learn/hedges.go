@@ -11,14 +11,14 @@ import (
 	"github.com/grpchedge/hedge/sketch"
 )
 
-// asHedges is for how many hedges what is known of primaries counts, as long as few hedges were seen.
+// asHedges is how many hedges are kept whatever their age, and the number of hedges that primaries count for beside them.
 const asHedges = 300
 
 // HedgeEnded records that a hedge answered at now, having taken d from when it was sent, or was cut short then.
 func (l *Learner) HedgeEnded(now time.Time, d time.Duration, answered bool) {
 	w := l.hedges.Load()
 	if w == nil {
-		made := sketch.NewKeeping(l.place.Memory, l.config.Load().Window, asHedges)
+		made := sketch.NewKeeping(l.owner.Memory, l.config.Load().Window, asHedges)
 		if !l.hedges.CompareAndSwap(nil, made) {
 			made.Release()
 		}
@@ -75,9 +75,9 @@ type rest struct {
 const (
 	// maxOutcomes bounds what is known of a method: 48 histograms of at most 8 KB, far more than there are delays worth a try.
 	maxOutcomes = 48
-	// fading is the time in which the weight of what is known falls to a third, and faded how many newer hedged calls it takes.
-	fading = 2 * time.Minute
-	faded  = 100
+	// What is known falls to a third of its weight in fadeTime, but only as far as fadeCalls newer hedged calls stand in for it.
+	fadeTime  = 2 * time.Minute
+	fadeCalls = 100
 )
 
 func (r *rests) put(age, longer time.Duration, hedges int) {
@@ -95,7 +95,7 @@ func (r *rests) fade(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.faded.IsZero() {
-		factor := math.Exp(-min(max(now.Sub(r.faded), 0).Seconds()/fading.Seconds(), float64(r.calls)/faded))
+		factor := math.Exp(-min(max(now.Sub(r.faded), 0).Seconds()/fadeTime.Seconds(), float64(r.calls)/fadeCalls))
 		for i := range r.of {
 			f := &r.of[i]
 			f.Counts, f.ages = f.Times(factor), f.ages*factor

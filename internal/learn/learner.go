@@ -19,7 +19,7 @@ import (
 // Learner learns when a call of one method has become unusually slow. Its methods may be called concurrently, after Start.
 type Learner struct {
 	config  atomic.Pointer[Config]
-	place   Place
+	owner   Owner
 	run     func(func())             // makes a choice without keeping the caller waiting
 	current atomic.Pointer[Estimate] // nil until learned
 	draws   atomic.Uint64
@@ -40,8 +40,8 @@ type Learner struct {
 	changes []*stats.Choice
 }
 
-// Place is what a learner needs of the method that it belongs to. Functions that are nil are not called.
-type Place struct {
+// Owner is what a learner needs of the method that it belongs to. Functions that are nil are not called.
+type Owner struct {
 	Budget        *budget.Bucket  // the target's
 	Epoch         time.Time       // what times are counted from
 	Memory        *sketch.Meter   // counts the memory of what is learned; nil: none does
@@ -53,13 +53,13 @@ type Place struct {
 	Changed func(*stats.Choice)
 }
 
-func (l *Learner) Start(c *Config, p Place) {
+func (l *Learner) Start(c *Config, o Owner) {
 	l.config.Store(c)
-	l.place = p
+	l.owner = o
 	l.run = func(choose func()) { go choose() }
-	l.window = sketch.NewKeeping(p.Memory, c.Window, 1000)
+	l.window = sketch.NewKeeping(o.Memory, c.Window, 1000)
 	l.since = math.MinInt64
-	l.rests.memory, l.schedule.epoch = p.Memory, p.Epoch
+	l.rests.memory, l.schedule.epoch = o.Memory, o.Epoch
 	l.schedule.nextTime.Store(math.MaxInt64) // without an estimate only nextSize counts
 }
 
@@ -110,7 +110,7 @@ func (l *Learner) Draw(probability float64) bool {
 
 // Snapshot is the distribution of what primaries took over the window, and of what was taken over.
 func (l *Learner) Snapshot(now time.Time) *sketch.Distribution {
-	return l.withInherited(l.window.Snapshot(now))
+	return l.withTaken(l.window.Snapshot(now))
 }
 
 // PrimaryEnded records that a primary answered at now, having taken d, or was cut short at that age.
@@ -155,11 +155,11 @@ func (l *Learner) look(c *Config, now time.Time, n int64) {
 	if !paced {
 		l.conclude(c, now, func() {
 			all, _ := l.lately(now)
-			l.take(c, now, all)
+			l.useQuantile(c, now, all)
 		})
 		return
 	}
-	capacity := l.place.Budget.Balance(now).Capacity
+	capacity := l.owner.Budget.Balance(now).Capacity
 	l.run(func() {
 		l.conclude(c, now, func() {
 			began := time.Now()
@@ -172,8 +172,8 @@ func (l *Learner) look(c *Config, now time.Time, n int64) {
 // conclude computes the estimate anew. If that panics, which must not end the process, the last estimate stays in force.
 func (l *Learner) conclude(c *Config, now time.Time, compute func()) {
 	defer func() {
-		if recover() != nil && l.place.Panicked != nil {
-			l.place.Panicked()
+		if recover() != nil && l.owner.Panicked != nil {
+			l.owner.Panicked()
 		}
 		changes := l.changes
 		l.changes = nil
@@ -182,14 +182,14 @@ func (l *Learner) conclude(c *Config, now time.Time, compute func()) {
 			l.schedule.nextSize.Store(0) // it was replaced meanwhile
 		}
 		for _, choice := range changes { // last, so that a function that blocks keeps no estimate from being computed
-			if l.place.Changed != nil {
-				l.place.Changed(choice)
+			if l.owner.Changed != nil {
+				l.owner.Changed(choice)
 			}
 		}
 	}()
 	compute()
-	if l.place.Looked != nil {
-		l.place.Looked(now)
+	if l.owner.Looked != nil {
+		l.owner.Looked(now)
 	}
 }
 
@@ -209,7 +209,7 @@ func (l *Learner) lately(now time.Time) (all, newest *sketch.Distribution) {
 		return newest, newest
 	}
 	_, all = l.window.Split(now, l.since, l.since)
-	return l.checkInherited(all, before), newest
+	return l.checkTaken(all, before), newest
 }
 
 // unsettled is for how many steps after a change the first of them may hold calls of before.

@@ -23,7 +23,7 @@ func config() *learn.Config {
 
 func started(c *learn.Config) *learn.Learner {
 	l := &learn.Learner{}
-	l.Start(c, learn.Place{Budget: budget.New(c.BudgetPercent), Epoch: time.Now()})
+	l.Start(c, learn.Owner{Budget: budget.New(c.BudgetPercent), Epoch: time.Now()})
 	return l
 }
 

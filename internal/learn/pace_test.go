@@ -40,7 +40,7 @@ func aChoiceWaitsForItsTurn(t *testing.T) {
 	c := config()
 	c.Pace = &learn.Pace{}
 	l, epoch, of, random := &learn.Learner{}, time.Unix(1e9, 0), testserver.DistributionT(t, "straggler"), generator(1, 1, 1)
-	l.Start(c, learn.Place{Budget: budget.New(10), Epoch: epoch})
+	l.Start(c, learn.Owner{Budget: budget.New(10), Epoch: epoch})
 	choices := 0
 	l.Run(func(choose func()) { choices++; choose() })
 	calls := func(from, to time.Duration) {
@@ -70,7 +70,7 @@ func BenchmarkManyMethods(b *testing.B) {
 		learners := make([]learn.Learner, methods)
 		var cost time.Duration
 		for i := range learners {
-			learners[i].Start(c, learn.Place{Budget: budget.New(10), Epoch: epoch})
+			learners[i].Start(c, learn.Owner{Budget: budget.New(10), Epoch: epoch})
 			learners[i].Run(func(choose func()) {
 				began := time.Now()
 				choose()

@@ -14,7 +14,7 @@ import (
 func manual(t *testing.T) (l *learn.Learner, epoch time.Time) {
 	t.Helper()
 	l, epoch = &learn.Learner{}, time.Unix(1e9, 0)
-	l.Start(config(), learn.Place{Budget: budget.New(10), Epoch: epoch})
+	l.Start(config(), learn.Owner{Budget: budget.New(10), Epoch: epoch})
 	l.Run(func(choose func()) { choose() })
 	return l, epoch
 }

@@ -45,7 +45,7 @@ func (l *Learner) Forecasts(now time.Time) []stats.Forecast {
 		return nil
 	}
 	_, own := l.window.Split(now, e.since, e.since)
-	d := l.withInherited(own)
+	d := l.withTaken(own)
 	if d.Total() < PredictFrom {
 		return nil
 	}

@@ -20,7 +20,7 @@ const (
 	// An estimate is computed anew only when so many calls have ended since the last, or after so many times the interval.
 	newCalls     = 50
 	stale        = 9
-	staleForNext = 4 // where a call begins: before one that ends can
+	staleForNext = 4 // where a call begins, so that it does not go by an estimate from the fastest calls of a burst
 )
 
 // interval is the time from one estimate to the next: a second in the default window.

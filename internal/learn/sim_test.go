@@ -102,7 +102,7 @@ func (sim simulation) run() *simulator {
 	if s.generous {
 		s.ample = budget.New(400)
 	}
-	s.learner.Start(s.config, learn.Place{
+	s.learner.Start(s.config, learn.Owner{
 		Budget: s.ample, Epoch: s.epoch,
 		NothingToGain: func() bool { return s.nothing != nil && s.nothing(s.now) },
 		Changed: func(c *stats.Choice) {

@@ -44,7 +44,7 @@ const (
 	fades = 1000
 )
 
-// takenCalls is for how many calls counts what was taken over, until the learner's own show whether it is true.
+// takenCalls returns for how many calls what was taken over counts, until the learner's own show whether it is true.
 func (l *Learner) takenCalls() int64 {
 	if t := l.taken.Load(); t != nil {
 		return int64(math.Round(t.Primaries.Total()))
@@ -54,7 +54,7 @@ func (l *Learner) takenCalls() int64 {
 
 func (l *Learner) forgetTaken() {
 	if t := l.taken.Swap(nil); t != nil {
-		l.place.Memory.Add(-takenBytes - t.Bytes())
+		l.owner.Memory.Add(-takenBytes - t.Bytes())
 	}
 }
 
@@ -67,7 +67,7 @@ func (l *Learner) TakeOver(k Knowledge) {
 	}
 	scale := min(1, fades/calls)
 	t := &Knowledge{Primaries: k.Primaries.Times(scale), Hedges: k.Hedges.Times(scale)}
-	l.place.Memory.Add(takenBytes + t.Bytes())
+	l.owner.Memory.Add(takenBytes + t.Bytes())
 	l.taken.Store(t)
 	if l.config.Load().Auto {
 		l.rests.take(k.Outcomes, scale)
@@ -81,7 +81,7 @@ func (l *Learner) First(now time.Time) *Estimate {
 		return nil
 	}
 	if l.current.Load() == nil && l.schedule.busy.CompareAndSwap(false, true) {
-		l.conclude(c, now, func() { l.take(c, now, sketch.FromCounts(l.left().Primaries, nil)) })
+		l.conclude(c, now, func() { l.useQuantile(c, now, sketch.FromCounts(l.left().Primaries, nil)) })
 		l.look(c, now, l.schedule.learned.Load()) // for a choice, which takes longer than a caller should wait for
 	}
 	return l.current.Load()
@@ -95,13 +95,13 @@ func (l *Learner) left() (k Knowledge) {
 	return k
 }
 
-func (l *Learner) withInherited(d *sketch.Distribution) *sketch.Distribution {
+func (l *Learner) withTaken(d *sketch.Distribution) *sketch.Distribution {
 	return d.Plus(l.left().Primaries)
 }
 
-// checkInherited adds what was taken over to the calls of the window, unless they contradict it: then it is forgotten. Some of
+// checkTaken adds what was taken over to the calls of the window, unless they contradict it: then it is forgotten. Some of
 // them are from earlier than the last step.
-func (l *Learner) checkInherited(calls, earlier *sketch.Distribution) *sketch.Distribution {
+func (l *Learner) checkTaken(calls, earlier *sketch.Distribution) *sketch.Distribution {
 	t, own := l.taken.Load(), l.schedule.learned.Load()
 	if t == nil {
 		return calls
@@ -120,7 +120,7 @@ func (l *Learner) checkInherited(calls, earlier *sketch.Distribution) *sketch.Di
 			l.current.Store(nil)
 		}
 	}
-	return l.withInherited(calls)
+	return l.withTaken(calls)
 }
 
 // Knowledge returns what is known now, what was taken over among it. It may be called at any time.
@@ -131,7 +131,7 @@ func (l *Learner) Knowledge(now time.Time) Knowledge {
 	}
 	_, own := l.window.Split(now, since, since)
 	return Knowledge{
-		Primaries: l.withInherited(own).Counts(),
+		Primaries: l.withTaken(own).Counts(),
 		Hedges:    l.knownHedges(now).Counts(),
 		Outcomes:  l.rests.export(),
 	}

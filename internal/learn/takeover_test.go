@@ -72,7 +72,7 @@ type newcomer struct {
 func newNewcomer(distribution attemptDistribution, k learn.Knowledge, c *learn.Config, memory *sketch.Meter) *newcomer {
 	l := &learn.Learner{}
 	n := &newcomer{Learner: l, now: time.Unix(1e9, 0), distribution: distribution}
-	l.Start(c, learn.Place{Budget: budget.New(c.BudgetPercent), Epoch: n.now, Memory: memory})
+	l.Start(c, learn.Owner{Budget: budget.New(c.BudgetPercent), Epoch: n.now, Memory: memory})
 	l.Run(func(choose func()) { choose() })
 	l.TakeOver(k)
 	return n

@@ -36,7 +36,7 @@ type Target struct {
 	throttle *throttle.Throttle // nil: none; guarded by Registry.mu
 
 	oneConnection oneConnection
-	unselected    atomic.Int32 // calls until one of them is of a method that the options select: see FirstCall
+	unselected    atomic.Int32 // calls until one of them is of a method that the options select: see CallBegins
 
 	methods sync.Map // full name → *Method
 	count   int      // methods; guarded by Registry.mu
@@ -53,7 +53,7 @@ type Method struct {
 
 	Alarm race.Alarm // the timer for the first hedges of its calls
 
-	settings atomic.Pointer[settings.Settings] // the newest that a call has needed
+	settings atomic.Pointer[settings.Settings] // in force for calls that begin now
 	own      *budget.Bucket                    // nil if it never had one; guarded by Registry.mu
 	classes  classes                           // of requests
 	guard    guard.Method
@@ -149,7 +149,7 @@ func (r *Registry) newMethod(t *Target, name string) *Method {
 // learn prepares a learner of the method: its own, or one of a class, whose memory is counted.
 func (m *Method) learn(c *learn.Config, l *learn.Learner, memory *sketch.Meter, class string) {
 	r := m.Target.registry
-	l.Start(c, learn.Place{
+	l.Start(c, learn.Owner{
 		Budget:   m.Target.Budget,
 		Epoch:    r.epoch,
 		Memory:   memory,
@@ -208,8 +208,8 @@ const (
 	selectedOnce   = 1 << 30 // the count, or what is above it, if a call was selected
 )
 
-// FirstCall notes that a call begins, and whether it is of a selected method. If none of the first calls was, it tells so, once.
-func (t *Target) FirstCall(selected bool) {
+// CallBegins notes a call, and whether its method is selected. If no method of the first calls was, it tells of that, once.
+func (t *Target) CallBegins(selected bool) {
 	switch n := t.unselected.Load(); {
 	case n >= selectedOnce:
 	case selected:
