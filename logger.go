@@ -85,7 +85,7 @@ func (j *journal) note(event any) {
 			attrs = append(attrs, slog.Int("more", e.More))
 		}
 		j.log(slog.LevelWarn, e.Why, attrs...)
-	case settings.OddCost:
+	case settings.InvalidCost:
 		j.log(slog.LevelWarn, "hedging cost invalid", append(of(e.Target, e.Method, ""), slog.Float64("cost", e.Cost))...)
 	case stats.HedgeHeldBack:
 		if text, ok := heldBack[e.Reason]; ok && j.heldBack(stateKey{e.Target, e.Reason}, time.Now()) {
@@ -116,7 +116,7 @@ func of(target, method, class string) []slog.Attr {
 	return attrs
 }
 
-// heldBack notes that a hedge was held back, and reports whether that is to be logged. It is not if there are too many states.
+// heldBack notes that hedges were held back, and reports whether that is to be logged. It is not if there are too many states.
 func (j *journal) heldBack(key stateKey, now time.Time) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -49,7 +49,7 @@ func costOf(c *Call, request any) float64 {
 		s.InvalidCosts++
 	})
 	if first {
-		settings.Tell(c.settings.Traces, settings.OddCost{Target: c.Target, Method: c.Method, Cost: cost})
+		settings.Tell(c.settings.Traces, settings.InvalidCost{Target: c.Target, Method: c.Method, Cost: cost})
 	}
 	return 1
 }

@@ -123,8 +123,8 @@ func Tell[Event any](to Traces, event Event) {
 	}
 }
 
-// OddCost is the first invalid cost of a method's requests.
-type OddCost struct {
+// InvalidCost is the first invalid cost of a method's requests.
+type InvalidCost struct {
 	Target, Method string
 	Cost           float64
 }

@@ -37,7 +37,7 @@ type Settings struct {
 	Attentive []feature.Observer // those that are told of every call: see feature.Quiet
 }
 
-// Features are what the features keep of one method and of its target. It outlives settings. A nil feature is off.
+// Features are what the features keep of one method and of its target. They outlive settings. A nil feature is off.
 type Features struct {
 	Pauses   *pause.Pauses
 	Guard    *guard.Gate // is not asked with WithoutGuard
