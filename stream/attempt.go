@@ -31,7 +31,7 @@ func (o *opener) empty() any                   { return o.types.empty(o.method, 
 // streamAttempt is one attempt of a stream, and what it received before the race was decided. Until then only the attempt's
 // goroutine may use it. Afterwards it is the winner, or nobody uses it. Then only RecvMsg may use its fields.
 //
-// A hedge is a [race.Attempt], [race.Judge] and [race.Drainer]. The primary is those by its contest.
+// A hedge is a [race.Attempt], [race.Judge] and [race.Drainer]. For the primary its contest is.
 type streamAttempt struct {
 	grpc.ClientStream
 	stream  *clientStream

@@ -51,8 +51,8 @@ type Rules struct {
 //	one attempt has won, or all failed    the losers end; the outcome is delivered, once
 //
 // A race is concluded when nothing is left that could decide it: the primary has ended, no hedge is in flight, and the race
-// waits for no hedge that an end made due (see [Rules] and [Event].Repeat). It is also concluded when the caller gives up and an attempt has
-// ended with PoorReply or PoorStatus. The outcome is then that attempt, or a failure if there is none.
+// waits for no hedge that an end made due (see [Rules] and [Event].Repeat). It is also concluded when the caller gives up and an
+// attempt has ended with PoorReply or PoorStatus. The outcome is then that attempt, or a failure if there is none.
 //
 // All times are ages of the call: durations since its start.
 type Machine struct {

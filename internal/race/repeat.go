@@ -12,8 +12,8 @@ const (
 	ruledOut                // a cut does not allow it, a server wants no further attempt, or there is a poor answer
 )
 
-// cut handles an attempt whose connection was cut, perhaps by what the request does to its server. If the primary's was, no
-// further hedge is sent, but for one that repeats the call, if every cut allows it. A primary that lives on has the same request.
+// cut handles an attempt whose connection was cut, perhaps by what the request does to its server. Once the primary has ended too,
+// no further hedge is sent, but for one that repeats the call, if every cut allows it. A primary in flight has the same request.
 func (m *Machine) cut(e Event) {
 	switch {
 	case m.repeat == unwanted && e.Repeat && !m.noMore && m.rules.MaxHedges > 0:
