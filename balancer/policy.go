@@ -25,7 +25,7 @@ type policy struct {
 	pending *family // takes over from current; nil mostly
 	closed  bool
 
-	closing sync.WaitGroup // children that close on goroutines of their own
+	closing sync.WaitGroup // calls to children on goroutines of their own: see takeOver and child.exitIdle
 }
 
 // latest is the family that resolver updates are for, nil if there is none.

@@ -35,8 +35,8 @@ func (s *subConn) changed(state balancer.SubConnState, listener func(balancer.Su
 	})
 }
 
-// deliver tells the child of a state and the change that it brings, unless the child is closed. The list changes before the child
-// knows: it is no older than the child's picker.
+// deliver makes the change that a state brings and then tells the child of the state, unless the child is closed. In this order,
+// the list of ready connections is no older than the child's picker.
 func (s *subConn) deliver(state balancer.SubConnState, listener func(balancer.SubConnState), change func()) {
 	c := s.child
 	c.delivering.Lock()

@@ -168,8 +168,8 @@ func (r *Record) Single() (policy, single bool) {
 	return policy, policy && Count(r.target).Connections == 1
 }
 
-// Spare reports whether there is a ready backend for hedge n that no attempt of the call has used. It counts one such
-// backend for each earlier hedge that has none yet. It is false for a nil record, and before the first pick of the call.
+// Spare reports whether there is a ready backend for hedge n that no attempt of the call has used. Each earlier hedge that has
+// no backend yet takes one of these. It is false for a nil record, and before the first pick of the call.
 func (r *Record) Spare(n int) bool {
 	if r == nil {
 		return false

@@ -25,7 +25,7 @@ type Backend struct {
 }
 
 type id struct {
-	address string // all of them
+	address string // all addresses of the connection, each with its server name
 	number  int    // of the connection, if its address has several
 }
 

@@ -81,7 +81,7 @@ func (r *Resets) ask(now time.Time) (spent, low bool) {
 	return tokens < 1, tokens < max(4, r.allowed.burst/2)
 }
 
-// tokens returns how many resets are paid for; it is negative if the bucket is overdrawn. The lock must be held.
+// tokens returns how many resets are paid for: below 0 if the bucket is overdrawn, +Inf without a limit. The lock must be held.
 func (r *Resets) tokens(now time.Time) float64 {
 	switch b := &r.allowed; {
 	case r.option != nil:
@@ -92,7 +92,7 @@ func (r *Resets) tokens(now time.Time) float64 {
 	case now.Before(r.calm.Until):
 		return 0
 	}
-	r.limited.Store(false)
+	r.limited.Store(false) // a calm is over
 	return math.Inf(1)
 }
 
@@ -108,7 +108,7 @@ func (r *Resets) Lost(losers, may race.Attempts, now time.Time) (left race.Attem
 			r.left.Add(1)
 		default:
 			r.lastAt.Store(now.UnixNano())
-			r.allowed.level = r.tokens(now) - 1 // of no use without an option, which begins with a bucket of its own
+			r.allowed.level = r.tokens(now) - 1 // without an option it means nothing: SetLimit makes a new bucket
 		}
 	}
 	return left
@@ -121,7 +121,7 @@ func (r *Resets) Suspects(err error, now time.Time) bool {
 	return now.UnixNano()-r.lastAt.Load() <= int64(memory) && ConnectionEnded(err)
 }
 
-// Watch makes attempts watched for a time, because one failed with an error that Suspects.
+// Watch makes attempts watched for a time from then on: one failed with an error for which Suspects is true, or a calm ends.
 func (r *Resets) Watch(from time.Time) {
 	r.watched.Store(max(r.watched.Load(), from.Add(watch).UnixNano()))
 }
