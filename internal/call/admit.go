@@ -8,8 +8,8 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// Admit decides whether hedge n, which is due, is sent; n is 1 for the first, and is the turn-th that is considered. The gates of
-// the method's settings are asked one after the other. If all let it pass, it has been paid for and counted.
+// Admit decides whether hedge n, which is due, is sent; n is 1 for the first. turn is how many hedges were considered, this one
+// included. The gates of the method's settings are asked one after the other. If all let the hedge pass, it is paid for and counted.
 func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 	c.catchUp(so)
 	if !c.armed {

@@ -126,7 +126,7 @@ func (c *Call) Draw(turn int, now time.Time) bool {
 	return c.Drawn.Send
 }
 
-// Ticket is the number below which the share of a feature has to be for a hedge not to be sent.
+// Ticket is a number that the guard has drawn for a hedge. The hedge may be sent if the number is below the share.
 type Ticket struct {
 	Of    int // the hedge; 0: none
 	Value float64
@@ -175,7 +175,7 @@ func Never(why stats.Reason) Verdict { return Verdict{Event: race.Refused, Reaso
 // Later says that the hedge has to wait.
 func Later(why stats.Reason) Verdict { return Verdict{Event: race.HeldBack, Reason: why} }
 
-// Until says that the hedge is due at the given age of the call. That counts as no hedge that was held back.
+// Until says that the hedge is due at the given age of the call. It is not counted as held back.
 func Until(age time.Duration) Verdict { return Verdict{Event: race.HeldBack, Until: age} }
 
 // Skip leaves the hedge out. The next one may be sent.

@@ -19,13 +19,13 @@ type Groups struct {
 	share  float64
 	calls  atomic.Uint64                        // drawn so far
 	took   [feature.Unhedged + 1]*sketch.Window // by group; nil for none
-	hedges *sketch.Window                       // counts
+	hedges *sketch.Window                       // its calls are the hedges of the hedgeable; what they took is 0
 }
 
 const compared = 10 * time.Minute
 
-// For returns the groups for a share of the calls: the old ones, if theirs is that; nil without a control group. No further call
-// joins old ones that it does not return. There may be none.
+// For returns the groups for a share of the calls, and nil for a share of 0. If the old groups, which may be nil, have that share,
+// it returns them. Otherwise it takes their memory out of what the meter counts, and no further call must join them.
 func For(share float64, old *Groups, memory *sketch.Meter) *Groups {
 	if old != nil {
 		if old.share == share {
