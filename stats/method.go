@@ -60,8 +60,8 @@ type Method struct {
 	// ThrottleTokens is the throttle's token count and ThrottleMax its maximum. Hedges are sent while more than half of
 	// ThrottleMax is left. All methods of the target share them. Both are 0 without a throttle.
 	ThrottleTokens, ThrottleMax float64
-	// Rules are the patterns of hedge.WithTargetOptions and hedge.WithMethodOptions that match. Where two set the same, the later one is in
-	// force.
+	// Rules are the patterns of hedge.WithTargetOptions and hedge.WithMethodOptions that match. Where two set the same, the later
+	// one is in force.
 	Rules []string
 	// PausedBy says why calls are not hedged now: "Pause", "PauseTarget", "PauseMethod", or "HEDGE_DISABLED" for the
 	// environment variable. It is empty if hedging is not paused.

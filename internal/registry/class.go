@@ -81,7 +81,7 @@ func (cs *classes) forget() {
 	})
 }
 
-// current returns the classes of this turn. There may be no classes.
+// current returns the classes of this turn.
 func (cs *classes) current() []*Class {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()

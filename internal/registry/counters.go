@@ -13,8 +13,8 @@ import (
 // share a lock, which only a call that has become slow takes.
 //
 // When the method is removed from memory, its counts move to the registry's departed counts. Calls in flight may count
-// afterwards. So Flush is called after each count: if the method was removed by then, it moves the count. Flush, then or at the removal,
-// finds each count, so none is lost, and none is counted twice.
+// afterwards. So Flush is called after each count too, and moves the count if the method was removed by then. Either that Flush or
+// the one at the removal finds the count, so none is lost, and none is counted twice.
 type Counters struct {
 	Calls, Warmup, Paused, Off, NotSelected, NoDescriptor, NotReplayable, PassedThrough atomic.Int64
 

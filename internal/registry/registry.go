@@ -62,7 +62,7 @@ func (r *Registry) Config() settings.Config {
 	return *r.config.Load()
 }
 
-// Pauses returns what pauses hedging; one that nobody asks for a nil registry.
+// Pauses returns what pauses hedging. What a nil registry returns pauses nothing.
 func (r *Registry) Pauses() *pause.Pauses {
 	if r == nil {
 		return new(pause.Pauses)
