@@ -21,7 +21,7 @@ type chart struct {
 
 type curve struct {
 	Class, Label string
-	Breaks       []string // its parts between gaps, as the points of a polyline
+	Parts        []string // between gaps, each as the points of a polyline
 }
 
 // span is a value with its interval; Low and High are 0 if that is not known.
@@ -70,7 +70,7 @@ func (c *chart) line(class, label string, n int, point func(int) (x, y float64, 
 		}
 	}
 	if parts := strings.FieldsFunc(points.String(), func(r rune) bool { return r == gap }); len(parts) > 0 {
-		c.Curves = append(c.Curves, curve{Class: class, Label: label, Breaks: parts})
+		c.Curves = append(c.Curves, curve{Class: class, Label: label, Parts: parts})
 	}
 }
 
@@ -84,8 +84,8 @@ func timeAxis(latencies []time.Duration, room, from, to float64) *axis {
 	return &axis{low: float64(slices.Min(known)) / room, high: float64(slices.Max(known)) * room, from: from, to: to, log: true}
 }
 
-// compare adds the two curves of latencies, in pairs of one without hedging and one as it was, with a name for the curve without
-// hedging. place says where one of the i-th pair is.
+// compare adds two curves: of latencies without hedging, which has the given name, and of latencies as they were. They come in
+// pairs, the one without hedging first. place says where a latency of the i-th pair is.
 func (c *chart) compare(without string, latencies []time.Duration, place func(i int, d time.Duration) (x, y float64)) *chart {
 	for which, names := range [2][2]string{{"without", without}, {"with", "as it was"}} {
 		c.line(names[0], names[1], len(latencies)/2, func(i int) (float64, float64, bool) {
