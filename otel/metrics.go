@@ -74,28 +74,28 @@ var gauges = []struct{ name, unit, what string }{
 	{"throttle.tokens", "{token}", "Tokens left in the target's throttle."},
 }
 
-// read says the values of the gauges of a method. Of a gauge with several, an attribute with its name says which it is.
-func read(m *stats.Method, is func(gauge string, value float64, which ...string)) {
+// read reports the values of the gauges of a method. Where a gauge has several values, which is the attribute that names one.
+func read(m *stats.Method, report func(gauge string, value float64, which ...string)) {
 	if m.Delay > 0 {
-		is("delay", m.Delay.Seconds())
+		report("delay", m.Delay.Seconds())
 	}
 	if c := &m.Choice; c.UnhedgedTail > 0 {
-		is("tail", c.UnhedgedTail.Seconds(), "unhedged")
-		is("tail", c.PredictedTail.Seconds(), "predicted")
-		is("tail", c.MeasuredTail.Seconds(), "measured")
+		report("tail", c.UnhedgedTail.Seconds(), "unhedged")
+		report("tail", c.PredictedTail.Seconds(), "predicted")
+		report("tail", c.MeasuredTail.Seconds(), "measured")
 		down := 0.0
 		if c.SteppedDown != stats.NotSteppedDown {
 			down = 1
 		}
-		is("stepped_down", down)
+		report("stepped_down", down)
 	}
 	if g := &m.Gain; g.Measured {
-		is("gain", g.Unhedged.Value.Seconds(), "unhedged")
-		is("gain", g.Unhedged.Low.Seconds(), "unhedged_low")
-		is("gain", g.Unhedged.High.Seconds(), "unhedged_high")
-		is("gain", g.Hedged.Seconds(), "hedged")
-		is("saved", g.Saved.Seconds())
-		is("followed", float64(g.Followed))
+		report("gain", g.Unhedged.Value.Seconds(), "unhedged")
+		report("gain", g.Unhedged.Low.Seconds(), "unhedged_low")
+		report("gain", g.Unhedged.High.Seconds(), "unhedged_high")
+		report("gain", g.Hedged.Seconds(), "hedged")
+		report("saved", g.Saved.Seconds())
+		report("followed", float64(g.Followed))
 	}
 }
 

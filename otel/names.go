@@ -19,8 +19,8 @@ type names struct {
 	known map[method]*labels
 }
 
-// of returns the attributes of a method, or of a target, which has no name; others if there are too many. Each call asks, so a
-// known key takes no exclusive lock.
+// of returns the attributes of a method, or with an empty name those of a target; others if there are too many. Each call asks, so
+// a known key takes no exclusive lock.
 func (n *names) of(target, name string) *labels {
 	key := method{target, name}
 	n.mu.RLock()
