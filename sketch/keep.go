@@ -11,14 +11,14 @@ const (
 // many, or a fifteenth more. Calls older than the window leave only as newer ones come in their place.
 //
 // It has no more slots than another. A step begins a slot only if the one before holds its share of the calls to keep, and
-// otherwise goes on in that one.
+// otherwise goes on in that one. A call whose step is forgotten counts in the newest slot.
 func NewKeeping(m *Meter, window time.Duration, calls int) *Window {
 	w := NewIn(m, window)
 	w.keep = int64(calls)
 	return w
 }
 
-// beginKeeping returns the slot that a call is to be counted in which was recorded in the given step, for which there is none.
+// beginKeeping returns the slot for a call that was recorded in a step without a slot of its own.
 func (w *Window) beginKeeping(step int64) *slot {
 	var room [slots]*slot
 	for {
