@@ -1,9 +1,6 @@
 package sketch
 
-import (
-	"math"
-	"time"
-)
+import "time"
 
 // Survival is a survival function S on every bucket: the probability that a call takes longer. It never changes, and may
 // be used concurrently. The nil Survival is that of calls that take no time at all.
@@ -84,14 +81,3 @@ func Distance(expected, calls *Survival) (slower, faster float64) {
 	}
 	return slower, faster
 }
-
-// upperEdges are the latencies at which buckets end.
-var upperEdges = func() (edges [Buckets]time.Duration) {
-	for i := range edges {
-		edges[i] = min(time.Duration(math.Ceil(lowerBound(i+1))), longest)
-	}
-	return edges
-}()
-
-// UpperEdge returns the latency at which a bucket ends: all in it are shorter.
-func UpperEdge(bucket int) time.Duration { return upperEdges[bucket] }

@@ -61,8 +61,8 @@ type slot struct {
 	epoch    int64
 	last     atomic.Int64 // the latest step that was counted, held ones included
 	meter    Meter
-	observed counts
-	bounded  counts
+	observed counters
+	bounded  counters
 }
 
 // New returns an empty window, from which observations start to leave at the age given, at least a millisecond.

@@ -55,12 +55,23 @@ func ExpCubic(log float64) float64 {
 	return math.Ldexp(1-(b+p+d0/p)/(3*a), int(exponent))
 }
 
-// counts has a counter for each bucket, in pages that are allocated when first counted into.
-type counts [pages]atomic.Pointer[page]
+// upperEdges are the latencies at which buckets end.
+var upperEdges = func() (edges [Buckets]time.Duration) {
+	for i := range edges {
+		edges[i] = min(time.Duration(math.Ceil(lowerBound(i+1))), longest)
+	}
+	return edges
+}()
+
+// UpperEdge returns the latency at which a bucket ends: all in it are shorter.
+func UpperEdge(bucket int) time.Duration { return upperEdges[bucket] }
+
+// counters has a counter for each bucket, in pages that are allocated when first counted into.
+type counters [pages]atomic.Pointer[page]
 
 type page [pageSize]atomic.Uint32
 
-func (c *counts) add(bucket int, m *Meter) {
+func (c *counters) add(bucket int, m *Meter) {
 	p := c[bucket/pageSize].Load()
 	if p == nil {
 		p = c.grow(bucket/pageSize, m)
@@ -68,7 +79,7 @@ func (c *counts) add(bucket int, m *Meter) {
 	p[bucket%pageSize].Add(1)
 }
 
-func (c *counts) grow(i int, m *Meter) *page {
+func (c *counters) grow(i int, m *Meter) *page {
 	if c[i].CompareAndSwap(nil, new(page)) {
 		m.Add(pageBytes)
 	}
@@ -76,7 +87,7 @@ func (c *counts) grow(i int, m *Meter) *page {
 }
 
 // addTo adds the counts to totals.
-func (c *counts) addTo(totals *[Buckets]float64) {
+func (c *counters) addTo(totals *[Buckets]float64) {
 	for i := range c {
 		if p := c[i].Load(); p != nil {
 			for j := range p {
@@ -87,7 +98,7 @@ func (c *counts) addTo(totals *[Buckets]float64) {
 }
 
 // total returns how many are counted, or some number from most on if there are more.
-func (c *counts) total(most int64) int64 {
+func (c *counters) total(most int64) int64 {
 	n := int64(0)
 	for i := 0; i < len(c) && n < most; i++ {
 		if p := c[i].Load(); p != nil {
