@@ -130,22 +130,3 @@ func (c *Counters) earlyHeaderShare() float64 {
 	defer c.mu.Unlock()
 	return c.earlyShare(calls)
 }
-
-// withdraw removes the predictions if headers come too early for hedges, in at least half of the calls.
-func withdraw(t *stats.Method) {
-	if t.EarlyHeaderShare < 0.5 {
-		return
-	}
-	t.Forecasts = nil
-	withdrawChoice(&t.Choice)
-	for i := range t.Classes {
-		withdrawChoice(&t.Classes[i].Choice)
-	}
-}
-
-func withdrawChoice(c *stats.Choice) {
-	if *c != (stats.Choice{}) {
-		c.PredictedTail, c.PredictedLoad, c.PredictedWins = c.UnhedgedTail, 0, 0
-		c.SteppedDown = stats.HeadersFirst
-	}
-}

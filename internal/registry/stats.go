@@ -108,3 +108,22 @@ func quantiles(l *learn.Learner, now time.Time, p50, p90, p99 *time.Duration) {
 	*p90, _ = d.Quantile(0.90)
 	*p99, _ = d.Quantile(0.99)
 }
+
+// withdraw removes the predictions if headers come too early for hedges, in at least half of the calls.
+func withdraw(t *stats.Method) {
+	if t.EarlyHeaderShare < 0.5 {
+		return
+	}
+	t.Forecasts = nil
+	withdrawChoice(&t.Choice)
+	for i := range t.Classes {
+		withdrawChoice(&t.Classes[i].Choice)
+	}
+}
+
+func withdrawChoice(c *stats.Choice) {
+	if *c != (stats.Choice{}) {
+		c.PredictedTail, c.PredictedLoad, c.PredictedWins = c.UnhedgedTail, 0, 0
+		c.SteppedDown = stats.HeadersFirst
+	}
+}
