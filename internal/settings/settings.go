@@ -83,7 +83,7 @@ func (s *Settings) PlugIn(f Features) {
 	s.gate(f.Throttle != nil, f.Throttle)
 	s.gate(plain, feature.GateFunc(gate.Deadline))
 	s.gate(true, gate.Wanted{Learning: s.Learning})
-	s.gate(true, feature.GateFunc(gate.Patience))
+	s.gate(true, feature.GateFunc(gate.PatientProbe))
 	s.gate(true, feature.GateFunc(gate.Drawn))
 	s.gate(plain, feature.GateFunc(gate.Ready))
 	s.gate(s.OtherBackendOnly, gate.OtherBackend{NoPolicy: f.NoPolicy})

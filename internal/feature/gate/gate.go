@@ -56,10 +56,10 @@ func (w Wanted) Admit(d *feature.Due) feature.Verdict {
 	return feature.Until(d.Delay).If(d.Age() < d.Delay)
 }
 
-// Patience lets a primary find out whether a silent backend answers at all: it holds the first hedge back for longer than the
-// usual delay. Of the time until the call's deadline the primary gets a quarter at most. A delay that was not learned says
+// PatientProbe lets a primary find out whether a silent backend answers at all: it holds the first hedge back for longer than
+// the usual delay. Of the time until the call's deadline the primary gets a quarter at most. A delay that was not learned says
 // nothing about backends.
-func Patience(d *feature.Due) feature.Verdict {
+func PatientProbe(d *feature.Due) feature.Verdict {
 	if !d.Slow || d.Turn != 1 || d.Estimate == nil {
 		return feature.Pass
 	}
