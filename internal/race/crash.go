@@ -7,9 +7,9 @@ import (
 	"runtime/debug"
 )
 
-// guard runs f. If f panics or calls runtime.Goexit, it runs crashed. again repeats the panic or the Goexit on the goroutine that
+// protect runs f. If f panics or calls runtime.Goexit, it runs crashed. again repeats the panic or the Goexit on the goroutine that
 // calls it, and does not return.
-func guard(f func(), crashed func(again func())) {
+func protect(f func(), crashed func(again func())) {
 	returned := false
 	defer func() {
 		if !returned {
@@ -38,7 +38,7 @@ func repetition(value any) func() {
 // Goexit of f on the goroutine that calls it.
 func Apart[T any](f func() T) <-chan func() T {
 	ended := make(chan func() T, 1)
-	go guard(func() {
+	go protect(func() {
 		value := f()
 		ended <- func() T { return value }
 	}, func(again func()) {

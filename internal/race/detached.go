@@ -20,7 +20,7 @@ func (r *Race) runDetached() Outcome {
 	if committed {
 		x.commit()
 	}
-	go guard(x.primary, x.primaryCrashed)
+	go protect(x.primary, x.primaryCrashed)
 	x.wait()
 	return x.outcome()
 }
@@ -85,7 +85,7 @@ func (x *runner) lose(a *Actions) {
 		}
 		x.hedges[n].patience = time.AfterFunc(wait, func() { x.cancel(only(uint8(n))) })
 		if !x.machine.inFlight.Has(n) { // it was kept, so its goroutine has ended
-			go guard(func() { x.free(uint8(n)) }, func(func()) { x.policy.LoserPanicked() })
+			go protect(func() { x.free(uint8(n)) }, func(func()) { x.policy.LoserPanicked() })
 		}
 	}
 }

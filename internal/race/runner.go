@@ -130,7 +130,7 @@ func (x *runner) cancel(losers Attempts) {
 // due runs on a goroutine of its own when the timer fires. If a hedge is sent, it runs on this goroutine.
 func (x *runner) due() {
 	var a Actions
-	guard(func() {
+	protect(func() {
 		a = x.handle(Event{Kind: Due}, nil)
 		if a.Ask > 0 {
 			a = x.handle(x.ask(a), nil)
