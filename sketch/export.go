@@ -1,7 +1,6 @@
 package sketch
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -64,9 +63,15 @@ func (c Counts) Plus(o Counts) Counts {
 	if len(o) == 0 {
 		return c
 	}
-	both := slices.Concat(c, o)
-	slices.SortStableFunc(both, func(a, b Count) int { return cmp.Compare(a.Bucket, b.Bucket) })
-	return both.Times(1) // which adds up those of one bucket
+	sum := make(Counts, 0, max(len(c), len(o)))
+	for len(c) > 0 || len(o) > 0 {
+		if len(o) == 0 || len(c) > 0 && c[0].Bucket <= o[0].Bucket {
+			sum, c = sum.with(int(c[0].Bucket), float64(c[0].Calls)), c[1:]
+		} else {
+			sum, o = sum.with(int(o[0].Bucket), float64(o[0].Calls)), o[1:]
+		}
+	}
+	return sum
 }
 
 // Times returns the counts with each multiplied by a factor that is not negative.

@@ -30,6 +30,7 @@ type Learner struct {
 	won, lost atomic.Int64                  // hedged calls since the last choice
 	rests     rests
 	taken     atomic.Pointer[Knowledge] // over, never changed; nil: nothing, or it has no weight any more
+	takenSum  int64                     // for how many calls it counted
 
 	// The rest is used only by the goroutine that computes.
 	judgement judgement

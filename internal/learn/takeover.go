@@ -46,10 +46,10 @@ const (
 
 // takenCalls returns for how many calls what was taken over counts, until the learner's own show whether it is true.
 func (l *Learner) takenCalls() int64 {
-	if t := l.taken.Load(); t != nil {
-		return int64(math.Round(t.Primaries.Total()))
+	if l.taken.Load() == nil {
+		return 0
 	}
-	return 0
+	return l.takenSum
 }
 
 func (l *Learner) forgetTaken() {
@@ -68,6 +68,7 @@ func (l *Learner) TakeOver(k Knowledge) {
 	scale := min(1, fades/calls)
 	t := &Knowledge{Primaries: k.Primaries.Times(scale), Hedges: k.Hedges.Times(scale)}
 	l.owner.Memory.Add(takenBytes + t.Bytes())
+	l.takenSum = int64(math.Round(t.Primaries.Total()))
 	l.taken.Store(t)
 	if l.config.Load().Auto {
 		l.rests.take(k.Outcomes, scale)

@@ -186,8 +186,10 @@ func (r *Record) Spare(n int) bool {
 	spare := map[id]struct{}{}
 	for _, b := range first.roster.Ready() {
 		if !r.Used(b) {
-			spare[b.id] = struct{}{}
+			if spare[b.id] = struct{}{}; len(spare) >= n-r.picked {
+				return true
+			}
 		}
 	}
-	return len(spare) >= max(n-r.picked, 1)
+	return false
 }

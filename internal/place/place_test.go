@@ -2,6 +2,7 @@ package place_test
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -140,5 +141,21 @@ func TestWent_AtOnce(t *testing.T) {
 			t.Fatalf("used: %v, %v", r.Used(a), r.Used(b))
 		}
 		r.Unlock()
+	}
+}
+
+// TestSpare_LooksAtNoMoreThanItNeeds: whether one of a thousand backends is spare takes no list of all that are.
+func TestSpare_LooksAtNoMoreThanItNeeds(t *testing.T) {
+	policy := place.Enter("target")
+	defer policy.Leave()
+	var ready []*place.Backend
+	for i := range 1000 {
+		ready = append(ready, policy.NewBackend(nil, []resolver.Address{{Addr: fmt.Sprintf("10.0.%d.%d:443", i/256, i%256)}}, 0))
+	}
+	policy.Show(ready)
+	_, record := place.Primary(t.Context(), "target", new(atomic.Int64))
+	record.Went(ready[0])
+	if n := testing.AllocsPerRun(100, func() { record.Spare(1) }); n > 1 {
+		t.Errorf("%v allocations", n)
 	}
 }

@@ -88,12 +88,17 @@ func (r *Registry) makeRoom() {
 func (r *Registry) removeIdle(at time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	left := false // a target has no method any more
 	for _, m := range r.entries.all() {
 		if activity := m.Counters.activity(); activity != m.entry.swept {
 			m.entry.swept, m.entry.idleSince = activity, at
 		} else if at-m.entry.idleSince > idleAfter {
 			r.remove(m)
+			left = left || m.Target.count == 0
 		}
+	}
+	if left {
+		r.forgetNames()
 	}
 }
 

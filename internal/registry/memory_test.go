@@ -332,3 +332,34 @@ func TestRule12_TargetsThatComeAndGo(t *testing.T) {
 		t.Errorf("%d hedges of 5,000 calls", sent)
 	}
 }
+
+// TestRule16_MemoryByARuleOfManyOptions is Rule16_MemoryIsCounted where a rule for the target has options for many methods, and
+// none for those that are called.
+func TestRule16_MemoryByARuleOfManyOptions(t *testing.T) {
+	longtest.Simulation(t)
+	for _, rules := range []int{0, 500} {
+		t.Run(fmt.Sprint(rules), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const entries = 2000
+				var opts []hedge.Option
+				for i := range rules {
+					opts = append(opts, hedge.WithMethodOptions(fmt.Sprintf("/other.Svc/Get%d", i), hedge.WithMaxHedges(1)))
+				}
+				before := testserver.Heap()
+				s := hedgetest.All(t, hedge.WithTargetOptions("dns:*", opts...), hedge.WithMaxMemory(1<<40))
+				const target = "dns:///host.example:443"
+				for i := range entries {
+					c := hcall.Begin(registry.Of(s), t.Context(), target, fmt.Sprintf("/pkg.Svc/Get%d", i), nil)
+					c.End(hcall.End{Age: ms})
+				}
+				time.Sleep(2 * time.Second)
+				took, counted := int64(testserver.Heap()-before), registry.Memory(registry.Of(s))
+				runtime.KeepAlive(s)
+				t.Logf("%d bytes an entry, %d counted", took/entries, counted/entries)
+				if took > counted+madeOnce {
+					t.Errorf("the heap grew by %d bytes, and %d are counted", took, counted)
+				}
+			})
+		})
+	}
+}

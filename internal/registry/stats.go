@@ -51,13 +51,16 @@ func (r *Registry) Methods() []stats.Method {
 // census returns what is ready on all connections to the target of each method, by the target's name.
 func (r *Registry) census(methods []*Method) map[string]place.Census {
 	connections := map[string][]string{}
-	if r.config.Load().TargetName == nil {
-		for _, m := range methods {
+	for _, m := range methods {
+		connections[m.Target.Name] = nil
+		if r.config.Load().TargetName == nil {
 			connections[m.Target.Name] = []string{m.Target.Name}
 		}
 	}
 	r.names.Range(func(connection, name any) bool {
-		connections[name.(string)] = append(connections[name.(string)], connection.(string))
+		if all, asked := connections[name.(string)]; asked {
+			connections[name.(string)] = append(all, connection.(string))
+		}
 		return true
 	})
 	ready := map[string]place.Census{}

@@ -176,8 +176,8 @@ const (
 
 // nameOf returns the name of a connection's target. It asks WithTargetName when a connection is new.
 //
-// The number of connections with one name is not bounded. If all of them take too much memory, all are forgotten. Those in
-// use are stored again with their next call.
+// The number of connections with one name is not bounded. If all of them take too much memory, or a target has become idle, all
+// are forgotten. Those in use are stored again with their next call.
 func (r *Registry) nameOf(connection string) string {
 	c := r.config.Load()
 	if c.TargetName == nil {
@@ -193,13 +193,18 @@ func (r *Registry) nameOf(connection string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.namesMemory.Bytes() > c.MaxMemory/namesShare {
-		r.names.Clear()
-		r.namesMemory.Add(-r.namesMemory.Bytes())
+		r.forgetNames()
 	}
 	if _, known := r.names.LoadOrStore(strings.Clone(connection), strings.Clone(name)); !known {
 		r.namesMemory.Add(allocated(connection) + allocated(name) + mapShare)
 	}
 	return name
+}
+
+// forgetNames forgets the names of all connections. r.mu must be held.
+func (r *Registry) forgetNames() {
+	r.names.Clear()
+	r.namesMemory.Add(-r.namesMemory.Bytes())
 }
 
 const (

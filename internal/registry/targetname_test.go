@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/resolver"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/place"
 	"github.com/grpchedge/hedge/internal/registry"
+	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
@@ -116,5 +118,22 @@ func TestWithTargetName_Backends(t *testing.T) {
 	}
 	if rows := s.Targets(); len(rows) != 1 || rows[0].Backends != 3 {
 		t.Errorf("%+v", rows)
+	}
+}
+
+// TestTargetName_IdleConnections: what is kept of connections that were used once goes when their targets are idle.
+func TestTargetName_IdleConnections(t *testing.T) {
+	c := settings.DefaultConfig()
+	c.TargetName = func(connection string) string { name, _, _ := strings.Cut(connection, "#"); return name }
+	r, now := registry.New(c), time.Now()
+	for i := range 2_000 {
+		r.Method(fmt.Sprintf("etcd-endpoints://%d/host:2379#%d", i, i), "/s/m", now)
+	}
+	for range 20 {
+		now = now.Add(time.Minute)
+		r.Method("other#1", "/s/m", now)
+	}
+	if bytes := registry.Memory(r); bytes > 20_000 {
+		t.Errorf("%d bytes", bytes)
 	}
 }

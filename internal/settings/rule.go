@@ -39,6 +39,7 @@ func (c *Config) apply(rules []Rule, matches func(pattern string) bool, compare 
 		with.Applied = append(with.Applied, rule.Pattern)
 		with.OwnBudget = with.OwnBudget || rule.OwnBudget
 	}
+	with.Set = nil // memory that nobody needs now
 	return &with
 }
 

