@@ -337,10 +337,10 @@ func TestRule12_TargetsThatComeAndGo(t *testing.T) {
 // none for those that are called.
 func TestRule16_MemoryByARuleOfManyOptions(t *testing.T) {
 	longtest.Simulation(t)
-	for _, rules := range []int{0, 500} {
+	for _, rules := range []int{0, 200} {
 		t.Run(fmt.Sprint(rules), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				const entries = 2000
+				const entries = 1000
 				var opts []hedge.Option
 				for i := range rules {
 					opts = append(opts, hedge.WithMethodOptions(fmt.Sprintf("/other.Svc/Get%d", i), hedge.WithMaxHedges(1)))
