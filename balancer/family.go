@@ -1,7 +1,6 @@
 package balancer
 
 import (
-	"cmp"
 	"sync/atomic"
 
 	"google.golang.org/grpc/balancer"
@@ -115,7 +114,9 @@ func (f *family) resize(n int, spread bool) {
 // update gives every copy what the resolver found, and returns the first error.
 func (f *family) update(state balancer.ClientConnState) (first error) {
 	for _, c := range f.copies {
-		first = cmp.Or(first, c.balancer.UpdateClientConnState(state))
+		if err := c.balancer.UpdateClientConnState(state); first == nil {
+			first = err
+		}
 	}
 	return first
 }

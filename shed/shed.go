@@ -13,7 +13,6 @@
 package shed
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"sync/atomic"
@@ -61,7 +60,10 @@ func (b *Bound) Unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, han
 		return handler(ctx, req)
 	}
 	if !b.enter() {
-		return nil, cmp.Or(grpc.SetTrailer(ctx, wire.NoMore()), errShed)
+		if err := grpc.SetTrailer(ctx, wire.NoMore()); err != nil {
+			return nil, err
+		}
+		return nil, errShed
 	}
 	defer b.inFlight.Add(-1)
 	return handler(ctx, req)
