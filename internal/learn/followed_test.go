@@ -79,9 +79,7 @@ func (f *follow) ended(s *simulator, c *simCall, n int) {
 // TestFollowed_Choices compares the choices that are made of what followed losers took with those of today: see docs/trigger.md.
 func TestFollowed_Choices(t *testing.T) {
 	longtest.Computation(t)
-	if !*longtest.Full {
-		t.Skip("a table of the documentation: run it with -hedge.long -hedge.full")
-	}
+	longtest.FullOnly(t)
 	const seeds = 30
 	workloads := []workload{
 		{name: "straggler", distribution: straggler, concurrency: 20},

@@ -144,9 +144,7 @@ func TestAuto_EveryRate(t *testing.T) {
 // long, with the delay known, and with both.
 func TestEveryRate_Parts(t *testing.T) {
 	longtest.Computation(t)
-	if !*longtest.Full {
-		t.Skip("a table of the documentation: run it with -hedge.long -hedge.full")
-	}
+	longtest.FullOnly(t)
 	variants := []variant{
 		{name: "as it is"},
 		{name: "generous bucket", generous: true},
