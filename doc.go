@@ -28,7 +28,7 @@
 //   - attempt: one copy of a call on the wire.
 //   - primary: the attempt that an unhedged call would make.
 //   - hedge: any further attempt.
-//   - loser: an attempt that another one was faster than. A followed loser runs until it has answered, see [WithFollowUp].
+//   - loser: an attempt that another one was faster than.
 //   - late: a call is late when its hedge is due.
 //   - delay: the age of a call at which its first hedge is due, and the time from each hedge to the next.
 //   - trigger: how the delay is found, see [Auto].

@@ -27,8 +27,7 @@ func WithWindow(d time.Duration) Option {
 // called only once, then about in the order of their last calls. So is a method that is not called for 15 minutes.
 // [stats.Counts] still has their calls. If such a method is called again, it is learned from the start.
 //
-// A method with a few calls takes about 4 KB, a busy one 15 to 30 KB, and 10 to 30 KB more where losers are followed: see
-// [WithFollowUp]. The most is 1.1 MB, for latencies of every length. A target takes 2 KB, a class of [WithClass] 2 to 10 KB, and
+// A method with a few calls takes about 4 KB, a busy one 15 to 30 KB. The most is 1.1 MB, for latencies of every length. A target takes 2 KB, a class of [WithClass] 2 to 10 KB, and
 // a control group of [WithControl] up to 420 KB a method. So the default has room for about 15,000 methods that are called
 // seldom, or 1,000 to 2,000 busy ones. If more are in use, many calls take a lock and a few
 // microseconds, and methods are removed before they are learned. Then set a higher limit.

@@ -163,24 +163,6 @@ func WithControl(percent float64) Option {
 	return option("WithControl", err, func(c *settings.Config) { c.Control = percent })
 }
 
-// WithFollowUp sets how many losers may run to their end, to measure what hedging gains: those of percent of the calls, 0 to
-// 100; the default is 5. Whether a call is followed is drawn when it begins. If a hedge then wins, the caller has its answer,
-// and the primary runs on until it has answered, for 30 s or to the caller's deadline at most, also if the caller cancels its
-// context meanwhile. Where calls are many, about one a second is followed, one of a method and three of a target at a time. Up to
-// four times the percentage is drawn while fewer than 30 are known. With 0 none is followed. [stats.Gain] has what was measured.
-// Where it shows that there is nothing to gain, hedging steps down.
-//
-// Interceptors inside run on with the primary. So the values of the caller's context may be read after the call: a context that is
-// used again for another request, as gin's is, must be copied for the call.
-//
-// No further attempt is sent for it. A primary that may be followed runs on a goroutine of its own, with a copy of the request,
-// which costs a few microseconds. Calls whose request or reply cannot be copied are not followed, nor are those of [Do]. Of a
-// stream the first message is followed; the stream is then reset.
-func WithFollowUp(percent float64) Option {
-	err := refuse(!(percent >= 0 && percent <= 100), "WithFollowUp(%v): the percentage must be 0 to 100", percent)
-	return option("WithFollowUp", err, func(c *settings.Config) { c.FollowUpPercent = percent })
-}
-
 // WithDryRun sends no hedge and reports what hedging would do, so that you can judge it on real traffic first.
 // stats.Counts.DryRun counts the calls that would have been hedged. After 200 calls of a method, stats.Method.Forecasts
 // predicts its tail and extra load at budgets of 2, 5, 10 and 20 percent, whatever [WithBudgetPercent] says. The tail is the

@@ -10,12 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/grpchedge/hedge"
-	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/stats"
@@ -31,7 +28,6 @@ type simulation struct {
 	fails        func(id uint64, attempt int, at time.Duration) error // how the server turns an attempt away; nil: it does not
 	workers      int                                                  // of a server that serves attempts in the order in which they come; 0: all at once
 	methods      int                                                  // that calls go to in turn; 0 is 1
-	unary        bool                                                 // calls pass interceptor.Unary, so that losers are followed
 	options      []hedge.Option
 	seed         uint64
 	every        func(s *hedge.Scheduler, at time.Duration) // once a second
@@ -65,11 +61,7 @@ func (sim simulation) run(t *testing.T) (calls []outcome, rows []stats.Method) {
 			if sim.methods > 1 {
 				name += strconv.Itoa(int(id) % sim.methods)
 			}
-			do := hedge.Do[int]
-			if sim.unary {
-				do = throughUnary
-			}
-			_, err := do(t.Context(), s, target, name, func(ctx context.Context) (int, error) {
+			_, err := hedge.Do(t.Context(), s, target, name, func(ctx context.Context) (int, error) {
 				mu.Lock()
 				c.attempts++
 				mu.Unlock()
@@ -129,20 +121,8 @@ func (sim simulation) run(t *testing.T) (calls []outcome, rows []stats.Method) {
 		group.Wait()
 		synctest.Wait()
 		rows = s.Targets()
-		if sim.unary {
-			time.Sleep(time.Minute) // losers that are followed have ended
-		}
 	})
 	return calls, rows
-}
-
-// throughUnary makes a call through the interceptor, without a connection.
-func throughUnary(ctx context.Context, s *hedge.Scheduler, _, name string, attempt func(context.Context) (int, error)) (int, error) {
-	invoke := func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
-		_, err := attempt(ctx)
-		return err
-	}
-	return 0, interceptor.Unary(s)(ctx, name, &emptypb.Empty{}, &emptypb.Empty{}, nil, invoke)
 }
 
 // attemptOf is the number of the attempt that has the context, 0 for the primary.

@@ -75,8 +75,7 @@ func tell[E any](of func(E), event E) {
 var ErrLost = race.ErrLost
 
 // Panic is the value of the panic on the caller's goroutine when an attempt that runs on a goroutine of its own panics before the
-// call is decided: a hedge, or the primary of one of the few calls that may be followed (see [WithFollowUp]) or whose target's
-// resets are limited. The value is always a *Panic:
+// call is decided: a hedge, or the primary of a call whose target's resets are limited. The value is always a *Panic:
 //
 //	type Panic struct {
 //		Value any    // what the attempt panicked with

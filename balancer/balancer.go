@@ -30,7 +30,7 @@
 // A backend may stand still: in a garbage collection, behind a full disk queue, as a frozen or lost machine. A connection is
 // silent if two calls there are late, by the delay that the scheduler has learned for their methods, and nothing has been
 // answered there in between. Primaries that the child sends to a silent connection go elsewhere, also those of calls that are
-// never hedged. Now and then one goes there as a probe. The first answer ends the silence, unless it is a followed loser's.
+// never hedged. Now and then one goes there as a probe. The first answer ends the silence.
 // Hedges always prefer connections that are not silent. The field "silence": false turns all of it off. docs/silence.md has
 // the details: how often probes are sent, how a backend that is only slow is told from a silent one, and what a ring_hash
 // child loses.

@@ -65,7 +65,7 @@ func TestChurn(t *testing.T) {
 		}
 		return testserver.Plan{}
 	})
-	s := hedgetest.Fixed(t, 20*ms, hedge.WithFollowUp(0), hedge.WithResetLimit(1_000_000, time.Second)) // connections end here for no reset
+	s := hedgetest.Fixed(t, 20*ms, hedge.WithResetLimit(1_000_000, time.Second)) // connections end here for no reset
 	conn, names := dialNamed(t, cluster, s, grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
 	client := testpb.NewTestServiceClient(conn)
 
@@ -166,7 +166,6 @@ func TestChurn_EveryField(t *testing.T) {
 		return testserver.Plan{}
 	})
 	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithBudgetPercent(400), hedge.WithTrigger(hedge.Percentile(0.9)), hedge.WithWarmup(20, 20*ms),
-		hedge.WithFollowUp(0),                        // no loser is waited for
 		hedge.WithResetLimit(1_000_000, time.Second)) // connections end here for no reset
 	if err != nil {
 		t.Fatal(err)

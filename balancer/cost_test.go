@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/balancer"
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/place"
@@ -164,7 +163,7 @@ func TestCost_PrimaryPick(t *testing.T) {
 func TestCost_Call(t *testing.T) {
 	cluster := testserver.StartT(t, testserver.Config{})
 	plain := cluster.ClientT(t)
-	unary := interceptor.Unary(hedgetest.Fixed(t, time.Hour, hedge.WithFollowUp(0)))
+	unary := interceptor.Unary(hedgetest.Fixed(t, time.Hour))
 	req, reply := wrapperspb.Int64(1), wrapperspb.Int64(2)
 	ctx := t.Context()
 	invoke := func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {

@@ -53,18 +53,17 @@ func (p *picker) pastSilence(info balancer.PickInfo, r *place.Record, res balanc
 			p.place.Moved()
 		}
 	}
-	return watched(res, b, r), b
+	return watched(res, b), b
 }
 
-// watched makes the pick of a backend that is suspected of silence say whether it was answered, unless the attempt is a
-// followed loser. Not all calls have a record.
-func watched(res balancer.PickResult, b *place.Backend, r *place.Record) balancer.PickResult {
+// watched makes the pick of a backend that is suspected of silence say whether it was answered.
+func watched(res balancer.PickResult, b *place.Backend) balancer.PickResult {
 	if !b.Suspect() {
 		return res
 	}
 	done := res.Done
 	res.Done = func(info balancer.DoneInfo) {
-		if info.BytesReceived && !r.Followed() {
+		if info.BytesReceived {
 			b.Answered()
 		}
 		if done != nil {
@@ -84,7 +83,7 @@ func (p *picker) pickForHedge(info balancer.PickInfo, r *place.Record, hedge *pl
 	}
 	res, b = p.better(info, func(b *place.Backend) int { return rankForHedge(r, b) }, res, b)
 	r.HedgeWent(hedge, b)
-	return watched(res, b, nil), nil
+	return watched(res, b), nil
 }
 
 // worst is the rank of a backend to which an attempt goes only if there is no other.

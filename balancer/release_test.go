@@ -20,7 +20,7 @@ func TestDiscardedPicksAreReleased(t *testing.T) {
 			counts.dones.Store(0)
 			counts.unused.Store(0)
 			cluster := testserver.StartT(t, testserver.Config{Backends: backends, InMemory: true, Script: lastAnswers(hedges)})
-			s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(hedges), hedge.WithFollowUp(0))
+			s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(hedges))
 			client := testpb.NewTestServiceClient(dial(t, cluster, s, over(counting)))
 			synctest.Wait()
 			for id := range uint64(calls) {

@@ -187,31 +187,19 @@ func timeTicks(a *axis) []tick {
 	return ticks
 }
 
-// GainChart is what was measured of a percentile with and without hedging. It names what measured it, because follow-up does
-// not show what hedges do to the queues of servers, and a control group does.
+// GainChart is what the control group says of p99 with and without hedging.
 func (r row) GainChart() *chart {
-	gain, control := r.Stats.Gain, r.Stats.Control
-	percentile := 99.0
-	c := &chart{}
+	control := r.Stats.Control
+	c := &chart{Title: "p99 with and without hedging"}
 	var latencies []time.Duration
 	add := func(class, label string, of stats.Interval) {
 		c.Spans = append(c.Spans, span{Class: class, Label: label + ": " + short(of.Value), of: of})
 		latencies = append(latencies, of.Low, of.Value, of.High)
 	}
-	if gain.Measured {
-		percentile = gain.Percentile
-		add("with", "with hedging", stats.Interval{Value: gain.Hedged})
-		add("without", "without, follow-up", gain.Unhedged)
-		c.Notes = append(c.Notes, "Follow-up: "+plural(int64(gain.Followed), "loser")+" ran to the end. "+followUpLimit)
-	}
-	if control != nil {
-		if unhedged := at(control.Unhedged, percentile); unhedged.High > 0 {
-			if !gain.Measured {
-				add("with", "with hedging", at(control.Hedgeable, percentile))
-			}
-			add("without", "without, control group", unhedged)
-			c.Notes = append(c.Notes, "Control group: "+plural(control.Unhedged.Calls, "call")+" never hedged. "+controlShows)
-		}
+	if control != nil && control.Unhedged.P99.High > 0 {
+		add("with", "with hedging", control.Hedgeable.P99)
+		add("without", "without, control group", control.Unhedged.P99)
+		c.Notes = append(c.Notes, "Control group: "+plural(control.Unhedged.Calls, "call")+" never hedged. "+controlShows)
 	}
 	x := timeAxis(latencies, 1.5, chartLeft, chartRight)
 	if x == nil {
@@ -226,19 +214,10 @@ func (r row) GainChart() *chart {
 			s.Low, s.High = x.at(float64(s.of.Low)), x.at(float64(s.of.High))
 		}
 	}
-	c.Title = fmt.Sprintf("p%g with and without hedging", percentile)
 	return c
 }
 
-const (
-	followUpLimit = "It does not show what hedges do to the queues of servers."
-	controlShows  = "It also shows what hedges do to the queues of servers."
-)
-
-// at returns a percentile of a group; the zero Interval if it is not one of those that are kept.
-func at(g stats.Group, percentile float64) stats.Interval {
-	return map[float64]stats.Interval{50: g.P50, 99: g.P99, 99.9: g.P999}[percentile]
-}
+const controlShows = "It also shows what hedges do to the queues of servers."
 
 func interval(i stats.Interval) string {
 	if i.High == 0 {

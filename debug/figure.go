@@ -22,7 +22,7 @@ func (r row) Figures() (f []figure) {
 			f = append(f, figure{name, fmt.Sprintf(format, args...)})
 		}
 	}
-	chosen, g, from := c.Probability > 0, t.Gain, "estimate"
+	chosen, from := c.Probability > 0, "estimate"
 	if isMeasured(c) {
 		from = string(c.UnhedgedTailFrom)
 	}
@@ -37,8 +37,6 @@ func (r row) Figures() (f []figure) {
 	add(chosen, "tail without hedging ("+from+")", "%s", short(c.UnhedgedTail))
 	add(chosen, "wins lately, predicted", "%s, %s", percent(c.MeasuredWins), percent(c.PredictedWins))
 	add(chosen, "load predicted", "%s", percent(c.PredictedLoad))
-	add(g.Measured, "saved per call, per hedge", "%s, %s", short(g.Saved), short(g.SavedPerHedge))
-	add(g.Measured, "hedged calls that saved nothing", "%s", percent(g.SavedNothing))
 	add(true, "budget", "%.1f of %.1f tokens", t.Tokens, t.Burst)
 	add(t.Saved >= 0.05, "budget saved for hedges that win", "%.1f tokens", t.Saved)
 	add(t.Guard.Reason != stats.GuardNone, "guard", "%s of due hedges, %s", percent(t.Guard.Share), lasting(t.Guard.Since, r.at))

@@ -95,8 +95,6 @@ func notes(t stats.Method, now time.Time) (notes []string) {
 	decided, share := t.HedgeWins+t.PrimaryWins, winShare(t.HedgeWins, t.PrimaryWins)
 	add(decided >= 100 && share < 0.05,
 		"Hedges answered %s of hedged calls: a second attempt is hardly faster than waiting.", percent(share))
-	add(t.Gain.Measured, "%v This is measured by follow-up, on %s that ran to the end. %s",
-		t.Gain, plural(int64(t.Gain.Followed), "loser"), followUpLimit)
 	if c := t.Control; c != nil {
 		add(c.Unhedged.P99.High > 0, "In the last ten minutes p99 was %s, and in the control group, which is never hedged, %s (%s). %s",
 			short(c.Hedgeable.P99.Value), short(c.Unhedged.P99.Value), interval(c.Unhedged.P99), controlShows)
@@ -109,7 +107,7 @@ func notes(t stats.Method, now time.Time) (notes []string) {
 
 // isMeasured reports whether the tail without hedging is no estimate.
 func isMeasured(c stats.Choice) bool {
-	return c.UnhedgedTailFrom == stats.FromControlGroup || c.UnhedgedTailFrom == stats.FromFollowUp
+	return c.UnhedgedTailFrom == stats.FromControlGroup
 }
 
 const mostNamed = 5

@@ -41,7 +41,7 @@ func BenchmarkUnary(b *testing.B) {
 		return invoker(ctx, method, req, reply, cc, opts...)
 	}
 	// Calls this short would be hedged after the least delay, within the benchmark's own noise.
-	s := hedgetest.All(b, hedge.WithMinDelay(time.Second), hedge.WithFollowUp(0))
+	s := hedgetest.All(b, hedge.WithMinDelay(time.Second))
 	off := hedgetest.All(b, hedge.WithMaxHedges(0))
 	for _, bc := range []struct {
 		name        string
@@ -131,7 +131,7 @@ func BenchmarkCall(b *testing.B) {
 		name     string
 		inMemory bool
 	}{{"memory", true}, {"loopback", false}} {
-		s := hedgetest.All(b, hedge.WithMinDelay(time.Second), hedge.WithFollowUp(0))
+		s := hedgetest.All(b, hedge.WithMinDelay(time.Second))
 		cluster := testserver.StartT(b, testserver.Config{InMemory: wire.inMemory, CountsOnly: true})
 		for _, bc := range []struct {
 			name    string

@@ -102,7 +102,7 @@ func (s story) scheduler(t *testing.T) *hedge.Scheduler {
 		t.Fatal(err)
 	}
 	opts = append(opts, hedge.WithServiceConfig(string(text)), hedge.WithoutGuard()) // what fails here means nothing
-	return hedgetest.Fixed(t, s.delay, append(opts, hedge.WithFollowUp(0))...)
+	return hedgetest.Fixed(t, s.delay, opts...)
 }
 
 // ending is what gRPC's definition, or the rules, say must come of one call of a story.

@@ -26,7 +26,7 @@ func goroutine() string {
 
 // TestRule17_AFastCallStaysOnItsGoroutine looks at a call that needs no hedge from below.
 func TestRule17_AFastCallStaysOnItsGoroutine(t *testing.T) {
-	unary := interceptor.Unary(hedgetest.Fixed(t, time.Hour, hedge.WithFollowUp(0)))
+	unary := interceptor.Unary(hedgetest.Fixed(t, time.Hour))
 	req, reply := wrapperspb.Int64(1), wrapperspb.Int64(2)
 	opts := []grpc.CallOption{grpc.WaitForReady(true)}
 	caller, before := goroutine(), runtime.NumGoroutine()
@@ -63,7 +63,7 @@ func TestRule17_Allocations(t *testing.T) {
 		"with a policy":   {[]hedge.Option{hedge.WithServiceConfig(hedging(`{"maxAttempts": 2, "hedgingDelay": "3600s"}`))}, 6},
 	} {
 		t.Run(name, func(t *testing.T) {
-			unary := interceptor.Unary(hedgetest.Fixed(t, time.Hour, append(tc.opts, hedge.WithFollowUp(0))...))
+			unary := interceptor.Unary(hedgetest.Fixed(t, time.Hour, tc.opts...))
 			req, reply := wrapperspb.Int64(1), wrapperspb.Int64(2)
 			ctx := t.Context()
 			n := testing.AllocsPerRun(1000, func() {
@@ -82,7 +82,7 @@ func TestRule17_Allocations(t *testing.T) {
 // TestRule08_AtRestNothingRuns makes calls and finds no goroutine more than before.
 func TestRule08_AtRestNothingRuns(t *testing.T) {
 	before := runtime.NumGoroutine()
-	unary := interceptor.Unary(hedgetest.Fixed(t, time.Hour, hedge.WithFollowUp(0)))
+	unary := interceptor.Unary(hedgetest.Fixed(t, time.Hour))
 	for range 1000 {
 		if err := unary(t.Context(), "/a/B", wrapperspb.Int64(1), wrapperspb.Int64(2), nil, listen); err != nil {
 			t.Fatal(err)

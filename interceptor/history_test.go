@@ -91,7 +91,7 @@ func TestGRPCJava9185_ACommitMeetsAnAttemptThatStarts(t *testing.T) {
 		}
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := configured(t, hedging(tc.policy), hedge.WithFollowUp(0))
+				s := configured(t, hedging(tc.policy))
 				for range 100 {
 					call(t, s)
 				}
@@ -100,7 +100,7 @@ func TestGRPCJava9185_ACommitMeetsAnAttemptThatStarts(t *testing.T) {
 			})
 		})
 		t.Run(tc.name+", under load", func(t *testing.T) {
-			s := configured(t, hedging(tc.policy), hedge.WithFollowUp(0))
+			s := configured(t, hedging(tc.policy))
 			var calls sync.WaitGroup
 			for range 300 {
 				calls.Go(func() { call(t, s) })

@@ -34,7 +34,6 @@ type schedule struct {
 	deadline time.Duration // 0: none
 	cancel   time.Duration // 0: never
 	detached bool          // no loser is reset
-	followed bool          // a primary that loses runs to its end
 	judged   bool          // some answers are poor
 }
 
@@ -192,15 +191,15 @@ func isAnswer(c codes.Code) bool {
 	return false
 }
 
-// each plays schedules with losers reset, with losers left to run, and with primaries followed that lose.
+// each plays schedules with losers reset, and with losers left to run.
 func each(t *testing.T, perConnection int, counts model.Counts, play func(*testing.T) func(*testing.T, schedule)) {
-	for _, losers := range []string{"reset", "left", "followed"} {
+	for _, losers := range []string{"reset", "left"} {
 		t.Run(losers, func(t *testing.T) {
 			model.Each(t, counts, perConnection, func(t *testing.T) func(*testing.T, uint64) {
 				one := play(t)
 				return func(t *testing.T, seed uint64) {
 					s := drawSchedule(seed)
-					s.detached, s.followed = losers == "left", losers == "followed"
+					s.detached = losers == "left"
 					one(t, s)
 				}
 			})
@@ -282,11 +281,6 @@ func (s schedule) scheduler(t *testing.T) *hedge.Scheduler {
 	if s.detached {
 		opts = append(opts, hedge.WithResetLimit(0, 0))
 	}
-	if s.followed {
-		opts = append(opts, hedge.WithFollowUp(100))
-	} else {
-		opts = append(opts, hedge.WithFollowUp(0))
-	}
 	if s.judged {
 		var poor []int64
 		for n, st := range s.steps {
@@ -328,7 +322,7 @@ func playSchedule(t *testing.T, s schedule, p played, scheduler *hedge.Scheduler
 			}))
 	}()
 	at := time.Since(began)
-	if p, ok := panicked.(*hedge.Panic); ok && (want.winner > 0 || s.detached || s.followed) {
+	if p, ok := panicked.(*hedge.Panic); ok && (want.winner > 0 || s.detached) {
 		panicked = p.Value
 	}
 
@@ -344,8 +338,6 @@ func playSchedule(t *testing.T, s schedule, p played, scheduler *hedge.Scheduler
 	left := 0
 	if s.detached {
 		left = s.inFlight(want)
-	}
-	if s.detached || s.followed {
 		if n := scheduler.Targets()[0].Resets.Left; n != left {
 			t.Errorf("schedule %+v: %d losers run on, want %d", s, n, left)
 		}
@@ -364,7 +356,7 @@ func playSchedule(t *testing.T, s schedule, p played, scheduler *hedge.Scheduler
 			t.Errorf("schedule %+v: attempt %d sent after %v", s, a.number, sentAt)
 		}
 		latest := want.at // rules 7 and 8
-		runsOn := left > 0 || n == 0 && s.follows(want)
+		runsOn := left > 0
 		if runsOn {
 			latest = max(latest, s.runsTo(want, n))
 		}
@@ -386,11 +378,6 @@ func (s schedule) inFlight(v verdict) (n int) {
 		}
 	}
 	return n
-}
-
-// follows reports whether the primary is followed: a hedge has answered before it, and the caller was there.
-func (s schedule) follows(v verdict) bool {
-	return s.followed && v.winner > 0 && v.panics == nil && !s.gone(v.at) && s.runsTo(v, 0) > v.at
 }
 
 // gone reports whether the caller has gone by then.
@@ -454,7 +441,7 @@ func checkModelStats(t *testing.T, s schedule, want verdict, err error, panicked
 	for n := range want.sent + 1 {
 		at := want.sentAt[n] + s.steps[n].after
 		panics := s.steps[n].panics != nil && (s.deadline == 0 || at < s.deadline)
-		if (expected.Left > 0 || n == 0 && s.follows(want)) && n != want.winner && at > want.at && panics {
+		if expected.Left > 0 && n != want.winner && at > want.at && panics {
 			expected.LoserPanics++
 		}
 	}

@@ -127,7 +127,7 @@ func TestRule02_WhoseHedgesMayAnswerWithAnError(t *testing.T) {
 		for _, shared := range []bool{false, true} { // past the cap on a target's methods
 			t.Run(fmt.Sprintf("%s,shared=%v", tc.name, shared), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					s := hedgetest.Fixed(t, 10*ms, append(tc.opts, hedge.WithMaxHedges(1), hedge.WithFollowUp(0))...)
+					s := hedgetest.Fixed(t, 10*ms, append(tc.opts, hedge.WithMaxHedges(1))...)
 					for i := 0; shared && i < 300; i++ {
 						call.PassThrough(registry.Of(s), "", fmt.Sprintf("/junk.Service/%d", i))
 					}
@@ -199,7 +199,7 @@ func TestRule02_NonFatalCodesReplaceTheDefault(t *testing.T) {
 			t.Run(tc.name+", "+which.name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					st := &stub{steps: which.steps}
-					s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithNonFatalCodes(tc.nonFatal...), which.opt, hedge.WithFollowUp(0))
+					s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithNonFatalCodes(tc.nonFatal...), which.opt)
 					if err := st.call(t.Context(), s, wrapperspb.Int64(-1)); status.Code(err) != which.want {
 						t.Errorf("got %v, want %v", err, which.want)
 					}
@@ -339,7 +339,7 @@ func TestRule09_PanicOfAHedgeSurfacesOnTheCaller(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				st := &stub{steps: tc.steps}
-				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithFollowUp(0))
+				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
 				began := time.Now()
 				got := func() (v any) {
 					defer func() { v = recover() }()

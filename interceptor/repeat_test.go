@@ -112,7 +112,6 @@ func TestRule03_ACutCallIsRepeated(t *testing.T) {
 		{"the server relays a cut, with a limit", with(calm, func(c *cutServer) { c.text, c.trailer = silentCut, relayed }), nil, 20, "/a/Get", known, nil, 1},
 		{"another error", with(calm, func(c *cutServer) { c.text = "no healthy upstream" }), nil, 20, "/a/Get", nil, nil, 1},
 		{"twice", with(calm, func(c *cutServer) { c.failures = 2 }), nil, 20, "/a/Get", nil, nil, 2},
-		{"one that is drawn to be followed", calm, nil, 20, "/a/Get", []hedge.Option{hedge.WithFollowUp(100)}, nil, 2},
 		{"another method", calm, nil, 20, "/a/GetOther", nil, nil, 2},
 		{"a method that must not run twice", calm, nil, 20, "/a/Put", nil, nil, 1},
 		{"a request that can be read once", calm, &readOnce{strings.NewReader("all of it")}, 20, "/a/Get", nil, nil, 1},
@@ -182,7 +181,7 @@ func TestRule03_ARepeatedCallIsJudged(t *testing.T) {
 		accepts := func(_ context.Context, _ string, reply any, _ error) bool {
 			return reply.(*wrapperspb.Int64Value).GetValue() != 1
 		}
-		s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithBudgetPercent(100), hedge.WithAnswer(accepts), hedge.WithResetLimit(1000, time.Minute), hedge.WithFollowUp(0))
+		s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithBudgetPercent(100), hedge.WithAnswer(accepts), hedge.WithResetLimit(1000, time.Minute))
 		c := &cutServer{failures: 1, text: silentCut}
 		c.slow = true
 		var outcome stats.Outcome

@@ -166,7 +166,7 @@ func TestReplies_OfACallThatFails(t *testing.T) {
 			}
 			return nil
 		}
-		s := hedgetest.Fixed(t, 10*ms, hedge.WithReadOnlyMethods("/a/B"), hedge.WithFollowUp(0))
+		s := hedgetest.Fixed(t, 10*ms, hedge.WithReadOnlyMethods("/a/B"))
 		held := &testpb.Reply{Id: 1, Payload: []byte("held")}
 		for _, tc := range []struct{ reply, want any }{
 			{&testpb.Reply{}, &testpb.Reply{}},

@@ -87,7 +87,7 @@ func TestRequest_IsCopiedOnce(t *testing.T) {
 				return ctx.Err()
 			}
 		}
-		if err := interceptor.Unary(hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(3), hedge.WithFollowUp(0)))(t.Context(), "/a/B", req, wrapperspb.Int64(2), nil, invoke); err != nil {
+		if err := interceptor.Unary(hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(3)))(t.Context(), "/a/B", req, wrapperspb.Int64(2), nil, invoke); err != nil {
 			t.Error(err)
 		}
 		synctest.Wait()

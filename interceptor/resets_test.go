@@ -332,7 +332,7 @@ func TestRule07_PoolsOfConnections(t *testing.T) {
 					}
 					return testserver.Plan{Delay: ms}
 				}})
-				s := hedgetest.Fixed(t, 10*ms, hedge.WithAllMethods(), hedge.WithBudgetPercent(100), hedge.WithFollowUp(0))
+				s := hedgetest.Fixed(t, 10*ms, hedge.WithAllMethods(), hedge.WithBudgetPercent(100))
 				var pool []testpb.TestServiceClient
 				for id := range uint64(2000) {
 					if len(pool) < size && id%20 == 0 { // each 2 s

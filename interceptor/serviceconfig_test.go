@@ -178,9 +178,7 @@ func TestGRPCDefinition_TheDeadlineSpansAllAttempts(t *testing.T) {
 		{"one has failed", []step{fails(5*ms, codes.Unavailable), silent(), silent(), silent()}, codes.Unavailable},
 		{"while the next is awaited", []step{fails(5*ms, codes.Unavailable, "90")}, codes.Unavailable},
 	} {
-		for name, option := range map[string]hedge.Option{
-			"": hedge.WithFollowUp(0), ", followed": hedge.WithFollowUp(100), ", no resets": hedge.WithResetLimit(0, 0),
-		} {
+		for name, option := range map[string]hedge.Option{"": nil, ", no resets": hedge.WithResetLimit(0, 0)} {
 			t.Run(tc.name+name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					ctx, cancel := context.WithTimeout(t.Context(), 50*ms)
@@ -224,7 +222,7 @@ func TestGRPCDefinition_Throttling(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := configured(t, hedging(tc.policy, `, "retryThrottling": {"maxTokens": 4, "tokenRatio": 0.5}`), hedge.WithFollowUp(0))
+				s := configured(t, hedging(tc.policy, `, "retryThrottling": {"maxTokens": 4, "tokenRatio": 0.5}`))
 				for i, steps := range tc.calls {
 					st := &stub{steps: steps}
 					_ = st.call(t.Context(), s, wrapperspb.Int64(0))

@@ -101,7 +101,7 @@ func TestTrace_WhatHappened(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var w told
-				s := hedgetest.Fixed(t, 10*ms, append([]hedge.Option{hedge.WithTrace(w.trace()), hedge.WithFollowUp(0)}, tc.options...)...)
+				s := hedgetest.Fixed(t, 10*ms, append([]hedge.Option{hedge.WithTrace(w.trace())}, tc.options...)...)
 				if tc.before != nil {
 					tc.before(t, s)
 					synctest.Wait()
@@ -230,7 +230,7 @@ func TestTrace_APanicIsTheCallers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := hedgetest.Fixed(t, 10*ms, hedgetest.Throttle(1000, 1), hedge.WithTrace(trace), hedge.WithFollowUp(0))
+				s := hedgetest.Fixed(t, 10*ms, hedgetest.Throttle(1000, 1), hedge.WithTrace(trace))
 				defer func() {
 					value := recover()
 					if p, ok := value.(*hedge.Panic); ok {

@@ -34,9 +34,8 @@ import (
 // Unary returns a client interceptor that hedges unary calls as s decides. If s is nil, no call is hedged. The interceptor
 // may be used by any number of connections and called concurrently.
 //
-// The primary runs on the caller's goroutine and writes to the caller's reply. There are two exceptions: a call that is
-// drawn to be followed (see [hedge.WithFollowUp]), and the time while resets to the target are limited (see Resets of
-// package stats). Then it runs on a goroutine of its own, with copies of request and reply. All hedges of a call send the
+// The primary runs on the caller's goroutine and writes to the caller's reply. There is one exception: the time while
+// resets to the target are limited (see Resets of package stats). Then it runs on a goroutine of its own, with copies of request and reply. All hedges of a call send the
 // same copy of the request. Each hedge has a reply of its own, which is moved to the caller's reply if the hedge wins with
 // OK. A hedge that wins with an error leaves the reply as it was before the call. A primary that fails leaves in the reply
 // what it leaves there without hedging: nothing, unless the server has sent a message before the error.

@@ -48,7 +48,7 @@ func TestRule07_LoserIsCancelledOnTheWire(t *testing.T) {
 			const calls = 10
 			cluster := testserver.StartT(t, testserver.Config{Script: testserver.ByNumber(tc.plans...)})
 			wire := testserver.NewWire(cluster.Dial)
-			s := hedgetest.Fixed(t, 20*ms, hedge.WithMaxHedges(1), hedge.WithFollowUp(0))
+			s := hedgetest.Fixed(t, 20*ms, hedge.WithMaxHedges(1))
 			conn := dial(t, cluster, s, grpc.WithContextDialer(wire.Dial))
 			client := testpb.NewTestServiceClient(conn)
 			for i := range calls {
@@ -87,7 +87,7 @@ func TestRule07_AtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(
 			testserver.Plan{Ending: testserver.Hang}, testserver.Plan{Ending: testserver.Hang}, testserver.Plan{Delay: 5 * ms})})
-		client := testpb.NewTestServiceClient(dial(t, cluster, hedgetest.Fixed(t, 10*ms, hedge.WithFollowUp(0))))
+		client := testpb.NewTestServiceClient(dial(t, cluster, hedgetest.Fixed(t, 10*ms)))
 		began := time.Now()
 		if _, err := client.Unary(t.Context(), &testpb.Request{Id: 1}); err != nil {
 			t.Fatal(err)
@@ -124,7 +124,7 @@ func TestRule08_NothingIsLeft(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			cluster := testserver.StartT(t, testserver.Config{Script: testserver.ByNumber(tc.plans...)})
-			conn := dial(t, cluster, hedgetest.Fixed(t, 2*ms, hedge.WithMaxHedges(1), hedge.WithFollowUp(0)))
+			conn := dial(t, cluster, hedgetest.Fixed(t, 2*ms, hedge.WithMaxHedges(1)))
 			for i := range 100 {
 				ctx, cancel := t.Context(), context.CancelFunc(func() {})
 				if tc.ctx != nil {

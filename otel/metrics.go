@@ -66,9 +66,6 @@ var outcomes = [...]struct {
 var gauges = []struct{ name, unit, what string }{
 	{"delay", "s", "The age at which a call gets its first hedge now."},
 	{"tail", "s", "The target percentile: unhedged, predicted and measured."},
-	{"gain", "s", "The target percentile as follow-up measured it: unhedged, with its 95% interval, and hedged."},
-	{"saved", "s", "The time that hedging saved per call, as follow-up measured it."},
-	{"followed", "{attempt}", "Losers that ran to their end, by which the gain is measured."},
 	{"stepped_down", "", "1 while hedging has stepped down, 0 otherwise."},
 	{"budget.tokens", "{token}", "Hedges that the target's budget pays for now."},
 	{"throttle.tokens", "{token}", "Tokens left in the target's throttle."},
@@ -88,14 +85,6 @@ func read(m *stats.Method, report func(gauge string, value float64, which ...str
 			down = 1
 		}
 		report("stepped_down", down)
-	}
-	if g := &m.Gain; g.Measured {
-		report("gain", g.Unhedged.Value.Seconds(), "unhedged")
-		report("gain", g.Unhedged.Low.Seconds(), "unhedged_low")
-		report("gain", g.Unhedged.High.Seconds(), "unhedged_high")
-		report("gain", g.Hedged.Seconds(), "hedged")
-		report("saved", g.Saved.Seconds())
-		report("followed", float64(g.Followed))
 	}
 }
 

@@ -31,13 +31,8 @@
 //   - grpc.client.hedge.loser.duration, a histogram, s: how long attempts had run that were cancelled as losers.
 //   - grpc.client.hedge.delay, a gauge, s: the age at which a call gets its first hedge now; absent while it is learned.
 //   - grpc.client.hedge.tail, a gauge, s: the percentile that the trigger Auto makes small, by the attribute grpc.hedge.tail:
-//     "unhedged" is it without hedging, as follow-up or a control group show it, or an estimate; "predicted" is the prediction
+//     "unhedged" is it without hedging, as a control group shows it, or an estimate; "predicted" is the prediction
 //     with hedging, and "measured" what calls took lately.
-//   - grpc.client.hedge.gain, a gauge, s: the same percentile over the last ten minutes, as follow-up measured it, by the
-//     attribute grpc.hedge.gain: "unhedged" is it without hedging, "unhedged_low" and "unhedged_high" are its 95% interval, and
-//     "hedged" is it with hedging. It is absent while fewer than 30 losers are known, as are the next two.
-//   - grpc.client.hedge.saved, a gauge, s: the time that hedging saved per call, over the same time.
-//   - grpc.client.hedge.followed, a gauge, {attempt}: the losers by which that was measured.
 //   - grpc.client.hedge.stepped_down, a gauge: 1 while hedging has stepped down, 0 otherwise; only with the trigger Auto.
 //   - grpc.client.hedge.budget.tokens, a gauge, {token}: hedges that the target's budget pays for now.
 //   - grpc.client.hedge.throttle.tokens, a gauge, {token}: what is left in the target's throttle; absent without one.

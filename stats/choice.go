@@ -39,7 +39,6 @@ type TailSource string
 const (
 	FromPrimaries    TailSource = "primaries"
 	FromControlGroup TailSource = "control group" // measured: see hedge.WithControl
-	FromFollowUp     TailSource = "follow-up"     // measured: see hedge.WithFollowUp
 )
 
 // StepDown is why hedging has stepped down. Later versions may have further reasons.
@@ -49,8 +48,6 @@ const (
 	NotSteppedDown StepDown = ""
 	LittleToGain   StepDown = "little to gain"
 	HedgesLose     StepDown = "hedges lose"
-	// NothingToGain: followed losers show that hedging gains too little. See Gain.NothingToGain.
-	NothingToGain StepDown = "nothing to gain"
 	// HeadersFirst: callers of a stream ask for its headers, which come before the first message. See stream.WaitForMessage.
 	HeadersFirst StepDown = "headers first"
 )
@@ -66,8 +63,6 @@ func (c Choice) WhySteppedDown() string {
 		return "hedging would improve the tail too little to pay for"
 	case c.SteppedDown == LittleToGain:
 		return fmt.Sprintf("hedging would make the tail %v instead of %v: too little to pay for", round(c.PredictedTail), round(c.UnhedgedTail))
-	case c.SteppedDown == NothingToGain:
-		return "losers that ran to their end show that hedging shortens the tail by less than 5%"
 	case c.SteppedDown == HedgesLose && c.RecentlyHedged == 0:
 		return "hedges were no faster than waiting before latencies changed, and none has been sent since"
 	case c.SteppedDown == HedgesLose:

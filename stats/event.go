@@ -32,7 +32,7 @@ type HedgeHeldBack struct {
 	Reason Reason
 }
 
-// AttemptLost is the event that another attempt of its call was faster. It is then cancelled, unless it is left or followed: see
+// AttemptLost is the event that another attempt of its call was faster. It is then cancelled, unless it is left: see
 // docs/rules.md, 7.
 type AttemptLost struct {
 	Call

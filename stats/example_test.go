@@ -55,13 +55,3 @@ func ExampleGuard() {
 	// 0
 	// hedges failed with RESOURCE_EXHAUSTED, so fewer are sent; their share grows back within minutes
 }
-
-// What hedging has gained, in a sentence.
-func ExampleGain_String() {
-	fmt.Println(stats.Gain{
-		Over: 10 * time.Minute, Measured: true, Percentile: 99,
-		Unhedged: stats.Interval{Value: 206 * time.Millisecond, Low: 198 * time.Millisecond, High: 214 * time.Millisecond},
-		Hedged:   53 * time.Millisecond, Load: 0.087, Helped: 0.031, SavedPerHelped: 145 * time.Millisecond,
-	})
-	// Output: In the last ten minutes hedging took p99 from 206ms (198ms to 214ms) to 53ms, saved 145ms for each of 3.1% of the calls, and sent 8.7% more of them.
-}

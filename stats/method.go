@@ -26,8 +26,6 @@ type Method struct {
 	// Classes is what is known of each class of requests, by name; nil without hedge.WithClass. Counts are of the method, and so is
 	// what else is learned.
 	Classes []Class
-	// Gain is what hedging has gained: see hedge.WithFollowUp.
-	Gain Gain
 	// Control compares calls that may be hedged with a control group; nil without hedge.WithControl.
 	Control *Control
 	// Tokens is the number of hedges that the budget would pay for now, and Burst the most tokens that it can hold at the

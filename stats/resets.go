@@ -16,8 +16,7 @@ type Resets struct {
 	// Since and Until are when the server said that there were too many, and until when that counts. Meanwhile none is sent,
 	// unless Limit says how many.
 	Since, Until time.Time
-	// Left is the number of losers that now run to their end instead of being reset. Losers that are followed, see
-	// hedge.WithFollowUp, are not among them.
+	// Left is the number of losers that now run to their end instead of being reset.
 	Left int
 }
 

@@ -50,7 +50,7 @@ func TestCost_Allocations(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	open := stream.Interceptor(hedgetest.Fixed(t, time.Hour, hedge.WithFollowUp(0)))
+	open := stream.Interceptor(hedgetest.Fixed(t, time.Hour))
 	ctx := t.Context()
 	req, reply := &testpb.Request{}, &testpb.Reply{}
 	first := func(st grpc.ClientStream, err error) grpc.ClientStream {
@@ -92,7 +92,7 @@ func TestCost_Allocations(t *testing.T) {
 func BenchmarkMessages(b *testing.B) {
 	const messages = 1000
 	cluster := testserver.StartT(b, testserver.Config{CountsOnly: true})
-	s := hedgetest.All(b, hedge.WithMinDelay(time.Second), hedge.WithFollowUp(0))
+	s := hedgetest.All(b, hedge.WithMinDelay(time.Second))
 	plain := testpb.NewTestServiceClient(cluster.ClientT(b))
 	clients := []struct {
 		name   string
@@ -145,7 +145,7 @@ func BenchmarkStream(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer conn.Close()
-	s := hedgetest.Fixed(b, time.Hour, hedge.WithFollowUp(0)) // a learned delay would not come: the stub has ended before RecvMsg
+	s := hedgetest.Fixed(b, time.Hour) // a learned delay would not come: the stub has ended before RecvMsg
 	through := stream.Interceptor(s)
 	for _, bc := range []struct {
 		name string

@@ -30,7 +30,7 @@ func eachWay(t *testing.T, config testserver.Config, test func(t *testing.T, hed
 				cluster := testserver.StartT(t, config)
 				var s *hedge.Scheduler
 				if hedged {
-					s = hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithFollowUp(0))
+					s = hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
 				}
 				test(t, hedged, s, cluster, dial(t, cluster, s))
 			})
@@ -117,7 +117,7 @@ func TestHeader_BesideRecvOfAPrimaryThatFails(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(
 					primary, testserver.Plan{Delay: 90 * ms, Header: metadata.Pairs("attempt", "1")})})
-				client := dial(t, cluster, hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithFollowUp(0)))
+				client := dial(t, cluster, hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1)))
 				began := time.Now()
 				req := &testpb.Request{Id: 1, Messages: 2}
 				st, err := client.ServerStream(t.Context(), req)
@@ -157,7 +157,7 @@ func TestHeader_AnEmptyStreamIsAnAnswer(t *testing.T) {
 			t.Run(fmt.Sprintf("%s,header=%v", tc.name, header), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(tc.plans...)})
-					client := dial(t, cluster, hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithFollowUp(0)))
+					client := dial(t, cluster, hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1)))
 					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 					defer cancel()
 					began, finished := time.Now(), 0

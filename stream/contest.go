@@ -122,14 +122,6 @@ func (k *contest) Book(r *race.Report) {
 	k.End(e)
 }
 
-// Follow implements [race.Policy]. Headers have no time to the first message, and a caller that asked late a wrong one.
-func (k *contest) Follow(hedges int) (longest time.Duration) {
-	if k.goal != firstMessage || k.Age() < 2*k.askedAt {
-		return 0
-	}
-	return k.Call.Follow(hedges)
-}
-
 func (k *contest) Primary() error { return k.stream.primary.awaitGoal() }
 
 func (k *contest) Seen() race.Seen { return k.stream.primary.Seen() }

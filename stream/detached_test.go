@@ -96,7 +96,7 @@ func TestDetached_OpaqueRequest(t *testing.T) {
 func TestDetached_PlannedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(testserver.Plan{Delay: time.Minute}, testserver.Plan{})})
-		s := hedgetest.Fixed(t, 10*ms, hedge.WithResetLimit(16, time.Hour), hedge.WithMaxHedges(1), hedge.WithFollowUp(0),
+		s := hedgetest.Fixed(t, 10*ms, hedge.WithResetLimit(16, time.Hour), hedge.WithMaxHedges(1),
 			hedge.WithCost(func(context.Context, string, any) float64 { return 1 }))
 		client := dial(t, cluster, s)
 		open := func() grpc.ServerStreamingClient[testpb.Reply] {
@@ -186,7 +186,7 @@ func panicOf(f func()) (value any) {
 // TestDetached_HeaderPanics: the user's code that panics in Header, which is called beside Recv, panics on the goroutine of the caller
 // of Header, as without hedging. There the caller can recover it.
 func TestDetached_HeaderPanics(t *testing.T) {
-	for name, opts := range map[string][]hedge.Option{"plain": nil, "followed": {hedge.WithFollowUp(100)}, "left": {hedge.WithFollowUp(0), hedge.WithResetLimit(0, 0)}} {
+	for name, opts := range map[string][]hedge.Option{"plain": nil, "left": {hedge.WithResetLimit(0, 0)}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(testserver.Plan{HeaderAtOnce: true, Delay: 50 * ms})})

@@ -1,7 +1,6 @@
 package stream_test
 
 import (
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -48,30 +47,28 @@ func TestRule01_HalfAMessage(t *testing.T) {
 		{"no hedge was due", time.Hour, codes.Internal, 7},
 		{"the hedge is the outcome", 10 * ms, codes.NotFound, 1},
 	} {
-		for _, followed := range []float64{0, 100} {
-			t.Run(fmt.Sprint(tc.name, ", followed ", followed), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					var s *hedge.Scheduler
-					if tc.delay > 0 {
-						s = hedgetest.Fixed(t, tc.delay, hedge.WithReadOnlyMethods("/a/B"), hedge.WithMaxHedges(1), hedge.WithFollowUp(followed))
-					}
-					st, err := halfMessage(t, s).NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, "/a/B")
-					if err == nil {
-						err = st.SendMsg(&testpb.Request{})
-					}
-					if err == nil {
-						err = st.CloseSend()
-					}
-					if err != nil {
-						t.Fatal(err)
-					}
-					reply := &testpb.Reply{Id: 1}
-					err = st.RecvMsg(reply)
-					if status.Code(err) != tc.code || !proto.Equal(reply, &testpb.Reply{Id: tc.want}) {
-						t.Errorf("%v, and the message is %v, want %v and id:%d", err, reply, tc.code, tc.want)
-					}
-				})
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var s *hedge.Scheduler
+				if tc.delay > 0 {
+					s = hedgetest.Fixed(t, tc.delay, hedge.WithReadOnlyMethods("/a/B"), hedge.WithMaxHedges(1))
+				}
+				st, err := halfMessage(t, s).NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, "/a/B")
+				if err == nil {
+					err = st.SendMsg(&testpb.Request{})
+				}
+				if err == nil {
+					err = st.CloseSend()
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				reply := &testpb.Reply{Id: 1}
+				err = st.RecvMsg(reply)
+				if status.Code(err) != tc.code || !proto.Equal(reply, &testpb.Reply{Id: tc.want}) {
+					t.Errorf("%v, and the message is %v, want %v and id:%d", err, reply, tc.code, tc.want)
+				}
 			})
-		}
+		})
 	}
 }

@@ -46,7 +46,6 @@ type schedule struct {
 	headerFirst bool          // the servers send headers at once
 	reads       bool          // the method only reads
 	detached    bool          // no loser is reset
-	followed    bool          // a primary that loses runs to its first message
 	judged      bool          // some answers are poor
 }
 
@@ -217,7 +216,7 @@ func isAnswer(c codes.Code) bool {
 // TestModel draws schedules by the hundred, or with -hedge.long by the thousand, plays each over real gRPC in virtual
 // time, and checks the rules 1 to 11 on it against a model that has neither goroutines nor locks.
 func TestModel(t *testing.T) {
-	for _, losers := range []string{"reset", "left", "followed"} {
+	for _, losers := range []string{"reset", "left"} {
 		t.Run(losers, func(t *testing.T) { testModel(t, losers) })
 	}
 }
@@ -233,18 +232,13 @@ func testModel(t *testing.T, losers string) {
 		testserver.ConnectT(t, conn)
 		return func(t *testing.T, seed uint64) {
 			s := drawSchedule(seed)
-			s.detached, s.followed = losers == "left", losers == "followed"
+			s.detached = losers == "left"
 			opts := []hedge.Option{hedge.WithMaxHedges(len(s.plans) - 1), hedge.WithoutGuard()} // what fails here means nothing
 			if s.reads {
 				opts = append(opts, hedge.WithReadOnlyMethods("/*/*"))
 			}
-			switch losers {
-			case "reset":
-				opts = append(opts, hedge.WithFollowUp(0))
-			case "left":
-				opts = append(opts, hedge.WithFollowUp(0), hedge.WithResetLimit(0, 0))
-			case "followed":
-				opts = append(opts, hedge.WithFollowUp(100))
+			if s.detached {
+				opts = append(opts, hedge.WithResetLimit(0, 0))
 			}
 			if s.judged {
 				opts = append(opts, s.goodAnswers())
@@ -344,7 +338,7 @@ func (s schedule) play(t *testing.T, cluster *testserver.Cluster, client testpb.
 	if number := trailer.Get("attempt"); len(number) > 0 && number[0] != fmt.Sprint(want.winner) {
 		t.Errorf("schedule %+v: trailer of attempt %v, want %d", s, number, want.winner)
 	}
-	if s.detached || s.followed {
+	if s.detached {
 		time.Sleep(time.Second)
 		synctest.Wait()
 	}
@@ -383,12 +377,6 @@ func (s schedule) checkServer(t *testing.T, cluster *testserver.Cluster, want ve
 		case s.detached && runsOn:
 			latest = max(latest, s.runsTo(n, want.sent[n]))
 			left = s.runsTo(n, want.sent[n]) > want.line
-		case s.followed && runsOn && n == 0 && !s.header && want.line >= 2*s.late:
-			first := s.plans[0].first
-			if s.deadline > 0 {
-				first = min(first, s.deadline)
-			}
-			latest, left = max(latest, first), first > want.line
 		}
 		if left && r.Ended.Sub(began) < latest {
 			t.Errorf("schedule %+v: the loser %d was cut off after %v, of %v", s, n, r.Ended.Sub(began), latest)

@@ -263,7 +263,7 @@ func TestRule04_DeadlineAndCancelBoundTheStream(t *testing.T) {
 			t.Run(fmt.Sprintf("%s,deadline=%v", tc.name, deadline), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(tc.plans...)})
-					client := dial(t, cluster, hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithFollowUp(0)))
+					client := dial(t, cluster, hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1)))
 					ctx, cancel := context.WithCancel(t.Context())
 					want := codes.Canceled
 					if deadline {
@@ -396,7 +396,7 @@ func TestRule07_LoserIsCutOffOnTheWire(t *testing.T) {
 		return testserver.Plan{Delay: 5 * time.Second, Messages: 1000, Interval: ms, HeaderAtOnce: true}
 	}})
 	wire := testserver.NewWire(cluster.Dial)
-	s := hedgetest.Fixed(t, 5*ms, hedge.WithMaxHedges(1), hedge.WithFollowUp(0))
+	s := hedgetest.Fixed(t, 5*ms, hedge.WithMaxHedges(1))
 	client := dial(t, cluster, s, grpc.WithContextDialer(wire.Dial))
 	hedged := 0
 	for i := range calls {
@@ -474,7 +474,7 @@ func TestRule08_AbandonedStreams(t *testing.T) {
 		}
 		return testserver.Plan{Delay: ms, Messages: 1000, Interval: 10 * ms}
 	}})
-	s := hedgetest.Fixed(t, 2*ms, hedge.WithMaxHedges(1), hedge.WithFollowUp(0))
+	s := hedgetest.Fixed(t, 2*ms, hedge.WithMaxHedges(1))
 	client := dial(t, cluster, s)
 	abandonStreams(t, client, 400) // fills the pools of gRPC
 	cluster.WaitIdleT(t)

@@ -48,7 +48,7 @@ func TestWaitForMessage(t *testing.T) {
 					tc.plans[n].HeaderAtOnce, tc.plans[n].Header = true, metadata.Pairs("attempt", fmt.Sprint(n))
 				}
 				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(tc.plans...)})
-				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithFollowUp(0))
+				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
 				conn := cluster.ClientT(t, hedging(s, tc.options...))
 				testserver.ConnectT(t, conn)
 				began, finished := time.Now(), 0

@@ -48,7 +48,6 @@ var contestants = []contestant{
 	{label: "plain gRPC again", policy: policy.None},
 	{label: "the floor", policy: policy.Floor},
 	{label: "hedge", policy: policy.Adaptive},
-	{label: "hedge, no loser followed", policy: policy.Adaptive, options: []hedge.Option{hedge.WithFollowUp(0)}, extra: true},
 	{label: "hedge, never due", policy: policy.Adaptive, options: []hedge.Option{hedge.WithMinDelay(time.Minute)}, extra: true},
 	{label: "hedge, dry run", policy: policy.Adaptive, options: []hedge.Option{hedge.WithDryRun()}, extra: true},
 	{label: "failsafe-go", policy: policy.FailsafeCost, extra: true, unaryOnly: true},

@@ -87,7 +87,7 @@ func (c *Comparison) startArm(ctx context.Context, p policy.Policy) (*arm, error
 		a.callers = f.Callers(c.rng(), c.Calls)
 		a.late = make([]bool, c.Calls)
 	}
-	dial, scheduler, err := p.Dial(c.options())
+	dial, scheduler, err := p.Dial(c.Options)
 	if err != nil {
 		return nil, err
 	}

@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/bench/workload"
 )
 
@@ -21,7 +20,7 @@ func (a *arm) connectFleet(ctx context.Context, t *target, dial []grpc.DialOptio
 	for i := range a.Workload.Fleet.Clients {
 		if i > 0 {
 			var err error
-			if dial, _, err = a.policy.Dial(a.options()); err != nil {
+			if dial, _, err = a.policy.Dial(a.Options); err != nil {
 				return err
 			}
 		}
@@ -36,15 +35,6 @@ func (a *arm) connectFleet(ctx context.Context, t *target, dial []grpc.DialOptio
 	}
 	time.Sleep(time.Second) // all connections are ready by then
 	return nil
-}
-
-// options are those of every scheduler. In a fleet no loser is followed: one that is would notice its deadline by a context of its
-// own, at the same instant as its caller, and which of them comes first would be left to chance.
-func (c *Comparison) options() []hedge.Option {
-	if c.Workload.Fleet == nil {
-		return c.Options
-	}
-	return append([]hedge.Option{hedge.WithFollowUp(0)}, c.Options...)
 }
 
 // small lets each of thousands of connections take little memory.

@@ -112,26 +112,6 @@ func (c *Call) SuspectCut(err error) (mayRepeat bool) {
 	return true
 }
 
-// Follow implements [race.Policy].
-func (c *Call) Follow(hedges int) (longest time.Duration) {
-	if c.FollowUp.Share == 0 {
-		return 0
-	}
-	c.loser = c.settings.FollowUp.CutShort(&c.Call, hedges, time.Now())
-	if c.loser == nil {
-		return 0
-	}
-	c.Record.FollowPrimary()
-	return c.loser.Longest
-}
-
-// Followed implements [race.Policy]. A good answer is still to come after a poor one, as after a failure. The user is not asked about
-// a status once the caller has gone, so that may be a poor one.
-func (c *Call) Followed(err error, poor bool) {
-	unasked := err != nil && c.settings.Answer != nil && c.Context.Err() != nil
-	c.settings.FollowUp.Followed(time.Now(), c.loser, c.Age(), !poor && !unasked && codeset.Answers.HasStatus(err))
-}
-
 // PrimaryContext returns the context of the primary, on a connection with the given target. If the process has a policy of
 // package balancer, the context carries the record of the backends that the call has used. Call it before the race, and only
 // for a call that may be hedged.

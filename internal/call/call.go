@@ -9,7 +9,6 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/grpchedge/hedge/internal/feature"
-	"github.com/grpchedge/hedge/internal/feature/followup"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/settings"
@@ -26,8 +25,6 @@ type Call struct {
 	method   *registry.Method
 	settings *settings.Settings // those in force when it began
 	class    *registry.Class    // of its request; nil: none
-
-	loser *followup.Loser // that is followed
 
 	armed bool // it may be hedged
 	dry   bool // it might be hedged but for WithDryRun
@@ -139,10 +136,6 @@ func (c *Call) arm(delay time.Duration) {
 		if c.armed = c.Group != feature.Unhedged; !c.armed {
 			c.why = stats.InControlGroup
 		}
-		c.FollowUp = feature.FollowUp{On: c.armed}
-		if c.armed {
-			c.FollowUp.Share = s.FollowUp.Draw()
-		}
 	}
 }
 
@@ -154,9 +147,6 @@ func (c *Call) Plan() (race.Plan, bool) {
 		return race.Plan{}, false
 	}
 	s := c.settings
-	if c.OffWire {
-		c.FollowUp = feature.FollowUp{}
-	}
 	c.FewResets = !c.OffWire && s.Resets.Low(c.Start)
 	p := race.Plan{
 		Rules: race.Rules{
@@ -167,7 +157,7 @@ func (c *Call) Plan() (race.Plan, bool) {
 			FailureSendsNext: s.Policy != nil,
 			LastFailureWins:  s.Policy != nil,
 			Judged:           s.Answer != nil,
-			Detached:         c.FewResets || c.FollowUp.Share > 0,
+			Detached:         c.FewResets,
 		},
 		Start: c.Start,
 		Due:   c.Delay,
@@ -185,7 +175,7 @@ func (c *Call) Plan() (race.Plan, bool) {
 // NotReplayable says that no second attempt of the call can be made, so that Plan is false from now on.
 func (c *Call) NotReplayable() {
 	if c.armed {
-		c.armed, c.FollowUp = false, feature.FollowUp{}
+		c.armed = false
 		c.method.Counters.NotReplayable.Add(1)
 		c.method.Counters.Flush()
 		tellHeldBack(c, 1, stats.NotReplayable)

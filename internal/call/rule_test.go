@@ -103,7 +103,6 @@ var everyOption = []steered{
 		return c.Answer(nil, "", nil, nil)
 	}, true, true, ""},
 	{"WithControl", hedge.WithControl(1), hedge.WithControl(3), func(c settings.Config) any { return c.Control }, true, true, ""},
-	{"WithFollowUp", hedge.WithFollowUp(1), hedge.WithFollowUp(3), func(c settings.Config) any { return c.FollowUpPercent }, true, true, ""},
 	{"WithDryRun", hedge.WithDryRun(), hedge.WithDryRun(), func(c settings.Config) any { return c.DryRun }, true, true, ""},
 	{"WithOtherBackendOnly", hedge.WithOtherBackendOnly(), hedge.WithOtherBackendOnly(), func(c settings.Config) any { return c.OtherBackendOnly }, true, true, ""},
 	{"WithOff", hedge.WithOff(), hedge.WithOff(), func(c settings.Config) any { return c.Off }, true, true, "Off"},

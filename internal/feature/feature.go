@@ -74,12 +74,11 @@ type Call struct {
 	FewResets bool // few resets were left when it began, so that it is to be able to leave its primary
 	Learns    bool // its latency is of interest
 
-	Payment  Payment
-	Drawn    Drawn
-	Ticket   Ticket
-	Record   *place.Record // where its attempts have been; nil where no policy asks
-	Group    Group
-	FollowUp FollowUp
+	Payment Payment
+	Drawn   Drawn
+	Ticket  Ticket
+	Record  *place.Record // where its attempts have been; nil where no policy asks
+	Group   Group
 }
 
 func (c *Call) Age() time.Duration { return time.Since(c.Start) }
@@ -139,13 +138,6 @@ const (
 	Hedgeable
 	Unhedged
 )
-
-// FollowUp is whether the end of a call's loser is of interest.
-type FollowUp struct {
-	On    bool    // the call may be hedged
-	Share float32 // the probability with which the call was drawn, so that its loser is followed; 0: it was not drawn
-	Told  bool    // what became of the call is known already
-}
 
 type Due struct {
 	*Call

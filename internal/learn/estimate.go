@@ -114,11 +114,11 @@ func (l *Learner) judge(c *Config, e *Estimate, problem knee.Problem, plan knee.
 		UnhedgedTail: knee.Tail(primary, c.Target), UnhedgedTailFrom: stats.FromPrimaries, CutShort: float64(longer) / float64(d.Total()),
 		PredictedTail: plan.Tail, PredictedLoad: plan.Load, PredictedWins: plan.WinShare,
 		RecentlyHedged: int(j.evidence.hedged), MeasuredWins: j.evidence.won / max(j.evidence.hedged, 1),
-		SteppedDown: j.step(before, gain, j.wins(c, before, problem), l.owner.NothingToGain != nil && l.owner.NothingToGain()),
+		SteppedDown: j.step(before, gain, j.wins(c, before, problem)),
 	}
 	made.MeasuredTail, _ = d.Ended(c.Target)
 	switch made.SteppedDown {
-	case stats.LittleToGain, stats.NothingToGain:
+	case stats.LittleToGain:
 		e.Plan = c.leastGain(primary, plan)
 	case stats.HedgesLose:
 		if j.trickle == nil {

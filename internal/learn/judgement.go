@@ -84,19 +84,16 @@ func (j *judgement) wins(c *Config, before stats.StepDown, problem knee.Problem)
 	return wins
 }
 
-// step says whether hedging is to be stepped down, and why, when it was before for the reason given. nothing says that followed
-// losers show that there is nothing to gain.
-func (j *judgement) step(before stats.StepDown, gain, wins float64, nothing bool) stats.StepDown {
+// step says whether hedging is to be stepped down, and why, when it was before for the reason given.
+func (j *judgement) step(before stats.StepDown, gain, wins float64) stats.StepDown {
 	now := stats.NotSteppedDown
 	switch {
 	case wins < losing, before == stats.HedgesLose && wins < winning:
 		now = stats.HedgesLose
-	case nothing:
-		now = stats.NothingToGain
 	case gain < worthwhile:
 		now = stats.LittleToGain
 	}
-	if now != stats.NotSteppedDown || before == stats.NotSteppedDown || before == stats.NothingToGain {
+	if now != stats.NotSteppedDown || before == stats.NotSteppedDown {
 		j.promising = 0
 		return now
 	}

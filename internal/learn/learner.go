@@ -43,12 +43,11 @@ type Learner struct {
 
 // Owner is what a learner needs of the method that it belongs to. Functions that are nil are not called.
 type Owner struct {
-	Budget        *budget.Bucket  // the target's
-	Epoch         time.Time       // what times are counted from
-	Memory        *sketch.Meter   // counts the memory of what is learned; nil: none does
-	Panicked      func()          // an estimate could not be computed because of a panic
-	Looked        func(time.Time) // what is known was looked at; no lock is held
-	NothingToGain func() bool     // reports whether followed losers show that
+	Budget   *budget.Bucket  // the target's
+	Epoch    time.Time       // what times are counted from
+	Memory   *sketch.Meter   // counts the memory of what is learned; nil: none does
+	Panicked func()          // an estimate could not be computed because of a panic
+	Looked   func(time.Time) // what is known was looked at; no lock is held
 	// Changed is told the choice by which hedging stepped down or up, or nil where the distribution of latencies has changed. No
 	// lock is held.
 	Changed func(*stats.Choice)

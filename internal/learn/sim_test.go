@@ -23,11 +23,9 @@ type simulation struct {
 	every        time.Duration
 	seed         uint64
 	config       *learn.Config
-	known        *learn.Estimate             // in force from the first call on; nil: what is learned
-	generous     bool                        // as many hedges may be sent at any time as the budget pays for in the long run
-	taken        learn.Knowledge             // over from another client, with the rate
-	follow       *follow                     // losers that teach what they took; nil: none
-	nothing      func(at time.Duration) bool // whether followed losers show that there is nothing to gain; nil: they do not
+	known        *learn.Estimate // in force from the first call on; nil: what is learned
+	generous     bool            // as many hedges may be sent at any time as the budget pays for in the long run
+	taken        learn.Knowledge // over from another client, with the rate
 }
 
 // attemptDistribution is how long an attempt takes that is sent at a time: attempt 0 is the primary.
@@ -76,7 +74,6 @@ type simCall struct {
 	drawn    bool
 	sent     []time.Duration // when each hedge was
 	over     bool
-	followed bool
 }
 
 type simulator struct {
@@ -104,7 +101,6 @@ func (sim simulation) run() *simulator {
 	}
 	s.learner.Start(s.config, learn.Owner{
 		Budget: s.ample, Epoch: s.epoch,
-		NothingToGain: func() bool { return s.nothing != nil && s.nothing(s.now) },
 		Changed: func(c *stats.Choice) {
 			if c != nil {
 				s.stepped = append(s.stepped, c.SteppedDown)
@@ -132,8 +128,6 @@ func (sim simulation) run() *simulator {
 		case ends:
 			if !e.call.over {
 				s.ended(e.call, e.n)
-			} else if s.follow != nil {
-				s.follow.ended(s, e.call, e.n)
 			}
 		}
 	}
@@ -160,7 +154,7 @@ func (s *simulator) begin() {
 	case s.concurrency == 0:
 		s.arrive(s.now + time.Duration(s.random.ExpFloat64()/s.rate*1e9))
 	}
-	c := &simCall{id: id, start: s.now, followed: s.follow != nil && s.follow.draws(s.seed, id)}
+	c := &simCall{id: id, start: s.now}
 	s.budget.Earn(s.time(), 1)
 	for range 25 {
 		if s.generous {
@@ -244,9 +238,7 @@ func (s *simulator) ended(c *simCall, n int) {
 	c.over = true
 	s.done[c.id] = outcome{c.start, s.now - c.start, len(c.sent)}
 	for k, at := range append([]time.Duration{c.start}, c.sent...) {
-		if k == n || s.follow == nil || !s.follow.cut(s, c, k, s.now-at) {
-			s.learn(k, s.now-at, k == n)
-		}
+		s.learn(k, s.now-at, k == n)
 	}
 	if len(c.sent) > 0 {
 		s.budget.Hedged(n > 0)

@@ -30,7 +30,6 @@ type Record struct {
 	lastHedge *Backend   // picked last for a hedge
 	late      int        // the number of attempts that were late: see Late
 
-	followed     atomic.Bool   // the primary lost, and runs to its end
 	probes       atomic.Bool   // the primary is to find out whether its connection is still silent
 	asked        bool          // patientDelay is known
 	patientDelay time.Duration // how long such a primary waits before it is hedged; 0: the usual delay

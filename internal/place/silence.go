@@ -211,17 +211,6 @@ func (r *Record) PatientDelay(now time.Time, delay, limit time.Duration) time.Du
 	return r.patientDelay
 }
 
-// FollowPrimary says that the primary lost its race and runs to its end all the same. It may be called for a nil record.
-func (r *Record) FollowPrimary() {
-	if r != nil {
-		r.followed.Store(true)
-	}
-}
-
-// Followed reports whether the primary lost its race and runs to its end. Its answer ends no silence: the next two late calls would
-// begin another one before the first patient probe. It may be called for a nil record.
-func (r *Record) Followed() bool { return r != nil && r.followed.Load() }
-
 // Answered says that the primary of a call that began at the given time has answered, with the first message if it is a
 // stream. It may be called for a nil record.
 func (r *Record) Answered(began time.Time) {

@@ -113,42 +113,6 @@ func TestRace_Detached(t *testing.T) {
 	}
 }
 
-// TestRace_Followed: a primary that is followed runs until it has its outcome or patience is at its end, and is not drained.
-func TestRace_Followed(t *testing.T) {
-	for _, tc := range []struct {
-		name           string
-		primary, hedge time.Duration
-		ends           time.Duration // the primary
-		err            error
-		told           bool
-	}{
-		{"it answers", 50 * ms, 10 * ms, 50 * ms, nil, true},
-		{"patience ends", time.Hour, 10 * ms, 30*time.Second + 20*ms, context.Canceled, true},
-		{"it wins", 15 * ms, 10 * ms, 15 * ms, nil, false},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithCancel(t.Context())
-				p, r := &policy{hedges: 1, follows: true}, &runner{primary: tc.primary, hedge: tc.hedge, began: time.Now()}
-				plan := plan(10*ms, 1)
-				plan.Detached = true
-				var end context.CancelCauseFunc
-				r.ctx, end, plan.LetGo = race.AttemptContext(ctx, true)
-				new(race.Race).Run(ctx, end, plan, p, r)
-				cancel()
-				time.Sleep(time.Minute)
-				told := p.followed.Load()
-				if r.ended[0] != tc.ends || !errors.Is(r.errs[0], tc.err) || r.drained[0] || (told != nil) != tc.told {
-					t.Errorf("it ended after %v with %v, drained: %v, told: %v", r.ended[0], r.errs[0], r.drained[0], told)
-				}
-				if told != nil && !errors.Is(*told, tc.err) {
-					t.Errorf("told %v", *told)
-				}
-			})
-		})
-	}
-}
-
 // TestRace_DetachedPrimaryPanics lets the panic of a detached primary surface on the caller's goroutine, unless it has lost.
 func TestRace_DetachedPrimaryPanics(t *testing.T) {
 	for _, tc := range []struct {

@@ -19,9 +19,6 @@ type policy struct {
 
 	booked            race.Report
 	losers, leftEnded atomic.Int32
-
-	follows  bool
-	followed atomic.Pointer[error]
 }
 
 func (p *policy) Admit(n, _ int, _ *race.Report) race.Event {
@@ -36,20 +33,8 @@ func (p *policy) Failure(int, error, race.Seen) race.Event { return race.Event{E
 func (p *policy) Book(r *race.Report)                      { p.booked = *r }
 func (p *policy) Sent(int)                                 {}
 func (p *policy) LoserPanicked()                           { p.losers.Add(1) }
-func (p *policy) Lost(_, may race.Attempts) race.Attempts {
-	if p.follows {
-		return 0
-	}
-	return may
-}
-func (p *policy) Follow(int) time.Duration {
-	if p.follows {
-		return 30 * time.Second
-	}
-	return 0
-}
-func (p *policy) Followed(err error, _ bool) { p.followed.Store(&err) }
-func (p *policy) LeftEnded()                 { p.leftEnded.Add(1) }
+func (p *policy) Lost(_, may race.Attempts) race.Attempts  { return may }
+func (p *policy) LeftEnded()                               { p.leftEnded.Add(1) }
 
 // plan is that of a call which begins now.
 func plan(delay time.Duration, hedges int) race.Plan {

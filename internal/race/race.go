@@ -71,11 +71,6 @@ type Policy interface {
 	Lost(losers, may Attempts) (left Attempts)
 	// LeftEnded is called when an attempt that was left has ended, from any goroutine.
 	LeftEnded()
-	// Follow is asked, after Lost, for how long at most the primary of a detached race runs on to its outcome, although a hedge
-	// has won; 0: not at all. hedges is the number of hedges sent. The race's lock is held. If it runs on, Followed is told the
-	// error of that outcome, and whether it is a poor answer, from any goroutine.
-	Follow(hedges int) (longest time.Duration)
-	Followed(err error, poor bool)
 	// LoserPanicked is called when a loser panics after the report, and when a hedge panics before it is sent. It may be
 	// called at any time, from any goroutine.
 	LoserPanicked()

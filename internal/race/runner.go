@@ -12,14 +12,13 @@ import (
 // because that may take long.
 type runner struct {
 	*Race
-	machine  Machine
-	report   Report        // final once the outcome is delivered
-	done     chan struct{} // closed then
-	left     Attempts      // losers that run to their end
-	followed bool          // the primary runs on until it has its outcome
-	wasCut   bool          // an attempt was cut that may be repeated
-	cutOn    string        // its connection; "" if it is not known
-	hedges   [MaxAttempts]hedge
+	machine Machine
+	report  Report        // final once the outcome is delivered
+	done    chan struct{} // closed then
+	left    Attempts      // losers that run to their end
+	wasCut  bool          // an attempt was cut that may be repeated
+	cutOn   string        // its connection; "" if it is not known
+	hedges  [MaxAttempts]hedge
 }
 
 // hedge is one hedge. Only the goroutine that prepares and runs it uses it, with two exceptions: any goroutine may call

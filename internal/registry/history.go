@@ -16,8 +16,8 @@ const (
 // Sample is what was known of a method at one time.
 type Sample struct {
 	At time.Time `json:"at"`
-	// Tail is the p99 of what calls took lately, and Unhedged the one without hedging, as follow-up measured it, or else an
-	// estimate; 0 if not known.
+	// Tail is the p99 of what calls took lately, and Unhedged an estimate of the one without hedging; 0 if
+	// not known.
 	Tail, Unhedged time.Duration
 	// Load is the number of hedges per call since the sample before, and Known whether there was a call since.
 	Load  float64
@@ -55,11 +55,7 @@ func (r *Registry) sample(m *Method, now time.Time) {
 	s, d := m.Counters.read(false), m.Learner.Snapshot(now)
 	row, before := Sample{At: now, calls: s.Calls, hedges: s.Hedges}, &h.rows[samples-1]
 	row.Tail, _ = d.Ended(0.99)
-	if g := m.Settings().FollowUp.Measure(now); g.Measured && g.Percentile == 99 {
-		row.Unhedged = g.Unhedged.Value
-	} else {
-		row.Unhedged, _ = d.Quantile(0.99)
-	}
+	row.Unhedged, _ = d.Quantile(0.99)
 	if row.Known = !before.At.IsZero() && row.calls > before.calls; row.Known {
 		row.Load = float64(row.hedges-before.hedges) / float64(row.calls-before.calls)
 	}

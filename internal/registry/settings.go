@@ -6,7 +6,6 @@ import (
 
 	"github.com/grpchedge/hedge/budget"
 	"github.com/grpchedge/hedge/internal/feature/control"
-	"github.com/grpchedge/hedge/internal/feature/followup"
 	"github.com/grpchedge/hedge/internal/feature/guard"
 	"github.com/grpchedge/hedge/internal/feature/throttle"
 	"github.com/grpchedge/hedge/internal/learn"
@@ -47,7 +46,6 @@ func (m *Method) resolve(c *settings.Config) *settings.Settings {
 		Resets:   &m.Target.Resets,
 		Throttle: m.Target.throttle,
 		Groups:   control.For(s.Control/100, old.Groups, &m.memory),
-		FollowUp: m.followUpFor(s.FollowUpPercent, s.Learning.Target),
 		NoPolicy: &m.noPolicy,
 		Own:      m.ownBudget(s),
 		Guard:    &guard.Gate{Method: &m.guard, Traffic: m.traffic, Policy: s.Policy != nil},
@@ -90,18 +88,4 @@ func (m *Method) ownBudget(s *settings.Settings) *budget.Bucket {
 	}
 	m.own.SetPercent(percent)
 	return m.own
-}
-
-// followUpFor returns what follows so many percent of the method's losers: what there is, if any; nil for none.
-func (m *Method) followUpFor(percent, target float64) *followup.Method {
-	f := m.settings.Load().FollowUp
-	switch {
-	case percent == 0:
-		f.Release()
-		return nil
-	case f == nil:
-		return followup.New(percent, target, 1, &m.memory, &m.Target.Room)
-	}
-	f.Configure(percent, target)
-	return f
 }

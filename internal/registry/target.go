@@ -9,7 +9,6 @@ import (
 	"go.uber.org/atomic"
 
 	"github.com/grpchedge/hedge/budget"
-	"github.com/grpchedge/hedge/internal/feature/followup"
 	"github.com/grpchedge/hedge/internal/feature/guard"
 	"github.com/grpchedge/hedge/internal/feature/resets"
 	"github.com/grpchedge/hedge/internal/feature/throttle"
@@ -29,7 +28,6 @@ type Target struct {
 	Name   string
 	Budget *budget.Bucket
 	Resets resets.Resets
-	Room   followup.Room // of followed losers
 
 	registry *Registry
 	guard    guard.Target
@@ -163,7 +161,6 @@ func (m *Method) learn(c *learn.Config, l *learn.Learner, memory *sketch.Meter, 
 				settings.Tell(traces, stats.HedgingStepped{Target: m.Target.Name, Method: m.Name, Class: class, Choice: *choice})
 			}
 		},
-		NothingToGain: func() bool { return m.Settings().FollowUp.NothingToGain() },
 	})
 }
 

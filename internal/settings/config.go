@@ -33,7 +33,6 @@ type Config struct {
 	Cost             func(ctx context.Context, method string, request any) float64       // of a hedge of a request; nil: 1 each
 	Answer           func(ctx context.Context, method string, reply any, err error) bool // whether an end is accepted; nil: each is
 	Control          float64                                                             // the percentage of calls that are never hedged
-	FollowUpPercent  float64                                                             // the percentage of calls whose losers may be followed
 	ServiceConfig    *serviceconfig.Config                                               // nil: none
 	ResetLimit       *resets.Limit                                                       // nil: none
 	Guard            bool                                                                // hold back hedges that make calls fail
@@ -68,11 +67,10 @@ func DefaultConfig() Config {
 		Config: learn.Config{
 			MaxHedges: 2, BudgetPercent: 10, MinDelay: time.Millisecond, WarmupCalls: 20, Window: 30 * time.Second,
 		},
-		Trigger:         Trigger{Kind: AutoTrigger, Quantile: DefaultTarget},
-		Final:           codeset.Answers,
-		Guard:           true,
-		FollowUpPercent: 5,
-		MaxMemory:       64 << 20,
+		Trigger:   Trigger{Kind: AutoTrigger, Quantile: DefaultTarget},
+		Final:     codeset.Answers,
+		Guard:     true,
+		MaxMemory: 64 << 20,
 	}
 }
 

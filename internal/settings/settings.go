@@ -7,7 +7,6 @@ import (
 	"github.com/grpchedge/hedge/internal/codeset"
 	"github.com/grpchedge/hedge/internal/feature"
 	"github.com/grpchedge/hedge/internal/feature/control"
-	"github.com/grpchedge/hedge/internal/feature/followup"
 	"github.com/grpchedge/hedge/internal/feature/gate"
 	"github.com/grpchedge/hedge/internal/feature/guard"
 	"github.com/grpchedge/hedge/internal/feature/learning"
@@ -44,7 +43,6 @@ type Features struct {
 	Resets   *resets.Resets
 	Throttle *throttle.Throttle // the target's
 	Groups   *control.Groups    // with a control group
-	FollowUp *followup.Method   // if losers are followed
 	NoPolicy *atomic.Bool       // WithOtherBackendOnly found no policy of package balancer
 	Own      *budget.Bucket     // of the method alone, always in a dry run
 }
@@ -95,7 +93,6 @@ func (s *Settings) PlugIn(f Features) {
 	s.observer(f.Throttle != nil, f.Throttle)
 	s.observer(s.Config.Guard, f.Guard)
 	s.observer(f.Groups != nil, f.Groups)
-	s.observer(f.FollowUp != nil, f.FollowUp)
 }
 
 func (s *Settings) gate(on bool, g feature.Gate) {

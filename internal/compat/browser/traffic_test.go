@@ -15,11 +15,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/debug"
-	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
@@ -95,7 +93,7 @@ func afterTenMinutes(t *testing.T, methods []method, options []hedge.Option, que
 				}
 				for time.Since(began) < 10*time.Minute+30*time.Second {
 					time.Sleep(time.Duration(float64(time.Second) / m.rate * rand.New(rand.NewPCG(2, uint64(time.Since(began)))).ExpFloat64()))
-					running.Go(func() { unary(t.Context(), s, conns[m.target], m, draw) })
+					running.Go(func() { call(t.Context(), s, m, draw) })
 				}
 			})
 		}
@@ -160,12 +158,4 @@ func connect(t *testing.T, target string) *grpc.ClientConn {
 	t.Cleanup(func() { _ = conn.Close() })
 	testserver.ConnectT(t, conn)
 	return conn
-}
-
-// unary makes a call through the interceptor, as losers of hedge.Do are not followed.
-func unary(ctx context.Context, s *hedge.Scheduler, conn *grpc.ClientConn, m method, draw func() time.Duration) {
-	_ = interceptor.Unary(s)(ctx, m.name, &emptypb.Empty{}, &emptypb.Empty{}, conn,
-		func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
-			return attempt(ctx, draw())
-		})
 }

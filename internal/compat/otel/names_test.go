@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -13,15 +14,14 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
-	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	hedgeotel "github.com/grpchedge/hedge/otel"
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// TestMetrics_AreThoseOfTheDocumentation lets each metric be reported by a method of which losers are followed. The names, the
-// units and the values of attributes are those that the documentation has, and the gain is that of stats.
+// TestMetrics_AreThoseOfTheDocumentation lets each metric be reported. The names, the units and the values of attributes are those that the
+// documentation has.
 func TestMetrics_AreThoseOfTheDocumentation(t *testing.T) {
 	type described struct{ name, unit, value string }
 	var got []described
@@ -31,7 +31,7 @@ func TestMetrics_AreThoseOfTheDocumentation(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := hedgetest.All(t, hedge.WithFollowUp(5), hedgetest.Throttle(100, 0.1), telemetry)
+		s := hedgetest.All(t, hedgetest.Throttle(100, 0.1), telemetry)
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Latency: testserver.DistributionT(t, "straggler"), Seed: 1, CountsOnly: true})
 		conn := cluster.ClientT(t, hedgetest.Interceptors(s)...)
 		testserver.ConnectT(t, conn)
@@ -45,33 +45,16 @@ func TestMetrics_AreThoseOfTheDocumentation(t *testing.T) {
 		if err := reader.Collect(context.Background(), &data); err != nil {
 			t.Fatal(err)
 		}
-		gain := s.Targets()[0].Gain
-		want := map[string]float64{
-			"unhedged": gain.Unhedged.Value.Seconds(), "unhedged_low": gain.Unhedged.Low.Seconds(), "unhedged_high": gain.Unhedged.High.Seconds(),
-			"hedged": gain.Hedged.Seconds(), "saved": gain.Saved.Seconds(), "followed": float64(gain.Followed),
-		}
-		if !gain.Measured || gain.Unhedged.Low >= gain.Unhedged.High {
-			t.Fatalf("%+v", gain)
-		}
+		runtime.KeepAlive(s)
 		for _, m := range data.ScopeMetrics[0].Metrics {
 			got = append(got, described{name: m.Name, unit: m.Unit})
 			points, _ := m.Data.(metricdata.Gauge[float64])
 			for _, p := range points.DataPoints {
 				short := strings.TrimPrefix(m.Name, "grpc.client.hedge.")
 				if which, several := p.Attributes.Value(attribute.Key("grpc.hedge." + short)); several {
-					short = which.AsString()
-					got = append(got, described{m.Name, m.Unit, short})
-				}
-				if w, known := want[short]; known && m.Name != "grpc.client.hedge.tail" {
-					if p.Value != w {
-						t.Errorf("%s %s is %v, want %v", m.Name, short, p.Value, w)
-					}
-					delete(want, short)
+					got = append(got, described{m.Name, m.Unit, which.AsString()})
 				}
 			}
-		}
-		if len(want) > 0 {
-			t.Errorf("not reported: %v", want)
 		}
 	})
 
@@ -87,7 +70,7 @@ func TestMetrics_AreThoseOfTheDocumentation(t *testing.T) {
 			d.unit = u[1]
 		}
 		named = append(named, d)
-		if d.name == "grpc.client.hedge.tail" || d.name == "grpc.client.hedge.gain" {
+		if d.name == "grpc.client.hedge.tail" {
 			for _, value := range regexp.MustCompile("`(\\w+)`").FindAllStringSubmatch(row[3], -1) {
 				named = append(named, described{d.name, d.unit, value[1]})
 			}

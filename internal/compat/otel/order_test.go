@@ -149,7 +149,7 @@ func TestOrder(t *testing.T) {
 						}
 						return testserver.Plan{Delay: ms}
 					}})
-					s := hedgetest.Fixed(t, 10*ms, hedge.WithFollowUp(0))
+					s := hedgetest.Fixed(t, 10*ms)
 					tel := newTelemetry(t)
 					conn := cluster.ClientT(t, tc.options(tel.option, s)...)
 					testserver.ConnectT(t, conn)

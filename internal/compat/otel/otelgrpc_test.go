@@ -82,7 +82,7 @@ func otelgrpcCalls(t *testing.T, ours bool) (traced, stats.Counts) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := hedgetest.All(t, hedge.WithFollowUp(0), telemetry)
+	s := hedgetest.All(t, telemetry)
 	distribution := testserver.DistributionT(t, "straggler")
 	cluster := testserver.StartT(t, testserver.Config{InMemory: true, Backends: 3, Latency: distribution, Seed: 1, CountsOnly: true})
 	var tracers trace.TracerProvider = b.tracers
@@ -136,7 +136,7 @@ func TestOtelgrpc_Losers(t *testing.T) {
 func TestOtelgrpc_Failures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBackend(t)
-		s := hedgetest.All(t, hedge.WithFollowUp(0), hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400))
+		s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400))
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(
 			testserver.Plan{Delay: time.Hour}, testserver.Plan{Delay: ms, Code: grpccodes.Unavailable})})
 		conn := cluster.ClientT(t, b.otelgrpcOptions(s, hedgeotel.TracerProvider(b.tracers))...)

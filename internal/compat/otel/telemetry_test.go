@@ -84,7 +84,7 @@ const tenThousand = 10_000
 
 // tenThousandCalls makes them in virtual time, twenty at a time: a tenth are server streams. Slow calls are hedged as the
 // trigger Auto finds best.
-func tenThousandCalls(t *testing.T, followUp float64) (o observed) {
+func tenThousandCalls(t *testing.T) (o observed) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBackend(t)
@@ -92,7 +92,7 @@ func tenThousandCalls(t *testing.T, followUp float64) (o observed) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := hedgetest.All(t, hedge.WithFollowUp(followUp), hedgetest.Throttle(100, 0.1), telemetry)
+		s := hedgetest.All(t, hedgetest.Throttle(100, 0.1), telemetry)
 		distribution := testserver.DistributionT(t, "straggler")
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Backends: 3, Latency: distribution, Seed: 1, CountsOnly: true})
 		conn := cluster.ClientT(t, hedgeotel.DialOptions(s, b.plugin())...)
@@ -115,9 +115,6 @@ func tenThousandCalls(t *testing.T, followUp float64) (o observed) {
 							t.Error(err)
 						}
 						span.End()
-						if followUp > 0 { // of more than a hundred calls a second few are followed
-							time.Sleep(250 * time.Millisecond)
-						}
 					}
 				})
 			}
@@ -132,7 +129,7 @@ func tenThousandCalls(t *testing.T, followUp float64) (o observed) {
 
 // TestTelemetry_TenThousandCalls compares what is scraped and traced with what the servers and the scheduler counted.
 func TestTelemetry_TenThousandCalls(t *testing.T) {
-	o := tenThousandCalls(t, 0)
+	o := tenThousandCalls(t)
 	p := newPrometheus(t, o.scrapes)
 	if *printScrape {
 		t.Logf("the last scrape:\n%s", o.scrapes[len(o.scrapes)-1])
@@ -203,7 +200,7 @@ func TestTelemetry_PluginAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, ours := range []bool{false, true} {
 			b := newBackend(t)
-			s := hedgetest.All(t, hedge.WithFollowUp(0), hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400))
+			s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400))
 			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(testserver.Plan{Delay: time.Hour}, testserver.Plan{Delay: ms})})
 			options := hedgeotel.DialOptions(s, b.plugin())
 			if !ours {
@@ -232,7 +229,7 @@ func TestTelemetry_PluginAlone(t *testing.T) {
 
 // TestDashboard_EveryQueryReturnsSomething runs the queries of the dashboard and of the alerts on what was scraped.
 func TestDashboard_EveryQueryReturnsSomething(t *testing.T) {
-	p := newPrometheus(t, tenThousandCalls(t, 100).scrapes)
+	p := newPrometheus(t, tenThousandCalls(t).scrapes)
 	for _, q := range dashboardQueries(t) {
 		got := p.query(t, q.expr)
 		t.Logf("%s\n\t%s\n\t%v", q.title, q.expr, got)

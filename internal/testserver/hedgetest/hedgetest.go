@@ -15,8 +15,7 @@ import (
 	"github.com/grpchedge/hedge/stream"
 )
 
-// New is [hedge.New] for a test, which fails if the options have an error. A few losers are followed, as everywhere: a test that
-// counts losers must turn that off.
+// New is [hedge.New] for a test, which fails if the options have an error.
 func New(tb testing.TB, opts ...hedge.Option) *hedge.Scheduler {
 	tb.Helper()
 	s, err := hedge.New(opts...)
