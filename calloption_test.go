@@ -45,10 +45,9 @@ func TestNewContext(t *testing.T) {
 				ctx = wrap(ctx)
 			}
 			c := hcall.Begin(registry.Of(s), ctx, target, method, nil, tc.opts...)
-			plan, ok := c.Plan()
-			delay := plan.Due
-			if !ok {
-				delay = never
+			delay := time.Duration(never)
+			if c.Hedged() {
+				delay = c.Plan().Due
 			}
 			if delay != tc.want {
 				t.Errorf("hedged after %v, want %v", delay, tc.want)

@@ -116,8 +116,7 @@ func TestClass_EachHasItsOwnDelay(t *testing.T) {
 		delay := func(class string) time.Duration {
 			c := hcall.Begin(registry.Of(s), context.WithValue(t.Context(), key{}, class), target, method, nil)
 			c.Inspect(nil)
-			plan, _ := c.Plan()
-			return plan.Delay
+			return c.Plan().Delay
 		}
 		for range 400 { // in turn, so that it is no change of distribution
 			for _, of := range []struct {

@@ -2,6 +2,10 @@ package hedge
 
 import (
 	"context"
+	"runtime"
+	"weak"
+
+	"google.golang.org/grpc/metadata"
 
 	"github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/race"
@@ -26,19 +30,17 @@ import (
 // not know, each value keeps a goroutine as well until it is freed.
 func Do[T any](ctx context.Context, s *Scheduler, target, method string, fn func(context.Context) (T, error)) (T, error) {
 	ctx = wire.Unnumbered(ctx)
-	c := call.Begin(s.inner(), ctx, target, method, nil)
-	c.OffWire = true
-	c.Inspect(nil)
-	plan, ok := c.Plan()
-	if !ok {
+	d := &doCall[T]{call: call.Begin(s.inner(), ctx, target, method, nil)}
+	d.call.OffWire = true
+	d.call.Inspect(nil)
+	if !d.call.Hedged() {
 		value, err := fn(ctx)
-		c.End(call.End{Err: err})
+		d.call.End(call.End{Err: err})
 		return value, err
 	}
-	d := &doCall[T]{call: c}
 	d.doAttempt = doAttempt[T]{call: &d.call, fn: fn}
 	var cancel context.CancelCauseFunc
-	attempts, end := race.WeakChild(ctx)
+	attempts, end := weakChild(ctx)
 	returned := false
 	defer func() {
 		if !returned { // an attempt panicked: there is no value that needs a context
@@ -46,7 +48,7 @@ func Do[T any](ctx context.Context, s *Scheduler, target, method string, fn func
 		}
 	}()
 	d.ctx, cancel = context.WithCancelCause(attempts)
-	out := d.race.Run(attempts, cancel, plan, &d.call, d)
+	out := d.race.Run(attempts, cancel, d.call.Plan(), &d.call, d)
 	returned = true
 	if out.Untouched {
 		d.call.End(call.End{Err: out.Err})
@@ -91,4 +93,39 @@ func (a *doAttempt[T]) Accepts(err error) (ok, open bool) {
 	return a.call.Accepts(a.n, a.value, err), err == nil
 }
 
-func (a *doAttempt[T]) Seen() race.Seen { return race.Seen{} }
+func (a *doAttempt[T]) Trailer() metadata.MD { return nil }
+
+// weakChild returns a child context of ctx to which ctx has only a weak reference, and a function that cancels the
+// child, which need not be called. The child ends when ctx does, with the same error and cause. An ordinary child stays
+// in memory until its parent ends or it is cancelled, so a long-lived parent would collect one for each call.
+func weakChild(ctx context.Context) (context.Context, context.CancelCauseFunc) {
+	if ctx.Done() == nil || ctx.Err() != nil { // such a parent has no references to its children
+		return context.WithCancelCause(ctx)
+	}
+	return context.WithCancelCause(&weakParent{Context: ctx, done: make(chan struct{})})
+}
+
+// weakParent is the parent of a weak child. The child and its weakParent refer to each other, and the caller's context has
+// only a weak pointer to them. So both live as long as the child, or a context derived from it, is in use. Then a cleanup
+// removes the callback from the caller's context.
+type weakParent struct {
+	context.Context
+	done chan struct{}
+	end  func() // ends the child
+}
+
+func (p *weakParent) Done() <-chan struct{} { return p.done }
+
+// AfterFunc is called by package context, once, to register the child with this parent.
+func (p *weakParent) AfterFunc(end func()) (stop func() bool) {
+	p.end = end
+	weakly := weak.Make(p)
+	stop = context.AfterFunc(p.Context, func() {
+		if p := weakly.Value(); p != nil {
+			close(p.done)
+			p.end()
+		}
+	})
+	runtime.AddCleanup(p, func(stop func() bool) { stop() }, stop)
+	return stop
+}

@@ -161,23 +161,12 @@ func ExampleWithResetLimit() {
 	}
 	doOnce(s, "/pkg.Svc/Get")
 	r := s.Targets()[0].Resets
-	fmt.Println(r.Mode, r.Limit, r.Per)
-	_, err = hedge.New(hedge.WithAllMethods(), hedge.WithResetLimit(-1, time.Second))
+	fmt.Println("at most", r.Limit, "hedges in", r.Per)
+	_, err = hedge.New(hedge.WithAllMethods(), hedge.WithResetLimit(0, time.Second))
 	fmt.Println(err)
 	// Output:
-	// set 200 30s
-	// hedge: WithResetLimit(-1, 1s): the number must be at least 0, and the time at least 1ms
-}
-
-// Without an option, losers are reset until a connection is cut for it.
-func ExampleScheduler_Targets_resets() {
-	s, err := hedge.New(hedge.WithAllMethods())
-	if err != nil {
-		panic(err)
-	}
-	doOnce(s, "/pkg.Svc/Get")
-	fmt.Println(s.Targets()[0].Resets.Mode)
-	// Output: unlimited
+	// at most 200 hedges in 30s
+	// hedge: WithResetLimit(0, 1s): the number must be at least 1, and the time at least 1ms
 }
 
 // Latencies are forgotten after five minutes instead of 30 seconds: for methods that are called seldom.

@@ -33,7 +33,6 @@ type world struct {
 	policy   string        // load balancing
 	rate     float64       // calls a second
 	limit    *testserver.Limit
-	limited  bool // losers may be left to run: a server counts resets, or an option says so
 	faults   []happening
 
 	settings  settings
@@ -68,10 +67,8 @@ func drawWorld(seed uint64) *world {
 // hardly ever reached.
 func (w *world) drawLimit(r *rand.Rand) {
 	if !chance(r, 0.3) {
-		w.limited = w.settings.resets > 0
 		return
 	}
-	w.limited = true
 	switch r.IntN(4) {
 	case 0:
 		w.limit = &testserver.Limit{Resets: 20 + r.IntN(80), Per: time.Minute, Close: testserver.CloseCalm, Debug: "too many resets"}

@@ -217,12 +217,11 @@ func WithNonFatalCodes(nonFatal ...codes.Code) Option {
 	return option("WithNonFatalCodes", err, func(c *settings.Config) { c.Final = codeset.AllBut(nonFatal) })
 }
 
-// WithResetLimit sets how many losing attempts of a target are reset on the wire, by all its connections together: at most n in
-// any time of per. n is 0 or more, and per at least a millisecond. With n = 0 no loser is reset as long as it can be left to run;
-// per is then ignored. Without the option all losers are reset until a server says that there were too many: see [stats.Resets].
+// WithResetLimit bounds the hedges of a target for servers that count resets: at most n in any time of per, over all its
+// connections together. n is 1 or more, and per at least a millisecond. Each hedge makes one loser, which is reset on the wire.
+// Without the option there is no such limit until a server says that there were too many resets: see [stats.Resets].
 func WithResetLimit(n int, per time.Duration) Option {
-	err := refuse(n < 0 || per < time.Millisecond && n > 0 || per < 0,
-		"WithResetLimit(%d, %v): the number must be at least 0, and the time at least %v", n, per, time.Millisecond)
-	limit := &resets.Limit{N: n, Per: max(per, time.Millisecond)}
-	return option("WithResetLimit", err, func(c *settings.Config) { c.ResetLimit = limit })
+	err := refuse(n < 1 || per < time.Millisecond,
+		"WithResetLimit(%d, %v): the number must be at least 1, and the time at least %v", n, per, time.Millisecond)
+	return option("WithResetLimit", err, func(c *settings.Config) { c.ResetLimit = &resets.Limit{N: n, Per: per} })
 }

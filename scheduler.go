@@ -13,7 +13,7 @@ import (
 // Scheduler decides which calls are hedged, and when. It keeps what it has learned of each method of each target. One
 // scheduler serves any number of connections. All its methods may be called concurrently. It runs no goroutine of its
 // own and needs no closing. A nil *Scheduler and the zero Scheduler hedge and learn nothing.
-type Scheduler struct{ registry *registry.Registry }
+type Scheduler registry.Handle
 
 // New returns a scheduler. One of the options must say which methods may run twice: [WithAllMethods] lists them. Every
 // other option has a default. The error joins one error for each option that is out of range. Each error names the
@@ -26,27 +26,15 @@ func New(opts ...Option) (*Scheduler, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Scheduler{registry.New(c)}
+	s := Scheduler(registry.NewHandle(c))
 	for _, made := range c.Made {
-		made(s)
+		made(&s)
 	}
-	return s, nil
-}
-
-func init() {
-	registry.Of = func(scheduler any) *registry.Registry {
-		s, _ := scheduler.(*Scheduler)
-		return s.inner()
-	}
+	return &s, nil
 }
 
 // inner returns the scheduler's registry. It is nil for a nil scheduler; a nil registry hedges nothing.
-func (s *Scheduler) inner() *registry.Registry {
-	if s == nil {
-		return nil
-	}
-	return s.registry
-}
+func (s *Scheduler) inner() *registry.Registry { return registry.Of(s) }
 
 // Update replaces the whole configuration, as if [New] had made the scheduler with these options. An option that is not given
 // has its default. So pass again what takes a Go function, such as [WithClass], [WithTrace] and [WithLogger]. What was learned,

@@ -45,7 +45,7 @@ func TestNilScheduler(t *testing.T) {
 				t.Error("it knows a latency")
 			}
 			c := hcall.Begin(registry.Of(s), t.Context(), target, method, nil, hedge.After(0))
-			if _, ok := c.Plan(); ok {
+			if c.Hedged() {
 				t.Error("it hedges")
 			}
 			if send, again := hedgetest.Admit(&c, 1); send || again != 0 {
@@ -248,7 +248,8 @@ func TestRule10_EachReasonIsCounted(t *testing.T) {
 				}
 				before := s.Stats()
 				c := hcall.Begin(registry.Of(s), t.Context(), target, method, tc.conn, tc.call...)
-				if plan, ok := c.Plan(); ok {
+				if c.Hedged() {
+					plan := c.Plan()
 					if plan.Due != 10*ms || plan.Delay != 10*ms {
 						t.Errorf("plan %+v", plan)
 					}
@@ -351,7 +352,7 @@ func TestWithIdempotentOnly_ReadsTheDescriptors(t *testing.T) {
 	} {
 		s := hedgetest.All(t, hedge.WithIdempotentOnly(), hedge.WithWarmup(10, ms))
 		c := hcall.Begin(registry.Of(s), t.Context(), target, name, nil)
-		if _, got := c.Plan(); got != (want == hedged) {
+		if got := c.Hedged(); got != (want == hedged) {
 			t.Errorf("%q: hedged %v", name, got)
 		}
 		if got := s.Stats(); got != want {

@@ -74,8 +74,8 @@ func tell[E any](of func(E), event E) {
 // of the hedging interceptor can tell losers from failures.
 var ErrLost = race.ErrLost
 
-// Panic is the value of the panic on the caller's goroutine when an attempt that runs on a goroutine of its own panics before the
-// call is decided: a hedge, or the primary of a call whose target's resets are limited. The value is always a *Panic:
+// Panic is the value of the panic on the caller's goroutine when a hedge panics before the call is decided. The value is always a
+// *Panic:
 //
 //	type Panic struct {
 //		Value any    // what the attempt panicked with
@@ -83,6 +83,6 @@ var ErrLost = race.ErrLost
 //	}
 //
 // A *Panic is an error. Error returns the value and the stack. Unwrap returns the value if that is an error, so that [errors.Is]
-// and [errors.As] find it. Any other primary panics on the caller's goroutine, and its value is unchanged. So code that recovers
-// must look for both.
+// and [errors.As] find it. A primary panics on the caller's goroutine, and its value is unchanged. So code that recovers must look
+// for both.
 type Panic = race.Panic

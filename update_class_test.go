@@ -27,7 +27,7 @@ func classNamed(prefix string) hedge.Option {
 func classCall(t *testing.T, s *hedge.Scheduler, name string, took time.Duration) time.Duration {
 	c := hcall.Begin(registry.Of(s), context.WithValue(t.Context(), classKey{}, name), target, method, nil)
 	c.Inspect(nil)
-	plan, _ := c.Plan()
+	plan := c.Plan()
 	time.Sleep(took)
 	c.End(hcall.End{})
 	return plan.Delay

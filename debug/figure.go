@@ -41,8 +41,8 @@ func (r row) Figures() (f []figure) {
 	add(t.Saved >= 0.05, "budget saved for hedges that win", "%.1f tokens", t.Saved)
 	add(t.Guard.Reason != stats.GuardNone, "guard", "%s of due hedges, %s", percent(t.Guard.Share), lasting(t.Guard.Since, r.at))
 	add(t.ThrottleMax > 0, "throttle", "%.1f of %.0f tokens", t.ThrottleTokens, t.ThrottleMax)
-	add(t.Resets.Per > 0, "resets", "%s: at most %s in %s", t.Resets.Mode, count(int64(t.Resets.Limit)), short(t.Resets.Per))
-	add(t.Resets.Left > 0, "losers left to run, not reset", "%s", count(int64(t.Resets.Left)))
+	add(t.Resets.Limit > 0, "hedges at most, by WithResetLimit", "%s in %s", count(int64(t.Resets.Limit)), short(t.Resets.Per))
+	add(t.Resets.Learned > 0, "hedges at most, as the server counts resets", "%s a minute", count(int64(t.Resets.Learned)))
 	add(t.Connections > t.Backends, "backends ready", "%d, over %d connections", t.Backends, t.Connections)
 	add(t.Connections <= t.Backends && t.Backends > 0, "backends ready", "%d", t.Backends)
 	if len(t.Silent) > 0 {

@@ -80,9 +80,9 @@ func notes(t stats.Method, now time.Time) (notes []string) {
 	add(t.NoBackendPolicy, "WithOtherBackendOnly holds hedges back: the connection has no policy hedge_other_backend.")
 	add(g.Reason != stats.GuardNone,
 		"The guard has held hedges back %s: %s. The share is %s now.", lasting(g.Since, now), g.Reason, percent(g.Share))
-	add(r.Mode == stats.ResetsLearned,
-		"No losing attempt has been reset %s: the server says that there were too many resets. Losers run to their end. Resets are tried again in %s.",
-		lasting(r.Since, now), short(r.Until.Sub(now).Round(time.Second)))
+	add(r.Learned > 0,
+		"The server has cut a connection because of too many resets. Each hedge makes one, so at most %s a minute are sent, and more step by step in the next %s.",
+		plural(int64(r.Learned), "hedge"), short(r.Until.Sub(now).Round(time.Second)))
 	named := min(len(t.Silent), mostNamed)
 	for _, b := range t.Silent[:named] {
 		add(true, "%s has been silent %s, on %s: calls there are late, and primaries avoid it.",

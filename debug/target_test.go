@@ -33,16 +33,15 @@ func TestText_OfATarget(t *testing.T) {
 		want  []string
 		not   []string
 	}{
-		{"nothing", stats.Method{Guard: stats.Guard{Share: 1}, Resets: stats.Resets{Mode: stats.ResetsUnlimited}},
+		{"nothing", stats.Method{Guard: stats.Guard{Share: 1}},
 			nil, []string{"guard", "resets", "silent", "saved", "rules", "moved", "backends", "paused", "- "}},
 		{"guard", stats.Method{Guard: stats.Guard{Share: 0.25, Since: ago(90 * time.Second), Reason: "hedges failed"}},
 			[]string{"- The guard has held hedges back for 1.5 min: hedges failed. The share is 25.0% now.", "25.0% of due hedges, for 1.5 min"}, nil},
-		{"resets learned", stats.Method{Resets: stats.Resets{
-			Mode: stats.ResetsLearned, Since: ago(2 * time.Second), Until: ago(-118 * time.Second), Left: 3}},
-			[]string{"- No losing attempt has been reset for 2 s: the server says that there were too many resets. Losers run to their end. Resets are tried again in 1.97 min.",
-				"losers left to run, not reset"}, nil},
-		{"resets set", stats.Method{Resets: stats.Resets{Mode: stats.ResetsSet, Limit: 100, Per: time.Second}},
-			[]string{"set: at most 100 in 1 s"}, []string{"- "}},
+		{"resets learned", stats.Method{Resets: stats.Resets{Learned: 50, Since: ago(2 * time.Second), Until: ago(-118 * time.Second)}},
+			[]string{"- The server has cut a connection because of too many resets. Each hedge makes one, so at most 50 hedges a minute are sent, and more step by step in the next 1.97 min.",
+				"50 a minute"}, nil},
+		{"resets set", stats.Method{Resets: stats.Resets{Limit: 100, Per: time.Second}},
+			[]string{"100 in 1 s"}, []string{"- "}},
 		{"silent", stats.Method{Backends: 3, Connections: 6, Moved: 4321, Silent: []stats.SilentBackend{
 			{Address: "10.0.0.1:443", Connections: 1, Since: ago(12 * time.Second)}, {Address: "10.0.0.2:443\x1b[2J", Connections: 4, Since: ago(3 * time.Second)}}},
 			[]string{"- 10.0.0.1:443 has been silent for 12 s, on 1 connection: calls there are late, and primaries avoid it.",
@@ -89,14 +88,14 @@ func TestHandler_OfATarget(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		var h http.Handler = debug.Handler(s)
 		text := get(h, "", "").Body.String()
-		for _, want := range []string{"set: at most 100 in 1 min", "/a/<G>*", "paused for this target by PauseTarget",
+		for _, want := range []string{"100 in 1 min", "/a/<G>*", "paused for this target by PauseTarget",
 			"- The guard has held hedges back for 2 s: hedges failed with RESOURCE_EXHAUSTED"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("no %q in\n%s", want, text)
 			}
 		}
 		html := get(h, "", "text/html").Body.String()
-		for _, want := range []string{"<td>set: at most 100 in 1 min</td>", "<td>/a/&lt;G&gt;*</td>", "<li>The guard has held hedges back for 2 s"} {
+		for _, want := range []string{"<td>100 in 1 min</td>", "<td>/a/&lt;G&gt;*</td>", "<li>The guard has held hedges back for 2 s"} {
 			if !strings.Contains(html, want) {
 				t.Errorf("no %q in\n%s", want, html)
 			}

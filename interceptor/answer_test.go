@@ -161,23 +161,17 @@ var answerCases = []answerCase{
 	},
 }
 
-// TestRule02_PoorAnswers goes through calls with poor answers, of which losers are reset, and left to run.
+// TestRule02_PoorAnswers goes through calls with poor answers.
 func TestRule02_PoorAnswers(t *testing.T) {
 	for _, tc := range answerCases {
-		for _, left := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s,left=%t", tc.name, left), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) { testAnswer(t, tc, left) })
-			})
-		}
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { testAnswer(t, tc) })
+		})
 	}
 }
 
-func testAnswer(t *testing.T, tc answerCase, left bool) {
+func testAnswer(t *testing.T, tc answerCase) {
 	opts := append([]hedge.Option{goodBut(tc.poor...), hedge.WithoutGuard()}, tc.opts...)
-	if left {
-		opts = append(opts, hedge.WithResetLimit(0, 0))
-		defer time.Sleep(2 * time.Second) // until losers have ended
-	}
 	s := hedgetest.Fixed(t, 10*ms, opts...)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

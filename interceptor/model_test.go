@@ -33,7 +33,6 @@ type schedule struct {
 	steps    []step
 	deadline time.Duration // 0: none
 	cancel   time.Duration // 0: never
-	detached bool          // no loser is reset
 	judged   bool          // some answers are poor
 }
 
@@ -191,20 +190,11 @@ func isAnswer(c codes.Code) bool {
 	return false
 }
 
-// each plays schedules with losers reset, and with losers left to run.
 func each(t *testing.T, perConnection int, counts model.Counts, play func(*testing.T) func(*testing.T, schedule)) {
-	for _, losers := range []string{"reset", "left"} {
-		t.Run(losers, func(t *testing.T) {
-			model.Each(t, counts, perConnection, func(t *testing.T) func(*testing.T, uint64) {
-				one := play(t)
-				return func(t *testing.T, seed uint64) {
-					s := drawSchedule(seed)
-					s.detached = losers == "left"
-					one(t, s)
-				}
-			})
-		})
-	}
+	model.Each(t, counts, perConnection, func(t *testing.T) func(*testing.T, uint64) {
+		one := play(t)
+		return func(t *testing.T, seed uint64) { one(t, drawSchedule(seed)) }
+	})
 }
 
 // TestModel draws schedules by the hundred, or with -hedge.long by the ten thousand, plays each through the interceptor in
@@ -278,9 +268,6 @@ func (s schedule) scheduler(t *testing.T) *hedge.Scheduler {
 	if s.reads {
 		opts = append(opts, hedge.WithReadOnlyMethods("/*/*"))
 	}
-	if s.detached {
-		opts = append(opts, hedge.WithResetLimit(0, 0))
-	}
 	if s.judged {
 		var poor []int64
 		for n, st := range s.steps {
@@ -322,7 +309,7 @@ func playSchedule(t *testing.T, s schedule, p played, scheduler *hedge.Scheduler
 			}))
 	}()
 	at := time.Since(began)
-	if p, ok := panicked.(*hedge.Panic); ok && (want.winner > 0 || s.detached) {
+	if p, ok := panicked.(*hedge.Panic); ok && want.winner > 0 {
 		panicked = p.Value
 	}
 
@@ -335,18 +322,6 @@ func playSchedule(t *testing.T, s schedule, p played, scheduler *hedge.Scheduler
 	}
 
 	synctest.Wait() // the losers have unwound, without time going on
-	left := 0
-	if s.detached {
-		left = s.inFlight(want)
-		if n := scheduler.Targets()[0].Resets.Left; n != left {
-			t.Errorf("schedule %+v: %d losers run on, want %d", s, n, left)
-		}
-		time.Sleep(time.Second)
-		synctest.Wait()
-		if n := scheduler.Targets()[0].Resets.Left; n != 0 {
-			t.Errorf("schedule %+v: %d losers run on for ever", s, n)
-		}
-	}
 	sent := p.sent()
 	if len(sent) != want.sent+1 {
 		t.Fatalf("schedule %+v: %d attempts, want %d", s, len(sent), want.sent+1)
@@ -355,43 +330,11 @@ func playSchedule(t *testing.T, s schedule, p played, scheduler *hedge.Scheduler
 		if sentAt := a.began.Sub(began); a.number != n || sentAt != want.sentAt[n] { // rule 11
 			t.Errorf("schedule %+v: attempt %d sent after %v", s, a.number, sentAt)
 		}
-		latest := want.at // rules 7 and 8
-		runsOn := left > 0
-		if runsOn {
-			latest = max(latest, s.runsTo(want, n))
-		}
-		if ended := a.ended.Sub(began); a.ended.IsZero() || ended > latest || runsOn && ended < min(latest, s.runsTo(want, n)) {
+		if ended := a.ended.Sub(began); a.ended.IsZero() || ended > want.at { // rules 7 and 8
 			t.Errorf("schedule %+v: attempt %d ended after %v, the call after %v", s, n, ended, want.at)
 		}
 	}
 	checkModelStats(t, s, want, got.err, panicked, scheduler.Stats())
-}
-
-// inFlight is how many losers are in flight when a race is decided and its caller is there.
-func (s schedule) inFlight(v verdict) (n int) {
-	if s.gone(v.at) {
-		return 0
-	}
-	for i := range v.sent + 1 {
-		if i != v.winner && s.runsTo(v, i) > v.at {
-			n++
-		}
-	}
-	return n
-}
-
-// gone reports whether the caller has gone by then.
-func (s schedule) gone(at time.Duration) bool {
-	return s.deadline > 0 && s.deadline <= at || s.cancel > 0 && s.cancel <= at
-}
-
-// runsTo is when attempt n ends if nobody cancels it.
-func (s schedule) runsTo(v verdict, n int) time.Duration {
-	at := v.sentAt[n] + s.steps[n].after
-	if s.deadline > 0 {
-		at = min(at, s.deadline)
-	}
-	return at
 }
 
 // outcome is all that a caller gets from one call.
@@ -433,16 +376,6 @@ func checkModelStats(t *testing.T, s schedule, want verdict, err error, panicked
 			expected.HedgeWins = 1
 		default:
 			expected.PrimaryWins = 1
-		}
-	}
-	if s.detached {
-		expected.Left = int64(s.inFlight(want))
-	}
-	for n := range want.sent + 1 {
-		at := want.sentAt[n] + s.steps[n].after
-		panics := s.steps[n].panics != nil && (s.deadline == 0 || at < s.deadline)
-		if expected.Left > 0 && n != want.winner && at > want.at && panics {
-			expected.LoserPanics++
 		}
 	}
 	if got != expected {

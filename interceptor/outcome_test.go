@@ -30,32 +30,26 @@ import (
 const ms = time.Millisecond
 
 // TestRule02_Matrix goes through every pair of outcomes of a primary and a hedge, in both orders, of a method that may
-// change something and of one that only reads, with losers reset and with losers left to run.
+// change something and of one that only reads.
 func TestRule02_Matrix(t *testing.T) {
 	for primary := codes.OK; primary <= codes.Unauthenticated; primary++ {
 		for hedged := codes.OK; hedged <= codes.Unauthenticated; hedged++ {
 			for _, primaryFirst := range []bool{true, false} {
 				for _, reads := range []bool{true, false} {
-					for _, left := range []bool{true, false} {
-						t.Run(fmt.Sprintf("%v,%v,primaryFirst=%v,reads=%v,left=%v", primary, hedged, primaryFirst, reads, left), func(t *testing.T) {
-							synctest.Test(t, func(t *testing.T) { testPair(t, primary, hedged, primaryFirst, reads, left) })
-						})
-					}
+					t.Run(fmt.Sprintf("%v,%v,primaryFirst=%v,reads=%v", primary, hedged, primaryFirst, reads), func(t *testing.T) {
+						synctest.Test(t, func(t *testing.T) { testPair(t, primary, hedged, primaryFirst, reads) })
+					})
 				}
 			}
 		}
 	}
 }
 
-func testPair(t *testing.T, primary, hedged codes.Code, primaryFirst, reads, left bool) {
+func testPair(t *testing.T, primary, hedged codes.Code, primaryFirst, reads bool) {
 	const hedgeAt, early, late = 10 * ms, 20 * ms, 40 * ms
 	opts := []hedge.Option{hedge.WithMaxHedges(1)}
 	if reads {
 		opts = append(opts, hedge.WithReadOnlyMethods("/test.Service/Method"))
-	}
-	if left {
-		opts = append(opts, hedge.WithResetLimit(0, 0))
-		defer time.Sleep(time.Second) // until the loser has ended
 	}
 	primaryAt, hedgeEnd := late, early
 	if primaryFirst {
@@ -97,9 +91,6 @@ func testPair(t *testing.T, primary, hedged codes.Code, primaryFirst, reads, lef
 		want.HedgeWins = 1
 	case isAnswer(wantCode):
 		want.PrimaryWins = 1
-	}
-	if left && wantAt == early {
-		want.Left = 1
 	}
 	if got := s.Stats(); got != want {
 		t.Errorf("%+v, want %+v", got, want)

@@ -178,24 +178,22 @@ func TestGRPCDefinition_TheDeadlineSpansAllAttempts(t *testing.T) {
 		{"one has failed", []step{fails(5*ms, codes.Unavailable), silent(), silent(), silent()}, codes.Unavailable},
 		{"while the next is awaited", []step{fails(5*ms, codes.Unavailable, "90")}, codes.Unavailable},
 	} {
-		for name, option := range map[string]hedge.Option{"": nil, ", no resets": hedge.WithResetLimit(0, 0)} {
-			t.Run(tc.name+name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					ctx, cancel := context.WithTimeout(t.Context(), 50*ms)
-					defer cancel()
-					st := &stub{steps: tc.steps}
-					began := time.Now()
-					err := st.call(ctx, configured(t, hedging(four), option), wrapperspb.Int64(0))
-					if status.Code(err) != tc.want || time.Since(began) != 50*ms {
-						t.Errorf("%v after %v", err, time.Since(began))
-					}
-					synctest.Wait()
-					if n := len(st.sent()); n != len(tc.steps) {
-						t.Errorf("%d attempts have ended, want %d", n, len(tc.steps))
-					}
-				})
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), 50*ms)
+				defer cancel()
+				st := &stub{steps: tc.steps}
+				began := time.Now()
+				err := st.call(ctx, configured(t, hedging(four)), wrapperspb.Int64(0))
+				if status.Code(err) != tc.want || time.Since(began) != 50*ms {
+					t.Errorf("%v after %v", err, time.Since(began))
+				}
+				synctest.Wait()
+				if n := len(st.sent()); n != len(tc.steps) {
+					t.Errorf("%d attempts have ended, want %d", n, len(tc.steps))
+				}
 			})
-		}
+		})
 	}
 }
 

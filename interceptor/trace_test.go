@@ -264,23 +264,19 @@ func TestReport_WithoutAScheduler(t *testing.T) {
 	}
 }
 
-// TestTrace_APanicFreesTheAttempts has a function of the user's panic when the call is decided: the contexts of its attempts end,
-// also where attempts may outlive their call.
+// TestTrace_APanicFreesTheAttempts has a function of the user's panic when the call is decided: the contexts of its attempts end.
 func TestTrace_APanicFreesTheAttempts(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
-		limit    []hedge.Option
 		steps    []step
 		attempts int
 	}{
-		{"primary", nil, []step{answers(20 * ms), answers(time.Second)}, 2},
-		{"hedge", nil, []step{answers(time.Second), answers(5 * ms)}, 2},
-		{"detached primary", []hedge.Option{hedge.WithResetLimit(0, 0)}, []step{answers(20 * ms), answers(time.Second)}, 2},
-		{"hedge beside a detached primary", []hedge.Option{hedge.WithResetLimit(0, 0)}, []step{answers(time.Second), answers(5 * ms)}, 2},
+		{"primary", []step{answers(20 * ms), answers(time.Second)}, 2},
+		{"hedge", []step{answers(time.Second), answers(5 * ms)}, 2},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := hedgetest.Fixed(t, 10*ms, append(tc.limit, hedge.WithMaxHedges(1), hedge.WithTrace(&hedge.Trace{CallDecided: func(stats.CallDecided) { panic("decided") }}))...)
+				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithTrace(&hedge.Trace{CallDecided: func(stats.CallDecided) { panic("decided") }}))
 				var mu sync.Mutex
 				var contexts []context.Context
 				stub := &stub{steps: tc.steps}

@@ -34,19 +34,17 @@ import (
 // Unary returns a client interceptor that hedges unary calls as s decides. If s is nil, no call is hedged. The interceptor
 // may be used by any number of connections and called concurrently.
 //
-// The primary runs on the caller's goroutine and writes to the caller's reply. There is one exception: the time while
-// resets to the target are limited (see Resets of package stats). Then it runs on a goroutine of its own, with copies of request and reply. All hedges of a call send the
-// same copy of the request. Each hedge has a reply of its own, which is moved to the caller's reply if the hedge wins with
-// OK. A hedge that wins with an error leaves the reply as it was before the call. A primary that fails leaves in the reply
-// what it leaves there without hedging: nothing, unless the server has sent a message before the error.
+// The primary runs on the caller's goroutine and writes to the caller's reply. All hedges of a call send the same copy of the
+// request. Each hedge has a reply of its own, which is moved to the caller's reply if the hedge wins with OK. A hedge that wins
+// with an error leaves the reply as it was before the call. A primary that fails leaves in the reply what it leaves there without
+// hedging: nothing, unless the server has sent a message before the error.
 //
-// When a hedge wins, a primary on the caller's goroutine is cancelled, and the call returns after it has returned, because it
-// writes to the caller's reply. gRPC itself returns at once. An interceptor that ignores its context delays the answer. So do
-// per-RPC credentials that fetch a token without the context that they are given: make them use that context, or fetch the
-// token in the background.
+// When a hedge wins, the primary is cancelled, and the call returns after it has returned, because it writes to the caller's
+// reply. gRPC itself returns at once. An interceptor that ignores its context delays the answer. So do per-RPC credentials that
+// fetch a token without the context that they are given: make them use that context, or fetch the token in the background.
 //
-// If a hedge, or a primary on a goroutine of its own, panics before the call is decided, the caller's goroutine panics with a
-// *[hedge.Panic], which has the stack of the attempt.
+// If a hedge panics before the call is decided, the caller's goroutine panics with a *[hedge.Panic], which has the stack of the
+// hedge.
 //
 // Messages may be of any kind. A message whose Go type protobuf describes in full, generated or made by dynamicpb, is
 // copied. A call with such a request above 1 MiB is not hedged, because copying it could delay an answer that has arrived. A
@@ -65,159 +63,139 @@ import (
 // Interceptors chained after this one run once for each attempt, concurrently. They must not change the request.
 func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 	r := registry.Of(s)
-	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	return func(caller context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		var target string
 		var conn feature.Conn // a nil interface if cc is nil, as when a test passes its own invoker
 		if cc != nil {
 			target, conn = cc.Target(), cc
 		}
-		ctx = wire.Unnumbered(ctx)
-		c := call.Begin(r, ctx, target, method, conn, opts...)
-		c.Inspect(req)
-		plan, hedged := c.Plan()
-		var replies attempt.Reply
-		if hedged {
-			if replies, hedged = attempt.NewReply(reply); !hedged {
-				c.NotReplayable()
-			}
-		}
-		if !hedged {
-			if c.TracksFailures() {
-				return withTrailer(ctx, &c, method, req, reply, cc, invoker, opts)
-			}
-			err := invoker(ctx, method, req, reply, cc, opts...)
-			c.End(call.End{Err: err})
+		caller = wire.Unnumbered(caller)
+		u := unaries.Get().(*unary)
+		u.call, u.wire = call.Begin(r, caller, target, method, conn, opts...), wired{method, cc, invoker}
+		u.call.Inspect(req)
+		if !u.mayHedge(reply) {
+			err := u.unhedged(caller, req, reply, opts)
+			u.recycle()
 			return err
 		}
-
-		u := unaries.Get().(*unary)
-		u.call, u.method, u.req, u.reply, u.replies, u.cc, u.invoker = c, method, req, reply, replies, cc, invoker
-		u.request = attempt.NewRequest(req)
-		u.options = attempt.NewOptions(opts)
-		plan.Detached = plan.Detached && u.detach()
-		var cancel context.CancelCauseFunc
-		u.primary.ctx, cancel, plan.LetGo = race.AttemptContext(ctx, plan.Detached)
-		if !plan.Detached {
-			defer cancel(nil)
-		}
-		u.primary.ctx = u.call.PrimaryContext(u.primary.ctx, target)
+		u.request, u.options = attempt.NewRequest(req), attempt.NewOptions(opts)
+		u.primary.req, u.primary.reply = req, reply
+		ctx, cancel := context.WithCancelCause(caller)
+		defer cancel(nil)
+		u.primary.ctx = u.call.PrimaryContext(ctx, target)
 		u.openPrimary()
 
+		plan := u.call.Plan()
 		var was any
-		if plan.HedgeFinal && !plan.Detached {
-			was = replies.Content()
+		if plan.HedgeFinal {
+			was = u.replies.Content()
 		}
-		out := u.race.Run(ctx, cancel, plan, &u.call, u)
+		out := u.race.Run(caller, cancel, plan, &u.call, u)
 		if winner, ok := out.Winner.(*unaryHedge); ok {
 			out.Release(nil)
-			switch {
-			case out.Err == nil:
-				replies.Take(winner.reply)
-			case !plan.Detached: // a primary that has failed may have received a message too
-				replies.Restore(was)
+			if out.Err == nil {
+				u.replies.Take(winner.reply)
+			} else { // a primary that has failed may have received a message too
+				u.replies.Restore(was)
 			}
 			winner.results.Deliver()
 			return out.Err
 		}
-		switch {
-		case out.Untouched:
-			u.call.End(call.End{Err: out.Err, Trailer: u.Seen().Trailer})
-			u.primary.results.Deliver()
-			u.recycle()
-			return out.Err
-		case plan.Detached:
-			cancel(nil)
-			// A primary that has failed may have received a message. It runs on if its caller has gone.
-			if out.Err == nil || ctx.Err() == nil && !replies.IsEmpty(u.reply) {
-				replies.Take(u.reply)
-			}
+		if out.Untouched {
+			u.call.End(call.End{Err: out.Err, Trailer: u.Trailer()})
 		}
 		u.primary.results.Deliver()
+		if out.Untouched {
+			u.recycle()
+		}
 		return out.Err
 	}
-}
-
-// withTrailer makes and books a call without hedging, and reads its trailer. It is a function of its own so that the
-// variable for the trailer is allocated only for such calls.
-func withTrailer(ctx context.Context, c *call.Call, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts []grpc.CallOption) error {
-	own, trailer := *c, new(metadata.MD) // a copy, so that the caller's variable stays on the stack
-	err := invoker(ctx, method, req, reply, cc, append(slices.Clip(opts), grpc.Trailer(trailer))...)
-	own.End(call.End{Err: err, Trailer: *trailer})
-	return err
 }
 
 // unaries is a pool. Only calls without a hedge put their unary back: a losing hedge may use its unary after the call.
 var unaries = sync.Pool{New: func() any { return new(unary) }}
 
-// unary is one call. It implements [race.Entrant].
+// unary is one call, and its primary. It implements [race.Entrant].
 type unary struct {
 	race    race.Race
 	call    call.Call
+	wire    wired
+	request attempt.Request // as hedges send it
+	replies attempt.Reply
 	options attempt.Options
+	primary primary
+}
 
-	method     string
+type primary struct {
+	ctx        context.Context
 	req, reply any // the caller's
-	replies    attempt.Reply
-	request    attempt.Request // req, as hedges send it
-	cc         *grpc.ClientConn
-	invoker    grpc.UnaryInvoker
-
-	primary struct {
-		ctx     context.Context
-		opts    []grpc.CallOption
-		results *attempt.Results
-		seen    *race.Seen // nil unless what a failure has seen is of interest
-	}
+	opts       []grpc.CallOption
+	results    *attempt.Results
+	trailer    *metadata.MD // nil unless that of a failure is of interest
 }
 
-func (u *unary) Primary() error {
-	return u.invoker(u.primary.ctx, u.method, u.req, u.reply, u.cc, u.primary.opts...)
+// wired is how every attempt of a call reaches its server.
+type wired struct {
+	method  string
+	cc      *grpc.ClientConn
+	invoker grpc.UnaryInvoker
 }
 
-// detach gives the primary its own copy of the request and its own reply, so that it may run on when it has lost. It returns
-// false, and changes nothing, if the request cannot be copied.
-func (u *unary) detach() bool {
-	if u.request.Shared() || !u.request.Replayable() {
+func (w wired) invoke(ctx context.Context, req, reply any, opts []grpc.CallOption) error {
+	return w.invoker(ctx, w.method, req, reply, w.cc, opts...)
+}
+
+// mayHedge reports whether the call may be hedged.
+func (u *unary) mayHedge(reply any) (ok bool) {
+	if !u.call.Hedged() {
 		return false
 	}
-	req, ok := u.request.Message()
-	if ok {
-		u.req, u.reply = req, u.replies.Make()
+	if u.replies, ok = attempt.NewReply(reply); !ok {
+		u.call.NotReplayable()
 	}
 	return ok
 }
 
-// openPrimary makes the options of the primary. A trailer matters to a throttle or a hedgingPolicy, and all that it has seen
-// where resets may have cut a connection.
+// unhedged makes the call without hedging.
+func (u *unary) unhedged(ctx context.Context, req, reply any, opts []grpc.CallOption) error {
+	if u.call.TracksFailures() {
+		u.primary.trailer = new(metadata.MD)
+		opts = append(slices.Clip(opts), grpc.Trailer(u.primary.trailer))
+	}
+	err := u.wire.invoke(ctx, req, reply, opts)
+	u.call.End(call.End{Err: err, Trailer: u.Trailer()})
+	return err
+}
+
+func (u *unary) Primary() error {
+	p := &u.primary
+	return u.wire.invoke(p.ctx, p.req, p.reply, p.opts)
+}
+
+// openPrimary makes the options of the primary. A trailer matters to a throttle or a hedgingPolicy.
 func (u *unary) openPrimary() {
-	tracks, watched := u.call.TracksFailures(), u.call.Watched()
-	if !tracks && !watched {
-		u.primary.opts, u.primary.results = u.options.Attempt()
-		return
+	var extra []grpc.CallOption
+	if u.call.TracksFailures() {
+		u.primary.trailer = new(metadata.MD) // not a field of u, which is reused: an interceptor may keep the options
+		extra = []grpc.CallOption{grpc.Trailer(u.primary.trailer)}
 	}
-	seen := new(race.Seen) // not a field of u, which is reused: an interceptor may keep the options
-	extra := []grpc.CallOption{grpc.Trailer(&seen.Trailer)}
-	if watched {
-		seen.Peer = new(peer.Peer)
-		extra = append(extra, grpc.Header(&seen.Header), grpc.Peer(seen.Peer))
-	}
-	u.primary.seen = seen
 	u.primary.opts, u.primary.results = u.options.Attempt(extra...)
 }
 
-func (u *unary) Accepts(err error) (ok, open bool) { return u.call.Accepts(0, u.reply, err), false }
+func (u *unary) Accepts(err error) (ok, open bool) {
+	return u.call.Accepts(0, u.primary.reply, err), false
+}
 
-func (u *unary) Seen() race.Seen {
-	if u.primary.seen == nil {
-		return race.Seen{}
+func (u *unary) Trailer() metadata.MD {
+	if u.primary.trailer == nil {
+		return nil
 	}
-	return *u.primary.seen
+	return *u.primary.trailer
 }
 
 func (u *unary) recycle() {
-	u.call, u.options = call.Call{}, attempt.Options{}
-	u.req, u.reply, u.replies, u.request, u.cc, u.invoker = nil, nil, attempt.Reply{}, attempt.Request{}, nil, nil
-	u.primary.ctx, u.primary.opts, u.primary.results, u.primary.seen = nil, nil, nil, nil
+	u.call, u.wire, u.request, u.replies, u.options = call.Call{}, wired{}, attempt.Request{}, attempt.Reply{}, attempt.Options{}
+	u.primary = primary{}
 	unaries.Put(u)
 }
 
@@ -228,21 +206,21 @@ func (u *unary) Hedge(n int, _ context.CancelCauseFunc) race.Attempt {
 	if !ok {
 		return nil
 	}
-	h := &unaryHedge{unary: u, n: n, req: req, reply: u.replies.Make()}
-	h.seen.Peer = &h.peer
-	h.opts, h.results = u.options.Attempt(grpc.Header(&h.seen.Header), grpc.Trailer(&h.seen.Trailer), grpc.Peer(h.seen.Peer))
+	h := &unaryHedge{call: &u.call, wire: u.wire, n: n, req: req, reply: u.replies.Make()}
+	h.opts, h.results = u.options.Attempt(grpc.Trailer(&h.trailer), grpc.Peer(&h.peer))
 	return h
 }
 
-// unaryHedge is one hedge. It may outlive the call, so it must not use the caller's memory. Of unary it uses only the
-// method, the connection, the invoker, call.HedgeContext, call.Accepts and call.HedgePeer.
+// unaryHedge is one hedge. It may still return when the call is over, so it has nothing of the caller's: its request is a copy, and
+// its reply and what its options write to are its own.
 type unaryHedge struct {
-	*unary
+	call       *call.Call
+	wire       wired
 	n          int
 	req, reply any
 	opts       []grpc.CallOption
 	results    *attempt.Results
-	seen       race.Seen
+	trailer    metadata.MD
 	peer       peer.Peer
 }
 
@@ -250,11 +228,11 @@ func (h *unaryHedge) Accepts(err error) (ok, open bool) {
 	return h.call.Accepts(h.n, h.reply, err), false
 }
 
-func (h *unaryHedge) Seen() race.Seen { return h.seen }
+func (h *unaryHedge) Trailer() metadata.MD { return h.trailer }
 
 func (h *unaryHedge) Run(ctx context.Context) error {
 	ctx = h.call.HedgeContext(ctx)
-	err := h.invoker(ctx, h.method, h.req, h.reply, h.cc, h.opts...)
+	err := h.wire.invoke(ctx, h.req, h.reply, h.opts)
 	if err == nil {
 		call.HedgeAnswered(ctx)
 	}

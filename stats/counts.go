@@ -16,10 +16,8 @@ type Counts struct {
 	// SameBackend is the number of hedges sent to a backend that an attempt of their call had used, because no other was
 	// ready. Without the policy of package balancer it is 0.
 	SameBackend int64
-	// Left is the number of losing attempts that were left to run to their end, not reset: see [Method].Resets.
-	Left int64
-	// Repeated is the number of hedges that were sent because the connection of their call was cut, and resets of losing
-	// attempts are to blame. They are in Hedges too.
+	// Repeated is the number of hedges that sent a call again, because its server had cut the connection after too many resets: see
+	// [Resets]. They are in Hedges too.
 	Repeated int64
 
 	// The counts down to PassedThrough say why a hedge was not sent. A count of calls goes up when a call begins. A count of
@@ -66,8 +64,8 @@ type Counts struct {
 	// interceptor.Unary), and of streams whose request was not complete when a hedge was due. Requests are examined, and
 	// counted here, only when a hedge is due.
 	NotReplayable int64
-	// ResetsSpent is the number of hedges that were due when no reset was left to send, of calls whose primary could not be
-	// left to run to its end. Such a hedge is considered again later while its call lasts.
+	// ResetsSpent is the number of hedges that were due when no reset was left for their losers: see [Resets]. Such a hedge is
+	// considered again later while its call lasts.
 	ResetsSpent int64
 	// DryRun is the number of calls that would have been hedged without hedge.WithDryRun. They are not in Hedged. Of the reasons
 	// not to send a hedge, only the probability and the budget are considered. Hedges that a failure would have sent are not

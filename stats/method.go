@@ -66,7 +66,7 @@ type Method struct {
 	PausedBy string
 	// Guard says whether hedges are held back because they make calls fail.
 	Guard Guard
-	// Resets says how many losing attempts are reset on the wire. All methods of the target share it.
+	// Resets says how many hedges may be sent because servers count resets. All methods of the target share it.
 	Resets Resets
 }
 

@@ -1,7 +1,6 @@
 package stream
 
 import (
-	"cmp"
 	"context"
 	"io"
 
@@ -11,8 +10,6 @@ import (
 
 	"github.com/grpchedge/hedge/internal/attempt"
 	"github.com/grpchedge/hedge/internal/call"
-	"github.com/grpchedge/hedge/internal/feature/resets"
-	"github.com/grpchedge/hedge/internal/race"
 )
 
 type opener struct {
@@ -31,7 +28,7 @@ func (o *opener) empty() any                   { return o.types.empty(o.method, 
 // streamAttempt is one attempt of a stream, and what it received before the race was decided. Until then only the attempt's
 // goroutine may use it. Afterwards it is the winner, or nobody uses it. Then only RecvMsg may use its fields.
 //
-// A hedge is a [race.Attempt], [race.Judge] and [race.Drainer]. For the primary its contest is.
+// A hedge is a [race.Attempt] and a [race.Judge]. For the primary its contest is.
 type streamAttempt struct {
 	grpc.ClientStream
 	stream  *clientStream
@@ -99,29 +96,6 @@ func (m *streamAttempt) Accepts(error) (ok, open bool) {
 		return call.AcceptsNone(c), false
 	}
 	return c.Accepts(int(m.n), m.into, m.err), m.err == nil
-}
-
-// Seen is what is known of an attempt that has failed. If it lost its connection, its stream has ended, so Header does not wait.
-func (m *streamAttempt) Seen() race.Seen {
-	s := race.Seen{Header: m.header, Trailer: m.Trailer()}
-	s.Peer, _ = peer.FromContext(m.Context())
-	if s.Header == nil && resets.ConnectionEnded(cmp.Or(m.err, m.ended)) {
-		s.Header, _ = m.Header()
-	}
-	return s
-}
-
-// Drain receives and drops the rest of the stream, until it ends, or its context does.
-func (m *streamAttempt) Drain() {
-	if m.ended != nil || m.err == io.EOF {
-		return
-	}
-	into := m.into
-	if into == nil {
-		into = m.stream.opener.empty()
-	}
-	for m.RecvMsg(into) == nil {
-	}
 }
 
 // answered reports whether the first message, or the end of the stream, has been received already.

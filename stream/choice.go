@@ -2,10 +2,6 @@ package stream
 
 import (
 	"time"
-
-	"google.golang.org/grpc/metadata"
-
-	"github.com/grpchedge/hedge/internal/race"
 )
 
 // enter returns the chosen attempt, or nil if there is none yet. In that case, if a contest is returned, the caller must run
@@ -108,30 +104,10 @@ func (c *clientStream) headerDuringContest(askedAt time.Duration) *streamAttempt
 	if c.opener.types == nil && awaitsMessage {
 		// Header must not wait for the first message. If the primary has headers, it wins. If it has none, it has ended or
 		// lost, and the race decides.
-		if header := c.primaryHeader(); header != nil {
+		if header, err := c.primary.Header(); err == nil && header != nil {
 			c.headersCame(askedAt, header)
 			return c.commit()
 		}
 	}
 	return c.await()
-}
-
-// primaryHeader waits for the primary's headers. It returns nil if there are none, or if the race is decided before.
-func (c *clientStream) primaryHeader() metadata.MD {
-	header := func() metadata.MD {
-		md, err := c.primary.Header()
-		if err != nil {
-			return nil
-		}
-		return md
-	}
-	if !c.plan.Detached { // a primary that has lost is cancelled
-		return header()
-	}
-	select {
-	case md := <-race.Apart(header):
-		return md() // or its panic
-	case <-c.settled():
-		return nil
-	}
 }

@@ -27,7 +27,7 @@ type clientStream struct {
 
 	opener  opener
 	caller  context.Context
-	plan    race.Plan // with a hedgingPolicy, which is when LastFailureWins is set, response headers decide the race
+	policy  bool // the method has a hedgingPolicy, so that response headers decide the race
 	primary streamAttempt
 	bound   context.Context // the primary's, which ends by its cancel
 	request request
@@ -40,11 +40,11 @@ type clientStream struct {
 
 // open opens the primary. An error ends the call.
 func (c *clientStream) open(target string) error {
-	c.bound, c.primary.cancel, c.plan.LetGo = race.AttemptContext(c.caller, c.plan.Detached)
+	c.bound, c.primary.cancel = context.WithCancelCause(c.caller)
 	ctx := c.call.PrimaryContext(c.bound, target)
 	err := c.primary.open(ctx, grpc.OnFinish(c.primaryFinished))
 	// With a hedgingPolicy a hedge may still succeed, so the error comes from RecvMsg.
-	mayBeSaved := err != nil && c.plan.LastFailureWins && c.call.Failure(0, err, race.Seen{}).End == race.NonFatal && c.caller.Err() == nil
+	mayBeSaved := err != nil && c.policy && c.call.Failure(err, nil).End == race.NonFatal && c.caller.Err() == nil
 	if err != nil && !mayBeSaved {
 		c.primary.cancel(nil)
 		c.call.End(call.End{Err: err})
@@ -70,7 +70,7 @@ func (c *clientStream) open(target string) error {
 // primaryFinished is the OnFinish of the primary: gRPC's stream has ended with err.
 func (c *clientStream) primaryFinished(err error) {
 	c.finish(&c.primary, err)
-	if err != nil && c.call.SuspectCut(err) { // RecvMsg may repeat the call; if it is never called, the call ends with its context
+	if err != nil && c.call.Failure(err, nil).Repeat { // RecvMsg sends the call again; if it is never called, the call ends with its context
 		context.AfterFunc(c.bound, c.choosePrimaryIfIdle)
 		return
 	}
@@ -97,7 +97,7 @@ func (c *clientStream) RecvMsg(m any) error {
 func (c *clientStream) receiveFirst(m any) error {
 	askedAt := c.call.Age()
 	goal := firstMessage
-	if c.plan.LastFailureWins {
+	if c.policy {
 		goal = responseHeaders
 	}
 	chosen, contest := c.enter(goal, askedAt)
@@ -116,7 +116,7 @@ func (c *clientStream) receiveFirst(m any) error {
 	}
 	c.opener.remember(m)
 	err := chosen.receive(m)
-	c.endWith(chosen, askedAt, err, chosen.ended != nil)
+	c.endWith(chosen, askedAt, err)
 	if chosen.ended == nil { // otherwise receive returns chosen.ended
 		c.forward.Store(chosen)
 	}
@@ -128,24 +128,13 @@ func (c *clientStream) receiveFirst(m any) error {
 func (c *clientStream) raceInto(k *contest, replies attempt.Reply, m any) error {
 	k.replies = replies
 	was := replies.Content()
-	into := m
-	if c.plan.Detached {
-		into = replies.Make()
-	}
-	winner := k.decide(into)
-	if !c.plan.Detached {
-		c.primary.into = nil // it is the caller's
-	}
+	winner := k.decide(m)
+	c.primary.into = nil // it is the caller's
 	switch {
-	case winner == &c.primary && !c.plan.Detached:
+	case winner == &c.primary:
 	case winner.err == nil:
 		replies.Take(winner.into)
 		winner.into = nil
-	case c.plan.Detached:
-		// A primary that has failed may have received a message. It runs on if its caller has gone.
-		if winner == &c.primary && c.caller.Err() == nil && !replies.IsEmpty(winner.into) {
-			replies.Take(winner.into)
-		}
 	default: // the primary lost, but may have received into m
 		replies.Restore(was)
 	}
@@ -162,7 +151,7 @@ func (c *clientStream) Header() (metadata.MD, error) {
 	askedAt := c.call.Age()
 	goal := responseHeaders
 	replies, waits := c.opener.reply()
-	if waits && !c.plan.LastFailureWins {
+	if waits && !c.policy {
 		goal = firstMessage
 	}
 	chosen, contest := c.enter(goal, askedAt)

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/metadata"
+
 	"github.com/grpchedge/hedge/internal/attempt"
 	"github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/race"
@@ -55,14 +57,12 @@ func (k *contest) decide(into any) *streamAttempt {
 			k.recycle()
 		}
 	}()
-	out := k.race.Run(c.caller, c.primary.cancel, c.startPlan(k.askedAt), k, k)
+	out := k.race.Run(c.caller, c.primary.cancel, c.call.Plan().StartAt(k.askedAt, grace), k, k)
 	if out.Untouched {
 		k.endUntouched(out.Err)
 	}
 	if out.Winner != nil {
-		if !c.plan.Detached { // then the primary may run on
-			c.primary.cancel(race.ErrLost)
-		}
+		c.primary.cancel(race.ErrLost)
 		winner = out.Winner.(*streamAttempt)
 	}
 	if k.keeps { // the first message, or the end of the stream, for the next RecvMsg
@@ -76,62 +76,38 @@ func (k *contest) decide(into any) *streamAttempt {
 	return winner
 }
 
-// startPlan is the plan of a race that begins at the given age. The call's delay may have changed since it began, by what the
-// user says of the request, but not the kind of its contexts.
-func (c *clientStream) startPlan(age time.Duration) race.Plan {
-	plan := c.plan
-	if c.inspects {
-		few := c.call.FewResets // its primary is open already
-		if changed, hedged := c.call.Plan(); hedged {
-			changed.Detached, changed.LetGo, c.call.FewResets = plan.Detached, plan.LetGo, few
-			plan = changed
-		}
-	}
-	return plan.StartAt(age, grace)
-}
-
-// endUntouched ends the call by its primary, which ended with err before a hedge was due, unless its headers are all that came.
+// endUntouched ends the call by its primary, which ended with err before a hedge was due. If that was headers, the first message is
+// still to come.
 func (k *contest) endUntouched(err error) {
 	c := k.stream
-	if err == nil && k.goal != firstMessage && !c.primary.answered() {
+	if err == nil && k.goal == responseHeaders {
 		return
 	}
-	age := k.Age()
-	e := call.End{Err: err, Age: age, AskedAt: k.askedAt, Early: c.headersWaited().early(k.askedAt, age)}
+	e := call.End{Err: err, Age: k.Age(), AskedAt: k.askedAt}
 	if c.tracksFailures && err != nil {
 		e.Trailer = c.primary.Trailer()
 	}
-	k.End(e)
-	c.ending = told
+	c.end(e)
 }
 
 // Book ends the call by the report of its race. If headers have decided it, the first message is still to come.
 func (k *contest) Book(r *race.Report) {
 	c := k.stream
-	e := call.End{Race: r, AskedAt: k.askedAt, Early: c.headersWaited().early(k.askedAt, k.Age()), Headers: k.goal != firstMessage}
-	e.Over = r.Attempts[0].HasEnded && c.primary.answered() // one that has lost may still receive
-	c.ending = told
-	switch winner := &r.Attempts[r.Winner]; {
-	case !e.Headers, r.Panicked:
-	case r.Winner == 0 && !e.Over:
-		c.ending = toldHeaders
-	case r.Winner > 0 && winner.End != race.NonFatal:
-		hedge := *winner // the report is not kept
-		c.ending, c.hedgeWon = toldHeaders, &hedge
+	k.Raced(r)
+	if k.goal == responseHeaders && r.Err == nil && !r.Panicked {
+		raced := *r // it is valid only now
+		c.raced = &raced
+		return
 	}
-	k.End(e)
+	c.end(call.End{Race: r, Headers: k.goal == responseHeaders, Err: r.Err, Age: r.DeliveredAt, AskedAt: k.askedAt})
 }
 
 func (k *contest) Primary() error { return k.stream.primary.awaitGoal() }
 
-func (k *contest) Seen() race.Seen { return k.stream.primary.Seen() }
+func (k *contest) Trailer() metadata.MD { return k.stream.primary.Trailer() }
 
-// Replayable returns shared only for a detached race, whose losers must then not run on. Otherwise the request itself waits
-// for the hedges that read the caller's message.
-func (k *contest) Replayable() (ok, shared bool) {
-	ok, shared = k.stream.request.replayable()
-	return ok, shared && k.stream.plan.Detached
-}
+// Replayable never says that the request is shared: the request itself waits for hedges that read the caller's message.
+func (k *contest) Replayable() (ok, shared bool) { return k.stream.request.replayable(), false }
 
 func (k *contest) Hedge(n int, cancel context.CancelCauseFunc) race.Attempt {
 	h := &streamAttempt{stream: k.stream, n: uint8(n), goal: k.goal, cancel: cancel}
@@ -142,6 +118,3 @@ func (k *contest) Hedge(n int, cancel context.CancelCauseFunc) race.Attempt {
 }
 
 func (k *contest) Accepts(err error) (ok, open bool) { return k.stream.primary.Accepts(err) }
-
-// Drain receives and drops the rest of a primary that has lost a detached race.
-func (k *contest) Drain() { k.stream.primary.Drain() }

@@ -14,11 +14,11 @@ import (
 // learning is what the call of a stream learns: of its request, and how long its first message took.
 type learning struct {
 	call           call.Call
-	hedgeWon       *race.AttemptReport // the hedge that won by its headers; nil if none did
-	ending         ending
-	tracksFailures bool // failures and their trailers count, for a throttle or a hedgingPolicy
-	inspects       bool // what the user says of the request decides when it is hedged, or what a hedge costs
-	inspected      bool // that is known; used by SendMsg only
+	raced          *race.Report // of a race that headers have decided; nil: there was none
+	ended          bool         // the call was told how it ended
+	tracksFailures bool         // failures and their trailers count, for a throttle or a hedgingPolicy
+	inspects       bool         // what the user says of the request decides when it is hedged, or what a hedge costs
+	inspected      bool         // that is known; used by SendMsg only
 
 	begun   bool       // RecvMsg or Header was called, so that what the user says of the request comes too late
 	mu      sync.Mutex // guards begun and headers
@@ -31,15 +31,6 @@ type headerWait struct {
 	over        bool          // there were none, as the stream had ended
 	askedAt, at time.Duration // when the caller asked for them, and when they were there
 }
-
-// ending says how far the end of the call has been told.
-type ending uint8
-
-const (
-	untold      ending = iota
-	toldHeaders        // the race was told, which headers have decided: the first message is still to come
-	told
-)
 
 func (l *learning) learnFrom(c *call.Call) {
 	l.call, l.tracksFailures, l.inspects = *c, c.TracksFailures(), c.Inspects()
@@ -86,28 +77,30 @@ func (l *learning) headersWaited() headerWait {
 }
 
 // endWith ends the call by the first message of st, or the end of the stream, which was received when nothing else could decide
-// the call. RecvMsg was called at the age askedAt, and has just received it with err. over says that the stream had ended before.
-func (l *learning) endWith(st grpc.ClientStream, askedAt time.Duration, err error, over bool) {
-	if l.ending == told {
+// the call. RecvMsg was called at the age askedAt, and has just received it with err.
+func (l *learning) endWith(st grpc.ClientStream, askedAt time.Duration, err error) {
+	if l.ended {
 		return
 	}
-	age, h := l.call.Age(), l.headersWaited()
+	h := l.headersWaited()
+	e := call.End{Race: l.raced, Headers: l.raced != nil, Err: outcome(err), Age: l.call.Age(), AskedAt: askedAt}
 	if h.over && askedAt >= h.at { // the end was there before RecvMsg
-		age, askedAt = h.at, h.askedAt
+		e.Age, e.AskedAt = h.at, h.askedAt
 	}
-	e := call.End{Err: outcome(err), Age: age, AskedAt: askedAt, Early: h.early(askedAt, age), Over: over}
 	if l.tracksFailures && e.Err != nil {
 		e.Trailer = st.Trailer()
 	}
-	if h.waited(askedAt, age) {
+	if h.waited(e.AskedAt, e.Age) {
 		e.AskedAt = 0
 	}
-	if l.ending == toldHeaders {
-		l.call.FirstMessage(e, l.hedgeWon)
-	} else {
-		l.call.End(e)
-	}
-	l.ending = told
+	l.end(e)
+}
+
+// end tells the call how it ended.
+func (l *learning) end(e call.End) {
+	e.Early = l.headersWaited().early(e.AskedAt, e.Age)
+	l.call.End(e)
+	l.ended = true
 }
 
 // waited reports whether the age of the call is the time to the first message, because the caller was waiting for it. RecvMsg was

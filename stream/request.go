@@ -41,12 +41,11 @@ func (r *request) close() {
 	r.complete = true
 }
 
-// replayable reports whether the request can be sent again: it is complete, and of a kind and size that allow it. shared says
-// that hedges read the caller's message.
-func (r *request) replayable() (ok, shared bool) {
+// replayable reports whether the request can be sent again: it is complete, and of a kind and size that allow it.
+func (r *request) replayable() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.complete && r.repeatable && !r.released, r.shared
+	return r.complete && r.repeatable && !r.released
 }
 
 func (r *request) sendTo(st grpc.ClientStream) error {

@@ -65,11 +65,10 @@ func Interceptor(s *hedge.Scheduler, opts ...Option) grpc.StreamClientIntercepto
 			return streamer(ctx, desc, cc, method, opts...)
 		}
 		c := call.Begin(r, ctx, target, method, conn, opts...)
-		plan, hedged := c.Plan()
-		if !hedged {
+		if !c.Hedged() {
 			return openUnhedged(ctx, &c, o.types(method), desc, cc, method, streamer, opts)
 		}
-		st := &clientStream{caller: ctx, plan: plan}
+		st := &clientStream{caller: ctx, policy: c.ByPolicy()}
 		st.primary.stream = st
 		st.learnFrom(&c)
 		st.opener = opener{desc: desc, cc: cc, method: method, streamer: streamer, types: o.types(method), options: attempt.NewOptions(opts)}
@@ -90,16 +89,16 @@ type unhedged struct {
 }
 
 func openUnhedged(ctx context.Context, c *call.Call, types *messageTypes, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts []grpc.CallOption) (grpc.ClientStream, error) {
-	st, err := streamer(ctx, desc, cc, method, opts...)
-	if err != nil {
-		c.End(call.End{Err: err})
+	if !c.Learns && !c.TracksFailures() {
+		return streamer(ctx, desc, cc, method, opts...)
+	}
+	w := &unhedged{method: method, types: types}
+	w.learnFrom(c)
+	var err error
+	if w.ClientStream, err = streamer(ctx, desc, cc, method, opts...); err != nil {
+		w.call.End(call.End{Err: err})
 		return nil, err
 	}
-	if !c.Learns && !c.TracksFailures() {
-		return st, nil
-	}
-	w := &unhedged{ClientStream: st, method: method, types: types}
-	w.learnFrom(c)
 	return w, nil
 }
 
@@ -117,7 +116,7 @@ func (w *unhedged) RecvMsg(m any) error {
 	w.types.remember(w.method, m)
 	err := w.ClientStream.RecvMsg(m)
 	w.heard = true
-	w.endWith(w.ClientStream, askedAt, err, false)
+	w.endWith(w.ClientStream, askedAt, err)
 	return err
 }
 

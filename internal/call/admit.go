@@ -22,8 +22,9 @@ func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 	if d.Slow && c.Estimate != nil { // a delay that was not learned says nothing about the backend
 		c.Record.Late(n, d.Now, c.Delay)
 	}
-	for _, g := range c.settings.Gates {
+	for n, g := range c.settings.Gates {
 		if v := g.Admit(&d); v != feature.Pass {
+			giveBack(c, c.settings.Gates[:n])
 			return notSent(c, &d, v)
 		}
 	}
@@ -40,6 +41,15 @@ func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 		}
 	})
 	return race.Event{Kind: race.Admitted}
+}
+
+// giveBack gives back what gates have taken for a hedge that is not sent.
+func giveBack(c *Call, gates []feature.Gate) {
+	for _, g := range gates {
+		if p, ok := g.(feature.Payer); ok {
+			p.GiveBack(&c.Call)
+		}
+	}
 }
 
 // notSent counts why a hedge that is due is not sent, and answers the race as the verdict says.

@@ -9,7 +9,6 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 
-	"github.com/grpchedge/hedge/internal/codeset"
 	"github.com/grpchedge/hedge/internal/feature"
 	"github.com/grpchedge/hedge/internal/place"
 	"github.com/grpchedge/hedge/internal/race"
@@ -18,22 +17,14 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// Failure says how an attempt of the call ended with err: whether the server looked at the request and answered, whether its
-// connection was cut, and what the trailer says of further attempts.
-func (c *Call) Failure(n int, err error, seen race.Seen) race.Event {
-	e := failureOf(c.settings.Final, err, seen.Trailer)
-	if !c.OffWire {
-		c.settings.Resets.Examine(&e, err, seen, c.Start, c.Conn)
-	}
-	return e
-}
-
-// failureOf is Failure without a look at the connection.
-func failureOf(final codeset.Set, err error, trailer metadata.MD) race.Event {
+// Failure says how an attempt of the call ended with err: whether the server looked at the request and answered, what the trailer
+// says of further attempts, and whether the call may be sent again.
+func (c *Call) Failure(err error, trailer metadata.MD) race.Event {
 	e := race.Event{End: race.NonFatal}
-	if final.HasStatus(err) {
+	if c.settings.Final.HasStatus(err) {
 		e.End = race.Final
 	}
+	e.Repeat = !c.OffWire && e.End == race.NonFatal && c.settings.Resets.Failed(err, time.Now())
 	switch wait, pushed := wire.Pushback(trailer); {
 	case !pushed:
 	case wait < 0:
@@ -60,11 +51,7 @@ func (c *Call) catchUp(r *race.Report) {
 		}
 	}
 	for ; int(c.dropped) < r.Dropped; c.dropped++ {
-		for _, g := range c.settings.Gates {
-			if p, ok := g.(feature.Payer); ok {
-				p.GiveBack(c.Call)
-			}
-		}
+		giveBack(c, c.settings.Gates)
 	}
 }
 
@@ -83,33 +70,6 @@ func tellFailure(c *Call, end race.EndKind, p race.Pushback) {
 // hedgingPolicy, by which a failure sends the next hedge.
 func (c *Call) TracksFailures() bool {
 	return c.settings != nil && (c.settings.Policy != nil || c.settings.Features.Throttle != nil)
-}
-
-func (c *Call) Lost(losers, may race.Attempts) (left race.Attempts) {
-	if c.OffWire {
-		return 0
-	}
-	left = c.settings.Resets.Lost(losers, may, time.Now())
-	if n := left.Count(); n > 0 {
-		c.method.Counters.Update(func(s *stats.Counts) { s.Left += int64(n) })
-	}
-	return left
-}
-
-func (c *Call) LeftEnded() { c.settings.Resets.LeftEnded() }
-
-// Watched reports whether header, trailer and peer of the call's primary are of interest, should it fail.
-func (c *Call) Watched() bool { return !c.OffWire && c.settings.Resets.Watches(c.Start) }
-
-// SuspectCut implements [race.Policy]. An error that looks like a cut proves none, so from now on the target's attempts are
-// watched, which will.
-func (c *Call) SuspectCut(err error) (mayRepeat bool) {
-	now := time.Now()
-	if c.OffWire || !c.settings.Resets.Suspects(err, now) {
-		return false
-	}
-	c.settings.Resets.Watch(now)
-	return true
 }
 
 // PrimaryContext returns the context of the primary, on a connection with the given target. If the process has a policy of

@@ -17,7 +17,7 @@ import (
 
 // Call is one call, from Begin to End. The zero Call is never hedged.
 //
-// If Plan returns false, make the call normally. Otherwise race attempts by the plan, with the call as the race's policy. Report
+// If Hedged returns false, make the call normally. Otherwise race attempts by the plan, with the call as the race's policy. Report
 // the end with End: of a race that was not untouched, Book does.
 type Call struct {
 	feature.Call // what its features know of it
@@ -29,9 +29,9 @@ type Call struct {
 	armed bool // it may be hedged
 	dry   bool // it might be hedged but for WithDryRun
 
-	credited bool  // its success has been told
-	failures uint8 // attempts whose failures have been told, a bit each
-	dropped  uint8 // hedges paid for that have been given back
+	end      feature.End // what observers are told: a field, as it would be allocated otherwise
+	failures uint8       // attempts whose failures have been told, a bit each
+	dropped  uint8       // hedges paid for that have been given back
 
 	heldBack stats.Reason        // why a hedge was held back last, so that a reason counts once for a hedge
 	why      stats.Reason        // why the last hedge that was due was not sent, or why none can be; for whoever asks
@@ -139,40 +139,42 @@ func (c *Call) arm(delay time.Duration) {
 	}
 }
 
-// Plan plans the call's race: when hedges are due, and by which rules attempts race. It returns false if the call gets no hedge. It
-// also sets what gates need to know of the race, so that it comes before that, and again after SetTraits.
-func (c *Call) Plan() (race.Plan, bool) {
+// Hedged reports whether the call may be hedged.
+func (c *Call) Hedged() bool {
 	reportUnhedged(c)
-	if !c.armed {
-		return race.Plan{}, false
-	}
-	s := c.settings
-	c.FewResets = !c.OffWire && s.Resets.Low(c.Start)
+	return c.armed
+}
+
+// ByPolicy reports whether a hedgingPolicy says how the call is hedged.
+func (c *Call) ByPolicy() bool { return c.settings != nil && c.settings.Policy != nil }
+
+// Plan plans the race of a call that may be hedged: when hedges are due, and by which rules attempts race. It comes after
+// SetTraits.
+func (c *Call) Plan() race.Plan {
+	s, policy := c.settings, c.ByPolicy()
 	p := race.Plan{
 		Rules: race.Rules{
 			Delay:            c.Delay,
 			MaxHedges:        uint8(min(c.MaxHedges, race.MaxAttempts-1)),
-			MaxWithRepeat:    uint8(s.MaxHedges),
 			HedgeFinal:       hedgeFinal(c),
-			FailureSendsNext: s.Policy != nil,
-			LastFailureWins:  s.Policy != nil,
+			FailureSendsNext: policy,
+			LastFailureWins:  policy,
 			Judged:           s.Answer != nil,
-			Detached:         c.FewResets,
 		},
 		Start: c.Start,
 		Due:   c.Delay,
 		Alarm: &c.method.Alarm,
 	}
-	if p.Judged && s.Policy == nil { // a poor answer makes hedges due that the trigger would not send
+	if p.Judged && !policy { // a poor answer makes hedges due that the trigger would not send
 		p.MaxHedges = uint8(s.MaxHedges)
 	}
 	if c.class != nil {
 		p.Alarm = &c.class.Alarm
 	}
-	return p, true
+	return p
 }
 
-// NotReplayable says that no second attempt of the call can be made, so that Plan is false from now on.
+// NotReplayable says that no second attempt of the call can be made, so that Hedged is false from now on.
 func (c *Call) NotReplayable() {
 	if c.armed {
 		c.armed = false

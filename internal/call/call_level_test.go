@@ -10,6 +10,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/call"
+	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/stats"
@@ -49,7 +50,10 @@ func (p perCall) begin(s *hedge.Scheduler, method string) (delay time.Duration, 
 	var o stats.Outcome
 	c := call.Begin(registry.Of(s), ctx, "t", method, nil, append([]grpc.CallOption{hedge.Report(&o)}, p.options...)...)
 	c.Inspect(nil)
-	plan, _ := c.Plan()
+	var plan race.Plan
+	if c.Hedged() {
+		plan = c.Plan()
+	}
 	return plan.Delay, o.Reason
 }
 

@@ -26,7 +26,7 @@ func TestAdmit_GoesByTheNewestEstimate(t *testing.T) {
 		}
 		record(25, 2*ms)
 		c, again := begin(), begin()
-		plan, ok := c.Plan()
+		plan, ok := c.Plan(), c.Hedged()
 		if !ok || plan.Due > 3*ms {
 			t.Fatalf("due after %v, %v", plan.Due, ok)
 		}

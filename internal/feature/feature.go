@@ -32,12 +32,13 @@ func (g GateFunc) Admit(d *Due) Verdict { return g(d) }
 // A Payer is a gate that takes something for a hedge. It gets it back when the hedge was not sent after all.
 type Payer interface {
 	Gate
-	GiveBack(Call)
+	GiveBack(*Call)
 }
 
-// An Observer hears how calls ended. It may be called concurrently, for different calls.
+// An Observer hears how calls ended, once of each. It may be called concurrently, for different calls, and keeps neither the call
+// nor the end.
 type Observer interface {
-	Ended(Call, End)
+	Ended(*Call, *End)
 }
 
 // Observers that want more, or less, have one of these methods too.
@@ -70,9 +71,8 @@ type Call struct {
 	Estimate  *learn.Estimate // what the delay was taken from; nil if it was not learned
 	MaxHedges int             // that the trigger wants at most
 
-	OffWire   bool // its attempts are no streams of its target's connections
-	FewResets bool // few resets were left when it began, so that it is to be able to leave its primary
-	Learns    bool // its latency is of interest
+	OffWire bool // its attempts are no streams of its target's connections
+	Learns  bool // its latency is of interest
 
 	Payment Payment
 	Drawn   Drawn
@@ -144,8 +144,8 @@ type Due struct {
 	N    int // 1 is the first
 	Turn int // how many were considered, this one included
 	Now  time.Time
-	// Slow says that the hedge is due because the call is slow. If not, an answer was poor, or the call is repeated because
-	// its connection was cut.
+	// Slow says that the hedge is due because the call is slow. If not, an answer was poor, or the call is sent again:
+	// see race.Event.
 	Slow   bool
 	Report *race.Report // what has happened so far; Repeated is of the hedge that is due
 }
@@ -181,34 +181,27 @@ func (v Verdict) If(holds bool) Verdict {
 	return Pass
 }
 
-// End is how a call ended for its caller.
+// End is how a call ended for its caller: a stream with its first message, or without one.
 type End struct {
-	Race *race.Report // nil if no hedge raced against the primary
-	Err  error
-	Age  time.Duration // at which the caller had the outcome
-	// Known says that what the caller waited for is the age. It is not where the caller of a stream asked late, or the outcome
-	// says nothing of the latency.
-	Known   bool
-	Gone    bool // the caller had gone
-	Success bool // the call has succeeded, and this was not said before
+	Race    *race.Report // nil if no hedge raced against the primary
+	Headers bool         // the race was for response headers, which are what its attempts ended with
+	Err     error
+	Age     time.Duration // at which the caller had the outcome
+	Known   bool          // the caller waited for it from the start; not where the caller of a stream asked late, or an attempt panicked
+	Gone    bool          // the caller had gone
 
 	Primary Primary
-
-	// Headers: the race was for response headers. FirstMessage: it was, and this end is that of its first message.
-	Headers, FirstMessage bool
-	Hedge                 *race.AttemptReport // that has won by its headers, with FirstMessage
-	Over                  bool                // the stream ended with its headers
 }
 
 type Primary struct {
 	Known     bool // it has ended, and how is known
-	CutShort  bool // it had not answered at Age, when a hedge won
+	CutShort  bool // it had not answered at Age, when a hedge won; of a stream, with the first message
 	Err       error
 	Age       time.Duration // of the call
 	Gone      bool          // the caller had gone by then
 	AskedLate bool          // it may have ended long before the caller of the stream asked
 }
 
-func (p Primary) Answered() bool {
+func (p *Primary) Answered() bool {
 	return p.Known && (p.Err == nil || !p.Gone && !p.AskedLate && codeset.Answers.HasStatus(p.Err))
 }

@@ -34,22 +34,6 @@ func repetition(value any) func() {
 	return func() { panic(&Panic{Value: value, Stack: stack}) }
 }
 
-// Apart runs f on a goroutine of its own. What comes through the channel returns what f returned, or repeats the panic or the
-// Goexit of f on the goroutine that calls it.
-func Apart[T any](f func() T) <-chan func() T {
-	ended := make(chan func() T, 1)
-	go protect(func() {
-		value := f()
-		ended <- func() T { return value }
-	}, func(again func()) {
-		ended <- func() (none T) {
-			again()
-			return none
-		}
-	})
-	return ended
-}
-
 // hedgePanicked handles a hedge's panic, which is the outcome of the call if the race is not decided yet. The hedge panicked
 // while the runner was doing a. A hedge that panicked before it was sent counts as sent.
 func (x *runner) hedgePanicked(a Actions, again func()) {
@@ -70,10 +54,10 @@ func (x *runner) hedgePanicked(a Actions, again func()) {
 	}
 	x.hedges[n].crash = again
 	x.handle(Event{Kind: Ended, Attempt: n, End: Panicked}, nil)
-	x.free(n)
+	x.cancel(only(n))
 }
 
-// Panic is what a call panics with when a hedge, or a primary on a goroutine of its own, has panicked.
+// Panic is what a call panics with when a hedge has panicked.
 type Panic struct {
 	// Value is what the attempt panicked with.
 	Value any

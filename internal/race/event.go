@@ -12,9 +12,7 @@ type Event struct {
 	End      EndKind       // Ended: how
 	Open     bool          // Ended with PoorReply: the attempt needs its context for as long as it may win
 	Pushback Pushback      // Ended with Final, NonFatal or PoorStatus: what the server said about further attempts
-	Cut      bool          // Ended: the connection may have been cut
-	Repeat   bool          // Ended with Cut: the call may be repeated once
-	Conn     string        // Ended with Repeat: which connection it was, if the request may be what cut it
+	Repeat   bool          // Ended with NonFatal: if nothing else answers, the call is sent again, once, by a hedge that is due at once
 	Wait     time.Duration // Ended with PushbackAfter: how long from now the server wants none; at least 0
 	Until    time.Duration // HeldBack: the age of the call at which admission may be asked again
 }
@@ -36,8 +34,7 @@ const (
 	Prepared
 	// NotReplayable is an answer to Actions.Ask or Actions.Prepare: the request cannot be sent twice. The call gets no more hedges.
 	NotReplayable
-	// Ended: an attempt has an outcome. Without Rules.Detached, the end of the primary also means that the primary has
-	// returned to the caller's goroutine.
+	// Ended: an attempt has an outcome. If it is the primary, it has returned to the caller's goroutine.
 	Ended
 	// Committed: the caller of a stream has received the primary's headers, so the primary must win.
 	Committed
@@ -92,7 +89,7 @@ type Actions struct {
 	// HeldBack, Refused or NotReplayable. Turn counts the hedges considered so far, including this one and skipped ones.
 	// It does not change when the question is repeated for the same hedge.
 	Ask, Turn uint8
-	// Repeat says that the hedge in Ask or Start repeats a call whose connection was cut: see [Event].Repeat.
+	// Repeat says that the hedge in Ask or Start sends the call again: see [Event].Repeat.
 	Repeat bool
 	// Prepare is the hedge to prepare, without holding a lock. The answer is an event of the kind Prepared or NotReplayable.
 	// After that event the hedge no longer reads the caller's memory.
@@ -102,13 +99,13 @@ type Actions struct {
 	// Drop is a hedge that was admitted and must not be sent. Its price may be paid back.
 	Drop uint8
 
-	// Kept says that the attempt that has just ended with PoorReply keeps its context. It wins, or it is in Cancel or Leave,
-	// in this step or in a later one.
+	// Kept says that the attempt that has just ended with PoorReply keeps its context. It wins, or it is in Cancel, in this step
+	// or in a later one.
 	Kept bool
 
-	// Cancel and Leave are the losers that still have a context when another attempt wins: those in flight, whose ends must
-	// still be reported, and those that were kept. Those in Cancel must be cancelled. Those in Leave may run to their end.
-	Cancel, Leave Attempts
+	// Cancel is the losers that must be cancelled, because another attempt has won: those in flight, whose ends must still be
+	// reported, and those that were kept.
+	Cancel Attempts
 
 	// Decided says that this step decided the race. Winner is the attempt that won.
 	Decided bool

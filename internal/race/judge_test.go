@@ -47,7 +47,7 @@ func judgeOutcome(r race.Rules, before, after facts, o occurrence) string {
 		return "rule 1: delivered twice"
 	case a.Deliver && after.inFlight.Has(winner):
 		return "rule 1: delivered the outcome of an attempt that has none"
-	case (a.Cancel | a.Leave).Has(int(after.winner)) && after.decided:
+	case a.Cancel.Has(int(after.winner)) && after.decided:
 		return "rule 1: the winner is cancelled"
 	case a.Decided && before.inFlight.Has(0) && winner > 0 &&
 		!(won && (o.e.End == race.OK || o.e.End == race.Panicked || o.e.End == race.Final && r.HedgeFinal)) && !((isPoor || isStatus) && (after.gone || primary)):
@@ -128,15 +128,12 @@ func judgeDecision(r race.Rules, before, after facts, o occurrence) string {
 	if keeps {
 		kept |= 1 << o.e.Attempt
 	}
-	var cancel, leave race.Attempts
+	var cancel race.Attempts
 	if decides {
 		cancel = (after.inFlight | kept) &^ (1 << after.winner)
-		if r.Detached && !r.Shared && !after.gone {
-			cancel, leave = 0, cancel
-		}
 	}
-	if a.Cancel != cancel || a.Leave != leave {
-		return fmt.Sprintf("rule 7: cancels %05b and leaves %05b, want %05b and %05b", a.Cancel, a.Leave, cancel, leave)
+	if a.Cancel != cancel {
+		return fmt.Sprintf("rule 7: cancels %05b, want %05b", a.Cancel, cancel)
 	}
 	deliver := !before.delivered && after.deliverable(r)
 	if got := a.Deliver; got != deliver || got && a.Winner != after.winner {

@@ -15,8 +15,6 @@ type Rules struct {
 	Delay time.Duration
 	// MaxHedges is the most hedges of the call, from 0 to MaxAttempts-1. Hedges that sampling skips count.
 	MaxHedges uint8
-	// MaxWithRepeat is the most with one that repeats the call after a cut: see [Event].Repeat.
-	MaxWithRepeat uint8
 	// HedgeFinal says that a hedge's Final status ends the race, as the primary's does. Otherwise a hedge ends the race
 	// only with OK: the "not found" of a second deletion must not replace the OK of the first.
 	HedgeFinal bool
@@ -32,10 +30,6 @@ type Rules struct {
 	Judged bool
 	// Shared says that hedges read the caller's memory until they end. The outcome is delivered only when all have ended.
 	Shared bool
-	// Detached says that the primary runs on a goroutine of its own and works on copies. The caller then does not wait for
-	// a primary that has lost, and losers may run to their end. With Shared, or if the caller's context has ended, losers
-	// are cancelled.
-	Detached bool
 }
 
 // Machine decides one race. It takes events and returns actions, and does nothing by itself: it has no goroutine, no
@@ -68,7 +62,7 @@ type Machine struct {
 	panicked  bool     // the winner's end was a panic
 	gone      bool     // the caller's context has ended
 	noMore    bool     // no further hedge may be sent
-	repeat    repeat   // of a call whose connection was cut
+	repeat    repeat   // of a call that a server asks to send again
 	calledFor bool     // an end made the next hedge due, so the race waits for it
 	waits     bool     // the race waits for hedges that are called for
 	hasReply  bool     // an attempt has ended with PoorReply
@@ -93,11 +87,19 @@ const (
 	preparing         // the hedge has been admitted and is being prepared
 )
 
+// repeat says how far a race has come with sending its call again: see [Event].Repeat.
+type repeat uint8
+
+const (
+	unwanted  repeat = iota
+	wanted           // as soon as no attempt is in flight
+	repeating        // the next hedge is the repetition, or it was sent
+)
+
 // NewMachine returns the machine of a race whose primary is about to be sent, and the actions that start it. The first
 // hedge is due at the given age of the call: Rules.Delay, or later where the race starts later than the call.
 func NewMachine(r Rules, firstDue time.Duration) (Machine, Actions) {
 	r.MaxHedges, r.Delay = min(r.MaxHedges, MaxAttempts-1), min(r.Delay, Longest)
-	r.MaxWithRepeat = min(r.MaxWithRepeat, MaxAttempts-1)
 	m := Machine{rules: r, inFlight: only(0), due: firstDue, waits: r.FailureSendsNext}
 	var a Actions
 	m.setTimer(&a)
@@ -185,7 +187,6 @@ func (m *Machine) prepared(e Event, now time.Duration, a *Actions) {
 	m.considered(now)
 	m.inFlight |= only(m.sent)
 	a.Start, a.Repeat = m.sent, m.repeat == repeating
-	m.noMore = a.Repeat
 }
 
 // sendable reports whether the hedge that was admitted may be sent now. If not, it drops the hedge: for good, or, if a server
@@ -253,16 +254,15 @@ func (m *Machine) failed(e Event, now time.Duration) {
 		m.due = max(m.due, m.notBefore)
 		m.calledFor = m.calledFor && m.rules.FailureSendsNext // a poor answer must not wait that long for a better one
 	case PushbackNever:
-		m.noMore, m.repeat = true, ruledOut
+		m.noMore = true
 	}
-	if e.Cut && !m.rules.FailureSendsNext {
-		m.cut(e)
+	if e.Repeat && m.repeat == unwanted && !m.rules.FailureSendsNext {
+		m.repeat, m.waits = wanted, true
 	}
 	failed := m.rules.FailureSendsNext && e.End == NonFatal
 	poor := e.End.IsPoor()
 	if poor {
 		m.waits, m.stale = true, true
-		m.repeat = ruledOut // there is an answer, if a poor one
 		m.turns = m.sent
 	}
 	if !m.hasStatus && e.End == PoorStatus {
@@ -278,6 +278,17 @@ func (m *Machine) failed(e Event, now time.Duration) {
 	}
 }
 
+// callForRepetition makes the hedge that repeats the call due, if it is time for it: nothing else can decide the call. There is
+// room for it among the hedges that were not sent.
+func (m *Machine) callForRepetition(now time.Duration) {
+	atHand := m.inFlight != 0 || m.pending != nothing || m.hasReply || m.hasStatus
+	if m.repeat != wanted || atHand || m.notBefore > now || m.rules.MaxHedges == 0 || m.sent == MaxAttempts-1 {
+		return
+	}
+	m.repeat, m.calledFor, m.due = repeating, true, now
+	m.turns = min(m.turns, m.rules.MaxHedges-1)
+}
+
 // concluded reports whether nothing can decide the race any more.
 func (m *Machine) concluded() bool {
 	switch {
@@ -286,8 +297,7 @@ func (m *Machine) concluded() bool {
 	case m.gone:
 		return !m.inFlight.Has(0) || m.hasReply || m.hasStatus
 	}
-	toRepeat := m.repeat == wanted && m.sent < m.rules.MaxWithRepeat && m.pending != nothing // as soon as that hedge is out of the way
-	return m.inFlight == 0 && !m.hedgeToCome() && !toRepeat
+	return m.inFlight == 0 && !m.hedgeToCome()
 }
 
 // conclude ends a race that nothing can decide any more.
@@ -307,22 +317,14 @@ func (m *Machine) conclude(a *Actions) {
 func (m *Machine) decide(n uint8, a *Actions) {
 	m.decided, m.winner = true, n
 	a.Decided, a.Winner = true, n
-	losers := (m.inFlight | m.kept) &^ only(n)
-	if m.rules.Detached && !m.rules.Shared && !m.gone {
-		a.Leave = losers
-	} else {
-		a.Cancel = losers
-	}
+	a.Cancel = (m.inFlight | m.kept) &^ only(n)
 }
 
 // deliver sets Deliver once the race is decided and no attempt uses the caller's memory any more.
 func (m *Machine) deliver(a *Actions) {
 	awaited := only(0) | only(m.winner)
-	switch {
-	case m.rules.Shared:
+	if m.rules.Shared {
 		awaited = ^Attempts(0)
-	case m.rules.Detached:
-		awaited = only(m.winner)
 	}
 	if !m.decided || m.delivered || m.pending != nothing || m.inFlight&awaited != 0 {
 		return

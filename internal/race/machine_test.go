@@ -55,7 +55,7 @@ type search struct {
 	horizon  time.Duration // the last instant at which anything happens
 	timely   bool          // leave out late timers
 	few      bool          // leave out late timers, commits, panics and most pushbacks
-	cuts     bool          // connections may be cut
+	cuts     bool          // servers may cut connections because of resets
 	plain    bool          // search nodes as often as schedules lead there
 	history  []occurrence
 	seen     map[node]uint64 // how many schedules follow
@@ -179,8 +179,7 @@ func (s *search) ends(n node, i uint8, yield func(race.Event)) {
 		}
 		yield(race.Event{Kind: race.Ended, Attempt: i, End: end})
 		if s.cuts && end == race.NonFatal {
-			yield(race.Event{Kind: race.Ended, Attempt: i, End: end, Cut: true})
-			yield(race.Event{Kind: race.Ended, Attempt: i, End: end, Cut: true, Repeat: true})
+			yield(race.Event{Kind: race.Ended, Attempt: i, End: end, Repeat: true})
 		}
 		primaryDecides := i == 0 && end == race.Final && !n.facts.hasReply
 		if end == race.OK || end == race.Panicked || n.facts.decided || primaryDecides {
@@ -212,23 +211,22 @@ func (s *search) poorEnds(n node, i uint8, yield func(race.Event)) {
 
 // variants is every combination of the rules, for so many hedges. For two hedges and more, only -hedge.full has those that no
 // call has: the rules of a hedgingPolicy come together. Without -hedge.long those are left out too whose delay is 0, or in which
-// the primary is detached or memory shared, unless failures send the next hedge, the other rules being the defaults, and most
+// memory is shared, unless failures send the next hedge, the other rules being the defaults, and most
 // of those with poor answers.
 func variants(hedges uint8) (all []race.Rules) {
-	for bits := range 1 << 7 {
+	for bits := range 1 << 6 {
 		r := race.Rules{
 			MaxHedges:        hedges,
 			HedgeFinal:       bits&1 != 0,
 			LastFailureWins:  bits&2 != 0,
 			FailureSendsNext: bits&4 != 0,
 			Shared:           bits&8 != 0,
-			Detached:         bits&16 != 0,
-			Judged:           bits&64 != 0,
+			Judged:           bits&16 != 0,
 		}
 		if bits&32 != 0 {
 			r.Delay = delay
 		}
-		common := !r.Shared && !r.Detached && r.Delay > 0 && (!r.Judged || r.HedgeFinal == r.LastFailureWins)
+		common := !r.Shared && r.Delay > 0 && (!r.Judged || r.HedgeFinal == r.LastFailureWins)
 		ofCalls := r.FailureSendsNext == r.LastFailureWins && (r.HedgeFinal || !r.FailureSendsNext)
 		if hedges < 2 || *long && (ofCalls || *longtest.Full) || common || r.FailureSendsNext && !r.HedgeFinal && !r.LastFailureWins {
 			all = append(all, r)
@@ -237,16 +235,14 @@ func variants(hedges uint8) (all []race.Rules) {
 	return all
 }
 
-// TestMachine_Cuts goes through schedules in which connections are cut, and calls may be repeated for that.
-func TestMachine_Cuts(t *testing.T) {
+// TestMachine_Repeats goes through schedules in which servers cut connections, and calls may be sent again for that.
+func TestMachine_Repeats(t *testing.T) {
 	longtest.Computation(t)
 	var c count
 	for hedges := range uint8(3) {
 		for _, r := range variants(hedges) {
-			for r.MaxWithRepeat = hedges; r.MaxWithRepeat <= hedges+1; r.MaxWithRepeat++ {
-				if *long || !r.Shared && !r.Detached && !r.LastFailureWins {
-					c.search(t, &search{rules: r, firstDue: r.Delay, horizon: delay + 1, few: hedges == 2, cuts: true})
-				}
+			if *long || !r.Shared && !r.LastFailureWins {
+				c.search(t, &search{rules: r, firstDue: r.Delay, horizon: delay + 1, few: hedges == 2, cuts: true})
 			}
 		}
 	}
@@ -273,7 +269,7 @@ func TestMachine_ThreeHedges(t *testing.T) {
 	var c count
 	for _, r := range variants(3) {
 		r.Delay = min(r.Delay, 1) // so that the third is due in time
-		if *long || !r.Shared && !r.Detached && r.HedgeFinal == r.FailureSendsNext && r.LastFailureWins == r.FailureSendsNext {
+		if *long || !r.Shared && r.HedgeFinal == r.FailureSendsNext && r.LastFailureWins == r.FailureSendsNext {
 			c.search(t, &search{rules: r, firstDue: r.Delay, horizon: 3, few: true})
 		}
 	}
@@ -285,7 +281,7 @@ func TestMachine_AReaderThatComesLate(t *testing.T) {
 	longtest.Computation(t)
 	var c count
 	for _, r := range variants(1) {
-		if *long || !r.Shared && !r.Detached {
+		if *long || !r.Shared {
 			c.search(t, &search{rules: r, firstDue: r.Delay + 1, horizon: 2*delay + 1})
 		}
 	}
@@ -345,5 +341,22 @@ func TestMachine_StepAllocatesNothing(t *testing.T) {
 	})
 	if allocs > 0 {
 		t.Errorf("%v allocations a race", allocs)
+	}
+}
+
+// TestMachine_NoMoreAttempts cuts as many attempts as a race can have: there is no place for one that sends the call again.
+func TestMachine_NoMoreAttempts(t *testing.T) {
+	m, _ := race.NewMachine(race.Rules{MaxHedges: race.MaxAttempts - 1, Delay: 1}, 1)
+	for now := range time.Duration(race.MaxAttempts) {
+		for _, k := range []race.EventKind{race.Due, race.Admitted, race.Prepared} {
+			m.Step(race.Event{Kind: k}, now)
+		}
+	}
+	var a race.Actions
+	for n := range uint8(race.MaxAttempts) {
+		a = m.Step(race.Event{Kind: race.Ended, Attempt: n, End: race.NonFatal, Repeat: true}, race.MaxAttempts)
+	}
+	if !a.Decided || a.Winner != 0 || !a.Deliver {
+		t.Errorf("the last of %d attempts was cut: %+v", race.MaxAttempts, a)
 	}
 }

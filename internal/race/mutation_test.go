@@ -14,11 +14,8 @@ import (
 
 // mutations are bugs to plant in the machine: the text old, which occurs once, is replaced by new.
 var mutations = []struct{ bug, old, new string }{
-	{"cancels the winner", "losers := (m.inFlight | m.kept) &^ only(n)", "losers := m.inFlight | m.kept"},
-	{"leaves losers running", "a.Cancel = losers", "a.Cancel = 0"},
-	{"cancels losers of a detached call", "m.rules.Detached && !m.rules.Shared && !m.gone", "false"},
-	{"leaves losers whose caller has gone", "m.rules.Detached && !m.rules.Shared && !m.gone", "m.rules.Detached && !m.rules.Shared"},
-	{"leaves losers that share memory", "m.rules.Detached && !m.rules.Shared && !m.gone", "m.rules.Detached && !m.gone"},
+	{"cancels the winner", "a.Cancel = (m.inFlight | m.kept) &^ only(n)", "a.Cancel = m.inFlight | m.kept"},
+	{"leaves losers running", "a.Cancel = (m.inFlight | m.kept) &^ only(n)", ""},
 	{"a hedge's final status decides while the primary is in flight", "e.End == Final && m.rules.HedgeFinal", "e.End == Final"},
 	{"a hedge's final status never decides", "e.End == Final && m.rules.HedgeFinal", "false"},
 	{"a primary's final status does not decide", "(m.gone || e.End == Final && !m.hasReply)", "m.gone"},
@@ -38,13 +35,12 @@ var mutations = []struct{ bug, old, new string }{
 	{"the hedge after a skipped one is due at once", "case Skipped:\n		m.considered(now)", "case Skipped:\n		m.turns++"},
 	{"forgets a pushback", "m.notBefore = max(m.notBefore, now+e.Wait)", ""},
 	{"an earlier pushback is forgotten for a later one", "m.notBefore = max(m.notBefore, now+e.Wait)", "m.notBefore = now + e.Wait"},
-	{"a pushback for good is forgotten", "m.noMore, m.repeat = true, ruledOut", ""},
+	{"a pushback for good is forgotten", "case PushbackNever:\n\t\tm.noMore = true", "case PushbackNever:"},
 	{"a hedge being prepared ignores a pushback", "!m.over() && now >= m.notBefore", "!m.over()"},
 	{"delivers twice", "m.delivered = true", ""},
 	{"does not wait for preparation", "m.delivered || m.pending != nothing ||", "m.delivered || m.pending == asked ||"},
 	{"does not wait for the primary to return", "awaited := only(0) | only(m.winner)", "awaited := only(m.winner)"},
 	{"does not wait for hedges that share memory", "awaited = ^Attempts(0)", ""},
-	{"a detached call waits for a primary that has lost", "case m.rules.Detached:", "case false:"},
 	{"goes on after a commit", "		m.decide(0, &a)\n", ""},
 	{"goes on though the request cannot be sent twice", "if e.Kind == NotReplayable {", "if false {"},
 	{"asks again though it was refused for good", "case Refused, NotReplayable:\n		m.noMore = true", "case Refused, NotReplayable:"},
@@ -77,17 +73,14 @@ var mutations = []struct{ bug, old, new string }{
 	{"a poor answer does not wait for the hedge that it sends", "m.waits, m.stale = true, true", "m.stale = true"},
 	{"a poor answer waits for a server that pushed back", "poor && m.notBefore <= now)", "poor)"},
 	{"a poor answer waits for a server that pushes back", "m.calledFor = m.calledFor && m.rules.FailureSendsNext", ""},
-	{"sends hedges after a cut", "	m.noMore = m.noMore || !m.inFlight.Has(0)\n", ""},
-	{"sends no hedge after a hedge's cut", "m.noMore = m.noMore || !m.inFlight.Has(0)", "m.noMore = true"},
-	{"repeats beyond the most hedges", "if m.repeat == wanted && m.sent < m.rules.MaxWithRepeat &&", "if m.repeat == wanted &&"},
-	{"repeats though a cut says not to", "case m.repeat != wanted || !e.Repeat:", "case m.repeat != wanted:"},
-	{"repeats what cannot be sent again", "e.Repeat && !m.noMore && m.rules", "e.Repeat && m.rules"},
-	{"never repeats", "m.repeat == unwanted && e.Repeat", "false"},
-	{"repeats while an attempt is in flight", "!m.decided && m.inFlight == 0 && m.pending == nothing", "!m.decided && !m.inFlight.Has(0) && m.pending == nothing"},
-	{"repeats though a server wants none yet", "m.pending == nothing && m.notBefore <= now", "m.pending == nothing"},
-	{"sends a hedge after the repetition", "a.Start, a.Repeat = m.sent, m.repeat == repeating\n	m.noMore = a.Repeat", "a.Start, a.Repeat = m.sent, m.repeat == repeating"},
-	{"does not wait to repeat", "toRepeat := m.repeat == wanted && m.sent < m.rules.MaxWithRepeat && m.pending != nothing", "toRepeat := false"},
-	{"has no room for the repetition", "		m.turns = min(m.turns, m.rules.MaxHedges-1)\n", ""},
+	{"never sends again", "e.Repeat && m.repeat == unwanted", "false"},
+	{"sends again twice", "e.Repeat && m.repeat == unwanted", "e.Repeat"},
+	{"sends again with an answer at hand", " || m.hasReply || m.hasStatus\n\tif m.repeat", "\n\tif m.repeat"},
+	{"sends again what may have no hedge", " || m.rules.MaxHedges == 0 ||", " ||"},
+	{"does not wait for the hedge that sends again", "m.repeat, m.waits = wanted, true", "m.repeat = wanted"},
+	{"repeats while an attempt is in flight", "atHand := m.inFlight != 0", "atHand := m.inFlight.Has(0)"},
+	{"repeats though a server wants none yet", "atHand || m.notBefore > now", "atHand"},
+	{"has no room for the repetition", "	m.turns = min(m.turns, m.rules.MaxHedges-1)\n", ""},
 	{"never concludes", "		m.conclude(&a)\n	}\n	m.setTimer", "	}\n	m.setTimer"},
 }
 
@@ -97,7 +90,7 @@ var mutations = []struct{ bug, old, new string }{
 func TestMachine_Mutations(t *testing.T) {
 	longtest.Computation(t)
 	sources := map[string]string{}
-	for _, name := range []string{"machine.go", "repeat.go"} {
+	for _, name := range []string{"machine.go"} {
 		source, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
@@ -150,6 +143,6 @@ func testWith(t *testing.T, name, source string) (out string, err error) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	run, err := exec.CommandContext(ctx, "go", "test", "-vet=off", "-overlay="+overlay, "-failfast", "-run=^TestMachine_(Cuts|EveryInterleaving)$", ".", "-hedge.long", "-hedge.full").CombinedOutput()
+	run, err := exec.CommandContext(ctx, "go", "test", "-vet=off", "-overlay="+overlay, "-failfast", "-run=^TestMachine_(Repeats|EveryInterleaving)$", ".", "-hedge.long", "-hedge.full").CombinedOutput()
 	return string(run), err
 }

@@ -39,12 +39,12 @@ func describe(e race.Event) string {
 	case race.HeldBack:
 		return fmt.Sprintf("%s until %d", kind, e.Until)
 	case race.Ended:
-		cut := ""
-		if e.Cut {
-			cut = fmt.Sprintf(", cut, may be repeated: %t", e.Repeat)
+		again := ""
+		if e.Repeat {
+			again = ", to be sent again"
 		}
 		return fmt.Sprintf("attempt %d %s: %s%s%s", e.Attempt, kind, [...]string{"OK", "final", "non-fatal", "panic", "poor", "poor status"}[e.End],
-			[...]string{"", fmt.Sprintf(", pushed back %d", e.Wait), ", pushed back for good"}[e.Pushback], cut)
+			[...]string{"", fmt.Sprintf(", pushed back %d", e.Wait), ", pushed back for good"}[e.Pushback], again)
 	}
 	return kind
 }
@@ -89,73 +89,43 @@ func (h history) sent() (n uint8) {
 	return n
 }
 
-// considered counts the hedges that were considered. There is always room for one that repeats the call.
-func (h history) considered() uint8 {
-	if i := h.repeats(); i >= 0 {
-		earlier := h.before(i + 1)
-		return min(earlier.sentOrSkipped(), h.rules.MaxHedges-1) + h.sent() - earlier.sent()
-	}
-	return h.sentOrSkipped()
-}
-
-// sentOrSkipped counts the hedges that were sent, and those skipped since the last poor answer.
-func (h history) sentOrSkipped() uint8 {
-	var skipped uint8
+// considered counts the hedges that were sent, and those skipped since the last poor answer. There is always room for one that
+// sends the call again.
+func (h history) considered() (n uint8) {
 	for i, o := range h.list {
 		switch {
 		case o.isPoor():
-			skipped = 0
-		case o.e.Kind == race.Skipped && !h.stale(i):
-			skipped++
+			n = h.before(i + 1).sent()
+		case o.a.Start > 0, o.e.Kind == race.Skipped && !h.stale(i):
+			n++
+		}
+		if i == h.repeats() {
+			n = min(n, h.rules.MaxHedges-1)
 		}
 	}
-	return h.sent() + skipped
+	return n
 }
 
-// firstCut is the first event that says that a connection was cut, if that matters; -1: there is none.
-func (h history) firstCut() int {
+// wantsRepeat reports whether an attempt has failed so that the call may be sent again.
+func (h history) wantsRepeat() bool {
 	for i, o := range h.list {
-		if o.e.Cut && !h.rules.FailureSendsNext {
-			return i
+		if o.e.Repeat && !h.rules.FailureSendsNext && !h.before(i).gone() {
+			return true
 		}
 	}
-	return -1
+	return false
 }
 
-// mayRepeat reports whether the call may be repeated as far as events up to i say, of which first is the first cut.
-func (h history) mayRepeat(first, i int) bool {
-	earlier := h.before(first)
-	if h.rules.MaxHedges == 0 || earlier.ruledOut() {
-		return false
-	}
-	for _, o := range h.list[first : i+1] {
-		if o.e.Cut && !o.e.Repeat {
-			return false
-		}
-	}
-	so := h.before(i + 1)
-	return so.sent() < h.rules.MaxWithRepeat && !so.gone() && !so.anyPoor() && !so.pushedBackForGood()
-}
-
-// repeats is the event after which the call is repeated: the first after which nothing else can decide it. -1: there is none.
+// repeats is the event after which the call is sent again: the first after which nothing else can decide it. -1: there is none.
 func (h history) repeats() int {
-	first := h.firstCut()
-	if first < 0 {
-		return -1
-	}
-	for i := first; i < len(h.list); i++ {
+	for i, o := range h.list {
 		so := h.before(i + 1)
-		if so.inFlight() == 0 && so.waiting() == 0 && so.floor() <= h.list[i].at && h.mayRepeat(first, i) {
+		if so.wantsRepeat() && so.inFlight() == 0 && so.waiting() == 0 && so.floor() <= o.at && !so.anyPoor() && !so.forbidden() &&
+			h.rules.MaxHedges > 0 && so.sent() < race.MaxAttempts-1 {
 			return i
 		}
 	}
 	return -1
-}
-
-// isToRepeat reports whether the call will be repeated as soon as the hedge that is being considered is out of the way.
-func (h history) isToRepeat() bool {
-	first := h.firstCut()
-	return first >= 0 && h.repeats() < 0 && h.waiting() != 0 && h.mayRepeat(first, len(h.list)-1)
 }
 
 // stale reports whether event i says not to send a hedge, or not yet, and a poor answer has come since it was asked about that
@@ -188,27 +158,8 @@ func (h history) waiting() byte {
 	return 0
 }
 
-// forbidden reports whether something has ruled out further hedges. A cut does if the primary has ended, until the call is repeated, and that is the last
-// hedge: it is asked about once.
+// forbidden reports whether something has ruled out further hedges.
 func (h history) forbidden() bool {
-	if i := h.repeats(); i >= 0 {
-		later := history{h.rules, h.firstDue, h.list[i+1:]}
-		return later.ruledOut() || later.happened(race.Skipped, race.HeldBack) || later.sent() > 0
-	}
-	return h.ruledOut() || h.barred()
-}
-
-// barred reports whether a connection was cut when the primary was no longer in flight.
-func (h history) barred() bool {
-	for i, o := range h.list {
-		if o.e.Cut && !h.rules.FailureSendsNext && !h.before(i+1).inFlight().Has(0) {
-			return true
-		}
-	}
-	return false
-}
-
-func (h history) ruledOut() bool {
 	return h.pushedBackForGood() || h.happened(race.Refused, race.NotReplayable, race.Cancelled, race.DeadlinePassed)
 }
 
@@ -387,8 +338,7 @@ func (h history) verdict() (winner uint8, decided bool) {
 	if h.inFlight().Has(0) {
 		return 0, false
 	}
-	repeats := h.repeats() >= 0
-	expected := (h.rules.FailureSendsNext || h.anyPoor() || repeats) && !h.forbidden() && (h.waiting() != 0 || h.calledFor()) || h.isToRepeat()
+	expected := (h.rules.FailureSendsNext || h.anyPoor() || h.wantsRepeat()) && !h.forbidden() && (h.waiting() != 0 || h.calledFor())
 	if !h.gone() && (h.inFlight() != 0 || expected) {
 		return 0, false
 	}
@@ -430,9 +380,8 @@ type undecided struct {
 	hasStatus  bool
 	anyPoor    bool
 	stale      bool // what is answered now is
-	repeats    bool // a cut may be followed by a hedge, or was
-	cuts       uint8
-	noRepeat   bool
+	repeats    bool // the call is, or was, sent again
+	wants      bool // an attempt has failed so that it may be
 	kept       race.Attempts
 }
 
@@ -462,9 +411,7 @@ func (h history) facts(earlier facts) facts {
 		f.status, f.hasStatus = h.firstStatus()
 		f.stale = h.asksAgain()
 		f.repeats = h.repeats() >= 0
-		if first := h.firstCut(); first >= 0 {
-			f.cuts, f.noRepeat = 1, !h.mayRepeat(first, len(h.list)-1)
-		}
+		f.wants = h.wantsRepeat()
 	}
 	return f
 }
@@ -483,5 +430,5 @@ func (f facts) deliverable(r race.Rules) bool {
 	case r.Shared:
 		return f.inFlight == 0
 	}
-	return r.Detached || !f.inFlight.Has(0)
+	return !f.inFlight.Has(0)
 }

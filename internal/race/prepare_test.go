@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/metadata"
+
 	"github.com/grpchedge/hedge/internal/race"
 )
 
@@ -17,8 +19,8 @@ const ms = time.Millisecond
 type policy struct {
 	hedges int
 
-	booked            race.Report
-	losers, leftEnded atomic.Int32
+	booked race.Report
+	losers atomic.Int32
 }
 
 func (p *policy) Admit(n, _ int, _ *race.Report) race.Event {
@@ -27,14 +29,10 @@ func (p *policy) Admit(n, _ int, _ *race.Report) race.Event {
 	}
 	return race.Event{Kind: race.Admitted}
 }
-func (p *policy) SuspectCut(error) bool { return false }
-
-func (p *policy) Failure(int, error, race.Seen) race.Event { return race.Event{End: race.NonFatal} }
-func (p *policy) Book(r *race.Report)                      { p.booked = *r }
-func (p *policy) Sent(int)                                 {}
-func (p *policy) LoserPanicked()                           { p.losers.Add(1) }
-func (p *policy) Lost(_, may race.Attempts) race.Attempts  { return may }
-func (p *policy) LeftEnded()                               { p.leftEnded.Add(1) }
+func (p *policy) Failure(error, metadata.MD) race.Event { return race.Event{End: race.NonFatal} }
+func (p *policy) Book(r *race.Report)                   { p.booked = *r }
+func (p *policy) Sent(int)                              {}
+func (p *policy) LoserPanicked()                        { p.losers.Add(1) }
 
 // plan is that of a call which begins now.
 func plan(delay time.Duration, hedges int) race.Plan {
@@ -66,7 +64,7 @@ func (e *entrant) Primary() error {
 	e.primaryEnded = time.Since(e.began)
 	return e.err
 }
-func (e *entrant) Seen() race.Seen { return race.Seen{} }
+func (e *entrant) Trailer() metadata.MD { return nil }
 func (e *entrant) Replayable() (ok, shared bool) {
 	return e.replayable == nil || e.replayable(), false
 }

@@ -1,7 +1,6 @@
 // Package race runs the attempts of one call against each other: a primary on the caller's goroutine and,
 // when it is slow, hedges on goroutines of their own. Exactly one attempt decides the call. The others are
-// cancelled the moment it does, and nothing they produce is seen by the caller. In a detached race the primary has a goroutine of
-// its own too, and losers may run to their end: see [Rules].
+// cancelled the moment it does, and nothing they produce is seen by the caller.
 //
 // A [Machine] decides what happens in a race, but has no timer, goroutine or context. A [Race] has those, and does what the
 // machine returns as [Actions]. Most calls need no hedge, and run without a machine.
@@ -17,7 +16,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 )
 
 type Plan struct {
@@ -31,9 +29,6 @@ type Plan struct {
 	From time.Duration
 	// Alarm is the timer for the first hedge, which calls share. If it is nil, the race uses a timer of its own.
 	Alarm *Alarm
-
-	// LetGo lets go of the context of the primary, which AttemptContext made, if it is left to run to its end. With Detached only.
-	LetGo func()
 }
 
 // StartAt returns the plan for a race that begins at the given age. If the first hedge was due before that age, it is due
@@ -47,30 +42,21 @@ func (p Plan) StartAt(age, grace time.Duration) Plan {
 }
 
 // Policy says whether a hedge that is due may be sent, and takes the report of the race. The race calls its methods without
-// holding a lock, except Lost.
+// holding a lock.
 type Policy interface {
 	// Admit is asked when hedge n is due, 1 being the first. It returns an event of the kind Admitted, Skipped, HeldBack or
 	// Refused. turn is [Actions.Turn]. soFar is what has happened so far; it is valid during the call. Calls of Admit never
 	// overlap, and none is made after Book.
 	Admit(n, turn int, soFar *Report) Event
-	// Failure returns an event that says how attempt n, the primary being 0, ended with err, which is not nil: End is Final
-	// or NonFatal, Pushback is what the trailer says, and Cut and Repeat what the connection does. Kind and Attempt are set by
-	// the race. It may be called concurrently, also after Book.
-	Failure(n int, err error, seen Seen) Event
-	// SuspectCut is told the error of the primary, on the primary's goroutine and before Failure. It reports whether Failure
-	// may say that the call is to be repeated.
-	SuspectCut(err error) (mayRepeat bool)
+	// Failure returns an event that says how an attempt ended with err, which is not nil: End is Final or NonFatal, Pushback is
+	// what the trailer says, and Repeat whether the call may be sent again. Kind and Attempt are set by the race. It may be
+	// called concurrently, also after Book, and more than once for an attempt.
+	Failure(err error, trailer metadata.MD) Event
 	// Book takes the report of the race, on the caller's goroutine. It is called once, but not at all if
 	// [Outcome.Untouched] is set. The report is valid during the call.
 	Book(r *Report)
 	// Sent is called when hedge n has been sent, on the hedge's goroutine and before its Run. It may be called after Book.
 	Sent(n int)
-	// Lost is told of the attempts that are in flight when another one wins, once in a race. may are those that may run to
-	// their end; only a detached race has any. It returns those that do. The others are cancelled, as is one that runs for
-	// longer than 30 s. The race's lock is held.
-	Lost(losers, may Attempts) (left Attempts)
-	// LeftEnded is called when an attempt that was left has ended, from any goroutine.
-	LeftEnded()
 	// LoserPanicked is called when a loser panics after the report, and when a hedge panics before it is sent. It may be
 	// called at any time, from any goroutine.
 	LoserPanicked()
@@ -78,8 +64,7 @@ type Policy interface {
 
 // Entrant makes the attempts of one call.
 type Entrant interface {
-	// Primary makes the primary attempt and waits for its outcome. It runs on the caller's goroutine, unless the race is
-	// detached: then it must not use the caller's memory.
+	// Primary makes the primary attempt and waits for its outcome. It runs on the caller's goroutine.
 	Primary() error
 	// Replayable reports whether the request can be sent again, and whether hedges that do so read the caller's memory until
 	// they end. It is asked whenever a hedge is due.
@@ -91,36 +76,16 @@ type Entrant interface {
 	// be quick. The attempt that Hedge returns must not read it, unless Replayable returned shared. Calls of Replayable and
 	// Hedge never overlap.
 	Hedge(n int, cancel context.CancelCauseFunc) Attempt
-	// Seen is what is known of a primary that has failed.
-	Seen() Seen
+	// Trailer is that of a primary that has failed; nil if it is not known.
+	Trailer() metadata.MD
 }
 
 // Attempt is one hedge, ready to run.
 type Attempt interface {
 	// Run makes the attempt under ctx and waits for its outcome.
 	Run(ctx context.Context) error
-	// Seen is what is known of an attempt whose Run has failed.
-	Seen() Seen
-}
-
-// Seen is what an attempt that has failed has seen of its server. A nil field did not come, or is not known.
-type Seen struct {
-	Header, Trailer metadata.MD
-	Peer            *peer.Peer // without it, nothing is known of the header
-}
-
-// Nothing reports whether an attempt that had a connection has seen nothing of its server. A status that a server has sent comes
-// with a header, or, alone, with a trailer that has a content-type. The status of a cut connection is gRPC's own.
-func (s Seen) Nothing() bool {
-	return s.Peer != nil && s.Peer.Addr != nil && s.Header == nil && len(s.Trailer) == 0
-}
-
-// Connection names the connection of an attempt; "" if it is not known.
-func (s Seen) Connection() string {
-	if s.Peer == nil || s.Peer.LocalAddr == nil || s.Peer.Addr == nil {
-		return ""
-	}
-	return s.Peer.LocalAddr.String() + " " + s.Peer.Addr.String()
+	// Trailer is that of an attempt whose Run has failed; nil if it is not known.
+	Trailer() metadata.MD
 }
 
 // ErrLost is the [context.Cause] of a losing attempt's context.
@@ -159,16 +124,9 @@ type Race struct {
 // every hedge's; cancel ends the primary attempt, which must then return promptly. Run returns when the call is decided and
 // the primary has returned.
 //
-// In a detached race, which is one with [Rules].Detached, the primary runs on a goroutine of its own, and Run does not wait
-// for one that has lost. cancel is called when such a primary has ended, and Outcome.Untouched is never set. The contexts of
-// the attempts are from [AttemptContext].
-//
 // If a hedge has won and the primary then panics, the panic is dropped and counted as a loser's.
 func (r *Race) Run(ctx context.Context, cancel context.CancelCauseFunc, plan Plan, p Policy, e Entrant) (out Outcome) {
 	r.begin(ctx, cancel, plan, p, e)
-	if plan.Detached {
-		return r.runDetached()
-	}
 	returned := false
 	defer func() {
 		if returned {
@@ -180,12 +138,12 @@ func (r *Race) Run(ctx context.Context, cancel context.CancelCauseFunc, plan Pla
 		}
 	}()
 	err := e.Primary()
-	poor, open := plan.judge(e, err)
+	end := ended(&plan, p, 0, e, err)
 	returned = true
-	if r.endUntouched(poor || err != nil && (plan.FailureSendsNext || p.SuspectCut(err))) {
+	if r.endUntouched(end.End.IsPoor() || end.Repeat || err != nil && plan.FailureSendsNext) {
 		return Outcome{Err: err, Untouched: true}
 	}
-	return r.ensureRunner().primaryEnded(ended(p, 0, e, err, poor, open), err)
+	return r.ensureRunner().primaryEnded(end, err)
 }
 
 // begin sets the alarm or a timer for the first hedge. What Commit reads changes in one step: it may be called now.

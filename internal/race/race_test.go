@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/metadata"
+
 	"github.com/grpchedge/hedge/internal/race"
 )
 
@@ -32,12 +34,12 @@ func (s *stuck) Primary() error {
 }
 func (s *stuck) Replayable() (ok, shared bool)                   { return true, false }
 func (s *stuck) Hedge(int, context.CancelCauseFunc) race.Attempt { return answer{} }
-func (s *stuck) Seen() race.Seen                                 { return race.Seen{} }
+func (s *stuck) Trailer() metadata.MD                            { return nil }
 
 type answer struct{}
 
 func (answer) Run(context.Context) error { return nil }
-func (answer) Seen() race.Seen           { return race.Seen{} }
+func (answer) Trailer() metadata.MD      { return nil }
 
 // TestRace_Concurrently has races share one alarm in real time, and each Race run again and again if it was untouched. No
 // hedge is forgotten, or its call would not end.

@@ -27,15 +27,12 @@ type Report struct {
 	// Hedges counts the hedges sent, and Dropped those that were admitted and then not sent, because the race was over, the
 	// request could not be copied or a server had pushed back meanwhile.
 	Hedges, Dropped int
-	// Repeated says that the last hedge, or the one that Admit is asked about, repeats a call whose connection was cut.
+	// Repeated says that the last hedge, or the one that Admit is asked about, sends the call again: see [Event].Repeat.
 	Repeated bool
 	// NotReplayable says that a hedge could not be prepared.
 	NotReplayable bool
 	// LoserPanics counts losers that panicked after the race was decided and before the report was delivered.
 	LoserPanics int
-
-	// MayLeave says that losers may run to their end: see [Rules].Detached. It is final once a hedge is due.
-	MayLeave bool
 
 	// Attempts holds the primary at 0 and hedge n at n. Those after Hedges are zero.
 	Attempts [MaxAttempts]AttemptReport
@@ -124,7 +121,7 @@ func (r *Report) Record(e Event, a Actions, err error, now time.Duration) {
 	if a.Decided {
 		r.decided, r.DecidedAt, r.Winner = true, now, int(a.Winner)
 		for n := range r.Attempts {
-			r.Attempts[n].CutShort = (a.Cancel | a.Leave).Has(n) && !r.Attempts[n].HasEnded
+			r.Attempts[n].CutShort = a.Cancel.Has(n) && !r.Attempts[n].HasEnded
 		}
 	}
 	if a.Deliver {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"google.golang.org/grpc/metadata"
+
 	"github.com/grpchedge/hedge/internal/wire"
 )
 
@@ -15,30 +17,25 @@ type runner struct {
 	machine Machine
 	report  Report        // final once the outcome is delivered
 	done    chan struct{} // closed then
-	left    Attempts      // losers that run to their end
-	wasCut  bool          // an attempt was cut that may be repeated
-	cutOn   string        // its connection; "" if it is not known
 	hedges  [MaxAttempts]hedge
 }
 
 // hedge is one hedge. Only the goroutine that prepares and runs it uses it, with two exceptions: any goroutine may call
-// cancel and letGo while the hedge is in flight, and the caller's goroutine reads all of it when the hedge has won. The
-// first one stands for the primary, of which only cancel is set, and in a detached race crash, letGo and patience.
+// cancel while the hedge is in flight, and the caller's goroutine reads all of it when the hedge has won. The first one stands
+// for the primary, of which only cancel is set.
 type hedge struct {
-	attempt  Attempt
-	ctx      context.Context
-	cancel   context.CancelCauseFunc
-	letGo    func()      // in a detached race
-	crash    func()      // repeats its panic or its Goexit on the caller's goroutine; nil for none
-	patience *time.Timer // cancels it when it has been left for too long; nil unless it was left
+	attempt Attempt
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	crash   func() // repeats its panic or its Goexit on the caller's goroutine; nil for none
 }
 
 // newRunner makes the runner of r, with r.mu held. The machine's first action, to arm the timer, is dropped: begin did it.
 func newRunner(r *Race) *runner {
 	x := &runner{Race: r, done: make(chan struct{})}
-	x.hedges[0].cancel, x.hedges[0].letGo = r.cancelPrimary, r.plan.LetGo
+	x.hedges[0].cancel = r.cancelPrimary
 	x.machine, _ = NewMachine(r.plan.Rules, r.plan.Due)
-	x.report.Attempts[0].SentAt, x.report.MayLeave = r.plan.From, r.plan.Detached
+	x.report.Attempts[0].SentAt = r.plan.From
 	return x
 }
 
@@ -50,7 +47,6 @@ func (x *runner) handle(e Event, err error) Actions {
 		cancel = x.checkCaller()
 	}
 	delivered := x.machine.delivered
-	e.Repeat = e.Repeat && x.sameConnection(e.Conn)
 	a := x.step(e, err)
 	cancel |= a.Cancel
 	var drop context.CancelCauseFunc
@@ -68,22 +64,10 @@ func (x *runner) handle(e Event, err error) Actions {
 	return a
 }
 
-// sameConnection reports whether the attempts that were cut have used one connection. If they have not, each of them may have
-// been cut by what the request does to its server, and no further server must get it. The lock must be held.
-func (x *runner) sameConnection(conn string) bool {
-	if !x.wasCut {
-		x.wasCut, x.cutOn = true, conn
-	}
-	return conn == x.cutOn
-}
-
 // checkCaller tells the machine when the caller's context has ended, once. It returns the attempts that must be cancelled
 // for that reason. The lock must be held.
 func (x *runner) checkCaller() Attempts {
 	err := x.ctx.Err()
-	if deadline, ok := x.ctx.Deadline(); err == nil && x.plan.Detached && ok && !time.Now().Before(deadline) {
-		err = context.DeadlineExceeded // contexts of detached attempts end at the same instant, perhaps a little earlier
-	}
 	if err == nil || x.report.decided || x.report.CallerGone != CallerStayed {
 		return 0
 	}
@@ -99,9 +83,6 @@ func (x *runner) checkCaller() Attempts {
 func (x *runner) step(e Event, err error) Actions {
 	now, final := time.Since(x.plan.Start), x.machine.delivered
 	a := x.machine.Step(e, now)
-	if a.Cancel|a.Leave != 0 {
-		x.lose(&a)
-	}
 	if !final {
 		x.report.Record(e, a, err, now)
 	}
@@ -148,7 +129,6 @@ func (x *runner) ask(a Actions) Event {
 	x.mu.Lock()
 	if shared {
 		x.machine.rules.Shared = true // it matters only once a hedge has been sent
-		x.report.MayLeave = false
 	}
 	soFar := x.report
 	soFar.Repeated = a.Repeat
@@ -164,7 +144,7 @@ func (x *runner) ask(a Actions) Event {
 
 func (x *runner) prepare(n uint8) Event {
 	h := &x.hedges[n]
-	h.ctx, h.cancel, h.letGo = AttemptContext(wire.HedgeContext(x.ctx, int(n)), x.plan.Detached)
+	h.ctx, h.cancel = context.WithCancelCause(wire.HedgeContext(x.ctx, int(n)))
 	if h.attempt = x.entrant.Hedge(int(n), h.cancel); h.attempt == nil {
 		return Event{Kind: NotReplayable}
 	}
@@ -176,10 +156,8 @@ func (x *runner) run(n uint8) {
 	x.policy.Sent(int(n))
 	growStack(int(n))
 	err := h.attempt.Run(h.ctx)
-	poor, open := x.plan.judge(h.attempt, err)
-	e := ended(x.policy, n, h.attempt, err, poor, open)
-	if a := x.handle(e, err); !a.Kept && (!a.Decided || a.Winner != n) {
-		x.free(n)
+	if a := x.handle(ended(&x.plan, x.policy, n, h.attempt, err), err); !a.Kept && (!a.Decided || a.Winner != n) {
+		h.cancel(ErrLost)
 	}
 }
 
@@ -203,7 +181,7 @@ func (x *runner) outcome() Outcome {
 	winner := &x.hedges[x.report.Winner]
 	out := Outcome{Err: x.report.Err}
 	switch {
-	case x.report.Panicked && winner.crash != nil: // a primary that is not detached has panicked on this goroutine
+	case x.report.Panicked && winner.crash != nil: // a primary panics on this goroutine by itself
 		winner.crash()
 	case x.report.Winner > 0:
 		out.Winner, out.Release = winner.attempt, winner.cancel
@@ -252,26 +230,20 @@ type Judge interface {
 	Accepts(err error) (ok, open bool)
 }
 
-// judge asks an attempt that has ended with err whether that is accepted. Without Rules.Judged it is.
-func (p *Plan) judge(attempt any, err error) (poor, open bool) {
-	if j, ok := attempt.(Judge); ok && p.Judged {
-		accepted, open := j.Accepts(err)
-		return !accepted, open
-	}
-	return false, false
-}
-
-// ended returns the event for the end of attempt n with err. poor and open are what judge says of it.
-func ended(p Policy, n uint8, attempt interface{ Seen() Seen }, err error, poor, open bool) Event {
+// ended returns the event for the end of attempt n with err. With Rules.Judged the attempt is asked whether that is accepted.
+func ended(plan *Plan, p Policy, n uint8, attempt interface{ Trailer() metadata.MD }, err error) Event {
 	var e Event
 	if err != nil {
-		e = p.Failure(int(n), err, attempt.Seen())
+		e = p.Failure(err, attempt.Trailer())
 	}
-	switch {
-	case poor && err == nil:
-		e.End, e.Open = PoorReply, open
-	case poor && e.End == Final:
-		e.End = PoorStatus
+	if j, ok := attempt.(Judge); ok && plan.Judged {
+		switch accepted, open := j.Accepts(err); {
+		case accepted:
+		case err == nil:
+			e.End, e.Open = PoorReply, open
+		case e.End == Final:
+			e.End = PoorStatus
+		}
 	}
 	e.Kind, e.Attempt = Ended, n
 	return e

@@ -50,9 +50,19 @@ func New(c settings.Config) *Registry {
 	return r
 }
 
-// Of returns the registry of a *hedge.Scheduler; nil for a nil one. Package hedge sets it when the program starts, so that the
-// interceptors can get the registry although the scheduler does not export it.
-var Of func(scheduler any) *Registry
+// Handle holds a registry. A hedge.Scheduler is one, of another name and with other methods.
+type Handle struct{ registry *Registry }
+
+// NewHandle returns the handle of a new registry.
+func NewHandle(c settings.Config) Handle { return Handle{New(c)} }
+
+// Of returns the registry of a scheduler; nil if the scheduler is nil or zero.
+func Of[Scheduler ~struct{ registry *Registry }](s *Scheduler) *Registry {
+	if s == nil {
+		return nil
+	}
+	return Handle(*s).registry
+}
 
 // Config returns what the options say; the defaults for a nil registry.
 func (r *Registry) Config() settings.Config {

@@ -1,7 +1,6 @@
 package registry
 
 import (
-	"time"
 	"unsafe"
 
 	"github.com/grpchedge/hedge/budget"
@@ -39,7 +38,7 @@ func (m *Method) resolve(c *settings.Config) *settings.Settings {
 	s := c.For(t, m.Name, &m.Target.registry.pace)
 	s.ClassTurn = m.classes.turnOf(s.Class)
 	m.Target.Budget.SetPercent(t.BudgetPercent)
-	m.Target.Resets.SetLimit(t.ResetLimit, time.Now())
+	m.Target.Resets.SetLimit(t.ResetLimit)
 	m.Target.throttle = throttle.For(s.Throttling(), m.Target.throttle)
 	s.PlugIn(settings.Features{
 		Pauses:   &m.Target.registry.pauses,

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/feature/resets"
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/snapshot"
 )
@@ -42,7 +41,6 @@ func (r *Registry) takeOver(s snapshot.Snapshot) {
 		}
 		t := r.addTarget(k.target, r.epoch)
 		t.expected.Store(s[k.target].CallsPerSecond)
-		t.Resets.Restore(s[k.target].Calm, r.epoch)
 		m := r.newMethod(t, strings.Clone(k.method))
 		m.Learner.TakeOver(k.Knowledge)
 		m.classes.takeOver(m, k.Classes)
@@ -103,11 +101,9 @@ func (r *Registry) WriteSnapshot(to io.Writer) error {
 	}
 	w := snapshot.Writer{To: to}
 	for _, target := range slices.Sorted(maps.Keys(methods)) {
-		said := methods[target][0].Target.Resets.Report(time.Now())
 		known := &snapshot.Target{
 			Methods:        map[string]*snapshot.Method{},
 			CallsPerSecond: r.rate(methods[target][0].Target, time.Now()),
-			Calm:           resets.Calm{Since: said.Since, Until: said.Until},
 		}
 		for _, m := range methods[target] {
 			if k := m.knowledge(time.Now()); len(k.Primaries) > 0 {

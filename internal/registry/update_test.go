@@ -67,7 +67,7 @@ func TestRule16_UpdatesLeakNothing(t *testing.T) {
 						took := time.Duration(1+(caller+i)%4*3) * ms
 						c := call.Begin(registry.Of(s), t.Context(), target, fmt.Sprintf("/pkg.Svc/Get%d", (caller+i)%methods), nil)
 						c.Inspect(i)
-						if _, hedged := c.Plan(); hedged {
+						if c.Hedged() {
 							hedgetest.Admit(&c, 1)
 						}
 						time.Sleep(took)

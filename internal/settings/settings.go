@@ -85,8 +85,8 @@ func (s *Settings) PlugIn(f Features) {
 	s.gate(true, feature.GateFunc(gate.Drawn))
 	s.gate(plain, feature.GateFunc(gate.Ready))
 	s.gate(s.OtherBackendOnly, gate.OtherBackend{NoPolicy: f.NoPolicy})
-	s.gate(true, f.Resets)
 	s.gate(s.Config.Guard && !s.Unbudgeted(), f.Guard)
+	s.gate(true, f.Resets)
 	s.gate(!s.Unbudgeted(), gate.Budget{})
 
 	s.observer(true, learning.Observer{Hedges: s.Trigger.Kind == AutoTrigger})

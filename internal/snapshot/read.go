@@ -11,7 +11,6 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/grpchedge/hedge/internal/feature/resets"
 	"github.com/grpchedge/hedge/internal/learn"
 )
 
@@ -99,8 +98,6 @@ func (r *reader) target(b []byte) error {
 			err = r.method(&t, f.bytes)
 		case number == 3 && f.kind == protowire.Fixed64Type:
 			t.CallsPerSecond = math.Float64frombits(f.number)
-		case number == 4 && f.isBytes():
-			t.Calm, err = calmIn(f.bytes)
 		}
 		return err
 	})
@@ -118,20 +115,6 @@ func (r *reader) target(b []byte) error {
 		add(r.into, name, &known)
 	}
 	return nil
-}
-
-func calmIn(b []byte) (c resets.Calm, err error) {
-	err = fields(b, func(number protowire.Number, f field) error {
-		switch {
-		case !f.isNumber():
-		case number == 3:
-			c.Since = time.Unix(0, int64(f.number))
-		case number == 4:
-			c.Until = time.Unix(0, int64(f.number))
-		}
-		return nil
-	})
-	return c, err
 }
 
 func (r *reader) method(t *Target, b []byte) error {

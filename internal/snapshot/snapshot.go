@@ -12,7 +12,6 @@ import (
 	"github.com/DataDog/sketches-go/ddsketch/pb/sketchpb"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/grpchedge/hedge/internal/feature/resets"
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/proto/snapshotpb"
 	"github.com/grpchedge/hedge/sketch"
@@ -24,7 +23,6 @@ type Snapshot map[string]*Target
 type Target struct {
 	Methods        map[string]*Method // by their full names
 	CallsPerSecond float64            // of all methods; 0: not known
-	Calm           resets.Calm        // zero: there is none
 }
 
 // Method is what is known of a method: of all its requests, and of each class of them.
@@ -40,12 +38,9 @@ func (s Snapshot) Merge(o Snapshot) {
 	}
 }
 
-// Plus adds to a target what else is known of it. Of the rate of calls and the calm that is what says more.
+// Plus adds to a target what else is known of it. Of the rates of calls it is the larger one.
 func (t *Target) Plus(o *Target) *Target {
 	t.CallsPerSecond = max(t.CallsPerSecond, o.CallsPerSecond)
-	if o.Calm.Until.After(t.Calm.Until) {
-		t.Calm = o.Calm
-	}
 	for name, m := range o.Methods {
 		t.Methods = add(t.Methods, name, m)
 	}
@@ -86,9 +81,6 @@ func (w *Writer) Target(name string, t *Target) error {
 		return nil
 	}
 	message := &snapshotpb.Target{Name: name, CallsPerSecond: t.CallsPerSecond}
-	if c := t.Calm; c != (resets.Calm{}) {
-		message.Calm = &snapshotpb.Calm{Since: c.Since.UnixNano(), Until: c.Until.UnixNano()}
-	}
 	for _, name := range names(t.Methods) {
 		m := t.Methods[name]
 		method := &snapshotpb.Method{Name: name, Knowledge: knowledge(m.Knowledge)}

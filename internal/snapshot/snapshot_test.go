@@ -17,7 +17,6 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/grpchedge/hedge/internal/feature/resets"
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/snapshot"
@@ -28,7 +27,7 @@ import (
 // example is a snapshot of two targets.
 func example() snapshot.Snapshot {
 	return snapshot.Snapshot{
-		"dns:///a": {CallsPerSecond: 12.5, Calm: resets.Calm{Since: time.Unix(1_700_000_000, 7), Until: time.Unix(1_700_000_120, 8)}, Methods: map[string]*snapshot.Method{
+		"dns:///a": {CallsPerSecond: 12.5, Methods: map[string]*snapshot.Method{
 			"/p.S/Get": {
 				Knowledge: learn.Knowledge{
 					Primaries: sketch.Counts{{Bucket: 400, Calls: 90}, {Bucket: 401, Calls: 0.5}, {Bucket: 600, Calls: 9.5}},

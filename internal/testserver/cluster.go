@@ -189,6 +189,16 @@ func (c *Cluster) Stop(backend int) { c.backends[backend].stop() }
 // attempts there have ended, for which it does not wait.
 func (c *Cluster) Drain(backend int) { c.backends[backend].drain() }
 
+// GracefulStop drains all backends, and returns when their attempts have ended.
+func (c *Cluster) GracefulStop() {
+	for _, b := range c.backends {
+		b.drain()
+	}
+	for _, b := range c.backends {
+		b.running.Wait()
+	}
+}
+
 // Restart brings a backend up, at the address it had, after it was stopped or
 // drained. One that is up is stopped first.
 func (c *Cluster) Restart(backend int) error { return c.backends[backend].start() }

@@ -71,8 +71,8 @@ func program(ctx context.Context, args []string, w, log io.Writer) error {
 	flags.Func("budget", "budgets in `percent`, with commas between (default 2,10)", list(&table.Budgets, budget))
 	flags.Func("only", "`parts` of the names of the servers to run, with commas between (default all)", list(&table.Only,
 		func(s string) (string, error) { return strings.ToLower(s), nil }))
-	flags.BoolFunc("no-resets", "reset no loser: WithResetLimit(0, 0)", func(string) error {
-		table.Options = append(table.Options, hedge.WithResetLimit(0, 0))
+	flags.BoolFunc("few-resets", "send at most five hedges a second: WithResetLimit(5, time.Second)", func(string) error {
+		table.Options = append(table.Options, hedge.WithResetLimit(5, time.Second))
 		return nil
 	})
 	flags.StringVar(&m.Folder, "folder", "", "`folder` to install into, which is kept (default a temporary one)")

@@ -45,6 +45,8 @@ type Wanted struct{ Learning *learn.Config }
 func (w Wanted) Admit(d *feature.Due) feature.Verdict {
 	newest := d.Learner().Estimate()
 	switch {
+	case d.Report.Repeated:
+		return feature.Never(stats.NoReason).If(d.N > w.Learning.MaxHedges)
 	case !d.Slow:
 		return feature.Pass
 	case d.Turn > d.MaxHedges:
@@ -104,4 +106,4 @@ func (Budget) Admit(d *feature.Due) feature.Verdict {
 	return feature.Later(stats.BudgetExhausted).If(!paid)
 }
 
-func (Budget) GiveBack(c feature.Call) { c.Payment.Refund() }
+func (Budget) GiveBack(c *feature.Call) { c.Payment.Refund() }

@@ -171,11 +171,11 @@ func (g *Gate) Admitted(d *feature.Due) { g.Method.Sent(d.Now) }
 func (g *Gate) Quiet() {}
 
 // Ended notes which attempts failed with RESOURCE_EXHAUSTED, and whether the call failed.
-func (g *Gate) Ended(_ feature.Call, e feature.End) {
+func (g *Gate) Ended(_ *feature.Call, e *feature.End) {
 	switch {
 	case e.Race != nil:
 		g.raced(e.Race)
-	case e.Err == nil, e.Hedge != nil: // the race of a hedge that has won by its headers was noted
+	case e.Err == nil:
 		return
 	case exhausted(e.Err):
 		g.Method.Exhausted(time.Now(), g.Traffic(), false)

@@ -15,17 +15,14 @@ type Observer struct {
 	Hedges bool // what hedges take is of interest, for the choice of the trigger
 }
 
-func (o Observer) Ended(c feature.Call, e feature.End) {
+func (o Observer) Ended(c *feature.Call, e *feature.End) {
 	if !c.Learns || e.Race != nil && e.Race.Panicked {
 		return
 	}
 	if e.Race != nil && e.Race.Hedges > 0 {
-		o.raced(&c, e)
+		o.raced(c, e)
 	}
-	if e.Hedge != nil {
-		o.headersWon(&c, e)
-	}
-	p := e.Primary
+	p := &e.Primary
 	cut := p.CutShort || p.Known && p.Gone && p.Err != nil
 	if ended := c.Start.Add(p.Age); cut || p.Known && !p.AskedLate && codeset.Answers.HasStatus(p.Err) {
 		c.Teach(func(l *learn.Learner) { l.PrimaryEnded(ended, p.Age, !cut) })
@@ -35,7 +32,7 @@ func (o Observer) Ended(c feature.Call, e feature.End) {
 // raced learns what a hedged call took, what its hedges took, also those that were cut short, and whether hedges win. A hedge that
 // failed teaches nothing. After a poor answer, or a cut, no hedge of the call does: the trigger learns from hedges of slow
 // calls alone.
-func (o Observer) raced(c *feature.Call, e feature.End) {
+func (o Observer) raced(c *feature.Call, e *feature.End) {
 	r := e.Race
 	if c.Estimate != nil && proves(r) {
 		c.Teach(func(l *learn.Learner) { l.Hedged(r.Winner > 0 && codeset.Answers.HasStatus(r.Err)) })
@@ -43,32 +40,22 @@ func (o Observer) raced(c *feature.Call, e feature.End) {
 			c.Teach(func(l *learn.Learner) { l.HedgedCall(first, r.DeliveredAt-first, c.MaxHedges) })
 		}
 	}
-	if !o.Hedges || !e.Headers && (r.PoorAnswers() > 0 || r.Repeated) {
+	if !o.Hedges || r.PoorAnswers() > 0 || r.Repeated {
 		return
 	}
 	for n := 1; n <= r.Hedges; n++ {
 		a := &r.Attempts[n]
-		after, cut := r.Unanswered(n)
+		_, cut := r.Unanswered(n)
 		switch {
-		case e.Headers && (n == r.Winner || !a.CutShort): // of the winner, its first message tells more
-		case e.Headers || cut:
-			hedgeEnded(c, after, false)
-		case n == r.Winner && a.End != race.NonFatal || a.CutShort:
+		case e.Headers && n == r.Winner && e.Known: // its first message is what it took
+			hedgeAnswered(c, e.Err, e.Age-a.SentAt)
+		case e.Headers && n == r.Winner:
+			hedgeEnded(c, a.EndedAt-a.SentAt, false)
+		case cut || e.Headers && a.CutShort:
+			hedgeEnded(c, r.DecidedAt-a.SentAt, false)
+		case !e.Headers && (n == r.Winner && a.End != race.NonFatal || a.CutShort):
 			hedgeAnswered(c, a.Err, a.EndedAt-a.SentAt)
 		}
-	}
-}
-
-// headersWon learns from the first message of a stream that the headers of a hedge have decided.
-func (o Observer) headersWon(c *feature.Call, e feature.End) {
-	switch headers := e.Hedge.EndedAt - e.Hedge.SentAt; {
-	case !o.Hedges:
-	case e.Over:
-		hedgeAnswered(c, e.Err, headers)
-	case e.Known:
-		hedgeAnswered(c, e.Err, e.Age-e.Hedge.SentAt)
-	default:
-		hedgeEnded(c, headers, false)
 	}
 }
 

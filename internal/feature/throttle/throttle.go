@@ -45,8 +45,8 @@ func (t *Throttle) Failed(end race.EndKind, p race.Pushback) {
 	}
 }
 
-func (t *Throttle) Ended(_ feature.Call, e feature.End) {
-	if e.Success {
+func (t *Throttle) Ended(_ *feature.Call, e *feature.End) {
+	if e.Err == nil && (e.Race == nil || !e.Race.Panicked) {
 		t.add(t.ratio)
 	}
 }
