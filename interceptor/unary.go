@@ -92,7 +92,7 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 		}
 		out := u.race.Run(caller, cancel, plan, &u.call, u)
 		if winner, ok := out.Winner.(*unaryHedge); ok {
-			out.Release(nil)
+			winner.cancel(nil)
 			if out.Err == nil {
 				u.replies.Take(winner.reply)
 			} else { // a primary that has failed may have received a message too
@@ -201,12 +201,12 @@ func (u *unary) recycle() {
 
 func (u *unary) Replayable() (ok, shared bool) { return u.request.Replayable(), u.request.Shared() }
 
-func (u *unary) Hedge(n int, _ context.CancelCauseFunc) race.Attempt {
+func (u *unary) Hedge(n int, cancel context.CancelCauseFunc) race.Attempt {
 	req, ok := u.request.Message()
 	if !ok {
 		return nil
 	}
-	h := &unaryHedge{call: &u.call, wire: u.wire, n: n, req: req, reply: u.replies.Make()}
+	h := &unaryHedge{call: &u.call, wire: u.wire, n: n, cancel: cancel, req: req, reply: u.replies.Make()}
 	h.opts, h.results = u.options.Attempt(grpc.Trailer(&h.trailer), grpc.Peer(&h.peer))
 	return h
 }
@@ -217,6 +217,7 @@ type unaryHedge struct {
 	call       *call.Call
 	wire       wired
 	n          int
+	cancel     context.CancelCauseFunc
 	req, reply any
 	opts       []grpc.CallOption
 	results    *attempt.Results

@@ -98,9 +98,6 @@ func (m *streamAttempt) Accepts(error) (ok, open bool) {
 	return c.Accepts(int(m.n), m.into, m.err), m.err == nil
 }
 
-// answered reports whether the first message, or the end of the stream, has been received already.
-func (m *streamAttempt) answered() bool { return m.held || m.ended != nil }
-
 // receive is RecvMsg of the winner.
 func (m *streamAttempt) receive(into any) error {
 	switch {

@@ -1,9 +1,6 @@
 package race
 
-import (
-	"math/bits"
-	"time"
-)
+import "time"
 
 // Event is one thing that happened to a race. The fields that its Kind does not name are zero.
 type Event struct {
@@ -22,44 +19,35 @@ type EventKind uint8
 const (
 	// Due: the timer fired. It may have been stopped or armed again in the meantime.
 	Due EventKind = iota
-	// Admitted is an answer to Actions.Ask: the hedge is paid for and may be sent.
-	Admitted
-	// Skipped is an answer to Actions.Ask: sampling leaves this hedge out. The next one is due one delay later.
-	Skipped
-	// HeldBack is an answer to Actions.Ask: not now. Ask again at Event.Until.
-	HeldBack
-	// Refused is an answer to Actions.Ask: this call gets no more hedges.
-	Refused
-	// Prepared is an answer to Actions.Prepare: the hedge can be sent, and no longer reads the caller's memory.
-	Prepared
-	// NotReplayable is an answer to Actions.Ask or Actions.Prepare: the request cannot be sent twice. The call gets no more hedges.
-	NotReplayable
-	// Ended: an attempt has an outcome. If it is the primary, it has returned to the caller's goroutine.
-	Ended
-	// Committed: the caller of a stream has received the primary's headers, so the primary must win.
-	Committed
-	// Cancelled: the caller's context was cancelled.
-	Cancelled
-	// DeadlinePassed: the caller's deadline passed.
-	DeadlinePassed
+
+	// Answers to Actions.Ask:
+
+	Admitted // the hedge is paid for and may be sent
+	Skipped  // sampling leaves this hedge out; the next one is due one delay later
+	HeldBack // not now; ask again at Event.Until
+	Refused  // this call gets no more hedges
+
+	// Answers to Actions.Prepare, NotReplayable also to Ask:
+
+	Prepared      // the hedge can be sent, and no longer reads the caller's memory
+	NotReplayable // the request cannot be sent twice; the call gets no more hedges
+
+	Ended          // an attempt has an outcome; the primary has returned to the caller's goroutine
+	Committed      // the caller of a stream has received the primary's headers, so the primary must win
+	Cancelled      // the caller's context was cancelled
+	DeadlinePassed // the caller's deadline passed
 )
 
-// EndKind is how an attempt ended.
+// EndKind is how an attempt ended. The last two are with Rules.Judged only.
 type EndKind uint8
 
 const (
-	// OK is an answer.
-	OK EndKind = iota
-	// Final is a status that says that the server looked at the request and answered.
-	Final
-	// NonFatal is any other status.
-	NonFatal
-	// Panicked is a panic or a runtime.Goexit.
-	Panicked
-	// PoorReply is a success that is not accepted as an answer. With Rules.Judged only.
-	PoorReply
-	// PoorStatus is a Final status that would end the race, but is not accepted as an answer. With Rules.Judged only.
-	PoorStatus
+	OK         EndKind = iota // an answer
+	Final                     // a status that says that the server looked at the request and answered
+	NonFatal                  // any other status
+	Panicked                  // a panic or a runtime.Goexit
+	PoorReply                 // a success that is not accepted as an answer
+	PoorStatus                // a Final status that would end the race, but is not accepted as an answer
 )
 
 // IsPoor reports whether the attempt gave an answer that was not accepted.
@@ -69,12 +57,9 @@ func (e EndKind) IsPoor() bool { return e == PoorReply || e == PoorStatus }
 type Pushback uint8
 
 const (
-	// NoPushback: the trailer does not mention them.
-	NoPushback Pushback = iota
-	// PushbackAfter: none before Event.Wait has passed.
-	PushbackAfter
-	// PushbackNever: none at all.
-	PushbackNever
+	NoPushback    Pushback = iota // it does not mention them
+	PushbackAfter                 // none before Event.Wait has passed
+	PushbackNever                 // none at all
 )
 
 // Actions is what the runner of a race must do after one [Machine.Step]. Several fields may be set at once. The zero value
@@ -85,36 +70,27 @@ type Actions struct {
 	Arm, Disarm bool
 	At          time.Duration
 
-	// Ask is the hedge for which to ask whether it may be sent. The answer is an event of the kind Admitted, Skipped,
-	// HeldBack, Refused or NotReplayable. Turn counts the hedges considered so far, including this one and skipped ones.
-	// It does not change when the question is repeated for the same hedge.
+	// Ask is the hedge for which to ask whether it may be sent. Turn counts the hedges considered so far, including this one and
+	// skipped ones. It does not change when the question is repeated for the same hedge.
 	Ask, Turn uint8
-	// Repeat says that the hedge in Ask or Start sends the call again: see [Event].Repeat.
-	Repeat bool
-	// Prepare is the hedge to prepare, without holding a lock. The answer is an event of the kind Prepared or NotReplayable.
-	// After that event the hedge no longer reads the caller's memory.
-	Prepare uint8
-	// Start is the hedge to send. Its end must be reported by an Ended event.
-	Start uint8
-	// Drop is a hedge that was admitted and must not be sent. Its price may be paid back.
-	Drop uint8
+	Repeat    bool  // the hedge in Ask or Start sends the call again: see [Event].Repeat
+	Prepare   uint8 // the hedge to prepare, without holding a lock
+	Start     uint8 // the hedge to send; its end must be reported by an Ended event
+	Drop      uint8 // a hedge that was admitted and must not be sent, so that its price may be paid back
 
 	// Kept says that the attempt that has just ended with PoorReply keeps its context. It wins, or it is in Cancel, in this step
 	// or in a later one.
 	Kept bool
-
 	// Cancel is the losers that must be cancelled, because another attempt has won: those in flight, whose ends must still be
 	// reported, and those that were kept.
 	Cancel Attempts
 
-	// Decided says that this step decided the race. Winner is the attempt that won.
-	Decided bool
+	Decided bool  // this step decided the race
+	Winner  uint8 // the attempt that decided it, with Decided and with Deliver
 	// Deliver says to give the caller the outcome of the winner, a success or a failure. With Panic that is to panic on the caller's
 	// goroutine with what the winner panicked with. It is set once in a race, in the step that decides it or in a later one. At
 	// that time no hedge is being prepared, and the primary has returned to the caller's goroutine.
 	Deliver, Panic bool
-	// Winner is the attempt that decided the race. It is set with Decided and with Deliver.
-	Winner uint8
 }
 
 // MaxAttempts is the most attempts that a race can have: a primary and four hedges.
@@ -125,5 +101,3 @@ type Attempts uint8
 func (s Attempts) Has(n int) bool { return s&only(uint8(n)) != 0 }
 
 func only(n uint8) Attempts { return 1 << n }
-
-func (s Attempts) Count() int { return bits.OnesCount8(uint8(s)) }

@@ -177,9 +177,7 @@ func (m *Machine) answered(e Event, now time.Duration, a *Actions) {
 // prepared handles the answer to Prepare, and sends the hedge if it may still be sent.
 func (m *Machine) prepared(e Event, now time.Duration, a *Actions) {
 	m.pending = nothing
-	if e.Kind == NotReplayable {
-		m.noMore = true
-	}
+	m.noMore = m.noMore || e.Kind == NotReplayable
 	if !m.sendable(now, a) {
 		return
 	}
@@ -221,8 +219,12 @@ func (m *Machine) ended(e Event, now time.Duration, a *Actions) {
 		m.panicked = e.End == Panicked
 		m.decide(e.Attempt, a)
 	case e.End == PoorReply:
-		a.Kept = e.Open
-		m.keep(e)
+		if a.Kept = e.Open; e.Open {
+			m.kept |= only(e.Attempt)
+		}
+		if !m.hasReply {
+			m.hasReply, m.reply = true, e.Attempt
+		}
 		m.failed(e, now)
 	case primary && (m.gone || e.End == Final && !m.hasReply):
 		m.decide(0, a)
@@ -232,16 +234,6 @@ func (m *Machine) ended(e Event, now time.Duration, a *Actions) {
 		m.decide(e.Attempt, a)
 	default:
 		m.failed(e, now)
-	}
-}
-
-// keep takes note of an attempt that ended with PoorReply.
-func (m *Machine) keep(e Event) {
-	if e.Open {
-		m.kept |= only(e.Attempt)
-	}
-	if !m.hasReply {
-		m.hasReply, m.reply = true, e.Attempt
 	}
 }
 

@@ -169,7 +169,6 @@ func TestPreparing(t *testing.T) {
 				took, winner := time.Since(e.began), 0
 				if out.Winner != nil {
 					winner = out.Winner.(*running).n
-					out.Release(nil)
 				}
 				if tc.primary == 0 {
 					tc.primary = tc.took

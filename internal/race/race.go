@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc/metadata"
+
+	"github.com/grpchedge/hedge/internal/alarm"
 )
 
 type Plan struct {
@@ -28,7 +30,7 @@ type Plan struct {
 	// some time after the call began.
 	From time.Duration
 	// Alarm is the timer for the first hedge, which calls share. If it is nil, the race uses a timer of its own.
-	Alarm *Alarm
+	Alarm *alarm.Alarm
 }
 
 // StartAt returns the plan for a race that begins at the given age. If the first hedge was due before that age, it is due
@@ -69,8 +71,8 @@ type Entrant interface {
 	// Replayable reports whether the request can be sent again, and whether hedges that do so read the caller's memory until
 	// they end. It is asked whenever a hedge is due.
 	Replayable() (ok, shared bool)
-	// Hedge prepares hedge n. It returns nil if the hedge cannot be made. An attempt that wins may go on after its Run, as
-	// a stream does; cancel then frees its context.
+	// Hedge prepares hedge n. It returns nil if the hedge cannot be made. cancel frees the context of the attempt if that wins,
+	// which may go on after its Run, as a stream does.
 	//
 	// The call does not return before Replayable and Hedge have returned, so they may read the caller's memory, and should
 	// be quick. The attempt that Hedge returns must not read it, unless Replayable returned shared. Calls of Replayable and
@@ -92,12 +94,8 @@ type Attempt interface {
 var ErrLost = errors.New("hedge: another attempt of the call was faster")
 
 type Outcome struct {
-	// Winner is the hedge that decided the call; nil means the primary.
-	Winner Attempt
-	// Release frees the winner's context; nil when the primary decided the call.
-	Release context.CancelCauseFunc
-	// Err is the deciding attempt's error.
-	Err error
+	Winner Attempt // the hedge that decided the call; nil means the primary
+	Err    error   // the deciding attempt's
 	// Untouched says that the primary ended before any hedge was due, and that its end made none due. There is no report
 	// in this case: the caller of Run must book the primary's end. The Race may run again.
 	Untouched bool
@@ -111,7 +109,7 @@ type Race struct {
 	policy        Policy
 	entrant       Entrant
 
-	waiter Waiter // in plan.Alarm, unless timer is set
+	waiter alarm.Waiter // in plan.Alarm, unless timer is set
 
 	mu        sync.Mutex
 	timer     *time.Timer // the race's own; nil while it uses the alarm
@@ -176,12 +174,6 @@ func (r *Race) endUntouched(calls bool) bool {
 	return true
 }
 
-// arm sets the race's timer to fire in d, in place of any earlier time. The lock must be held.
-func (r *Race) arm(d time.Duration) {
-	r.disarm()
-	r.timer = time.AfterFunc(d, r.waiter.Wake)
-}
-
 // disarm stops the timer or the alarm, and reports whether it was set. The lock must be held.
 func (r *Race) disarm() bool {
 	if r.timer != nil {
@@ -206,15 +198,9 @@ func (r *Race) ensureRunner() *runner {
 // It may be called from any goroutine, at any time from before Run to after it.
 func (r *Race) Commit() bool {
 	r.mu.Lock()
-	switch {
-	case r.untouched:
-		r.mu.Unlock()
-		return true
-	case r.runner == nil && r.entrant == nil: // Run has still to come
-		r.committed = true
-		r.mu.Unlock()
-		return true
-	}
+	toCome := r.runner == nil && r.entrant == nil && !r.untouched // Run is
+	r.committed = r.committed || toCome
+	settled := toCome || r.untouched
 	r.mu.Unlock()
-	return r.ensureRunner().commit()
+	return settled || r.ensureRunner().commit()
 }

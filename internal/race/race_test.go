@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc/metadata"
 
+	"github.com/grpchedge/hedge/internal/alarm"
 	"github.com/grpchedge/hedge/internal/race"
 )
 
@@ -44,7 +45,7 @@ func (answer) Trailer() metadata.MD      { return nil }
 // TestRace_Concurrently has races share one alarm in real time, and each Race run again and again if it was untouched. No
 // hedge is forgotten, or its call would not end.
 func TestRace_Concurrently(t *testing.T) {
-	var alarm race.Alarm
+	var shared alarm.Alarm
 	var group sync.WaitGroup
 	var mu sync.Mutex
 	var untouched, hedged int
@@ -61,7 +62,7 @@ func TestRace_Concurrently(t *testing.T) {
 				}
 				p := &policy{hedges: 1}
 				plan := plan(delay, 1)
-				plan.Alarm = &alarm
+				plan.Alarm = &shared
 				out := r.Run(context.Background(), cancel, plan, p, e)
 				if out.Err != nil || e.moment == 0 && out.Winner == nil {
 					t.Errorf("%+v, %+v", out, p.booked)
@@ -147,9 +148,6 @@ func TestRace_Commit(t *testing.T) {
 					return broken
 				}
 				out := r.Run(t.Context(), cancel, plan(10*ms, 1), p, e)
-				if out.Release != nil {
-					out.Release(nil)
-				}
 				if won := out.Winner == nil && out.Err == broken; won != tc.committed || p.booked.Hedges != tc.hedges || p.booked.Committed != tc.committed {
 					t.Errorf("%+v, report %+v", out, p.booked)
 				}

@@ -8,34 +8,25 @@ import "time"
 // A loser that is still running when the report is made has no end in it. If such a loser panics, [Policy.LoserPanicked] is
 // called.
 type Report struct {
-	// Winner is the attempt whose outcome the caller gets, 0 being the primary.
-	Winner int
-	// Panicked says that the outcome is a panic.
-	Panicked bool
-	// Err is the outcome's error, nil for a success or a panic.
-	Err error
+	Winner   int   // the attempt whose outcome the caller gets, 0 being the primary
+	Panicked bool  // the outcome is a panic
+	Err      error // of the outcome; nil for a success or a panic
+
 	// DecidedAt is when the race was decided, and DeliveredAt when the caller got the outcome. In between, the primary
 	// returns, a hedge is prepared, or losers that share the caller's memory end.
 	DecidedAt, DeliveredAt time.Duration
 
-	// CallerGone says whether and how the caller's context ended before the race was decided, and GoneAt says when.
-	CallerGone CallerGone
-	GoneAt     time.Duration
-	// Committed says that the caller of a stream received the primary's headers, which decided the race.
-	Committed bool
+	CallerGone CallerGone    // whether and how the caller's context ended before the race was decided
+	GoneAt     time.Duration // when it did
+	Committed  bool          // the caller of a stream received the primary's headers, which decided the race
 
-	// Hedges counts the hedges sent, and Dropped those that were admitted and then not sent, because the race was over, the
-	// request could not be copied or a server had pushed back meanwhile.
-	Hedges, Dropped int
-	// Repeated says that the last hedge, or the one that Admit is asked about, sends the call again: see [Event].Repeat.
-	Repeated bool
-	// NotReplayable says that a hedge could not be prepared.
-	NotReplayable bool
-	// LoserPanics counts losers that panicked after the race was decided and before the report was delivered.
-	LoserPanics int
+	Hedges        int  // that were sent
+	Dropped       int  // that were admitted and not sent: the race was over, the request could not be copied, or a server pushed back
+	Repeated      bool // the last hedge, or the one that Admit is asked about, sends the call again: see [Event].Repeat
+	NotReplayable bool // a hedge could not be prepared
+	LoserPanics   int  // losers that panicked after the race was decided and before the report was delivered
 
-	// Attempts holds the primary at 0 and hedge n at n. Those after Hedges are zero.
-	Attempts [MaxAttempts]AttemptReport
+	Attempts [MaxAttempts]AttemptReport // the primary at 0 and hedge n at n; those after Hedges are zero
 
 	decided bool
 }
@@ -49,7 +40,6 @@ const (
 )
 
 type AttemptReport struct {
-	// SentAt is when it was sent.
 	SentAt time.Duration
 	// HasEnded says that it ended before the report was delivered: at EndedAt, as End says, with Err, and with a pushback
 	// if its failure came before the race was decided.

@@ -88,7 +88,8 @@ func (x *runner) step(e Event, err error) Actions {
 	}
 	switch {
 	case a.Arm:
-		x.arm(a.At - now)
+		x.disarm()
+		x.timer = time.AfterFunc(a.At-now, x.waiter.Wake)
 	case a.Disarm:
 		x.disarm()
 	}
@@ -161,32 +162,23 @@ func (x *runner) run(n uint8) {
 	}
 }
 
-// primaryEnded handles the primary's end, and returns the outcome when it can be delivered, on the caller's goroutine.
-func (x *runner) primaryEnded(e Event, err error) Outcome {
+// primaryEnded handles the primary's end. When the outcome can be delivered, it passes the report to the policy, and returns the
+// outcome. It runs on the caller's goroutine.
+func (x *runner) primaryEnded(e Event, err error) (out Outcome) {
 	x.handle(e, err)
 	x.wait()
-	return x.outcome()
-}
-
-// outcome passes the report, which is final, to the policy and returns the outcome. It runs on the caller's goroutine.
-func (x *runner) outcome() Outcome {
-	booked := false
+	winner, booked := &x.hedges[x.report.Winner], false
 	defer func() {
 		if !booked { // a function of the user's panicked, so that nobody gets the outcome
-			x.hedges[x.report.Winner].cancel(nil)
+			winner.cancel(nil)
 		}
 	}()
 	x.policy.Book(&x.report)
 	booked = true
-	winner := &x.hedges[x.report.Winner]
-	out := Outcome{Err: x.report.Err}
-	switch {
-	case x.report.Panicked && winner.crash != nil: // a primary panics on this goroutine by itself
+	if x.report.Panicked && winner.crash != nil { // a primary panics on this goroutine by itself
 		winner.crash()
-	case x.report.Winner > 0:
-		out.Winner, out.Release = winner.attempt, winner.cancel
 	}
-	return out
+	return Outcome{Winner: winner.attempt, Err: x.report.Err} // the primary's is nil
 }
 
 // wait returns when the outcome can be delivered. It tells the machine if the caller's context ends before.
@@ -205,12 +197,10 @@ func (x *runner) wait() {
 
 // commit makes the primary win if the race is not decided, and reports whether the primary decides it.
 func (x *runner) commit() bool {
+	x.handle(Event{Kind: Committed}, nil)
 	x.mu.Lock()
-	cancel := x.step(Event{Kind: Committed}, nil).Cancel
-	primary := x.report.decided && x.report.Winner == 0
-	x.mu.Unlock()
-	x.cancel(cancel)
-	return primary
+	defer x.mu.Unlock()
+	return x.report.decided && x.report.Winner == 0
 }
 
 // growStack grows the stack of a goroutine that has just begun to what a call of gRPC needs, in one step. If the call grows it,

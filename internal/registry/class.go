@@ -9,8 +9,8 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/grpchedge/hedge/internal/alarm"
 	"github.com/grpchedge/hedge/internal/learn"
-	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/sketch"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -45,7 +45,7 @@ type Class struct {
 	name    string
 	turn    atomic.Int32 // the last in which it was used
 	Learner learn.Learner
-	Alarm   race.Alarm // says when the first hedges of calls are due
+	Alarm   alarm.Alarm // says when the first hedges of calls are due
 	memory  sketch.Meter
 }
 

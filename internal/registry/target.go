@@ -9,11 +9,11 @@ import (
 	"go.uber.org/atomic"
 
 	"github.com/grpchedge/hedge/budget"
+	"github.com/grpchedge/hedge/internal/alarm"
 	"github.com/grpchedge/hedge/internal/feature/guard"
 	"github.com/grpchedge/hedge/internal/feature/resets"
 	"github.com/grpchedge/hedge/internal/feature/throttle"
 	"github.com/grpchedge/hedge/internal/learn"
-	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/sketch"
 	"github.com/grpchedge/hedge/stats"
@@ -49,7 +49,7 @@ type Method struct {
 	Name   string
 	Target *Target
 
-	Alarm race.Alarm // the timer for the first hedges of its calls
+	Alarm alarm.Alarm // the timer for the first hedges of its calls
 
 	settings atomic.Pointer[settings.Settings] // in force for calls that begin now
 	own      *budget.Bucket                    // nil if it never had one; guarded by Registry.mu

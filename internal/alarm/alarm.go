@@ -1,4 +1,5 @@
-package race
+// Package alarm is one timer that many calls share.
+package alarm
 
 import (
 	"sync"

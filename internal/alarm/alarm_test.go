@@ -1,4 +1,4 @@
-package race_test
+package alarm_test
 
 import (
 	"math/rand/v2"
@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/internal/alarm"
 )
 
 // TestAlarm_WakesEachOnTime sets waiters with delays that change, cancels some, and expects the others on time.
@@ -15,13 +15,13 @@ func TestAlarm_WakesEachOnTime(t *testing.T) {
 	for seed := range uint64(50) {
 		synctest.Test(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 1))
-			var alarm race.Alarm
+			var shared alarm.Alarm
 			var woken, cancelled, refused int
 			var mu sync.Mutex
 			for range 200 {
 				delay := time.Duration(1+random.IntN(3)) * 10 * time.Millisecond
 				due := time.Now().Add(delay)
-				w := &race.Waiter{Wake: func() {
+				w := &alarm.Waiter{Wake: func() {
 					mu.Lock()
 					defer mu.Unlock()
 					woken++
@@ -29,13 +29,13 @@ func TestAlarm_WakesEachOnTime(t *testing.T) {
 						t.Errorf("woken %v late", time.Since(due))
 					}
 				}}
-				if !alarm.Set(w, due, delay) {
+				if !shared.Set(w, due, delay) {
 					refused++
 				} else if random.IntN(2) == 0 {
 					after := time.Duration(random.Int64N(int64(delay)))
 					go func() {
 						time.Sleep(after)
-						if !alarm.Cancel(w) {
+						if !shared.Cancel(w) {
 							t.Error("a waiter was gone before its time")
 						}
 					}()
@@ -55,25 +55,25 @@ func TestAlarm_WakesEachOnTime(t *testing.T) {
 // TestAlarm_RefusesWhatIsFarBeforeOthers shows that a search for a place is bounded.
 func TestAlarm_RefusesWhatIsFarBeforeOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var alarm race.Alarm
+		var shared alarm.Alarm
 		wake := func() {}
-		var waiters []*race.Waiter
+		var waiters []*alarm.Waiter
 		for i := range 100 {
-			w := &race.Waiter{Wake: wake}
+			w := &alarm.Waiter{Wake: wake}
 			delay := time.Second + time.Duration(i)*time.Millisecond
-			if !alarm.Set(w, time.Now().Add(delay), delay) {
+			if !shared.Set(w, time.Now().Add(delay), delay) {
 				t.Fatal("a waiter after all others was refused")
 			}
 			waiters = append(waiters, w)
 		}
-		if alarm.Set(&race.Waiter{Wake: wake}, time.Now().Add(time.Millisecond), time.Millisecond) {
+		if shared.Set(&alarm.Waiter{Wake: wake}, time.Now().Add(time.Millisecond), time.Millisecond) {
 			t.Error("a waiter before a hundred others was taken")
 		}
-		if !alarm.Set(&race.Waiter{Wake: wake}, time.Now().Add(time.Second+95*time.Millisecond), time.Second) {
+		if !shared.Set(&alarm.Waiter{Wake: wake}, time.Now().Add(time.Second+95*time.Millisecond), time.Second) {
 			t.Error("a waiter before a few others was refused")
 		}
 		for _, w := range waiters {
-			if !alarm.Cancel(w) || alarm.Cancel(w) {
+			if !shared.Cancel(w) || shared.Cancel(w) {
 				t.Error("a waiter was not cancelled once")
 			}
 		}
@@ -83,19 +83,19 @@ func TestAlarm_RefusesWhatIsFarBeforeOthers(t *testing.T) {
 
 // TestAlarm_Concurrently races Set and Cancel against the timer, in real time: each waiter is woken or cancelled, never both.
 func TestAlarm_Concurrently(t *testing.T) {
-	var alarm race.Alarm
+	var shared alarm.Alarm
 	var group sync.WaitGroup
 	for g := range 8 {
 		group.Go(func() {
 			random := rand.New(rand.NewPCG(uint64(g), 2))
 			for range 500 {
 				woken := make(chan struct{})
-				w := &race.Waiter{Wake: func() { close(woken) }}
+				w := &alarm.Waiter{Wake: func() { close(woken) }}
 				delay := time.Duration(random.Int64N(int64(200 * time.Microsecond)))
-				if !alarm.Set(w, time.Now().Add(delay), delay) {
+				if !shared.Set(w, time.Now().Add(delay), delay) {
 					continue
 				}
-				if random.IntN(2) == 0 && alarm.Cancel(w) {
+				if random.IntN(2) == 0 && shared.Cancel(w) {
 					continue
 				}
 				<-woken
@@ -107,11 +107,11 @@ func TestAlarm_Concurrently(t *testing.T) {
 
 func BenchmarkAlarm(b *testing.B) {
 	b.Run("alarm", func(b *testing.B) {
-		var alarm race.Alarm
-		w := &race.Waiter{Wake: func() {}}
+		var shared alarm.Alarm
+		w := &alarm.Waiter{Wake: func() {}}
 		for b.Loop() {
-			alarm.Set(w, time.Now().Add(time.Second), time.Second)
-			alarm.Cancel(w)
+			shared.Set(w, time.Now().Add(time.Second), time.Second)
+			shared.Cancel(w)
 		}
 	})
 	b.Run("timer", func(b *testing.B) {
