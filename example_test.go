@@ -459,10 +459,12 @@ func ExampleWithControl() {
 			return "value", ctx.Err()
 		})
 	}
-	c := s.Targets()[0].Control
-	fmt.Println("in the control group:", c.Unhedged.Calls > 10 && c.Unhedged.Calls < 60)
-	fmt.Println("the others:", c.Hedgeable.Calls > 200)
+	gain := s.Targets()[0].Gain
+	fmt.Println("in the control group:", gain.Control > 10 && gain.Control < 60)
+	fmt.Println("the others:", gain.Calls > 200)
+	fmt.Println("enough for intervals:", gain.Measured) // after ten minutes
 	// Output:
 	// in the control group: true
 	// the others: true
+	// enough for intervals: false
 }

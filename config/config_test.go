@@ -142,7 +142,7 @@ func TestParse_Errors(t *testing.T) {
 		`{"maxMemory": 1e19}`:              {"maxMemory", "1e19", "a whole number of bytes"},
 		`{"budgetPercent": 1e400}`:         {"budgetPercent", "1e400", "a number, 0 to 400"},
 		`{"allMethods": null}`:             {"allMethods", "null", "true or false"},
-		`{"control": "5"}`:                 {"control", "5", "0 to 50"},
+		`{"control": "5"}`:                 {"control", "5", "0 to 100"},
 		`{"budgetPercent": 1000}`:          {"budgetPercent", "1000", "0 to 400"},
 		`{"minDelay": "1 fortnight"}`:      {"minDelay", "1 fortnight", "a duration"},
 		`{"minDelay": 5}`:                  {"minDelay", "5", "a duration"},

@@ -43,7 +43,7 @@ func init() { // not in the declaration, because the fields for rules contain al
 		"otherBackendOnly": flag("WithOtherBackendOnly", hedge.WithOtherBackendOnly),
 		"off":              flag("WithOff", hedge.WithOff),
 		"dryRun":           flag("WithDryRun", hedge.WithDryRun),
-		"control":          value("WithControl", "a number, 0 to 50", hedge.WithControl, func(c *settings.Config) any { return c.Control }),
+		"control":          value("WithControl", "a number, 0 to 100", hedge.WithControl, func(c *settings.Config) any { return c.Control }),
 		"resetLimit": pair("WithResetLimit", `{"resets": 100, "per": "1m"}`, func(n whole, per duration) hedge.Option {
 			return hedge.WithResetLimit(int(n), time.Duration(per))
 		}, func(c *settings.Config) (any, any) { return c.ResetLimit.N, duration(c.ResetLimit.Per) }),

@@ -187,20 +187,21 @@ func timeTicks(a *axis) []tick {
 	return ticks
 }
 
-// GainChart is what the control group says of p99 with and without hedging.
+// GainChart is what the control group says of the target percentile with and without hedging.
 func (r row) GainChart() *chart {
-	control := r.Stats.Control
-	c := &chart{Title: "p99 with and without hedging"}
+	gain := r.Stats.Gain
+	if gain == nil || !gain.Measured {
+		return nil
+	}
+	c := &chart{Title: fmt.Sprintf("p%g with and without hedging", gain.Percentile)}
 	var latencies []time.Duration
 	add := func(class, label string, of stats.Interval) {
 		c.Spans = append(c.Spans, span{Class: class, Label: label + ": " + short(of.Value), of: of})
 		latencies = append(latencies, of.Low, of.Value, of.High)
 	}
-	if control != nil && control.Unhedged.P99.High > 0 {
-		add("with", "with hedging", control.Hedgeable.P99)
-		add("without", "without, control group", control.Unhedged.P99)
-		c.Notes = append(c.Notes, "Control group: "+plural(control.Unhedged.Calls, "call")+" never hedged. "+controlShows)
-	}
+	add("with", "with hedging", gain.Hedged)
+	add("without", "without, control group", gain.Unhedged)
+	c.Notes = append(c.Notes, "Control group: "+plural(gain.Control, "call")+" never hedged. "+controlShows)
 	x := timeAxis(latencies, 1.5, chartLeft, chartRight)
 	if x == nil {
 		return nil
@@ -209,19 +210,10 @@ func (r row) GainChart() *chart {
 	for i := range c.Spans {
 		s := &c.Spans[i]
 		s.Y, s.At = chartTop+(chartBottom-chartTop)*(float64(i)+0.7)/float64(len(c.Spans)), x.at(float64(s.of.Value))
-		if s.of.High > 0 {
-			s.Label += " (" + interval(s.of) + ")"
-			s.Low, s.High = x.at(float64(s.of.Low)), x.at(float64(s.of.High))
-		}
+		s.Label += " (" + short(s.of.Low) + " to " + short(s.of.High) + ")"
+		s.Low, s.High = x.at(float64(s.of.Low)), x.at(float64(s.of.High))
 	}
 	return c
 }
 
 const controlShows = "It also shows what hedges do to the queues of servers."
-
-func interval(i stats.Interval) string {
-	if i.High == 0 {
-		return "too few calls to say"
-	}
-	return short(i.Low) + " to " + short(i.High)
-}

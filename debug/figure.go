@@ -1,6 +1,7 @@
 package debug
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"reflect"
@@ -16,16 +17,13 @@ type figure struct{ Name, Value string }
 
 // Figures are the numbers of a method, and of its target, that fit on a line each.
 func (r row) Figures() (f []figure) {
-	t, c := r.Stats, r.Stats.Choice
+	t, c, g := r.Stats, r.Stats.Choice, cmp.Or(r.Stats.Gain, &stats.Gain{})
 	add := func(holds bool, name, format string, args ...any) {
 		if holds {
 			f = append(f, figure{name, fmt.Sprintf(format, args...)})
 		}
 	}
-	chosen, from := c.Probability > 0, "estimate"
-	if isMeasured(c) {
-		from = string(c.UnhedgedTailFrom)
-	}
+	chosen := c.Probability > 0
 	add(true, "calls", "%s", count(t.Calls))
 	add(true, "hedges", "%s (%s of calls)", count(t.Hedges), percent(t.HedgeRate()))
 	add(true, "won by a hedge", "%s of %s hedged calls", count(t.HedgeWins), count(t.Hedged))
@@ -34,9 +32,10 @@ func (r row) Figures() (f []figure) {
 	add(chosen, "probability", "%.2f", c.Probability)
 	add(chosen, "hedges of a call, at most", "%d", c.MaxHedges)
 	add(chosen, "tail measured, predicted", "%s, %s", short(c.MeasuredTail), short(c.PredictedTail))
-	add(chosen, "tail without hedging ("+from+")", "%s", short(c.UnhedgedTail))
+	add(chosen, "tail without hedging (estimate)", "%s", short(c.UnhedgedTail))
 	add(chosen, "wins lately, predicted", "%s, %s", percent(c.MeasuredWins), percent(c.PredictedWins))
 	add(chosen, "load predicted", "%s", percent(c.PredictedLoad))
+	add(g.Control > 0, "calls in the control group", "%s of %s", count(g.Control), count(g.Calls+g.Control))
 	add(true, "budget", "%.1f of %.1f tokens", t.Tokens, t.Burst)
 	add(t.Saved >= 0.05, "budget saved for hedges that win", "%.1f tokens", t.Saved)
 	add(t.Guard.Reason != stats.GuardNone, "guard", "%s of due hedges, %s", percent(t.Guard.Share), lasting(t.Guard.Since, r.at))

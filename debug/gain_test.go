@@ -17,10 +17,12 @@ func TestPage_Gain(t *testing.T) {
 	within := func(value, low, high time.Duration) stats.Interval {
 		return stats.Interval{Value: value * ms, Low: low * ms, High: high * ms}
 	}
-	groups := &stats.Control{
-		Hedgeable: stats.Group{Calls: 98765, P99: within(54, 52, 57)},
-		Unhedged:  stats.Group{Calls: 1234, P99: within(210, 180, 260), P999: within(400, 300, 900)},
+	gain := stats.Gain{
+		Over: 30 * time.Minute, Calls: 98765, Control: 1234, Measured: true, Percentile: 99, Load: 0.05,
+		Hedged: within(54, 52, 57), Unhedged: within(210, 180, 260), Saved: within(3, 2, 4), SavedPerHedge: within(60, 40, 80),
 	}
+	few := gain
+	few.Measured = false
 	for _, tc := range []struct {
 		name   string
 		method stats.Method
@@ -30,11 +32,16 @@ func TestPage_Gain(t *testing.T) {
 		not    []string
 	}{
 		{"nothing", stats.Method{}, nil, 0, nil, []string{"ontrol group"}},
-		{"control group", stats.Method{Control: groups},
+		{"control group", stats.Method{Gain: &gain},
 			[]string{"with hedging: 54 ms (52 ms to 57 ms)", "without, control group: 210 ms (180 ms to 260 ms)"}, 2, []string{control,
-				"<li>In the last ten minutes p99 was 54 ms, and in the control group, which is never hedged, 210 ms (180 ms to 260 ms). It also shows"},
-			nil},
-		{"few unhedged", stats.Method{Control: &stats.Control{Unhedged: stats.Group{Calls: 9, P99: within(9, 0, 0)}}}, nil, 0, nil, []string{"Control group:"}},
+				"<li>In the last 30 minutes p99 was 54ms (52ms to 57ms) with hedging, and 210ms (180ms to 260ms) in the control group, which is never hedged. " +
+					"Hedging saved 3ms (2ms to 4ms) a call, 60ms a hedge, and sent 5.0% more of them. It also shows",
+				`<th scope="row">calls in the control group</th><td>1,234 of 99,999</td>`},
+			[]string{"estimate from primaries"}},
+		{"few calls", stats.Method{Gain: &few}, nil, 0, []string{"The control group is too small so far: 1,234 calls of it ended in the last 30 min."},
+			[]string{"Control group:"}},
+		{"no control group", stats.Method{Choice: stats.Choice{UnhedgedTail: ms, CutShort: 0.2}}, nil, 0,
+			[]string{"an estimate from primaries, 20.0% of them cut short: a lower bound where requests differ. WithControl(1) measures it."}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			page := debug.Page(tc.method, time.Unix(1_800_000_000, 0))

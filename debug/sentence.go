@@ -56,7 +56,7 @@ func sentence(t stats.Method, config settings.Config) string {
 		fmt.Fprintf(&b, "; %.0f of 100 that are due are sent", 100*c.Probability)
 	}
 	b.WriteString(".")
-	if c.UnhedgedTail > 0 && c.MeasuredTail > 0 && !isMeasured(c) { // what is measured is of ten minutes: the notes compare it with the same
+	if c.UnhedgedTail > 0 && c.MeasuredTail > 0 {
 		unhedged := short(c.UnhedgedTail)
 		if c.IsLowerBound() {
 			unhedged += " or more"
@@ -95,19 +95,20 @@ func notes(t stats.Method, now time.Time) (notes []string) {
 	decided, share := t.HedgeWins+t.PrimaryWins, winShare(t.HedgeWins, t.PrimaryWins)
 	add(decided >= 100 && share < 0.05,
 		"Hedges answered %s of hedged calls: a second attempt is hardly faster than waiting.", percent(share))
-	if c := t.Control; c != nil {
-		add(c.Unhedged.P99.High > 0, "In the last ten minutes p99 was %s, and in the control group, which is never hedged, %s (%s). %s",
-			short(c.Hedgeable.P99.Value), short(c.Unhedged.P99.Value), interval(c.Unhedged.P99), controlShows)
+	if t.Gain != nil {
+		add(t.Gain.Measured, "%v %s", t.Gain, controlShows)
+		add(!t.Gain.Measured, "The control group is too small so far: %s of it ended in the last %s. A gain is measured from ten minutes on.",
+			plural(t.Gain.Control, "call"), short(t.Gain.Over))
+		return notes
 	}
-	const estimate = "The tail without hedging is an estimate, from primaries, "
-	add(c.IsLowerBound(), estimate+"%.1f%% of them cut short: a lower bound where requests differ.", 100*c.CutShort)
-	add(c.UnhedgedTailFrom == stats.FromPrimaries && !c.IsLowerBound(), estimate+"none of them cut short.")
+	const estimate = "The tail without hedging is an estimate from primaries%s. WithControl(1) measures it."
+	switch {
+	case c.IsLowerBound():
+		add(true, estimate, fmt.Sprintf(", %.1f%% of them cut short: a lower bound where requests differ", 100*c.CutShort))
+	case c.UnhedgedTail > 0:
+		add(true, estimate, ", none of them cut short")
+	}
 	return notes
-}
-
-// isMeasured reports whether the tail without hedging is no estimate.
-func isMeasured(c stats.Choice) bool {
-	return c.UnhedgedTailFrom == stats.FromControlGroup
 }
 
 const mostNamed = 5

@@ -65,7 +65,8 @@ var outcomes = [...]struct {
 // gauges are those instruments that are read when metrics are collected. Those of tokens are of targets, the others of methods.
 var gauges = []struct{ name, unit, what string }{
 	{"delay", "s", "The age at which a call gets its first hedge now."},
-	{"tail", "s", "The target percentile: unhedged, predicted and measured."},
+	{"tail", "s", "The target percentile: an estimate without hedging, predicted, and measured."},
+	{"gain", "s", "What a control group measures: the target percentile with and without hedging, and the time saved per call."},
 	{"stepped_down", "", "1 while hedging has stepped down, 0 otherwise."},
 	{"budget.tokens", "{token}", "Hedges that the target's budget pays for now."},
 	{"throttle.tokens", "{token}", "Tokens left in the target's throttle."},
@@ -77,7 +78,7 @@ func read(m *stats.Method, report func(gauge string, value float64, which ...str
 		report("delay", m.Delay.Seconds())
 	}
 	if c := &m.Choice; c.UnhedgedTail > 0 {
-		report("tail", c.UnhedgedTail.Seconds(), "unhedged")
+		report("tail", c.UnhedgedTail.Seconds(), "unhedged_estimate")
 		report("tail", c.PredictedTail.Seconds(), "predicted")
 		report("tail", c.MeasuredTail.Seconds(), "measured")
 		down := 0.0
@@ -86,6 +87,18 @@ func read(m *stats.Method, report func(gauge string, value float64, which ...str
 		}
 		report("stepped_down", down)
 	}
+	if g := m.Gain; g != nil && g.Measured {
+		readGain(report, "unhedged", g.Unhedged)
+		readGain(report, "hedged", g.Hedged)
+		readGain(report, "saved", g.Saved)
+	}
+}
+
+// readGain reports a value of the gauge of the gain, and its interval.
+func readGain(report func(gauge string, value float64, which ...string), which string, i stats.Interval) {
+	report("gain", i.Value.Seconds(), which)
+	report("gain", i.Low.Seconds(), which+"_low")
+	report("gain", i.High.Seconds(), which+"_high")
 }
 
 func newMetrics(o Options) (*metrics, error) {

@@ -57,6 +57,16 @@ func (d *Distribution) Ended(q float64) (time.Duration, bool) {
 	return d.quantile(q, len(d.points) > 0, func(p point) float64 { return p.left })
 }
 
+// Beyond returns the share of calls, 0 to 1, that take longer than those in the bucket of t.
+func (d *Distribution) Beyond(t time.Duration) float64 {
+	bucket := int32(Bucket(t))
+	i := sort.Search(len(d.points), func(i int) bool { return d.points[i].bucket > bucket })
+	if i == 0 {
+		return 1
+	}
+	return d.points[i-1].survival
+}
+
 func (d *Distribution) quantile(q float64, known bool, of func(point) float64) (time.Duration, bool) {
 	if !known || !(0 < q && q < 1) {
 		return 0, false

@@ -103,6 +103,19 @@ func (w *Window) Snapshot(now time.Time) *Distribution {
 	return w.distribution(now, math.MinInt64, math.MaxInt64)
 }
 
+// Steps returns the distributions of the steps that are in the window at now, by number. Those without a record are not among
+// them. The steps of two windows of the same length have the same numbers at the same time if both were first used at one time.
+func (w *Window) Steps(now time.Time) map[int64]*Distribution {
+	all := map[int64]*Distribution{}
+	var present [slots]*slot
+	for _, s := range w.present(now, &present) {
+		if d := w.distribution(now, s.epoch, s.epoch); d.Total() > 0 {
+			all[s.epoch] = d
+		}
+	}
+	return all
+}
+
 // Mark is a moment in the life of a window, at which a slot began to count.
 type Mark int64
 

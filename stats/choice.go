@@ -15,13 +15,11 @@ type Choice struct {
 	Delay       time.Duration
 	Probability float64
 	MaxHedges   int
-	// UnhedgedTail is the tail without hedging, PredictedTail the predicted tail with hedging, and MeasuredTail the tail of
-	// the calls within the window.
+	// UnhedgedTail is an estimate of the tail without hedging, from primaries; 0 without an estimate. [Gain] measures it.
+	// PredictedTail is the predicted tail with hedging, and MeasuredTail the tail of the calls within the window.
 	UnhedgedTail, PredictedTail, MeasuredTail time.Duration
-	// UnhedgedTailFrom says what UnhedgedTail was estimated from; empty without an estimate. CutShort is the share of primaries,
-	// 0 to 1, that were cut short.
-	UnhedgedTailFrom TailSource
-	CutShort         float64
+	// CutShort is the share of the primaries, 0 to 1, that were cut short.
+	CutShort float64
 	// PredictedLoad is the predicted number of hedges per call. Compare it with Counts.HedgeRate.
 	PredictedLoad float64
 	// PredictedWins is the share of hedged calls, 0 to 1, that a hedge would answer if hedges were as fast as primaries.
@@ -32,14 +30,6 @@ type Choice struct {
 	// SteppedDown is why hardly any call is hedged. [Choice.WhySteppedDown] says it in a sentence.
 	SteppedDown StepDown
 }
-
-// TailSource is what an unhedged tail was estimated from.
-type TailSource string
-
-const (
-	FromPrimaries    TailSource = "primaries"
-	FromControlGroup TailSource = "control group" // measured: see hedge.WithControl
-)
 
 // StepDown is why hedging has stepped down. Later versions may have further reasons.
 type StepDown string
@@ -54,13 +44,11 @@ const (
 
 // IsLowerBound reports whether the true unhedged tail may be longer than UnhedgedTail: some of the primaries that it was
 // estimated from were cut short.
-func (c Choice) IsLowerBound() bool { return c.UnhedgedTailFrom == FromPrimaries && c.CutShort > 0 }
+func (c Choice) IsLowerBound() bool { return c.CutShort > 0 }
 
 // WhySteppedDown returns why hedging has stepped down, as a sentence without its full stop; empty if it has not.
 func (c Choice) WhySteppedDown() string {
 	switch {
-	case c.SteppedDown == LittleToGain && c.UnhedgedTailFrom != FromPrimaries: // what is measured is of a longer time than the prediction
-		return "hedging would improve the tail too little to pay for"
 	case c.SteppedDown == LittleToGain:
 		return fmt.Sprintf("hedging would make the tail %v instead of %v: too little to pay for", round(c.PredictedTail), round(c.UnhedgedTail))
 	case c.SteppedDown == HedgesLose && c.RecentlyHedged == 0:

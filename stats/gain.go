@@ -1,28 +1,50 @@
 package stats
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
-// Control compares the calls of a method that may be hedged with those that hedge.WithControl leaves unhedged, over the last ten
-// to eleven minutes. Latencies are those that callers saw.
-type Control struct {
-	// Hedgeable are the calls that may be hedged, whether they were or not, and Unhedged those of the control group.
-	Hedgeable, Unhedged Group
-	// SavedPerHedge is the time that all hedgeable calls together took less than as many of the control group would have,
-	// divided by the hedges sent; below 0 where hedging made calls slower on average, and 0 while nothing is known.
-	SavedPerHedge time.Duration
+// Gain is what hedging gains for a method, measured on a control group that is never hedged: see hedge.WithControl. Latencies are
+// those that callers saw, what hedges do to the queues of servers included.
+type Gain struct {
+	// Over is the time that it covers, in periods of two minutes, at most 32. Calls is how many calls ended in it that may be hedged, whether they
+	// were or not, and Control how many of the control group.
+	Over           time.Duration
+	Calls, Control int64
+	// Measured says that the intervals are known, which takes calls of both groups in at least five periods of two minutes, and
+	// enough of them for the percentile. Until then values are what was seen so far, and intervals are 0.
+	Measured bool
+
+	// Percentile is the target percentile, 99 by default. Unhedged is that of the control group, Hedged that of the other calls.
+	Percentile       float64
+	Unhedged, Hedged Interval
+	// Load is the number of hedges per call that may be hedged.
+	Load float64
+	// Saved is the time that hedging saved per call on average, and SavedPerHedge the same per hedge; below 0 where it made calls
+	// slower.
+	Saved, SavedPerHedge Interval
 }
 
-// Group is the latency of the calls of a group.
-type Group struct {
-	// Calls is how many of them ended.
-	Calls int64
-	// P50, P99 and P999 are their percentiles.
-	P50, P99, P999 Interval
-}
-
-// Interval is an estimate and what it is certain within: 19 times in 20 the true value lies between Low and High, for calls
-// that are independent of each other. Where slow calls come in bunches it is less certain than that. Low is 0, and High is 0,
-// where too few calls are known to say.
+// Interval is a value and what it is certain within: 19 times in 20 the true one lies between Low and High. The interval is made
+// from the differences between periods of two minutes, so it holds as well where slow calls come in bunches that are shorter. Low
+// and High are 0 where too little is known to say.
 type Interval struct {
 	Value, Low, High time.Duration
+}
+
+// Known reports whether enough is known for Low and High.
+func (i Interval) Known() bool { return i.Low != 0 || i.High != 0 }
+
+// String returns the gain as a sentence; empty while it is not measured.
+func (g Gain) String() string {
+	if !g.Measured {
+		return ""
+	}
+	within := func(i Interval) string {
+		return fmt.Sprintf("%v (%v to %v)", round(i.Value), round(i.Low), round(i.High))
+	}
+	return fmt.Sprintf("In the last %.0f minutes p%g was %s with hedging, and %s in the control group, which is never hedged. "+
+		"Hedging saved %s a call, %v a hedge, and sent %.1f%% more of them.",
+		g.Over.Minutes(), g.Percentile, within(g.Hedged), within(g.Unhedged), within(g.Saved), round(g.SavedPerHedge.Value), 100*g.Load)
 }

@@ -26,8 +26,8 @@ type Method struct {
 	// Classes is what is known of each class of requests, by name; nil without hedge.WithClass. Counts are of the method, and so is
 	// what else is learned.
 	Classes []Class
-	// Control compares calls that may be hedged with a control group; nil without hedge.WithControl.
-	Control *Control
+	// Gain is what hedging gains, measured on a control group; nil without hedge.WithControl.
+	Gain *Gain
 	// Tokens is the number of hedges that the budget would pay for now, and Burst the most tokens that it can hold at the
 	// current traffic. All methods of the target share them.
 	Tokens, Burst float64

@@ -48,7 +48,7 @@ func TestControl_RacesForHeaders(t *testing.T) {
 					cancel()
 				}
 				row := s.Targets()[0]
-				if got := row.Control.Hedgeable.Calls; row.Hedged == 0 || got != row.Hedged {
+				if got := row.Gain.Calls; row.Hedged == 0 || got != row.Hedged {
 					t.Errorf("%d hedged calls are compared, of %d", got, row.Hedged)
 				}
 			})

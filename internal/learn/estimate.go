@@ -111,7 +111,7 @@ func (l *Learner) judge(c *Config, e *Estimate, problem knee.Problem, plan knee.
 	}
 	_, longer := d.Count()
 	made := &stats.Choice{
-		UnhedgedTail: knee.Tail(primary, c.Target), UnhedgedTailFrom: stats.FromPrimaries, CutShort: float64(longer) / float64(d.Total()),
+		UnhedgedTail: knee.Tail(primary, c.Target), CutShort: float64(longer) / float64(d.Total()),
 		PredictedTail: plan.Tail, PredictedLoad: plan.Load, PredictedWins: plan.WinShare,
 		RecentlyHedged: int(j.evidence.hedged), MeasuredWins: j.evidence.won / max(j.evidence.hedged, 1),
 		SteppedDown: j.step(before, gain, j.wins(c, before, problem)),

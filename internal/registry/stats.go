@@ -75,15 +75,11 @@ func (m *Method) stats(now time.Time, ready place.Census) stats.Method {
 	row := stats.Method{
 		Target: m.Target.Name, Method: m.Name, PausedBy: m.Target.registry.pauses.By(m.Target.Name, m.Name),
 		Rules: slices.Clone(s.Applied), Counts: m.Counters.read(false), EarlyHeaderShare: m.Counters.earlyHeaderShare(),
-		Choice: estimate.Stats(), Classes: m.classes.stats(now),
+		Choice: estimate.Stats(), Gain: s.Groups.Gain(now, s.Learning.Target), Classes: m.classes.stats(now),
 		Tokens: held.Tokens, Burst: held.Burst, Saved: held.Saved,
 		Guard: m.guard.State(now, m.traffic()), Resets: m.Target.Resets.Report(now),
 		Backends: ready.Backends, Connections: ready.Connections, Silent: slices.Clone(ready.Silent), Moved: ready.Moved,
 		SingleConnection: ready.Connections == 1 || m.Target.oneConnection.single.Load(), NoBackendPolicy: m.noPolicy.Load(),
-	}
-	var tail time.Duration
-	if row.Control, tail = s.Groups.Compare(now, s.Learning.Target); tail > 0 && row.Choice.UnhedgedTailFrom != "" {
-		row.Choice.UnhedgedTail, row.Choice.UnhedgedTailFrom = tail, stats.FromControlGroup
 	}
 	row.ThrottleTokens, row.ThrottleMax = s.Throttle.Tokens()
 	switch {

@@ -9,11 +9,13 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
+	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	hedgeotel "github.com/grpchedge/hedge/otel"
@@ -31,7 +33,7 @@ func TestMetrics_AreThoseOfTheDocumentation(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := hedgetest.All(t, hedgetest.Throttle(100, 0.1), telemetry)
+		s := hedgetest.All(t, hedgetest.Throttle(100, 0.1), hedge.WithControl(20), telemetry)
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Latency: testserver.DistributionT(t, "straggler"), Seed: 1, CountsOnly: true})
 		conn := cluster.ClientT(t, hedgetest.Interceptors(s)...)
 		testserver.ConnectT(t, conn)
@@ -40,6 +42,7 @@ func TestMetrics_AreThoseOfTheDocumentation(t *testing.T) {
 			if _, err := client.Unary(t.Context(), &testpb.Request{Id: uint64(n)}); err != nil {
 				t.Fatal(err)
 			}
+			time.Sleep(130 * time.Millisecond) // a gain is measured in ten minutes
 		}
 		var data metricdata.ResourceMetrics
 		if err := reader.Collect(context.Background(), &data); err != nil {
@@ -70,7 +73,7 @@ func TestMetrics_AreThoseOfTheDocumentation(t *testing.T) {
 			d.unit = u[1]
 		}
 		named = append(named, d)
-		if d.name == "grpc.client.hedge.tail" {
+		if d.name == "grpc.client.hedge.tail" || d.name == "grpc.client.hedge.gain" {
 			for _, value := range regexp.MustCompile("`(\\w+)`").FindAllStringSubmatch(row[3], -1) {
 				named = append(named, described{d.name, d.unit, value[1]})
 			}

@@ -1,4 +1,5 @@
-// Package control compares the calls of a method that may be hedged with a control group that never is.
+// Package control measures what hedging gains for a method: it compares the calls that may be hedged with a control group that
+// never is.
 package control
 
 import (
@@ -22,7 +23,9 @@ type Groups struct {
 	hedges *sketch.Window                       // its calls are the hedges of the hedgeable; what they took is 0
 }
 
-const compared = 10 * time.Minute
+// compared is the time that is compared. Its steps, of two minutes, are long enough to hold several of the bunches that slow
+// calls come in, and there are enough of them to see how much they differ.
+const compared = 30 * time.Minute
 
 // For returns the groups for a share of the calls, and nil for a share of 0. If the old groups, which may be nil, have that share,
 // it returns them. Otherwise it takes their memory out of what the meter counts, and no further call must join them.
@@ -39,7 +42,12 @@ func For(share float64, old *Groups, memory *sketch.Meter) *Groups {
 	g := &Groups{share: share}
 	g.memory.PartOf(memory)
 	g.memory.Add(int64(unsafe.Sizeof(*g)))
-	window := func() *sketch.Window { return sketch.NewIn(&g.memory, compared) }
+	now := time.Now()
+	window := func() *sketch.Window {
+		w := sketch.NewIn(&g.memory, compared)
+		w.Mark(now) // so that the steps of all three begin together
+		return w
+	}
 	g.took[feature.Hedgeable], g.took[feature.Unhedged], g.hedges = window(), window(), window()
 	return g
 }
@@ -70,35 +78,43 @@ func (g *Groups) Ended(c *feature.Call, e *feature.End) {
 	g.took[c.Group].Record(c.Start.Add(e.Age), e.Age, answered)
 }
 
-// Compare returns what is known of both groups; nil without a control group. The tail is that of the unhedged at the target, a
-// quantile; 0 while too few calls are known.
-func (g *Groups) Compare(now time.Time, target float64) (c *stats.Control, tail time.Duration) {
+// Gain returns what is known of both groups at the target, a quantile; nil without a control group.
+func (g *Groups) Gain(now time.Time, target float64) *stats.Gain {
 	if g == nil {
-		return nil, 0
+		return nil
 	}
-	hedgeable, unhedged := g.took[feature.Hedgeable].Snapshot(now), g.took[feature.Unhedged].Snapshot(now)
-	c = &stats.Control{Hedgeable: group(hedgeable), Unhedged: group(unhedged)}
-	if at := interval(unhedged, target); at.High > 0 {
-		tail = at.Value
+	hedged, unhedged := blocksOf(g.took[feature.Hedgeable], now), blocksOf(g.took[feature.Unhedged], now)
+	gain := &stats.Gain{
+		Over: g.over(now, hedged, unhedged), Calls: hedged.all.Total(), Control: unhedged.all.Total(),
+		Percentile: math.Round(target*1e8) / 1e6, Hedged: hedged.quantile(target), Unhedged: unhedged.quantile(target),
 	}
-	if hedges := g.hedges.Snapshot(now).Total(); hedges > 0 && c.Unhedged.Calls > 0 && c.Hedgeable.Calls > 0 {
-		saved := float64(unhedged.Mean()-hedgeable.Mean()) * float64(c.Hedgeable.Calls)
-		c.SavedPerHedge = time.Duration(saved / float64(hedges))
+	gain.Measured = gain.Hedged.Known() && gain.Unhedged.Known()
+	if gain.Calls > 0 {
+		gain.Load = float64(g.hedges.Snapshot(now).Total()) / float64(gain.Calls)
 	}
-	return c, tail
+	if gain.Calls > 0 && gain.Control > 0 {
+		gain.Saved = saved(unhedged, hedged)
+		gain.SavedPerHedge = perHedge(gain.Saved, gain.Load)
+	}
+	return gain
 }
 
-func group(d *sketch.Distribution) stats.Group {
-	return stats.Group{Calls: d.Total(), P50: interval(d, 0.50), P99: interval(d, 0.99), P999: interval(d, 0.999)}
+// over is the time since the first of the periods in which a group has calls began.
+func (g *Groups) over(now time.Time, groups ...blocks) time.Duration {
+	at := int64(g.hedges.Mark(now))
+	first := at + 1
+	for _, group := range groups {
+		for period := range group.blocks {
+			first = min(first, period)
+		}
+	}
+	return time.Duration(at+1-first) * g.hedges.Step()
 }
 
-// interval is a quantile with its interval of confidence by ranks: the share of calls below the true quantile is q within
-// 1.96·√(q·(1−q)/n), as the binomial distribution has it.
-func interval(d *sketch.Distribution, q float64) stats.Interval {
-	var i stats.Interval
-	within := 1.96 * math.Sqrt(q*(1-q)/float64(max(d.Total(), 1)))
-	i.Value, _ = d.Quantile(q)
-	i.Low, _ = d.Quantile(q - within)
-	i.High, _ = d.Quantile(q + within)
-	return i
+func perHedge(saved stats.Interval, load float64) (i stats.Interval) {
+	if load == 0 {
+		return i
+	}
+	per := func(d time.Duration) time.Duration { return time.Duration(float64(d) / load) }
+	return stats.Interval{Value: per(saved.Value), Low: per(saved.Low), High: per(saved.High)}
 }

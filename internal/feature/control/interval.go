@@ -1,0 +1,81 @@
+package control
+
+import (
+	"math"
+	"time"
+
+	"github.com/grpchedge/hedge/sketch"
+	"github.com/grpchedge/hedge/stats"
+)
+
+// blocks are the calls of a group, in periods.
+//
+// Slow calls come in bunches, so calls are not independent of each other, and the binomial interval of a quantile is too narrow.
+// Periods much longer than a bunch are nearly independent. So an estimate's variance is taken from how much periods differ, as
+// samples of clusters are judged (Cochran, "Sampling Techniques", 1977, chapter 6: the ratio estimator).
+type blocks struct {
+	all    *sketch.Distribution
+	blocks map[int64]*sketch.Distribution // by the number of the period; those without calls are absent
+}
+
+func blocksOf(w *sketch.Window, now time.Time) blocks { return blocks{w.Snapshot(now), w.Steps(now)} }
+
+// quantile returns a quantile with its interval (Woodruff, "Confidence Intervals for Medians and Other Position Measures", JASA
+// 1952): an estimate of the share of calls that take longer is within some distance of the truth, and the interval lies between
+// the quantiles that far to either side. It is not known where fewer than five calls are expected beyond the quantile.
+func (b blocks) quantile(q float64) (i stats.Interval) {
+	i.Value, _ = b.all.Quantile(q)
+	calls, beyond := float64(b.all.Total()), b.all.Beyond(i.Value)
+	if calls*(1-q) < 5 {
+		return i
+	}
+	var parts []float64
+	for _, block := range b.blocks {
+		parts = append(parts, float64(block.Total())/calls*(block.Beyond(i.Value)-beyond))
+	}
+	if within, known := spread(parts); known && within < min(q, 1-q) {
+		i.Low, _ = b.all.Quantile(q - within)
+		i.High, _ = b.all.Quantile(q + within)
+	}
+	return i
+}
+
+// saved returns by how much the mean of the unhedged is greater than that of the hedged, with its interval. Both groups meet the
+// same bunches, so what varies is the difference between them from period to period.
+func saved(unhedged, hedged blocks) (i stats.Interval) {
+	i.Value = unhedged.all.Mean() - hedged.all.Mean()
+	var parts []float64
+	for at := range hedged.blocks {
+		if unhedged.blocks[at] != nil {
+			parts = append(parts, unhedged.excess(at)-hedged.excess(at))
+		}
+	}
+	if within, known := spread(parts); known {
+		i.Low, i.High = i.Value-time.Duration(within), i.Value+time.Duration(within)
+	}
+	return i
+}
+
+// excess is by how much the calls of a period raise the mean of the group.
+func (b blocks) excess(at int64) float64 {
+	block := b.blocks[at]
+	return float64(block.Total()) / float64(b.all.Total()) * float64(block.Mean()-b.all.Mean())
+}
+
+// spread returns how far 19 estimates in 20 are from the truth, from what each period adds to the estimate's error. It is not
+// known from fewer than five periods.
+func spread(parts []float64) (within float64, known bool) {
+	n, sum := len(parts), 0.0
+	if n < fewest {
+		return 0, false
+	}
+	for _, z := range parts {
+		sum += z * z
+	}
+	return student[n-fewest] * math.Sqrt(sum*float64(n)/float64(n-1)), true
+}
+
+// student are the quantiles 0.975 of Student's t: for fewest periods, and for one more each.
+var student = [...]float64{2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131}
+
+const fewest = 5
