@@ -171,7 +171,7 @@ func TestRule07_ServersThatCountResets(t *testing.T) {
 		{"Armeria", testserver.LimitLikeArmeria, nil},
 		{"Netty", testserver.Limit{Resets: 200, Per: 30 * time.Second, Close: testserver.CloseCalm}, nil},
 		{"silent, set", testserver.Limit{Resets: 400, Per: time.Minute, Close: testserver.CloseSilently}, set(400, time.Minute)},
-		{"nghttpx", testserver.LimitLikeNode, nil},
+		{"nghttpx, set", testserver.LimitLikeNode, set(30, time.Second)},
 	})
 	type load struct{ rate, callers int }
 	for _, streams := range []bool{false, true} {
