@@ -1,6 +1,5 @@
 // Package snapshot reads and writes what schedulers have learned: the messages of proto/snapshotpb, with what learners know
-// in them. A snapshot may come from anybody, so it is checked. Reading takes at most five times its
-// bytes, these included, and 256 bytes for each target, method and class.
+// in them. A snapshot may come from anybody, so it is checked, and bounded.
 package snapshot
 
 import (
@@ -31,41 +30,35 @@ type Method struct {
 	Classes map[string]learn.Knowledge // by name
 }
 
-// Merge adds what another snapshot knows, by the number of calls.
+// Merge adds what another snapshot knows, by the number of calls. Of the rates of calls it keeps the larger one.
 func (s Snapshot) Merge(o Snapshot) {
 	for name, t := range o {
-		add(s, name, t)
+		known := s.target(name)
+		known.CallsPerSecond = max(known.CallsPerSecond, t.CallsPerSecond)
+		for name, m := range t.Methods {
+			known := known.method(name)
+			known.Knowledge = known.Plus(m.Knowledge)
+			for name, k := range m.Classes {
+				known.Classes[name] = known.Classes[name].Plus(k)
+			}
+		}
 	}
 }
 
-// Plus adds to a target what else is known of it. Of the rates of calls it is the larger one.
-func (t *Target) Plus(o *Target) *Target {
-	t.CallsPerSecond = max(t.CallsPerSecond, o.CallsPerSecond)
-	for name, m := range o.Methods {
-		t.Methods = add(t.Methods, name, m)
+// target returns what is known of a target, made if need be.
+func (s Snapshot) target(name string) *Target {
+	if s[name] == nil {
+		s[name] = &Target{Methods: map[string]*Method{}}
 	}
-	return t
+	return s[name]
 }
 
-// Plus adds to a method what else is known of it.
-func (m *Method) Plus(o *Method) *Method {
-	m.Knowledge = m.Knowledge.Plus(o.Knowledge)
-	for name, k := range o.Classes {
-		m.Classes = add(m.Classes, name, k)
+// method returns what is known of a method, made if need be.
+func (t *Target) method(name string) *Method {
+	if t.Methods[name] == nil {
+		t.Methods[name] = &Method{Classes: map[string]learn.Knowledge{}}
 	}
-	return m
-}
-
-// add adds what is known of one to a map, which is made if need be, and returns the map.
-func add[K interface{ Plus(K) K }, M ~map[string]K](to M, name string, known K) M {
-	if to == nil {
-		to = M{}
-	}
-	if had, ok := to[name]; ok {
-		known = had.Plus(known)
-	}
-	to[name] = known
-	return to
+	return t.Methods[name]
 }
 
 // Writer writes a snapshot, a target at a time, so that not all of it is in memory at once.

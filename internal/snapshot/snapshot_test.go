@@ -14,6 +14,7 @@ import (
 	"github.com/DataDog/sketches-go/ddsketch/pb/sketchpb"
 	"github.com/DataDog/sketches-go/ddsketch/store"
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
@@ -65,7 +66,7 @@ func written(t testing.TB, s snapshot.Snapshot) []byte {
 
 // differ compares ages within the third of an octave that they are rounded by.
 func differ(a, b snapshot.Snapshot) string {
-	return cmp.Diff(a, b, cmp.Comparer(func(a, b time.Duration) bool { return math.Abs(float64(a-b)) < 1000 }))
+	return cmp.Diff(a, b, cmpopts.EquateEmpty(), cmp.Comparer(func(a, b time.Duration) bool { return math.Abs(float64(a-b)) < 1000 }))
 }
 
 func TestRead_WhatWasWritten(t *testing.T) {
@@ -259,8 +260,8 @@ func TestRead_Refuses(t *testing.T) {
 			mustMarshal(t, &snapshotpb.Snapshot{Version: 1, Complete: []uint32{1}, Targets: []*snapshotpb.Target{{}}})},
 		{"calls a second", `target "t": NaN calls a second, allowed: 0 to 1e+09`, mustMarshal(t, &snapshotpb.Snapshot{
 			Version: 1, Complete: []uint32{1}, Targets: []*snapshotpb.Target{{Name: "t", CallsPerSecond: math.NaN()}}})},
-		{"a method without a name", `target "t": it has no name`, marshalled(t, &snapshotpb.Method{})},
-		{"a class without a name", `target "t": method "/m": class "": it has no name`, class("")},
+		{"a method without a name", `target "t": method 1: it has no name`, marshalled(t, &snapshotpb.Method{})},
+		{"a class without a name", `target "t": method "/m": class 1: it has no name`, class("")},
 		{"a class with a long name", "65 bytes, allowed: 64", class(strings.Repeat("x", 65))},
 		{"no mapping", `target "t": method "/m": latency: the sketch has no mapping`,
 			mapped(func(s *sketchpb.DDSketch) { s.Mapping = nil })},
@@ -284,15 +285,9 @@ func TestRead_Refuses(t *testing.T) {
 		{"the last bin", "allowed: at most 24h0m0s", bin(math.MaxInt32)},
 		{"bins beyond the last", "allowed: at most 24h0m0s",
 			mapped(func(s *sketchpb.DDSketch) { s.PositiveValues.ContiguousBinIndexOffset = math.MaxInt32 })},
-		{"a huge sketch", "allowed: 131072",
-			mapped(func(s *sketchpb.DDSketch) { s.PositiveValues.ContiguousBinCounts = make([]float64, 20_000) })},
 		{"a negative age", "outcome: age -1ns", outcome(&snapshotpb.Outcome{Age: -1})},
 		{"an age of years", "allowed: 0 to 24h0m0s", outcome(&snapshotpb.Outcome{Age: math.MaxInt64})},
 		{"many hedges", "outcome: 5 hedges, allowed: 0 to 4", outcome(&snapshotpb.Outcome{Hedges: 5})},
-		{"many outcomes", "more than 1024 outcomes", marshalled(t, &snapshotpb.Method{
-			Name: "/m", Knowledge: &snapshotpb.Knowledge{Outcomes: make([]*snapshotpb.Outcome, 2_000)},
-		})},
-		{"many methods", "more than 262144 methods", marshalled(t, named(300_000)...)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := snapshot.Read(bytes.NewReader(c.snapshot))
@@ -315,14 +310,6 @@ func mustMarshal(t testing.TB, m proto.Message) []byte {
 	return b
 }
 
-func named(n int) []*snapshotpb.Method {
-	all := make([]*snapshotpb.Method, n)
-	for i := range all {
-		all[i] = &snapshotpb.Method{Name: "/"}
-	}
-	return all
-}
-
 // endless has as many bytes as anybody asks for, all of them a field that nobody knows.
 type endless struct{ read int }
 
@@ -339,7 +326,7 @@ func TestRead_Endless(t *testing.T) {
 	longtest.Only(t)
 	var e endless
 	_, err := snapshot.Read(&e)
-	if err == nil || !strings.Contains(err.Error(), "more than 268435456 bytes") || e.read > 300<<20 {
+	if err == nil || !strings.Contains(err.Error(), "more than 67108864 bytes") || e.read > 70<<20 {
 		t.Errorf("the error after %d bytes is %v", e.read, err)
 	}
 }
