@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge/internal/settings"
-	"github.com/grpchedge/hedge/internal/snapshot"
 )
 
 const (
@@ -60,14 +59,9 @@ func WithSnapshot(r io.Reader) Option {
 		if r == nil {
 			return errors.New("hedge: WithSnapshot(nil): there must be a reader")
 		}
-		s, err := snapshot.Read(r)
-		if err != nil {
+		if err := c.TakenOver.Read(r); err != nil {
 			return fmt.Errorf("hedge: WithSnapshot: %w", err)
 		}
-		if c.TakenOver == nil {
-			c.TakenOver = snapshot.Snapshot{}
-		}
-		c.TakenOver.Merge(s)
 		return nil
 	})
 }

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/grpchedge/hedge/internal/longtest"
-	"github.com/grpchedge/hedge/internal/snapshot"
 	"github.com/grpchedge/hedge/proto/snapshotpb"
 	"github.com/grpchedge/hedge/sketch"
 )
@@ -33,7 +32,7 @@ func TestRead_TakesMemoryByItsSize(t *testing.T) {
 	for name, b := range snapshots {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, err := snapshot.Read(bytes.NewReader(b))
+		_, err := read(bytes.NewReader(b))
 		runtime.ReadMemStats(&after)
 		allocated, allowed := after.TotalAlloc-before.TotalAlloc, uint64(100*len(b)+1<<20)
 		t.Logf("%s: %d bytes, %d times as many are allocated; %v", name, len(b), allocated/uint64(len(b)), err)

@@ -1,12 +1,10 @@
 package snapshot
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
-	"math"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -27,20 +25,21 @@ const (
 	maxAge    = 24 * time.Hour
 )
 
-// Read reads a snapshot to its end.
-func Read(from io.Reader) (Snapshot, error) {
+// Read reads one more snapshot to its end. What it knows is merged with what was known before, by the number of calls. An error
+// changes nothing.
+func (s *Snapshot) Read(from io.Reader) error {
 	b, err := io.ReadAll(io.LimitReader(from, maxBytes+1))
 	switch {
 	case err != nil:
-		return nil, err
+		return err
 	case len(b) > maxBytes:
-		return nil, fmt.Errorf("it has more than %d bytes", maxBytes)
+		return fmt.Errorf("it has more than %d bytes", maxBytes)
 	case len(b) == 0:
-		return nil, errors.New("it is empty")
+		return errors.New("it is empty")
 	}
 	var message snapshotpb.Snapshot
 	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(b, &message); err != nil {
-		return nil, fmt.Errorf("it is cut off, or no snapshot of a scheduler: %w", err)
+		return fmt.Errorf("it is cut off, or no snapshot of a scheduler: %w", err)
 	}
 	complete := uint64(0)
 	for _, n := range message.Complete {
@@ -48,13 +47,18 @@ func Read(from io.Reader) (Snapshot, error) {
 	}
 	switch {
 	case message.Version == 0 && len(message.Complete) == 0:
-		return nil, errors.New("it has no version: it is cut off, or no snapshot of a scheduler")
+		return errors.New("it has no version: it is cut off, or no snapshot of a scheduler")
 	case message.Version == 0:
-		return nil, errors.New("it has no version: it is no snapshot of a scheduler")
+		return errors.New("it has no version: it is no snapshot of a scheduler")
 	case complete != uint64(len(message.Targets)):
-		return nil, fmt.Errorf("it has %d targets where %d were written: it is cut off", len(message.Targets), complete)
+		return fmt.Errorf("it has %d targets where %d were written: it is cut off", len(message.Targets), complete)
 	}
-	return merged("target", message.Targets, targetIn)
+	messages := append(slices.Clip(s.messages), message.Targets...)
+	targets, err := merged("target", messages, targetIn)
+	if err == nil {
+		s.Targets, s.messages = targets, messages
+	}
+	return err
 }
 
 // merged makes one of all that have the same name, and leaves out those that nothing is known of. Merging all at once takes
@@ -129,7 +133,6 @@ func classIn(same []*snapshotpb.Class) (learn.Knowledge, bool, error) {
 // knowledgeIn merges what is known of a method, or of a class.
 func knowledgeIn[M interface{ GetKnowledge() *snapshotpb.Knowledge }](same []M) (k learn.Knowledge, err error) {
 	var primaries, hedges totals
-	outcomes := map[kind][]*snapshotpb.Outcome{}
 	for _, m := range same {
 		message := m.GetKnowledge()
 		if err := primaries.addSketch(message.GetLatency()); err != nil {
@@ -139,51 +142,36 @@ func knowledgeIn[M interface{ GetKnowledge() *snapshotpb.Knowledge }](same []M) 
 			return k, fmt.Errorf("hedge_latency: %w", err)
 		}
 		for _, o := range message.GetOutcomes() {
-			outcomes[kindOf(o)] = append(outcomes[kindOf(o)], o)
+			known, err := outcomeIn(o)
+			if err != nil {
+				return k, fmt.Errorf("outcome: %w", err)
+			}
+			if len(known.Rest) > 0 {
+				k.Outcomes = append(k.Outcomes, known)
+			}
 		}
 	}
-	k = learn.Knowledge{Primaries: primaries.counts(), Hedges: hedges.counts()}
-	for _, kind := range slices.SortedFunc(maps.Keys(outcomes), kind.compare) {
-		o, err := outcomeIn(outcomes[kind])
-		if err != nil {
-			return k, fmt.Errorf("outcome: %w", err)
-		}
-		k.Outcomes = append(k.Outcomes, o)
+	return learn.Knowledge{Primaries: primaries.counts(), Hedges: hedges.counts(), Outcomes: merge(k.Outcomes)}, nil
+}
+
+func outcomeIn(o *snapshotpb.Outcome) (learn.Outcome, error) {
+	if age := time.Duration(o.GetAge()); age < 0 || age > maxAge {
+		return learn.Outcome{}, fmt.Errorf("age %v, allowed: 0 to %v", age, maxAge)
 	}
-	return k.Plus(learn.Knowledge{}), nil // which keeps as many outcomes as a learner does
-}
-
-// kind is what the outcomes have in common that a learner merges.
-type kind struct {
-	step   float64 // of the age, a third of an octave each
-	hedges uint32
-}
-
-func kindOf(o *snapshotpb.Outcome) kind {
-	return kind{math.Round(3 * math.Log2(float64(max(o.Age, 1)))), o.Hedges}
-}
-
-func (k kind) compare(o kind) int {
-	return cmp.Or(cmp.Compare(k.step, o.step), cmp.Compare(k.hedges, o.hedges))
-}
-
-// outcomeIn merges outcomes of a kind. Their age is the mean of its logarithm.
-func outcomeIn(same []*snapshotpb.Outcome) (learn.Outcome, error) {
+	if o.GetHedges() > maxHedges {
+		return learn.Outcome{}, fmt.Errorf("%d hedges, allowed: 0 to %d", o.Hedges, maxHedges)
+	}
 	var rest totals
-	ages := 0.0
-	for _, o := range same {
-		if age := time.Duration(o.Age); age < 0 || age > maxAge {
-			return learn.Outcome{}, fmt.Errorf("age %v, allowed: 0 to %v", age, maxAge)
-		}
-		if o.Hedges > maxHedges {
-			return learn.Outcome{}, fmt.Errorf("%d hedges, allowed: 0 to %d", o.Hedges, maxHedges)
-		}
-		before := rest.sum
-		if err := rest.addSketch(o.Rest); err != nil {
-			return learn.Outcome{}, err
-		}
-		ages += (rest.sum - before) * math.Log(float64(max(o.Age, 1)))
+	err := rest.addSketch(o.GetRest())
+	return learn.Outcome{Age: time.Duration(o.GetAge()), Hedges: int(o.GetHedges()), Rest: rest.counts()}, err
+}
+
+// merge merges outcomes of the same kind, and keeps as many as a learner does. It merges halves, as each kind is gone over as
+// often as two lists are merged.
+func merge(all []learn.Outcome) []learn.Outcome {
+	const few = 64
+	if half := len(all) / 2; half > few {
+		all = slices.Concat(merge(all[:half]), merge(all[half:]))
 	}
-	age := math.Exp(ages / max(rest.sum, 1e-300))
-	return learn.Outcome{Age: time.Duration(age), Hedges: int(same[0].Hedges), Rest: rest.counts()}, nil
+	return learn.Knowledge{Outcomes: all}.Plus(learn.Knowledge{}).Outcomes
 }

@@ -16,49 +16,21 @@ import (
 	"github.com/grpchedge/hedge/sketch"
 )
 
-// Snapshot is what is known of targets, by name.
-type Snapshot map[string]*Target
+// Snapshot is what is known of targets. The zero Snapshot knows nothing.
+type Snapshot struct {
+	Targets  map[string]*Target // by name
+	messages []*snapshotpb.Target
+}
 
 type Target struct {
 	Methods        map[string]*Method // by their full names
-	CallsPerSecond float64            // of all methods; 0: not known
+	CallsPerSecond float64            // of all methods, the largest where several are merged; 0: not known
 }
 
 // Method is what is known of a method: of all its requests, and of each class of them.
 type Method struct {
 	learn.Knowledge
 	Classes map[string]learn.Knowledge // by name
-}
-
-// Merge adds what another snapshot knows, by the number of calls. Of the rates of calls it keeps the larger one.
-func (s Snapshot) Merge(o Snapshot) {
-	for name, t := range o {
-		known := s.target(name)
-		known.CallsPerSecond = max(known.CallsPerSecond, t.CallsPerSecond)
-		for name, m := range t.Methods {
-			known := known.method(name)
-			known.Knowledge = known.Plus(m.Knowledge)
-			for name, k := range m.Classes {
-				known.Classes[name] = known.Classes[name].Plus(k)
-			}
-		}
-	}
-}
-
-// target returns what is known of a target, made if need be.
-func (s Snapshot) target(name string) *Target {
-	if s[name] == nil {
-		s[name] = &Target{Methods: map[string]*Method{}}
-	}
-	return s[name]
-}
-
-// method returns what is known of a method, made if need be.
-func (t *Target) method(name string) *Method {
-	if t.Methods[name] == nil {
-		t.Methods[name] = &Method{Classes: map[string]learn.Knowledge{}}
-	}
-	return t.Methods[name]
 }
 
 // Writer writes a snapshot, a target at a time, so that not all of it is in memory at once.
