@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"time"
-	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
 
@@ -66,8 +65,8 @@ func (s *Snapshot) Read(from io.Reader) error {
 func merged[M interface{ GetName() string }, K any](what string, all []M, one func([]M) (known K, some bool, err error)) (map[string]K, error) {
 	same := map[string][]M{}
 	for i, m := range all {
-		if err := checkName(m.GetName()); err != nil {
-			return nil, fmt.Errorf("%s %d: %w", what, i+1, err)
+		if m.GetName() == "" {
+			return nil, fmt.Errorf("%s %d: it has no name", what, i+1)
 		}
 		same[m.GetName()] = append(same[m.GetName()], m)
 	}
@@ -82,16 +81,6 @@ func merged[M interface{ GetName() string }, K any](what string, all []M, one fu
 		}
 	}
 	return named, nil
-}
-
-func checkName(name string) error {
-	switch {
-	case name == "":
-		return errors.New("it has no name")
-	case !utf8.ValidString(name):
-		return errors.New("its name is not UTF-8")
-	}
-	return nil
 }
 
 func targetIn(same []*snapshotpb.Target) (*Target, bool, error) {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"unicode/utf8"
 
 	"github.com/DataDog/sketches-go/ddsketch/pb/sketchpb"
 	"google.golang.org/protobuf/proto"
@@ -42,7 +43,7 @@ type Writer struct {
 
 // Target writes what is known of a target. Names that a snapshot cannot have are left out: those that are empty, or no UTF-8.
 func (w *Writer) Target(name string, t *Target) error {
-	if checkName(name) != nil {
+	if cannotHave(name) {
 		return nil
 	}
 	message := &snapshotpb.Target{Name: name, CallsPerSecond: t.CallsPerSecond}
@@ -60,8 +61,10 @@ func (w *Writer) Target(name string, t *Target) error {
 
 // names returns the names that a snapshot can have, in their order.
 func names[K any](known map[string]K) []string {
-	return slices.DeleteFunc(slices.Sorted(maps.Keys(known)), func(name string) bool { return checkName(name) != nil })
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(known)), cannotHave)
 }
+
+func cannotHave(name string) bool { return name == "" || !utf8.ValidString(name) }
 
 func (w *Writer) Close() error {
 	return w.write(&snapshotpb.Snapshot{Version: 1, Complete: []uint32{w.targets}})
