@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge/internal/settings"
-	"github.com/grpchedge/hedge/internal/snapshot"
 )
 
 const (
@@ -53,22 +52,16 @@ func WithTargetName(name func(target string) string) Option {
 // counts, and when it is forgotten.
 //
 // [New] reads r to its end, so a second New needs another reader. It returns an error if that fails, and if the snapshot is
-// empty, cut off, longer than 256 MiB, or has values out of range. Reading takes at most five times its bytes, and 256 bytes
-// for each target, method and class. If the methods take more than half of [WithMaxMemory], those with the most calls are kept.
+// empty, cut off, longer than 64 MiB, or has values out of range. If the methods take more than half of [WithMaxMemory], those with the most calls are kept.
 // r must not be nil.
 func WithSnapshot(r io.Reader) Option {
 	return named("WithSnapshot", func(c *settings.Config) error {
 		if r == nil {
 			return errors.New("hedge: WithSnapshot(nil): there must be a reader")
 		}
-		s, err := snapshot.Read(r)
-		if err != nil {
+		if err := c.TakenOver.Read(r); err != nil {
 			return fmt.Errorf("hedge: WithSnapshot: %w", err)
 		}
-		if c.TakenOver == nil {
-			c.TakenOver = snapshot.Snapshot{}
-		}
-		c.TakenOver.Merge(s)
 		return nil
 	})
 }

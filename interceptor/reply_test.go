@@ -123,8 +123,8 @@ func TestRequest_IsTheCallersAgain(t *testing.T) {
 	}
 }
 
-// TestShared_ReturnsOnceLosersLetGo is why a request that cannot be copied is safe: the call outlives its losers.
-func TestShared_ReturnsOnceLosersLetGo(t *testing.T) {
+// TestShared_ReturnsAfterItsLosers is why a request that cannot be copied is safe: the call outlives its losers.
+func TestShared_ReturnsAfterItsLosers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		invoke := func(ctx context.Context, _ string, req, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
 			if previousAttempts(ctx) == 0 {

@@ -83,7 +83,7 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 		ctx, cancel := context.WithCancelCause(caller)
 		defer cancel(nil)
 		u.primary.ctx = u.call.PrimaryContext(ctx, target)
-		u.openPrimary()
+		u.primary.opts, u.primary.results = u.options.Attempt(u.trailerOption()...)
 
 		plan := u.call.Plan()
 		var was any
@@ -158,11 +158,7 @@ func (u *unary) mayHedge(reply any) (ok bool) {
 
 // unhedged makes the call without hedging.
 func (u *unary) unhedged(ctx context.Context, req, reply any, opts []grpc.CallOption) error {
-	if u.call.TracksFailures() {
-		u.primary.trailer = new(metadata.MD)
-		opts = append(slices.Clip(opts), grpc.Trailer(u.primary.trailer))
-	}
-	err := u.wire.invoke(ctx, req, reply, opts)
+	err := u.wire.invoke(ctx, req, reply, append(slices.Clip(opts), u.trailerOption()...))
 	u.call.End(call.End{Err: err, Trailer: u.Trailer()})
 	return err
 }
@@ -172,14 +168,13 @@ func (u *unary) Primary() error {
 	return u.wire.invoke(p.ctx, p.req, p.reply, p.opts)
 }
 
-// openPrimary makes the options of the primary. A trailer matters to a throttle or a hedgingPolicy.
-func (u *unary) openPrimary() {
-	var extra []grpc.CallOption
-	if u.call.TracksFailures() {
-		u.primary.trailer = new(metadata.MD) // not a field of u, which is reused: an interceptor may keep the options
-		extra = []grpc.CallOption{grpc.Trailer(u.primary.trailer)}
+// trailerOption returns the option that keeps the primary's trailer, which matters to a throttle or a hedgingPolicy.
+func (u *unary) trailerOption() []grpc.CallOption {
+	if !u.call.TracksFailures() {
+		return nil
 	}
-	u.primary.opts, u.primary.results = u.options.Attempt(extra...)
+	u.primary.trailer = new(metadata.MD) // not a field of u, which is reused: an interceptor may keep the options
+	return []grpc.CallOption{grpc.Trailer(u.primary.trailer)}
 }
 
 func (u *unary) Accepts(err error) (ok, open bool) {

@@ -32,8 +32,7 @@ type HedgeHeldBack struct {
 	Reason Reason
 }
 
-// AttemptLost is the event that another attempt of its call was faster. It is then cancelled, unless it is left: see
-// docs/rules.md, 7.
+// AttemptLost is the event that another attempt of its call was faster. It is then cancelled.
 type AttemptLost struct {
 	Call
 	// Attempt is its number: 0 for the primary, n for hedge n.

@@ -17,9 +17,9 @@ func (c *clientStream) enter(g goal, askedAt time.Duration) (*streamAttempt, *co
 	if chosen := c.chosen.Load(); chosen != nil || begun {
 		return chosen, nil
 	}
-	c.contest = contests.Get().(*contest)
-	c.contest.Call, c.contest.stream, c.contest.goal, c.contest.askedAt = &c.call, c, g, askedAt
-	return nil, c.contest
+	c.contest = contest{Call: &c.call, stream: c, goal: g, askedAt: askedAt}
+	c.racing = true
+	return nil, &c.contest
 }
 
 // choose makes m the chosen attempt, unless there is one already, and returns the chosen attempt.
@@ -51,7 +51,7 @@ func (c *clientStream) choosePrimaryIfIdle() {
 
 // chooseLocked makes m the chosen attempt. The lock must be held.
 func (c *clientStream) chooseLocked(m *streamAttempt) {
-	c.contest = nil
+	c.racing = false
 	c.chosen.Store(m)
 	if c.decided != nil {
 		close(c.decided)
@@ -84,12 +84,9 @@ func (c *clientStream) commit() *streamAttempt {
 	if c.chosen.Load() == nil {
 		c.begun = true // no contest may begin any more
 	}
-	k := c.contest
-	if k != nil {
-		k.known = true
-	}
+	racing := c.racing
 	c.mu.Unlock()
-	if begun && (k == nil || !k.race.Commit()) {
+	if begun && (!racing || !c.contest.race.Commit()) {
 		return c.await()
 	}
 	c.request.release()
@@ -99,7 +96,7 @@ func (c *clientStream) commit() *streamAttempt {
 // headerDuringContest is Header while another call runs the contest. It returns the chosen attempt.
 func (c *clientStream) headerDuringContest(askedAt time.Duration) *streamAttempt {
 	c.mu.Lock()
-	awaitsMessage := c.contest != nil && c.contest.goal == firstMessage
+	awaitsMessage := c.racing && c.contest.goal == firstMessage
 	c.mu.Unlock()
 	if c.opener.types == nil && awaitsMessage {
 		// Header must not wait for the first message. If the primary has headers, it wins. If it has none, it has ended or

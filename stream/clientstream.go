@@ -18,13 +18,14 @@ import (
 //
 // The first call of RecvMsg or Header runs a contest. Others wait, without a lock, until an attempt is chosen.
 type clientStream struct {
-	learning // its lock guards the fields down to contest too, and every change of chosen
+	learning // its lock guards the fields down to racing too, and every change of chosen
 
 	opened   bool          // the primary's stream is open
 	finished bool          // gRPC's stream ended before that
 	decided  chan struct{} // closed when an attempt is chosen; nil unless a call waits for that
-	contest  *contest      // nil unless it has begun and no attempt is chosen
+	racing   bool          // the contest has begun, and no attempt is chosen
 
+	contest contest // of which there is one at most
 	opener  opener
 	caller  context.Context
 	policy  bool // the method has a hedgingPolicy, so that response headers decide the race

@@ -2,7 +2,6 @@ package stream
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc/metadata"
@@ -29,15 +28,6 @@ type contest struct {
 	askedAt time.Duration // the call's age when RecvMsg or Header was called
 	replies attempt.Reply // makes the messages that hedges receive into
 	keeps   bool          // Header runs the race for the first message, which is kept for RecvMsg
-	known   bool          // another call has it, so that it is not used again; the stream's lock guards it
-}
-
-// contests is a pool. Only contests in which no hedge was due are put back: a losing hedge may use its contest after the race.
-var contests = sync.Pool{New: func() any { return new(contest) }}
-
-func (k *contest) recycle() {
-	k.Call, k.stream, k.replies, k.keeps = nil, nil, attempt.Reply{}, false
-	contests.Put(k)
 }
 
 // grace is the time that the primary gets before the first hedge, if RecvMsg is called after that hedge was due. The first
@@ -49,13 +39,10 @@ const grace = time.Millisecond
 func (k *contest) decide(into any) *streamAttempt {
 	c := k.stream
 	c.primary.goal, c.primary.into = k.goal, into
-	winner, reusable := &c.primary, false
+	winner := &c.primary
 	defer func() { // also if an attempt panics
 		c.request.release()
 		c.choose(winner)
-		if reusable {
-			k.recycle()
-		}
 	}()
 	out := k.race.Run(c.caller, c.primary.cancel, c.call.Plan().StartAt(k.askedAt, grace), k, k)
 	if out.Untouched {
@@ -67,11 +54,6 @@ func (k *contest) decide(into any) *streamAttempt {
 	}
 	if k.keeps { // the first message, or the end of the stream, for the next RecvMsg
 		winner.held, winner.ended = winner.err == nil, winner.err
-	}
-	if out.Untouched {
-		c.mu.Lock()
-		c.contest, reusable = nil, !k.known
-		c.mu.Unlock()
 	}
 	return winner
 }

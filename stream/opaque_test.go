@@ -43,8 +43,8 @@ func (c *slowCodec) Unmarshal(data []byte, v any) error {
 	return proto.Unmarshal(data, v.(proto.Message))
 }
 
-// TestOpaqueRequest_LosersHaveLetGo changes a request as soon as the stream is decided, while a hedge is encoding it.
-func TestOpaqueRequest_LosersHaveLetGo(t *testing.T) {
+// TestOpaqueRequest_LosersHaveEnded changes a request as soon as the stream is decided, while a hedge is encoding it.
+func TestOpaqueRequest_LosersHaveEnded(t *testing.T) {
 	for name, tc := range map[string]struct {
 		plan   testserver.Plan
 		decide func(st grpc.ClientStream) error

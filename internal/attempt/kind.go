@@ -4,7 +4,6 @@ import (
 	"io"
 	"reflect"
 	"sync"
-	"sync/atomic"
 
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
@@ -37,27 +36,10 @@ type kind struct {
 	movable bool
 }
 
-var (
-	kinds sync.Map // of *kind by reflect.Type
-
-	// kindCache is a cache of kinds, because every call looks up its reply's kind. A lookup takes a third of the time. The index
-	// is a hash of the type's address. The first type with an index keeps it.
-	kindCache [256]atomic.Pointer[kind]
-)
+var kinds sync.Map // of *kind by reflect.Type
 
 // kindOf returns the kind of a type. Each type is examined once.
 func kindOf(t reflect.Type) *kind {
-	address := reflect.ValueOf(t).Pointer()
-	place := &kindCache[(address>>5^address>>13)%uintptr(len(kindCache))]
-	k := place.Load()
-	if k == nil || k.t != t {
-		k = newKind(t)
-		place.CompareAndSwap(nil, k)
-	}
-	return k
-}
-
-func newKind(t reflect.Type) *kind {
 	if known, ok := kinds.Load(t); ok {
 		return known.(*kind)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/grpchedge/hedge/internal/feature/pause"
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/settings"
+	"github.com/grpchedge/hedge/internal/snapshot"
 	"github.com/grpchedge/hedge/sketch"
 )
 
@@ -41,10 +42,10 @@ type Registry struct {
 func New(c settings.Config) *Registry {
 	r := &Registry{epoch: time.Now()}
 	known := c.TakenOver
-	c.TakenOver = nil // methods have it now
+	c.TakenOver = snapshot.Snapshot{} // methods have it now
 	r.config.Store(&c)
 	r.namesMemory.PartOf(&r.memory)
-	r.takeOver(known)
+	r.takeOver(known.Targets)
 	r.sweep.Store(sweepEvery)
 	r.pauses.Read()
 	return r

@@ -14,14 +14,14 @@ import (
 
 // takeOver makes entries for the methods of a snapshot that this registry would learn of. Those with the most calls come
 // first, and half of the memory is left to methods that are not in it. An entry that no call uses leaves like every other.
-func (r *Registry) takeOver(s snapshot.Snapshot) {
+func (r *Registry) takeOver(targets map[string]*snapshot.Target) {
 	type known struct {
 		target, method string
 		calls          float64
 		*snapshot.Method
 	}
 	var all []known
-	for target, t := range s {
+	for target, t := range targets {
 		for name, m := range t.Methods {
 			all = append(all, known{target, name, m.Primaries.Total(), m})
 		}
@@ -40,7 +40,7 @@ func (r *Registry) takeOver(s snapshot.Snapshot) {
 			continue
 		}
 		t := r.addTarget(k.target, r.epoch)
-		t.expected.Store(s[k.target].CallsPerSecond)
+		t.expected.Store(targets[k.target].CallsPerSecond)
 		m := r.newMethod(t, strings.Clone(k.method))
 		m.Learner.TakeOver(k.Knowledge)
 		m.classes.takeOver(m, k.Classes)

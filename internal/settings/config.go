@@ -54,7 +54,7 @@ type Config struct {
 
 	MaxMemory  int64                      // bytes
 	TargetName func(target string) string // nil: a target is named by itself
-	TakenOver  snapshot.Snapshot          // what other schedulers have learned; nil: nothing
+	TakenOver  snapshot.Snapshot          // what other schedulers have learned
 
 	Set []string // the names of the options that were given
 }

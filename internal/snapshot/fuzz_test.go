@@ -17,9 +17,9 @@ func FuzzSnapshot(f *testing.F) {
 	f.Add(whole)
 	f.Add(whole[:len(whole)/2])
 	f.Add(append(bytes.Clone(whole), whole...))
-	f.Add(written(f, snapshot.Snapshot{}))
+	f.Add(written(f, nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		s, err := snapshot.Read(bytes.NewReader(b))
+		s, err := read(bytes.NewReader(b))
 		if err != nil {
 			return
 		}
@@ -43,7 +43,7 @@ func FuzzSnapshot(f *testing.F) {
 		if err := w.Close(); err != nil {
 			t.Fatal(err)
 		}
-		again, err := snapshot.Read(&out)
+		again, err := read(&out)
 		if err != nil {
 			t.Fatalf("what was written is refused: %v", err)
 		}

@@ -1,248 +1,166 @@
 package snapshot
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
-	"math"
+	"maps"
+	"slices"
 	"time"
-	"unicode/utf8"
 
-	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/grpchedge/hedge/internal/learn"
+	"github.com/grpchedge/hedge/proto/snapshotpb"
 )
 
-// The bounds of a snapshot. A scheduler with 64 MiB of memory writes a tenth of them at most.
+// The bounds of a snapshot. A scheduler with the default of 64 MiB of memory writes a tenth of maxBytes at most, so that ten of
+// them may be appended to each other.
 const (
-	maxBytes    = 256 << 20
-	maxParts    = 1 << 18 // targets; and methods with their classes
-	maxOutcomes = 1 << 10 // of one method or class
-	maxClass    = 64      // bytes of a class's name
-	maxHedges   = 4       // of one call
-	maxRate     = 1e9     // calls a second
-	maxAge      = 24 * time.Hour
+	maxBytes  = 64 << 20
+	maxClass  = 64  // bytes of a class's name
+	maxHedges = 4   // of one call
+	maxRate   = 1e9 // calls a second
+	maxAge    = 24 * time.Hour
 )
 
-// Read reads a snapshot to its end.
-//
-// Messages are taken apart by hand, because the generated code would make an object of a hundred bytes from each two bytes
-// that a hostile snapshot has.
-func Read(from io.Reader) (Snapshot, error) {
+// Read reads one more snapshot to its end. What it knows is merged with what was known before, by the number of calls. An error
+// changes nothing.
+func (s *Snapshot) Read(from io.Reader) error {
 	b, err := io.ReadAll(io.LimitReader(from, maxBytes+1))
 	switch {
 	case err != nil:
-		return nil, err
+		return err
 	case len(b) > maxBytes:
-		return nil, fmt.Errorf("it has more than %d bytes", maxBytes)
+		return fmt.Errorf("it has more than %d bytes", maxBytes)
 	case len(b) == 0:
-		return nil, errors.New("it is empty")
+		return errors.New("it is empty")
 	}
-	r := reader{into: Snapshot{}}
-	return r.into, r.snapshot(b)
-}
-
-// reader counts what it has read.
-type reader struct {
-	into    Snapshot
-	targets uint64
-	methods int // and classes
-}
-
-func (r *reader) snapshot(b []byte) error {
-	var complete, version uint64
-	ended := false
-	err := fields(b, func(number protowire.Number, f field) error {
-		switch {
-		case number == 1 && f.isNumber():
-			version = f.number
-		case number == 2 && f.isBytes():
-			return r.target(f.bytes)
-		case number == 15 && f.isNumber():
-			complete, ended = complete+uint64(uint32(f.number)), true
-		case number == 15 && f.isBytes(): // several, packed
-			for b := f.bytes; len(b) > 0; {
-				n, size := protowire.ConsumeVarint(b)
-				if size < 0 {
-					return protowire.ParseError(size)
-				}
-				complete, ended, b = complete+uint64(uint32(n)), true, b[size:]
-			}
-		}
-		return nil
-	})
+	var message snapshotpb.Snapshot
+	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(b, &message); err != nil {
+		return fmt.Errorf("it is cut off, or no snapshot of a scheduler: %w", err)
+	}
+	complete := uint64(0)
+	for _, n := range message.Complete {
+		complete += uint64(n)
+	}
 	switch {
-	case err != nil:
-		return err
-	case version == 0 && !ended:
+	case message.Version == 0 && len(message.Complete) == 0:
 		return errors.New("it has no version: it is cut off, or no snapshot of a scheduler")
-	case version == 0:
+	case message.Version == 0:
 		return errors.New("it has no version: it is no snapshot of a scheduler")
-	case complete != r.targets:
-		return fmt.Errorf("it has %d targets where %d were written: it is cut off", r.targets, complete)
+	case complete != uint64(len(message.Targets)):
+		return fmt.Errorf("it has %d targets where %d were written: it is cut off", len(message.Targets), complete)
 	}
-	return nil
-}
-
-func (r *reader) target(b []byte) error {
-	if r.targets++; r.targets > maxParts {
-		return fmt.Errorf("it has more than %d targets", maxParts)
-	}
-	name, t := "", Target{}
-	err := fields(b, func(number protowire.Number, f field) (err error) {
-		switch {
-		case number == 1 && f.isBytes():
-			name = string(f.bytes)
-		case number == 2 && f.isBytes():
-			err = r.method(&t, f.bytes)
-		case number == 3 && f.kind == protowire.Fixed64Type:
-			t.CallsPerSecond = math.Float64frombits(f.number)
-		}
-		return err
-	})
-	if wrong := checkName(name); wrong != nil {
-		return fmt.Errorf("target %d: %w", r.targets, cmp.Or(err, wrong))
-	}
-	if rate := t.CallsPerSecond; err == nil && !(rate >= 0 && rate <= maxRate) {
-		err = fmt.Errorf("%v calls a second, allowed: 0 to %v", rate, maxRate)
-	}
-	if err != nil {
-		return fmt.Errorf("target %.100q: %w", name, err)
-	}
-	if r.into[name] != nil || len(t.Methods) > 0 {
-		known := t // a copy, so that one without methods takes no memory
-		add(r.into, name, &known)
-	}
-	return nil
-}
-
-func (r *reader) method(t *Target, b []byte) error {
-	name, m, err := r.part(b, false)
-	switch {
-	case err != nil && name != "":
-		return fmt.Errorf("method %.100q: %w", name, err)
-	case err == nil && (len(m.Primaries) > 0 || len(m.Classes) > 0):
-		t.Methods = add(t.Methods, name, m)
+	messages := append(slices.Clip(s.messages), message.Targets...)
+	targets, err := merged("target", messages, targetIn)
+	if err == nil {
+		s.Targets, s.messages = targets, messages
 	}
 	return err
 }
 
-func (r *reader) class(m *Method, b []byte) error {
-	name, c, err := r.part(b, true)
-	if err == nil && len(name) > maxClass {
-		err = fmt.Errorf("it has %d bytes, allowed: %d", len(name), maxClass)
+// merged makes one of all that have the same name, and leaves out those that nothing is known of. Merging all at once takes
+// time by what there is to read; merging one after the other would go over what is known already for each of them.
+func merged[M interface{ GetName() string }, K any](what string, all []M, one func([]M) (known K, some bool, err error)) (map[string]K, error) {
+	same := map[string][]M{}
+	for i, m := range all {
+		if m.GetName() == "" {
+			return nil, fmt.Errorf("%s %d: it has no name", what, i+1)
+		}
+		same[m.GetName()] = append(same[m.GetName()], m)
 	}
-	if err != nil {
-		return fmt.Errorf("class %.100q: %w", name, err)
+	named := map[string]K{}
+	for _, name := range slices.Sorted(maps.Keys(same)) {
+		known, some, err := one(same[name])
+		if err != nil {
+			return nil, fmt.Errorf("%s %.100q: %w", what, name, err)
+		}
+		if some {
+			named[name] = known
+		}
 	}
-	if len(c.Primaries) > 0 {
-		m.Classes = add(m.Classes, name, c.Knowledge)
-	}
-	return nil
+	return named, nil
 }
 
-// part reads a method, or a class of one, whose message is the same without classes.
-func (r *reader) part(b []byte, class bool) (name string, m *Method, err error) {
-	if r.methods++; r.methods > maxParts {
-		return "", nil, fmt.Errorf("it has more than %d methods and classes", maxParts)
+func targetIn(same []*snapshotpb.Target) (*Target, bool, error) {
+	var t Target
+	var methods []*snapshotpb.Method
+	for _, m := range same {
+		if rate := m.CallsPerSecond; !(rate >= 0 && rate <= maxRate) {
+			return nil, false, fmt.Errorf("%v calls a second, allowed: 0 to %v", rate, maxRate)
+		}
+		t.CallsPerSecond = max(t.CallsPerSecond, m.CallsPerSecond)
+		methods = append(methods, m.Methods...)
+	}
+	var err error
+	t.Methods, err = merged("method", methods, methodIn)
+	return &t, len(t.Methods) > 0, err
+}
+
+func methodIn(same []*snapshotpb.Method) (m *Method, some bool, err error) {
+	var classes []*snapshotpb.Class
+	for _, m := range same {
+		classes = append(classes, m.Classes...)
 	}
 	m = &Method{}
-	err = fields(b, func(number protowire.Number, f field) (err error) {
-		switch {
-		case !f.isBytes():
-		case number == 1:
-			name = string(f.bytes)
-		case number == 2:
-			m.Knowledge, err = knowledgeIn(f.bytes)
-		case number == 3 && !class:
-			err = r.class(m, f.bytes)
-		}
-		return err
-	})
-	return name, m, cmp.Or(err, checkName(name))
-}
-
-func checkName(name string) error {
-	switch {
-	case name == "":
-		return errors.New("it has no name")
-	case !utf8.ValidString(name):
-		return errors.New("its name is not UTF-8")
+	if m.Knowledge, err = knowledgeIn(same); err != nil {
+		return nil, false, err
 	}
-	return nil
+	m.Classes, err = merged("class", classes, classIn)
+	return m, len(m.Primaries) > 0 || len(m.Classes) > 0, err
 }
 
-func knowledgeIn(b []byte) (k learn.Knowledge, err error) {
-	err = fields(b, func(number protowire.Number, f field) (err error) {
-		switch {
-		case !f.isBytes():
-		case number == 1:
-			k.Primaries, err = sketchIn(f.bytes, "latency")
-		case number == 2:
-			k.Hedges, err = sketchIn(f.bytes, "hedge_latency")
-		case number == 3 && len(k.Outcomes) == maxOutcomes:
-			err = fmt.Errorf("it has more than %d outcomes", maxOutcomes)
-		case number == 3:
-			var o learn.Outcome
-			o, err = outcomeIn(f.bytes)
-			k.Outcomes = append(k.Outcomes, o)
-		}
-		return err
-	})
-	return k.Plus(learn.Knowledge{}), err // which merges outcomes of the same kind
-}
-
-func outcomeIn(b []byte) (o learn.Outcome, err error) {
-	err = fields(b, func(number protowire.Number, f field) (err error) {
-		switch {
-		case number == 1 && f.isNumber():
-			if o.Age = time.Duration(f.number); o.Age < 0 || o.Age > maxAge {
-				err = fmt.Errorf("outcome: age %v, allowed: 0 to %v", o.Age, maxAge)
-			}
-		case number == 2 && f.isNumber():
-			if f.number > maxHedges {
-				return fmt.Errorf("outcome: %d hedges, allowed: 0 to %d", f.number, maxHedges)
-			}
-			o.Hedges = int(f.number)
-		case number == 3 && f.isBytes():
-			o.Rest, err = sketchIn(f.bytes, "outcome")
-		}
-		return err
-	})
-	return o, err
-}
-
-// field is the value of a field: a number, the bits of one or bytes, or something else that no field here has.
-type field struct {
-	kind   protowire.Type
-	number uint64
-	bytes  []byte
-}
-
-func (f *field) isNumber() bool { return f.kind == protowire.VarintType }
-func (f *field) isBytes() bool  { return f.kind == protowire.BytesType }
-
-func fields(b []byte, visit func(protowire.Number, field) error) error {
-	for len(b) > 0 {
-		number, kind, size := protowire.ConsumeField(b)
-		if size < 0 {
-			return fmt.Errorf("it is cut off, or no snapshot of a scheduler: %w", protowire.ParseError(size))
-		}
-		_, _, tag := protowire.ConsumeTag(b)
-		f := field{kind: kind}
-		switch kind {
-		case protowire.VarintType:
-			f.number, _ = protowire.ConsumeVarint(b[tag:])
-		case protowire.Fixed64Type:
-			f.number, _ = protowire.ConsumeFixed64(b[tag:])
-		case protowire.BytesType:
-			f.bytes, _ = protowire.ConsumeBytes(b[tag:])
-		}
-		if err := visit(number, f); err != nil {
-			return err
-		}
-		b = b[size:]
+func classIn(same []*snapshotpb.Class) (learn.Knowledge, bool, error) {
+	if n := len(same[0].Name); n > maxClass {
+		return learn.Knowledge{}, false, fmt.Errorf("its name has %d bytes, allowed: %d", n, maxClass)
 	}
-	return nil
+	k, err := knowledgeIn(same)
+	return k, len(k.Primaries) > 0, err
+}
+
+// knowledgeIn merges what is known of a method, or of a class.
+func knowledgeIn[M interface{ GetKnowledge() *snapshotpb.Knowledge }](same []M) (k learn.Knowledge, err error) {
+	var primaries, hedges totals
+	for _, m := range same {
+		message := m.GetKnowledge()
+		if err := primaries.addSketch(message.GetLatency()); err != nil {
+			return k, fmt.Errorf("latency: %w", err)
+		}
+		if err := hedges.addSketch(message.GetHedgeLatency()); err != nil {
+			return k, fmt.Errorf("hedge_latency: %w", err)
+		}
+		for _, o := range message.GetOutcomes() {
+			known, err := outcomeIn(o)
+			if err != nil {
+				return k, fmt.Errorf("outcome: %w", err)
+			}
+			if len(known.Rest) > 0 {
+				k.Outcomes = append(k.Outcomes, known)
+			}
+		}
+	}
+	return learn.Knowledge{Primaries: primaries.counts(), Hedges: hedges.counts(), Outcomes: merge(k.Outcomes)}, nil
+}
+
+func outcomeIn(o *snapshotpb.Outcome) (learn.Outcome, error) {
+	if age := time.Duration(o.GetAge()); age < 0 || age > maxAge {
+		return learn.Outcome{}, fmt.Errorf("age %v, allowed: 0 to %v", age, maxAge)
+	}
+	if o.GetHedges() > maxHedges {
+		return learn.Outcome{}, fmt.Errorf("%d hedges, allowed: 0 to %d", o.Hedges, maxHedges)
+	}
+	var rest totals
+	err := rest.addSketch(o.GetRest())
+	return learn.Outcome{Age: time.Duration(o.GetAge()), Hedges: int(o.GetHedges()), Rest: rest.counts()}, err
+}
+
+// merge merges outcomes of the same kind, and keeps as many as a learner does. It merges halves, as each kind is gone over as
+// often as two lists are merged.
+func merge(all []learn.Outcome) []learn.Outcome {
+	const few = 64
+	if half := len(all) / 2; half > few {
+		all = slices.Concat(merge(all[:half]), merge(all[half:]))
+	}
+	return learn.Knowledge{Outcomes: all}.Plus(learn.Knowledge{}).Outcomes
 }

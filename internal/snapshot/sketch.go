@@ -1,73 +1,61 @@
 package snapshot
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
 	"time"
 
 	"github.com/DataDog/sketches-go/ddsketch/pb/sketchpb"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/grpchedge/hedge/sketch"
 )
 
 const (
-	maxSketch  = 128 << 10 // bytes
-	maxCalls   = 1e15      // in all
-	maxGamma   = 2         // of a mapping: bins whose edges are a factor of two apart
+	maxCalls   = 1e15 // in all
+	maxGamma   = 2    // of a mapping: bins whose edges are a factor of two apart
 	maxLatency = 24 * time.Hour
 )
 
-// sketchIn returns the counts of a sketch of DataDog's, whatever its mapping, in the buckets of package sketch.
-func sketchIn(b []byte, name string) (c sketch.Counts, err error) {
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("%s: %w", name, err)
-		}
-	}()
-	if len(b) > maxSketch {
-		return nil, fmt.Errorf("the sketch has %d bytes, allowed: %d", len(b), maxSketch)
-	}
-	var from sketchpb.DDSketch
-	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(b, &from); err != nil {
-		return nil, fmt.Errorf("the sketch cannot be read: %w", err)
-	}
+// totals are the calls of sketches in the buckets of package sketch.
+type totals struct {
+	of  [sketch.Buckets]float64
+	sum float64
+}
+
+// addSketch adds a sketch of DataDog's, whatever its mapping.
+func (t *totals) addSketch(from *sketchpb.DDSketch) error {
 	if below := from.GetNegativeValues(); len(below.GetBinCounts())+len(below.GetContiguousBinCounts()) > 0 {
-		return nil, errors.New("the sketch has negative latencies")
+		return errors.New("the sketch has negative latencies")
 	}
 	bins, row := from.GetPositiveValues().GetBinCounts(), from.GetPositiveValues().GetContiguousBinCounts()
 	m, err := newMapping(from.GetMapping())
 	if err != nil && len(bins)+len(row) > 0 {
-		return nil, err
+		return err
 	}
-	var t totals
-	t.err = t.add(0, from.GetZeroCount())
+	err = t.add(0, from.GetZeroCount())
 	for i, calls := range row {
-		t.addBin(m, int64(from.GetPositiveValues().GetContiguousBinIndexOffset())+int64(i), calls)
+		err = cmp.Or(err, t.addBin(m, int64(from.GetPositiveValues().GetContiguousBinIndexOffset())+int64(i), calls))
 	}
 	for i, calls := range bins {
-		t.addBin(m, int64(i), calls)
+		err = cmp.Or(err, t.addBin(m, int64(i), calls))
 	}
-	return t.counts(), t.err
+	return err
 }
 
-type totals struct {
-	of  [sketch.Buckets]float64
-	sum float64
-	err error // the first
-}
-
-func (t *totals) addBin(m *mapping, bin int64, calls float64) {
-	if calls == 0 || t.err != nil {
-		return
+func (t *totals) addBin(m *mapping, bin int64, calls float64) error {
+	if calls == 0 {
+		return nil
 	}
 	d := m.value(bin)
 	if !(d <= float64(maxLatency)) {
-		t.err = fmt.Errorf("bin %d is a latency of %.3g s, allowed: at most %v", bin, d/1e9, maxLatency)
-	} else if err := t.add(sketch.Bucket(time.Duration(d)), calls); err != nil {
-		t.err = fmt.Errorf("bin %d: %w", bin, err)
+		return fmt.Errorf("bin %d is a latency of %.3g s, allowed: at most %v", bin, d/1e9, maxLatency)
 	}
+	if err := t.add(sketch.Bucket(time.Duration(d)), calls); err != nil {
+		return fmt.Errorf("bin %d: %w", bin, err)
+	}
+	return nil
 }
 
 func (t *totals) add(bucket int, calls float64) error {

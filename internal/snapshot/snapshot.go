@@ -1,6 +1,5 @@
 // Package snapshot reads and writes what schedulers have learned: the messages of proto/snapshotpb, with what learners know
-// in them. A snapshot may come from anybody, so it is checked. Reading takes at most five times its
-// bytes, these included, and 256 bytes for each target, method and class.
+// in them. A snapshot may come from anybody, so it is checked, and bounded.
 package snapshot
 
 import (
@@ -8,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"unicode/utf8"
 
 	"github.com/DataDog/sketches-go/ddsketch/pb/sketchpb"
 	"google.golang.org/protobuf/proto"
@@ -17,55 +17,21 @@ import (
 	"github.com/grpchedge/hedge/sketch"
 )
 
-// Snapshot is what is known of targets, by name.
-type Snapshot map[string]*Target
+// Snapshot is what is known of targets. The zero Snapshot knows nothing.
+type Snapshot struct {
+	Targets  map[string]*Target // by name
+	messages []*snapshotpb.Target
+}
 
 type Target struct {
 	Methods        map[string]*Method // by their full names
-	CallsPerSecond float64            // of all methods; 0: not known
+	CallsPerSecond float64            // of all methods, the largest where several are merged; 0: not known
 }
 
 // Method is what is known of a method: of all its requests, and of each class of them.
 type Method struct {
 	learn.Knowledge
 	Classes map[string]learn.Knowledge // by name
-}
-
-// Merge adds what another snapshot knows, by the number of calls.
-func (s Snapshot) Merge(o Snapshot) {
-	for name, t := range o {
-		add(s, name, t)
-	}
-}
-
-// Plus adds to a target what else is known of it. Of the rates of calls it is the larger one.
-func (t *Target) Plus(o *Target) *Target {
-	t.CallsPerSecond = max(t.CallsPerSecond, o.CallsPerSecond)
-	for name, m := range o.Methods {
-		t.Methods = add(t.Methods, name, m)
-	}
-	return t
-}
-
-// Plus adds to a method what else is known of it.
-func (m *Method) Plus(o *Method) *Method {
-	m.Knowledge = m.Knowledge.Plus(o.Knowledge)
-	for name, k := range o.Classes {
-		m.Classes = add(m.Classes, name, k)
-	}
-	return m
-}
-
-// add adds what is known of one to a map, which is made if need be, and returns the map.
-func add[K interface{ Plus(K) K }, M ~map[string]K](to M, name string, known K) M {
-	if to == nil {
-		to = M{}
-	}
-	if had, ok := to[name]; ok {
-		known = had.Plus(known)
-	}
-	to[name] = known
-	return to
 }
 
 // Writer writes a snapshot, a target at a time, so that not all of it is in memory at once.
@@ -77,7 +43,7 @@ type Writer struct {
 
 // Target writes what is known of a target. Names that a snapshot cannot have are left out: those that are empty, or no UTF-8.
 func (w *Writer) Target(name string, t *Target) error {
-	if checkName(name) != nil {
+	if cannotHave(name) {
 		return nil
 	}
 	message := &snapshotpb.Target{Name: name, CallsPerSecond: t.CallsPerSecond}
@@ -95,8 +61,10 @@ func (w *Writer) Target(name string, t *Target) error {
 
 // names returns the names that a snapshot can have, in their order.
 func names[K any](known map[string]K) []string {
-	return slices.DeleteFunc(slices.Sorted(maps.Keys(known)), func(name string) bool { return checkName(name) != nil })
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(known)), cannotHave)
 }
+
+func cannotHave(name string) bool { return name == "" || !utf8.ValidString(name) }
 
 func (w *Writer) Close() error {
 	return w.write(&snapshotpb.Snapshot{Version: 1, Complete: []uint32{w.targets}})

@@ -103,10 +103,8 @@ type Target struct {
 	// How many calls a second one client made lately, of all methods; 0 if that is not known. Where snapshots are merged it is the
 	// greatest.
 	CallsPerSecond float64 `protobuf:"fixed64,3,opt,name=calls_per_second,json=callsPerSecond,proto3" json:"calls_per_second,omitempty"`
-	// The time in which no losing attempt is reset, if the server has asked for one. Where snapshots are merged it is the longest.
-	Calm          *Calm `protobuf:"bytes,4,opt,name=calm,proto3" json:"calm,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Target) Reset() {
@@ -160,69 +158,6 @@ func (x *Target) GetCallsPerSecond() float64 {
 	return 0
 }
 
-func (x *Target) GetCalm() *Calm {
-	if x != nil {
-		return x.Calm
-	}
-	return nil
-}
-
-// Calm is a time in which no losing attempt is reset on the wire, because the server has said that there were too many resets.
-// Times are in nanoseconds since 1970.
-type Calm struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// When the server said so.
-	Since int64 `protobuf:"varint,3,opt,name=since,proto3" json:"since,omitempty"`
-	// Until when none is reset.
-	Until         int64 `protobuf:"varint,4,opt,name=until,proto3" json:"until,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Calm) Reset() {
-	*x = Calm{}
-	mi := &file_snapshotpb_snapshot_proto_msgTypes[2]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Calm) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Calm) ProtoMessage() {}
-
-func (x *Calm) ProtoReflect() protoreflect.Message {
-	mi := &file_snapshotpb_snapshot_proto_msgTypes[2]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Calm.ProtoReflect.Descriptor instead.
-func (*Calm) Descriptor() ([]byte, []int) {
-	return file_snapshotpb_snapshot_proto_rawDescGZIP(), []int{2}
-}
-
-func (x *Calm) GetSince() int64 {
-	if x != nil {
-		return x.Since
-	}
-	return 0
-}
-
-func (x *Calm) GetUntil() int64 {
-	if x != nil {
-		return x.Until
-	}
-	return 0
-}
-
 // Method is what is known of a method.
 type Method struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -238,7 +173,7 @@ type Method struct {
 
 func (x *Method) Reset() {
 	*x = Method{}
-	mi := &file_snapshotpb_snapshot_proto_msgTypes[3]
+	mi := &file_snapshotpb_snapshot_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -250,7 +185,7 @@ func (x *Method) String() string {
 func (*Method) ProtoMessage() {}
 
 func (x *Method) ProtoReflect() protoreflect.Message {
-	mi := &file_snapshotpb_snapshot_proto_msgTypes[3]
+	mi := &file_snapshotpb_snapshot_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -263,7 +198,7 @@ func (x *Method) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Method.ProtoReflect.Descriptor instead.
 func (*Method) Descriptor() ([]byte, []int) {
-	return file_snapshotpb_snapshot_proto_rawDescGZIP(), []int{3}
+	return file_snapshotpb_snapshot_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Method) GetName() string {
@@ -300,7 +235,7 @@ type Class struct {
 
 func (x *Class) Reset() {
 	*x = Class{}
-	mi := &file_snapshotpb_snapshot_proto_msgTypes[4]
+	mi := &file_snapshotpb_snapshot_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -312,7 +247,7 @@ func (x *Class) String() string {
 func (*Class) ProtoMessage() {}
 
 func (x *Class) ProtoReflect() protoreflect.Message {
-	mi := &file_snapshotpb_snapshot_proto_msgTypes[4]
+	mi := &file_snapshotpb_snapshot_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -325,7 +260,7 @@ func (x *Class) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Class.ProtoReflect.Descriptor instead.
 func (*Class) Descriptor() ([]byte, []int) {
-	return file_snapshotpb_snapshot_proto_rawDescGZIP(), []int{4}
+	return file_snapshotpb_snapshot_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Class) GetName() string {
@@ -358,7 +293,7 @@ type Knowledge struct {
 
 func (x *Knowledge) Reset() {
 	*x = Knowledge{}
-	mi := &file_snapshotpb_snapshot_proto_msgTypes[5]
+	mi := &file_snapshotpb_snapshot_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -370,7 +305,7 @@ func (x *Knowledge) String() string {
 func (*Knowledge) ProtoMessage() {}
 
 func (x *Knowledge) ProtoReflect() protoreflect.Message {
-	mi := &file_snapshotpb_snapshot_proto_msgTypes[5]
+	mi := &file_snapshotpb_snapshot_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -383,7 +318,7 @@ func (x *Knowledge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Knowledge.ProtoReflect.Descriptor instead.
 func (*Knowledge) Descriptor() ([]byte, []int) {
-	return file_snapshotpb_snapshot_proto_rawDescGZIP(), []int{5}
+	return file_snapshotpb_snapshot_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Knowledge) GetLatency() *sketchpb.DDSketch {
@@ -422,7 +357,7 @@ type Outcome struct {
 
 func (x *Outcome) Reset() {
 	*x = Outcome{}
-	mi := &file_snapshotpb_snapshot_proto_msgTypes[6]
+	mi := &file_snapshotpb_snapshot_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -434,7 +369,7 @@ func (x *Outcome) String() string {
 func (*Outcome) ProtoMessage() {}
 
 func (x *Outcome) ProtoReflect() protoreflect.Message {
-	mi := &file_snapshotpb_snapshot_proto_msgTypes[6]
+	mi := &file_snapshotpb_snapshot_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -447,7 +382,7 @@ func (x *Outcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outcome.ProtoReflect.Descriptor instead.
 func (*Outcome) Descriptor() ([]byte, []int) {
-	return file_snapshotpb_snapshot_proto_rawDescGZIP(), []int{6}
+	return file_snapshotpb_snapshot_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Outcome) GetAge() int64 {
@@ -479,15 +414,11 @@ const file_snapshotpb_snapshot_proto_rawDesc = "" +
 	"\bSnapshot\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x120\n" +
 	"\atargets\x18\x02 \x03(\v2\x16.hedge.snapshot.TargetR\atargets\x12\x1a\n" +
-	"\bcomplete\x18\x0f \x03(\rR\bcomplete\"\xa2\x01\n" +
+	"\bcomplete\x18\x0f \x03(\rR\bcomplete\"\x84\x01\n" +
 	"\x06Target\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x120\n" +
 	"\amethods\x18\x02 \x03(\v2\x16.hedge.snapshot.MethodR\amethods\x12(\n" +
-	"\x10calls_per_second\x18\x03 \x01(\x01R\x0ecallsPerSecond\x12(\n" +
-	"\x04calm\x18\x04 \x01(\v2\x14.hedge.snapshot.CalmR\x04calm\"D\n" +
-	"\x04Calm\x12\x14\n" +
-	"\x05since\x18\x03 \x01(\x03R\x05since\x12\x14\n" +
-	"\x05until\x18\x04 \x01(\x03R\x05untilJ\x04\b\x01\x10\x02J\x04\b\x02\x10\x03J\x04\b\x05\x10\b\"\x86\x01\n" +
+	"\x10calls_per_second\x18\x03 \x01(\x01R\x0ecallsPerSecondJ\x04\b\x04\x10\x05R\x04calm\"\x86\x01\n" +
 	"\x06Method\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x127\n" +
 	"\tknowledge\x18\x02 \x01(\v2\x19.hedge.snapshot.KnowledgeR\tknowledge\x12/\n" +
@@ -516,33 +447,31 @@ func file_snapshotpb_snapshot_proto_rawDescGZIP() []byte {
 	return file_snapshotpb_snapshot_proto_rawDescData
 }
 
-var file_snapshotpb_snapshot_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_snapshotpb_snapshot_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_snapshotpb_snapshot_proto_goTypes = []any{
 	(*Snapshot)(nil),          // 0: hedge.snapshot.Snapshot
 	(*Target)(nil),            // 1: hedge.snapshot.Target
-	(*Calm)(nil),              // 2: hedge.snapshot.Calm
-	(*Method)(nil),            // 3: hedge.snapshot.Method
-	(*Class)(nil),             // 4: hedge.snapshot.Class
-	(*Knowledge)(nil),         // 5: hedge.snapshot.Knowledge
-	(*Outcome)(nil),           // 6: hedge.snapshot.Outcome
-	(*sketchpb.DDSketch)(nil), // 7: test.DDSketch
+	(*Method)(nil),            // 2: hedge.snapshot.Method
+	(*Class)(nil),             // 3: hedge.snapshot.Class
+	(*Knowledge)(nil),         // 4: hedge.snapshot.Knowledge
+	(*Outcome)(nil),           // 5: hedge.snapshot.Outcome
+	(*sketchpb.DDSketch)(nil), // 6: test.DDSketch
 }
 var file_snapshotpb_snapshot_proto_depIdxs = []int32{
-	1,  // 0: hedge.snapshot.Snapshot.targets:type_name -> hedge.snapshot.Target
-	3,  // 1: hedge.snapshot.Target.methods:type_name -> hedge.snapshot.Method
-	2,  // 2: hedge.snapshot.Target.calm:type_name -> hedge.snapshot.Calm
-	5,  // 3: hedge.snapshot.Method.knowledge:type_name -> hedge.snapshot.Knowledge
-	4,  // 4: hedge.snapshot.Method.classes:type_name -> hedge.snapshot.Class
-	5,  // 5: hedge.snapshot.Class.knowledge:type_name -> hedge.snapshot.Knowledge
-	7,  // 6: hedge.snapshot.Knowledge.latency:type_name -> test.DDSketch
-	7,  // 7: hedge.snapshot.Knowledge.hedge_latency:type_name -> test.DDSketch
-	6,  // 8: hedge.snapshot.Knowledge.outcomes:type_name -> hedge.snapshot.Outcome
-	7,  // 9: hedge.snapshot.Outcome.rest:type_name -> test.DDSketch
-	10, // [10:10] is the sub-list for method output_type
-	10, // [10:10] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	1, // 0: hedge.snapshot.Snapshot.targets:type_name -> hedge.snapshot.Target
+	2, // 1: hedge.snapshot.Target.methods:type_name -> hedge.snapshot.Method
+	4, // 2: hedge.snapshot.Method.knowledge:type_name -> hedge.snapshot.Knowledge
+	3, // 3: hedge.snapshot.Method.classes:type_name -> hedge.snapshot.Class
+	4, // 4: hedge.snapshot.Class.knowledge:type_name -> hedge.snapshot.Knowledge
+	6, // 5: hedge.snapshot.Knowledge.latency:type_name -> test.DDSketch
+	6, // 6: hedge.snapshot.Knowledge.hedge_latency:type_name -> test.DDSketch
+	5, // 7: hedge.snapshot.Knowledge.outcomes:type_name -> hedge.snapshot.Outcome
+	6, // 8: hedge.snapshot.Outcome.rest:type_name -> test.DDSketch
+	9, // [9:9] is the sub-list for method output_type
+	9, // [9:9] is the sub-list for method input_type
+	9, // [9:9] is the sub-list for extension type_name
+	9, // [9:9] is the sub-list for extension extendee
+	0, // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_snapshotpb_snapshot_proto_init() }
@@ -556,7 +485,7 @@ func file_snapshotpb_snapshot_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_snapshotpb_snapshot_proto_rawDesc), len(file_snapshotpb_snapshot_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   7,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
