@@ -26,6 +26,14 @@ type simulation struct {
 	known        *learn.Estimate // in force from the first call on; nil: what is learned
 	generous     bool            // as many hedges may be sent at any time as the budget pays for in the long run
 	taken        learn.Knowledge // over from another client, with the rate
+	deadline     time.Duration   // of each call; 0: none
+	servers      servers         // that attempts queue at, for the time that the distribution draws; none: they never wait
+}
+
+// servers are some of so many workers each, which finish cancelled work or stop it.
+type servers struct {
+	count, workers int
+	stop           bool
 }
 
 // attemptDistribution is how long an attempt takes that is sent at a time: attempt 0 is the primary.
@@ -47,6 +55,7 @@ type event struct {
 const (
 	arrives uint8 = iota
 	due
+	expires
 	ends
 )
 
@@ -74,6 +83,7 @@ type simCall struct {
 	drawn    bool
 	sent     []time.Duration // when each hedge was
 	over     bool
+	served   [8]bool // whether a worker is at the attempt
 }
 
 type simulator struct {
@@ -90,11 +100,14 @@ type simulator struct {
 	hedges  int              // sent
 	ample   *budget.Bucket   // that choices are planned with
 	stepped []stats.StepDown // what was told of it, in order
+	busy    []int            // workers of each server
+	waiting [][]event        // for a worker of each server
 }
 
 func (sim simulation) run() *simulator {
 	s := &simulator{simulation: sim, epoch: time.Unix(1e9, 0), done: make([]outcome, sim.calls), random: generator(sim.seed, 7, 7)}
 	s.budget = budget.New(s.config.BudgetPercent)
+	s.busy, s.waiting = make([]int, s.servers.count), make([][]event, s.servers.count)
 	s.ample = s.budget
 	if s.generous {
 		s.ample = budget.New(400)
@@ -125,7 +138,12 @@ func (sim simulation) run() *simulator {
 			if !e.call.over {
 				s.due(e.call)
 			}
+		case expires:
+			if !e.call.over {
+				s.ended(e.call, -1)
+			}
 		case ends:
+			s.release(e.call, e.n)
 			if !e.call.over {
 				s.ended(e.call, e.n)
 			}
@@ -176,7 +194,46 @@ func (s *simulator) begin() {
 			heap.Push(&s.queue, event{at: s.now + e.Delay, kind: due, call: c})
 		}
 	}
-	heap.Push(&s.queue, event{at: s.now + s.distribution(s.seed, id, 0, s.now), kind: ends, call: c})
+	if s.deadline > 0 {
+		heap.Push(&s.queue, event{at: s.now + s.deadline, kind: expires, call: c})
+	}
+	s.send(c, 0)
+}
+
+// send begins an attempt, which waits for a worker if there are servers.
+func (s *simulator) send(c *simCall, n int) {
+	e := event{kind: ends, call: c, n: n}
+	if s.servers.count > 0 {
+		at := s.serverOf(c, n)
+		if s.busy[at] == s.servers.workers {
+			s.waiting[at] = append(s.waiting[at], e)
+			return
+		}
+		s.busy[at]++
+		c.served[n] = true
+	}
+	e.at = s.now + s.distribution(s.seed, c.id, n, s.now)
+	heap.Push(&s.queue, e)
+}
+
+func (s *simulator) serverOf(c *simCall, n int) int { return backend(s.seed, c.id, n, s.servers.count) }
+
+// release gives the worker of an attempt to the next one that waits.
+func (s *simulator) release(c *simCall, n int) {
+	if !c.served[n] {
+		return
+	}
+	c.served[n] = false
+	at := s.serverOf(c, n)
+	s.busy[at]--
+	for len(s.waiting[at]) > 0 {
+		next := s.waiting[at][0]
+		s.waiting[at] = s.waiting[at][1:]
+		if !next.call.over {
+			s.send(next.call, next.n)
+			return
+		}
+	}
 }
 
 // due is call.Call.Admit.
@@ -220,7 +277,7 @@ func (s *simulator) due(c *simCall) {
 	c.sent = append(c.sent, s.now)
 	s.hedges++
 	n := len(c.sent)
-	heap.Push(&s.queue, event{at: s.now + s.distribution(s.seed, c.id, n, s.now), kind: ends, call: c, n: n})
+	s.send(c, n)
 	again(c.delay)
 }
 
@@ -234,8 +291,12 @@ func (s *simulator) pay(c *simCall, age time.Duration) bool {
 	return paid
 }
 
+// ended ends a call with the answer of an attempt, or, if n is -1, at its deadline.
 func (s *simulator) ended(c *simCall, n int) {
 	c.over = true
+	for k := 0; k <= len(c.sent) && s.servers.stop; k++ {
+		s.release(c, k)
+	}
 	s.done[c.id] = outcome{c.start, s.now - c.start, len(c.sent)}
 	for k, at := range append([]time.Duration{c.start}, c.sent...) {
 		s.learn(k, s.now-at, k == n)
