@@ -66,7 +66,7 @@ var outcomes = [...]struct {
 var gauges = []struct{ name, unit, what string }{
 	{"delay", "s", "The age at which a call gets its first hedge now."},
 	{"tail", "s", "The target percentile: unhedged, predicted and measured."},
-	{"stepped_down", "", "1 while hedging has stepped down, 0 otherwise."},
+	{"saved", "1", "The share of the time beyond the median that hedging is predicted to save, weighted towards the tail."},
 	{"budget.tokens", "{token}", "Hedges that the target's budget pays for now."},
 	{"throttle.tokens", "{token}", "Tokens left in the target's throttle."},
 }
@@ -80,11 +80,7 @@ func read(m *stats.Method, report func(gauge string, value float64, which ...str
 		report("tail", c.UnhedgedTail.Seconds(), "unhedged")
 		report("tail", c.PredictedTail.Seconds(), "predicted")
 		report("tail", c.MeasuredTail.Seconds(), "measured")
-		down := 0.0
-		if c.SteppedDown != stats.NotSteppedDown {
-			down = 1
-		}
-		report("stepped_down", down)
+		report("saved", c.Saved)
 	}
 }
 

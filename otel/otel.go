@@ -33,7 +33,8 @@
 //   - grpc.client.hedge.tail, a gauge, s: the percentile that the trigger Auto makes small, by the attribute grpc.hedge.tail:
 //     "unhedged" is it without hedging, as a control group shows it, or an estimate; "predicted" is the prediction
 //     with hedging, and "measured" what calls took lately.
-//   - grpc.client.hedge.stepped_down, a gauge: 1 while hedging has stepped down, 0 otherwise; only with the trigger Auto.
+//   - grpc.client.hedge.saved, a gauge: the share of the time beyond the median, 0 to 1 and weighted towards the tail, that
+//     hedging is predicted to save; only with the trigger Auto.
 //   - grpc.client.hedge.budget.tokens, a gauge, {token}: hedges that the target's budget pays for now.
 //   - grpc.client.hedge.throttle.tokens, a gauge, {token}: what is left in the target's throttle; absent without one.
 //

@@ -106,9 +106,6 @@ func (c *Call) estimate() bool {
 		return false
 	}
 	c.Estimate, c.Delay = e, min(max(e.Delay, c.settings.MinDelay), race.Longest)
-	if e.Trickle != nil {
-		e.Trickle.Earn(c.Start, 1)
-	}
 	return true
 }
 

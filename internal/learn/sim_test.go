@@ -8,7 +8,6 @@ import (
 
 	"github.com/grpchedge/hedge/budget"
 	"github.com/grpchedge/hedge/internal/learn"
-	"github.com/grpchedge/hedge/stats"
 )
 
 // simulation is a client whose attempts take what a distribution draws, by a clock of its own: an event at a time, without a
@@ -97,11 +96,10 @@ type simulator struct {
 	next    uint64
 	random  *rand.Rand
 	begun   uint64
-	hedges  int              // sent
-	ample   *budget.Bucket   // that choices are planned with
-	stepped []stats.StepDown // what was told of it, in order
-	busy    []int            // workers of each server
-	waiting [][]event        // for a worker of each server
+	hedges  int            // sent
+	ample   *budget.Bucket // that choices are planned with
+	busy    []int          // workers of each server
+	waiting [][]event      // for a worker of each server
 }
 
 func (sim simulation) run() *simulator {
@@ -114,11 +112,6 @@ func (sim simulation) run() *simulator {
 	}
 	s.learner.Start(s.config, learn.Owner{
 		Budget: s.ample, Epoch: s.epoch,
-		Changed: func(c *stats.Choice) {
-			if c != nil {
-				s.stepped = append(s.stepped, c.SteppedDown)
-			}
-		},
 	})
 	s.learner.Run(func(choose func()) { choose() })
 	s.learner.TakeOver(s.taken)
@@ -187,9 +180,6 @@ func (s *simulator) begin() {
 	}
 	if e := c.estimate; e != nil {
 		c.delay = e.Delay
-		if e.Trickle != nil {
-			e.Trickle.Earn(s.time(), 1)
-		}
 		if s.config.MaxHedges > 0 {
 			heap.Push(&s.queue, event{at: s.now + e.Delay, kind: due, call: c})
 		}
@@ -254,9 +244,6 @@ func (s *simulator) due(c *simCall) {
 		}
 		c.turn++
 		c.drawn = e.Probability >= 1 || s.learner.Draw(e.Probability)
-		if c.drawn && e.Trickle != nil {
-			c.drawn, _ = e.Trickle.Pay(s.time(), true, 1)
-		}
 		if !c.drawn {
 			again(c.delay)
 			return

@@ -107,7 +107,12 @@ var knownWorlds = []world{
 
 // queued is the work of the bench's fleets.
 func queued(seed, id uint64, attempt int, _ time.Duration) time.Duration {
-	return slowOnes(20, .5, 10)(seed, id*2, attempt, 0)
+	a := generator(seed, id, attempt)
+	d := 20 * math.Exp(.5*a.NormFloat64())
+	if chanceOf(a, .02) {
+		d *= 10
+	}
+	return inMillis(d)
 }
 
 func after(from time.Duration) func(time.Duration) bool {
