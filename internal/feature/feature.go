@@ -73,6 +73,7 @@ type Call struct {
 
 	OffWire bool // its attempts are no streams of its target's connections
 	Learns  bool // its latency is of interest
+	Off     bool // its caller has switched it off: the trigger learns nothing of it
 
 	Payment Payment
 	Drawn   Drawn

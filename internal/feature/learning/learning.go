@@ -16,7 +16,7 @@ type Observer struct {
 }
 
 func (o Observer) Ended(c *feature.Call, e *feature.End) {
-	if !c.Learns || e.Race != nil && e.Race.Panicked {
+	if !c.Learns || c.Off || e.Race != nil && e.Race.Panicked {
 		return
 	}
 	if e.Race != nil && e.Race.Hedges > 0 {
