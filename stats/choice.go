@@ -19,11 +19,6 @@ type Choice struct {
 	CutShort         float64
 	// PredictedLoad is the predicted number of hedges per call. Compare it with Counts.HedgeRate.
 	PredictedLoad float64
-	// PredictedWins is the share of hedged calls, 0 to 1, that a hedge would answer if hedges were as fast as primaries.
-	// MeasuredWins is the share of the last RecentlyHedged hedged calls that a hedge has answered. RecentlyHedged is at most
-	// 100; if it is 0, so is MeasuredWins.
-	PredictedWins, MeasuredWins float64
-	RecentlyHedged              int
 	// Saved is the predicted share, 0 to 1, of the time beyond the median that hedging saves, weighted towards the tail: what Auto
 	// makes large. Kept is the share of what was predicted of hedges at this delay, 0 to 1, that was seen to be saved. It is 1 as
 	// long as nothing is known, and the predictions go by it.

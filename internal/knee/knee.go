@@ -33,10 +33,9 @@ type Plan struct {
 	Probability float64       // with which each hedge that is due is sent
 	Hedges      int           // the most of one call
 
-	Load     float64 // predicted extra attempts a call
-	Saved    float64 // predicted share of the weighted time beyond the median that hedging saves
-	Kept     float64 // share of what was predicted of hedges at this delay that was seen to be saved: 1 is all, or nothing is known
-	WinShare float64 // predicted share of hedged calls that a hedge answers, were hedges as fast as primaries
+	Load  float64 // predicted extra attempts a call
+	Saved float64 // predicted share of the weighted time beyond the median that hedging saves
+	Kept  float64 // share of what was predicted of hedges at this delay that was seen to be saved: 1 is all, or nothing is known
 }
 
 const (
@@ -104,23 +103,6 @@ func (p Problem) Percentile(plan Plan, q float64) time.Duration {
 // Tail returns the percentile, as a quantile, of calls that are not hedged.
 func Tail(primary *sketch.Survival, q float64) time.Duration {
 	return Problem{Primary: primary}.Percentile(Plan{}, q)
-}
-
-// WinShare returns the probability that a hedge, as fast as a primary, answers before a primary that has not by the delay.
-func WinShare(primary *sketch.Survival, delay time.Duration) float64 {
-	due := dueAt(primary, delay, 1)
-	if due <= 0 {
-		return 0
-	}
-	share, before := 0.0, 1.0
-	for bucket := 0; bucket <= primary.Last(); bucket++ {
-		after := primary.Beyond(bucket)
-		if mass := before - after; mass > 0 {
-			share += mass * primary.At(delay+sketch.UpperEdge(bucket)) / due
-		}
-		before = after
-	}
-	return min(share, 1)
 }
 
 type search struct {
@@ -256,6 +238,5 @@ func (s *search) predict(plan Plan) Plan {
 	plan.Kept = s.kept(plan.Delay)
 	plan.Load = s.loadAt(plan.Delay, plan.Hedges)(plan.Probability)
 	plan.Saved = s.saved(plan)
-	plan.WinShare = WinShare(s.Primary, plan.Delay)
 	return plan
 }

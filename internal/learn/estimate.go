@@ -83,31 +83,16 @@ func (l *Learner) choose(c *Config, now time.Time, capacity float64) {
 
 // explain says what is expected of a plan.
 func (l *Learner) explain(c *Config, problem knee.Problem, plan knee.Plan, d *sketch.Distribution) *stats.Choice {
-	l.evidence.add(l.won.Swap(0), l.lost.Swap(0))
 	_, longer := d.Count()
 	made := &stats.Choice{
 		Delay: plan.Delay, Probability: plan.Probability, MaxHedges: plan.Hedges,
 		UnhedgedTail: knee.Tail(problem.Primary, c.Target), UnhedgedTailFrom: stats.FromPrimaries,
 		CutShort:      float64(longer) / float64(d.Total()),
-		PredictedTail: problem.Percentile(plan, c.Target), PredictedLoad: plan.Load, PredictedWins: plan.WinShare,
+		PredictedTail: problem.Percentile(plan, c.Target), PredictedLoad: plan.Load,
 		Saved: plan.Saved, Kept: plan.Kept,
-		RecentlyHedged: int(l.evidence.hedged), MeasuredWins: l.evidence.won / max(l.evidence.hedged, 1),
 	}
 	made.MeasuredTail, _ = d.Ended(c.Target)
 	return made
-}
-
-// evidence is how the last hundred hedged calls have fared, however long ago they were.
-type evidence struct{ hedged, won float64 }
-
-const remembered = 100 // hedged calls
-
-func (e *evidence) add(won, lost int64) {
-	e.hedged += float64(won + lost)
-	e.won += float64(won)
-	if e.hedged > remembered {
-		e.hedged, e.won = remembered, e.won*remembered/e.hedged
-	}
 }
 
 // Config is what a scheduler's options say about learning. It is not written any more once learners use it.

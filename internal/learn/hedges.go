@@ -43,9 +43,6 @@ func (l *Learner) forgetHedges() {
 	if w := l.hedges.Swap(nil); w != nil {
 		w.Release()
 	}
-	l.evidence = evidence{}
-	l.won.Store(0)
-	l.lost.Store(0)
 	l.rests.forget()
 }
 

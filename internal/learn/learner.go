@@ -23,19 +23,17 @@ type Learner struct {
 	current atomic.Pointer[Estimate] // nil until learned
 	draws   atomic.Uint64
 
-	schedule  schedule
-	window    *sketch.Window                // what primaries took
-	hedges    atomic.Pointer[sketch.Window] // what hedges took from when they were sent; nil until there is one
-	won, lost atomic.Int64                  // hedged calls since the last choice
-	rests     rests
-	taken     atomic.Pointer[Knowledge] // over, never changed; nil: nothing, or it has no weight any more
-	takenSum  int64                     // for how many calls it counted
+	schedule schedule
+	window   *sketch.Window                // what primaries took
+	hedges   atomic.Pointer[sketch.Window] // what hedges took from when they were sent; nil until there is one
+	rests    rests
+	taken    atomic.Pointer[Knowledge] // over, never changed; nil: nothing, or it has no weight any more
+	takenSum int64                     // for how many calls it counted
 
 	// The rest is used only by the goroutine that computes.
-	evidence evidence
-	since    sketch.Mark // from when on latencies follow one distribution
-	changed  time.Time   // when the distribution was last found to have changed; zero if never
-	tell     bool        // that it was, and this was not yet told
+	since   sketch.Mark // from when on latencies follow one distribution
+	changed time.Time   // when the distribution was last found to have changed; zero if never
+	tell    bool        // that it was, and this was not yet told
 }
 
 // Owner is what a learner needs of the method that it belongs to. Functions that are nil are not called.
@@ -114,14 +112,6 @@ func (l *Learner) PrimaryEnded(now time.Time, d time.Duration, answered bool) {
 	n, c := l.schedule.learned.Add(1), l.config.Load()
 	if n >= l.schedule.nextSize.Load() || l.schedule.old(c, n, now, stale) {
 		l.look(c, now, n)
-	}
-}
-
-func (l *Learner) Hedged(won bool) {
-	if won {
-		l.won.Add(1)
-	} else {
-		l.lost.Add(1)
 	}
 }
 
