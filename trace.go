@@ -14,8 +14,8 @@ import (
 // for Made. DistributionChanged delays at most the call that taught the scheduler the change.
 //
 // A panic in a function that belongs to a call surfaces on the caller's goroutine. If the call was decided before, the
-// panic counts in stats.Counts.LoserPanics instead. A panic in Made surfaces in New. HedgingStepped and
-// DistributionChanged often run on a goroutine of the scheduler: a panic there ends the program.
+// panic counts in stats.Counts.LoserPanics instead. A panic in Made surfaces in New.
+// DistributionChanged often runs on a goroutine of the scheduler: a panic there ends the program.
 type Trace struct {
 	// Made is called by New with the scheduler, before New returns it.
 	Made func(*Scheduler)

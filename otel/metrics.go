@@ -66,7 +66,7 @@ var outcomes = [...]struct {
 var gauges = []struct{ name, unit, what string }{
 	{"delay", "s", "The age at which a call gets its first hedge now."},
 	{"tail", "s", "The target percentile: unhedged, predicted and measured."},
-	{"saved", "1", "The share of the time beyond the median that hedging is predicted to save, weighted towards the tail."},
+	{"saved", "", "The share of the time beyond the median that hedging is predicted to save, weighted towards the tail."},
 	{"budget.tokens", "{token}", "Hedges that the target's budget pays for now."},
 	{"throttle.tokens", "{token}", "Tokens left in the target's throttle."},
 }
