@@ -23,7 +23,6 @@ type simulation struct {
 	seed         uint64
 	config       *learn.Config
 	known        *learn.Estimate // in force from the first call on; nil: what is learned
-	generous     bool            // as many hedges may be sent at any time as the budget pays for in the long run
 	taken        learn.Knowledge // over from another client, with the rate
 	deadline     time.Duration   // of each call; 0: none
 	servers      servers         // that attempts queue at, for the time that the distribution draws; none: they never wait
@@ -96,22 +95,17 @@ type simulator struct {
 	next    uint64
 	random  *rand.Rand
 	begun   uint64
-	hedges  int            // sent
-	ample   *budget.Bucket // that choices are planned with
-	busy    []int          // workers of each server
-	waiting [][]event      // for a worker of each server
+	hedges  int       // sent
+	busy    []int     // workers of each server
+	waiting [][]event // for a worker of each server
 }
 
 func (sim simulation) run() *simulator {
 	s := &simulator{simulation: sim, epoch: time.Unix(1e9, 0), done: make([]outcome, sim.calls), random: generator(sim.seed, 7, 7)}
 	s.budget = budget.New(s.config.BudgetPercent)
 	s.busy, s.waiting = make([]int, s.servers.count), make([][]event, s.servers.count)
-	s.ample = s.budget
-	if s.generous {
-		s.ample = budget.New(400)
-	}
 	s.learner.Start(s.config, learn.Owner{
-		Budget: s.ample, Epoch: s.epoch,
+		Budget: s.budget, Epoch: s.epoch,
 	})
 	s.learner.Run(func(choose func()) { choose() })
 	s.learner.TakeOver(s.taken)
@@ -167,11 +161,6 @@ func (s *simulator) begin() {
 	}
 	c := &simCall{id: id, start: s.now}
 	s.budget.Earn(s.time(), 1)
-	for range 25 {
-		if s.generous {
-			s.ample.Earn(s.time(), 1)
-		}
-	}
 	if c.estimate = s.known; c.estimate == nil {
 		c.estimate = s.learner.EstimateFor(s.time())
 	}
@@ -271,9 +260,6 @@ func (s *simulator) due(c *simCall) {
 // pay is the gate of the budget.
 func (s *simulator) pay(c *simCall, age time.Duration) bool {
 	delay := c.delay
-	if s.generous {
-		return float64(s.hedges) < (s.config.BudgetPercent+0.5)/100*float64(s.begun)+10
-	}
 	paid, _ := s.budget.Pay(s.time(), len(c.sent) > 0 || age >= 2*delay, 1)
 	return paid
 }
