@@ -67,9 +67,9 @@ func TestChoice_HedgesThatDoNotPay(t *testing.T) {
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			ended, rows := simulation{distribution: tc.distribution, calls: 20_000, concurrency: 20, seed: 1, options: auto(10, 2)}.run(t)
-			t.Logf("%+v (load %.4f)", rows[0].Choice, load(ended[15_000:]))
-			if got := load(ended[15_000:]); got > 0.01 {
+			ended, rows := simulation{distribution: tc.distribution, calls: 80_000, concurrency: 20, seed: 1, options: auto(10, 2)}.run(t)
+			t.Logf("%+v (load %.4f)", rows[0].Choice, load(ended[60_000:]))
+			if got := load(ended[60_000:]); got > 0.01 {
 				t.Errorf("load %.4f, want less than 1%%", got)
 			}
 		})
@@ -84,12 +84,12 @@ func TestChoice_HedgesThatPayAgain(t *testing.T) {
 	const rate = 500
 	ended, rows := simulation{
 		distribution: func(id uint64, attempt int, at time.Duration) time.Duration {
-			if at < 30*time.Second {
+			if at < 60*time.Second {
 				attempt = 0 // as slow as the primary was
 			}
 			return distribution.Draw(generator(1, id, attempt))
 		},
-		calls: 120 * rate, rate: rate, seed: 1, options: auto(10, 2),
+		calls: 150 * rate, rate: rate, seed: 1, options: auto(10, 2),
 	}.run(t)
 	seconds := perSecond(ended)
 	of := func(from, to int) (calls []outcome) {
@@ -98,10 +98,10 @@ func TestChoice_HedgesThatPayAgain(t *testing.T) {
 		}
 		return calls
 	}
-	if got := load(of(15, 30)); got > 0.01 {
+	if got := load(of(45, 60)); got > 0.01 {
 		t.Errorf("load %.4f while hedges are of no use", got)
 	}
-	if got := load(of(100, 119)); got < 0.06 {
+	if got := load(of(130, 149)); got < 0.06 {
 		t.Errorf("load %.4f when they have been again for 70 s: %+v", got, rows[0].Choice)
 	}
 }

@@ -22,10 +22,10 @@ type observed struct {
 }
 
 const (
-	// spread is how far apart two ages are of which one says nothing about the other, in logarithms: two thirds of an octave.
-	spread = math.Ln2 * 2 / 3
+	// spread is how far apart two ages are of which one says nothing about the other, in logarithms: an octave.
+	spread = math.Ln2
 	// assumed is how many calls the prediction counts for against what was observed.
-	assumed = 20
+	assumed = 30
 )
 
 // kept is the share of what is predicted of hedges that is kept where the first one is sent at an age.
