@@ -11,7 +11,8 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// Off returns a call option for a call that must not be hedged. Its latency is still learned.
+// Off returns a call option for a call that must not be hedged. Nothing is learned of it, as such calls are often
+// of another kind: long polls of a method that otherwise reads, for example.
 func Off() grpc.CallOption { return call.OffOption{} }
 
 // After returns a call option that hedges the call when it has lasted d, in place of the learned delay. It also hedges

@@ -138,6 +138,38 @@ func TestClass_EachHasItsOwnDelay(t *testing.T) {
 	})
 }
 
+// TestClass_LeavesOthersApart has requests without a class among such as have one, and calls that are switched off: neither the
+// ones nor the others decide when those without a class are hedged.
+func TestClass_LeavesOthersApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		type key struct{}
+		s := hedgetest.All(t, hedge.WithTrigger(hedge.Percentile(0.9)), hedge.WithClass(func(ctx context.Context, _ string, _ any) string {
+			class, _ := ctx.Value(key{}).(string)
+			return class
+		}))
+		for range 400 {
+			for class, took := range map[string]time.Duration{"": 5 * ms, "slow": 50 * ms, "off": time.Second} {
+				var opts []grpc.CallOption
+				if class == "off" {
+					class, opts = "", append(opts, hedge.Off())
+				}
+				c := hcall.Begin(registry.Of(s), context.WithValue(t.Context(), key{}, class), target, method, nil, opts...)
+				c.Inspect(nil)
+				time.Sleep(took)
+				c.End(hcall.End{})
+			}
+		}
+		c := hcall.Begin(registry.Of(s), t.Context(), target, method, nil)
+		c.Inspect(nil)
+		if got := c.Plan().Delay; !within(got, 5*ms, 0.03) {
+			t.Errorf("the delay of calls without a class is %v, want 5ms", got)
+		}
+		if row := s.Targets()[0]; row.P99 > 60*ms {
+			t.Errorf("calls that are switched off have taught that p99 is %v", row.P99)
+		}
+	})
+}
+
 func TestBySize(t *testing.T) {
 	for size, want := range map[int]string{0: "<1B", 1: "<4B", 10: "<16B", 14: "<64B", 61: "<64B", 62: "<256B", 1000: "<1024B", 1022: "<4096B"} {
 		m := wrapperspb.Bytes(make([]byte, size)) // with two bytes more

@@ -135,7 +135,7 @@ func ExampleWithDryRun() {
 	// a budget of 20% would improve p99: true
 }
 
-// What the trigger has chosen, and why it has stepped down if it has.
+// What the trigger has chosen, and what it predicts of that.
 func ExampleScheduler_Targets_choice() {
 	s, err := hedge.New(hedge.WithIdempotentOnly(), hedge.WithTrigger(hedge.Auto(hedge.TargetPercentile(0.999)))) // p99 is the default
 	if err != nil {
@@ -144,9 +144,7 @@ func ExampleScheduler_Targets_choice() {
 	for _, row := range s.Targets() {
 		c := row.Choice
 		fmt.Printf("%s: after %v with probability %.2f; p99.9 %v instead of %v\n", row.Method, c.Delay, c.Probability, c.PredictedTail, c.UnhedgedTail)
-		if c.SteppedDown != "" {
-			fmt.Println("stepped down:", c.WhySteppedDown())
-		}
+		fmt.Printf("%.0f%% of the time beyond the median saved, for %.1f%% more load\n", 100*c.Saved, 100*c.PredictedLoad)
 	}
 }
 

@@ -13,8 +13,6 @@ import (
 
 // WithLogger logs changes of state, and never a line for each call:
 //
-//	INFO  hedging stepped down          target, method, class, reason
-//	INFO  hedging stepped up            target, method, class
 //	INFO  latencies changed             target, method, class
 //	WARN  hedging budget ran dry        target, method
 //	INFO  hedging budget pays again     target, held_back
@@ -97,12 +95,6 @@ func (j *journal) note(event any) {
 				j.log(slog.LevelInfo, text.ends, slog.String("target", e.Target), slog.Int("held_back", n))
 			}
 		}
-	case stats.HedgingStepped:
-		message, attrs := "hedging stepped up", of(e.Target, e.Method, e.Class)
-		if why := e.Choice.WhySteppedDown(); why != "" {
-			message, attrs = "hedging stepped down", append(attrs, slog.String("reason", why))
-		}
-		j.log(slog.LevelInfo, message, attrs...)
 	case stats.DistributionChanged:
 		j.log(slog.LevelInfo, "latencies changed", of(e.Target, e.Method, e.Class)...)
 	}

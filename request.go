@@ -12,10 +12,10 @@ import (
 )
 
 // WithClass learns latencies, and hedges, for each class of requests of a method: a tenant, a priority, the length of a prompt.
-// of names the class of a request; "" is none. [BySize] is such a function. Use it where the request decides how long a call
+// of names the class of a request. Requests with the name "" are of the class "(other)", if others have names. [BySize] is such a function. Use it where the request decides how long a call
 // takes.
 //
-// A method has at most 16 classes. All further ones share one named "(other)". A name is cut off at 64 bytes. A class with too
+// A method has at most 16 classes. All further ones are of the class "(other)" as well. A name is cut off at 64 bytes. A class with too
 // few calls uses what is known of the method. All classes share the target's budget. After a [Scheduler.Update] with another
 // function, its classes get all places; classes that keep their names keep what they have learned. A closure that was made anew
 // is another function.

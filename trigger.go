@@ -17,18 +17,16 @@ func WithTrigger(t Trigger) Option {
 // [WithTrigger]. The zero Trigger is invalid.
 type Trigger struct{ in settings.Trigger }
 
-// Auto chooses the delay, the probability and the number of hedges of each method, so that the tail becomes as short as the
-// budget allows. Where hedging does not shorten the tail, it hedges fewer than one call in a hundred. The tail is p99, unless
-// [TargetPercentile] sets another percentile.
+// Auto chooses the delay, the probability and the number of hedges of each method, within the budget. It makes small the time that
+// calls take beyond their median, weighted towards the tail: the slowest calls count for more than their share. A hedge must save
+// more than it costs. Where few do, few calls are hedged.
 //
 // About once a second, at the default [WithWindow], Auto makes a choice for each method, from the recent latencies of its
-// primaries and hedges and from what hedged calls took. Hedging steps down to six hedges per 1,000 calls when hedges win much
-// more seldom than predicted and hedged calls show no gain, and steps up when that turns. When latencies change at once, Auto
-// forgets what it learned before. [stats.Method] says what is in force and why. docs/trigger.md derives all of this, after Kaler,
+// primaries and hedges and from what hedged calls took. Where hedges save less than predicted, less is expected of them for some
+// minutes. When latencies change at once, Auto forgets what it learned before. [stats.Method] says what is in force and why. docs/trigger.md derives all of this, after Kaler,
 // He and Elnikety, "Optimal Reissue Policies for Reducing Tail Latency" (SPAA 2017), and says where it is wrong.
 //
-// A choice needs a few hundred calls. Below 100 calls a method is hedged at its 90th percentile, and then as is best for a
-// percentile nearer than the target. All choices of a scheduler together take about 1% of a core at most: with thousands of
+// A choice needs 100 calls, and below that a method is hedged at its 90th percentile. All choices of a scheduler together take about 1% of a core at most: with thousands of
 // methods, each is chosen for less often.
 func Auto(opts ...AutoOption) Trigger {
 	t := Trigger{settings.Trigger{Kind: settings.AutoTrigger, Quantile: settings.DefaultTarget}}
@@ -43,8 +41,8 @@ func Auto(opts ...AutoOption) Trigger {
 // AutoOption is an option of [Auto]. If its value is out of range, [New] returns an error.
 type AutoOption func(*Trigger)
 
-// TargetPercentile sets the percentile of call latencies that [Auto] minimises, as a quantile: 0.5 ≤ q ≤ 0.999. The
-// default is 0.99.
+// TargetPercentile sets the percentile that figures of [Auto] are about, as a quantile: 0.5 ≤ q ≤ 0.999. The default is 0.99. They
+// are the tails in [stats.Choice], [stats.Forecast] and [stats.Control]. It changes nothing about when calls are hedged.
 func TargetPercentile(q float64) AutoOption { return func(t *Trigger) { t.in.Quantile = q } }
 
 // Percentile hedges a call that has lasted longer than the quantile q, 0 < q < 1, of the latencies of the method's

@@ -34,8 +34,8 @@ func sentence(t stats.Method, config settings.Config) string {
 		return "The options allow no hedges; latencies are learned all the same."
 	case t.Delay == 0 && t.Warmup > 0:
 		return fmt.Sprintf("The method is being learned: %s seen.", plural(t.Calls, "call"))
-	case c.SteppedDown != stats.NotSteppedDown:
-		return "Hedging has stepped down: " + c.WhySteppedDown() + "."
+	case c.HeadersFirst:
+		return "Callers ask for the response headers first, and those come before the first message, so that no hedge can be sent: see stream.WaitForMessage."
 	}
 	var b strings.Builder
 	most := cmp.Or(c.MaxHedges, config.MaxHedges)

@@ -67,7 +67,7 @@ var gauges = []struct{ name, unit, what string }{
 	{"delay", "s", "The age at which a call gets its first hedge now."},
 	{"tail", "s", "The target percentile: an estimate without hedging, predicted, and measured."},
 	{"gain", "s", "What a control group measures: the target percentile with and without hedging, and the time saved per call."},
-	{"stepped_down", "", "1 while hedging has stepped down, 0 otherwise."},
+	{"saved", "", "The share of the time beyond the median that hedging is predicted to save, weighted towards the tail."},
 	{"budget.tokens", "{token}", "Hedges that the target's budget pays for now."},
 	{"throttle.tokens", "{token}", "Tokens left in the target's throttle."},
 }
@@ -81,11 +81,7 @@ func read(m *stats.Method, report func(gauge string, value float64, which ...str
 		report("tail", c.UnhedgedTail.Seconds(), "unhedged_estimate")
 		report("tail", c.PredictedTail.Seconds(), "predicted")
 		report("tail", c.MeasuredTail.Seconds(), "measured")
-		down := 0.0
-		if c.SteppedDown != stats.NotSteppedDown {
-			down = 1
-		}
-		report("stepped_down", down)
+		report("saved", c.Saved)
 	}
 	if g := m.Gain; g != nil && g.Measured {
 		readGain(report, "unhedged", g.Unhedged)

@@ -37,7 +37,8 @@
 //     are that percentile without and with hedging, "saved" is the time saved per call. Their intervals of 95% are from
 //     "unhedged_low" to "unhedged_high", "hedged_low" to "hedged_high" and "saved_low" to "saved_high". Absent until they are
 //     known, and without hedge.WithControl.
-//   - grpc.client.hedge.stepped_down, a gauge: 1 while hedging has stepped down, 0 otherwise; only with the trigger Auto.
+//   - grpc.client.hedge.saved, a gauge: the share of the time beyond the median, 0 to 1 and weighted towards the tail, that
+//     hedging is predicted to save; only with the trigger Auto.
 //   - grpc.client.hedge.budget.tokens, a gauge, {token}: hedges that the target's budget pays for now.
 //   - grpc.client.hedge.throttle.tokens, a gauge, {token}: what is left in the target's throttle; absent without one.
 //

@@ -28,8 +28,7 @@ type Counts struct {
 	// BudgetExhausted is the number of hedges that the budget did not pay for when they were due. Such a hedge
 	// is considered again later while its call lasts.
 	BudgetExhausted int64
-	// NotDrawn is the number of hedges that were left out at random, by the probability in Choice, or because hedging has
-	// stepped down.
+	// NotDrawn is the number of hedges that were left out at random, by the probability in Choice.
 	NotDrawn int64
 	// NotReady is the number of hedges that were due while the connection was not ready. Such a hedge is considered again
 	// later while its call lasts.

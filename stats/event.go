@@ -53,15 +53,6 @@ type CallDecided struct {
 	Err error
 }
 
-// HedgingStepped is the event that the trigger hedge.Auto has stepped down or up.
-type HedgingStepped struct {
-	Target, Method string
-	// Class is the class of requests, with hedge.WithClass; empty for the method as a whole.
-	Class string
-	// Choice is the one by which it has. Its SteppedDown is NotSteppedDown if hedging has stepped up.
-	Choice Choice
-}
-
 // DistributionChanged is the event that latencies have changed at once.
 type DistributionChanged struct {
 	Target, Method string

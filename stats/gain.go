@@ -2,6 +2,7 @@ package stats
 
 import (
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -47,4 +48,10 @@ func (g Gain) String() string {
 	return fmt.Sprintf("In the last %.0f minutes p%g was %s with hedging, and %s in the control group, which is never hedged. "+
 		"Hedging saved %s a call, %v a hedge, and sent %.1f%% more of them.",
 		g.Over.Minutes(), g.Percentile, within(g.Hedged), within(g.Unhedged), within(g.Saved), round(g.SavedPerHedge.Value), 100*g.Load)
+}
+
+// round rounds a duration to three significant digits.
+func round(d time.Duration) time.Duration {
+	magnitude := math.Floor(math.Log10(max(math.Abs(float64(d)), 1)))
+	return d.Round(time.Duration(math.Pow(10, max(magnitude-2, 0))))
 }

@@ -160,11 +160,11 @@ func TestEarlyHeaders(t *testing.T) {
 				if row.EarlyHeaders != 500 || row.EarlyHeaderShare < 0.99 || row.Hedges != 0 || row.DryRun != 0 || row.Forecasts != nil {
 					t.Errorf("%+v", row)
 				}
-				if c := row.Choice; row.P50 == 0 || !dry && (c.PredictedTail != c.UnhedgedTail || c.PredictedLoad != 0 || !strings.Contains(c.WhySteppedDown(), "WaitForMessage")) {
+				if c := row.Choice; row.P50 == 0 || !dry && (c.PredictedTail != c.UnhedgedTail || c.PredictedLoad != 0 || !c.HeadersFirst) {
 					t.Errorf("%+v", row)
 				}
 				row = run(500, false)
-				if c := row.Choice; row.EarlyHeaders != 500 || row.EarlyHeaderShare > 0.01 || !dry && (row.Hedges == 0 || strings.Contains(c.WhySteppedDown(), "WaitForMessage")) || dry && (row.DryRun == 0 || row.Forecasts == nil) {
+				if c := row.Choice; row.EarlyHeaders != 500 || row.EarlyHeaderShare > 0.01 || !dry && (row.Hedges == 0 || c.HeadersFirst) || dry && (row.DryRun == 0 || row.Forecasts == nil) {
 					t.Errorf("when nobody asks for headers any more: %+v", row)
 				}
 			})
@@ -208,7 +208,7 @@ func TestHeader_WaitingIsWaiting(t *testing.T) {
 					}
 					return
 				}
-				if !within(row.P50, 20*ms, 0.06) || row.HedgeWins < 10 || row.EarlyHeaders != 0 || row.Choice.SteppedDown != "" {
+				if !within(row.P50, 20*ms, 0.06) || row.HedgeWins < 10 || row.EarlyHeaders != 0 || row.Choice.HeadersFirst {
 					t.Errorf("%+v", row)
 				}
 			})

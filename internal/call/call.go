@@ -67,7 +67,7 @@ func decide(c *Call, o options) {
 	switch {
 	case o.off, s.Off:
 		m.Counters.Off.Add(1)
-		c.why = stats.SwitchedOff
+		c.Off, c.why = o.off, stats.SwitchedOff
 	case s.Pauses.By(c.Target, c.Method) != "":
 		m.Counters.Paused.Add(1)
 		c.why = stats.Paused
@@ -106,9 +106,6 @@ func (c *Call) estimate() bool {
 		return false
 	}
 	c.Estimate, c.Delay = e, min(max(e.Delay, c.settings.MinDelay), race.Longest)
-	if e.Trickle != nil {
-		e.Trickle.Earn(c.Start, 1)
-	}
 	return true
 }
 

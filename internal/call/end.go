@@ -162,7 +162,7 @@ func pretend(c *Call, age time.Duration) {
 	c.method.Counters.Update(func(s *stats.Counts) {
 		switch {
 		case age <= c.Delay:
-		case !c.Draw(1, due):
+		case !c.Draw(1):
 			s.NotDrawn++
 		case !c.settings.Unbudgeted() && !c.Payment.Pretend(due):
 			s.BudgetExhausted++

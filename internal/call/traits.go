@@ -1,7 +1,10 @@
 package call
 
 import (
+	"cmp"
+
 	"github.com/grpchedge/hedge/budget"
+	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -54,17 +57,17 @@ func costOf(c *Call, request any) float64 {
 	return 1
 }
 
-// SetTraits says what the call's request is like. Of a class, "" being none, the delay is the class's from now on, and the
-// class learns what the call takes. The cost is what the call adds its share of to the budget, and what each of its hedges
+// SetTraits says what the call's request is like. The delay is that of its class from now on, and the class learns what the call
+// takes. Calls without a class share one as soon as others have a name. The cost is what the call adds its share of to the budget, and what each of its hedges
 // costs. It comes before the first hedge is due, and no other method is called meanwhile.
 func (c *Call) SetTraits(t Traits) {
 	if c.Payment.Owes {
 		c.Payment.SetCost(c.Start, t.cost)
 	}
-	if t.class == "" || !classifies(c) {
+	if !classifies(c) || t.class == "" && !c.method.HasClasses() {
 		return
 	}
-	c.class = c.method.Class(c.settings.ClassTurn, t.class)
+	c.class = c.method.Class(c.settings.ClassTurn, cmp.Or(t.class, registry.OtherClass))
 	if c.class == nil {
 		return
 	}

@@ -73,6 +73,7 @@ type Call struct {
 
 	OffWire bool // its attempts are no streams of its target's connections
 	Learns  bool // its latency is of interest
+	Off     bool // its caller has switched it off: the trigger learns nothing of it
 
 	Payment Payment
 	Drawn   Drawn
@@ -113,14 +114,11 @@ type Drawn struct {
 	Send bool
 }
 
-// Draw reports whether a hedge that is due at now is to be sent, which is the same each time that one is asked about.
-func (c *Call) Draw(turn int, now time.Time) bool {
+// Draw reports whether a hedge that is due is to be sent, which is the same each time that one is asked about.
+func (c *Call) Draw(turn int) bool {
 	if turn != c.Drawn.Turn {
 		e := c.Estimate
 		c.Drawn = Drawn{turn, e == nil || e.Probability >= 1 || c.Learned.Draw(e.Probability)}
-		if c.Drawn.Send && e != nil && e.Trickle != nil {
-			c.Drawn.Send, _ = e.Trickle.Pay(now, true, 1)
-		}
 	}
 	return c.Drawn.Send
 }

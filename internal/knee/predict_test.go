@@ -26,9 +26,7 @@ func TestPredict(t *testing.T) {
 			}
 		}
 		near("load", predicted.Load, load, 0.05)
-		near("p99", float64(predicted.Tail)/float64(ms), at(took, 0.99), 0.03)
-		near("p99.9", float64(predicted.FarTail)/float64(ms), at(took, 0.999), 0.05)
-		for _, q := range []float64{0.5, 0.9, 0.99} {
+		for _, q := range []float64{0.5, 0.9, 0.99, 0.995} {
 			near("a percentile", float64(p.Percentile(plan, q))/float64(ms), at(took, q), 0.03)
 		}
 	}
@@ -43,7 +41,7 @@ func TestPredict_AsFound(t *testing.T) {
 			t.Fatal(name)
 		}
 		again := p.Predict(knee.Plan{Delay: found.Delay, Probability: found.Probability, Hedges: found.Hedges})
-		if found != again || found.Tail != p.Percentile(found, 0.99) {
+		if found != again {
 			t.Errorf("%s: %+v is predicted to be %+v", name, found, again)
 		}
 	}

@@ -43,9 +43,6 @@ func (l *Learner) forgetHedges() {
 	if w := l.hedges.Swap(nil); w != nil {
 		w.Release()
 	}
-	l.judgement.evidence = evidence{}
-	l.won.Store(0)
-	l.lost.Store(0)
 	l.rests.forget()
 }
 
@@ -60,7 +57,6 @@ type rests struct {
 	mu    sync.Mutex // most calls are not hedged, so that a lock costs nothing
 	of    []rest     // in the order of steps and hedges
 	bytes int64      // counted of it
-	calls int        // since what is known has last faded
 	faded time.Time
 }
 
@@ -75,9 +71,9 @@ type rest struct {
 const (
 	// maxOutcomes bounds what is known of a method: 48 histograms of at most 8 KB, far more than there are delays worth a try.
 	maxOutcomes = 48
-	// What is known falls to a third of its weight in fadeTime, but only as far as fadeCalls newer hedged calls stand in for it.
-	fadeTime  = 2 * time.Minute
-	fadeCalls = 100
+	// fadeTime is how long what is known takes to fall to a third of its weight, whether or not there is anything newer. So
+	// hedges that did not pay are tried again within five minutes.
+	fadeTime = 2 * time.Minute
 )
 
 func (r *rests) put(age, longer time.Duration, hedges int) {
@@ -86,23 +82,22 @@ func (r *rests) put(age, longer time.Duration, hedges int) {
 	f := r.at(age, hedges)
 	f.Add(longer, 1)
 	f.ages += logAge(age)
-	r.calls++
 	r.count()
 }
 
-// fade lets what is known fade by age, but no more than what is new can stand in for.
+// fade lets what is known fade by age.
 func (r *rests) fade(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.faded.IsZero() {
-		factor := math.Exp(-min(max(now.Sub(r.faded), 0).Seconds()/fadeTime.Seconds(), float64(r.calls)/fadeCalls))
+		factor := math.Exp(-max(now.Sub(r.faded), 0).Seconds() / fadeTime.Seconds())
 		for i := range r.of {
 			f := &r.of[i]
 			f.Counts, f.ages = f.Times(factor), f.ages*factor
 		}
 		r.of = slices.DeleteFunc(r.of, func(f rest) bool { return f.Total() < 0.5 })
 	}
-	r.faded, r.calls = now, 0
+	r.faded = now
 	r.count()
 }
 

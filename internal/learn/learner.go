@@ -13,7 +13,6 @@ import (
 	"github.com/grpchedge/hedge/budget"
 	"github.com/grpchedge/hedge/internal/knee"
 	"github.com/grpchedge/hedge/sketch"
-	"github.com/grpchedge/hedge/stats"
 )
 
 // Learner learns when a call of one method has become unusually slow. Its methods may be called concurrently, after Start.
@@ -24,21 +23,17 @@ type Learner struct {
 	current atomic.Pointer[Estimate] // nil until learned
 	draws   atomic.Uint64
 
-	schedule  schedule
-	window    *sketch.Window                // what primaries took
-	hedges    atomic.Pointer[sketch.Window] // what hedges took from when they were sent; nil until there is one
-	won, lost atomic.Int64                  // hedged calls since the last choice
-	rests     rests
-	taken     atomic.Pointer[Knowledge] // over, never changed; nil: nothing, or it has no weight any more
-	takenSum  int64                     // for how many calls it counted
+	schedule schedule
+	window   *sketch.Window                // what primaries took
+	hedges   atomic.Pointer[sketch.Window] // what hedges took from when they were sent; nil until there is one
+	rests    rests
+	taken    atomic.Pointer[Knowledge] // over, never changed; nil: nothing, or it has no weight any more
+	takenSum int64                     // for how many calls it counted
 
 	// The rest is used only by the goroutine that computes.
-	judgement judgement
-	since     sketch.Mark // from when on latencies follow one distribution
-	first     time.Time   // when the window was first looked at
-	changed   time.Time   // when the distribution was last found to have changed; zero if never
-	// What has changed and was not yet told: hedging stepped down or up by a choice, or, if nil, the distribution of latencies.
-	changes []*stats.Choice
+	since   sketch.Mark // from when on latencies follow one distribution
+	changed time.Time   // when the distribution was last found to have changed; zero if never
+	tell    bool        // that it was, and this was not yet told
 }
 
 // Owner is what a learner needs of the method that it belongs to. Functions that are nil are not called.
@@ -48,9 +43,7 @@ type Owner struct {
 	Memory   *sketch.Meter   // counts the memory of what is learned; nil: none does
 	Panicked func()          // an estimate could not be computed because of a panic
 	Looked   func(time.Time) // what is known was looked at; no lock is held
-	// Changed is told the choice by which hedging stepped down or up, or nil where the distribution of latencies has changed. No
-	// lock is held.
-	Changed func(*stats.Choice)
+	Changed  func()          // the distribution of latencies has changed at once; no lock is held
 }
 
 func (l *Learner) Start(c *Config, o Owner) {
@@ -122,14 +115,6 @@ func (l *Learner) PrimaryEnded(now time.Time, d time.Duration, answered bool) {
 	}
 }
 
-func (l *Learner) Hedged(won bool) {
-	if won {
-		l.won.Add(1)
-	} else {
-		l.lost.Add(1)
-	}
-}
-
 // HedgedCall records what a hedged call took for its caller: its first hedge was sent at the given age, it took so much
 // longer from then on, and it could have had so many hedges.
 func (l *Learner) HedgedCall(age, rest time.Duration, hedges int) {
@@ -154,8 +139,7 @@ func (l *Learner) look(c *Config, now time.Time, n int64) {
 	l.schedule.next(c, n, at, choosing)
 	if !paced {
 		l.conclude(c, now, func() {
-			all, _ := l.lately(now)
-			l.useQuantile(c, now, all)
+			l.useQuantile(c, now, l.lately(now))
 		})
 		return
 	}
@@ -175,16 +159,14 @@ func (l *Learner) conclude(c *Config, now time.Time, compute func()) {
 		if recover() != nil && l.owner.Panicked != nil {
 			l.owner.Panicked()
 		}
-		changes := l.changes
-		l.changes = nil
+		tell := l.tell
+		l.tell = false
 		l.schedule.busy.Store(false)
 		if l.config.Load() != c {
 			l.schedule.nextSize.Store(0) // it was replaced meanwhile
 		}
-		for _, choice := range changes { // last, so that a function that blocks keeps no estimate from being computed
-			if l.owner.Changed != nil {
-				l.owner.Changed(choice)
-			}
+		if tell && l.owner.Changed != nil { // last, so that a function that blocks keeps no estimate from being computed
+			l.owner.Changed()
 		}
 	}()
 	compute()
@@ -193,23 +175,19 @@ func (l *Learner) conclude(c *Config, now time.Time, compute func()) {
 	}
 }
 
-// lately returns what is in the window since the distribution last changed, and the newest part of that.
-func (l *Learner) lately(now time.Time) (all, newest *sketch.Distribution) {
-	if l.first.IsZero() {
-		l.first = now
-	}
+// lately returns what is in the window since the distribution last changed.
+func (l *Learner) lately(now time.Time) *sketch.Distribution {
 	at := l.window.Newest(now)
 	lately := !l.changed.IsZero() && now.Sub(l.changed) < unsettled*l.window.Step()
 	before, newest := l.window.Split(now, l.since, at)
 	if knee.Changed(before, newest, lately) {
-		l.since, l.changed = at, now
-		l.changes = append(l.changes, nil)
+		l.since, l.changed, l.tell = at, now, true
 		l.forgetTaken()
 		l.forgetHedges()
-		return newest, newest
+		return newest
 	}
-	_, all = l.window.Split(now, l.since, l.since)
-	return l.checkTaken(all, before), newest
+	_, all := l.window.Split(now, l.since, l.since)
+	return l.checkTaken(all, before)
 }
 
 // unsettled is for how many steps after a change the first of them may hold calls of before.

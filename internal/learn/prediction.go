@@ -12,7 +12,6 @@ import (
 // Prediction is what hedging would do to calls without a hedge. Hedges are taken to be as fast as primaries, and independent.
 type Prediction struct {
 	Plan knee.Plan // that would be in force
-	Down bool      // hedging would step down, as there is little to gain
 
 	problem knee.Problem
 }
@@ -24,11 +23,8 @@ func (c *Config) Predict(calls *sketch.Distribution) (p Prediction, ok bool) {
 		return p, false
 	}
 	primary := calls.Survival()
-	p.problem = c.problem(calls, primary, primary, planned(c.BudgetPercent, math.MaxFloat64))
+	p.problem = c.problem(primary, primary, planned(c.BudgetPercent, math.MaxFloat64))
 	p.Plan, ok = knee.Find(p.problem)
-	if p.Down = ok && c.gain(primary, p.Plan) < worthwhile; p.Down {
-		p.Plan = p.problem.Predict(c.leastGain(primary, p.Plan))
-	}
 	return p, ok
 }
 
@@ -54,10 +50,11 @@ func (l *Learner) Forecasts(now time.Time) []stats.Forecast {
 	twoSeconds := 2 * float64(own.Total()) / c.Window.Seconds() // calls, which make the burst
 	var rows []stats.Forecast
 	for _, percent := range []float64{2, 5, 10, 20} {
-		if plan, ok := knee.Find(c.problem(d, primary, primary, planned(percent, max(twoSeconds*percent/100, 1)))); ok {
+		p := c.problem(primary, primary, planned(percent, max(twoSeconds*percent/100, 1)))
+		if plan, ok := knee.Find(p); ok {
 			rows = append(rows, stats.Forecast{
 				BudgetPercent: percent, Delay: plan.Delay, Probability: plan.Probability, MaxHedges: plan.Hedges,
-				UnhedgedTail: unhedged, Tail: plan.Tail, Load: plan.Load,
+				UnhedgedTail: unhedged, Tail: p.Percentile(plan, c.Target), Load: plan.Load,
 			})
 		}
 	}

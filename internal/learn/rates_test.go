@@ -2,12 +2,10 @@ package learn_test
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"testing"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/longtest"
 )
 
@@ -64,16 +62,8 @@ func slowOnes(median, sigma, times float64) attemptDistribution {
 	}
 }
 
-// variant is what is known or free in a simulation that is not in use.
-type variant struct {
-	name     string
-	unhedged bool
-	generous bool
-	known    bool
-}
-
 // run returns the calls that are looked at: all but the first tenth, or all where there are several clients.
-func (a arrivals) run(seed uint64, v variant) []outcome {
+func (a arrivals) run(seed uint64, hedged bool) []outcome {
 	distribution := a.distribution
 	if distribution == nil {
 		distribution = slowTrickle
@@ -81,15 +71,12 @@ func (a arrivals) run(seed uint64, v variant) []outcome {
 	var all []outcome
 	for client := range uint64(max(a.clients, 1)) {
 		c := config()
-		if v.unhedged {
+		if !hedged {
 			c.MaxHedges = 0
 		}
 		sim := simulation{
 			distribution: distribution, calls: cmp.Or(a.calls, longtest.Size(6_000, 12_000)), rate: a.rate, gathered: a.gathered, every: a.every,
-			seed: 1000*seed + client, config: c, generous: v.generous,
-		}
-		if v.known {
-			sim.known = oracle(distribution)
+			seed: 1000*seed + client, config: c,
 		}
 		calls := sim.run().done
 		if a.clients == 0 {
@@ -100,23 +87,11 @@ func (a arrivals) run(seed uint64, v variant) []outcome {
 	return all
 }
 
-// oracle is what is concluded from very many calls.
-func oracle(distribution attemptDistribution) *learn.Estimate {
-	l, now := started(config()), time.Unix(1e9, 0)
-	for id := range uint64(100_000) {
-		l.PrimaryEnded(now.Add(6*second), distribution(99, id, 0, 0), true)
-	}
-	l.Run(func(choose func()) { choose() })
-	l.Choose(now, 100)
-	l.Choose(now.Add(6*second), 100)
-	return l.Estimate()
-}
-
 // compare returns the p99 as a share of that without hedging, and the load in percent, the worst of all seeds.
-func (a arrivals) compare(v variant) (share, most float64) {
+func (a arrivals) compare() (share, most float64) {
 	for seed := uint64(1); seed <= seeds(); seed++ {
-		hedged := a.run(seed, v)
-		share = max(share, tail(hedged, 0.99)/tail(a.run(seed, variant{unhedged: true}), 0.99))
+		hedged := a.run(seed, true)
+		share = max(share, tail(hedged, 0.99)/tail(a.run(seed, false), 0.99))
 		most = max(most, load(hedged))
 	}
 	return share, most
@@ -128,7 +103,7 @@ func TestAuto_EveryRate(t *testing.T) {
 	longtest.Only(t)
 	for _, a := range everyRate {
 		t.Run(a.name, func(t *testing.T) {
-			share, load := a.compare(variant{})
+			share, load := a.compare()
 			t.Logf("%-20s p99 %.3f of none's (at most %.2f), load %5.2f%%", a.name, share, a.bar, load)
 			if share > a.bar {
 				t.Errorf("p99 is %.3f of none's, want at most %v", share, a.bar)
@@ -137,27 +112,6 @@ func TestAuto_EveryRate(t *testing.T) {
 				t.Errorf("load %.2f%%, want at most %v%%", load, want)
 			}
 		})
-	}
-}
-
-// TestEveryRate_Parts says what is due to what is known and what to the bucket: the same with a bucket that is never empty for
-// long, with the delay known, and with both.
-func TestEveryRate_Parts(t *testing.T) {
-	longtest.Computation(t)
-	longtest.FullOnly(t)
-	variants := []variant{
-		{name: "as it is"},
-		{name: "generous bucket", generous: true},
-		{name: "delay known", known: true},
-		{name: "both", known: true, generous: true},
-	}
-	for _, a := range everyRate {
-		row := fmt.Sprintf("%-20s", a.name)
-		for _, v := range variants {
-			share, load := a.compare(v)
-			row += fmt.Sprintf("  %s %.3f %5.2f%%", v.name, share, load)
-		}
-		t.Log(row)
 	}
 }
 

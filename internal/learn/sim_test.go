@@ -8,7 +8,6 @@ import (
 
 	"github.com/grpchedge/hedge/budget"
 	"github.com/grpchedge/hedge/internal/learn"
-	"github.com/grpchedge/hedge/stats"
 )
 
 // simulation is a client whose attempts take what a distribution draws, by a clock of its own: an event at a time, without a
@@ -24,8 +23,15 @@ type simulation struct {
 	seed         uint64
 	config       *learn.Config
 	known        *learn.Estimate // in force from the first call on; nil: what is learned
-	generous     bool            // as many hedges may be sent at any time as the budget pays for in the long run
 	taken        learn.Knowledge // over from another client, with the rate
+	deadline     time.Duration   // of each call; 0: none
+	servers      servers         // that attempts queue at, for the time that the distribution draws; none: they never wait
+}
+
+// servers are some of so many workers each, which finish cancelled work or stop it.
+type servers struct {
+	count, workers int
+	stop           bool
 }
 
 // attemptDistribution is how long an attempt takes that is sent at a time: attempt 0 is the primary.
@@ -47,6 +53,7 @@ type event struct {
 const (
 	arrives uint8 = iota
 	due
+	expires
 	ends
 )
 
@@ -74,6 +81,7 @@ type simCall struct {
 	drawn    bool
 	sent     []time.Duration // when each hedge was
 	over     bool
+	served   [8]bool // whether a worker is at the attempt
 }
 
 type simulator struct {
@@ -87,25 +95,17 @@ type simulator struct {
 	next    uint64
 	random  *rand.Rand
 	begun   uint64
-	hedges  int              // sent
-	ample   *budget.Bucket   // that choices are planned with
-	stepped []stats.StepDown // what was told of it, in order
+	hedges  int       // sent
+	busy    []int     // workers of each server
+	waiting [][]event // for a worker of each server
 }
 
 func (sim simulation) run() *simulator {
 	s := &simulator{simulation: sim, epoch: time.Unix(1e9, 0), done: make([]outcome, sim.calls), random: generator(sim.seed, 7, 7)}
 	s.budget = budget.New(s.config.BudgetPercent)
-	s.ample = s.budget
-	if s.generous {
-		s.ample = budget.New(400)
-	}
+	s.busy, s.waiting = make([]int, s.servers.count), make([][]event, s.servers.count)
 	s.learner.Start(s.config, learn.Owner{
-		Budget: s.ample, Epoch: s.epoch,
-		Changed: func(c *stats.Choice) {
-			if c != nil {
-				s.stepped = append(s.stepped, c.SteppedDown)
-			}
-		},
+		Budget: s.budget, Epoch: s.epoch,
 	})
 	s.learner.Run(func(choose func()) { choose() })
 	s.learner.TakeOver(s.taken)
@@ -125,7 +125,12 @@ func (sim simulation) run() *simulator {
 			if !e.call.over {
 				s.due(e.call)
 			}
+		case expires:
+			if !e.call.over {
+				s.ended(e.call, -1)
+			}
 		case ends:
+			s.release(e.call, e.n)
 			if !e.call.over {
 				s.ended(e.call, e.n)
 			}
@@ -156,11 +161,6 @@ func (s *simulator) begin() {
 	}
 	c := &simCall{id: id, start: s.now}
 	s.budget.Earn(s.time(), 1)
-	for range 25 {
-		if s.generous {
-			s.ample.Earn(s.time(), 1)
-		}
-	}
 	if c.estimate = s.known; c.estimate == nil {
 		c.estimate = s.learner.EstimateFor(s.time())
 	}
@@ -169,14 +169,50 @@ func (s *simulator) begin() {
 	}
 	if e := c.estimate; e != nil {
 		c.delay = e.Delay
-		if e.Trickle != nil {
-			e.Trickle.Earn(s.time(), 1)
-		}
 		if s.config.MaxHedges > 0 {
 			heap.Push(&s.queue, event{at: s.now + e.Delay, kind: due, call: c})
 		}
 	}
-	heap.Push(&s.queue, event{at: s.now + s.distribution(s.seed, id, 0, s.now), kind: ends, call: c})
+	if s.deadline > 0 {
+		heap.Push(&s.queue, event{at: s.now + s.deadline, kind: expires, call: c})
+	}
+	s.send(c, 0)
+}
+
+// send begins an attempt, which waits for a worker if there are servers.
+func (s *simulator) send(c *simCall, n int) {
+	e := event{kind: ends, call: c, n: n}
+	if s.servers.count > 0 {
+		at := s.serverOf(c, n)
+		if s.busy[at] == s.servers.workers {
+			s.waiting[at] = append(s.waiting[at], e)
+			return
+		}
+		s.busy[at]++
+		c.served[n] = true
+	}
+	e.at = s.now + s.distribution(s.seed, c.id, n, s.now)
+	heap.Push(&s.queue, e)
+}
+
+func (s *simulator) serverOf(c *simCall, n int) int { return backend(s.seed, c.id, n, s.servers.count) }
+
+// release gives the worker of an attempt to the next one that waits.
+func (s *simulator) release(c *simCall, n int) {
+	if !c.served[n] {
+		return
+	}
+	c.served[n] = false
+	at := s.serverOf(c, n)
+	s.busy[at]--
+	for len(s.waiting[at]) > 0 {
+		next := s.waiting[at][0]
+		s.waiting[at] = s.waiting[at][1:]
+		if !next.call.over {
+			s.send(next.call, next.n)
+			return
+		}
+	}
 }
 
 // due is call.Call.Admit.
@@ -197,9 +233,6 @@ func (s *simulator) due(c *simCall) {
 		}
 		c.turn++
 		c.drawn = e.Probability >= 1 || s.learner.Draw(e.Probability)
-		if c.drawn && e.Trickle != nil {
-			c.drawn, _ = e.Trickle.Pay(s.time(), true, 1)
-		}
 		if !c.drawn {
 			again(c.delay)
 			return
@@ -220,29 +253,29 @@ func (s *simulator) due(c *simCall) {
 	c.sent = append(c.sent, s.now)
 	s.hedges++
 	n := len(c.sent)
-	heap.Push(&s.queue, event{at: s.now + s.distribution(s.seed, c.id, n, s.now), kind: ends, call: c, n: n})
+	s.send(c, n)
 	again(c.delay)
 }
 
 // pay is the gate of the budget.
 func (s *simulator) pay(c *simCall, age time.Duration) bool {
 	delay := c.delay
-	if s.generous {
-		return float64(s.hedges) < (s.config.BudgetPercent+0.5)/100*float64(s.begun)+10
-	}
 	paid, _ := s.budget.Pay(s.time(), len(c.sent) > 0 || age >= 2*delay, 1)
 	return paid
 }
 
+// ended ends a call with the answer of an attempt, or, if n is -1, at its deadline.
 func (s *simulator) ended(c *simCall, n int) {
 	c.over = true
+	for k := 0; k <= len(c.sent) && s.servers.stop; k++ {
+		s.release(c, k)
+	}
 	s.done[c.id] = outcome{c.start, s.now - c.start, len(c.sent)}
 	for k, at := range append([]time.Duration{c.start}, c.sent...) {
 		s.learn(k, s.now-at, k == n)
 	}
 	if len(c.sent) > 0 {
 		s.budget.Hedged(n > 0)
-		s.learner.Hedged(n > 0)
 		s.learner.HedgedCall(c.sent[0]-c.start, s.now-c.sent[0], c.estimate.Hedges)
 	}
 	if s.concurrency > 0 {

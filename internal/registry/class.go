@@ -129,6 +129,13 @@ func (m *Method) Class(turn int32, name string) *Class {
 	return c
 }
 
+// HasClasses reports whether a request of the method had a class.
+func (m *Method) HasClasses() bool {
+	has := false
+	m.classes.known.Range(func(_, _ any) bool { has = true; return false })
+	return has
+}
+
 // add makes a class, which begins with what was taken over of it. The lock must be held.
 func (cs *classes) add(m *Method, name string) *Class {
 	c := &Class{name: strings.Clone(name)}

@@ -119,7 +119,7 @@ func withdraw(t *stats.Method) {
 
 func withdrawChoice(c *stats.Choice) {
 	if *c != (stats.Choice{}) {
-		c.PredictedTail, c.PredictedLoad, c.PredictedWins = c.UnhedgedTail, 0, 0
-		c.SteppedDown = stats.HeadersFirst
+		c.PredictedTail, c.PredictedLoad, c.Saved = c.UnhedgedTail, 0, 0
+		c.HeadersFirst = true
 	}
 }

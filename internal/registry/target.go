@@ -153,13 +153,8 @@ func (m *Method) learn(c *learn.Config, l *learn.Learner, memory *sketch.Meter, 
 		Memory:   memory,
 		Panicked: func() { m.Counters.Update(func(s *stats.Counts) { s.TriggerPanics++ }) },
 		Looked:   func(now time.Time) { r.sample(m, now) },
-		Changed: func(choice *stats.Choice) {
-			traces := r.config.Load().Traces
-			if choice == nil {
-				settings.Tell(traces, stats.DistributionChanged{Target: m.Target.Name, Method: m.Name, Class: class})
-			} else {
-				settings.Tell(traces, stats.HedgingStepped{Target: m.Target.Name, Method: m.Name, Class: class, Choice: *choice})
-			}
+		Changed: func() {
+			settings.Tell(r.config.Load().Traces, stats.DistributionChanged{Target: m.Target.Name, Method: m.Name, Class: class})
 		},
 	})
 }

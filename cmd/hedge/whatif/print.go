@@ -15,21 +15,14 @@ import (
 
 // print writes a table for each group, and what the figures rest on.
 func (in *input) print(w io.Writer, answers []answer) {
-	down := false
 	for i, a := range answers {
 		if i > 0 {
 			fmt.Fprintln(w)
 		}
 		fmt.Fprintf(w, "%s: %s without hedging\n", a.title, count(a.of.count, "call"))
 		a.print(w)
-		for _, r := range a.rows {
-			down = down || r.Down
-		}
 	}
 	fmt.Fprintln(w, legend)
-	if down {
-		fmt.Fprintln(w, littleToGain)
-	}
 	for _, note := range append(in.notes, in.remarks(answers)...) {
 		fmt.Fprintln(w, note)
 	}
@@ -39,8 +32,6 @@ func (in *input) print(w io.Writer, answers []answer) {
 const legend = `
 A call that has no answer after the delay is sent a second time, with the chance shown. Where two hedges are allowed, a third
 attempt follows after as long again, with the same chance. A ratio is the percentile with hedging by the one without.`
-
-const littleToGain = `* There is little to gain with this budget. Hedging steps down: only what is slower than 99.4% of calls is hedged.`
 
 const independence = `This assumes independence: the second attempt of a request takes what any call of the table might take, however slow the
 first one is. That is so where servers are slow by chance, or one at a time. Where a request is slow on every server, or all
@@ -61,11 +52,7 @@ func (a answer) print(w io.Writer) {
 	rows.AppendRow(table.Row("none", "", "", "", figure.Millis(first.Without(0.5)), figure.Millis(first.Without(0.99)), "",
 		figure.Millis(first.Without(0.999)), "", ""))
 	for _, r := range a.rows {
-		budget := fmt.Sprintf("%g%%", r.budget)
-		if r.Down {
-			budget += " *"
-		}
-		rows.AppendRow(table.Row(budget, figure.Millis(r.Plan.Delay), fmt.Sprintf("%.0f%%", 100*r.Plan.Probability), fmt.Sprint(r.Plan.Hedges),
+		rows.AppendRow(table.Row(fmt.Sprintf("%g%%", r.budget), figure.Millis(r.Plan.Delay), fmt.Sprintf("%.0f%%", 100*r.Plan.Probability), fmt.Sprint(r.Plan.Hedges),
 			figure.Millis(r.With(0.5)), figure.Millis(r.With(0.99)), r.ratio(0.99), figure.Millis(r.With(0.999)), r.ratio(0.999), figure.Percent(r.Plan.Load)))
 	}
 	for line := range strings.Lines(rows.Render()) {

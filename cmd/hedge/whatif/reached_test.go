@@ -3,7 +3,6 @@ package whatif_test
 import (
 	"fmt"
 	"io"
-	"math"
 	"regexp"
 	"strconv"
 	"strings"
@@ -48,7 +47,7 @@ func TestReached(t *testing.T) {
 				t.Errorf("%s: %s of %.1f ms is %.2f times the predicted %.1f ms, want %v", tc.workload, of.name, reached, ratio, of.predicted, of.bounds)
 			}
 		}
-		if reached := 100 * hedged.ExtraLoad(); math.Abs(reached-p.load) > 1 {
+		if reached := 100 * hedged.ExtraLoad(); reached > p.load+1 || tc.workload != "sizes" && reached < p.load-1 { // where requests differ, fewer hedges pay
 			t.Errorf("%s: load %.1f%%, predicted %.1f%%", tc.workload, reached, p.load)
 		}
 	}

@@ -75,7 +75,7 @@ func PatientProbe(d *feature.Due) feature.Verdict {
 
 // Drawn sends a share of the hedges that are due.
 func Drawn(d *feature.Due) feature.Verdict {
-	return feature.Skip(stats.NotDrawn).If(d.Slow && !d.Draw(d.Turn, d.Now))
+	return feature.Skip(stats.NotDrawn).If(d.Slow && !d.Draw(d.Turn))
 }
 
 // Ready holds a hedge back while the connection is not ready. That of a call which is repeated is gone, so it is not asked.

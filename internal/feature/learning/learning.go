@@ -16,7 +16,7 @@ type Observer struct {
 }
 
 func (o Observer) Ended(c *feature.Call, e *feature.End) {
-	if !c.Learns || e.Race != nil && e.Race.Panicked {
+	if !c.Learns || c.Off || e.Race != nil && e.Race.Panicked {
 		return
 	}
 	if e.Race != nil && e.Race.Hedges > 0 {
@@ -29,16 +29,14 @@ func (o Observer) Ended(c *feature.Call, e *feature.End) {
 	}
 }
 
-// raced learns what a hedged call took, what its hedges took, also those that were cut short, and whether hedges win. A hedge that
+// raced learns what a hedged call took, what its hedges took, also those that were cut short. A hedge that
 // failed teaches nothing. After a poor answer, or a cut, no hedge of the call does: the trigger learns from hedges of slow
 // calls alone.
 func (o Observer) raced(c *feature.Call, e *feature.End) {
 	r := e.Race
-	if c.Estimate != nil && proves(r) {
-		c.Teach(func(l *learn.Learner) { l.Hedged(r.Winner > 0 && codeset.Answers.HasStatus(r.Err)) })
-		if first := r.Attempts[1].SentAt; !e.Headers {
-			c.Teach(func(l *learn.Learner) { l.HedgedCall(first, r.DeliveredAt-first, c.MaxHedges) })
-		}
+	if c.Estimate != nil && !e.Headers && proves(r) {
+		first := r.Attempts[1].SentAt
+		c.Teach(func(l *learn.Learner) { l.HedgedCall(first, r.DeliveredAt-first, c.MaxHedges) })
 	}
 	if !o.Hedges || r.PoorAnswers() > 0 || r.Repeated {
 		return
