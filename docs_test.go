@@ -2,11 +2,15 @@ package hedge_test
 
 import (
 	"fmt"
+	"go/parser"
+	"go/token"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -81,4 +85,147 @@ func ruleTests(t *testing.T) map[string][]string {
 		tests[rule] = slices.Compact(names)
 	}
 	return tests
+}
+
+const module = "github.com/grpchedge/hedge"
+
+// room is a row of the table in CONTRIBUTING.md: packages, by their folders, and the folders that they may import.
+type room struct {
+	row     int
+	imports []string
+}
+
+// TestDocs_ImportsFollowTheTable compares the imports of the core module's packages, tests apart, with CONTRIBUTING.md: a
+// package has a row, imports only what the row says, and that only from rows further down.
+func TestDocs_ImportsFollowTheTable(t *testing.T) {
+	rooms := readRooms(t)
+	for folder, imports := range coreImports(t) {
+		from, ok := rooms[folder]
+		if !ok {
+			t.Errorf("CONTRIBUTING.md has no row for %s", folder)
+		}
+		for _, to := range imports {
+			if !slices.Contains(from.imports, to) {
+				t.Errorf("%s imports %s, which its row in CONTRIBUTING.md does not allow", folder, to)
+			} else if rooms[to].row <= from.row {
+				t.Errorf("%s imports %s, whose row in CONTRIBUTING.md is not further down", folder, to)
+			}
+		}
+	}
+}
+
+// readRooms reads the table, by folder; "." is the root.
+func readRooms(t *testing.T) map[string]room {
+	t.Helper()
+	page, err := os.ReadFile("CONTRIBUTING.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rooms := map[string]room{}
+	for i, m := range regexp.MustCompile(`(?m)^\| (.*?) \| .* \| (.*?) \|$`).FindAllStringSubmatch(string(page), -1) {
+		for _, folder := range folders(m[1]) {
+			if _, ok := rooms[folder]; !ok { // the tables after it have fewer columns or other folders
+				rooms[folder] = room{i, folders(m[2])}
+			}
+		}
+	}
+	return rooms
+}
+
+// folders reads a cell, such as "root, `budget`, `internal/{learn,race}`".
+func folders(cell string) []string {
+	if strings.HasPrefix(cell, "root, `package hedge`") {
+		return []string{"."}
+	}
+	var all []string
+	if strings.HasPrefix(cell, "root") {
+		all = append(all, ".")
+	}
+	for _, m := range regexp.MustCompile("`([\\w/]+)(?:\\{(.*?)\\})?`").FindAllStringSubmatch(cell, -1) {
+		for _, name := range strings.Split(m[2], ",") {
+			all = append(all, path.Join(m[1], name))
+		}
+	}
+	return all
+}
+
+// coreImports returns which folders of this module the packages of each folder import.
+func coreImports(t *testing.T) map[string][]string {
+	t.Helper()
+	imports := map[string][]string{}
+	err := filepath.WalkDir(".", func(file string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		folder := filepath.ToSlash(filepath.Dir(file))
+		if d.IsDir() {
+			_, err := os.Stat(filepath.Join(file, "go.mod"))
+			if own := err == nil && file != "."; own || d.Name() == "testdata" || len(d.Name()) > 1 && d.Name()[0] == '.' {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") || strings.HasPrefix(folder, "proto/") {
+			return nil
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		imports[folder] = append(imports[folder], []string{}...)
+		for _, spec := range parsed.Imports {
+			name, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				return err
+			}
+			if rest, ok := strings.CutPrefix(name, module); ok {
+				imports[folder] = append(imports[folder], path.Join(".", rest))
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(imports["interceptor"]) == 0 {
+		t.Fatal("no import was found")
+	}
+	return imports
+}
+
+// TestDocs_WalksNameWhatThereIs looks for the functions of the walks in CONTRIBUTING.md.
+func TestDocs_WalksNameWhatThereIs(t *testing.T) {
+	page, err := os.ReadFile("CONTRIBUTING.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps := regexp.MustCompile("(?m)^\\| `([\\w/]+\\.go)` \\| `(\\w+)` \\|").FindAllStringSubmatch(string(page), -1)
+	if len(steps) < 20 {
+		t.Fatalf("%d steps", len(steps))
+	}
+	for _, step := range steps {
+		code, err := os.ReadFile(step[1])
+		if err != nil {
+			t.Error(err)
+		} else if !regexp.MustCompile(`(?m)^func (\(\w+ \*?[\w\[\]]+\) )?` + step[2] + `[\[(]`).Match(code) {
+			t.Errorf("%s has no function %s", step[1], step[2])
+		}
+	}
+}
+
+// TestDocs_TheExampleOfAGateIsTested compares the gate in CONTRIBUTING.md with the one that is compiled.
+func TestDocs_TheExampleOfAGateIsTested(t *testing.T) {
+	page, err := os.ReadFile("CONTRIBUTING.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, err := os.ReadFile("internal/feature/night_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(page), "```go\n// asleep")
+	example, _, found := strings.Cut(rest, "```")
+	if !found || !strings.Contains(string(code), "// asleep"+example) {
+		t.Error("CONTRIBUTING.md does not show the gate of internal/feature/night_test.go")
+	}
 }

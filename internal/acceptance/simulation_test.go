@@ -1,4 +1,4 @@
-package hedge_test
+package acceptance_test
 
 import (
 	"context"

@@ -1,0 +1,251 @@
+package acceptance_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/grpchedge/hedge"
+	hcall "github.com/grpchedge/hedge/internal/call"
+	"github.com/grpchedge/hedge/internal/registry"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+	"github.com/grpchedge/hedge/stats"
+)
+
+// TestDo_ReturnsTheWinnersValue races a function whose first run is slow.
+func TestDo_ReturnsTheWinnersValue(t *testing.T) {
+	type key struct{}
+	failure := errors.New("no status")
+	for _, tc := range []struct {
+		name    string
+		primary time.Duration
+		hedge   error // of the hedge, which takes 5 ms
+		want    string
+		at      time.Duration
+	}{
+		{"no hedge needed", 5 * ms, nil, "primary", 5 * ms},
+		{"the hedge wins", 50 * ms, nil, "hedge 1", 15 * ms},
+		{"the primary wins", 12 * ms, nil, "primary", 12 * ms},
+		{"the hedge fails, without a status", 50 * ms, failure, "primary", 50 * ms},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := hedgetest.All(t, hedge.WithWarmup(1<<30, 10*ms), hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
+				ctx := context.WithValue(t.Context(), key{}, "value")
+				began := time.Now()
+				got, err := hedge.Do(ctx, s, target, method, func(ctx context.Context) (string, error) {
+					if ctx.Value(key{}) != "value" {
+						t.Error("an attempt lost the caller's values")
+					}
+					md, _ := metadata.FromOutgoingContext(ctx)
+					if number := md.Get("grpc-previous-rpc-attempts"); len(number) > 0 {
+						_, err := hedgetest.Taking(5 * ms)(ctx)
+						return "hedge " + number[0], errors.Join(err, tc.hedge)
+					}
+					_, err := hedgetest.Taking(tc.primary)(ctx)
+					return "primary", err
+				})
+				if got != tc.want || err != nil || time.Since(began) != tc.at {
+					t.Errorf("%q, %v after %v; want %q after %v", got, err, time.Since(began), tc.want, tc.at)
+				}
+				synctest.Wait()
+			})
+		})
+	}
+}
+
+func TestDo_ReturnsThePrimarysErrorWhenAllFail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := hedgetest.All(t, hedge.WithWarmup(1<<30, 10*ms), hedge.WithBudgetPercent(400))
+		first, second := errors.New("first"), errors.New("second")
+		value, err := hedge.Do(t.Context(), s, target, method, func(ctx context.Context) (int, error) {
+			if isHedge(ctx) {
+				return 2, second
+			}
+			_, _ = hedgetest.Taking(30 * ms)(ctx)
+			return 1, first
+		})
+		if value != 1 || err != first {
+			t.Errorf("%v, %v", value, err)
+		}
+	})
+}
+
+func TestDo_PanicsOnTheCallersGoroutine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := hedgetest.All(t, hedge.WithWarmup(1<<30, 10*ms), hedge.WithBudgetPercent(400))
+		defer func() {
+			v := recover()
+			if p, ok := v.(*hedge.Panic); !ok || p.Value != "in a hedge" || p.Unwrap() != nil || !strings.Contains(string(p.Stack), "inAHedge") {
+				t.Errorf("recovered %v", v)
+			}
+		}()
+		_, err := hedge.Do(t.Context(), s, target, method, func(ctx context.Context) (int, error) {
+			if isHedge(ctx) {
+				inAHedge()
+			}
+			return hedgetest.Taking(time.Second)(ctx)
+		})
+		t.Errorf("returned %v", err)
+	})
+}
+
+func inAHedge() { panic("in a hedge") }
+
+// ExamplePanic shows where a hedge panicked, on the goroutine that made the call.
+func ExamplePanic() {
+	s, err := hedge.New(hedge.WithReadOnlyMethods("/greeter/Greet"), hedge.WithWarmup(20, ms))
+	if err != nil {
+		panic(err)
+	}
+	defer func() {
+		if p, ok := recover().(*hedge.Panic); ok {
+			fmt.Println(p.Value, strings.Contains(string(p.Stack), "inAHedge"))
+		}
+	}()
+	_, _ = hedge.Do(context.Background(), s, "greeter", "/greeter/Greet", func(ctx context.Context) (string, error) {
+		if isHedge(ctx) {
+			inAHedge()
+		}
+		<-ctx.Done()
+		return "", ctx.Err()
+	})
+	// Output: in a hedge true
+}
+
+// A replica that lags behind has no orders yet. Its answer does not end the call: another replica is asked at once.
+func ExampleWithAnswer() {
+	s, err := hedge.New(
+		hedge.WithReadOnlyMethods("/shop.Orders/List"),
+		hedge.WithAnswer(func(_ context.Context, _ string, reply any, err error) bool {
+			orders, ok := reply.([]string)
+			return !ok || len(orders) > 0
+		}),
+		hedge.WithTrigger(hedge.Fixed(time.Second)), // long: hedges are sent for the answers alone
+	)
+	if err != nil {
+		panic(err)
+	}
+	orders, err := hedge.Do(context.Background(), s, "shop", "/shop.Orders/List", func(ctx context.Context) ([]string, error) {
+		if attemptOf(ctx) == 0 { // at the replica that lags
+			return nil, nil
+		}
+		return []string{"a bicycle"}, nil
+	})
+	fmt.Println(orders, err, s.Stats().PoorAnswers)
+	// Output: [a bicycle] <nil> 1
+}
+
+// TestDo_PoorValues has the context of a poor value live on while it may still be delivered, and no longer.
+func TestDo_PoorValues(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		good int // attempt; -1: none
+		want int
+	}{
+		{"the hedge has a good value", 1, 1},
+		{"nobody has", -1, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				good := hedge.WithAnswer(func(_ context.Context, _ string, value any, _ error) bool {
+					return attemptOf(value.(context.Context)) == tc.good
+				})
+				s := hedgetest.All(t, good, hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
+				attempts := make([]context.Context, 2)
+				value, err := hedge.Do(t.Context(), s, target, method, func(ctx context.Context) (context.Context, error) {
+					time.Sleep(5 * ms)
+					attempts[attemptOf(ctx)] = ctx
+					if primary := attempts[0]; primary.Err() != nil {
+						t.Errorf("while the hedge ran, the context of the poor value ended: %v", primary.Err())
+					}
+					return ctx, nil
+				})
+				if err != nil || attemptOf(value) != tc.want {
+					t.Fatalf("value of attempt %d, %v; want %d", attemptOf(value), err, tc.want)
+				}
+				synctest.Wait()
+				for n, ctx := range attempts {
+					if lost := n != tc.want; lost != (ctx.Err() != nil) {
+						t.Errorf("the context of attempt %d: %v", n, ctx.Err())
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestDo_EOFIsAFailure has a function that ends with io.EOF, which for a stream alone is an end without a message.
+func TestDo_EOFIsAFailure(t *testing.T) {
+	asked := hedge.WithAnswer(func(context.Context, string, any, error) bool {
+		t.Error("asked about a failure")
+		return false
+	})
+	s := hedgetest.All(t, asked, hedge.WithTrigger(hedge.Fixed(time.Second)))
+	_, err := hedge.Do(t.Context(), s, target, method, func(context.Context) (int, error) { return 0, io.EOF })
+	if err != io.EOF {
+		t.Error(err)
+	}
+}
+
+func TestNewContext(t *testing.T) {
+	type key struct{}
+	with := func(opts ...grpc.CallOption) func(context.Context) context.Context {
+		return func(ctx context.Context) context.Context { return hedge.NewContext(ctx, opts...) }
+	}
+	derived := func(ctx context.Context) context.Context { return context.WithValue(ctx, key{}, 1) }
+	const never = -1
+	for _, tc := range []struct {
+		name     string
+		contexts []func(context.Context) context.Context
+		opts     []grpc.CallOption
+		want     time.Duration
+	}{
+		{"nothing", nil, nil, never},
+		{"After", []func(context.Context) context.Context{with(hedge.After(ms))}, nil, ms},
+		{"After, derived from", []func(context.Context) context.Context{with(hedge.After(ms)), derived}, nil, ms},
+		{"the last option counts", []func(context.Context) context.Context{with(hedge.Off(), hedge.After(ms))}, nil, ms},
+		{"the inner context counts", []func(context.Context) context.Context{with(hedge.After(ms)), derived, with(hedge.After(2 * ms))}, nil, 2 * ms},
+		{"an inner context of nothing", []func(context.Context) context.Context{with(hedge.After(ms)), with()}, nil, ms},
+		{"Off in an inner context", []func(context.Context) context.Context{with(hedge.After(ms)), with(hedge.Off())}, nil, never},
+		{"the call's own options count", []func(context.Context) context.Context{with(hedge.Off())}, []grpc.CallOption{hedge.After(3 * ms)}, 3 * ms},
+		{"the call's own Off", []func(context.Context) context.Context{with(hedge.After(ms))}, []grpc.CallOption{hedge.Off()}, never},
+		{"options of others", []func(context.Context) context.Context{with(hedge.After(ms), grpc.WaitForReady(true), nil)}, []grpc.CallOption{grpc.WaitForReady(true)}, ms},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := hedgetest.All(t)
+			ctx := t.Context()
+			for _, wrap := range tc.contexts {
+				ctx = wrap(ctx)
+			}
+			c := hcall.Begin(registry.Of(s), ctx, target, method, nil, tc.opts...)
+			delay := time.Duration(never)
+			if c.Hedged() {
+				delay = c.Plan().Due
+			}
+			if delay != tc.want {
+				t.Errorf("hedged after %v, want %v", delay, tc.want)
+			}
+		})
+	}
+}
+
+// An attempt's context is derived from the call's, so what is called with it has the options too.
+func TestNewContext_AttemptsInherit(t *testing.T) {
+	s := hedgetest.All(t)
+	ctx := hedge.NewContext(t.Context(), hedge.Off())
+	_, err := hedge.Do(ctx, s, target, method, func(ctx context.Context) (int, error) {
+		return hedge.Do(ctx, s, target, "/pkg.Svc/Inner", func(context.Context) (int, error) { return 0, nil })
+	})
+	if got := s.Stats(); err != nil || got != (stats.Counts{Calls: 2, Off: 2}) {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
