@@ -69,8 +69,9 @@ func TestHedgesOfHedges_FiveLayers(t *testing.T) {
 	if without >= with {
 		t.Errorf("%d calls at the bottom, %d with hedges of hedges", without, with)
 	}
-	// 1.56 times the calls by the marks that are lost, and what five budgets held when it began.
-	if most := calls * 161 / 100; without > most {
+	// 1.56 times the calls by the marks that are lost, and what five budgets held when it began: two seconds' worth each, as hardly
+	// any of it is spent while nothing is slow.
+	if most := calls * 168 / 100; without > most {
 		t.Errorf("%d calls at the bottom for %d calls, want at most %d", without, calls, most)
 	}
 }

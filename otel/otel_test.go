@@ -18,7 +18,7 @@ func TestNew_MaxMethods(t *testing.T) {
 
 // TestOutcomes_HaveEveryCount compares the outcomes with the counts that there are: those that are no decision are named here.
 func TestOutcomes_HaveEveryCount(t *testing.T) {
-	others := []string{"Calls", "Hedged", "Hedges", "SameBackend", "Left", "Repeated", "PassedThrough", "PoorAnswers", "InvalidCosts", "LoserPanics", "TriggerPanics"}
+	others := []string{"Calls", "Hedged", "Hedges", "SameBackend", "Repeated", "PassedThrough", "PoorAnswers", "InvalidCosts", "LoserPanics", "TriggerPanics"}
 	if got := reflect.TypeFor[stats.Counts]().NumField(); got != len(hedgeotel.Outcomes())+len(others) {
 		t.Errorf("stats.Counts has %d counts, there are %d outcomes and %v", got, len(hedgeotel.Outcomes()), others)
 	}

@@ -15,7 +15,8 @@ import (
 type policy struct {
 	name    string
 	limit   testserver.Limit
-	cuts    int // whose calls in flight may fail
+	cuts    int  // whose calls in flight may fail
+	few     bool // it allows fewer hedges than the workload needs
 	options []hedge.Option
 }
 
@@ -23,16 +24,17 @@ type policy struct {
 var none = policy{name: "no limit"}
 
 var policies = []policy{
-	{"400 a minute", testserver.LimitLikeArmeria, 1, nil},
-	{"25 a second, set", testserver.LimitLikeApache, 0, []hedge.Option{hedge.WithResetLimit(20, time.Second)}},
-	{"1,000, graceful", testserver.LimitLikeNode, 0, nil},
+	{"400 a minute", testserver.LimitLikeArmeria, 1, true, nil},
+	{"25 a second, set", testserver.LimitLikeApache, 0, true, []hedge.Option{hedge.WithResetLimit(20, time.Second)}},
+	{"1,000, graceful", testserver.LimitLikeNode, 0, false, nil},
 }
 
 // TestLimits_NoCallFails makes the calls of the workload straggler by virtual time against servers that end connections
 // on which a client resets many streams. Hedging makes no call fail but those in flight at the first cut. Where the limit is
 // set, it makes none fail; it must be set where 25 resets in a second end a connection without a reason. p99 is within 10% of
-// what it is at a server that counts nothing, and there are at most three connections more than without hedging, which resets
-// nothing and so has no limit to meet.
+// what it is at a server that counts nothing, or of plain gRPC's where the limit allows few hedges: each of them resets a stream.
+// There are at most three connections more than without hedging, which resets nothing and so has no limit to meet, and one for each
+// 1,000 resets at the server that replaces a connection gracefully after so many.
 func TestLimits_NoCallFails(t *testing.T) {
 	loads := []Load{
 		{Callers: 64, Rate: 5000},
@@ -66,11 +68,19 @@ func TestLimits_NoCallFails(t *testing.T) {
 					if hedged.Failed > p.cuts*load.Callers {
 						t.Errorf("%d of %d calls failed, may be those of %d cuts; the first: %v", hedged.Failed, hedged.Calls, p.cuts, hedged.First)
 					}
-					if most := unlimited.P99() * 11 / 10; hedged.P99() > most {
+					most := unlimited.P99() * 11 / 10
+					if p.few {
+						most = plain.P99() * 11 / 10
+					}
+					if hedged.P99() > most {
 						t.Errorf("p99 is %v, may be %v", hedged.P99(), most)
 					}
-					if most := plain.Wire.Connections + 3; hedged.Wire.Connections > most {
-						t.Errorf("%d connections, may be %d", hedged.Wire.Connections, most)
+					connections := plain.Wire.Connections + 3
+					if !p.few {
+						connections += hedged.Wire.Resets / 1000
+					}
+					if hedged.Wire.Connections > connections {
+						t.Errorf("%d connections, may be %d", hedged.Wire.Connections, connections)
 					}
 				})
 			}
