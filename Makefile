@@ -13,6 +13,7 @@ RACE ?= $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 GOFMT    = $(shell $(GO) env GOROOT)/bin/gofmt
 TOOL     = $(GO) tool -modfile=$(CURDIR)/tools/go.mod
 BUF      = $(GO) tool -modfile=$(CURDIR)/tools/buf/go.mod buf
+API      = cd tools && $(GO) run ./api .. ../otel
 # It lists failures last, by test, over all modules. Built with the race detector, it shares the standard library's build with
 # the tests, so that an empty build cache costs less.
 GOTESTSUM = $(GO) run $(RACE) -modfile=$(CURDIR)/tools/gotestsum/go.mod gotest.tools/gotestsum --format=pkgname --format-hide-empty-pkg --raw-command
@@ -59,14 +60,16 @@ microbench: ## what a call, a record and a trigger read cost (BENCH=., BENCHTIME
 	@cd bench && $(GO) run -buildvcs=false . cost $(COST_FLAGS)
 
 # With RACE, so that it needs no build of the dependencies besides that of the tests.
-lint: ## gofmt, go vet and staticcheck over every module
+lint: ## gofmt, go vet and staticcheck over every module; the exported names are those of api/v0.txt
 	@set -e; bad=$$(find . -name '*.go' -not -name '*.pb.go' -exec $(GOFMT) -l {} +); \
 		if [ -n "$$bad" ]; then echo "not formatted by gofmt:"; echo "$$bad"; exit 1; fi
 	@set -e; staticcheck=$$($(TOOL) -n staticcheck); export GOFLAGS="$$GOFLAGS $(RACE)"; for m in $(MODULES); do \
 		echo "== $$m: go vet, staticcheck"; (cd $$m && $(GO) vet ./... && $$staticcheck ./...); done
+	@($(API)) | diff api/v0.txt - || { echo 'the API differs from api/v0.txt: if you mean it, run "make generate" and commit what it writes'; exit 1; }
 
-generate: ## write the stubs of proto/ anew, with the pinned buf and plugins
+generate: ## write the stubs of proto/ anew, with the pinned buf and plugins, and the list of exported names
 	@cd proto && $(BUF) lint && $(BUF) generate
+	@($(API)) >api/v0.txt
 
 fuzz: ## run each fuzz target for a while (FUZZTIME=20s)
 	@set -e; for m in $(MODULES); do (cd $$m; dirs=$$($(GO) list -f '{{.Dir}}' ./...); for d in $$dirs; do \
