@@ -55,23 +55,6 @@ func (s *Survival) Last() int {
 	return s.last
 }
 
-// Mix returns the mixture of two survival functions, by weights that are not negative and not both 0. Where one of them
-// is nil the other is the mixture.
-func Mix(a *Survival, weightA float64, b *Survival, weightB float64) *Survival {
-	switch {
-	case a == nil || weightA == 0:
-		return b
-	case b == nil || weightB == 0:
-		return a
-	}
-	share := weightA / (weightA + weightB)
-	s := &Survival{last: max(a.last, b.last)}
-	for i := range s.beyond {
-		s.beyond[i] = share*a.beyond[i] + (1-share)*b.beyond[i]
-	}
-	return s
-}
-
 // Distance returns by how much calls are more often slower than expected, and by how much less often, at most. The greater of
 // the two is the statistic of Kolmogorov and Smirnov.
 func Distance(expected, calls *Survival) (slower, faster float64) {

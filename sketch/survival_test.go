@@ -91,31 +91,26 @@ func distance(a, b *sketch.Survival) float64 {
 	return max(slower, faster)
 }
 
-func TestMixAndDistance(t *testing.T) {
-	of := func(d time.Duration) *sketch.Survival {
+func TestDistance(t *testing.T) {
+	of := func(calls ...time.Duration) *sketch.Survival {
 		w := sketch.New(time.Minute)
-		w.Observe(at(0), d)
+		for _, d := range calls {
+			w.Observe(at(0), d)
+		}
 		return w.Snapshot(at(0)).Survival()
 	}
-	fast, slow := of(time.Millisecond), of(time.Second)
-	mixed := sketch.Mix(fast, 3, slow, 1)
-	if got := mixed.At(100 * time.Millisecond); got != 0.25 {
-		t.Errorf("%v of the mixture is slow, want a quarter", got)
-	}
-	if mixed.Last() != slow.Last() {
-		t.Errorf("the mixture ends at %d", mixed.Last())
-	}
-	if sketch.Mix(fast, 0, slow, 1) != slow || sketch.Mix(fast, 1, nil, 5) != fast || sketch.Mix(nil, 1, slow, 5) != slow {
-		t.Error("a mixture with nothing is not the other")
-	}
-	if d := distance(fast, slow); d != 1 {
-		t.Errorf("distance %v, want 1", d)
-	}
-	if d := distance(slow, mixed); d != 0.75 {
-		t.Errorf("distance %v, want 3/4", d)
-	}
-	if d := distance(mixed, mixed); d != 0 {
-		t.Errorf("distance %v to itself", d)
+	fast, slow := time.Millisecond, time.Second
+	for _, tc := range []struct {
+		a, b *sketch.Survival
+		want float64
+	}{
+		{of(fast), of(slow), 1},
+		{of(slow), of(fast, fast, fast, slow), 0.75},
+		{of(fast, slow), of(fast, slow), 0},
+	} {
+		if d := distance(tc.a, tc.b); d != tc.want {
+			t.Errorf("distance %v, want %v", d, tc.want)
+		}
 	}
 }
 

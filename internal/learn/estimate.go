@@ -65,8 +65,7 @@ func (l *Learner) choose(c *Config, now time.Time, capacity float64) {
 		l.useQuantile(c, now, d)
 		return
 	}
-	primary, hedges := d.Survival(), l.knownHedges(now)
-	hedge := sketch.Mix(primary, asHedges, hedges.Survival(), float64(hedges.Total()))
+	primary, hedge := d.Survival(), l.knownHedges(now).Plus(d.Counts().Times(asHedges/float64(d.Total()))).Survival()
 	problem := c.problem(primary, hedge, planned(c.BudgetPercent, capacity))
 	problem.Outcomes = l.rests.export()
 	plan, ok := knee.Find(problem)
