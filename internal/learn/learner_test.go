@@ -131,3 +131,17 @@ func BenchmarkChoiceWithOutcomes(b *testing.B) {
 		l.Choose(now, 100)
 	}
 }
+
+// TestAuto_HedgesThatAreCutShort has hedges that are all cut short, as their primary answers soon after they were sent. That does
+// not make them fast: a hedge takes a second, as a primary does.
+func TestAuto_HedgesThatAreCutShort(t *testing.T) {
+	l, now := started(config()), time.Now()
+	for i := range 1000 {
+		l.PrimaryEnded(now, time.Second+time.Duration(i%100)*ms, true)
+		l.HedgeEnded(now, time.Duration(1+i%50)*ms, i%100 == 0) // one in a hundred was sent before calls became slow
+	}
+	l.Choose(now, 100)
+	if e := l.Estimate(); e.Choice == nil || e.Choice.PredictedLoad > 0.02 {
+		t.Errorf("%+v", e.Choice)
+	}
+}
