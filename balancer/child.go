@@ -26,15 +26,24 @@ type child struct {
 	subConns map[*subConn]struct{}
 	woken    bool // it was idle and was told to connect, and has not said anything since
 
-	// delivering is held while the child is told of a connection's state and while it closes, which may be on a
-	// goroutine of its own. It is taken before any lock of the child's and before policy.mu.
-	delivering sync.Mutex
-	closed     bool
+	// telling is held in every call to the child, as gRPC makes one at a time and some of ours come on goroutines of their
+	// own. It is taken before any lock of the child's and before policy.mu.
+	telling sync.Mutex
+	closed  bool
 }
 
 func newChild(f *family, number int) *child {
 	state := balancer.State{ConnectivityState: connectivity.Connecting, Picker: base.NewErrPicker(balancer.ErrNoSubConnAvailable)}
 	return &child{ClientConn: f.policy.parent, family: f, number: number, state: state, subConns: map[*subConn]struct{}{}}
+}
+
+// tell makes a call to the child, unless it is closed.
+func (c *child) tell(call func()) {
+	c.telling.Lock()
+	defer c.telling.Unlock()
+	if !c.closed {
+		call()
+	}
 }
 
 // alive reports whether the child is in use or about to be, with policy.mu held.
@@ -104,21 +113,15 @@ func (c *child) UpdateAddresses(sc balancer.SubConn, addresses []resolver.Addres
 // exitIdle makes the child connect, on a goroutine of its own, because the caller may hold locks of the child's. policy.mu
 // must be held, and the policy open.
 func (c *child) exitIdle() {
-	c.family.policy.closing.Go(func() {
-		c.delivering.Lock()
-		defer c.delivering.Unlock()
-		if !c.closed {
-			c.balancer.ExitIdle()
-		}
-	})
+	c.family.policy.closing.Go(func() { c.tell(c.balancer.ExitIdle) })
 }
 
 // close closes the child and then the connections that it has left.
 func (c *child) close() {
-	c.delivering.Lock()
-	c.closed = true
-	c.balancer.Close()
-	c.delivering.Unlock()
+	c.tell(func() {
+		c.closed = true
+		c.balancer.Close()
+	})
 
 	c.family.policy.mu.Lock()
 	left := c.subConns

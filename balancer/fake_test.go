@@ -20,8 +20,25 @@ type fakeChild struct {
 	name string
 	cc   grpcbalancer.ClientConn
 
-	mu   sync.Mutex
-	told []string
+	before *fakeChild // that was built before it
+	during func()     // an update; nil: nothing
+
+	calls sync.Mutex // held in one
+	mu    sync.Mutex
+	told  []string
+}
+
+// call notes a call to the child, and whether it comes during another.
+func (c *fakeChild) call(what string, during func()) {
+	c.note(what)
+	if !c.calls.TryLock() {
+		c.note("(at once)")
+		return
+	}
+	defer c.calls.Unlock()
+	if during != nil {
+		during()
+	}
 }
 
 func (c *fakeChild) note(what string) {
@@ -42,15 +59,15 @@ func (c *fakeChild) heard() string {
 var errFake = errors.New("what the child returned")
 
 func (c *fakeChild) UpdateClientConnState(state grpcbalancer.ClientConnState) error {
-	c.note("update " + state.BalancerConfig.(fakeConfig).Mark + " " + state.ResolverState.Endpoints[0].Addresses[0].Addr)
+	c.call("update "+state.BalancerConfig.(fakeConfig).Mark+" "+state.ResolverState.Endpoints[0].Addresses[0].Addr, c.during)
 	return errFake
 }
-func (c *fakeChild) ResolverError(err error) { c.note("error " + err.Error()) }
+func (c *fakeChild) ResolverError(err error) { c.call("error "+err.Error(), nil) }
 func (c *fakeChild) UpdateSubConnState(_ grpcbalancer.SubConn, state grpcbalancer.SubConnState) {
 	c.note("state " + state.ConnectivityState.String())
 }
-func (c *fakeChild) Close()    { c.note("close") }
-func (c *fakeChild) ExitIdle() { c.note("exit") }
+func (c *fakeChild) Close()    { c.call("close", nil) }
+func (c *fakeChild) ExitIdle() { c.call("exit", nil) }
 
 func (c *fakeChild) say(state connectivity.State, p grpcbalancer.Picker) {
 	c.cc.UpdateState(grpcbalancer.State{ConnectivityState: state, Picker: p})
@@ -73,7 +90,7 @@ func init() {
 
 func (b fakeBuilder) Name() string { return b.name }
 func (b fakeBuilder) Build(cc grpcbalancer.ClientConn, _ grpcbalancer.BuildOptions) grpcbalancer.Balancer {
-	fakes[b.name] = &fakeChild{name: b.name, cc: cc}
+	fakes[b.name] = &fakeChild{name: b.name, cc: cc, before: fakes[b.name]}
 	return fakes[b.name]
 }
 func (b fakeBuilder) ParseConfig(js json.RawMessage) (serviceconfig.LoadBalancingConfig, error) {

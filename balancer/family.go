@@ -1,6 +1,7 @@
 package balancer
 
 import (
+	"cmp"
 	"sync/atomic"
 
 	"google.golang.org/grpc/balancer"
@@ -114,9 +115,7 @@ func (f *family) resize(n int, spread bool) {
 // update gives every copy what the resolver found, and returns the first error.
 func (f *family) update(state balancer.ClientConnState) (first error) {
 	for _, c := range f.copies {
-		if err := c.balancer.UpdateClientConnState(state); first == nil {
-			first = err
-		}
+		c.tell(func() { first = cmp.Or(first, c.balancer.UpdateClientConnState(state)) })
 	}
 	return first
 }

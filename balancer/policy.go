@@ -106,7 +106,7 @@ func (p *policy) show() {
 func (p *policy) ResolverError(err error) {
 	if f := p.latest(); f != nil {
 		for _, c := range f.copies {
-			c.balancer.ResolverError(err)
+			c.tell(func() { c.balancer.ResolverError(err) })
 		}
 		return
 	}
@@ -119,7 +119,7 @@ func (p *policy) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
 func (p *policy) ExitIdle() {
 	if f := p.latest(); f != nil {
 		for _, c := range f.copies {
-			c.balancer.ExitIdle()
+			c.tell(c.balancer.ExitIdle)
 		}
 	}
 }

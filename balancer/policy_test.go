@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	grpcbalancer "google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/balancer/base"
@@ -259,5 +260,27 @@ func TestConfig(t *testing.T) {
 		if js, _ := json.Marshal(c); err == nil && !json.Valid(js) || err == nil && len(js) < 20 {
 			t.Errorf("%s: back to JSON it is %s", tc.config, js)
 		}
+	}
+}
+
+// TestConnections_OneCallAtATime has a copy become idle, and be woken, while it is told of new addresses. gRPC makes one call of a
+// policy at a time, and policies rely on that.
+func TestConnections_OneCallAtATime(t *testing.T) {
+	_, b, configure := build(t)
+	config := strings.TrimSuffix(fakeA, "}") + `, "connections": 2}`
+	if err := configure(config); err != errFake {
+		t.Fatal(err)
+	}
+	second := fakes["test_fake_a"]
+	second.before.say(connectivity.Ready, base.NewErrPicker(errFake))
+	second.heard()
+	second.during = func() {
+		second.say(connectivity.Idle, base.NewErrPicker(errFake))
+		time.Sleep(20 * time.Millisecond) // in which it would be woken
+	}
+	configure(config)
+	b.Close() // when it was
+	if got := second.heard(); strings.Contains(got, "(at once)") || !strings.Contains(got, "update m1 one") {
+		t.Errorf("the copy heard %q", got)
 	}
 }

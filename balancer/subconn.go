@@ -38,13 +38,10 @@ func (s *subConn) changed(state balancer.SubConnState, listener func(balancer.Su
 // deliver makes the change that a state brings and then tells the child of the state, unless the child is closed. In this order,
 // the list of ready connections is no older than the child's picker.
 func (s *subConn) deliver(state balancer.SubConnState, listener func(balancer.SubConnState), change func()) {
-	c := s.child
-	c.delivering.Lock()
-	defer c.delivering.Unlock()
-	if !c.closed {
+	s.child.tell(func() {
 		s.update(change)
 		listener(state)
-	}
+	})
 }
 
 // RegisterHealthListener passes the child's wish on and listens in.
