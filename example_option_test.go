@@ -107,7 +107,7 @@ func ExampleWithNonFatalCodes() {
 
 // Without package balancer on the connection no hedge is sent, and stats.Method says so. Calls of Do have no connection.
 func ExampleWithOtherBackendOnly() {
-	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithOtherBackendOnly())
+	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithOtherBackendOnly(true))
 	if err != nil {
 		panic(err)
 	}
@@ -212,8 +212,8 @@ func ExampleOff() {
 }
 
 // A client that may make calls fail for its hedges.
-func ExampleWithoutGuard() {
-	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithoutGuard())
+func ExampleWithGuard() {
+	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithGuard(false))
 	if err != nil {
 		panic(err)
 	}

@@ -110,7 +110,7 @@ func ExampleTargetPercentile() {
 
 // What hedging would do to real traffic can be seen before any hedge is sent.
 func ExampleWithDryRun() {
-	s, err := hedge.New(hedge.WithMethods("/pkg.Svc/Get*"), hedge.WithDryRun())
+	s, err := hedge.New(hedge.WithMethods("/pkg.Svc/Get*"), hedge.WithDryRun(true))
 	if err != nil {
 		panic(err)
 	}

@@ -13,7 +13,7 @@ func ExampleWithMethodOptions() {
 	s, err := hedge.New(
 		hedge.WithAllMethods(),
 		hedge.WithMethodOptions("/pkg.Svc/Render*", hedge.WithBudgetPercent(2)),
-		hedge.WithMethodOptions("/pkg.Svc/Watch", hedge.WithOff()),
+		hedge.WithMethodOptions("/pkg.Svc/Watch", hedge.WithOff(true)),
 	)
 	if err != nil {
 		panic(err)
@@ -48,7 +48,7 @@ func ExampleWithTargetOptions() {
 
 // Off for one method, without a change of the program's other options.
 func ExampleWithOff() {
-	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithMethodOptions("/pkg.Svc/Pay", hedge.WithOff()))
+	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithMethodOptions("/pkg.Svc/Pay", hedge.WithOff(true)))
 	if err != nil {
 		panic(err)
 	}

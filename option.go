@@ -17,7 +17,13 @@ import (
 )
 
 // Option is an option of [New] and [Scheduler.Update]. If its value is out of range, they return an error.
-type Option func(*settings.Config) error
+type Option interface {
+	apply(*settings.Config) error
+}
+
+type optionFunc func(*settings.Config) error
+
+func (set optionFunc) apply(c *settings.Config) error { return set(c) }
 
 func newConfig(opts []Option) (settings.Config, error) {
 	c := settings.DefaultConfig()
@@ -33,17 +39,17 @@ func apply(c *settings.Config, opts []Option) error {
 	var errs []error
 	for _, opt := range opts {
 		if opt != nil {
-			errs = append(errs, opt(c))
+			errs = append(errs, opt.apply(c))
 		}
 	}
 	return errors.Join(errs...)
 }
 
 func named(name string, set func(*settings.Config) error) Option {
-	return func(c *settings.Config) error {
+	return optionFunc(func(c *settings.Config) error {
 		c.Set = append(c.Set, name)
 		return set(c)
-	}
+	})
 }
 
 // option returns the option of a name. err is the error of its value, if it has one.
@@ -164,39 +170,39 @@ func WithControl(percent float64) Option {
 	return option("WithControl", err, func(c *settings.Config) { c.Control = percent })
 }
 
-// WithDryRun sends no hedge and reports what hedging would do, so that you can judge it on real traffic first.
+// WithDryRun(true) sends no hedge and reports what hedging would do, so that you can judge it on real traffic first.
 // stats.Counts.DryRun counts the calls that would have been hedged. After 200 calls of a method, stats.Method.Forecasts
 // predicts its tail and extra load at budgets of 2, 5, 10 and 20 percent, whatever [WithBudgetPercent] says. The tail is the
 // percentile of [TargetPercentile], and p99 with a trigger other than [Auto]. A forecast assumes that hedges are as fast as
-// primaries and independent of them.
-func WithDryRun() Option {
-	return option("WithDryRun", nil, func(c *settings.Config) { c.DryRun = true })
+// primaries and independent of them. The default is false.
+func WithDryRun(on bool) Option {
+	return option("WithDryRun", nil, func(c *settings.Config) { c.DryRun = on })
 }
 
-// WithOff leaves calls unhedged, also those with the call option [After]. Their latencies are still learned. It is meant
-// for [WithMethodOptions] and [WithTargetOptions].
-func WithOff() Option {
-	return option("WithOff", nil, func(c *settings.Config) { c.Off = true })
+// WithOff(true) leaves calls unhedged, also those with the call option [After]. Their latencies are still learned. The default
+// is false.
+func WithOff(off bool) Option {
+	return option("WithOff", nil, func(c *settings.Config) { c.Off = off })
 }
 
 // When a hedge is not sent, and how a race ends.
 
-// WithOtherBackendOnly sends a hedge only if a backend is ready that no attempt of its call has used. The connection must have
+// WithOtherBackendOnly(true) sends a hedge only if a backend is ready that no attempt of its call has used. The connection must have
 // the load-balancing policy hedge_other_backend of package balancer, which picks that backend for the hedge: see
 // docs/other-backends.md. A hedge that is held back counts in stats.Counts.NoOtherBackend, and is considered again while its
 // call lasts.
 //
 // On a connection without the policy no hedge is sent, and [stats.Method].NoBackendPolicy is true. A service config from the
 // resolver replaces the one of grpc.WithDefaultServiceConfig, and with it the policy, unless grpc.WithDisableServiceConfig is
-// given. Calls of [Do] have no connection, and are hedged as without this option.
-func WithOtherBackendOnly() Option {
-	return option("WithOtherBackendOnly", nil, func(c *settings.Config) { c.OtherBackendOnly = true })
+// given. Calls of [Do] have no connection, and are hedged as without this option. The default is false.
+func WithOtherBackendOnly(on bool) Option {
+	return option("WithOtherBackendOnly", nil, func(c *settings.Config) { c.OtherBackendOnly = on })
 }
 
-// WithoutGuard turns off the guard, which holds hedges back where they make calls fail: see [stats.Guard]. The budget
-// and the throttle still limit hedges.
-func WithoutGuard() Option {
-	return option("WithoutGuard", nil, func(c *settings.Config) { c.Guard = false })
+// WithGuard(false) turns off the guard, which holds hedges back where they make calls fail: see [stats.Guard]. The budget
+// and the throttle still limit hedges. The default is true.
+func WithGuard(on bool) Option {
+	return option("WithGuard", nil, func(c *settings.Config) { c.Guard = on })
 }
 
 // WithNonFatalCodes replaces the set of non-fatal statuses. If the primary fails with one of them while a hedge is in flight,

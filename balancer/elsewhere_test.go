@@ -146,7 +146,7 @@ func TestOtherBackendOnly(t *testing.T) {
 			t.Run(fmt.Sprintf("%s,after=%v", tc.name, after), func(t *testing.T) {
 				inBubble(t, func(t *testing.T, k kind) {
 					cluster := testserver.StartT(t, testserver.Config{Backends: tc.plain, InMemory: true, Latency: testserver.Constant(time.Second)})
-					s := hedgetest.Fixed(t, 10*ms, hedge.WithOtherBackendOnly())
+					s := hedgetest.Fixed(t, 10*ms, hedge.WithOtherBackendOnly(true))
 					client := testpb.NewTestServiceClient(dial(t, cluster, s, tc.option))
 					synctest.Wait()
 					const calls = 10
@@ -175,7 +175,7 @@ func TestOtherBackendOnly(t *testing.T) {
 func TestOtherBackendOnly_ComesBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, k kind) {
 		cluster := testserver.StartT(t, testserver.Config{Backends: 2, InMemory: true, Script: lastAnswers(1)})
-		s := hedgetest.Fixed(t, 10*ms, hedge.WithOtherBackendOnly())
+		s := hedgetest.Fixed(t, 10*ms, hedge.WithOtherBackendOnly(true))
 		client := testpb.NewTestServiceClient(dial(t, cluster, s, over(roundRobin)))
 		synctest.Wait()
 		cluster.Stop(0)

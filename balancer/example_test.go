@@ -68,7 +68,7 @@ func Example_singleBackend() {
 	defer cluster.Close()
 	s, err := hedge.New(
 		hedge.WithReadOnlyMethods("/hedgetest.TestService/*"),
-		hedge.WithOtherBackendOnly(),
+		hedge.WithOtherBackendOnly(true),
 		hedge.WithWarmup(20, 10*time.Millisecond))
 	if err != nil {
 		panic(err)

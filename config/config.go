@@ -102,11 +102,8 @@ func format(c *settings.Config) map[string]any {
 
 // try applies options, and returns their error with the path that they are from.
 func try(path string, opts []hedge.Option) error {
-	scratch := settings.DefaultConfig()
-	for _, opt := range opts {
-		if err := opt(&scratch); err != nil {
-			return fmt.Errorf("%s: %s", path, strings.ReplaceAll(err.Error(), "hedge: ", ""))
-		}
+	if _, err := hedge.New(append(opts, hedge.WithAllMethods())...); err != nil {
+		return fmt.Errorf("%s: %s", path, strings.ReplaceAll(err.Error(), "hedge: ", ""))
 	}
 	return nil
 }

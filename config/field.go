@@ -25,8 +25,8 @@ var fields map[string]field
 
 func init() { // not in the declaration, because the fields for rules contain all others
 	fields = map[string]field{
-		"allMethods":      flag("WithAllMethods", hedge.WithAllMethods),
-		"idempotentOnly":  flag("WithIdempotentOnly", hedge.WithIdempotentOnly),
+		"allMethods":      only("WithAllMethods", hedge.WithAllMethods),
+		"idempotentOnly":  only("WithIdempotentOnly", hedge.WithIdempotentOnly),
 		"methods":         list("WithMethods", "a list of patterns", hedge.WithMethods, func(c *settings.Config) any { return c.Methods }),
 		"readOnlyMethods": list("WithReadOnlyMethods", "a list of patterns", hedge.WithReadOnlyMethods, func(c *settings.Config) any { return c.ReadOnly }),
 		"serviceConfig":   {"WithServiceConfig", parseServiceConfig, func(c *settings.Config) any { return json.RawMessage(c.ServiceConfig.JSON) }},
@@ -39,10 +39,10 @@ func init() { // not in the declaration, because the fields for rules contain al
 			return hedge.WithWarmup(int(calls), time.Duration(delay))
 		}, func(c *settings.Config) (any, any) { return c.WarmupCalls, duration(c.WarmupDelay) }),
 		"nonFatalCodes":    list("WithNonFatalCodes", `a list of statuses such as "UNAVAILABLE"`, hedge.WithNonFatalCodes, nonFatalCodes),
-		"withoutGuard":     flag("WithoutGuard", hedge.WithoutGuard),
-		"otherBackendOnly": flag("WithOtherBackendOnly", hedge.WithOtherBackendOnly),
-		"off":              flag("WithOff", hedge.WithOff),
-		"dryRun":           flag("WithDryRun", hedge.WithDryRun),
+		"guard":            flag("WithGuard", hedge.WithGuard, func(c *settings.Config) any { return c.Guard }),
+		"otherBackendOnly": flag("WithOtherBackendOnly", hedge.WithOtherBackendOnly, func(c *settings.Config) any { return c.OtherBackendOnly }),
+		"off":              flag("WithOff", hedge.WithOff, func(c *settings.Config) any { return c.Off }),
+		"dryRun":           flag("WithDryRun", hedge.WithDryRun, func(c *settings.Config) any { return c.DryRun }),
 		"control":          value("WithControl", "a number, 0 to 100", hedge.WithControl, func(c *settings.Config) any { return c.Control }),
 		"resetLimit": pair("WithResetLimit", `{"resets": 100, "per": "1m"}`, func(n whole, per duration) hedge.Option {
 			return hedge.WithResetLimit(int(n), time.Duration(per))
@@ -66,13 +66,18 @@ func value[T any](option, allowed string, set func(T) hedge.Option, get func(*se
 	}, get}
 }
 
-// flag is the field of an option without a value. False means the same as leaving the field out.
-func flag(option string, set func() hedge.Option) field {
-	return value(option, "true or false", func(on bool) hedge.Option {
+// flag is the field of an option that is on or off.
+func flag(option string, set func(bool) hedge.Option, get func(*settings.Config) any) field {
+	return value(option, "true or false", set, get)
+}
+
+// only is the field of an option that is on wherever it is given. False means the same as leaving the field out.
+func only(option string, set func() hedge.Option) field {
+	return flag(option, func(on bool) hedge.Option {
 		if on {
 			return set()
 		}
-		return func(*settings.Config) error { return nil }
+		return nil
 	}, func(*settings.Config) any { return true })
 }
 

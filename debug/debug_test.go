@@ -199,7 +199,7 @@ func TestHandler_Sentences(t *testing.T) {
 		{"at once", []hedge.Option{hedge.WithTrigger(hedge.Fixed(0))}, 30, nil, "All hedges of a call are due at once."},
 		{"percentile", []hedge.Option{hedge.WithTrigger(hedge.Percentile(0.5))}, 300, nil, "A call that lasts 5."},
 		{"no hedges", []hedge.Option{hedge.WithMaxHedges(0)}, 30, nil, "The options allow no hedges"},
-		{"dry run", []hedge.Option{hedge.WithDryRun()}, 30, nil, "This is a dry run"},
+		{"dry run", []hedge.Option{hedge.WithDryRun(true)}, 30, nil, "This is a dry run"},
 		{"throttled", []hedge.Option{hedgetest.Throttle(1, 0.001)}, 1, func(s *hedge.Scheduler) {
 			_, _ = hedge.Do(context.Background(), s, "a", "/a/Get", func(context.Context) (int, error) { return 0, fmt.Errorf("down") })
 		}, "The target is throttled: 0.0 of 1 tokens are left"},

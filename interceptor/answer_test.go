@@ -171,7 +171,7 @@ func TestRule02_PoorAnswers(t *testing.T) {
 }
 
 func testAnswer(t *testing.T, tc answerCase) {
-	opts := append([]hedge.Option{goodBut(tc.poor...), hedge.WithoutGuard()}, tc.opts...)
+	opts := append([]hedge.Option{goodBut(tc.poor...), hedge.WithGuard(false)}, tc.opts...)
 	s := hedgetest.Fixed(t, 10*ms, opts...)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -313,7 +313,7 @@ func TestRule13_PoorAnswersTeachTheirLatency(t *testing.T) {
 			p50, _ := s.Latency("", "/test.Service/Method", 0.5)
 			return p50
 		}
-		if poor, plain := latency(hedge.WithAnswer(odd), hedge.WithoutGuard()), latency(hedge.WithMaxHedges(0)); poor != plain {
+		if poor, plain := latency(hedge.WithAnswer(odd), hedge.WithGuard(false)), latency(hedge.WithMaxHedges(0)); poor != plain {
 			t.Errorf("the median is %v with poor answers, %v without", poor, plain)
 		}
 	})

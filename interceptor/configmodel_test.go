@@ -101,7 +101,7 @@ func (s story) scheduler(t *testing.T) *hedge.Scheduler {
 	if err != nil {
 		t.Fatal(err)
 	}
-	opts = append(opts, hedge.WithServiceConfig(string(text)), hedge.WithoutGuard()) // what fails here means nothing
+	opts = append(opts, hedge.WithServiceConfig(string(text)), hedge.WithGuard(false)) // what fails here means nothing
 	return hedgetest.Fixed(t, s.delay, opts...)
 }
 

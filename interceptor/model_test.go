@@ -261,7 +261,7 @@ type played struct {
 }
 
 func (s schedule) scheduler(t *testing.T) *hedge.Scheduler {
-	opts := []hedge.Option{hedge.WithMaxHedges(s.hedges), hedge.WithoutGuard()} // what fails here means nothing
+	opts := []hedge.Option{hedge.WithMaxHedges(s.hedges), hedge.WithGuard(false)} // what fails here means nothing
 	if !s.paid {
 		opts = append(opts, hedge.WithBudgetPercent(0))
 	}

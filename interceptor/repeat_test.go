@@ -99,8 +99,8 @@ func TestRule03_ACutCallIsRepeated(t *testing.T) {
 		{"with a limit of resets", calm, nil, 20, "/a/Get", []hedge.Option{hedge.WithResetLimit(40, time.Minute)}, nil, 2},
 		{"no budget", calm, nil, 20, "/a/Get", ofGet(hedge.WithBudgetPercent(0)), nil, 1},
 		{"no hedges", calm, nil, 20, "/a/Get", ofGet(hedge.WithMaxHedges(0)), nil, 1},
-		{"a dry run", calm, nil, 20, "/a/Get", ofGet(hedge.WithDryRun()), nil, 1},
-		{"switched off", calm, nil, 20, "/a/Get", ofGet(hedge.WithOff()), nil, 1},
+		{"a dry run", calm, nil, 20, "/a/Get", ofGet(hedge.WithDryRun(true)), nil, 1},
+		{"switched off", calm, nil, 20, "/a/Get", ofGet(hedge.WithOff(true)), nil, 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

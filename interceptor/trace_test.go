@@ -86,7 +86,7 @@ func TestTrace_WhatHappened(t *testing.T) {
 		{name: "paused before", steps: []step{answers(40 * ms)}, before: func(_ *testing.T, s *hedge.Scheduler) { s.Pause() },
 			outcome: stats.Outcome{Attempts: 1, Reason: stats.Paused}},
 		{name: "off", steps: []step{answers(40 * ms)}, call: []grpc.CallOption{hedge.Off()}, outcome: stats.Outcome{Attempts: 1, Reason: stats.SwitchedOff}},
-		{name: "dry run", steps: []step{answers(40 * ms)}, options: []hedge.Option{hedge.WithDryRun()},
+		{name: "dry run", steps: []step{answers(40 * ms)}, options: []hedge.Option{hedge.WithDryRun(true)},
 			outcome: stats.Outcome{Attempts: 1, Reason: stats.DryRun}},
 		{name: "no hedges", steps: []step{answers(40 * ms)}, options: []hedge.Option{hedge.WithMaxHedges(0)},
 			outcome: stats.Outcome{Attempts: 1, Reason: stats.NoHedgesConfigured}},

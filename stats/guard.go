@@ -2,7 +2,7 @@ package stats
 
 import "time"
 
-// Guard says whether and why hedges of a method are held back because they make calls fail. It is on unless hedge.WithoutGuard
+// Guard says whether and why hedges of a method are held back because they make calls fail. It is on unless hedge.WithGuard(false)
 // turns it off. It is about one method, or about all methods of the target if hedged calls of several fail.
 //
 // RESOURCE_EXHAUSTED halves the share of hedges that are sent; other failures lead to a trial with short periods without hedges.

@@ -62,7 +62,7 @@ func TestRule02_PoorFirstMessages(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(tc.plans...)})
-				s := hedgetest.Fixed(t, 10*ms, hedge.WithAnswer(goodIfLarge), hedge.WithoutGuard())
+				s := hedgetest.Fixed(t, 10*ms, hedge.WithAnswer(goodIfLarge), hedge.WithGuard(false))
 				client := dial(t, cluster, s)
 				var outcome stats.Outcome
 				began := time.Now()
@@ -134,7 +134,7 @@ func TestRule06_CallOptionsWithPoorMessages(t *testing.T) {
 				}
 				return p
 			}})
-			s := hedgetest.Fixed(t, time.Hour, hedge.WithAnswer(goodIfLarge), hedge.WithoutGuard(), hedge.WithMaxHedges(1))
+			s := hedgetest.Fixed(t, time.Hour, hedge.WithAnswer(goodIfLarge), hedge.WithGuard(false), hedge.WithMaxHedges(1))
 			elsewhere := grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"hedge_other_backend": {"childPolicy": [{"round_robin": {}}]}}]}`)
 			client := dial(t, cluster, s, elsewhere)
 			for met := map[string]bool{}; len(met) < 2; { // until both are connected
@@ -192,7 +192,7 @@ func TestRule02_TheCallEndsWithAPoorMessageAtHand(t *testing.T) {
 					plans := []testserver.Plan{hangs, hangs, hangs}
 					plans[winner] = testserver.Plan{Delay: 2 * ms, Messages: 5, After: 1, Ending: testserver.Hang}
 					cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(plans...)})
-					conn := cluster.ClientT(t, hedging(hedgetest.Fixed(t, 10*ms, hedge.WithAnswer(goodIfLarge), hedge.WithoutGuard())))
+					conn := cluster.ClientT(t, hedging(hedgetest.Fixed(t, 10*ms, hedge.WithAnswer(goodIfLarge), hedge.WithGuard(false))))
 					testserver.ConnectT(t, conn)
 					ctx, cancel := context.WithCancel(t.Context())
 					defer cancel()

@@ -108,7 +108,7 @@ func (s story) scheduler(t *testing.T) *hedge.Scheduler {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return hedgetest.Fixed(t, s.delay, append(opts, hedge.WithServiceConfig(string(text)), hedge.WithoutGuard())...) // what fails here means nothing
+	return hedgetest.Fixed(t, s.delay, append(opts, hedge.WithServiceConfig(string(text)), hedge.WithGuard(false))...) // what fails here means nothing
 }
 
 // ending is what gRPC's definition, or the rules, say must come of one stream of a story.

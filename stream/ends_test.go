@@ -34,7 +34,7 @@ func TestControl_RacesForHeaders(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(tc.primary, slow())})
-				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithControl(50), hedge.WithoutGuard())
+				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithControl(50), hedge.WithGuard(false))
 				client := dial(t, cluster, s)
 				for id := range uint64(calls) {
 					ctx, cancel := context.WithCancel(t.Context())

@@ -225,7 +225,7 @@ func TestModel(t *testing.T) {
 		testserver.ConnectT(t, conn)
 		return func(t *testing.T, seed uint64) {
 			s := drawSchedule(seed)
-			opts := []hedge.Option{hedge.WithMaxHedges(len(s.plans) - 1), hedge.WithoutGuard()} // what fails here means nothing
+			opts := []hedge.Option{hedge.WithMaxHedges(len(s.plans) - 1), hedge.WithGuard(false)} // what fails here means nothing
 			if s.reads {
 				opts = append(opts, hedge.WithReadOnlyMethods("/*/*"))
 			}

@@ -179,7 +179,7 @@ func TestRule02_Matrix(t *testing.T) {
 	}
 	test := func(t *testing.T, reads bool, opts ...hedge.Option) {
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true})
-		client := dial(t, cluster, hedgetest.Fixed(t, 10*ms, append(opts, hedge.WithMaxHedges(1), hedge.WithoutGuard())...)) // what fails here means nothing
+		client := dial(t, cluster, hedgetest.Fixed(t, 10*ms, append(opts, hedge.WithMaxHedges(1), hedge.WithGuard(false))...)) // what fails here means nothing
 		for _, primary := range firsts {
 			for _, hedged := range firsts {
 				for _, primaryFirst := range []bool{true, false} {

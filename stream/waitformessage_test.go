@@ -135,7 +135,7 @@ func TestEarlyHeaders(t *testing.T) {
 				}})
 				var opts []hedge.Option
 				if dry {
-					opts = append(opts, hedge.WithDryRun())
+					opts = append(opts, hedge.WithDryRun(true))
 				}
 				s := hedgetest.All(t, opts...)
 				client := dial(t, cluster, s)

@@ -49,7 +49,7 @@ var contestants = []contestant{
 	{label: "the floor", policy: policy.Floor},
 	{label: "hedge", policy: policy.Adaptive},
 	{label: "hedge, never due", policy: policy.Adaptive, options: []hedge.Option{hedge.WithMinDelay(time.Minute)}, extra: true},
-	{label: "hedge, dry run", policy: policy.Adaptive, options: []hedge.Option{hedge.WithDryRun()}, extra: true},
+	{label: "hedge, dry run", policy: policy.Adaptive, options: []hedge.Option{hedge.WithDryRun(true)}, extra: true},
 	{label: "failsafe-go", policy: policy.FailsafeCost, extra: true, unaryOnly: true},
 }
 

@@ -134,7 +134,7 @@ func (w *weather) options() []hedge.Option {
 		opts = append(opts, hedge.WithMethodOptions("/*/Unary", hedge.WithBudgetPercent(100*w.share/2)))
 	}
 	if r.IntN(3) == 0 {
-		opts = append(opts, hedge.WithoutGuard())
+		opts = append(opts, hedge.WithGuard(false))
 	}
 	return opts
 }

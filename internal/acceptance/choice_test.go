@@ -154,7 +154,7 @@ func TestDryRun(t *testing.T) {
 	for _, name := range longtest.First(1, []string{"straggler", "slow-one-percent", "pareto"}) {
 		t.Run(name, func(t *testing.T) {
 			sim := simulation{distribution: drawing(testserver.DistributionT(t, name), 1), calls: 20_000, concurrency: 20, seed: 1}
-			sim.options = []hedge.Option{hedge.WithDryRun()}
+			sim.options = []hedge.Option{hedge.WithDryRun(true)}
 			ended, rows := sim.run(t)
 			row := rows[0]
 			if extra := load(ended); extra != 0 || row.Hedges != 0 || row.Hedged != 0 {
@@ -244,7 +244,7 @@ func TestTargets_SaysWhatIsInForce(t *testing.T) {
 		"percentile": {hedge.WithTrigger(hedge.Percentile(0.9)), 0, false},
 		"fixed":      {hedge.WithTrigger(hedge.Fixed(50 * ms)), 50 * ms, false},
 		"policy":     {hedge.WithServiceConfig(config), 500 * ms, false},
-		"dry run":    {hedge.WithDryRun(), 0, true},
+		"dry run":    {hedge.WithDryRun(true), 0, true},
 	} {
 		_, rows := simulation{distribution: drawing(straggler(t), 1), calls: 2000, concurrency: 10, seed: 1, options: []hedge.Option{tc.option}}.run(t)
 		row := rows[0]
@@ -277,7 +277,7 @@ func TestDryRun_ForecastsTheTargetPercentile(t *testing.T) {
 		"the last of": {hedge.Auto(hedge.TargetPercentile(0.5), hedge.TargetPercentile(0.9)), func(row stats.Method) time.Duration { return row.P90 }},
 	} {
 		_, rows := simulation{distribution: drawing(testserver.Uniform(10*ms, 100*ms), 1), calls: 3000, concurrency: 10, seed: 1,
-			options: []hedge.Option{hedge.WithDryRun(), hedge.WithTrigger(tc.trigger)}}.run(t)
+			options: []hedge.Option{hedge.WithDryRun(true), hedge.WithTrigger(tc.trigger)}}.run(t)
 		row := rows[0]
 		if len(row.Forecasts) == 0 || !within(row.Forecasts[0].UnhedgedTail, tc.want(row), 0.05) {
 			t.Errorf("%s: %v forecast, of p50 %v, p90 %v, p99 %v", name, row.Forecasts, row.P50, row.P90, row.P99)
@@ -289,7 +289,7 @@ func TestDryRun_ForecastsTheTargetPercentile(t *testing.T) {
 func TestDryRun_WithoutABudget(t *testing.T) {
 	longtest.Simulation(t)
 	_, rows := simulation{distribution: drawing(straggler(t), 1), calls: 5000, concurrency: 20, seed: 1,
-		options: []hedge.Option{hedge.WithDryRun(), hedge.WithBudgetPercent(0)}}.run(t)
+		options: []hedge.Option{hedge.WithDryRun(true), hedge.WithBudgetPercent(0)}}.run(t)
 	if len(rows[0].Forecasts) != 4 || rows[0].DryRun != 0 {
 		t.Errorf("%d forecasts, %d hedges", len(rows[0].Forecasts), rows[0].DryRun)
 	}

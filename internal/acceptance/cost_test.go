@@ -206,7 +206,7 @@ func TestUpdate_KeepsAMethodsOwnBudget(t *testing.T) {
 // In TestDryRun_TakesNothingFromRealHedges a dry run of one method leaves the target's budget to the others, savings included.
 func TestDryRun_TakesNothingFromRealHedges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(2*ms)), hedge.WithMethodOptions("/s/Dry", hedge.WithDryRun()))
+		s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(2*ms)), hedge.WithMethodOptions("/s/Dry", hedge.WithDryRun(true)))
 		callsOf(t, s, "/s/Fast", 1000, 2*ms-1)
 		before := s.Targets()[0]
 		callsOf(t, s, "/s/Dry", 100, 2*ms+1)
@@ -284,7 +284,7 @@ func moved(i int) []hedge.Option {
 	if i%5 > 0 { // it has none of its own meanwhile, and only then more than its share
 		return append(opts, hedge.WithMethodOptions(ruled, percent(100*[]float64{ownMost, 0.02}[i%2])))
 	}
-	return append(opts, hedge.WithMethodOptions(ruled, hedge.WithOff()))
+	return append(opts, hedge.WithMethodOptions(ruled, hedge.WithOff(true)))
 }
 
 // checkEveryInterval checks that in each interval hedges ≤ share·calls + burst + 2. The burst is what two seconds of calls earn, and one

@@ -98,7 +98,7 @@ func TestRule19_NoCallFailsForLackOfQuota(t *testing.T) {
 				}
 				plain, _ := run(unhedged...)
 				hedged, rows := run()
-				unguarded, _ := run(hedge.WithoutGuard())
+				unguarded, _ := run(hedge.WithGuard(false))
 				more := func(calls []outcome) float64 { return failed(calls) - failed(plain) }
 				t.Logf("seed %d: failed %.2f%%, hedged %.2f%%, without the guard %.2f%%; p99 %v, hedged %v, without the guard %v; %+v",
 					seed, failed(plain), failed(hedged), failed(unguarded), tail(plain, 0.99), tail(hedged, 0.99), tail(unguarded, 0.99), rows[0].Guard)
@@ -133,7 +133,7 @@ func TestRule19_FailuresByChance(t *testing.T) {
 			calls, _ := simulation{distribution: drawing(trickle, seed), fails: fails, calls: longtest.Size(8_000, 40_000), rate: 400, seed: seed, options: opts}.run(t)
 			return calls
 		}
-		plain, hedged, unguarded := run(0.05, unhedged...), run(0.05), run(0.05, hedge.WithoutGuard())
+		plain, hedged, unguarded := run(0.05, unhedged...), run(0.05), run(0.05, hedge.WithGuard(false))
 		gain := func(calls []outcome) float64 { return float64(tail(plain, 0.99) - tail(calls, 0.99)) }
 		kept := gain(hedged) / gain(unguarded)
 		t.Logf("seed %d: p99 %v, hedged %v, without the guard %v: %.3f of the gain is kept; load %.2f%% and %.2f%%; failed %.2f%%, %.2f%%",
@@ -187,7 +187,7 @@ func TestRule19_OtherTenants(t *testing.T) {
 	})
 	t.Run("of all methods", func(t *testing.T) {
 		hedged, rows := run(refused(false))
-		unguarded, _ := run(refused(false), hedge.WithoutGuard())
+		unguarded, _ := run(refused(false), hedge.WithGuard(false))
 		if float64(hedged) < 0.9*float64(unguarded) {
 			t.Errorf("%d hedges in the last third, %d without the guard; %+v", hedged, unguarded, rows[0].Guard)
 		}
@@ -231,7 +231,7 @@ func TestGuard_HeldBack(t *testing.T) {
 		want     stats.Counts
 	}{
 		{"on", nil, 1, stats.Counts{Calls: 2, Warmup: 2, Hedged: 1, Hedges: 1, Guarded: 1}},
-		{"off", []hedge.Option{hedge.WithoutGuard()}, 2, stats.Counts{Calls: 2, Warmup: 2, Hedged: 2, Hedges: 2}},
+		{"off", []hedge.Option{hedge.WithGuard(false)}, 2, stats.Counts{Calls: 2, Warmup: 2, Hedged: 2, Hedges: 2}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

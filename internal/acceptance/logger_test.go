@@ -258,7 +258,7 @@ func TestLogger_SomethingSelected(t *testing.T) {
 		}{
 			{"one call of a method that only reads", []hedge.Option{hedge.WithReadOnlyMethods("/v1.Svc/Get")}, nil},
 			{"the same while hedging is paused", []hedge.Option{hedge.WithReadOnlyMethods("/v1.Svc/Get")}, (*hedge.Scheduler).Pause},
-			{"off by a rule", []hedge.Option{hedge.WithAllMethods(), hedge.WithTargetOptions("spanner", hedge.WithOff())}, nil},
+			{"off by a rule", []hedge.Option{hedge.WithAllMethods(), hedge.WithTargetOptions("spanner", hedge.WithOff(true))}, nil},
 		} {
 			var l logged
 			s := hedgetest.New(t, append(tc.options, l.option())...)

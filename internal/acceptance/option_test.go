@@ -97,7 +97,7 @@ func TestNew_MustBeToldWhatMayRunTwice(t *testing.T) {
 		ok   bool
 	}{
 		{"nothing", nil, false},
-		{"only how", []hedge.Option{hedge.WithMaxHedges(1), hedge.WithDryRun()}, false},
+		{"only how", []hedge.Option{hedge.WithMaxHedges(1), hedge.WithDryRun(true)}, false},
 		{"methods", []hedge.Option{hedge.WithMethods("/a/B")}, true},
 		{"methods that read", []hedge.Option{hedge.WithReadOnlyMethods("/a/B")}, true},
 		{"idempotent ones", []hedge.Option{hedge.WithIdempotentOnly()}, true},
@@ -140,7 +140,7 @@ func TestNew_TakesTheEndsOfEachRange(t *testing.T) {
 		hedge.WithTrigger(hedge.Auto(nil)),
 		hedge.WithTrigger(hedge.Auto(hedge.TargetPercentile(0.5))),
 		hedge.WithTrigger(hedge.Auto(hedge.TargetPercentile(0.999))),
-		hedge.WithDryRun(),
+		hedge.WithDryRun(true),
 		hedge.WithMaxHedges(0),
 		hedge.WithMaxHedges(4),
 		hedge.WithBudgetPercent(0),

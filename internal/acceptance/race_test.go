@@ -110,13 +110,13 @@ func replacingEachOther() []aConfig {
 			options: []hedge.Option{fixed(20 * ms), hedge.WithMaxHedges(2), hedge.WithNonFatalCodes(otherCode)},
 			says:    said{"", 20 * ms, 2, []codes.Code{otherCode}},
 		},
-		{name: "off", options: []hedge.Option{fixed(3 * ms), hedge.WithOff()}, says: said{reason: stats.SwitchedOff}},
+		{name: "off", options: []hedge.Option{fixed(3 * ms), hedge.WithOff(true)}, says: said{reason: stats.SwitchedOff}},
 		{
 			name: "rules",
 			options: []hedge.Option{
 				fixed(11 * ms), hedge.WithMaxHedges(3), hedge.WithNonFatalCodes(oneCode, otherCode),
 				hedge.WithMethodOptions("/*/UnaryIdem*", fixed(7*ms), hedge.WithMaxHedges(2), hedge.WithNonFatalCodes(), hedge.WithBudgetPercent(400)),
-				hedge.WithMethodOptions(second, hedge.WithOff()),
+				hedge.WithMethodOptions(second, hedge.WithOff(true)),
 				hedge.WithTargetOptions("*", hedge.WithMethodOptions(first, hedge.WithMaxHedges(1))),
 			},
 			says: said{"", 11 * ms, 3, []codes.Code{oneCode, otherCode}},
@@ -126,7 +126,7 @@ func replacingEachOther() []aConfig {
 				first:  {"", 11 * ms, 1, []codes.Code{oneCode, otherCode}},
 			},
 		},
-		{name: "dry run", options: []hedge.Option{fixed(13 * ms), hedge.WithDryRun()}, says: said{reason: stats.DryRun}},
+		{name: "dry run", options: []hedge.Option{fixed(13 * ms), hedge.WithDryRun(true)}, says: said{reason: stats.DryRun}},
 	}
 }
 
@@ -231,7 +231,7 @@ func newUpdated(t *testing.T) *updated {
 func (u *updated) witnesses(name string) []hedge.Option {
 	note := func(ctx context.Context) { ctx.Value(aCallKey{}).(*aCall).note(name) }
 	return []hedge.Option{
-		hedge.WithAllMethods(), hedge.WithoutGuard(), hedge.WithBudgetPercent(400),
+		hedge.WithAllMethods(), hedge.WithGuard(false), hedge.WithBudgetPercent(400),
 		hedge.WithClass(func(ctx context.Context, _ string, _ any) string { note(ctx); return "class" }),
 		hedge.WithCost(func(ctx context.Context, _ string, _ any) float64 { note(ctx); return 1 }),
 		hedge.WithTrace(&hedge.Trace{

@@ -315,7 +315,7 @@ func TestRule20_CallsInFlightKeepTheirHedges(t *testing.T) {
 	}{
 		{"no update", share(100), nil, true},
 		{"WithMaxHedges(0)", share(100), []hedge.Option{fixed, hedge.WithMaxHedges(0)}, false},
-		{"WithOff", share(100), ruled(hedge.WithOff()), false},
+		{"WithOff", share(100), ruled(hedge.WithOff(true)), false},
 		{"WithBudgetPercent(0)", share(100), share(0), false},
 		{"WithBudgetPercent(0) for the target", share(100), []hedge.Option{fixed, hedge.WithTargetOptions(target, hedge.WithBudgetPercent(0))}, false},
 		{"WithBudgetPercent(0) for the method", append(ruled(hedge.WithBudgetPercent(100)), hedge.WithBudgetPercent(100)),

@@ -43,10 +43,10 @@ func TestRule20_TheMostSpecificWins(t *testing.T) {
 	rules := []hedge.Option{
 		hedge.WithTargetOptions("dns:///*", most(3)),
 		hedge.WithTargetOptions("dns:///b*", most(4), hedge.WithMethodOptions("/s/At*", most(2))),
-		hedge.WithTargetOptions("dns:///off", hedge.WithOff()),
+		hedge.WithTargetOptions("dns:///off", hedge.WithOff(true)),
 		hedge.WithMethodOptions("/s/*", most(1)),
 		hedge.WithMethodOptions("/s/Two*", most(2)),
-		hedge.WithMethodOptions("/s/TwoButNone", hedge.WithOff()),
+		hedge.WithMethodOptions("/s/TwoButNone", hedge.WithOff(true)),
 	}
 	for range 20 {
 		s := hedgetest.All(t, append(rules, fixed, budget)...)
@@ -92,11 +92,11 @@ func TestRules_Errors(t *testing.T) {
 		option hedge.Option
 		want   []string
 	}{
-		{hedge.WithMethodOptions("Get", hedge.WithOff()), []string{`WithMethodOptions("Get")`, "/service/method"}},
-		{hedge.WithMethodOptions("/s/[", hedge.WithOff()), []string{`WithMethodOptions("/s/[")`, "malformed"}},
-		{hedge.WithTargetOptions("", hedge.WithOff()), []string{`WithTargetOptions("")`, "empty"}},
-		{hedge.WithTargetOptions("\xff", hedge.WithOff()), []string{`WithTargetOptions("\xff")`, "UTF-8"}},
-		{hedge.WithMethodOptions("/s/\xff", hedge.WithOff()), []string{`WithMethodOptions("/s/\xff")`, "UTF-8"}},
+		{hedge.WithMethodOptions("Get", hedge.WithOff(true)), []string{`WithMethodOptions("Get")`, "/service/method"}},
+		{hedge.WithMethodOptions("/s/[", hedge.WithOff(true)), []string{`WithMethodOptions("/s/[")`, "malformed"}},
+		{hedge.WithTargetOptions("", hedge.WithOff(true)), []string{`WithTargetOptions("")`, "empty"}},
+		{hedge.WithTargetOptions("\xff", hedge.WithOff(true)), []string{`WithTargetOptions("\xff")`, "UTF-8"}},
+		{hedge.WithMethodOptions("/s/\xff", hedge.WithOff(true)), []string{`WithMethodOptions("/s/\xff")`, "UTF-8"}},
 		{hedge.WithMethodOptions("/s/M", hedge.WithMaxHedges(7)), []string{`WithMethodOptions("/s/M")`, "WithMaxHedges(7)", "0 to 4"}},
 		{hedge.WithMethodOptions("/s/M", hedge.WithWindow(time.Minute)), []string{`WithMethodOptions("/s/M")`, "WithWindow cannot be set for a method"}},
 		{hedge.WithMethodOptions("/s/M", hedgetest.Throttle(10, 0.1)), []string{"WithServiceConfig cannot be set for a method"}},
@@ -112,7 +112,7 @@ func TestRules_Errors(t *testing.T) {
 			}
 		}
 	}
-	twice := hedge.WithMethodOptions("/s/M", hedge.WithOff())
+	twice := hedge.WithMethodOptions("/s/M", hedge.WithOff(true))
 	if _, err := hedge.New(hedge.WithAllMethods(), twice, twice); err == nil || !strings.Contains(err.Error(), "given twice") {
 		t.Errorf("a pattern given twice: %v", err)
 	}

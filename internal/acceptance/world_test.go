@@ -303,10 +303,10 @@ func (w *world) options(s settings) []hedge.Option {
 		}}),
 	}
 	if s.elsewhere {
-		opts = append(opts, hedge.WithOtherBackendOnly())
+		opts = append(opts, hedge.WithOtherBackendOnly(true))
 	}
 	if s.unguarded {
-		opts = append(opts, hedge.WithoutGuard())
+		opts = append(opts, hedge.WithGuard(false))
 	}
 	if s.resets > 0 {
 		opts = append(opts, hedge.WithResetLimit(s.resets, time.Minute))

@@ -27,10 +27,10 @@ func TestNoBackendPolicy(t *testing.T) {
 		want    bool
 		allowed bool
 	}{
-		{"no policy at all", []hedge.Option{hedge.WithOtherBackendOnly()}, ready{}, "", true, false},
-		{"on another target only", []hedge.Option{hedge.WithOtherBackendOnly()}, ready{}, "elsewhere", true, false},
-		{"one that has no other backend", []hedge.Option{hedge.WithOtherBackendOnly()}, ready{}, target, false, false},
-		{"no connection of gRPC's", []hedge.Option{hedge.WithOtherBackendOnly()}, nil, "", false, true},
+		{"no policy at all", []hedge.Option{hedge.WithOtherBackendOnly(true)}, ready{}, "", true, false},
+		{"on another target only", []hedge.Option{hedge.WithOtherBackendOnly(true)}, ready{}, "elsewhere", true, false},
+		{"one that has no other backend", []hedge.Option{hedge.WithOtherBackendOnly(true)}, ready{}, target, false, false},
+		{"no connection of gRPC's", []hedge.Option{hedge.WithOtherBackendOnly(true)}, nil, "", false, true},
 		{"without the option", nil, ready{}, "", false, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -103,9 +103,9 @@ var everyOption = []steered{
 		return c.Answer(nil, "", nil, nil)
 	}, true, true, ""},
 	{"WithControl", hedge.WithControl(1), hedge.WithControl(3), func(c settings.Config) any { return c.Control }, true, true, ""},
-	{"WithDryRun", hedge.WithDryRun(), hedge.WithDryRun(), func(c settings.Config) any { return c.DryRun }, true, true, ""},
-	{"WithOtherBackendOnly", hedge.WithOtherBackendOnly(), hedge.WithOtherBackendOnly(), func(c settings.Config) any { return c.OtherBackendOnly }, true, true, ""},
-	{"WithOff", hedge.WithOff(), hedge.WithOff(), func(c settings.Config) any { return c.Off }, true, true, "Off"},
+	{"WithDryRun", hedge.WithDryRun(true), hedge.WithDryRun(false), func(c settings.Config) any { return c.DryRun }, true, true, ""},
+	{"WithOtherBackendOnly", hedge.WithOtherBackendOnly(true), hedge.WithOtherBackendOnly(false), func(c settings.Config) any { return c.OtherBackendOnly }, true, true, ""},
+	{"WithOff", hedge.WithOff(true), hedge.WithOff(false), func(c settings.Config) any { return c.Off }, true, true, "Off"},
 	{"WithServiceConfig", hedgetest.Throttle(1, 1), hedgetest.Throttle(2, 1), func(c settings.Config) any { return tokens(c.Throttling()) }, true, false, ""},
 	{"WithResetLimit", hedge.WithResetLimit(1, time.Second), hedge.WithResetLimit(2, time.Second), func(c settings.Config) any {
 		if c.ResetLimit == nil {
@@ -113,16 +113,16 @@ var everyOption = []steered{
 		}
 		return c.ResetLimit.N
 	}, true, false, ""},
-	{"WithMethodOptions", hedge.WithMethodOptions("/s/M", hedge.WithOff()), nil, func(c settings.Config) any { return c.Off }, true, false, ""},
+	{"WithMethodOptions", hedge.WithMethodOptions("/s/M", hedge.WithOff(true)), nil, func(c settings.Config) any { return c.Off }, true, false, ""},
 
-	{"WithTargetOptions", hedge.WithTargetOptions("t", hedge.WithOff()), nil, func(c settings.Config) any { return c.Off }, false, false, ""},
+	{"WithTargetOptions", hedge.WithTargetOptions("t", hedge.WithOff(true)), nil, func(c settings.Config) any { return c.Off }, false, false, ""},
 	{"WithAllMethods", hedge.WithAllMethods(), nil, func(c settings.Config) any { return c.All }, false, false, "After"},
 	{"WithMethods", hedge.WithMethods("/s/*"), nil, func(c settings.Config) any { return len(c.Methods) }, false, false, "After"},
 	{"WithReadOnlyMethods", hedge.WithReadOnlyMethods("/s/*"), nil, func(c settings.Config) any { return len(c.ReadOnly) }, false, false, "After"},
 	{"WithIdempotentOnly", hedge.WithIdempotentOnly(), nil, func(c settings.Config) any { return c.IdempotentOnly }, false, false, "After"},
 	{"WithWindow", hedge.WithWindow(time.Hour), nil, func(c settings.Config) any { return c.Window }, false, false, ""},
 	{"WithMaxMemory", hedge.WithMaxMemory(1 << 30), nil, func(c settings.Config) any { return c.MaxMemory }, false, false, ""},
-	{"WithoutGuard", hedge.WithoutGuard(), nil, func(c settings.Config) any { return c.Guard }, false, false, ""},
+	{"WithGuard", hedge.WithGuard(false), hedge.WithGuard(true), func(c settings.Config) any { return c.Guard }, true, true, ""},
 	{"WithTrace", hedge.WithTrace(&hedge.Trace{}), nil, func(c settings.Config) any { return len(c.Traces) }, false, false, ""},
 	{"WithLogger", hedge.WithLogger(slog.Default()), nil, func(c settings.Config) any { return len(c.Traces) }, false, false, ""},
 	{"WithSnapshot", hedge.WithSnapshot(nothingLearned()), nil, func(settings.Config) any { return nil }, false, false, ""},
@@ -233,9 +233,6 @@ func TestConfig_EveryOptionEverywhereRoundTrips(t *testing.T) {
 
 // fieldOf is the name that an option's field in JSON has, if it has one.
 func fieldOf(option string) string {
-	if strings.HasPrefix(option, "Without") {
-		return "w" + option[1:]
-	}
 	return strings.ToLower(option[4:5]) + option[5:]
 }
 

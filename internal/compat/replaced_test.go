@@ -91,7 +91,7 @@ func TestResolversServiceConfig(t *testing.T) {
 	} {
 		eachKind(t, tc.name, func(t *testing.T, call call) {
 			w := &world{Cluster: testserver.StartT(t, testserver.Config{InMemory: true, Backends: 2, Latency: testserver.Constant(time.Second)}),
-				scheduler: hedging(t, hedge.WithOtherBackendOnly())}
+				scheduler: hedging(t, hedge.WithOtherBackendOnly(true))}
 			names := manual.NewBuilderWithScheme("resolves")
 			var state resolver.State
 			for backend := range w.Backends() {

@@ -60,7 +60,7 @@ func TestRule16_MemoryIsCounted(t *testing.T) {
 		{"called once, of a class", 5_000, one, 1, 1, false, []hedge.Option{hedge.WithClass(perNumber)}},
 		{"called once, by rules", 5_000, one, 1, 1, false, []hedge.Option{
 			hedge.WithMethodOptions("/pkg.*/Get*", hedge.WithMaxHedges(1)), hedge.WithMethodOptions("/pkg.Svc/Get*", hedge.WithBudgetPercent(5)),
-			hedge.WithTargetOptions("dns:*", hedge.WithDryRun()),
+			hedge.WithTargetOptions("dns:*", hedge.WithDryRun(true)),
 		}},
 		{"busy, of many classes", 10, one, 16, 200, true, []hedge.Option{hedge.WithClass(perNumber)}},
 		{"busy and hedged, with a control group", 50, one, 16, 50, true, []hedge.Option{hedge.WithControl(10)}},

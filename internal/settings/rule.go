@@ -50,7 +50,7 @@ type Scope struct {
 }
 
 const ofMethods = "WithTrigger WithMaxHedges WithBudgetPercent WithMinDelay WithWarmup WithNonFatalCodes WithClass WithCost " +
-	"WithAnswer WithControl WithDryRun WithOtherBackendOnly WithOff"
+	"WithAnswer WithControl WithDryRun WithGuard WithOtherBackendOnly WithOff"
 
 var (
 	ForScheduler *Scope // all options

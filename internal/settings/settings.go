@@ -39,7 +39,7 @@ type Settings struct {
 // Features are what the features keep of one method and of its target. They outlive settings. A nil feature is off.
 type Features struct {
 	Pauses   *pause.Pauses
-	Guard    *guard.Gate // is not asked with WithoutGuard
+	Guard    *guard.Gate // is not asked with WithGuard(false)
 	Resets   *resets.Resets
 	Throttle *throttle.Throttle // the target's
 	Groups   *control.Groups    // with a control group
