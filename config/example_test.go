@@ -20,11 +20,11 @@ func ExampleParse() {
 	_, err = hedge.New(opts...)
 	fmt.Println(err)
 
-	_, err = config.Parse([]byte(`{"methodOptions": {"/pkg.Svc/GetAll": {"maxHedges": "two"}}}`))
+	_, err = config.Parse([]byte(`{"methodOptions": {"/pkg.Svc/GetAll": {"maxHedges": 9}}}`))
 	fmt.Println(err)
 	// Output:
 	// <nil>
-	// hedge: config: methodOptions["/pkg.Svc/GetAll"].maxHedges: "\"two\"" is not a whole number, 0 to 4
+	// hedge: config: WithMethodOptions("/pkg.Svc/GetAll"): WithMaxHedges(9): the number of hedges must be 0 to 4
 }
 
 // What is in force, without what takes a Go function.

@@ -238,7 +238,7 @@ func fieldOf(option string) string {
 
 func hasField(option string) bool {
 	_, err := config.Parse([]byte(`{"` + fieldOf(option) + `": 0}`))
-	return err == nil || !strings.Contains(err.Error(), "no such field")
+	return err == nil || !strings.Contains(err.Error(), "unknown field")
 }
 
 // No option is missing above and in docs/options.md, and docs/configuration.md says of each what the code does.

@@ -156,7 +156,7 @@ func parsePolicy(js json.RawMessage) (*HedgingPolicy, error) {
 	if err := json.Unmarshal(js, &raw); err != nil {
 		return nil, fmt.Errorf(": %w", plain(err))
 	}
-	attempts, noAttempts := Integer(raw.MaxAttempts)
+	attempts, noAttempts := integer(raw.MaxAttempts)
 	delay, noDelay := duration(raw.HedgingDelay)
 	nonFatal, noCodes := statusCodes(raw.NonFatalStatusCodes)
 	switch {
@@ -204,8 +204,8 @@ func statusCodes(js json.RawMessage) (set []codes.Code, err error) {
 	return slices.Compact(set), nil
 }
 
-// Integer reads a required whole number, however it is written.
-func Integer(js json.RawMessage) (int64, error) {
+// integer reads a required whole number, however it is written.
+func integer(js json.RawMessage) (int64, error) {
 	if !present(js) {
 		return 0, errors.New("it is required")
 	}
@@ -238,7 +238,7 @@ func parseThrottle(js json.RawMessage) (*Throttle, error) {
 	if err := json.Unmarshal(js, &raw); err != nil {
 		return nil, err
 	}
-	tokens, noTokens := Integer(raw.MaxTokens)
+	tokens, noTokens := integer(raw.MaxTokens)
 	ratio, noRatio := strconv.ParseFloat(string(raw.TokenRatio), 64)
 	// In decimal digits, because 1000 × 0.029 is 28.999…. The digits past the third decimal are dropped.
 	whole, fraction, _ := strings.Cut(strconv.FormatFloat(min(ratio, MaxTokens), 'f', -1, 64), ".")

@@ -53,13 +53,12 @@ const ofMethods = "WithTrigger WithMaxHedges WithBudgetPercent WithMinDelay With
 	"WithAnswer WithControl WithDryRun WithGuard WithOtherBackendOnly WithOff"
 
 var (
-	ForScheduler *Scope // all options
-	ForTargets   = &Scope{"a target", strings.Fields(ofMethods + " WithServiceConfig WithResetLimit WithMethodOptions")}
-	ForMethods   = &Scope{"a method", strings.Fields(ofMethods)}
+	ForTargets = &Scope{"a target", strings.Fields(ofMethods + " WithServiceConfig WithResetLimit WithMethodOptions")}
+	ForMethods = &Scope{"a method", strings.Fields(ofMethods)}
 )
 
 func (s *Scope) Allows(option string) bool {
-	return s == ForScheduler || slices.Contains(s.options, option)
+	return slices.Contains(s.options, option)
 }
 
 func (s *Scope) String() string { return s.of }
