@@ -14,9 +14,7 @@
 //	if err != nil {
 //		return err
 //	}
-//	conn, err := grpc.NewClient(target, creds,
-//		grpc.WithChainUnaryInterceptor(interceptor.Unary(s)),
-//		grpc.WithChainStreamInterceptor(stream.Interceptor(s)))
+//	conn, err := grpc.NewClient(target, interceptor.DialOptions(s, creds)...)
 //
 // Hedge only what may run twice. [New] requires one of the options [WithReadOnlyMethods], [WithMethods],
 // [WithIdempotentOnly], [WithServiceConfig] and [WithAllMethods], which say which methods may. WithReadOnlyMethods is the

@@ -66,6 +66,9 @@ import (
 // configuration has another child, that replaces the current child when it is ready, or when the current one no longer is.
 const Name = "hedge_other_backend"
 
+// ServiceConfig is the service config that puts the policy above round_robin, for grpc.WithDefaultServiceConfig.
+const ServiceConfig = `{"loadBalancingConfig": [{"hedge_other_backend": {"childPolicy": [{"round_robin": {}}]}}]}`
+
 func init() { balancer.Register(builder{}) }
 
 type builder struct{}

@@ -6,8 +6,10 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/grpchedge/hedge"
+	hedgebalancer "github.com/grpchedge/hedge/balancer"
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver"
 	testpb "github.com/grpchedge/hedge/proto"
@@ -42,4 +44,22 @@ func ExampleUnary() {
 	fmt.Println("answered by attempt", reply.GetAttempt(), err)
 	// Output:
 	// answered by attempt 1 <nil>
+}
+
+// One line for unary calls and streams. What is given comes first, so an interceptor there sees each call once.
+func ExampleDialOptions() {
+	s, err := hedge.New(hedge.WithReadOnlyMethods("/pkg.Svc/Get*"))
+	if err != nil {
+		panic(err)
+	}
+	conn, err := grpc.NewClient("dns:///shop:443", interceptor.DialOptions(s,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultServiceConfig(hedgebalancer.ServiceConfig))...) // hedges go to other backends
+	if err != nil {
+		panic(err)
+	}
+	defer conn.Close()
+	fmt.Println(conn.Target())
+	// Output:
+	// dns:///shop:443
 }

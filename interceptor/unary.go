@@ -1,13 +1,12 @@
-// Package interceptor hedges unary gRPC calls.
+// Package interceptor hedges unary gRPC calls, and with [DialOptions] server streams too.
 //
-// Add [Unary] to a client, with a scheduler that may serve any number of connections:
+// One scheduler may serve any number of connections:
 //
 //	s, err := hedge.New(hedge.WithReadOnlyMethods("/pkg.Svc/Get*"))
 //	if err != nil {
 //		return err
 //	}
-//	conn, err := grpc.NewClient(target, creds,
-//		grpc.WithChainUnaryInterceptor(interceptor.Unary(s)))
+//	conn, err := grpc.NewClient(target, interceptor.DialOptions(s, creds)...)
 //
 // A call then has exactly one outcome, from one attempt: reply, header, trailer, peer and error all come from the attempt
 // that won. Call options mean what they mean without hedging.

@@ -27,7 +27,6 @@ import (
 	_ "github.com/grpchedge/hedge/balancer" // registers hedge_other_backend
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/stats"
-	"github.com/grpchedge/hedge/stream"
 )
 
 const (
@@ -82,9 +81,7 @@ func run(w io.Writer) error {
 				if s, c.err = hedge.New(hedge.WithReadOnlyMethods(pb.Greeter_SayHello_FullMethodName)); c.err != nil {
 					return
 				}
-				options = append(options,
-					grpc.WithChainUnaryInterceptor(interceptor.Unary(s)),
-					grpc.WithChainStreamInterceptor(stream.Interceptor(s)))
+				options = interceptor.DialOptions(s, options...)
 			}
 			c.latencies, c.err = measure(options...)
 			c.stats = s.Stats() // zero without a scheduler

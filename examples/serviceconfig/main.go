@@ -24,7 +24,6 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
-	"github.com/grpchedge/hedge/stream"
 )
 
 // config is a service config as gRPC defines it. gRPC itself ignores the hedgingPolicy and applies everything else.
@@ -67,10 +66,7 @@ func run(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	hedged, err := measure(target,
-		grpc.WithDefaultServiceConfig(config),
-		grpc.WithChainUnaryInterceptor(interceptor.Unary(s)),
-		grpc.WithChainStreamInterceptor(stream.Interceptor(s)))
+	hedged, err := measure(target, interceptor.DialOptions(s, grpc.WithDefaultServiceConfig(config))...)
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,6 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/shed"
-	"github.com/grpchedge/hedge/stream"
 )
 
 const (
@@ -67,9 +66,7 @@ func run(w io.Writer) error {
 		return err
 	}
 	defer plain.Close()
-	hedged, err := grpc.NewClient(target, creds,
-		grpc.WithChainUnaryInterceptor(interceptor.Unary(s)),
-		grpc.WithChainStreamInterceptor(stream.Interceptor(s)))
+	hedged, err := grpc.NewClient(target, interceptor.DialOptions(s, creds)...)
 	if err != nil {
 		return err
 	}

@@ -24,7 +24,6 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
-	"github.com/grpchedge/hedge/stream"
 )
 
 const (
@@ -59,9 +58,7 @@ func run(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	hedged, err := measure(target,
-		grpc.WithChainUnaryInterceptor(interceptor.Unary(s)),
-		grpc.WithChainStreamInterceptor(stream.Interceptor(s)))
+	hedged, err := measure(target, interceptor.DialOptions(s)...)
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
-	"github.com/grpchedge/hedge/stream"
 )
 
 // New is [hedge.New] for a test, which fails if the options have an error.
@@ -40,7 +39,7 @@ func Fixed(tb testing.TB, delay time.Duration, opts ...hedge.Option) *hedge.Sche
 
 // Interceptors returns the dial options that hedge the unary calls and the streams of a connection.
 func Interceptors(s *hedge.Scheduler) []grpc.DialOption {
-	return []grpc.DialOption{grpc.WithChainUnaryInterceptor(interceptor.Unary(s)), grpc.WithChainStreamInterceptor(stream.Interceptor(s))}
+	return interceptor.DialOptions(s)
 }
 
 // Call makes one call whose attempts all take d.
