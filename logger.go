@@ -18,16 +18,19 @@ import (
 //	INFO  hedging budget pays again     target, held_back
 //	WARN  hedging throttled             target, method
 //	INFO  hedging no longer throttled   target, held_back
+//	WARN  guard holds hedges back       target, method
+//	INFO  guard lets hedges pass again  target, held_back
 //	WARN  hedging cost invalid          target, method, cost
 //	WARN  none of the first 100 calls was selected for hedging: …   target, methods, more
 //
 // Only calls with a class have that attribute: see [WithClass]. The budget is dry until it has paid for every hedge of
-// ten seconds. held_back is the number of hedges that were held back meanwhile. The last record comes once for a target.
-// It says what to do and names at most ten of the methods that were called; more is the number of the others.
+// ten seconds, and so long must the guard let all hedges pass. held_back is the number of hedges that were held back
+// meanwhile. The last record comes once for a target. It says what to do and names at most ten of the methods that were
+// called; more is the number of the others.
 //
-// A budget or a throttle is logged at most once a minute for each target, and an invalid cost once for each method. A
-// scheduler logs at most ten records in ten seconds; suppressed in the next record is the number of those left out. The
-// logger is used concurrently, and under no lock. l must not be nil.
+// A budget, a throttle or the guard is logged at most once a minute for each target, and an invalid cost once for each
+// method. A scheduler logs at most ten records in ten seconds; suppressed in the next record is the number of those left
+// out. The logger is used concurrently, and under no lock. l must not be nil.
 func WithLogger(l *slog.Logger) Option {
 	return option("WithLogger", refuse(l == nil, "WithLogger(nil): there must be a logger"), func(c *settings.Config) {
 		j := &journal{logger: l, states: map[stateKey]*state{}}
@@ -69,6 +72,7 @@ type state struct {
 var heldBack = map[stats.Reason]struct{ begins, ends string }{
 	stats.BudgetExhausted: {"hedging budget ran dry", "hedging budget pays again"},
 	stats.Throttled:       {"hedging throttled", "hedging no longer throttled"},
+	stats.Guarded:         {"guard holds hedges back", "guard lets hedges pass again"},
 }
 
 // note takes note of an event: see settings.Traces.
@@ -137,7 +141,7 @@ func (j *journal) sent(key stateKey, now time.Time) (heldBack int, over bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	s := j.states[key]
-	if s == nil || s.heldBack == 0 || key.reason == stats.BudgetExhausted && now.Sub(s.last) < quietFor {
+	if s == nil || s.heldBack == 0 || key.reason != stats.Throttled && now.Sub(s.last) < quietFor {
 		return 0, false
 	}
 	heldBack, over = s.heldBack, s.told
