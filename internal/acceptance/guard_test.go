@@ -2,6 +2,7 @@ package acceptance_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -9,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -16,6 +19,7 @@ import (
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -130,7 +134,7 @@ func TestRule19_FailuresByChance(t *testing.T) {
 				}
 				return nil
 			}
-			calls, _ := simulation{distribution: drawing(trickle, seed), fails: fails, calls: longtest.Size(8_000, 40_000), rate: 400, seed: seed, options: opts}.run(t)
+			calls, _ := simulation{distribution: drawing(trickle, seed), fails: fails, calls: 60_000, rate: 100, seed: seed, options: opts}.run(t)
 			return calls
 		}
 		plain, hedged, unguarded := run(0.05, unhedged...), run(0.05), run(0.05, hedge.WithGuard(false))
@@ -140,6 +144,57 @@ func TestRule19_FailuresByChance(t *testing.T) {
 			seed, tail(plain, 0.99), tail(hedged, 0.99), tail(unguarded, 0.99), kept, 100*load(hedged), 100*load(unguarded), failed(plain), failed(hedged))
 		if kept < 0.9 {
 			t.Errorf("seed %d: %.3f of the gain is kept, want 0.9", seed, kept)
+		}
+	}
+}
+
+// TestRule19_CutsForNoReason has a server that cuts the connection after 25 resets in a second and does not say why, so that all
+// calls in flight fail. Plain gRPC has no failure, and hedging hardly one after the first minute.
+func TestRule19_CutsForNoReason(t *testing.T) {
+	longtest.Simulation(t)
+	run := func(plain bool, opts ...hedge.Option) (first, later float64) {
+		synctest.Test(t, func(t *testing.T) {
+			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Latency: testserver.LogNormal(110*ms, 50*ms), Seed: 1, DrawByID: true,
+				CountsOnly: true, Limit: &testserver.LimitLikeApache})
+			s := hedgetest.All(t, append(opts, hedge.WithBudgetPercent(50), hedge.WithTrigger(hedge.Fixed(100*ms)))...)
+			backoffs := backoff.Config{BaseDelay: 100 * ms, MaxDelay: 100 * ms}
+			dial := []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoffs})}
+			if !plain {
+				dial = append(dial, hedgetest.Interceptors(s)...)
+			}
+			conn := cluster.ClientT(t, dial...)
+			testserver.ConnectT(t, conn)
+			var failed [5]atomic.Int64 // by minutes
+			var group sync.WaitGroup
+			for id := range 6000 * len(failed) {
+				group.Go(func() {
+					if _, err := testpb.NewTestServiceClient(conn).Unary(t.Context(), &testpb.Request{Id: uint64(id) + 1}); err != nil {
+						failed[id/6000].Add(1)
+					}
+				})
+				time.Sleep(10 * ms)
+			}
+			group.Wait()
+			first = float64(failed[0].Load()) / 60
+			for i := range failed[1:] {
+				later += float64(failed[1+i].Load()) / 240
+			}
+		})
+		return first, later
+	}
+	for _, tc := range []struct {
+		name        string
+		opts        []hedge.Option
+		least, most float64 // percent of calls that fail after the first minute
+	}{
+		{"plain", nil, 0, 0},
+		{"hedged", nil, 0, 0.3},
+		{"hedged without the guard", []hedge.Option{hedge.WithGuard(false)}, 10, 100},
+	} {
+		first, later := run(tc.name == "plain", tc.opts...)
+		t.Logf("%s: %.2f%% of calls fail in the first minute, %.2f%% later", tc.name, first, later)
+		if later < tc.least || later > tc.most {
+			t.Errorf("%s: %.2f%% of calls fail after the first minute, want %v to %v", tc.name, later, tc.least, tc.most)
 		}
 	}
 }
@@ -194,48 +249,24 @@ func TestRule19_OtherTenants(t *testing.T) {
 	})
 }
 
-// TestGuard_SizesAreNotLimits: gRPC has the same code for messages that are too large, and other words for that in each language.
-func TestGuard_SizesAreNotLimits(t *testing.T) {
-	longtest.Simulation(t)
-	for _, message := range []string{
-		"grpc: received message larger than max (5242880 vs. 4194304)",
-		"gRPC message exceeds maximum size 4194304: 5242880",
-		"Received message exceeds the maximum configured message size.",
-		"",
-	} {
-		fails := func(id uint64, _ int, _ time.Duration) error {
-			if id%50 == 7 {
-				return status.Error(codes.ResourceExhausted, message)
-			}
-			return nil
-		}
-		_, rows := simulation{distribution: drawing(trickle, 1), fails: fails, calls: 3000, rate: 50, seed: 1, every: func(s *hedge.Scheduler, at time.Duration) {
-			for _, row := range s.Targets() {
-				if strings.Contains(row.Guard.Reason.String(), "RESOURCE_EXHAUSTED") {
-					t.Fatalf("%q: after %v %+v", message, at, row.Guard)
-				}
-			}
-		}}.run(t)
-		if rows[0].Guarded > 0 || rows[0].Hedges == 0 {
-			t.Errorf("%q: %d hedges were held back, %d sent", message, rows[0].Guarded, rows[0].Hedges)
-		}
-	}
-}
-
-// TestGuard_HeldBack: a hedge that the guard holds back is counted once, and is sent when the guard lets it pass.
+// TestGuard_HeldBack: a hedge that the guard holds back is counted once, and is sent when the guard lets it pass. The log says when
+// hedges are first held back, and when that is over.
 func TestGuard_HeldBack(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
 		options  []hedge.Option
 		attempts int
 		want     stats.Counts
+		log      []string
 	}{
-		{"on", nil, 1, stats.Counts{Calls: 2, Warmup: 2, Hedged: 1, Hedges: 1, Guarded: 1}},
-		{"off", []hedge.Option{hedge.WithGuard(false)}, 2, stats.Counts{Calls: 2, Warmup: 2, Hedged: 2, Hedges: 2}},
+		{"on", nil, 1, stats.Counts{Calls: 2, Warmup: 2, Hedged: 1, Hedges: 1, Guarded: 1},
+			[]string{"level=WARN msg=\"guard holds hedges back\"", "level=INFO msg=\"guard lets hedges pass again\""}},
+		{"off", []hedge.Option{hedge.WithGuard(false)}, 2, stats.Counts{Calls: 2, Warmup: 2, Hedged: 2, Hedges: 2}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := hedgetest.All(t, append(tc.options, hedge.WithWarmup(100, 10*ms), hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400))...)
+				var l logged
+				s := hedgetest.All(t, append(tc.options, l.option(), hedge.WithWarmup(100, 10*ms), hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400))...)
 				do := func(fn func(context.Context) (int, error)) { hedge.Do(t.Context(), s, target, method, fn) }
 				do(func(ctx context.Context) (int, error) {
 					if attemptOf(ctx) > 0 {
@@ -252,6 +283,11 @@ func TestGuard_HeldBack(t *testing.T) {
 				got.PrimaryWins, got.HedgeWins = 0, 0
 				if n := attempts.Load(); n != int64(tc.attempts) || got != tc.want {
 					t.Errorf("%d attempts, want %d; %+v", n, tc.attempts, got)
+				}
+				time.Sleep(2 * time.Minute)
+				do(hedgetest.Taking(time.Second))
+				if lines := l.lines(); !slices.EqualFunc(lines, tc.log, strings.HasPrefix) {
+					t.Errorf("the log is %q", lines)
 				}
 			})
 		})

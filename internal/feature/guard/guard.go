@@ -2,10 +2,7 @@
 // a server that cannot bear it. It decides by what happens, and needs no setting.
 //
 // There are two signs. One is RESOURCE_EXHAUSTED, of a hedge whose primary did not fail with it, or of many calls at once: see
-// quota. The other is that fewer calls fail in short periods without hedges: see trial.
-//
-// A guard misjudges at times. So a pause lasts six minutes at most, the share grows back within eight, and each method is judged
-// by its own calls. Where hedged calls of several methods fail about as often, the target is judged as a whole too.
+// judge. The other is that fewer calls fail in short times without hedges: see trial. Hedges are held back for minutes at most.
 package guard
 
 import (
@@ -23,26 +20,24 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// hedged is how long after a hedge its method counts as one that is hedged.
-const hedged = 10 * time.Minute
+const hedged = 10 * time.Minute // after a hedge its method counts as one that is hedged
 
 // Target is what the methods of one target have in common. The zero Target has seen no failure.
 type Target struct {
-	mu                sync.Mutex
-	whole             judge
-	exhausted, failed company
+	mu    sync.Mutex
+	whole judge
+	by    *Method   // of which method the latest RESOURCE_EXHAUSTED was that hedges may have caused
+	at    time.Time // when it came
 }
 
 // Method says how many hedges of one method may be sent as far as failures go. Its methods may be called concurrently. The zero
-// Method has seen no failure, and lets every hedge pass; Join must be called before failures are reported.
-//
-// Times are passed in. One that is before the latest counts as the latest.
+// Method has seen no failure, and lets every hedge pass; Join must be called before failures are reported. A time that is before
+// the latest counts as the latest.
 type Method struct {
-	target  *Target
+	target  *Target // whose mu guards own and shared
 	tickets atomic.Uint64
-
-	own               judge // guarded by target.mu, as the next two are
-	exhausted, failed member
+	own     judge
+	shared  time.Time // the last failure that other methods may have for the same reason
 }
 
 // Traffic counts all calls of the method and of its target. A costly call of a target may count as several.
@@ -61,20 +56,28 @@ func (m *Method) Share(now time.Time, t Traffic) float64 {
 	if !m.own.watching.Load() && !m.target.whole.watching.Load() {
 		return 1
 	}
-	m.target.mu.Lock()
-	defer m.target.mu.Unlock()
-	m.advance(now, t)
-	if !m.reached(now) {
-		return m.own.share(now)
-	}
-	return min(m.own.share(now), m.target.whole.share(now))
+	return m.State(now, t).Share
 }
 
-// reached reports whether the judgement of the target as a whole is for m too. Several methods may share a rate limit, and m
-// may not have met it yet. Other failures are a reason only for methods that have some.
-func (m *Method) reached(now time.Time) bool {
-	whole := &m.target.whole
-	return whole.why == stats.GuardExhausted || whole.quota.pause.on(now) || within(now, m.failed.last, hedged)
+// State returns what Share is at now, since when, and why.
+func (m *Method) State(now time.Time, t Traffic) stats.Guard {
+	whole := m.lock(now, t)
+	defer m.target.mu.Unlock()
+	// Methods may share a rate limit that m has not met yet. Other failures are a reason only for methods that have some.
+	g, of := m.own.state(now), whole.state(now)
+	reached := whole.why == stats.GuardExhausted || whole.pausing(now) || within(now, m.shared, hedged)
+	if reached && (of.Share < g.Share || g.Reason == stats.GuardNone) {
+		return of
+	}
+	return g
+}
+
+// lock locks the target, brings all to now, and returns the judge of the target.
+func (m *Method) lock(now time.Time, t Traffic) *judge {
+	m.target.mu.Lock()
+	m.own.advance(now, t.Method)
+	m.target.whole.advance(now, t.Target)
+	return &m.target.whole
 }
 
 func (m *Method) Sent(now time.Time) {
@@ -86,63 +89,34 @@ func (m *Method) Sent(now time.Time) {
 // Exhausted says that an attempt failed with RESOURCE_EXHAUSTED at now. If it was a hedge whose primary did not fail with
 // it, alone is true. If both failed, it must be said once, with false.
 func (m *Method) Exhausted(now time.Time, t Traffic, alone bool) {
-	m.target.mu.Lock()
+	whole := m.lock(now, t)
 	defer m.target.mu.Unlock()
-	m.advance(now, t)
-	if !within(now, m.own.sent, hedged) {
-		return
+	by, at := m.target.by, m.target.at
+	caused := m.own.exhausted(now, t.Method, alone, true) && m.own.seen.comparable(&whole.seen)
+	if caused {
+		m.target.by, m.target.at = m, now
 	}
-	several := false
-	if m.own.unexplained(now) {
-		m.own.suspect(now, t.Method, alone)
-		several = m.target.exhausted.joins(now, t, &m.exhausted, settle)
-	}
-	if whole := &m.target.whole; whole.unexplained(now) && several {
-		whole.suspect(now, t.Target, alone)
-	}
+	whole.exhausted(now, t.Target, alone, caused && by != m && within(now, at, settle)) // of several methods
 }
 
 // Failed says that a call failed at now, as its caller saw it, with another error than RESOURCE_EXHAUSTED.
 func (m *Method) Failed(now time.Time, t Traffic) {
-	m.target.mu.Lock()
+	whole := m.lock(now, t)
 	defer m.target.mu.Unlock()
-	m.advance(now, t)
 	if !within(now, m.own.sent, hedged) {
 		return
 	}
-	j, calls := &m.own, t.Method
-	if m.target.failed.joins(now, t, &m.failed, memory) {
-		j, calls = &m.target.whole, t.Target
+	m.own.trial.failed(now, t.Method)
+	whole.trial.failed(now, t.Target)
+	if m.own.trial.recent.comparable(&whole.trial.recent) {
+		m.shared = now
 	}
-	j.trial.failed(now, calls)
-	j.watch()
-}
-
-func (m *Method) advance(now time.Time, t Traffic) {
-	m.own.advance(now, t.Method)
-	m.target.whole.advance(now, t.Target)
-}
-
-func (m *Method) State(now time.Time, t Traffic) stats.Guard {
-	m.target.mu.Lock()
-	defer m.target.mu.Unlock()
-	m.advance(now, t)
-	own, whole := m.own.state(now), m.target.whole.state(now)
-	if m.reached(now) && (whole.Share < own.Share || own.Reason == stats.GuardNone) {
-		return whole
-	}
-	return own
+	m.own.watching.Store(true)
+	whole.watching.Store(true)
 }
 
 // within reports whether t was at most d before now. A zero t was never.
 func within(now, t time.Time, d time.Duration) bool { return !t.IsZero() && now.Sub(t) <= d }
-
-func later(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
-}
 
 // Gate is the gate and the observer of one method.
 type Gate struct {
@@ -170,35 +144,23 @@ func (g *Gate) Admitted(d *feature.Due) { g.Method.Sent(d.Now) }
 // Quiet says that the guard looks at failures and races only.
 func (g *Gate) Quiet() {}
 
-// Ended notes which attempts failed with RESOURCE_EXHAUSTED, and whether the call failed.
+// Ended notes what failed. A server that turns hedges away, and says so, needs no guard.
 func (g *Gate) Ended(_ *feature.Call, e *feature.End) {
-	switch {
-	case e.Race != nil:
-		g.raced(e.Race)
-	case e.Err == nil:
-		return
-	case exhausted(e.Err):
-		g.Method.Exhausted(time.Now(), g.Traffic(), false)
+	primary, hedge := status.Code(e.Err) == codes.ResourceExhausted, false
+	if r := e.Race; r != nil {
+		primary, hedge = ranOut(r.Attempts[0]), slices.ContainsFunc(r.Attempts[1:r.Hedges+1], func(a race.AttemptReport) bool { return a.Pushback == race.NoPushback && ranOut(a) })
 	}
-	if !fine.HasStatus(e.Err) {
+	if primary || hedge {
+		g.Method.Exhausted(time.Now(), g.Traffic(), !primary)
+	}
+	if e.Err != nil && !fine.HasStatus(e.Err) {
 		g.Method.Failed(time.Now(), g.Traffic())
 	}
 }
 
-// raced notes the failures in a race. A server that turns hedges away, and says so, needs no guard.
-func (g *Gate) raced(r *race.Report) {
-	hedge := false
-	for n := 1; n <= r.Hedges; n++ {
-		hedge = hedge || r.Attempts[n].Pushback == race.NoPushback && ranOut(&r.Attempts[n])
-	}
-	if primary := ranOut(&r.Attempts[0]); primary || hedge {
-		g.Method.Exhausted(time.Now(), g.Traffic(), !primary)
-	}
+func ranOut(a race.AttemptReport) bool {
+	return a.HasEnded && !a.CutShort && status.Code(a.Err) == codes.ResourceExhausted
 }
 
-func ranOut(a *race.AttemptReport) bool { return a.HasEnded && !a.CutShort && exhausted(a.Err) }
-
-func exhausted(err error) bool { return err != nil && status.Code(err) == codes.ResourceExhausted }
-
-// fine are no failures for the trials. A deadline that passes is one. RESOURCE_EXHAUSTED has a judgement of its own.
+// fine are no failures for the trials. A deadline that passes is one.
 var fine = codeset.Answers | codeset.Of(codes.Canceled, codes.ResourceExhausted)

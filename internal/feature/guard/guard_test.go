@@ -119,24 +119,6 @@ func TestGuard_ExhaustedInLongBursts(t *testing.T) {
 	}
 }
 
-// TestGuard_NoHedgeSent: without hedges there is no sign, whatever fails, and the first hedge passes.
-func TestGuard_NoHedgeSent(t *testing.T) {
-	longtest.Computation(t)
-	for _, perSecond := range []float64{1, 2, 5} {
-		w := newWorld(1)
-		m := w.add(always(20), 0)
-		w.refuses = otherTenant(perSecond)
-		w.pass(time.Hour)
-		if got := w.state(0); got != (stats.Guard{Share: 1}) {
-			t.Errorf("%v failures a second: %+v", perSecond, got)
-		}
-		m.wanted = 0.1
-		if share := w.pass(time.Hour); share < 0.9 {
-			t.Errorf("%v failures a second: %.3f of hedges are sent in the hour after", perSecond, share)
-		}
-	}
-}
-
 // TestGuard_OtherMethods: failures of one method reach no other, hedged or not, and those of two reach all while they last.
 func TestGuard_OtherMethods(t *testing.T) {
 	longtest.Computation(t)

@@ -9,116 +9,144 @@ import (
 )
 
 const (
-	// The share grows back from 0 to 1 in minRecovery. If a sign comes again while it grows, or soon after, that takes twice as
-	// long, up to maxRecovery.
+	// The share grows back from 0 to 1 in minRecovery. If a sign comes again soon, that takes twice as long, up to maxRecovery.
 	minRecovery, maxRecovery = 45 * time.Second, 8 * time.Minute
-	// least is what is left of the share, however often it was reduced.
-	least = 1.0 / 64
-	// settle is how long after a hedge a RESOURCE_EXHAUSTED may still be caused by it.
-	settle = 10 * time.Second
+	least                    = 1.0 / 64 // is left of the share, however often it was reduced
+	// A hedge may cause RESOURCE_EXHAUSTED for settle. So many within about lately are a sign, and each for suspicion after one.
+	settle, many, lately, suspicion = 10 * time.Second, 10, 3 * time.Second, 10 * time.Minute
+	// No hedge is sent for shortPause after a sign, longer while failures go on, up to minCount. If signs follow each other
+	// within maxCount, that is twice the time between them, at least minCount.
+	shortPause, minCount, maxCount = 5 * time.Second, time.Minute, 6 * time.Minute
+	// expected is how many times what failed in pauses is expected, and leastDepth how many at once. window is after what time
+	// that falls to what has failed since.
+	expected, leastDepth, window = 1.25, 20, 30 * time.Minute
 )
 
-// judge decides about the hedges of a method, or of a target as a whole. The zero judge has seen nothing.
+// judge decides about the hedges of a method, or of a target as a whole: by RESOURCE_EXHAUSTED, and by its trial. The zero judge
+// has seen nothing.
 type judge struct {
-	watching atomic.Bool // false: every hedge passes
+	watching   atomic.Bool // false: every hedge passes
+	sent, last time.Time   // the last hedge, and when it was brought up to date
+	calls      float64     // at that time
 
-	sent  time.Time // the last hedge
-	last  time.Time
-	calls float64 // at that time
-
-	missing  float64 // what the share has lost
-	recovery time.Duration
+	missing  float64       // what the share has lost
+	recovery time.Duration // of all of it
 	since    time.Time
 	why      stats.GuardReason
-	full     time.Time // when the share was whole again
-
-	quota quota
-	trial trial
+	trial    trial
+	quota
 }
 
-// share returns the share of due hedges that may be sent at now.
-func (j *judge) share(now time.Time) float64 {
-	if j.quota.pause.on(now) || j.trial.quiet(now) {
-		return 0
-	}
-	return 1 - j.missing
+// quota is what RESOURCE_EXHAUSTED says. Failures that go on in a pause of a minute or more, in which no hedge was sent, are the
+// baseline. From then on so many are expected for each call, and one that is expected changes nothing: see docs/guard.md.
+type quota struct {
+	noted, seen         frequency // RESOURCE_EXHAUSTED that nothing explains, and all
+	begun               time.Time // the last pause, which begins with a sign
+	length              time.Duration
+	failures, first     float64 // in the pause, and calls before it
+	counted             bool    // the pause is a part of the baseline, if it was long enough
+	rate, credit, depth float64 // failures that are expected for each call, and now, and the most
 }
+
+func (j *judge) pausing(now time.Time) bool { return now.Sub(j.begun) < j.length }
 
 func (j *judge) state(now time.Time) stats.Guard {
-	g := stats.Guard{Share: j.share(now), Since: j.since, Reason: j.why}
-	switch {
-	case j.missing == 0 && j.trial.running:
+	g := stats.Guard{Share: 1 - j.missing, Since: j.since, Reason: j.why}
+	if _, _, quiet := sliceAt(now); j.pausing(now) || j.trial.running && quiet {
+		g.Share = 0
+	}
+	if j.missing == 0 && j.trial.running {
 		g.Since, g.Reason = j.trial.since, stats.GuardTesting
-	case j.quota.pause.on(now) && j.quota.pause.length() >= minCount:
+	} else if j.pausing(now) && j.length >= minCount {
 		g.Reason = stats.GuardCounting
 	}
 	return g
 }
 
-// unexplained notes a RESOURCE_EXHAUSTED, and reports whether hedges may be its cause.
-func (j *judge) unexplained(now time.Time) bool {
-	return j.quota.unexplained(now, within(now, j.sent, settle))
-}
-
-// suspect holds hedges back if an unexplained RESOURCE_EXHAUSTED is a sign. alone: a hedge failed and its primary did not.
-func (j *judge) suspect(now time.Time, calls float64, alone bool) {
-	q, noted := &j.quota, j.quota.noted
-	if !alone && j.missing == 0 && noted < many && !within(now, q.pause.begun, suspicion) {
-		return
+// exhausted notes a RESOURCE_EXHAUSTED, and reports whether hedges may be its cause. alone: a hedge failed and its primary did
+// not. Hedges are held back if it is a sign, and one of this judge's own.
+func (j *judge) exhausted(now time.Time, calls float64, alone, own bool) bool {
+	j.seen.note(now, calls, window)
+	j.rate = min(j.rate, j.seen.share())
+	pausing, since := j.pausing(now), now.Sub(j.begun)
+	switch {
+	case pausing && since > settle:
+		j.failures++
+		j.length = max(j.length, min(since+shortPause, minCount))
+		return false
+	case !pausing && !within(now, j.sent, settle):
+		return false
+	case !pausing && j.credit >= 1:
+		j.credit--
+		return false
 	}
-	if q.pause.on(now) {
-		q.pause.until, q.noted = later(q.pause.until, now.Add(shortPause)), 0
+	j.noted.note(now, calls, lately)
+	if !own || !alone && j.missing == 0 && j.noted.failures < many && since > suspicion {
+		return true
+	}
+	recovery := max(j.recovery, minRecovery)
+	if pausing {
+		j.length = max(j.length, since+shortPause)
 	} else {
-		if j.missing > 0 || within(now, j.full, j.recovery) { // the share was whole for a short time only
-			j.recovery = min(2*j.recovery, maxRecovery)
-		} else {
-			j.recovery = minRecovery
+		if recovery = min(2*recovery, maxRecovery); j.missing == 0 && since > recovery {
+			recovery = minRecovery
 		}
-		q.begin(now, calls)
+		j.begun, j.length, j.failures, j.first, j.counted = now, shortPause, 0, calls, false
+		if since <= maxCount {
+			j.length = min(max(2*since, minCount), maxCount)
+		}
 	}
-	j.reduce(now, 1-(1-j.missing)*math.Exp2(-noted), stats.GuardExhausted)
+	j.reduce(now, 1-(1-j.missing)*math.Exp2(-j.noted.failures), stats.GuardExhausted, recovery)
+	j.noted.failures = 0
+	return true
 }
 
-func (j *judge) reduce(now time.Time, missing float64, why stats.GuardReason) {
+func (j *judge) reduce(now time.Time, missing float64, why stats.GuardReason, recovery time.Duration) {
 	if j.missing == 0 || j.why != why {
 		j.since = now
 	}
-	j.missing, j.why = min(missing, 1-least), why
-	j.watch()
+	j.missing, j.why, j.recovery = min(missing, 1-least), why, recovery
+	j.watching.Store(true)
 }
-
-func (j *judge) watch() { j.watching.Store(j.missing > 0 || j.trial.running) }
 
 // advance brings everything to now: what has grown since the last time, and pauses and trials that have ended.
 func (j *judge) advance(now time.Time, calls float64) {
-	if j.last.IsZero() {
-		j.last, j.calls = now, calls
-	}
 	if !now.After(j.last) {
 		return
 	}
-	if j.quota.advance(now, calls, max(0, calls-j.calls)) {
-		j.recovery = max(j.recovery/2, minRecovery) // failures went on without hedges
+	j.credit = min(j.credit+expected*j.rate*max(0, calls-j.calls), j.depth)
+	after := now.Sub(j.begun) - j.length // the pause
+	if j.missing -= min(now.Sub(j.last), max(after, 0)).Seconds() / max(j.recovery, 1).Seconds(); j.missing <= 0 {
+		j.missing, j.why = 0, stats.GuardNone
 	}
-	j.grow(now)
-	j.trial.reduced = j.missing > 0
-	if j.trial.advance(now, j.quota.pause.on(now)) {
-		j.recovery = maxRecovery
-		j.reduce(now, 1, stats.GuardGuilty)
+	if after >= 0 && j.length >= minCount && !j.counted {
+		// The calls of the pause, without the time that did not count. Nobody looked when it ended.
+		during := (calls - j.first) * (j.length - settle).Seconds() / now.Sub(j.begun).Seconds()
+		j.rate = (j.failures + math.Sqrt(j.failures)/2) / max(during, 1) // with half a standard deviation
+		j.credit, j.depth, j.counted = min(j.failures, leastDepth/4), max(leastDepth, 2*j.failures), true
 	}
-	j.watch()
+	if j.trial.advance(now) {
+		j.reduce(now, 1, stats.GuardGuilty, min(max(2*j.recovery, maxRecovery/2), maxRecovery))
+	}
+	j.watching.Store(j.missing > 0 || j.trial.running)
 	j.last, j.calls = now, calls
 }
 
-// grow adds what the share has gained since the last time.
-func (j *judge) grow(now time.Time) {
-	from := later(j.last, j.quota.pause.until)
-	if j.missing == 0 || !now.After(from) {
-		return
-	}
-	whole := from.Add(time.Duration(j.missing * float64(j.recovery)))
-	j.missing -= now.Sub(from).Seconds() / j.recovery.Seconds()
-	if !whole.After(now) {
-		j.missing, j.why, j.full = 0, stats.GuardNone, whole
-	}
+// frequency says how many calls failed lately, with fading memory, as of the last failure.
+type frequency struct {
+	failures, calls, lastCalls float64
+	last                       time.Time
 }
+
+// note notes a failure. One that came memory before counts 1/e.
+func (f *frequency) note(now time.Time, calls float64, memory time.Duration) {
+	gap := max(now.Sub(f.last), 0).Seconds() / memory.Seconds()
+	f.calls = f.calls*math.Exp(-gap) + max(0, calls-f.lastCalls)*min(1, 1/gap)
+	f.failures, f.last, f.lastCalls = f.failures*math.Exp(-gap)+1, now, calls
+}
+
+// share is the share of calls that failed lately.
+func (f *frequency) share() float64 { return f.failures / max(1, f.calls) }
+
+// comparable reports whether calls fail at least a quarter as often as all do: the reason may be the same.
+func (f *frequency) comparable(all *frequency) bool { return f.share() >= all.share()/4 }

@@ -1,131 +1,82 @@
 package guard
 
 import (
+	"math"
 	"time"
 
 	"github.com/grpchedge/hedge/internal/feature"
 )
 
 const (
-	// Periods last long enough for some failures, within these bounds. The first third is left out, in which what hedges did
-	// before may still have an effect.
-	minPeriod, maxPeriod = 2 * time.Second, 30 * time.Second
-	failuresPerPeriod    = 4
-	// One period in every sixteen has no hedges, and one in four where few hedges are sent anyway. After each twelve pairs
-	// whose failures proved nothing they become rarer, down to an eighth of that.
-	every, everyReduced, rarerAfter, maxRarer = 16, 4, 12, 8
-	// A trial runs while at least so many calls failed in the last minute or so, and one in ten thousand.
-	minFailures, minShare = 5, 0.0001
-	// stake is which part of its wealth a trial bets.
-	stake = 0.8
-	// If hedges do no harm, a verdict comes once in 200 pairs with a failure at most, on average, which take ten hours. The
-	// wealth is remembered after a verdict, so that the next one needs less.
-	proof, remembered = 200, 10
+	// Failures in the first eighth of a slice do not count: what hedges did before may still have an effect.
+	slice = 2 * time.Second
+	// A trial begins when so many calls failed within about lapse, and such a share of all. It rests if none fails for lapse.
+	minFailures, minShare, lapse = 2, 0.004, 15 * time.Second
+	// stake is what part of its wealth a trial bets. The wealth is kept as its logarithm: hedges are guilty when it is 9, and not
+	// when it is 0.1, or after maxPairs. If the trial before found them guilty, it is 3 at first, and a third of minShare is enough.
+	stake, proof, ruin, suspected, maxPairs = 0.75, 2.2, -2.3, 1.1, 20
+	// If a trial does not find hedges guilty, the next is later, and later each time, unless calls fail urgent times as often.
+	minWait, maxWait, urgent = 10 * time.Minute, 320 * time.Minute, 10
 )
 
-// trial finds out whether calls fail because of hedges. Of two equally long periods, one after the other, one has no hedges.
-// Chance decides which. Bets on "more failures with hedges" gain nothing on average if hedges do no harm: see docs/guard.md. Wealth
-// starts at 1, and each pair multiplies it by 1 + stake × (h − q) / (h + q), with h failures while hedging and q without.
-// Wealth that falls below 1 starts again at 1.
+// trial finds out whether calls fail because of hedges. Time is cut into pairs of slices, for all targets and clients alike, and
+// chance decides which slice of a pair has no hedges. If hedges do no harm, either is as likely to have more failures, so a bet
+// on "more with hedges" gains nothing on average. Each pair multiplies the wealth by 1 + stake × z, with z = (h − q) / √(h + q)
+// within ±1, of h failures with hedges and q without. The chance that 1 ever becomes 9 is then 1/9 at most (Ville's inequality).
 type trial struct {
-	running bool
-	since   time.Time
+	recent      frequency
+	running     bool
+	since       time.Time
+	pair        int64   // that is being counted
+	hedged, all float64 // failures in it: h and h + q
+	pairs       int     // of this trial, which may rest in between
+	wealth      float64
+	again       float64       // 1 if the trial before found hedges guilty
+	ended       time.Time     // the trial before
+	wait        time.Duration // until the next, unless such a share of calls fail as fear
+	fear        float64
+}
 
-	recent frequency
-
-	begin      time.Time // of the pair
-	period     time.Duration
-	quietFirst bool
-	hedged     float64 // failures in the pair
-	unhedged   float64
-	void       bool // the pair proves nothing
-	reduced    bool // few hedges are sent
-
-	wealth float64
-	pairs  int // with failures that proved nothing, since the trial began or the last verdict
-	draws  uint64
+// sliceAt returns the pair of slices at a time, how long the slice has lasted, and whether it is the one without hedges.
+func sliceAt(now time.Time) (pair int64, in time.Duration, quiet bool) {
+	pair, in = now.UnixNano()/int64(2*slice), time.Duration(now.UnixNano())%(2*slice)
+	return pair, in % slice, (in < slice) == (feature.Chance(uint64(pair)) < 0.5)
 }
 
 func (t *trial) failed(now time.Time, calls float64) {
-	t.recent.note(now, calls)
+	t.recent.note(now, calls, lapse)
+	share, least := t.recent.share(), minShare/(1+2*t.again)
+	pair, in, quiet := sliceAt(now)
 	switch {
-	case !t.running && t.recent.failures >= minFailures && t.recent.share() >= minShare:
-		t.running, t.since, t.pairs = true, now, 0
-		t.next(now)
-	case t.running && now.Before(t.begin) && 2*t.length(now) < t.period: // failures have become many
-		t.next(now)
-	}
-	if t.running {
-		t.count(now)
-	}
-}
-
-// count books a failure in the pair, unless it is in no period or in the first third of one.
-func (t *trial) count(now time.Time) {
-	in := now.Sub(t.begin)
-	if in < 0 || in >= 2*t.period || in%t.period < t.period/3 {
-		return
-	}
-	if (in < t.period) == t.quietFirst {
-		t.unhedged++
-	} else {
-		t.hedged++
-	}
-}
-
-func (t *trial) quiet(now time.Time) bool {
-	in := now.Sub(t.begin)
-	return t.running && 0 <= in && in < 2*t.period && (in < t.period) == t.quietFirst
-}
-
-// length returns how long a period must last now for some failures.
-func (t *trial) length(now time.Time) time.Duration {
-	known := min(memory, now.Sub(t.recent.first))
-	failures := max(t.recent.at(now), 0.01)
-	return min(max(time.Duration(failuresPerPeriod/failures*float64(known)), minPeriod), maxPeriod)
-}
-
-// next prepares the next pair, at a moment that no pattern of traffic is in step with.
-func (t *trial) next(now time.Time) {
-	t.period = t.length(now)
-	one := every
-	if t.reduced {
-		one = everyReduced
-	}
-	room := time.Duration(one*min(1+t.pairs/rarerAfter, maxRarer)-2) * t.period
-	t.begin = now.Add(time.Duration((0.5 + t.draw()) * float64(room)))
-	t.quietFirst = t.draw() < 0.5
-	t.hedged, t.unhedged, t.void = 0, 0, false
-}
-
-// advance ends the pair if it is over by now, and reports whether hedges are guilty. No hedge is sent if held.
-func (t *trial) advance(now time.Time, held bool) (guilty bool) {
-	if !t.running {
-		return false
-	}
-	t.void = t.void || held && !now.Before(t.begin)
-	if now.Before(t.begin.Add(2 * t.period)) {
-		return false
-	}
-	if sum := t.hedged + t.unhedged; sum > 0 && !t.void {
-		t.wealth = max(1, max(1, t.wealth)*(1+stake*(t.hedged-t.unhedged)/sum))
-		if t.wealth < 2 {
-			t.pairs++
+	case !t.running && t.recent.failures >= minFailures && share >= least && (t.again > 0 || now.Sub(t.ended) >= t.wait || share >= t.fear):
+		t.running, t.since, t.pair = true, now, pair+1
+	case t.running && pair == t.pair && in >= slice/8:
+		if t.all++; !quiet {
+			t.hedged++
 		}
 	}
-	if guilty = t.wealth >= proof; guilty {
-		t.wealth, t.pairs = remembered, 0
-	}
-	if t.recent.at(now) < 1 {
-		t.running = false
-	} else {
-		t.next(now)
-	}
-	return guilty
 }
 
-// draw returns a number from 0 to 1, the same ones in every run.
-func (t *trial) draw() float64 {
-	t.draws++
-	return feature.Chance(t.draws)
+// advance ends the pair if it is over, and reports whether hedges are guilty.
+func (t *trial) advance(now time.Time) (guilty bool) {
+	pair, _, _ := sliceAt(now)
+	if !t.running || pair <= t.pair {
+		return false
+	}
+	t.wealth += math.Log1p(stake * min(max((2*t.hedged-t.all)/math.Sqrt(max(t.all, 1)), -1), 1))
+	t.pair, t.hedged, t.all, t.pairs = pair, 0, 0, t.pairs+1
+	switch guilty = t.wealth >= proof; {
+	case guilty:
+		t.wealth, t.again = suspected, 1
+	case t.wealth <= ruin || t.pairs >= maxPairs:
+		if t.wait = min(max(2*t.wait, minWait), maxWait); now.Sub(t.ended) > 2*t.wait { // the one before was long ago
+			t.wait = minWait
+		}
+		t.wealth, t.again = 0, 0
+	default:
+		t.running = within(now, t.recent.last, lapse)
+		return false
+	}
+	t.running, t.pairs, t.fear, t.ended = false, 0, urgent*t.recent.share(), now
+	return guilty
 }
