@@ -43,5 +43,6 @@ func NewContext(ctx context.Context, opts ...grpc.CallOption) context.Context {
 
 // PreviousAttempts returns which attempt of a hedged call a server's handler serves: 0 for the primary, n for hedge n.
 // ctx is the handler's context. It returns 0 if the metadata has no such number or an invalid one. Retries of gRPC use
-// the same metadata key, so it is above 0 for them too.
+// the same metadata key, so it is above 0 for them too. A hedge that is sent while its primary is in flight also has the metadata
+// hedge-primary-in-flight: 1, which retries do not have.
 func PreviousAttempts(ctx context.Context) int { return wire.PreviousAttempts(ctx) }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -298,7 +299,8 @@ func TestRule05_AttemptsCarryTheCallersContext(t *testing.T) {
 			if got, ok := ctx.Deadline(); !ok || !got.Equal(deadline) {
 				t.Errorf("attempt %d has the deadline %v", n, got)
 			}
-			if values := md.Get("grpc-previous-rpc-attempts"); n != seen || (n == 0) != (len(values) == 0) {
+			values := append(md.Get("grpc-previous-rpc-attempts"), md.Get("hedge-primary-in-flight")...)
+			if n != seen || !slices.Equal(values, [][]string{nil, {"1", "1"}, {"2", "1"}}[n]) {
 				t.Errorf("attempt %d says %v", seen, values)
 			}
 			seen++

@@ -24,7 +24,7 @@ import (
 
 // forwarded is the context of a gateway that serves a hedge and copies incoming metadata to its own calls.
 func forwarded(ctx context.Context) context.Context {
-	return metadata.NewOutgoingContext(ctx, metadata.Pairs("tenant", "blue", "grpc-previous-rpc-attempts", "2"))
+	return metadata.NewOutgoingContext(ctx, metadata.Pairs("tenant", "blue", "grpc-previous-rpc-attempts", "2", "hedge-primary-in-flight", "1"))
 }
 
 // arrivals notes, at a server, what each attempt says of itself.
@@ -37,7 +37,7 @@ func (a *arrivals) note(ctx context.Context) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.seen = append(a.seen, fmt.Sprint(hedge.PreviousAttempts(ctx), md.Get("grpc-previous-rpc-attempts"), md.Get("tenant")))
+	a.seen = append(a.seen, fmt.Sprint(hedge.PreviousAttempts(ctx), md.Get("grpc-previous-rpc-attempts"), md.Get("hedge-primary-in-flight"), md.Get("tenant")))
 }
 
 func (a *arrivals) unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
@@ -76,7 +76,7 @@ var forwardedCalls = map[string]func(context.Context, *hedge.Scheduler, testpb.T
 
 // TestForwardedNumber has a gateway pass on the number of the attempt that it serves, to a server that sheds every hedge.
 func TestForwardedNumber(t *testing.T) {
-	const primary, first, second = "0 [] [blue]", "1 [1] [blue]", "2 [2] [blue]"
+	const primary, first, second = "0 [] [] [blue]", "1 [1] [1] [blue]", "2 [2] [1] [blue]"
 	for _, tc := range []struct {
 		name  string
 		plain bool
@@ -85,7 +85,7 @@ func TestForwardedNumber(t *testing.T) {
 		code  codes.Code
 		want  []string
 	}{
-		{"plain gRPC", true, 0, nil, codes.ResourceExhausted, []string{"2 [2] [blue]"}},
+		{"plain gRPC", true, 0, nil, codes.ResourceExhausted, []string{second}},
 		{"hedged", false, 2, nil, codes.OK, []string{primary, first, second}},
 		{"hedges are shed", false, 0, []hedge.Option{hedge.WithMaxHedges(1)}, codes.OK, []string{primary, first}},
 		{"watched", false, 0, []hedge.Option{hedge.WithMaxHedges(0)}, codes.OK, []string{primary}},

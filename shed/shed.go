@@ -9,12 +9,13 @@
 //		grpc.ChainUnaryInterceptor(bound.Unary),
 //		grpc.ChainStreamInterceptor(bound.Stream))
 //
-// A primary is never turned away: a call is a hedge only if its metadata says so.
+// Nothing else is turned away: a call is a hedge only if its metadata says so.
 package shed
 
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"google.golang.org/grpc"
@@ -31,8 +32,9 @@ import (
 // For the interceptors of this library RESOURCE_EXHAUSTED is a non-fatal status by default, so the primary goes on. A client
 // that hedges by a service config should have it among its nonFatalStatusCodes.
 //
-// A hedge is recognised by its metadata: see hedge.PreviousAttempts. gRPC's own retries have the same metadata, and are turned
-// away too.
+// A hedge has the metadata hedge-primary-in-flight: 1, beside grpc-previous-rpc-attempts. The interceptors of this library set
+// both if the primary is in flight when the hedge is sent. Attempts without the first are served and not counted: gRPC's own retries
+// and hedges that follow a failure, as they may be all that is left of their call, and hedges of other libraries.
 type Bound struct {
 	most     int64
 	inFlight atomic.Int64
@@ -48,7 +50,7 @@ func New(hedges int) (*Bound, error) {
 	return &Bound{most: int64(hedges)}, nil
 }
 
-// InFlight is the number of hedges that are being served.
+// InFlight is the number of hedges that are being served, without streams that have sent their first message.
 func (b *Bound) InFlight() int { return int(b.inFlight.Load()) }
 
 // Shed is the number of hedges that were turned away so far.
@@ -56,7 +58,7 @@ func (b *Bound) Shed() int64 { return b.shed.Load() }
 
 // Unary is a [grpc.UnaryServerInterceptor]. Put it first, so that a hedge that is turned away costs least.
 func (b *Bound) Unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	if wire.PreviousAttempts(ctx) == 0 {
+	if !wire.IsSpare(ctx) {
 		return handler(ctx, req)
 	}
 	if !b.enter() {
@@ -69,17 +71,30 @@ func (b *Bound) Unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, han
 	return handler(ctx, req)
 }
 
-// Stream is a [grpc.StreamServerInterceptor]. A hedge counts until its handler returns. Put it first.
+// Stream is a [grpc.StreamServerInterceptor]. A hedge counts until its first message is sent, or its handler returns: from then
+// on it is the call's stream, or it is cancelled. Put it first.
 func (b *Bound) Stream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	if wire.PreviousAttempts(stream.Context()) == 0 {
+	if !wire.IsSpare(stream.Context()) {
 		return handler(srv, stream)
 	}
 	if !b.enter() {
 		stream.SetTrailer(wire.NoMore())
 		return errShed
 	}
-	defer b.inFlight.Add(-1)
-	return handler(srv, stream)
+	h := &hedge{ServerStream: stream, leave: sync.OnceFunc(func() { b.inFlight.Add(-1) })}
+	defer h.leave()
+	return handler(srv, h)
+}
+
+// hedge is the stream of a hedge that holds a place.
+type hedge struct {
+	grpc.ServerStream
+	leave func()
+}
+
+func (h *hedge) SendMsg(m any) error {
+	defer h.leave()
+	return h.ServerStream.SendMsg(m)
 }
 
 var errShed = status.Error(codes.ResourceExhausted, "hedge: this server is busy and turns hedges away")

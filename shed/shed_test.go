@@ -56,10 +56,14 @@ func TestNew_RejectsANegativeBound(t *testing.T) {
 // TestBound sends primaries and hedges one by one, while those before are in flight.
 func TestBound(t *testing.T) {
 	attempt := func(n string) context.Context {
-		if n == "0" {
-			return context.Background()
+		ctx := context.Background()
+		if n != "0" {
+			ctx = metadata.AppendToOutgoingContext(ctx, "grpc-previous-rpc-attempts", strings.TrimPrefix(n, "retry "))
 		}
-		return metadata.AppendToOutgoingContext(context.Background(), "grpc-previous-rpc-attempts", n)
+		if n != "0" && !strings.HasPrefix(n, "retry") {
+			ctx = metadata.AppendToOutgoingContext(ctx, "hedge-primary-in-flight", "1")
+		}
+		return ctx
 	}
 	for _, kind := range []struct {
 		name string
@@ -91,6 +95,7 @@ func TestBound(t *testing.T) {
 			{"a primary is never shed", 0, []string{"0", "0", "1", "0"}, []int{2}},
 			{"nor does it count", 1, []string{"0", "0", "1", "0"}, nil},
 			{"nonsense is a primary", 0, []string{"x", "-1"}, nil},
+			{"retries are neither shed nor counted", 1, []string{"retry 1", "retry 2", "1", "retry 1", "2"}, []int{4}},
 		} {
 			t.Run(kind.name+", "+tc.name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -154,7 +159,7 @@ func TestBound_TheCallGoesOn(t *testing.T) {
 
 func TestBound_APanicIsCountedOut(t *testing.T) {
 	b := newBound(t, 1)
-	ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("grpc-previous-rpc-attempts", "1"))
+	ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("grpc-previous-rpc-attempts", "1", "hedge-primary-in-flight", "1"))
 	func() {
 		defer func() { _ = recover() }()
 		_, _ = b.Unary(ctx, nil, nil, func(context.Context, any) (any, error) { panic("in the handler") })
@@ -162,4 +167,69 @@ func TestBound_APanicIsCountedOut(t *testing.T) {
 	if b.InFlight() != 0 {
 		t.Errorf("%d in flight", b.InFlight())
 	}
+}
+
+// TestBound_TheLastHopeIsServed has every fifth call fail once. What is sent then is the only attempt of its call in flight. No
+// more calls fail than without the bound: none.
+func TestBound_TheLastHopeIsServed(t *testing.T) {
+	const name = `"name": [{"service": "hedgetest.TestService"}]`
+	for kind, options := range map[string]func(*testing.T) []grpc.DialOption{
+		"retries of a client that knows nothing of hedging": func(*testing.T) []grpc.DialOption {
+			return []grpc.DialOption{grpc.WithDefaultServiceConfig(`{"methodConfig": [{` + name + `, "retryPolicy": {"maxAttempts": 3,
+				"initialBackoff": "0.01s", "maxBackoff": "0.1s", "backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABLE"]}}]}`)}
+		},
+		"hedges after a failure": func(t *testing.T) []grpc.DialOption {
+			return hedgetest.Interceptors(hedgetest.New(t, hedge.WithBudgetPercent(400), hedge.WithServiceConfig(`{"methodConfig": [{`+name+`, "hedgingPolicy": {"maxAttempts": 2,
+				"hedgingDelay": "1s", "nonFatalStatusCodes": ["UNAVAILABLE"]}}]}`)))
+		},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBound(t, 0)
+				_, client := start(t, b, func(a testserver.Attempt) testserver.Plan {
+					if a.ID%5 == 0 && a.Number == 0 {
+						return testserver.Plan{Code: codes.Unavailable}
+					}
+					return testserver.Plan{}
+				}, options(t)...)
+				failed := 0
+				for id := range uint64(500) {
+					if _, err := client.Unary(t.Context(), &testpb.Request{Id: id}); err != nil {
+						failed++
+					}
+				}
+				if failed > 0 || b.Shed() > 0 {
+					t.Errorf("%d of 500 calls fail, %d attempts were turned away", failed, b.Shed())
+				}
+			})
+		})
+	}
+}
+
+// TestBound_AStreamThatSpeaksHasWon: a stream holds its place until its first message, however long it goes on.
+func TestBound_AStreamThatSpeaksHasWon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const bound, later = 4, 20
+		b := newBound(t, bound)
+		_, client := start(t, b, func(a testserver.Attempt) testserver.Plan {
+			if a.Number == 0 {
+				return testserver.Plan{Delay: 5 * time.Second}
+			}
+			return testserver.Plan{Delay: ms, Interval: time.Hour}
+		}, hedgetest.Interceptors(hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400)))...)
+		slow := 0
+		for range bound + later {
+			began := time.Now()
+			st, err := client.ServerStream(t.Context(), &testpb.Request{Messages: 2})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := st.Recv(); err != nil || time.Since(began) > time.Second {
+				slow++
+			}
+		}
+		if slow > 0 || b.InFlight() != 0 || b.Shed() != 0 {
+			t.Errorf("%d of %d streams wait for their primary, %d places are taken, %d hedges were turned away", slow, bound+later, b.InFlight(), b.Shed())
+		}
+	})
 }

@@ -321,8 +321,8 @@ func TestRule05_AttemptsCarryTheCallersMetadata(t *testing.T) {
 			t.Fatalf("%d attempts", len(records))
 		}
 		for n, r := range records {
-			number := r.Metadata.Get("grpc-previous-rpc-attempts")
-			if r.Metadata.Get("tenant")[0] != "blue" || n == 0 && number != nil || n > 0 && !slices.Equal(number, []string{strconv.Itoa(n)}) {
+			marks := append(r.Metadata.Get("grpc-previous-rpc-attempts"), r.Metadata.Get("hedge-primary-in-flight")...)
+			if r.Metadata.Get("tenant")[0] != "blue" || !slices.Equal(marks, [][]string{nil, {"1", "1"}, {"2", "1"}}[n]) {
 				t.Errorf("attempt %d: %v", n, r.Metadata)
 			}
 		}

@@ -145,7 +145,10 @@ func (x *runner) ask(a Actions) Event {
 
 func (x *runner) prepare(n uint8) Event {
 	h := &x.hedges[n]
-	h.ctx, h.cancel = context.WithCancelCause(wire.HedgeContext(x.ctx, int(n)))
+	x.mu.Lock()
+	primaryInFlight := x.machine.inFlight.Has(0)
+	x.mu.Unlock()
+	h.ctx, h.cancel = context.WithCancelCause(wire.HedgeContext(x.ctx, int(n), primaryInFlight))
 	if h.attempt = x.entrant.Hedge(int(n), h.cancel); h.attempt == nil {
 		return Event{Kind: NotReplayable}
 	}

@@ -15,7 +15,7 @@ func carrying() map[string]struct {
 } {
 	background := context.Background()
 	own := metadata.Pairs("tenant", "blue", "authorization", "Bearer 1", "traceparent", "00-1")
-	forwarded := metadata.Join(own, metadata.Pairs(AttemptsHeader, "1", AttemptsHeader, "2"))
+	forwarded := metadata.Join(own, metadata.Pairs(AttemptsHeader, "1", AttemptsHeader, "2", InFlightHeader, "1"))
 	type carried = struct {
 		ctx  context.Context
 		want metadata.MD
@@ -45,9 +45,13 @@ func TestUnnumbered(t *testing.T) {
 					t.Errorf("a primary: %s", diff)
 				}
 				for n := 1; n <= 2; n++ { // the second is a hedge within a hedge
-					ctx = HedgeContext(ctx, n)
+					ctx = HedgeContext(ctx, n, n == 1)
 					got, _ = metadata.FromOutgoingContext(ctx)
-					if diff := cmp.Diff(metadata.Join(tc.want, metadata.Pairs(AttemptsHeader, string(rune('0'+n)))), got); diff != "" {
+					want := metadata.Join(tc.want, metadata.Pairs(AttemptsHeader, string(rune('0'+n))))
+					if n == 1 {
+						want.Set(InFlightHeader, "1")
+					}
+					if diff := cmp.Diff(want, got); diff != "" {
 						t.Errorf("hedge %d: %s", n, diff)
 					}
 				}

@@ -1,5 +1,5 @@
-// Package wire reads and writes the metadata of hedging: the number of an attempt in the request, and a server's pushback in
-// the trailer. The client and package shed use it.
+// Package wire reads and writes the metadata of hedging: the number of an attempt and whether its primary is in flight in the
+// request, and a server's pushback in the trailer. The client and package shed use it.
 package wire
 
 import (
@@ -16,7 +16,11 @@ import (
 // sent before this one. It is absent on a primary.
 const AttemptsHeader = "grpc-previous-rpc-attempts"
 
-// Unnumbered returns the context under which to make a call: ctx, without the number of an attempt in its outgoing
+// InFlightHeader is the request metadata key, with the value 1, of a hedge that was sent while its primary was in flight. So the
+// call does not depend on it. Retries, and hedges that follow a failure, have AttemptsHeader alone.
+const InFlightHeader = "hedge-primary-in-flight"
+
+// Unnumbered returns the context under which to make a call: ctx, without what marks an attempt as a hedge in its outgoing
 // metadata. Without this, the primaries of a gateway that copies incoming metadata to its own calls would look like hedges. A
 // call made within a hedge of another call keeps that hedge's number, because it is an extra copy too.
 //
@@ -28,12 +32,16 @@ func Unnumbered(ctx context.Context) context.Context {
 	return withoutNumber(ctx)
 }
 
-// HedgeContext returns the context of hedge n of a call that is made under ctx.
-func HedgeContext(ctx context.Context, n int) context.Context {
+// HedgeContext returns the context of hedge n of a call that is made under ctx. primaryInFlight says whether its primary is.
+func HedgeContext(ctx context.Context, n int, primaryInFlight bool) context.Context {
 	if numbered(ctx) { // by a race around this one
 		ctx = withoutNumber(ctx)
 	}
-	ctx = metadata.AppendToOutgoingContext(ctx, AttemptsHeader, strconv.Itoa(n))
+	marks := []string{AttemptsHeader, strconv.Itoa(n), InFlightHeader, "1"}
+	if !primaryInFlight {
+		marks = marks[:2]
+	}
+	ctx = metadata.AppendToOutgoingContext(ctx, marks...)
 	return context.WithValue(ctx, hedgeKey{}, true)
 }
 
@@ -54,6 +62,11 @@ func PreviousAttempts(ctx context.Context) int {
 	return n
 }
 
+// IsSpare reports whether the handler with the context ctx serves a hedge whose primary was in flight when it was sent.
+func IsSpare(ctx context.Context) bool {
+	return PreviousAttempts(ctx) > 0 && len(metadata.ValueFromIncomingContext(ctx, InFlightHeader)) > 0
+}
+
 // ForHedge reports whether a call that is made under ctx is made on behalf of a hedge: by the handler of a server that serves one,
 // or within one of this process.
 func ForHedge(ctx context.Context) bool {
@@ -63,6 +76,7 @@ func ForHedge(ctx context.Context) bool {
 func withoutNumber(ctx context.Context) context.Context {
 	md, _ := metadata.FromOutgoingContext(ctx)
 	md.Delete(AttemptsHeader)
+	md.Delete(InFlightHeader)
 	return metadata.NewOutgoingContext(ctx, md)
 }
 
