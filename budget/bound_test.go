@@ -31,12 +31,15 @@ func newIntervals(share, costliest float64) *intervals {
 	return &intervals{share: share, costliest: costliest, least: math.Inf(1)}
 }
 
-// burst is what the calls of the two seconds before earned, and the costliest hedge of the minute before at least.
+// burst is what the calls of the two seconds before earned, and the costliest hedge of the minute before at least; 1 without calls.
 func (b *intervals) burst(now time.Duration) float64 {
 	for len(b.calls) > 0 && b.calls[0].at < now-time.Minute {
 		b.calls = b.calls[1:]
 	}
-	earned, costliest := 0.0, 1.0
+	if len(b.calls) == 0 {
+		return 1
+	}
+	earned, costliest := 0.0, 0.0
 	for i := len(b.calls) - 1; i >= 0; i-- {
 		if b.calls[i].at >= now-2*time.Second {
 			earned += b.share * b.calls[i].cost
@@ -63,12 +66,12 @@ func (b *intervals) win() { b.f -= b.costliest }
 // dropped, calls that take back their share, and shares that change.
 func TestRule12_InAnyIntervalWithCosts(t *testing.T) {
 	longtest.Computation(t)
-	menus := [][]float64{{1}, {1, 1, 1, 100}, {0.1, 1, 7, 0}, {1, 2.5, 30, math.Inf(1), math.NaN(), -5}, {3}}
+	menus := [][]float64{{1}, {1, 1, 1, 100}, {0.1, 1, 7, 0}, {1, 2.5, 30, math.Inf(1), math.NaN(), -5}, {3}, {0.03}, {0.03, 1e-6, 0.031, 1}}
 	paid := 0.0
 	for seed := range uint64(longtest.Size(100, 1_000)) {
 		r := rand.New(rand.NewPCG(seed, 17))
 		menu := menus[r.IntN(len(menus))]
-		costliest := 1.0
+		costliest := 0.0
 		for _, cost := range menu {
 			costliest = max(costliest, priceOf(cost))
 		}

@@ -17,9 +17,8 @@
 package budget
 
 import (
-	"cmp"
 	"math"
-	"sync/atomic"
+	"sync"
 	"time"
 )
 
@@ -28,11 +27,15 @@ const (
 	maxBurst = 100_000
 
 	maxPercent = 400
-	token      = 1_000_000_000 // what calls earn is counted in nano-tokens
+	token      = 1_000_000_000 // tokens are counted in nano-tokens
 
 	// The burst is what the last steps earned, the running one among them.
 	steps = 8
 	step  = 250 * time.Millisecond
+
+	// The costliest call counts until the end of the half that follows its own. At 10 percent, a target with a costly call each
+	// six seconds earns the price of one such call in a minute.
+	half = 30 * time.Second
 
 	maxReserve = 8 // tokens
 	maxLate    = time.Minute
@@ -41,28 +44,28 @@ const (
 // Bucket holds tokens, each of which pays for one hedge.
 //
 // A bucket starts with one token and gains a share of one with every call. It holds at most its burst: what the calls of
-// the last 1.75 to 2 seconds earned, between 1 and 100,000 tokens. A costly call raises the burst for a while: see
-// [Bucket.Earn]. Tokens beyond the burst are saved, up to four times the burst. The rest is forfeited.
+// the last 1.75 to 2 seconds earned, 100,000 tokens at most. The burst is never less than the price of one hedge of the
+// costliest call lately: see [Bucket.Earn]. Tokens beyond the burst are saved, up to four times the burst. The rest is forfeited.
 //
-// Tokens are not stored. They are the difference of two sums: what was earned, and what is gone, paid or forfeited. A call
-// adds to the first, and a payment moves the second up, never past the first. Tokens beyond the burst are forfeited no
-// sooner than at a payment. This makes no difference: the least that must be gone is what had been earned two seconds
-// before, and that only grows as well. Both sums wrap around; their difference stays small.
+// Times are passed in and should come from one clock that is not set back, as those of [time.Now] do, within 290 years of the
+// first. A time up to a minute behind the latest counts as the latest. With a time more than a minute behind, the bucket goes by
+// the new one, and its burst begins anew.
 //
-// Times are passed in and should come from one clock, as those of [time.Now] do, within 290 years of the first. They may
-// come in any order. They only tell which earnings are recent, and a time up to a minute behind the latest counts as the
-// latest. A time more than a minute behind means that the clock was set back, and the bucket goes by the new one.
-//
-// All methods but SetPercent may be called concurrently. None takes a lock, and only the first call allocates. The zero
-// Bucket never pays.
+// All methods may be called concurrently. None allocates. The zero Bucket never pays.
 type Bucket struct {
-	rate atomic.Pointer[rate] // nil before a percentage above 0 was set
+	mu      sync.Mutex
+	perCall int64   // what a call of cost 1 earns
+	opened  bool    // a percentage above 0 was set
+	calls   float64 // what all calls so far cost
+	held    int64   // below 0 where more was taken back than held
 
-	origin    atomic.Pointer[time.Time]
-	marks     [steps]atomic.Uint64 // of step n at n modulo steps: n<<32 | units before it, both modulo 2³²
-	units     atomic.Uint64        // of cost, of all calls so far
-	gone      atomic.Int64         // nano-tokens
-	costliest costliest
+	origin time.Time // the first time
+	step   int64     // the latest, after the origin
+	earned [steps]int64
+	recent int64 // the sum of earned
+
+	half      int64    // the latest, after the origin
+	costliest [2]int64 // the price of the costliest call of that half, and of the half before
 
 	savings savings
 }
@@ -72,87 +75,49 @@ type Bucket struct {
 func New(percent float64) *Bucket {
 	b := &Bucket{}
 	b.SetPercent(percent)
-	if b.rate.Load() != nil {
-		b.gone.Store(-token)
+	if b.opened {
+		b.held = token
 	}
 	return b
 }
 
-// rate is what calls earn, since the units that there were when it was set: nothing at 0 percent.
-type rate struct {
-	perUnit uint64 // nano-tokens
-	former  uint64 // what the calls before earned
-	units   uint64
-	earned  uint64 // before, in nano-tokens
-}
-
-// A call of cost 1 is so many units.
-const unitsPerCall = 16
-
-// at returns what was earned until there were so many units.
-func (r *rate) at(units uint64) uint64 { return r.earned + (units-r.units)*r.perUnit }
-
-// last returns about what the last of so many units earned.
-func (r *rate) last(recent, units uint64) uint64 {
-	since := min(recent, units-r.units)
-	return since*r.perUnit + (recent-since)*r.former
-}
-
 // SetPercent changes what each call adds, from now on, as New sets it. Its tokens stay, and so does its burst for two
-// seconds. With 0 percent it still pays what it holds. Calls of SetPercent must not overlap.
+// seconds. With 0 percent it still pays what it holds.
 func (b *Bucket) SetPercent(percent float64) {
 	if !(percent > 0) {
 		percent = 0
 	}
-	old, units := cmp.Or(b.rate.Load(), &rate{}), b.units.Load()
-	perUnit := uint64(math.Round(min(percent, maxPercent) / 100 * token / unitsPerCall))
-	if perUnit == old.perUnit {
-		return
-	}
-	former := old.perUnit
-	if units == old.units {
-		former = old.former
-	}
-	b.rate.Store(&rate{perUnit: perUnit, former: former, units: units, earned: old.at(units)})
-}
-
-// earning returns the rate; nil while calls earn nothing.
-func (b *Bucket) earning() *rate {
-	if r := b.rate.Load(); r != nil && r.perUnit > 0 {
-		return r
-	}
-	return nil
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.perCall = int64(math.Round(min(percent, maxPercent) / 100 * token))
+	b.opened = b.opened || b.perCall > 0
 }
 
 // Earn adds the share of a call that begins at now and costs as much as so many calls: at most [MaxCost]. A cost that is
 // not finite, or is less than 0, counts as 1. For half a minute at least, and for a minute at most, the bucket can then hold
-// the price of one hedge of that cost.
+// the price of one hedge of that cost. After a minute without calls it can hold one token.
 func (b *Bucket) Earn(now time.Time, cost float64) {
-	r := b.earning()
-	if r == nil {
+	cost = counted(cost)
+	price := priceOf(cost)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.calls += cost
+	if b.perCall == 0 {
 		return
 	}
-	units := uint64(unitsPerCall)
-	if cost != 1 {
-		units = unitsOf(cost)
-	}
-	elapsed := b.elapsed(now)
-	if units > unitsPerCall {
-		if priceOf(units) > b.costliest.price(elapsed) {
-			b.forfeit(r, now) // what is beyond the burst now is no part of a larger one
-		}
-		b.costliest.note(elapsed, units)
-	}
-	n := uint32(elapsed / step)
-	mark := &b.marks[n%steps]
-	old := mark.Load()
-	// Unless the step that follows in this place has its mark there already. One from yet later may be of a clock that ran ahead.
-	if of := uint32(old >> 32); of != n && of != n+steps &&
-		mark.CompareAndSwap(old, uint64(n)<<32|uint64(uint32(b.units.Load()))) {
-		b.forfeit(r, now)
-	}
-	b.units.Add(units) // after the mark, so that the step includes this call
+	b.settle(now) // what is beyond the burst now is no part of a larger one
+	share := b.share(cost)
+	slot := &b.earned[b.step&(steps-1)]
+	added := min(share, maxBurst*token-*slot) // so that no sum overflows
+	*slot += added
+	b.recent += added
+	b.costliest[0] = max(b.costliest[0], price)
+	b.held += share
+	b.cap()
 }
+
+// share returns what a call of that cost earns. It is rounded down and the price up, so that no cost is too small to count.
+func (b *Bucket) share(cost float64) int64 { return int64(cost * float64(b.perCall)) }
 
 const (
 	// expected is how many tokens a bucket begins with at most, whatever traffic is expected.
@@ -164,19 +129,25 @@ const (
 // Expect makes the bucket begin with the tokens that so many calls a second earn in two seconds, eight at most. It comes
 // before the first call. A rate that is not above 0 is ignored.
 func (b *Bucket) Expect(now time.Time, perSecond float64) {
-	r := b.earning()
-	if r == nil || !(perSecond > 0) {
+	b.mu.Lock()
+	perCall := b.perCall
+	b.mu.Unlock()
+	if perCall == 0 || !(perSecond > 0) {
 		return
 	}
 	const before = (steps - 1) * step // so that all of the calls still count at now
-	calls := int(min(2*perSecond, expectedCalls, math.Ceil(expected*token/float64(r.perUnit*unitsPerCall))))
+	calls := int(min(2*perSecond, expectedCalls, math.Ceil(expected*token/float64(perCall))))
 	for n := range calls {
 		b.Earn(now.Add(-before+time.Duration(n)*before/time.Duration(calls)), 1)
 	}
 }
 
 // Calls returns what all calls so far cost, in calls of cost 1. It never falls, and does not depend on the share.
-func (b *Bucket) Calls() float64 { return float64(b.units.Load()) / unitsPerCall }
+func (b *Bucket) Calls() float64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.calls
+}
 
 // MaxCost is the most that one call can cost.
 const MaxCost = 10_000
@@ -184,21 +155,27 @@ const MaxCost = 10_000
 // IsCost reports whether a cost is finite and not less than 0.
 func IsCost(cost float64) bool { return cost >= 0 && cost <= math.MaxFloat64 }
 
-func unitsOf(cost float64) uint64 {
+// counted returns what a call of that cost counts as.
+func counted(cost float64) float64 {
 	if !IsCost(cost) {
-		return unitsPerCall
+		return 1
 	}
-	return uint64(math.Round(min(cost, MaxCost) * unitsPerCall))
+	return min(cost, MaxCost)
 }
 
-// priceOf returns the price of a hedge of so many units, in nano-tokens.
-func priceOf(units uint64) int64 { return int64(units) * (token / unitsPerCall) }
+// priceOf returns the price of a hedge, in nano-tokens.
+func priceOf(cost float64) int64 {
+	if cost == 1 { // nearly always
+		return token
+	}
+	return int64(math.Ceil(cost * token))
+}
 
 // TakeBack takes back the share of a call of that cost.
 func (b *Bucket) TakeBack(cost float64) {
-	if r := b.earning(); r != nil {
-		b.gone.Add(int64(unitsOf(cost) * r.perUnit))
-	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.held -= b.share(counted(cost))
 }
 
 // Pay takes the price of a hedge at now that costs as much as so many calls, or returns false and takes none. It says
@@ -213,120 +190,125 @@ func (b *Bucket) TakeBack(cost float64) {
 // large, because it gets all that is earned while other hedges are refused. Under five tokens it is less than a whole one,
 // and helps only at times.
 func (b *Bucket) Pay(now time.Time, urgent bool, cost float64) (paid, saved bool) {
-	r := b.rate.Load()
-	if r == nil {
+	price := priceOf(counted(cost))
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.opened {
 		return false, false
 	}
-	price := priceOf(unitsOf(cost))
-	earned, burst := b.earnings(r, now)
-	savingsFirst := 2*(earned-b.gone.Load()) < burst
-	if savingsFirst && b.savings.pay(price, burst) {
+	b.settle(now)
+	savingsFirst := 2*b.held < b.burst()
+	if savingsFirst && b.savings.pay(price) {
 		return true, true
 	}
-	if b.payFromBurst(b.elapsed(now), urgent, price, earned, burst) {
+	if b.payFromBurst(urgent, price) {
 		return true, false
 	}
-	saved = !savingsFirst && b.savings.pay(price, burst)
+	saved = !savingsFirst && b.savings.pay(price)
 	return saved, saved
 }
 
-func (b *Bucket) payFromBurst(elapsed time.Duration, urgent bool, price, earned, burst int64) bool {
+func (b *Bucket) payFromBurst(urgent bool, price int64) bool {
 	needed := price
 	if !urgent {
-		needed += min((burst-b.costliest.price(elapsed))/4, maxReserve*token)
+		needed += min((b.burst()-b.least())/4, maxReserve*token)
 	}
-	over := int64(0)
-	paid := update(&b.gone, func(gone int64) (int64, bool) {
-		held := min(earned-gone, burst)
-		over = earned - gone - held
-		return earned - held + price, held >= needed
-	})
-	if paid && over > 0 {
-		b.savings.add(over, burst)
+	if b.held < needed {
+		return false
 	}
-	return paid
+	b.held -= price
+	return true
 }
 
 // Refund gives back the price of a hedge that was paid for and then not sent. saved is what Pay returned.
 func (b *Bucket) Refund(saved bool, cost float64) {
-	price := priceOf(unitsOf(cost))
+	price := priceOf(counted(cost))
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if saved {
-		b.savings.tokens.Add(price)
-		b.savings.prove()
+		b.savings.refund(price)
 	} else {
-		b.gone.Add(-price)
+		b.held += price
+		b.cap()
 	}
 }
 
 // Hedged says that a hedged call has ended, and whether a hedge answered it. Savings pay while that is so for more than a
 // third of hedged calls: for two hedges, and one more for each call that a hedge answers.
 func (b *Bucket) Hedged(won bool) {
-	if b.rate.Load() != nil {
-		b.savings.hedged(won)
-	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.savings.hedged(won)
 }
 
 // Balance is what a bucket holds, in tokens, fractions included.
 type Balance struct {
 	Tokens   float64 // between 0 and Burst
-	Burst    float64 // the most tokens that the bucket can hold, between 1 and 100,000
+	Burst    float64 // the most tokens that the bucket can hold, 100,000 at most
 	Saved    float64 // between 0 and four times Burst
 	Capacity float64 // the most that the bucket and its savings can hold: five times Burst
 }
 
 // Balance returns what the bucket holds; nothing while calls earn nothing.
 func (b *Bucket) Balance(now time.Time) Balance {
-	r := b.earning()
-	if r == nil {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.perCall == 0 {
 		return Balance{}
 	}
-	earned, burst := b.earnings(r, now)
-	held := earned - b.gone.Load()
-	saved := min(b.savings.tokens.Load()+max(0, held-burst), savedBursts*burst) // what is over is saved at the next call
+	b.settle(now)
+	burst := float64(b.burst()) / token
 	return Balance{
-		Tokens:   float64(max(0, min(held, burst))) / token,
-		Burst:    float64(burst) / token,
-		Saved:    float64(saved) / token,
-		Capacity: (1 + savedBursts) * float64(burst) / token,
+		Tokens: float64(max(0, b.held)) / token, Burst: burst,
+		Saved: float64(b.savings.tokens) / token, Capacity: (1 + savedBursts) * burst,
 	}
 }
 
-// earnings returns the sum of what was earned until now, and how much of it the bucket can hold. The rate is read before: one
-// that is replaced meanwhile counts a few calls at its own share.
-func (b *Bucket) earnings(r *rate, now time.Time) (earned, burst int64) {
-	elapsed := b.elapsed(now)
-	units := b.units.Load()
-	var marks [steps]uint64
-	n := uint32(elapsed / step)
-	for i := range marks {
-		marks[i] = b.marks[i].Load()
-		if behind := uint32(marks[i]>>32) - n; behind <= uint32(maxLate/step) { // else the clock must have been set back
-			n += behind
+// settle moves on to a time, and lets go of what is beyond the burst there.
+func (b *Bucket) settle(now time.Time) {
+	if b.origin.IsZero() {
+		b.origin = now
+	}
+	n := int64(now.Sub(b.origin) / step)
+	if late := b.step - n; late >= 0 && late <= int64(maxLate/step) {
+		return
+	}
+	passed := n - b.step
+	if passed < 0 || passed > steps {
+		passed = steps
+	}
+	for i := range passed {
+		slot := &b.earned[(b.step+1+i)&(steps-1)]
+		b.recent -= *slot
+		*slot = 0
+	}
+	b.step = n
+	if h := n / int64(half/step); h != b.half {
+		if h != b.half+1 {
+			b.costliest[0] = 0
 		}
+		b.half, b.costliest = h, [2]int64{0, b.costliest[0]}
 	}
-	var recent int32 // units since the earliest step that is not too old
-	for _, mark := range marks {
-		if age := n - uint32(mark>>32); age < steps {
-			recent = max(recent, int32(uint32(units)-uint32(mark)))
-		}
-	}
-	return int64(r.at(units)), min(max(b.costliest.price(elapsed), int64(r.last(uint64(recent), units))), maxBurst*token)
+	b.cap()
 }
 
-// forfeit saves what is beyond the burst. A payment does that too. Without any, the difference of the two sums would
-// overflow one day, and a client that comes back from a pause would find what it had saved at its former rate.
-func (b *Bucket) forfeit(r *rate, now time.Time) {
-	earned, burst := b.earnings(r, now)
-	b.payFromBurst(b.elapsed(now), true, 0, earned, burst)
-	b.savings.add(0, burst) // which lets go of what is too much
+// cap saves what is beyond the burst.
+func (b *Bucket) cap() {
+	burst := b.burst()
+	if over := b.held - burst; over > 0 {
+		b.held = burst
+		b.savings.tokens += over
+	}
+	b.savings.tokens = min(b.savings.tokens, savedBursts*burst)
 }
 
-func (b *Bucket) elapsed(now time.Time) time.Duration {
-	origin := b.origin.Load()
-	if origin == nil {
-		first := now
-		b.origin.CompareAndSwap(nil, &first)
-		origin = b.origin.Load()
+// burst is how much the bucket can hold.
+func (b *Bucket) burst() int64 { return min(max(b.least(), b.recent), maxBurst*token) }
+
+// least is the least that it can hold: the price of the costliest call lately, or one token if there was none.
+func (b *Bucket) least() int64 {
+	if price := max(b.costliest[0], b.costliest[1]); price > 0 {
+		return price
 	}
-	return now.Sub(*origin)
+	return token
 }

@@ -223,7 +223,7 @@ func TestTimesInAnyOrder(t *testing.T) {
 			t.Errorf("Tokens = %v, want 100.1", got)
 		}
 	})
-	for _, ahead := range []time.Duration{time.Second, 30 * time.Second, time.Hour, 250 * 365 * 24 * time.Hour} {
+	for _, ahead := range []time.Duration{time.Second, time.Hour, 250 * 365 * 24 * time.Hour} {
 		t.Run(fmt.Sprintf("one call from the future, %v ahead", ahead), func(t *testing.T) {
 			b := budget.New(10)
 			for i := range 6000 {

@@ -1,7 +1,5 @@
 package budget
 
-import "sync/atomic"
-
 // savings are what went beyond a bucket's burst. They are for late calls that come when the burst is spent: the few that a
 // client of one call a second has by chance, and the many of a fast one when a backend stands still.
 //
@@ -10,8 +8,9 @@ import "sync/atomic"
 //     from 4 on: while more than a third of hedged calls are answered by a hedge. Three that are not stop them.
 //   - A hedge that savings paid for is unproven until a hedge wins. At most two are, and each win proves one.
 type savings struct {
-	tokens atomic.Int64 // nano-tokens
-	trust  atomic.Int64 // unproven<<32 | score
+	tokens   int64 // nano-tokens
+	score    int
+	unproven int
 }
 
 const (
@@ -23,59 +22,28 @@ const (
 	lossScore   = 1
 
 	maxUnproven = 2
-	unproven    = 1 << 32
 )
 
 // pay takes a price, or returns false and takes nothing.
-func (s *savings) pay(price, burst int64) bool {
-	if s.tokens.Load() < price || !s.venture() {
+func (s *savings) pay(price int64) bool {
+	if s.tokens < price || s.score < payingScore || s.unproven >= maxUnproven {
 		return false
 	}
-	paid := update(&s.tokens, func(saved int64) (int64, bool) {
-		held := min(saved, savedBursts*burst)
-		return held - price, held >= price
-	})
-	if !paid {
-		s.prove()
-	}
-	return paid
+	s.tokens -= price
+	s.unproven++
+	return true
 }
 
-// add saves what went beyond a burst, and lets go of what is too much for the burst as it is now.
-func (s *savings) add(over, burst int64) {
-	update(&s.tokens, func(saved int64) (int64, bool) { return min(saved+over, savedBursts*burst), true })
-}
-
-// venture adds one hedge to those that are unproven, if there may be one more.
-func (s *savings) venture() bool {
-	return update(&s.trust, func(trust int64) (int64, bool) {
-		return trust + unproven, trust%unproven >= payingScore && trust < maxUnproven*unproven
-	})
-}
-
-func (s *savings) prove() {
-	update(&s.trust, func(trust int64) (int64, bool) { return trust - unproven, trust >= unproven })
+func (s *savings) refund(price int64) {
+	s.tokens += price
+	s.unproven = max(s.unproven-1, 0)
 }
 
 func (s *savings) hedged(won bool) {
-	update(&s.trust, func(trust int64) (int64, bool) {
-		score := trust % unproven
-		if !won {
-			return trust - min(score, lossScore), true
-		}
-		if trust >= unproven {
-			trust -= unproven
-		}
-		return trust + min(maxScore-score, winScore), true
-	})
-}
-
-// update replaces a value by the next one, unless next returns false, and returns what next did.
-func update(value *atomic.Int64, next func(old int64) (new int64, ok bool)) bool {
-	for {
-		old := value.Load()
-		if new, ok := next(old); !ok || new == old || value.CompareAndSwap(old, new) {
-			return ok
-		}
+	if !won {
+		s.score = max(s.score-lossScore, 0)
+		return
 	}
+	s.score = min(s.score+winScore, maxScore)
+	s.unproven = max(s.unproven-1, 0)
 }

@@ -198,11 +198,12 @@ func TestRule12_StalledHedges(t *testing.T) {
 
 // A refusal for want of tokens leaves nothing unproven.
 func TestSavings_ARefusalCostsNothing(t *testing.T) {
-	b := saved(1) // a tenth of a token
+	b := budget.New(10)
+	earn(b, 9, 0, 9*time.Second) // nine tenths of a token beyond the first
 	win(b)
 	for range 10 {
 		if b.SpendSaved(at(afterTen), 1) {
-			t.Fatal("paid with a tenth of a token")
+			t.Fatal("paid with nine tenths of a token")
 		}
 	}
 	earn(b, 100, 20*time.Second, time.Minute)

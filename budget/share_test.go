@@ -57,8 +57,7 @@ func TestRule12_AShareThatMoves(t *testing.T) {
 	}
 }
 
-// roundedCost is a cost to the nearest sixteenth.
-func roundedCost(cost float64) float64 { return float64(int(cost*16+0.5)) / 16 }
+func roundedCost(cost float64) float64 { return min(cost, budget.MaxCost) }
 
 // Callers on many goroutines pay from a bucket whose share they move all the time. They never get more than the largest share.
 func TestRule12_AShareThatMovesConcurrently(t *testing.T) {

@@ -24,7 +24,7 @@ const (
 // that are called once do not displace kept ones, and a new method has time for a second call.
 type entries struct {
 	fresh, kept list.List // of *Method; the first is considered next
-	crowded     bool      // a method was removed because memory was short
+	forgot      bool      // a method was removed
 }
 
 type entry struct {
@@ -75,7 +75,6 @@ func (e *entries) next() *Method {
 
 // makeRoom removes methods until memory is a little below its bound, for the next new method. r.mu must be held.
 func (r *Registry) makeRoom() {
-	r.entries.crowded = true
 	for most := r.config.Load().MaxMemory; r.memory.Bytes() > most-most/256; {
 		m := r.entries.leastUsed()
 		if m == nil {
@@ -104,6 +103,7 @@ func (r *Registry) removeIdle(at time.Duration) {
 
 // remove removes a method, and its target if that has no other method. r.mu must be held.
 func (r *Registry) remove(m *Method) {
+	r.entries.forgot = true
 	m.entry.list.Remove(m.entry.element)
 	m.Target.methods.Delete(m.Name)
 	m.memory.Release()

@@ -318,18 +318,52 @@ func TestRule16_CountsNeverFall(t *testing.T) {
 	}
 }
 
-// Where targets come and go for want of memory, a call of each of them is not worth a hedge of each.
+// TestRule12_TargetsThatComeAndGo: where targets are forgotten, for want of memory or because they are seldom called, a call of each
+// of them is not worth a hedge of each.
 func TestRule12_TargetsThatComeAndGo(t *testing.T) {
-	s := hedgetest.All(t, hedge.WithMaxMemory(1<<20), hedge.WithTrigger(hedge.Fixed(0)))
-	crowd(s, 0)
-	before := s.Stats()
-	for i := range 5_000 {
-		c := hcall.Begin(registry.Of(s), t.Context(), fmt.Sprintf("dns:///other-%d", i), method, nil)
-		hedgetest.Admit(&c, 1)
-		c.End(hcall.End{})
-	}
-	if sent := s.Stats().Hedges - before.Hedges; sent > 500 {
-		t.Errorf("%d hedges of 5,000 calls", sent)
+	for _, tc := range []struct {
+		name    string
+		full    bool
+		calls   int
+		pause   time.Duration
+		options []hedge.Option
+	}{
+		{"other targets, in full memory", true, 5_000, 0, nil},
+		{"a call each 17 minutes", false, 200, 17 * time.Minute, nil},
+		{"the same, of a method with a budget of its own", false, 200, 17 * time.Minute,
+			[]hedge.Option{hedge.WithMethodOptions(method, hedge.WithBudgetPercent(10))}},
+		{"a call a minute", false, 200, time.Minute, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := hedgetest.All(t, append(tc.options, hedge.WithMaxMemory(1<<20), hedge.WithTrigger(hedge.Fixed(0)))...)
+				if tc.full {
+					crowd(s, 0)
+				}
+				before := s.Stats()
+				for i := range tc.calls {
+					name := target
+					if tc.full {
+						name = fmt.Sprintf("dns:///other-%d", i)
+					}
+					c := hcall.Begin(registry.Of(s), t.Context(), name, method, nil)
+					hedgetest.Admit(&c, 1)
+					if sent := s.Stats().Hedges - before.Hedges; i == 0 && sent != 1 && !tc.full {
+						t.Errorf("%d hedges of the first call of all", sent)
+					}
+					c.End(hcall.End{})
+					for slept := time.Duration(0); slept < tc.pause; slept += time.Minute { // in which another target is called
+						time.Sleep(time.Minute)
+						c := hcall.Begin(registry.Of(s), t.Context(), "busy", method, nil)
+						c.End(hcall.End{})
+					}
+				}
+				sent := s.Stats().Hedges - before.Hedges
+				if share := int64(tc.calls / 10); sent > share+1 || tc.pause == time.Minute && sent < share {
+					t.Errorf("%d hedges of %d calls", sent, tc.calls)
+				}
+			})
+		})
 	}
 }
 

@@ -83,7 +83,7 @@ func (m *Method) ownBudget(s *settings.Settings) *budget.Bucket {
 	}
 	if m.own == nil {
 		m.memory.Add(int64(unsafe.Sizeof(budget.Bucket{})))
-		m.own = budget.New(percent)
+		m.own = m.Target.registry.newBudget(percent)
 	}
 	m.own.SetPercent(percent)
 	return m.own

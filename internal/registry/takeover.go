@@ -39,7 +39,7 @@ func (r *Registry) takeOver(targets map[string]*snapshot.Target) {
 		if selected, _ := c.Selects(k.method); !selected {
 			continue
 		}
-		t := r.addTarget(k.target, r.epoch)
+		t := r.addTarget(k.target)
 		t.expected.Store(targets[k.target].CallsPerSecond)
 		m := r.newMethod(t, strings.Clone(k.method))
 		m.Learner.TakeOver(k.Knowledge)

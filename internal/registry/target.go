@@ -105,7 +105,7 @@ func (r *Registry) Method(connection, methodName string, now time.Time) *Method 
 func (r *Registry) add(target, methodName string, now time.Time) *Method {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	t := r.addTarget(target, now)
+	t := r.addTarget(target)
 	if m := t.find(methodName); m != nil { // another call was faster
 		return m
 	}
@@ -114,19 +114,24 @@ func (r *Registry) add(target, methodName string, now time.Time) *Method {
 	return m
 }
 
-func (r *Registry) addTarget(name string, now time.Time) *Target {
+func (r *Registry) addTarget(name string) *Target {
 	if t := r.targetNamed(name); t != nil {
 		return t
 	}
-	t := &Target{Name: strings.Clone(name), registry: r, Budget: budget.New(r.config.Load().ForTarget(name).BudgetPercent)}
-	if r.entries.crowded {
-		// A new bucket has one token. If memory is short, targets are removed and made again all the time, and these tokens
-		// would exceed the budget. So the token is taken out.
-		t.Budget.Pay(now, true, 1)
-	}
+	t := &Target{Name: strings.Clone(name), registry: r, Budget: r.newBudget(r.config.Load().ForTarget(name).BudgetPercent)}
 	r.memory.Add(t.bytes())
 	r.targets.Store(t.Name, t)
 	return t
+}
+
+// newBudget returns the bucket of a new target or method. It has one token, unless something was forgotten before. If a target is
+// called so seldom that it is forgotten each time, or targets come and go for want of memory, these tokens would exceed the budget.
+func (r *Registry) newBudget(percent float64) *budget.Bucket {
+	b := budget.New(percent)
+	if r.entries.forgot {
+		b.Pay(r.epoch, true, 1)
+	}
+	return b
 }
 
 func (r *Registry) newMethod(t *Target, name string) *Method {
