@@ -6,6 +6,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -25,7 +26,17 @@ func main() {
 }
 
 // run runs the program with args and returns the exit code.
-func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+func run(ctx context.Context, args []string, stdin io.Reader, w, stderr io.Writer) int {
+	stdout := bufio.NewWriter(w) // keeps the first error
+	code := runBuffered(ctx, args, stdin, stdout, stderr)
+	if err := stdout.Flush(); err != nil && code == 0 {
+		fmt.Fprintf(stderr, "hedge: writing the answer: %v\n", err)
+		return 1
+	}
+	return code
+}
+
+func runBuffered(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	var usage bytes.Buffer // package flag prints it on every error, which would bury the error
 	root := &ffcli.Command{
 		Name:        "hedge",
@@ -76,7 +87,8 @@ func whatifCommand(stdin io.Reader, w, log io.Writer) *ffcli.Command {
 	fs := flag.NewFlagSet("whatif", flag.ContinueOnError)
 	fs.StringVar(&q.Field, "field", "", "`name` of what has the latencies: the column of a CSV file, the field of JSON lines, the Prometheus histogram")
 	fs.StringVar(&q.By, "by", "", "`name` of the column, field or label, such as the method, by whose values calls are told apart: one table for each")
-	fs.Var(&q.Unit, "unit", "`unit` of latencies that are numbers alone: ns, us, ms, s or m (default s in a Prometheus histogram, none elsewhere)")
+	fs.Var(&q.Where, "where", "`name=value`: read only calls whose column, field or label has that value, such as status=OK; may be given several times")
+	fs.Var(&q.Unit, "unit", "`unit` of latencies that are numbers alone: ns, us, ms, s or m (default: what the name of a Prometheus histogram says, none elsewhere)")
 	fs.Func("o", "`path` of a picture of the latencies without hedging and with a budget of 10%, .png or .svg", func(s string) error {
 		if !picture.CanDraw(s) {
 			return errors.New("must end in .png or .svg")

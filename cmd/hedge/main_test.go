@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -40,7 +41,7 @@ func TestInput_Wrong(t *testing.T) {
 		{"", "99999999h\n", `stdin:1: found "99999999h", expected ` + latency + "; of CSV and JSON lines, name the latencies with -field"},
 		{"", "5ms\n" + strings.Repeat("x", 70) + "\n", `stdin:2: found "` + strings.Repeat("x", 60) + `…", expected ` + latency},
 		{"", "5ms\n" + strings.Repeat("x", 2<<20), "stdin:2: found more than 1 MiB, expected a line of the file"},
-		{"-by method", "5ms\n", `stdin:1: found latencies alone, expected a file with "method"; -by needs -field, unless the file is a Prometheus histogram`},
+		{"-by method", "5ms\n", `stdin:1: found latencies alone, expected a file with "method"; -by and -where need -field, unless the file is a Prometheus histogram`},
 
 		{"", "method,took\n", `stdin:1: found "method,took", expected ` + latency + "; of CSV and JSON lines, name the latencies with -field"},
 		{"-field time", "method,took\n", `stdin:1: found "method,took", expected a header with the column "time"`},
@@ -50,6 +51,10 @@ func TestInput_Wrong(t *testing.T) {
 		{"-field took", "method,took\n\"Get\n\",5\n", `stdin:3: found "5" in "took", expected ` + unit},
 		{"-field took", "method,took\nGet\n", "stdin:2: found another number of columns, expected as many as in the header"},
 		{"-field took", "method,took\nGet,\"5ms\n", `stdin:2: found extraneous or missing " in quoted-field, expected CSV, with quotes doubled inside of quotes`},
+		{"-field took", "method,took\nGet,5ms\nPut,\"5ms\n" + strings.Repeat("Get,5ms\n", 1<<19), "stdin:3: found more than 1 MiB, expected a record, with quotes doubled inside of quotes"},
+		{"-field took", "method,took\nGet,5ms\nPut,\"5ms\nGet,5ms\nGet,\"5ms\"\n", `stdin:3: found extraneous or missing " in quoted-field, expected CSV, with quotes doubled inside of quotes`},
+		{"-field took -where status=OK", "method,took\n", `stdin:1: found "method,took", expected a header with the column "status"`},
+		{"-field took -where status=OK", "status,took\nNo,5ms\n", "stdin: found 0 calls, expected at least 200, which a prediction is made from"},
 		{"-field took", "method,took\n", "stdin: found 0 calls, expected at least 200, which a prediction is made from"},
 		{"-field took -by method", "method,took\nGet,5ms\n", "stdin: found 1 call of one method, expected at least 200, which a prediction is made from"},
 		{"-field took -by id", "id,took\n" + numbered("%d,5ms\n", 1001), `stdin:1002: found "1001" as one more value of "id", expected at most 1,000, as of methods`},
@@ -62,6 +67,10 @@ func TestInput_Wrong(t *testing.T) {
 		{"-field took", `{"took": true}`, "stdin:1: found `{\"took\": true}`, expected an object with a string or a number as \"took\""},
 		{"-field took -by verb", `{"took": "5ms"}`, "stdin:1: found `{\"took\": \"5ms\"}`, expected an object with a string or a number as \"verb\""},
 
+		{"-field took -where verb=Get", `{"took": "5ms"}`, "stdin:1: found `{\"took\": \"5ms\"}`, expected an object with a string or a number as \"verb\""},
+
+		{"-where verb=Get", "rpc_bucket{le=\"1\"} 3\n", "stdin:1: found `rpc_bucket{le=\"1\"} 3`, expected the label \"verb\""},
+		{"", "rpc_bucket{le=\"1\"} 3\nrpc_bucket{le=\"+Inf\"} 3\n", "stdin: found the histogram rpc, whose name has no unit, expected one such as rpc_seconds, or the unit of its edges, given with -unit"},
 		{"", "# TYPE rpc histogram\n", `stdin: found no histogram, expected lines of NAME_bucket{le="…"}`},
 		{"-field call", "rpc_bucket{le=\"1\"} 3\n", `stdin: found no histogram, expected lines of call_bucket{le="…"}`},
 		{"", "rpc_bucket{le=\"1} 3\n", "stdin:1: found `rpc_bucket{le=\"1} 3`, expected " + line},
@@ -71,8 +80,8 @@ func TestInput_Wrong(t *testing.T) {
 		{"", "rpc_bucket{le=\"low\"} 3\n", `stdin:1: found le="low", expected the upper edge of a bucket, such as le="0.1" or le="+Inf"`},
 		{"", "rpc_bucket{le=\"1\"} -3\n", "stdin:1: found -3 calls, expected a number of 0 or more"},
 		{"", "rpc_bucket{le=\"1\"} 3\nrpc_bucket{le=\"1\"} 4\n", `stdin:2: found le="1" of the same series again, expected one scrape`},
-		{"", "rpc_bucket{le=\"1\"} 3\nrpc_bucket{le=\"+Inf\"} 2\n", "stdin:2: found 2 calls up to +Inf, expected at least the 3 of the bucket before: counts of a histogram add up"},
-		{"", "rpc_bucket{le=\"1\"} 3\n", `stdin:1: found le="1" as the last bucket of a series, expected others before it, and le="+Inf" last`},
+		{"-unit s", "rpc_bucket{le=\"1\"} 3\nrpc_bucket{le=\"+Inf\"} 2\n", "stdin:2: found 2 calls up to +Inf, expected at least the 3 of the bucket before: counts of a histogram add up"},
+		{"-unit s", "rpc_bucket{le=\"1\"} 3\n", `stdin:1: found le="1" as the last bucket of a series, expected others before it, and le="+Inf" last`},
 		{"", "rpc_bucket{le=\"1\"} 3\ncall_bucket{le=\"1\"} 3\n", "stdin:2: found the histogram call after rpc, expected one histogram; choose it with -field"},
 		{"-by method", "rpc_bucket{le=\"1\"} 3\n", "stdin:1: found `rpc_bucket{le=\"1\"} 3`, expected the label \"method\""},
 	} {
@@ -101,6 +110,7 @@ func TestMisuse(t *testing.T) {
 	}{
 		{"-unit h", 2, `invalid value "h" for flag -unit: must be ns, us, ms, s or m`},
 		{"-o x.jpg", 2, `invalid value "x.jpg" for flag -o: must end in .png or .svg`},
+		{"-where status", 2, `invalid value "status" for flag -where: must be name=value, such as status=OK`},
 		{"-p", 2, "flag provided but not defined: -p"},
 		{"a.txt -o x.png", 2, `unexpected argument "-o": flags come first, then one file`},
 		{"nowhere.txt", 1, "open nowhere.txt: no such file or directory"},
@@ -201,13 +211,66 @@ func TestHistogram(t *testing.T) {
 		}
 	}
 
-	text.Reset()
-	text.WriteString("rpc_milliseconds_bucket{le=\"5\"} 300\nrpc_milliseconds_bucket{le=\"10\"} 300\nrpc_milliseconds_bucket{le=\"+Inf\"} 300\n")
-	if _, got, _ := whatIf(t, text.String(), "-field", "rpc_milliseconds_bucket"); !strings.Contains(got, "2.50 ms") {
-		t.Errorf("not read in milliseconds:\n%s", got)
+}
+
+// TestUnitOfAHistogram: the unit of the edges is said by -unit, by # UNIT, or by the histogram's name.
+func TestUnitOfAHistogram(t *testing.T) {
+	for _, tc := range []struct{ name, unit, args, want string }{
+		{"rpc_seconds", "", "", "2500.0 ms"},
+		{"rpc_milliseconds", "", "", "2.50 ms"},
+		{"rpc_ms", "", "", "2.50 ms"},
+		{"rpc_us", "", "-field rpc_us_bucket", "0.003 ms"},
+		{"rpc_microseconds", "", "-field rpc_microseconds", "0.003 ms"},
+		{"rpc_nanoseconds", "", "", "0.001 ms"}, // the least that is counted,
+		{"rpc", "milliseconds", "", "2.50 ms"},
+		{"rpc_seconds", "milliseconds", "", "2.50 ms"},
+		{"rpc_ms", "", "-unit s", "2500.0 ms"},
+		{"rpc", "seconds", "-unit ms", "2.50 ms"},
+	} {
+		input := fmt.Sprintf("# HELP %[1]s x\n# UNIT %[1]s %[2]s\n%[1]s_bucket{le=\"5\"} 300\n%[1]s_bucket{le=\"10\"} 300\n%[1]s_bucket{le=\"+Inf\"} 300\n", tc.name, tc.unit)
+		if tc.unit == "" {
+			input = strings.Replace(input, "# UNIT", "# TYPE", 1)
+		}
+		code, got, stderr := whatIf(t, input, strings.Fields(tc.args)...)
+		if p50 := strings.SplitN(got, "\n", 5); code != 0 || len(p50) < 4 || !strings.Contains(p50[3], tc.want) {
+			t.Errorf("%s, unit %q, %s: exit code %d, want a p50 of %s\n%s%s", tc.name, tc.unit, tc.args, code, tc.want, got, stderr)
+		}
 	}
-	if _, got, _ := whatIf(t, text.String(), "-unit", "s"); !strings.Contains(got, "2500.0 ms") {
-		t.Errorf("not read in seconds, as -unit says:\n%s", got)
+}
+
+// TestWhere checks that only calls count whose column, field or label has the value.
+func TestWhere(t *testing.T) {
+	const le = `rpc_seconds_bucket{status="%s",method="%s",le="%s"} %d` + "\n"
+	var histogram strings.Builder
+	for _, of := range []struct{ status, method string }{{"OK", "Get"}, {"OK", "Put"}, {"FAILED", "Get"}} {
+		fmt.Fprintf(&histogram, le+le, of.status, of.method, "0.1", 300, of.status, of.method, "+Inf", 300)
+	}
+	csv := "status,method,took\n" + numbered("OK,Get,%dms\n", 300) + numbered("OK,Put,%dms\n", 300) + strings.Repeat("FAILED,Get,soon\n", 300)
+	json := numbered(`{"status":"OK","method":"Get","took":%d}`+"\n", 300) + numbered(`{"status":"OK","method":"Put","took":%d}`+"\n", 300) +
+		numbered(`{"status":"FAILED","method":"Get","took":%d}`+"\n", 300)
+	for _, tc := range []struct{ name, args, input string }{
+		{"CSV", "-field took", csv}, {"JSON", "-field took -unit ms", json}, {"histogram", "", histogram.String()},
+	} {
+		for args, want := range map[string]string{"-where status=OK": "stdin: 600 calls", "-where status=OK -where method=Get": "stdin: 300 calls"} {
+			if code, got, stderr := whatIf(t, tc.input, strings.Fields(tc.args+" "+args)...); code != 0 || !strings.HasPrefix(got, want) {
+				t.Errorf("%s, %s: exit code %d, want %s\n%s%s", tc.name, args, code, want, got, stderr)
+			}
+		}
+	}
+}
+
+// full is a disk on which there is no room.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+func TestAnswer_CannotBeWritten(t *testing.T) {
+	for _, args := range []string{"whatif", "-h"} {
+		var err bytes.Buffer
+		code := run(t.Context(), []string{args}, strings.NewReader(numbered("%dms\n", 300)), full{}, &err)
+		if want := "hedge: writing the answer: no space left on device\n"; code != 1 || err.String() != want {
+			t.Errorf("%s: exit code %d, %q, want 1 and %q", args, code, &err, want)
+		}
 	}
 }
 

@@ -11,42 +11,73 @@ import (
 
 // readCSV reads a latency from one column of each record. The first record names the columns.
 func (in *input) readCSV(r io.Reader) error {
-	records := csv.NewReader(r)
+	file := &bounded{r, longestLine}
+	records := csv.NewReader(file)
 	records.ReuseRecord = true
 	header, err := records.Read()
 	if err != nil {
-		return in.badRecord(err)
+		return in.badRecord(err, 1)
 	}
 	header[0] = strings.TrimPrefix(header[0], "\ufeff")
-	header = slices.Clone(header)
-	line, _ := records.FieldPos(0)
-	field, err := in.column(line, header, in.Field)
-	if err != nil {
-		return err
+	columns := map[string]int{}
+	for i, name := range slices.Backward(header) {
+		columns[strings.TrimSpace(name)] = i
 	}
-	by := -1
+	names := []string{in.Field}
 	if in.By != "" {
-		if by, err = in.column(line, header, in.By); err != nil {
-			return err
+		names = append(names, in.By)
+	}
+	for _, c := range in.Where {
+		names = append(names, c.name)
+	}
+	for _, name := range names {
+		if _, ok := columns[name]; !ok {
+			line, _ := records.FieldPos(0)
+			return in.wrong(line, quote(strings.Join(header, ",")), "a header with the column "+strconv.Quote(name))
 		}
 	}
-	for {
-		record, err := records.Read()
+	for record := header; ; {
+		last, _ := records.FieldPos(len(record) - 1)
+		last += strings.Count(record[len(record)-1], "\n")
+		file.left = longestLine
+		record, err = records.Read()
 		if errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
-			return in.badRecord(err)
+			return in.badRecord(err, last+1)
 		}
 		in.aLine()
-		value := ""
-		if by >= 0 {
-			value = record[by]
+		get := func(name string) (string, bool) { i, ok := columns[name]; return record[i], ok }
+		if ok, _ := in.Where.passes(get); !ok {
+			continue
 		}
-		line, _ := records.FieldPos(field)
-		if err := in.addCall(line, value, strings.TrimSpace(record[field])); err != nil {
+		value := ""
+		if in.By != "" {
+			value, _ = get(in.By)
+		}
+		took, _ := get(in.Field)
+		line, _ := records.FieldPos(columns[in.Field])
+		if err := in.addCall(line, value, strings.TrimSpace(took)); err != nil {
 			return err
 		}
 	}
+}
+
+// bounded ends with errTooLong when a record has more bytes than are left: after a stray quote, all that follows is one field.
+type bounded struct {
+	io.Reader
+	left int
+}
+
+var errTooLong = errors.New("a record is too long")
+
+func (b *bounded) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, errTooLong
+	}
+	n, err := b.Reader.Read(p)
+	b.left -= n
+	return n, err
 }
 
 // addCall counts a call of a group by its latency.
@@ -62,26 +93,17 @@ func (in *input) addCall(line int, value, took string) error {
 	return err
 }
 
-// column returns the index of a column.
-func (in *input) column(line int, header []string, name string) (int, error) {
-	for i, column := range header {
-		if strings.TrimSpace(column) == name {
-			return i, nil
-		}
+// badRecord says what is wrong with the record that follows the ones that were read, on the given line or after it.
+func (in *input) badRecord(err error, line int) error {
+	if errors.Is(err, errTooLong) {
+		return in.wrong(line, "more than 1 MiB", "a record, with quotes doubled inside of quotes")
 	}
-	return 0, in.wrong(line, quote(strings.Join(header, ",")), "a header with the column "+strconv.Quote(name))
-}
-
-// badRecord says what is wrong with a record.
-func (in *input) badRecord(err error) error {
 	var bad *csv.ParseError
 	if !errors.As(err, &bad) {
 		return err
 	}
-	switch {
-	case errors.Is(bad.Err, csv.ErrFieldCount):
-		return in.wrong(bad.Line, "another number of columns", "as many as in the header")
-	default:
-		return in.wrong(bad.Line, bad.Err.Error(), "CSV, with quotes doubled inside of quotes")
+	if errors.Is(bad.Err, csv.ErrFieldCount) {
+		return in.wrong(bad.StartLine, "another number of columns", "as many as in the header")
 	}
+	return in.wrong(bad.StartLine, bad.Err.Error(), "CSV, with quotes doubled inside of quotes")
 }

@@ -38,8 +38,12 @@ func (in *input) readHistogram(r io.Reader) error {
 	if len(all) == 0 {
 		return in.wrong(0, "no histogram", fmt.Sprintf("lines of %s{le=\"…\"}", cmp.Or(name, "NAME")+bucketSuffix))
 	}
+	unit := cmp.Or(in.Unit, in.stated[name], unitOf(name))
+	if unit == 0 {
+		return in.wrong(0, fmt.Sprintf("the histogram %s, whose name has no unit", name), "one such as "+name+"_seconds, or the unit of its edges, given with -unit")
+	}
 	in.notes = append(in.notes, "A histogram knows latencies by its buckets alone: calls are taken to lie evenly within each.")
-	return in.addHistograms(all, unitOf(name, in.Unit))
+	return in.addHistograms(all, unit)
 }
 
 // readSeries returns the series of one histogram, in the order of the file, and its name.
@@ -48,6 +52,7 @@ func (in *input) readSeries(r io.Reader) (name string, all []*histogram, err err
 	name = strings.TrimSuffix(in.Field, bucketSuffix)
 	err = in.eachLine(r, func(number int, line []byte) error {
 		if line[0] == '#' {
+			in.comment(strings.Fields(string(line)))
 			return nil
 		}
 		s, expected := parseSample(string(line))
@@ -56,6 +61,12 @@ func (in *input) readSeries(r io.Reader) (name string, all []*histogram, err err
 		}
 		of, ok := strings.CutSuffix(s.name, bucketSuffix)
 		if !ok || in.Field != "" && of != name {
+			return nil
+		}
+		get := func(label string) (string, bool) { v, ok := s.labels[label]; return v, ok }
+		if ok, missing := in.Where.passes(get); missing != "" {
+			return in.wrong(number, quote(string(line)), "the label "+strconv.Quote(missing))
+		} else if !ok {
 			return nil
 		}
 		if name == "" {
@@ -78,12 +89,16 @@ func (in *input) readSeries(r io.Reader) (name string, all []*histogram, err err
 	return name, all, err
 }
 
-// unitOf is the unit of a histogram's edges: what its name says where nothing else was said, and seconds by custom.
-func unitOf(name string, said Unit) Unit {
-	if said == 0 && strings.HasSuffix(name, "_milliseconds") {
-		return Unit(time.Millisecond)
+// unitOf is the unit that the end of a histogram's name says, after the last underscore; 0 if it says none.
+func unitOf(name string) Unit {
+	return namedUnits[name[strings.LastIndexByte(name, '_')+1:]]
+}
+
+// comment reads a line such as # UNIT rpc_duration seconds.
+func (in *input) comment(words []string) {
+	if len(words) == 4 && words[1] == "UNIT" {
+		in.stated[words[2]] = namedUnits[words[3]]
 	}
-	return cmp.Or(said, Unit(time.Second))
 }
 
 // addEdge adds a bucket of a series.

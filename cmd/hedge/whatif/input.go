@@ -3,6 +3,7 @@ package whatif
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -36,7 +37,8 @@ type input struct {
 
 	lines  int64 // so far, from which on progress is shown
 	groups map[string]*calls
-	notes  []string // what a reader of the answer should know of the input
+	stated map[string]Unit // by lines with # UNIT
+	notes  []string        // what a reader of the answer should know of the input
 
 	fewGroups int     // left out, as they have too few calls
 	fewCalls  float64 // in them
@@ -152,8 +154,9 @@ func (in *input) eachLine(r io.Reader, read func(number int, line []byte) error)
 
 // readLines reads a latency from each line.
 func (in *input) readLines(r io.Reader) error {
-	if in.By != "" {
-		return in.wrong(1, "latencies alone", fmt.Sprintf("a file with %q; -by needs -field, unless the file is a Prometheus histogram", in.By))
+	if in.By != "" || len(in.Where) > 0 {
+		names := cmp.Or(in.By, in.Where.String())
+		return in.wrong(1, "latencies alone", fmt.Sprintf("a file with %q; -by and -where need -field, unless the file is a Prometheus histogram", names))
 	}
 	all, err := in.group(1, "")
 	if err != nil {

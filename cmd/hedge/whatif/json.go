@@ -13,22 +13,29 @@ func (in *input) readJSON(r io.Reader) error {
 	if in.Field == "" {
 		return in.wrong(1, "JSON", "the name of the field with the latencies, given with -field")
 	}
-	field, by := gjson.Escape(in.Field), gjson.Escape(in.By)
 	return in.eachLine(r, func(number int, line []byte) error {
 		if line[0] != '{' || !gjson.ValidBytes(line) {
 			return in.wrong(number, quote(string(line)), "a JSON object")
 		}
-		took := gjson.GetBytes(line, field)
+		get := func(name string) (string, bool) {
+			v := gjson.GetBytes(line, gjson.Escape(name))
+			return v.String(), v.Exists()
+		}
+		if ok, missing := in.Where.passes(get); missing != "" {
+			return in.noField(number, line, missing)
+		} else if !ok {
+			return nil
+		}
+		took := gjson.GetBytes(line, gjson.Escape(in.Field))
 		if took.Type != gjson.String && took.Type != gjson.Number {
 			return in.noField(number, line, in.Field)
 		}
 		value := ""
 		if in.By != "" {
-			v := gjson.GetBytes(line, by)
-			if !v.Exists() {
+			var ok bool
+			if value, ok = get(in.By); !ok {
 				return in.noField(number, line, in.By)
 			}
-			value = v.String()
 		}
 		text := took.Raw
 		if took.Type == gjson.String {

@@ -18,6 +18,7 @@ import (
 type Question struct {
 	Field   string // the column, field or histogram with the latencies
 	By      string // the column, field or label that tells calls apart; empty: none
+	Where   Filter // which calls are read
 	Unit    Unit   // of latencies that are numbers alone
 	Picture string // a path; empty: none
 }
@@ -30,7 +31,7 @@ const drawn = 10
 // Answer reads what calls took from a file of the given name, and writes what hedging would do to them to w. How far it has come
 // goes to log. If the input is wrong the error is an [*InputError].
 func (q Question) Answer(name string, file io.Reader, w, log io.Writer) error {
-	in := &input{Question: q, name: name, log: log, groups: map[string]*calls{}}
+	in := &input{Question: q, name: name, log: log, groups: map[string]*calls{}, stated: map[string]Unit{}}
 	if err := in.read(file); err != nil {
 		return err
 	}

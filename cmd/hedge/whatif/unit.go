@@ -15,6 +15,15 @@ var units = map[string]time.Duration{
 	"ns": time.Nanosecond, "us": time.Microsecond, "µs": time.Microsecond, "ms": time.Millisecond, "s": time.Second, "m": time.Minute,
 }
 
+// namedUnits are the units as the names of metrics have them.
+var namedUnits = map[string]Unit{
+	"nanoseconds": Unit(time.Nanosecond), "nanos": Unit(time.Nanosecond), "ns": Unit(time.Nanosecond),
+	"microseconds": Unit(time.Microsecond), "micros": Unit(time.Microsecond), "us": Unit(time.Microsecond),
+	"milliseconds": Unit(time.Millisecond), "millis": Unit(time.Millisecond), "ms": Unit(time.Millisecond),
+	"seconds": Unit(time.Second), "s": Unit(time.Second),
+	"minutes": Unit(time.Minute),
+}
+
 // String is a unit as Set reads it.
 func (u Unit) String() string {
 	if u == 0 {
