@@ -284,8 +284,8 @@ func ExampleWithTargetName() {
 }
 
 // A proxy that passes on whatever methods its clients ask for keeps what it knows of those in use.
-func ExampleWithMaxMemory() {
-	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithMaxMemory(4<<20))
+func ExampleWithMaxMethods() {
+	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithMaxMethods(1_000))
 	if err != nil {
 		panic(err)
 	}

@@ -9,10 +9,7 @@ import (
 	"github.com/grpchedge/hedge/internal/settings"
 )
 
-const (
-	minWindow = 10 * time.Millisecond
-	minMemory = 1 << 20 // bytes
-)
+const minWindow = 10 * time.Millisecond
 
 // WithWindow sets how long a latency is remembered: 10 ms or more; the default is 30 s. The last 1,000 calls of a method are
 // remembered for up to 720 windows. A shorter window follows changes faster, and estimates quantiles from fewer calls.
@@ -21,18 +18,18 @@ func WithWindow(d time.Duration) Option {
 	return option("WithWindow", err, func(c *settings.Config) { c.Window = d })
 }
 
-// WithMaxMemory sets how much memory a scheduler uses for what it has learned, in bytes of live heap: 1 MiB or more; the
-// default is 64 MiB. Above that, the least used methods are removed, with all that was learned of them: first those that were
-// called only once, then about in the order of their last calls. So is a method that is not called for 15 minutes.
-// [stats.Counts] still has their calls. If such a method is called again, it is learned from the start.
+// WithMaxMethods sets of how many methods a scheduler keeps what it has learned, those of each target counted by themselves: 1 or
+// more; the default is 5,000. Above that, the least used methods are removed, with all that was learned of them: first those that
+// were called only once, then about in the order of their last calls. So is a method that is not called for 15 minutes.
+// [stats.Counts] still has their calls. If such a method is called again, it is learned from the start. If more methods are in use,
+// they are removed before they are learned: then set a higher limit.
 //
-// A method with a few calls takes about 4 KB, a busy one 15 to 30 KB. The most is 1.1 MB, for latencies of every length. A target takes 2 KB, a class of [WithClass] 2 to 10 KB, and
-// a control group of [WithControl] up to 420 KB a method. So the default has room for about 15,000 methods that are called
-// seldom, or 1,000 to 2,000 busy ones. If more are in use, many calls take a lock and a few
-// microseconds, and methods are removed before they are learned. Then set a higher limit.
-func WithMaxMemory(bytes int64) Option {
-	err := refuse(bytes < minMemory, "WithMaxMemory(%d): the memory must be at least %d bytes", bytes, minMemory)
-	return option("WithMaxMemory", err, func(c *settings.Config) { c.MaxMemory = bytes })
+// This bounds the memory. A method with a few calls takes about 4 KB, its target 2 KB, and a busy method 15 to 30 KB. So the default
+// is 20 to 150 MB, if there are so many methods. The most that one method can take is 0.7 MB, where latencies of every length are
+// seen; a class of [WithClass] takes as much as another method, and a control group of [WithControl] up to 420 KB a method.
+func WithMaxMethods(methods int) Option {
+	err := refuse(methods < 1, "WithMaxMethods(%d): the number of methods must be at least 1", methods)
+	return option("WithMaxMethods", err, func(c *settings.Config) { c.MaxMethods = methods })
 }
 
 // WithTargetName sets the function that returns the name of a connection's target. Targets with the same name share their
@@ -52,8 +49,8 @@ func WithTargetName(name func(target string) string) Option {
 // counts, and when it is forgotten.
 //
 // [New] reads r to its end, so a second New needs another reader. It returns an error if that fails, and if the snapshot is
-// empty, cut off, longer than 64 MiB, or has values out of range. If the methods take more than half of [WithMaxMemory], those with the most calls are kept.
-// r must not be nil.
+// empty, cut off, longer than 64 MiB, or has values out of range. If it has more than half of the methods that [WithMaxMethods]
+// allows, those with the most calls are kept. r must not be nil.
 func WithSnapshot(r io.Reader) Option {
 	return named("WithSnapshot", func(c *settings.Config) error {
 		if r == nil {

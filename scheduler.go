@@ -41,8 +41,8 @@ func (s *Scheduler) inner() *registry.Registry { return registry.Of(s) }
 // budgets, counts and pauses stay. The new configuration is in force for every call that begins after Update has returned.
 // Earlier calls keep the configuration that they began with.
 //
-// Update returns an error where New does, and for a nil scheduler. An error changes nothing. [WithWindow], [WithMaxMemory] and
-// [WithTargetName] stay as New set them, and need not be given again. Another window or memory is an error, and so is
+// Update returns an error where New does, and for a nil scheduler. An error changes nothing. [WithWindow], [WithMaxMethods] and
+// [WithTargetName] stay as New set them, and need not be given again. Another window or number of methods is an error, and so is
 // WithTargetName if New was given none. Otherwise New's function stays, and the new one is ignored. [WithSnapshot] is an error.
 //
 // Update may be called concurrently with calls and with itself. It takes a few microseconds for each method that is known.
@@ -59,13 +59,13 @@ func (s *Scheduler) Update(opts ...Option) error {
 	given := func(option string) bool { return slices.Contains(c.Set, option) }
 	err = errors.Join(
 		refuse(given("WithWindow") && c.Window != old.Window, "Update: WithWindow(%v): the window stays what it is, %v", c.Window, old.Window),
-		refuse(given("WithMaxMemory") && c.MaxMemory != old.MaxMemory, "Update: WithMaxMemory(%d): the memory stays what it is, %d bytes", c.MaxMemory, old.MaxMemory),
+		refuse(given("WithMaxMethods") && c.MaxMethods != old.MaxMethods, "Update: WithMaxMethods(%d): the most methods stay what they are, %d", c.MaxMethods, old.MaxMethods),
 		refuse(given("WithSnapshot"), "Update: WithSnapshot: a scheduler that is running keeps what it has learned"),
 		refuse(given("WithTargetName") && old.TargetName == nil, "Update: WithTargetName: the targets keep their names"))
 	if err != nil {
 		return err
 	}
-	c.Window, c.MaxMemory, c.TargetName = old.Window, old.MaxMemory, old.TargetName
+	c.Window, c.MaxMethods, c.TargetName = old.Window, old.MaxMethods, old.TargetName
 	r.Update(c)
 	return nil
 }

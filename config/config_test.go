@@ -22,7 +22,7 @@ const whole = `{
   "guard": false,
   "idempotentOnly": true,
   "maxHedges": 3,
-  "maxMemory": 1048576,
+  "maxMethods": 1048576,
   "methodOptions": {
     "/pkg.Svc/Get*": {
       "budgetPercent": 3,
@@ -133,7 +133,7 @@ func TestParse_Errors(t *testing.T) {
 		`{"maxHedges": 7}`:                 "WithMaxHedges(7): the number of hedges must be 0 to 4",
 		`{"maxHedges": "two"}`:             `invalid value for int32 field maxHedges: "two"`,
 		`{"maxHedges": 1.5}`:               "maxHedges: 1.5",
-		`{"maxMemory": 1e19}`:              "maxMemory: 1e19",
+		`{"maxMethods": 1e19}`:             "maxMethods: 1e19",
 		`{"budgetPercent": 1e400}`:         "budgetPercent: 1e400",
 		`{"budgetPercent": 1000}`:          "WithBudgetPercent(1000)",
 		`{"minDelay": "1 fortnight"}`:      `minDelay: "1 fortnight" is not a duration such as "1.5s"`,
@@ -186,12 +186,12 @@ func nested(deep int) string {
 
 // A whole number may be written as programs that convert YAML write it.
 func TestParse_WholeNumbers(t *testing.T) {
-	opts, err := config.Parse([]byte(`{"allMethods": true, "maxHedges": 2.0, "maxMemory": 1e+08, "warmup": {"calls": 3E1, "delay": "0s"}}`))
+	opts, err := config.Parse([]byte(`{"allMethods": true, "maxHedges": 2.0, "maxMethods": 1e+08, "warmup": {"calls": 3E1, "delay": "0s"}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := hedgetest.New(t, opts...)
-	for _, want := range []string{`"maxHedges": 2`, `"maxMemory": 100000000`, `"calls": 30`} {
+	for _, want := range []string{`"maxHedges": 2`, `"maxMethods": 100000000`, `"calls": 30`} {
 		if !strings.Contains(string(config.Format(s)), want) {
 			t.Errorf("%s has no %s", config.Format(s), want)
 		}

@@ -57,7 +57,7 @@ func options(m *configpb.Options, depth int) (opts []hedge.Option, err error) {
 		return hedge.WithResetLimit(int(m.ResetLimit.GetResets()), duration("resetLimit.per", m.ResetLimit.GetPer()))
 	})
 	add(m.Window != nil, func() hedge.Option { return hedge.WithWindow(duration("window", *m.Window)) })
-	add(m.MaxMemory != nil, func() hedge.Option { return hedge.WithMaxMemory(int64(*m.MaxMemory)) })
+	add(m.MaxMethods != nil, func() hedge.Option { return hedge.WithMaxMethods(int(*m.MaxMethods)) })
 	add(m.NonFatalCodes != nil, func() hedge.Option {
 		all := make([]codes.Code, len(m.NonFatalCodes.GetValues()))
 		for i, v := range m.NonFatalCodes.GetValues() {
@@ -118,7 +118,7 @@ func message(c *settings.Config) *configpb.Options {
 		"WithDryRun":           func() { m.DryRun = &c.DryRun },
 		"WithControl":          func() { m.Control = &c.Control },
 		"WithWindow":           func() { m.Window = proto.String(c.Window.String()) },
-		"WithMaxMemory":        func() { m.MaxMemory = proto.Uint32(uint32(min(c.MaxMemory, math.MaxUint32))) },
+		"WithMaxMethods":       func() { m.MaxMethods = proto.Int32(int32(min(c.MaxMethods, math.MaxInt32))) },
 		"WithMethodOptions":    func() { m.MethodOptions = rules(c.MethodRules) },
 		"WithTargetOptions":    func() { m.TargetOptions = rules(c.TargetRules) },
 		"WithWarmup": func() {

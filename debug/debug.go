@@ -39,7 +39,7 @@ var (
 // ?format=html, ?format=text or ?format=json. With ?filter=, only targets and methods that contain the text are shown, and
 // at most ?limit= of them, those with the most calls; the default is 50.
 //
-// From this call on, the scheduler keeps the last ten minutes of each method, in 5 KB that [hedge.WithMaxMemory] counts. A
+// From this call on, the scheduler keeps the last ten minutes of each method, in 5 KB. A
 // nil s has no methods. The handler may be called concurrently.
 func Handler(s *hedge.Scheduler) http.Handler {
 	registry.Of(s).KeepHistory()

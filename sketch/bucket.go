@@ -71,18 +71,16 @@ type counters [pages]atomic.Pointer[page]
 
 type page [pageSize]atomic.Uint32
 
-func (c *counters) add(bucket int, m *Meter) {
+func (c *counters) add(bucket int) {
 	p := c[bucket/pageSize].Load()
 	if p == nil {
-		p = c.grow(bucket/pageSize, m)
+		p = c.grow(bucket / pageSize)
 	}
 	p[bucket%pageSize].Add(1)
 }
 
-func (c *counters) grow(i int, m *Meter) *page {
-	if c[i].CompareAndSwap(nil, new(page)) {
-		m.Add(pageBytes)
-	}
+func (c *counters) grow(i int) *page {
+	c[i].CompareAndSwap(nil, new(page))
 	return c[i].Load()
 }
 

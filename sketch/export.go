@@ -18,9 +18,6 @@ type Count struct {
 	Calls  float32
 }
 
-// CountBytes is the memory that a count takes.
-const CountBytes = 8
-
 // Counts returns as many calls as the distribution was made from, as it believes them to be distributed. A call that was cut
 // short counts where those did that lasted longer. Where all calls beyond a latency were cut short, they count in the
 // bucket of the largest bound, which is what [Distribution.Quantile] returns for them. It is nil if nothing was observed.

@@ -7,13 +7,13 @@ const (
 	fewest      = 16  // calls that make a part of the kept ones which can be told from the others
 )
 
-// NewKeeping returns an empty window as [NewIn] does, in which the last calls stay whatever their age, up to 720 windows: so
+// NewKeeping returns an empty window as [New] does, in which the last calls stay whatever their age, up to 720 windows: so
 // many, or a fifteenth more. Calls older than the window leave only as newer ones come in their place.
 //
 // It has no more slots than another. A step begins a slot only if the one before holds its share of the calls to keep, and
 // otherwise goes on in that one. A call whose step is forgotten counts in the newest slot.
-func NewKeeping(m *Meter, window time.Duration, calls int) *Window {
-	w := NewIn(m, window)
+func NewKeeping(window time.Duration, calls int) *Window {
+	w := New(window)
 	w.keep = int64(calls)
 	return w
 }

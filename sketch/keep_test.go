@@ -10,7 +10,7 @@ import (
 )
 
 // keeping returns a window of 30 s that keeps 150 calls, ten of them in each of its slots at least.
-func keeping() *sketch.Window { return sketch.NewKeeping(nil, 30*time.Second, 150) }
+func keeping() *sketch.Window { return sketch.NewKeeping(30*time.Second, 150) }
 
 // What is older than the window leaves only as newer calls come in its place.
 func TestKeeping_AgeAloneIsNoReasonToLeave(t *testing.T) {
@@ -94,7 +94,7 @@ func TestKeeping_TimesInAnyOrder(t *testing.T) {
 
 // Rule 18: no allocation but for the slot that a step begins.
 func TestRule18_KeepingDoesNotAllocate(t *testing.T) {
-	w, now, ds := sketch.NewKeeping(nil, 30*time.Second, 1000), at(0), durations(1000)
+	w, now, ds := sketch.NewKeeping(30*time.Second, 1000), at(0), durations(1000)
 	i := 0
 	record := func() {
 		now = now.Add(time.Millisecond)
@@ -113,7 +113,7 @@ func TestRule18_KeepingDoesNotAllocate(t *testing.T) {
 func TestRule18_NothingIsLostWhileKeeping(t *testing.T) {
 	const recorders, each = 8, 500
 	for _, tick := range []time.Duration{time.Millisecond, time.Second} {
-		w := sketch.NewKeeping(nil, 30*time.Second, 2*recorders*each)
+		w := sketch.NewKeeping(30*time.Second, 2*recorders*each)
 		w.Snapshot(at(0)) // sets the origin
 		var ticks atomic.Int64
 		var recording sync.WaitGroup

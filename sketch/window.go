@@ -53,31 +53,18 @@ type Window struct {
 	origin atomic.Pointer[time.Time]
 	held   atomic.Int64 // steps that began no slot, because the one before held few calls
 	ring   [slots]atomic.Pointer[slot]
-	meter  Meter
 }
 
 // slot counts what was recorded in one step, or in several where it held few calls.
 type slot struct {
 	epoch    int64
 	last     atomic.Int64 // the latest step that was counted, held ones included
-	meter    Meter
 	observed counters
 	bounded  counters
 }
 
 // New returns an empty window, from which observations start to leave at the age given, at least a millisecond.
-func New(window time.Duration) *Window { return NewIn(nil, window) }
-
-// NewIn returns an empty window whose memory the meter, which may be nil, counts.
-func NewIn(m *Meter, window time.Duration) *Window {
-	w := &Window{step: max(window, time.Millisecond) / steps}
-	w.meter.PartOf(m)
-	w.meter.Add(windowBytes + originBytes)
-	return w
-}
-
-// Release takes the window's memory out of what its meter counts. The window works as before.
-func (w *Window) Release() { w.meter.Release() }
+func New(window time.Duration) *Window { return &Window{step: max(window, time.Millisecond) / steps} }
 
 // Observe records that a call was answered at now, having taken d.
 func (w *Window) Observe(now time.Time, d time.Duration) { w.Record(now, d, true) }
@@ -91,9 +78,9 @@ func (w *Window) Record(now time.Time, d time.Duration, answered bool) {
 	switch {
 	case s == nil:
 	case answered:
-		s.observed.add(Bucket(d), &s.meter)
+		s.observed.add(Bucket(d))
 	default:
-		s.bounded.add(Bucket(d), &s.meter)
+		s.bounded.add(Bucket(d))
 	}
 }
 
@@ -210,15 +197,9 @@ func (w *Window) begin(epoch, step int64) *slot {
 		}
 		s := &slot{epoch: epoch}
 		s.last.Store(step)
-		s.meter.PartOf(&w.meter)
-		if !place.CompareAndSwap(old, s) {
-			continue
+		if place.CompareAndSwap(old, s) {
+			return s
 		}
-		s.meter.Add(slotBytes)
-		if old != nil {
-			old.meter.Release()
-		}
-		return s
 	}
 }
 

@@ -3,7 +3,7 @@ package stats
 import "time"
 
 // Method is what is known of one method of one target. Its counts begin with the first call of the method, or with the
-// first after the method was removed from memory: see hedge.WithMaxMemory.
+// first after the method was removed from memory: see hedge.WithMaxMethods.
 type Method struct {
 	// Target is the connection's target, as grpc.ClientConn.Target returns it or hedge.WithTargetName names it, and Method the
 	// full method name.

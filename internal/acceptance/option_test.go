@@ -52,9 +52,8 @@ func TestNew_RejectsWhatIsOutOfRange(t *testing.T) {
 		{"window 0", hedge.WithWindow(0), []string{"WithWindow", "0s"}},
 		{"window -1s", hedge.WithWindow(-time.Second), []string{"WithWindow", "-1s"}},
 		{"window 9ms", hedge.WithWindow(9 * time.Millisecond), []string{"WithWindow", "9ms"}},
-		{"memory 0", hedge.WithMaxMemory(0), []string{"WithMaxMemory", "0"}},
-		{"memory -1", hedge.WithMaxMemory(-1), []string{"WithMaxMemory", "-1"}},
-		{"memory under 1 MiB", hedge.WithMaxMemory(1<<20 - 1), []string{"WithMaxMemory(1048575)", "1048576 bytes"}},
+		{"methods 0", hedge.WithMaxMethods(0), []string{"WithMaxMethods(0)", "at least 1"}},
+		{"methods -1", hedge.WithMaxMethods(-1), []string{"WithMaxMethods(-1)", "at least 1"}},
 		{"no function for names", hedge.WithTargetName(nil), []string{"WithTargetName(nil)"}},
 		{"no pattern", hedge.WithMethods(), []string{"WithMethods", "at least one"}},
 		{"no read-only pattern", hedge.WithReadOnlyMethods(), []string{"WithReadOnlyMethods", "at least one"}},
@@ -153,8 +152,8 @@ func TestNew_TakesTheEndsOfEachRange(t *testing.T) {
 		hedge.WithWarmup(math.MaxInt, math.MaxInt64),
 		hedge.WithWindow(10 * time.Millisecond),
 		hedge.WithWindow(math.MaxInt64),
-		hedge.WithMaxMemory(1 << 20),
-		hedge.WithMaxMemory(math.MaxInt64),
+		hedge.WithMaxMethods(1),
+		hedge.WithMaxMethods(math.MaxInt),
 		hedge.WithTargetName(func(string) string { return "" }),
 		hedge.WithMethods("/pkg.Svc/Get", "/pkg.Svc/*", "/*/*", "/pkg.Svc/[GL]*"),
 		hedge.WithIdempotentOnly(),
@@ -214,7 +213,7 @@ func BenchmarkBegin(b *testing.B) {
 		{"new", func(i int) string { return "/pkg.Svc/Get" + strconv.Itoa(i) }},
 	} {
 		b.Run(bc.name, func(b *testing.B) {
-			s := hedgetest.All(b, hedge.WithMinDelay(time.Second), hedge.WithMaxMemory(1<<20))
+			s := hedgetest.All(b, hedge.WithMinDelay(time.Second), hedge.WithMaxMethods(200))
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
 				c := hcall.Begin(registry.Of(s), b.Context(), "bench", bc.method(i), nil)

@@ -169,7 +169,7 @@ func TestUpdate_Errors(t *testing.T) {
 		{"nothing of it given again", []hedge.Option{all}, ""},
 		{"the same window", []hedge.Option{all, hedge.WithWindow(time.Minute)}, ""},
 		{"another window", []hedge.Option{all, hedge.WithWindow(time.Hour)}, "WithWindow(1h0m0s): the window stays what it is, 1m0s"},
-		{"another memory", []hedge.Option{all, hedge.WithMaxMemory(1 << 30)}, "WithMaxMemory(1073741824)"},
+		{"more methods", []hedge.Option{all, hedge.WithMaxMethods(10_000)}, "WithMaxMethods(10000)"},
 		{"a name", []hedge.Option{all, hedge.WithTargetName(strings.ToLower)}, "WithTargetName"},
 	} {
 		switch err := s.Update(tc.options...); {

@@ -121,7 +121,7 @@ var everyOption = []steered{
 	{"WithReadOnlyMethods", hedge.WithReadOnlyMethods("/s/*"), nil, func(c settings.Config) any { return len(c.ReadOnly) }, false, false, "After"},
 	{"WithIdempotentOnly", hedge.WithIdempotentOnly(), nil, func(c settings.Config) any { return c.IdempotentOnly }, false, false, "After"},
 	{"WithWindow", hedge.WithWindow(time.Hour), nil, func(c settings.Config) any { return c.Window }, false, false, ""},
-	{"WithMaxMemory", hedge.WithMaxMemory(1 << 30), nil, func(c settings.Config) any { return c.MaxMemory }, false, false, ""},
+	{"WithMaxMethods", hedge.WithMaxMethods(1000), nil, func(c settings.Config) any { return c.MaxMethods }, false, false, ""},
 	{"WithGuard", hedge.WithGuard(false), hedge.WithGuard(true), func(c settings.Config) any { return c.Guard }, true, true, ""},
 	{"WithTrace", hedge.WithTrace(&hedge.Trace{}), nil, func(c settings.Config) any { return len(c.Traces) }, false, false, ""},
 	{"WithLogger", hedge.WithLogger(slog.Default()), nil, func(c settings.Config) any { return len(c.Traces) }, false, false, ""},

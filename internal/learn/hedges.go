@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-	"unsafe"
 
 	"github.com/grpchedge/hedge/sketch"
 )
@@ -18,10 +17,7 @@ const asHedges = 300
 func (l *Learner) HedgeEnded(now time.Time, d time.Duration, answered bool) {
 	w := l.hedges.Load()
 	if w == nil {
-		made := sketch.NewKeeping(l.owner.Memory, l.config.Load().Window, asHedges)
-		if !l.hedges.CompareAndSwap(nil, made) {
-			made.Release()
-		}
+		l.hedges.CompareAndSwap(nil, sketch.NewKeeping(l.config.Load().Window, asHedges))
 		w = l.hedges.Load()
 	}
 	if w != nil { // it may have been forgotten at this moment
@@ -40,9 +36,7 @@ func (l *Learner) knownHedges(now time.Time) *sketch.Distribution {
 
 // forgetHedges drops what is known of hedges, which belongs to a distribution that is over.
 func (l *Learner) forgetHedges() {
-	if w := l.hedges.Swap(nil); w != nil {
-		w.Release()
-	}
+	l.hedges.Store(nil)
 	l.rests.forget()
 }
 
@@ -52,11 +46,8 @@ func (l *Learner) forgetHedges() {
 // This needs no assumption about how a hedge depends on its primary, and nothing of it is censored: a hedged call ends when
 // the first of its attempts answers, and that is what is recorded.
 type rests struct {
-	memory *sketch.Meter // counts all of it; nil: none does
-
 	mu    sync.Mutex // most calls are not hedged, so that a lock costs nothing
 	of    []rest     // in the order of steps and hedges
-	bytes int64      // counted of it
 	faded time.Time
 }
 
@@ -82,7 +73,6 @@ func (r *rests) put(age, longer time.Duration, hedges int) {
 	f := r.at(age, hedges)
 	f.Add(longer, 1)
 	f.ages += logAge(age)
-	r.count()
 }
 
 // fade lets what is known fade by age.
@@ -98,7 +88,6 @@ func (r *rests) fade(now time.Time) {
 		r.of = slices.DeleteFunc(r.of, func(f rest) bool { return f.Total() < 0.5 })
 	}
 	r.faded = now
-	r.count()
 }
 
 func logAge(age time.Duration) float64 { return math.Log(float64(max(age, 1))) }
@@ -123,16 +112,6 @@ func (r *rests) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.of, r.faded = nil, time.Time{}
-	r.count()
-}
-
-func (r *rests) count() {
-	bytes := int64(cap(r.of)) * int64(unsafe.Sizeof(rest{}))
-	for _, f := range r.of {
-		bytes += int64(cap(f.Counts)) * sketch.CountBytes
-	}
-	r.memory.Add(bytes - r.bytes)
-	r.bytes = bytes
 }
 
 // export returns what is known, in the order of ages and hedges.
@@ -158,5 +137,4 @@ func (r *rests) take(all []Outcome, factor float64) {
 			f.ages += calls.Total() * logAge(o.Age)
 		}
 	}
-	r.count()
 }

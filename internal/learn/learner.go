@@ -40,7 +40,6 @@ type Learner struct {
 type Owner struct {
 	Budget   *budget.Bucket  // the target's
 	Epoch    time.Time       // what times are counted from
-	Memory   *sketch.Meter   // counts the memory of what is learned; nil: none does
 	Panicked func()          // an estimate could not be computed because of a panic
 	Looked   func(time.Time) // what is known was looked at; no lock is held
 	Changed  func()          // the distribution of latencies has changed at once; no lock is held
@@ -50,9 +49,9 @@ func (l *Learner) Start(c *Config, o Owner) {
 	l.config.Store(c)
 	l.owner = o
 	l.run = func(choose func()) { go choose() }
-	l.window = sketch.NewKeeping(o.Memory, c.Window, 1000)
+	l.window = sketch.NewKeeping(c.Window, 1000)
 	l.since = math.MinInt64
-	l.rests.memory, l.schedule.epoch = o.Memory, o.Epoch
+	l.schedule.epoch = o.Epoch
 	l.schedule.nextTime.Store(math.MaxInt64) // without an estimate only nextSize counts
 }
 
@@ -182,7 +181,7 @@ func (l *Learner) lately(now time.Time) *sketch.Distribution {
 	before, newest := l.window.Split(now, l.since, at)
 	if knee.Changed(before, newest, lately) {
 		l.since, l.changed, l.tell = at, now, true
-		l.forgetTaken()
+		l.taken.Store(nil)
 		l.forgetHedges()
 		return newest
 	}

@@ -27,22 +27,9 @@ func (k Knowledge) Plus(o Knowledge) Knowledge {
 	return Knowledge{Primaries: k.Primaries.Plus(o.Primaries), Hedges: k.Hedges.Plus(o.Hedges), Outcomes: r.export()}
 }
 
-func (k Knowledge) Bytes() int64 {
-	bytes := int64(len(k.Primaries)+len(k.Hedges)) * sketch.CountBytes
-	for _, o := range k.Outcomes {
-		bytes += outcomeBytes + int64(len(o.Rest))*sketch.CountBytes
-	}
-	return bytes
-}
-
-const (
-	outcomeBytes = 40
-	takenBytes   = 128
-
-	// fades is the number of a learner's own calls with which what was taken over has lost all of its weight, and for how many
-	// calls it counts at most.
-	fades = 1000
-)
+// fades is the number of a learner's own calls with which what was taken over has lost all of its weight, and for how many
+// calls it counts at most.
+const fades = 1000
 
 // takenCalls returns for how many calls what was taken over counts, until the learner's own show whether it is true.
 func (l *Learner) takenCalls() int64 {
@@ -50,12 +37,6 @@ func (l *Learner) takenCalls() int64 {
 		return 0
 	}
 	return l.takenSum
-}
-
-func (l *Learner) forgetTaken() {
-	if t := l.taken.Swap(nil); t != nil {
-		l.owner.Memory.Add(-takenBytes - t.Bytes())
-	}
 }
 
 // TakeOver makes the learner begin with what another one knows. It comes after Start, and before anything else. More than a
@@ -67,7 +48,6 @@ func (l *Learner) TakeOver(k Knowledge) {
 	}
 	scale := min(1, fades/calls)
 	t := &Knowledge{Primaries: k.Primaries.Times(scale), Hedges: k.Hedges.Times(scale)}
-	l.owner.Memory.Add(takenBytes + t.Bytes())
 	l.takenSum = int64(math.Round(t.Primaries.Total()))
 	l.taken.Store(t)
 	if l.config.Load().Auto {
@@ -113,9 +93,9 @@ func (l *Learner) checkTaken(calls, earlier *sketch.Distribution) *sketch.Distri
 	}
 	switch {
 	case own >= fades:
-		l.forgetTaken()
+		l.taken.Store(nil)
 	case knee.Contradicts(expected, calls, earlier):
-		l.forgetTaken()
+		l.taken.Store(nil)
 		l.forgetHedges()
 		if own < int64(l.config.Load().WarmupCalls) {
 			l.current.Store(nil)

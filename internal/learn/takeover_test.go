@@ -9,7 +9,6 @@ import (
 	"github.com/grpchedge/hedge/budget"
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/longtest"
-	"github.com/grpchedge/hedge/sketch"
 )
 
 // oneInTwenty is lognormal with a median of so many ms, and eight times that with 5%.
@@ -69,10 +68,10 @@ type newcomer struct {
 	id           uint64
 }
 
-func newNewcomer(distribution attemptDistribution, k learn.Knowledge, c *learn.Config, memory *sketch.Meter) *newcomer {
+func newNewcomer(distribution attemptDistribution, k learn.Knowledge, c *learn.Config) *newcomer {
 	l := &learn.Learner{}
 	n := &newcomer{Learner: l, now: time.Unix(1e9, 0), distribution: distribution}
-	l.Start(c, learn.Owner{Budget: budget.New(c.BudgetPercent), Epoch: n.now, Memory: memory})
+	l.Start(c, learn.Owner{Budget: budget.New(c.BudgetPercent), Epoch: n.now})
 	l.Run(func(choose func()) { choose() })
 	l.TakeOver(k)
 	return n
@@ -96,7 +95,7 @@ func (n *newcomer) median() float64 {
 func TestTakeOver_FirstCall(t *testing.T) {
 	longtest.Computation(t)
 	k := known(oneInTwenty(5), 3_000)
-	n := newNewcomer(oneInTwenty(5), k, config(), nil)
+	n := newNewcomer(oneInTwenty(5), k, config())
 	if e := n.Estimate(); e != nil {
 		t.Fatalf("the estimate is %+v before a call asked", e)
 	}
@@ -109,10 +108,10 @@ func TestTakeOver_FirstCall(t *testing.T) {
 	}
 	c := config()
 	c.WarmupCalls = 5_000
-	if e := newNewcomer(oneInTwenty(5), k, c, nil).First(n.now); e != nil {
+	if e := newNewcomer(oneInTwenty(5), k, c).First(n.now); e != nil {
 		t.Errorf("an estimate from %v calls, where the warm-up takes 5000", k.Primaries.Total())
 	}
-	if e := newNewcomer(oneInTwenty(5), learn.Knowledge{}, config(), nil).First(n.now); e != nil {
+	if e := newNewcomer(oneInTwenty(5), learn.Knowledge{}, config()).First(n.now); e != nil {
 		t.Errorf("an estimate from nothing: %+v", e)
 	}
 }
@@ -120,9 +119,7 @@ func TestTakeOver_FirstCall(t *testing.T) {
 // TestTakeOver_Fades lets the learner's own calls take 1.3 times as long, which is too little to be another distribution at once.
 func TestTakeOver_Fades(t *testing.T) {
 	longtest.Computation(t)
-	var memory sketch.Meter
-	n := newNewcomer(oneInTwenty(5.5), known(oneInTwenty(5), 3_000), config(), &memory)
-	with := memory.Bytes()
+	n := newNewcomer(oneInTwenty(5.5), known(oneInTwenty(5), 3_000), config())
 	weight := func() float64 { return n.Knowledge(n.now).Primaries.Total() - float64(own(n)) }
 	if got := weight(); math.Abs(got-1_000) > 1 {
 		t.Errorf("%v calls count at first, want 1000", got)
@@ -134,11 +131,6 @@ func TestTakeOver_Fades(t *testing.T) {
 	n.calls(1_000)
 	if got := weight(); math.Abs(got) > 1 {
 		t.Errorf("%v calls count after 1500 calls, want 0", got)
-	}
-	empty := &sketch.Meter{}
-	newNewcomer(oneInTwenty(5), learn.Knowledge{}, config(), empty).calls(1_500)
-	if got := memory.Bytes(); got > empty.Bytes()+8_000 || with < 1_000 {
-		t.Errorf("%d bytes at first, and %d after what was taken over has faded, want %d as without", with, got, empty.Bytes())
 	}
 }
 
@@ -157,7 +149,7 @@ func TestTakeOver_AnotherDistribution(t *testing.T) {
 		{"faster", 1.2, 450}, // within two steps of the window
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			n := newNewcomer(oneInTwenty(c.median), k, config(), nil)
+			n := newNewcomer(oneInTwenty(c.median), k, config())
 			n.First(n.now)
 			n.calls(c.calls)
 			if got := n.median(); math.Abs(got/c.median-1) > 0.3 {
@@ -178,7 +170,7 @@ func TestTakeOver_AnotherDistributionDuringWarmup(t *testing.T) {
 	longtest.Computation(t)
 	c := config()
 	c.WarmupCalls = 100
-	n := newNewcomer(oneInTwenty(50), known(oneInTwenty(5), 3_000), c, nil)
+	n := newNewcomer(oneInTwenty(50), known(oneInTwenty(5), 3_000), c)
 	if n.First(n.now) == nil {
 		t.Fatal("no estimate from what was taken over")
 	}
@@ -196,7 +188,7 @@ func TestTakeOver_AnotherDistributionDuringWarmup(t *testing.T) {
 func TestTakeOver_Burst(t *testing.T) {
 	longtest.Computation(t)
 	distribution := oneInTwenty(5)
-	n := newNewcomer(distribution, known(distribution, 3_000), config(), nil)
+	n := newNewcomer(distribution, known(distribution, 3_000), config())
 	n.First(n.now)
 	took := make([]time.Duration, 1_000)
 	for id := range took {
@@ -219,7 +211,7 @@ func TestTakeOver_CutShort(t *testing.T) {
 	free := config()
 	free.MaxHedges = 0
 	truth := simulation{distribution: distribution, calls: 20_000, rate: 500, seed: 5, config: free}.run()
-	n := newNewcomer(distribution, s.learner.Knowledge(s.time()), config(), nil)
+	n := newNewcomer(distribution, s.learner.Knowledge(s.time()), config())
 	for _, q := range []float64{0.5, 0.9, 0.99} {
 		got, _ := n.Snapshot(n.now).Quantile(q)
 		want := tail(truth.done, q)
@@ -249,7 +241,7 @@ func TestKnowledge_Plus(t *testing.T) {
 	if len(both.Outcomes) > 48 || calls < 100 {
 		t.Errorf("%d outcomes of %v calls", len(both.Outcomes), calls)
 	}
-	n := newNewcomer(oneInTwenty(5), both, config(), nil)
+	n := newNewcomer(oneInTwenty(5), both, config())
 	if got := n.Snapshot(n.now).Total(); got != 1_000 {
 		t.Errorf("%d calls count, want 1000", got)
 	}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/grpchedge/hedge/internal/alarm"
 	"github.com/grpchedge/hedge/internal/learn"
-	"github.com/grpchedge/hedge/sketch"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -46,7 +45,6 @@ type Class struct {
 	turn    atomic.Int32 // the last in which it was used
 	Learner learn.Learner
 	Alarm   alarm.Alarm // says when the first hedges of calls are due
-	memory  sketch.Meter
 }
 
 // turnOf returns the turn of a class function; 0 without one. Registry.mu must be held.
@@ -73,9 +71,8 @@ func isSame(a, b classFunction) bool {
 // forget forgets the classes of former turns that have not come again. The lock must be held.
 func (cs *classes) forget() {
 	cs.known.Range(func(name, value any) bool {
-		if c := value.(*Class); c.turn.Load() < cs.turn {
+		if value.(*Class).turn.Load() < cs.turn {
 			cs.known.Delete(name)
-			c.memory.Release()
 		}
 		return true
 	})
@@ -139,19 +136,14 @@ func (m *Method) HasClasses() bool {
 // add makes a class, which begins with what was taken over of it. The lock must be held.
 func (cs *classes) add(m *Method, name string) *Class {
 	c := &Class{name: strings.Clone(name)}
-	c.memory.PartOf(&m.memory)
-	c.memory.Add(classBytes + allocated(c.name))
-	m.learn(m.Learner.Config(), &c.Learner, &c.memory, c.name) // not the call's, which an update may have replaced
+	m.learn(m.Learner.Config(), &c.Learner, c.name) // not the call's, which an update may have replaced
 	if k, ok := cs.taken[c.name]; ok {
 		c.Learner.TakeOver(k)
 		delete(cs.taken, c.name)
-		m.memory.Add(-takenBytes(c.name, k))
 	}
 	cs.known.Store(c.name, c)
 	return c
 }
-
-const classBytes = int64(unsafe.Sizeof(Class{})) + mapShare + estimates
 
 // stats returns what is known of each class, by name; nil without classes.
 func (cs *classes) stats(now time.Time) []stats.Class {

@@ -3,9 +3,6 @@ package registry
 import (
 	"container/list"
 	"time"
-	"unsafe"
-
-	"github.com/grpchedge/hedge/budget"
 )
 
 // A method without a call for idleAfter is removed, with all that was learned of it. This needs no goroutine: once in
@@ -36,6 +33,8 @@ type entry struct {
 	idleSince time.Duration // after the registry's epoch, to the minute
 }
 
+func (e *entries) len() int { return e.fresh.Len() + e.kept.Len() }
+
 func (e *entries) all() []*Method {
 	var all []*Method
 	for _, l := range []*list.List{&e.fresh, &e.kept} {
@@ -46,10 +45,10 @@ func (e *entries) all() []*Method {
 	return all
 }
 
-// leastUsed returns the method to remove next; nil if there is none.
+// leastUsed returns the method to remove next, of one at least.
 func (e *entries) leastUsed() *Method {
 	// Two rounds are enough: in the second, a method counts as used only if it was called since the first.
-	for range 2 * (e.fresh.Len() + e.kept.Len()) {
+	for range 2 * e.len() {
 		m := e.next()
 		activity := m.Counters.activity()
 		if activity <= m.entry.seen {
@@ -61,26 +60,19 @@ func (e *entries) leastUsed() *Method {
 	return e.next()
 }
 
-// next returns the method to consider next; nil if there is none.
+// next returns the method to consider next.
 func (e *entries) next() *Method {
 	l := &e.kept
 	if e.fresh.Len() > e.kept.Len() {
 		l = &e.fresh
 	}
-	if l.Len() == 0 {
-		return nil
-	}
 	return l.Front().Value.(*Method)
 }
 
-// makeRoom removes methods until memory is a little below its bound, for the next new method. r.mu must be held.
+// makeRoom removes methods until one more may come. r.mu must be held.
 func (r *Registry) makeRoom() {
-	for most := r.config.Load().MaxMemory; r.memory.Bytes() > most-most/256; {
-		m := r.entries.leastUsed()
-		if m == nil {
-			return
-		}
-		r.remove(m)
+	for r.entries.len() >= r.config.Load().MaxMethods {
+		r.remove(r.entries.leastUsed())
 	}
 }
 
@@ -106,28 +98,10 @@ func (r *Registry) remove(m *Method) {
 	r.entries.forgot = true
 	m.entry.list.Remove(m.entry.element)
 	m.Target.methods.Delete(m.Name)
-	m.memory.Release()
 	m.Counters.left.Store(true)
 	m.Counters.Flush()
 	t := m.Target
 	if t.count--; t.count == 0 {
 		r.targets.Delete(t.Name)
-		r.memory.Add(-t.bytes())
 	}
 }
-
-// The memory of an entry without its windows, in bytes: rounded up, as allocations are, and with its share of the maps.
-const (
-	word        = int64(unsafe.Sizeof(uintptr(0)))
-	mapShare    = 16 * word
-	mapBytes    = 32 * word // of a target's methods
-	estimates   = 384       // of the trigger
-	timerBytes  = 16 * word // of the alarm
-	methodBytes = (int64(unsafe.Sizeof(Method{}))+127)/128*128 + int64(unsafe.Sizeof(list.Element{})) + mapShare + estimates + timerBytes + settingsBytes
-	targetBytes = int64(unsafe.Sizeof(Target{})) + int64(unsafe.Sizeof(budget.Bucket{})) + mapShare + mapBytes
-)
-
-func (t *Target) bytes() int64 { return targetBytes + allocated(t.Name) }
-
-// allocated returns about how many bytes a string takes.
-func allocated(s string) int64 { return int64(len(s)+len(s)/8) + 16 }

@@ -1,7 +1,10 @@
 package registry
 
-// Memory is what a registry counts as its own, in bytes.
-func Memory(r *Registry) int64 { return r.memory.Bytes() }
+// Names is the number of connections whose names a registry keeps.
+func Names(r *Registry) (n int) {
+	r.names.Range(func(_, _ any) bool { n++; return true })
+	return n
+}
 
 // MakeTriggerPanic lets the choice of the trigger panic, until the function returned is called.
 func MakeTriggerPanic(r *Registry) (undo func()) {

@@ -3,7 +3,6 @@ package registry
 import (
 	"sync"
 	"time"
-	"unsafe"
 )
 
 // A history has a sample of a method each sampleEvery, for the last samples of them: ten minutes. It is kept only after
@@ -47,7 +46,6 @@ func (r *Registry) sample(m *Method, now time.Time) {
 	defer h.mu.Unlock()
 	if h.rows == nil {
 		h.rows = make([]Sample, samples)
-		m.memory.Add(samples * int64(unsafe.Sizeof(Sample{})))
 	}
 	if now.Sub(h.rows[samples-1].At) < sampleEvery {
 		return

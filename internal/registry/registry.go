@@ -1,5 +1,5 @@
 // Package registry keeps the state of every target and method: what was learned, what the features keep, what was counted, and the
-// settings in force. It bounds the memory of all that.
+// settings in force. It bounds how many methods there are.
 package registry
 
 import (
@@ -12,7 +12,6 @@ import (
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/internal/snapshot"
-	"github.com/grpchedge/hedge/sketch"
 )
 
 // Registry is what a hedge.Scheduler holds. Its state is per target and, under a target, per full method. All its methods may be
@@ -27,13 +26,11 @@ type Registry struct {
 
 	remembers atomic.Bool // histories are kept
 
-	targets sync.Map     // name → *Target
-	memory  sketch.Meter // bytes of all entries
-
-	names       sync.Map     // a connection's target → its name, with WithTargetName; empty without it
-	namesMemory sketch.Meter // bytes of names
+	targets sync.Map // name → *Target
+	names   sync.Map // a connection's target → its name, with WithTargetName; empty without it
 
 	mu       sync.Mutex // serialises changes of targets, methods and names
+	named    int        // in names
 	entries  entries
 	departed Counters
 }
@@ -44,7 +41,6 @@ func New(c settings.Config) *Registry {
 	known := c.TakenOver
 	c.TakenOver = snapshot.Snapshot{} // methods have it now
 	r.config.Store(&c)
-	r.namesMemory.PartOf(&r.memory)
 	r.takeOver(known.Targets)
 	r.sweep.Store(sweepEvery)
 	r.pauses.Read()

@@ -1,13 +1,10 @@
 package registry
 
 import (
-	"unsafe"
-
 	"github.com/grpchedge/hedge/budget"
 	"github.com/grpchedge/hedge/internal/feature/control"
 	"github.com/grpchedge/hedge/internal/feature/guard"
 	"github.com/grpchedge/hedge/internal/feature/throttle"
-	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/settings"
 )
 
@@ -44,26 +41,12 @@ func (m *Method) resolve(c *settings.Config) *settings.Settings {
 		Pauses:   &m.Target.registry.pauses,
 		Resets:   &m.Target.Resets,
 		Throttle: m.Target.throttle,
-		Groups:   control.For(s.Control/100, old.Groups, &m.memory),
+		Groups:   control.For(s.Control/100, old.Groups),
 		NoPolicy: &m.noPolicy,
 		Own:      m.ownBudget(s),
 		Guard:    &guard.Gate{Method: &m.guard, Traffic: m.traffic, Policy: s.Policy != nil},
 	})
-	m.memory.Add(ruledBytes(s) - ruledBytes(old))
 	return s
-}
-
-// settingsBytes is what the settings of one method take at most, with what is learned under them.
-const settingsBytes = int64(unsafe.Sizeof(settings.Settings{})+unsafe.Sizeof(learn.Config{})+unsafe.Sizeof(guard.Gate{})) + listsBytes
-
-const listsBytes = 512
-
-// ruledBytes is what the settings of a method take in addition if rules match it.
-func ruledBytes(s *settings.Settings) int64 {
-	if len(s.Applied) == 0 {
-		return 0
-	}
-	return (int64(unsafe.Sizeof(settings.Config{}))+127)/128*128 + int64(cap(s.Applied))*int64(unsafe.Sizeof(""))
 }
 
 // traffic is what the guard measures failures by: the calls so far, a costly one of the target counting as several.
@@ -82,7 +65,6 @@ func (m *Method) ownBudget(s *settings.Settings) *budget.Bucket {
 		percent = s.Learning.BudgetPercent
 	}
 	if m.own == nil {
-		m.memory.Add(int64(unsafe.Sizeof(budget.Bucket{})))
 		m.own = m.Target.registry.newBudget(percent)
 	}
 	m.own.SetPercent(percent)

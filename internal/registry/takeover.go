@@ -13,7 +13,7 @@ import (
 )
 
 // takeOver makes entries for the methods of a snapshot that this registry would learn of. Those with the most calls come
-// first, and half of the memory is left to methods that are not in it. An entry that no call uses leaves like every other.
+// first, and half of the room is left to methods that are not in it. An entry that no call uses leaves like every other.
 func (r *Registry) takeOver(targets map[string]*snapshot.Target) {
 	type known struct {
 		target, method string
@@ -33,7 +33,7 @@ func (r *Registry) takeOver(targets map[string]*snapshot.Target) {
 	defer r.mu.Unlock()
 	c := r.config.Load()
 	for _, k := range all {
-		if r.memory.Bytes() > c.MaxMemory/2 {
+		if r.entries.len() >= c.MaxMethods/2 {
 			return
 		}
 		if selected, _ := c.Selects(k.method); !selected {
@@ -43,7 +43,7 @@ func (r *Registry) takeOver(targets map[string]*snapshot.Target) {
 		t.expected.Store(targets[k.target].CallsPerSecond)
 		m := r.newMethod(t, strings.Clone(k.method))
 		m.Learner.TakeOver(k.Knowledge)
-		m.classes.takeOver(m, k.Classes)
+		m.classes.takeOver(k.Classes)
 		// Methods that were taken over and never called are removed first, those with the fewest known calls before the others.
 		m.entry = entry{list: &r.entries.fresh, element: r.entries.fresh.PushFront(m)}
 	}
@@ -72,21 +72,17 @@ func (r *Registry) rate(t *Target, now time.Time) float64 {
 }
 
 // takeOver keeps what is known of classes until they are used. The classes with the most calls are kept.
-func (cs *classes) takeOver(m *Method, known map[string]learn.Knowledge) {
+func (cs *classes) takeOver(known map[string]learn.Knowledge) {
 	names := slices.SortedFunc(maps.Keys(known), func(a, b string) int {
 		return cmp.Or(cmp.Compare(known[b].Primaries.Total(), known[a].Primaries.Total()), cmp.Compare(a, b))
 	})
 	for _, name := range names[:min(len(names), MaxClasses+1)] {
 		if cs.taken == nil {
 			cs.taken = map[string]learn.Knowledge{}
-			m.memory.Add(mapShare)
 		}
 		cs.taken[strings.Clone(name)] = known[name]
-		m.memory.Add(takenBytes(name, known[name]))
 	}
 }
-
-func takenBytes(name string, k learn.Knowledge) int64 { return allocated(name) + mapShare + k.Bytes() }
 
 // WriteSnapshot writes what is known of every method, for another registry to take over. It collects one target
 // after the other, so that not all of it is in memory at once.

@@ -15,7 +15,6 @@ import (
 	"github.com/grpchedge/hedge/internal/feature/throttle"
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/settings"
-	"github.com/grpchedge/hedge/sketch"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -57,7 +56,6 @@ type Method struct {
 	guard    guard.Method
 	noPolicy atomic.Bool // WithOtherBackendOnly found no policy of package balancer
 	history  history
-	memory   sketch.Meter
 	entry    entry
 }
 
@@ -84,7 +82,7 @@ func find[T any](in *sync.Map, name string) *T {
 }
 
 // Method returns the entry of a method, for a call that begins. It makes the entry if there is none, and removes entries
-// that are idle or exceed the memory.
+// that are idle, or make room for a new one.
 func (r *Registry) Method(connection, methodName string, now time.Time) *Method {
 	target := r.nameOf(connection)
 	m := r.targetNamed(target).find(methodName)
@@ -95,21 +93,17 @@ func (r *Registry) Method(connection, methodName string, now time.Time) *Method 
 	if due := r.sweep.Load(); at > due && r.sweep.CompareAndSwap(due, at+sweepEvery) {
 		r.removeIdle(at)
 	}
-	if r.memory.Bytes() > r.config.Load().MaxMemory && r.mu.TryLock() { // one caller at a time makes room
-		r.makeRoom()
-		r.mu.Unlock()
-	}
 	return m
 }
 
 func (r *Registry) add(target, methodName string, now time.Time) *Method {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	t := r.addTarget(target)
-	if m := t.find(methodName); m != nil { // another call was faster
+	if m := r.targetNamed(target).find(methodName); m != nil { // another call was faster
 		return m
 	}
-	m := r.newMethod(t, strings.Clone(methodName))
+	r.makeRoom() // before the target is found, which may leave with its last method
+	m := r.newMethod(r.addTarget(target), strings.Clone(methodName))
 	m.entry = entry{list: &r.entries.fresh, element: r.entries.fresh.PushBack(m), seen: 1, idleSince: now.Sub(r.epoch)}
 	return m
 }
@@ -119,13 +113,12 @@ func (r *Registry) addTarget(name string) *Target {
 		return t
 	}
 	t := &Target{Name: strings.Clone(name), registry: r, Budget: r.newBudget(r.config.Load().ForTarget(name).BudgetPercent)}
-	r.memory.Add(t.bytes())
 	r.targets.Store(t.Name, t)
 	return t
 }
 
 // newBudget returns the bucket of a new target or method. It has one token, unless something was forgotten before. If a target is
-// called so seldom that it is forgotten each time, or targets come and go for want of memory, these tokens would exceed the budget.
+// called so seldom that it is forgotten each time, or targets come and go for want of room, these tokens would exceed the budget.
 func (r *Registry) newBudget(percent float64) *budget.Bucket {
 	b := budget.New(percent)
 	if r.entries.forgot {
@@ -138,24 +131,21 @@ func (r *Registry) newMethod(t *Target, name string) *Method {
 	m := &Method{Name: name, Target: t}
 	m.Counters.departed = &r.departed
 	m.guard.Join(&t.guard)
-	m.memory.PartOf(&r.memory)
-	m.memory.Add(methodBytes + allocated(name))
 	m.settings.Store(none)
 	s := m.resolve(r.config.Load())
 	m.settings.Store(s)
-	m.learn(s.Learning, &m.Learner, &m.memory, "")
+	m.learn(s.Learning, &m.Learner, "")
 	t.count++
 	t.methods.Store(m.Name, m)
 	return m
 }
 
-// learn prepares a learner of the method: its own, or one of a class, whose memory is counted.
-func (m *Method) learn(c *learn.Config, l *learn.Learner, memory *sketch.Meter, class string) {
+// learn prepares a learner of the method: its own, or one of a class.
+func (m *Method) learn(c *learn.Config, l *learn.Learner, class string) {
 	r := m.Target.registry
 	l.Start(c, learn.Owner{
 		Budget:   m.Target.Budget,
 		Epoch:    r.epoch,
-		Memory:   memory,
 		Panicked: func() { m.Counters.Update(func(s *stats.Counts) { s.TriggerPanics++ }) },
 		Looked:   func(now time.Time) { r.sample(m, now) },
 		Changed: func() {
@@ -164,17 +154,12 @@ func (m *Method) learn(c *learn.Config, l *learn.Learner, memory *sketch.Meter, 
 	})
 }
 
-const (
-	maxTargetName = 1024 // bytes
-
-	// namesShare is the divisor for the part of the memory that names may take: one eighth.
-	namesShare = 8
-)
+const maxTargetName = 1024 // bytes
 
 // nameOf returns the name of a connection's target. It asks WithTargetName when a connection is new.
 //
-// The number of connections with one name is not bounded. If all of them take too much memory, or a target has become idle, all
-// are forgotten. Those in use are stored again with their next call.
+// The number of connections with one name is not bounded. If there are more of them than methods may be, or a target has become
+// idle, all are forgotten. Those in use are stored again with their next call.
 func (r *Registry) nameOf(connection string) string {
 	c := r.config.Load()
 	if c.TargetName == nil {
@@ -189,11 +174,11 @@ func (r *Registry) nameOf(connection string) string {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.namesMemory.Bytes() > c.MaxMemory/namesShare {
+	if r.named >= c.MaxMethods {
 		r.forgetNames()
 	}
 	if _, known := r.names.LoadOrStore(strings.Clone(connection), strings.Clone(name)); !known {
-		r.namesMemory.Add(allocated(connection) + allocated(name) + mapShare)
+		r.named++
 	}
 	return name
 }
@@ -201,7 +186,7 @@ func (r *Registry) nameOf(connection string) string {
 // forgetNames forgets the names of all connections. r.mu must be held.
 func (r *Registry) forgetNames() {
 	r.names.Clear()
-	r.namesMemory.Add(-r.namesMemory.Bytes())
+	r.named = 0
 }
 
 const (

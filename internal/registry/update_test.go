@@ -52,8 +52,8 @@ func changing(i int) []hedge.Option {
 	return opts
 }
 
-// A scheduler that is updated a thousand times a second under load keeps nothing of the configurations that were: no memory,
-// whether it is counted or not, and no goroutine.
+// A scheduler that is updated a thousand times a second under load keeps nothing of the configurations that were: no memory
+// and no goroutine.
 func TestRule16_UpdatesLeakNothing(t *testing.T) {
 	const methods, callers = 3, 64
 	updates := longtest.Size(100, 4_000)
@@ -78,7 +78,7 @@ func TestRule16_UpdatesLeakNothing(t *testing.T) {
 			group.Wait()
 		}
 		// measure makes so many updates, and returns what is there when all is at rest.
-		measure := func(updates int) (heap, counted int64, goroutines int) {
+		measure := func(updates int) (heap int64, goroutines int) {
 			var over atomic.Bool
 			var load sync.WaitGroup
 			load.Go(func() {
@@ -100,19 +100,15 @@ func TestRule16_UpdatesLeakNothing(t *testing.T) {
 			calls(methods)
 			time.Sleep(time.Minute) // for timers and choices
 			synctest.Wait()
-			return int64(testserver.Heap()), registry.Memory(registry.Of(s)), runtime.NumGoroutine()
+			return int64(testserver.Heap()), runtime.NumGoroutine()
 		}
 		for range longtest.Size(1, 2) { // until all that is learned has the size that it keeps
 			measure(updates)
 		}
-		heap, counted, goroutines := measure(updates)
-		heapLater, countedLater, goroutinesLater := measure(updates)
+		heap, goroutines := measure(updates)
+		heapLater, goroutinesLater := measure(updates)
 		runtime.KeepAlive(s)
-		t.Logf("%d KiB counted, after %d more updates %d KiB; the heap grew by %d KiB", counted>>10, updates, countedLater>>10, (heapLater-heap)>>10)
-		// What is learned still grows a little. A configuration that is kept takes a thousand bytes or more.
-		if countedLater-counted > 150*int64(updates) {
-			t.Errorf("%d bytes are counted, and after as many updates again %d", counted, countedLater)
-		}
+		t.Logf("the heap grew by %d KiB in %d more updates", (heapLater-heap)>>10, updates)
 		if heapLater-heap > madeOnce {
 			t.Errorf("the heap has grown by %d bytes", heapLater-heap)
 		}

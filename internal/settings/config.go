@@ -52,7 +52,7 @@ type Config struct {
 
 	// What is remembered.
 
-	MaxMemory  int64                      // bytes
+	MaxMethods int
 	TargetName func(target string) string // nil: a target is named by itself
 	TakenOver  snapshot.Snapshot          // what other schedulers have learned
 
@@ -67,10 +67,10 @@ func DefaultConfig() Config {
 		Config: learn.Config{
 			MaxHedges: 2, BudgetPercent: 10, MinDelay: time.Millisecond, WarmupCalls: 20, Window: 30 * time.Second,
 		},
-		Trigger:   Trigger{Kind: AutoTrigger, Quantile: DefaultTarget},
-		Final:     codeset.Answers,
-		Guard:     true,
-		MaxMemory: 64 << 20,
+		Trigger:    Trigger{Kind: AutoTrigger, Quantile: DefaultTarget},
+		Final:      codeset.Answers,
+		Guard:      true,
+		MaxMethods: 5_000,
 	}
 }
 

@@ -14,8 +14,7 @@ import (
 	"github.com/grpchedge/hedge/proto/snapshotpb"
 )
 
-// The bounds of a snapshot. A scheduler with the default of 64 MiB of memory writes a tenth of maxBytes at most, so that ten of
-// them may be appended to each other.
+// The bounds of a snapshot. A scheduler with the default of 5,000 methods writes a quarter of maxBytes, even if all of them are busy.
 const (
 	maxBytes  = 64 << 20
 	maxClass  = 64  // bytes of a class's name

@@ -63,8 +63,8 @@ type Options struct {
 	ResetLimit *ResetLimit `protobuf:"bytes,17,opt,name=reset_limit,json=resetLimit" json:"reset_limit,omitempty"`
 	// A duration.
 	Window *string `protobuf:"bytes,18,opt,name=window" json:"window,omitempty"`
-	// In bytes, below 4 GiB.
-	MaxMemory *uint32 `protobuf:"varint,19,opt,name=max_memory,json=maxMemory" json:"max_memory,omitempty"`
+	// How many methods are kept, those of each target counted by themselves: 1 or more.
+	MaxMethods *int32 `protobuf:"varint,19,opt,name=max_methods,json=maxMethods" json:"max_methods,omitempty"`
 	// Options of the methods that match a pattern.
 	MethodOptions map[string]*Options `protobuf:"bytes,20,rep,name=method_options,json=methodOptions" json:"method_options,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Options of the targets that match a pattern.
@@ -229,9 +229,9 @@ func (x *Options) GetWindow() string {
 	return ""
 }
 
-func (x *Options) GetMaxMemory() uint32 {
-	if x != nil && x.MaxMemory != nil {
-		return *x.MaxMemory
+func (x *Options) GetMaxMethods() int32 {
+	if x != nil && x.MaxMethods != nil {
+		return *x.MaxMethods
 	}
 	return 0
 }
@@ -519,7 +519,7 @@ var File_configpb_config_proto protoreflect.FileDescriptor
 
 const file_configpb_config_proto_rawDesc = "" +
 	"\n" +
-	"\x15configpb/config.proto\x12\fhedge.config\x1a\x1cgoogle/protobuf/struct.proto\"\xae\b\n" +
+	"\x15configpb/config.proto\x12\fhedge.config\x1a\x1cgoogle/protobuf/struct.proto\"\xb0\b\n" +
 	"\aOptions\x12\x1f\n" +
 	"\vall_methods\x18\x01 \x01(\bR\n" +
 	"allMethods\x12'\n" +
@@ -542,9 +542,9 @@ const file_configpb_config_proto_rawDesc = "" +
 	"\acontrol\x18\x10 \x01(\x01R\acontrol\x129\n" +
 	"\vreset_limit\x18\x11 \x01(\v2\x18.hedge.config.ResetLimitR\n" +
 	"resetLimit\x12\x16\n" +
-	"\x06window\x18\x12 \x01(\tR\x06window\x12\x1d\n" +
-	"\n" +
-	"max_memory\x18\x13 \x01(\rR\tmaxMemory\x12O\n" +
+	"\x06window\x18\x12 \x01(\tR\x06window\x12\x1f\n" +
+	"\vmax_methods\x18\x13 \x01(\x05R\n" +
+	"maxMethods\x12O\n" +
 	"\x0emethod_options\x18\x14 \x03(\v2(.hedge.config.Options.MethodOptionsEntryR\rmethodOptions\x12O\n" +
 	"\x0etarget_options\x18\x15 \x03(\v2(.hedge.config.Options.TargetOptionsEntryR\rtargetOptions\x1aW\n" +
 	"\x12MethodOptionsEntry\x12\x10\n" +

@@ -121,12 +121,12 @@ func TestCounters_NeverFall(t *testing.T) {
 	})
 }
 
-// Methods come, are forgotten and come again, for lack of calls or of memory. Each counter is what the scheduler has counted.
+// Methods come, are forgotten and come again, for lack of calls or of room. Each counter is what the scheduler has counted.
 func TestCounters_MethodsThatComeAndGo(t *testing.T) {
 	for seed := range uint64(10) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 15))
-			c := newCounted(t, r.IntN(10)+1, hedge.WithAllMethods(), hedge.WithBudgetPercent(400), hedge.WithMaxMemory(1<<20))
+			c := newCounted(t, r.IntN(10)+1, hedge.WithAllMethods(), hedge.WithBudgetPercent(400), hedge.WithMaxMethods(200))
 			for range 100 {
 				for range r.IntN(40) {
 					c.calls(t, fmt.Sprintf("/shop.Items/Get%d", int(r.ExpFloat64()*50)), 1+r.IntN(3), time.Duration(r.IntN(2))*3*ms)

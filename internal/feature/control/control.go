@@ -6,7 +6,6 @@ import (
 	"math"
 	"sync/atomic"
 	"time"
-	"unsafe"
 
 	"github.com/grpchedge/hedge/internal/codeset"
 	"github.com/grpchedge/hedge/internal/feature"
@@ -16,7 +15,6 @@ import (
 
 // Groups are the two groups of a method's calls.
 type Groups struct {
-	memory sketch.Meter
 	share  float64
 	calls  atomic.Uint64                        // drawn so far
 	took   [feature.Unhedged + 1]*sketch.Window // by group; nil for none
@@ -28,23 +26,18 @@ type Groups struct {
 const compared = 30 * time.Minute
 
 // For returns the groups for a share of the calls, and nil for a share of 0. If the old groups, which may be nil, have that share,
-// it returns them. Otherwise it takes their memory out of what the meter counts, and no further call must join them.
-func For(share float64, old *Groups, memory *sketch.Meter) *Groups {
-	if old != nil {
-		if old.share == share {
-			return old
-		}
-		old.memory.Release()
+// it returns them.
+func For(share float64, old *Groups) *Groups {
+	if old != nil && old.share == share {
+		return old
 	}
 	if share == 0 {
 		return nil
 	}
 	g := &Groups{share: share}
-	g.memory.PartOf(memory)
-	g.memory.Add(int64(unsafe.Sizeof(*g)))
 	now := time.Now()
 	window := func() *sketch.Window {
-		w := sketch.NewIn(&g.memory, compared)
+		w := sketch.New(compared)
 		w.Mark(now) // so that the steps of all three begin together
 		return w
 	}
