@@ -95,39 +95,6 @@ func TestArrivals_Tail(t *testing.T) {
 	}
 }
 
-// TestRule12_OutageOfQuietClients makes every call a second slower, or in vain, for a minute.
-func TestRule12_OutageOfQuietClients(t *testing.T) {
-	longtest.Computation(t)
-	for _, rate := range []float64{0.2, 1, 5} {
-		for name, tc := range map[string]struct {
-			slower, deadline time.Duration
-		}{
-			"a second slower":    {time.Second, 0},
-			"no attempt answers": {time.Hour, 5 * time.Second},
-		} {
-			worst := 0.0
-			for seed := range uint64(longtest.Size(5, 100)) {
-				ended := throughOutage(rate, tc.slower, tc.deadline, seed)
-				calls, hedges := within(ended, outageFrom, outageTo)
-				over := float64(hedges) - percent/100.*float64(calls)
-				worst = max(worst, over)
-				most := 3.0
-				switch {
-				case seed < 5:
-				case tc.deadline > 0:
-					most = 3.5 // two seconds of more than ten calls earn more than one hedge
-				default:
-					most = 5 // and some hedges win: those of primaries that would have been slow anyway
-				}
-				if over > most {
-					t.Errorf("%v a second, %s, seed %d: %d hedges in %d calls: %.1f beyond the share, want at most %v", rate, name, seed, hedges, calls, over, most)
-				}
-			}
-			t.Logf("%v a second, %s: at most %.1f hedges beyond the share", rate, name, worst)
-		}
-	}
-}
-
 const (
 	outageFrom = 5 * time.Minute
 	outageTo   = 6 * time.Minute

@@ -1,7 +1,6 @@
 package budget_test
 
 import (
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -15,11 +14,15 @@ import (
 // of what its calls cost, the burst at its start, the costliest hedge twice, and the costliest hedge for each hedge that wins.
 //
 // Let f = paid − earned − costliest·wins, summed up from the beginning. Then the bound is f(end) ≤ f(start) + burst(start) +
-// 2·costliest. So it is enough to know the least f + burst of all starts.
+// 2·costliest. So it is enough to know the least f + burst of all starts. What the burst pays, without savings and wins, is at most
+// the share and the burst; and savings pay for at most two hedges, and one for each win.
 type intervals struct {
-	share, costliest float64 // the largest share, and the costliest hedge, of the run
-	calls            []costly
-	f, least         float64
+	share, costliest  float64 // the largest share, and the costliest hedge, of the run
+	calls             []costly
+	f, least          float64
+	burstF            float64 // the same of what the burst paid
+	burstLeast        float64
+	saved, savedLeast int // hedges from savings − wins
 }
 
 type costly struct {
@@ -28,39 +31,55 @@ type costly struct {
 }
 
 func newIntervals(share, costliest float64) *intervals {
-	return &intervals{share: share, costliest: costliest, least: math.Inf(1)}
+	return &intervals{share: share, costliest: costliest, least: math.Inf(1), burstLeast: math.Inf(1)}
 }
 
-// burst is what the calls of the two seconds before earned, and the costliest hedge of the minute before at least; 1 without calls.
+// burst is what the calls of the two seconds before earned, and the costliest hedge of the minute before at least, or 1 if none
+// of half a minute had a cost.
 func (b *intervals) burst(now time.Duration) float64 {
 	for len(b.calls) > 0 && b.calls[0].at < now-time.Minute {
 		b.calls = b.calls[1:]
 	}
-	if len(b.calls) == 0 {
-		return 1
-	}
-	earned, costliest := 0.0, 0.0
+	earned, costliest, lately := 0.0, 0.0, false
 	for i := len(b.calls) - 1; i >= 0; i-- {
-		if b.calls[i].at >= now-2*time.Second {
-			earned += b.share * b.calls[i].cost
+		c := b.calls[i]
+		if c.at >= now-2*time.Second {
+			earned += b.share * c.cost
 		}
-		costliest = max(costliest, b.calls[i].cost)
+		costliest = max(costliest, c.cost)
+		lately = lately || c.cost > 0 && c.at > now-30*time.Second
+	}
+	if !lately {
+		costliest = max(costliest, 1)
 	}
 	return max(earned, costliest)
 }
 
 func (b *intervals) call(now time.Duration, cost float64) {
-	b.least = min(b.least, b.f+b.burst(now)) // an interval may begin here
+	burst := b.burst(now) // an interval may begin here
+	b.least, b.burstLeast = min(b.least, b.f+burst), min(b.burstLeast, b.burstF+burst)
 	b.calls = append(b.calls, costly{now, cost})
 	b.f -= b.share * cost
+	b.burstF -= b.share * cost
 }
 
-func (b *intervals) pay(cost float64) (over float64) {
+// pay returns how much is above the bounds.
+func (b *intervals) pay(saved bool, cost float64) (over float64) {
 	b.f += cost
-	return b.f - b.least - 2*b.costliest
+	over = b.f - b.least - 2*b.costliest
+	if saved {
+		b.saved++
+		return max(over, float64(b.saved-b.savedLeast-2))
+	}
+	b.burstF += cost
+	return max(over, b.burstF-b.burstLeast)
 }
 
-func (b *intervals) win() { b.f -= b.costliest }
+func (b *intervals) win() {
+	b.f -= b.costliest
+	b.saved--
+	b.savedLeast = min(b.savedLeast, b.saved)
+}
 
 // TestRule12_InAnyIntervalWithCosts draws traffic of all rates, with pauses, costs, hedges that win and lose, hedges that are
 // dropped, calls that take back their share, and shares that change.
@@ -140,7 +159,7 @@ func (run *boundRun) step() {
 			continue
 		}
 		run.paid += priceOf(cost)
-		run.over = max(run.over, run.bound.pay(priceOf(cost)))
+		run.over = max(run.over, run.bound.pay(saved, priceOf(cost)))
 		won := r.Float64() < run.wins
 		run.bucket.Hedged(won)
 		if won {
@@ -154,38 +173,38 @@ func priceOf(cost float64) float64 {
 	if !budget.IsCost(cost) {
 		return 1
 	}
-	return roundedCost(cost)
+	return cost
 }
 
-// TestBound_IsReached shows that the bound is no larger than it must be: an outage takes nearly all of it.
-func TestBound_IsReached(t *testing.T) {
-	for _, cost := range []float64{1, 5} {
-		t.Run(fmt.Sprint(cost), func(t *testing.T) {
-			b := budget.New(10)
-			now := time.Duration(0)
-			for range 10_000 { // 100 calls a second
-				now += 10 * time.Millisecond
-				b.Earn(at(now), cost)
-				if paid, _ := b.Pay(at(now), true, cost); paid {
-					b.Hedged(true)
-				}
+// TestRule12_NoSavingsInAnOutage hedges every call from one moment on, and none of the hedges wins. The bound holds at every call, and
+// it is no larger than it must be: nearly all of it is paid.
+func TestRule12_NoSavingsInAnOutage(t *testing.T) {
+	for _, tc := range []struct {
+		rate int // calls a second
+		cost float64
+	}{{1, 1}, {5, 1}, {50, 1}, {1000, 1}, {100, 5}, {100, 0.03}} {
+		b, pause := budget.New(10), time.Second/time.Duration(tc.rate)
+		now := time.Duration(0)
+		for ; now < time.Minute; now += pause {
+			b.Earn(at(now), tc.cost)
+		}
+		win(b) // until now they did
+		burst, calls, hedges := b.Balance(at(now)).Burst, 0.0, 0.0
+		for ; now < 2*time.Minute; now += pause {
+			b.Earn(at(now), tc.cost)
+			calls += tc.cost
+			if paid, _ := b.Pay(at(now), true, tc.cost); paid {
+				hedges += tc.cost
 			}
-			for range 1000 { // and none is slow
-				now += 10 * time.Millisecond
-				b.Earn(at(now), cost)
+			if now > time.Minute+time.Second { // so long they take
+				b.Hedged(false)
 			}
-			burst, hedges := 20*cost, 0.0
-			for range 1000 {
-				now += 10 * time.Millisecond
-				b.Earn(at(now), cost)
-				if paid, _ := b.Pay(at(now), true, cost); paid {
-					b.Hedged(false)
-					hedges += cost
-				}
+			if most := burst + 0.1*calls + 2*tc.cost; hedges > most+1e-6 {
+				t.Fatalf("%+v: hedges of %v in calls of %v, with a burst of %v", tc, hedges, calls, burst)
 			}
-			if most := 100*cost + burst + 2*cost; hedges > most || hedges < 0.95*most {
-				t.Errorf("hedges of %v, want at most %v and nearly as many", hedges, most)
-			}
-		})
+		}
+		if least := 0.95 * (burst + 0.1*calls + 2*tc.cost); hedges < least && hedges < 0.1*calls+2*tc.cost {
+			t.Errorf("%+v: hedges of %v in calls of %v, want %v: the budget is there to be used", tc, hedges, calls, least)
+		}
 	}
 }

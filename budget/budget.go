@@ -102,9 +102,6 @@ func (b *Bucket) Earn(now time.Time, cost float64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.calls += cost
-	if b.perCall == 0 {
-		return
-	}
 	b.settle(now) // what is beyond the burst now is no part of a larger one
 	share := b.share(cost)
 	slot := &b.earned[b.step&(steps-1)]
@@ -305,7 +302,7 @@ func (b *Bucket) cap() {
 // burst is how much the bucket can hold.
 func (b *Bucket) burst() int64 { return min(max(b.least(), b.recent), maxBurst*token) }
 
-// least is the least that it can hold: the price of the costliest call lately, or one token if there was none.
+// least is the least that it can hold: the price of the costliest call lately, or one token if none had a cost.
 func (b *Bucket) least() int64 {
 	if price := max(b.costliest[0], b.costliest[1]); price > 0 {
 		return price

@@ -1,7 +1,6 @@
 package budget_test
 
 import (
-	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -63,6 +62,11 @@ func TestNew(t *testing.T) {
 			if got := tt.bucket.Balance(at(time.Second)).Burst; !near(got, tt.maxBurst, 1e-6) {
 				t.Errorf("Burst = %v, want %v", got, tt.maxBurst)
 			}
+			win(tt.bucket)
+			if pays(tt.bucket, at(time.Second), true) != (tt.after > 0) {
+				t.Errorf("paid from savings or the burst, with %v tokens", tt.after)
+			}
+			tt.bucket.Refund(false, 1)
 			paid := drain(tt.bucket, time.Second, false)
 			if got, want := paid+drain(tt.bucket, time.Second, true), int(tt.after+1e-6); got != want {
 				t.Errorf("paid for %d hedges, want %d", got, want)
@@ -189,64 +193,59 @@ func TestReserveLastsUnderScarcity(t *testing.T) {
 }
 
 func TestTimesInAnyOrder(t *testing.T) {
-	t.Run("a call from a few seconds ago", func(t *testing.T) {
+	const second = time.Second
+	for _, tc := range []struct {
+		name   string
+		run    func(*budget.Bucket)
+		at     time.Duration
+		tokens [2]float64 // at least and at most
+	}{
+		{"a clock set back", func(b *budget.Bucket) {
+			earn(b, 1000, time.Hour, time.Hour+second)
+			earn(b, 4000, 0, 4*second)
+		}, 4 * second, [2]float64{175, 200}},
+		{"a call late by as long as is remembered", func(b *budget.Bucket) {
+			b.Earn(at(0), 1)
+			earn(b, 1000, 10*second, 10*second+time.Millisecond)
+			b.Earn(at(8*second), 1)
+		}, 10 * second, [2]float64{100.1 - 1e-6, 100.1 + 1e-6}},
+		{"a call from the next second", aheadBy(second), 6*second - 1, [2]float64{175, 200}},
+		{"a call from an hour ahead", aheadBy(time.Hour), 6*second - 1, [2]float64{175, 200}},
+		{"a call from 250 years ahead", aheadBy(250 * 365 * 24 * time.Hour), 6*second - 1, [2]float64{175, 200}},
+	} {
 		b := budget.New(10)
-		latest := 12*time.Second - time.Millisecond
-		earn(b, 1000, 10*time.Second, latest)
-		for _, late := range []time.Duration{time.Millisecond, time.Second, 3 * time.Second, 15 * time.Second} {
-			want := b.Balance(at(latest)).Tokens + 0.1
-			b.Earn(at(latest-late), 1)
-			for _, now := range []time.Duration{latest, latest - late} {
-				if got := b.Balance(at(now)).Tokens; !near(got, want, 1e-6) {
-					t.Errorf("%v late: Tokens at %v = %v, want %v", late, now, got, want)
-				}
-			}
+		tc.run(b)
+		if got := b.Balance(at(tc.at)).Tokens; got < tc.tokens[0] || got > tc.tokens[1] {
+			t.Errorf("%s: Tokens = %v, want %v", tc.name, got, tc.tokens)
 		}
-	})
-	t.Run("a clock set back", func(t *testing.T) {
-		b := budget.New(10)
-		earn(b, 1000, time.Hour, time.Hour+time.Second)
-		earn(b, 4000, 0, 4*time.Second)
-		if got := b.Balance(at(4 * time.Second)).Burst; got < 175 || got > 200 {
-			t.Errorf("Burst = %v, want 175 to 200", got)
-		}
-		if got := b.Balance(at(4 * time.Second)).Tokens; got < 175 {
-			t.Errorf("Tokens = %v, want 175 or more", got)
-		}
-	})
-	t.Run("a call late by as long as is remembered", func(t *testing.T) {
-		b := budget.New(10)
-		b.Earn(at(0), 1)
-		earn(b, 1000, 10*time.Second, 10*time.Second+time.Millisecond)
-		b.Earn(at(8*time.Second), 1)
-		if got := b.Balance(at(10 * time.Second)).Tokens; !near(got, 100.1, 1e-6) {
-			t.Errorf("Tokens = %v, want 100.1", got)
-		}
-	})
-	for _, ahead := range []time.Duration{time.Second, time.Hour, 250 * 365 * 24 * time.Hour} {
-		t.Run(fmt.Sprintf("one call from the future, %v ahead", ahead), func(t *testing.T) {
-			b := budget.New(10)
-			for i := range 6000 {
-				b.Earn(at(time.Duration(i)*time.Millisecond), 1)
-				if i == 1000 {
-					b.Earn(at(time.Second+ahead), 1)
-				}
-			}
-			if got := b.Balance(at(6*time.Second - 1)).Tokens; got < 175 || got > 200 {
-				t.Errorf("5 s later Tokens = %v, want 175 to 200", got)
-			}
-		})
 	}
-	t.Run("without a monotonic reading", func(t *testing.T) {
-		b := budget.New(10)
-		epoch := time.Unix(0, 0)
-		for i := range 4000 {
-			b.Earn(epoch.Add(time.Duration(i)*time.Millisecond), 1)
+	b, latest := budget.New(10), 12*second-time.Millisecond
+	earn(b, 1000, 10*second, latest)
+	for _, late := range []time.Duration{time.Millisecond, second, 3 * second, 15 * second} {
+		want := b.Balance(at(latest)).Tokens + 0.1
+		b.Earn(at(latest-late), 1)
+		for _, now := range []time.Duration{latest, latest - late} {
+			if got := b.Balance(at(now)).Tokens; !near(got, want, 1e-6) {
+				t.Errorf("a call %v late: Tokens at %v = %v, want %v", late, now, got, want)
+			}
 		}
-		if got := b.Balance(epoch.Add(4 * time.Second)).Tokens; got < 175 || got > 200 {
-			t.Errorf("Tokens = %v, want 175 to 200", got)
-		}
-	})
+	}
+	wall, epoch := budget.New(10), time.Unix(0, 0) // without a monotonic reading
+	for i := range 4000 {
+		wall.Earn(epoch.Add(time.Duration(i)*time.Millisecond), 1)
+	}
+	if got := wall.Balance(epoch.Add(4 * second)).Tokens; got < 175 || got > 200 {
+		t.Errorf("by a wall clock Tokens = %v, want 175 to 200", got)
+	}
+}
+
+// aheadBy has a thousand calls a second, one of them too far ahead.
+func aheadBy(ahead time.Duration) func(*budget.Bucket) {
+	return func(b *budget.Bucket) {
+		earn(b, 1000, 0, time.Second)
+		b.Earn(at(time.Second+ahead), 1)
+		earn(b, 5000, time.Second, 6*time.Second)
+	}
 }
 
 func TestNoAllocations(t *testing.T) {
