@@ -102,15 +102,17 @@ func (b *Bucket) Earn(now time.Time, cost float64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.calls += cost
-	b.settle(now) // what is beyond the burst now is no part of a larger one
+	b.settle(now)
+	if price > b.least() {
+		b.cap() // what is beyond the burst now is no part of a larger one
+	}
 	share := b.share(cost)
 	slot := &b.earned[b.step&(steps-1)]
 	added := min(share, maxBurst*token-*slot) // so that no sum overflows
 	*slot += added
 	b.recent += added
 	b.costliest[0] = max(b.costliest[0], price)
-	b.held += share
-	b.cap()
+	b.held += added
 }
 
 // share returns what a call of that cost earns. It is rounded down and the price up, so that no cost is too small to count.
@@ -194,6 +196,7 @@ func (b *Bucket) Pay(now time.Time, urgent bool, cost float64) (paid, saved bool
 		return false, false
 	}
 	b.settle(now)
+	b.cap()
 	savingsFirst := 2*b.held < b.burst()
 	if savingsFirst && b.savings.pay(price) {
 		return true, true
@@ -226,7 +229,6 @@ func (b *Bucket) Refund(saved bool, cost float64) {
 		b.savings.refund(price)
 	} else {
 		b.held += price
-		b.cap()
 	}
 }
 
@@ -254,10 +256,13 @@ func (b *Bucket) Balance(now time.Time) Balance {
 		return Balance{}
 	}
 	b.settle(now)
-	burst := float64(b.burst()) / token
+	burst := b.burst()
+	over := max(b.held-burst, 0) // is saved when the next step begins, or a hedge is paid
 	return Balance{
-		Tokens: float64(max(0, b.held)) / token, Burst: burst,
-		Saved: float64(b.savings.tokens) / token, Capacity: (1 + savedBursts) * burst,
+		Tokens:   float64(max(0, b.held-over)) / token,
+		Burst:    float64(burst) / token,
+		Saved:    float64(min(b.savings.tokens+over, savedBursts*burst)) / token,
+		Capacity: (1 + savedBursts) * float64(burst) / token,
 	}
 }
 

@@ -9,6 +9,7 @@ func (b *Bucket) Spend(now time.Time, urgent bool, cost float64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.settle(now)
+	b.cap()
 	return b.opened && b.payFromBurst(urgent, priceOf(counted(cost)))
 }
 
@@ -17,5 +18,6 @@ func (b *Bucket) SpendSaved(now time.Time, cost float64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.settle(now)
+	b.cap()
 	return b.opened && b.savings.pay(priceOf(counted(cost)))
 }
