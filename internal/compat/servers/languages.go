@@ -3,9 +3,18 @@ package main
 import (
 	"context"
 	"embed"
+	"math/rand/v2"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+
+	"github.com/grpchedge/hedge/internal/testserver"
+	testpb "github.com/grpchedge/hedge/proto"
 )
 
 // hello has a small server in each language.
@@ -19,6 +28,7 @@ const (
 	grpcio        = "1.85.1"
 	armeria       = "1.32.5"
 	grpcJava      = "1.76.0"
+	tonic         = "0.14.9" // as hello/Cargo.toml has it
 	javaClassPath = ".:lib/*"
 )
 
@@ -52,7 +62,7 @@ func (m *Machine) installed(path string) (bool, error) {
 
 // serve returns a program that listens at the port that is its last argument.
 func serve(folder, version, name string, args ...string) *Program {
-	return &Program{Version: version, Folder: folder, Command: func(port, _ string) *exec.Cmd {
+	return &Program{Version: version, Folder: folder, Command: func(port string, _ []string) *exec.Cmd {
 		return exec.Command(name, append(args[:len(args):len(args)], port)...)
 	}}
 }
@@ -110,5 +120,70 @@ func prepareJava(server, version string) func(context.Context, *Machine) (*Progr
 			}
 		}
 		return serve(folder, version, "java", "-cp", javaClassPath, "Hello", server), nil
+	}
+}
+
+// prepareTonic returns how to prepare hello/hello.rs, with its arguments before the port.
+func prepareTonic(args ...string) func(context.Context, *Machine) (*Program, error) {
+	return func(ctx context.Context, m *Machine) (*Program, error) {
+		folder, err := m.place("tonic", "Cargo.toml", "hello.rs")
+		if err != nil {
+			return nil, err
+		}
+		built := filepath.Join(folder, "target", "release", "hello")
+		if there, err := m.installed(built); err != nil {
+			return nil, err
+		} else if !there {
+			if _, err := m.run(ctx, folder, "cargo", "build", "--quiet", "--release"); err != nil {
+				return nil, err
+			}
+		}
+		return serve(folder, tonic, built, args...), nil
+	}
+}
+
+// portVariable is set for a process of this program that is a server of grpc-go.
+const portVariable = "SERVERS_PORT"
+
+// prepareGo returns this program itself as a server.
+func prepareGo(_ context.Context, m *Machine) (*Program, error) {
+	folder, err := m.folder("grpc-go")
+	if err != nil {
+		return nil, err
+	}
+	path, err := os.Executable()
+	return &Program{Version: moduleVersion("google.golang.org/grpc"), Folder: folder, Command: func(port string, _ []string) *exec.Cmd {
+		command := exec.Command(path)
+		command.Env = append(os.Environ(), portVariable+"="+port)
+		return command
+	}}, err
+}
+
+// helloServer is what prepareGo runs: the unary method alone.
+type helloServer struct {
+	testpb.UnimplementedTestServiceServer
+	latency testserver.Distribution
+}
+
+func serveHello(port string) error {
+	latency, err := testserver.ParseDistribution("straggler")
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:"+port)
+	if err != nil {
+		return err
+	}
+	server := grpc.NewServer()
+	testpb.RegisterTestServiceServer(server, helloServer{latency: latency})
+	return server.Serve(listener)
+}
+
+func (s helloServer) Unary(ctx context.Context, request *testpb.Request) (*testpb.Reply, error) {
+	select {
+	case <-time.After(s.latency.Draw(rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())))):
+		return &testpb.Reply{Id: request.Id}, nil
+	case <-ctx.Done():
+		return nil, status.FromContextError(ctx.Err()).Err()
 	}
 }

@@ -129,7 +129,7 @@ func inBubble(t *testing.T, load Load, p policy, budget float64) (result *Result
 			InMemory: true, Latency: distribution, Seed: 1, DrawByID: true, CountsOnly: true, Limit: &p.limit,
 		})
 		load.Options = p.options
-		result, err = load.Run(t.Context(), cluster.Address(0), cluster.Dial, budget)
+		result, err = load.Run(t.Context(), []string{cluster.Address(0)}, cluster.Dial, budget)
 		cluster.WaitIdleT(t)
 	})
 	if err != nil {

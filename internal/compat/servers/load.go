@@ -12,8 +12,12 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/resolver/manual"
+	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
@@ -30,7 +34,11 @@ type Load struct {
 	For     time.Duration
 	Streams bool // server streams instead of unary calls
 	Virtual bool // in a bubble of testing/synctest
-	Options []hedge.Option
+	Bytes   int  // payload of a request
+	// Deadline of a call, if above 0. A call that runs out of it has neither failed nor a latency.
+	Deadline time.Duration
+	Options  []hedge.Option
+	Dial     []grpc.DialOption // a load-balancing policy
 }
 
 // plain is the budget of a client that does not hedge at all.
@@ -39,6 +47,7 @@ const plain = -1
 // Result is what became of the calls of a run.
 type Result struct {
 	Calls, Failed int
+	Wrong, Late   int             // replies to another request, which have failed; calls that ran out of their time, which have not
 	First         error           // of a call that failed
 	Latencies     []time.Duration // of the calls that did not, in order; of a stream, the time to its first message
 	Wire          testserver.MeterCounts
@@ -53,13 +62,20 @@ func (r *Result) P99() time.Duration {
 	return r.Latencies[(len(r.Latencies)*99+99)/100-1]
 }
 
-// Run connects to an address on one connection and makes the calls. The budget is in percent; 0 is the library's own.
-func (l Load) Run(ctx context.Context, address string, dial dialer, budget float64) (*Result, error) {
+// Run connects to addresses and makes the calls. The budget is in percent; 0 is the library's own.
+func (l Load) Run(ctx context.Context, addresses []string, dial dialer, budget float64) (*Result, error) {
 	meter := testserver.NewMeter(dial)
-	options := []grpc.DialOption{
+	names := manual.NewBuilderWithScheme("servers")
+	var state resolver.State
+	for _, address := range addresses {
+		state.Addresses = append(state.Addresses, resolver.Address{Addr: address})
+	}
+	names.InitialState(state)
+	options := append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(meter.Dial),
-	}
+		grpc.WithResolvers(names),
+	}, l.Dial...)
 	var s *hedge.Scheduler
 	if budget != plain {
 		chosen := append([]hedge.Option{hedge.WithAllMethods()}, l.Options...)
@@ -72,7 +88,7 @@ func (l Load) Run(ctx context.Context, address string, dial dialer, budget float
 		}
 		options = append(options, grpc.WithUnaryInterceptor(interceptor.Unary(s)), grpc.WithStreamInterceptor(stream.Interceptor(s)))
 	}
-	conn, err := grpc.NewClient("passthrough:///"+address, options...)
+	conn, err := grpc.NewClient("servers:///localhost", options...)
 	if err != nil {
 		return nil, err
 	}
@@ -120,8 +136,7 @@ func (l Load) calls(ctx context.Context, client testpb.TestServiceClient) *Resul
 			if l.Virtual { // so that nothing ever happens at the same instant, in an order left to chance
 				time.Sleep(time.Duration(i) * 37 * time.Microsecond)
 			}
-			var latencies []time.Duration
-			failed, first := 0, error(nil)
+			var mine Result
 			for ctx.Err() == nil {
 				id := next.Add(1)
 				if l.Rate > 0 {
@@ -135,21 +150,31 @@ func (l Load) calls(ctx context.Context, client testpb.TestServiceClient) *Resul
 					break
 				}
 				took, err := l.call(ctx, client, uint64(id))
-				if err != nil {
-					if failed++; first == nil {
-						first = fmt.Errorf("call %d, %v after the start: %w", id, time.Since(began).Round(time.Millisecond), err)
+				mine.Calls++
+				switch {
+				case err == nil:
+					mine.Latencies = append(mine.Latencies, took)
+				case l.Deadline > 0 && status.Code(err) == codes.DeadlineExceeded:
+					mine.Late++
+				default:
+					mine.Failed++
+					if errors.Is(err, errWrong) {
+						mine.Wrong++
 					}
-					continue
+					if mine.First == nil {
+						mine.First = fmt.Errorf("call %d, %v after the start: %w", id, time.Since(began).Round(time.Millisecond), err)
+					}
 				}
-				latencies = append(latencies, took)
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			result.Calls += len(latencies) + failed
-			result.Failed += failed
-			result.Latencies = append(result.Latencies, latencies...)
+			result.Calls += mine.Calls
+			result.Failed += mine.Failed
+			result.Wrong += mine.Wrong
+			result.Late += mine.Late
+			result.Latencies = append(result.Latencies, mine.Latencies...)
 			if result.First == nil {
-				result.First = first
+				result.First = mine.First
 			}
 		})
 	}
@@ -160,16 +185,23 @@ func (l Load) calls(ctx context.Context, client testpb.TestServiceClient) *Resul
 
 const messages = 3 // of a stream
 
+// errWrong is a reply that is none to the request.
+var errWrong = errors.New("a reply that is none to the request")
+
 // call makes one call and returns how long its caller waited: of a stream, for the first message.
 func (l Load) call(ctx context.Context, client testpb.TestServiceClient, id uint64) (time.Duration, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	if l.Deadline > 0 {
+		ctx, cancel = context.WithTimeout(ctx, l.Deadline)
+		defer cancel()
+	}
 	start := time.Now()
 	if !l.Streams {
-		reply, err := client.Unary(ctx, &testpb.Request{Id: id})
+		reply, err := client.Unary(ctx, &testpb.Request{Id: id, Payload: make([]byte, l.Bytes)})
 		took := time.Since(start)
 		if err == nil && reply.GetId() != id {
-			err = fmt.Errorf("the reply is that to request %d", reply.GetId())
+			err = fmt.Errorf("%w: its id is %d", errWrong, reply.GetId())
 		}
 		return took, err
 	}
@@ -187,7 +219,7 @@ func (l Load) call(ctx context.Context, client testpb.TestServiceClient, id uint
 			took = time.Since(start)
 		}
 		if reply.GetId() != id || reply.GetSequence() != uint32(seq) {
-			return 0, fmt.Errorf("the message is number %d of request %d, want %d", reply.GetSequence(), reply.GetId(), seq)
+			return 0, fmt.Errorf("%w: it is number %d of %d, want %d", errWrong, reply.GetSequence(), reply.GetId(), seq)
 		}
 	}
 	if _, err := st.Recv(); !errors.Is(err, io.EOF) {

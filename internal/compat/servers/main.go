@@ -2,9 +2,10 @@
 // its calls: which of them count RST_STREAM frames, and what they do then.
 //
 //	go run . -for 15s -callers 16,64 -budget 2,10
+//	go run . -for 30s -callers 1000 -rate 300 -stops -connections 0,1,2 // three backends, one stopped for 1 s in every 5
 //
-// Servers that the machine does not have are installed: Debian packages by apt-get, the others by npm, pip and Maven into a
-// temporary folder. Those that cannot be are left out, and the reason is printed. Everything listens at the loopback
+// Servers that the machine does not have are installed: Debian packages by apt-get, the others by npm, pip, Maven and cargo
+// into a temporary folder. Those that cannot be are left out, and the reason is printed. Everything listens at the loopback
 // address.
 package main
 
@@ -27,11 +28,13 @@ import (
 // servers returns all of them, by the order of the table.
 func servers() []Server {
 	all := []Server{
-		{"grpc-go", nil}, // the test server itself
+		{"grpc-go", prepareGo},
 		{"grpc-java", prepareJava("grpc-java", grpcJava)},
 		{"Armeria", prepareJava("armeria", armeria)},
 		{"grpc-js", prepareNode},
 		{"grpcio", preparePython},
+		{"tonic", prepareTonic()},
+		{"tonic, max_pending_accept_reset_streams 10,000", prepareTonic("10000")},
 	}
 	for _, p := range proxies {
 		all = append(all, Server{p.name, p.prepare})
@@ -40,6 +43,10 @@ func servers() []Server {
 }
 
 func main() {
+	if port := os.Getenv(portVariable); port != "" {
+		fmt.Fprintln(os.Stderr, serveHello(port))
+		os.Exit(1)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := program(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
@@ -53,22 +60,29 @@ func main() {
 
 // Table is what is measured.
 type Table struct {
-	For     time.Duration
-	Callers []int
-	Budgets []float64
-	Only    []string // parts of servers' names; none: all
-	Options []hedge.Option
+	Load
+	Callers     []int
+	Budgets     []float64
+	Connections []int    // to each address, by hedge_other_backend; 0: the connection's policy is round_robin
+	Only        []string // parts of servers' names; none: all
+	Stops       bool     // three backends, the first of which is stopped for a second in every five
 }
 
 // program runs the command. It writes the table to w and progress to log.
 func program(ctx context.Context, args []string, w, log io.Writer) error {
-	table := Table{Callers: []int{16, 64}, Budgets: []float64{2, 10}}
+	table := Table{Callers: []int{16, 64}, Budgets: []float64{2, 10}, Connections: []int{0}}
 	var m Machine
 	flags := flag.NewFlagSet("servers", flag.ContinueOnError)
 	flags.SetOutput(log)
 	flags.DurationVar(&table.For, "for", 15*time.Second, "`time` of each run")
 	flags.Func("callers", "`numbers` of callers, with commas between (default 16,64)", list(&table.Callers, callers))
 	flags.Func("budget", "budgets in `percent`, with commas between (default 2,10)", list(&table.Budgets, budget))
+	flags.Func("connections", "`numbers` of connections to each address by the policy hedge_other_backend, with commas between; 0 is "+
+		"plain round robin (default 0)", list(&table.Connections, strconv.Atoi))
+	flags.BoolVar(&table.Stops, "stops", false, "three backends, one of them stopped for a second in every five")
+	flags.Float64Var(&table.Rate, "rate", 0, "calls a `second`; 0: each caller calls again at once")
+	flags.IntVar(&table.Bytes, "bytes", 0, "`size` of a request's payload")
+	flags.DurationVar(&table.Deadline, "deadline", 0, "`time` that a call may take; running out of it is no failure; 0: any")
 	flags.Func("only", "`parts` of the names of the servers to run, with commas between (default all)", list(&table.Only,
 		func(s string) (string, error) { return strings.ToLower(s), nil }))
 	flags.BoolFunc("few-resets", "send at most five hedges a second: WithResetLimit(5, time.Second)", func(string) error {
@@ -94,7 +108,7 @@ func program(ctx context.Context, args []string, w, log io.Writer) error {
 		defer os.RemoveAll(folder)
 		m.Folder = folder
 	}
-	return table.Run(ctx, &m, w, log)
+	return table.All(ctx, &m, w, log)
 }
 
 // list reads values with commas between.

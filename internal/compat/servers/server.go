@@ -31,8 +31,9 @@ type Server struct {
 type Program struct {
 	Version string
 	Folder  string // where it is installed and runs
-	// Command returns the process that listens at a port of the loopback address. A proxy passes calls on to backend.
-	Command func(port string, backend string) *exec.Cmd
+	Proxy   bool   // it passes calls on
+	// Command returns the process that listens at a port of the loopback address. A proxy passes calls on to backends.
+	Command func(port string, backends []string) *exec.Cmd
 }
 
 // Machine is where servers are installed.
@@ -68,18 +69,19 @@ var errNotInstalled = errors.New("not installed, and -install=false")
 // Running is a program that serves.
 type Running struct {
 	Address string
+	process *os.Process
 	stop    func()
 }
 
 // Start runs a program and waits until it answers.
-func (p *Program) Start(ctx context.Context, backend string) (*Running, error) {
+func (p *Program) Start(ctx context.Context, backends []string) (*Running, error) {
 	port, err := freePort()
 	if err != nil {
 		return nil, err
 	}
-	command := p.Command(port, backend)
+	command := p.Command(port, backends)
 	command.Dir = p.Folder
-	printed, err := os.Create(filepath.Join(p.Folder, "output"))
+	printed, err := os.Create(filepath.Join(p.Folder, "output-"+port))
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +92,7 @@ func (p *Program) Start(ctx context.Context, backend string) (*Running, error) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- command.Wait() }()
-	running := &Running{Address: "127.0.0.1:" + port, stop: func() {
+	running := &Running{Address: "127.0.0.1:" + port, process: command.Process, stop: func() {
 		// Servers with workers of their own end these when they are asked to end.
 		_ = command.Process.Signal(syscall.SIGTERM)
 		select {
@@ -148,11 +150,30 @@ func freePort() (string, error) {
 	return strconv.Itoa(listener.Addr().(*net.TCPAddr).Port), nil
 }
 
-// startBackend starts the test server.
-func startBackend(limit *testserver.Limit) (*testserver.Cluster, error) {
+// startBackend starts the test server, which counts connections and calls that are cancelled.
+func startBackend() (*testserver.Cluster, error) {
 	distribution, err := testserver.ParseDistribution("straggler")
 	if err != nil {
 		return nil, err
 	}
-	return testserver.Start(testserver.Config{Latency: distribution, Seed: 1, CountsOnly: true, Limit: limit})
+	return testserver.Start(testserver.Config{Latency: distribution, Seed: 1, CountsOnly: true, Limit: &testserver.Limit{}})
+}
+
+// stopAndGo stops a process for a second in every five, until done is closed.
+func stopAndGo(p *os.Process, done <-chan struct{}) {
+	for running, wait := true, time.Second; ; running = !running {
+		select {
+		case <-done:
+			if !running {
+				_ = p.Signal(syscall.SIGCONT)
+			}
+			return
+		case <-time.After(wait):
+		}
+		signal := syscall.SIGSTOP
+		if wait = time.Second; !running {
+			signal, wait = syscall.SIGCONT, 4*time.Second
+		}
+		_ = p.Signal(signal) // it may have ended
+	}
 }

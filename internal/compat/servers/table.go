@@ -4,9 +4,16 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
+
+	"google.golang.org/grpc"
+
+	_ "github.com/grpchedge/hedge/balancer"
+	"github.com/grpchedge/hedge/internal/testserver"
 )
 
 // skipped is a server that was left out, and why.
@@ -15,10 +22,14 @@ type skipped struct {
 	why  error
 }
 
-// Run measures one server after the other and writes a row for each number of callers and each budget.
-func (t *Table) Run(ctx context.Context, m *Machine, w, log io.Writer) error {
-	fmt.Fprintln(w, "| server | version | callers | without hedging: failed | connections | budget | failed | connections | p99, share of without | resets | GOAWAYs |")
-	fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|---|---|")
+// header says what is in a line. What the backends of a proxy count is its connections to them, and the calls that it cancelled.
+const header = `| server | version | callers | client | failed | wrong | late | p99, ms | share of plain's | connections | resets | GOAWAYs | backend: new connections | cancelled |
+|---|---|---|---|---|---|---|---|---|---|---|---|---|---|
+`
+
+// All measures one server after the other and writes a line for each number of callers and each client.
+func (t *Table) All(ctx context.Context, m *Machine, w, log io.Writer) error {
+	fmt.Fprint(w, header)
 	var left []skipped
 	for _, s := range servers() {
 		if !t.chosen(s.Name) {
@@ -46,54 +57,116 @@ func (t *Table) chosen(name string) bool {
 
 // server measures one server. An error is why it is left out.
 func (t *Table) server(ctx context.Context, m *Machine, s Server, w, log io.Writer) error {
-	backend, err := startBackend(nil)
+	program, err := s.Prepare(ctx, m)
 	if err != nil {
 		return err
 	}
-	defer backend.Close()
-	address, version := backend.Address(0), moduleVersion("google.golang.org/grpc")
-	if s.Prepare != nil {
-		program, err := s.Prepare(ctx, m)
-		if err != nil {
+	row := Row{Table: t, name: s.Name, version: program.Version, w: w, log: log}
+	switch {
+	case t.Stops:
+		behind := program
+		if program.Proxy {
+			if behind, err = prepareGo(ctx, m); err != nil {
+				return err
+			}
+		}
+		for range 3 {
+			running, err := behind.Start(ctx, nil)
+			if err != nil {
+				return err
+			}
+			defer running.stop()
+			row.addresses = append(row.addresses, running.Address)
+			row.stopped = running.process
+		}
+	case program.Proxy:
+		if row.backend, err = startBackend(); err != nil {
 			return err
 		}
-		running, err := program.Start(ctx, address)
+		defer row.backend.Close()
+		row.addresses = []string{row.backend.Address(0)}
+	}
+	if program.Proxy || !t.Stops {
+		running, err := program.Start(ctx, row.addresses)
 		if err != nil {
 			return err
 		}
 		defer running.stop()
-		address, version = running.Address, program.Version
+		row.addresses = []string{running.Address}
 	}
-	return t.rows(ctx, s.Name, version, address, w, log)
+	return row.runs(ctx)
 }
 
-// rows makes the runs against the server at an address.
-func (t *Table) rows(ctx context.Context, name, version, address string, w, log io.Writer) error {
-	for _, callers := range t.Callers {
-		load := Load{Callers: callers, For: t.For, Options: t.Options}
-		without, err := load.Run(ctx, address, tcp, plain)
+// Row is what is run of one server.
+type Row struct {
+	*Table
+	name, version string
+	addresses     []string            // that the client connects to
+	stopped       *os.Process         // for a second in every five; nil: none
+	backend       *testserver.Cluster // of a proxy; nil: in processes of their own
+	w, log        io.Writer
+}
+
+// runs makes the runs and writes a line for each.
+func (r *Row) runs(ctx context.Context) error {
+	for _, callers := range r.Callers {
+		r.Load.Callers = callers
+		without, err := r.run(ctx, plain, 0, nil)
 		if err != nil {
 			return err
 		}
-		logFailure(log, without)
-		for _, budget := range t.Budgets {
-			hedged, err := load.Run(ctx, address, tcp, budget)
-			if err != nil {
-				return err
+		for _, connections := range r.Connections {
+			for _, budget := range r.Budgets {
+				if _, err := r.run(ctx, budget, connections, without); err != nil {
+					return err
+				}
 			}
-			logFailure(log, hedged)
-			fmt.Fprintf(w, "| %s | %s | %d | %d of %d | %d | %g%% | %d of %d | %d | %.2f | %d | %d |\n", name, version, callers,
-				without.Failed, without.Calls, without.Wire.Connections, budget, hedged.Failed, hedged.Calls, hedged.Wire.Connections,
-				float64(hedged.P99())/float64(without.P99()), hedged.Wire.Resets, hedged.Wire.GoAways)
 		}
 	}
 	return nil
 }
 
-func logFailure(log io.Writer, r *Result) {
-	if r.First != nil {
-		fmt.Fprintln(log, "\tthe first failure:", r.First)
+func (r *Row) run(ctx context.Context, budget float64, connections int, without *Result) (*Result, error) {
+	client, policy := "plain", `{"round_robin": {}}`
+	if budget != plain {
+		client = fmt.Sprintf("%g%%", budget)
 	}
+	if connections > 0 {
+		client += fmt.Sprintf(", policy, %d connections", connections)
+		policy = fmt.Sprintf(`{"hedge_other_backend": {"connections": %d, "childPolicy": [%s]}}`, connections, policy)
+	}
+	r.Dial = []grpc.DialOption{grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [` + policy + `]}`)}
+	var stopping sync.WaitGroup
+	done := make(chan struct{})
+	if r.stopped != nil {
+		stopping.Go(func() { stopAndGo(r.stopped, done) })
+	}
+	behind := " | "
+	if r.backend != nil {
+		if err := r.backend.WaitIdle(ctx); err != nil {
+			return nil, err
+		}
+		r.backend.Reset()
+	}
+	result, err := r.Run(ctx, r.addresses, tcp, budget)
+	close(done)
+	stopping.Wait()
+	if err != nil {
+		return nil, err
+	}
+	if r.backend != nil {
+		behind = fmt.Sprintf("%d | %d", r.backend.ConnCounts().Connections, r.backend.Counts().Cancelled)
+	}
+	if without == nil {
+		without = result
+	}
+	if result.First != nil {
+		fmt.Fprintf(r.log, "\t%s, the first failure: %v\n", client, result.First)
+	}
+	fmt.Fprintf(r.w, "| %s | %s | %d | %s | %d of %d | %d | %d | %.1f | %.2f | %d | %d | %d | %s |\n", r.name, r.version, r.Load.Callers, client,
+		result.Failed, result.Calls, result.Wrong, result.Late, 1e3*result.P99().Seconds(), float64(result.P99())/float64(without.P99()),
+		result.Wire.Connections, result.Wire.Resets, result.Wire.GoAways, behind)
+	return result, nil
 }
 
 // moduleVersion returns the version of a module that this program is built with.
