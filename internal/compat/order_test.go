@@ -2,6 +2,12 @@ package compat_test
 
 import (
 	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"math/big"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +20,7 @@ import (
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/timeout"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 
@@ -204,19 +211,86 @@ func TestWaitForReady(t *testing.T) {
 	})
 }
 
-// TestPerRPCCredentials are those of every attempt.
-func TestPerRPCCredentials(t *testing.T) {
+// tickets are credentials that are good for one RPC each.
+type tickets struct{ sold atomic.Int64 }
+
+func (k *tickets) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	return map[string]string{"authorization": fmt.Sprint(k.sold.Add(1))}, nil
+}
+func (k *tickets) RequireTransportSecurity() bool { return true }
+
+// TestCredentials has servers that ask for the client's certificate, a policy that makes two connections to each, and tickets:
+// each attempt has one of its own.
+func TestCredentials(t *testing.T) {
+	_, key, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	eachKind(t, "", func(t *testing.T, call call) {
-		w := start(t, chain{}, slowPrimary)
-		o := call(w, t.Context(), request(), grpc.PerRPCCredentials(token{}))
+		sheet := x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"test"}, NotAfter: time.Now().Add(24 * time.Hour), IsCA: true, BasicConstraintsValid: true}
+		signed, err := x509.CreateCertificate(rand.Reader, &sheet, &sheet, key.Public(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		leaf, _ := x509.ParseCertificate(signed)
+		pool := x509.NewCertPool()
+		pool.AddCert(leaf)
+		mutual := credentials.NewTLS(&tls.Config{
+			Certificates: []tls.Certificate{{Certificate: [][]byte{signed}, PrivateKey: key}},
+			RootCAs:      pool, ClientCAs: pool, ServerName: "test", ClientAuth: tls.RequireAndVerifyClientCert,
+		})
+		w := start(t, chain{server: []grpc.ServerOption{grpc.Creds(mutual)}, dial: []grpc.DialOption{
+			grpc.WithTransportCredentials(mutual), grpc.WithPerRPCCredentials(&tickets{}), grpc.WithDefaultServiceConfig(
+				`{"loadBalancingConfig": [{"hedge_other_backend": {"childPolicy": [{"round_robin": {}}], "connections": 2}}]}`)}}, slowPrimary)
+		o := call(w, t.Context(), request())
 		o.check(t, w, 1, codes.OK)
 		synctest.Wait()
+		var shown []string
 		for _, r := range w.Records() {
-			if got := r.Metadata.Get("authorization"); !slices.Equal(got, []string{"token"}) {
-				t.Errorf("attempt %d: authorization %v", r.Number, got)
-			}
+			shown = append(shown, r.Metadata.Get("authorization")...)
+		}
+		if slices.Sort(shown); !slices.Equal(shown, []string{"1", "2"}) || w.scheduler.Targets()[0].Connections != 4 {
+			t.Errorf("tickets %v, %d connections", shown, w.scheduler.Targets()[0].Connections)
 		}
 	})
+}
+
+// TestAddsUp counts the attempts of 200 calls whose every attempt is late and fails, without hedging and at a budget of 10%. Retries
+// outside, hedges, and retries inside multiply. gRPC's throttle stops its own retries, and the scheduler's stops hedges.
+func TestAddsUp(t *testing.T) {
+	const throttle = `"retryThrottling": {"maxTokens": 10, "tokenRatio": 0.1}`
+	inside := []grpc.DialOption{grpc.WithDefaultServiceConfig(retryPolicy)}
+	throttled := []grpc.DialOption{grpc.WithDefaultServiceConfig(`{` + throttle + `, ` + retryPolicy[1:])}
+	for _, tc := range []struct {
+		name          string
+		chain         chain
+		options       []hedge.Option
+		plain, hedged int // attempts
+	}{
+		{"no retries", chain{}, nil, 200, 220},
+		{"retry outside", chain{outside: unaries(retryUnary)}, nil, 600, 660},
+		{"retryPolicy", chain{dial: inside}, nil, 600, 660},
+		{"both", chain{outside: unaries(retryUnary), dial: inside}, nil, 1800, 1980},
+		{"retryPolicy, gRPC throttles", chain{dial: throttled}, nil, 203, 224},
+		{"retryPolicy, both throttle", chain{dial: throttled}, []hedge.Option{hedge.WithServiceConfig("{" + throttle + "}")}, 203, 205},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			for hedged, want := range map[bool]int{false: tc.plain, true: tc.hedged} {
+				synctest.Test(t, func(t *testing.T) {
+					w := start(t, tc.chain, func(testserver.Attempt) testserver.Plan {
+						return testserver.Plan{Delay: 20 * ms, Code: codes.Unavailable}
+					},
+						append(tc.options, hedge.WithBudgetPercent(10), hedge.WithOff(!hedged))...)
+					for range 200 {
+						_ = kinds["unary"](w, t.Context(), request())
+					}
+					if got := len(w.numbers()); got != want {
+						t.Errorf("hedged %t: %d attempts, want %d", hedged, got, want)
+					}
+				})
+			}
+		})
+	}
 }
 
 // attempts is a stats.Handler that notes how each attempt ended.
