@@ -5,8 +5,8 @@
 // every extra attempt.
 //
 // A call has exactly one outcome, which one attempt really produced. Hedging never turns a success into a failure. In any
-// interval, the extra attempts stay within the budget's share of the calls in it, plus what was saved before: two seconds'
-// worth, and eight seconds' worth more while hedges win.
+// interval, the extra attempts stay within the budget's share of the calls in it, plus what was saved before: what two seconds
+// of calls earn, one hedge at least, and up to four times as much again while hedges win.
 //
 // The packages interceptor and stream have the interceptors, which share a scheduler:
 //
