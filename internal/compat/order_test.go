@@ -255,8 +255,8 @@ func TestCredentials(t *testing.T) {
 	})
 }
 
-// TestAddsUp counts the attempts of 200 calls whose every attempt is late and fails, without hedging and at a budget of 10%. Retries
-// outside, hedges, and retries inside multiply. gRPC's throttle stops its own retries, and the scheduler's stops hedges.
+// TestAddsUp counts the attempts of 200 calls whose every attempt is late and fails, without hedging and at a budget of 10% without the
+// guard. Retries outside, hedges, and retries inside multiply. gRPC's throttle stops its own retries, and the scheduler's hedges.
 func TestAddsUp(t *testing.T) {
 	const throttle = `"retryThrottling": {"maxTokens": 10, "tokenRatio": 0.1}`
 	inside := []grpc.DialOption{grpc.WithDefaultServiceConfig(retryPolicy)}
@@ -280,7 +280,7 @@ func TestAddsUp(t *testing.T) {
 					w := start(t, tc.chain, func(testserver.Attempt) testserver.Plan {
 						return testserver.Plan{Delay: 20 * ms, Code: codes.Unavailable}
 					},
-						append(tc.options, hedge.WithBudgetPercent(10), hedge.WithOff(!hedged))...)
+						append(tc.options, hedge.WithBudgetPercent(10), hedge.WithGuard(false), hedge.WithOff(!hedged))...)
 					for range 200 {
 						_ = kinds["unary"](w, t.Context(), request())
 					}
