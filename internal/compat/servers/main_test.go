@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 )
@@ -62,18 +61,5 @@ func TestServers_BadFlags(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: %v, want %q", tc.args, err, tc.want)
 		}
-	}
-}
-
-func TestResult_P99(t *testing.T) {
-	var r Result
-	if r.P99() != 0 {
-		t.Errorf("p99 of nothing is %v", r.P99())
-	}
-	for n := range 200 {
-		r.Latencies = append(r.Latencies, time.Duration(n+1))
-	}
-	if r.P99() != 198 {
-		t.Errorf("p99 of 1 to 200 is %d, want 198", r.P99())
 	}
 }
