@@ -25,8 +25,9 @@ const (
 	ours = `{"hedge_other_backend": {"childPolicy": [%s]}}`
 )
 
-// share is the share of the primaries that the first of some backends has in the second half of a minute.
-func share(t *testing.T, policy string, backends int, script testserver.Script, opts ...hedge.Option) (share float64, failed int64, row int64) {
+// share makes 333 calls a second for a minute. It returns the share of primaries that the first backend has in the second half, how
+// many calls failed then, and all hedges.
+func share(t *testing.T, policy string, backends int, script testserver.Script, opts ...hedge.Option) (share float64, failed, hedges int64) {
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.All(t, opts...)
 		cluster := testserver.StartT(t, testserver.Config{Backends: backends, InMemory: true, CountsOnly: true})
@@ -57,10 +58,9 @@ func share(t *testing.T, policy string, backends int, script testserver.Script, 
 			time.Sleep(time.Duration(rng.ExpFloat64() * float64(3*ms)))
 		}
 		group.Wait()
-		share, failed = float64(there.Load())/float64(all.Load()), failures.Load()
-		row = s.Stats().Hedges
+		share, failed, hedges = float64(there.Load())/float64(all.Load()), failures.Load(), s.Stats().Hedges
 	})
-	return share, failed, row
+	return share, failed, hedges
 }
 
 // In TestOutlierDetection one of 15 backends is 40 ms farther than the others, and nothing fails. The losers of hedged calls end with
@@ -81,7 +81,7 @@ func TestOutlierDetection(t *testing.T) {
 	t.Logf("the far backend has %.1f%% of the primaries plain; hedged, %.1f%% without the policy, %.1f%% with it below, %.1f%% above, %d hedges",
 		100*plain, 100*without, 100*below, 100*above, hedges)
 	if above < 0.9*plain || failed > 0 || without > 0.03 || below > 0.03 {
-		t.Errorf("%d calls failed", failed)
+		t.Errorf("%d calls failed; want 6.7%%, 1%% and less, 6.7%%", failed)
 	}
 }
 
@@ -106,7 +106,7 @@ func TestOutlierDetection_Ejects(t *testing.T) {
 	share(t, fmt.Sprintf(outliers, roundRobin), 2, script(&plain), hedge.WithMaxHedges(0))
 	_, _, hedges := share(t, fmt.Sprintf(ours, fmt.Sprintf(outliers, roundRobin)), 2, script(&hedged))
 	t.Logf("%d attempts meet the backend that fails plain, %d hedged, of %d hedges", plain.Load(), hedged.Load(), hedges)
-	if hedges < 500 || float64(hedged.Load()) > 1.1*float64(plain.Load()) {
+	if hedges < 200 || float64(hedged.Load()) > 1.1*float64(plain.Load()) {
 		t.Error("hedges went to a backend that was ejected")
 	}
 }
