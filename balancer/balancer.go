@@ -1,21 +1,16 @@
 // Package balancer is a gRPC load-balancing policy that sends hedges to a backend that no attempt of their call has used.
 //
-// If a backend stalls, for example in a garbage collection, it stalls a hedge as it stalls the primary. Import this package
-// and wrap the connection's load-balancing policy, whichever it is:
+// If a backend stalls, it stalls a hedge as it stalls the primary. Import this package and wrap the connection's policy:
 //
-//	conn, err := grpc.NewClient(target, creds,
-//		grpc.WithChainUnaryInterceptor(interceptor.Unary(s)),
-//		grpc.WithChainStreamInterceptor(stream.Interceptor(s)),
-//		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [
-//			{"hedge_other_backend": {"childPolicy": [{"round_robin": {}}]}}]}`))
+//	conn, err := grpc.NewClient(target, interceptor.DialOptions(s, creds, grpc.WithDefaultServiceConfig(
+//		`{"loadBalancingConfig": [{"hedge_other_backend": {"childPolicy": [{"round_robin": {}}]}}]}`))...)
 //
 // A hedge then goes to a ready backend that no attempt of its call has used. If there is none, the child policy picks the
 // backend, and the hedge counts in stats.Counts.SameBackend. For a primary the child picks.
 //
-// For a hedge the child is asked up to 16 times, until it picks a backend that the call has not used. Picks that are not used are
-// released with an empty [balancer.DoneInfo], as gRPC releases a pick whose connection is not ready. A child such as ring_hash picks
-// the same backend every time. Then another ready backend is chosen at random, and the child does not count that request. If the
-// child returns no pick, because the call has to wait or to fail, that also applies to a hedge.
+// The child is asked up to 16 times, until it picks a backend that the call has not used. Picks that are not used are released with
+// an empty [balancer.DoneInfo]. If the child always picks the same backend, as ring_hash does, another ready one is chosen at random,
+// and the child does not count that request. If it returns no pick, the hedge has to wait or to fail too.
 //
 // Put an outlier_detection below this policy and not above it. It is then told of no error where an attempt was cancelled because
 // another one was faster, and no backend is used that it does not pick.
@@ -26,10 +21,9 @@
 // # Silence
 //
 // A connection is silent if two calls there are late, by the delay that the scheduler has learned for their methods, and nothing
-// has been answered there in between. Then a share of its primaries goes elsewhere, also of calls that are never hedged, which grows
-// and shrinks with what the other connections bear. Now and then one goes there as a probe. The first answer ends the silence.
-// Hedges always prefer connections that are not silent. If hedging is paused or switched off for a call, the child places it.
-// The field "silence": false turns all of it off. docs/silence.md has the details.
+// has been answered there in between. Then a share of its primaries goes elsewhere, as large as the other connections bear, also of
+// calls that are never hedged. Now and then one goes there as a probe. The first answer ends the silence. If hedging is paused or
+// switched off for a call, the child places it. The field "silence": false turns all of it off. docs/silence.md has the details.
 //
 // # Several connections
 //

@@ -119,24 +119,6 @@ func standstill(distribution testserver.Distribution) func(time.Time) testserver
 	}
 }
 
-// TestSilence_Standstill lets one of three backends stand still for a second in every five.
-func TestSilence_Standstill(t *testing.T) {
-	longtest.Simulation(t)
-	longtest.Only(t)
-	for _, rate := range []float64{50, 500} {
-		t.Run(fmt.Sprintf("%.0f/s", rate), func(t *testing.T) {
-			l := calmDistribution{rate: rate, script: standstill(testserver.LogNormal(400*time.Microsecond, 150*time.Microsecond))}
-			calls := int(15 * rate)
-			none := l
-			none.options = []hedge.Option{hedge.WithMaxHedges(0)}
-			plain, _ := calmRun(t, none, calls, over(roundRobin))
-			without, before := calmRun(t, l, calls, with(roundRobin, `"silence": false`))
-			p99, row := calmRun(t, l, calls, over(roundRobin))
-			t.Logf("p99 %v plain; %v, %.1f%% extra load without; %v, %.1f%% extra load, %d of %d moved", plain, without, 100*before.HedgeRate(), p99, 100*row.HedgeRate(), row.Moved, row.Calls)
-		})
-	}
-}
-
 // TestSilence_FalseAlarms has backends of which none stands still: hardly any primary is moved, and the tail stays what it is.
 func TestSilence_FalseAlarms(t *testing.T) {
 	longtest.Simulation(t)

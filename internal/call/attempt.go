@@ -84,7 +84,7 @@ func (c *Call) PrimaryContext(ctx context.Context, target string) context.Contex
 }
 
 // UnhedgedContext returns the context of a call that is not hedged. If hedging is switched off for it, a policy of package balancer
-// places the call as if the policy were not there.
+// lets the child place it.
 func (c *Call) UnhedgedContext(ctx context.Context) context.Context {
 	switch c.why {
 	case stats.SwitchedOff, stats.Paused, stats.NoHedgesConfigured, stats.DryRun:

@@ -10,8 +10,7 @@ import (
 	"sync/atomic"
 )
 
-// Record is the set of backends that the attempts of one call have used. Every backend that a policy has picked counts. If
-// gRPC retries an attempt by itself, that attempt has used several.
+// Record is the set of backends that a policy has picked for the attempts of one call, those of gRPC's own retries too.
 //
 // The primary's first pick is stored without a lock. For a hedge, the policy holds the lock from Used to HedgeWent, so that
 // two hedges of a call do not pick the same backend at the same time.

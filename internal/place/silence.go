@@ -9,8 +9,7 @@ import (
 )
 
 const (
-	// silentFrom is the number of late calls without an answer in between that make a connection silent. One late call is a
-	// sign too weak: requests differ, and stragglers are everywhere.
+	// silentFrom is the number of late calls without an answer in between that make a connection silent.
 	silentFrom = 2
 	// apart is the share of a call's delay that must lie between the first and the last of them. Calls that become late at the
 	// same moment are one sign and not two.
@@ -91,7 +90,7 @@ func (r *Roster) SetSilence(on bool) {
 }
 
 // What the other backends bear nobody knows, so a share of the primaries of silent connections is sent there, from leastMoves to 1.
-// Calls there that end in time, are late or fail change it. If less than two thirds are late and none fails, it grows to 1.
+// Calls there that end in time, are late or fail change it. If at most two in three are late and none fails, it grows to 1.
 const (
 	firstMoves, leastMoves = 1.0 / 4, 1.0 / 64
 	inTime                 = 1.0 / 16 // is added
@@ -178,12 +177,11 @@ const (
 	mostTrust = time.Minute
 )
 
-// probe is what a primary that goes to a silent connection has to wait for there, before it is hedged.
+// probe is a primary that goes to a silent connection.
 type probe struct {
-	took    time.Duration // as answers there take
 	patient bool
-	lasted  time.Duration // of the silence
-	waits   atomic.Int64  // for how long it waits, if that is longer than the usual delay
+	lasted  time.Duration // the silence, when the probe was sent
+	waits   time.Duration // until its hedge; 0: the usual delay, or not known yet. Guarded by the record's lock.
 }
 
 // Probe reports whether the primary of r may go to this connection although it is silent. It is true now and then, see
@@ -197,12 +195,11 @@ func (s *silence) Probe(now time.Time, r *Record) bool {
 	if now.Before(s.probe) {
 		return false
 	}
-	p := &probe{took: s.took, lasted: now.Sub(s.first), patient: !now.Before(s.patient)}
+	p := &probe{lasted: now.Sub(s.first), patient: !now.Before(s.patient)}
 	s.probe = now.Add(min(max(p.lasted/10, probeEvery), mostProbeEvery))
 	if r == nil {
 		return true
 	}
-	s.took /= 2
 	if p.patient {
 		s.patient = now.Add(min(3*p.lasted, mostPatientEvery))
 	}
@@ -213,19 +210,25 @@ func (s *silence) Probe(now time.Time, r *Record) bool {
 // PatientDelay returns the delay of the primary's hedge, up to limit, if the primary is a patient probe, and 0 if the usual
 // delay is right. It may be called for a nil record, and returns the same each time.
 func (r *Record) PatientDelay(delay, limit time.Duration) time.Duration {
-	if r == nil || r.probe.Load() == nil {
+	if r == nil || r.probe.Load() == nil || r.answering() == nil {
 		return 0
 	}
-	p := r.probe.Load()
-	wait := min(2*p.took, 2*delay+mostPatientWait)
+	r.Lock()
+	defer r.Unlock()
+	p, b := r.probe.Load(), r.answering()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.silent || p.waits > 0 {
+		return p.waits
+	}
+	wait := min(2*b.took, 2*delay+mostPatientWait)
 	if p.patient {
 		wait = max(wait, 2*delay+min(p.lasted/100, mostPatientWait))
 	}
-	if wait = min(wait, limit); wait <= delay {
-		return 0
+	if wait = min(wait, limit); wait > delay {
+		b.took, p.waits = b.took/2, wait
 	}
-	p.waits.Store(int64(wait))
-	return wait
+	return p.waits
 }
 
 // Ended says whether the primary of a call that began at the given time has answered, with the first message if it is a stream,
@@ -245,15 +248,21 @@ func (r *Record) Ended(began time.Time, answered bool) {
 	if r.late.Load() == 0 {
 		b.meter(1, inTime)
 	}
-	if p := r.probe.Load(); p != nil && p.waits.Load() > 0 {
-		b.slow(began, time.Duration(p.waits.Load()))
+	if p := r.probe.Load(); p != nil {
+		r.Lock()
+		waits := p.waits
+		r.Unlock()
+		b.slow(began, waits)
 	}
 	b.Answered()
 }
 
-// slow says that a call was answered that began at the given time and was patient for so long. Other calls do not say how slow a
+// slow says that a probe was answered that began at the given time and was patient for so long. Other calls do not say how slow a
 // backend is: they may be of methods that take longer anywhere.
 func (s *silence) slow(began time.Time, waits time.Duration) {
+	if waits == 0 {
+		return
+	}
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
