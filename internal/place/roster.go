@@ -56,11 +56,9 @@ type Roster struct {
 	ready      atomic.Pointer[[]*Backend]
 	silenceOff atomic.Bool  // no connection is ever silent
 	moved      atomic.Int64 // primaries that were sent past a silent connection
-
-	metered atomic.Int32 // calls that are still asked about
-
-	mu    sync.Mutex
-	share float64 // of the primaries of silent connections that may be: see moreMoves
+	metered    atomic.Int32 // calls that are still asked about
+	mu         sync.Mutex
+	share      float64 // of the primaries of silent connections that may be moved: see firstMoves
 }
 
 // rosters are those in use, by target. Connections may share a target, and a connection may have several policies.

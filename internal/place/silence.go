@@ -8,13 +8,8 @@ import (
 	"time"
 )
 
-const (
-	// silentFrom is the number of late calls without an answer in between that make a connection silent.
-	silentFrom = 2
-	// apart is the share of a call's delay that must lie between the first and the last of them. Calls that become late at the
-	// same moment are one sign and not two.
-	apart = 0.5
-)
+// silentFrom is the number of late calls without an answer in between that make a connection silent.
+const silentFrom = 2
 
 // silence is what the calls of one connection say about whether it still answers. A connection is silent from its second
 // late call without an answer in between to its next answer. A primary's pick reads one word of it.
@@ -48,7 +43,7 @@ func (b *Backend) Late(now time.Time, delay time.Duration) {
 	switch n := b.late.Add(1); {
 	case n == 1:
 		b.first = now
-	case !b.silent && n >= silentFrom && now.Sub(b.first) >= time.Duration(apart*float64(delay)):
+	case !b.silent && n >= silentFrom && now.Sub(b.first) >= delay/2: // those that are late at the same moment are one sign
 		b.silent, b.probe, b.patient = true, now, b.first.Add(patientFrom)
 	}
 }
@@ -95,9 +90,7 @@ const (
 	firstMoves, leastMoves = 1.0 / 4, 1.0 / 64
 	inTime                 = 1.0 / 16 // is added
 	late, failed           = 31.0 / 32, 1.0 / 2
-
-	// metered is how many calls are asked after each that was or could have been moved. Most calls need no lock.
-	metered = 64
+	metered                = 64 // calls are asked about after each that could be moved; others need no lock
 )
 
 // Moves reports whether the next primary of a silent connection may be sent elsewhere.
@@ -165,9 +158,9 @@ const (
 	probeEvery     = 100 * time.Millisecond
 	mostProbeEvery = 5 * time.Second
 
-	// A probe whose hedge is due after the usual delay would be cancelled before a backend that is only slower than others can
-	// answer. So some are patient. The first one comes when the silence has lasted patientFrom, and the next ones each time that
-	// it has lasted four times as long, or mostPatientEvery longer. They wait for twice the delay and a hundredth of the silence.
+	// So that a backend that is only slower than others can answer, some probes are patient: the first one when the silence has
+	// lasted patientFrom, the next ones each time that it has lasted four times as long, or mostPatientEvery longer. Their hedges
+	// are due after twice the delay and a hundredth of the silence.
 	patientFrom      = time.Second
 	mostPatientEvery = time.Minute
 	mostPatientWait  = 500 * time.Millisecond
