@@ -1,51 +1,35 @@
 // Package balancer is a gRPC load-balancing policy that sends hedges to a backend that no attempt of their call has used.
 //
-// If a backend stalls, for example in a garbage collection, it stalls a hedge as it stalls the primary. Import this package
-// and wrap the connection's load-balancing policy, whichever it is:
+// If a backend stalls, it stalls a hedge as it stalls the primary. Import this package and wrap the connection's policy:
 //
-//	conn, err := grpc.NewClient(target, creds,
-//		grpc.WithChainUnaryInterceptor(interceptor.Unary(s)),
-//		grpc.WithChainStreamInterceptor(stream.Interceptor(s)),
-//		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [
-//			{"hedge_other_backend": {"childPolicy": [{"round_robin": {}}]}}]}`))
+//	conn, err := grpc.NewClient(target, interceptor.DialOptions(s, creds, grpc.WithDefaultServiceConfig(
+//		`{"loadBalancingConfig": [{"hedge_other_backend": {"childPolicy": [{"round_robin": {}}]}}]}`))...)
 //
 // A hedge then goes to a ready backend that no attempt of its call has used. If there is none, the child policy picks the
-// backend, and the hedge counts in stats.Counts.SameBackend. For a primary the child picks, unless its pick is silent.
+// backend, and the hedge counts in stats.Counts.SameBackend. For a primary the child picks.
 //
-// # How a hedge's backend is chosen
+// The child is asked up to 16 times, until it picks a backend that the call has not used. Picks that are not used are released with
+// an empty [balancer.DoneInfo]. If the child always picks the same backend, as ring_hash does, another ready one is chosen at random,
+// and the child does not count that request. If it returns no pick, the hedge has to wait or to fail too.
 //
-// The child is asked up to 16 times, until it picks a backend that the call has not used. Picks that are not used are
-// released with an empty [balancer.DoneInfo], as gRPC releases a pick whose connection is not ready. A least_request child
-// then subtracts the request again. A weighted_round_robin child ignores it, because it learns only from load reports. A
-// round_robin child moves on by one for each pick.
+// Put an outlier_detection below this policy and not above it. It is then told of no error where an attempt was cancelled because
+// another one was faster, and no backend is used that it does not pick.
 //
-// A child such as ring_hash picks the same backend every time. After 16 such picks, another ready backend is chosen at random,
-// and the child does not count that request. A backend is ready if its connection is up, and neither its health checks nor an
-// outlier_detection above this policy exclude it. So outlier_detection should be the parent of this policy and not its child.
-//
-// If the child returns no pick, because the call has to wait or to fail, that also applies to a hedge.
+// Two backends are the same if they have the same address and server name, and with several connections the same one of
+// them. Those that gRPC's own retries pick count as used too.
 //
 // # Silence
 //
-// A backend may stand still: in a garbage collection, behind a full disk queue, as a frozen or lost machine. A connection is
-// silent if two calls there are late, by the delay that the scheduler has learned for their methods, and nothing has been
-// answered there in between. Primaries that the child sends to a silent connection go elsewhere, also those of calls that are
-// never hedged. Now and then one goes there as a probe. The first answer ends the silence.
-// Hedges always prefer connections that are not silent. The field "silence": false turns all of it off. docs/silence.md has
-// the details: how often probes are sent, how a backend that is only slow is told from a silent one, and what a ring_hash
-// child loses.
+// A connection is silent if two calls there are late, by the delay that the scheduler has learned for their methods, and nothing
+// has been answered there in between. Then a share of its primaries goes elsewhere, as large as the other connections bear, also of
+// calls that are never hedged. Now and then one goes there as a probe. The first answer ends the silence. If hedging is paused or
+// switched off for a call, the child places it. The field "silence": false turns all of it off. docs/silence.md has the details.
 //
 // # Several connections
 //
-// With "connections": 2, or up to 8, each address gets that many connections: the child is run as many times, and each copy
-// makes its own. Primaries use the first copy that has a ready connection, or with "spread": true all of them in turn. A hedge
-// goes to another address if there is one, and else over a connection that its call has not used. For
-// hedge.WithOtherBackendOnly and SameBackend, another connection counts as another backend. docs/silence.md says what it is for.
-//
-// # What counts as the same backend
-//
-// Two backends are the same if they have the same address and server name, and with several connections the same one of
-// them. Every backend that was picked for an attempt counts as used, also those of gRPC's own retries.
+// With "connections": 2, or up to 8, the child is run as many times, and each copy makes connections of its own. Primaries use the
+// first copy that is ready, or with "spread": true all in turn. A hedge goes to another address if there is one, and else over a
+// connection that its call has not used, which counts as another backend. docs/silence.md says what it is for.
 package balancer
 
 import (

@@ -134,7 +134,7 @@ func BenchmarkPrimaryPick(b *testing.B) {
 
 // TestCost_PrimaryPick is about allocations; BenchmarkPrimaryPick has the time.
 func TestCost_PrimaryPick(t *testing.T) {
-	for _, child := range []string{roundRobin, leastRequest} {
+	for child, more := range map[string]float64{roundRobin: 0, leastRequest: 1} { // 1: how an attempt ends is told to the child
 		_, bare := pickerOf(t, child)
 		target, policy := pickerOf(t, wrapped(child))
 		plain, fresh := callContexts(t, target)
@@ -152,7 +152,7 @@ func TestCost_PrimaryPick(t *testing.T) {
 			plains, calls = append(plains, plain), append(calls, fresh()) // a record for each call, as it is
 		}
 		of, recorded, unhedged := allocs(bare, plains...), allocs(policy, calls...), allocs(policy, plains...)
-		if recorded > of || unhedged > of {
+		if recorded > of+more || unhedged > of {
 			t.Errorf("%s: %v allocations; wrapped %v, of a call that is not hedged %v", child, of, recorded, unhedged)
 		}
 	}

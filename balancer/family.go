@@ -68,16 +68,13 @@ func (f *family) connectivity() connectivity.State {
 // state returns the state of the family, with a picker over the copies in that state.
 func (f *family) state() balancer.State {
 	s := balancer.State{ConnectivityState: f.connectivity()}
-	p := &picker{place: f.policy.place}
+	p := &picker{place: f.policy.place, ejects: f.builder.Name() == "outlier_detection_experimental"}
 	if f.spread {
 		p.turn = &f.turn
 	}
 	for _, c := range f.copies {
-		switch c.state.ConnectivityState {
-		case s.ConnectivityState:
+		if c.state.ConnectivityState == s.ConnectivityState {
 			p.copies = append(p.copies, c.state.Picker)
-		case connectivity.Idle:
-			p.idle = append(p.idle, c.state.Picker)
 		}
 	}
 	if len(p.copies) == 0 { // every state is unknown to this version

@@ -1,22 +1,26 @@
 package balancer
 
 import (
+	"context"
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge/internal/place"
+	"github.com/grpchedge/hedge/internal/wire"
 )
 
 // picker picks as the child's does. For a hedge it picks again and elsewhere where the child would meet a backend that its
 // call has used, and for a primary where the child would meet one that is silent. It is immutable.
 type picker struct {
 	copies []balancer.Picker // of the child, those that can pick; the first is for primaries
-	idle   []balancer.Picker // those that would connect if they were asked
 	place  *place.Roster
 	turn   *atomic.Uint32 // for primaries that use the copies in turn; nil: they use the first
+	ejects bool           // the child knows of connections that are ready and must not be used
 }
 
 // maxPicks is how often each copy of the child is asked for one backend. A round robin gives another one the second or
@@ -36,94 +40,80 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	if err != nil || b == nil {
 		return res, err
 	}
-	if b.Suspect() {
-		res, b = p.pastSilence(info, r, res, b)
+	silent := b
+	if b.Silent() && !place.Hidden(info.Ctx) && !b.Probe(time.Now(), r) && p.place.Moves() {
+		if res, b = p.better(info, nil, res, b); b != silent {
+			p.place.Moved()
+		}
 	}
 	if r != nil {
 		r.Went(b)
 	}
-	return res, nil
+	return watched(info.Ctx, r, res, b), nil
 }
 
-// pastSilence returns another pick for a primary whose backend is silent, unless the primary is a probe.
-func (p *picker) pastSilence(info balancer.PickInfo, r *place.Record, res balancer.PickResult, b *place.Backend) (balancer.PickResult, *place.Backend) {
-	if b.Silent() && p.place.Avoids() && !b.Probe(time.Now(), r) {
-		silent := b
-		if res, b = p.better(info, rankForPrimary, res, b); b != silent {
-			p.place.Moved()
-		}
-	}
-	return watched(res, b), b
-}
-
-// watched makes the pick of a backend that is suspected of silence say whether it was answered.
-func watched(res balancer.PickResult, b *place.Backend) balancer.PickResult {
-	if !b.Suspect() {
+// watched makes the end of an attempt known to a backend that is suspected of silence, and to the child. A child such as
+// outlier_detection counts errors, so it is told of none where the attempt has lost a race.
+func watched(ctx context.Context, r *place.Record, res balancer.PickResult, b *place.Backend) balancer.PickResult {
+	done, suspect := res.Done, b.Suspect()
+	if !suspect && (done == nil || r == nil) {
 		return res
 	}
-	done := res.Done
 	res.Done = func(info balancer.DoneInfo) {
-		if info.BytesReceived {
+		if suspect && info.BytesReceived {
 			b.Answered()
 		}
-		if done != nil {
-			done(info)
+		if done == nil {
+			return
 		}
+		if status.Code(info.Err) == codes.Canceled && context.Cause(ctx) == wire.ErrLost {
+			info.Err = nil
+		}
+		done(info)
 	}
 	return res
 }
 
 func (p *picker) pickForHedge(info balancer.PickInfo, r *place.Record, hedge *place.Hedge) (balancer.PickResult, error) {
-	info.Ctx = place.Hide(info.Ctx) // where the hedge goes is not for such a policy below
+	ctx := info.Ctx
+	info.Ctx = place.Hide(ctx) // where the hedge goes is not for such a policy below
 	r.Lock()
 	defer r.Unlock()
 	res, b, err := pick(p.copies[0], info)
 	if err != nil || b == nil {
 		return res, err
 	}
-	res, b = p.better(info, func(b *place.Backend) int { return rankForHedge(r, b) }, res, b)
+	res, b = p.better(info, r, res, b)
 	r.HedgeWent(hedge, b)
-	return watched(res, b), nil
+	return watched(ctx, r, res, b), nil
 }
 
-// worst is the rank of a backend to which an attempt goes only if there is no other.
+// worst is the rank of a backend to which a hedge goes only if there is no other.
 const worst = 4
 
-// rankForHedge says how good a backend is for a hedge, 0 being best: one that is not silent, and of these one at another
-// address, or else over another connection. The lock of the record must be held.
-func rankForHedge(r *place.Record, b *place.Backend) (rank int) {
-	if r.Used(b) {
+// rank says how good a backend is, 0 being best: one that is not silent, and of these for a hedge one at another address, or else
+// over another connection. The record is that of a hedge, and its lock must be held; it is nil for a primary.
+func rank(r *place.Record, b *place.Backend) (rank int) {
+	if r != nil && r.Used(b) {
 		return worst
 	}
 	if b.Silent() {
 		rank += 2
 	}
-	if r.Met(b) {
+	if r != nil && r.Met(b) {
 		rank++
 	}
 	return rank
 }
 
-func rankForPrimary(b *place.Backend) int {
-	if b.Silent() {
-		return worst
-	}
-	return 0
-}
-
 // better returns a pick of the best rank that a ready backend has: the given one, or one of the child's, or, if the child
-// does not come to it, a connection of its own choice. Picks that are not used are released.
-func (p *picker) better(info balancer.PickInfo, rank func(*place.Backend) int, res balancer.PickResult, b *place.Backend) (balancer.PickResult, *place.Backend) {
-	if rank(b) == 0 {
+// does not come to it, a connection of its own choice, unless the child ejects some. Picks that are not used are released.
+func (p *picker) better(info balancer.PickInfo, r *place.Record, res balancer.PickResult, b *place.Backend) (balancer.PickResult, *place.Backend) {
+	if rank(r, b) == 0 {
 		return res, b
 	}
-	best, other := p.best(rank)
-	if other == nil || rank(b) <= best {
-		for _, idle := range p.idle { // for want of a better one, the next hedge may find it connected
-			if res, err := idle.Pick(info); err == nil {
-				release(res)
-			}
-		}
+	best, other := p.best(r)
+	if rank(r, b) <= best {
 		return res, b
 	}
 	var err error
@@ -132,22 +122,25 @@ func (p *picker) better(info balancer.PickInfo, rank func(*place.Backend) int, r
 		if res, b, err = pick(p.copies[n%len(p.copies)], info); err != nil {
 			break
 		}
-		if b != nil && rank(b) <= best {
+		if b != nil && rank(r, b) <= best {
 			return res, b
 		}
+	}
+	if p.ejects && b != nil {
+		return res, b
 	}
 	release(res)
 	return balancer.PickResult{SubConn: other.SubConn}, other
 }
 
 // best returns a ready backend of the best rank there is, nil if all are of the worst.
-func (p *picker) best(rank func(*place.Backend) int) (int, *place.Backend) {
+func (p *picker) best(r *place.Record) (int, *place.Backend) {
 	best, other := worst, (*place.Backend)(nil)
 	ready := p.place.Ready()
 	start := rand.IntN(max(1, len(ready))) // so that not all of a hot key's hedges go to one backend
 	for i := range ready {
 		b := ready[(start+i)%len(ready)]
-		if n := rank(b); n < best {
+		if n := rank(r, b); n < best {
 			best, other = n, b
 		}
 		if best == 0 {

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -118,24 +119,6 @@ func standstill(distribution testserver.Distribution) func(time.Time) testserver
 	}
 }
 
-// TestSilence_Standstill lets one of three backends stand still for a second in every five.
-func TestSilence_Standstill(t *testing.T) {
-	longtest.Simulation(t)
-	longtest.Only(t)
-	for _, rate := range []float64{50, 500} {
-		t.Run(fmt.Sprintf("%.0f/s", rate), func(t *testing.T) {
-			l := calmDistribution{rate: rate, script: standstill(testserver.LogNormal(400*time.Microsecond, 150*time.Microsecond))}
-			calls := int(15 * rate)
-			none := l
-			none.options = []hedge.Option{hedge.WithMaxHedges(0)}
-			plain, _ := calmRun(t, none, calls, over(roundRobin))
-			without, before := calmRun(t, l, calls, with(roundRobin, `"silence": false`))
-			p99, row := calmRun(t, l, calls, over(roundRobin))
-			t.Logf("p99 %v plain; %v, %.1f%% extra load without; %v, %.1f%% extra load, %d of %d moved", plain, without, 100*before.HedgeRate(), p99, 100*row.HedgeRate(), row.Moved, row.Calls)
-		})
-	}
-}
-
 // TestSilence_FalseAlarms has backends of which none stands still: hardly any primary is moved, and the tail stays what it is.
 func TestSilence_FalseAlarms(t *testing.T) {
 	longtest.Simulation(t)
@@ -148,7 +131,7 @@ func TestSilence_FalseAlarms(t *testing.T) {
 				// In a queue the order of a few calls decides the tail: so several arrivals are averaged, and near saturation
 				// nothing is asserted of it.
 				seeds := uint64(1)
-				if l.name == "saturated" && rate == 1 {
+				if l.workers > 0 && rate == 1 {
 					seeds, calls = 8, max(calls, 10_000)
 				}
 				var p99, without time.Duration
@@ -206,4 +189,91 @@ func TestSilence_OfAPool(t *testing.T) {
 		}
 		group.Wait()
 	})
+}
+
+// In TestSilence_SwitchedOff hedging is switched off while a backend is silent. From then on calls go there as without the policy,
+// those too that are never hedged.
+func TestSilence_SwitchedOff(t *testing.T) {
+	methods := []string{testpb.TestService_Unary_FullMethodName, testpb.TestService_ServerStream_FullMethodName, testpb.TestService_ClientStream_FullMethodName}
+	update := func(s *hedge.Scheduler, opts ...hedge.Option) {
+		if err := s.Update(append(opts, hedge.WithAllMethods())...); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, tc := range []struct {
+		name   string
+		off    func(s *hedge.Scheduler, target string)
+		option []grpc.CallOption
+		hedged bool // only calls of kinds that may be hedged are switched off
+	}{
+		{name: "Pause", off: func(s *hedge.Scheduler, _ string) { s.Pause() }},
+		{name: "PauseTarget", off: func(s *hedge.Scheduler, target string) { s.PauseTarget(target) }},
+		{name: "PauseMethod", off: func(s *hedge.Scheduler, _ string) {
+			for _, m := range methods {
+				s.PauseMethod(m)
+			}
+		}},
+		{name: "WithOff", off: func(s *hedge.Scheduler, _ string) {
+			update(s, hedge.WithMethodOptions("/hedgetest.TestService/*", hedge.WithOff(true)))
+		}},
+		{name: "Off", off: func(*hedge.Scheduler, string) {}, option: []grpc.CallOption{hedge.Off()}},
+		{name: "WithMaxHedges(0)", off: func(s *hedge.Scheduler, _ string) { update(s, hedge.WithMaxHedges(0)) }, hedged: true},
+		{name: "WithDryRun", off: func(s *hedge.Scheduler, _ string) { update(s, hedge.WithDryRun(true)) }, hedged: true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, k kind) {
+				s := hedgetest.All(t)
+				cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, CountsOnly: true})
+				conn := dial(t, cluster, s, over(roundRobin))
+				client := testpb.NewTestServiceClient(conn)
+				synctest.Wait()
+				began := time.Now()
+				var there, primaries atomic.Int64
+				cluster.SetScript(func(a testserver.Attempt) testserver.Plan {
+					if a.Number == 0 {
+						primaries.Add(1)
+					}
+					if a.Backend != stalled {
+						return testserver.Plan{Delay: 2 * ms}
+					}
+					if a.Number == 0 {
+						there.Add(1)
+					}
+					if time.Since(began) < 3*time.Second {
+						return testserver.Plan{Delay: 2 * ms}
+					}
+					return testserver.Plan{Ending: testserver.Hang}
+				})
+				// share is that of the backend which falls silent after 3 s, of the calls of 3 s.
+				share := func(streams bool, opts ...grpc.CallOption) float64 {
+					there.Store(0)
+					primaries.Store(0)
+					var group sync.WaitGroup
+					for n := range 300 {
+						group.Go(func() {
+							ctx, cancel := contextFor(t, 200*ms)
+							defer cancel()
+							if _, err := k.call(ctx, client, &testpb.Request{Id: uint64(n)}, opts...); err == nil && streams {
+								if up, err := client.ClientStream(ctx, opts...); err == nil {
+									_, _ = up.CloseAndRecv()
+								}
+							}
+						})
+						time.Sleep(10 * ms)
+					}
+					group.Wait()
+					return float64(there.Load()) / float64(primaries.Load())
+				}
+				share(false)
+				if share, moved := share(!tc.hedged), s.Targets()[0].Moved; share > 0.2 || moved < 50 {
+					t.Errorf("the silent backend has %.2f of the primaries, and %d were moved", share, moved)
+				}
+				tc.off(s, conn.Target())
+				before := s.Targets()[0].Moved
+				if share, moved := share(!tc.hedged, tc.option...), s.Targets()[0].Moved-before; share < 0.3 || moved > 0 {
+					t.Errorf("switched off: the silent backend has %.2f of the primaries, and %d were moved", share, moved)
+				}
+			})
+		})
+	}
 }

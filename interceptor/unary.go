@@ -157,7 +157,7 @@ func (u *unary) mayHedge(reply any) (ok bool) {
 
 // unhedged makes the call without hedging.
 func (u *unary) unhedged(ctx context.Context, req, reply any, opts []grpc.CallOption) error {
-	err := u.wire.invoke(ctx, req, reply, append(slices.Clip(opts), u.trailerOption()...))
+	err := u.wire.invoke(u.call.UnhedgedContext(ctx), req, reply, append(slices.Clip(opts), u.trailerOption()...))
 	u.call.End(call.End{Err: err, Trailer: u.Trailer()})
 	return err
 }

@@ -61,8 +61,7 @@ func Interceptor(s *hedge.Scheduler, opts ...Option) grpc.StreamClientIntercepto
 		}
 		ctx = wire.Unnumbered(ctx)
 		if desc.ClientStreams || !desc.ServerStreams {
-			call.PassThrough(r, target, method, opts...)
-			return streamer(ctx, desc, cc, method, opts...)
+			return streamer(call.PassThrough(r, ctx, target, method, opts...), desc, cc, method, opts...)
 		}
 		c := call.Begin(r, ctx, target, method, conn, opts...)
 		if !c.Hedged() {
@@ -89,6 +88,7 @@ type unhedged struct {
 }
 
 func openUnhedged(ctx context.Context, c *call.Call, types *messageTypes, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts []grpc.CallOption) (grpc.ClientStream, error) {
+	ctx = c.UnhedgedContext(ctx)
 	if !c.Learns && !c.TracksFailures() {
 		return streamer(ctx, desc, cc, method, opts...)
 	}

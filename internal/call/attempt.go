@@ -83,6 +83,18 @@ func (c *Call) PrimaryContext(ctx context.Context, target string) context.Contex
 	return ctx
 }
 
+// UnhedgedContext returns the context of a call that is not hedged. If hedging is switched off for it, a policy of package balancer
+// lets the child place it.
+func (c *Call) UnhedgedContext(ctx context.Context) context.Context {
+	switch c.why {
+	case stats.SwitchedOff, stats.Paused, stats.NoHedgesConfigured, stats.DryRun:
+		if place.Live() {
+			return place.Hide(ctx)
+		}
+	}
+	return ctx
+}
+
 // HedgeAnswered says that a hedge, whose context HedgeContext has returned, has answered: a stream with its first message.
 func HedgeAnswered(ctx context.Context) {
 	if h, ok := ctx.(*place.Hedge); ok {

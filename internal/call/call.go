@@ -182,14 +182,24 @@ func (c *Call) NotReplayable() {
 	}
 }
 
-// PassThrough counts a client-streaming or bidirectional call, which is never hedged. It uses only [ReportOption].
-func PassThrough(r *registry.Registry, target, method string, opts ...grpc.CallOption) {
-	if report := (options{}).with(opts).report; report != nil {
-		report(stats.Outcome{Attempts: 1, Reason: stats.NotServerStream})
+// PassThrough counts a client-streaming or bidirectional call, which is never hedged, and returns the context under which to make
+// it. It uses only [OffOption] and [ReportOption].
+func PassThrough(r *registry.Registry, ctx context.Context, target, method string, opts ...grpc.CallOption) context.Context {
+	o := inContext(ctx).with(opts)
+	if o.report != nil {
+		o.report(stats.Outcome{Attempts: 1, Reason: stats.NotServerStream})
 	}
-	if r != nil {
-		c := &r.Method(target, method, time.Now()).Counters
-		c.PassedThrough.Add(1)
-		c.Flush()
+	if r == nil {
+		return ctx
 	}
+	m := r.Method(target, method, time.Now())
+	m.Counters.PassedThrough.Add(1)
+	m.Counters.Flush()
+	c := Call{settings: m.Settings()}
+	if o.off || c.settings.Off {
+		c.why = stats.SwitchedOff
+	} else if c.settings.Pauses.By(m.Target.Name, m.Name) != "" {
+		c.why = stats.Paused
+	}
+	return c.UnhedgedContext(ctx)
 }

@@ -1,6 +1,7 @@
 package call
 
 import (
+	"context"
 	"time"
 
 	"google.golang.org/grpc/metadata"
@@ -73,8 +74,8 @@ func (c *Call) End(e End) {
 		end.Primary = primaryOf(c, &e)
 		end.Gone = gone || end.Primary.Gone
 	}
-	if end.Primary.Answered() {
-		c.Record.Answered(c.Start)
+	if answered := end.Primary.Answered(); answered || end.Primary.Known && !end.Gone || end.Gone && c.Context.Err() == context.DeadlineExceeded {
+		c.Record.Ended(c.Start, answered)
 	}
 	told := c.settings.Observers
 	if e.Race == nil && e.Err == nil {

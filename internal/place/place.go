@@ -8,11 +8,9 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 )
 
-// Record is the set of backends that the attempts of one call have used. Every backend that a policy has picked counts. If
-// gRPC retries an attempt by itself, that attempt has used several.
+// Record is the set of backends that a policy has picked for the attempts of one call, those of gRPC's own retries too.
 //
 // The primary's first pick is stored without a lock. For a hedge, the policy holds the lock from Used to HedgeWent, so that
 // two hedges of a call do not pick the same backend at the same time.
@@ -25,14 +23,12 @@ type Record struct {
 
 	retried atomic.Pointer[Backend] // what was picked last for a primary that gRPC has tried again; nil mostly
 
-	others    []*Backend // further picks of the primary, and all of the hedges
-	picked    int        // the number of hedges for which a backend was picked
-	lastHedge *Backend   // picked last for a hedge
-	late      int        // the number of attempts that were late: see Late
+	others    []*Backend   // further picks of the primary, and all of the hedges
+	picked    int          // the number of hedges for which a backend was picked
+	lastHedge *Backend     // picked last for a hedge
+	late      atomic.Int32 // the number of attempts that were late: see Late
 
-	probes       atomic.Bool   // the primary is to find out whether its connection is still silent
-	asked        bool          // patientDelay is known
-	patientDelay time.Duration // how long such a primary waits before it is hedged; 0: the usual delay
+	probe atomic.Pointer[probe] // the primary is to find out whether its connection is still silent; nil mostly
 }
 
 // Counter is a count that may be added to concurrently. *atomic.Int64 is one.
@@ -66,12 +62,18 @@ type Hedge struct {
 	at    *Backend // picked last
 }
 
-// Hide returns a context without the record that ctx carries. When a policy picks for a hedge, it passes this context to its
-// child, so that another such policy further down the tree picks as for an unhedged call. The record itself has no flag for
-// this: an interceptor may make several calls with one attempt's context, so several picks may run at once.
-func Hide(ctx context.Context) context.Context { return context.WithValue(ctx, key{}, nil) }
+// Hide returns a context under which policies place a call as if they were not there: if hedging is switched off for it, and for a
+// hedge further down the tree of policies. The record has no flag for this, as several picks with one attempt's context may run at
+// once.
+func Hide(ctx context.Context) context.Context { return context.WithValue(ctx, key{}, hidden{}) }
 
-type key struct{}
+// Hidden reports whether ctx is from [Hide].
+func Hidden(ctx context.Context) bool { return ctx.Value(key{}) == hidden{} }
+
+type (
+	key    struct{}
+	hidden struct{}
+)
 
 func (p *primary) Value(k any) any {
 	if k == (key{}) {

@@ -43,7 +43,7 @@ func fallSilent(b *place.Backend) {
 
 // patientDelay is what a call says that is late after the usual delay and may wait for an hour.
 func patientDelay(r *place.Record) time.Duration {
-	return r.PatientDelay(time.Now(), usual, time.Hour)
+	return r.PatientDelay(usual, time.Hour)
 }
 
 // In TestPatientDelay_GrowsWithTheSilence a probe is patient each time that the silence has lasted four times as long, and then each
@@ -75,12 +75,12 @@ func TestPatientDelay_Limit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, probe := silent(t)
 		time.Sleep(32 * time.Second)
-		if got := probe().PatientDelay(time.Now(), usual, 100*ms); got != 100*ms {
+		if got := probe().PatientDelay(usual, 100*ms); got != 100*ms {
 			t.Errorf("it waits %v", got)
 		}
 		time.Sleep(time.Hour)
 		r := probe()
-		if got := r.PatientDelay(time.Now(), usual, usual); got != 0 {
+		if got := r.PatientDelay(usual, usual); got != 0 {
 			t.Errorf("it waits %v", got)
 		}
 		var none *place.Record
@@ -100,7 +100,7 @@ func TestPatientDelay_ASlowBackend(t *testing.T) {
 			time.Sleep(usual)
 			patientDelay(r)
 			time.Sleep(after - usual)
-			r.Answered(began)
+			r.Ended(began, true)
 		}
 		time.Sleep(2 * time.Second)
 		answer(probe(), 20*ms)
@@ -135,12 +135,12 @@ func TestPatientDelay_OtherMethods(t *testing.T) {
 		r, began := probe(), time.Now()
 		patientDelay(r)
 		time.Sleep(25 * ms)
-		r.Answered(began)
+		r.Ended(began, true)
 		time.Sleep(2 * time.Second)
 		for range 40 {
 			_, r := place.Primary(t.Context(), "target", new(atomic.Int64))
 			r.Went(b)
-			r.Answered(time.Now().Add(-3 * time.Second))
+			r.Ended(time.Now().Add(-3*time.Second), true)
 			time.Sleep(ms)
 		}
 		fallSilent(b)
@@ -160,9 +160,9 @@ func TestPatientDelay_OfALongCall(t *testing.T) {
 		b, probe := silent(t)
 		time.Sleep(time.Second)
 		r, began := probe(), time.Now()
-		r.PatientDelay(time.Now(), 2*time.Second, time.Hour)
+		r.PatientDelay(2*time.Second, time.Hour)
 		time.Sleep(3 * time.Second)
-		r.Answered(began)
+		r.Ended(began, true)
 		time.Sleep(time.Minute)
 		if fallSilent(b); !b.Silent() {
 			t.Error("it is trusted after a minute")

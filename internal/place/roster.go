@@ -55,7 +55,10 @@ type Roster struct {
 
 	ready      atomic.Pointer[[]*Backend]
 	silenceOff atomic.Bool  // no connection is ever silent
-	moved      atomic.Int64 // primaries that were sent elsewhere
+	moved      atomic.Int64 // primaries that were sent past a silent connection
+	metered    atomic.Int32 // calls that are still asked about
+	mu         sync.Mutex
+	share      float64 // of the primaries of silent connections that may be moved: see firstMoves
 }
 
 // rosters are those in use, by target. Connections may share a target, and a connection may have several policies.
@@ -70,7 +73,7 @@ func Live() bool { return rosters.count.Load() > 0 }
 
 // Enter registers a policy of a connection with the given target. Leave must be called when the policy closes.
 func Enter(target string) *Roster {
-	r := &Roster{Target: target}
+	r := &Roster{Target: target, share: firstMoves}
 	r.Show(nil)
 	rosters.mu.Lock()
 	defer rosters.mu.Unlock()

@@ -2,19 +2,14 @@ package place
 
 import (
 	"cmp"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-const (
-	// silentFrom is the number of late calls without an answer in between that make a connection silent. One late call is a
-	// sign too weak: requests differ, and stragglers are everywhere.
-	silentFrom = 2
-	// apart is the share of a call's delay that must lie between the first and the last of them. Calls that become late at the
-	// same moment are one sign and not two.
-	apart = 0.5
-)
+// silentFrom is the number of late calls without an answer in between that make a connection silent.
+const silentFrom = 2
 
 // silence is what the calls of one connection say about whether it still answers. A connection is silent from its second
 // late call without an answer in between to its next answer. A primary's pick reads one word of it.
@@ -48,7 +43,7 @@ func (b *Backend) Late(now time.Time, delay time.Duration) {
 	switch n := b.late.Add(1); {
 	case n == 1:
 		b.first = now
-	case !b.silent && n >= silentFrom && now.Sub(b.first) >= time.Duration(apart*float64(delay)):
+	case !b.silent && n >= silentFrom && now.Sub(b.first) >= delay/2: // those that are late at the same moment are one sign
 		b.silent, b.probe, b.patient = true, now, b.first.Add(patientFrom)
 	}
 }
@@ -89,18 +84,35 @@ func (r *Roster) SetSilence(on bool) {
 	}
 }
 
+// What the other backends bear nobody knows, so a share of the primaries of silent connections is sent there, from leastMoves to 1.
+// Calls there that end in time, are late or fail change it. If at most two in three are late and none fails, it grows to 1.
+const (
+	firstMoves, leastMoves = 1.0 / 4, 1.0 / 64
+	inTime                 = 1.0 / 16 // is added
+	late, failed           = 31.0 / 32, 1.0 / 2
+	metered                = 64 // calls are asked about after each that could be moved; others need no lock
+)
+
+// Moves reports whether the next primary of a silent connection may be sent elsewhere.
+func (r *Roster) Moves() bool {
+	r.metered.Store(metered)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return rand.Float64() < r.share
+}
+
 func (r *Roster) Moved() { r.moved.Add(1) }
 
-// Avoids reports whether primaries are to avoid silent connections. If more than half of the ready ones are silent, the
-// network or the client itself is the reason, and none is avoided.
-func (r *Roster) Avoids() bool {
-	ready, silent := r.Ready(), 0
-	for _, b := range ready {
-		if b.Silent() {
-			silent++
-		}
+// meter changes the share by what became of a call there, if the connection is not silent.
+func (b *Backend) meter(times, more float64) {
+	r := b.roster
+	if r.metered.Load() <= 0 || b.Silent() {
+		return
 	}
-	return 2*silent <= len(ready)
+	r.metered.Add(-1)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.share = max(min(r.share*times+more, 1), leastMoves)
 }
 
 // Late says that hedge n is due: the attempt before it, the primary for 1, has not answered within the delay. Each attempt
@@ -111,15 +123,18 @@ func (r *Record) Late(n int, now time.Time, delay time.Duration) {
 	}
 	r.Lock()
 	defer r.Unlock()
-	if n <= r.late {
+	if n <= int(r.late.Load()) {
 		return
 	}
-	r.late = n
+	r.late.Store(int32(n))
 	b := r.lastHedge
 	if n == 1 {
 		b = r.answering()
 	}
 	if b != nil { // it has been picked
+		if n == 1 {
+			b.meter(late, 0)
+		}
 		b.Late(now, delay)
 	}
 }
@@ -139,24 +154,28 @@ func (h *Hedge) Answered() {
 
 const (
 	// probeEvery is how often a primary may go to a silent connection, to find out whether it answers again. Each probe of one
-	// that does not costs a hedge, so that probes become rarer the longer the silence lasts: the next one comes after a tenth
-	// of that, mostProbeEvery at most.
+	// that does not costs a hedge. So the next one comes after a tenth of the silence, mostProbeEvery at most.
 	probeEvery     = 100 * time.Millisecond
 	mostProbeEvery = 5 * time.Second
 
-	// A probe whose hedge is due after the usual delay would be cancelled before a backend that is only slower than others can
-	// answer. So some probes are patient: their hedges are due later. The first one comes when the silence has lasted
-	// patientFrom, and the next ones each time that it has lasted four times as long, or mostPatientEvery longer. They wait for
-	// twice the delay and a hundredth of the time that the silence has lasted, mostPatientWait at most.
+	// So that a backend that is only slower than others can answer, some probes are patient: the first one when the silence has
+	// lasted patientFrom, the next ones each time that it has lasted four times as long, or mostPatientEvery longer. Their hedges
+	// are due after twice the delay and a hundredth of the silence.
 	patientFrom      = time.Second
 	mostPatientEvery = time.Minute
 	mostPatientWait  = 500 * time.Millisecond
 
-	// trust is for how long a connection is not silent after a patient probe was answered there: this many times what the
-	// answer took, mostTrust at most. A backend that is only slow is thus avoided for a fiftieth of the time at most.
+	// trust is for how long a connection is not silent after a patient probe was answered there: this many times what that took.
 	trust     = 50
 	mostTrust = time.Minute
 )
+
+// probe is a primary that goes to a silent connection.
+type probe struct {
+	patient bool
+	lasted  time.Duration // the silence, when the probe was sent
+	waits   time.Duration // until its hedge; 0: the usual delay, or not known yet. Guarded by the record's lock.
+}
 
 // Probe reports whether the primary of r may go to this connection although it is silent. It is true now and then, see
 // probeEvery, and always if the connection is not silent. r is nil if the primary has no record.
@@ -169,51 +188,45 @@ func (s *silence) Probe(now time.Time, r *Record) bool {
 	if now.Before(s.probe) {
 		return false
 	}
-	s.probe = now.Add(min(max(now.Sub(s.first)/10, probeEvery), mostProbeEvery))
-	if r != nil {
-		r.probes.Store(true)
+	p := &probe{lasted: now.Sub(s.first), patient: !now.Before(s.patient)}
+	s.probe = now.Add(min(max(p.lasted/10, probeEvery), mostProbeEvery))
+	if r == nil {
+		return true
 	}
+	if p.patient {
+		s.patient = now.Add(min(3*p.lasted, mostPatientEvery))
+	}
+	r.probe.Store(p)
 	return true
-}
-
-// patientDelay returns how long a probe there waits for an answer, instead of the given delay.
-func (s *silence) patientDelay(now time.Time, delay time.Duration) time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.silent {
-		return 0
-	}
-	wait := min(2*s.took, 2*delay+mostPatientWait)
-	if wait > delay {
-		s.took /= 2
-	}
-	if lasted := now.Sub(s.first); !now.Before(s.patient) {
-		s.patient = now.Add(min(3*lasted, mostPatientEvery))
-		wait = max(wait, 2*delay+min(lasted/100, mostPatientWait))
-	}
-	return wait
 }
 
 // PatientDelay returns the delay of the primary's hedge, up to limit, if the primary is a patient probe, and 0 if the usual
 // delay is right. It may be called for a nil record, and returns the same each time.
-func (r *Record) PatientDelay(now time.Time, delay, limit time.Duration) time.Duration {
-	if r == nil || !r.probes.Load() {
+func (r *Record) PatientDelay(delay, limit time.Duration) time.Duration {
+	if r == nil || r.probe.Load() == nil || r.answering() == nil {
 		return 0
 	}
 	r.Lock()
 	defer r.Unlock()
-	if !r.asked {
-		r.asked = true
-		if wait := min(r.answering().patientDelay(now, delay), limit); wait > delay {
-			r.patientDelay = wait
-		}
+	p, b := r.probe.Load(), r.answering()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.silent || p.waits > 0 {
+		return p.waits
 	}
-	return r.patientDelay
+	wait := min(2*b.took, 2*delay+mostPatientWait)
+	if p.patient {
+		wait = max(wait, 2*delay+min(p.lasted/100, mostPatientWait))
+	}
+	if wait = min(wait, limit); wait > delay {
+		b.took, p.waits = b.took/2, wait
+	}
+	return p.waits
 }
 
-// Answered says that the primary of a call that began at the given time has answered, with the first message if it is a
-// stream. It may be called for a nil record.
-func (r *Record) Answered(began time.Time) {
+// Ended says whether the primary of a call that began at the given time has answered, with the first message if it is a stream,
+// or failed. It may be called for a nil record.
+func (r *Record) Ended(began time.Time, answered bool) {
 	if r == nil {
 		return
 	}
@@ -221,24 +234,31 @@ func (r *Record) Answered(began time.Time) {
 	if b == nil {
 		return
 	}
-	if r.probes.Load() {
+	if !answered {
+		b.meter(failed, 0)
+		return
+	}
+	if r.late.Load() == 0 {
+		b.meter(1, inTime)
+	}
+	if p := r.probe.Load(); p != nil {
 		r.Lock()
-		patient := r.patientDelay
+		waits := p.waits
 		r.Unlock()
-		b.probed(time.Now(), began, patient)
+		b.slow(began, waits)
 	}
 	b.Answered()
 }
 
-// probed says that a probe was answered, which began at the given time and was patient for so long. Other calls do not say
-// how slow a backend is: they may be of methods that take longer anywhere.
-func (s *silence) probed(now, began time.Time, patient time.Duration) {
+// slow says that a probe was answered that began at the given time and was patient for so long. Other calls do not say how slow a
+// backend is: they may be of methods that take longer anywhere.
+func (s *silence) slow(began time.Time, waits time.Duration) {
+	if waits == 0 {
+		return
+	}
+	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if took := now.Sub(began); patient > 0 {
-		s.took = min(took, patient)
-		s.trusted = now.Add(min(trust*s.took, mostTrust))
-	} else {
-		s.took += (min(took, 2*s.took) - s.took) / 8
-	}
+	s.took = min(now.Sub(began), waits)
+	s.trusted = now.Add(min(trust*s.took, mostTrust))
 }

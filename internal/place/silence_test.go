@@ -1,7 +1,9 @@
 package place_test
 
 import (
+	"math"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -90,25 +92,6 @@ func TestSilence_Probes(t *testing.T) {
 	})
 }
 
-// TestSilence_MostOfThem lets one connection after the other fall silent.
-func TestSilence_MostOfThem(t *testing.T) {
-	policy := place.Enter("target")
-	defer policy.Leave()
-	var all []*place.Backend
-	for _, address := range []string{"a", "b", "c", "d", "e"} {
-		all = append(all, policy.NewBackend(nil, []resolver.Address{{Addr: address}}, 0))
-	}
-	policy.Show(all)
-	for i, b := range all {
-		now := time.Now()
-		b.Late(now, 0)
-		b.Late(now, 0)
-		if want := i < 2; policy.Avoids() != want {
-			t.Errorf("%d of 5 are silent: avoided is not %v", i+1, want)
-		}
-	}
-}
-
 // TestRecord_Late says whose lateness counts: each attempt's once, at the backend where it is.
 func TestRecord_Late(t *testing.T) {
 	policy := place.Enter("target")
@@ -136,7 +119,7 @@ func TestRecord_Late(t *testing.T) {
 		t.Error("the hedge is late at b")
 	}
 	h.Answered()
-	r.Answered(now)
+	r.Ended(now, true)
 	if a.Suspect() || b.Suspect() {
 		t.Error("both have answered")
 	}
@@ -150,7 +133,7 @@ func TestRecord_Late(t *testing.T) {
 	}
 	var none *place.Record
 	none.Late(1, now, ms)
-	none.Answered(now)
+	none.Ended(now, true)
 }
 
 // TestCount_Silent lists each address with silent connections once, those of several policies included.
@@ -176,4 +159,83 @@ func TestCount_Silent(t *testing.T) {
 			t.Errorf("%v, want %v", got, want)
 		}
 	})
+}
+
+// TestMoves goes step by step through what becomes of calls at a connection that is not silent, and what share of the primaries of
+// one that is silent it is then sent.
+func TestMoves(t *testing.T) {
+	type step struct {
+		calls int
+		of    string
+		want  float64 // the share after them
+	}
+	for _, tc := range []struct {
+		name  string
+		steps []step
+	}{
+		{"it begins with few", []step{{0, "", 0.25}}},
+		{"in time", []step{{4, "in time", 0.5}, {8, "in time", 1}, {8, "in time", 1}}},
+		{"late", []step{{12, "in time", 1}, {22, "late", 0.5}, {22, "late", 0.25}}},
+		{"failed", []step{{12, "in time", 1}, {1, "failed", 0.5}, {1, "failed", 0.25}}},
+		{"never none", []step{{20, "failed", 1.0 / 64}, {16, "in time", 1}}},
+		{"half of them late", []step{{20, "in time, late", 1}}},
+		{"at the silent one", []step{{20, "failed there", 0.25}}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				policy := place.Enter("target")
+				defer policy.Leave()
+				silent := policy.NewBackend(nil, []resolver.Address{{Addr: "a"}}, 0)
+				well := policy.NewBackend(nil, []resolver.Address{{Addr: "b"}}, 0)
+				policy.Show([]*place.Backend{silent, well})
+				fallSilent(silent)
+				call := func(of string) {
+					_, r := place.Primary(t.Context(), "target", new(atomic.Int64))
+					switch of {
+					case "in time":
+						r.Went(well)
+						r.Ended(time.Now(), true)
+					case "late": // and answered later
+						r.Went(well)
+						r.Late(1, time.Now(), usual)
+						r.Ended(time.Now(), true)
+					case "failed":
+						r.Went(well)
+						r.Ended(time.Now(), false)
+					case "failed there":
+						r.Went(silent)
+						r.Ended(time.Now(), false)
+					}
+				}
+				for i, s := range tc.steps {
+					for range s.calls {
+						for of := range strings.SplitSeq(s.of, ", ") {
+							policy.Moves()
+							call(of)
+						}
+					}
+					const draws = 10_000
+					moves := 0
+					for range draws {
+						if policy.Moves() {
+							moves++
+						}
+					}
+					if share := float64(moves) / draws; math.Abs(share-s.want) > 0.05 {
+						t.Errorf("step %d: %.3f are moved, want %.3f", i, share, s.want)
+					}
+				}
+				// Long after the last move, nothing is asked about any more.
+				for range 64 {
+					call("in time")
+				}
+				call("failed")
+				for range 100 {
+					if !policy.Moves() {
+						t.Fatal("fewer are moved")
+					}
+				}
+			})
+		})
+	}
 }

@@ -11,13 +11,13 @@ package race
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc/metadata"
 
 	"github.com/grpchedge/hedge/internal/alarm"
+	"github.com/grpchedge/hedge/internal/wire"
 )
 
 type Plan struct {
@@ -91,7 +91,7 @@ type Attempt interface {
 }
 
 // ErrLost is the [context.Cause] of a losing attempt's context.
-var ErrLost = errors.New("hedge: another attempt of the call was faster")
+var ErrLost = wire.ErrLost
 
 type Outcome struct {
 	Winner Attempt // the hedge that decided the call; nil means the primary

@@ -4,6 +4,7 @@ package wire
 
 import (
 	"context"
+	"errors"
 	"reflect"
 	"strconv"
 	"strings"
@@ -46,6 +47,9 @@ func HedgeContext(ctx context.Context, n int, primaryInFlight bool) context.Cont
 }
 
 type hedgeKey struct{}
+
+// ErrLost is the [context.Cause] of a losing attempt's context.
+var ErrLost = errors.New("hedge: another attempt of the call was faster")
 
 // PreviousAttempts returns which attempt of a hedged call the handler with the context ctx serves: 0 for the primary, n for
 // hedge n. It returns 0 if the metadata has no such number or an invalid one.

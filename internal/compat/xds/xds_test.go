@@ -80,7 +80,7 @@ func listenerTo(clusterName string) *listener.Listener {
 func clusterOf(t *testing.T, name, child string, weighted bool) *cluster.Cluster {
 	t.Helper()
 	fields := &structpb.Struct{}
-	if err := fields.UnmarshalJSON([]byte(fmt.Sprintf(`{"childPolicy": [{%q: {}}], "connections": 2}`, child))); err != nil {
+	if err := fields.UnmarshalJSON([]byte(fmt.Sprintf(`{"childPolicy": [%s], "connections": 2}`, child))); err != nil {
 		t.Fatal(err)
 	}
 	policy := func(name string, m proto.Message) *cluster.LoadBalancingPolicy {
@@ -184,9 +184,10 @@ func TestMesh(t *testing.T) {
 		weighted    bool
 		backends    int // that the policy of one place in the tree knows, each over two connections
 	}{
-		{"round robin", "round_robin", false, 4},
-		{"round robin, localities with weights", "round_robin", true, 4},
-		{"ring hash", "ring_hash_experimental", false, 4},
+		{"round robin", roundRobin, false, 4},
+		{"round robin, localities with weights", roundRobin, true, 4},
+		{"outlier detection below", fmt.Sprintf(outliers, roundRobin), false, 4},
+		{"ring hash", `{"ring_hash_experimental": {}}`, false, 4},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			backends := testserver.StartT(t, testserver.Config{Backends: 6, Script: func(a testserver.Attempt) testserver.Plan {
@@ -238,7 +239,7 @@ func TestMesh(t *testing.T) {
 			}
 			row := s.Targets()[0]
 			t.Logf("%d of %d calls met two backends; %d backends, %d connections, %d hedges over a used one", elsewhere, calls, row.Backends, row.Connections, row.SameBackend-again)
-			if elsewhere != calls && tc.child == "round_robin" || row.SameBackend != again {
+			if elsewhere != calls && strings.Contains(tc.child, roundRobin) || row.SameBackend != again {
 				t.Errorf("%d of %d calls met two backends; %+v", elsewhere, calls, row)
 			}
 

@@ -69,7 +69,7 @@ func PatientProbe(d *feature.Due) feature.Verdict {
 	if deadline, ok := d.Context.Deadline(); ok {
 		limit = deadline.Sub(d.Start) / 4
 	}
-	until := d.Record.PatientDelay(d.Now, d.Delay, limit)
+	until := d.Record.PatientDelay(d.Delay, limit)
 	return feature.Until(until).If(d.Age() < until)
 }
 

@@ -1,0 +1,97 @@
+package balancer_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/longtest"
+	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stats"
+)
+
+// frozen makes calls with a deadline of 1 s to three backends that serve one call at a time, to its end even if it was cancelled. The
+// first backend stands still for a minute. It returns what becomes of the calls of that minute.
+func frozen(t *testing.T, load float64, seed uint64, option grpc.DialOption, opts ...hedge.Option) (calls, failed int, p99 time.Duration, row stats.Method) {
+	const service, from, to = 8 * ms, 20 * time.Second, 80 * time.Second
+	synctest.Test(t, func(t *testing.T) {
+		s := hedgetest.All(t, opts...)
+		cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Seed: seed, DrawByID: true, CountsOnly: true})
+		client := testpb.NewTestServiceClient(dial(t, cluster, s, option))
+		synctest.Wait()
+		began, distribution := time.Now(), testserver.Exponential(service)
+		var mu sync.Mutex
+		var free [3]time.Time // when the backend has done all that has arrived, what was cancelled too
+		cluster.SetScript(func(a testserver.Attempt) testserver.Plan {
+			mu.Lock()
+			defer mu.Unlock()
+			now, f := time.Now(), &free[a.Backend]
+			if now.After(*f) {
+				*f = now
+			}
+			if end := began.Add(to); a.Backend == stalled && now.Sub(began) >= from && f.Before(end) {
+				*f = end
+			}
+			*f = f.Add(a.Draw(distribution))
+			return testserver.Plan{Delay: f.Sub(now)}
+		})
+		var took []time.Duration
+		rng := rand.New(rand.NewPCG(seed, 2))
+		var group sync.WaitGroup
+		for id := uint64(0); time.Since(began) < to; id++ {
+			counts := time.Since(began) >= from
+			group.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				began := time.Now()
+				_, err := client.Unary(ctx, &testpb.Request{Id: id})
+				mu.Lock()
+				defer mu.Unlock()
+				if counts {
+					took = append(took, time.Since(began))
+					if err != nil {
+						failed++
+					}
+				}
+			})
+			time.Sleep(time.Duration(rng.ExpFloat64() / (3 * load) * float64(service)))
+		}
+		group.Wait()
+		slices.Sort(took)
+		calls, p99 = len(took), took[len(took)*99/100]
+		row = s.Targets()[0]
+	})
+	return calls, failed, p99, row
+}
+
+// In TestSilence_Overload a backend stands still for a minute and the others have room for all of its calls, or for few.
+func TestSilence_Overload(t *testing.T) {
+	longtest.Simulation(t)
+	plain := grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [` + roundRobin + `]}`)
+	for _, load := range []float64{0.85, 0.50, 0.75}[:longtest.Size(2, 3)] {
+		t.Run(fmt.Sprintf("%.0f%%", 100*load), func(t *testing.T) {
+			for seed := range uint64(longtest.Table(1, 1, 5)) {
+				calls, unhedged, _, _ := frozen(t, load, seed, plain, hedge.WithMaxHedges(0))
+				_, failed, p99, row := frozen(t, load, seed, over(roundRobin))
+				t.Logf("of %d calls fail %d plain, %d with silence, p99 %v, %.1f%% extra load, %d moved", calls, unhedged, failed, p99, 100*row.HedgeRate(), row.Moved)
+				if *longtest.Long {
+					_, failed, p99, row := frozen(t, load, seed, with(roundRobin, `"silence": false`))
+					t.Logf("%d without silence, p99 %v, %.1f%% extra load", failed, p99, 100*row.HedgeRate())
+				}
+				if float64(failed) > 1.01*float64(unhedged) || load == 0.50 && failed > unhedged/50 {
+					t.Errorf("%d calls fail, %d plain", failed, unhedged)
+				}
+			}
+		})
+	}
+}
