@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -179,6 +181,101 @@ func TestReplies_OfACallThatFails(t *testing.T) {
 			}
 		}
 	})
+}
+
+// tangled must not be copied once it is in use.
+type tangled struct {
+	raw
+	sync.Mutex
+	strings.Builder
+}
+
+type tangledCodec struct{ rawCodec }
+
+func (tangledCodec) Unmarshal(data []byte, v any) error {
+	if v, ok := v.(*tangled); ok {
+		v.WriteString("decoded")
+		return rawCodec{}.Unmarshal(data, &v.raw)
+	}
+	return rawCodec{}.Unmarshal(data, v)
+}
+
+// TestReplies_AreDecodedByTheCaller receives a hedge's reply, which an interceptor inside has changed or not.
+func TestReplies_AreDecodedByTheCaller(t *testing.T) {
+	for _, changes := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(testserver.Plan{Delay: 100 * ms}, testserver.Plan{})})
+			conn := dial(t, cluster, hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1)), grpc.WithChainUnaryInterceptor(
+				func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+					err := invoker(ctx, method, req, reply, cc, opts...)
+					if m, ok := reply.(*raw); ok && err == nil && changes {
+						m.bytes = []byte("changed")
+					}
+					return err
+				}))
+			request, _ := proto.Marshal(&testpb.Request{Id: 7})
+			for _, reply := range []any{&raw{}, &tangled{}} {
+				err := conn.Invoke(t.Context(), testpb.TestService_Unary_FullMethodName, &raw{request}, reply, grpc.ForceCodec(tangledCodec{}))
+				var decoded testpb.Reply
+				switch m := reply.(type) {
+				case *raw:
+					if changed := string(m.bytes) == "changed"; err != nil || changed != changes || !changed && proto.Unmarshal(m.bytes, &decoded) != nil {
+						t.Errorf("%q, %v", m.bytes, err)
+					}
+				case *tangled:
+					m.WriteString(" once")
+					if _ = proto.Unmarshal(m.bytes, &decoded); err != nil || decoded.Attempt != 1 || m.String() != "decoded once" {
+						t.Errorf("%q, %q, %v", m.bytes, m.String(), err)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestRule06_OnFinishAfterTheCall has an interceptor inside return before gRPC's call ends, beside plain gRPC.
+func TestRule06_OnFinishAfterTheCall(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		hedges int // hedged by the time at which the interceptor returns
+		delay  time.Duration
+	}{{"plain", 0, 0}, {"primary", 0, time.Hour}, {"hedge", 1, ms}} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: func(a testserver.Attempt) testserver.Plan {
+					return testserver.Plan{Delay: time.Duration(20-10*a.Number) * ms, Header: metadata.Pairs("attempt", fmt.Sprint(a.Number))}
+				}})
+				s := hedgetest.Fixed(t, tc.delay, hedge.WithMaxHedges(1))
+				if tc.name == "plain" {
+					s = nil
+				}
+				conn := dial(t, cluster, s, grpc.WithChainUnaryInterceptor(
+					func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+						go func() {
+							_ = invoker(context.WithoutCancel(ctx), method, req, &testpb.Reply{}, cc, opts...)
+						}()
+						time.Sleep(time.Duration(7-3*previousAttempts(ctx)) * ms)
+						return status.Error(codes.NotFound, "gave up")
+					}))
+				began, header := time.Now(), metadata.MD{}
+				var finished []string
+				_, err := testpb.NewTestServiceClient(conn).UnaryNoSideEffects(t.Context(), &testpb.Request{Id: 1}, grpc.Header(&header),
+					grpc.OnFinish(func(err error) {
+						finished = append(finished, fmt.Sprint(time.Since(began), err, header.Get("attempt")))
+					}))
+				returned := time.Since(began)
+				time.Sleep(time.Second)
+				synctest.Wait()
+				at, winner := 20*ms, 0
+				if tc.hedges > 0 {
+					at, winner = ms+10*ms, 1
+				}
+				if want := fmt.Sprintf("[%v <nil> [%d]]", at, winner); status.Code(err) != codes.NotFound || returned >= 10*ms || fmt.Sprint(finished) != want {
+					t.Errorf("%v after %v, OnFinish %v, want %s", err, returned, finished, want)
+				}
+			})
+		})
+	}
 }
 
 func TestReplies_ThatCannotBeMoved(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	"slices"
 	"sync"
 
+	"go.uber.org/atomic"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
@@ -53,9 +54,8 @@ import (
 //     using it as soon as an attempt is cancelled. The codec must be able to encode one request several times at once. A call is
 //     not hedged if its request contains an [io.Reader], a channel or a reference-counted
 //     [google.golang.org/grpc/mem.Buffer], because it can be encoded only once.
-//   - A hedge decodes into a new zero value, which is then copied to the caller's reply. So a call is not hedged unless its
-//     reply is a pointer to a zero value. It is also not hedged if the reply contains a lock, a channel, a function, a
-//     reference-counted buffer or something that may point into the reply itself.
+//   - A hedge decodes into a new zero value. If it wins, its bytes are decoded again, into the caller's reply. So a call is not
+//     hedged unless its reply is a pointer to a zero value.
 //
 // If one of these conditions excludes hedges, the call is made without them and counts in Stats.NotReplayable.
 //
@@ -93,17 +93,17 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 		if winner, ok := out.Winner.(*unaryHedge); ok {
 			winner.cancel(nil)
 			if out.Err == nil {
-				u.replies.Take(winner.reply)
+				out.Err = u.replies.Take(winner.reply, winner.codec)
 			} else { // a primary that has failed may have received a message too
 				u.replies.Restore(was)
 			}
-			winner.results.Deliver()
+			winner.results.Deliver(out.Err == nil)
 			return out.Err
 		}
 		if out.Untouched {
 			u.call.End(call.End{Err: out.Err, Trailer: u.Trailer()})
 		}
-		u.primary.results.Deliver()
+		u.primary.results.Deliver(out.Err == nil)
 		if out.Untouched {
 			u.recycle()
 		}
@@ -201,7 +201,11 @@ func (u *unary) Hedge(n int, cancel context.CancelCauseFunc) race.Attempt {
 		return nil
 	}
 	h := &unaryHedge{call: &u.call, wire: u.wire, n: n, cancel: cancel, req: req, reply: u.replies.Make()}
-	h.opts, h.results = u.options.Attempt(grpc.Trailer(&h.trailer), grpc.Peer(&h.peer))
+	extra := []grpc.CallOption{grpc.Trailer(&h.trailer), grpc.Peer(&h.peer), grpc.OnFinish(h.finish)}
+	if h.codec = u.replies.Codec(&u.options, h.reply); h.codec != nil {
+		extra = append(extra, h.codec.Option())
+	}
+	h.opts, h.results = u.options.Attempt(extra...)
 	return h
 }
 
@@ -213,17 +217,29 @@ type unaryHedge struct {
 	n          int
 	cancel     context.CancelCauseFunc
 	req, reply any
+	codec      *attempt.Codec // of a reply that must be decoded again; nil otherwise
 	opts       []grpc.CallOption
 	results    *attempt.Results
 	trailer    metadata.MD
 	peer       peer.Peer
+	finished   atomic.Bool // gRPC has ended the attempt, after which an interceptor may return, or before
+}
+
+func (h *unaryHedge) finish(error) {
+	h.finished.Store(true)
+	h.call.HedgePeer(&h.peer)
 }
 
 func (h *unaryHedge) Accepts(err error) (ok, open bool) {
 	return h.call.Accepts(h.n, h.reply, err), false
 }
 
-func (h *unaryHedge) Trailer() metadata.MD { return h.trailer }
+func (h *unaryHedge) Trailer() metadata.MD {
+	if !h.finished.Load() { // gRPC may be writing it
+		return nil
+	}
+	return h.trailer
+}
 
 func (h *unaryHedge) Run(ctx context.Context) error {
 	ctx = h.call.HedgeContext(ctx)
@@ -231,6 +247,5 @@ func (h *unaryHedge) Run(ctx context.Context) error {
 	if err == nil {
 		call.HedgeAnswered(ctx)
 	}
-	h.call.HedgePeer(&h.peer)
 	return err
 }

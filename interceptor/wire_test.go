@@ -198,7 +198,7 @@ func TestRule06_CallOptionsAreTheWinners(t *testing.T) {
 				if !slices.Equal(order, want) {
 					t.Errorf("OnFinish: %q, want %q", order, want)
 				}
-				if len(tc.plans) > 1 && inner[1] != inner[0]+2 { // a hedge has one each for its trailer and its peer
+				if len(tc.plans) > 1 && inner[1] != inner[0]+3 { // a hedge has one each for its trailer, its peer and its end
 					t.Errorf("the attempts have %v options", inner)
 				}
 			})
