@@ -63,6 +63,7 @@ func drawStory(seed uint64) story {
 			case 3:
 				st.pushback = []string{"1", "2"}[:1+r.IntN(2)]
 			}
+			st.early = s.delay > 0 && st.code == codes.OK && r.IntN(4) == 0
 			c.steps = append(c.steps, st)
 		}
 		if r.IntN(4) == 0 {
@@ -107,7 +108,8 @@ func (s story) scheduler(t *testing.T) *hedge.Scheduler {
 
 // ending is what gRPC's definition, or the rules, say must come of one call of a story.
 type ending struct {
-	at     time.Duration
+	line   time.Duration // when it was decided
+	at     time.Duration // when its caller had the end
 	winner int
 	code   codes.Code
 	sent   []time.Duration
@@ -116,8 +118,24 @@ type ending struct {
 	throttled, pushedBack int64
 }
 
-// expect plays one call that starts with so many tokens, event by event, without a goroutine or a clock.
-func (s story) expect(c schedule, tokens int) ending {
+// expect is race, and what comes after headers that have decided it.
+func (s story) expect(d door, c schedule, tokens int) ending {
+	e := s.race(d, c, tokens)
+	if e.line = e.at; e.code != codes.OK {
+		return e
+	}
+	e.at = e.sent[e.winner] + c.steps[e.winner].after
+	if c.deadline > 0 && c.deadline < e.at {
+		e.at, e.code = c.deadline, codes.DeadlineExceeded
+	}
+	if c.cancel > 0 && c.cancel < e.at {
+		e.at, e.code = c.cancel, codes.Canceled
+	}
+	return e
+}
+
+// race plays one call that starts with so many tokens, event by event, without a goroutine or a clock.
+func (s story) race(d door, c schedule, tokens int) ending {
 	e := ending{sent: []time.Duration{0}, tokens: tokens}
 	const none = time.Duration(1 << 62)
 	over := map[int]bool{} // attempts that have failed
@@ -132,7 +150,11 @@ func (s story) expect(c schedule, tokens int) ending {
 	for {
 		first, at := -1, none // the attempt that ends next
 		for n, began := range e.sent {
-			if end := began + c.steps[n].after; !over[n] && end < at {
+			end := began + c.steps[n].after
+			if c.steps[n].early && (d == headersFirst || d == streaming && s.policy) { // its headers decide
+				end = began
+			}
+			if !over[n] && end < at {
 				first, at = n, end
 			}
 		}
@@ -170,7 +192,7 @@ func (s story) expect(c schedule, tokens int) ending {
 			e.at = at
 			if st.code == codes.OK {
 				e.winner = first
-				if s.throttle {
+				if answered := e.sent[first] + st.after; s.throttle && gone > answered { // a caller that gives up after headers says nothing
 					e.tokens = min(e.tokens+s.ratio, 1000*s.most)
 				}
 				return e
@@ -183,7 +205,7 @@ func (s story) expect(c schedule, tokens int) ending {
 					wait = -1
 				}
 			}
-			if first == 0 && !s.policy && !s.throttle { // a primary's trailer is not looked at
+			if first == 0 && !s.policy && !s.throttle && (d == unary || len(e.sent) == 1) { // a primary's trailer is not looked at
 				wait, said = 0, false
 			}
 			if said {
@@ -223,17 +245,19 @@ func TestConfigModel(t *testing.T) {
 	model.Each(t, model.Counts{Short: 500, Long: 5_000}, 1, func(*testing.T) func(*testing.T, uint64) {
 		return func(t *testing.T, seed uint64) {
 			s := drawStory(seed)
-			scheduler := s.scheduler(t)
-			tokens := 1000 * s.most
-			for n, c := range s.calls {
-				s.earn(t, scheduler)
-				before := scheduler.Stats()
-				want := s.expect(c, tokens)
-				s.play(t, scheduler, n, want)
-				s.checkStats(t, scheduler, n, want, before)
-				tokens = want.tokens
-				if t.Failed() {
-					t.Fatalf("story %+v", s)
+			for _, d := range doors {
+				scheduler := s.scheduler(t)
+				tokens := 1000 * s.most
+				for n, c := range s.calls {
+					s.earn(t, scheduler)
+					before := scheduler.Stats()
+					want := s.expect(d, c, tokens)
+					s.play(t, d, scheduler, n, want)
+					s.checkStats(t, d, scheduler, n, want, before)
+					tokens = want.tokens
+					if t.Failed() {
+						t.Fatalf("by %s: story %+v", d, s)
+					}
 				}
 			}
 		}
@@ -253,7 +277,7 @@ func (s story) earn(t *testing.T, scheduler *hedge.Scheduler) {
 	}
 }
 
-func (s story) play(t *testing.T, scheduler *hedge.Scheduler, call int, want ending) {
+func (s story) play(t *testing.T, d door, scheduler *hedge.Scheduler, call int, want ending) {
 	c := s.calls[call]
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -269,13 +293,15 @@ func (s story) play(t *testing.T, scheduler *hedge.Scheduler, call int, want end
 	finished := 0
 	reply := wrapperspb.Int64(0)
 	began := time.Now()
-	err := st.call(ctx, scheduler, reply, grpc.Header(&got.header), grpc.Trailer(&got.trailer), grpc.OnFinish(func(e error) {
+	err := st.callBy(d, ctx, scheduler, reply, grpc.Header(&got.header), grpc.Trailer(&got.trailer), grpc.OnFinish(func(e error) {
 		finished++
 		if status.Code(e) != want.code {
 			t.Errorf("call %d: OnFinish(%v), want %v", call, e, want.code)
 		}
 	}))
-	if at := time.Since(began); at != want.at || status.Code(err) != want.code || finished != 1 {
+	at := time.Since(began)
+	synctest.Wait() // the losers have unwound, without time going on
+	if at != want.at || status.Code(err) != want.code || finished != 1 {
 		t.Errorf("call %d ended after %v with %v, OnFinish ran %d times; want %+v", call, at, err, finished, want)
 	}
 	if err == nil && reply.Value != int64(want.winner) {
@@ -286,11 +312,10 @@ func (s story) play(t *testing.T, scheduler *hedge.Scheduler, call int, want end
 	if !cut && (first(got.header) != number || first(got.trailer) != number) || cut && first(got.header)+first(got.trailer) != "" {
 		t.Errorf("call %d: header %v, trailer %v; want %+v", call, got.header, got.trailer, want)
 	}
-	synctest.Wait() // the losers have unwound, without time going on
 	var sent []time.Duration
 	for _, a := range st.sent() {
 		sent = append(sent, a.began.Sub(began))
-		if a.ended.Sub(began) > want.at {
+		if end := a.ended.Sub(began); end > want.at || a.number != want.winner && end > want.line {
 			t.Errorf("call %d: attempt %d ended after %v", call, a.number, a.ended.Sub(began))
 		}
 	}
@@ -299,7 +324,7 @@ func (s story) play(t *testing.T, scheduler *hedge.Scheduler, call int, want end
 	}
 }
 
-func (s story) checkStats(t *testing.T, scheduler *hedge.Scheduler, call int, want ending, before stats.Counts) {
+func (s story) checkStats(t *testing.T, d door, scheduler *hedge.Scheduler, call int, want ending, before stats.Counts) {
 	row := scheduler.Targets()[0]
 	if s.throttle && (row.ThrottleTokens != float64(want.tokens)/1000 || row.ThrottleMax != float64(s.most)) {
 		t.Errorf("call %d: %v of %v tokens left, want %+v", call, row.ThrottleTokens, row.ThrottleMax, want)
@@ -309,13 +334,17 @@ func (s story) checkStats(t *testing.T, scheduler *hedge.Scheduler, call int, wa
 	expected.Hedges += int64(len(want.sent) - 1)
 	expected.Throttled += want.throttled
 	expected.PushedBack += want.pushedBack
+	after := want.at - want.line // of the headers
+	if after >= ms && 8*after >= want.at {
+		expected.EarlyHeaders++
+	}
 	if !s.policy {
 		expected.Warmup++
 	}
 	if len(want.sent) > 1 {
 		expected.Hedged++
 		switch {
-		case !isAnswer(want.code) && want.code != codes.OK:
+		case after == 0 && !isAnswer(want.code) && want.code != codes.OK:
 		case want.winner > 0:
 			expected.HedgeWins++
 		default:

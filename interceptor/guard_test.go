@@ -3,7 +3,6 @@ package interceptor_test
 import (
 	"cmp"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -38,22 +37,20 @@ func TestGuard_HearsOfEachFailureOnce(t *testing.T) {
 		{name: "a loser that is cancelled", steps: []step{answers(50 * ms), answers(ms)}},
 		{name: "a call that is not found", steps: []step{fails(ms, codes.NotFound)}},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				for _, before := range []bool{false, true} {
-					s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), tc.option)
-					want := cmp.Or(tc.alone, 1)
-					if before {
-						want = cmp.Or(tc.after, 0.5)
-						_ = (&stub{steps: []step{answers(15 * ms), fails(ms, codes.ResourceExhausted)}}).call(t.Context(), s, wrapperspb.Int64(0))
-					}
-					_ = (&stub{steps: tc.steps}).call(t.Context(), s, wrapperspb.Int64(0), tc.calls...)
-					time.Sleep(5 * time.Second) // the pause
-					if got := s.Targets()[0].Guard; got.Share < want || got.Share > want+0.01 {
-						t.Errorf("the share is %v, want %v; %s", got.Share, want, got.Reason)
-					}
+		eachDoor(t, tc.name, func(t *testing.T, d door) {
+			for _, before := range []bool{false, true} {
+				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), tc.option)
+				want := cmp.Or(tc.alone, 1)
+				if before {
+					want = cmp.Or(tc.after, 0.5)
+					_ = (&stub{steps: []step{answers(15 * ms), fails(ms, codes.ResourceExhausted)}}).callBy(d, t.Context(), s, wrapperspb.Int64(0))
 				}
-			})
+				_ = (&stub{steps: tc.steps}).callBy(d, t.Context(), s, wrapperspb.Int64(0), tc.calls...)
+				time.Sleep(5 * time.Second) // the pause
+				if got := s.Targets()[0].Guard; got.Share < want || got.Share > want+0.01 {
+					t.Errorf("the share is %v, want %v; %s", got.Share, want, got.Reason)
+				}
+			}
 		})
 	}
 }

@@ -171,7 +171,8 @@ func TestOtherKindsPassThrough(t *testing.T) {
 		if reply, err := up.CloseAndRecv(); err != nil || reply.Id != 5 {
 			t.Errorf("%v, %v", reply, err)
 		}
-		both, err := client.BidiStream(t.Context())
+		var outcome stats.Outcome
+		both, err := client.BidiStream(t.Context(), hedge.Report(&outcome))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -183,8 +184,8 @@ func TestOtherKindsPassThrough(t *testing.T) {
 		}
 		_ = both.CloseSend()
 		_, _ = both.Recv()
-		if got := s.Stats(); got != (stats.Counts{PassedThrough: 2}) {
-			t.Errorf("%+v", got)
+		if got := s.Stats(); got != (stats.Counts{PassedThrough: 2}) || outcome != (stats.Outcome{Attempts: 1, Reason: stats.NotServerStream}) {
+			t.Errorf("%+v, %+v", got, outcome)
 		}
 		synctest.Wait()
 	})
