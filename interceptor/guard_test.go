@@ -34,6 +34,7 @@ func TestGuard_HearsOfEachFailureOnce(t *testing.T) {
 		{name: "a hedge that was turned away", steps: []step{answers(50 * ms), fails(ms, codes.ResourceExhausted, "-1")}},
 		{name: "both", steps: []step{fails(20*ms, codes.ResourceExhausted), fails(20*ms, codes.ResourceExhausted)}, after: 0.25},
 		{name: "both, with a hedgingPolicy", steps: []step{fails(ms, codes.ResourceExhausted), fails(ms, codes.ResourceExhausted)}, option: config, after: 0.25},
+		{name: "a hedge whose failure is the outcome, by a hedgingPolicy", steps: []step{silent(), fails(ms, codes.ResourceExhausted)}, option: hedge.WithServiceConfig(hedging(two)), alone: 0.5, after: 0.25},
 		{name: "a loser that is cancelled", steps: []step{answers(50 * ms), answers(ms)}},
 		{name: "a call that is not found", steps: []step{fails(ms, codes.NotFound)}},
 	} {

@@ -44,18 +44,6 @@ func TestGRPCJava7222_AThrottledCallFailsAtOnce(t *testing.T) {
 	}
 }
 
-// TestGRPCJava10145: a non-fatal status did not send the next hedge at once.
-func TestGRPCJava10145_ANonFatalStatusSendsTheNextAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := configured(t, hedging(`{"maxAttempts": 4, "hedgingDelay": "10s", "nonFatalStatusCodes": ["UNAVAILABLE"]}`))
-		st := &stub{steps: []step{fails(ms, codes.Unavailable), fails(ms, codes.Unavailable), fails(ms, codes.Unavailable), answers(ms)}}
-		began := time.Now()
-		if err := st.call(t.Context(), s, wrapperspb.Int64(0)); err != nil || time.Since(began) != 4*ms {
-			t.Errorf("%v after %v, want 4ms", err, time.Since(began))
-		}
-	})
-}
-
 // TestGRPCJava9185: a commit raced an attempt that was still starting, under load. Here each attempt starts at the very
 // instant at which another commits the call, or fails and so has another one start: call by call in virtual time, and
 // many at a time in real time.

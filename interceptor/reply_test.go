@@ -298,11 +298,13 @@ func TestReplies_ThatCannotBeMoved(t *testing.T) {
 	})
 }
 
-func TestUnary_NilScheduler(t *testing.T) {
-	st := &stub{steps: []step{{code: codes.NotFound}}}
-	if err := st.call(t.Context(), nil, nil); status.Code(err) != codes.NotFound {
-		t.Error(err)
-	}
+func TestNilScheduler(t *testing.T) {
+	eachDoor(t, "nil", func(t *testing.T, d door) {
+		st := &stub{steps: []step{{code: codes.NotFound}}}
+		if err := st.callBy(d, t.Context(), nil, nil); status.Code(err) != codes.NotFound {
+			t.Error(err)
+		}
+	})
 }
 
 func TestUnary_NotReadyIsNotHedged(t *testing.T) {

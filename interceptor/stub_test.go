@@ -43,7 +43,7 @@ type stubAttempt struct {
 	cancelled bool // its context ended first
 }
 
-func (a stubAttempt) md() metadata.MD { return metadata.Pairs("attempt", strconv.Itoa(a.number)) }
+func (a *stubAttempt) md() metadata.MD { return metadata.Pairs("attempt", strconv.Itoa(a.number)) }
 
 // trailer is that of an attempt with these headers; nil if it has none, as it was cancelled.
 func (s step) trailer(header metadata.MD) metadata.MD {

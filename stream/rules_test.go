@@ -2,13 +2,10 @@ package stream_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,137 +22,7 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
-	"github.com/grpchedge/hedge/stream"
 )
-
-// tieServer lets the two attempts of a call meet and then has both send their first message, microseconds apart.
-// One call in five has no message and ends there, one in five ends with an error.
-type tieServer struct {
-	testpb.UnimplementedTestServiceServer
-	ties testserver.Ties
-}
-
-func (s *tieServer) ServerStream(req *testpb.Request, st grpc.ServerStreamingServer[testpb.Reply]) error {
-	number := hedge.PreviousAttempts(st.Context())
-	if err := s.ties.Meet(st.Context(), req.Id); err != nil {
-		return err
-	}
-	st.SetTrailer(metadata.Pairs("attempt", strconv.Itoa(number)))
-	switch req.Id % 5 {
-	case 3:
-		return nil
-	case 4:
-		return status.Error(codes.NotFound, strconv.Itoa(number))
-	}
-	for n := range req.Messages {
-		reply := &testpb.Reply{Id: req.Id, Sequence: n, Attempt: uint32(number), Payload: slices.Repeat([]byte{byte(number)}, 40)}
-		if err := st.Send(reply); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// TestRule01_NearTies makes streams whose two attempts deliver within microseconds of each other, by callers that receive into
-// one message again and again and scribble on it meanwhile. Under the race detector, whatever a loser still wrote would show.
-func TestRule01_NearTies(t *testing.T) {
-	const callers = 8
-	calls := longtest.Size(100, 200)
-	s := hedgetest.All(t, hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
-	conn := testserver.ServiceT(t, &tieServer{}, grpc.WithStreamInterceptor(stream.Interceptor(s)))
-
-	var wins [2]atomic.Int64
-	var group sync.WaitGroup
-	for c := range callers {
-		group.Go(func() {
-			reply := &testpb.Reply{}
-			for i := range calls {
-				attempt, err := tieCall(t.Context(), conn, uint64(c*calls+i), reply)
-				if err != nil {
-					t.Errorf("stream %d: %v", c*calls+i, err)
-					return
-				}
-				wins[attempt].Add(1)
-			}
-		})
-	}
-	group.Wait()
-	stats := s.Stats()
-	t.Logf("won by the primary %d, by the hedge %d", wins[0].Load(), wins[1].Load())
-	if stats.Hedged != int64(callers*calls) || stats.PrimaryWins != wins[0].Load() || stats.HedgeWins != wins[1].Load() {
-		t.Errorf("%+v", stats)
-	}
-	if wins[0].Load() == 0 || wins[1].Load() == 0 {
-		t.Error("one side won every race: these are no ties")
-	}
-}
-
-// tieCall makes one stream and returns which attempt it was, once all parts of it say the same.
-func tieCall(ctx context.Context, conn *grpc.ClientConn, id uint64, reply *testpb.Reply) (int, error) {
-	const messages = 3
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	trailer := metadata.Pairs("attempt", "stale")
-	var from peer.Peer
-	var header metadata.MD
-	finished := 0
-	var finish error
-	st, err := conn.NewStream(ctx, &testpb.TestService_ServiceDesc.Streams[0], testpb.TestService_ServerStream_FullMethodName,
-		hedge.After(0), grpc.Trailer(&trailer), grpc.Header(&header), grpc.Peer(&from),
-		grpc.OnFinish(func(err error) { finished, finish = finished+1, err }))
-	if err != nil {
-		return 0, err
-	}
-	req := &testpb.Request{Id: id, Messages: messages}
-	if err := errors.Join(st.SendMsg(req), st.CloseSend()); err != nil {
-		return 0, err
-	}
-	attempt, received := -1, 0
-	for {
-		if err = st.RecvMsg(reply); err != nil {
-			break
-		}
-		if attempt < 0 {
-			attempt = int(reply.Attempt)
-		}
-		if reply.Id != id || reply.Sequence != uint32(received) || int(reply.Attempt) != attempt ||
-			!slices.Equal(reply.Payload, slices.Repeat([]byte{byte(attempt)}, 40)) {
-			return 0, fmt.Errorf("message %d is %v", received, reply)
-		}
-		received++
-		for i := range reply.Payload { // it is the caller's
-			reply.Payload[i] = 0xff
-		}
-		reply.Attempt = 99
-	}
-	wanted, code := messages, codes.OK
-	switch id % 5 {
-	case 3:
-		wanted = 0
-	case 4:
-		wanted, code = 0, codes.NotFound
-	}
-	if err == io.EOF {
-		err = nil
-	}
-	if status.Code(err) != code || received != wanted {
-		return 0, fmt.Errorf("%d messages, then %v", received, err)
-	}
-	number, convErr := strconv.Atoi(st.Trailer().Get("attempt")[0])
-	switch {
-	case convErr != nil || attempt >= 0 && number != attempt:
-		return 0, fmt.Errorf("trailer of attempt %d, messages of %d", number, attempt)
-	case err != nil && status.Convert(err).Message() != strconv.Itoa(number):
-		return 0, fmt.Errorf("trailer of attempt %d, error %v", number, err)
-	case !slices.Equal(trailer.Get("attempt"), st.Trailer().Get("attempt")) || from.Addr == nil:
-		return 0, fmt.Errorf("options: trailer %v, peer %v", trailer, from.Addr)
-	case finished != 1 || status.Code(finish) != code:
-		return 0, fmt.Errorf("OnFinish ran %d times, with %v", finished, finish)
-	case code == codes.OK && received > 0 && header == nil:
-		return 0, errors.New("no header")
-	}
-	return number, nil
-}
 
 // TestRule04_DeadlineAndCancelBoundTheStream ends the caller's context before the race, in it and after it.
 func TestRule04_DeadlineAndCancelBoundTheStream(t *testing.T) {
