@@ -65,7 +65,7 @@ func Interceptor(s *hedge.Scheduler, opts ...Option) grpc.StreamClientIntercepto
 			return streamer(ctx, desc, cc, method, opts...)
 		}
 		c := call.Begin(r, ctx, target, method, conn, opts...)
-		waits := o.waits(&c, opts)
+		waits := o.waits(method, &c, opts)
 		if !c.Hedged() {
 			return openUnhedged(ctx, &c, waits, desc, cc, method, streamer, opts)
 		}

@@ -60,12 +60,12 @@ func WaitForMessage(patterns ...string) Option {
 
 // waits reports whether Header of a call waits for the first message: WaitForMessage names its method, and, if the message is
 // to be judged, its type is known.
-func (o *options) waits(c *call.Call, opts []grpc.CallOption) bool {
-	if len(o.patterns) == 0 || !pattern.Any(o.patterns, c.Method) {
+func (o *options) waits(method string, c *call.Call, opts []grpc.CallOption) bool {
+	if len(o.patterns) == 0 || !pattern.Any(o.patterns, method) {
 		return false
 	}
 	of := attempt.NewOptions(opts)
-	return !c.Judges() || of.Codec() == nil && described(c.Method) != nil
+	return !c.Judges() || of.Codec() == nil && described(method) != nil
 }
 
 // described returns an empty message of a method's response type, according to the descriptors linked into the program; nil

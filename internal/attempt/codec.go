@@ -39,7 +39,9 @@ func (o *Options) Codec() *Codec {
 	for _, opt := range o.caller {
 		switch opt := opt.(type) {
 		case grpc.ForceCodecV2CallOption:
-			chosen, name = opt.CodecV2, opt.CodecV2.Name()
+			if chosen = opt.CodecV2; chosen != nil {
+				name = opt.CodecV2.Name()
+			}
 		case grpc.ForceCodecCallOption:
 			chosen, name = v1{opt.Codec}, opt.Codec.Name()
 		case grpc.CustomCodecCallOption:
