@@ -66,15 +66,14 @@ func (s *stub) callBy(d door, ctx context.Context, scheduler *hedge.Scheduler, r
 // stubStream is an attempt of the stub as a stream. Headers and message come at once, and then the end.
 type stubStream struct {
 	grpc.ClientStream
-	stub   *stub
-	ctx    context.Context
-	opts   []grpc.CallOption
-	step   step
-	timer  *time.Timer
-	finish func(error)
-	over   chan struct{} // the time of the attempt has come
-	once   sync.Once
-	heard  bool
+	stub  *stub
+	ctx   context.Context
+	opts  []grpc.CallOption
+	step  step
+	timer *time.Timer
+	over  chan struct{} // the time of the attempt has come
+	once  sync.Once
+	heard bool
 
 	stubAttempt
 }

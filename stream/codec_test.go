@@ -151,7 +151,7 @@ func TestRule01_MessagesOfUnknownTypes(t *testing.T) {
 		"ForceCodec":         {grpc.ForceCodec(jsonCodec{"json"})},
 		"ForceCodecV2":       {grpc.ForceCodecV2(countedCodec{jsonCodec{"JSON"}})},
 		"ForceCodec, named":  {grpc.CallContentSubtype("json"), grpc.ForceCodec(jsonCodec{"another"})},
-		"CallCustomCodec":    {grpc.CallCustomCodec(mixedCodec{})},
+		"CallCustomCodec":    {grpc.CustomCodecCallOption{Codec: mixedCodec{}}},
 		"CallContentSubtype": {grpc.CallContentSubtype("json")},
 		"none of that name":  {grpc.CallContentSubtype("nobody's")},
 	} {
