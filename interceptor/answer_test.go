@@ -61,116 +61,64 @@ type answerCase struct {
 	sent   int // attempts
 	isPoor bool
 	after  time.Duration // the deadline; 0: none
+
+	unaryOnly bool
 }
 
 var answerCases = []answerCase{
-	{
-		name:  "a good answer ends the call",
-		steps: []step{{after: 2 * ms}},
-		at:    2 * ms, sent: 1,
-	},
-	{
-		name:  "a poor answer sends the next hedge at once",
-		steps: []step{{after: 2 * ms}, {after: 3 * ms}}, poor: []int64{0},
-		winner: 1, at: 5 * ms, sent: 2,
-	},
-	{
-		name:  "each poor answer does, and the first is delivered if there is no better one",
-		steps: []step{{after: 2 * ms}, {after: 3 * ms}, {after: 4 * ms}}, poor: []int64{0, 1, 2},
-		winner: 0, at: 9 * ms, sent: 3, isPoor: true,
-	},
-	{
-		name:  "no hedge is left",
-		steps: []step{{after: 2 * ms}}, poor: []int64{0}, opts: []hedge.Option{hedge.WithMaxHedges(0)},
-		winner: 0, at: 2 * ms, sent: 1, // the function is not asked
-	},
-	{
-		name:  "the budget pays for none",
-		steps: []step{{after: 2 * ms}}, poor: []int64{0}, opts: []hedge.Option{hedge.WithBudgetPercent(1e-9)},
-		winner: 0, at: 2 * ms, sent: 1, isPoor: true,
-	},
-	{
-		name:  "a hedge's poor answer waits for the primary",
-		steps: []step{{after: 30 * ms}, {after: 2 * ms}, {after: 100 * ms}}, poor: []int64{1},
-		winner: 0, at: 30 * ms, sent: 3,
-	},
-	{
-		name:  "a hedge's poor answer is better than the primary's failure",
-		steps: []step{{after: 30 * ms, code: codes.Unavailable}, {after: 2 * ms}, {after: 3 * ms, code: codes.Internal}}, poor: []int64{1},
-		winner: 1, at: 30 * ms, sent: 3, isPoor: true,
-	},
-	{
-		name:  "a final status does not replace a poor reply",
-		steps: []step{{after: 2 * ms}, {after: 3 * ms, code: codes.NotFound}, {after: 3 * ms}}, poor: []int64{0},
-		opts:   []hedge.Option{hedge.WithReadOnlyMethods("/test.Service/*"), hedge.WithMaxHedges(1)},
-		winner: 0, at: 5 * ms, sent: 2, isPoor: true,
-	},
-	{
-		name:  "the primary's own final status does not either",
-		steps: []step{{after: 30 * ms, code: codes.PermissionDenied}, {after: 2 * ms}}, poor: []int64{1},
-		opts:   []hedge.Option{hedge.WithMaxHedges(1)},
-		winner: 1, at: 30 * ms, sent: 2, isPoor: true,
-	},
-	{
-		name:  "a poor status of the primary",
-		steps: []step{{after: 2 * ms, code: codes.NotFound}, {after: 3 * ms}}, poor: []int64{0},
-		winner: 1, at: 5 * ms, sent: 2,
-	},
-	{
-		name:  "a poor status, and nothing better",
-		steps: []step{{after: 2 * ms, code: codes.NotFound}, {after: 3 * ms, code: codes.Unavailable}}, poor: []int64{0},
-		winner: 0, code: codes.NotFound, at: 5 * ms, sent: 2, isPoor: true,
-	},
-	{
-		name:  "a hedge's poor status is better than the primary's failure",
-		steps: []step{{after: 30 * ms, code: codes.Unavailable}, {after: 2 * ms, code: codes.NotFound}}, poor: []int64{1},
-		opts:   []hedge.Option{hedge.WithReadOnlyMethods("/test.Service/*"), hedge.WithMaxHedges(1)},
-		winner: 1, code: codes.NotFound, at: 30 * ms, sent: 2, isPoor: true,
-	},
-	{
-		name:  "a poor status is better than the last failure, where that is the outcome",
-		steps: []step{{after: 2 * ms, code: codes.NotFound}, {after: 3 * ms, code: codes.Unavailable}}, poor: []int64{0},
-		opts:   []hedge.Option{hedge.WithServiceConfig(hedging(`{"maxAttempts": 2, "hedgingDelay": "0.01s", "nonFatalStatusCodes": ["UNAVAILABLE"]}`))},
-		winner: 0, code: codes.NotFound, at: 5 * ms, sent: 2, isPoor: true,
-	},
-	{
-		name:  "the deadline passes with a hedge's poor status at hand",
-		steps: []step{{after: time.Second}, {after: 2 * ms, code: codes.NotFound}}, poor: []int64{1},
-		opts:   []hedge.Option{hedge.WithReadOnlyMethods("/test.Service/*"), hedge.WithMaxHedges(1)},
-		winner: 1, code: codes.NotFound, at: 50 * ms, sent: 2, isPoor: true, after: 50 * ms,
-	},
-	{
-		name:  "a failure is no poor answer",
-		steps: []step{{after: 2 * ms, code: codes.Unavailable}}, poor: []int64{0},
-		winner: 0, code: codes.Unavailable, at: 2 * ms, sent: 1,
-	},
-	{
-		name:  "the deadline passes with a poor reply at hand",
-		steps: []step{{after: 2 * ms}, {after: time.Second}, {after: time.Second}}, poor: []int64{0},
-		winner: 0, at: 50 * ms, sent: 3, isPoor: true, after: 50 * ms,
-	},
-	{
-		name:  "the deadline passes with a hedge's poor reply at hand",
-		steps: []step{{after: time.Second}, {after: 2 * ms}, {after: time.Second}}, poor: []int64{1},
-		winner: 1, at: 50 * ms, sent: 3, isPoor: true, after: 50 * ms,
-	},
-	{
-		name:  "a server that pushes back is not waited for",
-		steps: []step{{after: 30 * ms}, {after: 2 * ms, code: codes.Unavailable, pushback: []string{"5000"}}}, poor: []int64{0},
-		winner: 0, at: 30 * ms, sent: 2, isPoor: true,
-	},
+	{name: "a good answer ends the call",
+		steps: []step{{after: 2 * ms}}, at: 2 * ms, sent: 1},
+	{name: "a poor answer sends the next hedge at once",
+		steps: []step{{after: 2 * ms}, {after: 3 * ms}}, poor: []int64{0}, winner: 1, at: 5 * ms, sent: 2},
+	{name: "each poor answer does, and the first is delivered if there is no better one",
+		steps: []step{{after: 2 * ms}, {after: 3 * ms}, {after: 4 * ms}}, poor: []int64{0, 1, 2}, winner: 0, at: 9 * ms, sent: 3, isPoor: true},
+	{name: "no hedge is left",
+		steps: []step{{after: 2 * ms}}, poor: []int64{0}, opts: []hedge.Option{hedge.WithMaxHedges(0)}, winner: 0, at: 2 * ms, sent: 1}, // the function is not asked,
+	{name: "the budget pays for none",
+		steps: []step{{after: 2 * ms}}, poor: []int64{0}, opts: []hedge.Option{hedge.WithBudgetPercent(1e-9)}, winner: 0, at: 2 * ms, sent: 1, isPoor: true},
+	{name: "a hedge's poor answer waits for the primary",
+		steps: []step{{after: 30 * ms}, {after: 2 * ms}, {after: 100 * ms}}, poor: []int64{1}, winner: 0, at: 30 * ms, sent: 3},
+	{name: "a hedge's poor answer is better than the primary's failure",
+		steps: []step{{after: 30 * ms, code: codes.Unavailable}, {after: 2 * ms}, {after: 3 * ms, code: codes.Internal}}, poor: []int64{1}, winner: 1, at: 30 * ms, sent: 3, isPoor: true},
+	{name: "a final status does not replace a poor reply",
+		steps: []step{{after: 2 * ms}, {after: 3 * ms, code: codes.NotFound}, {after: 3 * ms}}, poor: []int64{0}, opts: []hedge.Option{hedge.WithReadOnlyMethods("/test.Service/*"), hedge.WithMaxHedges(1)}, winner: 0, at: 5 * ms, sent: 2, isPoor: true},
+	{name: "the primary's own final status does not either",
+		steps: []step{{after: 30 * ms, code: codes.PermissionDenied}, {after: 2 * ms}}, poor: []int64{1}, opts: []hedge.Option{hedge.WithMaxHedges(1)}, winner: 1, at: 30 * ms, sent: 2, isPoor: true},
+	{name: "a poor status of the primary",
+		steps: []step{{after: 2 * ms, code: codes.NotFound}, {after: 3 * ms}}, poor: []int64{0}, winner: 1, at: 5 * ms, sent: 2},
+	{name: "a poor status, and nothing better",
+		steps: []step{{after: 2 * ms, code: codes.NotFound}, {after: 3 * ms, code: codes.Unavailable}}, poor: []int64{0}, winner: 0, code: codes.NotFound, at: 5 * ms, sent: 2, isPoor: true},
+	{name: "a hedge's poor status is better than the primary's failure",
+		steps: []step{{after: 30 * ms, code: codes.Unavailable}, {after: 2 * ms, code: codes.NotFound}}, poor: []int64{1}, opts: []hedge.Option{hedge.WithReadOnlyMethods("/test.Service/*"), hedge.WithMaxHedges(1)}, winner: 1, code: codes.NotFound, at: 30 * ms, sent: 2, isPoor: true},
+	{name: "a poor status is better than the last failure, where that is the outcome",
+		steps: []step{{after: 2 * ms, code: codes.NotFound}, {after: 3 * ms, code: codes.Unavailable}}, poor: []int64{0}, opts: []hedge.Option{hedge.WithServiceConfig(hedging(`{"maxAttempts": 2, "hedgingDelay": "0.01s", "nonFatalStatusCodes": ["UNAVAILABLE"]}`))}, winner: 0, code: codes.NotFound, at: 5 * ms, sent: 2, isPoor: true, unaryOnly: true},
+	{name: "the deadline passes with a hedge's poor status at hand",
+		steps: []step{{after: time.Second}, {after: 2 * ms, code: codes.NotFound}}, poor: []int64{1}, opts: []hedge.Option{hedge.WithReadOnlyMethods("/test.Service/*"), hedge.WithMaxHedges(1)}, winner: 1, code: codes.NotFound, at: 50 * ms, sent: 2, isPoor: true, after: 50 * ms},
+	{name: "a failure is no poor answer",
+		steps: []step{{after: 2 * ms, code: codes.Unavailable}}, poor: []int64{0}, winner: 0, code: codes.Unavailable, at: 2 * ms, sent: 1},
+	{name: "the deadline passes with a poor reply at hand",
+		steps: []step{{after: 2 * ms}, {after: time.Second}, {after: time.Second}}, poor: []int64{0}, winner: 0, at: 50 * ms, sent: 3, isPoor: true, after: 50 * ms},
+	{name: "the deadline passes with a hedge's poor reply at hand",
+		steps: []step{{after: time.Second}, {after: 2 * ms}, {after: time.Second}}, poor: []int64{1}, winner: 1, at: 50 * ms, sent: 3, isPoor: true, after: 50 * ms},
+	{name: "a server that pushes back is not waited for",
+		steps: []step{{after: 30 * ms}, {after: 2 * ms, code: codes.Unavailable, pushback: []string{"5000"}}}, poor: []int64{0}, winner: 0, at: 30 * ms, sent: 2, isPoor: true},
 }
 
 // TestRule02_PoorAnswers goes through calls with poor answers.
 func TestRule02_PoorAnswers(t *testing.T) {
 	for _, tc := range answerCases {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { testAnswer(t, tc) })
-		})
+		for _, d := range []door{unary, streaming} { // headers are not judged
+			if d == streaming && (tc.after > 0 || tc.unaryOnly) {
+				continue
+			}
+			t.Run(tc.name+", "+string(d), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { testAnswer(t, d, tc) })
+			})
+		}
 	}
 }
 
-func testAnswer(t *testing.T, tc answerCase) {
+func testAnswer(t *testing.T, d door, tc answerCase) {
 	opts := append([]hedge.Option{goodBut(tc.poor...), hedge.WithGuard(false)}, tc.opts...)
 	s := hedgetest.Fixed(t, 10*ms, opts...)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -184,7 +132,7 @@ func testAnswer(t *testing.T, tc answerCase) {
 	var outcome stats.Outcome
 	reply := wrapperspb.Int64(-1)
 	began := time.Now()
-	err := st.call(ctx, s, reply, grpc.Header(&seen.header), grpc.Trailer(&seen.trailer), hedge.Report(&outcome))
+	err := st.callBy(d, ctx, s, reply, grpc.Header(&seen.header), grpc.Trailer(&seen.trailer), hedge.Report(&outcome))
 	if took := time.Since(began); status.Code(err) != tc.code || took != tc.at {
 		t.Errorf("got %v after %v, want %v after %v", err, took, tc.code, tc.at)
 	}

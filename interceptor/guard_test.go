@@ -3,7 +3,6 @@ package interceptor_test
 import (
 	"cmp"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -35,25 +34,24 @@ func TestGuard_HearsOfEachFailureOnce(t *testing.T) {
 		{name: "a hedge that was turned away", steps: []step{answers(50 * ms), fails(ms, codes.ResourceExhausted, "-1")}},
 		{name: "both", steps: []step{fails(20*ms, codes.ResourceExhausted), fails(20*ms, codes.ResourceExhausted)}, after: 0.25},
 		{name: "both, with a hedgingPolicy", steps: []step{fails(ms, codes.ResourceExhausted), fails(ms, codes.ResourceExhausted)}, option: config, after: 0.25},
+		{name: "a hedge whose failure is the outcome, by a hedgingPolicy", steps: []step{silent(), fails(ms, codes.ResourceExhausted)}, option: hedge.WithServiceConfig(hedging(two)), alone: 0.5, after: 0.25},
 		{name: "a loser that is cancelled", steps: []step{answers(50 * ms), answers(ms)}},
 		{name: "a call that is not found", steps: []step{fails(ms, codes.NotFound)}},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				for _, before := range []bool{false, true} {
-					s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), tc.option)
-					want := cmp.Or(tc.alone, 1)
-					if before {
-						want = cmp.Or(tc.after, 0.5)
-						_ = (&stub{steps: []step{answers(15 * ms), fails(ms, codes.ResourceExhausted)}}).call(t.Context(), s, wrapperspb.Int64(0))
-					}
-					_ = (&stub{steps: tc.steps}).call(t.Context(), s, wrapperspb.Int64(0), tc.calls...)
-					time.Sleep(5 * time.Second) // the pause
-					if got := s.Targets()[0].Guard; got.Share < want || got.Share > want+0.01 {
-						t.Errorf("the share is %v, want %v; %s", got.Share, want, got.Reason)
-					}
+		eachDoor(t, tc.name, func(t *testing.T, d door) {
+			for _, before := range []bool{false, true} {
+				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), tc.option)
+				want := cmp.Or(tc.alone, 1)
+				if before {
+					want = cmp.Or(tc.after, 0.5)
+					_ = (&stub{steps: []step{answers(15 * ms), fails(ms, codes.ResourceExhausted)}}).callBy(d, t.Context(), s, wrapperspb.Int64(0))
 				}
-			})
+				_ = (&stub{steps: tc.steps}).callBy(d, t.Context(), s, wrapperspb.Int64(0), tc.calls...)
+				time.Sleep(5 * time.Second) // the pause
+				if got := s.Targets()[0].Guard; got.Share < want || got.Share > want+0.01 {
+					t.Errorf("the share is %v, want %v; %s", got.Share, want, got.Reason)
+				}
+			}
 		})
 	}
 }

@@ -1,6 +1,7 @@
 package interceptor_test
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,17 +10,18 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/grpchedge/hedge"
-	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// halfAnswer connects to a server whose primaries send the message of a reply, and fail 50 ms after they began. Its hedges
-// end with the given code after 10 ms.
-func halfAnswer(t *testing.T, s *hedge.Scheduler, hedged codes.Code) *grpc.ClientConn {
+// halfAnswer connects to a server whose primaries send a message, and fail 50 ms after they began; or, with half, send a message
+// after 20 ms that ends in the middle, so that a client decodes the first half of it and then fails. Its hedges end with the given
+// code after 10 ms.
+func halfAnswer(t *testing.T, s *hedge.Scheduler, half bool, hedged codes.Code) *grpc.ClientConn {
 	return testserver.HandlerT(t, func(_ any, st grpc.ServerStream) error {
 		if err := st.RecvMsg(&testpb.Request{}); err != nil {
 			return err
@@ -28,51 +30,81 @@ func halfAnswer(t *testing.T, s *hedge.Scheduler, hedged codes.Code) *grpc.Clien
 			time.Sleep(10 * ms)
 			return status.Error(hedged, "hedge")
 		}
+		if half {
+			time.Sleep(20 * ms)
+			m := &emptypb.Empty{}
+			m.ProtoReflect().SetUnknown([]byte{1 << 3, 7, 2<<3 | 2, 100}) // field 1 is 7; field 2 has 100 bytes, which do not follow
+			return st.SendMsg(m)
+		}
 		if err := st.SendMsg(&testpb.Reply{Id: 7, Payload: []byte("half")}); err != nil {
 			return err
 		}
 		time.Sleep(50 * ms)
 		return status.Error(codes.Unavailable, "primary")
-	}, grpc.WithUnaryInterceptor(interceptor.Unary(s)))
+	}, hedgetest.Interceptors(s)...)
 }
 
-// In TestRule01_AFailureWithAMessage the primary's server sends a message before it fails. If the primary is the outcome, the
-// caller gets what it gets from plain gRPC. If the failure of a hedge is, the caller's reply stays as it was.
+// In TestRule01_AFailureWithAMessage the primary receives a message, or half of one, before it fails. If the primary is the
+// outcome, the caller's message is as plain gRPC leaves it. If the failure of a hedge is, it stays as it was.
 func TestRule01_AFailureWithAMessage(t *testing.T) {
-	half := &testpb.Reply{Id: 7, Payload: []byte("half")}
 	for _, tc := range []struct {
-		name   string
-		delay  time.Duration // 0: plain gRPC
-		hedged codes.Code
-		code   codes.Code
-		half   bool // the reply is the message
+		name    string
+		delay   time.Duration // 0: plain gRPC
+		half    bool
+		hedged  codes.Code
+		code    codes.Code
+		primary bool // is the outcome
 	}{
-		{"plain", 0, codes.OK, codes.Unavailable, true},
-		{"no hedge was due", time.Hour, codes.OK, codes.Unavailable, true},
-		{"both fail", 10 * ms, codes.Unavailable, codes.Unavailable, true},
-		{"the hedge answers while the primary is in flight", 10 * ms, codes.NotFound, codes.NotFound, false},
-		{"the hedge answers when the primary has failed", 45 * ms, codes.NotFound, codes.NotFound, false},
+		{"plain", 0, false, codes.OK, codes.Unavailable, true},
+		{"no hedge was due", time.Hour, false, codes.OK, codes.Unavailable, true},
+		{"both fail", 10 * ms, false, codes.Unavailable, codes.Unavailable, true},
+		{"the hedge answers while the primary is in flight", 10 * ms, false, codes.NotFound, codes.NotFound, false},
+		{"the hedge answers when the primary has failed", 45 * ms, false, codes.NotFound, codes.NotFound, false},
+		{"plain, half a message", 0, true, codes.OK, codes.Internal, true},
+		{"half a message, and no hedge was due", time.Hour, true, codes.OK, codes.Internal, true},
+		{"half a message, and the hedge answers", 15 * ms, true, codes.NotFound, codes.NotFound, false},
 	} {
 		for _, was := range []*testpb.Reply{{}, {Id: 1, Payload: []byte("held")}} {
-			t.Run(tc.name+", "+string(was.Payload), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					var s *hedge.Scheduler
-					if tc.delay > 0 {
-						s = hedgetest.Fixed(t, tc.delay, hedge.WithReadOnlyMethods("/a/B"), hedge.WithMaxHedges(1))
-					}
-					conn := halfAnswer(t, s, tc.hedged)
-					reply, want := proto.CloneOf(was), was
-					if tc.half {
-						want = half
-					}
-					err := conn.Invoke(t.Context(), "/a/B", &testpb.Request{}, reply)
-					if status.Code(err) != tc.code || !proto.Equal(reply, want) {
-						t.Errorf("%v, and the reply is %v, want %v and %v", err, reply, tc.code, want)
-					}
+			for _, d := range []door{unary, streaming} {
+				if d == streaming && !tc.half {
+					continue // its first message would be its answer
+				}
+				t.Run(tc.name+", "+string(was.Payload)+", "+string(d), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						var s *hedge.Scheduler
+						if tc.delay > 0 {
+							s = hedgetest.Fixed(t, tc.delay, hedge.WithReadOnlyMethods("/a/B"), hedge.WithMaxHedges(1))
+						}
+						reply, want := proto.CloneOf(was), was
+						if tc.primary && tc.half {
+							want = &testpb.Reply{Id: 7}
+						} else if tc.primary {
+							want = &testpb.Reply{Id: 7, Payload: []byte("half")}
+						}
+						err := invokeBy(t.Context(), d, halfAnswer(t, s, tc.half, tc.hedged), reply)
+						if status.Code(err) != tc.code || !proto.Equal(reply, want) {
+							t.Errorf("%v, and the reply is %v, want %v and %v", err, reply, tc.code, want)
+						}
+					})
 				})
-			})
+			}
 		}
 	}
+}
+
+// invokeBy makes a call and receives into reply.
+func invokeBy(ctx context.Context, d door, conn *grpc.ClientConn, reply any) error {
+	if d == unary {
+		return conn.Invoke(ctx, "/a/B", &testpb.Request{}, reply)
+	}
+	st, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, "/a/B")
+	if err == nil {
+		err = st.SendMsg(&testpb.Request{})
+	}
+	if err == nil {
+		err = st.RecvMsg(reply)
+	}
+	return err
 }
 
 // In TestReplies_OfACallThatFailsStay the caller holds on to a part of its reply. A hedge that answers NOT_FOUND leaves that part

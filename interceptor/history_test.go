@@ -18,44 +18,6 @@ import (
 
 // These are bugs of another implementation of gRPC's hedging, by the number under which its users reported them.
 
-// TestGRPCJava7222: the first attempt failed UNAVAILABLE while throttled, and the call hung until its deadline.
-func TestGRPCJava7222_AThrottledCallFailsAtOnce(t *testing.T) {
-	for _, delay := range []string{"0s", "0.01s", "10s"} {
-		synctest.Test(t, func(t *testing.T) {
-			s := configured(t, hedging(`{"maxAttempts": 3, "hedgingDelay": "`+delay+`", "nonFatalStatusCodes": ["UNAVAILABLE"]}`,
-				`, "retryThrottling": {"maxTokens": 1, "tokenRatio": 0.001}`))
-			fail := func() error { // the throttle's one token goes with the first
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-				defer cancel()
-				st := &stub{steps: []step{fails(ms, codes.Unavailable), fails(ms, codes.Unavailable), fails(ms, codes.Unavailable)}}
-				return st.call(ctx, s, wrapperspb.Int64(0))
-			}
-			if err := fail(); status.Code(err) != codes.Unavailable {
-				t.Error(err)
-			}
-			began := time.Now()
-			if err := fail(); status.Code(err) != codes.Unavailable || time.Since(began) != ms {
-				t.Errorf("delay %s: %v after %v, want UNAVAILABLE after 1ms", delay, err, time.Since(began))
-			}
-			if row := s.Targets()[0]; row.ThrottleTokens != 0 || row.Throttled == 0 {
-				t.Errorf("%+v", row)
-			}
-		})
-	}
-}
-
-// TestGRPCJava10145: a non-fatal status did not send the next hedge at once.
-func TestGRPCJava10145_ANonFatalStatusSendsTheNextAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := configured(t, hedging(`{"maxAttempts": 4, "hedgingDelay": "10s", "nonFatalStatusCodes": ["UNAVAILABLE"]}`))
-		st := &stub{steps: []step{fails(ms, codes.Unavailable), fails(ms, codes.Unavailable), fails(ms, codes.Unavailable), answers(ms)}}
-		began := time.Now()
-		if err := st.call(t.Context(), s, wrapperspb.Int64(0)); err != nil || time.Since(began) != 4*ms {
-			t.Errorf("%v after %v, want 4ms", err, time.Since(began))
-		}
-	})
-}
-
 // TestGRPCJava9185: a commit raced an attempt that was still starting, under load. Here each attempt starts at the very
 // instant at which another commits the call, or fails and so has another one start: call by call in virtual time, and
 // many at a time in real time.

@@ -37,8 +37,8 @@ func TestRule02_Matrix(t *testing.T) {
 		for hedged := codes.OK; hedged <= codes.Unauthenticated; hedged++ {
 			for _, primaryFirst := range []bool{true, false} {
 				for _, reads := range []bool{true, false} {
-					t.Run(fmt.Sprintf("%v,%v,primaryFirst=%v,reads=%v", primary, hedged, primaryFirst, reads), func(t *testing.T) {
-						synctest.Test(t, func(t *testing.T) { testPair(t, primary, hedged, primaryFirst, reads) })
+					eachDoor(t, fmt.Sprintf("%v,%v,primaryFirst=%v,reads=%v", primary, hedged, primaryFirst, reads), func(t *testing.T, d door) {
+						testPair(t, d, primary, hedged, primaryFirst, reads)
 					})
 				}
 			}
@@ -46,7 +46,7 @@ func TestRule02_Matrix(t *testing.T) {
 	}
 }
 
-func testPair(t *testing.T, primary, hedged codes.Code, primaryFirst, reads bool) {
+func testPair(t *testing.T, d door, primary, hedged codes.Code, primaryFirst, reads bool) {
 	const hedgeAt, early, late = 10 * ms, 20 * ms, 40 * ms
 	opts := []hedge.Option{hedge.WithMaxHedges(1)}
 	if reads {
@@ -60,7 +60,7 @@ func testPair(t *testing.T, primary, hedged codes.Code, primaryFirst, reads bool
 	reply := wrapperspb.Int64(-1)
 	s := hedgetest.Fixed(t, hedgeAt, opts...)
 	began := time.Now()
-	err := st.call(t.Context(), s, reply)
+	err := st.callBy(d, t.Context(), s, reply)
 	took := time.Since(began)
 
 	// The first deciding outcome ends the call: an answer of the primary, a success of the hedge, and any answer of the
@@ -203,10 +203,10 @@ func TestRule02_NonFatalCodesReplaceTheDefault(t *testing.T) {
 }
 
 func TestRule03_PrimaryFailsBeforeAnyHedge(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	eachDoor(t, "once", func(t *testing.T, d door) {
 		st := &stub{steps: []step{{after: 9 * ms, code: codes.Unavailable}, {}}}
 		began := time.Now()
-		err := st.call(t.Context(), hedgetest.Fixed(t, 10*ms), wrapperspb.Int64(-1))
+		err := st.callBy(d, t.Context(), hedgetest.Fixed(t, 10*ms), wrapperspb.Int64(-1))
 		if status.Code(err) != codes.Unavailable || time.Since(began) != 9*ms {
 			t.Errorf("got %v after %v", err, time.Since(began))
 		}
@@ -246,31 +246,29 @@ func TestRule04_DeadlineAndCancelBoundTheRace(t *testing.T) {
 		{"hedge failed, primary silent", []step{{after: never}, {after: ms, code: codes.Unavailable}}, codes.OK},
 	} {
 		for _, deadline := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%s,deadline=%v", tc.name, deadline), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					ctx, cancel := context.WithCancel(t.Context())
-					want := codes.Canceled
-					if deadline {
-						ctx, cancel = context.WithTimeout(t.Context(), 30*ms)
-						want = codes.DeadlineExceeded
-					} else {
-						time.AfterFunc(30*ms, cancel)
-					}
-					defer cancel()
-					if tc.want != codes.OK {
-						want = tc.want
-					}
-					st := &stub{steps: tc.steps}
-					began := time.Now()
-					err := st.call(ctx, hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1)), wrapperspb.Int64(-1))
-					if status.Code(err) != want || time.Since(began) != 30*ms {
-						t.Errorf("got %v after %v, want %v after 30ms", err, time.Since(began), want)
-					}
-					synctest.Wait()
-					if len(st.sent()) != 2 {
-						t.Errorf("%d attempts have ended, want 2", len(st.sent()))
-					}
-				})
+			eachDoor(t, fmt.Sprintf("%s,deadline=%v", tc.name, deadline), func(t *testing.T, d door) {
+				ctx, cancel := context.WithCancel(t.Context())
+				want := codes.Canceled
+				if deadline {
+					ctx, cancel = context.WithTimeout(t.Context(), 30*ms)
+					want = codes.DeadlineExceeded
+				} else {
+					time.AfterFunc(30*ms, cancel)
+				}
+				defer cancel()
+				if tc.want != codes.OK {
+					want = tc.want
+				}
+				st := &stub{steps: tc.steps}
+				began := time.Now()
+				err := st.callBy(d, ctx, hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1)), wrapperspb.Int64(-1))
+				if status.Code(err) != want || time.Since(began) != 30*ms {
+					t.Errorf("got %v after %v, want %v after 30ms", err, time.Since(began), want)
+				}
+				synctest.Wait()
+				if len(st.sent()) != 2 {
+					t.Errorf("%d attempts have ended, want 2", len(st.sent()))
+				}
 			})
 		}
 	}
@@ -329,32 +327,30 @@ func TestRule09_PanicOfAHedgeSurfacesOnTheCaller(t *testing.T) {
 		{"after the primary failed", []step{{after: 12 * ms, code: codes.Unavailable}, {after: 5 * ms, panics: value}}, true, value, 15 * ms, 2},
 		{"the primary itself", []step{{after: 15 * ms, panics: value}, {after: 50 * ms}}, false, value, 15 * ms, 2},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				st := &stub{steps: tc.steps}
-				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
-				began := time.Now()
-				got := func() (v any) {
-					defer func() { v = recover() }()
-					err := st.call(t.Context(), s, wrapperspb.Int64(-1))
-					return fmt.Sprintf("no panic: %v", err)
-				}()
-				if time.Since(began) != tc.wantAt {
-					t.Errorf("recovered %v after %v", got, time.Since(began))
-				}
-				switch p, ok := got.(*hedge.Panic); {
-				case ok != tc.hedge || !ok && got != tc.want:
-					t.Errorf("recovered a %T: %v", got, got)
-				case ok && (p.Value != tc.want || !errors.Is(p, value) || !strings.Contains(p.Error(), value.Error())):
-					t.Errorf("recovered %v, which holds %v", p, p.Value)
-				case ok && (!strings.Contains(string(p.Stack), "(*stub).invoke") || !strings.Contains(p.Error(), string(p.Stack))):
-					t.Errorf("the hedge's stack is lost: %s", p.Stack)
-				}
-				synctest.Wait()
-				if n := len(st.sent()); n != tc.attempts {
-					t.Errorf("%d attempts have ended, want %d", n, tc.attempts)
-				}
-			})
+		eachDoor(t, tc.name, func(t *testing.T, d door) {
+			st := &stub{steps: tc.steps}
+			s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
+			began := time.Now()
+			got := func() (v any) {
+				defer func() { v = recover() }()
+				err := st.callBy(d, t.Context(), s, wrapperspb.Int64(-1))
+				return fmt.Sprintf("no panic: %v", err)
+			}()
+			if time.Since(began) != tc.wantAt {
+				t.Errorf("recovered %v after %v", got, time.Since(began))
+			}
+			switch p, ok := got.(*hedge.Panic); {
+			case ok != tc.hedge || !ok && got != tc.want:
+				t.Errorf("recovered a %T: %v", got, got)
+			case ok && (p.Value != tc.want || !errors.Is(p, value) || !strings.Contains(p.Error(), value.Error())):
+				t.Errorf("recovered %v, which holds %v", p, p.Value)
+			case ok && (!strings.Contains(string(p.Stack), "(*stub") || !strings.Contains(p.Error(), string(p.Stack))):
+				t.Errorf("the hedge's stack is lost: %s", p.Stack)
+			}
+			synctest.Wait()
+			if n := len(st.sent()); n != tc.attempts {
+				t.Errorf("%d attempts have ended, want %d", n, tc.attempts)
+			}
 		})
 	}
 }

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -67,59 +69,41 @@ func (rawCodec) Unmarshal(data []byte, v any) error {
 	return nil
 }
 
-// TestReplies_OfAnotherCodec hedges calls whose messages are no protobuf messages. The caller scribbles on its
-// request as soon as a call returns: a loser that still read it would show under the race detector.
-func TestReplies_OfAnotherCodec(t *testing.T) {
-	cluster := testserver.StartT(t, testserver.Config{})
-	s := hedgetest.Fixed(t, time.Hour, hedge.WithMaxHedges(4))
-	conn := dial(t, cluster, s)
-	request := &raw{}
-	for i := range longtest.Size(500, 2000) {
-		encoded, err := proto.Marshal(&testpb.Request{Id: uint64(i), ReplyBytes: 16})
-		if err != nil {
-			t.Fatal(err)
-		}
-		request.bytes = append(request.bytes[:0], encoded...)
-		reply := &raw{}
-		err = conn.Invoke(t.Context(), testpb.TestService_Unary_FullMethodName, request, reply,
-			grpc.ForceCodec(rawCodec{}), hedge.After(0))
-		for j := range request.bytes {
-			request.bytes[j] = 0xff
-		}
-		var decoded testpb.Reply
-		if err = errors.Join(err, proto.Unmarshal(reply.bytes, &decoded)); err != nil || decoded.Id != uint64(i) {
-			t.Fatalf("call %d: %v, %v", i, &decoded, err)
-		}
-	}
-	if got := s.Stats(); got.Hedged == 0 {
-		t.Errorf("%+v: nothing was hedged", got)
-	}
-}
-
-// TestRequest_IsTheCallersAgain scribbles on a protobuf request as soon as its call returns, while losers are
-// still on their way out.
+// TestRequest_IsTheCallersAgain scribbles on a request as soon as its call returns, while losers are still on their way out: one
+// that still read it would show under the race detector. The messages are protobuf's, or of a codec of the caller's own.
 func TestRequest_IsTheCallersAgain(t *testing.T) {
-	cluster := testserver.StartT(t, testserver.Config{CountsOnly: true})
-	s := hedgetest.Fixed(t, time.Hour, hedge.WithMaxHedges(4))
-	conn := dial(t, cluster, s)
-	client := testpb.NewTestServiceClient(conn)
-	req := &testpb.Request{Payload: []byte(strings.Repeat("x", 10_000))}
-	for i := range longtest.Size(200, 2000) {
-		req.Id, req.ReplyBytes = uint64(i), 16
-		reply, err := client.Unary(t.Context(), req, hedge.After(time.Duration(i%200)*time.Microsecond))
-		if err == nil {
-			err = testserver.Check(req, 0, reply)
+	for _, own := range []bool{false, true} {
+		cluster := testserver.StartT(t, testserver.Config{CountsOnly: true})
+		s := hedgetest.Fixed(t, time.Hour, hedge.WithMaxHedges(4))
+		conn := dial(t, cluster, s)
+		req, request := &testpb.Request{Payload: []byte(strings.Repeat("x", 10_000)), ReplyBytes: 16}, &raw{}
+		for i := range longtest.Size(500, 2000) {
+			req.Id = uint64(i)
+			reply, after := &testpb.Reply{}, hedge.After(time.Duration(i%200)*time.Microsecond)
+			var err error
+			if own {
+				encoded, _ := proto.Marshal(req)
+				request.bytes = append(request.bytes[:0], encoded...)
+				got := &raw{}
+				err = conn.Invoke(t.Context(), testpb.TestService_Unary_FullMethodName, request, got, grpc.ForceCodec(rawCodec{}), after)
+				for j := range request.bytes {
+					request.bytes[j] = 0xff
+				}
+				err = errors.Join(err, proto.Unmarshal(got.bytes, reply))
+			} else {
+				err = conn.Invoke(t.Context(), testpb.TestService_Unary_FullMethodName, req, reply, after)
+			}
+			if err = errors.Join(err, testserver.Check(req, 0, reply)); err != nil {
+				t.Fatalf("call %d: %v", i, err)
+			}
+			req.Id = 0
+			for j := range req.Payload {
+				req.Payload[j]++
+			}
 		}
-		if err != nil {
-			t.Fatal(err)
+		if got := s.Stats(); got.Hedged == 0 {
+			t.Errorf("%+v: nothing was hedged", got)
 		}
-		req.Id = 0
-		for j := range req.Payload {
-			req.Payload[j]++
-		}
-	}
-	if got := s.Stats(); got.Hedged == 0 {
-		t.Errorf("%+v: nothing was hedged", got)
 	}
 }
 
@@ -181,6 +165,101 @@ func TestReplies_OfACallThatFails(t *testing.T) {
 	})
 }
 
+// tangled must not be copied once it is in use.
+type tangled struct {
+	raw
+	sync.Mutex
+	strings.Builder
+}
+
+type tangledCodec struct{ rawCodec }
+
+func (tangledCodec) Unmarshal(data []byte, v any) error {
+	if v, ok := v.(*tangled); ok {
+		v.WriteString("decoded")
+		return rawCodec{}.Unmarshal(data, &v.raw)
+	}
+	return rawCodec{}.Unmarshal(data, v)
+}
+
+// TestReplies_AreDecodedByTheCaller receives a hedge's reply, which an interceptor inside has changed or not.
+func TestReplies_AreDecodedByTheCaller(t *testing.T) {
+	for _, changes := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(testserver.Plan{Delay: 100 * ms}, testserver.Plan{})})
+			conn := dial(t, cluster, hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1)), grpc.WithChainUnaryInterceptor(
+				func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+					err := invoker(ctx, method, req, reply, cc, opts...)
+					if m, ok := reply.(*raw); ok && err == nil && changes {
+						m.bytes = []byte("changed")
+					}
+					return err
+				}))
+			request, _ := proto.Marshal(&testpb.Request{Id: 7})
+			for _, reply := range []any{&raw{}, &tangled{}} {
+				err := conn.Invoke(t.Context(), testpb.TestService_Unary_FullMethodName, &raw{request}, reply, grpc.ForceCodec(tangledCodec{}))
+				var decoded testpb.Reply
+				switch m := reply.(type) {
+				case *raw:
+					if changed := string(m.bytes) == "changed"; err != nil || changed != changes || !changed && proto.Unmarshal(m.bytes, &decoded) != nil {
+						t.Errorf("%q, %v", m.bytes, err)
+					}
+				case *tangled:
+					m.WriteString(" once")
+					if _ = proto.Unmarshal(m.bytes, &decoded); err != nil || decoded.Attempt != 1 || m.String() != "decoded once" {
+						t.Errorf("%q, %q, %v", m.bytes, m.String(), err)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestRule06_OnFinishAfterTheCall has an interceptor inside return before gRPC's call ends, beside plain gRPC.
+func TestRule06_OnFinishAfterTheCall(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		hedges int // hedged by the time at which the interceptor returns
+		delay  time.Duration
+	}{{"plain", 0, 0}, {"primary", 0, time.Hour}, {"hedge", 1, ms}} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: func(a testserver.Attempt) testserver.Plan {
+					return testserver.Plan{Delay: time.Duration(20-10*a.Number) * ms, Header: metadata.Pairs("attempt", fmt.Sprint(a.Number))}
+				}})
+				s := hedgetest.Fixed(t, tc.delay, hedge.WithMaxHedges(1))
+				if tc.name == "plain" {
+					s = nil
+				}
+				conn := dial(t, cluster, s, grpc.WithChainUnaryInterceptor(
+					func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+						go func() {
+							_ = invoker(context.WithoutCancel(ctx), method, req, &testpb.Reply{}, cc, opts...)
+						}()
+						time.Sleep(time.Duration(7-3*previousAttempts(ctx)) * ms)
+						return status.Error(codes.NotFound, "gave up")
+					}))
+				began, header := time.Now(), metadata.MD{}
+				var finished []string
+				_, err := testpb.NewTestServiceClient(conn).UnaryNoSideEffects(t.Context(), &testpb.Request{Id: 1}, grpc.Header(&header),
+					grpc.OnFinish(func(err error) {
+						finished = append(finished, fmt.Sprint(time.Since(began), err, header.Get("attempt")))
+					}))
+				returned := time.Since(began)
+				time.Sleep(time.Second)
+				synctest.Wait()
+				at, winner := 20*ms, 0
+				if tc.hedges > 0 {
+					at, winner = ms+10*ms, 1
+				}
+				if want := fmt.Sprintf("[%v <nil> [%d]]", at, winner); status.Code(err) != codes.NotFound || returned >= 10*ms || fmt.Sprint(finished) != want {
+					t.Errorf("%v after %v, OnFinish %v, want %s", err, returned, finished, want)
+				}
+			})
+		})
+	}
+}
+
 func TestReplies_ThatCannotBeMoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.Fixed(t, 10*ms)
@@ -201,11 +280,13 @@ func TestReplies_ThatCannotBeMoved(t *testing.T) {
 	})
 }
 
-func TestUnary_NilScheduler(t *testing.T) {
-	st := &stub{steps: []step{{code: codes.NotFound}}}
-	if err := st.call(t.Context(), nil, nil); status.Code(err) != codes.NotFound {
-		t.Error(err)
-	}
+func TestNilScheduler(t *testing.T) {
+	eachDoor(t, "nil", func(t *testing.T, d door) {
+		st := &stub{steps: []step{{code: codes.NotFound}}}
+		if err := st.callBy(d, t.Context(), nil, nil); status.Code(err) != codes.NotFound {
+			t.Error(err)
+		}
+	})
 }
 
 func TestUnary_NotReadyIsNotHedged(t *testing.T) {

@@ -138,32 +138,30 @@ func TestGRPCDefinition(t *testing.T) {
 		{name: "a method that is not named is not hedged", config: `{}`,
 			steps: []step{fails(80*ms, unavailable)}, sent: []time.Duration{0}, at: 80 * ms, code: unavailable},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				st := &stub{steps: tc.steps}
-				s := configured(t, tc.config)
-				reply := wrapperspb.Int64(0)
-				began := time.Now()
-				err := st.call(t.Context(), s, reply, tc.opts...)
-				at := time.Since(began)
-				if at != tc.at || status.Code(err) != tc.code || err == nil && reply.Value != tc.winner {
-					t.Errorf("ended after %v with %v, %v; want after %v with %v of attempt %d", at, reply, err, tc.at, tc.code, tc.winner)
+		eachDoor(t, tc.name, func(t *testing.T, d door) {
+			st := &stub{steps: tc.steps}
+			s := configured(t, tc.config)
+			reply := wrapperspb.Int64(0)
+			began, finished := time.Now(), 0
+			err := st.callBy(d, t.Context(), s, reply, append(tc.opts, grpc.OnFinish(func(error) { finished++ }))...)
+			at := time.Since(began)
+			if at != tc.at || status.Code(err) != tc.code || err == nil && reply.Value != tc.winner {
+				t.Errorf("ended after %v with %v, %v; want after %v with %v of attempt %d", at, reply, err, tc.at, tc.code, tc.winner)
+			}
+			if err != nil && status.Convert(err).Message() != fmt.Sprint("attempt ", tc.winner) {
+				t.Errorf("%v; want that of attempt %d", err, tc.winner)
+			}
+			time.Sleep(time.Minute) // nothing is sent later
+			var sent []time.Duration
+			for n, a := range st.sent() {
+				sent = append(sent, a.began.Sub(began))
+				if a.number != n { // absent on the original, k on hedge k
+					t.Errorf("attempt %d says %d", n, a.number)
 				}
-				if err != nil && status.Convert(err).Message() != fmt.Sprint("attempt ", tc.winner) {
-					t.Errorf("%v; want that of attempt %d", err, tc.winner)
-				}
-				time.Sleep(time.Minute) // nothing is sent later
-				var sent []time.Duration
-				for n, a := range st.sent() {
-					sent = append(sent, a.began.Sub(began))
-					if a.number != n { // absent on the original, k on hedge k
-						t.Errorf("attempt %d says %d", n, a.number)
-					}
-				}
-				if !slices.Equal(sent, tc.sent) {
-					t.Errorf("sent after %v, want %v", sent, tc.sent)
-				}
-			})
+			}
+			if !slices.Equal(sent, tc.sent) || finished != 1 {
+				t.Errorf("sent after %v, want %v; OnFinish ran %d times", sent, tc.sent, finished)
+			}
 		})
 	}
 }
@@ -178,21 +176,19 @@ func TestGRPCDefinition_TheDeadlineSpansAllAttempts(t *testing.T) {
 		{"one has failed", []step{fails(5*ms, codes.Unavailable), silent(), silent(), silent()}, codes.Unavailable},
 		{"while the next is awaited", []step{fails(5*ms, codes.Unavailable, "90")}, codes.Unavailable},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithTimeout(t.Context(), 50*ms)
-				defer cancel()
-				st := &stub{steps: tc.steps}
-				began := time.Now()
-				err := st.call(ctx, configured(t, hedging(four)), wrapperspb.Int64(0))
-				if status.Code(err) != tc.want || time.Since(began) != 50*ms {
-					t.Errorf("%v after %v", err, time.Since(began))
-				}
-				synctest.Wait()
-				if n := len(st.sent()); n != len(tc.steps) {
-					t.Errorf("%d attempts have ended, want %d", n, len(tc.steps))
-				}
-			})
+		eachDoor(t, tc.name, func(t *testing.T, d door) {
+			ctx, cancel := context.WithTimeout(t.Context(), 50*ms)
+			defer cancel()
+			st := &stub{steps: tc.steps}
+			began := time.Now()
+			err := st.callBy(d, ctx, configured(t, hedging(four)), wrapperspb.Int64(0))
+			if status.Code(err) != tc.want || time.Since(began) != 50*ms {
+				t.Errorf("%v after %v", err, time.Since(began))
+			}
+			synctest.Wait()
+			if n := len(st.sent()); n != len(tc.steps) {
+				t.Errorf("%d attempts have ended, want %d", n, len(tc.steps))
+			}
 		})
 	}
 }
@@ -218,32 +214,30 @@ func TestGRPCDefinition_Throttling(t *testing.T) {
 		{"above half it is sent again", single, [][]step{{fails(ms, unavailable), fails(ms, unavailable)}, {answers(ms)}, {answers(2 * time.Second), silent()}}, []float64{2, 2.5, 3}},
 		{"losers count for nothing", `{"maxAttempts": 3, "nonFatalStatusCodes": ["UNAVAILABLE"]}`, [][]step{{fails(9*ms, unavailable), fails(ms, unavailable), answers(2 * ms)}}, []float64{3.5}},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := configured(t, hedging(tc.policy, `, "retryThrottling": {"maxTokens": 4, "tokenRatio": 0.5}`))
-				for i, steps := range tc.calls {
-					st := &stub{steps: steps}
-					_ = st.call(t.Context(), s, wrapperspb.Int64(0))
-					synctest.Wait()
-					if row := s.Targets()[0]; row.ThrottleTokens != tc.want[i] || row.ThrottleMax != 4 {
-						t.Errorf("after call %d: %v of %v tokens, want %v of 4", i, row.ThrottleTokens, row.ThrottleMax, tc.want[i])
-					}
-					if n := len(st.sent()); n != len(steps) {
-						t.Errorf("call %d: %d attempts, want %d", i, n, len(steps))
-					}
+		eachDoor(t, tc.name, func(t *testing.T, d door) {
+			s := configured(t, hedging(tc.policy, `, "retryThrottling": {"maxTokens": 4, "tokenRatio": 0.5}`))
+			for i, steps := range tc.calls {
+				st := &stub{steps: steps}
+				_ = st.callBy(d, t.Context(), s, wrapperspb.Int64(0))
+				synctest.Wait()
+				if row := s.Targets()[0]; row.ThrottleTokens != tc.want[i] || row.ThrottleMax != 4 {
+					t.Errorf("after call %d: %v of %v tokens, want %v of 4", i, row.ThrottleTokens, row.ThrottleMax, tc.want[i])
 				}
-			})
+				if n := len(st.sent()); n != len(steps) {
+					t.Errorf("call %d: %d attempts, want %d", i, n, len(steps))
+				}
+			}
 		})
 	}
 }
 
 // TestThrottle_WithoutAServiceConfig counts for every call, hedged or not, and holds back adaptive hedges.
 func TestThrottle_WithoutAServiceConfig(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	eachDoor(t, "throttle", func(t *testing.T, d door) {
 		s := hedgetest.Fixed(t, 10*ms, hedgetest.Throttle(4, 0.5))
 		play := func(opts []grpc.CallOption, steps ...step) int {
 			st := &stub{steps: steps}
-			_ = st.call(t.Context(), s, wrapperspb.Int64(0), opts...)
+			_ = st.callBy(d, t.Context(), s, wrapperspb.Int64(0), opts...)
 			synctest.Wait()
 			return len(st.sent())
 		}
@@ -285,11 +279,11 @@ func TestPushback_OfAdaptiveHedges(t *testing.T) {
 		{"30", []time.Duration{0, 10 * ms, 42 * ms}},
 		{"1", []time.Duration{0, 10 * ms, 20 * ms}}, // it was not due before
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		eachDoor(t, tc.pushback, func(t *testing.T, d door) {
 			s := hedgetest.Fixed(t, 10*ms)
 			st := &stub{steps: []step{answers(50 * ms), fails(2*ms, codes.ResourceExhausted, tc.pushback), silent()}}
 			began := time.Now()
-			if err := st.call(t.Context(), s, wrapperspb.Int64(0)); err != nil || time.Since(began) != 50*ms {
+			if err := st.callBy(d, t.Context(), s, wrapperspb.Int64(0)); err != nil || time.Since(began) != 50*ms {
 				t.Errorf("%v after %v", err, time.Since(began))
 			}
 			synctest.Wait()

@@ -23,6 +23,7 @@ type step struct {
 	code   codes.Code
 	panics any
 	poor   bool // its answer, in a schedule with WithAnswer
+	early  bool // a stream's headers come at once
 
 	pushback []string // in the trailer
 }
@@ -40,6 +41,16 @@ type stubAttempt struct {
 	began     time.Time
 	ended     time.Time
 	cancelled bool // its context ended first
+}
+
+func (a *stubAttempt) md() metadata.MD { return metadata.Pairs("attempt", strconv.Itoa(a.number)) }
+
+// trailer is that of an attempt with these headers; nil if it has none, as it was cancelled.
+func (s step) trailer(header metadata.MD) metadata.MD {
+	if header == nil {
+		return nil
+	}
+	return metadata.Join(header, metadata.MD{"grpc-retry-pushback-ms": s.pushback})
 }
 
 // previousAttempts reads what an attempt tells its server.
@@ -78,13 +89,12 @@ func (s *stub) invoke(ctx context.Context, _ string, _, reply any, _ *grpc.Clien
 		a.cancelled = true
 		return status.FromContextError(ctx.Err()).Err()
 	}
-	number := metadata.Pairs("attempt", strconv.Itoa(a.number))
 	for _, opt := range opts {
 		switch opt := opt.(type) {
 		case grpc.HeaderCallOption:
-			*opt.HeaderAddr = number
+			*opt.HeaderAddr = a.md()
 		case grpc.TrailerCallOption:
-			*opt.TrailerAddr = metadata.Join(number, metadata.MD{"grpc-retry-pushback-ms": step.pushback})
+			*opt.TrailerAddr = step.trailer(a.md())
 		}
 	}
 	if step.panics != nil {

@@ -3,7 +3,7 @@ package interceptor_test
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
+	"io"
 	"slices"
 	"strconv"
 	"sync"
@@ -13,25 +13,23 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
-	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// tieServer lets the two attempts of a call meet and then answers both, microseconds apart. Each answer says in
-// reply, header, trailer and error which attempt it is.
+// tieServer lets the two attempts of a call meet and then answers both, microseconds apart. Each answer says in messages,
+// header, trailer and error which attempt it is. One call in five is answered with an error, and one stream in five is empty.
 type tieServer struct {
 	testpb.UnimplementedTestServiceServer
 	ties testserver.Ties
 }
 
-func (s *tieServer) Unary(ctx context.Context, req *testpb.Request) (*testpb.Reply, error) {
+func (s *tieServer) answer(ctx context.Context, req *testpb.Request) (*testpb.Reply, error) {
 	attempt := hedge.PreviousAttempts(ctx)
 	if err := s.ties.Meet(ctx, req.Id); err != nil {
 		return nil, err
@@ -39,99 +37,133 @@ func (s *tieServer) Unary(ctx context.Context, req *testpb.Request) (*testpb.Rep
 	number := metadata.Pairs("attempt", strconv.Itoa(attempt))
 	_ = grpc.SetHeader(ctx, number)
 	_ = grpc.SetTrailer(ctx, number)
-	if req.Id%5 == 4 { // one call in five is answered with an error, one that ends the race
+	if req.Id%5 == 4 {
 		return nil, status.Error(codes.NotFound, strconv.Itoa(attempt))
 	}
-	payload := slices.Repeat([]byte{byte(attempt)}, int(req.ReplyBytes))
-	return &testpb.Reply{Id: req.Id, Attempt: uint32(attempt), Payload: payload}, nil
+	return &testpb.Reply{Id: req.Id, Attempt: uint32(attempt), Payload: slices.Repeat([]byte{byte(attempt)}, int(req.ReplyBytes))}, nil
+}
+
+func (s *tieServer) Unary(ctx context.Context, req *testpb.Request) (*testpb.Reply, error) {
+	return s.answer(ctx, req)
+}
+
+func (s *tieServer) ServerStream(req *testpb.Request, st grpc.ServerStreamingServer[testpb.Reply]) error {
+	reply, err := s.answer(st.Context(), req)
+	for n := uint32(0); err == nil && n < messagesOf(req, streaming); n++ {
+		reply.Sequence = n
+		err = st.Send(reply)
+	}
+	return err
+}
+
+// messagesOf is how many messages answer a request.
+func messagesOf(req *testpb.Request, d door) uint32 {
+	switch {
+	case req.Id%5 == 4 || d == streaming && req.Id%5 == 3:
+		return 0
+	case d == unary:
+		return 1
+	}
+	return req.Messages
 }
 
 // TestRule01_NearTies makes calls whose two attempts answer within microseconds of each other, by callers that use one reply
-// again and again and scribble on it the moment a call returns. Under the race detector, whatever a loser still wrote would
-// show.
+// again and again and scribble on it the moment they have it. Under the race detector, whatever a loser still wrote would show.
 func TestRule01_NearTies(t *testing.T) {
 	const callers = 8
 	calls := longtest.Size(100, 200)
-	s := hedgetest.All(t, hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
-	conn := testserver.ServiceT(t, &tieServer{}, grpc.WithUnaryInterceptor(interceptor.Unary(s)))
-	client := testpb.NewTestServiceClient(conn)
-	testserver.ConnectT(t, conn)
-
-	var wins [2]atomic.Int64
-	var group sync.WaitGroup
-	for c := range callers {
-		group.Go(func() {
-			req, reply := &testpb.Request{ReplyBytes: 64}, &testpb.Reply{}
-			for i := range calls {
-				req.Id = uint64(c*calls + i)
-				attempt, err := tieCall(conn, client, req, reply)
-				if err != nil {
-					t.Errorf("call %d: %v", req.Id, err)
-					return
-				}
-				wins[attempt].Add(1)
-				// The caller owns both messages again.
-				for i := range reply.Payload {
-					reply.Payload[i] = 0xff
-				}
-				reply.Id, reply.Attempt = 1<<63, 99
-				req.ReplyBytes = uint32(rand.IntN(200))
+	for _, d := range []door{unary, streaming} {
+		t.Run(string(d), func(t *testing.T) {
+			s := hedgetest.All(t, hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
+			conn := testserver.ServiceT(t, &tieServer{}, hedgetest.Interceptors(s)...)
+			testserver.ConnectT(t, conn)
+			var wins [2]atomic.Int64
+			var group sync.WaitGroup
+			for c := range callers {
+				group.Go(func() {
+					req, reply := &testpb.Request{Messages: 3}, &testpb.Reply{}
+					for i := range calls {
+						req.Id, req.ReplyBytes = uint64(c*calls+i), uint32(i)
+						attempt, err := tieCall(t.Context(), conn, d, req, reply)
+						if err != nil {
+							t.Errorf("call %d: %v", req.Id, err)
+							return
+						}
+						wins[attempt].Add(1)
+					}
+				})
+			}
+			group.Wait()
+			stats := s.Stats()
+			t.Logf("won by the primary %d, by the hedge %d", wins[0].Load(), wins[1].Load())
+			if stats.Hedged != int64(callers*calls) || stats.PrimaryWins != wins[0].Load() || stats.HedgeWins != wins[1].Load() {
+				t.Errorf("%+v", stats)
+			}
+			if wins[0].Load() == 0 || wins[1].Load() == 0 {
+				t.Error("one side won every race: these are no ties")
 			}
 		})
-	}
-	group.Wait()
-	stats := s.Stats()
-	t.Logf("won by the primary %d, by the hedge %d", wins[0].Load(), wins[1].Load())
-	if stats.Hedged != int64(callers*calls) || stats.PrimaryWins != wins[0].Load() || stats.HedgeWins != wins[1].Load() {
-		t.Errorf("%+v", stats)
-	}
-	if wins[0].Load() == 0 || wins[1].Load() == 0 {
-		t.Error("one side won every race: these are no ties")
 	}
 }
 
 // tieCall makes one call and returns which attempt its outcome is from, once all parts of it say the same.
-func tieCall(conn *grpc.ClientConn, client testpb.TestServiceClient, req *testpb.Request, reply *testpb.Reply) (int, error) {
-	header, trailer := metadata.Pairs("attempt", "stale"), metadata.Pairs("attempt", "stale")
-	var from peer.Peer
-	finished := 0
-	var finish error
-	err := conn.Invoke(context.Background(), testpb.TestService_Unary_FullMethodName, req, reply,
-		hedge.After(0), grpc.Header(&header), grpc.Trailer(&trailer), grpc.Peer(&from),
-		grpc.OnFinish(func(err error) { finished, finish = finished+1, err }))
-
-	var attempt string
-	switch {
-	case req.Id%5 == 4:
-		if status.Code(err) != codes.NotFound {
-			return 0, fmt.Errorf("ended with %v, want NotFound", err)
+func tieCall(ctx context.Context, conn *grpc.ClientConn, d door, req *testpb.Request, reply *testpb.Reply) (int, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	got := observed{header: metadata.Pairs("attempt", "stale"), trailer: metadata.Pairs("attempt", "stale")}
+	var finish []error
+	opts := []grpc.CallOption{hedge.After(0), grpc.Header(&got.header), grpc.Trailer(&got.trailer), grpc.Peer(&got.peer),
+		grpc.OnFinish(func(err error) { finish = append(finish, err) })}
+	said := []string{} // by each part of the outcome
+	received := uint32(0)
+	take := func() error {
+		if reply.Id != req.Id || reply.Sequence != received || !slices.Equal(reply.Payload, slices.Repeat([]byte{byte(reply.Attempt)}, int(req.ReplyBytes))) {
+			return fmt.Errorf("message %d is %v", received, reply)
 		}
-		attempt = status.Convert(err).Message()
-	case err != nil:
-		return 0, err
-	default:
-		attempt = strconv.Itoa(int(reply.Attempt))
-		if reply.Id != req.Id || len(reply.Payload) != int(req.ReplyBytes) {
-			return 0, fmt.Errorf("wrong reply: %v", reply)
+		said = append(said, strconv.Itoa(int(reply.Attempt)))
+		received++
+		for i := range reply.Payload { // it is the caller's
+			reply.Payload[i] = 0xff
 		}
-		for _, b := range reply.Payload {
-			if b != byte(reply.Attempt) {
-				return 0, fmt.Errorf("reply mixed from two attempts: %v", reply)
+		reply.Id, reply.Attempt = 1<<63, 99
+		return nil
+	}
+	var err error
+	if d == unary {
+		if err = conn.Invoke(ctx, testpb.TestService_Unary_FullMethodName, req, reply, opts...); err == nil {
+			err = take()
+		}
+	} else {
+		var st grpc.ClientStream
+		if st, err = conn.NewStream(ctx, &testpb.TestService_ServiceDesc.Streams[0], testpb.TestService_ServerStream_FullMethodName, opts...); err == nil {
+			err = st.SendMsg(req)
+		}
+		for err == nil {
+			if err = st.RecvMsg(reply); err == nil {
+				err = take()
 			}
 		}
+		if err == io.EOF {
+			err = nil
+		}
+		said = append(said, first(st.Trailer()))
 	}
-	number, convErr := strconv.Atoi(attempt)
+	if status.Code(err) == codes.NotFound {
+		said = append(said, status.Convert(err).Message())
+	} else if said = append(said, first(got.header)); err != nil {
+		return 0, err
+	}
+	said = append(said, first(got.trailer))
+	number, convErr := strconv.Atoi(said[0])
 	switch {
-	case convErr != nil || number > 1:
-		return 0, fmt.Errorf("attempt %q", attempt)
-	case finished != 1 || finish != err:
-		return 0, fmt.Errorf("OnFinish ran %d times, with %v", finished, finish)
-	case from.Addr == nil:
+	case convErr != nil || number > 1 || len(slices.Compact(said)) != 1:
+		return 0, fmt.Errorf("parts are of the attempts %q", said)
+	case received != messagesOf(req, d) || (err != nil) != (req.Id%5 == 4):
+		return 0, fmt.Errorf("%d messages, then %v", received, err)
+	case len(finish) != 1 || status.Code(finish[0]) != status.Code(err):
+		return 0, fmt.Errorf("OnFinish ran with %v", finish)
+	case got.peer.Addr == nil:
 		return 0, fmt.Errorf("no peer")
-	case !slices.Equal(trailer.Get("attempt"), []string{attempt}):
-		return 0, fmt.Errorf("trailer %v with the outcome of attempt %s", trailer, attempt)
-	case err == nil && !slices.Equal(header.Get("attempt"), []string{attempt}):
-		return 0, fmt.Errorf("header %v with the outcome of attempt %s", header, attempt)
 	}
 	return number, nil
 }

@@ -98,31 +98,29 @@ func TestTrace_WhatHappened(t *testing.T) {
 			},
 			events: []string{"held back 1 at 10ms: budget exhausted"}, outcome: stats.Outcome{Attempts: 1, Delay: 10 * ms, Reason: stats.BudgetExhausted}},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var w told
-				s := hedgetest.Fixed(t, 10*ms, append([]hedge.Option{hedge.WithTrace(w.trace())}, tc.options...)...)
-				if tc.before != nil {
-					tc.before(t, s)
-					synctest.Wait()
-				}
-				w.lines = nil
-				ctx := t.Context()
-				if tc.timeout > 0 {
-					var cancel context.CancelFunc
-					ctx, cancel = context.WithTimeout(ctx, tc.timeout)
-					defer cancel()
-				}
-				var outcome stats.Outcome
-				_ = (&stub{steps: tc.steps}).call(ctx, s, wrapperspb.Int64(0), append(tc.call, hedge.Report(&outcome))...)
+		eachDoor(t, tc.name, func(t *testing.T, d door) {
+			var w told
+			s := hedgetest.Fixed(t, 10*ms, append([]hedge.Option{hedge.WithTrace(w.trace())}, tc.options...)...)
+			if tc.before != nil {
+				tc.before(t, s)
 				synctest.Wait()
-				if !slices.Equal(w.lines, tc.events) {
-					t.Errorf("told\n\t%s\nwant\n\t%s", strings.Join(w.lines, "\n\t"), strings.Join(tc.events, "\n\t"))
-				}
-				if outcome != tc.outcome {
-					t.Errorf("outcome %+v, want %+v", outcome, tc.outcome)
-				}
-			})
+			}
+			w.lines = nil
+			ctx := t.Context()
+			if tc.timeout > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, tc.timeout)
+				defer cancel()
+			}
+			var outcome stats.Outcome
+			_ = (&stub{steps: tc.steps}).callBy(d, ctx, s, wrapperspb.Int64(0), append(tc.call, hedge.Report(&outcome))...)
+			synctest.Wait()
+			if !slices.Equal(w.lines, tc.events) {
+				t.Errorf("told\n\t%s\nwant\n\t%s", strings.Join(w.lines, "\n\t"), strings.Join(tc.events, "\n\t"))
+			}
+			if outcome != tc.outcome {
+				t.Errorf("outcome %+v, want %+v", outcome, tc.outcome)
+			}
 		})
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"slices"
 	"sync"
 
+	"go.uber.org/atomic"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
@@ -42,24 +43,20 @@ import (
 // reply. gRPC itself returns at once. An interceptor that ignores its context delays the answer. So do per-RPC credentials that
 // fetch a token without the context that they are given: make them use that context, or fetch the token in the background.
 //
-// If a hedge panics before the call is decided, the caller's goroutine panics with a *[hedge.Panic], which has the stack of the
-// hedge.
+// If a hedge panics before the call is decided, the caller's goroutine panics with a *[hedge.Panic], which has the hedge's stack.
 //
 // Messages may be of any kind. A message whose Go type protobuf describes in full, generated or made by dynamicpb, is
 // copied. A call with such a request above 1 MiB is not hedged, because copying it could delay an answer that has arrived. A
-// message of any other kind is left to its codec, under two conditions:
+// message of any other kind is left to its codec, under two conditions, without which a call counts in Stats.NotReplayable:
 //
 //   - The attempts share the request. So a hedged call returns only after its losers no longer use the request; gRPC stops
-//     using it as soon as an attempt is cancelled. The codec must be able to encode one request several times at once. A call is
-//     not hedged if its request contains an [io.Reader], a channel or a reference-counted
-//     [google.golang.org/grpc/mem.Buffer], because it can be encoded only once.
-//   - A hedge decodes into a new zero value, which is then copied to the caller's reply. So a call is not hedged unless its
-//     reply is a pointer to a zero value. It is also not hedged if the reply contains a lock, a channel, a function, a
-//     reference-counted buffer or something that may point into the reply itself.
+//     using it as soon as an attempt is cancelled. The codec must be able to encode one request several times at once. The request
+//     must not contain an [io.Reader], a channel or a [google.golang.org/grpc/mem.Buffer], which can be encoded only once.
+//   - The reply is a pointer to a zero value, because a hedge decodes into a new one. If the hedge wins, its bytes are decoded
+//     again, into the caller's reply.
 //
-// If one of these conditions excludes hedges, the call is made without them and counts in Stats.NotReplayable.
-//
-// Interceptors chained after this one run once for each attempt, concurrently. They must not change the request.
+// Interceptors chained after this one run once for each attempt, concurrently. They must not change the request. What they change
+// in a reply is changed for the caller.
 func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 	r := registry.Of(s)
 	return func(caller context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
@@ -70,9 +67,14 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 		}
 		caller = wire.Unnumbered(caller)
 		u := unaries.Get().(*unary)
-		u.call, u.wire = call.Begin(r, caller, target, method, conn, opts...), wired{method, cc, invoker}
+		u.call, u.method, u.cc, u.invoker = call.Begin(r, caller, target, method, conn, opts...), method, cc, invoker
 		u.call.Inspect(req)
-		if !u.mayHedge(reply) {
+		hedged := u.call.Hedged()
+		if hedged {
+			u.replies, hedged = attempt.NewReply(reply)
+		}
+		if !hedged {
+			u.call.NotReplayable() // which is so if it might have been hedged until now
 			err := u.unhedged(caller, req, reply, opts)
 			u.recycle()
 			return err
@@ -93,18 +95,16 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 		if winner, ok := out.Winner.(*unaryHedge); ok {
 			winner.cancel(nil)
 			if out.Err == nil {
-				u.replies.Take(winner.reply)
+				out.Err = u.replies.Take(winner.reply, winner.codec)
 			} else { // a primary that has failed may have received a message too
 				u.replies.Restore(was)
 			}
-			winner.results.Deliver()
+			winner.results.Deliver(out.Err == nil)
 			return out.Err
 		}
+		u.primary.results.Deliver(out.Err == nil)
 		if out.Untouched {
 			u.call.End(call.End{Err: out.Err, Trailer: u.Trailer()})
-		}
-		u.primary.results.Deliver()
-		if out.Untouched {
 			u.recycle()
 		}
 		return out.Err
@@ -118,7 +118,9 @@ var unaries = sync.Pool{New: func() any { return new(unary) }}
 type unary struct {
 	race    race.Race
 	call    call.Call
-	wire    wired
+	method  string
+	cc      *grpc.ClientConn
+	invoker grpc.UnaryInvoker
 	request attempt.Request // as hedges send it
 	replies attempt.Reply
 	options attempt.Options
@@ -133,38 +135,21 @@ type primary struct {
 	trailer    *metadata.MD // nil unless that of a failure is of interest
 }
 
-// wired is how every attempt of a call reaches its server.
-type wired struct {
-	method  string
-	cc      *grpc.ClientConn
-	invoker grpc.UnaryInvoker
-}
-
-func (w wired) invoke(ctx context.Context, req, reply any, opts []grpc.CallOption) error {
-	return w.invoker(ctx, w.method, req, reply, w.cc, opts...)
-}
-
-// mayHedge reports whether the call may be hedged.
-func (u *unary) mayHedge(reply any) (ok bool) {
-	if !u.call.Hedged() {
-		return false
-	}
-	if u.replies, ok = attempt.NewReply(reply); !ok {
-		u.call.NotReplayable()
-	}
-	return ok
+// invoke is how every attempt of the call reaches its server.
+func (u *unary) invoke(ctx context.Context, req, reply any, opts []grpc.CallOption) error {
+	return u.invoker(ctx, u.method, req, reply, u.cc, opts...)
 }
 
 // unhedged makes the call without hedging.
 func (u *unary) unhedged(ctx context.Context, req, reply any, opts []grpc.CallOption) error {
-	err := u.wire.invoke(u.call.UnhedgedContext(ctx), req, reply, append(slices.Clip(opts), u.trailerOption()...))
+	err := u.invoke(u.call.UnhedgedContext(ctx), req, reply, append(slices.Clip(opts), u.trailerOption()...))
 	u.call.End(call.End{Err: err, Trailer: u.Trailer()})
 	return err
 }
 
 func (u *unary) Primary() error {
 	p := &u.primary
-	return u.wire.invoke(p.ctx, p.req, p.reply, p.opts)
+	return u.invoke(p.ctx, p.req, p.reply, p.opts)
 }
 
 // trailerOption returns the option that keeps the primary's trailer, which matters to a throttle or a hedgingPolicy.
@@ -188,8 +173,8 @@ func (u *unary) Trailer() metadata.MD {
 }
 
 func (u *unary) recycle() {
-	u.call, u.wire, u.request, u.replies, u.options = call.Call{}, wired{}, attempt.Request{}, attempt.Reply{}, attempt.Options{}
-	u.primary = primary{}
+	u.call, u.cc, u.invoker, u.primary = call.Call{}, nil, nil, primary{}
+	u.request, u.replies, u.options = attempt.Request{}, attempt.Reply{}, attempt.Options{}
 	unaries.Put(u)
 }
 
@@ -200,37 +185,51 @@ func (u *unary) Hedge(n int, cancel context.CancelCauseFunc) race.Attempt {
 	if !ok {
 		return nil
 	}
-	h := &unaryHedge{call: &u.call, wire: u.wire, n: n, cancel: cancel, req: req, reply: u.replies.Make()}
-	h.opts, h.results = u.options.Attempt(grpc.Trailer(&h.trailer), grpc.Peer(&h.peer))
+	h := &unaryHedge{unary: u, n: n, cancel: cancel, req: req, reply: u.replies.Make()}
+	extra := []grpc.CallOption{grpc.Trailer(&h.trailer), grpc.Peer(&h.peer), grpc.OnFinish(h.finish)}
+	if h.codec = u.replies.Codec(&u.options, h.reply); h.codec != nil {
+		extra = append(extra, h.codec.Option())
+	}
+	h.opts, h.results = u.options.Attempt(extra...)
 	return h
 }
 
-// unaryHedge is one hedge. It may still return when the call is over, so it has nothing of the caller's: its request is a copy, and
+// unaryHedge is one hedge. It may still return when the call is over, so it uses nothing of the caller's: its request is a copy, and
 // its reply and what its options write to are its own.
 type unaryHedge struct {
-	call       *call.Call
-	wire       wired
+	unary      *unary
 	n          int
 	cancel     context.CancelCauseFunc
 	req, reply any
+	codec      *attempt.Codec // of a reply that must be decoded again; nil otherwise
 	opts       []grpc.CallOption
 	results    *attempt.Results
 	trailer    metadata.MD
 	peer       peer.Peer
+	finished   atomic.Bool // gRPC has ended the attempt, after which an interceptor may return, or before
+}
+
+func (h *unaryHedge) finish(error) {
+	h.finished.Store(true)
+	h.unary.call.HedgePeer(&h.peer)
 }
 
 func (h *unaryHedge) Accepts(err error) (ok, open bool) {
-	return h.call.Accepts(h.n, h.reply, err), false
+	return h.unary.call.Accepts(h.n, h.reply, err), false
 }
 
-func (h *unaryHedge) Trailer() metadata.MD { return h.trailer }
+func (h *unaryHedge) Trailer() metadata.MD {
+	if !h.finished.Load() { // gRPC may be writing it
+		return nil
+	}
+	return h.trailer
+}
 
 func (h *unaryHedge) Run(ctx context.Context) error {
-	ctx = h.call.HedgeContext(ctx)
-	err := h.wire.invoke(ctx, h.req, h.reply, h.opts)
+	ctx = h.unary.call.HedgeContext(ctx)
+	err := h.unary.invoke(ctx, h.req, h.reply, h.opts)
 	if err == nil {
 		call.HedgeAnswered(ctx)
 	}
-	h.call.HedgePeer(&h.peer)
 	return err
 }

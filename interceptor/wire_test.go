@@ -2,6 +2,7 @@ package interceptor_test
 
 import (
 	"context"
+	"io"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -15,7 +16,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
-	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
@@ -26,9 +26,30 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // dial returns a client of the cluster's that hedges as s says and is connected to every backend.
 func dial(t *testing.T, cluster *testserver.Cluster, s *hedge.Scheduler, options ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
-	conn := cluster.ClientT(t, append([]grpc.DialOption{grpc.WithUnaryInterceptor(interceptor.Unary(s))}, options...)...)
+	conn := cluster.ClientT(t, append(hedgetest.Interceptors(s), options...)...)
 	testserver.ConnectT(t, conn)
 	return conn
+}
+
+// callOver makes a call over gRPC, and returns the last message that it receives.
+func callOver(ctx context.Context, d door, client testpb.TestServiceClient, req *testpb.Request) (reply *testpb.Reply, err error) {
+	if d == unary {
+		return client.Unary(ctx, req)
+	}
+	st, err := client.ServerStream(ctx, req)
+	if err == nil && d == headersFirst {
+		_, err = st.Header()
+	}
+	for err == nil {
+		var m *testpb.Reply
+		if m, err = st.Recv(); err == nil {
+			reply = m
+		}
+	}
+	if err == io.EOF {
+		err = nil
+	}
+	return reply, err
 }
 
 // TestRule07_LoserIsCancelledOnTheWire reads the frames off real connections: a loser's stream is reset with
@@ -41,55 +62,57 @@ func TestRule07_LoserIsCancelledOnTheWire(t *testing.T) {
 		answer codes.Code
 	}{
 		{"hedge wins", []testserver.Plan{{Ending: testserver.Hang}, {Delay: ms}}, 0, codes.OK},
+		{"hedge wins, though the primary would go on", []testserver.Plan{{Delay: 5 * time.Second, HeaderAtOnce: true, Messages: 1000, Interval: ms}, {Delay: ms}}, 0, codes.OK},
 		{"primary wins", []testserver.Plan{{Delay: 200 * ms}, {Ending: testserver.Hang}}, 1, codes.OK},
 		{"hedge wins with a final error", []testserver.Plan{{Ending: testserver.Hang}, {Delay: ms, Code: codes.NotFound}}, 0, codes.NotFound},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			const calls = 10
-			cluster := testserver.StartT(t, testserver.Config{Script: testserver.ByNumber(tc.plans...)})
-			wire := testserver.NewWire(cluster.Dial)
-			s := hedgetest.Fixed(t, 20*ms, hedge.WithMaxHedges(1))
-			conn := dial(t, cluster, s, grpc.WithContextDialer(wire.Dial))
-			client := testpb.NewTestServiceClient(conn)
-			for i := range calls {
-				reply, err := client.UnaryNoSideEffects(t.Context(), &testpb.Request{Id: uint64(i + 1)})
-				if status.Code(err) != tc.answer || err == nil && reply.Attempt != uint32(1-tc.loser) {
-					t.Fatalf("call %d: %v, %v", i, reply, err)
+		for _, d := range []door{unary, streaming} {
+			t.Run(tc.name+", "+string(d), func(t *testing.T) {
+				const calls = 10
+				cluster := testserver.StartT(t, testserver.Config{Script: testserver.ByNumber(tc.plans...)})
+				wire := testserver.NewWire(cluster.Dial)
+				s := hedgetest.Fixed(t, 20*ms, hedge.WithMaxHedges(1), hedge.WithReadOnlyMethods("/*/*"))
+				client := testpb.NewTestServiceClient(dial(t, cluster, s, grpc.WithContextDialer(wire.Dial)))
+				for i := range calls {
+					reply, err := callOver(t.Context(), d, client, &testpb.Request{Id: uint64(i + 1), Messages: 20})
+					if status.Code(err) != tc.answer || err == nil && reply.Attempt != uint32(1-tc.loser) {
+						t.Fatalf("call %d: %v, %v", i, reply, err)
+					}
 				}
-			}
-			cluster.WaitIdleT(t)
-			cluster.Close()
-			wire.Wait()
+				cluster.WaitIdleT(t)
+				cluster.Close()
+				wire.Wait()
 
-			// One connection, where each stream's HEADERS come in the order primary, hedge, primary, ...
-			streams := wire.Frames(http2.FrameHeaders, true)
-			resets := wire.Frames(http2.FrameRSTStream, true)
-			if len(streams) != 2*calls || len(resets) != calls {
-				t.Fatalf("%d streams and %d resets, want %d and %d", len(streams), len(resets), 2*calls, calls)
-			}
-			for i, reset := range resets {
-				loser := streams[2*i+tc.loser]
-				if reset.Stream != loser.Stream || reset.Code != http2.ErrCodeCancel {
-					t.Errorf("call %d: RST_STREAM %v on stream %d, want CANCEL on %d", i, reset.Code, reset.Stream, loser.Stream)
+				// One connection, where each stream's HEADERS come in the order primary, hedge, primary, ...
+				streams := wire.Frames(http2.FrameHeaders, true)
+				resets := wire.Frames(http2.FrameRSTStream, true)
+				if len(streams) != 2*calls || len(resets) != calls {
+					t.Fatalf("%d streams and %d resets, want %d and %d", len(streams), len(resets), 2*calls, calls)
 				}
-			}
-			for _, r := range cluster.Records() {
-				if r.WasCancelled() != (r.Number == tc.loser) {
-					t.Errorf("attempt %d of request %d: cancelled %v", r.Number, r.ID, r.WasCancelled())
+				for i, reset := range resets {
+					loser := streams[2*i+tc.loser]
+					if reset.Stream != loser.Stream || reset.Code != http2.ErrCodeCancel {
+						t.Errorf("call %d: RST_STREAM %v on stream %d, want CANCEL on %d", i, reset.Code, reset.Stream, loser.Stream)
+					}
 				}
-			}
-		})
+				for _, r := range cluster.Records() {
+					if loses := r.Number == tc.loser; r.WasCancelled() != loses || loses && len(r.Sent) > 0 {
+						t.Errorf("attempt %d of request %d: cancelled %v, %d messages", r.Number, r.ID, r.WasCancelled(), len(r.Sent))
+					}
+				}
+			})
+		}
 	}
 }
 
 // TestRule07_AtOnce says in virtual time, where a moment is exact, when the server sees the loser cancelled.
 func TestRule07_AtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	eachDoor(t, "loser", func(t *testing.T, d door) {
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(
 			testserver.Plan{Ending: testserver.Hang}, testserver.Plan{Ending: testserver.Hang}, testserver.Plan{Delay: 5 * ms})})
 		client := testpb.NewTestServiceClient(dial(t, cluster, hedgetest.Fixed(t, 10*ms)))
 		began := time.Now()
-		if _, err := client.Unary(t.Context(), &testpb.Request{Id: 1}); err != nil {
+		if _, err := callOver(t.Context(), d, client, &testpb.Request{Id: 1, Messages: 3}); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -124,13 +147,13 @@ func TestRule08_NothingIsLeft(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			cluster := testserver.StartT(t, testserver.Config{Script: testserver.ByNumber(tc.plans...)})
-			conn := dial(t, cluster, hedgetest.Fixed(t, 2*ms, hedge.WithMaxHedges(1)))
+			conn := dial(t, cluster, hedgetest.Fixed(t, 2*ms, hedge.WithMaxHedges(1), hedge.WithGuard(false))) // what fails here means nothing
 			for i := range 100 {
 				ctx, cancel := t.Context(), context.CancelFunc(func() {})
 				if tc.ctx != nil {
 					ctx, cancel = tc.ctx(ctx)
 				}
-				_, err := testpb.NewTestServiceClient(conn).Unary(ctx, &testpb.Request{Id: uint64(i)})
+				_, err := callOver(ctx, doors[i%len(doors)], testpb.NewTestServiceClient(conn), &testpb.Request{Id: uint64(i), Messages: 1})
 				cancel()
 				if status.Code(err) != tc.want {
 					t.Fatal(err)
@@ -198,7 +221,7 @@ func TestRule06_CallOptionsAreTheWinners(t *testing.T) {
 				if !slices.Equal(order, want) {
 					t.Errorf("OnFinish: %q, want %q", order, want)
 				}
-				if len(tc.plans) > 1 && inner[1] != inner[0]+2 { // a hedge has one each for its trailer and its peer
+				if len(tc.plans) > 1 && inner[1] != inner[0]+3 { // a hedge has one each for its trailer, its peer and its end
 					t.Errorf("the attempts have %v options", inner)
 				}
 			})

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/grpchedge/hedge/internal/attempt"
 	"github.com/grpchedge/hedge/internal/call"
@@ -18,12 +19,8 @@ type opener struct {
 	method   string
 	streamer grpc.Streamer
 	options  attempt.Options
-	types    *messageTypes // nil unless WaitForMessage names the method
+	waits    bool // Header waits for the first message
 }
-
-func (o *opener) remember(m any)               { o.types.remember(o.method, m) }
-func (o *opener) reply() (attempt.Reply, bool) { return o.types.reply(o.method, o.options.Caller()) }
-func (o *opener) empty() any                   { return o.types.empty(o.method, o.options.Caller()) }
 
 // streamAttempt is one attempt of a stream, and what it received before the race was decided. Until then only the attempt's
 // goroutine may use it. Afterwards it is the winner, or nobody uses it. Then only RecvMsg may use its fields.
@@ -38,9 +35,10 @@ type streamAttempt struct {
 	// closed, it cannot.
 	cancel context.CancelCauseFunc
 
+	codec  *attempt.Codec // nil for gRPC's own
 	header metadata.MD
 	err    error // of the receive or Header that the race was for
-	into   any   // where the first message is received
+	into   any   // where the first message is received; nil while nobody knows into what the caller will receive it
 	n      uint8 // 0 is the primary
 	goal   goal  // of the race
 	held   bool  // into holds a message that RecvMsg has to return
@@ -49,6 +47,9 @@ type streamAttempt struct {
 
 func (m *streamAttempt) open(ctx context.Context, extra ...grpc.CallOption) (err error) {
 	o := &m.stream.opener
+	if m.codec = o.options.Codec(); m.codec != nil {
+		extra = append(extra, m.codec.Option())
+	}
 	var opts []grpc.CallOption
 	opts, m.results = o.options.Attempt(extra...)
 	m.ClientStream, err = o.streamer(ctx, o.desc, o.cc, o.method, opts...)
@@ -59,7 +60,7 @@ func (m *streamAttempt) open(ctx context.Context, extra ...grpc.CallOption) (err
 func (m *streamAttempt) awaitGoal() error {
 	if m.goal == firstMessage {
 		if m.err = m.ended; m.err == nil {
-			m.err = m.RecvMsg(m.into)
+			m.err = m.receiveAhead()
 		}
 		return outcome(m.err)
 	}
@@ -70,11 +71,29 @@ func (m *streamAttempt) awaitGoal() error {
 	// The stream ended without headers. Only RecvMsg returns how it ended. RecvMsg may also return a message, if a retry
 	// interceptor below this one has opened another stream.
 	if m.ended == nil {
-		m.into = m.stream.opener.empty()
-		m.ended = m.RecvMsg(m.into)
+		m.ended = m.receiveAhead()
 		m.held = m.ended == nil
 	}
 	return outcome(m.ended)
+}
+
+// receiveAhead receives the first message, before the race is decided. If nobody knows into what the caller will receive it, that
+// is a message of the method's own type, as far as it is known, or as bytes.
+func (m *streamAttempt) receiveAhead() error {
+	known := m.into != nil
+	switch {
+	case known:
+	case m.codec != nil:
+		m.into = new(attempt.Bytes)
+	default:
+		if m.into = described(m.stream.opener.method); m.into == nil {
+			m.into = new(emptypb.Empty) // keeps what it receives as unknown fields
+		}
+	}
+	if m.n > 0 || !known { // the primary's may be the caller's own message
+		m.codec.Keep(m.into)
+	}
+	return m.RecvMsg(m.into)
 }
 
 // outcome converts the error of a receive to the error of the attempt. The end of the stream is a success.
@@ -106,7 +125,7 @@ func (m *streamAttempt) receive(into any) error {
 	case m.held:
 		held := m.into
 		m.into, m.held = nil, false
-		return m.stream.opener.handOver(held, into)
+		return m.codec.Decode(held, into)
 	}
 	return m.RecvMsg(into)
 }

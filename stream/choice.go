@@ -31,7 +31,7 @@ func (c *clientStream) choose(m *streamAttempt) *streamAttempt {
 	}
 	c.chooseLocked(m)
 	c.mu.Unlock()
-	m.results.DeliverAtEnd()
+	m.results.Deliver(false)
 	return m
 }
 
@@ -46,7 +46,7 @@ func (c *clientStream) choosePrimaryIfIdle() {
 	}
 	c.chooseLocked(&c.primary)
 	c.mu.Unlock()
-	c.primary.results.DeliverAtEnd()
+	c.primary.results.Deliver(false)
 }
 
 // chooseLocked makes m the chosen attempt. The lock must be held.
@@ -98,7 +98,7 @@ func (c *clientStream) headerDuringContest(askedAt time.Duration) *streamAttempt
 	c.mu.Lock()
 	awaitsMessage := c.racing && c.contest.goal == firstMessage
 	c.mu.Unlock()
-	if c.opener.types == nil && awaitsMessage {
+	if !c.opener.waits && awaitsMessage {
 		// Header must not wait for the first message. If the primary has headers, it wins. If it has none, it has ended or
 		// lost, and the race decides.
 		if header, err := c.primary.Header(); err == nil && header != nil {

@@ -49,7 +49,7 @@ func (c *clientStream) open(target string) error {
 	if err != nil && !mayBeSaved {
 		c.primary.cancel(nil)
 		c.call.End(call.End{Err: err})
-		c.primary.results.Deliver()
+		c.primary.results.Deliver(false)
 		return err
 	}
 	if mayBeSaved {
@@ -115,7 +115,6 @@ func (c *clientStream) receiveFirst(m any) error {
 	case chosen == nil:
 		chosen = c.await()
 	}
-	c.opener.remember(m)
 	err := chosen.receive(m)
 	c.endWith(chosen, askedAt, err)
 	if chosen.ended == nil { // otherwise receive returns chosen.ended
@@ -134,12 +133,11 @@ func (c *clientStream) raceInto(k *contest, replies attempt.Reply, m any) error 
 	switch {
 	case winner == &c.primary:
 	case winner.err == nil:
-		replies.Take(winner.into)
+		winner.err = replies.Take(winner.into, winner.codec)
 		winner.into = nil
 	default: // the primary lost, but may have received into m
 		replies.Restore(was)
 	}
-	c.opener.remember(m)
 	c.forward.Store(winner)
 	c.done(winner, winner.err)
 	return winner.err
@@ -151,8 +149,7 @@ func (c *clientStream) Header() (metadata.MD, error) {
 	}
 	askedAt := c.call.Age()
 	goal := responseHeaders
-	replies, waits := c.opener.reply()
-	if waits && !c.policy {
+	if c.opener.waits && !c.policy {
 		goal = firstMessage
 	}
 	chosen, contest := c.enter(goal, askedAt)
@@ -164,8 +161,8 @@ func (c *clientStream) Header() (metadata.MD, error) {
 		c.done(chosen, chosen.ended)
 		return chosen.header, chosen.err
 	case contest != nil:
-		contest.replies, contest.keeps = replies, true
-		chosen = contest.decide(replies.Make())
+		contest.keeps = true
+		chosen = contest.decide(nil)
 		c.done(chosen, chosen.ended)
 	case chosen == nil:
 		chosen = c.headerDuringContest(askedAt)
@@ -207,11 +204,7 @@ func (c *clientStream) CloseSend() error {
 	if chosen := c.chosen.Load(); chosen != nil {
 		return chosen.CloseSend()
 	}
-	err := c.primary.CloseSend()
-	if err == nil {
-		c.request.close()
-	}
-	return err
+	return c.primary.CloseSend()
 }
 
 // Trailer is the chosen attempt's. It is nil while no attempt is chosen: the stream has not ended then.

@@ -141,52 +141,6 @@ func TestHeader_BesideRecvOfAPrimaryThatFails(t *testing.T) {
 	}
 }
 
-// TestHeader_AnEmptyStreamIsAnAnswer lets one attempt end well without a message while the other hangs, whichever
-// method waits for it.
-func TestHeader_AnEmptyStreamIsAnAnswer(t *testing.T) {
-	hangs, empty := testserver.Plan{Ending: testserver.Hang}, testserver.Plan{Delay: 20 * ms, Empty: true}
-	for _, tc := range []struct {
-		name  string
-		plans []testserver.Plan
-		at    time.Duration
-	}{
-		{"of the primary", []testserver.Plan{empty, hangs}, 20 * ms},
-		{"of the hedge", []testserver.Plan{hangs, empty}, 30 * ms},
-	} {
-		for _, header := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s,header=%v", tc.name, header), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(tc.plans...)})
-					client := dial(t, cluster, hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1)))
-					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-					defer cancel()
-					began, finished := time.Now(), 0
-					st, err := client.ServerStream(ctx, &testpb.Request{Id: 1}, grpc.OnFinish(func(err error) {
-						if finished++; err != nil {
-							t.Errorf("OnFinish(%v)", err)
-						}
-					}))
-					if err != nil {
-						t.Fatal(err)
-					}
-					if header {
-						if md, err := st.Header(); md != nil || err != nil || time.Since(began) != tc.at {
-							t.Errorf("%v, %v after %v", md, err, time.Since(began))
-						}
-					}
-					if _, err := st.Recv(); err != io.EOF || time.Since(began) != tc.at {
-						t.Errorf("%v after %v", err, time.Since(began))
-					}
-					synctest.Wait()
-					if got := cluster.Counts(); got.InFlight != 0 || finished != 1 {
-						t.Errorf("%+v, OnFinish ran %d times", got, finished)
-					}
-				})
-			})
-		}
-	}
-}
-
 // TestOnFinish_RunsOnceInEveryEnding ends streams in ways of which no Recv tells.
 func TestOnFinish_RunsOnceInEveryEnding(t *testing.T) {
 	open := func(ctx context.Context, conn *grpc.ClientConn, opts ...grpc.CallOption) (grpc.ClientStream, error) {

@@ -35,7 +35,7 @@ type contest struct {
 const grace = time.Millisecond
 
 // decide runs the race and returns the winner, which is then chosen. If the goal is the first message, the primary receives it
-// into the given message.
+// into the given message; nil if nobody knows into what the caller will receive it.
 func (k *contest) decide(into any) *streamAttempt {
 	c := k.stream
 	c.primary.goal, c.primary.into = k.goal, into
@@ -93,7 +93,7 @@ func (k *contest) Replayable() (ok, shared bool) { return k.stream.request.repla
 
 func (k *contest) Hedge(n int, cancel context.CancelCauseFunc) race.Attempt {
 	h := &streamAttempt{stream: k.stream, n: uint8(n), goal: k.goal, cancel: cancel}
-	if k.goal == firstMessage {
+	if k.goal == firstMessage && !k.keeps {
 		h.into = k.replies.Make()
 	}
 	return h

@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/grpchedge/hedge"
-	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
@@ -89,34 +88,6 @@ func TestHeaderBesideRecv_Commits(t *testing.T) {
 		begin(time.Hour)
 		if row := s.Targets()[0]; row.EarlyHeaders != 2 || !within(row.P99, 100*ms, 0.03) || row.ThrottleTokens != 10 {
 			t.Errorf("%d early headers, P99 %v, %v tokens", row.EarlyHeaders, row.P99, row.ThrottleTokens)
-		}
-	})
-}
-
-// TestGuard_AHedgeThatFailsWithItsHeadersCountsOnce, as that of a unary call does.
-func TestGuard_AHedgeThatFailsWithItsHeadersCountsOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(slow(), breaks(ms, codes.ResourceExhausted))})
-		guards := map[string]stats.Guard{}
-		for _, kind := range []string{"unary", "stream"} {
-			s := hedgetest.New(t, hedge.WithServiceConfig(`{"methodConfig": [{"name": [{}], "hedgingPolicy": `+soon+`}]}`))
-			conn := cluster.ClientT(t, hedging(s), grpc.WithUnaryInterceptor(interceptor.Unary(s)))
-			testserver.ConnectT(t, conn)
-			client := testpb.NewTestServiceClient(conn)
-			if kind == "unary" {
-				_, _ = client.Unary(t.Context(), &testpb.Request{})
-			} else {
-				st, err := client.ServerStream(t.Context(), &testpb.Request{})
-				if err != nil {
-					t.Fatal(err)
-				}
-				_, _ = st.Recv()
-			}
-			time.Sleep(20 * time.Second)
-			guards[kind] = s.Targets()[0].Guard
-		}
-		if unary, stream := guards["unary"], guards["stream"]; unary.Share != stream.Share || unary.Share == 1 {
-			t.Errorf("after a unary call %+v, after a stream %+v", unary, stream)
 		}
 	})
 }

@@ -22,7 +22,6 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stats"
-	"github.com/grpchedge/hedge/stream"
 )
 
 const method = testpb.TestService_ServerStream_FullMethodName
@@ -39,9 +38,11 @@ func TestRule14_WhatTeaches(t *testing.T) {
 		header bool          // Header is called before
 		late   time.Duration // when the caller comes
 		gone   time.Duration // when it gives up; 0: never
+		empty  bool          // the stream has no message
 		want   time.Duration // the median learned; 0: nothing
 	}{
 		{name: "a waiting reader", want: 50 * ms},
+		{name: "the end of an empty stream is an answer", empty: true, want: 50 * ms},
 		{name: "headers at once say nothing", header: true, want: 50 * ms},
 		{name: "a late reader that still waits long enough", late: 20 * ms, want: 50 * ms},
 		{name: "a late reader", late: 2 * time.Second},
@@ -53,7 +54,7 @@ func TestRule14_WhatTeaches(t *testing.T) {
 			t.Run(fmt.Sprintf("%s,watched=%v", tc.name, watched), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(
-						testserver.Plan{Delay: 50 * ms, HeaderAtOnce: true, Messages: 3, Interval: time.Second})})
+						testserver.Plan{Delay: 50 * ms, HeaderAtOnce: true, Messages: 3, Empty: tc.empty, Interval: time.Second})})
 					s := hedgetest.Fixed(t, time.Hour)
 					if watched {
 						s = hedgetest.All(t, hedge.WithMaxHedges(0))
@@ -77,7 +78,7 @@ func TestRule14_WhatTeaches(t *testing.T) {
 						if tc.gone == 0 || tc.gone > tc.late {
 							_, err = st.Recv()
 						}
-						if tc.gone == 0 && err != nil || tc.gone > tc.late && status.Code(err) != codes.Canceled {
+						if tc.gone == 0 && err != nil && !tc.empty || tc.gone > tc.late && status.Code(err) != codes.Canceled {
 							t.Error(err)
 						}
 						cancel()
@@ -91,26 +92,6 @@ func TestRule14_WhatTeaches(t *testing.T) {
 			})
 		}
 	}
-}
-
-// TestRule14_AnEmptyStreamIsAnAnswer learns the time to its end.
-func TestRule14_AnEmptyStreamIsAnAnswer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(testserver.Plan{Delay: 50 * ms, Empty: true})})
-		s := hedgetest.Fixed(t, time.Hour)
-		client := dial(t, cluster, s)
-		req := &testpb.Request{Id: 1}
-		st, err := client.ServerStream(t.Context(), req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n, _, err := receive(st, req); n != 0 || err != nil {
-			t.Errorf("%d messages, %v", n, err)
-		}
-		if got, _ := s.Latency(cluster.Target(), method, 0.5); !within(got, 50*ms, 0.01) {
-			t.Errorf("learned %v", got)
-		}
-	})
 }
 
 // TestLate gives the primary a moment when its caller comes after a hedge was due.
@@ -171,7 +152,8 @@ func TestOtherKindsPassThrough(t *testing.T) {
 		if reply, err := up.CloseAndRecv(); err != nil || reply.Id != 5 {
 			t.Errorf("%v, %v", reply, err)
 		}
-		both, err := client.BidiStream(t.Context())
+		var outcome stats.Outcome
+		both, err := client.BidiStream(t.Context(), hedge.Report(&outcome))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -183,8 +165,8 @@ func TestOtherKindsPassThrough(t *testing.T) {
 		}
 		_ = both.CloseSend()
 		_, _ = both.Recv()
-		if got := s.Stats(); got != (stats.Counts{PassedThrough: 2}) {
-			t.Errorf("%+v", got)
+		if got := s.Stats(); got != (stats.Counts{PassedThrough: 2}) || outcome != (stats.Outcome{Attempts: 1, Reason: stats.NotServerStream}) {
+			t.Errorf("%+v, %+v", got, outcome)
 		}
 		synctest.Wait()
 	})
@@ -243,22 +225,6 @@ func TestContext_BeforeTheFirstMessage(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestNilScheduler is a client without hedging.
-func TestNilScheduler(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Latency: testserver.Constant(ms)})
-		client := dial(t, cluster, nil, grpc.WithStreamInterceptor(stream.Interceptor(nil)))
-		req := &testpb.Request{Id: 1, Messages: 2}
-		st, err := client.ServerStream(t.Context(), req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n, _, err := receive(st, req); n != 2 || err != nil {
-			t.Errorf("%d messages, %v", n, err)
-		}
-	})
 }
 
 // TestTimeToFirstMessage is what stream hedging is for: token streams whose headers come at once, and of which one
@@ -360,25 +326,4 @@ func (s *timedStream) Recv() (*testpb.Reply, error) {
 		s.first = time.Since(s.began)
 	}
 	return reply, err
-}
-
-// TestHeader_AnAttemptWithoutHeadersLoses lets a hedge fail without headers while the primary's are still to come.
-func TestHeader_AnAttemptWithoutHeadersLoses(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(
-			testserver.Plan{Delay: 50 * ms}, testserver.Plan{Delay: ms, Code: codes.Unavailable})})
-		s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
-		client := dial(t, cluster, s)
-		req := &testpb.Request{Id: 1, Messages: 2}
-		st, err := client.ServerStream(t.Context(), req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if md, err := st.Header(); md == nil || err != nil {
-			t.Errorf("Header: %v, %v", md, err)
-		}
-		if n, attempt, err := receive(st, req); n != 2 || attempt != 0 || err != nil {
-			t.Errorf("%d messages of attempt %d, %v", n, attempt, err)
-		}
-	})
 }

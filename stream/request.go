@@ -17,7 +17,6 @@ type request struct {
 	message    any        // what hedges send: the copy, or the caller's if shared; nil before it is sent and after release
 	shared     bool
 	repeatable bool           // it is of a kind and size that can be sent again
-	complete   bool           // the caller has called CloseSend
 	released   bool           // nobody may read the caller's message any more
 	readers    sync.WaitGroup // those that read the caller's message
 }
@@ -35,17 +34,12 @@ func (r *request) sent(m any) {
 	}
 }
 
-func (r *request) close() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.complete = true
-}
-
-// replayable reports whether the request can be sent again: it is complete, and of a kind and size that allow it.
+// replayable reports whether the request can be sent again: it was sent, which ends the request of a server stream also without
+// CloseSend, and is of a kind and size that allow it.
 func (r *request) replayable() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.complete && r.repeatable && !r.released
+	return r.repeatable && !r.released
 }
 
 func (r *request) sendTo(st grpc.ClientStream) error {

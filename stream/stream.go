@@ -64,13 +64,14 @@ func Interceptor(s *hedge.Scheduler, opts ...Option) grpc.StreamClientIntercepto
 			return streamer(call.PassThrough(r, ctx, target, method, opts...), desc, cc, method, opts...)
 		}
 		c := call.Begin(r, ctx, target, method, conn, opts...)
+		waits := o.waits(method, &c, opts)
 		if !c.Hedged() {
-			return openUnhedged(ctx, &c, o.types(method), desc, cc, method, streamer, opts)
+			return openUnhedged(ctx, &c, waits, desc, cc, method, streamer, opts)
 		}
 		st := &clientStream{caller: ctx, policy: c.ByPolicy()}
 		st.primary.stream = st
 		st.learnFrom(&c)
-		st.opener = opener{desc: desc, cc: cc, method: method, streamer: streamer, types: o.types(method), options: attempt.NewOptions(opts)}
+		st.opener = opener{desc: desc, cc: cc, method: method, streamer: streamer, waits: waits, options: attempt.NewOptions(opts)}
 		if err := st.open(target); err != nil {
 			return nil, err
 		}
@@ -82,17 +83,16 @@ func Interceptor(s *hedge.Scheduler, opts ...Option) grpc.StreamClientIntercepto
 type unhedged struct {
 	grpc.ClientStream
 	learning
-	method string
-	types  *messageTypes
-	heard  bool // RecvMsg has returned the first message, or the end of the stream; used by RecvMsg only
+	waits bool // Header would wait for the first message, if the stream were hedged
+	heard bool // RecvMsg has returned the first message, or the end of the stream; used by RecvMsg only
 }
 
-func openUnhedged(ctx context.Context, c *call.Call, types *messageTypes, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts []grpc.CallOption) (grpc.ClientStream, error) {
+func openUnhedged(ctx context.Context, c *call.Call, waits bool, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts []grpc.CallOption) (grpc.ClientStream, error) {
 	ctx = c.UnhedgedContext(ctx)
 	if !c.Learns && !c.TracksFailures() {
 		return streamer(ctx, desc, cc, method, opts...)
 	}
-	w := &unhedged{method: method, types: types}
+	w := &unhedged{waits: waits}
 	w.learnFrom(c)
 	var err error
 	if w.ClientStream, err = streamer(ctx, desc, cc, method, opts...); err != nil {
@@ -113,7 +113,6 @@ func (w *unhedged) RecvMsg(m any) error {
 	}
 	askedAt := w.call.Age()
 	w.begin()
-	w.types.remember(w.method, m)
 	err := w.ClientStream.RecvMsg(m)
 	w.heard = true
 	w.endWith(w.ClientStream, askedAt, err)
@@ -122,10 +121,9 @@ func (w *unhedged) RecvMsg(m any) error {
 
 func (w *unhedged) Header() (metadata.MD, error) {
 	askedAt := w.call.Age()
-	_, waits := w.types.reply(w.method, nil)
 	w.begin()
 	header, err := w.ClientStream.Header()
-	if !waits || header == nil { // these headers, or this end, would have decided a race
+	if !w.waits || header == nil { // these headers, or this end, would have decided a race
 		w.headersCame(askedAt, header)
 	}
 	return header, err

@@ -3,27 +3,22 @@ package stream
 import (
 	"fmt"
 	"slices"
-	"sync"
-	"sync/atomic"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/reflect/protoregistry"
-	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/grpchedge/hedge/internal/attempt"
+	"github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/pattern"
 )
 
 // Option sets something other than its default in [Interceptor].
 type Option func(*options)
 
-type options struct {
-	patterns []string
-	messages *messageTypes
-}
+type options struct{ patterns []string }
 
 func newOptions(opts []Option) *options {
-	o := &options{messages: new(messageTypes)}
+	o := new(options)
 	for _, opt := range opts {
 		if opt != nil {
 			opt(o)
@@ -42,8 +37,12 @@ func newOptions(opts []Option) *options {
 // only after the client, having received the headers, does something else: Header would wait for ever. For methods with a
 // hedgingPolicy it has no effect: gRPC defines that headers end their race.
 //
-// Header needs the type of the first message. It is known from earlier streams of the method, or from the method's
-// descriptor if that is linked into the program and no call option chooses a codec. Otherwise Header waits only for headers.
+// Nobody knows at that moment into which type of message the caller will receive. So interceptors chained after this one receive
+// into a message of the type that the method's descriptor names, if it is linked into the program, and otherwise into one that
+// means nothing to them. If a call option chooses a codec, it is always one of the latter. The caller gets what the server
+// has sent, decoded into the caller's message. What such an interceptor has changed in a message that means something to it is
+// changed for the caller too. An interceptor chained after this one must not choose another codec. Where [hedge.WithAnswer] has to
+// judge a message of an unknown type, Header waits only for headers.
 //
 // WaitForMessage panics if there is no pattern or a pattern is malformed, because [Interceptor] cannot return an error.
 func WaitForMessage(patterns ...string) Option {
@@ -59,58 +58,14 @@ func WaitForMessage(patterns ...string) Option {
 	return func(o *options) { o.patterns = append(o.patterns, patterns...) }
 }
 
-// types returns the known message types if WaitForMessage names the method, and nil otherwise.
-func (o *options) types(method string) *messageTypes {
+// waits reports whether Header of a call waits for the first message: WaitForMessage names its method, and, if the message is
+// to be judged, its type is known.
+func (o *options) waits(method string, c *call.Call, opts []grpc.CallOption) bool {
 	if len(o.patterns) == 0 || !pattern.Any(o.patterns, method) {
-		return nil
+		return false
 	}
-	return o.messages
-}
-
-// messageTypes holds the type of the messages of each method's streams. A nil messageTypes holds none.
-type messageTypes struct {
-	examples sync.Map // method → an empty message
-	count    atomic.Int64
-}
-
-const maxTypes = 1024
-
-// remember stores the type of a message that a caller passed to RecvMsg.
-func (t *messageTypes) remember(method string, m any) {
-	if t == nil {
-		return
-	}
-	known, ok := t.examples.Load(method)
-	if ok && sameType(known, m) {
-		return
-	}
-	replies, valid := attempt.NewReply(m)
-	if !valid || !ok && t.count.Add(1) > maxTypes {
-		return
-	}
-	t.examples.Store(method, replies.Make())
-}
-
-// reply returns what makes messages for the first receive of a stream; false if their type is not known. If no stream was seen
-// before, the type is taken from the descriptor, but only if no call option chooses a codec.
-func (t *messageTypes) reply(method string, opts []grpc.CallOption) (attempt.Reply, bool) {
-	if t == nil {
-		return attempt.Reply{}, false
-	}
-	m, known := t.examples.Load(method)
-	if !known && !choosesCodec(opts) {
-		m = described(method)
-	}
-	return attempt.NewReply(m)
-}
-
-// empty returns a message to receive into when the stream has probably ended. If the right type is not known, it is an
-// emptypb.Empty, which keeps what it receives as unknown fields.
-func (t *messageTypes) empty(method string, opts []grpc.CallOption) any {
-	if replies, ok := t.reply(method, opts); ok {
-		return replies.Make()
-	}
-	return new(emptypb.Empty)
+	of := attempt.NewOptions(opts)
+	return !c.Judges() || of.Codec() == nil && described(method) != nil
 }
 
 // described returns an empty message of a method's response type, according to the descriptors linked into the program; nil
@@ -125,14 +80,4 @@ func described(method string) any {
 		return nil
 	}
 	return t.New().Interface()
-}
-
-func choosesCodec(opts []grpc.CallOption) bool {
-	return slices.ContainsFunc(opts, func(opt grpc.CallOption) bool {
-		switch opt.(type) {
-		case grpc.ForceCodecV2CallOption, grpc.ForceCodecCallOption, grpc.ContentSubtypeCallOption:
-			return true
-		}
-		return false
-	})
 }

@@ -2,7 +2,6 @@ package stream_test
 
 import (
 	"fmt"
-	"io"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -12,7 +11,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/dynamicpb"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/testserver"
@@ -72,33 +70,6 @@ func TestWaitForMessage(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestWaitForMessage_IntoAnotherType receives the message that Header waited for into a type that nobody could know of.
-func TestWaitForMessage_IntoAnotherType(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(
-			testserver.Plan{HeaderAtOnce: true, Delay: 500 * ms}, testserver.Plan{HeaderAtOnce: true})})
-		conn := cluster.ClientT(t, hedging(hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1)), stream.WaitForMessage(method)))
-		testserver.ConnectT(t, conn)
-		for range 2 {
-			st, err := testpb.NewTestServiceClient(conn).ServerStream(t.Context(), &testpb.Request{Id: 7, Messages: 1})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := st.Header(); err != nil {
-				t.Error(err)
-			}
-			fields := (&testpb.Reply{}).ProtoReflect().Descriptor()
-			reply := dynamicpb.NewMessage(fields)
-			if err := st.RecvMsg(reply); err != nil || reply.Get(fields.Fields().ByName("id")).Uint() != 7 || reply.Get(fields.Fields().ByName("attempt")).Uint() != 1 {
-				t.Errorf("%v, %v", reply, err)
-			}
-			if err := st.RecvMsg(reply); err != io.EOF {
-				t.Error(err)
-			}
-		}
-	})
 }
 
 func TestWaitForMessage_PanicsOnAMalformedPattern(t *testing.T) {

@@ -32,8 +32,6 @@ type kind struct {
 	message protoreflect.MessageType
 	// repeatable says that an opaque request can be encoded several times.
 	repeatable bool
-	// movable says that an opaque reply can be decoded into another zero value, and that value then be copied to it.
-	movable bool
 }
 
 var kinds sync.Map // of *kind by reflect.Type
@@ -48,7 +46,7 @@ func kindOf(t reflect.Type) *kind {
 	case generated:
 		k.message = reflect.Zero(t).Interface().(proto.Message).ProtoReflect().Type()
 	case opaque:
-		k.repeatable, k.movable = repeatable(t), movable(t)
+		k.repeatable = repeatable(t)
 	}
 	known, _ := kinds.LoadOrStore(t, k)
 	return known.(*kind)
@@ -82,102 +80,41 @@ func formOf(t reflect.Type) (f form) {
 // repeatable reports whether values of type t can be encoded several times. They cannot if they contain a reader or a
 // channel, which can be read once, or a reference-counted buffer, which is freed when it has been sent.
 func repeatable(t reflect.Type) bool {
-	return !contains(t, func(t reflect.Type) bool {
-		return implements(t, reflect.TypeFor[io.Reader]()) || implements(t, reflect.TypeFor[mem.Buffer]()) || t.Kind() == reflect.Chan
-	})
+	seen := map[reflect.Type]bool{}
+	var visit func(reflect.Type) bool
+	visit = func(t reflect.Type) bool {
+		if seen[t] {
+			return true
+		}
+		seen[t] = true
+		if implements(t, reflect.TypeFor[io.Reader]()) || implements(t, reflect.TypeFor[mem.Buffer]()) {
+			return false
+		}
+		if formOf(t) != opaque {
+			return true // a protobuf message, which protobuf encodes correctly
+		}
+		switch t.Kind() {
+		case reflect.Chan:
+			return false
+		case reflect.Map:
+			return visit(t.Key()) && visit(t.Elem())
+		case reflect.Pointer, reflect.Slice, reflect.Array:
+			return visit(t.Elem())
+		case reflect.Struct:
+			for i := range t.NumField() {
+				if !visit(t.Field(i).Type) {
+					return false
+				}
+			}
+		}
+		return true
+	}
+	return visit(t)
 }
 
 // implements reports whether t or a pointer to t implements the interface is.
 func implements(t, is reflect.Type) bool {
 	return t.Implements(is) || t.Kind() != reflect.Interface && reflect.PointerTo(t).Implements(is)
-}
-
-// movable reports whether the value behind a pointer of type t can be copied after it was decoded. It cannot in three cases:
-// a part of it is a lock or an atomic; a pointer, slice, function or interface in it may refer to its own memory; or it has a
-// reference-counted buffer, which a losing attempt would not free.
-func movable(t reflect.Type) bool {
-	if t.Kind() != reflect.Pointer {
-		return false
-	}
-	inside := map[reflect.Type]bool{} // types of values that lie within the message's own memory
-	collect(t.Elem(), inside)
-	array := false // to which a slice may refer
-	for part := range inside {
-		array = array || part.Kind() == reflect.Array && part.Len() > 0
-		if part.Kind() == reflect.Struct && reflect.PointerTo(part).Implements(reflect.TypeFor[sync.Locker]()) {
-			return false
-		}
-	}
-	return !contains(t.Elem(), func(t reflect.Type) bool {
-		switch t.Kind() {
-		case reflect.Chan, reflect.Func, reflect.UnsafePointer, reflect.Uintptr:
-			return true
-		case reflect.Slice:
-			return array
-		case reflect.Pointer:
-			return inside[t.Elem()] && t.Elem().Kind() != reflect.Interface && !scalar(t.Elem().Kind())
-		case reflect.Interface:
-			if t.NumMethod() == 0 {
-				return false // a codec does not put a part of the message itself into an any
-			}
-			for part := range inside {
-				if reflect.PointerTo(part).Implements(t) {
-					return true
-				}
-			}
-		}
-		return implements(t, reflect.TypeFor[mem.Buffer]())
-	})
-}
-
-// collect adds t and the types of its parts to inside.
-func collect(t reflect.Type, inside map[reflect.Type]bool) {
-	inside[t] = true
-	switch t.Kind() {
-	case reflect.Struct:
-		for i := range t.NumField() {
-			collect(t.Field(i).Type, inside)
-		}
-	case reflect.Array:
-		collect(t.Elem(), inside)
-	}
-}
-
-// contains reports whether is holds for t or a type within reach of it.
-func contains(t reflect.Type, is func(reflect.Type) bool) bool {
-	seen := map[reflect.Type]bool{}
-	var visit func(reflect.Type) bool
-	visit = func(t reflect.Type) bool {
-		if seen[t] {
-			return false
-		}
-		seen[t] = true
-		if is(t) {
-			return true
-		}
-		if formOf(t) != opaque {
-			return false // a protobuf message, which protobuf copies and encodes correctly
-		}
-		switch t.Kind() {
-		case reflect.Map:
-			return visit(t.Key()) || visit(t.Elem())
-		case reflect.Pointer, reflect.Slice, reflect.Array:
-			return visit(t.Elem())
-		case reflect.Struct:
-			for i := range t.NumField() {
-				if visit(t.Field(i).Type) {
-					return true
-				}
-			}
-		}
-		return false
-	}
-	return visit(t)
-}
-
-// scalar reports whether types of that kind have no parts.
-func scalar(k reflect.Kind) bool {
-	return k >= reflect.Bool && k <= reflect.Complex128 || k == reflect.String
 }
 
 // asProto returns the message that gRPC's protobuf codec would encode for a message of a described type.

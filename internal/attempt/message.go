@@ -13,15 +13,15 @@ import (
 // because gRPC may write to the reply as soon as the primary runs.
 type Reply struct {
 	caller any
-	proto  protoreflect.MessageType // nil for a message that is moved as a Go value
+	proto  protoreflect.MessageType // nil for a message that is no generated or dynamic one
 	kind   *kind
 }
 
 // NewReply takes the caller's reply. Call it on the caller's goroutine, before the first attempt. It returns false if a hedge
 // cannot receive into another message that is then moved to the reply.
 //
-// A protobuf message can always be moved. Any other reply is decoded into a new zero value, which is then copied. So the reply
-// must be a pointer to a zero value: if the caller has set a field, its codec may need that. And its type must be movable.
+// A protobuf message can always be moved. Any other reply must be a pointer to a zero value, because a hedge decodes into a new
+// zero value: if the caller has set a field, its codec may need that.
 func NewReply(reply any) (Reply, bool) {
 	v := reflect.ValueOf(reply)
 	if v.Kind() != reflect.Pointer || v.IsNil() {
@@ -34,7 +34,7 @@ func NewReply(reply any) (Reply, bool) {
 	case dynamic:
 		r.proto = reply.(proto.Message).ProtoReflect().Type()
 	case opaque:
-		return r, r.kind.movable && v.Elem().IsZero()
+		return r, v.Elem().IsZero()
 	}
 	return r, true
 }
@@ -47,24 +47,41 @@ func (r *Reply) Make() any {
 	return reflect.New(r.kind.t.Elem()).Interface()
 }
 
-// Take moves m, which Make has made, to the caller's reply, and replaces all that the reply held. No attempt may use the
-// two messages any more.
-func (r *Reply) Take(m any) {
+// Codec returns the codec of a hedge that receives into m, which Make has made; nil if m can be moved without its bytes.
+func (r *Reply) Codec(o *Options, m any) *Codec {
+	if r.kind.form != opaque {
+		return nil
+	}
+	c := o.Codec()
+	c.Keep(m)
+	return c
+}
+
+// Take moves m, which Make has made and a hedge has received with the codec c, to the caller's reply, and replaces all that
+// the reply held. No attempt may use the two messages any more.
+//
+// A message that protobuf does not describe is decoded anew, because a copy of it may refer to m. If an interceptor has changed
+// m since it was received, its content is copied nevertheless.
+func (r *Reply) Take(m any, c *Codec) error {
 	if r.proto != nil {
 		dst := r.caller.(proto.Message)
 		proto.Reset(dst)
 		proto.Merge(dst, m.(proto.Message))
-		return
+		return nil
 	}
-	reflect.ValueOf(r.caller).Elem().Set(reflect.ValueOf(m).Elem())
-}
-
-// IsEmpty reports whether m, which Make has made, has received nothing, or an empty message.
-func (r *Reply) IsEmpty(m any) bool {
-	if r.proto != nil {
-		return proto.Size(m.(proto.Message)) == 0
+	dst := reflect.ValueOf(r.caller).Elem()
+	if r.kind.form == opaque && c != nil && c.has {
+		dst.SetZero() // a primary that has lost may have received into it
+		if err := c.Decode(m, r.caller); err != nil || reflect.DeepEqual(r.caller, m) {
+			return err
+		}
+		again := r.Make()
+		if err := c.Decode(m, again); err != nil || !reflect.DeepEqual(r.caller, again) {
+			return err // they are never equal, so that nobody knows whether m has changed
+		}
 	}
-	return reflect.ValueOf(m).Elem().IsZero()
+	dst.Set(reflect.ValueOf(m).Elem())
+	return nil
 }
 
 // Content returns a copy of what the caller's reply holds, nil if it is empty. No attempt may be receiving into it yet.
@@ -95,6 +112,6 @@ func (r *Reply) Restore(content any) {
 		content = r.Make()
 	}
 	if r.proto == nil || !proto.Equal(r.caller.(proto.Message), content.(proto.Message)) {
-		r.Take(content)
+		_ = r.Take(content, nil)
 	}
 }

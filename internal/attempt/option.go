@@ -44,8 +44,6 @@ func NewOptions(opts []grpc.CallOption) Options {
 	return o
 }
 
-func (o *Options) Caller() []grpc.CallOption { return o.caller }
-
 func (o *Options) take(v variable) {
 	if o.initial == nil {
 		o.initial = make([]variable, 0, len(o.caller))
@@ -55,7 +53,7 @@ func (o *Options) take(v variable) {
 
 // Results holds what one attempt's options have written.
 type Results struct {
-	options   *Options
+	caller    []grpc.CallOption
 	variables []variable
 	usual     [3]variable // memory for them: few calls have more than one option of each kind
 
@@ -74,7 +72,7 @@ func (o *Options) Attempt(extra ...grpc.CallOption) ([]grpc.CallOption, *Results
 		}
 		return append(o.caller, extra...), nil // with extra ones a copy, for caller is clipped
 	}
-	r := &Results{options: o}
+	r := &Results{caller: o.caller}
 	r.variables = append(r.usual[:0], o.initial...)
 	opts := make([]grpc.CallOption, 0, len(o.caller)+1+len(extra))
 	next := 0
@@ -101,32 +99,43 @@ func (o *Options) Attempt(extra ...grpc.CallOption) ([]grpc.CallOption, *Results
 // finish is the attempt's OnFinish. gRPC calls it when the attempt has ended, on the goroutine that ended it.
 func (r *Results) finish(err error) { r.note(func() { r.finished, r.err = true, err }) }
 
-// DeliverAtEnd delivers when the winner ends, as gRPC does for a stream, or at once if it has ended. r may be nil.
-func (r *Results) DeliverAtEnd() {
+// Deliver passes the results of the winner to the caller when gRPC has ended the attempt, as gRPC does: at once, or later for a
+// stream, and where an interceptor has returned before. With answered the variables are passed at once in any case: an interceptor
+// may have answered without gRPC. r may be nil.
+func (r *Results) Deliver(answered bool) {
 	if r != nil {
-		r.note(func() { r.chosen = true })
+		r.note(func() {
+			if r.chosen = true; answered && !r.finished {
+				r.fill()
+			}
+		})
 	}
 }
 
-// note makes a change, and delivers if the attempt was chosen and has finished.
+// note makes a change, and delivers if the attempt was chosen and has finished: the variables before the OnFinish callbacks, as
+// gRPC does.
 func (r *Results) note(change func()) {
 	r.mu.Lock()
 	change()
-	deliver := r.chosen && r.finished
-	r.mu.Unlock()
+	deliver, err := r.chosen && r.finished, r.err
 	if deliver {
-		r.Deliver()
+		r.fill()
+	}
+	r.mu.Unlock()
+	if !deliver {
+		return
+	}
+	for _, opt := range r.caller {
+		if opt, ok := opt.(grpc.OnFinishCallOption); ok {
+			opt.OnFinish(err)
+		}
 	}
 }
 
-// Deliver passes the results of the winner, which has ended, to the caller: the variables before the OnFinish callbacks, as
-// gRPC does. r may be nil.
-func (r *Results) Deliver() {
-	if r == nil {
-		return
-	}
+// fill passes the variables to the caller.
+func (r *Results) fill() {
 	next := 0
-	for _, opt := range r.options.caller {
+	for _, opt := range r.caller {
 		switch opt := opt.(type) {
 		case grpc.HeaderCallOption:
 			*opt.HeaderAddr = r.variables[next].md
@@ -137,14 +146,6 @@ func (r *Results) Deliver() {
 		case grpc.PeerCallOption:
 			*opt.PeerAddr = r.variables[next].peer
 			next++
-		}
-	}
-	if !r.finished {
-		return // an interceptor has answered without gRPC, so OnFinish was not called
-	}
-	for _, opt := range r.options.caller {
-		if opt, ok := opt.(grpc.OnFinishCallOption); ok {
-			opt.OnFinish(r.err)
 		}
 	}
 }

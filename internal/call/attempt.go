@@ -123,6 +123,9 @@ func (c *Call) Accepts(n int, reply any, err error) bool {
 	return c.settings.Answer(c.Context, c.Method, reply, err)
 }
 
+// Judges reports whether Accepts asks a function.
+func (c *Call) Judges() bool { return c.settings != nil && c.settings.Answer != nil }
+
 // hedgeFinal reports whether a hedge's final status may end the race.
 func hedgeFinal(c *Call) bool { return c.settings.Policy != nil || c.settings.OnlyReads }
 

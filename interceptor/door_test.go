@@ -1,0 +1,164 @@
+package interceptor_test
+
+import (
+	"context"
+	"io"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/stream"
+)
+
+// door is a way to make a call: a unary one, or a stream that has its answer as its only message.
+type door string
+
+const (
+	unary        door = "unary"
+	streaming    door = "stream"
+	headersFirst door = "stream, headers first" // the caller asks for them
+)
+
+var doors = []door{unary, streaming, headersFirst}
+
+// eachDoor runs a test in virtual time for each door.
+func eachDoor(t *testing.T, name string, test func(t *testing.T, d door)) {
+	for _, d := range doors {
+		t.Run(name+", "+string(d), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { test(t, d) })
+		})
+	}
+}
+
+// callBy makes one call of the stub by a door.
+func (s *stub) callBy(d door, ctx context.Context, scheduler *hedge.Scheduler, reply any, opts ...grpc.CallOption) error {
+	if d == unary {
+		return s.call(ctx, scheduler, reply, opts...)
+	}
+	st, err := stream.Interceptor(scheduler)(ctx, &grpc.StreamDesc{ServerStreams: true}, nil, "/test.Service/Method", s.open, opts...)
+	if err == nil {
+		err = st.SendMsg(wrapperspb.Int64(7))
+	}
+	if err == nil && d == headersFirst {
+		_, err = st.Header()
+	}
+	if err == nil {
+		err = st.RecvMsg(reply)
+	}
+	if err == nil {
+		err = st.RecvMsg(new(wrapperspb.Int64Value))
+	}
+	if err == io.EOF {
+		return nil
+	}
+	return err
+}
+
+// stubStream is an attempt of the stub as a stream. Headers and message come at once, and then the end.
+type stubStream struct {
+	grpc.ClientStream
+	stub  *stub
+	ctx   context.Context
+	opts  []grpc.CallOption
+	step  step
+	timer *time.Timer
+	over  chan struct{} // the time of the attempt has come
+	once  sync.Once
+	heard bool
+
+	stubAttempt
+}
+
+func (s *stub) open(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	st := &stubStream{stub: s, ctx: ctx, opts: opts, over: make(chan struct{}), stubAttempt: stubAttempt{number: previousAttempts(ctx), began: time.Now()}}
+	st.step = s.steps[st.number]
+	st.timer = time.AfterFunc(st.step.after, func() { close(st.over) })
+	context.AfterFunc(ctx, func() { st.end(status.FromContextError(ctx.Err()).Err(), nil) })
+	return st, nil
+}
+
+// end ends the stream, once, as gRPC does: the variables are written before the OnFinish callbacks.
+func (st *stubStream) end(err error, md metadata.MD) {
+	st.once.Do(func() {
+		st.timer.Stop()
+		st.ended, st.cancelled = time.Now(), md == nil
+		st.stub.mu.Lock()
+		st.stub.attempts = append(st.stub.attempts, st.stubAttempt)
+		st.stub.mu.Unlock()
+		for _, opt := range st.opts {
+			switch opt := opt.(type) {
+			case grpc.HeaderCallOption:
+				*opt.HeaderAddr = md
+			case grpc.TrailerCallOption:
+				*opt.TrailerAddr = st.step.trailer(md)
+			}
+		}
+		for _, opt := range st.opts {
+			if finish, ok := opt.(grpc.OnFinishCallOption); ok {
+				finish.OnFinish(err)
+			}
+		}
+	})
+}
+
+func (st *stubStream) wait() (metadata.MD, error) {
+	select {
+	case <-st.over:
+	case <-st.ctx.Done():
+	}
+	select {
+	case <-st.over: // although the context has ended as well
+		if st.step.panics != nil {
+			st.end(nil, st.md())
+			panic(st.step.panics)
+		}
+		return st.md(), nil
+	default:
+		return nil, status.FromContextError(st.ctx.Err()).Err()
+	}
+}
+
+func (st *stubStream) Header() (metadata.MD, error) {
+	if st.step.early {
+		return st.md(), nil
+	}
+	md, err := st.wait()
+	if err != nil || st.step.code != codes.OK { // a failure has no headers
+		return nil, err
+	}
+	return md, nil
+}
+
+func (st *stubStream) RecvMsg(m any) error {
+	md, err := st.wait()
+	switch {
+	case err != nil:
+		return err
+	case st.step.code != codes.OK:
+		err = status.Errorf(st.step.code, "attempt %d", st.number)
+		st.end(err, md)
+		return err
+	case st.heard && st.ctx.Err() != nil:
+		return status.FromContextError(st.ctx.Err()).Err()
+	case st.heard:
+		st.end(nil, md)
+		return io.EOF
+	}
+	st.heard = true
+	m.(*wrapperspb.Int64Value).Value = int64(st.number)
+	return nil
+}
+
+func (st *stubStream) Trailer() metadata.MD     { return st.step.trailer(st.md()) }
+func (st *stubStream) SendMsg(any) error        { return nil }
+func (st *stubStream) CloseSend() error         { return nil }
+func (st *stubStream) Context() context.Context { return peer.NewContext(st.ctx, &peer.Peer{}) }

@@ -1,0 +1,140 @@
+package attempt
+
+import (
+	"cmp"
+	"reflect"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	protocodec "google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+)
+
+// Codec is the codec that the options of a call choose, for one attempt of it. It keeps the bytes of one message that it
+// decodes, so that they can be decoded again, into the caller's message. A nil Codec stands for gRPC's own.
+type Codec struct {
+	coder
+	name string
+	into any // the message whose bytes are kept
+	kept []byte
+	has  bool // kept is what was received
+}
+
+// Bytes is a message that only a [Codec] can receive, as bytes: what the caller receives into is not known yet.
+type Bytes struct{ _ byte }
+
+type coder interface {
+	Marshal(v any) (mem.BufferSlice, error)
+	Unmarshal(data mem.BufferSlice, v any) error
+}
+
+// Codec returns the codec of the call, as gRPC chooses it. It returns nil if that is gRPC's own, whose messages can be encoded
+// again without a loss, or if there is no such codec, so that gRPC fails the call.
+func (o *Options) Codec() *Codec {
+	var chosen coder
+	name, subtype := "", ""
+	for _, opt := range o.caller {
+		switch opt := opt.(type) {
+		case grpc.ForceCodecV2CallOption:
+			if chosen = opt.CodecV2; chosen != nil {
+				name = opt.CodecV2.Name()
+			}
+		case grpc.ForceCodecCallOption:
+			chosen, name = v1{opt.Codec}, opt.Codec.Name()
+		case grpc.CustomCodecCallOption:
+			chosen, name = v1{opt.Codec}, ""
+		case grpc.ContentSubtypeCallOption:
+			subtype = opt.ContentSubtype
+		}
+	}
+	if subtype = cmp.Or(subtype, protocodec.Name); chosen == nil && (subtype != protocodec.Name || !defaultIsOwn()) {
+		chosen = registered(subtype)
+	}
+	if chosen == nil {
+		return nil
+	}
+	return &Codec{coder: chosen, name: name}
+}
+
+// defaultIsOwn reports whether the default codec is gRPC's own. Programs register others, if any, while they start.
+var defaultIsOwn = sync.OnceValue(func() bool {
+	t := reflect.TypeOf(encoding.GetCodecV2(protocodec.Name))
+	return encoding.GetCodec(protocodec.Name) == nil && t.Kind() == reflect.Pointer && t.Elem().PkgPath() == "google.golang.org/grpc/encoding/proto"
+})
+
+func registered(name string) coder {
+	if c := encoding.GetCodec(name); c != nil {
+		return v1{c}
+	}
+	if c := encoding.GetCodecV2(name); c != nil {
+		return c
+	}
+	return nil
+}
+
+// Option makes gRPC use the codec. The content-subtype on the wire stays as it would be without.
+func (c *Codec) Option() grpc.CallOption { return grpc.ForceCodecV2(c) }
+
+// Name implements [encoding.CodecV2]. gRPC takes the content-subtype from it, unless an option sets that.
+func (c *Codec) Name() string { return c.name }
+
+// Unmarshal implements [encoding.CodecV2].
+func (c *Codec) Unmarshal(data mem.BufferSlice, v any) error {
+	if v != c.into || v == nil {
+		return c.coder.Unmarshal(data, v)
+	}
+	c.kept, c.has = data.Materialize(), true // a copy: gRPC frees data
+	if _, ok := v.(*Bytes); ok {
+		return nil
+	}
+	return c.coder.Unmarshal(data, v)
+}
+
+// Keep keeps the bytes of the next message that is received into m. It does nothing if c is nil.
+func (c *Codec) Keep(m any) {
+	if c != nil {
+		c.into = m
+	}
+}
+
+// Decode decodes a message that the attempt has received, held, into another. Without a codec, held is a protobuf message.
+func (c *Codec) Decode(held, into any) (err error) {
+	switch {
+	case c != nil && c.has:
+		err = c.coder.Unmarshal(mem.BufferSlice{mem.SliceBuffer(c.kept)}, into)
+	case c == nil:
+		var data mem.BufferSlice
+		own := encoding.GetCodecV2(protocodec.Name)
+		if data, err = own.Marshal(held); err == nil {
+			err = own.Unmarshal(data, into)
+			data.Free()
+		}
+	}
+	if err != nil {
+		return status.Errorf(codes.Internal, "grpc: failed to unmarshal the received message: %v", err)
+	}
+	return nil
+}
+
+// v1 is a codec of gRPC's older interfaces.
+type v1 struct {
+	older interface {
+		Marshal(v any) ([]byte, error)
+		Unmarshal(data []byte, v any) error
+	}
+}
+
+func (c v1) Marshal(v any) (mem.BufferSlice, error) {
+	data, err := c.older.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	return mem.BufferSlice{mem.SliceBuffer(data)}, nil
+}
+
+func (c v1) Unmarshal(data mem.BufferSlice, v any) error {
+	return c.older.Unmarshal(data.Materialize(), v)
+}

@@ -1,0 +1,284 @@
+package stream_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/dynamicpb"
+
+	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stream"
+)
+
+// jsonCodec sends any Go value as JSON.
+type jsonCodec struct{ name string }
+
+func init() { encoding.RegisterCodec(jsonCodec{"json"}) }
+
+func (c jsonCodec) Name() string                       { return c.name }
+func (c jsonCodec) Marshal(v any) ([]byte, error)      { return json.Marshal(v) }
+func (c jsonCodec) Unmarshal(data []byte, v any) error { return json.Unmarshal(data, v) }
+
+// countedCodec is a jsonCodec that keeps the buffers of what it decodes to itself while it decodes.
+type countedCodec struct{ jsonCodec }
+
+func (c countedCodec) Marshal(v any) (mem.BufferSlice, error) {
+	data, err := json.Marshal(v)
+	buffer := mem.Copy(data, mem.DefaultBufferPool())
+	clear(data)
+	return mem.BufferSlice{buffer}, err
+}
+
+func (c countedCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	data.Ref()
+	defer data.Free()
+	return json.NewDecoder(data.Reader()).Decode(v)
+}
+
+// mixedCodec has no name, so that servers speak protobuf to it.
+type mixedCodec struct{ jsonCodec }
+
+func (mixedCodec) String() string                { return "mixed" }
+func (mixedCodec) Marshal(v any) ([]byte, error) { return proto.Marshal(v.(proto.Message)) }
+func (mixedCodec) Unmarshal(data []byte, v any) error {
+	if m, ok := v.(proto.Message); ok {
+		return proto.Unmarshal(data, m)
+	}
+	var m testpb.Reply
+	if err := proto.Unmarshal(data, &m); err != nil {
+		return err
+	}
+	again, err := json.Marshal(&m)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(again, v)
+}
+
+// Two callers' views of one reply, and one with a lock that refers to itself.
+type (
+	byID struct {
+		ID   int
+		Note string
+	}
+	bySequence struct{ Sequence int }
+	locked     struct {
+		ID  int
+		mu  *sync.Mutex
+		own sync.Mutex
+		strings.Builder
+	}
+)
+
+func (l *locked) UnmarshalJSON(data []byte) error {
+	var v byID
+	l.mu = &l.own
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.WriteString("decoded")
+	err := json.Unmarshal(data, &v)
+	l.ID = v.ID
+	return err
+}
+
+// retrying opens a stream that has failed again, and passes on what the second one receives.
+type retrying struct {
+	grpc.ClientStream
+	again func() (grpc.ClientStream, error)
+}
+
+func (r *retrying) RecvMsg(m any) error {
+	err := r.ClientStream.RecvMsg(m)
+	if status.Code(err) != codes.Aborted {
+		return err
+	}
+	if r.ClientStream, err = r.again(); err != nil {
+		return err
+	}
+	return r.ClientStream.RecvMsg(m)
+}
+
+// inner retries, and tells what it sees of messages.
+func inner(saw func(m any)) grpc.StreamClientInterceptor {
+	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		st, err := streamer(ctx, desc, cc, method, opts...)
+		return &watching{&retrying{st, func() (grpc.ClientStream, error) {
+			ctx := metadata.AppendToOutgoingContext(ctx, "retry", "1")
+			st, err := streamer(ctx, desc, cc, method, opts...)
+			if err == nil {
+				err = st.SendMsg(&testpb.Request{Id: 7})
+			}
+			return st, err
+		}}, saw}, err
+	}
+}
+
+type watching struct {
+	grpc.ClientStream
+	saw func(m any)
+}
+
+func (w *watching) RecvMsg(m any) error {
+	err := w.ClientStream.RecvMsg(m)
+	if err == nil {
+		w.saw(m)
+	}
+	return err
+}
+
+// TestRule01_MessagesOfUnknownTypes receives streams beside plain gRPC, into messages of types that nobody could know of, by
+// every way in which a call chooses its codec. The caller does not call CloseSend. Each stream begins with a primary that is slow,
+// and in those that are retried with one that fails without headers.
+func TestRule01_MessagesOfUnknownTypes(t *testing.T) {
+	for name, codec := range map[string][]grpc.CallOption{
+		"default":            nil,
+		"ForceCodec":         {grpc.ForceCodec(jsonCodec{"json"})},
+		"ForceCodecV2":       {grpc.ForceCodecV2(countedCodec{jsonCodec{"JSON"}})},
+		"ForceCodec, named":  {grpc.CallContentSubtype("json"), grpc.ForceCodec(jsonCodec{"another"})},
+		"CallCustomCodec":    {grpc.CustomCodecCallOption{Codec: mixedCodec{}}},
+		"CallContentSubtype": {grpc.CallContentSubtype("json")},
+		"none of that name":  {grpc.CallContentSubtype("nobody's")},
+	} {
+		for _, tc := range []struct {
+			name            string
+			header, retries bool
+			option          stream.Option
+			wins            int64 // of hedges, at least
+		}{
+			{"RecvMsg", false, false, nil, 5}, // all but the message that is not empty
+			{"RecvMsg, retried", false, true, nil, 5},
+			{"Header", true, false, nil, 6},
+			{"Header, retried", true, true, nil, 6},
+			{"WaitForMessage", true, false, stream.WaitForMessage("/*/*"), 6},
+			{"WaitForMessage, retried", true, true, stream.WaitForMessage("/*/*"), 6},
+		} {
+			t.Run(name+"/"+tc.name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					run := func(s *hedge.Scheduler) (got []string) {
+						var types sync.Map
+						cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: func(a testserver.Attempt) testserver.Plan {
+							types.Store(a.Metadata.Get("content-type")[0], true)
+							p := testserver.Plan{Messages: 2, HeaderAtOnce: tc.option != nil}
+							switch {
+							case tc.retries && a.Metadata.Get("retry") == nil:
+								return testserver.Plan{Code: codes.Aborted}
+							case a.Number == 0:
+								p.Delay = 100 * ms
+							}
+							return p
+						}})
+						conn := cluster.ClientT(t, hedging(s, tc.option), grpc.WithChainStreamInterceptor(inner(func(any) {})))
+						testserver.ConnectT(t, conn)
+						for _, into := range []func() any{
+							func() any { return new(byID) }, func() any { return new(bySequence) }, func() any { return new(locked) },
+							func() any { return new(testpb.Reply) }, func() any { return new(any) }, func() any { return &byID{Note: "the caller's"} },
+							func() any { return dynamicpb.NewMessage((&testpb.Reply{}).ProtoReflect().Descriptor()) },
+						} {
+							st, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, method, codec...)
+							if err != nil {
+								got = append(got, err.Error())
+								continue
+							}
+							if err := st.SendMsg(&testpb.Request{Id: 7}); err != nil {
+								t.Fatal(err)
+							}
+							if tc.header {
+								_, err := st.Header()
+								got = append(got, fmt.Sprint(err))
+							}
+							for {
+								m := into()
+								err := st.RecvMsg(m)
+								switch m := m.(type) {
+								case *locked:
+									got = append(got, fmt.Sprint(m.ID, m.mu == &m.own, m.String(), err))
+									m.WriteString("!")
+								case *dynamicpb.Message:
+									got = append(got, fmt.Sprint(m.Get(m.Descriptor().Fields().ByName("id")), status.Code(err)))
+								case *testpb.Reply:
+									got = append(got, fmt.Sprint(m.Id, m.Sequence, err))
+								default:
+									data, _ := json.Marshal(m)
+									got = append(got, strings.ReplaceAll(string(data), `"attempt":1,`, ""), fmt.Sprint(err))
+								}
+								if err != nil {
+									break
+								}
+							}
+						}
+						types.Range(func(k, _ any) bool {
+							got = append(got, k.(string))
+							return true
+						})
+						return got
+					}
+					want := run(nil)
+					s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
+					if got := run(s); !slices.Equal(got, want) {
+						t.Errorf("received\n%q, by plain gRPC\n%q", got, want)
+					}
+					if got := s.Stats(); got.HedgeWins < tc.wins && codec != nil && len(want) > 7 {
+						t.Errorf("%d hedges have won, want %d", got.HedgeWins, tc.wins)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestMessages_InterceptorsInside lets an interceptor inside change the first message, which a hedge receives. It knows the message
+// by its type, unless a call option chooses a codec and Header waits for a message of whatever type.
+func TestMessages_InterceptorsInside(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		codec  []grpc.CallOption
+		header bool
+		want   string
+	}{
+		{"default", nil, false, "100 1 <nil>"}, {"default, header", nil, true, "100 1 <nil>"},
+		{"JSON", []grpc.CallOption{grpc.CallContentSubtype("json")}, false, "100 1 <nil>"},
+		{"JSON, header", []grpc.CallOption{grpc.CallContentSubtype("json")}, true, "7 0 <nil>"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(testserver.Plan{Delay: 100 * ms, HeaderAtOnce: true}, testserver.Plan{})})
+				seen := 0
+				conn := cluster.ClientT(t, hedging(hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1)), stream.WaitForMessage("/*/*")),
+					grpc.WithChainStreamInterceptor(inner(func(m any) {
+						if m, ok := m.(*testpb.Reply); ok {
+							seen++
+							m.Id = 100
+						}
+					})))
+				testserver.ConnectT(t, conn)
+				st, err := testpb.NewTestServiceClient(conn).ServerStream(t.Context(), &testpb.Request{Id: 7, Messages: 1}, tc.codec...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if tc.header {
+					_, _ = st.Header()
+				}
+				m, err := st.Recv()
+				if got := fmt.Sprint(m.GetId(), seen, err); got != tc.want {
+					t.Errorf("%s, want %s", got, tc.want)
+				}
+			})
+		})
+	}
+}
