@@ -149,13 +149,13 @@ func addEvent(ctx context.Context, name string, attributes ...attribute.KeyValue
 //
 // The span of an attempt that lost has the attribute hedge.lost, and is no error. gRPC's plugin alone marks it as one,
 // because the attempt was cancelled.
-func DialOptions(s *hedge.Scheduler, plugin opentelemetry.Options, streams ...stream.Option) []grpc.DialOption {
+func DialOptions(s *hedge.Scheduler, plugin opentelemetry.Options) []grpc.DialOption {
 	if provider := plugin.TraceOptions.TracerProvider; provider != nil {
 		plugin.TraceOptions.TracerProvider = TracerProvider(provider)
 	}
 	return []grpc.DialOption{
 		opentelemetry.DialOption(plugin),
 		grpc.WithChainUnaryInterceptor(interceptor.Unary(s)),
-		grpc.WithChainStreamInterceptor(stream.Interceptor(s, streams...)),
+		grpc.WithChainStreamInterceptor(stream.Interceptor(s)),
 	}
 }

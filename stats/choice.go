@@ -22,7 +22,7 @@ type Choice struct {
 	// long as nothing is known, and the predictions go by it.
 	Saved, Kept float64
 	// HeadersFirst says that callers of a stream ask for its headers, which come before the first message, so that no hedge can
-	// be sent: see stream.WaitForMessage.
+	// be sent: see hedge.WithWaitForMessage.
 	HeadersFirst bool
 }
 

@@ -123,6 +123,9 @@ func (c *Call) Accepts(n int, reply any, err error) bool {
 	return c.settings.Answer(c.Context, c.Method, reply, err)
 }
 
+// WaitsForMessage reports whether hedge.WithWaitForMessage names the method.
+func (c *Call) WaitsForMessage() bool { return c.settings != nil && c.settings.WaitsForMessage }
+
 // Judges reports whether Accepts asks a function.
 func (c *Call) Judges() bool { return c.settings != nil && c.settings.Answer != nil }
 

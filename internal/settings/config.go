@@ -37,6 +37,8 @@ type Config struct {
 	ResetLimit       *resets.Limit                                                       // nil: none
 	Guard            bool                                                                // hold back hedges that make calls fail
 
+	WaitForMessage []string // WithWaitForMessage: patterns of streams whose Header waits for the first message
+
 	// For some targets and methods only.
 
 	Off         bool     // WithOff
