@@ -38,5 +38,5 @@ func Example() {
 func ExampleOutcomes() {
 	fmt.Println(hedgeotel.Outcomes()[:3])
 	// Output:
-	// [won lost no_budget]
+	// [won lost same_backend]
 }

@@ -61,7 +61,7 @@ func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
 		}
 		ctx = wire.Unnumbered(ctx)
 		if desc.ClientStreams || !desc.ServerStreams {
-			return streamer(call.PassThrough(r, ctx, target, method, opts...), desc, cc, method, opts...)
+			return streamer(call.PassThrough(r, ctx, target, method, conn, opts...), desc, cc, method, opts...)
 		}
 		c := call.Begin(r, ctx, target, method, conn, opts...)
 		waits := waits(method, &c, opts)

@@ -160,7 +160,7 @@ type observed struct {
 	sent   []time.Duration // when the server got each attempt, by its number
 }
 
-// aCall is one call. The server, the traces and the user's functions write to it; what is written after it has ended, such as the
+// aCall is one call. The server and the user's functions write to it; what is written after it has ended, such as the
 // end of a loser, is of no interest.
 type aCall struct {
 	id       uint64
@@ -234,12 +234,6 @@ func (u *updated) witnesses(name string) []hedge.Option {
 		hedge.WithAllMethods(), hedge.WithGuard(false), hedge.WithBudgetPercent(400),
 		hedge.WithClass(func(ctx context.Context, _ string, _ any) string { note(ctx); return "class" }),
 		hedge.WithCost(func(ctx context.Context, _ string, _ any) float64 { note(ctx); return 1 }),
-		hedge.WithTrace(&hedge.Trace{
-			HedgeSent:     func(e stats.HedgeSent) { note(e.Context) },
-			HedgeHeldBack: func(e stats.HedgeHeldBack) { note(e.Context) },
-			AttemptLost:   func(e stats.AttemptLost) { note(e.Context) },
-			CallDecided:   func(e stats.CallDecided) { note(e.Context) },
-		}),
 	}
 }
 

@@ -3,6 +3,7 @@ package acceptance_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -171,6 +172,8 @@ func TestUpdate_Errors(t *testing.T) {
 		{"another window", []hedge.Option{all, hedge.WithWindow(time.Hour)}, "WithWindow(1h0m0s): the window stays what it is, 1m0s"},
 		{"more methods", []hedge.Option{all, hedge.WithMaxMethods(10_000)}, "WithMaxMethods(10000)"},
 		{"a name", []hedge.Option{all, hedge.WithTargetName(strings.ToLower)}, "WithTargetName"},
+		{"a trace", []hedge.Option{all, hedge.WithTrace(new(hedge.Trace))}, "WithTrace: give it to New"},
+		{"a logger", []hedge.Option{all, hedge.WithLogger(slog.Default())}, "WithLogger: give it to New"},
 	} {
 		switch err := s.Update(tc.options...); {
 		case tc.want == "" && err != nil:
@@ -267,52 +270,32 @@ func TestHedgesOfHedges(t *testing.T) {
 	}
 }
 
-// TestUpdate_TracesAndLoggers gives a trace and a logger by Update: they hear of the calls that begin afterwards, and those of before
-// hear of no more. A call that is in flight tells the trace that was in force when it began.
-func TestUpdate_TracesAndLoggers(t *testing.T) {
+// TestUpdate_KeepsTracesAndLoggers updates a scheduler without its trace and its logger, and then with others: those of New hear of
+// all calls, once, and the others of none.
+func TestUpdate_KeepsTracesAndLoggers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var first, second struct{ made, sent, decided int }
-		var l logged
-		common := []hedge.Option{hedge.WithAllMethods(), hedge.WithTrigger(hedge.Fixed(10 * ms)), hedge.WithMaxHedges(1), hedge.WithBudgetPercent(100)}
-		s := hedgetest.New(t, append(common, hedge.WithTrace(&hedge.Trace{
-			Made:        func(*hedge.Scheduler) { first.made++ },
-			HedgeSent:   func(stats.HedgeSent) { first.sent++ },
-			CallDecided: func(stats.CallDecided) { first.decided++ },
-		}))...)
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			time.Sleep(5 * ms)
-			if err := s.Update(append(common, l.option(), hedgetest.Throttle(2, 0.001), hedge.WithTrace(&hedge.Trace{
-				Made:        func(*hedge.Scheduler) { second.made++ },
-				HedgeSent:   func(stats.HedgeSent) { second.sent++ },
-				CallDecided: func(stats.CallDecided) { second.decided++ },
-			}))...); err != nil {
-				t.Error(err)
+		var sent [2]int
+		var logs [2]logged
+		common := []hedge.Option{hedge.WithAllMethods(), hedge.WithTrigger(hedge.Fixed(10 * ms)), hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400)}
+		telemetry := func(n int) []hedge.Option {
+			return append(common, logs[n].option(), hedge.WithTrace(&hedge.Trace{HedgeSent: func(stats.HedgeSent) { sent[n]++ }}))
+		}
+		s := hedgetest.New(t, telemetry(0)...)
+		for n, opts := range [][]hedge.Option{common, telemetry(0), telemetry(1)} {
+			if err := s.Update(append(opts, hedgetest.Throttle(2, 0.001))...); err != nil {
+				t.Fatal(err)
 			}
-		}()
-		hedgesOf(t, s, t.Context(), "t", "/s/M")
-		<-done
-		if first.sent != 1 || first.decided != 1 || second.sent+second.decided != 0 {
-			t.Errorf("the call in flight: the first trace heard of %+v, the second of %+v", first, second)
-		}
-		for range 3 {
 			hedgesOf(t, s, t.Context(), "t", "/s/M")
-		}
-		if first.sent != 1 || first.decided != 1 || second.sent == 0 || second.sent != int(s.Stats().Hedges)-1 || second.decided != second.sent {
-			t.Errorf("after three further calls: the first trace heard of %+v, the second of %+v; %d hedges", first, second, s.Stats().Hedges)
-		}
-		if first.made != 1 || second.made != 0 {
-			t.Errorf("Made was called %d times for the first trace and %d times for the second", first.made, second.made)
+			if sent[0] != n+1 || sent[1] != 0 || s.Stats().Hedges != int64(n+1) {
+				t.Errorf("update %d: the traces heard of %v hedges", n, sent)
+			}
 		}
 		for range 2 { // the throttle closes
 			_, _ = hedge.Do(t.Context(), s, "t", "/s/M", func(context.Context) (int, error) { return 0, errors.New("down") })
 		}
-		if got := hedgesOf(t, s, t.Context(), "t", "/s/M"); got != 0 {
-			t.Errorf("a throttled call got %d hedges", got)
-		}
-		if lines := l.lines(); len(lines) == 0 || !strings.Contains(strings.Join(lines, "\n"), "hedging throttled") {
-			t.Errorf("the logger of Update has %q", lines)
+		hedgesOf(t, s, t.Context(), "t", "/s/M")
+		if a, b := logs[0].lines(), logs[1].lines(); len(a) != 1 || !strings.Contains(a[0], "hedging throttled") || len(b) != 0 {
+			t.Errorf("the loggers have %q and %q", a, b)
 		}
 	})
 }

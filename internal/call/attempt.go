@@ -87,7 +87,7 @@ func (c *Call) PrimaryContext(ctx context.Context, target string) context.Contex
 // lets the child place it.
 func (c *Call) UnhedgedContext(ctx context.Context) context.Context {
 	switch c.why {
-	case stats.SwitchedOff, stats.Paused, stats.NoHedgesConfigured, stats.DryRun:
+	case stats.SwitchedOff, stats.Paused, stats.NoHedgesConfigured, stats.DryRun, stats.InControlGroup:
 		if place.Live() {
 			return place.Hide(ctx)
 		}

@@ -1,6 +1,8 @@
 package settings
 
 import (
+	"fmt"
+
 	"go.uber.org/atomic"
 
 	"github.com/grpchedge/hedge/budget"
@@ -65,6 +67,18 @@ func (c *Config) For(target *Config, method string, pace *learn.Pace) *Settings 
 		s.Learning.Auto = false // the policy fixes the delays, so there is nothing to choose
 	}
 	return s
+}
+
+// Compared is what a control group is compared with: how the other calls of the method are hedged, as far as it can be told; empty
+// without a control group.
+func (s *Settings) Compared() string {
+	if s.Control == 0 {
+		return ""
+	}
+	l := *s.Learning
+	l.Pace = nil
+	return fmt.Sprint(l, s.Trigger, s.Policy, s.Throttling(), s.ResetLimit, s.WarmupDelay, s.Final, s.Selected, s.OnlyReads, s.Off, s.DryRun,
+		s.OtherBackendOnly, s.Config.Guard, s.Class != nil, s.Cost != nil, s.Answer != nil)
 }
 
 // Unbudgeted reports whether the hedges of the method cost nothing.
