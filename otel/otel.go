@@ -69,7 +69,6 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/stats"
-	"github.com/grpchedge/hedge/stream"
 )
 
 // Options says where to report to.
@@ -146,20 +145,16 @@ func addEvent(ctx context.Context, name string, attributes ...attribute.KeyValue
 	}
 }
 
-// DialOptions returns gRPC's OpenTelemetry plugin and the hedging interceptors of s, in the right order: so
+// DialOptions returns gRPC's OpenTelemetry plugin, the dial options given, and the hedging interceptors of s, in this order: so
 // grpc.client.call.duration is what the caller waited, grpc.client.attempt.duration what each attempt took, and a call has
-// one span with one child for each attempt. Do not add the interceptors a second time. Interceptors of other chain options
-// come outside of them if their options come first, and else inside. The stream options are those of stream.Interceptor.
+// one span with one child for each attempt. Interceptors for retries, timeouts and logging are given here: each sees a call once,
+// and the plugin measures what they do. Do not add the hedging interceptors a second time.
 //
 // The span of an attempt that lost has the attribute hedge.lost, and is no error. gRPC's plugin alone marks it as one,
 // because the attempt was cancelled.
-func DialOptions(s *hedge.Scheduler, plugin opentelemetry.Options) []grpc.DialOption {
+func DialOptions(s *hedge.Scheduler, plugin opentelemetry.Options, between ...grpc.DialOption) []grpc.DialOption {
 	if provider := plugin.TraceOptions.TracerProvider; provider != nil {
 		plugin.TraceOptions.TracerProvider = TracerProvider(provider)
 	}
-	return []grpc.DialOption{
-		opentelemetry.DialOption(plugin),
-		grpc.WithChainUnaryInterceptor(interceptor.Unary(s)),
-		grpc.WithChainStreamInterceptor(stream.Interceptor(s)),
-	}
+	return interceptor.DialOptions(s, append([]grpc.DialOption{opentelemetry.DialOption(plugin)}, between...)...)
 }
