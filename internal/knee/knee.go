@@ -169,7 +169,8 @@ func (s *search) try(bucket int) (better bool) {
 	for hedges := 1; hedges <= s.Hedges; hedges++ {
 		plan := Plan{Delay: delay, Hedges: hedges, Kept: s.kept(delay)}
 		plan.Probability, plan.Load = s.fit(delay, hedges)
-		if value := s.worth(plan); value > s.value || value == s.value && value <= 0 {
+		plan.Saved = s.saved(plan)
+		if value := plan.Worth(); value > s.value || value == s.value && value <= 0 {
 			s.best, s.value, better = plan, value, true
 		}
 	}
@@ -178,7 +179,7 @@ func (s *search) try(bucket int) (better bool) {
 
 // worth is what a plan saves, less what its load costs: half as much where hedges keep what they promise, as much where they keep
 // nothing. A hedge that wins takes the place of its primary, and one that loses is work for nothing.
-func (s *search) worth(plan Plan) float64 { return s.saved(plan) - (1-plan.Kept/2)*plan.Load }
+func (p Plan) Worth() float64 { return p.Saved - (1-p.Kept/2)*p.Load }
 
 // saved is the share of the weighted time that a plan saves.
 func (s *search) saved(plan Plan) float64 {

@@ -73,6 +73,10 @@ func (l *Learner) choose(c *Config, now time.Time, capacity float64) {
 		l.useQuantile(c, now, d)
 		return
 	}
+	late := max(knee.Tail(primary, 1-few*problem.Load), c.MinDelay)
+	if seldom := problem.Predict(knee.Plan{Delay: late, Probability: 1, Hedges: plan.Hedges}); l.trial.fewNow(l.window, now, plan.Worth()-seldom.Worth()) {
+		plan = seldom
+	}
 	e := c.following(plan, now, d, l.since)
 	if d.Total() >= PredictFrom {
 		e.Choice = l.explain(c, problem, plan, d)

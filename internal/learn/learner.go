@@ -31,6 +31,7 @@ type Learner struct {
 	takenSum int64                     // for how many calls it counted
 
 	// The rest is used only by the goroutine that computes.
+	trial   trial
 	since   sketch.Mark // from when on latencies follow one distribution
 	changed time.Time   // when the distribution was last found to have changed; zero if never
 	tell    bool        // that it was, and this was not yet told

@@ -32,6 +32,7 @@ type simulation struct {
 type servers struct {
 	count, workers int
 	stop           bool
+	finish         bool // those do all work, whether or not it was cancelled while it waited
 }
 
 // attemptDistribution is how long an attempt takes that is sent at a time: attempt 0 is the primary.
@@ -208,7 +209,7 @@ func (s *simulator) release(c *simCall, n int) {
 	for len(s.waiting[at]) > 0 {
 		next := s.waiting[at][0]
 		s.waiting[at] = s.waiting[at][1:]
-		if !next.call.over {
+		if !next.call.over || s.servers.finish {
 			s.send(next.call, next.n)
 			return
 		}
