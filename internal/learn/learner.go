@@ -180,7 +180,7 @@ func (l *Learner) lately(now time.Time) *sketch.Distribution {
 	at := l.window.Newest(now)
 	lately := !l.changed.IsZero() && now.Sub(l.changed) < unsettled*l.window.Step()
 	before, newest := l.window.Split(now, l.since, at)
-	if knee.Changed(before, newest, lately) {
+	if slower, faster := knee.Changed(before, newest, lately); slower || faster {
 		l.since, l.changed, l.tell = at, now, true
 		l.taken.Store(nil)
 		l.forgetHedges()

@@ -81,20 +81,23 @@ func (l *Learner) withTaken(d *sketch.Distribution) *sketch.Distribution {
 }
 
 // checkTaken adds what was taken over to the calls of the window, unless they contradict it: then it is forgotten. Some of
-// them are from earlier than the last step.
+// them are from earlier than the last step. Of calls that began together the fastest end first. So all calls tell whether they are
+// slower than what was taken over, and those that ended earlier whether they are faster.
 func (l *Learner) checkTaken(calls, earlier *sketch.Distribution) *sketch.Distribution {
 	t, own := l.taken.Load(), l.schedule.learned.Load()
 	if t == nil {
 		return calls
 	}
 	expected := sketch.FromCounts(t.Primaries, nil)
+	slower, _ := knee.Changed(expected, calls, true)
+	_, faster := knee.Changed(expected, earlier, true)
 	if slow, _ := expected.Quantile(0.9); 2*slow > l.window.Step() {
-		earlier = &sketch.Distribution{} // of slow calls, only the fastest may have ended by then
+		faster = false // of slow calls, only the fastest may have ended by then
 	}
 	switch {
 	case own >= fades:
 		l.taken.Store(nil)
-	case knee.Contradicts(expected, calls, earlier):
+	case slower || faster:
 		l.taken.Store(nil)
 		l.forgetHedges()
 		if own < int64(l.config.Load().WarmupCalls) {
