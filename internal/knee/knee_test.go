@@ -94,6 +94,9 @@ func TestFind_NextToTheBest(t *testing.T) {
 				t.Fatal("no plan")
 			}
 			took, load := play(l, plan, 200_000, 3)
+			if again := p.Predict(knee.Plan{Delay: plan.Delay, Probability: plan.Probability, Hedges: plan.Hedges}); again != plan {
+				t.Errorf("%+v is predicted to be %+v", plan, again)
+			}
 			t.Logf("%+v: p99 %.2f p99.9 %.2f load %.4f", plan, at(took, 0.99), at(took, 0.999), load)
 			if load > tc.load*1.02 || math.Abs(load-plan.Load) > 0.03*plan.Load+0.001 {
 				t.Errorf("load %.4f, predicted %.4f, allowed %v", load, plan.Load, tc.load)
@@ -128,6 +131,30 @@ func TestFind_LowerEdgeOfAGap(t *testing.T) {
 		plan, _ := knee.Find(problem(l, 0.25, hedges))
 		if plan.Delay > 21*ms {
 			t.Errorf("%d hedges: the delay is %v, the gap begins at 20ms", hedges, plan.Delay)
+		}
+	}
+}
+
+// TestPredict plays plans that no search has found, and compares them with what is predicted.
+func TestPredict(t *testing.T) {
+	straggler := testserver.DistributionT(t, "straggler")
+	p := problem(straggler, 0.001, 1)
+	for _, plan := range []knee.Plan{
+		{Delay: 10 * ms, Probability: 1, Hedges: 2},
+		{Delay: 10 * ms, Probability: 0.4, Hedges: 1},
+		{Delay: 40 * ms, Probability: 0.7, Hedges: 3},
+		{Delay: 80 * ms, Probability: 1, Hedges: 1},
+	} {
+		predicted := p.Predict(plan)
+		took, load := play(straggler, plan, 500_000, 1)
+		near := func(what string, predicted, played, within float64) {
+			if math.Abs(predicted/played-1) > within {
+				t.Errorf("%+v: %s is predicted to be %v, and is %v", plan, what, predicted, played)
+			}
+		}
+		near("load", predicted.Load, load, 0.05)
+		for _, q := range []float64{0.5, 0.9, 0.99, 0.995} {
+			near("a percentile", float64(p.Percentile(plan, q))/float64(ms), at(took, q), 0.03)
 		}
 	}
 }

@@ -83,39 +83,6 @@ func TestRule16_OutcomesAreBounded(t *testing.T) {
 	}
 }
 
-func BenchmarkEstimate(b *testing.B) {
-	l := started(config())
-	for range 100 {
-		l.PrimaryEnded(time.Now(), ms, true)
-	}
-	for b.Loop() {
-		l.Estimate()
-	}
-}
-
-// An estimate of 200,000 calls, of which a third were hedged: at most 300 µs on the goroutine that it has of its own.
-func BenchmarkChoice(b *testing.B) {
-	for _, name := range []string{"straggler", "ttft", "pareto"} {
-		b.Run(name, func(b *testing.B) {
-			c := config()
-			c.MaxHedges = 4
-			l, now := started(c), time.Now()
-			of, random := testserver.DistributionT(b, name), rand.New(rand.NewPCG(1, 1))
-			for i := range 200_000 {
-				if i%3 == 0 {
-					l.HedgeEnded(now, of.Draw(random), true)
-				} else {
-					l.PrimaryEnded(now, of.Draw(random), true)
-				}
-			}
-			b.ReportAllocs()
-			for b.Loop() {
-				l.Choose(now, 100)
-			}
-		})
-	}
-}
-
 // BenchmarkChoiceWithOutcomes has hedged calls of forty steps of age known, for one and for two hedges.
 func BenchmarkChoiceWithOutcomes(b *testing.B) {
 	l, now := started(config()), time.Now()

@@ -59,34 +59,3 @@ func aChoiceWaitsForItsTurn(t *testing.T) {
 		t.Errorf("%d choices in ten seconds of its own", choices)
 	}
 }
-
-// BenchmarkManyMethods is the share of a core that all choices take of 2,000 methods with eleven calls a second each.
-func BenchmarkManyMethods(b *testing.B) {
-	const methods, rate, seconds = 2000, 11, 10
-	of, random := testserver.DistributionT(b, "straggler"), generator(1, 1, 1)
-	for b.Loop() {
-		c, epoch := config(), time.Unix(1e9, 0)
-		c.Pace = &learn.Pace{}
-		learners := make([]learn.Learner, methods)
-		var cost time.Duration
-		for i := range learners {
-			learners[i].Start(c, learn.Owner{Budget: budget.New(10), Epoch: epoch})
-			learners[i].Run(func(choose func()) {
-				began := time.Now()
-				choose()
-				cost += time.Since(began)
-			})
-			for range 300 { // a choice is made from 200 on
-				learners[i].PrimaryEnded(epoch, of.Draw(random), true)
-			}
-		}
-		cost = 0
-		for call := range rate * seconds {
-			now := epoch.Add(time.Duration(call) * time.Second / rate)
-			for i := range learners {
-				learners[i].PrimaryEnded(now, of.Draw(random), true)
-			}
-		}
-		b.ReportMetric(100*cost.Seconds()/seconds, "%core")
-	}
-}
