@@ -177,7 +177,7 @@ func (s *search) try(bucket int) (better bool) {
 	return better
 }
 
-// worth is what a plan saves, less what its load costs: half as much where hedges keep what they promise, as much where they keep
+// Worth is what a plan saves, less what its load costs: half as much where hedges keep what they promise, as much where they keep
 // nothing. A hedge that wins takes the place of its primary, and one that loses is work for nothing.
 func (p Plan) Worth() float64 { return p.Saved - (1-p.Kept/2)*p.Load }
 

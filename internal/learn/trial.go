@@ -78,14 +78,13 @@ func (t *trial) record(now time.Time, d *sketch.Distribution) {
 	t.known, t.at, t.median, t.error = true, now, median, error
 }
 
-// chance is the probability that many hedges cost primaries more than they are worth, by what is known. Medians that vary no more
-// than those of independent calls do are of primaries that share no queue. How much more they vary is how much hedges may be
-// guilty of.
+// chance is the probability that many hedges cost primaries more than they are worth, by what is known. Medians that vary hardly more
+// than those of independent calls are of primaries that share no queue. How much more they vary is what hedges may be the reason of.
 func (t *trial) chance(worth float64) float64 {
 	many, few := t.rises[0], t.rises[1]
 	periods := many.calls + few.calls + 1
 	varied := (many.squares + few.squares) / periods
-	shared := varied - (many.errors+few.errors)/periods
+	shared := varied - 2*(many.errors+few.errors)/periods
 	if shared <= 0 {
 		return 0
 	}
