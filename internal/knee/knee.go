@@ -147,17 +147,19 @@ func (s *search) time(plan Plan) (sum float64) {
 }
 
 // candidates are the buckets whose upper edge is worth a try as a delay: those in which calls end, for where none does a
-// shorter delay is as cheap and better. Beyond the last of them nothing was seen, so that a hedge costs nothing.
-func (s *search) candidates() []int {
-	floor := sketch.Bucket(max(s.MinDelay, 1))
-	buckets := []int{floor}
-	before := s.Primary.Beyond(floor)
-	for b := floor + 1; b <= s.Primary.Last(); b++ {
-		beyond := s.Primary.Beyond(b)
-		if beyond < before && beyond < 0.97 {
-			buckets = append(buckets, b)
+// shorter delay is as cheap and better. Beyond the last of them nothing was seen, so that a hedge costs nothing. Before the median
+// no call is slow, and hedges by chance would leave nothing for a stall: only a budget that pays for all who get so far hedges them.
+func (s *search) candidates() (buckets []int) {
+	floor, most, before := sketch.Bucket(max(s.MinDelay, 1)), max(0.5, s.Load), math.Inf(1)
+	for b := floor; b <= s.Primary.Last(); b++ {
+		if beyond := s.Primary.Beyond(b); beyond < before {
+			if before = beyond; beyond <= most {
+				buckets = append(buckets, b)
+			}
 		}
-		before = beyond
+	}
+	if len(buckets) == 0 {
+		buckets = []int{max(floor, s.Primary.Last())}
 	}
 	return buckets
 }

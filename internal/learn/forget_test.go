@@ -34,3 +34,25 @@ func TestAuto_ForgetsInMinutes(t *testing.T) {
 		t.Errorf("load %.1f%%, want 5%% at least", after)
 	}
 }
+
+// TestAuto_Deadlines has callers that give up after a second, and a backend that answers after three. Its calls are known only to
+// take longer than a second. They count as slow, and are hedged long before.
+func TestAuto_Deadlines(t *testing.T) {
+	longtest.Computation(t)
+	for _, budget := range []float64{10, 50} {
+		c := config()
+		c.BudgetPercent = budget
+		s := simulation{distribution: sick(3, plainly, slower(3000)), calls: 20_000, rate: 100, seed: 1, config: c, deadline: second}.run()
+		failed, calls := 0.0, s.done[1000:]
+		for _, o := range calls {
+			if o.took >= second {
+				failed++
+			}
+		}
+		share, e := 100*failed/float64(len(calls)), s.learner.Estimate()
+		t.Logf("budget %v%%: %.2f%% of calls fail, delay %v, load %.1f%%", budget, share, e.Delay, load(calls))
+		if most := max(100./3-0.9*budget, 1); share > most || e.Delay > 50*ms {
+			t.Errorf("budget %v%%: %.2f%% of calls fail, want at most %.1f%%; the delay is %v", budget, share, most, e.Delay)
+		}
+	}
+}
