@@ -39,10 +39,9 @@ type Plan struct {
 }
 
 const (
-	coarse    = 32  // delays are tried first; around the best of them each one is
-	maxHedges = 4   // of a plan, as gRPC bounds the attempts of a call
-	early     = 0.4 // of primaries; a delay that more of them get to is early
-	grid      = 4   // buckets between the times at which a survival function is looked at
+	coarse    = 32 // delays are tried first; around the best of them each one is
+	maxHedges = 4  // of a plan, as gRPC bounds the attempts of a call
+	grid      = 4  // buckets between the times at which a survival function is looked at
 )
 
 // weighted is the weight of the time that a share of calls takes: Wang's proportional hazards transform (1995), which makes
@@ -148,19 +147,17 @@ func (s *search) time(plan Plan) (sum float64) {
 }
 
 // candidates are the buckets whose upper edge is worth a try as a delay: those in which calls end, for where none does a
-// shorter delay is as cheap and better. Beyond the last of them nothing was seen, so that a hedge costs nothing. Few
-// of those who get to an early delay are slow, and hedges by chance would leave nothing for a stall: the budget must pay for all.
-func (s *search) candidates() (buckets []int) {
-	floor, most, before := sketch.Bucket(max(s.MinDelay, 1)), max(early, s.Load), math.Inf(1)
-	for b := floor; b <= s.Primary.Last(); b++ {
-		if beyond := s.Primary.Beyond(b); beyond < before {
-			if before = beyond; beyond <= most {
-				buckets = append(buckets, b)
-			}
+// shorter delay is as cheap and better. Beyond the last of them nothing was seen, so that a hedge costs nothing.
+func (s *search) candidates() []int {
+	floor := sketch.Bucket(max(s.MinDelay, 1))
+	buckets := []int{floor}
+	before := s.Primary.Beyond(floor)
+	for b := floor + 1; b <= s.Primary.Last(); b++ {
+		beyond := s.Primary.Beyond(b)
+		if beyond < before && beyond < 0.97 {
+			buckets = append(buckets, b)
 		}
-	}
-	if len(buckets) == 0 {
-		buckets = []int{max(floor, s.Primary.Last())}
+		before = beyond
 	}
 	return buckets
 }

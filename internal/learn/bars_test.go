@@ -52,7 +52,7 @@ var realTraffic = []workload{
 	{name: "stalls at 50/s", distribution: stalls(lognormal(1, .5), 5*second, second), rate: 50, bar: .05},
 	{name: "stalls at 500/s", distribution: stalls(lognormal(1, .5), 5*second, second), rate: 500, quick: true, bar: .05},
 	{name: "stalls at 5000/s", distribution: stalls(lognormal(1, .5), 5*second, second), rate: 5000, calls: 150_000, bar: .05},
-	{name: "wider sizes", distribution: sizes(1.5, .03, 400), rate: 500, bar: .48},
+	{name: "wider sizes", distribution: sizes(1.5, .03, 400), rate: 500, bar: .53},
 	{name: "sizes that alternate", distribution: alternating(20*second, sizes(1, .02, 200), sizes(1.5, .03, 400)), rate: 500, bar: .35},
 	{name: "correlated", distribution: correlated(), concurrency: 20, bar: 1.02, load: 2.5},
 	{name: "the same again", distribution: again(), concurrency: 20, bar: 1.01, load: 3.5},
