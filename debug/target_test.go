@@ -54,7 +54,6 @@ func TestText_OfATarget(t *testing.T) {
 		{"saved", stats.Method{Tokens: 3, Burst: 8, Saved: 12.25}, []string{"3.0 of 8.0 tokens", "12.2 tokens"}, nil},
 		{"rules", stats.Method{Rules: []string{"/s/*", "dns:///eu-*", "c", "d", "e", "f"}}, []string{"/s/*, dns:///eu-*, c, d, e, and 1 more"}, nil},
 		{"paused by the switch", stats.Method{PausedBy: "HEDGE_DISABLED"}, []string{"paused by the environment variable HEDGE_DISABLED"}, nil},
-		{"method paused", stats.Method{PausedBy: "PauseMethod"}, []string{"paused for this method by PauseMethod, until ResumeMethod"}, nil},
 		{"off", stats.Method{Counts: stats.Counts{Calls: 3, Off: 3}}, []string{"have the option Off or WithOff"}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -84,11 +83,11 @@ func TestHandler_OfATarget(t *testing.T) {
 			time.Sleep(20 * time.Millisecond)
 			return 0, nil
 		})
-		s.PauseTarget("a")
+		s.Pause()
 		time.Sleep(2 * time.Second)
 		var h http.Handler = debug.Handler(s)
 		text := get(h, "", "").Body.String()
-		for _, want := range []string{"100 in 1 min", "/a/<G>*", "paused for this target by PauseTarget",
+		for _, want := range []string{"100 in 1 min", "/a/<G>*", "paused by Pause, until Resume",
 			"- The guard has held hedges back for 2 s: hedges failed with RESOURCE_EXHAUSTED"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("no %q in\n%s", want, text)

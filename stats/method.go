@@ -63,8 +63,8 @@ type Method struct {
 	// Rules are the patterns of hedge.WithTargetOptions and hedge.WithMethodOptions that match. Where two set the same, the later
 	// one is in force.
 	Rules []string
-	// PausedBy says why calls are not hedged now: "Pause", "PauseTarget", "PauseMethod", or "HEDGE_DISABLED" for the
-	// environment variable. It is empty if hedging is not paused.
+	// PausedBy says why nothing is hedged now: "Pause", or "HEDGE_DISABLED" for the environment variable. It is empty if hedging is
+	// not paused.
 	PausedBy string
 	// Guard says whether hedges are held back because they make calls fail.
 	Guard Guard

@@ -73,7 +73,7 @@ func (r *Registry) census(methods []*Method) map[string]place.Census {
 func (m *Method) stats(now time.Time, ready place.Census) stats.Method {
 	s, estimate, held := m.Settings(), m.Learner.Estimate(), m.Target.Budget.Balance(now)
 	row := stats.Method{
-		Target: m.Target.Name, Method: m.Name, Names: *m.names.Load(), PausedBy: m.Target.registry.pauses.By(m.Target.Name, m.Name),
+		Target: m.Target.Name, Method: m.Name, Names: *m.names.Load(), PausedBy: m.Target.registry.pause.Load(),
 		Rules: slices.Clone(s.Applied), Counts: m.Counters.read(false), EarlyHeaderShare: m.Counters.earlyHeaderShare(),
 		Choice: estimate.Stats(), Gain: s.Groups.Gain(now, s.Learning.Target), Classes: m.classes.stats(now),
 		Tokens: held.Tokens, Burst: held.Burst, Saved: held.Saved,
