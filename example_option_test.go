@@ -113,7 +113,7 @@ func ExampleWithOtherBackendOnly() {
 	}
 	doOnce(s, "/pkg.Svc/Get")
 	row := s.Targets()[0]
-	fmt.Println("backends:", row.Backends, "held back:", row.NoOtherBackend, "no policy:", row.NoBackendPolicy)
+	fmt.Println("backends:", row.Ready, "held back:", row.NoOtherBackend, "no policy:", row.NoBackendPolicy)
 	// Output: backends: 0 held back: 0 no policy: false
 }
 

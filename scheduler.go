@@ -73,30 +73,13 @@ func (s *Scheduler) Update(opts ...Option) error {
 	return nil
 }
 
-// Pause stops hedging, from the next call on, until Resume. Latencies are still learned.
-func (s *Scheduler) Pause() { s.inner().Pauses().Set(pause.ByPause, "", true) }
+// Pause stops all that the library does, from the next call on, until Resume: no hedge is sent, no primary is moved past a silent
+// backend. Calls in flight get no more hedges. Latencies are still learned. To stop hedging of some methods or targets, set
+// [WithOff] for them with [Scheduler.Update].
+func (s *Scheduler) Pause() { s.inner().Pause().Store(pause.ByPause) }
 
 // Resume undoes Pause, and the environment variable HEDGE_DISABLED.
-func (s *Scheduler) Resume() {
-	s.inner().Pauses().Set(pause.ByPause, "", false)
-	s.inner().Pauses().Set(pause.BySwitch, "", false)
-}
-
-// PauseTarget stops hedging for one target, named as in [stats.Method], until ResumeTarget.
-func (s *Scheduler) PauseTarget(target string) { s.inner().Pauses().Set(pause.ForTarget, target, true) }
-
-// ResumeTarget undoes PauseTarget for a target. Pause stays in force.
-func (s *Scheduler) ResumeTarget(target string) {
-	s.inner().Pauses().Set(pause.ForTarget, target, false)
-}
-
-// PauseMethod stops hedging for one full method, such as "/pkg.Svc/Get", at every target, until ResumeMethod.
-func (s *Scheduler) PauseMethod(method string) { s.inner().Pauses().Set(pause.ForMethod, method, true) }
-
-// ResumeMethod undoes PauseMethod for a method. Pause stays in force.
-func (s *Scheduler) ResumeMethod(method string) {
-	s.inner().Pauses().Set(pause.ForMethod, method, false)
-}
+func (s *Scheduler) Resume() { s.inner().Pause().Store("") }
 
 // Latency returns the quantile q, 0 < q < 1, of the latencies of a method's primaries within the window. It returns
 // false if nothing is known of the method, or if q is out of range. target is what grpc.ClientConn.Target returns, or

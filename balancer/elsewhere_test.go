@@ -70,8 +70,8 @@ func TestHedgeGoesElsewhere(t *testing.T) {
 				if tc.child == pickFirst {
 					ready = 1
 				}
-				if row.Backends != ready || row.SingleBackend() != (ready == 1) {
-					t.Errorf("%d backends are ready, want %d", row.Backends, ready)
+				if row.Ready != ready || row.SingleBackend() != (ready == 1) {
+					t.Errorf("%d backends are ready, want %d", row.Ready, ready)
 				}
 			})
 		})
@@ -119,7 +119,7 @@ func TestWithinAnotherPolicy(t *testing.T) {
 						t.Errorf("call %d met the backends %v", id, at)
 					}
 				}
-				if got := s.Targets()[0].Backends; got != 3 {
+				if got := s.Targets()[0].Ready; got != 3 {
 					t.Errorf("%d backends are known, want the 3 that the parent lets through", got)
 				}
 			})

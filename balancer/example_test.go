@@ -42,7 +42,7 @@ func Example() {
 		panic(err)
 	}
 	client := testpb.NewTestServiceClient(conn)
-	for len(s.Targets()) == 0 || s.Targets()[0].Backends < 3 { // connects to all three
+	for len(s.Targets()) == 0 || s.Targets()[0].Ready < 3 { // connects to all three
 		if _, err := client.Unary(context.Background(), &testpb.Request{}, hedge.Off()); err != nil {
 			panic(err)
 		}
@@ -124,7 +124,7 @@ func Example_connections() {
 		panic(err)
 	}
 	row := s.Targets()[0]
-	fmt.Println("backends:", row.Backends, "connections:", row.Connections)
+	fmt.Println("backends:", row.Ready, "connections:", row.Connections)
 	fmt.Println("hedges:", row.Hedges, "over a used connection:", row.SameBackend)
 	// Output:
 	// backends: 1 connections: 2

@@ -157,7 +157,7 @@ func TestSwitch(t *testing.T) {
 				if got := c.heard(); !strings.HasSuffix(got, "exit") {
 					t.Errorf("the new child heard %q", got)
 				}
-				if n := place.Count("fake:///target").Backends; n != 1 {
+				if n := place.Count("fake:///target").Ready; n != 1 {
 					t.Errorf("%d backends", n)
 				}
 				b.Close()
@@ -225,8 +225,8 @@ func TestReady(t *testing.T) {
 		{"new addresses", func() { sc.UpdateAddresses([]resolver.Address{{Addr: "two"}}) }, 1},
 		{"shut down", sc.Shutdown, 0},
 	} {
-		if step.do(); place.Count(target).Backends != step.want {
-			t.Errorf("%s: %d are ready", step.name, place.Count(target).Backends)
+		if step.do(); place.Count(target).Ready != step.want {
+			t.Errorf("%s: %d are ready", step.name, place.Count(target).Ready)
 		}
 	}
 	if healthy != "READY" {

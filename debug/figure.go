@@ -43,8 +43,8 @@ func (r row) Figures() (f []figure) {
 	add(t.ThrottleMax > 0, "throttle", "%.1f of %.0f tokens", t.ThrottleTokens, t.ThrottleMax)
 	add(t.Resets.Limit > 0, "hedges at most, by WithResetLimit", "%s in %s", count(int64(t.Resets.Limit)), short(t.Resets.Per))
 	add(t.Resets.Learned > 0, "hedges at most, as the server counts resets", "%s a minute", count(int64(t.Resets.Learned)))
-	add(t.Connections > t.Backends, "backends ready", "%d, over %d connections", t.Backends, t.Connections)
-	add(t.Connections <= t.Backends && t.Backends > 0, "backends ready", "%d", t.Backends)
+	add(t.Connections > t.Ready, "backends ready", "%d, over %d connections", t.Ready, t.Connections)
+	add(t.Connections <= t.Ready && t.Ready > 0, "backends ready", "%d", t.Ready)
 	if len(t.Silent) > 0 {
 		add(true, "silent backends", "%d, the first %s", len(t.Silent), lasting(t.Silent[0].Since, r.at))
 	}

@@ -40,7 +40,7 @@ func TestPage_Gain(t *testing.T) {
 			[]string{"estimate from primaries"}},
 		{"few calls", stats.Method{Gain: &few}, nil, 0, []string{"The control group is too small so far: 1,234 calls of it ended in the last 30 min."},
 			[]string{"Control group:"}},
-		{"no control group", stats.Method{Choice: stats.Choice{UnhedgedTail: ms, CutShort: 0.2}}, nil, 0,
+		{"no control group", stats.Method{Learned: stats.Learned{Choice: stats.Choice{UnhedgedTail: ms, CutShort: 0.2}}}, nil, 0,
 			[]string{"an estimate from primaries, 20.0% of them cut short: a lower bound where requests differ. WithControl(1) measures it."}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

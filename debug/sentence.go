@@ -17,11 +17,7 @@ func sentence(t stats.Method, config settings.Config) string {
 	case t.PausedBy == "HEDGE_DISABLED":
 		return "Hedging is paused by the environment variable HEDGE_DISABLED, until Resume is called."
 	case t.PausedBy != "":
-		what, scope := strings.TrimPrefix(t.PausedBy, "Pause"), "" // everything, a Target or a Method
-		if what != "" {
-			scope = " for this " + strings.ToLower(what)
-		}
-		return fmt.Sprintf("Hedging is paused%s by %s, until Resume%s is called.", scope, t.PausedBy, what)
+		return "Hedging is paused by Pause, until Resume is called."
 	case t.Calls == 0 && t.PassedThrough > 0:
 		return "Client-streaming or bidirectional calls are never hedged."
 	case t.Calls > 0 && t.NotSelected == t.Calls:

@@ -42,19 +42,18 @@ func TestText_OfATarget(t *testing.T) {
 				"50 a minute"}, nil},
 		{"resets set", stats.Method{Resets: stats.Resets{Limit: 100, Per: time.Second}},
 			[]string{"100 in 1 s"}, []string{"- "}},
-		{"silent", stats.Method{Backends: 3, Connections: 6, Moved: 4321, Silent: []stats.SilentBackend{
-			{Address: "10.0.0.1:443", Connections: 1, Since: ago(12 * time.Second)}, {Address: "10.0.0.2:443\x1b[2J", Connections: 4, Since: ago(3 * time.Second)}}},
+		{"silent", stats.Method{Backends: stats.Backends{Ready: 3, Connections: 6, Moved: 4321, Silent: []stats.SilentBackend{
+			{Address: "10.0.0.1:443", Connections: 1, Since: ago(12 * time.Second)}, {Address: "10.0.0.2:443\x1b[2J", Connections: 4, Since: ago(3 * time.Second)}}}},
 			[]string{"- 10.0.0.1:443 has been silent for 12 s, on 1 connection: calls there are late, and primaries avoid it.",
 				`- "10.0.0.2:443\x1b[2J" has been silent for 3 s, on 4 connections: calls`, "2, the first for 12 s", "4,321", "3, over 6 connections"},
 			[]string{"\x1b", "Only one backend"}},
-		{"many silent", stats.Method{Silent: seven}, []string{"10.0.0.4:443", "- Further silent backends: 2."}, []string{"10.0.0.5:443"}},
-		{"single connection", stats.Method{SingleConnection: true}, []string{"- Hedges go over the connection of the primary"}, []string{"Only one backend"}},
-		{"single backend", stats.Method{SingleConnection: true, Backends: 1, Connections: 1},
+		{"many silent", stats.Method{Backends: stats.Backends{Silent: seven}}, []string{"10.0.0.4:443", "- Further silent backends: 2."}, []string{"10.0.0.5:443"}},
+		{"single connection", stats.Method{Backends: stats.Backends{SingleConnection: true}}, []string{"- Hedges go over the connection of the primary"}, []string{"Only one backend"}},
+		{"single backend", stats.Method{Backends: stats.Backends{SingleConnection: true, Ready: 1, Connections: 1}},
 			[]string{"- Only one backend is ready"}, []string{"Hedges go over"}},
-		{"saved", stats.Method{Tokens: 3, Burst: 8, Saved: 12.25}, []string{"3.0 of 8.0 tokens", "12.2 tokens"}, nil},
+		{"saved", stats.Method{Budget: stats.Budget{Tokens: 3, Burst: 8, Saved: 12.25}}, []string{"3.0 of 8.0 tokens", "12.2 tokens"}, nil},
 		{"rules", stats.Method{Rules: []string{"/s/*", "dns:///eu-*", "c", "d", "e", "f"}}, []string{"/s/*, dns:///eu-*, c, d, e, and 1 more"}, nil},
 		{"paused by the switch", stats.Method{PausedBy: "HEDGE_DISABLED"}, []string{"paused by the environment variable HEDGE_DISABLED"}, nil},
-		{"method paused", stats.Method{PausedBy: "PauseMethod"}, []string{"paused for this method by PauseMethod, until ResumeMethod"}, nil},
 		{"off", stats.Method{Counts: stats.Counts{Calls: 3, Off: 3}}, []string{"have the option Off or WithOff"}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -84,11 +83,11 @@ func TestHandler_OfATarget(t *testing.T) {
 			time.Sleep(20 * time.Millisecond)
 			return 0, nil
 		})
-		s.PauseTarget("a")
+		s.Pause()
 		time.Sleep(2 * time.Second)
 		var h http.Handler = debug.Handler(s)
 		text := get(h, "", "").Body.String()
-		for _, want := range []string{"100 in 1 min", "/a/<G>*", "paused for this target by PauseTarget",
+		for _, want := range []string{"100 in 1 min", "/a/<G>*", "paused by Pause, until Resume",
 			"- The guard has held hedges back for 2 s: hedges failed with RESOURCE_EXHAUSTED"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("no %q in\n%s", want, text)

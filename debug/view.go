@@ -44,7 +44,7 @@ func newRow(t stats.Method, config settings.Config, at time.Time) row {
 func newView(s *hedge.Scheduler, filter string, limit int) *view {
 	known := registry.Of(s)
 	config := known.Config()
-	v := &view{At: time.Now(), Paused: known.Pauses().Everything(), BudgetPercent: config.BudgetPercent, Totals: s.Stats(), Filter: filter, Methods: []row{}}
+	v := &view{At: time.Now(), Paused: known.Pause().Load() != "", BudgetPercent: config.BudgetPercent, Totals: s.Stats(), Filter: filter, Methods: []row{}}
 	all := s.Targets()
 	shown := slices.DeleteFunc(slices.Clone(all), func(t stats.Method) bool {
 		return !strings.Contains(t.Target, filter) && !strings.Contains(t.Method, filter)

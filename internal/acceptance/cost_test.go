@@ -248,7 +248,7 @@ func TestRule12_SharesThatMove(t *testing.T) {
 				r := rand.New(rand.NewPCG(uint64(caller), 9))
 				for range rounds {
 					time.Sleep(time.Duration(r.ExpFloat64() * float64(100*ms)))
-					w := []way{{unary, unaryWay(client.Unary)}, {ruled, unaryWay(client.UnaryIdempotent)}, {halted, unaryWay(client.UnaryNoSideEffects)}}[r.IntN(3)]
+					w := []way{{unary, unaryWay(client.Unary)}, {ruled, unaryWay(client.UnaryIdempotent)}, {reads, unaryWay(client.UnaryNoSideEffects)}}[r.IntN(3)]
 					mu.Lock()
 					begun[w.method] = append(begun[w.method], time.Now())
 					mu.Unlock()
@@ -265,9 +265,9 @@ func TestRule12_SharesThatMove(t *testing.T) {
 		synctest.Wait()
 		slow.mu.Lock()
 		defer slow.mu.Unlock()
-		checkEveryInterval(t, "the target", targetMost, slices.Concat(begun[unary], begun[ruled], begun[halted]), slices.Concat(slow.sent[unary], slow.sent[ruled], slow.sent[halted]))
+		checkEveryInterval(t, "the target", targetMost, slices.Concat(begun[unary], begun[ruled], begun[reads]), slices.Concat(slow.sent[unary], slow.sent[ruled], slow.sent[reads]))
 		checkEveryInterval(t, "a method", ownMost, begun[ruled], slow.sent[ruled])
-		checkEveryInterval(t, "another method", otherMost, begun[halted], slow.sent[halted])
+		checkEveryInterval(t, "another method", otherMost, begun[reads], slow.sent[reads])
 	})
 }
 
@@ -279,7 +279,7 @@ func moved(i int) []hedge.Option {
 	opts := []hedge.Option{
 		hedge.WithTrigger(hedge.Fixed(10 * ms)), hedge.WithMaxHedges(3),
 		percent(100 * []float64{targetMost, 0.05, targetMost - 1e-9, 0.13}[i%4]),
-		hedge.WithMethodOptions(halted, percent(100*[]float64{otherMost, 0.01, 0, otherMost / 3}[i/3%4])),
+		hedge.WithMethodOptions(reads, percent(100*[]float64{otherMost, 0.01, 0, otherMost / 3}[i/3%4])),
 	}
 	if i%5 > 0 { // it has none of its own meanwhile, and only then more than its share
 		return append(opts, hedge.WithMethodOptions(ruled, percent(100*[]float64{ownMost, 0.02}[i%2])))
@@ -343,5 +343,5 @@ func (s *slowServer) UnaryIdempotent(ctx context.Context, in *testpb.Request) (*
 }
 
 func (s *slowServer) UnaryNoSideEffects(ctx context.Context, in *testpb.Request) (*testpb.Reply, error) {
-	return s.serve(ctx, halted, in)
+	return s.serve(ctx, reads, in)
 }

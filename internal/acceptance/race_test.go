@@ -92,7 +92,7 @@ var (
 
 	unary  = testpb.TestService_Unary_FullMethodName
 	ruled  = testpb.TestService_UnaryIdempotent_FullMethodName
-	halted = testpb.TestService_UnaryNoSideEffects_FullMethodName // paused all the time
+	reads  = testpb.TestService_UnaryNoSideEffects_FullMethodName
 	first  = testpb.TestService_ServerStream_FullMethodName
 	second = testpb.TestService_ServerStreamIdempotent_FullMethodName
 )
@@ -212,7 +212,6 @@ func newUpdated(t *testing.T) *updated {
 	}
 	s := hedgetest.New(t, u.configs[0].options...)
 	u.scheduler = s
-	s.PauseMethod(halted)
 	conn := testserver.ServiceT(t, &failingServer{calls: &u.calls}, append(hedgetest.Interceptors(s),
 		grpc.WithChainUnaryInterceptor(u.afterUnary), grpc.WithChainStreamInterceptor(u.afterStream))...)
 	u.conn = conn
@@ -222,7 +221,7 @@ func newUpdated(t *testing.T) *updated {
 		{first, streamWay(client.ServerStream)},
 		{ruled, unaryWay(client.UnaryIdempotent)},
 		{second, streamWay(client.ServerStreamIdempotent)},
-		{halted, unaryWay(client.UnaryNoSideEffects)},
+		{reads, unaryWay(client.UnaryNoSideEffects)},
 	}
 	return u
 }
@@ -309,9 +308,6 @@ func (a *aConfig) expects(c *aCall) observed {
 	s, ok := a.but[c.method]
 	if !ok {
 		s = a.says
-	}
-	if c.method == halted && s.reason != stats.SwitchedOff {
-		s = said{reason: stats.Paused}
 	}
 	return s.of(codeFor(c.id))
 }

@@ -187,40 +187,6 @@ func TestUpdate_Errors(t *testing.T) {
 	}
 }
 
-func TestPause_OfATargetOrAMethod(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(10*time.Millisecond)), hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
-		check := func(step string, a, b, c int64) {
-			t.Helper()
-			for _, tc := range []struct {
-				target, method string
-				want           int64
-			}{{"a", "/s/M", a}, {"a", "/s/N", b}, {"b", "/s/M", c}} {
-				if got := hedgesOf(t, s, t.Context(), tc.target, tc.method); got != tc.want {
-					t.Errorf("%s: %s %s: %d hedges, want %d", step, tc.target, tc.method, got, tc.want)
-				}
-			}
-		}
-		check("at first", 1, 1, 1)
-		s.PauseTarget("a")
-		check("target a paused", 0, 0, 1)
-		if row := s.Targets()[0]; row.PausedBy != "PauseTarget" {
-			t.Errorf("paused by %q", row.PausedBy)
-		}
-		s.PauseMethod("/s/M")
-		check("and method M", 0, 0, 0)
-		s.Resume()
-		check("Resume undoes Pause only", 0, 0, 0)
-		s.ResumeTarget("a")
-		check("method M paused", 0, 1, 0)
-		s.Pause()
-		s.ResumeMethod("/s/M")
-		check("all paused", 0, 0, 0)
-		s.Resume()
-		check("nothing paused", 1, 1, 1)
-	})
-}
-
 func TestNew_DisabledByTheEnvironment(t *testing.T) {
 	for value, want := range map[string]int64{"": 1, "0": 1, "false": 1, "1": 0, "true": 0, "yes": 0} {
 		t.Setenv("HEDGE_DISABLED", value)

@@ -69,7 +69,7 @@ func decide(c *Call, o options) {
 	case o.off, s.Off:
 		m.Counters.Off.Add(1)
 		c.Off, c.why = o.off, stats.SwitchedOff
-	case s.Pauses.By(c.Target, c.Method) != "":
+	case s.Pause.Load() != "":
 		m.Counters.Paused.Add(1)
 		c.why = stats.Paused
 	case o.after:
@@ -200,7 +200,7 @@ func PassThrough(r *registry.Registry, ctx context.Context, target, method strin
 	c := Call{settings: m.Settings()}
 	if o.off || c.settings.Off {
 		c.why = stats.SwitchedOff
-	} else if c.settings.Pauses.By(m.Target.Name, m.Name) != "" {
+	} else if c.settings.Pause.Load() != "" {
 		c.why = stats.Paused
 	}
 	return c.UnhedgedContext(ctx)

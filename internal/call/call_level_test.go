@@ -123,7 +123,7 @@ func TestAfter_DoesNotOverride(t *testing.T) {
 	} {
 		s := hedgetest.All(t, tc.option)
 		if tc.pause {
-			s.PauseMethod("/s/M")
+			s.Pause()
 		}
 		if delay, reason := perCalls[2].begin(s, "/s/M"); delay != tc.delay || reason != tc.want {
 			t.Errorf("%s: delay %v, reason %q; want %v, %q", tc.name, delay, reason, tc.delay, tc.want)

@@ -118,8 +118,8 @@ func TestResolversServiceConfig(t *testing.T) {
 				t.Error(o.err)
 			}
 			row := w.scheduler.Targets()[0]
-			if row.Hedges != tc.hedges || row.Backends != tc.backends || row.NoOtherBackend != 1-tc.hedges {
-				t.Errorf("%d hedges, %d held back, %d backends", row.Hedges, row.NoOtherBackend, row.Backends)
+			if row.Hedges != tc.hedges || row.Ready != tc.backends || row.NoOtherBackend != 1-tc.hedges {
+				t.Errorf("%d hedges, %d held back, %d backends", row.Hedges, row.NoOtherBackend, row.Ready)
 			}
 		})
 	}

@@ -73,7 +73,7 @@ func TestRecord(t *testing.T) {
 	}
 	a, a2, b, c := backend("a"), backend("a"), backend("b"), backend("c")
 	policy.Show([]*place.Backend{a, a2, b, c})
-	if n := place.Count("target").Backends; n != 3 || !place.Live() || place.Count("other").Backends != 0 {
+	if n := place.Count("target").Ready; n != 3 || !place.Live() || place.Count("other").Ready != 0 {
 		t.Errorf("%d backends", n)
 	}
 

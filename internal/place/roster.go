@@ -100,17 +100,9 @@ func (r *Roster) Show(ready []*Backend) { r.ready.Store(&ready) }
 // Ready returns the backends that are ready. The slice must not be changed.
 func (r *Roster) Ready() []*Backend { return *r.ready.Load() }
 
-// Census is what is ready on the connections to some targets.
-type Census struct {
-	Backends    int                   // different addresses
-	Connections int                   // the same, counting each connection where an address has several
-	Silent      []stats.SilentBackend // one for each address
-	Moved       int64                 // primaries that were sent past a silent connection
-}
-
 // Count returns what is ready on the connections to the targets; nothing without a policy. Silent is in the order of Since.
-func Count(targets ...string) Census {
-	var c Census
+func Count(targets ...string) stats.Backends {
+	var c stats.Backends
 	addresses, connections := map[string]struct{}{}, map[id]struct{}{}
 	rosters.mu.Lock()
 	defer rosters.mu.Unlock()
@@ -121,17 +113,17 @@ func Count(targets ...string) Census {
 				addresses[b.address] = struct{}{}
 				connections[b.id] = struct{}{}
 				if since, silent := b.silentSince(); silent {
-					c.silent(b.name, since)
+					countSilent(&c, b.name, since)
 				}
 			}
 		}
 	}
-	c.Backends, c.Connections = len(addresses), len(connections)
+	c.Ready, c.Connections = len(addresses), len(connections)
 	slices.SortFunc(c.Silent, func(a, b stats.SilentBackend) int { return a.Since.Compare(b.Since) })
 	return c
 }
 
-func (c *Census) silent(address string, since time.Time) {
+func countSilent(c *stats.Backends, address string, since time.Time) {
 	i := slices.IndexFunc(c.Silent, func(s stats.SilentBackend) bool { return s.Address == address })
 	if i < 0 {
 		i, c.Silent = len(c.Silent), append(c.Silent, stats.SilentBackend{Address: address, Since: since})

@@ -149,12 +149,7 @@ func (cs *classes) add(m *Method, name string) *Class {
 func (cs *classes) stats(now time.Time) []stats.Class {
 	var rows []stats.Class
 	for _, c := range cs.current() {
-		row := stats.Class{Class: c.name}
-		if e := c.Learner.Estimate(); e != nil {
-			row.Delay, row.Choice = e.Delay, e.Stats()
-		}
-		quantiles(&c.Learner, now, &row.P50, &row.P90, &row.P99)
-		rows = append(rows, row)
+		rows = append(rows, stats.Class{Class: c.name, Learned: learned(&c.Learner, now)})
 	}
 	slices.SortFunc(rows, func(a, b stats.Class) int { return strings.Compare(a.Class, b.Class) })
 	return rows

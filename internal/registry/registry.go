@@ -23,7 +23,7 @@ type Registry struct {
 	handle *Handle                         // nil: none
 	pace   learn.Pace
 	epoch  time.Time
-	pauses pause.Pauses
+	pause  pause.Pause
 
 	remembers atomic.Bool // histories are kept
 
@@ -44,7 +44,7 @@ func New(c settings.Config) *Registry {
 	r.config.Store(&c)
 	r.takeOver(known.Targets)
 	r.sweep.Store(sweepEvery)
-	r.pauses.Read()
+	r.pause.Read()
 	return r
 }
 
@@ -75,12 +75,12 @@ func (r *Registry) Config() settings.Config {
 	return *r.config.Load()
 }
 
-// Pauses returns what pauses hedging. What a nil registry returns pauses nothing.
-func (r *Registry) Pauses() *pause.Pauses {
+// Pause returns what pauses hedging. What a nil registry returns pauses nothing.
+func (r *Registry) Pause() *pause.Pause {
 	if r == nil {
-		return new(pause.Pauses)
+		return new(pause.Pause)
 	}
-	return &r.pauses
+	return &r.pause
 }
 
 // Latency returns the quantile q, 0 < q < 1, of what the primaries of a method took within the window. It

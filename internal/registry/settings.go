@@ -41,7 +41,7 @@ func (m *Method) resolve(c *settings.Config) *settings.Settings {
 	m.Target.Resets.SetLimit(t.ResetLimit)
 	m.Target.throttle = throttle.For(s.Throttling(), m.Target.throttle)
 	s.PlugIn(settings.Features{
-		Pauses:   &m.Target.registry.pauses,
+		Pause:    &m.Target.registry.pause,
 		Resets:   &m.Target.Resets,
 		Throttle: m.Target.throttle,
 		Groups:   control.For(s.Control/100, s.Compared(), old.Groups),

@@ -49,7 +49,7 @@ func (r *Registry) Methods() []stats.Method {
 }
 
 // census returns what is ready on all connections to the target of each method, by the target's name.
-func (r *Registry) census(methods []*Method) map[string]place.Census {
+func (r *Registry) census(methods []*Method) map[string]stats.Backends {
 	connections := map[string][]string{}
 	for _, m := range methods {
 		connections[m.Target.Name] = nil
@@ -63,24 +63,24 @@ func (r *Registry) census(methods []*Method) map[string]place.Census {
 		}
 		return true
 	})
-	ready := map[string]place.Census{}
+	ready := map[string]stats.Backends{}
 	for name, all := range connections {
 		ready[name] = place.Count(all...)
 	}
 	return ready
 }
 
-func (m *Method) stats(now time.Time, ready place.Census) stats.Method {
-	s, estimate, held := m.Settings(), m.Learner.Estimate(), m.Target.Budget.Balance(now)
+func (m *Method) stats(now time.Time, ready stats.Backends) stats.Method {
+	s, held := m.Settings(), m.Target.Budget.Balance(now)
 	row := stats.Method{
-		Target: m.Target.Name, Method: m.Name, Names: *m.names.Load(), PausedBy: m.Target.registry.pauses.By(m.Target.Name, m.Name),
+		Target: m.Target.Name, Method: m.Name, Names: *m.names.Load(), PausedBy: m.Target.registry.pause.Load(),
 		Rules: slices.Clone(s.Applied), Counts: m.Counters.read(false), EarlyHeaderShare: m.Counters.earlyHeaderShare(),
-		Choice: estimate.Stats(), Gain: s.Groups.Gain(now, s.Learning.Target), Classes: m.classes.stats(now),
-		Tokens: held.Tokens, Burst: held.Burst, Saved: held.Saved,
-		Guard: m.guard.State(now, m.traffic()), Resets: m.Target.Resets.Report(now),
-		Backends: ready.Backends, Connections: ready.Connections, Silent: slices.Clone(ready.Silent), Moved: ready.Moved,
-		SingleConnection: ready.Connections == 1 || m.Target.oneConnection.single.Load(), NoBackendPolicy: m.noPolicy.Load(),
+		Learned: learned(&m.Learner, now), Gain: s.Groups.Gain(now, s.Learning.Target), Classes: m.classes.stats(now),
+		Budget: stats.Budget{Tokens: held.Tokens, Burst: held.Burst, Saved: held.Saved},
+		Guard:  m.guard.State(now, m.traffic()), Resets: m.Target.Resets.Report(now), Backends: ready,
 	}
+	row.Silent = slices.Clone(ready.Silent)
+	row.SingleConnection, row.NoBackendPolicy = ready.Connections == 1 || m.Target.oneConnection.single.Load(), m.noPolicy.Load()
 	if row.Gain != nil && row.Choice != (stats.Choice{}) { // what the control group takes is not what hedging leads to
 		row.Choice.MeasuredTail = row.Gain.Hedged.Value
 	}
@@ -90,10 +90,7 @@ func (m *Method) stats(now time.Time, ready place.Census) stats.Method {
 		row.Delay = s.Policy.Delay
 	case s.Trigger.Kind == settings.FixedTrigger:
 		row.Delay = s.Trigger.Delay
-	case estimate != nil:
-		row.Delay = estimate.Delay
 	}
-	quantiles(&m.Learner, now, &row.P50, &row.P90, &row.P99)
 	if s.DryRun {
 		row.Forecasts = m.Learner.Forecasts(now)
 	}
@@ -101,11 +98,16 @@ func (m *Method) stats(now time.Time, ready place.Census) stats.Method {
 	return row
 }
 
-func quantiles(l *learn.Learner, now time.Time, p50, p90, p99 *time.Duration) {
+// learned returns what was learned of a method or a class.
+func learned(l *learn.Learner, now time.Time) (known stats.Learned) {
+	if e := l.Estimate(); e != nil {
+		known.Delay, known.Choice = e.Delay, e.Stats()
+	}
 	d := l.Snapshot(now)
-	*p50, _ = d.Quantile(0.50)
-	*p90, _ = d.Quantile(0.90)
-	*p99, _ = d.Quantile(0.99)
+	known.P50, _ = d.Quantile(0.50)
+	known.P90, _ = d.Quantile(0.90)
+	known.P99, _ = d.Quantile(0.99)
+	return known
 }
 
 // withdraw removes the predictions if headers come too early for hedges, in at least half of the calls.

@@ -116,7 +116,7 @@ func TestWithTargetName_Backends(t *testing.T) {
 		})
 		booked(s, connection, method, ms)
 	}
-	if rows := s.Targets(); len(rows) != 1 || rows[0].Backends != 3 {
+	if rows := s.Targets(); len(rows) != 1 || rows[0].Ready != 3 {
 		t.Errorf("%+v", rows)
 	}
 }

@@ -42,7 +42,7 @@ type Settings struct {
 
 // Features are what the features keep of one method and of its target. They outlive settings. A nil feature is off.
 type Features struct {
-	Pauses   *pause.Pauses
+	Pause    *pause.Pause
 	Guard    *guard.Gate // is not asked with WithGuard(false)
 	Resets   *resets.Resets
 	Throttle *throttle.Throttle // the target's
@@ -93,7 +93,7 @@ func (s *Settings) PlugIn(f Features) {
 	s.Features = f
 	plain := s.Policy == nil // gRPC defines when the hedges of a hedgingPolicy are sent
 
-	s.gate(true, f.Pauses)
+	s.gate(true, f.Pause)
 	s.gate(true, gate.OfHedge{Unbudgeted: s.Unbudgeted()})
 	s.gate(f.Throttle != nil, f.Throttle)
 	s.gate(plain, feature.GateFunc(gate.Deadline))

@@ -144,8 +144,8 @@ func TestSilentMember(t *testing.T) {
 	if wrong.Load() > 0 {
 		t.Errorf("%d reads failed, or gave another value", wrong.Load())
 	}
-	if row.Backends != 3 || row.Moved < count/20 {
-		t.Errorf("%d backends, %d primaries moved", row.Backends, row.Moved)
+	if row.Ready != 3 || row.Moved < count/20 {
+		t.Errorf("%d backends, %d primaries moved", row.Ready, row.Moved)
 	}
 	seen := 0
 	for seen < keys {

@@ -155,9 +155,9 @@ func TestCounters_ManyMethods(t *testing.T) {
 					name := fmt.Sprintf("/shop.Items/Get%d", n)
 					c.calls(t, name, 3, 5*ms)
 					if n%5 == 0 {
-						c.PauseMethod(name)
+						c.Pause()
 						c.calls(t, name, 1, 0)
-						c.ResumeMethod(name)
+						c.Resume()
 					}
 				}
 				time.Sleep(time.Second)

@@ -97,7 +97,6 @@ func scenario(t *testing.T) (scrapes []string, healthy, counting string) {
 			options = append(options, hedge.WithTargetOptions(tr.target, append(tr.options, fixed, hedge.WithMaxHedges(1), hedge.WithControl(0))...))
 		}
 		s := hedgetest.All(t, options...)
-		s.PauseTarget("paused")
 		healthy, counting = cluster.Target(), resets.Target()
 
 		var callers sync.WaitGroup
@@ -122,8 +121,14 @@ func scenario(t *testing.T) (scrapes []string, healthy, counting string) {
 				_ = kinds[name[int(id%10/9)*(1-i)]](ctx, client, id)
 			})
 		}
+		paused := hedgetest.All(t, b.telemetry(t))
+		paused.Pause()
 		for _, tr := range troubles {
-			each(time.Second, func(id uint64) { tr.call(t, s, int(id)) })
+			of := s
+			if tr.target == "paused" {
+				of = paused
+			}
+			each(time.Second, func(id uint64) { tr.call(t, of, int(id)) })
 		}
 		time.Sleep(ms / 2)
 		for minute := range 90 {
