@@ -1,10 +1,10 @@
 package acceptance_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,8 +13,8 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/config"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
-	"github.com/grpchedge/hedge/stats"
 )
 
 // hedgesOf makes one call that takes a second and returns how many hedges it got.
@@ -118,46 +118,7 @@ func TestRules_Errors(t *testing.T) {
 	}
 }
 
-// A call uses the configuration that was in force when it began until it ends, and the next call the new one. What was counted
-// stays.
-func TestRule20_FromTheNextCallOn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		fixed := hedge.WithTrigger(hedge.Fixed(10 * time.Millisecond))
-		budget := hedge.WithBudgetPercent(400)
-		s := hedgetest.All(t, fixed, budget)
-		for range 4 {
-			hedgesOf(t, s, t.Context(), "t", "/s/M")
-		}
-		calls := s.Stats().Calls
-		var running sync.WaitGroup
-		running.Go(func() {
-			time.Sleep(5 * time.Millisecond)
-			if err := s.Update(hedge.WithAllMethods(), fixed, budget, hedge.WithMaxHedges(4)); err != nil {
-				t.Error(err)
-			}
-		})
-		if got := hedgesOf(t, s, t.Context(), "t", "/s/M"); got != 2 {
-			t.Errorf("the call in flight got %d hedges, want 2", got)
-		}
-		running.Wait()
-		if got := hedgesOf(t, s, t.Context(), "t", "/s/M"); got != 4 {
-			t.Errorf("the next call got %d hedges, want 4", got)
-		}
-		if got := s.Stats().Calls; got != calls+2 {
-			t.Errorf("%d calls, want %d", got, calls+2)
-		}
-		if err := s.Update(hedge.WithAllMethods(), hedge.WithMaxHedges(9)); err == nil {
-			t.Error("no error for nine hedges")
-		}
-		if err := s.Update(hedge.WithMaxHedges(1)); err == nil || !strings.Contains(err.Error(), "which methods may run twice") {
-			t.Errorf("an update that selects no methods: %v", err)
-		}
-		if got := hedgesOf(t, s, t.Context(), "t", "/s/M"); got != 4 {
-			t.Errorf("after an update that failed a call got %d hedges, want 4", got)
-		}
-	})
-}
-
+// An update with an error changes nothing.
 func TestUpdate_Errors(t *testing.T) {
 	s := hedgetest.All(t, hedge.WithWindow(time.Minute))
 	all := hedge.WithAllMethods()
@@ -181,6 +142,12 @@ func TestUpdate_Errors(t *testing.T) {
 	}
 	if err := (*hedge.Scheduler)(nil).Update(all); err == nil {
 		t.Error("no error for a nil scheduler")
+	}
+	before := config.Format(s)
+	for _, bad := range [][]hedge.Option{{all, hedge.WithMaxHedges(9)}, {hedge.WithMaxHedges(1)}} {
+		if err := s.Update(bad...); err == nil || !bytes.Equal(config.Format(s), before) {
+			t.Errorf("%v; after an update that failed the configuration is\n%s", err, config.Format(s))
+		}
 	}
 }
 
@@ -267,52 +234,23 @@ func TestHedgesOfHedges(t *testing.T) {
 	}
 }
 
-// TestUpdate_TracesAndLoggers gives a trace and a logger by Update: they hear of the calls that begin afterwards, and those of before
-// hear of no more. A call that is in flight tells the trace that was in force when it began.
-func TestUpdate_TracesAndLoggers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var first, second struct{ made, sent, decided int }
-		var l logged
-		common := []hedge.Option{hedge.WithAllMethods(), hedge.WithTrigger(hedge.Fixed(10 * ms)), hedge.WithMaxHedges(1), hedge.WithBudgetPercent(100)}
-		s := hedgetest.New(t, append(common, hedge.WithTrace(&hedge.Trace{
-			Made:        func(*hedge.Scheduler) { first.made++ },
-			HedgeSent:   func(stats.HedgeSent) { first.sent++ },
-			CallDecided: func(stats.CallDecided) { first.decided++ },
-		}))...)
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			time.Sleep(5 * ms)
-			if err := s.Update(append(common, l.option(), hedgetest.Throttle(2, 0.001), hedge.WithTrace(&hedge.Trace{
-				Made:        func(*hedge.Scheduler) { second.made++ },
-				HedgeSent:   func(stats.HedgeSent) { second.sent++ },
-				CallDecided: func(stats.CallDecided) { second.decided++ },
-			}))...); err != nil {
-				t.Error(err)
-			}
-		}()
-		hedgesOf(t, s, t.Context(), "t", "/s/M")
-		<-done
-		if first.sent != 1 || first.decided != 1 || second.sent+second.decided != 0 {
-			t.Errorf("the call in flight: the first trace heard of %+v, the second of %+v", first, second)
-		}
-		for range 3 {
-			hedgesOf(t, s, t.Context(), "t", "/s/M")
-		}
-		if first.sent != 1 || first.decided != 1 || second.sent == 0 || second.sent != int(s.Stats().Hedges)-1 || second.decided != second.sent {
-			t.Errorf("after three further calls: the first trace heard of %+v, the second of %+v; %d hedges", first, second, s.Stats().Hedges)
-		}
-		if first.made != 1 || second.made != 0 {
-			t.Errorf("Made was called %d times for the first trace and %d times for the second", first.made, second.made)
-		}
-		for range 2 { // the throttle closes
-			_, _ = hedge.Do(t.Context(), s, "t", "/s/M", func(context.Context) (int, error) { return 0, errors.New("down") })
-		}
-		if got := hedgesOf(t, s, t.Context(), "t", "/s/M"); got != 0 {
-			t.Errorf("a throttled call got %d hedges", got)
-		}
-		if lines := l.lines(); len(lines) == 0 || !strings.Contains(strings.Join(lines, "\n"), "hedging throttled") {
-			t.Errorf("the logger of Update has %q", lines)
-		}
-	})
+// TestUpdate_Loggers gives a logger by Update: it hears of what happens afterwards. What becomes of traces is in
+// TestRule20_UpdateUnderLoad; Made is called for the first one alone.
+func TestUpdate_Loggers(t *testing.T) {
+	var l logged
+	made := 0
+	trace := hedge.WithTrace(&hedge.Trace{Made: func(*hedge.Scheduler) { made++ }})
+	s := hedgetest.All(t, trace)
+	if err := s.Update(hedge.WithAllMethods(), trace, l.option(), hedgetest.Throttle(2, 0.001)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the throttle closes
+		_, _ = hedge.Do(t.Context(), s, "t", "/s/M", func(context.Context) (int, error) { return 0, errors.New("down") })
+	}
+	if ctx := hedge.NewContext(t.Context(), hedge.After(0)); made == 1 {
+		_, _ = hedge.Do(ctx, s, "t", "/s/M", hedgetest.Taking(ms))
+	}
+	if lines := l.lines(); made != 1 || len(lines) == 0 || !strings.Contains(strings.Join(lines, "\n"), "hedging throttled") {
+		t.Errorf("Made was called %d times; the logger of Update has %q", made, lines)
+	}
 }

@@ -60,7 +60,7 @@ func drawWorld(seed uint64) *world {
 	w.share = w.settings.share
 	w.drawLimit(r)
 	for range 1 + r.IntN(4) {
-		w.faults = append(w.faults, w.drawFault(r))
+		w.faults = append(w.faults, w.drawFault(r, "words", "quota", "crash", "poison", "drain", "stall", "update"))
 	}
 	return w
 }
@@ -268,7 +268,8 @@ type settings struct {
 	reads     bool // methods only read; otherwise they may run twice
 	elsewhere bool // WithOtherBackendOnly
 	unguarded bool
-	resets    int // WithResetLimit, a minute; 0: none
+	poor      bool // replies with a payload are no answers
+	resets    int  // WithResetLimit, a minute; 0: none
 	costs     []float64
 	trigger   hedge.Trigger
 }
@@ -307,6 +308,11 @@ func (w *world) options(s settings) []hedge.Option {
 	}
 	if s.unguarded {
 		opts = append(opts, hedge.WithGuard(false))
+	}
+	if s.poor {
+		opts = append(opts, hedge.WithAnswer(func(_ context.Context, _ string, reply any, err error) bool {
+			return err == nil && len(reply.(*testpb.Reply).GetPayload()) == 0
+		}))
 	}
 	if s.resets > 0 {
 		opts = append(opts, hedge.WithResetLimit(s.resets, time.Minute))
