@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/sketch"
 )
 
@@ -29,20 +30,25 @@ func quantile(t *testing.T, d *sketch.Distribution, q float64) time.Duration {
 	return v
 }
 
+// either draws from slow with a probability, and else from fast.
+func either(fast testserver.Distribution, probability float64, slow testserver.Distribution) testserver.Distribution {
+	return testserver.Mixture(testserver.Part{Weight: 1 - probability, Distribution: fast}, testserver.Part{Weight: probability, Distribution: slow})
+}
+
 // Without lower bounds a quantile is the sample of that rank, within 1%.
 func TestQuantileIsWithinOnePercentOfItsSample(t *testing.T) {
-	distributions := map[string]distribution{
-		"constant":        constant(3.7),
-		"lognormal":       logn(5, 2),
-		"straggler":       straggler(),
-		"pareto":          pareto(3, 1.5),
-		"bimodal":         either(logn(15, 3), 0.2, logn(200, 25)),
-		"far apart":       either(logn(2, 1), 0.1, constant(10_000)),
-		"microseconds":    uniform(0.001, 0.02),
-		"whole range":     func(r *rand.Rand) float64 { return 0.001 * math.Pow(6e8, r.Float64()) },
-		"few distinct":    func(r *rand.Rand) float64 { return float64(1 + r.IntN(4)) },
-		"tens of seconds": uniform(10_000, 60_000),
-		"minutes":         uniform(30_000, 599_000),
+	distributions := map[string]testserver.Distribution{
+		"constant":        testserver.Constant(3700 * time.Microsecond),
+		"lognormal":       testserver.LogNormal(5*time.Millisecond, 2*time.Millisecond),
+		"straggler":       testserver.Straggler(testserver.LogNormal(5*time.Millisecond, 2*time.Millisecond), 0.05, 10),
+		"pareto":          testserver.Pareto(3*time.Millisecond, 1.5),
+		"bimodal":         either(testserver.LogNormal(15*time.Millisecond, 3*time.Millisecond), 0.2, testserver.LogNormal(200*time.Millisecond, 25*time.Millisecond)),
+		"far apart":       either(testserver.LogNormal(2*time.Millisecond, 1*time.Millisecond), 0.1, testserver.Constant(10*time.Second)),
+		"microseconds":    testserver.Uniform(time.Microsecond, 20*time.Microsecond),
+		"whole range":     testserver.Add(testserver.Pareto(time.Microsecond, 0.05)),
+		"few distinct":    either(testserver.Constant(time.Millisecond), 0.5, either(testserver.Constant(2*time.Millisecond), 0.5, testserver.Constant(3*time.Millisecond))),
+		"tens of seconds": testserver.Uniform(10*time.Second, time.Minute),
+		"minutes":         testserver.Uniform(30*time.Second, 599*time.Second),
 	}
 	for name, l := range distributions {
 		for seed := range uint64(20) {
@@ -50,7 +56,7 @@ func TestQuantileIsWithinOnePercentOfItsSample(t *testing.T) {
 			samples := make([]time.Duration, 1+r.IntN(1<<(seed%14)))
 			w := sketch.New(time.Minute)
 			for i := range samples {
-				samples[i] = max(l.draw(r), time.Microsecond)
+				samples[i] = min(max(l.Draw(r), time.Microsecond), 10*time.Minute)
 				w.Observe(at(time.Duration(r.Int64N(int64(time.Minute)))), samples[i])
 			}
 			slices.Sort(samples)
