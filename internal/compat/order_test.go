@@ -26,7 +26,6 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/testserver"
-	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
@@ -350,50 +349,4 @@ func TestServiceConfig_BothReadTheSame(t *testing.T) {
 			t.Errorf("after %v, want 55ms", o.took)
 		}
 	})
-}
-
-// TestThrottle_IsSharedByUnaryCallsAndStreams of one target.
-func TestThrottle_IsSharedByUnaryCallsAndStreams(t *testing.T) {
-	eachKind(t, "", func(t *testing.T, call call) {
-		var failing atomic.Bool
-		w := start(t, chain{}, func(a testserver.Attempt) testserver.Plan {
-			if failing.Load() {
-				return testserver.Plan{Code: codes.Unavailable}
-			}
-			return testserver.Plan{Delay: 15 * ms}
-		}, hedgetest.Throttle(4, 0.5))
-		failing.Store(true)
-		for kind := range kinds { // one failure of each
-			if o := kinds[kind](w, t.Context(), request()); status.Code(o.err) != codes.Unavailable {
-				t.Error(o.err)
-			}
-		}
-		failing.Store(false)
-		if o := call(w, t.Context(), request()); o.err != nil || o.took != 15*ms {
-			t.Errorf("%v after %v", o.err, o.took)
-		}
-		if s := w.scheduler.Stats(); s.Throttled != 1 || s.Hedges != 0 {
-			t.Errorf("%+v", s)
-		}
-		for _, row := range w.scheduler.Targets() {
-			if row.ThrottleTokens != 2.5 {
-				t.Errorf("%s: %v tokens", row.Method, row.ThrottleTokens)
-			}
-		}
-	})
-}
-
-// TestLoadBalancing picks anew for each attempt, and so does for a hedge what the policy does for any call.
-func TestLoadBalancing(t *testing.T) {
-	for policy, different := range map[string]bool{"round_robin": true, "pick_first": false} {
-		eachKind(t, policy, func(t *testing.T, call call) {
-			w := start(t, chain{dial: []grpc.DialOption{grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"` + policy + `": {}}]}`)}}, slowPrimary)
-			o := call(w, t.Context(), request())
-			o.check(t, w, 1, codes.OK)
-			synctest.Wait()
-			if r := w.Records(); len(r) != 2 || (r[0].Backend != r[1].Backend) != different {
-				t.Errorf("%+v", r)
-			}
-		})
-	}
 }
