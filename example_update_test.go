@@ -87,20 +87,6 @@ func ExampleScheduler_PauseTarget() {
 	// 1
 }
 
-// One method gets no hedges for now, at any target.
-func ExampleScheduler_PauseMethod() {
-	s, err := hedge.New(hedge.WithAllMethods())
-	if err != nil {
-		panic(err)
-	}
-	s.PauseMethod("/pkg.Svc/Get")
-	doOnce(s, "/pkg.Svc/Get")
-	s.ResumeMethod("/pkg.Svc/Get")
-	doOnce(s, "/pkg.Svc/Get")
-	fmt.Println(s.Stats().Paused)
-	// Output: 1
-}
-
 // A hedge of a call that reads a million rows takes a thousand times as much of the budget as one that reads a key.
 func ExampleWithCost() {
 	rows := func(_ context.Context, method string, request any) float64 {

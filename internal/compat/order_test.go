@@ -21,7 +21,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
@@ -290,49 +289,6 @@ func TestAddsUp(t *testing.T) {
 			}
 		})
 	}
-}
-
-// attempts is a stats.Handler that notes how each attempt ended.
-type attempts struct {
-	nothing
-	mu           sync.Mutex
-	begun, ended []string
-}
-
-type attemptKey struct{}
-
-func (h *attempts) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context {
-	return context.WithValue(ctx, attemptKey{}, h)
-}
-
-func (h *attempts) HandleRPC(ctx context.Context, s stats.RPCStats) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	switch s := s.(type) {
-	case *stats.Begin:
-		h.begun = append(h.begun, "")
-	case *stats.End:
-		if ctx.Value(attemptKey{}) == h {
-			h.ended = append(h.ended, status.Code(s.Error).String())
-		}
-	}
-}
-
-// TestStatsHandler_SeesEachAttempt begin and end.
-func TestStatsHandler_SeesEachAttempt(t *testing.T) {
-	eachKind(t, "", func(t *testing.T, call call) {
-		h := &attempts{}
-		w := start(t, chain{dial: []grpc.DialOption{grpc.WithStatsHandler(h)}}, slowPrimary)
-		o := call(w, t.Context(), request())
-		o.check(t, w, 1, codes.OK)
-		synctest.Wait()
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		slices.Sort(h.ended)
-		if len(h.begun) != 2 || !slices.Equal(h.ended, []string{"Canceled", "OK"}) {
-			t.Errorf("%d begun, ended %v", len(h.begun), h.ended)
-		}
-	})
 }
 
 // TestServiceConfig_BothReadTheSame gives the channel the JSON that the scheduler has: gRPC ignores the hedgingPolicy,
