@@ -195,23 +195,6 @@ type happening struct {
 	settings    settings // of an update
 }
 
-func (h happening) String() string {
-	s := fmt.Sprintf("%s from %v to %v:", h.kind, h.from, h.until)
-	switch h.kind {
-	case "words":
-		s += fmt.Sprintf(" %v %q, %.2f, by attempt %v, after %v", h.code, h.words, h.share, h.byAttempt, h.slow)
-	case "quota":
-		s += fmt.Sprintf(" %s %.1f/s", h.method, h.rate)
-	case "poison":
-		s += fmt.Sprintf(" one request of %d, after %v", h.every, h.slow)
-	case "update":
-		s += fmt.Sprintf(" %+v", h.settings)
-	default:
-		s += fmt.Sprintf(" backend %d", h.backend)
-	}
-	return s
-}
-
 // words are of statuses that relay what befell the server's own client.
 var words = []string{
 	"read tcp 10.0.0.7:52418->10.0.0.9:5432: read: connection reset by peer",

@@ -38,7 +38,7 @@ func TestRule07_OneLife(t *testing.T) {
 	conn := cluster.ClientT(t, hedgetest.Interceptors(s)...)
 	testserver.ConnectT(t, conn)
 	client := testpb.NewTestServiceClient(conn)
-	stalled := watchTheMachine(t)
+	stalled := testserver.StandstillT(t)
 	running := goleak.IgnoreCurrent()
 
 	var outcomes sync.Map // id → decision
@@ -121,25 +121,6 @@ func firstMessage(client testpb.TestServiceClient) func(context.Context, *testpb
 		}
 		return reply, err
 	}
-}
-
-// watchTheMachine returns how long the machine has let nothing run at a time, at most, until the test ends.
-func watchTheMachine(t *testing.T) (longest func() time.Duration) {
-	var most atomic.Int64
-	var group sync.WaitGroup
-	group.Go(func() {
-		for last := time.Now(); t.Context().Err() == nil; {
-			select {
-			case <-time.After(ms):
-			case <-t.Context().Done():
-			}
-			now := time.Now()
-			most.Store(max(most.Load(), int64(now.Sub(last)-ms)))
-			last = now
-		}
-	})
-	t.Cleanup(group.Wait)
-	return func() time.Duration { return time.Duration(most.Load()) }
 }
 
 // kept is what a value keeps of the attempt that made it.

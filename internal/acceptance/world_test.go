@@ -86,12 +86,8 @@ func (w *world) drawLimit(r *rand.Rand) {
 
 // String says what was drawn.
 func (w *world) String() string {
-	lines := []string{fmt.Sprintf("%d backends, the last %v farther; %d connections by %s; %.1f calls a second; limit %+v", w.backends, w.far, w.pool,
-		w.policy, w.rate, w.limit), fmt.Sprintf("%+v", w.settings)}
-	for _, f := range w.faults {
-		lines = append(lines, f.String())
-	}
-	return strings.Join(append(lines, fmt.Sprintf("%+v", w.tally)), "\n")
+	return fmt.Sprintf("%d backends, the last %v farther; %d connections by %s; %.1f calls a second; limit %+v\n%+v\n%+v\n%+v", w.backends, w.far, w.pool,
+		w.policy, w.rate, w.limit, w.settings, w.faults, w.tally)
 }
 
 // hedging makes the scheduler and returns the options of connections that use it.
