@@ -117,10 +117,6 @@ func ExampleWithOtherBackendOnly() {
 	// Output: backends: 0 held back: 0 no policy: false
 }
 
-const oneHedge = `{"methodConfig": [{
-	"name": [{"service": "pkg.Svc", "method": "Get"}],
-	"hedgingPolicy": {"maxAttempts": 2, "hedgingDelay": "0.05s", "nonFatalStatusCodes": ["UNAVAILABLE"]}}]}`
-
 // Hedges stop after five failures in a row, while half of the ten tokens are gone.
 func ExampleWithServiceConfig_throttle() {
 	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithServiceConfig(`{"retryThrottling": {"maxTokens": 10, "tokenRatio": 0.1}}`))
