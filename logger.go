@@ -20,21 +20,25 @@ import (
 //	INFO  hedging no longer throttled   target, held_back
 //	WARN  guard holds hedges back       target, method
 //	INFO  guard lets hedges pass again  target, held_back
+//	WARN  no resets left for hedges     target, method
+//	INFO  resets left for hedges again  target, held_back
+//	WARN  backend is silent             target, backend
+//	INFO  no backend is silent          target
 //	WARN  hedging cost invalid          target, method, cost
 //	WARN  none of the first 100 calls was selected for hedging: …   target, methods, more
 //
 // Only calls with a class have that attribute: see [WithClass]. The budget is dry until it has paid for every hedge of
-// ten seconds, and so long must the guard let all hedges pass. held_back is the number of hedges that were held back
-// meanwhile. The last record comes once for a target. It says what to do and names at most ten of the methods that were
-// called; more is the number of the others.
+// ten seconds, and so long must the guard and limits of resets hold none back. held_back is the number of hedges that were held back
+// meanwhile. A backend is named by its address, when it has been silent for ten seconds. The last record comes once for a target. It
+// says what to do and names at most ten of the methods that were called; more is the number of the others.
 //
-// A budget, a throttle or the guard is logged at most once a minute for each target, and an invalid cost once for each
-// method. A scheduler logs at most ten records in ten seconds; suppressed in the next record is the number of those left
-// out. The logger is used concurrently, and under no lock. l must not be nil.
+// The same of a target is logged at most once a minute, and an invalid cost once for each method. A scheduler logs at most ten
+// records in ten seconds; suppressed in the next record is the number of those left out. The logger is used concurrently, and under no
+// lock. l must not be nil. The scheduler keeps its loggers: see [Scheduler.Update].
 func WithLogger(l *slog.Logger) Option {
 	return option("WithLogger", refuse(l == nil, "WithLogger(nil): there must be a logger"), func(c *settings.Config) {
 		j := &journal{logger: l, states: map[stateKey]*state{}}
-		c.Traces = append(c.Traces, j.note)
+		c.Traces, c.Logged = append(c.Traces, j.note), true
 	})
 }
 
@@ -56,6 +60,9 @@ type journal struct {
 	records int       // since then, with those that were left out
 }
 
+// silent holds no hedges back, but begins and ends like what does.
+const silent stats.Reason = "silent"
+
 type stateKey struct {
 	target string
 	reason stats.Reason
@@ -73,6 +80,8 @@ var heldBack = map[stats.Reason]struct{ begins, ends string }{
 	stats.BudgetExhausted: {"hedging budget ran dry", "hedging budget pays again"},
 	stats.Throttled:       {"hedging throttled", "hedging no longer throttled"},
 	stats.Guarded:         {"guard holds hedges back", "guard lets hedges pass again"},
+	stats.ResetsSpent:     {"no resets left for hedges", "resets left for hedges again"},
+	silent:                {"backend is silent", "no backend is silent"},
 }
 
 // note takes note of an event: see settings.Traces.
@@ -87,6 +96,10 @@ func (j *journal) note(event any) {
 			attrs = append(attrs, slog.Int("more", e.More))
 		}
 		j.log(slog.LevelWarn, e.Why, attrs...)
+	case settings.SilentBackend:
+		if j.heldBack(stateKey{e.Target, silent}, time.Now()) {
+			j.log(slog.LevelWarn, heldBack[silent].begins, slog.String("target", e.Target), slog.String("backend", e.Address))
+		}
 	case settings.InvalidCost:
 		j.log(slog.LevelWarn, "hedging cost invalid", append(of(e.Target, e.Method, ""), slog.Float64("cost", e.Cost))...)
 	case stats.HedgeHeldBack:
@@ -96,7 +109,11 @@ func (j *journal) note(event any) {
 	case stats.HedgeSent:
 		for reason, text := range heldBack {
 			if n, ended := j.sent(stateKey{e.Target, reason}, time.Now()); ended {
-				j.log(slog.LevelInfo, text.ends, slog.String("target", e.Target), slog.Int("held_back", n))
+				attrs := []slog.Attr{slog.String("target", e.Target), slog.Int("held_back", n)}
+				if reason == silent {
+					attrs = attrs[:1]
+				}
+				j.log(slog.LevelInfo, text.ends, attrs...)
 			}
 		}
 	case stats.DistributionChanged:
@@ -137,16 +154,23 @@ func (j *journal) heldBack(key stateKey, now time.Time) bool {
 }
 
 // sent notes that a hedge was sent. It returns how many were held back before and whether that is over now and to be logged.
-func (j *journal) sent(key stateKey, now time.Time) (heldBack int, over bool) {
+func (j *journal) sent(key stateKey, now time.Time) (n int, over bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	s := j.states[key]
-	if s == nil || s.heldBack == 0 || key.reason != stats.Throttled && now.Sub(s.last) < quietFor {
+	quiet := quietFor
+	switch key.reason {
+	case stats.Throttled:
+		quiet = 0
+	case silent: // calls find it so now and then
+		quiet = againAfter
+	}
+	if s == nil || s.heldBack == 0 || now.Sub(s.last) < quiet {
 		return 0, false
 	}
-	heldBack, over = s.heldBack, s.told
+	n, over = s.heldBack, s.told
 	s.heldBack, s.told = 0, false
-	return heldBack, over
+	return n, over
 }
 
 // log logs a record, unless there were too many lately.

@@ -123,6 +123,26 @@ func adding(name string, patterns []string, to func(*settings.Config) *[]string)
 	return option(name, err, func(c *settings.Config) { *to(c) = append(*to(c), patterns...) })
 }
 
+// WithWaitForMessage makes Header of a stream wait for the first message, so that streams can be hedged whose caller calls Header
+// first. The next RecvMsg returns that message. It applies to the full methods that match one of the patterns, such as
+// "/pkg.Svc/Read" or "/pkg.Svc/Read*"; the syntax is that of [WithMethods]. At least one is needed. If the option is given more than
+// once, all patterns apply. By default Header waits only for headers. If those come early, no hedge can be sent, and Counts of
+// package stats counts the call in EarlyHeaders.
+//
+// Use it for clients that call Header before RecvMsg, as Bigtable's does. Do not use it if the server sends its first message
+// only after the client, having received the headers, does something else: Header would wait for ever. For methods with a
+// hedgingPolicy it has no effect: gRPC defines that headers end their race.
+//
+// Nobody knows at that moment into which type of message the caller will receive. So interceptors chained after hedging receive
+// into a message of the type that the method's descriptor names, if it is linked into the program, and otherwise into one that
+// means nothing to them. If a call option chooses a codec, it is always one of the latter. The caller gets what the server
+// has sent, decoded into the caller's message. What such an interceptor has changed in a message that means something to it is
+// changed for the caller too. An interceptor chained after hedging must not choose another codec. Where [WithAnswer] has to
+// judge a message of an unknown type, Header waits only for headers.
+func WithWaitForMessage(patterns ...string) Option {
+	return adding("WithWaitForMessage", patterns, func(c *settings.Config) *[]string { return &c.WaitForMessage })
+}
+
 // WithServiceConfig hedges the methods that have a hedgingPolicy in a gRPC service config, as gRPC defines it. json is the
 // service config that gRPC takes. If gRPC rejects a value, New returns an error that names the method, the field and the value.
 // Pass the same JSON to grpc.WithDefaultServiceConfig for the other fields. If the option is given more than once, the last one

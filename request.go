@@ -74,7 +74,7 @@ func WithCost(of func(ctx context.Context, method string, request any) float64) 
 //
 //   - other failures.
 //   - streams whose response headers decide the race: those with a hedgingPolicy, and those whose caller calls Header first (see
-//     stream.WaitForMessage).
+//     [WithWaitForMessage]).
 //   - the primary's first message of a stream whose caller calls Header while RecvMsg waits.
 //   - calls that could have no hedge: while their method is being learned, while hedging is paused or off, in a dry run, without
 //     hedges or budget, in the control group, and if their method may not run twice.

@@ -26,24 +26,25 @@ func New(opts ...Option) (*Scheduler, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := Scheduler(registry.NewHandle(c))
+	s := (*Scheduler)(registry.NewHandle(c))
 	for _, made := range c.Made {
-		made(&s)
+		made(s)
 	}
-	return &s, nil
+	return s, nil
 }
 
 // inner returns the scheduler's registry. It is nil for a nil scheduler; a nil registry hedges nothing.
 func (s *Scheduler) inner() *registry.Registry { return registry.Of(s) }
 
 // Update replaces the whole configuration, as if [New] had made the scheduler with these options. An option that is not given
-// has its default. So pass again what takes a Go function, such as [WithClass], [WithTrace] and [WithLogger]. What was learned,
-// budgets, counts and pauses stay. The new configuration is in force for every call that begins after Update has returned.
-// Earlier calls keep the configuration that they began with.
+// has its default. So pass again what takes a Go function, such as [WithClass]. What was learned, budgets, counts and pauses stay.
+// The new configuration is in force for every call that begins after Update has returned. Earlier calls keep the configuration
+// that they began with.
 //
-// Update returns an error where New does, and for a nil scheduler. An error changes nothing. [WithWindow], [WithMaxMethods] and
-// [WithTargetName] stay as New set them, and need not be given again. Another window or number of methods is an error, and so is
-// WithTargetName if New was given none. Otherwise New's function stays, and the new one is ignored. [WithSnapshot] is an error.
+// Update returns an error where New does, and for a nil scheduler. An error changes nothing. [WithTrace], [WithLogger],
+// [WithTargetName], [WithWindow] and [WithMaxMethods] belong to the scheduler: they stay as New set them, and need not be given
+// again. Another window or number of methods is an error, and so is any of the first three if New was given none. Otherwise what New was given
+// stays, and the new one is ignored. [WithSnapshot] is an error.
 //
 // Update may be called concurrently with calls and with itself. It takes a few microseconds for each method that is known.
 func (s *Scheduler) Update(opts ...Option) error {
@@ -61,11 +62,13 @@ func (s *Scheduler) Update(opts ...Option) error {
 		refuse(given("WithWindow") && c.Window != old.Window, "Update: WithWindow(%v): the window stays what it is, %v", c.Window, old.Window),
 		refuse(given("WithMaxMethods") && c.MaxMethods != old.MaxMethods, "Update: WithMaxMethods(%d): the most methods stay what they are, %d", c.MaxMethods, old.MaxMethods),
 		refuse(given("WithSnapshot"), "Update: WithSnapshot: a scheduler that is running keeps what it has learned"),
-		refuse(given("WithTargetName") && old.TargetName == nil, "Update: WithTargetName: the targets keep their names"))
+		refuse(given("WithTargetName") && old.TargetName == nil, "Update: WithTargetName: the targets keep their names"),
+		refuse(given("WithTrace") && !old.Traced, "Update: WithTrace: give it to New, as a scheduler keeps its traces"),
+		refuse(given("WithLogger") && !old.Logged, "Update: WithLogger: give it to New, as a scheduler keeps its loggers"))
 	if err != nil {
 		return err
 	}
-	c.Window, c.MaxMethods, c.TargetName = old.Window, old.MaxMethods, old.TargetName
+	c.Window, c.MaxMethods, c.Reporting = old.Window, old.MaxMethods, old.Reporting
 	r.Update(c)
 	return nil
 }

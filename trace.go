@@ -36,10 +36,12 @@ type Trace struct {
 }
 
 // WithTrace calls the functions of t when something happens. They cost nothing unless a hedge becomes due. If the option is given
-// more than once, all of them are called, in the order of the options. t must not be nil. Later changes of t have no effect.
+// more than once, all of them are called, in the order of the options. t must not be nil. Later changes of t have no effect. The scheduler keeps its traces: see
+// [Scheduler.Update].
 func WithTrace(t *Trace) Option {
 	return option("WithTrace", refuse(t == nil, "WithTrace(nil): there must be a trace"), func(c *settings.Config) {
 		t := *t
+		c.Traced = true
 		if t.Made != nil {
 			c.Made = append(c.Made, func(s any) { t.Made(s.(*Scheduler)) })
 		}

@@ -41,6 +41,7 @@ func options(m *configpb.Options, depth int) (opts []hedge.Option, err error) {
 	add(m.GetIdempotentOnly(), hedge.WithIdempotentOnly)
 	add(m.Methods != nil, func() hedge.Option { return hedge.WithMethods(m.Methods...) })
 	add(m.ReadOnlyMethods != nil, func() hedge.Option { return hedge.WithReadOnlyMethods(m.ReadOnlyMethods...) })
+	add(m.WaitForMessage != nil, func() hedge.Option { return hedge.WithWaitForMessage(m.WaitForMessage...) })
 	add(m.ServiceConfig != nil, func() hedge.Option { return hedge.WithServiceConfig(protojson.Format(m.ServiceConfig)) })
 	add(m.MaxHedges != nil, func() hedge.Option { return hedge.WithMaxHedges(int(*m.MaxHedges)) })
 	add(m.BudgetPercent != nil, func() hedge.Option { return hedge.WithBudgetPercent(*m.BudgetPercent) })
@@ -106,6 +107,7 @@ func message(c *settings.Config) *configpb.Options {
 		"WithIdempotentOnly":   func() { m.IdempotentOnly = proto.Bool(true) },
 		"WithMethods":          func() { m.Methods = c.Methods },
 		"WithReadOnlyMethods":  func() { m.ReadOnlyMethods = c.ReadOnly },
+		"WithWaitForMessage":   func() { m.WaitForMessage = c.WaitForMessage },
 		"WithServiceConfig":    func() { m.ServiceConfig = serviceConfig(c) },
 		"WithTrigger":          func() { m.Trigger = trigger(c.Trigger) },
 		"WithMaxHedges":        func() { m.MaxHedges = proto.Int32(int32(c.MaxHedges)) },

@@ -35,7 +35,7 @@ func sentence(t stats.Method, config settings.Config) string {
 	case t.Delay == 0 && t.Warmup > 0:
 		return fmt.Sprintf("The method is being learned: %s seen.", plural(t.Calls, "call"))
 	case c.HeadersFirst:
-		return "Callers ask for the response headers first, and those come before the first message, so that no hedge can be sent: see stream.WaitForMessage."
+		return "Callers ask for the response headers first, and those come before the first message, so that no hedge can be sent: see hedge.WithWaitForMessage."
 	}
 	var b strings.Builder
 	most := cmp.Or(c.MaxHedges, config.MaxHedges)

@@ -121,7 +121,7 @@ func TestRule02_WhoseHedgesMayAnswerWithAnError(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					s := hedgetest.Fixed(t, 10*ms, append(tc.opts, hedge.WithMaxHedges(1))...)
 					for i := 0; shared && i < 300; i++ {
-						call.PassThrough(registry.Of(s), t.Context(), "", fmt.Sprintf("/junk.Service/%d", i))
+						call.PassThrough(registry.Of(s), t.Context(), "", fmt.Sprintf("/junk.Service/%d", i), nil)
 					}
 					st := &stub{steps: []step{{after: 50 * ms}, {after: 5 * ms, code: codes.NotFound}}}
 					err := interceptor.Unary(s)(t.Context(), tc.method, wrapperspb.Int64(1), wrapperspb.Int64(1), nil, st.invoke)

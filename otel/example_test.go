@@ -24,7 +24,7 @@ func Example() {
 		panic(err)
 	}
 	plugin := opentelemetry.Options{MetricsOptions: opentelemetry.MetricsOptions{MeterProvider: meters}}
-	options := append(hedgeotel.DialOptions(s, plugin), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	options := hedgeotel.DialOptions(s, plugin, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	conn, err := grpc.NewClient("dns:///shop:443", options...)
 	if err != nil {
 		panic(err)
@@ -38,5 +38,5 @@ func Example() {
 func ExampleOutcomes() {
 	fmt.Println(hedgeotel.Outcomes()[:3])
 	// Output:
-	// [won lost no_budget]
+	// [won lost same_backend]
 }

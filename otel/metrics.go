@@ -3,66 +3,67 @@ package hedgeotel
 import (
 	"cmp"
 	"errors"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
 	"sync"
+	"unsafe"
 
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"google.golang.org/grpc/stats/opentelemetry"
 
 	"github.com/grpchedge/hedge/stats"
 )
 
+// mostSeries is the most series of an instrument, fewer than the 2,000 beyond which OpenTelemetry's SDK gives them up. Those of others
+// may come to them.
+const mostSeries = 1900
+
 type metrics struct {
 	meter   metric.Meter
-	methods names
-	targets names // alone
-	totals  totals
+	methods *names
+	targets *names // alone
 	hedges  metric.Int64Histogram
 	losers  metric.Float64Histogram
 
-	calls, decisions metric.Int64ObservableCounter
-	gauges           map[string]metric.Float64ObservableGauge
-	observed         []metric.Observable
+	calls, sent, decisions, moved metric.Int64ObservableCounter
+	gauges                        map[string]metric.Float64ObservableGauge
+	observed                      []metric.Observable
+
+	mu     sync.Mutex              // readers may collect concurrently
+	last   map[method]stats.Counts // of the scheduler's methods, when they were read last
+	passed map[string]int64        // primaries of the scheduler's targets that were moved, then
+	series int                     // of decisions
 }
+
+type method struct{ target, name string }
 
 // Outcomes are the values of the attribute grpc.hedge.outcome. Each shows a count of [stats.Counts], which says what it means:
 // "won" is HedgeWins, "lost" PrimaryWins, "no_budget" BudgetExhausted, "of_hedge" OfHedges and "learning" Warmup. The others have
 // the names of their counts.
 func Outcomes() []string {
-	var names []string
-	for _, o := range outcomes {
-		names = append(names, o.name)
+	return slices.DeleteFunc(slices.Clone(outcomes[:]), func(name string) bool { return name == "" })
+}
+
+// counts are the fields of stats.Counts, each of which is an int64.
+type counts [unsafe.Sizeof(stats.Counts{}) / 8]int64
+
+func fields(of *stats.Counts) *counts { return (*counts)(unsafe.Pointer(of)) }
+
+// outcomes are the names of fields as outcomes. Those of all calls and hedges have none.
+var outcomes = func() (names [len(counts{})]string) {
+	short := map[string]string{"HedgeWins": "won", "PrimaryWins": "lost", "BudgetExhausted": "no_budget", "OfHedges": "of_hedge", "Warmup": "learning"}
+	word := regexp.MustCompile("(.)([A-Z])")
+	for n, f := range reflect.VisibleFields(reflect.TypeFor[stats.Counts]()) {
+		if f.Name != "Calls" && f.Name != "Hedged" && f.Name != "Hedges" {
+			names[n] = cmp.Or(short[f.Name], strings.ToLower(word.ReplaceAllString(f.Name, "${1}_${2}")))
+		}
 	}
 	return names
-}
+}()
 
-var outcomes = [...]struct {
-	name  string
-	count func(*stats.Counts) int64
-}{
-	{"won", func(s *stats.Counts) int64 { return s.HedgeWins }},
-	{"lost", func(s *stats.Counts) int64 { return s.PrimaryWins }},
-	{"no_budget", func(s *stats.Counts) int64 { return s.BudgetExhausted }},
-	{"not_drawn", func(s *stats.Counts) int64 { return s.NotDrawn }},
-	{"not_ready", func(s *stats.Counts) int64 { return s.NotReady }},
-	{"no_other_backend", func(s *stats.Counts) int64 { return s.NoOtherBackend }},
-	{"deadline_near", func(s *stats.Counts) int64 { return s.DeadlineNear }},
-	{"throttled", func(s *stats.Counts) int64 { return s.Throttled }},
-	{"pushed_back", func(s *stats.Counts) int64 { return s.PushedBack }},
-	{"guarded", func(s *stats.Counts) int64 { return s.Guarded }},
-	{"resets_spent", func(s *stats.Counts) int64 { return s.ResetsSpent }},
-	{"of_hedge", func(s *stats.Counts) int64 { return s.OfHedges }},
-	{"paused", func(s *stats.Counts) int64 { return s.Paused }},
-	{"learning", func(s *stats.Counts) int64 { return s.Warmup }},
-	{"off", func(s *stats.Counts) int64 { return s.Off }},
-	{"not_selected", func(s *stats.Counts) int64 { return s.NotSelected }},
-	{"no_descriptor", func(s *stats.Counts) int64 { return s.NoDescriptor }},
-	{"not_replayable", func(s *stats.Counts) int64 { return s.NotReplayable }},
-	{"early_headers", func(s *stats.Counts) int64 { return s.EarlyHeaders }},
-	{"dry_run", func(s *stats.Counts) int64 { return s.DryRun }},
-}
-
-// gauges are those instruments that are read when metrics are collected. Those of tokens are of targets, the others of methods.
+// gauges are those instruments that are read when metrics are collected.
 var gauges = []struct{ name, unit, what string }{
 	{"delay", "s", "The age at which a call gets its first hedge now."},
 	{"tail", "s", "The target percentile: an estimate without hedging, predicted, and measured."},
@@ -70,10 +71,27 @@ var gauges = []struct{ name, unit, what string }{
 	{"saved", "", "The share of the time beyond the median that hedging is predicted to save, weighted towards the tail."},
 	{"budget.tokens", "{token}", "Hedges that the target's budget pays for now."},
 	{"throttle.tokens", "{token}", "Tokens left in the target's throttle."},
+	{"silent.connections", "{connection}", "Connections to the target that have fallen silent."},
 }
 
-// read reports the values of the gauges of a method. Where a gauge has several values, which is the attribute that names one.
-func read(m *stats.Method, report func(gauge string, value float64, which ...string)) {
+// A report reports a value of a gauge. Where a gauge has several, which is the attribute that names one.
+type report func(gauge string, value float64, which ...string)
+
+// report reports gauges under the labels, but none of others, and of the first methods alone where there are up to nine values of each.
+func (m *metrics) report(to metric.Observer, l *labels) report {
+	return func(gauge string, value float64, which ...string) {
+		option := l.option
+		for _, w := range which {
+			option = l.with("grpc.hedge."+gauge, w)
+		}
+		if l.single && (len(which) == 0 || l.number < mostSeries/9) {
+			to.ObserveFloat64(m.gauges[gauge], value, option)
+		}
+	}
+}
+
+// read reports the values of the gauges of a method.
+func read(m *stats.Method, report report) {
 	if m.Delay > 0 {
 		report("delay", m.Delay.Seconds())
 	}
@@ -84,40 +102,53 @@ func read(m *stats.Method, report func(gauge string, value float64, which ...str
 		report("saved", c.Saved)
 	}
 	if g := m.Gain; g != nil && g.Measured {
-		readGain(report, "unhedged", g.Unhedged)
-		readGain(report, "hedged", g.Hedged)
-		readGain(report, "saved", g.Saved)
+		for which, i := range map[string]stats.Interval{"unhedged": g.Unhedged, "hedged": g.Hedged, "saved": g.Saved} {
+			report("gain", i.Value.Seconds(), which)
+			report("gain", i.Low.Seconds(), which+"_low")
+			report("gain", i.High.Seconds(), which+"_high")
+		}
 	}
 }
 
-// readGain reports a value of the gauge of the gain, and its interval.
-func readGain(report func(gauge string, value float64, which ...string), which string, i stats.Interval) {
-	report("gain", i.Value.Seconds(), which)
-	report("gain", i.Low.Seconds(), which+"_low")
-	report("gain", i.High.Seconds(), which+"_high")
+// readTarget reports those of its target.
+func readTarget(m *stats.Method, report report) {
+	report("budget.tokens", m.Tokens)
+	if m.ThrottleMax > 0 {
+		report("throttle.tokens", m.ThrottleTokens)
+	}
+	if m.Connections == 0 && len(m.Silent) == 0 { // it has no policy
+		return
+	}
+	silent := 0
+	for _, s := range m.Silent {
+		silent += s.Connections
+	}
+	report("silent.connections", float64(silent))
 }
 
 func newMetrics(o Options) (*metrics, error) {
 	most := cmp.Or(o.MaxMethods, defaultMethods)
 	m := &metrics{
 		meter:   o.MeterProvider.Meter("github.com/grpchedge/hedge/otel"),
-		methods: names{most: most, create: newLabels, known: map[method]*labels{}},
-		targets: names{most: most, create: targetLabels, known: map[method]*labels{}},
-		totals:  totals{of: map[*labels]counts{}},
+		methods: newNames(most), targets: newNames(most),
+		gauges: map[string]metric.Float64ObservableGauge{},
 	}
-	errs := make([]error, 4)
+	errs := make([]error, 2)
 	m.hedges, errs[0] = m.meter.Int64Histogram("grpc.client.call.hedges", metric.WithUnit("{hedge}"),
 		metric.WithDescription("Number of hedges sent during the client call. Calls without a hedge are not counted."),
 		metric.WithExplicitBucketBoundaries(1, 2, 3, 4, 5))
 	m.losers, errs[1] = m.meter.Float64Histogram("grpc.client.hedge.loser.duration", metric.WithUnit("s"),
 		metric.WithDescription("How long attempts had run that were cancelled because another one was faster."),
 		metric.WithExplicitBucketBoundaries(opentelemetry.DefaultLatencyBounds...))
-	m.calls, errs[2] = m.meter.Int64ObservableCounter("grpc.client.hedge.calls", metric.WithUnit("{call}"),
-		metric.WithDescription("Calls begun, hedged or not."))
-	m.decisions, errs[3] = m.meter.Int64ObservableCounter("grpc.client.hedge.decisions", metric.WithUnit("{decision}"),
-		metric.WithDescription("Hedged calls won and lost, and hedges or calls held back, by outcome."))
-	m.observed = []metric.Observable{m.calls, m.decisions}
-	m.gauges = map[string]metric.Float64ObservableGauge{}
+	counter := func(name, unit, what string) metric.Int64ObservableCounter {
+		c, err := m.meter.Int64ObservableCounter("grpc.client.hedge."+name, metric.WithUnit(unit), metric.WithDescription(what))
+		m.observed, errs = append(m.observed, c), append(errs, err)
+		return c
+	}
+	m.calls = counter("calls", "{call}", "Calls begun, hedged or not.")
+	m.sent = counter("sent", "{hedge}", "Hedges sent.")
+	m.decisions = counter("decisions", "{decision}", "What became of hedged calls, and of hedges and calls that were held back, by outcome.")
+	m.moved = counter("moved", "{call}", "Primaries sent past a silent connection.")
 	for _, g := range gauges {
 		made, err := m.meter.Float64ObservableGauge("grpc.client.hedge."+g.name, metric.WithUnit(g.unit), metric.WithDescription(g.what))
 		m.gauges[g.name], m.observed, errs = made, append(m.observed, made), append(errs, err)
@@ -125,96 +156,88 @@ func newMetrics(o Options) (*metrics, error) {
 	return m, errors.Join(errs...)
 }
 
-// observe reports the rows of a scheduler, and the sum of all its counts, which was read before them.
+// observe reports the rows of a scheduler, and the sum of all its counts, which was read before them. m.mu must be held.
 func (m *metrics) observe(to metric.Observer, sum stats.Counts, rows []stats.Method) {
-	named := map[*labels]counts{}
+	last, passed := map[method]stats.Counts{}, map[string]int64{}
 	for i := range rows {
 		row := &rows[i]
-		if l := m.methods.of(row.Target, row.Method); l != others {
-			named[l] = countsOf(&row.Counts)
-			read(row, func(gauge string, value float64, which ...string) {
-				options := []metric.ObserveOption{l.option}
-				for _, w := range which {
-					options = append(options, metric.WithAttributes(attribute.String("grpc.hedge."+gauge, w)))
-				}
-				to.ObserveFloat64(m.gauges[gauge], value, options...)
-			})
-		}
-		if i > 0 && row.Target == rows[i-1].Target { // rows are sorted by target
+		if row.Names == (stats.Names{}) { // it is known from a snapshot
 			continue
 		}
-		if target := m.targets.of(row.Target, ""); target != others {
-			to.ObserveFloat64(m.gauges["budget.tokens"], row.Tokens, target.option)
-			if row.ThrottleMax > 0 {
-				to.ObserveFloat64(m.gauges["throttle.tokens"], row.ThrottleTokens, target.option)
+		l, key := m.methods.of(row.Names), method{row.Target, row.Method}
+		last[key] = l.add(row.Counts, m.last[key])
+		l.selected = l.selected || row.Calls > row.NotSelected+row.NoDescriptor
+		read(row, m.report(to, l))
+		if _, done := passed[row.Target]; done {
+			continue
+		}
+		t := m.targets.of(stats.Names{Target: row.Names.Target})
+		readTarget(row, m.report(to, t))
+		passed[row.Target] = row.Moved
+		if t.moved += max(row.Moved-m.passed[row.Target], 0); t.single && (t.moved > 0 || row.Connections > 0) {
+			to.ObserveInt64(m.moved, t.moved, t.option)
+		}
+	}
+	m.last, m.passed = last, passed
+
+	// What others have is what remains of the scheduler's own counts, which never fall. So that includes what a method had counted when
+	// it was forgotten, and was not read before. The sum was read first: calls since then have been read with their methods.
+	all := m.methods.all()
+	for n, left := range fields(&sum) {
+		for _, l := range all {
+			left -= fields(&l.total)[n]
+		}
+		fields(&m.methods.others.total)[n] += max(left, 0)
+	}
+	m.count(to, all)
+}
+
+// count reports the counters. A decision has a series once it has happened. If there are too many, further ones go to others.
+func (m *metrics) count(to metric.Observer, all []*labels) {
+	var rest counts
+	for _, l := range all { // those of others are the last
+		if l.total.Calls > 0 {
+			to.ObserveInt64(m.calls, l.total.Calls, l.option)
+		}
+		if l.total.Hedges > 0 || l.selected {
+			to.ObserveInt64(m.sent, l.total.Hedges, l.option)
+		}
+		last := l == m.methods.others
+		both := l.total.HedgeWins+l.total.PrimaryWins > 0 || l.selected && m.series < mostSeries/2
+		for n, name := range outcomes {
+			count := fields(&l.total)[n]
+			if last {
+				count += rest[n]
 			}
+			if l.decisions[n] == nil {
+				switch {
+				case name == "" || count == 0 && (!both || name != "won" && name != "lost"):
+					continue
+				case m.series >= mostSeries && !last:
+					rest[n] += count
+					continue
+				}
+				l.decisions[n] = l.with("grpc.hedge.outcome", name)
+				m.series++
+			}
+			to.ObserveInt64(m.decisions, count, l.decisions[n])
 		}
 	}
-	m.totals.add(countsOf(&sum), named)
-	for l, c := range m.totals.of {
-		to.ObserveInt64(m.calls, c[0], l.option)
-		for n, decision := range l.decisions {
-			to.ObserveInt64(m.decisions, c[1+n], decision)
+}
+
+// add adds what a method has counted since its counts were read last, and returns those to compare the next ones with. If a count has
+// fallen, the method was forgotten and has come back, and begins again at 0; but those of hedges may fall by one.
+func (l *labels) add(now, before stats.Counts) stats.Counts {
+	for n, was := range fields(&before) {
+		if fields(&now)[n] < was && (outcomes[n] != "" || now.Calls < before.Calls) {
+			before = stats.Counts{}
+			break
 		}
 	}
-}
-
-// counts are the calls, and then what outcomes lists, of one pair of target and method, or of all that are not told apart.
-type counts [1 + len(outcomes)]int64
-
-func countsOf(s *stats.Counts) (c counts) {
-	c[0] = s.Calls
-	for n, o := range outcomes {
-		c[1+n] = o.count(s)
+	for n, was := range fields(&before) {
+		is := &fields(&now)[n]
+		fields(&l.total)[n] += max(*is-was, 0)
+		*is = max(*is, was)
 	}
-	return c
-}
-
-func (c *counts) add(others counts, times int64) {
-	for n := range c {
-		c[n] += times * others[n]
-	}
-}
-
-// beganAgain reports whether the counts are of a method that was forgotten and has come back since it had others.
-func (c *counts) beganAgain(before counts) bool {
-	for n := range c {
-		if c[n] < before[n] {
-			return true
-		}
-	}
-	return false
-}
-
-// totals are counters that never fall, although the counts of a method that the scheduler has forgotten begin again at 0. The
-// counts of others are what remains of the scheduler's own, which never fall either. So they include those that a method had
-// when it was forgotten and that were not read before.
-type totals struct {
-	mu   sync.Mutex // readers may collect concurrently
-	of   map[*labels]counts
-	rows map[*labels]counts // those of the named methods when they were last read
-}
-
-// add adds what was counted since the last reading. sum must have been read before the rows. If it were read after them, calls
-// in between would count in others although their methods have names.
-func (t *totals) add(sum counts, rows map[*labels]counts) {
-	for l, now := range rows {
-		of, before := t.of[l], t.rows[l]
-		of.add(now, 1)
-		if !now.beganAgain(before) {
-			of.add(before, -1)
-		}
-		t.of[l] = of
-	}
-	t.rows = rows
-	for _, known := range t.of {
-		sum.add(known, -1)
-	}
-	other := t.of[others]
-	for n, rest := range sum {
-		other[n] += max(rest, 0)
-	}
-	if other != (counts{}) {
-		t.of[others] = other
-	}
+	return now
 }

@@ -1,83 +1,79 @@
 package hedgeotel
 
 import (
-	"net"
-	"strings"
+	"slices"
 	"sync"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
-	"google.golang.org/grpc/resolver"
+
+	"github.com/grpchedge/hedge/stats"
 )
 
 // names bounds the attributes that metrics have, and keeps those of the first that were asked for, so that recording makes none.
 type names struct {
-	most   int
-	create func(method) *labels
+	most int
 
-	mu    sync.RWMutex
-	known map[method]*labels
+	mu     sync.Mutex
+	known  map[stats.Names]*labels
+	order  []*labels // in which they became known
+	others *labels   // of all that are not told apart
 }
 
-// of returns the attributes of a method, or with an empty name those of a target; others if there are too many. Each call asks, so
-// a known key takes no exclusive lock.
-func (n *names) of(target, name string) *labels {
-	key := method{target, name}
-	n.mu.RLock()
-	l, ok := n.known[key]
-	n.mu.RUnlock()
-	if ok {
-		return l
-	}
+func newNames(most int) *names {
+	return &names{most: most, known: map[stats.Names]*labels{}, others: newLabels(stats.Names{Target: other, Method: other}, most)}
+}
+
+// other is what gRPC's plugin calls methods that it does not tell apart.
+const other = "other"
+
+// of returns the attributes of a method, or without its name those of a target; those of others if there are too many.
+func (n *names) of(key stats.Names) *labels {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if l, ok := n.known[key]; ok {
-		return l
-	}
-	if len(n.known) >= n.most {
-		return others
-	}
-	n.known[key] = n.create(key)
-	return n.known[key]
-}
-
-type method struct{ target, name string }
-
-// labels are the attributes of a target and a method, or of a target alone.
-type labels struct {
-	option    metric.MeasurementOption
-	decisions []metric.MeasurementOption // as outcomes
-}
-
-// others are the methods of all targets that are not told apart.
-var others = newLabels(method{"other", "other"})
-
-func newLabels(of method) *labels {
-	target := attribute.String("grpc.target", canonical(of.target))
-	name := attribute.String("grpc.method", strings.TrimPrefix(of.name, "/"))
-	l := &labels{option: set(target, name)}
-	for _, o := range outcomes {
-		l.decisions = append(l.decisions, set(target, name, attribute.String("grpc.hedge.outcome", o.name)))
+	l := n.known[key]
+	switch {
+	case l != nil:
+	case len(n.order) >= n.most:
+		l = n.others
+	default:
+		l = newLabels(key, len(n.order))
+		n.known[key], n.order = l, append(n.order, l)
 	}
 	return l
 }
 
-func targetLabels(of method) *labels {
-	return &labels{option: set(attribute.String("grpc.target", canonical(of.target)))}
+// all returns the attributes of all methods, those of others last.
+func (n *names) all() []*labels {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return append(slices.Clip(n.order), n.others)
 }
 
-func set(attributes ...attribute.KeyValue) metric.MeasurementOption {
-	return metric.WithAttributeSet(attribute.NewSet(attributes...))
+// labels are the attributes of a target and a method, or of a target alone, and what was counted under them. The counts are guarded
+// by metrics.mu.
+type labels struct {
+	attributes []attribute.KeyValue
+	option     metric.MeasurementOption
+	number     int // of those that were known before
+	single     bool
+
+	total     stats.Counts
+	moved     int64
+	selected  bool // there was a call that may be hedged
+	decisions [len(counts{})]metric.MeasurementOption
 }
 
-// canonical returns a target as grpc.ClientConn.CanonicalTarget does, which gRPC's plugin uses.
-func canonical(target string) string {
-	if _, _, err := net.SplitHostPort(target); err != nil || strings.Contains(target, "/") {
-		return target
+func newLabels(of stats.Names, number int) *labels {
+	l := &labels{number: number, single: of.Method != other, attributes: []attribute.KeyValue{attribute.String("grpc.target", of.Target)}}
+	if of.Method != "" {
+		l.attributes = append(l.attributes, attribute.String("grpc.method", of.Method))
 	}
-	scheme := resolver.GetDefaultScheme()
-	if scheme == "passthrough" { // unless the program sets another, grpc.NewClient has its own
-		scheme = "dns"
-	}
-	return scheme + ":///" + target
+	l.option = metric.WithAttributeSet(attribute.NewSet(l.attributes...))
+	return l
+}
+
+// with returns the attributes and one more.
+func (l *labels) with(name, value string) metric.MeasurementOption {
+	return metric.WithAttributes(append(slices.Clip(l.attributes), attribute.String(name, value))...)
 }

@@ -18,16 +18,18 @@
 //
 // # Metrics
 //
-// All of them have the attributes grpc.target and grpc.method, except those of tokens, which have grpc.target alone. The
-// values are those of gRPC's plugin: the method has no leading slash, and a target without a scheme, such as "host:443", has
-// that of grpc.NewClient, "dns:///host:443". A name that hedge.WithTargetName gives is left as it is.
+// Their attributes are grpc.target and grpc.method, or grpc.target alone for what the methods of a target share. The values are those
+// of gRPC's plugin: see [stats.Names]. A metric of a method exists from its first call on, and a decision once it was taken; "won" and
+// "lost" are 0 before. No instrument has so many series that the SDK gives some up.
 //
 //   - grpc.client.call.hedges, a histogram, {hedge}: hedges per call; calls without one are not in it. It is the one that
 //     gRPC's proposal A96 defines, with its buckets 1, 2, 3, 4 and 5.
-//   - grpc.client.hedge.calls, a counter, {call}: calls begun, hedged or not. The sum of grpc.client.call.hedges per call is the
-//     extra load.
-//   - grpc.client.hedge.decisions, a counter, {decision}: hedged calls won and lost, and hedges or calls held back, by
-//     the attribute grpc.hedge.outcome: see [Outcomes].
+//   - grpc.client.hedge.calls, a counter, {call}: calls begun, hedged or not.
+//   - grpc.client.hedge.sent, a counter, {hedge}: hedges sent. Divided by the calls it is the extra load.
+//   - grpc.client.hedge.decisions, a counter, {decision}: hedged calls won and lost, why hedges were held back, and what else became of
+//     calls and hedges, by the attribute grpc.hedge.outcome: see [Outcomes].
+//   - grpc.client.hedge.moved, a counter, {call}: primaries sent past a silent connection, of a target whose connections have the
+//     policy of package balancer.
 //   - grpc.client.hedge.loser.duration, a histogram, s: how long attempts had run that were cancelled as losers.
 //   - grpc.client.hedge.delay, a gauge, s: the age at which a call gets its first hedge now; absent while it is learned.
 //   - grpc.client.hedge.tail, a gauge, s: the percentile that the trigger Auto makes small, by the attribute grpc.hedge.tail:
@@ -41,6 +43,8 @@
 //     hedging is predicted to save; only with the trigger Auto.
 //   - grpc.client.hedge.budget.tokens, a gauge, {token}: hedges that the target's budget pays for now.
 //   - grpc.client.hedge.throttle.tokens, a gauge, {token}: what is left in the target's throttle; absent without one.
+//   - grpc.client.hedge.silent.connections, a gauge, {connection}: connections to the target that have fallen silent; absent without the
+//     policy of package balancer.
 //
 // # Traces
 //
@@ -65,7 +69,6 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/stats"
-	"github.com/grpchedge/hedge/stream"
 )
 
 // Options says where to report to.
@@ -73,7 +76,7 @@ type Options struct {
 	// MeterProvider makes the instruments. If it is nil, there are no metrics.
 	MeterProvider metric.MeterProvider
 	// MaxMethods is the most pairs of a target and a method with metrics of their own. All further ones have the grpc.method
-	// "other", as gRPC's plugin calls it. 0 means 1,000. A negative number is an error.
+	// "other", as gRPC's plugin calls it. 0 means 1,000. It is 1,900 at most, as OpenTelemetry's SDK gives up series beyond 2,000.
 	MaxMethods int
 }
 
@@ -82,8 +85,8 @@ const defaultMethods = 1000
 // New returns an option for hedge.New, which reports what that scheduler does. Give each scheduler an option of its own. The
 // metrics of a scheduler end when it is garbage collected.
 func New(o Options) (hedge.Option, error) {
-	if o.MaxMethods < 0 {
-		return nil, fmt.Errorf("hedge: hedgeotel.Options.MaxMethods: value %d, allowed 0 and above", o.MaxMethods)
+	if o.MaxMethods < 0 || o.MaxMethods > mostSeries {
+		return nil, fmt.Errorf("hedge: hedgeotel.Options.MaxMethods: value %d, allowed 0 to %d", o.MaxMethods, mostSeries)
 	}
 	t := &hedge.Trace{HedgeSent: traceSent, HedgeHeldBack: traceHeldBack, CallDecided: traceDecided}
 	if o.MeterProvider == nil {
@@ -95,10 +98,10 @@ func New(o Options) (hedge.Option, error) {
 	}
 	t.CallDecided = func(e stats.CallDecided) {
 		traceDecided(e)
-		m.hedges.Record(e.Context, int64(e.Attempts-1), m.methods.of(e.Target, e.Method).option)
+		m.hedges.Record(e.Context, int64(e.Attempts-1), m.methods.of(e.Names).option)
 	}
 	t.AttemptLost = func(e stats.AttemptLost) {
-		m.losers.Record(e.Context, e.Ran.Seconds(), m.methods.of(e.Target, e.Method).option)
+		m.losers.Record(e.Context, e.Ran.Seconds(), m.methods.of(e.Names).option)
 	}
 	t.Made = m.watch
 	return hedge.WithTrace(t), nil
@@ -109,8 +112,8 @@ func (m *metrics) watch(s *hedge.Scheduler) {
 	scheduler := weak.Make(s)
 	registered, err := m.meter.RegisterCallback(func(_ context.Context, to metric.Observer) error {
 		if s := scheduler.Value(); s != nil {
-			m.totals.mu.Lock() // before the counts are read, so that none is older than those of the last reading
-			defer m.totals.mu.Unlock()
+			m.mu.Lock() // before the counts are read, so that none is older than those of the last reading
+			defer m.mu.Unlock()
 			sum := s.Stats()
 			m.observe(to, sum, s.Targets())
 		}
@@ -142,20 +145,16 @@ func addEvent(ctx context.Context, name string, attributes ...attribute.KeyValue
 	}
 }
 
-// DialOptions returns gRPC's OpenTelemetry plugin and the hedging interceptors of s, in the right order: so
+// DialOptions returns gRPC's OpenTelemetry plugin, the dial options given, and the hedging interceptors of s, in this order: so
 // grpc.client.call.duration is what the caller waited, grpc.client.attempt.duration what each attempt took, and a call has
-// one span with one child for each attempt. Do not add the interceptors a second time. Interceptors of other chain options
-// come outside of them if their options come first, and else inside. The stream options are those of stream.Interceptor.
+// one span with one child for each attempt. Interceptors for retries, timeouts and logging are given here: each sees a call once,
+// and the plugin measures what they do. Do not add the hedging interceptors a second time.
 //
 // The span of an attempt that lost has the attribute hedge.lost, and is no error. gRPC's plugin alone marks it as one,
 // because the attempt was cancelled.
-func DialOptions(s *hedge.Scheduler, plugin opentelemetry.Options, streams ...stream.Option) []grpc.DialOption {
+func DialOptions(s *hedge.Scheduler, plugin opentelemetry.Options, between ...grpc.DialOption) []grpc.DialOption {
 	if provider := plugin.TraceOptions.TracerProvider; provider != nil {
 		plugin.TraceOptions.TracerProvider = TracerProvider(provider)
 	}
-	return []grpc.DialOption{
-		opentelemetry.DialOption(plugin),
-		grpc.WithChainUnaryInterceptor(interceptor.Unary(s)),
-		grpc.WithChainStreamInterceptor(stream.Interceptor(s, streams...)),
-	}
+	return interceptor.DialOptions(s, append([]grpc.DialOption{opentelemetry.DialOption(plugin)}, between...)...)
 }

@@ -11,7 +11,8 @@ type Choice struct {
 	Probability float64
 	MaxHedges   int
 	// UnhedgedTail is an estimate of the tail without hedging, from primaries; 0 without an estimate. [Gain] measures it.
-	// PredictedTail is the predicted tail with hedging, and MeasuredTail the tail of the calls within the window.
+	// PredictedTail is the predicted tail with hedging, and MeasuredTail the tail of the calls within the window;
+	// with a control group, that of the calls in [Gain] that may be hedged.
 	UnhedgedTail, PredictedTail, MeasuredTail time.Duration
 	// CutShort is the share of the primaries, 0 to 1, that were cut short.
 	CutShort float64
@@ -22,7 +23,7 @@ type Choice struct {
 	// long as nothing is known, and the predictions go by it.
 	Saved, Kept float64
 	// HeadersFirst says that callers of a stream ask for its headers, which come before the first message, so that no hedge can
-	// be sent: see stream.WaitForMessage.
+	// be sent: see hedge.WithWaitForMessage.
 	HeadersFirst bool
 }
 

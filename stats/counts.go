@@ -72,7 +72,7 @@ type Counts struct {
 	DryRun int64
 	// EarlyHeaders is the number of streams whose caller called Header first, and whose headers came before the first
 	// message: by at least 1 ms, and by at least an eighth of the time to that message. Such a stream cannot be hedged while
-	// it waits for the message. See stream.WaitForMessage.
+	// it waits for the message. See hedge.WithWaitForMessage.
 	EarlyHeaders int64
 	// PassedThrough is the number of client-streaming and bidirectional calls, which are never hedged, and not in Calls.
 	PassedThrough int64

@@ -9,8 +9,9 @@ import (
 type Call struct {
 	// Context is the caller's context. Tracing libraries keep the span of the call in it.
 	Context context.Context
-	// Target and Method are those of stats.Method.
+	// Target, Method and Names are those of stats.Method.
 	Target, Method string
+	Names          Names
 }
 
 // HedgeSent is the event that a hedge was sent.

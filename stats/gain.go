@@ -7,7 +7,8 @@ import (
 )
 
 // Gain is what hedging gains for a method, measured on a control group that is never hedged: see hedge.WithControl. Latencies are
-// those that callers saw, what hedges do to the queues of servers included.
+// those that callers saw, what hedges do to the queues of servers included. An update that changes how the method is hedged begins
+// a new comparison. One that only exchanges a function begins none.
 type Gain struct {
 	// Over is the time that it covers, in periods of two minutes, at most 32. Calls is how many calls ended in it that may be hedged, whether they
 	// were or not, and Control how many of the control group.

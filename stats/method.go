@@ -8,6 +8,8 @@ type Method struct {
 	// Target is the connection's target, as grpc.ClientConn.Target returns it or hedge.WithTargetName names it, and Method the
 	// full method name.
 	Target, Method string
+	// Names are what metrics call them. They are empty before the first call.
+	Names Names
 	Counts
 	// Delay is the age at which a call gets its first hedge now; 0 while the method is being learned. For a method with a
 	// hedgingPolicy it is the hedgingDelay.
@@ -68,6 +70,16 @@ type Method struct {
 	Guard Guard
 	// Resets says how many hedges may be sent because servers count resets. All methods of the target share it.
 	Resets Resets
+}
+
+// Names are the values of the attributes grpc.target and grpc.method, as gRPC's own OpenTelemetry plugin gives them, in valid UTF-8.
+type Names struct {
+	// Target is what grpc.ClientConn.CanonicalTarget returned for the first connection of the target. If hedge.WithTargetName has
+	// named the target, or calls of hedge.Do, it is that name.
+	Target string
+	// Method is the full method without its leading slash. It is "other" until a call of the method has the option
+	// grpc.StaticMethod, which generated code gives, as invented names would make any number of series. Calls of hedge.Do need none.
+	Method string
 }
 
 // SingleBackend reports whether exactly one backend is ready, over one connection, so that a hedge cannot go to another one.

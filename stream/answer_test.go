@@ -20,7 +20,6 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stats"
-	"github.com/grpchedge/hedge/stream"
 )
 
 // small is the size of the payload in messages that are good.
@@ -226,8 +225,8 @@ func TestWaitForMessage_Poor(t *testing.T) {
 					tc.plans[n].Header = metadata.Pairs("attempt", fmt.Sprint(n))
 				}
 				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(tc.plans...)})
-				s := hedgetest.Fixed(t, 20*ms, hedge.WithMaxHedges(1), hedge.WithAnswer(goodIfLarge))
-				conn := cluster.ClientT(t, hedging(s, stream.WaitForMessage("/*/*")))
+				s := hedgetest.Fixed(t, 20*ms, hedge.WithMaxHedges(1), hedge.WithAnswer(goodIfLarge), hedge.WithWaitForMessage("/*/*"))
+				conn := cluster.ClientT(t, hedging(s))
 				testserver.ConnectT(t, conn)
 				var outcome stats.Outcome
 				st, err := testpb.NewTestServiceClient(conn).ServerStream(t.Context(), &testpb.Request{Id: 1}, hedge.Report(&outcome))

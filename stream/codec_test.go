@@ -23,7 +23,6 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
-	"github.com/grpchedge/hedge/stream"
 )
 
 // jsonCodec sends any Go value as JSON.
@@ -158,15 +157,15 @@ func TestRule01_MessagesOfUnknownTypes(t *testing.T) {
 		for _, tc := range []struct {
 			name            string
 			header, retries bool
-			option          stream.Option
+			option          hedge.Option
 			wins            int64 // of hedges, at least
 		}{
 			{"RecvMsg", false, false, nil, 5}, // all but the message that is not empty
 			{"RecvMsg, retried", false, true, nil, 5},
 			{"Header", true, false, nil, 6},
 			{"Header, retried", true, true, nil, 6},
-			{"WaitForMessage", true, false, stream.WaitForMessage("/*/*"), 6},
-			{"WaitForMessage, retried", true, true, stream.WaitForMessage("/*/*"), 6},
+			{"WaitForMessage", true, false, hedge.WithWaitForMessage("/*/*"), 6},
+			{"WaitForMessage, retried", true, true, hedge.WithWaitForMessage("/*/*"), 6},
 		} {
 			t.Run(name+"/"+tc.name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -183,7 +182,7 @@ func TestRule01_MessagesOfUnknownTypes(t *testing.T) {
 							}
 							return p
 						}})
-						conn := cluster.ClientT(t, hedging(s, tc.option), grpc.WithChainStreamInterceptor(inner(func(any) {})))
+						conn := cluster.ClientT(t, hedging(s), grpc.WithChainStreamInterceptor(inner(func(any) {})))
 						testserver.ConnectT(t, conn)
 						for _, into := range []func() any{
 							func() any { return new(byID) }, func() any { return new(bySequence) }, func() any { return new(locked) },
@@ -229,7 +228,7 @@ func TestRule01_MessagesOfUnknownTypes(t *testing.T) {
 						return got
 					}
 					want := run(nil)
-					s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
+					s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), tc.option)
 					if got := run(s); !slices.Equal(got, want) {
 						t.Errorf("received\n%q, by plain gRPC\n%q", got, want)
 					}
@@ -259,7 +258,7 @@ func TestMessages_InterceptorsInside(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(testserver.Plan{Delay: 100 * ms, HeaderAtOnce: true}, testserver.Plan{})})
 				seen := 0
-				conn := cluster.ClientT(t, hedging(hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1)), stream.WaitForMessage("/*/*")),
+				conn := cluster.ClientT(t, hedging(hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithWaitForMessage("/*/*"))),
 					grpc.WithChainStreamInterceptor(inner(func(m any) {
 						if m, ok := m.(*testpb.Reply); ok {
 							seen++

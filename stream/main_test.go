@@ -20,11 +20,11 @@ const ms = time.Millisecond
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // hedging hedges the streams of a connection as s says; a nil s leaves plain gRPC.
-func hedging(s *hedge.Scheduler, opts ...stream.Option) grpc.DialOption {
+func hedging(s *hedge.Scheduler) grpc.DialOption {
 	if s == nil {
 		return grpc.EmptyDialOption{}
 	}
-	return grpc.WithStreamInterceptor(stream.Interceptor(s, opts...))
+	return grpc.WithStreamInterceptor(stream.Interceptor(s))
 }
 
 // dial returns a client of the cluster's that hedges as s says, and is connected.

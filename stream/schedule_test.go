@@ -195,20 +195,20 @@ func TestSchedules(t *testing.T) {
 	count := model.Each(t, model.Counts{Short: 100, Long: 500}, perBubble, func(t *testing.T) func(*testing.T, uint64) {
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true})
 		var scheduler *hedge.Scheduler // of the schedule being played
-		var options []stream.Option
 		plain, conn := cluster.ClientT(t), cluster.ClientT(t, grpc.WithStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-			return stream.Interceptor(scheduler, options...)(ctx, desc, cc, method, streamer, opts...)
+			return stream.Interceptor(scheduler)(ctx, desc, cc, method, streamer, opts...)
 		}))
 		testserver.ConnectT(t, plain)
 		testserver.ConnectT(t, conn)
 		return func(t *testing.T, seed uint64) {
 			d := drawDriven(seed)
-			if options = nil; d.waits {
-				options = []stream.Option{stream.WaitForMessage(method)}
+			var options []hedge.Option
+			if d.waits {
+				options = append(options, hedge.WithWaitForMessage(method))
 			}
 			cluster.SetScript(testserver.ByNumber(d.plans...))
 			want := d.play(t, plain)
-			scheduler = hedgetest.Fixed(t, d.delay, hedge.WithMinDelay(0))
+			scheduler = hedgetest.Fixed(t, d.delay, append(options, hedge.WithMinDelay(0))...)
 			d.check(t, want, d.play(t, conn))
 			if got := cluster.Counts(); got.InFlight != 0 {
 				t.Errorf("%+v: %+v", d, got)

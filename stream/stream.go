@@ -33,7 +33,7 @@ import (
 // none.
 //
 // The first call of RecvMsg or Header starts the race. If it is RecvMsg, attempts race for the first message, or the end of
-// the stream. If it is Header, they race for the response headers, or the end of a stream without headers; [WaitForMessage]
+// the stream. If it is Header, they race for the response headers, or the end of a stream without headers; [hedge.WithWaitForMessage]
 // changes this. A hedge is sent only while RecvMsg or Header waits. After the race every call goes straight to the winner,
 // at no cost per message. A stream that stalls later is not hedged, because the caller already has some of its messages.
 //
@@ -51,8 +51,8 @@ import (
 // Client-streaming and bidirectional calls are not hedged; they are counted in Stats.PassedThrough.
 //
 // Interceptors chained after this one run once for each attempt, concurrently.
-func Interceptor(s *hedge.Scheduler, opts ...Option) grpc.StreamClientInterceptor {
-	r, o := registry.Of(s), newOptions(opts)
+func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
+	r := registry.Of(s)
 	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 		var target string
 		var conn feature.Conn // a nil interface if cc is nil, as when a test passes its own streamer
@@ -61,10 +61,10 @@ func Interceptor(s *hedge.Scheduler, opts ...Option) grpc.StreamClientIntercepto
 		}
 		ctx = wire.Unnumbered(ctx)
 		if desc.ClientStreams || !desc.ServerStreams {
-			return streamer(call.PassThrough(r, ctx, target, method, opts...), desc, cc, method, opts...)
+			return streamer(call.PassThrough(r, ctx, target, method, conn, opts...), desc, cc, method, opts...)
 		}
 		c := call.Begin(r, ctx, target, method, conn, opts...)
-		waits := o.waits(method, &c, opts)
+		waits := waits(method, &c, opts)
 		if !c.Hedged() {
 			return openUnhedged(ctx, &c, waits, desc, cc, method, streamer, opts)
 		}

@@ -2,7 +2,6 @@ package stream_test
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,14 +16,13 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stats"
-	"github.com/grpchedge/hedge/stream"
 )
 
 // TestWaitForMessage asks for headers first, which come at once, in streams whose primary's first message is late.
 func TestWaitForMessage(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
-		options []stream.Option
+		options []hedge.Option
 		plans   []testserver.Plan
 		header  time.Duration
 		winner  int // -1: no message
@@ -33,12 +31,12 @@ func TestWaitForMessage(t *testing.T) {
 		early   int64
 	}{
 		{name: "by default headers decide", plans: []testserver.Plan{{Delay: 500 * ms}, {}}, winner: 0, at: 500 * ms, early: 1},
-		{name: "of another method too", options: []stream.Option{stream.WaitForMessage("/a/B")}, plans: []testserver.Plan{{Delay: 500 * ms}, {}}, winner: 0, at: 500 * ms, early: 1},
-		{name: "the hedge wins", options: []stream.Option{stream.WaitForMessage("/a/B", "/*/Server*")}, plans: []testserver.Plan{{Delay: 500 * ms}, {Delay: ms}}, header: 11 * ms, winner: 1, at: 11 * ms},
-		{name: "the primary wins", options: []stream.Option{stream.WaitForMessage("/*/*")}, plans: []testserver.Plan{{Delay: 30 * ms}, {Delay: 50 * ms}}, header: 30 * ms, winner: 0, at: 30 * ms},
-		{name: "the primary is empty", options: []stream.Option{stream.WaitForMessage("/*/*")}, plans: []testserver.Plan{{Delay: 30 * ms, Empty: true}, {Delay: 50 * ms}}, header: 30 * ms, winner: -1, at: 30 * ms},
-		{name: "the hedge is empty", options: []stream.Option{stream.WaitForMessage("/*/*")}, plans: []testserver.Plan{{Delay: 500 * ms}, {Empty: true}}, header: 10 * ms, winner: -1, at: 10 * ms},
-		{name: "both fail", options: []stream.Option{stream.WaitForMessage("/*/*")}, plans: []testserver.Plan{{Delay: 30 * ms, Code: codes.Internal}, {Delay: 40 * ms, Code: codes.Unavailable}}, header: 50 * ms, winner: -1, code: codes.Internal, at: 50 * ms},
+		{name: "of another method too", options: []hedge.Option{hedge.WithWaitForMessage("/a/B")}, plans: []testserver.Plan{{Delay: 500 * ms}, {}}, winner: 0, at: 500 * ms, early: 1},
+		{name: "the hedge wins", options: []hedge.Option{hedge.WithWaitForMessage("/a/B", "/*/Server*")}, plans: []testserver.Plan{{Delay: 500 * ms}, {Delay: ms}}, header: 11 * ms, winner: 1, at: 11 * ms},
+		{name: "the primary wins", options: []hedge.Option{hedge.WithWaitForMessage("/*/*")}, plans: []testserver.Plan{{Delay: 30 * ms}, {Delay: 50 * ms}}, header: 30 * ms, winner: 0, at: 30 * ms},
+		{name: "the primary is empty", options: []hedge.Option{hedge.WithWaitForMessage("/*/*")}, plans: []testserver.Plan{{Delay: 30 * ms, Empty: true}, {Delay: 50 * ms}}, header: 30 * ms, winner: -1, at: 30 * ms},
+		{name: "the hedge is empty", options: []hedge.Option{hedge.WithWaitForMessage("/*/*")}, plans: []testserver.Plan{{Delay: 500 * ms}, {Empty: true}}, header: 10 * ms, winner: -1, at: 10 * ms},
+		{name: "both fail", options: []hedge.Option{hedge.WithWaitForMessage("/*/*")}, plans: []testserver.Plan{{Delay: 30 * ms, Code: codes.Internal}, {Delay: 40 * ms, Code: codes.Unavailable}}, header: 50 * ms, winner: -1, code: codes.Internal, at: 50 * ms},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -46,8 +44,8 @@ func TestWaitForMessage(t *testing.T) {
 					tc.plans[n].HeaderAtOnce, tc.plans[n].Header = true, metadata.Pairs("attempt", fmt.Sprint(n))
 				}
 				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(tc.plans...)})
-				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
-				conn := cluster.ClientT(t, hedging(s, tc.options...))
+				s := hedgetest.Fixed(t, 10*ms, append(tc.options, hedge.WithMaxHedges(1))...)
+				conn := cluster.ClientT(t, hedging(s))
 				testserver.ConnectT(t, conn)
 				began, finished := time.Now(), 0
 				req := &testpb.Request{Id: 1, Messages: 3}
@@ -69,26 +67,6 @@ func TestWaitForMessage(t *testing.T) {
 				}
 			})
 		})
-	}
-}
-
-func TestWaitForMessage_PanicsOnAMalformedPattern(t *testing.T) {
-	for _, tc := range []struct {
-		patterns []string
-		want     string
-	}{
-		{nil, "hedge: WaitForMessage(): at least one pattern is needed"},
-		{[]string{"/a/B", "Get*"}, `hedge: WaitForMessage("Get*"): a pattern has the form "/service/method"`},
-		{[]string{"/a/[B"}, `hedge: WaitForMessage("/a/[B"): malformed pattern`},
-	} {
-		func() {
-			defer func() {
-				if v := recover(); v == nil || !strings.HasPrefix(fmt.Sprint(v), tc.want) {
-					t.Errorf("%q: %v", tc.patterns, v)
-				}
-			}()
-			stream.WaitForMessage(tc.patterns...)
-		}()
 	}
 }
 

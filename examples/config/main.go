@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -63,7 +64,8 @@ func run(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	s, err := hedge.New(opts...)
+	// The logger belongs to the scheduler, as traces and metrics do: updates keep it.
+	s, err := hedge.New(append(opts, hedge.WithLogger(slog.New(slog.NewTextHandler(os.Stderr, nil))))...)
 	if err != nil {
 		return err
 	}

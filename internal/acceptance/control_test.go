@@ -1,13 +1,16 @@
 package acceptance_test
 
 import (
+	"context"
 	"math"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/internal/testserver/simulation"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -81,5 +84,62 @@ func TestControl_None(t *testing.T) {
 		if _, err := hedge.New(hedge.WithAllMethods(), hedge.WithControl(percent)); err == nil {
 			t.Errorf("WithControl(%v) is no error", percent)
 		}
+	}
+}
+
+// TestControl_BeginsAgain updates a scheduler with a control group: what changes how the other calls are hedged begins a new
+// comparison, and what does not change it leaves the figures as they are.
+func TestControl_BeginsAgain(t *testing.T) {
+	fixed := func(d time.Duration) hedge.Option { return hedge.WithTrigger(hedge.Fixed(d)) }
+	for _, tc := range []struct {
+		name   string
+		update []hedge.Option
+		again  bool
+	}{
+		{"the same", nil, false},
+		{"another method's budget", []hedge.Option{hedge.WithMethodOptions("/s/Other", hedge.WithBudgetPercent(1))}, false},
+		{"another budget", []hedge.Option{hedge.WithBudgetPercent(1)}, true},
+		{"another share", []hedge.Option{hedge.WithControl(40)}, true},
+		{"another delay", []hedge.Option{fixed(20 * ms)}, true},
+		{"another number", []hedge.Option{hedge.WithMaxHedges(1)}, true},
+		{"a throttle", []hedge.Option{hedgetest.Throttle(10, 1)}, true},
+		{"a limit", []hedge.Option{hedge.WithResetLimit(10, time.Second)}, true},
+		{"a dry run", []hedge.Option{hedge.WithDryRun(true)}, true},
+		{"no guard", []hedge.Option{hedge.WithGuard(false)}, true},
+		{"by a rule", []hedge.Option{hedge.WithMethodOptions("/s/*", hedge.WithBudgetPercent(1))}, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			options := []hedge.Option{hedge.WithAllMethods(), hedge.WithControl(50), fixed(10 * ms)}
+			s := hedgetest.New(t, options...)
+			callOnce(t, s, target, "/s/M", 100)
+			if err := s.Update(append(options, tc.update...)...); err != nil {
+				t.Fatal(err)
+			}
+			g := s.Targets()[0].Gain
+			if n := g.Calls + g.Control; n != 100 && !tc.again || n != 0 && tc.again {
+				t.Errorf("%s: %d calls are compared", tc.name, n)
+			}
+			callOnce(t, s, target, "/s/M", 100)
+			if g = s.Targets()[0].Gain; tc.again && g.Calls+g.Control != 100 && tc.name != "a dry run" {
+				t.Errorf("%s: %d calls are compared in the end", tc.name, g.Calls+g.Control)
+			}
+		})
+	}
+}
+
+// TestControl_IsPlain asks no class of a call of the control group, and the tail that is measured is that of the other calls.
+func TestControl_IsPlain(t *testing.T) {
+	longtest.Simulation(t)
+	asked := 0
+	_, rows := simulation.Client{
+		Latency: simulation.Drawing(testserver.DistributionT(t, "straggler"), 1), Calls: 20_000, Rate: 100,
+		Options: []hedge.Option{hedge.WithControl(90), hedge.WithClass(func(context.Context, string, any) string { asked++; return "" })},
+	}.Run(t)
+	row := rows[0]
+	if asked > 2200 || row.Gain.Calls > 2200 {
+		t.Errorf("a class was asked of %d calls, of which %d were not in the control group", asked, row.Gain.Calls)
+	}
+	if c := row.Choice; c.MeasuredTail > 2*c.PredictedTail || c.UnhedgedTail < 3*c.PredictedTail {
+		t.Errorf("p99 is %v, predicted %v; without hedging %v", c.MeasuredTail, c.PredictedTail, c.UnhedgedTail)
 	}
 }

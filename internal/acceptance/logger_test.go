@@ -10,13 +10,23 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/grpchedge/hedge"
+	_ "github.com/grpchedge/hedge/balancer"
+	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/longtest"
+	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+	"github.com/grpchedge/hedge/internal/testserver/simulation"
+	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -137,30 +147,78 @@ func TestLogger_Changes(t *testing.T) {
 	})
 }
 
-// TestLogger_Throttle has a target's attempts fail, and then succeed.
-func TestLogger_Throttle(t *testing.T) {
+// TestLogger_HeldBack lets a throttle, the guard and a limit of resets hold hedges back, and then not.
+func TestLogger_HeldBack(t *testing.T) {
+	down, quota := errors.New("down"), status.Error(codes.ResourceExhausted, "quota")
+	for _, tc := range []struct {
+		option         hedge.Option
+		primary, hedge error
+		calls          int
+		begins, ends   string
+		after          time.Duration
+	}{
+		{hedgetest.Throttle(4, 0.5), down, down, 10, "hedging throttled", "hedging no longer throttled", 0},
+		{hedge.WithGuard(true), nil, quota, 60, "guard holds hedges back", "guard lets hedges pass again", 20 * time.Minute},
+		{hedge.WithResetLimit(4, time.Minute), nil, nil, 10, "no resets left for hedges", "resets left for hedges again", 5 * time.Minute},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var l logged
+			s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400), tc.option, l.option())
+			unary := interceptor.Unary(s)
+			do := func(d time.Duration, primary, hedge error) {
+				_ = unary(t.Context(), method, new(testpb.Request), new(testpb.Reply), nil,
+					func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+						if simulation.AttemptOf(ctx) > 0 {
+							return hedge
+						}
+						if err := wait(ctx, d); err != nil {
+							return err
+						}
+						return primary
+					})
+			}
+			for range tc.calls {
+				do(12*ms, tc.primary, tc.hedge)
+			}
+			time.Sleep(tc.after)
+			for range 10 {
+				do(5*ms, nil, nil)
+			}
+			do(12*ms, nil, nil)
+			lines := l.lines()
+			if len(lines) != 2 || lines[0] != fmt.Sprintf(`level=WARN msg=%q target="" method=/pkg.Svc/Get`, tc.begins) ||
+				!strings.HasPrefix(lines[1], fmt.Sprintf(`level=INFO msg=%q target="" held_back=`, tc.ends)) {
+				t.Errorf("%s: %d lines:\n%s", tc.begins, len(lines), strings.Join(lines, "\n"))
+			}
+		})
+	}
+}
+
+// TestLogger_SilentBackend lets one of three backends stand still for a while.
+func TestLogger_SilentBackend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l logged
-		s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithBudgetPercent(400), hedgetest.Throttle(4, 0.5), l.option())
-		do := func(d time.Duration, err error) {
-			_, _ = hedge.Do(t.Context(), s, target, method, func(ctx context.Context) (int, error) {
-				if wait(ctx, d) != nil {
-					return 0, ctx.Err()
-				}
-				return 0, err
-			})
+		var still atomic.Bool
+		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Backends: 3, Seed: 1, CountsOnly: true, Script: func(a testserver.Attempt) testserver.Plan {
+			if still.Load() && a.Backend == 1 {
+				return testserver.Plan{Ending: testserver.Hang}
+			}
+			return testserver.Plan{Delay: a.Draw(testserver.DistributionT(t, "straggler"))}
+		}})
+		conn := cluster.ClientT(t, append(hedgetest.Interceptors(hedgetest.All(t, hedge.WithGuard(false), l.option())),
+			grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"hedge_other_backend": {"childPolicy": [{"round_robin": {}}]}}]}`))...)
+		testserver.ConnectT(t, conn)
+		for n := range 4000 { // it stands still for three minutes
+			still.Store(1000 <= n && n < 2000)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			_, _ = testpb.NewTestServiceClient(conn).Unary(ctx, &testpb.Request{})
+			cancel()
+			time.Sleep(180 * ms)
 		}
-		for range 10 {
-			do(12*ms, errors.New("down"))
-		}
-		for range 10 {
-			do(5*ms, nil)
-		}
-		do(12*ms, nil)
-		lines := l.lines()
-		if len(lines) != 2 || lines[0] != `level=WARN msg="hedging throttled" target=dns:///test method=/pkg.Svc/Get` ||
-			!strings.HasPrefix(lines[1], `level=INFO msg="hedging no longer throttled" target=dns:///test held_back=`) {
-			t.Errorf("%d lines:\n%s", len(lines), strings.Join(lines, "\n"))
+		want := []string{fmt.Sprintf(`level=WARN msg="backend is silent" target=%s backend=%s`, cluster.Target(), cluster.Address(1)),
+			fmt.Sprintf(`level=INFO msg="no backend is silent" target=%s`, cluster.Target())}
+		if lines := slices.DeleteFunc(l.lines(), func(line string) bool { return !strings.Contains(line, "silent") }); !slices.Equal(lines, want) {
+			t.Errorf("%d lines:\n%s\nwant\n%s", len(lines), strings.Join(lines, "\n"), strings.Join(want, "\n"))
 		}
 	})
 }
@@ -169,6 +227,17 @@ func TestWithLogger_Nil(t *testing.T) {
 	for name, option := range map[string]hedge.Option{"WithLogger(nil)": hedge.WithLogger(nil), "WithTrace(nil)": hedge.WithTrace(nil)} {
 		if _, err := hedge.New(hedge.WithAllMethods(), option); err == nil || !strings.HasPrefix(err.Error(), "hedge: "+name) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// callOnce makes calls that end at once.
+func callOnce(t *testing.T, s *hedge.Scheduler, target, method string, n int) {
+	t.Helper()
+	for range n {
+		_, err := hedge.Do(t.Context(), s, target, method, func(context.Context) (int, error) { return 0, nil })
+		if err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -55,6 +55,8 @@ func TestNew_RejectsWhatIsOutOfRange(t *testing.T) {
 		{"no pattern", hedge.WithMethods(), []string{"WithMethods", "at least one"}},
 		{"no read-only pattern", hedge.WithReadOnlyMethods(), []string{"WithReadOnlyMethods", "at least one"}},
 		{"read-only pattern without a slash", hedge.WithReadOnlyMethods("pkg.Svc"), []string{"WithReadOnlyMethods", `"pkg.Svc"`}},
+		{"no stream", hedge.WithWaitForMessage(), []string{"WithWaitForMessage", "at least one"}},
+		{"stream without a slash", hedge.WithWaitForMessage("/a/B", "Get*"), []string{"WithWaitForMessage", `"Get*"`}},
 		{"empty pattern", hedge.WithMethods(""), []string{"WithMethods", `""`}},
 		{"no slash", hedge.WithMethods("pkg.Svc"), []string{"WithMethods", `"pkg.Svc"`}},
 		{"no method", hedge.WithMethods("/pkg.Svc/"), []string{"WithMethods", `"/pkg.Svc/"`}},

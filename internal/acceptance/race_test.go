@@ -144,7 +144,7 @@ type observed struct {
 	sent   []time.Duration // when each attempt was made, by its number
 }
 
-// aCall is one call. Its attempts, the traces and the user's functions write to it; what is written after it has ended, such as the
+// aCall is one call. Its attempts and the user's functions write to it; what is written after it has ended, such as the
 // end of a loser, is of no interest.
 type aCall struct {
 	id       uint64
@@ -172,12 +172,6 @@ func witnesses(name string) []hedge.Option {
 		hedge.WithAllMethods(), hedge.WithGuard(false), hedge.WithBudgetPercent(400),
 		hedge.WithClass(func(ctx context.Context, _ string, _ any) string { note(ctx); return "class" }),
 		hedge.WithCost(func(ctx context.Context, _ string, _ any) float64 { note(ctx); return 1 }),
-		hedge.WithTrace(&hedge.Trace{
-			HedgeSent:     func(e stats.HedgeSent) { note(e.Context) },
-			HedgeHeldBack: func(e stats.HedgeHeldBack) { note(e.Context) },
-			AttemptLost:   func(e stats.AttemptLost) { note(e.Context) },
-			CallDecided:   func(e stats.CallDecided) { note(e.Context) },
-		}),
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -15,6 +16,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/config"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // hedgesOf makes one call that takes a second and returns how many hedges it got.
@@ -118,7 +120,6 @@ func TestRules_Errors(t *testing.T) {
 	}
 }
 
-// An update with an error changes nothing.
 func TestUpdate_Errors(t *testing.T) {
 	s := hedgetest.All(t, hedge.WithWindow(time.Minute))
 	all := hedge.WithAllMethods()
@@ -131,9 +132,11 @@ func TestUpdate_Errors(t *testing.T) {
 		{"the same window", []hedge.Option{all, hedge.WithWindow(time.Minute)}, ""},
 		{"another window", []hedge.Option{all, hedge.WithWindow(time.Hour)}, "WithWindow(1h0m0s): the window stays what it is, 1m0s"},
 		{"more methods", []hedge.Option{all, hedge.WithMaxMethods(10_000)}, "WithMaxMethods(10000)"},
-		{"a name", []hedge.Option{all, hedge.WithTargetName(strings.ToLower)}, "WithTargetName"},
 		{"nine hedges", []hedge.Option{all, hedge.WithMaxHedges(9)}, "WithMaxHedges(9)"},
 		{"no methods", []hedge.Option{hedge.WithMaxHedges(1)}, "which methods may run twice"},
+		{"a name", []hedge.Option{all, hedge.WithTargetName(strings.ToLower)}, "WithTargetName"},
+		{"a trace", []hedge.Option{all, hedge.WithTrace(new(hedge.Trace))}, "WithTrace: give it to New"},
+		{"a logger", []hedge.Option{all, hedge.WithLogger(slog.Default())}, "WithLogger: give it to New"},
 	} {
 		before := config.Format(s)
 		switch err := s.Update(tc.options...); {
@@ -236,23 +239,32 @@ func TestHedgesOfHedges(t *testing.T) {
 	}
 }
 
-// TestUpdate_Loggers gives a logger by Update: it hears of what happens afterwards. What becomes of traces is in
-// TestRule20_UpdateUnderLoad; Made is called for the first one alone.
-func TestUpdate_Loggers(t *testing.T) {
-	var l logged
-	made := 0
-	trace := hedge.WithTrace(&hedge.Trace{Made: func(*hedge.Scheduler) { made++ }})
-	s := hedgetest.All(t, trace)
-	if err := s.Update(hedge.WithAllMethods(), trace, l.option(), hedgetest.Throttle(2, 0.001)); err != nil {
-		t.Fatal(err)
-	}
-	for range 2 { // the throttle closes
-		_, _ = hedge.Do(t.Context(), s, "t", "/s/M", func(context.Context) (int, error) { return 0, errors.New("down") })
-	}
-	if ctx := hedge.NewContext(t.Context(), hedge.After(0)); made == 1 {
-		_, _ = hedge.Do(ctx, s, "t", "/s/M", hedgetest.Taking(ms))
-	}
-	if lines := l.lines(); made != 1 || len(lines) == 0 || !strings.Contains(strings.Join(lines, "\n"), "hedging throttled") {
-		t.Errorf("Made was called %d times; the logger of Update has %q", made, lines)
-	}
+// TestUpdate_KeepsTracesAndLoggers updates a scheduler without its trace and its logger, and then with others: those of New hear of
+// all calls, once, and the others of none.
+func TestUpdate_KeepsTracesAndLoggers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sent [2]int
+		var logs [2]logged
+		common := []hedge.Option{hedge.WithAllMethods(), hedge.WithTrigger(hedge.Fixed(10 * ms)), hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400)}
+		telemetry := func(n int) []hedge.Option {
+			return append(common, logs[n].option(), hedge.WithTrace(&hedge.Trace{HedgeSent: func(stats.HedgeSent) { sent[n]++ }}))
+		}
+		s := hedgetest.New(t, telemetry(0)...)
+		for n, opts := range [][]hedge.Option{common, telemetry(0), telemetry(1)} {
+			if err := s.Update(append(opts, hedgetest.Throttle(2, 0.001))...); err != nil {
+				t.Fatal(err)
+			}
+			hedgesOf(t, s, t.Context(), "t", "/s/M")
+			if sent[0] != n+1 || sent[1] != 0 || s.Stats().Hedges != int64(n+1) {
+				t.Errorf("update %d: the traces heard of %v hedges", n, sent)
+			}
+		}
+		for range 2 { // the throttle closes
+			_, _ = hedge.Do(t.Context(), s, "t", "/s/M", func(context.Context) (int, error) { return 0, errors.New("down") })
+		}
+		hedgesOf(t, s, t.Context(), "t", "/s/M")
+		if a, b := logs[0].lines(), logs[1].lines(); len(a) != 1 || !strings.Contains(a[0], "hedging throttled") || len(b) != 0 {
+			t.Errorf("the loggers have %q and %q", a, b)
+		}
+	})
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/grpchedge/hedge/internal/feature"
 	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -20,7 +21,9 @@ func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 		Slow: so.PoorAnswers() == 0 && !so.Repeated,
 	}
 	if d.Slow && c.Estimate != nil { // a delay that was not learned says nothing about the backend
-		c.Record.Late(n, d.Now, c.Delay)
+		if silent := c.Record.Late(n, d.Now, c.Delay); silent != "" {
+			settings.Tell(c.settings.Traces, settings.SilentBackend{Target: c.Target, Address: silent})
+		}
 	}
 	for n, g := range c.settings.Gates {
 		if v := g.Admit(&d); v != feature.Pass {

@@ -87,7 +87,7 @@ func (c *Call) PrimaryContext(ctx context.Context, target string) context.Contex
 // lets the child place it.
 func (c *Call) UnhedgedContext(ctx context.Context) context.Context {
 	switch c.why {
-	case stats.SwitchedOff, stats.Paused, stats.NoHedgesConfigured, stats.DryRun:
+	case stats.SwitchedOff, stats.Paused, stats.NoHedgesConfigured, stats.DryRun, stats.InControlGroup:
 		if place.Live() {
 			return place.Hide(ctx)
 		}
@@ -122,6 +122,9 @@ func (c *Call) Accepts(n int, reply any, err error) bool {
 	}
 	return c.settings.Answer(c.Context, c.Method, reply, err)
 }
+
+// WaitsForMessage reports whether hedge.WithWaitForMessage names the method.
+func (c *Call) WaitsForMessage() bool { return c.settings != nil && c.settings.WaitsForMessage }
 
 // Judges reports whether Accepts asks a function.
 func (c *Call) Judges() bool { return c.settings != nil && c.settings.Answer != nil }

@@ -49,6 +49,7 @@ func Begin(r *registry.Registry, ctx context.Context, target, method string, con
 	}
 	now := time.Now()
 	m := r.Method(target, method, now)
+	m.Called(conn, o.static)
 	m.Counters.Calls.Add(1)
 	s := m.Settings()
 	c := Call{method: m, settings: s, report: o.report}
@@ -184,7 +185,7 @@ func (c *Call) NotReplayable() {
 
 // PassThrough counts a client-streaming or bidirectional call, which is never hedged, and returns the context under which to make
 // it. It uses only [OffOption] and [ReportOption].
-func PassThrough(r *registry.Registry, ctx context.Context, target, method string, opts ...grpc.CallOption) context.Context {
+func PassThrough(r *registry.Registry, ctx context.Context, target, method string, conn feature.Conn, opts ...grpc.CallOption) context.Context {
 	o := inContext(ctx).with(opts)
 	if o.report != nil {
 		o.report(stats.Outcome{Attempts: 1, Reason: stats.NotServerStream})
@@ -193,6 +194,7 @@ func PassThrough(r *registry.Registry, ctx context.Context, target, method strin
 		return ctx
 	}
 	m := r.Method(target, method, time.Now())
+	m.Called(conn, o.static)
 	m.Counters.PassedThrough.Add(1)
 	m.Counters.Flush()
 	c := Call{settings: m.Settings()}

@@ -32,6 +32,7 @@ type options struct {
 	delay time.Duration
 
 	report func(stats.Outcome) // nil: none
+	static bool                // grpc.StaticMethod: the method's name is one of few
 }
 
 // with adds this library's options. The last of several applies, as with gRPC's own. Those of a call come after its context's.
@@ -39,11 +40,13 @@ func (o options) with(opts []grpc.CallOption) options {
 	for _, opt := range opts {
 		switch opt := opt.(type) {
 		case OffOption:
-			o = options{off: true, report: o.report}
+			o.off, o.after = true, false
 		case AfterOption:
-			o = options{after: true, delay: opt.Delay, report: o.report}
+			o.off, o.after, o.delay = false, true, opt.Delay
 		case ReportOption:
 			o.report = opt.Fill
+		case grpc.StaticMethodCallOption:
+			o.static = true
 		}
 	}
 	return o

@@ -7,7 +7,7 @@ import (
 )
 
 func traced(c *Call) stats.Call {
-	return stats.Call{Context: c.Context, Target: c.Target, Method: c.Method}
+	return stats.Call{Context: c.Context, Target: c.Target, Method: c.Method, Names: c.method.Names()}
 }
 
 func (c *Call) Sent(n int) {

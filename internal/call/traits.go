@@ -4,6 +4,7 @@ import (
 	"cmp"
 
 	"github.com/grpchedge/hedge/budget"
+	"github.com/grpchedge/hedge/internal/feature"
 	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/stats"
@@ -25,8 +26,10 @@ func (c *Call) Inspect(request any) {
 // Inspects reports whether Inspect has anything to do.
 func (c *Call) Inspects() bool { return classifies(c) || c.Payment.Owes }
 
-// classifies reports whether the class of the request is of interest.
-func classifies(c *Call) bool { return c.Learns && c.settings.Class != nil && c.class == nil }
+// classifies reports whether the class of the request is of interest. It is not for a call of a control group, which is plain.
+func classifies(c *Call) bool {
+	return c.Learns && c.settings.Class != nil && c.class == nil && c.Group != feature.Unhedged
+}
 
 // TraitsOf asks the user's functions about a request. It may be called at any time, if the call inspects its request.
 func (c *Call) TraitsOf(request any) Traits {

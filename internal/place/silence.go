@@ -30,15 +30,16 @@ type silence struct {
 // Suspect reports whether a call to the backend is late, and nothing was answered since. It is one atomic load.
 func (s *silence) Suspect() bool { return s.late.Load() != 0 }
 
-// Late says that a call there has not answered within the delay after which calls of its kind are hedged.
-func (b *Backend) Late(now time.Time, delay time.Duration) {
+// Late says that a call there has not answered within the delay after which calls of its kind are hedged. It reports whether the
+// connection has been silent for a while.
+func (b *Backend) Late(now time.Time, delay time.Duration) (silent bool) {
 	if b.roster.silenceOff.Load() {
-		return
+		return false
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if now.Before(b.trusted) {
-		return
+		return false
 	}
 	switch n := b.late.Add(1); {
 	case n == 1:
@@ -46,7 +47,11 @@ func (b *Backend) Late(now time.Time, delay time.Duration) {
 	case !b.silent && n >= silentFrom && now.Sub(b.first) >= delay/2: // those that are late at the same moment are one sign
 		b.silent, b.probe, b.patient = true, now, b.first.Add(patientFrom)
 	}
+	return b.silent && now.Sub(b.first) >= worthTelling
 }
+
+// worthTelling is how long a silence lasts that somebody is told of. Most are shorter: two stragglers in a row begin one.
+const worthTelling = 10 * time.Second
 
 // Answered says that something came back from there, of whatever call.
 func (s *silence) Answered() {
@@ -116,27 +121,32 @@ func (b *Backend) meter(times, more float64) {
 }
 
 // Late says that hedge n is due: the attempt before it, the primary for 1, has not answered within the delay. Each attempt
-// counts once, however often its hedge is considered. It may be called for a nil record.
-func (r *Record) Late(n int, now time.Time, delay time.Duration) {
+// counts once, however often its hedge is considered. It may be called for a nil record. It returns the address of a backend that has
+// been silent for a while; "" if none has.
+func (r *Record) Late(n int, now time.Time, delay time.Duration) (silent string) {
 	if r == nil {
-		return
+		return ""
 	}
 	r.Lock()
 	defer r.Unlock()
 	if n <= int(r.late.Load()) {
-		return
+		return ""
 	}
 	r.late.Store(int32(n))
 	b := r.lastHedge
 	if n == 1 {
 		b = r.answering()
 	}
-	if b != nil { // it has been picked
-		if n == 1 {
-			b.meter(late, 0)
-		}
-		b.Late(now, delay)
+	if b == nil { // it has not been picked
+		return ""
 	}
+	if n == 1 {
+		b.meter(late, 0)
+	}
+	if b.Late(now, delay) {
+		return b.name
+	}
+	return ""
 }
 
 // answering is the backend of the primary, the last one if gRPC has tried it again.

@@ -20,6 +20,7 @@ type Registry struct {
 	sweep atomic.Duration // time since epoch of the next search for idle methods; the first field, for alignment on 32-bit machines
 
 	config atomic.Pointer[settings.Config] // in force for calls that begin now
+	handle *Handle                         // nil: none
 	pace   learn.Pace
 	epoch  time.Time
 	pauses pause.Pauses
@@ -50,8 +51,13 @@ func New(c settings.Config) *Registry {
 // Handle holds a registry. A hedge.Scheduler is one, of another name and with other methods.
 type Handle struct{ registry *Registry }
 
-// NewHandle returns the handle of a new registry.
-func NewHandle(c settings.Config) Handle { return Handle{New(c)} }
+// NewHandle returns the handle of a new registry, which keeps it from being collected: interceptors hold the registry alone, and
+// telemetry watches the scheduler.
+func NewHandle(c settings.Config) *Handle {
+	h := &Handle{New(c)}
+	h.registry.handle = h
+	return h
+}
 
 // Of returns the registry of a scheduler; nil if the scheduler is nil or zero.
 func Of[Scheduler ~struct{ registry *Registry }](s *Scheduler) *Registry {

@@ -6,7 +6,10 @@ import (
 	"github.com/grpchedge/hedge/internal/feature/guard"
 	"github.com/grpchedge/hedge/internal/feature/throttle"
 	"github.com/grpchedge/hedge/internal/settings"
+	"github.com/grpchedge/hedge/stats"
 )
+
+func (m *Method) Names() stats.Names { return *m.names.Load() }
 
 func (m *Method) Settings() *settings.Settings { return m.settings.Load() }
 
@@ -41,7 +44,7 @@ func (m *Method) resolve(c *settings.Config) *settings.Settings {
 		Pauses:   &m.Target.registry.pauses,
 		Resets:   &m.Target.Resets,
 		Throttle: m.Target.throttle,
-		Groups:   control.For(s.Control/100, old.Groups),
+		Groups:   control.For(s.Control/100, s.Compared(), old.Groups),
 		NoPolicy: &m.noPolicy,
 		Own:      m.ownBudget(s),
 		Guard:    &guard.Gate{Method: &m.guard, Traffic: m.traffic, Policy: s.Policy != nil},

@@ -73,13 +73,16 @@ func (r *Registry) census(methods []*Method) map[string]place.Census {
 func (m *Method) stats(now time.Time, ready place.Census) stats.Method {
 	s, estimate, held := m.Settings(), m.Learner.Estimate(), m.Target.Budget.Balance(now)
 	row := stats.Method{
-		Target: m.Target.Name, Method: m.Name, PausedBy: m.Target.registry.pauses.By(m.Target.Name, m.Name),
+		Target: m.Target.Name, Method: m.Name, Names: *m.names.Load(), PausedBy: m.Target.registry.pauses.By(m.Target.Name, m.Name),
 		Rules: slices.Clone(s.Applied), Counts: m.Counters.read(false), EarlyHeaderShare: m.Counters.earlyHeaderShare(),
 		Choice: estimate.Stats(), Gain: s.Groups.Gain(now, s.Learning.Target), Classes: m.classes.stats(now),
 		Tokens: held.Tokens, Burst: held.Burst, Saved: held.Saved,
 		Guard: m.guard.State(now, m.traffic()), Resets: m.Target.Resets.Report(now),
 		Backends: ready.Backends, Connections: ready.Connections, Silent: slices.Clone(ready.Silent), Moved: ready.Moved,
 		SingleConnection: ready.Connections == 1 || m.Target.oneConnection.single.Load(), NoBackendPolicy: m.noPolicy.Load(),
+	}
+	if row.Gain != nil && row.Choice != (stats.Choice{}) { // what the control group takes is not what hedging leads to
+		row.Choice.MeasuredTail = row.Gain.Hedged.Value
 	}
 	row.ThrottleTokens, row.ThrottleMax = s.Throttle.Tokens()
 	switch {

@@ -51,6 +51,7 @@ type Method struct {
 	Alarm alarm.Alarm // the timer for the first hedges of its calls
 
 	settings atomic.Pointer[settings.Settings] // in force for calls that begin now
+	names    atomic.Pointer[stats.Names]       // see Called
 	own      *budget.Bucket                    // nil if it never had one; guarded by Registry.mu
 	classes  classes                           // of requests
 	guard    guard.Method
@@ -132,6 +133,7 @@ func (r *Registry) newMethod(t *Target, name string) *Method {
 	m.Counters.departed = &r.departed
 	m.guard.Join(&t.guard)
 	m.settings.Store(none)
+	m.names.Store(&stats.Names{})
 	s := m.resolve(r.config.Load())
 	m.settings.Store(s)
 	m.learn(s.Learning, &m.Learner, "")

@@ -37,6 +37,8 @@ type Config struct {
 	ResetLimit       *resets.Limit                                                       // nil: none
 	Guard            bool                                                                // hold back hedges that make calls fail
 
+	WaitForMessage []string // WithWaitForMessage: patterns of streams whose Header waits for the first message
+
 	// For some targets and methods only.
 
 	Off         bool     // WithOff
@@ -45,18 +47,22 @@ type Config struct {
 	Applied     []string // the patterns of the rules that were applied, the most specific last
 	OwnBudget   bool     // a rule for the method sets its budget
 
-	// What is reported.
-
-	Traces Traces
-	Made   []func(scheduler any) // are called with the *hedge.Scheduler once it is made
+	Reporting
 
 	// What is remembered.
 
 	MaxMethods int
-	TargetName func(target string) string // nil: a target is named by itself
-	TakenOver  snapshot.Snapshot          // what other schedulers have learned
+	TakenOver  snapshot.Snapshot // what other schedulers have learned
 
 	Set []string // the names of the options that were given
+}
+
+// Reporting is what is reported, to whom, and under which names. It belongs to the scheduler: an update does not change it.
+type Reporting struct {
+	Traces         Traces
+	Traced, Logged bool                       // by WithTrace, by WithLogger
+	Made           []func(scheduler any)      // are called with the *hedge.Scheduler once it is made
+	TargetName     func(target string) string // nil: a target is named by itself
 }
 
 // MaxBudgetPercent is the largest budget: every call pays for the most hedges that a call can have.
@@ -126,6 +132,9 @@ type InvalidCost struct {
 	Target, Method string
 	Cost           float64
 }
+
+// SilentBackend says that a call to a backend is late that has been silent for a while.
+type SilentBackend struct{ Target, Address string }
 
 // NothingSelected says of a target that none of its first calls was of a method that the options select.
 type NothingSelected struct {

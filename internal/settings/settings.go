@@ -1,6 +1,8 @@
 package settings
 
 import (
+	"fmt"
+
 	"go.uber.org/atomic"
 
 	"github.com/grpchedge/hedge/budget"
@@ -14,6 +16,7 @@ import (
 	"github.com/grpchedge/hedge/internal/feature/resets"
 	"github.com/grpchedge/hedge/internal/feature/throttle"
 	"github.com/grpchedge/hedge/internal/learn"
+	"github.com/grpchedge/hedge/internal/pattern"
 	"github.com/grpchedge/hedge/internal/serviceconfig"
 )
 
@@ -22,13 +25,14 @@ import (
 type Settings struct {
 	*Config // with the rules for the target and the method applied
 
-	Learning  *learn.Config
-	Selected  bool                         // the options select it for hedging
-	Described bool                         // false if it is not selected because its descriptor is missing
-	OnlyReads bool                         // NO_SIDE_EFFECTS or WithReadOnlyMethods
-	Policy    *serviceconfig.HedgingPolicy // the service config's; nil: none
-	ClassTurn int32                        // of the class function: see registry.Class
-	Final     codeset.Set                  // the statuses by which a server says that it looked at the request and answered
+	Learning        *learn.Config
+	Selected        bool                         // the options select it for hedging
+	Described       bool                         // false if it is not selected because its descriptor is missing
+	WaitsForMessage bool                         // WithWaitForMessage names it
+	OnlyReads       bool                         // NO_SIDE_EFFECTS or WithReadOnlyMethods
+	Policy          *serviceconfig.HedgingPolicy // the service config's; nil: none
+	ClassTurn       int32                        // of the class function: see registry.Class
+	Final           codeset.Set                  // the statuses by which a server says that it looked at the request and answered
 
 	Features
 	Gates     []feature.Gate
@@ -52,6 +56,7 @@ func (c *Config) For(target *Config, method string, pace *learn.Pace) *Settings 
 	r := c.ForMethod(target, method)
 	s := &Settings{Config: r, Learning: r.learning(pace), Policy: r.ServiceConfig.Policy(method), Final: r.Final}
 	s.OnlyReads = r.ReadsOnly(method)
+	s.WaitsForMessage = pattern.Any(r.WaitForMessage, method)
 	s.Selected, s.Described = r.Selects(method)
 	s.Learning.BudgetPercent = min(s.BudgetPercent, target.BudgetPercent) // hedges are paid by both budgets
 	if r != c {                                                           // it is the method's own, and nobody asks for rules that have been applied
@@ -62,6 +67,18 @@ func (c *Config) For(target *Config, method string, pace *learn.Pace) *Settings 
 		s.Learning.Auto = false // the policy fixes the delays, so there is nothing to choose
 	}
 	return s
+}
+
+// Compared is what a control group is compared with: how the other calls of the method are hedged, as far as it can be told; empty
+// without a control group.
+func (s *Settings) Compared() string {
+	if s.Control == 0 {
+		return ""
+	}
+	l := *s.Learning
+	l.Pace = nil
+	return fmt.Sprint(l, s.Trigger, s.Policy, s.Throttling(), s.ResetLimit, s.WarmupDelay, s.Final, s.Selected, s.OnlyReads, s.Off, s.DryRun,
+		s.OtherBackendOnly, s.Config.Guard, s.Class != nil, s.Cost != nil, s.Answer != nil)
 }
 
 // Unbudgeted reports whether the hedges of the method cost nothing.

@@ -3,14 +3,16 @@ package otel_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"reflect"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/metric"
-	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/grpchedge/hedge"
 	hedgeotel "github.com/grpchedge/hedge/otel"
@@ -21,12 +23,12 @@ import (
 type counted struct {
 	*hedge.Scheduler
 	reader *metric.ManualReader
-	last   map[string]map[attribute.Distinct]int64 // by instrument
+	last   map[string]float64
 }
 
 func newCounted(t *testing.T, most int, options ...hedge.Option) *counted {
 	t.Helper()
-	c := &counted{reader: metric.NewManualReader(), last: map[string]map[attribute.Distinct]int64{}}
+	c := &counted{reader: metric.NewManualReader(), last: map[string]float64{}}
 	meters := metric.NewMeterProvider(metric.WithReader(c.reader))
 	t.Cleanup(func() { _ = meters.Shutdown(context.Background()) })
 	telemetry, err := hedgeotel.New(hedgeotel.Options{MeterProvider: meters, MaxMethods: most})
@@ -56,44 +58,37 @@ func (c *counted) calls(t *testing.T, method string, n int, d time.Duration) {
 }
 
 // read reads all counters. It returns the sum of each, and fails if a series has fallen or has gone.
-func (c *counted) read(t *testing.T) map[string]int64 {
+func (c *counted) read(t *testing.T) map[string]float64 {
 	t.Helper()
-	var all metricdata.ResourceMetrics
-	if err := c.reader.Collect(t.Context(), &all); err != nil {
-		t.Fatal(err)
-	}
-	sums := map[string]int64{}
-	for _, scope := range all.ScopeMetrics {
-		for _, m := range scope.Metrics {
-			counter, ok := m.Data.(metricdata.Sum[int64])
-			if !ok {
-				continue
+	now, sums := map[string]float64{}, map[string]float64{}
+	for _, s := range collect(t, c.reader) {
+		switch s.name {
+		case "grpc.client.hedge.calls", "grpc.client.hedge.sent", "grpc.client.hedge.decisions":
+			key := s.name + s.attributes.Encoded(attribute.DefaultEncoder())
+			if now[key] = s.value; s.value < c.last[key] {
+				t.Errorf("%s fell from %v to %v", key, c.last[key], s.value)
 			}
-			now := map[attribute.Distinct]int64{}
-			for _, p := range counter.DataPoints {
-				key := p.Attributes.Equivalent()
-				now[key] = p.Value
-				sums[m.Name] += p.Value
-				if was := c.last[m.Name][key]; p.Value < was {
-					t.Errorf("%s %v fell from %d to %d", m.Name, p.Attributes.Encoded(attribute.DefaultEncoder()), was, p.Value)
-				}
-			}
-			for key := range c.last[m.Name] {
-				if _, ok := now[key]; !ok {
-					t.Errorf("a series of %s has gone", m.Name)
-				}
-			}
-			c.last[m.Name] = now
+			sums[s.name] += s.value
+		}
+		if s.attributes.HasValue("otel.metric.overflow") {
+			t.Errorf("%s has too many series", s.name)
 		}
 	}
+	for key := range c.last {
+		if _, ok := now[key]; !ok {
+			t.Errorf("%s has gone", key)
+		}
+	}
+	c.last = now
 	return sums
 }
 
 // decisions is what the counter of decisions adds up to.
-func decisions(s stats.Counts) int64 {
-	return s.HedgeWins + s.PrimaryWins + s.BudgetExhausted + s.NotDrawn + s.NotReady + s.NoOtherBackend + s.DeadlineNear +
-		s.Throttled + s.PushedBack + s.Guarded + s.ResetsSpent + s.OfHedges + s.Paused + s.Warmup + s.Off + s.NotSelected +
-		s.NoDescriptor + s.NotReplayable + s.EarlyHeaders + s.DryRun
+func decisions(s stats.Counts) (sum float64) {
+	for n, v := 0, reflect.ValueOf(s); n < v.NumField(); n++ {
+		sum += float64(v.Field(n).Int())
+	}
+	return sum - float64(s.Calls+s.Hedged+s.Hedges)
 }
 
 // Of two methods that are not told apart the busy one is forgotten. The counters keep its calls.
@@ -104,7 +99,7 @@ func TestCounters_NeverFall(t *testing.T) {
 		c.read(t)
 		c.calls(t, "/shop.Items/Busy", 1000, 0)
 		if got := c.read(t)["grpc.client.hedge.calls"]; got != 1001 {
-			t.Errorf("%d calls, want 1001", got)
+			t.Errorf("%v calls, want 1001", got)
 		}
 		for range 40 {
 			time.Sleep(time.Minute)
@@ -116,7 +111,7 @@ func TestCounters_NeverFall(t *testing.T) {
 		}
 		c.calls(t, "/shop.Items/Named", 1, 0) // comes back
 		if got := c.read(t)["grpc.client.hedge.calls"]; got != 1042 {
-			t.Errorf("%d calls, want 1042", got)
+			t.Errorf("%v calls, want 1042", got)
 		}
 	})
 }
@@ -138,10 +133,55 @@ func TestCounters_MethodsThatComeAndGo(t *testing.T) {
 			}
 			time.Sleep(time.Second) // the losers end
 			sums, stats := c.read(t), c.Stats()
-			if sums["grpc.client.hedge.calls"] != stats.Calls || sums["grpc.client.hedge.decisions"] != decisions(stats) {
-				t.Errorf("seed %d: %d calls, %d decisions, want %d, %d", seed, sums["grpc.client.hedge.calls"],
-					sums["grpc.client.hedge.decisions"], stats.Calls, decisions(stats))
+			want := map[string]float64{
+				"grpc.client.hedge.calls": float64(stats.Calls), "grpc.client.hedge.sent": float64(stats.Hedges),
+				"grpc.client.hedge.decisions": decisions(stats),
 			}
+			if !maps.Equal(sums, want) {
+				t.Errorf("seed %d: %v, want %v", seed, sums, want)
+			}
+		})
+	}
+}
+
+// TestCounters_ManyMethods has more methods than the SDK has series, each with five outcomes and more. None overflows, and
+// what has no series of its own counts in others.
+func TestCounters_ManyMethods(t *testing.T) {
+	for _, methods := range []int{150, 1200} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCounted(t, 0, hedge.WithAllMethods(), hedge.WithMaxHedges(1), hedge.WithControl(5))
+			for range 3 {
+				for n := range methods {
+					name := fmt.Sprintf("/shop.Items/Get%d", n)
+					c.calls(t, name, 3, 5*ms)
+					if n%5 == 0 {
+						c.PauseMethod(name)
+						c.calls(t, name, 1, 0)
+						c.ResumeMethod(name)
+					}
+				}
+				time.Sleep(time.Second)
+				c.read(t)
+				c.read(t)
+			}
+			sums, stats := c.read(t), c.Stats()
+			if sums["grpc.client.hedge.calls"] != float64(stats.Calls) || sums["grpc.client.hedge.decisions"] != decisions(stats) ||
+				sums["grpc.client.hedge.sent"] != float64(stats.Hedges) {
+				t.Errorf("%v, want %+v", sums, stats)
+			}
+			own, zero := 0, 0
+			for key, value := range c.last {
+				if strings.HasPrefix(key, "grpc.client.hedge.decisions") && !strings.Contains(key, "=other") {
+					own++
+					if value == 0 && !strings.Contains(key, "=won") && !strings.Contains(key, "=lost") {
+						zero++
+					}
+				}
+			}
+			if _, folded := c.last["grpc.client.hedge.calls"+"grpc.method=other,grpc.target=other"]; folded != (methods > 1000) || zero > 0 {
+				t.Errorf("%d methods: some are not told apart: %t; %d series of what never happened", methods, folded, zero)
+			}
+			t.Logf("%d methods: %d series of decisions", methods, own)
 		})
 	}
 }

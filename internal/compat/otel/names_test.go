@@ -2,6 +2,8 @@ package otel_test
 
 import (
 	"context"
+	"fmt"
+	"net"
 	"os"
 	"regexp"
 	"runtime"
@@ -11,11 +13,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/metric"
-	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/grpchedge/hedge"
+	_ "github.com/grpchedge/hedge/balancer"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	hedgeotel "github.com/grpchedge/hedge/otel"
@@ -34,8 +37,8 @@ func TestMetrics_AreThoseOfTheDocumentation(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := hedgetest.All(t, hedgetest.Throttle(100, 0.1), hedge.WithControl(20), telemetry)
-		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Latency: testserver.DistributionT(t, "straggler"), Seed: 1, CountsOnly: true})
-		conn := cluster.ClientT(t, hedgetest.Interceptors(s)...)
+		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Backends: 2, Latency: testserver.DistributionT(t, "straggler"), Seed: 1, CountsOnly: true})
+		conn := cluster.ClientT(t, append(hedgetest.Interceptors(s), otherBackend)...)
 		testserver.ConnectT(t, conn)
 		client := testpb.NewTestServiceClient(conn)
 		for n := range 5000 {
@@ -44,19 +47,12 @@ func TestMetrics_AreThoseOfTheDocumentation(t *testing.T) {
 			}
 			time.Sleep(130 * time.Millisecond) // a gain is measured in ten minutes
 		}
-		var data metricdata.ResourceMetrics
-		if err := reader.Collect(context.Background(), &data); err != nil {
-			t.Fatal(err)
-		}
-		runtime.KeepAlive(s)
-		for _, m := range data.ScopeMetrics[0].Metrics {
-			got = append(got, described{name: m.Name, unit: m.Unit})
-			points, _ := m.Data.(metricdata.Gauge[float64])
-			for _, p := range points.DataPoints {
-				short := strings.TrimPrefix(m.Name, "grpc.client.hedge.")
-				if which, several := p.Attributes.Value(attribute.Key("grpc.hedge." + short)); several {
-					got = append(got, described{m.Name, m.Unit, which.AsString()})
-				}
+		for _, s := range collect(t, reader) {
+			if d := (described{s.name, s.unit, ""}); !strings.HasSuffix(s.name, ".sum") && !slices.Contains(got, d) {
+				got = append(got, d)
+			}
+			if which := s.get("grpc.hedge." + strings.TrimPrefix(s.name, "grpc.client.hedge.")); which != "" {
+				got = append(got, described{s.name, s.unit, which})
 			}
 		}
 	})
@@ -92,6 +88,112 @@ func TestMetrics_AreThoseOfTheDocumentation(t *testing.T) {
 	for _, d := range got {
 		if d.value == "" && !strings.Contains(string(comment), "//   - "+d.name+", a ") || !strings.Contains(string(comment), `"`+d.value+`"`) && d.value != "" {
 			t.Errorf("the package's comment does not name %+v", d)
+		}
+	}
+}
+
+// otherBackend is the load-balancing policy of package balancer.
+var otherBackend = grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"hedge_other_backend": {"childPolicy": [{"round_robin": {}}]}}]}`)
+
+// TestNames_AreThePlugins makes calls that fail to connect, and compares the names that they have with those that gRPC's plugin gives
+// them on the same connection.
+func TestNames_AreThePlugins(t *testing.T) {
+	targets := []string{
+		"host:443", "host", "10.0.0.1:443", "10.0.0.1", "[::1]:443", "::1", "localhost", ":443", "dns:host:443", "dns:///host:443", "dns:host",
+		"dns://8.8.8.8/host:443", "passthrough:///host:443", "passthrough:host", "unix:/run/x.sock", "unix:///run/x.sock", "unix:x.sock",
+		"unknown:///host:443", "unknown:host", "a/b", "host:443?a=b", "dns:///a b", "dns:///\u00fc:443", "http://host/path",
+	}
+	methods := []string{"/shop.Items/Get", "shop.Items/Get", "//shop.Items/Get", "/shop.Items/G\u00e4t"}
+	for _, target := range targets {
+		for _, method := range methods {
+			for _, options := range [][]grpc.CallOption{nil, {grpc.StaticMethod()}} {
+				b := newBackend(t)
+				s := hedgetest.All(t, b.telemetry(t))
+				conn, err := grpc.NewClient(target, append(hedgeotel.DialOptions(s, b.plugin()), grpc.WithTransportCredentials(insecure.NewCredentials()),
+					grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return nil, net.ErrClosed }))...)
+				if err != nil {
+					t.Logf("%s: %v", target, err)
+					continue
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				cancel() // before a name is resolved
+				_ = conn.Invoke(ctx, method, &testpb.Request{}, &testpb.Reply{}, options...)
+				all := collect(t, b.reader)
+				for _, key := range []string{"grpc.target", "grpc.method"} {
+					theirs, ours := values(all, "grpc.client.call.duration", key), values(all, "grpc.client.hedge.calls", key)
+					if fmt.Sprintf("%q", theirs) != fmt.Sprintf("%q", ours) || len(ours) != 1 {
+						t.Errorf("%q %q, %d options: %s is %q, and gRPC's plugin says %q", target, method, len(options), key, ours, theirs)
+					}
+				}
+				conn.Close()
+			}
+		}
+	}
+}
+
+func values(all []series, name, key string) (values []string) {
+	for _, s := range all {
+		if s.name == name {
+			values = append(values, s.get(key))
+		}
+	}
+	return values
+}
+
+// TestNames_Invented calls methods whose names somebody has invented, by calls that do not say that they are of few, and then the real
+// one. Names that are no UTF-8 are mended.
+func TestNames_Invented(t *testing.T) {
+	b := newBackend(t)
+	s := hedgetest.All(t, b.telemetry(t), hedge.WithTargetName(func(string) string { return "sh\xffop" }))
+	conn := testserver.StartT(t, testserver.Config{}).ClientT(t, hedgetest.Interceptors(s)...)
+	for n := range 1500 {
+		_ = conn.Invoke(t.Context(), fmt.Sprintf("/invented/\xff%d", n), &testpb.Request{}, &testpb.Reply{})
+	}
+	if _, err := testpb.NewTestServiceClient(conn).Unary(t.Context(), &testpb.Request{}); err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.Invoke(t.Context(), "/real/\xff", &testpb.Request{}, &testpb.Reply{}, grpc.StaticMethod())
+	all := collect(t, b.reader)
+	for having, want := range map[string]float64{"grpc.method=other": 1500, "grpc.method=hedgetest.TestService/Unary": 1, "grpc.method=real/\ufffd": 1, "grpc.target=sh\ufffdop": 1502} {
+		if got, n := sum(all, "grpc.client.hedge.calls", having); got != want || n < 1 {
+			t.Errorf("%s: %v calls, want %v", having, got, want)
+		}
+	}
+}
+
+// TestMetrics_OfASchedulerThatNobodyHolds makes one as the documentation does, and keeps the connection alone. Its metrics stay as long
+// as the connection, and no longer.
+func TestMetrics_OfASchedulerThatNobodyHolds(t *testing.T) {
+	b := newBackend(t)
+	cluster := testserver.StartT(t, testserver.Config{})
+	dial := func() *grpc.ClientConn {
+		conn, err := grpc.NewClient(cluster.Address(0), append(hedgetest.Interceptors(hedgetest.All(t, b.telemetry(t))),
+			grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return conn
+	}
+	conn := dial()
+	for want := 1.0; want <= 5; want++ {
+		if err := kinds["unary"](t.Context(), testpb.NewTestServiceClient(conn), 1); err != nil {
+			t.Fatal(err)
+		}
+		runtime.GC()
+		runtime.GC()
+		if got, _ := sum(collect(t, b.reader), "grpc.client.hedge.calls"); got != want {
+			t.Errorf("%v calls, want %v", got, want)
+		}
+	}
+	conn.Close()
+	conn = nil
+	for n := 1; ; n++ {
+		runtime.GC()
+		if _, left := sum(collect(t, b.reader), "grpc.client.hedge.calls"); left == 0 {
+			break
+		}
+		if n == 1000 {
+			t.Fatal("the metrics of a scheduler that is gone are still there")
 		}
 	}
 }

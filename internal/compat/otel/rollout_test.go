@@ -25,6 +25,8 @@ func TestRollout(t *testing.T) {
 		t.Fatal(err)
 	}
 	fences := regexp.MustCompile("(?s)```(json|promql)\n(.*?)\n```").FindAllStringSubmatch(string(page), -1)
+	type stage struct{ scrapes, queries []string }
+	var stages []stage
 	synctest.Test(t, func(t *testing.T) {
 		b := newBackend(t)
 		telemetry, err := hedgeotel.New(hedgeotel.Options{MeterProvider: b.meters})
@@ -45,7 +47,7 @@ func TestRollout(t *testing.T) {
 			}
 		}
 		latency, rng := testserver.DistributionT(t, "straggler"), rand.New(rand.NewPCG(1, 2))
-		hedges := func(minutes int) (sent int64, scrapes [][]byte) {
+		hedges := func(minutes int) (sent int64, scrapes []string) {
 			const rate = 100
 			before := s.Stats().Hedges
 			var calls sync.WaitGroup
@@ -70,20 +72,15 @@ func TestRollout(t *testing.T) {
 			calls.Wait()
 			return s.Stats().Hedges - before, scrapes
 		}
-		var prometheus *prometheusServer
 		for _, fence := range fences {
 			if kind, text := fence[1], fence[2]; kind == "json" {
 				update(text)
 				sent, scrapes := hedges(15)
 				row := s.Targets()[0]
 				t.Logf("%s: %d hedges of 90000 calls; predicted %v to %v; gain: %v", text, sent, row.Choice.UnhedgedTail, row.Choice.PredictedTail, row.Gain)
-				prometheus = newPrometheus(t, scrapes)
+				stages = append(stages, stage{scrapes: scrapes})
 			} else {
-				for query := range strings.SplitSeq(text, "\n") {
-					if got := prometheus.query(t, query); len(got) != 1 {
-						t.Errorf("%s: %v", query, got)
-					}
-				}
+				stages[len(stages)-1].queries = strings.Split(text, "\n")
 			}
 		}
 		if len(fences) != 8 {
@@ -106,4 +103,12 @@ func TestRollout(t *testing.T) {
 			t.Errorf("all is as before: %d hedges", n)
 		}
 	})
+	for _, stage := range stages {
+		prometheus := startPrometheus(t, stage.scrapes, "groups: []\n")
+		for _, query := range stage.queries {
+			if got := prometheus.query(t, query, 0); len(got) != 1 {
+				t.Errorf("%s: %v", query, got)
+			}
+		}
+	}
 }

@@ -16,6 +16,7 @@ import (
 // Groups are the two groups of a method's calls.
 type Groups struct {
 	share  float64
+	of     string                               // what is compared
 	calls  atomic.Uint64                        // drawn so far
 	took   [feature.Unhedged + 1]*sketch.Window // by group; nil for none
 	hedges *sketch.Window                       // its calls are the hedges of the hedgeable; what they took is 0
@@ -25,16 +26,16 @@ type Groups struct {
 // calls come in, and there are enough of them to see how much they differ.
 const compared = 30 * time.Minute
 
-// For returns the groups for a share of the calls, and nil for a share of 0. If the old groups, which may be nil, have that share,
-// it returns them.
-func For(share float64, old *Groups) *Groups {
-	if old != nil && old.share == share {
+// For returns the groups for a share of the calls, and nil for a share of 0. of says how the others are hedged. If the old groups,
+// which may be nil, are for the same, it returns them.
+func For(share float64, of string, old *Groups) *Groups {
+	if old != nil && old.share == share && old.of == of {
 		return old
 	}
 	if share == 0 {
 		return nil
 	}
-	g := &Groups{share: share}
+	g := &Groups{share: share, of: of}
 	now := time.Now()
 	window := func() *sketch.Window {
 		w := sketch.New(compared)

@@ -107,7 +107,7 @@ func ms(d float64) time.Duration { return time.Duration(d * float64(time.Millise
 // run returns the gain after a time in which each group has so many calls a second.
 func (w world) run(seed uint64, over time.Duration, unhedged, hedged float64) *stats.Gain {
 	r, begin := rand.New(rand.NewPCG(seed, 1)), time.Now()
-	groups, draw := control.For(0.5, nil), w(r)
+	groups, draw := control.For(0.5, "", nil), w(r)
 	rate := unhedged + hedged
 	for at := r.ExpFloat64() / rate; at < over.Seconds(); at += r.ExpFloat64() / rate {
 		c := feature.Call{Group: feature.Unhedged, Learns: true, Start: begin.Add(ms(1000 * at))}
