@@ -117,26 +117,6 @@ func ExampleWithOtherBackendOnly() {
 	// Output: backends: 0 held back: 0 no policy: false
 }
 
-const oneHedge = `{"methodConfig": [{
-	"name": [{"service": "pkg.Svc", "method": "Get"}],
-	"hedgingPolicy": {"maxAttempts": 2, "hedgingDelay": "0.05s", "nonFatalStatusCodes": ["UNAVAILABLE"]}}]}`
-
-// Only the methods with a hedgingPolicy are hedged.
-func ExampleWithServiceConfig_only() {
-	s, err := hedge.New(hedge.WithServiceConfig(oneHedge))
-	if err != nil {
-		panic(err)
-	}
-	doOnce(s, "/pkg.Svc/Get")
-	doOnce(s, "/pkg.Svc/Put")
-	for _, row := range s.Targets() {
-		fmt.Println(row.Method, row.Delay, row.NotSelected)
-	}
-	// Output:
-	// /pkg.Svc/Get 50ms 0
-	// /pkg.Svc/Put 0s 1
-}
-
 // Hedges stop after five failures in a row, while half of the ten tokens are gone.
 func ExampleWithServiceConfig_throttle() {
 	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithServiceConfig(`{"retryThrottling": {"maxTokens": 10, "tokenRatio": 0.1}}`))

@@ -102,18 +102,3 @@ func TestDemoSmall(t *testing.T) {
 		}
 	}
 }
-
-// TestDemoWithoutPicture runs one scene alone and draws nothing.
-func TestDemoWithoutPicture(t *testing.T) {
-	t.Chdir(t.TempDir())
-	var stdout, stderr bytes.Buffer
-	if code := run(t.Context(), []string{"demo", "-calls", "20", "-streams", "0", "-picture", ""}, &stdout, &stderr); code != 0 {
-		t.Fatalf("exit code %d\n%s\n%s", code, &stdout, &stderr)
-	}
-	if files, err := os.ReadDir("."); err != nil || len(files) > 0 {
-		t.Errorf("wrote %v (%v)", files, err)
-	}
-	if strings.Contains(stdout.String(), "stream") {
-		t.Errorf("-streams 0 shows streams:\n%s", &stdout)
-	}
-}

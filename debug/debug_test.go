@@ -47,6 +47,25 @@ func calls(ctx context.Context, s *hedge.Scheduler, target, method string, n int
 	}
 }
 
+// says wants all of what to be in the text.
+func says(t *testing.T, text string, what ...string) {
+	t.Helper()
+	for _, want := range what {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+}
+
+func doesNotSay(t *testing.T, text string, what ...string) {
+	t.Helper()
+	for _, not := range what {
+		if strings.Contains(text, not) {
+			t.Errorf("%q in\n%s", not, text)
+		}
+	}
+}
+
 func get(h http.Handler, query, accept string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest("GET", "/debug/hedge/"+query, nil)
 	r.Header.Set("Accept", accept)
@@ -105,11 +124,7 @@ func TestHandler_Formats(t *testing.T) {
 		}
 
 		text := get(h, "", "*/*").Body.String() // as curl asks
-		for _, want := range []string{"\ndns:///shop:443\n\n  /shop.Items/Get\n    " + m.Sentence + "\n", "calls ", "8,800"} {
-			if !strings.Contains(text, want) {
-				t.Errorf("no %q in\n%s", want, text)
-			}
-		}
+		says(t, text, []string{"\ndns:///shop:443\n\n  /shop.Items/Get\n    " + m.Sentence + "\n", "calls ", "8,800"}...)
 		html := get(h, "", "text/html,application/xhtml+xml,*/*;q=0.8").Body.String()
 		if strings.Count(html, "<polyline") < 5 || !strings.Contains(html, m.Sentence) || strings.Contains(html, "http://") || strings.Contains(html, "https://") {
 			t.Errorf("%d curves in\n%s", strings.Count(html, "<polyline"), html)

@@ -63,16 +63,8 @@ func TestPage_Gain(t *testing.T) {
 			if len(bars) != tc.bars {
 				t.Errorf("%d intervals, want %d", len(bars), tc.bars)
 			}
-			for _, want := range tc.says {
-				if !strings.Contains(page, want) {
-					t.Errorf("no %q in\n%s", want, page)
-				}
-			}
-			for _, not := range tc.not {
-				if strings.Contains(page, not) {
-					t.Errorf("%q in\n%s", not, page)
-				}
-			}
+			says(t, page, tc.says...)
+			doesNotSay(t, page, tc.not...)
 		})
 	}
 }

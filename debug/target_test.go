@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -58,16 +57,8 @@ func TestText_OfATarget(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			text := debug.Text(tc.stats, now)
-			for _, want := range tc.want {
-				if !strings.Contains(text, want) {
-					t.Errorf("no %q in\n%s", want, text)
-				}
-			}
-			for _, not := range tc.not {
-				if strings.Contains(text, not) {
-					t.Errorf("%q in\n%s", not, text)
-				}
-			}
+			says(t, text, tc.want...)
+			doesNotSay(t, text, tc.not...)
 		})
 	}
 }
@@ -87,17 +78,9 @@ func TestHandler_OfATarget(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		var h http.Handler = debug.Handler(s)
 		text := get(h, "", "").Body.String()
-		for _, want := range []string{"100 in 1 min", "/a/<G>*", "paused by Pause, until Resume",
-			"- The guard has held hedges back for 2 s: hedges failed with RESOURCE_EXHAUSTED"} {
-			if !strings.Contains(text, want) {
-				t.Errorf("no %q in\n%s", want, text)
-			}
-		}
+		says(t, text, []string{"100 in 1 min", "/a/<G>*", "paused by Pause, until Resume",
+			"- The guard has held hedges back for 2 s: hedges failed with RESOURCE_EXHAUSTED"}...)
 		html := get(h, "", "text/html").Body.String()
-		for _, want := range []string{"<td>100 in 1 min</td>", "<td>/a/&lt;G&gt;*</td>", "<li>The guard has held hedges back for 2 s"} {
-			if !strings.Contains(html, want) {
-				t.Errorf("no %q in\n%s", want, html)
-			}
-		}
+		says(t, html, []string{"<td>100 in 1 min</td>", "<td>/a/&lt;G&gt;*</td>", "<li>The guard has held hedges back for 2 s"}...)
 	})
 }

@@ -33,18 +33,6 @@ func BenchmarkObserve(b *testing.B) {
 	}
 }
 
-func BenchmarkObserveParallel(b *testing.B) {
-	w, start, ds := sketch.New(30*time.Second), time.Now(), durations(1024)
-	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) {
-		now := start
-		for i := 0; pb.Next(); i++ {
-			now = now.Add(100 * time.Microsecond)
-			w.Observe(now, ds[i%len(ds)])
-		}
-	})
-}
-
 // A full window: 100,000 calls, a tenth of them cut short.
 func BenchmarkSnapshot(b *testing.B) {
 	w, ds := sketch.New(30*time.Second), durations(100_000)
@@ -61,29 +49,6 @@ func BenchmarkSnapshot(b *testing.B) {
 		if _, ok := w.Snapshot(at(30 * time.Second)).Quantile(0.9); !ok {
 			b.Fatal("nothing observed")
 		}
-	}
-}
-
-// The most that a window can hold.
-func BenchmarkSnapshotWorst(b *testing.B) {
-	w := sketch.New(30 * time.Second)
-	spread((*sketch.Window).Observe, 1, time.Hour)(w)
-	spread((*sketch.Window).ObserveLonger, 1, time.Hour)(w)
-	b.ReportAllocs()
-	for b.Loop() {
-		w.Snapshot(at(30 * time.Second)).Quantile(0.9)
-	}
-}
-
-func BenchmarkQuantile(b *testing.B) {
-	w := sketch.New(30 * time.Second)
-	for _, d := range durations(100_000) {
-		w.Observe(at(0), d)
-	}
-	d := w.Snapshot(at(0))
-	b.ReportAllocs()
-	for b.Loop() {
-		d.Quantile(0.9)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge/internal/longtest"
+	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/sketch"
 )
 
@@ -87,18 +88,18 @@ func TestRule13_HedgingDoesNotBiasTheEstimate(t *testing.T) {
 	longtest.Simulation(t)
 	type traffic struct {
 		name         string
-		distribution distribution
+		distribution testserver.Distribution
 		calls        int
 	}
 	for _, tt := range longtest.First(1, []traffic{
-		{"lognormal", logn(5, 5), 400_000},
-		{"bimodal", either(logn(15, 3), 0.2, logn(200, 25)), 400_000},
-		{"straggler", straggler(), 800_000},
+		{"lognormal", testserver.LogNormal(5*time.Millisecond, 5*time.Millisecond), 400_000},
+		{"bimodal", either(testserver.LogNormal(15*time.Millisecond, 3*time.Millisecond), 0.2, testserver.LogNormal(200*time.Millisecond, 25*time.Millisecond)), 400_000},
+		{"straggler", testserver.Straggler(testserver.LogNormal(5*time.Millisecond, 2*time.Millisecond), 0.05, 10), 800_000},
 	}) {
 		r := rand.New(rand.NewPCG(1, 8))
 		truth := make([]time.Duration, tt.calls)
 		for i := range truth {
-			truth[i] = tt.distribution.draw(r)
+			truth[i] = tt.distribution.Draw(r)
 		}
 		sorted := slices.Clone(truth)
 		slices.Sort(sorted)
@@ -110,7 +111,7 @@ func TestRule13_HedgingDoesNotBiasTheEstimate(t *testing.T) {
 				delay := rank(1 - share)
 				w, answered := sketch.New(time.Minute), sketch.New(time.Minute)
 				for i, primary := range truth {
-					if hedge := delay + tt.distribution.draw(r); hedge < primary {
+					if hedge := delay + tt.distribution.Draw(r); hedge < primary {
 						w.ObserveLonger(at(0), hedge)
 						continue
 					}

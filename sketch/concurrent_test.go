@@ -98,26 +98,3 @@ func TestRule18_NothingIsLostAtTheFirstRecords(t *testing.T) {
 		}
 	}
 }
-
-// Windows of a millisecond, on the real clock: recorders are late by many windows, and nothing is counted twice or left
-// over.
-func TestRule18_RecordersLateByManyWindows(t *testing.T) {
-	w := sketch.New(time.Millisecond)
-	var recording sync.WaitGroup
-	for range 8 {
-		recording.Go(func() {
-			for i := range 20_000 {
-				w.Observe(time.Now(), time.Duration(i))
-				if i%100 == 0 {
-					if got := count(w, time.Now()); got > 8*20_000 {
-						t.Errorf("%d in the window", got)
-					}
-				}
-			}
-		})
-	}
-	recording.Wait()
-	if got := count(w, time.Now().Add(time.Hour)); got != 0 {
-		t.Errorf("%d left over", got)
-	}
-}

@@ -6,28 +6,21 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge/internal/longtest"
+	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/sketch"
 )
 
 // footprint returns the memory in bytes of a window of 30 s after something was recorded into it, as the mean of n.
 func footprint(n int, record func(w *sketch.Window)) int {
 	windows := make([]*sketch.Window, n)
-	before := heap()
+	before := int(testserver.Heap())
 	for i := range windows {
 		windows[i] = sketch.New(30 * time.Second)
 		record(windows[i])
 	}
-	after := heap()
+	after := int(testserver.Heap())
 	runtime.KeepAlive(windows)
 	return (after - before) / n
-}
-
-func heap() int {
-	var stats runtime.MemStats
-	runtime.GC()
-	runtime.GC() // what the first one found is swept for certain
-	runtime.ReadMemStats(&stats)
-	return int(stats.HeapAlloc)
 }
 
 // spread records latencies that cover a range evenly on a logarithmic scale, in every step of the window.

@@ -2,7 +2,6 @@ package sketch_test
 
 import (
 	"math"
-	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -34,26 +33,6 @@ func TestCounts_Fade(t *testing.T) {
 	f = f.Times(0)
 	if new(sketch.Distribution).Plus(f).Survival() != nil {
 		t.Error("something is left of nothing")
-	}
-}
-
-func TestCounts_AreASurvivalFunction(t *testing.T) {
-	var f sketch.Counts
-	r := rand.New(rand.NewPCG(1, 3))
-	for range 10_000 {
-		f.Add(time.Duration(r.ExpFloat64()*float64(time.Millisecond)), 1)
-		f = f.Times(0.9999)
-	}
-	s, before := new(sketch.Distribution).Plus(f).Survival(), 1.0
-	for bucket := range sketch.Buckets {
-		if got := s.Beyond(bucket); got > before || got < 0 {
-			t.Fatalf("%v beyond bucket %d, %v before", got, bucket, before)
-		} else {
-			before = got
-		}
-	}
-	if before != 0 {
-		t.Errorf("%v beyond the last bucket", before)
 	}
 }
 

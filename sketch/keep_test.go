@@ -67,31 +67,6 @@ func TestKeeping_KeepsTheLast(t *testing.T) {
 	}
 }
 
-// A pause, a late recorder and a clock that is set back take nothing away.
-func TestKeeping_TimesInAnyOrder(t *testing.T) {
-	const s = time.Second
-	for _, tt := range []struct {
-		name     string
-		recorded []time.Duration
-		now      time.Duration
-		want     int64
-	}{
-		{"a pause", []time.Duration{0, time.Hour, 2 * time.Hour}, 2 * time.Hour, 3},
-		{"late by an hour", []time.Duration{0, time.Hour, time.Hour + 5*s, 17 * s}, time.Hour + 5*s, 4},
-		{"before the first", []time.Duration{20 * s, -1, -9 * s}, 20 * s, 3},
-		{"a clock set back", []time.Duration{time.Hour, time.Hour + 5*s, 5 * s, 6 * s, 15 * s}, 20 * s, 5},
-		{"from the far future", []time.Duration{0, 250*365*24*time.Hour + 6*s, 5 * s}, 10 * s, 3},
-	} {
-		w := keeping()
-		for _, d := range tt.recorded {
-			w.Observe(at(d), time.Millisecond)
-		}
-		if got := count(w, at(tt.now)); got != tt.want {
-			t.Errorf("%s: %d are kept, want %d", tt.name, got, tt.want)
-		}
-	}
-}
-
 // Rule 18: no allocation but for the slot that a step begins.
 func TestRule18_KeepingDoesNotAllocate(t *testing.T) {
 	w, now, ds := sketch.NewKeeping(30*time.Second, 1000), at(0), durations(1000)

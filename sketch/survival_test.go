@@ -2,7 +2,6 @@ package sketch_test
 
 import (
 	"math"
-	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -38,28 +37,6 @@ func TestSurvivalOfAnswers(t *testing.T) {
 	}
 }
 
-// Where the slowest calls were all cut short, the function ends at the largest bound.
-func TestSurvivalOfBounds(t *testing.T) {
-	w := sketch.New(time.Minute)
-	for range 90 {
-		w.Observe(at(0), 10*time.Millisecond)
-	}
-	for range 10 {
-		w.ObserveLonger(at(0), 30*time.Millisecond)
-	}
-	s := w.Snapshot(at(0)).Survival()
-	for d, want := range map[time.Duration]float64{
-		9 * time.Millisecond: 1, 11 * time.Millisecond: 0.1, 29 * time.Millisecond: 0.1, 31 * time.Millisecond: 0,
-	} {
-		if got := s.At(d); math.Abs(got-want) > 1e-9 {
-			t.Errorf("%v at %v, want %v", got, d, want)
-		}
-	}
-	if got := s.Last(); got != sketch.Bucket(30*time.Millisecond) {
-		t.Errorf("the last bucket is %d, want that of 30 ms", got)
-	}
-}
-
 func TestSurvivalOfNothing(t *testing.T) {
 	w := sketch.New(time.Minute)
 	w.ObserveLonger(at(0), time.Second)
@@ -69,20 +46,6 @@ func TestSurvivalOfNothing(t *testing.T) {
 	var none *sketch.Survival
 	if none.At(time.Second) != 0 || none.Beyond(0) != 0 || none.Last() != 0 {
 		t.Error("the nil function is not 0")
-	}
-}
-
-func TestUpperEdge(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 9))
-	for range 100_000 {
-		d := time.Duration(math.Exp(r.Float64()*math.Log(float64(10*time.Minute)/1e3)) * 1e3)
-		bucket := sketch.Bucket(d)
-		if edge := sketch.UpperEdge(bucket); d >= edge && edge < 10*time.Minute {
-			t.Fatalf("%v is in bucket %d, which ends at %v", d, bucket, edge)
-		}
-		if bucket > 0 && d < sketch.UpperEdge(bucket-1) {
-			t.Fatalf("%v is in bucket %d, and the one before ends at %v", d, bucket, sketch.UpperEdge(bucket-1))
-		}
 	}
 }
 

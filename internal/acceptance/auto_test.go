@@ -1,19 +1,24 @@
 package acceptance_test
 
 import (
+	"cmp"
 	"fmt"
+	"math"
+	"math/rand/v2"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
-	"github.com/grpchedge/hedge/stats"
+	"github.com/grpchedge/hedge/internal/testserver/simulation"
 )
 
 const (
 	calls    = 20_500
 	warmedUp = 500 // calls that are not looked at
+	whole    = time.Hour
 )
 
 func auto(budgetPercent float64, hedges int) []hedge.Option {
@@ -22,63 +27,249 @@ func auto(budgetPercent float64, hedges int) []hedge.Option {
 	}
 }
 
-// eachSeed runs what is to hold for every seed, and logs the worst of each figure.
-func eachSeed(t *testing.T, check func(seed uint64) map[string]float64) {
-	t.Helper()
-	worst := map[string]float64{}
-	seeds := longtest.Size(1, 5)
-	for seed := range uint64(seeds) {
-		for name, value := range check(seed + 1) {
-			worst[name] = max(worst[name], value)
+// course is a client that goes on from a seed, and what must come of it.
+type course struct {
+	name    string
+	short   bool // it guards every change; the others are of the long tier
+	latency func(seed uint64) simulation.Latency
+	client  simulation.Client
+	budget  float64
+	hedges  int // 0: 2
+	seeds   int // in the long tier; 0: 5
+	bounds  []bound
+}
+
+// bound is on a figure of the calls that began within a part of the course.
+type bound struct {
+	what     string
+	figure   figure
+	from, to time.Duration
+	most     float64
+}
+
+// figure is of the calls as they went, and as they go without hedging.
+type figure func(hedged simulation.Calls, plain func() simulation.Calls) float64
+
+func p(q float64) figure { // in ms
+	return func(hedged simulation.Calls, _ func() simulation.Calls) float64 { return millis(hedged.Tail(q)) }
+}
+
+func byNone(q float64) figure {
+	return func(hedged simulation.Calls, plain func() simulation.Calls) float64 {
+		return float64(hedged.Tail(q)) / float64(plain().Tail(q))
+	}
+}
+
+func load(hedged simulation.Calls, _ func() simulation.Calls) float64 { return 100 * hedged.Load() }
+
+// perSecond is the greatest load of a second.
+func perSecond(hedged simulation.Calls, _ func() simulation.Calls) (most float64) {
+	for at := hedged[0].At.Truncate(time.Second); at < hedged[len(hedged)-1].At; at += time.Second {
+		most = max(most, load(hedged.Between(at, at+time.Second), nil))
+	}
+	return most
+}
+
+func millis(d time.Duration) float64 { return float64(d) / float64(ms) }
+
+func distributed(t *testing.T, name string) func(uint64) simulation.Latency {
+	return of(testserver.DistributionT(t, name))
+}
+
+func of(d testserver.Distribution) func(uint64) simulation.Latency {
+	return func(seed uint64) simulation.Latency { return simulation.Drawing(d, seed) }
+}
+
+// slower has all attempts take a second longer from one time to another.
+func slower(d testserver.Distribution, from, to time.Duration) func(uint64) simulation.Latency {
+	return func(seed uint64) simulation.Latency {
+		draw := simulation.Drawing(d, seed)
+		return func(id uint64, attempt int, at time.Duration) time.Duration {
+			if at >= from && at < to {
+				return draw(id, attempt, at) + time.Second
+			}
+			return draw(id, attempt, at)
 		}
 	}
-	t.Logf("worst of %d seeds: %v", seeds, worst)
 }
 
-// most fails the test where a figure is above its bound.
-func most(t *testing.T, seed uint64, name string, got, bound float64) {
-	t.Helper()
-	if !(got <= bound) {
-		t.Errorf("seed %d: %s is %.4g, want at most %.4g", seed, name, got, bound)
+// courses hold what the trigger reaches against what is possible, and against what calls take without hedging.
+func courses(t *testing.T) []course {
+	const s = time.Second
+	closed := simulation.Client{Calls: calls, Concurrency: 20}
+	open := func(rate float64, calls int) simulation.Client { return simulation.Client{Calls: calls, Rate: rate} }
+	queue := func(mean time.Duration, offered float64) simulation.Client { // four workers
+		return simulation.Client{Calls: calls, Rate: offered * 4 / mean.Seconds(), Workers: 4}
 	}
-}
-
-func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-
-// TestAuto_Tail holds what the trigger reaches against what is possible: the bounds are a little above what the best
-// policy of its kind reaches that knows the distribution.
-func TestAuto_Tail(t *testing.T) {
-	longtest.Simulation(t)
-	type bounds struct {
-		distribution     string
-		budget           float64
-		hedges           int
-		p95, p99, p99ten float64 // ms; 0: not bounded
+	longQueue := queue(9440*time.Microsecond, 0.70) // 8 ms · (1 + 9·2%)
+	longQueue.Calls *= 5
+	straggler := testserver.DistributionT(t, "straggler")
+	scaled := func(base time.Duration) testserver.Distribution {
+		return testserver.Straggler(testserver.LogNormal(base, base*2/5), 0.05, 10)
 	}
-	for _, tc := range longtest.First(2, []bounds{
-		{distribution: "straggler", budget: 10, hedges: 2, p99: 17.4, p99ten: 27.4},
-		{distribution: "ttft", budget: 30, hedges: 3, p95: 46, p99: 75},
-		{distribution: "grpc-java", budget: 15, hedges: 2, p95: 12, p99: 25},
-		{distribution: "grpc-java", budget: 20, hedges: 3, p99ten: 60},
-		{distribution: "slow-one-percent", budget: 5, hedges: 2, p99: 22.5, p99ten: 34},
-		{distribution: "pareto", budget: 10, hedges: 2, p99: 25, p99ten: 40},
-	}) {
-		t.Run(fmt.Sprintf("%s, budget %v%%", tc.distribution, tc.budget), func(t *testing.T) {
-			eachSeed(t, func(seed uint64) map[string]float64 {
-				ended, _ := simulation{
-					distribution: drawing(testserver.DistributionT(t, tc.distribution), seed), calls: calls, concurrency: 20, seed: seed, options: auto(tc.budget, tc.hedges),
-				}.run(t)
-				ended = ended[warmedUp:]
-				got := map[string]float64{
-					"p95": millis(tail(ended, 0.95)), "p99": millis(tail(ended, 0.99)), "p99.9": millis(tail(ended, 0.999)), "load": 100 * load(ended),
+	all := func(what string, f figure, most float64) bound { return bound{what, f, 0, whole, most} }
+	loadOf := func(most float64) bound { return all("load", load, most) }
+	list := []course{
+		// The bounds of percentiles are a little above what the best policy of its kind reaches that knows the distribution.
+		{name: "straggler", short: true, latency: distributed(t, "straggler"), client: closed, budget: 10, bounds: []bound{all("p99", p(0.99), 17.4), all("p99.9", p(0.999), 27.4), loadOf(10)}},
+		{name: "ttft", short: true, latency: distributed(t, "ttft"), client: closed, budget: 30, hedges: 3, bounds: []bound{all("p95", p(0.95), 46), all("p99", p(0.99), 75), loadOf(30)}},
+		{name: "grpc-java", latency: distributed(t, "grpc-java"), client: closed, budget: 15, bounds: []bound{all("p95", p(0.95), 12), all("p99", p(0.99), 25), loadOf(15)}},
+		{name: "grpc-java", latency: distributed(t, "grpc-java"), client: closed, budget: 20, hedges: 3, bounds: []bound{all("p99.9", p(0.999), 60), loadOf(20)}},
+		{name: "slow-one-percent", latency: distributed(t, "slow-one-percent"), client: closed, budget: 5, bounds: []bound{all("p99", p(0.99), 22.5), all("p99.9", p(0.999), 34), loadOf(5)}},
+		{name: "pareto", latency: distributed(t, "pareto"), client: closed, budget: 10, bounds: []bound{all("p99", p(0.99), 25), all("p99.9", p(0.999), 40), loadOf(10)}},
+
+		// One request in ten is slow whoever serves it: a hedge is of little use, and one for each such request costs nine tenths of
+		// the budget.
+		{name: "correlated", latency: func(seed uint64) simulation.Latency {
+			usual, heavy := testserver.LogNormal(5*ms, 2*ms), testserver.LogNormal(60*ms, 10*ms)
+			return func(id uint64, attempt int, at time.Duration) time.Duration {
+				if simulation.Generator(seed, id, -1).IntN(10) == 0 {
+					return heavy.Draw(simulation.Generator(seed, id, attempt))
 				}
-				for name, bound := range map[string]float64{"p95": tc.p95, "p99": tc.p99, "p99.9": tc.p99ten, "load": tc.budget} {
-					if bound > 0 {
-						most(t, seed, name, got[name], bound)
+				return usual.Draw(simulation.Generator(seed, id, attempt))
+			}
+		}, client: closed, budget: 10, bounds: []bound{
+			{"p99 by none's", byNone(0.99), 2 * s, whole, 1.02},
+			{"load without a gain", func(hedged simulation.Calls, plain func() simulation.Calls) float64 {
+				if byNone(0.99)(hedged, plain) > 0.95 {
+					return load(hedged, plain)
+				}
+				return 0
+			}, 2 * s, whole, 2}}},
+
+		// The server's own queue is what makes calls slow. A hedge gains little there, and costs little where it leaves the queue when
+		// the primary answers: nobody may wait longer for it.
+		{name: "saturated", latency: of(testserver.Exponential(8 * ms)), client: queue(8*ms, 0.95), budget: 10, bounds: []bound{
+			all("p50 by none's", byNone(0.50), 1.05), all("p99 by none's", byNone(0.99), 1.05), {"load", load, 10 * s, whole, 7},
+			all("time for all by none's", func(hedged simulation.Calls, plain func() simulation.Calls) float64 {
+				last := func(calls simulation.Calls) (end time.Duration) {
+					for _, c := range calls {
+						end = max(end, c.At+c.Took)
+					}
+					return end
+				}
+				return float64(last(hedged)) / float64(last(plain()))
+			}, 1.05)}},
+		// The queue is long or short by chance, so that it takes many calls to say something.
+		{name: "queue with stragglers", latency: of(testserver.Straggler(testserver.Exponential(8*ms), 0.02, 10)), client: longQueue, budget: 10,
+			bounds: []bound{all("p99 by none's", byNone(0.99), 0.95)}},
+
+		// Calls that began just before the outage are hedged in its first instants: two hedges from savings and one for each of a few wins.
+		{name: "outage", latency: slower(straggler, 30*s, 60*s), client: open(500, 90*500), budget: 10, bounds: []bound{
+			{"hedges beyond what was earned", func(hedged simulation.Calls, _ func() simulation.Calls) (most float64) {
+				for at := 30 * s; at < 60*s; at += s {
+					most = max(most, float64(hedged.Between(at, at+s).Hedges())-0.1*float64(len(hedged.Between(at-2*s, at+s))))
+				}
+				return most
+			}, 28 * s, 60 * s, 5},
+			{"load in a second", perSecond, 36 * s, 60 * s, 2},
+			{"p99 after it by that before", func(hedged simulation.Calls, _ func() simulation.Calls) float64 {
+				return float64(hedged.Between(70*s, 85*s).Tail(0.99)) / float64(hedged.Between(15*s, 30*s).Tail(0.99))
+			}, 0, whole, 1.15}}},
+
+		// The distribution of 20 ms is that of 5 ms with each latency times four. 16.1 ms is what the best policy reaches.
+		{name: "shift", latency: func(seed uint64) simulation.Latency {
+			return func(id uint64, attempt int, at time.Duration) time.Duration {
+				return scaled([]time.Duration{5 * ms, 20 * ms, 5 * ms}[min(int(at/(30*s)), 2)]).Draw(simulation.Generator(seed, id, attempt))
+			}
+		}, client: open(500, 90*500), budget: 10, bounds: []bound{
+			{"p99", p(0.99), 10 * s, 30 * s, 1.25 * 16.1}, {"p99", p(0.99), 40 * s, 60 * s, 1.25 * 4 * 16.1}, {"p99", p(0.99), 70 * s, 90 * s, 1.25 * 16.1},
+			{"load", load, 10 * s, 30 * s, 12}, {"load", load, 40 * s, 60 * s, 12}, {"load", load, 70 * s, 90 * s, 12}}},
+
+		// One backend in three stalls for a second in every minute. Between stalls there is nothing to gain, and a trigger that had given
+		// up would be of no use when the next one comes.
+		{name: "seldom stalls", latency: func(seed uint64) simulation.Latency {
+			return func(id uint64, attempt int, at time.Duration) time.Duration {
+				random := simulation.Generator(seed, id, attempt)
+				d := testserver.Uniform(4*ms, 6*ms).Draw(random)
+				if in := at % time.Minute; in < s && random.IntN(3) == 0 {
+					d += s - in
+				}
+				return d
+			}
+		}, client: open(500, 190*500), budget: 10, bounds: []bound{
+			{"slow calls by none's", func(hedged simulation.Calls, plain func() simulation.Calls) float64 {
+				return slow(hedged) / slow(plain())
+			}, 30 * s, whole, 0.2}, {"load", load, 30 * s, whole, 5}}},
+
+		// Hedging is of no use where all take as long, and where a hedge is no faster than its primary: for a while, or for good.
+		{name: "steady", short: true, latency: of(testserver.LogNormal(20*ms, 200*time.Microsecond)), client: simulation.Client{Calls: 80_000, Concurrency: 20}, budget: 10,
+			bounds: []bound{{"load", load, 60 * s, whole, 1}}},
+		{name: "no faster the second time", short: true, latency: func(seed uint64) simulation.Latency {
+			return func(id uint64, attempt int, at time.Duration) time.Duration {
+				return simulation.Drawing(scaled(5*ms), seed)(id, 0, at) + time.Duration(min(attempt, 1))*ms
+			}
+		}, client: simulation.Client{Calls: 80_000, Concurrency: 20}, budget: 10, bounds: []bound{{"load", load, 22 * s, whole, 1}}},
+		{name: "of use again", seeds: 1, latency: func(seed uint64) simulation.Latency {
+			draw := simulation.Drawing(straggler, seed)
+			return func(id uint64, attempt int, at time.Duration) time.Duration {
+				if at < time.Minute {
+					attempt = 0 // as slow as the primary was
+				}
+				return draw(id, attempt, at)
+			}
+		}, client: open(500, 150*500), budget: 10, bounds: []bound{
+			{"load", load, 45 * s, 60 * s, 1}, {"calls without a hedge", func(hedged simulation.Calls, _ func() simulation.Calls) float64 { return 100 - load(hedged, nil) }, 130 * s, 149 * s, 94}}},
+
+		// Requests that differ and slow calls that come in bunches. More of them, and more seeds, are in internal/learn.
+		{name: "sizes", short: true, latency: sizes, client: open(500, calls), budget: 10, bounds: []bound{all("p99 by none's", byNone(0.99), 0.30), loadOf(10.5)}},
+		{name: "stalls at 500/s", latency: stalls, client: open(500, calls), budget: 10, bounds: []bound{all("p99 by none's", byNone(0.99), 0.05), loadOf(10.5)}},
+		{name: "heavy", latency: heavy, client: open(500, calls), budget: 10, bounds: []bound{all("p99 by none's", byNone(0.99), 0.67), loadOf(10.5)}},
+		{name: "stalls at 50/s", latency: stalls, client: open(50, calls), budget: 10, bounds: []bound{all("p99 by none's", byNone(0.99), 0.05), loadOf(10.5)}},
+	}
+	// At rates at which two seconds earn one hedge or less, a minute of outage.
+	for _, rate := range []float64{1, 5} {
+		list = append(list, course{name: fmt.Sprintf("outage at %v/s", rate), latency: slower(trickle, 10*time.Minute, 11*time.Minute), client: open(rate, int(rate*720)), budget: 10,
+			bounds: []bound{{"hedges beyond the share", func(hedged simulation.Calls, _ func() simulation.Calls) float64 {
+				return float64(hedged.Hedges()) - 0.1*float64(len(hedged))
+			}, 10 * time.Minute, 11 * time.Minute, 3}}})
+	}
+	// The same distribution a thousand times slower and a few times faster, with nothing configured. Where calls are few the bucket
+	// holds a single token, and of two stragglers in a row one has to do without. The least delay is 1 ms, nearly the fastest median.
+	for i, tc := range []struct {
+		base  time.Duration
+		rate  float64
+		calls int
+		most  float64
+	}{{5 * ms, 1, 5000, 0.90}, {s, 1, 5000, 0.80}, {5 * ms, 10, 20_000, 0.55}, {ms, 5000, 60_000, 0.45}, {10 * s, 20, 40_000, 0.35}} {
+		list = append(list, course{name: fmt.Sprintf("%v at %v/s", tc.base, tc.rate), short: i == 0, latency: of(scaled(tc.base)), client: open(tc.rate, tc.calls), budget: 10,
+			bounds: []bound{{"p99 by none's", byNone(0.99), 0, 1000 * whole, tc.most}, {"load", load, 0, 1000 * whole, 10.5}}})
+	}
+	return list
+}
+
+func slow(calls simulation.Calls) (n float64) {
+	for _, c := range calls {
+		if c.Took > 100*ms {
+			n++
+		}
+	}
+	return n
+}
+
+// TestAuto goes through the courses, and logs each figure.
+func TestAuto(t *testing.T) {
+	longtest.Simulation(t)
+	for _, c := range courses(t) {
+		if !c.short && !*longtest.Long {
+			continue
+		}
+		t.Run(fmt.Sprintf("%s, budget %v%%", c.name, c.budget), func(t *testing.T) {
+			run := func(seed, hedges int) simulation.Calls {
+				c.client.Seed, c.client.Latency, c.client.Options = uint64(seed), c.latency(uint64(seed)), auto(c.budget, hedges)
+				calls, _ := c.client.Run(t)
+				return calls[warmedUp:]
+			}
+			for seed := range longtest.Size(1, cmp.Or(c.seeds, 5)) {
+				hedged, plain := run(seed+1, cmp.Or(c.hedges, 2)), sync.OnceValue(func() simulation.Calls { return run(seed+1, 0) })
+				for _, b := range c.bounds {
+					got := b.figure(hedged.Between(b.from, b.to), func() simulation.Calls { return plain().Between(b.from, b.to) })
+					t.Logf("seed %d: %s from %v on: %.4g", seed+1, b.what, b.from, got)
+					if !(got <= b.most) {
+						t.Errorf("seed %d: %s is %.4g from %v to %v, want at most %.4g", seed+1, b.what, got, b.from, b.to, b.most)
 					}
 				}
-				return got
-			})
+			}
 		})
 	}
 }
@@ -93,27 +284,18 @@ func TestAuto_NoWorseThanPercentile(t *testing.T) {
 		budget       float64
 		bound        float64
 	}{
-		{"straggler", 10, 1.03},
-		{"ttft", 10, 1.09},
-		{"ttft", 30, 1.03},
-		{"grpc-java", 15, 1.03},
-		{"slow-one-percent", 5, 1.15},
-		{"pareto", 10, 1.03},
+		{"straggler", 10, 1.03}, {"ttft", 10, 1.09}, {"ttft", 30, 1.03}, {"grpc-java", 15, 1.03}, {"slow-one-percent", 5, 1.15}, {"pareto", 10, 1.03},
 	} {
-		t.Run(fmt.Sprintf("%s, budget %v%%", tc.distribution, tc.budget), func(t *testing.T) {
-			eachSeed(t, func(seed uint64) map[string]float64 {
-				p99 := func(trigger hedge.Trigger) float64 {
-					ended, _ := simulation{
-						distribution: drawing(testserver.DistributionT(t, tc.distribution), seed), calls: calls, concurrency: 20, seed: seed,
-						options: append(auto(tc.budget, 2), hedge.WithTrigger(trigger)),
-					}.run(t)
-					return millis(tail(ended[warmedUp:], 0.99))
-				}
-				ratio := p99(hedge.Auto()) / p99(hedge.Percentile(0.90))
-				most(t, seed, "p99 by that of the percentile", ratio, tc.bound)
-				return map[string]float64{"ratio": ratio}
-			})
-		})
+		for seed := range uint64(5) {
+			p99 := func(trigger hedge.Trigger) float64 {
+				calls, _ := simulation.Client{Latency: distributed(t, tc.distribution)(seed + 1), Calls: calls, Concurrency: 20, Seed: seed + 1,
+					Options: append(auto(tc.budget, 2), hedge.WithTrigger(trigger))}.Run(t)
+				return millis(calls[warmedUp:].Tail(0.99))
+			}
+			if ratio := p99(hedge.Auto()) / p99(hedge.Percentile(0.90)); ratio > tc.bound {
+				t.Errorf("%s, budget %v%%, seed %d: p99 is %.3f of that of the percentile, want %v", tc.distribution, tc.budget, seed+1, ratio, tc.bound)
+			}
+		}
 	}
 }
 
@@ -121,298 +303,68 @@ func TestAuto_NoWorseThanPercentile(t *testing.T) {
 func TestAuto_Mixed(t *testing.T) {
 	longtest.Simulation(t)
 	longtest.Only(t)
-	fast := testserver.Straggler(testserver.LogNormal(2*ms, 500*time.Microsecond), 0.02, 20)
-	slow := testserver.LogNormal(200*ms, 40*ms)
-	eachSeed(t, func(seed uint64) map[string]float64 {
-		of := func(methods int, pick func(id uint64) testserver.Distribution) []outcome {
-			ended, _ := simulation{
-				distribution: func(id uint64, attempt int, _ time.Duration) time.Duration {
-					return pick(id).Draw(generator(seed, id, attempt))
-				},
-				calls: calls, concurrency: 20, seed: seed, methods: methods, options: auto(10, 2),
-			}.run(t)
-			return ended[warmedUp:]
-		}
-		alone := []float64{
-			millis(tail(of(1, func(uint64) testserver.Distribution { return fast }), 0.99)),
-			millis(tail(of(1, func(uint64) testserver.Distribution { return slow }), 0.99)),
-		}
-		both := of(2, func(id uint64) testserver.Distribution { return []testserver.Distribution{fast, slow}[id%2] })
-		split := [2][]outcome{}
-		for _, c := range both {
-			split[c.id%2] = append(split[c.id%2], c)
-		}
-		got := map[string]float64{"load": 100 * load(both)}
-		for i, name := range []string{"fast", "slow"} {
-			got[name] = millis(tail(split[i], 0.99)) / alone[i]
-			most(t, seed, "p99 of the "+name+" method by that of itself alone", got[name], 1.15)
-		}
-		most(t, seed, "load", got["load"], 10)
-		return got
-	})
-}
-
-// TestAuto_Correlated lets one request in ten be slow whoever serves it: a hedge is of little use, and one that is sent
-// to every such request costs nine tenths of the budget.
-func TestAuto_Correlated(t *testing.T) {
-	longtest.Simulation(t)
-	longtest.Only(t)
-	usual, heavy := testserver.LogNormal(5*ms, 2*ms), testserver.LogNormal(60*ms, 10*ms)
-	eachSeed(t, func(seed uint64) map[string]float64 {
-		of := func(hedges int) []outcome {
-			ended, _ := simulation{
-				distribution: func(id uint64, attempt int, _ time.Duration) time.Duration {
-					if generator(seed, id, -1).IntN(10) == 0 {
-						return heavy.Draw(generator(seed, id, attempt))
-					}
-					return usual.Draw(generator(seed, id, attempt))
-				},
-				calls: calls, concurrency: 20, seed: seed, options: auto(10, hedges),
-			}.run(t)
-			return ended[5000:]
-		}
-		plain, hedged := of(0), of(2)
-		got := map[string]float64{"p99 by none's": float64(tail(hedged, 0.99)) / float64(tail(plain, 0.99)), "load": 100 * load(hedged)}
-		most(t, seed, "p99 by that of none", got["p99 by none's"], 1.02)
-		if got["p99 by none's"] > 0.95 {
-			most(t, seed, "load", got["load"], 2)
-		}
-		return got
-	})
-}
-
-// saturated is a server of four workers that serve attempts in the order in which they come.
-func saturated(t *testing.T, service testserver.Distribution, mean time.Duration, offered float64, hedges int, seed uint64) ([]outcome, []stats.Method) {
-	rate := offered * 4 / mean.Seconds()
-	return simulation{
-		distribution: drawing(service, seed), calls: calls, rate: rate, workers: 4, seed: seed, options: auto(10, hedges),
-	}.run(t)
-}
-
-// TestAuto_Saturated lets the server's own queue be what makes calls slow. A hedge gains little there, and costs little where it
-// leaves the queue when the primary answers: nobody may wait longer for it.
-func TestAuto_Saturated(t *testing.T) {
-	longtest.Simulation(t)
-	longtest.Only(t)
-	eachSeed(t, func(seed uint64) map[string]float64 {
-		after := func(calls []outcome) []outcome {
-			for i, c := range calls {
-				if c.at > 10*time.Second {
-					return calls[i:]
-				}
+	distributions := []testserver.Distribution{testserver.Straggler(testserver.LogNormal(2*ms, 500*time.Microsecond), 0.02, 20), testserver.LogNormal(200*ms, 40*ms)}
+	for seed := uint64(1); seed <= 5; seed++ {
+		of := func(methods int, pick func(id uint64) uint64) (split [2]simulation.Calls) {
+			all, _ := simulation.Client{Latency: func(id uint64, attempt int, _ time.Duration) time.Duration {
+				return distributions[pick(id)].Draw(simulation.Generator(seed, id, attempt))
+			}, Calls: calls, Concurrency: 20, Seed: seed, Methods: methods, Options: auto(10, 2)}.Run(t)
+			if got := all[warmedUp:].Load(); got > 0.1 {
+				t.Errorf("seed %d: load %.4f", seed, got)
 			}
-			return nil
-		}
-		all := [2][]outcome{}
-		for i, hedges := range []int{0, 2} {
-			all[i], _ = saturated(t, testserver.Exponential(8*ms), 8*ms, 0.95, hedges, seed)
-		}
-		got := map[string]float64{"load": 100 * load(after(all[1]))}
-		for _, q := range []float64{0.50, 0.99} {
-			name := fmt.Sprintf("p%v", 100*q)
-			got[name] = float64(tail(all[1][warmedUp:], q)) / float64(tail(all[0][warmedUp:], q))
-			most(t, seed, name+" by that of none", got[name], 1.05)
-		}
-		last := func(calls []outcome) float64 {
-			end := time.Duration(0)
-			for _, c := range calls {
-				end = max(end, c.at+c.took)
+			for _, c := range all[warmedUp:] {
+				split[pick(c.ID)] = append(split[pick(c.ID)], c)
 			}
-			return end.Seconds()
+			return split
 		}
-		got["time for all"] = last(all[1]) / last(all[0])
-		most(t, seed, "time for all calls by that of none", got["time for all"], 1.05)
-		most(t, seed, "load", got["load"], 7)
-		return got
-	})
-}
-
-// TestAuto_QueueWithStragglers lets hedges pay off in spite of the queue. The queue is long or short by chance, and which attempt
-// it takes of those that come at the same instant is chance as well. So one seed says little, and the calls of all are looked
-// at together.
-func TestAuto_QueueWithStragglers(t *testing.T) {
-	longtest.Simulation(t)
-	longtest.Only(t)
-	service := testserver.Straggler(testserver.Exponential(8*ms), 0.02, 10)
-	const mean = 9440 * time.Microsecond // 8 ms · (1 + 9·2%)
-	var plain, hedged []outcome
-	eachSeed(t, func(seed uint64) map[string]float64 {
-		without, _ := saturated(t, service, mean, 0.70, 0, seed)
-		with, _ := saturated(t, service, mean, 0.70, 2, seed)
-		plain, hedged = append(plain, without[warmedUp:]...), append(hedged, with[warmedUp:]...)
-		return map[string]float64{"load": 100 * load(with)}
-	})
-	share := float64(tail(hedged, 0.99)) / float64(tail(plain, 0.99))
-	t.Logf("p99 %.3f of none's", share)
-	if share > 0.95 {
-		t.Errorf("p99 is %.3f of none's, want at most 0.95", share)
+		both := of(2, func(id uint64) uint64 { return id % 2 })
+		for i := range uint64(2) {
+			alone := of(1, func(uint64) uint64 { return i })
+			if got := float64(both[i].Tail(0.99)) / float64(alone[i].Tail(0.99)); got > 1.15 {
+				t.Errorf("seed %d: p99 of method %d is %.3f of that of itself alone", seed, i, got)
+			}
+		}
 	}
 }
 
-// perSecond returns the calls that began in each second.
-func perSecond(calls []outcome) [][]outcome {
-	var seconds [][]outcome
-	for _, c := range calls {
-		second := int(c.at / time.Second)
-		for len(seconds) <= second {
-			seconds = append(seconds, nil)
+// ofRequest is a distribution in ms with a part that each attempt of a request has in common, drawn from r, and one of its own, from a.
+func ofRequest(draw func(r, a *rand.Rand) float64) func(seed uint64) simulation.Latency {
+	return func(seed uint64) simulation.Latency {
+		return func(id uint64, attempt int, _ time.Duration) time.Duration {
+			return time.Duration(draw(simulation.Generator(seed, id, -1), simulation.Generator(seed, id, attempt)) * float64(ms))
 		}
-		seconds[second] = append(seconds[second], c)
-	}
-	return seconds
-}
-
-// TestAuto_Outage lets every call take a second longer for 30 of 90 seconds.
-func TestAuto_Outage(t *testing.T) {
-	longtest.Simulation(t)
-	longtest.Only(t)
-	const rate = 500
-	normal := straggler(t)
-	eachSeed(t, func(seed uint64) map[string]float64 {
-		run := func(hedges int) [][]outcome {
-			draw := drawing(normal, seed)
-			ended, _ := simulation{
-				distribution: func(id uint64, attempt int, at time.Duration) time.Duration {
-					d := draw(id, attempt, at)
-					if at >= 30*time.Second && at < 60*time.Second {
-						d += time.Second
-					}
-					return d
-				},
-				calls: 90 * rate, rate: rate, seed: seed, options: auto(10, hedges),
-			}.run(t)
-			return perSecond(ended)
-		}
-		seconds := run(2)
-		got := map[string]float64{}
-		for second := 30; second < 60; second++ {
-			extra := 100 * load(seconds[second])
-			got["load"] = max(got["load"], extra)
-			// The share of this second's calls, what those of the two before earned, two hedges from savings and one for each of a
-			// few wins: calls that began just before the outage are hedged in its first instants.
-			earned := 0.1*float64(len(seconds[second])+len(seconds[second-1])+len(seconds[second-2])) + 5
-			most(t, seed, fmt.Sprintf("load in second %d", second-30), extra, 100*earned/float64(len(seconds[second])))
-			if second >= 36 {
-				got["load from the seventh second on"] = max(got["load from the seventh second on"], extra)
-				most(t, seed, fmt.Sprintf("load in second %d", second-30), extra, 2)
-			}
-		}
-		var before, after []outcome
-		for second := 15; second < 30; second++ {
-			before = append(before, seconds[second]...)
-		}
-		for second := 70; second < 85; second++ {
-			after = append(after, seconds[second]...)
-		}
-		got["p99 after by before"] = float64(tail(after, 0.99)) / float64(tail(before, 0.99))
-		most(t, seed, "p99 from 10 s after the end, by that before", got["p99 after by before"], 1.15)
-		return got
-	})
-}
-
-// TestAuto_OutageAtFewCalls lets every call take a second longer for a minute, at rates at which two seconds earn one hedge or
-// less.
-func TestAuto_OutageAtFewCalls(t *testing.T) {
-	longtest.Simulation(t)
-	longtest.Only(t)
-	const from, to = 10 * time.Minute, 11 * time.Minute
-	trickle := testserver.Straggler(testserver.LogNormal(5533*time.Microsecond, 2620*time.Microsecond), 0.05, 8) // median 5 ms, sigma 0.45
-	for _, rate := range []float64{1, 5} {
-		t.Run(fmt.Sprintf("%v a second", rate), func(t *testing.T) {
-			eachSeed(t, func(seed uint64) map[string]float64 {
-				draw := drawing(trickle, seed)
-				ended, _ := simulation{
-					distribution: func(id uint64, attempt int, at time.Duration) time.Duration {
-						d := draw(id, attempt, at)
-						if at >= from && at < to {
-							d += time.Second
-						}
-						return d
-					},
-					calls: int(rate * 720), rate: rate, seed: seed, options: auto(10, 2),
-				}.run(t)
-				calls, hedges := 0.0, 0.0
-				for _, c := range ended {
-					if c.at >= from && c.at < to {
-						calls++
-						hedges += float64(c.attempts - 1)
-					}
-				}
-				got := map[string]float64{"hedges beyond the share": hedges - 0.1*calls}
-				most(t, seed, "hedges beyond the share", got["hedges beyond the share"], 3)
-				return got
-			})
-		})
 	}
 }
 
-// TestAuto_Shift lets the base of the distribution go from 5 to 20 ms and back.
-func TestAuto_Shift(t *testing.T) {
-	longtest.Simulation(t)
-	longtest.Only(t)
-	const rate = 500
-	scaled := func(base time.Duration) testserver.Distribution {
-		return testserver.Straggler(testserver.LogNormal(base, base*2/5), 0.05, 10)
+// sizes lets the request decide most of the latency; 2% of attempts stall.
+var sizes = ofRequest(func(r, a *rand.Rand) float64 {
+	d := 5*math.Exp(r.NormFloat64()) + a.ExpFloat64()
+	if a.Float64() < 0.02 {
+		d += 200
 	}
-	distributions := []testserver.Distribution{scaled(5 * ms), scaled(20 * ms), scaled(5 * ms)}
-	oracle := []float64{16.1, 4 * 16.1, 16.1} // p99, ms; the distribution of 20 ms is that of 5 ms with each latency times four
-	eachSeed(t, func(seed uint64) map[string]float64 {
-		ended, _ := simulation{
-			distribution: func(id uint64, attempt int, at time.Duration) time.Duration {
-				return distributions[min(int(at/(30*time.Second)), 2)].Draw(generator(seed, id, attempt))
-			},
-			calls: 90 * rate, rate: rate, seed: seed, options: auto(10, 2),
-		}.run(t)
-		seconds := perSecond(ended)
-		got := map[string]float64{}
-		for regime := range 3 {
-			var settled []outcome
-			for second := 30*regime + 10; second < min(30*regime+30, len(seconds)); second++ {
-				settled = append(settled, seconds[second]...)
-			}
-			got["load"] = max(got["load"], 100*load(settled))
-			ratio := millis(tail(settled, 0.99)) / oracle[regime]
-			got["p99 by the oracle's"] = max(got["p99 by the oracle's"], ratio)
-			most(t, seed, fmt.Sprintf("load in regime %d", regime), 100*load(settled), 12)
-			most(t, seed, fmt.Sprintf("p99 in regime %d by the oracle's", regime), ratio, 1.25)
-		}
-		return got
-	})
-}
+	return d
+})
 
-// TestAuto_SeldomStalls has one backend in three stall for a second in every minute. Between stalls there is nothing to
-// gain, and a trigger that had given up would be of no use when the next one comes.
-func TestAuto_SeldomStalls(t *testing.T) {
-	longtest.Simulation(t)
-	longtest.Only(t)
-	const rate = 500
-	steady := testserver.Uniform(4*ms, 6*ms)
-	eachSeed(t, func(seed uint64) map[string]float64 {
-		slow := func(hedges int) (share, extra float64) {
-			ended, _ := simulation{
-				distribution: func(id uint64, attempt int, at time.Duration) time.Duration {
-					random := generator(seed, id, attempt)
-					d := steady.Draw(random)
-					if in := at % time.Minute; in < time.Second && random.IntN(3) == 0 {
-						d += time.Second - in
-					}
-					return d
-				},
-				calls: 190 * rate, rate: rate, seed: seed, options: auto(10, hedges),
-			}.run(t)
-			ended = ended[30*rate:]
-			for _, c := range ended {
-				if c.took > 100*ms {
-					share++
-				}
-			}
-			return share / float64(len(ended)), 100 * load(ended)
+// heavy lets one request in ten be eight times slower on every backend; 2% of attempts stall.
+var heavy = ofRequest(func(r, a *rand.Rand) float64 {
+	d := 5 * math.Exp(0.45*a.NormFloat64())
+	if r.Float64() < 0.10 {
+		d *= 8
+	}
+	if a.Float64() < 0.02 {
+		d += 100
+	}
+	return d
+})
+
+// stalls lets one of three backends stand still for a second in every five, in turn; a hedge goes to another.
+func stalls(seed uint64) simulation.Latency {
+	return func(id uint64, attempt int, at time.Duration) time.Duration {
+		d := time.Duration(math.Exp(0.5*simulation.Generator(seed, id, attempt).NormFloat64()) * float64(ms))
+		backend := (simulation.Generator(seed, id, -2).IntN(3) + attempt) % 3
+		if in := at % (5 * time.Second); in < time.Second && backend == int(at/(5*time.Second))%3 {
+			d += time.Second - in
 		}
-		none, _ := slow(0)
-		hedged, extra := slow(2)
-		got := map[string]float64{"slow by none's": hedged / none, "load": extra}
-		most(t, seed, "the share of slow calls by that of none", got["slow by none's"], 0.2)
-		most(t, seed, "load", extra, 5)
-		return got
-	})
+		return d
+	}
 }

@@ -1,7 +1,6 @@
 package acceptance_test
 
 import (
-	"context"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -10,21 +9,16 @@ import (
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
-	"github.com/grpchedge/hedge/interceptor"
 	hcall "github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/registry"
-	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
-	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stats"
-	"github.com/grpchedge/hedge/stream"
 )
 
 // TestRule12_EveryAttemptBeyondTheFirst draws traffic, costs, faults and updates, and asks the servers what they got. In any
@@ -34,11 +28,19 @@ func TestRule12_EveryAttemptBeyondTheFirst(t *testing.T) {
 	extra, poor := 0, int64(0)
 	for seed := range uint64(longtest.Table(6, 50, 200)) {
 		synctest.Test(t, func(t *testing.T) {
-			w := newWeather(t, seed)
-			w.run(t, time.Minute)
-			synctest.Wait()
+			w := drawWorld(seed)
+			r := rand.New(rand.NewPCG(seed, 12))
+			w.rate, w.pool, w.limit, w.faults, w.settings.poor = math.Pow(10, 2.3*r.Float64()), 1, nil, nil, seed%2 == 0
+			for from := time.Duration(0); from < time.Minute; from += time.Duration(r.ExpFloat64() * float64(3*time.Second)) {
+				f := w.drawFault(r, "words", "not found", "crash", "drain", "stall", "all slow", "poor", "update")
+				f.from, f.until = from, from+time.Duration(r.ExpFloat64()*float64(5*time.Second))
+				w.faults = append(w.faults, f)
+			}
+			c := w.start(t, w.hedging(t))
+			c.until(time.Minute)
+			c.end(t)
 			if over, at := w.book.over(w.share); over > 1e-6 {
-				t.Errorf("seed %d: attempts beyond the first cost %v more than the bound at %v", seed, over, at)
+				t.Errorf("seed %d: attempts beyond the first cost %v more than the bound at %v\n%v", seed, over, at, w)
 			}
 			extra += w.book.extra()
 			poor += w.scheduler.Stats().PoorAnswers
@@ -46,159 +48,6 @@ func TestRule12_EveryAttemptBeyondTheFirst(t *testing.T) {
 	}
 	if extra < 100 || poor == 0 {
 		t.Errorf("%d attempts beyond the first, %d poor answers: the test has come to nothing", extra, poor)
-	}
-}
-
-// weather is a cluster of servers with faults, and a scheduler that is updated while it calls them.
-type weather struct {
-	r            *rand.Rand
-	cluster      *testserver.Cluster
-	scheduler    *hedge.Scheduler
-	client       testpb.TestServiceClient
-	share        float64 // the largest
-	costs        []float64
-	book         attemptBook
-	distribution testserver.Distribution
-	faults       []fault
-}
-
-// fault is what a script does while it is in force.
-type fault func(a testserver.Attempt, usual time.Duration) testserver.Plan
-
-func newWeather(t *testing.T, seed uint64) *weather {
-	w := &weather{
-		r: rand.New(rand.NewPCG(seed, 12)), distribution: testserver.Straggler(testserver.LogNormal(5*ms, 3*ms), 0.05, 10),
-		book: attemptBook{began: time.Now(), first: map[uint64]bool{}},
-	}
-	w.share = []float64{0.02, 0.10, 0.5}[w.r.IntN(3)]
-	w.costs = [][]float64{{1}, {1, 1, 1, 20}, {0.25, 3, math.NaN(), 0}}[w.r.IntN(3)]
-	w.cluster = testserver.StartT(t, testserver.Config{Backends: 1 + w.r.IntN(4), InMemory: true, Seed: seed, CountsOnly: true})
-	var err error
-	if w.scheduler, err = hedge.New(w.options()...); err != nil {
-		t.Fatal(err)
-	}
-	w.client = testpb.NewTestServiceClient(w.cluster.ClientT(t,
-		grpc.WithChainUnaryInterceptor(interceptor.Unary(w.scheduler)), grpc.WithChainStreamInterceptor(stream.Interceptor(w.scheduler))))
-	failing := func(code codes.Code, message string) fault {
-		return func(a testserver.Attempt, usual time.Duration) testserver.Plan {
-			if a.ID%3 > 0 {
-				return testserver.Plan{Delay: usual}
-			}
-			return testserver.Plan{Delay: usual, Code: code, Message: message}
-		}
-	}
-	w.faults = []fault{
-		func(_ testserver.Attempt, usual time.Duration) testserver.Plan { return testserver.Plan{Delay: usual} },
-		func(a testserver.Attempt, usual time.Duration) testserver.Plan {
-			if a.Backend == 0 {
-				usual = 5 * time.Second
-			}
-			return testserver.Plan{Delay: usual, PayloadBytes: int(a.ID % 2)}
-		},
-		func(testserver.Attempt, time.Duration) testserver.Plan {
-			return testserver.Plan{Delay: 5 * time.Second}
-		},
-		func(_ testserver.Attempt, usual time.Duration) testserver.Plan {
-			return testserver.Plan{Delay: 4 * usual}
-		},
-		failing(codes.Unavailable, "read tcp: connection reset by peer"),
-		failing(codes.ResourceExhausted, "quota"),
-		failing(codes.NotFound, ""),
-	}
-	return w
-}
-
-// options are of one configuration. Some change with each.
-func (w *weather) options() []hedge.Option {
-	r := w.r
-	trigger := hedge.Auto()
-	if r.IntN(2) == 0 {
-		trigger = hedge.Fixed(time.Duration(r.IntN(20)) * ms)
-	}
-	opts := []hedge.Option{
-		hedge.WithReadOnlyMethods("/*/*"), hedge.WithTrigger(trigger), hedge.WithMaxHedges(1 + r.IntN(4)),
-		hedge.WithBudgetPercent(100 * w.share * []float64{1, 1, 1, 0.2, 0}[r.IntN(5)]),
-		hedge.WithCost(func(_ context.Context, _ string, request any) float64 { return w.costOf(request.(*testpb.Request).Id) }),
-		hedge.WithTrace(&hedge.Trace{CallDecided: func(c stats.CallDecided) {
-			if c.Winner > 0 {
-				w.book.add(event{wins: 1})
-			}
-		}}),
-	}
-	if r.IntN(2) == 0 {
-		opts = append(opts, hedge.WithAnswer(func(_ context.Context, _ string, reply any, err error) bool {
-			return err == nil && len(reply.(*testpb.Reply).GetPayload()) == 0
-		}))
-	}
-	if r.IntN(3) == 0 {
-		opts = append(opts, hedge.WithMethodOptions("/*/Unary", hedge.WithBudgetPercent(100*w.share/2)))
-	}
-	if r.IntN(3) == 0 {
-		opts = append(opts, hedge.WithGuard(false))
-	}
-	return opts
-}
-
-func (w *weather) costOf(id uint64) float64 { return w.costs[id%uint64(len(w.costs))] }
-
-// price is what an attempt of a call costs.
-func (w *weather) price(id uint64) float64 {
-	if cost := w.costOf(id); cost >= 0 {
-		return cost
-	}
-	return 1
-}
-
-// run makes calls for so long.
-func (w *weather) run(t *testing.T, lasts time.Duration) {
-	rate, until, id := 0.0, time.Now().Add(lasts), uint64(0)
-	var group sync.WaitGroup
-	for next := time.Now(); time.Now().Before(until); {
-		if !time.Now().Before(next) {
-			next = time.Now().Add(time.Duration(w.r.ExpFloat64() * float64(3*time.Second)))
-			rate = math.Pow(10, w.r.Float64()*2.3)
-			w.change(t)
-		}
-		id++
-		request := &testpb.Request{Id: id, Messages: 1}
-		w.book.add(event{call: w.price(id)})
-		group.Go(func() { w.call(request) })
-		time.Sleep(time.Duration(min(w.r.ExpFloat64()/rate, 1) * float64(time.Second)))
-	}
-	group.Wait()
-	time.Sleep(10 * time.Second) // losers that were left end
-}
-
-// change draws another fault and, at times, another configuration or a restart.
-func (w *weather) change(t *testing.T) {
-	now := w.faults[w.r.IntN(len(w.faults))]
-	w.cluster.SetScript(func(a testserver.Attempt) testserver.Plan {
-		w.book.attempt(a.ID, w.price(a.ID))
-		return now(a, a.Draw(w.distribution))
-	})
-	switch w.r.IntN(3) {
-	case 0:
-		if err := w.scheduler.Update(w.options()...); err != nil {
-			t.Error(err)
-		}
-	case 1:
-		if err := w.cluster.Restart(w.r.IntN(w.cluster.Backends())); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
-func (w *weather) call(request *testpb.Request) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	if request.Id%4 > 0 {
-		_, _ = w.client.Unary(ctx, request)
-		return
-	}
-	if s, err := w.client.ServerStream(ctx, request); err == nil {
-		for err == nil {
-			_, err = s.Recv()
-		}
 	}
 }
 

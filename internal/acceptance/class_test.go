@@ -3,11 +3,7 @@ package acceptance_test
 import (
 	"context"
 	"fmt"
-	"math"
-	"math/rand/v2"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,69 +12,10 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/grpchedge/hedge"
-	"github.com/grpchedge/hedge/interceptor"
 	hcall "github.com/grpchedge/hedge/internal/call"
-	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
-	"github.com/grpchedge/hedge/stats"
 )
-
-// TestClass_BySize lets the size of the request decide most of the latency, over the interceptor. The cheapest quarter of the
-// requests is what one delay for all cannot help.
-func TestClass_BySize(t *testing.T) {
-	longtest.Simulation(t)
-	longtest.Only(t)
-	const calls, rate, cheap = 20_000, 500, -0.6745 // the quartile of the normal distribution
-	factor := func(id uint64) float64 { return generator(1, id, -1).NormFloat64() }
-	run := func(options ...hedge.Option) (p99 time.Duration, rows []stats.Method) {
-		synctest.Test(t, func(t *testing.T) {
-			s := hedgetest.All(t, options...)
-			call := interceptor.Unary(s)
-			took := make([]time.Duration, calls)
-			var group sync.WaitGroup
-			random := rand.New(rand.NewPCG(1, 77))
-			for id := range uint64(calls) {
-				time.Sleep(time.Duration(random.ExpFloat64() / rate * float64(time.Second)))
-				group.Go(func() {
-					began := time.Now()
-					request := wrapperspb.Bytes(make([]byte, int(200*math.Exp(factor(id)))))
-					err := call(t.Context(), method, request, &wrapperspb.BytesValue{}, nil,
-						func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
-							_, err := hedgetest.Taking(sizes(id, attemptOf(ctx), 0))(ctx)
-							return err
-						})
-					if err != nil {
-						t.Error(err)
-					}
-					took[id] = time.Since(began)
-				})
-			}
-			group.Wait()
-			var cheapest []time.Duration
-			for id, d := range took[warmedUp:] {
-				if factor(uint64(id+warmedUp)) < cheap {
-					cheapest = append(cheapest, d)
-				}
-			}
-			slices.Sort(cheapest)
-			p99, rows = cheapest[len(cheapest)*99/100], s.Targets()
-		})
-		return p99, rows
-	}
-	all, _ := run()
-	bySize, rows := run(hedge.WithClass(hedge.BySize))
-	t.Logf("p99 of the cheapest quarter: %v without classes, %v with them; load %.4f", all, bySize, rows[0].HedgeRate())
-	for _, c := range rows[0].Classes {
-		t.Logf("%+v", c)
-	}
-	if bySize > 15*ms || all < 25*ms {
-		t.Errorf("p99 of the cheapest quarter is %v, want at most 15ms; without classes %v", bySize, all)
-	}
-	if got := rows[0].HedgeRate(); got > 0.105 {
-		t.Errorf("load %.4f", got)
-	}
-}
 
 func TestClass_AtMostSixteen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

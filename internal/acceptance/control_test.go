@@ -11,6 +11,7 @@ import (
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+	"github.com/grpchedge/hedge/internal/testserver/simulation"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -19,26 +20,26 @@ import (
 func TestControl_TellsTheTruth(t *testing.T) {
 	longtest.Simulation(t)
 	longtest.Only(t)
-	for name, distribution := range map[string]attemptDistribution{"sizes": sizes, "straggler": drawing(testserver.DistributionT(t, "straggler"), 1)} {
+	for name, distribution := range map[string]simulation.Latency{"sizes": sizes(1), "straggler": simulation.Drawing(testserver.DistributionT(t, "straggler"), 1)} {
 		t.Run(name, func(t *testing.T) {
-			sim := simulation{distribution: distribution, calls: 40_000, rate: 40, seed: 1}
-			sim.options = []hedge.Option{hedge.WithControl(10)}
-			_, rows := sim.run(t)
+			sim := simulation.Client{Latency: distribution, Calls: 40_000, Rate: 40, Seed: 1}
+			sim.Options = []hedge.Option{hedge.WithControl(10)}
+			_, rows := sim.Run(t)
 			g := rows[0].Gain
 			t.Logf("%+v", *g)
-			sim.options = []hedge.Option{hedge.WithMaxHedges(0)}
-			plain, _ := sim.run(t)
-			sim.options = nil
-			all, _ := sim.run(t)
-			saved := mean(plain) - mean(all)
+			sim.Options = []hedge.Option{hedge.WithMaxHedges(0)}
+			plain, _ := sim.Run(t)
+			sim.Options = nil
+			all, _ := sim.Run(t)
+			saved := plain.Mean() - all.Mean()
 			for what, check := range map[string]struct {
 				got   stats.Interval
 				truth time.Duration
 			}{
-				"unhedged":        {g.Unhedged, tail(plain, 0.99)},
-				"hedged":          {g.Hedged, tail(all, 0.99)},
+				"unhedged":        {g.Unhedged, plain.Tail(0.99)},
+				"hedged":          {g.Hedged, all.Tail(0.99)},
 				"saved per call":  {g.Saved, time.Duration(saved)},
-				"saved per hedge": {g.SavedPerHedge, time.Duration(saved / load(all))},
+				"saved per hedge": {g.SavedPerHedge, time.Duration(float64(saved) / all.Load())},
 			} {
 				wide := float64(check.got.High-check.got.Low)/4 + float64(check.got.Value)/100 // for the truth is drawn too
 				if truth, got := float64(check.truth), check.got; truth < float64(got.Low)-wide || truth > float64(got.High)+wide || got.Value < got.Low || got.Value > got.High {
@@ -49,30 +50,23 @@ func TestControl_TellsTheTruth(t *testing.T) {
 			if share := float64(g.Control) / float64(compared); math.Abs(share-0.10) > 0.01 || compared < 38_000 || !g.Measured {
 				t.Errorf("%v of %d calls are in the control group", share, compared)
 			}
-			if g.Unhedged.Low <= g.Hedged.High || g.Percentile != 99 || math.Abs(g.Load-load(all)) > 0.02 {
+			if g.Unhedged.Low <= g.Hedged.High || g.Percentile != 99 || math.Abs(g.Load-all.Load()) > 0.02 {
 				t.Error("the groups are not told apart")
 			}
 		})
 	}
 }
 
-func mean(calls []outcome) (sum float64) {
-	for _, c := range calls {
-		sum += float64(c.took) / float64(len(calls))
-	}
-	return sum
-}
-
 // TestControl_IsNeverHedged has a group of half of all calls, which are too slow to go without a hedge.
 func TestControl_IsNeverHedged(t *testing.T) {
 	longtest.Simulation(t)
-	ended, rows := simulation{
-		distribution: drawing(testserver.DistributionT(t, "constant:20ms"), 1), calls: 2000, concurrency: 1,
-		options: []hedge.Option{hedge.WithTrigger(hedge.Fixed(time.Millisecond)), hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400), hedge.WithControl(50)},
-	}.run(t)
+	ended, rows := simulation.Client{
+		Latency: simulation.Drawing(testserver.DistributionT(t, "constant:20ms"), 1), Calls: 2000, Concurrency: 1,
+		Options: []hedge.Option{hedge.WithTrigger(hedge.Fixed(time.Millisecond)), hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400), hedge.WithControl(50)},
+	}.Run(t)
 	hedged := int64(0)
 	for _, c := range ended {
-		hedged += int64(c.attempts - 1)
+		hedged += int64(c.Attempts - 1)
 	}
 	g := rows[0].Gain
 	if g.Calls != hedged || g.Calls+g.Control != int64(len(ended)) || hedged < 900 || hedged > 1100 {
@@ -82,7 +76,7 @@ func TestControl_IsNeverHedged(t *testing.T) {
 
 func TestControl_None(t *testing.T) {
 	longtest.Simulation(t)
-	_, rows := simulation{distribution: drawing(testserver.DistributionT(t, "straggler"), 1), calls: 1000, concurrency: 10}.run(t)
+	_, rows := simulation.Client{Latency: simulation.Drawing(testserver.DistributionT(t, "straggler"), 1), Calls: 1000, Concurrency: 10}.Run(t)
 	if rows[0].Gain != nil {
 		t.Errorf("%+v without a control group", rows[0].Gain)
 	}
@@ -137,10 +131,10 @@ func TestControl_BeginsAgain(t *testing.T) {
 func TestControl_IsPlain(t *testing.T) {
 	longtest.Simulation(t)
 	asked := 0
-	_, rows := simulation{
-		distribution: drawing(testserver.DistributionT(t, "straggler"), 1), calls: 20_000, rate: 100,
-		options: []hedge.Option{hedge.WithControl(90), hedge.WithClass(func(context.Context, string, any) string { asked++; return "" })},
-	}.run(t)
+	_, rows := simulation.Client{
+		Latency: simulation.Drawing(testserver.DistributionT(t, "straggler"), 1), Calls: 20_000, Rate: 100,
+		Options: []hedge.Option{hedge.WithControl(90), hedge.WithClass(func(context.Context, string, any) string { asked++; return "" })},
+	}.Run(t)
 	row := rows[0]
 	if asked > 2200 || row.Gain.Calls > 2200 {
 		t.Errorf("a class was asked of %d calls, of which %d were not in the control group", asked, row.Gain.Calls)

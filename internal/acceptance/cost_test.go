@@ -13,13 +13,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc/status"
-
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/longtest"
-	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
-	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/internal/testserver/simulation"
 )
 
 // One call of 90 a second has an odd cost. Three minutes later all calls are slow: that one call has bought no hedges.
@@ -151,9 +148,9 @@ func TestWithBudgetPercent_IsPlannedWith(t *testing.T) {
 			}
 			return 5 * ms
 		}
-		_, rows := simulation{distribution: straggling, calls: 3000, rate: 100, options: []hedge.Option{
+		_, rows := simulation.Client{Latency: straggling, Calls: 3000, Rate: 100, Options: []hedge.Option{
 			hedge.WithBudgetPercent(5), hedge.WithMethodOptions("/*/*", hedge.WithBudgetPercent(own)),
-		}}.run(t)
+		}}.Run(t)
 		if c, most := rows[0].Choice, min(own, 5)/100; c.PredictedLoad == 0 || c.PredictedLoad > most {
 			t.Errorf("an own budget of %v%%: a load of %v is planned, want at most %v", own, c.PredictedLoad, most)
 		}
@@ -221,16 +218,20 @@ func TestDryRun_TakesNothingFromRealHedges(t *testing.T) {
 }
 
 // Every call is slow, so that each wants its hedges, and shares move up and down a thousand times a second: the target's, and those of
-// methods with a budget of their own. By the server's own counts hedges stay, in every interval, within the largest share of the calls in
+// methods with a budget of their own. Hedges stay, in every interval, within the largest share of the calls in
 // it, the burst at its start, and the two hedges that savings pay.
 func TestRule12_SharesThatMove(t *testing.T) {
 	const callers = 64
 	rounds := longtest.Size(10, 200)
 	synctest.Test(t, func(t *testing.T) {
-		slow := &slowServer{sent: map[string][]time.Time{}}
+		var mu sync.Mutex
+		begun, sent := map[string][]time.Time{}, map[string][]time.Time{}
+		note := func(list map[string][]time.Time, method string) {
+			mu.Lock()
+			defer mu.Unlock()
+			list[method] = append(list[method], time.Now())
+		}
 		s := hedgetest.All(t, moved(0)...)
-		conn := testserver.ServiceT(t, slow, hedgetest.Interceptors(s)...)
-		client := testpb.NewTestServiceClient(conn)
 		var over atomic.Bool
 		var updater, group sync.WaitGroup
 		updater.Go(func() {
@@ -241,18 +242,20 @@ func TestRule12_SharesThatMove(t *testing.T) {
 				time.Sleep(ms)
 			}
 		})
-		var mu sync.Mutex
-		begun := map[string][]time.Time{}
 		for caller := range callers {
 			group.Go(func() {
 				r := rand.New(rand.NewPCG(uint64(caller), 9))
 				for range rounds {
 					time.Sleep(time.Duration(r.ExpFloat64() * float64(100*ms)))
-					w := []way{{unary, unaryWay(client.Unary)}, {ruled, unaryWay(client.UnaryIdempotent)}, {reads, unaryWay(client.UnaryNoSideEffects)}}[r.IntN(3)]
-					mu.Lock()
-					begun[w.method] = append(begun[w.method], time.Now())
-					mu.Unlock()
-					if err := w.call(context.Background(), &testpb.Request{}); err != nil {
+					name := []string{method, ruled, reads}[r.IntN(3)]
+					note(begun, name)
+					_, err := hedge.Do(context.Background(), s, target, name, func(ctx context.Context) (int, error) {
+						if simulation.AttemptOf(ctx) > 0 {
+							note(sent, name)
+						}
+						return hedgetest.Taking(200 * ms)(ctx)
+					})
+					if err != nil {
 						t.Error(err)
 					}
 				}
@@ -261,13 +264,10 @@ func TestRule12_SharesThatMove(t *testing.T) {
 		group.Wait()
 		over.Store(true)
 		updater.Wait()
-		conn.Close()
 		synctest.Wait()
-		slow.mu.Lock()
-		defer slow.mu.Unlock()
-		checkEveryInterval(t, "the target", targetMost, slices.Concat(begun[unary], begun[ruled], begun[reads]), slices.Concat(slow.sent[unary], slow.sent[ruled], slow.sent[reads]))
-		checkEveryInterval(t, "a method", ownMost, begun[ruled], slow.sent[ruled])
-		checkEveryInterval(t, "another method", otherMost, begun[reads], slow.sent[reads])
+		checkEveryInterval(t, "the target", targetMost, slices.Concat(begun[method], begun[ruled], begun[reads]), slices.Concat(sent[method], sent[ruled], sent[reads]))
+		checkEveryInterval(t, "a method", ownMost, begun[ruled], sent[ruled])
+		checkEveryInterval(t, "another method", otherMost, begun[reads], sent[reads])
 	})
 }
 
@@ -311,37 +311,4 @@ func checkEveryInterval(t *testing.T, whose string, share float64, calls, hedges
 	if float64(len(hedges)) < 0.1*share*float64(len(calls)) {
 		t.Errorf("%s: the test has come to nothing", whose)
 	}
-}
-
-// slowServer is one whose attempts all take as long, so that hedges never win.
-type slowServer struct {
-	testpb.UnimplementedTestServiceServer
-	mu   sync.Mutex
-	sent map[string][]time.Time // when hedges of a method came
-}
-
-func (s *slowServer) serve(ctx context.Context, method string, in *testpb.Request) (*testpb.Reply, error) {
-	if hedge.PreviousAttempts(ctx) > 0 {
-		s.mu.Lock()
-		s.sent[method] = append(s.sent[method], time.Now())
-		s.mu.Unlock()
-	}
-	select {
-	case <-time.After(200 * ms):
-		return &testpb.Reply{Id: in.Id}, nil
-	case <-ctx.Done():
-		return nil, status.FromContextError(ctx.Err()).Err()
-	}
-}
-
-func (s *slowServer) Unary(ctx context.Context, in *testpb.Request) (*testpb.Reply, error) {
-	return s.serve(ctx, unary, in)
-}
-
-func (s *slowServer) UnaryIdempotent(ctx context.Context, in *testpb.Request) (*testpb.Reply, error) {
-	return s.serve(ctx, ruled, in)
-}
-
-func (s *slowServer) UnaryNoSideEffects(ctx context.Context, in *testpb.Request) (*testpb.Reply, error) {
-	return s.serve(ctx, reads, in)
 }

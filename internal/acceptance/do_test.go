@@ -17,6 +17,7 @@ import (
 	hcall "github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+	"github.com/grpchedge/hedge/internal/testserver/simulation"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -79,25 +80,6 @@ func TestDo_ReturnsThePrimarysErrorWhenAllFail(t *testing.T) {
 	})
 }
 
-func TestDo_PanicsOnTheCallersGoroutine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := hedgetest.All(t, hedge.WithWarmup(1<<30, 10*ms), hedge.WithBudgetPercent(400))
-		defer func() {
-			v := recover()
-			if p, ok := v.(*hedge.Panic); !ok || p.Value != "in a hedge" || p.Unwrap() != nil || !strings.Contains(string(p.Stack), "inAHedge") {
-				t.Errorf("recovered %v", v)
-			}
-		}()
-		_, err := hedge.Do(t.Context(), s, target, method, func(ctx context.Context) (int, error) {
-			if isHedge(ctx) {
-				inAHedge()
-			}
-			return hedgetest.Taking(time.Second)(ctx)
-		})
-		t.Errorf("returned %v", err)
-	})
-}
-
 func inAHedge() { panic("in a hedge") }
 
 // ExamplePanic shows where a hedge panicked, on the goroutine that made the call.
@@ -135,7 +117,7 @@ func ExampleWithAnswer() {
 		panic(err)
 	}
 	orders, err := hedge.Do(context.Background(), s, "shop", "/shop.Orders/List", func(ctx context.Context) ([]string, error) {
-		if attemptOf(ctx) == 0 { // at the replica that lags
+		if simulation.AttemptOf(ctx) == 0 { // at the replica that lags
 			return nil, nil
 		}
 		return []string{"a bicycle"}, nil
@@ -157,20 +139,20 @@ func TestDo_PoorValues(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				good := hedge.WithAnswer(func(_ context.Context, _ string, value any, _ error) bool {
-					return attemptOf(value.(context.Context)) == tc.good
+					return simulation.AttemptOf(value.(context.Context)) == tc.good
 				})
 				s := hedgetest.All(t, good, hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
 				attempts := make([]context.Context, 2)
 				value, err := hedge.Do(t.Context(), s, target, method, func(ctx context.Context) (context.Context, error) {
 					time.Sleep(5 * ms)
-					attempts[attemptOf(ctx)] = ctx
+					attempts[simulation.AttemptOf(ctx)] = ctx
 					if primary := attempts[0]; primary.Err() != nil {
 						t.Errorf("while the hedge ran, the context of the poor value ended: %v", primary.Err())
 					}
 					return ctx, nil
 				})
-				if err != nil || attemptOf(value) != tc.want {
-					t.Fatalf("value of attempt %d, %v; want %d", attemptOf(value), err, tc.want)
+				if err != nil || simulation.AttemptOf(value) != tc.want {
+					t.Fatalf("value of attempt %d, %v; want %d", simulation.AttemptOf(value), err, tc.want)
 				}
 				synctest.Wait()
 				for n, ctx := range attempts {

@@ -19,51 +19,13 @@ import (
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+	"github.com/grpchedge/hedge/internal/testserver/simulation"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stats"
 )
 
 // trickle is the distribution of the workload slow-trickle: the median is 5 ms, and one attempt in twenty takes eight times as long.
 var trickle = testserver.Straggler(testserver.LogNormal(5533*time.Microsecond, 2621*time.Microsecond), 0.05, 8)
-
-// quota is a server's rate limit: a token bucket, of which each attempt takes one. An attempt that finds none fails.
-type quota struct {
-	rate  func(at time.Duration) float64 // tokens a second
-	burst float64
-	code  codes.Code
-
-	mu     sync.Mutex
-	tokens float64
-	last   time.Duration
-}
-
-func newQuota(rate, burst float64) *quota {
-	return &quota{rate: func(time.Duration) float64 { return rate }, burst: burst, tokens: burst, code: codes.ResourceExhausted}
-}
-
-// take is the simulation's fails.
-func (q *quota) take(_ uint64, _ int, at time.Duration) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.tokens = min(q.tokens+q.rate(at)*(at-q.last).Seconds(), q.burst)
-	q.last = at
-	if q.tokens < 1 {
-		return status.Error(q.code, "the quota is used up")
-	}
-	q.tokens--
-	return nil
-}
-
-// failed is the share of calls that failed, in percent.
-func failed(calls []outcome) float64 {
-	n := 0
-	for _, c := range calls {
-		if c.err != nil {
-			n++
-		}
-	}
-	return 100 * float64(n) / float64(len(calls))
-}
 
 var unhedged = []hedge.Option{hedge.WithMaxHedges(0)}
 
@@ -93,29 +55,29 @@ func TestRule19_NoCallFailsForLackOfQuota(t *testing.T) {
 	}) {
 		t.Run(tc.name, func(t *testing.T) {
 			for seed := range uint64(longtest.Table(1, 2, 5)) {
-				run := func(opts ...hedge.Option) ([]outcome, []stats.Method) {
-					limit := newQuota(500, 50)
+				run := func(opts ...hedge.Option) (simulation.Calls, []stats.Method) {
+					limit := simulation.NewQuota(500, 50)
 					if tc.rate != nil {
-						limit.rate = tc.rate
+						limit.Rate = tc.rate
 					}
-					return simulation{distribution: drawing(trickle, seed), fails: limit.take, calls: calls, rate: tc.offered, seed: seed, options: opts}.run(t)
+					return simulation.Client{Latency: simulation.Drawing(trickle, seed), Fails: limit.Take, Calls: calls, Rate: tc.offered, Seed: seed, Options: opts}.Run(t)
 				}
 				plain, _ := run(unhedged...)
 				hedged, rows := run()
 				unguarded, _ := run(hedge.WithGuard(false))
-				more := func(calls []outcome) float64 { return failed(calls) - failed(plain) }
+				more := func(calls simulation.Calls) float64 { return calls.Failed() - plain.Failed() }
 				t.Logf("seed %d: failed %.2f%%, hedged %.2f%%, without the guard %.2f%%; p99 %v, hedged %v, without the guard %v; %+v",
-					seed, failed(plain), failed(hedged), failed(unguarded), tail(plain, 0.99), tail(hedged, 0.99), tail(unguarded, 0.99), rows[0].Guard)
+					seed, plain.Failed(), hedged.Failed(), unguarded.Failed(), plain.Tail(0.99), hedged.Tail(0.99), unguarded.Tail(0.99), rows[0].Guard)
 				// A tenth of a percent of 40,000 calls; most of what fails does so when the limit is first met.
 				if most := 0.1 * 40_000 / float64(calls); more(hedged) > most {
 					t.Errorf("seed %d: %.3f%% more calls fail, want at most %v%%", seed, more(hedged), most)
 				}
 				switch {
-				case more(unguarded) == 0 && tail(hedged, 0.99) != tail(unguarded, 0.99):
-					t.Errorf("seed %d: p99 is %v, and %v without the guard, though no call fails", seed, tail(hedged, 0.99), tail(unguarded, 0.99))
+				case more(unguarded) == 0 && hedged.Tail(0.99) != unguarded.Tail(0.99):
+					t.Errorf("seed %d: p99 is %v, and %v without the guard, though no call fails", seed, hedged.Tail(0.99), unguarded.Tail(0.99))
 				case tc.offered == 480 && more(unguarded) < 2:
 					t.Errorf("seed %d: the limit is not met", seed)
-				case failed(hedged) > 0.01 && rows[0].Guarded == 0:
+				case hedged.Failed() > 0.01 && rows[0].Guarded == 0:
 					t.Errorf("seed %d: no hedge was held back", seed)
 				}
 			}
@@ -127,21 +89,21 @@ func TestRule19_NoCallFailsForLackOfQuota(t *testing.T) {
 func TestRule19_FailuresByChance(t *testing.T) {
 	longtest.Simulation(t)
 	for seed := range uint64(longtest.Size(1, 5)) {
-		run := func(share float64, opts ...hedge.Option) []outcome {
+		run := func(share float64, opts ...hedge.Option) simulation.Calls {
 			fails := func(id uint64, attempt int, _ time.Duration) error {
-				if generator(seed+99, id, attempt).Float64() < share {
+				if simulation.Generator(seed+99, id, attempt).Float64() < share {
 					return status.Error(codes.Unavailable, "by chance")
 				}
 				return nil
 			}
-			calls, _ := simulation{distribution: drawing(trickle, seed), fails: fails, calls: 60_000, rate: 100, seed: seed, options: opts}.run(t)
+			calls, _ := simulation.Client{Latency: simulation.Drawing(trickle, seed), Fails: fails, Calls: 60_000, Rate: 100, Seed: seed, Options: opts}.Run(t)
 			return calls
 		}
 		plain, hedged, unguarded := run(0.05, unhedged...), run(0.05), run(0.05, hedge.WithGuard(false))
-		gain := func(calls []outcome) float64 { return float64(tail(plain, 0.99) - tail(calls, 0.99)) }
+		gain := func(calls simulation.Calls) float64 { return float64(plain.Tail(0.99) - calls.Tail(0.99)) }
 		kept := gain(hedged) / gain(unguarded)
 		t.Logf("seed %d: p99 %v, hedged %v, without the guard %v: %.3f of the gain is kept; load %.2f%% and %.2f%%; failed %.2f%%, %.2f%%",
-			seed, tail(plain, 0.99), tail(hedged, 0.99), tail(unguarded, 0.99), kept, 100*load(hedged), 100*load(unguarded), failed(plain), failed(hedged))
+			seed, plain.Tail(0.99), hedged.Tail(0.99), unguarded.Tail(0.99), kept, 100*hedged.Load(), 100*unguarded.Load(), plain.Failed(), hedged.Failed())
 		if kept < 0.9 {
 			t.Errorf("seed %d: %.3f of the gain is kept, want 0.9", seed, kept)
 		}
@@ -204,13 +166,13 @@ func TestRule19_CutsForNoReason(t *testing.T) {
 func TestRule19_ALimitThatSaysUnavailable(t *testing.T) {
 	longtest.Simulation(t)
 	longtest.Only(t)
-	limit := newQuota(500, 50)
-	limit.code = codes.Unavailable
-	calls, rows := simulation{distribution: drawing(trickle, 1), fails: limit.take, calls: 400_000, rate: 480, seed: 1}.run(t)
+	limit := simulation.NewQuota(500, 50)
+	limit.Code = codes.Unavailable
+	calls, rows := simulation.Client{Latency: simulation.Drawing(trickle, 1), Fails: limit.Take, Calls: 400_000, Rate: 480, Seed: 1}.Run(t)
 	first, rest := calls[:len(calls)/2], calls[len(calls)/2:]
-	t.Logf("failed in the first half %.2f%%, in the second %.2f%%; %+v", failed(first), failed(rest), rows[0].Guard)
-	if failed(rest) > 1.5 {
-		t.Errorf("%.2f%% of calls still fail", failed(rest))
+	t.Logf("failed in the first half %.2f%%, in the second %.2f%%; %+v", first.Failed(), rest.Failed(), rows[0].Guard)
+	if rest.Failed() > 1.5 {
+		t.Errorf("%.2f%% of calls still fail", rest.Failed())
 	}
 }
 
@@ -220,15 +182,15 @@ func TestRule19_OtherTenants(t *testing.T) {
 	longtest.Simulation(t)
 	const rate, minutes = 20, 15
 	run := func(fails func(id uint64, attempt int, at time.Duration) error, opts ...hedge.Option) (hedges int, rows []stats.Method) {
-		calls, rows := simulation{distribution: drawing(trickle, 1), fails: fails, calls: rate * 60 * minutes, rate: rate, methods: 2, seed: 1, options: opts}.run(t)
+		calls, rows := simulation.Client{Latency: simulation.Drawing(trickle, 1), Fails: fails, Calls: rate * 60 * minutes, Rate: rate, Methods: 2, Seed: 1, Options: opts}.Run(t)
 		for _, c := range calls[len(calls)/3*2:] {
-			hedges += c.attempts - 1
+			hedges += c.Attempts - 1
 		}
 		return hedges, rows
 	}
 	refused := func(odd bool) func(uint64, int, time.Duration) error {
 		return func(id uint64, attempt int, _ time.Duration) error {
-			if (id%2 == 1 || !odd) && generator(5, id, attempt).Float64() < 0.1 {
+			if (id%2 == 1 || !odd) && simulation.Generator(5, id, attempt).Float64() < 0.1 {
 				return status.Error(codes.ResourceExhausted, "somebody else's quota")
 			}
 			return nil
@@ -269,7 +231,7 @@ func TestGuard_HeldBack(t *testing.T) {
 				s := hedgetest.All(t, append(tc.options, l.option(), hedge.WithWarmup(100, 10*ms), hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400))...)
 				do := func(fn func(context.Context) (int, error)) { hedge.Do(t.Context(), s, target, method, fn) }
 				do(func(ctx context.Context) (int, error) {
-					if attemptOf(ctx) > 0 {
+					if simulation.AttemptOf(ctx) > 0 {
 						return 0, status.Error(codes.ResourceExhausted, "quota")
 					}
 					return hedgetest.Taking(20 * ms)(ctx)

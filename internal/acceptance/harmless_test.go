@@ -14,6 +14,7 @@ import (
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/model"
+	"github.com/grpchedge/hedge/internal/testserver/simulation"
 )
 
 // The minutes of a run. Hedging is compared in the last minute of calm and in the one that begins when the effects of faults
@@ -194,23 +195,6 @@ type happening struct {
 	settings    settings // of an update
 }
 
-func (h happening) String() string {
-	s := fmt.Sprintf("%s from %v to %v:", h.kind, h.from, h.until)
-	switch h.kind {
-	case "words":
-		s += fmt.Sprintf(" %v %q, %.2f, by attempt %v, after %v", h.code, h.words, h.share, h.byAttempt, h.slow)
-	case "quota":
-		s += fmt.Sprintf(" %s %.1f/s", h.method, h.rate)
-	case "poison":
-		s += fmt.Sprintf(" one request of %d, after %v", h.every, h.slow)
-	case "update":
-		s += fmt.Sprintf(" %+v", h.settings)
-	default:
-		s += fmt.Sprintf(" backend %d", h.backend)
-	}
-	return s
-}
-
 // words are of statuses that relay what befell the server's own client.
 var words = []string{
 	"read tcp 10.0.0.7:52418->10.0.0.9:5432: read: connection reset by peer",
@@ -220,9 +204,9 @@ var words = []string{
 	"transport is closing",
 }
 
-func (w *world) drawFault(r *rand.Rand) happening {
+func (w *world) drawFault(r *rand.Rand, kinds ...string) happening {
 	h := happening{
-		kind:    oneOf(r, "words", "quota", "crash", "poison", "drain", "stall", "update"),
+		kind:    oneOf(r, kinds...),
 		from:    calm + time.Duration(r.Float64()*0.9*float64(faulty)),
 		backend: r.IntN(w.backends),
 	}
@@ -234,6 +218,8 @@ func (w *world) drawFault(r *rand.Rand) happening {
 	case "words":
 		h.code, h.words = oneOf(r, codes.Unavailable, codes.Internal, codes.Unknown), oneOf(r, words...)
 		h.share, h.byAttempt, h.slow = oneOf(r, 0.02, 0.2, 1), chance(r, 0.5), oneOf(r, 0, 5*ms, 200*ms)
+	case "not found":
+		h.code, h.share = codes.NotFound, 0.3
 	case "quota":
 		h.method, h.share = oneOf(r, "Unary", "ServerStream"), oneOf(r, 0.75, 0.25)
 		if h.method == "ServerStream" {
@@ -246,7 +232,7 @@ func (w *world) drawFault(r *rand.Rand) happening {
 		h.until = min(h.until, h.from+time.Minute)
 	case "update":
 		h.settings = drawSettings(r, false)
-		h.settings.unguarded, h.settings.resets, h.settings.costs = w.settings.unguarded, w.settings.resets, w.settings.costs
+		h.settings.unguarded, h.settings.resets, h.settings.costs, h.settings.poor = w.settings.unguarded, w.settings.resets, w.settings.costs, w.settings.poor
 		w.share = max(w.share, h.settings.share)
 	}
 	return h
@@ -255,13 +241,17 @@ func (w *world) drawFault(r *rand.Rand) happening {
 // changes returns what a fault does to attempts, or nil.
 func (h happening) changes() func(a testserver.Attempt, at time.Duration, p *testserver.Plan) {
 	switch h.kind {
-	case "words":
+	case "all slow":
+		return func(_ testserver.Attempt, _ time.Duration, p *testserver.Plan) { p.Delay = 5 * time.Second }
+	case "poor":
+		return func(_ testserver.Attempt, _ time.Duration, p *testserver.Plan) { p.PayloadBytes = 1 }
+	case "words", "not found":
 		return func(a testserver.Attempt, _ time.Duration, p *testserver.Plan) {
 			number := 0
 			if h.byAttempt {
 				number = a.Number
 			}
-			if generator(21, a.ID, number).Float64() < h.share {
+			if simulation.Generator(21, a.ID, number).Float64() < h.share {
 				p.Delay, p.Code, p.Message = h.slow, h.code, h.words
 			}
 		}

@@ -25,6 +25,7 @@ import (
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+	"github.com/grpchedge/hedge/internal/testserver/simulation"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -167,7 +168,7 @@ func TestLogger_HeldBack(t *testing.T) {
 			do := func(d time.Duration, primary, hedge error) {
 				_ = unary(t.Context(), method, new(testpb.Request), new(testpb.Reply), nil,
 					func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
-						if attemptOf(ctx) > 0 {
+						if simulation.AttemptOf(ctx) > 0 {
 							return hedge
 						}
 						if err := wait(ctx, d); err != nil {
@@ -230,33 +231,6 @@ func TestWithLogger_Nil(t *testing.T) {
 	}
 }
 
-// TestLogger_NothingSelectedButHedged hedges calls by the call option After, of a method that no option selects.
-func TestLogger_NothingSelectedButHedged(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var out bytes.Buffer
-		s := hedgetest.New(t, hedge.WithReadOnlyMethods("/a/Never"), hedge.WithBudgetPercent(100), hedge.WithLogger(slog.New(slog.NewTextHandler(&out, nil))))
-		invoke := func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
-			select {
-			case <-time.After(20 * time.Millisecond):
-			case <-ctx.Done():
-			}
-			return ctx.Err()
-		}
-		for range 150 {
-			if err := interceptor.Unary(s)(t.Context(), "/a/Get", new(testpb.Request), new(testpb.Reply), nil, invoke, hedge.After(5*time.Millisecond)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if st := s.Stats(); strings.Contains(out.String(), "none of the first") {
-			t.Errorf("%d hedges were sent, and the log says: %s", st.Hedges, out.String())
-		}
-	})
-}
-
-// noneSelected is how the line begins that says so.
-const noneSelected = `level=WARN msg="none of the first 100 calls was selected for hedging: ` +
-	`name the methods that only read with WithReadOnlyMethods"`
-
 // callOnce makes calls that end at once.
 func callOnce(t *testing.T, s *hedge.Scheduler, target, method string, n int) {
 	t.Helper()
@@ -268,79 +242,51 @@ func callOnce(t *testing.T, s *hedge.Scheduler, target, method string, n int) {
 	}
 }
 
-// TestLogger_NothingSelected calls methods of an API that sets no idempotency_level.
+// TestLogger_NothingSelected has a target of whose first 100 calls none is selected: the log says so once, and which option to use.
+// It is silent where a method is selected, or somebody has said that none is to be.
 func TestLogger_NothingSelected(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var l logged
-		s := hedgetest.New(t, hedge.WithIdempotentOnly(), l.option())
-		callOnce(t, s, "spicedb", "/v1.Permissions/Check", 60)
-		callOnce(t, s, "spicedb", "/v1.Permissions/Expand", 39)
-		if lines := l.lines(); len(lines) != 0 {
-			t.Errorf("after 99 calls: %v", lines)
-		}
-		callOnce(t, s, "spicedb", "/v1.Permissions/Check", 1000)
-		want := noneSelected + ` target=spicedb methods="[/v1.Permissions/Check /v1.Permissions/Expand]"`
-		if lines := l.lines(); len(lines) != 1 || lines[0] != want {
-			t.Errorf("%d lines:\n%s\nwant\n%s", len(lines), strings.Join(lines, "\n"), want)
-		}
-	})
-}
-
-// TestLogger_NothingSelectedNamesFew calls more methods than a line has room for.
-func TestLogger_NothingSelectedNamesFew(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var l logged
-		s := hedgetest.New(t, hedge.WithIdempotentOnly(), l.option())
-		for n := range 100 {
-			callOnce(t, s, "openfga", fmt.Sprintf("/v1.Svc/M%02d", n), 1)
-		}
-		lines := l.lines()
-		if len(lines) != 1 || strings.Count(lines[0], "/v1.Svc/") != 10 || !strings.HasSuffix(lines[0], ` more=90`) {
-			t.Errorf("%d lines:\n%s", len(lines), strings.Join(lines, "\n"))
-		}
-	})
-}
-
-// TestLogger_SomethingSelected expects silence where a method is selected, or somebody has said that none is to be.
-func TestLogger_SomethingSelected(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, tc := range []struct {
-			name    string
-			options []hedge.Option
-			before  func(*hedge.Scheduler)
-		}{
-			{"one call of a method that only reads", []hedge.Option{hedge.WithReadOnlyMethods("/v1.Svc/Get")}, nil},
-			{"the same while hedging is paused", []hedge.Option{hedge.WithReadOnlyMethods("/v1.Svc/Get")}, (*hedge.Scheduler).Pause},
-			{"off by a rule", []hedge.Option{hedge.WithAllMethods(), hedge.WithTargetOptions("spanner", hedge.WithOff(true))}, nil},
-		} {
+	const none = `level=WARN msg="none of the first 100 calls was selected for hedging: `
+	off := []hedge.Option{hedge.WithAllMethods(), hedge.WithTargetOptions("there", hedge.WithOff(true))}
+	many := make([]string, 100)
+	for n := range many {
+		many[n] = fmt.Sprintf("/v1.Svc/M%02d", n)
+	}
+	for _, tc := range []struct {
+		name    string
+		options []hedge.Option
+		before  func(*hedge.Scheduler)
+		calls   []string // each twice
+		want    string
+	}{
+		{"no idempotency_level", []hedge.Option{hedge.WithIdempotentOnly()}, nil, slices.Concat(slices.Repeat([]string{"/v1.Svc/Check"}, 60), slices.Repeat([]string{"/v1.Svc/Expand"}, 100)),
+			none + `name the methods that only read with WithReadOnlyMethods" target=there methods=[/v1.Svc/Check]`},
+		{"more methods than a line has room for", []hedge.Option{hedge.WithIdempotentOnly()}, nil, many,
+			none + `name the methods that only read with WithReadOnlyMethods" target=there methods="[/v1.Svc/M00 /v1.Svc/M01 /v1.Svc/M02 /v1.Svc/M03 /v1.Svc/M04 /v1.Svc/M05 /v1.Svc/M06 /v1.Svc/M07 /v1.Svc/M08 /v1.Svc/M09]" more=40`},
+		{"by service config", []hedge.Option{hedge.WithServiceConfig(`{}`)}, nil, many[:50],
+			none + `no service config has a hedgingPolicy for their methods" target=there methods="[/v1.Svc/M00 /v1.Svc/M01 /v1.Svc/M02 /v1.Svc/M03 /v1.Svc/M04 /v1.Svc/M05 /v1.Svc/M06 /v1.Svc/M07 /v1.Svc/M08 /v1.Svc/M09]" more=40`},
+		{"99 calls", []hedge.Option{hedge.WithIdempotentOnly()}, func(s *hedge.Scheduler) { hedgetest.Call(t, s, "there", "/v1.Svc/Get", 0) }, many[:49], ""},
+		{"one call of a method that only reads", []hedge.Option{hedge.WithReadOnlyMethods("/v1.Svc/M00")}, nil, many, ""},
+		{"the same while hedging is paused", []hedge.Option{hedge.WithReadOnlyMethods("/v1.Svc/M00")}, (*hedge.Scheduler).Pause, many, ""},
+		{"off by a rule", off, nil, many, ""},
+		{"hedged by the option After", []hedge.Option{hedge.WithReadOnlyMethods("/a/Never")}, func(s *hedge.Scheduler) {
+			ctx := hedge.NewContext(t.Context(), hedge.After(time.Hour))
+			_, _ = hedge.Do(ctx, s, "there", "/v1.Svc/Get", hedgetest.Taking(0))
+		}, many, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
 			var l logged
 			s := hedgetest.New(t, append(tc.options, l.option())...)
 			if tc.before != nil {
 				tc.before(s)
 			}
-			callOnce(t, s, "spanner", "/v1.Svc/Get", 1)
-			s.Resume()
-			callOnce(t, s, "spanner", "/v1.Svc/Put", 1000)
-			if lines := l.lines(); len(lines) != 0 {
-				t.Errorf("%s: %s", tc.name, strings.Join(lines, "\n"))
+			for _, method := range tc.calls {
+				for range 2 {
+					hedgetest.Call(t, s, "there", method, 0)
+				}
 			}
-		}
-	})
-}
-
-// TestLogger_NothingSelectedByServiceConfig names the option that is in force.
-func TestLogger_NothingSelectedByServiceConfig(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var l logged
-		s := hedgetest.New(t, hedge.WithServiceConfig(`{}`), l.option())
-		var callers sync.WaitGroup
-		for range 20 {
-			callers.Go(func() { callOnce(t, s, "thanos", "/thanos.Store/Series", 50) })
-		}
-		callers.Wait()
-		const want = "for hedging: no service config has a hedgingPolicy for their methods\" target=thanos methods=[/thanos.Store/Series]"
-		if lines := l.lines(); len(lines) != 1 || !strings.HasSuffix(lines[0], want) {
-			t.Errorf("%d lines:\n%s", len(lines), strings.Join(lines, "\n"))
-		}
-	})
+			if got := strings.Join(l.lines(), "\n"); got != tc.want {
+				t.Errorf("logged\n%s\nwant\n%s", got, tc.want)
+			}
+		})
+	}
 }

@@ -5,10 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
-	"net/http/httptest"
 	"runtime"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -22,6 +19,7 @@ import (
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+	"github.com/grpchedge/hedge/internal/testserver/simulation"
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
@@ -40,7 +38,7 @@ func TestRule07_OneLife(t *testing.T) {
 	conn := cluster.ClientT(t, hedgetest.Interceptors(s)...)
 	testserver.ConnectT(t, conn)
 	client := testpb.NewTestServiceClient(conn)
-	stalled := watchTheMachine(t)
+	stalled := testserver.StandstillT(t)
 	running := goleak.IgnoreCurrent()
 
 	var outcomes sync.Map // id → decision
@@ -125,25 +123,6 @@ func firstMessage(client testpb.TestServiceClient) func(context.Context, *testpb
 	}
 }
 
-// watchTheMachine returns how long the machine has let nothing run at a time, at most, until the test ends.
-func watchTheMachine(t *testing.T) (longest func() time.Duration) {
-	var most atomic.Int64
-	var group sync.WaitGroup
-	group.Go(func() {
-		for last := time.Now(); t.Context().Err() == nil; {
-			select {
-			case <-time.After(ms):
-			case <-t.Context().Done():
-			}
-			now := time.Now()
-			most.Store(max(most.Load(), int64(now.Sub(last)-ms)))
-			last = now
-		}
-	})
-	t.Cleanup(group.Wait)
-	return func() time.Duration { return time.Duration(most.Load()) }
-}
-
 // kept is what a value keeps of the attempt that made it.
 type kept struct {
 	attempt int
@@ -182,7 +161,7 @@ func TestDo_TheWinnersContextLives(t *testing.T) {
 					var mu sync.Mutex
 					var attempts [2]kept
 					got, err := hedge.Do(ctx, s, target, method, func(ctx context.Context) (kept, error) {
-						k := kept{attempt: attemptOf(ctx), ctx: ctx, done: ctx.Done()}
+						k := kept{attempt: simulation.AttemptOf(ctx), ctx: ctx, done: ctx.Done()}
 						var cancel context.CancelFunc
 						k.derived, cancel = context.WithCancel(context.WithValue(ctx, kept{}, "derived"))
 						t.Cleanup(cancel)
@@ -247,7 +226,7 @@ func TestDo_APanicEndsEveryContext(t *testing.T) {
 				}
 			}()
 			_, err := hedge.Do(t.Context(), s, target, method, func(ctx context.Context) (int, error) {
-				n := attemptOf(ctx)
+				n := simulation.AttemptOf(ctx)
 				contexts[n] = ctx
 				if n == panics {
 					_, _ = hedgetest.Taking(20 * ms)(ctx)
@@ -258,55 +237,6 @@ func TestDo_APanicEndsEveryContext(t *testing.T) {
 			t.Errorf("returned %v", err)
 		})
 	}
-}
-
-// TestDo_HTTPBodies reads bodies that come after Do has returned. Of every second request the copy that comes first hangs.
-func TestDo_HTTPBodies(t *testing.T) {
-	const calls = 60
-	before := goleak.IgnoreCurrent()
-	var seen sync.Map
-	more := strings.Repeat("x", 256<<10)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, again := seen.LoadOrStore(r.URL.Path, true); !again && strings.HasSuffix(r.URL.Path, "slow") {
-			<-r.Context().Done()
-			return
-		}
-		w.WriteHeader(http.StatusOK)
-		w.(http.Flusher).Flush()
-		_, _ = io.WriteString(w, more) // more than what buffers hold on the way
-	}))
-	s := hedgetest.All(t, hedge.WithMaxHedges(1), hedge.WithWarmup(1<<30, ms), hedge.WithBudgetPercent(400))
-	client := server.Client()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	for i := range calls {
-		url := fmt.Sprintf("%s/%d/%s", server.URL, i, []string{"fast", "slow"}[i%2])
-		response, err := hedge.Do(ctx, s, server.URL, "/http.Server/Get", func(ctx context.Context) (*http.Response, error) {
-			request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-			if err != nil {
-				return nil, err
-			}
-			return client.Do(request)
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if i%10 == 0 {
-			runtime.GC()
-		}
-		body, err := io.ReadAll(response.Body)
-		if err != nil || len(body) != len(more) {
-			t.Errorf("call %d: %d bytes, %v", i, len(body), err)
-		}
-		response.Body.Close()
-	}
-	// The copy that hangs is the one that comes first, which is now and then the hedge.
-	if got := s.Stats(); got.Hedged < calls/2 || got.HedgeWins == 0 {
-		t.Errorf("%+v", got)
-	}
-	client.CloseIdleConnections()
-	server.Close()
-	goleak.VerifyNone(t, before)
 }
 
 // TestDo_LeavesNothingWithItsCallersContext makes calls, a million with -hedge.long, under one context that never ends, from functions that

@@ -2,7 +2,6 @@ package acceptance_test
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"runtime"
 	"strconv"
@@ -13,8 +12,6 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/grpchedge/hedge"
-	hcall "github.com/grpchedge/hedge/internal/call"
-	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
@@ -181,47 +178,6 @@ func BenchmarkDo(b *testing.B) {
 		if _, err := hedge.Do(b.Context(), s, "bench", "/pkg.Svc/Get", nothing); err != nil {
 			b.Fatal(err)
 		}
-	}
-}
-
-// BenchmarkNewContext is the same with options in its context, and in one so many contexts further up. Once NewContext was
-// used, every call pays for looking, the ones without options the most.
-func BenchmarkNewContext(b *testing.B) {
-	type key int
-	s := hedgetest.All(b, hedge.WithMinDelay(time.Second))
-	for _, depth := range []int{0, 10, 100} {
-		for name, ctx := range map[string]context.Context{"with": hedge.NewContext(b.Context(), hedge.After(time.Second)), "without": b.Context()} {
-			for i := range depth {
-				ctx = context.WithValue(ctx, key(i), i)
-			}
-			b.Run(fmt.Sprintf("%s/depth=%d", name, depth), func(b *testing.B) {
-				b.ReportAllocs()
-				for b.Loop() {
-					c := hcall.Begin(registry.Of(s), ctx, "bench", "/pkg.Svc/Get", nil)
-					c.End(hcall.End{})
-				}
-			})
-		}
-	}
-}
-
-// BenchmarkBegin is what the scheduler does for a call, and what it does for one of a method that is new while memory is full.
-func BenchmarkBegin(b *testing.B) {
-	for _, bc := range []struct {
-		name   string
-		method func(i int) string
-	}{
-		{"known", func(int) string { return "/pkg.Svc/Get" }},
-		{"new", func(i int) string { return "/pkg.Svc/Get" + strconv.Itoa(i) }},
-	} {
-		b.Run(bc.name, func(b *testing.B) {
-			s := hedgetest.All(b, hedge.WithMinDelay(time.Second), hedge.WithMaxMethods(200))
-			b.ReportAllocs()
-			for i := 0; b.Loop(); i++ {
-				c := hcall.Begin(registry.Of(s), b.Context(), "bench", bc.method(i), nil)
-				c.End(hcall.End{})
-			}
-		})
 	}
 }
 

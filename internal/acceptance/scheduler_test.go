@@ -166,30 +166,6 @@ func TestTrigger_LeavesASteadyServiceAlone(t *testing.T) {
 	}
 }
 
-func TestPause_TakesEffectOnTheNextCall(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := hedgetest.All(t, hedge.WithWarmup(1<<30, 10*ms), hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
-		for i, want := range []stats.Counts{
-			{Calls: 1, Warmup: 1, Hedged: 1, Hedges: 1, PrimaryWins: 1},
-			{Calls: 2, Warmup: 1, Hedged: 1, Hedges: 1, PrimaryWins: 1, Paused: 1},
-			{Calls: 3, Warmup: 2, Hedged: 2, Hedges: 2, PrimaryWins: 2, Paused: 1},
-		} {
-			if i == 1 {
-				s.Pause()
-			} else {
-				s.Resume()
-			}
-			hedgetest.Call(t, s, target, method, 15*ms)
-			if got := s.Stats(); got != want {
-				t.Errorf("after call %d: %+v, want %+v", i+1, got, want)
-			}
-		}
-		if p50, ok := s.Latency(target, method, 0.5); !ok || !within(p50, 15*ms, 0.01) {
-			t.Errorf("learned %v; a paused scheduler still learns", p50)
-		}
-	})
-}
-
 // state is a connection in a given state.
 type state connectivity.State
 

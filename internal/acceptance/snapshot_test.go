@@ -13,13 +13,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/DataDog/sketches-go/ddsketch"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+	"github.com/grpchedge/hedge/internal/testserver/simulation"
 	"github.com/grpchedge/hedge/proto/snapshotpb"
 )
 
@@ -51,7 +51,7 @@ func stragglers(t testing.TB, s *hedge.Scheduler, name string, calls int, seed u
 		time.Sleep(10 * ms)
 		group.Go(func() {
 			_, err := hedge.Do(t.Context(), s, target, name, func(ctx context.Context) (int, error) {
-				return hedgetest.Taking(distribution.Draw(generator(seed, id, attemptOf(ctx))))(ctx)
+				return hedgetest.Taking(distribution.Draw(simulation.Generator(seed, id, simulation.AttemptOf(ctx))))(ctx)
 			})
 			if err != nil {
 				t.Error(err)
@@ -103,7 +103,7 @@ func TestSnapshot_IsTakenOver(t *testing.T) {
 		// The first call is hedged.
 		began := time.Now()
 		_, err := hedge.Do(t.Context(), again, target, method, func(ctx context.Context) (int, error) {
-			if attemptOf(ctx) == 0 {
+			if simulation.AttemptOf(ctx) == 0 {
 				return hedgetest.Taking(time.Second)(ctx)
 			}
 			return hedgetest.Taking(5 * ms)(ctx)
@@ -120,65 +120,6 @@ func TestSnapshot_IsTakenOver(t *testing.T) {
 		third := takenOver(t, [][]byte{snapshotOf(t, takenOver(t, [][]byte{snapshotOf(t, again)}))})
 		if got := quantiles(t, third, target, method); !near(want, got, 0.03) {
 			t.Errorf("the quantiles of the third are %v, want %v", got, want)
-		}
-	})
-}
-
-// TestSnapshot_OtherToolsReadIt parses a snapshot with the generated code and sketches-go, merges the sketches of two methods there,
-// and compares with a scheduler that has taken over both.
-func TestSnapshot_OtherToolsReadIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := hedgetest.All(t)
-		stragglers(t, s, method, 2_000, 1)
-		other := hedgetest.All(t)
-		stragglers(t, other, method, 1_500, 2)
-
-		parsed := func(s *hedge.Scheduler) *ddsketch.DDSketch {
-			var message snapshotpb.Snapshot
-			if err := proto.Unmarshal(snapshotOf(t, s), &message); err != nil {
-				t.Fatal(err)
-			}
-			if len(message.Targets) != 1 || message.Targets[0].Name != target || message.Targets[0].Methods[0].Name != method {
-				t.Fatalf("%v", &message)
-			}
-			sketch, err := ddsketch.FromProto(message.Targets[0].Methods[0].Knowledge.Latency)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return sketch
-		}
-		compare := func(name string, sketch *ddsketch.DDSketch, s *hedge.Scheduler) {
-			got, err := sketch.GetValuesAtQuantiles([]float64{0.1, 0.5, 0.9, 0.99})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if want := quantiles(t, s, target, method); !near(want, got, 0.021) {
-				t.Errorf("%s: the quantiles are %v, want %v", name, got, want)
-			}
-		}
-		one, two := parsed(s), parsed(other)
-		compare("one", one, s)
-		compare("the other", two, other)
-		if err := one.MergeWith(two); err != nil {
-			t.Fatal(err)
-		}
-		compare("both", one, takenOver(t, [][]byte{snapshotOf(t, s), snapshotOf(t, other)}))
-		compare("both, appended", one, takenOver(t, [][]byte{append(snapshotOf(t, s), snapshotOf(t, other)...)}))
-	})
-}
-
-// TestSnapshot_FadesAndYields lets a scheduler take over calls of 5 ms whose own take as long, and another one whose own take 50 ms.
-func TestSnapshot_FadesAndYields(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := hedgetest.All(t)
-		stragglers(t, s, method, 2_000, 1)
-		b := snapshotOf(t, s)
-		again := takenOver(t, [][]byte{b})
-		for range 40 {
-			hedgetest.Call(t, again, target, method, 50*ms)
-		}
-		if d, _ := again.Latency(target, method, 0.1); d < 49*ms {
-			t.Errorf("the 10th percentile is %v after 40 calls of 50 ms", d)
 		}
 	})
 }

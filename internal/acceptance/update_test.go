@@ -1,11 +1,11 @@
 package acceptance_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/config"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -119,46 +120,6 @@ func TestRules_Errors(t *testing.T) {
 	}
 }
 
-// A call uses the configuration that was in force when it began until it ends, and the next call the new one. What was counted
-// stays.
-func TestRule20_FromTheNextCallOn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		fixed := hedge.WithTrigger(hedge.Fixed(10 * time.Millisecond))
-		budget := hedge.WithBudgetPercent(400)
-		s := hedgetest.All(t, fixed, budget)
-		for range 4 {
-			hedgesOf(t, s, t.Context(), "t", "/s/M")
-		}
-		calls := s.Stats().Calls
-		var running sync.WaitGroup
-		running.Go(func() {
-			time.Sleep(5 * time.Millisecond)
-			if err := s.Update(hedge.WithAllMethods(), fixed, budget, hedge.WithMaxHedges(4)); err != nil {
-				t.Error(err)
-			}
-		})
-		if got := hedgesOf(t, s, t.Context(), "t", "/s/M"); got != 2 {
-			t.Errorf("the call in flight got %d hedges, want 2", got)
-		}
-		running.Wait()
-		if got := hedgesOf(t, s, t.Context(), "t", "/s/M"); got != 4 {
-			t.Errorf("the next call got %d hedges, want 4", got)
-		}
-		if got := s.Stats().Calls; got != calls+2 {
-			t.Errorf("%d calls, want %d", got, calls+2)
-		}
-		if err := s.Update(hedge.WithAllMethods(), hedge.WithMaxHedges(9)); err == nil {
-			t.Error("no error for nine hedges")
-		}
-		if err := s.Update(hedge.WithMaxHedges(1)); err == nil || !strings.Contains(err.Error(), "which methods may run twice") {
-			t.Errorf("an update that selects no methods: %v", err)
-		}
-		if got := hedgesOf(t, s, t.Context(), "t", "/s/M"); got != 4 {
-			t.Errorf("after an update that failed a call got %d hedges, want 4", got)
-		}
-	})
-}
-
 func TestUpdate_Errors(t *testing.T) {
 	s := hedgetest.All(t, hedge.WithWindow(time.Minute))
 	all := hedge.WithAllMethods()
@@ -171,20 +132,49 @@ func TestUpdate_Errors(t *testing.T) {
 		{"the same window", []hedge.Option{all, hedge.WithWindow(time.Minute)}, ""},
 		{"another window", []hedge.Option{all, hedge.WithWindow(time.Hour)}, "WithWindow(1h0m0s): the window stays what it is, 1m0s"},
 		{"more methods", []hedge.Option{all, hedge.WithMaxMethods(10_000)}, "WithMaxMethods(10000)"},
+		{"nine hedges", []hedge.Option{all, hedge.WithMaxHedges(9)}, "WithMaxHedges(9)"},
+		{"no methods", []hedge.Option{hedge.WithMaxHedges(1)}, "which methods may run twice"},
 		{"a name", []hedge.Option{all, hedge.WithTargetName(strings.ToLower)}, "WithTargetName"},
 		{"a trace", []hedge.Option{all, hedge.WithTrace(new(hedge.Trace))}, "WithTrace: give it to New"},
 		{"a logger", []hedge.Option{all, hedge.WithLogger(slog.Default())}, "WithLogger: give it to New"},
 	} {
+		before := config.Format(s)
 		switch err := s.Update(tc.options...); {
 		case tc.want == "" && err != nil:
 			t.Errorf("%s: %v", tc.name, err)
-		case tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)):
-			t.Errorf("%s: error %v, want %q", tc.name, err, tc.want)
+		case tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want) || !bytes.Equal(config.Format(s), before)):
+			t.Errorf("%s: error %v, want %q; now the configuration is\n%s", tc.name, err, tc.want, config.Format(s))
 		}
 	}
 	if err := (*hedge.Scheduler)(nil).Update(all); err == nil {
 		t.Error("no error for a nil scheduler")
 	}
+}
+
+// A pause stops every target, and a scheduler that is paused still learns.
+func TestPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(10*time.Millisecond)), hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
+		for _, step := range []struct {
+			do     func()
+			paused string
+			hedges int64
+		}{{func() {}, "", 1}, {s.Pause, "Pause", 0}, {s.Resume, "", 1}, {s.Pause, "Pause", 0}} {
+			step.do()
+			for _, target := range []string{"a", "b"} {
+				if got := hedgesOf(t, s, t.Context(), target, "/s/M"); got != step.hedges {
+					t.Errorf("%s: %d hedges, want %d", target, got, step.hedges)
+				}
+			}
+			if row := s.Targets()[0]; row.PausedBy != step.paused {
+				t.Errorf("paused by %q, want %q", row.PausedBy, step.paused)
+			}
+		}
+		hedgesOf(t, s, t.Context(), "new", "/s/M")
+		if p50, ok := s.Latency("new", "/s/M", 0.5); !ok || !within(p50, time.Second, 0.01) {
+			t.Errorf("learned %v; a paused scheduler still learns", p50)
+		}
+	})
 }
 
 func TestNew_DisabledByTheEnvironment(t *testing.T) {

@@ -60,7 +60,7 @@ func drawWorld(seed uint64) *world {
 	w.share = w.settings.share
 	w.drawLimit(r)
 	for range 1 + r.IntN(4) {
-		w.faults = append(w.faults, w.drawFault(r))
+		w.faults = append(w.faults, w.drawFault(r, "words", "quota", "crash", "poison", "drain", "stall", "update"))
 	}
 	return w
 }
@@ -86,12 +86,8 @@ func (w *world) drawLimit(r *rand.Rand) {
 
 // String says what was drawn.
 func (w *world) String() string {
-	lines := []string{fmt.Sprintf("%d backends, the last %v farther; %d connections by %s; %.1f calls a second; limit %+v", w.backends, w.far, w.pool,
-		w.policy, w.rate, w.limit), fmt.Sprintf("%+v", w.settings)}
-	for _, f := range w.faults {
-		lines = append(lines, f.String())
-	}
-	return strings.Join(append(lines, fmt.Sprintf("%+v", w.tally)), "\n")
+	return fmt.Sprintf("%d backends, the last %v farther; %d connections by %s; %.1f calls a second; limit %+v\n%+v\n%+v\n%+v", w.backends, w.far, w.pool,
+		w.policy, w.rate, w.limit, w.settings, w.faults, w.tally)
 }
 
 // hedging makes the scheduler and returns the options of connections that use it.
@@ -268,7 +264,8 @@ type settings struct {
 	reads     bool // methods only read; otherwise they may run twice
 	elsewhere bool // WithOtherBackendOnly
 	unguarded bool
-	resets    int // WithResetLimit, a minute; 0: none
+	poor      bool // replies with a payload are no answers
+	resets    int  // WithResetLimit, a minute; 0: none
 	costs     []float64
 	trigger   hedge.Trigger
 }
@@ -307,6 +304,11 @@ func (w *world) options(s settings) []hedge.Option {
 	}
 	if s.unguarded {
 		opts = append(opts, hedge.WithGuard(false))
+	}
+	if s.poor {
+		opts = append(opts, hedge.WithAnswer(func(_ context.Context, _ string, reply any, err error) bool {
+			return err == nil && len(reply.(*testpb.Reply).GetPayload()) == 0
+		}))
 	}
 	if s.resets > 0 {
 		opts = append(opts, hedge.WithResetLimit(s.resets, time.Minute))

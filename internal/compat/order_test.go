@@ -21,12 +21,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/testserver"
-	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
@@ -293,49 +291,6 @@ func TestAddsUp(t *testing.T) {
 	}
 }
 
-// attempts is a stats.Handler that notes how each attempt ended.
-type attempts struct {
-	nothing
-	mu           sync.Mutex
-	begun, ended []string
-}
-
-type attemptKey struct{}
-
-func (h *attempts) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context {
-	return context.WithValue(ctx, attemptKey{}, h)
-}
-
-func (h *attempts) HandleRPC(ctx context.Context, s stats.RPCStats) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	switch s := s.(type) {
-	case *stats.Begin:
-		h.begun = append(h.begun, "")
-	case *stats.End:
-		if ctx.Value(attemptKey{}) == h {
-			h.ended = append(h.ended, status.Code(s.Error).String())
-		}
-	}
-}
-
-// TestStatsHandler_SeesEachAttempt begin and end.
-func TestStatsHandler_SeesEachAttempt(t *testing.T) {
-	eachKind(t, "", func(t *testing.T, call call) {
-		h := &attempts{}
-		w := start(t, chain{dial: []grpc.DialOption{grpc.WithStatsHandler(h)}}, slowPrimary)
-		o := call(w, t.Context(), request())
-		o.check(t, w, 1, codes.OK)
-		synctest.Wait()
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		slices.Sort(h.ended)
-		if len(h.begun) != 2 || !slices.Equal(h.ended, []string{"Canceled", "OK"}) {
-			t.Errorf("%d begun, ended %v", len(h.begun), h.ended)
-		}
-	})
-}
-
 // TestServiceConfig_BothReadTheSame gives the channel the JSON that the scheduler has: gRPC ignores the hedgingPolicy,
 // and applies the timeout to each attempt.
 func TestServiceConfig_BothReadTheSame(t *testing.T) {
@@ -350,50 +305,4 @@ func TestServiceConfig_BothReadTheSame(t *testing.T) {
 			t.Errorf("after %v, want 55ms", o.took)
 		}
 	})
-}
-
-// TestThrottle_IsSharedByUnaryCallsAndStreams of one target.
-func TestThrottle_IsSharedByUnaryCallsAndStreams(t *testing.T) {
-	eachKind(t, "", func(t *testing.T, call call) {
-		var failing atomic.Bool
-		w := start(t, chain{}, func(a testserver.Attempt) testserver.Plan {
-			if failing.Load() {
-				return testserver.Plan{Code: codes.Unavailable}
-			}
-			return testserver.Plan{Delay: 15 * ms}
-		}, hedgetest.Throttle(4, 0.5))
-		failing.Store(true)
-		for kind := range kinds { // one failure of each
-			if o := kinds[kind](w, t.Context(), request()); status.Code(o.err) != codes.Unavailable {
-				t.Error(o.err)
-			}
-		}
-		failing.Store(false)
-		if o := call(w, t.Context(), request()); o.err != nil || o.took != 15*ms {
-			t.Errorf("%v after %v", o.err, o.took)
-		}
-		if s := w.scheduler.Stats(); s.Throttled != 1 || s.Hedges != 0 {
-			t.Errorf("%+v", s)
-		}
-		for _, row := range w.scheduler.Targets() {
-			if row.ThrottleTokens != 2.5 {
-				t.Errorf("%s: %v tokens", row.Method, row.ThrottleTokens)
-			}
-		}
-	})
-}
-
-// TestLoadBalancing picks anew for each attempt, and so does for a hedge what the policy does for any call.
-func TestLoadBalancing(t *testing.T) {
-	for policy, different := range map[string]bool{"round_robin": true, "pick_first": false} {
-		eachKind(t, policy, func(t *testing.T, call call) {
-			w := start(t, chain{dial: []grpc.DialOption{grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"` + policy + `": {}}]}`)}}, slowPrimary)
-			o := call(w, t.Context(), request())
-			o.check(t, w, 1, codes.OK)
-			synctest.Wait()
-			if r := w.Records(); len(r) != 2 || (r[0].Backend != r[1].Backend) != different {
-				t.Errorf("%+v", r)
-			}
-		})
-	}
 }

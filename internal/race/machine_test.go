@@ -93,6 +93,7 @@ func (s *search) from(n node) (schedules uint64) {
 		next.now++
 		schedules += s.from(next)
 	}
+	s.outOfPlace(n)
 	s.events(n, func(e race.Event) { schedules += s.after(n, e) })
 	s.seen[n] = schedules
 	return schedules
@@ -114,6 +115,25 @@ func (s *search) after(n node, e race.Event) uint64 {
 	schedules := s.from(n)
 	s.history = s.history[:len(s.history)-1]
 	return schedules
+}
+
+// outOfPlace checks that events which cannot happen now change nothing.
+func (s *search) outOfPlace(n node) {
+	for _, e := range []race.Event{
+		{Kind: race.Admitted}, {Kind: race.Skipped}, {Kind: race.HeldBack, Until: n.now + 1}, {Kind: race.Refused}, {Kind: race.Prepared}, {Kind: race.NotReplayable},
+		{Kind: race.Ended, Attempt: race.MaxAttempts - 1}, {Kind: race.Committed},
+	} {
+		switch {
+		case n.facts.waiting == 'a' && e.Kind >= race.Admitted && e.Kind <= race.NotReplayable && e.Kind != race.Prepared,
+			n.facts.waiting == 'p' && (e.Kind == race.Prepared || e.Kind == race.NotReplayable),
+			e.Kind == race.Committed && n.facts.inFlight.Has(0) && !n.facts.decided:
+			continue
+		}
+		m := n.m
+		if a := m.Step(e, n.now); m != n.m || a.Decided || a.Deliver || a.Ask|a.Prepare|a.Start|a.Drop != 0 || a.Cancel != 0 {
+			s.broken = fmt.Sprintf("rule 1: out of place, %s changed something: %+v\n%v", describe(e), a, s.so())
+		}
+	}
 }
 
 // step has e happen at n, adds it to the history, and checks the rules.

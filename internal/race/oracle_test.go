@@ -2,6 +2,7 @@ package race_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -54,14 +55,7 @@ func (h history) before(i int) history { return history{h.rules, h.firstDue, h.l
 
 // happened reports whether there was an event of any of the kinds.
 func (h history) happened(kinds ...race.EventKind) bool {
-	for _, o := range h.list {
-		for _, k := range kinds {
-			if o.e.Kind == k {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(h.list, func(o occurrence) bool { return slices.Contains(kinds, o.e.Kind) })
 }
 
 func (h history) gone() bool { return h.happened(race.Cancelled, race.DeadlinePassed) }
@@ -164,12 +158,7 @@ func (h history) forbidden() bool {
 }
 
 func (h history) pushedBackForGood() bool {
-	for _, o := range h.list {
-		if o.e.Kind == race.Ended && o.e.Pushback == race.PushbackNever {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(h.list, func(o occurrence) bool { return o.e.Kind == race.Ended && o.e.Pushback == race.PushbackNever })
 }
 
 // floor is the age before which a server wants no attempt.
@@ -197,8 +186,13 @@ func (h history) lastFailed() (n uint8) {
 
 // firstReply is the first attempt that ended with PoorReply, if there is one.
 func (h history) firstReply() (n uint8, found bool) {
-	for _, o := range h.list {
-		if o.e.Kind == race.Ended && o.e.End == race.PoorReply {
+	return h.first(func(_ int, o occurrence) bool { return o.e.Kind == race.Ended && o.e.End == race.PoorReply })
+}
+
+// first is the first attempt whose end is such.
+func (h history) first(is func(i int, o occurrence) bool) (n uint8, found bool) {
+	for i, o := range h.list {
+		if is(i, o) {
 			return o.e.Attempt, true
 		}
 	}
@@ -217,22 +211,14 @@ func (h history) asksAgain() bool {
 
 // firstStatus is the first attempt whose status would have ended the race, if it had been accepted and the caller was there.
 func (h history) firstStatus() (n uint8, found bool) {
-	for i, o := range h.list {
-		if o.e.Kind == race.Ended && o.e.End == race.PoorStatus && (o.e.Attempt == 0 || h.rules.HedgeFinal) && !h.before(i).gone() {
-			return o.e.Attempt, true
-		}
-	}
-	return 0, false
+	return h.first(func(i int, o occurrence) bool {
+		return o.e.Kind == race.Ended && o.e.End == race.PoorStatus && (o.e.Attempt == 0 || h.rules.HedgeFinal) && !h.before(i).gone()
+	})
 }
 
 // anyPoor reports whether an attempt has ended without being accepted as an answer.
 func (h history) anyPoor() bool {
-	for _, o := range h.list {
-		if o.isPoor() {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(h.list, occurrence.isPoor)
 }
 
 func (o occurrence) isPoor() bool {

@@ -43,7 +43,8 @@ func plan(delay time.Duration, hedges int) race.Plan {
 type entrant struct {
 	ctx     context.Context
 	primary time.Duration
-	err     error // the primary's
+	err     error        // the primary's
+	do      func() error // instead, if it is not nil
 
 	replayable func() bool
 	prepare    func(n int) bool
@@ -56,6 +57,9 @@ type entrant struct {
 }
 
 func (e *entrant) Primary() error {
+	if e.do != nil {
+		return e.do()
+	}
 	select {
 	case <-time.After(e.primary):
 	case <-e.ctx.Done():
@@ -211,7 +215,7 @@ func TestPreparing_Panics(t *testing.T) {
 // TestPreparing_PrimaryPanics unwinds only when nobody reads the caller's request.
 func TestPreparing_PrimaryPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := &panicking{&entrant{prepare: slow(map[int]time.Duration{1: 30 * ms})}}
+		e := &entrant{prepare: slow(map[int]time.Duration{1: 30 * ms}), do: func() error { time.Sleep(15 * ms); panic("primary") }}
 		began := time.Now()
 		defer func() {
 			if took := time.Since(began); recover() == nil || took != 40*ms || e.preparing != 0 {
@@ -221,11 +225,4 @@ func TestPreparing_PrimaryPanics(t *testing.T) {
 		var r race.Race
 		r.Run(t.Context(), func(error) {}, plan(10*ms, 1), &policy{hedges: 1}, e)
 	})
-}
-
-type panicking struct{ *entrant }
-
-func (*panicking) Primary() error {
-	time.Sleep(15 * ms)
-	panic("primary")
 }

@@ -9,38 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc/metadata"
-
 	"github.com/grpchedge/hedge/internal/alarm"
 	"github.com/grpchedge/hedge/internal/race"
 )
-
-// stuck is a call whose primary waits until it is cancelled, or for a moment.
-type stuck struct {
-	ctx    context.Context
-	moment time.Duration // 0: until it is cancelled
-}
-
-func (s *stuck) Primary() error {
-	if s.moment > 0 {
-		select {
-		case <-time.After(s.moment):
-			return nil
-		case <-s.ctx.Done():
-		}
-		return s.ctx.Err()
-	}
-	<-s.ctx.Done()
-	return s.ctx.Err()
-}
-func (s *stuck) Replayable() (ok, shared bool)                   { return true, false }
-func (s *stuck) Hedge(int, context.CancelCauseFunc) race.Attempt { return answer{} }
-func (s *stuck) Trailer() metadata.MD                            { return nil }
-
-type answer struct{}
-
-func (answer) Run(context.Context) error { return nil }
-func (answer) Trailer() metadata.MD      { return nil }
 
 // TestRace_Concurrently has races share one alarm in real time, and each Race run again and again if it was untouched. No
 // hedge is forgotten, or its call would not end.
@@ -55,16 +26,16 @@ func TestRace_Concurrently(t *testing.T) {
 			r := new(race.Race)
 			for range 500 {
 				ctx, cancel := context.WithCancelCause(context.Background())
-				e := &stuck{ctx: ctx}
-				delay := time.Duration(random.Int64N(int64(300 * time.Microsecond)))
-				if random.IntN(2) == 0 {
-					e.moment = 1 + time.Duration(random.Int64N(int64(300*time.Microsecond)))
+				delay, stuck := time.Duration(random.Int64N(int64(300*time.Microsecond))), random.IntN(2) == 0
+				e := &entrant{ctx: ctx, primary: 1 + time.Duration(random.Int64N(int64(300*time.Microsecond))), run: after(0)}
+				if stuck { // until it is cancelled
+					e.primary = time.Hour
 				}
 				p := &policy{hedges: 1}
 				plan := plan(delay, 1)
 				plan.Alarm = &shared
 				out := r.Run(context.Background(), cancel, plan, p, e)
-				if out.Err != nil || e.moment == 0 && out.Winner == nil {
+				if out.Err != nil || stuck && out.Winner == nil {
 					t.Errorf("%+v, %+v", out, p.booked)
 				}
 				mu.Lock()
@@ -93,7 +64,7 @@ func TestRace_APrimaryPanics(t *testing.T) {
 	}
 	t.Run("before a hedge is due", func(t *testing.T) {
 		p := &policy{hedges: 1}
-		_, value := run(&panics{after: func() {}}, func(error) {}, p)
+		_, value := run(panicking(func() {}), func(error) {}, p)
 		if value != "primary" || p.booked.Hedges != 0 || !p.booked.Panicked {
 			t.Errorf("panic %v, report %+v", value, p.booked)
 		}
@@ -101,21 +72,16 @@ func TestRace_APrimaryPanics(t *testing.T) {
 	t.Run("after a hedge has won", func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		p := &policy{hedges: 1}
-		out, value := run(&panics{after: func() { <-ctx.Done() }}, cancel, p)
+		out, value := run(panicking(func() { <-ctx.Done() }), cancel, p)
 		if value != nil || out.Winner == nil || p.booked.Winner != 1 || p.booked.LoserPanics != 1 {
 			t.Errorf("panic %v, %+v, report %+v", value, out, p.booked)
 		}
 	})
 }
 
-type panics struct {
-	stuck
-	after func()
-}
-
-func (p *panics) Primary() error {
-	p.after()
-	panic("primary")
+// panicking has a primary that panics after something else, and hedges that answer at once.
+func panicking(after func()) *entrant {
+	return &entrant{do: func() error { after(); panic("primary") }, run: func(int) time.Duration { return 0 }}
 }
 
 // TestRace_Commit settles a race on its primary before it runs, while it runs, and after a hedge has won.
@@ -138,8 +104,8 @@ func TestRace_Commit(t *testing.T) {
 				defer cancel(nil)
 				var r race.Race
 				p := &policy{hedges: 1}
-				e := &committing{stuck: stuck{ctx: ctx}, hedge: tc.hedge}
-				e.primary = func() error {
+				e := &entrant{ctx: ctx, run: after(tc.hedge)}
+				e.do = func() error {
 					tc.during(&r)
 					if got := r.Commit(); got != tc.committed {
 						t.Errorf("Commit: %t", got)
@@ -163,7 +129,7 @@ func TestRace_Commit(t *testing.T) {
 			if !r.Commit() {
 				t.Error("Commit: false")
 			}
-			e := &committing{primary: func() error { time.Sleep(time.Hour); return nil }}
+			e := &entrant{do: func() error { time.Sleep(time.Hour); return nil }}
 			out := r.Run(t.Context(), func(error) {}, plan(10*ms, 1), &policy{hedges: 1}, e)
 			if !out.Untouched || out.Winner != nil || !r.Commit() {
 				t.Errorf("%+v", out)
@@ -180,7 +146,7 @@ func TestRace_CommitBeforeAFailure(t *testing.T) {
 		plan.FailureSendsNext = true
 		var r race.Race
 		r.Commit()
-		out := r.Run(t.Context(), func(error) {}, plan, &policy{hedges: 1}, &committing{primary: func() error { return broken }})
+		out := r.Run(t.Context(), func(error) {}, plan, &policy{hedges: 1}, &entrant{do: func() error { return broken }})
 		if !out.Untouched || out.Winner != nil || out.Err != broken {
 			t.Errorf("%+v", out)
 		}
@@ -201,20 +167,9 @@ func TestRace_CommitAsItBegins(t *testing.T) {
 			}
 		}()
 		<-ready
-		out := r.Run(t.Context(), func(error) {}, plan(time.Hour, 1), &p, &committing{primary: func() error { return nil }})
+		out := r.Run(t.Context(), func(error) {}, plan(time.Hour, 1), &p, &entrant{do: func() error { return nil }})
 		if <-done; out.Winner != nil || out.Err != nil || p.booked.DecidedAt > time.Hour {
 			t.Fatalf("%+v, report %+v", out, p.booked)
 		}
 	}
-}
-
-type committing struct {
-	stuck
-	primary func() error
-	hedge   time.Duration
-}
-
-func (c *committing) Primary() error { return c.primary() }
-func (c *committing) Hedge(int, context.CancelCauseFunc) race.Attempt {
-	return &running{&entrant{run: after(c.hedge)}, 1}
 }

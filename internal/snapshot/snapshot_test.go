@@ -95,20 +95,6 @@ func TestRead_WhatWasWritten(t *testing.T) {
 	}
 }
 
-// TestRead_EveryBucket writes a count into each bucket and finds it there again.
-func TestRead_EveryBucket(t *testing.T) {
-	last := sketch.Bucket(time.Hour)
-	for bucket := range last + 1 {
-		want := map[string]*snapshot.Target{"dns:///a": {Methods: map[string]*snapshot.Method{
-			"/p.S/Get": {Knowledge: learn.Knowledge{Primaries: sketch.Counts{{Bucket: int32(bucket), Calls: 3}}}},
-		}}}
-		got, err := read(bytes.NewReader(written(t, want)))
-		if diff := differ(want, got); err != nil || diff != "" {
-			t.Fatalf("bucket %d: %v\n%s", bucket, err, diff)
-		}
-	}
-}
-
 // TestRead_Appended has two snapshots in one, as `cat` makes it, and one after the other: they are merged. One that is refused
 // changes nothing.
 func TestRead_Appended(t *testing.T) {
@@ -366,15 +352,3 @@ func TestWriter_LeavesOutWhatIsNoUTF8(t *testing.T) {
 		t.Errorf("%v, %v", got, err)
 	}
 }
-
-func TestWriter_ReturnsTheError(t *testing.T) {
-	full := errors.New("the disk is full")
-	w := snapshot.Writer{To: failing{full}}
-	if err := w.Close(); !errors.Is(err, full) {
-		t.Errorf("the error is %v", err)
-	}
-}
-
-type failing struct{ err error }
-
-func (f failing) Write([]byte) (int, error) { return 0, f.err }

@@ -2,10 +2,6 @@ package testserver_test
 
 import (
 	"context"
-	"errors"
-	"io"
-	"net"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,9 +13,6 @@ import (
 
 	"github.com/grpchedge/hedge/internal/testserver"
 	testpb "github.com/grpchedge/hedge/proto"
-	"github.com/grpchedge/hedge/proto/hybridpb"
-	"github.com/grpchedge/hedge/proto/opaquepb"
-	"github.com/grpchedge/hedge/proto/openpb"
 )
 
 // reach calls until every backend has answered. A call that is caught by a
@@ -49,93 +42,6 @@ func reach(t *testing.T, cluster *testserver.Cluster, client testpb.TestServiceC
 	}
 }
 
-func TestRoundRobinOverLoopback(t *testing.T) {
-	cluster := testserver.StartT(t, testserver.Config{Backends: 3})
-	conn := cluster.ClientT(t)
-	client := testpb.NewTestServiceClient(conn)
-	if conn.Target() != cluster.Target() {
-		t.Errorf("the connection has target %q, the cluster %q", conn.Target(), cluster.Target())
-	}
-	reach(t, cluster, client)
-	cluster.Reset()
-	for range 30 {
-		if _, err := client.Unary(t.Context(), &testpb.Request{}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := cluster.WaitIdle(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	for i := range 3 {
-		if got := cluster.BackendCounts(i).Attempts; got != 10 {
-			t.Errorf("backend %d saw %d of 30 calls", i, got)
-		}
-	}
-}
-
-func TestRoundRobinInMemory(t *testing.T) {
-	// With no latency at all reach would not let the time pass in which the
-	// client connects.
-	config := testserver.Config{Backends: 3, Latency: testserver.Constant(ms)}
-	inBubble(t, config, func(t *testing.T, cluster *testserver.Cluster, client testpb.TestServiceClient) {
-		reach(t, cluster, client)
-	})
-}
-
-func TestEveryMethodAnswers(t *testing.T) {
-	cluster := testserver.StartT(t, testserver.Config{})
-	client := testpb.NewTestServiceClient(cluster.ClientT(t))
-	req := &testpb.Request{Id: 7, Messages: 2, ReplyBytes: 200_000}
-	type unary func(context.Context, *testpb.Request, ...grpc.CallOption) (*testpb.Reply, error)
-	for _, call := range []unary{client.Unary, client.UnaryNoSideEffects, client.UnaryIdempotent} {
-		reply, err := call(t.Context(), req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := testserver.Check(req, 0, reply); err != nil {
-			t.Error(err)
-		}
-	}
-	type stream func(context.Context, *testpb.Request, ...grpc.CallOption) (grpc.ServerStreamingClient[testpb.Reply], error)
-	for _, call := range []stream{client.ServerStream, client.ServerStreamIdempotent} {
-		s, err := call(t.Context(), req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := range uint32(2) {
-			reply, err := s.Recv()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := testserver.Check(req, i, reply); err != nil {
-				t.Error(err)
-			}
-		}
-		if _, err := s.Recv(); !errors.Is(err, io.EOF) {
-			t.Errorf("the stream ended with %v", err)
-		}
-	}
-	for _, r := range cluster.Records() {
-		if r.ID != 7 || r.Metadata.Get("content-type") == nil {
-			t.Errorf("recorded %+v", r)
-		}
-	}
-}
-
-func TestReplyInEachAPI(t *testing.T) {
-	cluster := testserver.StartT(t, testserver.Config{})
-	conn := cluster.ClientT(t)
-	req := &testpb.Request{Id: 7, ReplyBytes: 100}
-	for _, reply := range []testserver.Reply{&openpb.Reply{}, &hybridpb.Reply{}, &opaquepb.Reply{}} {
-		if err := conn.Invoke(t.Context(), testpb.TestService_Unary_FullMethodName, req, reply); err != nil {
-			t.Fatal(err)
-		}
-		if err := testserver.Check(req, 0, reply); err != nil {
-			t.Errorf("%T: %v", reply, err)
-		}
-	}
-}
-
 func TestCheckFindsWrongReplies(t *testing.T) {
 	cluster := testserver.StartT(t, testserver.Config{})
 	client := testpb.NewTestServiceClient(cluster.ClientT(t))
@@ -158,18 +64,6 @@ func TestCheckFindsWrongReplies(t *testing.T) {
 			t.Errorf("%s: a spoilt reply passed", name)
 		}
 	}
-}
-
-func TestCloseConnOverLoopback(t *testing.T) {
-	cluster := testserver.StartT(t, testserver.Config{})
-	client := testpb.NewTestServiceClient(cluster.ClientT(t))
-	reach(t, cluster, client)
-	cluster.SetScript(always(testserver.Plan{Ending: testserver.CloseConn}))
-	if _, err := client.Unary(t.Context(), &testpb.Request{}); status.Code(err) != codes.Unavailable {
-		t.Errorf("a call whose connection is closed: %v", err)
-	}
-	cluster.SetScript(nil)
-	reach(t, cluster, client)
 }
 
 func TestGoAway(t *testing.T) {
@@ -195,14 +89,7 @@ func TestGoAway(t *testing.T) {
 
 func TestStopAndRestartOverLoopback(t *testing.T) {
 	cluster := testserver.StartT(t, testserver.Config{Backends: 2})
-	stopAndRestart(t, cluster, testpb.NewTestServiceClient(cluster.ClientT(t)))
-}
-
-func TestStopAndRestartInMemory(t *testing.T) {
-	inBubble(t, testserver.Config{Backends: 2, Latency: testserver.Constant(ms)}, stopAndRestart)
-}
-
-func stopAndRestart(t *testing.T, cluster *testserver.Cluster, client testpb.TestServiceClient) {
+	client := testpb.NewTestServiceClient(cluster.ClientT(t))
 	reach(t, cluster, client)
 	address := cluster.Address(0)
 	cluster.Stop(0)
@@ -258,27 +145,6 @@ func TestCloseEndsWhatHangs(t *testing.T) {
 	})
 }
 
-func TestDialCanBeWrapped(t *testing.T) {
-	cluster := testserver.StartT(t, testserver.Config{Backends: 2})
-	var mu sync.Mutex
-	dialled := make(map[string]bool)
-	conn := cluster.ClientT(t, grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
-		mu.Lock()
-		dialled[address] = true
-		mu.Unlock()
-		return cluster.Dial(ctx, address)
-	}))
-	reach(t, cluster, testpb.NewTestServiceClient(conn))
-	mu.Lock()
-	defer mu.Unlock()
-	if !dialled[cluster.Address(0)] || !dialled[cluster.Address(1)] {
-		t.Errorf("dialled %v", dialled)
-	}
-	if _, err := cluster.Dial(t.Context(), "elsewhere"); err == nil {
-		t.Error("an address of no backend can be dialled")
-	}
-}
-
 func TestStartRejectsConfig(t *testing.T) {
 	for want, config := range map[string]testserver.Config{
 		"testserver: backends must be at least 0, got -1": {Backends: -1},
@@ -288,43 +154,4 @@ func TestStartRejectsConfig(t *testing.T) {
 			t.Errorf("error %v, want %s", err, want)
 		}
 	}
-}
-
-// At the load of the demo and beyond, calls of every outcome are counted right.
-func TestManyCallsAtOnce(t *testing.T) {
-	config := testserver.Config{
-		Backends: 3,
-		Latency:  testserver.Straggler(testserver.Uniform(0, ms), 0.1, 10),
-	}
-	inBubble(t, config, func(t *testing.T, cluster *testserver.Cluster, client testpb.TestServiceClient) {
-		const callers, calls = 20, 40
-		var wg sync.WaitGroup
-		for caller := range callers {
-			wg.Go(func() {
-				for i := range calls {
-					req := &testpb.Request{Id: uint64(caller*calls + i), ReplyBytes: 10}
-					ctx, cancel := context.WithTimeout(t.Context(), 5*ms)
-					reply, err := client.Unary(ctx, req)
-					cancel()
-					if err == nil {
-						err = testserver.Check(req, 0, reply)
-					}
-					if err != nil && status.Code(err) != codes.DeadlineExceeded {
-						t.Error(err)
-					}
-				}
-			})
-		}
-		wg.Wait()
-		if err := cluster.WaitIdle(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		counts := cluster.Counts()
-		if counts.Attempts != callers*calls || counts.InFlight != 0 || counts.Messages+counts.Failed+counts.Cancelled != counts.Attempts {
-			t.Errorf("counted %+v of %d calls", counts, callers*calls)
-		}
-		if got := len(cluster.Records()); got != callers*calls {
-			t.Errorf("%d records of %d calls", got, callers*calls)
-		}
-	})
 }

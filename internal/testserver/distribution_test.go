@@ -187,25 +187,3 @@ func TestParseDistributionErrors(t *testing.T) {
 		}
 	}
 }
-
-// Whatever a user types is either rejected or a distribution that can be drawn from.
-func FuzzParseDistribution(f *testing.F) {
-	for _, form := range testserver.DistributionForms() {
-		f.Add(form)
-	}
-	for _, s := range []string{"constant:5ms", "lognormal:5ms,2ms", "pareto:3ms,1e-300", "straggler:1%,1e300"} {
-		f.Add(s)
-	}
-	rng := rand.New(rand.NewPCG(1, 2))
-	f.Fuzz(func(t *testing.T, s string) {
-		distribution, err := testserver.ParseDistribution(s)
-		if err != nil {
-			return
-		}
-		for range 100 {
-			if d := distribution.Draw(rng); d < 0 || d > 24*time.Hour {
-				t.Fatalf("ParseDistribution(%q) draws %v", s, d)
-			}
-		}
-	})
-}

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -148,50 +147,6 @@ func TestLimit_EndsConnectionsAfterRequests(t *testing.T) {
 	got := cluster.ConnCounts()
 	if got.Requests != calls || got.GoAways < calls/each-1 || got.GoAways > calls/each || got.Connections < got.GoAways || got.Cuts > 0 {
 		t.Errorf("counts %+v after %d calls", got, calls)
-	}
-}
-
-// TestLimit_OnSockets cuts a connection again and again while large replies are written to it.
-func TestLimit_OnSockets(t *testing.T) {
-	for _, how := range []testserver.Closing{testserver.CloseAfterCalls, testserver.CloseCalm, testserver.CloseSilently} {
-		limit := testserver.Limit{Resets: 1, Close: how}
-		cluster := testserver.StartT(t, testserver.Config{Script: byID, Limit: &limit})
-		client := testpb.NewTestServiceClient(cluster.ClientT(t))
-		for connections := range 5 {
-			var wg sync.WaitGroup
-			for id := range 3 {
-				wg.Go(func() {
-					req := &testpb.Request{Id: uint64(id), ReplyBytes: 200_000}
-					reply, err := client.Unary(t.Context(), req, grpc.WaitForReady(true))
-					switch {
-					case err == nil:
-						if err := testserver.Check(req, 0, reply); err != nil {
-							t.Error(err)
-						}
-					case how == testserver.CloseAfterCalls || status.Code(err) != codes.Unavailable:
-						t.Errorf("%v, limit %+v", err, limit)
-					}
-				})
-			}
-			for cut := false; !cut; {
-				ctx, cancel := context.WithCancel(t.Context())
-				st, err := client.ServerStream(ctx, &testpb.Request{Id: hangs, Messages: 2}, grpc.WaitForReady(true))
-				if err == nil {
-					_, err = st.Recv()
-				}
-				cancel()
-				if err != nil && status.Code(err) != codes.Unavailable {
-					t.Fatalf("stream: %v", err)
-				}
-				n := cluster.ConnCounts()
-				cut = n.GoAways+n.Cuts > int64(connections)
-			}
-			wg.Wait()
-		}
-		cluster.Close()
-		if n := cluster.ConnCounts(); n.Connections < 5 || n.GoAways > 0 != (how == testserver.CloseAfterCalls) || n.Cuts > 0 != (how != testserver.CloseAfterCalls) {
-			t.Errorf("limit %+v: %+v", limit, n)
-		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,6 +30,8 @@ func TestUnaryPlan(t *testing.T) {
 		{"late", testserver.Plan{Delay: time.Second}, codes.OK, "", time.Second},
 		{"negative delay", testserver.Plan{Delay: -time.Second}, codes.OK, "", 0},
 		{"fails", testserver.Plan{Code: codes.NotFound, Message: "gone"}, codes.NotFound, "gone", 0},
+		{"says something", testserver.Plan{Header: metadata.Pairs("h", "1"), Trailer: metadata.Pairs("t", "2")}, codes.OK, "", 0},
+		{"fails and says something", testserver.Plan{Code: codes.Internal, Header: metadata.Pairs("h", "1"), Trailer: metadata.Pairs("t", "2")}, codes.Internal, "", 0},
 		{"fails late", testserver.Plan{Delay: time.Second, Code: codes.Aborted}, codes.Aborted, "", time.Second},
 		{"After is for streams", testserver.Plan{Code: codes.Aborted, After: 3}, codes.Aborted, "", 0},
 		{"hangs", testserver.Plan{Ending: testserver.Hang}, codes.DeadlineExceeded, "", time.Minute},
@@ -40,7 +43,11 @@ func TestUnaryPlan(t *testing.T) {
 				defer cancel()
 				start := time.Now()
 				req := &testpb.Request{Id: 7, ReplyBytes: 100}
-				reply, err := client.Unary(ctx, req)
+				var header, trailer metadata.MD
+				reply, err := client.Unary(ctx, req, grpc.Header(&header), grpc.Trailer(&trailer))
+				if h, s := header.Get("h"), trailer.Get("t"); !slices.Equal(h, tt.plan.Header.Get("h")) || !slices.Equal(s, tt.plan.Trailer.Get("t")) {
+					t.Errorf("header %v, trailer %v", header, trailer)
+				}
 				if got := time.Since(start); got != tt.after {
 					t.Errorf("took %v, want %v", got, tt.after)
 				}
@@ -57,26 +64,6 @@ func TestUnaryPlan(t *testing.T) {
 					}
 				}
 			})
-		})
-	}
-}
-
-func TestUnaryHeaderAndTrailer(t *testing.T) {
-	for _, code := range []codes.Code{codes.OK, codes.Internal} {
-		plan := testserver.Plan{
-			Code:    code,
-			Header:  metadata.Pairs("h", "1"),
-			Trailer: metadata.Pairs("t", "2"),
-		}
-		inBubble(t, testserver.Config{Script: always(plan)}, func(t *testing.T, _ *testserver.Cluster, client testpb.TestServiceClient) {
-			var header, trailer metadata.MD
-			client.Unary(t.Context(), &testpb.Request{}, grpc.Header(&header), grpc.Trailer(&trailer))
-			if got := header.Get("h"); len(got) != 1 || got[0] != "1" {
-				t.Errorf("%v: header %v", code, header)
-			}
-			if got := trailer.Get("t"); len(got) != 1 || got[0] != "2" {
-				t.Errorf("%v: trailer %v", code, trailer)
-			}
 		})
 	}
 }
@@ -153,80 +140,6 @@ func TestStreamPlan(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestScriptSeesTheAttempt(t *testing.T) {
-	var seen testserver.Attempt
-	script := func(a testserver.Attempt) testserver.Plan {
-		seen = a
-		return testserver.Plan{Code: codes.Aborted}
-	}
-	config := testserver.Config{Script: script, CountsOnly: true}
-	inBubble(t, config, func(t *testing.T, _ *testserver.Cluster, client testpb.TestServiceClient) {
-		ctx := metadata.AppendToOutgoingContext(t.Context(), "grpc-previous-rpc-attempts", "2", "user", "me")
-		start := time.Now()
-		client.UnaryIdempotent(ctx, &testpb.Request{Id: 7})
-		if seen.Method != testpb.TestService_UnaryIdempotent_FullMethodName || seen.ID != 7 || seen.Number != 2 || seen.Backend != 0 {
-			t.Errorf("the script saw %+v", seen)
-		}
-		if got := seen.Metadata.Get("user"); len(got) != 1 || got[0] != "me" {
-			t.Errorf("the script saw metadata %v", seen.Metadata)
-		}
-		if !seen.Arrival.Equal(start) {
-			t.Errorf("arrived at %v, want %v", seen.Arrival, start)
-		}
-	})
-}
-
-func TestClientAndBidiStreams(t *testing.T) {
-	plan := testserver.Plan{Delay: time.Second}
-	inBubble(t, testserver.Config{Script: always(plan)}, func(t *testing.T, cluster *testserver.Cluster, client testpb.TestServiceClient) {
-		up, err := client.ClientStream(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		bidi, err := client.BidiStream(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := range uint64(3) {
-			if err := up.Send(&testpb.Request{Id: 7}); err != nil {
-				t.Fatal(err)
-			}
-			req := &testpb.Request{Id: 20 + i}
-			if err := bidi.Send(req); err != nil {
-				t.Fatal(err)
-			}
-			reply, err := bidi.Recv()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := testserver.Check(req, uint32(i), reply); err != nil {
-				t.Error(err)
-			}
-		}
-		reply, err := up.CloseAndRecv()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := testserver.Check(&testpb.Request{Id: 7}, 3, reply); err != nil {
-			t.Error(err)
-		}
-		bidi.CloseSend()
-		if _, err := bidi.Recv(); !errors.Is(err, io.EOF) {
-			t.Errorf("the bidirectional stream ended with %v", err)
-		}
-		synctest.Wait()
-		records := cluster.Records()
-		if len(records) != 2 {
-			t.Fatalf("%d records, want 2", len(records))
-		}
-		for _, r := range records {
-			if r.Code != codes.OK || r.WasCancelled() || r.ID == 0 {
-				t.Errorf("recorded %+v", r)
-			}
-		}
-	})
 }
 
 func TestDrawByID(t *testing.T) {

@@ -6,6 +6,8 @@ import (
 	"net"
 	"runtime"
 	"sync"
+	"sync/atomic"
+	"testing"
 	"time"
 
 	"google.golang.org/grpc"
@@ -132,4 +134,24 @@ func Heap() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
+}
+
+// StandstillT returns how long the machine has let nothing run at a time, at most, until the test ends.
+func StandstillT(t testing.TB) (longest func() time.Duration) {
+	const tick = time.Millisecond
+	var most atomic.Int64
+	var group sync.WaitGroup
+	group.Go(func() {
+		for last := time.Now(); t.Context().Err() == nil; {
+			select {
+			case <-time.After(tick):
+			case <-t.Context().Done():
+			}
+			now := time.Now()
+			most.Store(max(most.Load(), int64(now.Sub(last)-tick)))
+			last = now
+		}
+	})
+	t.Cleanup(group.Wait)
+	return func() time.Duration { return time.Duration(most.Load()) }
 }

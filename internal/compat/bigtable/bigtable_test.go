@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -68,24 +67,16 @@ func (l *tail) delayReads(srv any, ss grpc.ServerStream, info *grpc.StreamServer
 
 // service is several servers that hold the same rows, as one target.
 type service struct {
-	listeners map[string]net.Listener
+	listeners map[string]*testserver.Listener
 	addresses []resolver.Address
 }
 
-func start(t *testing.T, inMemory bool) *service {
+func start(t *testing.T) *service {
 	t.Helper()
 	distribution := &tail{draw: rand.New(rand.NewPCG(1, 2)), base: 2 * ms}
-	s := &service{listeners: map[string]net.Listener{}}
+	s := &service{listeners: map[string]*testserver.Listener{}}
 	for i := range backends {
-		var l net.Listener = testserver.NewListener()
-		address := fmt.Sprint("backend-", i)
-		if !inMemory {
-			var err error
-			if l, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
-				t.Fatal(err)
-			}
-			address = l.Addr().String()
-		}
+		l, address := testserver.NewListener(), fmt.Sprint("backend-", i)
 		server, err := bttest.NewServerWithListener(l, grpc.StreamInterceptor(distribution.delayReads))
 		if err != nil {
 			t.Fatal(err)
@@ -109,10 +100,7 @@ func (s *service) dial(t *testing.T, addresses []resolver.Address, options ...gr
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
-			if l, ok := s.listeners[address].(*testserver.Listener); ok {
-				return l.Dial(ctx)
-			}
-			return new(net.Dialer).DialContext(ctx, "tcp", address)
+			return s.listeners[address].Dial(ctx)
 		}))...)
 	if err != nil {
 		t.Fatal(err)
@@ -179,38 +167,20 @@ func read(ctx context.Context, t *bigtable.Table, n int) error {
 	return nil
 }
 
-// p99 reads many rows, some at a time, and returns the 99th percentile of what a read takes.
-func p99(t *testing.T, tbl *bigtable.Table, reads, atOnce int) time.Duration {
-	t.Helper()
-	took := make([]time.Duration, reads)
-	var all sync.WaitGroup
-	for w := range atOnce {
-		all.Go(func() {
-			for i := w; i < reads; i += atOnce {
-				began := time.Now()
-				if err := read(t.Context(), tbl, i%rows); err != nil {
-					t.Error(err)
-					return
-				}
-				took[i] = time.Since(began)
-			}
-		})
-	}
-	all.Wait()
-	slices.Sort(took)
-	return took[len(took)*99/100]
+func p99(t *testing.T, tbl *bigtable.Table) time.Duration {
+	return hedgetest.P99(t, 10_000, 16, func(n int) error { return read(t.Context(), tbl, n%rows) })
 }
 
 // compare reads the same rows plain and hedged with nothing tuned, and returns what hedging leaves of the 99th
 // percentile.
-func compare(t *testing.T, inMemory bool, reads, atOnce int) float64 {
-	s := start(t, inMemory)
-	plain := p99(t, s.client(t, s.dial(t, s.addresses)).Open(table), reads, atOnce)
+func compare(t *testing.T) float64 {
+	s := start(t)
+	plain := p99(t, s.client(t, s.dial(t, s.addresses)).Open(table))
 
 	scheduler := hedgetest.New(t, hedge.WithReadOnlyMethods(readRows))
 	conn := s.dial(t, s.addresses,
 		grpc.WithChainUnaryInterceptor(interceptor.Unary(scheduler)), grpc.WithChainStreamInterceptor(stream.Interceptor(scheduler)))
-	hedged := p99(t, s.client(t, conn).Open(table), reads, atOnce)
+	hedged := p99(t, s.client(t, conn).Open(table))
 
 	stats := scheduler.Stats()
 	t.Logf("99th percentile: plain %v, hedged %v, %.3f of it; %d hedges, %d won, %.1f%% of %d calls", plain, hedged,
@@ -227,12 +197,8 @@ func compare(t *testing.T, inMemory bool, reads, atOnce int) float64 {
 // TestReadRows_VirtualTime measures what hedging does to the tail where nothing else is in the way.
 func TestReadRows_VirtualTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		if left := compare(t, true, 10_000, 16); left > share {
+		if left := compare(t); left > share {
 			t.Errorf("hedging leaves %.3f of the 99th percentile, more than %v", left, share)
 		}
 	})
 }
-
-// TestReadRows_Ports makes the reads over sockets and in real time. The rows must be right; the times are those of the
-// machine, and are only reported.
-func TestReadRows_Ports(t *testing.T) { compare(t, false, 4000, 16) }

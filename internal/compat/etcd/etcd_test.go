@@ -6,64 +6,42 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
-	"net/url"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
-	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
-	"github.com/grpchedge/hedge/stream"
 )
 
 const (
-	ms     = time.Millisecond
-	keys   = 50
-	reads  = "/etcdserverpb.KV/Range"
-	wait   = 30 * time.Second // for what should come soon
-	resets = 4
+	ms    = time.Millisecond
+	keys  = 50
+	reads = "/etcdserverpb.KV/Range"
+	wait  = 30 * time.Second // for what should come soon
 )
-
-// startServer runs one member in this process.
-func startServer(t *testing.T) string {
-	t.Helper()
-	config := embed.NewConfig()
-	config.Dir = t.TempDir()
-	config.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
-	any := url.URL{Scheme: "http", Host: "127.0.0.1:0"}
-	config.ListenClientUrls, config.ListenPeerUrls = []url.URL{any}, []url.URL{any}
-	config.UnsafeNoFsync = true
-	server, err := embed.StartEtcd(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(server.Close)
-	select {
-	case <-server.Server.ReadyNotify():
-	case <-time.After(wait):
-		t.Fatal("etcd is not ready")
-	}
-	return server.Clients[0].Addr().String()
-}
 
 // proxy is a front of the server that is one of its endpoints. It holds back what the server says, for a while, now
 // and then, and cuts its connections when it is told to.
 type proxy struct {
 	listener net.Listener
-	cutNext  atomic.Bool  // instead of the next answer the connections are reset
 	frozen   sync.RWMutex // held while nothing comes
 	mu       sync.Mutex
 	conns    map[*net.TCPConn]struct{}
 	all      sync.WaitGroup
+}
+
+// startProxies puts a proxy before each member.
+func startProxies(t *testing.T, members []string, stalls bool) (fronts []*proxy, endpoints []string) {
+	for _, member := range members {
+		fronts = append(fronts, startProxy(t, member, stalls))
+		endpoints = append(endpoints, fronts[len(fronts)-1].listener.Addr().String())
+	}
+	return fronts, endpoints
 }
 
 func startProxy(t *testing.T, server string, stalls bool) *proxy {
@@ -114,10 +92,6 @@ func (p *proxy) serve(client *net.TCPConn, address string, stalls bool) {
 		p.frozen.RLock()
 		//lint:ignore SA2001 to wait for its end is all that is wanted.
 		p.frozen.RUnlock()
-		if p.cutNext.CompareAndSwap(true, false) {
-			p.reset()
-			return
-		}
 		if _, werr := client.Write(buffer[:n]); err != nil || werr != nil {
 			return
 		}
@@ -134,8 +108,6 @@ func (p *proxy) reset() {
 	}
 }
 
-func (p *proxy) address() string { return p.listener.Addr().String() }
-
 func client(t *testing.T, endpoints []string, options ...grpc.DialOption) *clientv3.Client {
 	t.Helper()
 	c, err := clientv3.New(clientv3.Config{Endpoints: endpoints, DialTimeout: wait, DialOptions: options, Logger: zap.NewNop()})
@@ -146,39 +118,40 @@ func client(t *testing.T, endpoints []string, options ...grpc.DialOption) *clien
 	return c
 }
 
-func scheduler(t *testing.T, options ...hedge.Option) *hedge.Scheduler {
+// leaseAndWatch keeps a lease of 10 s, which the key "leased" has, and watches the other keys.
+func leaseAndWatch(t *testing.T, ctx context.Context, c *clientv3.Client) (<-chan *clientv3.LeaseKeepAliveResponse, clientv3.WatchChan) {
 	t.Helper()
-	return hedgetest.New(t, append([]hedge.Option{hedge.WithReadOnlyMethods(reads), hedge.WithBudgetPercent(400), hedge.WithWarmup(1<<40, 5*ms)}, options...)...)
+	lease, err := c.Grant(ctx, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	alive, err := c.KeepAlive(ctx, lease.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Put(ctx, "leased", "value", clientv3.WithLease(lease.ID)); err != nil {
+		t.Fatal(err)
+	}
+	watch := c.Watch(ctx, "key-", clientv3.WithPrefix(), clientv3.WithCreatedNotify())
+	if first := <-watch; !first.Created {
+		t.Fatalf("%+v", first)
+	}
+	return alive, watch
 }
 
 // TestReads writes, reads, watches and keeps a lease while some answers are late and connections are reset. Every
 // read gives the value that was written last, and no read fails.
 func TestReads(t *testing.T) {
-	server := startServer(t)
-	fronts := []*proxy{startProxy(t, server, true), startProxy(t, server, true), startProxy(t, server, true)}
-	endpoints := []string{fronts[0].address(), fronts[1].address(), fronts[2].address()}
-	s := scheduler(t)
+	server := startMembers(t, 1)[0]
+	fronts, endpoints := startProxies(t, []string{server, server, server}, true)
+	s := hedgetest.Fixed(t, 5*ms, hedge.WithReadOnlyMethods(reads))
 	hedged := client(t, endpoints,
-		grpc.WithChainUnaryInterceptor(interceptor.Unary(s)), grpc.WithChainStreamInterceptor(stream.Interceptor(s)))
+		hedgetest.Interceptors(s)...)
 	writer := client(t, []string{server}) // plain, and no connection of its is reset
 	ctx, cancel := context.WithTimeout(t.Context(), 2*wait)
 	defer cancel()
 
-	lease, err := hedged.Grant(ctx, 5) // seconds
-	if err != nil {
-		t.Fatal(err)
-	}
-	alive, err := hedged.KeepAlive(ctx, lease.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := hedged.Put(ctx, "leased", "value", clientv3.WithLease(lease.ID)); err != nil {
-		t.Fatal(err)
-	}
-	watch := hedged.Watch(ctx, "key-", clientv3.WithPrefix(), clientv3.WithCreatedNotify())
-	if first := <-watch; !first.Created {
-		t.Fatalf("%+v", first)
-	}
+	alive, watch := leaseAndWatch(t, ctx, hedged)
 
 	const rounds = 20
 	var watched []string
@@ -236,43 +209,5 @@ func TestReads(t *testing.T) {
 	t.Logf("%d calls, %d hedges, %d won", stats.Calls, stats.Hedges, stats.HedgeWins)
 	if stats.HedgeWins == 0 {
 		t.Error("no hedge won: nothing was tested")
-	}
-}
-
-// TestTheClientsOwnInterceptor has connections reset under reads. The client retries them by an interceptor that it
-// installs itself: grpc.WithUnaryInterceptor replaces that one without a word, and the chain forms leave it in place.
-func TestTheClientsOwnInterceptor(t *testing.T) {
-	server := startServer(t)
-	for _, tc := range []struct {
-		name   string
-		option func(grpc.UnaryClientInterceptor) grpc.DialOption
-		fails  bool
-	}{
-		{"plain", nil, false},
-		{"WithChainUnaryInterceptor", func(i grpc.UnaryClientInterceptor) grpc.DialOption { return grpc.WithChainUnaryInterceptor(i) }, false},
-		{"WithUnaryInterceptor", grpc.WithUnaryInterceptor, true},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			front := startProxy(t, server, false)
-			var options []grpc.DialOption
-			if tc.option != nil {
-				options = append(options, tc.option(interceptor.Unary(scheduler(t, hedge.WithMaxHedges(0)))))
-			}
-			c := client(t, []string{front.address()}, options...)
-			ctx, cancel := context.WithTimeout(t.Context(), wait)
-			defer cancel()
-			failed := 0
-			for range resets {
-				front.cutNext.Store(true)
-				if _, err := c.Get(ctx, "key"); status.Code(err) == codes.Unavailable {
-					failed++
-				} else if err != nil {
-					t.Error(err)
-				}
-			}
-			if tc.fails != (failed > 0) {
-				t.Errorf("%d of %d reads failed", failed, resets)
-			}
-		})
 	}
 }

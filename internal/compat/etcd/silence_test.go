@@ -18,10 +18,8 @@ import (
 
 	"github.com/grpchedge/hedge"
 	_ "github.com/grpchedge/hedge/balancer"
-	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/stats"
-	"github.com/grpchedge/hedge/stream"
 )
 
 // startMembers runs a cluster of several members in this process and returns the addresses for clients.
@@ -77,31 +75,15 @@ func elsewhere() []grpc.DialOption {
 // TestSilentMember has the connection to one of three members stand still for a second, twice. Serializable reads go past it and
 // give what was written; a watch and a lease are undisturbed.
 func TestSilentMember(t *testing.T) {
-	var fronts []*proxy
-	var endpoints []string
-	for _, member := range startMembers(t, 3) {
-		fronts = append(fronts, startProxy(t, member, false))
-		endpoints = append(endpoints, fronts[len(fronts)-1].address())
-	}
+	fronts, endpoints := startProxies(t, startMembers(t, 3), false)
 	s := hedgetest.New(t, hedge.WithReadOnlyMethods(reads))
 	c := client(t, endpoints, append(elsewhere(),
-		grpc.WithChainUnaryInterceptor(interceptor.Unary(s)), grpc.WithChainStreamInterceptor(stream.Interceptor(s)))...)
+		hedgetest.Interceptors(s)...)...)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*wait)
 	defer cancel()
-	lease, err := c.Grant(ctx, 10) // seconds
-	if err != nil {
-		t.Fatal(err)
-	}
-	alive, err := c.KeepAlive(ctx, lease.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	watch := c.Watch(ctx, "key-", clientv3.WithPrefix(), clientv3.WithCreatedNotify())
-	if first := <-watch; !first.Created {
-		t.Fatalf("%+v", first)
-	}
+	alive, watch := leaseAndWatch(t, ctx, c)
 	for k := range keys {
-		if _, err := c.Put(ctx, fmt.Sprint("key-", k), fmt.Sprint(k), clientv3.WithLease(lease.ID)); err != nil {
+		if _, err := c.Put(ctx, fmt.Sprint("key-", k), fmt.Sprint(k)); err != nil {
 			t.Fatal(err)
 		}
 	}

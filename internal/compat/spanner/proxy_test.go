@@ -117,8 +117,6 @@ type service struct {
 	database  *database
 	listeners map[string]*testserver.Listener
 	addresses []resolver.Address
-	stops     time.Time // since when the first proxy stops for the first second of each five; zero: it does not
-	policy    string    // for load balancing
 
 	mu   sync.Mutex
 	draw *rand.Rand
@@ -128,12 +126,12 @@ type service struct {
 func startService(t *testing.T, d *database) *service {
 	t.Helper()
 	s := &service{
-		database: d, policy: `{"round_robin": {}}`, listeners: map[string]*testserver.Listener{}, draw: rand.New(rand.NewPCG(1, 2)),
+		database: d, listeners: map[string]*testserver.Listener{}, draw: rand.New(rand.NewPCG(1, 2)),
 		ids: map[string][]string{},
 	}
 	for i := range backends {
 		l, address := testserver.NewListener(), fmt.Sprint("backend-", i)
-		server := grpc.NewServer(grpc.UnknownServiceHandler(s.proxy(i)), grpc.ForceServerCodec(raw{}))
+		server := grpc.NewServer(grpc.UnknownServiceHandler(s.proxy), grpc.ForceServerCodec(raw{}))
 		var served sync.WaitGroup
 		served.Go(func() { _ = server.Serve(l) })
 		t.Cleanup(func() {
@@ -146,11 +144,11 @@ func startService(t *testing.T, d *database) *service {
 	return s
 }
 
-// latency is 200 to 400 ms for 2% of the attempts, and up to 2 ms for the others. There are no slow ones while a proxy stops.
+// latency is 200 to 400 ms for 2% of the attempts, and up to 2 ms for the others.
 func (s *service) latency() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stops.IsZero() && s.draw.Float64() < 0.02 {
+	if s.draw.Float64() < 0.02 {
 		return 200*ms + time.Duration(s.draw.Float64()*float64(200*ms))
 	}
 	return time.Duration(s.draw.Float64() * float64(2*ms))
@@ -170,41 +168,29 @@ func (s *service) note(ctx context.Context) {
 	}
 }
 
-// proxy returns the handler of the n-th one.
-func (s *service) proxy(n int) grpc.StreamHandler {
-	return func(_ any, ss grpc.ServerStream) error {
-		method, _ := grpc.MethodFromServerStream(ss)
-		s.note(ss.Context())
-		r := request{method: method}
-		if err := ss.RecvMsg(&r.body); err != nil {
+// proxy is the handler of each.
+func (s *service) proxy(_ any, ss grpc.ServerStream) error {
+	method, _ := grpc.MethodFromServerStream(ss)
+	s.note(ss.Context())
+	r := request{method: method}
+	if err := ss.RecvMsg(&r.body); err != nil {
+		return err
+	}
+	select {
+	case <-time.After(s.latency()):
+	case <-ss.Context().Done():
+		return ss.Context().Err()
+	}
+	p := <-s.database.idle
+	p.ask <- r
+	a := <-p.say
+	s.database.idle <- p
+	for _, m := range a.messages {
+		if err := ss.SendMsg(&m); err != nil {
 			return err
 		}
-		select {
-		case <-time.After(s.latency() + s.stop(n)):
-		case <-ss.Context().Done():
-			return ss.Context().Err()
-		}
-		p := <-s.database.idle
-		p.ask <- r
-		a := <-p.say
-		s.database.idle <- p
-		for _, m := range a.messages {
-			if err := ss.SendMsg(&m); err != nil {
-				return err
-			}
-		}
-		return a.err
 	}
-}
-
-// stop is how long the n-th proxy stands still.
-func (s *service) stop(n int) time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if n > 0 || s.stops.IsZero() {
-		return 0
-	}
-	return max(0, time.Second-time.Since(s.stops)%(5*time.Second))
+	return a.err
 }
 
 // dialOptions are those of a client whose connections each reach all proxies.
@@ -212,7 +198,7 @@ func (s *service) dialOptions(options []grpc.DialOption) []grpc.DialOption {
 	names := manual.NewBuilderWithScheme(scheme)
 	names.InitialState(resolver.State{Addresses: s.addresses})
 	return append(options, grpc.WithResolvers(names),
-		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [`+s.policy+`]}`),
+		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
 			return s.listeners[address].Dial(ctx)
 		}))

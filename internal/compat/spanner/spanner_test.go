@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -95,26 +94,8 @@ func read(ctx context.Context, client *spanner.Client, n int) error {
 	return nil
 }
 
-// p99 reads many rows, some at a time, and returns the 99th percentile of what a read takes.
 func p99(t *testing.T, client *spanner.Client, reads, atOnce int) time.Duration {
-	t.Helper()
-	took := make([]time.Duration, reads)
-	var all sync.WaitGroup
-	for w := range atOnce {
-		all.Go(func() {
-			for i := w; i < reads; i += atOnce {
-				began := time.Now()
-				if err := read(t.Context(), client, i%rows); err != nil {
-					t.Error(err)
-					return
-				}
-				took[i] = time.Since(began)
-			}
-		})
-	}
-	all.Wait()
-	slices.Sort(took)
-	return took[len(took)*99/100]
+	return hedgetest.P99(t, reads, atOnce, func(n int) error { return read(t.Context(), client, n%rows) })
 }
 
 // TestReadOnlyTransactions measures what hedging leaves of the tail of transactions that only read: nothing is gained
@@ -146,8 +127,9 @@ func TestReadOnlyTransactions(t *testing.T) {
 	})
 }
 
-// TestRequestIDs expects each hedge to carry the request id of its primary, so that the service takes both for one request.
-func TestRequestIDs(t *testing.T) {
+// TestTransactions expects each hedge to carry the request id of its primary, so that the service takes both for one request.
+// Transactions that write share two methods with those that only read. Their context turns hedging off.
+func TestTransactions(t *testing.T) {
 	d := startDatabase(t)
 	synctest.Test(t, func(t *testing.T) {
 		s := startService(t, d)
@@ -155,32 +137,6 @@ func TestRequestIDs(t *testing.T) {
 		client, scheduler := s.hedged(t, hedge.WithReadOnlyMethods(reading...))
 		p99(t, client, 1000, 16)
 		synctest.Wait()
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		hedges := 0
-		for id, numbers := range s.ids {
-			slices.Sort(numbers)
-			hedges += len(numbers) - 1
-			for n, number := range numbers {
-				if number != fmt.Sprint(n) {
-					t.Errorf("attempts with the id %s: %v", id, numbers)
-				}
-			}
-		}
-		if stats := scheduler.Stats(); int64(hedges) != stats.Hedges || hedges == 0 {
-			t.Errorf("%d hedges have the id of a primary; %+v", hedges, stats)
-		}
-	})
-}
-
-// TestReadWriteTransactions share two methods with transactions that only read. Their context turns hedging off.
-func TestReadWriteTransactions(t *testing.T) {
-	d := startDatabase(t)
-	synctest.Test(t, func(t *testing.T) {
-		s := startService(t, d)
-		fill(t, s.client(t))
-		client, scheduler := s.hedged(t, hedge.WithReadOnlyMethods(reading...))
-		p99(t, client, 500, 16)
 		before := scheduler.Stats()
 		for n := range 300 {
 			_, err := client.ReadWriteTransaction(hedge.NewContext(t.Context(), hedge.Off()), func(ctx context.Context, txn *spanner.ReadWriteTransaction) error {
@@ -198,71 +154,20 @@ func TestReadWriteTransactions(t *testing.T) {
 		if stats.Hedges != before.Hedges || stats.Off-before.Off < 300 {
 			t.Errorf("before %+v, after %+v", before, stats)
 		}
-	})
-}
-
-// openLoop makes reads at a steady rate, however long they take, and returns their 99th percentile. It begins just after the
-// end of a stop, so that the scheduler has learned before the next.
-func (s *service) openLoop(t *testing.T, reads int, read func(n int) error) time.Duration {
-	t.Helper()
-	time.Sleep(6*time.Second + 100*ms - time.Since(s.stops)%(5*time.Second))
-	took := make([]time.Duration, reads)
-	var all sync.WaitGroup
-	for n := range reads {
-		all.Go(func() {
-			began := time.Now()
-			if err := read(n % rows); err != nil {
-				t.Error(err)
-			}
-			took[n] = time.Since(began)
-		})
-		time.Sleep(5 * ms)
-	}
-	all.Wait()
-	slices.Sort(took)
-	return took[len(took)*99/100]
-}
-
-func single(ctx context.Context, client *spanner.Client, n int) (string, error) {
-	var got string
-	row, err := client.Single().ReadRow(ctx, table, spanner.Key{n}, []string{"value"})
-	if err == nil {
-		err = row.Column(0, &got)
-	}
-	if err == nil && got != value(n) {
-		err = fmt.Errorf("row %d: %q", n, got)
-	}
-	return got, err
-}
-
-// In TestStoppedServer one of the servers behind each connection of the pool stops for 1 s in 5. The policy of package balancer
-// avoids it each time, hedge.Do by chance.
-func TestStoppedServer(t *testing.T) {
-	const reads = 4000
-	d := startDatabase(t)
-	synctest.Test(t, func(t *testing.T) {
-		s := startService(t, d)
-		fill(t, s.client(t))
 		s.mu.Lock()
-		s.stops = time.Now()
-		s.mu.Unlock()
-		plainClient := s.client(t)
-		plain := s.openLoop(t, reads, func(n int) error { _, err := single(t.Context(), plainClient, n); return err })
-
-		around := hedgetest.New(t, hedge.WithReadOnlyMethods(reading...))
-		do := s.openLoop(t, reads, func(n int) error {
-			_, err := hedge.Do(t.Context(), around, "spanner", reading[0],
-				func(ctx context.Context) (string, error) { return single(ctx, plainClient, n) })
-			return err
-		})
-
-		s.policy = `{"hedge_other_backend": {"childPolicy": [{"round_robin": {}}]}}`
-		client, scheduler := s.hedged(t, hedge.WithReadOnlyMethods(reading...))
-		policy := s.openLoop(t, reads, func(n int) error { _, err := single(t.Context(), client, n); return err })
-		t.Logf("99th percentile: plain %v, hedge.Do %v (%.1f%%), balancer %v (%.1f%%)", plain, do, 100*around.Stats().HedgeRate(),
-			policy, 100*scheduler.Stats().HedgeRate())
-		if policy > 20*ms || plain < 500*ms { // what hedge.Do reaches depends on which connections the pool gives it
-			t.Errorf("%+v", scheduler.Stats())
+		defer s.mu.Unlock()
+		hedges := 0
+		for id, numbers := range s.ids {
+			slices.Sort(numbers)
+			hedges += len(numbers) - 1
+			for n, number := range numbers {
+				if number != fmt.Sprint(n) {
+					t.Errorf("attempts with the id %s: %v", id, numbers)
+				}
+			}
+		}
+		if int64(hedges) != stats.Hedges || hedges == 0 {
+			t.Errorf("%d hedges have the id of a primary; %+v", hedges, stats)
 		}
 	})
 }

@@ -4,6 +4,8 @@ package hedgetest
 import (
 	"context"
 	"fmt"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -60,6 +62,28 @@ func Taking(d time.Duration) func(context.Context) (int, error) {
 			return 0, status.FromContextError(ctx.Err()).Err()
 		}
 	}
+}
+
+// P99 makes reads, some at a time, and returns the 99th percentile of what one takes.
+func P99(tb testing.TB, reads, atOnce int, read func(n int) error) time.Duration {
+	tb.Helper()
+	took := make([]time.Duration, reads)
+	var all sync.WaitGroup
+	for w := range atOnce {
+		all.Go(func() {
+			for i := w; i < reads; i += atOnce {
+				began := time.Now()
+				if err := read(i); err != nil {
+					tb.Error(err)
+					return
+				}
+				took[i] = time.Since(began)
+			}
+		})
+	}
+	all.Wait()
+	slices.Sort(took)
+	return took[len(took)*99/100]
 }
 
 // Throttle returns a service config that has a retryThrottling and nothing else.
