@@ -7,310 +7,39 @@
 // hedges, and those for wins, come from savings: what went beyond the burst, up to four times as much. Savings pay only
 // while hedges win. So if every call of a target becomes slow and no hedge wins, the extra load is soon back at the set
 // share.
-//
-//	b := budget.New(10) // 10 hedges per 100 calls
-//
-//	b.Earn(time.Now(), 1) // a call begins
-//	if paid, _ := b.Pay(time.Now(), false, 1); paid {
-//		// it has become slow, and a hedge may be sent
-//	}
 package budget
 
 import (
-	"math"
-	"sync"
 	"time"
+
+	inner "github.com/grpchedge/hedge/internal/budget"
 )
 
-const (
-	// maxBurst is the most tokens that a bucket holds: what two seconds of 500,000 calls a second earn at 10 percent.
-	maxBurst = 100_000
+// Bucket holds tokens, each of which pays for one hedge. Times are passed in and should come from one clock, as those of [time.Now]
+// do. All methods may be called concurrently, and none allocates. Make a bucket with [New].
+type Bucket struct{ in *inner.Bucket }
 
-	maxPercent = 400
-	token      = 1_000_000_000 // tokens are counted in nano-tokens
+// New returns a bucket with one token, to which each call adds percent/100 of a token: 0, which never pays, to 400. A percentage
+// outside counts as the nearer end, and NaN as 0.
+func New(percent float64) *Bucket { return &Bucket{inner.New(percent)} }
 
-	// The burst is what the last steps earned, the running one among them.
-	steps = 8
-	step  = 250 * time.Millisecond
+// Earn adds the share of a call that begins at now and costs as much as so many calls: 0 to 10,000, and more counts as 10,000. A
+// cost that is not finite, or is less than 0, counts as 1.
+func (b *Bucket) Earn(now time.Time, cost float64) { b.in.Earn(now, cost) }
 
-	// The costliest call counts until the end of the half that follows its own. At 10 percent, a target with a costly call each
-	// six seconds earns the price of one such call in a minute.
-	half = 30 * time.Second
-
-	maxReserve = 8 // tokens
-	maxLate    = time.Minute
-)
-
-// Bucket holds tokens, each of which pays for one hedge.
-//
-// A bucket starts with one token and gains a share of one with every call. It holds at most its burst: what the calls of
-// the last 1.75 to 2 seconds earned, 100,000 tokens at most. The burst is never less than the price of one hedge of the
-// costliest call lately: see [Bucket.Earn]. Tokens beyond the burst are saved, up to four times the burst. The rest is forfeited.
-//
-// Times are passed in and should come from one clock that is not set back, as those of [time.Now] do, within 290 years of the
-// first. A time up to a minute behind the latest counts as the latest. With a time more than a minute behind, the bucket goes by
-// the new one, and its burst begins anew.
-//
-// All methods may be called concurrently. None allocates. The zero Bucket never pays.
-type Bucket struct {
-	mu      sync.Mutex
-	perCall int64   // what a call of cost 1 earns
-	opened  bool    // a percentage above 0 was set
-	calls   float64 // what all calls so far cost
-	held    int64   // below 0 where more was taken back than held
-
-	origin time.Time // the first time
-	step   int64     // the latest, after the origin
-	earned [steps]int64
-	recent int64 // the sum of earned
-
-	half      int64    // the latest, after the origin
-	costliest [2]int64 // the price of the costliest call of that half, and of the half before
-
-	savings savings
-}
-
-// New returns a bucket to which each call adds percent/100 of a token, to the nearest nano-token. Percent is between 0,
-// which never pays, and 400. A percentage outside counts as the nearer end, and NaN as 0.
-func New(percent float64) *Bucket {
-	b := &Bucket{}
-	b.SetPercent(percent)
-	if b.opened {
-		b.held = token
-	}
-	return b
-}
-
-// SetPercent changes what each call adds, from now on, as New sets it. Its tokens stay, and so does its burst for two
-// seconds. With 0 percent it still pays what it holds.
-func (b *Bucket) SetPercent(percent float64) {
-	if !(percent > 0) {
-		percent = 0
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.perCall = int64(math.Round(min(percent, maxPercent) / 100 * token))
-	b.opened = b.opened || b.perCall > 0
-}
-
-// Earn adds the share of a call that begins at now and costs as much as so many calls: at most [MaxCost]. A cost that is
-// not finite, or is less than 0, counts as 1. For half a minute at least, and for a minute at most, the bucket can then hold
-// the price of one hedge of that cost. After a minute without calls it can hold one token.
-func (b *Bucket) Earn(now time.Time, cost float64) {
-	cost = counted(cost)
-	price := priceOf(cost)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.calls += cost
-	b.settle(now)
-	if price > b.least() {
-		b.cap() // what is beyond the burst now is no part of a larger one
-	}
-	share := b.share(cost)
-	slot := &b.earned[b.step&(steps-1)]
-	added := min(share, maxBurst*token-*slot) // so that no sum overflows
-	*slot += added
-	b.recent += added
-	b.costliest[0] = max(b.costliest[0], price)
-	b.held += added
-}
-
-// share returns what a call of that cost earns. It is rounded down and the price up, so that no cost is too small to count.
-func (b *Bucket) share(cost float64) int64 { return int64(cost * float64(b.perCall)) }
-
-const (
-	// expected is how many tokens a bucket begins with at most, whatever traffic is expected.
-	expected = 8
-	// expectedCalls bounds the calls that it takes, where a call earns next to nothing.
-	expectedCalls = 10_000
-)
-
-// Expect makes the bucket begin with the tokens that so many calls a second earn in two seconds, eight at most. It comes
-// before the first call. A rate that is not above 0 is ignored.
-func (b *Bucket) Expect(now time.Time, perSecond float64) {
-	b.mu.Lock()
-	perCall := b.perCall
-	b.mu.Unlock()
-	if perCall == 0 || !(perSecond > 0) {
-		return
-	}
-	const before = (steps - 1) * step // so that all of the calls still count at now
-	calls := int(min(2*perSecond, expectedCalls, math.Ceil(expected*token/float64(perCall))))
-	for n := range calls {
-		b.Earn(now.Add(-before+time.Duration(n)*before/time.Duration(calls)), 1)
-	}
-}
-
-// Calls returns what all calls so far cost, in calls of cost 1. It never falls, and does not depend on the share.
-func (b *Bucket) Calls() float64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.calls
-}
-
-// MaxCost is the most that one call can cost.
-const MaxCost = 10_000
-
-// IsCost reports whether a cost is finite and not less than 0.
-func IsCost(cost float64) bool { return cost >= 0 && cost <= math.MaxFloat64 }
-
-// counted returns what a call of that cost counts as.
-func counted(cost float64) float64 {
-	if !IsCost(cost) {
-		return 1
-	}
-	return min(cost, MaxCost)
-}
-
-// priceOf returns the price of a hedge, in nano-tokens.
-func priceOf(cost float64) int64 {
-	if cost == 1 { // nearly always
-		return token
-	}
-	return int64(math.Ceil(cost * token))
-}
-
-// TakeBack takes back the share of a call of that cost.
-func (b *Bucket) TakeBack(cost float64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.held -= b.share(counted(cost))
-}
-
-// Pay takes the price of a hedge at now that costs as much as so many calls, or returns false and takes none. It says
-// whether the savings paid, which Refund needs to know.
-//
-// The burst pays until half of it is spent. From then on savings pay if they can, and the rest of the burst if they cannot.
-// So when savings wait for a win, something is left that can bring one. If one backend of three stalls, a third of the
-// hedges go there as well, and two of these are enough to stop the savings.
-//
-// Unless the hedge is urgent, the burst keeps a reserve: a quarter of it beyond the first token, and eight tokens at most.
-// So where more hedges are asked for than are earned, those for the slowest calls can still be paid. The reserve need not be
-// large, because it gets all that is earned while other hedges are refused. Under five tokens it is less than a whole one,
-// and helps only at times.
+// Pay takes the price of a hedge at now that costs as much as so many calls, or returns false and takes none. It says whether
+// the savings paid, which Refund needs to know. Unless the hedge is urgent, the burst keeps a reserve: a quarter of it beyond the
+// first token, and eight tokens at most.
 func (b *Bucket) Pay(now time.Time, urgent bool, cost float64) (paid, saved bool) {
-	price := priceOf(counted(cost))
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if !b.opened {
-		return false, false
-	}
-	b.settle(now)
-	b.cap()
-	savingsFirst := 2*b.held < b.burst()
-	if savingsFirst && b.savings.pay(price) {
-		return true, true
-	}
-	if b.payFromBurst(urgent, price) {
-		return true, false
-	}
-	saved = !savingsFirst && b.savings.pay(price)
-	return saved, saved
-}
-
-func (b *Bucket) payFromBurst(urgent bool, price int64) bool {
-	needed := price
-	if !urgent {
-		needed += min((b.burst()-b.least())/4, maxReserve*token)
-	}
-	if b.held < needed {
-		return false
-	}
-	b.held -= price
-	return true
+	return b.in.Pay(now, urgent, cost)
 }
 
 // Refund gives back the price of a hedge that was paid for and then not sent. saved is what Pay returned.
-func (b *Bucket) Refund(saved bool, cost float64) {
-	price := priceOf(counted(cost))
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if saved {
-		b.savings.refund(price)
-	} else {
-		b.held += price
-	}
-}
+func (b *Bucket) Refund(saved bool, cost float64) { b.in.Refund(saved, cost) }
 
 // Hedged says that a hedged call has ended, and whether a hedge answered it. Savings pay while that is so for more than a
 // third of hedged calls: for two hedges, and one more for each call that a hedge answers.
-func (b *Bucket) Hedged(won bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.savings.hedged(won)
-}
+func (b *Bucket) Hedged(won bool) { b.in.Hedged(won) }
 
-// Balance is what a bucket holds, in tokens, fractions included.
-type Balance struct {
-	Tokens   float64 // between 0 and Burst
-	Burst    float64 // the most tokens that the bucket can hold, 100,000 at most
-	Saved    float64 // between 0 and four times Burst
-	Capacity float64 // the most that the bucket and its savings can hold: five times Burst
-}
-
-// Balance returns what the bucket holds; nothing while calls earn nothing.
-func (b *Bucket) Balance(now time.Time) Balance {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.perCall == 0 {
-		return Balance{}
-	}
-	b.settle(now)
-	burst := b.burst()
-	over := max(b.held-burst, 0) // is saved when the next step begins, or a hedge is paid
-	return Balance{
-		Tokens:   float64(max(0, b.held-over)) / token,
-		Burst:    float64(burst) / token,
-		Saved:    float64(min(b.savings.tokens+over, savedBursts*burst)) / token,
-		Capacity: (1 + savedBursts) * float64(burst) / token,
-	}
-}
-
-// settle moves on to a time, and lets go of what is beyond the burst there.
-func (b *Bucket) settle(now time.Time) {
-	if b.origin.IsZero() {
-		b.origin = now
-	}
-	n := int64(now.Sub(b.origin) / step)
-	if late := b.step - n; late >= 0 && late <= int64(maxLate/step) {
-		return
-	}
-	passed := n - b.step
-	if passed < 0 || passed > steps {
-		passed = steps
-	}
-	for i := range passed {
-		slot := &b.earned[(b.step+1+i)&(steps-1)]
-		b.recent -= *slot
-		*slot = 0
-	}
-	b.step = n
-	if h := n / int64(half/step); h != b.half {
-		if h != b.half+1 {
-			b.costliest[0] = 0
-		}
-		b.half, b.costliest = h, [2]int64{0, b.costliest[0]}
-	}
-	b.cap()
-}
-
-// cap saves what is beyond the burst.
-func (b *Bucket) cap() {
-	burst := b.burst()
-	if over := b.held - burst; over > 0 {
-		b.held = burst
-		b.savings.tokens += over
-	}
-	b.savings.tokens = min(b.savings.tokens, savedBursts*burst)
-}
-
-// burst is how much the bucket can hold.
-func (b *Bucket) burst() int64 { return min(max(b.least(), b.recent), maxBurst*token) }
-
-// least is the least that it can hold: the price of the costliest call lately, or one token if none had a cost.
-func (b *Bucket) least() int64 {
-	if price := max(b.costliest[0], b.costliest[1]); price > 0 {
-		return price
-	}
-	return token
-}
+// Tokens returns how many hedges the bucket pays for at now, fractions included, without its savings.
+func (b *Bucket) Tokens(now time.Time) float64 { return b.in.Balance(now).Tokens }

@@ -64,6 +64,6 @@ func ExampleBucket_Hedged() {
 			paid++
 		}
 	}
-	fmt.Println(paid, "hedges of 80, more than the burst:", b.Balance(now).Burst < 20)
-	// Output: 80 hedges of 80, more than the burst: true
+	fmt.Println(paid, "hedges of 80, and", b.Tokens(now), "tokens are left")
+	// Output: 80 hedges of 80, and 7.5 tokens are left
 }

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc/stats"
 
 	"github.com/grpchedge/hedge"
-	"github.com/grpchedge/hedge/sketch"
+	"github.com/grpchedge/hedge/internal/sketch"
 	"github.com/grpchedge/hedge/stream"
 )
 

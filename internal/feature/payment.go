@@ -3,7 +3,7 @@ package feature
 import (
 	"time"
 
-	"github.com/grpchedge/hedge/budget"
+	"github.com/grpchedge/hedge/internal/budget"
 )
 
 // Payment is what pays for the hedges of a call: the target's budget and, where a rule gives the method one, its own as well.

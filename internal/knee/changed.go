@@ -3,7 +3,7 @@ package knee
 import (
 	"math"
 
-	"github.com/grpchedge/hedge/sketch"
+	"github.com/grpchedge/hedge/internal/sketch"
 )
 
 const (

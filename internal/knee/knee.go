@@ -11,7 +11,7 @@ import (
 	"sort"
 	"time"
 
-	"github.com/grpchedge/hedge/sketch"
+	"github.com/grpchedge/hedge/internal/sketch"
 )
 
 // Problem is what a choice is made from.

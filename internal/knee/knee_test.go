@@ -10,8 +10,8 @@ import (
 
 	"github.com/grpchedge/hedge/internal/knee"
 	"github.com/grpchedge/hedge/internal/longtest"
+	"github.com/grpchedge/hedge/internal/sketch"
 	"github.com/grpchedge/hedge/internal/testserver"
-	"github.com/grpchedge/hedge/sketch"
 )
 
 const ms = time.Millisecond

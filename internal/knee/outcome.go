@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/grpchedge/hedge/sketch"
+	"github.com/grpchedge/hedge/internal/sketch"
 )
 
 // Outcome is what became of calls whose first hedge was sent at about one age.

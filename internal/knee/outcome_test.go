@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge/internal/knee"
+	"github.com/grpchedge/hedge/internal/sketch"
 	"github.com/grpchedge/hedge/internal/testserver"
-	"github.com/grpchedge/hedge/sketch"
 )
 
 // hedged plays calls that are hedged once at the age given, and returns what became of those that got that far: of so many.

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/grpchedge/hedge/sketch"
+	"github.com/grpchedge/hedge/internal/sketch"
 )
 
 // asHedges is how many hedges are kept whatever their age, and the number of hedges that primaries count for beside them.

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/grpchedge/hedge/budget"
+	"github.com/grpchedge/hedge/internal/budget"
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"

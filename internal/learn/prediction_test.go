@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge/internal/longtest"
+	"github.com/grpchedge/hedge/internal/sketch"
 	"github.com/grpchedge/hedge/internal/testserver"
-	"github.com/grpchedge/hedge/sketch"
 )
 
 // logOf is what calls of a distribution take that are not hedged.

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge/internal/knee"
-	"github.com/grpchedge/hedge/sketch"
+	"github.com/grpchedge/hedge/internal/sketch"
 )
 
 // Knowledge is what a learner knows, for another one to take over.

@@ -1,7 +1,7 @@
 package registry
 
 import (
-	"github.com/grpchedge/hedge/budget"
+	"github.com/grpchedge/hedge/internal/budget"
 	"github.com/grpchedge/hedge/internal/feature/control"
 	"github.com/grpchedge/hedge/internal/feature/guard"
 	"github.com/grpchedge/hedge/internal/feature/throttle"

@@ -8,8 +8,8 @@ import (
 
 	"go.uber.org/atomic"
 
-	"github.com/grpchedge/hedge/budget"
 	"github.com/grpchedge/hedge/internal/alarm"
+	"github.com/grpchedge/hedge/internal/budget"
 	"github.com/grpchedge/hedge/internal/feature/guard"
 	"github.com/grpchedge/hedge/internal/feature/resets"
 	"github.com/grpchedge/hedge/internal/feature/throttle"

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/grpchedge/hedge/internal/sketch"
 	"github.com/grpchedge/hedge/internal/snapshot"
-	"github.com/grpchedge/hedge/sketch"
 )
 
 // FuzzSnapshot reads anything: it is an error, or knowledge within its bounds that is written and read again as it is.

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/grpchedge/hedge/internal/longtest"
+	"github.com/grpchedge/hedge/internal/sketch"
 	"github.com/grpchedge/hedge/proto/snapshotpb"
-	"github.com/grpchedge/hedge/sketch"
 )
 
 // TestRead_TakesMemoryByItsSize reads snapshots that take as much memory for their size as can be. A method that comes many times

@@ -9,7 +9,7 @@ import (
 
 	"github.com/DataDog/sketches-go/ddsketch/pb/sketchpb"
 
-	"github.com/grpchedge/hedge/sketch"
+	"github.com/grpchedge/hedge/internal/sketch"
 )
 
 const (

@@ -13,8 +13,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/grpchedge/hedge/internal/learn"
+	"github.com/grpchedge/hedge/internal/sketch"
 	"github.com/grpchedge/hedge/proto/snapshotpb"
-	"github.com/grpchedge/hedge/sketch"
 )
 
 // Snapshot is what is known of targets. The zero Snapshot knows nothing.

@@ -21,9 +21,9 @@ import (
 
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/longtest"
+	"github.com/grpchedge/hedge/internal/sketch"
 	"github.com/grpchedge/hedge/internal/snapshot"
 	"github.com/grpchedge/hedge/proto/snapshotpb"
-	"github.com/grpchedge/hedge/sketch"
 )
 
 // read returns the targets of one snapshot.

@@ -3,7 +3,7 @@ package whatif
 import (
 	"time"
 
-	"github.com/grpchedge/hedge/sketch"
+	"github.com/grpchedge/hedge/internal/sketch"
 )
 
 // calls counts what the calls of a group took. Calls are weights, as what Prometheus computes from counters need not be whole.

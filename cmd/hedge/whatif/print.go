@@ -10,7 +10,7 @@ import (
 	"github.com/grpchedge/hedge/bench/figure"
 	"github.com/grpchedge/hedge/bench/table"
 	"github.com/grpchedge/hedge/internal/learn"
-	"github.com/grpchedge/hedge/sketch"
+	"github.com/grpchedge/hedge/internal/sketch"
 )
 
 // print writes a table for each group, and what the figures rest on.

@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/grpchedge/hedge/sketch"
+	"github.com/grpchedge/hedge/internal/sketch"
 	"github.com/grpchedge/hedge/stats"
 )
 

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/grpchedge/hedge/sketch"
+	"github.com/grpchedge/hedge/internal/sketch"
 )
 
 // Whatever durations come at whatever times, the window holds no more than was recorded, answers within its range,

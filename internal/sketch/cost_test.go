@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge/internal/longtest"
+	"github.com/grpchedge/hedge/internal/sketch"
 	"github.com/grpchedge/hedge/internal/testserver"
-	"github.com/grpchedge/hedge/sketch"
 )
 
 // footprint returns the memory in bytes of a window of 30 s after something was recorded into it, as the mean of n.

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/grpchedge/hedge/sketch"
+	"github.com/grpchedge/hedge/internal/sketch"
 )
 
 // TestCounts_BelieveTheDistribution cuts a fifth of the calls short: the counts have the quantiles of the distribution, and as

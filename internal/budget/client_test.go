@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/grpchedge/hedge/budget"
+	"github.com/grpchedge/hedge/internal/budget"
 )
 
 // attemptDistribution is how long an attempt takes that is sent at a time.

@@ -9,8 +9,8 @@ import (
 
 	"github.com/DataDog/sketches-go/ddsketch"
 
+	"github.com/grpchedge/hedge/internal/sketch"
 	"github.com/grpchedge/hedge/internal/testserver"
-	"github.com/grpchedge/hedge/sketch"
 )
 
 var percentiles = []float64{0.01, 0.25, 0.5, 0.9, 0.99, 0.999}

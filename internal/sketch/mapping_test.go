@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/grpchedge/hedge/sketch"
+	"github.com/grpchedge/hedge/internal/sketch"
 )
 
 // TestUpperEdge_IsWhereBucketsEnd holds on 32-bit machines too: GOARCH=386 go test ./sketch.

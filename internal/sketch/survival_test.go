@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/grpchedge/hedge/sketch"
+	"github.com/grpchedge/hedge/internal/sketch"
 )
 
 // The survival function of what was recorded is the share that is longer, at every edge of a bucket.

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/grpchedge/hedge/sketch"
+	"github.com/grpchedge/hedge/internal/sketch"
 )
 
 // What was counted twice as often weighs twice as much, until it is faded.

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge/internal/longtest"
+	"github.com/grpchedge/hedge/internal/sketch"
 	"github.com/grpchedge/hedge/internal/testserver"
-	"github.com/grpchedge/hedge/sketch"
 )
 
 // Remission of leukaemia under 6-mercaptopurine, in weeks (Freireich et al., Blood 1963), the textbooks' example of the

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/grpchedge/hedge/budget"
+	"github.com/grpchedge/hedge/internal/budget"
 )
 
 // A call comes every 10 µs of the benchmarks' time. Of the spends one in ten is paid for.

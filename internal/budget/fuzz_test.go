@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/grpchedge/hedge/budget"
+	"github.com/grpchedge/hedge/internal/budget"
 )
 
 // Whatever the order of times, a bucket pays for no more than was earned and holds between nothing and its burst.

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/grpchedge/hedge/budget"
+	"github.com/grpchedge/hedge/internal/budget"
 )
 
 // A costly call raises the burst to the price of its hedge, for half a minute at least and a minute at most.

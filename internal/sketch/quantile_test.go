@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/grpchedge/hedge/internal/sketch"
 	"github.com/grpchedge/hedge/internal/testserver"
-	"github.com/grpchedge/hedge/sketch"
 )
 
 var origin = time.Now()

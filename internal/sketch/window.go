@@ -1,20 +1,9 @@
-// Package sketch learns how long calls take: a distribution of latencies over a sliding window of time. Any number of
-// goroutines record into it without a lock, and any number read it.
+// Package sketch is the histogram of latencies and its mathematics: windows, distributions, survival functions, counts and
+// DDSketches. The public package sketch is its face.
 //
-// A quantile is within 1% of the latency that it stands for, from 1 µs to 10 min. A call that was cut short is recorded as
-// a lower bound, and does not bias the quantiles: see [Distribution].
-//
-//	w := sketch.New(30 * time.Second)
-//
-//	w.Observe(time.Now(), 12*time.Millisecond)       // answered after 12 ms
-//	w.ObserveLonger(time.Now(), 40*time.Millisecond) // cancelled at the age of 40 ms
-//
-//	d := w.Snapshot(time.Now())
-//	if p90, ok := d.Quantile(0.90); ok {
-//		fmt.Println("one call in ten takes longer than", p90)
-//	}
-//
-// Meters, survival functions, counts and windows that keep calls are what the trigger of this library computes with.
+// Any number of goroutines record into a window without a lock, and any number read it. A quantile is within 1% of the latency that
+// it stands for, from 1 µs to 10 min. A call that was cut short is recorded as a lower bound, and does not bias the quantiles: see
+// [Distribution].
 //
 // The buckets are those of DDSketch (Masson, Rim and Lee, "DDSketch: A Fast and Fully-Mergeable Quantile Sketch with
 // Relative-Error Guarantees", VLDB 2019). The counts are this package's own, so that recording is one atomic addition.

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/grpchedge/hedge/sketch"
+	"github.com/grpchedge/hedge/internal/sketch"
 )
 
 // Recorders cross from step to step together, some falling behind others, while snapshots are taken all the time.

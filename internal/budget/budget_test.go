@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/grpchedge/hedge/budget"
+	"github.com/grpchedge/hedge/internal/budget"
 	"github.com/grpchedge/hedge/internal/longtest"
 )
 
@@ -264,4 +264,9 @@ func TestNoAllocations(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
+}
+
+func pays(b *budget.Bucket, now time.Time, urgent bool) bool {
+	paid, _ := b.Pay(now, urgent, 1)
+	return paid
 }

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/grpchedge/hedge/internal/sketch"
 	"github.com/grpchedge/hedge/internal/testserver"
-	"github.com/grpchedge/hedge/sketch"
 )
 
 // durations returns latencies drawn from a lognormal distribution about 5 ms.
