@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -26,7 +27,8 @@ import (
 )
 
 // refuser is a server in raw HTTP/2 that refuses the first stream of each kind of attempt, by which gRPC knows that
-// nobody has looked at it and transparently tries again. It never answers a primary, and a hedge at once.
+// nobody has looked at it and transparently tries again. It never answers a primary, and a hedge when its request is there: of a
+// stream that ends before its request was sent, plain gRPC too may lose the message.
 type refuser struct {
 	mu       sync.Mutex
 	requests []string // grpc-previous-rpc-attempts of each stream, in order
@@ -39,6 +41,7 @@ func (r *refuser) serve(conn net.Conn) error {
 	}
 	framer := http2.NewFramer(conn, conn)
 	framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	hedges := map[uint32]bool{} // streams that are to be answered
 	if err := framer.WriteSettings(); err != nil {
 		return err
 	}
@@ -57,7 +60,14 @@ func (r *refuser) serve(conn net.Conn) error {
 				err = framer.WritePing(true, f.Data)
 			}
 		case *http2.MetaHeadersFrame:
-			err = r.answer(framer, f)
+			number, first := r.note(f)
+			if hedges[f.StreamID] = number == "1" && !first; first {
+				err = framer.WriteRSTStream(f.StreamID, http2.ErrCodeRefusedStream)
+			}
+		case *http2.DataFrame:
+			if f.StreamEnded() && hedges[f.StreamID] {
+				err = answer(framer, f.StreamID)
+			}
 		}
 		if err != nil {
 			return err
@@ -65,30 +75,24 @@ func (r *refuser) serve(conn net.Conn) error {
 	}
 }
 
-func (r *refuser) answer(framer *http2.Framer, f *http2.MetaHeadersFrame) error {
-	number := "0"
+// note returns the number of an attempt, and whether it is the first stream with that number.
+func (r *refuser) note(f *http2.MetaHeadersFrame) (number string, first bool) {
+	number = "0"
 	for _, field := range f.RegularFields() {
 		if field.Name == "grpc-previous-rpc-attempts" {
 			number = field.Value
 		}
 	}
 	r.mu.Lock()
+	defer r.mu.Unlock()
+	first = !slices.Contains(r.requests, number)
 	r.requests = append(r.requests, number)
-	seen := 0
-	for _, n := range r.requests {
-		if n == number {
-			seen++
-		}
-	}
-	r.mu.Unlock()
-	switch {
-	case seen == 1:
-		return framer.WriteRSTStream(f.StreamID, http2.ErrCodeRefusedStream)
-	case number == "0":
-		return nil
-	}
-	if err := framer.WriteHeaders(http2.HeadersFrameParam{StreamID: f.StreamID, EndHeaders: true,
-		BlockFragment: headerBlock(":status", "200", "content-type", "application/grpc", "attempt", number)}); err != nil {
+	return number, first
+}
+
+func answer(framer *http2.Framer, stream uint32) error {
+	if err := framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, EndHeaders: true,
+		BlockFragment: headerBlock(":status", "200", "content-type", "application/grpc", "attempt", "1")}); err != nil {
 		return err
 	}
 	message, err := encoding.GetCodecV2(proto.Name).Marshal(&testpb.Reply{Id: 7, Attempt: 1})
@@ -96,11 +100,11 @@ func (r *refuser) answer(framer *http2.Framer, f *http2.MetaHeadersFrame) error 
 		return err
 	}
 	data := message.Materialize()
-	if err := framer.WriteData(f.StreamID, false, append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(data))), data...)); err != nil {
+	if err := framer.WriteData(stream, false, append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(data))), data...)); err != nil {
 		return err
 	}
-	return framer.WriteHeaders(http2.HeadersFrameParam{StreamID: f.StreamID, EndHeaders: true, EndStream: true,
-		BlockFragment: headerBlock("grpc-status", "0", "attempt", number)})
+	return framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, EndHeaders: true, EndStream: true,
+		BlockFragment: headerBlock("grpc-status", "0", "attempt", "1")})
 }
 
 func headerBlock(namesAndValues ...string) []byte {
