@@ -90,11 +90,11 @@ func (r *Roster) SetSilence(on bool) {
 }
 
 // What the other backends bear nobody knows, so a share of the primaries of silent connections is sent there, from leastMoves to 1.
-// Calls there that end in time, are late or fail change it. If at most two in three are late and none fails, it grows to 1.
+// Calls there that end in time, are late or fail change it. If at most one in three is late and none fails, it grows to 1.
 const (
 	firstMoves, leastMoves = 1.0 / 4, 1.0 / 64
 	inTime                 = 1.0 / 16 // is added
-	late, failed           = 31.0 / 32, 1.0 / 2
+	late, failed           = 7.0 / 8, 1.0 / 2
 	metered                = 64 // calls are asked about after each that could be moved; others need no lock
 )
 

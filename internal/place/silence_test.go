@@ -175,10 +175,10 @@ func TestMoves(t *testing.T) {
 	}{
 		{"it begins with few", []step{{0, "", 0.25}}},
 		{"in time", []step{{4, "in time", 0.5}, {8, "in time", 1}, {8, "in time", 1}}},
-		{"late", []step{{12, "in time", 1}, {22, "late", 0.5}, {22, "late", 0.25}}},
+		{"late", []step{{12, "in time", 1}, {5, "late", 0.51}, {5, "late", 0.26}}},
 		{"failed", []step{{12, "in time", 1}, {1, "failed", 0.5}, {1, "failed", 0.25}}},
 		{"never none", []step{{20, "failed", 1.0 / 64}, {16, "in time", 1}}},
-		{"half of them late", []step{{20, "in time, late", 1}}},
+		{"half of them late", []step{{40, "in time, late", 0.44}}},
 		{"at the silent one", []step{{20, "failed there", 0.25}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
