@@ -363,7 +363,8 @@ func startReplicas(n int) (addresses resolver.Builder, stop func(), err error) {
 	return builder, stop, nil
 }
 
-// greeter is a replica that answers in 2 ms, and if it stalls, not in the last 100 ms of each second. Every 500th attempt fails.
+// greeter is a replica that answers in 2 ms, and if it stalls, not in the last 100 ms of each second. Its first
+// two attempts fail, as if it were starting.
 type greeter struct {
 	pb.UnimplementedGreeterServer
 	start  time.Time
@@ -372,7 +373,7 @@ type greeter struct {
 }
 
 func (g *greeter) SayHello(ctx context.Context, in *pb.HelloRequest) (*pb.HelloReply, error) {
-	if g.calls.Add(1)%500 == 0 {
+	if g.calls.Add(1) <= 2 {
 		return nil, status.Error(codes.Unavailable, "try again")
 	}
 	delay := 2 * time.Millisecond
