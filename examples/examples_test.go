@@ -51,6 +51,20 @@ var outputs = map[string][]string{
 		`with the first one's\s+` + duration + `\s+` + duration + `\s+1?\d`,
 		`The snapshot has [1-9]\d* bytes\.`,
 	},
+	"production": {
+		`stage\s+calls\s+p50\s+p99\s+p99 with hedges, predicted\s+hedges\s+would be hedged`,
+		`dry run\s+800\s+` + duration + `\s+` + duration + `\s+` + duration + `\s+0\s+[1-9]\d*`,
+		`control 99\s+800\s+` + duration + `\s+` + duration + `\s+` + duration + `\s+\d+\s+0`,
+		`control 0\s+800\s+` + duration + `\s+` + duration + `\s+` + duration + `\s+[1-9]\d*\s+0`,
+		`paused\s+800\s+` + duration + `\s+` + duration + `\s+` + duration + `\s+0\s+0`,
+		`3200 calls in the log, [1-9]\d* retries\.`,
+		`grpc_client_call_duration_seconds_count 3200`, // what callers saw: hedges and retries are inside
+		`grpc_client_attempt_duration_seconds_count 3[2-5]\d\d`,
+		`grpc_client_hedge_calls_total 32\d\d`,
+		`grpc_client_hedge_sent_total [1-9]\d*`,
+		`Hedging is PAUSED\.`,
+		`The snapshot for the next process has [1-9]\d* bytes\.`,
+	},
 	"shed": {
 		`\s+p99 without\s+p99 with hedging\s+hedges\s+turned away\s+failed calls`,
 		`idle\s+` + duration + `\s+` + duration + `\s+\d+\s+\d+\s+0`,

@@ -23,7 +23,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
-	"github.com/grpchedge/hedge/config"
+	hedgeconfig "github.com/grpchedge/hedge/config"
 	"github.com/grpchedge/hedge/interceptor"
 )
 
@@ -70,8 +70,7 @@ func run(w io.Writer) error {
 		return err
 	}
 	conn, err := grpc.NewClient(listener.Addr().String(),
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithChainUnaryInterceptor(interceptor.Unary(s)))
+		interceptor.DialOptions(s, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	if err != nil {
 		return err
 	}
@@ -113,7 +112,7 @@ func read(file string) ([]hedge.Option, error) {
 	if err != nil {
 		return nil, err
 	}
-	return config.Parse(data)
+	return hedgeconfig.Parse(data)
 }
 
 // watch updates the scheduler when the content of the file changes, and sends the error, which is nil if the new configuration
@@ -133,7 +132,7 @@ func watch(ctx context.Context, file string, s *hedge.Scheduler, updated chan<- 
 			continue
 		}
 		last = data
-		opts, err := config.Parse(data)
+		opts, err := hedgeconfig.Parse(data)
 		if err == nil {
 			err = s.Update(opts...)
 		}

@@ -76,8 +76,7 @@ func process(w io.Writer, name, target, file string) error {
 		return err
 	}
 	conn, err := grpc.NewClient(target,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithChainUnaryInterceptor(interceptor.Unary(s)))
+		interceptor.DialOptions(s, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	if err != nil {
 		return err
 	}

@@ -40,7 +40,7 @@ func TestRollout(t *testing.T) {
 		update := func(text string) {
 			opts, err := config.Parse([]byte(text))
 			if err == nil {
-				err = s.Update(append(opts, telemetry)...)
+				err = s.Update(opts...)
 			}
 			if err != nil {
 				t.Fatalf("%s: %v", text, err)
