@@ -59,6 +59,7 @@ type Results struct {
 
 	mu       sync.Mutex
 	chosen   bool // to be delivered when finished
+	filled   bool // the caller has the variables of a stream that has ended: see Ended
 	finished bool
 	err      error // what OnFinish was told
 }
@@ -132,8 +133,55 @@ func (r *Results) note(change func()) {
 	}
 }
 
-// fill passes the variables to the caller.
+// Ended passes the variables of the winner, a stream, to its caller, to whom one of its methods returns an error. If the context of the
+// call or its connection has ended, the stream was ended by another goroutine of gRPC's, which calls OnFinish only after the caller
+// may have read the variables. So they are taken from the stream. before is the peer in the context of the call. r may be nil.
+func (r *Results) Ended(st grpc.ClientStream, before *peer.Peer) {
+	if r == nil || !r.awaited() {
+		return
+	}
+	var header, trailer metadata.MD
+	var to *peer.Peer
+	if !safely(func() (ok bool) { // it may be an interceptor's own stream
+		if to, ok = peer.FromContext(st.Context()); !ok || to == before { // none of gRPC's, which fills nothing then
+			return false
+		}
+		header, _ = st.Header()
+		trailer = st.Trailer()
+		return true
+	}) {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.finished {
+		return
+	}
+	r.filled = true
+	for _, opt := range r.caller {
+		switch opt := opt.(type) {
+		case grpc.HeaderCallOption:
+			*opt.HeaderAddr = header
+		case grpc.TrailerCallOption:
+			*opt.TrailerAddr = trailer
+		case grpc.PeerCallOption:
+			*opt.PeerAddr = *to
+		}
+	}
+}
+
+// awaited reports whether the caller is to get the results, and gRPC has not told of the attempt's end.
+func (r *Results) awaited() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.chosen && !r.finished && !r.filled
+}
+
+// fill passes the variables to the caller, unless it has them.
 func (r *Results) fill() {
+	if r.filled {
+		return
+	}
 	next := 0
 	for _, opt := range r.caller {
 		switch opt := opt.(type) {
