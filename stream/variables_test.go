@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/peer"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
@@ -49,7 +50,7 @@ func TestRule06_VariablesOfAStreamThatIsCancelled(t *testing.T) {
 					if _, err := st.Recv(); err != nil {
 						t.Error(err)
 					}
-					time.AfterFunc(ms, cancel)
+					time.AfterFunc(ms/10, cancel)
 					if _, err := st.Recv(); err == nil || header.Get("from") == nil || trailer.Len() > 0 || to.Addr == nil {
 						t.Errorf("%v: header %v, trailer %v, peer %v", err, header, trailer, to.Addr)
 					}
@@ -57,5 +58,42 @@ func TestRule06_VariablesOfAStreamThatIsCancelled(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// slowHeader is a stream whose Header returns what it has when the call has just been cancelled.
+type slowHeader struct{ grpc.ClientStream }
+
+func (s slowHeader) Header() (metadata.MD, error) {
+	header, err := s.ClientStream.Header()
+	<-s.Context().Done()
+	return header, err
+}
+
+// TestRule06_VariablesBesideHeader is for the race detector: Header decides the call while Recv returns how it has ended.
+func TestRule06_VariablesBesideHeader(t *testing.T) {
+	cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(testserver.Plan{HeaderAtOnce: true, Ending: testserver.Hang})})
+	slow := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		st, err := streamer(ctx, desc, cc, method, opts...)
+		return slowHeader{st}, err
+	}
+	client := dial(t, cluster, hedgetest.Fixed(t, time.Hour), grpc.WithChainStreamInterceptor(slow))
+	for range longtest.Size(500, 5000) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var to peer.Peer
+		st, err := client.ServerStream(ctx, &testpb.Request{}, grpc.Peer(&to))
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked := make(chan struct{})
+		go func() {
+			defer close(asked)
+			_, _ = st.Header()
+		}()
+		time.AfterFunc(ms/10, cancel)
+		if _, err := st.Recv(); err == nil || to.Addr == nil {
+			t.Errorf("%v, from %v", err, to.Addr)
+		}
+		<-asked
 	}
 }
