@@ -37,6 +37,11 @@ func newChild(f *family, number int) *child {
 	return &child{ClientConn: f.policy.parent, family: f, number: number, state: state, subConns: map[*subConn]struct{}{}}
 }
 
+// build builds the child. It may say that it is idle before it is built, as package lazy of gRPC does.
+func (c *child) build() {
+	c.tell(func() { c.balancer = c.family.builder.Build(c, c.family.policy.opts) })
+}
+
 // tell makes a call to the child, unless it is closed.
 func (c *child) tell(call func()) {
 	c.telling.Lock()
@@ -113,7 +118,7 @@ func (c *child) UpdateAddresses(sc balancer.SubConn, addresses []resolver.Addres
 // exitIdle makes the child connect, on a goroutine of its own, because the caller may hold locks of the child's. policy.mu
 // must be held, and the policy open.
 func (c *child) exitIdle() {
-	c.family.policy.closing.Go(func() { c.tell(c.balancer.ExitIdle) })
+	c.family.policy.closing.Go(func() { c.tell(func() { c.balancer.ExitIdle() }) })
 }
 
 // close closes the child and then the connections that it has left.

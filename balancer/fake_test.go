@@ -81,6 +81,9 @@ type fakeConfig struct {
 // fakes are the builders test_fake_a and test_fake_b; the children that they built last.
 var fakes = map[string]*fakeChild{}
 
+// building, if not nil, is called with a fake that is being built.
+var building func(*fakeChild)
+
 type fakeBuilder struct{ name string }
 
 func init() {
@@ -91,6 +94,9 @@ func init() {
 func (b fakeBuilder) Name() string { return b.name }
 func (b fakeBuilder) Build(cc grpcbalancer.ClientConn, _ grpcbalancer.BuildOptions) grpcbalancer.Balancer {
 	fakes[b.name] = &fakeChild{name: b.name, cc: cc, before: fakes[b.name]}
+	if building != nil {
+		building(fakes[b.name])
+	}
 	return fakes[b.name]
 }
 func (b fakeBuilder) ParseConfig(js json.RawMessage) (serviceconfig.LoadBalancingConfig, error) {

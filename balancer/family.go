@@ -92,7 +92,7 @@ func (f *family) resize(n int, spread bool) {
 		p.mu.Lock()
 		f.copies = append(f.copies[:len(f.copies):len(f.copies)], c)
 		p.mu.Unlock()
-		c.balancer = f.builder.Build(c, p.opts)
+		c.build()
 	}
 	p.mu.Lock()
 	extra := f.copies[n:]

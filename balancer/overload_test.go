@@ -21,8 +21,8 @@ import (
 )
 
 // frozen makes calls with a deadline of 1 s to three backends that serve one call at a time, to its end even if it was cancelled. The
-// first backend stands still for a minute. It returns what becomes of the calls of that minute.
-func frozen(t *testing.T, load float64, seed uint64, option grpc.DialOption, opts ...hedge.Option) (calls, failed int, p99 time.Duration, row stats.Method) {
+// first backend stands still for a minute. It returns what becomes of the calls of that minute. So many of ten are of a second method.
+func frozen(t *testing.T, load float64, seed, second uint64, option grpc.DialOption, opts ...hedge.Option) (calls, failed int, p99 time.Duration, row stats.Method) {
 	const service, from, to = 8 * ms, 20 * time.Second, 80 * time.Second
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.All(t, opts...)
@@ -54,7 +54,11 @@ func frozen(t *testing.T, load float64, seed uint64, option grpc.DialOption, opt
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
 				began := time.Now()
-				_, err := client.Unary(ctx, &testpb.Request{Id: id})
+				unary := client.Unary
+				if id%10 < second {
+					unary = client.UnaryIdempotent
+				}
+				_, err := unary(ctx, &testpb.Request{Id: id})
 				mu.Lock()
 				defer mu.Unlock()
 				if counts {
@@ -81,11 +85,11 @@ func TestSilence_Overload(t *testing.T) {
 	for _, load := range []float64{0.85, 0.50, 0.75}[:longtest.Size(2, 3)] {
 		t.Run(fmt.Sprintf("%.0f%%", 100*load), func(t *testing.T) {
 			for seed := range uint64(longtest.Table(1, 1, 5)) {
-				calls, unhedged, _, _ := frozen(t, load, seed, plain, hedge.WithMaxHedges(0))
-				_, failed, p99, row := frozen(t, load, seed, over(roundRobin))
+				calls, unhedged, _, _ := frozen(t, load, seed, 0, plain, hedge.WithMaxHedges(0))
+				_, failed, p99, row := frozen(t, load, seed, 0, over(roundRobin))
 				t.Logf("of %d calls fail %d plain, %d with silence, p99 %v, %.1f%% extra load, %d moved", calls, unhedged, failed, p99, 100*row.HedgeRate(), row.Moved)
 				if *longtest.Long {
-					_, failed, p99, row := frozen(t, load, seed, with(roundRobin, `"silence": false`))
+					_, failed, p99, row := frozen(t, load, seed, 0, with(roundRobin, `"silence": false`))
 					t.Logf("%d without silence, p99 %v, %.1f%% extra load", failed, p99, 100*row.HedgeRate())
 				}
 				if float64(failed) > 1.01*float64(unhedged) || load == 0.50 && failed > unhedged/30 {
@@ -93,5 +97,21 @@ func TestSilence_Overload(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestSilence_OverloadByOthers is the same where most calls are of a method with a fixed delay. They are moved, but cannot be late, so that
+// their answers do not show what the other backends bear. If they counted, up to 1.7 times as many calls would fail as plain.
+func TestSilence_OverloadByOthers(t *testing.T) {
+	longtest.Simulation(t)
+	plain := grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [` + roundRobin + `]}`)
+	fixed := hedge.WithMethodOptions(testpb.TestService_UnaryIdempotent_FullMethodName, hedge.WithTrigger(hedge.Fixed(200*ms)))
+	for seed := range uint64(longtest.Table(1, 1, 5)) {
+		calls, unhedged, _, _ := frozen(t, 0.85, seed, 8, plain, hedge.WithMaxHedges(0))
+		_, failed, _, row := frozen(t, 0.85, seed, 8, over(roundRobin), fixed)
+		t.Logf("of %d calls fail %d plain, %d with silence, %d moved", calls, unhedged, failed, row.Moved)
+		if 4*failed > 5*unhedged {
+			t.Errorf("%d calls fail, %d plain", failed, unhedged)
+		}
 	}
 }

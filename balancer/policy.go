@@ -75,7 +75,7 @@ func (p *policy) switchTo(c *config) (*family, error) {
 		overtaken.close()
 	}
 	for _, c := range f.copies {
-		c.balancer = f.builder.Build(c, p.opts)
+		c.build()
 	}
 	return f, nil
 }

@@ -284,3 +284,22 @@ func TestConnections_OneCallAtATime(t *testing.T) {
 		t.Errorf("the copy heard %q", got)
 	}
 }
+
+// TestConnections_IdleBeforeBuilt adds a copy that says it is idle while it is being built, as package lazy of gRPC does. It is woken
+// once it is there.
+func TestConnections_IdleBeforeBuilt(t *testing.T) {
+	_, b, configure := build(t)
+	_ = configure(fakeA)
+	fakes["test_fake_a"].say(connectivity.Ready, base.NewErrPicker(errFake))
+	building = func(c *fakeChild) {
+		c.say(connectivity.Idle, base.NewErrPicker(errFake))
+		time.Sleep(20 * time.Millisecond) // in which it would be woken
+	}
+	defer func() { building = nil }()
+	_ = configure(strings.TrimSuffix(fakeA, "}") + `, "connections": 2}`)
+	time.Sleep(20 * time.Millisecond)
+	b.Close()
+	if got := fakes["test_fake_a"].heard(); !strings.Contains(got, "exit") {
+		t.Errorf("the copy heard %q", got)
+	}
+}

@@ -99,12 +99,13 @@ func (h *hedge) SendMsg(m any) error {
 
 var errShed = status.Error(codes.ResourceExhausted, "hedge: this server is busy and turns hedges away")
 
-// enter counts a hedge in, unless that many are there already.
+// enter counts a hedge in, unless that many are there already. One that is turned away is not counted even for a moment.
 func (b *Bound) enter() bool {
-	if b.inFlight.Add(1) > b.most {
-		b.inFlight.Add(-1)
-		b.shed.Add(1)
-		return false
+	for n := b.inFlight.Load(); n < b.most; n = b.inFlight.Load() {
+		if b.inFlight.CompareAndSwap(n, n+1) {
+			return true
+		}
 	}
-	return true
+	b.shed.Add(1)
+	return false
 }

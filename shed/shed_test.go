@@ -233,3 +233,28 @@ func TestBound_AStreamThatSpeaksHasWon(t *testing.T) {
 		}
 	})
 }
+
+// TestBound_IsNeverExceeded: hedges that are turned away do not count, not even for a moment, in which others would be turned away too.
+func TestBound_IsNeverExceeded(t *testing.T) {
+	b := newBound(t, 1)
+	ctx := metadata.NewIncomingContext(context.Background(), metadata.Pairs("grpc-previous-rpc-attempts", "1", "hedge-primary-in-flight", "1"))
+	most := 0
+	_, _ = b.Unary(ctx, nil, nil, func(context.Context, any) (any, error) {
+		var turnedAway sync.WaitGroup
+		for range 4 {
+			turnedAway.Go(func() {
+				for range 2000 {
+					_, _ = b.Unary(ctx, nil, nil, nil)
+				}
+			})
+		}
+		for b.Shed() < 8000 {
+			most = max(most, b.InFlight())
+		}
+		turnedAway.Wait()
+		return nil, nil
+	})
+	if most != 1 {
+		t.Errorf("%d hedges in flight, want 1", most)
+	}
+}

@@ -29,9 +29,9 @@ func (c *clientStream) choose(m *streamAttempt) *streamAttempt {
 		c.mu.Unlock()
 		return chosen
 	}
-	c.chooseLocked(m)
+	finish := c.chooseLocked(m)
 	c.mu.Unlock()
-	m.results.Deliver(false)
+	finish()
 	return m
 }
 
@@ -44,18 +44,21 @@ func (c *clientStream) choosePrimaryIfIdle() {
 		c.mu.Unlock()
 		return
 	}
-	c.chooseLocked(&c.primary)
+	finish := c.chooseLocked(&c.primary)
 	c.mu.Unlock()
-	c.primary.results.Deliver(false)
+	finish()
 }
 
-// chooseLocked makes m the chosen attempt. The lock must be held.
-func (c *clientStream) chooseLocked(m *streamAttempt) {
+// chooseLocked makes m the chosen attempt. Before anybody sees that, the variables of its options are filled if it has ended. The
+// lock must be held; finish is called without it.
+func (c *clientStream) chooseLocked(m *streamAttempt) (finish func()) {
 	c.racing = false
+	finish = m.results.Choose(false)
 	c.chosen.Store(m)
 	if c.decided != nil {
 		close(c.decided)
 	}
+	return finish
 }
 
 // settled returns a channel that is closed once an attempt is chosen.

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 
 	"github.com/grpchedge/hedge/internal/attempt"
 	"github.com/grpchedge/hedge/internal/call"
@@ -221,6 +222,8 @@ func (c *clientStream) done(m *streamAttempt, err error) {
 		return
 	}
 	m.cancel(err)
+	before, _ := peer.FromContext(c.caller)
+	m.results.Ended(m.ClientStream, before)
 	if ctx := c.context.Load(); ctx != nil {
 		ctx.cancel(err)
 	}

@@ -59,6 +59,7 @@ type Results struct {
 
 	mu       sync.Mutex
 	chosen   bool // to be delivered when finished
+	filled   bool // the caller has the variables of a stream that has ended: see Ended
 	finished bool
 	err      error // what OnFinish was told
 }
@@ -97,43 +98,95 @@ func (o *Options) Attempt(extra ...grpc.CallOption) ([]grpc.CallOption, *Results
 }
 
 // finish is the attempt's OnFinish. gRPC calls it when the attempt has ended, on the goroutine that ended it.
-func (r *Results) finish(err error) { r.note(func() { r.finished, r.err = true, err }) }
+func (r *Results) finish(err error) { r.note(func() { r.finished, r.err = true, err })() }
 
 // Deliver passes the results of the winner to the caller when gRPC has ended the attempt, as gRPC does: at once, or later for a
 // stream, and where an interceptor has returned before. With answered the variables are passed at once in any case: an interceptor
 // may have answered without gRPC. r may be nil.
-func (r *Results) Deliver(answered bool) {
-	if r != nil {
-		r.note(func() {
-			if r.chosen = true; answered && !r.finished {
-				r.fill()
-			}
-		})
+func (r *Results) Deliver(answered bool) { r.Choose(answered)() }
+
+// Choose is Deliver without the OnFinish callbacks. It returns a function that makes those that are due, and is called without a lock.
+func (r *Results) Choose(answered bool) (finish func()) {
+	if r == nil {
+		return nothing
 	}
+	return r.note(func() {
+		if r.chosen = true; answered && !r.finished {
+			r.fill()
+		}
+	})
 }
 
-// note makes a change, and delivers if the attempt was chosen and has finished: the variables before the OnFinish callbacks, as
-// gRPC does.
-func (r *Results) note(change func()) {
+// note makes a change. If the attempt was chosen and has finished, it fills the variables, and returns what makes the OnFinish
+// callbacks, which come after that, as with gRPC.
+func (r *Results) note(change func()) (finish func()) {
 	r.mu.Lock()
-	change()
-	deliver, err := r.chosen && r.finished, r.err
-	if deliver {
-		r.fill()
+	defer r.mu.Unlock()
+	if change(); !r.chosen || !r.finished {
+		return nothing
 	}
-	r.mu.Unlock()
-	if !deliver {
-		return
-	}
-	for _, opt := range r.caller {
-		if opt, ok := opt.(grpc.OnFinishCallOption); ok {
-			opt.OnFinish(err)
+	r.fill()
+	err := r.err
+	return func() {
+		for _, opt := range r.caller {
+			if opt, ok := opt.(grpc.OnFinishCallOption); ok {
+				opt.OnFinish(err)
+			}
 		}
 	}
 }
 
-// fill passes the variables to the caller.
+func nothing() {}
+
+// Ended passes the variables of the winner, a stream, to its caller, to whom one of its methods returns an error. If the context of the
+// call or its connection has ended, the stream was ended by another goroutine of gRPC's, which calls OnFinish only after the caller
+// may have read the variables. So they are taken from the stream. before is the peer in the context of the call. r may be nil.
+func (r *Results) Ended(st grpc.ClientStream, before *peer.Peer) {
+	if r == nil || !r.awaited() {
+		return
+	}
+	var header, trailer metadata.MD
+	var to *peer.Peer
+	if !safely(func() (ok bool) { // it may be an interceptor's own stream
+		if to, ok = peer.FromContext(st.Context()); !ok || to == before { // none of gRPC's, which fills nothing then
+			return false
+		}
+		header, _ = st.Header()
+		trailer = st.Trailer()
+		return true
+	}) {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.finished {
+		return
+	}
+	r.filled = true
+	for _, opt := range r.caller {
+		switch opt := opt.(type) {
+		case grpc.HeaderCallOption:
+			*opt.HeaderAddr = header
+		case grpc.TrailerCallOption:
+			*opt.TrailerAddr = trailer
+		case grpc.PeerCallOption:
+			*opt.PeerAddr = *to
+		}
+	}
+}
+
+// awaited reports whether the caller is to get the results, and gRPC has not told of the attempt's end.
+func (r *Results) awaited() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.chosen && !r.finished && !r.filled
+}
+
+// fill passes the variables to the caller, unless it has them.
 func (r *Results) fill() {
+	if r.filled {
+		return
+	}
 	next := 0
 	for _, opt := range r.caller {
 		switch opt := opt.(type) {

@@ -75,7 +75,7 @@ func (c *Call) End(e End) {
 		end.Gone = gone || end.Primary.Gone
 	}
 	if answered := end.Primary.Answered(); answered || end.Primary.Known && !end.Gone || end.Gone && c.Context.Err() == context.DeadlineExceeded {
-		c.Record.Ended(c.Start, answered)
+		c.Record.Ended(c.Start, answered, c.Estimate != nil)
 	}
 	told := c.settings.Observers
 	if e.Race == nil && e.Err == nil {

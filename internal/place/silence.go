@@ -235,8 +235,9 @@ func (r *Record) PatientDelay(delay, limit time.Duration) time.Duration {
 }
 
 // Ended says whether the primary of a call that began at the given time has answered, with the first message if it is a stream,
-// or failed. It may be called for a nil record.
-func (r *Record) Ended(began time.Time, answered bool) {
+// or failed. judged says that it would have been late after some time, see Late: if not, an answer says nothing of what its backend
+// bears. It may be called for a nil record.
+func (r *Record) Ended(began time.Time, answered, judged bool) {
 	if r == nil {
 		return
 	}
@@ -248,7 +249,7 @@ func (r *Record) Ended(began time.Time, answered bool) {
 		b.meter(failed, 0)
 		return
 	}
-	if r.late.Load() == 0 {
+	if judged && r.late.Load() == 0 {
 		b.meter(1, inTime)
 	}
 	if p := r.probe.Load(); p != nil {

@@ -119,7 +119,7 @@ func TestRecord_Late(t *testing.T) {
 		t.Error("the hedge is late at b")
 	}
 	h.Answered()
-	r.Ended(now, true)
+	r.Ended(now, true, true)
 	if a.Suspect() || b.Suspect() {
 		t.Error("both have answered")
 	}
@@ -133,7 +133,7 @@ func TestRecord_Late(t *testing.T) {
 	}
 	var none *place.Record
 	none.Late(1, now, ms)
-	none.Ended(now, true)
+	none.Ended(now, true, true)
 }
 
 // TestCount_Silent lists each address with silent connections once, those of several policies included.
@@ -176,6 +176,7 @@ func TestMoves(t *testing.T) {
 		{"it begins with few", []step{{0, "", 0.25}}},
 		{"in time", []step{{4, "in time", 0.5}, {8, "in time", 1}, {8, "in time", 1}}},
 		{"late", []step{{12, "in time", 1}, {5, "late", 0.51}, {5, "late", 0.26}}},
+		{"they could not be late", []step{{20, "not judged", 0.25}}},
 		{"failed", []step{{12, "in time", 1}, {1, "failed", 0.5}, {1, "failed", 0.25}}},
 		{"never none", []step{{20, "failed", 1.0 / 64}, {16, "in time", 1}}},
 		{"half of them late", []step{{40, "in time, late", 0.44}}},
@@ -194,17 +195,20 @@ func TestMoves(t *testing.T) {
 					switch of {
 					case "in time":
 						r.Went(well)
-						r.Ended(time.Now(), true)
+						r.Ended(time.Now(), true, true)
+					case "not judged":
+						r.Went(well)
+						r.Ended(time.Now(), true, false)
 					case "late": // and answered later
 						r.Went(well)
 						r.Late(1, time.Now(), usual)
-						r.Ended(time.Now(), true)
+						r.Ended(time.Now(), true, true)
 					case "failed":
 						r.Went(well)
-						r.Ended(time.Now(), false)
+						r.Ended(time.Now(), false, true)
 					case "failed there":
 						r.Went(silent)
-						r.Ended(time.Now(), false)
+						r.Ended(time.Now(), false, true)
 					}
 				}
 				for i, s := range tc.steps {

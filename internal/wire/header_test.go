@@ -26,6 +26,8 @@ func carrying() map[string]struct {
 		"its own, appended":   {metadata.AppendToOutgoingContext(background, "tenant", "blue"), metadata.Pairs("tenant", "blue")},
 		"forwarded":           {metadata.NewOutgoingContext(background, forwarded), own},
 		"forwarded, appended": {metadata.AppendToOutgoingContext(metadata.NewOutgoingContext(background, own), "Grpc-Previous-Rpc-Attempts", "1"), own},
+		"forwarded in part":   {metadata.NewOutgoingContext(background, metadata.Join(own, metadata.Pairs(InFlightHeader, "1"))), own},
+		"in part, appended":   {metadata.AppendToOutgoingContext(background, "Hedge-Primary-In-Flight", "1"), metadata.MD{}},
 		"forwarded alone":     {metadata.AppendToOutgoingContext(background, AttemptsHeader, "1"), metadata.MD{}},
 	}
 }

@@ -84,11 +84,12 @@ func withoutNumber(ctx context.Context) context.Context {
 	return metadata.NewOutgoingContext(ctx, md)
 }
 
-// numbered reports whether the outgoing metadata of ctx holds the number of an attempt.
+// numbered reports whether the outgoing metadata of ctx holds a mark of an attempt. It may be one of the two: some proxies pass on no
+// header that begins with grpc-.
 func numbered(ctx context.Context) bool {
 	if outgoingKey == nil {
 		md, _ := metadata.FromOutgoingContext(ctx) // a copy, which takes several allocations
-		return len(md.Get(AttemptsHeader)) > 0
+		return len(md.Get(AttemptsHeader))+len(md.Get(InFlightHeader)) > 0
 	}
 	return holds(ctx, outgoingKey)
 }
@@ -129,14 +130,14 @@ func holds(ctx context.Context, key any) bool {
 	if !raw.IsValid() {
 		return false
 	}
-	if raw.Field(0).MapIndex(attemptsHeader).IsValid() {
+	if md := raw.Field(0); md.MapIndex(attemptsHeader).IsValid() || md.MapIndex(inFlightHeader).IsValid() {
 		return true
 	}
 	added := raw.Field(1)
 	for i := range added.Len() {
 		pairs := added.Index(i)
 		for k := 0; k < pairs.Len(); k += 2 {
-			if strings.EqualFold(pairs.Index(k).String(), AttemptsHeader) {
+			if key := pairs.Index(k).String(); strings.EqualFold(key, AttemptsHeader) || strings.EqualFold(key, InFlightHeader) {
 				return true
 			}
 		}
@@ -144,7 +145,7 @@ func holds(ctx context.Context, key any) bool {
 	return false
 }
 
-var attemptsHeader = reflect.ValueOf(AttemptsHeader)
+var attemptsHeader, inFlightHeader = reflect.ValueOf(AttemptsHeader), reflect.ValueOf(InFlightHeader)
 
 // PushbackTrailer is the trailer key by which a server says, with a failure, how many milliseconds to wait before the next
 // attempt. A negative value means that no attempt should follow.

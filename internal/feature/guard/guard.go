@@ -99,15 +99,16 @@ func (m *Method) Exhausted(now time.Time, t Traffic, alone bool) {
 	whole.exhausted(now, t.Target, alone, caused && by != m && within(now, at, settle)) // of several methods
 }
 
-// Failed says that a call failed at now, as its caller saw it, with another error than RESOURCE_EXHAUSTED.
-func (m *Method) Failed(now time.Time, t Traffic) {
+// Failed says that a call, which has begun at some time, failed at now, as its caller saw it, with another error than
+// RESOURCE_EXHAUSTED.
+func (m *Method) Failed(began, now time.Time, t Traffic) {
 	whole := m.lock(now, t)
 	defer m.target.mu.Unlock()
 	if !within(now, m.own.sent, hedged) {
 		return
 	}
-	m.own.trial.failed(now, t.Method)
-	whole.trial.failed(now, t.Target)
+	m.own.trial.failed(began, now, t.Method)
+	whole.trial.failed(began, now, t.Target)
 	if m.own.trial.recent.comparable(&whole.trial.recent) {
 		m.shared = now
 	}
@@ -145,7 +146,7 @@ func (g *Gate) Admitted(d *feature.Due) { g.Method.Sent(d.Now) }
 func (g *Gate) Quiet() {}
 
 // Ended notes what failed. A server that turns hedges away, and says so, needs no guard.
-func (g *Gate) Ended(_ *feature.Call, e *feature.End) {
+func (g *Gate) Ended(c *feature.Call, e *feature.End) {
 	primary, hedge := status.Code(e.Err) == codes.ResourceExhausted, false
 	if r := e.Race; r != nil {
 		primary, hedge = ranOut(r.Attempts[0]), slices.ContainsFunc(r.Attempts[1:r.Hedges+1], func(a race.AttemptReport) bool { return a.Pushback == race.NoPushback && ranOut(a) })
@@ -154,7 +155,7 @@ func (g *Gate) Ended(_ *feature.Call, e *feature.End) {
 		g.Method.Exhausted(time.Now(), g.Traffic(), !primary)
 	}
 	if e.Err != nil && !fine.HasStatus(e.Err) {
-		g.Method.Failed(time.Now(), g.Traffic())
+		g.Method.Failed(c.Start, time.Now(), g.Traffic())
 	}
 }
 

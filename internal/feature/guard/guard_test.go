@@ -352,7 +352,7 @@ func TestGuard_Concurrently(t *testing.T) {
 					m.Sent(now)
 				}
 				m.Exhausted(now, traffic, n%100 == 0)
-				m.Failed(now, traffic)
+				m.Failed(now, now, traffic)
 				m.State(now, traffic)
 			}
 		})

@@ -43,14 +43,24 @@ func sliceAt(now time.Time) (pair int64, in time.Duration, quiet bool) {
 	return pair, in % slice, (in < slice) == (feature.Chance(uint64(pair)) < 0.5)
 }
 
-func (t *trial) failed(now time.Time, calls float64) {
+// alike reports whether the slices from began to now are all with hedges, or all without. Of three that follow each other, two differ.
+func alike(began, now time.Time) bool {
+	first, last := began.UnixNano()/int64(slice), now.UnixNano()/int64(slice)
+	_, _, quiet := sliceAt(began)
+	_, _, still := sliceAt(now)
+	return first == last || first == last-1 && quiet == still
+}
+
+// failed notes the failure of a call that began at some time. It counts in a trial only if that was with and without hedges as it is
+// now: a call that would have been saved by a hedge fails at its deadline, when the slice without hedges may be over.
+func (t *trial) failed(began, now time.Time, calls float64) {
 	t.recent.note(now, calls, lapse)
 	share, least := t.recent.share(), minShare/(1+2*t.again)
 	pair, in, quiet := sliceAt(now)
 	switch {
 	case !t.running && t.recent.failures >= minFailures && share >= least && (t.again > 0 || now.Sub(t.ended) >= t.wait || share >= t.fear):
 		t.running, t.since, t.pair = true, now, pair+1
-	case t.running && pair == t.pair && in >= slice/8:
+	case t.running && pair == t.pair && in >= slice/8 && alike(began, now):
 		if t.all++; !quiet {
 			t.hedged++
 		}

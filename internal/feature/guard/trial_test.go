@@ -120,3 +120,31 @@ func TestGuard_FailuresOfHedges(t *testing.T) {
 		}
 	}
 }
+
+// TestGuard_FailuresAtADeadline: hedges save one call in twenty, which otherwise fails at its deadline. That may be in the next
+// slice, where the failures of a slice without hedges say nothing against them.
+func TestGuard_FailuresAtADeadline(t *testing.T) {
+	longtest.Computation(t)
+	for _, deadline := range []time.Duration{500 * time.Millisecond, 2 * time.Second, 2500 * time.Millisecond, 5 * time.Second} {
+		seeds, wrong := longtest.Table(40, 100, 400), 0
+		for seed := range seeds {
+			w := newWorld(uint64(seed))
+			w.add(always(100), 0.05)
+			w.pass(time.Duration(seed) * 1133 * time.Millisecond)
+			due := w.due
+			w.lasts, w.fails = deadline, func(w *world, _ *method, hedged bool) bool {
+				slow := w.due != due
+				due = w.due
+				return slow && !hedged || w.random.IntN(100) == 0
+			}
+			w.pass(5 * time.Minute)
+			if w.state(0).Reason == stats.GuardGuilty {
+				wrong++
+			}
+		}
+		t.Logf("%v: %d wrong verdicts in %d", deadline, wrong, seeds)
+		if wrong > seeds/40 {
+			t.Errorf("%v: %d wrong verdicts in %d", deadline, wrong, seeds)
+		}
+	}
+}
