@@ -14,9 +14,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
-	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
-	testpb "github.com/grpchedge/hedge/proto"
 )
 
 // listen does what any invoker does with its context: it asks for the channel of its end.
@@ -116,34 +114,6 @@ func BenchmarkRules(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
 					if err := call(b.Context(), "/pkg.Svc/Get", req, reply, conn, listen); err != nil {
-						b.Fatal(err)
-					}
-				}
-			})
-		}
-	}
-}
-
-// BenchmarkCall is a whole call that needs no hedge, plain and through the interceptor, over memory and over a loopback
-// socket. How the two compare at more than one call at a time is in bench, the subcommand cost.
-func BenchmarkCall(b *testing.B) {
-	for _, wire := range []struct {
-		name     string
-		inMemory bool
-	}{{"memory", true}, {"loopback", false}} {
-		s := hedgetest.All(b, hedge.WithMinDelay(time.Second))
-		cluster := testserver.StartT(b, testserver.Config{InMemory: wire.inMemory, CountsOnly: true})
-		for _, bc := range []struct {
-			name    string
-			options []grpc.DialOption
-		}{{"plain", nil}, {"hedged", []grpc.DialOption{grpc.WithUnaryInterceptor(interceptor.Unary(s))}}} {
-			conn := cluster.ClientT(b, bc.options...)
-			testserver.ConnectT(b, conn)
-			client := testpb.NewTestServiceClient(conn)
-			b.Run(wire.name+"/"+bc.name, func(b *testing.B) {
-				b.ReportAllocs()
-				for b.Loop() {
-					if _, err := client.Unary(b.Context(), &testpb.Request{Id: 1}); err != nil {
 						b.Fatal(err)
 					}
 				}

@@ -106,17 +106,3 @@ func invokeBy(ctx context.Context, d door, conn *grpc.ClientConn, reply any) err
 	}
 	return err
 }
-
-// In TestReplies_OfACallThatFailsStay the caller holds on to a part of its reply. A hedge that answers NOT_FOUND leaves that part
-// where it is if no attempt has changed the reply.
-func TestReplies_OfACallThatFailsStay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		st := &stub{steps: []step{{after: time.Second}, {after: 5 * ms, code: codes.NotFound}}}
-		reply := &testpb.Reply{Payload: []byte("held")}
-		held := &reply.Payload[0]
-		s := hedgetest.Fixed(t, 10*ms, hedge.WithReadOnlyMethods("/test.Service/Method"))
-		if err := st.call(t.Context(), s, reply); status.Code(err) != codes.NotFound || &reply.Payload[0] != held {
-			t.Errorf("%v, and the reply is another one: %v", err, reply)
-		}
-	})
-}

@@ -2,6 +2,7 @@ package interceptor_test
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -18,9 +19,37 @@ import (
 
 // These are bugs of another implementation of gRPC's hedging, by the number under which its users reported them.
 
+// inAndOutOfTime makes calls of a method with a policy: one after the other in virtual time, where a deadlock leaves nothing that
+// runs and so fails the test at once, and many at a time in real time.
+func inAndOutOfTime(t *testing.T, name, policy string, call func(t *testing.T, s *hedge.Scheduler, i int)) {
+	check := func(t *testing.T, s *hedge.Scheduler) {
+		if got := s.Stats(); got.LoserPanics != 0 || got.HedgeWins+got.PrimaryWins > got.Hedged {
+			t.Errorf("%+v", got)
+		}
+	}
+	t.Run(name, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := configured(t, hedging(policy))
+			for i := range 100 {
+				call(t, s, i)
+			}
+			synctest.Wait()
+			check(t, s)
+		})
+	})
+	t.Run(name+", under load", func(t *testing.T) {
+		s := configured(t, hedging(policy))
+		var calls sync.WaitGroup
+		for i := range 300 {
+			calls.Go(func() { call(t, s, i) })
+		}
+		calls.Wait()
+		check(t, s)
+	})
+}
+
 // TestGRPCJava9185: a commit raced an attempt that was still starting, under load. Here each attempt starts at the very
-// instant at which another commits the call, or fails and so has another one start: call by call in virtual time, and
-// many at a time in real time.
+// instant at which another commits the call, or fails and so has another one start.
 func TestGRPCJava9185_ACommitMeetsAnAttemptThatStarts(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -30,12 +59,11 @@ func TestGRPCJava9185_ACommitMeetsAnAttemptThatStarts(t *testing.T) {
 		{"all at once, and each answers at once", `{"maxAttempts": 5}`, []step{{}, {}, {}, {}, {}}},
 		{"the original answers when a hedge is due", four, []step{answers(10 * ms), {}, {}, {}}},
 		{"a hedge answers when the next is due", four, []step{silent(), answers(10 * ms), {}, {}}},
-		{"all fail when the next is due", four, []step{fails(10*ms, codes.Unavailable), fails(10*ms, codes.Unavailable), fails(10*ms, codes.Unavailable), fails(10*ms, codes.Unavailable)}},
-		{"all fail at once", `{"maxAttempts": 5, "nonFatalStatusCodes": ["UNAVAILABLE"]}`, []step{
-			fails(0, codes.Unavailable), fails(0, codes.Unavailable), fails(0, codes.Unavailable), fails(0, codes.Unavailable), fails(0, codes.Unavailable)}},
+		{"all fail when the next is due", four, slices.Repeat([]step{fails(10*ms, codes.Unavailable)}, 4)},
+		{"all fail at once", `{"maxAttempts": 5, "nonFatalStatusCodes": ["UNAVAILABLE"]}`, slices.Repeat([]step{fails(0, codes.Unavailable)}, 5)},
 		{"a pushback ends when an answer comes", four, []step{answers(13 * ms), fails(2*ms, codes.Unavailable, "1"), {}, {}}},
 	} {
-		call := func(t *testing.T, s *hedge.Scheduler) {
+		inAndOutOfTime(t, tc.name, tc.policy, func(t *testing.T, s *hedge.Scheduler, _ int) {
 			finished := 0
 			reply := wrapperspb.Int64(-1)
 			err := (&stub{steps: tc.steps}).call(t.Context(), s, reply, grpc.OnFinish(func(error) { finished++ }))
@@ -45,54 +73,25 @@ func TestGRPCJava9185_ACommitMeetsAnAttemptThatStarts(t *testing.T) {
 			if err == nil && (reply.Value < 0 || reply.Value >= int64(len(tc.steps))) {
 				t.Errorf("reply %v", reply)
 			}
-		}
-		check := func(t *testing.T, s *hedge.Scheduler) {
-			if got := s.Stats(); got.LoserPanics != 0 || got.HedgeWins+got.PrimaryWins > got.Hedged {
-				t.Errorf("%+v", got)
-			}
-		}
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := configured(t, hedging(tc.policy))
-				for range 100 {
-					call(t, s)
-				}
-				synctest.Wait()
-				check(t, s)
-			})
-		})
-		t.Run(tc.name+", under load", func(t *testing.T) {
-			s := configured(t, hedging(tc.policy))
-			var calls sync.WaitGroup
-			for range 300 {
-				calls.Go(func() { call(t, s) })
-			}
-			calls.Wait()
-			check(t, s)
 		})
 	}
 }
 
 // TestGRPCJava10314: cancelling one attempt while another starts took two locks in opposite orders, a deadlock after
 // hours. Here a lock is taken by whatever starts, is cancelled, or ends, all at one instant, and a caller that gives up
-// comes in between. In virtual time a deadlock leaves nothing that runs, which fails the test at once.
+// comes in between.
 func TestGRPCJava10314_CancellingMeetsStarting(t *testing.T) {
 	for _, answer := range []codes.Code{codes.OK, codes.Unavailable, codes.Internal} {
-		t.Run(answer.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := &locking{answer: answer, scheduler: configured(t, hedging(four))}
-				for i := range 100 {
-					l.call(t, i%3 == 0)
-				}
-			})
-		})
-		t.Run(answer.String()+", under load", func(t *testing.T) {
-			l := &locking{answer: answer, scheduler: configured(t, hedging(four))}
-			var calls sync.WaitGroup
-			for i := range 300 {
-				calls.Go(func() { l.call(t, i%3 == 0) })
+		var mu sync.Mutex
+		locks := map[*hedge.Scheduler]*locking{}
+		inAndOutOfTime(t, answer.String(), four, func(t *testing.T, s *hedge.Scheduler, i int) {
+			mu.Lock()
+			if locks[s] == nil {
+				locks[s] = &locking{answer: answer, scheduler: s}
 			}
-			calls.Wait()
+			l := locks[s]
+			mu.Unlock()
+			l.call(t, i%3 == 0)
 		})
 	}
 }

@@ -133,33 +133,46 @@ func TestShared_ReturnsAfterItsLosers(t *testing.T) {
 	})
 }
 
-// TestReplies_OfACallThatFails lets the primary receive an answer in the moment in which a hedge's NOT_FOUND ends the call.
+// TestReplies_OfACallThatFails lets the primary receive an answer in the moment in which a hedge's NOT_FOUND ends the call, or none. If
+// no attempt has changed the reply, what the caller holds on to of it stays where it is.
 func TestReplies_OfACallThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		invoke := func(ctx context.Context, _ string, _, reply any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
-			if previousAttempts(ctx) > 0 {
-				return status.Error(codes.NotFound, "")
-			}
-			<-ctx.Done()
-			switch reply := reply.(type) {
-			case *testpb.Reply:
-				proto.Reset(reply)
-				reply.Id = 7
-			case *raw:
-				reply.bytes = []byte("7")
-			}
-			return nil
-		}
 		s := hedgetest.Fixed(t, 10*ms, hedge.WithReadOnlyMethods("/a/B"))
-		held := &testpb.Reply{Id: 1, Payload: []byte("held")}
-		for _, tc := range []struct{ reply, want any }{
-			{&testpb.Reply{}, &testpb.Reply{}},
-			{held, proto.Clone(held)},
-			{&raw{}, &raw{}},
+		for _, tc := range []struct {
+			reply, want any
+			changes     bool
+		}{
+			{&testpb.Reply{}, &testpb.Reply{}, true},
+			{&testpb.Reply{Id: 1, Payload: []byte("held")}, &testpb.Reply{Id: 1, Payload: []byte("held")}, true},
+			{&testpb.Reply{Payload: []byte("held")}, &testpb.Reply{Payload: []byte("held")}, false},
+			{&raw{}, &raw{}, true},
 		} {
+			var held []byte
+			if reply, ok := tc.reply.(*testpb.Reply); ok {
+				held = reply.Payload
+			}
+			invoke := func(ctx context.Context, _ string, _, reply any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+				if previousAttempts(ctx) > 0 {
+					return status.Error(codes.NotFound, "")
+				}
+				<-ctx.Done()
+				switch reply := reply.(type) {
+				case *testpb.Reply:
+					if tc.changes {
+						proto.Reset(reply)
+						reply.Id = 7
+					}
+				case *raw:
+					reply.bytes = []byte("7")
+				}
+				return nil
+			}
 			err := interceptor.Unary(s)(t.Context(), "/a/B", &testpb.Request{}, tc.reply, nil, invoke)
 			if same := fmt.Sprint(tc.reply) == fmt.Sprint(tc.want); status.Code(err) != codes.NotFound || !same {
 				t.Errorf("%v, and the reply is %v, was %v", err, tc.reply, tc.want)
+			}
+			if !tc.changes && &held[0] != &tc.reply.(*testpb.Reply).Payload[0] {
+				t.Error("the reply is another one")
 			}
 		}
 	})

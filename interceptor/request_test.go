@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -95,21 +94,4 @@ func TestRequest_IsCopiedOnce(t *testing.T) {
 			t.Errorf("%p; %p, %p, %p, %p", req, sent[0], sent[1], sent[2], sent[3])
 		}
 	})
-}
-
-// TestReply_OfAFailedCall is what the caller had put there, whichever attempt decides.
-func TestReply_OfAFailedCall(t *testing.T) {
-	for name, steps := range map[string][]step{
-		"the primary's failure": {{after: 30 * ms, code: codes.Unavailable}, {after: 5 * ms, code: codes.Unavailable}},
-		"the hedge's failure":   {{after: 30 * ms, code: codes.NotFound}, {after: 5 * ms, code: codes.NotFound}},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			reply := wrapperspb.Int64(42)
-			err := (&stub{steps: steps}).call(t.Context(), hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1)), reply)
-			if err == nil || reply.Value != 42 {
-				t.Errorf("%s: %v, %v", name, err, reply)
-			}
-			synctest.Wait()
-		})
-	}
 }

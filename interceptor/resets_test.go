@@ -55,7 +55,7 @@ func (tr traffic) run(t *testing.T) (s seen) {
 		}
 		cluster := testserver.StartT(t, testserver.Config{Backends: tr.backends, InMemory: true, Latency: distribution, Seed: 1, DrawByID: true, CountsOnly: true, Limit: limit})
 		var options []grpc.DialOption
-		scheduler := newResetScheduler(t, tr.options...)
+		scheduler := hedgetest.All(t, tr.options...)
 		if tr.hedged {
 			options = append(options, hedgetest.Interceptors(scheduler)...)
 		}
@@ -82,11 +82,6 @@ func (tr traffic) run(t *testing.T) (s seen) {
 		s.conns = cluster.ConnCounts()
 	})
 	return s
-}
-
-func newResetScheduler(t *testing.T, options ...hedge.Option) *hedge.Scheduler {
-	t.Helper()
-	return hedgetest.All(t, options...)
 }
 
 func (tr traffic) makeCalls(t *testing.T, client testpb.TestServiceClient, s *seen) {
@@ -287,4 +282,31 @@ func TestRule07_CutsThatAreNotForResets(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestTail_NothingConfigured is what the library is for: real gRPC over memory in virtual time, three backends with stragglers, and a
+// scheduler with no option set.
+func TestTail_NothingConfigured(t *testing.T) {
+	longtest.Simulation(t)
+	bar := float64(longtest.Size(32, 30)) / 100 // of few calls the first ones, which are not hedged, are a greater part
+	for _, streams := range []bool{false, true} {
+		run := traffic{rate: 2000, callers: 100, streams: streams, lasts: time.Duration(longtest.Size(3, 10)) * time.Second, backends: 3}
+		plain := run.run(t)
+		run.hedged = true
+		hedged := run.run(t)
+		for _, q := range []float64{0.50, 0.90, 0.95, 0.99, 0.999} {
+			p, h := quantile(plain.took, q), quantile(hedged.took, q)
+			t.Logf("p%-4g plain %v, hedged %v", 100*q, p, h)
+			if q >= 0.99 && float64(h) > bar*float64(p) {
+				t.Errorf("streams=%v: p%g is %v, unhedged %v, want at most %v of that", streams, 100*q, h, p, bar)
+			}
+		}
+		if extra := float64(hedged.stats.Hedges) / float64(len(hedged.took)); extra > 0.105 || len(hedged.failed)+len(plain.failed) > 0 {
+			t.Errorf("streams=%v: extra load %.2f%%, want at most 10.5%%; %v, %v", streams, 100*extra, plain.failed, hedged.failed)
+		}
+	}
+}
+
+func quantile(sorted []time.Duration, q float64) time.Duration {
+	return sorted[int(q*float64(len(sorted)-1))]
 }

@@ -13,7 +13,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/longtest"
@@ -67,8 +69,8 @@ func messagesOf(req *testpb.Request, d door) uint32 {
 	return req.Messages
 }
 
-// TestRule01_NearTies makes calls whose two attempts answer within microseconds of each other, by callers that use one reply
-// again and again and scribble on it the moment they have it. Under the race detector, whatever a loser still wrote would show.
+// TestRule01_NearTies makes calls whose two attempts answer within microseconds of each other, by callers that use their memory again
+// and again and scribble on it the moment they have it. Under the race detector, whatever a loser still did with it would show.
 func TestRule01_NearTies(t *testing.T) {
 	const callers = 8
 	calls := longtest.Size(100, 200)
@@ -81,15 +83,18 @@ func TestRule01_NearTies(t *testing.T) {
 			var group sync.WaitGroup
 			for c := range callers {
 				group.Go(func() {
-					req, reply := &testpb.Request{Messages: 3}, &testpb.Reply{}
+					req, reply, got := &testpb.Request{}, &testpb.Reply{}, observed{}
 					for i := range calls {
-						req.Id, req.ReplyBytes = uint64(c*calls+i), uint32(i)
-						attempt, err := tieCall(t.Context(), conn, d, req, reply)
+						req.Id, req.Messages, req.ReplyBytes = uint64(c*calls+i), 3, uint32(i)
+						attempt, err := tieCall(t.Context(), conn, d, req, reply, &got)
 						if err != nil {
 							t.Errorf("call %d: %v", req.Id, err)
 							return
 						}
 						wins[attempt].Add(1)
+						proto.Reset(req)
+						clear(got.header)
+						clear(got.trailer)
 					}
 				})
 			}
@@ -107,10 +112,14 @@ func TestRule01_NearTies(t *testing.T) {
 }
 
 // tieCall makes one call and returns which attempt its outcome is from, once all parts of it say the same.
-func tieCall(ctx context.Context, conn *grpc.ClientConn, d door, req *testpb.Request, reply *testpb.Reply) (int, error) {
+func tieCall(ctx context.Context, conn *grpc.ClientConn, d door, req *testpb.Request, reply *testpb.Reply, got *observed) (int, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	got := observed{header: metadata.Pairs("attempt", "stale"), trailer: metadata.Pairs("attempt", "stale")}
+	if got.peer = (peer.Peer{}); got.header == nil {
+		got.header, got.trailer = metadata.MD{}, metadata.MD{}
+	}
+	got.header.Set("attempt", "stale")
+	got.trailer.Set("attempt", "stale")
 	var finish []error
 	opts := []grpc.CallOption{hedge.After(0), grpc.Header(&got.header), grpc.Trailer(&got.trailer), grpc.Peer(&got.peer),
 		grpc.OnFinish(func(err error) { finish = append(finish, err) })}

@@ -218,33 +218,6 @@ func TestTrace_ABlockedFunctionDelaysItsOwnCall(t *testing.T) {
 	}
 }
 
-// TestTrace_APanicIsTheCallers lets each function panic.
-func TestTrace_APanicIsTheCallers(t *testing.T) {
-	for name, trace := range map[string]*hedge.Trace{
-		"HedgeSent":     {HedgeSent: func(stats.HedgeSent) { panic("HedgeSent") }},
-		"HedgeHeldBack": {HedgeHeldBack: func(stats.HedgeHeldBack) { panic("HedgeHeldBack") }},
-		"AttemptLost":   {AttemptLost: func(stats.AttemptLost) { panic("AttemptLost") }},
-		"CallDecided":   {CallDecided: func(stats.CallDecided) { panic("CallDecided") }},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := hedgetest.Fixed(t, 10*ms, hedgetest.Throttle(1000, 1), hedge.WithTrace(trace))
-				defer func() {
-					value := recover()
-					if p, ok := value.(*hedge.Panic); ok {
-						value = p.Value
-					}
-					if value != name {
-						t.Errorf("the caller recovers %v", value)
-					}
-					synctest.Wait()
-				}()
-				_ = (&stub{steps: []step{answers(50 * ms), fails(ms, codes.Unavailable, "1"), answers(ms)}}).call(t.Context(), s, wrapperspb.Int64(0))
-			})
-		})
-	}
-}
-
 // TestReport_WithoutAScheduler has no scheduler, and a call that is not hedged for its own sake.
 func TestReport_WithoutAScheduler(t *testing.T) {
 	outcome := stats.Outcome{Attempts: 7}
@@ -262,19 +235,25 @@ func TestReport_WithoutAScheduler(t *testing.T) {
 	}
 }
 
-// TestTrace_APanicFreesTheAttempts has a function of the user's panic when the call is decided: the contexts of its attempts end.
-func TestTrace_APanicFreesTheAttempts(t *testing.T) {
+// TestTrace_APanicIsTheCallers lets each function panic. The contexts of all attempts end all the same.
+func TestTrace_APanicIsTheCallers(t *testing.T) {
+	decided := &hedge.Trace{CallDecided: func(stats.CallDecided) { panic("CallDecided") }}
+	three := []step{answers(50 * ms), fails(ms, codes.Unavailable, "1"), answers(ms)}
 	for _, tc := range []struct {
-		name     string
-		steps    []step
-		attempts int
+		name, value string
+		trace       *hedge.Trace
+		steps       []step
 	}{
-		{"primary", []step{answers(20 * ms), answers(time.Second)}, 2},
-		{"hedge", []step{answers(time.Second), answers(5 * ms)}, 2},
+		{"HedgeSent", "HedgeSent", &hedge.Trace{HedgeSent: func(stats.HedgeSent) { panic("HedgeSent") }}, three},
+		{"HedgeHeldBack", "HedgeHeldBack", &hedge.Trace{HedgeHeldBack: func(stats.HedgeHeldBack) { panic("HedgeHeldBack") }}, three},
+		{"AttemptLost", "AttemptLost", &hedge.Trace{AttemptLost: func(stats.AttemptLost) { panic("AttemptLost") }}, three},
+		{"CallDecided, by the last", "CallDecided", decided, three},
+		{"CallDecided, by the primary", "CallDecided", decided, []step{answers(15 * ms), answers(time.Second)}},
+		{"CallDecided, by the hedge", "CallDecided", decided, []step{answers(time.Second), answers(5 * ms)}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithTrace(&hedge.Trace{CallDecided: func(stats.CallDecided) { panic("decided") }}))
+				s := hedgetest.Fixed(t, 10*ms, hedgetest.Throttle(1000, 1), hedge.WithTrace(tc.trace))
 				var mu sync.Mutex
 				var contexts []context.Context
 				stub := &stub{steps: tc.steps}
@@ -286,21 +265,24 @@ func TestTrace_APanicFreesTheAttempts(t *testing.T) {
 				}
 				func() {
 					defer func() {
-						if recover() == nil {
-							t.Error("no panic")
+						value := recover()
+						if p, ok := value.(*hedge.Panic); ok {
+							value = p.Value
+						}
+						if value != tc.value {
+							t.Errorf("the caller recovers %v", value)
 						}
 					}()
 					_ = interceptor.Unary(s)(t.Context(), "/a/Get", wrapperspb.Int64(1), wrapperspb.Int64(0), nil, invoke)
 				}()
 				time.Sleep(time.Minute)
-				synctest.Wait()
 				for _, ctx := range contexts {
 					if ctx.Err() == nil {
 						t.Error("the context of an attempt goes on")
 					}
 				}
-				if len(contexts) != tc.attempts {
-					t.Errorf("%d attempts", len(contexts))
+				if least := len(tc.steps); tc.trace == decided && len(contexts) != least {
+					t.Errorf("%d attempts, want %d", len(contexts), least)
 				}
 			})
 		})

@@ -1,7 +1,11 @@
 package interceptor_test
 
 import (
+	"context"
+	"fmt"
+	"io"
 	"net"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,44 +33,126 @@ func (o *observed) says() [3]string {
 	return [3]string{first(o.header), first(o.trailer), o.peer.Addr.String()}
 }
 
-// TestRule06_EachOptionHasItsVariable gives a call two options of each kind, as an outer interceptor that adds its own does. The
-// variables then hold what they hold with plain gRPC. A call that fails before there is a stream changes none of them.
-func TestRule06_EachOptionHasItsVariable(t *testing.T) {
-	answer := testserver.Plan{Delay: 20 * ms, Header: metadata.Pairs("attempt", "answer"), Trailer: metadata.Pairs("attempt", "answer")}
-	slow := testserver.Plan{Delay: time.Hour}
-	for _, tc := range []struct {
-		name  string
-		delay time.Duration // 0: plain gRPC
-		plans []testserver.Plan
-		opt   grpc.CallOption
-		code  codes.Code
-	}{
-		{"plain, no stream", 0, []testserver.Plan{answer}, grpc.CallContentSubtype("unknown"), codes.Internal},
-		{"no stream", time.Hour, []testserver.Plan{answer}, grpc.CallContentSubtype("unknown"), codes.Internal},
-		{"plain, an answer", 0, []testserver.Plan{answer}, grpc.EmptyCallOption{}, codes.OK},
-		{"the primary's answer", 10 * ms, []testserver.Plan{answer, slow}, grpc.EmptyCallOption{}, codes.OK},
-		{"a hedge's answer", 10 * ms, []testserver.Plan{slow, answer}, grpc.EmptyCallOption{}, codes.OK},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(tc.plans...)})
-				var s *hedge.Scheduler
-				if tc.delay > 0 {
-					s = hedgetest.Fixed(t, tc.delay, hedge.WithMaxHedges(1))
-				}
-				one, options := variables("one")
-				two, more := variables("two")
-				wantOne, wantTwo := one.says(), two.says()
-				_, err := testpb.NewTestServiceClient(dial(t, cluster, s)).Unary(t.Context(), &testpb.Request{Id: 1},
-					append(append(options, more...), tc.opt)...)
-				if tc.code == codes.OK {
-					wantOne = [3]string{"answer", "answer", cluster.Address(0)}
-					wantTwo = wantOne
-				}
-				if status.Code(err) != tc.code || one.says() != wantOne || two.says() != wantTwo {
-					t.Errorf("%v\n got %q and %q\nwant %q and %q", err, one.says(), two.says(), wantOne, wantTwo)
-				}
-			})
-		})
+// TestRule06_CallOptionsAreTheWinners gives a call two options of each kind, as an outer interceptor that adds its own does. Each is
+// filled once, at the end, from the attempt that won, as with plain gRPC. A call that fails before there is a stream fills none.
+func TestRule06_CallOptionsAreTheWinners(t *testing.T) {
+	says := func(p testserver.Plan, number string) testserver.Plan {
+		p.Header, p.Trailer = metadata.Pairs("attempt", number), metadata.Pairs("attempt", number)
+		return p
 	}
+	slow := says(testserver.Plan{Delay: time.Hour, HeaderAtOnce: true}, "0")
+	answer, late := says(testserver.Plan{}, "1"), says(testserver.Plan{Delay: 15 * ms}, "0")
+	for _, tc := range []struct {
+		name   string
+		delay  time.Duration // 0: plain gRPC
+		plans  []testserver.Plan
+		opt    grpc.CallOption
+		winner int // -1: there is no stream
+		code   codes.Code
+	}{
+		{"plain, no stream", 0, []testserver.Plan{late}, grpc.CallContentSubtype("unknown"), -1, codes.Internal},
+		{"no stream", time.Hour, []testserver.Plan{late}, grpc.CallContentSubtype("unknown"), -1, codes.Internal},
+		{"plain", 0, []testserver.Plan{late}, grpc.EmptyCallOption{}, 0, codes.OK},
+		{"unhedged", 20 * ms, []testserver.Plan{late}, grpc.EmptyCallOption{}, 0, codes.OK},
+		{"primary", 10 * ms, []testserver.Plan{late, says(testserver.Plan{Delay: time.Hour}, "1")}, grpc.EmptyCallOption{}, 0, codes.OK},
+		{"hedge", 10 * ms, []testserver.Plan{slow, answer}, grpc.EmptyCallOption{}, 1, codes.OK},
+		{"hedge, with an error", 10 * ms, []testserver.Plan{slow, says(testserver.Plan{Code: codes.NotFound}, "1")}, grpc.EmptyCallOption{}, 1, codes.NotFound},
+		{"both fail", 10 * ms, []testserver.Plan{says(testserver.Plan{Delay: 15 * ms, Code: codes.Internal}, "0"), says(testserver.Plan{Delay: 10 * ms, Code: codes.Internal}, "1")}, grpc.EmptyCallOption{}, 0, codes.Internal},
+	} {
+		for _, d := range []door{unary, streaming} {
+			t.Run(tc.name+", "+string(d), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					cluster := testserver.StartT(t, testserver.Config{InMemory: true, Backends: 2, Script: testserver.ByNumber(tc.plans...)})
+					var s *hedge.Scheduler
+					if tc.delay > 0 {
+						s = hedgetest.Fixed(t, tc.delay, hedge.WithMaxHedges(1), hedge.WithReadOnlyMethods("/*/*"))
+					}
+					var inner [2]int // options as an interceptor below sees them
+					client := testpb.NewTestServiceClient(dial(t, cluster, s, grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+						inner[previousAttempts(ctx)] = len(opts)
+						return invoker(ctx, method, req, reply, cc, append(opts, grpc.WaitForReady(true))...)
+					})))
+					one, options := variables("one")
+					two, more := variables("two")
+					want, before := [2][3]string{one.says(), two.says()}, [2][3]string{one.says(), two.says()}
+					var order []string
+					options = append(append(options, more...), tc.opt, grpc.UseCompressor("identity"),
+						grpc.OnFinish(func(err error) { order = append(order, "first", status.Code(err).String(), first(one.trailer)) }),
+						grpc.OnFinish(func(error) { order = append(order, "second") }))
+					var err error
+					if d == unary {
+						_, err = client.Unary(t.Context(), &testpb.Request{Id: 1}, options...)
+					} else {
+						var st grpc.ServerStreamingClient[testpb.Reply]
+						for st, err = client.ServerStream(t.Context(), &testpb.Request{Id: 1, Messages: 2}, options...); err == nil; {
+							if _, err = st.Recv(); err == nil && (first(one.trailer) != before[0][1] || len(order) > 0) {
+								t.Errorf("trailer %v and OnFinish %v before the end of the stream", one.trailer, order)
+							}
+						}
+						if err == io.EOF {
+							header, _ := st.Header()
+							p, _ := peer.FromContext(st.Context())
+							if first(header) != fmt.Sprint(tc.winner) || first(st.Trailer()) != fmt.Sprint(tc.winner) || p.Addr.String() != one.peer.Addr.String() {
+								t.Errorf("the stream has %v, %v, %v", header, st.Trailer(), p)
+							}
+							err = nil
+						}
+					}
+					synctest.Wait()
+					if number := fmt.Sprint(tc.winner); tc.winner >= 0 {
+						r := cluster.RecordsOf(1)[tc.winner]
+						want[0] = [3]string{number, number, cluster.Address(r.Backend)}
+						want[1] = want[0]
+						if !slices.Equal(order, []string{"first", tc.code.String(), number, "second"}) || r.Number != tc.winner {
+							t.Errorf("OnFinish: %q", order)
+						}
+					}
+					if got := [2][3]string{one.says(), two.says()}; status.Code(err) != tc.code || got != want {
+						t.Errorf("%v\n got %q\nwant %q", err, got, want)
+					}
+					if d == unary && len(tc.plans) > 1 && inner[1] != inner[0]+3 { // a hedge has one each for its trailer, its peer and its end
+						t.Errorf("the attempts have %v options", inner)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestRule05_AttemptsCarryTheCallersContext looks at the attempts' contexts from inside, and at their metadata from the server.
+func TestRule05_AttemptsCarryTheCallersContext(t *testing.T) {
+	type key struct{}
+	eachDoor(t, "context", func(t *testing.T, d door) {
+		ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), key{}, "value"), time.Second)
+		defer cancel()
+		deadline, _ := ctx.Deadline()
+		seen := 0
+		look := func(ctx context.Context) {
+			if got, ok := ctx.Deadline(); !ok || !got.Equal(deadline) || ctx.Value(key{}) != "value" || previousAttempts(ctx) != seen {
+				t.Errorf("attempt %d is number %d, has the deadline %v and the value %v", seen, previousAttempts(ctx), got, ctx.Value(key{}))
+			}
+			seen++
+		}
+		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Latency: testserver.Constant(100 * ms)})
+		client := testpb.NewTestServiceClient(dial(t, cluster, hedgetest.Fixed(t, 10*ms),
+			grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+				look(ctx)
+				return invoker(ctx, method, req, reply, cc, opts...)
+			}),
+			grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+				look(ctx)
+				return streamer(ctx, desc, cc, method, opts...)
+			})))
+		reply, err := callOver(metadata.AppendToOutgoingContext(ctx, "tenant", "blue"), d, client, &testpb.Request{Id: 7, Messages: 2})
+		records := cluster.RecordsOf(7)
+		if err != nil || reply.Attempt != 0 || seen != 3 || len(records) != 3 {
+			t.Fatalf("%v, %v; %d attempts, %d at the server", reply, err, seen, len(records))
+		}
+		for n, r := range records {
+			marks := append(r.Metadata.Get("grpc-previous-rpc-attempts"), r.Metadata.Get("hedge-primary-in-flight")...)
+			if !slices.Equal(r.Metadata.Get("tenant"), []string{"blue"}) || !slices.Equal(marks, [][]string{nil, {"1", "1"}, {"2", "1"}}[n]) {
+				t.Errorf("attempt %d: %v", n, r.Metadata)
+			}
+		}
+	})
 }

@@ -3,7 +3,6 @@ package interceptor_test
 import (
 	"context"
 	"io"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,7 +11,6 @@ import (
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
@@ -167,64 +165,6 @@ func TestRule08_NothingIsLeft(t *testing.T) {
 			conn.Close()
 			cluster.Close()
 			goleak.VerifyNone(t)
-		})
-	}
-}
-
-// TestRule06_CallOptionsAreTheWinners fills each option once, from the attempt that won, over real gRPC.
-func TestRule06_CallOptionsAreTheWinners(t *testing.T) {
-	says := func(p testserver.Plan, number string) testserver.Plan {
-		p.Header, p.Trailer = metadata.Pairs("attempt", number), metadata.Pairs("attempt", number)
-		return p
-	}
-	for _, tc := range []struct {
-		name   string
-		plans  []testserver.Plan
-		winner int
-		number string // in header and trailer
-		code   codes.Code
-	}{
-		{"unhedged", []testserver.Plan{says(testserver.Plan{}, "0")}, 0, "0", codes.OK},
-		{"primary", []testserver.Plan{says(testserver.Plan{Delay: 15 * ms}, "0"), says(testserver.Plan{Delay: time.Hour}, "1")}, 0, "0", codes.OK},
-		{"hedge", []testserver.Plan{says(testserver.Plan{Delay: time.Hour, HeaderAtOnce: true}, "0"), says(testserver.Plan{}, "1")}, 1, "1", codes.OK},
-		{"hedge, with an error", []testserver.Plan{says(testserver.Plan{Delay: time.Hour, HeaderAtOnce: true}, "0"), says(testserver.Plan{Code: codes.NotFound}, "1")}, 1, "1", codes.NotFound},
-		{"both fail", []testserver.Plan{says(testserver.Plan{Delay: 15 * ms, Code: codes.Internal}, "0"), says(testserver.Plan{Delay: 10 * ms, Code: codes.Internal}, "1")}, 0, "0", codes.Internal},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Backends: 2, Script: testserver.ByNumber(tc.plans...)})
-				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
-				var inner [2]int // options as an interceptor below sees them
-				conn := dial(t, cluster, s, grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-					n := previousAttempts(ctx)
-					inner[n] = len(opts)
-					return invoker(ctx, method, req, reply, cc, append(opts, grpc.WaitForReady(true))...)
-				}))
-				var order []string
-				got := observed{header: metadata.Pairs("attempt", "stale"), trailer: metadata.Pairs("attempt", "stale")}
-				reply, err := testpb.NewTestServiceClient(conn).UnaryNoSideEffects(t.Context(), &testpb.Request{Id: 1},
-					grpc.Header(&got.header), grpc.Trailer(&got.trailer), grpc.Peer(&got.peer), grpc.UseCompressor("identity"),
-					grpc.OnFinish(func(err error) {
-						order = append(order, "first", status.Code(err).String(), first(got.trailer))
-					}),
-					grpc.OnFinish(func(error) { order = append(order, "second") }))
-				if status.Code(err) != tc.code {
-					t.Fatal(err)
-				}
-				if err == nil && (reply.Attempt != uint32(tc.winner) || got.peer.Addr.String() != cluster.Address(int(reply.Backend))) {
-					t.Errorf("reply %v, peer %v", reply, got.peer)
-				}
-				if first(got.header) != tc.number || first(got.trailer) != tc.number {
-					t.Errorf("header %v, trailer %v; want %q", got.header, got.trailer, tc.number)
-				}
-				want := []string{"first", tc.code.String(), tc.number, "second"}
-				if !slices.Equal(order, want) {
-					t.Errorf("OnFinish: %q, want %q", order, want)
-				}
-				if len(tc.plans) > 1 && inner[1] != inner[0]+3 { // a hedge has one each for its trailer, its peer and its end
-					t.Errorf("the attempts have %v options", inner)
-				}
-			})
 		})
 	}
 }

@@ -4,20 +4,15 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
-	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
@@ -225,105 +220,4 @@ func TestContext_BeforeTheFirstMessage(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestTimeToFirstMessage is what stream hedging is for: token streams whose headers come at once, and of which one
-// in five has to wait for its first token.
-func TestTimeToFirstMessage(t *testing.T) {
-	longtest.Simulation(t)
-	longtest.Only(t)
-	distribution := testserver.DistributionT(t, "ttft")
-	streams := longtest.Size(4_000, 20_000)
-	type budgeted struct {
-		name    string
-		options []hedge.Option
-		load    float64 // at most
-		ratio   float64 // of p90 and p95, at most; 0: not looked at
-	}
-	for _, tc := range longtest.First(1, []budgeted{
-		{"p75, budget 30%", []hedge.Option{hedge.WithTrigger(hedge.Percentile(0.75)), hedge.WithBudgetPercent(30)}, 0.30, 0.25},
-		{"defaults", nil, 0.11, 0},
-	}) {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				cluster := testserver.StartT(t, testserver.Config{
-					Backends: 3, InMemory: true, Seed: 1, DrawByID: true, CountsOnly: true,
-					Script: func(a testserver.Attempt) testserver.Plan {
-						return testserver.Plan{Delay: a.Draw(distribution), HeaderAtOnce: true, Interval: ms}
-					},
-				})
-				plain := firstMessages(t, dial(t, cluster, nil), streams)
-				cluster.Reset()
-				s := hedgetest.All(t, tc.options...)
-				hedged := firstMessages(t, dial(t, cluster, s), streams)
-				extra := float64(cluster.Counts().Attempts)/float64(streams) - 1
-				for _, q := range []float64{0.50, 0.90, 0.95, 0.99} {
-					p, h := plain[int(q*float64(streams))], hedged[int(q*float64(streams))]
-					t.Logf("p%-4g plain %6.1f ms, hedged %6.1f ms, ratio %.3f", 100*q, p.Seconds()*1e3, h.Seconds()*1e3, float64(h)/float64(p))
-					if (q == 0.90 || q == 0.95) && tc.ratio > 0 && float64(h) > tc.ratio*float64(p) {
-						t.Errorf("p%g: want at most %v of the unhedged run's", 100*q, tc.ratio)
-					}
-				}
-				learned, _ := s.Latency(cluster.Target(), method, 0.5)
-				stats := s.Stats()
-				t.Logf("extra load %.2f%%, hedged %.2f%%, learned p50 %v", 100*extra, 100*float64(stats.Hedged)/float64(streams), learned)
-				if extra > tc.load {
-					t.Errorf("extra load %.2f%%, want at most %.0f%%", 100*extra, 100*tc.load)
-				}
-				if want := plain[streams/2]; !within(learned, want, 0.03) {
-					t.Errorf("learned a median of %v, want %v within 3%%", learned, want)
-				}
-			})
-		})
-	}
-}
-
-// firstMessages makes streams, 20 at a time, checks every message and returns the times to the first, in order.
-func firstMessages(t *testing.T, client testpb.TestServiceClient, streams int) []time.Duration {
-	t.Helper()
-	took := make([]time.Duration, streams)
-	var next atomic.Int64
-	var group sync.WaitGroup
-	for range 20 {
-		group.Go(func() {
-			for {
-				i := int(next.Add(1)) - 1
-				if i >= streams {
-					return
-				}
-				req := &testpb.Request{Id: uint64(i) + 1, Messages: 3}
-				began := time.Now()
-				st, err := client.ServerStream(t.Context(), req)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				timed := &timedStream{ServerStreamingClient: st, began: began}
-				if n, _, err := receive(timed, req); n != 3 || err != nil {
-					t.Errorf("stream %d: %d messages, %v", i, n, err)
-					return
-				}
-				took[i] = timed.first
-			}
-		})
-	}
-	group.Wait()
-	synctest.Wait()
-	slices.Sort(took)
-	return took
-}
-
-// timedStream notes when its first message came.
-type timedStream struct {
-	grpc.ServerStreamingClient[testpb.Reply]
-	began time.Time
-	first time.Duration
-}
-
-func (s *timedStream) Recv() (*testpb.Reply, error) {
-	reply, err := s.ServerStreamingClient.Recv()
-	if s.first == 0 {
-		s.first = time.Since(s.began)
-	}
-	return reply, err
 }

@@ -3,8 +3,6 @@ package stream_test
 import (
 	"context"
 	"errors"
-	"io"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,58 +35,6 @@ func slow() testserver.Plan                        { return testserver.Plan{Dela
 func delivers(after time.Duration) testserver.Plan { return testserver.Plan{Delay: after} }
 func breaks(after time.Duration, code codes.Code, pushback ...string) testserver.Plan {
 	return testserver.Plan{Delay: after, Code: code, Trailer: metadata.MD{"grpc-retry-pushback-ms": pushback}}
-}
-
-// TestGRPCDefinition_OfStreams has the sentences of gRPC's definition that are about streams, over real gRPC.
-func TestGRPCDefinition_OfStreams(t *testing.T) {
-	headersFirst := testserver.Plan{HeaderAtOnce: true, Delay: 200 * ms}
-	for _, tc := range []struct {
-		name   string
-		plans  []testserver.Plan
-		sent   []time.Duration
-		at     time.Duration // of the end
-		winner int           // whose messages they are; -1 for none
-	}{
-		{"response headers commit the call", []testserver.Plan{headersFirst}, []time.Duration{0}, 200 * ms, 0},
-		{"also those of a hedge", []testserver.Plan{slow(), headersFirst}, []time.Duration{0, 10 * ms}, 210 * ms, 1},
-		{"an empty stream is an OK", []testserver.Plan{slow(), {Delay: 3 * ms, Empty: true}}, []time.Duration{0, 10 * ms}, 13 * ms, -1},
-		{"a non-fatal status sends the next hedge", []testserver.Plan{breaks(3*ms, codes.Unavailable), breaks(2*ms, codes.Unavailable, "1"), delivers(ms)}, []time.Duration{0, 3 * ms, 6 * ms}, 7 * ms, 2},
-	} {
-		for _, headerFirst := range []bool{false, true} { // the caller asks for the headers before the first message
-			t.Run(tc.name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(tc.plans...)})
-					client := dial(t, cluster, configured(t, soon))
-					began, finished := time.Now(), 0
-					req := &testpb.Request{Id: 1, Messages: 1}
-					st, err := client.ServerStream(t.Context(), req, grpc.OnFinish(func(error) { finished++ }))
-					if err != nil {
-						t.Fatal(err)
-					}
-					if headerFirst {
-						if _, err := st.Header(); err != nil {
-							t.Error(err)
-						}
-					}
-					_, winner, err := receive(st, req)
-					if at := time.Since(began); err != nil || at != tc.at || winner != tc.winner {
-						t.Errorf("%v after %v from attempt %d, want it after %v from %d", err, at, winner, tc.at, tc.winner)
-					}
-					if _, again := st.Recv(); again != io.EOF {
-						t.Errorf("received again: %v", again)
-					}
-					synctest.Wait()
-					var sent []time.Duration
-					for _, r := range cluster.Records() {
-						sent = append(sent, r.Arrival.Sub(began))
-					}
-					if !slices.Equal(sent, tc.sent) || finished != 1 {
-						t.Errorf("sent after %v, want %v; OnFinish ran %d times", sent, tc.sent, finished)
-					}
-				})
-			})
-		}
-	}
 }
 
 // TestThrottle_IsSharedWithUnhedgedStreams counts the outcome of a stream once, by what it first has for its caller.

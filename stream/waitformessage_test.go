@@ -18,8 +18,13 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// TestWaitForMessage asks for headers first, which come at once, in streams whose primary's first message is late.
+// TestWaitForMessage asks for headers first, which come at once, in streams whose primary's first message is late. Of methods with
+// a hedgingPolicy headers, or the end of a stream without them, always commit the call, whether the caller asks for them or not.
 func TestWaitForMessage(t *testing.T) {
+	waits, policy := hedge.WithWaitForMessage("/*/*"), hedge.WithServiceConfig(`{"methodConfig": [{"name": [{}], "hedgingPolicy": `+soon+`}]}`)
+	judged := []hedge.Option{waits, hedge.WithAnswer(goodIfLarge)}
+	poor, good := testserver.Plan{Delay: 5 * ms, PayloadBytes: 1}, testserver.Plan{Delay: 5 * ms, PayloadBytes: small}
+	headersFirst := testserver.Plan{HeaderAtOnce: true, Delay: 200 * ms}
 	for _, tc := range []struct {
 		name    string
 		options []hedge.Option
@@ -29,44 +34,68 @@ func TestWaitForMessage(t *testing.T) {
 		code    codes.Code
 		at      time.Duration
 		early   int64
+		poor    bool
+		sent    []time.Duration // with a hedgingPolicy
 	}{
-		{name: "by default headers decide", plans: []testserver.Plan{{Delay: 500 * ms}, {}}, winner: 0, at: 500 * ms, early: 1},
-		{name: "of another method too", options: []hedge.Option{hedge.WithWaitForMessage("/a/B")}, plans: []testserver.Plan{{Delay: 500 * ms}, {}}, winner: 0, at: 500 * ms, early: 1},
+		{name: "by default headers decide", plans: []testserver.Plan{{Delay: 500 * ms}, {}}, at: 500 * ms, early: 1},
+		{name: "of another method too", options: []hedge.Option{hedge.WithWaitForMessage("/a/B")}, plans: []testserver.Plan{{Delay: 500 * ms}, {}}, at: 500 * ms, early: 1},
 		{name: "the hedge wins", options: []hedge.Option{hedge.WithWaitForMessage("/a/B", "/*/Server*")}, plans: []testserver.Plan{{Delay: 500 * ms}, {Delay: ms}}, header: 11 * ms, winner: 1, at: 11 * ms},
-		{name: "the primary wins", options: []hedge.Option{hedge.WithWaitForMessage("/*/*")}, plans: []testserver.Plan{{Delay: 30 * ms}, {Delay: 50 * ms}}, header: 30 * ms, winner: 0, at: 30 * ms},
-		{name: "the primary is empty", options: []hedge.Option{hedge.WithWaitForMessage("/*/*")}, plans: []testserver.Plan{{Delay: 30 * ms, Empty: true}, {Delay: 50 * ms}}, header: 30 * ms, winner: -1, at: 30 * ms},
-		{name: "the hedge is empty", options: []hedge.Option{hedge.WithWaitForMessage("/*/*")}, plans: []testserver.Plan{{Delay: 500 * ms}, {Empty: true}}, header: 10 * ms, winner: -1, at: 10 * ms},
-		{name: "both fail", options: []hedge.Option{hedge.WithWaitForMessage("/*/*")}, plans: []testserver.Plan{{Delay: 30 * ms, Code: codes.Internal}, {Delay: 40 * ms, Code: codes.Unavailable}}, header: 50 * ms, winner: -1, code: codes.Internal, at: 50 * ms},
+		{name: "the primary wins", options: []hedge.Option{waits}, plans: []testserver.Plan{{Delay: 30 * ms}, {Delay: 50 * ms}}, header: 30 * ms, at: 30 * ms},
+		{name: "the primary is empty", options: []hedge.Option{waits}, plans: []testserver.Plan{{Delay: 30 * ms, Empty: true}, {Delay: 50 * ms}}, header: 30 * ms, winner: -1, at: 30 * ms},
+		{name: "the hedge is empty", options: []hedge.Option{waits}, plans: []testserver.Plan{{Delay: 500 * ms}, {Empty: true}}, header: 10 * ms, winner: -1, at: 10 * ms},
+		{name: "both fail", options: []hedge.Option{waits}, plans: []testserver.Plan{{Delay: 30 * ms, Code: codes.Internal}, {Delay: 40 * ms, Code: codes.Unavailable}}, header: 50 * ms, winner: -1, code: codes.Internal, at: 50 * ms},
+		{name: "a better one comes than a poor one", options: judged, plans: []testserver.Plan{poor, good}, header: 10 * ms, winner: 1, at: 10 * ms},
+		{name: "none is better", options: judged, plans: []testserver.Plan{poor, poor}, header: 10 * ms, at: 10 * ms, poor: true},
+		{name: "none is better, as the hedge fails", options: judged, plans: []testserver.Plan{poor, {Delay: 5 * ms, Code: codes.Unavailable}}, header: 10 * ms, at: 10 * ms, poor: true},
+		{name: "policy: headers commit the call", plans: []testserver.Plan{headersFirst}, at: 200 * ms, early: 1, sent: []time.Duration{0}},
+		{name: "policy: also those of a hedge", plans: []testserver.Plan{slow(), headersFirst}, header: 10 * ms, winner: 1, at: 210 * ms, early: 1, sent: []time.Duration{0, 10 * ms}},
+		{name: "policy: an empty stream is an OK", plans: []testserver.Plan{slow(), {Delay: 3 * ms, Empty: true}}, header: 13 * ms, winner: -1, at: 13 * ms, sent: []time.Duration{0, 10 * ms}},
+		{name: "policy: a non-fatal status sends the next hedge", plans: []testserver.Plan{breaks(3*ms, codes.Unavailable), breaks(2*ms, codes.Unavailable, "1"), delivers(ms)}, header: 7 * ms, winner: 2, at: 7 * ms, sent: []time.Duration{0, 3 * ms, 6 * ms}},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				for n := range tc.plans {
-					tc.plans[n].HeaderAtOnce, tc.plans[n].Header = true, metadata.Pairs("attempt", fmt.Sprint(n))
-				}
-				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(tc.plans...)})
-				s := hedgetest.Fixed(t, 10*ms, append(tc.options, hedge.WithMaxHedges(1))...)
-				conn := cluster.ClientT(t, hedging(s))
-				testserver.ConnectT(t, conn)
-				began, finished := time.Now(), 0
-				req := &testpb.Request{Id: 1, Messages: 3}
-				st, err := testpb.NewTestServiceClient(conn).ServerStream(t.Context(), req, grpc.OnFinish(func(error) { finished++ }))
-				if err != nil {
-					t.Fatal(err)
-				}
-				md, err := st.Header()
-				if err != nil || time.Since(began) != tc.header || tc.winner >= 0 && md.Get("attempt")[0] != fmt.Sprint(tc.winner) {
-					t.Errorf("headers %v, %v after %v, want them after %v", md, err, time.Since(began), tc.header)
-				}
-				n, attempt, err := receive(st, req)
-				if attempt != tc.winner || status.Code(err) != tc.code || n != 3 && tc.winner >= 0 || time.Since(began) != tc.at {
-					t.Errorf("%d messages of %d, %v after %v, want those of %d, %v after %v", n, attempt, err, time.Since(began), tc.winner, tc.code, tc.at)
-				}
-				synctest.Wait()
-				if got := s.Stats(); got.EarlyHeaders != tc.early || cluster.Counts().InFlight != 0 || finished != 1 {
-					t.Errorf("%+v, %+v, OnFinish ran %d times", got, cluster.Counts(), finished)
-				}
+		for _, asks := range []bool{true, false}[:min(1+len(tc.sent), 2)] {
+			t.Run(fmt.Sprintf("%s,asks=%t", tc.name, asks), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					options := append(tc.options, hedge.WithMaxHedges(1))
+					for n := range tc.plans {
+						if tc.sent == nil {
+							tc.plans[n].HeaderAtOnce, tc.plans[n].Header = true, metadata.Pairs("attempt", fmt.Sprint(n))
+						}
+					}
+					if tc.sent != nil {
+						options = []hedge.Option{policy}
+					}
+					cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(tc.plans...)})
+					s := hedgetest.Fixed(t, 10*ms, options...)
+					client := dial(t, cluster, s)
+					began, finished := time.Now(), 0
+					req := &testpb.Request{Id: 1, Messages: 3}
+					var outcome stats.Outcome
+					st, err := client.ServerStream(t.Context(), req, hedge.Report(&outcome), grpc.OnFinish(func(error) { finished++ }))
+					if err != nil {
+						t.Fatal(err)
+					}
+					if asks {
+						md, err := st.Header()
+						if err != nil || time.Since(began) != tc.header || tc.sent == nil && tc.winner >= 0 && md.Get("attempt")[0] != fmt.Sprint(tc.winner) {
+							t.Errorf("headers %v, %v after %v, want them after %v", md, err, time.Since(began), tc.header)
+						}
+					}
+					n, attempt, err := receive(st, req)
+					if attempt != tc.winner || status.Code(err) != tc.code || n != 3 && tc.winner >= 0 || time.Since(began) != tc.at || outcome.Poor != tc.poor {
+						t.Errorf("%d messages of %d, %v after %v, %+v, want those of %d, %v after %v", n, attempt, err, time.Since(began), outcome, tc.winner, tc.code, tc.at)
+					}
+					synctest.Wait()
+					if got := s.Stats(); got.EarlyHeaders != tc.early || cluster.Counts().InFlight != 0 || finished != 1 {
+						t.Errorf("%+v, %+v, OnFinish ran %d times", got, cluster.Counts(), finished)
+					}
+					for i, r := range cluster.Records() {
+						if tc.sent != nil && (len(cluster.Records()) != len(tc.sent) || r.Arrival.Sub(began) != tc.sent[i]) {
+							t.Errorf("attempt %d was sent after %v, want %v", i, r.Arrival.Sub(began), tc.sent)
+						}
+					}
+				})
 			})
-		})
+		}
 	}
 }
 
