@@ -1,10 +1,7 @@
 package balancer_test
 
 import (
-	"context"
 	"fmt"
-	"math/rand/v2"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -69,24 +66,7 @@ func (b slowBackend) run(t *testing.T, seed uint64, halfMinutes int) []float64 {
 				slow[(at-end)/slice].Add(1)
 			}
 		}))
-		ctx := t.Context()
-		rng := rand.New(rand.NewPCG(seed, 2))
-		var group sync.WaitGroup
-		for id := uint64(0); time.Since(began) < end+time.Duration(halfMinutes)*slice; id++ {
-			group.Go(func() {
-				ctx := ctx
-				if b.deadline > 0 {
-					with, cancel := context.WithTimeout(ctx, b.deadline)
-					defer cancel()
-					ctx = with
-				}
-				if _, err := b.kind.call(ctx, client, &testpb.Request{Id: id}); err != nil {
-					t.Errorf("after %v: %v", time.Since(began), err)
-				}
-			})
-			time.Sleep(time.Duration(rng.ExpFloat64() / rate * float64(time.Second)))
-		}
-		group.Wait()
+		traffic{kind: b.kind, rate: rate, lasts: end + time.Duration(halfMinutes)*slice, deadline: b.deadline, rng: generator(seed, 2)}.mustSucceed(t, client)
 		for i := range shares {
 			shares[i] = 3 * float64(slow[i].Load()) / float64(all[i].Load())
 		}

@@ -11,17 +11,13 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/resolver"
-	"google.golang.org/grpc/resolver/manual"
 
 	"github.com/grpchedge/hedge"
-	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
-	"github.com/grpchedge/hedge/stream"
 )
 
 // addresses are some of a cluster's, in a circle.
@@ -33,94 +29,13 @@ func addresses(cluster *testserver.Cluster, n, from int) (state resolver.State) 
 	return state
 }
 
-// dialNamed returns a connection over a round robin whose addresses and configuration are the test's to change.
-func dialNamed(t *testing.T, cluster *testserver.Cluster, s *hedge.Scheduler, options ...grpc.DialOption) (*grpc.ClientConn, *manual.Resolver) {
-	t.Helper()
-	names := manual.NewBuilderWithScheme("named")
-	names.InitialState(addresses(cluster, cluster.Backends(), 0))
-	conn, err := grpc.NewClient("named:///", append(options,
-		grpc.WithResolvers(names), grpc.WithContextDialer(cluster.Dial),
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithUnaryInterceptor(interceptor.Unary(s)), grpc.WithStreamInterceptor(stream.Interceptor(s)),
-		over(roundRobin))...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	testserver.ConnectT(t, conn)
-	return conn, names
-}
-
-// TestChurn makes calls as fast as they go, one in twenty of them hedged and one in ten a stream, while addresses come
-// and go and the child policy changes. Under the race detector, whatever is not guarded shows. No call may fail, as
-// a backend whose address goes lets its calls end. It runs in real time: so many timers in a bubble are more than the race
-// detector of Go 1.26 bears.
-func TestChurn(t *testing.T) {
-	const backends, callers = 5, 32
-	calls := int64(longtest.Size(2_000, 10_000))
-	cluster := testserver.StartT(t, testserver.Config{Backends: backends, InMemory: true, CountsOnly: true})
-	cluster.SetScript(func(a testserver.Attempt) testserver.Plan {
-		if a.ID%20 == 0 && a.Number == 0 {
-			return testserver.Plan{Ending: testserver.Hang}
-		}
-		return testserver.Plan{}
-	})
-	s := hedgetest.Fixed(t, 20*ms, hedge.WithResetLimit(1_000_000, time.Second)) // connections end here for no reset
-	conn, names := dialNamed(t, cluster, s, grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
-	client := testpb.NewTestServiceClient(conn)
-
-	children := []string{leastRequest, stubborn, roundRobin}
-	update := func(n int) {
-		state := addresses(cluster, 2+n%(backends-1), n)
-		if n%8 == 7 {
-			state.ServiceConfig = names.CC().ParseServiceConfig(fmt.Sprintf(
-				`{"loadBalancingConfig": [%s]}`, wrapped(children[n/8%len(children)])))
-		}
-		names.UpdateState(state)
-	}
-	began := time.Now()
-	var next atomic.Int64
-	var updating sync.Mutex
-	var group sync.WaitGroup
-	for range callers {
-		group.Go(func() {
-			for {
-				id := next.Add(1)
-				if id > calls {
-					return
-				}
-				if id%70 == 0 {
-					updating.Lock()
-					update(int(id / 70))
-					updating.Unlock()
-				}
-				k := kinds[0]
-				if id%10 == 9 {
-					k = kinds[1]
-				}
-				if _, err := k.call(t.Context(), client, &testpb.Request{Id: uint64(id)}); err != nil {
-					t.Errorf("call %d: %v", id, err)
-				}
-			}
-		})
-	}
-	group.Wait()
-	stats := s.Stats()
-	t.Logf("%.0f calls a second, %d updates; %d hedges, %d of them met a used backend",
-		float64(calls)/time.Since(began).Seconds(), calls/70, stats.Hedges, stats.SameBackend)
-	if stats.Hedges < calls/25 || stats.SameBackend > stats.Hedges/5 {
-		t.Errorf("%+v", stats)
-	}
-	cluster.WaitIdleT(t)
-}
-
 // TestChildSwitchedAtRunTime changes the child under calls in flight: none fails, and hedges go elsewhere all the
 // while.
 func TestChildSwitchedAtRunTime(t *testing.T) {
 	inBubble(t, func(t *testing.T, k kind) {
 		cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Script: lastAnswers(2)})
 		s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(2), hedge.WithResetLimit(1_000_000, time.Second)) // connections end here for no reset
-		conn, names := dialNamed(t, cluster, s)
+		conn, _, names := dialDealt(t, cluster, 3, false, append(hedgetest.Interceptors(s), over(roundRobin))...)
 		client := testpb.NewTestServiceClient(conn)
 		synctest.Wait()
 		state := addresses(cluster, 3, 0)
@@ -154,7 +69,9 @@ func TestChildSwitchedAtRunTime(t *testing.T) {
 }
 
 // TestChurn_EveryField lets configurations and addresses come and go as fast as calls, one in a hundred of which never ends by
-// itself, so that backends fall silent and speak again while their connections are made, copied and closed.
+// itself, so that backends fall silent and speak again while their connections are made, copied and closed. Under the race detector,
+// whatever is not guarded shows. No call may fail, as a backend whose address goes lets its calls end. It runs in real time: so
+// many timers in a bubble are more than the race detector of Go 1.26 bears.
 func TestChurn_EveryField(t *testing.T) {
 	const backends, callers = 5, 16
 	updates := longtest.Table(64, 1_000, 10_000) // which is every child once
@@ -165,21 +82,9 @@ func TestChurn_EveryField(t *testing.T) {
 		}
 		return testserver.Plan{}
 	})
-	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithBudgetPercent(400), hedge.WithTrigger(hedge.Percentile(0.9)), hedge.WithWarmup(20, 20*ms),
+	s := hedgetest.All(t, hedge.WithBudgetPercent(400), hedge.WithTrigger(hedge.Percentile(0.9)), hedge.WithWarmup(20, 20*ms),
 		hedge.WithResetLimit(1_000_000, time.Second)) // connections end here for no reset
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := &dealer{cluster: cluster}
-	names := manual.NewBuilderWithScheme("churned")
-	names.InitialState(addresses(cluster, backends, 0))
-	conn, err := grpc.NewClient("churned:///", append(hedgetest.Interceptors(s), d.dialer(false), with(roundRobin, `"connections": 2`), grpc.WithResolvers(names),
-		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	testserver.ConnectT(t, conn)
+	conn, d, names := dialDealt(t, cluster, backends, false, append(hedgetest.Interceptors(s), with(roundRobin, `"connections": 2`), grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))...)
 	client := testpb.NewTestServiceClient(conn)
 	calm, stop := context.WithCancel(t.Context())
 	var next atomic.Int64
@@ -202,7 +107,7 @@ func TestChurn_EveryField(t *testing.T) {
 		state := addresses(cluster, 2+n%(backends-1), n)
 		state.ServiceConfig = names.CC().ParseServiceConfig(fmt.Sprintf(
 			`{"loadBalancingConfig": [{"hedge_other_backend": {"childPolicy": [%s], "connections": %d, "spread": %v, "silence": %v}}]}`,
-			children[n/16%len(children)], 2+n%3, n%2 == 0, n%8 != 0))
+			children[n/16%len(children)], 1+n%4, n%4 > 0 && n%3 == 0, n%8 != 0))
 		names.UpdateState(state)
 		for at := next.Load() + 2; next.Load() < at; { // some calls between updates
 			runtime.Gosched()

@@ -2,9 +2,6 @@ package balancer_test
 
 import (
 	"fmt"
-	"math/rand/v2"
-	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,10 +9,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/resolver/manual"
-	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/longtest"
@@ -54,7 +48,7 @@ func TestConnections(t *testing.T) {
 					return lastAnswers(2)(a)
 				}})
 				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(2))
-				conn, d := dialDealt(t, cluster, tc.addresses, append(hedgetest.Interceptors(s), with(tc.child, tc.fields))...)
+				conn, d, _ := dialDealt(t, cluster, tc.addresses, true, append(hedgetest.Interceptors(s), with(tc.child, tc.fields))...)
 				synctest.Wait()
 				if open := len(d.open()); open != tc.want {
 					t.Fatalf("%d connections, want %d", open, tc.want)
@@ -96,16 +90,7 @@ func TestConnections(t *testing.T) {
 func TestConnections_Resized(t *testing.T) {
 	inBubble(t, func(t *testing.T, k kind) {
 		cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true})
-		d := &dealer{cluster: cluster}
-		names := manual.NewBuilderWithScheme("resized")
-		names.InitialState(addresses(cluster, 3, 0))
-		conn, err := grpc.NewClient("resized:///", append(hedgetest.Interceptors(hedgetest.Fixed(t, 10*ms)), d.dialer(false), over(roundRobin),
-			grpc.WithResolvers(names), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		testserver.ConnectT(t, conn)
+		conn, d, names := dialDealt(t, cluster, 3, false, append(hedgetest.Interceptors(hedgetest.Fixed(t, 10*ms)), over(roundRobin))...)
 		client := testpb.NewTestServiceClient(conn)
 		for i, step := range []struct {
 			addresses int
@@ -147,7 +132,7 @@ func TestConnections_Lost(t *testing.T) {
 				cluster := testserver.StartT(t, testserver.Config{Backends: 2, InMemory: true, Script: func(a testserver.Attempt) testserver.Plan {
 					return testserver.Plan{Delay: ms, GoAway: a.ID%50 == 49 && a.Number == 0}
 				}})
-				conn, d := dialDealt(t, cluster, 1, append(hedgetest.Interceptors(hedgetest.Fixed(t, 10*ms)), with(child, `"connections": 2, "spread": true`),
+				conn, d, _ := dialDealt(t, cluster, 1, true, append(hedgetest.Interceptors(hedgetest.Fixed(t, 10*ms)), with(child, `"connections": 2, "spread": true`),
 					grpc.WithIdleTimeout(time.Minute), grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))...)
 				synctest.Wait()
 				client := testpb.NewTestServiceClient(conn)
@@ -184,33 +169,6 @@ func TestConnections_Lost(t *testing.T) {
 	}
 }
 
-// paced makes 500 calls a second for a while and returns what they took, sorted.
-func paced(t *testing.T, k kind, client testpb.TestServiceClient, d, deadline time.Duration) []time.Duration {
-	var mu sync.Mutex
-	var took []time.Duration
-	var group sync.WaitGroup
-	rng := rand.New(rand.NewPCG(1, 2))
-	for began, id := time.Now(), uint64(1); time.Since(began) < d; id++ {
-		group.Go(func() {
-			ctx, cancel := contextFor(t, deadline)
-			defer cancel()
-			began := time.Now()
-			if _, err := k.call(ctx, client, &testpb.Request{Id: id}); err != nil && status.Code(err) != codes.DeadlineExceeded && status.Code(err) != codes.Unavailable {
-				t.Error(err)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			took = append(took, time.Since(began))
-		})
-		time.Sleep(time.Duration(rng.ExpFloat64() * float64(2*ms)))
-	}
-	group.Wait()
-	slices.Sort(took)
-	return took
-}
-
-func p99(took []time.Duration) time.Duration { return took[len(took)*99/100] }
-
 // TestServiceAddress has one address deal connections to three backends, of which the one that is used stands still for a
 // second in every five.
 func TestServiceAddress(t *testing.T) {
@@ -220,19 +178,19 @@ func TestServiceAddress(t *testing.T) {
 		run := func(option grpc.DialOption, opts ...hedge.Option) (time.Duration, stats.Method) {
 			s := hedgetest.All(t, opts...)
 			cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Seed: 1})
-			conn, _ := dialDealt(t, cluster, 1, append(hedgetest.Interceptors(s), option)...)
+			conn, _, _ := dialDealt(t, cluster, 1, true, append(hedgetest.Interceptors(s), option)...)
 			synctest.Wait()
 			client := testpb.NewTestServiceClient(conn)
 			if _, err := k.call(t.Context(), client, &testpb.Request{Id: 1 << 40}); err != nil {
 				t.Fatal(err)
 			}
-			script, stalls := standstill(testserver.LogNormal(ms, ms/2))(time.Now()), visited(cluster, 1<<40)[0]
+			script, stalls := standstill(testserver.LogNormal(ms, ms/2), 4*time.Second)(time.Now()), visited(cluster, 1<<40)[0]
 			cluster.SetScript(func(a testserver.Attempt) testserver.Plan {
 				a.Backend -= stalls // the one that is used is the first of the script
 				return script(a)
 			})
-			took := paced(t, k, client, 10*time.Second, time.Minute)
-			return p99(took), s.Targets()[0]
+			all := traffic{kind: k, rate: 500, lasts: 10 * time.Second, deadline: time.Minute, rng: generator(1, 2)}.mustSucceed(t, client)
+			return quantile(all, 0.99), s.Targets()[0]
 		}
 		plain, _ := run(grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [`+pickFirst+`]}`), hedge.WithMaxHedges(0))
 		one, _ := run(grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [` + pickFirst + `]}`))
@@ -250,7 +208,6 @@ func TestServiceAddress(t *testing.T) {
 func TestVanishingPackets(t *testing.T) {
 	longtest.Simulation(t)
 	longtest.Only(t)
-	const deadline = time.Minute
 	for _, tc := range longtest.First(1, []struct {
 		name            string
 		sending, coming bool
@@ -273,19 +230,22 @@ func TestVanishingPackets(t *testing.T) {
 					if tc.keepalive {
 						options = append(options, grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}))
 					}
-					conn, d := dialDealt(t, cluster, 1, options...)
+					conn, d, _ := dialDealt(t, cluster, 1, true, options...)
 					client := testpb.NewTestServiceClient(conn)
-					paced(t, k, client, 5*time.Second, deadline)
+					pace := func() []made {
+						return traffic{kind: k, rate: 500, lasts: 5 * time.Second, deadline: time.Minute, rng: generator(1, 2)}.mustSucceed(t, client, codes.DeadlineExceeded, codes.Unavailable)
+					}
+					pace()
 					first := d.open()[0]
 					lost := time.Now()
 					first.sending.Store(tc.sending)
 					first.coming.Store(tc.coming)
-					took := paced(t, k, client, 5*time.Second, deadline)
+					all := pace()
 					if !tc.keepalive || hedges > 0 { // nobody would notice
 						_ = conn.Close()
 					}
 					<-first.closed
-					return p99(took), time.Since(lost)
+					return quantile(all, 0.99), time.Since(lost)
 				}
 				_, noticed := run(grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [`+pickFirst+`]}`), 0)
 				tail, _ := run(with(pickFirst, `"connections": 2`), 2)

@@ -3,7 +3,6 @@ package balancer_test
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -99,38 +98,6 @@ func callContexts(tb testing.TB, target string) (plain context.Context, fresh fu
 }
 
 type grpcsKey struct{}
-
-// BenchmarkPrimaryPick is the cost of a primary's pick: the child's own, and through the policy, of a call that may
-// be hedged and of one that may not. As in life, a pick of a call that may be hedged is the first that its record
-// sees.
-func BenchmarkPrimaryPick(b *testing.B) {
-	_, child := pickerOf(b, roundRobin)
-	target, policy := pickerOf(b, wrapped(roundRobin))
-	plain, fresh := callContexts(b, target)
-	const batch = 1024
-	for _, bc := range []struct {
-		name   string
-		picker grpcbalancer.Picker
-		hedged bool
-	}{{"child", child, true}, {"policy", policy, true}, {"policyUnhedged", policy, false}} {
-		b.Run(bc.name, func(b *testing.B) {
-			b.ReportAllocs()
-			ctxs := slices.Repeat([]context.Context{plain}, batch)
-			for n := 0; b.Loop(); n++ {
-				if bc.hedged && n%batch == 0 {
-					b.StopTimer()
-					for i := range ctxs {
-						ctxs[i] = fresh()
-					}
-					b.StartTimer()
-				}
-				if _, err := bc.picker.Pick(grpcbalancer.PickInfo{FullMethodName: "/pkg.Svc/Get", Ctx: ctxs[n%batch]}); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
 
 // TestCost_PrimaryPick is about allocations; BenchmarkPrimaryPick has the time.
 func TestCost_PrimaryPick(t *testing.T) {

@@ -4,13 +4,17 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/balancer"
@@ -112,3 +116,74 @@ func lastAnswers(number int) testserver.Script {
 		return testserver.Plan{Ending: testserver.Hang}
 	}
 }
+
+// traffic is calls that begin at random times, whatever becomes of those before.
+type traffic struct {
+	kind     kind
+	rate     float64 // calls a second
+	calls    int     // 0: as many as begin in
+	lasts    time.Duration
+	deadline time.Duration // of each; 0: none
+	rng      *rand.Rand
+}
+
+// made is a call that traffic has made.
+type made struct {
+	at, took time.Duration
+	err      error
+}
+
+func (tr traffic) run(t *testing.T, client testpb.TestServiceClient) []made {
+	var mu sync.Mutex
+	var all []made
+	var group sync.WaitGroup
+	began := time.Now()
+	for next, id := began, uint64(0); int(id) < tr.calls || tr.calls == 0 && next.Sub(began) < tr.lasts; id++ {
+		if wait := time.Until(next); wait > 0 {
+			<-time.After(wait)
+		}
+		at := next.Sub(began)
+		group.Go(func() {
+			ctx := t.Context()
+			if tr.deadline > 0 {
+				with, cancel := context.WithTimeout(ctx, tr.deadline)
+				defer cancel()
+				ctx = with
+			}
+			began := time.Now() // no call waits for another: what the pacing is late for is the machine's
+			reply, err := tr.kind.call(ctx, client, &testpb.Request{Id: id})
+			if err == nil && reply.Id != id {
+				err = fmt.Errorf("the reply is that of call %d", reply.Id)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, made{at, time.Since(began), err})
+		})
+		next = next.Add(time.Duration(tr.rng.ExpFloat64() / tr.rate * float64(time.Second)))
+	}
+	group.Wait()
+	return all
+}
+
+// mustSucceed is run, of calls of which none may fail, unless by one of some codes.
+func (tr traffic) mustSucceed(t *testing.T, client testpb.TestServiceClient, unless ...codes.Code) []made {
+	all := tr.run(t, client)
+	for _, m := range all {
+		if m.err != nil && !slices.Contains(unless, status.Code(m.err)) {
+			t.Errorf("after %v: %v", m.at, m.err)
+		}
+	}
+	return all
+}
+
+// quantile is one of what calls took.
+func quantile(all []made, q float64) time.Duration {
+	took := make([]time.Duration, len(all))
+	for i, m := range all {
+		took[i] = m.took
+	}
+	slices.Sort(took)
+	return took[int(q*float64(len(took)))]
+}
+
+func generator(a, b uint64) *rand.Rand { return rand.New(rand.NewPCG(a, b)) }

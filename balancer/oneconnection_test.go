@@ -33,7 +33,7 @@ func TestSingleConnection(t *testing.T) {
 			inBubble(t, func(t *testing.T, k kind) {
 				cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Script: lastAnswers(1)})
 				s := hedgetest.Fixed(t, 10*ms)
-				conn, _ := dialDealt(t, cluster, 3, append(hedgetest.Interceptors(s), tc.option)...)
+				conn, _, _ := dialDealt(t, cluster, 3, true, append(hedgetest.Interceptors(s), tc.option)...)
 				synctest.Wait()
 				client := testpb.NewTestServiceClient(conn)
 				for id := range tc.calls {

@@ -3,7 +3,6 @@ package balancer_test
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
@@ -45,34 +44,20 @@ func frozen(t *testing.T, load float64, seed, second uint64, option grpc.DialOpt
 			*f = f.Add(a.Draw(distribution))
 			return testserver.Plan{Delay: f.Sub(now)}
 		})
-		var took []time.Duration
-		rng := rand.New(rand.NewPCG(seed, 2))
-		var group sync.WaitGroup
-		for id := uint64(0); time.Since(began) < to; id++ {
-			counts := time.Since(began) >= from
-			group.Go(func() {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				defer cancel()
-				began := time.Now()
-				unary := client.Unary
-				if id%10 < second {
-					unary = client.UnaryIdempotent
-				}
-				_, err := unary(ctx, &testpb.Request{Id: id})
-				mu.Lock()
-				defer mu.Unlock()
-				if counts {
-					took = append(took, time.Since(began))
-					if err != nil {
-						failed++
-					}
-				}
-			})
-			time.Sleep(time.Duration(rng.ExpFloat64() / (3 * load) * float64(service)))
+		mixed := kind{"unary", func(ctx context.Context, c testpb.TestServiceClient, req *testpb.Request, opts ...grpc.CallOption) (*testpb.Reply, error) {
+			if req.Id%10 < second {
+				return c.UnaryIdempotent(ctx, req, opts...)
+			}
+			return c.Unary(ctx, req, opts...)
+		}}
+		all := traffic{kind: mixed, rate: 3 * load / service.Seconds(), lasts: to, deadline: time.Second, rng: generator(seed, 2)}.run(t, client)
+		all = slices.DeleteFunc(all, func(m made) bool { return m.at < from })
+		for _, m := range all {
+			if m.err != nil {
+				failed++
+			}
 		}
-		group.Wait()
-		slices.Sort(took)
-		calls, p99 = len(took), took[len(took)*99/100]
+		calls, p99 = len(all), quantile(all, 0.99)
 		row = s.Targets()[0]
 	})
 	return calls, failed, p99, row

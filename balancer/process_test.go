@@ -6,10 +6,8 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -142,34 +140,6 @@ func dialServers(t *testing.T, servers []*process, s *hedge.Scheduler, option gr
 	return testpb.NewTestServiceClient(conn)
 }
 
-// openLoop makes calls at the given rate for a while, whatever becomes of those before, and returns what they took, sorted.
-func openLoop(t *testing.T, k kind, client testpb.TestServiceClient, rate float64, d time.Duration) []time.Duration {
-	var mu sync.Mutex
-	var took []time.Duration
-	var group sync.WaitGroup
-	began := time.Now()
-	next := began
-	for id := uint64(1); next.Sub(began) < d; id++ {
-		if wait := time.Until(next); wait > 0 {
-			<-time.After(wait)
-		}
-		group.Go(func() {
-			began := time.Now() // no call waits for another: what the pacing is late for is the machine's
-			reply, err := k.call(t.Context(), client, &testpb.Request{Id: id})
-			if err != nil || reply.Id != id {
-				t.Errorf("call %d: %v, %v", id, reply, err)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			took = append(took, time.Since(began))
-		})
-		next = next.Add(time.Duration(rand.ExpFloat64() / rate * float64(time.Second)))
-	}
-	group.Wait()
-	slices.Sort(took)
-	return took
-}
-
 // stopAndGo stops servers for a second in every five, by signals, until done is closed.
 func stopAndGo(t *testing.T, servers []*process, done <-chan struct{}) {
 	for at := time.Second; ; at = 4 * time.Second {
@@ -209,16 +179,16 @@ func TestStalledProcess(t *testing.T) {
 				done := make(chan struct{})
 				var group sync.WaitGroup
 				group.Go(func() { stopAndGo(t, append(servers[:tc.stopped:tc.stopped], servers[3:3+tc.stopped]...), done) })
-				var unhedged, hedged, floor []time.Duration
+				var unhedged, hedged, floor []made
 				var calling sync.WaitGroup
-				calling.Go(func() { unhedged = openLoop(t, k, theirs, rate, d) })
-				calling.Go(func() { hedged = openLoop(t, k, ours, rate, d) })
-				calling.Go(func() { floor = openLoop(t, k, calm, rate/5, d) })
+				calling.Go(func() { unhedged = traffic{kind: k, rate: rate, lasts: d, rng: generator(1, 2)}.mustSucceed(t, theirs) })
+				calling.Go(func() { hedged = traffic{kind: k, rate: rate, lasts: d, rng: generator(1, 3)}.mustSucceed(t, ours) })
+				calling.Go(func() { floor = traffic{kind: k, rate: rate / 5, lasts: d, rng: generator(1, 4)}.mustSucceed(t, calm) })
 				calling.Wait()
 				close(done)
 				group.Wait()
 
-				q := func(took []time.Duration, q float64) time.Duration { return took[int(q*float64(len(took)-1))] }
+				q := quantile
 				share := float64(q(hedged, 0.99)) / float64(q(unhedged, 0.99))
 				load := float64(hedges(t, servers[3:6])) / float64(len(hedged))
 				row := s.Targets()[0]

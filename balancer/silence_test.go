@@ -3,7 +3,6 @@ package balancer_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -85,33 +84,19 @@ func calmRun(t *testing.T, l calmDistribution, calls int, option grpc.DialOption
 		client := testpb.NewTestServiceClient(dial(t, cluster, s, option))
 		synctest.Wait()
 		cluster.SetScript(l.script(time.Now()))
-		took := make([]time.Duration, calls)
-		rng := rand.New(rand.NewPCG(1, 2+l.seed))
-		var group sync.WaitGroup
-		for id := range calls {
-			group.Go(func() {
-				began := time.Now()
-				if _, err := client.Unary(t.Context(), &testpb.Request{Id: uint64(id)}); err != nil {
-					t.Error(err)
-				}
-				took[id] = time.Since(began)
-			})
-			time.Sleep(time.Duration(rng.ExpFloat64() / l.rate * float64(time.Second)))
-		}
-		group.Wait()
+		all := traffic{kind: kinds[0], rate: l.rate, calls: calls, rng: generator(1, 2+l.seed)}.mustSucceed(t, client)
 		synctest.Wait()
-		slices.Sort(took)
-		p99, row = took[calls*99/100], s.Targets()[0]
+		p99, row = quantile(all, 0.99), s.Targets()[0]
 	})
 	return p99, row
 }
 
-// standstill lets the first backend stand still for a second in every five.
-func standstill(distribution testserver.Distribution) func(time.Time) testserver.Script {
+// standstill lets the first backend stand still for the first second of every five, of which some time has passed at the beginning.
+func standstill(distribution testserver.Distribution, phase time.Duration) func(time.Time) testserver.Script {
 	return func(began time.Time) testserver.Script {
 		return func(a testserver.Attempt) testserver.Plan {
 			delay := a.Draw(distribution)
-			if at := (a.Arrival.Sub(began) + 4*time.Second) % stallEvery; a.Backend == stalled && at < stallFor {
+			if at := (a.Arrival.Sub(began) + phase) % stallEvery; a.Backend == stalled && at < stallFor {
 				delay += stallFor - at
 			}
 			return testserver.Plan{Delay: delay}
@@ -152,43 +137,6 @@ func TestSilence_FalseAlarms(t *testing.T) {
 			l.rate /= rate
 		}
 	}
-}
-
-// In TestSilence_OfAPool a backend stands still that four connections go to. It is listed once.
-func TestSilence_OfAPool(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := hedgetest.All(t)
-		cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true})
-		var pool []testpb.TestServiceClient
-		for range 4 {
-			pool = append(pool, testpb.NewTestServiceClient(dial(t, cluster, s, over(roundRobin))))
-		}
-		synctest.Wait()
-		began, distribution := time.Now(), testserver.LogNormal(5*ms, 2*ms)
-		cluster.SetScript(func(a testserver.Attempt) testserver.Plan {
-			plan := testserver.Plan{Delay: a.Draw(distribution)}
-			if a.Backend == stalled && time.Since(began) > 5*time.Second {
-				plan.Delay = 20 * time.Second
-			}
-			return plan
-		})
-		var group sync.WaitGroup
-		for id := range 3_000 {
-			group.Go(func() {
-				if _, err := pool[id%len(pool)].Unary(t.Context(), &testpb.Request{Id: uint64(id)}); err != nil {
-					t.Error(err)
-				}
-			})
-			time.Sleep(3 * ms)
-		}
-		silent := s.Targets()[0].Silent
-		if len(silent) != 1 || silent[0].Address != cluster.Address(stalled) || silent[0].Connections != len(pool) {
-			t.Errorf("%+v", silent)
-		} else if after := silent[0].Since.Sub(began); after < 5*time.Second || after > 5200*ms {
-			t.Errorf("silent since %v", after)
-		}
-		group.Wait()
-	})
 }
 
 // In TestSilence_SwitchedOff hedging is switched off while a backend is silent. From then on calls go there as without the policy,

@@ -2,9 +2,6 @@ package balancer_test
 
 import (
 	"fmt"
-	"math/rand/v2"
-	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,17 +24,6 @@ const (
 	stalled    = 0
 )
 
-func stallingBackend(began time.Time) testserver.Script {
-	distribution := testserver.Uniform(2*ms, 8*ms)
-	return func(a testserver.Attempt) testserver.Plan {
-		delay := a.Draw(distribution)
-		if at := a.Arrival.Sub(began) % stallEvery; a.Backend == stalled && at < stallFor {
-			delay += stallFor - at
-		}
-		return testserver.Plan{Delay: delay, HeaderAtOnce: true}
-	}
-}
-
 // stallRun is what became of calls on the stalling cluster.
 type stallRun struct {
 	p50, p90, p99, p999 time.Duration
@@ -48,32 +34,18 @@ type stallRun struct {
 
 // runStall makes 200 calls a second, at random, for 10 seconds, or 20 with -hedge.long.
 func runStall(t *testing.T, k kind, s *hedge.Scheduler, child grpc.DialOption) stallRun {
-	const pace = 5 * ms
-	calls := longtest.Size(2_000, 4_000)
 	cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Seed: 1, DrawByID: true})
 	client := testpb.NewTestServiceClient(dial(t, cluster, s, child))
 	synctest.Wait()
-	cluster.SetScript(stallingBackend(time.Now().Add(-stallFor)))
-
-	took := make([]time.Duration, calls)
-	rng := rand.New(rand.NewPCG(1, 2))
-	var group sync.WaitGroup
-	for id := range calls {
-		group.Go(func() {
-			began := time.Now()
-			if _, err := k.call(t.Context(), client, &testpb.Request{Id: uint64(id)}); err != nil {
-				t.Error(err)
-			}
-			took[id] = time.Since(began)
-		})
-		time.Sleep(time.Duration(rng.ExpFloat64() * float64(pace)))
-	}
-	group.Wait()
+	script := standstill(testserver.Uniform(2*ms, 8*ms), stallFor)(time.Now())
+	cluster.SetScript(func(a testserver.Attempt) testserver.Plan {
+		plan := script(a)
+		plan.HeaderAtOnce = true
+		return plan
+	})
+	all := traffic{kind: k, rate: 200, calls: longtest.Size(2_000, 4_000), rng: generator(1, 2)}.mustSucceed(t, client)
 	synctest.Wait()
-
-	slices.Sort(took)
-	q := func(q float64) time.Duration { return took[int(q*float64(calls-1))] }
-	run := stallRun{p50: q(0.50), p90: q(0.90), p99: q(0.99), p999: q(0.999), stats: s.Stats()}
+	run := stallRun{p50: quantile(all, 0.50), p90: quantile(all, 0.90), p99: quantile(all, 0.99), p999: quantile(all, 0.999), stats: s.Stats()}
 	met := map[uint64]bool{}
 	for _, r := range cluster.Records() { // in the order of arrival
 		if r.Number > 0 {

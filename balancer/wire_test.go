@@ -90,20 +90,20 @@ func (w *wire) Close() error {
 	return w.Conn.Close()
 }
 
-// dialDealt returns a connection to some addresses of a cluster by way of a dealer.
-func dialDealt(t *testing.T, cluster *testserver.Cluster, addressCount int, options ...grpc.DialOption) (*grpc.ClientConn, *dealer) {
+// dialDealt returns a connection to some addresses of a cluster by way of a dealer. Addresses and configuration are the test's to change.
+func dialDealt(t *testing.T, cluster *testserver.Cluster, addressCount int, deals bool, options ...grpc.DialOption) (*grpc.ClientConn, *dealer, *manual.Resolver) {
 	t.Helper()
 	d := &dealer{cluster: cluster}
 	names := manual.NewBuilderWithScheme("dealt")
 	names.InitialState(addresses(cluster, addressCount, 0))
-	conn, err := grpc.NewClient("dealt:///", append(options, d.dialer(true),
+	conn, err := grpc.NewClient("dealt:///", append(options, d.dialer(deals),
 		grpc.WithResolvers(names), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
 	testserver.ConnectT(t, conn)
-	return conn, d
+	return conn, d, names
 }
 
 func contextFor(t *testing.T, d time.Duration) (context.Context, context.CancelFunc) {

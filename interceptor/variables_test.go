@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -126,12 +127,12 @@ func TestRule05_AttemptsCarryTheCallersContext(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), key{}, "value"), time.Second)
 		defer cancel()
 		deadline, _ := ctx.Deadline()
-		seen := 0
+		var seen atomic.Int64
 		look := func(ctx context.Context) {
-			if got, ok := ctx.Deadline(); !ok || !got.Equal(deadline) || ctx.Value(key{}) != "value" || previousAttempts(ctx) != seen {
-				t.Errorf("attempt %d is number %d, has the deadline %v and the value %v", seen, previousAttempts(ctx), got, ctx.Value(key{}))
+			n := int(seen.Add(1)) - 1
+			if got, ok := ctx.Deadline(); !ok || !got.Equal(deadline) || ctx.Value(key{}) != "value" || previousAttempts(ctx) != n {
+				t.Errorf("attempt %d is number %d, has the deadline %v and the value %v", n, previousAttempts(ctx), got, ctx.Value(key{}))
 			}
-			seen++
 		}
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Latency: testserver.Constant(100 * ms)})
 		client := testpb.NewTestServiceClient(dial(t, cluster, hedgetest.Fixed(t, 10*ms),
@@ -145,8 +146,8 @@ func TestRule05_AttemptsCarryTheCallersContext(t *testing.T) {
 			})))
 		reply, err := callOver(metadata.AppendToOutgoingContext(ctx, "tenant", "blue"), d, client, &testpb.Request{Id: 7, Messages: 2})
 		records := cluster.RecordsOf(7)
-		if err != nil || reply.Attempt != 0 || seen != 3 || len(records) != 3 {
-			t.Fatalf("%v, %v; %d attempts, %d at the server", reply, err, seen, len(records))
+		if err != nil || reply.Attempt != 0 || seen.Load() != 3 || len(records) != 3 {
+			t.Fatalf("%v, %v; %d attempts, %d at the server", reply, err, seen.Load(), len(records))
 		}
 		for n, r := range records {
 			marks := append(r.Metadata.Get("grpc-previous-rpc-attempts"), r.Metadata.Get("hedge-primary-in-flight")...)
