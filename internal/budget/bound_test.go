@@ -180,10 +180,11 @@ func priceOf(cost float64) float64 {
 // it is no larger than it must be: nearly all of it is paid.
 func TestRule12_NoSavingsInAnOutage(t *testing.T) {
 	for _, tc := range []struct {
-		rate int // calls a second
-		cost float64
-	}{{1, 1}, {5, 1}, {50, 1}, {1000, 1}, {100, 5}, {100, 0.03}} {
-		b, pause := budget.New(10), time.Second/time.Duration(tc.rate)
+		rate    int // calls a second
+		cost    float64
+		percent float64
+	}{{1, 1, 10}, {5, 1, 10}, {50, 1, 10}, {1000, 1, 10}, {100, 5, 10}, {100, 0.03, 10}, {1, 1, 50}, {10, 1, 0.5}, {10, 1, 50}, {1000, 1, 0.5}, {1000, 1, 50}} {
+		b, pause, share := budget.New(tc.percent), time.Second/time.Duration(tc.rate), tc.percent/100
 		now := time.Duration(0)
 		for ; now < time.Minute; now += pause {
 			b.Earn(at(now), tc.cost)
@@ -199,11 +200,11 @@ func TestRule12_NoSavingsInAnOutage(t *testing.T) {
 			if now > time.Minute+time.Second { // so long they take
 				b.Hedged(false)
 			}
-			if most := burst + 0.1*calls + 2*tc.cost; hedges > most+1e-6 {
+			if most := burst + share*calls + 2*tc.cost; hedges > most+1e-6 {
 				t.Fatalf("%+v: hedges of %v in calls of %v, with a burst of %v", tc, hedges, calls, burst)
 			}
 		}
-		if least := 0.95 * (burst + 0.1*calls + 2*tc.cost); hedges < least && hedges < 0.1*calls+2*tc.cost {
+		if least := 0.95 * (burst + share*calls + 2*tc.cost); hedges < least && hedges < share*calls+2*tc.cost {
 			t.Errorf("%+v: hedges of %v in calls of %v, want %v: the budget is there to be used", tc, hedges, calls, least)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	hedgeotel "github.com/grpchedge/hedge/otel"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -28,17 +29,12 @@ type counted struct {
 
 func newCounted(t *testing.T, most int, options ...hedge.Option) *counted {
 	t.Helper()
-	c := &counted{reader: metric.NewManualReader(), last: map[string]float64{}}
-	meters := metric.NewMeterProvider(metric.WithReader(c.reader))
-	t.Cleanup(func() { _ = meters.Shutdown(context.Background()) })
-	telemetry, err := hedgeotel.New(hedgeotel.Options{MeterProvider: meters, MaxMethods: most})
+	b := newBackend(t)
+	telemetry, err := hedgeotel.New(hedgeotel.Options{MeterProvider: b.meters, MaxMethods: most})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Scheduler, err = hedge.New(append(options, hedge.WithTrigger(hedge.Fixed(ms)), telemetry)...); err != nil {
-		t.Fatal(err)
-	}
-	return c
+	return &counted{hedgetest.New(t, append(options, hedge.WithTrigger(hedge.Fixed(ms)), telemetry)...), b.reader, map[string]float64{}}
 }
 
 // calls makes n calls of a method, each of which takes d.

@@ -9,14 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.opentelemetry.io/otel/propagation"
-	"go.opentelemetry.io/otel/sdk/metric"
-	"go.opentelemetry.io/otel/sdk/metric/metricdata"
-	"go.opentelemetry.io/otel/sdk/trace"
-	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
-	experimental "google.golang.org/grpc/experimental/opentelemetry"
 	"google.golang.org/grpc/stats/opentelemetry"
 
 	"github.com/grpchedge/hedge"
@@ -31,54 +25,21 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const ms = time.Millisecond
 
-// telemetry is gRPC's plugin with a reader of its metrics and an exporter of its spans.
-type telemetry struct {
-	metrics *metric.ManualReader
-	spans   *tracetest.InMemoryExporter
-	option  grpc.DialOption
-}
-
-func newTelemetry(t *testing.T) telemetry {
-	tel := telemetry{metrics: metric.NewManualReader(), spans: tracetest.NewInMemoryExporter()}
-	meters := metric.NewMeterProvider(metric.WithReader(tel.metrics))
-	tracers := trace.NewTracerProvider(trace.WithSyncer(tel.spans))
-	t.Cleanup(func() {
-		_ = meters.Shutdown(context.Background())
-		_ = tracers.Shutdown(context.Background())
-	})
-	tel.option = opentelemetry.DialOption(opentelemetry.Options{
-		MetricsOptions: opentelemetry.MetricsOptions{MeterProvider: meters},
-		TraceOptions:   experimental.TraceOptions{TracerProvider: tracers, TextMapPropagator: propagation.TraceContext{}},
-	})
-	return tel
-}
-
-// samples returns how many samples a histogram has, by status.
-func (tel telemetry) samples(t *testing.T, name string) map[string]uint64 {
-	t.Helper()
-	var all metricdata.ResourceMetrics
-	if err := tel.metrics.Collect(t.Context(), &all); err != nil {
-		t.Fatal(err)
-	}
+// byStatus returns how many samples a histogram has, by status.
+func (b *backend) byStatus(t *testing.T, name string) map[string]uint64 {
 	counts := map[string]uint64{}
-	for _, scope := range all.ScopeMetrics {
-		for _, m := range scope.Metrics {
-			if m.Name != name {
-				continue
-			}
-			for _, point := range m.Data.(metricdata.Histogram[float64]).DataPoints {
-				status, _ := point.Attributes.Value("grpc.status")
-				counts[status.AsString()] += point.Count
-			}
+	for _, s := range collect(t, b.reader) {
+		if s.name == name {
+			counts[s.get("grpc.status")] += uint64(s.value)
 		}
 	}
 	return counts
 }
 
-// traced returns how many spans of each kind there are: those of attempts by the attribute previous-rpc-attempts.
-func (tel telemetry) traced() map[string]uint64 {
+// byAttempt returns how many spans of each kind there are: those of attempts by the attribute previous-rpc-attempts.
+func (b *backend) byAttempt() map[string]uint64 {
 	counts := map[string]uint64{}
-	for _, span := range tel.spans.GetSpans() {
+	for _, span := range b.spans.GetSpans() {
 		name := span.Name[:len("Sent")]
 		for _, a := range span.Attributes {
 			if a.Key == "previous-rpc-attempts" {
@@ -150,8 +111,8 @@ func TestOrder(t *testing.T) {
 						return testserver.Plan{Delay: ms}
 					}})
 					s := hedgetest.Fixed(t, 10*ms)
-					tel := newTelemetry(t)
-					conn := cluster.ClientT(t, tc.options(tel.option, s)...)
+					b := newBackend(t)
+					conn := cluster.ClientT(t, tc.options(opentelemetry.DialOption(b.plugin()), s)...)
 					testserver.ConnectT(t, conn)
 					synctest.Wait()
 					for id := range uint64(calls) {
@@ -163,7 +124,7 @@ func TestOrder(t *testing.T) {
 					if seen := cluster.Counts().Attempts; seen != calls+hedged {
 						t.Errorf("the servers saw %d attempts, want %d", seen, calls+hedged)
 					}
-					got := [3]counts{tel.samples(t, "grpc.client.call.duration"), tel.samples(t, "grpc.client.attempt.duration"), tel.traced()}
+					got := [3]counts{b.byStatus(t, "grpc.client.call.duration"), b.byStatus(t, "grpc.client.attempt.duration"), b.byAttempt()}
 					for i, of := range []string{"samples of calls", "samples of attempts", "spans"} {
 						if !maps.Equal(got[i], tc.want[i]) {
 							t.Errorf("%s: %v, want %v", of, got[i], tc.want[i])

@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -76,7 +75,6 @@ func isLost(span tracetest.SpanStub) bool {
 // otelgrpcCalls makes calls, twenty at a time, of which one in twenty is slow.
 func otelgrpcCalls(t *testing.T, ours bool) (traced, stats.Counts) {
 	t.Helper()
-	const n = 2000
 	b := newBackend(t)
 	telemetry, err := hedgeotel.New(hedgeotel.Options{})
 	if err != nil {
@@ -92,25 +90,7 @@ func otelgrpcCalls(t *testing.T, ours bool) (traced, stats.Counts) {
 	conn := cluster.ClientT(t, b.otelgrpcOptions(s, tracers)...)
 	testserver.ConnectT(t, conn)
 	synctest.Wait()
-	client, tracer := testpb.NewTestServiceClient(conn), b.tracers.Tracer("test")
-	var callers sync.WaitGroup
-	for caller := range 20 {
-		callers.Go(func() {
-			for i := caller; i < n; i += 20 {
-				ctx, span := tracer.Start(t.Context(), "request")
-				call := kinds["unary"]
-				if i%10 == 0 {
-					call = kinds["stream"]
-				}
-				if err := call(ctx, client, uint64(i)); err != nil {
-					t.Error(err)
-				}
-				span.End()
-			}
-		})
-	}
-	callers.Wait()
-	synctest.Wait()
+	b.spanned(t, testpb.NewTestServiceClient(conn), 2000, 0)
 	return b.traced(), s.Stats()
 }
 

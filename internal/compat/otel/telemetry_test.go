@@ -76,6 +76,30 @@ func (b *backend) scrape() string {
 	return w.Body.String()
 }
 
+// spanned makes calls, twenty at a time, each in a span of its caller's; a tenth are streams.
+func (b *backend) spanned(t *testing.T, client testpb.TestServiceClient, calls int, pause time.Duration) {
+	tracer := b.tracers.Tracer("test")
+	var callers sync.WaitGroup
+	for caller := range 20 {
+		callers.Go(func() {
+			for n := caller; n < calls; n += 20 {
+				ctx, span := tracer.Start(t.Context(), "request")
+				call := kinds["unary"]
+				if n%10 == 0 {
+					call = kinds["stream"]
+				}
+				if err := call(ctx, client, uint64(n)); err != nil {
+					t.Error(err)
+				}
+				span.End()
+				time.Sleep(pause)
+			}
+		})
+	}
+	callers.Wait()
+	synctest.Wait()
+}
+
 const tenThousand = 10_000
 
 // TestTelemetry_TenThousandCalls makes them in eleven minutes of virtual time, twenty at a time: a tenth are server streams. It
@@ -87,26 +111,7 @@ func TestTelemetry_TenThousandCalls(t *testing.T) {
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Backends: 3, Latency: testserver.DistributionT(t, "straggler"), Seed: 1, CountsOnly: true})
 		conn := cluster.ClientT(t, hedgeotel.DialOptions(s, b.plugin())...)
 		testserver.ConnectT(t, conn)
-		client, tracer := testpb.NewTestServiceClient(conn), b.tracers.Tracer("test")
-		var callers sync.WaitGroup
-		for caller := range 20 {
-			callers.Go(func() {
-				for n := caller; n < tenThousand; n += 20 {
-					ctx, span := tracer.Start(t.Context(), "request")
-					call := kinds["unary"]
-					if n%10 == 0 {
-						call = kinds["stream"]
-					}
-					if err := call(ctx, client, uint64(n)); err != nil {
-						t.Error(err)
-					}
-					span.End()
-					time.Sleep(1300 * ms)
-				}
-			})
-		}
-		callers.Wait()
-		synctest.Wait()
+		b.spanned(t, testpb.NewTestServiceClient(conn), tenThousand, 1300*ms)
 		stats, all := s.Stats(), collect(t, b.reader)
 		if stats.Calls != tenThousand || stats.Hedges < 300 {
 			t.Fatalf("%+v", stats)

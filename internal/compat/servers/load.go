@@ -33,7 +33,6 @@ type Load struct {
 	Rate    float64 // calls that start in a second, as far as there are callers; 0: a caller calls again at once
 	For     time.Duration
 	Streams bool // server streams instead of unary calls
-	Virtual bool // in a bubble of testing/synctest
 	Bytes   int  // payload of a request
 	// Deadline of a call, if above 0. A call that runs out of it has neither failed nor a latency.
 	Deadline time.Duration
@@ -131,11 +130,8 @@ func (l Load) calls(ctx context.Context, client testpb.TestServiceClient) *Resul
 		result  Result
 		callers sync.WaitGroup
 	)
-	for i := range l.Callers {
+	for range l.Callers {
 		callers.Go(func() {
-			if l.Virtual { // so that nothing ever happens at the same instant, in an order left to chance
-				time.Sleep(time.Duration(i) * 37 * time.Microsecond)
-			}
 			var mine Result
 			for ctx.Err() == nil {
 				id := next.Add(1)
