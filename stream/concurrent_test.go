@@ -48,8 +48,8 @@ func TestHeader_BesideRecv(t *testing.T) {
 		name            string
 		primary, hedge  testserver.Plan
 		asked           time.Duration
-		winner          string // of the hedged call
-		header, message [2]time.Duration
+		winner          string           // of the hedged call
+		header, message [2]time.Duration // by plain gRPC, hedged; -1: it fails
 		hedges          int64
 	}{
 		{name: "headers at once",
@@ -68,6 +68,12 @@ func TestHeader_BesideRecv(t *testing.T) {
 			primary: testserver.Plan{Delay: 50 * ms}, hedge: testserver.Plan{Delay: time.Hour},
 			asked: 20 * ms, winner: "0", hedges: 1,
 			header: [2]time.Duration{50 * ms, 50 * ms}, message: [2]time.Duration{50 * ms, 50 * ms}},
+		{name: "the primary fails without headers, and leaves it to the race",
+			primary: testserver.Plan{Delay: 30 * ms, Code: codes.Unavailable}, hedge: testserver.Plan{Delay: 90 * ms},
+			asked: 40 * ms, winner: "1", hedges: 1, header: [2]time.Duration{-1, 100 * ms}, message: [2]time.Duration{-1, 100 * ms}},
+		{name: "the primary fails after headers, and leaves it to the race",
+			primary: testserver.Plan{HeaderAtOnce: true, Delay: 30 * ms, Code: codes.Unavailable}, hedge: testserver.Plan{Delay: 90 * ms},
+			asked: 40 * ms, winner: "1", hedges: 1, header: [2]time.Duration{-1, 100 * ms}, message: [2]time.Duration{-1, 100 * ms}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			script := testserver.ByNumber(numbered(tc.primary, "0"), numbered(tc.hedge, "1"))
@@ -75,6 +81,8 @@ func TestHeader_BesideRecv(t *testing.T) {
 				way, winner := 0, "0"
 				if hedged {
 					way, winner = 1, tc.winner
+				} else if tc.header[0] < 0 {
+					return
 				}
 				began := time.Now()
 				st, err := client.ServerStream(t.Context(), &testpb.Request{Id: 1, Messages: 1})
@@ -102,40 +110,6 @@ func TestHeader_BesideRecv(t *testing.T) {
 				if got := s.Stats().Hedges; hedged && got != tc.hedges || cluster.Counts().InFlight != 0 {
 					t.Errorf("%d hedges, %+v", got, cluster.Counts())
 				}
-			})
-		})
-	}
-}
-
-// TestHeader_BesideRecvOfAPrimaryThatFails leaves it to the race what the stream is.
-func TestHeader_BesideRecvOfAPrimaryThatFails(t *testing.T) {
-	for name, primary := range map[string]testserver.Plan{
-		"without headers": {Delay: 30 * ms, Code: codes.Unavailable},
-		"after headers":   {HeaderAtOnce: true, Delay: 30 * ms, Code: codes.Unavailable},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(
-					primary, testserver.Plan{Delay: 90 * ms, Header: metadata.Pairs("attempt", "1")})})
-				client := dial(t, cluster, hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1)))
-				began := time.Now()
-				req := &testpb.Request{Id: 1, Messages: 2}
-				st, err := client.ServerStream(t.Context(), req)
-				if err != nil {
-					t.Fatal(err)
-				}
-				asked := make(chan struct{})
-				go func() {
-					defer close(asked)
-					time.Sleep(40 * ms)
-					if md, err := st.Header(); err != nil || md.Get("attempt") == nil || time.Since(began) != 100*ms {
-						t.Errorf("%v, %v after %v", md, err, time.Since(began))
-					}
-				}()
-				if n, attempt, err := receive(st, req); n != 2 || attempt != 1 || err != nil {
-					t.Errorf("%d messages of %d, %v", n, attempt, err)
-				}
-				<-asked
 			})
 		})
 	}

@@ -12,9 +12,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/testserver"
-	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
-	"github.com/grpchedge/hedge/stream"
 )
 
 // watchdog is a stream of an inner interceptor that gives up on a receive after some time, without ending the stream's context.
@@ -33,39 +31,23 @@ func (w watchdog) RecvMsg(m any) error {
 
 // TestStream_AnInnerInterceptorGivesUp shows that such a stream fails at once, as without hedging.
 func TestStream_AnInnerInterceptorGivesUp(t *testing.T) {
-	for _, hedged := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Script: func(testserver.Attempt) testserver.Plan {
-				return testserver.Plan{Ending: testserver.Hang}
-			}})
-			s := hedgetest.Fixed(t, 10*ms, hedge.WithAllMethods(), hedge.WithMaxHedges(1))
-			inner := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	eachWay(t, testserver.Config{Backends: 3, Script: func(testserver.Attempt) testserver.Plan { return testserver.Plan{Ending: testserver.Hang} }},
+		func(t *testing.T, _ bool, s *hedge.Scheduler, cluster *testserver.Cluster, _ testpb.TestServiceClient) {
+			client := dial(t, cluster, s, grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 				st, err := streamer(ctx, desc, cc, method, opts...)
-				if err != nil {
-					return nil, err
-				}
-				return watchdog{st}, nil
-			}
-			chain := []grpc.StreamClientInterceptor{inner}
-			if hedged {
-				chain = []grpc.StreamClientInterceptor{stream.Interceptor(s), inner}
-			}
-			conn := cluster.ClientT(t, grpc.WithChainStreamInterceptor(chain...))
-			testserver.ConnectT(t, conn)
+				return watchdog{st}, err
+			}))
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			began := time.Now()
-			st, err := testpb.NewTestServiceClient(conn).ServerStream(ctx, &testpb.Request{Id: 1, Messages: 1})
+			st, err := client.ServerStream(ctx, &testpb.Request{Id: 1, Messages: 1})
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = st.Recv()
-			took := time.Since(began)
-			if status.Code(err) != codes.Unavailable || took > time.Second {
-				t.Errorf("hedged=%v: %v after %v", hedged, err, took)
+			if _, err = st.Recv(); status.Code(err) != codes.Unavailable || time.Since(began) > time.Second {
+				t.Errorf("%v after %v", err, time.Since(began))
 			}
 			cancel()
 			synctest.Wait()
 		})
-	}
 }

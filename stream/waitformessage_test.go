@@ -99,49 +99,54 @@ func TestWaitForMessage(t *testing.T) {
 	}
 }
 
-// TestEarlyHeaders says of a method whose calls are decided by headers that nothing is to be gained, as long as that is
-// so.
+// readMany receives one stream of one message after the other, with or without asking for the headers before, and a pause between.
+func readMany(t *testing.T, client testpb.TestServiceClient, streams int, header bool, pause time.Duration) {
+	t.Helper()
+	for id := range streams {
+		req := &testpb.Request{Id: uint64(id), Messages: 1}
+		st, err := client.ServerStream(t.Context(), req)
+		if err == nil && header {
+			_, err = st.Header()
+			time.Sleep(pause)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, _, err := receive(st, req); n != 1 || err != nil {
+			t.Fatalf("%d messages, %v", n, err)
+		}
+		synctest.Wait()
+	}
+}
+
+// stragglers are slow for one primary in fifty.
+func stragglers(headerAtOnce bool, usual time.Duration) testserver.Script {
+	return func(a testserver.Attempt) testserver.Plan {
+		if a.ID%50 == 0 && a.Number == 0 {
+			return testserver.Plan{HeaderAtOnce: headerAtOnce, Delay: time.Second}
+		}
+		return testserver.Plan{HeaderAtOnce: headerAtOnce, Delay: usual}
+	}
+}
+
+// TestEarlyHeaders says of a method whose calls are decided by headers that nothing is to be gained, as long as that is so.
 func TestEarlyHeaders(t *testing.T) {
 	for _, dry := range []bool{false, true} {
 		t.Run(fmt.Sprintf("dry=%v", dry), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				cluster := testserver.StartT(t, testserver.Config{InMemory: true, CountsOnly: true, Script: func(a testserver.Attempt) testserver.Plan {
-					if a.ID%50 == 0 && a.Number == 0 {
-						return testserver.Plan{HeaderAtOnce: true, Delay: time.Second}
-					}
-					return testserver.Plan{HeaderAtOnce: true, Delay: 10 * ms}
-				}})
-				var opts []hedge.Option
-				if dry {
-					opts = append(opts, hedge.WithDryRun(true))
-				}
-				s := hedgetest.All(t, opts...)
+				cluster := testserver.StartT(t, testserver.Config{InMemory: true, CountsOnly: true, Script: stragglers(true, 10*ms)})
+				s := hedgetest.All(t, hedge.WithDryRun(dry))
 				client := dial(t, cluster, s)
-				run := func(calls int, header bool) stats.Method {
-					for id := range calls {
-						req := &testpb.Request{Id: uint64(id), Messages: 1}
-						st, err := client.ServerStream(t.Context(), req)
-						if err != nil {
-							t.Fatal(err)
-						}
-						if header {
-							_, _ = st.Header()
-						}
-						if n, _, err := receive(st, req); n != 1 || err != nil {
-							t.Fatal(err)
-						}
-						synctest.Wait()
-					}
-					return s.Targets()[0]
-				}
-				row := run(500, true)
+				readMany(t, client, 500, true, 0)
+				row := s.Targets()[0]
 				if row.EarlyHeaders != 500 || row.EarlyHeaderShare < 0.99 || row.Hedges != 0 || row.DryRun != 0 || row.Forecasts != nil {
 					t.Errorf("%+v", row)
 				}
 				if c := row.Choice; row.P50 == 0 || !dry && (c.PredictedTail != c.UnhedgedTail || c.PredictedLoad != 0 || !c.HeadersFirst) {
 					t.Errorf("%+v", row)
 				}
-				row = run(500, false)
+				readMany(t, client, 500, false, 0)
+				row = s.Targets()[0]
 				if c := row.Choice; row.EarlyHeaders != 500 || row.EarlyHeaderShare > 0.01 || !dry && (row.Hedges == 0 || c.HeadersFirst) || dry && (row.DryRun == 0 || row.Forecasts == nil) {
 					t.Errorf("when nobody asks for headers any more: %+v", row)
 				}
@@ -156,37 +161,14 @@ func TestHeader_WaitingIsWaiting(t *testing.T) {
 	for _, pause := range []time.Duration{ms, 40 * ms} { // between the two; the second is too long to know anything
 		t.Run(pause.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				cluster := testserver.StartT(t, testserver.Config{InMemory: true, CountsOnly: true, Script: func(a testserver.Attempt) testserver.Plan {
-					if a.ID%50 == 0 && a.Number == 0 {
-						return testserver.Plan{Delay: time.Second}
-					}
-					return testserver.Plan{Delay: 20 * ms}
-				}})
+				cluster := testserver.StartT(t, testserver.Config{InMemory: true, CountsOnly: true, Script: stragglers(false, 20*ms)})
 				s := hedgetest.All(t)
-				client := dial(t, cluster, s)
-				for id := range 1000 {
-					req := &testpb.Request{Id: uint64(id), Messages: 1}
-					st, err := client.ServerStream(t.Context(), req)
-					if err != nil {
-						t.Fatal(err)
-					}
-					if _, err := st.Header(); err != nil {
-						t.Error(err)
-					}
-					time.Sleep(pause)
-					if n, _, err := receive(st, req); n != 1 || err != nil {
-						t.Fatal(err)
-					}
-					synctest.Wait()
-				}
+				readMany(t, dial(t, cluster, s), 1000, true, pause)
 				row := s.Targets()[0]
-				if pause > ms {
-					if row.P50 != 0 || row.Hedges != 0 {
-						t.Errorf("learned from readers that came late: %+v", row)
-					}
-					return
+				if pause > ms && (row.P50 != 0 || row.Hedges != 0) {
+					t.Errorf("learned from readers that came late: %+v", row)
 				}
-				if !within(row.P50, 20*ms, 0.06) || row.HedgeWins < 10 || row.EarlyHeaders != 0 || row.Choice.HeadersFirst {
+				if pause == ms && (!within(row.P50, 20*ms, 0.06) || row.HedgeWins < 10 || row.EarlyHeaders != 0 || row.Choice.HeadersFirst) {
 					t.Errorf("%+v", row)
 				}
 			})
