@@ -13,7 +13,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -151,6 +150,34 @@ func testAnswer(t *testing.T, d door, tc answerCase) {
 	}
 }
 
+// answering makes n calls a while apart, each with the request of its number, and returns how many replies were 0. An attempt takes
+// what takes says and replies with what it returns.
+func answering(t *testing.T, s *hedge.Scheduler, n int, apart time.Duration, takes func(id, attempt int) (time.Duration, int64, error)) (zero int) {
+	t.Helper()
+	for id := range n {
+		reply := wrapperspb.Int64(0)
+		err := interceptor.Unary(s)(t.Context(), "/test.Service/Method", wrapperspb.Int64(int64(id)), reply, nil,
+			func(ctx context.Context, _ string, _, reply any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+				d, answer, err := takes(id, previousAttempts(ctx))
+				select {
+				case <-time.After(d):
+					reply.(*wrapperspb.Int64Value).Value = answer
+					return err
+				case <-ctx.Done():
+					return status.FromContextError(ctx.Err()).Err()
+				}
+			})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if reply.Value == 0 {
+			zero++
+		}
+		time.Sleep(apart)
+	}
+	return zero
+}
+
 // TestRule10_APoorAnswerIsHedgedWhateverTheTrigger lets one backend of two answer with nothing, as fast as the other. The
 // trigger has no reason to hedge, and callers get an answer all the same, as far as the budget goes.
 func TestRule10_APoorAnswerIsHedgedWhateverTheTrigger(t *testing.T) {
@@ -166,34 +193,16 @@ func TestRule10_APoorAnswerIsHedgedWhateverTheTrigger(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				good := hedge.WithAnswer(func(_ context.Context, _ string, reply any, _ error) bool {
-					return reply.(*wrapperspb.Int64Value).Value > 0
-				})
-				s := hedgetest.All(t, append([]hedge.Option{good}, tc.opts...)...)
-				unary, served := interceptor.Unary(s), atomic.Int64{}
-				invoke := func(_ context.Context, _ string, _, reply any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
-					n := served.Add(1)
-					time.Sleep(ms)
-					if int(n*37%100) >= tc.poor {
-						reply.(*wrapperspb.Int64Value).Value = n
-					}
-					return nil
-				}
 				const calls = 2000
-				poor := 0
-				for range calls {
-					reply := wrapperspb.Int64(0)
-					if err := unary(t.Context(), "/test.Service/Method", wrapperspb.Int64(1), reply, nil, invoke); err != nil {
-						t.Fatal(err)
+				s, served := hedgetest.All(t, append([]hedge.Option{goodBut(0)}, tc.opts...)...), atomic.Int64{}
+				poor := answering(t, s, calls, 10*ms, func(int, int) (time.Duration, int64, error) {
+					n := served.Add(1)
+					if int(n*37%100) < tc.poor {
+						n = 0
 					}
-					if reply.Value == 0 {
-						poor++
-					}
-					time.Sleep(10 * ms)
-				}
-				stats := s.Stats()
-				t.Logf("%d of %d calls ended with a poor answer; %d hedges", poor, calls, stats.Hedges)
-				if poor > calls*tc.want/100+calls/100 {
+					return ms, n, nil
+				})
+				if stats := s.Stats(); poor > calls*tc.want/100+calls/100 {
 					t.Errorf("%d poor outcomes of %d, want %d%%; %+v", poor, calls, tc.want, stats)
 				}
 			})
@@ -207,21 +216,10 @@ func TestWithAnswer_AcceptingAllChangesNothing(t *testing.T) {
 	run := func(opts ...hedge.Option) (stats stats.Counts) {
 		synctest.Test(t, func(t *testing.T) {
 			s := hedgetest.All(t, append([]hedge.Option{hedge.WithBudgetPercent(3), hedge.WithMaxHedges(4)}, opts...)...)
-			unary := interceptor.Unary(s)
-			invoke := func(ctx context.Context, _ string, req, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
-				draw := rand.New(rand.NewPCG(uint64(req.(*wrapperspb.Int64Value).Value), uint64(previousAttempts(ctx))))
-				select {
-				case <-time.After(time.Duration(math.Exp(2*draw.NormFloat64()) * float64(10*ms))):
-					return nil
-				case <-ctx.Done():
-					return status.FromContextError(ctx.Err()).Err()
-				}
-			}
-			for id := range int64(4000) {
-				if err := unary(t.Context(), "/test.Service/Method", wrapperspb.Int64(id), wrapperspb.Int64(0), nil, invoke); err != nil {
-					t.Fatal(err)
-				}
-			}
+			answering(t, s, 4000, 0, func(id, attempt int) (time.Duration, int64, error) {
+				draw := rand.New(rand.NewPCG(uint64(id), uint64(attempt)))
+				return time.Duration(math.Exp(2*draw.NormFloat64()) * float64(10*ms)), 1, nil
+			})
 			stats = s.Stats()
 		})
 		return stats
@@ -236,31 +234,18 @@ func TestWithAnswer_AcceptingAllChangesNothing(t *testing.T) {
 // TestRule13_PoorAnswersTeachTheirLatency lets half of all answers be poor: what primaries take is known as without that.
 func TestRule13_PoorAnswersTeachTheirLatency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		odd := func(_ context.Context, _ string, reply any, _ error) bool {
-			return reply.(*wrapperspb.Int64Value).Value%2 == 1
-		}
 		latency := func(opts ...hedge.Option) time.Duration {
 			s := hedgetest.All(t, opts...)
-			n := int64(0)
-			invoke := func(ctx context.Context, _ string, _, reply any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
-				md, _ := metadata.FromOutgoingContext(ctx)
-				if len(md.Get("grpc-previous-rpc-attempts")) > 0 {
-					return status.Error(codes.Unavailable, "no hedge answers")
+			answering(t, s, 2000, 0, func(id, attempt int) (time.Duration, int64, error) {
+				if attempt > 0 {
+					return 0, 0, status.Error(codes.Unavailable, "no hedge answers")
 				}
-				n++
-				time.Sleep(time.Duration(1+n%10) * ms)
-				reply.(*wrapperspb.Int64Value).Value = n
-				return nil
-			}
-			for range 2000 {
-				if err := interceptor.Unary(s)(t.Context(), "/test.Service/Method", wrapperspb.Int64(1), wrapperspb.Int64(0), nil, invoke); err != nil {
-					t.Fatal(err)
-				}
-			}
+				return time.Duration(1+id%10) * ms, int64(id % 2), nil
+			})
 			p50, _ := s.Latency("", "/test.Service/Method", 0.5)
 			return p50
 		}
-		if poor, plain := latency(hedge.WithAnswer(odd), hedge.WithGuard(false)), latency(hedge.WithMaxHedges(0)); poor != plain {
+		if poor, plain := latency(goodBut(0), hedge.WithGuard(false)), latency(hedge.WithMaxHedges(0)); poor != plain {
 			t.Errorf("the median is %v with poor answers, %v without", poor, plain)
 		}
 	})
@@ -299,30 +284,17 @@ func TestRule12_SavingsPayForPoorAnswers(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := hedgetest.All(t, hedge.WithMaxHedges(1), goodBut(0))
 			draw := rand.New(rand.NewPCG(1, 2))
-			poor, delivered := 0, 0
-			for range calls {
-				answer := int64(0)
-				if draw.IntN(100) >= poorShare {
-					answer = 1
-				} else {
+			poor, answer := 0, int64(0)
+			delivered := answering(t, s, calls, time.Second, func(_, attempt int) (time.Duration, int64, error) {
+				if attempt > 0 {
+					return ms, answer | map[bool]int64{true: 1}[better], nil
+				}
+				if answer = 1; draw.IntN(100) < poorShare {
+					answer = 0
 					poor++
 				}
-				invoke := func(ctx context.Context, _ string, _, reply any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
-					time.Sleep(ms)
-					if reply.(*wrapperspb.Int64Value).Value = answer; better && previousAttempts(ctx) > 0 {
-						reply.(*wrapperspb.Int64Value).Value = 1
-					}
-					return nil
-				}
-				reply := wrapperspb.Int64(0)
-				if err := interceptor.Unary(s)(t.Context(), "/test.Service/Method", wrapperspb.Int64(1), reply, nil, invoke); err != nil {
-					t.Fatal(err)
-				}
-				if reply.Value == 0 {
-					delivered++
-				}
-				time.Sleep(time.Second)
-			}
+				return ms, answer, nil
+			})
 			stats, saved := s.Stats(), s.Targets()[0].Saved
 			t.Logf("%d poor answers, %d delivered, %d hedges, %.1f saved", poor, delivered, stats.Hedges, saved)
 			switch {
