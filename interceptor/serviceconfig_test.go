@@ -1,6 +1,7 @@
 package interceptor_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -55,7 +56,8 @@ func TestGRPCDefinition(t *testing.T) {
 		sent   []time.Duration
 		at     time.Duration
 		code   codes.Code
-		winner int64 // whose reply, or error, it is
+		winner int64         // whose reply, or error, it is; -1: the error is that of the caller's context
+		ends   time.Duration // the deadline; 0: none
 	}{
 		// Service config.
 		{name: "a name with service and method beats one with service only",
@@ -128,6 +130,14 @@ func TestGRPCDefinition(t *testing.T) {
 		{name: "several of them are unparsable", config: hedging(four),
 			steps: []step{fails(2*ms, unavailable, "1", "1")}, sent: []time.Duration{0}, at: 2 * ms, code: unavailable},
 
+		// The deadline spans all attempts.
+		{name: "deadline, all in flight", config: hedging(four), ends: 50 * ms,
+			steps: []step{silent(), silent(), silent(), silent()}, sent: []time.Duration{0, 10 * ms, 20 * ms, 30 * ms}, at: 50 * ms, code: codes.DeadlineExceeded, winner: -1},
+		{name: "deadline, one has failed", config: hedging(four), ends: 50 * ms,
+			steps: []step{fails(5*ms, unavailable), silent(), silent(), silent()}, sent: []time.Duration{0, 5 * ms, 15 * ms, 25 * ms}, at: 50 * ms, code: unavailable},
+		{name: "deadline, while the next is awaited", config: hedging(four), ends: 50 * ms,
+			steps: []step{fails(5*ms, unavailable, "90")}, sent: []time.Duration{0}, at: 50 * ms, code: unavailable},
+
 		// What a call says wins over everything.
 		{name: "Off", config: hedging(four), opts: []grpc.CallOption{hedge.Off()},
 			steps: []step{fails(20*ms, unavailable)}, sent: []time.Duration{0}, at: 20 * ms, code: unavailable},
@@ -142,13 +152,15 @@ func TestGRPCDefinition(t *testing.T) {
 			st := &stub{steps: tc.steps}
 			s := configured(t, tc.config)
 			reply := wrapperspb.Int64(0)
+			ctx, cancel := context.WithTimeout(t.Context(), cmp.Or(tc.ends, never))
+			defer cancel()
 			began, finished := time.Now(), 0
-			err := st.callBy(d, t.Context(), s, reply, append(tc.opts, grpc.OnFinish(func(error) { finished++ }))...)
+			err := st.callBy(d, ctx, s, reply, append(tc.opts, grpc.OnFinish(func(error) { finished++ }))...)
 			at := time.Since(began)
 			if at != tc.at || status.Code(err) != tc.code || err == nil && reply.Value != tc.winner {
 				t.Errorf("ended after %v with %v, %v; want after %v with %v of attempt %d", at, reply, err, tc.at, tc.code, tc.winner)
 			}
-			if err != nil && status.Convert(err).Message() != fmt.Sprint("attempt ", tc.winner) {
+			if err != nil && tc.winner >= 0 && status.Convert(err).Message() != fmt.Sprint("attempt ", tc.winner) {
 				t.Errorf("%v; want that of attempt %d", err, tc.winner)
 			}
 			time.Sleep(time.Minute) // nothing is sent later
@@ -161,33 +173,6 @@ func TestGRPCDefinition(t *testing.T) {
 			}
 			if !slices.Equal(sent, tc.sent) || finished != 1 {
 				t.Errorf("sent after %v, want %v; OnFinish ran %d times", sent, tc.sent, finished)
-			}
-		})
-	}
-}
-
-func TestGRPCDefinition_TheDeadlineSpansAllAttempts(t *testing.T) {
-	for _, tc := range []struct {
-		name  string
-		steps []step
-		want  codes.Code
-	}{
-		{"all in flight", []step{silent(), silent(), silent(), silent()}, codes.DeadlineExceeded},
-		{"one has failed", []step{fails(5*ms, codes.Unavailable), silent(), silent(), silent()}, codes.Unavailable},
-		{"while the next is awaited", []step{fails(5*ms, codes.Unavailable, "90")}, codes.Unavailable},
-	} {
-		eachDoor(t, tc.name, func(t *testing.T, d door) {
-			ctx, cancel := context.WithTimeout(t.Context(), 50*ms)
-			defer cancel()
-			st := &stub{steps: tc.steps}
-			began := time.Now()
-			err := st.callBy(d, ctx, configured(t, hedging(four)), wrapperspb.Int64(0))
-			if status.Code(err) != tc.want || time.Since(began) != 50*ms {
-				t.Errorf("%v after %v", err, time.Since(began))
-			}
-			synctest.Wait()
-			if n := len(st.sent()); n != len(tc.steps) {
-				t.Errorf("%d attempts have ended, want %d", n, len(tc.steps))
 			}
 		})
 	}
@@ -267,33 +252,4 @@ func TestThrottle_WithoutAServiceConfig(t *testing.T) {
 			t.Errorf("Throttled %d", got)
 		}
 	})
-}
-
-// TestPushback_OfAdaptiveHedges: the trailer of a hedge that failed holds back the next one.
-func TestPushback_OfAdaptiveHedges(t *testing.T) {
-	for _, tc := range []struct {
-		pushback string
-		want     []time.Duration
-	}{
-		{"-1", []time.Duration{0, 10 * ms}},
-		{"30", []time.Duration{0, 10 * ms, 42 * ms}},
-		{"1", []time.Duration{0, 10 * ms, 20 * ms}}, // it was not due before
-	} {
-		eachDoor(t, tc.pushback, func(t *testing.T, d door) {
-			s := hedgetest.Fixed(t, 10*ms)
-			st := &stub{steps: []step{answers(50 * ms), fails(2*ms, codes.ResourceExhausted, tc.pushback), silent()}}
-			began := time.Now()
-			if err := st.callBy(d, t.Context(), s, wrapperspb.Int64(0)); err != nil || time.Since(began) != 50*ms {
-				t.Errorf("%v after %v", err, time.Since(began))
-			}
-			synctest.Wait()
-			var sent []time.Duration
-			for _, a := range st.sent() {
-				sent = append(sent, a.began.Sub(began))
-			}
-			if !slices.Equal(sent, tc.want) || s.Stats().PushedBack != 1 {
-				t.Errorf("pushback %s: sent after %v, want %v; %+v", tc.pushback, sent, tc.want, s.Stats())
-			}
-		})
-	}
 }

@@ -13,6 +13,18 @@ import (
 	"github.com/grpchedge/hedge/internal/place"
 )
 
+// enter enters a policy of the target, until the test's end, with a connection to each of the addresses that is ready.
+func enter(t *testing.T, addresses ...string) (*place.Roster, []*place.Backend) {
+	policy := place.Enter("target")
+	t.Cleanup(policy.Leave)
+	var all []*place.Backend
+	for _, a := range addresses {
+		all = append(all, policy.NewBackend(nil, []resolver.Address{{Addr: a}}, 0))
+	}
+	policy.Show(all)
+	return policy, all
+}
+
 type key struct{}
 
 // TestRule08_NoGoroutineForTheRecord derives cancellable contexts from an attempt's, as gRPC does: cancellation must
@@ -66,13 +78,8 @@ func TestOf(t *testing.T) {
 
 // TestRecord goes through the picks of one call with two addresses of which one is listed twice.
 func TestRecord(t *testing.T) {
-	policy := place.Enter("target")
-	defer policy.Leave()
-	backend := func(address string) *place.Backend {
-		return policy.NewBackend(nil, []resolver.Address{{Addr: address}}, 0)
-	}
-	a, a2, b, c := backend("a"), backend("a"), backend("b"), backend("c")
-	policy.Show([]*place.Backend{a, a2, b, c})
+	_, all := enter(t, "a", "a", "b", "c")
+	a, a2, b, c := all[0], all[1], all[2], all[3]
 	if n := place.Count("target").Ready; n != 3 || !place.Live() || place.Count("other").Ready != 0 {
 		t.Errorf("%d backends", n)
 	}
@@ -116,10 +123,8 @@ func TestRecord(t *testing.T) {
 
 // TestWent_AtOnce has two calls with the primary's context pick at the same time: both backends count as used.
 func TestWent_AtOnce(t *testing.T) {
-	policy := place.Enter("target")
-	defer policy.Leave()
-	a := policy.NewBackend(nil, []resolver.Address{{Addr: "a"}}, 0)
-	b := policy.NewBackend(nil, []resolver.Address{{Addr: "b"}}, 0)
+	_, all := enter(t, "a", "b")
+	a, b := all[0], all[1]
 	for range 3000 {
 		_, r := place.Primary(t.Context(), "target", new(atomic.Int64))
 		var ready atomic.Int32
@@ -146,13 +151,11 @@ func TestWent_AtOnce(t *testing.T) {
 
 // TestSpare_LooksAtNoMoreThanItNeeds: whether one of a thousand backends is spare takes no list of all that are.
 func TestSpare_LooksAtNoMoreThanItNeeds(t *testing.T) {
-	policy := place.Enter("target")
-	defer policy.Leave()
-	var ready []*place.Backend
+	var addresses []string
 	for i := range 1000 {
-		ready = append(ready, policy.NewBackend(nil, []resolver.Address{{Addr: fmt.Sprintf("10.0.%d.%d:443", i/256, i%256)}}, 0))
+		addresses = append(addresses, fmt.Sprintf("10.0.%d.%d:443", i/256, i%256))
 	}
-	policy.Show(ready)
+	_, ready := enter(t, addresses...)
 	_, record := place.Primary(t.Context(), "target", new(atomic.Int64))
 	record.Went(ready[0])
 	if n := testing.AllocsPerRun(100, func() { record.Spare(1) }); n > 1 {

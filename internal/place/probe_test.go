@@ -6,8 +6,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc/resolver"
-
 	"github.com/grpchedge/hedge/internal/place"
 )
 
@@ -18,10 +16,8 @@ const (
 
 // silent returns a connection that is silent, and a function that sends a probe there.
 func silent(t *testing.T) (*place.Backend, func() *place.Record) {
-	policy := place.Enter("target")
-	t.Cleanup(policy.Leave)
-	b := policy.NewBackend(nil, []resolver.Address{{Addr: "a"}}, 0)
-	policy.Show([]*place.Backend{b})
+	_, all := enter(t, "a")
+	b := all[0]
 	fallSilent(b)
 	return b, func() *place.Record {
 		t.Helper()

@@ -40,10 +40,8 @@ func TestSilence(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				policy := place.Enter("target")
-				defer policy.Leave()
-				b := policy.NewBackend(nil, []resolver.Address{{Addr: "a"}}, 0)
-				policy.Show([]*place.Backend{b})
+				_, all := enter(t, "a")
+				b := all[0]
 				for i, s := range tc.steps {
 					if s.do(b); b.Silent() != s.want {
 						t.Errorf("step %d, %s: silent is not %v", i, s.what, s.want)
@@ -60,10 +58,8 @@ func TestSilence(t *testing.T) {
 // TestSilence_Probes counts the primaries that may go to a silent connection.
 func TestSilence_Probes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		policy := place.Enter("target")
-		defer policy.Leave()
-		b := policy.NewBackend(nil, []resolver.Address{{Addr: "a"}}, 0)
-		policy.Show([]*place.Backend{b})
+		policy, all := enter(t, "a")
+		b := all[0]
 		for range 2 {
 			if !b.Probe(time.Now(), nil) {
 				t.Error("one that speaks is open to all")
@@ -94,12 +90,8 @@ func TestSilence_Probes(t *testing.T) {
 
 // TestRecord_Late says whose lateness counts: each attempt's once, at the backend where it is.
 func TestRecord_Late(t *testing.T) {
-	policy := place.Enter("target")
-	defer policy.Leave()
-	backend := func(address string) *place.Backend {
-		return policy.NewBackend(nil, []resolver.Address{{Addr: address}}, 0)
-	}
-	a, b, c := backend("a"), backend("b"), backend("c")
+	_, all := enter(t, "a", "b", "c")
+	a, b, c := all[0], all[1], all[2]
 	now := time.Now()
 	_, r := place.Primary(t.Context(), "target", new(atomic.Int64))
 	r.Late(1, now, ms) // not picked yet: it has to wait for a connection
@@ -184,11 +176,8 @@ func TestMoves(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				policy := place.Enter("target")
-				defer policy.Leave()
-				silent := policy.NewBackend(nil, []resolver.Address{{Addr: "a"}}, 0)
-				well := policy.NewBackend(nil, []resolver.Address{{Addr: "b"}}, 0)
-				policy.Show([]*place.Backend{silent, well})
+				policy, all := enter(t, "a", "b")
+				silent, well := all[0], all[1]
 				fallSilent(silent)
 				call := func(of string) {
 					_, r := place.Primary(t.Context(), "target", new(atomic.Int64))
