@@ -31,12 +31,12 @@ func Report(outcome *stats.Outcome) grpc.CallOption {
 }
 
 // NewContext returns a context with the call options [Off] and [After], for every call made with it or with a context derived
-// from it. It is for generated wrappers that take no call options, and for [Do]. Other options, and nil, are ignored. A call's
-// own options replace those of its context. The options of a context replace those of the context that it was derived from. The
-// context of an attempt passes them on. They are not sent to the server.
+// from it. It is for generated wrappers that take no call options, and for [Do]. Other options, and nil, are ignored. The
+// options of a call replace the options of its context. The options of a derived context replace its parent's. The context of
+// an attempt passes them on. They are not sent to the server.
 //
-// Once a process has called NewContext, each call looks up one value in its context, in 2 to 5 ns for each context that it was
-// derived from.
+// Once a process has called NewContext, each call looks up one value in its context. That takes 2 to 5 ns for each level of
+// derivation.
 func NewContext(ctx context.Context, opts ...grpc.CallOption) context.Context {
 	return call.NewContext(ctx, opts)
 }

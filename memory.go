@@ -18,15 +18,15 @@ func WithWindow(d time.Duration) Option {
 	return option("WithWindow", err, func(c *settings.Config) { c.Window = d })
 }
 
-// WithMaxMethods sets of how many methods a scheduler keeps what it has learned, those of each target counted by themselves: 1 or
-// more; the default is 5,000. Above that, the least used methods are removed, with all that was learned of them: first those that
-// were called only once, then about in the order of their last calls. So is a method that is not called for 15 minutes.
-// [stats.Counts] still has their calls. If such a method is called again, it is learned from the start. If more methods are in use,
-// they are removed before they are learned: then set a higher limit.
+// WithMaxMethods sets how many methods a scheduler remembers: 1 or more; the default is 5,000. A method of two targets counts
+// twice. Above the limit, the least used methods are removed, with all that was learned of them: first methods that were called
+// only once, then about in the order of their last calls. A method that is not called for 15 minutes is removed too.
+// [stats.Counts] still has their calls. A removed method that is called again is learned from the start. If more methods are in use
+// than the limit, they are removed before they are learned: then set a higher limit.
 //
-// This bounds the memory. A method with a few calls takes about 4 KB, its target 2 KB, and a busy method 15 to 30 KB. So the default
-// is 20 to 150 MB, if there are so many methods. The most that one method can take is 0.7 MB, where latencies of every length are
-// seen; a class of [WithClass] takes as much as another method, and a control group of [WithControl] up to 420 KB a method.
+// This bounds the memory. A method with a few calls takes about 4 KB, its target 2 KB, and a busy method 15 to 30 KB. 5,000 methods
+// take 20 to 150 MB. One method takes at most 0.7 MB, where latencies of every length are seen. A class of [WithClass] takes as much
+// as another method, and a control group of [WithControl] up to 420 KB a method.
 func WithMaxMethods(methods int) Option {
 	err := refuse(methods < 1, "WithMaxMethods(%d): the number of methods must be at least 1", methods)
 	return option("WithMaxMethods", err, func(c *settings.Config) { c.MaxMethods = methods })
@@ -65,7 +65,7 @@ func WithSnapshot(r io.Reader) Option {
 
 // WriteSnapshot writes what the scheduler has learned, so that another one can begin with it: see [WithSnapshot]. A snapshot is
 // one protobuf message, a hedge.snapshot.Snapshot, of 1 to 15 KB a method; docs/snapshot.md describes it. Snapshots that are
-// appended to each other are the snapshot of all of them.
+// appended to each other are one snapshot of all.
 //
 // WriteSnapshot may be called concurrently with calls. It reads each method at one moment, in about 0.1 ms. It leaves out
 // methods and targets whose name is empty or not valid UTF-8. It returns the error of w, which may then have got a part; [New]

@@ -73,22 +73,22 @@ func refuse(outOfRange bool, format string, args ...any) error {
 // Which methods may be hedged.
 
 // WithReadOnlyMethods hedges the full methods that match one of the patterns, and declares that they only read, as
-// idempotency_level = NO_SIDE_EFFECTS in a .proto file does. The syntax is that of [WithMethods]. If both options are given,
+// idempotency_level = NO_SIDE_EFFECTS in a .proto file does. Patterns are written as for [WithMethods]. If both options are given,
 // the methods of both are hedged. A hedge of a read-only method may end the call with a final status, such as NOT_FOUND: see
 // [WithNonFatalCodes]. If a replica lags behind the others, its NOT_FOUND may be out of date.
 func WithReadOnlyMethods(patterns ...string) Option {
 	return adding("WithReadOnlyMethods", patterns, func(c *settings.Config) *[]string { return &c.ReadOnly })
 }
 
-// WithMethods hedges the full methods that match one of the patterns, such as "/pkg.Svc/Get" or "/pkg.Svc/Get*". The syntax is
-// that of [path.Match]: * stands for any characters but a slash. At least one pattern is needed. If the option is given more
+// WithMethods hedges the full methods that match one of the patterns, such as "/pkg.Svc/Get" or "/pkg.Svc/Get*". Patterns are
+// written as for [path.Match]: * stands for any characters but a slash. At least one pattern is needed. If the option is given more
 // than once, all patterns apply. Calls of other methods are not hedged, and nothing is learned from them.
 func WithMethods(patterns ...string) Option {
 	return adding("WithMethods", patterns, func(c *settings.Config) *[]string { return &c.Methods })
 }
 
 // WithIdempotentOnly hedges the methods whose protobuf definition sets idempotency_level to NO_SIDE_EFFECTS or IDEMPOTENT, and
-// those of [WithReadOnlyMethods]. With [WithMethods], a method must satisfy both options. The definition must be linked into
+// the methods of [WithReadOnlyMethods]. With [WithMethods], a method must satisfy both options. The definition must be linked into
 // the program; stats.Counts.NoDescriptor counts calls of methods without one.
 func WithIdempotentOnly() Option {
 	return option("WithIdempotentOnly", nil, func(c *settings.Config) { c.IdempotentOnly = true })
@@ -125,7 +125,7 @@ func adding(name string, patterns []string, to func(*settings.Config) *[]string)
 
 // WithWaitForMessage makes Header of a stream wait for the first message, so that streams can be hedged whose caller calls Header
 // first. The next RecvMsg returns that message. It applies to the full methods that match one of the patterns, such as
-// "/pkg.Svc/Read" or "/pkg.Svc/Read*"; the syntax is that of [WithMethods]. At least one is needed. If the option is given more than
+// "/pkg.Svc/Read" or "/pkg.Svc/Read*", written as for [WithMethods]. At least one is needed. If the option is given more than
 // once, all patterns apply. By default Header waits only for headers. If those come early, no hedge can be sent, and Counts of
 // package stats counts the call in EarlyHeaders.
 //

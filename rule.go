@@ -10,8 +10,8 @@ import (
 	"github.com/grpchedge/hedge/internal/settings"
 )
 
-// WithMethodOptions applies options to the full methods that match a pattern. They win over those of the scheduler and of the
-// target. The syntax of the pattern is that of [WithMethods]. These options can be set for a method: [WithTrigger],
+// WithMethodOptions applies options to the full methods that match a pattern. They win over options of the scheduler and of the
+// target. The pattern is written as for [WithMethods]. These options can be set for a method: [WithTrigger],
 // [WithMaxHedges], [WithBudgetPercent], [WithMinDelay], [WithWarmup], [WithNonFatalCodes], [WithClass], [WithCost],
 // [WithAnswer], [WithControl], [WithDryRun], [WithGuard], [WithOtherBackendOnly] and [WithOff]. Any other is an error.
 //
@@ -26,10 +26,10 @@ func WithMethodOptions(methods string, opts ...Option) Option {
 		func(c *settings.Config) *[]settings.Rule { return &c.MethodRules })
 }
 
-// WithTargetOptions applies options to the targets that match a pattern. They win over those of the scheduler. A target
-// is named as in [stats.Method]. In the pattern, * stands for any characters, slashes included. The options are those
-// that can be set for a method, [WithServiceConfig], [WithResetLimit], and [WithMethodOptions] for methods of these
-// targets only. Any other option is an error.
+// WithTargetOptions applies options to the targets that match a pattern. They win over options of the scheduler. A target
+// is named as in [stats.Method]. In the pattern, * stands for any characters, slashes included. A target can have each option
+// of a method, [WithServiceConfig], [WithResetLimit], and [WithMethodOptions] for methods of these targets only. Any other
+// option is an error.
 //
 // If several patterns match, the more specific one wins, as in [WithMethodOptions]. An option of a method wins over one
 // of its target.

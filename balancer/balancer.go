@@ -45,7 +45,7 @@ import (
 )
 
 // Name is the name of the policy in a service config. Its configuration has one required field, childPolicy: a list of
-// policies as in loadBalancingConfig, of which the first registered one becomes the child. Further fields are connections, 1
+// policies as in loadBalancingConfig. The first registered one becomes the child. Further fields are connections, 1
 // to 8, default 1; spread, default false, which needs connections above 1; and silence, default true. If a later
 // configuration has another child, that replaces the current child when it is ready, or when the current one no longer is.
 const Name = "hedge_other_backend"
@@ -60,8 +60,8 @@ type builder struct{}
 func (builder) Name() string { return Name }
 
 func (builder) Build(cc balancer.ClientConn, opts balancer.BuildOptions) balancer.Balancer {
-	// The target as the user wrote it, which is what a scheduler knows it by; that in opts is parsed.
-	//lint:ignore SA1019 nothing else tells.
+	// The target as the user wrote it: a scheduler knows it by that. The target in opts is parsed.
+	//lint:ignore SA1019 nothing else has it.
 	target := cc.Target()
 	return &policy{parent: cc, opts: opts, place: place.Enter(target)}
 }
@@ -69,7 +69,7 @@ func (builder) Build(cc balancer.ClientConn, opts balancer.BuildOptions) balance
 type config struct {
 	serviceconfig.LoadBalancingConfig `json:"-"`
 
-	ChildPolicy []map[string]json.RawMessage // of which the first registered policy is the child
+	ChildPolicy []map[string]json.RawMessage // the first registered policy is the child
 	Connections int                          // to each address, 1 to maxConnections
 	Spread      bool                         // primaries use all of them in turn
 	Silence     bool                         // primaries avoid silent ones

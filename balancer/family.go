@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/connectivity"
 )
 
-// family is a child policy, as many times as each address is to have connections. Each copy has connections of its own and
-// knows nothing of the others, so that this works with every child. There is one copy unless the configuration says more.
+// family is a child policy, in as many copies as each address has connections. Each copy makes its own connections and does
+// not know of the others, so any child can be copied. There is one copy unless the configuration says more.
 type family struct {
 	policy  *policy
 	builder balancer.Builder
@@ -84,7 +84,7 @@ func (f *family) state() balancer.State {
 	return s
 }
 
-// resize builds copies until there are n, or closes those that are too many. The first one stays.
+// resize builds copies until there are n, or closes the last ones. The first one stays.
 func (f *family) resize(n int, spread bool) {
 	p := f.policy
 	for len(f.copies) < n {

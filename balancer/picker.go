@@ -91,8 +91,8 @@ func (p *picker) pickForHedge(info balancer.PickInfo, r *place.Record, hedge *pl
 // worst is the rank of a backend to which a hedge goes only if there is no other.
 const worst = 4
 
-// rank says how good a backend is, 0 being best: one that is not silent, and of these for a hedge one at another address, or else
-// over another connection. The record is that of a hedge, and its lock must be held; it is nil for a primary.
+// rank says how good a backend is, 0 being best. A backend that is not silent comes before a silent one. For a hedge, another
+// address comes before another connection. r is the hedge's record, and its lock must be held; it is nil for a primary.
 func rank(r *place.Record, b *place.Backend) (rank int) {
 	if r != nil && r.Used(b) {
 		return worst
@@ -150,7 +150,7 @@ func (p *picker) best(r *place.Record) (int, *place.Backend) {
 	return best, other
 }
 
-// pick asks a child. The backend is nil with an error, and for a connection that the child has from elsewhere.
+// pick asks a child. The backend is nil with an error, and for a connection that this policy has not made.
 func pick(child balancer.Picker, info balancer.PickInfo) (balancer.PickResult, *place.Backend, error) {
 	res, err := child.Pick(info)
 	if err != nil {
@@ -165,7 +165,7 @@ func pick(child balancer.Picker, info balancer.PickInfo) (balancer.PickResult, *
 	return res, b, nil
 }
 
-// release tells the child that a pick of its is not used, as gRPC does when a picked connection is not ready.
+// release tells the child that its pick is not used, as gRPC does when a picked connection is not ready.
 func release(res balancer.PickResult) {
 	if res.Done != nil {
 		res.Done(balancer.DoneInfo{})

@@ -13,7 +13,7 @@ import (
 )
 
 // policy is the balancer of one connection, or of one place in its tree of policies. Everything passes through to the child
-// policy, of which there are two while one takes over from the other. Each of them is a family of copies.
+// policy. While one child takes over from another, there are two. Each child is a family of copies.
 type policy struct {
 	parent balancer.ClientConn
 	opts   balancer.BuildOptions

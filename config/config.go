@@ -5,7 +5,7 @@
 //
 // The configuration is one JSON object. Each field has the name of an option without its With: "maxHedges": 2 is
 // hedge.WithMaxHedges(2). Options that take a Go function have no field. docs/configuration.md of this module lists all fields,
-// and proto/configpb/config.proto has the schema, of which the JSON is protobuf's.
+// and proto/configpb/config.proto is the schema: the JSON is protobuf's JSON of it.
 //
 // Both functions may be called concurrently.
 package config

@@ -40,7 +40,7 @@ func newRow(t stats.Method, config settings.Config, at time.Time) row {
 	return row{Sentence: sentence(t, config), Notes: notes(t, at), Stats: t, at: at, budgetPercent: config.BudgetPercent}
 }
 
-// newView returns a view of at most so many methods; of all if the limit is below 0.
+// newView returns a view of at most limit methods, or of all if limit is below 0.
 func newView(s *hedge.Scheduler, filter string, limit int) *view {
 	known := registry.Of(s)
 	config := known.Config()

@@ -74,7 +74,7 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 			u.replies, hedged = attempt.NewReply(reply)
 		}
 		if !hedged {
-			u.call.NotReplayable() // which is so if it might have been hedged until now
+			u.call.NotReplayable() // changes nothing if the call was not to be hedged
 			err := u.unhedged(caller, req, reply, opts)
 			u.recycle()
 			return err
@@ -132,7 +132,7 @@ type primary struct {
 	req, reply any // the caller's
 	opts       []grpc.CallOption
 	results    *attempt.Results
-	trailer    *metadata.MD // nil unless that of a failure is of interest
+	trailer    *metadata.MD // nil unless the trailers of failures matter
 }
 
 // invoke is how every attempt of the call reaches its server.
@@ -194,8 +194,8 @@ func (u *unary) Hedge(n int, cancel context.CancelCauseFunc) race.Attempt {
 	return h
 }
 
-// unaryHedge is one hedge. It may still return when the call is over, so it uses nothing of the caller's: its request is a copy, and
-// its reply and what its options write to are its own.
+// unaryHedge is one hedge. It may still run when the call is over, so it uses no memory of the caller's: its request is a copy, and
+// it has a reply and call options of its own.
 type unaryHedge struct {
 	unary      *unary
 	n          int
@@ -206,7 +206,7 @@ type unaryHedge struct {
 	results    *attempt.Results
 	trailer    metadata.MD
 	peer       peer.Peer
-	finished   atomic.Bool // gRPC has ended the attempt, after which an interceptor may return, or before
+	finished   atomic.Bool // gRPC has ended the attempt; Run may have returned before that
 }
 
 func (h *unaryHedge) finish(error) {

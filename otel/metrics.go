@@ -16,8 +16,7 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// mostSeries is the most series of an instrument, fewer than the 2,000 beyond which OpenTelemetry's SDK gives them up. Those of others
-// may come to them.
+// mostSeries is the most series of an instrument. Beyond 2,000 OpenTelemetry's SDK gives series up. The series of others come on top.
 const mostSeries = 1900
 
 type metrics struct {
@@ -46,12 +45,12 @@ func Outcomes() []string {
 	return slices.DeleteFunc(slices.Clone(outcomes[:]), func(name string) bool { return name == "" })
 }
 
-// counts are the fields of stats.Counts, each of which is an int64.
+// counts are the fields of stats.Counts: all are int64.
 type counts [unsafe.Sizeof(stats.Counts{}) / 8]int64
 
 func fields(of *stats.Counts) *counts { return (*counts)(unsafe.Pointer(of)) }
 
-// outcomes are the names of fields as outcomes. Those of all calls and hedges have none.
+// outcomes are the names of fields as outcomes. The totals of calls and hedges have none.
 var outcomes = func() (names [len(counts{})]string) {
 	short := map[string]string{"HedgeWins": "won", "PrimaryWins": "lost", "BudgetExhausted": "no_budget", "OfHedges": "of_hedge", "Warmup": "learning"}
 	word := regexp.MustCompile("(.)([A-Z])")
@@ -74,10 +73,10 @@ var gauges = []struct{ name, unit, what string }{
 	{"silent.connections", "{connection}", "Connections to the target that have fallen silent."},
 }
 
-// A report reports a value of a gauge. Where a gauge has several, which is the attribute that names one.
+// A report reports a value of a gauge. If the gauge has several values, which names this one, as an attribute.
 type report func(gauge string, value float64, which ...string)
 
-// report reports gauges under the labels, but none of others, and of the first methods alone where there are up to nine values of each.
+// report reports gauges under the labels. Others have no gauges. A gauge of several values, nine at most, has only the first methods.
 func (m *metrics) report(to metric.Observer, l *labels) report {
 	return func(gauge string, value float64, which ...string) {
 		option := l.option
@@ -110,7 +109,7 @@ func read(m *stats.Method, report report) {
 	}
 }
 
-// readTarget reports those of its target.
+// readTarget reports the values of the gauges of its target.
 func readTarget(m *stats.Method, report report) {
 	report("budget.tokens", m.Tokens)
 	if m.ThrottleMax > 0 {
@@ -180,8 +179,8 @@ func (m *metrics) observe(to metric.Observer, sum stats.Counts, rows []stats.Met
 	}
 	m.last, m.passed = last, passed
 
-	// What others have is what remains of the scheduler's own counts, which never fall. So that includes what a method had counted when
-	// it was forgotten, and was not read before. The sum was read first: calls since then have been read with their methods.
+	// Others have the rest of the scheduler's own counts, which never fall. So they include what a method had counted since the last
+	// reading when it was forgotten. The sum was read first: calls since then have been read with their methods.
 	all := m.methods.all()
 	for n, left := range fields(&sum) {
 		for _, l := range all {
@@ -195,7 +194,7 @@ func (m *metrics) observe(to metric.Observer, sum stats.Counts, rows []stats.Met
 // count reports the counters. A decision has a series once it has happened. If there are too many, further ones go to others.
 func (m *metrics) count(to metric.Observer, all []*labels) {
 	var rest counts
-	for _, l := range all { // those of others are the last
+	for _, l := range all { // others are the last
 		if l.total.Calls > 0 {
 			to.ObserveInt64(m.calls, l.total.Calls, l.option)
 		}
@@ -226,7 +225,7 @@ func (m *metrics) count(to metric.Observer, all []*labels) {
 }
 
 // add adds what a method has counted since its counts were read last, and returns those to compare the next ones with. If a count has
-// fallen, the method was forgotten and has come back, and begins again at 0; but those of hedges may fall by one.
+// fallen, the method was forgotten and has come back, and begins again at 0. But a count of hedges may fall by one.
 func (l *labels) add(now, before stats.Counts) stats.Counts {
 	for n, was := range fields(&before) {
 		if fields(&now)[n] < was && (outcomes[n] != "" || now.Calls < before.Calls) {

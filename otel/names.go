@@ -10,14 +10,14 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// names bounds the attributes that metrics have, and keeps those of the first that were asked for, so that recording makes none.
+// names has the attributes of the first methods that were asked for, so that recording makes none. All further methods share one.
 type names struct {
 	most int
 
 	mu     sync.Mutex
 	known  map[stats.Names]*labels
 	order  []*labels // in which they became known
-	others *labels   // of all that are not told apart
+	others *labels   // of all further methods
 }
 
 func newNames(most int) *names {
@@ -27,7 +27,7 @@ func newNames(most int) *names {
 // other is what gRPC's plugin calls methods that it does not tell apart.
 const other = "other"
 
-// of returns the attributes of a method, or without its name those of a target; those of others if there are too many.
+// of returns the attributes of a method; without its name, of a target; and of others if there are too many.
 func (n *names) of(key stats.Names) *labels {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -43,7 +43,7 @@ func (n *names) of(key stats.Names) *labels {
 	return l
 }
 
-// all returns the attributes of all methods, those of others last.
+// all returns the attributes of all methods, and of others at the end.
 func (n *names) all() []*labels {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -55,7 +55,7 @@ func (n *names) all() []*labels {
 type labels struct {
 	attributes []attribute.KeyValue
 	option     metric.MeasurementOption
-	number     int // of those that were known before
+	number     int // how many were known before
 	single     bool
 
 	total     stats.Counts

@@ -20,7 +20,7 @@
 //
 // Their attributes are grpc.target and grpc.method, or grpc.target alone for what the methods of a target share. The values are those
 // of gRPC's plugin: see [stats.Names]. A metric of a method exists from its first call on, and a decision once it was taken; "won" and
-// "lost" are 0 before. No instrument has so many series that the SDK gives some up.
+// "lost" are 0 before. No instrument has more series than the SDK keeps.
 //
 //   - grpc.client.call.hedges, a histogram, {hedge}: hedges per call; calls without one are not in it. It is the one that
 //     gRPC's proposal A96 defines, with its buckets 1, 2, 3, 4 and 5.
@@ -49,7 +49,7 @@
 // # Traces
 //
 // The span of a call gets an event when a hedge is sent, when one is held back, and when a hedged call is decided. It is
-// whatever span is in the caller's context, so that of gRPC's plugin if [DialOptions] puts it in the right place.
+// whatever span is in the caller's context: the span of gRPC's plugin, with [DialOptions].
 // Attempts are gRPC's own spans. With otelgrpc in the place of gRPC's plugin, see [TracerProvider].
 package hedgeotel
 
@@ -112,7 +112,7 @@ func (m *metrics) watch(s *hedge.Scheduler) {
 	scheduler := weak.Make(s)
 	registered, err := m.meter.RegisterCallback(func(_ context.Context, to metric.Observer) error {
 		if s := scheduler.Value(); s != nil {
-			m.mu.Lock() // before the counts are read, so that none is older than those of the last reading
+			m.mu.Lock() // before the counts are read, so that readings are in order
 			defer m.mu.Unlock()
 			sum := s.Stats()
 			m.observe(to, sum, s.Targets())

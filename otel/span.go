@@ -17,8 +17,8 @@ import (
 //	grpc.WithStatsHandler(otelgrpc.NewClientHandler(otelgrpc.WithTracerProvider(hedgeotel.TracerProvider(tracers))))
 //
 // The span of an attempt that lost has the attribute hedge.lost, and is no error: the status Error is not set on a span
-// whose context ended with the cause [hedge.ErrLost]. The spans are otherwise those of p. If p is nil, it is OpenTelemetry's
-// global provider. [DialOptions] does this for gRPC's own plugin.
+// whose context ended with the cause [hedge.ErrLost]. p makes the spans. If p is nil, OpenTelemetry's global
+// provider does. [DialOptions] does this for gRPC's own plugin.
 func TracerProvider(p trace.TracerProvider) trace.TracerProvider {
 	if p == nil {
 		p = otel.GetTracerProvider()

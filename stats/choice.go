@@ -11,8 +11,8 @@ type Choice struct {
 	Probability float64
 	MaxHedges   int
 	// UnhedgedTail is an estimate of the tail without hedging, from primaries; 0 without an estimate. [Gain] measures it.
-	// PredictedTail is the predicted tail with hedging, and MeasuredTail the tail of the calls within the window;
-	// with a control group, that of the calls in [Gain] that may be hedged.
+	// PredictedTail is the predicted tail with hedging. MeasuredTail is the tail of the calls within the window, or, with a control
+	// group, of the calls in [Gain] that may be hedged.
 	UnhedgedTail, PredictedTail, MeasuredTail time.Duration
 	// CutShort is the share of the primaries, 0 to 1, that were cut short.
 	CutShort float64

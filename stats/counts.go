@@ -1,6 +1,6 @@
 package stats
 
-// Counts has counts of calls and hedges. Those of hedge.Scheduler.Stats count from when the scheduler was made. No count ever
+// Counts has counts of calls and hedges. hedge.Scheduler.Stats counts since the scheduler was made. No count ever
 // falls, with one exception: Hedges and Hedged fall by one if the call ends between the decision to send a hedge and its
 // sending.
 type Counts struct {

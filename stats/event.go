@@ -9,7 +9,7 @@ import (
 type Call struct {
 	// Context is the caller's context. Tracing libraries keep the span of the call in it.
 	Context context.Context
-	// Target, Method and Names are those of stats.Method.
+	// Target, Method and Names are as in [Method].
 	Target, Method string
 	Names          Names
 }

@@ -7,18 +7,18 @@ import (
 )
 
 // Gain is what hedging gains for a method, measured on a control group that is never hedged: see hedge.WithControl. Latencies are
-// those that callers saw, what hedges do to the queues of servers included. An update that changes how the method is hedged begins
+// as callers saw them, so they include what hedges do to the queues of servers. An update that changes how the method is hedged begins
 // a new comparison. One that only exchanges a function begins none.
 type Gain struct {
-	// Over is the time that it covers, in periods of two minutes, at most 32. Calls is how many calls ended in it that may be hedged, whether they
-	// were or not, and Control how many of the control group.
+	// Over is the time that it covers: periods of two minutes, 16 at most. Calls is the number of calls that ended in that time and
+	// may be hedged, whether they were or not. Control is the number of calls of the control group.
 	Over           time.Duration
 	Calls, Control int64
 	// Measured says that the intervals are known, which takes calls of both groups in at least five periods of two minutes, and
 	// enough of them for the percentile. Until then values are what was seen so far, and intervals are 0.
 	Measured bool
 
-	// Percentile is the target percentile, 99 by default. Unhedged is that of the control group, Hedged that of the other calls.
+	// Percentile is the target percentile, 99 by default. Unhedged is its value in the control group, Hedged in the other calls.
 	Percentile       float64
 	Unhedged, Hedged Interval
 	// Load is the number of hedges per call that may be hedged.

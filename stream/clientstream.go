@@ -26,7 +26,7 @@ type clientStream struct {
 	decided  chan struct{} // closed when an attempt is chosen; nil unless a call waits for that
 	racing   bool          // the contest has begun, and no attempt is chosen
 
-	contest contest // of which there is one at most
+	contest contest // there is one at most
 	opener  opener
 	caller  context.Context
 	policy  bool // the method has a hedgingPolicy, so that response headers decide the race
@@ -230,7 +230,7 @@ func (c *clientStream) done(m *streamAttempt, err error) {
 }
 
 // callContext is the context of a stream for which no attempt was chosen when Context was called. It ends when the stream or
-// the caller's context ends. Its values are those of the chosen attempt, or of the primary while none is chosen.
+// the caller's context ends. It has the values of the chosen attempt, or of the primary while none is chosen.
 type callContext struct {
 	context.Context
 	cancel context.CancelCauseFunc

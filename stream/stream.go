@@ -40,13 +40,13 @@ import (
 // The methods of a stream may be called concurrently as [grpc.ClientStream] allows. If Header is called while RecvMsg waits,
 // it returns the primary's headers as soon as they are there, and the primary wins. If a hedge has won before, Header
 // returns the headers of that hedge. If the primary's first message was a poor answer before (see [hedge.WithAnswer]), Header
-// waits until the race is decided. A Context obtained before the end of the race ends with the stream. Its values, such as
-// the peer, are those of the winner, and of the primary until there is a winner.
+// waits until the race is decided. A Context obtained before the end of the race ends with the stream. It has the winner's
+// values, such as the peer, and the primary's until there is a winner.
 //
 // For a method with a hedgingPolicy, see [hedge.WithServiceConfig], attempts always race for the response headers, as gRPC
 // defines it. If headers come at once, such a stream is never hedged.
 //
-// The conditions for requests and messages are those of interceptor.Unary.
+// interceptor.Unary says which requests and messages can be hedged.
 //
 // Client-streaming and bidirectional calls are not hedged; they are counted in Stats.PassedThrough.
 //

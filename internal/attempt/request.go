@@ -8,8 +8,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// MaxCopy is the size in bytes up to which a request is copied for hedges. The size is about that in memory: what strings
-// and bytes hold, 8 for each other value, and 64 on top for each message and each entry of a list or map that is no number.
+// MaxCopy is the size in bytes up to which a request is copied for hedges. The size is an estimate of the memory: the length of
+// strings and bytes, 8 for each other value, and 64 more for each message and each entry of a list or map that is no number.
 //
 // If the primary answers while the request is being copied, the call has to wait for the copy, because the caller may change
 // its request after the call. MaxCopy bounds that wait: copying 1 MiB takes about 0.1 ms in one piece, and 1 ms in the most
@@ -90,7 +90,7 @@ func copyOf(m any) (copied any, ok bool) {
 	return copied, ok
 }
 
-// fits reports whether the size of a message is at most MaxCopy. It examines no more than that of the message.
+// fits reports whether the size of a message is at most MaxCopy. It stops examining the message there.
 func fits(req any) bool {
 	return safely(func() bool {
 		left := bytesLeft(MaxCopy)

@@ -35,7 +35,7 @@ type options struct {
 	static bool                // grpc.StaticMethod: the method's name is one of few
 }
 
-// with adds this library's options. The last of several applies, as with gRPC's own. Those of a call come after its context's.
+// with adds this library's options. The last of several applies, as with gRPC's own. The options of a call come after its context's.
 func (o options) with(opts []grpc.CallOption) options {
 	for _, opt := range opts {
 		switch opt := opt.(type) {
@@ -55,7 +55,7 @@ func (o options) with(opts []grpc.CallOption) options {
 // NewContext returns a context that gives its options to every call that is begun under it: see hedge.NewContext.
 func NewContext(ctx context.Context, opts []grpc.CallOption) context.Context {
 	o := inContext(ctx).with(opts)
-	o.report = nil // a context may be that of several calls
+	o.report = nil // several calls may share a context
 	contextsUsed.Store(true)
 	return context.WithValue(ctx, optionsKey{}, o)
 }

@@ -23,7 +23,7 @@ func (c *Call) Inspect(request any) {
 	}
 }
 
-// Inspects reports whether Inspect has anything to do.
+// Inspects reports whether Inspect would ask a function.
 func (c *Call) Inspects() bool { return classifies(c) || c.Payment.Owes }
 
 // classifies reports whether the class of the request is of interest. It is not for a call of a control group, which is plain.
@@ -60,9 +60,9 @@ func costOf(c *Call, request any) float64 {
 	return 1
 }
 
-// SetTraits says what the call's request is like. The delay is that of its class from now on, and the class learns what the call
-// takes. Calls without a class share one as soon as others have a name. The cost is what the call adds its share of to the budget, and what each of its hedges
-// costs. It comes before the first hedge is due, and no other method is called meanwhile.
+// SetTraits sets the class and the cost of the call's request. From now on the class gives the delay, and learns the call's latency.
+// Once a method has a class, calls without a name share one. The budget gets the call's share of the cost, and each hedge pays
+// the cost. SetTraits is called before the first hedge is due, and no other method is called meanwhile.
 func (c *Call) SetTraits(t Traits) {
 	if c.Payment.Owes {
 		c.Payment.SetCost(c.Start, t.cost)

@@ -71,7 +71,7 @@ func CompareNames(a, b string) int {
 // one that is later in the alphabet.
 func Compare(a, b string) int { return compare(a, b, literal(a), literal(b)) }
 
-// compare orders two patterns, with so many characters that stand for themselves.
+// compare orders two patterns, given how many of their characters stand for themselves.
 func compare(a, b string, literalA, literalB int) int {
 	return cmp.Or(
 		cmp.Compare(min(len(b)-literalB, 1), min(len(a)-literalA, 1)), // whether there is a wildcard
@@ -80,7 +80,7 @@ func compare(a, b string, literalA, literalB int) int {
 	)
 }
 
-// literal counts the characters that stand for themselves, which those of a class do not.
+// literal counts the characters that stand for themselves. Characters in brackets do not.
 func literal(p string) (n int) {
 	inClass := false
 	for i := 0; i < len(p); i++ {

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 )
 
-// Record is the set of backends that a policy has picked for the attempts of one call, those of gRPC's own retries too.
+// Record is the set of backends that a policy has picked for the attempts of one call, gRPC's own retries included.
 //
 // The primary's first pick is stored without a lock. For a hedge, the policy holds the lock from Used to HedgeWent, so that
 // two hedges of a call do not pick the same backend at the same time.
@@ -42,10 +42,10 @@ func Primary(ctx context.Context, target string, again Counter) (context.Context
 	return p, &p.record
 }
 
-// Hedge returns the context of a hedge of the call that r is the record of.
+// Hedge returns the context of a hedge of r's call.
 func (r *Record) Hedge(ctx context.Context) context.Context { return &Hedge{Context: ctx, record: r} }
 
-// primary is the context of a primary. It contains the record, so that both take one allocation. Done and Value are those of
+// primary is the context of a primary. It contains the record, so that both take one allocation. It passes Done and Value on to
 // the wrapped context, except for the key of this package, so package context needs no goroutine for derived contexts.
 type primary struct {
 	context.Context

@@ -29,8 +29,8 @@ type id struct {
 	number  int    // of the connection, if its address has several
 }
 
-// NewBackend returns the backend behind sc, which connects to one of the addresses. Where each address has several
-// connections, number is that of this one, from 0.
+// NewBackend returns the backend behind sc, which connects to one of the addresses. number is the connection's number, from 0,
+// where each address has several.
 func (r *Roster) NewBackend(sc balancer.SubConn, addresses []resolver.Address, number int) *Backend {
 	// The key has no attributes, because these may differ between two entries for one backend. It has the server name, because
 	// one address may serve several names, as a proxy's does.

@@ -89,8 +89,9 @@ func (r *Roster) SetSilence(on bool) {
 	}
 }
 
-// What the other backends bear nobody knows, so a share of the primaries of silent connections is sent there, from leastMoves to 1.
-// Calls there that end in time, are late or fail change it. If at most one in three is late and none fails, it grows to 1.
+// Nobody knows what load the other backends bear. So a share of the primaries of silent connections is sent there, from leastMoves
+// to 1. Each call there changes the share, by ending in time, being late or failing. If at most one in three is late and none
+// fails, the share grows to 1.
 const (
 	firstMoves, leastMoves = 1.0 / 4, 1.0 / 64
 	inTime                 = 1.0 / 16 // is added
@@ -175,7 +176,7 @@ const (
 	mostPatientEvery = time.Minute
 	mostPatientWait  = 500 * time.Millisecond
 
-	// trust is for how long a connection is not silent after a patient probe was answered there: this many times what that took.
+	// After a patient probe was answered, the connection is not silent for trust times the probe's latency.
 	trust     = 50
 	mostTrust = time.Minute
 )
@@ -261,8 +262,8 @@ func (r *Record) Ended(began time.Time, answered, judged bool) {
 	b.Answered()
 }
 
-// slow says that a probe was answered that began at the given time and was patient for so long. Other calls do not say how slow a
-// backend is: they may be of methods that take longer anywhere.
+// slow says that a patient probe was answered. It began at the given time, and its hedge had to wait for waits. Other calls do not
+// say how slow a backend is: their methods may take longer anywhere.
 func (s *silence) slow(began time.Time, waits time.Duration) {
 	if waits == 0 {
 		return

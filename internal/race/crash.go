@@ -20,8 +20,8 @@ func protect(f func(), crashed func(again func())) {
 	returned = true
 }
 
-// repetition returns what repeats a panic with the value, or, with nil, a Goexit. The deferred function must call it, so that the
-// stack is still that of the panic.
+// repetition returns a function that repeats a panic with the value, or, with nil, a Goexit. The deferred function must call
+// repetition, while the stack is still there that panicked.
 func repetition(value any) func() {
 	if value == nil {
 		return runtime.Goexit

@@ -78,7 +78,7 @@ type Entrant interface {
 	// be quick. The attempt that Hedge returns must not read it, unless Replayable returned shared. Calls of Replayable and
 	// Hedge never overlap.
 	Hedge(n int, cancel context.CancelCauseFunc) Attempt
-	// Trailer is that of a primary that has failed; nil if it is not known.
+	// Trailer returns the trailer of a primary that has failed; nil if it is not known.
 	Trailer() metadata.MD
 }
 
@@ -86,7 +86,7 @@ type Entrant interface {
 type Attempt interface {
 	// Run makes the attempt under ctx and waits for its outcome.
 	Run(ctx context.Context) error
-	// Trailer is that of an attempt whose Run has failed; nil if it is not known.
+	// Trailer returns the trailer of an attempt whose Run has failed; nil if it is not known.
 	Trailer() metadata.MD
 }
 

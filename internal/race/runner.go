@@ -22,7 +22,7 @@ type runner struct {
 
 // hedge is one hedge. Only the goroutine that prepares and runs it uses it, with two exceptions: any goroutine may call
 // cancel while the hedge is in flight, and the caller's goroutine reads all of it when the hedge has won. The first one stands
-// for the primary, of which only cancel is set.
+// for the primary, and has only cancel.
 type hedge struct {
 	attempt Attempt
 	ctx     context.Context

@@ -27,8 +27,8 @@ const (
 type classFunction = func(ctx context.Context, method string, request any) string
 
 // classes are what a method has learned of the classes of its requests. Each class function has a turn. A call uses the classes of
-// the function that was in force when it began. Those of the next function have places of their own, so that names which no longer
-// come take none. A class that both functions name keeps what it has learned.
+// the function that was in force when it began. When the function changes, all places are free for the new one's classes. A class
+// that both functions name keeps what it has learned.
 type classes struct {
 	known sync.Map // name → *Class
 
@@ -62,8 +62,8 @@ func (cs *classes) turnOf(function classFunction) int32 {
 	return cs.turn
 }
 
-// isSame reports whether two functions are one value, which Go does not tell. A closure that was made anew is another one. Both
-// are in use, so that neither address has been given away.
+// isSame reports whether two functions are one value. Go cannot compare functions, so it compares their addresses. Both functions
+// are in use, so neither address has been used again. A closure that was made anew is another function.
 func isSame(a, b classFunction) bool {
 	return *(*unsafe.Pointer)(unsafe.Pointer(&a)) == *(*unsafe.Pointer)(unsafe.Pointer(&b))
 }
@@ -92,8 +92,8 @@ func (cs *classes) current() []*Class {
 	return all
 }
 
-// Class returns the entry of a class for a call that has begun in a turn. It makes the entry if there is none. If that turn is over,
-// it returns nil instead.
+// Class returns the entry of a class for a call that has begun in a turn. It makes the entry if there is none, unless the turn is
+// over: then it returns nil.
 func (m *Method) Class(turn int32, name string) *Class {
 	cs := &m.classes
 	if len(name) > maxClassName {

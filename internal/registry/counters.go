@@ -19,7 +19,7 @@ type Counters struct {
 	Calls, Warmup, Paused, Off, NotSelected, NoDescriptor, NotReplayable, PassedThrough atomic.Int64
 
 	left     atomic.Bool // the method was removed
-	departed *Counters   // those of all removed methods
+	departed *Counters   // of all removed methods
 
 	mu      sync.Mutex
 	hedges  stats.Counts // and, of departed, all counts
@@ -61,7 +61,7 @@ func (c *SameBackendCounter) Add(n int64) int64 {
 	return n
 }
 
-// read returns one consistent copy of the counts, and sets them to 0 if they are to be taken away. A call counts before its
+// read returns one consistent copy of the counts. If take is true, it sets them to 0. A call counts before its
 // hedges do, so hedges are read first: there are never more hedged calls than calls.
 func (c *Counters) read(take bool) stats.Counts {
 	count := (*atomic.Int64).Load
@@ -119,7 +119,7 @@ func (c *Counters) EarlyHeaders() {
 // earlyMemory is the number of calls over which the weight of one falls to 1/e.
 const earlyMemory = 64
 
-// earlyShare returns the share of calls decided by early headers, once there have been so many calls. c.mu must be held.
+// earlyShare returns the share of calls decided by early headers, given the number of calls so far. c.mu must be held.
 func (c *Counters) earlyShare(calls int64) float64 {
 	return c.early * math.Exp(-float64(max(calls-c.earlyAt, 0))/earlyMemory)
 }

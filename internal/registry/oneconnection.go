@@ -29,8 +29,8 @@ type oneConnection struct {
 	same int                           // hedges in a row over that
 }
 
-// HedgePeer says to whom a hedge on a connection went, when it has ended. An unknown peer has no address. The record is that of the
-// backends that its call has used.
+// HedgePeer says to whom a hedge on a connection went, when it has ended. An unknown peer has no address. The record has the
+// backends that the call has used.
 func (t *Target) HedgePeer(conn *grpc.ClientConn, p *peer.Peer, record *place.Record) {
 	if conn == nil || p.Addr == nil || p.LocalAddr == nil {
 		return

@@ -41,8 +41,8 @@ type HedgingPolicy struct {
 	NonFatal []codes.Code  // sorted, without OK
 }
 
-// Policy returns the policy of a full method name, nil if it has none: that of the most specific name there is for
-// it, a service and method, a service, or the empty name. A nil Config has none.
+// Policy returns the policy of a full method name, or nil. The most specific name counts: the service and method, then the service,
+// then the empty name. A nil Config has no policy.
 func (c *Config) Policy(fullMethod string) *HedgingPolicy {
 	if c == nil {
 		return nil

@@ -117,7 +117,7 @@ func (c *Config) learning(pace *learn.Pace) *learn.Config {
 	return &l
 }
 
-// Traces are told of events: those of package stats, for which hedge.Trace has functions, and those below.
+// Traces are told of events: the types below, and the events of package stats, for which hedge.Trace has functions.
 type Traces []func(event any)
 
 // Tell tells of an event, which costs nothing if nobody is to be told. No lock may be held.

@@ -22,11 +22,11 @@ func (c *Config) ForTarget(name string) *Config {
 // come first, then those for the method at this target, which win.
 func (c *Config) ForMethod(target *Config, method string) *Config {
 	matches := func(p string) bool { return pattern.Any([]string{p}, method) }
-	nested := target.MethodRules[len(c.MethodRules):] // WithMethodOptions appends, so the rules of the target follow those of c
+	nested := target.MethodRules[len(c.MethodRules):] // WithMethodOptions appends, so the target's rules follow c's
 	return target.apply(c.MethodRules, matches, pattern.Compare).apply(nested, matches, pattern.Compare)
 }
 
-// apply applies those of the rules that match, the most specific last, to a copy of the configuration.
+// apply applies the rules that match, the most specific last, to a copy of the configuration.
 func (c *Config) apply(rules []Rule, matches func(pattern string) bool, compare func(a, b string) int) *Config {
 	rules = slices.DeleteFunc(slices.Clone(rules), func(rule Rule) bool { return !matches(rule.Pattern) })
 	if len(rules) == 0 {

@@ -51,7 +51,7 @@ type Features struct {
 	Own      *budget.Bucket     // of the method alone, always in a dry run
 }
 
-// For returns the settings of a method by the rules that match it and those of its target. PlugIn is still to be called.
+// For returns the settings of a method, by the rules that match it and its target. PlugIn is still to be called.
 func (c *Config) For(target *Config, method string, pace *learn.Pace) *Settings {
 	r := c.ForMethod(target, method)
 	s := &Settings{Config: r, Learning: r.learning(pace), Policy: r.ServiceConfig.Policy(method), Final: r.Final}

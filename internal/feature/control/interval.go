@@ -40,8 +40,8 @@ func (b blocks) quantile(q float64) (i stats.Interval) {
 	return i
 }
 
-// saved returns by how much the mean of the unhedged is greater than that of the hedged, with its interval. Both groups meet the
-// same bunches, so what varies is the difference between them from period to period.
+// saved returns the mean latency of the unhedged minus the mean latency of the hedged, with its interval. Both groups meet the
+// same bunches of slow calls, so the interval comes from how this difference varies from period to period.
 func saved(unhedged, hedged blocks) (i stats.Interval) {
 	i.Value = unhedged.all.Mean() - hedged.all.Mean()
 	var parts []float64
@@ -56,7 +56,7 @@ func saved(unhedged, hedged blocks) (i stats.Interval) {
 	return i
 }
 
-// excess is by how much the calls of a period raise the mean of the group.
+// excess is how much the calls of a period raise the mean of the group, in nanoseconds.
 func (b blocks) excess(at int64) float64 {
 	block := b.blocks[at]
 	return float64(block.Total()) / float64(b.all.Total()) * float64(block.Mean()-b.all.Mean())

@@ -78,7 +78,7 @@ func Drawn(d *feature.Due) feature.Verdict {
 	return feature.Skip(stats.NotDrawn).If(d.Slow && !d.Draw(d.Turn))
 }
 
-// Ready holds a hedge back while the connection is not ready. That of a call which is repeated is gone, so it is not asked.
+// Ready holds a hedge back while the connection is not ready. A repeated call has lost its connection, so it passes.
 func Ready(d *feature.Due) feature.Verdict {
 	return feature.Later(stats.NotReady).If(d.Conn != nil && !d.Report.Repeated && d.Conn.GetState() != connectivity.Ready)
 }

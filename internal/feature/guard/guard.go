@@ -26,7 +26,7 @@ const hedged = 10 * time.Minute // after a hedge its method counts as one that i
 type Target struct {
 	mu    sync.Mutex
 	whole judge
-	by    *Method   // of which method the latest RESOURCE_EXHAUSTED was that hedges may have caused
+	by    *Method   // the method with the latest RESOURCE_EXHAUSTED that hedges may have caused
 	at    time.Time // when it came
 }
 
@@ -128,7 +128,7 @@ type Gate struct {
 	Policy bool
 }
 
-// Admit lets the share of hedges pass that the guard admits. However often that is asked, a hedge has one ticket.
+// Admit lets the guard's share of hedges pass. A hedge keeps its ticket when it is considered again.
 func (g *Gate) Admit(d *feature.Due) feature.Verdict {
 	if g.Policy && slices.ContainsFunc(d.Report.Attempts[:], func(a race.AttemptReport) bool { return a.Failed() }) {
 		return feature.Pass

@@ -11,15 +11,18 @@ import (
 const (
 	// The share grows back from 0 to 1 in minRecovery. If a sign comes again soon, that takes twice as long, up to maxRecovery.
 	minRecovery, maxRecovery = 45 * time.Second, 8 * time.Minute
-	least                    = 1.0 / 64 // is left of the share, however often it was reduced
-	// A hedge may cause RESOURCE_EXHAUSTED for settle. So many within about lately are a sign, and each for suspicion after one.
-	settle, many, lately, suspicion = 10 * time.Second, 10, 3 * time.Second, 10 * time.Minute
-	// No hedge is sent for shortPause after a sign, longer while failures go on, up to minCount. If signs follow each other
-	// within maxCount, that is twice the time between them, at least minCount.
-	shortPause, minCount, maxCount = 5 * time.Second, time.Minute, 6 * time.Minute
-	// expected is how many times what failed in pauses is expected, and leastDepth how many at once. window is after what time
-	// that falls to what has failed since.
-	expected, leastDepth, window = 1.25, 20, 30 * time.Minute
+	least                    = 1.0 / 64 // of due hedges are always sent, unless there is a pause
+
+	settle        = 10 * time.Second // after a hedge: until then it may be the cause of a RESOURCE_EXHAUSTED
+	signFailures  = 10               // RESOURCE_EXHAUSTED within about signWindow are a sign that hedges are the cause
+	signWindow    = 3 * time.Second
+	suspectedFor  = 10 * time.Minute // after a sign: until then one RESOURCE_EXHAUSTED is enough
+	shortPause    = 5 * time.Second  // without hedges after a sign; longer while failures go on, up to minCount
+	minCount      = time.Minute      // the pause is twice the time between two signs that are at most maxCount apart
+	maxCount      = 6 * time.Minute  // the longest pause
+	expectedTimes = 1.25             // the rate of failures in pauses, times this, is expected
+	leastDepth    = 20               // expected failures that can be saved up
+	rateWindow    = 30 * time.Minute // over which failures are remembered that lower the expected rate
 )
 
 // judge decides about the hedges of a method, or of a target as a whole: by RESOURCE_EXHAUSTED, and by its trial. The zero judge
@@ -38,14 +41,14 @@ type judge struct {
 }
 
 // quota is what RESOURCE_EXHAUSTED says. Failures that go on in a pause of a minute or more, in which no hedge was sent, are the
-// baseline. From then on so many are expected for each call, and one that is expected changes nothing: see docs/guard.md.
+// baseline. From then on failures are expected at that rate, and an expected failure changes nothing: see docs/guard.md.
 type quota struct {
 	noted, seen         frequency // RESOURCE_EXHAUSTED that nothing explains, and all
 	begun               time.Time // the last pause, which begins with a sign
 	length              time.Duration
 	failures, first     float64 // in the pause, and calls before it
 	counted             bool    // the pause is a part of the baseline, if it was long enough
-	rate, credit, depth float64 // failures that are expected for each call, and now, and the most
+	rate, credit, depth float64 // expected failures: for each call, saved up now, and saved up at most
 }
 
 func (j *judge) pausing(now time.Time) bool { return now.Sub(j.begun) < j.length }
@@ -66,7 +69,7 @@ func (j *judge) state(now time.Time) stats.Guard {
 // exhausted notes a RESOURCE_EXHAUSTED, and reports whether hedges may be its cause. alone: a hedge failed and its primary did
 // not. Hedges are held back if it is a sign, and one of this judge's own.
 func (j *judge) exhausted(now time.Time, calls float64, alone, own bool) bool {
-	j.seen.note(now, calls, window)
+	j.seen.note(now, calls, rateWindow)
 	j.rate = min(j.rate, j.seen.share())
 	pausing, since := j.pausing(now), now.Sub(j.begun)
 	switch {
@@ -80,8 +83,8 @@ func (j *judge) exhausted(now time.Time, calls float64, alone, own bool) bool {
 		j.credit--
 		return false
 	}
-	j.noted.note(now, calls, lately)
-	if !own || !alone && j.missing == 0 && j.noted.failures < many && since > suspicion {
+	j.noted.note(now, calls, signWindow)
+	if !own || !alone && j.missing == 0 && j.noted.failures < signFailures && since > suspectedFor {
 		return true
 	}
 	recovery := max(j.recovery, minRecovery)
@@ -114,7 +117,7 @@ func (j *judge) advance(now time.Time, calls float64) {
 	if !now.After(j.last) {
 		return
 	}
-	j.credit = min(j.credit+expected*j.rate*max(0, calls-j.calls), j.depth)
+	j.credit = min(j.credit+expectedTimes*j.rate*max(0, calls-j.calls), j.depth)
 	after := now.Sub(j.begun) - j.length // the pause
 	if j.missing -= min(now.Sub(j.last), max(after, 0)).Seconds() / max(j.recovery, 1).Seconds(); j.missing <= 0 {
 		j.missing, j.why = 0, stats.GuardNone

@@ -8,14 +8,17 @@ import (
 )
 
 const (
-	// Failures in the first eighth of a slice do not count: what hedges did before may still have an effect.
+	// Failures in the first eighth of a slice do not count: hedges of the slice before may still have an effect.
 	slice = 2 * time.Second
-	// A trial begins when so many calls failed within about lapse, and such a share of all. It rests if none fails for lapse.
+	// A trial begins when minFailures calls, and a share minShare of all calls, failed within about lapse. It pauses when no call has
+	// failed for lapse. If the trial before found hedges guilty, a third of minShare is enough.
 	minFailures, minShare, lapse = 2, 0.004, 15 * time.Second
-	// stake is what part of its wealth a trial bets. The wealth is kept as its logarithm: hedges are guilty when it is 9, and not
-	// when it is 0.1, or after maxPairs. If the trial before found them guilty, it is 3 at first, and a third of minShare is enough.
-	stake, proof, ruin, suspected, maxPairs = 0.75, 2.2, -2.3, 1.1, 20
-	// If a trial does not find hedges guilty, the next is later, and later each time, unless calls fail urgent times as often.
+	stake                        = 0.75 // of its wealth is what a trial bets
+	// The wealth is kept as its logarithm. At proof (9) hedges are guilty. At ruin (0.1), or after maxPairs, they are not. It begins
+	// at 0 (1), or at suspected (3) if the trial before found hedges guilty.
+	proof, ruin, suspected, maxPairs = 2.2, -2.3, 1.1, 20
+	// If a trial does not find hedges guilty, the next one waits for minWait. The wait doubles each time, up to maxWait. A trial
+	// begins at once if calls fail urgent times as often as in the last one.
 	minWait, maxWait, urgent = 10 * time.Minute, 320 * time.Minute, 10
 )
 
@@ -29,12 +32,12 @@ type trial struct {
 	since       time.Time
 	pair        int64   // that is being counted
 	hedged, all float64 // failures in it: h and h + q
-	pairs       int     // of this trial, which may rest in between
+	pairs       int     // of this trial, without its pauses
 	wealth      float64
 	again       float64       // 1 if the trial before found hedges guilty
 	ended       time.Time     // the trial before
-	wait        time.Duration // until the next, unless such a share of calls fail as fear
-	fear        float64
+	wait        time.Duration // until the next
+	fear        float64       // the share of failed calls at which the next does not wait
 }
 
 // sliceAt returns the pair of slices at a time, how long the slice has lasted, and whether it is the one without hedges.
