@@ -42,7 +42,7 @@ type scene struct {
 	value    string // what is measured
 	workload workload.Workload
 
-	// streams: the number of calls is Demo.Streams, and the distribution is that of the workload, whatever Demo.Distribution says.
+	// streams: the number of calls is Demo.Streams, and the workload gives the distribution, whatever Demo.Distribution says.
 	streams bool
 	// options are the scene's own, to which Demo.Options are added; configured describes them.
 	options    []hedge.Option
@@ -57,8 +57,8 @@ var scenes = []scene{
 		value:    "time to first message",
 		workload: workload.Named("ttft"),
 		streams:  true,
-		// One attempt in five is slow, so that of each 1,000 streams all three attempts of 8 would be. That leaves next to
-		// nothing of the 10 beyond p99 for the first streams, which are not hedged.
+		// One attempt in five is slow. With two hedges, 8 of 1,000 streams would have three slow attempts. Of the 10 beyond p99 that
+		// leaves 2, and the first streams, which are not hedged, need more.
 		options:    []hedge.Option{hedge.WithBudgetPercent(30), hedge.WithMaxHedges(3)},
 		configured: "budget 30%, at most 3 hedges",
 	},

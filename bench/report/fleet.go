@@ -70,7 +70,7 @@ func stepCells(policy string, s run.Step) []table.Cell {
 	return append(cells, failedCell(float64(s.Failed)/float64(len(s.Sorted))), table.Share(s.ExtraLoad()), table.Share(s.Busy))
 }
 
-// failedCell is a share of failed calls, of which a hundredth of a percent matters.
+// failedCell is a share of failed calls, to a hundredth of a percent.
 func failedCell(share float64) table.Cell {
 	c := table.Share(share)
 	if share > 0 {

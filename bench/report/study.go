@@ -20,9 +20,9 @@ import (
 // study is one workload under several policies, by one clock or both.
 type study struct {
 	workload workload.Workload
-	policies []string // nil: those of a full run
+	policies []string // nil: as in a full run
 	clocks   []workload.Clock
-	size     workload.Size // where 0: that of a full run
+	size     workload.Size // where 0: as in a full run
 	seed     int
 	title    string // of its progress
 }

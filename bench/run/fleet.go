@@ -112,7 +112,7 @@ func (a *arm) overspent(t *target) float64 {
 type Step struct {
 	workload.Step
 	Sorted []time.Duration // latencies of the calls that began in it
-	Failed int             // those of them that missed their deadline
+	Failed int             // calls of these that missed their deadline
 	Hedges int             // that reached a server in it
 	Busy   float64         // share of the time of all workers
 }

@@ -102,7 +102,7 @@ func PercentileColumns() []Column {
 	return columns
 }
 
-// PercentileCells are the cells of PercentileColumns for sorted latencies, of which there must be at least one.
+// PercentileCells are the cells of PercentileColumns for sorted latencies, at least one.
 func PercentileCells(sorted []time.Duration) []Cell {
 	var cells []Cell
 	for _, q := range figure.Tails {

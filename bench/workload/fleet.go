@@ -14,7 +14,7 @@ type Fleet struct {
 	Clients int
 	// Busy is how many of the clients make half of all calls; 0: all make as many.
 	Busy int
-	// Deadline is that of each call. A call that misses it counts as failed, and fails no run: overloads are part of it.
+	// Deadline is the time that each call has. A call that misses it counts as failed, and fails no run: overloads are part of it.
 	Deadline time.Duration
 	// StopsCancelled has servers stop work that is cancelled; otherwise its worker is busy to the end.
 	StopsCancelled bool
@@ -136,10 +136,10 @@ func (f Fleet) shares() []float64 {
 	return shares
 }
 
-// callsUpTo is how many of so many calls a share is.
+// callsUpTo is a share of a number of calls, rounded.
 func callsUpTo(share float64, calls int) int { return int(share*float64(calls) + 0.5) }
 
-// Times returns when each step of a run of so many calls ends. With fewer calls than a full run has, steps are shorter.
+// Times returns when each step of a run ends, given the number of calls. With fewer calls than a full run has, steps are shorter.
 func (f Fleet) Times(calls int) []time.Duration {
 	times := make([]time.Duration, len(f.Steps))
 	share, at := float64(calls)/float64(f.calls()), time.Duration(0)

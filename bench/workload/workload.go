@@ -52,7 +52,7 @@ type Workload struct {
 
 	// The sizes of a full run by each clock. With 0 calls the workload does not run by that clock.
 	Virtual, Real Size
-	// Policies are those of a full run, the ones worth a curve first. RealPolicies, if any, replace them in real time.
+	// Policies are compared in a full run, the ones worth a curve first. RealPolicies, if any, replace them in real time.
 	Policies, RealPolicies []string
 }
 

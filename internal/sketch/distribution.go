@@ -35,7 +35,7 @@ type point struct {
 // Count returns how many calls were observed, and of how many a lower bound is known.
 func (d *Distribution) Count() (observed, bounded int64) { return d.observed, d.bounded }
 
-// Total returns how many calls it was made from, those of which only a lower bound is known among them.
+// Total returns how many calls it was made from, calls with only a lower bound included.
 func (d *Distribution) Total() int64 { return d.observed + d.bounded }
 
 // Quantile returns the latency that a share q of calls does not exceed, within 1%, and rounded to nanoseconds. Without

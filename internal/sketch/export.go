@@ -102,8 +102,8 @@ func FromCounts(answered, cut Counts) *Distribution {
 	return t.distribution()
 }
 
-// Plus returns the distribution of its calls, which are those of a window, and of others, all of which were answered.
-// [Distribution.Ended] is that of its own calls alone.
+// Plus returns the distribution of its own calls, from a window, and of others, which all were answered. The sum's
+// [Distribution.Ended] is about its own calls alone.
 func (d *Distribution) Plus(others Counts) *Distribution {
 	if len(others) == 0 {
 		return d

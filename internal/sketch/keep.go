@@ -49,8 +49,8 @@ func (w *Window) beginKeeping(step int64) *slot {
 // calls returns how many calls a slot holds, or some number from most on if there are more.
 func (s *slot) calls(most int64) int64 { return s.observed.total(most) + s.bounded.total(most) }
 
-// Newest returns the mark from which on the newest calls were counted: those of the last step, or, where these are few, of the last
-// slot, with the one before if that holds hardly any.
+// Newest returns the mark from which on the newest calls were counted: the calls of the last step. If these are few, it is the last
+// slot, and the one before too if the last holds hardly any.
 func (w *Window) Newest(now time.Time) Mark {
 	var room [slots]*slot
 	step, all := w.epoch(now), w.present(now, &room)

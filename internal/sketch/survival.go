@@ -3,7 +3,7 @@ package sketch
 import "time"
 
 // Survival is a survival function S on every bucket: the probability that a call takes longer. It never changes, and may
-// be used concurrently. The nil Survival is that of calls that take no time at all.
+// be used concurrently. The nil Survival stands for calls that take no time at all.
 type Survival struct {
 	beyond [Buckets]float64 // S at the upper edge of each bucket
 	last   int              // the last bucket in which something was answered

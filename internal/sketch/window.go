@@ -5,7 +5,7 @@
 // it stands for, from 1 µs to 10 min. A call that was cut short is recorded as a lower bound, and does not bias the quantiles: see
 // [Distribution].
 //
-// The buckets are those of DDSketch (Masson, Rim and Lee, "DDSketch: A Fast and Fully-Mergeable Quantile Sketch with
+// It uses the buckets of DDSketch (Masson, Rim and Lee, "DDSketch: A Fast and Fully-Mergeable Quantile Sketch with
 // Relative-Error Guarantees", VLDB 2019). The counts are this package's own, so that recording is one atomic addition.
 package sketch
 
@@ -27,7 +27,7 @@ const (
 // slot of its own, so that a recorder that falls behind, for however long, never counts into another step.
 //
 // Durations outside of 1 µs to 10 min, zero and negative ones among them, count as the nearer end. Times are passed in and
-// should come from one clock, as those of [time.Now] do. They may come in any order, within 290 years of the first. A call
+// should come from one clock, such as [time.Now]. They may come in any order, within 290 years of the first. A call
 // whose step is forgotten is dropped. A time more than two windows behind the latest means that the clock was set back:
 // the window goes by the new one, and the slots of the old make way one by one.
 //

@@ -80,7 +80,7 @@ func (b *backend) listen() (net.Listener, error) {
 	return listener, nil
 }
 
-// stop closes the backend's connections, those of a server that drains too, and
+// stop closes the backend's connections, also while the server drains, and
 // waits for its handlers.
 func (b *backend) stop() {
 	b.mu.Lock()

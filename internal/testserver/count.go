@@ -11,7 +11,7 @@ import (
 // different moments.
 type Counts struct {
 	Attempts  int64 // calls and streams that arrived
-	Hedges    int64 // those of them that carried grpc-previous-rpc-attempts
+	Hedges    int64 // attempts of these that carried grpc-previous-rpc-attempts
 	Cancelled int64 // those that the server saw cancelled before they were through
 	Failed    int64 // those that ended with a status other than OK, the cancelled ones left out
 	Messages  int64 // replies and stream messages handed to the transport

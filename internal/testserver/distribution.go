@@ -85,8 +85,8 @@ func (l exponential) Draw(rng *rand.Rand) time.Duration {
 	return toDuration(rng.ExpFloat64() * float64(l.mean))
 }
 
-// LogNormal draws from the lognormal distribution whose own mean and standard deviation
-// are the ones given, not those of its logarithm.
+// LogNormal draws from the lognormal distribution with this mean and standard deviation:
+// its own, and not its logarithm's.
 func LogNormal(mean, sd time.Duration) Distribution { return must(logNormal{mean, sd}) }
 
 type logNormal struct{ mean, sd time.Duration }

@@ -76,7 +76,7 @@ func (h *handler) plan(req *testpb.Request) Plan {
 	return Plan{}
 }
 
-// play carries out a plan that has so many messages to send, and returns the
+// play carries out a plan with the given number of messages, and returns the
 // status for gRPC, or the error that stopped it.
 func (h *handler) play(p *Plan, messages int, send func(seq int) error) error {
 	if p.GoAway {

@@ -45,13 +45,13 @@ const (
 
 // What servers and proxies do by default, as far as a client can tell.
 var (
-	// LimitLikeArmeria is that of Armeria, and of Netty with other numbers.
+	// LimitLikeArmeria is Armeria's limit, and Netty's with other numbers.
 	LimitLikeArmeria = Limit{Resets: 400, Per: time.Minute, Close: CloseCalm, Debug: "Maximum number of RST frames reached"}
-	// LimitLikeApache is about that of Apache httpd.
+	// LimitLikeApache is about Apache httpd's limit.
 	LimitLikeApache = Limit{Resets: 25, Per: time.Second, Close: CloseSilently}
-	// LimitLikeNode is about that of Node.js and of nghttpx.
+	// LimitLikeNode is about the limit of Node.js and nghttpx.
 	LimitLikeNode = Limit{Resets: 1000}
-	// LimitThousandRequests is that of nginx, which is no answer to resets.
+	// LimitThousandRequests is nginx's limit, which has nothing to do with resets.
 	LimitThousandRequests = Limit{Requests: 1000}
 )
 

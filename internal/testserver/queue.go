@@ -21,7 +21,7 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// A queue lets so many attempts be served at a time, in the order of their
+// A queue serves one attempt for each worker at a time, in the order of their
 // arrival. Without workers it serves all at once.
 type queue struct {
 	workers        chan struct{} // nil without workers

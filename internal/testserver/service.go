@@ -56,8 +56,8 @@ func (s *service) ServerStreamIdempotent(req *testpb.Request, stream grpc.Server
 	return s.ServerStream(req, stream)
 }
 
-// ClientStream reads to the end of the requests, of which the first one decides
-// the plan, and answers then.
+// ClientStream reads to the end of the requests, and answers then. The first
+// request decides the plan.
 func (s *service) ClientStream(stream grpc.ClientStreamingServer[testpb.Request, testpb.Reply]) error {
 	h := handlerOf(stream.Context())
 	var first *testpb.Request

@@ -52,7 +52,7 @@ func private(path string) bool {
 }
 
 func exported(p *types.Package) (lines []string) {
-	// Names of the package itself have no qualifier, those of others their path, which tells two packages of one name apart.
+	// Names of the package itself have no qualifier. Other names have their path, which tells two packages of one name apart.
 	qualify := func(other *types.Package) string {
 		if other == p {
 			return ""

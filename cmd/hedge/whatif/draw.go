@@ -7,7 +7,7 @@ import (
 	"github.com/grpchedge/hedge/bench/picture"
 )
 
-// A picture has one diagram for each group, of the largest ones, and a curve is drawn of so many latencies at most.
+// A picture has a diagram for each of the largest groups. A curve is drawn through mostPoints latencies at most.
 const (
 	mostPanels = 5
 	mostPoints = 100_000

@@ -113,7 +113,7 @@ func (in *input) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// aLine notes that a line was read. Progress is that of bytes where the size of the file is known, and that of lines elsewhere.
+// aLine notes that a line was read. Progress counts bytes if the size of the file is known, and lines otherwise.
 func (in *input) aLine() {
 	in.lines++
 	switch {

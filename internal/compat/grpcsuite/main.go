@@ -1,6 +1,6 @@
 // Command grpcsuite runs gRPC's own end-to-end tests with the hedging interceptors on every connection: plain,
-// watching only, with nothing tuned, and with hedges after 1 ms. The tests are those of the very version of gRPC that
-// this module requires, in a copy of its module, because they use its internal packages.
+// watching only, with nothing tuned, and with hedges after 1 ms. The tests are copied from the version of gRPC that
+// this module requires, with the whole module, because they use its internal packages.
 //
 // In the first three modes no test may fail. Those that fail in the fourth are listed in known.txt, each with why it
 // is right that it fails. A failure that is not in the list is an error; a test of the list that passes is reported,
@@ -364,7 +364,7 @@ func parse(out string) result {
 	return r
 }
 
-// outputOf is what was printed from the beginning of a test to that of the next.
+// outputOf is what one test printed.
 func outputOf(out, name string) string {
 	begin := strings.Index(out, "=== RUN   "+name+"\n")
 	if begin < 0 {

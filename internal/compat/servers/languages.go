@@ -22,7 +22,7 @@ import (
 //go:embed hello
 var hello embed.FS
 
-// What is installed, at the versions that docs/servers.md speaks of. Those of Java are in hello/pom.xml.
+// What is installed, at the versions that docs/servers.md speaks of. hello/pom.xml has the versions for Java.
 const (
 	grpcJS        = "1.14.7"
 	grpcio        = "1.85.1"

@@ -66,7 +66,7 @@ type Table struct {
 	Budgets     []float64
 	Connections []int    // to each address, by hedge_other_backend; 0: the connection's policy is round_robin
 	Only        []string // parts of servers' names; none: all
-	Stops       bool     // three backends, the first of which is stopped for a second in every five
+	Stops       bool     // three backends, and the first is stopped for a second in every five
 }
 
 // program runs the command. It writes the table to w and progress to log.
