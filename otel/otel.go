@@ -22,29 +22,9 @@
 // of gRPC's plugin: see [stats.Names]. A metric of a method exists from its first call on, and a decision once it was taken; "won" and
 // "lost" are 0 before. No instrument has more series than the SDK keeps.
 //
-//   - grpc.client.call.hedges, a histogram, {hedge}: hedges per call; calls without one are not in it. It is the one that
-//     gRPC's proposal A96 defines, with its buckets 1, 2, 3, 4 and 5.
-//   - grpc.client.hedge.calls, a counter, {call}: calls begun, hedged or not.
-//   - grpc.client.hedge.sent, a counter, {hedge}: hedges sent. Divided by the calls it is the extra load.
-//   - grpc.client.hedge.decisions, a counter, {decision}: hedged calls won and lost, why hedges were held back, and what else became of
-//     calls and hedges, by the attribute grpc.hedge.outcome: see [Outcomes].
-//   - grpc.client.hedge.moved, a counter, {call}: primaries sent past a silent connection, of a target whose connections have the
-//     policy of package balancer.
-//   - grpc.client.hedge.loser.duration, a histogram, s: how long attempts had run that were cancelled as losers.
-//   - grpc.client.hedge.delay, a gauge, s: the age at which a call gets its first hedge now; absent while it is learned.
-//   - grpc.client.hedge.tail, a gauge, s: the percentile that the trigger Auto makes small, by the attribute grpc.hedge.tail:
-//     "unhedged_estimate" is an estimate of it without hedging; "predicted" is the prediction with hedging, and "measured"
-//     what calls took lately.
-//   - grpc.client.hedge.gain, a gauge, s: what a control group measures, by the attribute grpc.hedge.gain: "unhedged" and "hedged"
-//     are that percentile without and with hedging, "saved" is the time saved per call. Their intervals of 95% are from
-//     "unhedged_low" to "unhedged_high", "hedged_low" to "hedged_high" and "saved_low" to "saved_high". Absent until they are
-//     known, and without hedge.WithControl.
-//   - grpc.client.hedge.saved, a gauge: the share of the time beyond the median, 0 to 1 and weighted towards the tail, that
-//     hedging is predicted to save; only with the trigger Auto.
-//   - grpc.client.hedge.budget.tokens, a gauge, {token}: hedges that the target's budget pays for now.
-//   - grpc.client.hedge.throttle.tokens, a gauge, {token}: what is left in the target's throttle; absent without one.
-//   - grpc.client.hedge.silent.connections, a gauge, {connection}: connections to the target that have fallen silent; absent without the
-//     policy of package balancer.
+// docs/observability.md lists the instruments, with their kinds, units and attributes. All begin with grpc.client.hedge, except
+// grpc.client.call.hedges, which gRPC's proposal A96 defines. [Outcomes] are the values of the attribute grpc.hedge.outcome. Gauges are
+// absent while nothing is known, and without the option or the policy that they are about.
 //
 // # Traces
 //

@@ -17,13 +17,14 @@ import (
 
 // Call is one call, from Begin to End. The zero Call is never hedged.
 //
-// If Hedged returns false, make the call normally. Otherwise race attempts by the plan, with the call as the race's policy. Report
-// the end with End: of a race that was not untouched, Book does.
+// A door begins a call, and tells it the request by Inspect. If Hedged returns false, the door makes the call normally. Otherwise it
+// races attempts by the Plan, with the call as the race's policy. The door reports the end by End in two cases: the call was not
+// raced, or its race ended untouched. In every other case the race has called Book, which does so.
 type Call struct {
 	feature.Call // what its features know of it
 
 	method   *registry.Method
-	settings *settings.Settings // those in force when it began
+	settings *settings.Settings // in force when it began
 	class    *registry.Class    // of its request; nil: none
 
 	armed bool // it may be hedged
@@ -31,7 +32,7 @@ type Call struct {
 
 	end      feature.End // what observers are told: a field, as it would be allocated otherwise
 	failures uint8       // attempts whose failures have been told, a bit each
-	dropped  uint8       // hedges paid for that have been given back
+	dropped  uint8       // hedges that were paid for, not sent, and refunded
 
 	heldBack stats.Reason        // why a hedge was held back last, so that a reason counts once for a hedge
 	why      stats.Reason        // why the last hedge that was due was not sent, or why none can be; for whoever asks
@@ -45,7 +46,9 @@ type Call struct {
 func Begin(r *registry.Registry, ctx context.Context, target, method string, conn feature.Conn, opts ...grpc.CallOption) Call {
 	o := inContext(ctx).with(opts)
 	if r == nil {
-		return Call{report: o.report}
+		c := Call{report: o.report}
+		reportUnhedged(&c)
+		return c
 	}
 	now := time.Now()
 	m := r.Method(target, method, now)
@@ -59,10 +62,9 @@ func Begin(r *registry.Registry, ctx context.Context, target, method string, con
 	m.Target.CallBegins(s.Selected || o.after)
 	decide(&c, o)
 	m.Counters.Flush()
+	reportUnhedged(&c)
 	return c
 }
-
-// decide decides whether the call may be hedged, and after which delay.
 func decide(c *Call, o options) {
 	m, s := c.method, c.settings
 	switch {
@@ -138,10 +140,7 @@ func (c *Call) arm(delay time.Duration) {
 }
 
 // Hedged reports whether the call may be hedged.
-func (c *Call) Hedged() bool {
-	reportUnhedged(c)
-	return c.armed
-}
+func (c *Call) Hedged() bool { return c.armed }
 
 // ByPolicy reports whether a hedgingPolicy says how the call is hedged.
 func (c *Call) ByPolicy() bool { return c.settings != nil && c.settings.Policy != nil }

@@ -77,11 +77,7 @@ func (c *Call) End(e End) {
 	if answered := end.Primary.Answered(); answered || end.Primary.Known && !end.Gone || end.Gone && c.Context.Err() == context.DeadlineExceeded {
 		c.Record.Ended(c.Start, answered, c.Estimate != nil)
 	}
-	told := c.settings.Observers
-	if e.Race == nil && e.Err == nil {
-		told = c.settings.Attentive
-	}
-	for _, o := range told {
+	for _, o := range c.settings.Observers {
 		o.Ended(&c.Call, end)
 	}
 }

@@ -40,7 +40,7 @@ func (c *Call) tell(r *race.Report) {
 	})
 }
 
-// reportUnhedged says what happens to a call unless it races.
+// reportUnhedged fills in hedge.Report as it is unless the call races. After a race, tell replaces that.
 func reportUnhedged(c *Call) {
 	if c.report == nil {
 		return

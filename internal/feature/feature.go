@@ -24,12 +24,11 @@ type Gate interface {
 	Admit(*Due) Verdict
 }
 
-// A GateFunc is a gate that is a function.
 type GateFunc func(*Due) Verdict
 
 func (g GateFunc) Admit(d *Due) Verdict { return g(d) }
 
-// A Payer is a gate that takes something for a hedge. It gets it back when the hedge was not sent after all.
+// A Payer is a gate that takes something for a hedge. GiveBack returns it when the hedge is not sent after all.
 type Payer interface {
 	Gate
 	GiveBack(*Call)
@@ -41,7 +40,7 @@ type Observer interface {
 	Ended(*Call, *End)
 }
 
-// Observers that want more, or less, have one of these methods too.
+// Observers that want to hear more have one of these methods too.
 type (
 	// HedgeObserver is told of each hedge that all gates have let pass.
 	HedgeObserver interface{ Admitted(*Due) }
@@ -49,8 +48,6 @@ type (
 	FailureObserver interface {
 		Failed(race.EndKind, race.Pushback)
 	}
-	// Quiet is not told of a success without a race: most calls end so.
-	Quiet interface{ Quiet() }
 )
 
 // Conn is what is asked of the connection that a call uses. *grpc.ClientConn is one.

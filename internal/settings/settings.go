@@ -37,7 +37,6 @@ type Settings struct {
 	Features
 	Gates     []feature.Gate
 	Observers []feature.Observer
-	Attentive []feature.Observer // those that are told of every call: see feature.Quiet
 }
 
 // Features are what the features keep of one method and of its target. They outlive settings. A nil feature is off.
@@ -119,11 +118,7 @@ func (s *Settings) gate(on bool, g feature.Gate) {
 }
 
 func (s *Settings) observer(on bool, o feature.Observer) {
-	if !on {
-		return
-	}
-	s.Observers = append(s.Observers, o)
-	if _, quiet := o.(feature.Quiet); !quiet {
-		s.Attentive = append(s.Attentive, o)
+	if on {
+		s.Observers = append(s.Observers, o)
 	}
 }

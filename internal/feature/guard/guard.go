@@ -142,11 +142,11 @@ func (g *Gate) Admit(d *feature.Due) feature.Verdict {
 
 func (g *Gate) Admitted(d *feature.Due) { g.Method.Sent(d.Now) }
 
-// Quiet says that the guard looks at failures and races only.
-func (g *Gate) Quiet() {}
-
 // Ended notes what failed. A server that turns hedges away, and says so, needs no guard.
 func (g *Gate) Ended(c *feature.Call, e *feature.End) {
+	if e.Race == nil && e.Err == nil { // most calls end so
+		return
+	}
 	primary, hedge := status.Code(e.Err) == codes.ResourceExhausted, false
 	if r := e.Race; r != nil {
 		primary, hedge = ranOut(r.Attempts[0]), slices.ContainsFunc(r.Attempts[1:r.Hedges+1], func(a race.AttemptReport) bool { return a.Pushback == race.NoPushback && ranOut(a) })
