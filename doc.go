@@ -26,13 +26,13 @@
 //   - attempt: one copy of a call on the wire.
 //   - primary: the attempt that an unhedged call would make.
 //   - hedge: any further attempt.
-//   - loser: an attempt that another one was faster than.
+//   - loser: an attempt that was in flight when another attempt decided the call.
 //   - late: a call is late when its hedge is due.
 //   - delay: the age of a call at which its first hedge is due, and the time from each hedge to the next.
-//   - trigger: how the delay is found, see [Auto].
+//   - trigger: what chooses the delay, see [Auto].
 //   - budget: a bucket of tokens. Each call adds a share of a token, and each hedge takes one token.
 //   - window: how long a latency is remembered, see [WithWindow].
-//   - learned: a method is being learned until [WithWarmup] calls of it have been seen.
+//   - learning: a method is being learned until [WithWarmup] calls of it have been seen.
 //   - final status: a status by which a server says that it looked at the request and answered. Every other status is
 //     non-fatal, see [WithNonFatalCodes].
 //   - poor answer: a reply or a final status that the function of [WithAnswer] does not accept.

@@ -12,8 +12,8 @@ import (
 )
 
 // WithClass learns latencies, and hedges, for each class of requests of a method: a tenant, a priority, the length of a prompt.
-// of names the class of a request. Requests with the name "" are of the class "(other)", if others have names. [BySize] is such a function. Use it where the request decides how long a call
-// takes.
+// of returns the class of a request. Once a request of the method has a class, the others are of the class "(other)". [BySize] is
+// such a function. Use it where the request decides how long a call takes.
 //
 // A method has at most 16 classes. All further ones are of the class "(other)" as well. A name is cut off at 64 bytes. A class with too
 // few calls uses what is known of the method. All classes share the target's budget. After a [Scheduler.Update] with another
@@ -59,16 +59,16 @@ func WithCost(of func(ctx context.Context, method string, request any) float64) 
 	return option("WithCost", nil, func(c *settings.Config) { c.Cost = of })
 }
 
-// WithAnswer says which answers are good enough to end a call. It is for replicas that lag behind and for servers that degrade.
-// good is called when an attempt has ended. It returns false if another attempt may give a better answer. Such an answer is a
-// poor answer. Nil, the default, accepts every answer.
+// WithAnswer says which answers are acceptable as the end of a call. It is for replicas that lag behind and for servers that
+// degrade. acceptable is called when an attempt has ended. It returns false if another attempt may give a better answer. Such an
+// answer is a poor answer. Nil, the default, accepts every answer.
 //
 // After a poor answer the next hedge is due at once, and is sent if the budget and the rest of rule 10 in docs/rules.md allow
-// it. The call waits for it and for the attempts in flight. The caller gets the first good answer. If none comes, the caller
+// it. The call waits for it and for the attempts in flight. The caller gets the first accepted answer. If none comes, the caller
 // gets the first poor reply, or, without one, the first poor status. No failure replaces a poor reply, not even the end of the
 // caller's context. stats.Counts.PoorAnswers counts poor answers, and stats.Outcome.Poor tells the caller of one.
 //
-// good is asked about a reply, with err nil: for [Do] that is the value, and for a server stream the first message. It is asked
+// acceptable is asked about a reply, with err nil: the value of [Do], and the first message of a server stream. It is asked
 // about a server stream that ended without a message, with reply nil and err [io.EOF], and about a status that would end the
 // race, with reply nil: see [WithNonFatalCodes]. It is not asked about:
 //
@@ -79,9 +79,9 @@ func WithCost(of func(ctx context.Context, method string, request any) float64) 
 //   - calls that could have no hedge: while their method is being learned, while hedging is paused or off, in a dry run, without
 //     hedges or budget, in the control group, and if their method may not run twice.
 //
-// good must be safe for concurrent use. It runs on the goroutine of the attempt, also for attempts that turn out to have lost,
-// and its time is added to every call. ctx is the caller's context. good must not change the reply, and must not keep it. Its
-// panic is a panic of the attempt.
-func WithAnswer(good func(ctx context.Context, method string, reply any, err error) bool) Option {
-	return option("WithAnswer", nil, func(c *settings.Config) { c.Answer = good })
+// acceptable must be safe for concurrent use. It runs on the goroutine of the attempt, also for attempts that turn out to have
+// lost, and its time is added to every call. ctx is the caller's context. acceptable must not change the reply, and must not keep
+// it. Its panic is a panic of the attempt.
+func WithAnswer(acceptable func(ctx context.Context, method string, reply any, err error) bool) Option {
+	return option("WithAnswer", nil, func(c *settings.Config) { c.Answer = acceptable })
 }

@@ -36,8 +36,8 @@ type Trace struct {
 }
 
 // WithTrace calls the functions of t when something happens. They cost nothing unless a hedge becomes due. If the option is given
-// more than once, all of them are called, in the order of the options. t must not be nil. Later changes of t have no effect. The scheduler keeps its traces: see
-// [Scheduler.Update].
+// more than once, all of them are called, in the order of the options. t must not be nil. Later changes of t have no effect. The
+// scheduler keeps its traces: see [Scheduler.Update].
 func WithTrace(t *Trace) Option {
 	return option("WithTrace", refuse(t == nil, "WithTrace(nil): there must be a trace"), func(c *settings.Config) {
 		t := *t

@@ -23,11 +23,12 @@ type Trigger struct{ in settings.Trigger }
 //
 // About once a second, at the default [WithWindow], Auto makes a choice for each method, from the recent latencies of its
 // primaries and hedges and from what hedged calls took. Where hedges save less than predicted, less is expected of them for some
-// minutes. When latencies change at once, Auto forgets what it learned before. [stats.Method] says what is in force and why. docs/trigger.md derives all of this, after Kaler,
-// He and Elnikety, "Optimal Reissue Policies for Reducing Tail Latency" (SPAA 2017), and says where it is wrong.
+// minutes. When latencies change at once, Auto forgets what it learned before. [stats.Method] says what is in force and why.
+// docs/trigger.md derives all of this, after Kaler, He and Elnikety, "Optimal Reissue Policies for Reducing Tail Latency" (SPAA
+// 2017), and says where it is wrong.
 //
-// A choice needs 100 calls, and below that a method is hedged at its 90th percentile. All choices of a scheduler together take about 1% of a core at most: with thousands of
-// methods, each is chosen for less often.
+// A choice needs 100 calls. Until then a method is hedged at its 90th percentile. All choices of a scheduler together take about 1%
+// of a core at most: with thousands of methods, each method gets a new choice less often.
 func Auto(opts ...AutoOption) Trigger {
 	t := Trigger{settings.Trigger{Kind: settings.AutoTrigger, Quantile: settings.DefaultTarget}}
 	for _, opt := range opts {

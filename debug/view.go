@@ -68,7 +68,6 @@ func newView(s *hedge.Scheduler, filter string, limit int) *view {
 	return v
 }
 
-// Targets returns the methods of each target.
 func (v *view) Targets() (targets [][]row) {
 	for i, m := range v.Methods {
 		if i == 0 || m.Stats.Target != v.Methods[i-1].Stats.Target {

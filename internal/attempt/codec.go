@@ -81,7 +81,6 @@ func (c *Codec) Option() grpc.CallOption { return grpc.ForceCodecV2(c) }
 // Name implements [encoding.CodecV2]. gRPC takes the content-subtype from it, unless an option sets that.
 func (c *Codec) Name() string { return c.name }
 
-// Unmarshal implements [encoding.CodecV2].
 func (c *Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	if v != c.into || v == nil {
 		return c.coder.Unmarshal(data, v)

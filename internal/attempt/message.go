@@ -39,7 +39,6 @@ func NewReply(reply any) (Reply, bool) {
 	return r, true
 }
 
-// Make returns an empty message of the reply's type.
 func (r *Reply) Make() any {
 	if r.proto != nil {
 		return r.proto.New().Interface()

@@ -46,7 +46,7 @@ func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 	return race.Event{Kind: race.Admitted}
 }
 
-// giveBack gives back what gates have taken for a hedge that is not sent.
+// giveBack refunds what gates have taken for a hedge that is not sent.
 func giveBack(c *Call, gates []feature.Gate) {
 	for _, g := range gates {
 		if p, ok := g.(feature.Payer); ok {

@@ -35,9 +35,9 @@ func (c *Call) Failure(err error, trailer metadata.MD) race.Event {
 	return e
 }
 
-// catchUp books what has happened in the race since the last look. It tells the observers of the attempts that have failed while
-// the caller waited, each once. It gives back what was taken for hedges that were dropped. As only one hedge is prepared at a
-// time, that is at most the last one that was paid for. Cancellation and expired deadlines do not count as failures.
+// catchUp handles what has happened in the race since the last time. It tells the observers of each attempt that has failed while
+// the caller waited, once. It refunds hedges that were dropped: at most the last one that was paid for, because one hedge is
+// prepared at a time. Cancellation and expired deadlines do not count as failures.
 func (c *Call) catchUp(r *race.Report) {
 	for n := range r.Hedges + 1 {
 		a := &r.Attempts[n]
@@ -102,7 +102,7 @@ func HedgeAnswered(ctx context.Context) {
 	}
 }
 
-// HedgePeer says to whom a hedge of the call went, when it has ended. It may be called at any time, from any goroutine. An
+// HedgePeer says to whom a hedge of the call went, once it has ended. It may be called at any time, from any goroutine. An
 // unknown peer has no address.
 func (c *Call) HedgePeer(p *peer.Peer) {
 	if conn, ok := c.Conn.(*grpc.ClientConn); ok {

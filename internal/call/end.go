@@ -12,11 +12,11 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// End is how a call ended for its caller. Of a stream it is how the first message came, or how the stream ended without one.
+// End is how a call ended for its caller: a stream with its first message, or without one.
 type End struct {
 	// Race is the report of the call's race; nil if its primary ended before a hedge was due, or if it did not race.
 	Race *race.Report
-	// Headers says that the race was for response headers. Err and Age are then of what came after them.
+	// Headers says that the race was for response headers. Err and Age are then of the first message, or the end of the stream.
 	Headers bool
 
 	Err     error
@@ -125,7 +125,7 @@ func count(c *Call, r *race.Report) {
 	poor, hedged := r.PoorAnswers(), r.Hedges > 0 && !r.Panicked
 	answered := hedged && codeset.Answers.HasStatus(r.Err)
 	good := answered && !r.Attempts[r.Winner].End.IsPoor()
-	if hedged && (good || r.CallerGone != race.CallerCancelled) { // of a call that was given up nobody knows whether its hedges were of use
+	if hedged && (good || r.CallerGone != race.CallerCancelled) { // if the caller gave up, nobody knows whether hedges were of use
 		c.Payment.Hedged(r.Winner > 0 && good)
 	}
 	if !answered && poor == 0 && r.Dropped == 0 && r.LoserPanics == 0 && !r.Repeated {
@@ -151,8 +151,8 @@ func count(c *Call, r *race.Report) {
 	})
 }
 
-// pretend counts the hedge that a call of that age would have had, at its end instead of when it was due. Whether there
-// would have been a second one nobody knows: the first might have answered.
+// pretend counts the hedge that a dry run's call would have had. It does so when the call has ended, at the given age. It counts no
+// second hedge, because the first might have answered.
 func pretend(c *Call, age time.Duration) {
 	due := c.Start.Add(c.Delay)
 	c.dry = false

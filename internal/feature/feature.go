@@ -63,10 +63,10 @@ type Call struct {
 	Start          time.Time
 	Delay          time.Duration // after which the first hedge is due
 
-	Learned   *learn.Learner  // of calls of its method
-	Class     *learn.Learner  // of those with the class of its request; nil: none
+	Learned   *learn.Learner  // of its method
+	Class     *learn.Learner  // of the class of its request; nil: none
 	Estimate  *learn.Estimate // what the delay was taken from; nil if it was not learned
-	MaxHedges int             // that the trigger wants at most
+	MaxHedges int             // the most that the trigger or the policy wants
 
 	OffWire bool // its attempts are no streams of its target's connections
 	Learns  bool // its latency is of interest
@@ -89,10 +89,10 @@ func (c *Call) HedgeContext(ctx context.Context) context.Context {
 	return c.Record.Hedge(ctx)
 }
 
-// Learner is the one that the call's delay is taken from.
+// Learner returns the learner that gives the call's delay.
 func (c *Call) Learner() *learn.Learner { return cmp.Or(c.Class, c.Learned) }
 
-// Teach does something with each learner that the call teaches: the method's and its class's.
+// Teach calls teach with each learner that learns from the call: the method's and the class's.
 func (c *Call) Teach(teach func(*learn.Learner)) {
 	teach(c.Learned)
 	if c.Class != nil {
@@ -100,18 +100,18 @@ func (c *Call) Teach(teach func(*learn.Learner)) {
 	}
 }
 
-// Median is what a call like this one usually takes; 0 while that is being learned.
+// Median is the median latency of the class, or the method; 0 while it is being learned.
 func (c *Call) Median() time.Duration {
 	return cmp.Or(c.Learner().Median(), c.Learned.Median())
 }
 
-// Drawn is what chance has said of the last hedge that was considered.
+// Drawn is the draw for the last hedge that was considered.
 type Drawn struct {
 	Turn int
 	Send bool
 }
 
-// Draw reports whether a hedge that is due is to be sent, which is the same each time that one is asked about.
+// Draw draws whether a hedge that is due is sent, by the estimate's probability. A hedge that is considered again keeps its draw.
 func (c *Call) Draw(turn int) bool {
 	if turn != c.Drawn.Turn {
 		e := c.Estimate
@@ -159,7 +159,6 @@ var Pass Verdict
 // Never says that the call gets no more hedges.
 func Never(why stats.Reason) Verdict { return Verdict{Event: race.Refused, Reason: why} }
 
-// Later says that the hedge has to wait.
 func Later(why stats.Reason) Verdict { return Verdict{Event: race.HeldBack, Reason: why} }
 
 // Until says that the hedge is due at the given age of the call. It is not counted as held back.

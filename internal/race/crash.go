@@ -70,7 +70,6 @@ func (p *Panic) Error() string {
 	return fmt.Sprintf("hedge: panic in an attempt: %v\n\n%s", p.Value, p.Stack)
 }
 
-// Unwrap returns the value if that is an error, and nil otherwise.
 func (p *Panic) Unwrap() error {
 	err, _ := p.Value.(error)
 	return err

@@ -30,7 +30,7 @@ type Config struct {
 	Final            codeset.Set
 	OtherBackendOnly bool
 	Class            func(ctx context.Context, method string, request any) string        // of a request; nil: no classes
-	Cost             func(ctx context.Context, method string, request any) float64       // of a hedge of a request; nil: 1 each
+	Cost             func(ctx context.Context, method string, request any) float64       // of a hedge, in calls; nil: 1 each
 	Answer           func(ctx context.Context, method string, reply any, err error) bool // whether an end is accepted; nil: each is
 	Control          float64                                                             // the percentage of calls that are never hedged
 	ServiceConfig    *serviceconfig.Config                                               // nil: none
@@ -80,7 +80,7 @@ func DefaultConfig() Config {
 	}
 }
 
-// Trigger is how the delay is found after which calls are hedged.
+// Trigger chooses the delay after which calls are hedged.
 type Trigger struct {
 	Kind     TriggerKind
 	Quantile float64       // of a PercentileTrigger; of an AutoTrigger the percentile that it makes small
@@ -133,10 +133,10 @@ type InvalidCost struct {
 	Cost           float64
 }
 
-// SilentBackend says that a call to a backend is late that has been silent for a while.
+// SilentBackend says that a call is late at a backend that has been silent for a while.
 type SilentBackend struct{ Target, Address string }
 
-// NothingSelected says of a target that none of its first calls was of a method that the options select.
+// NothingSelected says that the options select no method of a target's first calls.
 type NothingSelected struct {
 	Target  string
 	Why     string   // a sentence without its capital letter and full stop, which also says what to do

@@ -17,7 +17,7 @@ import (
 // OfHedge is the gate that refuses hedges on behalf of another service's hedge.
 type OfHedge struct{ Unbudgeted bool }
 
-// Admit takes back what a call on behalf of a hedge has earned, so that such calls pay for no others.
+// Admit takes what the call has earned out of the budget, so that calls on behalf of hedges pay for no others.
 func (o OfHedge) Admit(d *feature.Due) feature.Verdict {
 	if !wire.ForHedge(d.Context) {
 		return feature.Pass
@@ -34,11 +34,11 @@ func Deadline(d *feature.Due) feature.Verdict {
 	return feature.Never(stats.DeadlineNear).If(ok && deadline.Sub(d.Now) <= d.Median())
 }
 
-// Wanted is the gate of the hedges that the trigger wants of a slow call.
+// Wanted is the gate that lets as many hedges of a slow call pass as the trigger wants.
 type Wanted struct{ Learning *learn.Config }
 
-// Admit lets as many hedges pass as the trigger wants. The race may allow more, for poor answers only. Those are held
-// back for ever: if they were refused, a poor answer could not make them due any more.
+// Admit holds further hedges back for ever. The race may allow them, for poor answers only: if they were refused, a poor answer
+// could not make them due any more.
 //
 // The first one is held back if what was learned since the call began says that it is due later. A burst of calls may begin
 // before the last burst has been learned from. An estimate made under another configuration than the call's does not count.
@@ -59,8 +59,8 @@ func (w Wanted) Admit(d *feature.Due) feature.Verdict {
 }
 
 // PatientProbe lets a primary find out whether a silent backend answers at all: it holds the first hedge back for longer than
-// the usual delay. Of the time until the call's deadline the primary gets a quarter at most. A delay that was not learned says
-// nothing about backends.
+// the usual delay, up to a quarter of the time between start and deadline. A delay that was not learned says nothing about
+// backends.
 func PatientProbe(d *feature.Due) feature.Verdict {
 	if !d.Slow || d.Turn != 1 || d.Estimate == nil {
 		return feature.Pass

@@ -29,9 +29,8 @@ func (o Observer) Ended(c *feature.Call, e *feature.End) {
 	}
 }
 
-// raced learns what a hedged call took, what its hedges took, also those that were cut short. A hedge that
-// failed teaches nothing. After a poor answer, or a cut, no hedge of the call does: the trigger learns from hedges of slow
-// calls alone.
+// raced learns the latency of a hedged call and of its hedges, cut short or not. A hedge that failed teaches nothing. Nor does any
+// hedge of a call with a poor answer, or of a repeated one: the trigger learns from hedges of slow calls alone.
 func (o Observer) raced(c *feature.Call, e *feature.End) {
 	r := e.Race
 	if c.Estimate != nil && !e.Headers && proves(r) {
@@ -57,8 +56,8 @@ func (o Observer) raced(c *feature.Call, e *feature.End) {
 	}
 }
 
-// proves reports whether a race shows if hedges of slow calls pay. One whose caller gave up does not. One whose deadline no
-// attempt met does. One with a poor answer does not, because its hedges had another reason.
+// proves reports whether a race shows if hedges of slow calls pay. It does not if the caller gave up before an answer, or if hedges
+// had another reason: a poor answer, or a repetition.
 func proves(r *race.Report) bool {
 	return r.PoorAnswers() == 0 && !r.Repeated && (codeset.Answers.HasStatus(r.Err) || r.CallerGone != race.CallerCancelled)
 }

@@ -96,7 +96,7 @@ func (r *Resets) Admit(d *feature.Due) feature.Verdict {
 	return feature.Pass
 }
 
-// GiveBack gives the reset back of a hedge that was not sent.
+// GiveBack refunds the reset of a hedge that was not sent.
 func (r *Resets) GiveBack(c *feature.Call) {
 	if !c.OffWire {
 		r.mu.Lock()
@@ -105,8 +105,8 @@ func (r *Resets) GiveBack(c *feature.Call) {
 	}
 }
 
-// Failed is told the error of an attempt. It reports whether the server has cut the attempt's connection because of resets. That is
-// what the error says, which may be a server's own, of a cut elsewhere. So no more follows than fewer hedges for a while, and that
+// Failed is told the error of an attempt. It reports whether the server has cut the attempt's connection because of resets. It goes
+// by the text of the error. A server may have passed such a text on, so the consequences are mild: fewer hedges for a while, and
 // the call may be sent again.
 func (r *Resets) Failed(err error, now time.Time) bool {
 	if !saysTooMany(err) {
