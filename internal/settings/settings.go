@@ -42,7 +42,7 @@ type Settings struct {
 // Features are what the features keep of one method and of its target. They outlive settings. A nil feature is off.
 type Features struct {
 	Pause    *pause.Pause
-	Guard    *guard.Gate // is not asked with WithGuard(false)
+	Failures *guard.Gate // in use with WithGuard
 	Resets   *resets.Resets
 	Throttle *throttle.Throttle // the target's
 	Groups   *control.Groups    // with a control group
@@ -77,7 +77,7 @@ func (s *Settings) Compared() string {
 	l := *s.Learning
 	l.Pace = nil
 	return fmt.Sprint(l, s.Trigger, s.Policy, s.Throttling(), s.ResetLimit, s.WarmupDelay, s.Final, s.Selected, s.OnlyReads, s.Off, s.DryRun,
-		s.OtherBackendOnly, s.Config.Guard, s.Class != nil, s.Cost != nil, s.Answer != nil)
+		s.OtherBackendOnly, s.Guard, s.Class != nil, s.Cost != nil, s.Answer != nil)
 }
 
 // Unbudgeted reports whether the hedges of the method cost nothing.
@@ -101,13 +101,13 @@ func (s *Settings) PlugIn(f Features) {
 	s.gate(true, feature.GateFunc(gate.Drawn))
 	s.gate(plain, feature.GateFunc(gate.Ready))
 	s.gate(s.OtherBackendOnly, gate.OtherBackend{NoPolicy: f.NoPolicy})
-	s.gate(s.Config.Guard && !s.Unbudgeted(), f.Guard)
+	s.gate(s.Guard && !s.Unbudgeted(), f.Failures)
 	s.gate(true, f.Resets)
 	s.gate(!s.Unbudgeted(), gate.Budget{})
 
 	s.observer(true, learning.Observer{Hedges: s.Trigger.Kind == AutoTrigger})
 	s.observer(f.Throttle != nil, f.Throttle)
-	s.observer(s.Config.Guard, f.Guard)
+	s.observer(s.Guard, f.Failures)
 	s.observer(f.Groups != nil, f.Groups)
 }
 
