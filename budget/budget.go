@@ -15,19 +15,19 @@ import (
 	inner "github.com/grpchedge/hedge/internal/budget"
 )
 
-// Bucket holds tokens, each of which pays for one hedge. Times are passed in and should come from one clock, as those of [time.Now]
-// do. All methods may be called concurrently, and none allocates. Make a bucket with [New].
+// Bucket holds tokens. Each token pays for one hedge. Times are passed in and should come from one clock, such as [time.Now].
+// All methods may be called concurrently, and none allocates. Make a bucket with [New].
 type Bucket struct{ in *inner.Bucket }
 
 // New returns a bucket with one token, to which each call adds percent/100 of a token: 0, which never pays, to 400. A percentage
 // outside counts as the nearer end, and NaN as 0.
 func New(percent float64) *Bucket { return &Bucket{inner.New(percent)} }
 
-// Earn adds the share of a call that begins at now and costs as much as so many calls: 0 to 10,000, and more counts as 10,000. A
+// Earn adds the share of a call that begins at now. cost is the call's cost, in calls: 0 to 10,000; more counts as 10,000. A
 // cost that is not finite, or is less than 0, counts as 1.
 func (b *Bucket) Earn(now time.Time, cost float64) { b.in.Earn(now, cost) }
 
-// Pay takes the price of a hedge at now that costs as much as so many calls, or returns false and takes none. It says whether
+// Pay takes the price of a hedge at now, or returns false and takes none. cost is its call's cost, in calls. saved says whether
 // the savings paid, which Refund needs to know. Unless the hedge is urgent, the burst keeps a reserve: a quarter of it beyond the
 // first token, and eight tokens at most.
 func (b *Bucket) Pay(now time.Time, urgent bool, cost float64) (paid, saved bool) {

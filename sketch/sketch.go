@@ -14,7 +14,7 @@
 //		fmt.Println("one call in ten takes longer than", p90)
 //	}
 //
-// The buckets are those of DDSketch (Masson, Rim and Lee, "DDSketch: A Fast and Fully-Mergeable Quantile Sketch with
+// It uses the buckets of DDSketch (Masson, Rim and Lee, "DDSketch: A Fast and Fully-Mergeable Quantile Sketch with
 // Relative-Error Guarantees", VLDB 2019).
 package sketch
 
@@ -30,7 +30,7 @@ import (
 // recorded at a time t is in the snapshots until t plus the window, and in none from t plus 16/15 of the window.
 //
 // Durations outside of 1 µs to 10 min, zero and negative ones among them, count as the nearer end. Times are passed in and
-// should come from one clock, as those of [time.Now] do. They may come in any order, within 290 years of the first. A call
+// should come from one clock, such as [time.Now]. They may come in any order, within 290 years of the first. A call
 // whose step is forgotten is dropped. A time more than two windows behind the latest means that the clock was set back:
 // the window goes by the new one. It takes 180 bytes when it is empty, and at most 140 KB.
 //

@@ -101,7 +101,7 @@ func (b Backends) SingleBackend() bool { return b.Connections == 1 }
 
 // SilentBackend is a backend that has fallen silent on some of its connections: see package balancer.
 type SilentBackend struct {
-	// Address is that of the backend, as the resolver gave it.
+	// Address is the backend's address, as the resolver gave it.
 	Address string
 	// Connections is the number of its connections that are silent. Each connection of a pool counts.
 	Connections int

@@ -26,13 +26,13 @@ const (
 	maxLate    = time.Minute
 )
 
-// Bucket holds tokens, each of which pays for one hedge.
+// Bucket holds tokens. Each token pays for one hedge.
 //
 // A bucket starts with one token and gains a share of one with every call. It holds at most its burst: what the calls of
 // the last 1.75 to 2 seconds earned, 100,000 tokens at most. The burst is never less than the price of one hedge of the
 // costliest call lately: see [Bucket.Earn]. Tokens beyond the burst are saved, up to four times the burst. The rest is forfeited.
 //
-// Times are passed in and should come from one clock that is not set back, as those of [time.Now] do, within 290 years of the
+// Times are passed in and should come from one clock that is not set back, such as [time.Now], within 290 years of the
 // first. A time up to a minute behind the latest counts as the latest. With a time more than a minute behind, the bucket goes by
 // the new one, and its burst begins anew.
 //
@@ -78,7 +78,7 @@ func (b *Bucket) SetPercent(percent float64) {
 	b.opened = b.opened || b.perCall > 0
 }
 
-// Earn adds the share of a call that begins at now and costs as much as so many calls: at most [MaxCost]. A cost that is
+// Earn adds the share of a call that begins at now. cost is the call's cost, in calls: at most [MaxCost]. A cost that is
 // not finite, or is less than 0, counts as 1. For half a minute at least, and for a minute at most, the bucket can then hold
 // the price of one hedge of that cost. After a minute without calls it can hold one token.
 func (b *Bucket) Earn(now time.Time, cost float64) {
@@ -110,7 +110,7 @@ const (
 	expectedCalls = 10_000
 )
 
-// Expect makes the bucket begin with the tokens that so many calls a second earn in two seconds, eight at most. It comes
+// Expect makes the bucket begin with the tokens that perSecond calls a second earn in two seconds, eight at most. It comes
 // before the first call. A rate that is not above 0 is ignored.
 func (b *Bucket) Expect(now time.Time, perSecond float64) {
 	b.mu.Lock()
@@ -162,7 +162,7 @@ func (b *Bucket) TakeBack(cost float64) {
 	b.held -= b.share(counted(cost))
 }
 
-// Pay takes the price of a hedge at now that costs as much as so many calls, or returns false and takes none. It says
+// Pay takes the price of a hedge at now, or returns false and takes none. cost is its call's cost, in calls. saved says
 // whether the savings paid, which Refund needs to know.
 //
 // The burst pays until half of it is spent. From then on savings pay if they can, and the rest of the burst if they cannot.

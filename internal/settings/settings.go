@@ -32,7 +32,7 @@ type Settings struct {
 	OnlyReads       bool                         // NO_SIDE_EFFECTS or WithReadOnlyMethods
 	Policy          *serviceconfig.HedgingPolicy // the service config's; nil: none
 	ClassTurn       int32                        // of the class function: see registry.Class
-	Final           codeset.Set                  // the statuses by which a server says that it looked at the request and answered
+	Final           codeset.Set                  // the final statuses: of Config, or of the policy, if there is one
 
 	Features
 	Gates     []feature.Gate

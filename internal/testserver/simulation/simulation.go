@@ -237,7 +237,7 @@ func (c Calls) Failed() float64 {
 	return 100 * float64(n) / float64(len(c))
 }
 
-// Quota is a server's rate limit: a token bucket, of which each attempt takes one. An attempt that finds none fails.
+// Quota is a server's rate limit: a bucket from which each attempt takes a token. An attempt that finds none fails.
 type Quota struct {
 	Rate  func(at time.Duration) float64 // tokens a second
 	Burst float64
