@@ -25,7 +25,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/attempt"
 	"github.com/grpchedge/hedge/internal/call"
-	"github.com/grpchedge/hedge/internal/feature"
+
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/wire"
@@ -60,11 +60,7 @@ import (
 func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 	r := registry.Of(s)
 	return func(caller context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-		var target string
-		var conn feature.Conn // a nil interface if cc is nil, as when a test passes its own invoker
-		if cc != nil {
-			target, conn = cc.Target(), cc
-		}
+		target, conn := call.ConnOf(cc)
 		caller = wire.Unnumbered(caller)
 		u := unaries.Get().(*unary)
 		u.call, u.method, u.cc, u.invoker = call.Begin(r, caller, target, method, conn, opts...), method, cc, invoker

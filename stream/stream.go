@@ -24,7 +24,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/attempt"
 	"github.com/grpchedge/hedge/internal/call"
-	"github.com/grpchedge/hedge/internal/feature"
+
 	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/wire"
 )
@@ -54,11 +54,7 @@ import (
 func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
 	r := registry.Of(s)
 	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-		var target string
-		var conn feature.Conn // a nil interface if cc is nil, as when a test passes its own streamer
-		if cc != nil {
-			target, conn = cc.Target(), cc
-		}
+		target, conn := call.ConnOf(cc)
 		ctx = wire.Unnumbered(ctx)
 		if desc.ClientStreams || !desc.ServerStreams {
 			return streamer(call.PassThrough(r, ctx, target, method, conn, opts...), desc, cc, method, opts...)

@@ -26,15 +26,11 @@ const (
 	maxLate    = time.Minute
 )
 
-// Bucket holds tokens. Each token pays for one hedge.
+// Bucket holds tokens, as docs/budget.md describes. It holds at most its burst: what the calls of the last 1.75 to 2 seconds
+// earned, 100,000 tokens at most, and at least the price of one hedge of the costliest call of the last 30 to 60 seconds.
 //
-// A bucket starts with one token and gains a share of one with every call. It holds at most its burst: what the calls of
-// the last 1.75 to 2 seconds earned, 100,000 tokens at most. The burst is never less than the price of one hedge of the
-// costliest call lately: see [Bucket.Earn]. Tokens beyond the burst are saved, up to four times the burst. The rest is forfeited.
-//
-// Times are passed in and should come from one clock that is not set back, such as [time.Now], within 290 years of the
-// first. A time up to a minute behind the latest counts as the latest. With a time more than a minute behind, the bucket goes by
-// the new one, and its burst begins anew.
+// Times come from one clock that is not set back, within 290 years of the first. A time up to a minute behind the latest counts as
+// the latest. With a time more than a minute behind, the bucket goes by the new one, and its burst begins anew.
 //
 // All methods may be called concurrently. None allocates. The zero Bucket never pays.
 type Bucket struct {
@@ -166,13 +162,10 @@ func (b *Bucket) TakeBack(cost float64) {
 // whether the savings paid, which Refund needs to know.
 //
 // The burst pays until half of it is spent. From then on savings pay if they can, and the rest of the burst if they cannot.
-// So when savings wait for a win, something is left that can bring one. If one backend of three stalls, a third of the
-// hedges go there as well, and two of these are enough to stop the savings.
+// So when savings wait for a win, something is left that can bring one.
 //
 // Unless the hedge is urgent, the burst keeps a reserve: a quarter of it beyond the first token, and eight tokens at most.
-// So where more hedges are asked for than are earned, those for the slowest calls can still be paid. The reserve need not be
-// large, because it gets all that is earned while other hedges are refused. Under five tokens it is less than a whole one,
-// and helps only at times.
+// So urgent hedges, of the slowest calls, can still be paid where more hedges are asked for than are earned.
 func (b *Bucket) Pay(now time.Time, urgent bool, cost float64) (paid, saved bool) {
 	price := priceOf(counted(cost))
 	b.mu.Lock()

@@ -1,12 +1,7 @@
 package budget
 
-// savings are what went beyond a bucket's burst. They are for late calls that come when the burst is spent: the few that a
-// client of one call a second has by chance, and the many of a fast one when a backend stands still.
-//
-// They pay only while hedges win, which is judged in two ways:
-//   - A score between 0 and 6 goes up by two when a hedge answers a hedged call, and down by one when none does. Savings pay
-//     from 4 on: while more than a third of hedged calls are answered by a hedge. Three that are not stop them.
-//   - A hedge that savings paid for is unproven until a hedge wins. At most two are, and each win proves one.
+// savings are what went beyond a bucket's burst. They pay for late calls that come when the burst is spent, and only while hedges
+// win: from a score of 4 on, and for at most two hedges that no win has proven.
 type savings struct {
 	tokens   int64 // nano-tokens
 	score    int

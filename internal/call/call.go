@@ -39,6 +39,14 @@ type Call struct {
 	report   func(stats.Outcome) // of hedge.Report; nil: none
 }
 
+// ConnOf returns the target and the connection of a door's cc: nothing for a nil cc, as when a test passes its own invoker.
+func ConnOf(cc *grpc.ClientConn) (target string, conn feature.Conn) {
+	if cc != nil {
+		target, conn = cc.Target(), cc // a nil cc would be a conn that is not nil
+	}
+	return target, conn
+}
+
 // Begin counts a call and returns it. A nil registry hedges nothing.
 //
 // ctx is the caller's context; its deadline may prevent hedges. A nil conn stands for a connection that is always ready. Of

@@ -22,14 +22,9 @@ const (
 	slots = steps + 1 // while one step records, fifteen are kept whole
 )
 
-// Window is a distribution of the latencies recorded within a sliding window of time. It forgets in fifteen steps: what was
-// recorded at a time t is in the snapshots until t plus the window, and in none from t plus 16/15 of the window. Each step has a
-// slot of its own, so that a recorder that falls behind, for however long, never counts into another step.
-//
-// Durations outside of 1 µs to 10 min, zero and negative ones among them, count as the nearer end. Times are passed in and
-// should come from one clock, such as [time.Now]. They may come in any order, within 290 years of the first. A call
-// whose step is forgotten is dropped. A time more than two windows behind the latest means that the clock was set back:
-// the window goes by the new one, and the slots of the old make way one by one.
+// Window is the window of the public package, which says what it promises. It forgets in fifteen steps. Each step has a slot of its
+// own, so that a recorder that falls behind, for however long, never counts into another step. When the clock was set back, the
+// slots of the old time make way one by one.
 //
 // Memory is allocated as it is needed: 180 bytes for an empty window, 750 with one observation, 17 KB when latencies spread
 // evenly over one decade in every step, and at most 140 KB. Recording allocates for the first record of a step, and for the
