@@ -21,20 +21,19 @@ type Counts struct {
 	Repeated int64
 
 	// The counts down to PassedThrough say why a hedge was not sent. A count of calls goes up when a call begins. A count of
-	// hedges goes up when a hedge is due, at most once for each hedge and reason.
+	// hedges goes up when a hedge is due, at most once for each hedge and reason. A hedge in BudgetExhausted, NotReady,
+	// NoOtherBackend, Guarded or ResetsSpent is considered again later while its call lasts.
 
 	// Warmup is the number of calls begun while their method was being learned.
 	Warmup int64
-	// BudgetExhausted is the number of hedges that the budget did not pay for when they were due. Such a hedge
-	// is considered again later while its call lasts.
+	// BudgetExhausted is the number of hedges that the budget did not pay for when they were due.
 	BudgetExhausted int64
 	// NotDrawn is the number of hedges that were left out at random, by the probability in Choice.
 	NotDrawn int64
-	// NotReady is the number of hedges that were due while the connection was not ready. Such a hedge is considered again
-	// later while its call lasts.
+	// NotReady is the number of hedges that were due while the connection was not ready.
 	NotReady int64
 	// NoOtherBackend is the number of hedges that hedge.WithOtherBackendOnly held back, because no other backend was ready or the
-	// connection has no policy of package balancer. Such a hedge is considered again later while its call lasts.
+	// connection has no policy of package balancer.
 	NoOtherBackend int64
 	// DeadlineNear is the number of hedges that would probably have answered after the call's deadline.
 	DeadlineNear int64
@@ -54,7 +53,7 @@ type Counts struct {
 	// gets no more hedges.
 	Throttled int64
 	// Guarded is the number of hedges that were held back because hedges make calls fail, or to find out whether they do: see
-	// Method.Guard. Such a hedge is considered again later while its call lasts.
+	// [Guard].
 	Guarded int64
 	// PushedBack is the number of failed attempts with the trailer grpc-retry-pushback-ms, by which a server asks to wait
 	// before the next attempt, or to send none.
@@ -63,8 +62,7 @@ type Counts struct {
 	// interceptor.Unary), and of streams whose request was not complete when a hedge was due. Requests are examined, and
 	// counted here, only when a hedge is due.
 	NotReplayable int64
-	// ResetsSpent is the number of hedges that were due when no reset was left for their losers: see [Resets]. Such a hedge is
-	// considered again later while its call lasts.
+	// ResetsSpent is the number of hedges that were due when no reset was left for their losers: see [Resets].
 	ResetsSpent int64
 	// DryRun is the number of calls that would have been hedged without hedge.WithDryRun. They are not in Hedged. Of the reasons
 	// not to send a hedge, only the probability and the budget are considered. Hedges that a failure would have sent are not
@@ -79,8 +77,7 @@ type Counts struct {
 
 	// PoorAnswers is the number of attempts that gave a poor answer before their call ended: see hedge.WithAnswer.
 	PoorAnswers int64
-	// InvalidCosts is the number of calls for which the function of hedge.WithCost returned what is not finite or is less than 0. Each
-	// counts as 1.
+	// InvalidCosts is the number of calls whose cost by hedge.WithCost was not finite or less than 0. Each costs 1.
 	InvalidCosts int64
 	// LoserPanics is the number of losing attempts that panicked, so that the panic could not reach the caller.
 	LoserPanics int64

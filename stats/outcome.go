@@ -26,8 +26,7 @@ const (
 	// NoReason: every hedge that was due was sent. Perhaps none was due.
 	NoReason Reason = ""
 
-	// Reasons why a hedge that is due is not sent. They are described with the fields of stats.Counts of the same names. A hedge is
-	// considered again later after the first three, Guarded and ResetsSpent.
+	// Reasons why a hedge that is due is not sent. The fields of [Counts] with the same names describe them.
 
 	BudgetExhausted Reason = "budget exhausted"
 	NotReady        Reason = "not ready"
