@@ -22,7 +22,7 @@ import (
 // With [WithBudgetPercent] the method gets a budget of its own, which its own calls fill. Each of its hedges must be paid by
 // both budgets, its own and the target's.
 func WithMethodOptions(methods string, opts ...Option) Option {
-	return ruling("WithMethodOptions", methods, checkPattern("WithMethodOptions", methods), opts, settings.ForMethods,
+	return ruling("WithMethodOptions", methods, checkPattern("WithMethodOptions", methods), opts, "method",
 		func(c *settings.Config) *[]settings.Rule { return &c.MethodRules })
 }
 
@@ -36,13 +36,12 @@ func WithMethodOptions(methods string, opts ...Option) Option {
 func WithTargetOptions(targets string, opts ...Option) Option {
 	err := errors.Join(refuse(targets == "", "WithTargetOptions(%q): a pattern must not be empty", targets),
 		refuse(!utf8.ValidString(targets), "WithTargetOptions(%q): a pattern is UTF-8", targets))
-	return ruling("WithTargetOptions", targets, err, opts, settings.ForTargets,
+	return ruling("WithTargetOptions", targets, err, opts, "target",
 		func(c *settings.Config) *[]settings.Rule { return &c.TargetRules })
 }
 
-// ruling returns the option of a name that adds a rule to others. wrong is the error of its pattern, if it has one.
-func ruling(name, pattern string, wrong error, opts []Option, where *settings.Scope,
-	to func(*settings.Config) *[]settings.Rule) Option {
+// ruling returns the option of a name that adds a rule, for a "method" or a "target". wrong is the error of its pattern, if it has one.
+func ruling(name, pattern string, wrong error, opts []Option, of string, to func(*settings.Config) *[]settings.Rule) Option {
 	return named(name, func(c *settings.Config) error {
 		if wrong != nil {
 			return wrong
@@ -50,7 +49,7 @@ func ruling(name, pattern string, wrong error, opts []Option, where *settings.Sc
 		scratch := settings.DefaultConfig()
 		err := apply(&scratch, opts)
 		for _, option := range scratch.Set {
-			err = errors.Join(err, refuse(!where.Allows(option), "%s cannot be set for %v", option, where))
+			err = errors.Join(err, refuse(!slices.Contains(settings.Allowed[of], option), "%s cannot be set for a %s", option, of))
 		}
 		if err != nil {
 			return fmt.Errorf("hedge: %s(%q): %s", name, pattern, strings.ReplaceAll(err.Error(), "hedge: ", ""))
@@ -59,7 +58,7 @@ func ruling(name, pattern string, wrong error, opts []Option, where *settings.Sc
 		twice := slices.ContainsFunc(*rules, func(r settings.Rule) bool { return r.Pattern == pattern })
 		*rules = append(slices.Clip(*rules), settings.Rule{
 			Pattern:   pattern,
-			OwnBudget: where == settings.ForMethods && slices.Contains(scratch.Set, "WithBudgetPercent"),
+			OwnBudget: of == "method" && slices.Contains(scratch.Set, "WithBudgetPercent"),
 			Apply: func(c *settings.Config) {
 				c.Set = nil    // c is a copy, and shares the names with others
 				apply(c, opts) // a method's pattern may be the scheduler's too, and then both count

@@ -43,22 +43,11 @@ func (c *Config) apply(rules []Rule, matches func(pattern string) bool, compare 
 	return &with
 }
 
-// Scope is where options can be set, beside hedge.New.
-type Scope struct {
-	of      string
-	options []string
-}
-
 const ofMethods = "WithTrigger WithMaxHedges WithBudgetPercent WithMinDelay WithWarmup WithNonFatalCodes WithClass WithCost " +
 	"WithAnswer WithControl WithDryRun WithGuard WithOtherBackendOnly WithOff"
 
-var (
-	ForTargets = &Scope{"a target", strings.Fields(ofMethods + " WithServiceConfig WithResetLimit WithMethodOptions")}
-	ForMethods = &Scope{"a method", strings.Fields(ofMethods)}
-)
-
-func (s *Scope) Allows(option string) bool {
-	return slices.Contains(s.options, option)
+// Allowed are the options that can be set for a method, and for a target.
+var Allowed = map[string][]string{
+	"method": strings.Fields(ofMethods),
+	"target": strings.Fields(ofMethods + " WithServiceConfig WithResetLimit WithMethodOptions"),
 }
-
-func (s *Scope) String() string { return s.of }
