@@ -35,5 +35,5 @@
 //   - learning: a method is being learned until [WithWarmup] calls of it have been seen.
 //   - final status: a status by which a server says that it looked at the request and answered. Every other status is
 //     non-fatal, see [WithNonFatalCodes].
-//   - poor answer: a reply or a final status that the function of [WithAnswer] does not accept.
+//   - rejected answer: a reply or a final status that the function of [WithAcceptable] does not accept.
 package hedge

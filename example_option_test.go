@@ -68,7 +68,7 @@ func ExampleWithMinDelay() {
 	for range 100 {
 		doOnce(s, "/pkg.Svc/Get")
 	}
-	fmt.Println(s.Targets()[0].Delay >= 5*time.Millisecond)
+	fmt.Println(s.Methods()[0].Delay >= 5*time.Millisecond)
 	// Output: true
 }
 
@@ -79,7 +79,7 @@ func ExampleWithWarmup() {
 		panic(err)
 	}
 	doOnce(s, "/pkg.Svc/Get")
-	fmt.Println(s.Stats().Warmup, s.Targets()[0].Delay) // 0: no delay has been learned
+	fmt.Println(s.Stats().Warmup, s.Methods()[0].Delay) // 0: no delay has been learned
 	// Output: 1 0s
 }
 
@@ -112,7 +112,7 @@ func ExampleWithOtherBackendOnly() {
 		panic(err)
 	}
 	doOnce(s, "/pkg.Svc/Get")
-	row := s.Targets()[0]
+	row := s.Methods()[0]
 	fmt.Println("backends:", row.Ready, "held back:", row.NoOtherBackend, "no policy:", row.NoBackendPolicy)
 	// Output: backends: 0 held back: 0 no policy: false
 }
@@ -128,7 +128,7 @@ func ExampleWithServiceConfig_throttle() {
 			return "", status.Error(codes.Unavailable, "down")
 		})
 	}
-	row := s.Targets()[0]
+	row := s.Methods()[0]
 	fmt.Println(row.ThrottleTokens, "of", row.ThrottleMax)
 	// Output: 5 of 10
 }
@@ -140,7 +140,7 @@ func ExampleWithResetLimit() {
 		panic(err)
 	}
 	doOnce(s, "/pkg.Svc/Get")
-	r := s.Targets()[0].Resets
+	r := s.Methods()[0].Resets
 	fmt.Println("at most", r.Limit, "hedges in", r.Per)
 	_, err = hedge.New(hedge.WithAllMethods(), hedge.WithResetLimit(0, time.Second))
 	fmt.Println(err)
@@ -200,6 +200,6 @@ func ExampleWithGuard() {
 	doOnce(s, "/pkg.Svc/Get", func(context.Context) (string, error) {
 		return "", status.Error(codes.ResourceExhausted, "quota exceeded")
 	})
-	fmt.Println(s.Targets()[0].Guard.Share)
+	fmt.Println(s.Methods()[0].Guard.Share)
 	// Output: 1
 }

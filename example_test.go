@@ -59,7 +59,7 @@ func ExampleWithReadOnlyMethods() {
 	for _, method := range []string{"/pkg.Svc/GetUser", "/pkg.Svc/DeleteUser"} {
 		_, _ = hedge.Do(context.Background(), s, "dns:///example", method, func(context.Context) (int, error) { return 0, nil })
 	}
-	for _, row := range s.Targets() {
+	for _, row := range s.Methods() {
 		fmt.Println(row.Method, "left out:", row.NotSelected)
 	}
 	// Output:
@@ -122,7 +122,7 @@ func ExampleWithDryRun() {
 			return 0, nil
 		})
 	}
-	row := s.Targets()[0]
+	row := s.Methods()[0]
 	fmt.Println("hedges sent:", row.Hedges)
 	for _, f := range row.Forecasts {
 		fmt.Printf("a budget of %v%% would improve p99: %v\n", f.BudgetPercent, f.Tail < f.UnhedgedTail/2)
@@ -136,12 +136,12 @@ func ExampleWithDryRun() {
 }
 
 // What the trigger has chosen, and what it predicts of that.
-func ExampleScheduler_Targets_choice() {
+func ExampleScheduler_Methods_choice() {
 	s, err := hedge.New(hedge.WithIdempotentOnly(), hedge.WithTrigger(hedge.Auto(hedge.TargetPercentile(0.999)))) // p99 is the default
 	if err != nil {
 		panic(err)
 	}
-	for _, row := range s.Targets() {
+	for _, row := range s.Methods() {
 		c := row.Choice
 		fmt.Printf("%s: after %v with probability %.2f; p99.9 %v instead of %v\n", row.Method, c.Delay, c.Probability, c.PredictedTail, c.UnhedgedTail)
 		fmt.Printf("%.0f%% of the time beyond the median saved, for %.1f%% more load\n", 100*c.Saved, 100*c.PredictedLoad)
@@ -160,7 +160,7 @@ func ExampleWithIdempotentOnly() {
 		_, _ = hedge.Do(context.Background(), s, "dns:///example", "/hedgetest.TestService/"+method,
 			func(context.Context) (int, error) { return 0, nil })
 	}
-	for _, row := range s.Targets() {
+	for _, row := range s.Methods() {
 		fmt.Println(row.Method, "left out:", row.NotSelected)
 	}
 	// Output:
@@ -187,7 +187,7 @@ func ExampleWithServiceConfig() {
 	if err != nil {
 		panic(err)
 	}
-	row := s.Targets()[0]
+	row := s.Methods()[0]
 	fmt.Println("answered by attempt", reply.Attempt, "sent after", row.Delay)
 	fmt.Println(row.ThrottleTokens, "of", row.ThrottleMax, "tokens")
 
@@ -277,7 +277,7 @@ func ExampleWithTargetName() {
 	for _, target := range []string{"etcd-endpoints://0x3aa56f67e600/host", "etcd-endpoints://0x3aa56f8041e0/host"} {
 		_, _ = hedge.Do(context.Background(), s, target, "/etcdserverpb.KV/Range", func(context.Context) (int, error) { return 0, nil })
 	}
-	for _, row := range s.Targets() {
+	for _, row := range s.Methods() {
 		fmt.Println(row.Target, row.Method, row.Calls)
 	}
 	// Output: etcd/host /etcdserverpb.KV/Range 2
@@ -298,7 +298,7 @@ func ExampleWithMaxMethods() {
 			call("/pkg.Svc/Get")
 		}
 	}
-	for _, row := range s.Targets() {
+	for _, row := range s.Methods() {
 		if row.Method == "/pkg.Svc/Get" {
 			fmt.Println(row.Method, row.Calls)
 		}
@@ -328,7 +328,7 @@ func ExampleScheduler_Stats() {
 }
 
 // Per target and method: what was learned and when a hedge is due.
-func ExampleScheduler_Targets() {
+func ExampleScheduler_Methods() {
 	s, err := hedge.New(hedge.WithReadOnlyMethods("/cache/lookup"))
 	if err != nil {
 		panic(err)
@@ -338,7 +338,7 @@ func ExampleScheduler_Targets() {
 			return "value", nil
 		})
 	}
-	for _, row := range s.Targets() {
+	for _, row := range s.Methods() {
 		fmt.Println(row.Target, row.Method, "calls:", row.Calls, "hedged after:", row.Delay)
 	}
 	// Output: cache /cache/lookup calls: 20 hedged after: 1ms
@@ -416,7 +416,7 @@ func ExampleWithClass() {
 			_, _ = hedge.Do(ctx, s, "dns:///example", "/pkg.Svc/Get", func(context.Context) (string, error) { return "", nil })
 		}
 	}
-	for _, c := range s.Targets()[0].Classes {
+	for _, c := range s.Methods()[0].Classes {
 		fmt.Println(c.Class, "is hedged after", c.Delay)
 	}
 	// Output:
@@ -434,7 +434,7 @@ func ExampleBySize() {
 		_ = call(context.Background(), "/pkg.Svc/Get", wrapperspb.String(text), &wrapperspb.StringValue{}, nil,
 			func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error { return nil })
 	}
-	for _, c := range s.Targets()[0].Classes {
+	for _, c := range s.Methods()[0].Classes {
 		fmt.Println(c.Class)
 	}
 	// Output:
@@ -457,7 +457,7 @@ func ExampleWithControl() {
 			return "value", ctx.Err()
 		})
 	}
-	gain := s.Targets()[0].Gain
+	gain := s.Methods()[0].Gain
 	fmt.Println("in the control group:", gain.Control > 10 && gain.Control < 60)
 	fmt.Println("the others:", gain.Calls > 200)
 	fmt.Println("enough for intervals:", gain.Measured) // after ten minutes

@@ -20,7 +20,7 @@ func ExampleWithMethodOptions() {
 	}
 	doOnce(s, "/pkg.Svc/RenderPage")
 	doOnce(s, "/pkg.Svc/Watch")
-	for _, row := range s.Targets() {
+	for _, row := range s.Methods() {
 		fmt.Println(row.Method, row.Rules, "off:", row.Off)
 	}
 	// Output:

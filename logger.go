@@ -43,11 +43,11 @@ func WithLogger(l *slog.Logger) Option {
 }
 
 const (
-	recordsAtOnce  = 10               // in each recordsWithin
-	recordsWithin  = 10 * time.Second // of a scheduler
-	quietFor       = 10 * time.Second // after which what held hedges back is over
-	againAfter     = time.Minute      // the same of a target is logged again
-	mostRemembered = 1024             // states of targets
+	recordsAtOnce = 10               // in each recordsWithin
+	recordsWithin = 10 * time.Second // of a scheduler
+	quietFor      = 10 * time.Second // after which what held hedges back is over
+	againAfter    = time.Minute      // the same of a target is logged again
+	maxRemembered = 1024             // states of targets
 )
 
 // journal decides what is logged.
@@ -135,10 +135,10 @@ func (j *journal) heldBack(key stateKey, now time.Time) bool {
 	defer j.mu.Unlock()
 	s := j.states[key]
 	if s == nil {
-		if len(j.states) >= mostRemembered {
+		if len(j.states) >= maxRemembered {
 			maps.DeleteFunc(j.states, func(_ stateKey, s *state) bool { return now.Sub(s.last) > againAfter })
 		}
-		if len(j.states) >= mostRemembered {
+		if len(j.states) >= maxRemembered {
 			return false
 		}
 		s = &state{}

@@ -137,7 +137,7 @@ func adding(name string, patterns []string, to func(*settings.Config) *[]string)
 // into a message of the type that the method's descriptor names, if it is linked into the program, and otherwise into one that
 // means nothing to them. If a call option chooses a codec, it is always one of the latter. The caller gets what the server
 // has sent, decoded into the caller's message. What such an interceptor has changed in a message that means something to it is
-// changed for the caller too. An interceptor chained after hedging must not choose another codec. Where [WithAnswer] has to
+// changed for the caller too. An interceptor chained after hedging must not choose another codec. Where [WithAcceptable] has to
 // judge a message of an unknown type, Header waits only for headers.
 func WithWaitForMessage(patterns ...string) Option {
 	return adding("WithWaitForMessage", patterns, func(c *settings.Config) *[]string { return &c.WaitForMessage })

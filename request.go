@@ -59,14 +59,14 @@ func WithCost(of func(ctx context.Context, method string, request any) float64) 
 	return option("WithCost", nil, func(c *settings.Config) { c.Cost = of })
 }
 
-// WithAnswer says which answers are acceptable as the end of a call. It is for replicas that lag behind and for servers that
+// WithAcceptable says which answers are acceptable as the end of a call. It is for replicas that lag behind and for servers that
 // degrade. acceptable is called when an attempt has ended. It returns false if another attempt may give a better answer. Such an
-// answer is a poor answer. Nil, the default, accepts every answer.
+// answer is a rejected answer. Nil, the default, accepts every answer.
 //
-// After a poor answer the next hedge is due at once, and is sent if the budget and the rest of rule 10 in docs/rules.md allow
+// After a rejected answer the next hedge is due at once, and is sent if the budget and the rest of rule 10 in docs/rules.md allow
 // it. The call waits for it and for the attempts in flight. The caller gets the first accepted answer. If none comes, the caller
-// gets the first poor reply, or, without one, the first poor status. No failure replaces a poor reply, not even the end of the
-// caller's context. stats.Counts.PoorAnswers counts poor answers, and stats.Outcome.Poor tells the caller of one.
+// gets the first rejected reply, or, without one, the first rejected status. No failure replaces a rejected reply, not even the end of the
+// caller's context. stats.Counts.Rejected counts rejected answers, and stats.Outcome.Rejected tells the caller of one.
 //
 // acceptable is asked about a reply, with err nil: the value of [Do], and the first message of a server stream. It is asked
 // about a server stream that ended without a message, with reply nil and err [io.EOF], and about a status that would end the
@@ -82,6 +82,6 @@ func WithCost(of func(ctx context.Context, method string, request any) float64) 
 // acceptable must be safe for concurrent use. It runs on the goroutine of the attempt, also for attempts that turn out to have
 // lost, and its time is added to every call. ctx is the caller's context. acceptable must not change the reply, and must not keep
 // it. Its panic is a panic of the attempt.
-func WithAnswer(acceptable func(ctx context.Context, method string, reply any, err error) bool) Option {
-	return option("WithAnswer", nil, func(c *settings.Config) { c.Answer = acceptable })
+func WithAcceptable(acceptable func(ctx context.Context, method string, reply any, err error) bool) Option {
+	return option("WithAcceptable", nil, func(c *settings.Config) { c.Acceptable = acceptable })
 }

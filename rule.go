@@ -13,7 +13,7 @@ import (
 // WithMethodOptions applies options to the full methods that match a pattern. They win over options of the scheduler and of the
 // target. The pattern is written as for [WithMethods]. These options can be set for a method: [WithTrigger],
 // [WithMaxHedges], [WithBudgetPercent], [WithMinDelay], [WithWarmup], [WithNonFatalCodes], [WithClass], [WithCost],
-// [WithAnswer], [WithControl], [WithDryRun], [WithGuard], [WithOtherBackendOnly] and [WithOff]. Any other is an error.
+// [WithAcceptable], [WithControl], [WithDryRun], [WithGuard], [WithOtherBackendOnly] and [WithOff]. Any other is an error.
 //
 // If several patterns match, the options of all of them apply. If two of them set the same option, the more specific pattern
 // wins: one without wildcards, then the one with more characters that are not wildcards, then the one that is later in the

@@ -92,6 +92,6 @@ func (s *Scheduler) Latency(target, method string, q float64) (time.Duration, bo
 // counts are consistent: HedgeWins + PrimaryWins ≤ Hedged ≤ Hedges, and Hedged ≤ Calls.
 func (s *Scheduler) Stats() stats.Counts { return s.inner().Stats() }
 
-// Targets returns one row for each method of each target, sorted by target and method; nil for a nil scheduler. It reads
+// Methods returns one row for each method of each target, sorted by target and method; nil for a nil scheduler. It reads
 // the latencies of every method, so call it for a metrics page and not for every call.
-func (s *Scheduler) Targets() []stats.Method { return s.inner().Methods() }
+func (s *Scheduler) Methods() []stats.Method { return s.inner().Methods() }

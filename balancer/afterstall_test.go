@@ -70,7 +70,7 @@ func (b slowBackend) run(t *testing.T, seed uint64, halfMinutes int) []float64 {
 		for i := range shares {
 			shares[i] = 3 * float64(slow[i].Load()) / float64(all[i].Load())
 		}
-		row := s.Targets()[0]
+		row := s.Methods()[0]
 		t.Logf("%.1f%% extra load, %d of %d moved, delay %v; shares %.2f", 100*row.HedgeRate(), row.Moved, row.Calls, row.Delay, shares)
 	})
 	return shares

@@ -116,7 +116,7 @@ func TestChurn_EveryField(t *testing.T) {
 	stop()
 	group.Wait()
 	cluster.WaitIdleT(t)
-	row, stats := s.Targets()[0], s.Stats()
+	row, stats := s.Methods()[0], s.Stats()
 	t.Logf("%d calls, %d updates, %d hedges, %d primaries moved", stats.Calls, updates, stats.Hedges, row.Moved)
 	if stats.Hedges == 0 {
 		t.Error("nothing was hedged")

@@ -74,7 +74,7 @@ func TestConnections(t *testing.T) {
 				if len(primaries) != tc.primaries {
 					t.Errorf("primaries met %d backends, want %d", len(primaries), tc.primaries)
 				}
-				row := s.Targets()[0]
+				row := s.Methods()[0]
 				if row.SameBackend != tc.same*calls || row.Connections != tc.want || row.Ready != tc.addresses || row.SingleBackend() != (tc.want == 1) {
 					t.Errorf("%+v", row)
 				}
@@ -190,7 +190,7 @@ func TestServiceAddress(t *testing.T) {
 				return script(a)
 			})
 			all := traffic{kind: k, rate: 500, lasts: 10 * time.Second, deadline: time.Minute, rng: generator(1, 2)}.mustSucceed(t, client)
-			return quantile(all, 0.99), s.Targets()[0]
+			return quantile(all, 0.99), s.Methods()[0]
 		}
 		plain, _ := run(grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [`+pickFirst+`]}`), hedge.WithMaxHedges(0))
 		one, _ := run(grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [` + pickFirst + `]}`))

@@ -65,7 +65,7 @@ func TestHedgeGoesElsewhere(t *testing.T) {
 				if stats.Hedges != int64(tc.hedges)*calls || stats.SameBackend != tc.same*calls {
 					t.Errorf("%+v", stats)
 				}
-				row := s.Targets()[0]
+				row := s.Methods()[0]
 				ready := tc.backends
 				if tc.child == pickFirst {
 					ready = 1
@@ -119,7 +119,7 @@ func TestWithinAnotherPolicy(t *testing.T) {
 						t.Errorf("call %d met the backends %v", id, at)
 					}
 				}
-				if got := s.Targets()[0].Ready; got != 3 {
+				if got := s.Methods()[0].Ready; got != 3 {
 					t.Errorf("%d backends are known, want the 3 that the parent lets through", got)
 				}
 			})
@@ -180,7 +180,7 @@ func TestOtherBackendOnly_ComesBack(t *testing.T) {
 		synctest.Wait()
 		cluster.Stop(0)
 		synctest.Wait()
-		if b := s.Targets(); len(b) != 0 {
+		if b := s.Methods(); len(b) != 0 {
 			t.Fatalf("%+v", b)
 		}
 		time.AfterFunc(time.Second, func() {

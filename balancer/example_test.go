@@ -42,7 +42,7 @@ func Example() {
 		panic(err)
 	}
 	client := testpb.NewTestServiceClient(conn)
-	for len(s.Targets()) == 0 || s.Targets()[0].Ready < 3 { // connects to all three
+	for len(s.Methods()) == 0 || s.Methods()[0].Ready < 3 { // connects to all three
 		if _, err := client.Unary(context.Background(), &testpb.Request{}, hedge.Off()); err != nil {
 			panic(err)
 		}
@@ -83,7 +83,7 @@ func Example_singleBackend() {
 	if _, err := testpb.NewTestServiceClient(conn).Unary(context.Background(), &testpb.Request{Id: 1}, grpc.WaitForReady(true)); err != nil {
 		panic(err)
 	}
-	row := s.Targets()[0]
+	row := s.Methods()[0]
 	fmt.Println("single backend:", row.SingleBackend())
 	fmt.Println("hedges:", row.Hedges, "held back:", row.NoOtherBackend)
 	// Output:
@@ -115,7 +115,7 @@ func Example_connections() {
 		panic(err)
 	}
 	client := testpb.NewTestServiceClient(conn)
-	for len(s.Targets()) == 0 || s.Targets()[0].Connections < 2 { // makes both
+	for len(s.Methods()) == 0 || s.Methods()[0].Connections < 2 { // makes both
 		if _, err := client.Unary(context.Background(), &testpb.Request{}, hedge.Off()); err != nil {
 			panic(err)
 		}
@@ -123,7 +123,7 @@ func Example_connections() {
 	if _, err := client.Unary(context.Background(), &testpb.Request{Id: 1}); err != nil {
 		panic(err)
 	}
-	row := s.Targets()[0]
+	row := s.Methods()[0]
 	fmt.Println("backends:", row.Ready, "connections:", row.Connections)
 	fmt.Println("hedges:", row.Hedges, "over a used connection:", row.SameBackend)
 	// Output:

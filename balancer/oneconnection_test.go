@@ -42,7 +42,7 @@ func TestSingleConnection(t *testing.T) {
 					}
 				}
 				synctest.Wait()
-				if row := s.Targets()[0]; row.SingleConnection != tc.want {
+				if row := s.Methods()[0]; row.SingleConnection != tc.want {
 					t.Errorf("%+v", row)
 				}
 			})

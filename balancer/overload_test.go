@@ -58,7 +58,7 @@ func frozen(t *testing.T, load float64, seed, second uint64, option grpc.DialOpt
 			}
 		}
 		calls, p99 = len(all), quantile(all, 0.99)
-		row = s.Targets()[0]
+		row = s.Methods()[0]
 	})
 	return calls, failed, p99, row
 }

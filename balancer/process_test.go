@@ -191,7 +191,7 @@ func TestStalledProcess(t *testing.T) {
 				q := quantile
 				share := float64(q(hedged, 0.99)) / float64(q(unhedged, 0.99))
 				load := float64(hedges(t, servers[3:6])) / float64(len(hedged))
-				row := s.Targets()[0]
+				row := s.Methods()[0]
 				t.Logf("p50 %v and %v, p99 %v and %v (%.3f), p99.9 %v and %v; nothing stopped: %v, %v, %v; %.1f%% extra load, %d of %d primaries moved",
 					q(unhedged, 0.50), q(hedged, 0.50), q(unhedged, 0.99), q(hedged, 0.99), share, q(unhedged, 0.999), q(hedged, 0.999),
 					q(floor, 0.50), q(floor, 0.99), q(floor, 0.999), 100*load, row.Moved, row.Calls)

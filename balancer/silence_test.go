@@ -86,7 +86,7 @@ func calmRun(t *testing.T, l calmDistribution, calls int, option grpc.DialOption
 		cluster.SetScript(l.script(time.Now()))
 		all := traffic{kind: kinds[0], rate: l.rate, calls: calls, rng: generator(1, 2+l.seed)}.mustSucceed(t, client)
 		synctest.Wait()
-		p99, row = quantile(all, 0.99), s.Targets()[0]
+		p99, row = quantile(all, 0.99), s.Methods()[0]
 	})
 	return p99, row
 }
@@ -206,12 +206,12 @@ func TestSilence_SwitchedOff(t *testing.T) {
 					return float64(there.Load()) / float64(primaries.Load())
 				}
 				share(false)
-				if share, moved := share(!tc.hedged), s.Targets()[0].Moved; share > 0.2 || moved < 50 {
+				if share, moved := share(!tc.hedged), s.Methods()[0].Moved; share > 0.2 || moved < 50 {
 					t.Errorf("the silent backend has %.2f of the primaries, and %d were moved", share, moved)
 				}
 				tc.off(s, conn.Target())
-				before := s.Targets()[0].Moved
-				if share, moved := share(!tc.hedged, tc.option...), s.Targets()[0].Moved-before; share < 0.3 || moved > 0 {
+				before := s.Methods()[0].Moved
+				if share, moved := share(!tc.hedged, tc.option...), s.Methods()[0].Moved-before; share < 0.3 || moved > 0 {
 					t.Errorf("switched off: the silent backend has %.2f of the primaries, and %d were moved", share, moved)
 				}
 			})

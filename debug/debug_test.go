@@ -83,7 +83,7 @@ func TestHandler_Formats(t *testing.T) {
 			calls(t.Context(), s, "dns:///shop:443", "/shop.Items/Get", 80)
 			time.Sleep(7 * time.Second)
 		}
-		row := s.Targets()[0]
+		row := s.Methods()[0]
 
 		var parsed struct {
 			Totals  stats.Counts

@@ -49,7 +49,7 @@ func (r row) Figures() (f []figure) {
 		add(true, "silent backends", "%d, the first %s", len(t.Silent), lasting(t.Silent[0].Since, r.at))
 	}
 	add(t.Moved > 0, "primaries moved past silent connections", "%s", count(t.Moved))
-	named := min(len(t.Rules), mostNamed)
+	named := min(len(t.Rules), maxNamed)
 	add(named > 0, "rules in force", "%s", list(t.Rules[:named], len(t.Rules)-named))
 	return f
 }

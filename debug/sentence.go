@@ -79,7 +79,7 @@ func notes(t stats.Method, now time.Time) (notes []string) {
 	add(r.Learned > 0,
 		"The server has cut a connection because of too many resets. Each hedge makes one, so at most %s a minute are sent, and more step by step in the next %s.",
 		plural(int64(r.Learned), "hedge"), short(r.Until.Sub(now).Round(time.Second)))
-	named := min(len(t.Silent), mostNamed)
+	named := min(len(t.Silent), maxNamed)
 	for _, b := range t.Silent[:named] {
 		add(true, "%s has been silent %s, on %s: calls there are late, and primaries avoid it.",
 			plain(b.Address), lasting(b.Since, now), plural(int64(b.Connections), "connection"))
@@ -107,7 +107,7 @@ func notes(t stats.Method, now time.Time) (notes []string) {
 	return notes
 }
 
-const mostNamed = 5
+const maxNamed = 5
 
 func list(names []string, more int) string {
 	quoted := make([]string, 0, len(names)+1)

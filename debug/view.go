@@ -45,7 +45,7 @@ func newView(s *hedge.Scheduler, filter string, limit int) *view {
 	known := registry.Of(s)
 	config := known.Config()
 	v := &view{At: time.Now(), Paused: known.Pause().Load() != "", BudgetPercent: config.BudgetPercent, Totals: s.Stats(), Filter: filter, Methods: []row{}}
-	all := s.Targets()
+	all := s.Methods()
 	shown := slices.DeleteFunc(slices.Clone(all), func(t stats.Method) bool {
 		return !strings.Contains(t.Target, filter) && !strings.Contains(t.Method, filter)
 	})

@@ -24,9 +24,9 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// goodBut lets the answers of the given attempts be poor: replies have the number of their attempt, statuses have it in their text.
+// goodBut lets the answers of the given attempts be rejected: replies have the number of their attempt, statuses have it in their text.
 func goodBut(attempts ...int64) hedge.Option {
-	return hedge.WithAnswer(func(_ context.Context, _ string, reply any, err error) bool {
+	return hedge.WithAcceptable(func(_ context.Context, _ string, reply any, err error) bool {
 		for _, n := range attempts {
 			if err != nil && strings.HasSuffix(status.Convert(err).Message(), fmt.Sprint("attempt ", n)) {
 				return false
@@ -46,19 +46,19 @@ func goodBut(attempts ...int64) hedge.Option {
 	})
 }
 
-// answerCase is a call with poor answers: what its attempts do, and what the caller gets.
+// answerCase is a call with rejected answers: what its attempts do, and what the caller gets.
 type answerCase struct {
-	name  string
-	steps []step
-	poor  []int64 // attempts
-	opts  []hedge.Option
+	name     string
+	steps    []step
+	rejected []int64 // attempts
+	opts     []hedge.Option
 
-	winner int
-	code   codes.Code
-	at     time.Duration
-	sent   int // attempts
-	isPoor bool
-	after  time.Duration // the deadline; 0: none
+	winner     int
+	code       codes.Code
+	at         time.Duration
+	sent       int // attempts
+	isRejected bool
+	after      time.Duration // the deadline; 0: none
 
 	unaryOnly bool
 }
@@ -66,44 +66,44 @@ type answerCase struct {
 var answerCases = []answerCase{
 	{name: "a good answer ends the call",
 		steps: []step{{after: 2 * ms}}, at: 2 * ms, sent: 1},
-	{name: "a poor answer sends the next hedge at once",
-		steps: []step{{after: 2 * ms}, {after: 3 * ms}}, poor: []int64{0}, winner: 1, at: 5 * ms, sent: 2},
-	{name: "each poor answer does, and the first is delivered if there is no better one",
-		steps: []step{{after: 2 * ms}, {after: 3 * ms}, {after: 4 * ms}}, poor: []int64{0, 1, 2}, winner: 0, at: 9 * ms, sent: 3, isPoor: true},
+	{name: "a rejected answer sends the next hedge at once",
+		steps: []step{{after: 2 * ms}, {after: 3 * ms}}, rejected: []int64{0}, winner: 1, at: 5 * ms, sent: 2},
+	{name: "each rejected answer does, and the first is delivered if there is no better one",
+		steps: []step{{after: 2 * ms}, {after: 3 * ms}, {after: 4 * ms}}, rejected: []int64{0, 1, 2}, winner: 0, at: 9 * ms, sent: 3, isRejected: true},
 	{name: "no hedge is left",
-		steps: []step{{after: 2 * ms}}, poor: []int64{0}, opts: []hedge.Option{hedge.WithMaxHedges(0)}, winner: 0, at: 2 * ms, sent: 1}, // the function is not asked,
+		steps: []step{{after: 2 * ms}}, rejected: []int64{0}, opts: []hedge.Option{hedge.WithMaxHedges(0)}, winner: 0, at: 2 * ms, sent: 1}, // the function is not asked,
 	{name: "the budget pays for none",
-		steps: []step{{after: 2 * ms}}, poor: []int64{0}, opts: []hedge.Option{hedge.WithBudgetPercent(1e-9)}, winner: 0, at: 2 * ms, sent: 1, isPoor: true},
-	{name: "a hedge's poor answer waits for the primary",
-		steps: []step{{after: 30 * ms}, {after: 2 * ms}, {after: 100 * ms}}, poor: []int64{1}, winner: 0, at: 30 * ms, sent: 3},
-	{name: "a hedge's poor answer is better than the primary's failure",
-		steps: []step{{after: 30 * ms, code: codes.Unavailable}, {after: 2 * ms}, {after: 3 * ms, code: codes.Internal}}, poor: []int64{1}, winner: 1, at: 30 * ms, sent: 3, isPoor: true},
-	{name: "a final status does not replace a poor reply",
-		steps: []step{{after: 2 * ms}, {after: 3 * ms, code: codes.NotFound}, {after: 3 * ms}}, poor: []int64{0}, opts: []hedge.Option{hedge.WithReadOnlyMethods("/test.Service/*"), hedge.WithMaxHedges(1)}, winner: 0, at: 5 * ms, sent: 2, isPoor: true},
+		steps: []step{{after: 2 * ms}}, rejected: []int64{0}, opts: []hedge.Option{hedge.WithBudgetPercent(1e-9)}, winner: 0, at: 2 * ms, sent: 1, isRejected: true},
+	{name: "a hedge's rejected answer waits for the primary",
+		steps: []step{{after: 30 * ms}, {after: 2 * ms}, {after: 100 * ms}}, rejected: []int64{1}, winner: 0, at: 30 * ms, sent: 3},
+	{name: "a hedge's rejected answer is better than the primary's failure",
+		steps: []step{{after: 30 * ms, code: codes.Unavailable}, {after: 2 * ms}, {after: 3 * ms, code: codes.Internal}}, rejected: []int64{1}, winner: 1, at: 30 * ms, sent: 3, isRejected: true},
+	{name: "a final status does not replace a rejected reply",
+		steps: []step{{after: 2 * ms}, {after: 3 * ms, code: codes.NotFound}, {after: 3 * ms}}, rejected: []int64{0}, opts: []hedge.Option{hedge.WithReadOnlyMethods("/test.Service/*"), hedge.WithMaxHedges(1)}, winner: 0, at: 5 * ms, sent: 2, isRejected: true},
 	{name: "the primary's own final status does not either",
-		steps: []step{{after: 30 * ms, code: codes.PermissionDenied}, {after: 2 * ms}}, poor: []int64{1}, opts: []hedge.Option{hedge.WithMaxHedges(1)}, winner: 1, at: 30 * ms, sent: 2, isPoor: true},
-	{name: "a poor status of the primary",
-		steps: []step{{after: 2 * ms, code: codes.NotFound}, {after: 3 * ms}}, poor: []int64{0}, winner: 1, at: 5 * ms, sent: 2},
-	{name: "a poor status, and nothing better",
-		steps: []step{{after: 2 * ms, code: codes.NotFound}, {after: 3 * ms, code: codes.Unavailable}}, poor: []int64{0}, winner: 0, code: codes.NotFound, at: 5 * ms, sent: 2, isPoor: true},
-	{name: "a hedge's poor status is better than the primary's failure",
-		steps: []step{{after: 30 * ms, code: codes.Unavailable}, {after: 2 * ms, code: codes.NotFound}}, poor: []int64{1}, opts: []hedge.Option{hedge.WithReadOnlyMethods("/test.Service/*"), hedge.WithMaxHedges(1)}, winner: 1, code: codes.NotFound, at: 30 * ms, sent: 2, isPoor: true},
-	{name: "a poor status is better than the last failure, where that is the outcome",
-		steps: []step{{after: 2 * ms, code: codes.NotFound}, {after: 3 * ms, code: codes.Unavailable}}, poor: []int64{0}, opts: []hedge.Option{hedge.WithServiceConfig(hedging(`{"maxAttempts": 2, "hedgingDelay": "0.01s", "nonFatalStatusCodes": ["UNAVAILABLE"]}`))}, winner: 0, code: codes.NotFound, at: 5 * ms, sent: 2, isPoor: true, unaryOnly: true},
-	{name: "the deadline passes with a hedge's poor status at hand",
-		steps: []step{{after: time.Second}, {after: 2 * ms, code: codes.NotFound}}, poor: []int64{1}, opts: []hedge.Option{hedge.WithReadOnlyMethods("/test.Service/*"), hedge.WithMaxHedges(1)}, winner: 1, code: codes.NotFound, at: 50 * ms, sent: 2, isPoor: true, after: 50 * ms},
-	{name: "a failure is no poor answer",
-		steps: []step{{after: 2 * ms, code: codes.Unavailable}}, poor: []int64{0}, winner: 0, code: codes.Unavailable, at: 2 * ms, sent: 1},
-	{name: "the deadline passes with a poor reply at hand",
-		steps: []step{{after: 2 * ms}, {after: time.Second}, {after: time.Second}}, poor: []int64{0}, winner: 0, at: 50 * ms, sent: 3, isPoor: true, after: 50 * ms},
-	{name: "the deadline passes with a hedge's poor reply at hand",
-		steps: []step{{after: time.Second}, {after: 2 * ms}, {after: time.Second}}, poor: []int64{1}, winner: 1, at: 50 * ms, sent: 3, isPoor: true, after: 50 * ms},
+		steps: []step{{after: 30 * ms, code: codes.PermissionDenied}, {after: 2 * ms}}, rejected: []int64{1}, opts: []hedge.Option{hedge.WithMaxHedges(1)}, winner: 1, at: 30 * ms, sent: 2, isRejected: true},
+	{name: "a rejected status of the primary",
+		steps: []step{{after: 2 * ms, code: codes.NotFound}, {after: 3 * ms}}, rejected: []int64{0}, winner: 1, at: 5 * ms, sent: 2},
+	{name: "a rejected status, and nothing better",
+		steps: []step{{after: 2 * ms, code: codes.NotFound}, {after: 3 * ms, code: codes.Unavailable}}, rejected: []int64{0}, winner: 0, code: codes.NotFound, at: 5 * ms, sent: 2, isRejected: true},
+	{name: "a hedge's rejected status is better than the primary's failure",
+		steps: []step{{after: 30 * ms, code: codes.Unavailable}, {after: 2 * ms, code: codes.NotFound}}, rejected: []int64{1}, opts: []hedge.Option{hedge.WithReadOnlyMethods("/test.Service/*"), hedge.WithMaxHedges(1)}, winner: 1, code: codes.NotFound, at: 30 * ms, sent: 2, isRejected: true},
+	{name: "a rejected status is better than the last failure, where that is the outcome",
+		steps: []step{{after: 2 * ms, code: codes.NotFound}, {after: 3 * ms, code: codes.Unavailable}}, rejected: []int64{0}, opts: []hedge.Option{hedge.WithServiceConfig(hedging(`{"maxAttempts": 2, "hedgingDelay": "0.01s", "nonFatalStatusCodes": ["UNAVAILABLE"]}`))}, winner: 0, code: codes.NotFound, at: 5 * ms, sent: 2, isRejected: true, unaryOnly: true},
+	{name: "the deadline passes with a hedge's rejected status at hand",
+		steps: []step{{after: time.Second}, {after: 2 * ms, code: codes.NotFound}}, rejected: []int64{1}, opts: []hedge.Option{hedge.WithReadOnlyMethods("/test.Service/*"), hedge.WithMaxHedges(1)}, winner: 1, code: codes.NotFound, at: 50 * ms, sent: 2, isRejected: true, after: 50 * ms},
+	{name: "a failure is no rejected answer",
+		steps: []step{{after: 2 * ms, code: codes.Unavailable}}, rejected: []int64{0}, winner: 0, code: codes.Unavailable, at: 2 * ms, sent: 1},
+	{name: "the deadline passes with a rejected reply at hand",
+		steps: []step{{after: 2 * ms}, {after: time.Second}, {after: time.Second}}, rejected: []int64{0}, winner: 0, at: 50 * ms, sent: 3, isRejected: true, after: 50 * ms},
+	{name: "the deadline passes with a hedge's rejected reply at hand",
+		steps: []step{{after: time.Second}, {after: 2 * ms}, {after: time.Second}}, rejected: []int64{1}, winner: 1, at: 50 * ms, sent: 3, isRejected: true, after: 50 * ms},
 	{name: "a server that pushes back is not waited for",
-		steps: []step{{after: 30 * ms}, {after: 2 * ms, code: codes.Unavailable, pushback: []string{"5000"}}}, poor: []int64{0}, winner: 0, at: 30 * ms, sent: 2, isPoor: true},
+		steps: []step{{after: 30 * ms}, {after: 2 * ms, code: codes.Unavailable, pushback: []string{"5000"}}}, rejected: []int64{0}, winner: 0, at: 30 * ms, sent: 2, isRejected: true},
 }
 
-// TestRule02_PoorAnswers goes through calls with poor answers.
-func TestRule02_PoorAnswers(t *testing.T) {
+// TestRule02_RejectedAnswers goes through calls with rejected answers.
+func TestRule02_RejectedAnswers(t *testing.T) {
 	for _, tc := range answerCases {
 		for _, d := range []door{unary, streaming} { // headers are not judged
 			if d == streaming && (tc.after > 0 || tc.unaryOnly) {
@@ -117,7 +117,7 @@ func TestRule02_PoorAnswers(t *testing.T) {
 }
 
 func testAnswer(t *testing.T, d door, tc answerCase) {
-	opts := append([]hedge.Option{goodBut(tc.poor...), hedge.WithGuard(false)}, tc.opts...)
+	opts := append([]hedge.Option{goodBut(tc.rejected...), hedge.WithGuard(false)}, tc.opts...)
 	s := hedgetest.Fixed(t, 10*ms, opts...)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -141,11 +141,11 @@ func testAnswer(t *testing.T, d door, tc answerCase) {
 	if first(seen.header) != want || first(seen.trailer) != want {
 		t.Errorf("header of attempt %s and trailer of %s, want %s", first(seen.header), first(seen.trailer), want)
 	}
-	if outcome.Poor != tc.isPoor || outcome.Winner != tc.winner || outcome.Attempts != tc.sent {
-		t.Errorf("%+v, want poor %t, winner %d of %d", outcome, tc.isPoor, tc.winner, tc.sent)
+	if outcome.Rejected != tc.isRejected || outcome.Winner != tc.winner || outcome.Attempts != tc.sent {
+		t.Errorf("%+v, want rejected %t, winner %d of %d", outcome, tc.isRejected, tc.winner, tc.sent)
 	}
 	stats := s.Stats()
-	if int(stats.Hedges) != tc.sent-1 || tc.isPoor && stats.PoorAnswers == 0 {
+	if int(stats.Hedges) != tc.sent-1 || tc.isRejected && stats.Rejected == 0 {
 		t.Errorf("%+v", stats)
 	}
 }
@@ -178,14 +178,14 @@ func answering(t *testing.T, s *hedge.Scheduler, n int, apart time.Duration, tak
 	return zero
 }
 
-// TestRule10_APoorAnswerIsHedgedWhateverTheTrigger lets one backend of two answer with nothing, as fast as the other. The
+// TestRule10_ARejectedAnswerIsHedgedWhateverTheTrigger lets one backend of two answer with nothing, as fast as the other. The
 // trigger has no reason to hedge, and callers get an answer all the same, as far as the budget goes.
-func TestRule10_APoorAnswerIsHedgedWhateverTheTrigger(t *testing.T) {
+func TestRule10_ARejectedAnswerIsHedgedWhateverTheTrigger(t *testing.T) {
 	for _, tc := range []struct {
-		name string
-		opts []hedge.Option
-		poor int // replies of a hundred that are poor
-		want int // poor outcomes of a hundred
+		name     string
+		opts     []hedge.Option
+		rejected int // replies of a hundred that are rejected
+		want     int // rejected outcomes of a hundred
 	}{
 		{"within the budget", nil, 5, 0},
 		{"two in a row", []hedge.Option{hedge.WithBudgetPercent(50)}, 20, 1},
@@ -195,23 +195,23 @@ func TestRule10_APoorAnswerIsHedgedWhateverTheTrigger(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const calls = 2000
 				s, served := hedgetest.All(t, append([]hedge.Option{goodBut(0)}, tc.opts...)...), atomic.Int64{}
-				poor := answering(t, s, calls, 10*ms, func(int, int) (time.Duration, int64, error) {
+				rejected := answering(t, s, calls, 10*ms, func(int, int) (time.Duration, int64, error) {
 					n := served.Add(1)
-					if int(n*37%100) < tc.poor {
+					if int(n*37%100) < tc.rejected {
 						n = 0
 					}
 					return ms, n, nil
 				})
-				if stats := s.Stats(); poor > calls*tc.want/100+calls/100 {
-					t.Errorf("%d poor outcomes of %d, want %d%%; %+v", poor, calls, tc.want, stats)
+				if stats := s.Stats(); rejected > calls*tc.want/100+calls/100 {
+					t.Errorf("%d rejected outcomes of %d, want %d%%; %+v", rejected, calls, tc.want, stats)
 				}
 			})
 		})
 	}
 }
 
-// TestWithAnswer_AcceptingAllChangesNothing makes the same calls with a function that accepts every answer, and without one.
-func TestWithAnswer_AcceptingAllChangesNothing(t *testing.T) {
+// TestWithAcceptable_AcceptingAllChangesNothing makes the same calls with a function that accepts every answer, and without one.
+func TestWithAcceptable_AcceptingAllChangesNothing(t *testing.T) {
 	longtest.Simulation(t)
 	run := func(opts ...hedge.Option) (stats stats.Counts) {
 		synctest.Test(t, func(t *testing.T) {
@@ -225,14 +225,14 @@ func TestWithAnswer_AcceptingAllChangesNothing(t *testing.T) {
 		return stats
 	}
 	all := func(context.Context, string, any, error) bool { return true }
-	with, without := run(hedge.WithAnswer(all)), run()
+	with, without := run(hedge.WithAcceptable(all)), run()
 	if with != without || with.NotDrawn == 0 {
 		t.Errorf("%+v with a function, %+v without", with, without)
 	}
 }
 
-// TestRule13_PoorAnswersTeachTheirLatency lets half of all answers be poor: what primaries take is known as without that.
-func TestRule13_PoorAnswersTeachTheirLatency(t *testing.T) {
+// TestRule13_RejectedAnswersTeachTheirLatency lets half of all answers be rejected: what primaries take is known as without that.
+func TestRule13_RejectedAnswersTeachTheirLatency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		latency := func(opts ...hedge.Option) time.Duration {
 			s := hedgetest.All(t, opts...)
@@ -245,18 +245,18 @@ func TestRule13_PoorAnswersTeachTheirLatency(t *testing.T) {
 			p50, _ := s.Latency("", "/test.Service/Method", 0.5)
 			return p50
 		}
-		if poor, plain := latency(goodBut(0), hedge.WithGuard(false)), latency(hedge.WithMaxHedges(0)); poor != plain {
-			t.Errorf("the median is %v with poor answers, %v without", poor, plain)
+		if rejected, plain := latency(goodBut(0), hedge.WithGuard(false)), latency(hedge.WithMaxHedges(0)); rejected != plain {
+			t.Errorf("the median is %v with rejected answers, %v without", rejected, plain)
 		}
 	})
 }
 
-// TestRule09_WithAnswerPanics lets the user's function panic.
-func TestRule09_WithAnswerPanics(t *testing.T) {
+// TestRule09_WithAcceptablePanics lets the user's function panic.
+func TestRule09_WithAcceptablePanics(t *testing.T) {
 	for n := range int64(2) {
 		t.Run(fmt.Sprint("attempt ", n), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				panics := hedge.WithAnswer(func(_ context.Context, _ string, reply any, _ error) bool {
+				panics := hedge.WithAcceptable(func(_ context.Context, _ string, reply any, _ error) bool {
 					if reply.(*wrapperspb.Int64Value).Value == n {
 						panic("of the function")
 					}
@@ -275,31 +275,31 @@ func TestRule09_WithAnswerPanics(t *testing.T) {
 	}
 }
 
-// TestRule12_SavingsPayForPoorAnswers lets six of a hundred primaries answer poorly, at one call a second, so that the bucket alone
+// TestRule12_SavingsPayForRejectedAnswers lets six of a hundred primaries answer with a rejected reply, at one call a second, so that the bucket alone
 // pays for two of three hedges of them. Savings pay for the others while hedges have better answers, and otherwise do not.
-func TestRule12_SavingsPayForPoorAnswers(t *testing.T) {
+func TestRule12_SavingsPayForRejectedAnswers(t *testing.T) {
 	longtest.Simulation(t)
-	const calls, poorShare = 3000, 6
+	const calls, rejectedShare = 3000, 6
 	for _, better := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			s := hedgetest.All(t, hedge.WithMaxHedges(1), goodBut(0))
 			draw := rand.New(rand.NewPCG(1, 2))
-			poor, answer := 0, int64(0)
+			rejected, answer := 0, int64(0)
 			delivered := answering(t, s, calls, time.Second, func(_, attempt int) (time.Duration, int64, error) {
 				if attempt > 0 {
 					return ms, answer | map[bool]int64{true: 1}[better], nil
 				}
-				if answer = 1; draw.IntN(100) < poorShare {
+				if answer = 1; draw.IntN(100) < rejectedShare {
 					answer = 0
-					poor++
+					rejected++
 				}
 				return ms, answer, nil
 			})
-			stats, saved := s.Stats(), s.Targets()[0].Saved
-			t.Logf("%d poor answers, %d delivered, %d hedges, %.1f saved", poor, delivered, stats.Hedges, saved)
+			stats, saved := s.Stats(), s.Methods()[0].Saved
+			t.Logf("%d rejected answers, %d delivered, %d hedges, %.1f saved", rejected, delivered, stats.Hedges, saved)
 			switch {
-			case better && delivered > poor/10:
-				t.Errorf("%d of %d poor answers were delivered", delivered, poor)
+			case better && delivered > rejected/10:
+				t.Errorf("%d of %d rejected answers were delivered", delivered, rejected)
 			case !better && saved < 2:
 				t.Errorf("savings were spent on hedges that have nothing better: %v are left", saved)
 			case stats.HedgeWins+stats.PrimaryWins != stats.Hedged:
@@ -315,11 +315,11 @@ type plainReply struct {
 	Attempt int
 }
 
-// TestRule02_PoorRepliesOfAnyKind has poor replies that are no protobuf messages: nothing of the poor one stays in the reply.
-func TestRule02_PoorRepliesOfAnyKind(t *testing.T) {
+// TestRule02_RejectedRepliesOfAnyKind has rejected replies that are no protobuf messages: nothing of the rejected one stays in the reply.
+func TestRule02_RejectedRepliesOfAnyKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int64
-		good := hedge.WithAnswer(func(_ context.Context, _ string, reply any, _ error) bool {
+		good := hedge.WithAcceptable(func(_ context.Context, _ string, reply any, _ error) bool {
 			asked.Add(1)
 			return len(reply.(*plainReply).Rows) == 1
 		})
@@ -328,7 +328,7 @@ func TestRule02_PoorRepliesOfAnyKind(t *testing.T) {
 			time.Sleep(ms)
 			*reply.(*plainReply) = plainReply{Attempt: n}
 			if n < 2 {
-				reply.(*plainReply).Rows = []string{"of", "a", "poor", "reply"}
+				reply.(*plainReply).Rows = []string{"of", "a", "rejected", "reply"}
 			} else {
 				reply.(*plainReply).Rows = []string{"good"}
 			}

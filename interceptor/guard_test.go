@@ -48,7 +48,7 @@ func TestGuard_HearsOfEachFailureOnce(t *testing.T) {
 				}
 				_ = (&stub{steps: tc.steps}).callBy(d, t.Context(), s, wrapperspb.Int64(0), tc.calls...)
 				time.Sleep(5 * time.Second) // the pause
-				if got := s.Targets()[0].Guard; got.Share < want || got.Share > want+0.01 {
+				if got := s.Methods()[0].Guard; got.Share < want || got.Share > want+0.01 {
 					t.Errorf("the share is %v, want %v; %s", got.Share, want, got.Reason)
 				}
 			}

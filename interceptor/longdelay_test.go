@@ -16,12 +16,12 @@ import (
 )
 
 // TestRule11_TheLongestDelays sets delays that are too long to be added to a time, in every way there is. No hedge goes out
-// because a call is slow. One goes out at once where a failure or a poor answer makes it due; the next one would follow a delay
+// because a call is slow. One goes out at once where a failure or a rejected answer makes it due; the next one would follow a delay
 // later.
 func TestRule11_TheLongestDelays(t *testing.T) {
 	const longest = time.Duration(math.MaxInt64)
-	slow, fails, poor := step{after: time.Hour}, step{after: 10 * ms, code: codes.Unavailable}, step{after: 10 * ms}
-	judged := hedge.WithAnswer(func(_ context.Context, _ string, reply any, _ error) bool {
+	slow, fails, rejected := step{after: time.Hour}, step{after: 10 * ms, code: codes.Unavailable}, step{after: 10 * ms}
+	judged := hedge.WithAcceptable(func(_ context.Context, _ string, reply any, _ error) bool {
 		return reply.(*wrapperspb.Int64Value).Value > 0
 	})
 	policy := hedge.WithServiceConfig(hedging(`{"maxAttempts": 4, "hedgingDelay": "315576000000s", "nonFatalStatusCodes": ["UNAVAILABLE"]}`))
@@ -43,7 +43,7 @@ func TestRule11_TheLongestDelays(t *testing.T) {
 			primary step
 			opt     hedge.Option
 			hedges  int64
-		}{{"slow", slow, nil, 0}, {"fails", fails, nil, tc.ofFailure}, {"poor", poor, judged, 1}} {
+		}{{"slow", slow, nil, 0}, {"fails", fails, nil, tc.ofFailure}, {"rejected", rejected, judged, 1}} {
 			t.Run(tc.name+", "+is.name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					s := hedgetest.Fixed(t, never, tc.opt, is.opt, hedge.WithMaxHedges(3))

@@ -51,7 +51,7 @@ func drawCall(seed uint64) story {
 	s.reads = r.IntN(2) == 0
 	s.judged = r.IntN(2) == 0 && !s.unpaid && s.attempts > 1 // otherwise there is no better answer to be had
 	for n := range c.steps {
-		c.steps[n].poor = s.judged && r.IntN(2) == 0 && isAnswer(c.steps[n].code)
+		c.steps[n].rejected = s.judged && r.IntN(2) == 0 && isAnswer(c.steps[n].code)
 	}
 	s.calls = []schedule{c}
 	return s
@@ -74,7 +74,7 @@ func TestModel(t *testing.T) {
 			s := drawCall(seed)
 			for _, d := range doors {
 				if c := s.calls[0]; d != unary && s.judged && (d == headersFirst || c.deadline+c.cancel > 0) {
-					continue // headers are not judged, and a stream goes on after a poor message at hand
+					continue // headers are not judged, and a stream goes on after a rejected message at hand
 				}
 				scheduler := s.scheduler(t)
 				s.playAlone(t, s.byStub(d, 0, scheduler), d, scheduler)

@@ -308,10 +308,10 @@ func TestRule09_PanicOfALoserIsCounted(t *testing.T) {
 
 // TestRule09_GoexitOfAHedgeEndsTheCaller ends the goroutine of a hedge, as t.FailNow does: in the attempt, or in the user's function.
 func TestRule09_GoexitOfAHedgeEndsTheCaller(t *testing.T) {
-	for name, exitsBelow := range map[string]bool{"attempt": true, "WithAnswer": false} {
+	for name, exitsBelow := range map[string]bool{"attempt": true, "WithAcceptable": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithAnswer(func(context.Context, string, any, error) bool {
+				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithAcceptable(func(context.Context, string, any, error) bool {
 					runtime.Goexit()
 					return true
 				}))

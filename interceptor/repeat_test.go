@@ -146,13 +146,13 @@ func TestRule03_ACutCallIsRepeated(t *testing.T) {
 	}
 }
 
-// In TestRule03_ARepeatedCallIsJudged the repetition of a call gives an answer that WithAnswer does not accept.
+// In TestRule03_ARepeatedCallIsJudged the repetition of a call gives an answer that WithAcceptable does not accept.
 func TestRule03_ARepeatedCallIsJudged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		accepts := func(_ context.Context, _ string, reply any, _ error) bool {
 			return reply.(*wrapperspb.Int64Value).GetValue() != 1
 		}
-		s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithBudgetPercent(100), hedge.WithAnswer(accepts))
+		s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithBudgetPercent(100), hedge.WithAcceptable(accepts))
 		c := &cutServer{failures: 1, text: calmCut}
 		c.slow = true
 		var outcome stats.Outcome
@@ -165,7 +165,7 @@ func TestRule03_ARepeatedCallIsJudged(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if reply.Value != 1 || outcome.Winner != 1 || !outcome.Poor {
+		if reply.Value != 1 || outcome.Winner != 1 || !outcome.Rejected {
 			t.Errorf("reply %v, %+v", reply, outcome)
 		}
 	})
@@ -242,11 +242,11 @@ func TestRule03_WordsProveLittle(t *testing.T) {
 						if got := len(cluster.Records()) - before; got > most || got < 2*calls {
 							t.Errorf("%d attempts for %d calls, %+v", got, 2*calls, s.Stats())
 						}
-						if rows := s.Targets(); hedged && (rows[0].Resets.Learned > 0) != words {
+						if rows := s.Methods(); hedged && (rows[0].Resets.Learned > 0) != words {
 							t.Errorf("%+v", rows[0].Resets)
 						}
 						time.Sleep(time.Hour)
-						if rows := s.Targets(); hedged && rows[0].Resets.Learned > 0 {
+						if rows := s.Methods(); hedged && rows[0].Resets.Learned > 0 {
 							t.Errorf("an hour later: %+v", rows[0].Resets)
 						}
 					})

@@ -76,7 +76,7 @@ func (tr traffic) run(t *testing.T) (s seen) {
 		}
 		tr.makeCalls(t, testpb.NewTestServiceClient(conn), &s)
 		if tr.hedged {
-			s.stats, s.resets = scheduler.Stats(), scheduler.Targets()[0].Resets
+			s.stats, s.resets = scheduler.Stats(), scheduler.Methods()[0].Resets
 		}
 		time.Sleep(time.Minute)
 		s.conns = cluster.ConnCounts()
@@ -258,7 +258,7 @@ func TestRule07_CutsThatAreNotForResets(t *testing.T) {
 			tr := traffic{rate: rate, callers: 64, hedged: true, lasts: lasts, backends: tc.backends, limit: tc.limit, during: tc.during}
 			tr.every = func(s *hedge.Scheduler) {
 				seconds++
-				if rows := s.Targets(); len(rows) == 0 {
+				if rows := s.Methods(); len(rows) == 0 {
 					return
 				} else if rows[0].Resets.Learned > 0 {
 					limited++

@@ -206,7 +206,7 @@ func TestGRPCDefinition_Throttling(t *testing.T) {
 				st := &stub{steps: steps}
 				_ = st.callBy(d, t.Context(), s, wrapperspb.Int64(0))
 				synctest.Wait()
-				if row := s.Targets()[0]; row.ThrottleTokens != tc.want[i] || row.ThrottleMax != 4 {
+				if row := s.Methods()[0]; row.ThrottleTokens != tc.want[i] || row.ThrottleMax != 4 {
 					t.Errorf("after call %d: %v of %v tokens, want %v of 4", i, row.ThrottleTokens, row.ThrottleMax, tc.want[i])
 				}
 				if n := len(st.sent()); n != len(steps) {
@@ -229,7 +229,7 @@ func TestThrottle_WithoutAServiceConfig(t *testing.T) {
 		}
 		tokens := func(want float64) {
 			t.Helper()
-			if got := s.Targets()[0].ThrottleTokens; got != want {
+			if got := s.Methods()[0].ThrottleTokens; got != want {
 				t.Errorf("%v tokens, want %v", got, want)
 			}
 		}

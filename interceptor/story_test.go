@@ -26,7 +26,7 @@ import (
 type story struct {
 	seed     uint64
 	unpaid   bool // the budget pays for nothing
-	judged   bool // some answers are poor
+	judged   bool // some answers are rejected
 	policy   bool // the method has a hedgingPolicy; otherwise it is hedged adaptively
 	reads    bool // it only reads
 	attempts int
@@ -63,13 +63,13 @@ func (s story) scheduler(t *testing.T) *hedge.Scheduler {
 		opts = append(opts, hedge.WithBudgetPercent(0))
 	}
 	if s.judged {
-		var poor []int64
+		var rejected []int64
 		for n, st := range s.calls[0].steps {
-			if st.poor {
-				poor = append(poor, int64(n))
+			if st.rejected {
+				rejected = append(rejected, int64(n))
 			}
 		}
-		opts = append(opts, goodBut(poor...))
+		opts = append(opts, goodBut(rejected...))
 	}
 	if s.reads {
 		opts = append(opts, hedge.WithReadOnlyMethods("/*/*"))
@@ -87,14 +87,14 @@ func (s story) scheduler(t *testing.T) *hedge.Scheduler {
 
 // ending is what gRPC's definition, or the rules, say must come of one call of a story.
 type ending struct {
-	line   time.Duration // when it was decided
-	at     time.Duration // when its caller had the end
-	winner int
-	code   codes.Code
-	panics any
-	sent   []time.Duration
-	tokens int   // thousandths, afterwards
-	poor   int64 // answers
+	line     time.Duration // when it was decided
+	at       time.Duration // when its caller had the end
+	winner   int
+	code     codes.Code
+	panics   any
+	sent     []time.Duration
+	tokens   int   // thousandths, afterwards
+	rejected int64 // answers
 
 	throttled, pushedBack int64
 }
@@ -121,14 +121,14 @@ func (s story) race(d door, c schedule, tokens int) ending {
 	const none = time.Duration(1 << 62)
 	over := map[int]bool{} // attempts that have failed
 	next, floor, forbidden, last := s.delay, time.Duration(0), s.unpaid, 0
-	calledFor := false          // a poor answer called for the next hedge
-	reply, poorStatus := -1, -1 // the first poor ones
+	calledFor := false              // a rejected answer called for the next hedge
+	reply, rejectedStatus := -1, -1 // the first rejected ones
 	atHand := func() bool {
 		switch {
 		case reply >= 0:
 			e.winner = reply
-		case poorStatus >= 0:
-			e.winner = poorStatus
+		case rejectedStatus >= 0:
+			e.winner = rejectedStatus
 		default:
 			return false
 		}
@@ -192,12 +192,12 @@ func (s story) race(d door, c schedule, tokens int) ending {
 				e.winner, e.panics = first, st.panics
 				return e
 			}
-			if ends && st.poor {
-				e.poor++
+			if ends && st.rejected {
+				e.rejected++
 				if over[first] = true; st.code == codes.OK && reply < 0 {
 					reply = first
-				} else if st.code != codes.OK && poorStatus < 0 {
-					poorStatus = first
+				} else if st.code != codes.OK && rejectedStatus < 0 {
+					rejectedStatus = first
 				}
 				if len(e.sent) < s.attempts {
 					next, calledFor = at, true
@@ -331,7 +331,7 @@ func (s story) play(t *testing.T, p played, call int, want ending) {
 }
 
 func (s story) checkStats(t *testing.T, scheduler *hedge.Scheduler, call int, want ending, before stats.Counts) {
-	row := scheduler.Targets()[0]
+	row := scheduler.Methods()[0]
 	if s.throttle && (row.ThrottleTokens != float64(want.tokens)/1000 || row.ThrottleMax != float64(s.most)) {
 		t.Errorf("call %d: %v of %v tokens left, want %+v", call, row.ThrottleTokens, row.ThrottleMax, want)
 	}
@@ -340,7 +340,7 @@ func (s story) checkStats(t *testing.T, scheduler *hedge.Scheduler, call int, wa
 	expected.Hedges += int64(len(want.sent) - 1)
 	expected.Throttled += want.throttled
 	expected.PushedBack += want.pushedBack
-	expected.PoorAnswers += want.poor
+	expected.Rejected += want.rejected
 	after := want.at - want.line // of the headers
 	if after >= ms && 8*after >= want.at {
 		expected.EarlyHeaders++

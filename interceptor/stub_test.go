@@ -19,11 +19,11 @@ import (
 
 // step is what a stub attempt does: it waits, or until its context ends, then ends with a code or a panic.
 type step struct {
-	after  time.Duration
-	code   codes.Code
-	panics any
-	poor   bool // its answer, in a schedule with WithAnswer
-	early  bool // a stream's headers come at once
+	after    time.Duration
+	code     codes.Code
+	panics   any
+	rejected bool // its answer, in a schedule with WithAcceptable
+	early    bool // a stream's headers come at once
 
 	pushback []string // in the trailer
 }

@@ -135,7 +135,7 @@ func TestTrace_ManyCalls(t *testing.T) {
 		Made: func(s *hedge.Scheduler) { scheduler.Store(s) },
 		HedgeSent: func(e stats.HedgeSent) {
 			sent <- e.Hedge
-			scheduler.Load().Targets() // no lock is held
+			scheduler.Load().Methods() // no lock is held
 		},
 		AttemptLost: func(stats.AttemptLost) { lost.Add(1) },
 		CallDecided: func(e stats.CallDecided) {

@@ -16,8 +16,8 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// mostSeries is the most series of an instrument. Beyond 2,000 OpenTelemetry's SDK gives series up. The series of others come on top.
-const mostSeries = 1900
+// maxSeries is the most series of an instrument. Beyond 2,000 OpenTelemetry's SDK gives series up. The series of others come on top.
+const maxSeries = 1900
 
 type metrics struct {
 	meter   metric.Meter
@@ -83,7 +83,7 @@ func (m *metrics) report(to metric.Observer, l *labels) report {
 		for _, w := range which {
 			option = l.with("grpc.hedge."+gauge, w)
 		}
-		if l.single && (len(which) == 0 || l.number < mostSeries/9) {
+		if l.single && (len(which) == 0 || l.number < maxSeries/9) {
 			to.ObserveFloat64(m.gauges[gauge], value, option)
 		}
 	}
@@ -202,7 +202,7 @@ func (m *metrics) count(to metric.Observer, all []*labels) {
 			to.ObserveInt64(m.sent, l.total.Hedges, l.option)
 		}
 		last := l == m.methods.others
-		both := l.total.HedgeWins+l.total.PrimaryWins > 0 || l.selected && m.series < mostSeries/2
+		both := l.total.HedgeWins+l.total.PrimaryWins > 0 || l.selected && m.series < maxSeries/2
 		for n, name := range outcomes {
 			count := fields(&l.total)[n]
 			if last {
@@ -212,7 +212,7 @@ func (m *metrics) count(to metric.Observer, all []*labels) {
 				switch {
 				case name == "" || count == 0 && (!both || name != "won" && name != "lost"):
 					continue
-				case m.series >= mostSeries && !last:
+				case m.series >= maxSeries && !last:
 					rest[n] += count
 					continue
 				}

@@ -65,8 +65,8 @@ const defaultMethods = 1000
 // New returns an option for hedge.New, which reports what that scheduler does. Give each scheduler an option of its own. The
 // metrics of a scheduler end when it is garbage collected.
 func New(o Options) (hedge.Option, error) {
-	if o.MaxMethods < 0 || o.MaxMethods > mostSeries {
-		return nil, fmt.Errorf("hedge: hedgeotel.Options.MaxMethods: value %d, allowed 0 to %d", o.MaxMethods, mostSeries)
+	if o.MaxMethods < 0 || o.MaxMethods > maxSeries {
+		return nil, fmt.Errorf("hedge: hedgeotel.Options.MaxMethods: value %d, allowed 0 to %d", o.MaxMethods, maxSeries)
 	}
 	t := &hedge.Trace{HedgeSent: traceSent, HedgeHeldBack: traceHeldBack, CallDecided: traceDecided}
 	if o.MeterProvider == nil {
@@ -95,7 +95,7 @@ func (m *metrics) watch(s *hedge.Scheduler) {
 			m.mu.Lock() // before the counts are read, so that readings are in order
 			defer m.mu.Unlock()
 			sum := s.Stats()
-			m.observe(to, sum, s.Targets())
+			m.observe(to, sum, s.Methods())
 		}
 		return nil
 	}, m.observed...)

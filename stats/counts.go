@@ -75,8 +75,8 @@ type Counts struct {
 	// PassedThrough is the number of client-streaming and bidirectional calls, which are never hedged, and not in Calls.
 	PassedThrough int64
 
-	// PoorAnswers is the number of attempts that gave a poor answer before their call ended: see hedge.WithAnswer.
-	PoorAnswers int64
+	// Rejected is the number of attempts that gave a rejected answer before their call ended: see hedge.WithAcceptable.
+	Rejected int64
 	// InvalidCosts is the number of calls whose cost by hedge.WithCost was not finite or less than 0. Each costs 1.
 	InvalidCosts int64
 	// LoserPanics is the number of losing attempts that panicked, so that the panic could not reach the caller.

@@ -28,7 +28,7 @@ func ExampleMethod_SingleBackend() {
 	_, _ = hedge.Do(context.Background(), s, "dns:///example", "/pkg.Svc/Get", func(context.Context) (string, error) {
 		return "answer", nil
 	})
-	for _, row := range s.Targets() {
+	for _, row := range s.Methods() {
 		fmt.Println(row.Target, row.SingleBackend()) // false: without package balancer the backends are not known
 	}
 	// Output: dns:///example false
@@ -48,7 +48,7 @@ func ExampleGuard() {
 		time.Sleep(50 * time.Millisecond)
 		return "answer", nil
 	})
-	guard := s.Targets()[0].Guard
+	guard := s.Methods()[0].Guard
 	fmt.Println(guard.Share)
 	fmt.Println(guard.Reason)
 	// Output:

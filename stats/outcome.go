@@ -14,9 +14,9 @@ type Outcome struct {
 	// Reason is why the last hedge that was due was not sent, or why the call could have no hedge. It is empty if every hedge
 	// that was due was sent.
 	Reason Reason
-	// Poor says that the outcome is a poor answer, because no attempt had a better one: see hedge.WithAnswer. It is false for a call
-	// that could have no hedge, because the function of hedge.WithAnswer is not asked about it.
-	Poor bool
+	// Rejected says that the outcome is a rejected answer, because no attempt had a better one: see hedge.WithAcceptable. It is false for a call
+	// that could have no hedge, because the function of hedge.WithAcceptable is not asked about it.
+	Rejected bool
 }
 
 // Reason is why a hedge was not sent, or why a call could have none. Later versions may have further ones.

@@ -30,20 +30,20 @@ func goodIfLarge(_ context.Context, _ string, reply any, err error) bool {
 	return ok && len(r.Payload) >= small || err != nil && err != io.EOF
 }
 
-// TestRule06_CallOptionsWithPoorMessages lets one of two backends, or both, answer poorly over real connections. What the caller
+// TestRule06_CallOptionsWithRejectedMessages lets one of two backends, or both, answer with a rejected reply over real connections. What the caller
 // gets is of one attempt, which is at the other backend where that is better.
-func TestRule06_CallOptionsWithPoorMessages(t *testing.T) {
-	for _, bothPoor := range []bool{false, true} {
-		t.Run(fmt.Sprintf("both=%t", bothPoor), func(t *testing.T) {
+func TestRule06_CallOptionsWithRejectedMessages(t *testing.T) {
+	for _, bothRejected := range []bool{false, true} {
+		t.Run(fmt.Sprintf("both=%t", bothRejected), func(t *testing.T) {
 			cluster := testserver.StartT(t, testserver.Config{Backends: 2, Script: func(a testserver.Attempt) testserver.Plan {
 				md := metadata.Pairs("attempt", fmt.Sprint(a.Number))
 				p := testserver.Plan{Messages: 5, PayloadBytes: 1, Header: md, Trailer: md}
-				if a.Backend == 1 && !bothPoor {
+				if a.Backend == 1 && !bothRejected {
 					p.PayloadBytes = small
 				}
 				return p
 			}})
-			s := hedgetest.Fixed(t, time.Hour, hedge.WithAnswer(goodIfLarge), hedge.WithGuard(false), hedge.WithMaxHedges(1))
+			s := hedgetest.Fixed(t, time.Hour, hedge.WithAcceptable(goodIfLarge), hedge.WithGuard(false), hedge.WithMaxHedges(1))
 			elsewhere := grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"hedge_other_backend": {"childPolicy": [{"round_robin": {}}]}}]}`)
 			client := dial(t, cluster, s, elsewhere)
 			for met := map[string]bool{}; len(met) < 2; { // until both are connected
@@ -65,7 +65,7 @@ func TestRule06_CallOptionsWithPoorMessages(t *testing.T) {
 					t.Fatal(err)
 				}
 				messages, attempt, err := receive(st, req)
-				if messages != 5 || err != nil || outcome.Winner != attempt || outcome.Poor != bothPoor {
+				if messages != 5 || err != nil || outcome.Winner != attempt || outcome.Rejected != bothRejected {
 					t.Errorf("%d messages of attempt %d, %v: %+v", messages, attempt, err, outcome)
 				}
 				seen, _ := st.Header()
@@ -74,7 +74,7 @@ func TestRule06_CallOptionsWithPoorMessages(t *testing.T) {
 						t.Errorf("metadata of attempt %v, want %d", got, attempt)
 					}
 				}
-				if n := finished.Load(); n != 1 || !bothPoor && from.Addr.String() != cluster.Address(1) {
+				if n := finished.Load(); n != 1 || !bothRejected && from.Addr.String() != cluster.Address(1) {
 					t.Errorf("finished %d times, from %v, want %s", n, from.Addr, cluster.Address(1))
 				}
 			}
@@ -86,9 +86,9 @@ func TestRule06_CallOptionsWithPoorMessages(t *testing.T) {
 	}
 }
 
-// TestRule02_TheCallEndsWithAPoorMessageAtHand ends a connection, a server or a caller's context while the race waits for a better
+// TestRule02_TheCallEndsWithARejectedMessageAtHand ends a connection, a server or a caller's context while the race waits for a better
 // message. The caller gets the one at hand, then an error, and the stream is over.
-func TestRule02_TheCallEndsWithAPoorMessageAtHand(t *testing.T) {
+func TestRule02_TheCallEndsWithARejectedMessageAtHand(t *testing.T) {
 	for name, end := range map[string]func(conn *grpc.ClientConn, cluster *testserver.Cluster, cancel func()){
 		"the connection is closed": func(conn *grpc.ClientConn, _ *testserver.Cluster, _ func()) { _ = conn.Close() },
 		"the server stops":         func(_ *grpc.ClientConn, cluster *testserver.Cluster, _ func()) { cluster.Close() },
@@ -102,7 +102,7 @@ func TestRule02_TheCallEndsWithAPoorMessageAtHand(t *testing.T) {
 					plans := []testserver.Plan{hangs, hangs, hangs}
 					plans[winner] = testserver.Plan{Delay: 2 * ms, Messages: 5, After: 1, Ending: testserver.Hang}
 					cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(plans...)})
-					conn := cluster.ClientT(t, hedging(hedgetest.Fixed(t, 10*ms, hedge.WithAnswer(goodIfLarge), hedge.WithGuard(false))))
+					conn := cluster.ClientT(t, hedging(hedgetest.Fixed(t, 10*ms, hedge.WithAcceptable(goodIfLarge), hedge.WithGuard(false))))
 					testserver.ConnectT(t, conn)
 					ctx, cancel := context.WithCancel(t.Context())
 					if end == nil {
@@ -121,7 +121,7 @@ func TestRule02_TheCallEndsWithAPoorMessageAtHand(t *testing.T) {
 						time.AfterFunc(100*ms, func() { end(conn, cluster, cancel) })
 					}
 					m, err := st.Recv()
-					if err != nil || int(m.Attempt) != winner || time.Since(began) != 100*ms || outcome.Winner != winner || !outcome.Poor {
+					if err != nil || int(m.Attempt) != winner || time.Since(began) != 100*ms || outcome.Winner != winner || !outcome.Rejected {
 						t.Errorf("got %v, %v after %v: %+v", m, err, time.Since(began), outcome)
 					}
 					if _, err := st.Recv(); err == nil {

@@ -45,7 +45,7 @@ func TestClass_OfTheRequest(t *testing.T) {
 					}
 				}
 				synctest.Wait()
-				classes := s.Targets()[0].Classes
+				classes := s.Methods()[0].Classes
 				if len(classes) != 2 {
 					t.Fatalf("%d classes", len(classes))
 				}
@@ -94,7 +94,7 @@ func TestClass_NobodyWaitsForItsFunction(t *testing.T) {
 					t.Errorf("RecvMsg returned %v after %v", err, took)
 				}
 				<-sent
-				if classes := s.Targets()[0].Classes; len(classes) != 0 {
+				if classes := s.Methods()[0].Classes; len(classes) != 0 {
 					t.Errorf("a stream that was over got a class: %+v", classes)
 				}
 			})

@@ -19,7 +19,7 @@ import (
 //
 // The first call of RecvMsg or Header runs a contest. Others wait, without a lock, until an attempt is chosen.
 type clientStream struct {
-	learning // its lock guards the fields down to racing too, and every change of chosen
+	reporting // its lock guards the fields down to racing too, and every change of chosen
 
 	opened   bool          // the primary's stream is open
 	finished bool          // gRPC's stream ended before that

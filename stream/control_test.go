@@ -52,7 +52,7 @@ func TestControl_TimeToFirstMessage(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				row := s.Targets()[0]
+				row := s.Methods()[0]
 				for name, check := range map[string]struct {
 					calls int64
 					p99   stats.Interval

@@ -46,7 +46,7 @@ func TestControl_RacesForHeaders(t *testing.T) {
 					_, _ = st.Recv()
 					cancel()
 				}
-				row := s.Targets()[0]
+				row := s.Methods()[0]
 				if got := row.Gain.Calls; row.Hedged == 0 || got != row.Hedged {
 					t.Errorf("%d hedged calls are compared, of %d", got, row.Hedged)
 				}
@@ -86,7 +86,7 @@ func TestHeaderBesideRecv_Commits(t *testing.T) {
 			return testserver.Plan{HeaderAtOnce: true, Delay: 40 * ms, Code: codes.NotFound}
 		})
 		begin(time.Hour)
-		if row := s.Targets()[0]; row.EarlyHeaders != 2 || !within(row.P99, 100*ms, 0.03) || row.ThrottleTokens != 10 {
+		if row := s.Methods()[0]; row.EarlyHeaders != 2 || !within(row.P99, 100*ms, 0.03) || row.ThrottleTokens != 10 {
 			t.Errorf("%d early headers, P99 %v, %v tokens", row.EarlyHeaders, row.P99, row.ThrottleTokens)
 		}
 	})

@@ -31,7 +31,7 @@ type plan struct {
 	interval time.Duration
 	code     codes.Code
 	stalls   bool
-	poor     bool // its first message, or its end, in a schedule with WithAnswer
+	rejected bool // its first message, or its end, in a schedule with WithAcceptable
 }
 
 // schedule is one call as TestModel draws it: what each attempt would do, and what the caller does.
@@ -45,7 +45,7 @@ type schedule struct {
 	abandons    int           // after how many messages the caller cancels; 0: never
 	headerFirst bool          // the servers send headers at once
 	reads       bool          // the method only reads
-	judged      bool          // some answers are poor
+	judged      bool          // some answers are rejected
 }
 
 func drawSchedule(seed uint64) schedule {
@@ -80,11 +80,11 @@ func drawSchedule(seed uint64) schedule {
 	}
 	s.reads = r.IntN(2) == 0
 	if s.judged = r.IntN(2) == 0 && !s.header && s.deadline == 0 && s.abandons == 0; s.judged {
-		emptyIsPoor := r.IntN(2) == 0
+		emptyIsRejected := r.IntN(2) == 0
 		for n := range s.plans {
 			p := &s.plans[n]
-			if p.poor = r.IntN(2) == 0; p.messages == 0 && p.code == codes.OK {
-				p.poor = emptyIsPoor // nobody can tell which attempt it was
+			if p.rejected = r.IntN(2) == 0; p.messages == 0 && p.code == codes.OK {
+				p.rejected = emptyIsRejected // nobody can tell which attempt it was
 			}
 		}
 	}
@@ -153,8 +153,8 @@ func (s schedule) race(v *verdict) bool {
 		due = s.late + ms
 	}
 	done := make([]bool, len(s.plans))
-	calledFor := false          // a poor answer called for the next hedge
-	reply, poorStatus := -1, -1 // the first of each
+	calledFor := false              // a rejected answer called for the next hedge
+	reply, rejectedStatus := -1, -1 // the first of each
 	for {
 		// The next event: an attempt at the line, a hedge that is due, or the deadline.
 		at, attempt := time.Duration(1<<62), -1
@@ -184,12 +184,12 @@ func (s schedule) race(v *verdict) bool {
 		isReply := p.messages > 0 || p.code == codes.OK
 		inFlight := slices.Contains(done[:len(v.sent)], false)
 		switch {
-		case final && p.poor:
+		case final && p.rejected:
 			switch {
 			case isReply && reply < 0:
 				reply = attempt
-			case !isReply && poorStatus < 0:
-				poorStatus = attempt
+			case !isReply && rejectedStatus < 0:
+				rejectedStatus = attempt
 			}
 			if len(v.sent) < len(s.plans) {
 				due, calledFor = at, true
@@ -201,7 +201,7 @@ func (s schedule) race(v *verdict) bool {
 		if done[0] && !inFlight && !calledFor {
 			v.line, v.winner = at, max(reply, 0)
 			if reply < 0 {
-				v.winner = max(poorStatus, 0)
+				v.winner = max(rejectedStatus, 0)
 			}
 			return true
 		}
@@ -242,9 +242,9 @@ func TestModel(t *testing.T) {
 
 // goodAnswers is the option that has the answers of the schedule be as good as it says.
 func (s schedule) goodAnswers() hedge.Option {
-	return hedge.WithAnswer(func(_ context.Context, _ string, reply any, err error) bool {
+	return hedge.WithAcceptable(func(_ context.Context, _ string, reply any, err error) bool {
 		if err == io.EOF {
-			return !slices.ContainsFunc(s.plans, func(p plan) bool { return p.poor && p.messages == 0 && p.code == codes.OK })
+			return !slices.ContainsFunc(s.plans, func(p plan) bool { return p.rejected && p.messages == 0 && p.code == codes.OK })
 		}
 		n := 0
 		if err != nil {
@@ -252,7 +252,7 @@ func (s schedule) goodAnswers() hedge.Option {
 		} else {
 			n = int(reply.(*testpb.Reply).Attempt)
 		}
-		return !s.plans[n].poor
+		return !s.plans[n].rejected
 	})
 }
 
@@ -342,7 +342,7 @@ func (s schedule) checkServer(t *testing.T, cluster *testserver.Cluster, want ve
 			t.Errorf("schedule %+v: attempt %d arrived after %v and ended after %v;\nwant %+v",
 				s, r.Number, r.Arrival.Sub(began), r.Ended.Sub(began), want)
 		}
-		if n != want.winner && !s.plans[n].poor && len(r.Sent) > 0 && r.Sent[0].Sub(began) < want.line && s.late == 0 {
+		if n != want.winner && !s.plans[n].rejected && len(r.Sent) > 0 && r.Sent[0].Sub(began) < want.line && s.late == 0 {
 			t.Errorf("schedule %+v: the loser %d had sent a message before", s, n)
 		}
 	}

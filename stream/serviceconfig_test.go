@@ -69,7 +69,7 @@ func TestThrottle_IsSharedWithUnhedgedStreams(t *testing.T) {
 			for err == nil {
 				_, err = st.Recv()
 			}
-			if got := s.Targets()[0].ThrottleTokens; got != tc.want {
+			if got := s.Methods()[0].ThrottleTokens; got != tc.want {
 				t.Errorf("%s: %v tokens, want %v", tc.name, got, tc.want)
 			}
 		}

@@ -39,7 +39,7 @@ import (
 //
 // The methods of a stream may be called concurrently as [grpc.ClientStream] allows. If Header is called while RecvMsg waits,
 // it returns the primary's headers as soon as they are there, and the primary wins. If a hedge has won before, Header
-// returns the headers of that hedge. If the primary's first message was a poor answer before (see [hedge.WithAnswer]), Header
+// returns the headers of that hedge. If the primary's first message was a rejected answer before (see [hedge.WithAcceptable]), Header
 // waits until the race is decided. A Context obtained before the end of the race ends with the stream. It has the winner's
 // values, such as the peer, and the primary's until there is a winner.
 //
@@ -66,7 +66,7 @@ func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
 		}
 		st := &clientStream{caller: ctx, policy: c.ByPolicy()}
 		st.primary.stream = st
-		st.learnFrom(&c)
+		st.reportTo(&c)
 		st.opener = opener{desc: desc, cc: cc, method: method, streamer: streamer, waits: waits, options: attempt.NewOptions(opts)}
 		if err := st.open(target); err != nil {
 			return nil, err
@@ -78,7 +78,7 @@ func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
 // unhedged is a stream that is not hedged, but learned from.
 type unhedged struct {
 	grpc.ClientStream
-	learning
+	reporting
 	waits bool // Header would wait for the first message, if the stream were hedged
 	heard bool // RecvMsg has returned the first message, or the end of the stream; used by RecvMsg only
 }
@@ -89,7 +89,7 @@ func openUnhedged(ctx context.Context, c *call.Call, waits bool, desc *grpc.Stre
 		return streamer(ctx, desc, cc, method, opts...)
 	}
 	w := &unhedged{waits: waits}
-	w.learnFrom(c)
+	w.reportTo(c)
 	var err error
 	if w.ClientStream, err = streamer(ctx, desc, cc, method, opts...); err != nil {
 		w.call.End(call.End{Err: err})

@@ -22,20 +22,20 @@ import (
 // a hedgingPolicy headers, or the end of a stream without them, always commit the call, whether the caller asks for them or not.
 func TestWaitForMessage(t *testing.T) {
 	waits, policy := hedge.WithWaitForMessage("/*/*"), hedge.WithServiceConfig(`{"methodConfig": [{"name": [{}], "hedgingPolicy": `+soon+`}]}`)
-	judged := []hedge.Option{waits, hedge.WithAnswer(goodIfLarge)}
-	poor, good := testserver.Plan{Delay: 5 * ms, PayloadBytes: 1}, testserver.Plan{Delay: 5 * ms, PayloadBytes: small}
+	judged := []hedge.Option{waits, hedge.WithAcceptable(goodIfLarge)}
+	rejected, good := testserver.Plan{Delay: 5 * ms, PayloadBytes: 1}, testserver.Plan{Delay: 5 * ms, PayloadBytes: small}
 	headersFirst := testserver.Plan{HeaderAtOnce: true, Delay: 200 * ms}
 	for _, tc := range []struct {
-		name    string
-		options []hedge.Option
-		plans   []testserver.Plan
-		header  time.Duration
-		winner  int // -1: no message
-		code    codes.Code
-		at      time.Duration
-		early   int64
-		poor    bool
-		sent    []time.Duration // with a hedgingPolicy
+		name     string
+		options  []hedge.Option
+		plans    []testserver.Plan
+		header   time.Duration
+		winner   int // -1: no message
+		code     codes.Code
+		at       time.Duration
+		early    int64
+		rejected bool
+		sent     []time.Duration // with a hedgingPolicy
 	}{
 		{name: "by default headers decide", plans: []testserver.Plan{{Delay: 500 * ms}, {}}, at: 500 * ms, early: 1},
 		{name: "of another method too", options: []hedge.Option{hedge.WithWaitForMessage("/a/B")}, plans: []testserver.Plan{{Delay: 500 * ms}, {}}, at: 500 * ms, early: 1},
@@ -44,9 +44,9 @@ func TestWaitForMessage(t *testing.T) {
 		{name: "the primary is empty", options: []hedge.Option{waits}, plans: []testserver.Plan{{Delay: 30 * ms, Empty: true}, {Delay: 50 * ms}}, header: 30 * ms, winner: -1, at: 30 * ms},
 		{name: "the hedge is empty", options: []hedge.Option{waits}, plans: []testserver.Plan{{Delay: 500 * ms}, {Empty: true}}, header: 10 * ms, winner: -1, at: 10 * ms},
 		{name: "both fail", options: []hedge.Option{waits}, plans: []testserver.Plan{{Delay: 30 * ms, Code: codes.Internal}, {Delay: 40 * ms, Code: codes.Unavailable}}, header: 50 * ms, winner: -1, code: codes.Internal, at: 50 * ms},
-		{name: "a better one comes than a poor one", options: judged, plans: []testserver.Plan{poor, good}, header: 10 * ms, winner: 1, at: 10 * ms},
-		{name: "none is better", options: judged, plans: []testserver.Plan{poor, poor}, header: 10 * ms, at: 10 * ms, poor: true},
-		{name: "none is better, as the hedge fails", options: judged, plans: []testserver.Plan{poor, {Delay: 5 * ms, Code: codes.Unavailable}}, header: 10 * ms, at: 10 * ms, poor: true},
+		{name: "a better one comes than a rejected one", options: judged, plans: []testserver.Plan{rejected, good}, header: 10 * ms, winner: 1, at: 10 * ms},
+		{name: "none is better", options: judged, plans: []testserver.Plan{rejected, rejected}, header: 10 * ms, at: 10 * ms, rejected: true},
+		{name: "none is better, as the hedge fails", options: judged, plans: []testserver.Plan{rejected, {Delay: 5 * ms, Code: codes.Unavailable}}, header: 10 * ms, at: 10 * ms, rejected: true},
 		{name: "policy: headers commit the call", plans: []testserver.Plan{headersFirst}, at: 200 * ms, early: 1, sent: []time.Duration{0}},
 		{name: "policy: also those of a hedge", plans: []testserver.Plan{slow(), headersFirst}, header: 10 * ms, winner: 1, at: 210 * ms, early: 1, sent: []time.Duration{0, 10 * ms}},
 		{name: "policy: an empty stream is an OK", plans: []testserver.Plan{slow(), {Delay: 3 * ms, Empty: true}}, header: 13 * ms, winner: -1, at: 13 * ms, sent: []time.Duration{0, 10 * ms}},
@@ -81,7 +81,7 @@ func TestWaitForMessage(t *testing.T) {
 						}
 					}
 					n, attempt, err := receive(st, req)
-					if attempt != tc.winner || status.Code(err) != tc.code || n != 3 && tc.winner >= 0 || time.Since(began) != tc.at || outcome.Poor != tc.poor {
+					if attempt != tc.winner || status.Code(err) != tc.code || n != 3 && tc.winner >= 0 || time.Since(began) != tc.at || outcome.Rejected != tc.rejected {
 						t.Errorf("%d messages of %d, %v after %v, %+v, want those of %d, %v after %v", n, attempt, err, time.Since(began), outcome, tc.winner, tc.code, tc.at)
 					}
 					synctest.Wait()
@@ -138,7 +138,7 @@ func TestEarlyHeaders(t *testing.T) {
 				s := hedgetest.All(t, hedge.WithDryRun(dry))
 				client := dial(t, cluster, s)
 				readMany(t, client, 500, true, 0)
-				row := s.Targets()[0]
+				row := s.Methods()[0]
 				if row.EarlyHeaders != 500 || row.EarlyHeaderShare < 0.99 || row.Hedges != 0 || row.DryRun != 0 || row.Forecasts != nil {
 					t.Errorf("%+v", row)
 				}
@@ -146,7 +146,7 @@ func TestEarlyHeaders(t *testing.T) {
 					t.Errorf("%+v", row)
 				}
 				readMany(t, client, 500, false, 0)
-				row = s.Targets()[0]
+				row = s.Methods()[0]
 				if c := row.Choice; row.EarlyHeaders != 500 || row.EarlyHeaderShare > 0.01 || !dry && (row.Hedges == 0 || c.HeadersFirst) || dry && (row.DryRun == 0 || row.Forecasts == nil) {
 					t.Errorf("when nobody asks for headers any more: %+v", row)
 				}
@@ -164,7 +164,7 @@ func TestHeader_WaitingIsWaiting(t *testing.T) {
 				cluster := testserver.StartT(t, testserver.Config{InMemory: true, CountsOnly: true, Script: stragglers(false, 20*ms)})
 				s := hedgetest.All(t)
 				readMany(t, dial(t, cluster, s), 1000, true, pause)
-				row := s.Targets()[0]
+				row := s.Methods()[0]
 				if pause > ms && (row.P50 != 0 || row.Hedges != 0) {
 					t.Errorf("learned from readers that came late: %+v", row)
 				}

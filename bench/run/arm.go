@@ -185,7 +185,7 @@ func (a *arm) sampleEverySecond() (end func()) {
 		for {
 			select {
 			case <-ticks.C:
-				if targets := a.scheduler.Targets(); len(targets) > 0 {
+				if targets := a.scheduler.Methods(); len(targets) > 0 {
 					a.samples = append(a.samples, sample{time.Since(a.started()), targets[0].Delay})
 				}
 			case <-quit:
@@ -327,7 +327,7 @@ func (a *arm) result(ctx context.Context) (*Result, error) {
 			r.Overspent = max(r.Overspent, a.overspent(t))
 		}
 	}
-	if targets := a.scheduler.Targets(); len(targets) > 0 {
+	if targets := a.scheduler.Methods(); len(targets) > 0 {
 		r.Learned = targets[0]
 	}
 	if a.KeepRecords {

@@ -232,7 +232,7 @@ func rollOut(w io.Writer, ctx context.Context, file string, s *hedge.Scheduler, 
 			return err
 		}
 		after := s.Stats()
-		predicted := s.Targets()[0].Choice.PredictedTail // there is one target with one method
+		predicted := s.Methods()[0].Choice.PredictedTail // there is one target with one method
 		fmt.Fprintf(table, "%s\t%d\t%v\t%v\t%v\t%d\t%d\n", name, len(latencies), percentile(latencies, 50), percentile(latencies, 99),
 			predicted.Round(100*time.Microsecond), after.Hedges-before.Hedges, after.DryRun-before.DryRun)
 		return nil

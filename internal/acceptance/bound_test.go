@@ -25,14 +25,14 @@ import (
 // interval the attempts beyond the first of each call are within the bound, whatever they were sent for.
 func TestRule12_EveryAttemptBeyondTheFirst(t *testing.T) {
 	longtest.Simulation(t)
-	extra, poor := 0, int64(0)
+	extra, rejected := 0, int64(0)
 	for seed := range uint64(longtest.Table(6, 50, 200)) {
 		synctest.Test(t, func(t *testing.T) {
 			w := drawWorld(seed)
 			r := rand.New(rand.NewPCG(seed, 12))
-			w.rate, w.pool, w.limit, w.faults, w.settings.poor = math.Pow(10, 2.3*r.Float64()), 1, nil, nil, seed%2 == 0
+			w.rate, w.pool, w.limit, w.faults, w.settings.rejected = math.Pow(10, 2.3*r.Float64()), 1, nil, nil, seed%2 == 0
 			for from := time.Duration(0); from < time.Minute; from += time.Duration(r.ExpFloat64() * float64(3*time.Second)) {
-				f := w.drawFault(r, "words", "not found", "crash", "drain", "stall", "all slow", "poor", "update")
+				f := w.drawFault(r, "words", "not found", "crash", "drain", "stall", "all slow", "rejected", "update")
 				f.from, f.until = from, from+time.Duration(r.ExpFloat64()*float64(5*time.Second))
 				w.faults = append(w.faults, f)
 			}
@@ -43,11 +43,11 @@ func TestRule12_EveryAttemptBeyondTheFirst(t *testing.T) {
 				t.Errorf("seed %d: attempts beyond the first cost %v more than the bound at %v\n%v", seed, over, at, w)
 			}
 			extra += w.book.extra()
-			poor += w.scheduler.Stats().PoorAnswers
+			rejected += w.scheduler.Stats().Rejected
 		})
 	}
-	if extra < 100 || poor == 0 {
-		t.Errorf("%d attempts beyond the first, %d poor answers: the test has come to nothing", extra, poor)
+	if extra < 100 || rejected == 0 {
+		t.Errorf("%d attempts beyond the first, %d rejected answers: the test has come to nothing", extra, rejected)
 	}
 }
 
@@ -161,7 +161,7 @@ func TestBook_DroppedHedges(t *testing.T) {
 
 // TestBook_DroppedHedgesArePaidBack drops hedges, before the call's next hedge is due or at its end.
 func TestBook_DroppedHedgesArePaidBack(t *testing.T) {
-	tokens := func(s *hedge.Scheduler) float64 { return s.Targets()[0].Tokens }
+	tokens := func(s *hedge.Scheduler) float64 { return s.Methods()[0].Tokens }
 	s := hedgetest.All(t)
 	c := hcall.Begin(registry.Of(s), t.Context(), target, method, nil, hedge.After(0))
 	var r race.Report
@@ -203,11 +203,11 @@ func TestBook_FailuresCountOnce(t *testing.T) {
 			c := hcall.Begin(registry.Of(s), t.Context(), target, method, nil, hedge.After(0))
 			tc.report.Attempts[0] = failed
 			c.Admit(1, 1, &tc.report)
-			if got := s.Targets()[0].ThrottleTokens; got != tc.want {
+			if got := s.Methods()[0].ThrottleTokens; got != tc.want {
 				t.Errorf("%v tokens when a hedge is due, want %v", got, tc.want)
 			}
 			c.Book(&tc.report)
-			if got := s.Targets()[0]; got.ThrottleTokens != tc.want || got.PushedBack != tc.pushed {
+			if got := s.Methods()[0]; got.ThrottleTokens != tc.want || got.PushedBack != tc.pushed {
 				t.Errorf("%v tokens at the end, %d pushed back; want %v, %d", got.ThrottleTokens, got.PushedBack, tc.want, tc.pushed)
 			}
 		})

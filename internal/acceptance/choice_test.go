@@ -124,7 +124,7 @@ func TestChoice_CallersThatGiveUpProveNothing(t *testing.T) {
 			cancel()
 			synctest.Wait()
 		}
-		c := s.Targets()[0].Choice
+		c := s.Methods()[0].Choice
 		t.Logf("%+v", c)
 		if c.PredictedLoad < 0.05 {
 			t.Errorf("few are to be hedged: %+v", c)
@@ -212,7 +212,7 @@ func TestRule12_UnbudgetedMethodsDoNotPayForOthers(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		for _, row := range s.Targets() {
+		for _, row := range s.Methods() {
 			most := float64(row.Calls)
 			if row.Method == "/paid.Svc/Get" {
 				most = 0.1*most + row.Burst + 1

@@ -27,7 +27,7 @@ func TestClass_AtMostSixteen(t *testing.T) {
 		for range 1000 {
 			hedgetest.Call(t, s, target, method, ms)
 		}
-		classes := s.Targets()[0].Classes
+		classes := s.Methods()[0].Classes
 		if len(classes) != 17 || classes[0].Class != "(other)" {
 			t.Errorf("%d classes, the first %.20q", len(classes), classes[0].Class)
 		}
@@ -101,7 +101,7 @@ func TestClass_LeavesOthersApart(t *testing.T) {
 		if got := c.Plan().Delay; !within(got, 5*ms, 0.03) {
 			t.Errorf("the delay of calls without a class is %v, want 5ms", got)
 		}
-		if row := s.Targets()[0]; row.P99 > 60*ms {
+		if row := s.Methods()[0]; row.P99 > 60*ms {
 			t.Errorf("calls that are switched off have taught that p99 is %v", row.P99)
 		}
 	})
@@ -180,7 +180,7 @@ func TestClass_AfterAnUpdate(t *testing.T) {
 				if got := classCall(t, s, "0", ms); !within(got, tc.then, 0.03) {
 					t.Errorf("later the delay is %v, want %v", got, tc.then)
 				}
-				if rows := s.Targets()[0].Classes; len(rows) != tc.classes {
+				if rows := s.Methods()[0].Classes; len(rows) != tc.classes {
 					t.Errorf("%d classes, want %d", len(rows), tc.classes)
 				}
 			})
@@ -204,7 +204,7 @@ func TestClass_OfACallInFlight(t *testing.T) {
 			c.Inspect(nil)
 			c.End(hcall.End{})
 		}
-		if rows := s.Targets()[0].Classes; len(rows) != 1 || rows[0].Class != "b" {
+		if rows := s.Methods()[0].Classes; len(rows) != 1 || rows[0].Class != "b" {
 			t.Errorf("%+v, want class b alone", rows)
 		}
 	})

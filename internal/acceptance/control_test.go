@@ -115,12 +115,12 @@ func TestControl_BeginsAgain(t *testing.T) {
 			if err := s.Update(append(options, tc.update...)...); err != nil {
 				t.Fatal(err)
 			}
-			g := s.Targets()[0].Gain
+			g := s.Methods()[0].Gain
 			if n := g.Calls + g.Control; n != 100 && !tc.again || n != 0 && tc.again {
 				t.Errorf("%s: %d calls are compared", tc.name, n)
 			}
 			callOnce(t, s, target, "/s/M", 100)
-			if g = s.Targets()[0].Gain; tc.again && g.Calls+g.Control != 100 && tc.name != "a dry run" {
+			if g = s.Methods()[0].Gain; tc.again && g.Calls+g.Control != 100 && tc.name != "a dry run" {
 				t.Errorf("%s: %d calls are compared in the end", tc.name, g.Calls+g.Control)
 			}
 		})

@@ -41,7 +41,7 @@ func TestWithCost_OneOddCost(t *testing.T) {
 				}
 			}
 			traffic(3*time.Minute, ms)
-			if burst := s.Targets()[0].Burst; burst > 18.5 {
+			if burst := s.Methods()[0].Burst; burst > 18.5 {
 				t.Errorf("a cost of %v: the burst is %.1f, want 18", odd, burst)
 			}
 			traffic(10*time.Second, 5*time.Second)
@@ -205,9 +205,9 @@ func TestDryRun_TakesNothingFromRealHedges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(2*ms)), hedge.WithMethodOptions("/s/Dry", hedge.WithDryRun(true)))
 		callsOf(t, s, "/s/Fast", 1000, 2*ms-1)
-		before := s.Targets()[0]
+		before := s.Methods()[0]
 		callsOf(t, s, "/s/Dry", 100, 2*ms+1)
-		rows := s.Targets()
+		rows := s.Methods()
 		if dry := rows[0]; dry.DryRun < 10 || dry.DryRun > 13 || dry.BudgetExhausted+dry.DryRun != 100 {
 			t.Errorf("%d hedges would have been sent, and %d not been paid for", dry.DryRun, dry.BudgetExhausted)
 		}

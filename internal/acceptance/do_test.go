@@ -104,10 +104,10 @@ func ExamplePanic() {
 }
 
 // A replica that lags behind has no orders yet. Its answer does not end the call: another replica is asked at once.
-func ExampleWithAnswer() {
+func ExampleWithAcceptable() {
 	s, err := hedge.New(
 		hedge.WithReadOnlyMethods("/shop.Orders/List"),
-		hedge.WithAnswer(func(_ context.Context, _ string, reply any, err error) bool {
+		hedge.WithAcceptable(func(_ context.Context, _ string, reply any, err error) bool {
 			orders, ok := reply.([]string)
 			return !ok || len(orders) > 0
 		}),
@@ -122,12 +122,12 @@ func ExampleWithAnswer() {
 		}
 		return []string{"a bicycle"}, nil
 	})
-	fmt.Println(orders, err, s.Stats().PoorAnswers)
+	fmt.Println(orders, err, s.Stats().Rejected)
 	// Output: [a bicycle] <nil> 1
 }
 
-// TestDo_PoorValues has the context of a poor value live on while it may still be delivered, and no longer.
-func TestDo_PoorValues(t *testing.T) {
+// TestDo_RejectedValues has the context of a rejected value live on while it may still be delivered, and no longer.
+func TestDo_RejectedValues(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		good int // attempt; -1: none
@@ -138,7 +138,7 @@ func TestDo_PoorValues(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				good := hedge.WithAnswer(func(_ context.Context, _ string, value any, _ error) bool {
+				good := hedge.WithAcceptable(func(_ context.Context, _ string, value any, _ error) bool {
 					return simulation.AttemptOf(value.(context.Context)) == tc.good
 				})
 				s := hedgetest.All(t, good, hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithBudgetPercent(400), hedge.WithMaxHedges(1))
@@ -147,7 +147,7 @@ func TestDo_PoorValues(t *testing.T) {
 					time.Sleep(5 * ms)
 					attempts[simulation.AttemptOf(ctx)] = ctx
 					if primary := attempts[0]; primary.Err() != nil {
-						t.Errorf("while the hedge ran, the context of the poor value ended: %v", primary.Err())
+						t.Errorf("while the hedge ran, the context of the rejected value ended: %v", primary.Err())
 					}
 					return ctx, nil
 				})
@@ -167,7 +167,7 @@ func TestDo_PoorValues(t *testing.T) {
 
 // TestDo_EOFIsAFailure has a function that ends with io.EOF, which for a stream alone is an end without a message.
 func TestDo_EOFIsAFailure(t *testing.T) {
-	asked := hedge.WithAnswer(func(context.Context, string, any, error) bool {
+	asked := hedge.WithAcceptable(func(context.Context, string, any, error) bool {
 		t.Error("asked about a failure")
 		return false
 	})

@@ -232,7 +232,7 @@ func (w *world) drawFault(r *rand.Rand, kinds ...string) happening {
 		h.until = min(h.until, h.from+time.Minute)
 	case "update":
 		h.settings = drawSettings(r, false)
-		h.settings.unguarded, h.settings.resets, h.settings.costs, h.settings.poor = w.settings.unguarded, w.settings.resets, w.settings.costs, w.settings.poor
+		h.settings.unguarded, h.settings.resets, h.settings.costs, h.settings.rejected = w.settings.unguarded, w.settings.resets, w.settings.costs, w.settings.rejected
 		w.share = max(w.share, h.settings.share)
 	}
 	return h
@@ -243,7 +243,7 @@ func (h happening) changes() func(a testserver.Attempt, at time.Duration, p *tes
 	switch h.kind {
 	case "all slow":
 		return func(_ testserver.Attempt, _ time.Duration, p *testserver.Plan) { p.Delay = 5 * time.Second }
-	case "poor":
+	case "rejected":
 		return func(_ testserver.Attempt, _ time.Duration, p *testserver.Plan) { p.PayloadBytes = 1 }
 	case "words", "not found":
 		return func(a testserver.Attempt, _ time.Duration, p *testserver.Plan) {

@@ -84,7 +84,7 @@ func TestRule15_TheQuantileIsComputedSeldom(t *testing.T) {
 			c := hcall.Begin(registry.Of(s), t.Context(), target, method, nil)
 			hedgetest.CutShort(&c, c.Age()+time.Duration(i)*time.Microsecond)
 			c.End(hcall.End{})
-			delays[s.Targets()[0].Delay] = true
+			delays[s.Methods()[0].Delay] = true
 		}
 		if len(delays) > 60 {
 			t.Errorf("%d different delays in %d calls", len(delays), calls)
@@ -95,7 +95,7 @@ func TestRule15_TheQuantileIsComputedSeldom(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		hedgetest.Call(t, s, target, method, 300*ms)
-		if got := s.Targets()[0].Delay; !within(got, 300*ms, 0.03) {
+		if got := s.Methods()[0].Delay; !within(got, 300*ms, 0.03) {
 			t.Errorf("delay %v, want 300ms", got)
 		}
 	})
@@ -185,7 +185,7 @@ func TestRule20_AClassOfACallInFlight(t *testing.T) {
 			c.End(hcall.End{Age: time.Duration(1+i%10) * 10 * ms})
 			time.Sleep(time.Second)
 		}
-		for _, row := range s.Targets() {
+		for _, row := range s.Methods() {
 			if row.Method == method && (len(row.Classes) != 1 || !within(row.Classes[0].Delay, 90*ms, 0.05)) {
 				t.Errorf("classes %+v, want one with a delay of 90ms", row.Classes)
 			}

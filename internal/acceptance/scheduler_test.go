@@ -38,7 +38,7 @@ func TestNilScheduler(t *testing.T) {
 			if got := s.Stats(); got != (stats.Counts{}) {
 				t.Errorf("%+v", got)
 			}
-			if s.Targets() != nil {
+			if s.Methods() != nil {
 				t.Error("it knows a target")
 			}
 			if _, ok := s.Latency(target, method, 0.5); ok {
@@ -69,7 +69,7 @@ func TestLatency_OfTheUnseen(t *testing.T) {
 			t.Errorf("the quantile %v is %v", q, d)
 		}
 	}
-	if got := len(s.Targets()); got != 1 {
+	if got := len(s.Methods()); got != 1 {
 		t.Errorf("asking for a latency made an entry: %d", got)
 	}
 	if rate := (stats.Counts{}).HedgeRate(); rate != 0 {
@@ -84,7 +84,7 @@ func TestLearning_EachMethodByItself(t *testing.T) {
 			hedgetest.Call(t, s, target, "/pkg.Svc/Lookup", ms)
 			hedgetest.Call(t, s, target, "/pkg.Svc/Export", 900*ms)
 		}
-		rows := s.Targets()
+		rows := s.Methods()
 		if len(rows) != 2 || rows[0].Method != "/pkg.Svc/Export" || rows[1].Method != "/pkg.Svc/Lookup" {
 			t.Fatalf("%+v", rows)
 		}

@@ -96,7 +96,7 @@ func TestSnapshot_IsTakenOver(t *testing.T) {
 		if !near(want, got, 0.021) {
 			t.Errorf("the quantiles are %v, want %v", got, want)
 		}
-		if row := again.Targets()[0]; row.Calls != 0 || row.Target != target || row.Method != method {
+		if row := again.Methods()[0]; row.Calls != 0 || row.Target != target || row.Method != method {
 			t.Errorf("the row is %+v", row)
 		}
 
@@ -130,11 +130,11 @@ func TestSnapshot_OfClasses(t *testing.T) {
 		s := hedgetest.All(t, byMethod)
 		stragglers(t, s, method, 1_000, 1)
 		again := takenOver(t, [][]byte{snapshotOf(t, takenOver(t, [][]byte{snapshotOf(t, s)}, byMethod))}, byMethod)
-		if classes := again.Targets()[0].Classes; classes != nil {
+		if classes := again.Methods()[0].Classes; classes != nil {
 			t.Errorf("classes without a call: %+v", classes)
 		}
 		hedgetest.Call(t, again, target, method, 5*ms)
-		was, is := s.Targets()[0].Classes[0], again.Targets()[0].Classes[0]
+		was, is := s.Methods()[0].Classes[0], again.Methods()[0].Classes[0]
 		if is.Class != was.Class || math.Abs(float64(is.P90)/float64(was.P90)-1) > 0.03 || is.Choice.Delay == 0 {
 			t.Errorf("the class is %+v, want as %+v", is, was)
 		}
@@ -152,7 +152,7 @@ func TestSnapshot_OfNamedTargets(t *testing.T) {
 			t.Error("the quantiles differ")
 		}
 		hedgetest.Call(t, again, target, method, 5*ms)
-		if rows := again.Targets(); len(rows) != 1 || rows[0].Warmup != 0 || rows[0].Delay == 0 {
+		if rows := again.Methods(); len(rows) != 1 || rows[0].Warmup != 0 || rows[0].Delay == 0 {
 			t.Errorf("%+v", rows)
 		}
 	})
@@ -165,7 +165,7 @@ func TestSnapshot_OfSelectedMethods(t *testing.T) {
 		stragglers(t, s, "/pkg.Svc/Get", 100, 1)
 		stragglers(t, s, "/pkg.Svc/Delete", 100, 2)
 		again := hedgetest.New(t, hedge.WithMethods("/pkg.Svc/Get"), hedge.WithSnapshot(bytes.NewReader(snapshotOf(t, s))))
-		if rows := again.Targets(); len(rows) != 1 || rows[0].Method != "/pkg.Svc/Get" {
+		if rows := again.Methods(); len(rows) != 1 || rows[0].Method != "/pkg.Svc/Get" {
 			t.Errorf("%+v", rows)
 		}
 	})
@@ -191,7 +191,7 @@ func TestSnapshot_Errors(t *testing.T) {
 	} {
 		s, err := hedge.New(hedge.WithAllMethods(), hedge.WithSnapshot(c.reader))
 		switch {
-		case c.want == "" && (err != nil || len(s.Targets()) > 0):
+		case c.want == "" && (err != nil || len(s.Methods()) > 0):
 			t.Errorf("%s: %v", c.name, err)
 		case c.want != "" && (s != nil || err == nil || !strings.HasPrefix(err.Error(), c.want)):
 			t.Errorf("%s: the error is %q, want %q", c.name, err, c.want)
@@ -223,7 +223,7 @@ func TestRule16_SnapshotsAreBounded(t *testing.T) {
 			}
 		}
 		again := takenOver(t, [][]byte{snapshotOf(t, s)}, hedge.WithMaxMethods(300))
-		rows := again.Targets()
+		rows := again.Methods()
 		if len(rows) != 150 {
 			t.Errorf("%d of 400 methods are taken over, want half of the 300 that there may be", len(rows))
 		}
@@ -233,14 +233,14 @@ func TestRule16_SnapshotsAreBounded(t *testing.T) {
 			}
 		}
 		hedgetest.Call(t, again, target, "/pkg.Svc/New", ms)
-		if got := len(again.Targets()); got != len(rows)+1 {
+		if got := len(again.Methods()); got != len(rows)+1 {
 			t.Errorf("%d methods after a call of a new one, want %d", got, len(rows)+1)
 		}
 		time.Sleep(20 * time.Minute)
 		hedgetest.Call(t, again, target, "/pkg.Svc/New", ms)
 		time.Sleep(2 * time.Minute)
 		hedgetest.Call(t, again, target, "/pkg.Svc/New", ms)
-		if rows := again.Targets(); len(rows) != 1 {
+		if rows := again.Methods(); len(rows) != 1 {
 			t.Errorf("%d methods are left of which 1 is called", len(rows))
 		}
 	})
@@ -277,7 +277,7 @@ func TestSnapshot_OfTheRate(t *testing.T) {
 		again := takenOver(t, [][]byte{snapshotOf(t, takenOver(t, [][]byte{snapshotOf(t, s)}))})
 		time.Sleep(10 * time.Second) // it need not come at once
 		hedgetest.Call(t, again, target, method, ms)
-		if got := again.Targets()[0].Tokens; got < 7 || got > 9 {
+		if got := again.Methods()[0].Tokens; got < 7 || got > 9 {
 			t.Errorf("%v tokens after the first call, want 8", got)
 		}
 	})

@@ -76,7 +76,7 @@ func TestRule20_TheMostSpecificWins(t *testing.T) {
 				if got := hedgesOf(t, s, t.Context(), tc.target, tc.method); got != tc.hedges {
 					t.Errorf("%s %s: %d hedges, want %d", tc.target, tc.method, got, tc.hedges)
 				}
-				for _, row := range s.Targets() {
+				for _, row := range s.Methods() {
 					if row.Target == tc.target && row.Method == tc.method {
 						if diff := cmp.Diff(tc.rules, row.Rules); diff != "" {
 							t.Errorf("%s %s: rules (-want +got):\n%s", tc.target, tc.method, diff)
@@ -166,7 +166,7 @@ func TestPause(t *testing.T) {
 					t.Errorf("%s: %d hedges, want %d", target, got, step.hedges)
 				}
 			}
-			if row := s.Targets()[0]; row.PausedBy != step.paused {
+			if row := s.Methods()[0]; row.PausedBy != step.paused {
 				t.Errorf("paused by %q, want %q", row.PausedBy, step.paused)
 			}
 		}
@@ -186,7 +186,7 @@ func TestNew_DisabledByTheEnvironment(t *testing.T) {
 				t.Errorf("HEDGE_DISABLED=%q: %d hedges, want %d", value, got, want)
 			}
 		})
-		if by := s.Targets()[0].PausedBy; (by == "HEDGE_DISABLED") != (want == 0) {
+		if by := s.Methods()[0].PausedBy; (by == "HEDGE_DISABLED") != (want == 0) {
 			t.Errorf("HEDGE_DISABLED=%q: paused by %q", value, by)
 		}
 		s.Resume()

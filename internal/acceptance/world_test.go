@@ -105,7 +105,7 @@ func (w *world) hedging(t *testing.T) []grpc.DialOption {
 
 // isGuarded reports whether the guard holds hedges back.
 func (w *world) isGuarded() bool {
-	for _, row := range w.scheduler.Targets() {
+	for _, row := range w.scheduler.Methods() {
 		if row.Guard.Reason != "" {
 			return true
 		}
@@ -264,7 +264,7 @@ type settings struct {
 	reads     bool // methods only read; otherwise they may run twice
 	elsewhere bool // WithOtherBackendOnly
 	unguarded bool
-	poor      bool // replies with a payload are no answers
+	rejected  bool // replies with a payload are no answers
 	resets    int  // WithResetLimit, a minute; 0: none
 	costs     []float64
 	trigger   hedge.Trigger
@@ -305,8 +305,8 @@ func (w *world) options(s settings) []hedge.Option {
 	if s.unguarded {
 		opts = append(opts, hedge.WithGuard(false))
 	}
-	if s.poor {
-		opts = append(opts, hedge.WithAnswer(func(_ context.Context, _ string, reply any, err error) bool {
+	if s.rejected {
+		opts = append(opts, hedge.WithAcceptable(func(_ context.Context, _ string, reply any, err error) bool {
 			return err == nil && len(reply.(*testpb.Reply).GetPayload()) == 0
 		}))
 	}

@@ -150,7 +150,7 @@ func (run *boundRun) step() {
 		paid, saved := run.bucket.Pay(at(run.now), r.IntN(2) == 0, cost)
 		switch {
 		case !paid && r.IntN(20) == 0:
-			run.bucket.TakeBack(cost)
+			run.bucket.Forfeit(cost)
 			return
 		case !paid:
 			return

@@ -84,7 +84,7 @@ func (b *Bucket) Earn(now time.Time, cost float64) {
 	defer b.mu.Unlock()
 	b.calls += cost
 	b.settle(now)
-	if price > b.least() {
+	if price > b.minBurst() {
 		b.cap() // what is beyond the burst now is no part of a larger one
 	}
 	share := b.share(cost)
@@ -151,8 +151,8 @@ func priceOf(cost float64) int64 {
 	return int64(math.Ceil(cost * token))
 }
 
-// TakeBack takes back the share of a call of that cost.
-func (b *Bucket) TakeBack(cost float64) {
+// Forfeit takes the share of a call of that cost out of the bucket.
+func (b *Bucket) Forfeit(cost float64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.held -= b.share(counted(cost))
@@ -189,7 +189,7 @@ func (b *Bucket) Pay(now time.Time, urgent bool, cost float64) (paid, saved bool
 func (b *Bucket) payFromBurst(urgent bool, price int64) bool {
 	needed := price
 	if !urgent {
-		needed += min((b.burst()-b.least())/4, maxReserve*token)
+		needed += min((b.burst()-b.minBurst())/4, maxReserve*token)
 	}
 	if b.held < needed {
 		return false
@@ -283,10 +283,10 @@ func (b *Bucket) cap() {
 }
 
 // burst is how much the bucket can hold.
-func (b *Bucket) burst() int64 { return min(max(b.least(), b.recent), maxBurst*token) }
+func (b *Bucket) burst() int64 { return min(max(b.minBurst(), b.recent), maxBurst*token) }
 
-// least is the least that it can hold: the price of the costliest call lately, or one token if none had a cost.
-func (b *Bucket) least() int64 {
+// minBurst is the least that it can hold: the price of the costliest call lately, or one token if none had a cost.
+func (b *Bucket) minBurst() int64 {
 	if price := max(b.costliest[0], b.costliest[1]); price > 0 {
 		return price
 	}

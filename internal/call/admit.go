@@ -17,8 +17,8 @@ func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 		return race.Event{Kind: race.Refused}
 	}
 	d := feature.Due{
-		Call: &c.Call, N: n, Turn: turn, Now: time.Now(), Report: so,
-		Slow: so.PoorAnswers() == 0 && !so.Repeated,
+		CallState: &c.CallState, N: n, Turn: turn, Now: time.Now(), Report: so,
+		Slow: so.Rejected() == 0 && !so.Repeated,
 	}
 	if d.Slow && c.Estimate != nil { // a delay that was not learned says nothing about the backend
 		if silent := c.Record.Late(n, d.Now, c.Delay); silent != "" {
@@ -27,7 +27,7 @@ func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 	}
 	for n, g := range c.settings.Gates {
 		if v := g.Admit(&d); v != feature.Pass {
-			giveBack(c, c.settings.Gates[:n])
+			refund(c, c.settings.Gates[:n])
 			return notSent(c, &d, v)
 		}
 	}
@@ -46,11 +46,11 @@ func (c *Call) Admit(n, turn int, so *race.Report) race.Event {
 	return race.Event{Kind: race.Admitted}
 }
 
-// giveBack refunds what gates have taken for a hedge that is not sent.
-func giveBack(c *Call, gates []feature.Gate) {
+// refund refunds what gates have taken for a hedge that is not sent.
+func refund(c *Call, gates []feature.Gate) {
 	for _, g := range gates {
 		if p, ok := g.(feature.Payer); ok {
-			p.GiveBack(&c.Call)
+			p.Refund(&c.CallState)
 		}
 	}
 }

@@ -51,7 +51,7 @@ func (c *Call) catchUp(r *race.Report) {
 		}
 	}
 	for ; int(c.dropped) < r.Dropped; c.dropped++ {
-		giveBack(c, c.settings.Gates)
+		refund(c, c.settings.Gates)
 	}
 }
 
@@ -110,7 +110,7 @@ func (c *Call) HedgePeer(p *peer.Peer) {
 	}
 }
 
-// Accepts asks the function of WithAnswer about attempt n of a race that is judged. If err is not nil, there is no reply. The
+// Accepts asks the function of WithAcceptable about attempt n of a race that is judged. If err is not nil, there is no reply. The
 // function is not asked about failures that could not end the race, nor once the caller has gone: then Accepts returns true. It may
 // be called concurrently.
 func (c *Call) Accepts(n int, reply any, err error) bool {
@@ -120,17 +120,17 @@ func (c *Call) Accepts(n int, reply any, err error) bool {
 		}
 		reply = nil
 	}
-	return c.settings.Answer(c.Context, c.Method, reply, err)
+	return c.settings.Acceptable(c.Context, c.Method, reply, err)
 }
 
 // WaitsForMessage reports whether hedge.WithWaitForMessage names the method.
 func (c *Call) WaitsForMessage() bool { return c.settings != nil && c.settings.WaitsForMessage }
 
 // Judges reports whether Accepts asks a function.
-func (c *Call) Judges() bool { return c.settings != nil && c.settings.Answer != nil }
+func (c *Call) Judges() bool { return c.settings != nil && c.settings.Acceptable != nil }
 
 // hedgeFinal reports whether a hedge's final status may end the race.
 func hedgeFinal(c *Call) bool { return c.settings.Policy != nil || c.settings.OnlyReads }
 
 // AcceptsNone is Accepts of a stream that has ended without a message.
-func AcceptsNone(c *Call) bool { return c.settings.Answer(c.Context, c.Method, nil, io.EOF) }
+func AcceptsNone(c *Call) bool { return c.settings.Acceptable(c.Context, c.Method, nil, io.EOF) }

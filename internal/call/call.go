@@ -21,7 +21,7 @@ import (
 // races attempts by the Plan, with the call as the race's policy. The door reports the end by End in two cases: the call was not
 // raced, or its race ended untouched. In every other case the race has called Book, which does so.
 type Call struct {
-	feature.Call // what its features know of it
+	feature.CallState // what its features know of it
 
 	method   *registry.Method
 	settings *settings.Settings // in force when it began
@@ -164,13 +164,13 @@ func (c *Call) Plan() race.Plan {
 			HedgeFinal:       hedgeFinal(c),
 			FailureSendsNext: policy,
 			LastFailureWins:  policy,
-			Judged:           s.Answer != nil,
+			Judged:           s.Acceptable != nil,
 		},
 		Start: c.Start,
 		Due:   c.Delay,
 		Alarm: &c.method.Alarm,
 	}
-	if p.Judged && !policy { // a poor answer makes hedges due that the trigger would not send
+	if p.Judged && !policy { // a rejected answer makes hedges due that the trigger would not send
 		p.MaxHedges = uint8(s.MaxHedges)
 	}
 	if c.class != nil {

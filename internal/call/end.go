@@ -78,7 +78,7 @@ func (c *Call) End(e End) {
 		c.Record.Ended(c.Start, answered, c.Estimate != nil)
 	}
 	for _, o := range c.settings.Observers {
-		o.Ended(&c.Call, end)
+		o.Ended(&c.CallState, end)
 	}
 }
 
@@ -122,13 +122,13 @@ func goneBefore(c *Call, r *race.Report, n int) bool {
 
 // count counts what happened in a race, and which attempt won. Only an answer counts as a win.
 func count(c *Call, r *race.Report) {
-	poor, hedged := r.PoorAnswers(), r.Hedges > 0 && !r.Panicked
+	rejected, hedged := r.Rejected(), r.Hedges > 0 && !r.Panicked
 	answered := hedged && codeset.Answers.HasStatus(r.Err)
-	good := answered && !r.Attempts[r.Winner].End.IsPoor()
+	good := answered && !r.Attempts[r.Winner].End.IsRejected()
 	if hedged && (good || r.CallerGone != race.CallerCancelled) { // if the caller gave up, nobody knows whether hedges were of use
 		c.Payment.Hedged(r.Winner > 0 && good)
 	}
-	if !answered && poor == 0 && r.Dropped == 0 && r.LoserPanics == 0 && !r.Repeated {
+	if !answered && rejected == 0 && r.Dropped == 0 && r.LoserPanics == 0 && !r.Repeated {
 		return
 	}
 	c.method.Counters.Update(func(s *stats.Counts) {
@@ -137,7 +137,7 @@ func count(c *Call, r *race.Report) {
 			s.Hedged--
 		}
 		s.LoserPanics += int64(r.LoserPanics)
-		s.PoorAnswers += int64(poor)
+		s.Rejected += int64(rejected)
 		if r.Repeated {
 			s.Repeated++
 		}

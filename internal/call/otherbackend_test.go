@@ -40,7 +40,7 @@ func TestNoBackendPolicy(t *testing.T) {
 				policy.Show([]*place.Backend{policy.NewBackend(nil, []resolver.Address{{Addr: "only"}}, 0)})
 			}
 			s := hedgetest.All(t, tc.opts...)
-			says := func() bool { return s.Targets()[0].NoBackendPolicy }
+			says := func() bool { return s.Methods()[0].NoBackendPolicy }
 			c := call.Begin(registry.Of(s), t.Context(), target, method, tc.conn, hedge.After(0))
 			c.PrimaryContext(t.Context(), target)
 			if says() {

@@ -96,11 +96,11 @@ var everyOption = []steered{
 		}
 		return c.Cost(nil, "", nil)
 	}, true, true, ""},
-	{"WithAnswer", hedge.WithAnswer(accepting(true)), hedge.WithAnswer(accepting(false)), func(c settings.Config) any {
-		if c.Answer == nil {
+	{"WithAcceptable", hedge.WithAcceptable(accepting(true)), hedge.WithAcceptable(accepting(false)), func(c settings.Config) any {
+		if c.Acceptable == nil {
 			return ""
 		}
-		return c.Answer(nil, "", nil, nil)
+		return c.Acceptable(nil, "", nil, nil)
 	}, true, true, ""},
 	{"WithControl", hedge.WithControl(1), hedge.WithControl(3), func(c settings.Config) any { return c.Control }, true, true, ""},
 	{"WithDryRun", hedge.WithDryRun(true), hedge.WithDryRun(false), func(c settings.Config) any { return c.DryRun }, true, true, ""},

@@ -42,7 +42,7 @@ func TestThrottle_CountsConcurrently(t *testing.T) {
 			}
 			each(tc.failures, func(c *call.Call) { c.End(call.End{Err: status.Error(codes.Unavailable, "")}) })
 			each(tc.successes, func(c *call.Call) { c.End(call.End{}) })
-			if got := s.Targets()[0]; got.ThrottleTokens != tc.want || got.ThrottleMax != 1000 {
+			if got := s.Methods()[0]; got.ThrottleTokens != tc.want || got.ThrottleMax != 1000 {
 				t.Errorf("%v of %v tokens, want %v", got.ThrottleTokens, got.ThrottleMax, tc.want)
 			}
 		})
@@ -59,7 +59,7 @@ func TestThrottle_IsPerTarget(t *testing.T) {
 	a := call.Begin(registry.Of(s), t.Context(), "a", "/x/A", nil, hedge.Off())
 	a.End(call.End{})
 	for i, want := range []float64{9, 9, 9} {
-		if row := s.Targets()[i]; row.ThrottleTokens != want {
+		if row := s.Methods()[i]; row.ThrottleTokens != want {
 			t.Errorf("%s%s: %v tokens, want %v", row.Target, row.Method, row.ThrottleTokens, want)
 		}
 	}

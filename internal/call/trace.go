@@ -24,7 +24,7 @@ func (c *Call) tell(r *race.Report) {
 	if c.report != nil {
 		c.report(stats.Outcome{
 			Attempts: r.Hedges + 1, Winner: r.Winner, Delay: c.Delay, Reason: c.why,
-			Poor: r.Attempts[r.Winner].End.IsPoor(),
+			Rejected: r.Attempts[r.Winner].End.IsRejected(),
 		})
 	}
 	if r.Hedges == 0 {

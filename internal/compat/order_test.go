@@ -247,8 +247,8 @@ func TestCredentials(t *testing.T) {
 		for _, r := range w.Records() {
 			shown = append(shown, r.Metadata.Get("authorization")...)
 		}
-		if slices.Sort(shown); !slices.Equal(shown, []string{"1", "2"}) || w.scheduler.Targets()[0].Connections != 4 {
-			t.Errorf("tickets %v, %d connections", shown, w.scheduler.Targets()[0].Connections)
+		if slices.Sort(shown); !slices.Equal(shown, []string{"1", "2"}) || w.scheduler.Methods()[0].Connections != 4 {
+			t.Errorf("tickets %v, %d connections", shown, w.scheduler.Methods()[0].Connections)
 		}
 	})
 }

@@ -117,7 +117,7 @@ func TestResolversServiceConfig(t *testing.T) {
 			if o := call(w, t.Context(), request()); o.err != nil {
 				t.Error(o.err)
 			}
-			row := w.scheduler.Targets()[0]
+			row := w.scheduler.Methods()[0]
 			if row.Hedges != tc.hedges || row.Ready != tc.backends || row.NoOtherBackend != 1-tc.hedges {
 				t.Errorf("%d hedges, %d held back, %d backends", row.Hedges, row.NoOtherBackend, row.Ready)
 			}

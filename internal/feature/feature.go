@@ -28,16 +28,16 @@ type GateFunc func(*Due) Verdict
 
 func (g GateFunc) Admit(d *Due) Verdict { return g(d) }
 
-// A Payer is a gate that takes something for a hedge. GiveBack returns it when the hedge is not sent after all.
+// A Payer is a gate that takes something for a hedge. Refund returns it when the hedge is not sent after all.
 type Payer interface {
 	Gate
-	GiveBack(*Call)
+	Refund(*CallState)
 }
 
 // An Observer hears how calls ended, once of each. It may be called concurrently, for different calls, and keeps neither the call
 // nor the end.
 type Observer interface {
-	Ended(*Call, *End)
+	Ended(*CallState, *End)
 }
 
 // Observers that want to hear more have one of these methods too.
@@ -55,8 +55,8 @@ type Conn interface {
 	GetState() connectivity.State
 }
 
-// Call is what features know of a call, and what they keep of it until it ends.
-type Call struct {
+// CallState is what features know of a call, and what they keep of it until it ends.
+type CallState struct {
 	Context        context.Context
 	Target, Method string
 	Conn           Conn // nil: one that is always ready
@@ -79,10 +79,10 @@ type Call struct {
 	Group   Group
 }
 
-func (c *Call) Age() time.Duration { return time.Since(c.Start) }
+func (c *CallState) Age() time.Duration { return time.Since(c.Start) }
 
 // HedgeContext returns the context of a hedge. It may be called from any goroutine, once the primary's context is known.
-func (c *Call) HedgeContext(ctx context.Context) context.Context {
+func (c *CallState) HedgeContext(ctx context.Context) context.Context {
 	if c.Record == nil {
 		return ctx
 	}
@@ -90,10 +90,10 @@ func (c *Call) HedgeContext(ctx context.Context) context.Context {
 }
 
 // Learner returns the learner that gives the call's delay.
-func (c *Call) Learner() *learn.Learner { return cmp.Or(c.Class, c.Learned) }
+func (c *CallState) Learner() *learn.Learner { return cmp.Or(c.Class, c.Learned) }
 
 // Teach calls teach with each learner that learns from the call: the method's and the class's.
-func (c *Call) Teach(teach func(*learn.Learner)) {
+func (c *CallState) Teach(teach func(*learn.Learner)) {
 	teach(c.Learned)
 	if c.Class != nil {
 		teach(c.Class)
@@ -101,7 +101,7 @@ func (c *Call) Teach(teach func(*learn.Learner)) {
 }
 
 // Median is the median latency of the class, or the method; 0 while it is being learned.
-func (c *Call) Median() time.Duration {
+func (c *CallState) Median() time.Duration {
 	return cmp.Or(c.Learner().Median(), c.Learned.Median())
 }
 
@@ -112,7 +112,7 @@ type Drawn struct {
 }
 
 // Draw draws whether a hedge that is due is sent, by the estimate's probability. A hedge that is considered again keeps its draw.
-func (c *Call) Draw(turn int) bool {
+func (c *CallState) Draw(turn int) bool {
 	if turn != c.Drawn.Turn {
 		e := c.Estimate
 		c.Drawn = Drawn{turn, e == nil || e.Probability >= 1 || c.Learned.Draw(e.Probability)}
@@ -135,11 +135,11 @@ const (
 )
 
 type Due struct {
-	*Call
+	*CallState
 	N    int // 1 is the first
 	Turn int // how many were considered, this one included
 	Now  time.Time
-	// Slow says that the hedge is due because the call is slow. If not, an answer was poor, or the call is sent again:
+	// Slow says that the hedge is due because the call is slow. If not, an answer was rejected, or the call is sent again:
 	// see race.Event.
 	Slow   bool
 	Report *race.Report // what has happened so far; Repeated is of the hedge that is due

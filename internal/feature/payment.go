@@ -61,13 +61,13 @@ func (p *Payment) Refund() {
 	}
 }
 
-func (p *Payment) TakeBack() {
+func (p *Payment) Forfeit() {
 	if p.Owes {
 		return
 	}
-	p.Target.TakeBack(p.Cost)
+	p.Target.Forfeit(p.Cost)
 	if p.Own != nil {
-		p.Own.TakeBack(p.Cost)
+		p.Own.Forfeit(p.Cost)
 	}
 }
 

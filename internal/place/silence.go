@@ -89,14 +89,14 @@ func (r *Roster) SetSilence(on bool) {
 	}
 }
 
-// Nobody knows what load the other backends bear. So a share of the primaries of silent connections is sent there, from leastMoves
+// Nobody knows what load the other backends bear. So a share of the primaries of silent connections is sent there, from minMoves
 // to 1. Each call there changes the share, by ending in time, being late or failing. If at most one in three is late and none
 // fails, the share grows to 1.
 const (
-	firstMoves, leastMoves = 1.0 / 4, 1.0 / 64
-	inTime                 = 1.0 / 16 // is added
-	late, failed           = 7.0 / 8, 1.0 / 2
-	metered                = 64 // calls are asked about after each that could be moved; others need no lock
+	firstMoves, minMoves = 1.0 / 4, 1.0 / 64
+	inTime               = 1.0 / 16 // is added
+	late, failed         = 7.0 / 8, 1.0 / 2
+	metered              = 64 // calls are asked about after each that could be moved; others need no lock
 )
 
 // Moves reports whether the next primary of a silent connection may be sent elsewhere.
@@ -118,7 +118,7 @@ func (b *Backend) meter(times, more float64) {
 	r.metered.Add(-1)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.share = max(min(r.share*times+more, 1), leastMoves)
+	r.share = max(min(r.share*times+more, 1), minMoves)
 }
 
 // Late says that hedge n is due: the attempt before it, the primary for 1, has not answered within the delay. Each attempt
@@ -165,20 +165,20 @@ func (h *Hedge) Answered() {
 
 const (
 	// probeEvery is how often a primary may go to a silent connection, to find out whether it answers again. Each probe of one
-	// that does not costs a hedge. So the next one comes after a tenth of the silence, mostProbeEvery at most.
-	probeEvery     = 100 * time.Millisecond
-	mostProbeEvery = 5 * time.Second
+	// that does not costs a hedge. So the next one comes after a tenth of the silence, maxProbeEvery at most.
+	probeEvery    = 100 * time.Millisecond
+	maxProbeEvery = 5 * time.Second
 
 	// So that a backend that is only slower than others can answer, some probes are patient: the first one when the silence has
-	// lasted patientFrom, the next ones each time that it has lasted four times as long, or mostPatientEvery longer. Their hedges
+	// lasted patientFrom, the next ones each time that it has lasted four times as long, or maxPatientEvery longer. Their hedges
 	// are due after twice the delay and a hundredth of the silence.
-	patientFrom      = time.Second
-	mostPatientEvery = time.Minute
-	mostPatientWait  = 500 * time.Millisecond
+	patientFrom     = time.Second
+	maxPatientEvery = time.Minute
+	maxPatientWait  = 500 * time.Millisecond
 
 	// After a patient probe was answered, the connection is not silent for trust times the probe's latency.
-	trust     = 50
-	mostTrust = time.Minute
+	trust    = 50
+	maxTrust = time.Minute
 )
 
 // probe is a primary that goes to a silent connection.
@@ -200,12 +200,12 @@ func (s *silence) Probe(now time.Time, r *Record) bool {
 		return false
 	}
 	p := &probe{lasted: now.Sub(s.first), patient: !now.Before(s.patient)}
-	s.probe = now.Add(min(max(p.lasted/10, probeEvery), mostProbeEvery))
+	s.probe = now.Add(min(max(p.lasted/10, probeEvery), maxProbeEvery))
 	if r == nil {
 		return true
 	}
 	if p.patient {
-		s.patient = now.Add(min(3*p.lasted, mostPatientEvery))
+		s.patient = now.Add(min(3*p.lasted, maxPatientEvery))
 	}
 	r.probe.Store(p)
 	return true
@@ -225,9 +225,9 @@ func (r *Record) PatientDelay(delay, limit time.Duration) time.Duration {
 	if !b.silent || p.waits > 0 {
 		return p.waits
 	}
-	wait := min(2*b.took, 2*delay+mostPatientWait)
+	wait := min(2*b.took, 2*delay+maxPatientWait)
 	if p.patient {
-		wait = max(wait, 2*delay+min(p.lasted/100, mostPatientWait))
+		wait = max(wait, 2*delay+min(p.lasted/100, maxPatientWait))
 	}
 	if wait = min(wait, limit); wait > delay {
 		b.took, p.waits = b.took/2, wait
@@ -272,5 +272,5 @@ func (s *silence) slow(began time.Time, waits time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.took = min(now.Sub(began), waits)
-	s.trusted = now.Add(min(trust*s.took, mostTrust))
+	s.trusted = now.Add(min(trust*s.took, maxTrust))
 }

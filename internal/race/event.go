@@ -7,8 +7,8 @@ type Event struct {
 	Kind     EventKind
 	Attempt  uint8         // Ended: which attempt, 0 being the primary
 	End      EndKind       // Ended: how
-	Open     bool          // Ended with PoorReply: the attempt needs its context for as long as it may win
-	Pushback Pushback      // Ended with Final, NonFatal or PoorStatus: what the server said about further attempts
+	Open     bool          // Ended with RejectedReply: the attempt needs its context for as long as it may win
+	Pushback Pushback      // Ended with Final, NonFatal or RejectedStatus: what the server said about further attempts
 	Repeat   bool          // Ended with NonFatal: if nothing else answers, the call is sent again, once, by a hedge that is due at once
 	Wait     time.Duration // Ended with PushbackAfter: how long from now the server wants none; at least 0
 	Until    time.Duration // HeldBack: the age of the call at which admission may be asked again
@@ -42,16 +42,16 @@ const (
 type EndKind uint8
 
 const (
-	OK         EndKind = iota // an answer
-	Final                     // a status that says that the server looked at the request and answered
-	NonFatal                  // any other status
-	Panicked                  // a panic or a runtime.Goexit
-	PoorReply                 // a success that is not accepted as an answer
-	PoorStatus                // a Final status that would end the race, but is not accepted as an answer
+	OK             EndKind = iota // an answer
+	Final                         // a status that says that the server looked at the request and answered
+	NonFatal                      // any other status
+	Panicked                      // a panic or a runtime.Goexit
+	RejectedReply                 // a success that is not accepted as an answer
+	RejectedStatus                // a Final status that would end the race, but is not accepted as an answer
 )
 
-// IsPoor reports whether the attempt gave an answer that was not accepted.
-func (e EndKind) IsPoor() bool { return e == PoorReply || e == PoorStatus }
+// IsRejected reports whether the attempt gave an answer that was not accepted.
+func (e EndKind) IsRejected() bool { return e == RejectedReply || e == RejectedStatus }
 
 // Pushback is what the trailer of a failed attempt says about further attempts.
 type Pushback uint8
@@ -78,7 +78,7 @@ type Actions struct {
 	Start     uint8 // the hedge to send; its end must be reported by an Ended event
 	Drop      uint8 // a hedge that was admitted and must not be sent, so that its price may be paid back
 
-	// Kept says that the attempt that has just ended with PoorReply keeps its context. It wins, or it is in Cancel, in this step
+	// Kept says that the attempt that has just ended with RejectedReply keeps its context. It wins, or it is in Cancel, in this step
 	// or in a later one.
 	Kept bool
 	// Cancel is the losers that must be cancelled, because another attempt has won: those in flight, whose ends must still be

@@ -23,10 +23,10 @@ type Rules struct {
 	FailureSendsNext bool
 	// LastFailureWins says that, if all attempts fail, the outcome is the last failure; otherwise it is the primary's.
 	LastFailureWins bool
-	// Judged says that attempts can end with PoorReply and PoorStatus. Such an end makes the next hedge due at once, and the race
+	// Judged says that attempts can end with RejectedReply and RejectedStatus. Such an end makes the next hedge due at once, and the race
 	// waits for that hedge, unless a server wants none now. Hedges that sampling skipped before may be sent after it. If no
-	// attempt ends with OK, the first that ended with PoorReply is the outcome: no failure replaces its reply. Without one it is
-	// the first that ended with PoorStatus, unless an attempt ends with a status that is accepted.
+	// attempt ends with OK, the first that ended with RejectedReply is the outcome: no failure replaces its reply. Without one it is
+	// the first that ended with RejectedStatus, unless an attempt ends with a status that is accepted.
 	Judged bool
 	// Shared says that hedges read the caller's memory until they end. The outcome is delivered only when all have ended.
 	Shared bool
@@ -46,7 +46,7 @@ type Rules struct {
 //
 // A race is concluded when nothing is left that could decide it: the primary has ended, no hedge is in flight, and the race
 // waits for no hedge that an end made due (see [Rules] and [Event].Repeat). It is also concluded when the caller gives up and an
-// attempt has ended with PoorReply or PoorStatus. The outcome is then that attempt, or a failure if there is none.
+// attempt has ended with RejectedReply or RejectedStatus. The outcome is then that attempt, or a failure if there is none.
 //
 // All times are ages of the call: durations since its start.
 type Machine struct {
@@ -55,7 +55,7 @@ type Machine struct {
 	decided   bool
 	pending   pending  // the step that the hedge that is due is in
 	sent      uint8    // hedges sent
-	turns     uint8    // hedges considered to the end: those sent, and those skipped since the last poor answer
+	turns     uint8    // hedges considered to the end: those sent, and those skipped since the last rejected answer
 	inFlight  Attempts // attempts that have been sent and have not ended
 	lastFail  uint8    // the attempt that failed last
 	winner    uint8    // once decided
@@ -65,12 +65,12 @@ type Machine struct {
 	repeat    repeat   // of a call that a server asks to send again
 	calledFor bool     // an end made the next hedge due, so the race waits for it
 	waits     bool     // the race waits for hedges that are called for
-	hasReply  bool     // an attempt has ended with PoorReply
+	hasReply  bool     // an attempt has ended with RejectedReply
 	reply     uint8    // the first of them
-	hasStatus bool     // an attempt has ended with PoorStatus
+	hasStatus bool     // an attempt has ended with RejectedStatus
 	status    uint8    // the first of them
-	kept      Attempts // those with a poor reply that keep their contexts
-	stale     bool     // a poor answer has come since the race last asked whether a hedge may be sent
+	kept      Attempts // those with a rejected reply that keep their contexts
+	stale     bool     // a rejected answer has come since the race last asked whether a hedge may be sent
 	delivered bool
 
 	due       time.Duration // when the next hedge is due
@@ -155,7 +155,7 @@ func (m *Machine) fired(now time.Duration, a *Actions) {
 func (m *Machine) answered(e Event, now time.Duration, a *Actions) {
 	m.pending = nothing
 	if (e.Kind == Skipped || e.Kind == HeldBack) && m.stale && now >= m.notBefore {
-		m.calledFor, m.due = true, now // ask again: the answer was for a slow call, and now there is a poor answer
+		m.calledFor, m.due = true, now // ask again: the answer was for a slow call, and now there is a rejected answer
 		return
 	}
 	switch e.Kind {
@@ -218,7 +218,7 @@ func (m *Machine) ended(e Event, now time.Duration, a *Actions) {
 	case e.End == OK, e.End == Panicked:
 		m.panicked = e.End == Panicked
 		m.decide(e.Attempt, a)
-	case e.End == PoorReply:
+	case e.End == RejectedReply:
 		if a.Kept = e.Open; e.Open {
 			m.kept |= only(e.Attempt)
 		}
@@ -244,7 +244,7 @@ func (m *Machine) failed(e Event, now time.Duration) {
 	case PushbackAfter:
 		m.notBefore = max(m.notBefore, now+e.Wait)
 		m.due = max(m.due, m.notBefore)
-		m.calledFor = m.calledFor && m.rules.FailureSendsNext // a poor answer must not wait that long for a better one
+		m.calledFor = m.calledFor && m.rules.FailureSendsNext // a rejected answer must not wait that long for a better one
 	case PushbackNever:
 		m.noMore = true
 	}
@@ -252,19 +252,19 @@ func (m *Machine) failed(e Event, now time.Duration) {
 		m.repeat, m.waits = wanted, true
 	}
 	failed := m.rules.FailureSendsNext && e.End == NonFatal
-	poor := e.End.IsPoor()
-	if poor {
+	rejected := e.End.IsRejected()
+	if rejected {
 		m.waits, m.stale = true, true
 		m.turns = m.sent
 	}
-	if !m.hasStatus && e.End == PoorStatus {
+	if !m.hasStatus && e.End == RejectedStatus {
 		m.hasStatus, m.status = true, e.Attempt
 	}
 	turns := m.turns
 	if m.pending != nothing {
 		turns++
 	}
-	if (failed || poor && m.notBefore <= now) && turns < m.rules.MaxHedges {
+	if (failed || rejected && m.notBefore <= now) && turns < m.rules.MaxHedges {
 		m.calledFor = true
 		m.due = max(now, m.notBefore)
 	}

@@ -192,9 +192,9 @@ func (s *search) events(n node, yield func(race.Event)) {
 
 // ends yields every way in which attempt i can end.
 func (s *search) ends(n node, i uint8, yield func(race.Event)) {
-	s.poorEnds(n, i, yield)
-	for _, end := range []race.EndKind{race.OK, race.Final, race.NonFatal, race.Panicked, race.PoorStatus} {
-		if s.few && end == race.Panicked || end == race.PoorStatus && !(s.rules.Judged && (i == 0 || s.rules.HedgeFinal)) {
+	s.rejectedEnds(n, i, yield)
+	for _, end := range []race.EndKind{race.OK, race.Final, race.NonFatal, race.Panicked, race.RejectedStatus} {
+		if s.few && end == race.Panicked || end == race.RejectedStatus && !(s.rules.Judged && (i == 0 || s.rules.HedgeFinal)) {
 			continue
 		}
 		yield(race.Event{Kind: race.Ended, Attempt: i, End: end})
@@ -218,21 +218,21 @@ func (s *search) ends(n node, i uint8, yield func(race.Event)) {
 	}
 }
 
-// poorEnds yields the ways in which attempt i can end with PoorReply.
-func (s *search) poorEnds(n node, i uint8, yield func(race.Event)) {
+// rejectedEnds yields the ways in which attempt i can end with RejectedReply.
+func (s *search) rejectedEnds(n node, i uint8, yield func(race.Event)) {
 	if !s.rules.Judged {
 		return
 	}
-	yield(race.Event{Kind: race.Ended, Attempt: i, End: race.PoorReply, Open: true})
+	yield(race.Event{Kind: race.Ended, Attempt: i, End: race.RejectedReply, Open: true})
 	if !s.few && !n.facts.decided {
-		yield(race.Event{Kind: race.Ended, Attempt: i, End: race.PoorReply})
+		yield(race.Event{Kind: race.Ended, Attempt: i, End: race.RejectedReply})
 	}
 }
 
 // variants is every combination of the rules, for so many hedges. For two hedges and more, only -hedge.full has those that no
 // call has: the rules of a hedgingPolicy come together. Without -hedge.long those are left out too whose delay is 0, or in which
 // memory is shared, unless failures send the next hedge, the other rules being the defaults, and most
-// of those with poor answers.
+// of those with rejected answers.
 func variants(hedges uint8) (all []race.Rules) {
 	for bits := range 1 << 6 {
 		r := race.Rules{

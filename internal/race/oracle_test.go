@@ -44,7 +44,7 @@ func describe(e race.Event) string {
 		if e.Repeat {
 			again = ", to be sent again"
 		}
-		return fmt.Sprintf("attempt %d %s: %s%s%s", e.Attempt, kind, [...]string{"OK", "final", "non-fatal", "panic", "poor", "poor status"}[e.End],
+		return fmt.Sprintf("attempt %d %s: %s%s%s", e.Attempt, kind, [...]string{"OK", "final", "non-fatal", "panic", "rejected", "rejected status"}[e.End],
 			[...]string{"", fmt.Sprintf(", pushed back %d", e.Wait), ", pushed back for good"}[e.Pushback], again)
 	}
 	return kind
@@ -83,12 +83,12 @@ func (h history) sent() (n uint8) {
 	return n
 }
 
-// considered counts the hedges that were sent, and those skipped since the last poor answer. There is always room for one that
+// considered counts the hedges that were sent, and those skipped since the last rejected answer. There is always room for one that
 // sends the call again.
 func (h history) considered() (n uint8) {
 	for i, o := range h.list {
 		switch {
-		case o.isPoor():
+		case o.isRejected():
 			n = h.before(i + 1).sent()
 		case o.a.Start > 0, o.e.Kind == race.Skipped && !h.stale(i):
 			n++
@@ -114,7 +114,7 @@ func (h history) wantsRepeat() bool {
 func (h history) repeats() int {
 	for i, o := range h.list {
 		so := h.before(i + 1)
-		if so.wantsRepeat() && so.inFlight() == 0 && so.waiting() == 0 && so.floor() <= o.at && !so.anyPoor() && !so.forbidden() &&
+		if so.wantsRepeat() && so.inFlight() == 0 && so.waiting() == 0 && so.floor() <= o.at && !so.anyRejected() && !so.forbidden() &&
 			h.rules.MaxHedges > 0 && so.sent() < race.MaxAttempts-1 {
 			return i
 		}
@@ -122,7 +122,7 @@ func (h history) repeats() int {
 	return -1
 }
 
-// stale reports whether event i says not to send a hedge, or not yet, and a poor answer has come since it was asked about that
+// stale reports whether event i says not to send a hedge, or not yet, and a rejected answer has come since it was asked about that
 // hedge: so it is asked again at once, as far as servers have said.
 func (h history) stale(i int) bool {
 	o := h.list[i]
@@ -130,7 +130,7 @@ func (h history) stale(i int) bool {
 		return false
 	}
 	for i--; h.list[i].a.Ask == 0; i-- {
-		if h.list[i].isPoor() {
+		if h.list[i].isRejected() {
 			return true
 		}
 	}
@@ -184,9 +184,9 @@ func (h history) lastFailed() (n uint8) {
 	return n
 }
 
-// firstReply is the first attempt that ended with PoorReply, if there is one.
+// firstReply is the first attempt that ended with RejectedReply, if there is one.
 func (h history) firstReply() (n uint8, found bool) {
-	return h.first(func(_ int, o occurrence) bool { return o.e.Kind == race.Ended && o.e.End == race.PoorReply })
+	return h.first(func(_ int, o occurrence) bool { return o.e.Kind == race.Ended && o.e.End == race.RejectedReply })
 }
 
 // first is the first attempt whose end is such.
@@ -199,10 +199,10 @@ func (h history) first(is func(i int, o occurrence) bool) (n uint8, found bool) 
 	return 0, false
 }
 
-// asksAgain reports whether a poor answer has come since it was asked about the hedge that is being considered.
+// asksAgain reports whether a rejected answer has come since it was asked about the hedge that is being considered.
 func (h history) asksAgain() bool {
 	for i := len(h.list) - 1; i >= 0 && h.waiting() == 'a' && h.list[i].a.Ask == 0; i-- {
-		if h.list[i].isPoor() {
+		if h.list[i].isRejected() {
 			return true
 		}
 	}
@@ -212,20 +212,20 @@ func (h history) asksAgain() bool {
 // firstStatus is the first attempt whose status would have ended the race, if it had been accepted and the caller was there.
 func (h history) firstStatus() (n uint8, found bool) {
 	return h.first(func(i int, o occurrence) bool {
-		return o.e.Kind == race.Ended && o.e.End == race.PoorStatus && (o.e.Attempt == 0 || h.rules.HedgeFinal) && !h.before(i).gone()
+		return o.e.Kind == race.Ended && o.e.End == race.RejectedStatus && (o.e.Attempt == 0 || h.rules.HedgeFinal) && !h.before(i).gone()
 	})
 }
 
-// anyPoor reports whether an attempt has ended without being accepted as an answer.
-func (h history) anyPoor() bool {
-	return slices.ContainsFunc(h.list, occurrence.isPoor)
+// anyRejected reports whether an attempt has ended without being accepted as an answer.
+func (h history) anyRejected() bool {
+	return slices.ContainsFunc(h.list, occurrence.isRejected)
 }
 
-func (o occurrence) isPoor() bool {
-	return o.e.Kind == race.Ended && (o.e.End == race.PoorReply || o.e.End == race.PoorStatus)
+func (o occurrence) isRejected() bool {
+	return o.e.Kind == race.Ended && (o.e.End == race.RejectedReply || o.e.End == race.RejectedStatus)
 }
 
-// kept is the attempts that went on after a poor reply.
+// kept is the attempts that went on after a rejected reply.
 func (h history) kept() (set race.Attempts) {
 	for _, o := range h.list {
 		if o.e.Open {
@@ -236,14 +236,14 @@ func (h history) kept() (set race.Attempts) {
 }
 
 // calls reports whether event i is an end that calls for a hedge: one that may still be sent, and is not the one that is being
-// considered already. For a poor answer it may also be sent at once, as far as servers have said.
+// considered already. For a rejected answer it may also be sent at once, as far as servers have said.
 func (h history) calls(i int) bool {
 	o := h.list[i]
 	if h.repeats() == i {
 		return true
 	}
 	failed := h.rules.FailureSendsNext && o.e.Kind == race.Ended && o.e.End == race.NonFatal
-	if !failed && !(o.isPoor() && h.before(i+1).floor() <= o.at) {
+	if !failed && !(o.isRejected() && h.before(i+1).floor() <= o.at) {
 		return false
 	}
 	room := int(h.rules.MaxHedges) - int(h.before(i+1).considered())
@@ -254,7 +254,7 @@ func (h history) calls(i int) bool {
 }
 
 // calledFor reports whether the next hedge has been called for, and not been asked about since. Where failures call for hedges,
-// one that was called for, admitted, and dropped because a server pushed back, is still called for. For a poor answer a
+// one that was called for, admitted, and dropped because a server pushed back, is still called for. For a rejected answer a
 // pushback ends that.
 func (h history) calledFor() bool {
 	for i := len(h.list) - 1; i >= 0; i-- {
@@ -324,7 +324,7 @@ func (h history) verdict() (winner uint8, decided bool) {
 	if h.inFlight().Has(0) {
 		return 0, false
 	}
-	expected := (h.rules.FailureSendsNext || h.anyPoor() || h.wantsRepeat()) && !h.forbidden() && (h.waiting() != 0 || h.calledFor())
+	expected := (h.rules.FailureSendsNext || h.anyRejected() || h.wantsRepeat()) && !h.forbidden() && (h.waiting() != 0 || h.calledFor())
 	if !h.gone() && (h.inFlight() != 0 || expected) {
 		return 0, false
 	}
@@ -359,16 +359,16 @@ type undecided struct {
 	calledFor        bool
 	dueButForPushback,
 	due, floor time.Duration
-	lastFailed uint8
-	reply      uint8
-	hasReply   bool
-	status     uint8
-	hasStatus  bool
-	anyPoor    bool
-	stale      bool // what is answered now is
-	repeats    bool // the call is, or was, sent again
-	wants      bool // an attempt has failed so that it may be
-	kept       race.Attempts
+	lastFailed  uint8
+	reply       uint8
+	hasReply    bool
+	status      uint8
+	hasStatus   bool
+	anyRejected bool
+	stale       bool // what is answered now is
+	repeats     bool // the call is, or was, sent again
+	wants       bool // an attempt has failed so that it may be
+	kept        race.Attempts
 }
 
 // facts reads the history. earlier is what was read before the last event.
@@ -391,7 +391,7 @@ func (h history) facts(earlier facts) facts {
 		f.undecided = undecided{
 			sent: h.sent(), considered: h.considered(), forbidden: h.forbidden(), calledFor: h.calledFor(),
 			dueButForPushback: h.dueButForPushback(), due: h.due(), floor: h.floor(), lastFailed: h.lastFailed(),
-			anyPoor: h.anyPoor(), kept: h.kept(),
+			anyRejected: h.anyRejected(), kept: h.kept(),
 		}
 		f.reply, f.hasReply = h.firstReply()
 		f.status, f.hasStatus = h.firstStatus()

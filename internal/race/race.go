@@ -138,7 +138,7 @@ func (r *Race) Run(ctx context.Context, cancel context.CancelCauseFunc, plan Pla
 	err := e.Primary()
 	end := ended(&plan, p, 0, e, err)
 	returned = true
-	if r.endUntouched(end.End.IsPoor() || end.Repeat || err != nil && plan.FailureSendsNext) {
+	if r.endUntouched(end.End.IsRejected() || end.Repeat || err != nil && plan.FailureSendsNext) {
 		return Outcome{Err: err, Untouched: true}
 	}
 	return r.ensureRunner().primaryEnded(end, err)

@@ -49,18 +49,18 @@ type AttemptReport struct {
 	Err      error
 	Pushback Pushback
 	// CutShort says that another attempt decided the race, at Report.DecidedAt, while this one was in flight. It may have
-	// ended since, even with OK. An attempt that was kept after a poor reply was not in flight.
+	// ended since, even with OK. An attempt that was kept after a rejected reply was not in flight.
 	CutShort bool
 }
 
 // Failed reports whether the attempt ended with a status other than OK.
 func (a *AttemptReport) Failed() bool {
-	return a.HasEnded && (a.End == Final || a.End == NonFatal || a.End == PoorStatus)
+	return a.HasEnded && (a.End == Final || a.End == NonFatal || a.End == RejectedStatus)
 }
 
-func (r *Report) PoorAnswers() (n int) {
+func (r *Report) Rejected() (n int) {
 	for i := range r.Attempts {
-		if r.Attempts[i].End.IsPoor() {
+		if r.Attempts[i].End.IsRejected() {
 			n++
 		}
 	}
@@ -71,7 +71,7 @@ func (r *Report) PoorAnswers() (n int) {
 // its latency. It returns false if attempt n ended before, or succeeded after.
 func (r *Report) Unanswered(n int) (time.Duration, bool) {
 	a := &r.Attempts[n]
-	answered := a.HasEnded && (a.End == OK || a.End == PoorReply)
+	answered := a.HasEnded && (a.End == OK || a.End == RejectedReply)
 	return r.DecidedAt - a.SentAt, a.CutShort && !answered
 }
 

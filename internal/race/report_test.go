@@ -83,7 +83,7 @@ func (h history) leaving() (time.Duration, race.CallerGone) {
 }
 
 func errorOf(e race.Event) error {
-	if e.End == race.Final || e.End == race.NonFatal || e.End == race.PoorStatus {
+	if e.End == race.Final || e.End == race.NonFatal || e.End == race.RejectedStatus {
 		return errAttempt[e.Attempt]
 	}
 	return nil
@@ -136,7 +136,7 @@ func checkTimes(t *testing.T, r race.Report) {
 
 // took is how long an attempt took to succeed; false if it did not.
 func took(a race.AttemptReport) (time.Duration, bool) {
-	return a.EndedAt - a.SentAt, a.HasEnded && (a.End == race.OK || a.End == race.PoorReply)
+	return a.EndedAt - a.SentAt, a.HasEnded && (a.End == race.OK || a.End == race.RejectedReply)
 }
 
 // TestReport_ANearTie shows that a primary which answers after a hedge has won teaches its latency, not a bound of it.

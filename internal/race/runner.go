@@ -217,8 +217,8 @@ func growStack(n int) byte {
 
 // Judge is an attempt, or the entrant for its primary, that is asked whether its end is accepted, with [Rules].Judged.
 type Judge interface {
-	// Accepts reports whether the end of the attempt, with err, is accepted. If not, it is a poor answer. Accepts is called at
-	// most once, on the goroutine that made the attempt. open says that a poor attempt must keep its context for as long as it
+	// Accepts reports whether the end of the attempt, with err, is accepted. If not, it is a rejected answer. Accepts is called at
+	// most once, on the goroutine that made the attempt. open says that a rejected attempt must keep its context for as long as it
 	// may still win: a stream goes on after its first message, and a value of hedge.Do may depend on its context.
 	Accepts(err error) (ok, open bool)
 }
@@ -233,9 +233,9 @@ func ended(plan *Plan, p Policy, n uint8, attempt interface{ Trailer() metadata.
 		switch accepted, open := j.Accepts(err); {
 		case accepted:
 		case err == nil:
-			e.End, e.Open = PoorReply, open
+			e.End, e.Open = RejectedReply, open
 		case e.End == Final:
-			e.End = PoorStatus
+			e.End = RejectedStatus
 		}
 	}
 	e.Kind, e.Attempt = Ended, n

@@ -112,7 +112,7 @@ func TestRule16_IdleTargetsLeave(t *testing.T) {
 		}
 		names := func() string {
 			var all []string
-			for _, row := range s.Targets() {
+			for _, row := range s.Methods() {
 				all = append(all, row.Target)
 			}
 			return strings.Join(all, " ")
@@ -177,8 +177,8 @@ func TestRule16_MethodsAreBounded(t *testing.T) {
 	before := testserver.Heap()
 	within := func(when string) {
 		heap := int64(testserver.Heap() - before)
-		t.Logf("%s: %d KiB, %d entries", when, heap>>10, len(s.Targets()))
-		if n := len(s.Targets()); n != bound || heap > int64(bound)*8<<10 {
+		t.Logf("%s: %d KiB, %d entries", when, heap>>10, len(s.Methods()))
+		if n := len(s.Methods()); n != bound || heap > int64(bound)*8<<10 {
 			t.Errorf("%s: %d entries with a bound of %d, in %d bytes", when, n, bound, heap)
 		}
 	}
@@ -194,7 +194,7 @@ func TestRule16_MethodsAreBounded(t *testing.T) {
 	within("after a flood of targets")
 
 	rows := map[string]int64{}
-	for _, row := range s.Targets() {
+	for _, row := range s.Methods() {
 		if row.Target == target {
 			rows[row.Method] = row.Calls
 		}
@@ -221,7 +221,7 @@ func TestRule16_NamesOfOneTargetAreNotPinned(t *testing.T) {
 	if _, ok := s.Latency(target, method, 0.5); ok {
 		t.Error("a lower bound is no latency")
 	}
-	rows := s.Targets()
+	rows := s.Methods()
 	if len(rows) != 301 || rows[300].Method != method || rows[300].Calls != 1 {
 		t.Errorf("%d rows, the last %+v", len(rows), rows[len(rows)-1])
 	}
@@ -240,7 +240,7 @@ func TestRule16_CallsInFlightOutliveTheirEntry(t *testing.T) {
 	c := hcall.Begin(registry.Of(s), t.Context(), target, method, nil, hedge.After(0))
 	lost := hcall.Begin(registry.Of(s), t.Context(), target, method+"2", nil, hedge.After(0))
 	crowd(s, 0)
-	for _, row := range s.Targets() {
+	for _, row := range s.Methods() {
 		if row.Target == target {
 			t.Fatalf("%s has not left", row.Method)
 		}
@@ -261,7 +261,7 @@ func TestRule16_CallsInFlightOutliveTheirEntry(t *testing.T) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	crowd(s, 1)
-	if got := len(s.Targets()); got != 200 {
+	if got := len(s.Methods()); got != 200 {
 		t.Errorf("%d methods, with what has left", got)
 	}
 }

@@ -14,11 +14,11 @@ import (
 
 // takeOver makes entries for the methods of a snapshot that this registry would learn of. Those with the most calls come
 // first, and half of the room is left to methods that are not in it. An entry that no call uses leaves like every other.
-func (r *Registry) takeOver(targets map[string]*snapshot.Target) {
+func (r *Registry) takeOver(targets map[string]*snapshot.TargetKnowledge) {
 	type known struct {
 		target, method string
 		calls          float64
-		*snapshot.Method
+		*snapshot.MethodKnowledge
 	}
 	var all []known
 	for target, t := range targets {
@@ -97,8 +97,8 @@ func (r *Registry) WriteSnapshot(to io.Writer) error {
 	}
 	w := snapshot.Writer{To: to}
 	for _, target := range slices.Sorted(maps.Keys(methods)) {
-		known := &snapshot.Target{
-			Methods:        map[string]*snapshot.Method{},
+		known := &snapshot.TargetKnowledge{
+			Methods:        map[string]*snapshot.MethodKnowledge{},
 			CallsPerSecond: r.rate(methods[target][0].Target, time.Now()),
 		}
 		for _, m := range methods[target] {
@@ -116,8 +116,8 @@ func (r *Registry) WriteSnapshot(to io.Writer) error {
 	return w.Close()
 }
 
-func (m *Method) knowledge(now time.Time) *snapshot.Method {
-	known := &snapshot.Method{Knowledge: m.Learner.Knowledge(now), Classes: map[string]learn.Knowledge{}}
+func (m *Method) knowledge(now time.Time) *snapshot.MethodKnowledge {
+	known := &snapshot.MethodKnowledge{Knowledge: m.Learner.Knowledge(now), Classes: map[string]learn.Knowledge{}}
 	m.classes.mu.Lock()
 	maps.Copy(known.Classes, m.classes.taken)
 	m.classes.mu.Unlock()

@@ -29,7 +29,7 @@ type Target struct {
 	Resets resets.Resets
 
 	registry *Registry
-	guard    guard.Target
+	guard    guard.Shared
 	throttle *throttle.Throttle // nil: none; guarded by Registry.mu
 
 	oneConnection oneConnection
@@ -54,7 +54,7 @@ type Method struct {
 	names    atomic.Pointer[stats.Names]       // see Called
 	own      *budget.Bucket                    // nil if it never had one; guarded by Registry.mu
 	classes  classes                           // of requests
-	guard    guard.Method
+	guard    guard.Guard
 	noPolicy atomic.Bool // WithOtherBackendOnly found no policy of package balancer
 	history  history
 	entry    entry
@@ -193,7 +193,7 @@ func (r *Registry) forgetNames() {
 
 const (
 	firstCallsSeen = 100     // of a target, before somebody is told that none was selected
-	mostSeen       = 10      // methods that are named then
+	maxSeen        = 10      // methods that are named then
 	selectedOnce   = 1 << 30 // the count, or what is above it, if a call was selected
 )
 
@@ -232,7 +232,7 @@ func (t *Target) nothingSelected(c *settings.Config) settings.NothingSelected {
 		return true
 	})
 	slices.Sort(n.Methods)
-	n.More = max(len(n.Methods)-mostSeen, 0)
+	n.More = max(len(n.Methods)-maxSeen, 0)
 	n.Methods = n.Methods[:len(n.Methods)-n.More]
 	return n
 }

@@ -39,7 +39,7 @@ func TestWithTargetName(t *testing.T) {
 			c.End(call.End{})
 		}
 	}
-	rows := s.Targets()
+	rows := s.Methods()
 	if len(rows) != 2 || rows[1].Target != "etcd/host" || rows[1].Calls != 500 || rows[0].Target != target {
 		t.Fatalf("%+v", rows)
 	}
@@ -67,7 +67,7 @@ func TestWithTargetName_OfAnyNumberOfTargets(t *testing.T) {
 			t.Fatalf("%d names after %d connections", registry.Names(registry.Of(s)), i)
 		}
 	}
-	rows := s.Targets()
+	rows := s.Methods()
 	if len(rows) != 1 || rows[0].Calls != connections {
 		t.Errorf("%+v", rows)
 	}
@@ -76,7 +76,7 @@ func TestWithTargetName_OfAnyNumberOfTargets(t *testing.T) {
 func TestWithTargetName_LongNamesAreCut(t *testing.T) {
 	s := hedgetest.All(t, hedge.WithTargetName(func(string) string { return strings.Repeat("ä", 1<<20) }))
 	hedgetest.Call(t, s, target, method, 0)
-	if name := s.Targets()[0].Target; name != strings.Repeat("ä", 512) {
+	if name := s.Methods()[0].Target; name != strings.Repeat("ä", 512) {
 		t.Errorf("a name of %d bytes", len(name))
 	}
 }
@@ -99,7 +99,7 @@ func TestWithTargetName_PanicIsTheCalls(t *testing.T) {
 	}()
 	broken = false
 	hedgetest.Call(t, s, target, method, 0) // nothing is locked
-	if rows := s.Targets(); len(rows) != 1 || rows[0].Calls != 1 {
+	if rows := s.Methods(); len(rows) != 1 || rows[0].Calls != 1 {
 		t.Errorf("%+v", rows)
 	}
 }
@@ -116,7 +116,7 @@ func TestWithTargetName_Backends(t *testing.T) {
 		})
 		booked(s, connection, method, ms)
 	}
-	if rows := s.Targets(); len(rows) != 1 || rows[0].Ready != 3 {
+	if rows := s.Methods(); len(rows) != 1 || rows[0].Ready != 3 {
 		t.Errorf("%+v", rows)
 	}
 }

@@ -21,7 +21,7 @@ func TestTriggerPanics(t *testing.T) {
 			synctest.Wait()
 		}
 		second()
-		before := s.Targets()[0]
+		before := s.Methods()[0]
 		if before.Choice == (stats.Choice{}) || before.TriggerPanics != 0 {
 			t.Fatalf("%+v", before)
 		}
@@ -29,7 +29,7 @@ func TestTriggerPanics(t *testing.T) {
 		for range 3 {
 			second()
 		}
-		broken := s.Targets()[0]
+		broken := s.Methods()[0]
 		if broken.TriggerPanics < 2 || broken.Choice != before.Choice || s.Stats().TriggerPanics != broken.TriggerPanics {
 			t.Errorf("%+v\nafter %+v", broken, before)
 		}
@@ -37,7 +37,7 @@ func TestTriggerPanics(t *testing.T) {
 		for range 3 {
 			second()
 		}
-		if after := s.Targets()[0]; after.TriggerPanics != broken.TriggerPanics || after.Choice == broken.Choice {
+		if after := s.Methods()[0]; after.TriggerPanics != broken.TriggerPanics || after.Choice == broken.Choice {
 			t.Errorf("nothing was chosen since: %+v", after)
 		}
 	})

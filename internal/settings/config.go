@@ -31,7 +31,7 @@ type Config struct {
 	OtherBackendOnly bool
 	Class            func(ctx context.Context, method string, request any) string        // of a request; nil: no classes
 	Cost             func(ctx context.Context, method string, request any) float64       // of a hedge, in calls; nil: 1 each
-	Answer           func(ctx context.Context, method string, reply any, err error) bool // whether an end is accepted; nil: each is
+	Acceptable       func(ctx context.Context, method string, reply any, err error) bool // whether an end is accepted; nil: each is
 	Control          float64                                                             // the percentage of calls that are never hedged
 	ServiceConfig    *serviceconfig.Config                                               // nil: none
 	ResetLimit       *resets.Limit                                                       // nil: none

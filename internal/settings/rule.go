@@ -44,7 +44,7 @@ func (c *Config) apply(rules []Rule, matches func(pattern string) bool, compare 
 }
 
 const ofMethods = "WithTrigger WithMaxHedges WithBudgetPercent WithMinDelay WithWarmup WithNonFatalCodes WithClass WithCost " +
-	"WithAnswer WithControl WithDryRun WithGuard WithOtherBackendOnly WithOff"
+	"WithAcceptable WithControl WithDryRun WithGuard WithOtherBackendOnly WithOff"
 
 // Allowed are the options that can be set for a method, and for a target.
 var Allowed = map[string][]string{

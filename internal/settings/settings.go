@@ -77,7 +77,7 @@ func (s *Settings) Compared() string {
 	l := *s.Learning
 	l.Pace = nil
 	return fmt.Sprint(l, s.Trigger, s.Policy, s.Throttling(), s.ResetLimit, s.WarmupDelay, s.Final, s.Selected, s.OnlyReads, s.Off, s.DryRun,
-		s.OtherBackendOnly, s.Guard, s.Class != nil, s.Cost != nil, s.Answer != nil)
+		s.OtherBackendOnly, s.Guard, s.Class != nil, s.Cost != nil, s.Acceptable != nil)
 }
 
 // Unbudgeted reports whether the hedges of the method cost nothing.

@@ -4,7 +4,7 @@ import "time"
 
 const (
 	longestKept = 720 // windows that calls are kept for at most: six hours in one of 30 s
-	fewest      = 16  // calls that make a part of the kept ones which can be told from the others
+	minCalls    = 16  // calls that make a part of the kept ones which can be told from the others
 )
 
 // NewKeeping returns an empty window as [New] does, in which the last calls stay whatever their age, up to 720 windows: so
@@ -56,10 +56,10 @@ func (w *Window) Newest(now time.Time) Mark {
 	step, all := w.epoch(now), w.present(now, &room)
 	calls, mark := int64(0), w.Mark(now)
 	for i, s := range all {
-		if s.last.Load() < step-1 && i > 0 && calls >= fewest { // it is from before the last step, and enough came since
+		if s.last.Load() < step-1 && i > 0 && calls >= minCalls { // it is from before the last step, and enough came since
 			return mark
 		}
-		calls, mark = calls+s.calls(fewest), Mark(s.epoch)
+		calls, mark = calls+s.calls(minCalls), Mark(s.epoch)
 	}
 	return mark
 }

@@ -82,8 +82,8 @@ func merged[M interface{ GetName() string }, K any](what string, all []M, one fu
 	return named, nil
 }
 
-func targetIn(same []*snapshotpb.Target) (*Target, bool, error) {
-	var t Target
+func targetIn(same []*snapshotpb.Target) (*TargetKnowledge, bool, error) {
+	var t TargetKnowledge
 	var methods []*snapshotpb.Method
 	for _, m := range same {
 		if rate := m.CallsPerSecond; !(rate >= 0 && rate <= maxRate) {
@@ -97,12 +97,12 @@ func targetIn(same []*snapshotpb.Target) (*Target, bool, error) {
 	return &t, len(t.Methods) > 0, err
 }
 
-func methodIn(same []*snapshotpb.Method) (m *Method, some bool, err error) {
+func methodIn(same []*snapshotpb.Method) (m *MethodKnowledge, some bool, err error) {
 	var classes []*snapshotpb.Class
 	for _, m := range same {
 		classes = append(classes, m.Classes...)
 	}
-	m = &Method{}
+	m = &MethodKnowledge{}
 	if m.Knowledge, err = knowledgeIn(same); err != nil {
 		return nil, false, err
 	}

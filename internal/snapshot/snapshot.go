@@ -19,17 +19,17 @@ import (
 
 // Snapshot is what is known of targets. The zero Snapshot knows nothing.
 type Snapshot struct {
-	Targets  map[string]*Target // by name
+	Targets  map[string]*TargetKnowledge // by name
 	messages []*snapshotpb.Target
 }
 
-type Target struct {
-	Methods        map[string]*Method // by their full names
-	CallsPerSecond float64            // of all methods, the largest where several are merged; 0: not known
+type TargetKnowledge struct {
+	Methods        map[string]*MethodKnowledge // by their full names
+	CallsPerSecond float64                     // of all methods, the largest where several are merged; 0: not known
 }
 
-// Method is what is known of a method: of all its requests, and of each class of them.
-type Method struct {
+// MethodKnowledge is what is known of a method: of all its requests, and of each class of them.
+type MethodKnowledge struct {
 	learn.Knowledge
 	Classes map[string]learn.Knowledge // by name
 }
@@ -42,7 +42,7 @@ type Writer struct {
 }
 
 // Target writes what is known of a target. Names that a snapshot cannot have are left out: those that are empty, or no UTF-8.
-func (w *Writer) Target(name string, t *Target) error {
+func (w *Writer) Target(name string, t *TargetKnowledge) error {
 	if cannotHave(name) {
 		return nil
 	}

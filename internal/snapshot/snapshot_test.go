@@ -27,16 +27,16 @@ import (
 )
 
 // read returns the targets of one snapshot.
-func read(from io.Reader) (map[string]*snapshot.Target, error) {
+func read(from io.Reader) (map[string]*snapshot.TargetKnowledge, error) {
 	var s snapshot.Snapshot
 	err := s.Read(from)
 	return s.Targets, err
 }
 
 // example is a snapshot of two targets.
-func example() map[string]*snapshot.Target {
-	return map[string]*snapshot.Target{
-		"dns:///a": {CallsPerSecond: 12.5, Methods: map[string]*snapshot.Method{
+func example() map[string]*snapshot.TargetKnowledge {
+	return map[string]*snapshot.TargetKnowledge{
+		"dns:///a": {CallsPerSecond: 12.5, Methods: map[string]*snapshot.MethodKnowledge{
 			"/p.S/Get": {
 				Knowledge: learn.Knowledge{
 					Primaries: sketch.Counts{{Bucket: 400, Calls: 90}, {Bucket: 401, Calls: 0.5}, {Bucket: 600, Calls: 9.5}},
@@ -49,13 +49,13 @@ func example() map[string]*snapshot.Target {
 			},
 			"/p.S/List": {Knowledge: learn.Knowledge{Primaries: sketch.Counts{{Bucket: 7, Calls: 1}}}},
 		}},
-		"dns:///b": {Methods: map[string]*snapshot.Method{
+		"dns:///b": {Methods: map[string]*snapshot.MethodKnowledge{
 			"/p.S/Get": {Knowledge: learn.Knowledge{Primaries: sketch.Counts{{Bucket: 100, Calls: 1e6}}}},
 		}},
 	}
 }
 
-func written(t testing.TB, s map[string]*snapshot.Target) []byte {
+func written(t testing.TB, s map[string]*snapshot.TargetKnowledge) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	w := snapshot.Writer{To: &b}
@@ -73,7 +73,7 @@ func written(t testing.TB, s map[string]*snapshot.Target) []byte {
 }
 
 // differ compares ages within the third of an octave that they are rounded by.
-func differ(a, b map[string]*snapshot.Target) string {
+func differ(a, b map[string]*snapshot.TargetKnowledge) string {
 	return cmp.Diff(a, b, cmpopts.EquateEmpty(), cmp.Comparer(func(a, b time.Duration) bool { return math.Abs(float64(a-b)) < 1000 }))
 }
 
@@ -336,7 +336,7 @@ func TestWriter_LeavesOutWhatIsNoUTF8(t *testing.T) {
 	var b bytes.Buffer
 	w := snapshot.Writer{To: &b}
 	k := learn.Knowledge{Primaries: sketch.Counts{{Bucket: 7, Calls: 1}}}
-	target := &snapshot.Target{Methods: map[string]*snapshot.Method{
+	target := &snapshot.TargetKnowledge{Methods: map[string]*snapshot.MethodKnowledge{
 		"/good": {Knowledge: k, Classes: map[string]learn.Knowledge{"\xff": k, "good": k}}, "/\xff": {Knowledge: k},
 	}}
 	for _, name := range []string{"good", "\xff"} {

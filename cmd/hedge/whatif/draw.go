@@ -7,21 +7,21 @@ import (
 	"github.com/grpchedge/hedge/bench/picture"
 )
 
-// A picture has a diagram for each of the largest groups. A curve is drawn through mostPoints latencies at most.
+// A picture has a diagram for each of the largest groups. A curve is drawn through maxPoints latencies at most.
 const (
-	mostPanels = 5
-	mostPoints = 100_000
+	maxPanels = 5
+	maxPoints = 100_000
 )
 
 // draw draws the latencies without hedging and with the default budget.
 func draw(path string, answers []answer) error {
 	var panels []picture.Panel
-	for _, a := range answers[:min(len(answers), mostPanels)] {
+	for _, a := range answers[:min(len(answers), maxPanels)] {
 		for _, r := range a.rows {
 			if r.budget != drawn {
 				continue
 			}
-			points := int(min(a.of.count, mostPoints))
+			points := int(min(a.of.count, maxPoints))
 			panels = append(panels, picture.Panel{
 				Title: a.title,
 				Noun:  "calls", Value: "latency",

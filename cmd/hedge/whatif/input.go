@@ -54,8 +54,8 @@ const (
 	longestLine = 1 << 20
 	// showFrom is the number of lines from which on progress is shown: about a second's worth.
 	showFrom = 1_000_000
-	// mostGroups bounds the memory, and the tables that are printed.
-	mostGroups = 1000
+	// maxGroups bounds the memory, and the tables that are printed.
+	maxGroups = 1000
 )
 
 // read counts all calls of a file, whose first line says what format it has.
@@ -179,8 +179,8 @@ func (in *input) readLines(r io.Reader) error {
 func (in *input) group(line int, value string) (*calls, error) {
 	c := in.groups[value]
 	if c == nil {
-		if len(in.groups) == mostGroups {
-			return nil, in.wrong(line, fmt.Sprintf("%s as one more value of %q", quote(value), in.By), fmt.Sprintf("at most %s, as of methods", figure.Count(mostGroups)))
+		if len(in.groups) == maxGroups {
+			return nil, in.wrong(line, fmt.Sprintf("%s as one more value of %q", quote(value), in.By), fmt.Sprintf("at most %s, as of methods", figure.Count(maxGroups)))
 		}
 		c = &calls{value: strings.Clone(value)}
 		in.groups[c.value] = c

@@ -35,7 +35,7 @@ func TestPage_Live(t *testing.T) {
 	type row struct{ Target, Method string }
 	const read = `[...document.querySelectorAll("article")].map(a => ({Target: a.dataset.target, Method: a.dataset.method}))`
 	want := func() (rows []row) {
-		for _, one := range s.Targets() {
+		for _, one := range s.Methods() {
 			rows = append(rows, row{one.Target, one.Method})
 		}
 		return rows

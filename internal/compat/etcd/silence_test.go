@@ -117,7 +117,7 @@ func TestSilentMember(t *testing.T) {
 	}
 	all.Wait()
 	var row stats.Method
-	for _, r := range s.Targets() {
+	for _, r := range s.Methods() {
 		if r.Method == reads {
 			row = r
 		}

@@ -102,7 +102,7 @@ func TestCounters_NeverFall(t *testing.T) {
 			c.calls(t, "/shop.Items/Seldom", 1, 0)
 			c.read(t)
 		}
-		if rows := c.Targets(); len(rows) != 1 {
+		if rows := c.Methods(); len(rows) != 1 {
 			t.Fatalf("%d methods are remembered, want 1", len(rows))
 		}
 		c.calls(t, "/shop.Items/Named", 1, 0) // comes back

@@ -76,7 +76,7 @@ func TestRollout(t *testing.T) {
 			if kind, text := fence[1], fence[2]; kind == "json" {
 				update(text)
 				sent, scrapes := hedges(15)
-				row := s.Targets()[0]
+				row := s.Methods()[0]
 				t.Logf("%s: %d hedges of 90000 calls; predicted %v to %v; gain: %v", text, sent, row.Choice.UnhedgedTail, row.Choice.PredictedTail, row.Gain)
 				stages = append(stages, stage{scrapes: scrapes})
 			} else {

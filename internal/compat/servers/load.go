@@ -98,7 +98,7 @@ func (l Load) Run(ctx context.Context, addresses []string, dial dialer, budget f
 	result := l.calls(ctx, testpb.NewTestServiceClient(conn))
 	result.Wire = meter.Counts()
 	if s != nil {
-		if targets := s.Targets(); len(targets) > 0 {
+		if targets := s.Methods(); len(targets) > 0 {
 			result.Target = targets[0]
 		}
 	}

@@ -220,7 +220,7 @@ func TestMesh(t *testing.T) {
 			}
 			for id := range uint64(300) { // gRPC connects to what a hash needs only when it is needed
 				call(1000 + id)
-				if row := s.Targets()[0]; row.Ready == tc.backends {
+				if row := s.Methods()[0]; row.Ready == tc.backends {
 					break
 				}
 			}
@@ -237,7 +237,7 @@ func TestMesh(t *testing.T) {
 					elsewhere++
 				}
 			}
-			row := s.Targets()[0]
+			row := s.Methods()[0]
 			t.Logf("%d of %d calls met two backends; %d backends, %d connections, %d hedges over a used one", elsewhere, calls, row.Ready, row.Connections, row.SameBackend-again)
 			if elsewhere != calls && strings.Contains(tc.child, roundRobin) || row.SameBackend != again {
 				t.Errorf("%d of %d calls met two backends; %+v", elsewhere, calls, row)

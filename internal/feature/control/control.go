@@ -64,7 +64,7 @@ func (g *Groups) Admitted(d *feature.Due) {
 }
 
 // Ended records what a call took for its caller, or that its caller gave up then.
-func (g *Groups) Ended(c *feature.Call, e *feature.End) {
+func (g *Groups) Ended(c *feature.CallState, e *feature.End) {
 	answered := codeset.Answers.HasStatus(e.Err)
 	if c.Group == feature.NoGroup || !c.Learns || !e.Known || !answered && !e.Gone {
 		return

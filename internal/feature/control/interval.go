@@ -66,16 +66,16 @@ func (b blocks) excess(at int64) float64 {
 // known from fewer than five periods.
 func spread(parts []float64) (within float64, known bool) {
 	n, sum := len(parts), 0.0
-	if n < fewest {
+	if n < minPeriods {
 		return 0, false
 	}
 	for _, z := range parts {
 		sum += z * z
 	}
-	return student[n-fewest] * math.Sqrt(sum*float64(n)/float64(n-1)), true
+	return student[n-minPeriods] * math.Sqrt(sum*float64(n)/float64(n-1)), true
 }
 
-// student are the quantiles 0.975 of Student's t: for fewest periods, and for one more each.
+// student are the quantiles 0.975 of Student's t: for minPeriods periods, and for one more each.
 var student = [...]float64{2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131}
 
-const fewest = 5
+const minPeriods = 5

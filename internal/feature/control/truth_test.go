@@ -110,13 +110,13 @@ func (w world) run(seed uint64, over time.Duration, unhedged, hedged float64) *s
 	groups, draw := control.For(0.5, "", nil), w(r)
 	rate := unhedged + hedged
 	for at := r.ExpFloat64() / rate; at < over.Seconds(); at += r.ExpFloat64() / rate {
-		c := feature.Call{Group: feature.Unhedged, Learns: true, Start: begin.Add(ms(1000 * at))}
+		c := feature.CallState{Group: feature.Unhedged, Learns: true, Start: begin.Add(ms(1000 * at))}
 		if r.Float64() < hedged/rate {
 			c.Group = feature.Hedgeable
 		}
 		took := ms(draw(at, c.Group == feature.Hedgeable))
 		if took > ms(delay) {
-			groups.Admitted(&feature.Due{Call: &c, Now: c.Start})
+			groups.Admitted(&feature.Due{CallState: &c, Now: c.Start})
 		}
 		groups.Ended(&c, &feature.End{Age: took, Known: true})
 	}

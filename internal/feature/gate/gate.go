@@ -23,7 +23,7 @@ func (o OfHedge) Admit(d *feature.Due) feature.Verdict {
 		return feature.Pass
 	}
 	if !o.Unbudgeted {
-		d.Payment.TakeBack()
+		d.Payment.Forfeit()
 	}
 	return feature.Never(stats.OfHedge)
 }
@@ -37,7 +37,7 @@ func Deadline(d *feature.Due) feature.Verdict {
 // Wanted is the gate that lets as many hedges of a slow call pass as the trigger wants.
 type Wanted struct{ Learning *learn.Config }
 
-// Admit holds further hedges back for ever. The race may allow them, for poor answers only: if they were refused, a poor answer
+// Admit holds further hedges back for ever. The race may allow them, for rejected answers only: if they were refused, a rejected answer
 // could not make them due any more.
 //
 // The first one is held back if what was learned since the call began says that it is due later. A burst of calls may begin
@@ -106,4 +106,4 @@ func (Budget) Admit(d *feature.Due) feature.Verdict {
 	return feature.Later(stats.BudgetExhausted).If(!paid)
 }
 
-func (Budget) GiveBack(c *feature.Call) { c.Payment.Refund() }
+func (Budget) Refund(c *feature.CallState) { c.Payment.Refund() }

@@ -22,19 +22,19 @@ import (
 
 const hedged = 10 * time.Minute // after a hedge its method counts as one that is hedged
 
-// Target is what the methods of one target have in common. The zero Target has seen no failure.
-type Target struct {
+// Shared is what the methods of one target have in common. The zero Shared has seen no failure.
+type Shared struct {
 	mu    sync.Mutex
 	whole judge
-	by    *Method   // the method with the latest RESOURCE_EXHAUSTED that hedges may have caused
+	by    *Guard    // the method with the latest RESOURCE_EXHAUSTED that hedges may have caused
 	at    time.Time // when it came
 }
 
-// Method says how many hedges of one method may be sent as far as failures go. Its methods may be called concurrently. The zero
-// Method has seen no failure, and lets every hedge pass; Join must be called before failures are reported. A time that is before
+// Guard says how many hedges of one method may be sent as far as failures go. Its methods may be called concurrently. The zero
+// Guard has seen no failure, and lets every hedge pass; Join must be called before failures are reported. A time that is before
 // the latest counts as the latest.
-type Method struct {
-	target  *Target // whose mu guards own and shared
+type Guard struct {
+	target  *Shared // whose mu guards own and shared
 	tickets atomic.Uint64
 	own     judge
 	shared  time.Time // the last failure that other methods may have for the same reason
@@ -43,16 +43,16 @@ type Method struct {
 // Traffic counts all calls of the method and of its target. A costly call of a target may count as several.
 type Traffic struct{ Method, Target float64 }
 
-func (m *Method) Join(t *Target) { m.target = t }
+func (m *Guard) Join(t *Shared) { m.target = t }
 
 // Ticket returns a number from 0 to 1 for a hedge: the hedge may be sent if the number is below the share. Numbers that
 // follow each other are spread evenly.
-func (m *Method) Ticket() float64 {
+func (m *Guard) Ticket() float64 {
 	return float64(m.tickets.Add(0x9e3779b97f4a7c15)>>11) / (1 << 53) // 2^64 times the golden ratio's fraction
 }
 
 // Share returns the share of due hedges that may be sent at now, 0 to 1.
-func (m *Method) Share(now time.Time, t Traffic) float64 {
+func (m *Guard) Share(now time.Time, t Traffic) float64 {
 	if !m.own.watching.Load() && !m.target.whole.watching.Load() {
 		return 1
 	}
@@ -60,7 +60,7 @@ func (m *Method) Share(now time.Time, t Traffic) float64 {
 }
 
 // State returns what Share is at now, since when, and why.
-func (m *Method) State(now time.Time, t Traffic) stats.Guard {
+func (m *Guard) State(now time.Time, t Traffic) stats.Guard {
 	whole := m.lock(now, t)
 	defer m.target.mu.Unlock()
 	// Methods may share a rate limit that m has not met yet. Other failures are a reason only for methods that have some.
@@ -73,14 +73,14 @@ func (m *Method) State(now time.Time, t Traffic) stats.Guard {
 }
 
 // lock locks the target, brings all to now, and returns the judge of the target.
-func (m *Method) lock(now time.Time, t Traffic) *judge {
+func (m *Guard) lock(now time.Time, t Traffic) *judge {
 	m.target.mu.Lock()
 	m.own.advance(now, t.Method)
 	m.target.whole.advance(now, t.Target)
 	return &m.target.whole
 }
 
-func (m *Method) Sent(now time.Time) {
+func (m *Guard) Sent(now time.Time) {
 	m.target.mu.Lock()
 	m.own.sent, m.target.whole.sent = now, now
 	m.target.mu.Unlock()
@@ -88,7 +88,7 @@ func (m *Method) Sent(now time.Time) {
 
 // Exhausted says that an attempt failed with RESOURCE_EXHAUSTED at now. If it was a hedge whose primary did not fail with
 // it, alone is true. If both failed, it must be said once, with false.
-func (m *Method) Exhausted(now time.Time, t Traffic, alone bool) {
+func (m *Guard) Exhausted(now time.Time, t Traffic, alone bool) {
 	whole := m.lock(now, t)
 	defer m.target.mu.Unlock()
 	by, at := m.target.by, m.target.at
@@ -101,7 +101,7 @@ func (m *Method) Exhausted(now time.Time, t Traffic, alone bool) {
 
 // Failed says that a call, which has begun at some time, failed at now, as its caller saw it, with another error than
 // RESOURCE_EXHAUSTED.
-func (m *Method) Failed(began, now time.Time, t Traffic) {
+func (m *Guard) Failed(began, now time.Time, t Traffic) {
 	whole := m.lock(now, t)
 	defer m.target.mu.Unlock()
 	if !within(now, m.own.sent, hedged) {
@@ -121,7 +121,7 @@ func within(now, t time.Time, d time.Duration) bool { return !t.IsZero() && now.
 
 // Gate is the gate and the observer of one method.
 type Gate struct {
-	Method  *Method
+	Guard   *Guard
 	Traffic func() Traffic // so far
 	// Policy says that the method has a hedgingPolicy. The hedge of a call whose attempts have failed may then be its only hope,
 	// and is not for the guard.
@@ -133,17 +133,17 @@ func (g *Gate) Admit(d *feature.Due) feature.Verdict {
 	if g.Policy && slices.ContainsFunc(d.Report.Attempts[:], func(a race.AttemptReport) bool { return a.Failed() }) {
 		return feature.Pass
 	}
-	share := g.Method.Share(d.Now, g.Traffic())
+	share := g.Guard.Share(d.Now, g.Traffic())
 	if share < 1 && d.Ticket.Of != d.N {
-		d.Ticket = feature.Ticket{Of: d.N, Value: g.Method.Ticket()}
+		d.Ticket = feature.Ticket{Of: d.N, Value: g.Guard.Ticket()}
 	}
 	return feature.Later(stats.Guarded).If(share < 1 && d.Ticket.Value >= share)
 }
 
-func (g *Gate) Admitted(d *feature.Due) { g.Method.Sent(d.Now) }
+func (g *Gate) Admitted(d *feature.Due) { g.Guard.Sent(d.Now) }
 
 // Ended notes what failed. A server that turns hedges away, and says so, needs no guard.
-func (g *Gate) Ended(c *feature.Call, e *feature.End) {
+func (g *Gate) Ended(c *feature.CallState, e *feature.End) {
 	if e.Race == nil && e.Err == nil { // most calls end so
 		return
 	}
@@ -152,10 +152,10 @@ func (g *Gate) Ended(c *feature.Call, e *feature.End) {
 		primary, hedge = ranOut(r.Attempts[0]), slices.ContainsFunc(r.Attempts[1:r.Hedges+1], func(a race.AttemptReport) bool { return a.Pushback == race.NoPushback && ranOut(a) })
 	}
 	if primary || hedge {
-		g.Method.Exhausted(time.Now(), g.Traffic(), !primary)
+		g.Guard.Exhausted(time.Now(), g.Traffic(), !primary)
 	}
 	if e.Err != nil && !fine.HasStatus(e.Err) {
-		g.Method.Failed(c.Start, time.Now(), g.Traffic())
+		g.Guard.Failed(c.Start, time.Now(), g.Traffic())
 	}
 }
 

@@ -336,8 +336,8 @@ func TestGuard_Signs(t *testing.T) {
 
 // TestGuard_Concurrently is for the race detector.
 func TestGuard_Concurrently(t *testing.T) {
-	var target guard.Target
-	var methods [4]guard.Method
+	var target guard.Shared
+	var methods [4]guard.Guard
 	for i := range methods {
 		methods[i].Join(&target)
 	}
@@ -362,7 +362,7 @@ func TestGuard_Concurrently(t *testing.T) {
 
 // TestGuard_Tickets: as many are below a share as the share says, in any row of them.
 func TestGuard_Tickets(t *testing.T) {
-	var m guard.Method
+	var m guard.Guard
 	for _, share := range []float64{0.5, 0.1, 1.0 / 64} {
 		n := 0
 		for range 1000 {

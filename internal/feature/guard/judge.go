@@ -11,7 +11,7 @@ import (
 const (
 	// The share grows back from 0 to 1 in minRecovery. If a sign comes again soon, that takes twice as long, up to maxRecovery.
 	minRecovery, maxRecovery = 45 * time.Second, 8 * time.Minute
-	least                    = 1.0 / 64 // of due hedges are always sent, unless there is a pause
+	minSent                  = 1.0 / 64 // of due hedges are always sent, unless there is a pause
 
 	settle        = 10 * time.Second // after a hedge: until then it may be the cause of a RESOURCE_EXHAUSTED
 	signFailures  = 10               // RESOURCE_EXHAUSTED within about signWindow are a sign that hedges are the cause
@@ -21,7 +21,7 @@ const (
 	minCount      = time.Minute      // the pause is twice the time between two signs that are at most maxCount apart
 	maxCount      = 6 * time.Minute  // the longest pause
 	expectedTimes = 1.25             // the rate of failures in pauses, times this, is expected
-	leastDepth    = 20               // expected failures that can be saved up
+	minDepth      = 20               // expected failures that can be saved up
 	rateWindow    = 30 * time.Minute // over which failures are remembered that lower the expected rate
 )
 
@@ -108,7 +108,7 @@ func (j *judge) reduce(now time.Time, missing float64, why stats.GuardReason, re
 	if j.missing == 0 || j.why != why {
 		j.since = now
 	}
-	j.missing, j.why, j.recovery = min(missing, 1-least), why, recovery
+	j.missing, j.why, j.recovery = min(missing, 1-minSent), why, recovery
 	j.watching.Store(true)
 }
 
@@ -126,7 +126,7 @@ func (j *judge) advance(now time.Time, calls float64) {
 		// The calls of the pause, without the time that did not count. Nobody looked when it ended.
 		during := (calls - j.first) * (j.length - settle).Seconds() / now.Sub(j.begun).Seconds()
 		j.rate = (j.failures + math.Sqrt(j.failures)/2) / max(during, 1) // with half a standard deviation
-		j.credit, j.depth, j.counted = min(j.failures, leastDepth/4), max(leastDepth, 2*j.failures), true
+		j.credit, j.depth, j.counted = min(j.failures, minDepth/4), max(minDepth, 2*j.failures), true
 	}
 	if j.trial.advance(now) {
 		j.reduce(now, 1, stats.GuardGuilty, min(max(2*j.recovery, maxRecovery/2), maxRecovery))

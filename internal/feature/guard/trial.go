@@ -13,8 +13,8 @@ const (
 	// A trial begins when minFailures calls, and a share minShare of all calls, failed within about lapse. It pauses when no call has
 	// failed for lapse. If the trial before found hedges guilty, a third of minShare is enough.
 	minFailures, minShare, lapse = 2, 0.004, 15 * time.Second
-	stake                        = 0.75 // of its wealth is what a trial bets
-	// The wealth is kept as its logarithm. At proof (9) hedges are guilty. At ruin (0.1), or after maxPairs, they are not. It begins
+	stake                        = 0.75 // of its capital is what a trial bets
+	// The capital is kept as its logarithm. At proof (9) hedges are guilty. At ruin (0.1), or after maxPairs, they are not. It begins
 	// at 0 (1), or at suspected (3) if the trial before found hedges guilty.
 	proof, ruin, suspected, maxPairs = 2.2, -2.3, 1.1, 20
 	// If a trial does not find hedges guilty, the next one waits for minWait. The wait doubles each time, up to maxWait. A trial
@@ -24,7 +24,7 @@ const (
 
 // trial finds out whether calls fail because of hedges. Time is cut into pairs of slices, for all targets and clients alike, and
 // chance decides which slice of a pair has no hedges. If hedges do no harm, either is as likely to have more failures, so a bet
-// on "more with hedges" gains nothing on average. Each pair multiplies the wealth by 1 + stake × z, with z = (h − q) / √(h + q)
+// on "more with hedges" gains nothing on average. Each pair multiplies the capital by 1 + stake × z, with z = (h − q) / √(h + q)
 // within ±1, of h failures with hedges and q without. The chance that 1 ever becomes 9 is then 1/9 at most (Ville's inequality).
 type trial struct {
 	recent      frequency
@@ -33,7 +33,7 @@ type trial struct {
 	pair        int64   // that is being counted
 	hedged, all float64 // failures in it: h and h + q
 	pairs       int     // of this trial, without its pauses
-	wealth      float64
+	capital     float64
 	again       float64       // 1 if the trial before found hedges guilty
 	ended       time.Time     // the trial before
 	wait        time.Duration // until the next
@@ -76,16 +76,16 @@ func (t *trial) advance(now time.Time) (guilty bool) {
 	if !t.running || pair <= t.pair {
 		return false
 	}
-	t.wealth += math.Log1p(stake * min(max((2*t.hedged-t.all)/math.Sqrt(max(t.all, 1)), -1), 1))
+	t.capital += math.Log1p(stake * min(max((2*t.hedged-t.all)/math.Sqrt(max(t.all, 1)), -1), 1))
 	t.pair, t.hedged, t.all, t.pairs = pair, 0, 0, t.pairs+1
-	switch guilty = t.wealth >= proof; {
+	switch guilty = t.capital >= proof; {
 	case guilty:
-		t.wealth, t.again = suspected, 1
-	case t.wealth <= ruin || t.pairs >= maxPairs:
+		t.capital, t.again = suspected, 1
+	case t.capital <= ruin || t.pairs >= maxPairs:
 		if t.wait = min(max(2*t.wait, minWait), maxWait); now.Sub(t.ended) > 2*t.wait { // the one before was long ago
 			t.wait = minWait
 		}
-		t.wealth, t.again = 0, 0
+		t.capital, t.again = 0, 0
 	default:
 		t.running = within(now, t.recent.last, lapse)
 		return false

@@ -15,7 +15,7 @@ type world struct {
 	now     time.Time
 	arrival *rand.Rand // so that a client without hedges makes the same calls
 	random  *rand.Rand
-	target  guard.Target
+	target  guard.Shared
 	methods []*method
 	calls   float64
 	refuses func(w *world, m *method, attempt int) bool // with RESOURCE_EXHAUSTED; nil: nothing does
@@ -33,7 +33,7 @@ type failing struct {
 }
 
 type method struct {
-	guard.Method
+	guard.Guard
 	rate   func(at time.Duration) float64 // calls a second
 	wanted float64                        // due hedges a call
 	calls  float64

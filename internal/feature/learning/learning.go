@@ -15,7 +15,7 @@ type Observer struct {
 	Hedges bool // what hedges take is of interest, for the choice of the trigger
 }
 
-func (o Observer) Ended(c *feature.Call, e *feature.End) {
+func (o Observer) Ended(c *feature.CallState, e *feature.End) {
 	if !c.Learns || c.Off || e.Race != nil && e.Race.Panicked {
 		return
 	}
@@ -30,14 +30,14 @@ func (o Observer) Ended(c *feature.Call, e *feature.End) {
 }
 
 // raced learns the latency of a hedged call and of its hedges, cut short or not. A hedge that failed teaches nothing. Nor does any
-// hedge of a call with a poor answer, or of a repeated one: the trigger learns from hedges of slow calls alone.
-func (o Observer) raced(c *feature.Call, e *feature.End) {
+// hedge of a call with a rejected answer, or of a repeated one: the trigger learns from hedges of slow calls alone.
+func (o Observer) raced(c *feature.CallState, e *feature.End) {
 	r := e.Race
 	if c.Estimate != nil && !e.Headers && proves(r) {
 		first := r.Attempts[1].SentAt
 		c.Teach(func(l *learn.Learner) { l.HedgedCall(first, r.DeliveredAt-first, c.MaxHedges) })
 	}
-	if !o.Hedges || r.PoorAnswers() > 0 || r.Repeated {
+	if !o.Hedges || r.Rejected() > 0 || r.Repeated {
 		return
 	}
 	for n := 1; n <= r.Hedges; n++ {
@@ -57,17 +57,17 @@ func (o Observer) raced(c *feature.Call, e *feature.End) {
 }
 
 // proves reports whether a race shows if hedges of slow calls pay. It does not if the caller gave up before an answer, or if hedges
-// had another reason: a poor answer, or a repetition.
+// had another reason: a rejected answer, or a repetition.
 func proves(r *race.Report) bool {
-	return r.PoorAnswers() == 0 && !r.Repeated && (codeset.Answers.HasStatus(r.Err) || r.CallerGone != race.CallerCancelled)
+	return r.Rejected() == 0 && !r.Repeated && (codeset.Answers.HasStatus(r.Err) || r.CallerGone != race.CallerCancelled)
 }
 
-func hedgeAnswered(c *feature.Call, err error, after time.Duration) {
+func hedgeAnswered(c *feature.CallState, err error, after time.Duration) {
 	if codeset.Answers.HasStatus(err) {
 		hedgeEnded(c, after, true)
 	}
 }
 
-func hedgeEnded(c *feature.Call, after time.Duration, answered bool) {
+func hedgeEnded(c *feature.CallState, after time.Duration, answered bool) {
 	c.Teach(func(l *learn.Learner) { l.HedgeEnded(time.Now(), after, answered) })
 }

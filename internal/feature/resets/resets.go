@@ -25,8 +25,8 @@ const (
 	// step is how long a learned limit stays as it is. It begins with half of the hedges of the minute before the cut, grows by an
 	// eighth of them with each step, and is lifted when it would be all of them.
 	step = 15 * time.Minute
-	// least is the smallest learned limit, in hedges a minute. The text of a server's own error may look like a cut.
-	least = 10
+	// minLearned is the smallest learned limit, in hedges a minute. The text of a server's own error may look like a cut.
+	minLearned = 10
 )
 
 // Resets bounds the hedges of one target. The zero value has no limit. All methods may be called concurrently.
@@ -53,7 +53,7 @@ func (r *Resets) learned(now time.Time) float64 {
 	if r.cutAt.IsZero() || eighths >= 8 {
 		return 0
 	}
-	return max(math.Floor(r.before*float64(eighths)/8), least)
+	return max(math.Floor(r.before*float64(eighths)/8), minLearned)
 }
 
 // catchUp takes level and sent to now. Without a limit, level is +Inf. r.mu must be held.
@@ -96,8 +96,8 @@ func (r *Resets) Admit(d *feature.Due) feature.Verdict {
 	return feature.Pass
 }
 
-// GiveBack refunds the reset of a hedge that was not sent.
-func (r *Resets) GiveBack(c *feature.Call) {
+// Refund refunds the reset of a hedge that was not sent.
+func (r *Resets) Refund(c *feature.CallState) {
 	if !c.OffWire {
 		r.mu.Lock()
 		defer r.mu.Unlock()

@@ -27,7 +27,7 @@ var tooMany = status.Error(codes.Unavailable, `closing transport due to: connect
 func newServer() *server { return &server{now: time.Unix(1_000_000_000, 0)} }
 
 func (s *server) admit(repeated bool) bool {
-	d := &feature.Due{Call: new(feature.Call), Now: s.now, Report: &race.Report{Repeated: repeated}}
+	d := &feature.Due{CallState: new(feature.CallState), Now: s.now, Report: &race.Report{Repeated: repeated}}
 	return s.limits.Admit(d) == feature.Pass
 }
 
@@ -160,7 +160,7 @@ func TestResets_WhatIsGivenBack(t *testing.T) {
 		if !s.admit(false) {
 			t.Fatal("a hedge is held back, and none was sent")
 		}
-		s.limits.GiveBack(new(feature.Call))
+		s.limits.Refund(new(feature.CallState))
 	}
 	if !s.admit(false) || s.admit(false) {
 		t.Error("want one hedge and no second one")

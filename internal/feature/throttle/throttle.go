@@ -14,9 +14,9 @@ import (
 // and stays between 0 and the maximum. Hedges are sent only while more than half is left. It counts in thousandths of a token, as
 // gRPC does, and may be used concurrently. It is the gate and the observer of the target's methods.
 type Throttle struct {
-	made        serviceconfig.Throttle
-	most, ratio int64
-	tokens      atomic.Int64
+	made       serviceconfig.Throttle
+	max, ratio int64
+	tokens     atomic.Int64
 }
 
 const milli = 1000
@@ -29,13 +29,13 @@ func For(c *serviceconfig.Throttle, old *Throttle) *Throttle {
 	case old != nil && old.made == *c:
 		return old
 	}
-	t := &Throttle{made: *c, most: int64(c.Tokens) * milli, ratio: int64(c.MilliRatio)}
-	t.tokens.Store(t.most)
+	t := &Throttle{made: *c, max: int64(c.Tokens) * milli, ratio: int64(c.MilliRatio)}
+	t.tokens.Store(t.max)
 	return t
 }
 
 func (t *Throttle) Admit(*feature.Due) feature.Verdict {
-	return feature.Never(stats.Throttled).If(2*t.tokens.Load() <= t.most)
+	return feature.Never(stats.Throttled).If(2*t.tokens.Load() <= t.max)
 }
 
 // Failed counts an attempt that has failed. A final status is no failure, unless its server wants no further attempt.
@@ -45,7 +45,7 @@ func (t *Throttle) Failed(end race.EndKind, p race.Pushback) {
 	}
 }
 
-func (t *Throttle) Ended(_ *feature.Call, e *feature.End) {
+func (t *Throttle) Ended(_ *feature.CallState, e *feature.End) {
 	if e.Err == nil && (e.Race == nil || !e.Race.Panicked) {
 		t.add(t.ratio)
 	}
@@ -54,7 +54,7 @@ func (t *Throttle) Ended(_ *feature.Call, e *feature.End) {
 func (t *Throttle) add(d int64) {
 	for {
 		old := t.tokens.Load()
-		count := min(max(old+d, 0), t.most)
+		count := min(max(old+d, 0), t.max)
 		if count == old || t.tokens.CompareAndSwap(old, count) { // it is mostly full, and a success then writes nothing
 			return
 		}
@@ -66,5 +66,5 @@ func (t *Throttle) Tokens() (tokens, most float64) {
 	if t == nil {
 		return 0, 0
 	}
-	return float64(t.tokens.Load()) / milli, float64(t.most) / milli
+	return float64(t.tokens.Load()) / milli, float64(t.max) / milli
 }

@@ -78,7 +78,7 @@ func (c Client) Run(t *testing.T) (calls Calls, rows []stats.Method) {
 			r.atTheRate()
 		}
 		synctest.Wait()
-		calls, rows = r.calls, r.scheduler.Targets()
+		calls, rows = r.calls, r.scheduler.Methods()
 	})
 	return calls, rows
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/grpchedge/hedge/internal/race"
 )
 
-// learning is what the call of a stream learns: of its request, and how long its first message took.
-type learning struct {
+// reporting tells the call of a stream about its request, and how long its first message took.
+type reporting struct {
 	call           call.Call
 	raced          *race.Report // of a race that headers have decided; nil: there was none
 	ended          bool         // the call was told how it ended
@@ -32,13 +32,13 @@ type headerWait struct {
 	askedAt, at time.Duration // when the caller asked for them, and when they were there
 }
 
-func (l *learning) learnFrom(c *call.Call) {
+func (l *reporting) reportTo(c *call.Call) {
 	l.call, l.tracksFailures, l.inspects = *c, c.TracksFailures(), c.Inspects()
 }
 
 // inspect tells the call what the user's functions say of its request, unless somebody waits for an answer to it already. No
 // lock is held while they run.
-func (l *learning) inspect(m any) {
+func (l *reporting) inspect(m any) {
 	if !l.inspects || l.inspected {
 		return
 	}
@@ -51,7 +51,7 @@ func (l *learning) inspect(m any) {
 	}
 }
 
-func (l *learning) begin() {
+func (l *reporting) begin() {
 	if l.inspects {
 		l.mu.Lock()
 		l.begun = true
@@ -61,7 +61,7 @@ func (l *learning) begin() {
 
 // headersCame records when the headers that decided the call came, or, if header is nil, when the stream ended without any. The
 // caller asked for them at the age askedAt.
-func (l *learning) headersCame(askedAt time.Duration, header metadata.MD) {
+func (l *reporting) headersCame(askedAt time.Duration, header metadata.MD) {
 	at := l.call.Age()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -70,7 +70,7 @@ func (l *learning) headersCame(askedAt time.Duration, header metadata.MD) {
 	}
 }
 
-func (l *learning) headersWaited() headerWait {
+func (l *reporting) headersWaited() headerWait {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.headers
@@ -78,7 +78,7 @@ func (l *learning) headersWaited() headerWait {
 
 // endWith ends the call by the first message of st, or the end of the stream, which was received when nothing else could decide
 // the call. RecvMsg was called at the age askedAt, and has just received it with err.
-func (l *learning) endWith(st grpc.ClientStream, askedAt time.Duration, err error) {
+func (l *reporting) endWith(st grpc.ClientStream, askedAt time.Duration, err error) {
 	if l.ended {
 		return
 	}
@@ -97,7 +97,7 @@ func (l *learning) endWith(st grpc.ClientStream, askedAt time.Duration, err erro
 }
 
 // end tells the call how it ended.
-func (l *learning) end(e call.End) {
+func (l *reporting) end(e call.End) {
 	e.Early = l.headersWaited().early(e.AskedAt, e.Age)
 	l.call.End(e)
 	l.ended = true
