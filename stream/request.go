@@ -23,7 +23,7 @@ type request struct {
 
 func (r *request) sent(m any) {
 	again := attempt.NewRequest(m)
-	repeatable := again.Light() || again.Replayable()
+	repeatable := again.Replayable()
 	if repeatable {
 		m, repeatable = again.Message()
 	}

@@ -222,7 +222,7 @@ func TestRequest(t *testing.T) {
 	open := &testpb.Request{Id: 1, Payload: []byte("payload")}
 	dynamic := dynamicpb.NewMessage(open.ProtoReflect().Descriptor())
 	proto.Merge(dynamic, open)
-	const overhead = 64 + 3*8
+	const overhead = 3*2 + 1 + 3 // small numbers, a tag and a length
 	copied, shared, none := "copied", "shared", "not repeated"
 	for name, tc := range map[string]struct {
 		req  any
@@ -252,9 +252,9 @@ func TestRequest(t *testing.T) {
 		"channel":                  {make(chan int), none},
 		"largest":                  {&testpb.Request{Id: 1, Messages: 1, ReplyBytes: 1, Payload: make([]byte, attempt.MaxCopy-overhead)}, copied},
 		"too large":                {&testpb.Request{Id: 1, Messages: 1, ReplyBytes: 1, Payload: make([]byte, attempt.MaxCopy-overhead+1)}, none},
-		"too many":                 {&descriptorpb.DescriptorProto{ReservedName: make([]string, attempt.MaxCopy/64)}, none},
-		"too many numbers":         {&descriptorpb.SourceCodeInfo_Location{Path: make([]int32, attempt.MaxCopy/8)}, none},
-		"too many, in a map":       {manyEntries(t, attempt.MaxCopy/128), none},
+		"too many":                 {&descriptorpb.DescriptorProto{ReservedName: make([]string, attempt.MaxCopy/2+1)}, none},
+		"too many numbers":         {&descriptorpb.SourceCodeInfo_Location{Path: make([]int32, attempt.MaxCopy)}, none},
+		"too many, in a map":       {manyEntries(t, attempt.MaxCopy/32), none},
 		"too much that is unknown": {unknown(attempt.MaxCopy), none},
 		"some of all":              {manyEntries(t, 10), copied},
 	} {
