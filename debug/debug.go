@@ -4,7 +4,8 @@
 //
 // The page has, for each target and method, what is in force in a sentence, latency with and without hedging, and the last
 // ten minutes. It updates itself, needs nothing from elsewhere, and changes nothing. Like other pages under /debug/, it
-// names targets and methods, so do not serve it to the public.
+// names targets and methods, so do not serve it to the public. Import it as hedgedebug beside another
+// package debug, such as runtime/debug.
 package debug
 
 import (
