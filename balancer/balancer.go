@@ -1,6 +1,7 @@
 // Package balancer is a gRPC load-balancing policy that sends hedges to a backend that no attempt of their call has used.
 //
-// If a backend stalls, it stalls a hedge as it stalls the primary. Import this package and wrap the connection's policy:
+// If a backend stalls, it stalls a hedge as it stalls the primary. Import this package, as
+// hedgebalancer beside gRPC's own package balancer, and wrap the connection's policy:
 //
 //	conn, err := grpc.NewClient(target, interceptor.DialOptions(s, creds, grpc.WithDefaultServiceConfig(
 //		`{"loadBalancingConfig": [{"hedge_other_backend": {"childPolicy": [{"round_robin": {}}]}}]}`))...)
