@@ -103,6 +103,7 @@ func BenchmarkChoiceWithOutcomes(b *testing.B) {
 // not make them fast: a hedge takes a second, as a primary does.
 func TestAuto_HedgesThatAreCutShort(t *testing.T) {
 	l, now := started(config()), time.Now()
+	l.Run(func(choose func()) { choose() })
 	for i := range 1000 {
 		l.PrimaryEnded(now, time.Second+time.Duration(i%100)*ms, true)
 		l.HedgeEnded(now, time.Duration(1+i%50)*ms, i%100 == 0) // one in a hundred was sent before calls became slow
