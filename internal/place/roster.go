@@ -59,6 +59,7 @@ type Roster struct {
 	metered    atomic.Int32 // calls that are still asked about
 	mu         sync.Mutex
 	share      float64 // of the primaries of silent connections that may be moved: see firstMoves
+	draws      uint64  // of Moves
 }
 
 // rosters are those in use, by target. Connections may share a target, and a connection may have several policies.
