@@ -3,6 +3,7 @@ package acceptance_test
 import (
 	"context"
 	"math"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -130,14 +131,14 @@ func TestControl_BeginsAgain(t *testing.T) {
 // TestControl_IsPlain asks no class of a call of the control group, and the tail that is measured is that of the other calls.
 func TestControl_IsPlain(t *testing.T) {
 	longtest.Simulation(t)
-	asked := 0
+	var asked atomic.Int64
 	_, rows := simulation.Client{
 		Latency: simulation.Drawing(testserver.DistributionT(t, "straggler"), 1), Calls: 20_000, Rate: 100,
-		Options: []hedge.Option{hedge.WithControl(90), hedge.WithClass(func(context.Context, string, any) string { asked++; return "" })},
+		Options: []hedge.Option{hedge.WithControl(90), hedge.WithClass(func(context.Context, string, any) string { asked.Add(1); return "" })},
 	}.Run(t)
 	row := rows[0]
-	if asked > 2200 || row.Gain.Calls > 2200 {
-		t.Errorf("a class was asked of %d calls, of which %d were not in the control group", asked, row.Gain.Calls)
+	if asked.Load() > 2200 || row.Gain.Calls > 2200 {
+		t.Errorf("a class was asked of %d calls, of which %d were not in the control group", asked.Load(), row.Gain.Calls)
 	}
 	if c := row.Choice; c.MeasuredTail > 2*c.PredictedTail || c.UnhedgedTail < 3*c.PredictedTail {
 		t.Errorf("p99 is %v, predicted %v; without hedging %v", c.MeasuredTail, c.PredictedTail, c.UnhedgedTail)
