@@ -184,7 +184,6 @@ func (l *Learner) lately(now time.Time) *sketch.Distribution {
 		l.since, l.changed, l.tell = at, now, true
 		l.taken.Store(nil)
 		l.forgetHedges()
-		l.trial = trial{} // what has made calls slower is not the hedges
 		return newest
 	}
 	_, all := l.window.Split(now, l.since, l.since)
