@@ -27,10 +27,6 @@ type Choice struct {
 	HeadersFirst bool
 }
 
-// IsLowerBound reports whether the true unhedged tail may be longer than UnhedgedTail: some of the primaries that it was
-// estimated from were cut short.
-func (c Choice) IsLowerBound() bool { return c.CutShort > 0 }
-
 // Forecast is the predicted effect of hedging a method with a certain budget: see hedge.WithDryRun.
 type Forecast struct {
 	// BudgetPercent is the budget, in hedges per 100 calls.

@@ -19,21 +19,6 @@ func ExampleCounts_HedgeRate() {
 	// Output: 0.09
 }
 
-// A target with a single ready backend gains little from hedging.
-func ExampleMethod_SingleBackend() {
-	s, err := hedge.New(hedge.WithAllMethods())
-	if err != nil {
-		panic(err)
-	}
-	_, _ = hedge.Do(context.Background(), s, "dns:///example", "/pkg.Svc/Get", func(context.Context) (string, error) {
-		return "answer", nil
-	})
-	for _, row := range s.Methods() {
-		fmt.Println(row.Target, row.SingleBackend()) // false: without package balancer the backends are not known
-	}
-	// Output: dns:///example false
-}
-
 // Hedges use up a server's quota. They stop at once, and come back within minutes.
 func ExampleGuard() {
 	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithWarmup(100, 10*time.Millisecond))

@@ -31,7 +31,6 @@ type Config struct {
 	methods map[string]*HedgingPolicy
 
 	Throttle *Throttle // nil without a retryThrottling
-	JSON     string    // what it was parsed from
 }
 
 // HedgingPolicy is what a service config says about a method.
@@ -74,7 +73,7 @@ func Parse(js string) (*Config, error) {
 	if err := json.Unmarshal([]byte(js), &raw); err != nil {
 		return nil, plain(err)
 	}
-	c := &Config{methods: map[string]*HedgingPolicy{}, JSON: js}
+	c := &Config{methods: map[string]*HedgingPolicy{}}
 	for i, m := range raw.MethodConfig {
 		if err := c.add(m); err != nil {
 			return nil, fmt.Errorf("methodConfig[%d] (%s): %w", i, m.label(), err)
