@@ -70,10 +70,7 @@ func (c *Call) SetTraits(t Traits) {
 	if !classifies(c) || t.class == "" && !c.method.HasClasses() {
 		return
 	}
-	c.class = c.method.Class(c.settings.ClassTurn, cmp.Or(t.class, registry.OtherClass))
-	if c.class == nil {
-		return
-	}
+	c.class = c.method.Class(cmp.Or(t.class, registry.OtherClass), c.Start)
 	c.Class = &c.class.Learner
 	if c.Estimate != nil && c.estimate() {
 		c.MaxHedges = min(c.Estimate.Hedges, c.settings.MaxHedges)

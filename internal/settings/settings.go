@@ -31,7 +31,6 @@ type Settings struct {
 	WaitsForMessage bool                         // WithWaitForMessage names it
 	OnlyReads       bool                         // NO_SIDE_EFFECTS or WithReadOnlyMethods
 	Policy          *serviceconfig.HedgingPolicy // the service config's; nil: none
-	ClassTurn       int32                        // of the class function: see registry.Class
 	Final           codeset.Set                  // the final statuses: of Config, or of the policy, if there is one
 
 	Features
