@@ -160,6 +160,8 @@ func TestClass_IdleOnesMakeRoom(t *testing.T) {
 			}
 			delay(100, ms)
 			switch got := names(); {
+			case !strings.Contains(" "+got, " 0 "):
+				t.Errorf("after %d minutes class 0 is gone: %s", minutes, got)
 			case minutes < 13 && (len(strings.Fields(got)) != 17 || strings.Contains(got, "100")):
 				t.Errorf("after %d minutes there are the classes %s", minutes, got)
 			case minutes > 16 && got != "(other) 0 100 " && got != "0 100 ":
