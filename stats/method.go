@@ -84,9 +84,8 @@ type Backends struct {
 	Moved int64
 	// SingleConnection says that hedges go over the connection that the primary uses, as with gRPC's default pick_first: they
 	// meet the backend that is slow, behind the same lost packet. With the policy it says that one connection is ready, so that a
-	// hedge cannot go to another backend. Without, it
-	// says that at least the last 16 hedges of a connection's calls went over one, which is also logged once for each target, by
-	// gRPC's logger at level info. Package balancer says how to change it.
+	// hedge cannot go to another backend. Without, it says that at least the last 16 hedges of a connection's calls went over one.
+	// Package balancer says how to change it.
 	SingleConnection bool
 	// NoBackendPolicy says that hedge.WithOtherBackendOnly held back the method's last hedge because the connection has no policy
 	// hedge_other_backend. A service config from the resolver replaces the default one and the policy in it;
