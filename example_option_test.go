@@ -117,22 +117,6 @@ func ExampleWithOtherBackendOnly() {
 	// Output: backends: 0 held back: 0 no policy: false
 }
 
-// Hedges stop after five failures in a row, while half of the ten tokens are gone.
-func ExampleWithServiceConfig_throttle() {
-	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithServiceConfig(`{"retryThrottling": {"maxTokens": 10, "tokenRatio": 0.1}}`))
-	if err != nil {
-		panic(err)
-	}
-	for range 5 {
-		doOnce(s, "/pkg.Svc/Get", func(context.Context) (string, error) {
-			return "", status.Error(codes.Unavailable, "down")
-		})
-	}
-	row := s.Methods()[0]
-	fmt.Println(row.ThrottleTokens, "of", row.ThrottleMax)
-	// Output: 5 of 10
-}
-
 // A server that cuts connections after 200 resets in 30 seconds, as Netty does by default, is known beforehand.
 func ExampleWithResetLimit() {
 	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithResetLimit(200, 30*time.Second))
@@ -177,18 +161,6 @@ func ExampleScheduler_Latency() {
 	// Output:
 	// true true
 	// false
-}
-
-// A call that must not be hedged, although its method is.
-func ExampleOff() {
-	s, err := hedge.New(hedge.WithAllMethods())
-	if err != nil {
-		panic(err)
-	}
-	ctx := hedge.NewContext(context.Background(), hedge.Off()) // or client.Get(ctx, req, hedge.Off())
-	_, _ = hedge.Do(ctx, s, "dns:///example", "/pkg.Svc/Get", func(context.Context) (string, error) { return "answer", nil })
-	fmt.Println(s.Stats().Off)
-	// Output: 1
 }
 
 // A client that may make calls fail for its hedges.

@@ -223,14 +223,6 @@ func TestLogger_SilentBackend(t *testing.T) {
 	})
 }
 
-func TestWithLogger_Nil(t *testing.T) {
-	for name, option := range map[string]hedge.Option{"WithLogger(nil)": hedge.WithLogger(nil), "WithTrace(nil)": hedge.WithTrace(nil)} {
-		if _, err := hedge.New(hedge.WithAllMethods(), option); err == nil || !strings.HasPrefix(err.Error(), "hedge: "+name) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
 // callOnce makes calls that end at once.
 func callOnce(t *testing.T, s *hedge.Scheduler, target, method string, n int) {
 	t.Helper()

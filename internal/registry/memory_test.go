@@ -211,22 +211,6 @@ func TestRule16_MethodsAreBounded(t *testing.T) {
 	runtime.KeepAlive(s)
 }
 
-// A method in use has an entry however many names came before it, and its target's other methods keep theirs.
-func TestRule16_NamesOfOneTargetAreNotPinned(t *testing.T) {
-	s := hedgetest.All(t)
-	for i := range 300 {
-		booked(s, target, fmt.Sprintf("/junk/Name%d", i), ms)
-	}
-	booked(s, target, method, ms)
-	if _, ok := s.Latency(target, method, 0.5); ok {
-		t.Error("a lower bound is no latency")
-	}
-	rows := s.Methods()
-	if len(rows) != 301 || rows[300].Method != method || rows[300].Calls != 1 {
-		t.Errorf("%d rows, the last %+v", len(rows), rows[len(rows)-1])
-	}
-}
-
 // crowd makes calls of so many names that all entries leave that are not used meanwhile.
 func crowd(s *hedge.Scheduler, round int) {
 	for i := range 2000 {
