@@ -17,9 +17,6 @@ type Method struct {
 	Classes []Class
 	// Forecasts are the predictions of hedge.WithDryRun. They are nil without it, and while too little is known.
 	Forecasts []Forecast
-	// EarlyHeaderShare is the share, 0 to 1, of about the last hundred calls that counted in EarlyHeaders. From 0.5 on,
-	// Choice predicts no improvement and says why, and Forecasts is nil.
-	EarlyHeaderShare float64
 	// Gain is what hedging gains, measured on a control group; nil without hedge.WithControl.
 	Gain *Gain
 	Budget
