@@ -39,7 +39,8 @@ func TestClass_AtMostSixteen(t *testing.T) {
 	})
 }
 
-// TestClass_EachHasItsOwnDelay has two classes of which one is ten times slower, and one that is new.
+// TestClass_EachHasItsOwnDelay has two classes of which one is ten times slower, one that is new, requests without a class, and calls that
+// are switched off, of which nothing is learned.
 func TestClass_EachHasItsOwnDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type key struct{}
@@ -59,8 +60,9 @@ func TestClass_EachHasItsOwnDelay(t *testing.T) {
 			for _, of := range []struct {
 				class string
 				took  time.Duration
-			}{{"fast", 5 * ms}, {"slow", 50 * ms}, {"", 20 * ms}} {
-				c := hcall.Begin(registry.Of(s), context.WithValue(t.Context(), key{}, of.class), target, method, nil)
+				opts  []grpc.CallOption
+			}{{"fast", 5 * ms, nil}, {"slow", 50 * ms, nil}, {"", 20 * ms, nil}, {"", time.Second, []grpc.CallOption{hedge.Off()}}} {
+				c := hcall.Begin(registry.Of(s), context.WithValue(t.Context(), key{}, of.class), target, method, nil, of.opts...)
 				c.Inspect(nil)
 				time.Sleep(of.took)
 				c.End(hcall.End{})
@@ -71,35 +73,6 @@ func TestClass_EachHasItsOwnDelay(t *testing.T) {
 			if got := delay(class); !within(got, want, 0.03) {
 				t.Errorf("the delay of class %q is %v, want %v", class, got, want)
 			}
-		}
-	})
-}
-
-// TestClass_LeavesOthersApart has requests without a class among such as have one, and calls that are switched off: neither the
-// ones nor the others decide when those without a class are hedged.
-func TestClass_LeavesOthersApart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		type key struct{}
-		s := hedgetest.All(t, hedge.WithTrigger(hedge.Percentile(0.9)), hedge.WithClass(func(ctx context.Context, _ string, _ any) string {
-			class, _ := ctx.Value(key{}).(string)
-			return class
-		}))
-		for range 400 {
-			for class, took := range map[string]time.Duration{"": 5 * ms, "slow": 50 * ms, "off": time.Second} {
-				var opts []grpc.CallOption
-				if class == "off" {
-					class, opts = "", append(opts, hedge.Off())
-				}
-				c := hcall.Begin(registry.Of(s), context.WithValue(t.Context(), key{}, class), target, method, nil, opts...)
-				c.Inspect(nil)
-				time.Sleep(took)
-				c.End(hcall.End{})
-			}
-		}
-		c := hcall.Begin(registry.Of(s), t.Context(), target, method, nil)
-		c.Inspect(nil)
-		if got := c.Plan().Delay; !within(got, 5*ms, 0.03) {
-			t.Errorf("the delay of calls without a class is %v, want 5ms", got)
 		}
 		if row := s.Methods()[0]; row.P99 > 60*ms {
 			t.Errorf("calls that are switched off have taught that p99 is %v", row.P99)

@@ -57,30 +57,6 @@ func (l *logged) option() hedge.Option {
 	}})))
 }
 
-// TestLogger_BudgetRunsDry lets all calls be slow for two minutes, and then be fast.
-func TestLogger_BudgetRunsDry(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var l logged
-		s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithBudgetPercent(1), l.option())
-		do := func(d time.Duration) {
-			_, _ = hedge.Do(t.Context(), s, target, method, func(ctx context.Context) (int, error) { return 0, wait(ctx, d) })
-		}
-		for range 2000 {
-			do(60 * ms)
-		}
-		for range 2000 {
-			do(5 * ms)
-		}
-		do(60 * ms)
-		lines := l.lines()
-		lines = slices.DeleteFunc(lines, func(line string) bool { return strings.Contains(line, "latencies changed") })
-		if len(lines) != 2 || !strings.HasPrefix(lines[0], `level=WARN msg="hedging budget ran dry" target=`) ||
-			!strings.HasPrefix(lines[1], `level=INFO msg="hedging budget pays again" target=`) || !strings.Contains(lines[1], "held_back=") {
-			t.Errorf("%d lines:\n%s", len(lines), strings.Join(lines, "\n"))
-		}
-	})
-}
-
 // wait returns after d, or when ctx ends.
 func wait(ctx context.Context, d time.Duration) error {
 	select {
@@ -147,7 +123,7 @@ func TestLogger_Changes(t *testing.T) {
 	})
 }
 
-// TestLogger_HeldBack lets a throttle, the guard and a limit of resets hold hedges back, and then not.
+// TestLogger_HeldBack lets a throttle, the guard, a limit of resets and the budget hold hedges back, and then not.
 func TestLogger_HeldBack(t *testing.T) {
 	down, quota := errors.New("down"), status.Error(codes.ResourceExhausted, "quota")
 	for _, tc := range []struct {
@@ -159,6 +135,7 @@ func TestLogger_HeldBack(t *testing.T) {
 	}{
 		{hedgetest.Throttle(4, 0.5), down, down, 10, "hedging throttled", "hedging no longer throttled", 0},
 		{hedge.WithGuard(true), nil, quota, 60, "guard holds hedges back", "guard lets hedges pass again", 20 * time.Minute},
+		{hedge.WithBudgetPercent(10), nil, nil, 10, "hedging budget ran dry", "hedging budget pays again", 20 * time.Second},
 		{hedge.WithResetLimit(4, time.Minute), nil, nil, 10, "no resets left for hedges", "resets left for hedges again", 5 * time.Minute},
 	} {
 		synctest.Test(t, func(t *testing.T) {
