@@ -176,21 +176,22 @@ func TestLogger_SilentBackend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l logged
 		var still atomic.Bool
+		usually := testserver.DistributionT(t, "straggler")
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Backends: 3, Seed: 1, CountsOnly: true, Script: func(a testserver.Attempt) testserver.Plan {
 			if still.Load() && a.Backend == 1 {
 				return testserver.Plan{Ending: testserver.Hang}
 			}
-			return testserver.Plan{Delay: a.Draw(testserver.DistributionT(t, "straggler"))}
+			return testserver.Plan{Delay: a.Draw(usually)}
 		}})
 		conn := cluster.ClientT(t, append(hedgetest.Interceptors(hedgetest.All(t, hedge.WithGuard(false), l.option())),
 			grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"hedge_other_backend": {"childPolicy": [{"round_robin": {}}]}}]}`))...)
 		testserver.ConnectT(t, conn)
-		for n := range 4000 { // it stands still for three minutes
-			still.Store(1000 <= n && n < 2000)
+		for n := range 1200 { // it stands still for three minutes
+			still.Store(300 <= n && n < 600)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			_, _ = testpb.NewTestServiceClient(conn).Unary(ctx, &testpb.Request{})
 			cancel()
-			time.Sleep(180 * ms)
+			time.Sleep(600 * ms)
 		}
 		want := []string{fmt.Sprintf(`level=WARN msg="backend is silent" target=%s backend=%s`, cluster.Target(), cluster.Address(1)),
 			fmt.Sprintf(`level=INFO msg="no backend is silent" target=%s`, cluster.Target())}
