@@ -105,7 +105,7 @@ func ExampleWithNonFatalCodes() {
 	// Output: the hedge's answer
 }
 
-// Without package balancer on the connection no hedge is sent, and stats.Method says so. Calls of Do have no connection.
+// Without package balancer on the connection no hedge is sent. Calls of Do have no connection.
 func ExampleWithOtherBackendOnly() {
 	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithOtherBackendOnly(true))
 	if err != nil {
@@ -113,8 +113,8 @@ func ExampleWithOtherBackendOnly() {
 	}
 	doOnce(s, "/pkg.Svc/Get")
 	row := s.Methods()[0]
-	fmt.Println("backends:", row.Ready, "held back:", row.NoOtherBackend, "no policy:", row.NoBackendPolicy)
-	// Output: backends: 0 held back: 0 no policy: false
+	fmt.Println("backends:", row.Ready, "held back:", row.NoOtherBackend)
+	// Output: backends: 0 held back: 0
 }
 
 // A server that cuts connections after 200 resets in 30 seconds, as Netty does by default, is known beforehand.

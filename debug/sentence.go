@@ -73,7 +73,7 @@ func notes(t stats.Method, now time.Time) (notes []string) {
 	add(t.Burst > 0 && t.Tokens < 1 && t.BudgetExhausted > 0, "The target's budget is empty: hedges that are due wait for it.")
 	add(t.ThrottleMax > 0 && 2*t.ThrottleTokens <= t.ThrottleMax,
 		"The target is throttled: %.1f of %.0f tokens are left, and no hedge is sent until more than half are.", t.ThrottleTokens, t.ThrottleMax)
-	add(t.NoBackendPolicy, "WithOtherBackendOnly holds hedges back: the connection has no policy hedge_other_backend.")
+	add(t.NoOtherBackend > 0 && t.Connections == 0, "WithOtherBackendOnly holds hedges back: no connection has a ready backend and the policy hedge_other_backend.")
 	add(g.Reason != stats.GuardNone,
 		"The guard has held hedges back %s: %s. The share is %s now.", lasting(g.Since, now), g.Reason, percent(g.Share))
 	add(r.Learned > 0,

@@ -84,10 +84,6 @@ type Backends struct {
 	// hedge cannot go to another backend. Without, it says that at least the last 16 hedges of a connection's calls went over one.
 	// Package balancer says how to change it.
 	SingleConnection bool
-	// NoBackendPolicy says that hedge.WithOtherBackendOnly held back the method's last hedge because the connection has no policy
-	// hedge_other_backend. A service config from the resolver replaces the default one and the policy in it;
-	// grpc.WithDisableServiceConfig keeps the default one.
-	NoBackendPolicy bool
 }
 
 // SilentBackend is a backend that has fallen silent on some of its connections: see package balancer.

@@ -147,16 +147,6 @@ func (r *Record) Met(b *Backend) bool {
 	return b.sameAddress(r.primary.Load()) || slices.ContainsFunc(r.others, b.sameAddress)
 }
 
-// HasPolicy reports whether a connection to the call's target has a policy of package balancer. r may be nil.
-func (r *Record) HasPolicy() bool {
-	if r == nil {
-		return false
-	}
-	rosters.mu.Lock()
-	defer rosters.mu.Unlock()
-	return len(rosters.byTarget[r.target]) > 0
-}
-
 // PickedForHedge reports whether a policy has picked for a hedge of the call. It is false for a nil record.
 func (r *Record) PickedForHedge() bool {
 	if r == nil {

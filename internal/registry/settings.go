@@ -44,7 +44,6 @@ func (m *Method) resolve(c *settings.Config) *settings.Settings {
 		Resets:   &m.Target.Resets,
 		Throttle: m.Target.throttle,
 		Groups:   control.For(s.Control/100, s.Compared(), old.Groups),
-		NoPolicy: &m.noPolicy,
 		Own:      m.ownBudget(s),
 		Failures: &guard.Gate{Guard: &m.guard, Traffic: m.traffic, Policy: s.Policy != nil},
 	})
