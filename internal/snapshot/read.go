@@ -138,7 +138,7 @@ func knowledgeIn[M interface{ GetKnowledge() *snapshotpb.Knowledge }](same []M) 
 			}
 		}
 	}
-	return learn.Knowledge{Primaries: primaries.counts(), Hedges: hedges.counts(), Outcomes: merge(k.Outcomes)}, nil
+	return learn.Knowledge{Primaries: primaries.counts(), Hedges: hedges.counts()}.Plus(k), nil // which merges outcomes of the same kind
 }
 
 func outcomeIn(o *snapshotpb.Outcome) (learn.Outcome, error) {
@@ -148,13 +148,4 @@ func outcomeIn(o *snapshotpb.Outcome) (learn.Outcome, error) {
 	var rest totals
 	err := rest.addSketch(o.GetRest())
 	return learn.Outcome{Age: time.Duration(o.GetAge()), Rest: rest.counts()}, err
-}
-
-// merge merges outcomes of the same kind. It merges halves, as each kind is gone over as often as two lists are merged.
-func merge(all []learn.Outcome) []learn.Outcome {
-	const few = 64
-	if half := len(all) / 2; half > few {
-		all = slices.Concat(merge(all[:half]), merge(all[half:]))
-	}
-	return learn.Knowledge{Outcomes: all}.Plus(learn.Knowledge{}).Outcomes
 }
