@@ -55,6 +55,7 @@ func (c *clientStream) chooseLocked(m *streamAttempt) (finish func()) {
 	c.racing = false
 	finish = m.results.Choose(false)
 	c.chosen.Store(m)
+	c.copied.Store(nil)
 	if c.decided != nil {
 		close(c.decided)
 	}
@@ -92,7 +93,6 @@ func (c *clientStream) commit() *streamAttempt {
 	if begun && (!racing || !c.contest.race.Commit()) {
 		return c.await()
 	}
-	c.request.release()
 	return c.choose(&c.primary)
 }
 

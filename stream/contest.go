@@ -41,7 +41,6 @@ func (k *contest) decide(into any) *streamAttempt {
 	c.primary.goal, c.primary.into = k.goal, into
 	winner := &c.primary
 	defer func() { // also if an attempt panics
-		c.request.release()
 		c.choose(winner)
 	}()
 	out := k.race.Run(c.caller, c.primary.cancel, c.call.Plan().StartAt(k.askedAt, grace), k, k)
@@ -88,8 +87,7 @@ func (k *contest) Primary() error { return k.stream.primary.awaitGoal() }
 
 func (k *contest) Trailer() metadata.MD { return k.stream.primary.Trailer() }
 
-// Replayable never says that the request is shared: the request itself waits for hedges that read the caller's message.
-func (k *contest) Replayable() (ok, shared bool) { return k.stream.request.replayable(), false }
+func (k *contest) Replayable() bool { return k.stream.copied.Load() != nil }
 
 func (k *contest) Hedge(n int, cancel context.CancelCauseFunc) race.Attempt {
 	h := &streamAttempt{stream: k.stream, n: uint8(n), goal: k.goal, cancel: cancel}
