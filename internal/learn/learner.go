@@ -178,7 +178,7 @@ func (l *Learner) conclude(c *Config, now time.Time, compute func()) {
 func (l *Learner) lately(now time.Time) *sketch.Distribution {
 	at := l.window.Newest(now)
 	before, newest := l.window.Split(now, l.since, at)
-	if slower, faster := knee.Changed(before, newest); slower || faster {
+	if slower, faster := knee.Changed(before, newest, false); slower || faster {
 		l.since, l.tell = at, true
 		l.taken.Store(nil)
 		l.forgetHedges()
