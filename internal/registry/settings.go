@@ -47,7 +47,7 @@ func (m *Method) resolve(c *settings.Config) *settings.Settings {
 		Groups:   control.For(s.Control/100, s.Compared(), old.Groups),
 		NoPolicy: &m.noPolicy,
 		Own:      m.ownBudget(s),
-		Failures: &guard.Gate{Guard: &m.guard, Traffic: m.traffic, Policy: s.Policy != nil},
+		Failures: &guard.Gate{Guard: &m.guard, Traffic: m.traffic},
 	})
 	return s
 }

@@ -131,7 +131,7 @@ func (r *Registry) newBudget(percent float64) *budget.Bucket {
 func (r *Registry) newMethod(t *Target, name string) *Method {
 	m := &Method{Name: name, Target: t}
 	m.Counters.departed = &r.departed
-	m.guard.Join(&t.guard)
+	m.guard.Target = &t.guard
 	m.settings.Store(none)
 	m.names.Store(&stats.Names{})
 	s := m.resolve(r.config.Load())

@@ -37,12 +37,9 @@ type judge struct {
 	since    time.Time
 	why      stats.GuardReason
 	trial    trial
-	quota
-}
 
-// quota is what RESOURCE_EXHAUSTED says. Failures that go on in a pause of a minute or more, in which no hedge was sent, are the
-// baseline. From then on failures are expected at that rate, and an expected failure changes nothing: see docs/guard.md.
-type quota struct {
+	// RESOURCE_EXHAUSTED that goes on in a pause of a minute or more, in which no hedge was sent, is the baseline. From then on
+	// failures are expected at that rate, and an expected failure changes nothing: see docs/guard.md.
 	noted, seen         frequency // RESOURCE_EXHAUSTED that nothing explains, and all
 	begun               time.Time // the last pause, which begins with a sign
 	length              time.Duration
