@@ -167,7 +167,8 @@ func WithServiceConfig(json string) Option {
 // How many hedges are sent.
 
 // WithMaxHedges sets the most hedges of one call, in addition to its primary: 0 to 4; the default is 2. gRPC
-// limits a call to five attempts. With 0 no call is hedged, and latencies are still learned.
+// limits a call to five attempts. With 0 no call is hedged, and latencies are still learned. A call that fails because its server
+// has cut the connection for too many resets may be sent once more.
 func WithMaxHedges(n int) Option {
 	err := refuse(n < 0 || n >= race.MaxAttempts, "WithMaxHedges(%d): the number of hedges must be 0 to %d", n, race.MaxAttempts-1)
 	return option("WithMaxHedges", err, func(c *settings.Config) { c.MaxHedges = n })
