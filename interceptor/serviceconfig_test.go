@@ -254,32 +254,3 @@ func TestThrottle_WithoutAServiceConfig(t *testing.T) {
 		}
 	})
 }
-
-// TestPushback_OfAdaptiveHedges: the trailer of a hedge that failed holds back the next one.
-func TestPushback_OfAdaptiveHedges(t *testing.T) {
-	for _, tc := range []struct {
-		pushback string
-		want     []time.Duration
-	}{
-		{"-1", []time.Duration{0, 10 * ms}},
-		{"30", []time.Duration{0, 10 * ms, 42 * ms}},
-		{"1", []time.Duration{0, 10 * ms, 20 * ms}}, // it was not due before
-	} {
-		eachDoor(t, tc.pushback, func(t *testing.T, d door) {
-			s := hedgetest.Fixed(t, 10*ms)
-			st := &stub{steps: []step{answers(50 * ms), fails(2*ms, codes.ResourceExhausted, tc.pushback), silent()}}
-			began := time.Now()
-			if err := st.callBy(d, t.Context(), s, wrapperspb.Int64(0)); err != nil || time.Since(began) != 50*ms {
-				t.Errorf("%v after %v", err, time.Since(began))
-			}
-			synctest.Wait()
-			var sent []time.Duration
-			for _, a := range st.sent() {
-				sent = append(sent, a.began.Sub(began))
-			}
-			if !slices.Equal(sent, tc.want) || s.Stats().PushedBack != 1 {
-				t.Errorf("pushback %s: sent after %v, want %v; %+v", tc.pushback, sent, tc.want, s.Stats())
-			}
-		})
-	}
-}
