@@ -237,6 +237,14 @@ func TestThrottle_WithoutAServiceConfig(t *testing.T) {
 		tokens(3)
 		play([]grpc.CallOption{hedge.Off()}, fails(ms, codes.NotFound, "-1"))
 		tokens(2)
+		play([]grpc.CallOption{hedge.Off()}, fails(ms, codes.NotFound))
+		tokens(2)
+		play([]grpc.CallOption{hedge.Off()}, answers(ms))
+		tokens(2.5)
+		play([]grpc.CallOption{hedge.Off()}, fails(ms, codes.Unavailable))
+		tokens(1.5)
+		play([]grpc.CallOption{hedge.Off()}, answers(ms))
+		tokens(2)
 		if n := play(nil, answers(30*ms)); n != 1 {
 			t.Errorf("throttled, and %d attempts", n)
 		}
