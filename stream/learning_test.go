@@ -89,6 +89,18 @@ func TestRule14_WhatTeaches(t *testing.T) {
 	}
 }
 
+// TestHeader_OfAHedgeTeachesNoLatency lets headers of a hedge decide: the primary was cut short, and the message is not its.
+func TestHeader_OfAHedgeTeachesNoLatency(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(slow(), testserver.Plan{HeaderAtOnce: true, Delay: 50 * ms})})
+		s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
+		readMany(t, dial(t, cluster, s), 5, true, 0)
+		if got, ok := s.Latency(cluster.Target(), method, 0.5); ok || s.Stats().HedgeWins != 5 {
+			t.Errorf("learned %v; %+v", got, s.Stats())
+		}
+	})
+}
+
 // TestOtherKindsPassThrough counts calls whose requests are a stream, and leaves them alone.
 func TestOtherKindsPassThrough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
