@@ -232,7 +232,7 @@ func TestRule03_WordsProveLittle(t *testing.T) {
 						}
 						most, words := 2*calls, hedged && text == calmCut && code == codes.Unavailable
 						if words {
-							most += 2*calls/10 + slow // and what the budget has saved
+							most += 2 * (2*calls/10 + slow) // what the budget earns and has saved, and one burst that it owes
 						}
 						if got := len(cluster.Records()) - before; got > most || got < 2*calls {
 							t.Errorf("%d attempts for %d calls, %+v", got, 2*calls, s.Stats())
