@@ -179,44 +179,6 @@ func TestGRPCDefinition(t *testing.T) {
 	}
 }
 
-// TestGRPCDefinition_Throttling has one count per target, in tokens, after each of a sequence of calls.
-func TestGRPCDefinition_Throttling(t *testing.T) {
-	const unavailable = codes.Unavailable
-	single := `{"maxAttempts": 2, "hedgingDelay": "1s", "nonFatalStatusCodes": ["UNAVAILABLE"]}`
-	for _, tc := range []struct {
-		name   string
-		policy string
-		calls  [][]step
-		want   []float64 // tokens after each call, of 4, at 0.5 for a success
-	}{
-		{"it starts at maxTokens, and a success keeps it there", single, [][]step{{answers(ms)}}, []float64{4}},
-		{"-1 for a failure with a non-fatal status", single, [][]step{{fails(ms, unavailable), fails(ms, unavailable)}}, []float64{2}},
-		{"+tokenRatio for a success", single, [][]step{{fails(ms, unavailable), answers(ms)}}, []float64{3.5}},
-		{"nothing for a fatal status", single, [][]step{{fails(ms, codes.Internal)}}, []float64{4}},
-		{"-1 for a pushback that says do not retry, with a fatal status too", single, [][]step{{fails(ms, codes.Internal, "-1")}, {fails(ms, codes.Internal, "x")}}, []float64{3, 2}},
-		{"once for both", single, [][]step{{fails(ms, unavailable, "-1")}}, []float64{3}},
-		{"nothing more for a pushback that says when", single, [][]step{{fails(ms, codes.Internal, "3")}}, []float64{4}},
-		{"at half no hedge is sent, and the original is", single, [][]step{{fails(ms, unavailable), fails(ms, unavailable)}, {fails(ms, unavailable)}, {fails(ms, unavailable)}, {fails(ms, unavailable)}}, []float64{2, 1, 0, 0}},
-		{"above half it is sent again", single, [][]step{{fails(ms, unavailable), fails(ms, unavailable)}, {answers(ms)}, {answers(2 * time.Second), silent()}}, []float64{2, 2.5, 3}},
-		{"losers count for nothing", `{"maxAttempts": 3, "nonFatalStatusCodes": ["UNAVAILABLE"]}`, [][]step{{fails(9*ms, unavailable), fails(ms, unavailable), answers(2 * ms)}}, []float64{3.5}},
-	} {
-		eachDoor(t, tc.name, func(t *testing.T, d door) {
-			s := configured(t, hedging(tc.policy, `, "retryThrottling": {"maxTokens": 4, "tokenRatio": 0.5}`))
-			for i, steps := range tc.calls {
-				st := &stub{steps: steps}
-				_ = st.callBy(d, t.Context(), s, wrapperspb.Int64(0))
-				synctest.Wait()
-				if row := s.Methods()[0]; row.ThrottleTokens != tc.want[i] || row.ThrottleMax != 4 {
-					t.Errorf("after call %d: %v of %v tokens, want %v of 4", i, row.ThrottleTokens, row.ThrottleMax, tc.want[i])
-				}
-				if n := len(st.sent()); n != len(steps) {
-					t.Errorf("call %d: %d attempts, want %d", i, n, len(steps))
-				}
-			}
-		})
-	}
-}
-
 // TestThrottle_WithoutAServiceConfig counts for every call, hedged or not, and holds back adaptive hedges.
 func TestThrottle_WithoutAServiceConfig(t *testing.T) {
 	eachDoor(t, "throttle", func(t *testing.T, d door) {
