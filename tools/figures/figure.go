@@ -6,11 +6,17 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
+	"unicode"
 )
 
 // A number, with its unit if there is one right behind it.
-const number = `(-?[\d.,]*\d(?: ?(?:ns|µs|ms|s|h|min|KB|kB)\b| ?%)?)`
+const number = `(-?[\d.,]*\d(?: ?(?:ns|µs|ms|s|min|bytes|KB)\b| ?%)?)`
+
+// units are what figures are in, as multiples of the first of their kind.
+var units = map[string]struct {
+	kind  string
+	times float64
+}{"ns": {"time", 1}, "µs": {"time", 1e3}, "ms": {"time", 1e6}, "s": {"time", 1e9}, "min": {"time", 60e9}, "bytes": {"size", 1}, "KB": {"size", 1024}}
 
 // figure is a number with its unit, as it was written.
 type figure struct {
@@ -20,7 +26,7 @@ type figure struct {
 }
 
 func readFigure(text string) (figure, error) {
-	digits := strings.TrimRight(text, " nµmshinkKB%")
+	digits := strings.TrimRightFunc(text, func(r rune) bool { return !unicode.IsDigit(r) })
 	f := figure{unit: strings.TrimSpace(text[len(digits):])}
 	digits = strings.ReplaceAll(digits, ",", "")
 	var err error
@@ -30,17 +36,16 @@ func readFigure(text string) (figure, error) {
 	return f, err
 }
 
-// in converts the figure to a unit. A number alone has the unit already.
+// in converts the figure to a unit. A number alone has that already.
 func (f figure) in(unit string) (float64, error) {
-	if f.unit == unit || f.unit == "" {
+	from, to := units[f.unit], units[unit]
+	switch {
+	case f.unit == unit || f.unit == "":
 		return f.value, nil
-	}
-	from, err := time.ParseDuration("1" + f.unit)
-	to, err2 := time.ParseDuration("1" + unit)
-	if err != nil || err2 != nil {
+	case from.kind == "" || from.kind != to.kind:
 		return 0, fmt.Errorf("%q in place of %q", f.unit, unit)
 	}
-	return f.value * float64(from) / float64(to), nil
+	return f.value * from.times / to.times, nil
 }
 
 // fresh reports whether the output's value is the page's: rounded, or within a share of it.
@@ -48,24 +53,17 @@ func (f figure) fresh(now, within float64) bool {
 	return math.Abs(now-f.value) <= 1.02*f.half+within*math.Abs(f.value) // a fiftieth for those that were rounded twice
 }
 
-// reduce makes one value of those that several lines have.
-func reduce(how string, values []float64) (float64, error) {
-	sum := 0.0
-	for _, v := range values {
-		sum += v
+// reduce makes one line of several, which have so many columns.
+func reduce(how string, values []float64, columns int) []float64 {
+	var reduced []float64
+	for column := range columns {
+		var all []float64
+		sum := 0.0
+		for i := column; i < len(values); i += columns {
+			all = append(all, values[i])
+			sum += values[i]
+		}
+		reduced = append(reduced, map[string]float64{"mean": sum / float64(len(all)), "least": slices.Min(all), "most": slices.Max(all), "sum": sum}[how])
 	}
-	switch how {
-	case "mean":
-		return sum / float64(len(values)), nil
-	case "least":
-		return slices.Min(values), nil
-	case "most":
-		return slices.Max(values), nil
-	case "sum":
-		return sum, nil
-	}
-	if len(values) > 1 {
-		return 0, fmt.Errorf("%d lines of the output have it", len(values))
-	}
-	return values[0], nil
+	return reduced
 }

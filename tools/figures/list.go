@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -18,6 +19,7 @@ type command struct {
 // claim is a text of the page, and where the output has its figures. It has no sources if the command itself fails where they are wrong.
 type claim struct {
 	text    string
+	rows    bool // the output has all rows of the table that begins with the text
 	sources []source
 }
 
@@ -37,7 +39,7 @@ func parse(text string) ([]*command, error) {
 		word, rest, _ := strings.Cut(line, " ")
 		var err error
 		switch last := len(list) - 1; {
-		case line == "" || word == "#":
+		case line == "" || word == "//":
 		case word == "page":
 			page = rest
 		case word == "run" || word == "slow":
@@ -51,8 +53,11 @@ func parse(text string) ([]*command, error) {
 			list[last].claims = append(list[last].claims, claim{text: line})
 		case len(list[last].claims) == 0:
 			err = fmt.Errorf("no text of the page before it")
-		case line != "\tasserted":
+		default:
 			c := &list[last].claims[len(list[last].claims)-1]
+			if c.rows = line == "\trows"; c.rows || line == "\tasserted" {
+				break
+			}
 			var s source
 			s, err = readSource(line[1:])
 			c.sources = append(c.sources, s)
@@ -97,11 +102,25 @@ func (c claim) find(page string) (text string, figures []figure, err error) {
 		}
 		figures = append(figures, f)
 	}
+	// "954 → 3.0 ms" and "3.0 ms instead of 954" are both in ms.
+	for i := range figures {
+		if last := len(figures) - 1 - i; last < len(figures)-1 && figures[last].unit == "" {
+			figures[last].unit = figures[last+1].unit
+		}
+	}
+	for i := range figures {
+		if i > 0 && figures[i].unit == "" {
+			figures[i].unit = figures[i-1].unit
+		}
+	}
 	return found[0][0], figures, nil
 }
 
 // compare returns what the output has in place of the page's figures, and whether that is the same.
-func (c claim) compare(figures []figure, output string, within float64) (now []string, fresh bool, err error) {
+func (c claim) compare(page string, figures []figure, output string, within float64) (now []string, fresh bool, err error) {
+	if c.rows {
+		return c.compareRows(page, output)
+	}
 	if len(c.sources) == 0 {
 		return []string{"the command fails where they are wrong"}, true, nil
 	}
@@ -124,46 +143,61 @@ func (c claim) compare(figures []figure, output string, within float64) (now []s
 	return now, fresh, nil
 }
 
+// compareRows looks in the output for each row of the table that begins with the text.
+func (c claim) compareRows(page, output string) (now []string, fresh bool, err error) {
+	_, table, _ := strings.Cut(page, c.text+"\n")
+	rows := strings.Split(strings.SplitN(table, "\n\n", 2)[0], "\n")
+	for _, row := range rows[1:] {
+		if row = strings.TrimSpace(row); !strings.Contains(output, row) {
+			now = append(now, "gone: "+row)
+		}
+	}
+	return append(now, fmt.Sprintf("%d rows", len(rows)-1)), len(now) == 0, nil
+}
+
 // values returns the figures that the output has, in the units of the page's.
 func (s source) values(output string, page []figure) ([]float64, error) {
 	lines := s.pattern.FindAllStringSubmatch(output, -1)
 	if len(lines) == 0 {
-		return nil, fmt.Errorf("the output has no such line")
+		return nil, errors.New("the output has no such line")
 	}
-	var values []float64
-	for group := range s.pattern.NumSubexp() {
-		unit := ""
-		if group < len(page) && !s.ratio {
-			unit = page[group].unit
-		}
-		column := make([]float64, len(lines))
-		for i, line := range lines {
-			f, err := readFigure(line[group+1])
-			if err == nil {
-				column[i], err = f.in(unit)
+	columns := s.pattern.NumSubexp()
+	var all []float64 // line by line
+	for _, line := range lines {
+		for _, text := range line[1:] {
+			at, unit := len(all), ""
+			if s.how != "" {
+				at %= columns
 			}
+			if at < len(page) && !s.ratio {
+				unit = page[at].unit
+			}
+			f, err := readFigure(text)
 			if err != nil {
 				return nil, err
 			}
+			value, err := f.in(unit)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, value)
 		}
-		value, err := reduce(s.how, column)
-		if err != nil {
-			return nil, err
-		}
-		values = append(values, value)
+	}
+	if s.how != "" {
+		all = reduce(s.how, all, columns)
 	}
 	percent := 1.0
 	if s.share {
 		percent = 100
 	}
 	if s.ratio {
-		percent = 100 / values[0]
-		values = values[1:]
+		percent = 100 / all[0]
+		all = all[1:]
 	}
-	for i := range values {
-		values[i] *= percent
+	for i := range all {
+		all[i] *= percent
 	}
-	return values, nil
+	return all, nil
 }
 
 // named puts the name of the test before each line of what "go test -v" prints.

@@ -18,7 +18,7 @@ var (
 	root  = flag.String("root", "..", "the folder of the repository")
 	check = flag.Bool("check", false, "run nothing: only look whether the pages still have the text of the list")
 	all   = flag.Bool("all", false, "run the commands marked slow too, which need an idle machine")
-	kept  = flag.String("keep", "", "a folder for what the commands print; what is there already is not run again")
+	kept  = flag.String("keep", "", "a folder that keeps what the commands print; a command whose output it has is not run")
 )
 
 func main() {
@@ -28,23 +28,37 @@ func main() {
 		flag.PrintDefaults()
 	}
 	flag.Parse()
-	text, err := os.ReadFile(filepath.Join(*root, "docs/figures.txt"))
+	bad, err := every()
 	if err != nil {
 		log.Fatal(err)
+	}
+	if bad > 0 {
+		log.Fatalf("%d commands print something else than the documentation says", bad)
+	}
+}
+
+// every goes through the list, and returns how many commands have a figure that is not fresh.
+func every() (bad int, err error) {
+	text, err := os.ReadFile(filepath.Join(*root, "docs/figures.txt"))
+	if err != nil {
+		return 0, err
 	}
 	list, err := parse(string(text))
 	if err != nil {
-		log.Fatal(err)
+		return 0, err
 	}
-	bad := 0
+	if *kept == "" {
+		if *kept, err = os.MkdirTemp("", "figures"); err != nil {
+			return 0, err
+		}
+		defer os.RemoveAll(*kept)
+	}
 	for _, c := range list {
 		if chosen(c) && !show(c) {
 			bad++
 		}
 	}
-	if bad > 0 {
-		log.Fatalf("%d commands print something else than the documentation says", bad)
-	}
+	return bad, nil
 }
 
 // chosen reports whether the user wants the command.
@@ -76,7 +90,7 @@ func show(c *command) bool {
 		state, now := "fresh", []string(nil)
 		if err == nil && !*check {
 			fresh := false
-			if now, fresh, err = claim.compare(figures, named(output), c.within); !fresh {
+			if now, fresh, err = claim.compare(string(page), figures, named(output), c.within); !fresh {
 				state = "stale"
 			}
 		}
@@ -90,23 +104,19 @@ func show(c *command) bool {
 	return good
 }
 
-// run returns what a command prints to its standard output.
+// run returns what a command prints to its standard output. Pages share commands, so it is kept.
 func run(line string) (string, error) {
-	file := ""
-	if *kept != "" {
-		file = filepath.Join(*kept, strings.NewReplacer("/", "_", " ", "_").Replace(line))
-		if text, err := os.ReadFile(file); err == nil {
-			return string(text), nil
-		}
+	file := filepath.Join(*kept, strings.NewReplacer("/", "_", " ", "_").Replace(line))
+	if text, err := os.ReadFile(file); err == nil {
+		return string(text), nil
 	}
 	c := exec.Command("sh", "-c", line)
 	c.Dir = *root
 	output, err := c.Output()
 	if failed := new(exec.ExitError); errors.As(err, &failed) {
 		return "", fmt.Errorf("%w\n%s", err, cmp.Or(string(failed.Stderr), string(output)))
+	} else if err != nil {
+		return "", err
 	}
-	if err == nil && file != "" {
-		err = os.WriteFile(file, output, 0o644)
-	}
-	return string(output), err
+	return string(output), os.WriteFile(file, output, 0o644)
 }
