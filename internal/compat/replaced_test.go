@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,47 +28,6 @@ import (
 func hedging(t *testing.T, options ...hedge.Option) *hedge.Scheduler {
 	t.Helper()
 	return hedgetest.Fixed(t, delay, append([]hedge.Option{hedge.WithMaxHedges(1)}, options...)...)
-}
-
-// TestWithUnaryInterceptor_ReplacesAnother has a client library that installs interceptors itself, as etcd's does, and
-// takes further dial options: only the chain forms leave the library's interceptors in place.
-func TestWithUnaryInterceptor_ReplacesAnother(t *testing.T) {
-	for _, tc := range []struct {
-		name   string
-		option func(*hedge.Scheduler) []grpc.DialOption
-		runs   int64 // of the library's interceptor, for one call
-	}{
-		{"the chain forms", func(s *hedge.Scheduler) []grpc.DialOption {
-			return []grpc.DialOption{grpc.WithChainUnaryInterceptor(interceptor.Unary(s)), grpc.WithChainStreamInterceptor(stream.Interceptor(s))}
-		}, 1},
-		{"the other forms", func(s *hedge.Scheduler) []grpc.DialOption {
-			return []grpc.DialOption{grpc.WithUnaryInterceptor(interceptor.Unary(s)), grpc.WithStreamInterceptor(stream.Interceptor(s))}
-		}, 0},
-	} {
-		eachKind(t, tc.name, func(t *testing.T, call call) {
-			var ran atomic.Int64
-			library := []grpc.DialOption{
-				grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-					ran.Add(1)
-					return invoker(ctx, method, req, reply, cc, opts...)
-				}),
-				grpc.WithStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-					ran.Add(1)
-					return streamer(ctx, desc, cc, method, opts...)
-				}),
-			}
-			w := &world{Cluster: testserver.StartT(t, testserver.Config{InMemory: true, Script: slowPrimary}), scheduler: hedging(t)}
-			conn := w.ClientT(t, append(library, tc.option(w.scheduler)...)...)
-			testserver.ConnectT(t, conn)
-			w.client = testpb.NewTestServiceClient(conn)
-			if o := call(w, t.Context(), request()); o.err != nil || o.reply.Attempt != 1 {
-				t.Errorf("%v, %v", o.reply, o.err)
-			}
-			if got := ran.Load(); got != tc.runs {
-				t.Errorf("the library's interceptor ran %d times, want %d", got, tc.runs)
-			}
-		})
-	}
 }
 
 // TestResolversServiceConfig has a resolver that brings a service config. The default one, which names the policy that
