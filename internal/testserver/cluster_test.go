@@ -144,14 +144,3 @@ func TestCloseEndsWhatHangs(t *testing.T) {
 		}
 	})
 }
-
-func TestStartRejectsConfig(t *testing.T) {
-	for want, config := range map[string]testserver.Config{
-		"testserver: backends must be at least 0, got -1": {Backends: -1},
-		"testserver: workers must be at least 0, got -2":  {Workers: -2},
-	} {
-		if _, err := testserver.Start(config); err == nil || err.Error() != want {
-			t.Errorf("error %v, want %s", err, want)
-		}
-	}
-}

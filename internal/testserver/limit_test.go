@@ -211,14 +211,3 @@ func TestLimit_PartsNoFrame(t *testing.T) {
 		})
 	}
 }
-
-func TestLimit_OutOfRange(t *testing.T) {
-	for _, limit := range []testserver.Limit{
-		{Resets: -1}, {Requests: -1}, {Per: -1}, {Close: -1}, {Close: 3}, {Close: testserver.CloseSilently, Debug: "x"},
-	} {
-		if cluster, err := testserver.Start(testserver.Config{Limit: &limit}); err == nil || !strings.HasPrefix(err.Error(), "testserver: limit ") {
-			t.Errorf("%+v: %v", limit, err)
-			cluster.Close()
-		}
-	}
-}

@@ -4,69 +4,16 @@ import (
 	"context"
 	"errors"
 	"io"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge/internal/testserver"
 	testpb "github.com/grpchedge/hedge/proto"
 )
-
-func TestUnaryPlan(t *testing.T) {
-	for _, tt := range []struct {
-		name  string
-		plan  testserver.Plan
-		code  codes.Code
-		msg   string
-		after time.Duration
-	}{
-		{"zero", testserver.Plan{}, codes.OK, "", 0},
-		{"late", testserver.Plan{Delay: time.Second}, codes.OK, "", time.Second},
-		{"negative delay", testserver.Plan{Delay: -time.Second}, codes.OK, "", 0},
-		{"fails", testserver.Plan{Code: codes.NotFound, Message: "gone"}, codes.NotFound, "gone", 0},
-		{"says something", testserver.Plan{Header: metadata.Pairs("h", "1"), Trailer: metadata.Pairs("t", "2")}, codes.OK, "", 0},
-		{"fails and says something", testserver.Plan{Code: codes.Internal, Header: metadata.Pairs("h", "1"), Trailer: metadata.Pairs("t", "2")}, codes.Internal, "", 0},
-		{"fails late", testserver.Plan{Delay: time.Second, Code: codes.Aborted}, codes.Aborted, "", time.Second},
-		{"After is for streams", testserver.Plan{Code: codes.Aborted, After: 3}, codes.Aborted, "", 0},
-		{"hangs", testserver.Plan{Ending: testserver.Hang}, codes.DeadlineExceeded, "", time.Minute},
-		{"hangs with headers", testserver.Plan{Ending: testserver.Hang, HeaderAtOnce: true}, codes.DeadlineExceeded, "", time.Minute},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			inBubble(t, testserver.Config{Script: always(tt.plan)}, func(t *testing.T, _ *testserver.Cluster, client testpb.TestServiceClient) {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-				defer cancel()
-				start := time.Now()
-				req := &testpb.Request{Id: 7, ReplyBytes: 100}
-				var header, trailer metadata.MD
-				reply, err := client.Unary(ctx, req, grpc.Header(&header), grpc.Trailer(&trailer))
-				if h, s := header.Get("h"), trailer.Get("t"); !slices.Equal(h, tt.plan.Header.Get("h")) || !slices.Equal(s, tt.plan.Trailer.Get("t")) {
-					t.Errorf("header %v, trailer %v", header, trailer)
-				}
-				if got := time.Since(start); got != tt.after {
-					t.Errorf("took %v, want %v", got, tt.after)
-				}
-				s := status.Convert(err)
-				if s.Code() != tt.code {
-					t.Errorf("error %v, want %v", err, tt.code)
-				}
-				if tt.msg != "" && s.Message() != tt.msg {
-					t.Errorf("message %q, want %q", s.Message(), tt.msg)
-				}
-				if err == nil {
-					if err := testserver.Check(req, 0, reply); err != nil {
-						t.Error(err)
-					}
-				}
-			})
-		})
-	}
-}
 
 func TestStreamPlan(t *testing.T) {
 	const s = time.Second
