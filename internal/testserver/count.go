@@ -14,7 +14,6 @@ type Counts struct {
 	Hedges    int64 // attempts of these that carried grpc-previous-rpc-attempts
 	Cancelled int64 // those that the server saw cancelled before they were through
 	Failed    int64 // those that ended with a status other than OK, the cancelled ones left out
-	Messages  int64 // replies and stream messages handed to the transport
 	InFlight  int64 // handlers that run right now; not reset
 }
 
@@ -24,14 +23,13 @@ func (c Counts) plus(d Counts) Counts {
 		Hedges:    c.Hedges + d.Hedges,
 		Cancelled: c.Cancelled + d.Cancelled,
 		Failed:    c.Failed + d.Failed,
-		Messages:  c.Messages + d.Messages,
 		InFlight:  c.InFlight + d.InFlight,
 	}
 }
 
 // counters are the live form of Counts, one set per backend.
 type counters struct {
-	attempts, hedges, cancelled, failed, messages, inFlight atomic.Int64
+	attempts, hedges, cancelled, failed, inFlight atomic.Int64
 }
 
 func (c *counters) counts() Counts {
@@ -40,13 +38,12 @@ func (c *counters) counts() Counts {
 		Hedges:    c.hedges.Load(),
 		Cancelled: c.cancelled.Load(),
 		Failed:    c.failed.Load(),
-		Messages:  c.messages.Load(),
 		InFlight:  c.inFlight.Load(),
 	}
 }
 
 func (c *counters) reset() {
-	for _, n := range []*atomic.Int64{&c.attempts, &c.hedges, &c.cancelled, &c.failed, &c.messages} {
+	for _, n := range []*atomic.Int64{&c.attempts, &c.hedges, &c.cancelled, &c.failed} {
 		n.Store(0)
 	}
 }
