@@ -107,30 +107,6 @@ func TestRetryPolicy(t *testing.T) {
 	})
 }
 
-// TestWaitForReady takes the servers away when the call begins. There is nobody to hedge with until one is back.
-func TestWaitForReady(t *testing.T) {
-	eachKind(t, "", func(t *testing.T, call call) {
-		w := start(t, chain{}, slowPrimary)
-		w.Stop(0)
-		w.Stop(1)
-		synctest.Wait() // until the client knows
-		time.AfterFunc(300*ms, func() {
-			for backend := range 2 {
-				if err := w.Restart(backend); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		o := call(w, ctx, request(), grpc.WaitForReady(true))
-		o.check(t, w, 1, codes.OK)
-		if s := w.scheduler.Stats(); s.Hedges != 1 || o.took < 300*ms || o.took > 10*time.Second {
-			t.Errorf("%+v after %v", s, o.took)
-		}
-	})
-}
-
 // tickets are credentials that are good for one RPC each.
 type tickets struct{ sold atomic.Int64 }
 
