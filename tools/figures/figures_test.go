@@ -50,7 +50,7 @@ func TestFigures(t *testing.T) {
 			t.Errorf("%q by %q: %s, want %s", tc.page, tc.list, state, tc.state)
 		}
 	}
-	for _, list := range []string{"p99 #", "run c\n\tp99", "run c\nwithin x", "run c\np99\n\t(p99"} {
+	for _, list := range []string{"p99 #", "run c\n\tp99", "run c\nwithin x", "run c\np99\n\t(p99", "run c\np99"} {
 		if _, err := parse(list); err == nil {
 			t.Errorf("%q is no error", list)
 		}

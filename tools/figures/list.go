@@ -16,11 +16,12 @@ type command struct {
 	claims     []claim
 }
 
-// claim is a text of the page, and where the output has its figures. It has no sources if the command itself fails where they are wrong.
+// claim is a text of the page, and where the output has its figures.
 type claim struct {
-	text    string
-	rows    bool // the output has all rows of the table that begins with the text
-	sources []source
+	text     string
+	asserted bool // the command fails where the figures are wrong
+	rows     bool // the output has all rows of the table that begins with the text
+	sources  []source
 }
 
 // source is an expression for one line of the output, or several. Each of its groups is a figure.
@@ -55,7 +56,8 @@ func parse(text string) ([]*command, error) {
 			err = fmt.Errorf("no text of the page before it")
 		default:
 			c := &list[last].claims[len(list[last].claims)-1]
-			if c.rows = line == "\trows"; c.rows || line == "\tasserted" {
+			c.rows, c.asserted = c.rows || line == "\trows", c.asserted || line == "\tasserted"
+			if c.rows || c.asserted {
 				break
 			}
 			var s source
@@ -64,6 +66,13 @@ func parse(text string) ([]*command, error) {
 		}
 		if err != nil {
 			return nil, fmt.Errorf("docs/figures.txt:%d: %w", i+1, err)
+		}
+	}
+	for _, c := range list {
+		for _, claim := range c.claims {
+			if !claim.asserted && !claim.rows && len(claim.sources) == 0 {
+				return nil, fmt.Errorf("docs/figures.txt: nothing is said of %q", claim.text)
+			}
 		}
 	}
 	return list, nil
@@ -121,7 +130,7 @@ func (c claim) compare(page string, figures []figure, output string, within floa
 	if c.rows {
 		return c.compareRows(page, output)
 	}
-	if len(c.sources) == 0 {
+	if c.asserted {
 		return []string{"the command fails where they are wrong"}, true, nil
 	}
 	var all []float64
