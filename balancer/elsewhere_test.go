@@ -70,7 +70,7 @@ func TestHedgeGoesElsewhere(t *testing.T) {
 				if tc.child == pickFirst {
 					ready = 1
 				}
-				if row.Ready != ready || row.SingleBackend() != (ready == 1) {
+				if row.Ready != ready || row.SingleConnection != (ready == 1) {
 					t.Errorf("%d backends are ready, want %d", row.Ready, ready)
 				}
 			})

@@ -116,13 +116,13 @@ func (p *picker) better(info balancer.PickInfo, r *place.Record, res balancer.Pi
 	if rank(r, b) <= best {
 		return res, b
 	}
-	var err error
 	for n := range (maxPicks - 1) * len(p.copies) {
-		release(res)
-		if res, b, err = pick(p.copies[n%len(p.copies)], info); err != nil {
+		next, at, err := pick(p.copies[n%len(p.copies)], info)
+		if err != nil {
 			break
 		}
-		if b != nil && rank(r, b) <= best {
+		release(res)
+		if res, b = next, at; b != nil && rank(r, b) <= best {
 			return res, b
 		}
 	}

@@ -39,7 +39,7 @@ func TestRule12_EveryAttemptBeyondTheFirst(t *testing.T) {
 			c := w.start(t, w.hedging(t))
 			c.until(time.Minute)
 			c.end(t)
-			if over, at := w.book.over(w.share); over > 1e-6 {
+			if over, at := w.book.over(w.share, w.scheduler.Stats().Repeated); over > 1e-6 {
 				t.Errorf("seed %d: attempts beyond the first cost %v more than the bound at %v\n%v", seed, over, at, w)
 			}
 			extra += w.book.extra()
@@ -95,22 +95,24 @@ func (b *attemptBook) extra() (n int) {
 
 // over is by how much the attempts beyond the first cost more than the bound, in the interval where that is most, and when it
 // ends. The bound of an interval is the share of what its calls cost, the burst at its start, and the costliest of the attempts
-// twice and once for each hedge that wins.
-func (b *attemptBook) over(share float64) (over float64, at time.Duration) {
+// twice and once for each hedge that wins. If calls were repeated, the budget may have owed
+// that for them, but no more than a burst.
+func (b *attemptBook) over(share float64, repeated int64) (over float64, at time.Duration) {
 	costliest := 0.0
 	for _, e := range b.events {
 		costliest = max(costliest, e.extra)
 	}
-	f, least := 0.0, math.Inf(1)
+	f, least, debt := 0.0, math.Inf(1), 0.0
 	over = math.Inf(-1)
 	for i := 0; i < len(b.events); {
 		now := b.events[i].at
-		least = min(least, f+burstBefore(b.events[:i], now, share))
+		burst := burstBefore(b.events[:i], now, share)
+		least, debt = min(least, f+burst), min(max(debt, burst), float64(repeated)*costliest)
 		for ; i < len(b.events) && b.events[i].at == now; i++ { // of one instant all counts, or nothing
 			e := b.events[i]
 			f += e.extra - share*e.call - costliest*e.wins
 		}
-		if o := f - least - 2*costliest; o > over {
+		if o := f - least - 2*costliest - debt; o > over {
 			over, at = o, now
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"math"
 	"time"
 
-	"go.uber.org/atomic"
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/grpchedge/hedge/internal/feature"
@@ -45,8 +44,6 @@ type Wanted struct{ Learning *learn.Config }
 func (w Wanted) Admit(d *feature.Due) feature.Verdict {
 	newest := d.Learner().Estimate()
 	switch {
-	case d.Report.Repeated:
-		return feature.Never(stats.NoReason).If(d.N > w.Learning.MaxHedges)
 	case !d.Slow:
 		return feature.Pass
 	case d.Turn > d.MaxHedges:
@@ -83,26 +80,19 @@ func Ready(d *feature.Due) feature.Verdict {
 	return feature.Later(stats.NotReady).If(d.Conn != nil && !d.Report.Repeated && d.Conn.GetState() != connectivity.Ready)
 }
 
-// OtherBackend is the gate of WithOtherBackendOnly.
-type OtherBackend struct {
-	NoPolicy *atomic.Bool // is set if no policy of package balancer was found
-}
-
-// Admit holds a hedge back while no backend is known that the call has not used.
-func (o OtherBackend) Admit(d *feature.Due) feature.Verdict {
-	if d.Conn == nil || d.Report.Repeated {
-		return feature.Pass
-	}
-	o.NoPolicy.Store(!d.Record.HasPolicy())
-	return feature.Later(stats.NoOtherBackend).If(!d.Record.Spare(d.N))
+// OtherBackend is the gate of WithOtherBackendOnly. It holds a hedge back while no backend is known that the call has not used.
+func OtherBackend(d *feature.Due) feature.Verdict {
+	return feature.Later(stats.NoOtherBackend).If(d.Conn != nil && !d.Report.Repeated && !d.Record.Spare(d.N))
 }
 
 // Budget is the gate at which a hedge is paid for. It is the last one.
 type Budget struct{}
 
-// Admit takes the price of the hedge. One that is not the first, or that has waited for long, may be paid from savings.
+// Admit takes the price of the hedge. One that is not the first, or that has waited for long, is urgent. The budget may owe the price of
+// one that sends the call again: without it the call fails.
 func (Budget) Admit(d *feature.Due) feature.Verdict {
-	paid := d.Payment.Pay(d.Now, d.N > 1 || d.Report.Repeated || d.Age() >= 2*d.Delay)
+	again := d.Report.Repeated && d.Report.Attempts[d.N-1].Failed()
+	paid := d.Payment.Pay(d.Now, d.N > 1 || d.Age() >= 2*d.Delay, again)
 	return feature.Later(stats.BudgetExhausted).If(!paid)
 }
 
