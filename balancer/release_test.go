@@ -61,6 +61,7 @@ func TestPicker_NoPickHalfWay(t *testing.T) {
 	child := fakes["outlier_detection_experimental"]
 	var made []grpcbalancer.SubConn
 	for _, address := range []string{"one", "two"} {
+		//lint:ignore SA1019 It is what children call.
 		sc, err := child.cc.NewSubConn([]resolver.Address{{Addr: address}}, grpcbalancer.NewSubConnOptions{StateListener: func(grpcbalancer.SubConnState) {}})
 		if err != nil {
 			t.Fatal(err)

@@ -180,5 +180,3 @@ func TestDryRun_TakesNothingFromRealHedges(t *testing.T) {
 		}
 	})
 }
-
-const targetMost, ownMost, otherMost = 0.20, 0.05, 0.08
