@@ -154,7 +154,7 @@ func WithWaitForMessage(patterns ...string) Option {
 //
 // A method with a policy has up to maxAttempts attempts, the primary included, and 5 at most; [WithMaxHedges] does not apply.
 // [After] replaces its hedgingDelay. The budget, the throttle and [WithOtherBackendOnly] can hold back its hedges, and with a
-// budget of 400 percent only the policy limits them, as in gRPC. docs/service-config.md says how such a call ends, and what a
+// budget of 400 percent only the policy limits them, as in gRPC. docs/configuration.md says how such a call ends, and what a
 // retryThrottling does.
 func WithServiceConfig(json string) Option {
 	parsed, err := serviceconfig.Parse(json)
@@ -167,7 +167,8 @@ func WithServiceConfig(json string) Option {
 // How many hedges are sent.
 
 // WithMaxHedges sets the most hedges of one call, in addition to its primary: 0 to 4; the default is 2. gRPC
-// limits a call to five attempts. With 0 no call is hedged, and latencies are still learned.
+// limits a call to five attempts. With 0 no call is hedged, and latencies are still learned. A call that fails because its server
+// has cut the connection for too many resets may be sent once more.
 func WithMaxHedges(n int) Option {
 	err := refuse(n < 0 || n >= race.MaxAttempts, "WithMaxHedges(%d): the number of hedges must be 0 to %d", n, race.MaxAttempts-1)
 	return option("WithMaxHedges", err, func(c *settings.Config) { c.MaxHedges = n })
@@ -212,9 +213,8 @@ func WithOff(off bool) Option {
 // docs/other-backends.md. A hedge that is held back counts in stats.Counts.NoOtherBackend, and is considered again while its
 // call lasts.
 //
-// On a connection without the policy no hedge is sent, and [stats.Method].NoBackendPolicy is true. A service config from the
-// resolver replaces the one of grpc.WithDefaultServiceConfig, and with it the policy, unless grpc.WithDisableServiceConfig is
-// given. Calls of [Do] have no connection, and are hedged as without this option. The default is false.
+// On a connection without the policy no hedge is sent. A service config from the resolver replaces the one of
+// grpc.WithDefaultServiceConfig, and with it the policy, unless grpc.WithDisableServiceConfig is given. Calls of [Do] have no connection, and are hedged as without this option. The default is false.
 func WithOtherBackendOnly(on bool) Option {
 	return option("WithOtherBackendOnly", nil, func(c *settings.Config) { c.OtherBackendOnly = on })
 }

@@ -78,7 +78,7 @@ type fakeConfig struct {
 	Mark string
 }
 
-// fakes are the builders test_fake_a and test_fake_b; the children that they built last.
+// fakes are the children that fake builders built last, by the builder's name.
 var fakes = map[string]*fakeChild{}
 
 // building, if not nil, is called with a fake that is being built.
@@ -89,6 +89,7 @@ type fakeBuilder struct{ name string }
 func init() {
 	grpcbalancer.Register(fakeBuilder{"test_fake_a"})
 	grpcbalancer.Register(fakeBuilder{"test_fake_b"})
+	grpcbalancer.Register(fakeBuilder{"outlier_detection_experimental"})
 }
 
 func (b fakeBuilder) Name() string { return b.name }

@@ -52,21 +52,23 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	return watched(info.Ctx, r, res, b), nil
 }
 
-// watched makes the end of an attempt known to a backend that is suspected of silence, and to the child. A child such as
-// outlier_detection counts errors, so it is told of none where the attempt has lost a race.
+// watched makes the end of an attempt known to a backend that is suspected of silence, and to the child. An attempt that was cancelled
+// has no answer: headers may have been all that came. A child such as outlier_detection counts errors, so it is told of none where the
+// attempt has lost a race.
 func watched(ctx context.Context, r *place.Record, res balancer.PickResult, b *place.Backend) balancer.PickResult {
 	done, suspect := res.Done, b.Suspect()
 	if !suspect && (done == nil || r == nil) {
 		return res
 	}
 	res.Done = func(info balancer.DoneInfo) {
-		if suspect && info.BytesReceived {
+		code := status.Code(info.Err)
+		if suspect && info.BytesReceived && code != codes.Canceled {
 			b.Answered()
 		}
 		if done == nil {
 			return
 		}
-		if status.Code(info.Err) == codes.Canceled && context.Cause(ctx) == wire.ErrLost {
+		if code == codes.Canceled && context.Cause(ctx) == wire.ErrLost {
 			info.Err = nil
 		}
 		done(info)
@@ -116,13 +118,13 @@ func (p *picker) better(info balancer.PickInfo, r *place.Record, res balancer.Pi
 	if rank(r, b) <= best {
 		return res, b
 	}
-	var err error
 	for n := range (maxPicks - 1) * len(p.copies) {
-		release(res)
-		if res, b, err = pick(p.copies[n%len(p.copies)], info); err != nil {
+		next, at, err := pick(p.copies[n%len(p.copies)], info)
+		if err != nil {
 			break
 		}
-		if b != nil && rank(r, b) <= best {
+		release(res)
+		if res, b = next, at; b != nil && rank(r, b) <= best {
 			return res, b
 		}
 	}

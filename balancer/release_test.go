@@ -1,10 +1,16 @@
 package balancer_test
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
+	grpcbalancer "google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/resolver"
+
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/place"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
@@ -38,5 +44,47 @@ func TestDiscardedPicksAreReleased(t *testing.T) {
 				t.Errorf("%d picks were released, for %d picks", unused, picks)
 			}
 		})
+	}
+}
+
+// funcPicker picks by a function.
+type funcPicker func() (grpcbalancer.PickResult, error)
+
+func (p funcPicker) Pick(grpcbalancer.PickInfo) (grpcbalancer.PickResult, error) { return p() }
+
+// TestPicker_NoPickHalfWay has a child that ejects the second of two backends. It picks the first one, and when it is asked again,
+// as a hedge should go elsewhere, it has no pick. The hedge then goes where the child wanted it, and not to what was ejected.
+func TestPicker_NoPickHalfWay(t *testing.T) {
+	conn, b, configure := build(t)
+	defer b.Close()
+	_ = configure(`{"childPolicy": [{"outlier_detection_experimental": {"mark": "x"}}]}`)
+	child := fakes["outlier_detection_experimental"]
+	var made []grpcbalancer.SubConn
+	for _, address := range []string{"one", "two"} {
+		sc, err := child.cc.NewSubConn([]resolver.Address{{Addr: address}}, grpcbalancer.NewSubConnOptions{StateListener: func(grpcbalancer.SubConnState) {}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		made = append(made, sc)
+		conn.made[len(made)-1].listener(grpcbalancer.SubConnState{ConnectivityState: connectivity.Ready})
+	}
+	picks, none, open := 0, 0, 0
+	child.say(connectivity.Ready, funcPicker(func() (grpcbalancer.PickResult, error) {
+		if picks++; picks == none {
+			return grpcbalancer.PickResult{}, grpcbalancer.ErrNoSubConnAvailable
+		}
+		open++
+		return grpcbalancer.PickResult{SubConn: made[0], Done: func(grpcbalancer.DoneInfo) { open-- }}, nil
+	}))
+	for none = range 5 {
+		picks, open = 0, 0
+		ctx, record := place.Primary(t.Context(), conn.Target(), new(atomic.Int64))
+		res, err := conn.picker.Pick(grpcbalancer.PickInfo{Ctx: ctx})
+		if err == nil {
+			res, err = conn.picker.Pick(grpcbalancer.PickInfo{Ctx: record.Hedge(t.Context())})
+		}
+		if first := none == 1 || none == 2; first != (err != nil) || !first && (res.SubConn != conn.made[0] || open != 2) {
+			t.Errorf("no pick %d: the hedge goes to %p of %v, %v; %d picks are open", none, res.SubConn, conn.made, err, open)
+		}
 	}
 }

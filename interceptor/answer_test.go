@@ -3,7 +3,6 @@ package interceptor_test
 import (
 	"context"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"strings"
 	"sync/atomic"
@@ -210,27 +209,6 @@ func TestRule10_ARejectedAnswerIsHedgedWhateverTheTrigger(t *testing.T) {
 	}
 }
 
-// TestWithAcceptable_AcceptingAllChangesNothing makes the same calls with a function that accepts every answer, and without one.
-func TestWithAcceptable_AcceptingAllChangesNothing(t *testing.T) {
-	longtest.Simulation(t)
-	run := func(opts ...hedge.Option) (stats stats.Counts) {
-		synctest.Test(t, func(t *testing.T) {
-			s := hedgetest.All(t, append([]hedge.Option{hedge.WithBudgetPercent(3), hedge.WithMaxHedges(4)}, opts...)...)
-			answering(t, s, 4000, 0, func(id, attempt int) (time.Duration, int64, error) {
-				draw := rand.New(rand.NewPCG(uint64(id), uint64(attempt)))
-				return time.Duration(math.Exp(2*draw.NormFloat64()) * float64(10*ms)), 1, nil
-			})
-			stats = s.Stats()
-		})
-		return stats
-	}
-	all := func(context.Context, string, any, error) bool { return true }
-	with, without := run(hedge.WithAcceptable(all)), run()
-	if with != without || with.NotDrawn == 0 {
-		t.Errorf("%+v with a function, %+v without", with, without)
-	}
-}
-
 // TestRule13_RejectedAnswersTeachTheirLatency lets half of all answers be rejected: what primaries take is known as without that.
 func TestRule13_RejectedAnswersTeachTheirLatency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -307,37 +285,4 @@ func TestRule12_SavingsPayForRejectedAnswers(t *testing.T) {
 			}
 		})
 	}
-}
-
-// plainReply is a reply of a codec's own.
-type plainReply struct {
-	Rows    []string
-	Attempt int
-}
-
-// TestRule02_RejectedRepliesOfAnyKind has rejected replies that are no protobuf messages: nothing of the rejected one stays in the reply.
-func TestRule02_RejectedRepliesOfAnyKind(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var asked atomic.Int64
-		good := hedge.WithAcceptable(func(_ context.Context, _ string, reply any, _ error) bool {
-			asked.Add(1)
-			return len(reply.(*plainReply).Rows) == 1
-		})
-		invoke := func(ctx context.Context, _ string, _, reply any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
-			n := previousAttempts(ctx)
-			time.Sleep(ms)
-			*reply.(*plainReply) = plainReply{Attempt: n}
-			if n < 2 {
-				reply.(*plainReply).Rows = []string{"of", "a", "rejected", "reply"}
-			} else {
-				reply.(*plainReply).Rows = []string{"good"}
-			}
-			return nil
-		}
-		reply := new(plainReply)
-		err := interceptor.Unary(hedgetest.Fixed(t, 10*ms, good))(t.Context(), "/test.Service/Method", &plainReply{}, reply, nil, invoke)
-		if err != nil || reply.Attempt != 2 || len(reply.Rows) != 1 || asked.Load() != 3 {
-			t.Errorf("got %+v, %v; the function was asked %d times", reply, err, asked.Load())
-		}
-	})
 }

@@ -204,6 +204,37 @@ func TestRule07_ServersThatCountResets(t *testing.T) {
 	}
 }
 
+// TestRule03_ACutAfterAStop stops one backend of three for a second, three times. Hedges of the calls there spend the budget. Then the
+// server cuts the connection for their losers' resets, as tonic does. The calls that the cut failed are sent again all the same.
+func TestRule03_ACutAfterAStop(t *testing.T) {
+	longtest.Simulation(t)
+	latency := testserver.DistributionT(t, "straggler")
+	stops := func(c *testserver.Cluster) {
+		for range 3 {
+			time.Sleep(4 * time.Second)
+			resumes := time.Now().Add(time.Second)
+			c.SetScript(func(a testserver.Attempt) testserver.Plan {
+				p := testserver.Plan{Delay: a.Draw(latency)}
+				if a.Backend == 0 {
+					p.Delay += time.Until(resumes)
+				}
+				return p
+			})
+			time.Sleep(time.Second)
+			c.SetScript(nil)
+		}
+	}
+	for _, resets := range []int{40, 80} { // with fewer the budget is not yet spent
+		limit := testserver.Limit{Resets: resets, Per: time.Second, Close: testserver.CloseCalm}
+		got := traffic{rate: 300, callers: 1000, lasts: 16 * time.Second, hedged: true, limit: &limit, backends: 3, during: stops}.run(t)
+		t.Logf("%d resets: %d of %d failed; %d cuts, %d hedges, %d repeated; the budget did not pay %d times", resets,
+			len(got.failed), len(got.took), got.conns.Cuts, got.stats.Hedges, got.stats.Repeated, got.stats.BudgetExhausted)
+		if len(got.failed) > 0 || got.stats.Repeated == 0 {
+			t.Errorf("%d resets: %d repeated, %v", resets, got.stats.Repeated, got.failed)
+		}
+	}
+}
+
 // TestRule07_CutsThatAreNotForResets lets connections end for other reasons. No such end limits hedges.
 func TestRule07_CutsThatAreNotForResets(t *testing.T) {
 	longtest.Simulation(t)

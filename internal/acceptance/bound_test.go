@@ -39,7 +39,7 @@ func TestRule12_EveryAttemptBeyondTheFirst(t *testing.T) {
 			c := w.start(t, w.hedging(t))
 			c.until(time.Minute)
 			c.end(t)
-			if over, at := w.book.over(w.share); over > 1e-6 {
+			if over, at := w.book.over(w.share, w.scheduler.Stats().Repeated); over > 1e-6 {
 				t.Errorf("seed %d: attempts beyond the first cost %v more than the bound at %v\n%v", seed, over, at, w)
 			}
 			extra += w.book.extra()
@@ -95,22 +95,24 @@ func (b *attemptBook) extra() (n int) {
 
 // over is by how much the attempts beyond the first cost more than the bound, in the interval where that is most, and when it
 // ends. The bound of an interval is the share of what its calls cost, the burst at its start, and the costliest of the attempts
-// twice and once for each hedge that wins.
-func (b *attemptBook) over(share float64) (over float64, at time.Duration) {
+// twice and once for each hedge that wins. If calls were repeated, the budget may have owed
+// that for them, but no more than a burst.
+func (b *attemptBook) over(share float64, repeated int64) (over float64, at time.Duration) {
 	costliest := 0.0
 	for _, e := range b.events {
 		costliest = max(costliest, e.extra)
 	}
-	f, least := 0.0, math.Inf(1)
+	f, least, debt := 0.0, math.Inf(1), 0.0
 	over = math.Inf(-1)
 	for i := 0; i < len(b.events); {
 		now := b.events[i].at
-		least = min(least, f+burstBefore(b.events[:i], now, share))
+		burst := burstBefore(b.events[:i], now, share)
+		least, debt = min(least, f+burst), min(max(debt, burst), float64(repeated)*costliest)
 		for ; i < len(b.events) && b.events[i].at == now; i++ { // of one instant all counts, or nothing
 			e := b.events[i]
 			f += e.extra - share*e.call - costliest*e.wins
 		}
-		if o := f - least - 2*costliest; o > over {
+		if o := f - least - 2*costliest - debt; o > over {
 			over, at = o, now
 		}
 	}
@@ -130,33 +132,6 @@ func burstBefore(events []event, now time.Duration, share float64) float64 {
 		costliest = max(costliest, e.call)
 	}
 	return max(earned, costliest)
-}
-
-// TestBook_DroppedHedges counts only the hedges that were sent.
-func TestBook_DroppedHedges(t *testing.T) {
-	const other = "/pkg.Svc/Other"
-	for sent, want := range []stats.Counts{{Calls: 1}, {Calls: 1, Hedged: 1, Hedges: 1, PrimaryWins: 1}} {
-		s := hedgetest.All(t, hedge.WithBudgetPercent(400))
-		c := hcall.Begin(registry.Of(s), t.Context(), target, method, nil, hedge.After(0))
-		r := race.Report{Hedges: sent, Dropped: 1, DecidedAt: ms}
-		r.Attempts[0] = race.AttemptReport{HasEnded: true, EndedAt: ms}
-		if sent > 0 {
-			r.Attempts[1] = race.AttemptReport{CutShort: true}
-		}
-		for n := 1; n <= sent+1; n++ {
-			for range 20 { // earns what the hedge costs
-				hcall.Begin(registry.Of(s), t.Context(), target, other, nil, hedge.After(0))
-			}
-			if admitted, _ := hedgetest.Admit(&c, n); !admitted {
-				t.Fatal("the budget does not pay")
-			}
-		}
-		c.Book(&r)
-		want.Calls += int64(20 * (sent + 1))
-		if got := s.Stats(); got != want {
-			t.Errorf("%d sent: %+v, want %+v", sent, got, want)
-		}
-	}
 }
 
 // TestBook_DroppedHedgesArePaidBack drops hedges, before the call's next hedge is due or at its end.

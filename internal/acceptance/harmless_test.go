@@ -126,7 +126,7 @@ func runWorld(t *testing.T, seed uint64) *world {
 }
 
 func (w *world) check(t *testing.T) {
-	if over, at := w.book.over(w.share); over > 1e-6 {
+	if over, at := w.book.over(w.share, w.scheduler.Stats().Repeated); over > 1e-6 {
 		t.Errorf("attempts beyond the first cost %v more than the bound at %v", over, at)
 	}
 	w.checkFailures(t)

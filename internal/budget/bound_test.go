@@ -15,11 +15,13 @@ import (
 //
 // Let f = paid − earned − costliest·wins, summed up from the beginning. Then the bound is f(end) ≤ f(start) + burst(start) +
 // 2·costliest. So it is enough to know the least f + burst of all starts. What the burst pays, without savings and wins, is at most
-// the share and the burst; and savings pay for at most two hedges, and one for each win.
+// the share and the burst; and savings pay for at most two hedges, and one for each win. Intervals that begin before the bucket
+// owed something last have the burst of that time as well.
 type intervals struct {
 	share, costliest  float64 // the largest share, and the costliest hedge, of the run
 	calls             []costly
-	f, least          float64
+	f, least, debt    float64
+	beforeDebt        float64 // the least f + burst of starts before that
 	burstF            float64 // the same of what the burst paid
 	burstLeast        float64
 	saved, savedLeast int // hedges from savings − wins
@@ -31,7 +33,7 @@ type costly struct {
 }
 
 func newIntervals(share, costliest float64) *intervals {
-	return &intervals{share: share, costliest: costliest, least: math.Inf(1), burstLeast: math.Inf(1)}
+	return &intervals{share: share, costliest: costliest, least: math.Inf(1), beforeDebt: math.Inf(1), burstLeast: math.Inf(1)}
 }
 
 // burst is what the calls of the two seconds before earned, and the costliest hedge of the minute before at least, or 1 if none
@@ -66,13 +68,20 @@ func (b *intervals) call(now time.Duration, cost float64) {
 // pay returns how much is above the bounds.
 func (b *intervals) pay(saved bool, cost float64) (over float64) {
 	b.f += cost
-	over = b.f - b.least - 2*b.costliest
+	over = max(b.f-b.least, b.f-b.beforeDebt-b.debt) - 2*b.costliest
 	if saved {
 		b.saved++
 		return max(over, float64(b.saved-b.savedLeast-2))
 	}
 	b.burstF += cost
 	return max(over, b.burstF-b.burstLeast)
+}
+
+// owe is pay of an attempt that the bucket owes.
+func (b *intervals) owe(now time.Duration, cost float64) (over float64) {
+	b.f += cost
+	b.debt, b.beforeDebt, b.least = b.burst(now), min(b.beforeDebt, b.least), math.Inf(1)
+	return b.f - b.beforeDebt - b.debt - 2*b.costliest
 }
 
 func (b *intervals) win() {
@@ -82,11 +91,11 @@ func (b *intervals) win() {
 }
 
 // TestRule12_InAnyIntervalWithCosts draws traffic of all rates, with pauses, costs, hedges that win and lose, hedges that are
-// dropped, calls that take back their share, and shares that change.
+// dropped, calls that take back their share, attempts that the bucket owes, and shares that change.
 func TestRule12_InAnyIntervalWithCosts(t *testing.T) {
 	longtest.Computation(t)
 	menus := [][]float64{{1}, {1, 1, 1, 100}, {0.1, 1, 7, 0}, {1, 2.5, 30, math.Inf(1), math.NaN(), -5}, {3}, {0.03}, {0.03, 1e-6, 0.031, 1}}
-	paid := 0.0
+	paid, owed := 0.0, 0
 	for seed := range uint64(longtest.Size(100, 1_000)) {
 		r := rand.New(rand.NewPCG(seed, 17))
 		menu := menus[r.IntN(len(menus))]
@@ -107,9 +116,10 @@ func TestRule12_InAnyIntervalWithCosts(t *testing.T) {
 			}
 		}
 		paid += run.paid
+		owed += run.owed
 	}
-	if paid == 0 {
-		t.Error("nothing was paid: the test has come to nothing")
+	if paid == 0 || owed == 0 {
+		t.Errorf("%v paid, %d owed: the test has come to nothing", paid, owed)
 	}
 }
 
@@ -124,6 +134,7 @@ type boundRun struct {
 	odd        float64 // the cost of a call in 500, which is not slow; 0: none
 	rate, wins float64 // calls a second, and the share of hedges that win
 	over, paid float64
+	owed       int
 }
 
 func (run *boundRun) step() {
@@ -151,6 +162,10 @@ func (run *boundRun) step() {
 		switch {
 		case !paid && r.IntN(20) == 0:
 			run.bucket.Forfeit(cost)
+			return
+		case !paid && r.IntN(4) == 0 && run.bucket.Owe(at(run.now), cost):
+			run.owed++
+			run.over = max(run.over, run.bound.owe(run.now, priceOf(cost)))
 			return
 		case !paid:
 			return

@@ -38,7 +38,7 @@ type Bucket struct {
 	perCall int64   // what a call of cost 1 earns
 	opened  bool    // a percentage above 0 was set
 	calls   float64 // what all calls so far cost
-	held    int64   // below 0 where more was taken back than held
+	held    int64   // below 0 where more was taken back or owed than held
 
 	origin time.Time // the first time
 	step   int64     // the latest, after the origin
@@ -187,15 +187,34 @@ func (b *Bucket) Pay(now time.Time, urgent bool, cost float64) (paid, saved bool
 }
 
 func (b *Bucket) payFromBurst(urgent bool, price int64) bool {
-	needed := price
+	left := int64(0)
 	if !urgent {
-		needed += min((b.burst()-b.minBurst())/4, maxReserve*token)
+		left = min((b.burst()-b.minBurst())/4, maxReserve*token)
 	}
-	if b.held < needed {
+	return b.take(price, left)
+}
+
+// take takes a price if at least so much is left.
+func (b *Bucket) take(price, left int64) bool {
+	if b.held-price < left {
 		return false
 	}
 	b.held -= price
 	return true
+}
+
+// Owe takes the price of an attempt without which a call fails, also if the bucket does not hold it. The bucket may owe one burst.
+// Calls must earn that before the burst pays again.
+func (b *Bucket) Owe(now time.Time, cost float64) bool {
+	price := priceOf(counted(cost))
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.perCall == 0 {
+		return false
+	}
+	b.settle(now)
+	b.cap()
+	return b.take(price, -b.burst())
 }
 
 // Refund gives back the price of a hedge that was paid for and then not sent. saved is what Pay returned.

@@ -34,18 +34,26 @@ func (p *Payment) SetCost(now time.Time, cost float64) {
 	}
 }
 
-// Pay takes the price of one hedge from every budget, from the savings if need be, or from none.
-func (p *Payment) Pay(now time.Time, urgent bool) bool {
+// Pay takes the price of one hedge from every budget, from the savings if need be, or from none. For one that sends a call again,
+// budgets may owe it.
+func (p *Payment) Pay(now time.Time, urgent, again bool) bool {
 	paid := false
 	if p.Own != nil {
-		if paid, p.savedOwn = p.Own.Pay(now, urgent, p.Cost); !paid {
+		if paid, p.savedOwn = p.pay(p.Own, now, urgent, again); !paid {
 			return false
 		}
 	}
-	if paid, p.savedTarget = p.Target.Pay(now, urgent, p.Cost); !paid && p.Own != nil {
+	if paid, p.savedTarget = p.pay(p.Target, now, urgent, again); !paid && p.Own != nil {
 		p.Own.Refund(p.savedOwn, p.Cost)
 	}
 	return paid
+}
+
+func (p *Payment) pay(b *budget.Bucket, now time.Time, urgent, again bool) (paid, saved bool) {
+	if paid, saved = b.Pay(now, urgent || again, p.Cost); !paid && again {
+		paid = b.Owe(now, p.Cost)
+	}
+	return paid, saved
 }
 
 // Pretend takes the price of a hedge that a dry run does not send. Only the method's own budget pays for it.

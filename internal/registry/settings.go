@@ -3,8 +3,8 @@ package registry
 import (
 	"github.com/grpchedge/hedge/internal/budget"
 	"github.com/grpchedge/hedge/internal/feature/control"
+	"github.com/grpchedge/hedge/internal/feature/gate"
 	"github.com/grpchedge/hedge/internal/feature/guard"
-	"github.com/grpchedge/hedge/internal/feature/throttle"
 	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -21,7 +21,7 @@ func (r *Registry) Update(c settings.Config) {
 	for _, m := range r.entries.all() {
 		s := m.resolve(&c)
 		m.Learner.Configure(s.Learning)
-		for _, c := range m.classes.current() { // one that is made at the same time begins with the method's configuration
+		for _, c := range m.classes.all() { // one that is made at the same time begins with the method's configuration
 			c.Learner.Configure(s.Learning)
 		}
 		m.settings.Store(s)
@@ -36,18 +36,16 @@ var none = &settings.Settings{Config: &settings.Config{}}
 func (m *Method) resolve(c *settings.Config) *settings.Settings {
 	t, old := c.ForTarget(m.Target.Name), m.settings.Load()
 	s := c.For(t, m.Name, &m.Target.registry.pace)
-	s.ClassTurn = m.classes.turnOf(s.Class)
 	m.Target.Budget.SetPercent(t.BudgetPercent)
 	m.Target.Resets.SetLimit(t.ResetLimit)
-	m.Target.throttle = throttle.For(s.Throttling(), m.Target.throttle)
+	m.Target.throttle = gate.ThrottleFor(s.Throttling(), m.Target.throttle)
 	s.PlugIn(settings.Features{
 		Pause:    &m.Target.registry.pause,
 		Resets:   &m.Target.Resets,
 		Throttle: m.Target.throttle,
 		Groups:   control.For(s.Control/100, s.Compared(), old.Groups),
-		NoPolicy: &m.noPolicy,
 		Own:      m.ownBudget(s),
-		Failures: &guard.Gate{Guard: &m.guard, Traffic: m.traffic, Policy: s.Policy != nil},
+		Failures: &guard.Gate{Guard: &m.guard, Traffic: m.traffic},
 	})
 	return s
 }

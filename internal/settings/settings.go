@@ -3,18 +3,13 @@ package settings
 import (
 	"fmt"
 
-	"go.uber.org/atomic"
-
 	"github.com/grpchedge/hedge/internal/budget"
 	"github.com/grpchedge/hedge/internal/codeset"
 	"github.com/grpchedge/hedge/internal/feature"
 	"github.com/grpchedge/hedge/internal/feature/control"
 	"github.com/grpchedge/hedge/internal/feature/gate"
 	"github.com/grpchedge/hedge/internal/feature/guard"
-	"github.com/grpchedge/hedge/internal/feature/learning"
-	"github.com/grpchedge/hedge/internal/feature/pause"
 	"github.com/grpchedge/hedge/internal/feature/resets"
-	"github.com/grpchedge/hedge/internal/feature/throttle"
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/pattern"
 	"github.com/grpchedge/hedge/internal/serviceconfig"
@@ -31,7 +26,6 @@ type Settings struct {
 	WaitsForMessage bool                         // WithWaitForMessage names it
 	OnlyReads       bool                         // NO_SIDE_EFFECTS or WithReadOnlyMethods
 	Policy          *serviceconfig.HedgingPolicy // the service config's; nil: none
-	ClassTurn       int32                        // of the class function: see registry.Class
 	Final           codeset.Set                  // the final statuses: of Config, or of the policy, if there is one
 
 	Features
@@ -41,13 +35,12 @@ type Settings struct {
 
 // Features are what the features keep of one method and of its target. They outlive settings. A nil feature is off.
 type Features struct {
-	Pause    *pause.Pause
+	Pause    *gate.Pause
 	Failures *guard.Gate // in use with WithGuard
 	Resets   *resets.Resets
-	Throttle *throttle.Throttle // the target's
-	Groups   *control.Groups    // with a control group
-	NoPolicy *atomic.Bool       // WithOtherBackendOnly found no policy of package balancer
-	Own      *budget.Bucket     // of the method alone, always in a dry run
+	Throttle *gate.Throttle  // the target's
+	Groups   *control.Groups // with a control group
+	Own      *budget.Bucket  // of the method alone, always in a dry run
 }
 
 // For returns the settings of a method, by the rules that match it and its target. PlugIn is still to be called.
@@ -100,12 +93,12 @@ func (s *Settings) PlugIn(f Features) {
 	s.gate(true, feature.GateFunc(gate.PatientProbe))
 	s.gate(true, feature.GateFunc(gate.Drawn))
 	s.gate(plain, feature.GateFunc(gate.Ready))
-	s.gate(s.OtherBackendOnly, gate.OtherBackend{NoPolicy: f.NoPolicy})
+	s.gate(s.OtherBackendOnly, feature.GateFunc(gate.OtherBackend))
 	s.gate(s.Guard && !s.Unbudgeted(), f.Failures)
 	s.gate(true, f.Resets)
 	s.gate(!s.Unbudgeted(), gate.Budget{})
 
-	s.observer(true, learning.Observer{Hedges: s.Trigger.Kind == AutoTrigger})
+	s.observer(true, gate.Learning{Hedges: s.Trigger.Kind == AutoTrigger})
 	s.observer(f.Throttle != nil, f.Throttle)
 	s.observer(s.Guard, f.Failures)
 	s.observer(f.Groups != nil, f.Groups)

@@ -1,8 +1,10 @@
-// Package gate has the gates without a state of their own. They go by what is known of the call.
+// Package gate has the gates that go by what is known of the call and its target, and the observer that learns from calls.
 package gate
 
 import (
 	"math"
+	"os"
+	"strconv"
 	"time"
 
 	"go.uber.org/atomic"
@@ -13,6 +15,28 @@ import (
 	"github.com/grpchedge/hedge/internal/wire"
 	"github.com/grpchedge/hedge/stats"
 )
+
+// Why hedging is paused.
+const (
+	BySwitch = "HEDGE_DISABLED" // the variable of the environment
+	ByPause  = "Pause"
+)
+
+// Pause says whether and why hedging is paused: BySwitch, ByPause, or "" if it is not. All methods may be called concurrently.
+type Pause struct{ atomic.String }
+
+// Read reads the switch of the environment. In an emergency, any value that is not clearly a no must count as a yes.
+func (p *Pause) Read() {
+	value := os.Getenv(BySwitch)
+	if yes, err := strconv.ParseBool(value); value != "" && (yes || err != nil) {
+		p.Store(BySwitch)
+	}
+}
+
+// Admit refuses: calls in flight get no more hedges.
+func (p *Pause) Admit(*feature.Due) feature.Verdict {
+	return feature.Never(stats.Paused).If(p.Load() != "")
+}
 
 // OfHedge is the gate that refuses hedges on behalf of another service's hedge.
 type OfHedge struct{ Unbudgeted bool }
@@ -45,8 +69,6 @@ type Wanted struct{ Learning *learn.Config }
 func (w Wanted) Admit(d *feature.Due) feature.Verdict {
 	newest := d.Learner().Estimate()
 	switch {
-	case d.Report.Repeated:
-		return feature.Never(stats.NoReason).If(d.N > w.Learning.MaxHedges)
 	case !d.Slow:
 		return feature.Pass
 	case d.Turn > d.MaxHedges:
@@ -83,26 +105,19 @@ func Ready(d *feature.Due) feature.Verdict {
 	return feature.Later(stats.NotReady).If(d.Conn != nil && !d.Report.Repeated && d.Conn.GetState() != connectivity.Ready)
 }
 
-// OtherBackend is the gate of WithOtherBackendOnly.
-type OtherBackend struct {
-	NoPolicy *atomic.Bool // is set if no policy of package balancer was found
-}
-
-// Admit holds a hedge back while no backend is known that the call has not used.
-func (o OtherBackend) Admit(d *feature.Due) feature.Verdict {
-	if d.Conn == nil || d.Report.Repeated {
-		return feature.Pass
-	}
-	o.NoPolicy.Store(!d.Record.HasPolicy())
-	return feature.Later(stats.NoOtherBackend).If(!d.Record.Spare(d.N))
+// OtherBackend is the gate of WithOtherBackendOnly. It holds a hedge back while no backend is known that the call has not used.
+func OtherBackend(d *feature.Due) feature.Verdict {
+	return feature.Later(stats.NoOtherBackend).If(d.Conn != nil && !d.Report.Repeated && !d.Record.Spare(d.N))
 }
 
 // Budget is the gate at which a hedge is paid for. It is the last one.
 type Budget struct{}
 
-// Admit takes the price of the hedge. One that is not the first, or that has waited for long, may be paid from savings.
+// Admit takes the price of the hedge. One that is not the first, or that has waited for long, is urgent. The budget may owe the price of
+// one that sends the call again: without it the call fails.
 func (Budget) Admit(d *feature.Due) feature.Verdict {
-	paid := d.Payment.Pay(d.Now, d.N > 1 || d.Report.Repeated || d.Age() >= 2*d.Delay)
+	again := d.Report.Repeated && d.Report.Attempts[d.N-1].Failed()
+	paid := d.Payment.Pay(d.Now, d.N > 1 || d.Age() >= 2*d.Delay, again)
 	return feature.Later(stats.BudgetExhausted).If(!paid)
 }
 
