@@ -133,10 +133,10 @@ func (w workload) run(seed uint64, quantile float64) (all []outcome) {
 	if !*longtest.Long {
 		calls = 15_000
 	}
-	for client := range uint64(max(w.clients, 1)) {
-		all = append(all, simulation{
+	for number := range uint64(max(w.clients, 1)) {
+		all = append(all, client{
 			distribution: w.distribution, calls: calls, concurrency: w.concurrency, rate: w.rate, gathered: w.gathered, every: w.every,
-			seed: seed + client, config: c,
+			seed: seed + number, config: c,
 		}.run().done...)
 	}
 	if w.clients > 0 {

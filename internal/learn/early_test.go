@@ -19,7 +19,7 @@ func TestAuto_FirstCalls(t *testing.T) {
 	for seed := range uint64(longtest.Size(10, 40)) {
 		c := config()
 		c.BudgetPercent = 30
-		s := simulation{distribution: independent(testserver.DistributionT(t, "ttft")), calls: 400, concurrency: 20, seed: seed + 1, config: c}.run()
+		s := client{distribution: independent(testserver.DistributionT(t, "ttft")), calls: 400, concurrency: 20, seed: seed + 1, config: c}.run()
 		for id, o := range s.done {
 			all++
 			hedges += float64(o.hedges)

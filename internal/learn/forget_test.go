@@ -19,7 +19,7 @@ func TestAuto_ForgetsInMinutes(t *testing.T) {
 		return slowTrickle(seed, id, attempt, at)
 	}
 	c := config()
-	done := simulation{distribution: distribution, calls: 2 * 3600, rate: 2, seed: 1, config: c}.run().done
+	done := client{distribution: distribution, calls: 2 * 3600, rate: 2, seed: 1, config: c}.run().done
 	of := func(from, to time.Duration) (calls []outcome) {
 		for _, o := range done {
 			if from <= o.at && o.at < to {
@@ -42,7 +42,7 @@ func TestAuto_Deadlines(t *testing.T) {
 	for _, budget := range []float64{10, 50} {
 		c := config()
 		c.BudgetPercent = budget
-		s := simulation{distribution: sick(3, plainly, slower(3000)), calls: 20_000, rate: 100, seed: 1, config: c, deadline: second}.run()
+		s := client{distribution: sick(3, plainly, slower(3000)), calls: 20_000, rate: 100, seed: 1, config: c, deadline: second}.run()
 		failed, calls := 0.0, s.done[1000:]
 		for _, o := range calls {
 			if o.took >= second {

@@ -48,7 +48,7 @@ func TestAuto_AsPredicted(t *testing.T) {
 			if !ok {
 				t.Fatal("no prediction")
 			}
-			done := simulation{distribution: tc.distribution, calls: calls, rate: 500, seed: 2, config: c}.run().done[500:]
+			done := client{distribution: tc.distribution, calls: calls, rate: 500, seed: 2, config: c}.run().done[500:]
 			inMS := func(d time.Duration) float64 { return float64(d) / float64(ms) }
 			t.Logf("%-9s %2.0f%%: predicted p99 %.1f, p99.9 %.1f, load %.1f%%; reached %.1f, %.1f, %.1f%%", tc.name, percent,
 				inMS(p.With(0.99)), inMS(p.With(0.999)), 100*p.Plan.Load, tail(done, 0.99), tail(done, 0.999), load(done))
@@ -79,7 +79,7 @@ func TestAuto_AsPredictedByClass(t *testing.T) {
 		if !ok {
 			t.Fatal("no prediction")
 		}
-		done := simulation{distribution: class, calls: calls, rate: 100, seed: 2, config: config()}.run().done[500:]
+		done := client{distribution: class, calls: calls, rate: 100, seed: 2, config: config()}.run().done[500:]
 		predicted := float64(p.With(0.99)) / float64(ms)
 		t.Logf("p50 %.1f: p99 without %.1f, predicted %.1f, reached %.1f, load %.1f%%, %.1f%%", tail(done, 0.5), float64(p.Without(0.99))/float64(ms),
 			predicted, tail(done, 0.99), 100*p.Plan.Load, load(done))

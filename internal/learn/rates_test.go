@@ -1,7 +1,6 @@
 package learn_test
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -54,36 +53,5 @@ func TestAuto_EveryRate(t *testing.T) {
 	for _, w := range everyRate {
 		w.first = w.calls / 10
 		t.Run(w.name, func(t *testing.T) { w.test(t, 1000) })
-	}
-}
-
-// TestEveryRate_Outage lets every call be a second slower for a minute. Each client sends at most a tenth as many hedges as it
-// makes calls meanwhile, and three more.
-func TestEveryRate_Outage(t *testing.T) {
-	longtest.Computation(t)
-	longtest.Only(t)
-	const from, to = 10 * time.Minute, 11 * time.Minute
-	for _, rate := range []float64{1, 5} {
-		worst := -100.0
-		for seed := uint64(1); seed <= 20; seed++ {
-			distribution := func(seed, id uint64, attempt int, at time.Duration) time.Duration {
-				d := slowTrickle(seed, id, attempt, at)
-				if from <= at && at < to {
-					d += second
-				}
-				return d
-			}
-			done := simulation{distribution: distribution, calls: int(rate * 750), rate: rate, seed: seed, config: config()}.run().done
-			done = slices.DeleteFunc(done, func(c outcome) bool { return c.at < from || c.at >= to })
-			hedges := 0
-			for _, c := range done {
-				hedges += c.hedges
-			}
-			worst = max(worst, float64(hedges)-float64(len(done))/10)
-		}
-		t.Logf("%v a second: at most %.1f hedges beyond a tenth of the calls", rate, worst)
-		if worst > 3 {
-			t.Errorf("%v a second: %.1f hedges beyond a tenth of the calls, want at most 3", rate, worst)
-		}
 	}
 }

@@ -8,12 +8,13 @@ import (
 
 	"github.com/grpchedge/hedge/internal/budget"
 	"github.com/grpchedge/hedge/internal/learn"
+	"github.com/grpchedge/hedge/internal/testserver/simulation"
 )
 
-// simulation is a client whose attempts take what a distribution draws, by a clock of its own: an event at a time, without a
+// client is one whose attempts take what a distribution draws, by a clock of its own: an event at a time, without a
 // scheduler, goroutines or timers, and so ten times faster than the simulations of package hedge. When a hedge is sent is
 // decided as call.Call.Admit does.
-type simulation struct {
+type client struct {
 	distribution attemptDistribution
 	calls        int
 	concurrency  int     // callers, each with one call after the other; 0: at the rate
@@ -86,7 +87,7 @@ type simCall struct {
 }
 
 type simulator struct {
-	simulation
+	client
 	learner learn.Learner
 	budget  *budget.Bucket
 	queue   events
@@ -101,8 +102,8 @@ type simulator struct {
 	waiting [][]event // for a worker of each server
 }
 
-func (sim simulation) run() *simulator {
-	s := &simulator{simulation: sim, epoch: time.Unix(1e9, 0), done: make([]outcome, sim.calls), random: generator(sim.seed, 7, 7)}
+func (sim client) run() *simulator {
+	s := &simulator{client: sim, epoch: time.Unix(1e9, 0), done: make([]outcome, sim.calls), random: generator(sim.seed, 7, 7)}
 	s.budget = budget.New(s.config.BudgetPercent)
 	s.busy, s.waiting = make([]int, s.servers.count), make([][]event, s.servers.count)
 	s.learner.Start(s.config, learn.Owner{
@@ -239,7 +240,7 @@ func (s *simulator) due(c *simCall) {
 			return
 		}
 	}
-	if !s.pay(c, age) {
+	if paid, _ := s.budget.Pay(s.time(), len(c.sent) > 0 || age >= 2*c.delay, 1); !paid {
 		switch {
 		case age < 2*c.delay:
 			again(min(age/8, 2*c.delay-age))
@@ -258,13 +259,6 @@ func (s *simulator) due(c *simCall) {
 	again(c.delay)
 }
 
-// pay is the gate of the budget.
-func (s *simulator) pay(c *simCall, age time.Duration) bool {
-	delay := c.delay
-	paid, _ := s.budget.Pay(s.time(), len(c.sent) > 0 || age >= 2*delay, 1)
-	return paid
-}
-
 // ended ends a call with the answer of an attempt, or, if n is -1, at its deadline.
 func (s *simulator) ended(c *simCall, n int) {
 	c.over = true
@@ -277,7 +271,7 @@ func (s *simulator) ended(c *simCall, n int) {
 	}
 	if len(c.sent) > 0 {
 		s.budget.Hedged(n > 0)
-		s.learner.HedgedCall(c.sent[0]-c.start, s.now-c.sent[0])
+		s.learner.HedgedCall(c.sent[0]-c.start, s.now-c.sent[0], c.estimate.Hedges)
 	}
 	if s.concurrency > 0 {
 		s.arrive(s.now)
@@ -293,12 +287,9 @@ func (s *simulator) learn(n int, took time.Duration, answered bool) {
 	}
 }
 
+// generator draws for one attempt of a call, or with a negative number for what all of them have in common.
 func generator(seed, id uint64, attempt int) *rand.Rand {
-	r := rand.New(rand.NewPCG(seed*0x9e3779b97f4a7c15^id, uint64(attempt)*0xbf58476d1ce4e5b9+seed))
-	for range 3 {
-		r.Uint64() // neighbouring states begin alike
-	}
-	return r
+	return simulation.Generator(seed, id, attempt)
 }
 
 func tail(calls []outcome, q float64) float64 {

@@ -19,7 +19,8 @@ type Knowledge struct {
 // Outcome is what became of calls whose first hedge was sent at about one age.
 type Outcome = knee.Outcome
 
-// Plus returns what both know, by the number of calls that they know it from. Outcomes of the same kind are merged.
+// Plus returns what both know, by the number of calls that they know it from. Outcomes of the same kind are merged, and those
+// left out that exceed what a learner keeps.
 func (k Knowledge) Plus(o Knowledge) Knowledge {
 	var r rests
 	r.take(append(slices.Clip(k.Outcomes), o.Outcomes...), 1)

@@ -11,22 +11,10 @@ import (
 	"github.com/grpchedge/hedge/internal/longtest"
 )
 
-// oneInTwenty is lognormal with a median of so many ms, and eight times that with 5%.
-func oneInTwenty(median float64) attemptDistribution {
-	return func(seed, id uint64, attempt int, _ time.Duration) time.Duration {
-		r := generator(seed, id, attempt)
-		d := median * math.Exp(0.45*r.NormFloat64())
-		if chanceOf(r, 0.05) {
-			d *= 8
-		}
-		return inMillis(d)
-	}
-}
-
 // newcomers are sixty clients that each make so many calls.
 func newcomers(distribution attemptDistribution, seed uint64, c *learn.Config, k learn.Knowledge) (calls []outcome) {
-	for client := range uint64(60) {
-		sim := simulation{distribution: distribution, calls: 300, rate: 30, seed: 1000*seed + client, config: c, taken: k}
+	for number := range uint64(60) {
+		sim := client{distribution: distribution, calls: 300, rate: 30, seed: 1000*seed + number, config: c, taken: k}
 		calls = append(calls, sim.run().done...)
 	}
 	return calls
@@ -35,9 +23,9 @@ func newcomers(distribution attemptDistribution, seed uint64, c *learn.Config, k
 // TestTakeOver_Newcomers has clients that live for ten seconds take over what another client has learned.
 func TestTakeOver_Newcomers(t *testing.T) {
 	longtest.Computation(t)
-	distribution := oneInTwenty(5)
+	distribution := slowOnes(5, .45, 8)
 	for seed := uint64(1); seed <= seeds(); seed++ {
-		donor := simulation{distribution: distribution, calls: 6_000, rate: 30, seed: 77 + seed, config: config()}.run()
+		donor := client{distribution: distribution, calls: 6_000, rate: 30, seed: 77 + seed, config: config()}.run()
 		known := donor.learner.Knowledge(donor.time())
 		unhedged := config()
 		unhedged.MaxHedges = 0
@@ -56,7 +44,7 @@ func TestTakeOver_Newcomers(t *testing.T) {
 
 // known is what a learner knows after so many calls of a distribution.
 func known(distribution attemptDistribution, calls int) learn.Knowledge {
-	s := simulation{distribution: distribution, calls: calls, rate: 100, seed: 4, config: config()}.run()
+	s := client{distribution: distribution, calls: calls, rate: 100, seed: 4, config: config()}.run()
 	return s.learner.Knowledge(s.time())
 }
 
@@ -94,8 +82,8 @@ func (n *newcomer) median() float64 {
 
 func TestTakeOver_FirstCall(t *testing.T) {
 	longtest.Computation(t)
-	k := known(oneInTwenty(5), 3_000)
-	n := newNewcomer(oneInTwenty(5), k, config())
+	k := known(slowOnes(5, .45, 8), 3_000)
+	n := newNewcomer(slowOnes(5, .45, 8), k, config())
 	if e := n.Estimate(); e != nil {
 		t.Fatalf("the estimate is %+v before a call asked", e)
 	}
@@ -108,10 +96,10 @@ func TestTakeOver_FirstCall(t *testing.T) {
 	}
 	c := config()
 	c.WarmupCalls = 5_000
-	if e := newNewcomer(oneInTwenty(5), k, c).First(n.now); e != nil {
+	if e := newNewcomer(slowOnes(5, .45, 8), k, c).First(n.now); e != nil {
 		t.Errorf("an estimate from %v calls, where the warm-up takes 5000", k.Primaries.Total())
 	}
-	if e := newNewcomer(oneInTwenty(5), learn.Knowledge{}, config()).First(n.now); e != nil {
+	if e := newNewcomer(slowOnes(5, .45, 8), learn.Knowledge{}, config()).First(n.now); e != nil {
 		t.Errorf("an estimate from nothing: %+v", e)
 	}
 }
@@ -119,8 +107,8 @@ func TestTakeOver_FirstCall(t *testing.T) {
 // TestTakeOver_Fades lets the learner's own calls take 1.3 times as long, which is too little to be another distribution at once.
 func TestTakeOver_Fades(t *testing.T) {
 	longtest.Computation(t)
-	n := newNewcomer(oneInTwenty(5.5), known(oneInTwenty(5), 3_000), config())
-	weight := func() float64 { return n.Knowledge(n.now).Primaries.Total() - float64(own(n)) }
+	n := newNewcomer(slowOnes(5.5, .45, 8), known(slowOnes(5, .45, 8), 3_000), config())
+	weight := func() float64 { return n.Knowledge(n.now).Primaries.Total() - float64(n.id) }
 	if got := weight(); math.Abs(got-1_000) > 1 {
 		t.Errorf("%v calls count at first, want 1000", got)
 	}
@@ -134,12 +122,9 @@ func TestTakeOver_Fades(t *testing.T) {
 	}
 }
 
-// own is the number of the newcomer's own calls in the window.
-func own(n *newcomer) uint64 { return n.id }
-
 func TestTakeOver_AnotherDistribution(t *testing.T) {
 	longtest.Computation(t)
-	k := known(oneInTwenty(5), 3_000)
+	k := known(slowOnes(5, .45, 8), 3_000)
 	for _, c := range []struct {
 		name   string
 		median float64
@@ -149,7 +134,7 @@ func TestTakeOver_AnotherDistribution(t *testing.T) {
 		{"faster", 1.2, 450}, // within two steps of the window
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			n := newNewcomer(oneInTwenty(c.median), k, config())
+			n := newNewcomer(slowOnes(c.median, .45, 8), k, config())
 			n.First(n.now)
 			n.calls(c.calls)
 			if got := n.median(); math.Abs(got/c.median-1) > 0.3 {
@@ -170,7 +155,7 @@ func TestTakeOver_AnotherDistributionDuringWarmup(t *testing.T) {
 	longtest.Computation(t)
 	c := config()
 	c.WarmupCalls = 100
-	n := newNewcomer(oneInTwenty(50), known(oneInTwenty(5), 3_000), c)
+	n := newNewcomer(slowOnes(50, .45, 8), known(slowOnes(5, .45, 8), 3_000), c)
 	if n.First(n.now) == nil {
 		t.Fatal("no estimate from what was taken over")
 	}
@@ -187,7 +172,7 @@ func TestTakeOver_AnotherDistributionDuringWarmup(t *testing.T) {
 // TestTakeOver_Burst begins with a thousand calls at once, of which the fastest end first.
 func TestTakeOver_Burst(t *testing.T) {
 	longtest.Computation(t)
-	distribution := oneInTwenty(5)
+	distribution := slowOnes(5, .45, 8)
 	n := newNewcomer(distribution, known(distribution, 3_000), config())
 	n.First(n.now)
 	took := make([]time.Duration, 1_000)
@@ -206,11 +191,11 @@ func TestTakeOver_Burst(t *testing.T) {
 // TestTakeOver_CutShort has what hedges cut short: the knowledge has the latencies that primaries would have had.
 func TestTakeOver_CutShort(t *testing.T) {
 	longtest.Computation(t)
-	distribution := oneInTwenty(5)
-	s := simulation{distribution: distribution, calls: 20_000, rate: 500, seed: 4, config: config()}.run()
+	distribution := slowOnes(5, .45, 8)
+	s := client{distribution: distribution, calls: 20_000, rate: 500, seed: 4, config: config()}.run()
 	free := config()
 	free.MaxHedges = 0
-	truth := simulation{distribution: distribution, calls: 20_000, rate: 500, seed: 5, config: free}.run()
+	truth := client{distribution: distribution, calls: 20_000, rate: 500, seed: 5, config: free}.run()
 	n := newNewcomer(distribution, s.learner.Knowledge(s.time()), config())
 	for _, q := range []float64{0.5, 0.9, 0.99} {
 		got, _ := n.Snapshot(n.now).Quantile(q)
@@ -226,7 +211,7 @@ func TestTakeOver_CutShort(t *testing.T) {
 
 // TestKnowledge_Plus merges by the number of calls.
 func TestKnowledge_Plus(t *testing.T) {
-	fast, slow := known(oneInTwenty(5), 2_000), known(oneInTwenty(50), 1_000)
+	fast, slow := known(slowOnes(5, .45, 8), 2_000), known(slowOnes(50, .45, 8), 1_000)
 	both := fast.Plus(slow)
 	if got, want := both.Primaries.Total(), fast.Primaries.Total()+slow.Primaries.Total(); math.Abs(got/want-1) > 1e-5 {
 		t.Errorf("%v calls, want %v", got, want)
@@ -241,7 +226,7 @@ func TestKnowledge_Plus(t *testing.T) {
 	if len(both.Outcomes) > 48 || calls < 100 {
 		t.Errorf("%d outcomes of %v calls", len(both.Outcomes), calls)
 	}
-	n := newNewcomer(oneInTwenty(5), both, config())
+	n := newNewcomer(slowOnes(5, .45, 8), both, config())
 	if got := n.Snapshot(n.now).Total(); got != 1_000 {
 		t.Errorf("%d calls count, want 1000", got)
 	}

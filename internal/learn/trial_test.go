@@ -22,7 +22,7 @@ func TestAuto_HedgesThatSlowPrimaries(t *testing.T) {
 				run := func(hedges int) (mean, extra float64) {
 					c := config()
 					c.MaxHedges = hedges
-					done := simulation{distribution: queued, calls: int(180 * tc.rate), rate: tc.rate, seed: 3 + seed, config: c,
+					done := client{distribution: queued, calls: int(180 * tc.rate), rate: tc.rate, seed: 3 + seed, config: c,
 						servers: servers{count: 3, workers: 4, finish: true}}.run().done
 					done = done[len(done)/3:] // from the first minute on
 					for _, o := range done {

@@ -209,7 +209,7 @@ var simpler = []struct {
 func (w world) run(seed uint64, quantile float64, delay time.Duration) (took []float64, extra float64) {
 	c := config()
 	c.BudgetPercent = cmp.Or(w.budget, 10)
-	sim := simulation{
+	sim := client{
 		distribution: w.law, calls: cmp.Or(w.calls, 40_000), rate: w.rate, seed: seed, config: c, deadline: w.deadline, servers: w.servers,
 	}
 	switch {

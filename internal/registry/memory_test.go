@@ -86,7 +86,7 @@ func TestRule16_WhatAMethodTakes(t *testing.T) {
 							c.End(hcall.End{Age: took})
 							if tc.hedged {
 								c.Teach(func(l *learn.Learner) { l.HedgeEnded(time.Now(), took, true) })
-								c.Teach(func(l *learn.Learner) { l.HedgedCall(time.Duration(1+j%10)*ms, took) })
+								c.Teach(func(l *learn.Learner) { l.HedgedCall(time.Duration(1+j%10)*ms, took, 1) })
 							}
 						}
 					}

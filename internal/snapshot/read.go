@@ -16,10 +16,11 @@ import (
 
 // The bounds of a snapshot. A scheduler with the default of 5,000 methods writes a quarter of maxBytes, even if all of them are busy.
 const (
-	maxBytes = 64 << 20
-	maxClass = 64  // bytes of a class's name
-	maxRate  = 1e9 // calls a second
-	maxAge   = 24 * time.Hour
+	maxBytes  = 64 << 20
+	maxClass  = 64  // bytes of a class's name
+	maxHedges = 4   // of one call
+	maxRate   = 1e9 // calls a second
+	maxAge    = 24 * time.Hour
 )
 
 // Read reads one more snapshot to its end. What it knows is merged with what was known before, by the number of calls. An error
@@ -145,7 +146,10 @@ func outcomeIn(o *snapshotpb.Outcome) (learn.Outcome, error) {
 	if age := time.Duration(o.GetAge()); age < 0 || age > maxAge {
 		return learn.Outcome{}, fmt.Errorf("age %v, allowed: 0 to %v", age, maxAge)
 	}
+	if o.GetHedges() > maxHedges {
+		return learn.Outcome{}, fmt.Errorf("%d hedges, allowed: 0 to %d", o.Hedges, maxHedges)
+	}
 	var rest totals
 	err := rest.addSketch(o.GetRest())
-	return learn.Outcome{Age: time.Duration(o.GetAge()), Rest: rest.counts()}, err
+	return learn.Outcome{Age: time.Duration(o.GetAge()), Hedges: int(o.GetHedges()), Rest: rest.counts()}, err
 }

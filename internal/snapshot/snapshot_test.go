@@ -39,7 +39,7 @@ func example() map[string]*snapshot.TargetKnowledge {
 					Primaries: sketch.Counts{{Bucket: 400, Calls: 90}, {Bucket: 401, Calls: 0.5}, {Bucket: 600, Calls: 9.5}},
 					Hedges:    sketch.Counts{{Bucket: 0, Calls: 1}, {Bucket: sketch.Buckets - 3, Calls: 2}},
 					Outcomes: []learn.Outcome{
-						{Age: 9 * time.Millisecond, Rest: sketch.Counts{{Bucket: 300, Calls: 7}}},
+						{Age: 9 * time.Millisecond, Hedges: 2, Rest: sketch.Counts{{Bucket: 300, Calls: 7}}},
 					},
 				},
 				Classes: map[string]learn.Knowledge{"big": {Primaries: sketch.Counts{{Bucket: 600, Calls: 9}}}},
@@ -236,6 +236,7 @@ func TestRead_Refuses(t *testing.T) {
 			mapped(func(s *sketchpb.DDSketch) { s.PositiveValues.ContiguousBinIndexOffset = math.MaxInt32 })},
 		{"a negative age", "outcome: age -1ns", outcome(&snapshotpb.Outcome{Age: -1})},
 		{"an age of years", "allowed: 0 to 24h0m0s", outcome(&snapshotpb.Outcome{Age: math.MaxInt64})},
+		{"many hedges", "outcome: 5 hedges, allowed: 0 to 4", outcome(&snapshotpb.Outcome{Hedges: 5})},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := read(bytes.NewReader(c.snapshot))
