@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge/internal/budget"
+	"github.com/grpchedge/hedge/internal/draw"
 	"github.com/grpchedge/hedge/internal/knee"
 	"github.com/grpchedge/hedge/internal/sketch"
 )
@@ -21,7 +22,7 @@ type Learner struct {
 	owner   Owner
 	run     func(func())             // makes a choice without keeping the caller waiting
 	current atomic.Pointer[Estimate] // nil until learned
-	draws   atomic.Uint64
+	draws   draw.Even
 
 	schedule schedule
 	window   *sketch.Window                // what primaries took
@@ -33,7 +34,6 @@ type Learner struct {
 	// The rest is used only by the goroutine that computes.
 	trial trial
 	since sketch.Mark // from when on latencies follow one distribution
-	tell  bool        // that the distribution was found to have changed, and this was not yet told
 }
 
 // Owner is what a learner needs of the method that it belongs to. Functions that are nil are not called.
@@ -42,7 +42,6 @@ type Owner struct {
 	Epoch    time.Time       // what times are counted from
 	Panicked func()          // an estimate could not be computed because of a panic
 	Looked   func(time.Time) // what is known was looked at; no lock is held
-	Changed  func()          // the distribution of latencies has changed at once; no lock is held
 }
 
 func (l *Learner) Start(c *Config, o Owner) {
@@ -92,13 +91,8 @@ func (l *Learner) Median() time.Duration {
 	return 0
 }
 
-// Draw decides whether a hedge that is due is sent, with the given probability. It runs through the multiples of the golden
-// ratio, modulo 1, which fill the interval from 0 to 1 more evenly than random numbers do: what is sent stays close to its share
-// at any time.
-func (l *Learner) Draw(probability float64) bool {
-	const golden = 0x9e3779b97f4a7c15 // 2⁶⁴ / φ
-	return float64(l.draws.Add(golden)>>11)*(1.0/(1<<53)) < probability
-}
+// Draw decides whether a hedge that is due is sent, with the given probability.
+func (l *Learner) Draw(probability float64) bool { return l.draws.Next() < probability }
 
 // Snapshot is the distribution of what primaries took over the window, and of what was taken over.
 func (l *Learner) Snapshot(now time.Time) *sketch.Distribution {
@@ -158,14 +152,9 @@ func (l *Learner) conclude(c *Config, now time.Time, compute func()) {
 		if recover() != nil && l.owner.Panicked != nil {
 			l.owner.Panicked()
 		}
-		tell := l.tell
-		l.tell = false
 		l.schedule.busy.Store(false)
 		if l.config.Load() != c {
 			l.schedule.nextSize.Store(0) // it was replaced meanwhile
-		}
-		if tell && l.owner.Changed != nil { // last, so that a function that blocks keeps no estimate from being computed
-			l.owner.Changed()
 		}
 	}()
 	compute()
@@ -178,8 +167,8 @@ func (l *Learner) conclude(c *Config, now time.Time, compute func()) {
 func (l *Learner) lately(now time.Time) *sketch.Distribution {
 	at := l.window.Newest(now)
 	before, newest := l.window.Split(now, l.since, at)
-	if slower, faster := knee.Changed(before, newest); slower || faster {
-		l.since, l.tell = at, true
+	if slower, faster := knee.Changed(before, newest, false); slower || faster {
+		l.since = at
 		l.taken.Store(nil)
 		l.forgetHedges()
 		return newest
