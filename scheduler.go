@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/feature/pause"
+	"github.com/grpchedge/hedge/internal/feature/gate"
 	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -76,7 +76,7 @@ func (s *Scheduler) Update(opts ...Option) error {
 // Pause stops all that the library does, from the next call on, until Resume: no hedge is sent, no primary is moved past a silent
 // backend. Calls in flight get no more hedges. Latencies are still learned. To stop hedging of some methods or targets, set
 // [WithOff] for them with [Scheduler.Update].
-func (s *Scheduler) Pause() { s.inner().Pause().Store(pause.ByPause) }
+func (s *Scheduler) Pause() { s.inner().Pause().Store(gate.ByPause) }
 
 // Resume undoes Pause, and the environment variable HEDGE_DISABLED.
 func (s *Scheduler) Resume() { s.inner().Pause().Store("") }

@@ -52,21 +52,23 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	return watched(info.Ctx, r, res, b), nil
 }
 
-// watched makes the end of an attempt known to a backend that is suspected of silence, and to the child. A child such as
-// outlier_detection counts errors, so it is told of none where the attempt has lost a race.
+// watched makes the end of an attempt known to a backend that is suspected of silence, and to the child. An attempt that was cancelled
+// has no answer: headers may have been all that came. A child such as outlier_detection counts errors, so it is told of none where the
+// attempt has lost a race.
 func watched(ctx context.Context, r *place.Record, res balancer.PickResult, b *place.Backend) balancer.PickResult {
 	done, suspect := res.Done, b.Suspect()
 	if !suspect && (done == nil || r == nil) {
 		return res
 	}
 	res.Done = func(info balancer.DoneInfo) {
-		if suspect && info.BytesReceived {
+		code := status.Code(info.Err)
+		if suspect && info.BytesReceived && code != codes.Canceled {
 			b.Answered()
 		}
 		if done == nil {
 			return
 		}
-		if status.Code(info.Err) == codes.Canceled && context.Cause(ctx) == wire.ErrLost {
+		if code == codes.Canceled && context.Cause(ctx) == wire.ErrLost {
 			info.Err = nil
 		}
 		done(info)

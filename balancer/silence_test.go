@@ -218,3 +218,35 @@ func TestSilence_SwitchedOff(t *testing.T) {
 		})
 	}
 }
+
+// TestSilence_HeadersAreNoAnswer has a backend that sends the headers of streams at once and no message for 20 s. It is as silent as
+// one that sends nothing.
+func TestSilence_HeadersAreNoAnswer(t *testing.T) {
+	longtest.Simulation(t)
+	for _, headers := range []bool{false, true} {
+		script := func(began time.Time) testserver.Script {
+			frozen := standstill(testserver.Uniform(2*ms, 8*ms), 0)
+			return func(a testserver.Attempt) testserver.Plan {
+				p := frozen(began)(a)
+				if at := a.Arrival.Sub(began); a.Backend == stalled && at > 5*time.Second && at < 25*time.Second {
+					p.Delay = 25*time.Second - at
+				}
+				p.HeaderAtOnce = headers
+				return p
+			}
+		}
+		synctest.Test(t, func(t *testing.T) {
+			s := hedgetest.All(t)
+			cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Seed: 1, DrawByID: true, CountsOnly: true})
+			client := testpb.NewTestServiceClient(dial(t, cluster, s, over(roundRobin)))
+			synctest.Wait()
+			cluster.SetScript(script(time.Now()))
+			all := traffic{kind: kinds[1], rate: 200, lasts: 25 * time.Second, rng: generator(1, 2)}.mustSucceed(t, client)
+			p99, moved := quantile(all, 0.99), s.Methods()[0].Moved
+			t.Logf("headers at once %v: p99 %v, %d of %d moved", headers, p99, moved, len(all))
+			if p99 > 50*ms || moved < 1000 {
+				t.Errorf("headers at once %v: p99 %v, %d moved", headers, p99, moved)
+			}
+		})
+	}
+}

@@ -110,28 +110,6 @@ func TestRule12_BurstFollowsTraffic(t *testing.T) {
 	}
 }
 
-func TestIdleBucketKeepsOneToken(t *testing.T) {
-	for _, idle := range []time.Duration{2 * time.Second, time.Minute, time.Hour, 365 * 24 * time.Hour} {
-		b := budget.New(10)
-		earn(b, 10_000, 0, time.Second)
-		if got := b.Balance(at(time.Second)).Tokens; got < 999 {
-			t.Fatalf("Tokens while busy = %v, want 1000", got)
-		}
-		now := time.Second + idle
-		if got := b.Balance(at(now)).Tokens; got != 1 {
-			t.Errorf("Tokens after %v = %v, want 1", idle, got)
-		}
-		if got := drain(b, now, true); got != 1 {
-			t.Errorf("after %v paid for %d hedges, want 1", idle, got)
-		}
-		// Back from an hour of silence, the bucket pays for what is earned since.
-		earn(b, 1000, now, now+time.Second)
-		if got := drain(b, now+time.Second, true); got < 99 || got > 100 {
-			t.Errorf("after %v and 1000 calls paid for %d hedges, want 100", idle, got)
-		}
-	}
-}
-
 // At few calls a second a token is saved up for, however long that takes.
 func TestSlowTrafficSavesForOneToken(t *testing.T) {
 	b := budget.New(2)
@@ -164,31 +142,6 @@ func TestReserveIsForUrgentHedges(t *testing.T) {
 		if got := drain(b, time.Second, true); got != tt.urgent {
 			t.Errorf("%d calls: paid for %d urgent hedges then, want %d", tt.calls, got, tt.urgent)
 		}
-	}
-}
-
-// Every call asks for a hedge and two in a hundred for an urgent one: from the first seconds on the latter are always
-// paid for.
-func TestReserveLastsUnderScarcity(t *testing.T) {
-	b := budget.New(10)
-	paid := 0
-	const calls = 10_000
-	for i := range calls {
-		now := at(time.Duration(i) * time.Millisecond)
-		b.Earn(now, 1)
-		if b.Spend(now, false, 1) {
-			paid++
-		}
-		if i%50 == 49 {
-			if ok := b.Spend(now, true, 1); ok {
-				paid++
-			} else if i > 2000 {
-				t.Fatalf("call %d: urgent hedge refused with %v tokens", i, b.Balance(now).Tokens)
-			}
-		}
-	}
-	if paid < calls/10-100 || paid > calls/10+1 {
-		t.Errorf("paid for %d hedges, want a tenth of %d", paid, calls)
 	}
 }
 

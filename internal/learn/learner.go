@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge/internal/budget"
+	"github.com/grpchedge/hedge/internal/draw"
 	"github.com/grpchedge/hedge/internal/knee"
 	"github.com/grpchedge/hedge/internal/sketch"
 )
@@ -21,7 +22,7 @@ type Learner struct {
 	owner   Owner
 	run     func(func())             // makes a choice without keeping the caller waiting
 	current atomic.Pointer[Estimate] // nil until learned
-	draws   atomic.Uint64
+	draws   draw.Even
 
 	schedule schedule
 	window   *sketch.Window                // what primaries took
@@ -92,13 +93,8 @@ func (l *Learner) Median() time.Duration {
 	return 0
 }
 
-// Draw decides whether a hedge that is due is sent, with the given probability. It runs through the multiples of the golden
-// ratio, modulo 1, which fill the interval from 0 to 1 more evenly than random numbers do: what is sent stays close to its share
-// at any time.
-func (l *Learner) Draw(probability float64) bool {
-	const golden = 0x9e3779b97f4a7c15 // 2⁶⁴ / φ
-	return float64(l.draws.Add(golden)>>11)*(1.0/(1<<53)) < probability
-}
+// Draw decides whether a hedge that is due is sent, with the given probability.
+func (l *Learner) Draw(probability float64) bool { return l.draws.Next() < probability }
 
 // Snapshot is the distribution of what primaries took over the window, and of what was taken over.
 func (l *Learner) Snapshot(now time.Time) *sketch.Distribution {
@@ -178,7 +174,7 @@ func (l *Learner) conclude(c *Config, now time.Time, compute func()) {
 func (l *Learner) lately(now time.Time) *sketch.Distribution {
 	at := l.window.Newest(now)
 	before, newest := l.window.Split(now, l.since, at)
-	if slower, faster := knee.Changed(before, newest); slower || faster {
+	if slower, faster := knee.Changed(before, newest, false); slower || faster {
 		l.since, l.tell = at, true
 		l.taken.Store(nil)
 		l.forgetHedges()

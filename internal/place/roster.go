@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/resolver"
 
+	"github.com/grpchedge/hedge/internal/draw"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -58,8 +59,8 @@ type Roster struct {
 	moved      atomic.Int64 // primaries that were sent past a silent connection
 	metered    atomic.Int32 // calls that are still asked about
 	mu         sync.Mutex
-	share      float64 // of the primaries of silent connections that may be moved: see firstMoves
-	draws      uint64  // of Moves
+	share      float64   // of the primaries of silent connections that may be moved: see firstMoves
+	draws      draw.Even // of Moves
 }
 
 // rosters are those in use, by target. Connections may share a target, and a connection may have several policies.

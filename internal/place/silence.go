@@ -98,15 +98,12 @@ const (
 	metered              = 64 // calls are asked about after each that could be moved; others need no lock
 )
 
-// Moves reports whether the next primary of a silent connection may be sent elsewhere. It runs through the multiples of the golden
-// ratio, modulo 1, so that what is moved stays close to its share, and a simulation does the same each time.
+// Moves reports whether the next primary of a silent connection may be sent elsewhere.
 func (r *Roster) Moves() bool {
-	const golden = 0x9e3779b97f4a7c15 // 2⁶⁴ / φ
 	r.metered.Store(metered)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.draws += golden
-	return float64(r.draws>>11)*(1.0/(1<<53)) < r.share
+	return r.draws.Next() < r.share
 }
 
 func (r *Roster) Moved() { r.moved.Add(1) }

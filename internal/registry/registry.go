@@ -8,7 +8,7 @@ import (
 
 	"go.uber.org/atomic"
 
-	"github.com/grpchedge/hedge/internal/feature/pause"
+	"github.com/grpchedge/hedge/internal/feature/gate"
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/internal/snapshot"
@@ -23,7 +23,7 @@ type Registry struct {
 	handle *Handle                         // nil: none
 	pace   learn.Pace
 	epoch  time.Time
-	pause  pause.Pause
+	pause  gate.Pause
 
 	remembers atomic.Bool // histories are kept
 
@@ -76,9 +76,9 @@ func (r *Registry) Config() settings.Config {
 }
 
 // Pause returns what pauses hedging. What a nil registry returns pauses nothing.
-func (r *Registry) Pause() *pause.Pause {
+func (r *Registry) Pause() *gate.Pause {
 	if r == nil {
-		return new(pause.Pause)
+		return new(gate.Pause)
 	}
 	return &r.pause
 }

@@ -3,8 +3,8 @@ package registry
 import (
 	"github.com/grpchedge/hedge/internal/budget"
 	"github.com/grpchedge/hedge/internal/feature/control"
+	"github.com/grpchedge/hedge/internal/feature/gate"
 	"github.com/grpchedge/hedge/internal/feature/guard"
-	"github.com/grpchedge/hedge/internal/feature/throttle"
 	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -38,14 +38,14 @@ func (m *Method) resolve(c *settings.Config) *settings.Settings {
 	s := c.For(t, m.Name, &m.Target.registry.pace)
 	m.Target.Budget.SetPercent(t.BudgetPercent)
 	m.Target.Resets.SetLimit(t.ResetLimit)
-	m.Target.throttle = throttle.For(s.Throttling(), m.Target.throttle)
+	m.Target.throttle = gate.ThrottleFor(s.Throttling(), m.Target.throttle)
 	s.PlugIn(settings.Features{
 		Pause:    &m.Target.registry.pause,
 		Resets:   &m.Target.Resets,
 		Throttle: m.Target.throttle,
 		Groups:   control.For(s.Control/100, s.Compared(), old.Groups),
 		Own:      m.ownBudget(s),
-		Failures: &guard.Gate{Guard: &m.guard, Traffic: m.traffic, Policy: s.Policy != nil},
+		Failures: &guard.Gate{Guard: &m.guard, Traffic: m.traffic},
 	})
 	return s
 }

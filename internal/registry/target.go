@@ -10,9 +10,9 @@ import (
 
 	"github.com/grpchedge/hedge/internal/alarm"
 	"github.com/grpchedge/hedge/internal/budget"
+	"github.com/grpchedge/hedge/internal/feature/gate"
 	"github.com/grpchedge/hedge/internal/feature/guard"
 	"github.com/grpchedge/hedge/internal/feature/resets"
-	"github.com/grpchedge/hedge/internal/feature/throttle"
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/stats"
@@ -30,7 +30,7 @@ type Target struct {
 
 	registry *Registry
 	guard    guard.Shared
-	throttle *throttle.Throttle // nil: none; guarded by Registry.mu
+	throttle *gate.Throttle // nil: none; guarded by Registry.mu
 
 	oneConnection oneConnection
 	unselected    atomic.Int32 // calls until one of them is of a method that the options select: see CallBegins
@@ -130,7 +130,7 @@ func (r *Registry) newBudget(percent float64) *budget.Bucket {
 func (r *Registry) newMethod(t *Target, name string) *Method {
 	m := &Method{Name: name, Target: t}
 	m.Counters.departed = &r.departed
-	m.guard.Join(&t.guard)
+	m.guard.Target = &t.guard
 	m.settings.Store(none)
 	m.names.Store(&stats.Names{})
 	s := m.resolve(r.config.Load())

@@ -9,10 +9,7 @@ import (
 	"github.com/grpchedge/hedge/internal/feature/control"
 	"github.com/grpchedge/hedge/internal/feature/gate"
 	"github.com/grpchedge/hedge/internal/feature/guard"
-	"github.com/grpchedge/hedge/internal/feature/learning"
-	"github.com/grpchedge/hedge/internal/feature/pause"
 	"github.com/grpchedge/hedge/internal/feature/resets"
-	"github.com/grpchedge/hedge/internal/feature/throttle"
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/pattern"
 	"github.com/grpchedge/hedge/internal/serviceconfig"
@@ -38,12 +35,12 @@ type Settings struct {
 
 // Features are what the features keep of one method and of its target. They outlive settings. A nil feature is off.
 type Features struct {
-	Pause    *pause.Pause
+	Pause    *gate.Pause
 	Failures *guard.Gate // in use with WithGuard
 	Resets   *resets.Resets
-	Throttle *throttle.Throttle // the target's
-	Groups   *control.Groups    // with a control group
-	Own      *budget.Bucket     // of the method alone, always in a dry run
+	Throttle *gate.Throttle  // the target's
+	Groups   *control.Groups // with a control group
+	Own      *budget.Bucket  // of the method alone, always in a dry run
 }
 
 // For returns the settings of a method, by the rules that match it and its target. PlugIn is still to be called.
@@ -101,7 +98,7 @@ func (s *Settings) PlugIn(f Features) {
 	s.gate(true, f.Resets)
 	s.gate(!s.Unbudgeted(), gate.Budget{})
 
-	s.observer(true, learning.Observer{Hedges: s.Trigger.Kind == AutoTrigger})
+	s.observer(true, gate.Learning{Hedges: s.Trigger.Kind == AutoTrigger})
 	s.observer(f.Throttle != nil, f.Throttle)
 	s.observer(s.Guard, f.Failures)
 	s.observer(f.Groups != nil, f.Groups)

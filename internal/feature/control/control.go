@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge/internal/codeset"
+	"github.com/grpchedge/hedge/internal/draw"
 	"github.com/grpchedge/hedge/internal/feature"
 	"github.com/grpchedge/hedge/internal/sketch"
 	"github.com/grpchedge/hedge/stats"
@@ -51,7 +52,7 @@ func (g *Groups) Draw() feature.Group {
 	switch {
 	case g == nil:
 		return feature.NoGroup
-	case feature.Chance(g.calls.Add(1)) < g.share:
+	case draw.Chance(g.calls.Add(1)) < g.share:
 		return feature.Unhedged
 	}
 	return feature.Hedgeable

@@ -1,10 +1,13 @@
-// Package gate has the gates without a state of their own. They go by what is known of the call.
+// Package gate has the gates that go by what is known of the call and its target, and the observer that learns from calls.
 package gate
 
 import (
 	"math"
+	"os"
+	"strconv"
 	"time"
 
+	"go.uber.org/atomic"
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/grpchedge/hedge/internal/feature"
@@ -12,6 +15,28 @@ import (
 	"github.com/grpchedge/hedge/internal/wire"
 	"github.com/grpchedge/hedge/stats"
 )
+
+// Why hedging is paused.
+const (
+	BySwitch = "HEDGE_DISABLED" // the variable of the environment
+	ByPause  = "Pause"
+)
+
+// Pause says whether and why hedging is paused: BySwitch, ByPause, or "" if it is not. All methods may be called concurrently.
+type Pause struct{ atomic.String }
+
+// Read reads the switch of the environment. In an emergency, any value that is not clearly a no must count as a yes.
+func (p *Pause) Read() {
+	value := os.Getenv(BySwitch)
+	if yes, err := strconv.ParseBool(value); value != "" && (yes || err != nil) {
+		p.Store(BySwitch)
+	}
+}
+
+// Admit refuses: calls in flight get no more hedges.
+func (p *Pause) Admit(*feature.Due) feature.Verdict {
+	return feature.Never(stats.Paused).If(p.Load() != "")
+}
 
 // OfHedge is the gate that refuses hedges on behalf of another service's hedge.
 type OfHedge struct{ Unbudgeted bool }

@@ -8,13 +8,13 @@ package guard
 import (
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge/internal/codeset"
+	"github.com/grpchedge/hedge/internal/draw"
 	"github.com/grpchedge/hedge/internal/feature"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/stats"
@@ -31,29 +31,20 @@ type Shared struct {
 }
 
 // Guard says how many hedges of one method may be sent as far as failures go. Its methods may be called concurrently. The zero
-// Guard has seen no failure, and lets every hedge pass; Join must be called before failures are reported. A time that is before
-// the latest counts as the latest.
+// Guard has seen no failure, and lets every hedge pass; Target must be set before failures are reported. A time that is before the
+// latest counts as the latest.
 type Guard struct {
-	target  *Shared // whose mu guards own and shared
-	tickets atomic.Uint64
+	Target  *Shared   // whose mu guards own
+	Tickets draw.Even // for hedges: one may be sent if its number is below the share
 	own     judge
-	shared  time.Time // the last failure that other methods may have for the same reason
 }
 
 // Traffic counts all calls of the method and of its target. A costly call of a target may count as several.
 type Traffic struct{ Method, Target float64 }
 
-func (m *Guard) Join(t *Shared) { m.target = t }
-
-// Ticket returns a number from 0 to 1 for a hedge: the hedge may be sent if the number is below the share. Numbers that
-// follow each other are spread evenly.
-func (m *Guard) Ticket() float64 {
-	return float64(m.tickets.Add(0x9e3779b97f4a7c15)>>11) / (1 << 53) // 2^64 times the golden ratio's fraction
-}
-
 // Share returns the share of due hedges that may be sent at now, 0 to 1.
 func (m *Guard) Share(now time.Time, t Traffic) float64 {
-	if !m.own.watching.Load() && !m.target.whole.watching.Load() {
+	if !m.own.watching.Load() && !m.Target.whole.watching.Load() {
 		return 1
 	}
 	return m.State(now, t).Share
@@ -62,10 +53,11 @@ func (m *Guard) Share(now time.Time, t Traffic) float64 {
 // State returns what Share is at now, since when, and why.
 func (m *Guard) State(now time.Time, t Traffic) stats.Guard {
 	whole := m.lock(now, t)
-	defer m.target.mu.Unlock()
+	defer m.Target.mu.Unlock()
 	// Methods may share a rate limit that m has not met yet. Other failures are a reason only for methods that have some.
 	g, of := m.own.state(now), whole.state(now)
-	reached := whole.why == stats.GuardExhausted || whole.pausing(now) || within(now, m.shared, hedged)
+	failed := &m.own.trial.recent
+	reached := whole.why == stats.GuardExhausted || whole.pausing(now) || within(now, failed.last, hedged) && failed.comparable(&whole.trial.recent)
 	if reached && (of.Share < g.Share || g.Reason == stats.GuardNone) {
 		return of
 	}
@@ -74,27 +66,27 @@ func (m *Guard) State(now time.Time, t Traffic) stats.Guard {
 
 // lock locks the target, brings all to now, and returns the judge of the target.
 func (m *Guard) lock(now time.Time, t Traffic) *judge {
-	m.target.mu.Lock()
+	m.Target.mu.Lock()
 	m.own.advance(now, t.Method)
-	m.target.whole.advance(now, t.Target)
-	return &m.target.whole
+	m.Target.whole.advance(now, t.Target)
+	return &m.Target.whole
 }
 
 func (m *Guard) Sent(now time.Time) {
-	m.target.mu.Lock()
-	m.own.sent, m.target.whole.sent = now, now
-	m.target.mu.Unlock()
+	m.Target.mu.Lock()
+	m.own.sent, m.Target.whole.sent = now, now
+	m.Target.mu.Unlock()
 }
 
 // Exhausted says that an attempt failed with RESOURCE_EXHAUSTED at now. If it was a hedge whose primary did not fail with
 // it, alone is true. If both failed, it must be said once, with false.
 func (m *Guard) Exhausted(now time.Time, t Traffic, alone bool) {
 	whole := m.lock(now, t)
-	defer m.target.mu.Unlock()
-	by, at := m.target.by, m.target.at
+	defer m.Target.mu.Unlock()
+	by, at := m.Target.by, m.Target.at
 	caused := m.own.exhausted(now, t.Method, alone, true) && m.own.seen.comparable(&whole.seen)
 	if caused {
-		m.target.by, m.target.at = m, now
+		m.Target.by, m.Target.at = m, now
 	}
 	whole.exhausted(now, t.Target, alone, caused && by != m && within(now, at, settle)) // of several methods
 }
@@ -103,15 +95,12 @@ func (m *Guard) Exhausted(now time.Time, t Traffic, alone bool) {
 // RESOURCE_EXHAUSTED.
 func (m *Guard) Failed(began, now time.Time, t Traffic) {
 	whole := m.lock(now, t)
-	defer m.target.mu.Unlock()
+	defer m.Target.mu.Unlock()
 	if !within(now, m.own.sent, hedged) {
 		return
 	}
 	m.own.trial.failed(began, now, t.Method)
 	whole.trial.failed(began, now, t.Target)
-	if m.own.trial.recent.comparable(&whole.trial.recent) {
-		m.shared = now
-	}
 	m.own.watching.Store(true)
 	whole.watching.Store(true)
 }
@@ -123,19 +112,17 @@ func within(now, t time.Time, d time.Duration) bool { return !t.IsZero() && now.
 type Gate struct {
 	Guard   *Guard
 	Traffic func() Traffic // so far
-	// Policy says that the method has a hedgingPolicy. The hedge of a call whose attempts have failed may then be its only hope,
-	// and is not for the guard.
-	Policy bool
 }
 
-// Admit lets the guard's share of hedges pass. A hedge keeps its ticket when it is considered again.
+// Admit lets the guard's share of hedges pass, and each one without which its call fails. A hedge keeps its ticket when it is
+// considered again.
 func (g *Gate) Admit(d *feature.Due) feature.Verdict {
-	if g.Policy && slices.ContainsFunc(d.Report.Attempts[:], func(a race.AttemptReport) bool { return a.Failed() }) {
+	if !slices.ContainsFunc(d.Report.Attempts[:d.N], func(a race.AttemptReport) bool { return !a.HasEnded || a.End != race.NonFatal }) {
 		return feature.Pass
 	}
 	share := g.Guard.Share(d.Now, g.Traffic())
 	if share < 1 && d.Ticket.Of != d.N {
-		d.Ticket = feature.Ticket{Of: d.N, Value: g.Guard.Ticket()}
+		d.Ticket = feature.Ticket{Of: d.N, Value: g.Guard.Tickets.Next()}
 	}
 	return feature.Later(stats.Guarded).If(share < 1 && d.Ticket.Value >= share)
 }

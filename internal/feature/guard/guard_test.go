@@ -8,8 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/grpchedge/hedge/internal/feature"
 	"github.com/grpchedge/hedge/internal/feature/guard"
 	"github.com/grpchedge/hedge/internal/longtest"
+	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -334,12 +336,40 @@ func TestGuard_Signs(t *testing.T) {
 	}
 }
 
+// TestGate_OnlyHope: a hedge passes at any time if its call fails without it, because all its attempts have.
+func TestGate_OnlyHope(t *testing.T) {
+	w := newWorld(1, 1)
+	m := w.methods[0]
+	g := guard.Gate{Guard: &m.Guard, Traffic: func() guard.Traffic { return w.traffic(m) }}
+	m.Sent(w.now)
+	m.Exhausted(w.now, w.traffic(m), true)
+	failed := race.AttemptReport{HasEnded: true, End: race.NonFatal}
+	for _, tc := range []struct {
+		attempts [2]race.AttemptReport
+		n        int
+		passes   bool
+	}{
+		{n: 1},
+		{[2]race.AttemptReport{failed}, 1, true},
+		{[2]race.AttemptReport{failed}, 2, false}, // the first hedge is in flight
+		{[2]race.AttemptReport{failed, failed}, 2, true},
+		{[2]race.AttemptReport{{HasEnded: true, End: race.RejectedStatus}}, 1, false},
+	} {
+		var r race.Report
+		copy(r.Attempts[:], tc.attempts[:])
+		d := &feature.Due{CallState: new(feature.CallState), N: tc.n, Now: w.now, Report: &r}
+		if passes := g.Admit(d) == feature.Pass; passes != tc.passes {
+			t.Errorf("%+v passes: %v", tc, passes)
+		}
+	}
+}
+
 // TestGuard_Concurrently is for the race detector.
 func TestGuard_Concurrently(t *testing.T) {
 	var target guard.Shared
 	var methods [4]guard.Guard
 	for i := range methods {
-		methods[i].Join(&target)
+		methods[i].Target = &target
 	}
 	var group sync.WaitGroup
 	for i := range 8 {
@@ -348,7 +378,7 @@ func TestGuard_Concurrently(t *testing.T) {
 			for n := range 1000 {
 				now := start.Add(time.Duration(n) * second / 10)
 				traffic := guard.Traffic{Method: float64(n), Target: float64(4 * n)}
-				if m.Ticket() < m.Share(now, traffic) {
+				if m.Tickets.Next() < m.Share(now, traffic) {
 					m.Sent(now)
 				}
 				m.Exhausted(now, traffic, n%100 == 0)
@@ -358,20 +388,4 @@ func TestGuard_Concurrently(t *testing.T) {
 		})
 	}
 	group.Wait()
-}
-
-// TestGuard_Tickets: as many are below a share as the share says, in any row of them.
-func TestGuard_Tickets(t *testing.T) {
-	var m guard.Guard
-	for _, share := range []float64{0.5, 0.1, 1.0 / 64} {
-		n := 0
-		for range 1000 {
-			if m.Ticket() < share {
-				n++
-			}
-		}
-		if want := 1000 * share; math.Abs(float64(n)-want) > 3 {
-			t.Errorf("%d of 1000 tickets are below %v", n, share)
-		}
-	}
 }

@@ -37,18 +37,15 @@ type judge struct {
 	since    time.Time
 	why      stats.GuardReason
 	trial    trial
-	quota
-}
 
-// quota is what RESOURCE_EXHAUSTED says. Failures that go on in a pause of a minute or more, in which no hedge was sent, are the
-// baseline. From then on failures are expected at that rate, and an expected failure changes nothing: see docs/guard.md.
-type quota struct {
-	noted, seen         frequency // RESOURCE_EXHAUSTED that nothing explains, and all
-	begun               time.Time // the last pause, which begins with a sign
-	length              time.Duration
-	failures, first     float64 // in the pause, and calls before it
-	counted             bool    // the pause is a part of the baseline, if it was long enough
-	rate, credit, depth float64 // expected failures: for each call, saved up now, and saved up at most
+	// RESOURCE_EXHAUSTED that goes on in a pause of a minute or more, in which no hedge was sent, is the baseline. From then on
+	// failures are expected at that rate, and an expected failure changes nothing: see docs/guard.md.
+	noted, seen     frequency // RESOURCE_EXHAUSTED that nothing explains, and all
+	begun           time.Time // the last pause, which begins with a sign
+	length          time.Duration
+	failures, first float64                               // in the pause, and calls before it
+	counted         bool                                  // the pause is a part of the baseline, if it was long enough
+	expected        struct{ rate, credit, depth float64 } // failures: for each call, saved up now, and saved up at most
 }
 
 func (j *judge) pausing(now time.Time) bool { return now.Sub(j.begun) < j.length }
@@ -70,7 +67,7 @@ func (j *judge) state(now time.Time) stats.Guard {
 // not. Hedges are held back if it is a sign, and one of this judge's own.
 func (j *judge) exhausted(now time.Time, calls float64, alone, own bool) bool {
 	j.seen.note(now, calls, rateWindow)
-	j.rate = min(j.rate, j.seen.share())
+	j.expected.rate = min(j.expected.rate, j.seen.share())
 	pausing, since := j.pausing(now), now.Sub(j.begun)
 	switch {
 	case pausing && since > settle:
@@ -79,8 +76,8 @@ func (j *judge) exhausted(now time.Time, calls float64, alone, own bool) bool {
 		return false
 	case !pausing && !within(now, j.sent, settle):
 		return false
-	case !pausing && j.credit >= 1:
-		j.credit--
+	case !pausing && j.expected.credit >= 1:
+		j.expected.credit--
 		return false
 	}
 	j.noted.note(now, calls, signWindow)
@@ -117,7 +114,7 @@ func (j *judge) advance(now time.Time, calls float64) {
 	if !now.After(j.last) {
 		return
 	}
-	j.credit = min(j.credit+expectedTimes*j.rate*max(0, calls-j.calls), j.depth)
+	j.expected.credit = min(j.expected.credit+expectedTimes*j.expected.rate*max(0, calls-j.calls), j.expected.depth)
 	after := now.Sub(j.begun) - j.length // the pause
 	if j.missing -= min(now.Sub(j.last), max(after, 0)).Seconds() / max(j.recovery, 1).Seconds(); j.missing <= 0 {
 		j.missing, j.why = 0, stats.GuardNone
@@ -125,8 +122,8 @@ func (j *judge) advance(now time.Time, calls float64) {
 	if after >= 0 && j.length >= minCount && !j.counted {
 		// The calls of the pause, without the time that did not count. Nobody looked when it ended.
 		during := (calls - j.first) * (j.length - settle).Seconds() / now.Sub(j.begun).Seconds()
-		j.rate = (j.failures + math.Sqrt(j.failures)/2) / max(during, 1) // with half a standard deviation
-		j.credit, j.depth, j.counted = min(j.failures, minDepth/4), max(minDepth, 2*j.failures), true
+		j.expected.rate = (j.failures + math.Sqrt(j.failures)/2) / max(during, 1) // with half a standard deviation
+		j.expected.credit, j.expected.depth, j.counted = min(j.failures, minDepth/4), max(minDepth, 2*j.failures), true
 	}
 	if j.trial.advance(now) {
 		j.reduce(now, 1, stats.GuardGuilty, min(max(2*j.recovery, maxRecovery/2), maxRecovery))

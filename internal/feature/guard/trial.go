@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/feature"
+	"github.com/grpchedge/hedge/internal/draw"
 )
 
 const (
@@ -14,9 +14,9 @@ const (
 	// failed for lapse. If the trial before found hedges guilty, a third of minShare is enough.
 	minFailures, minShare, lapse = 2, 0.004, 15 * time.Second
 	stake                        = 0.75 // of its capital is what a trial bets
-	// The capital is kept as its logarithm. At proof (9) hedges are guilty. At ruin (0.1), or after maxPairs, they are not. It begins
+	// The capital is kept as its logarithm. At proof (9) hedges are guilty. At ruin (0.1) they are not. It begins
 	// at 0 (1), or at suspected (3) if the trial before found hedges guilty.
-	proof, ruin, suspected, maxPairs = 2.2, -2.3, 1.1, 20
+	proof, ruin, suspected = 2.2, -2.3, 1.1
 	// If a trial does not find hedges guilty, the next one waits for minWait. The wait doubles each time, up to maxWait. A trial
 	// begins at once if calls fail urgent times as often as in the last one.
 	minWait, maxWait, urgent = 10 * time.Minute, 320 * time.Minute, 10
@@ -32,7 +32,6 @@ type trial struct {
 	since       time.Time
 	pair        int64   // that is being counted
 	hedged, all float64 // failures in it: h and h + q
-	pairs       int     // of this trial, without its pauses
 	capital     float64
 	again       float64       // 1 if the trial before found hedges guilty
 	ended       time.Time     // the trial before
@@ -43,7 +42,7 @@ type trial struct {
 // sliceAt returns the pair of slices at a time, how long the slice has lasted, and whether it is the one without hedges.
 func sliceAt(now time.Time) (pair int64, in time.Duration, quiet bool) {
 	pair, in = now.UnixNano()/int64(2*slice), time.Duration(now.UnixNano())%(2*slice)
-	return pair, in % slice, (in < slice) == (feature.Chance(uint64(pair)) < 0.5)
+	return pair, in % slice, (in < slice) == (draw.Chance(uint64(pair)) < 0.5)
 }
 
 // alike reports whether the slices from began to now are all with hedges, or all without. Of three that follow each other, two differ.
@@ -77,11 +76,11 @@ func (t *trial) advance(now time.Time) (guilty bool) {
 		return false
 	}
 	t.capital += math.Log1p(stake * min(max((2*t.hedged-t.all)/math.Sqrt(max(t.all, 1)), -1), 1))
-	t.pair, t.hedged, t.all, t.pairs = pair, 0, 0, t.pairs+1
+	t.pair, t.hedged, t.all = pair, 0, 0
 	switch guilty = t.capital >= proof; {
 	case guilty:
 		t.capital, t.again = suspected, 1
-	case t.capital <= ruin || t.pairs >= maxPairs:
+	case t.capital <= ruin:
 		if t.wait = min(max(2*t.wait, minWait), maxWait); now.Sub(t.ended) > 2*t.wait { // the one before was long ago
 			t.wait = minWait
 		}
@@ -90,6 +89,6 @@ func (t *trial) advance(now time.Time) (guilty bool) {
 		t.running = within(now, t.recent.last, lapse)
 		return false
 	}
-	t.running, t.pairs, t.fear, t.ended = false, 0, urgent*t.recent.share(), now
+	t.running, t.fear, t.ended = false, urgent*t.recent.share(), now
 	return guilty
 }

@@ -56,7 +56,7 @@ func newWorld(seed uint64, rates ...float64) *world {
 
 func (w *world) add(rate func(time.Duration) float64, wanted float64) *method {
 	m := &method{rate: rate, wanted: wanted}
-	m.Join(&w.target)
+	m.Target = &w.target
 	w.methods = append(w.methods, m)
 	return m
 }
@@ -140,7 +140,7 @@ func (w *world) call(m *method) {
 // hedge sends a hedge if the guard lets it pass.
 func (w *world) hedge(m *method) bool {
 	w.due++
-	if m.Ticket() >= m.Share(w.now, w.traffic(m)) {
+	if m.Tickets.Next() >= m.Share(w.now, w.traffic(m)) {
 		return false
 	}
 	w.sent++

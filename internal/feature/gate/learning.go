@@ -1,5 +1,4 @@
-// Package learning teaches a method, and the class of a request, how long attempts take.
-package learning
+package gate
 
 import (
 	"time"
@@ -10,12 +9,12 @@ import (
 	"github.com/grpchedge/hedge/internal/race"
 )
 
-// Observer is the observer of every method.
-type Observer struct {
+// Learning is the observer that teaches a method, and the class of a request, how long attempts take.
+type Learning struct {
 	Hedges bool // what hedges take is of interest, for the choice of the trigger
 }
 
-func (o Observer) Ended(c *feature.CallState, e *feature.End) {
+func (o Learning) Ended(c *feature.CallState, e *feature.End) {
 	if !c.Learns || c.Off || e.Race != nil && e.Race.Panicked {
 		return
 	}
@@ -31,7 +30,7 @@ func (o Observer) Ended(c *feature.CallState, e *feature.End) {
 
 // raced learns the latency of a hedged call and of its hedges, cut short or not. A hedge that failed teaches nothing. Nor does any
 // hedge of a call with a rejected answer, or of a repeated one: the trigger learns from hedges of slow calls alone.
-func (o Observer) raced(c *feature.CallState, e *feature.End) {
+func (o Learning) raced(c *feature.CallState, e *feature.End) {
 	r := e.Race
 	if c.Estimate != nil && !e.Headers && proves(r) {
 		first := r.Attempts[1].SentAt

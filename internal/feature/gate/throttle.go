@@ -1,5 +1,4 @@
-// Package throttle holds the hedges of a target back while many of its attempts fail, as gRPC defines it for retryThrottling.
-package throttle
+package gate
 
 import (
 	"sync/atomic"
@@ -10,7 +9,8 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// Throttle is the token count of one target. It starts at its maximum, falls by one for a failure, rises by a ratio for a success,
+// Throttle holds the hedges of a target back while many of its attempts fail, as gRPC defines it for retryThrottling. It is a token
+// count. It starts at its maximum, falls by one for a failure, rises by a ratio for a success,
 // and stays between 0 and the maximum. Hedges are sent only while more than half is left. It counts in thousandths of a token, as
 // gRPC does, and may be used concurrently. It is the gate and the observer of the target's methods.
 type Throttle struct {
@@ -21,8 +21,8 @@ type Throttle struct {
 
 const milli = 1000
 
-// For returns the throttle for a configuration: the old one, if it was made from the same; nil without a configuration.
-func For(c *serviceconfig.Throttle, old *Throttle) *Throttle {
+// ThrottleFor returns the throttle for a configuration: the old one, if it was made from the same; nil without a configuration.
+func ThrottleFor(c *serviceconfig.Throttle, old *Throttle) *Throttle {
 	switch {
 	case c == nil:
 		return nil
