@@ -70,7 +70,7 @@ type doCall[T any] struct {
 
 func (d *doCall[T]) Primary() error { return d.Run(d.ctx) }
 
-func (d *doCall[T]) Replayable() (ok, shared bool) { return true, false }
+func (d *doCall[T]) Replayable() bool { return true }
 
 func (d *doCall[T]) Hedge(n int, _ context.CancelCauseFunc) race.Attempt {
 	return &doAttempt[T]{call: &d.call, n: n, fn: d.fn}

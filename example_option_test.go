@@ -105,7 +105,7 @@ func ExampleWithNonFatalCodes() {
 	// Output: the hedge's answer
 }
 
-// Without package balancer on the connection no hedge is sent, and stats.Method says so. Calls of Do have no connection.
+// Without package balancer on the connection no hedge is sent. Calls of Do have no connection.
 func ExampleWithOtherBackendOnly() {
 	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithOtherBackendOnly(true))
 	if err != nil {
@@ -113,24 +113,8 @@ func ExampleWithOtherBackendOnly() {
 	}
 	doOnce(s, "/pkg.Svc/Get")
 	row := s.Methods()[0]
-	fmt.Println("backends:", row.Ready, "held back:", row.NoOtherBackend, "no policy:", row.NoBackendPolicy)
-	// Output: backends: 0 held back: 0 no policy: false
-}
-
-// Hedges stop after five failures in a row, while half of the ten tokens are gone.
-func ExampleWithServiceConfig_throttle() {
-	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithServiceConfig(`{"retryThrottling": {"maxTokens": 10, "tokenRatio": 0.1}}`))
-	if err != nil {
-		panic(err)
-	}
-	for range 5 {
-		doOnce(s, "/pkg.Svc/Get", func(context.Context) (string, error) {
-			return "", status.Error(codes.Unavailable, "down")
-		})
-	}
-	row := s.Methods()[0]
-	fmt.Println(row.ThrottleTokens, "of", row.ThrottleMax)
-	// Output: 5 of 10
+	fmt.Println("backends:", row.Ready, "held back:", row.NoOtherBackend)
+	// Output: backends: 0 held back: 0
 }
 
 // A server that cuts connections after 200 resets in 30 seconds, as Netty does by default, is known beforehand.
@@ -177,18 +161,6 @@ func ExampleScheduler_Latency() {
 	// Output:
 	// true true
 	// false
-}
-
-// A call that must not be hedged, although its method is.
-func ExampleOff() {
-	s, err := hedge.New(hedge.WithAllMethods())
-	if err != nil {
-		panic(err)
-	}
-	ctx := hedge.NewContext(context.Background(), hedge.Off()) // or client.Get(ctx, req, hedge.Off())
-	_, _ = hedge.Do(ctx, s, "dns:///example", "/pkg.Svc/Get", func(context.Context) (string, error) { return "answer", nil })
-	fmt.Println(s.Stats().Off)
-	// Output: 1
 }
 
 // A client that may make calls fail for its hedges.

@@ -82,9 +82,10 @@ func ExampleNew() {
 // A trigger other than the default.
 func ExampleWithTrigger() {
 	for _, trigger := range []hedge.Trigger{
-		hedge.Auto(),                       // the default: what the budget can do best
-		hedge.Percentile(0.95),             // later than 95 in 100 primaries
-		hedge.Fixed(20 * time.Millisecond), // whatever is learned
+		hedge.Auto(), // the default: what the budget can do best
+		hedge.Auto(hedge.TargetPercentile(0.999)), // its figures are about p99.9 in place of p99
+		hedge.Percentile(0.95),                    // later than 95 in 100 primaries
+		hedge.Fixed(20 * time.Millisecond),        // whatever is learned
 		hedge.Percentile(95),
 	} {
 		_, err := hedge.New(hedge.WithIdempotentOnly(), hedge.WithTrigger(trigger))
@@ -92,20 +93,10 @@ func ExampleWithTrigger() {
 	}
 	// Output:
 	// Auto() <nil>
+	// Auto(TargetPercentile(0.999)) <nil>
 	// Percentile(0.95) <nil>
 	// Fixed(20ms) <nil>
 	// Percentile(95) hedge: WithTrigger(Percentile(95)): the quantile must lie between 0 and 1, both excluded
-}
-
-// The tail that Auto makes small is p99 unless another percentile is named.
-func ExampleTargetPercentile() {
-	_, err := hedge.New(hedge.WithIdempotentOnly(), hedge.WithTrigger(hedge.Auto(hedge.TargetPercentile(0.999))))
-	fmt.Println(err)
-	_, err = hedge.New(hedge.WithIdempotentOnly(), hedge.WithTrigger(hedge.Auto(hedge.TargetPercentile(0.4))))
-	fmt.Println(err)
-	// Output:
-	// <nil>
-	// hedge: WithTrigger(Auto(TargetPercentile(0.4))): the quantile must be 0.5 to 0.999
 }
 
 // What hedging would do to real traffic can be seen before any hedge is sent.
@@ -133,19 +124,6 @@ func ExampleWithDryRun() {
 	// a budget of 5% would improve p99: true
 	// a budget of 10% would improve p99: true
 	// a budget of 20% would improve p99: true
-}
-
-// What the trigger has chosen, and what it predicts of that.
-func ExampleScheduler_Methods_choice() {
-	s, err := hedge.New(hedge.WithIdempotentOnly(), hedge.WithTrigger(hedge.Auto(hedge.TargetPercentile(0.999)))) // p99 is the default
-	if err != nil {
-		panic(err)
-	}
-	for _, row := range s.Methods() {
-		c := row.Choice
-		fmt.Printf("%s: after %v with probability %.2f; p99.9 %v instead of %v\n", row.Method, c.Delay, c.Probability, c.PredictedTail, c.UnhedgedTail)
-		fmt.Printf("%.0f%% of the time beyond the median saved, for %.1f%% more load\n", 100*c.Saved, 100*c.PredictedLoad)
-	}
 }
 
 // Only what may run twice should be hedged.
@@ -198,7 +176,7 @@ func ExampleWithServiceConfig() {
 	// Output:
 	// answered by attempt 1 sent after 10ms
 	// 10 of 10 tokens
-	// hedge: WithServiceConfig: methodConfig[0] (hedgetest.TestService/Unary): hedgingPolicy.maxAttempts: 1 is not above 1
+	// hedge: WithServiceConfig: methodConfig[0] (hedgetest.TestService/Unary): hedgingPolicy.maxAttempts: 1 is not a whole number above 1
 }
 
 // slowPrimary starts a server whose primaries take half a second and whose hedges answer at once.

@@ -24,7 +24,6 @@ import (
 //	INFO  resets left for hedges again  target, held_back
 //	WARN  backend is silent             target, backend
 //	INFO  no backend is silent          target
-//	WARN  hedging cost invalid          target, method, cost
 //	WARN  none of the first 100 calls was selected for hedging: …   target, methods, more
 //
 // Only calls with a class have that attribute: see [WithClass]. The budget is dry until it has paid for every hedge of
@@ -32,7 +31,7 @@ import (
 // meanwhile. A backend is named by its address, when it has been silent for ten seconds. The last record comes once for a target. It
 // says what to do and names at most ten of the methods that were called; more is the number of the others.
 //
-// The same of a target is logged at most once a minute, and an invalid cost once for each method. A scheduler logs at most ten
+// The same of a target is logged at most once a minute. A scheduler logs at most ten
 // records in ten seconds; suppressed in the next record is the number of those left out. The logger is used concurrently, and under no
 // lock. l must not be nil. The scheduler keeps its loggers: see [Scheduler.Update].
 func WithLogger(l *slog.Logger) Option {
@@ -100,8 +99,6 @@ func (j *journal) note(event any) {
 		if j.heldBack(stateKey{e.Target, silent}, time.Now()) {
 			j.log(slog.LevelWarn, heldBack[silent].begins, slog.String("target", e.Target), slog.String("backend", e.Address))
 		}
-	case settings.InvalidCost:
-		j.log(slog.LevelWarn, "hedging cost invalid", append(of(e.Target, e.Method, ""), slog.Float64("cost", e.Cost))...)
 	case stats.HedgeHeldBack:
 		if text, ok := heldBack[e.Reason]; ok && j.heldBack(stateKey{e.Target, e.Reason}, time.Now()) {
 			j.log(slog.LevelWarn, text.begins, of(e.Target, e.Method, "")...)

@@ -16,9 +16,8 @@ import (
 // such a function. Use it where the request decides how long a call takes.
 //
 // A method has at most 16 classes. All further ones are of the class "(other)" as well. A name is cut off at 64 bytes. A class with too
-// few calls uses what is known of the method. All classes share the target's budget. After a [Scheduler.Update] with another
-// function, its classes get all places; classes that keep their names keep what they have learned. A closure that was made anew
-// is another function.
+// few calls uses what is known of the method. All classes share the target's budget. A class that is not called for 15 minutes makes
+// room for another one. What is learned of a class stays after a [Scheduler.Update], by whatever function names it.
 //
 // of runs on the caller's goroutine, once for each call of a unary method and once for the request of a server stream, so its
 // time is added to every call. It must be safe for concurrent use, and must not change the request. Its panic is a panic of the

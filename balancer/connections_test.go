@@ -75,7 +75,7 @@ func TestConnections(t *testing.T) {
 					t.Errorf("primaries met %d backends, want %d", len(primaries), tc.primaries)
 				}
 				row := s.Methods()[0]
-				if row.SameBackend != tc.same*calls || row.Connections != tc.want || row.Ready != tc.addresses || row.SingleBackend() != (tc.want == 1) {
+				if row.SameBackend != tc.same*calls || row.Connections != tc.want || row.Ready != tc.addresses || row.SingleConnection != (tc.want == 1) {
 					t.Errorf("%+v", row)
 				}
 				if conn.Close(); len(d.open()) != 0 {

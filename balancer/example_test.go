@@ -84,10 +84,10 @@ func Example_singleBackend() {
 		panic(err)
 	}
 	row := s.Methods()[0]
-	fmt.Println("single backend:", row.SingleBackend())
+	fmt.Println("single connection:", row.SingleConnection)
 	fmt.Println("hedges:", row.Hedges, "held back:", row.NoOtherBackend)
 	// Output:
-	// single backend: true
+	// single connection: true
 	// hedges: 0 held back: 1
 }
 

@@ -80,25 +80,3 @@ func checkPicture(t *testing.T, path string) {
 		t.Errorf("the picture is %v with %d colors", size, len(colors))
 	}
 }
-
-// TestDemoSmall runs the smallest demo of both scenes: one call and one stream on one backend, from which nothing is
-// learned.
-func TestDemoSmall(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "demo.svg")
-	var stdout, stderr bytes.Buffer
-	if code := run(t.Context(), strings.Fields("demo -calls 1 -streams 1 -backends 1 -distribution constant:0s -picture "+path), &stdout, &stderr); code != 0 {
-		t.Fatalf("exit code %d\n%s\n%s", code, &stdout, &stderr)
-	}
-	if !strings.Contains(stdout.String(), "still learning") {
-		t.Errorf("one call taught a delay:\n%s", &stdout)
-	}
-	picture, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, text := range []string{"latency (ms, log scale)", "percentile of calls", "time to first message (ms, log scale)", "percentile of streams", "without hedging", "with hedging, "} {
-		if !bytes.Contains(picture, []byte(text)) {
-			t.Errorf("the picture does not say %q", text)
-		}
-	}
-}

@@ -1,5 +1,4 @@
-// Package config makes the options of package hedge from JSON, and JSON from the options that a scheduler has. Import it as
-// hedgeconfig where config is taken:
+// Package config makes the options of package hedge from JSON. Import it as hedgeconfig where config is taken:
 //
 //	import hedgeconfig "github.com/grpchedge/hedge/config"
 //
@@ -7,19 +6,16 @@
 // hedge.WithMaxHedges(2). Options that take a Go function have no field. docs/configuration.md of this module lists all fields,
 // and proto/configpb/config.proto is the schema: the JSON is protobuf's JSON of it.
 //
-// Both functions may be called concurrently.
+// Parse may be called concurrently.
 package config
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/grpchedge/hedge"
-	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/proto/configpb"
 )
 
@@ -41,23 +37,4 @@ func Parse(data []byte) ([]hedge.Option, error) {
 		return nil, fmt.Errorf("hedge: config: %s", strings.ReplaceAll(err.Error(), "hedge: ", ""))
 	}
 	return opts, nil
-}
-
-// Format returns the configuration of a scheduler as JSON that [Parse] reads. It has the options that were given, without those
-// that take a Go function. It returns nil if s is nil.
-func Format(s *hedge.Scheduler) []byte {
-	r := registry.Of(s)
-	if r == nil {
-		return nil
-	}
-	c := r.Config()
-	data, err := protojson.Marshal(message(&c))
-	var text bytes.Buffer
-	if err == nil {
-		err = json.Indent(&text, data, "", "  ") // the spaces that protojson writes differ from build to build
-	}
-	if err != nil { // the values came from options, which all have a form in JSON
-		panic(fmt.Sprintf("hedge: config: %v", err))
-	}
-	return text.Bytes()
 }

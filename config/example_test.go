@@ -2,7 +2,6 @@ package config_test
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/config"
@@ -25,22 +24,4 @@ func ExampleParse() {
 	// Output:
 	// <nil>
 	// hedge: config: WithMethodOptions("/pkg.Svc/GetAll"): WithMaxHedges(9): the number of hedges must be 0 to 4
-}
-
-// What is in force, without what takes a Go function.
-func ExampleFormat() {
-	s, err := hedge.New(hedge.WithReadOnlyMethods("/pkg.Svc/Get*"), hedge.WithTrigger(hedge.Fixed(20*time.Millisecond)))
-	if err != nil {
-		panic(err)
-	}
-	fmt.Println(string(config.Format(s)))
-	// Output:
-	// {
-	//   "readOnlyMethods": [
-	//     "/pkg.Svc/Get*"
-	//   ],
-	//   "trigger": {
-	//     "fixed": "20ms"
-	//   }
-	// }
 }

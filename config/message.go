@@ -4,18 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/grpchedge/hedge"
-	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/proto/configpb"
 )
 
@@ -97,82 +92,4 @@ func options(m *configpb.Options, depth int) (opts []hedge.Option, err error) {
 		}
 	}
 	return opts, err
-}
-
-// message returns a message with the options that were given.
-func message(c *settings.Config) *configpb.Options {
-	m := &configpb.Options{}
-	for option, set := range map[string]func(){
-		"WithAllMethods":       func() { m.AllMethods = proto.Bool(true) },
-		"WithIdempotentOnly":   func() { m.IdempotentOnly = proto.Bool(true) },
-		"WithMethods":          func() { m.Methods = c.Methods },
-		"WithReadOnlyMethods":  func() { m.ReadOnlyMethods = c.ReadOnly },
-		"WithWaitForMessage":   func() { m.WaitForMessage = c.WaitForMessage },
-		"WithServiceConfig":    func() { m.ServiceConfig = serviceConfig(c) },
-		"WithTrigger":          func() { m.Trigger = trigger(c.Trigger) },
-		"WithMaxHedges":        func() { m.MaxHedges = proto.Int32(int32(c.MaxHedges)) },
-		"WithBudgetPercent":    func() { m.BudgetPercent = &c.BudgetPercent },
-		"WithMinDelay":         func() { m.MinDelay = proto.String(c.MinDelay.String()) },
-		"WithNonFatalCodes":    func() { m.NonFatalCodes = nonFatalCodes(c) },
-		"WithOtherBackendOnly": func() { m.OtherBackendOnly = &c.OtherBackendOnly },
-		"WithGuard":            func() { m.Guard = &c.Guard },
-		"WithOff":              func() { m.Off = &c.Off },
-		"WithDryRun":           func() { m.DryRun = &c.DryRun },
-		"WithControl":          func() { m.Control = &c.Control },
-		"WithWindow":           func() { m.Window = proto.String(c.Window.String()) },
-		"WithMaxMethods":       func() { m.MaxMethods = proto.Int32(int32(min(c.MaxMethods, math.MaxInt32))) },
-		"WithMethodOptions":    func() { m.MethodOptions = rules(c.MethodRules) },
-		"WithTargetOptions":    func() { m.TargetOptions = rules(c.TargetRules) },
-		"WithWarmup": func() {
-			m.Warmup = &configpb.Warmup{Calls: proto.Int32(int32(c.WarmupCalls)), Delay: proto.String(c.WarmupDelay.String())}
-		},
-		"WithResetLimit": func() {
-			m.ResetLimit = &configpb.ResetLimit{Resets: proto.Int32(int32(c.ResetLimit.N)), Per: proto.String(c.ResetLimit.Per.String())}
-		},
-	} {
-		if slices.Contains(c.Set, option) {
-			set()
-		}
-	}
-	return m
-}
-
-func rules(of []settings.Rule) map[string]*configpb.Options {
-	all := map[string]*configpb.Options{}
-	for _, r := range of {
-		set := settings.DefaultConfig()
-		r.Apply(&set)
-		all[r.Pattern] = message(&set)
-	}
-	return all
-}
-
-func serviceConfig(c *settings.Config) *structpb.Struct {
-	s := &structpb.Struct{}
-	protojson.Unmarshal([]byte(c.ServiceConfig.JSON), s) // it has been read once
-	return s
-}
-
-func trigger(t settings.Trigger) *configpb.Trigger {
-	switch t.Kind {
-	case settings.PercentileTrigger:
-		return &configpb.Trigger{Kind: &configpb.Trigger_Percentile{Percentile: t.Quantile}}
-	case settings.FixedTrigger:
-		return &configpb.Trigger{Kind: &configpb.Trigger_Fixed{Fixed: t.Delay.String()}}
-	}
-	return &configpb.Trigger{Kind: &configpb.Trigger_Auto{Auto: &configpb.Auto{TargetPercentile: &t.Quantile}}}
-}
-
-// codeNames are the names that gRPC's specification gives to its codes.
-var codeNames = strings.Fields("OK CANCELLED UNKNOWN INVALID_ARGUMENT DEADLINE_EXCEEDED NOT_FOUND ALREADY_EXISTS PERMISSION_DENIED " +
-	"RESOURCE_EXHAUSTED FAILED_PRECONDITION ABORTED OUT_OF_RANGE UNIMPLEMENTED INTERNAL UNAVAILABLE DATA_LOSS UNAUTHENTICATED")
-
-func nonFatalCodes(c *settings.Config) *structpb.ListValue {
-	l := &structpb.ListValue{}
-	for code, name := range codeNames {
-		if code := codes.Code(code); code != codes.OK && !c.Final.Has(code) {
-			l.Values = append(l.Values, structpb.NewStringValue(name))
-		}
-	}
-	return l
 }

@@ -6,29 +6,18 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/grpchedge/hedge/stats"
 )
 
 // chart is a picture of a few curves, which the page draws as SVG. Its units are pixels of the picture.
 type chart struct {
 	Title          string // for people who cannot see it
 	Curves         []curve
-	Spans          []span
 	XTicks, YTicks []tick
-	Notes          []string
 }
 
 type curve struct {
 	Class, Label string
 	Parts        []string // between gaps, each as the points of a polyline
-}
-
-// span is a value with its interval; Low and High are 0 if that is not known.
-type span struct {
-	Class, Label     string
-	of               stats.Interval
-	Y, Low, At, High float64
 }
 
 type tick struct {
@@ -186,34 +175,3 @@ func timeTicks(a *axis) []tick {
 	}
 	return ticks
 }
-
-// GainChart is what the control group says of the target percentile with and without hedging.
-func (r row) GainChart() *chart {
-	gain := r.Stats.Gain
-	if gain == nil || !gain.Measured {
-		return nil
-	}
-	c := &chart{Title: fmt.Sprintf("p%g with and without hedging", gain.Percentile)}
-	var latencies []time.Duration
-	add := func(class, label string, of stats.Interval) {
-		c.Spans = append(c.Spans, span{Class: class, Label: label + ": " + short(of.Value), of: of})
-		latencies = append(latencies, of.Low, of.Value, of.High)
-	}
-	add("with", "with hedging", gain.Hedged)
-	add("without", "without, control group", gain.Unhedged)
-	c.Notes = append(c.Notes, "Control group: "+plural(gain.Control, "call")+" never hedged. "+controlShows)
-	x := timeAxis(latencies, 1.5, chartLeft, chartRight)
-	if x == nil {
-		return nil
-	}
-	c.XTicks = timeTicks(x)
-	for i := range c.Spans {
-		s := &c.Spans[i]
-		s.Y, s.At = chartTop+(chartBottom-chartTop)*(float64(i)+0.7)/float64(len(c.Spans)), x.at(float64(s.of.Value))
-		s.Label += " (" + short(s.of.Low) + " to " + short(s.of.High) + ")"
-		s.Low, s.High = x.at(float64(s.of.Low)), x.at(float64(s.of.High))
-	}
-	return c
-}
-
-const controlShows = "It also shows what hedges do to the queues of servers."

@@ -47,23 +47,6 @@ func Handler(s *hedge.Scheduler) http.Handler {
 	return handler{s}
 }
 
-// Var returns a variable for package expvar, whose value is the JSON of [Handler] for all methods:
-//
-//	expvar.Publish("hedge", debug.Var(s))
-//
-// This package does not import expvar, which registers a handler of its own.
-func Var(s *hedge.Scheduler) interface{ String() string } { return variable{s} }
-
-type variable struct{ scheduler *hedge.Scheduler }
-
-func (v variable) String() string {
-	text, err := json.Marshal(newView(v.scheduler, "", -1))
-	if err != nil { // a number that JSON has no form for
-		return `{"error":"not a number"}`
-	}
-	return string(text)
-}
-
 type handler struct{ scheduler *hedge.Scheduler }
 
 // contentPolicy lets a browser load what this handler serves and nothing else.

@@ -1,7 +1,6 @@
 package debug_test
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -36,17 +35,4 @@ func ExampleHandler() {
 	fmt.Print(rest)
 	// Output:
 	// 0 calls, 0 hedged, extra load 0.0% of a budget of 10%; hedges answered 0.0% of hedged calls
-}
-
-// Publish the figures by package expvar.
-func ExampleVar() {
-	s, err := hedge.New(hedge.WithAllMethods())
-	if err != nil {
-		panic(err)
-	}
-	_, _ = hedge.Do(context.Background(), s, "shop", "/shop.Items/Get", func(context.Context) (int, error) { return 1, nil })
-	v := debug.Var(s) // expvar.Publish("hedge", v)
-	fmt.Println(strings.Contains(v.String(), `"sentence":"The method is being learned: 1 call seen."`))
-	// Output:
-	// true
 }

@@ -8,16 +8,6 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// Page is the part of the page that changes, for a method at a time, under the default configuration.
-func Page(t stats.Method, at time.Time) string {
-	var b strings.Builder
-	s := view{At: at, Methods: []row{newRow(t, settings.DefaultConfig(), at)}}
-	if err := page.ExecuteTemplate(&b, "main", &s); err != nil {
-		return err.Error()
-	}
-	return b.String()
-}
-
 // Text is what the plain text says of a method at a time, under the default configuration.
 func Text(t stats.Method, at time.Time) string {
 	var b strings.Builder

@@ -54,7 +54,7 @@ func sentence(t stats.Method, config settings.Config) string {
 	b.WriteString(".")
 	if c.UnhedgedTail > 0 && c.MeasuredTail > 0 {
 		unhedged := short(c.UnhedgedTail)
-		if c.IsLowerBound() {
+		if c.CutShort > 0 {
 			unhedged += " or more"
 		}
 		fmt.Fprintf(&b, " The tail is %s; without hedging it would be about %s.", short(c.MeasuredTail), unhedged)
@@ -73,7 +73,7 @@ func notes(t stats.Method, now time.Time) (notes []string) {
 	add(t.Burst > 0 && t.Tokens < 1 && t.BudgetExhausted > 0, "The target's budget is empty: hedges that are due wait for it.")
 	add(t.ThrottleMax > 0 && 2*t.ThrottleTokens <= t.ThrottleMax,
 		"The target is throttled: %.1f of %.0f tokens are left, and no hedge is sent until more than half are.", t.ThrottleTokens, t.ThrottleMax)
-	add(t.NoBackendPolicy, "WithOtherBackendOnly holds hedges back: the connection has no policy hedge_other_backend.")
+	add(t.NoOtherBackend > 0 && t.Connections == 0, "WithOtherBackendOnly holds hedges back: no connection has a ready backend and the policy hedge_other_backend.")
 	add(g.Reason != stats.GuardNone,
 		"The guard has held hedges back %s: %s. The share is %s now.", lasting(g.Since, now), g.Reason, percent(g.Share))
 	add(r.Learned > 0,
@@ -85,21 +85,21 @@ func notes(t stats.Method, now time.Time) (notes []string) {
 			plain(b.Address), lasting(b.Since, now), plural(int64(b.Connections), "connection"))
 	}
 	add(len(t.Silent) > named, "Further silent backends: %s.", count(int64(len(t.Silent)-named)))
-	add(t.SingleBackend(), "Only one backend is ready, so a hedge cannot go to another one.")
-	add(t.SingleConnection && !t.SingleBackend(),
+	add(t.Connections == 1, "Only one backend is ready, so a hedge cannot go to another one.")
+	add(t.SingleConnection && t.Connections != 1,
 		"Hedges go over the connection of the primary, so they meet the backend that is slow: package balancer says how to change it.")
 	decided, share := t.HedgeWins+t.PrimaryWins, winShare(t.HedgeWins, t.PrimaryWins)
 	add(decided >= 100 && share < 0.05,
 		"Hedges answered %s of hedged calls: a second attempt is hardly faster than waiting.", percent(share))
 	if t.Gain != nil {
-		add(t.Gain.Measured, "%v %s", t.Gain, controlShows)
+		add(t.Gain.Measured, "%v It also shows what hedges do to the queues of servers.", t.Gain)
 		add(!t.Gain.Measured, "The control group is too small so far: %s of it ended in the last %s. A gain is measured from ten minutes on.",
 			plural(t.Gain.Control, "call"), short(t.Gain.Over))
 		return notes
 	}
 	const estimate = "The tail without hedging is an estimate from primaries%s. WithControl(1) measures it."
 	switch {
-	case c.IsLowerBound():
+	case c.CutShort > 0:
 		add(true, estimate, fmt.Sprintf(", %.1f%% of them cut short: a lower bound where requests differ", 100*c.CutShort))
 	case c.UnhedgedTail > 0:
 		add(true, estimate, ", none of them cut short")

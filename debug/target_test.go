@@ -26,14 +26,31 @@ func TestText_OfATarget(t *testing.T) {
 	for i := range seven {
 		seven[i] = stats.SilentBackend{Address: fmt.Sprintf("10.0.0.%d:443", i), Connections: 1, Since: ago(time.Second)}
 	}
+	within := func(value, low, high time.Duration) stats.Interval {
+		return stats.Interval{Value: value * ms, Low: low * ms, High: high * ms}
+	}
+	gain := stats.Gain{
+		Over: 30 * time.Minute, Calls: 98765, Control: 1234, Measured: true, Percentile: 99, Load: 0.05,
+		Hedged: within(54, 52, 57), Unhedged: within(210, 180, 260), Saved: within(3, 2, 4), SavedPerHedge: within(60, 40, 80),
+	}
+	few := gain
+	few.Measured = false
 	for _, tc := range []struct {
 		name  string
 		stats stats.Method
 		want  []string
 		not   []string
 	}{
+		{"control group", stats.Method{Gain: &gain},
+			[]string{"- In the last 30 minutes p99 was 54ms (52ms to 57ms) with hedging, and 210ms (180ms to 260ms) in the control group, which is never hedged. " +
+				"Hedging saved 3ms (2ms to 4ms) a call, 60ms a hedge, and sent 5.0% more of them. It also shows what hedges do to the queues of servers.",
+				"1,234 of 99,999"}, []string{"estimate from primaries"}},
+		{"small control group", stats.Method{Gain: &few}, []string{"The control group is too small so far: 1,234 calls of it ended in the last 30 min."},
+			[]string{"In the last 30 minutes"}},
+		{"no control group", stats.Method{Learned: stats.Learned{Choice: stats.Choice{UnhedgedTail: ms, CutShort: 0.2}}},
+			[]string{"an estimate from primaries, 20.0% of them cut short: a lower bound where requests differ. WithControl(1) measures it."}, nil},
 		{"nothing", stats.Method{Guard: stats.Guard{Share: 1}},
-			nil, []string{"guard", "resets", "silent", "saved", "rules", "moved", "backends", "paused", "- "}},
+			nil, []string{"ontrol group", "guard", "resets", "silent", "saved", "rules", "moved", "backends", "paused", "- "}},
 		{"guard", stats.Method{Guard: stats.Guard{Share: 0.25, Since: ago(90 * time.Second), Reason: "hedges failed"}},
 			[]string{"- The guard has held hedges back for 1.5 min: hedges failed. The share is 25.0% now.", "25.0% of due hedges, for 1.5 min"}, nil},
 		{"resets learned", stats.Method{Resets: stats.Resets{Learned: 50, Since: ago(2 * time.Second), Until: ago(-118 * time.Second)}},

@@ -308,36 +308,3 @@ func TestRule12_SavingsPayForRejectedAnswers(t *testing.T) {
 		})
 	}
 }
-
-// plainReply is a reply of a codec's own.
-type plainReply struct {
-	Rows    []string
-	Attempt int
-}
-
-// TestRule02_RejectedRepliesOfAnyKind has rejected replies that are no protobuf messages: nothing of the rejected one stays in the reply.
-func TestRule02_RejectedRepliesOfAnyKind(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var asked atomic.Int64
-		good := hedge.WithAcceptable(func(_ context.Context, _ string, reply any, _ error) bool {
-			asked.Add(1)
-			return len(reply.(*plainReply).Rows) == 1
-		})
-		invoke := func(ctx context.Context, _ string, _, reply any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
-			n := previousAttempts(ctx)
-			time.Sleep(ms)
-			*reply.(*plainReply) = plainReply{Attempt: n}
-			if n < 2 {
-				reply.(*plainReply).Rows = []string{"of", "a", "rejected", "reply"}
-			} else {
-				reply.(*plainReply).Rows = []string{"good"}
-			}
-			return nil
-		}
-		reply := new(plainReply)
-		err := interceptor.Unary(hedgetest.Fixed(t, 10*ms, good))(t.Context(), "/test.Service/Method", &plainReply{}, reply, nil, invoke)
-		if err != nil || reply.Attempt != 2 || len(reply.Rows) != 1 || asked.Load() != 3 {
-			t.Errorf("got %+v, %v; the function was asked %d times", reply, err, asked.Load())
-		}
-	})
-}

@@ -48,6 +48,9 @@ func (s *stub) callBy(d door, ctx context.Context, scheduler *hedge.Scheduler, r
 	if err == nil {
 		err = st.SendMsg(wrapperspb.Int64(7))
 	}
+	if s.late > 0 {
+		time.Sleep(s.late)
+	}
 	if err == nil && d == headersFirst {
 		_, err = st.Header()
 	}

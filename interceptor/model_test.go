@@ -3,8 +3,10 @@ package interceptor_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -16,6 +18,7 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/model"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stats"
+	"github.com/grpchedge/hedge/stream"
 )
 
 var modelCodes = []codes.Code{
@@ -48,6 +51,14 @@ func drawCall(seed uint64) story {
 	if r.IntN(4) == 0 {
 		c.cancel = r.Within(120 * ms)
 	}
+	if r.IntN(3) == 0 {
+		c.late = r.Within(120 * ms)
+		for _, end := range []*time.Duration{&c.deadline, &c.cancel} {
+			if *end > 0 {
+				*end += c.late
+			}
+		}
+	}
 	s.reads = r.IntN(2) == 0
 	s.judged = r.IntN(2) == 0 && !s.unpaid && s.attempts > 1 // otherwise there is no better answer to be had
 	for n := range c.steps {
@@ -72,15 +83,24 @@ func TestModel(t *testing.T) {
 	model.Each(t, model.Counts{Short: 500, Long: 5_000}, 1, func(*testing.T) func(*testing.T, uint64) {
 		return func(t *testing.T, seed uint64) {
 			s := drawCall(seed)
-			for _, d := range doors {
-				if c := s.calls[0]; d != unary && s.judged && (d == headersFirst || c.deadline+c.cancel > 0) {
-					continue // headers are not judged, and a stream goes on after a rejected message at hand
-				}
+			for _, d := range s.doors() {
 				scheduler := s.scheduler(t)
 				s.playAlone(t, s.byStub(d, 0, scheduler), d, scheduler)
 			}
 		}
 	})
+}
+
+// doors are those by which a story of one call can be played: headers are not judged, and a stream goes on after a rejected message at
+// hand.
+func (s story) doors() []door {
+	switch c := s.calls[0]; {
+	case !s.judged:
+		return doors
+	case c.deadline+c.cancel > 0:
+		return doors[:1]
+	}
+	return doors[:2]
 }
 
 func (s story) playAlone(t *testing.T, p played, d door, scheduler *hedge.Scheduler) {
@@ -97,34 +117,44 @@ func TestModel_OverGRPC(t *testing.T) {
 	model.Each(t, model.Counts{Short: 200, Long: 1_000}, perConnection, func(t *testing.T) func(*testing.T, uint64) {
 		var scheduler *hedge.Scheduler // of the call being played
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true})
-		conn := cluster.ClientT(t, grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-			return interceptor.Unary(scheduler)(ctx, method, req, reply, cc, invoker, opts...)
-		}))
+		conn := cluster.ClientT(t,
+			grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+				return interceptor.Unary(scheduler)(ctx, method, req, reply, cc, invoker, opts...)
+			}),
+			grpc.WithStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+				return stream.Interceptor(scheduler)(ctx, desc, cc, method, streamer, opts...)
+			}))
 		testserver.ConnectT(t, conn)
 		client := testpb.NewTestServiceClient(conn)
 		return func(t *testing.T, seed uint64) {
 			s := drawCall(seed)
-			for i := range s.calls[0].steps { // no attempt of a server's can panic in its client
-				s.calls[0].steps[i].panics = nil
+			c := s.calls[0]
+			for i := range c.steps { // no attempt of a server's can panic in its client
+				c.steps[i].panics = nil
 			}
-			scheduler = s.scheduler(t)
-			cluster.Reset()
-			cluster.SetScript(func(a testserver.Attempt) testserver.Plan {
-				st, number := s.calls[0].steps[a.Number], metadata.Pairs("attempt", strconv.Itoa(a.Number))
-				return testserver.Plan{Delay: st.after, Code: st.code, Message: fmt.Sprint("attempt ", a.Number), Header: number, Trailer: number}
-			})
-			s.playAlone(t, played{
-				func(ctx context.Context, opts ...grpc.CallOption) (int, error) {
-					reply, err := client.Unary(ctx, &testpb.Request{Id: 1}, opts...)
-					return int(reply.GetAttempt()), err
-				},
-				func() (sent []stubAttempt) {
-					for _, r := range cluster.Records() {
-						sent = append(sent, stubAttempt{number: r.Number, began: r.Arrival, ended: r.Ended})
-					}
-					return sent
-				},
-			}, unary, scheduler)
+			for _, d := range s.doors() {
+				if d == headersFirst && slices.ContainsFunc(c.steps, func(st step) bool { return st.code != codes.OK }) {
+					continue // the server's failures have headers, which the stub's have not
+				}
+				scheduler = s.scheduler(t)
+				cluster.Reset()
+				cluster.SetScript(func(a testserver.Attempt) testserver.Plan {
+					st, number := c.steps[a.Number], metadata.Pairs("attempt", strconv.Itoa(a.Number))
+					return testserver.Plan{Delay: st.after, Code: st.code, Message: fmt.Sprint("attempt ", a.Number), Header: number, Trailer: number}
+				})
+				s.playAlone(t, played{
+					func(ctx context.Context, opts ...grpc.CallOption) (int, error) {
+						reply, err := callLate(ctx, d, client, &testpb.Request{Id: 1, Messages: 1}, c.late, opts...)
+						return int(reply.GetAttempt()), err
+					},
+					func() (sent []stubAttempt) {
+						for _, r := range cluster.Records() {
+							sent = append(sent, stubAttempt{number: r.Number, began: r.Arrival, ended: r.Ended})
+						}
+						return sent
+					},
+				}, d, scheduler)
+			}
 		}
 	})
 }

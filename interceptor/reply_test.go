@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -55,82 +54,27 @@ func TestReplies_OfEachAPI(t *testing.T) {
 	}
 }
 
-// raw is a message of a codec of the caller's own: bytes that go out as they are.
-type raw struct{ bytes []byte }
-
-type rawCodec struct{}
-
-func (rawCodec) Name() string { return "proto" } // so that any server of the test service understands
-func (rawCodec) Marshal(v any) ([]byte, error) {
-	return append([]byte(nil), v.(*raw).bytes...), nil
-}
-func (rawCodec) Unmarshal(data []byte, v any) error {
-	v.(*raw).bytes = append(v.(*raw).bytes[:0], data...)
-	return nil
-}
-
 // TestRequest_IsTheCallersAgain scribbles on a request as soon as its call returns, while losers are still on their way out: one
-// that still read it would show under the race detector. The messages are protobuf's, or of a codec of the caller's own.
+// that still read it would show under the race detector.
 func TestRequest_IsTheCallersAgain(t *testing.T) {
-	for _, own := range []bool{false, true} {
-		cluster := testserver.StartT(t, testserver.Config{CountsOnly: true})
-		s := hedgetest.Fixed(t, time.Hour, hedge.WithMaxHedges(4))
-		conn := dial(t, cluster, s)
-		req, request := &testpb.Request{Payload: []byte(strings.Repeat("x", 10_000)), ReplyBytes: 16}, &raw{}
-		for i := range longtest.Size(500, 2000) {
-			req.Id = uint64(i)
-			reply, after := &testpb.Reply{}, hedge.After(time.Duration(i%200)*time.Microsecond)
-			var err error
-			if own {
-				encoded, _ := proto.Marshal(req)
-				request.bytes = append(request.bytes[:0], encoded...)
-				got := &raw{}
-				err = conn.Invoke(t.Context(), testpb.TestService_Unary_FullMethodName, request, got, grpc.ForceCodec(rawCodec{}), after)
-				for j := range request.bytes {
-					request.bytes[j] = 0xff
-				}
-				err = errors.Join(err, proto.Unmarshal(got.bytes, reply))
-			} else {
-				err = conn.Invoke(t.Context(), testpb.TestService_Unary_FullMethodName, req, reply, after)
-			}
-			if err = errors.Join(err, testserver.Check(req, 0, reply)); err != nil {
-				t.Fatalf("call %d: %v", i, err)
-			}
-			req.Id = 0
-			for j := range req.Payload {
-				req.Payload[j]++
-			}
+	cluster := testserver.StartT(t, testserver.Config{CountsOnly: true})
+	s := hedgetest.Fixed(t, time.Hour, hedge.WithMaxHedges(4))
+	client := testpb.NewTestServiceClient(dial(t, cluster, s))
+	req := &testpb.Request{Payload: []byte(strings.Repeat("x", 10_000)), ReplyBytes: 16}
+	for i := range longtest.Size(500, 2000) {
+		req.Id = uint64(i)
+		reply, err := client.Unary(t.Context(), req, hedge.After(time.Duration(i%200)*time.Microsecond))
+		if err = errors.Join(err, testserver.Check(req, 0, reply)); err != nil {
+			t.Fatalf("call %d: %v", i, err)
 		}
-		if got := s.Stats(); got.Hedged == 0 {
-			t.Errorf("%+v: nothing was hedged", got)
+		req.Id = 0
+		for j := range req.Payload {
+			req.Payload[j]++
 		}
 	}
-}
-
-// TestShared_ReturnsAfterItsLosers is why a request that cannot be copied is safe: the call outlives its losers.
-func TestShared_ReturnsAfterItsLosers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		invoke := func(ctx context.Context, _ string, req, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
-			if previousAttempts(ctx) == 0 {
-				time.Sleep(20 * ms)
-				return nil
-			}
-			<-ctx.Done()
-			time.Sleep(5 * ms) // still reads req
-			return ctx.Err()
-		}
-		for _, tc := range []struct {
-			req  any
-			want time.Duration
-		}{{&raw{}, 25 * ms}, {&testpb.Request{}, 20 * ms}} {
-			began := time.Now()
-			err := interceptor.Unary(hedgetest.Fixed(t, 10*ms))(t.Context(), "/a/B", tc.req, &raw{}, nil, invoke)
-			if took := time.Since(began); err != nil || took != tc.want {
-				t.Errorf("%T: %v after %v, want %v", tc.req, err, took, tc.want)
-			}
-		}
-		time.Sleep(time.Second) // the losers of the last call are through too
-	})
+	if got := s.Stats(); got.Hedged == 0 {
+		t.Errorf("%+v: nothing was hedged", got)
+	}
 }
 
 // TestReplies_OfACallThatFails lets the primary receive an answer in the moment in which a hedge's NOT_FOUND ends the call, or none. If
@@ -145,7 +89,7 @@ func TestReplies_OfACallThatFails(t *testing.T) {
 			{&testpb.Reply{}, &testpb.Reply{}, true},
 			{&testpb.Reply{Id: 1, Payload: []byte("held")}, &testpb.Reply{Id: 1, Payload: []byte("held")}, true},
 			{&testpb.Reply{Payload: []byte("held")}, &testpb.Reply{Payload: []byte("held")}, false},
-			{&raw{}, &raw{}, true},
+			{&brittle{}, &brittle{}, true},
 		} {
 			var held []byte
 			if reply, ok := tc.reply.(*testpb.Reply); ok {
@@ -162,8 +106,8 @@ func TestReplies_OfACallThatFails(t *testing.T) {
 						proto.Reset(reply)
 						reply.Id = 7
 					}
-				case *raw:
-					reply.bytes = []byte("7")
+				case *brittle:
+					reply.Name = "7"
 				}
 				return nil
 			}
@@ -178,54 +122,21 @@ func TestReplies_OfACallThatFails(t *testing.T) {
 	})
 }
 
-// tangled must not be copied once it is in use.
-type tangled struct {
-	raw
-	sync.Mutex
-	strings.Builder
-}
-
-type tangledCodec struct{ rawCodec }
-
-func (tangledCodec) Unmarshal(data []byte, v any) error {
-	if v, ok := v.(*tangled); ok {
-		v.WriteString("decoded")
-		return rawCodec{}.Unmarshal(data, &v.raw)
-	}
-	return rawCodec{}.Unmarshal(data, v)
-}
-
-// TestReplies_AreDecodedByTheCaller receives a hedge's reply, which an interceptor inside has changed or not.
-func TestReplies_AreDecodedByTheCaller(t *testing.T) {
-	for _, changes := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(testserver.Plan{Delay: 100 * ms}, testserver.Plan{})})
-			conn := dial(t, cluster, hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1)), grpc.WithChainUnaryInterceptor(
-				func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-					err := invoker(ctx, method, req, reply, cc, opts...)
-					if m, ok := reply.(*raw); ok && err == nil && changes {
-						m.bytes = []byte("changed")
-					}
-					return err
-				}))
-			request, _ := proto.Marshal(&testpb.Request{Id: 7})
-			for _, reply := range []any{&raw{}, &tangled{}} {
-				err := conn.Invoke(t.Context(), testpb.TestService_Unary_FullMethodName, &raw{request}, reply, grpc.ForceCodec(tangledCodec{}))
-				var decoded testpb.Reply
-				switch m := reply.(type) {
-				case *raw:
-					if changed := string(m.bytes) == "changed"; err != nil || changed != changes || !changed && proto.Unmarshal(m.bytes, &decoded) != nil {
-						t.Errorf("%q, %v", m.bytes, err)
-					}
-				case *tangled:
-					m.WriteString(" once")
-					if _ = proto.Unmarshal(m.bytes, &decoded); err != nil || decoded.Attempt != 1 || m.String() != "decoded once" {
-						t.Errorf("%q, %q, %v", m.bytes, m.String(), err)
-					}
-				}
-			}
-		})
-	}
+// TestReplies_ThatInterceptorsChange has an interceptor inside change a hedge's reply: it is changed for the caller.
+func TestReplies_ThatInterceptorsChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(testserver.Plan{Delay: 100 * ms}, testserver.Plan{})})
+		conn := dial(t, cluster, hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1)), grpc.WithChainUnaryInterceptor(
+			func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+				err := invoker(ctx, method, req, reply, cc, opts...)
+				reply.(*testpb.Reply).Payload = []byte("changed")
+				return err
+			}))
+		reply, err := testpb.NewTestServiceClient(conn).Unary(t.Context(), &testpb.Request{Id: 7})
+		if err != nil || reply.Attempt != 1 || string(reply.Payload) != "changed" {
+			t.Errorf("%v, %v", reply, err)
+		}
+	})
 }
 
 // TestRule06_OnFinishAfterTheCall has an interceptor inside return before gRPC's call ends, beside plain gRPC.
@@ -282,7 +193,7 @@ func TestReplies_ThatCannotBeMoved(t *testing.T) {
 			time.Sleep(50 * ms)
 			return nil
 		}
-		for _, reply := range []any{nil, (*testpb.Reply)(nil), (*raw)(nil), raw{}, map[string]int{}} {
+		for _, reply := range []any{nil, (*testpb.Reply)(nil), new([]byte), struct{}{}, map[string]int{}} {
 			if err := interceptor.Unary(s)(t.Context(), "/a/B", &testpb.Request{}, reply, nil, invoke); err != nil {
 				t.Errorf("%T: %v", reply, err)
 			}

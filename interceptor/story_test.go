@@ -43,6 +43,7 @@ type schedule struct {
 	steps    []step
 	deadline time.Duration // 0: none
 	cancel   time.Duration // 0: never
+	late     time.Duration // when the caller of a stream comes for its answer
 }
 
 func (s story) scheduler(t *testing.T) *hedge.Scheduler {
@@ -121,6 +122,12 @@ func (s story) race(d door, c schedule, tokens int) ending {
 	const none = time.Duration(1 << 62)
 	over := map[int]bool{} // attempts that have failed
 	next, floor, forbidden, last := s.delay, time.Duration(0), s.unpaid, 0
+	late := time.Duration(0)
+	if d != unary {
+		if late = c.late; late > 0 && late >= s.delay {
+			next = late + ms // the answer of the primary may be there
+		}
+	}
 	calledFor := false              // a rejected answer called for the next hedge
 	reply, rejectedStatus := -1, -1 // the first rejected ones
 	atHand := func() bool {
@@ -149,7 +156,7 @@ func (s story) race(d door, c schedule, tokens int) ending {
 			if c.steps[n].early && (d == headersFirst || d == streaming && s.policy) { // its headers decide
 				end = began
 			}
-			if !over[n] && end < at {
+			if end = max(end, late); !over[n] && end < at {
 				first, at = n, end
 			}
 		}
@@ -264,7 +271,7 @@ type played struct {
 
 // byStub plays a call of a story by a stub.
 func (s story) byStub(d door, call int, scheduler *hedge.Scheduler) played {
-	st := &stub{steps: s.calls[call].steps}
+	st := &stub{steps: s.calls[call].steps, late: s.calls[call].late}
 	return played{func(ctx context.Context, opts ...grpc.CallOption) (int, error) {
 		reply := wrapperspb.Int64(0)
 		err := st.callBy(d, ctx, scheduler, reply, opts...)

@@ -31,6 +31,7 @@ type step struct {
 // stub stands for gRPC under the interceptor: attempt n does steps[n], and its reply is n.
 type stub struct {
 	steps []step
+	late  time.Duration // after which the caller of a stream comes for its answer
 
 	mu       sync.Mutex
 	attempts []stubAttempt

@@ -45,15 +45,10 @@ import (
 //
 // If a hedge panics before the call is decided, the caller's goroutine panics with a *[hedge.Panic], which has the hedge's stack.
 //
-// Messages may be of any kind. A message whose Go type protobuf describes in full, generated or made by dynamicpb, is
-// copied. A call with such a request above 1 MiB is not hedged, because copying it could delay an answer that has arrived. A
-// message of any other kind is left to its codec, under two conditions, without which a call counts in Stats.NotReplayable:
-//
-//   - The attempts share the request. So a hedged call returns only after its losers no longer use the request; gRPC stops
-//     using it as soon as an attempt is cancelled. The codec must be able to encode one request several times at once. The request
-//     must not contain an [io.Reader], a channel or a [google.golang.org/grpc/mem.Buffer], which can be encoded only once.
-//   - The reply is a pointer to a zero value, because a hedge decodes into a new one. If the hedge wins, its bytes are decoded
-//     again, into the caller's reply.
+// Messages must be protobuf's, with whatever codec: generated, or made by dynamicpb. Those of the older API, as
+// github.com/golang/protobuf and gogo generate them, are hedged with gRPC's own codec and an empty reply. A call with any other
+// message, or with a request above 1 MiB, whose copy could delay an answer that has arrived, is left to its primary, and counts in
+// Stats.NotReplayable.
 //
 // Interceptors chained after this one run once for each attempt, concurrently. They must not change the request. What they change
 // in a reply is changed for the caller.
@@ -67,7 +62,8 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 		u.call.Inspect(req)
 		hedged := u.call.Hedged()
 		if hedged {
-			u.replies, hedged = attempt.NewReply(reply)
+			u.options = attempt.NewOptions(opts)
+			u.replies, hedged = u.options.Reply(reply)
 		}
 		if !hedged {
 			u.call.NotReplayable() // changes nothing if the call was not to be hedged
@@ -75,7 +71,6 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 			u.recycle()
 			return err
 		}
-		u.request, u.options = attempt.NewRequest(req), attempt.NewOptions(opts)
 		u.primary.req, u.primary.reply = req, reply
 		ctx, cancel := context.WithCancelCause(caller)
 		defer cancel(nil)
@@ -91,7 +86,7 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 		if winner, ok := out.Winner.(*unaryHedge); ok {
 			winner.cancel(nil)
 			if out.Err == nil {
-				out.Err = u.replies.Take(winner.reply, winner.codec)
+				u.replies.Take(winner.reply)
 			} else { // a primary that has failed may have received a message too
 				u.replies.Restore(was)
 			}
@@ -117,9 +112,9 @@ type unary struct {
 	method  string
 	cc      *grpc.ClientConn
 	invoker grpc.UnaryInvoker
-	request attempt.Request // as hedges send it
-	replies attempt.Reply
 	options attempt.Options
+	replies attempt.Reply
+	copied  any // the request as all hedges send it, because none of them changes it; nil before the first one
 	primary primary
 }
 
@@ -170,23 +165,21 @@ func (u *unary) Trailer() metadata.MD {
 
 func (u *unary) recycle() {
 	u.call, u.cc, u.invoker, u.primary = call.Call{}, nil, nil, primary{}
-	u.request, u.replies, u.options = attempt.Request{}, attempt.Reply{}, attempt.Options{}
+	u.options, u.replies, u.copied = attempt.Options{}, attempt.Reply{}, nil
 	unaries.Put(u)
 }
 
-func (u *unary) Replayable() (ok, shared bool) { return u.request.Replayable(), u.request.Shared() }
+func (u *unary) Replayable() bool { return u.copied != nil || u.options.Replayable(u.primary.req) }
 
 func (u *unary) Hedge(n int, cancel context.CancelCauseFunc) race.Attempt {
-	req, ok := u.request.Message()
-	if !ok {
+	if u.copied == nil {
+		u.copied = u.options.Copy(u.primary.req)
+	}
+	if u.copied == nil {
 		return nil
 	}
-	h := &unaryHedge{unary: u, n: n, cancel: cancel, req: req, reply: u.replies.Make()}
-	extra := []grpc.CallOption{grpc.Trailer(&h.trailer), grpc.Peer(&h.peer), grpc.OnFinish(h.finish)}
-	if h.codec = u.replies.Codec(&u.options, h.reply); h.codec != nil {
-		extra = append(extra, h.codec.Option())
-	}
-	h.opts, h.results = u.options.Attempt(extra...)
+	h := &unaryHedge{unary: u, n: n, cancel: cancel, req: u.copied, reply: u.replies.Make()}
+	h.opts, h.results = u.options.Attempt(grpc.Trailer(&h.trailer), grpc.Peer(&h.peer), grpc.OnFinish(h.finish))
 	return h
 }
 
@@ -197,7 +190,6 @@ type unaryHedge struct {
 	n          int
 	cancel     context.CancelCauseFunc
 	req, reply any
-	codec      *attempt.Codec // of a reply that must be decoded again; nil otherwise
 	opts       []grpc.CallOption
 	results    *attempt.Results
 	trailer    metadata.MD

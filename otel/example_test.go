@@ -34,9 +34,3 @@ func Example() {
 	// Output:
 	// dns:///shop:443
 }
-
-func ExampleOutcomes() {
-	fmt.Println(hedgeotel.Outcomes()[:3])
-	// Output:
-	// [won lost same_backend]
-}

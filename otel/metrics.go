@@ -5,7 +5,6 @@ import (
 	"errors"
 	"reflect"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"unsafe"
@@ -38,19 +37,12 @@ type metrics struct {
 
 type method struct{ target, name string }
 
-// Outcomes are the values of the attribute grpc.hedge.outcome. Each shows a count of [stats.Counts], which says what it means:
-// "won" is HedgeWins, "lost" PrimaryWins, "no_budget" BudgetExhausted, "of_hedge" OfHedges and "learning" Warmup. The others have
-// the names of their counts.
-func Outcomes() []string {
-	return slices.DeleteFunc(slices.Clone(outcomes[:]), func(name string) bool { return name == "" })
-}
-
 // counts are the fields of stats.Counts: all are int64.
 type counts [unsafe.Sizeof(stats.Counts{}) / 8]int64
 
 func fields(of *stats.Counts) *counts { return (*counts)(unsafe.Pointer(of)) }
 
-// outcomes are the names of fields as outcomes. The totals of calls and hedges have none.
+// outcomes are the names of fields as values of grpc.hedge.outcome. The totals of calls and hedges have none.
 var outcomes = func() (names [len(counts{})]string) {
 	short := map[string]string{"HedgeWins": "won", "PrimaryWins": "lost", "BudgetExhausted": "no_budget", "OfHedges": "of_hedge", "Warmup": "learning"}
 	word := regexp.MustCompile("(.)([A-Z])")

@@ -23,8 +23,8 @@
 // "lost" are 0 before. No instrument has more series than the SDK keeps.
 //
 // docs/observability.md lists the instruments, with their kinds, units and attributes. All begin with grpc.client.hedge, except
-// grpc.client.call.hedges, which gRPC's proposal A96 defines. [Outcomes] are the values of the attribute grpc.hedge.outcome. Gauges are
-// absent while nothing is known, and without the option or the policy that they are about.
+// grpc.client.call.hedges, which gRPC's proposal A96 defines. Gauges are absent while nothing is known, and without the option or the
+// policy that they are about.
 //
 // # Traces
 //

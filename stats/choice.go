@@ -22,14 +22,10 @@ type Choice struct {
 	// makes large. Kept is the share of what was predicted of hedges at this delay, 0 to 1, that was seen to be saved. It is 1 as
 	// long as nothing is known, and the predictions go by it.
 	Saved, Kept float64
-	// HeadersFirst says that callers of a stream ask for its headers, which come before the first message, so that no hedge can
-	// be sent: see hedge.WithWaitForMessage.
+	// HeadersFirst says that more than half of the calls are counted in EarlyHeaders, and that nothing is predicted, therefore: see
+	// hedge.WithWaitForMessage.
 	HeadersFirst bool
 }
-
-// IsLowerBound reports whether the true unhedged tail may be longer than UnhedgedTail: some of the primaries that it was
-// estimated from were cut short.
-func (c Choice) IsLowerBound() bool { return c.CutShort > 0 }
 
 // Forecast is the predicted effect of hedging a method with a certain budget: see hedge.WithDryRun.
 type Forecast struct {

@@ -58,8 +58,8 @@ type Counts struct {
 	// PushedBack is the number of failed attempts with the trailer grpc-retry-pushback-ms, by which a server asks to wait
 	// before the next attempt, or to send none.
 	PushedBack int64
-	// NotReplayable is the number of calls that cannot be hedged because of the kind of their request or reply (see
-	// interceptor.Unary), and of streams whose request was not complete when a hedge was due. Requests are examined, and
+	// NotReplayable is the number of calls that cannot be hedged because their request or reply is no protobuf message, or because
+	// of its size (see interceptor.Unary), and of streams whose request was not complete when a hedge was due. Requests are examined, and
 	// counted here, only when a hedge is due.
 	NotReplayable int64
 	// ResetsSpent is the number of hedges that were due when no reset was left for their losers: see [Resets].

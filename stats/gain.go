@@ -35,9 +35,6 @@ type Interval struct {
 	Value, Low, High time.Duration
 }
 
-// Known reports whether enough is known for Low and High.
-func (i Interval) Known() bool { return i.Low != 0 || i.High != 0 }
-
 // String returns the gain as a sentence; empty while it is not measured.
 func (g Gain) String() string {
 	if !g.Measured {

@@ -17,9 +17,6 @@ type Method struct {
 	Classes []Class
 	// Forecasts are the predictions of hedge.WithDryRun. They are nil without it, and while too little is known.
 	Forecasts []Forecast
-	// EarlyHeaderShare is the share, 0 to 1, of about the last hundred calls that counted in EarlyHeaders. From 0.5 on,
-	// Choice predicts no improvement and says why, and Forecasts is nil.
-	EarlyHeaderShare float64
 	// Gain is what hedging gains, measured on a control group; nil without hedge.WithControl.
 	Gain *Gain
 	Budget
@@ -71,8 +68,7 @@ type Budget struct {
 // Backends is what is known of the backends of a target, over all connections of the process to it. Most of it needs the policy of
 // package balancer.
 type Backends struct {
-	// Ready is the number of different backends that are ready now; 0 if none is, or if no connection has the policy. See
-	// SingleBackend.
+	// Ready is the number of different backends that are ready now; 0 if none is, or if no connection has the policy.
 	Ready int
 	// Connections is the same number, counting each of the connections that the policy's field "connections" asks for.
 	Connections int
@@ -84,20 +80,11 @@ type Backends struct {
 	// connections were made.
 	Moved int64
 	// SingleConnection says that hedges go over the connection that the primary uses, as with gRPC's default pick_first: they
-	// meet the backend that is slow, behind the same lost packet. With the policy it says that one connection is ready. Without, it
-	// says that at least the last 16 hedges of a connection's calls went over one, which is also logged once for each target, by
-	// gRPC's logger at level info. Package balancer says how to change it.
+	// meet the backend that is slow, behind the same lost packet. With the policy it says that one connection is ready, so that a
+	// hedge cannot go to another backend. Without, it says that at least the last 16 hedges of a connection's calls went over one.
+	// Package balancer says how to change it.
 	SingleConnection bool
-	// NoBackendPolicy says that hedge.WithOtherBackendOnly held back the method's last hedge because the connection has no policy
-	// hedge_other_backend. A service config from the resolver replaces the default one and the policy in it;
-	// grpc.WithDisableServiceConfig keeps the default one.
-	NoBackendPolicy bool
 }
-
-// SingleBackend reports whether exactly one backend is ready, over one connection, so that a hedge cannot go to another one.
-// That is so with one address, and with pick_first, unless the policy's field "connections" asks for several. It returns
-// false if no connection has the policy of package balancer.
-func (b Backends) SingleBackend() bool { return b.Connections == 1 }
 
 // SilentBackend is a backend that has fallen silent on some of its connections: see package balancer.
 type SilentBackend struct {

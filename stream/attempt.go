@@ -11,6 +11,7 @@ import (
 
 	"github.com/grpchedge/hedge/internal/attempt"
 	"github.com/grpchedge/hedge/internal/call"
+	"github.com/grpchedge/hedge/internal/race"
 )
 
 type opener struct {
@@ -80,18 +81,14 @@ func (m *streamAttempt) awaitGoal() error {
 // receiveAhead receives the first message, before the race is decided. If nobody knows into what the caller will receive it, that
 // is a message of the method's own type, as far as it is known, or as bytes.
 func (m *streamAttempt) receiveAhead() error {
-	known := m.into != nil
 	switch {
-	case known:
+	case m.into != nil:
 	case m.codec != nil:
 		m.into = new(attempt.Bytes)
 	default:
 		if m.into = described(m.stream.opener.method); m.into == nil {
 			m.into = new(emptypb.Empty) // keeps what it receives as unknown fields
 		}
-	}
-	if m.n > 0 || !known { // the primary's may be the caller's own message
-		m.codec.Keep(m.into)
 	}
 	return m.RecvMsg(m.into)
 }
@@ -155,7 +152,9 @@ func (m *streamAttempt) Run(ctx context.Context) error {
 	}))
 	if err != nil {
 		m.ClientStream = failedStream{ctx, err}
-	} else if err = c.request.sendTo(m.ClientStream); err == nil || err == io.EOF { // EOF: the stream has ended; RecvMsg knows how
+	} else if request := c.copied.Load(); request == nil { // an attempt is chosen
+		err = race.ErrLost
+	} else if err = m.SendMsg(*request); err == nil || err == io.EOF { // EOF: the stream has ended; RecvMsg knows how
 		err = m.CloseSend()
 	}
 	if err != nil {

@@ -31,8 +31,8 @@ type clientStream struct {
 	caller  context.Context
 	policy  bool // the method has a hedgingPolicy, so that response headers decide the race
 	primary streamAttempt
-	bound   context.Context // the primary's, which ends by its cancel
-	request request
+	bound   context.Context     // the primary's, which ends by its cancel
+	copied  atomic.Pointer[any] // the request as hedges send it; nil before it is sent, after an attempt is chosen, or if it cannot be copied
 
 	// chosen is the attempt that won, or nil before that. forward is the same attempt, set after the first message was
 	// received and learned from: then all calls are forwarded to it.
@@ -105,7 +105,7 @@ func (c *clientStream) receiveFirst(m any) error {
 	chosen, contest := c.enter(goal, askedAt)
 	switch {
 	case contest != nil && goal == firstMessage:
-		if replies, ok := attempt.NewReply(m); ok {
+		if replies, ok := c.opener.options.Reply(m); ok {
 			return c.raceInto(contest, replies, m)
 		}
 		c.call.NotReplayable()
@@ -134,7 +134,7 @@ func (c *clientStream) raceInto(k *contest, replies attempt.Reply, m any) error 
 	switch {
 	case winner == &c.primary:
 	case winner.err == nil:
-		winner.err = replies.Take(winner.into, winner.codec)
+		replies.Take(winner.into)
 		winner.into = nil
 	default: // the primary lost, but may have received into m
 		replies.Restore(was)
@@ -182,8 +182,11 @@ func (c *clientStream) SendMsg(m any) error {
 	chosen := c.chosen.Load()
 	if chosen == nil {
 		err := c.primary.SendMsg(m)
-		if err == nil {
-			c.request.sent(m)
+		if o := &c.opener.options; err == nil && o.Replayable(m) {
+			// Now, and not when a hedge is due: the caller of a generated method may fill the same message for the next stream.
+			if copied := o.Copy(m); copied != nil {
+				c.copied.Store(&copied)
+			}
 		}
 		if err == nil || err == io.EOF { // EOF: RecvMsg returns why the stream ended
 			return err

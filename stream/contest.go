@@ -30,6 +30,24 @@ type contest struct {
 	keeps   bool          // Header runs the race for the first message, which is kept for RecvMsg
 }
 
+// enter returns the chosen attempt, or nil if there is none yet. In that case, if a contest is returned, the caller must run
+// it, or choose. Otherwise another call does so.
+func (c *clientStream) enter(g goal, askedAt time.Duration) (*streamAttempt, *contest) {
+	if chosen := c.chosen.Load(); chosen != nil && !c.inspects {
+		return chosen, nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	begun := c.begun
+	c.begun = true // from now on the request's class is what it is, for a stream that is decided too
+	if chosen := c.chosen.Load(); chosen != nil || begun {
+		return chosen, nil
+	}
+	c.contest = contest{Call: &c.call, stream: c, goal: g, askedAt: askedAt}
+	c.racing = true
+	return nil, &c.contest
+}
+
 // grace is the time that the primary gets before the first hedge, if RecvMsg is called after that hedge was due. The first
 // message may be there already.
 const grace = time.Millisecond
@@ -41,7 +59,6 @@ func (k *contest) decide(into any) *streamAttempt {
 	c.primary.goal, c.primary.into = k.goal, into
 	winner := &c.primary
 	defer func() { // also if an attempt panics
-		c.request.release()
 		c.choose(winner)
 	}()
 	out := k.race.Run(c.caller, c.primary.cancel, c.call.Plan().StartAt(k.askedAt, grace), k, k)
@@ -57,6 +74,22 @@ func (k *contest) decide(into any) *streamAttempt {
 	}
 	return winner
 }
+
+func (k *contest) Primary() error { return k.stream.primary.awaitGoal() }
+
+func (k *contest) Replayable() bool { return k.stream.copied.Load() != nil }
+
+func (k *contest) Hedge(n int, cancel context.CancelCauseFunc) race.Attempt {
+	h := &streamAttempt{stream: k.stream, n: uint8(n), goal: k.goal, cancel: cancel}
+	if k.goal == firstMessage && !k.keeps {
+		h.into = k.replies.Make()
+	}
+	return h
+}
+
+func (k *contest) Accepts(err error) (ok, open bool) { return k.stream.primary.Accepts(err) }
+
+func (k *contest) Trailer() metadata.MD { return k.stream.primary.Trailer() }
 
 // endUntouched ends the call by its primary, which ended with err before a hedge was due. If that was headers, the first message is
 // still to come.
@@ -84,19 +117,88 @@ func (k *contest) Book(r *race.Report) {
 	c.end(call.End{Race: r, Headers: k.goal == responseHeaders, Err: r.Err, Age: r.DeliveredAt, AskedAt: k.askedAt})
 }
 
-func (k *contest) Primary() error { return k.stream.primary.awaitGoal() }
-
-func (k *contest) Trailer() metadata.MD { return k.stream.primary.Trailer() }
-
-// Replayable never says that the request is shared: the request itself waits for hedges that read the caller's message.
-func (k *contest) Replayable() (ok, shared bool) { return k.stream.request.replayable(), false }
-
-func (k *contest) Hedge(n int, cancel context.CancelCauseFunc) race.Attempt {
-	h := &streamAttempt{stream: k.stream, n: uint8(n), goal: k.goal, cancel: cancel}
-	if k.goal == firstMessage && !k.keeps {
-		h.into = k.replies.Make()
+// choose makes m the chosen attempt, unless there is one already, and returns the chosen attempt.
+func (c *clientStream) choose(m *streamAttempt) *streamAttempt {
+	c.mu.Lock()
+	if chosen := c.chosen.Load(); chosen != nil {
+		c.mu.Unlock()
+		return chosen
 	}
-	return h
+	finish := c.chooseLocked(m)
+	c.mu.Unlock()
+	finish()
+	return m
 }
 
-func (k *contest) Accepts(err error) (ok, open bool) { return k.stream.primary.Accepts(err) }
+// chooseLocked makes m the chosen attempt. Before anybody sees that, the variables of its options are filled if it has ended. The
+// lock must be held; finish is called without it.
+func (c *clientStream) chooseLocked(m *streamAttempt) (finish func()) {
+	c.racing = false
+	finish = m.results.Choose(false)
+	c.chosen.Store(m)
+	c.copied.Store(nil)
+	if c.decided != nil {
+		close(c.decided)
+	}
+	return finish
+}
+
+// choosePrimaryIfIdle chooses the primary, which has ended while neither RecvMsg nor Header was waiting, so that no contest is
+// needed. If a contest has begun, it does nothing.
+func (c *clientStream) choosePrimaryIfIdle() {
+	c.mu.Lock()
+	c.finished = true
+	if c.begun || !c.opened || c.chosen.Load() != nil {
+		c.mu.Unlock()
+		return
+	}
+	finish := c.chooseLocked(&c.primary)
+	c.mu.Unlock()
+	finish()
+}
+
+// await waits until an attempt is chosen, and returns it.
+func (c *clientStream) await() *streamAttempt {
+	c.mu.Lock()
+	if c.decided == nil && c.chosen.Load() == nil {
+		c.decided = make(chan struct{})
+	}
+	decided := c.decided
+	c.mu.Unlock()
+	if decided != nil {
+		<-decided
+	}
+	return c.chosen.Load()
+}
+
+// commit chooses the primary, unless a hedge has won or the primary has failed in a race that goes on. It returns the chosen
+// attempt, and waits for it if need be.
+func (c *clientStream) commit() *streamAttempt {
+	c.mu.Lock()
+	begun := c.begun
+	if c.chosen.Load() == nil {
+		c.begun = true // no contest may begin any more
+	}
+	racing := c.racing
+	c.mu.Unlock()
+	if begun && (!racing || !c.contest.race.Commit()) {
+		return c.await()
+	}
+	return c.choose(&c.primary)
+}
+
+// headerDuringContest is Header while another call runs the contest. It returns the chosen attempt.
+func (c *clientStream) headerDuringContest(askedAt time.Duration) *streamAttempt {
+	c.mu.Lock()
+	awaitsMessage := c.racing && c.contest.goal == firstMessage
+	c.mu.Unlock()
+	if !c.opener.waits && awaitsMessage {
+		// Header must not wait for the first message. If the primary has headers, it wins. If it has none, it has ended or
+		// lost, and the race decides.
+		if header, err := c.primary.Header(); err == nil && header != nil {
+			c.headersCame(askedAt, header)
+			return c.commit()
+		}
+	}
+	return c.await()
+}

@@ -50,6 +50,8 @@ var contestants = []contestant{
 	{label: "hedge", policy: policy.Adaptive},
 	{label: "hedge, never due", policy: policy.Adaptive, options: []hedge.Option{hedge.WithMinDelay(time.Minute)}, extra: true},
 	{label: "hedge, dry run", policy: policy.Adaptive, options: []hedge.Option{hedge.WithDryRun(true)}, extra: true},
+	{label: "hedge, each call", policy: policy.Adaptive, options: []hedge.Option{hedge.WithTrigger(hedge.Fixed(time.Microsecond)),
+		hedge.WithMaxHedges(1), hedge.WithBudgetPercent(100)}, extra: true},
 	{label: "failsafe-go", policy: policy.FailsafeCost, extra: true, unaryOnly: true},
 }
 

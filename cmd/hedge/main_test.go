@@ -298,24 +298,3 @@ func TestPicture(t *testing.T) {
 		t.Errorf("a picture that cannot be written: exit code %d\n%s", code, stderr)
 	}
 }
-
-func BenchmarkInput(b *testing.B) {
-	const calls = 1_000_000
-	for _, of := range []struct{ name, header, format, args string }{
-		{"lines", "", "%d.125ms\n", ""},
-		{"csv", "time,method,took\n", "2026-11-22T10:00:00Z,/shop.Cart/Get,%d.125ms\n", "-field took -by method"},
-		{"json", "", `{"time":"2026-11-22T10:00:00Z","method":"/shop.Cart/Get","took":%d.125,"code":200}` + "\n", "-field took -by method -unit ms"},
-	} {
-		input := of.header + numbered(of.format, calls)
-		b.Run(of.name, func(b *testing.B) {
-			b.SetBytes(int64(len(input)))
-			for b.Loop() {
-				var out, err bytes.Buffer
-				if code := run(b.Context(), append([]string{"whatif"}, strings.Fields(of.args)...), strings.NewReader(input), &out, &err); code != 0 {
-					b.Fatal(err.String())
-				}
-			}
-			b.ReportMetric(float64(b.N)*calls/b.Elapsed().Seconds(), "lines/s")
-		})
-	}
-}

@@ -152,7 +152,7 @@ func TestTargets_SaysWhatIsInForce(t *testing.T) {
 		if tc.delay > 0 && row.Delay != tc.delay || tc.delay == 0 && !(row.Delay > 5*ms && row.Delay < 20*ms) {
 			t.Errorf("%s: delay %v", name, row.Delay)
 		}
-		if (row.Choice != stats.Choice{}) != tc.choice {
+		if (row.Choice != stats.Choice{}) != tc.choice || row.Gain != nil {
 			t.Errorf("%s: choice %+v", name, row.Choice)
 		}
 		if _, err := json.Marshal(rows); err != nil {

@@ -75,19 +75,6 @@ func TestControl_IsNeverHedged(t *testing.T) {
 	}
 }
 
-func TestControl_None(t *testing.T) {
-	longtest.Simulation(t)
-	_, rows := simulation.Client{Latency: simulation.Drawing(testserver.DistributionT(t, "straggler"), 1), Calls: 1000, Concurrency: 10}.Run(t)
-	if rows[0].Gain != nil {
-		t.Errorf("%+v without a control group", rows[0].Gain)
-	}
-	for _, percent := range []float64{-1, 100.1, math.NaN()} {
-		if _, err := hedge.New(hedge.WithAllMethods(), hedge.WithControl(percent)); err == nil {
-			t.Errorf("WithControl(%v) is no error", percent)
-		}
-	}
-}
-
 // TestControl_BeginsAgain updates a scheduler with a control group: what changes how the other calls are hedged begins a new
 // comparison, and what does not change it leaves the figures as they are.
 func TestControl_BeginsAgain(t *testing.T) {

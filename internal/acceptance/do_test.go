@@ -1,6 +1,7 @@
 package acceptance_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,13 +30,15 @@ func TestDo_ReturnsTheWinnersValue(t *testing.T) {
 		name    string
 		primary time.Duration
 		hedge   error // of the hedge, which takes 5 ms
+		fails   error // of the primary
 		want    string
 		at      time.Duration
 	}{
-		{"no hedge needed", 5 * ms, nil, "primary", 5 * ms},
-		{"the hedge wins", 50 * ms, nil, "hedge 1", 15 * ms},
-		{"the primary wins", 12 * ms, nil, "primary", 12 * ms},
-		{"the hedge fails, without a status", 50 * ms, failure, "primary", 50 * ms},
+		{"no hedge needed", 5 * ms, nil, nil, "primary", 5 * ms},
+		{"the hedge wins", 50 * ms, nil, nil, "hedge 1", 15 * ms},
+		{"the primary wins", 12 * ms, nil, nil, "primary", 12 * ms},
+		{"the hedge fails, without a status", 50 * ms, failure, nil, "primary", 50 * ms},
+		{"all fail", 50 * ms, errors.New("second"), failure, "primary", 50 * ms},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -52,32 +55,15 @@ func TestDo_ReturnsTheWinnersValue(t *testing.T) {
 						return "hedge " + number[0], errors.Join(err, tc.hedge)
 					}
 					_, err := hedgetest.Taking(tc.primary)(ctx)
-					return "primary", err
+					return "primary", cmp.Or(err, tc.fails)
 				})
-				if got != tc.want || err != nil || time.Since(began) != tc.at {
+				if got != tc.want || err != tc.fails || time.Since(began) != tc.at {
 					t.Errorf("%q, %v after %v; want %q after %v", got, err, time.Since(began), tc.want, tc.at)
 				}
 				synctest.Wait()
 			})
 		})
 	}
-}
-
-func TestDo_ReturnsThePrimarysErrorWhenAllFail(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := hedgetest.All(t, hedge.WithWarmup(1<<30, 10*ms), hedge.WithBudgetPercent(400))
-		first, second := errors.New("first"), errors.New("second")
-		value, err := hedge.Do(t.Context(), s, target, method, func(ctx context.Context) (int, error) {
-			if isHedge(ctx) {
-				return 2, second
-			}
-			_, _ = hedgetest.Taking(30 * ms)(ctx)
-			return 1, first
-		})
-		if value != 1 || err != first {
-			t.Errorf("%v, %v", value, err)
-		}
-	})
 }
 
 func inAHedge() { panic("in a hedge") }

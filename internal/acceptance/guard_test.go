@@ -96,7 +96,7 @@ func TestRule19_FailuresByChance(t *testing.T) {
 				}
 				return nil
 			}
-			calls, _ := simulation.Client{Latency: simulation.Drawing(trickle, seed), Fails: fails, Calls: 60_000, Rate: 100, Seed: seed, Options: opts}.Run(t)
+			calls, _ := simulation.Client{Latency: simulation.Drawing(trickle, seed), Fails: fails, Calls: longtest.Size(30_000, 60_000), Rate: 100, Seed: seed, Options: opts}.Run(t)
 			return calls
 		}
 		plain, hedged, unguarded := run(0.05, unhedged...), run(0.05), run(0.05, hedge.WithGuard(false))
@@ -126,7 +126,7 @@ func TestRule19_CutsForNoReason(t *testing.T) {
 			}
 			conn := cluster.ClientT(t, dial...)
 			testserver.ConnectT(t, conn)
-			var failed [5]atomic.Int64 // by minutes
+			failed := make([]atomic.Int64, longtest.Size(3, 5)) // by minutes
 			var group sync.WaitGroup
 			for id := range 6000 * len(failed) {
 				group.Go(func() {
@@ -139,7 +139,7 @@ func TestRule19_CutsForNoReason(t *testing.T) {
 			group.Wait()
 			first = float64(failed[0].Load()) / 60
 			for i := range failed[1:] {
-				later += float64(failed[1+i].Load()) / 240
+				later += float64(failed[1+i].Load()) / 60 / float64(len(failed)-1)
 			}
 		})
 		return first, later

@@ -23,11 +23,12 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// TestRule07_OneLife makes 1,000 calls and 1,000 streams, from the first one on, to three servers where one attempt in ten takes
+// TestRule07_OneLife makes as many calls as streams, 1,000 with -hedge.long, from the first one on, to three servers where one attempt in ten takes
 // 300 ms, with nothing tuned. Each loser that had not answered sees its context end within 50 ms of the moment at which its
 // caller had the outcome, by the servers' own count. After the last call nothing runs, and the servers stop at once.
 func TestRule07_OneLife(t *testing.T) {
-	const calls, callers = 1_000, 20
+	const callers = 20
+	calls := uint64(longtest.Size(400, 1_000))
 	cluster := testserver.StartT(t, testserver.Config{Backends: 3, Script: func(a testserver.Attempt) testserver.Plan {
 		if (a.ID*7919+uint64(a.Number)*31)%10 == 0 {
 			return testserver.Plan{Delay: 300 * ms}

@@ -3,8 +3,6 @@ package acceptance_test
 import (
 	"context"
 	"math"
-	"runtime"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -12,7 +10,6 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/grpchedge/hedge"
-	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
@@ -39,6 +36,11 @@ func TestNew_RejectsWhatIsOutOfRange(t *testing.T) {
 		{"budget 401", hedge.WithBudgetPercent(401), []string{"WithBudgetPercent", "401"}},
 		{"budget infinite", hedge.WithBudgetPercent(math.Inf(1)), []string{"WithBudgetPercent", "+Inf"}},
 		{"budget NaN", hedge.WithBudgetPercent(math.NaN()), []string{"WithBudgetPercent", "NaN"}},
+		{"control -1", hedge.WithControl(-1), []string{"WithControl(-1)"}},
+		{"control 100.1", hedge.WithControl(100.1), []string{"WithControl(100.1)"}},
+		{"control NaN", hedge.WithControl(math.NaN()), []string{"WithControl(NaN)"}},
+		{"no logger", hedge.WithLogger(nil), []string{"WithLogger(nil)"}},
+		{"no trace", hedge.WithTrace(nil), []string{"WithTrace(nil)"}},
 		{"reset limit -1", hedge.WithResetLimit(-1, time.Second), []string{"WithResetLimit", "-1"}},
 		{"reset limit per 0", hedge.WithResetLimit(1, 0), []string{"WithResetLimit", "0s"}},
 		{"reset limit per -1s", hedge.WithResetLimit(1, -time.Second), []string{"WithResetLimit", "-1s"}},
@@ -117,15 +119,6 @@ func TestNew_MustBeToldWhatMayRunTwice(t *testing.T) {
 	}
 }
 
-func TestNew_ReportsEveryBadOption(t *testing.T) {
-	_, err := hedge.New(hedge.WithAllMethods(), hedge.WithTrigger(hedge.Percentile(2)), hedge.WithMaxHedges(3), hedge.WithMinDelay(-time.Second))
-	for _, part := range []string{"WithTrigger(Percentile(2))", "WithMinDelay(-1s)"} {
-		if err == nil || !strings.Contains(err.Error(), part) {
-			t.Errorf("error %v does not name %s", err, part)
-		}
-	}
-}
-
 func TestNew_TakesTheEndsOfEachRange(t *testing.T) {
 	for _, opt := range []hedge.Option{
 		nil,
@@ -178,37 +171,5 @@ func BenchmarkDo(b *testing.B) {
 		if _, err := hedge.Do(b.Context(), s, "bench", "/pkg.Svc/Get", nothing); err != nil {
 			b.Fatal(err)
 		}
-	}
-}
-
-// BenchmarkMemory is what a scheduler keeps: of each target with one method, and of each further method. Every method
-// has had twenty calls of one latency; what more latencies cost is in sketch, BenchmarkWindowMemory.
-func BenchmarkMemory(b *testing.B) {
-	const entries = 200
-	for _, bc := range []struct {
-		name           string
-		target, method func(i int) string
-	}{
-		{"target", strconv.Itoa, func(int) string { return "/pkg.Svc/Get" }},
-		{"method", func(int) string { return "bench" }, func(i int) string { return "/pkg.Svc/Get" + strconv.Itoa(i) }},
-	} {
-		b.Run(bc.name, func(b *testing.B) {
-			var bytes float64
-			for b.Loop() {
-				before := testserver.Heap()
-				s := hedgetest.All(b)
-				for i := range entries {
-					for range 20 {
-						if _, err := hedge.Do(b.Context(), s, bc.target(i), bc.method(i), nothing); err != nil {
-							b.Fatal(err)
-						}
-					}
-				}
-				bytes = float64(testserver.Heap()) - float64(before)
-				runtime.KeepAlive(s)
-			}
-			b.ReportMetric(bytes/entries, "bytes/"+bc.name)
-			b.ReportMetric(0, "ns/op") // mostly the garbage collector's
-		})
 	}
 }

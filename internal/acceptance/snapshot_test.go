@@ -252,7 +252,7 @@ func TestSnapshot_WhileCallsAreMade(t *testing.T) {
 		donor := hedgetest.All(t)
 		stragglers(t, donor, method+"0", 1_000, 1)
 		s := takenOver(t, [][]byte{snapshotOf(t, donor)}, hedge.WithClass(func(_ context.Context, name string, _ any) string { return name[len(name)-1:] }))
-		rounds := longtest.Size(20, 50)
+		rounds := longtest.Size(10, 50)
 		var group sync.WaitGroup
 		for i := range 4 {
 			group.Go(func() { stragglers(t, s, fmt.Sprintf("%s%d", method, i), 10*rounds, uint64(i)) })

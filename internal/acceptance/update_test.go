@@ -1,9 +1,9 @@
 package acceptance_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/grpchedge/hedge"
-	"github.com/grpchedge/hedge/config"
+	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -138,12 +138,12 @@ func TestUpdate_Errors(t *testing.T) {
 		{"a trace", []hedge.Option{all, hedge.WithTrace(new(hedge.Trace))}, "WithTrace: give it to New"},
 		{"a logger", []hedge.Option{all, hedge.WithLogger(slog.Default())}, "WithLogger: give it to New"},
 	} {
-		before := config.Format(s)
+		before := fmt.Sprint(registry.Of(s).Config())
 		switch err := s.Update(tc.options...); {
 		case tc.want == "" && err != nil:
 			t.Errorf("%s: %v", tc.name, err)
-		case tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want) || !bytes.Equal(config.Format(s), before)):
-			t.Errorf("%s: error %v, want %q; now the configuration is\n%s", tc.name, err, tc.want, config.Format(s))
+		case tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want) || fmt.Sprint(registry.Of(s).Config()) != before):
+			t.Errorf("%s: error %v, want %q; the configuration was %v, and is %v", tc.name, err, tc.want, before, registry.Of(s).Config())
 		}
 	}
 	if err := (*hedge.Scheduler)(nil).Update(all); err == nil {

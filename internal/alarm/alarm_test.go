@@ -104,20 +104,3 @@ func TestAlarm_Concurrently(t *testing.T) {
 	}
 	group.Wait()
 }
-
-func BenchmarkAlarm(b *testing.B) {
-	b.Run("alarm", func(b *testing.B) {
-		var shared alarm.Alarm
-		w := &alarm.Waiter{Wake: func() {}}
-		for b.Loop() {
-			shared.Set(w, time.Now().Add(time.Second), time.Second)
-			shared.Cancel(w)
-		}
-	})
-	b.Run("timer", func(b *testing.B) {
-		for b.Loop() {
-			_ = time.Now().Add(time.Second)
-			time.AfterFunc(time.Second, func() {}).Stop()
-		}
-	})
-}

@@ -13,18 +13,14 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Codec is the codec that the options of a call choose, for one attempt of it. It keeps the bytes of one message that it
-// decodes, so that they can be decoded again, into the caller's message. A nil Codec stands for gRPC's own.
+// Codec is the codec that the options of a call choose, if that is not gRPC's own. It also receives messages as [Bytes].
 type Codec struct {
 	coder
 	name string
-	into any // the message whose bytes are kept
-	kept []byte
-	has  bool // kept is what was received
 }
 
-// Bytes is a message that only a [Codec] can receive, as bytes: what the caller receives into is not known yet.
-type Bytes struct{ _ byte }
+// Bytes is a message that a [Codec] receives as bytes: what the caller receives into is not known yet.
+type Bytes struct{ data []byte }
 
 type coder interface {
 	Marshal(v any) (mem.BufferSlice, error)
@@ -82,35 +78,26 @@ func (c *Codec) Option() grpc.CallOption { return grpc.ForceCodecV2(c) }
 func (c *Codec) Name() string { return c.name }
 
 func (c *Codec) Unmarshal(data mem.BufferSlice, v any) error {
-	if v != c.into || v == nil {
-		return c.coder.Unmarshal(data, v)
-	}
-	c.kept, c.has = data.Materialize(), true // a copy: gRPC frees data
-	if _, ok := v.(*Bytes); ok {
+	if b, ok := v.(*Bytes); ok {
+		b.data = data.Materialize() // a copy: gRPC frees data
 		return nil
 	}
 	return c.coder.Unmarshal(data, v)
 }
 
-// Keep keeps the bytes of the next message that is received into m. It does nothing if c is nil.
-func (c *Codec) Keep(m any) {
-	if c != nil {
-		c.into = m
+// Decode decodes a message that an attempt has received, held, into another. held is a *Bytes, or, if c is nil, a protobuf message.
+func (c *Codec) Decode(held, into any) error {
+	var data mem.BufferSlice
+	var err error
+	coder := coder(encoding.GetCodecV2(protocodec.Name))
+	if b, ok := held.(*Bytes); ok {
+		coder, data = c.coder, mem.BufferSlice{mem.SliceBuffer(b.data)}
+	} else {
+		data, err = coder.Marshal(held)
 	}
-}
-
-// Decode decodes a message that the attempt has received, held, into another. Without a codec, held is a protobuf message.
-func (c *Codec) Decode(held, into any) (err error) {
-	switch {
-	case c != nil && c.has:
-		err = c.coder.Unmarshal(mem.BufferSlice{mem.SliceBuffer(c.kept)}, into)
-	case c == nil:
-		var data mem.BufferSlice
-		own := encoding.GetCodecV2(protocodec.Name)
-		if data, err = own.Marshal(held); err == nil {
-			err = own.Unmarshal(data, into)
-			data.Free()
-		}
+	if err == nil {
+		err = coder.Unmarshal(data, into)
+		data.Free()
 	}
 	if err != nil {
 		return status.Errorf(codes.Internal, "grpc: failed to unmarshal the received message: %v", err)

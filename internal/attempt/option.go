@@ -147,14 +147,11 @@ func (r *Results) Ended(st grpc.ClientStream, before *peer.Peer) {
 	}
 	var header, trailer metadata.MD
 	var to *peer.Peer
-	if !safely(func() (ok bool) { // it may be an interceptor's own stream
-		if to, ok = peer.FromContext(st.Context()); !ok || to == before { // none of gRPC's, which fills nothing then
-			return false
-		}
+	if !safely(func() { // it may be an interceptor's own stream
+		to, _ = peer.FromContext(st.Context())
 		header, _ = st.Header()
 		trailer = st.Trailer()
-		return true
-	}) {
+	}) || to == nil || to == before { // none of gRPC's, which fills nothing then
 		return
 	}
 	r.mu.Lock()

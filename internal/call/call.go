@@ -163,7 +163,6 @@ func (c *Call) Plan() race.Plan {
 			MaxHedges:        uint8(min(c.MaxHedges, race.MaxAttempts-1)),
 			HedgeFinal:       hedgeFinal(c),
 			FailureSendsNext: policy,
-			LastFailureWins:  policy,
 			Judged:           s.Acceptable != nil,
 		},
 		Start: c.Start,

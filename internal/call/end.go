@@ -56,7 +56,7 @@ func (c *Call) End(e End) {
 	}
 	if e.Early {
 		c.dry = false // no hedge could have been sent
-		c.method.Counters.EarlyHeaders()
+		c.method.Counters.Update(func(s *stats.Counts) { s.EarlyHeaders++ })
 	}
 	gone := e.Err != nil && c.Context != nil && c.Context.Err() != nil
 	if e.Race != nil && !e.Headers {

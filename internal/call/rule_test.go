@@ -192,46 +192,6 @@ func TestRule20_EveryOptionEverywhere(t *testing.T) {
 	}
 }
 
-// Every option at every place comes back from its JSON: the JSON is the same again, and so is what is in force.
-func TestConfig_EveryOptionEverywhereRoundTrips(t *testing.T) {
-	made := func(t *testing.T, opts ...hedge.Option) *hedge.Scheduler {
-		t.Helper()
-		s := hedgetest.New(t, opts...)
-		return s
-	}
-	trips := 0
-	for _, o := range everyOption {
-		if !hasField(o.name) {
-			continue
-		}
-		for _, at := range scopes {
-			for _, value := range []hedge.Option{o.a, o.b} {
-				if value == nil || !at.may(o) {
-					continue
-				}
-				first := made(t, hedge.WithAllMethods(), hedge.WithServiceConfig("{}"), at.at(value))
-				opts, err := config.Parse(config.Format(first))
-				if err != nil {
-					t.Errorf("%s for the %s: %v", o.name, at.name, err)
-					continue
-				}
-				second := made(t, opts...)
-				if diff := cmp.Diff(string(config.Format(first)), string(config.Format(second))); diff != "" {
-					t.Errorf("%s for the %s (-first +second):\n%s", o.name, at.name, diff)
-				}
-				want, got := o.shows(configFor(first, "t", "/s/M")), o.shows(configFor(second, "t", "/s/M"))
-				if !cmp.Equal(want, got) {
-					t.Errorf("%s for the %s: %v, and %v from JSON", o.name, at.name, want, got)
-				}
-				trips++
-			}
-		}
-	}
-	if trips < 80 {
-		t.Errorf("%d options came back", trips)
-	}
-}
-
 // fieldOf is the name that an option's field in JSON has, if it has one.
 func fieldOf(option string) string {
 	return strings.ToLower(option[4:5]) + option[5:]

@@ -6,7 +6,6 @@ import (
 	"github.com/grpchedge/hedge/internal/budget"
 	"github.com/grpchedge/hedge/internal/feature"
 	"github.com/grpchedge/hedge/internal/registry"
-	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -49,14 +48,7 @@ func costOf(c *Call, request any) float64 {
 	if budget.IsCost(cost) {
 		return cost
 	}
-	first := false
-	c.method.Counters.Update(func(s *stats.Counts) {
-		first = s.InvalidCosts == 0
-		s.InvalidCosts++
-	})
-	if first {
-		settings.Tell(c.settings.Traces, settings.InvalidCost{Target: c.Target, Method: c.Method, Cost: cost})
-	}
+	c.method.Counters.Update(func(s *stats.Counts) { s.InvalidCosts++ })
 	return 1
 }
 
@@ -70,10 +62,7 @@ func (c *Call) SetTraits(t Traits) {
 	if !classifies(c) || t.class == "" && !c.method.HasClasses() {
 		return
 	}
-	c.class = c.method.Class(c.settings.ClassTurn, cmp.Or(t.class, registry.OtherClass))
-	if c.class == nil {
-		return
-	}
+	c.class = c.method.Class(cmp.Or(t.class, registry.OtherClass), c.Start)
 	c.Class = &c.class.Learner
 	if c.Estimate != nil && c.estimate() {
 		c.MaxHedges = min(c.Estimate.Hedges, c.settings.MaxHedges)

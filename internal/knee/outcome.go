@@ -9,9 +9,8 @@ import (
 
 // Outcome is what became of calls whose first hedge was sent at about one age.
 type Outcome struct {
-	Age    time.Duration // at which it was, on average
-	Hedges int           // the most that these calls could have
-	Rest   sketch.Counts // what they still took from then on
+	Age  time.Duration // at which it was, on average
+	Rest sketch.Counts // what they still took from then on
 }
 
 // observed is how much of the time that hedges at an age were to save they have saved, and in how many calls.
@@ -43,8 +42,8 @@ func (s *search) kept(age time.Duration) float64 {
 // distance is how far two times are apart, in logarithms.
 func distance(a, b time.Duration) float64 { return math.Abs(math.Log(float64(a) / float64(b))) }
 
-// observe compares the outcomes with what calls would take without hedges, and with hedges that are independent of their
-// primaries. A time counts by what it adds to the weighted time, for small shares: by the weight's derivative.
+// observe compares the outcomes with what calls would take without hedges, and with one hedge that is independent of its
+// primary. A time counts by what it adds to the weighted time, for small shares: by the weight's derivative.
 func (s *search) observe() {
 	for _, o := range s.Outcomes {
 		rest, due := sketch.FromCounts(o.Rest, nil).Survival(), s.Primary.At(o.Age)
@@ -57,12 +56,8 @@ func (s *search) observe() {
 				continue
 			}
 			without, after := p.share/due, p.at-o.Age
-			with := without * s.Hedge.At(after)
-			for k := 1; k < o.Hedges && time.Duration(k)*o.Age < after; k++ {
-				with *= s.Hedge.At(after - time.Duration(k)*o.Age)
-			}
 			weight := p.width * weighted(p.share) / p.share
-			predicted += weight * (without - with)
+			predicted += weight * without * (1 - s.Hedge.At(after))
 			saved += weight * (without - rest.At(after))
 		}
 		if predicted > 0 {

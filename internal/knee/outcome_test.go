@@ -26,7 +26,7 @@ func hedged(l testserver.Distribution, age time.Duration, n int, share float64, 
 		}
 		rest.Add(min(primary-age, hedge), 1)
 	}
-	return knee.Outcome{Age: age, Hedges: 1, Rest: rest}
+	return knee.Outcome{Age: age, Rest: rest}
 }
 
 // Outcomes that agree with the model change next to nothing, however few or many they are.

@@ -1,7 +1,6 @@
 package learn
 
 import (
-	"cmp"
 	"math"
 	"slices"
 	"sync"
@@ -40,88 +39,76 @@ func (l *Learner) forgetHedges() {
 	l.rests.forget()
 }
 
-// rests is what is known of hedged calls: what they still took after their first hedge, by the age at which it was sent and
-// by the most hedges that they could have.
+// rests is what is known of hedged calls: what they still took after their first hedge, by the age at which it was sent.
 //
 // This needs no assumption about how a hedge depends on its primary, and nothing of it is censored: a hedged call ends when
 // the first of its attempts answers, and that is what is recorded.
 type rests struct {
 	mu    sync.Mutex // most calls are not hedged, so that a lock costs nothing
-	of    []rest     // in the order of steps and hedges
+	of    []rest     // by the age, in steps of half an octave from a microsecond on: 87 at most
 	faded time.Time
 }
 
-// rest is what is known of calls that could have so many hedges, and whose first one was sent at about one age.
+// rest is what is known of calls whose first hedge was sent at about one age.
 type rest struct {
-	step   int // of the age, a third of an octave each
-	hedges int
 	sketch.Counts
 	ages float64 // the sum of their logarithms
 }
 
-const (
-	// maxOutcomes bounds what is known of a method: 48 histograms of at most 8 KB, far more than there are delays worth a try.
-	maxOutcomes = 48
-	// fadeTime is how long what is known takes to fall to a third of its weight, whether or not there is anything newer. So
-	// hedges that did not pay are tried again within five minutes.
-	fadeTime = 2 * time.Minute
-)
+// fadeTime is how long what is known takes to fall to a third of its weight, whether or not there is anything newer. So hedges that
+// did not pay are tried again within five minutes.
+const fadeTime = 2 * time.Minute
 
-func (r *rests) put(age, longer time.Duration, hedges int) {
+func (r *rests) put(age, longer time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	f := r.at(age, hedges)
+	f := r.at(age)
 	f.Add(longer, 1)
 	f.ages += logAge(age)
+}
+
+func (r *rests) at(age time.Duration) *rest {
+	step := int(math.Round(2 * math.Log2(max(age.Seconds()*1e6, 1))))
+	for len(r.of) <= step {
+		r.of = append(r.of, rest{})
+	}
+	return &r.of[step]
 }
 
 // fade lets what is known fade by age.
 func (r *rests) fade(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.faded.IsZero() {
-		factor := math.Exp(-max(now.Sub(r.faded), 0).Seconds() / fadeTime.Seconds())
-		for i := range r.of {
-			f := &r.of[i]
-			f.Counts, f.ages = f.Times(factor), f.ages*factor
+	if r.faded.IsZero() {
+		r.faded = now
+	}
+	factor := math.Exp(-max(now.Sub(r.faded), 0).Seconds() / fadeTime.Seconds())
+	for i := range r.of {
+		f := &r.of[i]
+		if f.Counts, f.ages = f.Times(factor), f.ages*factor; f.Total() < 0.5 {
+			*f = rest{}
 		}
-		r.of = slices.DeleteFunc(r.of, func(f rest) bool { return f.Total() < 0.5 })
 	}
 	r.faded = now
 }
 
 func logAge(age time.Duration) float64 { return math.Log(float64(max(age, 1))) }
 
-// at returns what is known of an age and a number of hedges, made if need be. To make room, what has the fewest calls goes.
-func (r *rests) at(age time.Duration, hedges int) *rest {
-	made := rest{step: int(math.Round(3 / math.Ln2 * logAge(age))), hedges: hedges}
-	compare := func(a, b rest) int { return cmp.Or(cmp.Compare(a.step, b.step), cmp.Compare(a.hedges, b.hedges)) }
-	i, found := slices.BinarySearchFunc(r.of, made, compare)
-	if !found && len(r.of) == maxOutcomes {
-		least := slices.MinFunc(r.of, func(a, b rest) int { return cmp.Compare(a.Total(), b.Total()) })
-		r.of = slices.DeleteFunc(r.of, func(f rest) bool { return compare(f, least) == 0 })
-		i, _ = slices.BinarySearchFunc(r.of, made, compare)
-	}
-	if !found {
-		r.of = slices.Insert(r.of, i, made)
-	}
-	return &r.of[i]
-}
-
 func (r *rests) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.of, r.faded = nil, time.Time{}
+	r.of = nil
 }
 
-// export returns what is known, in the order of ages and hedges.
+// export returns what is known, in the order of ages.
 func (r *rests) export() []Outcome {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var all []Outcome
 	for _, f := range r.of {
-		age := time.Duration(math.Exp(f.ages / f.Total())) // on average
-		all = append(all, Outcome{Age: age, Hedges: f.hedges, Rest: slices.Clone(f.Counts)})
+		if calls := f.Total(); calls > 0 {
+			all = append(all, Outcome{Age: time.Duration(math.Exp(f.ages / calls)), Rest: slices.Clone(f.Counts)})
+		}
 	}
 	return all
 }
@@ -131,10 +118,7 @@ func (r *rests) take(all []Outcome, factor float64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, o := range all {
-		if calls := o.Rest.Times(factor); calls.Total() > 0 {
-			f := r.at(o.Age, o.Hedges)
-			f.Counts = f.Plus(calls)
-			f.ages += calls.Total() * logAge(o.Age)
-		}
+		f, calls := r.at(o.Age), o.Rest.Times(factor)
+		f.Counts, f.ages = f.Plus(calls), f.ages+calls.Total()*logAge(o.Age)
 	}
 }

@@ -32,10 +32,9 @@ type Learner struct {
 	takenSum int64                     // for how many calls it counted
 
 	// The rest is used only by the goroutine that computes.
-	trial   trial
-	since   sketch.Mark // from when on latencies follow one distribution
-	changed time.Time   // when the distribution was last found to have changed; zero if never
-	tell    bool        // that it was, and this was not yet told
+	trial trial
+	since sketch.Mark // from when on latencies follow one distribution
+	tell  bool        // that the distribution was found to have changed, and this was not yet told
 }
 
 // Owner is what a learner needs of the method that it belongs to. Functions that are nil are not called.
@@ -112,10 +111,10 @@ func (l *Learner) PrimaryEnded(now time.Time, d time.Duration, answered bool) {
 }
 
 // HedgedCall records what a hedged call took for its caller: its first hedge was sent at the given age, it took so much
-// longer from then on, and it could have had so many hedges.
-func (l *Learner) HedgedCall(age, rest time.Duration, hedges int) {
+// longer from then on.
+func (l *Learner) HedgedCall(age, rest time.Duration) {
 	if l.config.Load().Auto {
-		l.rests.put(age, rest, hedges)
+		l.rests.put(age, rest)
 	}
 }
 
@@ -174,18 +173,13 @@ func (l *Learner) conclude(c *Config, now time.Time, compute func()) {
 // lately returns what is in the window since the distribution last changed.
 func (l *Learner) lately(now time.Time) *sketch.Distribution {
 	at := l.window.Newest(now)
-	lately := !l.changed.IsZero() && now.Sub(l.changed) < unsettled*l.window.Step()
 	before, newest := l.window.Split(now, l.since, at)
-	if slower, faster := knee.Changed(before, newest, lately); slower || faster {
-		l.since, l.changed, l.tell = at, now, true
+	if slower, faster := knee.Changed(before, newest); slower || faster {
+		l.since, l.tell = at, true
 		l.taken.Store(nil)
 		l.forgetHedges()
-		l.trial = trial{} // what has made calls slower is not the hedges
 		return newest
 	}
 	_, all := l.window.Split(now, l.since, l.since)
 	return l.checkTaken(all, before)
 }
-
-// unsettled is for how many steps after a change the first of them may hold calls of before.
-const unsettled = 4

@@ -71,10 +71,10 @@ func TestRule16_OutcomesAreBounded(t *testing.T) {
 		}
 		for range 2000 {
 			age := time.Duration(1 + random.Int64N(1<<(1+random.IntN(39))))
-			l.HedgedCall(age, time.Duration(random.Int64N(int64(10*time.Minute))), 1+random.IntN(4))
+			l.HedgedCall(age, time.Duration(random.Int64N(int64(10*time.Minute))))
 		}
 		l.Choose(now, 100)
-		if got := l.Outcomes(); got > 48 {
+		if got := l.Outcomes(); got > 87 {
 			t.Fatalf("%d outcomes", got)
 		}
 	}
@@ -90,7 +90,7 @@ func BenchmarkChoiceWithOutcomes(b *testing.B) {
 	for i := range 20_000 {
 		l.PrimaryEnded(now, of.Draw(random), true)
 		if i%10 == 0 {
-			l.HedgedCall(time.Duration(float64(ms)*(1+0.02*float64(i/10))), of.Draw(random), 1+i%20/10)
+			l.HedgedCall(time.Duration(float64(ms)*(1+0.02*float64(i/10))), of.Draw(random))
 		}
 	}
 	b.ReportAllocs()

@@ -277,7 +277,7 @@ func (s *simulator) ended(c *simCall, n int) {
 	}
 	if len(c.sent) > 0 {
 		s.budget.Hedged(n > 0)
-		s.learner.HedgedCall(c.sent[0]-c.start, s.now-c.sent[0], c.estimate.Hedges)
+		s.learner.HedgedCall(c.sent[0]-c.start, s.now-c.sent[0])
 	}
 	if s.concurrency > 0 {
 		s.arrive(s.now)

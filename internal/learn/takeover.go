@@ -19,8 +19,7 @@ type Knowledge struct {
 // Outcome is what became of calls whose first hedge was sent at about one age.
 type Outcome = knee.Outcome
 
-// Plus returns what both know, by the number of calls that they know it from. Outcomes of the same kind are merged, and those
-// left out that exceed what a learner keeps.
+// Plus returns what both know, by the number of calls that they know it from. Outcomes of the same kind are merged.
 func (k Knowledge) Plus(o Knowledge) Knowledge {
 	var r rests
 	r.take(append(slices.Clip(k.Outcomes), o.Outcomes...), 1)
@@ -89,8 +88,8 @@ func (l *Learner) checkTaken(calls, earlier *sketch.Distribution) *sketch.Distri
 		return calls
 	}
 	expected := sketch.FromCounts(t.Primaries, nil)
-	slower, _ := knee.Changed(expected, calls, true)
-	_, faster := knee.Changed(expected, earlier, true)
+	slower, _ := knee.Changed(expected, calls)
+	_, faster := knee.Changed(expected, earlier)
 	if slow, _ := expected.Quantile(0.9); 2*slow > l.window.Step() {
 		faster = false // of slow calls, only the fastest may have ended by then
 	}

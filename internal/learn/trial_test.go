@@ -13,7 +13,7 @@ func TestAuto_HedgesThatSlowPrimaries(t *testing.T) {
 	longtest.Computation(t)
 	for _, tc := range []struct{ rate, least, most, slower float64 }{
 		{rate: 224, least: 8, most: 10, slower: 1},
-		{rate: 404, least: 0, most: 6, slower: 2.45}, // hardly better than without a trial, as latencies there change so much that it begins anew
+		{rate: 404, least: 0, most: 3, slower: 1.75}, // without a trial 5.6%, and 2.3 times as long
 	} {
 		t.Run(fmt.Sprintf("%v a second", tc.rate), func(t *testing.T) {
 			var auto, plain, extra float64

@@ -147,26 +147,14 @@ func (r *Record) Met(b *Backend) bool {
 	return b.sameAddress(r.primary.Load()) || slices.ContainsFunc(r.others, b.sameAddress)
 }
 
-// HasPolicy reports whether a connection to the call's target has a policy of package balancer. r may be nil.
-func (r *Record) HasPolicy() bool {
+// PickedForHedge reports whether a policy has picked for a hedge of the call. It is false for a nil record.
+func (r *Record) PickedForHedge() bool {
 	if r == nil {
 		return false
 	}
-	rosters.mu.Lock()
-	defer rosters.mu.Unlock()
-	return len(rosters.byTarget[r.target]) > 0
-}
-
-// Single reports whether a policy has picked for a hedge of the call, and if so whether it has a single connection. Both are
-// false for a nil record.
-func (r *Record) Single() (policy, single bool) {
-	if r == nil {
-		return false, false
-	}
 	r.Lock()
-	policy = r.lastHedge != nil
-	r.Unlock()
-	return policy, policy && Count(r.target).Connections == 1
+	defer r.Unlock()
+	return r.lastHedge != nil
 }
 
 // Spare reports whether there is a ready backend for hedge n that no attempt of the call has used. Each earlier hedge that has

@@ -88,7 +88,7 @@ func judgeDecision(r race.Rules, before, after facts, o occurrence) string {
 	if a.Panic != (a.Deliver && after.panicked) {
 		return "rule 9: the caller gets a panic for an outcome, or an outcome for a panic"
 	}
-	deliver := !before.delivered && after.deliverable(r)
+	deliver := !before.delivered && after.deliverable()
 	if got := a.Deliver; got != deliver || got && a.Winner != after.winner {
 		return fmt.Sprintf("rule 8: delivers %t, of attempt %d; want %t, of %d", got, a.Winner, deliver, after.winner)
 	}

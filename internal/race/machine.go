@@ -19,17 +19,14 @@ type Rules struct {
 	// only with OK: the "not found" of a second deletion must not replace the OK of the first.
 	HedgeFinal bool
 	// FailureSendsNext says that a NonFatal end of any attempt makes the next hedge due at once. The race then waits for
-	// that hedge even if no attempt is in flight.
+	// that hedge even if no attempt is in flight. If all attempts fail, the outcome is the last failure; otherwise it is the
+	// primary's.
 	FailureSendsNext bool
-	// LastFailureWins says that, if all attempts fail, the outcome is the last failure; otherwise it is the primary's.
-	LastFailureWins bool
 	// Judged says that attempts can end with RejectedReply and RejectedStatus. Such an end makes the next hedge due at once, and the race
 	// waits for that hedge, unless a server wants none now. Hedges that sampling skipped before may be sent after it. If no
 	// attempt ends with OK, the first that ended with RejectedReply is the outcome: no failure replaces its reply. Without one it is
 	// the first that ended with RejectedStatus, unless an attempt ends with a status that is accepted.
 	Judged bool
-	// Shared says that hedges read the caller's memory until they end. The outcome is delivered only when all have ended.
-	Shared bool
 }
 
 // Machine decides one race. It takes events and returns actions, and does nothing by itself: it has no goroutine, no
@@ -299,7 +296,7 @@ func (m *Machine) conclude(a *Actions) {
 		m.decide(m.reply, a)
 	case m.hasStatus:
 		m.decide(m.status, a)
-	case m.rules.LastFailureWins:
+	case m.rules.FailureSendsNext:
 		m.decide(m.lastFail, a)
 	default:
 		m.decide(0, a)
@@ -314,11 +311,7 @@ func (m *Machine) decide(n uint8, a *Actions) {
 
 // deliver sets Deliver once the race is decided and no attempt uses the caller's memory any more.
 func (m *Machine) deliver(a *Actions) {
-	awaited := only(0) | only(m.winner)
-	if m.rules.Shared {
-		awaited = ^Attempts(0)
-	}
-	if !m.decided || m.delivered || m.pending != nothing || m.inFlight&awaited != 0 {
+	if !m.decided || m.delivered || m.pending != nothing || m.inFlight&(only(0)|only(m.winner)) != 0 {
 		return
 	}
 	m.delivered = true

@@ -229,26 +229,20 @@ func (s *search) rejectedEnds(n node, i uint8, yield func(race.Event)) {
 	}
 }
 
-// variants is every combination of the rules, for so many hedges. For two hedges and more, only -hedge.full has those that no
-// call has: the rules of a hedgingPolicy come together. Without -hedge.long those are left out too whose delay is 0, or in which
-// memory is shared, unless failures send the next hedge, the other rules being the defaults, and most
-// of those with rejected answers.
+// variants is every combination of the rules, for so many hedges. For two hedges and more, only -hedge.long has those whose delay
+// is 0.
 func variants(hedges uint8) (all []race.Rules) {
-	for bits := range 1 << 6 {
+	for bits := range 1 << 4 {
 		r := race.Rules{
 			MaxHedges:        hedges,
 			HedgeFinal:       bits&1 != 0,
-			LastFailureWins:  bits&2 != 0,
-			FailureSendsNext: bits&4 != 0,
-			Shared:           bits&8 != 0,
-			Judged:           bits&16 != 0,
+			FailureSendsNext: bits&2 != 0,
+			Judged:           bits&4 != 0,
 		}
-		if bits&32 != 0 {
+		if bits&8 != 0 {
 			r.Delay = delay
 		}
-		common := !r.Shared && r.Delay > 0 && (!r.Judged || r.HedgeFinal == r.LastFailureWins)
-		ofCalls := r.FailureSendsNext == r.LastFailureWins && (r.HedgeFinal || !r.FailureSendsNext)
-		if hedges < 2 || *long && (ofCalls || *longtest.Full) || common || r.FailureSendsNext && !r.HedgeFinal && !r.LastFailureWins {
+		if hedges < 2 || *long || r.Delay > 0 {
 			all = append(all, r)
 		}
 	}
@@ -261,9 +255,7 @@ func TestMachine_Repeats(t *testing.T) {
 	var c count
 	for hedges := range uint8(3) {
 		for _, r := range variants(hedges) {
-			if *long || !r.Shared && !r.LastFailureWins {
-				c.search(t, &search{rules: r, firstDue: r.Delay, horizon: delay + 1, few: hedges == 2, cuts: true})
-			}
+			c.search(t, &search{rules: r, firstDue: r.Delay, horizon: delay + 1, few: hedges == 2, cuts: true})
 		}
 	}
 	t.Log(&c)
@@ -289,7 +281,7 @@ func TestMachine_ThreeHedges(t *testing.T) {
 	var c count
 	for _, r := range variants(3) {
 		r.Delay = min(r.Delay, 1) // so that the third is due in time
-		if *long || !r.Shared && r.HedgeFinal == r.FailureSendsNext && r.LastFailureWins == r.FailureSendsNext {
+		if *long || r.HedgeFinal == r.FailureSendsNext {
 			c.search(t, &search{rules: r, firstDue: r.Delay, horizon: 3, few: true})
 		}
 	}
@@ -301,9 +293,7 @@ func TestMachine_AReaderThatComesLate(t *testing.T) {
 	longtest.Computation(t)
 	var c count
 	for _, r := range variants(1) {
-		if *long || !r.Shared {
-			c.search(t, &search{rules: r, firstDue: r.Delay + 1, horizon: 2*delay + 1})
-		}
+		c.search(t, &search{rules: r, firstDue: r.Delay + 1, horizon: 2*delay + 1})
 	}
 	t.Log(&c)
 }

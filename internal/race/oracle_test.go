@@ -333,7 +333,7 @@ func (h history) verdict() (winner uint8, decided bool) {
 		return reply, true
 	case hasStatus:
 		return status, true
-	case h.rules.LastFailureWins:
+	case h.rules.FailureSendsNext:
 		return h.lastFailed(), true
 	}
 	return 0, true
@@ -409,12 +409,6 @@ func (f facts) more(r race.Rules) bool {
 
 // deliverable reports whether a decided race may return to its caller: the goroutine of the caller is back from the primary,
 // and nothing reads its memory any more.
-func (f facts) deliverable(r race.Rules) bool {
-	switch {
-	case !f.decided, f.waiting != 0, f.inFlight.Has(int(f.winner)):
-		return false
-	case r.Shared:
-		return f.inFlight == 0
-	}
-	return !f.inFlight.Has(0)
+func (f facts) deliverable() bool {
+	return f.decided && f.waiting == 0 && !f.inFlight.Has(int(f.winner)) && !f.inFlight.Has(0)
 }

@@ -69,9 +69,7 @@ func (e *entrant) Primary() error {
 	return e.err
 }
 func (e *entrant) Trailer() metadata.MD { return nil }
-func (e *entrant) Replayable() (ok, shared bool) {
-	return e.replayable == nil || e.replayable(), false
-}
+func (e *entrant) Replayable() bool     { return e.replayable == nil || e.replayable() }
 func (e *entrant) Hedge(n int, _ context.CancelCauseFunc) race.Attempt {
 	e.preparing++
 	defer func() { e.preparing-- }()

@@ -68,15 +68,13 @@ type Policy interface {
 type Entrant interface {
 	// Primary makes the primary attempt and waits for its outcome. It runs on the caller's goroutine.
 	Primary() error
-	// Replayable reports whether the request can be sent again, and whether hedges that do so read the caller's memory until
-	// they end. It is asked whenever a hedge is due.
-	Replayable() (ok, shared bool)
+	// Replayable reports whether the request can be sent again. It is asked whenever a hedge is due.
+	Replayable() bool
 	// Hedge prepares hedge n. It returns nil if the hedge cannot be made. cancel frees the context of the attempt if that wins,
 	// which may go on after its Run, as a stream does.
 	//
 	// The call does not return before Replayable and Hedge have returned, so they may read the caller's memory, and should
-	// be quick. The attempt that Hedge returns must not read it, unless Replayable returned shared. Calls of Replayable and
-	// Hedge never overlap.
+	// be quick. The attempt that Hedge returns must not read it. Calls of Replayable and Hedge never overlap.
 	Hedge(n int, cancel context.CancelCauseFunc) Attempt
 	// Trailer returns the trailer of a primary that has failed; nil if it is not known.
 	Trailer() metadata.MD

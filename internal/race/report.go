@@ -13,7 +13,7 @@ type Report struct {
 	Err      error // of the outcome; nil for a success or a panic
 
 	// DecidedAt is when the race was decided, and DeliveredAt when the caller got the outcome. In between, the primary
-	// returns, a hedge is prepared, or losers that share the caller's memory end.
+	// returns, or a hedge is prepared.
 	DecidedAt, DeliveredAt time.Duration
 
 	CallerGone CallerGone    // whether and how the caller's context ended before the race was decided

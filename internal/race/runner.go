@@ -126,11 +126,8 @@ func (x *runner) due() {
 }
 
 func (x *runner) ask(a Actions) Event {
-	ok, shared := x.entrant.Replayable()
+	ok := x.entrant.Replayable()
 	x.mu.Lock()
-	if shared {
-		x.machine.rules.Shared = true // it matters only once a hedge has been sent
-	}
 	soFar := x.report
 	soFar.Repeated = a.Repeat
 	x.mu.Unlock()

@@ -1,13 +1,11 @@
 package registry
 
 import (
-	"context"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
-	"unsafe"
 
 	"github.com/grpchedge/hedge/internal/alarm"
 	"github.com/grpchedge/hedge/internal/learn"
@@ -23,114 +21,77 @@ const (
 	maxClassName = 64 // bytes
 )
 
-// classFunction returns the name of a request's class: see settings.Config.Class.
-type classFunction = func(ctx context.Context, method string, request any) string
-
-// classes are what a method has learned of the classes of its requests. Each class function has a turn. A call uses the classes of
-// the function that was in force when it began. When the function changes, all places are free for the new one's classes. A class
-// that both functions name keeps what it has learned.
+// classes are what a method has learned of the classes of its requests. A class has a place until it was not called for idleAfter and
+// another one needs the place.
 type classes struct {
-	known sync.Map // name → *Class
+	known sync.Map     // name → *Class
+	count atomic.Int32 // of them
 
-	mu       sync.Mutex
-	function classFunction              // in force; nil: not known yet, of what was taken over
-	turn     int32                      // of the function
-	count    int                        // classes of this turn
-	taken    map[string]learn.Knowledge // what was taken over of classes that are not known yet
+	mu    sync.Mutex
+	swept time.Duration              // when idle classes were last searched for, after the registry's epoch
+	taken map[string]learn.Knowledge // what was taken over of classes that are not known yet
 }
 
 // Class is what was learned of the requests of one class.
 type Class struct {
 	name    string
-	turn    atomic.Int32 // the last in which it was used
+	used    atomic.Int64 // the sweepEvery, since the registry's epoch, of its last call
 	Learner learn.Learner
 	Alarm   alarm.Alarm // says when the first hedges of calls are due
 }
 
-// turnOf returns the turn of a class function; 0 without one. Registry.mu must be held.
-func (cs *classes) turnOf(function classFunction) int32 {
-	if function == nil {
-		return 0
-	}
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	if !isSame(cs.function, function) {
-		cs.forget()
-		cs.function, cs.count = function, 0
-		cs.turn++
-	}
-	return cs.turn
-}
-
-// isSame reports whether two functions are one value. Go cannot compare functions, so it compares their addresses. Both functions
-// are in use, so neither address has been used again. A closure that was made anew is another function.
-func isSame(a, b classFunction) bool {
-	return *(*unsafe.Pointer)(unsafe.Pointer(&a)) == *(*unsafe.Pointer)(unsafe.Pointer(&b))
-}
-
-// forget forgets the classes of former turns that have not come again. The lock must be held.
-func (cs *classes) forget() {
-	cs.known.Range(func(name, value any) bool {
-		if value.(*Class).turn.Load() < cs.turn {
-			cs.known.Delete(name)
-		}
-		return true
-	})
-}
-
-// current returns the classes of this turn.
-func (cs *classes) current() []*Class {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
+func (cs *classes) all() []*Class {
 	var all []*Class
 	cs.known.Range(func(_, value any) bool {
-		if c := value.(*Class); c.turn.Load() == cs.turn {
-			all = append(all, c)
-		}
+		all = append(all, value.(*Class))
 		return true
 	})
 	return all
 }
 
-// Class returns the entry of a class for a call that has begun in a turn. It makes the entry if there is none, unless the turn is
-// over: then it returns nil.
-func (m *Method) Class(turn int32, name string) *Class {
-	cs := &m.classes
+// Class returns the entry of a class for a call that begins now. It makes the entry if there is none.
+func (m *Method) Class(name string, now time.Time) *Class {
 	if len(name) > maxClassName {
 		name = strings.ToValidUTF8(name[:maxClassName], "")
 	}
-	if c := find[Class](&cs.known, name); c != nil && c.turn.Load() >= turn {
-		return c
+	at := now.Sub(m.Target.registry.epoch)
+	c := find[Class](&m.classes.known, name)
+	if c == nil {
+		c = m.classes.another(m, name, at)
 	}
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	if turn < cs.turn {
-		return find[Class](&cs.known, name)
-	}
-	if cs.count >= MaxClasses {
-		name = OtherClass
-	}
-	c := find[Class](&cs.known, name)
-	switch {
-	case c == nil:
-		c = cs.add(m, name)
-	case c.turn.Load() == turn:
-		return c
-	default:
-		c.Learner.Configure(m.Learner.Config())
-	}
-	c.turn.Store(turn)
-	if cs.count++; cs.count >= MaxClasses {
-		cs.forget()
+	if used := int64(at / sweepEvery); c.used.Load() != used {
+		c.used.Store(used)
 	}
 	return c
 }
 
 // HasClasses reports whether a request of the method had a class.
-func (m *Method) HasClasses() bool {
-	has := false
-	m.classes.known.Range(func(_, _ any) bool { has = true; return false })
-	return has
+func (m *Method) HasClasses() bool { return m.classes.count.Load() > 0 }
+
+func (cs *classes) another(m *Method, name string, at time.Duration) *Class {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if cs.count.Load() >= MaxClasses && at > cs.swept+sweepEvery {
+		cs.swept = at
+		cs.removeIdle(at)
+	}
+	if cs.count.Load() >= MaxClasses {
+		name = OtherClass
+	}
+	if c := find[Class](&cs.known, name); c != nil { // another call was faster, or it is the one of all others
+		return c
+	}
+	return cs.add(m, name)
+}
+
+// removeIdle removes the classes that were not called for idleAfter. The lock must be held.
+func (cs *classes) removeIdle(at time.Duration) {
+	for _, c := range cs.all() {
+		if at-time.Duration(c.used.Load())*sweepEvery > idleAfter {
+			cs.known.Delete(c.name)
+			cs.count.Add(-1)
+		}
+	}
 }
 
 // add makes a class, which begins with what was taken over of it. The lock must be held.
@@ -142,13 +103,14 @@ func (cs *classes) add(m *Method, name string) *Class {
 		delete(cs.taken, c.name)
 	}
 	cs.known.Store(c.name, c)
+	cs.count.Add(1)
 	return c
 }
 
 // stats returns what is known of each class, by name; nil without classes.
 func (cs *classes) stats(now time.Time) []stats.Class {
 	var rows []stats.Class
-	for _, c := range cs.current() {
+	for _, c := range cs.all() {
 		rows = append(rows, stats.Class{Class: c.name, Learned: learned(&c.Learner, now)})
 	}
 	slices.SortFunc(rows, func(a, b stats.Class) int { return strings.Compare(a.Class, b.Class) })

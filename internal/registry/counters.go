@@ -1,7 +1,6 @@
 package registry
 
 import (
-	"math"
 	"reflect"
 	"sync"
 	"sync/atomic"
@@ -21,10 +20,8 @@ type Counters struct {
 	left     atomic.Bool // the method was removed
 	departed *Counters   // of all removed methods
 
-	mu      sync.Mutex
-	hedges  stats.Counts // and, of departed, all counts
-	early   float64      // the share of calls decided by early headers, over about the last hundred calls
-	earlyAt int64        // the number of calls when that was computed
+	mu     sync.Mutex
+	hedges stats.Counts // and, of departed, all counts
 }
 
 // Update changes the counts of hedges in one step.
@@ -105,28 +102,4 @@ var heldBack = map[stats.Reason]func(*stats.Counts) *int64{
 	stats.Guarded:         func(s *stats.Counts) *int64 { return &s.Guarded },
 	stats.ResetsSpent:     func(s *stats.Counts) *int64 { return &s.ResetsSpent },
 	stats.OfHedge:         func(s *stats.Counts) *int64 { return &s.OfHedges },
-}
-
-// EarlyHeaders counts a stream that was decided by response headers well before its first message: see stats.Counts.
-func (c *Counters) EarlyHeaders() {
-	calls := c.Calls.Load()
-	c.Update(func(s *stats.Counts) {
-		s.EarlyHeaders++
-		c.early, c.earlyAt = c.earlyShare(calls)+1-math.Exp(-1.0/earlyMemory), calls
-	})
-}
-
-// earlyMemory is the number of calls over which the weight of one falls to 1/e.
-const earlyMemory = 64
-
-// earlyShare returns the share of calls decided by early headers, given the number of calls so far. c.mu must be held.
-func (c *Counters) earlyShare(calls int64) float64 {
-	return c.early * math.Exp(-float64(max(calls-c.earlyAt, 0))/earlyMemory)
-}
-
-func (c *Counters) earlyHeaderShare() float64 {
-	calls := c.Calls.Load()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.earlyShare(calls)
 }

@@ -69,7 +69,7 @@ func TestRule16_WhatAMethodTakes(t *testing.T) {
 			hedge.WithMethodOptions("/pkg.*/Get*", hedge.WithMaxHedges(1)), hedge.WithMethodOptions("/pkg.Svc/Get*", hedge.WithBudgetPercent(5)),
 			hedge.WithTargetOptions("dns:*", hedge.WithDryRun(true)),
 		}},
-		{"called once, beside a rule of many options", 1_000, each, 1, 1, false, 6, []hedge.Option{hedge.WithTargetOptions("dns:*", manyOptions()...)}},
+		{"called once, beside a rule of many options", 200, each, 1, 1, false, 6, []hedge.Option{hedge.WithTargetOptions("dns:*", manyOptions()...)}},
 		{"busy, of many classes", 10, one, 16, 200, true, 17 * 35, []hedge.Option{hedge.WithClass(perNumber)}},
 		{"busy and hedged, with a control group", 50, one, 16, 50, true, 60, []hedge.Option{hedge.WithControl(10)}},
 	} {
@@ -86,7 +86,7 @@ func TestRule16_WhatAMethodTakes(t *testing.T) {
 							c.End(hcall.End{Age: took})
 							if tc.hedged {
 								c.Teach(func(l *learn.Learner) { l.HedgeEnded(time.Now(), took, true) })
-								c.Teach(func(l *learn.Learner) { l.HedgedCall(time.Duration(1+j%10)*ms, took, 1) })
+								c.Teach(func(l *learn.Learner) { l.HedgedCall(time.Duration(1+j%10)*ms, took) })
 							}
 						}
 					}
@@ -211,22 +211,6 @@ func TestRule16_MethodsAreBounded(t *testing.T) {
 	runtime.KeepAlive(s)
 }
 
-// A method in use has an entry however many names came before it, and its target's other methods keep theirs.
-func TestRule16_NamesOfOneTargetAreNotPinned(t *testing.T) {
-	s := hedgetest.All(t)
-	for i := range 300 {
-		booked(s, target, fmt.Sprintf("/junk/Name%d", i), ms)
-	}
-	booked(s, target, method, ms)
-	if _, ok := s.Latency(target, method, 0.5); ok {
-		t.Error("a lower bound is no latency")
-	}
-	rows := s.Methods()
-	if len(rows) != 301 || rows[300].Method != method || rows[300].Calls != 1 {
-		t.Errorf("%d rows, the last %+v", len(rows), rows[len(rows)-1])
-	}
-}
-
 // crowd makes calls of so many names that all entries leave that are not used meanwhile.
 func crowd(s *hedge.Scheduler, round int) {
 	for i := range 2000 {
@@ -270,7 +254,7 @@ func TestRule16_CallsInFlightOutliveTheirEntry(t *testing.T) {
 func TestRule16_CountsNeverFall(t *testing.T) {
 	s := hedgetest.All(t, hedge.WithMaxMethods(200), hedge.WithBudgetPercent(400))
 	const goroutines = 4
-	calls := longtest.Size(1_500, 5_000)
+	calls := longtest.Size(700, 5_000)
 	done := make(chan struct{})
 	var readers, callers sync.WaitGroup
 	readers.Go(func() {
@@ -336,7 +320,7 @@ func TestRule12_TargetsThatComeAndGo(t *testing.T) {
 		pause   time.Duration
 		options []hedge.Option
 	}{
-		{"other targets, where there is no room", true, 5_000, 0, nil},
+		{"other targets, where there is no room", true, 2_000, 0, nil},
 		{"a call each 17 minutes", false, 200, 17 * time.Minute, nil},
 		{"the same, of a method with a budget of its own", false, 200, 17 * time.Minute,
 			[]hedge.Option{hedge.WithMethodOptions(method, hedge.WithBudgetPercent(10))}},
@@ -356,8 +340,10 @@ func TestRule12_TargetsThatComeAndGo(t *testing.T) {
 					}
 					c := hcall.Begin(registry.Of(s), t.Context(), name, method, nil)
 					hedgetest.Admit(&c, 1)
-					if sent := s.Stats().Hedges - before.Hedges; i == 0 && sent != 1 && !tc.full {
-						t.Errorf("%d hedges of the first call of all", sent)
+					if i == 0 && !tc.full {
+						if sent := s.Stats().Hedges - before.Hedges; sent != 1 {
+							t.Errorf("%d hedges of the first call of all", sent)
+						}
 					}
 					c.End(hcall.End{})
 					for slept := time.Duration(0); slept < tc.pause; slept += time.Minute { // in which another target is called

@@ -6,7 +6,6 @@ import (
 
 	"go.uber.org/atomic"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/grpclog"
 	"google.golang.org/grpc/peer"
 
 	"github.com/grpchedge/hedge/internal/place"
@@ -16,12 +15,10 @@ import (
 // If there were two, and each hedge took either by chance, that would happen once in 32,768 times.
 const sameInARow = 16
 
-var logger = grpclog.Component("hedge")
-
 // oneConnection watches, for a target, whether all hedges of a ClientConn go over one connection to one backend. gRPC does
 // not say how many connections it has, but a hedge's peer says which one it went over.
 type oneConnection struct {
-	single, logged atomic.Bool
+	single atomic.Bool
 
 	mu   sync.Mutex
 	conn weak.Pointer[grpc.ClientConn] // the one that is watched; others are not, until it is gone
@@ -35,23 +32,13 @@ func (t *Target) HedgePeer(conn *grpc.ClientConn, p *peer.Peer, record *place.Re
 	if conn == nil || p.Addr == nil || p.LocalAddr == nil {
 		return
 	}
-	o := &t.oneConnection
-	if policy, single := record.Single(); policy { // it knows, and sends hedges where primaries do not go
-		if single && !o.logged.Swap(true) {
-			logger.Infof("%s has a single connection, to %v, %s", t.Name, p.Addr, toChangeThat)
-		}
-		return
-	}
-	if o.met(conn, [2]string{p.LocalAddr.String(), p.Addr.String()}) && !o.logged.Swap(true) {
-		logger.Infof("%s has a single connection, to %v, over which the last %d hedges went, %s", t.Name, p.Addr, sameInARow, toChangeThat)
+	if !record.PickedForHedge() { // else the policy knows, and sends hedges where primaries do not go
+		t.oneConnection.met(conn, [2]string{p.LocalAddr.String(), p.Addr.String()})
 	}
 }
 
-const toChangeThat = "so that hedges meet the backend that is slow: use the policy hedge_other_backend of package balancer over round_robin, " +
-	"or, where one address stands for several backends, with \"connections\": 2"
-
-// met notes that a hedge went over a connection, and reports whether all do.
-func (o *oneConnection) met(conn *grpc.ClientConn, connection [2]string) bool {
+// met notes that a hedge went over a connection.
+func (o *oneConnection) met(conn *grpc.ClientConn, connection [2]string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch o.conn.Value() {
@@ -59,12 +46,11 @@ func (o *oneConnection) met(conn *grpc.ClientConn, connection [2]string) bool {
 	case nil:
 		o.conn, o.same = weak.Make(conn), 0
 	default:
-		return false
+		return
 	}
 	if o.last != connection {
 		o.last, o.same = connection, 0
 	}
 	o.same = min(o.same+1, sameInARow)
 	o.single.Store(o.same == sameInARow)
-	return o.single.Load()
 }

@@ -21,7 +21,7 @@ func (r *Registry) Update(c settings.Config) {
 	for _, m := range r.entries.all() {
 		s := m.resolve(&c)
 		m.Learner.Configure(s.Learning)
-		for _, c := range m.classes.current() { // one that is made at the same time begins with the method's configuration
+		for _, c := range m.classes.all() { // one that is made at the same time begins with the method's configuration
 			c.Learner.Configure(s.Learning)
 		}
 		m.settings.Store(s)
@@ -36,7 +36,6 @@ var none = &settings.Settings{Config: &settings.Config{}}
 func (m *Method) resolve(c *settings.Config) *settings.Settings {
 	t, old := c.ForTarget(m.Target.Name), m.settings.Load()
 	s := c.For(t, m.Name, &m.Target.registry.pace)
-	s.ClassTurn = m.classes.turnOf(s.Class)
 	m.Target.Budget.SetPercent(t.BudgetPercent)
 	m.Target.Resets.SetLimit(t.ResetLimit)
 	m.Target.throttle = gate.ThrottleFor(s.Throttling(), m.Target.throttle)
@@ -45,7 +44,6 @@ func (m *Method) resolve(c *settings.Config) *settings.Settings {
 		Resets:   &m.Target.Resets,
 		Throttle: m.Target.throttle,
 		Groups:   control.For(s.Control/100, s.Compared(), old.Groups),
-		NoPolicy: &m.noPolicy,
 		Own:      m.ownBudget(s),
 		Failures: &guard.Gate{Guard: &m.guard, Traffic: m.traffic},
 	})

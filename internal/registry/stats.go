@@ -74,13 +74,13 @@ func (m *Method) stats(now time.Time, ready stats.Backends) stats.Method {
 	s, held := m.Settings(), m.Target.Budget.Balance(now)
 	row := stats.Method{
 		Target: m.Target.Name, Method: m.Name, Names: *m.names.Load(), PausedBy: m.Target.registry.pause.Load(),
-		Rules: slices.Clone(s.Applied), Counts: m.Counters.read(false), EarlyHeaderShare: m.Counters.earlyHeaderShare(),
+		Rules: slices.Clone(s.Applied), Counts: m.Counters.read(false),
 		Learned: learned(&m.Learner, now), Gain: s.Groups.Gain(now, s.Learning.Target), Classes: m.classes.stats(now),
 		Budget: stats.Budget{Tokens: held.Tokens, Burst: held.Burst, Saved: held.Saved},
 		Guard:  m.guard.State(now, m.traffic()), Resets: m.Target.Resets.Report(now), Backends: ready,
 	}
 	row.Silent = slices.Clone(ready.Silent)
-	row.SingleConnection, row.NoBackendPolicy = ready.Connections == 1 || m.Target.oneConnection.single.Load(), m.noPolicy.Load()
+	row.SingleConnection = ready.Connections == 1 || m.Target.oneConnection.single.Load()
 	if row.Gain != nil && row.Choice != (stats.Choice{}) { // what the control group takes is not what hedging leads to
 		row.Choice.MeasuredTail = row.Gain.Hedged.Value
 	}
@@ -94,7 +94,13 @@ func (m *Method) stats(now time.Time, ready stats.Backends) stats.Method {
 	if s.DryRun {
 		row.Forecasts = m.Learner.Forecasts(now)
 	}
-	withdraw(&row)
+	if row.EarlyHeaders > row.Calls/2 && !s.WaitsForMessage { // so that there is nothing to predict
+		row.Forecasts = nil
+		withdraw(&row.Choice)
+		for i := range row.Classes {
+			withdraw(&row.Classes[i].Choice)
+		}
+	}
 	return row
 }
 
@@ -110,19 +116,8 @@ func learned(l *learn.Learner, now time.Time) (known stats.Learned) {
 	return known
 }
 
-// withdraw removes the predictions if headers come too early for hedges, in at least half of the calls.
-func withdraw(t *stats.Method) {
-	if t.EarlyHeaderShare < 0.5 {
-		return
-	}
-	t.Forecasts = nil
-	withdrawChoice(&t.Choice)
-	for i := range t.Classes {
-		withdrawChoice(&t.Classes[i].Choice)
-	}
-}
-
-func withdrawChoice(c *stats.Choice) {
+// withdraw removes predictions, as headers come too early for hedges.
+func withdraw(c *stats.Choice) {
 	if *c != (stats.Choice{}) {
 		c.PredictedTail, c.PredictedLoad, c.Saved = c.UnhedgedTail, 0, 0
 		c.HeadersFirst = true

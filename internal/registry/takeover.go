@@ -121,7 +121,7 @@ func (m *Method) knowledge(now time.Time) *snapshot.MethodKnowledge {
 	m.classes.mu.Lock()
 	maps.Copy(known.Classes, m.classes.taken)
 	m.classes.mu.Unlock()
-	for _, c := range m.classes.current() {
+	for _, c := range m.classes.all() {
 		if k := c.Learner.Knowledge(now); len(k.Primaries) > 0 {
 			known.Classes[c.name] = k
 		}

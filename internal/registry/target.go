@@ -55,7 +55,6 @@ type Method struct {
 	own      *budget.Bucket                    // nil if it never had one; guarded by Registry.mu
 	classes  classes                           // of requests
 	guard    guard.Guard
-	noPolicy atomic.Bool // WithOtherBackendOnly found no policy of package balancer
 	history  history
 	entry    entry
 }

@@ -9,8 +9,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -31,7 +31,6 @@ type Config struct {
 	methods map[string]*HedgingPolicy
 
 	Throttle *Throttle // nil without a retryThrottling
-	JSON     string    // what it was parsed from
 }
 
 // HedgingPolicy is what a service config says about a method.
@@ -74,7 +73,7 @@ func Parse(js string) (*Config, error) {
 	if err := json.Unmarshal([]byte(js), &raw); err != nil {
 		return nil, plain(err)
 	}
-	c := &Config{methods: map[string]*HedgingPolicy{}, JSON: js}
+	c := &Config{methods: map[string]*HedgingPolicy{}}
 	for i, m := range raw.MethodConfig {
 		if err := c.add(m); err != nil {
 			return nil, fmt.Errorf("methodConfig[%d] (%s): %w", i, m.label(), err)
@@ -149,27 +148,29 @@ func (n rawName) path() string {
 
 // parsePolicy returns nil without a policy, and errors that begin with the field's name after a dot, or with a colon.
 func parsePolicy(js json.RawMessage) (*HedgingPolicy, error) {
-	var raw struct{ MaxAttempts, HedgingDelay, NonFatalStatusCodes json.RawMessage }
+	var raw struct {
+		MaxAttempts                       *float64 `json:"maxAttempts"`
+		HedgingDelay, NonFatalStatusCodes json.RawMessage
+	}
 	if !present(js) {
 		return nil, nil
 	}
 	if err := json.Unmarshal(js, &raw); err != nil {
 		return nil, fmt.Errorf(": %w", plain(err))
 	}
-	attempts, noAttempts := integer(raw.MaxAttempts)
 	delay, noDelay := duration(raw.HedgingDelay)
 	nonFatal, noCodes := statusCodes(raw.NonFatalStatusCodes)
-	switch {
-	case noAttempts != nil:
-		return nil, fmt.Errorf(".maxAttempts: %w", noAttempts)
-	case attempts <= 1:
-		return nil, fmt.Errorf(".maxAttempts: %d is not above 1", attempts)
+	switch attempts := raw.MaxAttempts; {
+	case attempts == nil:
+		return nil, errors.New(".maxAttempts: it is required")
+	case *attempts <= 1 || *attempts != math.Trunc(*attempts):
+		return nil, fmt.Errorf(".maxAttempts: %v is not a whole number above 1", *attempts)
 	case noDelay != nil:
 		return nil, fmt.Errorf(".hedgingDelay: %w", noDelay)
 	case noCodes != nil:
 		return nil, fmt.Errorf(".nonFatalStatusCodes: %w", noCodes)
 	}
-	return &HedgingPolicy{int(min(attempts, MaxAttempts)), delay, nonFatal}, nil
+	return &HedgingPolicy{int(min(*raw.MaxAttempts, MaxAttempts)), delay, nonFatal}, nil
 }
 
 // duration reads a proto3 JSON duration, such as "0.5s".
@@ -204,21 +205,6 @@ func statusCodes(js json.RawMessage) (set []codes.Code, err error) {
 	return slices.Compact(set), nil
 }
 
-// integer reads a required whole number, however it is written.
-func integer(js json.RawMessage) (int64, error) {
-	if !present(js) {
-		return 0, errors.New("it is required")
-	}
-	if n, err := strconv.ParseInt(string(js), 10, 64); err == nil {
-		return n, nil
-	}
-	f, err := strconv.ParseFloat(string(js), 64)
-	if n := int64(f); err == nil && float64(n) == f {
-		return n, nil
-	}
-	return 0, fmt.Errorf("%s is not an integer", js)
-}
-
 // present reports whether a field is there; null is as good as nothing.
 func present(js json.RawMessage) bool { return len(js) > 0 && !bytes.Equal(js, []byte("null")) }
 
@@ -231,31 +217,27 @@ type Throttle struct {
 }
 
 func parseThrottle(js json.RawMessage) (*Throttle, error) {
-	var raw struct{ MaxTokens, TokenRatio json.RawMessage }
+	var raw struct {
+		MaxTokens  *float64 `json:"maxTokens"`
+		TokenRatio *float64 `json:"tokenRatio"`
+	}
 	if !present(js) {
 		return nil, nil
 	}
 	if err := json.Unmarshal(js, &raw); err != nil {
-		return nil, err
+		return nil, plain(err)
 	}
-	tokens, noTokens := integer(raw.MaxTokens)
-	ratio, noRatio := strconv.ParseFloat(string(raw.TokenRatio), 64)
-	// In decimal digits, because 1000 × 0.029 is 28.999…. The digits past the third decimal are dropped.
-	whole, fraction, _ := strings.Cut(strconv.FormatFloat(min(ratio, MaxTokens), 'f', -1, 64), ".")
-	milli, _ := strconv.Atoi(whole + (fraction + "000")[:3])
-	switch {
-	case noTokens != nil:
-		return nil, fmt.Errorf("maxTokens: %w", noTokens)
-	case tokens < 1 || tokens > MaxTokens:
-		return nil, fmt.Errorf("maxTokens: %d is not in (0, %d]", tokens, MaxTokens)
-	case !present(raw.TokenRatio):
+	switch tokens, ratio := raw.MaxTokens, raw.TokenRatio; {
+	case tokens == nil:
+		return nil, errors.New("maxTokens: it is required")
+	case *tokens < 1 || *tokens > MaxTokens || *tokens != math.Trunc(*tokens):
+		return nil, fmt.Errorf("maxTokens: %v is not in (0, %d], or not a whole number", *tokens, MaxTokens)
+	case ratio == nil:
 		return nil, errors.New("tokenRatio: it is required")
-	case noRatio != nil:
-		return nil, fmt.Errorf("tokenRatio: %s is not a number", raw.TokenRatio)
-	case ratio <= 0:
-		return nil, fmt.Errorf("tokenRatio: %v is not above 0", ratio)
-	case milli == 0:
-		return nil, fmt.Errorf("tokenRatio: %v is nothing, as digits past the third decimal are dropped", ratio)
+	case *ratio < 0.001:
+		return nil, fmt.Errorf("tokenRatio: %v is not at least 0.001; digits past the third decimal are dropped", *ratio)
 	}
-	return &Throttle{int(tokens), min(milli, 1000*int(tokens))}, nil
+	const rounding = 1e-9 // 1000 × 0.029 is 28.999…
+	milli := 1000*min(*raw.TokenRatio, *raw.MaxTokens) + rounding
+	return &Throttle{int(*raw.MaxTokens), int(milli)}, nil
 }

@@ -127,12 +127,6 @@ func Tell[Event any](to Traces, event Event) {
 	}
 }
 
-// InvalidCost is the first invalid cost of a method's requests.
-type InvalidCost struct {
-	Target, Method string
-	Cost           float64
-}
-
 // SilentBackend says that a call is late at a backend that has been silent for a while.
 type SilentBackend struct{ Target, Address string }
 

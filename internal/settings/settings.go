@@ -3,8 +3,6 @@ package settings
 import (
 	"fmt"
 
-	"go.uber.org/atomic"
-
 	"github.com/grpchedge/hedge/internal/budget"
 	"github.com/grpchedge/hedge/internal/codeset"
 	"github.com/grpchedge/hedge/internal/feature"
@@ -28,7 +26,6 @@ type Settings struct {
 	WaitsForMessage bool                         // WithWaitForMessage names it
 	OnlyReads       bool                         // NO_SIDE_EFFECTS or WithReadOnlyMethods
 	Policy          *serviceconfig.HedgingPolicy // the service config's; nil: none
-	ClassTurn       int32                        // of the class function: see registry.Class
 	Final           codeset.Set                  // the final statuses: of Config, or of the policy, if there is one
 
 	Features
@@ -43,7 +40,6 @@ type Features struct {
 	Resets   *resets.Resets
 	Throttle *gate.Throttle  // the target's
 	Groups   *control.Groups // with a control group
-	NoPolicy *atomic.Bool    // WithOtherBackendOnly found no policy of package balancer
 	Own      *budget.Bucket  // of the method alone, always in a dry run
 }
 
@@ -97,7 +93,7 @@ func (s *Settings) PlugIn(f Features) {
 	s.gate(true, feature.GateFunc(gate.PatientProbe))
 	s.gate(true, feature.GateFunc(gate.Drawn))
 	s.gate(plain, feature.GateFunc(gate.Ready))
-	s.gate(s.OtherBackendOnly, gate.OtherBackend{NoPolicy: f.NoPolicy})
+	s.gate(s.OtherBackendOnly, feature.GateFunc(gate.OtherBackend))
 	s.gate(s.Guard && !s.Unbudgeted(), f.Failures)
 	s.gate(true, f.Resets)
 	s.gate(!s.Unbudgeted(), gate.Budget{})

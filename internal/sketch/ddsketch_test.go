@@ -1,7 +1,6 @@
 package sketch_test
 
 import (
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -80,30 +79,4 @@ func TestFromDDSketch_AnyMapping(t *testing.T) {
 	if _, ok := sketch.FromDDSketch(empty).Quantile(0.5); ok {
 		t.Error("an empty sketch has a median")
 	}
-}
-
-// Two clients ship what they have learned, and the quantiles of both together are read from the merged sketch.
-func ExampleDistribution_DDSketch() {
-	now := time.Now()
-	near, far := sketch.New(30*time.Second), sketch.New(30*time.Second)
-	for range 60 {
-		near.Observe(now, 5*time.Millisecond)
-	}
-	for range 40 {
-		far.Observe(now, 80*time.Millisecond)
-	}
-
-	merged := near.Snapshot(now).DDSketch()
-	if err := merged.MergeWith(far.Snapshot(now).DDSketch()); err != nil {
-		fmt.Println(err)
-	}
-
-	d := sketch.FromDDSketch(merged)
-	for _, q := range []float64{0.50, 0.90} {
-		p, _ := d.Quantile(q)
-		fmt.Println(p.Round(5 * time.Millisecond))
-	}
-	// Output:
-	// 5ms
-	// 80ms
 }

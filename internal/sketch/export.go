@@ -134,7 +134,7 @@ func (c Counts) DDSketch() *ddsketch.DDSketch {
 		bins = store.NewSparseStore()
 	}
 	for _, count := range c {
-		bins.AddWithCount(int(count.Bucket)+offset, float64(count.Calls))
+		bins.AddWithCount(int(count.Bucket)+FirstBin, float64(count.Calls))
 	}
 	return ddsketch.NewDDSketch(index, bins, store.NewSparseStore())
 }

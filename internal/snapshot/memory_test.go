@@ -23,7 +23,7 @@ func TestRead_TakesMemoryByItsSize(t *testing.T) {
 	var same []*snapshotpb.Method
 	for i := range size / 250 {
 		s := sketch.Counts{{Bucket: int32(7 * i % 1000), Calls: 1}}.DDSketch().ToProto()
-		outcome := &snapshotpb.Outcome{Age: 1000 << (i % 20), Hedges: uint32(i % 4), Rest: s}
+		outcome := &snapshotpb.Outcome{Age: 1000 << (i % 20), Rest: s}
 		same = append(same, &snapshotpb.Method{Name: "/m", Knowledge: &snapshotpb.Knowledge{
 			Latency: s, HedgeLatency: s, Outcomes: []*snapshotpb.Outcome{outcome},
 		}})

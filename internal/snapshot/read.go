@@ -16,11 +16,10 @@ import (
 
 // The bounds of a snapshot. A scheduler with the default of 5,000 methods writes a quarter of maxBytes, even if all of them are busy.
 const (
-	maxBytes  = 64 << 20
-	maxClass  = 64  // bytes of a class's name
-	maxHedges = 4   // of one call
-	maxRate   = 1e9 // calls a second
-	maxAge    = 24 * time.Hour
+	maxBytes = 64 << 20
+	maxClass = 64  // bytes of a class's name
+	maxRate  = 1e9 // calls a second
+	maxAge   = 24 * time.Hour
 )
 
 // Read reads one more snapshot to its end. What it knows is merged with what was known before, by the number of calls. An error
@@ -139,27 +138,14 @@ func knowledgeIn[M interface{ GetKnowledge() *snapshotpb.Knowledge }](same []M) 
 			}
 		}
 	}
-	return learn.Knowledge{Primaries: primaries.counts(), Hedges: hedges.counts(), Outcomes: merge(k.Outcomes)}, nil
+	return learn.Knowledge{Primaries: primaries.counts(), Hedges: hedges.counts()}.Plus(k), nil // which merges outcomes of the same kind
 }
 
 func outcomeIn(o *snapshotpb.Outcome) (learn.Outcome, error) {
 	if age := time.Duration(o.GetAge()); age < 0 || age > maxAge {
 		return learn.Outcome{}, fmt.Errorf("age %v, allowed: 0 to %v", age, maxAge)
 	}
-	if o.GetHedges() > maxHedges {
-		return learn.Outcome{}, fmt.Errorf("%d hedges, allowed: 0 to %d", o.Hedges, maxHedges)
-	}
 	var rest totals
 	err := rest.addSketch(o.GetRest())
-	return learn.Outcome{Age: time.Duration(o.GetAge()), Hedges: int(o.GetHedges()), Rest: rest.counts()}, err
-}
-
-// merge merges outcomes of the same kind, and keeps as many as a learner does. It merges halves, as each kind is gone over as
-// often as two lists are merged.
-func merge(all []learn.Outcome) []learn.Outcome {
-	const few = 64
-	if half := len(all) / 2; half > few {
-		all = slices.Concat(merge(all[:half]), merge(all[half:]))
-	}
-	return learn.Knowledge{Outcomes: all}.Plus(learn.Knowledge{}).Outcomes
+	return learn.Outcome{Age: time.Duration(o.GetAge()), Rest: rest.counts()}, err
 }

@@ -86,9 +86,7 @@ func (w *Writer) write(part *snapshotpb.Snapshot) error {
 func knowledge(k learn.Knowledge) *snapshotpb.Knowledge {
 	message := &snapshotpb.Knowledge{Latency: ddsketch(k.Primaries), HedgeLatency: ddsketch(k.Hedges)}
 	for _, o := range k.Outcomes {
-		message.Outcomes = append(message.Outcomes, &snapshotpb.Outcome{
-			Age: int64(o.Age), Hedges: uint32(o.Hedges), Rest: ddsketch(o.Rest),
-		})
+		message.Outcomes = append(message.Outcomes, &snapshotpb.Outcome{Age: int64(o.Age), Rest: ddsketch(o.Rest)})
 	}
 	return message
 }

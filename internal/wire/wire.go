@@ -5,9 +5,7 @@ package wire
 import (
 	"context"
 	"errors"
-	"reflect"
 	"strconv"
-	"strings"
 	"time"
 
 	"google.golang.org/grpc/metadata"
@@ -22,12 +20,15 @@ const AttemptsHeader = "grpc-previous-rpc-attempts"
 const InFlightHeader = "hedge-primary-in-flight"
 
 // Unnumbered returns the context under which to make a call: ctx, without what marks an attempt as a hedge in its outgoing
-// metadata. Without this, the primaries of a gateway that copies incoming metadata to its own calls would look like hedges. A
-// call made within a hedge of another call keeps that hedge's number, because it is an extra copy too.
+// metadata, if a handler that serves a hedge makes the call. Without this, the primaries of a gateway that copies incoming
+// metadata to its own calls would look like hedges. A call made within a hedge of another call keeps that hedge's number, because
+// it is an extra copy too.
 //
-// Without outgoing metadata, or with metadata that holds no such number, it allocates nothing.
+// It allocates nothing, unless a hedge is served. Outgoing metadata could be examined only by copying all of it, for every call.
 func Unnumbered(ctx context.Context) context.Context {
-	if !numbered(ctx) || ctx.Value(hedgeKey{}) != nil {
+	// It may be one of the two: some proxies pass on no header that begins with grpc-.
+	in := metadata.ValueFromIncomingContext
+	if len(in(ctx, AttemptsHeader)) == 0 && len(in(ctx, InFlightHeader)) == 0 || ctx.Value(hedgeKey{}) != nil {
 		return ctx
 	}
 	return withoutNumber(ctx)
@@ -35,14 +36,11 @@ func Unnumbered(ctx context.Context) context.Context {
 
 // HedgeContext returns the context of hedge n of a call that is made under ctx. primaryInFlight says whether its primary is.
 func HedgeContext(ctx context.Context, n int, primaryInFlight bool) context.Context {
-	if numbered(ctx) { // by a race around this one
-		ctx = withoutNumber(ctx)
-	}
 	marks := []string{AttemptsHeader, strconv.Itoa(n), InFlightHeader, "1"}
 	if !primaryInFlight {
 		marks = marks[:2]
 	}
-	ctx = metadata.AppendToOutgoingContext(ctx, marks...)
+	ctx = metadata.AppendToOutgoingContext(withoutNumber(ctx), marks...) // a race around this one may have numbered it
 	return context.WithValue(ctx, hedgeKey{}, true)
 }
 
@@ -83,69 +81,6 @@ func withoutNumber(ctx context.Context) context.Context {
 	md.Delete(InFlightHeader)
 	return metadata.NewOutgoingContext(ctx, md)
 }
-
-// numbered reports whether the outgoing metadata of ctx holds a mark of an attempt. It may be one of the two: some proxies pass on no
-// header that begins with grpc-.
-func numbered(ctx context.Context) bool {
-	if outgoingKey == nil {
-		md, _ := metadata.FromOutgoingContext(ctx) // a copy, which takes several allocations
-		return len(md.Get(AttemptsHeader))+len(md.Get(InFlightHeader)) > 0
-	}
-	return holds(ctx, outgoingKey)
-}
-
-// outgoingKey is the key under which a context holds gRPC's outgoing metadata. gRPC exports no function that reads one entry,
-// and copying all metadata would double the cost of hedging for a call. So the context's value is read by reflection. The key
-// is nil if findKey sees that this does not work, with another version of gRPC.
-var outgoingKey = findKey()
-
-func findKey() (key any) {
-	defer func() { _ = recover() }()
-	var asked keyOf
-	metadata.FromOutgoingContext(&asked)
-	none := context.Background()
-	set := metadata.NewOutgoingContext(none, metadata.Pairs("a", "1", AttemptsHeader, "1"))
-	appended := metadata.AppendToOutgoingContext(none, "a", "1", AttemptsHeader, "1")
-	neither := metadata.AppendToOutgoingContext(metadata.NewOutgoingContext(none, metadata.Pairs("a", "1")), "b", "2")
-	if holds(set, asked.key) && holds(appended, asked.key) && !holds(neither, asked.key) {
-		key = asked.key
-	}
-	return key
-}
-
-// keyOf is a context that notes the key of the value that it is asked for.
-type keyOf struct {
-	context.Context
-	key any
-}
-
-func (k *keyOf) Value(key any) any {
-	k.key = key
-	return nil
-}
-
-// holds reads gRPC's struct of a map and of lists of further keys and values, which a context holds under a key.
-func holds(ctx context.Context, key any) bool {
-	raw := reflect.ValueOf(ctx.Value(key))
-	if !raw.IsValid() {
-		return false
-	}
-	if md := raw.Field(0); md.MapIndex(attemptsHeader).IsValid() || md.MapIndex(inFlightHeader).IsValid() {
-		return true
-	}
-	added := raw.Field(1)
-	for i := range added.Len() {
-		pairs := added.Index(i)
-		for k := 0; k < pairs.Len(); k += 2 {
-			if key := pairs.Index(k).String(); strings.EqualFold(key, AttemptsHeader) || strings.EqualFold(key, InFlightHeader) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-var attemptsHeader, inFlightHeader = reflect.ValueOf(AttemptsHeader), reflect.ValueOf(InFlightHeader)
 
 // PushbackTrailer is the trailer key by which a server says, with a failure, how many milliseconds to wait before the next
 // attempt. A negative value means that no attempt should follow.

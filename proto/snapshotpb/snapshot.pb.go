@@ -347,10 +347,8 @@ type Outcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// That age, in nanoseconds.
 	Age int64 `protobuf:"varint,1,opt,name=age,proto3" json:"age,omitempty"`
-	// The most hedges that each of these calls could have.
-	Hedges uint32 `protobuf:"varint,2,opt,name=hedges,proto3" json:"hedges,omitempty"`
 	// What these calls still took after their first hedge, whichever attempt answered.
-	Rest          *sketchpb.DDSketch `protobuf:"bytes,3,opt,name=rest,proto3" json:"rest,omitempty"`
+	Rest          *sketchpb.DDSketch `protobuf:"bytes,2,opt,name=rest,proto3" json:"rest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -392,13 +390,6 @@ func (x *Outcome) GetAge() int64 {
 	return 0
 }
 
-func (x *Outcome) GetHedges() uint32 {
-	if x != nil {
-		return x.Hedges
-	}
-	return 0
-}
-
 func (x *Outcome) GetRest() *sketchpb.DDSketch {
 	if x != nil {
 		return x.Rest
@@ -429,11 +420,10 @@ const file_snapshotpb_snapshot_proto_rawDesc = "" +
 	"\tKnowledge\x12(\n" +
 	"\alatency\x18\x01 \x01(\v2\x0e.test.DDSketchR\alatency\x123\n" +
 	"\rhedge_latency\x18\x02 \x01(\v2\x0e.test.DDSketchR\fhedgeLatency\x123\n" +
-	"\boutcomes\x18\x03 \x03(\v2\x17.hedge.snapshot.OutcomeR\boutcomes\"W\n" +
+	"\boutcomes\x18\x03 \x03(\v2\x17.hedge.snapshot.OutcomeR\boutcomes\"?\n" +
 	"\aOutcome\x12\x10\n" +
-	"\x03age\x18\x01 \x01(\x03R\x03age\x12\x16\n" +
-	"\x06hedges\x18\x02 \x01(\rR\x06hedges\x12\"\n" +
-	"\x04rest\x18\x03 \x01(\v2\x0e.test.DDSketchR\x04restB-Z+github.com/grpchedge/hedge/proto/snapshotpbb\x06proto3"
+	"\x03age\x18\x01 \x01(\x03R\x03age\x12\"\n" +
+	"\x04rest\x18\x02 \x01(\v2\x0e.test.DDSketchR\x04restB-Z+github.com/grpchedge/hedge/proto/snapshotpbb\x06proto3"
 
 var (
 	file_snapshotpb_snapshot_proto_rawDescOnce sync.Once

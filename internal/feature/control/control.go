@@ -83,7 +83,7 @@ func (g *Groups) Gain(now time.Time, target float64) *stats.Gain {
 		Over: g.over(now, hedged, unhedged), Calls: hedged.all.Total(), Control: unhedged.all.Total(),
 		Percentile: math.Round(target*1e8) / 1e6, Hedged: hedged.quantile(target), Unhedged: unhedged.quantile(target),
 	}
-	gain.Measured = gain.Hedged.Known() && gain.Unhedged.Known()
+	gain.Measured = gain.Hedged.High > 0 && gain.Unhedged.High > 0
 	if gain.Calls > 0 {
 		gain.Load = float64(g.hedges.Snapshot(now).Total()) / float64(gain.Calls)
 	}

@@ -105,18 +105,9 @@ func Ready(d *feature.Due) feature.Verdict {
 	return feature.Later(stats.NotReady).If(d.Conn != nil && !d.Report.Repeated && d.Conn.GetState() != connectivity.Ready)
 }
 
-// OtherBackend is the gate of WithOtherBackendOnly.
-type OtherBackend struct {
-	NoPolicy *atomic.Bool // is set if no policy of package balancer was found
-}
-
-// Admit holds a hedge back while no backend is known that the call has not used.
-func (o OtherBackend) Admit(d *feature.Due) feature.Verdict {
-	if d.Conn == nil || d.Report.Repeated {
-		return feature.Pass
-	}
-	o.NoPolicy.Store(!d.Record.HasPolicy())
-	return feature.Later(stats.NoOtherBackend).If(!d.Record.Spare(d.N))
+// OtherBackend is the gate of WithOtherBackendOnly. It holds a hedge back while no backend is known that the call has not used.
+func OtherBackend(d *feature.Due) feature.Verdict {
+	return feature.Later(stats.NoOtherBackend).If(d.Conn != nil && !d.Report.Repeated && !d.Record.Spare(d.N))
 }
 
 // Budget is the gate at which a hedge is paid for. It is the last one.

@@ -34,7 +34,7 @@ func (o Learning) raced(c *feature.CallState, e *feature.End) {
 	r := e.Race
 	if c.Estimate != nil && !e.Headers && proves(r) {
 		first := r.Attempts[1].SentAt
-		c.Teach(func(l *learn.Learner) { l.HedgedCall(first, r.DeliveredAt-first, c.MaxHedges) })
+		c.Teach(func(l *learn.Learner) { l.HedgedCall(first, r.DeliveredAt-first) })
 	}
 	if !o.Hedges || r.Rejected() > 0 || r.Repeated {
 		return
