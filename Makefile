@@ -24,7 +24,7 @@ GOTESTSUM = $(GO) run $(RACE) -modfile=$(CURDIR)/tools/gotestsum/go.mod gotest.t
 MODULES := $(sort $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path './tools/*')))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-full grpc-suite bench results microbench lint generate fuzz
+.PHONY: help demo test test-long test-full grpc-suite bench results figures microbench lint generate fuzz
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,14 +49,18 @@ grpc-suite: ## gRPC's own end-to-end tests with the interceptors on every connec
 bench: ## every published figure beside ours: tables, pictures, bench/results (BENCH_FLAGS="-h" lists the flags)
 	@cd bench && $(GO) run -buildvcs=false . report $(BENCH_FLAGS)
 
+# What docs/results/README.md has too, the workloads and weak spots, is left out of docs/results.md.
 results: ## make bench, and put its pages and pictures into docs/results and docs/results.md
 	@rm -rf bench/results
 	@cd bench && $(GO) run -buildvcs=false . report $(BENCH_FLAGS)
 	@mkdir -p docs/results && rm -f docs/results/* && cd bench/results && \
 		for f in *.md *.png frontier.csv; do [ "$$f" = SUMMARY.md ] || cp "$$f" ../../docs/results/; done
 	@{ sed '/^<!-- measured -->$$/q' docs/results.md; echo; \
-		sed -e 's,docs/results/,results/,g' -e 's/^### /## /' bench/results/SUMMARY.md; } >docs/results.tmp && \
+		awk '/^### /{left = /The workloads|Weak spots/} !left' bench/results/SUMMARY.md | sed -e 's,docs/results/,results/,g' -e 's/^### /## /'; } >docs/results.tmp && \
 		mv docs/results.tmp docs/results.md
+
+figures: ## run the commands that print the figures of the documentation; say which are stale (FIGURES=docs/guard.md, FIGURES_FLAGS=-all)
+	@cd tools && $(GO) run ./figures $(FIGURES_FLAGS) $(FIGURES)
 
 microbench: ## what a call, a record and a trigger read cost (BENCH=., BENCHTIME=1s, BENCHCOUNT=1, COST_FLAGS)
 	@set -e; for m in $(MODULES); do \
@@ -64,11 +68,12 @@ microbench: ## what a call, a record and a trigger read cost (BENCH=., BENCHTIME
 	@cd bench && $(GO) run -buildvcs=false . cost $(COST_FLAGS)
 
 # With RACE, so that it needs no build of the dependencies besides that of the tests.
-lint: ## gofmt, go vet and staticcheck over every module; the exported names are those of api/v0.txt
+lint: ## gofmt, go vet and staticcheck over every module; the exported names are those of api/v0.txt; pages have the text of docs/figures.txt
 	@set -e; bad=$$(find . -name '*.go' -not -name '*.pb.go' -exec $(GOFMT) -l {} +); \
 		if [ -n "$$bad" ]; then echo "not formatted by gofmt:"; echo "$$bad"; exit 1; fi
 	@set -e; staticcheck=$$($(TOOL) -n staticcheck); export GOFLAGS="$$GOFLAGS $(RACE)"; for m in $(MODULES); do \
 		echo "== $$m: go vet, staticcheck"; (cd $$m && $(GO) vet ./... && $$staticcheck ./...); done
+	@cd tools && $(GO) run ./figures -check
 	@($(API)) | diff api/v0.txt - || { echo 'the API differs from api/v0.txt: if you mean it, run "make generate" and commit what it writes'; exit 1; }
 
 generate: ## write the stubs of proto/ anew, with the pinned buf and plugins, and the list of exported names

@@ -13,7 +13,6 @@ import (
 
 // WithLogger logs changes of state, and never a line for each call:
 //
-//	INFO  latencies changed             target, method, class
 //	WARN  hedging budget ran dry        target, method
 //	INFO  hedging budget pays again     target, held_back
 //	WARN  hedging throttled             target, method
@@ -26,14 +25,14 @@ import (
 //	INFO  no backend is silent          target
 //	WARN  none of the first 100 calls was selected for hedging: …   target, methods, more
 //
-// Only calls with a class have that attribute: see [WithClass]. The budget is dry until it has paid for every hedge of
-// ten seconds, and so long must the guard and limits of resets hold none back. held_back is the number of hedges that were held back
-// meanwhile. A backend is named by its address, when it has been silent for ten seconds. The last record comes once for a target. It
-// says what to do and names at most ten of the methods that were called; more is the number of the others.
+// The budget is dry until it has paid for every hedge of ten seconds, and so long must the guard and limits of resets hold none back.
+// held_back is the number of hedges that were held back meanwhile. A backend is named by its address, when it has been silent for ten
+// seconds. The last record comes once for a target. It says what to do and names at most ten of the methods that were called; more is
+// the number of the others.
 //
-// The same of a target is logged at most once a minute. A scheduler logs at most ten
-// records in ten seconds; suppressed in the next record is the number of those left out. The logger is used concurrently, and under no
-// lock. l must not be nil. The scheduler keeps its loggers: see [Scheduler.Update].
+// The same of a target is logged at most once a minute. A scheduler logs at most ten records in ten seconds; suppressed in the next
+// record is the number of those left out. The logger is used concurrently, and under no lock. l must not be nil. The scheduler keeps
+// its loggers: see [Scheduler.Update].
 func WithLogger(l *slog.Logger) Option {
 	return option("WithLogger", refuse(l == nil, "WithLogger(nil): there must be a logger"), func(c *settings.Config) {
 		j := &journal{logger: l, states: map[stateKey]*state{}}
@@ -101,7 +100,7 @@ func (j *journal) note(event any) {
 		}
 	case stats.HedgeHeldBack:
 		if text, ok := heldBack[e.Reason]; ok && j.heldBack(stateKey{e.Target, e.Reason}, time.Now()) {
-			j.log(slog.LevelWarn, text.begins, of(e.Target, e.Method, "")...)
+			j.log(slog.LevelWarn, text.begins, slog.String("target", e.Target), slog.String("method", e.Method))
 		}
 	case stats.HedgeSent:
 		for reason, text := range heldBack {
@@ -113,17 +112,7 @@ func (j *journal) note(event any) {
 				j.log(slog.LevelInfo, text.ends, attrs...)
 			}
 		}
-	case stats.DistributionChanged:
-		j.log(slog.LevelInfo, "latencies changed", of(e.Target, e.Method, e.Class)...)
 	}
-}
-
-func of(target, method, class string) []slog.Attr {
-	attrs := []slog.Attr{slog.String("target", target), slog.String("method", method)}
-	if class != "" {
-		attrs = append(attrs, slog.String("class", class))
-	}
-	return attrs
 }
 
 // heldBack notes that hedges were held back, and reports whether that is to be logged. It is not if there are too many states.

@@ -154,7 +154,7 @@ func WithWaitForMessage(patterns ...string) Option {
 //
 // A method with a policy has up to maxAttempts attempts, the primary included, and 5 at most; [WithMaxHedges] does not apply.
 // [After] replaces its hedgingDelay. The budget, the throttle and [WithOtherBackendOnly] can hold back its hedges, and with a
-// budget of 400 percent only the policy limits them, as in gRPC. docs/service-config.md says how such a call ends, and what a
+// budget of 400 percent only the policy limits them, as in gRPC. docs/configuration.md says how such a call ends, and what a
 // retryThrottling does.
 func WithServiceConfig(json string) Option {
 	parsed, err := serviceconfig.Parse(json)

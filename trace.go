@@ -11,11 +11,10 @@ import (
 //
 // The functions may be called concurrently and under no lock, so they may use the scheduler. HedgeSent, HedgeHeldBack,
 // AttemptLost and CallDecided belong to a call: while one of them blocks, it delays that call and no other. New waits
-// for Made. DistributionChanged delays at most the call that taught the scheduler the change.
+// for Made.
 //
 // A panic in a function that belongs to a call surfaces on the caller's goroutine. If the call was decided before, the
 // panic counts in stats.Counts.LoserPanics instead. A panic in Made surfaces in New.
-// DistributionChanged often runs on a goroutine of the scheduler: a panic there ends the program.
 type Trace struct {
 	// Made is called by New with the scheduler, before New returns it.
 	Made func(*Scheduler)
@@ -31,8 +30,6 @@ type Trace struct {
 	// CallDecided is called on the caller's goroutine when a call ends for which at least one hedge was sent, after
 	// AttemptLost. A stream is decided by its first message, or by whatever else ends its race.
 	CallDecided func(stats.CallDecided)
-	// DistributionChanged is called when the latencies of a method change at once. All that was learned before is then forgotten.
-	DistributionChanged func(stats.DistributionChanged)
 }
 
 // WithTrace calls the functions of t when something happens. They cost nothing unless a hedge becomes due. If the option is given
@@ -55,8 +52,6 @@ func WithTrace(t *Trace) Option {
 				tell(t.AttemptLost, e)
 			case stats.CallDecided:
 				tell(t.CallDecided, e)
-			case stats.DistributionChanged:
-				tell(t.DistributionChanged, e)
 			}
 		})
 	})

@@ -24,13 +24,13 @@
 // A connection is silent if two calls there are late, by the delay that the scheduler has learned for their methods, and nothing
 // has been answered there in between. Then a share of its primaries goes elsewhere, as large as the other connections bear, also of
 // calls that are never hedged. Now and then one goes there as a probe. The first answer ends the silence. If hedging is paused or
-// switched off for a call, the child places it. The field "silence": false turns all of it off. docs/silence.md has the details.
+// switched off for a call, the child places it. The field "silence": false turns all of it off. docs/other-backends.md has the details.
 //
 // # Several connections
 //
 // With "connections": 2, or up to 8, the child is run as many times, and each copy makes connections of its own. Primaries use the
 // first copy that is ready, or with "spread": true all in turn. A hedge goes to another address if there is one, and else over a
-// connection that its call has not used, which counts as another backend. docs/silence.md says what it is for.
+// connection that its call has not used, which counts as another backend. docs/other-backends.md says what it is for.
 package balancer
 
 import (

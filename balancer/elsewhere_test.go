@@ -162,6 +162,9 @@ func TestOtherBackendOnly(t *testing.T) {
 					}
 					// A hedge that is due at once may come before the primary's own pick, and then it waits for that.
 					early := after == 0 && stats.NoOtherBackend > held
+					if none := s.Methods()[0].Connections == 0; none != (tc.name == "no policy") {
+						t.Errorf("there is no policy: %v", none)
+					}
 					if stats.Hedges != tc.hedges*calls || stats.NoOtherBackend != held && !early || stats.SameBackend != 0 {
 						t.Errorf("%+v", stats)
 					}

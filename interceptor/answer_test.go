@@ -3,7 +3,6 @@ package interceptor_test
 import (
 	"context"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"strings"
 	"sync/atomic"
@@ -207,27 +206,6 @@ func TestRule10_ARejectedAnswerIsHedgedWhateverTheTrigger(t *testing.T) {
 				}
 			})
 		})
-	}
-}
-
-// TestWithAcceptable_AcceptingAllChangesNothing makes the same calls with a function that accepts every answer, and without one.
-func TestWithAcceptable_AcceptingAllChangesNothing(t *testing.T) {
-	longtest.Simulation(t)
-	run := func(opts ...hedge.Option) (stats stats.Counts) {
-		synctest.Test(t, func(t *testing.T) {
-			s := hedgetest.All(t, append([]hedge.Option{hedge.WithBudgetPercent(3), hedge.WithMaxHedges(4)}, opts...)...)
-			answering(t, s, 4000, 0, func(id, attempt int) (time.Duration, int64, error) {
-				draw := rand.New(rand.NewPCG(uint64(id), uint64(attempt)))
-				return time.Duration(math.Exp(2*draw.NormFloat64()) * float64(10*ms)), 1, nil
-			})
-			stats = s.Stats()
-		})
-		return stats
-	}
-	all := func(context.Context, string, any, error) bool { return true }
-	with, without := run(hedge.WithAcceptable(all)), run()
-	if with != without || with.NotDrawn == 0 {
-		t.Errorf("%+v with a function, %+v without", with, without)
 	}
 }
 

@@ -2,9 +2,6 @@ package interceptor_test
 
 import (
 	"context"
-	"fmt"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -72,52 +69,5 @@ func BenchmarkUnary(b *testing.B) {
 				}
 			})
 		})
-	}
-}
-
-// hundredRules are a hundred patterns for methods and as many for targets, of which ten each match the call of the benchmarks.
-func hundredRules() []hedge.Option {
-	var rules []hedge.Option
-	for i := range 100 {
-		methods, targets := fmt.Sprintf("/pkg.Svc%d/*", i), fmt.Sprintf("dns:///host-%d*", i)
-		if i < 10 {
-			methods, targets = "/pkg.Svc/"+strings.Repeat("?", i)+"*", "passthrough:///"+strings.Repeat("*", i+1)
-		}
-		rules = append(rules,
-			hedge.WithMethodOptions(methods, hedge.WithMaxHedges(1+i%4), hedge.WithMinDelay(time.Second)),
-			hedge.WithTargetOptions(targets, hedge.WithMinDelay(time.Minute)))
-	}
-	return rules
-}
-
-// BenchmarkRules is the cost of a call that needs no hedge, without rules and with hundreds. They are applied once for each method, so
-// that a call costs the same.
-func BenchmarkRules(b *testing.B) {
-	conn, err := grpc.NewClient("passthrough:///bench", grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer conn.Close()
-	req, reply := wrapperspb.Int64(1), wrapperspb.Int64(2)
-	for _, bc := range []struct {
-		name  string
-		rules []hedge.Option
-	}{{"none", nil}, {"hundreds", hundredRules()}} {
-		for name, most := range map[string]int{"hedged": 2, "watched": 0} {
-			options := append(slices.Clone(bc.rules), hedge.WithAllMethods(), hedge.WithMinDelay(time.Second), hedge.WithMaxHedges(most))
-			if most == 0 && bc.rules != nil {
-				options = append(options, hedge.WithTargetOptions("passthrough:///bench", hedge.WithMethodOptions("/pkg.Svc/Get", hedge.WithMaxHedges(0))))
-			}
-			s := hedgetest.New(b, options...)
-			call := interceptor.Unary(s)
-			b.Run(name+"/"+bc.name, func(b *testing.B) {
-				b.ReportAllocs()
-				for b.Loop() {
-					if err := call(b.Context(), "/pkg.Svc/Get", req, reply, conn, listen); err != nil {
-						b.Fatal(err)
-					}
-				}
-			})
-		}
 	}
 }

@@ -21,38 +21,7 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
-	"github.com/grpchedge/hedge/proto/hybridpb"
-	"github.com/grpchedge/hedge/proto/opaquepb"
-	"github.com/grpchedge/hedge/proto/openpb"
 )
-
-// TestReplies_OfEachAPI receives one reply into messages of each Go protobuf API, from a primary and a hedge.
-func TestReplies_OfEachAPI(t *testing.T) {
-	for name, reply := range map[string]interface {
-		proto.Message
-		testserver.Reply
-	}{"open, proto3": &testpb.Reply{}, "open": &openpb.Reply{}, "hybrid": &hybridpb.Reply{}, "opaque": &opaquepb.Reply{}} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(
-					testserver.Plan{Delay: 50 * ms}, testserver.Plan{Delay: 5 * ms})})
-				conn := dial(t, cluster, hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1)))
-				for i, opts := range [][]grpc.CallOption{nil, {hedge.Off()}, nil} {
-					req := &testpb.Request{Id: uint64(i) + 1, ReplyBytes: uint32(40 - 10*i)}
-					if err := conn.Invoke(t.Context(), testpb.TestService_Unary_FullMethodName, req, reply, opts...); err != nil {
-						t.Fatal(err)
-					}
-					if err := testserver.Check(req, 0, reply); err != nil {
-						t.Error(err)
-					}
-					if want := uint32(1 - i%2); reply.GetAttempt() != want {
-						t.Errorf("call %d: the reply of attempt %d, want %d", i, reply.GetAttempt(), want)
-					}
-				}
-			})
-		})
-	}
-}
 
 // TestRequest_IsTheCallersAgain scribbles on a request as soon as its call returns, while losers are still on their way out: one
 // that still read it would show under the race detector.

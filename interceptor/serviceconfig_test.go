@@ -179,44 +179,6 @@ func TestGRPCDefinition(t *testing.T) {
 	}
 }
 
-// TestGRPCDefinition_Throttling has one count per target, in tokens, after each of a sequence of calls.
-func TestGRPCDefinition_Throttling(t *testing.T) {
-	const unavailable = codes.Unavailable
-	single := `{"maxAttempts": 2, "hedgingDelay": "1s", "nonFatalStatusCodes": ["UNAVAILABLE"]}`
-	for _, tc := range []struct {
-		name   string
-		policy string
-		calls  [][]step
-		want   []float64 // tokens after each call, of 4, at 0.5 for a success
-	}{
-		{"it starts at maxTokens, and a success keeps it there", single, [][]step{{answers(ms)}}, []float64{4}},
-		{"-1 for a failure with a non-fatal status", single, [][]step{{fails(ms, unavailable), fails(ms, unavailable)}}, []float64{2}},
-		{"+tokenRatio for a success", single, [][]step{{fails(ms, unavailable), answers(ms)}}, []float64{3.5}},
-		{"nothing for a fatal status", single, [][]step{{fails(ms, codes.Internal)}}, []float64{4}},
-		{"-1 for a pushback that says do not retry, with a fatal status too", single, [][]step{{fails(ms, codes.Internal, "-1")}, {fails(ms, codes.Internal, "x")}}, []float64{3, 2}},
-		{"once for both", single, [][]step{{fails(ms, unavailable, "-1")}}, []float64{3}},
-		{"nothing more for a pushback that says when", single, [][]step{{fails(ms, codes.Internal, "3")}}, []float64{4}},
-		{"at half no hedge is sent, and the original is", single, [][]step{{fails(ms, unavailable), fails(ms, unavailable)}, {fails(ms, unavailable)}, {fails(ms, unavailable)}, {fails(ms, unavailable)}}, []float64{2, 1, 0, 0}},
-		{"above half it is sent again", single, [][]step{{fails(ms, unavailable), fails(ms, unavailable)}, {answers(ms)}, {answers(2 * time.Second), silent()}}, []float64{2, 2.5, 3}},
-		{"losers count for nothing", `{"maxAttempts": 3, "nonFatalStatusCodes": ["UNAVAILABLE"]}`, [][]step{{fails(9*ms, unavailable), fails(ms, unavailable), answers(2 * ms)}}, []float64{3.5}},
-	} {
-		eachDoor(t, tc.name, func(t *testing.T, d door) {
-			s := configured(t, hedging(tc.policy, `, "retryThrottling": {"maxTokens": 4, "tokenRatio": 0.5}`))
-			for i, steps := range tc.calls {
-				st := &stub{steps: steps}
-				_ = st.callBy(d, t.Context(), s, wrapperspb.Int64(0))
-				synctest.Wait()
-				if row := s.Methods()[0]; row.ThrottleTokens != tc.want[i] || row.ThrottleMax != 4 {
-					t.Errorf("after call %d: %v of %v tokens, want %v of 4", i, row.ThrottleTokens, row.ThrottleMax, tc.want[i])
-				}
-				if n := len(st.sent()); n != len(steps) {
-					t.Errorf("call %d: %d attempts, want %d", i, n, len(steps))
-				}
-			}
-		})
-	}
-}
-
 // TestThrottle_WithoutAServiceConfig counts for every call, hedged or not, and holds back adaptive hedges.
 func TestThrottle_WithoutAServiceConfig(t *testing.T) {
 	eachDoor(t, "throttle", func(t *testing.T, d door) {
@@ -237,6 +199,14 @@ func TestThrottle_WithoutAServiceConfig(t *testing.T) {
 		tokens(3)
 		play([]grpc.CallOption{hedge.Off()}, fails(ms, codes.NotFound, "-1"))
 		tokens(2)
+		play([]grpc.CallOption{hedge.Off()}, fails(ms, codes.NotFound))
+		tokens(2)
+		play([]grpc.CallOption{hedge.Off()}, answers(ms))
+		tokens(2.5)
+		play([]grpc.CallOption{hedge.Off()}, fails(ms, codes.Unavailable))
+		tokens(1.5)
+		play([]grpc.CallOption{hedge.Off()}, answers(ms))
+		tokens(2)
 		if n := play(nil, answers(30*ms)); n != 1 {
 			t.Errorf("throttled, and %d attempts", n)
 		}
@@ -253,33 +223,4 @@ func TestThrottle_WithoutAServiceConfig(t *testing.T) {
 			t.Errorf("Throttled %d", got)
 		}
 	})
-}
-
-// TestPushback_OfAdaptiveHedges: the trailer of a hedge that failed holds back the next one.
-func TestPushback_OfAdaptiveHedges(t *testing.T) {
-	for _, tc := range []struct {
-		pushback string
-		want     []time.Duration
-	}{
-		{"-1", []time.Duration{0, 10 * ms}},
-		{"30", []time.Duration{0, 10 * ms, 42 * ms}},
-		{"1", []time.Duration{0, 10 * ms, 20 * ms}}, // it was not due before
-	} {
-		eachDoor(t, tc.pushback, func(t *testing.T, d door) {
-			s := hedgetest.Fixed(t, 10*ms)
-			st := &stub{steps: []step{answers(50 * ms), fails(2*ms, codes.ResourceExhausted, tc.pushback), silent()}}
-			began := time.Now()
-			if err := st.callBy(d, t.Context(), s, wrapperspb.Int64(0)); err != nil || time.Since(began) != 50*ms {
-				t.Errorf("%v after %v", err, time.Since(began))
-			}
-			synctest.Wait()
-			var sent []time.Duration
-			for _, a := range st.sent() {
-				sent = append(sent, a.began.Sub(began))
-			}
-			if !slices.Equal(sent, tc.want) || s.Stats().PushedBack != 1 {
-				t.Errorf("pushback %s: sent after %v, want %v; %+v", tc.pushback, sent, tc.want, s.Stats())
-			}
-		})
-	}
 }

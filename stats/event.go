@@ -53,10 +53,3 @@ type CallDecided struct {
 	// Err is the error that the caller gets, nil for an answer. It is nil, too, if the winner panicked.
 	Err error
 }
-
-// DistributionChanged is the event that latencies have changed at once.
-type DistributionChanged struct {
-	Target, Method string
-	// Class is the class of requests, with hedge.WithClass; empty for the method as a whole.
-	Class string
-}

@@ -2,7 +2,6 @@ package stream_test
 
 import (
 	"context"
-	"io"
 	"testing"
 	"time"
 
@@ -10,8 +9,6 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/grpchedge/hedge"
-	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stream"
@@ -86,25 +83,4 @@ func TestCost_Allocations(t *testing.T) {
 	if n := testing.AllocsPerRun(1000, func() { _ = st.RecvMsg(reply) }); n != 0 {
 		t.Errorf("%v allocations for each message after the first", n)
 	}
-}
-
-// BenchmarkMessages compares streams of a thousand messages with plain ones, in turns, because the machine changes its pace more.
-func BenchmarkMessages(b *testing.B) {
-	cluster := testserver.StartT(b, testserver.Config{CountsOnly: true})
-	clients := []testpb.TestServiceClient{dial(b, cluster, nil), dial(b, cluster, hedgetest.All(b, hedge.WithMinDelay(time.Second)))}
-	var took [2]time.Duration
-	for n := 0; b.Loop(); n++ {
-		for i := range clients {
-			c, began := (i+n)%2, time.Now()
-			st, err := clients[c].ServerStream(b.Context(), &testpb.Request{Id: 1, Messages: 1000})
-			for err == nil {
-				_, err = st.Recv()
-			}
-			if err != io.EOF {
-				b.Fatal(err)
-			}
-			took[c] += time.Since(began)
-		}
-	}
-	b.ReportMetric(float64(took[0])/float64(took[1]), "of-plain-throughput")
 }

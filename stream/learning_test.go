@@ -89,44 +89,16 @@ func TestRule14_WhatTeaches(t *testing.T) {
 	}
 }
 
-// TestLate gives the primary a moment when its caller comes after a hedge was due.
-func TestLate(t *testing.T) {
-	for _, tc := range []struct {
-		delay  time.Duration // of the first message
-		hedges int64
-		at     time.Duration // when it is received
-	}{
-		{50 * ms, 0, 200 * ms},                // it is there
-		{200*ms + 500*time.Microsecond, 0, 0}, // it comes within the moment
-		{300 * ms, 1, 201*ms + ms},            // it does not
-		{199*ms + 999*time.Microsecond, 0, 200 * ms},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(
-				testserver.Plan{Delay: tc.delay}, testserver.Plan{Delay: ms})})
-			s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
-			client := dial(t, cluster, s)
-			began := time.Now()
-			st, err := client.ServerStream(t.Context(), &testpb.Request{Id: 1, Messages: 1})
-			if err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(200 * ms)
-			if got := s.Stats(); got.Hedges != 0 {
-				t.Errorf("a hedge was sent while nobody waited: %+v", got)
-			}
-			if _, err := st.Recv(); err != nil {
-				t.Error(err)
-			}
-			if tc.at == 0 {
-				tc.at = tc.delay
-			}
-			if got := s.Stats(); got.Hedges != tc.hedges || time.Since(began) != tc.at {
-				t.Errorf("first message after %v: received after %v, %d hedges; want %v and %d", tc.delay, time.Since(began), got.Hedges, tc.at, tc.hedges)
-			}
-			_, _ = st.Recv()
-		})
-	}
+// TestHeader_OfAHedgeTeachesNoLatency lets headers of a hedge decide: the primary was cut short, and the message is not its.
+func TestHeader_OfAHedgeTeachesNoLatency(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(slow(), testserver.Plan{HeaderAtOnce: true, Delay: 50 * ms})})
+		s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
+		readMany(t, dial(t, cluster, s), 5, true, 0)
+		if got, ok := s.Latency(cluster.Target(), method, 0.5); ok || s.Stats().HedgeWins != 5 {
+			t.Errorf("learned %v; %+v", got, s.Stats())
+		}
+	})
 }
 
 // TestOtherKindsPassThrough counts calls whose requests are a stream, and leaves them alone.

@@ -37,45 +37,6 @@ func breaks(after time.Duration, code codes.Code, pushback ...string) testserver
 	return testserver.Plan{Delay: after, Code: code, Trailer: metadata.MD{"grpc-retry-pushback-ms": pushback}}
 }
 
-// TestThrottle_IsSharedWithUnhedgedStreams counts the outcome of a stream once, by what it first has for its caller.
-func TestThrottle_IsSharedWithUnhedgedStreams(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cluster := testserver.StartT(t, testserver.Config{InMemory: true})
-		s := hedgetest.All(t, hedgetest.Throttle(10, 0.5), hedge.WithWarmup(1000, 0))
-		client := dial(t, cluster, s)
-		for _, tc := range []struct {
-			name   string
-			plan   testserver.Plan
-			header bool
-			want   float64
-		}{
-			{"fails", breaks(ms, codes.Unavailable), false, 9},
-			{"fails, headers asked for", breaks(ms, codes.Unavailable), true, 8},
-			{"says that it looked at the request", breaks(ms, codes.NotFound), false, 8},
-			{"and not to try again", breaks(ms, codes.NotFound, "-1"), false, 7},
-			{"answers", delivers(ms), false, 7.5},
-			{"answers, headers asked for", delivers(ms), true, 8},
-			{"is empty", testserver.Plan{Empty: true}, false, 8.5},
-			{"fails after its first message", testserver.Plan{After: 1, Code: codes.Unavailable}, false, 9},
-		} {
-			cluster.SetScript(func(testserver.Attempt) testserver.Plan { return tc.plan })
-			st, err := client.ServerStream(t.Context(), &testpb.Request{Messages: 2})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if tc.header {
-				_, _ = st.Header()
-			}
-			for err == nil {
-				_, err = st.Recv()
-			}
-			if got := s.Methods()[0].ThrottleTokens; got != tc.want {
-				t.Errorf("%s: %v tokens, want %v", tc.name, got, tc.want)
-			}
-		}
-	})
-}
-
 // TestGRPCDefinition_AStreamThatCannotBeOpened is one more attempt that fails.
 func TestGRPCDefinition_AStreamThatCannotBeOpened(t *testing.T) {
 	for _, tc := range []struct {

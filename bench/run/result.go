@@ -137,7 +137,6 @@ func sum(a, b testserver.Counts) testserver.Counts {
 		Hedges:    a.Hedges + b.Hedges,
 		Cancelled: a.Cancelled + b.Cancelled,
 		Failed:    a.Failed + b.Failed,
-		Messages:  a.Messages + b.Messages,
 		InFlight:  a.InFlight + b.InFlight,
 	}
 }

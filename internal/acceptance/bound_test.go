@@ -134,33 +134,6 @@ func burstBefore(events []event, now time.Duration, share float64) float64 {
 	return max(earned, costliest)
 }
 
-// TestBook_DroppedHedges counts only the hedges that were sent.
-func TestBook_DroppedHedges(t *testing.T) {
-	const other = "/pkg.Svc/Other"
-	for sent, want := range []stats.Counts{{Calls: 1}, {Calls: 1, Hedged: 1, Hedges: 1, PrimaryWins: 1}} {
-		s := hedgetest.All(t, hedge.WithBudgetPercent(400))
-		c := hcall.Begin(registry.Of(s), t.Context(), target, method, nil, hedge.After(0))
-		r := race.Report{Hedges: sent, Dropped: 1, DecidedAt: ms}
-		r.Attempts[0] = race.AttemptReport{HasEnded: true, EndedAt: ms}
-		if sent > 0 {
-			r.Attempts[1] = race.AttemptReport{CutShort: true}
-		}
-		for n := 1; n <= sent+1; n++ {
-			for range 20 { // earns what the hedge costs
-				hcall.Begin(registry.Of(s), t.Context(), target, other, nil, hedge.After(0))
-			}
-			if admitted, _ := hedgetest.Admit(&c, n); !admitted {
-				t.Fatal("the budget does not pay")
-			}
-		}
-		c.Book(&r)
-		want.Calls += int64(20 * (sent + 1))
-		if got := s.Stats(); got != want {
-			t.Errorf("%d sent: %+v, want %+v", sent, got, want)
-		}
-	}
-}
-
 // TestBook_DroppedHedgesArePaidBack drops hedges, before the call's next hedge is due or at its end.
 func TestBook_DroppedHedgesArePaidBack(t *testing.T) {
 	tokens := func(s *hedge.Scheduler) float64 { return s.Methods()[0].Tokens }

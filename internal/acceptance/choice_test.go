@@ -165,34 +165,27 @@ func TestTargets_SaysWhatIsInForce(t *testing.T) {
 	}
 }
 
-// TestDryRun_ForecastsTheTargetPercentile has the tail that is forecast follow the trigger: p99 unless Auto has another.
+// TestDryRun_ForecastsTheTargetPercentile has the tail that is forecast follow the trigger: p99 unless Auto has another. A client that is
+// not allowed to hedge at all has forecasts too.
 func TestDryRun_ForecastsTheTargetPercentile(t *testing.T) {
 	longtest.Simulation(t)
 	for name, tc := range map[string]struct {
 		trigger hedge.Trigger
+		budget  float64
 		want    func(stats.Method) time.Duration
 	}{
-		"auto":        {hedge.Auto(), func(row stats.Method) time.Duration { return row.P99 }},
-		"p90":         {hedge.Percentile(0.9), func(row stats.Method) time.Duration { return row.P99 }},
-		"the median":  {hedge.Auto(hedge.TargetPercentile(0.5)), func(row stats.Method) time.Duration { return row.P50 }},
-		"the last of": {hedge.Auto(hedge.TargetPercentile(0.5), hedge.TargetPercentile(0.9)), func(row stats.Method) time.Duration { return row.P90 }},
+		"auto":        {hedge.Auto(), 10, func(row stats.Method) time.Duration { return row.P99 }},
+		"no budget":   {hedge.Auto(), 0, func(row stats.Method) time.Duration { return row.P99 }},
+		"p90":         {hedge.Percentile(0.9), 10, func(row stats.Method) time.Duration { return row.P99 }},
+		"the median":  {hedge.Auto(hedge.TargetPercentile(0.5)), 10, func(row stats.Method) time.Duration { return row.P50 }},
+		"the last of": {hedge.Auto(hedge.TargetPercentile(0.5), hedge.TargetPercentile(0.9)), 10, func(row stats.Method) time.Duration { return row.P90 }},
 	} {
 		_, rows := simulation.Client{Latency: simulation.Drawing(testserver.Uniform(10*ms, 100*ms), 1), Calls: 3000, Concurrency: 10, Seed: 1,
-			Options: []hedge.Option{hedge.WithDryRun(true), hedge.WithTrigger(tc.trigger)}}.Run(t)
+			Options: []hedge.Option{hedge.WithDryRun(true), hedge.WithTrigger(tc.trigger), hedge.WithBudgetPercent(tc.budget)}}.Run(t)
 		row := rows[0]
-		if len(row.Forecasts) == 0 || !within(row.Forecasts[0].UnhedgedTail, tc.want(row), 0.05) {
+		if len(row.Forecasts) != 4 || (row.DryRun == 0) != (tc.budget == 0) || !within(row.Forecasts[0].UnhedgedTail, tc.want(row), 0.05) {
 			t.Errorf("%s: %v forecast, of p50 %v, p90 %v, p99 %v", name, row.Forecasts, row.P50, row.P90, row.P99)
 		}
-	}
-}
-
-// TestDryRun_WithoutABudget forecasts for a client that is not allowed to hedge at all.
-func TestDryRun_WithoutABudget(t *testing.T) {
-	longtest.Simulation(t)
-	_, rows := simulation.Client{Latency: simulation.Drawing(straggler(t), 1), Calls: 5000, Concurrency: 20, Seed: 1,
-		Options: []hedge.Option{hedge.WithDryRun(true), hedge.WithBudgetPercent(0)}}.Run(t)
-	if len(rows[0].Forecasts) != 4 || rows[0].DryRun != 0 {
-		t.Errorf("%d forecasts, %d hedges", len(rows[0].Forecasts), rows[0].DryRun)
 	}
 }
 

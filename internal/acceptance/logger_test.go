@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -22,12 +21,10 @@ import (
 	"github.com/grpchedge/hedge"
 	_ "github.com/grpchedge/hedge/balancer"
 	"github.com/grpchedge/hedge/interceptor"
-	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/internal/testserver/simulation"
 	testpb "github.com/grpchedge/hedge/proto"
-	"github.com/grpchedge/hedge/stats"
 )
 
 // logged is what a scheduler has logged, without times.
@@ -86,39 +83,6 @@ func TestLogger_IsRateLimited(t *testing.T) {
 		dry("another")
 		if lines := l.lines(); len(lines) != 11 || !strings.HasSuffix(lines[10], "target=another method=/pkg.Svc/Get suppressed=190") {
 			t.Errorf("%d lines:\n%s", len(lines), strings.Join(lines, "\n"))
-		}
-	})
-}
-
-// TestLogger_Changes lets all calls become ten times slower.
-func TestLogger_Changes(t *testing.T) {
-	longtest.Simulation(t)
-	synctest.Test(t, func(t *testing.T) {
-		var l logged
-		var mu sync.Mutex
-		distributions := 0
-		s := hedgetest.All(t, l.option(), hedge.WithTrace(&hedge.Trace{
-			DistributionChanged: func(stats.DistributionChanged) {
-				mu.Lock()
-				defer mu.Unlock()
-				distributions++
-			},
-		}))
-		random := rand.New(rand.NewPCG(1, 1))
-		calls := func(n int, base time.Duration) {
-			for range n {
-				d := base + time.Duration(random.ExpFloat64()*float64(base)/50)
-				_, _ = hedge.Do(t.Context(), s, target, method, func(ctx context.Context) (int, error) { return 0, wait(ctx, d) })
-				synctest.Wait()
-			}
-		}
-		calls(8000, 5*ms)
-		calls(2000, 50*ms)
-		mu.Lock()
-		defer mu.Unlock()
-		text := strings.Join(l.lines(), "\n")
-		if distributions == 0 || strings.Count(text, "latencies changed") != distributions {
-			t.Errorf("%d changes of distribution:\n%s", distributions, text)
 		}
 	})
 }

@@ -243,3 +243,73 @@ func TestRule20_CallsInFlightKeepTheirHedges(t *testing.T) {
 		})
 	}
 }
+
+// A call ends by the options that were in force when it began, though an update replaces them before any attempt has ended: which
+// statuses end it, which answers are accepted, whether a hedge may answer with an error. And it asks the functions of these options.
+func TestRule20_ACallInFlightKeepsItsOptions(t *testing.T) {
+	const primary, hedged = 30 * ms, 40 * ms // the hedge is sent after 10 ms
+	with := func(opts ...hedge.Option) []hedge.Option {
+		return append(opts, hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400))
+	}
+	accepting := func(good string) hedge.Option {
+		return hedge.WithAcceptable(func(_ context.Context, _ string, reply any, _ error) bool { return reply == good })
+	}
+	unavailable, notFound := status.Error(codes.Unavailable, ""), status.Error(codes.NotFound, "")
+	all := hedge.WithAllMethods()
+	for _, tc := range []struct {
+		name        string
+		first, then []hedge.Option
+		ends        [2]error // of the primary and the hedge
+		want        string
+	}{
+		{"a status that does not end it", with(all, hedge.WithNonFatalCodes(codes.Unavailable)), with(all, hedge.WithNonFatalCodes(codes.Aborted)), [2]error{unavailable, nil}, "hedge"},
+		{"a status that ends it", with(all, hedge.WithNonFatalCodes(codes.Aborted)), with(all, hedge.WithNonFatalCodes(codes.Unavailable)), [2]error{unavailable, nil}, "Unavailable"},
+		{"an answer that is accepted", with(all, accepting("primary")), with(all, accepting("hedge")), [2]error{}, "primary"},
+		{"an answer that is not accepted", with(all, accepting("hedge")), with(all, accepting("primary")), [2]error{}, "hedge"},
+		{"a status that is not accepted", with(all, accepting("hedge")), with(all, accepting("hedge"), hedge.WithNonFatalCodes(codes.NotFound)), [2]error{notFound, nil}, "hedge"},
+		{"a hedge's error that answers", with(hedge.WithReadOnlyMethods(method)), with(hedge.WithMethods(method)), [2]error{nil, notFound}, "NotFound"},
+		{"a hedge's error that does not", with(hedge.WithMethods(method)), with(hedge.WithReadOnlyMethods(method)), [2]error{nil, notFound}, "primary"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := hedgetest.New(t, tc.first...)
+			took := [2]time.Duration{primary, hedged}
+			if tc.ends[1] != nil {
+				took[1] = 5 * ms // it is the first to end
+			}
+			got, err := hedge.Do(t.Context(), s, target, method, func(ctx context.Context) (string, error) {
+				n := simulation.AttemptOf(ctx)
+				if n == 0 {
+					if err := s.Update(tc.then...); err != nil {
+						t.Error(err)
+					}
+				}
+				if _, err := hedgetest.Taking(took[n])(ctx); err != nil {
+					return "", err
+				}
+				return []string{"primary", "hedge"}[n], tc.ends[n]
+			})
+			if err != nil {
+				got = status.Code(err).String()
+			}
+			if got != tc.want {
+				t.Errorf("%s: the call ended with %q, want %q", tc.name, got, tc.want)
+			}
+		})
+	}
+	var asked string
+	asking := func(name string) []hedge.Option {
+		return with(all,
+			hedge.WithClass(func(context.Context, string, any) string { asked += name + "'s class "; return "c" }),
+			hedge.WithCost(func(context.Context, string, any) float64 { asked += name + "'s cost "; return 1 }))
+	}
+	s := hedgetest.New(t, asking("the first")...)
+	c := hcall.Begin(registry.Of(s), t.Context(), target, method, nil)
+	if err := s.Update(asking("the second")...); err != nil {
+		t.Fatal(err)
+	}
+	c.Inspect(nil)
+	c.End(hcall.End{})
+	if asked != "the first's class the first's cost " {
+		t.Errorf("asked were %s", asked)
+	}
+}

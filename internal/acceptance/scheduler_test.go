@@ -58,25 +58,6 @@ func TestNilScheduler(t *testing.T) {
 	}
 }
 
-func TestLatency_OfTheUnseen(t *testing.T) {
-	s := hedgetest.All(t)
-	if _, ok := s.Latency("never", "/seen/Before", 0.5); ok {
-		t.Error("it knows a target that it never saw")
-	}
-	hedgetest.Call(t, s, target, method, 0)
-	for _, q := range []float64{0, 1, -1, 2} {
-		if d, ok := s.Latency(target, method, q); ok {
-			t.Errorf("the quantile %v is %v", q, d)
-		}
-	}
-	if got := len(s.Methods()); got != 1 {
-		t.Errorf("asking for a latency made an entry: %d", got)
-	}
-	if rate := (stats.Counts{}).HedgeRate(); rate != 0 {
-		t.Errorf("the hedge rate of no calls is %v", rate)
-	}
-}
-
 func TestLearning_EachMethodByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.All(t, hedge.WithBudgetPercent(0))

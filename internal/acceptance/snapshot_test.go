@@ -141,23 +141,6 @@ func TestSnapshot_OfClasses(t *testing.T) {
 	})
 }
 
-// TestSnapshot_OfNamedTargets goes by the names that WithTargetName gives.
-func TestSnapshot_OfNamedTargets(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		named := hedge.WithTargetName(func(string) string { return "storage" })
-		s := hedgetest.All(t, named)
-		stragglers(t, s, method, 1_000, 1)
-		again := takenOver(t, [][]byte{snapshotOf(t, s)}, named)
-		if !near(quantiles(t, s, "storage", method), quantiles(t, again, "storage", method), 0.021) {
-			t.Error("the quantiles differ")
-		}
-		hedgetest.Call(t, again, target, method, 5*ms)
-		if rows := again.Methods(); len(rows) != 1 || rows[0].Warmup != 0 || rows[0].Delay == 0 {
-			t.Errorf("%+v", rows)
-		}
-	})
-}
-
 // TestSnapshot_OfSelectedMethods leaves out what the scheduler would not learn of.
 func TestSnapshot_OfSelectedMethods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -202,47 +203,41 @@ func hasField(option string) bool {
 	return err == nil || !strings.Contains(err.Error(), "unknown field")
 }
 
-// No option is missing above and in docs/options.md, and docs/configuration.md says of each what the code does.
+// No option is missing above and in docs/options.md, which says of each what the code does.
 func TestDocs_EveryOptionIsInTheTable(t *testing.T) {
-	page, err := os.ReadFile("../../docs/configuration.md")
+	page, err := os.ReadFile("../../docs/options.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	options, err := os.ReadFile("../../docs/options.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	mark := map[bool]string{true: "yes", false: "no"}
+	without := regexp.MustCompile(`(?s)has no field in JSON: (.*?)\.`).FindString(string(page))
 	for _, name := range exportedOptions(t) {
-		if !strings.Contains(string(options), "`"+name+"(") {
-			t.Errorf("docs/options.md does not say who turns %s", name)
-		}
 		i := slices.IndexFunc(everyOption, func(o steered) bool { return o.name == name })
 		if i < 0 {
 			t.Errorf("%s is missing in everyOption", name)
 			continue
 		}
-		o := everyOption[i]
-		row := fmt.Sprintf("| `%s` | ", name)
-		at := strings.Index(string(page), row)
-		if at < 0 {
-			t.Errorf("docs/configuration.md has no row that begins with %q", row)
-			continue
+		var also []string
+		if o := everyOption[i]; o.target {
+			also = append(also, "targets")
 		}
-		line, _, _ := strings.Cut(string(page)[at:], "\n")
-		call := "no"
-		if o.call != "" {
-			call = "`" + o.call + "`"
+		if everyOption[i].method {
+			also = append(also, "methods")
 		}
-		if want := fmt.Sprintf(" | %s | %s | %s |", mark[o.target], mark[o.method], call); !strings.HasSuffix(line, want) {
-			t.Errorf("%s: docs/configuration.md has %q, want an end of %q", name, line, want)
+		if call := everyOption[i].call; call != "" {
+			also = append(also, "`"+call+"`")
 		}
-		field := "–"
-		if hasField(name) {
-			field = "`" + fieldOf(name) + "`"
+		if also == nil {
+			also = []string{"–"}
 		}
-		if !strings.Contains(line, "| "+field+" |") {
-			t.Errorf("%s: docs/configuration.md has %q, want the field %s", name, line, field)
+		want := "| " + strings.Join(also, ", ") + " |"
+		rows := regexp.MustCompile("(?m)^\\| `"+name+`\(.*$`).FindAllString(string(page), -1)
+		for _, row := range rows {
+			if !strings.HasSuffix(row, want) {
+				t.Errorf("docs/options.md has %q, want an end of %q", row, want)
+			}
+		}
+		if len(rows) == 0 || hasField(name) == strings.Contains(without, "`"+name+"`") {
+			t.Errorf("docs/options.md has %d rows of %s, or is wrong about its field in JSON", len(rows), name)
 		}
 	}
 }

@@ -16,7 +16,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/logging"
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/timeout"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -24,6 +23,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
+	_ "github.com/grpchedge/hedge/balancer"
 	"github.com/grpchedge/hedge/internal/testserver"
 	testpb "github.com/grpchedge/hedge/proto"
 )
@@ -47,83 +47,6 @@ func (w *world) numbers() (numbers []int) {
 		numbers = append(numbers, r.Number)
 	}
 	return numbers
-}
-
-func TestRetryOutside_MakesANewHedgedCall(t *testing.T) {
-	eachKind(t, "", func(t *testing.T, call call) {
-		var calls atomic.Int64
-		w := start(t, chain{outside: unaries(retryUnary), outsideStream: streams(retryStream)}, func(a testserver.Attempt) testserver.Plan {
-			if a.Number == 0 {
-				calls.Add(1)
-			}
-			if calls.Load() == 1 { // both attempts of the first call fail
-				return says(a, testserver.Plan{Delay: 15 * ms, Code: codes.Unavailable})
-			}
-			return slowPrimary(a)
-		})
-		o := call(w, t.Context(), request())
-		if got := w.numbers(); o.err != nil || o.reply.Attempt != 1 || !slices.Equal(got, []int{0, 1, 0, 1}) {
-			t.Errorf("%v by %v, attempts %v", o.err, o.reply, got)
-		}
-		if s := w.scheduler.Stats(); s.Calls != 2 || s.Hedged != 2 {
-			t.Errorf("%+v", s)
-		}
-	})
-}
-
-func TestRetryInside_RetriesEachAttempt(t *testing.T) {
-	eachKind(t, "", func(t *testing.T, call call) {
-		var hedges atomic.Int64
-		w := start(t, chain{inside: unaries(retryUnary), insideStream: streams(retryStream)}, func(a testserver.Attempt) testserver.Plan {
-			if a.Number == 1 && hedges.Add(1) < 3 {
-				return testserver.Plan{Code: codes.Unavailable}
-			}
-			return slowPrimary(a)
-		})
-		o := call(w, t.Context(), request())
-		if got := w.numbers(); o.err != nil || o.reply.Attempt != 1 || !slices.Equal(got, []int{0, 1, 1, 1}) {
-			t.Errorf("%v by %v, attempts %v", o.err, o.reply, got)
-		}
-		if s := w.scheduler.Stats(); s.Calls != 1 || s.Hedges != 1 { // the budget has not paid for the retries
-			t.Errorf("%+v", s)
-		}
-	})
-}
-
-func TestLogging_OutsideSeesCallsAndInsideAttempts(t *testing.T) {
-	eachKind(t, "", func(t *testing.T, call call) {
-		var mu sync.Mutex
-		count := func(lines map[string]int) logging.Logger {
-			return logging.LoggerFunc(func(_ context.Context, _ logging.Level, msg string, fields ...any) {
-				mu.Lock()
-				defer mu.Unlock()
-				f := logging.Fields(fields).Iterator()
-				for f.Next() {
-					if k, v := f.At(); k == "grpc.code" {
-						msg += " " + v.(string)
-					}
-				}
-				lines[msg]++
-			})
-		}
-		calls, attempts := map[string]int{}, map[string]int{}
-		finished := logging.WithLogOnEvents(logging.FinishCall)
-		w := start(t, chain{
-			outside: unaries(logging.UnaryClientInterceptor(count(calls), finished)), outsideStream: streams(logging.StreamClientInterceptor(count(calls), finished)),
-			inside: unaries(logging.UnaryClientInterceptor(count(attempts), finished)), insideStream: streams(logging.StreamClientInterceptor(count(attempts), finished)),
-		}, slowPrimary)
-		o := call(w, t.Context(), request())
-		o.check(t, w, 1, codes.OK)
-		synctest.Wait()
-		mu.Lock()
-		defer mu.Unlock()
-		if len(calls) != 1 || calls["finished call OK"] != 1 {
-			t.Errorf("outside: %v", calls)
-		}
-		if attempts["finished call OK"] != 1 || attempts["finished call Canceled"] != 1 {
-			t.Errorf("inside: %v", attempts)
-		}
-	})
 }
 
 func TestTimeout_OutsideBoundsTheCallAndInsideEachAttempt(t *testing.T) {
@@ -181,30 +104,6 @@ func TestRetryPolicy(t *testing.T) {
 		defer mu.Unlock()
 		if s := w.scheduler.Stats(); s.Hedges != 1 || s.HedgeWins != 1 || !slices.Equal(seen, []string{"", "1", "1", "1,1"}) {
 			t.Errorf("%+v, %q", s, seen)
-		}
-	})
-}
-
-// TestWaitForReady takes the servers away when the call begins. There is nobody to hedge with until one is back.
-func TestWaitForReady(t *testing.T) {
-	eachKind(t, "", func(t *testing.T, call call) {
-		w := start(t, chain{}, slowPrimary)
-		w.Stop(0)
-		w.Stop(1)
-		synctest.Wait() // until the client knows
-		time.AfterFunc(300*ms, func() {
-			for backend := range 2 {
-				if err := w.Restart(backend); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		o := call(w, ctx, request(), grpc.WaitForReady(true))
-		o.check(t, w, 1, codes.OK)
-		if s := w.scheduler.Stats(); s.Hedges != 1 || o.took < 300*ms || o.took > 10*time.Second {
-			t.Errorf("%+v after %v", s, o.took)
 		}
 	})
 }

@@ -10,6 +10,7 @@ const (
 	enough   = 50  // calls before, below which nothing can be told
 	fewest   = 12  // calls since
 	most     = 0.5 // a difference that is worth forgetting what was known
+	some     = 0.15
 	unlikely = 1e-7
 )
 
@@ -19,13 +20,18 @@ const (
 // and Wolfowitz 1956, with Massart's constant).
 //
 // Half of all calls must be concerned: a backend among several that stalls for a second now and then is part of the
-// distribution, and what there is hedging for.
-func Changed(before, since *sketch.Distribution) (slower, faster bool) {
+// distribution, and what there is hedging for. Less will do where what is known is in doubt: it was taken over from elsewhere, or a
+// change was found lately, and what is left of the calls before it may be few.
+func Changed(before, since *sketch.Distribution, doubtful bool) (slower, faster bool) {
 	n, m := float64(before.Total()), float64(since.Total())
 	if n < enough || m < fewest {
 		return false, false
 	}
-	matters := max(most, math.Sqrt(math.Log(2/unlikely)/2*(1/n+1/m)))
+	matters := most
+	if doubtful {
+		matters = some
+	}
+	matters = max(matters, math.Sqrt(math.Log(2/unlikely)/2*(1/n+1/m)))
 	up, down := sketch.Distance(before.Survival(), since.Survival())
 	return up > matters, down > matters
 }

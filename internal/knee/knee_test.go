@@ -216,22 +216,25 @@ func TestChanged(t *testing.T) {
 		name          string
 		before, since testserver.Distribution
 		n, m          int
+		doubtful      bool
 		want          string
 	}{
-		{"nothing", usual, usual, 5000, 1000, ""},
-		{"an outage", usual, later, 5000, 60, "slower"},
-		{"its end", later, usual, 5000, 60, "faster"},
-		{"an outage, from a few calls", usual, later, 5000, 16, "slower"},
-		{"too few to tell", usual, later, 5000, 11, ""},
-		{"nothing before", usual, later, 0, 1000, ""},
-		{"a base four times as long", usual, testserver.LogNormal(20*ms, 8*ms), 5000, 200, "slower"},
-		{"a base half as long again", usual, testserver.LogNormal(7500*time.Microsecond, 3*ms), 5000, 200, ""},
-		{"a quarter of the base, from few calls", usual, testserver.LogNormal(1250*time.Microsecond, 500*time.Microsecond), 1000, 20, "faster"},
-		{"a tenth slower, which the window takes up by itself", testserver.Exponential(10 * ms), testserver.Exponential(11 * ms), 5000, 1000, ""},
-		{"one in twenty more is slow", usual, testserver.Straggler(testserver.LogNormal(5*ms, 2*ms), 0.10, 10), 5000, 1000, ""},
+		{"nothing", usual, usual, 5000, 1000, false, ""},
+		{"nothing, and in doubt", usual, usual, 1000, 2000, true, ""},
+		{"an outage", usual, later, 5000, 60, false, "slower"},
+		{"its end", later, usual, 5000, 60, false, "faster"},
+		{"an outage, from a few calls", usual, later, 5000, 16, false, "slower"},
+		{"too few to tell", usual, later, 5000, 11, true, ""},
+		{"nothing before", usual, later, 0, 1000, true, ""},
+		{"a base four times as long", usual, testserver.LogNormal(20*ms, 8*ms), 5000, 200, false, "slower"},
+		{"a base half as long again", usual, testserver.LogNormal(7500*time.Microsecond, 3*ms), 5000, 200, false, ""},
+		{"the same, and in doubt", usual, testserver.LogNormal(7500*time.Microsecond, 3*ms), 5000, 200, true, "slower"},
+		{"a quarter of the base, from few calls, and in doubt", usual, testserver.LogNormal(1250*time.Microsecond, 500*time.Microsecond), 1000, 20, true, "faster"},
+		{"a tenth slower, which the window takes up by itself", testserver.Exponential(10 * ms), testserver.Exponential(11 * ms), 5000, 1000, true, ""},
+		{"one in twenty more is slow", usual, testserver.Straggler(testserver.LogNormal(5*ms, 2*ms), 0.10, 10), 5000, 1000, true, ""},
 	} {
 		for seed := range uint64(20) {
-			slower, faster := knee.Changed(observed(tc.before, tc.n, 2*seed), observed(tc.since, tc.m, 2*seed+1))
+			slower, faster := knee.Changed(observed(tc.before, tc.n, 2*seed), observed(tc.since, tc.m, 2*seed+1), tc.doubtful)
 			if slower != (tc.want == "slower") || faster != (tc.want == "faster") {
 				t.Errorf("%s, seed %d: slower %v, faster %v", tc.name, seed, slower, faster)
 			}
@@ -243,7 +246,7 @@ func TestChanged(t *testing.T) {
 func TestChanged_NotByChance(t *testing.T) {
 	for seed := range uint64(1000) {
 		n := 50 + int(seed%100)
-		slower, faster := knee.Changed(observed(testserver.Exponential(5*ms), n, 2*seed), observed(testserver.Exponential(5*ms), 60, 2*seed+1))
+		slower, faster := knee.Changed(observed(testserver.Exponential(5*ms), n, 2*seed), observed(testserver.Exponential(5*ms), 60, 2*seed+1), true)
 		if slower || faster {
 			t.Errorf("seed %d: %d calls and 60 of the same distribution are taken to differ", seed, n)
 		}

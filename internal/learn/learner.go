@@ -34,7 +34,6 @@ type Learner struct {
 	// The rest is used only by the goroutine that computes.
 	trial trial
 	since sketch.Mark // from when on latencies follow one distribution
-	tell  bool        // that the distribution was found to have changed, and this was not yet told
 }
 
 // Owner is what a learner needs of the method that it belongs to. Functions that are nil are not called.
@@ -43,7 +42,6 @@ type Owner struct {
 	Epoch    time.Time       // what times are counted from
 	Panicked func()          // an estimate could not be computed because of a panic
 	Looked   func(time.Time) // what is known was looked at; no lock is held
-	Changed  func()          // the distribution of latencies has changed at once; no lock is held
 }
 
 func (l *Learner) Start(c *Config, o Owner) {
@@ -154,14 +152,9 @@ func (l *Learner) conclude(c *Config, now time.Time, compute func()) {
 		if recover() != nil && l.owner.Panicked != nil {
 			l.owner.Panicked()
 		}
-		tell := l.tell
-		l.tell = false
 		l.schedule.busy.Store(false)
 		if l.config.Load() != c {
 			l.schedule.nextSize.Store(0) // it was replaced meanwhile
-		}
-		if tell && l.owner.Changed != nil { // last, so that a function that blocks keeps no estimate from being computed
-			l.owner.Changed()
 		}
 	}()
 	compute()
@@ -174,8 +167,8 @@ func (l *Learner) conclude(c *Config, now time.Time, compute func()) {
 func (l *Learner) lately(now time.Time) *sketch.Distribution {
 	at := l.window.Newest(now)
 	before, newest := l.window.Split(now, l.since, at)
-	if slower, faster := knee.Changed(before, newest); slower || faster {
-		l.since, l.tell = at, true
+	if slower, faster := knee.Changed(before, newest, false); slower || faster {
+		l.since = at
 		l.taken.Store(nil)
 		l.forgetHedges()
 		return newest

@@ -88,8 +88,8 @@ func (l *Learner) checkTaken(calls, earlier *sketch.Distribution) *sketch.Distri
 		return calls
 	}
 	expected := sketch.FromCounts(t.Primaries, nil)
-	slower, _ := knee.Changed(expected, calls)
-	_, faster := knee.Changed(expected, earlier)
+	slower, _ := knee.Changed(expected, calls, true)
+	_, faster := knee.Changed(expected, earlier, true)
 	if slow, _ := expected.Quantile(0.9); 2*slow > l.window.Step() {
 		faster = false // of slow calls, only the fastest may have ended by then
 	}

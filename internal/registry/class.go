@@ -97,7 +97,7 @@ func (cs *classes) removeIdle(at time.Duration) {
 // add makes a class, which begins with what was taken over of it. The lock must be held.
 func (cs *classes) add(m *Method, name string) *Class {
 	c := &Class{name: strings.Clone(name)}
-	m.learn(m.Learner.Config(), &c.Learner, c.name) // not the call's, which an update may have replaced
+	m.learn(m.Learner.Config(), &c.Learner) // not the call's, which an update may have replaced
 	if k, ok := cs.taken[c.name]; ok {
 		c.Learner.TakeOver(k)
 		delete(cs.taken, c.name)

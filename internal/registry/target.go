@@ -135,23 +135,20 @@ func (r *Registry) newMethod(t *Target, name string) *Method {
 	m.names.Store(&stats.Names{})
 	s := m.resolve(r.config.Load())
 	m.settings.Store(s)
-	m.learn(s.Learning, &m.Learner, "")
+	m.learn(s.Learning, &m.Learner)
 	t.count++
 	t.methods.Store(m.Name, m)
 	return m
 }
 
 // learn prepares a learner of the method: its own, or one of a class.
-func (m *Method) learn(c *learn.Config, l *learn.Learner, class string) {
+func (m *Method) learn(c *learn.Config, l *learn.Learner) {
 	r := m.Target.registry
 	l.Start(c, learn.Owner{
 		Budget:   m.Target.Budget,
 		Epoch:    r.epoch,
 		Panicked: func() { m.Counters.Update(func(s *stats.Counts) { s.TriggerPanics++ }) },
 		Looked:   func(now time.Time) { r.sample(m, now) },
-		Changed: func() {
-			settings.Tell(r.config.Load().Traces, stats.DistributionChanged{Target: m.Target.Name, Method: m.Name, Class: class})
-		},
 	})
 }
 

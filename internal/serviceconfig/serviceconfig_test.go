@@ -1,7 +1,6 @@
 package serviceconfig_test
 
 import (
-	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -28,13 +27,6 @@ const full = `{
 	],
 	"retryThrottling": {"maxTokens": 10, "tokenRatio": 0.1}
 }`
-
-// written is the hedgingPolicy of p.
-func written(p *serviceconfig.HedgingPolicy) map[string]any {
-	// In whole numbers: not every fraction of seconds is a float.
-	delay := fmt.Sprintf("%d.%09ds", p.Delay/time.Second, p.Delay%time.Second)
-	return map[string]any{"maxAttempts": p.Attempts, "hedgingDelay": delay, "nonFatalStatusCodes": p.NonFatal}
-}
 
 func samePolicy(a, b *serviceconfig.HedgingPolicy) bool {
 	if a == nil || b == nil {

@@ -3,7 +3,6 @@ package sketch_test
 import (
 	"math"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/grpchedge/hedge/internal/sketch"
@@ -87,30 +86,6 @@ func TestTimesInAnyOrder(t *testing.T) {
 				t.Errorf("%d in the window, want %d", got, tt.want)
 			}
 		})
-	}
-}
-
-// Windows go by any clock: that of a bubble, the wall, and one after the other.
-func TestAnyClock(t *testing.T) {
-	bubble := sketch.New(30 * time.Second) // made outside of it
-	synctest.Test(t, func(t *testing.T) {
-		for range 100 {
-			bubble.Observe(time.Now(), time.Millisecond)
-			time.Sleep(time.Second)
-		}
-		if got := count(bubble, time.Now()); got < 30 || got > 32 {
-			t.Errorf("%d in the window, want 30 to 32", got)
-		}
-	})
-	for name, now := range map[string]time.Time{"monotonic": time.Now(), "wall": time.Now().Round(0), "zero": {}} {
-		w := sketch.New(30 * time.Second)
-		for i := range 100 {
-			w.Observe(now.Add(time.Duration(i)*time.Second), time.Millisecond)
-		}
-		w.Observe(now.Round(0).Add(99*time.Second), time.Millisecond)
-		if got := count(w, now.Add(99*time.Second)); got < 31 || got > 33 {
-			t.Errorf("%s: %d in the window, want 31 to 33", name, got)
-		}
 	}
 }
 

@@ -15,11 +15,10 @@ import (
 // A backend is one server of a cluster. Its address stays the same when it is
 // started again.
 type backend struct {
-	cluster  *Cluster
-	index    int
-	address  string
-	counters counters
-	queue    queue
+	cluster *Cluster
+	index   int
+	address string
+	queue   queue
 
 	mu       sync.Mutex
 	server   *grpc.Server   // nil while the backend is down

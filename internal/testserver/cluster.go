@@ -77,6 +77,7 @@ type Cluster struct {
 	script   atomic.Pointer[Script]
 	records  records
 	idle     idle
+	counters counters
 	conn     connCounters
 
 	mu     sync.Mutex

@@ -1,46 +1,17 @@
 package testserver_test
 
 import (
-	"context"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge/internal/testserver"
 	testpb "github.com/grpchedge/hedge/proto"
 )
-
-// reach calls until every backend has answered. A call that is caught by a
-// connection on its way down is made again.
-func reach(t *testing.T, cluster *testserver.Cluster, client testpb.TestServiceClient) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	seen := make(map[uint32]bool)
-	for len(seen) < cluster.Backends() {
-		var from peer.Peer
-		req := &testpb.Request{Id: 7, ReplyBytes: 100}
-		reply, err := client.Unary(ctx, req, grpc.Peer(&from), grpc.WaitForReady(true))
-		if status.Code(err) == codes.Unavailable {
-			continue
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := testserver.Check(req, 0, reply); err != nil {
-			t.Fatal(err)
-		}
-		if got, want := from.Addr.String(), cluster.Address(int(reply.GetBackend())); got != want {
-			t.Fatalf("backend %d answered from %s, want %s", reply.GetBackend(), got, want)
-		}
-		seen[reply.GetBackend()] = true
-	}
-}
 
 func TestCheckFindsWrongReplies(t *testing.T) {
 	cluster := testserver.StartT(t, testserver.Config{})
@@ -87,29 +58,6 @@ func TestGoAway(t *testing.T) {
 	})
 }
 
-func TestStopAndRestartOverLoopback(t *testing.T) {
-	cluster := testserver.StartT(t, testserver.Config{Backends: 2})
-	client := testpb.NewTestServiceClient(cluster.ClientT(t))
-	reach(t, cluster, client)
-	address := cluster.Address(0)
-	cluster.Stop(0)
-	cluster.Stop(0) // once more changes nothing
-	if conn, err := cluster.Dial(t.Context(), address); err == nil {
-		conn.Close()
-		t.Error("a stopped backend can be dialled")
-	}
-	cluster.Drain(1)
-	for i := range 2 {
-		if err := cluster.Restart(i); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if cluster.Address(0) != address {
-		t.Errorf("the backend came back at %s, was at %s", cluster.Address(0), address)
-	}
-	reach(t, cluster, client)
-}
-
 // Attempts that would never end must not keep Close, Stop or a drain waiting.
 func TestCloseEndsWhatHangs(t *testing.T) {
 	plan := testserver.Plan{Ending: testserver.Hang}
@@ -143,15 +91,4 @@ func TestCloseEndsWhatHangs(t *testing.T) {
 			t.Error("a closed cluster can be restarted")
 		}
 	})
-}
-
-func TestStartRejectsConfig(t *testing.T) {
-	for want, config := range map[string]testserver.Config{
-		"testserver: backends must be at least 0, got -1": {Backends: -1},
-		"testserver: workers must be at least 0, got -2":  {Workers: -2},
-	} {
-		if _, err := testserver.Start(config); err == nil || err.Error() != want {
-			t.Errorf("error %v, want %s", err, want)
-		}
-	}
 }

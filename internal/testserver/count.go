@@ -14,63 +14,35 @@ type Counts struct {
 	Hedges    int64 // attempts of these that carried grpc-previous-rpc-attempts
 	Cancelled int64 // those that the server saw cancelled before they were through
 	Failed    int64 // those that ended with a status other than OK, the cancelled ones left out
-	Messages  int64 // replies and stream messages handed to the transport
 	InFlight  int64 // handlers that run right now; not reset
 }
 
-func (c Counts) plus(d Counts) Counts {
-	return Counts{
-		Attempts:  c.Attempts + d.Attempts,
-		Hedges:    c.Hedges + d.Hedges,
-		Cancelled: c.Cancelled + d.Cancelled,
-		Failed:    c.Failed + d.Failed,
-		Messages:  c.Messages + d.Messages,
-		InFlight:  c.InFlight + d.InFlight,
-	}
-}
-
-// counters are the live form of Counts, one set per backend.
+// counters are the live form of Counts.
 type counters struct {
-	attempts, hedges, cancelled, failed, messages, inFlight atomic.Int64
-}
-
-func (c *counters) counts() Counts {
-	return Counts{
-		Attempts:  c.attempts.Load(),
-		Hedges:    c.hedges.Load(),
-		Cancelled: c.cancelled.Load(),
-		Failed:    c.failed.Load(),
-		Messages:  c.messages.Load(),
-		InFlight:  c.inFlight.Load(),
-	}
+	attempts, hedges, cancelled, failed, inFlight atomic.Int64
 }
 
 func (c *counters) reset() {
-	for _, n := range []*atomic.Int64{&c.attempts, &c.hedges, &c.cancelled, &c.failed, &c.messages} {
+	for _, n := range []*atomic.Int64{&c.attempts, &c.hedges, &c.cancelled, &c.failed} {
 		n.Store(0)
 	}
 }
 
 // Counts returns the counts of all backends together.
 func (c *Cluster) Counts() Counts {
-	var total Counts
-	for _, b := range c.backends {
-		total = total.plus(b.counters.counts())
+	return Counts{
+		Attempts:  c.counters.attempts.Load(),
+		Hedges:    c.counters.hedges.Load(),
+		Cancelled: c.counters.cancelled.Load(),
+		Failed:    c.counters.failed.Load(),
+		InFlight:  c.counters.inFlight.Load(),
 	}
-	return total
-}
-
-// BackendCounts returns the counts of one backend.
-func (c *Cluster) BackendCounts(backend int) Counts {
-	return c.backends[backend].counters.counts()
 }
 
 // Reset forgets the records and sets the counts to zero. Attempts in flight stay
 // so, and count at their end; call it at rest to have whole numbers.
 func (c *Cluster) Reset() {
-	for _, b := range c.backends {
-		b.counters.reset()
-	}
+	c.counters.reset()
 	c.conn.reset()
 	c.records.reset()
 }

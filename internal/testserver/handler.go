@@ -31,8 +31,8 @@ type handler struct {
 func begin(ctx context.Context, b *backend, method string) *handler {
 	c := b.cluster
 	c.idle.enter()
-	b.counters.inFlight.Add(1)
-	b.counters.attempts.Add(1)
+	c.counters.inFlight.Add(1)
+	c.counters.attempts.Add(1)
 	h := &handler{ctx: ctx, backend: b, attempt: Attempt{
 		Method:  method,
 		Backend: b.index,
@@ -40,7 +40,7 @@ func begin(ctx context.Context, b *backend, method string) *handler {
 		source:  c.source,
 	}}
 	if values := metadata.ValueFromIncomingContext(ctx, previousAttempts); len(values) > 0 {
-		b.counters.hedges.Add(1)
+		c.counters.hedges.Add(1)
 		// A proxy that forwards what it received adds its own after it.
 		h.attempt.Number, _ = strconv.Atoi(values[len(values)-1])
 	}
@@ -162,7 +162,6 @@ func (h *handler) reply(p *Plan, req *testpb.Request, seq int) *testpb.Reply {
 }
 
 func (h *handler) sent() {
-	h.backend.counters.messages.Add(1)
 	if h.record != nil {
 		h.backend.cluster.records.update(func() { h.record.Sent = append(h.record.Sent, time.Now()) })
 	}
@@ -174,9 +173,9 @@ func (h *handler) end(err error) {
 	cancelled := err != nil && !h.through && errors.Is(h.ctx.Err(), context.Canceled)
 	switch {
 	case cancelled:
-		b.counters.cancelled.Add(1)
+		b.cluster.counters.cancelled.Add(1)
 	case err != nil:
-		b.counters.failed.Add(1)
+		b.cluster.counters.failed.Add(1)
 	}
 	if h.record != nil {
 		now := time.Now()
@@ -187,6 +186,6 @@ func (h *handler) end(err error) {
 			}
 		})
 	}
-	b.counters.inFlight.Add(-1)
+	b.cluster.counters.inFlight.Add(-1)
 	b.cluster.idle.leave()
 }

@@ -1,11 +1,7 @@
 package testserver_test
 
 import (
-	"bytes"
 	"context"
-	"io"
-	"net"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,7 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"golang.org/x/net/http2"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -147,78 +142,5 @@ func TestLimit_EndsConnectionsAfterRequests(t *testing.T) {
 	got := cluster.ConnCounts()
 	if got.Requests != calls || got.GoAways < calls/each-1 || got.GoAways > calls/each || got.Connections < got.GoAways || got.Cuts > 0 {
 		t.Errorf("counts %+v after %d calls", got, calls)
-	}
-}
-
-// TestLimit_PartsNoFrame lets a limit end a connection while the server has written half a frame: what the limit writes
-// comes after the frame, and what the server writes then after that, or not at all.
-func TestLimit_PartsNoFrame(t *testing.T) {
-	for _, tc := range []struct {
-		how  testserver.Closing
-		want []http2.FrameType
-	}{
-		{testserver.CloseAfterCalls, []http2.FrameType{http2.FrameData, http2.FrameGoAway, http2.FramePing}},
-		{testserver.CloseCalm, []http2.FrameType{http2.FrameData, http2.FrameGoAway}},
-		{testserver.CloseSilently, []http2.FrameType{http2.FrameData}},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			l := testserver.NewListener()
-			defer l.Close()
-			accepted := make(chan net.Conn, 1)
-			go func() {
-				conn, _ := l.Accept()
-				accepted <- conn
-			}()
-			client, err := l.Dial(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			server := testserver.LimitConn(<-accepted, testserver.Limit{Resets: 1, Close: tc.how})
-
-			var sent, written bytes.Buffer
-			sent.WriteString(http2.ClientPreface)
-			out := http2.NewFramer(&sent, nil)
-			out.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true})
-			out.WriteRSTStream(1, http2.ErrCodeCancel)
-			out.WriteRSTStream(1, http2.ErrCodeCancel)
-			answer := http2.NewFramer(&written, nil)
-			answer.WriteData(1, false, make([]byte, 100))
-			whole := written.Len()
-			answer.WritePing(false, [8]byte{})
-
-			server.Write(written.Bytes()[:5]) // half a head
-			client.Write(sent.Bytes())
-			go io.Copy(io.Discard, server)
-			synctest.Wait()
-			server.Write(written.Bytes()[5:50])
-			server.Write(written.Bytes()[50:whole])
-			server.Write(written.Bytes()[whole:])
-			server.Close()
-
-			in := http2.NewFramer(nil, client)
-			var got []http2.FrameType
-			for {
-				f, err := in.ReadFrame()
-				if err != nil {
-					break
-				}
-				got = append(got, f.Header().Type)
-			}
-			if !slices.Equal(got, tc.want) {
-				t.Errorf("closing in manner %d: the client read %v, want %v", tc.how, got, tc.want)
-			}
-			client.Close()
-		})
-	}
-}
-
-func TestLimit_OutOfRange(t *testing.T) {
-	for _, limit := range []testserver.Limit{
-		{Resets: -1}, {Requests: -1}, {Per: -1}, {Close: -1}, {Close: 3}, {Close: testserver.CloseSilently, Debug: "x"},
-	} {
-		if cluster, err := testserver.Start(testserver.Config{Limit: &limit}); err == nil || !strings.HasPrefix(err.Error(), "testserver: limit ") {
-			t.Errorf("%+v: %v", limit, err)
-			cluster.Close()
-		}
 	}
 }

@@ -4,69 +4,16 @@ import (
 	"context"
 	"errors"
 	"io"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge/internal/testserver"
 	testpb "github.com/grpchedge/hedge/proto"
 )
-
-func TestUnaryPlan(t *testing.T) {
-	for _, tt := range []struct {
-		name  string
-		plan  testserver.Plan
-		code  codes.Code
-		msg   string
-		after time.Duration
-	}{
-		{"zero", testserver.Plan{}, codes.OK, "", 0},
-		{"late", testserver.Plan{Delay: time.Second}, codes.OK, "", time.Second},
-		{"negative delay", testserver.Plan{Delay: -time.Second}, codes.OK, "", 0},
-		{"fails", testserver.Plan{Code: codes.NotFound, Message: "gone"}, codes.NotFound, "gone", 0},
-		{"says something", testserver.Plan{Header: metadata.Pairs("h", "1"), Trailer: metadata.Pairs("t", "2")}, codes.OK, "", 0},
-		{"fails and says something", testserver.Plan{Code: codes.Internal, Header: metadata.Pairs("h", "1"), Trailer: metadata.Pairs("t", "2")}, codes.Internal, "", 0},
-		{"fails late", testserver.Plan{Delay: time.Second, Code: codes.Aborted}, codes.Aborted, "", time.Second},
-		{"After is for streams", testserver.Plan{Code: codes.Aborted, After: 3}, codes.Aborted, "", 0},
-		{"hangs", testserver.Plan{Ending: testserver.Hang}, codes.DeadlineExceeded, "", time.Minute},
-		{"hangs with headers", testserver.Plan{Ending: testserver.Hang, HeaderAtOnce: true}, codes.DeadlineExceeded, "", time.Minute},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			inBubble(t, testserver.Config{Script: always(tt.plan)}, func(t *testing.T, _ *testserver.Cluster, client testpb.TestServiceClient) {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-				defer cancel()
-				start := time.Now()
-				req := &testpb.Request{Id: 7, ReplyBytes: 100}
-				var header, trailer metadata.MD
-				reply, err := client.Unary(ctx, req, grpc.Header(&header), grpc.Trailer(&trailer))
-				if h, s := header.Get("h"), trailer.Get("t"); !slices.Equal(h, tt.plan.Header.Get("h")) || !slices.Equal(s, tt.plan.Trailer.Get("t")) {
-					t.Errorf("header %v, trailer %v", header, trailer)
-				}
-				if got := time.Since(start); got != tt.after {
-					t.Errorf("took %v, want %v", got, tt.after)
-				}
-				s := status.Convert(err)
-				if s.Code() != tt.code {
-					t.Errorf("error %v, want %v", err, tt.code)
-				}
-				if tt.msg != "" && s.Message() != tt.msg {
-					t.Errorf("message %q, want %q", s.Message(), tt.msg)
-				}
-				if err == nil {
-					if err := testserver.Check(req, 0, reply); err != nil {
-						t.Error(err)
-					}
-				}
-			})
-		})
-	}
-}
 
 func TestStreamPlan(t *testing.T) {
 	const s = time.Second
@@ -138,74 +85,6 @@ func TestStreamPlan(t *testing.T) {
 					t.Errorf("%d messages recorded as sent, want %d", got, len(tt.at))
 				}
 			})
-		})
-	}
-}
-
-func TestDrawByID(t *testing.T) {
-	// took returns how long calls with these ids take, in this order.
-	took := func(ids ...uint64) (times []time.Duration) {
-		config := testserver.Config{Latency: testserver.Uniform(0, time.Second), Seed: 3, DrawByID: true}
-		inBubble(t, config, func(t *testing.T, _ *testserver.Cluster, client testpb.TestServiceClient) {
-			for _, id := range ids {
-				start := time.Now()
-				client.Unary(t.Context(), &testpb.Request{Id: id})
-				times = append(times, time.Since(start))
-			}
-		})
-		return times
-	}
-	a, b := took(1, 2, 3), took(3, 1, 2)
-	if a[0] != b[1] || a[1] != b[2] || a[2] != b[0] {
-		t.Errorf("the same ids took %v and, in another order, %v", a, b)
-	}
-	if a[0] == a[1] || a[1] == a[2] {
-		t.Errorf("different ids took %v", a)
-	}
-}
-
-func TestWorkers(t *testing.T) {
-	for _, stops := range []bool{false, true} {
-		config := testserver.Config{Workers: 1, Latency: testserver.Constant(time.Second), StopsCancelled: stops}
-		inBubble(t, config, func(t *testing.T, cluster *testserver.Cluster, client testpb.TestServiceClient) {
-			start := time.Now()
-			// One call a millisecond, of which the first is cancelled while it is
-			// served and the second while it waits. The third starts when the first
-			// would have ended. Where cancelled work stops, the second is served when
-			// the first is cancelled, and the third when the second is.
-			type result struct {
-				id   uint64
-				took time.Duration
-			}
-			results := make(chan result)
-			for id, patience := range []time.Duration{500 * ms, 600 * ms, time.Minute, time.Minute} {
-				go func() {
-					ctx, cancel := context.WithTimeout(t.Context(), patience)
-					defer cancel()
-					client.Unary(ctx, &testpb.Request{Id: uint64(id)})
-					results <- result{uint64(id), time.Since(start).Round(10 * ms)}
-				}()
-				time.Sleep(ms)
-			}
-			first := time.Second
-			if stops {
-				first = 600 * ms
-			}
-			for _, want := range []result{{0, 500 * ms}, {1, 600 * ms}, {2, first + time.Second}, {3, first + 2*time.Second}} {
-				if got := <-results; got != want {
-					t.Errorf("cancelled work stops: %v; got %+v, want %+v", stops, got, want)
-				}
-				if busy := cluster.Busy().Round(10 * ms); busy != time.Since(start).Round(10*ms) {
-					t.Errorf("cancelled work stops: %v; busy for %v of %v with calls waiting", stops, busy, time.Since(start))
-				}
-			}
-			if err := cluster.WaitIdle(t.Context()); err != nil {
-				t.Error(err)
-			}
-			time.Sleep(time.Second)
-			if busy := cluster.Busy().Round(10 * ms); busy != first+2*time.Second {
-				t.Errorf("cancelled work stops: %v; busy for %v, want %v", stops, busy, first+2*time.Second)
-			}
 		})
 	}
 }

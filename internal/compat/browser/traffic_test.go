@@ -4,7 +4,6 @@ import (
 	"context"
 	"math"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -12,13 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/status"
-
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/debug"
-	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
@@ -73,12 +67,6 @@ func afterTenMinutes(t *testing.T, methods []method, options []hedge.Option, que
 	pages := map[string]*httptest.ResponseRecorder{}
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.All(t, options...)
-		conns := map[string]*grpc.ClientConn{}
-		for _, m := range methods {
-			if conns[m.target] == nil {
-				conns[m.target] = connect(t, m.target)
-			}
-		}
 		page := debug.Handler(s)
 		began := time.Now()
 		var running sync.WaitGroup
@@ -130,32 +118,5 @@ func afterTenMinutes(t *testing.T, methods []method, options []hedge.Option, que
 
 // call makes a call whose attempts take what draw returns.
 func call(ctx context.Context, s *hedge.Scheduler, m method, draw func() time.Duration) {
-	_, _ = hedge.Do(ctx, s, m.target, m.name, func(ctx context.Context) (int, error) { return 1, attempt(ctx, draw()) })
-}
-
-func attempt(ctx context.Context, takes time.Duration) error {
-	timer := time.NewTimer(takes)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return status.FromContextError(ctx.Err()).Err()
-	}
-}
-
-// connect returns a connection that is ready, to a server in memory that is not called.
-func connect(t *testing.T, target string) *grpc.ClientConn {
-	t.Helper()
-	listener, server := testserver.NewListener(), grpc.NewServer()
-	go func() { _ = server.Serve(listener) }()
-	t.Cleanup(server.Stop)
-	conn, err := grpc.NewClient("passthrough:///"+target, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.Dial(ctx) }))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	testserver.ConnectT(t, conn)
-	return conn
+	_, _ = hedge.Do(ctx, s, m.target, m.name, func(ctx context.Context) (int, error) { return hedgetest.Taking(draw())(ctx) })
 }

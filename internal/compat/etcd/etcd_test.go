@@ -6,11 +6,13 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"net/url"
 	"sync"
 	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
@@ -29,22 +31,21 @@ const (
 // and then, and cuts its connections when it is told to.
 type proxy struct {
 	listener net.Listener
-	frozen   sync.RWMutex // held while nothing comes
 	mu       sync.Mutex
 	conns    map[*net.TCPConn]struct{}
 	all      sync.WaitGroup
 }
 
 // startProxies puts a proxy before each member.
-func startProxies(t *testing.T, members []string, stalls bool) (fronts []*proxy, endpoints []string) {
+func startProxies(t *testing.T, members []string) (fronts []*proxy, endpoints []string) {
 	for _, member := range members {
-		fronts = append(fronts, startProxy(t, member, stalls))
+		fronts = append(fronts, startProxy(t, member))
 		endpoints = append(endpoints, fronts[len(fronts)-1].listener.Addr().String())
 	}
 	return fronts, endpoints
 }
 
-func startProxy(t *testing.T, server string, stalls bool) *proxy {
+func startProxy(t *testing.T, server string) *proxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -57,14 +58,14 @@ func startProxy(t *testing.T, server string, stalls bool) *proxy {
 			if err != nil {
 				return
 			}
-			p.all.Go(func() { p.serve(client.(*net.TCPConn), server, stalls) })
+			p.all.Go(func() { p.serve(client.(*net.TCPConn), server) })
 		}
 	})
 	t.Cleanup(func() { _ = l.Close(); p.reset(); p.all.Wait() })
 	return p
 }
 
-func (p *proxy) serve(client *net.TCPConn, address string, stalls bool) {
+func (p *proxy) serve(client *net.TCPConn, address string) {
 	defer client.Close()
 	server, err := net.Dial("tcp", address)
 	if err != nil {
@@ -86,12 +87,9 @@ func (p *proxy) serve(client *net.TCPConn, address string, stalls bool) {
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := server.Read(buffer)
-		if stalls && rand.IntN(50) == 0 {
+		if rand.IntN(50) == 0 {
 			<-time.After(50 * ms)
 		}
-		p.frozen.RLock()
-		//lint:ignore SA2001 to wait for its end is all that is wanted.
-		p.frozen.RUnlock()
 		if _, werr := client.Write(buffer[:n]); err != nil || werr != nil {
 			return
 		}
@@ -142,8 +140,8 @@ func leaseAndWatch(t *testing.T, ctx context.Context, c *clientv3.Client) (<-cha
 // TestReads writes, reads, watches and keeps a lease while some answers are late and connections are reset. Every
 // read gives the value that was written last, and no read fails.
 func TestReads(t *testing.T) {
-	server := startMembers(t, 1)[0]
-	fronts, endpoints := startProxies(t, []string{server, server, server}, true)
+	server := startMember(t)
+	fronts, endpoints := startProxies(t, []string{server, server, server})
 	s := hedgetest.Fixed(t, 5*ms, hedge.WithReadOnlyMethods(reads))
 	hedged := client(t, endpoints,
 		hedgetest.Interceptors(s)...)
@@ -210,4 +208,27 @@ func TestReads(t *testing.T) {
 	if stats.HedgeWins == 0 {
 		t.Error("no hedge won: nothing was tested")
 	}
+}
+
+// startMember runs a server in this process and returns its address for clients.
+func startMember(t *testing.T) string {
+	t.Helper()
+	config := embed.NewConfig()
+	config.Dir = t.TempDir()
+	config.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
+	free := []url.URL{{Scheme: "http", Host: "127.0.0.1:0"}}
+	config.ListenPeerUrls, config.ListenClientUrls = free, free
+	config.UnsafeNoFsync = true
+	config.TickMs, config.ElectionMs = 200, 5000 // the machine may be busy
+	server, err := embed.StartEtcd(config)
+	if err != nil {
+		t.Skipf("it does not start here: %v", err)
+	}
+	t.Cleanup(server.Close)
+	select {
+	case <-server.Server.ReadyNotify():
+	case <-time.After(wait):
+		t.Skipf("it is not ready after %v", wait)
+	}
+	return server.Clients[0].Addr().String()
 }

@@ -87,31 +87,6 @@ func decisions(s stats.Counts) (sum float64) {
 	return sum - float64(s.Calls+s.Hedged+s.Hedges)
 }
 
-// Of two methods that are not told apart the busy one is forgotten. The counters keep its calls.
-func TestCounters_NeverFall(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCounted(t, 1, hedge.WithAllMethods())
-		c.calls(t, "/shop.Items/Named", 1, 0)
-		c.read(t)
-		c.calls(t, "/shop.Items/Busy", 1000, 0)
-		if got := c.read(t)["grpc.client.hedge.calls"]; got != 1001 {
-			t.Errorf("%v calls, want 1001", got)
-		}
-		for range 40 {
-			time.Sleep(time.Minute)
-			c.calls(t, "/shop.Items/Seldom", 1, 0)
-			c.read(t)
-		}
-		if rows := c.Methods(); len(rows) != 1 {
-			t.Fatalf("%d methods are remembered, want 1", len(rows))
-		}
-		c.calls(t, "/shop.Items/Named", 1, 0) // comes back
-		if got := c.read(t)["grpc.client.hedge.calls"]; got != 1042 {
-			t.Errorf("%v calls, want 1042", got)
-		}
-	})
-}
-
 // Methods come, are forgotten and come again, for lack of calls or of room. Each counter is what the scheduler has counted.
 func TestCounters_MethodsThatComeAndGo(t *testing.T) {
 	for seed := range uint64(10) {

@@ -167,35 +167,3 @@ func TestTelemetry_TenThousandCalls(t *testing.T) {
 		}
 	})
 }
-
-// TestTelemetry_Plugin alone marks losers as errors, which is why DialOptions does something about it.
-func TestTelemetry_PluginAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, ours := range []bool{false, true} {
-			b := newBackend(t)
-			s := hedgetest.All(t, hedge.WithTrigger(hedge.Fixed(10*ms)), hedge.WithMaxHedges(1), hedge.WithBudgetPercent(400))
-			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(testserver.Plan{Delay: time.Hour}, testserver.Plan{Delay: ms})})
-			options := hedgeotel.DialOptions(s, b.plugin())
-			if !ours {
-				options[0] = opentelemetry.DialOption(b.plugin())
-			}
-			conn := cluster.ClientT(t, options...)
-			testserver.ConnectT(t, conn)
-			for _, call := range kinds {
-				if err := call(t.Context(), testpb.NewTestServiceClient(conn), 1); err != nil {
-					t.Fatal(err)
-				}
-			}
-			synctest.Wait()
-			errors := 0
-			for _, span := range b.spans.GetSpans() {
-				if span.Status.Code == codes.Error {
-					errors++
-				}
-			}
-			if want := map[bool]int{false: len(kinds), true: 0}[ours]; errors != want {
-				t.Errorf("ours %t: %d error spans, want %d", ours, errors, want)
-			}
-		}
-	})
-}
