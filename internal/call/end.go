@@ -60,7 +60,7 @@ func (c *Call) End(e End) {
 	}
 	gone := e.Err != nil && c.Context != nil && c.Context.Err() != nil
 	if e.Race != nil && !e.Headers {
-		gone = e.Race.CallerGone != race.CallerStayed
+		gone = e.Race.CallerGone
 	}
 	end := &c.end
 	*end = feature.End{Race: e.Race, Headers: e.Headers, Err: e.Err, Age: e.Age, Gone: gone, Known: gone || e.Age >= 2*e.AskedAt}
@@ -117,7 +117,7 @@ func goneBefore(c *Call, r *race.Report, n int) bool {
 	if r.Committed && n == 0 {
 		return a.Err != nil && c.Context.Err() != nil
 	}
-	return r.CallerGone != race.CallerStayed && r.GoneAt <= a.EndedAt
+	return r.CallerGone && r.GoneAt <= a.EndedAt
 }
 
 // count counts what happened in a race, and which attempt won. Only an answer counts as a win.
@@ -125,7 +125,7 @@ func count(c *Call, r *race.Report) {
 	rejected, hedged := r.Rejected(), r.Hedges > 0 && !r.Panicked
 	answered := hedged && codeset.Answers.HasStatus(r.Err)
 	good := answered && !r.Attempts[r.Winner].End.IsRejected()
-	if hedged && (good || r.CallerGone != race.CallerCancelled) { // if the caller gave up, nobody knows whether hedges were of use
+	if hedged && (good || !r.GaveUp) { // if the caller gave up, nobody knows whether hedges were of use
 		c.Payment.Hedged(r.Winner > 0 && good)
 	}
 	if !answered && rejected == 0 && r.Dropped == 0 && r.LoserPanics == 0 && !r.Repeated {

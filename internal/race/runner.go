@@ -68,14 +68,10 @@ func (x *runner) handle(e Event, err error) Actions {
 // for that reason. The lock must be held.
 func (x *runner) checkCaller() Attempts {
 	err := x.ctx.Err()
-	if err == nil || x.report.decided || x.report.CallerGone != CallerStayed {
+	if err == nil || x.report.decided || x.report.CallerGone {
 		return 0
 	}
-	e := Event{Kind: Cancelled}
-	if err == context.DeadlineExceeded {
-		e.Kind = DeadlinePassed
-	}
-	return x.step(e, nil).Cancel
+	return x.step(Event{Kind: CallerGone}, err).Cancel
 }
 
 // step passes one event to the machine, records it, and does what must be done under the lock: it sets the timer and

@@ -58,7 +58,7 @@ func (o Learning) raced(c *feature.CallState, e *feature.End) {
 // proves reports whether a race shows if hedges of slow calls pay. It does not if the caller gave up before an answer, or if hedges
 // had another reason: a rejected answer, or a repetition.
 func proves(r *race.Report) bool {
-	return r.Rejected() == 0 && !r.Repeated && (codeset.Answers.HasStatus(r.Err) || r.CallerGone != race.CallerCancelled)
+	return r.Rejected() == 0 && !r.Repeated && (codeset.Answers.HasStatus(r.Err) || !r.GaveUp)
 }
 
 func hedgeAnswered(c *feature.CallState, err error, after time.Duration) {
