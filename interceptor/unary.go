@@ -67,7 +67,8 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 		}
 		if !hedged {
 			u.call.NotReplayable() // changes nothing if the call was not to be hedged
-			err := u.unhedged(caller, req, reply, opts)
+			err := u.invoke(u.call.UnhedgedContext(caller), req, reply, append(slices.Clip(opts), u.trailerOption()...))
+			u.call.End(call.End{Err: err, Trailer: u.Trailer()})
 			u.recycle()
 			return err
 		}
@@ -129,13 +130,6 @@ type primary struct {
 // invoke is how every attempt of the call reaches its server.
 func (u *unary) invoke(ctx context.Context, req, reply any, opts []grpc.CallOption) error {
 	return u.invoker(ctx, u.method, req, reply, u.cc, opts...)
-}
-
-// unhedged makes the call without hedging.
-func (u *unary) unhedged(ctx context.Context, req, reply any, opts []grpc.CallOption) error {
-	err := u.invoke(u.call.UnhedgedContext(ctx), req, reply, append(slices.Clip(opts), u.trailerOption()...))
-	u.call.End(call.End{Err: err, Trailer: u.Trailer()})
-	return err
 }
 
 func (u *unary) Primary() error {
