@@ -60,7 +60,7 @@ func (g *Groups) Draw() feature.Group {
 
 func (g *Groups) Admitted(d *feature.Due) {
 	if d.Group == feature.Hedgeable {
-		g.hedges.Observe(d.Now, 0)
+		g.hedges.Record(d.Now, 0, true)
 	}
 }
 
