@@ -9,6 +9,7 @@ import (
 	"github.com/grpchedge/hedge/internal/attempt"
 	"github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/internal/wire"
 )
 
 type goal uint8
@@ -66,7 +67,7 @@ func (k *contest) decide(into any) *streamAttempt {
 		k.endUntouched(out.Err)
 	}
 	if out.Winner != nil {
-		c.primary.cancel(race.ErrLost)
+		c.primary.cancel(wire.ErrLost)
 		winner = out.Winner.(*streamAttempt)
 	}
 	if k.keeps { // the first message, or the end of the stream, for the next RecvMsg
