@@ -57,7 +57,7 @@ func Do[T any](ctx context.Context, s *Scheduler, target, method string, fn func
 	if out.Winner == nil {
 		return d.value, out.Err
 	}
-	cancel(race.ErrLost) // the primary has lost or failed
+	cancel(wire.ErrLost) // the primary has lost or failed
 	return out.Winner.(*doAttempt[T]).value, out.Err
 }
 

@@ -44,15 +44,13 @@ var (
 // nil s has no methods. The handler may be called concurrently.
 func Handler(s *hedge.Scheduler) http.Handler {
 	registry.Of(s).KeepHistory()
-	return handler{s}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { serve(s, w, r) })
 }
-
-type handler struct{ scheduler *hedge.Scheduler }
 
 // contentPolicy lets a browser load what this handler serves and nothing else.
 const contentPolicy = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'self'"
 
-func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func serve(s *hedge.Scheduler, w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
 		http.Error(w, "this page only reads", http.StatusMethodNotAllowed)
@@ -80,7 +78,7 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	header.Set("Content-Type", contentType)
-	v := newView(h.scheduler, query.Get("filter"), limit)
+	v := newView(s, query.Get("filter"), limit)
 	switch format { // an error means that the client has gone
 	case "json":
 		encoder := json.NewEncoder(w)

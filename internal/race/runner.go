@@ -56,7 +56,7 @@ func (x *runner) handle(e Event, err error) Actions {
 	x.mu.Unlock()
 	x.cancel(cancel)
 	if drop != nil {
-		drop(ErrLost)
+		drop(wire.ErrLost)
 	}
 	if delivered && e.Kind == Ended && e.End == Panicked {
 		x.policy.LoserPanicked()
@@ -99,7 +99,7 @@ func (x *runner) step(e Event, err error) Actions {
 func (x *runner) cancel(losers Attempts) {
 	for n := range x.hedges {
 		if losers.Has(n) {
-			x.hedges[n].cancel(ErrLost)
+			x.hedges[n].cancel(wire.ErrLost)
 		}
 	}
 }
@@ -154,7 +154,7 @@ func (x *runner) run(n uint8) {
 	growStack(int(n))
 	err := h.attempt.Run(h.ctx)
 	if a := x.handle(ended(&x.plan, x.policy, n, h.attempt, err), err); !a.Kept && (!a.Decided || a.Winner != n) {
-		h.cancel(ErrLost)
+		h.cancel(wire.ErrLost)
 	}
 }
 
@@ -189,14 +189,6 @@ func (x *runner) wait() {
 	x.mu.Unlock()
 	x.cancel(cancel)
 	<-x.done
-}
-
-// commit makes the primary win if the race is not decided, and reports whether the primary decides it.
-func (x *runner) commit() bool {
-	x.handle(Event{Kind: Committed}, nil)
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.report.decided && x.report.Winner == 0
 }
 
 // growStack grows the stack of a goroutine that has just begun to what a call of gRPC needs, in one step. If the call grows it,
