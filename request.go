@@ -46,8 +46,7 @@ var sizes = func() (names [registry.MaxClasses]string) {
 
 // WithCost says how much a hedge of a request costs, in calls; the default is 1. The budget is then a share of the cost of all
 // calls: each call adds its share of its own cost, and each hedge takes the cost of its call. A cost above 10,000 counts as
-// 10,000. Costs are rounded to a sixteenth. A cost that is not finite, or is less than 0, counts as 1.
-// stats.Counts.InvalidCosts counts these, and [WithLogger] logs the first one of each method.
+// 10,000. A cost that is not finite, or is less than 0, counts as 1, and in stats.Counts.InvalidCosts.
 //
 // Choose the unit so that a usual call costs about 1. The bucket then holds what the calls of two seconds earn, and at least
 // the price of the costliest call of the last 30 to 60 seconds.
