@@ -63,8 +63,8 @@ func WithCost(of func(ctx context.Context, method string, request any) float64) 
 //
 // After a rejected answer the next hedge is due at once, and is sent if the budget and the rest of rule 10 in docs/rules.md allow
 // it. The call waits for it and for the attempts in flight. The caller gets the first accepted answer. If none comes, the caller
-// gets the first rejected reply, or, without one, the first rejected status. No failure replaces a rejected reply, not even the end of the
-// caller's context. stats.Counts.Rejected counts rejected answers, and stats.Outcome.Rejected tells the caller of one.
+// gets the first rejected reply, or, without one, the first rejected status. No failure replaces a rejected reply, not even the end
+// of the caller's context. stats.Counts.Rejected counts rejected answers, and stats.Outcome.Rejected tells the caller of one.
 //
 // acceptable is asked about a reply, with err nil: the value of [Do], and the first message of a server stream. It is asked
 // about a server stream that ended without a message, with reply nil and err [io.EOF], and about a status that would end the
