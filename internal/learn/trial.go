@@ -36,7 +36,7 @@ const (
 )
 
 // fewNow reports whether few hedges are to be sent. worth is how much more many are worth. A period lasts three steps of the window.
-// Its first step does not count: hedges of the period before may still have an effect.
+// Its first step does not count.
 func (t *trial) fewNow(w *sketch.Window, now time.Time, worth float64) bool {
 	if t.random == nil {
 		t.random = rand.New(rand.NewPCG(uint64(now.UnixNano()), 1))
