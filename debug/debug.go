@@ -47,9 +47,6 @@ func Handler(s *hedge.Scheduler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { serve(s, w, r) })
 }
 
-// contentPolicy lets a browser load what this handler serves and nothing else.
-const contentPolicy = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'self'"
-
 func serve(s *hedge.Scheduler, w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
@@ -57,7 +54,9 @@ func serve(s *hedge.Scheduler, w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	header := w.Header()
-	header.Set("Content-Security-Policy", contentPolicy)
+	// A browser loads what this handler serves and nothing else.
+	header.Set("Content-Security-Policy",
+		"default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'self'")
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("Cache-Control", "no-store")
 	query := r.URL.Query()
@@ -70,7 +69,7 @@ func serve(s *hedge.Scheduler, w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "there is no such file", http.StatusNotFound)
 		return
 	}
-	limit, err := strconv.Atoi(cmp.Or(query.Get("limit"), defaultLimit))
+	limit, err := strconv.Atoi(cmp.Or(query.Get("limit"), "50"))
 	format := cmp.Or(query.Get("format"), accepted(r.Header.Get("Accept")))
 	contentType := map[string]string{"json": "application/json", "text": "text/plain; charset=utf-8", "html": "text/html; charset=utf-8"}[format]
 	if err != nil || limit < 1 || contentType == "" {
@@ -96,8 +95,6 @@ func serve(s *hedge.Scheduler, w http.ResponseWriter, r *http.Request) {
 		_ = page.ExecuteTemplate(w, part, v)
 	}
 }
-
-const defaultLimit = "50"
 
 // accepted returns the format for a request without ?format=.
 func accepted(accept string) string {

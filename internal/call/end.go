@@ -82,15 +82,26 @@ func (c *Call) End(e End) {
 	}
 }
 
-// unraced counts the end of a primary that no hedge raced against: its failure, and the hedge of a dry run.
+// unraced counts the end of a primary that no hedge raced against: its failure, and the hedge that it would have had but for a dry run.
 func (c *Call) unraced(e *End) {
 	if e.Err != nil && !c.end.Gone && c.TracksFailures() {
 		failure := c.Failure(e.Err, e.Trailer)
 		tellFailure(c, failure.End, failure.Pushback)
 	}
-	if c.dry && c.end.Known {
-		pretend(c, e.Age)
+	if !c.dry || !c.end.Known {
+		return
 	}
+	c.method.Counters.Update(func(s *stats.Counts) { // of a second hedge nothing, because the first might have answered
+		switch {
+		case e.Age <= c.Delay:
+		case !c.Draw(1):
+			s.NotDrawn++
+		case !c.settings.Unbudgeted() && !c.Payment.Pretend(c.Start.Add(c.Delay)):
+			s.BudgetExhausted++
+		default:
+			s.DryRun++
+		}
+	})
 }
 
 // primaryOf is what became of the primary of a race.
@@ -147,24 +158,6 @@ func count(c *Call, r *race.Report) {
 			s.PrimaryWins++
 		default:
 			s.HedgeWins++
-		}
-	})
-}
-
-// pretend counts the hedge that a dry run's call would have had. It does so when the call has ended, at the given age. It counts no
-// second hedge, because the first might have answered.
-func pretend(c *Call, age time.Duration) {
-	due := c.Start.Add(c.Delay)
-	c.dry = false
-	c.method.Counters.Update(func(s *stats.Counts) {
-		switch {
-		case age <= c.Delay:
-		case !c.Draw(1):
-			s.NotDrawn++
-		case !c.settings.Unbudgeted() && !c.Payment.Pretend(due):
-			s.BudgetExhausted++
-		default:
-			s.DryRun++
 		}
 	})
 }

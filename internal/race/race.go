@@ -181,7 +181,11 @@ func (r *Race) ensureRunner() *runner {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.runner == nil {
-		r.runner = newRunner(r)
+		x := &runner{Race: r, done: make(chan struct{})}
+		x.hedges[0].cancel = r.cancelPrimary
+		x.machine, _ = NewMachine(r.plan.Rules, r.plan.Due) // its first action is to arm the timer, which begin did
+		x.report.Attempts[0].SentAt = r.plan.From
+		r.runner = x
 	}
 	return r.runner
 }

@@ -30,15 +30,6 @@ type hedge struct {
 	crash   func() // repeats its panic or its Goexit on the caller's goroutine; nil for none
 }
 
-// newRunner makes the runner of r, with r.mu held. The machine's first action, to arm the timer, is dropped: begin did it.
-func newRunner(r *Race) *runner {
-	x := &runner{Race: r, done: make(chan struct{})}
-	x.hedges[0].cancel = r.cancelPrimary
-	x.machine, _ = NewMachine(r.plan.Rules, r.plan.Due)
-	x.report.Attempts[0].SentAt = r.plan.From
-	return x
-}
-
 // handle passes an event to the machine and returns the actions that are left to do. err is the error of an Ended event.
 func (x *runner) handle(e Event, err error) Actions {
 	x.mu.Lock()
