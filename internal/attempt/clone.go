@@ -23,7 +23,7 @@ func (c *cloner) clone(dst, src reflect.Value) bool {
 		if src.IsNil() {
 			return true
 		}
-		c.left -= 16 // bounds the depth as well: messages may point to each other
+		c.left -= 32 // it takes as long as so many bytes; and messages may point to each other
 		dst.Set(reflect.New(t.Elem()))
 		return c.clone(dst.Elem(), src.Elem())
 	case reflect.Interface:
@@ -85,11 +85,11 @@ func (c *cloner) fields(dst, src reflect.Value) bool {
 		return c.left >= 0
 	}
 	for i := range src.NumField() {
-		f := src.Type().Field(i)
-		if f.Name == "XXX_sizecache" || f.Type.Size() == 0 { // attempts write the cache at the same time
-			continue
-		}
-		if !f.IsExported() || !c.clone(dst.Field(i), src.Field(i)) {
+		to, from := dst.Field(i), src.Field(i)
+		switch {
+		case from.Type().Size() == 0:
+		case from.Kind() == reflect.Int32 && src.Type().Field(i).Name == "XXX_sizecache": // attempts write it at the same time
+		case !to.CanSet() || !c.clone(to, from): // it cannot be set if it is private
 			return false
 		}
 	}

@@ -24,7 +24,8 @@ const InFlightHeader = "hedge-primary-in-flight"
 // metadata to its own calls would look like hedges. A call made within a hedge of another call keeps that hedge's number, because
 // it is an extra copy too.
 //
-// It allocates nothing, unless a hedge is served. Outgoing metadata could be examined only by copying all of it, for every call.
+// It allocates nothing, unless a hedge is served. Outgoing metadata could be examined only by copying all of it, for every call. So
+// a handler that copies it to a context that is no child of its own must leave the marks out.
 func Unnumbered(ctx context.Context) context.Context {
 	// It may be one of the two: some proxies pass on no header that begins with grpc-.
 	in := metadata.ValueFromIncomingContext
