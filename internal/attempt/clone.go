@@ -12,86 +12,84 @@ type cloner struct {
 	left int // of [MaxCopy]: bytes, and about one for each value
 }
 
-// clone copies all that src holds to dst, which is empty, and shares no memory with it. Both are addressable. It returns false if
-// that is too much, or if src has fields that only its own package can copy.
-func (c *cloner) clone(dst, src reflect.Value) bool {
-	if c.left--; c.left < 0 {
-		return false
+func (c *cloner) spend(n int) {
+	if c.left -= n; c.left < 0 {
+		panic("too large, or endless")
 	}
+}
+
+// clone copies all that src holds to dst, which is empty, and shares no memory with it. Both are addressable. It panics if that is
+// too much, or if src has fields that only its own package can copy.
+func (c *cloner) clone(dst, src reflect.Value) {
+	c.spend(1)
+	dst.SetZero() // panics if the field is private
 	switch t := src.Type(); t.Kind() {
 	case reflect.Pointer:
-		if src.IsNil() {
-			return true
+		if !src.IsNil() {
+			c.spend(32) // it takes as long as so many bytes
+			dst.Set(reflect.New(t.Elem()))
+			c.clone(dst.Elem(), src.Elem())
 		}
-		c.left -= 32 // it takes as long as so many bytes; and messages may point to each other
-		dst.Set(reflect.New(t.Elem()))
-		return c.clone(dst.Elem(), src.Elem())
 	case reflect.Interface:
-		return src.IsNil() || c.within(src.Elem(), dst.Set)
+		if !src.IsNil() {
+			dst.Set(c.copied(src.Elem()))
+		}
 	case reflect.String:
-		c.left -= src.Len()
+		c.spend(src.Len())
 		dst.Set(src)
-	case reflect.Slice, reflect.Array:
-		if src.IsZero() {
-			return true
+	case reflect.Slice:
+		if c.spend(src.Len()); src.IsNil() {
+			return
 		}
-		if c.left -= src.Len(); c.left < 0 {
-			return false
-		}
-		if t.Kind() == reflect.Slice {
-			dst.Set(reflect.MakeSlice(t, src.Len(), src.Len()))
-		}
+		dst.Set(reflect.MakeSlice(t, src.Len(), src.Len()))
 		if t.Elem().Kind() <= reflect.Complex128 { // numbers
 			reflect.Copy(dst, src)
-			return true
+			return
 		}
 		for i := range src.Len() {
-			if !c.clone(dst.Index(i), src.Index(i)) {
-				return false
-			}
+			c.clone(dst.Index(i), src.Index(i))
 		}
 	case reflect.Map:
-		if src.IsNil() {
-			return true
-		}
-		dst.Set(reflect.MakeMap(t))
-		for key, value := range src.Seq2() {
-			if !c.within(key, func(k reflect.Value) { key = k }) || !c.within(value, func(v reflect.Value) { dst.SetMapIndex(key, v) }) {
-				return false
+		if !src.IsNil() {
+			dst.Set(reflect.MakeMap(t))
+			for key, value := range src.Seq2() {
+				dst.SetMapIndex(c.copied(key), c.copied(value))
 			}
 		}
 	case reflect.Struct:
-		return c.fields(dst, src)
+		c.fields(dst, src)
+	case reflect.Array:
+		for i := range src.Len() {
+			c.clone(dst.Index(i), src.Index(i))
+		}
+	case reflect.Chan, reflect.Func, reflect.UnsafePointer:
+		if !src.IsNil() {
+			panic("it cannot be copied")
+		}
 	default:
 		dst.Set(src)
-		return t.Kind() <= reflect.Complex128 || src.IsZero() // a number, or no channel or function
 	}
-	return c.left >= 0
 }
 
-// within copies a value that is not addressable.
-func (c *cloner) within(v reflect.Value, set func(reflect.Value)) bool {
+// copied copies a value that is not addressable.
+func (c *cloner) copied(v reflect.Value) reflect.Value {
 	dst, src := reflect.New(v.Type()).Elem(), reflect.New(v.Type()).Elem()
 	src.Set(v)
-	ok := c.clone(dst, src)
-	set(dst)
-	return ok
+	c.clone(dst, src)
+	return dst
 }
 
-func (c *cloner) fields(dst, src reflect.Value) bool {
+func (c *cloner) fields(dst, src reflect.Value) {
 	if m, ok := src.Addr().Interface().(proto.Message); ok && m.ProtoReflect().Interface() == m {
-		c.left -= proto.Size(m)
+		c.spend(proto.Size(m))
 		proto.Merge(dst.Addr().Interface().(proto.Message), m)
-		return c.left >= 0
+		return
 	}
 	for i := range src.NumField() {
-		to, from := dst.Field(i), src.Field(i)
-		switch {
-		case from.Type().Size() == 0:
-		case from.Kind() == reflect.Int32 && src.Type().Field(i).Name == "XXX_sizecache": // attempts write it at the same time
-		case !to.CanSet() || !c.clone(to, from): // it cannot be set if it is private
-			return false
+		from := src.Field(i)
+		cache := from.Kind() == reflect.Int32 && src.Type().Field(i).Name == "XXX_sizecache" // attempts write it at the same time
+		if from.Type().Size() > 0 && !cache {
+			c.clone(dst.Field(i), from)
 		}
 	}
-	return true
 }

@@ -48,7 +48,7 @@ func (o *Options) Replayable(req any) bool {
 	return older || m != nil && safely(func() { small = proto.Size(m) <= MaxCopy }) && small
 }
 
-// Copy returns a deep copy of a request that is replayable; nil if it cannot be copied. Attempts may be sending the request at the
+// Copy returns a deep copy of a request that is replayable; nil if copying it panics. Attempts may be sending the request at the
 // same time.
 func (o *Options) Copy(req any) (copied any) {
 	m, older := o.protobuf(req)
@@ -57,12 +57,8 @@ func (o *Options) Copy(req any) (copied any) {
 			copied = proto.Clone(m)
 			return
 		}
-		src := reflect.ValueOf(req)
-		dst := reflect.New(src.Type()).Elem()
 		c := cloner{left: MaxCopy}
-		if src.IsNil() || c.clone(dst, src) {
-			copied = dst.Interface()
-		}
+		copied = c.copied(reflect.ValueOf(req)).Interface()
 	})
 	return copied
 }

@@ -142,6 +142,7 @@ func TestKinds(t *testing.T) {
 		"a channel":            {&legacy{Done: make(chan int)}, none},
 		"state of its own":     {&secretive{Id: 3, epoch: 4}, none},
 		"state of its parts":   {&legacy{One: &secretive{}}, none},
+		"a private cache":      {&legacy{One: &struct{ cache []byte }{}}, none},
 		"embedded":             {&embedded{Reply: &testpb.Reply{}}, none},
 		"nil inside":           {&embedded{}, none},
 		"struct":               {struct{}{}, none},
