@@ -68,12 +68,18 @@ func (m *Method) Class(name string, now time.Time) *Class {
 // HasClasses reports whether a request of the method had a class.
 func (m *Method) HasClasses() bool { return m.classes.count.Load() > 0 }
 
+// another makes a class, which begins with what was taken over of it.
 func (cs *classes) another(m *Method, name string, at time.Duration) *Class {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	if cs.count.Load() >= MaxClasses && at > cs.swept+sweepEvery {
 		cs.swept = at
-		cs.removeIdle(at)
+		for _, c := range cs.all() {
+			if at-time.Duration(c.used.Load())*sweepEvery > idleAfter {
+				cs.known.Delete(c.name)
+				cs.count.Add(-1)
+			}
+		}
 	}
 	if cs.count.Load() >= MaxClasses {
 		name = OtherClass
@@ -81,21 +87,6 @@ func (cs *classes) another(m *Method, name string, at time.Duration) *Class {
 	if c := find[Class](&cs.known, name); c != nil { // another call was faster, or it is the one of all others
 		return c
 	}
-	return cs.add(m, name)
-}
-
-// removeIdle removes the classes that were not called for idleAfter. The lock must be held.
-func (cs *classes) removeIdle(at time.Duration) {
-	for _, c := range cs.all() {
-		if at-time.Duration(c.used.Load())*sweepEvery > idleAfter {
-			cs.known.Delete(c.name)
-			cs.count.Add(-1)
-		}
-	}
-}
-
-// add makes a class, which begins with what was taken over of it. The lock must be held.
-func (cs *classes) add(m *Method, name string) *Class {
 	c := &Class{name: strings.Clone(name)}
 	m.learn(m.Learner.Config(), &c.Learner) // not the call's, which an update may have replaced
 	if k, ok := cs.taken[c.name]; ok {

@@ -20,7 +20,7 @@ type Registry struct {
 	sweep atomic.Duration // time since epoch of the next search for idle methods; the first field, for alignment on 32-bit machines
 
 	config atomic.Pointer[settings.Config] // in force for calls that begin now
-	handle *Handle                         // nil: none
+	handle *Handle
 	pace   learn.Pace
 	epoch  time.Time
 	pause  gate.Pause
@@ -36,27 +36,21 @@ type Registry struct {
 	departed Counters
 }
 
-// New returns a registry that knows only what its configuration has taken over.
-func New(c settings.Config) *Registry {
+// Handle holds a registry. A hedge.Scheduler is one, of another name and with other methods.
+type Handle struct{ registry *Registry }
+
+// NewHandle returns the handle of a new registry, which knows only what its configuration has taken over. The registry keeps it from
+// being collected: interceptors hold the registry alone, and telemetry watches the scheduler.
+func NewHandle(c settings.Config) *Handle {
 	r := &Registry{epoch: time.Now()}
+	r.handle = &Handle{r}
 	known := c.TakenOver
 	c.TakenOver = snapshot.Snapshot{} // methods have it now
 	r.config.Store(&c)
 	r.takeOver(known.Targets)
 	r.sweep.Store(sweepEvery)
 	r.pause.Read()
-	return r
-}
-
-// Handle holds a registry. A hedge.Scheduler is one, of another name and with other methods.
-type Handle struct{ registry *Registry }
-
-// NewHandle returns the handle of a new registry, which keeps it from being collected: interceptors hold the registry alone, and
-// telemetry watches the scheduler.
-func NewHandle(c settings.Config) *Handle {
-	h := &Handle{New(c)}
-	h.registry.handle = h
-	return h
+	return r.handle
 }
 
 // Of returns the registry of a scheduler; nil if the scheduler is nil or zero.

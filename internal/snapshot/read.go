@@ -44,10 +44,8 @@ func (s *Snapshot) Read(from io.Reader) error {
 		complete += uint64(n)
 	}
 	switch {
-	case message.Version == 0 && len(message.Complete) == 0:
-		return errors.New("it has no version: it is cut off, or no snapshot of a scheduler")
 	case message.Version == 0:
-		return errors.New("it has no version: it is no snapshot of a scheduler")
+		return errors.New("it has no version: it is cut off, or no snapshot of a scheduler")
 	case complete != uint64(len(message.Targets)):
 		return fmt.Errorf("it has %d targets where %d were written: it is cut off", len(message.Targets), complete)
 	}
