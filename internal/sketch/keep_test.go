@@ -53,7 +53,7 @@ func TestKeeping_KeepsTheLast(t *testing.T) {
 			}
 			w.Record(now, d, true)
 		}
-		before, newest := w.Split(now, 0, w.Newest(now))
+		before, newest := w.Split(now, 0, w.Newest(now, 0))
 		if n := newest.Total(); n < 16 || n > 42 {
 			t.Errorf("every %v: the newest are %d", every, n)
 		}
@@ -102,7 +102,7 @@ func TestRule18_NothingIsLostWhileKeeping(t *testing.T) {
 						w.Record(now, time.Millisecond, true)
 					}
 					if i%100 == 0 {
-						w.Newest(now)
+						w.Newest(now, 0)
 						w.Snapshot(now)
 					}
 				}
