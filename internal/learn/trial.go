@@ -37,8 +37,8 @@ const (
 	remembered = 5 * time.Minute // is a rise
 )
 
-// fewNow reports whether few hedges are to be sent. worth is how much more many are worth. A period lasts three steps of the window.
-// Its first step does not count. It lasts longer where calls are few. If they are too few, nothing can be found out: many are sent.
+// fewNow reports whether few hedges are to be sent. worth is how much more many are worth. A period lasts three steps of the window,
+// and longer where calls are few. Its first step does not count. Where calls are too few, nothing can be found out: many are sent.
 func (t *trial) fewNow(w *sketch.Window, now time.Time, worth float64) bool {
 	t.rises = slices.DeleteFunc(t.rises, func(r rise) bool { return now.Sub(r.at) > remembered })
 	switch late := now.Sub(t.until); {
