@@ -40,7 +40,10 @@ type Class struct {
 	Alarm   alarm.Alarm // says when the first hedges of calls are due
 }
 
+// all returns every class. A class that is being made meanwhile is either among them, or is begun after all has returned.
 func (cs *classes) all() []*Class {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
 	var all []*Class
 	cs.known.Range(func(_, value any) bool {
 		all = append(all, value.(*Class))
@@ -71,11 +74,11 @@ func (m *Method) HasClasses() bool { return m.classes.count.Load() > 0 }
 func (cs *classes) another(m *Method, name string, at time.Duration) *Class {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	if cs.count.Load() >= MaxClasses && at > cs.swept+sweepEvery {
+	if cs.isFull() && at > cs.swept+sweepEvery {
 		cs.swept = at
 		cs.removeIdle(at)
 	}
-	if cs.count.Load() >= MaxClasses {
+	if cs.isFull() {
 		name = OtherClass
 	}
 	if c := find[Class](&cs.known, name); c != nil { // another call was faster, or it is the one of all others
@@ -84,14 +87,21 @@ func (cs *classes) another(m *Method, name string, at time.Duration) *Class {
 	return cs.add(m, name)
 }
 
+// isFull reports whether there are MaxClasses beside the one of all others.
+func (cs *classes) isFull() bool {
+	count := cs.count.Load()
+	return count > MaxClasses || count == MaxClasses && find[Class](&cs.known, OtherClass) == nil
+}
+
 // removeIdle removes the classes that were not called for idleAfter. The lock must be held.
 func (cs *classes) removeIdle(at time.Duration) {
-	for _, c := range cs.all() {
-		if at-time.Duration(c.used.Load())*sweepEvery > idleAfter {
-			cs.known.Delete(c.name)
+	cs.known.Range(func(name, value any) bool {
+		if at-time.Duration(value.(*Class).used.Load())*sweepEvery > idleAfter {
+			cs.known.Delete(name)
 			cs.count.Add(-1)
 		}
-	}
+		return true
+	})
 }
 
 // add makes a class, which begins with what was taken over of it. The lock must be held.
