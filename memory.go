@@ -56,11 +56,12 @@ func WithSnapshot(r io.Reader) Option {
 		if r == nil {
 			return errors.New("hedge: WithSnapshot(nil): there must be a reader")
 		}
-		if err := c.TakenOver.Read(r); err != nil {
-			return fmt.Errorf("hedge: WithSnapshot: %w", err)
-		}
-		return nil
+		return ofSnapshot(c.TakenOver.Read(r))
 	})
+}
+
+func ofSnapshot(err error) error {
+	return refuse(err != nil, "WithSnapshot: %w", err)
 }
 
 // WriteSnapshot writes what the scheduler has learned, so that another one can begin with it: see [WithSnapshot]. A snapshot is

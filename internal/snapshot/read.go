@@ -23,8 +23,7 @@ const (
 	maxAge    = 24 * time.Hour
 )
 
-// Read reads one more snapshot to its end. What it knows is merged with what was known before, by the number of calls. An error
-// changes nothing.
+// Read reads one more snapshot to its end. An error changes nothing.
 func (s *Snapshot) Read(from io.Reader) error {
 	b, err := io.ReadAll(io.LimitReader(from, maxBytes+1))
 	switch {
@@ -51,11 +50,15 @@ func (s *Snapshot) Read(from io.Reader) error {
 	case complete != uint64(len(message.Targets)):
 		return fmt.Errorf("it has %d targets where %d were written: it is cut off", len(message.Targets), complete)
 	}
-	messages := append(slices.Clip(s.messages), message.Targets...)
-	targets, err := merged("target", messages, targetIn)
-	if err == nil {
-		s.Targets, s.messages = targets, messages
-	}
+	s.messages = append(s.messages, message.Targets...)
+	return nil
+}
+
+// Merge makes the targets of all snapshots that were read, by the number of calls, or returns an error that says what is out of range.
+// It comes once, after the last Read.
+func (s *Snapshot) Merge() (err error) {
+	s.Targets, err = merged("target", s.messages, targetIn)
+	s.messages = nil
 	return err
 }
 

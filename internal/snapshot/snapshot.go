@@ -19,8 +19,8 @@ import (
 
 // Snapshot is what is known of targets. The zero Snapshot knows nothing.
 type Snapshot struct {
-	Targets  map[string]*TargetKnowledge // by name
-	messages []*snapshotpb.Target
+	Targets  map[string]*TargetKnowledge // by name; see Merge
+	messages []*snapshotpb.Target        // of what was read
 }
 
 type TargetKnowledge struct {

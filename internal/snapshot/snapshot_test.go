@@ -26,7 +26,7 @@ import (
 // read returns the targets of one snapshot.
 func read(from io.Reader) (map[string]*snapshot.TargetKnowledge, error) {
 	var s snapshot.Snapshot
-	err := s.Read(from)
+	err := errors.Join(s.Read(from), s.Merge())
 	return s.Targets, err
 }
 
@@ -105,6 +105,9 @@ func TestRead_Appended(t *testing.T) {
 		if err := s.Read(bytes.NewReader(from)); (err == nil) != (len(from) == len(b)) {
 			t.Fatalf("the error is %v", err)
 		}
+	}
+	if err := s.Merge(); err != nil {
+		t.Fatal(err)
 	}
 	if diff := differ(s.Targets, appended); diff != "" {
 		t.Error(diff)
