@@ -214,7 +214,8 @@ func WithOff(off bool) Option {
 // call lasts.
 //
 // On a connection without the policy no hedge is sent. A service config from the resolver replaces the one of
-// grpc.WithDefaultServiceConfig, and with it the policy, unless grpc.WithDisableServiceConfig is given. Calls of [Do] have no connection, and are hedged as without this option. The default is false.
+// grpc.WithDefaultServiceConfig, and with it the policy, unless grpc.WithDisableServiceConfig is given. Calls of [Do] have no
+// connection, and are hedged as without this option. The default is false.
 func WithOtherBackendOnly(on bool) Option {
 	return option("WithOtherBackendOnly", nil, func(c *settings.Config) { c.OtherBackendOnly = on })
 }

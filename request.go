@@ -46,8 +46,7 @@ var sizes = func() (names [registry.MaxClasses]string) {
 
 // WithCost says how much a hedge of a request costs, in calls; the default is 1. The budget is then a share of the cost of all
 // calls: each call adds its share of its own cost, and each hedge takes the cost of its call. A cost above 10,000 counts as
-// 10,000. Costs are rounded to a sixteenth. A cost that is not finite, or is less than 0, counts as 1.
-// stats.Counts.InvalidCosts counts these, and [WithLogger] logs the first one of each method.
+// 10,000. A cost that is not finite, or is less than 0, counts as 1, and in stats.Counts.InvalidCosts.
 //
 // Choose the unit so that a usual call costs about 1. The bucket then holds what the calls of two seconds earn, and at least
 // the price of the costliest call of the last 30 to 60 seconds.
@@ -64,8 +63,8 @@ func WithCost(of func(ctx context.Context, method string, request any) float64) 
 //
 // After a rejected answer the next hedge is due at once, and is sent if the budget and the rest of rule 10 in docs/rules.md allow
 // it. The call waits for it and for the attempts in flight. The caller gets the first accepted answer. If none comes, the caller
-// gets the first rejected reply, or, without one, the first rejected status. No failure replaces a rejected reply, not even the end of the
-// caller's context. stats.Counts.Rejected counts rejected answers, and stats.Outcome.Rejected tells the caller of one.
+// gets the first rejected reply, or, without one, the first rejected status. No failure replaces a rejected reply, not even the end
+// of the caller's context. stats.Counts.Rejected counts rejected answers, and stats.Outcome.Rejected tells the caller of one.
 //
 // acceptable is asked about a reply, with err nil: the value of [Do], and the first message of a server stream. It is asked
 // about a server stream that ended without a message, with reply nil and err [io.EOF], and about a status that would end the

@@ -43,8 +43,8 @@ func (s *Scheduler) inner() *registry.Registry { return registry.Of(s) }
 //
 // Update returns an error where New does, and for a nil scheduler. An error changes nothing. [WithTrace], [WithLogger],
 // [WithTargetName], [WithWindow] and [WithMaxMethods] belong to the scheduler: they stay as New set them, and need not be given
-// again. Another window or number of methods is an error, and so is any of the first three if New was given none. Otherwise what New was given
-// stays, and the new one is ignored. [WithSnapshot] is an error.
+// again. Another window or number of methods is an error, and so is any of the first three if New was given none. Otherwise what New
+// was given stays, and the new one is ignored. [WithSnapshot] is an error.
 //
 // Update may be called concurrently with calls and with itself. It takes a few microseconds for each method that is known.
 func (s *Scheduler) Update(opts ...Option) error {

@@ -99,7 +99,7 @@ func callContexts(tb testing.TB, target string) (plain context.Context, fresh fu
 
 type grpcsKey struct{}
 
-// TestCost_PrimaryPick is about allocations; BenchmarkPrimaryPick has the time.
+// TestCost_PrimaryPick is about allocations.
 func TestCost_PrimaryPick(t *testing.T) {
 	for child, more := range map[string]float64{roundRobin: 0, leastRequest: 1} { // 1: how an attempt ends is told to the child
 		_, bare := pickerOf(t, child)

@@ -77,7 +77,7 @@ func TestSilence_Overload(t *testing.T) {
 					_, failed, p99, row := frozen(t, load, seed, 0, with(roundRobin, `"silence": false`))
 					t.Logf("%d without silence, p99 %v, %.1f%% extra load", failed, p99, 100*row.HedgeRate())
 				}
-				if float64(failed) > 1.01*float64(unhedged) || load == 0.50 && failed > unhedged/30 {
+				if float64(failed) > 1.01*float64(unhedged) || load == 0.50 && failed > unhedged/25 {
 					t.Errorf("%d calls fail, %d plain", failed, unhedged)
 				}
 			}
@@ -85,8 +85,7 @@ func TestSilence_Overload(t *testing.T) {
 	}
 }
 
-// TestSilence_OverloadByOthers is the same where most calls are of a method with a fixed delay. They are moved, but cannot be late, so that
-// their answers do not show what the other backends bear. If they counted, up to 1.7 times as many calls would fail as plain.
+// TestSilence_OverloadByOthers is the same where most calls are of a method with a fixed delay, which cannot be late.
 func TestSilence_OverloadByOthers(t *testing.T) {
 	longtest.Simulation(t)
 	plain := grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [` + roundRobin + `]}`)
@@ -95,7 +94,7 @@ func TestSilence_OverloadByOthers(t *testing.T) {
 		calls, unhedged, _, _ := frozen(t, 0.85, seed, 8, plain, hedge.WithMaxHedges(0))
 		_, failed, _, row := frozen(t, 0.85, seed, 8, over(roundRobin), fixed)
 		t.Logf("of %d calls fail %d plain, %d with silence, %d moved", calls, unhedged, failed, row.Moved)
-		if 4*failed > 5*unhedged {
+		if float64(failed) > 1.01*float64(unhedged) {
 			t.Errorf("%d calls fail, %d plain", failed, unhedged)
 		}
 	}

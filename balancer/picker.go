@@ -62,7 +62,8 @@ func watched(ctx context.Context, r *place.Record, res balancer.PickResult, b *p
 	}
 	res.Done = func(info balancer.DoneInfo) {
 		code := status.Code(info.Err)
-		if suspect && info.BytesReceived && code != codes.Canceled {
+		// Bytes of an attempt that was given up may be headers alone.
+		if suspect && info.BytesReceived && code != codes.Canceled && code != codes.DeadlineExceeded {
 			b.Answered()
 		}
 		if done == nil {

@@ -14,8 +14,8 @@ type Outcome struct {
 	// Reason is why the last hedge that was due was not sent, or why the call could have no hedge. It is empty if every hedge
 	// that was due was sent.
 	Reason Reason
-	// Rejected says that the outcome is a rejected answer, because no attempt had a better one: see hedge.WithAcceptable. It is false for a call
-	// that could have no hedge, because the function of hedge.WithAcceptable is not asked about it.
+	// Rejected says that the outcome is a rejected answer, because no attempt had a better one: see hedge.WithAcceptable. It is false
+	// for a call that could have no hedge, because the function of hedge.WithAcceptable is not asked about it.
 	Rejected bool
 }
 

@@ -132,8 +132,8 @@ func TestChoice_CallersThatGiveUpProveNothing(t *testing.T) {
 	})
 }
 
-// TestTargets_SaysWhatIsInForce goes through what else than the trigger Auto decides, and what cannot be shown as JSON.
-func TestTargets_SaysWhatIsInForce(t *testing.T) {
+// TestMethods_SaysWhatIsInForce goes through what else than the trigger Auto decides, and what cannot be shown as JSON.
+func TestMethods_SaysWhatIsInForce(t *testing.T) {
 	longtest.Simulation(t)
 	const config = `{"methodConfig": [{"name": [{}], "hedgingPolicy": {"maxAttempts": 2, "hedgingDelay": "0.5s"}}]}`
 	for name, tc := range map[string]struct {

@@ -60,7 +60,7 @@ func Begin(r *registry.Registry, ctx context.Context, target, method string, con
 	}
 	now := time.Now()
 	m := r.Method(target, method, now)
-	m.Called(conn, o.static)
+	m.NoteNames(conn, o.static)
 	m.Counters.Calls.Add(1)
 	s := m.Settings()
 	c := Call{method: m, settings: s, report: o.report}
@@ -73,6 +73,8 @@ func Begin(r *registry.Registry, ctx context.Context, target, method string, con
 	reportUnhedged(&c)
 	return c
 }
+
+// decide decides whether the call may be hedged, and after which delay. If not, it counts why.
 func decide(c *Call, o options) {
 	m, s := c.method, c.settings
 	switch {
@@ -200,7 +202,7 @@ func PassThrough(r *registry.Registry, ctx context.Context, target, method strin
 		return ctx
 	}
 	m := r.Method(target, method, time.Now())
-	m.Called(conn, o.static)
+	m.NoteNames(conn, o.static)
 	m.Counters.PassedThrough.Add(1)
 	m.Counters.Flush()
 	c := Call{settings: m.Settings()}

@@ -50,10 +50,10 @@ func (l *Learner) useQuantile(c *Config, now time.Time, d *sketch.Distribution) 
 }
 
 const (
-	// PredictFrom is how many calls a choice or a prediction is made from at least: two beyond the default target.
+	// PredictFrom is how many calls a tail is predicted from at least: two are beyond the default target.
 	PredictFrom = 200
-	// earlyFrom is how many calls a plan is made from at least. With fewer than PredictFrom it is one for a nearer percentile,
-	// which two of them are beyond. The fallback would be too late where more calls are slow than it leaves out.
+	// earlyFrom is how many calls a plan is made from at least. The quantile would be too late where more calls are slow than
+	// it leaves out.
 	earlyFrom = 100
 )
 
@@ -102,7 +102,7 @@ func (l *Learner) explain(c *Config, problem knee.Problem, plan knee.Plan, d *sk
 type Config struct {
 	Quantile      float64 // of primaries, after which calls are hedged where nothing is chosen
 	Auto          bool    // delay, probability and number of hedges are chosen
-	Target        float64 // the percentile that a choice makes small, as a quantile
+	Target        float64 // the percentile that figures are about, as a quantile
 	MaxHedges     int     // of one call
 	BudgetPercent float64 // hedges per 100 calls
 	MinDelay      time.Duration

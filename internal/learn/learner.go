@@ -28,7 +28,7 @@ type Learner struct {
 	window   *sketch.Window                // what primaries took
 	hedges   atomic.Pointer[sketch.Window] // what hedges took from when they were sent; nil until there is one
 	rests    rests
-	taken    atomic.Pointer[Knowledge] // over, never changed; nil: nothing, or it has no weight any more
+	taken    atomic.Pointer[Knowledge] // what was taken over, never changed; nil: nothing, or it has no weight any more
 	takenSum int64                     // for how many calls it counted
 
 	// The rest is used only by the goroutine that computes.
@@ -179,5 +179,5 @@ func (l *Learner) lately(now time.Time) *sketch.Distribution {
 	return l.checkTaken(all, before)
 }
 
-// unsettled is for how many steps after a change the first of them may hold calls of before.
+// unsettled is how many steps of the window a change stays in doubt: the first of them may hold calls from before it.
 const unsettled = 4

@@ -12,7 +12,7 @@ import (
 )
 
 // client is one whose attempts take what a distribution draws, by a clock of its own: an event at a time, without a
-// scheduler, goroutines or timers, and so ten times faster than the simulations of package hedge. When a hedge is sent is
+// scheduler, goroutines or timers, and so ten times faster than the simulations of internal/testserver/simulation. When a hedge is sent is
 // decided as call.Call.Admit does.
 type client struct {
 	distribution attemptDistribution

@@ -21,7 +21,7 @@ type trial struct {
 	rises  []rise
 }
 
-// rise is that of the median over a period, in logarithms.
+// rise is how much the median of primaries rose over a period, in logarithms.
 type rise struct {
 	at  time.Time
 	few bool // hedges
@@ -35,8 +35,8 @@ const (
 	remembered = 5 * time.Minute // is a rise
 )
 
-// fewNow reports whether few hedges are to be sent, where many are worth so much more. A period lasts three steps of the window, the
-// first of which is not looked at.
+// fewNow reports whether few hedges are to be sent. worth is how much more many are worth. A period lasts three steps of the window.
+// Its first step does not count.
 func (t *trial) fewNow(w *sketch.Window, now time.Time, worth float64) bool {
 	if t.random == nil {
 		t.random = rand.New(rand.NewPCG(uint64(now.UnixNano()), 1))

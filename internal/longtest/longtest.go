@@ -42,14 +42,6 @@ func Only(t testing.TB) {
 	}
 }
 
-// FullOnly skips a test that makes a table of the documentation, unless both flags are set.
-func FullOnly(t testing.TB) {
-	t.Helper()
-	if !*Full {
-		t.Skip("a table of the documentation: run it with -hedge.long -hedge.full")
-	}
-}
-
 // Simulation marks a test as a simulation, on the first line of its body. The race detector makes one ten times slower and
 // finds little in it, since its goroutines take turns. So .ci/tests, which looks for the mark, runs it without the detector,
 // and under it only in the long tier. A test of concurrency has no mark.

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	uatomic "go.uber.org/atomic"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/resolver"
 
@@ -55,11 +56,14 @@ type Roster struct {
 	Target string // of the connection
 
 	ready      atomic.Pointer[[]*Backend]
-	silenceOff atomic.Bool  // no connection is ever silent
-	moved      atomic.Int64 // primaries that were sent past a silent connection
-	metered    atomic.Int32 // calls that are still asked about
+	silenceOff atomic.Bool     // no connection is ever silent
+	moved      atomic.Int64    // primaries that were sent past a silent connection
+	metered    atomic.Int32    // calls that are still asked about
+	usual      uatomic.Float64 // the logarithm of what calls take while no primaries are moved
+	known      atomic.Int64    // calls that usual was taken from
 	mu         sync.Mutex
 	share      float64   // of the primaries of silent connections that may be moved: see firstMoves
+	recent     float64   // the same as usual, of the last calls while primaries are moved
 	draws      draw.Even // of Moves
 }
 

@@ -2,6 +2,7 @@ package place
 
 import (
 	"cmp"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -89,35 +90,59 @@ func (r *Roster) SetSilence(on bool) {
 }
 
 // Nobody knows what load the other backends bear. So a share of the primaries of silent connections is sent there, from minMoves
-// to 1. Each call there changes the share, by ending in time, being late or failing. If at most one in three is late and none
-// fails, the share grows to 1.
+// to 1. Each answer there adds to it, or takes from it if calls take much longer than before any were moved. What is late says less: it
+// goes by a delay that follows what calls take. Each failure halves the share.
 const (
 	firstMoves, minMoves = 1.0 / 4, 1.0 / 64
-	inTime               = 1.0 / 16 // is added
-	late, failed         = 7.0 / 8, 1.0 / 2
+	quick                = 1.0 / 16 // is added
+	slow, failed         = 7.0 / 8, 1.0 / 2
 	metered              = 64 // calls are asked about after each that could be moved; others need no lock
+
+	slower   = 4    // times what calls took before, as a mean of logarithms, as methods differ
+	usually  = 2048 // calls that the mean before is of
+	recently = 32   // and the mean now
 )
 
 // Moves reports whether the next primary of a silent connection may be sent elsewhere.
 func (r *Roster) Moves() bool {
-	r.metered.Store(metered)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.metered.Swap(metered) <= 0 {
+		r.recent = r.usual.Load()
+	}
 	return r.draws.Next() < r.share
 }
 
 func (r *Roster) Moved() { r.moved.Add(1) }
 
-// meter changes the share by what became of a call there, if the connection is not silent.
-func (b *Backend) meter(times, more float64) {
-	r := b.roster
-	if r.metered.Load() <= 0 || b.Silent() {
+// meter changes the share by what became of a primary there, if the connection is not silent, and notes what calls take while none are
+// moved. Calls that end at the same time may overwrite what each other noted.
+func (b *Backend) meter(took time.Duration, answered bool) {
+	r, log := b.roster, math.Log(float64(max(took, 1)))
+	switch {
+	case r.metered.Load() > 0:
+	case answered:
+		n := min(r.known.Add(1), usually)
+		r.usual.Store(r.usual.Load() + (log-r.usual.Load())/float64(n))
+		return
+	default:
+		return
+	}
+	if b.Silent() {
 		return
 	}
 	r.metered.Add(-1)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.share = max(min(r.share*times+more, 1), minMoves)
+	if !answered {
+		r.share = max(r.share*failed, minMoves)
+		return
+	}
+	if r.recent += (log - r.recent) / recently; r.recent > r.usual.Load()+math.Log(slower) {
+		r.share = max(r.share*slow, minMoves)
+	} else {
+		r.share = min(r.share+quick, 1)
+	}
 }
 
 // Late says that hedge n is due: the attempt before it, the primary for 1, has not answered within the delay. Each attempt
@@ -139,9 +164,6 @@ func (r *Record) Late(n int, now time.Time, delay time.Duration) (silent string)
 	}
 	if b == nil { // it has not been picked
 		return ""
-	}
-	if n == 1 {
-		b.meter(late, 0)
 	}
 	if b.Late(now, delay) {
 		return b.name
@@ -235,9 +257,8 @@ func (r *Record) PatientDelay(delay, limit time.Duration) time.Duration {
 }
 
 // Ended says whether the primary of a call that began at the given time has answered, with the first message if it is a stream,
-// or failed. judged says that it would have been late after some time, see Late: if not, an answer says nothing of what its backend
-// bears. It may be called for a nil record.
-func (r *Record) Ended(began time.Time, answered, judged bool) {
+// or failed. It may be called for a nil record.
+func (r *Record) Ended(began time.Time, answered bool) {
 	if r == nil {
 		return
 	}
@@ -245,12 +266,8 @@ func (r *Record) Ended(began time.Time, answered, judged bool) {
 	if b == nil {
 		return
 	}
-	if !answered {
-		b.meter(failed, 0)
+	if b.meter(time.Since(began), answered); !answered {
 		return
-	}
-	if judged && r.late.Load() == 0 {
-		b.meter(1, inTime)
 	}
 	if p := r.probe.Load(); p != nil {
 		r.Lock()

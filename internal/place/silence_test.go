@@ -1,6 +1,7 @@
 package place_test
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"strings"
@@ -111,7 +112,7 @@ func TestRecord_Late(t *testing.T) {
 		t.Error("the hedge is late at b")
 	}
 	h.Answered()
-	r.Ended(now, true, true)
+	r.Ended(now, true)
 	if a.Suspect() || b.Suspect() {
 		t.Error("both have answered")
 	}
@@ -125,7 +126,7 @@ func TestRecord_Late(t *testing.T) {
 	}
 	var none *place.Record
 	none.Late(1, now, ms)
-	none.Ended(now, true, true)
+	none.Ended(now, true)
 }
 
 // TestCount_Silent lists each address with silent connections once, those of several policies included.
@@ -166,40 +167,32 @@ func TestMoves(t *testing.T) {
 		steps []step
 	}{
 		{"it begins with few", []step{{0, "", 0.25}}},
-		{"in time", []step{{4, "in time", 0.5}, {8, "in time", 1}, {8, "in time", 1}}},
-		{"late", []step{{12, "in time", 1}, {5, "late", 0.51}, {5, "late", 0.26}}},
-		{"they could not be late", []step{{20, "not judged", 0.25}}},
-		{"failed", []step{{12, "in time", 1}, {1, "failed", 0.5}, {1, "failed", 0.25}}},
-		{"never none", []step{{20, "failed", 1.0 / 64}, {16, "in time", 1}}},
-		{"half of them late", []step{{40, "in time, late", 0.44}}},
+		{"as before", []step{{4, "as before", 0.5}, {8, "as before", 1}, {8, "as before", 1}}},
+		{"a little slower", []step{{12, "twice as long", 1}, {100, "twice as long", 1}}},
+		{"slower", []step{{12, "as before", 1}, {28, "ten times as long", 1}, {7, "ten times as long", 0.45}, {80, "ten times as long", 1. / 64}}},
+		{"one slow call in a while", []step{{12, "as before", 1}, {1, "ten times as long", 1}}},
+		{"failed", []step{{12, "as before", 1}, {1, "failed", 0.5}, {1, "failed", 0.25}}},
+		{"never none", []step{{20, "failed", 1.0 / 64}, {16, "as before", 1}}},
 		{"at the silent one", []step{{20, "failed there", 0.25}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				policy, all := enter(t, "a", "b")
 				silent, well := all[0], all[1]
-				fallSilent(silent)
 				call := func(of string) {
 					_, r := place.Primary(t.Context(), "target", new(atomic.Int64))
-					switch of {
-					case "in time":
-						r.Went(well)
-						r.Ended(time.Now(), true, true)
-					case "not judged":
-						r.Went(well)
-						r.Ended(time.Now(), true, false)
-					case "late": // and answered later
-						r.Went(well)
-						r.Late(1, time.Now(), usual)
-						r.Ended(time.Now(), true, true)
-					case "failed":
-						r.Went(well)
-						r.Ended(time.Now(), false, true)
-					case "failed there":
-						r.Went(silent)
-						r.Ended(time.Now(), false, true)
+					b := well
+					if of == "failed there" {
+						b = silent
 					}
+					r.Went(b)
+					took := map[string]time.Duration{"twice as long": 2 * usual, "ten times as long": 10 * usual}[of]
+					r.Ended(time.Now().Add(-cmp.Or(took, usual)), !strings.HasPrefix(of, "failed"))
 				}
+				for range 100 {
+					call("as before")
+				}
+				fallSilent(silent)
 				for i, s := range tc.steps {
 					for range s.calls {
 						for of := range strings.SplitSeq(s.of, ", ") {
@@ -220,7 +213,7 @@ func TestMoves(t *testing.T) {
 				}
 				// Long after the last move, nothing is asked about any more.
 				for range 64 {
-					call("in time")
+					call("as before")
 				}
 				call("failed")
 				for range 100 {

@@ -7,9 +7,9 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// Called notes what metrics call the method and its target, by a call on a connection, which is nil for hedge.Do. static says that the
-// call has the option grpc.StaticMethod.
-func (m *Method) Called(conn feature.Conn, static bool) {
+// NoteNames notes the names of the method and its target in metrics, from a call on a connection, which is nil for hedge.Do. static
+// says that the call has the option grpc.StaticMethod.
+func (m *Method) NoteNames(conn feature.Conn, static bool) {
 	static = static || conn == nil
 	known := m.names.Load()
 	if known.Method != "" && (!static || known.Method != "other") {

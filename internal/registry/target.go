@@ -51,7 +51,7 @@ type Method struct {
 	Alarm alarm.Alarm // the timer for the first hedges of its calls
 
 	settings atomic.Pointer[settings.Settings] // in force for calls that begin now
-	names    atomic.Pointer[stats.Names]       // see Called
+	names    atomic.Pointer[stats.Names]       // see NoteNames
 	own      *budget.Bucket                    // nil if it never had one; guarded by Registry.mu
 	classes  classes                           // of requests
 	guard    guard.Guard

@@ -83,7 +83,7 @@ func DefaultConfig() Config {
 // Trigger chooses the delay after which calls are hedged.
 type Trigger struct {
 	Kind     TriggerKind
-	Quantile float64       // of a PercentileTrigger; of an AutoTrigger the percentile that it makes small
+	Quantile float64       // of a PercentileTrigger; of an AutoTrigger the percentile that figures are about
 	Delay    time.Duration // of a FixedTrigger
 }
 
@@ -97,7 +97,7 @@ const (
 )
 
 const (
-	// DefaultTarget is the percentile that an AutoTrigger minimises by default, as a quantile.
+	// DefaultTarget is the percentile that figures are about by default, as a quantile.
 	DefaultTarget = 0.99
 	// fallback is the quantile after which calls are hedged while an AutoTrigger has too few calls for a choice.
 	fallback = 0.90

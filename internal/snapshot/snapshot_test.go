@@ -69,7 +69,7 @@ func written(t testing.TB, s map[string]*snapshot.TargetKnowledge) []byte {
 	return b.Bytes()
 }
 
-// differ compares ages within the third of an octave that they are rounded by.
+// differ takes ages for equal that differ by less than a microsecond: a snapshot has their logarithms.
 func differ(a, b map[string]*snapshot.TargetKnowledge) string {
 	return cmp.Diff(a, b, cmpopts.EquateEmpty(), cmp.Comparer(func(a, b time.Duration) bool { return math.Abs(float64(a-b)) < 1000 }))
 }

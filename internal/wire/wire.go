@@ -19,14 +19,14 @@ const AttemptsHeader = "grpc-previous-rpc-attempts"
 // call does not depend on it. Retries, and hedges that follow a failure, have AttemptsHeader alone.
 const InFlightHeader = "hedge-primary-in-flight"
 
-// Unnumbered returns the context under which to make a call: ctx, without what marks an attempt as a hedge in its outgoing
-// metadata, if a handler that serves a hedge makes the call. Without this, the primaries of a gateway that copies incoming
-// metadata to its own calls would look like hedges. A call made within a hedge of another call keeps that hedge's number, because
-// it is an extra copy too.
+// Unnumbered returns the context under which to make a call. If the handler of a hedge makes the call, the outgoing metadata loses
+// the marks of a hedge: a gateway may have copied them from its incoming metadata, and its primaries would look like hedges. A call
+// made within a hedge of another call keeps that hedge's number, because it is an extra copy too.
 //
-// It allocates nothing, unless a hedge is served. Outgoing metadata could be examined only by copying all of it, for every call.
+// It goes by the incoming metadata and allocates nothing, unless a hedge is served. To look at the outgoing metadata it would have to
+// copy all of it, for every call.
 func Unnumbered(ctx context.Context) context.Context {
-	// It may be one of the two: some proxies pass on no header that begins with grpc-.
+	// Either header is enough: some proxies pass on none that begins with grpc-.
 	in := metadata.ValueFromIncomingContext
 	if len(in(ctx, AttemptsHeader)) == 0 && len(in(ctx, InFlightHeader)) == 0 || ctx.Value(hedgeKey{}) != nil {
 		return ctx

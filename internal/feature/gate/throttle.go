@@ -9,10 +9,10 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// Throttle holds the hedges of a target back while many of its attempts fail, as gRPC defines it for retryThrottling. It is a token
-// count. It starts at its maximum, falls by one for a failure, rises by a ratio for a success,
-// and stays between 0 and the maximum. Hedges are sent only while more than half is left. It counts in thousandths of a token, as
-// gRPC does, and may be used concurrently. It is the gate and the observer of the target's methods.
+// Throttle holds the hedges of a target back while many of its attempts fail, as gRPC defines it for retryThrottling. It is a
+// count of tokens. It starts at its maximum, falls by one for a failure, rises by a ratio for a success, and stays between 0 and the
+// maximum. Hedges are sent only while more than half is left. It counts in thousandths of a token, as gRPC does, and may be used
+// concurrently. It is the gate and the observer of the target's methods.
 type Throttle struct {
 	made       serviceconfig.Throttle
 	max, ratio int64

@@ -1,7 +1,7 @@
 // Package model draws the random schedules that the tests against models play. Each has a seed of its own, so that one
 // that fails can be played again alone:
 //
-//	go test ./stream -run '^TestModel$' -model.seed=5
+//	go test ./interceptor -run '^TestModel$' -model.seed=5
 //
 // What a schedule consists of, and what must come of it, is the business of the tests.
 package model

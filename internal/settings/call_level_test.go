@@ -1,4 +1,4 @@
-package call_test
+package settings_test
 
 import (
 	"context"
@@ -15,6 +15,8 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/stats"
 )
+
+const ms = time.Millisecond
 
 // perCall is a way to give call options to one call, and what they come to: Off, or After three milliseconds, or nothing.
 type perCall struct {

@@ -1,4 +1,4 @@
-package call_test
+package settings_test
 
 import (
 	"bytes"
@@ -22,6 +22,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/config"
+	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/serviceconfig"
 	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
@@ -272,4 +273,10 @@ func exportedOptions(t *testing.T) []string {
 		t.Fatal("there are no options")
 	}
 	return names
+}
+
+// configFor is the configuration in force for a method of a target.
+func configFor(s *hedge.Scheduler, target, method string) settings.Config {
+	c := registry.Of(s).Config()
+	return *c.ForMethod(c.ForTarget(target), method)
 }
