@@ -27,7 +27,7 @@ func (set optionFunc) apply(c *settings.Config) error { return set(c) }
 
 func newConfig(opts []Option) (settings.Config, error) {
 	c := settings.DefaultConfig()
-	err := errors.Join(apply(&c, opts), ofSnapshot(c.TakenOver.Merge()))
+	err := apply(&c, opts)
 	if err == nil {
 		err = checkSelection(&c)
 	}

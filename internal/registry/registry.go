@@ -3,6 +3,7 @@
 package registry
 
 import (
+	"fmt"
 	"sync"
 	"time"
 
@@ -36,16 +37,19 @@ type Registry struct {
 	departed Counters
 }
 
-// New returns a registry that knows only what its configuration has taken over.
-func New(c settings.Config) *Registry {
+// New returns a registry that knows only what the snapshots of its configuration know.
+func New(c settings.Config) (*Registry, error) {
+	known, err := snapshot.Read(c.Snapshots...)
+	if err != nil {
+		return nil, fmt.Errorf("hedge: WithSnapshot: %w", err)
+	}
+	c.Snapshots = nil // methods have it now
 	r := &Registry{epoch: time.Now()}
-	known := c.TakenOver
-	c.TakenOver = snapshot.Snapshot{} // methods have it now
 	r.config.Store(&c)
-	r.takeOver(known.Targets)
+	r.takeOver(known)
 	r.sweep.Store(sweepEvery)
 	r.pause.Read()
-	return r
+	return r, nil
 }
 
 // Handle holds a registry. A hedge.Scheduler is one, of another name and with other methods.
@@ -53,10 +57,13 @@ type Handle struct{ registry *Registry }
 
 // NewHandle returns the handle of a new registry, which keeps it from being collected: interceptors hold the registry alone, and
 // telemetry watches the scheduler.
-func NewHandle(c settings.Config) *Handle {
-	h := &Handle{New(c)}
-	h.registry.handle = h
-	return h
+func NewHandle(c settings.Config) (*Handle, error) {
+	r, err := New(c)
+	if err != nil {
+		return nil, err
+	}
+	r.handle = &Handle{r}
+	return r.handle, nil
 }
 
 // Of returns the registry of a scheduler; nil if the scheduler is nil or zero.

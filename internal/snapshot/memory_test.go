@@ -2,7 +2,7 @@ package snapshot_test
 
 import (
 	"bytes"
-	"errors"
+	"io"
 	"math"
 	"runtime"
 	"slices"
@@ -77,14 +77,14 @@ func ofOutcomes(t testing.TB, all ...*snapshotpb.Outcome) []byte {
 
 // readAll reads and merges snapshots, and returns how many bytes that allocates and how long it takes.
 func readAll(all [][]byte) (allocated int, took time.Duration, err error) {
-	var s snapshot.Snapshot
+	var readers []io.Reader
+	for _, b := range all {
+		readers = append(readers, bytes.NewReader(b))
+	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	began := time.Now()
-	for _, b := range all {
-		err = errors.Join(err, s.Read(bytes.NewReader(b)))
-	}
-	err = errors.Join(err, s.Merge())
+	_, err = snapshot.Read(readers...)
 	took = time.Since(began)
 	runtime.ReadMemStats(&after)
 	return int(after.TotalAlloc - before.TotalAlloc), took, err
