@@ -26,7 +26,7 @@ func New(opts ...Option) (*Scheduler, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, err := registry.NewHandle(c)
+	h, err := registry.New(c)
 	if err != nil {
 		return nil, err
 	}

@@ -21,7 +21,7 @@ type Registry struct {
 	sweep atomic.Duration // time since epoch of the next search for idle methods; the first field, for alignment on 32-bit machines
 
 	config atomic.Pointer[settings.Config] // in force for calls that begin now
-	handle *Handle                         // nil: none
+	handle *Handle                         // its own
 	pace   learn.Pace
 	epoch  time.Time
 	pause  gate.Pause
@@ -37,32 +37,23 @@ type Registry struct {
 	departed Counters
 }
 
-// New returns a registry that knows only what the snapshots of its configuration know.
-func New(c settings.Config) (*Registry, error) {
+// Handle holds a registry. A hedge.Scheduler is one, of another name and with other methods.
+type Handle struct{ registry *Registry }
+
+// New returns the handle of a registry that knows only what the snapshots of its configuration know. It keeps the registry from being
+// collected: interceptors hold the registry alone, and telemetry watches the scheduler.
+func New(c settings.Config) (*Handle, error) {
 	known, err := snapshot.Read(c.Snapshots...)
 	if err != nil {
 		return nil, fmt.Errorf("hedge: WithSnapshot: %w", err)
 	}
 	c.Snapshots = nil // methods have it now
 	r := &Registry{epoch: time.Now()}
+	r.handle = &Handle{r}
 	r.config.Store(&c)
 	r.takeOver(known)
 	r.sweep.Store(sweepEvery)
 	r.pause.Read()
-	return r, nil
-}
-
-// Handle holds a registry. A hedge.Scheduler is one, of another name and with other methods.
-type Handle struct{ registry *Registry }
-
-// NewHandle returns the handle of a new registry, which keeps it from being collected: interceptors hold the registry alone, and
-// telemetry watches the scheduler.
-func NewHandle(c settings.Config) (*Handle, error) {
-	r, err := New(c)
-	if err != nil {
-		return nil, err
-	}
-	r.handle = &Handle{r}
 	return r.handle, nil
 }
 
