@@ -9,6 +9,7 @@ import (
 
 	"github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/wire"
 )
 
@@ -30,7 +31,7 @@ import (
 // not know, each value keeps a goroutine as well until it is freed.
 func Do[T any](ctx context.Context, s *Scheduler, target, method string, fn func(context.Context) (T, error)) (T, error) {
 	ctx = wire.Unnumbered(ctx)
-	d := &doCall[T]{call: call.Begin(s.inner(), ctx, target, method, nil)}
+	d := &doCall[T]{call: call.Begin(registry.Of(s), ctx, target, method, nil)}
 	d.call.OffWire = true
 	d.call.Inspect(nil)
 	if !d.call.Hedged() {
@@ -56,7 +57,7 @@ func Do[T any](ctx context.Context, s *Scheduler, target, method string, fn func
 	if out.Winner == nil {
 		return d.value, out.Err
 	}
-	cancel(race.ErrLost) // the primary has lost or failed
+	cancel(wire.ErrLost) // the primary has lost or failed
 	return out.Winner.(*doAttempt[T]).value, out.Err
 }
 

@@ -176,7 +176,7 @@ func ExampleWithServiceConfig() {
 	// Output:
 	// answered by attempt 1 sent after 10ms
 	// 10 of 10 tokens
-	// hedge: WithServiceConfig: methodConfig[0] (hedgetest.TestService/Unary): hedgingPolicy.maxAttempts: 1 is not a whole number above 1
+	// hedge: WithServiceConfig: methodConfig[0] [hedgetest.TestService/Unary]: hedgingPolicy.maxAttempts: 1 is not a whole number above 1
 }
 
 // slowPrimary starts a server whose primaries take half a second and whose hedges answer at once.

@@ -5,6 +5,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/grpchedge/hedge/internal/registry"
 	"github.com/grpchedge/hedge/internal/settings"
 )
 
@@ -63,7 +64,7 @@ func WithSnapshot(r io.Reader) Option {
 // methods and targets whose name is empty or not valid UTF-8. It returns the error of w, which may then have got a part; [New]
 // refuses a part. A nil *Scheduler and the zero Scheduler write an empty snapshot.
 func (s *Scheduler) WriteSnapshot(w io.Writer) error {
-	if err := s.inner().WriteSnapshot(w); err != nil {
+	if err := registry.Of(s).WriteSnapshot(w); err != nil {
 		return fmt.Errorf("hedge: WriteSnapshot: %w", err)
 	}
 	return nil

@@ -28,8 +28,9 @@ func (set optionFunc) apply(c *settings.Config) error { return set(c) }
 func newConfig(opts []Option) (settings.Config, error) {
 	c := settings.DefaultConfig()
 	err := apply(&c, opts)
-	if err == nil {
-		err = checkSelection(&c)
+	if err == nil && len(c.Methods) == 0 && len(c.ReadOnly) == 0 && !c.IdempotentOnly && c.ServiceConfig == nil && !c.All {
+		err = errors.New("hedge: New: no option says which methods may run twice; give one of WithIdempotentOnly, " +
+			"WithReadOnlyMethods, WithMethods, WithServiceConfig and WithAllMethods")
 	}
 	return c, err
 }
@@ -98,15 +99,6 @@ func WithIdempotentOnly() Option {
 // be carried out twice.
 func WithAllMethods() Option {
 	return option("WithAllMethods", nil, func(c *settings.Config) { c.All = true })
-}
-
-// checkSelection returns an error if no option says which methods may run twice.
-func checkSelection(c *settings.Config) error {
-	if len(c.Methods) > 0 || len(c.ReadOnly) > 0 || c.IdempotentOnly || c.ServiceConfig != nil || c.All {
-		return nil
-	}
-	return errors.New("hedge: New: no option says which methods may run twice; give one of WithIdempotentOnly, " +
-		"WithReadOnlyMethods, WithMethods, WithServiceConfig and WithAllMethods")
 }
 
 func checkPattern(option, methods string) error {

@@ -26,7 +26,7 @@ func New(opts ...Option) (*Scheduler, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, err := registry.New(c)
+	h, err := registry.NewHandle(c)
 	if err != nil {
 		return nil, err
 	}
@@ -36,9 +36,6 @@ func New(opts ...Option) (*Scheduler, error) {
 	}
 	return s, nil
 }
-
-// inner returns the scheduler's registry. It is nil for a nil scheduler; a nil registry hedges nothing.
-func (s *Scheduler) inner() *registry.Registry { return registry.Of(s) }
 
 // Update replaces the whole configuration, as if [New] had made the scheduler with these options. An option that is not given
 // has its default. So pass again what takes a Go function, such as [WithClass]. What was learned, budgets, counts and pauses stay.
@@ -52,7 +49,7 @@ func (s *Scheduler) inner() *registry.Registry { return registry.Of(s) }
 //
 // Update may be called concurrently with calls and with itself. It takes a few microseconds for each method that is known.
 func (s *Scheduler) Update(opts ...Option) error {
-	r := s.inner()
+	r := registry.Of(s)
 	if r == nil {
 		return errors.New("hedge: Update: the scheduler is nil, or was not made by New")
 	}
@@ -80,22 +77,22 @@ func (s *Scheduler) Update(opts ...Option) error {
 // Pause stops all that the library does, from the next call on, until Resume: no hedge is sent, no primary is moved past a silent
 // backend. Calls in flight get no more hedges. Latencies are still learned. To stop hedging of some methods or targets, set
 // [WithOff] for them with [Scheduler.Update].
-func (s *Scheduler) Pause() { s.inner().Pause().Store(gate.ByPause) }
+func (s *Scheduler) Pause() { registry.Of(s).Pause().Store(gate.ByPause) }
 
 // Resume undoes Pause, and the environment variable HEDGE_DISABLED.
-func (s *Scheduler) Resume() { s.inner().Pause().Store("") }
+func (s *Scheduler) Resume() { registry.Of(s).Pause().Store("") }
 
 // Latency returns the quantile q, 0 < q < 1, of the latencies of a method's primaries within the window. It returns
 // false if nothing is known of the method, or if q is out of range. target is what grpc.ClientConn.Target returns, or
 // the name that [WithTargetName] gives it. method is the full method, such as "/pkg.Svc/Get".
 func (s *Scheduler) Latency(target, method string, q float64) (time.Duration, bool) {
-	return s.inner().Latency(target, method, q)
+	return registry.Of(s).Latency(target, method, q)
 }
 
 // Stats returns the totals over all methods of all targets. Methods that were removed from memory still count. The
 // counts are consistent: HedgeWins + PrimaryWins ≤ Hedged ≤ Hedges, and Hedged ≤ Calls.
-func (s *Scheduler) Stats() stats.Counts { return s.inner().Stats() }
+func (s *Scheduler) Stats() stats.Counts { return registry.Of(s).Stats() }
 
 // Methods returns one row for each method of each target, sorted by target and method; nil for a nil scheduler. It reads
 // the latencies of every method, so call it for a metrics page and not for every call.
-func (s *Scheduler) Methods() []stats.Method { return s.inner().Methods() }
+func (s *Scheduler) Methods() []stats.Method { return registry.Of(s).Methods() }

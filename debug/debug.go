@@ -44,22 +44,19 @@ var (
 // nil s has no methods. The handler may be called concurrently.
 func Handler(s *hedge.Scheduler) http.Handler {
 	registry.Of(s).KeepHistory()
-	return handler{s}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { serve(s, w, r) })
 }
 
-type handler struct{ scheduler *hedge.Scheduler }
-
-// contentPolicy lets a browser load what this handler serves and nothing else.
-const contentPolicy = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'self'"
-
-func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func serve(s *hedge.Scheduler, w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
 		http.Error(w, "this page only reads", http.StatusMethodNotAllowed)
 		return
 	}
 	header := w.Header()
-	header.Set("Content-Security-Policy", contentPolicy)
+	// A browser loads what this handler serves and nothing else.
+	header.Set("Content-Security-Policy",
+		"default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'self'")
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("Cache-Control", "no-store")
 	query := r.URL.Query()
@@ -72,7 +69,7 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "there is no such file", http.StatusNotFound)
 		return
 	}
-	limit, err := strconv.Atoi(cmp.Or(query.Get("limit"), defaultLimit))
+	limit, err := strconv.Atoi(cmp.Or(query.Get("limit"), "50"))
 	format := cmp.Or(query.Get("format"), accepted(r.Header.Get("Accept")))
 	contentType := map[string]string{"json": "application/json", "text": "text/plain; charset=utf-8", "html": "text/html; charset=utf-8"}[format]
 	if err != nil || limit < 1 || contentType == "" {
@@ -80,7 +77,7 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	header.Set("Content-Type", contentType)
-	v := newView(h.scheduler, query.Get("filter"), limit)
+	v := newView(s, query.Get("filter"), limit)
 	switch format { // an error means that the client has gone
 	case "json":
 		encoder := json.NewEncoder(w)
@@ -98,8 +95,6 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = page.ExecuteTemplate(w, part, v)
 	}
 }
-
-const defaultLimit = "50"
 
 // accepted returns the format for a request without ?format=.
 func accepted(accept string) string {

@@ -40,7 +40,7 @@ func newRow(t stats.Method, config settings.Config, at time.Time) row {
 	return row{Sentence: sentence(t, config), Notes: notes(t, at), Stats: t, at: at, budgetPercent: config.BudgetPercent}
 }
 
-// newView returns a view of at most limit methods, or of all if limit is below 0.
+// newView returns a view of at most limit methods.
 func newView(s *hedge.Scheduler, filter string, limit int) *view {
 	known := registry.Of(s)
 	config := known.Config()
@@ -49,7 +49,7 @@ func newView(s *hedge.Scheduler, filter string, limit int) *view {
 	shown := slices.DeleteFunc(slices.Clone(all), func(t stats.Method) bool {
 		return !strings.Contains(t.Target, filter) && !strings.Contains(t.Method, filter)
 	})
-	if limit >= 0 && len(shown) > limit {
+	if len(shown) > limit {
 		slices.SortStableFunc(shown, func(a, b stats.Method) int { return cmp.Compare(b.Calls, a.Calls) })
 		shown = shown[:limit]
 		slices.SortFunc(shown, func(a, b stats.Method) int {

@@ -44,10 +44,11 @@ import (
 //
 // If a hedge panics before the call is decided, the caller's goroutine panics with a *[hedge.Panic], which has the hedge's stack.
 //
-// Messages must be protobuf's, with whatever codec: generated, or made by dynamicpb. Those of the older API, as
-// github.com/golang/protobuf and gogo generate them, are hedged with gRPC's own codec and an empty reply. A call with any other
-// message, or with a request above 1 MiB, whose copy could delay an answer that has arrived, is left to its primary, and counts in
-// Stats.NotReplayable.
+// Messages must be protobuf's, with whatever codec: generated, or made by dynamicpb. With a codec that is not gRPC's own, the reply
+// must be empty: such a codec may leave there what it does not receive. Those of the older API, as github.com/golang/protobuf and
+// gogo generate them, are hedged with gRPC's own codec and an empty reply, if all fields of the request are exported: a hedge sends
+// a copy of them. A call with any other message, or with a request above 1 MiB, whose copy could delay an answer that has
+// arrived, is left to its primary, and counts in Stats.NotReplayable.
 //
 // Interceptors chained after this one run once for each attempt, concurrently. They must not change the request. What they change
 // in a reply is changed for the caller.
@@ -66,7 +67,8 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 		}
 		if !hedged {
 			u.call.NotReplayable() // changes nothing if the call was not to be hedged
-			err := u.unhedged(caller, req, reply, opts)
+			err := invoker(u.call.UnhedgedContext(caller), method, req, reply, cc, append(slices.Clip(opts), u.trailerOption()...)...)
+			u.call.End(call.End{Err: err, Trailer: u.Trailer()})
 			u.recycle()
 			return err
 		}
@@ -125,21 +127,9 @@ type primary struct {
 	trailer    *metadata.MD // nil unless the trailers of failures matter
 }
 
-// invoke is how every attempt of the call reaches its server.
-func (u *unary) invoke(ctx context.Context, req, reply any, opts []grpc.CallOption) error {
-	return u.invoker(ctx, u.method, req, reply, u.cc, opts...)
-}
-
-// unhedged makes the call without hedging.
-func (u *unary) unhedged(ctx context.Context, req, reply any, opts []grpc.CallOption) error {
-	err := u.invoke(u.call.UnhedgedContext(ctx), req, reply, append(slices.Clip(opts), u.trailerOption()...))
-	u.call.End(call.End{Err: err, Trailer: u.Trailer()})
-	return err
-}
-
 func (u *unary) Primary() error {
 	p := &u.primary
-	return u.invoke(p.ctx, p.req, p.reply, p.opts)
+	return u.invoker(p.ctx, u.method, p.req, p.reply, u.cc, p.opts...)
 }
 
 // trailerOption returns the option that keeps the primary's trailer, which matters to a throttle or a hedgingPolicy.
@@ -214,7 +204,7 @@ func (h *unaryHedge) Trailer() metadata.MD {
 
 func (h *unaryHedge) Run(ctx context.Context) error {
 	ctx = h.unary.call.HedgeContext(ctx)
-	err := h.unary.invoke(ctx, h.req, h.reply, h.opts)
+	err := h.unary.invoker(ctx, h.unary.method, h.req, h.reply, h.unary.cc, h.opts...)
 	if err == nil {
 		call.HedgeAnswered(ctx)
 	}

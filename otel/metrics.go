@@ -118,7 +118,7 @@ func readTarget(m *stats.Method, report report) {
 }
 
 func newMetrics(o Options) (*metrics, error) {
-	most := cmp.Or(o.MaxMethods, defaultMethods)
+	most := cmp.Or(o.MaxMethods, 1000)
 	m := &metrics{
 		meter:   o.MeterProvider.Meter("github.com/grpchedge/hedge/otel"),
 		methods: newNames(most), targets: newNames(most),

@@ -60,8 +60,6 @@ type Options struct {
 	MaxMethods int
 }
 
-const defaultMethods = 1000
-
 // New returns an option for hedge.New, which reports what that scheduler does. Give each scheduler an option of its own. The
 // metrics of a scheduler end when it is garbage collected.
 func New(o Options) (hedge.Option, error) {

@@ -41,10 +41,10 @@ type Window struct{ in *inner.Window }
 func New(window time.Duration) *Window { return &Window{inner.New(window)} }
 
 // Observe records that a call was answered at now, having taken d.
-func (w *Window) Observe(now time.Time, d time.Duration) { w.in.Observe(now, d) }
+func (w *Window) Observe(now time.Time, d time.Duration) { w.in.Record(now, d, true) }
 
 // ObserveLonger records that a call was cut short at now, at the age d: it would have taken longer.
-func (w *Window) ObserveLonger(now time.Time, d time.Duration) { w.in.ObserveLonger(now, d) }
+func (w *Window) ObserveLonger(now time.Time, d time.Duration) { w.in.Record(now, d, false) }
 
 // Snapshot returns the distribution of what is in the window at now. It never changes.
 func (w *Window) Snapshot(now time.Time) *Distribution { return &Distribution{w.in.Snapshot(now)} }

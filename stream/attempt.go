@@ -7,11 +7,13 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/grpchedge/hedge/internal/attempt"
 	"github.com/grpchedge/hedge/internal/call"
-	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/internal/pattern"
+	"github.com/grpchedge/hedge/internal/wire"
 )
 
 type opener struct {
@@ -93,6 +95,20 @@ func (m *streamAttempt) receiveAhead() error {
 	return m.RecvMsg(m.into)
 }
 
+// described returns an empty message of a method's response type, according to the descriptors linked into the program; nil
+// if the method is not among them.
+func described(method string) any {
+	m := pattern.Descriptor(method)
+	if m == nil {
+		return nil
+	}
+	t, err := protoregistry.GlobalTypes.FindMessageByName(m.Output().FullName())
+	if err != nil {
+		return nil
+	}
+	return t.New().Interface()
+}
+
 // outcome converts the error of a receive to the error of the attempt. The end of the stream is a success.
 func outcome(err error) error {
 	if err == io.EOF {
@@ -153,7 +169,7 @@ func (m *streamAttempt) Run(ctx context.Context) error {
 	if err != nil {
 		m.ClientStream = failedStream{ctx, err}
 	} else if request := c.copied.Load(); request == nil { // an attempt is chosen
-		err = race.ErrLost
+		err = wire.ErrLost
 	} else if err = m.SendMsg(*request); err == nil || err == io.EOF { // EOF: the stream has ended; RecvMsg knows how
 		err = m.CloseSend()
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/grpchedge/hedge/internal/attempt"
 	"github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/internal/wire"
 )
 
 type goal uint8
@@ -62,11 +63,15 @@ func (k *contest) decide(into any) *streamAttempt {
 		c.choose(winner)
 	}()
 	out := k.race.Run(c.caller, c.primary.cancel, c.call.Plan().StartAt(k.askedAt, grace), k, k)
-	if out.Untouched {
-		k.endUntouched(out.Err)
+	if err := out.Err; out.Untouched && (err != nil || k.goal == firstMessage) { // else that was headers, and the first message is to come
+		e := call.End{Err: err, Age: k.Age(), AskedAt: k.askedAt}
+		if c.tracksFailures && err != nil {
+			e.Trailer = c.primary.Trailer()
+		}
+		c.end(e)
 	}
 	if out.Winner != nil {
-		c.primary.cancel(race.ErrLost)
+		c.primary.cancel(wire.ErrLost)
 		winner = out.Winner.(*streamAttempt)
 	}
 	if k.keeps { // the first message, or the end of the stream, for the next RecvMsg
@@ -90,20 +95,6 @@ func (k *contest) Hedge(n int, cancel context.CancelCauseFunc) race.Attempt {
 func (k *contest) Accepts(err error) (ok, open bool) { return k.stream.primary.Accepts(err) }
 
 func (k *contest) Trailer() metadata.MD { return k.stream.primary.Trailer() }
-
-// endUntouched ends the call by its primary, which ended with err before a hedge was due. If that was headers, the first message is
-// still to come.
-func (k *contest) endUntouched(err error) {
-	c := k.stream
-	if err == nil && k.goal == responseHeaders {
-		return
-	}
-	e := call.End{Err: err, Age: k.Age(), AskedAt: k.askedAt}
-	if c.tracksFailures && err != nil {
-		e.Trailer = c.primary.Trailer()
-	}
-	c.end(e)
-}
 
 // Book ends the call by the report of its race. If headers have decided it, the first message is still to come.
 func (k *contest) Book(r *race.Report) {

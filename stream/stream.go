@@ -59,7 +59,10 @@ func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
 			return streamer(call.PassThrough(r, ctx, target, method, conn, opts...), desc, cc, method, opts...)
 		}
 		c := call.Begin(r, ctx, target, method, conn, opts...)
-		waits := waits(method, &c, opts)
+		waits := c.WaitsForMessage(func() bool {
+			of := attempt.NewOptions(opts)
+			return of.Codec() == nil && described(method) != nil
+		})
 		if !c.Hedged() {
 			return openUnhedged(ctx, &c, waits, desc, cc, method, streamer, opts)
 		}

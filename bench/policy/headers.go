@@ -43,7 +43,7 @@ func (h *headerTimes) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.C
 func (h *headerTimes) HandleRPC(ctx context.Context, s stats.RPCStats) {
 	if _, ok := s.(*stats.InHeader); ok {
 		now := time.Now()
-		h.window.Observe(now, now.Sub(ctx.Value(beganKey{}).(time.Time)))
+		h.window.Record(now, now.Sub(ctx.Value(beganKey{}).(time.Time)), true)
 	}
 }
 

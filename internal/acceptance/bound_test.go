@@ -170,8 +170,8 @@ func TestBook_FailuresCountOnce(t *testing.T) {
 		pushed int64
 	}{
 		"a failure":                        {race.Report{Err: unavailable}, 9, 1},
-		"one that came as the caller left": {race.Report{Err: unavailable, CallerGone: race.CallerCancelled, GoneAt: ms}, 10, 0},
-		"one before the caller left":       {race.Report{Err: unavailable, CallerGone: race.CallerCancelled, GoneAt: 2 * ms}, 9, 1},
+		"one that came as the caller left": {race.Report{Err: unavailable, CallerGone: true, GaveUp: true, GoneAt: ms}, 10, 0},
+		"one before the caller left":       {race.Report{Err: unavailable, CallerGone: true, GaveUp: true, GoneAt: 2 * ms}, 9, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := hedgetest.All(t, hedgetest.Throttle(10, 0.1))

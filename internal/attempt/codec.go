@@ -47,7 +47,11 @@ func (o *Options) Codec() *Codec {
 		}
 	}
 	if subtype = cmp.Or(subtype, protocodec.Name); chosen == nil && (subtype != protocodec.Name || !defaultIsOwn()) {
-		chosen = registered(subtype)
+		if c := encoding.GetCodec(subtype); c != nil {
+			chosen = v1{c}
+		} else if c := encoding.GetCodecV2(subtype); c != nil {
+			chosen = c
+		}
 	}
 	if chosen == nil {
 		return nil
@@ -60,16 +64,6 @@ var defaultIsOwn = sync.OnceValue(func() bool {
 	t := reflect.TypeOf(encoding.GetCodecV2(protocodec.Name))
 	return encoding.GetCodec(protocodec.Name) == nil && t.Kind() == reflect.Pointer && t.Elem().PkgPath() == "google.golang.org/grpc/encoding/proto"
 })
-
-func registered(name string) coder {
-	if c := encoding.GetCodec(name); c != nil {
-		return v1{c}
-	}
-	if c := encoding.GetCodecV2(name); c != nil {
-		return c
-	}
-	return nil
-}
 
 // Option makes gRPC use the codec. The content-subtype on the wire stays as it would be without.
 func (c *Codec) Option() grpc.CallOption { return grpc.ForceCodecV2(c) }

@@ -18,11 +18,11 @@ type Options struct {
 	writes  bool       // an option writes to a variable, or is an OnFinish
 }
 
-// variable is what an option writes to. Each option has one of its own: if a call fails before there is a stream, gRPC writes
-// to none of them, and they may differ.
+// variable is what an option writes to: one of the three. Each option has one of its own: if a call fails before there is a stream,
+// gRPC writes to none of them, and they may differ.
 type variable struct {
-	md   metadata.MD // of a Header or a Trailer
-	peer peer.Peer   // of a Peer
+	header, trailer metadata.MD
+	peer            peer.Peer
 }
 
 // NewOptions takes the caller's options. Call it on the caller's goroutine, before the first attempt.
@@ -32,9 +32,9 @@ func NewOptions(opts []grpc.CallOption) Options {
 	for _, opt := range opts {
 		switch opt := opt.(type) {
 		case grpc.HeaderCallOption:
-			o.take(variable{md: *opt.HeaderAddr})
+			o.take(variable{header: *opt.HeaderAddr})
 		case grpc.TrailerCallOption:
-			o.take(variable{md: *opt.TrailerAddr})
+			o.take(variable{trailer: *opt.TrailerAddr})
 		case grpc.PeerCallOption:
 			o.take(variable{peer: *opt.PeerAddr})
 		case grpc.OnFinishCallOption:
@@ -80,10 +80,10 @@ func (o *Options) Attempt(extra ...grpc.CallOption) ([]grpc.CallOption, *Results
 	for _, opt := range o.caller {
 		switch opt.(type) {
 		case grpc.HeaderCallOption:
-			opt = grpc.Header(&r.variables[next].md)
+			opt = grpc.Header(&r.variables[next].header)
 			next++
 		case grpc.TrailerCallOption:
-			opt = grpc.Trailer(&r.variables[next].md)
+			opt = grpc.Trailer(&r.variables[next].trailer)
 			next++
 		case grpc.PeerCallOption:
 			opt = grpc.Peer(&r.variables[next].peer)
@@ -112,7 +112,7 @@ func (r *Results) Choose(answered bool) (finish func()) {
 	}
 	return r.note(func() {
 		if r.chosen = true; answered && !r.finished {
-			r.fill()
+			r.fill(r.variables)
 		}
 	})
 }
@@ -125,7 +125,7 @@ func (r *Results) note(change func()) (finish func()) {
 	if change(); !r.chosen || !r.finished {
 		return nothing
 	}
-	r.fill()
+	r.fill(r.variables)
 	err := r.err
 	return func() {
 		for _, opt := range r.caller {
@@ -145,30 +145,20 @@ func (r *Results) Ended(st grpc.ClientStream, before *peer.Peer) {
 	if r == nil || !r.awaited() {
 		return
 	}
-	var header, trailer metadata.MD
+	var v variable
 	var to *peer.Peer
 	if !safely(func() { // it may be an interceptor's own stream
 		to, _ = peer.FromContext(st.Context())
-		header, _ = st.Header()
-		trailer = st.Trailer()
+		v.header, _ = st.Header()
+		v.trailer = st.Trailer()
 	}) || to == nil || to == before { // none of gRPC's, which fills nothing then
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.finished {
-		return
-	}
-	r.filled = true
-	for _, opt := range r.caller {
-		switch opt := opt.(type) {
-		case grpc.HeaderCallOption:
-			*opt.HeaderAddr = header
-		case grpc.TrailerCallOption:
-			*opt.TrailerAddr = trailer
-		case grpc.PeerCallOption:
-			*opt.PeerAddr = *to
-		}
+	if v.peer = *to; !r.finished {
+		r.fill(slices.Repeat([]variable{v}, len(r.variables)))
+		r.filled = true
 	}
 }
 
@@ -179,8 +169,8 @@ func (r *Results) awaited() bool {
 	return r.chosen && !r.finished && !r.filled
 }
 
-// fill passes the variables to the caller, unless it has them.
-func (r *Results) fill() {
+// fill passes variables to the caller, unless it has them.
+func (r *Results) fill(variables []variable) {
 	if r.filled {
 		return
 	}
@@ -188,13 +178,13 @@ func (r *Results) fill() {
 	for _, opt := range r.caller {
 		switch opt := opt.(type) {
 		case grpc.HeaderCallOption:
-			*opt.HeaderAddr = r.variables[next].md
+			*opt.HeaderAddr = variables[next].header
 			next++
 		case grpc.TrailerCallOption:
-			*opt.TrailerAddr = r.variables[next].md
+			*opt.TrailerAddr = variables[next].trailer
 			next++
 		case grpc.PeerCallOption:
-			*opt.PeerAddr = r.variables[next].peer
+			*opt.PeerAddr = variables[next].peer
 			next++
 		}
 	}

@@ -123,11 +123,12 @@ func (c *Call) Accepts(n int, reply any, err error) bool {
 	return c.settings.Acceptable(c.Context, c.Method, reply, err)
 }
 
-// WaitsForMessage reports whether hedge.WithWaitForMessage names the method.
-func (c *Call) WaitsForMessage() bool { return c.settings != nil && c.settings.WaitsForMessage }
-
-// Judges reports whether Accepts asks a function.
-func (c *Call) Judges() bool { return c.settings != nil && c.settings.Acceptable != nil }
+// WaitsForMessage reports whether Header of a stream waits for the first message: hedge.WithWaitForMessage names its method, and, if
+// the message is to be judged, its type is known.
+func (c *Call) WaitsForMessage(typeIsKnown func() bool) bool {
+	s := c.settings
+	return s != nil && s.WaitsForMessage && (s.Acceptable == nil || typeIsKnown())
+}
 
 // hedgeFinal reports whether a hedge's final status may end the race.
 func hedgeFinal(c *Call) bool { return c.settings.Policy != nil || c.settings.OnlyReads }

@@ -60,7 +60,7 @@ func (c *Call) End(e End) {
 	}
 	gone := e.Err != nil && c.Context != nil && c.Context.Err() != nil
 	if e.Race != nil && !e.Headers {
-		gone = e.Race.CallerGone != race.CallerStayed
+		gone = e.Race.CallerGone
 	}
 	end := &c.end
 	*end = feature.End{Race: e.Race, Headers: e.Headers, Err: e.Err, Age: e.Age, Gone: gone, Known: gone || e.Age >= 2*e.AskedAt}
@@ -82,15 +82,26 @@ func (c *Call) End(e End) {
 	}
 }
 
-// unraced counts the end of a primary that no hedge raced against: its failure, and the hedge of a dry run.
+// unraced counts the end of a primary that no hedge raced against: its failure, and the hedge that it would have had but for a dry run.
 func (c *Call) unraced(e *End) {
 	if e.Err != nil && !c.end.Gone && c.TracksFailures() {
 		failure := c.Failure(e.Err, e.Trailer)
 		tellFailure(c, failure.End, failure.Pushback)
 	}
-	if c.dry && c.end.Known {
-		pretend(c, e.Age)
+	if !c.dry || !c.end.Known {
+		return
 	}
+	c.method.Counters.Update(func(s *stats.Counts) { // of a second hedge nothing, because the first might have answered
+		switch {
+		case e.Age <= c.Delay:
+		case !c.Draw(1):
+			s.NotDrawn++
+		case !c.settings.Unbudgeted() && !c.Payment.Pretend(c.Start.Add(c.Delay)):
+			s.BudgetExhausted++
+		default:
+			s.DryRun++
+		}
+	})
 }
 
 // primaryOf is what became of the primary of a race.
@@ -117,7 +128,7 @@ func goneBefore(c *Call, r *race.Report, n int) bool {
 	if r.Committed && n == 0 {
 		return a.Err != nil && c.Context.Err() != nil
 	}
-	return r.CallerGone != race.CallerStayed && r.GoneAt <= a.EndedAt
+	return r.CallerGone && r.GoneAt <= a.EndedAt
 }
 
 // count counts what happened in a race, and which attempt won. Only an answer counts as a win.
@@ -125,7 +136,7 @@ func count(c *Call, r *race.Report) {
 	rejected, hedged := r.Rejected(), r.Hedges > 0 && !r.Panicked
 	answered := hedged && codeset.Answers.HasStatus(r.Err)
 	good := answered && !r.Attempts[r.Winner].End.IsRejected()
-	if hedged && (good || r.CallerGone != race.CallerCancelled) { // if the caller gave up, nobody knows whether hedges were of use
+	if hedged && (good || !r.GaveUp) { // if the caller gave up, nobody knows whether hedges were of use
 		c.Payment.Hedged(r.Winner > 0 && good)
 	}
 	if !answered && rejected == 0 && r.Dropped == 0 && r.LoserPanics == 0 && !r.Repeated {
@@ -147,24 +158,6 @@ func count(c *Call, r *race.Report) {
 			s.PrimaryWins++
 		default:
 			s.HedgeWins++
-		}
-	})
-}
-
-// pretend counts the hedge that a dry run's call would have had. It does so when the call has ended, at the given age. It counts no
-// second hedge, because the first might have answered.
-func pretend(c *Call, age time.Duration) {
-	due := c.Start.Add(c.Delay)
-	c.dry = false
-	c.method.Counters.Update(func(s *stats.Counts) {
-		switch {
-		case age <= c.Delay:
-		case !c.Draw(1):
-			s.NotDrawn++
-		case !c.settings.Unbudgeted() && !c.Payment.Pretend(due):
-			s.BudgetExhausted++
-		default:
-			s.DryRun++
 		}
 	})
 }

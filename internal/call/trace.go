@@ -31,7 +31,7 @@ func (c *Call) tell(r *race.Report) {
 		return
 	}
 	for n := range r.Hedges + 1 {
-		if a := &r.Attempts[n]; a.CutShort && r.CallerGone == race.CallerStayed {
+		if a := &r.Attempts[n]; a.CutShort && !r.CallerGone {
 			settings.Tell(c.settings.Traces, stats.AttemptLost{Call: traced(c), Attempt: n, Ran: r.DecidedAt - a.SentAt})
 		}
 	}

@@ -37,19 +37,11 @@ func (c *Call) TraitsOf(request any) Traits {
 		t.class = c.settings.Class(c.Context, c.Method, request)
 	}
 	if c.Payment.Owes {
-		t.cost = costOf(c, request)
+		if t.cost = c.settings.Cost(c.Context, c.Method, request); !budget.IsCost(t.cost) { // which counts as 1
+			c.method.Counters.Update(func(s *stats.Counts) { s.InvalidCosts++ })
+		}
 	}
 	return t
-}
-
-// costOf asks the user's function what the request costs. An invalid cost is counted, and is 1.
-func costOf(c *Call, request any) float64 {
-	cost := c.settings.Cost(c.Context, c.Method, request)
-	if budget.IsCost(cost) {
-		return cost
-	}
-	c.method.Counters.Update(func(s *stats.Counts) { s.InvalidCosts++ })
-	return 1
 }
 
 // SetTraits sets the class and the cost of the call's request. From now on the class gives the delay, and learns the call's latency.

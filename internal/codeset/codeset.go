@@ -35,9 +35,6 @@ func Of(cs ...codes.Code) Set {
 
 func AllBut(cs []codes.Code) Set { return (1<<(MaxCode+1) - 1) &^ Of(cs...) }
 
-// Has reports whether s holds a code that gRPC defines.
-func (s Set) Has(c codes.Code) bool { return s&(1<<c) != 0 }
-
 // HasStatus reports whether s holds the status of err. A code that gRPC does not define counts as Unknown.
 func (s Set) HasStatus(err error) bool {
 	c := codes.OK
@@ -46,5 +43,5 @@ func (s Set) HasStatus(err error) bool {
 			c = codes.Unknown
 		}
 	}
-	return s.Has(c)
+	return s&(1<<c) != 0
 }

@@ -22,7 +22,7 @@ func observed(l testserver.Distribution, n int, seed uint64) *sketch.Distributio
 	w := sketch.New(time.Hour)
 	now := time.Now()
 	for range n {
-		w.Observe(now, l.Draw(r))
+		w.Record(now, l.Draw(r), true)
 	}
 	return w.Snapshot(now)
 }

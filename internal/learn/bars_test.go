@@ -56,6 +56,8 @@ var realTraffic = []workload{
 	{name: "sizes that alternate", distribution: alternating(20*second, sizes(1, .02, 200), sizes(1.5, .03, 400)), rate: 500, bar: .35},
 	{name: "correlated", distribution: correlated(), concurrency: 20, bar: 1.02, load: 2.5},
 	{name: "the same again", distribution: again(), concurrency: 20, bar: 1.01, load: 3.5},
+	{name: "2 s slower, 500 each minute", distribution: sometimes(.05, 2000), gathered: 500, every: time.Minute, quick: true, bar: .05},
+	{name: "3 s slower, 1000 each minute", distribution: sometimes(.05, 3000), gathered: 1000, every: time.Minute, quick: true, bar: .05},
 	{name: "weak dependence", distribution: ofRequest(func(r, a *rand.Rand) float64 {
 		return 8 * math.Exp(0.6*r.NormFloat64()+0.4*a.NormFloat64())
 	}), rate: 300, bar: 1},

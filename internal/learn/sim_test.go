@@ -17,9 +17,10 @@ import (
 type client struct {
 	distribution attemptDistribution
 	calls        int
-	concurrency  int     // callers, each with one call after the other; 0: at the rate
-	rate         float64 // calls a second, on average
-	gathered     int     // so many calls at once, every so long, in place of the rate; 0: at the rate
+	concurrency  int                            // callers, each with one call after the other; 0: at the rate
+	rate         float64                        // calls a second, on average
+	rateAt       func(at time.Duration) float64 // in place of the rate; nil: at the rate
+	gathered     int                            // so many calls at once, every so long, in place of the rate; 0: at the rate
 	every        time.Duration
 	seed         uint64
 	config       *learn.Config
@@ -158,6 +159,8 @@ func (s *simulator) begin() {
 		s.arrive(time.Duration(s.begun/uint64(s.gathered)) * s.every)
 	case s.gathered > 0:
 		s.arrive(s.now + time.Microsecond)
+	case s.rateAt != nil:
+		s.arrive(s.now + time.Duration(s.random.ExpFloat64()/s.rateAt(s.now)*1e9))
 	case s.concurrency == 0:
 		s.arrive(s.now + time.Duration(s.random.ExpFloat64()/s.rate*1e9))
 	}

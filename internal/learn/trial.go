@@ -31,17 +31,24 @@ type rise struct {
 const (
 	few        = 1. / 40         // of the budget, in calls that are slow enough for a hedge while few are sent
 	mostFew    = 0.95            // of all periods, so that what hedges do stays known
+	usual      = 0.15            // rise that hedges may be the reason of while rises do not show it, as a standard deviation
 	compared   = 1000            // primaries, at least: medians of fewer differ by chance
+	longest    = 10              // steps that a period is longer than the usual three for want of primaries
 	remembered = 5 * time.Minute // is a rise
 )
 
 // fewNow reports whether few hedges are to be sent. worth is how much more many are worth. A period lasts three steps of the window.
-// Its first step does not count.
+// Its first step does not count. It lasts longer where calls are few. If they are too few, nothing can be found out: many are sent.
 func (t *trial) fewNow(w *sketch.Window, now time.Time, worth float64) bool {
-	if t.random == nil {
+	t.rises = slices.DeleteFunc(t.rises, func(r rise) bool { return now.Sub(r.at) > remembered })
+	switch late := now.Sub(t.until); {
+	case t.random == nil:
 		t.random = rand.New(rand.NewPCG(uint64(now.UnixNano()), 1))
 		t.next(w, now, worth)
-	} else if !now.Before(t.until) {
+	case late > longest*w.Step():
+		t.next(w, now, worth)
+		t.few, t.median = false, 0
+	case late >= 0:
 		if _, d := w.Split(now, t.from, t.from); d.Total() >= compared {
 			t.record(now, d)
 			t.next(w, now, worth)
@@ -61,14 +68,14 @@ func (t *trial) record(now time.Time, d *sketch.Distribution) {
 	x, _ := d.Quantile(0.5)
 	median := logAge(x)
 	if t.median != 0 {
-		t.rises = slices.DeleteFunc(t.rises, func(r rise) bool { return now.Sub(r.at) > remembered })
 		t.rises = append(t.rises, rise{now, t.few, median - t.median})
 	}
 	t.median = median
 }
 
 // chance is the probability that many hedges cost primaries more than they are worth, by the rises so far. Of these, none counts for
-// more than thrice the median one, as an outage, or the end of one, is a hundred times as large.
+// more than thrice the median one, as an outage, or the end of one, is a hundred times as large. Rises that vary for another reason
+// say nothing: as long as those with many hedges are not larger by twice the error, hedges are believed to do no more than usual.
 func (t *trial) chance(worth float64) float64 {
 	sizes := []float64{0}
 	for _, r := range t.rises {
@@ -95,5 +102,13 @@ func (t *trial) chance(worth float64) float64 {
 		known = many * few / (many + few)
 		slower = (sum[0]/many - sum[1]/few) * known / (known + 1)
 	}
-	return min(math.Erfc((worth-slower)*math.Sqrt((known+1)/varied/2))/2, mostFew)
+	within := math.Sqrt(varied / (known + 1)) // is slower right
+	chance := min(beyond((worth-slower)/within), mostFew)
+	if slower < 2*within {
+		chance = min(chance, beyond(worth/usual))
+	}
+	return chance
 }
+
+// beyond is the probability that a normal variable is so many standard deviations above its mean.
+func beyond(deviations float64) float64 { return math.Erfc(deviations/math.Sqrt2) / 2 }

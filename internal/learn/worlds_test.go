@@ -100,6 +100,8 @@ var knownWorlds = []world{
 	{name: "heavy+2%", law: heavy(.02), rate: 500, short: 1.25},
 	{name: "stalls", law: stalls(lognormal(1, .5), 5*second, second), rate: 500, short: 1.3},
 	{name: "half-second, 4/s", law: halfSecond, rate: 4, short: 1.2},
+	{name: "all breathe, 8% slow", law: breathing(5 * second), rate: 500, calls: 150_000, faulty: after(30 * second), quick: true, short: 1.95},
+	{name: "outages, and one of 8 backends 100 ms slower", law: outages(5*second, 40*second), rate: 100, faulty: beside(5*second, 40*second)},
 	{name: "20 queues at 50% load", law: queued, servers: servers{count: 20, workers: 4}, rate: 1500},
 	{name: "20 queues at 90% load", law: queued, servers: servers{count: 20, workers: 4}, rate: 2700, calls: 400_000, faulty: after(60 * second), short: 1.65},
 	{name: "20 queues at 90% load that stop cancelled work", law: queued, servers: servers{count: 20, workers: 4, stop: true}, rate: 2700, calls: 200_000},
@@ -118,6 +120,35 @@ func queued(seed, id uint64, attempt int, _ time.Duration) time.Duration {
 
 func after(from time.Duration) func(time.Duration) bool {
 	return func(at time.Duration) bool { return at >= from }
+}
+
+// breathing lets all backends change their speed every so often, whatever hedges do, and 8% of attempts take 200 ms more.
+func breathing(every time.Duration) attemptDistribution {
+	return func(seed, id uint64, attempt int, at time.Duration) time.Duration {
+		a := generator(seed, id, attempt)
+		d := healthy(a) * math.Exp(generator(seed^77, uint64(at/every), 99).NormFloat64())
+		if chanceOf(a, .08) {
+			d += 200
+		}
+		return inMillis(d)
+	}
+}
+
+// outages adds to all attempts what a healthy one takes, in some part of each period twenty times that.
+func outages(length, period time.Duration) attemptDistribution {
+	one, calm := sick(8, plainly, slower(100)), beside(length, period)
+	return func(seed, id uint64, attempt int, at time.Duration) time.Duration {
+		d := healthy(generator(seed+1, id, attempt))
+		if !calm(at) {
+			d *= 20
+		}
+		return one(seed, id, attempt, at) + inMillis(d)
+	}
+}
+
+// beside is the time outside of those parts.
+func beside(length, period time.Duration) func(time.Duration) bool {
+	return func(at time.Duration) bool { return at%period < period/2 || at%period > period/2+length }
 }
 
 // drawnWorld is a world that a seed draws.

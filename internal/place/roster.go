@@ -53,9 +53,8 @@ func (b *Backend) sameAddress(other *Backend) bool { return other != nil && b.ad
 
 // Roster lists the ready backends of one load-balancing policy of package balancer, in use on a connection.
 type Roster struct {
-	usual uatomic.Float64 // the logarithm of what calls take while no primaries are moved; it is first for 32-bit machines
-
-	Target string // of the connection
+	usual  uatomic.Float64 // the logarithm of what calls take while no primaries are moved; first, so that it is aligned on 32 bits
+	Target string          // of the connection
 
 	ready      atomic.Pointer[[]*Backend]
 	silenceOff atomic.Bool  // no connection is ever silent

@@ -32,10 +32,9 @@ const (
 	Prepared      // the hedge can be sent, and no longer reads the caller's memory
 	NotReplayable // the request cannot be sent twice; the call gets no more hedges
 
-	Ended          // an attempt has an outcome; the primary has returned to the caller's goroutine
-	Committed      // the caller of a stream has received the primary's headers, so the primary must win
-	Cancelled      // the caller's context was cancelled
-	DeadlinePassed // the caller's deadline passed
+	Ended      // an attempt has an outcome; the primary has returned to the caller's goroutine
+	Committed  // the caller of a stream has received the primary's headers, so the primary must win
+	CallerGone // the caller's context has ended
 )
 
 // EndKind is how an attempt ended. The last two are with Rules.Judged only.

@@ -127,7 +127,7 @@ func (m *Machine) Step(e Event, now time.Duration) Actions {
 		if !m.decided && m.inFlight.Has(0) {
 			m.decide(0, &a)
 		}
-	case Cancelled, DeadlinePassed:
+	case CallerGone:
 		m.gone = m.gone || !m.decided
 	}
 	m.callForRepetition(now)

@@ -146,7 +146,7 @@ func (s *search) step(n node, e race.Event) node {
 		n.late = true
 	}
 	n.committed = n.committed || e.Kind == race.Committed
-	n.left = n.left || e.Kind == race.Cancelled || e.Kind == race.DeadlinePassed
+	n.left = n.left || e.Kind == race.CallerGone
 	o := occurrence{e, n.now, n.m.Step(e, n.now)}
 	s.steps++
 	n.timer.set(o.a)
@@ -185,8 +185,7 @@ func (s *search) events(n node, yield func(race.Event)) {
 		yield(race.Event{Kind: race.Committed})
 	}
 	if !n.left {
-		yield(race.Event{Kind: race.Cancelled})
-		yield(race.Event{Kind: race.DeadlinePassed})
+		yield(race.Event{Kind: race.CallerGone})
 	}
 }
 

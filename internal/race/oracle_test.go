@@ -35,7 +35,7 @@ func (h history) String() string {
 
 func describe(e race.Event) string {
 	kind := [...]string{"due", "admitted", "skipped", "held back", "refused", "prepared", "not replayable", "ended",
-		"committed", "cancelled", "deadline passed"}[e.Kind]
+		"committed", "caller gone"}[e.Kind]
 	switch e.Kind {
 	case race.HeldBack:
 		return fmt.Sprintf("%s until %d", kind, e.Until)
@@ -58,7 +58,7 @@ func (h history) happened(kinds ...race.EventKind) bool {
 	return slices.ContainsFunc(h.list, func(o occurrence) bool { return slices.Contains(kinds, o.e.Kind) })
 }
 
-func (h history) gone() bool { return h.happened(race.Cancelled, race.DeadlinePassed) }
+func (h history) gone() bool { return h.happened(race.CallerGone) }
 
 // inFlight is the attempts that were sent and have not ended.
 func (h history) inFlight() race.Attempts {
@@ -154,7 +154,7 @@ func (h history) waiting() byte {
 
 // forbidden reports whether something has ruled out further hedges.
 func (h history) forbidden() bool {
-	return h.pushedBackForGood() || h.happened(race.Refused, race.NotReplayable, race.Cancelled, race.DeadlinePassed)
+	return h.pushedBackForGood() || h.happened(race.Refused, race.NotReplayable, race.CallerGone)
 }
 
 func (h history) pushedBackForGood() bool {
@@ -174,7 +174,7 @@ func (h history) floor() (at time.Duration) {
 // lastFailed is the attempt that failed last, while the caller was there.
 func (h history) lastFailed() (n uint8) {
 	for _, o := range h.list {
-		if o.e.Kind == race.Cancelled || o.e.Kind == race.DeadlinePassed {
+		if o.e.Kind == race.CallerGone {
 			break
 		}
 		if o.e.Kind == race.Ended {

@@ -17,7 +17,6 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/grpchedge/hedge/internal/alarm"
-	"github.com/grpchedge/hedge/internal/wire"
 )
 
 type Plan struct {
@@ -87,9 +86,6 @@ type Attempt interface {
 	// Trailer returns the trailer of an attempt whose Run has failed; nil if it is not known.
 	Trailer() metadata.MD
 }
-
-// ErrLost is the [context.Cause] of a losing attempt's context.
-var ErrLost = wire.ErrLost
 
 type Outcome struct {
 	Winner Attempt // the hedge that decided the call; nil means the primary
@@ -185,7 +181,11 @@ func (r *Race) ensureRunner() *runner {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.runner == nil {
-		r.runner = newRunner(r)
+		x := &runner{Race: r, done: make(chan struct{})}
+		x.hedges[0].cancel = r.cancelPrimary
+		x.machine, _ = NewMachine(r.plan.Rules, r.plan.Due) // its first action is to arm the timer, which begin did
+		x.report.Attempts[0].SentAt = r.plan.From
+		r.runner = x
 	}
 	return r.runner
 }
@@ -200,5 +200,12 @@ func (r *Race) Commit() bool {
 	r.committed = r.committed || toCome
 	settled := toCome || r.untouched
 	r.mu.Unlock()
-	return settled || r.ensureRunner().commit()
+	if settled {
+		return true
+	}
+	x := r.ensureRunner()
+	x.handle(Event{Kind: Committed}, nil)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return x.report.decided && x.report.Winner == 0
 }

@@ -173,3 +173,22 @@ func TestRace_CommitAsItBegins(t *testing.T) {
 		}
 	}
 }
+
+// TestRace_TheCallerGoes tells a caller that gives up from one whose deadline passes, while a hedge is out.
+func TestRace_TheCallerGoes(t *testing.T) {
+	for _, gaveUp := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 30*ms)
+			defer cancel()
+			if gaveUp {
+				time.AfterFunc(20*ms, cancel)
+			}
+			p := &policy{hedges: 1}
+			e := &entrant{ctx: ctx, primary: time.Hour, run: func(int) time.Duration { return time.Hour }}
+			new(race.Race).Run(ctx, func(error) {}, plan(10*ms, 1), p, e)
+			if r := p.booked; r.Hedges != 1 || !r.CallerGone || r.GaveUp != gaveUp {
+				t.Errorf("gave up: %t, report %+v", gaveUp, r)
+			}
+		})
+	}
+}

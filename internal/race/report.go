@@ -1,6 +1,9 @@
 package race
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // Report is what happened in one race. [Policy.Book] gets it once, when the outcome is delivered. All counts and latencies
 // follow from it. All times are ages of the call: durations since its start.
@@ -16,7 +19,8 @@ type Report struct {
 	// returns, or a hedge is prepared.
 	DecidedAt, DeliveredAt time.Duration
 
-	CallerGone CallerGone    // whether and how the caller's context ended before the race was decided
+	CallerGone bool          // the caller's context ended before the race was decided
+	GaveUp     bool          // it did, and not by its deadline
 	GoneAt     time.Duration // when it did
 	Committed  bool          // the caller of a stream received the primary's headers, which decided the race
 
@@ -30,14 +34,6 @@ type Report struct {
 
 	decided bool
 }
-
-type CallerGone uint8
-
-const (
-	CallerStayed CallerGone = iota
-	CallerCancelled
-	CallerDeadline
-)
 
 type AttemptReport struct {
 	SentAt time.Duration
@@ -76,20 +72,16 @@ func (r *Report) Unanswered(n int) (time.Duration, bool) {
 }
 
 // Record adds one event, and the actions that the machine returned for it, at the given age of the call. err is the error of
-// an Ended event. Record must not be called after the step that delivered the outcome.
+// an Ended event, or of the caller's context. Record must not be called after the step that delivered the outcome.
 func (r *Report) Record(e Event, a Actions, err error, now time.Duration) {
 	switch e.Kind {
 	case NotReplayable:
 		r.NotReplayable = true
 	case Committed:
 		r.Committed = r.Committed || a.Decided
-	case Cancelled, DeadlinePassed:
-		if r.decided || r.CallerGone != CallerStayed {
-			break
-		}
-		r.CallerGone, r.GoneAt = CallerCancelled, now
-		if e.Kind == DeadlinePassed {
-			r.CallerGone = CallerDeadline
+	case CallerGone:
+		if !r.decided && !r.CallerGone {
+			r.CallerGone, r.GaveUp, r.GoneAt = true, err != context.DeadlineExceeded, now
 		}
 	case Ended:
 		t := &r.Attempts[e.Attempt]

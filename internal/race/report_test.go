@@ -1,6 +1,7 @@
 package race_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -39,8 +40,10 @@ func reported(h history) (r race.Report) {
 	upto := h.before(delivered + 1)
 	r.Hedges = int(upto.sent())
 	r.NotReplayable = upto.happened(race.NotReplayable)
-	if at, how := upto.before(decided + 1).leaving(); how != race.CallerStayed {
-		r.GoneAt, r.CallerGone = at, how
+	for _, o := range upto.before(decided + 1).list {
+		if o.e.Kind == race.CallerGone {
+			r.GoneAt, r.CallerGone, r.GaveUp = o.at, true, errorOf(o) == context.Canceled
+		}
 	}
 	for i, o := range upto.list {
 		if o.a.Start > 0 {
@@ -57,7 +60,7 @@ func reported(h history) (r race.Report) {
 			continue
 		}
 		a := &r.Attempts[o.e.Attempt]
-		a.HasEnded, a.EndedAt, a.End, a.Err = true, o.at, o.e.End, errorOf(o.e)
+		a.HasEnded, a.EndedAt, a.End, a.Err = true, o.at, o.e.End, errorOf(o)
 		if i <= decided {
 			a.Pushback, a.CutShort = o.e.Pushback, false
 		} else if int(o.e.Attempt) != r.Winner && o.e.End == race.Panicked {
@@ -69,20 +72,12 @@ func reported(h history) (r race.Report) {
 	return r
 }
 
-// leaving is when and how the caller went.
-func (h history) leaving() (time.Duration, race.CallerGone) {
-	for _, o := range h.list {
-		switch o.e.Kind {
-		case race.Cancelled:
-			return o.at, race.CallerCancelled
-		case race.DeadlinePassed:
-			return o.at, race.CallerDeadline
-		}
+// errorOf is the error of an end, or of the caller's context: one in two callers has a deadline.
+func errorOf(o occurrence) error {
+	e := o.e
+	if e.Kind == race.CallerGone {
+		return []error{context.Canceled, context.DeadlineExceeded}[o.at%2]
 	}
-	return 0, race.CallerStayed
-}
-
-func errorOf(e race.Event) error {
 	if e.End == race.Final || e.End == race.NonFatal || e.End == race.RejectedStatus {
 		return errAttempt[e.Attempt]
 	}
@@ -92,7 +87,7 @@ func errorOf(e race.Event) error {
 // recorded is the report as the runner makes it.
 func recorded(h history) (r race.Report) {
 	for _, o := range h.list {
-		r.Record(o.e, o.a, errorOf(o.e), o.at)
+		r.Record(o.e, o.a, errorOf(o), o.at)
 		if o.a.Deliver {
 			break
 		}

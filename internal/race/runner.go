@@ -30,15 +30,6 @@ type hedge struct {
 	crash   func() // repeats its panic or its Goexit on the caller's goroutine; nil for none
 }
 
-// newRunner makes the runner of r, with r.mu held. The machine's first action, to arm the timer, is dropped: begin did it.
-func newRunner(r *Race) *runner {
-	x := &runner{Race: r, done: make(chan struct{})}
-	x.hedges[0].cancel = r.cancelPrimary
-	x.machine, _ = NewMachine(r.plan.Rules, r.plan.Due)
-	x.report.Attempts[0].SentAt = r.plan.From
-	return x
-}
-
 // handle passes an event to the machine and returns the actions that are left to do. err is the error of an Ended event.
 func (x *runner) handle(e Event, err error) Actions {
 	x.mu.Lock()
@@ -56,7 +47,7 @@ func (x *runner) handle(e Event, err error) Actions {
 	x.mu.Unlock()
 	x.cancel(cancel)
 	if drop != nil {
-		drop(ErrLost)
+		drop(wire.ErrLost)
 	}
 	if delivered && e.Kind == Ended && e.End == Panicked {
 		x.policy.LoserPanicked()
@@ -68,14 +59,10 @@ func (x *runner) handle(e Event, err error) Actions {
 // for that reason. The lock must be held.
 func (x *runner) checkCaller() Attempts {
 	err := x.ctx.Err()
-	if err == nil || x.report.decided || x.report.CallerGone != CallerStayed {
+	if err == nil || x.report.decided || x.report.CallerGone {
 		return 0
 	}
-	e := Event{Kind: Cancelled}
-	if err == context.DeadlineExceeded {
-		e.Kind = DeadlinePassed
-	}
-	return x.step(e, nil).Cancel
+	return x.step(Event{Kind: CallerGone}, err).Cancel
 }
 
 // step passes one event to the machine, records it, and does what must be done under the lock: it sets the timer and
@@ -103,7 +90,7 @@ func (x *runner) step(e Event, err error) Actions {
 func (x *runner) cancel(losers Attempts) {
 	for n := range x.hedges {
 		if losers.Has(n) {
-			x.hedges[n].cancel(ErrLost)
+			x.hedges[n].cancel(wire.ErrLost)
 		}
 	}
 }
@@ -158,7 +145,7 @@ func (x *runner) run(n uint8) {
 	growStack(int(n))
 	err := h.attempt.Run(h.ctx)
 	if a := x.handle(ended(&x.plan, x.policy, n, h.attempt, err), err); !a.Kept && (!a.Decided || a.Winner != n) {
-		h.cancel(ErrLost)
+		h.cancel(wire.ErrLost)
 	}
 }
 
@@ -193,14 +180,6 @@ func (x *runner) wait() {
 	x.mu.Unlock()
 	x.cancel(cancel)
 	<-x.done
-}
-
-// commit makes the primary win if the race is not decided, and reports whether the primary decides it.
-func (x *runner) commit() bool {
-	x.handle(Event{Kind: Committed}, nil)
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.report.decided && x.report.Winner == 0
 }
 
 // growStack grows the stack of a goroutine that has just begun to what a call of gRPC needs, in one step. If the call grows it,

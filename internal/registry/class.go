@@ -68,15 +68,28 @@ func (m *Method) Class(name string, now time.Time) *Class {
 	return c
 }
 
+// isFull reports whether there are MaxClasses beside the one of all others.
+func (cs *classes) isFull() bool {
+	count := cs.count.Load()
+	return count > MaxClasses || count == MaxClasses && find[Class](&cs.known, OtherClass) == nil
+}
+
 // HasClasses reports whether a request of the method had a class.
 func (m *Method) HasClasses() bool { return m.classes.count.Load() > 0 }
 
+// another makes a class, which begins with what was taken over of it.
 func (cs *classes) another(m *Method, name string, at time.Duration) *Class {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	if cs.isFull() && at > cs.swept+sweepEvery {
 		cs.swept = at
-		cs.removeIdle(at)
+		cs.known.Range(func(name, c any) bool {
+			if at-time.Duration(c.(*Class).used.Load())*sweepEvery > idleAfter {
+				cs.known.Delete(name)
+				cs.count.Add(-1)
+			}
+			return true
+		})
 	}
 	if cs.isFull() {
 		name = OtherClass
@@ -84,28 +97,6 @@ func (cs *classes) another(m *Method, name string, at time.Duration) *Class {
 	if c := find[Class](&cs.known, name); c != nil { // another call was faster, or it is the one of all others
 		return c
 	}
-	return cs.add(m, name)
-}
-
-// isFull reports whether there are MaxClasses beside the one of all others.
-func (cs *classes) isFull() bool {
-	count := cs.count.Load()
-	return count > MaxClasses || count == MaxClasses && find[Class](&cs.known, OtherClass) == nil
-}
-
-// removeIdle removes the classes that were not called for idleAfter. The lock must be held.
-func (cs *classes) removeIdle(at time.Duration) {
-	cs.known.Range(func(name, value any) bool {
-		if at-time.Duration(value.(*Class).used.Load())*sweepEvery > idleAfter {
-			cs.known.Delete(name)
-			cs.count.Add(-1)
-		}
-		return true
-	})
-}
-
-// add makes a class, which begins with what was taken over of it. The lock must be held.
-func (cs *classes) add(m *Method, name string) *Class {
 	c := &Class{name: strings.Clone(name)}
 	m.learn(m.Learner.Config(), &c.Learner) // not the call's, which an update may have replaced
 	if k, ok := cs.taken[c.name]; ok {

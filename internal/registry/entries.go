@@ -69,13 +69,6 @@ func (e *entries) next() *Method {
 	return l.Front().Value.(*Method)
 }
 
-// makeRoom removes methods until one more may come. r.mu must be held.
-func (r *Registry) makeRoom() {
-	for r.entries.len() >= r.config.Load().MaxMethods {
-		r.remove(r.entries.leastUsed())
-	}
-}
-
 func (r *Registry) removeIdle(at time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -61,19 +61,6 @@ func (r *Registry) sample(m *Method, now time.Time) {
 	h.rows[samples-1] = row
 }
 
-// read returns the samples, the oldest first.
-func (h *history) read(now time.Time) []Sample {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	rows := []Sample{}
-	for _, s := range h.rows {
-		if now.Sub(s.At) <= samples*sampleEvery {
-			rows = append(rows, s)
-		}
-	}
-	return rows
-}
-
 // CurvePoint is a quantile of what calls took lately.
 type CurvePoint struct {
 	Quantile float64
@@ -106,5 +93,13 @@ func (r *Registry) Picture(target, methodName string) ([]CurvePoint, []Sample) {
 		p.Hedged, _ = d.Ended(q)
 		curve = append(curve, p)
 	}
-	return curve, m.history.read(now)
+	m.history.mu.Lock()
+	defer m.history.mu.Unlock()
+	rows := []Sample{}
+	for _, s := range m.history.rows {
+		if now.Sub(s.At) <= samples*sampleEvery {
+			rows = append(rows, s)
+		}
+	}
+	return curve, rows
 }

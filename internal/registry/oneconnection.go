@@ -29,16 +29,10 @@ type oneConnection struct {
 // HedgePeer says to whom a hedge on a connection went, when it has ended. An unknown peer has no address. The record has the
 // backends that the call has used.
 func (t *Target) HedgePeer(conn *grpc.ClientConn, p *peer.Peer, record *place.Record) {
-	if conn == nil || p.Addr == nil || p.LocalAddr == nil {
+	if conn == nil || p.Addr == nil || p.LocalAddr == nil || record.PickedForHedge() { // the policy sends hedges where primaries do not go
 		return
 	}
-	if !record.PickedForHedge() { // else the policy knows, and sends hedges where primaries do not go
-		t.oneConnection.met(conn, [2]string{p.LocalAddr.String(), p.Addr.String()})
-	}
-}
-
-// met notes that a hedge went over a connection.
-func (o *oneConnection) met(conn *grpc.ClientConn, connection [2]string) {
+	o, connection := &t.oneConnection, [2]string{p.LocalAddr.String(), p.Addr.String()}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch o.conn.Value() {

@@ -21,7 +21,7 @@ type Registry struct {
 	sweep atomic.Duration // time since epoch of the next search for idle methods; the first field, for alignment on 32-bit machines
 
 	config atomic.Pointer[settings.Config] // in force for calls that begin now
-	handle *Handle                         // its own
+	handle *Handle
 	pace   learn.Pace
 	epoch  time.Time
 	pause  gate.Pause
@@ -40,9 +40,9 @@ type Registry struct {
 // Handle holds a registry. A hedge.Scheduler is one, of another name and with other methods.
 type Handle struct{ registry *Registry }
 
-// New returns the handle of a registry that knows only what the snapshots of its configuration know. It keeps the registry from being
+// NewHandle returns the handle of a registry that knows only what the snapshots of its configuration know. It keeps the registry from being
 // collected: interceptors hold the registry alone, and telemetry watches the scheduler.
-func New(c settings.Config) (*Handle, error) {
+func NewHandle(c settings.Config) (*Handle, error) {
 	known, err := snapshot.Read(c.Snapshots...)
 	if err != nil {
 		return nil, fmt.Errorf("hedge: WithSnapshot: %w", err)

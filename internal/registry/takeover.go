@@ -76,10 +76,8 @@ func (cs *classes) takeOver(known map[string]learn.Knowledge) {
 	names := slices.SortedFunc(maps.Keys(known), func(a, b string) int {
 		return cmp.Or(cmp.Compare(known[b].Primaries.Total(), known[a].Primaries.Total()), cmp.Compare(a, b))
 	})
+	cs.taken = map[string]learn.Knowledge{}
 	for _, name := range names[:min(len(names), MaxClasses+1)] {
-		if cs.taken == nil {
-			cs.taken = map[string]learn.Knowledge{}
-		}
 		cs.taken[strings.Clone(name)] = known[name]
 	}
 }

@@ -102,7 +102,9 @@ func (r *Registry) add(target, methodName string, now time.Time) *Method {
 	if m := r.targetNamed(target).find(methodName); m != nil { // another call was faster
 		return m
 	}
-	r.makeRoom() // before the target is found, which may leave with its last method
+	for r.entries.len() >= r.config.Load().MaxMethods { // before the target is found, which may leave with its last method
+		r.remove(r.entries.leastUsed())
+	}
 	m := r.newMethod(r.addTarget(target), strings.Clone(methodName))
 	m.entry = entry{list: &r.entries.fresh, element: r.entries.fresh.PushBack(m), seen: 1, idleSince: now.Sub(r.epoch)}
 	return m

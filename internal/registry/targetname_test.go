@@ -125,7 +125,7 @@ func TestWithTargetName_Backends(t *testing.T) {
 func TestTargetName_IdleConnections(t *testing.T) {
 	c := settings.DefaultConfig()
 	c.TargetName = func(connection string) string { name, _, _ := strings.Cut(connection, "#"); return name }
-	h, err := registry.New(c)
+	h, err := registry.NewHandle(c)
 	if err != nil {
 		t.Fatal(err)
 	}

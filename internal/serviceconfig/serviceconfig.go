@@ -55,14 +55,15 @@ func (c *Config) Policy(fullMethod string) *HedgingPolicy {
 }
 
 // The JSON, down to where the errors are this package's own. Package json takes keys in any case. Everything else is ignored.
+// A field that is null is as good as one that is not there.
 type (
 	rawConfig struct {
-		MethodConfig    []rawMethod     `json:"methodConfig"`
-		RetryThrottling json.RawMessage `json:"retryThrottling"`
+		MethodConfig    []rawMethod      `json:"methodConfig"`
+		RetryThrottling *json.RawMessage `json:"retryThrottling"`
 	}
 	rawMethod struct {
 		Name                       []rawName `json:"name"`
-		RetryPolicy, HedgingPolicy json.RawMessage
+		RetryPolicy, HedgingPolicy *json.RawMessage
 	}
 	rawName struct{ Service, Method string }
 )
@@ -76,7 +77,7 @@ func Parse(js string) (*Config, error) {
 	c := &Config{methods: map[string]*HedgingPolicy{}}
 	for i, m := range raw.MethodConfig {
 		if err := c.add(m); err != nil {
-			return nil, fmt.Errorf("methodConfig[%d] (%s): %w", i, m.label(), err)
+			return nil, fmt.Errorf("methodConfig[%d] %v: %w", i, m.Name, err)
 		}
 	}
 	var err error
@@ -108,7 +109,7 @@ func askGRPC(js string) error {
 }
 
 func (c *Config) add(m rawMethod) error {
-	if present(m.HedgingPolicy) && present(m.RetryPolicy) {
+	if m.HedgingPolicy != nil && m.RetryPolicy != nil {
 		return errors.New("it has a retryPolicy and a hedgingPolicy, and may have only one of them")
 	}
 	policy, err := parsePolicy(m.HedgingPolicy)
@@ -127,14 +128,6 @@ func (c *Config) add(m rawMethod) error {
 	return nil
 }
 
-func (m *rawMethod) label() string {
-	var names []string
-	for _, n := range m.Name {
-		names = append(names, n.String())
-	}
-	return cmp.Or(strings.Join(names, ", "), "no name")
-}
-
 func (n rawName) String() string {
 	return cmp.Or(strings.Trim(n.path(), "/"), "{}")
 }
@@ -147,15 +140,15 @@ func (n rawName) path() string {
 }
 
 // parsePolicy returns nil without a policy, and errors that begin with the field's name after a dot, or with a colon.
-func parsePolicy(js json.RawMessage) (*HedgingPolicy, error) {
+func parsePolicy(js *json.RawMessage) (*HedgingPolicy, error) {
 	var raw struct {
 		MaxAttempts                       *float64 `json:"maxAttempts"`
-		HedgingDelay, NonFatalStatusCodes json.RawMessage
+		HedgingDelay, NonFatalStatusCodes *json.RawMessage
 	}
-	if !present(js) {
+	if js == nil {
 		return nil, nil
 	}
-	if err := json.Unmarshal(js, &raw); err != nil {
+	if err := json.Unmarshal(*js, &raw); err != nil {
 		return nil, fmt.Errorf(": %w", plain(err))
 	}
 	delay, noDelay := duration(raw.HedgingDelay)
@@ -174,25 +167,25 @@ func parsePolicy(js json.RawMessage) (*HedgingPolicy, error) {
 }
 
 // duration reads a proto3 JSON duration, such as "0.5s".
-func duration(js json.RawMessage) (time.Duration, error) {
-	if !present(js) {
+func duration(js *json.RawMessage) (time.Duration, error) {
+	if js == nil {
 		return 0, nil
 	}
 	var d durationpb.Duration
-	if err := protojson.Unmarshal(js, &d); err != nil {
-		return 0, fmt.Errorf(`%s is not a duration such as "0.5s"`, js)
+	if err := protojson.Unmarshal(*js, &d); err != nil {
+		return 0, fmt.Errorf(`%s is not a duration such as "0.5s"`, *js)
 	}
 	if d.AsDuration() < 0 {
-		return 0, fmt.Errorf("%s is negative", js)
+		return 0, fmt.Errorf("%s is negative", *js)
 	}
 	return d.AsDuration(), nil
 }
 
 // statusCodes reads status codes by their numbers, or by their names in any case.
-func statusCodes(js json.RawMessage) (set []codes.Code, err error) {
+func statusCodes(js *json.RawMessage) (set []codes.Code, err error) {
 	var list []json.RawMessage
-	if present(js) && json.Unmarshal(js, &list) != nil {
-		return nil, fmt.Errorf("%s is not a list", js)
+	if js != nil && json.Unmarshal(*js, &list) != nil {
+		return nil, fmt.Errorf("%s is not a list", *js)
 	}
 	for _, item := range list {
 		var code codes.Code
@@ -205,9 +198,6 @@ func statusCodes(js json.RawMessage) (set []codes.Code, err error) {
 	return slices.Compact(set), nil
 }
 
-// present reports whether a field is there; null is as good as nothing.
-func present(js json.RawMessage) bool { return len(js) > 0 && !bytes.Equal(js, []byte("null")) }
-
 // MaxTokens is the most that the maxTokens of a retryThrottling may be.
 const MaxTokens = 1000
 
@@ -216,15 +206,15 @@ type Throttle struct {
 	MilliRatio int // tokenRatio in thousandths, 1 or more, and no more than refills the count at once
 }
 
-func parseThrottle(js json.RawMessage) (*Throttle, error) {
+func parseThrottle(js *json.RawMessage) (*Throttle, error) {
 	var raw struct {
 		MaxTokens  *float64 `json:"maxTokens"`
 		TokenRatio *float64 `json:"tokenRatio"`
 	}
-	if !present(js) {
+	if js == nil {
 		return nil, nil
 	}
-	if err := json.Unmarshal(js, &raw); err != nil {
+	if err := json.Unmarshal(*js, &raw); err != nil {
 		return nil, plain(err)
 	}
 	switch tokens, ratio := raw.MaxTokens, raw.TokenRatio; {

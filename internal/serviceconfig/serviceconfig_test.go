@@ -125,7 +125,7 @@ func TestParse_Rejects(t *testing.T) {
 		{"no policy", hedging(`3`), []string{"a/b", "hedgingPolicy", "number"}},
 		{"both policies", `{"methodConfig": [{"name": [{"service": "a"}], "hedgingPolicy": {"maxAttempts": 2},
 			"retryPolicy": {"maxAttempts": 2, "initialBackoff": "1s", "maxBackoff": "1s", "backoffMultiplier": 1, "retryableStatusCodes": [14]}}]}`,
-			[]string{"(a)", "retryPolicy", "hedgingPolicy"}},
+			[]string{"[a]", "retryPolicy", "hedgingPolicy"}},
 		{"one name twice", `{"methodConfig": [{"name": [{"service": "a"}]}, {"name": [{"service": "b"}, {"service": "a"}]}]}`, []string{"methodConfig[1]", "name: a"}},
 		{"the empty name twice", `{"methodConfig": [{"name": [{}, {}]}]}`, []string{"{}"}},
 		{"a method without service", `{"methodConfig": [{"name": [{"method": "b"}]}]}`, []string{`"b"`, "service"}},

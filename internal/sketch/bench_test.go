@@ -26,7 +26,7 @@ func BenchmarkObserve(b *testing.B) {
 	i := 0
 	for b.Loop() {
 		now = now.Add(100 * time.Microsecond)
-		w.Observe(now, ds[i%len(ds)])
+		w.Record(now, ds[i%len(ds)], true)
 		i++
 	}
 }
@@ -37,9 +37,9 @@ func BenchmarkSnapshot(b *testing.B) {
 	for i, d := range ds {
 		now := at(30 * time.Second * time.Duration(i) / time.Duration(len(ds)))
 		if i%10 == 0 {
-			w.ObserveLonger(now, d)
+			w.Record(now, d, false)
 		} else {
-			w.Observe(now, d)
+			w.Record(now, d, true)
 		}
 	}
 	b.ReportAllocs()

@@ -20,10 +20,10 @@ func TestRule13_TextbookExample(t *testing.T) {
 	weeks := func(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
 	w := sketch.New(time.Minute)
 	for _, n := range []float64{6, 6, 6, 7, 10, 13, 16, 22, 23} {
-		w.Observe(at(0), weeks(n))
+		w.Record(at(0), weeks(n), true)
 	}
 	for _, n := range []float64{6.2, 9, 10.3, 11, 17, 19, 20, 25, 32, 32, 34, 35} {
-		w.ObserveLonger(at(0), weeks(n))
+		w.Record(at(0), weeks(n), false)
 	}
 	d := w.Snapshot(at(0))
 	if o, b := d.Count(); o != 9 || b != 12 {
@@ -68,10 +68,10 @@ func TestRule13_LowerBoundsAreNotLatencies(t *testing.T) {
 		w := sketch.New(time.Minute)
 		for d, n := range tt.records {
 			for range n[0] {
-				w.Observe(at(0), d)
+				w.Record(at(0), d, true)
 			}
 			for range n[1] {
-				w.ObserveLonger(at(0), d)
+				w.Record(at(0), d, false)
 			}
 		}
 		if got := quantile(t, w.Snapshot(at(0)), tt.q); off(got, tt.want) > 0.0100001 {
@@ -112,12 +112,12 @@ func TestRule13_HedgingDoesNotBiasTheEstimate(t *testing.T) {
 				w, answered := sketch.New(time.Minute), sketch.New(time.Minute)
 				for i, primary := range truth {
 					if hedge := delay + tt.distribution.Draw(r); hedge < primary {
-						w.ObserveLonger(at(0), hedge)
+						w.Record(at(0), hedge, false)
 						continue
 					}
-					w.Observe(at(0), primary)
+					w.Record(at(0), primary, true)
 					if i%10 == 0 {
-						answered.Observe(at(0), primary)
+						answered.Record(at(0), primary, true)
 					}
 				}
 				d := w.Snapshot(at(0))

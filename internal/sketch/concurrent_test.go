@@ -28,9 +28,9 @@ func TestRule18_NothingIsLostAcrossSteps(t *testing.T) {
 		now := at(time.Duration(n) * tick)
 		d := time.Duration(n%5000+1) * time.Millisecond / 10
 		if n%4 == 0 {
-			w.ObserveLonger(now, d)
+			w.Record(now, d, false)
 		} else {
-			w.Observe(now, d)
+			w.Record(now, d, true)
 		}
 		return now
 	}
@@ -87,8 +87,8 @@ func TestRule18_NothingIsLostAtTheFirstRecords(t *testing.T) {
 		for range recorders {
 			recording.Go(func() {
 				<-start
-				w.Observe(at(0), time.Millisecond)
-				w.ObserveLonger(at(0), time.Millisecond)
+				w.Record(at(0), time.Millisecond, true)
+				w.Record(at(0), time.Millisecond, false)
 			})
 		}
 		close(start)

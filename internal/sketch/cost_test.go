@@ -37,7 +37,8 @@ func spread(record func(*sketch.Window, time.Time, time.Duration), from, to time
 // Rule 16: a window takes what it needs, up to a limit that nothing recorded takes it past.
 func TestRule16_MemoryIsBounded(t *testing.T) {
 	longtest.Simulation(t)
-	observe, longer := (*sketch.Window).Observe, (*sketch.Window).ObserveLonger
+	observe := func(w *sketch.Window, now time.Time, d time.Duration) { w.Record(now, d, true) }
+	longer := func(w *sketch.Window, now time.Time, d time.Duration) { w.Record(now, d, false) }
 	for _, tt := range []struct {
 		name   string
 		record func(*sketch.Window)
@@ -76,8 +77,8 @@ func TestRule18_RecordingDoesNotAllocate(t *testing.T) {
 	i := 0
 	record := func() {
 		now := at(time.Duration(i) * 100 * time.Microsecond) // a step is 50,000 calls
-		w.Observe(now, ds[i%len(ds)])
-		w.ObserveLonger(now, ds[i%len(ds)])
+		w.Record(now, ds[i%len(ds)], true)
+		w.Record(now, ds[i%len(ds)], false)
 		i++
 	}
 	for range len(ds) {
@@ -98,7 +99,7 @@ func TestSnapshotAllocations(t *testing.T) {
 	for _, n := range []int{1, 1000, 100_000} {
 		w := sketch.New(30 * time.Second)
 		for i, d := range durations(n) {
-			w.Observe(at(30*time.Second*time.Duration(i)/time.Duration(n)), d)
+			w.Record(at(30*time.Second*time.Duration(i)/time.Duration(n)), d, true)
 		}
 		if got := testing.AllocsPerRun(100, func() { w.Snapshot(at(30 * time.Second)) }); got > 2 {
 			t.Errorf("%d recorded: %v allocations, want at most 2", n, got)

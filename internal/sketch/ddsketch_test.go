@@ -21,10 +21,10 @@ func TestDDSketch_MergesToOneWindow(t *testing.T) {
 	a, b, both := sketch.New(time.Minute), sketch.New(time.Minute), sketch.New(time.Minute)
 	for range 5_000 {
 		d := straggler.Draw(r)
-		a.Observe(now, d)
-		b.Observe(now, 2*d)
-		both.Observe(now, d)
-		both.Observe(now, 2*d)
+		a.Record(now, d, true)
+		b.Record(now, 2*d, true)
+		both.Record(now, d, true)
+		both.Record(now, 2*d, true)
 	}
 	if math.MaxInt == math.MaxInt32 {
 		t.Skip("the mapping's Value is wrong on a 32-bit machine")

@@ -18,9 +18,9 @@ func TestCounts_BelieveTheDistribution(t *testing.T) {
 	for range 5_000 {
 		d := time.Duration(5e6 * math.Exp(r.NormFloat64()))
 		if cut := time.Duration(r.ExpFloat64() * 3e7); cut < d {
-			w.ObserveLonger(now, cut)
+			w.Record(now, cut, false)
 		} else {
-			w.Observe(now, d)
+			w.Record(now, d, true)
 		}
 	}
 	d := w.Snapshot(now)
@@ -50,17 +50,17 @@ func TestPlus_IsOneWindow(t *testing.T) {
 		draw := func() time.Duration { return time.Duration(5e6 * math.Exp(r.NormFloat64())) }
 		for range r.IntN(100) {
 			if d := draw(); r.IntN(3) == 0 {
-				own.ObserveLonger(now, d)
-				both.ObserveLonger(now, d)
+				own.Record(now, d, false)
+				both.Record(now, d, false)
 			} else {
-				own.Observe(now, d)
-				both.Observe(now, d)
+				own.Record(now, d, true)
+				both.Record(now, d, true)
 			}
 		}
 		for range 1 + r.IntN(100) {
 			d := draw()
-			others.Observe(now, d)
-			both.Observe(now, d)
+			others.Record(now, d, true)
+			both.Record(now, d, true)
 		}
 		got, want := own.Snapshot(now).Plus(others.Snapshot(now).Counts()), both.Snapshot(now)
 		if got.Total() != want.Total() {

@@ -42,17 +42,17 @@ func TestMean(t *testing.T) {
 		t.Errorf("nothing takes %v on average", got)
 	}
 	for range 90 {
-		w.Observe(at(0), 10*time.Millisecond)
+		w.Record(at(0), 10*time.Millisecond, true)
 	}
 	for range 10 {
-		w.Observe(at(0), time.Second)
+		w.Record(at(0), time.Second, true)
 	}
 	if got, want := w.Snapshot(at(0)).Mean(), 109*time.Millisecond; off(got, want) > 0.01 {
 		t.Errorf("a mean of %v, want %v", got, want)
 	}
 	bounds := sketch.New(time.Minute)
-	bounds.Observe(at(0), 10*time.Millisecond)
-	bounds.ObserveLonger(at(0), 100*time.Millisecond)
+	bounds.Record(at(0), 10*time.Millisecond, true)
+	bounds.Record(at(0), 100*time.Millisecond, false)
 	if got, want := bounds.Snapshot(at(0)).Mean(), 55*time.Millisecond; off(got, want) > 0.01 {
 		t.Errorf("a mean of %v, want %v", got, want)
 	}

@@ -23,16 +23,16 @@ func FuzzObserve(f *testing.F) {
 			now = at(time.Duration(binary.LittleEndian.Uint64(records)))
 			d := time.Duration(binary.LittleEndian.Uint64(records[8:]))
 			if n++; d&1 == 0 {
-				w.Observe(now, d)
+				w.Record(now, d, true)
 			} else {
-				w.ObserveLonger(now, d)
+				w.Record(now, d, false)
 			}
 		}
 		check(t, w.Snapshot(now), n)
 		// Two windows of an orderly clock later, nothing is left that could keep an observation out.
 		for second := time.Duration(0); second < 70*time.Second; second += 5 * time.Second {
 			now = at(second)
-			w.Observe(now, time.Second)
+			w.Record(now, time.Second, true)
 		}
 		d := w.Snapshot(now)
 		check(t, d, n+14)

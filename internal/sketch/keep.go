@@ -50,11 +50,14 @@ func (w *Window) beginKeeping(step int64) *slot {
 func (s *slot) calls(most int64) int64 { return s.observed.total(most) + s.bounded.total(most) }
 
 // Newest returns the mark from which on the newest calls were counted: the calls of the last step. If these are few, it is the last
-// slot, and the one before too if the last holds hardly any.
-func (w *Window) Newest(now time.Time) Mark {
+// slot, and the one before too if the last holds hardly any. For calls that took so long, those of when they began are among them.
+func (w *Window) Newest(now time.Time, took time.Duration) Mark {
 	var room [slots]*slot
 	step, all := w.epoch(now), w.present(now, &room)
 	calls, mark := int64(0), w.Mark(now)
+	if took > 0 && len(all) > 0 {
+		step = min(step, all[0].last.Load()) - int64(took/w.step)
+	}
 	for i, s := range all {
 		if s.last.Load() < step-1 && i > 0 && calls >= minCalls { // it is from before the last step, and enough came since
 			return mark

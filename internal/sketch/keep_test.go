@@ -33,7 +33,7 @@ func TestKeeping_AgeAloneIsNoReasonToLeave(t *testing.T) {
 		w, now := keeping(), at(0)
 		for range tt.calls {
 			now = now.Add(tt.every)
-			w.Observe(now, time.Millisecond)
+			w.Record(now, time.Millisecond, true)
 		}
 		if got := count(w, now.Add(tt.pause)); got < tt.least || got > tt.most {
 			t.Errorf("%s: %d are kept, want %d to %d", tt.name, got, tt.least, tt.most)
@@ -51,9 +51,9 @@ func TestKeeping_KeepsTheLast(t *testing.T) {
 			if i >= 490 {
 				d = time.Second
 			}
-			w.Observe(now, d)
+			w.Record(now, d, true)
 		}
-		before, newest := w.Split(now, 0, w.Newest(now))
+		before, newest := w.Split(now, 0, w.Newest(now, 0))
 		if n := newest.Total(); n < 16 || n > 42 {
 			t.Errorf("every %v: the newest are %d", every, n)
 		}
@@ -73,7 +73,7 @@ func TestRule18_KeepingDoesNotAllocate(t *testing.T) {
 	i := 0
 	record := func() {
 		now = now.Add(time.Millisecond)
-		w.Observe(now, ds[i%len(ds)])
+		w.Record(now, ds[i%len(ds)], true)
 		i++
 	}
 	for range len(ds) {
@@ -97,12 +97,12 @@ func TestRule18_NothingIsLostWhileKeeping(t *testing.T) {
 				for i := range each {
 					now := at(time.Duration(ticks.Add(1)) * tick)
 					if i%4 == 0 {
-						w.ObserveLonger(now, time.Millisecond)
+						w.Record(now, time.Millisecond, false)
 					} else {
-						w.Observe(now, time.Millisecond)
+						w.Record(now, time.Millisecond, true)
 					}
 					if i%100 == 0 {
-						w.Newest(now)
+						w.Newest(now, 0)
 						w.Snapshot(now)
 					}
 				}

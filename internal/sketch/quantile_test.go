@@ -56,7 +56,7 @@ func TestQuantileIsWithinOnePercentOfItsSample(t *testing.T) {
 			w := sketch.New(time.Minute)
 			for i := range samples {
 				samples[i] = min(max(l.Draw(r), time.Microsecond), 10*time.Minute)
-				w.Observe(at(time.Duration(r.Int64N(int64(time.Minute)))), samples[i])
+				w.Record(at(time.Duration(r.Int64N(int64(time.Minute)))), samples[i], true)
 			}
 			slices.Sort(samples)
 			d := w.Snapshot(at(time.Minute - 1))
@@ -73,8 +73,8 @@ func TestQuantileIsWithinOnePercentOfItsSample(t *testing.T) {
 
 func TestQuantileRefuses(t *testing.T) {
 	observed, bounded, empty := sketch.New(time.Minute), sketch.New(time.Minute), sketch.New(time.Minute)
-	observed.Observe(at(0), time.Second)
-	bounded.ObserveLonger(at(0), time.Second)
+	observed.Record(at(0), time.Second, true)
+	bounded.Record(at(0), time.Second, false)
 	for _, tt := range []struct {
 		name string
 		d    *sketch.Distribution

@@ -13,7 +13,7 @@ import (
 func TestSurvivalOfAnswers(t *testing.T) {
 	w, ds := sketch.New(time.Minute), durations(10_000)
 	for _, d := range ds {
-		w.Observe(at(0), d)
+		w.Record(at(0), d, true)
 	}
 	slices.Sort(ds)
 	s := w.Snapshot(at(0)).Survival()
@@ -39,7 +39,7 @@ func TestSurvivalOfAnswers(t *testing.T) {
 
 func TestSurvivalOfNothing(t *testing.T) {
 	w := sketch.New(time.Minute)
-	w.ObserveLonger(at(0), time.Second)
+	w.Record(at(0), time.Second, false)
 	if s := w.Snapshot(at(0)).Survival(); s != nil {
 		t.Error("a survival function without an answer")
 	}
@@ -58,7 +58,7 @@ func TestDistance(t *testing.T) {
 	of := func(calls ...time.Duration) *sketch.Survival {
 		w := sketch.New(time.Minute)
 		for _, d := range calls {
-			w.Observe(at(0), d)
+			w.Record(at(0), d, true)
 		}
 		return w.Snapshot(at(0)).Survival()
 	}
@@ -80,7 +80,7 @@ func TestDistance(t *testing.T) {
 func TestSplit(t *testing.T) {
 	w := sketch.New(30 * time.Second)
 	for second := range 60 {
-		w.Observe(at(time.Duration(second)*time.Second), time.Millisecond)
+		w.Record(at(time.Duration(second)*time.Second), time.Millisecond, true)
 	}
 	const s = time.Second
 	now := at(59 * s)
@@ -112,12 +112,12 @@ func TestSplit(t *testing.T) {
 func TestEnded(t *testing.T) {
 	w := sketch.New(time.Minute)
 	for range 90 {
-		w.Observe(at(0), 10*time.Millisecond)
+		w.Record(at(0), 10*time.Millisecond, true)
 	}
 	for range 10 {
-		w.ObserveLonger(at(0), 20*time.Millisecond)
+		w.Record(at(0), 20*time.Millisecond, false)
 	}
-	w.Observe(at(0), time.Second)
+	w.Record(at(0), time.Second, true)
 	d := w.Snapshot(at(0))
 	for q, want := range map[float64]time.Duration{0.5: 10 * time.Millisecond, 0.95: 20 * time.Millisecond, 0.999: time.Second} {
 		if got, ok := d.Ended(q); !ok || off(got, want) > 0.0100001 {
@@ -133,7 +133,7 @@ func TestEnded(t *testing.T) {
 		t.Error("the end of nothing is known")
 	}
 	only := sketch.New(time.Minute)
-	only.ObserveLonger(at(0), time.Millisecond)
+	only.Record(at(0), time.Millisecond, false)
 	if got, ok := only.Snapshot(at(0)).Ended(0.5); !ok || off(got, time.Millisecond) > 0.0100001 {
 		t.Errorf("Ended = %v, %v of one call cut short at 1 ms", got, ok)
 	}

@@ -50,13 +50,8 @@ type slot struct {
 // New returns an empty window, from which observations start to leave at the age given, at least a millisecond.
 func New(window time.Duration) *Window { return &Window{step: max(window, time.Millisecond) / steps} }
 
-// Observe records that a call was answered at now, having taken d.
-func (w *Window) Observe(now time.Time, d time.Duration) { w.Record(now, d, true) }
-
-// ObserveLonger records that a call took longer than d: it was cut short at now, unanswered at the age d.
-func (w *Window) ObserveLonger(now time.Time, d time.Duration) { w.Record(now, d, false) }
-
-// Record is Observe for a call that was answered, and else ObserveLonger.
+// Record records that a call was answered at now, having taken d, or, if it was not answered, that it took longer: it was cut short
+// at the age d.
 func (w *Window) Record(now time.Time, d time.Duration, answered bool) {
 	s := w.slot(now)
 	switch {

@@ -49,7 +49,7 @@ func TestObservationsLeave(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			w := sketch.New(tt.window)
 			for _, d := range tt.recorded {
-				w.Observe(at(d), time.Millisecond)
+				w.Record(at(d), time.Millisecond, true)
 			}
 			for now, want := range tt.want {
 				if got := count(w, at(now)); got != want {
@@ -80,7 +80,7 @@ func TestTimesInAnyOrder(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			w := sketch.New(30 * s)
 			for _, d := range tt.recorded {
-				w.Observe(at(d), time.Millisecond)
+				w.Record(at(d), time.Millisecond, true)
 			}
 			if got := count(w, at(tt.now)); got != tt.want {
 				t.Errorf("%d in the window, want %d", got, tt.want)
@@ -93,13 +93,13 @@ func TestTimesInAnyOrder(t *testing.T) {
 func TestRule15_SnapshotNeverChanges(t *testing.T) {
 	w := sketch.New(30 * time.Second)
 	for i := range 100 {
-		w.Observe(at(0), time.Duration(i)*time.Millisecond)
+		w.Record(at(0), time.Duration(i)*time.Millisecond, true)
 	}
 	d := w.Snapshot(at(0))
 	p50, _ := d.Quantile(0.5)
 	for i := range 10_000 {
-		w.Observe(at(time.Duration(i)*time.Millisecond), time.Second)
-		w.ObserveLonger(at(time.Duration(i)*time.Millisecond), time.Second)
+		w.Record(at(time.Duration(i)*time.Millisecond), time.Second, true)
+		w.Record(at(time.Duration(i)*time.Millisecond), time.Second, false)
 	}
 	w.Snapshot(at(time.Hour))
 	if got, _ := d.Quantile(0.5); got != p50 {

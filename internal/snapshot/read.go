@@ -55,10 +55,8 @@ func readOne(from io.Reader) ([]*snapshotpb.Target, error) {
 		complete += uint64(n)
 	}
 	switch {
-	case message.Version == 0 && len(message.Complete) == 0:
-		return nil, errors.New("it has no version: it is cut off, or no snapshot of a scheduler")
 	case message.Version == 0:
-		return nil, errors.New("it has no version: it is no snapshot of a scheduler")
+		return nil, errors.New("it has no version: it is cut off, or no snapshot of a scheduler")
 	case complete != uint64(len(message.Targets)):
 		return nil, fmt.Errorf("it has %d targets where %d were written: it is cut off", len(message.Targets), complete)
 	}

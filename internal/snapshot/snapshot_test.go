@@ -205,7 +205,7 @@ func TestRead_Refuses(t *testing.T) {
 		{"text", "no snapshot of a scheduler", []byte(`{"targets": [{"name": "a"}]}`)},
 		{"zeros", "no snapshot of a scheduler", make([]byte, 100)},
 		{"another message", "it has no version", []byte{0x3a, 1, 'x'}},
-		{"no version", "it has no version: it is no snapshot", mustMarshal(t, &snapshotpb.Snapshot{Complete: []uint32{0}})},
+		{"no version", "it has no version: it is cut off, or no snapshot", mustMarshal(t, &snapshotpb.Snapshot{Complete: []uint32{0}})},
 		{"a target too few", "it has 0 targets where 3 were written: it is cut off",
 			mustMarshal(t, &snapshotpb.Snapshot{Version: 1, Complete: []uint32{1, 2}})},
 		{"a target without a name", "target 1: it has no name",

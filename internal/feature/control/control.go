@@ -60,7 +60,7 @@ func (g *Groups) Draw() feature.Group {
 
 func (g *Groups) Admitted(d *feature.Due) {
 	if d.Group == feature.Hedgeable {
-		g.hedges.Observe(d.Now, 0)
+		g.hedges.Record(d.Now, 0, true)
 	}
 }
 
@@ -89,7 +89,10 @@ func (g *Groups) Gain(now time.Time, target float64) *stats.Gain {
 	}
 	if gain.Calls > 0 && gain.Control > 0 {
 		gain.Saved = saved(unhedged, hedged)
-		gain.SavedPerHedge = perHedge(gain.Saved, gain.Load)
+		if gain.Load > 0 {
+			per := func(d time.Duration) time.Duration { return time.Duration(float64(d) / gain.Load) }
+			gain.SavedPerHedge = stats.Interval{Value: per(gain.Saved.Value), Low: per(gain.Saved.Low), High: per(gain.Saved.High)}
+		}
 	}
 	return gain
 }
@@ -104,12 +107,4 @@ func (g *Groups) over(now time.Time, groups ...blocks) time.Duration {
 		}
 	}
 	return time.Duration(at+1-first) * g.hedges.Step()
-}
-
-func perHedge(saved stats.Interval, load float64) (i stats.Interval) {
-	if load == 0 {
-		return i
-	}
-	per := func(d time.Duration) time.Duration { return time.Duration(float64(d) / load) }
-	return stats.Interval{Value: per(saved.Value), Low: per(saved.Low), High: per(saved.High)}
 }

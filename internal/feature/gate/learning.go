@@ -42,15 +42,20 @@ func (o Learning) raced(c *feature.CallState, e *feature.End) {
 	for n := 1; n <= r.Hedges; n++ {
 		a := &r.Attempts[n]
 		_, cut := r.Unanswered(n)
+		until, err, answered := a.EndedAt, a.Err, true
 		switch {
 		case e.Headers && n == r.Winner && e.Known: // its first message is what it took
-			hedgeAnswered(c, e.Err, e.Age-a.SentAt)
+			until, err = e.Age, e.Err
 		case e.Headers && n == r.Winner:
-			hedgeEnded(c, a.EndedAt-a.SentAt, false)
+			answered = false
 		case cut || e.Headers && a.CutShort:
-			hedgeEnded(c, r.DecidedAt-a.SentAt, false)
+			until, answered = r.DecidedAt, false
 		case !e.Headers && (n == r.Winner && a.End != race.NonFatal || a.CutShort):
-			hedgeAnswered(c, a.Err, a.EndedAt-a.SentAt)
+		default:
+			continue
+		}
+		if !answered || codeset.Answers.HasStatus(err) {
+			c.Teach(func(l *learn.Learner) { l.HedgeEnded(time.Now(), until-a.SentAt, answered) })
 		}
 	}
 }
@@ -58,15 +63,5 @@ func (o Learning) raced(c *feature.CallState, e *feature.End) {
 // proves reports whether a race shows if hedges of slow calls pay. It does not if the caller gave up before an answer, or if hedges
 // had another reason: a rejected answer, or a repetition.
 func proves(r *race.Report) bool {
-	return r.Rejected() == 0 && !r.Repeated && (codeset.Answers.HasStatus(r.Err) || r.CallerGone != race.CallerCancelled)
-}
-
-func hedgeAnswered(c *feature.CallState, err error, after time.Duration) {
-	if codeset.Answers.HasStatus(err) {
-		hedgeEnded(c, after, true)
-	}
-}
-
-func hedgeEnded(c *feature.CallState, after time.Duration, answered bool) {
-	c.Teach(func(l *learn.Learner) { l.HedgeEnded(time.Now(), after, answered) })
+	return r.Rejected() == 0 && !r.Repeated && (codeset.Answers.HasStatus(r.Err) || !r.GaveUp)
 }
