@@ -1,7 +1,6 @@
 package hedge
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -53,15 +52,8 @@ func WithTargetName(name func(target string) string) Option {
 // empty, cut off, longer than 64 MiB, or has values out of range. If it has more than half of the methods that [WithMaxMethods]
 // allows, those with the most calls are kept. r must not be nil.
 func WithSnapshot(r io.Reader) Option {
-	return named("WithSnapshot", func(c *settings.Config) error {
-		if r == nil {
-			return errors.New("hedge: WithSnapshot(nil): there must be a reader")
-		}
-		if err := c.TakenOver.Read(r); err != nil {
-			return fmt.Errorf("hedge: WithSnapshot: %w", err)
-		}
-		return nil
-	})
+	err := refuse(r == nil, "WithSnapshot(nil): there must be a reader")
+	return option("WithSnapshot", err, func(c *settings.Config) { c.Snapshots = append(c.Snapshots, r) })
 }
 
 // WriteSnapshot writes what the scheduler has learned, so that another one can begin with it: see [WithSnapshot]. A snapshot is

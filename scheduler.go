@@ -26,7 +26,11 @@ func New(opts ...Option) (*Scheduler, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := (*Scheduler)(registry.NewHandle(c))
+	h, err := registry.NewHandle(c)
+	if err != nil {
+		return nil, err
+	}
+	s := (*Scheduler)(h)
 	for _, made := range c.Made {
 		made(s)
 	}

@@ -2,6 +2,7 @@ package interceptor_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -58,7 +60,7 @@ func TestReplies_OfACallThatFails(t *testing.T) {
 			{&testpb.Reply{}, &testpb.Reply{}, true},
 			{&testpb.Reply{Id: 1, Payload: []byte("held")}, &testpb.Reply{Id: 1, Payload: []byte("held")}, true},
 			{&testpb.Reply{Payload: []byte("held")}, &testpb.Reply{Payload: []byte("held")}, false},
-			{&brittle{}, &brittle{}, true},
+			{&older[int]{}, &older[int]{}, true},
 		} {
 			var held []byte
 			if reply, ok := tc.reply.(*testpb.Reply); ok {
@@ -75,7 +77,7 @@ func TestReplies_OfACallThatFails(t *testing.T) {
 						proto.Reset(reply)
 						reply.Id = 7
 					}
-				case *brittle:
+				case *older[int]:
 					reply.Name = "7"
 				}
 				return nil
@@ -106,6 +108,75 @@ func TestReplies_ThatInterceptorsChange(t *testing.T) {
 			t.Errorf("%v, %v", reply, err)
 		}
 	})
+}
+
+// note has the methods of an older message, and goes over the wire as JSON.
+type note struct{ Text string }
+
+func (m *note) Reset()         { *m = note{} }
+func (m *note) String() string { return m.Text }
+func (*note) ProtoMessage()    {}
+
+// jsonCodec leaves in a message what it does not receive.
+type jsonCodec struct{}
+
+func init() { encoding.RegisterCodec(jsonCodec{}) }
+
+func (jsonCodec) Name() string                       { return "json" }
+func (jsonCodec) Marshal(v any) ([]byte, error)      { return json.Marshal(v) }
+func (jsonCodec) Unmarshal(data []byte, v any) error { return json.Unmarshal(data, v) }
+
+// TestReplies_OfAnotherCodec that the call chooses, or an interceptor inside, so that the options of the call do not say it: beside
+// plain gRPC. The caller's reply may hold what the codec leaves there.
+func TestReplies_OfAnotherCodec(t *testing.T) {
+	for name, tc := range map[string]struct {
+		req, reply func() any
+		inside     bool
+		hedged     int64
+	}{
+		"empty":            {func() any { return &testpb.Reply{Id: 7} }, func() any { return &testpb.Reply{} }, false, 1},
+		"with defaults":    {func() any { return &testpb.Reply{Id: 7} }, func() any { return &testpb.Reply{Payload: []byte("a default")} }, false, 0},
+		"of the older API": {func() any { return &note{"hello"} }, func() any { return &note{} }, true, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				codec := grpc.CallContentSubtype("json")
+				echo := func(_ any, st grpc.ServerStream) error {
+					m := tc.req()
+					m.(interface{ Reset() }).Reset()
+					if err := st.RecvMsg(m); err != nil {
+						return err
+					}
+					if hedge.PreviousAttempts(st.Context()) == 0 {
+						time.Sleep(50 * ms)
+					}
+					return st.SendMsg(m)
+				}
+				call := func(s *hedge.Scheduler) string {
+					opts := hedgetest.Interceptors(s)
+					var callOptions []grpc.CallOption
+					if tc.inside {
+						opts = append(opts, grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+							return invoke(ctx, method, req, reply, cc, append(opts, codec)...)
+						}))
+					} else {
+						callOptions = append(callOptions, codec)
+					}
+					conn, reply := testserver.HandlerT(t, echo, opts...), tc.reply()
+					err := conn.Invoke(t.Context(), "/a/B", tc.req(), reply, callOptions...)
+					data, _ := json.Marshal(reply)
+					return fmt.Sprintf("%s %v", data, err)
+				}
+				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
+				if got, want := call(s), call(nil); got != want {
+					t.Errorf("%s, by plain gRPC %s", got, want)
+				}
+				if got := s.Stats(); got.HedgeWins != tc.hedged || got.NotReplayable != 1-tc.hedged {
+					t.Errorf("%+v", got)
+				}
+			})
+		})
+	}
 }
 
 // TestRule06_OnFinishAfterTheCall has an interceptor inside return before gRPC's call ends, beside plain gRPC.

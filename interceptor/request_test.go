@@ -8,7 +8,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/grpchedge/hedge"
@@ -16,19 +15,15 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
-// brittle is a message of the older API that panics when it is copied.
-type brittle struct {
+// older is a message of the older API with a field that only its own package can copy, if it is to have one.
+type older[Own any] struct {
 	Name string `protobuf:"bytes,1,opt,name=name"`
+	own  Own
 }
 
-func (m *brittle) Reset()       { *m = brittle{} }
-func (*brittle) String() string { return "" }
-func (*brittle) ProtoMessage()  {}
-func (*brittle) Merge(src protoadapt.MessageV1) {
-	if src.(*brittle).Name != "" {
-		panic("brittle")
-	}
-}
+func (m *older[Own]) Reset()       { *m = older[Own]{} }
+func (*older[Own]) String() string { return "older" }
+func (*older[Own]) ProtoMessage()  {}
 
 // TestRequest_ThatIsNotRepeated leaves the call to its primary, and counts that once however many hedges are due.
 func TestRequest_ThatIsNotRepeated(t *testing.T) {
@@ -37,10 +32,11 @@ func TestRequest_ThatIsNotRepeated(t *testing.T) {
 		req    any
 		hedges int64
 	}{
-		"large":                 {large, 0},
-		"all but too large":     {wrapperspb.Bytes(large.Value[:len(large.Value)-64]), 2},
-		"it panics when copied": {&brittle{Name: "brittle"}, 0},
-		"it can be sent once":   {make(chan int), 0},
+		"large":                {large, 0},
+		"all but too large":    {wrapperspb.Bytes(large.Value[:len(large.Value)-64]), 2},
+		"of the older API":     {&older[struct{}]{Name: "older"}, 2},
+		"with a private field": {&older[int]{own: 7}, 0},
+		"it can be sent once":  {make(chan int), 0},
 	} {
 		for outcome, err := range map[string]error{"OK": nil, "failure": context.Canceled} {
 			t.Run(name+"/"+outcome, func(t *testing.T) {

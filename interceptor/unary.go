@@ -44,10 +44,11 @@ import (
 //
 // If a hedge panics before the call is decided, the caller's goroutine panics with a *[hedge.Panic], which has the hedge's stack.
 //
-// Messages must be protobuf's, with whatever codec: generated, or made by dynamicpb. Those of the older API, as
-// github.com/golang/protobuf and gogo generate them, are hedged with gRPC's own codec and an empty reply. A call with any other
-// message, or with a request above 1 MiB, whose copy could delay an answer that has arrived, is left to its primary, and counts in
-// Stats.NotReplayable.
+// Messages must be protobuf's, with whatever codec: generated, or made by dynamicpb. With a codec that is not gRPC's own, the reply
+// must be empty: such a codec may leave there what it does not receive. Those of the older API, as github.com/golang/protobuf and
+// gogo generate them, are hedged with gRPC's own codec and an empty reply, if all fields of the request are exported: a hedge sends
+// a copy of them. A call with any other message, or with a request above 1 MiB, whose copy could delay an answer that has
+// arrived, is left to its primary, and counts in Stats.NotReplayable.
 //
 // Interceptors chained after this one run once for each attempt, concurrently. They must not change the request. What they change
 // in a reply is changed for the caller.

@@ -3,6 +3,8 @@ package acceptance_test
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -17,11 +19,15 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
+// TestClass_AtMostSixteen names a hundred classes, and has a call without a name before most of them: there are sixteen and the one of all
+// others, which does not count.
 func TestClass_AtMostSixteen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := 0
 		s := hedgetest.All(t, hedge.WithClass(func(context.Context, string, any) string {
-			n++
+			if n++; n == 2 {
+				return ""
+			}
 			return fmt.Sprintf("%03d%s", n%100, strings.Repeat("x", 1000))
 		}))
 		for range 1000 {
@@ -140,6 +146,27 @@ func TestClass_IdleOnesMakeRoom(t *testing.T) {
 			case minutes > 16 && got != "(other) 0 100 " && got != "0 100 ":
 				t.Errorf("after %d minutes there are the classes %s, want 0 and 100", minutes, got)
 			}
+		}
+	})
+}
+
+// TestClass_OneIdleMakesRoomForOne calls seventeen classes, and then all but the first for half an hour.
+func TestClass_OneIdleMakesRoomForOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := 0
+		s := hedgetest.All(t, hedge.WithClass(func(context.Context, string, any) string { return fmt.Sprint(i) }))
+		for minute := range 30 {
+			for i = min(minute, 1); i < 17; i++ {
+				hedgetest.Call(t, s, target, method, ms)
+			}
+			time.Sleep(time.Minute)
+		}
+		known := map[string]bool{}
+		for _, c := range s.Methods()[0].Classes {
+			known[c.Class] = true
+		}
+		if known["0"] || !known["16"] || len(known) < 16 {
+			t.Errorf("there are the classes %v, want 1 to 16", slices.Sorted(maps.Keys(known)))
 		}
 	})
 }

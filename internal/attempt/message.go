@@ -17,22 +17,19 @@ import (
 // twenty bytes each. A hedge of a larger request would take longer on the network than most calls take.
 const MaxCopy = 1 << 20
 
-// protobuf returns a message of the caller's as protobuf sees it, if a copy that protobuf makes has all that the codec of the
-// call sends; nil otherwise. A type that embeds a message has all its methods, but more state. A message of the older API may keep
-// its state anywhere, and only gRPC's own codec is known to send no more of it than protobuf sees.
+// protobuf returns a message of the caller's, or that it is a pointer to one of the older API, if a copy of it has all that the codec
+// of the call sends. A type that embeds a message has all its methods, but more state.
 func (o *Options) protobuf(m any) (message proto.Message, older bool) {
-	safely(func() {
-		switch m := m.(type) {
-		case proto.Message:
+	switch m := m.(type) {
+	case proto.Message:
+		safely(func() {
 			if m.ProtoReflect().Interface() == m {
 				message = m
 			}
-		case protoadapt.MessageV1:
-			if older = o.Codec() == nil; older {
-				message = protoadapt.MessageV2Of(m)
-			}
-		}
-	})
+		})
+	case protoadapt.MessageV1:
+		older = reflect.TypeOf(m).Kind() == reflect.Pointer && o.Codec() == nil
+	}
 	return message, older
 }
 
@@ -43,25 +40,25 @@ func safely(f func()) (ok bool) {
 	return true
 }
 
-// Replayable reports whether [Options.Copy] copies the request: a protobuf message of [MaxCopy] at most. Attempts may be sending
-// it at the same time.
+// Replayable reports whether [Options.Copy] may copy the request: a protobuf message of [MaxCopy] at most. How large one of the
+// older API is shows only then. Attempts may be sending it at the same time.
 func (o *Options) Replayable(req any) bool {
-	m, _ := o.protobuf(req)
+	m, older := o.protobuf(req)
 	small := false
-	return m != nil && safely(func() { small = proto.Size(m) <= MaxCopy }) && small
+	return older || m != nil && safely(func() { small = proto.Size(m) <= MaxCopy }) && small
 }
 
-// Copy returns a deep copy of a request that is replayable; nil if copying it panics or loses something. Attempts may be sending the
-// request at the same time.
+// Copy returns a deep copy of a request that is replayable; nil if copying it panics. Attempts may be sending the request at the
+// same time.
 func (o *Options) Copy(req any) (copied any) {
 	m, older := o.protobuf(req)
 	safely(func() {
-		switch whole := proto.Clone(m); {
-		case !older:
-			copied = whole
-		case proto.Size(whole) == proto.Size(m): // it may copy itself, and know how to or not
-			copied = protoadapt.MessageV1Of(whole)
+		if !older {
+			copied = proto.Clone(m)
+			return
 		}
+		c := cloner{left: MaxCopy}
+		copied = c.copied(reflect.ValueOf(req)).Interface()
 	})
 	return copied
 }
@@ -69,34 +66,35 @@ func (o *Options) Copy(req any) (copied any) {
 // Reply makes messages of the type of a caller's reply, and moves one of them to that reply.
 type Reply struct {
 	caller any
-	of     protoreflect.MessageType
-	older  bool // of the older API
+	of     protoreflect.MessageType // nil for the older API
 }
 
 // Reply takes the caller's reply. Call it on the caller's goroutine, before the first attempt: gRPC may write to the reply as soon as
 // the primary runs. It returns false if a hedge cannot receive into another message that is then moved to the reply: if that is
-// no protobuf message, or one of the older API that is not empty.
+// no protobuf message, or holds something that the codec of the call may leave there, or is of the older API and not empty.
 func (o *Options) Reply(reply any) (Reply, bool) {
 	m, older := o.protobuf(reply)
 	v := reflect.ValueOf(reply)
-	if m == nil || v.Kind() != reflect.Pointer || v.IsNil() || older && !v.Elem().IsZero() {
+	switch {
+	case m == nil && !older || v.Kind() != reflect.Pointer || v.IsNil():
 		return Reply{}, false
+	case older:
+		return Reply{caller: reply}, v.Elem().IsZero()
 	}
-	return Reply{caller: reply, of: m.ProtoReflect().Type(), older: older}, true
+	return Reply{caller: reply, of: m.ProtoReflect().Type()}, o.Codec() == nil || proto.Size(m) == 0
 }
 
 func (r *Reply) Make() any {
-	m := r.of.New().Interface()
-	if r.older {
-		return protoadapt.MessageV1Of(m)
+	if r.of == nil {
+		return reflect.New(reflect.TypeOf(r.caller).Elem()).Interface()
 	}
-	return m
+	return r.of.New().Interface()
 }
 
 // Take moves m, which Make has made, to the caller's reply, and replaces all that the reply held. No attempt may use the two
 // messages any more.
 func (r *Reply) Take(m any) {
-	if r.older {
+	if r.of == nil {
 		reflect.ValueOf(r.caller).Elem().Set(reflect.ValueOf(m).Elem())
 		return
 	}
@@ -108,7 +106,7 @@ func (r *Reply) Take(m any) {
 // Content returns a copy of what the caller's reply holds, nil if it is empty. No attempt may be receiving into it yet.
 // For an empty reply it does not allocate.
 func (r *Reply) Content() any {
-	if r.older || proto.Size(r.caller.(proto.Message)) == 0 {
+	if r.of == nil || proto.Size(r.caller.(proto.Message)) == 0 {
 		return nil
 	}
 	return proto.Clone(r.caller.(proto.Message))
@@ -120,7 +118,7 @@ func (r *Reply) Restore(content any) {
 	if content == nil {
 		content = r.Make()
 	}
-	if r.older || !proto.Equal(r.caller.(proto.Message), content.(proto.Message)) {
+	if r.of == nil || !proto.Equal(r.caller.(proto.Message), content.(proto.Message)) {
 		r.Take(content)
 	}
 }

@@ -2,6 +2,7 @@ package attempt_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
@@ -13,6 +14,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/descriptorpb"
 	"google.golang.org/protobuf/types/dynamicpb"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/grpchedge/hedge/internal/attempt"
@@ -22,21 +24,42 @@ import (
 	"github.com/grpchedge/hedge/proto/openpb"
 )
 
-// legacy is a message of the API that came before google.golang.org/protobuf. It copies itself: not all of it, if it is to forget.
+// legacy is a message of the API that came before google.golang.org/protobuf. It copies nothing of itself, and decodes into the
+// memory that it is given.
 type legacy struct {
-	Name string `protobuf:"bytes,1,opt,name=name"`
+	Name  string `protobuf:"bytes,1,opt,name=name"`
+	Data  []byte `protobuf:"bytes,2,opt,name=data"`
+	Parts []*legacy
+	Times map[string]*durationpb.Duration
+	One   any
+	Next  *legacy
+	Wait  *durationpb.Duration
+	Done  chan int
+	UUID  [2]byte
+
+	XXX_NoUnkeyedLiteral struct{}
+	XXX_sizecache        int32
 }
 
-func (m *legacy) Reset()         { *m = legacy{} }
-func (m *legacy) String() string { return m.Name }
-func (*legacy) ProtoMessage()    {}
-func (m *legacy) Merge(src protoadapt.MessageV1) {
-	switch m.Name = src.(*legacy).Name; m.Name {
-	case "forget":
-		m.Name = ""
-	case "panic":
-		panic("brittle")
-	}
+func (m *legacy) Reset()                      { *m = legacy{} }
+func (m *legacy) String() string              { return m.Name }
+func (*legacy) ProtoMessage()                 {}
+func (*legacy) Merge(protoadapt.MessageV1)    { panic("brittle") }
+func (m *legacy) Marshal() ([]byte, error)    { return m.Data, nil }
+func (m *legacy) Unmarshal(data []byte) error { m.Data = data; return nil }
+
+// secretive encodes what only its own package can copy: nothing that protobuf knows of, and in a cache what it was.
+type secretive struct {
+	Id    uint64 `protobuf:"fixed64,4,opt,name=id"`
+	epoch uint64
+}
+
+func (m *secretive) Reset()                         { *m = secretive{} }
+func (*secretive) String() string                   { return "secretive" }
+func (*secretive) ProtoMessage()                    {}
+func (m *secretive) Merge(src protoadapt.MessageV1) { m.Id = src.(*secretive).Id }
+func (m *secretive) Marshal() ([]byte, error) {
+	return protowire.AppendFixed64(protowire.AppendTag(nil, 4, protowire.Fixed64Type), m.Id+m.epoch), nil
 }
 
 // embedded has a message's methods, and more than its state.
@@ -72,7 +95,7 @@ func TestReply_TakesAMessage(t *testing.T) {
 		"unknown field": {&testpb.Reply{Id: 4}, stale(&testpb.Reply{Id: 5})},
 	} {
 		t.Run(name, func(t *testing.T) {
-			reply, ok := forced.Reply(tc.dst)
+			reply, ok := own.Reply(tc.dst)
 			if !ok {
 				t.Fatal("no message can be moved there")
 			}
@@ -90,8 +113,8 @@ func TestReply_TakesAMessage(t *testing.T) {
 	old := &legacy{}
 	reply, _ := own.Reply(old)
 	got := reply.Make().(*legacy)
-	old.Name, got.Name = "a loser's", "panic"
-	if reply.Take(got); old.Name != "panic" {
+	old.Name, got.Name = "a loser's", "the winner's"
+	if reply.Take(got); old.Name != "the winner's" {
 		t.Errorf("%q", old.Name)
 	}
 }
@@ -99,20 +122,27 @@ func TestReply_TakesAMessage(t *testing.T) {
 // TestKinds says which replies and requests are of a kind of which a hedge can have its own, with gRPC's own codec and another.
 func TestKinds(t *testing.T) {
 	var none, all, ofOwn, onlyEmpty = [4]bool{}, [4]bool{true, true, true, true}, [4]bool{true, false, true, false}, [4]bool{false, false, true, false}
+	endless := &legacy{}
+	endless.Next = endless
 	for name, tc := range map[string]struct {
 		m    any
 		want [4]bool // reply and request, first with gRPC's own codec
 	}{
 		"nil":                  {nil, none},
-		"message":              {&testpb.Reply{Id: 1}, all},
+		"empty message":        {&testpb.Reply{}, all},
+		"message":              {&testpb.Reply{Id: 1}, [4]bool{true, false, true, true}},
 		"nil message":          {(*testpb.Reply)(nil), [4]bool{false, false, true, true}},
 		"dynamic message":      {dynamicpb.NewMessage((&testpb.Reply{}).ProtoReflect().Descriptor()), all},
 		"nil dynamic message":  {(*dynamicpb.Message)(nil), none},
 		"empty legacy message": {&legacy{}, ofOwn},
 		"legacy message":       {&legacy{Name: "old"}, onlyEmpty},
 		"nil legacy message":   {(*legacy)(nil), onlyEmpty},
-		"it forgets":           {&legacy{Name: "forget"}, none},
-		"it panics":            {&legacy{Name: "panic"}, none},
+		"large legacy message": {&legacy{Data: make([]byte, attempt.MaxCopy)}, none},
+		"endless":              {endless, none},
+		"a channel":            {&legacy{Done: make(chan int)}, none},
+		"state of its own":     {&secretive{Id: 3, epoch: 4}, none},
+		"state of its parts":   {&legacy{One: &secretive{}}, none},
+		"a private cache":      {&legacy{One: &struct{ cache []byte }{}}, none},
 		"embedded":             {&embedded{Reply: &testpb.Reply{}}, none},
 		"nil inside":           {&embedded{}, none},
 		"struct":               {struct{}{}, none},
@@ -162,6 +192,20 @@ func TestCopy_IsDeep(t *testing.T) {
 	req.Payload[0], req.Id = 'X', 2
 	if want := (&testpb.Request{Id: 1, Payload: []byte("payload")}); !proto.Equal(copied, want) {
 		t.Errorf("%v", copied)
+	}
+	filled := func(s string) *legacy {
+		d := durationpb.New(time.Duration(len(s)))
+		return &legacy{
+			Name: s, Data: []byte(s), Parts: []*legacy{{Name: s}, nil, {Data: []byte{}}}, Times: map[string]*durationpb.Duration{s: d},
+			One: &legacy{Data: []byte(s)}, Next: &legacy{Name: s}, Wait: d, UUID: [2]byte{1, 2},
+		}
+	}
+	old := filled("older")
+	got := own.Copy(old).(*legacy)
+	old.Data[0], old.One.(*legacy).Data[0], old.Parts[0].Name, old.Next.Name, old.Wait.Nanos = 'X', 'X', "X", "X", 0
+	clear(old.Times)
+	if diff := cmp.Diff(filled("older"), got, protocmp.Transform()); diff != "" {
+		t.Error(diff)
 	}
 }
 

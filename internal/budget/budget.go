@@ -38,7 +38,8 @@ type Bucket struct {
 	perCall int64   // what a call of cost 1 earns
 	opened  bool    // a percentage above 0 was set
 	calls   float64 // what all calls so far cost
-	held    int64   // below 0 where more was taken back or owed than held
+	held    int64   // below 0 where more was taken back than held
+	debt    int64   // what Owe took beyond what was held, and calls have not yet paid back
 
 	origin time.Time // the first time
 	step   int64     // the latest, after the origin
@@ -93,7 +94,12 @@ func (b *Bucket) Earn(now time.Time, cost float64) {
 	*slot += added
 	b.recent += added
 	b.costliest[0] = max(b.costliest[0], price)
-	b.held += added
+	repaid := min(b.debt, added)
+	if b.held < b.burst() { // of a debt of busy times, all that is earned in quiet ones would leave no hedge for long
+		repaid = min(b.debt, added/2)
+	}
+	b.debt -= repaid
+	b.held += added - repaid
 }
 
 // share returns what a call of that cost earns. It is rounded down and the price up, so that no cost is too small to count.
@@ -187,16 +193,11 @@ func (b *Bucket) Pay(now time.Time, urgent bool, cost float64) (paid, saved bool
 }
 
 func (b *Bucket) payFromBurst(urgent bool, price int64) bool {
-	left := int64(0)
+	needed := price
 	if !urgent {
-		left = min((b.burst()-b.minBurst())/4, maxReserve*token)
+		needed += min((b.burst()-b.minBurst())/4, maxReserve*token)
 	}
-	return b.take(price, left)
-}
-
-// take takes a price if at least so much is left.
-func (b *Bucket) take(price, left int64) bool {
-	if b.held-price < left {
+	if b.held < needed {
 		return false
 	}
 	b.held -= price
@@ -204,7 +205,7 @@ func (b *Bucket) take(price, left int64) bool {
 }
 
 // Owe takes the price of an attempt without which a call fails, also if the bucket does not hold it. The bucket may owe one burst.
-// Calls must earn that before the burst pays again.
+// Half of what calls earn pays that back, and all of it while the bucket is full.
 func (b *Bucket) Owe(now time.Time, cost float64) bool {
 	price := priceOf(counted(cost))
 	b.mu.Lock()
@@ -214,7 +215,12 @@ func (b *Bucket) Owe(now time.Time, cost float64) bool {
 	}
 	b.settle(now)
 	b.cap()
-	return b.take(price, -b.burst())
+	debt := b.debt + max(price-b.held, 0)
+	if debt > b.burst() {
+		return false
+	}
+	b.held, b.debt = max(b.held-price, 0), debt
+	return true
 }
 
 // Refund gives back the price of a hedge that was paid for and then not sent. saved is what Pay returned.

@@ -1,6 +1,7 @@
 package budget_test
 
 import (
+	"cmp"
 	"math"
 	"testing"
 	"time"
@@ -222,4 +223,36 @@ func TestNoAllocations(t *testing.T) {
 func pays(b *budget.Bucket, now time.Time, urgent bool) bool {
 	paid, _ := b.Pay(now, urgent, 1)
 	return paid
+}
+
+// TestRule21_ADebtOfBusyTimes has a target owe a burst of 2,000 calls a second, and then have two calls a second: half of what they earn
+// pays for hedges at once. If none is due, all of it pays the debt.
+func TestRule21_ADebtOfBusyTimes(t *testing.T) {
+	for _, due := range []bool{true, false} {
+		b, now, owed, paid := budget.New(10), time.Duration(0), 0, 0
+		for ; now < 10*time.Second; now += time.Second / 2000 {
+			b.Earn(at(now), 1)
+		}
+		for b.Spend(at(now), true, 1) {
+		}
+		for b.Owe(at(now), 1) {
+			owed++
+		}
+		first, free := time.Duration(0), time.Duration(0) // after the debt was made: a hedge is paid, and something owed
+		for quiet := time.Duration(0); free == 0 && quiet < 2*time.Hour; quiet += time.Second / 2 {
+			b.Earn(at(now+quiet), 1)
+			switch {
+			case due && b.Spend(at(now+quiet), true, 1):
+				paid++
+				first = cmp.Or(first, quiet)
+			case b.Owe(at(now+quiet), 1):
+				free = quiet
+			}
+		}
+		earned := 0.2 * free.Seconds()
+		t.Logf("hedges are due: %v; %d owed, the first of %d hedges after %v, a debt again after %v", due, owed, paid, first, free)
+		if math.Abs(float64(owed+paid)-earned) > 3 || due && (first > 15*time.Second || paid < owed-3) || !due && free > 30*time.Minute {
+			t.Errorf("%d owed and %d hedges of %v that was earned in %v, the first after %v", owed, paid, earned, free, first)
+		}
+	}
 }

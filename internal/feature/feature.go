@@ -72,11 +72,12 @@ type CallState struct {
 	Learns  bool // its latency is of interest
 	Off     bool // its caller has switched it off: the trigger learns nothing of it
 
-	Payment Payment
-	Drawn   Drawn
-	Ticket  Ticket
-	Record  *place.Record // where its attempts have been; nil where no policy asks
-	Group   Group
+	Payment   Payment
+	TookReset bool // the last hedge that was considered has taken one of its target's resets
+	Drawn     Drawn
+	Ticket    Ticket
+	Record    *place.Record // where its attempts have been; nil where no policy asks
+	Group     Group
 }
 
 func (c *CallState) Age() time.Duration { return time.Since(c.Start) }

@@ -133,7 +133,7 @@ func (r *rests) take(all []Outcome, factor float64) {
 	for _, o := range all {
 		if calls := o.Rest.Times(factor); calls.Total() > 0 {
 			f := r.at(o.Age, o.Hedges)
-			f.Counts = f.Plus(calls)
+			f.Take(calls)
 			f.ages += calls.Total() * logAge(o.Age)
 		}
 	}

@@ -1,6 +1,7 @@
 package learn
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -22,8 +23,11 @@ type Outcome = knee.Outcome
 // Plus returns what both know, by the number of calls that they know it from. Outcomes of the same kind are merged, and those
 // left out that exceed what a learner keeps.
 func (k Knowledge) Plus(o Knowledge) Knowledge {
+	all := slices.Concat(k.Outcomes, o.Outcomes)
+	// Each kind comes at once, so that none is made, left out for another one and made again.
+	slices.SortFunc(all, func(a, b Outcome) int { return cmp.Or(cmp.Compare(a.Hedges, b.Hedges), cmp.Compare(a.Age, b.Age)) })
 	var r rests
-	r.take(append(slices.Clip(k.Outcomes), o.Outcomes...), 1)
+	r.take(all, 1)
 	return Knowledge{Primaries: k.Primaries.Plus(o.Primaries), Hedges: k.Hedges.Plus(o.Hedges), Outcomes: r.export()}
 }
 

@@ -53,14 +53,14 @@ func (b *Backend) sameAddress(other *Backend) bool { return other != nil && b.ad
 
 // Roster lists the ready backends of one load-balancing policy of package balancer, in use on a connection.
 type Roster struct {
-	Target string // of the connection
+	usual  uatomic.Float64 // the logarithm of what calls take while no primaries are moved; first, so that it is aligned on 32 bits
+	Target string          // of the connection
 
 	ready      atomic.Pointer[[]*Backend]
-	silenceOff atomic.Bool     // no connection is ever silent
-	moved      atomic.Int64    // primaries that were sent past a silent connection
-	metered    atomic.Int32    // calls that are still asked about
-	usual      uatomic.Float64 // the logarithm of what calls take while no primaries are moved
-	known      atomic.Int64    // calls that usual was taken from
+	silenceOff atomic.Bool  // no connection is ever silent
+	moved      atomic.Int64 // primaries that were sent past a silent connection
+	metered    atomic.Int32 // calls that are still asked about
+	known      atomic.Int64 // calls that usual was taken from
 	mu         sync.Mutex
 	share      float64   // of the primaries of silent connections that may be moved: see firstMoves
 	recent     float64   // the same as usual, of the last calls while primaries are moved

@@ -40,7 +40,10 @@ type Class struct {
 	Alarm   alarm.Alarm // says when the first hedges of calls are due
 }
 
+// all returns every class. A class that is being made meanwhile is either among them, or is begun after all has returned.
 func (cs *classes) all() []*Class {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
 	var all []*Class
 	cs.known.Range(func(_, value any) bool {
 		all = append(all, value.(*Class))
@@ -65,6 +68,12 @@ func (m *Method) Class(name string, now time.Time) *Class {
 	return c
 }
 
+// isFull reports whether there are MaxClasses beside the one of all others.
+func (cs *classes) isFull() bool {
+	count := cs.count.Load()
+	return count > MaxClasses || count == MaxClasses && find[Class](&cs.known, OtherClass) == nil
+}
+
 // HasClasses reports whether a request of the method had a class.
 func (m *Method) HasClasses() bool { return m.classes.count.Load() > 0 }
 
@@ -72,16 +81,17 @@ func (m *Method) HasClasses() bool { return m.classes.count.Load() > 0 }
 func (cs *classes) another(m *Method, name string, at time.Duration) *Class {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	if cs.count.Load() >= MaxClasses && at > cs.swept+sweepEvery {
+	if cs.isFull() && at > cs.swept+sweepEvery {
 		cs.swept = at
-		for _, c := range cs.all() {
-			if at-time.Duration(c.used.Load())*sweepEvery > idleAfter {
-				cs.known.Delete(c.name)
+		cs.known.Range(func(name, c any) bool {
+			if at-time.Duration(c.(*Class).used.Load())*sweepEvery > idleAfter {
+				cs.known.Delete(name)
 				cs.count.Add(-1)
 			}
-		}
+			return true
+		})
 	}
-	if cs.count.Load() >= MaxClasses {
+	if cs.isFull() {
 		name = OtherClass
 	}
 	if c := find[Class](&cs.known, name); c != nil { // another call was faster, or it is the one of all others

@@ -3,6 +3,7 @@
 package registry
 
 import (
+	"fmt"
 	"sync"
 	"time"
 
@@ -39,18 +40,21 @@ type Registry struct {
 // Handle holds a registry. A hedge.Scheduler is one, of another name and with other methods.
 type Handle struct{ registry *Registry }
 
-// NewHandle returns the handle of a new registry, which knows only what its configuration has taken over. The registry keeps it from
-// being collected: interceptors hold the registry alone, and telemetry watches the scheduler.
-func NewHandle(c settings.Config) *Handle {
+// NewHandle returns the handle of a registry that knows only what the snapshots of its configuration know. It keeps the registry from being
+// collected: interceptors hold the registry alone, and telemetry watches the scheduler.
+func NewHandle(c settings.Config) (*Handle, error) {
+	known, err := snapshot.Read(c.Snapshots...)
+	if err != nil {
+		return nil, fmt.Errorf("hedge: WithSnapshot: %w", err)
+	}
+	c.Snapshots = nil // methods have it now
 	r := &Registry{epoch: time.Now()}
 	r.handle = &Handle{r}
-	known := c.TakenOver
-	c.TakenOver = snapshot.Snapshot{} // methods have it now
 	r.config.Store(&c)
-	r.takeOver(known.Targets)
+	r.takeOver(known)
 	r.sweep.Store(sweepEvery)
 	r.pause.Read()
-	return r.handle
+	return r.handle, nil
 }
 
 // Of returns the registry of a scheduler; nil if the scheduler is nil or zero.

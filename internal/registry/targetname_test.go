@@ -125,7 +125,11 @@ func TestWithTargetName_Backends(t *testing.T) {
 func TestTargetName_IdleConnections(t *testing.T) {
 	c := settings.DefaultConfig()
 	c.TargetName = func(connection string) string { name, _, _ := strings.Cut(connection, "#"); return name }
-	r, now := registry.Of(registry.NewHandle(c)), time.Now()
+	h, err := registry.NewHandle(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, now := registry.Of(h), time.Now()
 	for i := range 2_000 {
 		r.Method(fmt.Sprintf("etcd-endpoints://%d/host:2379#%d", i, i), "/s/m", now)
 	}

@@ -117,3 +117,34 @@ func TestRule16_UpdatesLeakNothing(t *testing.T) {
 		}
 	})
 }
+
+// TestUpdate_ClassesMadeMeanwhile makes classes while an update changes the configuration: all of them have the new one.
+func TestUpdate_ClassesMadeMeanwhile(t *testing.T) {
+	quantiles := []float64{0.5, 0.9}
+	options := func(i int) []hedge.Option {
+		return []hedge.Option{hedge.WithAllMethods(), hedge.WithMaxMethods(1), hedge.WithTrigger(hedge.Percentile(quantiles[i%2]))}
+	}
+	s := hedgetest.All(t, options(0)...)
+	for i := range longtest.Size(1_000, 20_000) {
+		m := registry.Of(s).Method(target, fmt.Sprint("/pkg.Svc/", i), time.Now())
+		var made [registry.MaxClasses]*registry.Class
+		var group sync.WaitGroup
+		group.Go(func() {
+			for class := range made {
+				made[class] = m.Class(fmt.Sprint(class), time.Now())
+			}
+		})
+		for !m.HasClasses() {
+			runtime.Gosched()
+		}
+		if err := s.Update(options(i + 1)...); err != nil {
+			t.Fatal(err)
+		}
+		group.Wait()
+		for class, c := range made {
+			if got, want := c.Learner.Config().Quantile, quantiles[(i+1)%2]; got != want {
+				t.Fatalf("round %d: class %d learns the quantile %v, want %v", i, class, got, want)
+			}
+		}
+	}
+}

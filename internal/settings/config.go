@@ -2,6 +2,7 @@ package settings
 
 import (
 	"context"
+	"io"
 	"time"
 
 	"github.com/grpchedge/hedge/internal/codeset"
@@ -9,7 +10,6 @@ import (
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/serviceconfig"
-	"github.com/grpchedge/hedge/internal/snapshot"
 )
 
 // Config holds the values that the options of package hedge set. The options check them; nothing else does.
@@ -52,7 +52,7 @@ type Config struct {
 	// What is remembered.
 
 	MaxMethods int
-	TakenOver  snapshot.Snapshot // what other schedulers have learned
+	Snapshots  []io.Reader // of what other schedulers have learned
 
 	Set []string // the names of the options that were given
 }

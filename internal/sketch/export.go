@@ -57,18 +57,25 @@ func (c Counts) Total() float64 {
 
 // Plus returns the sum of two counts.
 func (c Counts) Plus(o Counts) Counts {
-	if len(o) == 0 {
-		return c
-	}
-	sum := make(Counts, 0, max(len(c), len(o)))
-	for len(c) > 0 || len(o) > 0 {
-		if len(o) == 0 || len(c) > 0 && c[0].Bucket <= o[0].Bucket {
-			sum, c = sum.with(int(c[0].Bucket), float64(c[0].Calls)), c[1:]
-		} else {
-			sum, o = sum.with(int(o[0].Bucket), float64(o[0].Calls)), o[1:]
-		}
-	}
+	sum := slices.Clone(c)
+	sum.Take(o)
 	return sum
+}
+
+// Take adds others to the counts, in place. It takes time by what is added.
+func (c *Counts) Take(others Counts) {
+	for _, o := range others {
+		c.at(o.Bucket).Calls += o.Calls
+	}
+}
+
+// at returns the count of a bucket, made if need be.
+func (c *Counts) at(bucket int32) *Count {
+	i, found := slices.BinarySearchFunc(*c, bucket, func(count Count, b int32) int { return int(count.Bucket - b) })
+	if !found {
+		*c = slices.Insert(*c, i, Count{Bucket: bucket})
+	}
+	return &(*c)[i]
 }
 
 // Times returns the counts with each multiplied by a factor that is not negative.
@@ -82,12 +89,7 @@ func (c Counts) Times(factor float64) Counts {
 
 // Add counts one more call, or one with another weight.
 func (c *Counts) Add(d time.Duration, weight float64) {
-	bucket := int32(Bucket(d))
-	i, found := slices.BinarySearchFunc(*c, bucket, func(count Count, b int32) int { return int(count.Bucket - b) })
-	if !found {
-		*c = slices.Insert(*c, i, Count{Bucket: bucket})
-	}
-	(*c)[i].Calls += float32(weight)
+	c.at(int32(Bucket(d))).Calls += float32(weight)
 }
 
 // FromCounts returns the distribution of calls that were answered and of others that were cut short.

@@ -7,8 +7,11 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/DataDog/sketches-go/ddsketch/pb/sketchpb"
+
 	"github.com/grpchedge/hedge/internal/sketch"
 	"github.com/grpchedge/hedge/internal/snapshot"
+	"github.com/grpchedge/hedge/proto/snapshotpb"
 )
 
 // FuzzSnapshot reads anything: it is an error, or knowledge within its bounds that is written and read again as it is.
@@ -18,6 +21,11 @@ func FuzzSnapshot(f *testing.F) {
 	f.Add(whole[:len(whole)/2])
 	f.Add(append(bytes.Clone(whole), whole...))
 	f.Add(written(f, nil))
+	var outcomes []*snapshotpb.Outcome // more than are kept
+	for i := range 73 {
+		outcomes = append(outcomes, &snapshotpb.Outcome{Age: 1000 << (i / 2) * int64(2+i%2) / 2, Rest: &sketchpb.DDSketch{ZeroCount: 1}})
+	}
+	f.Add(ofOutcomes(f, outcomes...))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s, err := read(bytes.NewReader(b))
 		if err != nil {

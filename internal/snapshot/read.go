@@ -23,21 +23,32 @@ const (
 	maxAge    = 24 * time.Hour
 )
 
-// Read reads one more snapshot to its end. What it knows is merged with what was known before, by the number of calls. An error
-// changes nothing.
-func (s *Snapshot) Read(from io.Reader) error {
+// Read reads snapshots to their ends, and merges them by the number of calls: it returns what is known of targets, by their names.
+func Read(all ...io.Reader) (map[string]*TargetKnowledge, error) {
+	var messages []*snapshotpb.Target
+	for _, from := range all {
+		targets, err := readOne(from)
+		if err != nil {
+			return nil, err
+		}
+		messages = append(messages, targets...)
+	}
+	return merged("target", messages, targetIn)
+}
+
+func readOne(from io.Reader) ([]*snapshotpb.Target, error) {
 	b, err := io.ReadAll(io.LimitReader(from, maxBytes+1))
 	switch {
 	case err != nil:
-		return err
+		return nil, err
 	case len(b) > maxBytes:
-		return fmt.Errorf("it has more than %d bytes", maxBytes)
+		return nil, fmt.Errorf("it has more than %d bytes", maxBytes)
 	case len(b) == 0:
-		return errors.New("it is empty")
+		return nil, errors.New("it is empty")
 	}
 	var message snapshotpb.Snapshot
 	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(b, &message); err != nil {
-		return fmt.Errorf("it is cut off, or no snapshot of a scheduler: %w", err)
+		return nil, fmt.Errorf("it is cut off, or no snapshot of a scheduler: %w", err)
 	}
 	complete := uint64(0)
 	for _, n := range message.Complete {
@@ -45,16 +56,11 @@ func (s *Snapshot) Read(from io.Reader) error {
 	}
 	switch {
 	case message.Version == 0:
-		return errors.New("it has no version: it is cut off, or no snapshot of a scheduler")
+		return nil, errors.New("it has no version: it is cut off, or no snapshot of a scheduler")
 	case complete != uint64(len(message.Targets)):
-		return fmt.Errorf("it has %d targets where %d were written: it is cut off", len(message.Targets), complete)
+		return nil, fmt.Errorf("it has %d targets where %d were written: it is cut off", len(message.Targets), complete)
 	}
-	messages := append(slices.Clip(s.messages), message.Targets...)
-	targets, err := merged("target", messages, targetIn)
-	if err == nil {
-		s.Targets, s.messages = targets, messages
-	}
-	return err
+	return message.Targets, nil
 }
 
 // merged makes one of all that have the same name, and leaves out those that nothing is known of. Merging all at once takes

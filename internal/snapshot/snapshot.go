@@ -17,12 +17,7 @@ import (
 	"github.com/grpchedge/hedge/proto/snapshotpb"
 )
 
-// Snapshot is what is known of targets. The zero Snapshot knows nothing.
-type Snapshot struct {
-	Targets  map[string]*TargetKnowledge // by name
-	messages []*snapshotpb.Target
-}
-
+// TargetKnowledge is what is known of a target.
 type TargetKnowledge struct {
 	Methods        map[string]*MethodKnowledge // by their full names
 	CallsPerSecond float64                     // of all methods, the largest where several are merged; 0: not known

@@ -25,9 +25,7 @@ import (
 
 // read returns the targets of one snapshot.
 func read(from io.Reader) (map[string]*snapshot.TargetKnowledge, error) {
-	var s snapshot.Snapshot
-	err := s.Read(from)
-	return s.Targets, err
+	return snapshot.Read(from)
 }
 
 // example is a snapshot of two targets.
@@ -92,22 +90,22 @@ func TestRead_WhatWasWritten(t *testing.T) {
 	}
 }
 
-// TestRead_Appended has two snapshots in one, as `cat` makes it, and one after the other: they are merged. One that is refused
-// changes nothing.
+// TestRead_Appended has two snapshots in one, as `cat` makes it, and two that are read together: they are merged.
 func TestRead_Appended(t *testing.T) {
 	b := written(t, example())
 	appended, err := read(bytes.NewReader(append(bytes.Clone(b), b...)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var s snapshot.Snapshot
-	for _, from := range [][]byte{b, b, b[:len(b)/2]} {
-		if err := s.Read(bytes.NewReader(from)); (err == nil) != (len(from) == len(b)) {
-			t.Fatalf("the error is %v", err)
-		}
+	each, err := snapshot.Read(bytes.NewReader(b), bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
 	}
-	if diff := differ(s.Targets, appended); diff != "" {
+	if diff := differ(each, appended); diff != "" {
 		t.Error(diff)
+	}
+	if got, err := snapshot.Read(bytes.NewReader(b), bytes.NewReader(b[:len(b)/2])); err == nil {
+		t.Errorf("one of two is cut off, and %v are read", got)
 	}
 	got := appended["dns:///a"].Methods["/p.S/Get"]
 	if got.Primaries.Total() != 200 || got.Classes["big"].Primaries.Total() != 18 || got.Outcomes[0].Rest.Total() != 14 {

@@ -24,7 +24,7 @@ const InFlightHeader = "hedge-primary-in-flight"
 // made within a hedge of another call keeps that hedge's number, because it is an extra copy too.
 //
 // It goes by the incoming metadata and allocates nothing, unless a hedge is served. To look at the outgoing metadata it would have to
-// copy all of it, for every call.
+// copy all of it, for every call. So a handler that copies it to a context that is no child of its own must leave the marks out.
 func Unnumbered(ctx context.Context) context.Context {
 	// Either header is enough: some proxies pass on none that begins with grpc-.
 	in := metadata.ValueFromIncomingContext

@@ -72,7 +72,7 @@ var kinds = map[string]kind{
 		empty:   func() any { return &testpb.Reply{} },
 		filled:  func(id uint64) any { return &testpb.Reply{Id: id} },
 		request: func(id uint64) any { return jhumpReply(id) },
-		show:    shown, hedged: true, stale: true,
+		show:    shown,
 	},
 	"mem.BufferSlice": {
 		codec:  bufferCodec{},
@@ -88,7 +88,7 @@ var kinds = map[string]kind{
 	},
 	"JSON of generated": func() kind {
 		k := protobuf[testpb.Reply](func(m *testpb.Reply, id uint64) { m.Id = id })
-		k.codec = protojsonCodec{}
+		k.codec, k.stale = protojsonCodec{}, false
 		return k
 	}(),
 	"embedded": {

@@ -83,7 +83,7 @@ func (r *Resets) catchUp(now time.Time) {
 
 // Admit is the gate: it lets a hedge pass if a reset is left for its loser. The hedge that repeats a call has no loser.
 func (r *Resets) Admit(d *feature.Due) feature.Verdict {
-	if d.OffWire || d.Report.Repeated {
+	if d.TookReset = false; d.OffWire || d.Report.Repeated {
 		return feature.Pass
 	}
 	r.mu.Lock()
@@ -92,13 +92,13 @@ func (r *Resets) Admit(d *feature.Due) feature.Verdict {
 	if r.level < 1 {
 		return feature.Later(stats.ResetsSpent)
 	}
-	r.level, r.sent = r.level-1, r.sent+1
+	r.level, r.sent, d.TookReset = r.level-1, r.sent+1, true
 	return feature.Pass
 }
 
-// Refund refunds the reset of a hedge that was not sent.
+// Refund refunds the reset of a hedge that was not sent, if Admit has taken one.
 func (r *Resets) Refund(c *feature.CallState) {
-	if !c.OffWire {
+	if c.TookReset {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.level, r.sent = r.level+1, max(r.sent-1, 0)

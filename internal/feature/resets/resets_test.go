@@ -18,7 +18,8 @@ import (
 type server struct {
 	limits resets.Resets
 	now    time.Time
-	sent   []time.Time // hedges
+	call   feature.CallState // of the last hedge that was due
+	sent   []time.Time       // hedges
 	cuts   int
 }
 
@@ -27,7 +28,8 @@ var tooMany = status.Error(codes.Unavailable, `closing transport due to: connect
 func newServer() *server { return &server{now: time.Unix(1_000_000_000, 0)} }
 
 func (s *server) admit(repeated bool) bool {
-	d := &feature.Due{CallState: new(feature.CallState), Now: s.now, Report: &race.Report{Repeated: repeated}}
+	s.call = feature.CallState{}
+	d := &feature.Due{CallState: &s.call, Now: s.now, Report: &race.Report{Repeated: repeated}}
 	return s.limits.Admit(d) == feature.Pass
 }
 
@@ -152,7 +154,7 @@ func TestResets_BothLimits(t *testing.T) {
 	}
 }
 
-// TestResets_WhatIsGivenBack can be used again.
+// TestResets_WhatIsGivenBack can be used again. The hedge that repeats a call takes nothing, and gives nothing back where nobody pays for it.
 func TestResets_WhatIsGivenBack(t *testing.T) {
 	s := newServer()
 	s.limits.SetLimit(&resets.Limit{N: 2, Per: time.Hour})
@@ -160,13 +162,16 @@ func TestResets_WhatIsGivenBack(t *testing.T) {
 		if !s.admit(false) {
 			t.Fatal("a hedge is held back, and none was sent")
 		}
-		s.limits.Refund(new(feature.CallState))
+		s.limits.Refund(&s.call)
 	}
 	if !s.admit(false) || s.admit(false) {
 		t.Error("want one hedge and no second one")
 	}
 	if !s.admit(true) {
 		t.Error("the hedge that repeats a call is held back, which has no loser")
+	}
+	if s.limits.Refund(&s.call); s.admit(false) {
+		t.Error("a repetition that was not sent has given a reset back that it has not taken")
 	}
 }
 
