@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -62,13 +63,16 @@ func TestRule12_FleetInAnOutage(t *testing.T) {
 				most += 0.5
 			}
 			for seed := range uint64(clients) {
+				var mu sync.Mutex // attempts of a moment begin at once
 				var hedges []time.Duration
 				calls, _ := simulation.Client{
 					Rate: rate, Calls: int(rate * 6.5 * 60), Seed: seed, Options: []hedge.Option{hedge.WithTrigger(hedge.Fixed(delay))},
 					Latency: func(id uint64, attempt int, at time.Duration) time.Duration {
 						d := trickle(simulation.Generator(seed, id, attempt))
 						if attempt > 0 {
+							mu.Lock()
 							hedges = append(hedges, at)
+							mu.Unlock()
 						}
 						if at >= outage && at < over {
 							d += tc.slower
