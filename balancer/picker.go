@@ -52,7 +52,7 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	return watched(info.Ctx, r, res, b), nil
 }
 
-// watched makes the end of an attempt known to a backend that is suspected of silence, and to the child. An attempt that was cancelled
+// watched makes the end of an attempt known to a backend that is suspected of silence, and to the child. An attempt that was given up
 // has no answer: headers may have been all that came. A child such as outlier_detection counts errors, so it is told of none where the
 // attempt has lost a race.
 func watched(ctx context.Context, r *place.Record, res balancer.PickResult, b *place.Backend) balancer.PickResult {
@@ -62,7 +62,6 @@ func watched(ctx context.Context, r *place.Record, res balancer.PickResult, b *p
 	}
 	res.Done = func(info balancer.DoneInfo) {
 		code := status.Code(info.Err)
-		// Bytes of an attempt that was given up may be headers alone.
 		if suspect && info.BytesReceived && code != codes.Canceled && code != codes.DeadlineExceeded {
 			b.Answered()
 		}

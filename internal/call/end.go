@@ -75,7 +75,7 @@ func (c *Call) End(e End) {
 		end.Gone = gone || end.Primary.Gone
 	}
 	if answered := end.Primary.Answered(); answered || end.Primary.Known && !end.Gone || end.Gone && c.Context.Err() == context.DeadlineExceeded {
-		c.Record.Ended(c.Start, answered)
+		c.Record.Ended(end.Primary.Age, answered)
 	}
 	for _, o := range c.settings.Observers {
 		o.Ended(&c.CallState, end)

@@ -96,7 +96,7 @@ func TestPatientDelay_ASlowBackend(t *testing.T) {
 			time.Sleep(usual)
 			patientDelay(r)
 			time.Sleep(after - usual)
-			r.Ended(began, true)
+			r.Ended(time.Since(began), true)
 		}
 		time.Sleep(2 * time.Second)
 		answer(probe(), 20*ms)
@@ -131,12 +131,12 @@ func TestPatientDelay_OtherMethods(t *testing.T) {
 		r, began := probe(), time.Now()
 		patientDelay(r)
 		time.Sleep(25 * ms)
-		r.Ended(began, true)
+		r.Ended(time.Since(began), true)
 		time.Sleep(2 * time.Second)
 		for range 40 {
 			_, r := place.Primary(t.Context(), "target", new(atomic.Int64))
 			r.Went(b)
-			r.Ended(time.Now().Add(-3*time.Second), true)
+			r.Ended(3*time.Second, true)
 			time.Sleep(ms)
 		}
 		fallSilent(b)
@@ -158,7 +158,7 @@ func TestPatientDelay_OfALongCall(t *testing.T) {
 		r, began := probe(), time.Now()
 		r.PatientDelay(2*time.Second, time.Hour)
 		time.Sleep(3 * time.Second)
-		r.Ended(began, true)
+		r.Ended(time.Since(began), true)
 		time.Sleep(time.Minute)
 		if fallSilent(b); !b.Silent() {
 			t.Error("it is trusted after a minute")

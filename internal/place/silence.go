@@ -98,9 +98,9 @@ const (
 	slow, failed         = 7.0 / 8, 1.0 / 2
 	metered              = 64 // calls are asked about after each that could be moved; others need no lock
 
-	slower   = 4    // times what calls took before, as a mean of logarithms, as methods differ
-	usually  = 2048 // calls that the mean before is of
-	recently = 32   // and the mean now
+	slower   = 2 * math.Ln2 // than before any were moved, as a mean of logarithms, as methods differ: four times as long
+	usually  = 2048         // calls that the mean before is of
+	recently = 32           // and the mean now
 )
 
 // Moves reports whether the next primary of a silent connection may be sent elsewhere.
@@ -119,13 +119,11 @@ func (r *Roster) Moved() { r.moved.Add(1) }
 // moved. Calls that end at the same time may overwrite what each other noted.
 func (b *Backend) meter(took time.Duration, answered bool) {
 	r, log := b.roster, math.Log(float64(max(took, 1)))
-	switch {
-	case r.metered.Load() > 0:
-	case answered:
-		n := min(r.known.Add(1), usually)
-		r.usual.Store(r.usual.Load() + (log-r.usual.Load())/float64(n))
-		return
-	default:
+	if r.metered.Load() <= 0 {
+		if answered {
+			n := min(r.known.Add(1), usually)
+			r.usual.Store(r.usual.Load() + (log-r.usual.Load())/float64(n))
+		}
 		return
 	}
 	if b.Silent() {
@@ -138,7 +136,7 @@ func (b *Backend) meter(took time.Duration, answered bool) {
 		r.share = max(r.share*failed, minMoves)
 		return
 	}
-	if r.recent += (log - r.recent) / recently; r.recent > r.usual.Load()+math.Log(slower) {
+	if r.recent += (log - r.recent) / recently; r.recent > r.usual.Load()+slower {
 		r.share = max(r.share*slow, minMoves)
 	} else {
 		r.share = min(r.share+quick, 1)
@@ -256,9 +254,9 @@ func (r *Record) PatientDelay(delay, limit time.Duration) time.Duration {
 	return p.waits
 }
 
-// Ended says whether the primary of a call that began at the given time has answered, with the first message if it is a stream,
-// or failed. It may be called for a nil record.
-func (r *Record) Ended(began time.Time, answered bool) {
+// Ended says whether the primary has answered, with the first message if it is a stream, or failed, and at which age of the call. It
+// may be called for a nil record.
+func (r *Record) Ended(age time.Duration, answered bool) {
 	if r == nil {
 		return
 	}
@@ -266,27 +264,26 @@ func (r *Record) Ended(began time.Time, answered bool) {
 	if b == nil {
 		return
 	}
-	if b.meter(time.Since(began), answered); !answered {
+	if b.meter(age, answered); !answered {
 		return
 	}
 	if p := r.probe.Load(); p != nil {
 		r.Lock()
 		waits := p.waits
 		r.Unlock()
-		b.slow(began, waits)
+		b.slow(age, waits)
 	}
 	b.Answered()
 }
 
-// slow says that a patient probe was answered. It began at the given time, and its hedge had to wait for waits. Other calls do not
-// say how slow a backend is: their methods may take longer anywhere.
-func (s *silence) slow(began time.Time, waits time.Duration) {
+// slow says that a patient probe was answered at an age, and that its hedge had to wait for waits. Other calls do not say how slow a
+// backend is: their methods may take longer anywhere.
+func (s *silence) slow(age, waits time.Duration) {
 	if waits == 0 {
 		return
 	}
-	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.took = min(now.Sub(began), waits)
-	s.trusted = now.Add(min(trust*s.took, maxTrust))
+	s.took = min(age, waits)
+	s.trusted = time.Now().Add(min(trust*s.took, maxTrust))
 }
