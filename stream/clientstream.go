@@ -182,9 +182,9 @@ func (c *clientStream) SendMsg(m any) error {
 	chosen := c.chosen.Load()
 	if chosen == nil {
 		err := c.primary.SendMsg(m)
-		if o := &c.opener.options; err == nil && o.Replayable(m) {
+		if err == nil {
 			// Now, and not when a hedge is due: the caller of a generated method may fill the same message for the next stream.
-			if copied := o.Copy(m); copied != nil {
+			if copied := c.opener.options.Copy(m); copied != nil {
 				c.copied.Store(&copied)
 			}
 		}

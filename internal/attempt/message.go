@@ -44,21 +44,26 @@ func safely(f func()) (ok bool) {
 // older API is shows only then. Attempts may be sending it at the same time.
 func (o *Options) Replayable(req any) bool {
 	m, older := o.protobuf(req)
-	small := false
-	return older || m != nil && safely(func() { small = proto.Size(m) <= MaxCopy }) && small
+	return older || fits(m)
 }
 
-// Copy returns a deep copy of a request that is replayable; nil if copying it panics. Attempts may be sending the request at the
+func fits(m proto.Message) (small bool) {
+	safely(func() { small = m != nil && proto.Size(m) <= MaxCopy })
+	return small
+}
+
+// Copy returns a deep copy of a request; nil if it is not replayable, or copying it panics. Attempts may be sending the request at the
 // same time.
 func (o *Options) Copy(req any) (copied any) {
 	m, older := o.protobuf(req)
 	safely(func() {
-		if !older {
+		switch {
+		case older:
+			c := cloner{left: MaxCopy}
+			copied = c.copied(reflect.ValueOf(req)).Interface()
+		case fits(m):
 			copied = proto.Clone(m)
-			return
 		}
-		c := cloner{left: MaxCopy}
-		copied = c.copied(reflect.ValueOf(req)).Interface()
 	})
 	return copied
 }
