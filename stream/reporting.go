@@ -32,75 +32,75 @@ type headerWait struct {
 	askedAt, at time.Duration // when the caller asked for them, and when they were there
 }
 
-func (l *reporting) reportTo(c *call.Call) {
-	l.call, l.tracksFailures, l.inspects = *c, c.TracksFailures(), c.Inspects()
+func (r *reporting) reportTo(c *call.Call) {
+	r.call, r.tracksFailures, r.inspects = *c, c.TracksFailures(), c.Inspects()
 }
 
 // inspect tells the call what the user's functions say of its request, unless somebody waits for an answer to it already. No
 // lock is held while they run.
-func (l *reporting) inspect(m any) {
-	if !l.inspects || l.inspected {
+func (r *reporting) inspect(m any) {
+	if !r.inspects || r.inspected {
 		return
 	}
-	l.inspected = true
-	traits := l.call.TraitsOf(m)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.begun {
-		l.call.SetTraits(traits)
+	r.inspected = true
+	traits := r.call.TraitsOf(m)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.begun {
+		r.call.SetTraits(traits)
 	}
 }
 
-func (l *reporting) begin() {
-	if l.inspects {
-		l.mu.Lock()
-		l.begun = true
-		l.mu.Unlock()
+func (r *reporting) begin() {
+	if r.inspects {
+		r.mu.Lock()
+		r.begun = true
+		r.mu.Unlock()
 	}
 }
 
 // headersCame records when the headers that decided the call came, or, if header is nil, when the stream ended without any. The
 // caller asked for them at the age askedAt.
-func (l *reporting) headersCame(askedAt time.Duration, header metadata.MD) {
-	at := l.call.Age()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.headers == (headerWait{}) {
-		l.headers = headerWait{came: header != nil, over: header == nil, askedAt: askedAt, at: at}
+func (r *reporting) headersCame(askedAt time.Duration, header metadata.MD) {
+	at := r.call.Age()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.headers == (headerWait{}) {
+		r.headers = headerWait{came: header != nil, over: header == nil, askedAt: askedAt, at: at}
 	}
 }
 
-func (l *reporting) headersWaited() headerWait {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.headers
+func (r *reporting) headersWaited() headerWait {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.headers
 }
 
 // endWith ends the call by the first message of st, or the end of the stream, which was received when nothing else could decide
 // the call. RecvMsg was called at the age askedAt, and has just received it with err.
-func (l *reporting) endWith(st grpc.ClientStream, askedAt time.Duration, err error) {
-	if l.ended {
+func (r *reporting) endWith(st grpc.ClientStream, askedAt time.Duration, err error) {
+	if r.ended {
 		return
 	}
-	h := l.headersWaited()
-	e := call.End{Race: l.raced, Headers: l.raced != nil, Err: outcome(err), Age: l.call.Age(), AskedAt: askedAt}
+	h := r.headersWaited()
+	e := call.End{Race: r.raced, Headers: r.raced != nil, Err: outcome(err), Age: r.call.Age(), AskedAt: askedAt}
 	if h.over && askedAt >= h.at { // the end was there before RecvMsg
 		e.Age, e.AskedAt = h.at, h.askedAt
 	}
-	if l.tracksFailures && e.Err != nil {
+	if r.tracksFailures && e.Err != nil {
 		e.Trailer = st.Trailer()
 	}
 	if h.waited(e.AskedAt, e.Age) {
 		e.AskedAt = 0
 	}
-	l.end(e)
+	r.end(e)
 }
 
 // end tells the call how it ended.
-func (l *reporting) end(e call.End) {
-	e.Early = l.headersWaited().early(e.AskedAt, e.Age)
-	l.call.End(e)
-	l.ended = true
+func (r *reporting) end(e call.End) {
+	e.Early = r.headersWaited().early(e.AskedAt, e.Age)
+	r.call.End(e)
+	r.ended = true
 }
 
 // waited reports whether the age of the call is the time to the first message, because the caller was waiting for it. RecvMsg was

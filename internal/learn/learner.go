@@ -167,13 +167,13 @@ func (l *Learner) conclude(c *Config, now time.Time, compute func()) {
 // lately returns what is in the window since the distribution last changed.
 func (l *Learner) lately(now time.Time) *sketch.Distribution {
 	at := l.window.Newest(now, 0)
-	lately := !l.changed.IsZero() && now.Sub(l.changed) < unsettled*l.window.Step()
+	doubtful := !l.changed.IsZero() && now.Sub(l.changed) < unsettled*l.window.Step()
 	before, newest := l.window.Split(now, l.since, at)
-	slower, faster := knee.Changed(before, newest, lately)
+	slower, faster := knee.Changed(before, newest, doubtful)
 	if slower { // the slow ones of a burst end last: they are compared together with those that began with them
 		at = l.window.Newest(now, knee.Tail(newest.Survival(), 0.9))
 		before, newest = l.window.Split(now, l.since, at)
-		slower, _ = knee.Changed(before, newest, lately)
+		slower, _ = knee.Changed(before, newest, doubtful)
 	}
 	if slower || faster {
 		l.since, l.changed = at, now
