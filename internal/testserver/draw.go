@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/grpchedge/hedge/internal/draw"
 )
 
 // source draws latencies for the attempts of a cluster. It may be used concurrently.
@@ -29,11 +31,5 @@ func (s *source) forAttempt(id uint64, number int) *source {
 	return &source{rng: rand.New(rand.NewPCG(mix(s.seed^mix(id)), mix(uint64(number)+1)))}
 }
 
-// mix is the finalizer of SplitMix64. It sends neighbouring seeds far apart,
-// which PCG, started from neighbouring states, does not do for its first draws.
-func mix(x uint64) uint64 {
-	x += 0x9e3779b97f4a7c15
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return x ^ x>>31
-}
+// mix sends neighbouring seeds far apart, which PCG, started from neighbouring states, does not do for its first draws.
+func mix(x uint64) uint64 { return draw.Mix(x + 0x9e3779b97f4a7c15) }
