@@ -9,6 +9,7 @@ import (
 
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/simulation"
 )
 
 func seeds() uint64 { return uint64(longtest.Size(1, 5)) }
@@ -97,7 +98,7 @@ var realTraffic = []workload{
 func compaction() attemptDistribution {
 	usual := lognormal(4, .5)
 	return func(seed, id uint64, attempt int, at time.Duration) time.Duration {
-		d := usual(nil, generator(seed, id, attempt))
+		d := usual(nil, simulation.Generator(seed, id, attempt))
 		if at%(20*second) < 4*second && backend(seed, id, attempt, 3) == int(at/(20*second))%3 {
 			d *= 8
 		}
@@ -117,7 +118,7 @@ func again() attemptDistribution {
 }
 
 func straggler(seed, id uint64, attempt int, _ time.Duration) time.Duration {
-	return testserver.Straggler(testserver.LogNormal(5*ms, 2*ms), 0.05, 10).Draw(generator(seed, id, attempt))
+	return testserver.Straggler(testserver.LogNormal(5*ms, 2*ms), 0.05, 10).Draw(simulation.Generator(seed, id, attempt))
 }
 
 // run makes the calls of a workload and leaves out the first of them: with the trigger Auto, with a percentile, or never

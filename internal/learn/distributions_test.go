@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/simulation"
 )
 
 func inMillis(x float64) time.Duration { return time.Duration(x * float64(ms)) }
@@ -13,14 +14,14 @@ func inMillis(x float64) time.Duration { return time.Duration(x * float64(ms)) }
 // independent is a distribution of attempts that have nothing to do with each other.
 func independent(l testserver.Distribution) attemptDistribution {
 	return func(seed, id uint64, attempt int, _ time.Duration) time.Duration {
-		return l.Draw(generator(seed, id, attempt))
+		return l.Draw(simulation.Generator(seed, id, attempt))
 	}
 }
 
 // ofRequest is a distribution in ms with a part that each attempt of a request has in common, drawn from r, and one of its own, from a.
 func ofRequest(draw func(r, a *rand.Rand) float64) attemptDistribution {
 	return func(seed, id uint64, attempt int, _ time.Duration) time.Duration {
-		return inMillis(draw(generator(seed, id, -1), generator(seed, id, attempt)))
+		return inMillis(draw(simulation.Generator(seed, id, -1), simulation.Generator(seed, id, attempt)))
 	}
 }
 
@@ -52,22 +53,22 @@ func heavy(stallShare float64) attemptDistribution {
 func correlated() attemptDistribution {
 	usual, slow := testserver.LogNormal(5*ms, 2*ms), testserver.LogNormal(60*ms, 10*ms)
 	return func(seed, id uint64, attempt int, _ time.Duration) time.Duration {
-		if chanceOf(generator(seed, id, -1), 0.10) {
-			return slow.Draw(generator(seed, id, attempt))
+		if chanceOf(simulation.Generator(seed, id, -1), 0.10) {
+			return slow.Draw(simulation.Generator(seed, id, attempt))
 		}
-		return usual.Draw(generator(seed, id, attempt))
+		return usual.Draw(simulation.Generator(seed, id, attempt))
 	}
 }
 
 // backend is the one of n that serves an attempt; a hedge goes to another.
 func backend(seed, id uint64, attempt, n int) int {
-	return (generator(seed, id, -2).IntN(n) + attempt) % n
+	return (simulation.Generator(seed, id, -2).IntN(n) + attempt) % n
 }
 
 // stalls lets one backend of three stand still for the first second of every five, in turn.
 func stalls(usual func(r, a *rand.Rand) float64, period, length time.Duration) attemptDistribution {
 	return func(seed, id uint64, attempt int, at time.Duration) time.Duration {
-		d := inMillis(usual(generator(seed, id, -1), generator(seed, id, attempt)))
+		d := inMillis(usual(simulation.Generator(seed, id, -1), simulation.Generator(seed, id, attempt)))
 		if in := at % period; in < length && backend(seed, id, attempt, 3) == int(at/period)%3 {
 			d += length - in
 		}

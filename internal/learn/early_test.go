@@ -9,6 +9,7 @@ import (
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/simulation"
 )
 
 // TestAuto_FirstCalls lets one attempt in five be slow, more than the 90th percentile leaves out. With a budget of 30% and two
@@ -49,7 +50,7 @@ func earlyChoicesWait(t *testing.T) {
 	for _, busy := range []bool{false, true} {
 		c := config()
 		c.BudgetPercent, c.Pace = 40, &learn.Pace{}
-		l, epoch, random := &learn.Learner{}, time.Unix(1e9, 0), generator(1, 1, 1)
+		l, epoch, random := &learn.Learner{}, time.Unix(1e9, 0), simulation.Generator(1, 1, 1)
 		l.Start(c, learn.Owner{Budget: budget.New(30), Epoch: epoch})
 		choices := 0
 		l.Run(func(choose func()) { choices++; choose() })

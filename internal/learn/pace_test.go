@@ -8,6 +8,7 @@ import (
 	"github.com/grpchedge/hedge/internal/budget"
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/simulation"
 )
 
 // TestRule15_AllChoicesTogetherCostLittle lets 2,000 methods ask ten times a second, and choices take as long as they do on a
@@ -39,7 +40,7 @@ func TestRule15_AChoiceWaitsForItsTurn(t *testing.T) { synctest.Test(t, aChoiceW
 func aChoiceWaitsForItsTurn(t *testing.T) {
 	c := config()
 	c.Pace = &learn.Pace{}
-	l, epoch, of, random := &learn.Learner{}, time.Unix(1e9, 0), testserver.DistributionT(t, "straggler"), generator(1, 1, 1)
+	l, epoch, of, random := &learn.Learner{}, time.Unix(1e9, 0), testserver.DistributionT(t, "straggler"), simulation.Generator(1, 1, 1)
 	l.Start(c, learn.Owner{Budget: budget.New(10), Epoch: epoch})
 	choices := 0
 	l.Run(func(choose func()) { choices++; choose() })

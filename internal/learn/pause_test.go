@@ -8,6 +8,7 @@ import (
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
+	"github.com/grpchedge/hedge/internal/testserver/simulation"
 )
 
 // manual is a learner whose choices are made at once, and a clock.
@@ -47,7 +48,7 @@ func TestEstimateFor_LooksAgainAfterAPause(t *testing.T) {
 func TestChangeOfDistribution_AtFewCalls(t *testing.T) {
 	for _, every := range longtest.First(1, []time.Duration{time.Second, 200 * ms, 5 * time.Second}) {
 		l, at := manual(t)
-		random := generator(1, 1, 1)
+		random := simulation.Generator(1, 1, 1)
 		usual := testserver.DistributionT(t, "straggler")
 		calls := func(n int, plus time.Duration) *learn.Estimate {
 			for range n {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge/internal/longtest"
+	"github.com/grpchedge/hedge/internal/testserver/simulation"
 )
 
 // everyRate is what clients do that are no firehose.
@@ -37,7 +38,7 @@ func halfSecond(seed, id uint64, attempt int, at time.Duration) time.Duration {
 func slowOnes(median, sigma, times float64) attemptDistribution {
 	usual := lognormal(median, sigma)
 	return func(seed, id uint64, attempt int, _ time.Duration) time.Duration {
-		r := generator(seed, id, attempt)
+		r := simulation.Generator(seed, id, attempt)
 		d := usual(nil, r)
 		if chanceOf(r, .05) {
 			d *= times

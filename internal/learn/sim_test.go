@@ -104,7 +104,7 @@ type simulator struct {
 }
 
 func (sim client) run() *simulator {
-	s := &simulator{client: sim, epoch: time.Unix(1e9, 0), done: make([]outcome, sim.calls), random: generator(sim.seed, 7, 7)}
+	s := &simulator{client: sim, epoch: time.Unix(1e9, 0), done: make([]outcome, sim.calls), random: simulation.Generator(sim.seed, 7, 7)}
 	s.budget = budget.New(s.config.BudgetPercent)
 	s.busy, s.waiting = make([]int, s.servers.count), make([][]event, s.servers.count)
 	s.learner.Start(s.config, learn.Owner{
@@ -288,11 +288,6 @@ func (s *simulator) learn(n int, took time.Duration, answered bool) {
 	} else {
 		s.learner.HedgeEnded(s.time(), took, answered)
 	}
-}
-
-// generator draws for one attempt of a call, or with a negative number for what all of them have in common.
-func generator(seed, id uint64, attempt int) *rand.Rand {
-	return simulation.Generator(seed, id, attempt)
 }
 
 func tail(calls []outcome, q float64) float64 {

@@ -13,6 +13,7 @@ import (
 	"github.com/grpchedge/hedge/internal/knee"
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/longtest"
+	"github.com/grpchedge/hedge/internal/testserver/simulation"
 )
 
 // world is a service with a fault, in which the trigger is to be as good as the best of what is simpler.
@@ -36,7 +37,7 @@ func healthy(a *rand.Rand) float64 { return 5 * math.Exp(0.4*a.NormFloat64()) }
 // sick lets what an attempt takes, in ms, go through a fault of its backend, of which there are n.
 func sick(n int, usual func(r, a *rand.Rand) float64, fault func(backend int, at time.Duration, d float64) float64) attemptDistribution {
 	return func(seed, id uint64, attempt int, at time.Duration) time.Duration {
-		d := usual(generator(seed, id, -1), generator(seed, id, attempt))
+		d := usual(simulation.Generator(seed, id, -1), simulation.Generator(seed, id, attempt))
 		return inMillis(fault(backend(seed, id, attempt, n), at, d))
 	}
 }
@@ -110,7 +111,7 @@ var knownWorlds = []world{
 
 // queued is the work of the bench's fleets.
 func queued(seed, id uint64, attempt int, _ time.Duration) time.Duration {
-	a := generator(seed, id, attempt)
+	a := simulation.Generator(seed, id, attempt)
 	d := 20 * math.Exp(.5*a.NormFloat64())
 	if chanceOf(a, .02) {
 		d *= 10
@@ -125,8 +126,8 @@ func after(from time.Duration) func(time.Duration) bool {
 // breathing lets all backends change their speed every so often, whatever hedges do, and 8% of attempts take 200 ms more.
 func breathing(every time.Duration) attemptDistribution {
 	return func(seed, id uint64, attempt int, at time.Duration) time.Duration {
-		a := generator(seed, id, attempt)
-		d := healthy(a) * math.Exp(generator(seed^77, uint64(at/every), 99).NormFloat64())
+		a := simulation.Generator(seed, id, attempt)
+		d := healthy(a) * math.Exp(simulation.Generator(seed^77, uint64(at/every), 99).NormFloat64())
 		if chanceOf(a, .08) {
 			d += 200
 		}
@@ -138,7 +139,7 @@ func breathing(every time.Duration) attemptDistribution {
 func outages(length, period time.Duration) attemptDistribution {
 	one, calm := sick(8, plainly, slower(100)), beside(length, period)
 	return func(seed, id uint64, attempt int, at time.Duration) time.Duration {
-		d := healthy(generator(seed+1, id, attempt))
+		d := healthy(simulation.Generator(seed+1, id, attempt))
 		if !calm(at) {
 			d *= 20
 		}
@@ -153,7 +154,7 @@ func beside(length, period time.Duration) func(time.Duration) bool {
 
 // drawnWorld is a world that a seed draws.
 func drawnWorld(seed uint64) world {
-	r := generator(seed, 11, 11)
+	r := simulation.Generator(seed, 11, 11)
 	w := world{
 		rate: math.Round(math.Pow(10, 3.7*r.Float64())), calls: 40_000,
 		budget: []float64{2, 5, 10, 10, 20, 30}[r.IntN(6)],
