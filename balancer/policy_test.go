@@ -3,11 +3,11 @@ package balancer_test
 import (
 	"encoding/json"
 	"errors"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	grpcbalancer "google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/balancer/base"
@@ -263,6 +263,13 @@ func TestConfig(t *testing.T) {
 	}
 }
 
+// giveWay lets other goroutines run. It is for what a virtual clock does not wait for: a goroutine that waits for a lock.
+func giveWay() {
+	for range 20_000 {
+		runtime.Gosched()
+	}
+}
+
 // TestConnections_OneCallAtATime has a copy become idle, and be woken, while it is told of new addresses. gRPC makes one call of a
 // policy at a time, and policies rely on that.
 func TestConnections_OneCallAtATime(t *testing.T) {
@@ -276,7 +283,7 @@ func TestConnections_OneCallAtATime(t *testing.T) {
 	second.heard()
 	second.during = func() {
 		second.say(connectivity.Idle, base.NewErrPicker(errFake))
-		time.Sleep(20 * time.Millisecond) // in which it would be woken
+		giveWay() // it would be woken now
 	}
 	configure(config)
 	b.Close() // when it was
@@ -293,11 +300,11 @@ func TestConnections_IdleBeforeBuilt(t *testing.T) {
 	fakes["test_fake_a"].say(connectivity.Ready, base.NewErrPicker(errFake))
 	building = func(c *fakeChild) {
 		c.say(connectivity.Idle, base.NewErrPicker(errFake))
-		time.Sleep(20 * time.Millisecond) // in which it would be woken
+		giveWay() // it would be woken now
 	}
 	defer func() { building = nil }()
 	_ = configure(strings.TrimSuffix(fakeA, "}") + `, "connections": 2}`)
-	time.Sleep(20 * time.Millisecond)
+	giveWay()
 	b.Close()
 	if got := fakes["test_fake_a"].heard(); !strings.Contains(got, "exit") {
 		t.Errorf("the copy heard %q", got)
