@@ -32,7 +32,7 @@ type Learner struct {
 	takenSum int64                     // for how many calls it counted
 
 	// The rest is used only by the goroutine that computes.
-	trial   trial
+	crowd   crowd
 	since   sketch.Mark // from when on latencies follow one distribution
 	changed time.Time   // when the distribution was last found to have changed; zero if never
 }
