@@ -19,7 +19,7 @@ const (
 
 	// Of full queues, by the median change in standard errors. It is 0.67 by chance.
 	begins = 3.7
-	ends   = 1.5
+	ends   = 1.0
 
 	fewChanges = 6 // below which nothing can be told
 )

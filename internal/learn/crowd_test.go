@@ -19,7 +19,7 @@ func TestAuto_HedgesThatSlowPrimaries(t *testing.T) {
 		least, most, slower float64
 	}{
 		{rate: 224, least: 8, most: 10, slower: 1},
-		{rate: 404, least: 0, most: 2.1, slower: 1.5}, // if hedges went on, 5.5%, and 2.36 times as long
+		{rate: 404, least: 0, most: 1.7, slower: 1.4}, // if hedges went on, 5.5%, and 2.36 times as long
 		{rate: 404, stop: true, least: 6, most: 10, slower: 0.6},
 	} {
 		t.Run(fmt.Sprintf("%v a second, stop %v", tc.rate, tc.stop), func(t *testing.T) {
