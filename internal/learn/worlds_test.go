@@ -102,6 +102,7 @@ var knownWorlds = []world{
 	{name: "stalls", law: stalls(lognormal(1, .5), 5*second, second), rate: 500, short: 1.3},
 	{name: "half-second, 4/s", law: halfSecond, rate: 4, short: 1.2},
 	{name: "all breathe, 8% slow", law: breathing(5 * second), rate: 500, calls: 150_000, faulty: after(30 * second), quick: true, short: 1.95},
+	{name: "all breathe each 2 s, 8% slow", law: breathing(2 * second), rate: 500, calls: 150_000, faulty: after(30 * second), quick: true, short: 1.6},
 	{name: "outages, and one of 8 backends 100 ms slower", law: outages(5*second, 40*second), rate: 100, faulty: beside(5*second, 40*second)},
 	{name: "20 queues at 50% load", law: queued, servers: servers{count: 20, workers: 4}, rate: 1500},
 	{name: "20 queues at 90% load", law: queued, servers: servers{count: 20, workers: 4}, rate: 2700, calls: 400_000, faulty: after(60 * second), short: 1.65},
