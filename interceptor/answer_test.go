@@ -190,21 +190,19 @@ func TestRule10_ARejectedAnswerIsHedgedWhateverTheTrigger(t *testing.T) {
 		{"two in a row", []hedge.Option{hedge.WithBudgetPercent(50)}, 20, 1},
 		{"beyond the budget", nil, 50, 45},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				const calls = 2000
-				s, served := hedgetest.All(t, append([]hedge.Option{goodBut(0)}, tc.opts...)...), atomic.Int64{}
-				rejected := answering(t, s, calls, 10*ms, func(int, int) (time.Duration, int64, error) {
-					n := served.Add(1)
-					if int(n*37%100) < tc.rejected {
-						n = 0
-					}
-					return ms, n, nil
-				})
-				if stats := s.Stats(); rejected > calls*tc.want/100+calls/100 {
-					t.Errorf("%d rejected outcomes of %d, want %d%%; %+v", rejected, calls, tc.want, stats)
+		hedgetest.Run(t, tc.name, func(t *testing.T) {
+			const calls = 2000
+			s, served := hedgetest.All(t, append([]hedge.Option{goodBut(0)}, tc.opts...)...), atomic.Int64{}
+			rejected := answering(t, s, calls, 10*ms, func(int, int) (time.Duration, int64, error) {
+				n := served.Add(1)
+				if int(n*37%100) < tc.rejected {
+					n = 0
 				}
+				return ms, n, nil
 			})
+			if stats := s.Stats(); rejected > calls*tc.want/100+calls/100 {
+				t.Errorf("%d rejected outcomes of %d, want %d%%; %+v", rejected, calls, tc.want, stats)
+			}
 		})
 	}
 }
@@ -232,23 +230,21 @@ func TestRule13_RejectedAnswersTeachTheirLatency(t *testing.T) {
 // TestRule09_WithAcceptablePanics lets the user's function panic.
 func TestRule09_WithAcceptablePanics(t *testing.T) {
 	for n := range int64(2) {
-		t.Run(fmt.Sprint("attempt ", n), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				panics := hedge.WithAcceptable(func(_ context.Context, _ string, reply any, _ error) bool {
-					if reply.(*wrapperspb.Int64Value).Value == n {
-						panic("of the function")
-					}
-					return true
-				})
-				st := &stub{steps: []step{{after: time.Duration(5+20*n) * ms}, {after: ms}}}
-				defer func() {
-					if v := recover(); v == nil || !strings.Contains(fmt.Sprint(v), "of the function") {
-						t.Errorf("panic %v", v)
-					}
-				}()
-				_ = st.call(t.Context(), hedgetest.Fixed(t, 10*ms, panics), wrapperspb.Int64(-1))
-				t.Error("no panic")
+		hedgetest.Run(t, fmt.Sprint("attempt ", n), func(t *testing.T) {
+			panics := hedge.WithAcceptable(func(_ context.Context, _ string, reply any, _ error) bool {
+				if reply.(*wrapperspb.Int64Value).Value == n {
+					panic("of the function")
+				}
+				return true
 			})
+			st := &stub{steps: []step{{after: time.Duration(5+20*n) * ms}, {after: ms}}}
+			defer func() {
+				if v := recover(); v == nil || !strings.Contains(fmt.Sprint(v), "of the function") {
+					t.Errorf("panic %v", v)
+				}
+			}()
+			_ = st.call(t.Context(), hedgetest.Fixed(t, 10*ms, panics), wrapperspb.Int64(-1))
+			t.Error("no panic")
 		})
 	}
 }

@@ -116,19 +116,17 @@ func TestRule02_WhoseHedgesMayAnswerWithAnError(t *testing.T) {
 		{"NOT_FOUND named non-fatal", testpb.TestService_UnaryNoSideEffects_FullMethodName, []hedge.Option{hedge.WithNonFatalCodes(codes.NotFound)}, codes.OK},
 	} {
 		for _, shared := range []bool{false, true} { // past the cap on a target's methods
-			t.Run(fmt.Sprintf("%s,shared=%v", tc.name, shared), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					s := hedgetest.Fixed(t, 10*ms, append(tc.opts, hedge.WithMaxHedges(1))...)
-					for i := 0; shared && i < 300; i++ {
-						call.PassThrough(registry.Of(s), t.Context(), "", fmt.Sprintf("/junk.Service/%d", i), nil)
-					}
-					st := &stub{steps: []step{{after: 50 * ms}, {after: 5 * ms, code: codes.NotFound}}}
-					err := interceptor.Unary(s)(t.Context(), tc.method, wrapperspb.Int64(1), wrapperspb.Int64(1), nil, st.invoke)
-					if status.Code(err) != tc.want || s.Stats().Hedges != 1 {
-						t.Errorf("%v, want %v; %+v", err, tc.want, s.Stats())
-					}
-					synctest.Wait()
-				})
+			hedgetest.Run(t, fmt.Sprintf("%s,shared=%v", tc.name, shared), func(t *testing.T) {
+				s := hedgetest.Fixed(t, 10*ms, append(tc.opts, hedge.WithMaxHedges(1))...)
+				for i := 0; shared && i < 300; i++ {
+					call.PassThrough(registry.Of(s), t.Context(), "", fmt.Sprintf("/junk.Service/%d", i), nil)
+				}
+				st := &stub{steps: []step{{after: 50 * ms}, {after: 5 * ms, code: codes.NotFound}}}
+				err := interceptor.Unary(s)(t.Context(), tc.method, wrapperspb.Int64(1), wrapperspb.Int64(1), nil, st.invoke)
+				if status.Code(err) != tc.want || s.Stats().Hedges != 1 {
+					t.Errorf("%v, want %v; %+v", err, tc.want, s.Stats())
+				}
+				synctest.Wait()
 			})
 		}
 	}
@@ -157,15 +155,13 @@ func TestRule02_NonFatalCodesReplaceTheDefault(t *testing.T) {
 			{"of a hedge", []step{answers, fails}, nil, codes.OK},
 			{"of a hedge that only reads", []step{answers, fails}, hedge.WithReadOnlyMethods("/test.Service/Method"), tc.want},
 		} {
-			t.Run(tc.name+", "+which.name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					st := &stub{steps: which.steps}
-					s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithNonFatalCodes(tc.nonFatal...), which.opt)
-					if err := st.call(t.Context(), s, wrapperspb.Int64(-1)); status.Code(err) != which.want {
-						t.Errorf("got %v, want %v", err, which.want)
-					}
-					synctest.Wait()
-				})
+			hedgetest.Run(t, tc.name+", "+which.name, func(t *testing.T) {
+				st := &stub{steps: which.steps}
+				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithNonFatalCodes(tc.nonFatal...), which.opt)
+				if err := st.call(t.Context(), s, wrapperspb.Int64(-1)); status.Code(err) != which.want {
+					t.Errorf("got %v, want %v", err, which.want)
+				}
+				synctest.Wait()
 			})
 		}
 	}
@@ -309,31 +305,29 @@ func TestRule09_PanicOfALoserIsCounted(t *testing.T) {
 // TestRule09_GoexitOfAHedgeEndsTheCaller ends the goroutine of a hedge, as t.FailNow does: in the attempt, or in the user's function.
 func TestRule09_GoexitOfAHedgeEndsTheCaller(t *testing.T) {
 	for name, exitsBelow := range map[string]bool{"attempt": true, "WithAcceptable": false} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithAcceptable(func(context.Context, string, any, error) bool {
+		hedgetest.Run(t, name, func(t *testing.T) {
+			s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithAcceptable(func(context.Context, string, any, error) bool {
+				runtime.Goexit()
+				return true
+			}))
+			invoke := func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+				if previousAttempts(ctx) == 0 {
+					<-ctx.Done()
+				} else if exitsBelow {
 					runtime.Goexit()
-					return true
-				}))
-				invoke := func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
-					if previousAttempts(ctx) == 0 {
-						<-ctx.Done()
-					} else if exitsBelow {
-						runtime.Goexit()
-					}
-					return ctx.Err()
 				}
-				returned, ended := false, make(chan struct{})
-				go func() {
-					defer close(ended)
-					_ = interceptor.Unary(s)(t.Context(), "/a/B", wrapperspb.Int64(1), wrapperspb.Int64(1), nil, invoke)
-					returned = true
-				}()
-				<-ended
-				if returned {
-					t.Error("the call returned, where an unhedged one would have ended its goroutine")
-				}
-			})
+				return ctx.Err()
+			}
+			returned, ended := false, make(chan struct{})
+			go func() {
+				defer close(ended)
+				_ = interceptor.Unary(s)(t.Context(), "/a/B", wrapperspb.Int64(1), wrapperspb.Int64(1), nil, invoke)
+				returned = true
+			}()
+			<-ended
+			if returned {
+				t.Error("the call returned, where an unhedged one would have ended its goroutine")
+			}
 		})
 	}
 }
@@ -351,24 +345,22 @@ func TestRule11_HedgesGoOutADelayApart(t *testing.T) {
 		{"Off", []grpc.CallOption{hedge.Off()}, []time.Duration{0}},
 		{"the last counts", []grpc.CallOption{hedge.Off(), hedge.After(5 * ms)}, []time.Duration{0, 5 * ms, 10 * ms, 15 * ms, 20 * ms}},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				st := &stub{steps: []step{{after: 100 * ms}, {after: time.Hour}, {after: time.Hour}, {after: time.Hour}, {after: time.Hour}}}
-				began := time.Now()
-				if err := st.call(t.Context(), hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(4)), wrapperspb.Int64(-1), tc.opts...); err != nil {
-					t.Fatal(err)
+		hedgetest.Run(t, tc.name, func(t *testing.T) {
+			st := &stub{steps: []step{{after: 100 * ms}, {after: time.Hour}, {after: time.Hour}, {after: time.Hour}, {after: time.Hour}}}
+			began := time.Now()
+			if err := st.call(t.Context(), hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(4)), wrapperspb.Int64(-1), tc.opts...); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			sent := st.sent()
+			if len(sent) != len(tc.want) {
+				t.Fatalf("%d attempts, want %d", len(sent), len(tc.want))
+			}
+			for n, a := range sent {
+				if got := a.began.Sub(began); got != tc.want[n] {
+					t.Errorf("attempt %d went out after %v, want %v", n, got, tc.want[n])
 				}
-				synctest.Wait()
-				sent := st.sent()
-				if len(sent) != len(tc.want) {
-					t.Fatalf("%d attempts, want %d", len(sent), len(tc.want))
-				}
-				for n, a := range sent {
-					if got := a.began.Sub(began); got != tc.want[n] {
-						t.Errorf("attempt %d went out after %v, want %v", n, got, tc.want[n])
-					}
-				}
-			})
+			}
 		})
 	}
 }
@@ -384,25 +376,23 @@ func TestRule04_ADeafHedgeHoldsNobodyUp(t *testing.T) {
 		{"the caller's deadline passes", 15 * ms, codes.Unavailable, 30 * ms},
 		{"the primary answers", 20 * ms, codes.OK, 20 * ms},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				invoke := func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
-					if previousAttempts(ctx) > 0 {
-						time.Sleep(time.Second)
-						return nil
-					}
-					time.Sleep(tc.primary)
-					return status.Error(tc.code, "")
+		hedgetest.Run(t, tc.name, func(t *testing.T) {
+			invoke := func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+				if previousAttempts(ctx) > 0 {
+					time.Sleep(time.Second)
+					return nil
 				}
-				ctx, cancel := context.WithTimeout(t.Context(), 30*ms)
-				defer cancel()
-				began := time.Now()
-				err := interceptor.Unary(hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1)))(ctx, "/a/B", wrapperspb.Int64(1), wrapperspb.Int64(1), nil, invoke)
-				if status.Code(err) != tc.code || time.Since(began) != tc.want {
-					t.Errorf("%v after %v, want %v after %v", err, time.Since(began), tc.code, tc.want)
-				}
-				time.Sleep(2 * time.Second)
-			})
+				time.Sleep(tc.primary)
+				return status.Error(tc.code, "")
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 30*ms)
+			defer cancel()
+			began := time.Now()
+			err := interceptor.Unary(hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1)))(ctx, "/a/B", wrapperspb.Int64(1), wrapperspb.Int64(1), nil, invoke)
+			if status.Code(err) != tc.code || time.Since(began) != tc.want {
+				t.Errorf("%v after %v, want %v after %v", err, time.Since(began), tc.code, tc.want)
+			}
+			time.Sleep(2 * time.Second)
 		})
 	}
 }

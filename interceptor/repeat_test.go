@@ -97,46 +97,44 @@ func TestRule03_ACutCallIsRepeated(t *testing.T) {
 		{"a dry run", calm, nil, 20, "/a/Get", ofGet(hedge.WithDryRun(true)), nil, 1},
 		{"switched off", calm, nil, 20, "/a/Get", ofGet(hedge.WithOff(true)), nil, 1},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := hedgetest.New(t, append([]hedge.Option{hedge.WithMethods("/a/Get*"), hedge.WithTrigger(hedge.Fixed(10 * ms)), hedge.WithBudgetPercent(100)}, tc.options...)...)
-				c, unary := &tc.server, interceptor.Unary(s)
-				call := func(method string, req any, opts ...grpc.CallOption) (reply *wrapperspb.Int64Value, err error) {
-					reply = wrapperspb.Int64(-1)
-					if _, isMessage := req.(*wrapperspb.Int64Value); !isMessage {
-						reply = wrapperspb.Int64(0)
-					}
-					return reply, unary(t.Context(), method, req, reply, nil, c.invoke, opts...)
+		hedgetest.Run(t, tc.name, func(t *testing.T) {
+			s := hedgetest.New(t, append([]hedge.Option{hedge.WithMethods("/a/Get*"), hedge.WithTrigger(hedge.Fixed(10 * ms)), hedge.WithBudgetPercent(100)}, tc.options...)...)
+			c, unary := &tc.server, interceptor.Unary(s)
+			call := func(method string, req any, opts ...grpc.CallOption) (reply *wrapperspb.Int64Value, err error) {
+				reply = wrapperspb.Int64(-1)
+				if _, isMessage := req.(*wrapperspb.Int64Value); !isMessage {
+					reply = wrapperspb.Int64(0)
 				}
-				c.slow = true
-				for range tc.hedges {
-					if _, err := call("/a/GetSlow", wrapperspb.Int64(1)); err != nil {
-						t.Fatal(err)
-					}
-					synctest.Wait() // a loser may still read slow
+				return reply, unary(t.Context(), method, req, reply, nil, c.invoke, opts...)
+			}
+			c.slow = true
+			for range tc.hedges {
+				if _, err := call("/a/GetSlow", wrapperspb.Int64(1)); err != nil {
+					t.Fatal(err)
 				}
-				c.slow = false
-				req := tc.req
-				if req == nil {
-					req = wrapperspb.Int64(1)
-				}
-				var header metadata.MD
-				var outcome stats.Outcome
-				reply, err := call(tc.method, req, append(tc.opts, grpc.Header(&header), hedge.Report(&outcome))...)
-				last := len(c.attempts) - 1
-				if len(c.attempts) != tc.attempts || (err == nil) != (last == c.failures) {
-					t.Errorf("attempts %v, %v; want %d", c.attempts, err, tc.attempts)
-				}
-				if won := outcome.Winner; outcome.Attempts != tc.attempts || err == nil && won != last || err != nil && won != 0 {
-					t.Errorf("reported: %+v", outcome)
-				}
-				if err == nil && (reply.Value != int64(last) || first(header) != fmt.Sprint(last)) {
-					t.Errorf("reply %v, header %v of attempt %d", reply, header, last)
-				}
-				if got := s.Stats(); got.Repeated != int64(tc.attempts-1) || got.Hedges < got.Repeated {
-					t.Errorf("%+v", got)
-				}
-			})
+				synctest.Wait() // a loser may still read slow
+			}
+			c.slow = false
+			req := tc.req
+			if req == nil {
+				req = wrapperspb.Int64(1)
+			}
+			var header metadata.MD
+			var outcome stats.Outcome
+			reply, err := call(tc.method, req, append(tc.opts, grpc.Header(&header), hedge.Report(&outcome))...)
+			last := len(c.attempts) - 1
+			if len(c.attempts) != tc.attempts || (err == nil) != (last == c.failures) {
+				t.Errorf("attempts %v, %v; want %d", c.attempts, err, tc.attempts)
+			}
+			if won := outcome.Winner; outcome.Attempts != tc.attempts || err == nil && won != last || err != nil && won != 0 {
+				t.Errorf("reported: %+v", outcome)
+			}
+			if err == nil && (reply.Value != int64(last) || first(header) != fmt.Sprint(last)) {
+				t.Errorf("reply %v, header %v of attempt %d", reply, header, last)
+			}
+			if got := s.Stats(); got.Repeated != int64(tc.attempts-1) || got.Hedges < got.Repeated {
+				t.Errorf("%+v", got)
+			}
 		})
 	}
 }
@@ -202,49 +200,47 @@ func TestRule03_WordsProveLittle(t *testing.T) {
 	for _, text := range []string{calmCut, silentCut, "write tcp 10.0.0.1:1->10.0.0.2:2: write: broken pipe"} {
 		for _, code := range []codes.Code{codes.Unavailable, codes.Internal, codes.Unknown} {
 			for _, hedged := range []bool{false, true} {
-				t.Run(fmt.Sprintf("%.20s,%v,hedged=%v", text, code, hedged), func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) {
-						relay := func(testserver.Attempt) testserver.Plan {
-							return testserver.Plan{Code: code, Message: text, HeaderAtOnce: true}
-						}
-						cluster, client, s := threeBackends(t, slowBefore(slow, relay), hedged, hedge.WithBudgetPercent(100))
-						for id := range uint64(slow) {
-							if _, err := client.Unary(t.Context(), &testpb.Request{Id: id + 1}); err != nil {
-								t.Fatal(err)
-							}
-						}
-						if err := s.Update(hedge.WithAllMethods(), hedge.WithTrigger(hedge.Fixed(10*ms))); err != nil { // 10 percent
+				hedgetest.Run(t, fmt.Sprintf("%.20s,%v,hedged=%v", text, code, hedged), func(t *testing.T) {
+					relay := func(testserver.Attempt) testserver.Plan {
+						return testserver.Plan{Code: code, Message: text, HeaderAtOnce: true}
+					}
+					cluster, client, s := threeBackends(t, slowBefore(slow, relay), hedged, hedge.WithBudgetPercent(100))
+					for id := range uint64(slow) {
+						if _, err := client.Unary(t.Context(), &testpb.Request{Id: id + 1}); err != nil {
 							t.Fatal(err)
 						}
-						before := len(cluster.Records())
-						for id := range uint64(calls) {
-							req := &testpb.Request{Id: slow + 1 + id, Messages: 1}
-							if _, err := client.Unary(t.Context(), req); status.Code(err) != code {
-								t.Fatal(err)
-							}
-							st, err := client.ServerStream(t.Context(), req)
-							if err == nil {
-								_, err = st.Recv()
-							}
-							if status.Code(err) != code {
-								t.Fatal(err)
-							}
+					}
+					if err := s.Update(hedge.WithAllMethods(), hedge.WithTrigger(hedge.Fixed(10*ms))); err != nil { // 10 percent
+						t.Fatal(err)
+					}
+					before := len(cluster.Records())
+					for id := range uint64(calls) {
+						req := &testpb.Request{Id: slow + 1 + id, Messages: 1}
+						if _, err := client.Unary(t.Context(), req); status.Code(err) != code {
+							t.Fatal(err)
 						}
-						most, words := 2*calls, hedged && text == calmCut && code == codes.Unavailable
-						if words {
-							most += 2 * (2*calls/10 + slow) // what the budget earns and has saved, and one burst that it owes
+						st, err := client.ServerStream(t.Context(), req)
+						if err == nil {
+							_, err = st.Recv()
 						}
-						if got := len(cluster.Records()) - before; got > most || got < 2*calls {
-							t.Errorf("%d attempts for %d calls, %+v", got, 2*calls, s.Stats())
+						if status.Code(err) != code {
+							t.Fatal(err)
 						}
-						if rows := s.Methods(); hedged && (rows[0].Resets.Learned > 0) != words {
-							t.Errorf("%+v", rows[0].Resets)
-						}
-						time.Sleep(time.Hour)
-						if rows := s.Methods(); hedged && rows[0].Resets.Learned > 0 {
-							t.Errorf("an hour later: %+v", rows[0].Resets)
-						}
-					})
+					}
+					most, words := 2*calls, hedged && text == calmCut && code == codes.Unavailable
+					if words {
+						most += 2 * (2*calls/10 + slow) // what the budget earns and has saved, and one burst that it owes
+					}
+					if got := len(cluster.Records()) - before; got > most || got < 2*calls {
+						t.Errorf("%d attempts for %d calls, %+v", got, 2*calls, s.Stats())
+					}
+					if rows := s.Methods(); hedged && (rows[0].Resets.Learned > 0) != words {
+						t.Errorf("%+v", rows[0].Resets)
+					}
+					time.Sleep(time.Hour)
+					if rows := s.Methods(); hedged && rows[0].Resets.Learned > 0 {
+						t.Errorf("an hour later: %+v", rows[0].Resets)
+					}
 				})
 			}
 		}
@@ -265,29 +261,27 @@ func TestRule03_APoisonRequest(t *testing.T) {
 		{"at once, with a limit of resets", 0, 1, []hedge.Option{hedge.WithResetLimit(1000, time.Minute)}},
 		{"late", 15 * ms, 3, nil},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				poison := func(testserver.Attempt) testserver.Plan {
-					return testserver.Plan{Delay: tc.takes, Ending: testserver.CloseConn}
+		hedgetest.Run(t, tc.name, func(t *testing.T) {
+			poison := func(testserver.Attempt) testserver.Plan {
+				return testserver.Plan{Delay: tc.takes, Ending: testserver.CloseConn}
+			}
+			cluster, client, s := threeBackends(t, slowBefore(slow, poison), true, append(tc.options, hedge.WithBudgetPercent(400))...)
+			for id := range uint64(slow) {
+				if _, err := client.Unary(t.Context(), &testpb.Request{Id: id + 1}); err != nil {
+					t.Fatal(err)
 				}
-				cluster, client, s := threeBackends(t, slowBefore(slow, poison), true, append(tc.options, hedge.WithBudgetPercent(400))...)
-				for id := range uint64(slow) {
-					if _, err := client.Unary(t.Context(), &testpb.Request{Id: id + 1}); err != nil {
-						t.Fatal(err)
-					}
+			}
+			for id := range uint64(8) {
+				time.Sleep(10 * time.Second)
+				req := &testpb.Request{Id: slow + 1 + id}
+				if _, err := client.Unary(t.Context(), req); err == nil {
+					t.Fatal("no error")
 				}
-				for id := range uint64(8) {
-					time.Sleep(10 * time.Second)
-					req := &testpb.Request{Id: slow + 1 + id}
-					if _, err := client.Unary(t.Context(), req); err == nil {
-						t.Fatal("no error")
-					}
-					synctest.Wait()
-					if got := len(cluster.RecordsOf(req.Id)); got > tc.most {
-						t.Errorf("request %d reached %d backends, %+v", id, got, s.Stats())
-					}
+				synctest.Wait()
+				if got := len(cluster.RecordsOf(req.Id)); got > tc.most {
+					t.Errorf("request %d reached %d backends, %+v", id, got, s.Stats())
 				}
-			})
+			}
 		})
 	}
 }

@@ -138,43 +138,41 @@ func TestReplies_OfAnotherCodec(t *testing.T) {
 		"with defaults":    {func() any { return &testpb.Reply{Id: 7} }, func() any { return &testpb.Reply{Payload: []byte("a default")} }, false, 0},
 		"of the older API": {func() any { return &note{"hello"} }, func() any { return &note{} }, true, 1},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				codec := grpc.CallContentSubtype("json")
-				echo := func(_ any, st grpc.ServerStream) error {
-					m := tc.req()
-					m.(interface{ Reset() }).Reset()
-					if err := st.RecvMsg(m); err != nil {
-						return err
-					}
-					if hedge.PreviousAttempts(st.Context()) == 0 {
-						time.Sleep(50 * ms)
-					}
-					return st.SendMsg(m)
+		hedgetest.Run(t, name, func(t *testing.T) {
+			codec := grpc.CallContentSubtype("json")
+			echo := func(_ any, st grpc.ServerStream) error {
+				m := tc.req()
+				m.(interface{ Reset() }).Reset()
+				if err := st.RecvMsg(m); err != nil {
+					return err
 				}
-				call := func(s *hedge.Scheduler) string {
-					opts := hedgetest.Interceptors(s)
-					var callOptions []grpc.CallOption
-					if tc.inside {
-						opts = append(opts, grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-							return invoke(ctx, method, req, reply, cc, append(opts, codec)...)
-						}))
-					} else {
-						callOptions = append(callOptions, codec)
-					}
-					conn, reply := testserver.HandlerT(t, echo, opts...), tc.reply()
-					err := conn.Invoke(t.Context(), "/a/B", tc.req(), reply, callOptions...)
-					data, _ := json.Marshal(reply)
-					return fmt.Sprintf("%s %v", data, err)
+				if hedge.PreviousAttempts(st.Context()) == 0 {
+					time.Sleep(50 * ms)
 				}
-				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
-				if got, want := call(s), call(nil); got != want {
-					t.Errorf("%s, by plain gRPC %s", got, want)
+				return st.SendMsg(m)
+			}
+			call := func(s *hedge.Scheduler) string {
+				opts := hedgetest.Interceptors(s)
+				var callOptions []grpc.CallOption
+				if tc.inside {
+					opts = append(opts, grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+						return invoke(ctx, method, req, reply, cc, append(opts, codec)...)
+					}))
+				} else {
+					callOptions = append(callOptions, codec)
 				}
-				if got := s.Stats(); got.HedgeWins != tc.hedged || got.NotReplayable != 1-tc.hedged {
-					t.Errorf("%+v", got)
-				}
-			})
+				conn, reply := testserver.HandlerT(t, echo, opts...), tc.reply()
+				err := conn.Invoke(t.Context(), "/a/B", tc.req(), reply, callOptions...)
+				data, _ := json.Marshal(reply)
+				return fmt.Sprintf("%s %v", data, err)
+			}
+			s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
+			if got, want := call(s), call(nil); got != want {
+				t.Errorf("%s, by plain gRPC %s", got, want)
+			}
+			if got := s.Stats(); got.HedgeWins != tc.hedged || got.NotReplayable != 1-tc.hedged {
+				t.Errorf("%+v", got)
+			}
 		})
 	}
 }
@@ -186,40 +184,38 @@ func TestRule06_OnFinishAfterTheCall(t *testing.T) {
 		hedges int // hedged by the time at which the interceptor returns
 		delay  time.Duration
 	}{{"plain", 0, 0}, {"primary", 0, time.Hour}, {"hedge", 1, ms}} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: func(a testserver.Attempt) testserver.Plan {
-					return testserver.Plan{Delay: time.Duration(20-10*a.Number) * ms, Header: metadata.Pairs("attempt", fmt.Sprint(a.Number))}
-				}})
-				s := hedgetest.Fixed(t, tc.delay, hedge.WithMaxHedges(1))
-				if tc.name == "plain" {
-					s = nil
-				}
-				conn := dial(t, cluster, s, grpc.WithChainUnaryInterceptor(
-					func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-						go func() {
-							_ = invoker(context.WithoutCancel(ctx), method, req, &testpb.Reply{}, cc, opts...)
-						}()
-						time.Sleep(time.Duration(7-3*previousAttempts(ctx)) * ms)
-						return status.Error(codes.NotFound, "gave up")
-					}))
-				began, header := time.Now(), metadata.MD{}
-				var finished []string
-				_, err := testpb.NewTestServiceClient(conn).UnaryNoSideEffects(t.Context(), &testpb.Request{Id: 1}, grpc.Header(&header),
-					grpc.OnFinish(func(err error) {
-						finished = append(finished, fmt.Sprint(time.Since(began), err, header.Get("attempt")))
-					}))
-				returned := time.Since(began)
-				time.Sleep(time.Second)
-				synctest.Wait()
-				at, winner := 20*ms, 0
-				if tc.hedges > 0 {
-					at, winner = ms+10*ms, 1
-				}
-				if want := fmt.Sprintf("[%v <nil> [%d]]", at, winner); status.Code(err) != codes.NotFound || returned >= 10*ms || fmt.Sprint(finished) != want {
-					t.Errorf("%v after %v, OnFinish %v, want %s", err, returned, finished, want)
-				}
-			})
+		hedgetest.Run(t, tc.name, func(t *testing.T) {
+			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: func(a testserver.Attempt) testserver.Plan {
+				return testserver.Plan{Delay: time.Duration(20-10*a.Number) * ms, Header: metadata.Pairs("attempt", fmt.Sprint(a.Number))}
+			}})
+			s := hedgetest.Fixed(t, tc.delay, hedge.WithMaxHedges(1))
+			if tc.name == "plain" {
+				s = nil
+			}
+			conn := dial(t, cluster, s, grpc.WithChainUnaryInterceptor(
+				func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+					go func() {
+						_ = invoker(context.WithoutCancel(ctx), method, req, &testpb.Reply{}, cc, opts...)
+					}()
+					time.Sleep(time.Duration(7-3*previousAttempts(ctx)) * ms)
+					return status.Error(codes.NotFound, "gave up")
+				}))
+			began, header := time.Now(), metadata.MD{}
+			var finished []string
+			_, err := testpb.NewTestServiceClient(conn).UnaryNoSideEffects(t.Context(), &testpb.Request{Id: 1}, grpc.Header(&header),
+				grpc.OnFinish(func(err error) {
+					finished = append(finished, fmt.Sprint(time.Since(began), err, header.Get("attempt")))
+				}))
+			returned := time.Since(began)
+			time.Sleep(time.Second)
+			synctest.Wait()
+			at, winner := 20*ms, 0
+			if tc.hedges > 0 {
+				at, winner = ms+10*ms, 1
+			}
+			if want := fmt.Sprintf("[%v <nil> [%d]]", at, winner); status.Code(err) != codes.NotFound || returned >= 10*ms || fmt.Sprint(finished) != want {
+				t.Errorf("%v after %v, OnFinish %v, want %s", err, returned, finished, want)
+			}
 		})
 	}
 }

@@ -39,30 +39,28 @@ func TestRequest_ThatIsNotRepeated(t *testing.T) {
 		"it can be sent once":  {make(chan int), 0},
 	} {
 		for outcome, err := range map[string]error{"OK": nil, "failure": context.Canceled} {
-			t.Run(name+"/"+outcome, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					s := hedgetest.Fixed(t, 10*ms)
-					invoke := func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
-						if previousAttempts(ctx) > 0 {
-							<-ctx.Done()
-							return ctx.Err()
-						}
-						time.Sleep(50 * ms)
-						return err
+			hedgetest.Run(t, name+"/"+outcome, func(t *testing.T) {
+				s := hedgetest.Fixed(t, 10*ms)
+				invoke := func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+					if previousAttempts(ctx) > 0 {
+						<-ctx.Done()
+						return ctx.Err()
 					}
-					began := time.Now()
-					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-					defer cancel()
-					got := interceptor.Unary(s)(ctx, "/a/B", tc.req, wrapperspb.Int64(2), nil, invoke)
-					if took := time.Since(began); tc.hedges == 0 && (got != err || took != 50*ms) {
-						t.Errorf("%v after %v", got, took)
-					}
-					want := min(1, tc.hedges)
-					if stats := s.Stats(); stats.Hedges != tc.hedges || stats.Hedged != want || stats.NotReplayable != 1-want {
-						t.Errorf("%+v", stats)
-					}
-					synctest.Wait()
-				})
+					time.Sleep(50 * ms)
+					return err
+				}
+				began := time.Now()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				got := interceptor.Unary(s)(ctx, "/a/B", tc.req, wrapperspb.Int64(2), nil, invoke)
+				if took := time.Since(began); tc.hedges == 0 && (got != err || took != 50*ms) {
+					t.Errorf("%v after %v", got, took)
+				}
+				want := min(1, tc.hedges)
+				if stats := s.Stats(); stats.Hedges != tc.hedges || stats.Hedged != want || stats.NotReplayable != 1-want {
+					t.Errorf("%+v", stats)
+				}
+				synctest.Wait()
 			})
 		}
 	}

@@ -37,13 +37,6 @@ const (
 	two  = `{"maxAttempts": 2, "hedgingDelay": "0.01s", "nonFatalStatusCodes": ["UNAVAILABLE"]}`
 )
 
-// silent is an attempt that never ends; the others fail or answer after a time.
-func silent() step                     { return step{after: never} }
-func answers(after time.Duration) step { return step{after: after} }
-func fails(after time.Duration, code codes.Code, pushback ...string) step {
-	return step{after: after, code: code, pushback: pushback}
-}
-
 // TestGRPCDefinition has a row for each sentence of gRPC's definition of hedging that says what a client does: when
 // each attempt goes out, and when and how the call ends.
 func TestGRPCDefinition(t *testing.T) {

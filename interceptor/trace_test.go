@@ -134,42 +134,40 @@ func TestTrace_WhatHappened(t *testing.T) {
 func TestTrace_ABlockedFunctionDelaysItsOwnCall(t *testing.T) {
 	type key struct{}
 	for _, name := range []string{"HedgeSent", "HedgeHeldBack", "AttemptLost", "CallDecided"} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				unblock := make(chan struct{})
-				at := func(function string, ctx context.Context) {
-					if function == name && ctx.Value(key{}) != nil {
-						<-unblock
-					}
+		hedgetest.Run(t, name, func(t *testing.T) {
+			unblock := make(chan struct{})
+			at := func(function string, ctx context.Context) {
+				if function == name && ctx.Value(key{}) != nil {
+					<-unblock
 				}
-				s := hedgetest.Fixed(t, 10*ms, hedgetest.Throttle(1000, 1), hedge.WithTrace(&hedge.Trace{
-					HedgeSent:     func(e stats.HedgeSent) { at("HedgeSent", e.Context) },
-					HedgeHeldBack: func(e stats.HedgeHeldBack) { at("HedgeHeldBack", e.Context) },
-					AttemptLost:   func(e stats.AttemptLost) { at("AttemptLost", e.Context) },
-					CallDecided:   func(e stats.CallDecided) { at("CallDecided", e.Context) },
-				}))
-				call := func(ctx context.Context) time.Duration {
-					began := time.Now()
-					st := &stub{steps: []step{answers(50 * ms), fails(5*ms, codes.Unavailable, "1"), answers(5 * ms)}}
-					if err := st.call(ctx, s, wrapperspb.Int64(0)); err != nil {
-						t.Error(err)
-					}
-					return time.Since(began)
+			}
+			s := hedgetest.Fixed(t, 10*ms, hedgetest.Throttle(1000, 1), hedge.WithTrace(&hedge.Trace{
+				HedgeSent:     func(e stats.HedgeSent) { at("HedgeSent", e.Context) },
+				HedgeHeldBack: func(e stats.HedgeHeldBack) { at("HedgeHeldBack", e.Context) },
+				AttemptLost:   func(e stats.AttemptLost) { at("AttemptLost", e.Context) },
+				CallDecided:   func(e stats.CallDecided) { at("CallDecided", e.Context) },
+			}))
+			call := func(ctx context.Context) time.Duration {
+				began := time.Now()
+				st := &stub{steps: []step{answers(50 * ms), fails(5*ms, codes.Unavailable, "1"), answers(5 * ms)}}
+				if err := st.call(ctx, s, wrapperspb.Int64(0)); err != nil {
+					t.Error(err)
 				}
-				blocked := make(chan time.Duration, 1)
-				go func() { blocked <- call(context.WithValue(t.Context(), key{}, true)) }()
-				for range 100 {
-					if took := call(t.Context()); took != 25*ms {
-						t.Fatalf("another call took %v", took)
-					}
+				return time.Since(began)
+			}
+			blocked := make(chan time.Duration, 1)
+			go func() { blocked <- call(context.WithValue(t.Context(), key{}, true)) }()
+			for range 100 {
+				if took := call(t.Context()); took != 25*ms {
+					t.Fatalf("another call took %v", took)
 				}
-				time.Sleep(time.Second)
-				close(unblock)
-				// A hedge that is not sent does not delay the primary's answer.
-				if took := <-blocked; took < 50*ms {
-					t.Errorf("the call took %v", took)
-				}
-			})
+			}
+			time.Sleep(time.Second)
+			close(unblock)
+			// A hedge that is not sent does not delay the primary's answer.
+			if took := <-blocked; took < 50*ms {
+				t.Errorf("the call took %v", took)
+			}
 		})
 	}
 }
@@ -207,40 +205,38 @@ func TestTrace_APanicIsTheCallers(t *testing.T) {
 		{"CallDecided, by the primary", "CallDecided", decided, []step{answers(15 * ms), answers(time.Second)}},
 		{"CallDecided, by the hedge", "CallDecided", decided, []step{answers(time.Second), answers(5 * ms)}},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := hedgetest.Fixed(t, 10*ms, hedgetest.Throttle(1000, 1), hedge.WithTrace(tc.trace))
-				var mu sync.Mutex
-				var contexts []context.Context
-				stub := &stub{steps: tc.steps}
-				invoke := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, opts ...grpc.CallOption) error {
-					mu.Lock()
-					contexts = append(contexts, ctx)
-					mu.Unlock()
-					return stub.invoke(ctx, method, req, reply, cc, opts...)
-				}
-				func() {
-					defer func() {
-						value := recover()
-						if p, ok := value.(*hedge.Panic); ok {
-							value = p.Value
-						}
-						if value != tc.value {
-							t.Errorf("the caller recovers %v", value)
-						}
-					}()
-					_ = interceptor.Unary(s)(t.Context(), "/a/Get", wrapperspb.Int64(1), wrapperspb.Int64(0), nil, invoke)
-				}()
-				time.Sleep(time.Minute)
-				for _, ctx := range contexts {
-					if ctx.Err() == nil {
-						t.Error("the context of an attempt goes on")
+		hedgetest.Run(t, tc.name, func(t *testing.T) {
+			s := hedgetest.Fixed(t, 10*ms, hedgetest.Throttle(1000, 1), hedge.WithTrace(tc.trace))
+			var mu sync.Mutex
+			var contexts []context.Context
+			stub := &stub{steps: tc.steps}
+			invoke := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, opts ...grpc.CallOption) error {
+				mu.Lock()
+				contexts = append(contexts, ctx)
+				mu.Unlock()
+				return stub.invoke(ctx, method, req, reply, cc, opts...)
+			}
+			func() {
+				defer func() {
+					value := recover()
+					if p, ok := value.(*hedge.Panic); ok {
+						value = p.Value
 					}
+					if value != tc.value {
+						t.Errorf("the caller recovers %v", value)
+					}
+				}()
+				_ = interceptor.Unary(s)(t.Context(), "/a/Get", wrapperspb.Int64(1), wrapperspb.Int64(0), nil, invoke)
+			}()
+			time.Sleep(time.Minute)
+			for _, ctx := range contexts {
+				if ctx.Err() == nil {
+					t.Error("the context of an attempt goes on")
 				}
-				if least := len(tc.steps); tc.trace == decided && len(contexts) != least {
-					t.Errorf("%d attempts, want %d", len(contexts), least)
-				}
-			})
+			}
+			if least := len(tc.steps); tc.trace == decided && len(contexts) != least {
+				t.Errorf("%d attempts, want %d", len(contexts), least)
+			}
 		})
 	}
 }

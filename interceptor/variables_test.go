@@ -61,60 +61,58 @@ func TestRule06_CallOptionsAreTheWinners(t *testing.T) {
 		{"both fail", 10 * ms, []testserver.Plan{says(testserver.Plan{Delay: 15 * ms, Code: codes.Internal}, "0"), says(testserver.Plan{Delay: 10 * ms, Code: codes.Internal}, "1")}, grpc.EmptyCallOption{}, 0, codes.Internal},
 	} {
 		for _, d := range []door{unary, streaming} {
-			t.Run(tc.name+", "+string(d), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					cluster := testserver.StartT(t, testserver.Config{InMemory: true, Backends: 2, Script: testserver.ByNumber(tc.plans...)})
-					var s *hedge.Scheduler
-					if tc.delay > 0 {
-						s = hedgetest.Fixed(t, tc.delay, hedge.WithMaxHedges(1), hedge.WithReadOnlyMethods("/*/*"))
-					}
-					var inner [2]int // options as an interceptor below sees them
-					client := testpb.NewTestServiceClient(dial(t, cluster, s, grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-						inner[previousAttempts(ctx)] = len(opts)
-						return invoker(ctx, method, req, reply, cc, append(opts, grpc.WaitForReady(true))...)
-					})))
-					one, options := variables("one")
-					two, more := variables("two")
-					want, before := [2][3]string{one.says(), two.says()}, [2][3]string{one.says(), two.says()}
-					var order []string
-					options = append(append(options, more...), tc.opt, grpc.UseCompressor("identity"),
-						grpc.OnFinish(func(err error) { order = append(order, "first", status.Code(err).String(), first(one.trailer)) }),
-						grpc.OnFinish(func(error) { order = append(order, "second") }))
-					var err error
-					if d == unary {
-						_, err = client.Unary(t.Context(), &testpb.Request{Id: 1}, options...)
-					} else {
-						var st grpc.ServerStreamingClient[testpb.Reply]
-						for st, err = client.ServerStream(t.Context(), &testpb.Request{Id: 1, Messages: 2}, options...); err == nil; {
-							if _, err = st.Recv(); err == nil && (first(one.trailer) != before[0][1] || len(order) > 0) {
-								t.Errorf("trailer %v and OnFinish %v before the end of the stream", one.trailer, order)
-							}
-						}
-						if err == io.EOF {
-							header, _ := st.Header()
-							p, _ := peer.FromContext(st.Context())
-							if first(header) != fmt.Sprint(tc.winner) || first(st.Trailer()) != fmt.Sprint(tc.winner) || p.Addr.String() != one.peer.Addr.String() {
-								t.Errorf("the stream has %v, %v, %v", header, st.Trailer(), p)
-							}
-							err = nil
+			hedgetest.Run(t, tc.name+", "+string(d), func(t *testing.T) {
+				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Backends: 2, Script: testserver.ByNumber(tc.plans...)})
+				var s *hedge.Scheduler
+				if tc.delay > 0 {
+					s = hedgetest.Fixed(t, tc.delay, hedge.WithMaxHedges(1), hedge.WithReadOnlyMethods("/*/*"))
+				}
+				var inner [2]int // options as an interceptor below sees them
+				client := testpb.NewTestServiceClient(dial(t, cluster, s, grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+					inner[previousAttempts(ctx)] = len(opts)
+					return invoker(ctx, method, req, reply, cc, append(opts, grpc.WaitForReady(true))...)
+				})))
+				one, options := variables("one")
+				two, more := variables("two")
+				want, before := [2][3]string{one.says(), two.says()}, [2][3]string{one.says(), two.says()}
+				var order []string
+				options = append(append(options, more...), tc.opt, grpc.UseCompressor("identity"),
+					grpc.OnFinish(func(err error) { order = append(order, "first", status.Code(err).String(), first(one.trailer)) }),
+					grpc.OnFinish(func(error) { order = append(order, "second") }))
+				var err error
+				if d == unary {
+					_, err = client.Unary(t.Context(), &testpb.Request{Id: 1}, options...)
+				} else {
+					var st grpc.ServerStreamingClient[testpb.Reply]
+					for st, err = client.ServerStream(t.Context(), &testpb.Request{Id: 1, Messages: 2}, options...); err == nil; {
+						if _, err = st.Recv(); err == nil && (first(one.trailer) != before[0][1] || len(order) > 0) {
+							t.Errorf("trailer %v and OnFinish %v before the end of the stream", one.trailer, order)
 						}
 					}
-					synctest.Wait()
-					if number := fmt.Sprint(tc.winner); tc.winner >= 0 {
-						r := cluster.RecordsOf(1)[tc.winner]
-						want[0] = [3]string{number, number, cluster.Address(r.Backend)}
-						want[1] = want[0]
-						if !slices.Equal(order, []string{"first", tc.code.String(), number, "second"}) || r.Number != tc.winner {
-							t.Errorf("OnFinish: %q", order)
+					if err == io.EOF {
+						header, _ := st.Header()
+						p, _ := peer.FromContext(st.Context())
+						if first(header) != fmt.Sprint(tc.winner) || first(st.Trailer()) != fmt.Sprint(tc.winner) || p.Addr.String() != one.peer.Addr.String() {
+							t.Errorf("the stream has %v, %v, %v", header, st.Trailer(), p)
 						}
+						err = nil
 					}
-					if got := [2][3]string{one.says(), two.says()}; status.Code(err) != tc.code || got != want {
-						t.Errorf("%v\n got %q\nwant %q", err, got, want)
+				}
+				synctest.Wait()
+				if number := fmt.Sprint(tc.winner); tc.winner >= 0 {
+					r := cluster.RecordsOf(1)[tc.winner]
+					want[0] = [3]string{number, number, cluster.Address(r.Backend)}
+					want[1] = want[0]
+					if !slices.Equal(order, []string{"first", tc.code.String(), number, "second"}) || r.Number != tc.winner {
+						t.Errorf("OnFinish: %q", order)
 					}
-					if d == unary && len(tc.plans) > 1 && inner[1] != inner[0]+3 { // a hedge has one each for its trailer, its peer and its end
-						t.Errorf("the attempts have %v options", inner)
-					}
-				})
+				}
+				if got := [2][3]string{one.says(), two.says()}; status.Code(err) != tc.code || got != want {
+					t.Errorf("%v\n got %q\nwant %q", err, got, want)
+				}
+				if d == unary && len(tc.plans) > 1 && inner[1] != inner[0]+3 { // a hedge has one each for its trailer, its peer and its end
+					t.Errorf("the attempts have %v options", inner)
+				}
 			})
 		}
 	}

@@ -2,7 +2,6 @@ package stream_test
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -35,44 +34,42 @@ func TestControl_TimeToFirstMessage(t *testing.T) {
 		}, true, 110 * ms, time.Second},
 		{"the message, late", func(grpc.ServerStreamingClient[testpb.Reply]) { time.Sleep(600 * ms) }, false, 0, 0},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				primary, hedged := primary, hedged
-				primary.Empty, hedged.Empty, hedged.HeaderAtOnce = tc.empty, tc.empty, !tc.empty
-				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(primary, hedged)})
-				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithControl(50))
-				client := dial(t, cluster, s)
-				for id := range uint64(calls) {
-					st, err := client.ServerStream(t.Context(), &testpb.Request{Id: id})
-					if err != nil {
-						t.Fatal(err)
-					}
-					tc.wait(st)
-					if _, _, err := receive(st, &testpb.Request{Id: id}); err != nil {
-						t.Fatal(err)
-					}
+		hedgetest.Run(t, tc.name, func(t *testing.T) {
+			primary, hedged := primary, hedged
+			primary.Empty, hedged.Empty, hedged.HeaderAtOnce = tc.empty, tc.empty, !tc.empty
+			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(primary, hedged)})
+			s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithControl(50))
+			client := dial(t, cluster, s)
+			for id := range uint64(calls) {
+				st, err := client.ServerStream(t.Context(), &testpb.Request{Id: id})
+				if err != nil {
+					t.Fatal(err)
 				}
-				row := s.Methods()[0]
-				for name, check := range map[string]struct {
-					calls int64
-					p99   stats.Interval
-					took  time.Duration
-					drawn int64
-				}{
-					"hedgeable": {row.Gain.Calls, row.Gain.Hedged, tc.hedgeable, row.Hedged},
-					"unhedged":  {row.Gain.Control, row.Gain.Unhedged, tc.unhedged, calls - row.Hedged},
-				} {
-					if check.took == 0 {
-						check.drawn = 0
-					}
-					if check.calls != check.drawn || check.took > 0 && !within(check.p99.Value, check.took, 0.02) {
-						t.Errorf("%s: %d calls, p99 %v; want %d and %v", name, check.calls, check.p99.Value, check.drawn, check.took)
-					}
+				tc.wait(st)
+				if _, _, err := receive(st, &testpb.Request{Id: id}); err != nil {
+					t.Fatal(err)
 				}
-				if row.Hedged < calls/4 || row.Hedged > calls*3/4 {
-					t.Errorf("%d of %d calls hedged", row.Hedged, calls)
+			}
+			row := s.Methods()[0]
+			for name, check := range map[string]struct {
+				calls int64
+				p99   stats.Interval
+				took  time.Duration
+				drawn int64
+			}{
+				"hedgeable": {row.Gain.Calls, row.Gain.Hedged, tc.hedgeable, row.Hedged},
+				"unhedged":  {row.Gain.Control, row.Gain.Unhedged, tc.unhedged, calls - row.Hedged},
+			} {
+				if check.took == 0 {
+					check.drawn = 0
 				}
-			})
+				if check.calls != check.drawn || check.took > 0 && !within(check.p99.Value, check.took, 0.02) {
+					t.Errorf("%s: %d calls, p99 %v; want %d and %v", name, check.calls, check.p99.Value, check.drawn, check.took)
+				}
+			}
+			if row.Hedged < calls/4 || row.Hedged > calls*3/4 {
+				t.Errorf("%d of %d calls hedged", row.Hedged, calls)
+			}
 		})
 	}
 }

@@ -30,28 +30,26 @@ func TestControl_RacesForHeaders(t *testing.T) {
 		{"the caller gives up", slow(), 50 * ms},
 		{"the stream is empty", testserver.Plan{Delay: 50 * ms, Empty: true}, time.Hour},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(tc.primary, slow())})
-				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithControl(50), hedge.WithGuard(false))
-				client := dial(t, cluster, s)
-				for id := range uint64(calls) {
-					ctx, cancel := context.WithCancel(t.Context())
-					time.AfterFunc(tc.after, cancel) // no deadline, by which the server would end as well
-					st, err := client.ServerStream(ctx, &testpb.Request{Id: id})
-					if err != nil {
-						t.Fatal(err)
-					}
-					if _, _ = st.Header(); ctx.Err() == nil {
-						_, _ = st.Recv()
-					}
-					cancel()
+		hedgetest.Run(t, tc.name, func(t *testing.T) {
+			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(tc.primary, slow())})
+			s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithControl(50), hedge.WithGuard(false))
+			client := dial(t, cluster, s)
+			for id := range uint64(calls) {
+				ctx, cancel := context.WithCancel(t.Context())
+				time.AfterFunc(tc.after, cancel) // no deadline, by which the server would end as well
+				st, err := client.ServerStream(ctx, &testpb.Request{Id: id})
+				if err != nil {
+					t.Fatal(err)
 				}
-				row := s.Methods()[0]
-				if got := row.Gain.Calls; row.Hedged == 0 || got != row.Hedged {
-					t.Errorf("%d hedged calls are compared, of %d", got, row.Hedged)
+				if _, _ = st.Header(); ctx.Err() == nil {
+					_, _ = st.Recv()
 				}
-			})
+				cancel()
+			}
+			row := s.Methods()[0]
+			if got := row.Gain.Calls; row.Hedged == 0 || got != row.Hedged {
+				t.Errorf("%d hedged calls are compared, of %d", got, row.Hedged)
+			}
 		})
 	}
 }

@@ -46,44 +46,42 @@ func TestRule14_WhatTeaches(t *testing.T) {
 		{name: "nobody reads", late: 10 * ms, gone: 10 * ms},
 	} {
 		for _, watched := range []bool{false, true} { // hedging off, and learning all the same
-			t.Run(fmt.Sprintf("%s,watched=%v", tc.name, watched), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(
-						testserver.Plan{Delay: 50 * ms, HeaderAtOnce: true, Messages: 3, Empty: tc.empty, Interval: time.Second})})
-					s := hedgetest.Fixed(t, time.Hour)
-					if watched {
-						s = hedgetest.All(t, hedge.WithMaxHedges(0))
+			hedgetest.Run(t, fmt.Sprintf("%s,watched=%v", tc.name, watched), func(t *testing.T) {
+				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(
+					testserver.Plan{Delay: 50 * ms, HeaderAtOnce: true, Messages: 3, Empty: tc.empty, Interval: time.Second})})
+				s := hedgetest.Fixed(t, time.Hour)
+				if watched {
+					s = hedgetest.All(t, hedge.WithMaxHedges(0))
+				}
+				client := dial(t, cluster, s)
+				for range 5 {
+					ctx, cancel := context.WithCancel(t.Context())
+					st, err := client.ServerStream(ctx, &testpb.Request{Id: 1})
+					if err != nil {
+						t.Fatal(err)
 					}
-					client := dial(t, cluster, s)
-					for range 5 {
-						ctx, cancel := context.WithCancel(t.Context())
-						st, err := client.ServerStream(ctx, &testpb.Request{Id: 1})
-						if err != nil {
-							t.Fatal(err)
-						}
-						if tc.header {
-							if _, err := st.Header(); err != nil {
-								t.Error(err)
-							}
-						}
-						time.Sleep(tc.late)
-						if tc.gone > 0 {
-							time.AfterFunc(tc.gone-tc.late, cancel)
-						}
-						if tc.gone == 0 || tc.gone > tc.late {
-							_, err = st.Recv()
-						}
-						if tc.gone == 0 && err != nil && !tc.empty || tc.gone > tc.late && status.Code(err) != codes.Canceled {
+					if tc.header {
+						if _, err := st.Header(); err != nil {
 							t.Error(err)
 						}
-						cancel()
-						synctest.Wait()
 					}
-					got, ok := s.Latency(cluster.Target(), method, 0.5)
-					if ok != (tc.want > 0) || !within(got, tc.want, 0.01) {
-						t.Errorf("learned %v, want %v", got, tc.want)
+					time.Sleep(tc.late)
+					if tc.gone > 0 {
+						time.AfterFunc(tc.gone-tc.late, cancel)
 					}
-				})
+					if tc.gone == 0 || tc.gone > tc.late {
+						_, err = st.Recv()
+					}
+					if tc.gone == 0 && err != nil && !tc.empty || tc.gone > tc.late && status.Code(err) != codes.Canceled {
+						t.Error(err)
+					}
+					cancel()
+					synctest.Wait()
+				}
+				got, ok := s.Latency(cluster.Target(), method, 0.5)
+				if ok != (tc.want > 0) || !within(got, tc.want, 0.01) {
+					t.Errorf("learned %v, want %v", got, tc.want)
+				}
 			})
 		}
 	}

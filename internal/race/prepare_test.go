@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
 const ms = time.Millisecond
@@ -160,30 +161,28 @@ func TestPreparing(t *testing.T) {
 			hedges:  3, took: 50 * ms,
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				e, p := tc.entrant, &policy{hedges: tc.hedges}
-				ctx, cancel := context.WithCancelCause(t.Context())
-				defer cancel(nil)
-				e.ctx, e.began = ctx, time.Now()
-				var r race.Race
-				out := r.Run(t.Context(), cancel, plan(10*ms, tc.hedges), p, e)
-				took, winner := time.Since(e.began), 0
-				if out.Winner != nil {
-					winner = out.Winner.(*running).n
-				}
-				if tc.primary == 0 {
-					tc.primary = tc.took
-				}
-				if took != tc.took || e.primaryEnded != tc.primary || winner != tc.winner || !errors.Is(out.Err, tc.err) || (out.Err == nil) != (tc.err == nil) {
-					t.Errorf("after %v (the primary %v) hedge %d with %v, want %v (%v) %d with %v",
-						took, e.primaryEnded, winner, out.Err, tc.took, tc.primary, tc.winner, tc.err)
-				}
-				synctest.Wait()
-				if int(e.ran.Load()) != tc.ran || p.booked.Dropped != tc.dropped || e.preparing != 0 {
-					t.Errorf("%d hedges ran, %d dropped; want %d, %d", e.ran.Load(), p.booked.Dropped, tc.ran, tc.dropped)
-				}
-			})
+		hedgetest.Run(t, name, func(t *testing.T) {
+			e, p := tc.entrant, &policy{hedges: tc.hedges}
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			e.ctx, e.began = ctx, time.Now()
+			var r race.Race
+			out := r.Run(t.Context(), cancel, plan(10*ms, tc.hedges), p, e)
+			took, winner := time.Since(e.began), 0
+			if out.Winner != nil {
+				winner = out.Winner.(*running).n
+			}
+			if tc.primary == 0 {
+				tc.primary = tc.took
+			}
+			if took != tc.took || e.primaryEnded != tc.primary || winner != tc.winner || !errors.Is(out.Err, tc.err) || (out.Err == nil) != (tc.err == nil) {
+				t.Errorf("after %v (the primary %v) hedge %d with %v, want %v (%v) %d with %v",
+					took, e.primaryEnded, winner, out.Err, tc.took, tc.primary, tc.winner, tc.err)
+			}
+			synctest.Wait()
+			if int(e.ran.Load()) != tc.ran || p.booked.Dropped != tc.dropped || e.preparing != 0 {
+				t.Errorf("%d hedges ran, %d dropped; want %d, %d", e.ran.Load(), p.booked.Dropped, tc.ran, tc.dropped)
+			}
 		})
 	}
 }
@@ -193,19 +192,17 @@ func after(d time.Duration) func(int) time.Duration { return func(int) time.Dura
 // TestPreparing_Panics surfaces a panic of the preparation, or drops it when the call is decided.
 func TestPreparing_Panics(t *testing.T) {
 	for name, primary := range map[string]time.Duration{"before the end": time.Hour, "after it": 15 * ms} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithCancelCause(t.Context())
-				defer cancel(nil)
-				e := &entrant{ctx: ctx, primary: primary, prepare: func(int) bool { time.Sleep(20 * ms); panic("prepare") }}
-				var r race.Race
-				defer func() {
-					if panicked := recover() != nil; panicked != (primary == time.Hour) {
-						t.Errorf("panicked: %v", panicked)
-					}
-				}()
-				r.Run(t.Context(), cancel, plan(10*ms, 2), &policy{hedges: 2}, e)
-			})
+		hedgetest.Run(t, name, func(t *testing.T) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			e := &entrant{ctx: ctx, primary: primary, prepare: func(int) bool { time.Sleep(20 * ms); panic("prepare") }}
+			var r race.Race
+			defer func() {
+				if panicked := recover() != nil; panicked != (primary == time.Hour) {
+					t.Errorf("panicked: %v", panicked)
+				}
+			}()
+			r.Run(t.Context(), cancel, plan(10*ms, 2), &policy{hedges: 2}, e)
 		})
 	}
 }

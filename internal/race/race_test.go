@@ -11,6 +11,7 @@ import (
 
 	"github.com/grpchedge/hedge/internal/alarm"
 	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
 // TestRace_Concurrently has races share one alarm in real time, and each Race run again and again if it was untouched. No
@@ -98,43 +99,39 @@ func TestRace_Commit(t *testing.T) {
 		"while a hedge is out":  {during: func(*race.Race) { time.Sleep(20 * ms) }, hedge: time.Hour, committed: true, hedges: 1},
 		"after a hedge has won": {during: func(*race.Race) { time.Sleep(20 * ms) }, hedge: ms, hedges: 1},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithCancelCause(t.Context())
-				defer cancel(nil)
-				var r race.Race
-				p := &policy{hedges: 1}
-				e := &entrant{ctx: ctx, run: after(tc.hedge)}
-				e.do = func() error {
-					tc.during(&r)
-					if got := r.Commit(); got != tc.committed {
-						t.Errorf("Commit: %t", got)
-					}
-					time.Sleep(30 * ms) // a hedge that was due would be sent now
-					return broken
+		hedgetest.Run(t, name, func(t *testing.T) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			var r race.Race
+			p := &policy{hedges: 1}
+			e := &entrant{ctx: ctx, run: after(tc.hedge)}
+			e.do = func() error {
+				tc.during(&r)
+				if got := r.Commit(); got != tc.committed {
+					t.Errorf("Commit: %t", got)
 				}
-				out := r.Run(t.Context(), cancel, plan(10*ms, 1), p, e)
-				if won := out.Winner == nil && out.Err == broken; won != tc.committed || p.booked.Hedges != tc.hedges || p.booked.Committed != tc.committed {
-					t.Errorf("%+v, report %+v", out, p.booked)
-				}
-				if r.Commit() != tc.committed {
-					t.Error("Commit changed its mind")
-				}
-			})
+				time.Sleep(30 * ms) // a hedge that was due would be sent now
+				return broken
+			}
+			out := r.Run(t.Context(), cancel, plan(10*ms, 1), p, e)
+			if won := out.Winner == nil && out.Err == broken; won != tc.committed || p.booked.Hedges != tc.hedges || p.booked.Committed != tc.committed {
+				t.Errorf("%+v, report %+v", out, p.booked)
+			}
+			if r.Commit() != tc.committed {
+				t.Error("Commit changed its mind")
+			}
 		})
 	}
-	t.Run("before it runs", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			var r race.Race
-			if !r.Commit() {
-				t.Error("Commit: false")
-			}
-			e := &entrant{do: func() error { time.Sleep(time.Hour); return nil }}
-			out := r.Run(t.Context(), func(error) {}, plan(10*ms, 1), &policy{hedges: 1}, e)
-			if !out.Untouched || out.Winner != nil || !r.Commit() {
-				t.Errorf("%+v", out)
-			}
-		})
+	hedgetest.Run(t, "before it runs", func(t *testing.T) {
+		var r race.Race
+		if !r.Commit() {
+			t.Error("Commit: false")
+		}
+		e := &entrant{do: func() error { time.Sleep(time.Hour); return nil }}
+		out := r.Run(t.Context(), func(error) {}, plan(10*ms, 1), &policy{hedges: 1}, e)
+		if !out.Untouched || out.Winner != nil || !r.Commit() {
+			t.Errorf("%+v", out)
+		}
 	})
 }
 
