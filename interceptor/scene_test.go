@@ -19,6 +19,7 @@ type scene struct {
 	config   string // a service config that says all about hedging
 	call     []grpc.CallOption
 	method   string        // the stub's usual one if it is empty
+	request  any           // the same
 	deadline time.Duration // 0: none
 	cancel   time.Duration // 0: never
 	steps    []step
@@ -54,7 +55,7 @@ func (sc scene) play(t *testing.T, d door, s *hedge.Scheduler) {
 	var outcome stats.Outcome
 	before := s.Stats()
 	c, want := schedule{steps: sc.steps, deadline: sc.deadline, cancel: sc.cancel}, ending{line: sc.at, at: sc.at, winner: sc.winner, code: sc.code, panics: sc.panics, sent: sc.sent}
-	st := &stub{steps: sc.steps, method: sc.method}
+	st := &stub{steps: sc.steps, method: sc.method, request: sc.request}
 	c.play(t, st.played(d, s, append(sc.call, hedge.Report(&outcome))...), want)
 	if time.Sleep(time.Minute); len(st.sent()) != len(sc.sent) {
 		t.Error("an attempt was sent after the call")

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -138,11 +139,7 @@ func (s *stub) invoke(ctx context.Context, _ string, _, reply any, _ *grpc.Clien
 func (s *stub) sent() []stubAttempt {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	byNumber := make([]stubAttempt, len(s.attempts))
-	for _, a := range s.attempts {
-		byNumber[a.number] = a
-	}
-	return byNumber
+	return slices.SortedFunc(slices.Values(s.attempts), func(a, b stubAttempt) int { return a.number - b.number })
 }
 
 // what returns the method and the request of calls.
