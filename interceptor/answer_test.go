@@ -103,13 +103,11 @@ func answering(t *testing.T, s *hedge.Scheduler, n int, apart time.Duration, tak
 		err := interceptor.Unary(s)(t.Context(), "/test.Service/Method", wrapperspb.Int64(int64(id)), reply, nil,
 			func(ctx context.Context, _ string, _, reply any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
 				d, answer, err := takes(id, previousAttempts(ctx))
-				select {
-				case <-time.After(d):
-					reply.(*wrapperspb.Int64Value).Value = answer
-					return err
-				case <-ctx.Done():
-					return status.FromContextError(ctx.Err()).Err()
+				if _, gone := hedgetest.Taking(d)(ctx); gone != nil {
+					return gone
 				}
+				reply.(*wrapperspb.Int64Value).Value = answer
+				return err
 			})
 		if err != nil {
 			t.Fatal(err)

@@ -220,44 +220,16 @@ func TestRule06_OnFinishAfterTheCall(t *testing.T) {
 	}
 }
 
-func TestReplies_ThatCannotBeMoved(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := hedgetest.Fixed(t, 10*ms)
-		calls := 0
-		invoke := func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
-			calls++
-			time.Sleep(50 * ms)
-			return nil
-		}
-		for _, reply := range []any{nil, (*testpb.Reply)(nil), new([]byte), struct{}{}, map[string]int{}} {
-			if err := interceptor.Unary(s)(t.Context(), "/a/B", &testpb.Request{}, reply, nil, invoke); err != nil {
-				t.Errorf("%T: %v", reply, err)
-			}
-		}
-		if got := s.Stats(); calls != 5 || got.NotReplayable != 5 || got.Hedges != 0 {
-			t.Errorf("%d attempts, %+v", calls, got)
+func TestNotReadyIsNotHedged(t *testing.T) {
+	eachDoor(t, "stopped", func(t *testing.T, d door) {
+		cluster := testserver.StartT(t, testserver.Config{InMemory: true})
+		cluster.Stop(0)
+		s := hedgetest.Fixed(t, ms)
+		ctx, cancel := context.WithTimeout(t.Context(), 500*ms)
+		defer cancel()
+		_, err := callOver(ctx, d, testpb.NewTestServiceClient(cluster.ClientT(t, hedgetest.Interceptors(s)...)), &testpb.Request{}, grpc.WaitForReady(true))
+		if got := s.Stats(); status.Code(err) != codes.DeadlineExceeded || got.Hedges != 0 || d == unary && got.NotReady != 1 {
+			t.Errorf("%v, %+v", err, got)
 		}
 	})
-}
-
-func TestNilScheduler(t *testing.T) {
-	eachDoor(t, "nil", func(t *testing.T, d door) {
-		st := &stub{steps: []step{{code: codes.NotFound}}}
-		if err := st.callBy(d, t.Context(), nil, nil); status.Code(err) != codes.NotFound {
-			t.Error(err)
-		}
-	})
-}
-
-func TestUnary_NotReadyIsNotHedged(t *testing.T) {
-	cluster := testserver.StartT(t, testserver.Config{})
-	cluster.Stop(0)
-	s := hedgetest.Fixed(t, ms)
-	conn := cluster.ClientT(t, grpc.WithUnaryInterceptor(interceptor.Unary(s)))
-	ctx, cancel := context.WithTimeout(t.Context(), 500*ms)
-	defer cancel()
-	_, err := testpb.NewTestServiceClient(conn).Unary(ctx, &testpb.Request{}, grpc.WaitForReady(true))
-	if got := s.Stats(); status.Code(err) != codes.DeadlineExceeded || got.Hedges != 0 || got.NotReady != 1 {
-		t.Errorf("%v, %+v", err, got)
-	}
 }

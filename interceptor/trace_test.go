@@ -12,10 +12,10 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/grpchedge/hedge"
-	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -172,19 +172,15 @@ func TestTrace_ABlockedFunctionDelaysItsOwnCall(t *testing.T) {
 	}
 }
 
-// TestReport_WithoutAScheduler has no scheduler, and a call that is not hedged for its own sake.
-func TestReport_WithoutAScheduler(t *testing.T) {
+// TestReport_WithoutARace has no scheduler, and a call that is not hedged for its own sake.
+func TestReport_WithoutARace(t *testing.T) {
 	outcome := stats.Outcome{Attempts: 7}
 	err := (&stub{steps: []step{answers(0)}}).call(t.Context(), nil, wrapperspb.Int64(0), hedge.Report(&outcome), hedge.Report(nil))
 	if want := (stats.Outcome{Attempts: 1}); err != nil || outcome != want {
 		t.Errorf("%v, %+v", err, outcome)
 	}
-	type opaque struct{ c chan int }
-	s := hedgetest.Fixed(t, ms)
-	outcome = stats.Outcome{}
-	invoke := func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error { return nil }
-	err = interceptor.Unary(s)(t.Context(), "/a/B", wrapperspb.Int64(1), &opaque{make(chan int)}, nil, invoke, hedge.Report(&outcome))
-	if want := (stats.Outcome{Attempts: 1, Reason: stats.NotReplayable}); err != nil || outcome != want {
+	err = (&stub{steps: []step{{code: codes.NotFound}}}).call(t.Context(), hedgetest.Fixed(t, ms), &struct{ c chan int }{}, hedge.Report(&outcome))
+	if want := (stats.Outcome{Attempts: 1, Reason: stats.NotReplayable}); status.Code(err) != codes.NotFound || outcome != want {
 		t.Errorf("%v, %+v", err, outcome)
 	}
 }
@@ -205,37 +201,27 @@ func TestTrace_APanicIsTheCallers(t *testing.T) {
 		{"CallDecided, by the primary", "CallDecided", decided, []step{answers(15 * ms), answers(time.Second)}},
 		{"CallDecided, by the hedge", "CallDecided", decided, []step{answers(time.Second), answers(5 * ms)}},
 	} {
-		hedgetest.Run(t, tc.name, func(t *testing.T) {
-			s := hedgetest.Fixed(t, 10*ms, hedgetest.Throttle(1000, 1), hedge.WithTrace(tc.trace))
-			var mu sync.Mutex
-			var contexts []context.Context
-			stub := &stub{steps: tc.steps}
-			invoke := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, opts ...grpc.CallOption) error {
-				mu.Lock()
-				contexts = append(contexts, ctx)
-				mu.Unlock()
-				return stub.invoke(ctx, method, req, reply, cc, opts...)
-			}
-			func() {
-				defer func() {
-					value := recover()
-					if p, ok := value.(*hedge.Panic); ok {
-						value = p.Value
-					}
-					if value != tc.value {
-						t.Errorf("the caller recovers %v", value)
-					}
-				}()
-				_ = interceptor.Unary(s)(t.Context(), "/a/Get", wrapperspb.Int64(1), wrapperspb.Int64(0), nil, invoke)
+		eachDoor(t, tc.name, func(t *testing.T, d door) {
+			st := &stub{steps: tc.steps}
+			value := func() (v any) {
+				defer func() { v = recover() }()
+				return st.callBy(d, t.Context(), hedgetest.Fixed(t, 10*ms, hedgetest.Throttle(1000, 1), hedge.WithTrace(tc.trace)), wrapperspb.Int64(0))
 			}()
+			if p, ok := value.(*hedge.Panic); ok {
+				value = p.Value
+			}
+			if value != tc.value {
+				t.Errorf("the caller recovers %v", value)
+			}
 			time.Sleep(time.Minute)
-			for _, ctx := range contexts {
-				if ctx.Err() == nil {
-					t.Error("the context of an attempt goes on")
+			attempts := st.sent()
+			for _, a := range attempts {
+				if a.ctx.Err() == nil {
+					t.Errorf("the context of attempt %d goes on", a.number)
 				}
 			}
-			if least := len(tc.steps); tc.trace == decided && len(contexts) != least {
-				t.Errorf("%d attempts, want %d", len(contexts), least)
+			if tc.trace == decided && len(attempts) != len(tc.steps) {
+				t.Errorf("%d attempts have ended, want %d", len(attempts), len(tc.steps))
 			}
 		})
 	}
