@@ -14,6 +14,7 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // TestClass_OfTheRequest lets streams be learned, and hedged, by the class of their request, which comes after they are opened.
@@ -34,10 +35,14 @@ func TestClass_OfTheRequest(t *testing.T) {
 				return fmt.Sprint(request.(*testpb.Request).Id % 2)
 			}))
 			client := dial(t, cluster, s)
-			for id := range uint64(100) {
-				st, err := client.ServerStream(t.Context(), &testpb.Request{Id: id})
-				if err != nil {
-					t.Fatal(err)
+			var reported stats.Outcome
+			for id := range uint64(101) {
+				if id == 100 {
+					time.Sleep(2 * time.Second)
+				}
+				st := open(t.Context(), t, client, &testpb.Request{Id: id}, hedge.Report(&reported))
+				if id == 100 && hedges > 0 && !within(reported.Delay, 10*ms, 0.1) {
+					t.Errorf("before anybody waits, a delay of %v is reported", reported.Delay)
 				}
 				if _, _, err := receive(st, &testpb.Request{Id: id}); err != nil {
 					t.Fatal(err)

@@ -83,10 +83,7 @@ func TestHeader_BesideRecv(t *testing.T) {
 					return
 				}
 				began := time.Now()
-				st, err := client.ServerStream(t.Context(), &testpb.Request{Id: 1, Messages: 1})
-				if err != nil {
-					t.Fatal(err)
-				}
+				st := open(t.Context(), t, client, &testpb.Request{Id: 1, Messages: 1})
 				asked := make(chan struct{})
 				go func() {
 					defer close(asked)

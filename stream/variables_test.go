@@ -41,10 +41,7 @@ func TestRule06_VariablesOfAStreamThatIsCancelled(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				var header, trailer metadata.MD
 				var to peer.Peer
-				st, err := client.ServerStream(ctx, &testpb.Request{Messages: 2}, grpc.Header(&header), grpc.Trailer(&trailer), grpc.Peer(&to))
-				if err != nil {
-					t.Fatal(err)
-				}
+				st := open(ctx, t, client, &testpb.Request{Messages: 2}, grpc.Header(&header), grpc.Trailer(&trailer), grpc.Peer(&to))
 				if _, err := st.Recv(); err != nil {
 					t.Error(err)
 				}
@@ -78,10 +75,7 @@ func TestRule06_VariablesBesideHeader(t *testing.T) {
 	for range longtest.Size(500, 5000) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var to peer.Peer
-		st, err := client.ServerStream(ctx, &testpb.Request{}, grpc.Peer(&to))
-		if err != nil {
-			t.Fatal(err)
-		}
+		st := open(ctx, t, client, &testpb.Request{}, grpc.Peer(&to))
 		asked := make(chan struct{})
 		go func() {
 			defer close(asked)

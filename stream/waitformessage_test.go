@@ -72,10 +72,7 @@ func TestWaitForMessage(t *testing.T) {
 				began, finished := time.Now(), 0
 				req := &testpb.Request{Id: 1, Messages: 3}
 				var outcome stats.Outcome
-				st, err := client.ServerStream(t.Context(), req, hedge.Report(&outcome), grpc.OnFinish(func(error) { finished++ }))
-				if err != nil {
-					t.Fatal(err)
-				}
+				st := open(t.Context(), t, client, req, hedge.Report(&outcome), grpc.OnFinish(func(error) { finished++ }))
 				if asks {
 					md, err := st.Header()
 					if err != nil || time.Since(began) != tc.header || tc.sent == nil && tc.winner >= 0 && md.Get("attempt")[0] != fmt.Sprint(tc.winner) {
