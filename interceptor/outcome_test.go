@@ -167,6 +167,7 @@ func TestRule09_PanicOfAHedgeSurfacesOnTheCaller(t *testing.T) {
 	playScenes(t, []scene{
 		{name: "while the primary runs", steps: []step{answers(50 * ms), panics(5 * ms), silent()}, winner: 1, at: 15 * ms, sent: []time.Duration{0, 10 * ms}, panics: value},
 		{name: "after the primary failed", steps: []step{fails(12*ms, codes.Unavailable), panics(5 * ms), silent()}, winner: 1, at: 15 * ms, sent: []time.Duration{0, 10 * ms}, panics: value},
+		{name: "the primary, before a hedge is due", steps: []step{panics(5 * ms)}, at: 5 * ms, sent: []time.Duration{0}, panics: value},
 		{name: "the primary itself", steps: []step{panics(15 * ms), silent()}, at: 15 * ms, sent: []time.Duration{0, 10 * ms}, panics: value},
 	})
 }
@@ -195,17 +196,19 @@ func TestRule04_ADeafHedgeHoldsNobodyUp(t *testing.T) {
 }
 
 func TestRule09_PanicOfALoserIsCounted(t *testing.T) {
-	eachDoor(t, "late", func(t *testing.T, d door) {
-		s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
-		st := &stub{steps: []step{answers(20 * ms), {after: 50 * ms, deaf: true, panics: "too late"}}}
-		if err := st.callBy(d, t.Context(), s, wrapperspb.Int64(-1)); err != nil {
-			t.Error(err)
-		}
-		time.Sleep(time.Second)
-		if got := s.Stats(); got.LoserPanics != 1 || got.PrimaryWins != 1 {
-			t.Errorf("%+v", got)
-		}
-	})
+	late := func(after time.Duration) step { return step{after: after, deaf: true, panics: "too late"} }
+	for name, steps := range map[string][]step{"a hedge": {answers(20 * ms), late(50 * ms)}, "the primary": {late(50 * ms), answers(ms)}} {
+		eachDoor(t, name, func(t *testing.T, d door) {
+			s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
+			if err := (&stub{steps: steps}).callBy(d, t.Context(), s, wrapperspb.Int64(-1)); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(time.Second)
+			if got := s.Stats(); got.LoserPanics != 1 || got.PrimaryWins+got.HedgeWins != 1 {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
 }
 
 // TestRule09_GoexitOfAHedgeEndsTheCaller ends the goroutine of a hedge, as t.FailNow does: in the attempt, or in the user's function.

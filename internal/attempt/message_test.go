@@ -208,16 +208,3 @@ func TestCopy_IsDeep(t *testing.T) {
 		t.Error(diff)
 	}
 }
-
-func BenchmarkReply(b *testing.B) {
-	for name, reply := range map[string]any{"generated": &testpb.Reply{}, "legacy": &legacy{}} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, ok := own.Reply(reply); !ok {
-					b.Fatal("it cannot be moved")
-				}
-			}
-		})
-	}
-}

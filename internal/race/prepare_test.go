@@ -189,35 +189,36 @@ func TestPreparing(t *testing.T) {
 
 func after(d time.Duration) func(int) time.Duration { return func(int) time.Duration { return d } }
 
-// TestPreparing_Panics surfaces a panic of the preparation, or drops it when the call is decided.
+// TestPreparing_Panics surfaces a panic of the preparation, or drops it when the call is decided. A panic of the primary unwinds only when
+// nobody reads the caller's request.
 func TestPreparing_Panics(t *testing.T) {
-	for name, primary := range map[string]time.Duration{"before the end": time.Hour, "after it": 15 * ms} {
+	for name, tc := range map[string]struct {
+		primary time.Duration
+		prepare func(int) bool
+		do      func() error
+		panics  any
+		took    time.Duration
+	}{
+		"before the end": {primary: time.Hour, prepare: panicsLate, panics: "prepare", took: 30 * ms},
+		"after it":       {primary: 15 * ms, prepare: panicsLate, took: 30 * ms},
+		"the primary":    {do: func() error { time.Sleep(15 * ms); panic("primary") }, prepare: slow(map[int]time.Duration{1: 30 * ms}), panics: "primary", took: 40 * ms},
+	} {
 		hedgetest.Run(t, name, func(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			defer cancel(nil)
-			e := &entrant{ctx: ctx, primary: primary, prepare: func(int) bool { time.Sleep(20 * ms); panic("prepare") }}
-			var r race.Race
+			e := &entrant{ctx: ctx, primary: tc.primary, prepare: tc.prepare, do: tc.do, began: time.Now()}
 			defer func() {
-				if panicked := recover() != nil; panicked != (primary == time.Hour) {
-					t.Errorf("panicked: %v", panicked)
+				value := recover()
+				if p, ok := value.(*race.Panic); ok {
+					value = p.Value
+				}
+				if took := time.Since(e.began); value != tc.panics || took != tc.took || e.preparing != 0 {
+					t.Errorf("panic %v after %v, want %v after %v", value, took, tc.panics, tc.took)
 				}
 			}()
-			r.Run(t.Context(), cancel, plan(10*ms, 2), &policy{hedges: 2}, e)
+			new(race.Race).Run(t.Context(), cancel, plan(10*ms, 1), &policy{hedges: 1}, e)
 		})
 	}
 }
 
-// TestPreparing_PrimaryPanics unwinds only when nobody reads the caller's request.
-func TestPreparing_PrimaryPanics(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := &entrant{prepare: slow(map[int]time.Duration{1: 30 * ms}), do: func() error { time.Sleep(15 * ms); panic("primary") }}
-		began := time.Now()
-		defer func() {
-			if took := time.Since(began); recover() == nil || took != 40*ms || e.preparing != 0 {
-				t.Errorf("after %v, want a panic after 40ms", took)
-			}
-		}()
-		var r race.Race
-		r.Run(t.Context(), func(error) {}, plan(10*ms, 1), &policy{hedges: 1}, e)
-	})
-}
+func panicsLate(int) bool { time.Sleep(20 * ms); panic("prepare") }
