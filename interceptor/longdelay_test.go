@@ -19,10 +19,6 @@ import (
 // later.
 func TestRule11_TheLongestDelays(t *testing.T) {
 	const longest = time.Duration(math.MaxInt64)
-	slow, fails, rejected := step{after: time.Hour}, step{after: 10 * ms, code: codes.Unavailable}, step{after: 10 * ms}
-	judged := hedge.WithAcceptable(func(_ context.Context, _ string, reply any, _ error) bool {
-		return reply.(*wrapperspb.Int64Value).Value > 0
-	})
 	policy := hedge.WithServiceConfig(hedging(`{"maxAttempts": 4, "hedgingDelay": "315576000000s", "nonFatalStatusCodes": ["UNAVAILABLE"]}`))
 	for _, tc := range []struct {
 		name      string
@@ -42,10 +38,10 @@ func TestRule11_TheLongestDelays(t *testing.T) {
 			primary step
 			opt     hedge.Option
 			hedges  int64
-		}{{"slow", slow, nil, 0}, {"fails", fails, nil, tc.ofFailure}, {"rejected", rejected, judged, 1}} {
+		}{{"slow", silent(), nil, 0}, {"fails", fails(10*ms, codes.Unavailable), nil, tc.ofFailure}, {"rejected", answers(10 * ms), goodBut(0), 1}} {
 			hedgetest.Run(t, tc.name+", "+is.name, func(t *testing.T) {
 				s := hedgetest.Fixed(t, never, tc.opt, is.opt, hedge.WithMaxHedges(3))
-				st := &stub{steps: []step{is.primary, slow, slow, slow}}
+				st := &stub{steps: []step{is.primary, silent(), silent(), silent()}}
 				_ = st.call(t.Context(), s, &wrapperspb.Int64Value{}, tc.call)
 				if got := s.Stats().Hedges; got != is.hedges {
 					t.Errorf("%d hedges, want %d", got, is.hedges)
