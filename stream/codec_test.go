@@ -75,49 +75,38 @@ type byID struct {
 	Note string
 }
 
-// retrying opens a stream that has failed again, and passes on what the second one receives.
+// retrying opens a stream that has failed again, passes on what the second one receives, and tells what it sees of messages.
 type retrying struct {
 	grpc.ClientStream
 	again func() (grpc.ClientStream, error)
+	saw   func(m any)
 }
 
 func (r *retrying) RecvMsg(m any) error {
 	err := r.ClientStream.RecvMsg(m)
-	if status.Code(err) != codes.Aborted {
-		return err
+	if status.Code(err) == codes.Aborted {
+		if r.ClientStream, err = r.again(); err == nil {
+			err = r.ClientStream.RecvMsg(m)
+		}
 	}
-	if r.ClientStream, err = r.again(); err != nil {
-		return err
+	if err == nil {
+		r.saw(m)
 	}
-	return r.ClientStream.RecvMsg(m)
+	return err
 }
 
-// inner retries, and tells what it sees of messages.
+// inner is the interceptor of such streams.
 func inner(saw func(m any)) grpc.StreamClientInterceptor {
 	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 		st, err := streamer(ctx, desc, cc, method, opts...)
-		return &watching{&retrying{st, func() (grpc.ClientStream, error) {
-			ctx := metadata.AppendToOutgoingContext(ctx, "retry", "1")
-			st, err := streamer(ctx, desc, cc, method, opts...)
+		return &retrying{st, func() (grpc.ClientStream, error) {
+			st, err := streamer(metadata.AppendToOutgoingContext(ctx, "retry", "1"), desc, cc, method, opts...)
 			if err == nil {
 				err = st.SendMsg(&testpb.Request{Id: 7})
 			}
 			return st, err
-		}}, saw}, err
+		}, saw}, err
 	}
-}
-
-type watching struct {
-	grpc.ClientStream
-	saw func(m any)
-}
-
-func (w *watching) RecvMsg(m any) error {
-	err := w.ClientStream.RecvMsg(m)
-	if err == nil {
-		w.saw(m)
-	}
-	return err
 }
 
 // TestRule01_MessagesOfUnknownTypes receives streams beside plain gRPC, into messages of types that nobody could know of, by
