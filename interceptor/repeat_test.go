@@ -89,10 +89,11 @@ func TestRule03_ACutCallIsRepeated(t *testing.T) {
 	}
 }
 
-// threeBackends starts three backends, and a client that calls them in turn. It is hedged only if hedged is true.
-func threeBackends(t *testing.T, script testserver.Script, hedged bool, options ...hedge.Option) (*testserver.Cluster, testpb.TestServiceClient, *hedge.Scheduler) {
+// threeBackends starts three backends, and a client that calls them in turn. It is hedged only if hedged is true. It has made slow
+// calls, whose ids are up to that number.
+func threeBackends(t *testing.T, slow uint64, script testserver.Script, hedged bool, options ...hedge.Option) (*testserver.Cluster, testpb.TestServiceClient, *hedge.Scheduler) {
 	t.Helper()
-	cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Script: script})
+	cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Script: slowBefore(slow, script)})
 	s := hedgetest.All(t, append([]hedge.Option{hedge.WithTrigger(hedge.Fixed(10 * ms)), hedge.WithMaxHedges(2)}, options...)...)
 	dial := []grpc.DialOption{grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`)}
 	if hedged {
@@ -100,7 +101,13 @@ func threeBackends(t *testing.T, script testserver.Script, hedged bool, options 
 	}
 	conn := cluster.ClientT(t, dial...)
 	testserver.ConnectT(t, conn)
-	return cluster, testpb.NewTestServiceClient(conn), s
+	client := testpb.NewTestServiceClient(conn)
+	for id := range slow {
+		if _, err := client.Unary(t.Context(), &testpb.Request{Id: id + 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return cluster, client, s
 }
 
 // slowBefore makes the primaries of the first ids slow, so that their hedges win and they are reset; later ids are answered by
@@ -129,12 +136,7 @@ func TestRule03_WordsProveLittle(t *testing.T) {
 					relay := func(testserver.Attempt) testserver.Plan {
 						return testserver.Plan{Code: code, Message: text, HeaderAtOnce: true}
 					}
-					cluster, client, s := threeBackends(t, slowBefore(slow, relay), hedged, hedge.WithBudgetPercent(100))
-					for id := range uint64(slow) {
-						if _, err := client.Unary(t.Context(), &testpb.Request{Id: id + 1}); err != nil {
-							t.Fatal(err)
-						}
-					}
+					cluster, client, s := threeBackends(t, slow, relay, hedged, hedge.WithBudgetPercent(100))
 					if err := s.Update(hedge.WithAllMethods(), hedge.WithTrigger(hedge.Fixed(10*ms))); err != nil { // 10 percent
 						t.Fatal(err)
 					}
@@ -190,12 +192,7 @@ func TestRule03_APoisonRequest(t *testing.T) {
 			poison := func(testserver.Attempt) testserver.Plan {
 				return testserver.Plan{Delay: tc.takes, Ending: testserver.CloseConn}
 			}
-			cluster, client, s := threeBackends(t, slowBefore(slow, poison), true, append(tc.options, hedge.WithBudgetPercent(400))...)
-			for id := range uint64(slow) {
-				if _, err := client.Unary(t.Context(), &testpb.Request{Id: id + 1}); err != nil {
-					t.Fatal(err)
-				}
-			}
+			cluster, client, s := threeBackends(t, slow, poison, true, append(tc.options, hedge.WithBudgetPercent(400))...)
 			for id := range uint64(8) {
 				time.Sleep(10 * time.Second)
 				req := &testpb.Request{Id: slow + 1 + id}

@@ -15,10 +15,8 @@ import (
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/grpchedge/hedge"
-	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
@@ -46,51 +44,6 @@ func TestRequest_IsTheCallersAgain(t *testing.T) {
 	if got := s.Stats(); got.Hedged == 0 {
 		t.Errorf("%+v: nothing was hedged", got)
 	}
-}
-
-// TestReplies_OfACallThatFails lets the primary receive an answer in the moment in which a hedge's NOT_FOUND ends the call, or none. If
-// no attempt has changed the reply, what the caller holds on to of it stays where it is.
-func TestReplies_OfACallThatFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := hedgetest.Fixed(t, 10*ms, hedge.WithReadOnlyMethods("/a/B"))
-		for _, tc := range []struct {
-			reply, want any
-			changes     bool
-		}{
-			{&testpb.Reply{}, &testpb.Reply{}, true},
-			{&testpb.Reply{Id: 1, Payload: []byte("held")}, &testpb.Reply{Id: 1, Payload: []byte("held")}, true},
-			{&testpb.Reply{Payload: []byte("held")}, &testpb.Reply{Payload: []byte("held")}, false},
-			{&older[int]{}, &older[int]{}, true},
-		} {
-			var held []byte
-			if reply, ok := tc.reply.(*testpb.Reply); ok {
-				held = reply.Payload
-			}
-			invoke := func(ctx context.Context, _ string, _, reply any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
-				if previousAttempts(ctx) > 0 {
-					return status.Error(codes.NotFound, "")
-				}
-				<-ctx.Done()
-				switch reply := reply.(type) {
-				case *testpb.Reply:
-					if tc.changes {
-						proto.Reset(reply)
-						reply.Id = 7
-					}
-				case *older[int]:
-					reply.Name = "7"
-				}
-				return nil
-			}
-			err := interceptor.Unary(s)(t.Context(), "/a/B", &testpb.Request{}, tc.reply, nil, invoke)
-			if same := fmt.Sprint(tc.reply) == fmt.Sprint(tc.want); status.Code(err) != codes.NotFound || !same {
-				t.Errorf("%v, and the reply is %v, was %v", err, tc.reply, tc.want)
-			}
-			if !tc.changes && &held[0] != &tc.reply.(*testpb.Reply).Payload[0] {
-				t.Error("the reply is another one")
-			}
-		}
-	})
 }
 
 // TestReplies_ThatInterceptorsChange has an interceptor inside change a hedge's reply: it is changed for the caller.
