@@ -26,21 +26,26 @@ type told struct {
 	lines []string
 }
 
-func (w *told) add(format string, args ...any) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.lines = append(w.lines, fmt.Sprintf(format, args...))
+func (w *told) trace() *hedge.Trace {
+	return traceTo(func(_ string, _ context.Context, line string) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.lines = append(w.lines, line)
+	})
 }
 
-func (w *told) trace() *hedge.Trace {
+// traceTo is a trace that tells one function the name of each of its own, the call's context, and what happened.
+func traceTo(tell func(function string, ctx context.Context, line string)) *hedge.Trace {
 	return &hedge.Trace{
-		HedgeSent: func(e stats.HedgeSent) { w.add("sent %d at %v", e.Hedge, e.Age) },
+		HedgeSent: func(e stats.HedgeSent) { tell("HedgeSent", e.Context, fmt.Sprintf("sent %d at %v", e.Hedge, e.Age)) },
 		HedgeHeldBack: func(e stats.HedgeHeldBack) {
-			w.add("held back %d at %v: %s", e.Hedge, e.Age, e.Reason)
+			tell("HedgeHeldBack", e.Context, fmt.Sprintf("held back %d at %v: %s", e.Hedge, e.Age, e.Reason))
 		},
-		AttemptLost: func(e stats.AttemptLost) { w.add("%d lost, ran %v", e.Attempt, e.Ran) },
+		AttemptLost: func(e stats.AttemptLost) {
+			tell("AttemptLost", e.Context, fmt.Sprintf("%d lost, ran %v", e.Attempt, e.Ran))
+		},
 		CallDecided: func(e stats.CallDecided) {
-			w.add("decided at %v by %d of %d, delay %v, error %t", e.Age, e.Winner, e.Attempts, e.Delay, e.Err != nil)
+			tell("CallDecided", e.Context, fmt.Sprintf("decided at %v by %d of %d, delay %v, error %t", e.Age, e.Winner, e.Attempts, e.Delay, e.Err != nil))
 		},
 	}
 }
@@ -136,17 +141,11 @@ func TestTrace_ABlockedFunctionDelaysItsOwnCall(t *testing.T) {
 	for _, name := range []string{"HedgeSent", "HedgeHeldBack", "AttemptLost", "CallDecided"} {
 		hedgetest.Run(t, name, func(t *testing.T) {
 			unblock := make(chan struct{})
-			at := func(function string, ctx context.Context) {
+			s := hedgetest.Fixed(t, 10*ms, hedgetest.Throttle(1000, 1), hedge.WithTrace(traceTo(func(function string, ctx context.Context, _ string) {
 				if function == name && ctx.Value(key{}) != nil {
 					<-unblock
 				}
-			}
-			s := hedgetest.Fixed(t, 10*ms, hedgetest.Throttle(1000, 1), hedge.WithTrace(&hedge.Trace{
-				HedgeSent:     func(e stats.HedgeSent) { at("HedgeSent", e.Context) },
-				HedgeHeldBack: func(e stats.HedgeHeldBack) { at("HedgeHeldBack", e.Context) },
-				AttemptLost:   func(e stats.AttemptLost) { at("AttemptLost", e.Context) },
-				CallDecided:   func(e stats.CallDecided) { at("CallDecided", e.Context) },
-			}))
+			})))
 			call := func(ctx context.Context) time.Duration {
 				began := time.Now()
 				st := &stub{steps: []step{answers(50 * ms), fails(5*ms, codes.Unavailable, "1"), answers(5 * ms)}}
@@ -187,30 +186,33 @@ func TestReport_WithoutARace(t *testing.T) {
 
 // TestTrace_APanicIsTheCallers lets each function panic. The contexts of all attempts end all the same.
 func TestTrace_APanicIsTheCallers(t *testing.T) {
-	decided := &hedge.Trace{CallDecided: func(stats.CallDecided) { panic("CallDecided") }}
 	three := []step{answers(50 * ms), fails(ms, codes.Unavailable, "1"), answers(ms)}
 	for _, tc := range []struct {
-		name, value string
-		trace       *hedge.Trace
-		steps       []step
+		name, function string
+		steps          []step
 	}{
-		{"HedgeSent", "HedgeSent", &hedge.Trace{HedgeSent: func(stats.HedgeSent) { panic("HedgeSent") }}, three},
-		{"HedgeHeldBack", "HedgeHeldBack", &hedge.Trace{HedgeHeldBack: func(stats.HedgeHeldBack) { panic("HedgeHeldBack") }}, three},
-		{"AttemptLost", "AttemptLost", &hedge.Trace{AttemptLost: func(stats.AttemptLost) { panic("AttemptLost") }}, three},
-		{"CallDecided, by the last", "CallDecided", decided, three},
-		{"CallDecided, by the primary", "CallDecided", decided, []step{answers(15 * ms), answers(time.Second)}},
-		{"CallDecided, by the hedge", "CallDecided", decided, []step{answers(time.Second), answers(5 * ms)}},
+		{"a hedge is sent", "HedgeSent", three},
+		{"a hedge is held back", "HedgeHeldBack", three},
+		{"an attempt is lost", "AttemptLost", three},
+		{"decided by the last", "CallDecided", three},
+		{"decided by the primary", "CallDecided", []step{answers(15 * ms), answers(time.Second)}},
+		{"decided by the hedge", "CallDecided", []step{answers(time.Second), answers(5 * ms)}},
 	} {
 		eachDoor(t, tc.name, func(t *testing.T, d door) {
 			st := &stub{steps: tc.steps}
+			s := hedgetest.Fixed(t, 10*ms, hedgetest.Throttle(1000, 1), hedge.WithTrace(traceTo(func(function string, _ context.Context, _ string) {
+				if function == tc.function {
+					panic(function)
+				}
+			})))
 			value := func() (v any) {
 				defer func() { v = recover() }()
-				return st.callBy(d, t.Context(), hedgetest.Fixed(t, 10*ms, hedgetest.Throttle(1000, 1), hedge.WithTrace(tc.trace)), wrapperspb.Int64(0))
+				return st.callBy(d, t.Context(), s, wrapperspb.Int64(0))
 			}()
 			if p, ok := value.(*hedge.Panic); ok {
 				value = p.Value
 			}
-			if value != tc.value {
+			if value != tc.function {
 				t.Errorf("the caller recovers %v", value)
 			}
 			time.Sleep(time.Minute)
@@ -220,7 +222,7 @@ func TestTrace_APanicIsTheCallers(t *testing.T) {
 					t.Errorf("the context of attempt %d goes on", a.number)
 				}
 			}
-			if tc.trace == decided && len(attempts) != len(tc.steps) {
+			if tc.function == "CallDecided" && len(attempts) != len(tc.steps) {
 				t.Errorf("%d attempts have ended, want %d", len(attempts), len(tc.steps))
 			}
 		})
