@@ -19,6 +19,7 @@ import (
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+	"github.com/grpchedge/hedge/internal/testserver/simulation"
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
@@ -102,7 +103,7 @@ func answering(t *testing.T, s *hedge.Scheduler, n int, apart time.Duration, tak
 		reply := wrapperspb.Int64(0)
 		err := interceptor.Unary(s)(t.Context(), "/test.Service/Method", wrapperspb.Int64(int64(id)), reply, nil,
 			func(ctx context.Context, _ string, _, reply any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
-				d, answer, err := takes(id, previousAttempts(ctx))
+				d, answer, err := takes(id, simulation.AttemptOf(ctx))
 				if _, gone := hedgetest.Taking(d)(ctx); gone != nil {
 					return gone
 				}

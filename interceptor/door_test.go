@@ -16,6 +16,7 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+	"github.com/grpchedge/hedge/internal/testserver/simulation"
 	"github.com/grpchedge/hedge/stream"
 )
 
@@ -81,13 +82,17 @@ type stubStream struct {
 }
 
 func (s *stub) open(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	a := stubAttempt{ctx: ctx, number: previousAttempts(ctx), began: time.Now()}
+	return s.begin(ctx, opts), nil
+}
+
+func (s *stub) begin(ctx context.Context, opts []grpc.CallOption) *stubStream {
+	a := stubAttempt{ctx: ctx, number: simulation.AttemptOf(ctx), began: time.Now()}
 	st := &stubStream{stub: s, opts: opts, step: s.steps[a.number], over: make(chan struct{}), stubAttempt: a}
 	st.timer = time.AfterFunc(st.step.after, func() { close(st.over) })
 	if !st.step.deaf {
 		context.AfterFunc(ctx, func() { st.end(status.FromContextError(ctx.Err()).Err(), nil) })
 	}
-	return st, nil
+	return st
 }
 
 // end ends the stream, once, as gRPC does: the variables are written before the OnFinish callbacks.

@@ -20,6 +20,7 @@ import (
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+	"github.com/grpchedge/hedge/internal/testserver/simulation"
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
@@ -150,7 +151,7 @@ func TestRule06_OnFinishAfterTheCall(t *testing.T) {
 					go func() {
 						_ = invoker(context.WithoutCancel(ctx), method, req, &testpb.Reply{}, cc, opts...)
 					}()
-					time.Sleep(time.Duration(7-3*previousAttempts(ctx)) * ms)
+					time.Sleep(time.Duration(7-3*simulation.AttemptOf(ctx)) * ms)
 					return status.Error(codes.NotFound, "gave up")
 				}))
 			began, header := time.Now(), metadata.MD{}

@@ -16,6 +16,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+	"github.com/grpchedge/hedge/internal/testserver/simulation"
 )
 
 // older is a message of the older API with a field that only its own package can copy, if it is to have one.
@@ -67,7 +68,7 @@ func TestRequest_IsCopiedOnce(t *testing.T) {
 		req := wrapperspb.Bytes([]byte("request"))
 		sent := make([]any, 4)
 		invoke := func(ctx context.Context, _ string, req, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
-			sent[previousAttempts(ctx)] = req
+			sent[simulation.AttemptOf(ctx)] = req
 			_, err := hedgetest.Taking(100 * ms)(ctx)
 			return err
 		}

@@ -69,3 +69,19 @@ func (sc scene) play(t *testing.T, d door, s *hedge.Scheduler) {
 		t.Errorf("reported: %+v", outcome)
 	}
 }
+
+// countRace adds what the race is counted as.
+func (e ending) countRace(c *stats.Counts) {
+	c.Hedges += int64(len(e.sent) - 1)
+	if len(e.sent) == 1 {
+		return
+	}
+	c.Hedged++
+	switch {
+	case e.panics != nil || e.at == e.line && !isAnswer(e.code):
+	case e.winner > 0:
+		c.HedgeWins++
+	default:
+		c.PrimaryWins++
+	}
+}

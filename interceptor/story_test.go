@@ -356,22 +356,6 @@ func (c schedule) play(t *testing.T, p played, want ending) {
 	}
 }
 
-// countRace adds what the race is counted as.
-func (e ending) countRace(c *stats.Counts) {
-	c.Hedges += int64(len(e.sent) - 1)
-	if len(e.sent) == 1 {
-		return
-	}
-	c.Hedged++
-	switch {
-	case e.panics != nil || e.at == e.line && !isAnswer(e.code):
-	case e.winner > 0:
-		c.HedgeWins++
-	default:
-		c.PrimaryWins++
-	}
-}
-
 // checkStats compares what was counted of a call with what was counted before.
 func (s story) checkStats(t *testing.T, scheduler *hedge.Scheduler, c schedule, want ending, before stats.Counts) {
 	t.Helper()

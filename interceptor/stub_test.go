@@ -84,54 +84,14 @@ func (s step) trailer(header metadata.MD) metadata.MD {
 	return metadata.Join(header, metadata.MD{"grpc-retry-pushback-ms": s.pushback})
 }
 
-// previousAttempts reads what an attempt tells its server.
-func previousAttempts(ctx context.Context) int {
-	md, _ := metadata.FromOutgoingContext(ctx)
-	values := md.Get("grpc-previous-rpc-attempts")
-	if len(values) == 0 {
-		return 0
+// invoke is a stream of one message whose end comes with it, and before the caller has it.
+func (s *stub) invoke(ctx context.Context, _ string, _, reply any, _ *grpc.ClientConn, opts ...grpc.CallOption) error {
+	st := s.begin(ctx, opts)
+	err := st.RecvMsg(reply)
+	if err == nil {
+		st.end(nil, st.md())
 	}
-	n, err := strconv.Atoi(values[0])
-	if err != nil {
-		panic(err)
-	}
-	return n
-}
-
-func (s *stub) invoke(ctx context.Context, _ string, _, reply any, _ *grpc.ClientConn, opts ...grpc.CallOption) (err error) {
-	a := stubAttempt{ctx: ctx, number: previousAttempts(ctx), began: time.Now()}
-	step := s.steps[a.number]
-	defer func() {
-		a.ended = time.Now()
-		s.mu.Lock()
-		s.attempts = append(s.attempts, a)
-		s.mu.Unlock()
-		for _, opt := range opts {
-			if finish, ok := opt.(grpc.OnFinishCallOption); ok {
-				finish.OnFinish(err)
-			}
-		}
-	}()
-	done := ctx.Done()
-	if step.deaf {
-		done = nil
-	}
-	select {
-	case <-time.After(step.after):
-	case <-done:
-		return status.FromContextError(ctx.Err()).Err()
-	}
-	for _, opt := range opts {
-		switch opt := opt.(type) {
-		case grpc.HeaderCallOption:
-			*opt.HeaderAddr = a.md()
-		case grpc.TrailerCallOption:
-			*opt.TrailerAddr = step.trailer(a.md())
-		}
-	}
-	if err = step.end(a.number); err == nil {
-		reply.(*wrapperspb.Int64Value).Value = int64(a.number)
-	}
+	st.end(err, nil) // if its context has ended
 	return err
 }
 

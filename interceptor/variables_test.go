@@ -20,6 +20,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+	"github.com/grpchedge/hedge/internal/testserver/simulation"
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
@@ -109,9 +110,9 @@ func TestRule06_CallOptionsAreTheWinners(t *testing.T) {
 				}
 				own, inner := custom{memory: new(int)}, [2]int{} // options as an interceptor below sees them
 				client := testpb.NewTestServiceClient(dial(t, cluster, s, below(func(ctx context.Context, opts []grpc.CallOption) {
-					inner[previousAttempts(ctx)] = len(opts)
+					inner[simulation.AttemptOf(ctx)] = len(opts)
 					if !own.isPassed(opts) {
-						t.Errorf("attempt %d has the options %+v, want %+v among them", previousAttempts(ctx), opts, own)
+						t.Errorf("attempt %d has the options %+v, want %+v among them", simulation.AttemptOf(ctx), opts, own)
 					}
 				})...))
 				one, options := variables("one")
@@ -173,8 +174,8 @@ func TestRule05_AttemptsCarryTheCallersContext(t *testing.T) {
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Latency: testserver.Constant(100 * ms)})
 		client := testpb.NewTestServiceClient(dial(t, cluster, hedgetest.Fixed(t, 10*ms), below(func(ctx context.Context, opts []grpc.CallOption) {
 			n := int(seen.Add(1)) - 1
-			if got, ok := ctx.Deadline(); !ok || !got.Equal(deadline) || ctx.Value(key{}) != "value" || previousAttempts(ctx) != n || !own.isPassed(opts) {
-				t.Errorf("attempt %d is number %d, has the deadline %v, the value %v and the options %v", n, previousAttempts(ctx), got, ctx.Value(key{}), opts)
+			if got, ok := ctx.Deadline(); !ok || !got.Equal(deadline) || ctx.Value(key{}) != "value" || simulation.AttemptOf(ctx) != n || !own.isPassed(opts) {
+				t.Errorf("attempt %d is number %d, has the deadline %v, the value %v and the options %v", n, simulation.AttemptOf(ctx), got, ctx.Value(key{}), opts)
 			}
 		})...))
 		reply, err := callOver(metadata.AppendToOutgoingContext(ctx, "tenant", "blue"), d, client, &testpb.Request{Id: 7, Messages: 2}, own)

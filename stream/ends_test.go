@@ -21,9 +21,8 @@ import (
 // gives up teaches how long it has waited, and is no failure.
 func TestHeaderBesideRecv_Commits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(testserver.Plan{HeaderAtOnce: true, Delay: time.Hour})})
 		s := hedgetest.Fixed(t, 10*ms, hedgetest.Throttle(10, 0.1))
-		client := dial(t, cluster, s)
+		cluster, client := inMemory(t, s, testserver.Plan{HeaderAtOnce: true, Delay: time.Hour})
 		begin := func(timeout time.Duration) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()

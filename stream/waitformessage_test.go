@@ -66,9 +66,8 @@ func TestWaitForMessage(t *testing.T) {
 				if tc.sent != nil {
 					options = []hedge.Option{policy}
 				}
-				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(tc.plans...)})
 				s := hedgetest.Fixed(t, 10*ms, options...)
-				client := dial(t, cluster, s)
+				cluster, client := inMemory(t, s, tc.plans...)
 				began, finished := time.Now(), 0
 				req := &testpb.Request{Id: 1, Messages: 3}
 				var outcome stats.Outcome
