@@ -164,5 +164,7 @@ func count(c *Call, r *race.Report) {
 
 // LoserPanicked says that an attempt panicked after the call was decided. It may be called at any time, from any goroutine.
 func (c *Call) LoserPanicked() {
-	c.method.Counters.Update(func(s *stats.Counts) { s.LoserPanics++ })
+	if c.method != nil {
+		c.method.Counters.Update(func(s *stats.Counts) { s.LoserPanics++ })
+	}
 }
