@@ -19,8 +19,8 @@ import (
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+	"github.com/grpchedge/hedge/internal/testserver/simulation"
 	testpb "github.com/grpchedge/hedge/proto"
-	"github.com/grpchedge/hedge/stats"
 )
 
 // goodBut lets the answers of the given attempts be rejected: replies have the number of their attempt, statuses have it in their text.
@@ -45,108 +45,54 @@ func goodBut(attempts ...int64) hedge.Option {
 	})
 }
 
-// answerCase is a call with rejected answers: what its attempts do, and what the caller gets.
-type answerCase struct {
-	name     string
-	steps    []step
-	rejected []int64 // attempts
-	opts     []hedge.Option
-
-	winner     int
-	code       codes.Code
-	at         time.Duration
-	sent       int // attempts
-	isRejected bool
-	after      time.Duration // the deadline; 0: none
-
-	unaryOnly bool
-}
-
-var answerCases = []answerCase{
-	{name: "a good answer ends the call",
-		steps: []step{{after: 2 * ms}}, at: 2 * ms, sent: 1},
-	{name: "a rejected answer sends the next hedge at once",
-		steps: []step{{after: 2 * ms}, {after: 3 * ms}}, rejected: []int64{0}, winner: 1, at: 5 * ms, sent: 2},
-	{name: "each rejected answer does, and the first is delivered if there is no better one",
-		steps: []step{{after: 2 * ms}, {after: 3 * ms}, {after: 4 * ms}}, rejected: []int64{0, 1, 2}, winner: 0, at: 9 * ms, sent: 3, isRejected: true},
-	{name: "no hedge is left",
-		steps: []step{{after: 2 * ms}}, rejected: []int64{0}, opts: []hedge.Option{hedge.WithMaxHedges(0)}, winner: 0, at: 2 * ms, sent: 1}, // the function is not asked,
-	{name: "the budget pays for none",
-		steps: []step{{after: 2 * ms}}, rejected: []int64{0}, opts: []hedge.Option{hedge.WithBudgetPercent(1e-9)}, winner: 0, at: 2 * ms, sent: 1, isRejected: true},
-	{name: "a hedge's rejected answer waits for the primary",
-		steps: []step{{after: 30 * ms}, {after: 2 * ms}, {after: 100 * ms}}, rejected: []int64{1}, winner: 0, at: 30 * ms, sent: 3},
-	{name: "a hedge's rejected answer is better than the primary's failure",
-		steps: []step{{after: 30 * ms, code: codes.Unavailable}, {after: 2 * ms}, {after: 3 * ms, code: codes.Internal}}, rejected: []int64{1}, winner: 1, at: 30 * ms, sent: 3, isRejected: true},
-	{name: "a final status does not replace a rejected reply",
-		steps: []step{{after: 2 * ms}, {after: 3 * ms, code: codes.NotFound}, {after: 3 * ms}}, rejected: []int64{0}, opts: []hedge.Option{hedge.WithReadOnlyMethods("/test.Service/*"), hedge.WithMaxHedges(1)}, winner: 0, at: 5 * ms, sent: 2, isRejected: true},
-	{name: "the primary's own final status does not either",
-		steps: []step{{after: 30 * ms, code: codes.PermissionDenied}, {after: 2 * ms}}, rejected: []int64{1}, opts: []hedge.Option{hedge.WithMaxHedges(1)}, winner: 1, at: 30 * ms, sent: 2, isRejected: true},
-	{name: "a rejected status of the primary",
-		steps: []step{{after: 2 * ms, code: codes.NotFound}, {after: 3 * ms}}, rejected: []int64{0}, winner: 1, at: 5 * ms, sent: 2},
-	{name: "a rejected status, and nothing better",
-		steps: []step{{after: 2 * ms, code: codes.NotFound}, {after: 3 * ms, code: codes.Unavailable}}, rejected: []int64{0}, winner: 0, code: codes.NotFound, at: 5 * ms, sent: 2, isRejected: true},
-	{name: "a hedge's rejected status is better than the primary's failure",
-		steps: []step{{after: 30 * ms, code: codes.Unavailable}, {after: 2 * ms, code: codes.NotFound}}, rejected: []int64{1}, opts: []hedge.Option{hedge.WithReadOnlyMethods("/test.Service/*"), hedge.WithMaxHedges(1)}, winner: 1, code: codes.NotFound, at: 30 * ms, sent: 2, isRejected: true},
-	{name: "a rejected status is better than the last failure, where that is the outcome",
-		steps: []step{{after: 2 * ms, code: codes.NotFound}, {after: 3 * ms, code: codes.Unavailable}}, rejected: []int64{0}, opts: []hedge.Option{hedge.WithServiceConfig(hedging(`{"maxAttempts": 2, "hedgingDelay": "0.01s", "nonFatalStatusCodes": ["UNAVAILABLE"]}`))}, winner: 0, code: codes.NotFound, at: 5 * ms, sent: 2, isRejected: true, unaryOnly: true},
-	{name: "the deadline passes with a hedge's rejected status at hand",
-		steps: []step{{after: time.Second}, {after: 2 * ms, code: codes.NotFound}}, rejected: []int64{1}, opts: []hedge.Option{hedge.WithReadOnlyMethods("/test.Service/*"), hedge.WithMaxHedges(1)}, winner: 1, code: codes.NotFound, at: 50 * ms, sent: 2, isRejected: true, after: 50 * ms},
-	{name: "a failure is no rejected answer",
-		steps: []step{{after: 2 * ms, code: codes.Unavailable}}, rejected: []int64{0}, winner: 0, code: codes.Unavailable, at: 2 * ms, sent: 1},
-	{name: "the deadline passes with a rejected reply at hand",
-		steps: []step{{after: 2 * ms}, {after: time.Second}, {after: time.Second}}, rejected: []int64{0}, winner: 0, at: 50 * ms, sent: 3, isRejected: true, after: 50 * ms},
-	{name: "the deadline passes with a hedge's rejected reply at hand",
-		steps: []step{{after: time.Second}, {after: 2 * ms}, {after: time.Second}}, rejected: []int64{1}, winner: 1, at: 50 * ms, sent: 3, isRejected: true, after: 50 * ms},
-	{name: "a server that pushes back is not waited for",
-		steps: []step{{after: 30 * ms}, {after: 2 * ms, code: codes.Unavailable, pushback: []string{"5000"}}}, rejected: []int64{0}, winner: 0, at: 30 * ms, sent: 2, isRejected: true},
-}
-
-// TestRule02_RejectedAnswers goes through calls with rejected answers.
+// TestRule02_RejectedAnswers goes through calls with rejected answers. A stream goes on after a rejected message, also when the deadline
+// has passed.
 func TestRule02_RejectedAnswers(t *testing.T) {
-	for _, tc := range answerCases {
-		for _, d := range []door{unary, streaming} { // headers are not judged
-			if d == streaming && (tc.after > 0 || tc.unaryOnly) {
-				continue
-			}
-			t.Run(tc.name+", "+string(d), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) { testAnswer(t, d, tc) })
-			})
+	readOnly, one := hedge.WithReadOnlyMethods("/test.Service/*"), hedge.WithMaxHedges(1)
+	scenes := []scene{
+		{name: "a good answer ends the call", opts: []hedge.Option{goodBut()},
+			steps: []step{answers(2 * ms)}, at: 2 * ms, sent: []time.Duration{0}},
+		{name: "a rejected answer sends the next hedge at once", opts: []hedge.Option{goodBut(0)},
+			steps: []step{answers(2 * ms), answers(3 * ms)}, winner: 1, at: 5 * ms, sent: []time.Duration{0, 2 * ms}},
+		{name: "each rejected answer does, and the first is delivered if there is no better one", opts: []hedge.Option{goodBut(0, 1, 2)},
+			steps: []step{answers(2 * ms), answers(3 * ms), answers(4 * ms)}, at: 9 * ms, sent: []time.Duration{0, 2 * ms, 5 * ms}, rejected: true},
+		{name: "no hedge is left", opts: []hedge.Option{goodBut(0), hedge.WithMaxHedges(0)},
+			steps: []step{answers(2 * ms)}, at: 2 * ms, sent: []time.Duration{0}}, // the function is not asked
+		{name: "the budget pays for none", opts: []hedge.Option{goodBut(0), hedge.WithBudgetPercent(1e-9)},
+			steps: []step{answers(2 * ms)}, at: 2 * ms, sent: []time.Duration{0}, rejected: true},
+		{name: "a hedge's rejected answer waits for the primary", opts: []hedge.Option{goodBut(1)},
+			steps: []step{answers(30 * ms), answers(2 * ms), answers(100 * ms)}, at: 30 * ms, sent: []time.Duration{0, 10 * ms, 12 * ms}},
+		{name: "a hedge's rejected answer is better than the primary's failure", opts: []hedge.Option{goodBut(1)},
+			steps: []step{fails(30*ms, codes.Unavailable), answers(2 * ms), fails(3*ms, codes.Internal)}, winner: 1, at: 30 * ms, sent: []time.Duration{0, 10 * ms, 12 * ms}, rejected: true},
+		{name: "a final status does not replace a rejected reply", opts: []hedge.Option{goodBut(0), readOnly, one},
+			steps: []step{answers(2 * ms), fails(3*ms, codes.NotFound), answers(3 * ms)}, at: 5 * ms, sent: []time.Duration{0, 2 * ms}, rejected: true},
+		{name: "the primary's own final status does not either", opts: []hedge.Option{goodBut(1), one},
+			steps: []step{fails(30*ms, codes.PermissionDenied), answers(2 * ms)}, winner: 1, at: 30 * ms, sent: []time.Duration{0, 10 * ms}, rejected: true},
+		{name: "a rejected status of the primary", opts: []hedge.Option{goodBut(0)},
+			steps: []step{fails(2*ms, codes.NotFound), answers(3 * ms)}, winner: 1, at: 5 * ms, sent: []time.Duration{0, 2 * ms}},
+		{name: "a rejected status, and nothing better", opts: []hedge.Option{goodBut(0)},
+			steps: []step{fails(2*ms, codes.NotFound), fails(3*ms, codes.Unavailable)}, code: codes.NotFound, at: 5 * ms, sent: []time.Duration{0, 2 * ms}, rejected: true},
+		{name: "a hedge's rejected status is better than the primary's failure", opts: []hedge.Option{goodBut(1), readOnly, one},
+			steps: []step{fails(30*ms, codes.Unavailable), fails(2*ms, codes.NotFound)}, winner: 1, code: codes.NotFound, at: 30 * ms, sent: []time.Duration{0, 10 * ms}, rejected: true},
+		{name: "a rejected status is better than the last failure, where that is the outcome", opts: []hedge.Option{goodBut(0), hedge.WithServiceConfig(hedging(two))}, doors: doors[:1],
+			steps: []step{fails(2*ms, codes.NotFound), fails(3*ms, codes.Unavailable)}, code: codes.NotFound, at: 5 * ms, sent: []time.Duration{0, 2 * ms}, rejected: true},
+		{name: "the deadline passes with a hedge's rejected status at hand", opts: []hedge.Option{goodBut(1), readOnly, one}, doors: doors[:1],
+			steps: []step{answers(time.Second), fails(2*ms, codes.NotFound)}, winner: 1, code: codes.NotFound, at: 50 * ms, sent: []time.Duration{0, 10 * ms}, rejected: true, deadline: 50 * ms},
+		{name: "a failure is no rejected answer", opts: []hedge.Option{goodBut(0)},
+			steps: []step{fails(2*ms, codes.Unavailable)}, code: codes.Unavailable, at: 2 * ms, sent: []time.Duration{0}},
+		{name: "the deadline passes with a rejected reply at hand", opts: []hedge.Option{goodBut(0)}, doors: doors[:1],
+			steps: []step{answers(2 * ms), answers(time.Second), answers(time.Second)}, at: 50 * ms, sent: []time.Duration{0, 2 * ms, 12 * ms}, rejected: true, deadline: 50 * ms},
+		{name: "the deadline passes with a hedge's rejected reply at hand", opts: []hedge.Option{goodBut(1)}, doors: doors[:1],
+			steps: []step{answers(time.Second), answers(2 * ms), answers(time.Second)}, winner: 1, at: 50 * ms, sent: []time.Duration{0, 10 * ms, 12 * ms}, rejected: true, deadline: 50 * ms},
+		{name: "a server that pushes back is not waited for", opts: []hedge.Option{goodBut(0)},
+			steps: []step{answers(30 * ms), fails(2*ms, codes.Unavailable, "5000")}, at: 30 * ms, sent: []time.Duration{0, 10 * ms}, rejected: true},
+	}
+	for i := range scenes {
+		if scenes[i].doors == nil {
+			scenes[i].doors = doors[:2] // headers are not judged
 		}
 	}
-}
-
-func testAnswer(t *testing.T, d door, tc answerCase) {
-	opts := append([]hedge.Option{goodBut(tc.rejected...), hedge.WithGuard(false)}, tc.opts...)
-	s := hedgetest.Fixed(t, 10*ms, opts...)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	if tc.after > 0 {
-		ctx, cancel = context.WithTimeout(ctx, tc.after)
-		defer cancel()
-	}
-	st := &stub{steps: tc.steps}
-	var seen observed
-	var outcome stats.Outcome
-	reply := wrapperspb.Int64(-1)
-	began := time.Now()
-	err := st.callBy(d, ctx, s, reply, grpc.Header(&seen.header), grpc.Trailer(&seen.trailer), hedge.Report(&outcome))
-	if took := time.Since(began); status.Code(err) != tc.code || took != tc.at {
-		t.Errorf("got %v after %v, want %v after %v", err, took, tc.code, tc.at)
-	}
-	want := fmt.Sprint(tc.winner)
-	if err == nil && reply.Value != int64(tc.winner) || err != nil && reply.Value != -1 {
-		t.Errorf("reply of attempt %d, want %s", reply.Value, want)
-	}
-	if first(seen.header) != want || first(seen.trailer) != want {
-		t.Errorf("header of attempt %s and trailer of %s, want %s", first(seen.header), first(seen.trailer), want)
-	}
-	if outcome.Rejected != tc.isRejected || outcome.Winner != tc.winner || outcome.Attempts != tc.sent {
-		t.Errorf("%+v, want rejected %t, winner %d of %d", outcome, tc.isRejected, tc.winner, tc.sent)
-	}
-	stats := s.Stats()
-	if int(stats.Hedges) != tc.sent-1 || tc.isRejected && stats.Rejected == 0 {
-		t.Errorf("%+v", stats)
-	}
+	playScenes(t, scenes)
 }
 
 // answering makes n calls a while apart, each with the request of its number, and returns how many replies were 0. An attempt takes
@@ -157,14 +103,12 @@ func answering(t *testing.T, s *hedge.Scheduler, n int, apart time.Duration, tak
 		reply := wrapperspb.Int64(0)
 		err := interceptor.Unary(s)(t.Context(), "/test.Service/Method", wrapperspb.Int64(int64(id)), reply, nil,
 			func(ctx context.Context, _ string, _, reply any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
-				d, answer, err := takes(id, previousAttempts(ctx))
-				select {
-				case <-time.After(d):
-					reply.(*wrapperspb.Int64Value).Value = answer
-					return err
-				case <-ctx.Done():
-					return status.FromContextError(ctx.Err()).Err()
+				d, answer, err := takes(id, simulation.AttemptOf(ctx))
+				if _, gone := hedgetest.Taking(d)(ctx); gone != nil {
+					return gone
 				}
+				reply.(*wrapperspb.Int64Value).Value = answer
+				return err
 			})
 		if err != nil {
 			t.Fatal(err)
@@ -190,21 +134,19 @@ func TestRule10_ARejectedAnswerIsHedgedWhateverTheTrigger(t *testing.T) {
 		{"two in a row", []hedge.Option{hedge.WithBudgetPercent(50)}, 20, 1},
 		{"beyond the budget", nil, 50, 45},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				const calls = 2000
-				s, served := hedgetest.All(t, append([]hedge.Option{goodBut(0)}, tc.opts...)...), atomic.Int64{}
-				rejected := answering(t, s, calls, 10*ms, func(int, int) (time.Duration, int64, error) {
-					n := served.Add(1)
-					if int(n*37%100) < tc.rejected {
-						n = 0
-					}
-					return ms, n, nil
-				})
-				if stats := s.Stats(); rejected > calls*tc.want/100+calls/100 {
-					t.Errorf("%d rejected outcomes of %d, want %d%%; %+v", rejected, calls, tc.want, stats)
+		hedgetest.Run(t, tc.name, func(t *testing.T) {
+			const calls = 2000
+			s, served := hedgetest.All(t, append([]hedge.Option{goodBut(0)}, tc.opts...)...), atomic.Int64{}
+			rejected := answering(t, s, calls, 10*ms, func(int, int) (time.Duration, int64, error) {
+				n := served.Add(1)
+				if int(n*37%100) < tc.rejected {
+					n = 0
 				}
+				return ms, n, nil
 			})
+			if stats := s.Stats(); rejected > calls*tc.want/100+calls/100 {
+				t.Errorf("%d rejected outcomes of %d, want %d%%; %+v", rejected, calls, tc.want, stats)
+			}
 		})
 	}
 }
@@ -231,26 +173,18 @@ func TestRule13_RejectedAnswersTeachTheirLatency(t *testing.T) {
 
 // TestRule09_WithAcceptablePanics lets the user's function panic.
 func TestRule09_WithAcceptablePanics(t *testing.T) {
-	for n := range int64(2) {
-		t.Run(fmt.Sprint("attempt ", n), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				panics := hedge.WithAcceptable(func(_ context.Context, _ string, reply any, _ error) bool {
-					if reply.(*wrapperspb.Int64Value).Value == n {
-						panic("of the function")
-					}
-					return true
-				})
-				st := &stub{steps: []step{{after: time.Duration(5+20*n) * ms}, {after: ms}}}
-				defer func() {
-					if v := recover(); v == nil || !strings.Contains(fmt.Sprint(v), "of the function") {
-						t.Errorf("panic %v", v)
-					}
-				}()
-				_ = st.call(t.Context(), hedgetest.Fixed(t, 10*ms, panics), wrapperspb.Int64(-1))
-				t.Error("no panic")
-			})
-		})
+	panics := func(of int64) []hedge.Option {
+		return []hedge.Option{hedge.WithMaxHedges(1), hedge.WithAcceptable(func(_ context.Context, _ string, reply any, _ error) bool {
+			if reply.(*wrapperspb.Int64Value).Value == of {
+				panic("of the function")
+			}
+			return true
+		})}
 	}
+	playScenes(t, []scene{
+		{name: "of the primary", opts: panics(0), steps: []step{answers(5 * ms)}, doors: doors[:1], sent: []time.Duration{0}, at: 5 * ms, panics: "of the function"},
+		{name: "of a hedge", opts: panics(1), steps: []step{answers(25 * ms), answers(ms)}, doors: doors[:2], sent: []time.Duration{0, 10 * ms}, at: 11 * ms, winner: 1, panics: "of the function"},
+	})
 }
 
 // TestRule12_SavingsPayForRejectedAnswers lets six of a hundred primaries answer with a rejected reply, at one call a second, so that the bucket alone

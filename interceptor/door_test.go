@@ -5,7 +5,6 @@ import (
 	"io"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -16,6 +15,8 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+	"github.com/grpchedge/hedge/internal/testserver/simulation"
 	"github.com/grpchedge/hedge/stream"
 )
 
@@ -32,10 +33,9 @@ var doors = []door{unary, streaming, headersFirst}
 
 // eachDoor runs a test in virtual time for each door.
 func eachDoor(t *testing.T, name string, test func(t *testing.T, d door)) {
+	t.Helper()
 	for _, d := range doors {
-		t.Run(name+", "+string(d), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { test(t, d) })
-		})
+		hedgetest.Run(t, name+", "+string(d), func(t *testing.T) { test(t, d) })
 	}
 }
 
@@ -44,9 +44,10 @@ func (s *stub) callBy(d door, ctx context.Context, scheduler *hedge.Scheduler, r
 	if d == unary {
 		return s.call(ctx, scheduler, reply, opts...)
 	}
-	st, err := stream.Interceptor(scheduler)(ctx, &grpc.StreamDesc{ServerStreams: true}, nil, "/test.Service/Method", s.open, opts...)
+	method, request := s.what()
+	st, err := stream.Interceptor(scheduler)(ctx, &grpc.StreamDesc{ServerStreams: true}, nil, method, s.open, opts...)
 	if err == nil {
-		err = st.SendMsg(wrapperspb.Int64(7))
+		err = st.SendMsg(request)
 	}
 	if s.late > 0 {
 		time.Sleep(s.late)
@@ -70,7 +71,6 @@ func (s *stub) callBy(d door, ctx context.Context, scheduler *hedge.Scheduler, r
 type stubStream struct {
 	grpc.ClientStream
 	stub  *stub
-	ctx   context.Context
 	opts  []grpc.CallOption
 	step  step
 	timer *time.Timer
@@ -82,18 +82,24 @@ type stubStream struct {
 }
 
 func (s *stub) open(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	st := &stubStream{stub: s, ctx: ctx, opts: opts, over: make(chan struct{}), stubAttempt: stubAttempt{number: previousAttempts(ctx), began: time.Now()}}
-	st.step = s.steps[st.number]
+	return s.begin(ctx, opts), nil
+}
+
+func (s *stub) begin(ctx context.Context, opts []grpc.CallOption) *stubStream {
+	a := stubAttempt{ctx: ctx, number: simulation.AttemptOf(ctx), began: time.Now()}
+	st := &stubStream{stub: s, opts: opts, step: s.steps[a.number], over: make(chan struct{}), stubAttempt: a}
 	st.timer = time.AfterFunc(st.step.after, func() { close(st.over) })
-	context.AfterFunc(ctx, func() { st.end(status.FromContextError(ctx.Err()).Err(), nil) })
-	return st, nil
+	if !st.step.deaf {
+		context.AfterFunc(ctx, func() { st.end(status.FromContextError(ctx.Err()).Err(), nil) })
+	}
+	return st
 }
 
 // end ends the stream, once, as gRPC does: the variables are written before the OnFinish callbacks.
 func (st *stubStream) end(err error, md metadata.MD) {
 	st.once.Do(func() {
 		st.timer.Stop()
-		st.ended, st.cancelled = time.Now(), md == nil
+		st.ended = time.Now()
 		st.stub.mu.Lock()
 		st.stub.attempts = append(st.stub.attempts, st.stubAttempt)
 		st.stub.mu.Unlock()
@@ -114,16 +120,20 @@ func (st *stubStream) end(err error, md metadata.MD) {
 }
 
 func (st *stubStream) wait() (metadata.MD, error) {
+	done := st.ctx.Done()
+	if st.step.deaf {
+		done = nil
+	}
 	select {
 	case <-st.over:
-	case <-st.ctx.Done():
+	case <-done:
 	}
 	select {
 	case <-st.over: // although the context has ended as well
-		if st.step.panics != nil {
+		if st.step.panics != nil || st.step.exits {
 			st.end(nil, st.md())
-			panic(st.step.panics)
 		}
+		_ = st.step.end(st.number)
 		return st.md(), nil
 	default:
 		return nil, status.FromContextError(st.ctx.Err()).Err()
@@ -147,7 +157,7 @@ func (st *stubStream) RecvMsg(m any) error {
 	case err != nil:
 		return err
 	case st.step.code != codes.OK:
-		err = status.Errorf(st.step.code, "attempt %d", st.number)
+		err = st.step.end(st.number)
 		st.end(err, md)
 		return err
 	case st.heard && st.ctx.Err() != nil:

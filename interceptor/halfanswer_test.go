@@ -3,7 +3,6 @@ package interceptor_test
 import (
 	"context"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -69,23 +68,21 @@ func TestRule01_AFailureWithAMessage(t *testing.T) {
 				if d == streaming && !tc.half {
 					continue // its first message would be its answer
 				}
-				t.Run(tc.name+", "+string(was.Payload)+", "+string(d), func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) {
-						var s *hedge.Scheduler
-						if tc.delay > 0 {
-							s = hedgetest.Fixed(t, tc.delay, hedge.WithReadOnlyMethods("/a/B"), hedge.WithMaxHedges(1))
-						}
-						reply, want := proto.CloneOf(was), was
-						if tc.primary && tc.half {
-							want = &testpb.Reply{Id: 7}
-						} else if tc.primary {
-							want = &testpb.Reply{Id: 7, Payload: []byte("half")}
-						}
-						err := invokeBy(t.Context(), d, halfAnswer(t, s, tc.half, tc.hedged), reply)
-						if status.Code(err) != tc.code || !proto.Equal(reply, want) {
-							t.Errorf("%v, and the reply is %v, want %v and %v", err, reply, tc.code, want)
-						}
-					})
+				hedgetest.Run(t, tc.name+", "+string(was.Payload)+", "+string(d), func(t *testing.T) {
+					var s *hedge.Scheduler
+					if tc.delay > 0 {
+						s = hedgetest.Fixed(t, tc.delay, hedge.WithReadOnlyMethods("/a/B"), hedge.WithMaxHedges(1))
+					}
+					reply, want := proto.CloneOf(was), was
+					if tc.primary && tc.half {
+						want = &testpb.Reply{Id: 7}
+					} else if tc.primary {
+						want = &testpb.Reply{Id: 7, Payload: []byte("half")}
+					}
+					err := invokeBy(t.Context(), d, halfAnswer(t, s, tc.half, tc.hedged), reply)
+					if status.Code(err) != tc.code || !proto.Equal(reply, want) {
+						t.Errorf("%v, and the reply is %v, want %v and %v", err, reply, tc.code, want)
+					}
 				})
 			}
 		}

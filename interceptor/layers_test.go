@@ -2,19 +2,14 @@ package interceptor_test
 
 import (
 	"context"
-	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
 
-	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
@@ -42,12 +37,8 @@ func (l *layer) Unary(ctx context.Context, in *testpb.Request) (*testpb.Reply, e
 	if l.stall.Load() {
 		wait = 10 * time.Second
 	}
-	select {
-	case <-time.After(wait):
-		return &testpb.Reply{}, nil
-	case <-ctx.Done():
-		return nil, status.FromContextError(ctx.Err()).Err()
-	}
+	_, err := hedgetest.Taking(wait)(ctx)
+	return &testpb.Reply{}, err
 }
 
 // Five services in a row hedge, each up to a tenth of its calls. While the last one stands still, it gets fewer calls if nobody hedges
@@ -80,7 +71,6 @@ func TestHedgesOfHedges_FiveLayers(t *testing.T) {
 // made meanwhile and how many attempts reached the last layer. If hide is set, no service knows that it serves a hedge.
 func stalledLayers(t *testing.T, hide bool) (calls, bottom int64) {
 	var stall atomic.Bool
-	var stops []func()
 	next := testpb.TestServiceClient(nil)
 	last := &layer{stall: &stall}
 	for i := range 6 { // five services, and the client of the first
@@ -90,19 +80,7 @@ func stalledLayers(t *testing.T, hide bool) (calls, bottom int64) {
 			if i == 1 {
 				l = last
 			}
-			listener := testserver.NewListener()
-			server := grpc.NewServer()
-			testpb.RegisterTestServiceServer(server, l)
-			go server.Serve(listener)
-			conn, err := grpc.NewClient("passthrough:///layer",
-				grpc.WithTransportCredentials(insecure.NewCredentials()),
-				grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.Dial(ctx) }),
-				grpc.WithChainUnaryInterceptor(interceptor.Unary(s)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			next = testpb.NewTestServiceClient(conn)
-			stops = append(stops, func() { conn.Close(); server.Stop() })
+			next = testpb.NewTestServiceClient(testserver.ServiceT(t, l, hedgetest.Interceptors(s)...))
 		}
 	}
 	var wg sync.WaitGroup
@@ -122,8 +100,5 @@ func stalledLayers(t *testing.T, hide bool) (calls, bottom int64) {
 	stall.Store(false)
 	bottom = last.served.Load() - before
 	wg.Wait()
-	for _, stop := range stops {
-		stop()
-	}
 	return calls, bottom
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"math"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -20,10 +19,6 @@ import (
 // later.
 func TestRule11_TheLongestDelays(t *testing.T) {
 	const longest = time.Duration(math.MaxInt64)
-	slow, fails, rejected := step{after: time.Hour}, step{after: 10 * ms, code: codes.Unavailable}, step{after: 10 * ms}
-	judged := hedge.WithAcceptable(func(_ context.Context, _ string, reply any, _ error) bool {
-		return reply.(*wrapperspb.Int64Value).Value > 0
-	})
 	policy := hedge.WithServiceConfig(hedging(`{"maxAttempts": 4, "hedgingDelay": "315576000000s", "nonFatalStatusCodes": ["UNAVAILABLE"]}`))
 	for _, tc := range []struct {
 		name      string
@@ -43,16 +38,14 @@ func TestRule11_TheLongestDelays(t *testing.T) {
 			primary step
 			opt     hedge.Option
 			hedges  int64
-		}{{"slow", slow, nil, 0}, {"fails", fails, nil, tc.ofFailure}, {"rejected", rejected, judged, 1}} {
-			t.Run(tc.name+", "+is.name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					s := hedgetest.Fixed(t, never, tc.opt, is.opt, hedge.WithMaxHedges(3))
-					st := &stub{steps: []step{is.primary, slow, slow, slow}}
-					_ = st.call(t.Context(), s, &wrapperspb.Int64Value{}, tc.call)
-					if got := s.Stats().Hedges; got != is.hedges {
-						t.Errorf("%d hedges, want %d", got, is.hedges)
-					}
-				})
+		}{{"slow", silent(), nil, 0}, {"fails", fails(10*ms, codes.Unavailable), nil, tc.ofFailure}, {"rejected", answers(10 * ms), goodBut(0), 1}} {
+			hedgetest.Run(t, tc.name+", "+is.name, func(t *testing.T) {
+				s := hedgetest.Fixed(t, never, tc.opt, is.opt, hedge.WithMaxHedges(3))
+				st := &stub{steps: []step{is.primary, silent(), silent(), silent()}}
+				_ = st.call(t.Context(), s, &wrapperspb.Int64Value{}, tc.call)
+				if got := s.Stats().Hedges; got != is.hedges {
+					t.Errorf("%d hedges, want %d", got, is.hedges)
+				}
 			})
 		}
 	}
@@ -64,19 +57,17 @@ func TestRule11_TheLongestLeastDelay(t *testing.T) {
 	for name, opts := range map[string][]hedge.Option{
 		"Auto": nil, "Percentile": {hedge.WithTrigger(hedge.Percentile(0.5))}, "of a class": {classes, hedge.WithTrigger(hedge.Percentile(0.5))},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := hedgetest.All(t, append(opts, hedge.WithMinDelay(math.MaxInt64), hedge.WithBudgetPercent(400))...)
-				for i := range 1000 {
-					st := &stub{steps: []step{{after: ms + time.Duration(i%20/19)*time.Second}, {}, {}}}
-					if err := st.call(t.Context(), s, &wrapperspb.Int64Value{}); err != nil || len(st.sent()) != 1 {
-						t.Fatalf("%v, %d attempts", err, len(st.sent()))
-					}
+		hedgetest.Run(t, name, func(t *testing.T) {
+			s := hedgetest.All(t, append(opts, hedge.WithMinDelay(math.MaxInt64), hedge.WithBudgetPercent(400))...)
+			for i := range 1000 {
+				st := &stub{steps: []step{{after: ms + time.Duration(i%20/19)*time.Second}, {}, {}}}
+				if err := st.call(t.Context(), s, &wrapperspb.Int64Value{}); err != nil || len(st.sent()) != 1 {
+					t.Fatalf("%v, %d attempts", err, len(st.sent()))
 				}
-				if got := s.Stats(); got.TriggerPanics != 0 {
-					t.Errorf("%+v", got)
-				}
-			})
+			}
+			if got := s.Stats(); got.TriggerPanics != 0 {
+				t.Errorf("%+v", got)
+			}
 		})
 	}
 }

@@ -11,13 +11,14 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/model"
 	testpb "github.com/grpchedge/hedge/proto"
-	"github.com/grpchedge/hedge/stats"
 	"github.com/grpchedge/hedge/stream"
 )
 
@@ -41,7 +42,7 @@ func drawCall(seed uint64) story {
 	for range s.attempts {
 		st := step{after: r.Within(100 * ms), code: modelCodes[r.IntN(len(modelCodes))]}
 		if r.IntN(40) == 0 {
-			st.panics = fmt.Sprintf("panic of story %d", seed)
+			st.panics = fmt.Errorf("panic of story %d", seed)
 		}
 		c.steps = append(c.steps, st)
 	}
@@ -77,21 +78,68 @@ func isAnswer(c codes.Code) bool {
 	return false
 }
 
-// TestModel draws calls by the hundred, or with -hedge.long by the ten thousand, plays each by a stub in virtual time, and checks
+// drawCalls draws a story of several calls: service configs, throttles, pushbacks, early headers.
+func drawCalls(seed uint64) story {
+	r := model.New(seed, 1)
+	s := story{seed: seed, policy: r.IntN(3) > 0, attempts: 2 + r.IntN(4), delay: ms + r.Within(20*ms)}
+	if s.policy && r.IntN(4) == 0 {
+		s.delay = 0
+	}
+	for code := codes.Canceled; code <= codes.Unauthenticated; code++ {
+		if s.policy && r.IntN(2) == 0 || !s.policy && !isAnswer(code) {
+			s.nonFatal = append(s.nonFatal, code)
+		}
+	}
+	s.throttle, s.most, s.ratio = r.IntN(3) > 0, 1+r.IntN(8), 1+r.IntN(1500)
+	for range 1 + r.IntN(4) {
+		c := schedule{off: r.IntN(8) == 0}
+		for range s.attempts {
+			st := step{after: r.Within(100 * ms), code: modelCodes[r.IntN(len(modelCodes))]}
+			if len(s.nonFatal) > 0 && r.IntN(2) == 0 {
+				st.code = s.nonFatal[r.IntN(len(s.nonFatal))]
+			}
+			switch r.IntN(8) {
+			case 0, 1:
+				st.pushback = []string{strconv.Itoa(r.IntN(60))}
+			case 2:
+				st.pushback = []string{[]string{"-1", "", "soon", "9999999999", "1.5"}[r.IntN(5)]}
+			case 3:
+				st.pushback = []string{"1", "2"}[:1+r.IntN(2)]
+			}
+			st.early = s.delay > 0 && st.code == codes.OK && r.IntN(4) == 0
+			c.steps = append(c.steps, st)
+		}
+		if r.IntN(4) == 0 {
+			c.deadline = r.Within(150 * ms)
+		}
+		if r.IntN(5) == 0 {
+			c.cancel = r.Within(150 * ms)
+		}
+		s.calls = append(s.calls, c)
+	}
+	s.reads = r.IntN(2) == 0
+	return s
+}
+
+// TestModel draws stories by the hundred, or with -hedge.long by the ten thousand, plays each by a stub in virtual time, and checks
 // the rules 1 to 11 on it against a model that has neither goroutines nor locks.
 func TestModel(t *testing.T) {
-	model.Each(t, model.Counts{Short: 500, Long: 5_000}, 1, func(*testing.T) func(*testing.T, uint64) {
+	model.Each(t, model.Counts{Short: 1_000, Long: 10_000}, 1, func(*testing.T) func(*testing.T, uint64) {
 		return func(t *testing.T, seed uint64) {
-			s := drawCall(seed)
+			s := []func(uint64) story{drawCall, drawCalls}[seed%2](seed)
 			for _, d := range s.doors() {
 				scheduler := s.scheduler(t)
-				s.playAlone(t, s.byStub(d, 0, scheduler), d, scheduler)
+				for tokens, n := 1000*s.most, 0; n < len(s.calls); n++ {
+					s.earn(t, scheduler)
+					st := &stub{steps: s.calls[n].steps, late: s.calls[n].late}
+					tokens = s.playCall(t, n, st.played(d, scheduler, s.calls[n].options()...), d, scheduler, tokens)
+				}
 			}
 		}
 	})
 }
 
-// doors are those by which a story of one call can be played: headers are not judged, and a stream goes on after a rejected message at
+// doors are those by which a story can be played: headers are not judged, and a stream goes on after a rejected message at
 // hand.
 func (s story) doors() []door {
 	switch c := s.calls[0]; {
@@ -103,11 +151,27 @@ func (s story) doors() []door {
 	return doors[:2]
 }
 
-func (s story) playAlone(t *testing.T, p played, d door, scheduler *hedge.Scheduler) {
-	want := s.expect(d, s.calls[0], 0)
-	s.play(t, p, 0, want)
-	if s.checkStats(t, scheduler, 0, want, stats.Counts{}); t.Failed() {
-		t.Fatalf("by %s: story %+v", d, s)
+// playCall plays call n, which begins with so many tokens of the throttle, and returns how many are left.
+func (s story) playCall(t *testing.T, n int, p played, d door, scheduler *hedge.Scheduler, tokens int) int {
+	c, before := s.calls[n], scheduler.Stats()
+	want := s.expect(d, c, tokens)
+	c.play(t, p, want)
+	if s.checkStats(t, scheduler, c, want, before); t.Failed() {
+		t.Fatalf("by %s: call %d of story %+v", d, n, s)
+	}
+	return want.tokens
+}
+
+// earn lets the budget pay for the next call, by calls that the throttle does not count.
+func (s story) earn(t *testing.T, scheduler *hedge.Scheduler) {
+	for range 30 {
+		if s.policy || len(s.calls) == 1 {
+			return // it costs nothing, or has a hedge to begin with
+		}
+		st := &stub{steps: []step{{code: codes.NotFound}}}
+		if err := st.call(t.Context(), scheduler, wrapperspb.Int64(0)); status.Code(err) != codes.NotFound {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -142,10 +206,13 @@ func TestModel_OverGRPC(t *testing.T) {
 					st, number := c.steps[a.Number], metadata.Pairs("attempt", strconv.Itoa(a.Number))
 					return testserver.Plan{Delay: st.after, Code: st.code, Message: fmt.Sprint("attempt ", a.Number), Header: number, Trailer: number}
 				})
-				s.playAlone(t, played{
+				s.playCall(t, 0, played{
 					func(ctx context.Context, opts ...grpc.CallOption) (int, error) {
 						reply, err := callLate(ctx, d, client, &testpb.Request{Id: 1, Messages: 1}, c.late, opts...)
-						return int(reply.GetAttempt()), err
+						if reply == nil {
+							return -1, err
+						}
+						return int(reply.Attempt), err
 					},
 					func() (sent []stubAttempt) {
 						for _, r := range cluster.Records() {
@@ -153,7 +220,7 @@ func TestModel_OverGRPC(t *testing.T) {
 						}
 						return sent
 					},
-				}, d, scheduler)
+				}, d, scheduler, 0)
 			}
 		}
 	})

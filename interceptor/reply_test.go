@@ -15,13 +15,13 @@ import (
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+	"github.com/grpchedge/hedge/internal/testserver/simulation"
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
@@ -48,51 +48,6 @@ func TestRequest_IsTheCallersAgain(t *testing.T) {
 	}
 }
 
-// TestReplies_OfACallThatFails lets the primary receive an answer in the moment in which a hedge's NOT_FOUND ends the call, or none. If
-// no attempt has changed the reply, what the caller holds on to of it stays where it is.
-func TestReplies_OfACallThatFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := hedgetest.Fixed(t, 10*ms, hedge.WithReadOnlyMethods("/a/B"))
-		for _, tc := range []struct {
-			reply, want any
-			changes     bool
-		}{
-			{&testpb.Reply{}, &testpb.Reply{}, true},
-			{&testpb.Reply{Id: 1, Payload: []byte("held")}, &testpb.Reply{Id: 1, Payload: []byte("held")}, true},
-			{&testpb.Reply{Payload: []byte("held")}, &testpb.Reply{Payload: []byte("held")}, false},
-			{&older[int]{}, &older[int]{}, true},
-		} {
-			var held []byte
-			if reply, ok := tc.reply.(*testpb.Reply); ok {
-				held = reply.Payload
-			}
-			invoke := func(ctx context.Context, _ string, _, reply any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
-				if previousAttempts(ctx) > 0 {
-					return status.Error(codes.NotFound, "")
-				}
-				<-ctx.Done()
-				switch reply := reply.(type) {
-				case *testpb.Reply:
-					if tc.changes {
-						proto.Reset(reply)
-						reply.Id = 7
-					}
-				case *older[int]:
-					reply.Name = "7"
-				}
-				return nil
-			}
-			err := interceptor.Unary(s)(t.Context(), "/a/B", &testpb.Request{}, tc.reply, nil, invoke)
-			if same := fmt.Sprint(tc.reply) == fmt.Sprint(tc.want); status.Code(err) != codes.NotFound || !same {
-				t.Errorf("%v, and the reply is %v, was %v", err, tc.reply, tc.want)
-			}
-			if !tc.changes && &held[0] != &tc.reply.(*testpb.Reply).Payload[0] {
-				t.Error("the reply is another one")
-			}
-		}
-	})
-}
-
 // TestReplies_ThatInterceptorsChange has an interceptor inside change a hedge's reply: it is changed for the caller.
 func TestReplies_ThatInterceptorsChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -108,6 +63,27 @@ func TestReplies_ThatInterceptorsChange(t *testing.T) {
 			t.Errorf("%v, %v", reply, err)
 		}
 	})
+}
+
+// In TestReplies_WithoutGRPC an interceptor inside answers itself, and never says that the call is finished. The caller gets the header
+// of the attempt that won.
+func TestReplies_WithoutGRPC(t *testing.T) {
+	for winner, takes := range [2][2]time.Duration{{15 * ms, time.Hour}, {time.Hour, 5 * ms}} {
+		hedgetest.Run(t, fmt.Sprint("attempt ", winner), func(t *testing.T) {
+			invoke := func(ctx context.Context, _ string, _, reply any, _ *grpc.ClientConn, opts ...grpc.CallOption) error {
+				n := simulation.AttemptOf(ctx)
+				*opts[0].(grpc.HeaderCallOption).HeaderAddr = metadata.Pairs("attempt", fmt.Sprint(n))
+				_, err := hedgetest.Taking(takes[n])(ctx)
+				return err
+			}
+			var header metadata.MD
+			s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
+			err := interceptor.Unary(s)(t.Context(), "/a/B", &testpb.Request{}, &testpb.Reply{}, nil, invoke, grpc.Header(&header))
+			if err != nil || first(header) != fmt.Sprint(winner) {
+				t.Errorf("%v, header %v", err, header)
+			}
+		})
+	}
 }
 
 // note has the methods of an older message, and goes over the wire as JSON.
@@ -138,43 +114,41 @@ func TestReplies_OfAnotherCodec(t *testing.T) {
 		"with defaults":    {func() any { return &testpb.Reply{Id: 7} }, func() any { return &testpb.Reply{Payload: []byte("a default")} }, false, 0},
 		"of the older API": {func() any { return &note{"hello"} }, func() any { return &note{} }, true, 1},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				codec := grpc.CallContentSubtype("json")
-				echo := func(_ any, st grpc.ServerStream) error {
-					m := tc.req()
-					m.(interface{ Reset() }).Reset()
-					if err := st.RecvMsg(m); err != nil {
-						return err
-					}
-					if hedge.PreviousAttempts(st.Context()) == 0 {
-						time.Sleep(50 * ms)
-					}
-					return st.SendMsg(m)
+		hedgetest.Run(t, name, func(t *testing.T) {
+			codec := grpc.CallContentSubtype("json")
+			echo := func(_ any, st grpc.ServerStream) error {
+				m := tc.req()
+				m.(interface{ Reset() }).Reset()
+				if err := st.RecvMsg(m); err != nil {
+					return err
 				}
-				call := func(s *hedge.Scheduler) string {
-					opts := hedgetest.Interceptors(s)
-					var callOptions []grpc.CallOption
-					if tc.inside {
-						opts = append(opts, grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-							return invoke(ctx, method, req, reply, cc, append(opts, codec)...)
-						}))
-					} else {
-						callOptions = append(callOptions, codec)
-					}
-					conn, reply := testserver.HandlerT(t, echo, opts...), tc.reply()
-					err := conn.Invoke(t.Context(), "/a/B", tc.req(), reply, callOptions...)
-					data, _ := json.Marshal(reply)
-					return fmt.Sprintf("%s %v", data, err)
+				if hedge.PreviousAttempts(st.Context()) == 0 {
+					time.Sleep(50 * ms)
 				}
-				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
-				if got, want := call(s), call(nil); got != want {
-					t.Errorf("%s, by plain gRPC %s", got, want)
+				return st.SendMsg(m)
+			}
+			call := func(s *hedge.Scheduler) string {
+				opts := hedgetest.Interceptors(s)
+				var callOptions []grpc.CallOption
+				if tc.inside {
+					opts = append(opts, grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+						return invoke(ctx, method, req, reply, cc, append(opts, codec)...)
+					}))
+				} else {
+					callOptions = append(callOptions, codec)
 				}
-				if got := s.Stats(); got.HedgeWins != tc.hedged || got.NotReplayable != 1-tc.hedged {
-					t.Errorf("%+v", got)
-				}
-			})
+				conn, reply := testserver.HandlerT(t, echo, opts...), tc.reply()
+				err := conn.Invoke(t.Context(), "/a/B", tc.req(), reply, callOptions...)
+				data, _ := json.Marshal(reply)
+				return fmt.Sprintf("%s %v", data, err)
+			}
+			s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
+			if got, want := call(s), call(nil); got != want {
+				t.Errorf("%s, by plain gRPC %s", got, want)
+			}
+			if got := s.Stats(); got.HedgeWins != tc.hedged || got.NotReplayable != 1-tc.hedged {
+				t.Errorf("%+v", got)
+			}
 		})
 	}
 }
@@ -186,82 +160,52 @@ func TestRule06_OnFinishAfterTheCall(t *testing.T) {
 		hedges int // hedged by the time at which the interceptor returns
 		delay  time.Duration
 	}{{"plain", 0, 0}, {"primary", 0, time.Hour}, {"hedge", 1, ms}} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: func(a testserver.Attempt) testserver.Plan {
-					return testserver.Plan{Delay: time.Duration(20-10*a.Number) * ms, Header: metadata.Pairs("attempt", fmt.Sprint(a.Number))}
-				}})
-				s := hedgetest.Fixed(t, tc.delay, hedge.WithMaxHedges(1))
-				if tc.name == "plain" {
-					s = nil
-				}
-				conn := dial(t, cluster, s, grpc.WithChainUnaryInterceptor(
-					func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-						go func() {
-							_ = invoker(context.WithoutCancel(ctx), method, req, &testpb.Reply{}, cc, opts...)
-						}()
-						time.Sleep(time.Duration(7-3*previousAttempts(ctx)) * ms)
-						return status.Error(codes.NotFound, "gave up")
-					}))
-				began, header := time.Now(), metadata.MD{}
-				var finished []string
-				_, err := testpb.NewTestServiceClient(conn).UnaryNoSideEffects(t.Context(), &testpb.Request{Id: 1}, grpc.Header(&header),
-					grpc.OnFinish(func(err error) {
-						finished = append(finished, fmt.Sprint(time.Since(began), err, header.Get("attempt")))
-					}))
-				returned := time.Since(began)
-				time.Sleep(time.Second)
-				synctest.Wait()
-				at, winner := 20*ms, 0
-				if tc.hedges > 0 {
-					at, winner = ms+10*ms, 1
-				}
-				if want := fmt.Sprintf("[%v <nil> [%d]]", at, winner); status.Code(err) != codes.NotFound || returned >= 10*ms || fmt.Sprint(finished) != want {
-					t.Errorf("%v after %v, OnFinish %v, want %s", err, returned, finished, want)
-				}
-			})
+		hedgetest.Run(t, tc.name, func(t *testing.T) {
+			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: func(a testserver.Attempt) testserver.Plan {
+				return testserver.Plan{Delay: time.Duration(20-10*a.Number) * ms, Header: metadata.Pairs("attempt", fmt.Sprint(a.Number))}
+			}})
+			s := hedgetest.Fixed(t, tc.delay, hedge.WithMaxHedges(1))
+			if tc.name == "plain" {
+				s = nil
+			}
+			conn := dial(t, cluster, s, grpc.WithChainUnaryInterceptor(
+				func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+					go func() {
+						_ = invoker(context.WithoutCancel(ctx), method, req, &testpb.Reply{}, cc, opts...)
+					}()
+					time.Sleep(time.Duration(7-3*simulation.AttemptOf(ctx)) * ms)
+					return status.Error(codes.NotFound, "gave up")
+				}))
+			began, header := time.Now(), metadata.MD{}
+			var finished []string
+			_, err := testpb.NewTestServiceClient(conn).UnaryNoSideEffects(t.Context(), &testpb.Request{Id: 1}, grpc.Header(&header),
+				grpc.OnFinish(func(err error) {
+					finished = append(finished, fmt.Sprint(time.Since(began), err, header.Get("attempt")))
+				}))
+			returned := time.Since(began)
+			time.Sleep(time.Second)
+			synctest.Wait()
+			at, winner := 20*ms, 0
+			if tc.hedges > 0 {
+				at, winner = ms+10*ms, 1
+			}
+			if want := fmt.Sprintf("[%v <nil> [%d]]", at, winner); status.Code(err) != codes.NotFound || returned >= 10*ms || fmt.Sprint(finished) != want {
+				t.Errorf("%v after %v, OnFinish %v, want %s", err, returned, finished, want)
+			}
 		})
 	}
 }
 
-func TestReplies_ThatCannotBeMoved(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := hedgetest.Fixed(t, 10*ms)
-		calls := 0
-		invoke := func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
-			calls++
-			time.Sleep(50 * ms)
-			return nil
-		}
-		for _, reply := range []any{nil, (*testpb.Reply)(nil), new([]byte), struct{}{}, map[string]int{}} {
-			if err := interceptor.Unary(s)(t.Context(), "/a/B", &testpb.Request{}, reply, nil, invoke); err != nil {
-				t.Errorf("%T: %v", reply, err)
-			}
-		}
-		if got := s.Stats(); calls != 5 || got.NotReplayable != 5 || got.Hedges != 0 {
-			t.Errorf("%d attempts, %+v", calls, got)
+func TestNotReadyIsNotHedged(t *testing.T) {
+	eachDoor(t, "stopped", func(t *testing.T, d door) {
+		cluster := testserver.StartT(t, testserver.Config{InMemory: true})
+		cluster.Stop(0)
+		s := hedgetest.Fixed(t, ms)
+		ctx, cancel := context.WithTimeout(t.Context(), 500*ms)
+		defer cancel()
+		_, err := callOver(ctx, d, testpb.NewTestServiceClient(cluster.ClientT(t, hedgetest.Interceptors(s)...)), &testpb.Request{}, grpc.WaitForReady(true))
+		if got := s.Stats(); status.Code(err) != codes.DeadlineExceeded || got.Hedges != 0 || d == unary && got.NotReady != 1 {
+			t.Errorf("%v, %+v", err, got)
 		}
 	})
-}
-
-func TestNilScheduler(t *testing.T) {
-	eachDoor(t, "nil", func(t *testing.T, d door) {
-		st := &stub{steps: []step{{code: codes.NotFound}}}
-		if err := st.callBy(d, t.Context(), nil, nil); status.Code(err) != codes.NotFound {
-			t.Error(err)
-		}
-	})
-}
-
-func TestUnary_NotReadyIsNotHedged(t *testing.T) {
-	cluster := testserver.StartT(t, testserver.Config{})
-	cluster.Stop(0)
-	s := hedgetest.Fixed(t, ms)
-	conn := cluster.ClientT(t, grpc.WithUnaryInterceptor(interceptor.Unary(s)))
-	ctx, cancel := context.WithTimeout(t.Context(), 500*ms)
-	defer cancel()
-	_, err := testpb.NewTestServiceClient(conn).Unary(ctx, &testpb.Request{}, grpc.WaitForReady(true))
-	if got := s.Stats(); status.Code(err) != codes.DeadlineExceeded || got.Hedges != 0 || got.NotReady != 1 {
-		t.Errorf("%v, %+v", err, got)
-	}
 }

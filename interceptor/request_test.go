@@ -2,17 +2,21 @@ package interceptor_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+	"github.com/grpchedge/hedge/internal/testserver/simulation"
 )
 
 // older is a message of the older API with a field that only its own package can copy, if it is to have one.
@@ -38,31 +42,21 @@ func TestRequest_ThatIsNotRepeated(t *testing.T) {
 		"with a private field": {&older[int]{own: 7}, 0},
 		"it can be sent once":  {make(chan int), 0},
 	} {
-		for outcome, err := range map[string]error{"OK": nil, "failure": context.Canceled} {
-			t.Run(name+"/"+outcome, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					s := hedgetest.Fixed(t, 10*ms)
-					invoke := func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
-						if previousAttempts(ctx) > 0 {
-							<-ctx.Done()
-							return ctx.Err()
-						}
-						time.Sleep(50 * ms)
-						return err
-					}
-					began := time.Now()
-					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-					defer cancel()
-					got := interceptor.Unary(s)(ctx, "/a/B", tc.req, wrapperspb.Int64(2), nil, invoke)
-					if took := time.Since(began); tc.hedges == 0 && (got != err || took != 50*ms) {
-						t.Errorf("%v after %v", got, took)
-					}
-					want := min(1, tc.hedges)
-					if stats := s.Stats(); stats.Hedges != tc.hedges || stats.Hedged != want || stats.NotReplayable != 1-want {
-						t.Errorf("%+v", stats)
-					}
-					synctest.Wait()
-				})
+		for _, code := range []codes.Code{codes.OK, codes.Unavailable} {
+			eachDoor(t, fmt.Sprint(name, "/", code), func(t *testing.T, d door) {
+				s := hedgetest.Fixed(t, 10*ms)
+				st := &stub{steps: []step{fails(50*ms, code), silent(), silent()}, request: tc.req}
+				began := time.Now()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				err := st.callBy(d, ctx, s, wrapperspb.Int64(2))
+				if took := time.Since(began); tc.hedges == 0 && (status.Code(err) != code || took != 50*ms) {
+					t.Errorf("%v after %v", err, took)
+				}
+				want := min(1, tc.hedges)
+				if stats := s.Stats(); stats.Hedges != tc.hedges || stats.Hedged != want || stats.NotReplayable != 1-want {
+					t.Errorf("%+v", stats)
+				}
 			})
 		}
 	}
@@ -74,13 +68,9 @@ func TestRequest_IsCopiedOnce(t *testing.T) {
 		req := wrapperspb.Bytes([]byte("request"))
 		sent := make([]any, 4)
 		invoke := func(ctx context.Context, _ string, req, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
-			sent[previousAttempts(ctx)] = req
-			select {
-			case <-time.After(100 * ms):
-				return nil
-			case <-ctx.Done():
-				return ctx.Err()
-			}
+			sent[simulation.AttemptOf(ctx)] = req
+			_, err := hedgetest.Taking(100 * ms)(ctx)
+			return err
 		}
 		if err := interceptor.Unary(hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(3)))(t.Context(), "/a/B", req, wrapperspb.Int64(2), nil, invoke); err != nil {
 			t.Error(err)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -85,24 +86,17 @@ func (tr traffic) run(t *testing.T) (s seen) {
 }
 
 func (tr traffic) makeCalls(t *testing.T, client testpb.TestServiceClient, s *seen) {
-	calls := int(tr.lasts.Seconds() * float64(tr.rate))
+	calls := int64(tr.lasts.Seconds() * float64(tr.rate))
 	began := time.Now()
 	var mu sync.Mutex
 	var group sync.WaitGroup
-	next := 0
+	var next atomic.Int64
 	for range tr.callers {
 		group.Go(func() {
-			for {
-				mu.Lock()
-				id := next
-				next++
-				mu.Unlock()
-				if id >= calls {
-					return
-				}
-				time.Sleep(time.Until(began.Add(time.Duration(id) * time.Second / time.Duration(tr.rate))))
+			for id := next.Add(1); id <= calls; id = next.Add(1) {
+				time.Sleep(time.Until(began.Add(time.Duration(id-1) * time.Second / time.Duration(tr.rate))))
 				at := time.Now()
-				err := tr.call(t.Context(), client, uint64(id)+1)
+				err := tr.call(t.Context(), client, uint64(id))
 				mu.Lock()
 				s.took = append(s.took, time.Since(at))
 				if err != nil {

@@ -1,33 +1,19 @@
 package interceptor_test
 
 import (
-	"cmp"
-	"context"
-	"fmt"
-	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/grpchedge/hedge"
-	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
 // hedging is a service config in which the stub's method, /test.Service/Method, has this policy.
 func hedging(policy string, more ...string) string {
 	return `{"methodConfig": [{"name": [{"service": "test.Service", "method": "Method"}], "hedgingPolicy": ` + policy + `}]` + strings.Join(more, "") + `}`
-}
-
-// configured returns a scheduler that does what a service config says, and no more.
-func configured(t testing.TB, config string, opts ...hedge.Option) *hedge.Scheduler {
-	t.Helper()
-	return hedgetest.New(t, append([]hedge.Option{hedge.WithServiceConfig(config), hedge.WithBudgetPercent(400)}, opts...)...)
 }
 
 const (
@@ -37,28 +23,11 @@ const (
 	two  = `{"maxAttempts": 2, "hedgingDelay": "0.01s", "nonFatalStatusCodes": ["UNAVAILABLE"]}`
 )
 
-// silent is an attempt that never ends; the others fail or answer after a time.
-func silent() step                     { return step{after: never} }
-func answers(after time.Duration) step { return step{after: after} }
-func fails(after time.Duration, code codes.Code, pushback ...string) step {
-	return step{after: after, code: code, pushback: pushback}
-}
-
 // TestGRPCDefinition has a row for each sentence of gRPC's definition of hedging that says what a client does: when
 // each attempt goes out, and when and how the call ends.
 func TestGRPCDefinition(t *testing.T) {
 	const unavailable, internal = codes.Unavailable, codes.Internal
-	for _, tc := range []struct {
-		name   string
-		config string
-		opts   []grpc.CallOption
-		steps  []step
-		sent   []time.Duration
-		at     time.Duration
-		code   codes.Code
-		winner int64         // whose reply, or error, it is; -1: the error is that of the caller's context
-		ends   time.Duration // the deadline; 0: none
-	}{
+	playScenes(t, []scene{
 		// Service config.
 		{name: "a name with service and method beats one with service only",
 			config: `{"methodConfig": [{"name": [{"service": "test.Service"}], "hedgingPolicy": {"maxAttempts": 5}}, {"name": [{"service": "test.Service", "method": "Method"}], "hedgingPolicy": ` + two + `}]}`,
@@ -131,96 +100,21 @@ func TestGRPCDefinition(t *testing.T) {
 			steps: []step{fails(2*ms, unavailable, "1", "1")}, sent: []time.Duration{0}, at: 2 * ms, code: unavailable},
 
 		// The deadline spans all attempts.
-		{name: "deadline, all in flight", config: hedging(four), ends: 50 * ms,
-			steps: []step{silent(), silent(), silent(), silent()}, sent: []time.Duration{0, 10 * ms, 20 * ms, 30 * ms}, at: 50 * ms, code: codes.DeadlineExceeded, winner: -1},
-		{name: "deadline, one has failed", config: hedging(four), ends: 50 * ms,
+		{name: "deadline, all in flight", config: hedging(four), deadline: 50 * ms,
+			steps: []step{silent(), silent(), silent(), silent()}, sent: []time.Duration{0, 10 * ms, 20 * ms, 30 * ms}, at: 50 * ms, code: codes.DeadlineExceeded},
+		{name: "deadline, one has failed", config: hedging(four), deadline: 50 * ms,
 			steps: []step{fails(5*ms, unavailable), silent(), silent(), silent()}, sent: []time.Duration{0, 5 * ms, 15 * ms, 25 * ms}, at: 50 * ms, code: unavailable},
-		{name: "deadline, while the next is awaited", config: hedging(four), ends: 50 * ms,
+		{name: "deadline, while the next is awaited", config: hedging(four), deadline: 50 * ms,
 			steps: []step{fails(5*ms, unavailable, "90")}, sent: []time.Duration{0}, at: 50 * ms, code: unavailable},
 
 		// What a call says wins over everything.
-		{name: "Off", config: hedging(four), opts: []grpc.CallOption{hedge.Off()},
+		{name: "Off", config: hedging(four), call: []grpc.CallOption{hedge.Off()},
 			steps: []step{fails(20*ms, unavailable)}, sent: []time.Duration{0}, at: 20 * ms, code: unavailable},
-		{name: "After", config: hedging(two), opts: []grpc.CallOption{hedge.After(3 * ms)},
+		{name: "After", config: hedging(two), call: []grpc.CallOption{hedge.After(3 * ms)},
 			steps: []step{answers(20 * ms), silent()}, sent: []time.Duration{0, 3 * ms}, at: 20 * ms},
-		{name: "After, of a method that is not named", config: `{}`, opts: []grpc.CallOption{hedge.After(3 * ms)},
+		{name: "After, of a method that is not named", config: `{}`, call: []grpc.CallOption{hedge.After(3 * ms)},
 			steps: []step{answers(8 * ms), silent(), silent()}, sent: []time.Duration{0, 3 * ms, 6 * ms}, at: 8 * ms},
 		{name: "a method that is not named is not hedged", config: `{}`,
 			steps: []step{fails(80*ms, unavailable)}, sent: []time.Duration{0}, at: 80 * ms, code: unavailable},
-	} {
-		eachDoor(t, tc.name, func(t *testing.T, d door) {
-			st := &stub{steps: tc.steps}
-			s := configured(t, tc.config)
-			reply := wrapperspb.Int64(0)
-			ctx, cancel := context.WithTimeout(t.Context(), cmp.Or(tc.ends, never))
-			defer cancel()
-			began, finished := time.Now(), 0
-			err := st.callBy(d, ctx, s, reply, append(tc.opts, grpc.OnFinish(func(error) { finished++ }))...)
-			at := time.Since(began)
-			if at != tc.at || status.Code(err) != tc.code || err == nil && reply.Value != tc.winner {
-				t.Errorf("ended after %v with %v, %v; want after %v with %v of attempt %d", at, reply, err, tc.at, tc.code, tc.winner)
-			}
-			if err != nil && tc.winner >= 0 && status.Convert(err).Message() != fmt.Sprint("attempt ", tc.winner) {
-				t.Errorf("%v; want that of attempt %d", err, tc.winner)
-			}
-			time.Sleep(time.Minute) // nothing is sent later
-			synctest.Wait()
-			var sent []time.Duration
-			for n, a := range st.sent() {
-				sent = append(sent, a.began.Sub(began))
-				if a.number != n { // absent on the original, k on hedge k
-					t.Errorf("attempt %d says %d", n, a.number)
-				}
-			}
-			if !slices.Equal(sent, tc.sent) || finished != 1 {
-				t.Errorf("sent after %v, want %v; OnFinish ran %d times", sent, tc.sent, finished)
-			}
-		})
-	}
-}
-
-// TestThrottle_WithoutAServiceConfig counts for every call, hedged or not, and holds back adaptive hedges.
-func TestThrottle_WithoutAServiceConfig(t *testing.T) {
-	eachDoor(t, "throttle", func(t *testing.T, d door) {
-		s := hedgetest.Fixed(t, 10*ms, hedgetest.Throttle(4, 0.5))
-		play := func(opts []grpc.CallOption, steps ...step) int {
-			st := &stub{steps: steps}
-			_ = st.callBy(d, t.Context(), s, wrapperspb.Int64(0), opts...)
-			synctest.Wait()
-			return len(st.sent())
-		}
-		tokens := func(want float64) {
-			t.Helper()
-			if got := s.Methods()[0].ThrottleTokens; got != want {
-				t.Errorf("%v tokens, want %v", got, want)
-			}
-		}
-		play([]grpc.CallOption{hedge.Off()}, fails(ms, codes.Unavailable))
-		tokens(3)
-		play([]grpc.CallOption{hedge.Off()}, fails(ms, codes.NotFound, "-1"))
-		tokens(2)
-		play([]grpc.CallOption{hedge.Off()}, fails(ms, codes.NotFound))
-		tokens(2)
-		play([]grpc.CallOption{hedge.Off()}, answers(ms))
-		tokens(2.5)
-		play([]grpc.CallOption{hedge.Off()}, fails(ms, codes.Unavailable))
-		tokens(1.5)
-		play([]grpc.CallOption{hedge.Off()}, answers(ms))
-		tokens(2)
-		if n := play(nil, answers(30*ms)); n != 1 {
-			t.Errorf("throttled, and %d attempts", n)
-		}
-		tokens(2.5)
-		if n := play(nil, answers(15*ms), silent()); n != 2 {
-			t.Errorf("%d attempts, want 2", n)
-		}
-		tokens(3)
-		if n := play(nil, fails(ms, codes.Unavailable)); n != 1 {
-			t.Errorf("a failure before any hedge sent one: %d attempts", n)
-		}
-		tokens(2)
-		if got := s.Stats().Throttled; got != 1 {
-			t.Errorf("Throttled %d", got)
-		}
 	})
 }

@@ -1,11 +1,14 @@
 package interceptor_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -44,6 +47,14 @@ type schedule struct {
 	deadline time.Duration // 0: none
 	cancel   time.Duration // 0: never
 	late     time.Duration // when the caller of a stream comes for its answer
+	off      bool          // it is not to be hedged
+}
+
+func (c schedule) options() []grpc.CallOption {
+	if c.off {
+		return []grpc.CallOption{hedge.Off()}
+	}
+	return nil
 }
 
 func (s story) scheduler(t *testing.T) *hedge.Scheduler {
@@ -121,7 +132,7 @@ func (s story) race(d door, c schedule, tokens int) ending {
 	e := ending{sent: []time.Duration{0}, tokens: tokens}
 	const none = time.Duration(1 << 62)
 	over := map[int]bool{} // attempts that have failed
-	next, floor, forbidden, last := s.delay, time.Duration(0), s.unpaid, 0
+	next, floor, forbidden, last := s.delay, time.Duration(0), s.unpaid || c.off, 0
 	late := time.Duration(0)
 	if d != unary {
 		if late = c.late; late > 0 && late >= s.delay {
@@ -153,7 +164,7 @@ func (s story) race(d door, c schedule, tokens int) ending {
 		first, at := -1, none // the attempt that ends next
 		for n, began := range e.sent {
 			end := began + c.steps[n].after
-			if c.steps[n].early && (d == headersFirst || d == streaming && s.policy) { // its headers decide
+			if c.steps[n].early && (d == headersFirst || d == streaming && s.policy && !c.off) { // its headers decide
 				end = began
 			}
 			if end = max(end, late); !over[n] && end < at {
@@ -269,18 +280,18 @@ type played struct {
 	sent func() []stubAttempt
 }
 
-// byStub plays a call of a story by a stub.
-func (s story) byStub(d door, call int, scheduler *hedge.Scheduler) played {
-	st := &stub{steps: s.calls[call].steps, late: s.calls[call].late}
+// played is a call of the stub by a door.
+func (s *stub) played(d door, scheduler *hedge.Scheduler, more ...grpc.CallOption) played {
 	return played{func(ctx context.Context, opts ...grpc.CallOption) (int, error) {
-		reply := wrapperspb.Int64(0)
-		err := st.callBy(d, ctx, scheduler, reply, opts...)
+		reply := wrapperspb.Int64(-1)
+		err := s.callBy(d, ctx, scheduler, reply, append(opts, more...)...)
 		return int(reply.Value), err
-	}, st.sent}
+	}, s.sent}
 }
 
-func (s story) play(t *testing.T, p played, call int, want ending) {
-	c := s.calls[call]
+// play makes a call and compares what comes of it. The caller's reply is -1 before.
+func (c schedule) play(t *testing.T, p played, want ending) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	if c.deadline > 0 {
@@ -300,72 +311,75 @@ func (s story) play(t *testing.T, p played, call int, want ending) {
 		attempt, err = p.call(ctx, grpc.Header(&got.header), grpc.Trailer(&got.trailer), grpc.OnFinish(func(e error) {
 			finished++
 			if want.panics == nil && status.Code(e) != want.code {
-				t.Errorf("call %d: OnFinish(%v), want %v", call, e, want.code)
+				t.Errorf("OnFinish(%v), want %v", e, want.code)
 			}
 		}))
 	}()
 	at := time.Since(began)
 	if p, ok := panicked.(*hedge.Panic); ok && want.winner > 0 {
-		panicked = p.Value
+		if panicked = p.Value; !strings.Contains(string(p.Stack), "interceptor_test.") || strings.Contains(string(p.Stack), ").callBy(") || !strings.Contains(p.Error(), string(p.Stack)) {
+			t.Errorf("the hedge's stack is lost: %s", p.Stack)
+		}
+		if cause, ok := p.Value.(error); ok && (!errors.Is(p, cause) || !strings.Contains(p.Error(), cause.Error())) {
+			t.Errorf("the hedge's error is lost: %v", p)
+		}
 	}
 	synctest.Wait() // the losers have unwound, without time going on
 	if at != want.at || panicked != want.panics || panicked == nil && (status.Code(err) != want.code || finished != 1) {
-		t.Errorf("call %d ended after %v with %v, panic %v, OnFinish ran %d times; want %+v", call, at, err, panicked, finished, want)
+		t.Errorf("ended after %v with %v, panic %v, OnFinish ran %d times; want %+v", at, err, panicked, finished, want)
 	}
 	number := strconv.Itoa(want.winner)
 	cut := want.sent[want.winner]+c.steps[want.winner].after > want.at
 	if panicked == nil { // all that the caller got comes from the attempt that won: rules 1 and 6
-		if err == nil && attempt != want.winner || err != nil && attempt > 0 {
-			t.Errorf("call %d: reply of attempt %d, want %+v", call, attempt, want)
+		if err == nil && attempt != want.winner || err != nil && attempt != -1 {
+			t.Errorf("reply of attempt %d, want %+v", attempt, want)
+		}
+		if text := status.Convert(err).Message(); err != nil && !cut && text != cmp.Or(c.steps[want.winner].text, "attempt "+number) {
+			t.Errorf("the error is %q, want %+v", text, want)
 		}
 		// An attempt that was cut short says nothing, unless its server ended it by the same deadline.
 		for name, md := range map[string]metadata.MD{"header": got.header, "trailer": got.trailer} {
 			if says := first(md); says != number && (says != "" || !cut) {
-				t.Errorf("call %d: %s %v; want %+v", call, name, md, want)
+				t.Errorf("%s %v; want %+v", name, md, want)
 			}
 		}
 	}
 	var sent []time.Duration
-	for _, a := range p.sent() {
+	for n, a := range p.sent() {
 		sent = append(sent, a.began.Sub(began))
-		if end := a.ended.Sub(began); a.ended.IsZero() || end > want.at || a.number != want.winner && end > want.line { // rules 7 and 8
-			t.Errorf("call %d: attempt %d ended after %v", call, a.number, end)
+		if end := a.ended.Sub(began); a.number != n || a.ended.IsZero() || end > want.at || n != want.winner && end > want.line { // rules 7 and 8
+			t.Errorf("attempt %d, which says %d, ended after %v", n, a.number, end)
 		}
 	}
 	if !slices.Equal(sent, want.sent) { // rule 11
-		t.Errorf("call %d: sent after %v, want %+v", call, sent, want)
+		t.Errorf("sent after %v, want %+v", sent, want)
 	}
 }
 
-func (s story) checkStats(t *testing.T, scheduler *hedge.Scheduler, call int, want ending, before stats.Counts) {
+// checkStats compares what was counted of a call with what was counted before.
+func (s story) checkStats(t *testing.T, scheduler *hedge.Scheduler, c schedule, want ending, before stats.Counts) {
+	t.Helper()
 	row := scheduler.Methods()[0]
 	if s.throttle && (row.ThrottleTokens != float64(want.tokens)/1000 || row.ThrottleMax != float64(s.most)) {
-		t.Errorf("call %d: %v of %v tokens left, want %+v", call, row.ThrottleTokens, row.ThrottleMax, want)
+		t.Errorf("%v of %v tokens left, want %+v", row.ThrottleTokens, row.ThrottleMax, want)
 	}
 	expected := before
 	expected.Calls++
-	expected.Hedges += int64(len(want.sent) - 1)
 	expected.Throttled += want.throttled
 	expected.PushedBack += want.pushedBack
 	expected.Rejected += want.rejected
+	want.countRace(&expected)
 	after := want.at - want.line // of the headers
 	if after >= ms && 8*after >= want.at {
 		expected.EarlyHeaders++
 	}
-	if !s.policy {
+	switch {
+	case c.off:
+		expected.Off++
+	case !s.policy:
 		expected.Warmup++
 	}
-	if len(want.sent) > 1 {
-		expected.Hedged++
-		switch {
-		case want.panics != nil || after == 0 && !isAnswer(want.code) && want.code != codes.OK:
-		case want.winner > 0:
-			expected.HedgeWins++
-		default:
-			expected.PrimaryWins++
-		}
-	}
 	if row.Counts != expected {
-		t.Errorf("call %d: %+v,\nwant %+v of %+v", call, row.Counts, expected, want)
+		t.Errorf("%+v,\nwant %+v of %+v", row.Counts, expected, want)
 	}
 }

@@ -1,7 +1,11 @@
 package interceptor_test
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -24,24 +28,50 @@ type step struct {
 	panics   any
 	rejected bool // its answer, in a schedule with WithAcceptable
 	early    bool // a stream's headers come at once
+	deaf     bool // it does not notice that its context ends
+	exits    bool // it ends its goroutine
 
+	text     string   // of the status; the attempt's number if it is empty
 	pushback []string // in the trailer
+}
+
+// silent is an attempt that never ends; the others fail or answer after a time.
+func silent() step                     { return step{after: never} }
+func answers(after time.Duration) step { return step{after: after} }
+func fails(after time.Duration, code codes.Code, pushback ...string) step {
+	return step{after: after, code: code, pushback: pushback}
+}
+
+// end ends the goroutine of an attempt, or returns the error of attempt n.
+func (s step) end(n int) error {
+	if s.panics != nil {
+		panic(s.panics)
+	}
+	if s.exits {
+		runtime.Goexit()
+	}
+	if s.code == codes.OK {
+		return nil
+	}
+	return status.Error(s.code, cmp.Or(s.text, fmt.Sprint("attempt ", n)))
 }
 
 // stub stands for gRPC under the interceptor: attempt n does steps[n], and its reply is n.
 type stub struct {
-	steps []step
-	late  time.Duration // after which the caller of a stream comes for its answer
+	steps   []step
+	late    time.Duration // after which the caller of a stream comes for its answer
+	method  string        // /test.Service/Method if it is empty
+	request any           // a number if it is nil
 
 	mu       sync.Mutex
 	attempts []stubAttempt
 }
 
 type stubAttempt struct {
-	number    int
-	began     time.Time
-	ended     time.Time
-	cancelled bool // its context ended first
+	ctx    context.Context
+	number int
+	began  time.Time
+	ended  time.Time
 }
 
 func (a *stubAttempt) md() metadata.MD { return metadata.Pairs("attempt", strconv.Itoa(a.number)) }
@@ -54,74 +84,36 @@ func (s step) trailer(header metadata.MD) metadata.MD {
 	return metadata.Join(header, metadata.MD{"grpc-retry-pushback-ms": s.pushback})
 }
 
-// previousAttempts reads what an attempt tells its server.
-func previousAttempts(ctx context.Context) int {
-	md, _ := metadata.FromOutgoingContext(ctx)
-	values := md.Get("grpc-previous-rpc-attempts")
-	if len(values) == 0 {
-		return 0
+// invoke is a stream of one message whose end comes with it, and before the caller has it.
+func (s *stub) invoke(ctx context.Context, _ string, _, reply any, _ *grpc.ClientConn, opts ...grpc.CallOption) error {
+	st := s.begin(ctx, opts)
+	err := st.RecvMsg(reply)
+	if err == nil {
+		st.end(nil, st.md())
 	}
-	n, err := strconv.Atoi(values[0])
-	if err != nil {
-		panic(err)
-	}
-	return n
-}
-
-func (s *stub) invoke(ctx context.Context, _ string, _, reply any, _ *grpc.ClientConn, opts ...grpc.CallOption) (err error) {
-	a := stubAttempt{number: previousAttempts(ctx), began: time.Now()}
-	step := s.steps[a.number]
-	defer func() {
-		a.ended = time.Now()
-		s.mu.Lock()
-		s.attempts = append(s.attempts, a)
-		s.mu.Unlock()
-		for _, opt := range opts {
-			if finish, ok := opt.(grpc.OnFinishCallOption); ok {
-				finish.OnFinish(err)
-			}
-		}
-	}()
-	timer := time.NewTimer(step.after)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-		a.cancelled = true
-		return status.FromContextError(ctx.Err()).Err()
-	}
-	for _, opt := range opts {
-		switch opt := opt.(type) {
-		case grpc.HeaderCallOption:
-			*opt.HeaderAddr = a.md()
-		case grpc.TrailerCallOption:
-			*opt.TrailerAddr = step.trailer(a.md())
-		}
-	}
-	if step.panics != nil {
-		panic(step.panics)
-	}
-	if step.code != codes.OK {
-		return status.Errorf(step.code, "attempt %d", a.number)
-	}
-	reply.(*wrapperspb.Int64Value).Value = int64(a.number)
-	return nil
+	st.end(err, nil) // if its context has ended
+	return err
 }
 
 // sent returns the attempts that have ended, in the order of their numbers.
 func (s *stub) sent() []stubAttempt {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	byNumber := make([]stubAttempt, len(s.attempts))
-	for _, a := range s.attempts {
-		byNumber[a.number] = a
+	return slices.SortedFunc(slices.Values(s.attempts), func(a, b stubAttempt) int { return a.number - b.number })
+}
+
+// what returns the method and the request of calls.
+func (s *stub) what() (method string, request any) {
+	if request = s.request; request == nil {
+		request = wrapperspb.Int64(7)
 	}
-	return byNumber
+	return cmp.Or(s.method, "/test.Service/Method"), request
 }
 
 // call makes one call through the interceptor.
 func (s *stub) call(ctx context.Context, scheduler *hedge.Scheduler, reply any, opts ...grpc.CallOption) error {
-	return interceptor.Unary(scheduler)(ctx, "/test.Service/Method", wrapperspb.Int64(7), reply, nil, s.invoke, opts...)
+	method, request := s.what()
+	return interceptor.Unary(scheduler)(ctx, method, request, reply, nil, s.invoke, opts...)
 }
 
 // observed is what call options write.

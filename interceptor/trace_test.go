@@ -12,10 +12,10 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/grpchedge/hedge"
-	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -26,21 +26,26 @@ type told struct {
 	lines []string
 }
 
-func (w *told) add(format string, args ...any) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.lines = append(w.lines, fmt.Sprintf(format, args...))
+func (w *told) trace() *hedge.Trace {
+	return traceTo(func(_ string, _ context.Context, line string) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.lines = append(w.lines, line)
+	})
 }
 
-func (w *told) trace() *hedge.Trace {
+// traceTo is a trace that tells one function the name of each of its own, the call's context, and what happened.
+func traceTo(tell func(function string, ctx context.Context, line string)) *hedge.Trace {
 	return &hedge.Trace{
-		HedgeSent: func(e stats.HedgeSent) { w.add("sent %d at %v", e.Hedge, e.Age) },
+		HedgeSent: func(e stats.HedgeSent) { tell("HedgeSent", e.Context, fmt.Sprintf("sent %d at %v", e.Hedge, e.Age)) },
 		HedgeHeldBack: func(e stats.HedgeHeldBack) {
-			w.add("held back %d at %v: %s", e.Hedge, e.Age, e.Reason)
+			tell("HedgeHeldBack", e.Context, fmt.Sprintf("held back %d at %v: %s", e.Hedge, e.Age, e.Reason))
 		},
-		AttemptLost: func(e stats.AttemptLost) { w.add("%d lost, ran %v", e.Attempt, e.Ran) },
+		AttemptLost: func(e stats.AttemptLost) {
+			tell("AttemptLost", e.Context, fmt.Sprintf("%d lost, ran %v", e.Attempt, e.Ran))
+		},
 		CallDecided: func(e stats.CallDecided) {
-			w.add("decided at %v by %d of %d, delay %v, error %t", e.Age, e.Winner, e.Attempts, e.Delay, e.Err != nil)
+			tell("CallDecided", e.Context, fmt.Sprintf("decided at %v by %d of %d, delay %v, error %t", e.Age, e.Winner, e.Attempts, e.Delay, e.Err != nil))
 		},
 	}
 }
@@ -134,113 +139,92 @@ func TestTrace_WhatHappened(t *testing.T) {
 func TestTrace_ABlockedFunctionDelaysItsOwnCall(t *testing.T) {
 	type key struct{}
 	for _, name := range []string{"HedgeSent", "HedgeHeldBack", "AttemptLost", "CallDecided"} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				unblock := make(chan struct{})
-				at := func(function string, ctx context.Context) {
-					if function == name && ctx.Value(key{}) != nil {
-						<-unblock
-					}
+		hedgetest.Run(t, name, func(t *testing.T) {
+			unblock := make(chan struct{})
+			s := hedgetest.Fixed(t, 10*ms, hedgetest.Throttle(1000, 1), hedge.WithTrace(traceTo(func(function string, ctx context.Context, _ string) {
+				if function == name && ctx.Value(key{}) != nil {
+					<-unblock
 				}
-				s := hedgetest.Fixed(t, 10*ms, hedgetest.Throttle(1000, 1), hedge.WithTrace(&hedge.Trace{
-					HedgeSent:     func(e stats.HedgeSent) { at("HedgeSent", e.Context) },
-					HedgeHeldBack: func(e stats.HedgeHeldBack) { at("HedgeHeldBack", e.Context) },
-					AttemptLost:   func(e stats.AttemptLost) { at("AttemptLost", e.Context) },
-					CallDecided:   func(e stats.CallDecided) { at("CallDecided", e.Context) },
-				}))
-				call := func(ctx context.Context) time.Duration {
-					began := time.Now()
-					st := &stub{steps: []step{answers(50 * ms), fails(5*ms, codes.Unavailable, "1"), answers(5 * ms)}}
-					if err := st.call(ctx, s, wrapperspb.Int64(0)); err != nil {
-						t.Error(err)
-					}
-					return time.Since(began)
+			})))
+			call := func(ctx context.Context) time.Duration {
+				began := time.Now()
+				st := &stub{steps: []step{answers(50 * ms), fails(5*ms, codes.Unavailable, "1"), answers(5 * ms)}}
+				if err := st.call(ctx, s, wrapperspb.Int64(0)); err != nil {
+					t.Error(err)
 				}
-				blocked := make(chan time.Duration, 1)
-				go func() { blocked <- call(context.WithValue(t.Context(), key{}, true)) }()
-				for range 100 {
-					if took := call(t.Context()); took != 25*ms {
-						t.Fatalf("another call took %v", took)
-					}
+				return time.Since(began)
+			}
+			blocked := make(chan time.Duration, 1)
+			go func() { blocked <- call(context.WithValue(t.Context(), key{}, true)) }()
+			for range 100 {
+				if took := call(t.Context()); took != 25*ms {
+					t.Fatalf("another call took %v", took)
 				}
-				time.Sleep(time.Second)
-				close(unblock)
-				// A hedge that is not sent does not delay the primary's answer.
-				if took := <-blocked; took < 50*ms {
-					t.Errorf("the call took %v", took)
-				}
-			})
+			}
+			time.Sleep(time.Second)
+			close(unblock)
+			// A hedge that is not sent does not delay the primary's answer.
+			if took := <-blocked; took < 50*ms {
+				t.Errorf("the call took %v", took)
+			}
 		})
 	}
 }
 
-// TestReport_WithoutAScheduler has no scheduler, and a call that is not hedged for its own sake.
-func TestReport_WithoutAScheduler(t *testing.T) {
+// TestReport_WithoutARace has no scheduler, and a call that is not hedged for its own sake.
+func TestReport_WithoutARace(t *testing.T) {
 	outcome := stats.Outcome{Attempts: 7}
 	err := (&stub{steps: []step{answers(0)}}).call(t.Context(), nil, wrapperspb.Int64(0), hedge.Report(&outcome), hedge.Report(nil))
 	if want := (stats.Outcome{Attempts: 1}); err != nil || outcome != want {
 		t.Errorf("%v, %+v", err, outcome)
 	}
-	type opaque struct{ c chan int }
-	s := hedgetest.Fixed(t, ms)
-	outcome = stats.Outcome{}
-	invoke := func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error { return nil }
-	err = interceptor.Unary(s)(t.Context(), "/a/B", wrapperspb.Int64(1), &opaque{make(chan int)}, nil, invoke, hedge.Report(&outcome))
-	if want := (stats.Outcome{Attempts: 1, Reason: stats.NotReplayable}); err != nil || outcome != want {
+	err = (&stub{steps: []step{{code: codes.NotFound}}}).call(t.Context(), hedgetest.Fixed(t, ms), &struct{ c chan int }{}, hedge.Report(&outcome))
+	if want := (stats.Outcome{Attempts: 1, Reason: stats.NotReplayable}); status.Code(err) != codes.NotFound || outcome != want {
 		t.Errorf("%v, %+v", err, outcome)
 	}
 }
 
 // TestTrace_APanicIsTheCallers lets each function panic. The contexts of all attempts end all the same.
 func TestTrace_APanicIsTheCallers(t *testing.T) {
-	decided := &hedge.Trace{CallDecided: func(stats.CallDecided) { panic("CallDecided") }}
 	three := []step{answers(50 * ms), fails(ms, codes.Unavailable, "1"), answers(ms)}
 	for _, tc := range []struct {
-		name, value string
-		trace       *hedge.Trace
-		steps       []step
+		name, function string
+		steps          []step
 	}{
-		{"HedgeSent", "HedgeSent", &hedge.Trace{HedgeSent: func(stats.HedgeSent) { panic("HedgeSent") }}, three},
-		{"HedgeHeldBack", "HedgeHeldBack", &hedge.Trace{HedgeHeldBack: func(stats.HedgeHeldBack) { panic("HedgeHeldBack") }}, three},
-		{"AttemptLost", "AttemptLost", &hedge.Trace{AttemptLost: func(stats.AttemptLost) { panic("AttemptLost") }}, three},
-		{"CallDecided, by the last", "CallDecided", decided, three},
-		{"CallDecided, by the primary", "CallDecided", decided, []step{answers(15 * ms), answers(time.Second)}},
-		{"CallDecided, by the hedge", "CallDecided", decided, []step{answers(time.Second), answers(5 * ms)}},
+		{"a hedge is sent", "HedgeSent", three},
+		{"a hedge is held back", "HedgeHeldBack", three},
+		{"an attempt is lost", "AttemptLost", three},
+		{"decided by the last", "CallDecided", three},
+		{"decided by the primary", "CallDecided", []step{answers(15 * ms), answers(time.Second)}},
+		{"decided by the hedge", "CallDecided", []step{answers(time.Second), answers(5 * ms)}},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := hedgetest.Fixed(t, 10*ms, hedgetest.Throttle(1000, 1), hedge.WithTrace(tc.trace))
-				var mu sync.Mutex
-				var contexts []context.Context
-				stub := &stub{steps: tc.steps}
-				invoke := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, opts ...grpc.CallOption) error {
-					mu.Lock()
-					contexts = append(contexts, ctx)
-					mu.Unlock()
-					return stub.invoke(ctx, method, req, reply, cc, opts...)
+		eachDoor(t, tc.name, func(t *testing.T, d door) {
+			st := &stub{steps: tc.steps}
+			s := hedgetest.Fixed(t, 10*ms, hedgetest.Throttle(1000, 1), hedge.WithTrace(traceTo(func(function string, _ context.Context, _ string) {
+				if function == tc.function {
+					panic(function)
 				}
-				func() {
-					defer func() {
-						value := recover()
-						if p, ok := value.(*hedge.Panic); ok {
-							value = p.Value
-						}
-						if value != tc.value {
-							t.Errorf("the caller recovers %v", value)
-						}
-					}()
-					_ = interceptor.Unary(s)(t.Context(), "/a/Get", wrapperspb.Int64(1), wrapperspb.Int64(0), nil, invoke)
-				}()
-				time.Sleep(time.Minute)
-				for _, ctx := range contexts {
-					if ctx.Err() == nil {
-						t.Error("the context of an attempt goes on")
-					}
+			})))
+			value := func() (v any) {
+				defer func() { v = recover() }()
+				return st.callBy(d, t.Context(), s, wrapperspb.Int64(0))
+			}()
+			if p, ok := value.(*hedge.Panic); ok {
+				value = p.Value
+			}
+			if value != tc.function {
+				t.Errorf("the caller recovers %v", value)
+			}
+			time.Sleep(time.Minute)
+			attempts := st.sent()
+			for _, a := range attempts {
+				if a.ctx.Err() == nil {
+					t.Errorf("the context of attempt %d goes on", a.number)
 				}
-				if least := len(tc.steps); tc.trace == decided && len(contexts) != least {
-					t.Errorf("%d attempts, want %d", len(contexts), least)
-				}
-			})
+			}
+			if tc.function == "CallDecided" && len(attempts) != len(tc.steps) {
+				t.Errorf("%d attempts have ended, want %d", len(attempts), len(tc.steps))
+			}
 		})
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
+	"github.com/grpchedge/hedge/internal/testserver/simulation"
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
@@ -34,8 +35,42 @@ func (o *observed) says() [3]string {
 	return [3]string{first(o.header), first(o.trailer), o.peer.Addr.String()}
 }
 
+// custom is a call option of another library, which points to its caller's memory.
+type custom struct {
+	grpc.EmptyCallOption
+	memory *int
+}
+
+// isPassed reports whether an attempt has exactly this option, once.
+func (c custom) isPassed(opts []grpc.CallOption) bool {
+	n, same := 0, 0
+	for _, opt := range opts {
+		if got, ok := opt.(custom); ok {
+			if n++; got == c {
+				same++
+			}
+		}
+	}
+	return n == 1 && same == 1
+}
+
+// below looks at the options of each attempt, of unary calls and of streams.
+func below(look func(context.Context, []grpc.CallOption)) []grpc.DialOption {
+	return []grpc.DialOption{
+		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			look(ctx, opts)
+			return invoker(ctx, method, req, reply, cc, append(opts, grpc.WaitForReady(true))...)
+		}),
+		grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+			look(ctx, opts)
+			return streamer(ctx, desc, cc, method, append(opts, grpc.WaitForReady(true))...)
+		}),
+	}
+}
+
 // TestRule06_CallOptionsAreTheWinners gives a call two options of each kind, as an outer interceptor that adds its own does. Each is
-// filled once, at the end, from the attempt that won, as with plain gRPC. A call that fails before there is a stream fills none.
+// filled once, at the end, from the attempt that won, as with plain gRPC. A call that fails before there is a stream fills none. An
+// option of another library goes to all attempts unchanged.
 func TestRule06_CallOptionsAreTheWinners(t *testing.T) {
 	says := func(p testserver.Plan, number string) testserver.Plan {
 		p.Header, p.Trailer = metadata.Pairs("attempt", number), metadata.Pairs("attempt", number)
@@ -44,77 +79,84 @@ func TestRule06_CallOptionsAreTheWinners(t *testing.T) {
 	slow := says(testserver.Plan{Delay: time.Hour, HeaderAtOnce: true}, "0")
 	answer, late := says(testserver.Plan{}, "1"), says(testserver.Plan{Delay: 15 * ms}, "0")
 	for _, tc := range []struct {
-		name   string
-		delay  time.Duration // 0: plain gRPC
-		plans  []testserver.Plan
-		opt    grpc.CallOption
-		winner int // -1: there is no stream
-		code   codes.Code
+		name     string
+		delay    time.Duration // 0: plain gRPC
+		plans    []testserver.Plan
+		opt      grpc.CallOption
+		winner   int // -1: there is no stream
+		code     codes.Code
+		rejected []int64 // attempts whose answers are not accepted
 	}{
-		{"plain, no stream", 0, []testserver.Plan{late}, grpc.CallContentSubtype("unknown"), -1, codes.Internal},
-		{"no stream", time.Hour, []testserver.Plan{late}, grpc.CallContentSubtype("unknown"), -1, codes.Internal},
-		{"plain", 0, []testserver.Plan{late}, grpc.EmptyCallOption{}, 0, codes.OK},
-		{"unhedged", 20 * ms, []testserver.Plan{late}, grpc.EmptyCallOption{}, 0, codes.OK},
-		{"primary", 10 * ms, []testserver.Plan{late, says(testserver.Plan{Delay: time.Hour}, "1")}, grpc.EmptyCallOption{}, 0, codes.OK},
-		{"hedge", 10 * ms, []testserver.Plan{slow, answer}, grpc.EmptyCallOption{}, 1, codes.OK},
-		{"hedge, with an error", 10 * ms, []testserver.Plan{slow, says(testserver.Plan{Code: codes.NotFound}, "1")}, grpc.EmptyCallOption{}, 1, codes.NotFound},
-		{"both fail", 10 * ms, []testserver.Plan{says(testserver.Plan{Delay: 15 * ms, Code: codes.Internal}, "0"), says(testserver.Plan{Delay: 10 * ms, Code: codes.Internal}, "1")}, grpc.EmptyCallOption{}, 0, codes.Internal},
+		{"plain, no stream", 0, []testserver.Plan{late}, grpc.CallContentSubtype("unknown"), -1, codes.Internal, nil},
+		{"no stream", time.Hour, []testserver.Plan{late}, grpc.CallContentSubtype("unknown"), -1, codes.Internal, nil},
+		{"plain", 0, []testserver.Plan{late}, grpc.EmptyCallOption{}, 0, codes.OK, nil},
+		{"unhedged", 20 * ms, []testserver.Plan{late}, grpc.EmptyCallOption{}, 0, codes.OK, nil},
+		{"primary", 10 * ms, []testserver.Plan{late, says(testserver.Plan{Delay: time.Hour}, "1")}, grpc.EmptyCallOption{}, 0, codes.OK, nil},
+		{"hedge", 10 * ms, []testserver.Plan{slow, answer}, grpc.EmptyCallOption{}, 1, codes.OK, nil},
+		{"hedge, with an error", 10 * ms, []testserver.Plan{slow, says(testserver.Plan{Code: codes.NotFound}, "1")}, grpc.EmptyCallOption{}, 1, codes.NotFound, nil},
+		{"both fail", 10 * ms, []testserver.Plan{says(testserver.Plan{Delay: 15 * ms, Code: codes.Internal}, "0"), says(testserver.Plan{Delay: 10 * ms, Code: codes.Internal}, "1")}, grpc.EmptyCallOption{}, 0, codes.Internal, nil},
+		{"hedge, after a rejected message", time.Hour, []testserver.Plan{says(testserver.Plan{}, "0"), answer}, grpc.EmptyCallOption{}, 1, codes.OK, []int64{0}},
+		{"a rejected message, and none is better", time.Hour, []testserver.Plan{says(testserver.Plan{}, "0"), answer}, grpc.EmptyCallOption{}, 0, codes.OK, []int64{0, 1}},
 	} {
 		for _, d := range []door{unary, streaming} {
-			t.Run(tc.name+", "+string(d), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					cluster := testserver.StartT(t, testserver.Config{InMemory: true, Backends: 2, Script: testserver.ByNumber(tc.plans...)})
-					var s *hedge.Scheduler
-					if tc.delay > 0 {
-						s = hedgetest.Fixed(t, tc.delay, hedge.WithMaxHedges(1), hedge.WithReadOnlyMethods("/*/*"))
+			hedgetest.Run(t, tc.name+", "+string(d), func(t *testing.T) {
+				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Backends: 2, Script: testserver.ByNumber(tc.plans...)})
+				var s *hedge.Scheduler
+				if tc.delay > 0 {
+					s = hedgetest.Fixed(t, tc.delay, hedge.WithMaxHedges(1), hedge.WithReadOnlyMethods("/*/*"))
+					if tc.rejected != nil {
+						s = hedgetest.Fixed(t, tc.delay, hedge.WithMaxHedges(1), goodBut(tc.rejected...))
 					}
-					var inner [2]int // options as an interceptor below sees them
-					client := testpb.NewTestServiceClient(dial(t, cluster, s, grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-						inner[previousAttempts(ctx)] = len(opts)
-						return invoker(ctx, method, req, reply, cc, append(opts, grpc.WaitForReady(true))...)
-					})))
-					one, options := variables("one")
-					two, more := variables("two")
-					want, before := [2][3]string{one.says(), two.says()}, [2][3]string{one.says(), two.says()}
-					var order []string
-					options = append(append(options, more...), tc.opt, grpc.UseCompressor("identity"),
-						grpc.OnFinish(func(err error) { order = append(order, "first", status.Code(err).String(), first(one.trailer)) }),
-						grpc.OnFinish(func(error) { order = append(order, "second") }))
-					var err error
-					if d == unary {
-						_, err = client.Unary(t.Context(), &testpb.Request{Id: 1}, options...)
-					} else {
-						var st grpc.ServerStreamingClient[testpb.Reply]
-						for st, err = client.ServerStream(t.Context(), &testpb.Request{Id: 1, Messages: 2}, options...); err == nil; {
-							if _, err = st.Recv(); err == nil && (first(one.trailer) != before[0][1] || len(order) > 0) {
-								t.Errorf("trailer %v and OnFinish %v before the end of the stream", one.trailer, order)
-							}
-						}
-						if err == io.EOF {
-							header, _ := st.Header()
-							p, _ := peer.FromContext(st.Context())
-							if first(header) != fmt.Sprint(tc.winner) || first(st.Trailer()) != fmt.Sprint(tc.winner) || p.Addr.String() != one.peer.Addr.String() {
-								t.Errorf("the stream has %v, %v, %v", header, st.Trailer(), p)
-							}
-							err = nil
+				}
+				own, inner := custom{memory: new(int)}, [2]int{} // options as an interceptor below sees them
+				client := testpb.NewTestServiceClient(dial(t, cluster, s, below(func(ctx context.Context, opts []grpc.CallOption) {
+					inner[simulation.AttemptOf(ctx)] = len(opts)
+					if !own.isPassed(opts) {
+						t.Errorf("attempt %d has the options %+v, want %+v among them", simulation.AttemptOf(ctx), opts, own)
+					}
+				})...))
+				one, options := variables("one")
+				two, more := variables("two")
+				want, before := [2][3]string{one.says(), two.says()}, [2][3]string{one.says(), two.says()}
+				var order []string
+				options = append(append(options, more...), tc.opt, own, grpc.UseCompressor("identity"),
+					grpc.OnFinish(func(err error) { order = append(order, "first", status.Code(err).String(), first(one.trailer)) }),
+					grpc.OnFinish(func(error) { order = append(order, "second") }))
+				var err error
+				if d == unary {
+					_, err = client.Unary(t.Context(), &testpb.Request{Id: 1}, options...)
+				} else {
+					var st grpc.ServerStreamingClient[testpb.Reply]
+					for st, err = client.ServerStream(t.Context(), &testpb.Request{Id: 1, Messages: 2}, options...); err == nil; {
+						var reply *testpb.Reply
+						if reply, err = st.Recv(); err == nil && (int(reply.Attempt) != tc.winner || first(one.trailer) != before[0][1] || len(order) > 0) {
+							t.Errorf("%v, trailer %v and OnFinish %v before the end of the stream", reply, one.trailer, order)
 						}
 					}
-					synctest.Wait()
-					if number := fmt.Sprint(tc.winner); tc.winner >= 0 {
-						r := cluster.RecordsOf(1)[tc.winner]
-						want[0] = [3]string{number, number, cluster.Address(r.Backend)}
-						want[1] = want[0]
-						if !slices.Equal(order, []string{"first", tc.code.String(), number, "second"}) || r.Number != tc.winner {
-							t.Errorf("OnFinish: %q", order)
+					if err == io.EOF {
+						header, _ := st.Header()
+						p, _ := peer.FromContext(st.Context())
+						if first(header) != fmt.Sprint(tc.winner) || first(st.Trailer()) != fmt.Sprint(tc.winner) || p.Addr.String() != one.peer.Addr.String() {
+							t.Errorf("the stream has %v, %v, %v", header, st.Trailer(), p)
 						}
+						err = nil
 					}
-					if got := [2][3]string{one.says(), two.says()}; status.Code(err) != tc.code || got != want {
-						t.Errorf("%v\n got %q\nwant %q", err, got, want)
+				}
+				synctest.Wait()
+				if number := fmt.Sprint(tc.winner); tc.winner >= 0 {
+					r := cluster.RecordsOf(1)[tc.winner]
+					want[0] = [3]string{number, number, cluster.Address(r.Backend)}
+					want[1] = want[0]
+					if !slices.Equal(order, []string{"first", tc.code.String(), number, "second"}) || r.Number != tc.winner {
+						t.Errorf("OnFinish: %q", order)
 					}
-					if d == unary && len(tc.plans) > 1 && inner[1] != inner[0]+3 { // a hedge has one each for its trailer, its peer and its end
-						t.Errorf("the attempts have %v options", inner)
-					}
-				})
+				}
+				if got := [2][3]string{one.says(), two.says()}; status.Code(err) != tc.code || got != want {
+					t.Errorf("%v\n got %q\nwant %q", err, got, want)
+				}
+				if d == unary && len(tc.plans) > 1 && inner[1] != inner[0]+3 { // a hedge has one each for its trailer, its peer and its end
+					t.Errorf("the attempts have %v options", inner)
+				}
 			})
 		}
 	}
@@ -128,23 +170,15 @@ func TestRule05_AttemptsCarryTheCallersContext(t *testing.T) {
 		defer cancel()
 		deadline, _ := ctx.Deadline()
 		var seen atomic.Int64
-		look := func(ctx context.Context) {
-			n := int(seen.Add(1)) - 1
-			if got, ok := ctx.Deadline(); !ok || !got.Equal(deadline) || ctx.Value(key{}) != "value" || previousAttempts(ctx) != n {
-				t.Errorf("attempt %d is number %d, has the deadline %v and the value %v", n, previousAttempts(ctx), got, ctx.Value(key{}))
-			}
-		}
+		own := custom{memory: new(int)}
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Latency: testserver.Constant(100 * ms)})
-		client := testpb.NewTestServiceClient(dial(t, cluster, hedgetest.Fixed(t, 10*ms),
-			grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-				look(ctx)
-				return invoker(ctx, method, req, reply, cc, opts...)
-			}),
-			grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-				look(ctx)
-				return streamer(ctx, desc, cc, method, opts...)
-			})))
-		reply, err := callOver(metadata.AppendToOutgoingContext(ctx, "tenant", "blue"), d, client, &testpb.Request{Id: 7, Messages: 2})
+		client := testpb.NewTestServiceClient(dial(t, cluster, hedgetest.Fixed(t, 10*ms), below(func(ctx context.Context, opts []grpc.CallOption) {
+			n := int(seen.Add(1)) - 1
+			if got, ok := ctx.Deadline(); !ok || !got.Equal(deadline) || ctx.Value(key{}) != "value" || simulation.AttemptOf(ctx) != n || !own.isPassed(opts) {
+				t.Errorf("attempt %d is number %d, has the deadline %v, the value %v and the options %v", n, simulation.AttemptOf(ctx), got, ctx.Value(key{}), opts)
+			}
+		})...))
+		reply, err := callOver(metadata.AppendToOutgoingContext(ctx, "tenant", "blue"), d, client, &testpb.Request{Id: 7, Messages: 2}, own)
 		records := cluster.RecordsOf(7)
 		if err != nil || reply.Attempt != 0 || seen.Load() != 3 || len(records) != 3 {
 			t.Fatalf("%v, %v; %d attempts, %d at the server", reply, err, seen.Load(), len(records))

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -76,49 +75,38 @@ type byID struct {
 	Note string
 }
 
-// retrying opens a stream that has failed again, and passes on what the second one receives.
+// retrying opens a stream that has failed again, passes on what the second one receives, and tells what it sees of messages.
 type retrying struct {
 	grpc.ClientStream
 	again func() (grpc.ClientStream, error)
+	saw   func(m any)
 }
 
 func (r *retrying) RecvMsg(m any) error {
 	err := r.ClientStream.RecvMsg(m)
-	if status.Code(err) != codes.Aborted {
-		return err
+	if status.Code(err) == codes.Aborted {
+		if r.ClientStream, err = r.again(); err == nil {
+			err = r.ClientStream.RecvMsg(m)
+		}
 	}
-	if r.ClientStream, err = r.again(); err != nil {
-		return err
+	if err == nil {
+		r.saw(m)
 	}
-	return r.ClientStream.RecvMsg(m)
+	return err
 }
 
-// inner retries, and tells what it sees of messages.
+// inner is the interceptor of such streams.
 func inner(saw func(m any)) grpc.StreamClientInterceptor {
 	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 		st, err := streamer(ctx, desc, cc, method, opts...)
-		return &watching{&retrying{st, func() (grpc.ClientStream, error) {
-			ctx := metadata.AppendToOutgoingContext(ctx, "retry", "1")
-			st, err := streamer(ctx, desc, cc, method, opts...)
+		return &retrying{st, func() (grpc.ClientStream, error) {
+			st, err := streamer(metadata.AppendToOutgoingContext(ctx, "retry", "1"), desc, cc, method, opts...)
 			if err == nil {
 				err = st.SendMsg(&testpb.Request{Id: 7})
 			}
 			return st, err
-		}}, saw}, err
+		}, saw}, err
 	}
-}
-
-type watching struct {
-	grpc.ClientStream
-	saw func(m any)
-}
-
-func (w *watching) RecvMsg(m any) error {
-	err := w.ClientStream.RecvMsg(m)
-	if err == nil {
-		w.saw(m)
-	}
-	return err
 }
 
 // TestRule01_MessagesOfUnknownTypes receives streams beside plain gRPC, into messages of types that nobody could know of, by
@@ -147,71 +135,69 @@ func TestRule01_MessagesOfUnknownTypes(t *testing.T) {
 			{"WaitForMessage", true, false, hedge.WithWaitForMessage("/*/*"), 4},
 			{"WaitForMessage, retried", true, true, hedge.WithWaitForMessage("/*/*"), 4},
 		} {
-			t.Run(name+"/"+tc.name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					run := func(s *hedge.Scheduler) (got []string) {
-						var types sync.Map
-						cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: func(a testserver.Attempt) testserver.Plan {
-							types.Store(a.Metadata.Get("content-type")[0], true)
-							p := testserver.Plan{Messages: 2, HeaderAtOnce: tc.option != nil}
-							switch {
-							case tc.retries && a.Metadata.Get("retry") == nil:
-								return testserver.Plan{Code: codes.Aborted}
-							case a.Number == 0:
-								p.Delay = 100 * ms
+			hedgetest.Run(t, name+"/"+tc.name, func(t *testing.T) {
+				run := func(s *hedge.Scheduler) (got []string) {
+					var types sync.Map
+					cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: func(a testserver.Attempt) testserver.Plan {
+						types.Store(a.Metadata.Get("content-type")[0], true)
+						p := testserver.Plan{Messages: 2, HeaderAtOnce: tc.option != nil}
+						switch {
+						case tc.retries && a.Metadata.Get("retry") == nil:
+							return testserver.Plan{Code: codes.Aborted}
+						case a.Number == 0:
+							p.Delay = 100 * ms
+						}
+						return p
+					}})
+					conn := cluster.ClientT(t, hedging(s), grpc.WithChainStreamInterceptor(inner(func(any) {})))
+					testserver.ConnectT(t, conn)
+					for _, into := range []func() any{
+						func() any { return new(testpb.Reply) }, func() any { return new(any) }, func() any { return &byID{Note: "the caller's"} },
+						func() any { return dynamicpb.NewMessage((&testpb.Reply{}).ProtoReflect().Descriptor()) },
+					} {
+						st, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, method, codec...)
+						if err != nil {
+							got = append(got, err.Error())
+							continue
+						}
+						if err := st.SendMsg(&testpb.Request{Id: 7}); err != nil {
+							t.Fatal(err)
+						}
+						if tc.header {
+							_, err := st.Header()
+							got = append(got, fmt.Sprint(err))
+						}
+						for {
+							m := into()
+							err := st.RecvMsg(m)
+							switch m := m.(type) {
+							case *dynamicpb.Message:
+								got = append(got, fmt.Sprint(m.Get(m.Descriptor().Fields().ByName("id")), status.Code(err)))
+							case *testpb.Reply:
+								got = append(got, fmt.Sprint(m.Id, m.Sequence, err))
+							default:
+								data, _ := json.Marshal(m)
+								got = append(got, strings.ReplaceAll(string(data), `"attempt":1,`, ""), fmt.Sprint(err))
 							}
-							return p
-						}})
-						conn := cluster.ClientT(t, hedging(s), grpc.WithChainStreamInterceptor(inner(func(any) {})))
-						testserver.ConnectT(t, conn)
-						for _, into := range []func() any{
-							func() any { return new(testpb.Reply) }, func() any { return new(any) }, func() any { return &byID{Note: "the caller's"} },
-							func() any { return dynamicpb.NewMessage((&testpb.Reply{}).ProtoReflect().Descriptor()) },
-						} {
-							st, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, method, codec...)
 							if err != nil {
-								got = append(got, err.Error())
-								continue
-							}
-							if err := st.SendMsg(&testpb.Request{Id: 7}); err != nil {
-								t.Fatal(err)
-							}
-							if tc.header {
-								_, err := st.Header()
-								got = append(got, fmt.Sprint(err))
-							}
-							for {
-								m := into()
-								err := st.RecvMsg(m)
-								switch m := m.(type) {
-								case *dynamicpb.Message:
-									got = append(got, fmt.Sprint(m.Get(m.Descriptor().Fields().ByName("id")), status.Code(err)))
-								case *testpb.Reply:
-									got = append(got, fmt.Sprint(m.Id, m.Sequence, err))
-								default:
-									data, _ := json.Marshal(m)
-									got = append(got, strings.ReplaceAll(string(data), `"attempt":1,`, ""), fmt.Sprint(err))
-								}
-								if err != nil {
-									break
-								}
+								break
 							}
 						}
-						types.Range(func(k, _ any) bool {
-							got = append(got, k.(string))
-							return true
-						})
-						return got
 					}
-					want := run(nil)
-					s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), tc.option)
-					if got := run(s); !slices.Equal(got, want) {
-						t.Errorf("received\n%q, by plain gRPC\n%q", got, want)
-					}
-					if got := s.Stats(); got.HedgeWins < tc.wins && codec != nil && len(want) > 7 {
-						t.Errorf("%d hedges have won, want %d", got.HedgeWins, tc.wins)
-					}
-				})
+					types.Range(func(k, _ any) bool {
+						got = append(got, k.(string))
+						return true
+					})
+					return got
+				}
+				want := run(nil)
+				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), tc.option)
+				if got := run(s); !slices.Equal(got, want) {
+					t.Errorf("received\n%q, by plain gRPC\n%q", got, want)
+				}
+				if got := s.Stats(); got.HedgeWins < tc.wins && codec != nil && len(want) > 7 {
+					t.Errorf("%d hedges have won, want %d", got.HedgeWins, tc.wins)
+				}
 			})
 		}
 	}
@@ -230,30 +216,28 @@ func TestMessages_InterceptorsInside(t *testing.T) {
 		{"JSON", []grpc.CallOption{grpc.CallContentSubtype("json")}, false, "100 1 <nil>"},
 		{"JSON, header", []grpc.CallOption{grpc.CallContentSubtype("json")}, true, "7 0 <nil>"},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(testserver.Plan{Delay: 100 * ms, HeaderAtOnce: true}, testserver.Plan{})})
-				seen := 0
-				conn := cluster.ClientT(t, hedging(hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithWaitForMessage("/*/*"))),
-					grpc.WithChainStreamInterceptor(inner(func(m any) {
-						if m, ok := m.(*testpb.Reply); ok {
-							seen++
-							m.Id = 100
-						}
-					})))
-				testserver.ConnectT(t, conn)
-				st, err := testpb.NewTestServiceClient(conn).ServerStream(t.Context(), &testpb.Request{Id: 7, Messages: 1}, tc.codec...)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if tc.header {
-					_, _ = st.Header()
-				}
-				m, err := st.Recv()
-				if got := fmt.Sprint(m.GetId(), seen, err); got != tc.want {
-					t.Errorf("%s, want %s", got, tc.want)
-				}
-			})
+		hedgetest.Run(t, tc.name, func(t *testing.T) {
+			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(testserver.Plan{Delay: 100 * ms, HeaderAtOnce: true}, testserver.Plan{})})
+			seen := 0
+			conn := cluster.ClientT(t, hedging(hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithWaitForMessage("/*/*"))),
+				grpc.WithChainStreamInterceptor(inner(func(m any) {
+					if m, ok := m.(*testpb.Reply); ok {
+						seen++
+						m.Id = 100
+					}
+				})))
+			testserver.ConnectT(t, conn)
+			st, err := testpb.NewTestServiceClient(conn).ServerStream(t.Context(), &testpb.Request{Id: 7, Messages: 1}, tc.codec...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tc.header {
+				_, _ = st.Header()
+			}
+			m, err := st.Recv()
+			if got := fmt.Sprint(m.GetId(), seen, err); got != tc.want {
+				t.Errorf("%s, want %s", got, tc.want)
+			}
 		})
 	}
 }

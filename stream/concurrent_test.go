@@ -25,15 +25,13 @@ func eachWay(t *testing.T, config testserver.Config, test func(t *testing.T, hed
 	t.Helper()
 	config.InMemory = true
 	for _, hedged := range []bool{false, true} {
-		t.Run(fmt.Sprintf("hedged=%v", hedged), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				cluster := testserver.StartT(t, config)
-				var s *hedge.Scheduler
-				if hedged {
-					s = hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
-				}
-				test(t, hedged, s, cluster, dial(t, cluster, s))
-			})
+		hedgetest.Run(t, fmt.Sprintf("hedged=%v", hedged), func(t *testing.T) {
+			cluster := testserver.StartT(t, config)
+			var s *hedge.Scheduler
+			if hedged {
+				s = hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
+			}
+			test(t, hedged, s, cluster, dial(t, cluster, s))
 		})
 	}
 }
@@ -85,10 +83,7 @@ func TestHeader_BesideRecv(t *testing.T) {
 					return
 				}
 				began := time.Now()
-				st, err := client.ServerStream(t.Context(), &testpb.Request{Id: 1, Messages: 1})
-				if err != nil {
-					t.Fatal(err)
-				}
+				st := open(t.Context(), t, client, &testpb.Request{Id: 1, Messages: 1})
 				asked := make(chan struct{})
 				go func() {
 					defer close(asked)

@@ -1,11 +1,9 @@
 package stream_test
 
 import (
+	"context"
 	"testing"
-	"testing/synctest"
 	"time"
-
-	"google.golang.org/grpc"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/longtest"
@@ -15,64 +13,69 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// TestControl_TimeToFirstMessage lets hedges win in every way, and counts both groups by what their callers waited for.
+// TestControl_TimeToFirstMessage ends calls in every way, and counts both groups by what their callers waited for. A call whose race was
+// for headers, and that ended with it, counts too: nothing tells of it later.
 func TestControl_TimeToFirstMessage(t *testing.T) {
 	longtest.Simulation(t)
 	const calls = 200
 	primary, hedged := testserver.Plan{Delay: time.Second, Messages: 1}, testserver.Plan{HeaderAtOnce: true, Delay: 100 * ms, Messages: 1}
+	emptyPrimary, emptyHedge := testserver.Plan{Delay: time.Second, Empty: true}, testserver.Plan{Delay: 100 * ms, Empty: true}
 	for _, tc := range []struct {
 		name                string
-		wait                func(st grpc.ServerStreamingClient[testpb.Reply])
-		empty               bool
-		hedgeable, unhedged time.Duration // 0: not counted
+		primary, hedge      testserver.Plan
+		header              bool          // Header is called before
+		late                time.Duration // when the caller asks for the message after that
+		gone                time.Duration // when it gives up; 0: never
+		hedgeable, unhedged time.Duration // 0: not counted; -1: counted, but nobody knows what it took
 	}{
-		{"the message", func(grpc.ServerStreamingClient[testpb.Reply]) {}, false, 110 * ms, time.Second},
-		{"the headers, and then the message", func(st grpc.ServerStreamingClient[testpb.Reply]) { _, _ = st.Header() }, false, 110 * ms, time.Second},
-		{"the headers of an empty stream", func(st grpc.ServerStreamingClient[testpb.Reply]) { _, _ = st.Header() }, true, 110 * ms, time.Second},
-		{"the headers of an empty stream, and its end late", func(st grpc.ServerStreamingClient[testpb.Reply]) {
-			_, _ = st.Header()
-			time.Sleep(time.Second)
-		}, true, 110 * ms, time.Second},
-		{"the message, late", func(grpc.ServerStreamingClient[testpb.Reply]) { time.Sleep(600 * ms) }, false, 0, 0},
+		{name: "the message", primary: primary, hedge: hedged, hedgeable: 110 * ms, unhedged: time.Second},
+		{name: "the headers, and then the message", primary: primary, hedge: hedged, header: true, hedgeable: 110 * ms, unhedged: time.Second},
+		{name: "the headers of an empty stream", primary: emptyPrimary, hedge: emptyHedge, header: true, hedgeable: 110 * ms, unhedged: time.Second},
+		{name: "the headers of an empty stream, and its end late", primary: emptyPrimary, hedge: emptyHedge, header: true, late: time.Second, hedgeable: 110 * ms, unhedged: time.Second},
+		{name: "the headers of an empty primary", primary: emptyHedge, hedge: slow(), header: true, hedgeable: 100 * ms, unhedged: 100 * ms},
+		{name: "the message, late", primary: primary, hedge: hedged, late: 600 * ms},
+		{name: "the headers, and the caller gives up", primary: slow(), hedge: slow(), header: true, gone: 50 * ms, hedgeable: -1},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				primary, hedged := primary, hedged
-				primary.Empty, hedged.Empty, hedged.HeaderAtOnce = tc.empty, tc.empty, !tc.empty
-				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(primary, hedged)})
-				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithControl(50))
-				client := dial(t, cluster, s)
-				for id := range uint64(calls) {
-					st, err := client.ServerStream(t.Context(), &testpb.Request{Id: id})
-					if err != nil {
-						t.Fatal(err)
-					}
-					tc.wait(st)
+		hedgetest.Run(t, tc.name, func(t *testing.T) {
+			s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1), hedge.WithControl(50), hedge.WithGuard(false))
+			_, client := inMemory(t, s, tc.primary, tc.hedge)
+			for id := range uint64(calls) {
+				ctx, cancel := context.WithCancel(t.Context())
+				st := open(ctx, t, client, &testpb.Request{Id: id})
+				if tc.gone > 0 {
+					time.AfterFunc(tc.gone, cancel) // no deadline, by which the server would end as well
+				}
+				if tc.header {
+					_, _ = st.Header()
+				}
+				time.Sleep(tc.late)
+				if ctx.Err() == nil {
 					if _, _, err := receive(st, &testpb.Request{Id: id}); err != nil {
 						t.Fatal(err)
 					}
 				}
-				row := s.Methods()[0]
-				for name, check := range map[string]struct {
-					calls int64
-					p99   stats.Interval
-					took  time.Duration
-					drawn int64
-				}{
-					"hedgeable": {row.Gain.Calls, row.Gain.Hedged, tc.hedgeable, row.Hedged},
-					"unhedged":  {row.Gain.Control, row.Gain.Unhedged, tc.unhedged, calls - row.Hedged},
-				} {
-					if check.took == 0 {
-						check.drawn = 0
-					}
-					if check.calls != check.drawn || check.took > 0 && !within(check.p99.Value, check.took, 0.02) {
-						t.Errorf("%s: %d calls, p99 %v; want %d and %v", name, check.calls, check.p99.Value, check.drawn, check.took)
-					}
+				cancel()
+			}
+			row := s.Methods()[0]
+			for name, check := range map[string]struct {
+				calls int64
+				p99   stats.Interval
+				took  time.Duration
+				drawn int64
+			}{
+				"hedgeable": {row.Gain.Calls, row.Gain.Hedged, tc.hedgeable, row.Hedged},
+				"unhedged":  {row.Gain.Control, row.Gain.Unhedged, tc.unhedged, calls - row.Hedged},
+			} {
+				if check.took == 0 {
+					check.drawn = 0
 				}
-				if row.Hedged < calls/4 || row.Hedged > calls*3/4 {
-					t.Errorf("%d of %d calls hedged", row.Hedged, calls)
+				if check.calls != check.drawn || check.took > 0 && !within(check.p99.Value, check.took, 0.02) {
+					t.Errorf("%s: %d calls, p99 %v; want %d and %v", name, check.calls, check.p99.Value, check.drawn, check.took)
 				}
-			})
+			}
+			if row.Hedged < calls/4 || row.Hedged > calls*3/4 {
+				t.Errorf("%d of %d calls hedged", row.Hedged, calls)
+			}
 		})
 	}
 }

@@ -3,13 +3,11 @@ package stream_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
@@ -46,44 +44,40 @@ func TestRule14_WhatTeaches(t *testing.T) {
 		{name: "nobody reads", late: 10 * ms, gone: 10 * ms},
 	} {
 		for _, watched := range []bool{false, true} { // hedging off, and learning all the same
-			t.Run(fmt.Sprintf("%s,watched=%v", tc.name, watched), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(
-						testserver.Plan{Delay: 50 * ms, HeaderAtOnce: true, Messages: 3, Empty: tc.empty, Interval: time.Second})})
-					s := hedgetest.Fixed(t, time.Hour)
-					if watched {
-						s = hedgetest.All(t, hedge.WithMaxHedges(0))
-					}
-					client := dial(t, cluster, s)
-					for range 5 {
-						ctx, cancel := context.WithCancel(t.Context())
-						st, err := client.ServerStream(ctx, &testpb.Request{Id: 1})
-						if err != nil {
-							t.Fatal(err)
-						}
-						if tc.header {
-							if _, err := st.Header(); err != nil {
-								t.Error(err)
-							}
-						}
-						time.Sleep(tc.late)
-						if tc.gone > 0 {
-							time.AfterFunc(tc.gone-tc.late, cancel)
-						}
-						if tc.gone == 0 || tc.gone > tc.late {
-							_, err = st.Recv()
-						}
-						if tc.gone == 0 && err != nil && !tc.empty || tc.gone > tc.late && status.Code(err) != codes.Canceled {
+			hedgetest.Run(t, fmt.Sprintf("%s,watched=%v", tc.name, watched), func(t *testing.T) {
+				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(
+					testserver.Plan{Delay: 50 * ms, HeaderAtOnce: true, Messages: 3, Empty: tc.empty, Interval: time.Second})})
+				s := hedgetest.Fixed(t, time.Hour)
+				if watched {
+					s = hedgetest.All(t, hedge.WithMaxHedges(0))
+				}
+				client := dial(t, cluster, s)
+				for range 5 {
+					ctx, cancel := context.WithCancel(t.Context())
+					st := open(ctx, t, client, &testpb.Request{Id: 1})
+					if tc.header {
+						if _, err := st.Header(); err != nil {
 							t.Error(err)
 						}
-						cancel()
-						synctest.Wait()
 					}
-					got, ok := s.Latency(cluster.Target(), method, 0.5)
-					if ok != (tc.want > 0) || !within(got, tc.want, 0.01) {
-						t.Errorf("learned %v, want %v", got, tc.want)
+					time.Sleep(tc.late)
+					if tc.gone > 0 {
+						time.AfterFunc(tc.gone-tc.late, cancel)
 					}
-				})
+					var err error
+					if tc.gone == 0 || tc.gone > tc.late {
+						_, err = st.Recv()
+					}
+					if tc.gone == 0 && err != nil && !tc.empty || tc.gone > tc.late && status.Code(err) != codes.Canceled {
+						t.Error(err)
+					}
+					cancel()
+					synctest.Wait()
+				}
+				got, ok := s.Latency(cluster.Target(), method, 0.5)
+				if ok != (tc.want > 0) || !within(got, tc.want, 0.01) {
+					t.Errorf("learned %v, want %v", got, tc.want)
+				}
 			})
 		}
 	}
@@ -92,9 +86,9 @@ func TestRule14_WhatTeaches(t *testing.T) {
 // TestHeader_OfAHedgeTeachesNoLatency lets headers of a hedge decide: the primary was cut short, and the message is not its.
 func TestHeader_OfAHedgeTeachesNoLatency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(slow(), testserver.Plan{HeaderAtOnce: true, Delay: 50 * ms})})
 		s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
-		readMany(t, dial(t, cluster, s), 5, true, 0)
+		cluster, client := inMemory(t, s, slow(), testserver.Plan{HeaderAtOnce: true, Delay: 50 * ms})
+		readMany(t, client, 5, true, 0)
 		if got, ok := s.Latency(cluster.Target(), method, 0.5); ok || s.Stats().HedgeWins != 5 {
 			t.Errorf("learned %v; %+v", got, s.Stats())
 		}
@@ -107,24 +101,22 @@ func TestOtherKindsPassThrough(t *testing.T) {
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Latency: testserver.Constant(100 * ms)})
 		s := hedgetest.Fixed(t, ms)
 		client := dial(t, cluster, s)
+		var outcome stats.Outcome
 		up, err := client.ClientStream(t.Context())
+		if err == nil {
+			err = up.Send(&testpb.Request{Id: 5})
+		}
 		if err != nil {
 			t.Fatal(err)
-		}
-		for range 3 {
-			if err := up.Send(&testpb.Request{Id: 5}); err != nil {
-				t.Fatal(err)
-			}
 		}
 		if reply, err := up.CloseAndRecv(); err != nil || reply.Id != 5 {
 			t.Errorf("%v, %v", reply, err)
 		}
-		var outcome stats.Outcome
 		both, err := client.BidiStream(t.Context(), hedge.Report(&outcome))
-		if err != nil {
-			t.Fatal(err)
+		if err == nil {
+			err = both.Send(&testpb.Request{Id: 6})
 		}
-		if err := both.Send(&testpb.Request{Id: 6}); err != nil {
+		if err != nil {
 			t.Fatal(err)
 		}
 		if reply, err := both.Recv(); err != nil || reply.Id != 6 {
@@ -137,59 +129,4 @@ func TestOtherKindsPassThrough(t *testing.T) {
 		}
 		synctest.Wait()
 	})
-}
-
-// TestContext_BeforeTheFirstMessage holds on to a context that was asked for before a hedge wins.
-func TestContext_BeforeTheFirstMessage(t *testing.T) {
-	type key struct{}
-	for _, hedged := range []bool{false, true} { // the control is plain gRPC
-		synctest.Test(t, func(t *testing.T) {
-			winner := 0
-			plans := []testserver.Plan{{Delay: 100 * ms, Interval: 10 * ms}, {Interval: 10 * ms}}
-			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(plans...), Backends: 2})
-			var s *hedge.Scheduler
-			if hedged {
-				s, winner = hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1)), 1
-			}
-			client := dial(t, cluster, s)
-			req := &testpb.Request{Id: 1, Messages: 3}
-			caller := context.WithValue(t.Context(), key{}, "a value")
-			st, err := client.ServerStream(caller, req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			ctx := st.Context()
-			child, cancel := context.WithCancel(ctx)
-			defer cancel()
-			if _, ok := peer.FromContext(ctx); !ok || ctx.Value(key{}) != "a value" {
-				t.Error("no peer, or no value, before the first message")
-			}
-			first, err := st.Recv()
-			if err != nil || int(first.Attempt) != winner {
-				t.Fatalf("%v, %v", first, err)
-			}
-			if p, ok := peer.FromContext(ctx); !ok || p.Addr.String() != cluster.Address(int(first.Backend)) {
-				t.Errorf("peer %v, but backend %d answered", p, first.Backend)
-			}
-			synctest.Wait()
-			for n := 1; n < 3; n++ {
-				if ctx.Err() != nil || child.Err() != nil || st.Context().Err() != nil {
-					t.Errorf("it ended before message %d: %v, %v, %v", n, ctx.Err(), child.Err(), st.Context().Err())
-				}
-				if _, err := st.Recv(); err != nil {
-					t.Error(err)
-				}
-			}
-			if _, err := st.Recv(); err != io.EOF {
-				t.Error(err)
-			}
-			if ctx.Err() != context.Canceled || st.Context().Err() != context.Canceled {
-				t.Errorf("the stream has ended, and its context not: %v", ctx.Err())
-			}
-			synctest.Wait()
-			if child.Err() == nil {
-				t.Error("a child of the context has not ended")
-			}
-		})
-	}
 }

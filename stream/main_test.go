@@ -1,6 +1,7 @@
 package stream_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"testing"
@@ -33,6 +34,23 @@ func dial(t testing.TB, cluster *testserver.Cluster, s *hedge.Scheduler, options
 	conn := cluster.ClientT(t, append([]grpc.DialOption{hedging(s)}, options...)...)
 	testserver.ConnectT(t, conn)
 	return testpb.NewTestServiceClient(conn)
+}
+
+// open opens a stream.
+func open(ctx context.Context, t *testing.T, client testpb.TestServiceClient, req *testpb.Request, opts ...grpc.CallOption) grpc.ServerStreamingClient[testpb.Reply] {
+	t.Helper()
+	st, err := client.ServerStream(ctx, req, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st
+}
+
+// inMemory starts a cluster in memory, whose attempts go by their numbers, and returns a client of it that hedges as s says.
+func inMemory(t *testing.T, s *hedge.Scheduler, plans ...testserver.Plan) (*testserver.Cluster, testpb.TestServiceClient) {
+	t.Helper()
+	cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(plans...)})
+	return cluster, dial(t, cluster, s)
 }
 
 // receive reads a stream to its end and checks each message: right, in order, all from one attempt. It returns

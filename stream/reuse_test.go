@@ -18,29 +18,17 @@ import (
 func TestRequest_FilledAnewForTheNextStream(t *testing.T) {
 	for _, hedges := range []int{0, 1} {
 		synctest.Test(t, func(t *testing.T) {
-			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(
-				testserver.Plan{Ending: testserver.Hang}, testserver.Plan{Messages: 1})})
-			if hedges == 0 {
-				cluster = testserver.StartT(t, testserver.Config{InMemory: true})
-			}
-			client := dial(t, cluster, hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(hedges)))
+			plans := []testserver.Plan{{Ending: testserver.Hang}, {Messages: 1}}
+			_, client := inMemory(t, hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(hedges)), plans[1-hedges:]...)
 			req := &testpb.Request{Messages: 1}
 			var streams []grpc.ServerStreamingClient[testpb.Reply]
 			for id := range uint64(3) {
 				req.Id = id + 1
-				st, err := client.ServerStream(context.WithoutCancel(t.Context()), req)
-				if err != nil {
-					t.Fatal(err)
-				}
-				streams = append(streams, st)
+				streams = append(streams, open(context.WithoutCancel(t.Context()), t, client, req))
 			}
 			for i, st := range streams {
-				reply, err := st.Recv()
-				if err != nil || reply.Id != uint64(i+1) {
-					t.Errorf("with %d hedges stream %d has %v, %v", hedges, i+1, reply, err)
-				}
-				for err == nil {
-					_, err = st.Recv()
+				if n, attempt, err := receive(st, &testpb.Request{Id: uint64(i + 1)}); n != 1 || attempt != hedges || err != nil {
+					t.Errorf("with %d hedges stream %d has %d messages of attempt %d, %v", hedges, i+1, n, attempt, err)
 				}
 			}
 		})

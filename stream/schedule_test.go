@@ -84,8 +84,9 @@ type came struct {
 }
 
 // play drives the call on a connection from all goroutines at once.
-func (d driven) play(t *testing.T, conn *grpc.ClientConn) came {
-	ctx, cancel := context.WithCancel(t.Context())
+func (d driven) play(t *testing.T, cluster *testserver.Cluster, conn *grpc.ClientConn) came {
+	type key struct{}
+	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "a value"))
 	defer cancel()
 	var c came
 	var finished int
@@ -116,11 +117,13 @@ func (d driven) play(t *testing.T, conn *grpc.ClientConn) came {
 		for _, after := range d.contexts {
 			time.Sleep(after)
 			ctx := st.Context()
-			if _, ok := peer.FromContext(ctx); !ok {
-				t.Errorf("%+v: a context without a peer", d)
+			if _, ok := peer.FromContext(ctx); !ok || ctx.Value(key{}) != "a value" {
+				t.Errorf("%+v: a context without a peer, or without the caller's value", d)
 			}
+			child, cancel := context.WithCancel(ctx)
+			t.Cleanup(cancel)
 			mu.Lock()
-			held = append(held, ctx)
+			held = append(held, ctx, child)
 			mu.Unlock()
 		}
 	}
@@ -150,6 +153,9 @@ func (d driven) play(t *testing.T, conn *grpc.ClientConn) came {
 			for _, ctx := range held {
 				if ctx.Err() != nil && d.cancel == 0 {
 					t.Errorf("%+v: a context ended before the stream", d)
+				}
+				if p, _ := peer.FromContext(ctx); p.Addr.String() != cluster.Address(int(reply.Backend)) {
+					t.Errorf("%+v: the peer is %v, but backend %d has answered", d, p, reply.Backend)
 				}
 			}
 			mu.Unlock()
@@ -193,7 +199,7 @@ func TestSchedules(t *testing.T) {
 	const perBubble = 50
 	var total stats.Counts
 	count := model.Each(t, model.Counts{Short: 100, Long: 500}, perBubble, func(t *testing.T) func(*testing.T, uint64) {
-		cluster := testserver.StartT(t, testserver.Config{InMemory: true})
+		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Backends: 2})
 		var scheduler *hedge.Scheduler // of the schedule being played
 		plain, conn := cluster.ClientT(t), cluster.ClientT(t, grpc.WithStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 			return stream.Interceptor(scheduler)(ctx, desc, cc, method, streamer, opts...)
@@ -207,9 +213,9 @@ func TestSchedules(t *testing.T) {
 				options = append(options, hedge.WithWaitForMessage(method))
 			}
 			cluster.SetScript(testserver.ByNumber(d.plans...))
-			want := d.play(t, plain)
+			want := d.play(t, cluster, plain)
 			scheduler = hedgetest.Fixed(t, d.delay, append(options, hedge.WithMinDelay(0))...)
-			d.check(t, want, d.play(t, conn))
+			d.check(t, want, d.play(t, cluster, conn))
 			if got := cluster.Counts(); got.InFlight != 0 {
 				t.Errorf("%+v: %+v", d, got)
 			}

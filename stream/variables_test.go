@@ -3,7 +3,6 @@ package stream_test
 import (
 	"context"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -27,36 +26,31 @@ func TestRule06_VariablesOfAStreamThatIsCancelled(t *testing.T) {
 		name  string
 		delay time.Duration // 0: plain gRPC
 	}{{"plain", 0}, {"the primary's", time.Hour}, {"a hedge's", 10 * ms}} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				hangs := testserver.Plan{Header: metadata.Pairs("from", "server"), After: 1, Ending: testserver.Hang}
-				cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(hangs, hangs)})
-				var s *hedge.Scheduler
-				if tc.delay > 0 {
-					s = hedgetest.Fixed(t, tc.delay, hedge.WithMaxHedges(1))
+		hedgetest.Run(t, tc.name, func(t *testing.T) {
+			hangs := testserver.Plan{Header: metadata.Pairs("from", "server"), After: 1, Ending: testserver.Hang}
+			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(hangs, hangs)})
+			var s *hedge.Scheduler
+			if tc.delay > 0 {
+				s = hedgetest.Fixed(t, tc.delay, hedge.WithMaxHedges(1))
+			}
+			if tc.delay == 10*ms {
+				cluster.SetScript(testserver.ByNumber(testserver.Plan{Delay: time.Hour}, hangs))
+			}
+			client := dial(t, cluster, s, grpc.WithChainStreamInterceptor(late))
+			for range 20 { // either goroutine may be the first to see the end
+				ctx, cancel := context.WithCancel(t.Context())
+				var header, trailer metadata.MD
+				var to peer.Peer
+				st := open(ctx, t, client, &testpb.Request{Messages: 2}, grpc.Header(&header), grpc.Trailer(&trailer), grpc.Peer(&to))
+				if _, err := st.Recv(); err != nil {
+					t.Error(err)
 				}
-				if tc.delay == 10*ms {
-					cluster.SetScript(testserver.ByNumber(testserver.Plan{Delay: time.Hour}, hangs))
+				time.AfterFunc(ms/10, cancel)
+				if _, err := st.Recv(); err == nil || header.Get("from") == nil || trailer.Len() > 0 || to.Addr == nil {
+					t.Errorf("%v: header %v, trailer %v, peer %v", err, header, trailer, to.Addr)
 				}
-				client := dial(t, cluster, s, grpc.WithChainStreamInterceptor(late))
-				for range 20 { // either goroutine may be the first to see the end
-					ctx, cancel := context.WithCancel(t.Context())
-					var header, trailer metadata.MD
-					var to peer.Peer
-					st, err := client.ServerStream(ctx, &testpb.Request{Messages: 2}, grpc.Header(&header), grpc.Trailer(&trailer), grpc.Peer(&to))
-					if err != nil {
-						t.Fatal(err)
-					}
-					if _, err := st.Recv(); err != nil {
-						t.Error(err)
-					}
-					time.AfterFunc(ms/10, cancel)
-					if _, err := st.Recv(); err == nil || header.Get("from") == nil || trailer.Len() > 0 || to.Addr == nil {
-						t.Errorf("%v: header %v, trailer %v, peer %v", err, header, trailer, to.Addr)
-					}
-					time.Sleep(10 * ms)
-				}
-			})
+				time.Sleep(10 * ms)
+			}
 		})
 	}
 }
@@ -81,10 +75,7 @@ func TestRule06_VariablesBesideHeader(t *testing.T) {
 	for range longtest.Size(500, 5000) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var to peer.Peer
-		st, err := client.ServerStream(ctx, &testpb.Request{}, grpc.Peer(&to))
-		if err != nil {
-			t.Fatal(err)
-		}
+		st := open(ctx, t, client, &testpb.Request{}, grpc.Peer(&to))
 		asked := make(chan struct{})
 		go func() {
 			defer close(asked)

@@ -56,47 +56,41 @@ func TestWaitForMessage(t *testing.T) {
 		{name: "policy: a non-fatal status sends the next hedge", plans: []testserver.Plan{breaks(3*ms, codes.Unavailable), breaks(2*ms, codes.Unavailable, "1"), delivers(ms)}, header: 7 * ms, winner: 2, at: 7 * ms, sent: []time.Duration{0, 3 * ms, 6 * ms}},
 	} {
 		for _, asks := range []bool{true, false}[:min(1+len(tc.sent), 2)] {
-			t.Run(fmt.Sprintf("%s,asks=%t", tc.name, asks), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					options := append(tc.options, hedge.WithMaxHedges(1))
-					for n := range tc.plans {
-						if tc.sent == nil {
-							tc.plans[n].HeaderAtOnce, tc.plans[n].Header = true, metadata.Pairs("attempt", fmt.Sprint(n))
-						}
+			hedgetest.Run(t, fmt.Sprintf("%s,asks=%t", tc.name, asks), func(t *testing.T) {
+				options := append(tc.options, hedge.WithMaxHedges(1))
+				for n := range tc.plans {
+					if tc.sent == nil {
+						tc.plans[n].HeaderAtOnce, tc.plans[n].Header = true, metadata.Pairs("attempt", fmt.Sprint(n))
 					}
-					if tc.sent != nil {
-						options = []hedge.Option{policy}
+				}
+				if tc.sent != nil {
+					options = []hedge.Option{policy}
+				}
+				s := hedgetest.Fixed(t, 10*ms, options...)
+				cluster, client := inMemory(t, s, tc.plans...)
+				began, finished := time.Now(), 0
+				req := &testpb.Request{Id: 1, Messages: 3}
+				var outcome stats.Outcome
+				st := open(t.Context(), t, client, req, hedge.Report(&outcome), grpc.OnFinish(func(error) { finished++ }))
+				if asks {
+					md, err := st.Header()
+					if err != nil || time.Since(began) != tc.header || tc.sent == nil && tc.winner >= 0 && md.Get("attempt")[0] != fmt.Sprint(tc.winner) {
+						t.Errorf("headers %v, %v after %v, want them after %v", md, err, time.Since(began), tc.header)
 					}
-					cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(tc.plans...)})
-					s := hedgetest.Fixed(t, 10*ms, options...)
-					client := dial(t, cluster, s)
-					began, finished := time.Now(), 0
-					req := &testpb.Request{Id: 1, Messages: 3}
-					var outcome stats.Outcome
-					st, err := client.ServerStream(t.Context(), req, hedge.Report(&outcome), grpc.OnFinish(func(error) { finished++ }))
-					if err != nil {
-						t.Fatal(err)
+				}
+				n, attempt, err := receive(st, req)
+				if attempt != tc.winner || status.Code(err) != tc.code || n != 3 && tc.winner >= 0 || time.Since(began) != tc.at || outcome.Rejected != tc.rejected {
+					t.Errorf("%d messages of %d, %v after %v, %+v, want those of %d, %v after %v", n, attempt, err, time.Since(began), outcome, tc.winner, tc.code, tc.at)
+				}
+				synctest.Wait()
+				if got := s.Stats(); got.EarlyHeaders != tc.early || cluster.Counts().InFlight != 0 || finished != 1 {
+					t.Errorf("%+v, %+v, OnFinish ran %d times", got, cluster.Counts(), finished)
+				}
+				for i, r := range cluster.Records() {
+					if tc.sent != nil && (len(cluster.Records()) != len(tc.sent) || r.Arrival.Sub(began) != tc.sent[i]) {
+						t.Errorf("attempt %d was sent after %v, want %v", i, r.Arrival.Sub(began), tc.sent)
 					}
-					if asks {
-						md, err := st.Header()
-						if err != nil || time.Since(began) != tc.header || tc.sent == nil && tc.winner >= 0 && md.Get("attempt")[0] != fmt.Sprint(tc.winner) {
-							t.Errorf("headers %v, %v after %v, want them after %v", md, err, time.Since(began), tc.header)
-						}
-					}
-					n, attempt, err := receive(st, req)
-					if attempt != tc.winner || status.Code(err) != tc.code || n != 3 && tc.winner >= 0 || time.Since(began) != tc.at || outcome.Rejected != tc.rejected {
-						t.Errorf("%d messages of %d, %v after %v, %+v, want those of %d, %v after %v", n, attempt, err, time.Since(began), outcome, tc.winner, tc.code, tc.at)
-					}
-					synctest.Wait()
-					if got := s.Stats(); got.EarlyHeaders != tc.early || cluster.Counts().InFlight != 0 || finished != 1 {
-						t.Errorf("%+v, %+v, OnFinish ran %d times", got, cluster.Counts(), finished)
-					}
-					for i, r := range cluster.Records() {
-						if tc.sent != nil && (len(cluster.Records()) != len(tc.sent) || r.Arrival.Sub(began) != tc.sent[i]) {
-							t.Errorf("attempt %d was sent after %v, want %v", i, r.Arrival.Sub(began), tc.sent)
-						}
-					}
-				})
+				}
 			})
 		}
 	}
@@ -135,25 +129,23 @@ func stragglers(headerAtOnce bool, usual time.Duration) testserver.Script {
 // TestEarlyHeaders says of a method whose calls are decided by headers that nothing is to be gained, as long as that is so.
 func TestEarlyHeaders(t *testing.T) {
 	for _, dry := range []bool{false, true} {
-		t.Run(fmt.Sprintf("dry=%v", dry), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				cluster := testserver.StartT(t, testserver.Config{InMemory: true, CountsOnly: true, Script: stragglers(true, 10*ms)})
-				s := hedgetest.All(t, hedge.WithDryRun(dry))
-				client := dial(t, cluster, s)
-				readMany(t, client, 500, true, 0)
-				row := s.Methods()[0]
-				if row.EarlyHeaders != 500 || row.Hedges != 0 || row.DryRun != 0 || row.Forecasts != nil {
-					t.Errorf("%+v", row)
-				}
-				if c := row.Choice; row.P50 == 0 || !dry && (c.PredictedTail != c.UnhedgedTail || c.PredictedLoad != 0 || !c.HeadersFirst) {
-					t.Errorf("%+v", row)
-				}
-				readMany(t, client, 500, false, 0)
-				row = s.Methods()[0]
-				if c := row.Choice; row.EarlyHeaders != 500 || !dry && (row.Hedges == 0 || c.HeadersFirst) || dry && (row.DryRun == 0 || row.Forecasts == nil) {
-					t.Errorf("when nobody asks for headers any more: %+v", row)
-				}
-			})
+		hedgetest.Run(t, fmt.Sprintf("dry=%v", dry), func(t *testing.T) {
+			cluster := testserver.StartT(t, testserver.Config{InMemory: true, CountsOnly: true, Script: stragglers(true, 10*ms)})
+			s := hedgetest.All(t, hedge.WithDryRun(dry))
+			client := dial(t, cluster, s)
+			readMany(t, client, 500, true, 0)
+			row := s.Methods()[0]
+			if row.EarlyHeaders != 500 || row.Hedges != 0 || row.DryRun != 0 || row.Forecasts != nil {
+				t.Errorf("%+v", row)
+			}
+			if c := row.Choice; row.P50 == 0 || !dry && (c.PredictedTail != c.UnhedgedTail || c.PredictedLoad != 0 || !c.HeadersFirst) {
+				t.Errorf("%+v", row)
+			}
+			readMany(t, client, 500, false, 0)
+			row = s.Methods()[0]
+			if c := row.Choice; row.EarlyHeaders != 500 || !dry && (row.Hedges == 0 || c.HeadersFirst) || dry && (row.DryRun == 0 || row.Forecasts == nil) {
+				t.Errorf("when nobody asks for headers any more: %+v", row)
+			}
 		})
 	}
 }
@@ -162,19 +154,17 @@ func TestEarlyHeaders(t *testing.T) {
 // takes, with nothing tuned, though they never call RecvMsg before the message is there.
 func TestHeader_WaitingIsWaiting(t *testing.T) {
 	for _, pause := range []time.Duration{ms, 40 * ms} { // between the two; the second is too long to know anything
-		t.Run(pause.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				cluster := testserver.StartT(t, testserver.Config{InMemory: true, CountsOnly: true, Script: stragglers(false, 20*ms)})
-				s := hedgetest.All(t)
-				readMany(t, dial(t, cluster, s), 1000, true, pause)
-				row := s.Methods()[0]
-				if pause > ms && (row.P50 != 0 || row.Hedges != 0) {
-					t.Errorf("learned from readers that came late: %+v", row)
-				}
-				if pause == ms && (!within(row.P50, 20*ms, 0.06) || row.HedgeWins < 10 || row.EarlyHeaders != 0 || row.Choice.HeadersFirst) {
-					t.Errorf("%+v", row)
-				}
-			})
+		hedgetest.Run(t, pause.String(), func(t *testing.T) {
+			cluster := testserver.StartT(t, testserver.Config{InMemory: true, CountsOnly: true, Script: stragglers(false, 20*ms)})
+			s := hedgetest.All(t)
+			readMany(t, dial(t, cluster, s), 1000, true, pause)
+			row := s.Methods()[0]
+			if pause > ms && (row.P50 != 0 || row.Hedges != 0) {
+				t.Errorf("learned from readers that came late: %+v", row)
+			}
+			if pause == ms && (!within(row.P50, 20*ms, 0.06) || row.HedgeWins < 10 || row.EarlyHeaders != 0 || row.Choice.HeadersFirst) {
+				t.Errorf("%+v", row)
+			}
 		})
 	}
 }

@@ -65,7 +65,7 @@ func notSent(c *Call, d *feature.Due, v feature.Verdict) race.Event {
 	}
 	if waits {
 		c.heldBack = v.Reason
-		e.Until = again(d)
+		e.Until = retryAt(d)
 	}
 	return e
 }
@@ -73,13 +73,13 @@ func notSent(c *Call, d *feature.Due, v feature.Verdict) race.Event {
 // retryFloor is the least time after which a hedge that was held back is considered again: timers are not much more precise.
 const retryFloor = 250 * time.Microsecond
 
-// again is the age of the call at which a hedge that is held back is considered again.
+// retryAt is the age of the call at which a hedge that is held back is considered again.
 //
 // Up to twice the delay that is soon, an eighth of the call's age later: where slightly more hedges come due than the budget
 // earns, calls that end meanwhile leave the tokens to those that do not, and a slow call loses a fraction of the delay. Then
 // it is at three times the delay, and from there on at twice the call's age, so that in an outage a call that lasts long is
 // looked at a handful of times.
-func again(d *feature.Due) time.Duration {
+func retryAt(d *feature.Due) time.Duration {
 	age := d.Age()
 	wait := age
 	switch {

@@ -7,22 +7,22 @@ import (
 	"runtime/debug"
 )
 
-// protect runs f. If f panics or calls runtime.Goexit, it runs crashed. again repeats the panic or the Goexit on the goroutine that
-// calls it, and does not return.
-func protect(f func(), crashed func(again func())) {
+// protect runs f. If f panics or calls runtime.Goexit, it runs crashed. crash panics, or calls Goexit, as f did, on the goroutine
+// that calls it, and does not return.
+func protect(f func(), crashed func(crash func())) {
 	returned := false
 	defer func() {
 		if !returned {
-			crashed(repetition(recover()))
+			crashed(crashOf(recover()))
 		}
 	}()
 	f()
 	returned = true
 }
 
-// repetition returns a function that repeats a panic with the value, or, with nil, a Goexit. The deferred function must call
-// repetition, while the stack is still there that panicked.
-func repetition(value any) func() {
+// crashOf returns a function that panics with the value, or, with nil, calls Goexit. The deferred function must call crashOf, while
+// the stack is still there that panicked.
+func crashOf(value any) func() {
 	if value == nil {
 		return runtime.Goexit
 	}
@@ -36,7 +36,7 @@ func repetition(value any) func() {
 
 // hedgePanicked handles a hedge's panic, which is the outcome of the call if the race is not decided yet. The hedge panicked
 // while the runner was doing a. A hedge that panicked before it was sent counts as sent.
-func (x *runner) hedgePanicked(a Actions, again func()) {
+func (x *runner) hedgePanicked(a Actions, crash func()) {
 	if a.Ask > 0 {
 		a = x.handle(Event{Kind: Admitted}, nil)
 	}
@@ -52,7 +52,7 @@ func (x *runner) hedgePanicked(a Actions, again func()) {
 		x.policy.LoserPanicked()
 		return
 	}
-	x.hedges[n].crash = again
+	x.hedges[n].crash = crash
 	x.handle(Event{Kind: Ended, Attempt: n, End: Panicked}, nil)
 	x.cancel(only(n))
 }

@@ -248,53 +248,50 @@ func variants(hedges uint8) (all []race.Rules) {
 	return all
 }
 
-// TestMachine_Repeats goes through schedules in which servers cut connections, and calls may be sent again for that.
-func TestMachine_Repeats(t *testing.T) {
-	longtest.Computation(t)
-	var c count
-	for hedges := range uint8(3) {
-		for _, r := range variants(hedges) {
-			c.search(t, &search{rules: r, firstDue: r.Delay, horizon: delay + 1, few: hedges == 2, cuts: true})
-		}
-	}
-	t.Log(&c)
-}
-
-// TestMachine_EveryInterleaving goes through every schedule of a primary and up to two hedges, for every variant of the
-// rules, and checks the rules on each step of each. Without -hedge.long, two hedges have fewer variants and no timers that
-// fire late.
+// TestMachine_EveryInterleaving goes through every schedule of a primary and up to two hedges, for every variant of the rules, and
+// checks the rules on each step of each. Without -hedge.long, two hedges have fewer variants and no timers that fire late. Others
+// have fewer kinds of events, and less time.
 func TestMachine_EveryInterleaving(t *testing.T) {
 	longtest.Computation(t)
-	for hedges := range uint8(3) {
-		var c count
-		for _, r := range variants(hedges) {
-			c.search(t, &search{rules: r, firstDue: r.Delay, horizon: 2*delay + 1, timely: hedges == 2 && !*long})
-		}
-		t.Logf("%d hedges: %v", hedges, &c)
+	for _, of := range []struct {
+		name   string
+		hedges []uint8
+		search func(r race.Rules) *search // nil: leave this variant out
+	}{
+		{"up to two hedges", []uint8{0, 1, 2}, func(r race.Rules) *search {
+			return &search{rules: r, firstDue: r.Delay, horizon: 2*delay + 1, timely: r.MaxHedges == 2 && !*long}
+		}},
+		{"servers cut connections, and calls may be sent again for that", []uint8{0, 1, 2}, func(r race.Rules) *search {
+			return &search{rules: r, firstDue: r.Delay, horizon: delay + 1, few: r.MaxHedges == 2, cuts: true}
+		}},
+		{"three hedges", []uint8{3}, func(r race.Rules) *search {
+			if r.Delay = min(r.Delay, 1); !*long && r.HedgeFinal != r.FailureSendsNext { // so that the third is due in time
+				return nil
+			}
+			return &search{rules: r, firstDue: r.Delay, horizon: 3, few: true}
+		}},
+		{"a reader that comes late", []uint8{1}, func(r race.Rules) *search {
+			return &search{rules: r, firstDue: r.Delay + 1, horizon: 2*delay + 1}
+		}},
+	} {
+		t.Run(of.name, func(t *testing.T) {
+			var variantsDone, states int
+			var steps, schedules uint64
+			for _, hedges := range of.hedges {
+				for _, r := range variants(hedges) {
+					s := of.search(r)
+					if s == nil {
+						continue
+					}
+					if schedules += s.run(); s.broken != "" {
+						t.Fatal(s.broken)
+					}
+					variantsDone, states, steps = variantsDone+1, states+len(s.seen), steps+s.steps
+				}
+			}
+			t.Logf("%d variants: %d schedules, %d states, %d steps", variantsDone, schedules, states, steps)
+		})
 	}
-}
-
-// TestMachine_ThreeHedges does the same for a primary and three hedges, with fewer kinds of events and less time.
-func TestMachine_ThreeHedges(t *testing.T) {
-	longtest.Computation(t)
-	var c count
-	for _, r := range variants(3) {
-		r.Delay = min(r.Delay, 1) // so that the third is due in time
-		if *long || r.HedgeFinal == r.FailureSendsNext {
-			c.search(t, &search{rules: r, firstDue: r.Delay, horizon: 3, few: true})
-		}
-	}
-	t.Log(&c)
-}
-
-// TestMachine_AReaderThatComesLate has the first hedge due later than a delay after the start.
-func TestMachine_AReaderThatComesLate(t *testing.T) {
-	longtest.Computation(t)
-	var c count
-	for _, r := range variants(1) {
-		c.search(t, &search{rules: r, firstDue: r.Delay + 1, horizon: 2*delay + 1})
-	}
-	t.Log(&c)
 }
 
 // TestMachine_StatesStandForSchedules shows that to search a state once is as good as to search it on each schedule that
@@ -308,30 +305,6 @@ func TestMachine_StatesStandForSchedules(t *testing.T) {
 			t.Errorf("%+v: %d schedules by state, %d one by one; %s%s", r, got, want, once.broken, each.broken)
 		}
 	}
-}
-
-// count adds up what searches went through.
-type count struct {
-	variants, states int
-	steps, schedules uint64
-	took             time.Duration
-}
-
-func (c *count) search(t *testing.T, s *search) {
-	t.Helper()
-	began := time.Now()
-	c.schedules += s.run()
-	if s.broken != "" {
-		t.Fatal(s.broken)
-	}
-	c.variants++
-	c.states += len(s.seen)
-	c.steps += s.steps
-	c.took += time.Since(began)
-}
-
-func (c *count) String() string {
-	return fmt.Sprintf("%d variants: %d schedules, %d states, %d steps, in %v", c.variants, c.schedules, c.states, c.steps, c.took)
 }
 
 // TestMachine_StepAllocatesNothing plays a race of five attempts.

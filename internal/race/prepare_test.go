@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
 const ms = time.Millisecond
@@ -160,67 +161,64 @@ func TestPreparing(t *testing.T) {
 			hedges:  3, took: 50 * ms,
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				e, p := tc.entrant, &policy{hedges: tc.hedges}
-				ctx, cancel := context.WithCancelCause(t.Context())
-				defer cancel(nil)
-				e.ctx, e.began = ctx, time.Now()
-				var r race.Race
-				out := r.Run(t.Context(), cancel, plan(10*ms, tc.hedges), p, e)
-				took, winner := time.Since(e.began), 0
-				if out.Winner != nil {
-					winner = out.Winner.(*running).n
-				}
-				if tc.primary == 0 {
-					tc.primary = tc.took
-				}
-				if took != tc.took || e.primaryEnded != tc.primary || winner != tc.winner || !errors.Is(out.Err, tc.err) || (out.Err == nil) != (tc.err == nil) {
-					t.Errorf("after %v (the primary %v) hedge %d with %v, want %v (%v) %d with %v",
-						took, e.primaryEnded, winner, out.Err, tc.took, tc.primary, tc.winner, tc.err)
-				}
-				synctest.Wait()
-				if int(e.ran.Load()) != tc.ran || p.booked.Dropped != tc.dropped || e.preparing != 0 {
-					t.Errorf("%d hedges ran, %d dropped; want %d, %d", e.ran.Load(), p.booked.Dropped, tc.ran, tc.dropped)
-				}
-			})
+		hedgetest.Run(t, name, func(t *testing.T) {
+			e, p := tc.entrant, &policy{hedges: tc.hedges}
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			e.ctx, e.began = ctx, time.Now()
+			var r race.Race
+			out := r.Run(t.Context(), cancel, plan(10*ms, tc.hedges), p, e)
+			took, winner := time.Since(e.began), 0
+			if out.Winner != nil {
+				winner = out.Winner.(*running).n
+			}
+			if tc.primary == 0 {
+				tc.primary = tc.took
+			}
+			if took != tc.took || e.primaryEnded != tc.primary || winner != tc.winner || !errors.Is(out.Err, tc.err) || (out.Err == nil) != (tc.err == nil) {
+				t.Errorf("after %v (the primary %v) hedge %d with %v, want %v (%v) %d with %v",
+					took, e.primaryEnded, winner, out.Err, tc.took, tc.primary, tc.winner, tc.err)
+			}
+			synctest.Wait()
+			if int(e.ran.Load()) != tc.ran || p.booked.Dropped != tc.dropped || e.preparing != 0 {
+				t.Errorf("%d hedges ran, %d dropped; want %d, %d", e.ran.Load(), p.booked.Dropped, tc.ran, tc.dropped)
+			}
 		})
 	}
 }
 
 func after(d time.Duration) func(int) time.Duration { return func(int) time.Duration { return d } }
 
-// TestPreparing_Panics surfaces a panic of the preparation, or drops it when the call is decided.
+// TestPreparing_Panics surfaces a panic of the preparation, or drops it when the call is decided. A panic of the primary unwinds only when
+// nobody reads the caller's request.
 func TestPreparing_Panics(t *testing.T) {
-	for name, primary := range map[string]time.Duration{"before the end": time.Hour, "after it": 15 * ms} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithCancelCause(t.Context())
-				defer cancel(nil)
-				e := &entrant{ctx: ctx, primary: primary, prepare: func(int) bool { time.Sleep(20 * ms); panic("prepare") }}
-				var r race.Race
-				defer func() {
-					if panicked := recover() != nil; panicked != (primary == time.Hour) {
-						t.Errorf("panicked: %v", panicked)
-					}
-				}()
-				r.Run(t.Context(), cancel, plan(10*ms, 2), &policy{hedges: 2}, e)
-			})
+	for name, tc := range map[string]struct {
+		primary time.Duration
+		prepare func(int) bool
+		do      func() error
+		panics  any
+		took    time.Duration
+	}{
+		"before the end": {primary: time.Hour, prepare: panicsLate, panics: "prepare", took: 30 * ms},
+		"after it":       {primary: 15 * ms, prepare: panicsLate, took: 30 * ms},
+		"the primary":    {do: func() error { time.Sleep(15 * ms); panic("primary") }, prepare: slow(map[int]time.Duration{1: 30 * ms}), panics: "primary", took: 40 * ms},
+	} {
+		hedgetest.Run(t, name, func(t *testing.T) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			e := &entrant{ctx: ctx, primary: tc.primary, prepare: tc.prepare, do: tc.do, began: time.Now()}
+			defer func() {
+				value := recover()
+				if p, ok := value.(*race.Panic); ok {
+					value = p.Value
+				}
+				if took := time.Since(e.began); value != tc.panics || took != tc.took || e.preparing != 0 {
+					t.Errorf("panic %v after %v, want %v after %v", value, took, tc.panics, tc.took)
+				}
+			}()
+			new(race.Race).Run(t.Context(), cancel, plan(10*ms, 1), &policy{hedges: 1}, e)
 		})
 	}
 }
 
-// TestPreparing_PrimaryPanics unwinds only when nobody reads the caller's request.
-func TestPreparing_PrimaryPanics(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := &entrant{prepare: slow(map[int]time.Duration{1: 30 * ms}), do: func() error { time.Sleep(15 * ms); panic("primary") }}
-		began := time.Now()
-		defer func() {
-			if took := time.Since(began); recover() == nil || took != 40*ms || e.preparing != 0 {
-				t.Errorf("after %v, want a panic after 40ms", took)
-			}
-		}()
-		var r race.Race
-		r.Run(t.Context(), func(error) {}, plan(10*ms, 1), &policy{hedges: 1}, e)
-	})
-}
+func panicsLate(int) bool { time.Sleep(20 * ms); panic("prepare") }

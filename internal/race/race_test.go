@@ -3,6 +3,7 @@ package race_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/grpchedge/hedge/internal/alarm"
 	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
 // TestRace_Concurrently has races share one alarm in real time, and each Race run again and again if it was untouched. No
@@ -56,34 +58,6 @@ func TestRace_Concurrently(t *testing.T) {
 	}
 }
 
-// TestRace_APrimaryPanics says what becomes of a primary's panic: it is the outcome, unless a hedge has won before.
-func TestRace_APrimaryPanics(t *testing.T) {
-	run := func(e race.Entrant, cancel context.CancelCauseFunc, p *policy) (out race.Outcome, value any) {
-		defer func() { value = recover() }()
-		return new(race.Race).Run(context.Background(), cancel, plan(ms, 1), p, e), nil
-	}
-	t.Run("before a hedge is due", func(t *testing.T) {
-		p := &policy{hedges: 1}
-		_, value := run(panicking(func() {}), func(error) {}, p)
-		if value != "primary" || p.booked.Hedges != 0 || !p.booked.Panicked {
-			t.Errorf("panic %v, report %+v", value, p.booked)
-		}
-	})
-	t.Run("after a hedge has won", func(t *testing.T) {
-		ctx, cancel := context.WithCancelCause(t.Context())
-		p := &policy{hedges: 1}
-		out, value := run(panicking(func() { <-ctx.Done() }), cancel, p)
-		if value != nil || out.Winner == nil || p.booked.Winner != 1 || p.booked.LoserPanics != 1 {
-			t.Errorf("panic %v, %+v, report %+v", value, out, p.booked)
-		}
-	})
-}
-
-// panicking has a primary that panics after something else, and hedges that answer at once.
-func panicking(after func()) *entrant {
-	return &entrant{do: func() error { after(); panic("primary") }, run: func(int) time.Duration { return 0 }}
-}
-
 // TestRace_Commit settles a race on its primary before it runs, while it runs, and after a hedge has won.
 func TestRace_Commit(t *testing.T) {
 	broken := errors.New("broken")
@@ -98,59 +72,44 @@ func TestRace_Commit(t *testing.T) {
 		"while a hedge is out":  {during: func(*race.Race) { time.Sleep(20 * ms) }, hedge: time.Hour, committed: true, hedges: 1},
 		"after a hedge has won": {during: func(*race.Race) { time.Sleep(20 * ms) }, hedge: ms, hedges: 1},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithCancelCause(t.Context())
-				defer cancel(nil)
-				var r race.Race
-				p := &policy{hedges: 1}
-				e := &entrant{ctx: ctx, run: after(tc.hedge)}
-				e.do = func() error {
-					tc.during(&r)
-					if got := r.Commit(); got != tc.committed {
-						t.Errorf("Commit: %t", got)
-					}
-					time.Sleep(30 * ms) // a hedge that was due would be sent now
-					return broken
+		hedgetest.Run(t, name, func(t *testing.T) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			var r race.Race
+			p := &policy{hedges: 1}
+			e := &entrant{ctx: ctx, run: after(tc.hedge)}
+			e.do = func() error {
+				tc.during(&r)
+				if got := r.Commit(); got != tc.committed {
+					t.Errorf("Commit: %t", got)
 				}
-				out := r.Run(t.Context(), cancel, plan(10*ms, 1), p, e)
-				if won := out.Winner == nil && out.Err == broken; won != tc.committed || p.booked.Hedges != tc.hedges || p.booked.Committed != tc.committed {
-					t.Errorf("%+v, report %+v", out, p.booked)
-				}
-				if r.Commit() != tc.committed {
-					t.Error("Commit changed its mind")
-				}
-			})
+				time.Sleep(30 * ms) // a hedge that was due would be sent now
+				return broken
+			}
+			out := r.Run(t.Context(), cancel, plan(10*ms, 1), p, e)
+			if won := out.Winner == nil && out.Err == broken; won != tc.committed || p.booked.Hedges != tc.hedges || p.booked.Committed != tc.committed {
+				t.Errorf("%+v, report %+v", out, p.booked)
+			}
+			if r.Commit() != tc.committed {
+				t.Error("Commit changed its mind")
+			}
 		})
 	}
-	t.Run("before it runs", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+	for _, failure := range []error{nil, broken} { // broken would send a hedge
+		hedgetest.Run(t, fmt.Sprint("before it runs: ", failure), func(t *testing.T) {
 			var r race.Race
 			if !r.Commit() {
 				t.Error("Commit: false")
 			}
-			e := &entrant{do: func() error { time.Sleep(time.Hour); return nil }}
-			out := r.Run(t.Context(), func(error) {}, plan(10*ms, 1), &policy{hedges: 1}, e)
-			if !out.Untouched || out.Winner != nil || !r.Commit() {
+			plan := plan(10*ms, 1)
+			plan.FailureSendsNext = failure != nil
+			e := &entrant{do: func() error { time.Sleep(time.Hour); return failure }}
+			out := r.Run(t.Context(), func(error) {}, plan, &policy{hedges: 1}, e)
+			if !out.Untouched || out.Winner != nil || out.Err != failure || !r.Commit() {
 				t.Errorf("%+v", out)
 			}
 		})
-	})
-}
-
-// TestRace_CommitBeforeAFailure settles a race before it runs whose primary then fails in a way that would send a hedge.
-func TestRace_CommitBeforeAFailure(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		broken := errors.New("broken")
-		plan := plan(time.Hour, 1)
-		plan.FailureSendsNext = true
-		var r race.Race
-		r.Commit()
-		out := r.Run(t.Context(), func(error) {}, plan, &policy{hedges: 1}, &entrant{do: func() error { return broken }})
-		if !out.Untouched || out.Winner != nil || out.Err != broken {
-			t.Errorf("%+v", out)
-		}
-	})
+	}
 }
 
 // TestRace_CommitAsItBegins settles races at the moment at which they begin.

@@ -27,7 +27,7 @@ type hedge struct {
 	attempt Attempt
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
-	crash   func() // repeats its panic or its Goexit on the caller's goroutine; nil for none
+	crash   func() // panics or calls Goexit as it did, on the caller's goroutine; nil for none
 }
 
 // handle passes an event to the machine and returns the actions that are left to do. err is the error of an Ended event.
@@ -109,7 +109,7 @@ func (x *runner) due() {
 		if a.Start > 0 {
 			x.run(a.Start)
 		}
-	}, func(again func()) { x.hedgePanicked(a, again) })
+	}, func(crash func()) { x.hedgePanicked(a, crash) })
 }
 
 func (x *runner) ask(a Actions) Event {

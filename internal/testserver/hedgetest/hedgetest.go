@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -15,6 +16,12 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
 )
+
+// Run runs a subtest in virtual time.
+func Run(t *testing.T, name string, test func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
+}
 
 // New is [hedge.New] for a test, which fails if the options have an error.
 func New(tb testing.TB, opts ...hedge.Option) *hedge.Scheduler {
