@@ -71,6 +71,32 @@ func TestCompare(t *testing.T) {
 	}
 }
 
+// TestCompareRepeats checks that two runs in virtual time with one seed write identical files.
+func TestCompareRepeats(t *testing.T) {
+	folders := [2]string{t.TempDir(), t.TempDir()}
+	for _, folder := range folders {
+		compareTiny(t, "compare -clock virtual -workload outage,saturated,mixed,stalls,bursts -policy none,adaptive -calls 600 -out "+folder)
+	}
+	files, err := filepath.Glob(filepath.Join(folders[0], "*"))
+	if err != nil || len(files) < 15 {
+		t.Fatalf("only %d files, %v", len(files), err)
+	}
+	took := regexp.MustCompile(`it took [^;.]*\.?[^;.]*\.\n`)
+	for _, path := range files {
+		first, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := os.ReadFile(filepath.Join(folders[1], filepath.Base(path)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(took.ReplaceAll(first, nil), took.ReplaceAll(again, nil)) {
+			t.Errorf("%s differs from run to run", filepath.Base(path))
+		}
+	}
+}
+
 // TestReport runs some workloads in short and checks the index, the summary and the weak spots.
 func TestReport(t *testing.T) {
 	folder := t.TempDir()
