@@ -26,10 +26,7 @@ func ExampleDo_http() {
 	defer server.Close()
 
 	// Two hedges at most, and the first one after 5 ms as long as nothing is learned.
-	s, err := hedge.New(hedge.WithReadOnlyMethods("/greeter/GET"), hedge.WithWarmup(20, 5*time.Millisecond))
-	if err != nil {
-		panic(err)
-	}
+	s := must(hedge.New(hedge.WithReadOnlyMethods("/greeter/GET"), hedge.WithWarmup(20, 5*time.Millisecond)))
 
 	get := func(ctx context.Context) (*http.Response, error) {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, nil)

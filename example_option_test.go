@@ -24,12 +24,17 @@ func doOnce(s *hedge.Scheduler, method string, attempt ...func(context.Context) 
 	return value
 }
 
-// A call of a method that no pattern matches is made without hedging.
-func ExampleWithMethods() {
-	s, err := hedge.New(hedge.WithMethods("/pkg.Svc/Get*", "/pkg.Other/List"))
+// must returns what an example cannot do without.
+func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
 	}
+	return v
+}
+
+// A call of a method that no pattern matches is made without hedging.
+func ExampleWithMethods() {
+	s := must(hedge.New(hedge.WithMethods("/pkg.Svc/Get*", "/pkg.Other/List")))
 	doOnce(s, "/pkg.Svc/GetUser")
 	doOnce(s, "/pkg.Svc/DeleteUser")
 	fmt.Println(s.Stats().Calls, "calls,", s.Stats().NotSelected, "not selected")
@@ -49,10 +54,7 @@ func ExampleWithBudgetPercent() {
 
 // With no hedges allowed, the scheduler only learns.
 func ExampleWithMaxHedges() {
-	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithMaxHedges(0))
-	if err != nil {
-		panic(err)
-	}
+	s := must(hedge.New(hedge.WithAllMethods(), hedge.WithMaxHedges(0)))
 	doOnce(s, "/pkg.Svc/Get")
 	_, known := s.Latency("dns:///example", "/pkg.Svc/Get", 0.5)
 	fmt.Println(known, s.Stats().Hedges)
@@ -61,10 +63,7 @@ func ExampleWithMaxHedges() {
 
 // Methods that answer within microseconds are not hedged before 5 ms.
 func ExampleWithMinDelay() {
-	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithMinDelay(5*time.Millisecond))
-	if err != nil {
-		panic(err)
-	}
+	s := must(hedge.New(hedge.WithAllMethods(), hedge.WithMinDelay(5*time.Millisecond)))
 	for range 100 {
 		doOnce(s, "/pkg.Svc/Get")
 	}
@@ -74,10 +73,7 @@ func ExampleWithMinDelay() {
 
 // While a method is being learned, in its first 100 calls, hedges are due after 50 ms.
 func ExampleWithWarmup() {
-	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithWarmup(100, 50*time.Millisecond))
-	if err != nil {
-		panic(err)
-	}
+	s := must(hedge.New(hedge.WithAllMethods(), hedge.WithWarmup(100, 50*time.Millisecond)))
 	doOnce(s, "/pkg.Svc/Get")
 	fmt.Println(s.Stats().Warmup, s.Methods()[0].Delay) // 0: no delay has been learned
 	// Output: 1 0s
@@ -85,11 +81,8 @@ func ExampleWithWarmup() {
 
 // Only UNAVAILABLE lets the race go on: every other error of the primary is returned at once.
 func ExampleWithNonFatalCodes() {
-	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithTrigger(hedge.Fixed(time.Millisecond)),
-		hedge.WithNonFatalCodes(codes.Unavailable))
-	if err != nil {
-		panic(err)
-	}
+	s := must(hedge.New(hedge.WithAllMethods(), hedge.WithTrigger(hedge.Fixed(time.Millisecond)),
+		hedge.WithNonFatalCodes(codes.Unavailable)))
 	hedged := make(chan struct{})
 	attempts := make(chan int, 2)
 	attempts <- 0
@@ -107,10 +100,7 @@ func ExampleWithNonFatalCodes() {
 
 // Without package balancer on the connection no hedge is sent. Calls of Do have no connection.
 func ExampleWithOtherBackendOnly() {
-	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithOtherBackendOnly(true))
-	if err != nil {
-		panic(err)
-	}
+	s := must(hedge.New(hedge.WithAllMethods(), hedge.WithOtherBackendOnly(true)))
 	doOnce(s, "/pkg.Svc/Get")
 	row := s.Methods()[0]
 	fmt.Println("backends:", row.Ready, "held back:", row.NoOtherBackend)
@@ -119,14 +109,11 @@ func ExampleWithOtherBackendOnly() {
 
 // A server that cuts connections after 200 resets in 30 seconds, as Netty does by default, is known beforehand.
 func ExampleWithResetLimit() {
-	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithResetLimit(200, 30*time.Second))
-	if err != nil {
-		panic(err)
-	}
+	s := must(hedge.New(hedge.WithAllMethods(), hedge.WithResetLimit(200, 30*time.Second)))
 	doOnce(s, "/pkg.Svc/Get")
 	r := s.Methods()[0].Resets
 	fmt.Println("at most", r.Limit, "hedges in", r.Per)
-	_, err = hedge.New(hedge.WithAllMethods(), hedge.WithResetLimit(0, time.Second))
+	_, err := hedge.New(hedge.WithAllMethods(), hedge.WithResetLimit(0, time.Second))
 	fmt.Println(err)
 	// Output:
 	// at most 200 hedges in 30s
@@ -146,10 +133,7 @@ func ExampleWithWindow() {
 
 // Any quantile of a method's primaries.
 func ExampleScheduler_Latency() {
-	s, err := hedge.New(hedge.WithAllMethods())
-	if err != nil {
-		panic(err)
-	}
+	s := must(hedge.New(hedge.WithAllMethods()))
 	doOnce(s, "/pkg.Svc/Get", func(context.Context) (string, error) {
 		time.Sleep(5 * time.Millisecond)
 		return "answer", nil
@@ -165,10 +149,7 @@ func ExampleScheduler_Latency() {
 
 // A client that may make calls fail for its hedges.
 func ExampleWithGuard() {
-	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithGuard(false))
-	if err != nil {
-		panic(err)
-	}
+	s := must(hedge.New(hedge.WithAllMethods(), hedge.WithGuard(false)))
 	doOnce(s, "/pkg.Svc/Get", func(context.Context) (string, error) {
 		return "", status.Error(codes.ResourceExhausted, "quota exceeded")
 	})

@@ -13,10 +13,7 @@ import (
 
 // A new scheduler begins with what another one has learned. It has no warm-up.
 func ExampleWithSnapshot() {
-	old, err := hedge.New(hedge.WithAllMethods())
-	if err != nil {
-		panic(err)
-	}
+	old := must(hedge.New(hedge.WithAllMethods()))
 	for range 50 {
 		doOnce(old, "/pkg.Svc/Get")
 	}
@@ -25,14 +22,11 @@ func ExampleWithSnapshot() {
 		panic(err)
 	}
 
-	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithSnapshot(&file))
-	if err != nil {
-		panic(err)
-	}
+	s := must(hedge.New(hedge.WithAllMethods(), hedge.WithSnapshot(&file)))
 	doOnce(s, "/pkg.Svc/Get")
 	fmt.Println(old.Stats().Warmup, "calls without hedging before,", s.Stats().Warmup, "now")
 
-	_, err = hedge.New(hedge.WithAllMethods(), hedge.WithSnapshot(&file)) // a reader is read once
+	_, err := hedge.New(hedge.WithAllMethods(), hedge.WithSnapshot(&file)) // a reader is read once
 	fmt.Println(err)
 	// Output:
 	// 20 calls without hedging before, 0 now
@@ -41,10 +35,7 @@ func ExampleWithSnapshot() {
 
 // Another tool reads a snapshot.
 func ExampleScheduler_WriteSnapshot() {
-	s, err := hedge.New(hedge.WithAllMethods())
-	if err != nil {
-		panic(err)
-	}
+	s := must(hedge.New(hedge.WithAllMethods()))
 	for range 50 {
 		doOnce(s, "/pkg.Svc/Get")
 	}

@@ -14,34 +14,25 @@ import (
 // A client that asks for the headers before the first message, as Bigtable's does, of a server that sends headers at
 // once: without WithWaitForMessage the stuck primary's headers would decide the stream.
 func ExampleWithWaitForMessage() {
-	cluster, err := testserver.Start(testserver.Config{Script: func(a testserver.Attempt) testserver.Plan {
+	cluster := must(testserver.Start(testserver.Config{Script: func(a testserver.Attempt) testserver.Plan {
 		if a.Number == 0 && a.ID > 1 {
 			return testserver.Plan{HeaderAtOnce: true, Delay: time.Minute}
 		}
 		return testserver.Plan{HeaderAtOnce: true}
-	}})
-	if err != nil {
-		panic(err)
-	}
+	}}))
 	defer cluster.Close()
 
 	s, err := hedge.New(hedge.WithReadOnlyMethods("/hedgetest.TestService/*"), hedge.WithWarmup(20, 10*time.Millisecond), hedge.WithWaitForMessage("/hedgetest.TestService/Server*")) // this example is too short to learn a delay
 	if err != nil {
 		panic(err)
 	}
-	conn, err := cluster.Client(interceptor.DialOptions(s)...)
-	if err != nil {
-		panic(err)
-	}
+	conn := must(cluster.Client(interceptor.DialOptions(s)...))
 	client := testpb.NewTestServiceClient(conn)
 	if _, err := client.Unary(context.Background(), &testpb.Request{Id: 1}, hedge.Off()); err != nil { // connects
 		panic(err)
 	}
 
-	rows, err := client.ServerStream(context.Background(), &testpb.Request{Id: 2, Messages: 1})
-	if err != nil {
-		panic(err)
-	}
+	rows := must(client.ServerStream(context.Background(), &testpb.Request{Id: 2, Messages: 1}))
 	if _, err := rows.Header(); err != nil { // waits for the first row
 		panic(err)
 	}

@@ -52,12 +52,9 @@ func ExampleWithAllMethods() {
 
 // Where the .proto files do not say which methods only read, the client can.
 func ExampleWithReadOnlyMethods() {
-	s, err := hedge.New(hedge.WithReadOnlyMethods("/pkg.Svc/Get*", "/pkg.Svc/List*"))
-	if err != nil {
-		panic(err)
-	}
+	s := must(hedge.New(hedge.WithReadOnlyMethods("/pkg.Svc/Get*", "/pkg.Svc/List*")))
 	for _, method := range []string{"/pkg.Svc/GetUser", "/pkg.Svc/DeleteUser"} {
-		_, _ = hedge.Do(context.Background(), s, "dns:///example", method, func(context.Context) (int, error) { return 0, nil })
+		doOnce(s, method)
 	}
 	for _, row := range s.Methods() {
 		fmt.Println(row.Method, "left out:", row.NotSelected)
@@ -101,10 +98,7 @@ func ExampleWithTrigger() {
 
 // What hedging would do to real traffic can be seen before any hedge is sent.
 func ExampleWithDryRun() {
-	s, err := hedge.New(hedge.WithMethods("/pkg.Svc/Get*"), hedge.WithDryRun(true))
-	if err != nil {
-		panic(err)
-	}
+	s := must(hedge.New(hedge.WithMethods("/pkg.Svc/Get*"), hedge.WithDryRun(true)))
 	for i := range 1000 { // the client's calls, of which one in thirty is slow
 		hedge.Do(context.Background(), s, "dns:///example", "/pkg.Svc/Get", func(context.Context) (int, error) {
 			if i%30 == 0 {
@@ -135,8 +129,7 @@ func ExampleWithIdempotentOnly() {
 		panic(err)
 	}
 	for _, method := range []string{"Unary", "UnaryIdempotent", "ServerStreamIdempotent"} {
-		_, _ = hedge.Do(context.Background(), s, "dns:///example", "/hedgetest.TestService/"+method,
-			func(context.Context) (int, error) { return 0, nil })
+		doOnce(s, "/hedgetest.TestService/"+method)
 	}
 	for _, row := range s.Methods() {
 		fmt.Println(row.Method, "left out:", row.NotSelected)
@@ -149,27 +142,21 @@ func ExampleWithIdempotentOnly() {
 
 // A team's gRPC service config says which methods are hedged, and how; all others are left alone.
 func ExampleWithServiceConfig() {
-	s, err := hedge.New(hedge.WithServiceConfig(`{
+	s := must(hedge.New(hedge.WithServiceConfig(`{
 		"methodConfig": [{
 			"name": [{"service": "hedgetest.TestService", "method": "Unary"}],
 			"hedgingPolicy": {"maxAttempts": 3, "hedgingDelay": "0.010s", "nonFatalStatusCodes": ["UNAVAILABLE"]}
 		}],
 		"retryThrottling": {"maxTokens": 10, "tokenRatio": 0.1}
-	}`))
-	if err != nil {
-		panic(err)
-	}
+	}`)))
 	client, stop := slowPrimary(s)
 	defer stop()
-	reply, err := client.Unary(context.Background(), &testpb.Request{Id: 2})
-	if err != nil {
-		panic(err)
-	}
+	reply := must(client.Unary(context.Background(), &testpb.Request{Id: 2}))
 	row := s.Methods()[0]
 	fmt.Println("answered by attempt", reply.Attempt, "sent after", row.Delay)
 	fmt.Println(row.ThrottleTokens, "of", row.ThrottleMax, "tokens")
 
-	_, err = hedge.New(hedge.WithServiceConfig(`{"methodConfig": [{
+	_, err := hedge.New(hedge.WithServiceConfig(`{"methodConfig": [{
 		"name": [{"service": "hedgetest.TestService", "method": "Unary"}],
 		"hedgingPolicy": {"maxAttempts": 1}}]}`))
 	fmt.Println(err)
@@ -181,19 +168,13 @@ func ExampleWithServiceConfig() {
 
 // slowPrimary starts a server whose primaries take half a second and whose hedges answer at once.
 func slowPrimary(s *hedge.Scheduler) (testpb.TestServiceClient, func()) {
-	cluster, err := testserver.Start(testserver.Config{Name: "example", Script: func(a testserver.Attempt) testserver.Plan {
+	cluster := must(testserver.Start(testserver.Config{Name: "example", Script: func(a testserver.Attempt) testserver.Plan {
 		if a.Number == 0 && a.ID > 1 {
 			return testserver.Plan{Delay: 500 * time.Millisecond}
 		}
 		return testserver.Plan{}
-	}})
-	if err != nil {
-		panic(err)
-	}
-	conn, err := cluster.Client(grpc.WithChainUnaryInterceptor(interceptor.Unary(s)))
-	if err != nil {
-		panic(err)
-	}
+	}}))
+	conn := must(cluster.Client(grpc.WithChainUnaryInterceptor(interceptor.Unary(s))))
 	client := testpb.NewTestServiceClient(conn)
 	if _, err := client.Unary(context.Background(), &testpb.Request{Id: 1}, hedge.Off()); err != nil { // connects
 		panic(err)
@@ -203,18 +184,12 @@ func slowPrimary(s *hedge.Scheduler) (testpb.TestServiceClient, func()) {
 
 // One call is hedged after a delay of its own, another not at all.
 func ExampleAfter() {
-	s, err := hedge.New(hedge.WithReadOnlyMethods("/hedgetest.TestService/*"))
-	if err != nil {
-		panic(err)
-	}
+	s := must(hedge.New(hedge.WithReadOnlyMethods("/hedgetest.TestService/*")))
 	client, stop := slowPrimary(s)
 	defer stop()
 
 	for _, option := range []grpc.CallOption{hedge.After(10 * time.Millisecond), hedge.Off()} {
-		reply, err := client.Unary(context.Background(), &testpb.Request{Id: 2}, option)
-		if err != nil {
-			panic(err)
-		}
+		reply := must(client.Unary(context.Background(), &testpb.Request{Id: 2}, option))
 		fmt.Println("answered by attempt", reply.Attempt)
 	}
 	// Output:
@@ -224,10 +199,7 @@ func ExampleAfter() {
 
 // A generated wrapper that takes no call options passes its context on.
 func ExampleNewContext() {
-	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithTrigger(hedge.Fixed(time.Second)))
-	if err != nil {
-		panic(err)
-	}
+	s := must(hedge.New(hedge.WithAllMethods(), hedge.WithTrigger(hedge.Fixed(time.Second))))
 	delete := func(ctx context.Context, key string) error { // the wrapper
 		_, err := hedge.Do(ctx, s, "dns:///example", "/pkg.Svc/Delete", func(context.Context) (int, error) { return 0, nil })
 		return err
@@ -242,16 +214,13 @@ func ExampleNewContext() {
 
 // The targets of etcd's client hold a pointer. Without it the next client finds what the one before has learned.
 func ExampleWithTargetName() {
-	s, err := hedge.New(hedge.WithIdempotentOnly(), hedge.WithTargetName(func(target string) string {
+	s := must(hedge.New(hedge.WithIdempotentOnly(), hedge.WithTargetName(func(target string) string {
 		if rest, ok := strings.CutPrefix(target, "etcd-endpoints://"); ok {
 			_, hosts, _ := strings.Cut(rest, "/")
 			return "etcd/" + hosts
 		}
 		return target
-	}))
-	if err != nil {
-		panic(err)
-	}
+	})))
 	for _, target := range []string{"etcd-endpoints://0x3aa56f67e600/host", "etcd-endpoints://0x3aa56f8041e0/host"} {
 		_, _ = hedge.Do(context.Background(), s, target, "/etcdserverpb.KV/Range", func(context.Context) (int, error) { return 0, nil })
 	}
@@ -263,12 +232,9 @@ func ExampleWithTargetName() {
 
 // A proxy that passes on whatever methods its clients ask for keeps what it knows of those in use.
 func ExampleWithMaxMethods() {
-	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithMaxMethods(1_000))
-	if err != nil {
-		panic(err)
-	}
+	s := must(hedge.New(hedge.WithAllMethods(), hedge.WithMaxMethods(1_000)))
 	call := func(method string) {
-		_, _ = hedge.Do(context.Background(), s, "dns:///example", method, func(context.Context) (int, error) { return 0, nil })
+		doOnce(s, method)
 	}
 	for i := range 10_000 {
 		call(fmt.Sprintf("/made.Up/Name%d", i))
@@ -289,10 +255,7 @@ func ExampleWithMaxMethods() {
 
 // The totals say what hedging does and what it costs.
 func ExampleScheduler_Stats() {
-	s, err := hedge.New(hedge.WithReadOnlyMethods("/hedgetest.TestService/*"), hedge.WithWarmup(20, 10*time.Millisecond))
-	if err != nil {
-		panic(err)
-	}
+	s := must(hedge.New(hedge.WithReadOnlyMethods("/hedgetest.TestService/*"), hedge.WithWarmup(20, 10*time.Millisecond)))
 	client, stop := slowPrimary(s)
 	defer stop()
 	if _, err := client.Unary(context.Background(), &testpb.Request{Id: 2}); err != nil {
@@ -307,10 +270,7 @@ func ExampleScheduler_Stats() {
 
 // Per target and method: what was learned and when a hedge is due.
 func ExampleScheduler_Methods() {
-	s, err := hedge.New(hedge.WithReadOnlyMethods("/cache/lookup"))
-	if err != nil {
-		panic(err)
-	}
+	s := must(hedge.New(hedge.WithReadOnlyMethods("/cache/lookup")))
 	for range 20 { // the default warm-up
 		_, _ = hedge.Do(context.Background(), s, "cache", "/cache/lookup", func(context.Context) (string, error) {
 			return "value", nil
@@ -324,18 +284,12 @@ func ExampleScheduler_Methods() {
 
 // The kill switch takes effect on the next call.
 func ExampleScheduler_Pause() {
-	s, err := hedge.New(hedge.WithReadOnlyMethods("/hedgetest.TestService/*"))
-	if err != nil {
-		panic(err)
-	}
+	s := must(hedge.New(hedge.WithReadOnlyMethods("/hedgetest.TestService/*")))
 	client, stop := slowPrimary(s)
 	defer stop()
 
 	s.Pause()
-	reply, err := client.Unary(context.Background(), &testpb.Request{Id: 2}, hedge.After(0))
-	if err != nil {
-		panic(err)
-	}
+	reply := must(client.Unary(context.Background(), &testpb.Request{Id: 2}, hedge.After(0)))
 	s.Resume()
 	fmt.Println("answered by attempt", reply.Attempt)
 	// Output: answered by attempt 0
@@ -343,10 +297,7 @@ func ExampleScheduler_Pause() {
 
 // Any call can be hedged: here one over HTTP, a database, a cache.
 func ExampleDo() {
-	s, err := hedge.New(hedge.WithReadOnlyMethods("/store/read"), hedge.WithWarmup(20, 10*time.Millisecond))
-	if err != nil {
-		panic(err)
-	}
+	s := must(hedge.New(hedge.WithReadOnlyMethods("/store/read"), hedge.WithWarmup(20, 10*time.Millisecond)))
 	slow := make(chan struct{}, 1)
 	slow <- struct{}{} // the first attempt is slow
 	value, err := hedge.Do(context.Background(), s, "replicas", "/store/read", func(ctx context.Context) (string, error) {
@@ -381,13 +332,10 @@ func ExamplePreviousAttempts() {
 // Cheap requests are hedged sooner than costly ones, and so are a tenant's own.
 func ExampleWithClass() {
 	type tenant struct{}
-	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithClass(func(ctx context.Context, method string, request any) string {
+	s := must(hedge.New(hedge.WithAllMethods(), hedge.WithClass(func(ctx context.Context, method string, request any) string {
 		name, _ := ctx.Value(tenant{}).(string)
 		return name
-	}))
-	if err != nil {
-		panic(err)
-	}
+	})))
 	for _, name := range []string{"batch", "web"} {
 		ctx := context.WithValue(context.Background(), tenant{}, name)
 		for range 50 {
@@ -403,10 +351,7 @@ func ExampleWithClass() {
 }
 
 func ExampleBySize() {
-	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithClass(hedge.BySize))
-	if err != nil {
-		panic(err)
-	}
+	s := must(hedge.New(hedge.WithAllMethods(), hedge.WithClass(hedge.BySize)))
 	call := interceptor.Unary(s)
 	for _, text := range []string{"a short one", "a request that is longer than sixty-four bytes, of which there may be many"} {
 		_ = call(context.Background(), "/pkg.Svc/Get", wrapperspb.String(text), &wrapperspb.StringValue{}, nil,
@@ -422,11 +367,8 @@ func ExampleBySize() {
 
 // One call in ten is left alone, to see what hedging does for the others.
 func ExampleWithControl() {
-	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithTrigger(hedge.Fixed(time.Millisecond)),
-		hedge.WithBudgetPercent(100), hedge.WithControl(10))
-	if err != nil {
-		panic(err)
-	}
+	s := must(hedge.New(hedge.WithAllMethods(), hedge.WithTrigger(hedge.Fixed(time.Millisecond)),
+		hedge.WithBudgetPercent(100), hedge.WithControl(10)))
 	for range 300 {
 		_, _ = hedge.Do(context.Background(), s, "dns:///example", "/pkg.Svc/Get", func(ctx context.Context) (string, error) {
 			if md, _ := metadata.FromOutgoingContext(ctx); len(md.Get("grpc-previous-rpc-attempts")) == 0 {

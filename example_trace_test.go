@@ -19,15 +19,12 @@ import (
 
 // Print the hedges of all calls.
 func ExampleWithTrace() {
-	s, err := hedge.New(hedge.WithReadOnlyMethods("/shop.Items/Get*"), hedge.WithTrigger(hedge.Fixed(time.Millisecond)), hedge.WithMaxHedges(1),
+	s := must(hedge.New(hedge.WithReadOnlyMethods("/shop.Items/Get*"), hedge.WithTrigger(hedge.Fixed(time.Millisecond)), hedge.WithMaxHedges(1),
 		hedge.WithTrace(&hedge.Trace{
 			HedgeSent:   func(e stats.HedgeSent) { fmt.Println("hedge", e.Hedge, "of", e.Method) },
 			CallDecided: func(e stats.CallDecided) { fmt.Println("won by attempt", e.Winner, "of", e.Attempts) },
-		}))
-	if err != nil {
-		panic(err)
-	}
-	_, err = hedge.Do(context.Background(), s, "shop", "/shop.Items/Get", func(ctx context.Context) (string, error) {
+		})))
+	_, err := hedge.Do(context.Background(), s, "shop", "/shop.Items/Get", func(ctx context.Context) (string, error) {
 		if md, _ := metadata.FromOutgoingContext(ctx); len(md.Get("grpc-previous-rpc-attempts")) == 0 { // the primary is stuck
 			<-ctx.Done()
 			return "", ctx.Err()
@@ -44,24 +41,15 @@ func ExampleWithTrace() {
 
 // Ask what happened to one call.
 func ExampleReport() {
-	cluster, err := testserver.Start(testserver.Config{Script: func(a testserver.Attempt) testserver.Plan {
+	cluster := must(testserver.Start(testserver.Config{Script: func(a testserver.Attempt) testserver.Plan {
 		if a.Number == 0 {
 			return testserver.Plan{Delay: time.Minute}
 		}
 		return testserver.Plan{}
-	}})
-	if err != nil {
-		panic(err)
-	}
+	}}))
 	defer cluster.Close()
-	s, err := hedge.New(hedge.WithReadOnlyMethods("/hedgetest.TestService/*"), hedge.WithTrigger(hedge.Fixed(20*time.Millisecond)))
-	if err != nil {
-		panic(err)
-	}
-	conn, err := cluster.Client(grpc.WithChainUnaryInterceptor(interceptor.Unary(s)))
-	if err != nil {
-		panic(err)
-	}
+	s := must(hedge.New(hedge.WithReadOnlyMethods("/hedgetest.TestService/*"), hedge.WithTrigger(hedge.Fixed(20*time.Millisecond))))
+	conn := must(cluster.Client(grpc.WithChainUnaryInterceptor(interceptor.Unary(s))))
 	var outcome stats.Outcome
 	if _, err := testpb.NewTestServiceClient(conn).Unary(context.Background(), &testpb.Request{Id: 1}, hedge.Report(&outcome)); err != nil {
 		panic(err)
@@ -74,10 +62,7 @@ func ExampleReport() {
 // Have changes of state logged.
 func ExampleWithLogger() {
 	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: withoutTime}))
-	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithBudgetPercent(1), hedge.WithTrigger(hedge.Fixed(0)), hedge.WithLogger(logger))
-	if err != nil {
-		panic(err)
-	}
+	s := must(hedge.New(hedge.WithAllMethods(), hedge.WithBudgetPercent(1), hedge.WithTrigger(hedge.Fixed(0)), hedge.WithLogger(logger)))
 	for range 2 { // the budget begins with one hedge
 		_, _ = hedge.Do(context.Background(), s, "shop", "/shop.Items/Get", func(ctx context.Context) (int, error) {
 			time.Sleep(5 * time.Millisecond)

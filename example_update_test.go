@@ -10,14 +10,11 @@ import (
 
 // One method costs much and gets a small budget of its own, and another is never hedged.
 func ExampleWithMethodOptions() {
-	s, err := hedge.New(
+	s := must(hedge.New(
 		hedge.WithAllMethods(),
 		hedge.WithMethodOptions("/pkg.Svc/Render*", hedge.WithBudgetPercent(2)),
 		hedge.WithMethodOptions("/pkg.Svc/Watch", hedge.WithOff(true)),
-	)
-	if err != nil {
-		panic(err)
-	}
+	))
 	doOnce(s, "/pkg.Svc/RenderPage")
 	doOnce(s, "/pkg.Svc/Watch")
 	for _, row := range s.Methods() {
@@ -48,10 +45,7 @@ func ExampleWithTargetOptions() {
 
 // Off for one method, without a change of the program's other options.
 func ExampleWithOff() {
-	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithMethodOptions("/pkg.Svc/Pay", hedge.WithOff(true)))
-	if err != nil {
-		panic(err)
-	}
+	s := must(hedge.New(hedge.WithAllMethods(), hedge.WithMethodOptions("/pkg.Svc/Pay", hedge.WithOff(true))))
 	doOnce(s, "/pkg.Svc/Pay")
 	fmt.Println(s.Stats().Off)
 	// Output: 1
@@ -59,10 +53,7 @@ func ExampleWithOff() {
 
 // The budget is doubled while calls are made. A mistake changes nothing.
 func ExampleScheduler_Update() {
-	s, err := hedge.New(hedge.WithAllMethods())
-	if err != nil {
-		panic(err)
-	}
+	s := must(hedge.New(hedge.WithAllMethods()))
 	fmt.Println(s.Update(hedge.WithAllMethods(), hedge.WithBudgetPercent(20)))
 	fmt.Println(s.Update(hedge.WithAllMethods(), hedge.WithBudgetPercent(2000)))
 	// Output:
@@ -78,10 +69,7 @@ func ExampleWithCost() {
 		}
 		return 1
 	}
-	s, err := hedge.New(hedge.WithAllMethods(), hedge.WithCost(rows))
-	if err != nil {
-		panic(err)
-	}
+	s := must(hedge.New(hedge.WithAllMethods(), hedge.WithCost(rows)))
 	fmt.Println(doOnce(s, "/pkg.Svc/Scan"))
 	// Output: answer
 }

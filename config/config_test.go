@@ -28,74 +28,19 @@ const whole = `{
   "idempotentOnly": true,
   "maxHedges": 3,
   "maxMethods": 1048576,
-  "methodOptions": {
-    "/pkg.Svc/Get*": {
-      "budgetPercent": 3,
-      "trigger": {
-        "fixed": "10ms"
-      }
-    },
-    "/pkg.Svc/Put": {
-      "off": true
-    }
-  },
-  "methods": [
-    "/pkg.Svc/*"
-  ],
+  "methodOptions": {"/pkg.Svc/Get*": {"budgetPercent": 3, "trigger": {"fixed": "10ms"}}, "/pkg.Svc/Put": {"off": true}},
+  "methods": ["/pkg.Svc/*"],
   "minDelay": "2ms",
-  "nonFatalCodes": [
-    "CANCELLED",
-    "DEADLINE_EXCEEDED",
-    "UNAVAILABLE"
-  ],
+  "nonFatalCodes": ["CANCELLED", "DEADLINE_EXCEEDED", "UNAVAILABLE"],
   "off": true,
   "otherBackendOnly": true,
-  "readOnlyMethods": [
-    "/pkg.Svc/List*"
-  ],
-  "resetLimit": {
-    "per": "1m0s",
-    "resets": 100
-  },
-  "serviceConfig": {
-    "methodConfig": [
-      {
-        "name": [
-          {}
-        ],
-        "hedgingPolicy": {
-          "maxAttempts": 2
-        }
-      }
-    ]
-  },
-  "targetOptions": {
-    "dns:///*": {
-      "methodOptions": {
-        "/pkg.Svc/Get": {
-          "maxHedges": 0
-        }
-      },
-      "serviceConfig": {
-        "retryThrottling": {
-          "maxTokens": 10,
-          "tokenRatio": 0.1
-        }
-      }
-    }
-  },
-  "trigger": {
-    "auto": {
-      "targetPercentile": 0.95
-    }
-  },
-  "warmup": {
-    "calls": 5,
-    "delay": "100ms"
-  },
-  "waitForMessage": [
-    "/pkg.Svc/Read"
-  ],
+  "readOnlyMethods": ["/pkg.Svc/List*"],
+  "resetLimit": {"per": "1m0s", "resets": 100},
+  "serviceConfig": {"methodConfig": [{"name": [{}], "hedgingPolicy": {"maxAttempts": 2}}]},
+  "targetOptions": {"dns:///*": {"methodOptions": {"/pkg.Svc/Get": {"maxHedges": 0}}, "serviceConfig": {"retryThrottling": {"maxTokens": 10, "tokenRatio": 0.1}}}},
+  "trigger": {"auto": {"targetPercentile": 0.95}},
+  "warmup": {"calls": 5, "delay": "100ms"},
+  "waitForMessage": ["/pkg.Svc/Read"],
   "window": "1m0s"
 }`
 

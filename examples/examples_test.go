@@ -13,26 +13,20 @@ import (
 // duration matches a latency as the examples print it.
 const duration = `\d[\d.]*(µs|ms|s)`
 
+// twoRows is what a table of calls without and with hedging looks like.
+func twoRows(header string) []string {
+	return []string{header,
+		`without hedging\s+` + duration + `\s+` + duration,
+		`with hedging\s+` + duration + `\s+` + duration,
+		`Extra load: \d+\.\d%\. [1-9]\d* hedges were sent, \d+ answered first\.`,
+	}
+}
+
 // outputs has, for each example, what every line of a table or a summary looks like.
 var outputs = map[string][]string{
-	"hello": {
-		`\s+p50\s+p99`,
-		`without hedging\s+` + duration + `\s+` + duration,
-		`with hedging\s+` + duration + `\s+` + duration,
-		`Extra load: \d+\.\d%\. [1-9]\d* hedges were sent, \d+ answered first\.`,
-	},
-	"tokens": {
-		`time to first token\s+p50\s+p99`,
-		`without hedging\s+` + duration + `\s+` + duration,
-		`with hedging\s+` + duration + `\s+` + duration,
-		`Extra load: \d+\.\d%\. [1-9]\d* hedges were sent, \d+ answered first\.`,
-	},
-	"serviceconfig": {
-		`\s+p50\s+p99`,
-		`without hedging\s+` + duration + `\s+` + duration,
-		`with hedging\s+` + duration + `\s+` + duration,
-		`Extra load: \d+\.\d%\. [1-9]\d* hedges were sent, \d+ answered first\.`,
-	},
+	"hello":         twoRows(`\s+p50\s+p99`),
+	"tokens":        twoRows(`time to first token\s+p50\s+p99`),
+	"serviceconfig": twoRows(`\s+p50\s+p99`),
 	"otherbackend": {
 		`\s+p50\s+p99\s+extra load`,
 		`without hedging\s+` + duration + `\s+` + duration + `\s+0\.0%`,

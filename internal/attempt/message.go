@@ -13,8 +13,7 @@ import (
 // MaxCopy is the encoded size in bytes up to which a request is copied for hedges.
 //
 // If the primary answers while the request is being copied, the call has to wait for the copy, because the caller may change
-// its request after the call. MaxCopy bounds that wait: copying 1 MiB takes about 0.1 ms in one piece, and some 3 ms in messages of
-// twenty bytes each. A hedge of a larger request would take longer on the network than most calls take.
+// its request after the call. MaxCopy bounds that wait. A hedge of a larger request would take longer on the network than most calls take.
 const MaxCopy = 1 << 20
 
 // protobuf returns a message of the caller's, or that it is a pointer to one of the older API, if a copy of it has all that the codec

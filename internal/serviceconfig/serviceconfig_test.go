@@ -2,11 +2,12 @@ package serviceconfig_test
 
 import (
 	"math"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/codes"
 
@@ -28,13 +29,6 @@ const full = `{
 	"retryThrottling": {"maxTokens": 10, "tokenRatio": 0.1}
 }`
 
-func samePolicy(a, b *serviceconfig.HedgingPolicy) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return a.Attempts == b.Attempts && a.Delay == b.Delay && slices.Equal(a.NonFatal, b.NonFatal)
-}
-
 func TestParse_TheMostSpecificNameCounts(t *testing.T) {
 	c, err := serviceconfig.Parse(full)
 	if err != nil {
@@ -48,7 +42,7 @@ func TestParse_TheMostSpecificNameCounts(t *testing.T) {
 		"/pkg.Else/Get":  {Attempts: 2, Delay: time.Second},
 		"":               {Attempts: 2, Delay: time.Second},
 	} {
-		if got := c.Policy(method); !samePolicy(got, want) {
+		if got := c.Policy(method); !cmp.Equal(got, want, cmpopts.EquateEmpty()) {
 			t.Errorf("%s: %+v, want %+v", method, got, want)
 		}
 	}
@@ -89,7 +83,7 @@ func TestParse_HedgingPolicy(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := c.Policy("/a/b"); !samePolicy(got, tc.want) {
+			if got := c.Policy("/a/b"); !cmp.Equal(got, tc.want, cmpopts.EquateEmpty()) {
 				t.Errorf("%+v, want %+v", got, tc.want)
 			}
 		})
@@ -179,8 +173,8 @@ func TestParse_RetryThrottling(t *testing.T) {
 			t.Errorf("%s: %v", tc.config, err)
 			continue
 		}
-		if got := c.Throttle; (got == nil) != (tc.want == nil) || got != nil && *got != *tc.want {
-			t.Errorf("%s: %+v, want %+v", tc.config, got, tc.want)
+		if !cmp.Equal(c.Throttle, tc.want) {
+			t.Errorf("%s: %+v, want %+v", tc.config, c.Throttle, tc.want)
 		}
 	}
 }

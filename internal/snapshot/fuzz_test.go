@@ -27,7 +27,7 @@ func FuzzSnapshot(f *testing.F) {
 	}
 	f.Add(ofOutcomes(f, outcomes...))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		s, err := read(bytes.NewReader(b))
+		s, err := snapshot.Read(bytes.NewReader(b))
 		if err != nil {
 			return
 		}
@@ -51,7 +51,7 @@ func FuzzSnapshot(f *testing.F) {
 		if err := w.Close(); err != nil {
 			t.Fatal(err)
 		}
-		again, err := read(&out)
+		again, err := snapshot.Read(&out)
 		if err != nil {
 			t.Fatalf("what was written is refused: %v", err)
 		}

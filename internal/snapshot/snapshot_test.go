@@ -3,7 +3,6 @@ package snapshot_test
 import (
 	"bytes"
 	"errors"
-	"io"
 	"math"
 	"strings"
 	"testing"
@@ -22,11 +21,6 @@ import (
 	"github.com/grpchedge/hedge/internal/snapshot"
 	"github.com/grpchedge/hedge/proto/snapshotpb"
 )
-
-// read returns the targets of one snapshot.
-func read(from io.Reader) (map[string]*snapshot.TargetKnowledge, error) {
-	return snapshot.Read(from)
-}
 
 // example is a snapshot of two targets.
 func example() map[string]*snapshot.TargetKnowledge {
@@ -74,7 +68,7 @@ func differ(a, b map[string]*snapshot.TargetKnowledge) string {
 
 func TestRead_WhatWasWritten(t *testing.T) {
 	b := written(t, example())
-	got, err := read(bytes.NewReader(b))
+	got, err := snapshot.Read(bytes.NewReader(b))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +87,7 @@ func TestRead_WhatWasWritten(t *testing.T) {
 // TestRead_Appended has two snapshots in one, as `cat` makes it, and two that are read together: they are merged.
 func TestRead_Appended(t *testing.T) {
 	b := written(t, example())
-	appended, err := read(bytes.NewReader(append(bytes.Clone(b), b...)))
+	appended, err := snapshot.Read(bytes.NewReader(append(bytes.Clone(b), b...)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,12 +111,12 @@ func TestRead_Appended(t *testing.T) {
 func TestRead_CutOff(t *testing.T) {
 	b := written(t, example())
 	for n := range b {
-		if got, err := read(bytes.NewReader(b[:n])); err == nil {
+		if got, err := snapshot.Read(bytes.NewReader(b[:n])); err == nil {
 			t.Errorf("the first %d of %d bytes are read as %v", n, len(b), got)
 		}
 	}
 	failed := errors.New("the disk is on fire")
-	if _, err := read(iotest.ErrReader(failed)); !errors.Is(err, failed) {
+	if _, err := snapshot.Read(iotest.ErrReader(failed)); !errors.Is(err, failed) {
 		t.Errorf("the error is %v, want the reader's", err)
 	}
 }
@@ -152,7 +146,7 @@ func TestRead_LaterVersion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := read(bytes.NewReader(b))
+	got, err := snapshot.Read(bytes.NewReader(b))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,9 +184,6 @@ func TestRead_Refuses(t *testing.T) {
 	}
 	bin := func(bin int32) []byte {
 		return mapped(func(s *sketchpb.DDSketch) { s.PositiveValues.BinCounts = map[int32]float64{bin: 1} })
-	}
-	outcome := func(o *snapshotpb.Outcome) []byte {
-		return marshalled(t, &snapshotpb.Method{Name: "/m", Knowledge: &snapshotpb.Knowledge{Outcomes: []*snapshotpb.Outcome{o}}})
 	}
 	class := func(name string) []byte {
 		return marshalled(t, &snapshotpb.Method{Name: "/m", Classes: []*snapshotpb.Class{{Name: name}}})
@@ -232,12 +223,12 @@ func TestRead_Refuses(t *testing.T) {
 		{"the bin before the first", "which are 1 µs to 10 min", bin(int32(sketch.FirstBin - 1))},
 		{"bins beyond the last", "which are 1 µs to 10 min",
 			mapped(func(s *sketchpb.DDSketch) { s.PositiveValues.ContiguousBinIndexOffset = math.MaxInt32 })},
-		{"a negative age", "outcome: age -1ns", outcome(&snapshotpb.Outcome{Age: -1})},
-		{"an age of years", "allowed: 0 to 24h0m0s", outcome(&snapshotpb.Outcome{Age: math.MaxInt64})},
-		{"many hedges", "outcome: 5 hedges, allowed: 0 to 4", outcome(&snapshotpb.Outcome{Hedges: 5})},
+		{"a negative age", "outcome: age -1ns", ofOutcomes(t, &snapshotpb.Outcome{Age: -1})},
+		{"an age of years", "allowed: 0 to 24h0m0s", ofOutcomes(t, &snapshotpb.Outcome{Age: math.MaxInt64})},
+		{"many hedges", "outcome: 5 hedges, allowed: 0 to 4", ofOutcomes(t, &snapshotpb.Outcome{Hedges: 5})},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := read(bytes.NewReader(c.snapshot))
+			_, err := snapshot.Read(bytes.NewReader(c.snapshot))
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("the error is %v, want one with %q", err, c.want)
 			}
@@ -269,7 +260,7 @@ func (e *endless) Read(b []byte) (int, error) {
 func TestRead_Endless(t *testing.T) {
 	longtest.Only(t)
 	var e endless
-	_, err := read(&e)
+	_, err := snapshot.Read(&e)
 	if err == nil || !strings.Contains(err.Error(), "more than 67108864 bytes") || e.read > 70<<20 {
 		t.Errorf("the error after %d bytes is %v", e.read, err)
 	}
@@ -291,7 +282,7 @@ func TestWriter_LeavesOutWhatIsNoUTF8(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	got, err := read(&b)
+	got, err := snapshot.Read(&b)
 	if err != nil || len(got) != 1 || len(got["good"].Methods) != 1 || len(got["good"].Methods["/good"].Classes) != 1 {
 		t.Errorf("%v, %v", got, err)
 	}

@@ -2,7 +2,7 @@
 // a server that cannot bear it. It decides by what happens, and needs no setting.
 //
 // There are two signs. One is RESOURCE_EXHAUSTED, of a hedge whose primary did not fail with it, or of many calls at once: see
-// judge. The other is that fewer calls fail in short times without hedges: see trial. Hedges are held back for minutes at most.
+// hold. The other is that fewer calls fail in short times without hedges: see trial. Hedges are held back for minutes at most.
 package guard
 
 import (
@@ -25,7 +25,7 @@ const hedged = 10 * time.Minute // after a hedge its method counts as one that i
 // Shared is what the methods of one target have in common. The zero Shared has seen no failure.
 type Shared struct {
 	mu    sync.Mutex
-	whole judge
+	whole hold
 	by    *Guard    // the method with the latest RESOURCE_EXHAUSTED that hedges may have caused
 	at    time.Time // when it came
 }
@@ -36,7 +36,7 @@ type Shared struct {
 type Guard struct {
 	Target  *Shared   // whose mu guards own
 	Tickets draw.Even // for hedges: one may be sent if its number is below the share
-	own     judge
+	own     hold
 }
 
 // Traffic counts all calls of the method and of its target. A costly call of a target may count as several.
@@ -64,8 +64,8 @@ func (m *Guard) State(now time.Time, t Traffic) stats.Guard {
 	return g
 }
 
-// lock locks the target, brings all to now, and returns the judge of the target.
-func (m *Guard) lock(now time.Time, t Traffic) *judge {
+// lock locks the target, brings all to now, and returns the hold of the target.
+func (m *Guard) lock(now time.Time, t Traffic) *hold {
 	m.Target.mu.Lock()
 	m.own.advance(now, t.Method)
 	m.Target.whole.advance(now, t.Target)

@@ -25,9 +25,9 @@ const (
 	rateWindow    = 30 * time.Minute // over which failures are remembered that lower the expected rate
 )
 
-// judge decides about the hedges of a method, or of a target as a whole: by RESOURCE_EXHAUSTED, and by its trial. The zero judge
+// hold says how many hedges of a method, or of a target as a whole, are held back: by RESOURCE_EXHAUSTED, and by its trial. The zero hold
 // has seen nothing.
-type judge struct {
+type hold struct {
 	watching   atomic.Bool // false: every hedge passes
 	sent, last time.Time   // the last hedge, and when it was brought up to date
 	calls      float64     // at that time
@@ -48,88 +48,88 @@ type judge struct {
 	expected        struct{ rate, credit, depth float64 } // failures: for each call, saved up now, and saved up at most
 }
 
-func (j *judge) pausing(now time.Time) bool { return now.Sub(j.begun) < j.length }
+func (h *hold) pausing(now time.Time) bool { return now.Sub(h.begun) < h.length }
 
-func (j *judge) state(now time.Time) stats.Guard {
-	g := stats.Guard{Share: 1 - j.missing, Since: j.since, Reason: j.why}
-	if _, _, quiet := sliceAt(now); j.pausing(now) || j.trial.running && quiet {
+func (h *hold) state(now time.Time) stats.Guard {
+	g := stats.Guard{Share: 1 - h.missing, Since: h.since, Reason: h.why}
+	if _, _, quiet := sliceAt(now); h.pausing(now) || h.trial.running && quiet {
 		g.Share = 0
 	}
-	if j.missing == 0 && j.trial.running {
-		g.Since, g.Reason = j.trial.since, stats.GuardTesting
-	} else if j.pausing(now) && j.length >= minCount {
+	if h.missing == 0 && h.trial.running {
+		g.Since, g.Reason = h.trial.since, stats.GuardTesting
+	} else if h.pausing(now) && h.length >= minCount {
 		g.Reason = stats.GuardCounting
 	}
 	return g
 }
 
 // exhausted notes a RESOURCE_EXHAUSTED, and reports whether hedges may be its cause. alone: a hedge failed and its primary did
-// not. Hedges are held back if it is a sign, and one of this judge's own.
-func (j *judge) exhausted(now time.Time, calls float64, alone, own bool) bool {
-	j.seen.note(now, calls, rateWindow)
-	j.expected.rate = min(j.expected.rate, j.seen.share())
-	pausing, since := j.pausing(now), now.Sub(j.begun)
+// not. Hedges are held back if it is a sign, and one of its own.
+func (h *hold) exhausted(now time.Time, calls float64, alone, own bool) bool {
+	h.seen.note(now, calls, rateWindow)
+	h.expected.rate = min(h.expected.rate, h.seen.share())
+	pausing, since := h.pausing(now), now.Sub(h.begun)
 	switch {
 	case pausing && since > settle:
-		j.failures++
-		j.length = max(j.length, min(since+shortPause, minCount))
+		h.failures++
+		h.length = max(h.length, min(since+shortPause, minCount))
 		return false
-	case !pausing && !within(now, j.sent, settle):
+	case !pausing && !within(now, h.sent, settle):
 		return false
-	case !pausing && j.expected.credit >= 1:
-		j.expected.credit--
+	case !pausing && h.expected.credit >= 1:
+		h.expected.credit--
 		return false
 	}
-	j.noted.note(now, calls, signWindow)
-	if !own || !alone && j.missing == 0 && j.noted.failures < signFailures && since > suspectedFor {
+	h.noted.note(now, calls, signWindow)
+	if !own || !alone && h.missing == 0 && h.noted.failures < signFailures && since > suspectedFor {
 		return true
 	}
-	recovery := max(j.recovery, minRecovery)
+	recovery := max(h.recovery, minRecovery)
 	if pausing {
-		j.length = max(j.length, since+shortPause)
+		h.length = max(h.length, since+shortPause)
 	} else {
-		if recovery = min(2*recovery, maxRecovery); j.missing == 0 && since > recovery {
+		if recovery = min(2*recovery, maxRecovery); h.missing == 0 && since > recovery {
 			recovery = minRecovery
 		}
-		j.begun, j.length, j.failures, j.first, j.counted = now, shortPause, 0, calls, false
+		h.begun, h.length, h.failures, h.first, h.counted = now, shortPause, 0, calls, false
 		if since <= maxCount {
-			j.length = min(max(2*since, minCount), maxCount)
+			h.length = min(max(2*since, minCount), maxCount)
 		}
 	}
-	j.reduce(now, 1-(1-j.missing)*math.Exp2(-j.noted.failures), stats.GuardExhausted, recovery)
-	j.noted.failures = 0
+	h.reduce(now, 1-(1-h.missing)*math.Exp2(-h.noted.failures), stats.GuardExhausted, recovery)
+	h.noted.failures = 0
 	return true
 }
 
-func (j *judge) reduce(now time.Time, missing float64, why stats.GuardReason, recovery time.Duration) {
-	if j.missing == 0 || j.why != why {
-		j.since = now
+func (h *hold) reduce(now time.Time, missing float64, why stats.GuardReason, recovery time.Duration) {
+	if h.missing == 0 || h.why != why {
+		h.since = now
 	}
-	j.missing, j.why, j.recovery = min(missing, 1-minSent), why, recovery
-	j.watching.Store(true)
+	h.missing, h.why, h.recovery = min(missing, 1-minSent), why, recovery
+	h.watching.Store(true)
 }
 
 // advance brings everything to now: what has grown since the last time, and pauses and trials that have ended.
-func (j *judge) advance(now time.Time, calls float64) {
-	if !now.After(j.last) {
+func (h *hold) advance(now time.Time, calls float64) {
+	if !now.After(h.last) {
 		return
 	}
-	j.expected.credit = min(j.expected.credit+expectedTimes*j.expected.rate*max(0, calls-j.calls), j.expected.depth)
-	after := now.Sub(j.begun) - j.length // the pause
-	if j.missing -= min(now.Sub(j.last), max(after, 0)).Seconds() / max(j.recovery, 1).Seconds(); j.missing <= 0 {
-		j.missing, j.why = 0, stats.GuardNone
+	h.expected.credit = min(h.expected.credit+expectedTimes*h.expected.rate*max(0, calls-h.calls), h.expected.depth)
+	after := now.Sub(h.begun) - h.length // the pause
+	if h.missing -= min(now.Sub(h.last), max(after, 0)).Seconds() / max(h.recovery, 1).Seconds(); h.missing <= 0 {
+		h.missing, h.why = 0, stats.GuardNone
 	}
-	if after >= 0 && j.length >= minCount && !j.counted {
+	if after >= 0 && h.length >= minCount && !h.counted {
 		// The calls of the pause, without the time that did not count. Nobody looked when it ended.
-		during := (calls - j.first) * (j.length - settle).Seconds() / now.Sub(j.begun).Seconds()
-		j.expected.rate = (j.failures + math.Sqrt(j.failures)/2) / max(during, 1) // with half a standard deviation
-		j.expected.credit, j.expected.depth, j.counted = min(j.failures, minDepth/4), max(minDepth, 2*j.failures), true
+		during := (calls - h.first) * (h.length - settle).Seconds() / now.Sub(h.begun).Seconds()
+		h.expected.rate = (h.failures + math.Sqrt(h.failures)/2) / max(during, 1) // with half a standard deviation
+		h.expected.credit, h.expected.depth, h.counted = min(h.failures, minDepth/4), max(minDepth, 2*h.failures), true
 	}
-	if j.trial.advance(now) {
-		j.reduce(now, 1, stats.GuardGuilty, min(max(2*j.recovery, maxRecovery/2), maxRecovery))
+	if h.trial.advance(now) {
+		h.reduce(now, 1, stats.GuardGuilty, min(max(2*h.recovery, maxRecovery/2), maxRecovery))
 	}
-	j.watching.Store(j.missing > 0 || j.trial.running)
-	j.last, j.calls = now, calls
+	h.watching.Store(h.missing > 0 || h.trial.running)
+	h.last, h.calls = now, calls
 }
 
 // frequency says how many calls failed lately, with fading memory, as of the last failure.
