@@ -7,11 +7,11 @@ import (
 )
 
 const (
-	enough   = 50  // calls before, below which nothing can be told
-	fewest   = 12  // calls since
-	most     = 0.5 // a difference that is worth forgetting what was known
-	some     = 0.15
-	unlikely = 1e-7
+	enough         = 50  // calls before, below which nothing can be told
+	fewest         = 12  // calls since
+	matters        = 0.5 // a difference that is worth forgetting what was known
+	mattersInDoubt = 0.15
+	unlikely       = 1e-7
 )
 
 // Changed reports whether the calls since a moment follow another distribution than those before it, so that what was learned
@@ -27,11 +27,11 @@ func Changed(before, since *sketch.Distribution, doubtful bool) (slower, faster 
 	if n < enough || m < fewest {
 		return false, false
 	}
-	matters := most
+	least := matters
 	if doubtful {
-		matters = some
+		least = mattersInDoubt
 	}
-	matters = max(matters, math.Sqrt(math.Log(2/unlikely)/2*(1/n+1/m)))
+	least = max(least, math.Sqrt(math.Log(2/unlikely)/2*(1/n+1/m)))
 	up, down := sketch.Distance(before.Survival(), since.Survival())
-	return up > matters, down > matters
+	return up > least, down > least
 }

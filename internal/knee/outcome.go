@@ -22,8 +22,8 @@ type observed struct {
 }
 
 const (
-	// spread is how far apart two ages are of which one says nothing about the other, in logarithms: an octave.
-	spread = math.Ln2
+	// unrelated is how far apart two ages are of which one says nothing about the other, in logarithms: an octave.
+	unrelated = math.Ln2
 	// assumed is how many calls the prediction counts for against what was observed.
 	assumed = 30
 )
@@ -32,7 +32,7 @@ const (
 func (s *search) kept(age time.Duration) float64 {
 	calls, sum := assumed+0.0, assumed+0.0
 	for _, o := range s.outcomes {
-		if near := 1 - distance(age, o.age)/spread; near > 0 {
+		if near := 1 - distance(age, o.age)/unrelated; near > 0 {
 			calls += near * o.calls
 			sum += near * o.calls * o.kept
 		}
@@ -47,7 +47,7 @@ func distance(a, b time.Duration) float64 { return math.Abs(math.Log(float64(a) 
 // primaries. A time counts by what it adds to the weighted time, for small shares: by the weight's derivative.
 func (s *search) observe() {
 	for _, o := range s.Outcomes {
-		rest, due := sketch.FromCounts(o.Rest, nil).Survival(), s.Primary.At(o.Age)
+		rest, due := new(sketch.Distribution).Plus(o.Rest).Survival(), s.Primary.At(o.Age)
 		if rest == nil || due <= 0 {
 			continue
 		}

@@ -61,15 +61,15 @@ const (
 
 // choose makes the estimate the best plan for what was learned.
 func (l *Learner) choose(c *Config, now time.Time, capacity float64) {
-	l.rests.fade(now)
+	l.outcomes.fade(now)
 	d := l.lately(now)
 	if d.Total() < earlyFrom {
 		l.useQuantile(c, now, d)
 		return
 	}
 	primary, hedge := d.Survival(), l.knownHedges(now).Plus(d.Counts().Times(asHedges/float64(d.Total()))).Survival()
-	problem := c.problem(primary, hedge, planned(c.BudgetPercent, capacity))
-	problem.Outcomes = l.rests.export()
+	problem := c.problem(primary, hedge, capacity)
+	problem.Outcomes = l.outcomes.export()
 	plan, ok := knee.Find(problem)
 	if !ok {
 		l.useQuantile(c, now, d)
@@ -113,12 +113,9 @@ type Config struct {
 	Pace          *Pace // shared by all learners of a scheduler; nil: no limit
 }
 
-func (c *Config) problem(primary, hedge *sketch.Survival, load float64) knee.Problem {
+// problem is what a plan is searched for, with a bucket of the given capacity in hedges. With all of the budget the bucket
+// would run dry by chance, and a call that finds it so is slower for it: the smaller the bucket the more often.
+func (c *Config) problem(primary, hedge *sketch.Survival, capacity float64) knee.Problem {
+	load := c.BudgetPercent / 100 * min(capacity/(capacity+1), 0.95)
 	return knee.Problem{Primary: primary, Hedge: hedge, Load: load, Hedges: c.MaxHedges, MinDelay: c.MinDelay}
-}
-
-// planned is the load that a budget in percent is planned with, for a bucket of the given capacity in hedges. With all of the
-// budget the bucket runs dry by chance, and a call that finds it so is slower for it: the smaller the bucket the more often.
-func planned(budgetPercent, capacity float64) float64 {
-	return budgetPercent / 100 * min(capacity/(capacity+1), 0.95)
 }

@@ -13,4 +13,4 @@ func (p *Pace) Take(at time.Duration) bool { return p.take(int64(at)) }
 func (p *Pace) Took(d time.Duration)       { p.took(d) }
 
 // Outcomes is how many outcomes of hedged calls are kept apart.
-func (l *Learner) Outcomes() int { return len(l.rests.of) }
+func (l *Learner) Outcomes() int { return len(l.outcomes.of) }

@@ -27,32 +27,32 @@ func (l *Learner) HedgeEnded(now time.Time, d time.Duration, answered bool) {
 
 // knownHedges is the distribution of what hedges took, with what was taken over.
 func (l *Learner) knownHedges(now time.Time) *sketch.Distribution {
-	taken := l.left().Hedges
+	known := new(sketch.Distribution)
 	if w := l.hedges.Load(); w != nil {
-		return w.Snapshot(now).Plus(taken)
+		known = w.Snapshot(now)
 	}
-	return sketch.FromCounts(taken, nil)
+	return known.Plus(l.left().Hedges)
 }
 
 // forgetHedges drops what is known of hedges, which belongs to a distribution that is over.
 func (l *Learner) forgetHedges() {
 	l.hedges.Store(nil)
-	l.rests.forget()
+	l.outcomes.forget()
 }
 
-// rests is what is known of hedged calls: what they still took after their first hedge, by the age at which it was sent and
+// outcomes is what is known of hedged calls: what they still took after their first hedge, by the age at which it was sent and
 // by the most hedges that they could have.
 //
 // This needs no assumption about how a hedge depends on its primary, and nothing of it is censored: a hedged call ends when
 // the first of its attempts answers, and that is what is recorded.
-type rests struct {
+type outcomes struct {
 	mu    sync.Mutex // most calls are not hedged, so that a lock costs nothing
-	of    []rest     // in the order of steps and hedges
+	of    []outcome  // in the order of steps and hedges
 	faded time.Time
 }
 
-// rest is what is known of calls that could have so many hedges, and whose first one was sent at about one age.
-type rest struct {
+// outcome is what is known of calls that could have so many hedges, and whose first one was sent at about one age.
+type outcome struct {
 	step   int // of the age, a third of an octave each
 	hedges int
 	sketch.Counts
@@ -67,7 +67,7 @@ const (
 	fadeTime = 2 * time.Minute
 )
 
-func (r *rests) put(age, longer time.Duration, hedges int) {
+func (r *outcomes) put(age, longer time.Duration, hedges int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	f := r.at(age, hedges)
@@ -76,7 +76,7 @@ func (r *rests) put(age, longer time.Duration, hedges int) {
 }
 
 // fade lets what is known fade by age.
-func (r *rests) fade(now time.Time) {
+func (r *outcomes) fade(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.faded.IsZero() {
@@ -85,7 +85,7 @@ func (r *rests) fade(now time.Time) {
 			f := &r.of[i]
 			f.Counts, f.ages = f.Times(factor), f.ages*factor
 		}
-		r.of = slices.DeleteFunc(r.of, func(f rest) bool { return f.Total() < 0.5 })
+		r.of = slices.DeleteFunc(r.of, func(f outcome) bool { return f.Total() < 0.5 })
 	}
 	r.faded = now
 }
@@ -93,13 +93,13 @@ func (r *rests) fade(now time.Time) {
 func logAge(age time.Duration) float64 { return math.Log(float64(max(age, 1))) }
 
 // at returns what is known of an age and a number of hedges, made if need be. To make room, what has the fewest calls goes.
-func (r *rests) at(age time.Duration, hedges int) *rest {
-	made := rest{step: int(math.Round(3 / math.Ln2 * logAge(age))), hedges: hedges}
-	compare := func(a, b rest) int { return cmp.Or(cmp.Compare(a.step, b.step), cmp.Compare(a.hedges, b.hedges)) }
+func (r *outcomes) at(age time.Duration, hedges int) *outcome {
+	made := outcome{step: int(math.Round(3 / math.Ln2 * logAge(age))), hedges: hedges}
+	compare := func(a, b outcome) int { return cmp.Or(cmp.Compare(a.step, b.step), cmp.Compare(a.hedges, b.hedges)) }
 	i, found := slices.BinarySearchFunc(r.of, made, compare)
 	if !found && len(r.of) == maxOutcomes {
-		least := slices.MinFunc(r.of, func(a, b rest) int { return cmp.Compare(a.Total(), b.Total()) })
-		r.of = slices.DeleteFunc(r.of, func(f rest) bool { return compare(f, least) == 0 })
+		least := slices.MinFunc(r.of, func(a, b outcome) int { return cmp.Compare(a.Total(), b.Total()) })
+		r.of = slices.DeleteFunc(r.of, func(f outcome) bool { return compare(f, least) == 0 })
 		i, _ = slices.BinarySearchFunc(r.of, made, compare)
 	}
 	if !found {
@@ -108,14 +108,14 @@ func (r *rests) at(age time.Duration, hedges int) *rest {
 	return &r.of[i]
 }
 
-func (r *rests) forget() {
+func (r *outcomes) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.of, r.faded = nil, time.Time{}
 }
 
 // export returns what is known, in the order of ages and hedges.
-func (r *rests) export() []Outcome {
+func (r *outcomes) export() []Outcome {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var all []Outcome
@@ -127,7 +127,7 @@ func (r *rests) export() []Outcome {
 }
 
 // take adds outcomes, with their weights multiplied by a factor.
-func (r *rests) take(all []Outcome, factor float64) {
+func (r *outcomes) take(all []Outcome, factor float64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, o := range all {

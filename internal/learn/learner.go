@@ -27,9 +27,8 @@ type Learner struct {
 	schedule schedule
 	window   *sketch.Window                // what primaries took
 	hedges   atomic.Pointer[sketch.Window] // what hedges took from when they were sent; nil until there is one
-	rests    rests
+	outcomes outcomes
 	taken    atomic.Pointer[Knowledge] // what was taken over, never changed; nil: nothing, or it has no weight any more
-	takenSum int64                     // for how many calls it counted
 
 	// The rest is used only by the goroutine that computes.
 	crowd   crowd
@@ -113,7 +112,7 @@ func (l *Learner) PrimaryEnded(now time.Time, d time.Duration, answered bool) {
 // longer from then on, and it could have had so many hedges.
 func (l *Learner) HedgedCall(age, rest time.Duration, hedges int) {
 	if l.config.Load().Auto {
-		l.rests.put(age, rest, hedges)
+		l.outcomes.put(age, rest, hedges)
 	}
 }
 

@@ -19,16 +19,16 @@ type Prediction struct {
 // Predict predicts from what the calls took. It plans for so many calls a second that the bucket is no bound. It is false if
 // they are fewer than [PredictFrom], or none may be hedged.
 func (c *Config) Predict(calls *sketch.Distribution) (p Prediction, ok bool) {
-	return c.predict(calls, c.BudgetPercent, math.MaxFloat64)
+	return c.predict(calls, math.MaxFloat64)
 }
 
-// predict predicts for a budget in percent, and the capacity of its bucket.
-func (c *Config) predict(calls *sketch.Distribution, percent, capacity float64) (p Prediction, ok bool) {
+// predict predicts for a bucket of the given capacity.
+func (c *Config) predict(calls *sketch.Distribution, capacity float64) (p Prediction, ok bool) {
 	if calls.Total() < PredictFrom {
 		return p, false
 	}
 	primary := calls.Survival()
-	p.problem = c.problem(primary, primary, planned(percent, capacity))
+	p.problem = c.problem(primary, primary, capacity)
 	p.Plan, ok = knee.Find(p.problem)
 	return p, ok
 }
@@ -46,11 +46,12 @@ func (l *Learner) Forecasts(now time.Time) []stats.Forecast {
 		return nil
 	}
 	_, own := l.window.Split(now, e.since, e.since)
-	c, d := l.config.Load(), l.withTaken(own)
+	c, d := *l.config.Load(), l.withTaken(own)
 	twoSeconds := 2 * float64(own.Total()) / c.Window.Seconds() // calls, which make the burst
 	var rows []stats.Forecast
 	for _, percent := range []float64{2, 5, 10, 20} {
-		if p, ok := c.predict(d, percent, max(twoSeconds*percent/100, 1)); ok {
+		c.BudgetPercent = percent
+		if p, ok := c.predict(d, max(twoSeconds*percent/100, 1)); ok {
 			rows = append(rows, stats.Forecast{
 				BudgetPercent: percent, Delay: p.Plan.Delay, Probability: p.Plan.Probability, MaxHedges: p.Plan.Hedges,
 				UnhedgedTail: p.Without(c.Target), Tail: p.With(c.Target), Load: p.Plan.Load,

@@ -26,7 +26,7 @@ func (k Knowledge) Plus(o Knowledge) Knowledge {
 	all := slices.Concat(k.Outcomes, o.Outcomes)
 	// Each kind comes at once, so that none is made, left out for another one and made again.
 	slices.SortFunc(all, func(a, b Outcome) int { return cmp.Or(cmp.Compare(a.Hedges, b.Hedges), cmp.Compare(a.Age, b.Age)) })
-	var r rests
+	var r outcomes
 	r.take(all, 1)
 	return Knowledge{Primaries: k.Primaries.Plus(o.Primaries), Hedges: k.Hedges.Plus(o.Hedges), Outcomes: r.export()}
 }
@@ -37,10 +37,10 @@ const fades = 1000
 
 // takenCalls returns for how many calls what was taken over counts, until the learner's own show whether it is true.
 func (l *Learner) takenCalls() int64 {
-	if l.taken.Load() == nil {
-		return 0
+	if t := l.taken.Load(); t != nil {
+		return int64(math.Round(t.Primaries.Total()))
 	}
-	return l.takenSum
+	return 0
 }
 
 // TakeOver makes the learner begin with what another one knows. It comes after Start, and before anything else. More than a
@@ -51,11 +51,9 @@ func (l *Learner) TakeOver(k Knowledge) {
 		return
 	}
 	scale := min(1, fades/calls)
-	t := &Knowledge{Primaries: k.Primaries.Times(scale), Hedges: k.Hedges.Times(scale)}
-	l.takenSum = int64(math.Round(t.Primaries.Total()))
-	l.taken.Store(t)
+	l.taken.Store(&Knowledge{Primaries: k.Primaries.Times(scale), Hedges: k.Hedges.Times(scale)})
 	if l.config.Load().Auto {
-		l.rests.take(k.Outcomes, scale)
+		l.outcomes.take(k.Outcomes, scale)
 	}
 }
 
@@ -66,7 +64,7 @@ func (l *Learner) First(now time.Time) *Estimate {
 		return nil
 	}
 	if l.current.Load() == nil && l.schedule.busy.CompareAndSwap(false, true) {
-		l.conclude(c, now, func() { l.useQuantile(c, now, sketch.FromCounts(l.left().Primaries, nil)) })
+		l.conclude(c, now, func() { l.useQuantile(c, now, l.withTaken(new(sketch.Distribution))) })
 		l.look(c, now, l.schedule.learned.Load()) // for a choice, which takes longer than a caller should wait for
 	}
 	return l.current.Load()
@@ -92,7 +90,7 @@ func (l *Learner) checkTaken(calls, earlier *sketch.Distribution) *sketch.Distri
 	if t == nil {
 		return calls
 	}
-	expected := sketch.FromCounts(t.Primaries, nil)
+	expected := new(sketch.Distribution).Plus(t.Primaries)
 	slower, _ := knee.Changed(expected, calls, true)
 	_, faster := knee.Changed(expected, earlier, true)
 	if slow, _ := expected.Quantile(0.9); 2*slow > l.window.Step() {
@@ -121,6 +119,6 @@ func (l *Learner) Knowledge(now time.Time) Knowledge {
 	return Knowledge{
 		Primaries: l.withTaken(own).Counts(),
 		Hedges:    l.knownHedges(now).Counts(),
-		Outcomes:  l.rests.export(),
+		Outcomes:  l.outcomes.export(),
 	}
 }

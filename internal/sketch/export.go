@@ -92,20 +92,9 @@ func (c *Counts) Add(d time.Duration, weight float64) {
 	c.at(int32(Bucket(d))).Calls += float32(weight)
 }
 
-// FromCounts returns the distribution of calls that were answered and of others that were cut short.
-func FromCounts(answered, cut Counts) *Distribution {
-	var t tally
-	for _, c := range answered {
-		t.answered[c.Bucket] += float64(c.Calls)
-	}
-	for _, c := range cut {
-		t.cut[c.Bucket] += float64(c.Calls)
-	}
-	return t.distribution()
-}
-
 // Plus returns the distribution of its own calls, from a window, and of others, which all were answered. The sum's
 // [Distribution.Ended] is about its own calls alone.
+// The zero Distribution has no calls of its own.
 func (d *Distribution) Plus(others Counts) *Distribution {
 	if len(others) == 0 {
 		return d
