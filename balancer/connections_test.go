@@ -189,11 +189,11 @@ func TestServiceAddress(t *testing.T) {
 				a.Backend -= stalls // the one that is used is the first of the script
 				return script(a)
 			})
-			all := traffic{kind: k, rate: 500, lasts: 10 * time.Second, deadline: time.Minute, rng: generator(1, 2)}.mustSucceed(t, client)
+			all := traffic{kind: k, rate: 500, lasts: 10 * time.Second, deadline: time.Minute, rng: generator(1, 2)}.run(t, client)
 			return quantile(all, 0.99), s.Methods()[0]
 		}
-		plain, _ := run(grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [`+pickFirst+`]}`), hedge.WithMaxHedges(0))
-		one, _ := run(grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [` + pickFirst + `]}`))
+		plain, _ := run(bare(pickFirst), hedge.WithMaxHedges(0))
+		one, _ := run(bare(pickFirst))
 		two, row := run(with(pickFirst, `"connections": 2`))
 		t.Logf("p99 %v plain, %v hedged over one connection, %v over two; %.1f%% extra load, %d of %d primaries moved",
 			plain, one, two, 100*row.HedgeRate(), row.Moved, row.Calls)
@@ -233,7 +233,8 @@ func TestVanishingPackets(t *testing.T) {
 					conn, d, _ := dialDealt(t, cluster, 1, true, options...)
 					client := testpb.NewTestServiceClient(conn)
 					pace := func() []made {
-						return traffic{kind: k, rate: 500, lasts: 5 * time.Second, deadline: time.Minute, rng: generator(1, 2)}.mustSucceed(t, client, codes.DeadlineExceeded, codes.Unavailable)
+						return traffic{kind: k, rate: 500, lasts: 5 * time.Second, deadline: time.Minute, rng: generator(1, 2),
+							may: []codes.Code{codes.DeadlineExceeded, codes.Unavailable}}.run(t, client)
 					}
 					pace()
 					first := d.open()[0]
@@ -247,7 +248,7 @@ func TestVanishingPackets(t *testing.T) {
 					<-first.closed
 					return quantile(all, 0.99), time.Since(lost)
 				}
-				_, noticed := run(grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [`+pickFirst+`]}`), 0)
+				_, noticed := run(bare(pickFirst), 0)
 				tail, _ := run(with(pickFirst, `"connections": 2`), 2)
 				t.Logf("gRPC noticed after %v; p99 of the next seconds %v", noticed, tail)
 				if tail > noticed*3/100 || noticed < 5*time.Second {
