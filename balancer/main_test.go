@@ -36,9 +36,15 @@ func TestMain(m *testing.M) {
 }
 
 // over is the dial option that has the policy wrap a child, given as an entry of childPolicy.
-func over(child string) grpc.DialOption {
-	return grpc.WithDefaultServiceConfig(fmt.Sprintf(
-		`{"loadBalancingConfig": [{%q: {"childPolicy": [%s]}}]}`, balancer.Name, child))
+func over(child string) grpc.DialOption { return bare(wrapped(child)) }
+
+// with is the same with further fields of the policy's configuration.
+func with(child, fields string) grpc.DialOption {
+	return bare(fmt.Sprintf(`{%q: {"childPolicy": [%s], %s}}`, balancer.Name, child, fields))
+}
+
+func wrapped(child string) string {
+	return fmt.Sprintf(`{%q: {"childPolicy": [%s]}}`, balancer.Name, child)
 }
 
 // bare is the dial option of a policy that this package does not wrap.

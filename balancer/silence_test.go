@@ -13,19 +13,12 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/grpchedge/hedge"
-	"github.com/grpchedge/hedge/balancer"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stats"
 )
-
-// with is the dial option that has the policy wrap a child with further fields of its configuration.
-func with(child, fields string) grpc.DialOption {
-	return grpc.WithDefaultServiceConfig(fmt.Sprintf(
-		`{"loadBalancingConfig": [{%q: {"childPolicy": [%s], %s}}]}`, balancer.Name, child, fields))
-}
 
 // calmDistribution is a distribution of calls to backends of which none stands still.
 type calmDistribution struct {
