@@ -71,7 +71,7 @@ func TestSilence_AfterAStall(t *testing.T) {
 		{name: "short stall", kind: unary, later: 15 * ms, stall: 5 * time.Second},
 		{name: "large budget", kind: unary, later: 15 * ms, stall: stall, options: generous},
 		{name: "slower without a stall", kind: unary, later: 200 * ms, from: time.Minute},
-	}[:longtest.Table(1, 2, 9)] {
+	}[:longtest.Table(1, 9, 9)] {
 		t.Run(b.name, func(t *testing.T) {
 			for seed := range uint64(longtest.Table(1, 1, 20)) {
 				t.Run(fmt.Sprint(seed), func(t *testing.T) {
