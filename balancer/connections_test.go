@@ -132,9 +132,7 @@ func TestConnections_Lost(t *testing.T) {
 				synctest.Wait()
 				client := testpb.NewTestServiceClient(conn)
 				for id := range uint64(500) {
-					if _, err := k.call(t.Context(), client, &testpb.Request{Id: id}); err != nil {
-						t.Errorf("call %d: %v", id, err)
-					}
+					k.must(t, client, id)
 					if id%50 == 49 {
 						time.Sleep(ms)
 						for i := range cluster.Backends() {
@@ -152,9 +150,7 @@ func TestConnections_Lost(t *testing.T) {
 				if open := len(d.open()); open != 0 || conn.GetState() != connectivity.Idle {
 					t.Errorf("left alone: %d connections, %v", open, conn.GetState())
 				}
-				if _, err := k.call(t.Context(), client, &testpb.Request{Id: 1}); err != nil {
-					t.Error(err)
-				}
+				k.must(t, client, 1)
 				time.Sleep(ms)
 				if open := len(d.open()); open != 2 {
 					t.Errorf("in use again: %d connections", open)

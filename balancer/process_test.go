@@ -118,7 +118,7 @@ func hedges(t *testing.T, servers []*process) (sum int) {
 	return sum
 }
 
-// dialServers returns a connection to servers in turn, as a resolver finds them.
+// dialServers returns a connection to servers in turn, as a resolver finds them. A nil scheduler hedges nothing.
 func dialServers(t *testing.T, servers []*process, s *hedge.Scheduler, option grpc.DialOption) testpb.TestServiceClient {
 	t.Helper()
 	names := manual.NewBuilderWithScheme("processes")
@@ -127,11 +127,8 @@ func dialServers(t *testing.T, servers []*process, s *hedge.Scheduler, option gr
 		state.Endpoints = append(state.Endpoints, resolver.Endpoint{Addresses: []resolver.Address{{Addr: p.address}}})
 	}
 	names.InitialState(state)
-	options := []grpc.DialOption{grpc.WithResolvers(names), grpc.WithTransportCredentials(insecure.NewCredentials()), option}
-	if s != nil {
-		options = append(options, hedgetest.Interceptors(s)...)
-	}
-	conn, err := grpc.NewClient("processes:///", options...)
+	conn, err := grpc.NewClient("processes:///", append(hedgetest.Interceptors(s),
+		grpc.WithResolvers(names), grpc.WithTransportCredentials(insecure.NewCredentials()), option)...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,6 @@ import (
 
 	grpcbalancer "google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/resolver"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/place"
@@ -58,14 +57,9 @@ func TestPicker_NoPickHalfWay(t *testing.T) {
 	_ = configure(`{"childPolicy": [{"outlier_detection_experimental": {"mark": "x"}}]}`)
 	child := fakes["outlier_detection_experimental"]
 	var made []grpcbalancer.SubConn
-	for _, address := range []string{"one", "two"} {
-		//lint:ignore SA1019 It is what children call.
-		sc, err := child.cc.NewSubConn([]resolver.Address{{Addr: address}}, grpcbalancer.NewSubConnOptions{StateListener: func(grpcbalancer.SubConnState) {}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		made = append(made, sc)
-		conn.made[len(made)-1].listener(grpcbalancer.SubConnState{ConnectivityState: connectivity.Ready})
+	for i, address := range []string{"one", "two"} {
+		made = append(made, newSubConn(t, child, address, nil))
+		conn.made[i].listener(state(connectivity.Ready))
 	}
 	picks, none, open := 0, 0, 0
 	child.say(connectivity.Ready, funcPicker(func() (grpcbalancer.PickResult, error) {

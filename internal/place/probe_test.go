@@ -42,6 +42,14 @@ func patientDelay(r *place.Record) time.Duration {
 	return r.PatientDelay(usual, time.Hour)
 }
 
+// answer has the backend of a probe answer after some time, of which it is late from the usual delay on.
+func answer(r *place.Record, delay, after time.Duration) {
+	time.Sleep(usual)
+	r.PatientDelay(delay, time.Hour)
+	time.Sleep(after - usual)
+	r.Ended(after, true)
+}
+
 // In TestPatientDelay_GrowsWithTheSilence a probe is patient each time that the silence has lasted four times as long, and then each
 // minute.
 func TestPatientDelay_GrowsWithTheSilence(t *testing.T) {
@@ -91,15 +99,8 @@ func TestPatientDelay_Limit(t *testing.T) {
 func TestPatientDelay_ASlowBackend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, probe := silent(t)
-		answer := func(r *place.Record, after time.Duration) {
-			began := time.Now()
-			time.Sleep(usual)
-			patientDelay(r)
-			time.Sleep(after - usual)
-			r.Ended(time.Since(began), true)
-		}
 		time.Sleep(2 * time.Second)
-		answer(probe(), 20*ms)
+		answer(probe(), usual, 20*ms)
 		fallSilent(b)
 		if b.Suspect() {
 			t.Error("it is slow, and not silent")
@@ -128,10 +129,7 @@ func TestPatientDelay_OtherMethods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, probe := silent(t)
 		time.Sleep(time.Second)
-		r, began := probe(), time.Now()
-		patientDelay(r)
-		time.Sleep(25 * ms)
-		r.Ended(time.Since(began), true)
+		answer(probe(), usual, 25*ms)
 		time.Sleep(2 * time.Second)
 		for range 40 {
 			_, r := place.Primary(t.Context(), "target", new(atomic.Int64))
@@ -155,10 +153,7 @@ func TestPatientDelay_OfALongCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, probe := silent(t)
 		time.Sleep(time.Second)
-		r, began := probe(), time.Now()
-		r.PatientDelay(2*time.Second, time.Hour)
-		time.Sleep(3 * time.Second)
-		r.Ended(time.Since(began), true)
+		answer(probe(), 2*time.Second, 3*time.Second)
 		time.Sleep(time.Minute)
 		if fallSilent(b); !b.Silent() {
 			t.Error("it is trusted after a minute")

@@ -1,7 +1,6 @@
 package otel_test
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -16,7 +15,6 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
-	hedgeotel "github.com/grpchedge/hedge/otel"
 	"github.com/grpchedge/hedge/stats"
 )
 
