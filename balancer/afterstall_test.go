@@ -4,14 +4,11 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
-	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
-	testpb "github.com/grpchedge/hedge/proto"
 )
 
 // slowBackend is a cluster of three backends of which the first answers later than the others, from some time on. After a
@@ -26,53 +23,34 @@ type slowBackend struct {
 	options  []hedge.Option
 }
 
-func (b slowBackend) script(began time.Time, primary func(at time.Duration, slow bool)) testserver.Script {
-	distribution, end := testserver.LogNormal(5*ms, 2*ms), time.Minute+b.stall
-	return func(a testserver.Attempt) testserver.Plan {
-		at, delay := a.Arrival.Sub(began), a.Draw(distribution)
-		if a.Number == 0 {
-			primary(at, a.Backend == stalled)
-		}
-		if a.Backend == stalled {
-			if at >= b.from {
-				delay += b.later
-			}
-			if at >= time.Minute && at < end {
-				delay += end - at
-			}
-		}
-		return testserver.Plan{Delay: delay}
-	}
-}
-
 // run makes 200 calls a second at random times, until some half minutes after the stall. It returns the share of the primaries
 // that the slow backend had in each of these half minutes, 1 being a third of them.
 func (b slowBackend) run(t *testing.T, seed uint64, halfMinutes int) []float64 {
-	const rate, slice = 200, 30 * time.Second
-	shares := make([]float64, halfMinutes)
-	synctest.Test(t, func(t *testing.T) {
-		s := hedgetest.All(t, b.options...)
-		cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Seed: seed, DrawByID: true, CountsOnly: true})
-		client := testpb.NewTestServiceClient(dial(t, cluster, s, over(roundRobin)))
-		synctest.Wait()
-		began, end := time.Now(), time.Minute+b.stall
-		all, slow := make([]atomic.Int64, halfMinutes+1), make([]atomic.Int64, halfMinutes+1)
-		cluster.SetScript(b.script(began, func(at time.Duration, here bool) {
-			if at < end {
-				return
+	const slice = 30 * time.Second
+	distribution, end := testserver.LogNormal(5*ms, 2*ms), time.Minute+b.stall
+	all, slow := make([]atomic.Int64, halfMinutes+1), make([]atomic.Int64, halfMinutes+1)
+	row := simulate(t, testserver.Config{Seed: seed, CountsOnly: true}, over(roundRobin), func(began time.Time) testserver.Script {
+		return func(a testserver.Attempt) testserver.Plan {
+			at, delay, here := a.Arrival.Sub(began), a.Draw(distribution), a.Backend == stalled
+			if a.Number == 0 && at >= end {
+				if all[(at-end)/slice].Add(1); here {
+					slow[(at-end)/slice].Add(1)
+				}
 			}
-			all[(at-end)/slice].Add(1)
-			if here {
-				slow[(at-end)/slice].Add(1)
+			if here && at >= b.from {
+				delay += b.later
 			}
-		}))
-		traffic{kind: b.kind, rate: rate, lasts: end + time.Duration(halfMinutes)*slice, deadline: b.deadline, rng: generator(seed, 2)}.mustSucceed(t, client)
-		for i := range shares {
-			shares[i] = 3 * float64(slow[i].Load()) / float64(all[i].Load())
+			if here && at >= time.Minute && at < end {
+				delay += end - at
+			}
+			return testserver.Plan{Delay: delay}
 		}
-		row := s.Methods()[0]
-		t.Logf("%.1f%% extra load, %d of %d moved, delay %v; shares %.2f", 100*row.HedgeRate(), row.Moved, row.Calls, row.Delay, shares)
-	})
+	}, traffic{kind: b.kind, rate: 200, lasts: end + time.Duration(halfMinutes)*slice, deadline: b.deadline, rng: generator(seed, 2)}, b.options...).row
+	shares := make([]float64, halfMinutes)
+	for i := range shares {
+		shares[i] = 3 * float64(slow[i].Load()) / float64(all[i].Load())
+	}
+	t.Logf("%.1f%% extra load, %d of %d moved, delay %v; shares %.2f", 100*row.HedgeRate(), row.Moved, row.Calls, row.Delay, shares)
 	return shares
 }
 
@@ -84,16 +62,16 @@ func TestSilence_AfterAStall(t *testing.T) {
 	const stall = 40 * time.Second
 	generous := []hedge.Option{hedge.WithBudgetPercent(50)} // the delay excludes the slow backend at any time
 	for _, b := range []slowBackend{
+		{name: "slower without a stall", kind: unary, later: 200 * ms, from: time.Minute},
+		{name: "slower without a stall, large budget", kind: unary, later: 200 * ms, from: time.Minute, options: generous},
 		{name: "15 ms", kind: unary, later: 15 * ms, stall: stall},
 		{name: "15 ms, streams", kind: stream, later: 15 * ms, stall: stall},
 		{name: "long stall", kind: unary, later: 15 * ms, stall: 5 * time.Minute},
-		{name: "slower without a stall, large budget", kind: unary, later: 200 * ms, from: time.Minute, options: generous},
 		{name: "200 ms", kind: unary, later: 200 * ms, stall: stall},
 		{name: "not slower", kind: unary, stall: stall},
 		{name: "short stall", kind: unary, later: 15 * ms, stall: 5 * time.Second},
 		{name: "large budget", kind: unary, later: 15 * ms, stall: stall, options: generous},
-		{name: "slower without a stall", kind: unary, later: 200 * ms, from: time.Minute},
-	}[:longtest.Table(1, 2, 9)] {
+	}[:longtest.Table(1, 3, 9)] {
 		t.Run(b.name, func(t *testing.T) {
 			for seed := range uint64(longtest.Table(1, 1, 20)) {
 				t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -16,7 +16,6 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
-	"github.com/grpchedge/hedge/stats"
 )
 
 // TestConnections counts connections, and sees at the servers where attempts went, one address standing for several backends.
@@ -57,18 +56,14 @@ func TestConnections(t *testing.T) {
 				primaries := map[int]bool{}
 				const calls = 40
 				for id := range uint64(calls) {
-					if _, err := k.call(t.Context(), client, &testpb.Request{Id: id}); err != nil {
-						t.Fatal(err)
-					}
+					k.must(t, client, id)
 					at := visited(cluster, id)
 					if different(at) < tc.met {
 						t.Errorf("call %d met the backends %v", id, at)
 					}
 				}
 				for id := range uint64(calls) { // without hedges, which are picks of the child's too
-					if _, err := k.call(t.Context(), client, &testpb.Request{Id: 1000 + id}, hedge.Off()); err != nil {
-						t.Fatal(err)
-					}
+					k.must(t, client, 1000+id, hedge.Off())
 					primaries[visited(cluster, 1000+id)[0]] = true
 				}
 				if len(primaries) != tc.primaries {
@@ -169,38 +164,33 @@ func TestConnections_Lost(t *testing.T) {
 	}
 }
 
-// TestServiceAddress has one address deal connections to three backends, of which the one that is used stands still for a
-// second in every five.
-func TestServiceAddress(t *testing.T) {
-	longtest.Simulation(t)
-	longtest.Only(t)
-	inBubble(t, func(t *testing.T, k kind) {
-		run := func(option grpc.DialOption, opts ...hedge.Option) (time.Duration, stats.Method) {
-			s := hedgetest.All(t, opts...)
-			cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Seed: 1})
-			conn, _, _ := dialDealt(t, cluster, 1, true, append(hedgetest.Interceptors(s), option)...)
-			synctest.Wait()
-			client := testpb.NewTestServiceClient(conn)
-			if _, err := k.call(t.Context(), client, &testpb.Request{Id: 1 << 40}); err != nil {
-				t.Fatal(err)
-			}
-			script, stalls := standstill(testserver.LogNormal(ms, ms/2), 4*time.Second)(time.Now()), visited(cluster, 1<<40)[0]
-			cluster.SetScript(func(a testserver.Attempt) testserver.Plan {
-				a.Backend -= stalls // the one that is used is the first of the script
-				return script(a)
+// TestSingleConnection has it said that hedges meet the same backend where no policy says where they go.
+func TestSingleConnection(t *testing.T) {
+	for _, tc := range []struct {
+		policy string
+		calls  uint64
+		want   bool
+	}{
+		{pickFirst, 16, true},
+		{pickFirst, 15, false},
+		{roundRobin, 40, false},
+	} {
+		t.Run(fmt.Sprintf("%s,%d", tc.policy, tc.calls), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, k kind) {
+				cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Script: lastAnswers(1)})
+				s := hedgetest.Fixed(t, 10*ms)
+				client := testpb.NewTestServiceClient(dial(t, cluster, s, bare(tc.policy)))
+				synctest.Wait()
+				for id := range tc.calls {
+					k.must(t, client, id)
+				}
+				synctest.Wait()
+				if row := s.Methods()[0]; row.SingleConnection != tc.want {
+					t.Errorf("%+v", row)
+				}
 			})
-			all := traffic{kind: k, rate: 500, lasts: 10 * time.Second, deadline: time.Minute, rng: generator(1, 2)}.mustSucceed(t, client)
-			return quantile(all, 0.99), s.Methods()[0]
-		}
-		plain, _ := run(grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [`+pickFirst+`]}`), hedge.WithMaxHedges(0))
-		one, _ := run(grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [` + pickFirst + `]}`))
-		two, row := run(with(pickFirst, `"connections": 2`))
-		t.Logf("p99 %v plain, %v hedged over one connection, %v over two; %.1f%% extra load, %d of %d primaries moved",
-			plain, one, two, 100*row.HedgeRate(), row.Moved, row.Calls)
-		if two > plain/10 || row.Moved == 0 {
-			t.Errorf("p99 %v plain, %v over two connections", plain, two)
-		}
-	})
+		})
+	}
 }
 
 // TestVanishingPackets has the packets of the first connection vanish in the middle of traffic. It compares what the calls of
@@ -233,7 +223,8 @@ func TestVanishingPackets(t *testing.T) {
 					conn, d, _ := dialDealt(t, cluster, 1, true, options...)
 					client := testpb.NewTestServiceClient(conn)
 					pace := func() []made {
-						return traffic{kind: k, rate: 500, lasts: 5 * time.Second, deadline: time.Minute, rng: generator(1, 2)}.mustSucceed(t, client, codes.DeadlineExceeded, codes.Unavailable)
+						return traffic{kind: k, rate: 500, lasts: 5 * time.Second, deadline: time.Minute, rng: generator(1, 2),
+							may: []codes.Code{codes.DeadlineExceeded, codes.Unavailable}}.run(t, client)
 					}
 					pace()
 					first := d.open()[0]
@@ -247,7 +238,7 @@ func TestVanishingPackets(t *testing.T) {
 					<-first.closed
 					return quantile(all, 0.99), time.Since(lost)
 				}
-				_, noticed := run(grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [`+pickFirst+`]}`), 0)
+				_, noticed := run(bare(pickFirst), 0)
 				tail, _ := run(with(pickFirst, `"connections": 2`), 2)
 				t.Logf("gRPC noticed after %v; p99 of the next seconds %v", noticed, tail)
 				if tail > noticed*3/100 || noticed < 5*time.Second {

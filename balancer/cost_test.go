@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/grpchedge/hedge/balancer"
 	"github.com/grpchedge/hedge/interceptor"
 	"github.com/grpchedge/hedge/internal/place"
 	"github.com/grpchedge/hedge/internal/testserver"
@@ -41,7 +40,7 @@ func pickerOf(tb testing.TB, policy string) (target string, p grpcbalancer.Picke
 	}
 	taps.Store(cluster.Target(), tap)
 	defer taps.Delete(cluster.Target())
-	conn := cluster.ClientT(tb, grpc.WithDefaultServiceConfig(fmt.Sprintf(`{"loadBalancingConfig": [{"test_tap": {"childPolicy": [%s]}}]}`, policy)))
+	conn := cluster.ClientT(tb, bare(fmt.Sprintf(`{"test_tap": {"childPolicy": [%s]}}`, policy)))
 	conn.Connect()
 	<-ready
 	return conn.Target(), three
@@ -73,10 +72,6 @@ func (c tappedConn) UpdateState(state grpcbalancer.State) {
 		tap.(func(grpcbalancer.Picker))(state.Picker.(parentPicker).Picker)
 	}
 	c.ClientConn.UpdateState(state)
-}
-
-func wrapped(child string) string {
-	return fmt.Sprintf(`{%q: {"childPolicy": [%s]}}`, balancer.Name, child)
 }
 
 // callContexts are what a pick has for a context: the caller's, with a deadline and metadata, then, fresh for each

@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc"
 	_ "google.golang.org/grpc/balancer/leastrequest"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/longtest"
@@ -20,107 +19,50 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// TestHedgeGoesElsewhere makes calls of which only the last attempt answers, and sees at the servers where the
-// attempts went, whatever the child.
+// TestHedgeGoesElsewhere makes calls of which only the last attempt answers, and sees at the servers where the attempts went. Picks
+// are of connections that are ready, also where another policy has connections of its own and keeps addresses for itself.
 func TestHedgeGoesElsewhere(t *testing.T) {
+	parent := func(child string) string { return fmt.Sprintf(`{"test_parent": {"childPolicy": [%s]}}`, child) }
 	for _, tc := range []struct {
-		child    string
+		policy   string
 		backends int
+		ready    int // of them, the first ones
 		hedges   int
 		same     int64 // hedges of a call that meet a backend again
+		options  []grpc.CallOption
 	}{
-		{roundRobin, 3, 1, 0},
-		{roundRobin, 3, 2, 0},
-		{roundRobin, 5, 4, 0},
-		{roundRobin, 3, 4, 2},
-		{roundRobin, 2, 2, 1},
-		{roundRobin, 1, 2, 2},
-		{leastRequest, 3, 2, 0},
-		{leastRequest, 5, 4, 0},
-		{stubborn, 3, 2, 0},
-		{stubborn, 5, 4, 0},
-		{stubborn, 2, 4, 3},
-		{pickFirst, 3, 2, 2},
-		// The child's hedges go elsewhere before the parent looks.
-		{fmt.Sprintf(`{"hedge_other_backend": {"childPolicy": [%s]}}`, roundRobin), 3, 2, 0},
+		{wrapped(roundRobin), 3, 3, 1, 0, nil},
+		{wrapped(roundRobin), 3, 3, 4, 2, nil},
+		{wrapped(roundRobin), 2, 2, 2, 1, nil},
+		{wrapped(roundRobin), 1, 1, 2, 2, nil},
+		{wrapped(leastRequest), 3, 3, 2, 0, nil},
+		{wrapped(leastRequest), 5, 5, 4, 0, nil},
+		{wrapped(stubborn), 5, 5, 4, 0, nil},
+		{wrapped(stubborn), 5, 5, 4, 0, []grpc.CallOption{hedge.After(time.Nanosecond)}}, // all attempts go out together
+		{wrapped(stubborn), 2, 2, 4, 3, nil},
+		{wrapped(pickFirst), 3, 1, 2, 2, nil},
+		{wrapped(wrapped(roundRobin)), 3, 3, 2, 0, nil}, // the child's hedges go elsewhere before the parent looks
+		{parent(wrapped(roundRobin)), 6, 3, 2, 0, nil},
+		{parent(wrapped(stubborn)), 6, 3, 2, 0, nil},
+		{wrapped(parent(roundRobin)), 6, 3, 2, 0, nil},
 	} {
-		t.Run(fmt.Sprintf("%s,%d backends,%d hedges", tc.child, tc.backends, tc.hedges), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s,%d backends,%d hedges", tc.policy, tc.backends, tc.hedges), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, k kind) {
 				calls := int64(longtest.Size(12, 40))
 				cluster := testserver.StartT(t, testserver.Config{Backends: tc.backends, InMemory: true, Script: lastAnswers(tc.hedges)})
 				s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(tc.hedges))
-				client := testpb.NewTestServiceClient(dial(t, cluster, s, over(tc.child)))
+				client := testpb.NewTestServiceClient(dial(t, cluster, s, bare(tc.policy)))
 				synctest.Wait()
 				for id := range uint64(calls) {
-					reply, err := k.call(t.Context(), client, &testpb.Request{Id: id})
-					if err != nil {
-						t.Fatal(err)
-					}
+					reply := k.must(t, client, id, tc.options...)
 					at := visited(cluster, id)
-					if len(at) != tc.hedges+1 || different(at) != tc.hedges+1-int(tc.same) || int(reply.Backend) != at[tc.hedges] {
+					if len(at) != tc.hedges+1 || different(at) != tc.hedges+1-int(tc.same) || int(reply.Backend) != at[tc.hedges] || slices.Max(at) >= tc.ready {
 						t.Errorf("call %d met the backends %v", id, at)
 					}
-				}
-				stats := s.Stats()
-				if stats.Hedges != int64(tc.hedges)*calls || stats.SameBackend != tc.same*calls {
-					t.Errorf("%+v", stats)
 				}
 				row := s.Methods()[0]
-				ready := tc.backends
-				if tc.child == pickFirst {
-					ready = 1
-				}
-				if row.Ready != ready || row.SingleConnection != (ready == 1) {
-					t.Errorf("%d backends are ready, want %d", row.Ready, ready)
-				}
-			})
-		})
-	}
-}
-
-// TestHedgesDueAtOnce lets all attempts of a call go out together: no two hedges may choose the same backend.
-func TestHedgesDueAtOnce(t *testing.T) {
-	inBubble(t, func(t *testing.T, k kind) {
-		cluster := testserver.StartT(t, testserver.Config{Backends: 5, InMemory: true, Latency: testserver.Constant(time.Second)})
-		s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(4))
-		client := testpb.NewTestServiceClient(dial(t, cluster, s, over(stubborn)))
-		synctest.Wait()
-		for id := range uint64(100) {
-			if _, err := k.call(t.Context(), client, &testpb.Request{Id: id}, hedge.After(time.Nanosecond)); err != nil {
-				t.Fatal(err)
-			}
-			if at := visited(cluster, id); len(at) != 5 || different(at) != 5 {
-				t.Errorf("call %d met the backends %v", id, at)
-			}
-		}
-	})
-}
-
-// TestWithinAnotherPolicy puts the policy below and above one that has connections of its own and keeps some of the
-// addresses for itself: picks must be of connections that the parent, and gRPC, knows.
-func TestWithinAnotherPolicy(t *testing.T) {
-	for _, tc := range []struct{ name, config string }{
-		{"below", fmt.Sprintf(`{"test_parent": {"childPolicy": [{"hedge_other_backend": {"childPolicy": [%s]}}]}}`, roundRobin)},
-		{"below, over a stubborn child", fmt.Sprintf(`{"test_parent": {"childPolicy": [{"hedge_other_backend": {"childPolicy": [%s]}}]}}`, stubborn)},
-		{"above", fmt.Sprintf(`{"hedge_other_backend": {"childPolicy": [{"test_parent": {"childPolicy": [%s]}}]}}`, roundRobin)},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, k kind) {
-				cluster := testserver.StartT(t, testserver.Config{Backends: 6, InMemory: true, Script: lastAnswers(2)})
-				s := hedgetest.Fixed(t, 10*ms)
-				client := testpb.NewTestServiceClient(dial(t, cluster, s,
-					grpc.WithDefaultServiceConfig(fmt.Sprintf(`{"loadBalancingConfig": [%s]}`, tc.config))))
-				synctest.Wait()
-				for id := range uint64(30) {
-					if _, err := k.call(t.Context(), client, &testpb.Request{Id: id}); err != nil {
-						t.Fatal(err)
-					}
-					if at := visited(cluster, id); different(at) != 3 || slices.Max(at) > 2 {
-						t.Errorf("call %d met the backends %v", id, at)
-					}
-				}
-				if got := s.Methods()[0].Ready; got != 3 {
-					t.Errorf("%d backends are known, want the 3 that the parent lets through", got)
+				if row.Hedges != int64(tc.hedges)*calls || row.SameBackend != tc.same*calls || row.Ready != tc.ready || row.SingleConnection != (tc.ready == 1) {
+					t.Errorf("%+v", row)
 				}
 			})
 		})
@@ -132,7 +74,7 @@ func TestOtherBackendOnly(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		option grpc.DialOption
-		plain  int // backends
+		count  int // of backends
 		hedges int64
 		held   bool
 	}{
@@ -140,20 +82,18 @@ func TestOtherBackendOnly(t *testing.T) {
 		{"two other backends", over(roundRobin), 3, 2, false},
 		{"one address", over(roundRobin), 1, 0, true},
 		{"pick_first", over(pickFirst), 3, 0, true},
-		{"no policy", grpc.WithDefaultServiceConfig(fmt.Sprintf(`{"loadBalancingConfig": [%s]}`, roundRobin)), 3, 0, true},
+		{"no policy", plain, 3, 0, true},
 	} {
 		for _, after := range []time.Duration{0, 10 * ms} {
 			t.Run(fmt.Sprintf("%s,after=%v", tc.name, after), func(t *testing.T) {
 				inBubble(t, func(t *testing.T, k kind) {
-					cluster := testserver.StartT(t, testserver.Config{Backends: tc.plain, InMemory: true, Latency: testserver.Constant(time.Second)})
+					cluster := testserver.StartT(t, testserver.Config{Backends: tc.count, InMemory: true, Latency: testserver.Constant(time.Second)})
 					s := hedgetest.Fixed(t, 10*ms, hedge.WithOtherBackendOnly(true))
 					client := testpb.NewTestServiceClient(dial(t, cluster, s, tc.option))
 					synctest.Wait()
 					const calls = 10
 					for id := range uint64(calls) {
-						if _, err := k.call(t.Context(), client, &testpb.Request{Id: id}, hedge.After(after)); err != nil {
-							t.Fatal(err)
-						}
+						k.must(t, client, id, hedge.After(after))
 					}
 					stats := s.Stats()
 					held := int64(0)
@@ -191,9 +131,8 @@ func TestOtherBackendOnly_ComesBack(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		reply, err := k.call(t.Context(), client, &testpb.Request{Id: 1})
-		if err != nil || reply.Backend != 0 {
-			t.Errorf("%v, %v", reply, err)
+		if reply := k.must(t, client, 1); reply.Backend != 0 {
+			t.Errorf("%v", reply)
 		}
 		if at := visited(cluster, 1); len(at) != 2 || at[0] != 1 {
 			t.Errorf("met %v", at)
@@ -224,9 +163,7 @@ func TestRetriesCount(t *testing.T) {
 			"methodConfig": [{"name": [{}], "retryPolicy": {"maxAttempts": 2, "initialBackoff": "0.01s", "maxBackoff": "0.01s",
 				"backoffMultiplier": 1, "retryableStatusCodes": ["UNAVAILABLE"]}}]}`, roundRobin)))
 		synctest.Wait()
-		if _, err := k.call(t.Context(), testpb.NewTestServiceClient(conn), &testpb.Request{Id: 1}); status.Code(err) != codes.OK {
-			t.Fatal(err)
-		}
+		k.must(t, testpb.NewTestServiceClient(conn), 1)
 		if at := visited(cluster, 1); len(at) != 3 || different(at) != 3 {
 			t.Errorf("met %v", at)
 		}

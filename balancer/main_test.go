@@ -21,6 +21,7 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stats"
 )
 
 const ms = time.Millisecond
@@ -35,10 +36,24 @@ func TestMain(m *testing.M) {
 }
 
 // over is the dial option that has the policy wrap a child, given as an entry of childPolicy.
-func over(child string) grpc.DialOption {
-	return grpc.WithDefaultServiceConfig(fmt.Sprintf(
-		`{"loadBalancingConfig": [{%q: {"childPolicy": [%s]}}]}`, balancer.Name, child))
+func over(child string) grpc.DialOption { return bare(wrapped(child)) }
+
+// with is the same with further fields of the policy's configuration.
+func with(child, fields string) grpc.DialOption {
+	return bare(fmt.Sprintf(`{%q: {"childPolicy": [%s], %s}}`, balancer.Name, child, fields))
 }
+
+func wrapped(child string) string {
+	return fmt.Sprintf(`{%q: {"childPolicy": [%s]}}`, balancer.Name, child)
+}
+
+// bare is the dial option of a policy that this package does not wrap.
+func bare(policy string) grpc.DialOption {
+	return grpc.WithDefaultServiceConfig(fmt.Sprintf(`{"loadBalancingConfig": [%s]}`, policy))
+}
+
+// plain is what most connections to several backends have.
+var plain = bare(roundRobin)
 
 const (
 	roundRobin   = `{"round_robin": {}}`
@@ -59,6 +74,16 @@ func dial(t testing.TB, cluster *testserver.Cluster, s *hedge.Scheduler, options
 type kind struct {
 	name string
 	call func(ctx context.Context, c testpb.TestServiceClient, req *testpb.Request, opts ...grpc.CallOption) (*testpb.Reply, error)
+}
+
+// must makes a call that may not fail.
+func (k kind) must(t *testing.T, c testpb.TestServiceClient, id uint64, opts ...grpc.CallOption) *testpb.Reply {
+	t.Helper()
+	reply, err := k.call(t.Context(), c, &testpb.Request{Id: id}, opts...)
+	if err != nil {
+		t.Fatalf("call %d: %v", id, err)
+	}
+	return reply
 }
 
 var kinds = []kind{
@@ -125,6 +150,7 @@ type traffic struct {
 	lasts    time.Duration
 	deadline time.Duration // of each; 0: none
 	rng      *rand.Rand
+	may      []codes.Code // be the end of a call
 }
 
 // made is a call that traffic has made.
@@ -153,7 +179,10 @@ func (tr traffic) run(t *testing.T, client testpb.TestServiceClient) []made {
 			began := time.Now() // no call waits for another: what the pacing is late for is the machine's
 			reply, err := tr.kind.call(ctx, client, &testpb.Request{Id: id})
 			if err == nil && reply.Id != id {
-				err = fmt.Errorf("the reply is that of call %d", reply.Id)
+				t.Errorf("the reply of call %d is that of call %d", id, reply.Id)
+			}
+			if err != nil && !slices.Contains(tr.may, status.Code(err)) {
+				t.Errorf("after %v: %v", at, err)
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -165,15 +194,26 @@ func (tr traffic) run(t *testing.T, client testpb.TestServiceClient) []made {
 	return all
 }
 
-// mustSucceed is run, of calls of which none may fail, unless by one of some codes.
-func (tr traffic) mustSucceed(t *testing.T, client testpb.TestServiceClient, unless ...codes.Code) []made {
-	all := tr.run(t, client)
-	for _, m := range all {
-		if m.err != nil && !slices.Contains(unless, status.Code(m.err)) {
-			t.Errorf("after %v: %v", m.at, m.err)
-		}
-	}
-	return all
+// simulated is what became of traffic, and what is known of its method.
+type simulated struct {
+	all     []made
+	row     stats.Method
+	records []testserver.Record
+}
+
+// simulate has traffic meet three backends in virtual time.
+func simulate(t *testing.T, c testserver.Config, option grpc.DialOption, script func(began time.Time) testserver.Script, tr traffic, opts ...hedge.Option) (r simulated) {
+	c.Backends, c.InMemory, c.DrawByID = 3, true, true
+	synctest.Test(t, func(t *testing.T) {
+		s, cluster := hedgetest.All(t, opts...), testserver.StartT(t, c)
+		client := testpb.NewTestServiceClient(dial(t, cluster, s, option))
+		synctest.Wait()
+		cluster.SetScript(script(time.Now()))
+		r.all = tr.run(t, client)
+		synctest.Wait()
+		r.row, r.records = s.Methods()[0], cluster.Records()
+	})
+	return r
 }
 
 // quantile is one of what calls took.

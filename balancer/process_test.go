@@ -164,7 +164,6 @@ func stopAndGo(t *testing.T, servers []*process, done <-chan struct{}) {
 func TestStalledProcess(t *testing.T) {
 	longtest.Simulation(t)
 	longtest.Only(t)
-	plain := grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [` + roundRobin + `]}`)
 	for _, tc := range []struct {
 		stopped    int
 		share, max float64 // of plain's p99; extra load
@@ -181,9 +180,9 @@ func TestStalledProcess(t *testing.T) {
 				group.Go(func() { stopAndGo(t, append(servers[:tc.stopped:tc.stopped], servers[3:3+tc.stopped]...), done) })
 				var unhedged, hedged, floor []made
 				var calling sync.WaitGroup
-				calling.Go(func() { unhedged = traffic{kind: k, rate: rate, lasts: d, rng: generator(1, 2)}.mustSucceed(t, theirs) })
-				calling.Go(func() { hedged = traffic{kind: k, rate: rate, lasts: d, rng: generator(1, 3)}.mustSucceed(t, ours) })
-				calling.Go(func() { floor = traffic{kind: k, rate: rate / 5, lasts: d, rng: generator(1, 4)}.mustSucceed(t, calm) })
+				calling.Go(func() { unhedged = traffic{kind: k, rate: rate, lasts: d, rng: generator(1, 2)}.run(t, theirs) })
+				calling.Go(func() { hedged = traffic{kind: k, rate: rate, lasts: d, rng: generator(1, 3)}.run(t, ours) })
+				calling.Go(func() { floor = traffic{kind: k, rate: rate / 5, lasts: d, rng: generator(1, 4)}.run(t, calm) })
 				calling.Wait()
 				close(done)
 				group.Wait()

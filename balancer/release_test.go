@@ -30,9 +30,7 @@ func TestDiscardedPicksAreReleased(t *testing.T) {
 			client := testpb.NewTestServiceClient(dial(t, cluster, s, over(counting)))
 			synctest.Wait()
 			for id := range uint64(calls) {
-				if _, err := k.call(t.Context(), client, &testpb.Request{Id: id}); err != nil {
-					t.Fatal(err)
-				}
+				k.must(t, client, id)
 			}
 			synctest.Wait()
 			picks, dones, unused := counts.picks.Load(), counts.dones.Load(), counts.unused.Load()

@@ -1,18 +1,18 @@
 package balancer_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 
 	"github.com/grpchedge/hedge"
-	"github.com/grpchedge/hedge/balancer"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
@@ -20,25 +20,18 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// with is the dial option that has the policy wrap a child with further fields of its configuration.
-func with(child, fields string) grpc.DialOption {
-	return grpc.WithDefaultServiceConfig(fmt.Sprintf(
-		`{"loadBalancingConfig": [{%q: {"childPolicy": [%s], %s}}]}`, balancer.Name, child, fields))
-}
-
 // calmDistribution is a distribution of calls to backends of which none stands still.
 type calmDistribution struct {
 	name    string
 	rate    float64 // calls a second
 	workers int
 	seed    uint64 // of the arrivals
-	options []hedge.Option
 	script  func(began time.Time) testserver.Script
 }
 
 var calmDistributions = []calmDistribution{
-	{"straggler", 500, 0, 0, nil, distributionOf("straggler")},
-	{"sizes", 500, 0, 0, nil, func(time.Time) testserver.Script {
+	{"straggler", 500, 0, 0, distributionOf("straggler")},
+	{"sizes", 500, 0, 0, func(time.Time) testserver.Script {
 		ofRequest, rest := testserver.LogNormal(8244*time.Microsecond, 10_806*time.Microsecond), testserver.Exponential(ms) // median 5 ms, sigma 1
 		return func(a testserver.Attempt) testserver.Plan {
 			rng := rand.New(rand.NewPCG(a.ID, 77))
@@ -49,10 +42,10 @@ var calmDistributions = []calmDistribution{
 			return testserver.Plan{Delay: delay, HeaderAtOnce: true}
 		}
 	}},
-	{"ttft", 500, 0, 0, nil, distributionOf("ttft")},
-	{"saturated", 3 * 0.70 * 4 / 0.008, 4, 0, nil, distributionOf("exponential:8ms")},
-	{"saturated more", 3 * 0.95 * 4 / 0.008, 4, 0, nil, distributionOf("exponential:8ms")},
-	{"outage", 500, 0, 0, nil, func(began time.Time) testserver.Script {
+	{"ttft", 500, 0, 0, distributionOf("ttft")},
+	{"saturated", 3 * 0.70 * 4 / 0.008, 4, 0, distributionOf("exponential:8ms")},
+	{"saturated more", 3 * 0.95 * 4 / 0.008, 4, 0, distributionOf("exponential:8ms")},
+	{"outage", 500, 0, 0, func(began time.Time) testserver.Script {
 		distribution, _ := testserver.ParseDistribution("straggler")
 		return func(a testserver.Attempt) testserver.Plan {
 			delay := a.Draw(distribution)
@@ -74,21 +67,6 @@ func distributionOf(name string) func(time.Time) testserver.Script {
 			return testserver.Plan{Delay: a.Draw(distribution), HeaderAtOnce: true}
 		}
 	}
-}
-
-// calmRun makes calls at random times over three backends, and returns the p99 and what is known of the target.
-func calmRun(t *testing.T, l calmDistribution, calls int, option grpc.DialOption) (p99 time.Duration, row stats.Method) {
-	synctest.Test(t, func(t *testing.T) {
-		s := hedgetest.All(t, l.options...)
-		cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Seed: 1, DrawByID: true, Workers: l.workers, CountsOnly: true})
-		client := testpb.NewTestServiceClient(dial(t, cluster, s, option))
-		synctest.Wait()
-		cluster.SetScript(l.script(time.Now()))
-		all := traffic{kind: kinds[0], rate: l.rate, calls: calls, rng: generator(1, 2+l.seed)}.mustSucceed(t, client)
-		synctest.Wait()
-		p99, row = quantile(all, 0.99), s.Methods()[0]
-	})
-	return p99, row
 }
 
 // standstill lets the first backend stand still for the first second of every five, of which some time has passed at the beginning.
@@ -121,8 +99,13 @@ func TestSilence_FalseAlarms(t *testing.T) {
 				}
 				var p99, without time.Duration
 				for l.seed = range seeds {
-					before, _ := calmRun(t, l, calls, with(roundRobin, `"silence": false`))
-					after, row := calmRun(t, l, calls, over(roundRobin))
+					run := func(option grpc.DialOption) (time.Duration, stats.Method) {
+						r := simulate(t, testserver.Config{Seed: 1, Workers: l.workers, CountsOnly: true}, option, l.script,
+							traffic{kind: kinds[0], rate: l.rate, calls: calls, rng: generator(1, 2+l.seed)})
+						return quantile(r.all, 0.99), r.row
+					}
+					before, _ := run(with(roundRobin, `"silence": false`))
+					after, row := run(over(roundRobin))
 					moved := float64(row.Moved) / float64(calls)
 					t.Logf("p99 %v, %v without; %.2f%% moved, %.1f%% extra load", after, before, 100*moved, 100*row.HedgeRate())
 					if moved > 0.01 {
@@ -186,32 +169,29 @@ func TestSilence_SwitchedOff(t *testing.T) {
 					return testserver.Plan{Ending: testserver.Hang}
 				})
 				// share is that of the backend which falls silent after 3 s, of the calls of 3 s.
-				share := func(streams bool, opts ...grpc.CallOption) float64 {
+				share := func(opts ...grpc.CallOption) float64 {
 					there.Store(0)
 					primaries.Store(0)
-					var group sync.WaitGroup
-					for n := range 300 {
-						group.Go(func() {
-							ctx, cancel := contextFor(t, 200*ms)
-							defer cancel()
-							if _, err := k.call(ctx, client, &testpb.Request{Id: uint64(n)}, opts...); err == nil && streams {
-								if up, err := client.ClientStream(ctx, opts...); err == nil {
-									_, _ = up.CloseAndRecv()
-								}
+					call := func(ctx context.Context, c testpb.TestServiceClient, req *testpb.Request, _ ...grpc.CallOption) (*testpb.Reply, error) {
+						reply, err := k.call(ctx, c, req, opts...)
+						if err == nil && !tc.hedged {
+							if up, err := c.ClientStream(ctx, opts...); err == nil {
+								_, _ = up.CloseAndRecv()
 							}
-						})
-						time.Sleep(10 * ms)
+						}
+						return reply, err
 					}
-					group.Wait()
+					traffic{kind: kind{k.name, call}, rate: 100, lasts: 3 * time.Second, deadline: 200 * ms, rng: generator(1, 2),
+						may: []codes.Code{codes.DeadlineExceeded}}.run(t, client)
 					return float64(there.Load()) / float64(primaries.Load())
 				}
-				share(false)
-				if share, moved := share(!tc.hedged), s.Methods()[0].Moved; share > 0.2 || moved < 50 {
+				share()
+				if share, moved := share(), s.Methods()[0].Moved; share > 0.2 || moved < 50 {
 					t.Errorf("the silent backend has %.2f of the primaries, and %d were moved", share, moved)
 				}
 				tc.off(s, conn.Target())
 				before := s.Methods()[0].Moved
-				if share, moved := share(!tc.hedged, tc.option...), s.Methods()[0].Moved-before; share < 0.3 || moved > 0 {
+				if share, moved := share(tc.option...), s.Methods()[0].Moved-before; share < 0.3 || moved > 0 {
 					t.Errorf("switched off: the silent backend has %.2f of the primaries, and %d were moved", share, moved)
 				}
 			})
@@ -235,18 +215,12 @@ func TestSilence_HeadersAreNoAnswer(t *testing.T) {
 				return p
 			}
 		}
-		synctest.Test(t, func(t *testing.T) {
-			s := hedgetest.All(t)
-			cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Seed: 1, DrawByID: true, CountsOnly: true})
-			client := testpb.NewTestServiceClient(dial(t, cluster, s, over(roundRobin)))
-			synctest.Wait()
-			cluster.SetScript(script(time.Now()))
-			all := traffic{kind: kinds[1], rate: 200, lasts: 25 * time.Second, rng: generator(1, 2)}.mustSucceed(t, client)
-			p99, moved := quantile(all, 0.99), s.Methods()[0].Moved
-			t.Logf("headers at once %v: p99 %v, %d of %d moved", headers, p99, moved, len(all))
-			if p99 > 50*ms || moved < 1000 {
-				t.Errorf("headers at once %v: p99 %v, %d moved", headers, p99, moved)
-			}
-		})
+		r := simulate(t, testserver.Config{Seed: 1, CountsOnly: true}, over(roundRobin), script,
+			traffic{kind: kinds[1], rate: 200, lasts: 25 * time.Second, rng: generator(1, 2)})
+		p99, moved := quantile(r.all, 0.99), r.row.Moved
+		t.Logf("headers at once %v: p99 %v, %d of %d moved", headers, p99, moved, len(r.all))
+		if p99 > 50*ms || moved < 1000 {
+			t.Errorf("headers at once %v: p99 %v, %d moved", headers, p99, moved)
+		}
 	}
 }

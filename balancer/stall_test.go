@@ -3,7 +3,6 @@ package balancer_test
 import (
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -11,8 +10,6 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/testserver"
-	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
-	testpb "github.com/grpchedge/hedge/proto"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -24,76 +21,56 @@ const (
 	stalled    = 0
 )
 
-// stallRun is what became of calls on the stalling cluster.
-type stallRun struct {
-	p50, p90, p99, p999 time.Duration
-	hedges              int
-	again               int // hedges that met the stalled backend though their call had met it before
-	stats               stats.Counts
-}
-
-// runStall makes 200 calls a second, at random, for 10 seconds, or 20 with -hedge.long.
-func runStall(t *testing.T, k kind, s *hedge.Scheduler, child grpc.DialOption) stallRun {
-	cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true, Seed: 1, DrawByID: true})
-	client := testpb.NewTestServiceClient(dial(t, cluster, s, child))
-	synctest.Wait()
-	script := standstill(testserver.Uniform(2*ms, 8*ms), stallFor)(time.Now())
-	cluster.SetScript(func(a testserver.Attempt) testserver.Plan {
-		plan := script(a)
-		plan.HeaderAtOnce = true
-		return plan
-	})
-	all := traffic{kind: k, rate: 200, calls: longtest.Size(2_000, 4_000), rng: generator(1, 2)}.mustSucceed(t, client)
-	synctest.Wait()
-	run := stallRun{p50: quantile(all, 0.50), p90: quantile(all, 0.90), p99: quantile(all, 0.99), p999: quantile(all, 0.999), stats: s.Stats()}
-	met := map[uint64]bool{}
-	for _, r := range cluster.Records() { // in the order of arrival
-		if r.Number > 0 {
-			run.hedges++
+// runStall makes 200 calls a second, at random, for 20 seconds. It returns how many hedges met the stalled backend though
+// their call had met it before, too.
+func runStall(t *testing.T, k kind, option grpc.DialOption, opts ...hedge.Option) (r simulated, again int) {
+	r = simulate(t, testserver.Config{Seed: 1}, option, func(began time.Time) testserver.Script {
+		script := standstill(testserver.Uniform(2*ms, 8*ms), stallFor)(began)
+		return func(a testserver.Attempt) testserver.Plan {
+			plan := script(a)
+			plan.HeaderAtOnce = true
+			return plan
 		}
-		if r.Backend == stalled {
-			if met[r.ID] {
-				run.again++
+	}, traffic{kind: k, rate: 200, calls: 4_000, rng: generator(1, 2)}, opts...)
+	met := map[uint64]bool{}
+	for _, record := range r.records { // in the order of arrival
+		if record.Backend == stalled {
+			if met[record.ID] {
+				again++
 			}
-			met[r.ID] = true
+			met[record.ID] = true
 		}
 	}
-	return run
+	return r, again
 }
 
 // TestStalledBackend has what this package is for: the tail of calls to three backends of which one stalls.
 func TestStalledBackend(t *testing.T) {
 	longtest.Simulation(t)
 	longtest.Only(t)
-	plain := grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [` + roundRobin + `]}`)
-	for _, k := range longtest.First(1, kinds) {
+	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
-			run := func(name string, child grpc.DialOption, opts ...hedge.Option) (r stallRun) {
-				t.Run(name, func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) {
-						s := hedgetest.All(t, opts...)
-						r = runStall(t, k, s, child)
-						t.Logf("p50 %.1f ms, p90 %.1f ms, p99 %.1f ms, p99.9 %.1f ms; %.1f%% extra load, %d of %d hedges met the stalled backend again",
-							r.p50.Seconds()*1e3, r.p90.Seconds()*1e3, r.p99.Seconds()*1e3, r.p999.Seconds()*1e3,
-							100*r.stats.HedgeRate(), r.again, r.hedges)
-					})
-				})
-				return r
+			run := func(name string, option grpc.DialOption, opts ...hedge.Option) (time.Duration, int, stats.Method) {
+				r, again := runStall(t, k, option, opts...)
+				p99 := quantile(r.all, 0.99)
+				t.Logf("%s: p50 %v, p99 %v, p99.9 %v; %.1f%% extra load, %d of %d hedges met the stalled backend again",
+					name, quantile(r.all, 0.50), p99, quantile(r.all, 0.999), 100*r.row.HedgeRate(), again, r.row.Hedges)
+				return p99, again, r.row
 			}
-			unhedged := run("round robin", plain, hedge.WithMaxHedges(0))
-			for _, hedges := range longtest.First(1, []int{2, 1}) {
+			unhedged, _, _ := run("round robin", plain, hedge.WithMaxHedges(0))
+			for _, hedges := range []int{2, 1} {
 				// A third of the calls meets the stall while it lasts, which is more than the default of 10% pays for.
 				opts := []hedge.Option{hedge.WithMaxHedges(hedges), hedge.WithBudgetPercent(20)}
-				hedged := run(fmt.Sprintf("hedged, up to %d", hedges), plain, opts...)
-				elsewhere := run(fmt.Sprintf("hedged elsewhere, up to %d", hedges), over(roundRobin), opts...)
-				if elsewhere.again != 0 || elsewhere.stats.SameBackend != 0 {
-					t.Errorf("%d hedges met the stalled backend again, %d a used one", elsewhere.again, elsewhere.stats.SameBackend)
+				hedged, again, _ := run(fmt.Sprintf("hedged, up to %d", hedges), plain, opts...)
+				elsewhere, never, row := run(fmt.Sprintf("hedged elsewhere, up to %d", hedges), over(roundRobin), opts...)
+				if never != 0 || row.SameBackend != 0 {
+					t.Errorf("%d hedges met the stalled backend again, %d a used one", never, row.SameBackend)
 				}
-				if hedged.again == 0 {
+				if again == 0 {
 					t.Error("without the policy no hedge met the stalled backend again: this shows nothing")
 				}
-				if elsewhere.p99 > unhedged.p99/20 || elsewhere.p99 > hedged.p99 {
-					t.Errorf("p99 %v, %v, %v", unhedged.p99, hedged.p99, elsewhere.p99)
+				if elsewhere > unhedged/20 || elsewhere > hedged {
+					t.Errorf("p99 %v, %v, %v", unhedged, hedged, elsewhere)
 				}
 			}
 		})

@@ -17,7 +17,6 @@ import (
 
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/interceptor"
-	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
 )
@@ -51,14 +50,14 @@ func (a *arrivals) stream(srv any, st grpc.ServerStream, _ *grpc.StreamServerInf
 	return handler(srv, st)
 }
 
-// forwardedCalls are the ways to make a call.
-var forwardedCalls = map[string]func(context.Context, *hedge.Scheduler, testpb.TestServiceClient) error{
-	"unary": func(ctx context.Context, _ *hedge.Scheduler, c testpb.TestServiceClient) error {
-		_, err := c.Unary(ctx, &testpb.Request{Id: 1})
+// ways are the ways to make a call.
+var ways = map[string]func(context.Context, *hedge.Scheduler, testpb.TestServiceClient, ...grpc.CallOption) error{
+	"unary": func(ctx context.Context, _ *hedge.Scheduler, c testpb.TestServiceClient, opts ...grpc.CallOption) error {
+		_, err := c.Unary(ctx, &testpb.Request{Id: 1}, opts...)
 		return err
 	},
-	"stream": func(ctx context.Context, _ *hedge.Scheduler, c testpb.TestServiceClient) error {
-		st, err := c.ServerStream(ctx, &testpb.Request{Id: 1, Messages: 1})
+	"stream": func(ctx context.Context, _ *hedge.Scheduler, c testpb.TestServiceClient, opts ...grpc.CallOption) error {
+		st, err := c.ServerStream(ctx, &testpb.Request{Id: 1, Messages: 1}, opts...)
 		for err == nil {
 			_, err = st.Recv()
 		}
@@ -67,7 +66,7 @@ var forwardedCalls = map[string]func(context.Context, *hedge.Scheduler, testpb.T
 		}
 		return err
 	},
-	"Do": func(ctx context.Context, s *hedge.Scheduler, c testpb.TestServiceClient) error {
+	"Do": func(ctx context.Context, s *hedge.Scheduler, c testpb.TestServiceClient, _ ...grpc.CallOption) error {
 		_, err := hedge.Do(ctx, s, "do", "/do.Service/Method", func(ctx context.Context) (*testpb.Reply, error) {
 			return c.UnaryIdempotent(ctx, &testpb.Request{Id: 1})
 		})
@@ -92,7 +91,7 @@ func TestForwardedNumber(t *testing.T) {
 		{"with a throttle", false, 0, []hedge.Option{hedge.WithMaxHedges(0), hedgetest.Throttle(10, 1)}, codes.OK, []string{primary}},
 		{"not selected", false, 0, []hedge.Option{hedge.WithIdempotentOnly()}, codes.OK, []string{primary}},
 	} {
-		for kind, call := range forwardedCalls {
+		for kind, call := range ways {
 			if tc.plain && kind == "Do" {
 				continue
 			}
@@ -103,16 +102,9 @@ func TestForwardedNumber(t *testing.T) {
 					if !tc.plain && kind != "Do" {
 						dial = hedgetest.Interceptors(s)
 					}
-					b, a := newBound(t, tc.bound), &arrivals{}
-					cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: func(testserver.Attempt) testserver.Plan {
-						return testserver.Plan{Delay: 100 * ms}
-					}, ServerOptions: []grpc.ServerOption{
-						grpc.ChainUnaryInterceptor(a.unary, b.Unary), grpc.ChainStreamInterceptor(a.stream, b.Stream),
-					}})
-					conn := cluster.ClientT(t, dial...)
-					testserver.ConnectT(t, conn)
+					client, a := start(t, newBound(t, tc.bound), after(100*ms), dial...)
 					began := time.Now()
-					err := call(forwarded(t.Context()), s, testpb.NewTestServiceClient(conn))
+					err := call(forwarded(t.Context()), s, client)
 					if status.Code(err) != tc.code || err == nil && time.Since(began) != 100*ms {
 						t.Errorf("%v after %v, want %v", err, time.Since(began), tc.code)
 					}
@@ -135,9 +127,9 @@ func TestForwardedNumber_WithinAHedge(t *testing.T) {
 		s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
 		watching := hedgetest.All(t, hedge.WithMaxHedges(0))
 		b := newBound(t, 0)
-		_, client := start(t, b, func(testserver.Attempt) testserver.Plan { return testserver.Plan{Delay: 50 * ms} },
+		client, _ := start(t, b, after(50*ms),
 			grpc.WithChainUnaryInterceptor(interceptor.Unary(watching)))
-		if err := forwardedCalls["Do"](t.Context(), s, client); err != nil {
+		if err := ways["Do"](t.Context(), s, client); err != nil {
 			t.Error(err)
 		}
 		synctest.Wait()

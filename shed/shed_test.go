@@ -2,6 +2,7 @@ package shed_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -36,15 +37,24 @@ func newBound(t *testing.T, hedges int) *shed.Bound {
 	return b
 }
 
-// start returns a server that sheds as b says and a client of it without any hedging of its own.
-func start(t *testing.T, b *shed.Bound, script testserver.Script, options ...grpc.DialOption) (*testserver.Cluster, testpb.TestServiceClient) {
+// start returns a client, without any hedging of its own, of a server that sheds as b says, and what arrives there.
+func start(t *testing.T, b *shed.Bound, script testserver.Script, options ...grpc.DialOption) (testpb.TestServiceClient, *arrivals) {
 	t.Helper()
-	cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: script, ServerOptions: []grpc.ServerOption{
-		grpc.ChainUnaryInterceptor(b.Unary), grpc.ChainStreamInterceptor(b.Stream),
-	}})
-	conn := cluster.ClientT(t, options...)
+	a := &arrivals{}
+	conn := testserver.StartT(t, testserver.Config{InMemory: true, Script: script, ServerOptions: []grpc.ServerOption{
+		grpc.ChainUnaryInterceptor(a.unary, b.Unary), grpc.ChainStreamInterceptor(a.stream, b.Stream),
+	}}).ClientT(t, options...)
 	testserver.ConnectT(t, conn)
-	return cluster, testpb.NewTestServiceClient(conn)
+	return testpb.NewTestServiceClient(conn), a
+}
+
+func after(delay time.Duration) testserver.Script {
+	return func(testserver.Attempt) testserver.Plan { return testserver.Plan{Delay: delay} }
+}
+
+// aHedge is the context of a hedge as it arrives.
+func aHedge() context.Context {
+	return metadata.NewIncomingContext(context.Background(), metadata.Pairs("grpc-previous-rpc-attempts", "1", "hedge-primary-in-flight", "1"))
 }
 
 func TestNew_RejectsANegativeBound(t *testing.T) {
@@ -65,25 +75,7 @@ func TestBound(t *testing.T) {
 		}
 		return ctx
 	}
-	for _, kind := range []struct {
-		name string
-		call func(context.Context, testpb.TestServiceClient, *metadata.MD) error
-	}{
-		{"unary", func(ctx context.Context, c testpb.TestServiceClient, trailer *metadata.MD) error {
-			_, err := c.Unary(ctx, &testpb.Request{}, grpc.Trailer(trailer))
-			return err
-		}},
-		{"stream", func(ctx context.Context, c testpb.TestServiceClient, trailer *metadata.MD) error {
-			st, err := c.ServerStream(ctx, &testpb.Request{Messages: 1}, grpc.Trailer(trailer))
-			if err != nil {
-				return err
-			}
-			if _, err = st.Recv(); err == nil {
-				_, _ = st.Recv()
-			}
-			return err
-		}},
-	} {
+	for _, way := range []string{"unary", "stream"} {
 		for _, tc := range []struct {
 			name     string
 			bound    int
@@ -97,24 +89,22 @@ func TestBound(t *testing.T) {
 			{"nonsense is a primary", 0, []string{"x", "-1"}, nil},
 			{"retries are neither shed nor counted", 1, []string{"retry 1", "retry 2", "1", "retry 1", "2"}, []int{4}},
 		} {
-			t.Run(kind.name+", "+tc.name, func(t *testing.T) {
+			t.Run(way+", "+tc.name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					b := newBound(t, tc.bound)
-					_, client := start(t, b, func(testserver.Attempt) testserver.Plan { return testserver.Plan{Delay: time.Second} })
+					client, _ := start(t, b, after(time.Second))
 					for range 2 { // the second time nothing is left of the first
 						errs, trailers := make([]error, len(tc.attempts)), make([]metadata.MD, len(tc.attempts))
 						var calls sync.WaitGroup
 						for i, n := range tc.attempts {
-							calls.Go(func() { errs[i] = kind.call(attempt(n), client, &trailers[i]) })
+							calls.Go(func() { errs[i] = ways[way](attempt(n), nil, client, grpc.Trailer(&trailers[i])) })
 							synctest.Wait()
 						}
 						calls.Wait()
 						for i, err := range errs {
 							want, pushback := codes.OK, ""
-							for _, s := range tc.shed {
-								if s == i {
-									want, pushback = codes.ResourceExhausted, "-1"
-								}
+							if slices.Contains(tc.shed, i) {
+								want, pushback = codes.ResourceExhausted, "-1"
 							}
 							if got := strings.Join(trailers[i].Get("grpc-retry-pushback-ms"), ","); status.Code(err) != want || got != pushback {
 								t.Errorf("attempt %d: %v, pushback %q; want %v, %q", i, err, got, want, pushback)
@@ -139,7 +129,7 @@ func TestBound_TheCallGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBound(t, 0)
 		s := hedgetest.All(t, hedge.WithWarmup(1000, 10*ms), hedge.WithBudgetPercent(400), hedge.WithMaxHedges(4))
-		_, client := start(t, b, func(testserver.Attempt) testserver.Plan { return testserver.Plan{Delay: 100 * ms} },
+		client, _ := start(t, b, after(100*ms),
 			grpc.WithUnaryInterceptor(interceptor.Unary(s)), grpc.WithStreamInterceptor(stream.Interceptor(s)))
 		if reply, err := client.Unary(t.Context(), &testpb.Request{}); err != nil || reply.Attempt != 0 {
 			t.Errorf("%v, %v", reply, err)
@@ -159,10 +149,9 @@ func TestBound_TheCallGoesOn(t *testing.T) {
 
 func TestBound_APanicIsCountedOut(t *testing.T) {
 	b := newBound(t, 1)
-	ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("grpc-previous-rpc-attempts", "1", "hedge-primary-in-flight", "1"))
 	func() {
 		defer func() { _ = recover() }()
-		_, _ = b.Unary(ctx, nil, nil, func(context.Context, any) (any, error) { panic("in the handler") })
+		_, _ = b.Unary(aHedge(), nil, nil, func(context.Context, any) (any, error) { panic("in the handler") })
 	}()
 	if b.InFlight() != 0 {
 		t.Errorf("%d in flight", b.InFlight())
@@ -186,7 +175,7 @@ func TestBound_TheLastHopeIsServed(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newBound(t, 0)
-				_, client := start(t, b, func(a testserver.Attempt) testserver.Plan {
+				client, _ := start(t, b, func(a testserver.Attempt) testserver.Plan {
 					if a.ID%5 == 0 && a.Number == 0 {
 						return testserver.Plan{Code: codes.Unavailable}
 					}
@@ -211,7 +200,7 @@ func TestBound_AStreamThatSpeaksHasWon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const bound, later = 4, 20
 		b := newBound(t, bound)
-		_, client := start(t, b, func(a testserver.Attempt) testserver.Plan {
+		client, _ := start(t, b, func(a testserver.Attempt) testserver.Plan {
 			if a.Number == 0 {
 				return testserver.Plan{Delay: 5 * time.Second}
 			}
@@ -237,8 +226,7 @@ func TestBound_AStreamThatSpeaksHasWon(t *testing.T) {
 // TestBound_IsNeverExceeded: hedges that are turned away do not count, not even for a moment, in which others would be turned away too.
 func TestBound_IsNeverExceeded(t *testing.T) {
 	b := newBound(t, 1)
-	ctx := metadata.NewIncomingContext(context.Background(), metadata.Pairs("grpc-previous-rpc-attempts", "1", "hedge-primary-in-flight", "1"))
-	most := 0
+	ctx, most := aHedge(), 0
 	_, _ = b.Unary(ctx, nil, nil, func(context.Context, any) (any, error) {
 		var turnedAway sync.WaitGroup
 		for range 4 {

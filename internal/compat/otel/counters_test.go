@@ -30,26 +30,14 @@ type counted struct {
 func newCounted(t *testing.T, most int, options ...hedge.Option) *counted {
 	t.Helper()
 	b := newBackend(t)
-	telemetry, err := hedgeotel.New(hedgeotel.Options{MeterProvider: b.meters, MaxMethods: most})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &counted{hedgetest.New(t, append(options, hedge.WithTrigger(hedge.Fixed(ms)), telemetry)...), b.reader, map[string]float64{}}
+	return &counted{hedgetest.New(t, append(options, hedge.WithTrigger(hedge.Fixed(ms)), b.telemetry(t, most))...), b.reader, map[string]float64{}}
 }
 
 // calls makes n calls of a method, each of which takes d.
 func (c *counted) calls(t *testing.T, method string, n int, d time.Duration) {
 	t.Helper()
 	for range n {
-		_, err := hedge.Do(t.Context(), c.Scheduler, "shop:443", method, func(context.Context) (int, error) {
-			if d > 0 {
-				time.Sleep(d)
-			}
-			return 0, nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		hedgetest.Call(t, c.Scheduler, "shop:443", method, d)
 	}
 }
 

@@ -13,7 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.opentelemetry.io/otel/sdk/metric"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
@@ -31,23 +30,19 @@ func TestMetrics_AreThoseOfTheDocumentation(t *testing.T) {
 	type described struct{ name, unit, value string }
 	var got []described
 	synctest.Test(t, func(t *testing.T) {
-		reader := metric.NewManualReader()
-		telemetry, err := hedgeotel.New(hedgeotel.Options{MeterProvider: metric.NewMeterProvider(metric.WithReader(reader))})
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := hedgetest.All(t, hedgetest.Throttle(100, 0.1), hedge.WithControl(20), telemetry)
+		b := newBackend(t)
+		s := hedgetest.All(t, hedgetest.Throttle(100, 0.1), hedge.WithControl(20), b.telemetry(t))
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Backends: 2, Latency: testserver.DistributionT(t, "straggler"), Seed: 1, CountsOnly: true})
 		conn := cluster.ClientT(t, append(hedgetest.Interceptors(s), otherBackend)...)
 		testserver.ConnectT(t, conn)
 		client := testpb.NewTestServiceClient(conn)
 		for n := range 5000 {
-			if _, err := client.Unary(t.Context(), &testpb.Request{Id: uint64(n)}); err != nil {
+			if err := kinds["unary"](t.Context(), client, uint64(n)); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(130 * time.Millisecond) // a gain is measured in ten minutes
 		}
-		for _, s := range collect(t, reader) {
+		for _, s := range collect(t, b.reader) {
 			if d := (described{s.name, s.unit, ""}); !strings.HasSuffix(s.name, ".sum") && !slices.Contains(got, d) {
 				got = append(got, d)
 			}

@@ -76,13 +76,8 @@ func isLost(span tracetest.SpanStub) bool {
 func otelgrpcCalls(t *testing.T, ours bool) (traced, stats.Counts) {
 	t.Helper()
 	b := newBackend(t)
-	telemetry, err := hedgeotel.New(hedgeotel.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := hedgetest.All(t, telemetry)
-	distribution := testserver.DistributionT(t, "straggler")
-	cluster := testserver.StartT(t, testserver.Config{InMemory: true, Backends: 3, Latency: distribution, Seed: 1, CountsOnly: true})
+	s := hedgetest.All(t, b.telemetry(t))
+	cluster := testserver.StartT(t, testserver.Config{InMemory: true, Backends: 3, Latency: testserver.DistributionT(t, "straggler"), Seed: 1, CountsOnly: true})
 	var tracers trace.TracerProvider = b.tracers
 	if ours {
 		tracers = hedgeotel.TracerProvider(b.tracers)

@@ -14,7 +14,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/config"
 	"github.com/grpchedge/hedge/internal/testserver"
-	hedgeotel "github.com/grpchedge/hedge/otel"
+	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
 // TestRollout takes the stages of docs/rollout.md by its own configurations, 15 minutes each. After each stage the queries of its
@@ -29,14 +29,7 @@ func TestRollout(t *testing.T) {
 	var stages []stage
 	synctest.Test(t, func(t *testing.T) {
 		b := newBackend(t)
-		telemetry, err := hedgeotel.New(hedgeotel.Options{MeterProvider: b.meters})
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := hedge.New(hedge.WithAllMethods(), hedge.WithOff(true), telemetry)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := hedgetest.All(t, hedge.WithOff(true), b.telemetry(t))
 		update := func(text string) {
 			opts, err := config.Parse([]byte(text))
 			if err == nil {
@@ -52,15 +45,11 @@ func TestRollout(t *testing.T) {
 			before := s.Stats().Hedges
 			var calls sync.WaitGroup
 			var mu sync.Mutex // for rng
-			attempt := func(ctx context.Context) (struct{}, error) {
+			attempt := func(ctx context.Context) (int, error) {
 				mu.Lock()
-				takes := time.After(latency.Draw(rng))
+				takes := latency.Draw(rng)
 				mu.Unlock()
-				select {
-				case <-takes:
-				case <-ctx.Done():
-				}
-				return struct{}{}, ctx.Err()
+				return hedgetest.Taking(takes)(ctx)
 			}
 			for range minutes {
 				for range 60 * rate {

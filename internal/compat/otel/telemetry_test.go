@@ -59,10 +59,10 @@ func (b *backend) plugin() opentelemetry.Options {
 	}
 }
 
-// telemetry is the option that reports to b.
-func (b *backend) telemetry(t testing.TB) hedge.Option {
+// telemetry is the option that reports to b, of so many methods at most, if that is said.
+func (b *backend) telemetry(t testing.TB, most ...int) hedge.Option {
 	t.Helper()
-	o, err := hedgeotel.New(hedgeotel.Options{MeterProvider: b.meters})
+	o, err := hedgeotel.New(hedgeotel.Options{MeterProvider: b.meters, MaxMethods: append(most, 0)[0]})
 	if err != nil {
 		t.Fatal(err)
 	}

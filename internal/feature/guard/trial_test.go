@@ -30,7 +30,7 @@ func TestGuard_FailuresByChance(t *testing.T) {
 		{"half a minute of every five", outage},
 		{"ever more", more},
 	} {
-		seeds, long, wrong, first, later := 30, longtest.Table(2, 10, 30), 0, 0.0, 0.0
+		seeds, long, wrong, first, later := 30, longtest.Table(1, 10, 30), 0, 0.0, 0.0
 		for seed := range seeds {
 			minutes := 10
 			if seed < long {
