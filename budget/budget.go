@@ -27,15 +27,12 @@ func New(percent float64) *Bucket { return &Bucket{inner.New(percent)} }
 // cost that is not finite, or is less than 0, counts as 1.
 func (b *Bucket) Earn(now time.Time, cost float64) { b.in.Earn(now, cost) }
 
-// Pay takes the price of a hedge at now, or returns false and takes none. cost is its call's cost, in calls. saved says whether
-// the savings paid, which Refund needs to know. Unless the hedge is urgent, the burst keeps a reserve: a quarter of it beyond the
-// first token, and eight tokens at most.
-func (b *Bucket) Pay(now time.Time, urgent bool, cost float64) (paid, saved bool) {
-	return b.in.Pay(now, urgent, cost)
+// Pay takes the price of a hedge at now, or returns false and takes none. cost is its call's cost, in calls. Unless the hedge is
+// urgent, the burst keeps a reserve: a quarter of it beyond the first token, and eight tokens at most.
+func (b *Bucket) Pay(now time.Time, urgent bool, cost float64) bool {
+	paid, _ := b.in.Pay(now, urgent, cost)
+	return paid
 }
-
-// Refund gives back the price of a hedge that was paid for and then not sent. saved is what Pay returned.
-func (b *Bucket) Refund(saved bool, cost float64) { b.in.Refund(saved, cost) }
 
 // Hedged says that a hedged call has ended, and whether a hedge answered it. Savings pay while that is so for more than a
 // third of hedged calls: for two hedges, and one more for each call that a hedge answers.

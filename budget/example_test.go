@@ -7,11 +7,6 @@ import (
 	"github.com/grpchedge/hedge/budget"
 )
 
-func pays(b *budget.Bucket, now time.Time, urgent bool) bool {
-	paid, _ := b.Pay(now, urgent, 1)
-	return paid
-}
-
 // Times are passed in, here those of a made-up clock: a thousand calls in a second pay for a hundred hedges.
 func Example() {
 	b := budget.New(10) // 10 hedges per 100 calls
@@ -23,7 +18,7 @@ func Example() {
 	}
 
 	hedges := 0
-	for pays(b, now, true) {
+	for b.Pay(now, true, 1) {
 		hedges++
 	}
 	fmt.Println(hedges, "hedges")
@@ -40,10 +35,10 @@ func ExampleBucket_Pay() {
 	}
 
 	first, second := 0, 0
-	for pays(b, now, false) {
+	for b.Pay(now, false, 1) {
 		first++
 	}
-	for pays(b, now, true) {
+	for b.Pay(now, true, 1) {
 		second++
 	}
 	fmt.Println(first, "first hedges, then", second, "second ones")
@@ -59,7 +54,7 @@ func ExampleBucket_Hedged() {
 	}
 	paid := 0
 	for range 80 { // a backend stalls
-		if pays(b, now, true) {
+		if b.Pay(now, true, 1) {
 			b.Hedged(true) // the hedge won
 			paid++
 		}

@@ -63,48 +63,14 @@ func (c *chart) line(class, label string, n int, point func(int) (x, y float64, 
 	}
 }
 
-// timeAxis is an axis by logarithms for all latencies that are known, with room for a factor at both ends; nil if none is known,
-// as one of 0 is not.
-func timeAxis(latencies []time.Duration, room, from, to float64) *axis {
+// timeAxis is an axis by logarithms for all latencies that are known, with room at both ends; nil if none is known, as one of 0 is not.
+func timeAxis(latencies []time.Duration) *axis {
+	const room = 1.5
 	known := slices.DeleteFunc(slices.Clone(latencies), func(d time.Duration) bool { return d <= 0 })
 	if len(known) == 0 {
 		return nil
 	}
-	return &axis{low: float64(slices.Min(known)) / room, high: float64(slices.Max(known)) * room, from: from, to: to, log: true}
-}
-
-// compare adds two curves: of latencies without hedging, which has the given name, and of latencies as they were. They come in
-// pairs, the one without hedging first. place says where a latency of the i-th pair is.
-func (c *chart) compare(without string, latencies []time.Duration, place func(i int, d time.Duration) (x, y float64)) *chart {
-	for which, names := range [2][2]string{{"without", without}, {"with", "as it was"}} {
-		c.line(names[0], names[1], len(latencies)/2, func(i int) (float64, float64, bool) {
-			d := latencies[2*i+which]
-			x, y := place(i, d)
-			return x, y, d > 0
-		})
-	}
-	return c
-}
-
-// LatencyChart is the share of calls that take longer, by latency, both axes by logarithms.
-func (r row) LatencyChart() *chart {
-	var latencies []time.Duration
-	for _, p := range r.Curve {
-		latencies = append(latencies, p.Unhedged, p.Hedged)
-	}
-	x := timeAxis(latencies, 1.2, chartLeft, chartRight)
-	if len(r.Curve) < 2 || x == nil {
-		return nil
-	}
-	c := &chart{Title: "share of calls that take longer, with and without hedging", XTicks: timeTicks(x)}
-	rarest := 1 - r.Curve[len(r.Curve)-1].Quantile
-	y := axis{low: rarest, high: 1, from: chartBottom, to: chartTop, log: true}
-	for share := 1.0; share >= max(rarest*0.99, 0.0001); share /= 10 {
-		c.YTicks = append(c.YTicks, tick{y.at(share), fmt.Sprintf("%g%%", 100*share)})
-	}
-	return c.compare("without hedging (estimate)", latencies, func(i int, d time.Duration) (float64, float64) {
-		return x.at(float64(d)), y.at(1 - r.Curve[i].Quantile)
-	})
+	return &axis{low: float64(slices.Min(known)) / room, high: float64(slices.Max(known)) * room, from: chartBottom, to: chartTop, log: true}
 }
 
 var timeline = axis{low: -600, high: 0, from: chartLeft, to: chartRight}
@@ -121,13 +87,19 @@ func (r row) TailChart() *chart {
 	for _, s := range r.History {
 		latencies = append(latencies, s.Unhedged, s.Tail)
 	}
-	y := timeAxis(latencies, 1.5, chartBottom, chartTop)
+	y := timeAxis(latencies)
 	if y == nil {
 		return nil
 	}
 	c := newTimeChart("p99 of the last ten minutes, with and without hedging")
 	c.YTicks = timeTicks(y)
-	return c.compare("without hedging", latencies, func(i int, d time.Duration) (float64, float64) { return r.when(i), y.at(float64(d)) })
+	for which, names := range [2][2]string{{"without", "without hedging"}, {"with", "as it was"}} {
+		c.line(names[0], names[1], len(r.History), func(i int) (float64, float64, bool) {
+			d := latencies[2*i+which]
+			return r.when(i), y.at(float64(d)), d > 0
+		})
+	}
+	return c
 }
 
 // LoadChart is the extra load of the last ten minutes, and the budget.

@@ -26,11 +26,10 @@ type view struct {
 
 // row is one method of one target.
 type row struct {
-	Sentence string                `json:"sentence"`
-	Notes    []string              `json:"notes,omitempty"` // what an operator should know
-	Stats    stats.Method          `json:"stats"`
-	Curve    []registry.CurvePoint `json:"curve"`
-	History  []registry.Sample     `json:"history"`
+	Sentence string            `json:"sentence"`
+	Notes    []string          `json:"notes,omitempty"` // what an operator should know
+	Stats    stats.Method      `json:"stats"`
+	History  []registry.Sample `json:"history"`
 
 	at            time.Time // of the view
 	budgetPercent float64
@@ -62,7 +61,7 @@ func newView(s *hedge.Scheduler, filter string, limit int) *view {
 		if n, nothing := known.NothingSelected(t.Target); nothing { // as hedge.WithLogger says
 			r.Notes = append(r.Notes, strings.ToUpper(n.Why[:1])+n.Why[1:]+". Methods seen: "+list(n.Methods, n.More)+".")
 		}
-		r.Curve, r.History = known.Picture(t.Target, t.Method)
+		r.History = known.History(t.Target, t.Method)
 		v.Methods = append(v.Methods, r)
 	}
 	return v

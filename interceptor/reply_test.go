@@ -87,7 +87,9 @@ func TestReplies_WithoutGRPC(t *testing.T) {
 }
 
 // note has the methods of an older message, and goes over the wire as JSON.
-type note struct{ Text string }
+type note struct {
+	Text string `protobuf:"bytes,1,opt"`
+}
 
 func (m *note) Reset()         { *m = note{} }
 func (m *note) String() string { return m.Text }

@@ -46,9 +46,9 @@ import (
 //
 // Messages must be protobuf's, with whatever codec: generated, or made by dynamicpb. With a codec that is not gRPC's own, the reply
 // must be empty: such a codec may leave there what it does not receive. Those of the older API, as github.com/golang/protobuf and
-// gogo generate them, are hedged with gRPC's own codec and an empty reply, if all fields of the request are exported: a hedge sends
-// a copy of them. A call with any other message, or with a request above 1 MiB, whose copy could delay an answer that has
-// arrived, is left to its primary, and counts in Stats.NotReplayable.
+// gogo generate them, are hedged with gRPC's own codec and an empty reply, if they have no other fields than those that are encoded. A
+// call with any other message, or with a request above 1 MiB, whose copy could delay an answer that has arrived, is left to its
+// primary, and counts in Stats.NotReplayable.
 //
 // Interceptors chained after this one run once for each attempt, concurrently. They must not change the request. What they change
 // in a reply is changed for the caller.

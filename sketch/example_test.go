@@ -43,3 +43,19 @@ func ExampleWindow_ObserveLonger() {
 	fmt.Println(p50.Round(time.Millisecond))
 	// Output: 40ms
 }
+
+// Two processes' sketches are merged into one distribution.
+func ExampleFromDDSketch() {
+	now := time.Now()
+	one, other := sketch.New(30*time.Second), sketch.New(30*time.Second)
+	one.Observe(now, 10*time.Millisecond)
+	other.Observe(now, 50*time.Millisecond)
+
+	merged := one.Snapshot(now).DDSketch()
+	if err := merged.MergeWith(other.Snapshot(now).DDSketch()); err != nil {
+		fmt.Println(err)
+	}
+	slowest, _ := sketch.FromDDSketch(merged).Quantile(0.9)
+	fmt.Println(slowest.Round(time.Millisecond))
+	// Output: 50ms
+}

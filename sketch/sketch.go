@@ -62,10 +62,6 @@ func (d *Distribution) Count() (observed, bounded int64) { return d.in.Count() }
 // between 0 and 1, both excluded.
 func (d *Distribution) Quantile(q float64) (time.Duration, bool) { return d.in.Quantile(q) }
 
-// Mean returns the mean latency, 0 if nothing was observed. Where the slowest calls were cut short, they are taken to have ended
-// at the largest bound.
-func (d *Distribution) Mean() time.Duration { return d.in.Mean() }
-
 // DDSketch returns the distribution as a sketch of DataDog's library, which can merge it with others, encode it and send it.
 // Its values are nanoseconds, within 1%, and its counts need not be whole: a call that was cut short counts among those that
 // lasted longer. On 32-bit machines that library computes no values with this mapping.

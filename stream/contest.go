@@ -105,7 +105,7 @@ func (k *contest) Book(r *race.Report) {
 		c.raced = &raced
 		return
 	}
-	c.end(call.End{Race: r, Headers: k.goal == responseHeaders, Err: r.Err, Age: r.DeliveredAt, AskedAt: k.askedAt})
+	c.end(call.End{Race: r, Err: r.Err, Age: r.DeliveredAt, AskedAt: k.askedAt})
 }
 
 // choose makes m the chosen attempt, unless there is one already, and returns the chosen attempt.

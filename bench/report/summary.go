@@ -21,9 +21,13 @@ func (r *Report) writeSummary(all []*findings, places []place, weak *table.Sheet
 	const pages = "docs/results/"
 	var s strings.Builder
 	fmt.Fprintf(&s, "%s\n\n![p99 and extra load of all workloads](%soverview.png)\n\n%s\n", overviewText, pages, overviewSheet(places).Markdown())
-	fmt.Fprintf(&s, "%s `make bench` made all of this in %v, seed %d, and makes it again on yours.\n", machine(), took, r.Seed)
-	s.WriteString("In virtual time figures are exact and repeat to the digit. The pages also show the same calls over loopback sockets, published\n" +
-		"figures of others' machines, and other settings. Every reply was checked, and the servers counted the extra load.\n\n" +
+	command, also := "make bench", "the same calls over loopback sockets, "
+	if !r.wants(workload.RealClock) {
+		command, also = "make results", ""
+	}
+	fmt.Fprintf(&s, "%s `%s` made all of this in %v, seed %d, and makes it again on yours.\n", machine(), command, took, r.Seed)
+	s.WriteString("In virtual time figures are exact and repeat to the digit. The pages also show " + also + "published figures of others'\n" +
+		"machines, and other settings. Every reply was checked, and the servers counted the extra load.\n\n" +
 		"### The workloads\n\n" + workloadList(all, pages))
 	fmt.Fprintf(&s, "\n### The frontier\n\n%s [The figures](%sfrontier.csv)\n\n![p99 against extra load](%[2]sfrontier.png)\n\n", frontierText, pages)
 	fmt.Fprintf(&s, "### Where something else is better\n\nOf each percentile the policy that beats `adaptive`, this library with nothing configured, by most, if one does by 2%% or more, and the peer if it does; of parts of a run the p99 alone.\n\n%s\n", betterThan(policy.Adaptive, all).Markdown())

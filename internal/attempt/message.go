@@ -3,7 +3,10 @@
 package attempt
 
 import (
+	"bytes"
 	"reflect"
+	"slices"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/protoadapt"
@@ -27,9 +30,23 @@ func (o *Options) protobuf(m any) (message proto.Message, older bool) {
 			}
 		})
 	case protoadapt.MessageV1:
-		older = reflect.TypeOf(m).Kind() == reflect.Pointer && o.Codec() == nil
+		older = isEncoded(reflect.TypeOf(m)) && o.Codec() == nil
 	}
 	return message, older
+}
+
+// isEncoded reports whether protobuf encodes all fields of a message of the older API, so that a copy by it has all of them.
+func isEncoded(t reflect.Type) bool {
+	if t.Kind() != reflect.Pointer || t.Elem().Kind() != reflect.Struct {
+		return false
+	}
+	for i := range t.Elem().NumField() {
+		f := t.Elem().Field(i)
+		if f.Tag.Get("protobuf") == "" && f.Tag.Get("protobuf_oneof") == "" && !strings.HasPrefix(f.Name, "XXX_") {
+			return false
+		}
+	}
+	return true
 }
 
 // safely reports whether f returns. It does not if the methods of a message or a stream make it panic.
@@ -58,12 +75,29 @@ func (o *Options) Copy(req any) (copied any) {
 	safely(func() {
 		switch {
 		case older:
-			c := cloner{left: MaxCopy}
-			copied = c.copied(reflect.ValueOf(req)).Interface()
+			copied = decoded(req.(protoadapt.MessageV1))
 		case fits(m):
 			copied = proto.Clone(m)
 		}
 	})
+	return copied
+}
+
+// decoded returns what a server decodes from a message of the older API: protobuf would copy that by the type's own methods, which may
+// copy less than they encode, or share the caller's memory. It is nil if that is too large, or would be encoded in another way.
+func decoded(m protoadapt.MessageV1) any {
+	encode := proto.MarshalOptions{Deterministic: true}.Marshal
+	sent, err := encode(protoadapt.MessageV2Of(m))
+	if err != nil || len(sent) > MaxCopy {
+		return nil
+	}
+	copied := reflect.New(reflect.TypeOf(m).Elem()).Interface().(protoadapt.MessageV1)
+	if err := proto.Unmarshal(slices.Clone(sent), protoadapt.MessageV2Of(copied)); err != nil {
+		return nil
+	}
+	if again, err := encode(protoadapt.MessageV2Of(copied)); err != nil || !bytes.Equal(again, sent) {
+		return nil
+	}
 	return copied
 }
 

@@ -1,8 +1,8 @@
 package attempt_test
 
 import (
+	"encoding/json"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
@@ -14,7 +14,6 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/descriptorpb"
 	"google.golang.org/protobuf/types/dynamicpb"
-	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/grpchedge/hedge/internal/attempt"
@@ -27,39 +26,46 @@ import (
 // legacy is a message of the API that came before google.golang.org/protobuf. It copies nothing of itself, and decodes into the
 // memory that it is given.
 type legacy struct {
-	Name  string `protobuf:"bytes,1,opt,name=name"`
-	Data  []byte `protobuf:"bytes,2,opt,name=data"`
-	Parts []*legacy
-	Times map[string]*durationpb.Duration
-	One   any
-	Next  *legacy
-	Wait  *durationpb.Duration
-	Done  chan int
-	UUID  [2]byte
+	Name  string           `protobuf:"bytes,1,opt"`
+	Data  []byte           `protobuf:"bytes,2,opt"`
+	Parts []*legacy        `protobuf:"bytes,3,rep"`
+	Times map[string]int64 `protobuf:"bytes,4,rep" protobuf_key:"bytes,1,opt" protobuf_val:"varint,2,opt"`
+	Next  *legacy          `protobuf:"bytes,5,opt"`
 
-	XXX_NoUnkeyedLiteral struct{}
-	XXX_sizecache        int32
+	XXX_sizecache int32
 }
 
-func (m *legacy) Reset()                      { *m = legacy{} }
-func (m *legacy) String() string              { return m.Name }
-func (*legacy) ProtoMessage()                 {}
-func (*legacy) Merge(protoadapt.MessageV1)    { panic("brittle") }
-func (m *legacy) Marshal() ([]byte, error)    { return m.Data, nil }
-func (m *legacy) Unmarshal(data []byte) error { m.Data = data; return nil }
+func (m *legacy) Reset()                   { *m = legacy{} }
+func (m *legacy) String() string           { return m.Name }
+func (*legacy) ProtoMessage()              {}
+func (*legacy) Merge(protoadapt.MessageV1) { panic("brittle") }
+func (m *legacy) Marshal() ([]byte, error) { return json.Marshal(m) }
+func (m *legacy) Unmarshal(data []byte) error {
+	return json.Unmarshal(data, m)
+}
 
-// secretive encodes what only its own package can copy: nothing that protobuf knows of, and in a cache what it was.
+// raw encodes its memory itself, and decodes into the memory that it is given.
+type raw struct {
+	Data []byte `protobuf:"bytes,1,opt"`
+}
+
+func (m *raw) Reset()                      { *m = raw{} }
+func (*raw) String() string                { return "raw" }
+func (*raw) ProtoMessage()                 {}
+func (m *raw) Marshal() ([]byte, error)    { return m.Data, nil }
+func (m *raw) Unmarshal(data []byte) error { m.Data = data; return nil }
+
+// secretive encodes what it does not decode.
 type secretive struct {
-	Id    uint64 `protobuf:"fixed64,4,opt,name=id"`
-	epoch uint64
+	Id uint64 `protobuf:"fixed64,4,opt,name=id"`
 }
 
-func (m *secretive) Reset()                         { *m = secretive{} }
-func (*secretive) String() string                   { return "secretive" }
-func (*secretive) ProtoMessage()                    {}
-func (m *secretive) Merge(src protoadapt.MessageV1) { m.Id = src.(*secretive).Id }
+func (m *secretive) Reset()               { *m = secretive{} }
+func (*secretive) String() string         { return "secretive" }
+func (*secretive) ProtoMessage()          {}
+func (*secretive) Unmarshal([]byte) error { return nil }
 func (m *secretive) Marshal() ([]byte, error) {
-	return protowire.AppendFixed64(protowire.AppendTag(nil, 4, protowire.Fixed64Type), m.Id+m.epoch), nil
+	return protowire.AppendFixed64(protowire.AppendTag(nil, 4, protowire.Fixed64Type), m.Id), nil
 }
 
 // embedded has a message's methods, and more than its state.
@@ -166,13 +172,10 @@ func TestKinds(t *testing.T) {
 		"nil dynamic message":  {(*dynamicpb.Message)(nil), none},
 		"empty legacy message": {&legacy{}, ofOwn},
 		"legacy message":       {&legacy{Name: "old"}, onlyEmpty},
-		"nil legacy message":   {(*legacy)(nil), onlyEmpty},
+		"nil legacy message":   {(*legacy)(nil), none},
 		"large legacy message": {&legacy{Data: make([]byte, attempt.MaxCopy)}, none},
 		"endless":              {endless, none},
-		"a channel":            {&legacy{Done: make(chan int)}, none},
-		"state of its own":     {&secretive{Id: 3, epoch: 4}, none},
-		"state of its parts":   {&legacy{One: &secretive{}}, none},
-		"a private cache":      {&legacy{One: &struct{ cache []byte }{}}, none},
+		"only encoded":         {&secretive{Id: 3}, none},
 		"embedded":             {&embedded{Reply: &testpb.Reply{}}, none},
 		"nil inside":           {&embedded{}, none},
 		"struct":               {struct{}{}, none},
@@ -224,17 +227,21 @@ func TestCopy_IsDeep(t *testing.T) {
 		t.Errorf("%v", copied)
 	}
 	filled := func(s string) *legacy {
-		d := durationpb.New(time.Duration(len(s)))
 		return &legacy{
-			Name: s, Data: []byte(s), Parts: []*legacy{{Name: s}, nil, {Data: []byte{}}}, Times: map[string]*durationpb.Duration{s: d},
-			One: &legacy{Data: []byte(s)}, Next: &legacy{Name: s}, Wait: d, UUID: [2]byte{1, 2},
+			Name: s, Data: []byte(s), Parts: []*legacy{{Name: s}, nil, {Data: []byte{}}}, Times: map[string]int64{s: 1, "b": 2, "c": 3},
+			Next: &legacy{Name: s},
 		}
 	}
 	old := filled("older")
-	got := own.Copy(old).(*legacy)
-	old.Data[0], old.One.(*legacy).Data[0], old.Parts[0].Name, old.Next.Name, old.Wait.Nanos = 'X', 'X', "X", "X", 0
+	got := own.Copy(old)
+	old.Data[0], old.Parts[0].Name, old.Next.Name = 'X', "X", "X"
 	clear(old.Times)
-	if diff := cmp.Diff(filled("older"), got, protocmp.Transform()); diff != "" {
+	if diff := cmp.Diff(filled("older"), got); diff != "" {
 		t.Error(diff)
+	}
+	memory := &raw{[]byte("older")}
+	own.Copy(memory).(*raw).Data[0] = 'X'
+	if string(memory.Data) != "older" {
+		t.Error("the copy shares memory with the request")
 	}
 }

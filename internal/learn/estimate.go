@@ -55,8 +55,6 @@ const (
 	// earlyFrom is how many calls a plan is made from at least. The quantile would be too late where more calls are slow than
 	// it leaves out.
 	earlyFrom = 100
-	// few is the part of the budget, in calls that are slow enough for a hedge, while few are sent.
-	few = 1. / 40
 )
 
 // choose makes the estimate the best plan for what was learned.
@@ -75,9 +73,9 @@ func (l *Learner) choose(c *Config, now time.Time, capacity float64) {
 		l.useQuantile(c, now, d)
 		return
 	}
-	if l.crowd.waits(l.window, now) {
-		late := max(knee.Tail(primary, 1-few*problem.Load), c.MinDelay)
-		plan = problem.Predict(knee.Plan{Delay: late, Probability: 1, Hedges: plan.Hedges})
+	late := max(knee.Tail(primary, 1-few*problem.Load), c.MinDelay)
+	if seldom := problem.Predict(knee.Plan{Delay: late, Probability: 1, Hedges: plan.Hedges}); l.trial.fewNow(l.window, now, plan.Worth()-seldom.Worth()) {
+		plan = seldom
 	}
 	e := c.following(plan, now, d, l.since)
 	if d.Total() >= PredictFrom {

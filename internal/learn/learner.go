@@ -31,7 +31,7 @@ type Learner struct {
 	taken    atomic.Pointer[Knowledge] // what was taken over, never changed; nil: nothing, or it has no weight any more
 
 	// The rest is used only by the goroutine that computes.
-	crowd   crowd
+	trial   trial
 	since   sketch.Mark // from when on latencies follow one distribution
 	changed time.Time   // when the distribution was last found to have changed; zero if never
 }

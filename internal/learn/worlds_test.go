@@ -102,7 +102,7 @@ var knownWorlds = []world{
 	{name: "stalls", law: stalls(lognormal(1, .5), 5*second, second), rate: 500, short: 1.3},
 	{name: "half-second, 4/s", law: halfSecond, rate: 4, short: 1.2},
 	{name: "all breathe, 8% slow", law: breathing(5 * second), rate: 500, calls: 150_000, faulty: after(30 * second), quick: true, short: 1.95},
-	{name: "all breathe each 2 s, 8% slow", law: breathing(2 * second), rate: 500, calls: 150_000, faulty: after(30 * second), quick: true, short: 1.6},
+	{name: "batches of 50 requests of one size, 8% slow", law: batches(50), rate: 500, calls: 60_000, faulty: after(30 * second), quick: true, short: 1.2},
 	{name: "outages, and one of 8 backends 100 ms slower", law: outages(5*second, 40*second), rate: 100, faulty: beside(5*second, 40*second)},
 	{name: "20 queues at 50% load", law: queued, servers: servers{count: 20, workers: 4}, rate: 1500},
 	{name: "20 queues at 90% load", law: queued, servers: servers{count: 20, workers: 4}, rate: 2700, calls: 400_000, faulty: after(60 * second), short: 1.65},
@@ -129,6 +129,18 @@ func breathing(every time.Duration) attemptDistribution {
 	return func(seed, id uint64, attempt int, at time.Duration) time.Duration {
 		a := simulation.Generator(seed, id, attempt)
 		d := healthy(a) * math.Exp(simulation.Generator(seed^77, uint64(at/every), 99).NormFloat64())
+		if chanceOf(a, .08) {
+			d += 200
+		}
+		return inMillis(d)
+	}
+}
+
+// batches gives so many requests in a row one size, so that they are slow together, and 8% of attempts take 200 ms more.
+func batches(requests uint64) attemptDistribution {
+	return func(seed, id uint64, attempt int, _ time.Duration) time.Duration {
+		a := simulation.Generator(seed, id, attempt)
+		d := healthy(a) * math.Exp(.5*simulation.Generator(seed^77, id/requests, 99).NormFloat64())
 		if chanceOf(a, .08) {
 			d += 200
 		}

@@ -61,38 +61,14 @@ func (r *Registry) sample(m *Method, now time.Time) {
 	h.rows[samples-1] = row
 }
 
-// CurvePoint is a quantile of what calls took lately.
-type CurvePoint struct {
-	Quantile float64
-	// Unhedged is an estimate of what calls would take without hedging, and Hedged what they took.
-	Unhedged, Hedged time.Duration
-}
-
-var curveQuantiles = []float64{
-	0.001, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.875, 0.9, 0.91, 0.92, 0.93, 0.94, 0.95, 0.96, 0.97, 0.98,
-	0.985, 0.99, 0.993, 0.995, 0.997, 0.998, 0.999, 0.9995, 0.9998, 0.9999,
-}
-
-// Picture returns the latency curve of a method within the window, as far as its calls are enough to say, and its history,
-// the oldest sample first.
-func (r *Registry) Picture(target, methodName string) ([]CurvePoint, []Sample) {
+// History returns the samples of a method, the oldest first.
+func (r *Registry) History(target, methodName string) []Sample {
 	m := r.targetNamed(target).find(methodName)
 	if m == nil {
-		return nil, nil
+		return nil
 	}
 	now := time.Now()
 	r.sample(m, now)
-	d := m.Learner.Snapshot(now)
-	var curve []CurvePoint
-	for _, q := range curveQuantiles {
-		if (1-q)*float64(d.Total()) < 1 {
-			break
-		}
-		p := CurvePoint{Quantile: q}
-		p.Unhedged, _ = d.Quantile(q)
-		p.Hedged, _ = d.Ended(q)
-		curve = append(curve, p)
-	}
 	m.history.mu.Lock()
 	defer m.history.mu.Unlock()
 	rows := []Sample{}
@@ -101,5 +77,5 @@ func (r *Registry) Picture(target, methodName string) ([]CurvePoint, []Sample) {
 			rows = append(rows, s)
 		}
 	}
-	return curve, rows
+	return rows
 }

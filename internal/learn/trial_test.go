@@ -8,30 +8,24 @@ import (
 	"github.com/grpchedge/hedge/internal/longtest"
 )
 
-// TestAuto_HedgesThatSlowPrimaries has three backends with queues. If they also do work which was cancelled while it waited, at 90% of
-// their capacity hedges win, and all calls become slower. At half of it there is room for hedges. If they stop cancelled work, hedges
-// empty the queues.
+// TestAuto_HedgesThatSlowPrimaries has three backends with queues that also do work which was cancelled while it waited. At 90% of
+// their capacity hedges win, and all calls become slower. At half of it there is room for them.
 func TestAuto_HedgesThatSlowPrimaries(t *testing.T) {
 	longtest.Computation(t)
-	for _, tc := range []struct {
-		rate                float64
-		stop                bool
-		least, most, slower float64
-	}{
+	for _, tc := range []struct{ rate, least, most, slower float64 }{
 		{rate: 224, least: 8, most: 10, slower: 1},
-		{rate: 404, least: 0, most: 1.7, slower: 1.4}, // if hedges went on, 5.5%, and 2.36 times as long
-		{rate: 404, stop: true, least: 6, most: 10, slower: 0.6},
+		{rate: 404, least: 0, most: 3.9, slower: 1.9}, // without a trial 5.5%, and 2.36 times as long
 	} {
-		t.Run(fmt.Sprintf("%v a second, stop %v", tc.rate, tc.stop), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%v a second", tc.rate), func(t *testing.T) {
 			var auto, plain, extra float64
 			seeds := uint64(longtest.Size(2, 8))
 			for seed := range seeds {
 				run := func(hedges int) (mean, extra float64) {
 					c := config()
 					c.MaxHedges = hedges
-					done := client{distribution: queued, calls: int(300 * tc.rate), rate: tc.rate, seed: 3 + seed, config: c,
-						servers: servers{count: 3, workers: 4, finish: !tc.stop, stop: tc.stop}}.run().done
-					done = done[len(done)/5:] // from the first minute on
+					done := client{distribution: queued, calls: int(180 * tc.rate), rate: tc.rate, seed: 3 + seed, config: c,
+						servers: servers{count: 3, workers: 4, finish: true}}.run().done
+					done = done[len(done)/3:] // from the first minute on
 					for _, o := range done {
 						mean += o.took.Seconds() / float64(len(done))
 					}
@@ -50,7 +44,7 @@ func TestAuto_HedgesThatSlowPrimaries(t *testing.T) {
 }
 
 // TestAuto_HedgesAreBackAtNight has traffic fall to a call a second after two minutes near saturation, as in TestAuto_HedgesThatSlowPrimaries:
-// hedges are many again though there are few calls.
+// periods with few hedges end though there are few calls.
 func TestAuto_HedgesAreBackAtNight(t *testing.T) {
 	longtest.Computation(t)
 	night := func(busy time.Duration) (all []outcome) {
