@@ -108,11 +108,7 @@ func (c *child) RemoveSubConn(sc balancer.SubConn) { sc.Shutdown() }
 
 // UpdateAddresses is the deprecated form of the connection's own.
 func (c *child) UpdateAddresses(sc balancer.SubConn, addresses []resolver.Address) {
-	if s, ok := sc.(*subConn); ok {
-		s.UpdateAddresses(addresses)
-		return
-	}
-	c.family.policy.parent.UpdateAddresses(sc, addresses)
+	sc.UpdateAddresses(addresses)
 }
 
 // exitIdle makes the child connect, on a goroutine of its own, because the caller may hold locks of the child's. policy.mu

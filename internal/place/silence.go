@@ -160,13 +160,10 @@ func (r *Record) Late(n int, now time.Time, delay time.Duration) (silent string)
 	if n == 1 {
 		b = r.answering()
 	}
-	if b == nil { // it has not been picked
+	if b == nil || !b.Late(now, delay) { // nil: it has not been picked
 		return ""
 	}
-	if b.Late(now, delay) {
-		return b.name
-	}
-	return ""
+	return b.name
 }
 
 // answering is the backend of the primary, the last one if gRPC has tried it again.
@@ -269,21 +266,13 @@ func (r *Record) Ended(age time.Duration, answered bool) {
 	}
 	if p := r.probe.Load(); p != nil {
 		r.Lock()
-		waits := p.waits
-		r.Unlock()
-		b.slow(age, waits)
+		defer r.Unlock()
+		b.mu.Lock()
+		if p.waits > 0 { // it was patient; other calls do not say how slow a backend is: their methods may take longer anywhere
+			b.took = min(age, p.waits)
+			b.trusted = time.Now().Add(min(trust*b.took, maxTrust))
+		}
+		b.mu.Unlock()
 	}
 	b.Answered()
-}
-
-// slow says that a patient probe was answered at an age, and that its hedge had to wait for waits. Other calls do not say how slow a
-// backend is: their methods may take longer anywhere.
-func (s *silence) slow(age, waits time.Duration) {
-	if waits == 0 {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.took = min(age, waits)
-	s.trusted = time.Now().Add(min(trust*s.took, maxTrust))
 }
