@@ -161,7 +161,6 @@ func TestRule10_EachReasonIsCounted(t *testing.T) {
 		conn     feature.Conn
 		call     []grpc.CallOption
 		before   func(*hedge.Scheduler)
-		timeout  time.Duration
 		selected bool         // the options say which methods are hedged
 		want     stats.Counts // beside Calls
 	}{
