@@ -158,7 +158,7 @@ func TestUpdate_KeepsAMethodsOwnBudget(t *testing.T) {
 			}
 			callsOf(t, s, "/s/Own", 1, ms)
 		}
-		if hedges > 1 {
+		if hedges != 1 {
 			t.Errorf("%d hedges of 20 calls, want 1", hedges)
 		}
 	})
