@@ -16,7 +16,8 @@ import (
 // MaxCopy is the encoded size in bytes up to which a request is copied for hedges.
 //
 // If the primary answers while the request is being copied, the call has to wait for the copy, because the caller may change
-// its request after the call. MaxCopy bounds that wait. A hedge of a larger request would take longer on the network than most calls take.
+// its request after the call. MaxCopy bounds that wait. A hedge of a larger request would take longer on the network than most
+// calls take.
 const MaxCopy = 1 << 20
 
 // protobuf returns a message of the caller's, or that it is a pointer to one of the older API, if a copy of it has all that the codec
@@ -30,23 +31,9 @@ func (o *Options) protobuf(m any) (message proto.Message, older bool) {
 			}
 		})
 	case protoadapt.MessageV1:
-		older = isEncoded(reflect.TypeOf(m)) && o.Codec() == nil
+		older = reflect.TypeOf(m).Kind() == reflect.Pointer && o.Codec() == nil
 	}
 	return message, older
-}
-
-// isEncoded reports whether protobuf encodes all fields of a message of the older API, so that a copy by it has all of them.
-func isEncoded(t reflect.Type) bool {
-	if t.Kind() != reflect.Pointer || t.Elem().Kind() != reflect.Struct {
-		return false
-	}
-	for i := range t.Elem().NumField() {
-		f := t.Elem().Field(i)
-		if f.Tag.Get("protobuf") == "" && f.Tag.Get("protobuf_oneof") == "" && !strings.HasPrefix(f.Name, "XXX_") {
-			return false
-		}
-	}
-	return true
 }
 
 // safely reports whether f returns. It does not if the methods of a message or a stream make it panic.
@@ -84,14 +71,19 @@ func (o *Options) Copy(req any) (copied any) {
 }
 
 // decoded returns what a server decodes from a message of the older API: protobuf would copy that by the type's own methods, which may
-// copy less than they encode, or share the caller's memory. It is nil if that is too large, or would be encoded in another way.
+// copy less than they encode, or share the caller's memory. It is nil if that is too large, would be encoded in another way, or lacks
+// fields that are not encoded.
 func decoded(m protoadapt.MessageV1) any {
+	of := reflect.TypeOf(m).Elem()
+	if !allEncoded(of) {
+		return nil
+	}
 	encode := proto.MarshalOptions{Deterministic: true}.Marshal
 	sent, err := encode(protoadapt.MessageV2Of(m))
 	if err != nil || len(sent) > MaxCopy {
 		return nil
 	}
-	copied := reflect.New(reflect.TypeOf(m).Elem()).Interface().(protoadapt.MessageV1)
+	copied := reflect.New(of).Interface().(protoadapt.MessageV1)
 	if err := proto.Unmarshal(slices.Clone(sent), protoadapt.MessageV2Of(copied)); err != nil {
 		return nil
 	}
@@ -99,6 +91,17 @@ func decoded(m protoadapt.MessageV1) any {
 		return nil
 	}
 	return copied
+}
+
+// allEncoded reports whether protobuf encodes all fields of a struct. It panics for another type.
+func allEncoded(of reflect.Type) bool {
+	for i := range of.NumField() {
+		f := of.Field(i)
+		if f.Tag.Get("protobuf") == "" && f.Tag.Get("protobuf_oneof") == "" && !strings.HasPrefix(f.Name, "XXX_") {
+			return false
+		}
+	}
+	return true
 }
 
 // Reply makes messages of the type of a caller's reply, and moves one of them to that reply.
