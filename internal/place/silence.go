@@ -266,13 +266,14 @@ func (r *Record) Ended(age time.Duration, answered bool) {
 	}
 	if p := r.probe.Load(); p != nil {
 		r.Lock()
-		defer r.Unlock()
-		b.mu.Lock()
-		if p.waits > 0 { // it was patient; other calls do not say how slow a backend is: their methods may take longer anywhere
-			b.took = min(age, p.waits)
+		waits := p.waits
+		r.Unlock()
+		if waits > 0 { // it was patient; other calls do not say how slow a backend is: their methods may take longer anywhere
+			b.mu.Lock()
+			b.took = min(age, waits)
 			b.trusted = time.Now().Add(min(trust*b.took, maxTrust))
+			b.mu.Unlock()
 		}
-		b.mu.Unlock()
 	}
 	b.Answered()
 }
