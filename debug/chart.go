@@ -63,7 +63,8 @@ func (c *chart) line(class, label string, n int, point func(int) (x, y float64, 
 	}
 }
 
-// timeAxis is an axis by logarithms for all latencies that are known, with room at both ends; nil if none is known, as one of 0 is not.
+// timeAxis is an axis by logarithms for all latencies that are known, with room at both ends; nil if none is known, as one of 0
+// is not.
 func timeAxis(latencies []time.Duration) *axis {
 	const room = 1.5
 	known := slices.DeleteFunc(slices.Clone(latencies), func(d time.Duration) bool { return d <= 0 })
@@ -93,12 +94,9 @@ func (r row) TailChart() *chart {
 	}
 	c := newTimeChart("p99 of the last ten minutes, with and without hedging")
 	c.YTicks = timeTicks(y)
-	for which, names := range [2][2]string{{"without", "without hedging"}, {"with", "as it was"}} {
-		c.line(names[0], names[1], len(r.History), func(i int) (float64, float64, bool) {
-			d := latencies[2*i+which]
-			return r.when(i), y.at(float64(d)), d > 0
-		})
-	}
+	point := func(i int, d time.Duration) (float64, float64, bool) { return r.when(i), y.at(float64(d)), d > 0 }
+	c.line("without", "without hedging", len(r.History), func(i int) (float64, float64, bool) { return point(i, r.History[i].Unhedged) })
+	c.line("with", "as it was", len(r.History), func(i int) (float64, float64, bool) { return point(i, r.History[i].Tail) })
 	return c
 }
 
