@@ -92,9 +92,8 @@ func (c *Counts) Add(d time.Duration, weight float64) {
 	c.at(int32(Bucket(d))).Calls += float32(weight)
 }
 
-// Plus returns the distribution of its own calls, from a window, and of others, which all were answered. The sum's
-// [Distribution.Ended] is about its own calls alone.
-// The zero Distribution has no calls of its own.
+// Plus returns the distribution of its own calls, from a window, and of others, which all were answered. The zero Distribution
+// has no calls of its own. The sum's [Distribution.Ended] is about its own calls alone.
 func (d *Distribution) Plus(others Counts) *Distribution {
 	if len(others) == 0 {
 		return d
