@@ -15,8 +15,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc/metadata"
-
-	"github.com/grpchedge/hedge/internal/alarm"
 )
 
 type Plan struct {
@@ -29,7 +27,7 @@ type Plan struct {
 	// some time after the call began.
 	From time.Duration
 	// Alarm is the timer for the first hedge, which calls share. If it is nil, the race uses a timer of its own.
-	Alarm *alarm.Alarm
+	Alarm *Alarm
 }
 
 // StartAt returns the plan for a race that begins at the given age. If the first hedge was due before that age, it is due
@@ -103,7 +101,7 @@ type Race struct {
 	policy        Policy
 	entrant       Entrant
 
-	waiter alarm.Waiter // in plan.Alarm, unless timer is set
+	waiter Waiter // in plan.Alarm, unless timer is set
 
 	mu        sync.Mutex
 	timer     *time.Timer // the race's own; nil while it uses the alarm

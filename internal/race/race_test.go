@@ -10,7 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/alarm"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
@@ -18,7 +17,7 @@ import (
 // TestRace_Concurrently has races share one alarm in real time, and each Race run again and again if it was untouched. No
 // hedge is forgotten, or its call would not end.
 func TestRace_Concurrently(t *testing.T) {
-	var shared alarm.Alarm
+	var shared race.Alarm
 	var group sync.WaitGroup
 	var mu sync.Mutex
 	var untouched, hedged int

@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/alarm"
 	"github.com/grpchedge/hedge/internal/learn"
+	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -37,7 +37,7 @@ type Class struct {
 	name    string
 	used    atomic.Int64 // the sweepEvery, since the registry's epoch, of its last call
 	Learner learn.Learner
-	Alarm   alarm.Alarm // says when the first hedges of calls are due
+	Alarm   race.Alarm // says when the first hedges of calls are due
 }
 
 // all returns every class. A class that is being made meanwhile is either among them, or is begun after all has returned.

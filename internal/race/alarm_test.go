@@ -1,4 +1,4 @@
-package alarm_test
+package race_test
 
 import (
 	"math/rand/v2"
@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/alarm"
+	"github.com/grpchedge/hedge/internal/race"
 )
 
 // TestAlarm_WakesEachOnTime sets waiters with delays that change, cancels some, and expects the others on time.
@@ -15,13 +15,13 @@ func TestAlarm_WakesEachOnTime(t *testing.T) {
 	for seed := range uint64(50) {
 		synctest.Test(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 1))
-			var shared alarm.Alarm
+			var shared race.Alarm
 			var woken, cancelled, refused int
 			var mu sync.Mutex
 			for range 200 {
 				delay := time.Duration(1+random.IntN(3)) * 10 * time.Millisecond
 				due := time.Now().Add(delay)
-				w := &alarm.Waiter{Wake: func() {
+				w := &race.Waiter{Wake: func() {
 					mu.Lock()
 					defer mu.Unlock()
 					woken++
@@ -55,21 +55,21 @@ func TestAlarm_WakesEachOnTime(t *testing.T) {
 // TestAlarm_RefusesWhatIsFarBeforeOthers shows that a search for a place is bounded.
 func TestAlarm_RefusesWhatIsFarBeforeOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var shared alarm.Alarm
+		var shared race.Alarm
 		wake := func() {}
-		var waiters []*alarm.Waiter
+		var waiters []*race.Waiter
 		for i := range 100 {
-			w := &alarm.Waiter{Wake: wake}
+			w := &race.Waiter{Wake: wake}
 			delay := time.Second + time.Duration(i)*time.Millisecond
 			if !shared.Set(w, time.Now().Add(delay), delay) {
 				t.Fatal("a waiter after all others was refused")
 			}
 			waiters = append(waiters, w)
 		}
-		if shared.Set(&alarm.Waiter{Wake: wake}, time.Now().Add(time.Millisecond), time.Millisecond) {
+		if shared.Set(&race.Waiter{Wake: wake}, time.Now().Add(time.Millisecond), time.Millisecond) {
 			t.Error("a waiter before a hundred others was taken")
 		}
-		if !shared.Set(&alarm.Waiter{Wake: wake}, time.Now().Add(time.Second+95*time.Millisecond), time.Second) {
+		if !shared.Set(&race.Waiter{Wake: wake}, time.Now().Add(time.Second+95*time.Millisecond), time.Second) {
 			t.Error("a waiter before a few others was refused")
 		}
 		for _, w := range waiters {
@@ -83,14 +83,14 @@ func TestAlarm_RefusesWhatIsFarBeforeOthers(t *testing.T) {
 
 // TestAlarm_Concurrently races Set and Cancel against the timer, in real time: each waiter is woken or cancelled, never both.
 func TestAlarm_Concurrently(t *testing.T) {
-	var shared alarm.Alarm
+	var shared race.Alarm
 	var group sync.WaitGroup
 	for g := range 8 {
 		group.Go(func() {
 			random := rand.New(rand.NewPCG(uint64(g), 2))
 			for range 500 {
 				woken := make(chan struct{})
-				w := &alarm.Waiter{Wake: func() { close(woken) }}
+				w := &race.Waiter{Wake: func() { close(woken) }}
 				delay := time.Duration(random.Int64N(int64(200 * time.Microsecond)))
 				if !shared.Set(w, time.Now().Add(delay), delay) {
 					continue

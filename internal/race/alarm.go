@@ -1,5 +1,4 @@
-// Package alarm is one timer that many calls share.
-package alarm
+package race
 
 import (
 	"sync"
