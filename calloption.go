@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/grpchedge/hedge/internal/call"
-	"github.com/grpchedge/hedge/internal/wire"
+	"github.com/grpchedge/hedge/internal/rpc"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -45,4 +45,4 @@ func NewContext(ctx context.Context, opts ...grpc.CallOption) context.Context {
 // ctx is the handler's context. It returns 0 if the metadata has no such number or an invalid one. Retries of gRPC use
 // the same metadata key, so it is above 0 for them too. A hedge that is sent while its primary is in flight also has the metadata
 // hedge-primary-in-flight: 1, which retries do not have.
-func PreviousAttempts(ctx context.Context) int { return wire.PreviousAttempts(ctx) }
+func PreviousAttempts(ctx context.Context) int { return rpc.PreviousAttempts(ctx) }

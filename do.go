@@ -10,7 +10,7 @@ import (
 	"github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/registry"
-	"github.com/grpchedge/hedge/internal/wire"
+	"github.com/grpchedge/hedge/internal/rpc"
 )
 
 // Do hedges a call of any kind, as the interceptors hedge gRPC calls. fn makes one attempt. The scheduler learns latencies
@@ -30,7 +30,7 @@ import (
 // [context.AfterFunc] might not run. To hear of the end of ctx, use ctx itself. Under a ctx of a type that package context does
 // not know, each value keeps a goroutine as well until it is freed.
 func Do[T any](ctx context.Context, s *Scheduler, target, method string, fn func(context.Context) (T, error)) (T, error) {
-	ctx = wire.Unnumbered(ctx)
+	ctx = rpc.Unnumbered(ctx)
 	d := &doCall[T]{call: call.Begin(registry.Of(s), ctx, target, method, nil)}
 	d.call.OffWire = true
 	d.call.Inspect(nil)
@@ -57,7 +57,7 @@ func Do[T any](ctx context.Context, s *Scheduler, target, method string, fn func
 	if out.Winner == nil {
 		return d.value, out.Err
 	}
-	cancel(wire.ErrLost) // the primary has lost or failed
+	cancel(rpc.ErrLost) // the primary has lost or failed
 	return out.Winner.(*doAttempt[T]).value, out.Err
 }
 

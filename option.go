@@ -8,11 +8,9 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	"github.com/grpchedge/hedge/internal/codeset"
 	"github.com/grpchedge/hedge/internal/feature/resets"
-	"github.com/grpchedge/hedge/internal/pattern"
 	"github.com/grpchedge/hedge/internal/race"
-	"github.com/grpchedge/hedge/internal/serviceconfig"
+	"github.com/grpchedge/hedge/internal/rpc"
 	"github.com/grpchedge/hedge/internal/settings"
 )
 
@@ -102,7 +100,7 @@ func WithAllMethods() Option {
 }
 
 func checkPattern(option, methods string) error {
-	err := pattern.Check(methods)
+	err := settings.CheckPattern(methods)
 	return refuse(err != nil, "%s(%q): %w", option, methods, err)
 }
 
@@ -149,7 +147,7 @@ func WithWaitForMessage(patterns ...string) Option {
 // budget of 400 percent only the policy limits them, as in gRPC. docs/configuration.md says how such a call ends, and what a
 // retryThrottling does.
 func WithServiceConfig(json string) Option {
-	parsed, err := serviceconfig.Parse(json)
+	parsed, err := rpc.ParseServiceConfig(json)
 	if err != nil {
 		err = fmt.Errorf("hedge: WithServiceConfig: %w", err)
 	}
@@ -232,9 +230,9 @@ func WithGuard(on bool) Option {
 func WithNonFatalCodes(nonFatal ...codes.Code) Option {
 	var err error
 	for _, code := range nonFatal {
-		err = errors.Join(err, refuse(code == codes.OK || code > codeset.MaxCode, "WithNonFatalCodes(%v): not the code of an error", code))
+		err = errors.Join(err, refuse(code == codes.OK || code > rpc.MaxCode, "WithNonFatalCodes(%v): not the code of an error", code))
 	}
-	return option("WithNonFatalCodes", err, func(c *settings.Config) { c.Final = codeset.AllBut(nonFatal) })
+	return option("WithNonFatalCodes", err, func(c *settings.Config) { c.Final = rpc.CodesBut(nonFatal) })
 }
 
 // WithResetLimit bounds the hedges of a target for servers that count resets: at most n in any time of per, over all its

@@ -2,8 +2,8 @@ package hedge
 
 import (
 	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/internal/rpc"
 	"github.com/grpchedge/hedge/internal/settings"
-	"github.com/grpchedge/hedge/internal/wire"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -66,7 +66,7 @@ func tell[E any](of func(E), event E) {
 
 // ErrLost is the [context.Cause] of the context of a losing attempt. With it, an interceptor or a stats.Handler inside
 // of the hedging interceptor can tell losers from failures.
-var ErrLost = wire.ErrLost
+var ErrLost = rpc.ErrLost
 
 // Panic is the value of the panic on the caller's goroutine when a hedge panics before the call is decided. The value is always a
 // *Panic:

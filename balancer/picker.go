@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/grpchedge/hedge/internal/place"
-	"github.com/grpchedge/hedge/internal/wire"
+	"github.com/grpchedge/hedge/internal/rpc"
 )
 
 // picker picks as the child's does. For a hedge it picks again and elsewhere where the child would meet a backend that its
@@ -68,7 +68,7 @@ func watched(ctx context.Context, r *place.Record, res balancer.PickResult, b *p
 		if done == nil {
 			return
 		}
-		if code == codes.Canceled && context.Cause(ctx) == wire.ErrLost {
+		if code == codes.Canceled && context.Cause(ctx) == rpc.ErrLost {
 			info.Err = nil
 		}
 		done(info)

@@ -13,7 +13,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/config"
 	"github.com/grpchedge/hedge/internal/registry"
-	"github.com/grpchedge/hedge/internal/serviceconfig"
+	"github.com/grpchedge/hedge/internal/rpc"
 	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
@@ -86,7 +86,7 @@ func TestParse_EveryField(t *testing.T) {
 		}
 		for _, at := range [][2]string{{"t", "/s/M"}, {"t", "/pkg.Svc/GetAll"}, {"t", "/pkg.Svc/Put"}, {"dns:///a", "/pkg.Svc/Get"}} {
 			diff := cmp.Diff(configOf(t, want, at[0], at[1]), configOf(t, got, at[0], at[1]),
-				cmp.AllowUnexported(serviceconfig.Config{}), cmpopts.IgnoreFields(settings.Config{}, "Snapshots"))
+				cmp.AllowUnexported(rpc.ServiceConfig{}), cmpopts.IgnoreFields(settings.Config{}, "Snapshots"))
 			if diff != "" {
 				t.Errorf("%s, %s of %s (-want +got):\n%s", text, at[1], at[0], diff)
 			}

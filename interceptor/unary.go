@@ -27,7 +27,7 @@ import (
 	"github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/registry"
-	"github.com/grpchedge/hedge/internal/wire"
+	"github.com/grpchedge/hedge/internal/rpc"
 )
 
 // Unary returns a client interceptor that hedges unary calls as s decides. If s is nil, no call is hedged. The interceptor
@@ -56,7 +56,7 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 	r := registry.Of(s)
 	return func(caller context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		target, conn := call.ConnOf(cc)
-		caller = wire.Unnumbered(caller)
+		caller = rpc.Unnumbered(caller)
 		u := unaries.Get().(*unary)
 		u.call, u.method, u.cc, u.invoker = call.Begin(r, caller, target, method, conn, opts...), method, cc, invoker
 		u.call.Inspect(req)

@@ -22,7 +22,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/grpchedge/hedge/internal/wire"
+	"github.com/grpchedge/hedge/internal/rpc"
 )
 
 // Bound limits the hedges that a server has in flight. A hedge above the limit is answered at once with RESOURCE_EXHAUSTED, and
@@ -58,11 +58,11 @@ func (b *Bound) Shed() int64 { return b.shed.Load() }
 
 // Unary is a [grpc.UnaryServerInterceptor]. Put it first, so that a hedge that is turned away costs least.
 func (b *Bound) Unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	if !wire.IsSpare(ctx) {
+	if !rpc.IsSpare(ctx) {
 		return handler(ctx, req)
 	}
 	if !b.enter() {
-		if err := grpc.SetTrailer(ctx, wire.NoMore()); err != nil {
+		if err := grpc.SetTrailer(ctx, rpc.NoMore()); err != nil {
 			return nil, err
 		}
 		return nil, errShed
@@ -74,11 +74,11 @@ func (b *Bound) Unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, han
 // Stream is a [grpc.StreamServerInterceptor]. A hedge counts until its first message is sent, or its handler returns: from then
 // on it is the call's stream, or it is cancelled. Put it first.
 func (b *Bound) Stream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	if !wire.IsSpare(stream.Context()) {
+	if !rpc.IsSpare(stream.Context()) {
 		return handler(srv, stream)
 	}
 	if !b.enter() {
-		stream.SetTrailer(wire.NoMore())
+		stream.SetTrailer(rpc.NoMore())
 		return errShed
 	}
 	h := &hedge{ServerStream: stream, leave: sync.OnceFunc(func() { b.inFlight.Add(-1) })}

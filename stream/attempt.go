@@ -12,8 +12,7 @@ import (
 
 	"github.com/grpchedge/hedge/internal/attempt"
 	"github.com/grpchedge/hedge/internal/call"
-	"github.com/grpchedge/hedge/internal/pattern"
-	"github.com/grpchedge/hedge/internal/wire"
+	"github.com/grpchedge/hedge/internal/rpc"
 )
 
 type opener struct {
@@ -98,7 +97,7 @@ func (m *streamAttempt) receiveAhead() error {
 // described returns an empty message of a method's response type, according to the descriptors linked into the program; nil
 // if the method is not among them.
 func described(method string) any {
-	m := pattern.Descriptor(method)
+	m := rpc.Descriptor(method)
 	if m == nil {
 		return nil
 	}
@@ -169,7 +168,7 @@ func (m *streamAttempt) Run(ctx context.Context) error {
 	if err != nil {
 		m.ClientStream = failedStream{ctx, err}
 	} else if request := c.copied.Load(); request == nil { // an attempt is chosen
-		err = wire.ErrLost
+		err = rpc.ErrLost
 	} else if err = m.SendMsg(*request); err == nil || err == io.EOF { // EOF: the stream has ended; RecvMsg knows how
 		err = m.CloseSend()
 	}

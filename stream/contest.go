@@ -9,7 +9,7 @@ import (
 	"github.com/grpchedge/hedge/internal/attempt"
 	"github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/race"
-	"github.com/grpchedge/hedge/internal/wire"
+	"github.com/grpchedge/hedge/internal/rpc"
 )
 
 type goal uint8
@@ -71,7 +71,7 @@ func (k *contest) decide(into any) *streamAttempt {
 		c.end(e)
 	}
 	if out.Winner != nil {
-		c.primary.cancel(wire.ErrLost)
+		c.primary.cancel(rpc.ErrLost)
 		winner = out.Winner.(*streamAttempt)
 	}
 	if k.keeps { // the first message, or the end of the stream, for the next RecvMsg

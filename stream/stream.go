@@ -25,7 +25,7 @@ import (
 	"github.com/grpchedge/hedge/internal/attempt"
 	"github.com/grpchedge/hedge/internal/call"
 	"github.com/grpchedge/hedge/internal/registry"
-	"github.com/grpchedge/hedge/internal/wire"
+	"github.com/grpchedge/hedge/internal/rpc"
 )
 
 // Interceptor returns a client interceptor that hedges server-streaming calls as s decides. With a nil s it hedges
@@ -54,7 +54,7 @@ func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
 	r := registry.Of(s)
 	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 		target, conn := call.ConnOf(cc)
-		ctx = wire.Unnumbered(ctx)
+		ctx = rpc.Unnumbered(ctx)
 		if desc.ClientStreams || !desc.ServerStreams {
 			return streamer(call.PassThrough(r, ctx, target, method, conn, opts...), desc, cc, method, opts...)
 		}

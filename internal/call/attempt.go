@@ -13,7 +13,7 @@ import (
 	"github.com/grpchedge/hedge/internal/place"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/registry"
-	"github.com/grpchedge/hedge/internal/wire"
+	"github.com/grpchedge/hedge/internal/rpc"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -25,7 +25,7 @@ func (c *Call) Failure(err error, trailer metadata.MD) race.Event {
 		e.End = race.Final
 	}
 	e.Repeat = !c.OffWire && e.End == race.NonFatal && c.settings.Resets.Failed(err, time.Now())
-	switch wait, pushed := wire.Pushback(trailer); {
+	switch wait, pushed := rpc.Pushback(trailer); {
 	case !pushed:
 	case wait < 0:
 		e.Pushback = race.PushbackNever

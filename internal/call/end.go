@@ -6,9 +6,9 @@ import (
 
 	"google.golang.org/grpc/metadata"
 
-	"github.com/grpchedge/hedge/internal/codeset"
 	"github.com/grpchedge/hedge/internal/feature"
 	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/internal/rpc"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -134,7 +134,7 @@ func goneBefore(c *Call, r *race.Report, n int) bool {
 // count counts what happened in a race, and which attempt won. Only an answer counts as a win.
 func count(c *Call, r *race.Report) {
 	rejected, hedged := r.Rejected(), r.Hedges > 0 && !r.Panicked
-	answered := hedged && codeset.Answers.HasStatus(r.Err)
+	answered := hedged && rpc.Answers.HasStatus(r.Err)
 	good := answered && !r.Attempts[r.Winner].End.IsRejected()
 	if hedged && (good || !r.GaveUp) { // if the caller gave up, nobody knows whether hedges were of use
 		c.Payment.Hedged(r.Winner > 0 && good)

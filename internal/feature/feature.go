@@ -10,10 +10,10 @@ import (
 
 	"google.golang.org/grpc/connectivity"
 
-	"github.com/grpchedge/hedge/internal/codeset"
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/place"
 	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/internal/rpc"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -198,5 +198,5 @@ type Primary struct {
 }
 
 func (p *Primary) Answered() bool {
-	return p.Known && (p.Err == nil || !p.Gone && !p.AskedLate && codeset.Answers.HasStatus(p.Err))
+	return p.Known && (p.Err == nil || !p.Gone && !p.AskedLate && rpc.Answers.HasStatus(p.Err))
 }

@@ -6,7 +6,7 @@ import (
 
 	"google.golang.org/grpc/metadata"
 
-	"github.com/grpchedge/hedge/internal/wire"
+	"github.com/grpchedge/hedge/internal/rpc"
 )
 
 // runner passes events to the machine of one race and does the actions that the machine returns. The race's lock guards the
@@ -47,7 +47,7 @@ func (x *runner) handle(e Event, err error) Actions {
 	x.mu.Unlock()
 	x.cancel(cancel)
 	if drop != nil {
-		drop(wire.ErrLost)
+		drop(rpc.ErrLost)
 	}
 	if delivered && e.Kind == Ended && e.End == Panicked {
 		x.policy.LoserPanicked()
@@ -90,7 +90,7 @@ func (x *runner) step(e Event, err error) Actions {
 func (x *runner) cancel(losers Attempts) {
 	for n := range x.hedges {
 		if losers.Has(n) {
-			x.hedges[n].cancel(wire.ErrLost)
+			x.hedges[n].cancel(rpc.ErrLost)
 		}
 	}
 }
@@ -132,7 +132,7 @@ func (x *runner) prepare(n uint8) Event {
 	x.mu.Lock()
 	primaryInFlight := x.machine.inFlight.Has(0)
 	x.mu.Unlock()
-	h.ctx, h.cancel = context.WithCancelCause(wire.HedgeContext(x.ctx, int(n), primaryInFlight))
+	h.ctx, h.cancel = context.WithCancelCause(rpc.HedgeContext(x.ctx, int(n), primaryInFlight))
 	if h.attempt = x.entrant.Hedge(int(n), h.cancel); h.attempt == nil {
 		return Event{Kind: NotReplayable}
 	}
@@ -145,7 +145,7 @@ func (x *runner) run(n uint8) {
 	growStack(int(n))
 	err := h.attempt.Run(h.ctx)
 	if a := x.handle(ended(&x.plan, x.policy, n, h.attempt, err), err); !a.Kept && (!a.Decided || a.Winner != n) {
-		h.cancel(wire.ErrLost)
+		h.cancel(rpc.ErrLost)
 	}
 }
 

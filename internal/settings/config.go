@@ -5,11 +5,10 @@ import (
 	"io"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/codeset"
 	"github.com/grpchedge/hedge/internal/feature/resets"
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/race"
-	"github.com/grpchedge/hedge/internal/serviceconfig"
+	"github.com/grpchedge/hedge/internal/rpc"
 )
 
 // Config holds the values that the options of package hedge set. The options check them; nothing else does.
@@ -27,13 +26,13 @@ type Config struct {
 	Trigger          Trigger
 	DryRun           bool
 	WarmupDelay      time.Duration // 0: no hedge while learning
-	Final            codeset.Set
+	Final            rpc.Codes
 	OtherBackendOnly bool
 	Class            func(ctx context.Context, method string, request any) string        // of a request; nil: no classes
 	Cost             func(ctx context.Context, method string, request any) float64       // of a hedge, in calls; nil: 1 each
 	Acceptable       func(ctx context.Context, method string, reply any, err error) bool // whether an end is accepted; nil: each is
 	Control          float64                                                             // the percentage of calls that are never hedged
-	ServiceConfig    *serviceconfig.Config                                               // nil: none
+	ServiceConfig    *rpc.ServiceConfig                                                  // nil: none
 	ResetLimit       *resets.Limit                                                       // nil: none
 	Guard            bool                                                                // hold back hedges that make calls fail
 
@@ -74,7 +73,7 @@ func DefaultConfig() Config {
 			MaxHedges: 2, BudgetPercent: 10, MinDelay: time.Millisecond, WarmupCalls: 20, Window: 30 * time.Second,
 		},
 		Trigger:    Trigger{Kind: AutoTrigger, Quantile: DefaultTarget},
-		Final:      codeset.Answers,
+		Final:      rpc.Answers,
 		Guard:      true,
 		MaxMethods: 5_000,
 	}

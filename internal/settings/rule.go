@@ -3,8 +3,6 @@ package settings
 import (
 	"slices"
 	"strings"
-
-	"github.com/grpchedge/hedge/internal/pattern"
 )
 
 // Rule is options for the targets or the methods that match a pattern.
@@ -15,15 +13,15 @@ type Rule struct {
 }
 
 func (c *Config) ForTarget(name string) *Config {
-	return c.apply(c.TargetRules, func(p string) bool { return pattern.Matches(p, name) }, pattern.CompareNames)
+	return c.apply(c.TargetRules, func(p string) bool { return matchName(p, name) }, compareNames)
 }
 
 // ForMethod applies the rules for a method to the configuration of its target, which was made from c. The rules for the method
 // come first, then those for the method at this target, which win.
 func (c *Config) ForMethod(target *Config, method string) *Config {
-	matches := func(p string) bool { return pattern.Any([]string{p}, method) }
+	matches := func(p string) bool { return matchAny([]string{p}, method) }
 	nested := target.MethodRules[len(c.MethodRules):] // WithMethodOptions appends, so the target's rules follow c's
-	return target.apply(c.MethodRules, matches, pattern.Compare).apply(nested, matches, pattern.Compare)
+	return target.apply(c.MethodRules, matches, comparePatterns).apply(nested, matches, comparePatterns)
 }
 
 // apply applies the rules that match, the most specific last, to a copy of the configuration.

@@ -19,7 +19,7 @@ import (
 	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/config"
 	"github.com/grpchedge/hedge/internal/registry"
-	"github.com/grpchedge/hedge/internal/serviceconfig"
+	"github.com/grpchedge/hedge/internal/rpc"
 	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
@@ -128,7 +128,7 @@ var everyOption = []steered{
 	{"WithTargetName", hedge.WithTargetName(strings.ToLower), nil, func(c settings.Config) any { return c.TargetName != nil }, false, false, ""},
 }
 
-func tokens(t *serviceconfig.Throttle) int {
+func tokens(t *rpc.Throttle) int {
 	if t == nil {
 		return 0
 	}

@@ -3,17 +3,16 @@ package settings
 import (
 	"google.golang.org/protobuf/types/descriptorpb"
 
-	"github.com/grpchedge/hedge/internal/pattern"
-	"github.com/grpchedge/hedge/internal/serviceconfig"
+	"github.com/grpchedge/hedge/internal/rpc"
 )
 
 // Selects reports whether the options select a method for hedging. described is false if the method is not selected because
 // its descriptor is missing.
 func (c *Config) Selects(fullMethod string) (selected, described bool) {
 	switch {
-	case pattern.Any(c.ReadOnly, fullMethod):
+	case matchAny(c.ReadOnly, fullMethod):
 		return true, true
-	case len(c.Methods) > 0 && !pattern.Any(c.Methods, fullMethod):
+	case len(c.Methods) > 0 && !matchAny(c.Methods, fullMethod):
 		return false, true
 	case c.IdempotentOnly:
 		level, described := idempotencyLevel(fullMethod)
@@ -24,7 +23,7 @@ func (c *Config) Selects(fullMethod string) (selected, described bool) {
 
 // ReadsOnly reports whether a method only reads, according to its descriptor or WithReadOnlyMethods.
 func (c *Config) ReadsOnly(fullMethod string) bool {
-	if pattern.Any(c.ReadOnly, fullMethod) {
+	if matchAny(c.ReadOnly, fullMethod) {
 		return true
 	}
 	level, _ := idempotencyLevel(fullMethod)
@@ -33,7 +32,7 @@ func (c *Config) ReadsOnly(fullMethod string) bool {
 
 // idempotencyLevel returns the idempotency_level in the descriptor of a method, and whether there is a descriptor.
 func idempotencyLevel(fullMethod string) (level descriptorpb.MethodOptions_IdempotencyLevel, described bool) {
-	m := pattern.Descriptor(fullMethod)
+	m := rpc.Descriptor(fullMethod)
 	if m == nil {
 		return level, false
 	}
@@ -42,7 +41,7 @@ func idempotencyLevel(fullMethod string) (level descriptorpb.MethodOptions_Idemp
 }
 
 // Throttling returns the configuration of each target's throttle; nil for none.
-func (c *Config) Throttling() *serviceconfig.Throttle {
+func (c *Config) Throttling() *rpc.Throttle {
 	if c.ServiceConfig == nil {
 		return nil
 	}

@@ -4,15 +4,13 @@ import (
 	"fmt"
 
 	"github.com/grpchedge/hedge/internal/budget"
-	"github.com/grpchedge/hedge/internal/codeset"
 	"github.com/grpchedge/hedge/internal/feature"
 	"github.com/grpchedge/hedge/internal/feature/control"
 	"github.com/grpchedge/hedge/internal/feature/gate"
 	"github.com/grpchedge/hedge/internal/feature/guard"
 	"github.com/grpchedge/hedge/internal/feature/resets"
 	"github.com/grpchedge/hedge/internal/learn"
-	"github.com/grpchedge/hedge/internal/pattern"
-	"github.com/grpchedge/hedge/internal/serviceconfig"
+	"github.com/grpchedge/hedge/internal/rpc"
 )
 
 // Settings are what a configuration says about one method of one target. They never change. A call uses those that were in
@@ -21,12 +19,12 @@ type Settings struct {
 	*Config // with the rules for the target and the method applied
 
 	Learning        *learn.Config
-	Selected        bool                         // the options select it for hedging
-	Described       bool                         // false if it is not selected because its descriptor is missing
-	WaitsForMessage bool                         // WithWaitForMessage names it
-	OnlyReads       bool                         // NO_SIDE_EFFECTS or WithReadOnlyMethods
-	Policy          *serviceconfig.HedgingPolicy // the service config's; nil: none
-	Final           codeset.Set                  // the final statuses: of Config, or of the policy, if there is one
+	Selected        bool               // the options select it for hedging
+	Described       bool               // false if it is not selected because its descriptor is missing
+	WaitsForMessage bool               // WithWaitForMessage names it
+	OnlyReads       bool               // NO_SIDE_EFFECTS or WithReadOnlyMethods
+	Policy          *rpc.HedgingPolicy // the service config's; nil: none
+	Final           rpc.Codes          // the final statuses: of Config, or of the policy, if there is one
 
 	Features
 	Gates     []feature.Gate
@@ -48,14 +46,14 @@ func (c *Config) For(target *Config, method string, pace *learn.Pace) *Settings 
 	r := c.ForMethod(target, method)
 	s := &Settings{Config: r, Learning: r.learning(pace), Policy: r.ServiceConfig.Policy(method), Final: r.Final}
 	s.OnlyReads = r.ReadsOnly(method)
-	s.WaitsForMessage = pattern.Any(r.WaitForMessage, method)
+	s.WaitsForMessage = matchAny(r.WaitForMessage, method)
 	s.Selected, s.Described = r.Selects(method)
 	s.Learning.BudgetPercent = min(s.BudgetPercent, target.BudgetPercent) // hedges are paid by both budgets
 	if r != c {                                                           // it is the method's own, and nobody asks for rules that have been applied
 		s.TargetRules, s.MethodRules = nil, nil
 	}
 	if s.Policy != nil {
-		s.Final = codeset.AllBut(s.Policy.NonFatal)
+		s.Final = rpc.CodesBut(s.Policy.NonFatal)
 		s.Learning.Auto = false // the policy fixes the delays, so there is nothing to choose
 	}
 	return s

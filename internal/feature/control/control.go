@@ -7,9 +7,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/codeset"
 	"github.com/grpchedge/hedge/internal/draw"
 	"github.com/grpchedge/hedge/internal/feature"
+	"github.com/grpchedge/hedge/internal/rpc"
 	"github.com/grpchedge/hedge/internal/sketch"
 	"github.com/grpchedge/hedge/stats"
 )
@@ -66,7 +66,7 @@ func (g *Groups) Admitted(d *feature.Due) {
 
 // Ended records what a call took for its caller, or that its caller gave up then.
 func (g *Groups) Ended(c *feature.CallState, e *feature.End) {
-	answered := codeset.Answers.HasStatus(e.Err)
+	answered := rpc.Answers.HasStatus(e.Err)
 	if c.Group == feature.NoGroup || !c.Learns || !e.Known || !answered && !e.Gone {
 		return
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/grpchedge/hedge/internal/feature"
 	"github.com/grpchedge/hedge/internal/learn"
-	"github.com/grpchedge/hedge/internal/wire"
+	"github.com/grpchedge/hedge/internal/rpc"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -43,7 +43,7 @@ type OfHedge struct{ Unbudgeted bool }
 
 // Admit takes what the call has earned out of the budget, so that calls on behalf of hedges pay for no others.
 func (o OfHedge) Admit(d *feature.Due) feature.Verdict {
-	if !wire.ForHedge(d.Context) {
+	if !rpc.ForHedge(d.Context) {
 		return feature.Pass
 	}
 	if !o.Unbudgeted {

@@ -3,10 +3,10 @@ package gate
 import (
 	"time"
 
-	"github.com/grpchedge/hedge/internal/codeset"
 	"github.com/grpchedge/hedge/internal/feature"
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/internal/rpc"
 )
 
 // Learning is the observer that teaches a method, and the class of a request, how long attempts take.
@@ -23,7 +23,7 @@ func (o Learning) Ended(c *feature.CallState, e *feature.End) {
 	}
 	p := &e.Primary
 	cut := p.CutShort || p.Known && p.Gone && p.Err != nil
-	if ended := c.Start.Add(p.Age); cut || p.Known && !p.AskedLate && codeset.Answers.HasStatus(p.Err) {
+	if ended := c.Start.Add(p.Age); cut || p.Known && !p.AskedLate && rpc.Answers.HasStatus(p.Err) {
 		c.Teach(func(l *learn.Learner) { l.PrimaryEnded(ended, p.Age, !cut) })
 	}
 }
@@ -54,7 +54,7 @@ func (o Learning) raced(c *feature.CallState, e *feature.End) {
 		default:
 			continue
 		}
-		if !answered || codeset.Answers.HasStatus(err) {
+		if !answered || rpc.Answers.HasStatus(err) {
 			c.Teach(func(l *learn.Learner) { l.HedgeEnded(time.Now(), until-a.SentAt, answered) })
 		}
 	}
@@ -63,5 +63,5 @@ func (o Learning) raced(c *feature.CallState, e *feature.End) {
 // proves reports whether a race shows if hedges of slow calls pay. It does not if the caller gave up before an answer, or if hedges
 // had another reason: a rejected answer, or a repetition.
 func proves(r *race.Report) bool {
-	return r.Rejected() == 0 && !r.Repeated && (codeset.Answers.HasStatus(r.Err) || !r.GaveUp)
+	return r.Rejected() == 0 && !r.Repeated && (rpc.Answers.HasStatus(r.Err) || !r.GaveUp)
 }

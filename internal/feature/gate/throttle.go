@@ -5,7 +5,7 @@ import (
 
 	"github.com/grpchedge/hedge/internal/feature"
 	"github.com/grpchedge/hedge/internal/race"
-	"github.com/grpchedge/hedge/internal/serviceconfig"
+	"github.com/grpchedge/hedge/internal/rpc"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -14,7 +14,7 @@ import (
 // maximum. Hedges are sent only while more than half is left. It counts in thousandths of a token, as gRPC does, and may be used
 // concurrently. It is the gate and the observer of the target's methods.
 type Throttle struct {
-	made       serviceconfig.Throttle
+	made       rpc.Throttle
 	max, ratio int64
 	tokens     atomic.Int64
 }
@@ -22,7 +22,7 @@ type Throttle struct {
 const milli = 1000
 
 // ThrottleFor returns the throttle for a configuration: the old one, if it was made from the same; nil without a configuration.
-func ThrottleFor(c *serviceconfig.Throttle, old *Throttle) *Throttle {
+func ThrottleFor(c *rpc.Throttle, old *Throttle) *Throttle {
 	switch {
 	case c == nil:
 		return nil

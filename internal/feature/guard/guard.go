@@ -13,10 +13,10 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/grpchedge/hedge/internal/codeset"
 	"github.com/grpchedge/hedge/internal/draw"
 	"github.com/grpchedge/hedge/internal/feature"
 	"github.com/grpchedge/hedge/internal/race"
+	"github.com/grpchedge/hedge/internal/rpc"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -151,4 +151,4 @@ func ranOut(a race.AttemptReport) bool {
 }
 
 // fine are no failures for the trials. A deadline that passes is one.
-var fine = codeset.Answers | codeset.Of(codes.Canceled, codes.ResourceExhausted)
+var fine = rpc.Answers | rpc.CodesOf(codes.Canceled, codes.ResourceExhausted)

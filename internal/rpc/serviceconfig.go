@@ -1,7 +1,4 @@
-// Package serviceconfig reads what a gRPC service config says about hedging: the hedgingPolicy of each method and
-// the retryThrottling. It accepts the JSON that a team already gives to gRPC, ignores what gRPC ignores and rejects
-// what gRPC rejects; what is accepted is within gRPC's limits.
-package serviceconfig
+package rpc
 
 import (
 	"bytes"
@@ -24,8 +21,10 @@ import (
 // MaxAttempts is the most attempts of one call, the original included; gRPC takes a higher number for this one.
 const MaxAttempts = 5
 
-// Config is what a service config says about hedging.
-type Config struct {
+// ServiceConfig is what a gRPC service config says about hedging: the hedgingPolicy of each method
+// and the retryThrottling. It accepts the JSON that a team already gives to gRPC, ignores what gRPC
+// ignores and rejects what gRPC rejects. What is accepted is within gRPC's limits.
+type ServiceConfig struct {
 	// methods has the policy of each name: "/service/method", "/service/", or "" for all. A name without a
 	// hedgingPolicy has nil there, and hides the less specific names all the same.
 	methods map[string]*HedgingPolicy
@@ -41,8 +40,8 @@ type HedgingPolicy struct {
 }
 
 // Policy returns the policy of a full method name, or nil. The most specific name counts: the service and method, then the service,
-// then the empty name. A nil Config has no policy.
-func (c *Config) Policy(fullMethod string) *HedgingPolicy {
+// then the empty name. A nil ServiceConfig has no policy.
+func (c *ServiceConfig) Policy(fullMethod string) *HedgingPolicy {
 	if c == nil {
 		return nil
 	}
@@ -68,13 +67,13 @@ type (
 	rawName struct{ Service, Method string }
 )
 
-// Parse reads a service config. An error names the method, the field and the value.
-func Parse(js string) (*Config, error) {
+// ParseServiceConfig reads a service config. An error names the method, the field and the value.
+func ParseServiceConfig(js string) (*ServiceConfig, error) {
 	var raw rawConfig
 	if err := json.Unmarshal([]byte(js), &raw); err != nil {
 		return nil, plain(err)
 	}
-	c := &Config{methods: map[string]*HedgingPolicy{}}
+	c := &ServiceConfig{methods: map[string]*HedgingPolicy{}}
 	for i, m := range raw.MethodConfig {
 		if err := c.add(m); err != nil {
 			return nil, fmt.Errorf("methodConfig[%d] %v: %w", i, m.Name, err)
@@ -108,7 +107,7 @@ func askGRPC(js string) error {
 	return conn.Close() // it has not connected: it would only do so for a call
 }
 
-func (c *Config) add(m rawMethod) error {
+func (c *ServiceConfig) add(m rawMethod) error {
 	if m.HedgingPolicy != nil && m.RetryPolicy != nil {
 		return errors.New("it has a retryPolicy and a hedgingPolicy, and may have only one of them")
 	}

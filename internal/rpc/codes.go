@@ -1,19 +1,18 @@
-// Package codeset has sets of gRPC status codes.
-package codeset
+package rpc
 
 import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
 
-// Set is a set of status codes, one bit each.
-type Set uint32
+// Codes is a set of status codes, one bit each.
+type Codes uint32
 
 // MaxCode is the greatest code that gRPC defines.
 const MaxCode = codes.Unauthenticated
 
 // Answers are OK and the final statuses: those by which a server says that it looked at the request and answered.
-var Answers = Of(
+var Answers = CodesOf(
 	codes.OK,
 	codes.InvalidArgument,
 	codes.NotFound,
@@ -25,18 +24,20 @@ var Answers = Of(
 	codes.Unimplemented,
 )
 
-func Of(cs ...codes.Code) Set {
-	var s Set
+// CodesOf returns the set of the given codes.
+func CodesOf(cs ...codes.Code) Codes {
+	var s Codes
 	for _, c := range cs {
 		s |= 1 << c
 	}
 	return s
 }
 
-func AllBut(cs []codes.Code) Set { return (1<<(MaxCode+1) - 1) &^ Of(cs...) }
+// CodesBut returns the set of all codes that gRPC defines, but the given ones.
+func CodesBut(cs []codes.Code) Codes { return (1<<(MaxCode+1) - 1) &^ CodesOf(cs...) }
 
 // HasStatus reports whether s holds the status of err. A code that gRPC does not define counts as Unknown.
-func (s Set) HasStatus(err error) bool {
+func (s Codes) HasStatus(err error) bool {
 	c := codes.OK
 	if err != nil { // most calls end well, and are not asked for their status
 		if c = status.Code(err); c > MaxCode {

@@ -1,4 +1,4 @@
-package serviceconfig_test
+package rpc_test
 
 import (
 	"math"
@@ -11,7 +11,7 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/codes"
 
-	"github.com/grpchedge/hedge/internal/serviceconfig"
+	"github.com/grpchedge/hedge/internal/rpc"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -30,12 +30,12 @@ const full = `{
 }`
 
 func TestParse_TheMostSpecificNameCounts(t *testing.T) {
-	c, err := serviceconfig.Parse(full)
+	c, err := rpc.ParseServiceConfig(full)
 	if err != nil {
 		t.Fatal(err)
 	}
-	get := &serviceconfig.HedgingPolicy{Attempts: 4, Delay: time.Second / 2, NonFatal: []codes.Code{codes.Aborted, codes.Internal, codes.Unavailable}}
-	for method, want := range map[string]*serviceconfig.HedgingPolicy{
+	get := &rpc.HedgingPolicy{Attempts: 4, Delay: time.Second / 2, NonFatal: []codes.Code{codes.Aborted, codes.Internal, codes.Unavailable}}
+	for method, want := range map[string]*rpc.HedgingPolicy{
 		"/pkg.Svc/Get":   get,
 		"/pkg.Svc/Put":   nil, // its own entry has no hedgingPolicy, and hides the service's
 		"/pkg.Svc/Other": {Attempts: 3},
@@ -46,7 +46,7 @@ func TestParse_TheMostSpecificNameCounts(t *testing.T) {
 			t.Errorf("%s: %+v, want %+v", method, got, want)
 		}
 	}
-	if *c.Throttle != (serviceconfig.Throttle{Tokens: 10, MilliRatio: 100}) {
+	if *c.Throttle != (rpc.Throttle{Tokens: 10, MilliRatio: 100}) {
 		t.Errorf("%+v", c.Throttle)
 	}
 }
@@ -60,26 +60,26 @@ func TestParse_HedgingPolicy(t *testing.T) {
 	const s = time.Second
 	for _, tc := range []struct {
 		name, policy string
-		want         *serviceconfig.HedgingPolicy
+		want         *rpc.HedgingPolicy
 	}{
-		{"absent delay is none", `{"maxAttempts": 2}`, &serviceconfig.HedgingPolicy{Attempts: 2}},
-		{"null is absent", `{"maxAttempts": 2, "hedgingDelay": null, "nonFatalStatusCodes": null}`, &serviceconfig.HedgingPolicy{Attempts: 2}},
+		{"absent delay is none", `{"maxAttempts": 2}`, &rpc.HedgingPolicy{Attempts: 2}},
+		{"null is absent", `{"maxAttempts": 2, "hedgingDelay": null, "nonFatalStatusCodes": null}`, &rpc.HedgingPolicy{Attempts: 2}},
 		{"null policy", `null`, nil},
-		{"five attempts", `{"maxAttempts": 5}`, &serviceconfig.HedgingPolicy{Attempts: 5}},
-		{"above five is five", `{"maxAttempts": 6}`, &serviceconfig.HedgingPolicy{Attempts: 5}},
-		{"far above five is five", `{"maxAttempts": 4000000000}`, &serviceconfig.HedgingPolicy{Attempts: 5}},
-		{"an integer in another form", `{"maxAttempts": 0.3e1}`, &serviceconfig.HedgingPolicy{Attempts: 3}},
-		{"no delay", `{"maxAttempts": 2, "hedgingDelay": "0s"}`, &serviceconfig.HedgingPolicy{Attempts: 2}},
-		{"a nanosecond", `{"maxAttempts": 2, "hedgingDelay": "0.000000001s"}`, &serviceconfig.HedgingPolicy{Attempts: 2, Delay: 1}},
-		{"the longest", `{"maxAttempts": 2, "hedgingDelay": "315576000000s"}`, &serviceconfig.HedgingPolicy{Attempts: 2, Delay: math.MaxInt64}},
+		{"five attempts", `{"maxAttempts": 5}`, &rpc.HedgingPolicy{Attempts: 5}},
+		{"above five is five", `{"maxAttempts": 6}`, &rpc.HedgingPolicy{Attempts: 5}},
+		{"far above five is five", `{"maxAttempts": 4000000000}`, &rpc.HedgingPolicy{Attempts: 5}},
+		{"an integer in another form", `{"maxAttempts": 0.3e1}`, &rpc.HedgingPolicy{Attempts: 3}},
+		{"no delay", `{"maxAttempts": 2, "hedgingDelay": "0s"}`, &rpc.HedgingPolicy{Attempts: 2}},
+		{"a nanosecond", `{"maxAttempts": 2, "hedgingDelay": "0.000000001s"}`, &rpc.HedgingPolicy{Attempts: 2, Delay: 1}},
+		{"the longest", `{"maxAttempts": 2, "hedgingDelay": "315576000000s"}`, &rpc.HedgingPolicy{Attempts: 2, Delay: math.MaxInt64}},
 		{"codes in any case, by number, twice", `{"maxAttempts": 2, "hedgingDelay": "1s", "nonFatalStatusCodes": ["Unavailable", 14, "uNKNOWN", "CANCELLED"]}`,
-			&serviceconfig.HedgingPolicy{Attempts: 2, Delay: s, NonFatal: []codes.Code{codes.Canceled, codes.Unknown, codes.Unavailable}}},
-		{"no codes", `{"maxAttempts": 2, "nonFatalStatusCodes": []}`, &serviceconfig.HedgingPolicy{Attempts: 2}},
-		{"unknown fields", `{"maxAttempts": 2, "perAttemptRecvTimeout": {"a": []}, "x": 1}`, &serviceconfig.HedgingPolicy{Attempts: 2}},
-		{"keys in another case", `{"MAXATTEMPTS": 2}`, &serviceconfig.HedgingPolicy{Attempts: 2}},
+			&rpc.HedgingPolicy{Attempts: 2, Delay: s, NonFatal: []codes.Code{codes.Canceled, codes.Unknown, codes.Unavailable}}},
+		{"no codes", `{"maxAttempts": 2, "nonFatalStatusCodes": []}`, &rpc.HedgingPolicy{Attempts: 2}},
+		{"unknown fields", `{"maxAttempts": 2, "perAttemptRecvTimeout": {"a": []}, "x": 1}`, &rpc.HedgingPolicy{Attempts: 2}},
+		{"keys in another case", `{"MAXATTEMPTS": 2}`, &rpc.HedgingPolicy{Attempts: 2}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c, err := serviceconfig.Parse(hedging(tc.policy))
+			c, err := rpc.ParseServiceConfig(hedging(tc.policy))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -142,7 +142,7 @@ func TestParse_Rejects(t *testing.T) {
 		{"no throttling", `{"retryThrottling": 3}`, []string{"retryThrottling", "number"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c, err := serviceconfig.Parse(tc.config)
+			c, err := rpc.ParseServiceConfig(tc.config)
 			if err == nil {
 				t.Fatalf("accepted: %+v", c)
 			}
@@ -158,17 +158,17 @@ func TestParse_Rejects(t *testing.T) {
 func TestParse_RetryThrottling(t *testing.T) {
 	for _, tc := range []struct {
 		config string
-		want   *serviceconfig.Throttle
+		want   *rpc.Throttle
 	}{
 		{`{}`, nil},
 		{`{"retryThrottling": null}`, nil},
-		{`{"retryThrottling": {"maxTokens": 1000, "tokenRatio": 0.001}}`, &serviceconfig.Throttle{Tokens: 1000, MilliRatio: 1}},
-		{`{"retryThrottling": {"maxTokens": 1, "tokenRatio": 0.1239}}`, &serviceconfig.Throttle{Tokens: 1, MilliRatio: 123}},
-		{`{"retryThrottling": {"maxTokens": 10, "tokenRatio": 0.029}}`, &serviceconfig.Throttle{Tokens: 10, MilliRatio: 29}},
-		{`{"retryThrottling": {"maxTokens": 1e1, "tokenRatio": 2}}`, &serviceconfig.Throttle{Tokens: 10, MilliRatio: 2000}},
-		{`{"retryThrottling": {"maxTokens": 10, "tokenRatio": 1e300}}`, &serviceconfig.Throttle{Tokens: 10, MilliRatio: 10_000}},
+		{`{"retryThrottling": {"maxTokens": 1000, "tokenRatio": 0.001}}`, &rpc.Throttle{Tokens: 1000, MilliRatio: 1}},
+		{`{"retryThrottling": {"maxTokens": 1, "tokenRatio": 0.1239}}`, &rpc.Throttle{Tokens: 1, MilliRatio: 123}},
+		{`{"retryThrottling": {"maxTokens": 10, "tokenRatio": 0.029}}`, &rpc.Throttle{Tokens: 10, MilliRatio: 29}},
+		{`{"retryThrottling": {"maxTokens": 1e1, "tokenRatio": 2}}`, &rpc.Throttle{Tokens: 10, MilliRatio: 2000}},
+		{`{"retryThrottling": {"maxTokens": 10, "tokenRatio": 1e300}}`, &rpc.Throttle{Tokens: 10, MilliRatio: 10_000}},
 	} {
-		c, err := serviceconfig.Parse(tc.config)
+		c, err := rpc.ParseServiceConfig(tc.config)
 		if err != nil {
 			t.Errorf("%s: %v", tc.config, err)
 			continue

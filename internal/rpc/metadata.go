@@ -1,6 +1,6 @@
-// Package wire reads and writes the metadata of hedging: the number of an attempt and whether its primary is in flight in the
-// request, and a server's pushback in the trailer. The client and package shed use it.
-package wire
+// Package rpc has what gRPC defines and hedging goes by: the metadata of attempts and the pushback
+// of a server, sets of status codes, service configs, and the descriptors of methods.
+package rpc
 
 import (
 	"context"
