@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/grpchedge/hedge/internal/budget"
-	"github.com/grpchedge/hedge/internal/draw"
 	"github.com/grpchedge/hedge/internal/knee"
 	"github.com/grpchedge/hedge/internal/sketch"
 )
@@ -22,7 +21,7 @@ type Learner struct {
 	owner   Owner
 	run     func(func())             // makes a choice without keeping the caller waiting
 	current atomic.Pointer[Estimate] // nil until learned
-	draws   draw.Even
+	draws   sketch.Draws
 
 	schedule schedule
 	window   *sketch.Window                // what primaries took

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/resolver"
 
-	"github.com/grpchedge/hedge/internal/draw"
+	"github.com/grpchedge/hedge/internal/sketch"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -62,9 +62,9 @@ type Roster struct {
 	metered    atomic.Int32 // calls that are still asked about
 	known      atomic.Int64 // calls that usual was taken from
 	mu         sync.Mutex
-	share      float64   // of the primaries of silent connections that may be moved: see firstMoves
-	recent     float64   // the same as usual, of the last calls while primaries are moved
-	draws      draw.Even // of Moves
+	share      float64      // of the primaries of silent connections that may be moved: see firstMoves
+	recent     float64      // the same as usual, of the last calls while primaries are moved
+	draws      sketch.Draws // of Moves
 }
 
 // rosters are those in use, by target. Connections may share a target, and a connection may have several policies.

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/draw"
+	"github.com/grpchedge/hedge/internal/sketch"
 )
 
 // source draws latencies for the attempts of a cluster. It may be used concurrently.
@@ -32,4 +32,4 @@ func (s *source) forAttempt(id uint64, number int) *source {
 }
 
 // mix sends neighbouring seeds far apart, which PCG, started from neighbouring states, does not do for its first draws.
-func mix(x uint64) uint64 { return draw.Mix(x + 0x9e3779b97f4a7c15) }
+func mix(x uint64) uint64 { return sketch.Mix(x + 0x9e3779b97f4a7c15) }

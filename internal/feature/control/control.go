@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/draw"
 	"github.com/grpchedge/hedge/internal/feature"
 	"github.com/grpchedge/hedge/internal/rpc"
 	"github.com/grpchedge/hedge/internal/sketch"
@@ -52,7 +51,7 @@ func (g *Groups) Draw() feature.Group {
 	switch {
 	case g == nil:
 		return feature.NoGroup
-	case draw.Chance(g.calls.Add(1)) < g.share:
+	case sketch.HashUnit(g.calls.Add(1)) < g.share:
 		return feature.Unhedged
 	}
 	return feature.Hedgeable

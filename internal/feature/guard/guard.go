@@ -13,10 +13,10 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/grpchedge/hedge/internal/draw"
 	"github.com/grpchedge/hedge/internal/feature"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/rpc"
+	"github.com/grpchedge/hedge/internal/sketch"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -34,8 +34,8 @@ type Shared struct {
 // Guard has seen no failure, and lets every hedge pass; Target must be set before failures are reported. A time that is before the
 // latest counts as the latest.
 type Guard struct {
-	Target  *Shared   // whose mu guards own
-	Tickets draw.Even // for hedges: one may be sent if its number is below the share
+	Target  *Shared      // whose mu guards own
+	Tickets sketch.Draws // for hedges: one may be sent if its number is below the share
 	own     hold
 }
 

@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/grpchedge/hedge/internal/draw"
+	"github.com/grpchedge/hedge/internal/sketch"
 )
 
 const (
@@ -42,7 +42,7 @@ type trial struct {
 // sliceAt returns the pair of slices at a time, how long the slice has lasted, and whether it is the one without hedges.
 func sliceAt(now time.Time) (pair int64, in time.Duration, quiet bool) {
 	pair, in = now.UnixNano()/int64(2*slice), time.Duration(now.UnixNano())%(2*slice)
-	return pair, in % slice, (in < slice) == (draw.Chance(uint64(pair)) < 0.5)
+	return pair, in % slice, (in < slice) == (sketch.HashUnit(uint64(pair)) < 0.5)
 }
 
 // alike reports whether the slices from began to now are all with hedges, or all without. Of three that follow each other, two differ.

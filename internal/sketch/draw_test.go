@@ -1,15 +1,15 @@
-package draw_test
+package sketch_test
 
 import (
 	"math"
 	"testing"
 
-	"github.com/grpchedge/hedge/internal/draw"
+	"github.com/grpchedge/hedge/internal/sketch"
 )
 
-// TestEven: as many are below a share as the share says, in any row of them.
-func TestEven(t *testing.T) {
-	var e draw.Even
+// TestDraws checks that the share of draws below a probability is that probability.
+func TestDraws(t *testing.T) {
+	var e sketch.Draws
 	for _, share := range []float64{0.5, 0.1, 1.0 / 64} {
 		n := 0
 		for range 1000 {
