@@ -18,9 +18,6 @@ GOFMT    = $(shell $(GO) env GOROOT)/bin/gofmt
 TOOL     = $(GO) tool -modfile=$(CURDIR)/tools/go.mod
 BUF      = $(GO) tool -modfile=$(CURDIR)/tools/buf/go.mod buf
 API      = cd tools && $(GO) run ./api .. ../otel
-# It lists failures last, by test, over all modules. Built with the race detector, it shares the standard library's build with
-# the tests, so that an empty build cache costs less.
-GOTESTSUM = $(GO) run $(RACE) -modfile=$(CURDIR)/tools/gotestsum/go.mod gotest.tools/gotestsum --format=pkgname --format-hide-empty-pkg --raw-command
 MODULES := $(sort $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path './tools/*')))
 
 .DEFAULT_GOAL := help
@@ -32,16 +29,28 @@ help: ## list these targets
 demo: ## three real backends, the same calls without and with hedging (DEMO_FLAGS="-h" lists the flags)
 	@cd bench && $(GO) run -buildvcs=false . demo $(DEMO_FLAGS)
 
-test: ## what guards a change, in two minutes, all but simulations under the race detector (TESTFLAGS="-run X")
+test: ## what guards a change: go test -race -short and go test, here and of what the benchmark runs (TESTFLAGS="-run X")
 	@$(if $(RACE),,echo 'note: no C compiler found, so the race detector is off')
-	@$(GOTESTSUM) -- .ci/tests short $(RACE) $(TESTFLAGS)
+	$(GO) test $(RACE) -short $(TESTFLAGS) ./...
+	$(GO) test $(TESTFLAGS) ./...
+	cd bench && $(GO) test $(TESTFLAGS) ./run ./workload
 
-test-long: ## the rest: all seeds and schedules, simulations under the race detector, heavy modules, examples
-	@$(GOTESTSUM) -- .ci/tests long $(RACE) $(TESTFLAGS)
-	@echo '== make grpc-suite' && $(MAKE) --no-print-directory grpc-suite
+# Simulations run twice: from all seeds, and under the race detector.
+test-long: ## the rest: all seeds and schedules, simulations under the race detector, the other modules, gRPC's own tests
+	HEDGE_TESTS=long $(GO) test -timeout 30m $(TESTFLAGS) ./...
+	HEDGE_TESTS=long $(GO) test $(RACE) -short -timeout 30m $(TESTFLAGS) ./...
+	$(if $(RACE),$(GO) test $(RACE) -timeout 30m $(TESTFLAGS) ./...)
+	cd bench && HEDGE_TESTS=long $(GO) test $(TESTFLAGS) ./run
+	@failed=0; for m in $(filter-out .,$(MODULES)) tools; do \
+		for flags in "" $(if $(RACE),"$(RACE) -short"); do \
+			echo "cd $$m && $(GO) test $$flags $(TESTFLAGS) ./..."; \
+			(cd $$m && $(GO) test $$flags $(TESTFLAGS) ./...) || failed=1; \
+		done; done; exit $$failed
+	$(MAKE) --no-print-directory grpc-suite
 
+# One package at a time, since some of the tables are measured in real time.
 test-full: ## the tables of the documentation, in an hour on an idle machine (TESTFLAGS="-run StalledProcess")
-	@$(GOTESTSUM) --format=standard-verbose -- .ci/tests full $(TESTFLAGS)
+	HEDGE_TESTS=full $(GO) test -p 1 -timeout 3h -v $(TESTFLAGS) ./...
 
 grpc-suite: ## gRPC's own end-to-end tests with the interceptors on every connection (SUITE_FLAGS="-h" lists the flags)
 	@cd internal/compat && $(GO) run -buildvcs=false ./grpcsuite $(SUITE_FLAGS)

@@ -121,7 +121,7 @@ func drawCalls(seed uint64) story {
 	return s
 }
 
-// TestModel draws stories by the hundred, or with -hedge.long by the ten thousand, plays each by a stub in virtual time, and checks
+// TestModel draws stories by the hundred, or with HEDGE_TESTS=long by the ten thousand, plays each by a stub in virtual time, and checks
 // the rules 1 to 11 on it against a model that has neither goroutines nor locks.
 func TestModel(t *testing.T) {
 	model.Each(t, model.Counts{Short: 1_000, Long: 10_000}, 1, func(*testing.T) func(*testing.T, uint64) {

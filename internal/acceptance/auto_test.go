@@ -253,7 +253,7 @@ func slow(calls simulation.Calls) (n float64) {
 func TestAuto(t *testing.T) {
 	longtest.Simulation(t)
 	for _, c := range courses(t) {
-		if !c.short && !*longtest.Long {
+		if !c.short && !longtest.Long() {
 			continue
 		}
 		t.Run(fmt.Sprintf("%s, budget %v%%", c.name, c.budget), func(t *testing.T) {

@@ -23,7 +23,7 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// TestRule07_OneLife makes as many calls as streams, 1,000 with -hedge.long, from the first one on, to three servers where one attempt in ten takes
+// TestRule07_OneLife makes as many calls as streams, 1,000 with HEDGE_TESTS=long, from the first one on, to three servers where one attempt in ten takes
 // 300 ms, with nothing tuned. Each loser that had not answered sees its context end within 50 ms of the moment at which its
 // caller had the outcome, by the servers' own count. After the last call nothing runs, and the servers stop at once.
 func TestRule07_OneLife(t *testing.T) {
@@ -240,7 +240,7 @@ func TestDo_APanicEndsEveryContext(t *testing.T) {
 	}
 }
 
-// TestDo_LeavesNothingWithItsCallersContext makes calls, a million with -hedge.long, under one context that never ends, from functions that
+// TestDo_LeavesNothingWithItsCallersContext makes calls, a million with HEDGE_TESTS=long, under one context that never ends, from functions that
 // ask for the end of theirs as any that waits does. An ordinary child of that context for each call would stay on the heap.
 func TestDo_LeavesNothingWithItsCallersContext(t *testing.T) {
 	longtest.Simulation(t)

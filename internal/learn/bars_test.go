@@ -28,7 +28,7 @@ type workload struct {
 	calls        int     // of each client; 0 is 40,000
 	first        int     // calls that are not looked at; 0 is warmedUp
 	bar          float64 // 0: none of its own
-	quick        bool    // simulated without -hedge.long as well
+	quick        bool    // simulated without HEDGE_TESTS too
 	load         float64 // the most, in percent; 0 is 10.5, and that of the budget and half a percent where another is set
 }
 
@@ -133,7 +133,7 @@ func (w workload) run(seed uint64, quantile float64) (all []outcome) {
 		c.MaxHedges = 0
 	}
 	calls := cmp.Or(w.calls, 40_000)
-	if !*longtest.Long {
+	if !longtest.Long() {
 		calls = 15_000
 	}
 	for number := range uint64(max(w.clients, 1)) {
@@ -175,7 +175,7 @@ func (w workload) test(t *testing.T, apart uint64) {
 func TestAuto_RealTraffic(t *testing.T) {
 	longtest.Simulation(t)
 	for _, w := range realTraffic {
-		if *longtest.Long || w.quick {
+		if longtest.Long() || w.quick {
 			t.Run(w.name, func(t *testing.T) { w.test(t, 1) })
 		}
 	}

@@ -28,7 +28,7 @@ type world struct {
 	servers  servers
 	chance   bool    // few calls are judged, so that chance decides more
 	short    float64 // how many times the best it may be in a world that it falls short of; 0: it falls short of nothing
-	quick    bool    // simulated without -hedge.long as well
+	quick    bool    // simulated without HEDGE_TESTS too
 }
 
 // healthy is what an attempt takes where nothing is wrong, in ms.
@@ -266,7 +266,7 @@ func (w world) run(seed uint64, quantile float64, delay time.Duration) (took []f
 	case quantile > 0:
 		c.Auto, c.Quantile = false, quantile
 	}
-	if !*longtest.Long && w.faulty == nil {
+	if !longtest.Long() && w.faulty == nil {
 		sim.calls = min(sim.calls, 15_000)
 	}
 	done := sim.run().done
@@ -349,14 +349,14 @@ func TestAuto_AsGoodAsAFixedDelay(t *testing.T) {
 		worlds = append(worlds, w)
 	}
 	for _, w := range worlds {
-		if !*longtest.Long && !w.quick {
+		if !longtest.Long() && !w.quick {
 			continue
 		}
 		t.Run(w.name, func(t *testing.T) {
 			behind, row := w.compare(uint64(longtest.Size(1, 2)))
 			t.Log(row)
 			most := cmp.Or(w.short, 1.10)
-			if w.short == 0 && (w.chance || !*longtest.Long) { // the short form has fewer calls
+			if w.short == 0 && (w.chance || !longtest.Long()) { // the short form has fewer calls
 				most = 1.25
 			}
 			for i, name := range []string{"p90", "p95", "p99", "p99.9", "mean"} {

@@ -1,51 +1,71 @@
-// Package longtest decides how much the tests do, and marks those that run apart. Without the flag -hedge.long tests do what
-// guards a change, in a minute or two. With it they run at the sizes, and from all the seeds, that their names and the rules
-// speak of.
+// Package longtest decides how much the tests do. Three switches do, and the first two are those of go test:
+//
+//   - -short leaves out simulations and long computations.
+//   - -race leaves out long computations, which have one goroutine.
+//   - The environment variable HEDGE_TESTS raises the sizes of tests. "long" means the sizes, and all the
+//     seeds, that names and rules speak of. "full" means the tables of the documentation.
 package longtest
 
 import (
-	"flag"
+	"fmt"
+	"os"
 	"testing"
 )
 
-// Long is the flag: go test ./interceptor -hedge.long. Test binaries that do not import this package do not have it.
-// Read it in a test, not while the package's variables are initialized: flags are parsed later.
-var Long = flag.Bool("hedge.long", false, "run tests at full size and from all seeds")
+const variable = "HEDGE_TESTS"
 
-// Full is the flag of make test-full: the tables of the documentation, which take an hour.
-var Full = flag.Bool("hedge.full", false, "with -hedge.long: run the tables of the documentation, which take an hour")
-
-// Table is short, long if the flag Long is set, or full if Full is set too.
-func Table(short, long, full int) int {
-	if *Long && *Full {
-		return full
-	}
-	return Size(short, long)
-}
-
-// Size is short, or long if the flag is set.
-func Size(short, long int) int {
-	if *Long {
+// size returns short, long or full, whichever HEDGE_TESTS chooses. It reads the variable in tests and not before:
+// go test, which keeps results, then sees that they depend on it.
+func size[T any](short, long, full T) T {
+	switch value := os.Getenv(variable); value {
+	case "":
+		return short
+	case "long":
 		return long
+	case "full":
+		return full
+	default:
+		panic(fmt.Sprintf(`%s=%q: must be "long", "full" or unset`, variable, value))
 	}
-	return short
 }
 
-// First is the first n of a table's cases, or all if the flag is set.
+// Long reports whether HEDGE_TESTS is set.
+func Long() bool { return size(false, true, true) }
+
+// Full reports whether HEDGE_TESTS is "full".
+func Full() bool { return size(false, false, true) }
+
+// Table is short, long with HEDGE_TESTS=long, or full with HEDGE_TESTS=full.
+func Table(short, long, full int) int { return size(short, long, full) }
+
+// Size is short, or long if HEDGE_TESTS is set.
+func Size(short, long int) int { return size(short, long, long) }
+
+// First is the first n of a table's cases, or all if HEDGE_TESTS is set.
 func First[T any](n int, cases []T) []T { return cases[:Size(n, len(cases))] }
 
-// Only skips a test that is not needed to guard a change, unless the flag is set.
+// Only skips a test that is not needed to guard a change, unless HEDGE_TESTS is set.
 func Only(t testing.TB) {
 	t.Helper()
-	if !*Long {
-		t.Skip("it is not needed to guard every change: run it with -hedge.long")
+	if !Long() {
+		t.Skip("not needed to guard every change: HEDGE_TESTS=long runs it")
 	}
 }
 
-// Simulation marks a test as a simulation, on the first line of its body. The race detector makes one ten times slower and
-// finds little in it, since its goroutines take turns. So .ci/tests, which looks for the mark, runs it without the detector,
-// and under it only in the long tier. A test of concurrency has no mark.
-func Simulation(testing.TB) {}
+// Simulation skips a simulation with -short. The race detector makes a simulation ten times slower and finds
+// little in it, because its goroutines take turns. So a change is guarded by go test -race -short and by go test.
+// A test of concurrency must not call Simulation.
+func Simulation(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("a simulation: -short leaves it out")
+	}
+}
 
-// Computation marks a test that has one goroutine and a lot to do, in the same place. It never runs under the race detector.
-func Computation(testing.TB) {}
+// Computation skips a test that has one goroutine and a lot to do: with -short, and under the race detector.
+func Computation(t testing.TB) {
+	t.Helper()
+	if testing.Short() || race {
+		t.Skip("a long computation: -short and -race leave it out")
+	}
+}

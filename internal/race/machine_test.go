@@ -9,9 +9,6 @@ import (
 	"github.com/grpchedge/hedge/internal/race"
 )
 
-// long lets all variants of the race's rules be searched, and the mutation test run.
-var long = longtest.Long
-
 // delay is that of the schedules, in instants: abstract time goes by in steps of one. So there is an instant before a hedge
 // is due, the one at which it is, and one after, before the next is due.
 const delay = 2
@@ -228,7 +225,7 @@ func (s *search) rejectedEnds(n node, i uint8, yield func(race.Event)) {
 	}
 }
 
-// variants is every combination of the rules, for so many hedges. For two hedges and more, only -hedge.long has those whose delay
+// variants is every combination of the rules, for so many hedges. For two hedges and more, only HEDGE_TESTS=long has those whose delay
 // is 0.
 func variants(hedges uint8) (all []race.Rules) {
 	for bits := range 1 << 4 {
@@ -241,7 +238,7 @@ func variants(hedges uint8) (all []race.Rules) {
 		if bits&8 != 0 {
 			r.Delay = delay
 		}
-		if hedges < 2 || *long || r.Delay > 0 {
+		if hedges < 2 || longtest.Long() || r.Delay > 0 {
 			all = append(all, r)
 		}
 	}
@@ -249,7 +246,7 @@ func variants(hedges uint8) (all []race.Rules) {
 }
 
 // TestMachine_EveryInterleaving goes through every schedule of a primary and up to two hedges, for every variant of the rules, and
-// checks the rules on each step of each. Without -hedge.long, two hedges have fewer variants and no timers that fire late. Others
+// checks the rules on each step of each. Without HEDGE_TESTS=long, two hedges have fewer variants and no timers that fire late. Others
 // have fewer kinds of events, and less time.
 func TestMachine_EveryInterleaving(t *testing.T) {
 	longtest.Computation(t)
@@ -259,13 +256,13 @@ func TestMachine_EveryInterleaving(t *testing.T) {
 		search func(r race.Rules) *search // nil: leave this variant out
 	}{
 		{"up to two hedges", []uint8{0, 1, 2}, func(r race.Rules) *search {
-			return &search{rules: r, firstDue: r.Delay, horizon: 2*delay + 1, timely: r.MaxHedges == 2 && !*long}
+			return &search{rules: r, firstDue: r.Delay, horizon: 2*delay + 1, timely: r.MaxHedges == 2 && !longtest.Long()}
 		}},
 		{"servers cut connections, and calls may be sent again for that", []uint8{0, 1, 2}, func(r race.Rules) *search {
 			return &search{rules: r, firstDue: r.Delay, horizon: delay + 1, few: r.MaxHedges == 2, cuts: true}
 		}},
 		{"three hedges", []uint8{3}, func(r race.Rules) *search {
-			if r.Delay = min(r.Delay, 1); !*long && r.HedgeFinal != r.FailureSendsNext { // so that the third is due in time
+			if r.Delay = min(r.Delay, 1); !longtest.Long() && r.HedgeFinal != r.FailureSendsNext { // so that the third is due in time
 				return nil
 			}
 			return &search{rules: r, firstDue: r.Delay, horizon: 3, few: true}

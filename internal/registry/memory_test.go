@@ -168,7 +168,7 @@ func flood(s *hedge.Scheduler, n, busy int, junk, used func(i int) (target, meth
 func TestRule16_MethodsAreBounded(t *testing.T) {
 	longtest.Simulation(t)
 	bound, names, targets := 2_000, 20_000, 10_000
-	if *longtest.Long {
+	if longtest.Long() {
 		bound, names, targets = 5_000, 1_000_000, 100_000
 	}
 	const busy = 100

@@ -19,10 +19,10 @@ import (
 
 var (
 	replay = flag.Uint64("model.seed", 0, "play the one schedule that has this seed")
-	count  = flag.Int("model.count", 0, "how many schedules each test draws; 0: a few hundred, or all of them with -hedge.long")
+	count  = flag.Int("model.count", 0, "how many schedules each test draws; 0: a few hundred, or all of them with HEDGE_TESTS=long")
 )
 
-// Counts are how many schedules a test draws without and with -hedge.long, and with -hedge.full if that is more. The flag
+// Counts are how many schedules a test draws without HEDGE_TESTS, with "long", and with "full" if that is more. The flag
 // -model.count overrides all.
 type Counts struct{ Short, Long, Full int }
 
