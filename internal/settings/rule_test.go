@@ -128,6 +128,24 @@ var everyOption = []steered{
 	{"WithTargetName", hedge.WithTargetName(strings.ToLower), nil, func(c settings.Config) any { return c.TargetName != nil }, false, false, ""},
 }
 
+// TestCompared_EveryOption: a control group is compared with calls under the same settings. So each option of a method or
+// target, and WithWaitForMessage, changes what is compared, and the same options given again do not.
+func TestCompared_EveryOption(t *testing.T) {
+	compared := func(opts ...hedge.Option) string {
+		opts = append([]hedge.Option{hedge.WithAllMethods(), hedge.WithControl(5)}, opts...)
+		return registry.Of(hedgetest.New(t, opts...)).Method("t", "/s/M", time.Now()).Settings().Compared()
+	}
+	plain := compared()
+	for _, o := range everyOption {
+		if o.name == "WithControl" || !o.target && o.name != "WithWaitForMessage" { // a control group knows its share
+			continue
+		}
+		if got := compared(o.a); got == plain || got != compared(o.a) {
+			t.Errorf("%s: compared is %s, and again %s; without it %s", o.name, got, compared(o.a), plain)
+		}
+	}
+}
+
 func tokens(t *rpc.Throttle) int {
 	if t == nil {
 		return 0

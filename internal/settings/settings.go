@@ -59,16 +59,21 @@ func (c *Config) For(target *Config, method string, pace *learn.Pace) *Settings 
 	return s
 }
 
-// Compared is what a control group is compared with: how the other calls of the method are hedged, as far as it can be told; empty
-// without a control group.
+// Compared describes how the calls of the method are hedged, for the comparison with its control group. It is
+// empty without one. It has all settings but those that are cleared here: one that is forgotten ends a comparison
+// too early, and never continues it under other settings. Functions are the same if their code is.
 func (s *Settings) Compared() string {
 	if s.Control == 0 {
 		return ""
 	}
-	l := *s.Learning
+	c, l := *s.Config, *s.Learning
 	l.Pace = nil
-	return fmt.Sprint(l, s.Trigger, s.Policy, s.Throttling(), s.ResetLimit, s.WarmupDelay, s.Final, s.Selected, s.OnlyReads, s.Off, s.DryRun,
-		s.OtherBackendOnly, s.Guard, s.Class != nil, s.Cost != nil, s.Acceptable != nil)
+	c.Control, c.Applied, c.Set = 0, nil, nil
+	c.Reporting, c.MaxMethods, c.Snapshots = Reporting{}, 0, nil
+	// What these say of the method is in s.
+	c.Methods, c.ReadOnly, c.IdempotentOnly, c.All, c.WaitForMessage = nil, nil, false, false, nil
+	c.TargetRules, c.MethodRules, c.ServiceConfig, c.ResetLimit = nil, nil, nil, nil
+	return fmt.Sprint(c, l, s.Policy, s.Throttling(), s.ResetLimit, s.Final, s.Selected, s.OnlyReads, s.WaitsForMessage)
 }
 
 // Unbudgeted reports whether the hedges of the method cost nothing.
