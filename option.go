@@ -16,15 +16,21 @@ import (
 
 // Option is an option of [New] and [Scheduler.Update]. If its value is out of range, they return an error.
 type Option interface {
-	apply(*settings.Config) error
+	apply(*config) error
 }
 
-type optionFunc func(*settings.Config) error
+// config is what options set.
+type config struct {
+	settings.Config
+	made []func(*Scheduler) // of WithTrace
+}
 
-func (set optionFunc) apply(c *settings.Config) error { return set(c) }
+type optionFunc func(*config) error
 
-func newConfig(opts []Option) (settings.Config, error) {
-	c := settings.DefaultConfig()
+func (set optionFunc) apply(c *config) error { return set(c) }
+
+func newConfig(opts []Option) (config, error) {
+	c := config{Config: settings.DefaultConfig()}
 	err := apply(&c, opts)
 	if err == nil && len(c.Methods) == 0 && len(c.ReadOnly) == 0 && !c.IdempotentOnly && c.ServiceConfig == nil && !c.All {
 		err = errors.New("hedge: New: no option says which methods may run twice; give one of WithIdempotentOnly, " +
@@ -34,7 +40,7 @@ func newConfig(opts []Option) (settings.Config, error) {
 }
 
 // apply applies options to a configuration, and joins their errors.
-func apply(c *settings.Config, opts []Option) error {
+func apply(c *config, opts []Option) error {
 	var errs []error
 	for _, opt := range opts {
 		if opt != nil {
@@ -44,8 +50,8 @@ func apply(c *settings.Config, opts []Option) error {
 	return errors.Join(errs...)
 }
 
-func named(name string, set func(*settings.Config) error) Option {
-	return optionFunc(func(c *settings.Config) error {
+func named(name string, set func(*config) error) Option {
+	return optionFunc(func(c *config) error {
 		c.Set = append(c.Set, name)
 		return set(c)
 	})
@@ -53,9 +59,9 @@ func named(name string, set func(*settings.Config) error) Option {
 
 // option returns the option of a name. err is the error of its value, if it has one.
 func option(name string, err error, set func(*settings.Config)) Option {
-	return named(name, func(c *settings.Config) error {
+	return named(name, func(c *config) error {
 		if err == nil {
-			set(c)
+			set(&c.Config)
 		}
 		return err
 	})

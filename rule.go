@@ -42,11 +42,11 @@ func WithTargetOptions(targets string, opts ...Option) Option {
 
 // ruling returns the option of a name that adds a rule, for a "method" or a "target". wrong is the error of its pattern, if it has one.
 func ruling(name, pattern string, wrong error, opts []Option, of string, to func(*settings.Config) *[]settings.Rule) Option {
-	return named(name, func(c *settings.Config) error {
+	return named(name, func(c *config) error {
 		if wrong != nil {
 			return wrong
 		}
-		scratch := settings.DefaultConfig()
+		scratch := config{Config: settings.DefaultConfig()}
 		err := apply(&scratch, opts)
 		for _, option := range scratch.Set {
 			err = errors.Join(err, refuse(!slices.Contains(settings.Allowed[of], option), "%s cannot be set for a %s", option, of))
@@ -54,14 +54,16 @@ func ruling(name, pattern string, wrong error, opts []Option, of string, to func
 		if err != nil {
 			return fmt.Errorf("hedge: %s(%q): %s", name, pattern, strings.ReplaceAll(err.Error(), "hedge: ", ""))
 		}
-		rules := to(c)
+		rules := to(&c.Config)
 		twice := slices.ContainsFunc(*rules, func(r settings.Rule) bool { return r.Pattern == pattern })
 		*rules = append(slices.Clip(*rules), settings.Rule{
 			Pattern:   pattern,
 			OwnBudget: of == "method" && slices.Contains(scratch.Set, "WithBudgetPercent"),
 			Apply: func(c *settings.Config) {
-				c.Set = nil    // c is a copy, and shares the names with others
-				apply(c, opts) // a method's pattern may be the scheduler's too, and then both count
+				with := config{Config: *c}
+				with.Set = nil     // the names are shared with other configurations
+				apply(&with, opts) // a method's pattern may be the scheduler's too, and then both count
+				*c = with.Config
 			},
 		})
 		return refuse(twice, "%s(%q): the pattern is given twice", name, pattern)

@@ -26,12 +26,12 @@ func New(opts ...Option) (*Scheduler, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, err := registry.NewHandle(c)
+	h, err := registry.NewHandle(c.Config)
 	if err != nil {
 		return nil, err
 	}
 	s := (*Scheduler)(h)
-	for _, made := range c.Made {
+	for _, made := range c.made {
 		made(s)
 	}
 	return s, nil
@@ -70,7 +70,7 @@ func (s *Scheduler) Update(opts ...Option) error {
 		return err
 	}
 	c.Window, c.MaxMethods, c.Reporting = old.Window, old.MaxMethods, old.Reporting
-	r.Update(c)
+	r.Update(c.Config)
 	return nil
 }
 

@@ -1,9 +1,10 @@
 package hedge
 
 import (
+	"errors"
+
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/rpc"
-	"github.com/grpchedge/hedge/internal/settings"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -37,11 +38,14 @@ type Trace struct {
 // more than once, all of them are called, in the order of the options. t must not be nil. Later changes of t have no effect. The
 // scheduler keeps its traces: see [Scheduler.Update].
 func WithTrace(t *Trace) Option {
-	return option("WithTrace", refuse(t == nil, "WithTrace(nil): there must be a trace"), func(c *settings.Config) {
+	return named("WithTrace", func(c *config) error {
+		if t == nil {
+			return errors.New("hedge: WithTrace(nil): there must be a trace")
+		}
 		t := *t
 		c.Traced = true
 		if t.Made != nil {
-			c.Made = append(c.Made, func(s any) { t.Made(s.(*Scheduler)) })
+			c.made = append(c.made, t.Made)
 		}
 		c.Traces = append(c.Traces, func(event any) {
 			switch e := event.(type) {
@@ -55,6 +59,7 @@ func WithTrace(t *Trace) Option {
 				tell(t.CallDecided, e)
 			}
 		})
+		return nil
 	})
 }
 

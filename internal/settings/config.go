@@ -9,6 +9,7 @@ import (
 	"github.com/grpchedge/hedge/internal/learn"
 	"github.com/grpchedge/hedge/internal/race"
 	"github.com/grpchedge/hedge/internal/rpc"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // Config holds the values that the options of package hedge set. The options check them; nothing else does.
@@ -60,7 +61,6 @@ type Config struct {
 type Reporting struct {
 	Traces         Traces
 	Traced, Logged bool                       // by WithTrace, by WithLogger
-	Made           []func(scheduler any)      // are called with the *hedge.Scheduler once it is made
 	TargetName     func(target string) string // nil: a target is named by itself
 }
 
@@ -116,11 +116,16 @@ func (c *Config) learning(pace *learn.Pace) *learn.Config {
 	return &l
 }
 
-// Traces are told of events: the types below, and the events of package stats, for which hedge.Trace has functions.
+// Traces receive events, each an Event.
 type Traces []func(event any)
 
-// Tell tells of an event, which costs nothing if nobody is to be told. No lock may be held.
-func Tell[Event any](to Traces, event Event) {
+// Event is any of the events that there are: of package stats those for which hedge.Trace has functions.
+type Event interface {
+	SilentBackend | NothingSelected | stats.HedgeSent | stats.HedgeHeldBack | stats.AttemptLost | stats.CallDecided
+}
+
+// Tell passes an event to all traces. Without a trace it costs nothing. No lock may be held.
+func Tell[E Event](to Traces, event E) {
 	for _, tell := range to {
 		tell(event)
 	}
