@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/grpchedge/hedge/bench/internal/race"
 	"github.com/grpchedge/hedge/bench/policy"
+	"github.com/grpchedge/hedge/internal/longtest"
 )
 
 // TestMain makes the test's program the server process too.
@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestCost(t *testing.T) {
-	if all := contestants; race.Enabled {
+	if all := contestants; longtest.Race {
 		t.Cleanup(func() { contestants = all })
 		contestants = slices.DeleteFunc(slices.Clone(all), func(c contestant) bool { return policy.Named(c.policy).Peer })
 	}

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/grpchedge/hedge/bench/internal/race"
 	"github.com/grpchedge/hedge/bench/policy"
 	"github.com/grpchedge/hedge/bench/workload"
 	"github.com/grpchedge/hedge/internal/longtest"
@@ -80,7 +79,7 @@ func TestPoliciesShareTheirDraws(t *testing.T) {
 
 // TestPeer checks that the server and the replies tell the peer's hedges from its primaries.
 func TestPeer(t *testing.T) {
-	if race.Enabled {
+	if longtest.Race {
 		t.Skip("the peer has data races of its own")
 	}
 	w := workload.Named("straggler")

@@ -65,7 +65,7 @@ func Simulation(t testing.TB) {
 // Computation skips a test that has one goroutine and a lot to do: with -short, and under the race detector.
 func Computation(t testing.TB) {
 	t.Helper()
-	if testing.Short() || race {
+	if testing.Short() || Race {
 		t.Skip("a long computation: -short and -race leave it out")
 	}
 }

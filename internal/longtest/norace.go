@@ -2,4 +2,5 @@
 
 package longtest
 
-const race = false
+// Race reports whether the race detector is on.
+const Race = false

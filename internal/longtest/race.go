@@ -2,4 +2,5 @@
 
 package longtest
 
-const race = true // the race detector is on
+// Race reports whether the race detector is on.
+const Race = true
