@@ -16,11 +16,13 @@ const (
 	pageSize = 64
 	pages    = 16
 
-	// Buckets is the number of buckets, which are numbered from 0. 1,022 of them cover 1 µs to 10 min at this accuracy.
+	// Buckets is the number of buckets, numbered from 0. 1,022 of them cover 1 µs to 10 min at this
+	// accuracy.
 	Buckets = pages * pageSize
 )
 
-// The cubically interpolated logarithm needs 1% more buckets than an exact one, and a third of the time.
+// The cubically interpolated logarithm needs 1% more buckets than an exact one, and a third of the
+// time.
 var (
 	index, _ = mapping.NewCubicallyInterpolatedMapping(accuracy) // no error, as it is between 0 and 1
 	// FirstBin is the mapping's index of bucket 0.
@@ -32,18 +34,18 @@ func Bucket(d time.Duration) int {
 	return index.Index(float64(min(max(d, shortest), longest))) - FirstBin
 }
 
-// latencyOf returns the latency within 1% of all those in a bucket.
+// latencyOf returns a latency that is within 1% of every latency in the bucket.
 func latencyOf(bucket int) time.Duration {
 	d := time.Duration(math.Round(lowerBound(bucket) * (1 + accuracy)))
 	return min(max(d, shortest), longest)
 }
 
-// width is the width of a bucket, in the mapping's approximation of the logarithm to the base 2.
+// width is the width of a bucket, in the mapping's approximation of the binary logarithm.
 var width = math.Log2(math.Pow((1+accuracy)/(1-accuracy), 10*math.Ln2/7))
 
-// lowerBound returns the latency, in nanoseconds, at which a bucket begins: the inverse of index, by Cardano's formula.
-// The mapping has a LowerBound and a Value of its own, but they shift an int by 52 bits, which leaves nothing of it on a
-// 32-bit machine.
+// lowerBound returns the latency, in nanoseconds, at which a bucket begins: the inverse of index,
+// by Cardano's formula. The mapping's own LowerBound and Value shift an int by 52 bits, which
+// overflows on 32-bit machines.
 func lowerBound(bucket int) float64 {
 	log := float64(bucket+FirstBin) * width
 	const a, b, c = 6.0 / 35, -3.0 / 5, 10.0 / 7 // of the cubic polynomial that stands for the logarithm
@@ -62,10 +64,10 @@ var upperEdges = func() (edges [Buckets]time.Duration) {
 	return edges
 }()
 
-// UpperEdge returns the latency at which a bucket ends: all in it are shorter.
+// UpperEdge returns the latency at which a bucket ends. All latencies in the bucket are shorter.
 func UpperEdge(bucket int) time.Duration { return upperEdges[bucket] }
 
-// counters has a counter for each bucket, in pages that are allocated when first counted into.
+// counters has one counter per bucket, in pages that are allocated on first use.
 type counters [pages]atomic.Pointer[page]
 
 type page [pageSize]atomic.Uint32
@@ -94,7 +96,7 @@ func (c *counters) addTo(totals *[Buckets]float64) {
 	}
 }
 
-// total returns how many are counted, or some number from most on if there are more.
+// total returns the number of counted calls, or any number of at least most if there are more.
 func (c *counters) total(most int64) int64 {
 	n := int64(0)
 	for i := 0; i < len(c) && n < most; i++ {

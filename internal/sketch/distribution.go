@@ -6,25 +6,27 @@ import (
 	"time"
 )
 
-// Distribution is what a [Window] held at one moment. It never changes, and may be used concurrently.
+// Distribution is an immutable snapshot of a [Window]. It is safe for concurrent use.
 //
-// It estimates the survival function S(t), the probability that a call takes longer than t, from answers and lower bounds
-// together, by the product-limit method (Kaplan and Meier, "Nonparametric Estimation from Incomplete Observations",
-// JASA 1958). Going up through the buckets, with n calls neither answered nor cut short below the bucket, o of them answered in
-// it and c cut short in it, each bucket multiplies S by 1 − o/(n − c/2). This is the actuaries' convention for life tables: a
-// call cut short within a bucket was at risk for half of it. S is 1 below the first answer.
+// It estimates the survival function S(t), the probability that a call takes longer than t, from
+// answers and lower bounds, by the product-limit method (Kaplan and Meier, "Nonparametric
+// Estimation from Incomplete Observations", JASA 1958). In ascending order of buckets, each bucket
+// multiplies S by 1 − o/(n − c/2), where n is the number of calls that ended neither below the
+// bucket nor in it, o the number answered in it and c the number cut short in it. Counting c by
+// half is the actuaries' convention for life tables: a call cut short within a bucket was at risk
+// for half of it. S is 1 below the first answer.
 //
-// The estimate is right if cutting a call short has nothing to do with how much longer it would have taken. It is so for
-// deadlines, for callers that leave, and for a hedge that won because another server was faster. It is less so where a
-// request is slow on every server: its hedge wins late or not at all. And few calls tell of the far tail where most of the
-// slow ones are cut short.
+// The estimate is unbiased if the decision to cut a call short is independent of its remaining
+// latency. Deadlines, callers that leave and hedges that win on a faster server satisfy this. A
+// request that is slow on every server does not: its hedge wins late or never. Where most slow
+// calls are cut short, few calls inform the far tail.
 type Distribution struct {
 	observed, bounded int64
 	points            []point       // ascending
 	own               *Distribution // of the window's calls alone; nil: these are
 }
 
-// point is a bucket in which calls ended.
+// point is a bucket in which at least one call ended.
 type point struct {
 	bucket        int32
 	answered, cut float32 // calls
@@ -32,24 +34,25 @@ type point struct {
 	left          float64 // share of calls that ended later
 }
 
-// Count returns how many calls were observed, and of how many a lower bound is known.
+// Count returns the number of answered calls and the number of calls with only a lower bound.
 func (d *Distribution) Count() (observed, bounded int64) { return d.observed, d.bounded }
 
-// Total returns how many calls it was made from, calls with only a lower bound included.
+// Total returns the number of calls in the distribution, including calls with only a lower bound.
 func (d *Distribution) Total() int64 { return d.observed + d.bounded }
 
-// Quantile returns the latency that a share q of calls does not exceed, within 1%, and rounded to nanoseconds. Without
-// lower bounds it is the one of rank ⌈q·observed⌉.
+// Quantile returns the latency that a share q of calls does not exceed, within 1%, rounded to
+// nanoseconds. Without lower bounds it is the latency of rank ⌈q·observed⌉.
 //
-// If S never falls to 1−q, because all of the slower calls were cut short, it is the largest bound, and the true quantile
-// is at least that. It is false if nothing was observed, and for a q that is not between 0 and 1, both excluded.
+// If S never falls to 1−q, because all slower calls were cut short, Quantile returns the largest
+// bound, and the true quantile is at least that. ok is false if no call was answered, and for q
+// outside (0, 1).
 func (d *Distribution) Quantile(q float64) (time.Duration, bool) {
 	return d.quantile(q, d.observed > 0, func(p point) float64 { return p.survival })
 }
 
-// Ended returns the quantile q of the times at which calls ended, answered or cut short. Where a call is cut short because
-// a hedge answered it, that is how long its caller waited. It is false if nothing was recorded, and for a q that is not
-// between 0 and 1, both excluded.
+// Ended returns the quantile q of the times at which calls ended, answered or cut short. For calls
+// that a hedge answered, this is the time that their callers waited. ok is false if nothing was
+// recorded, and for q outside (0, 1).
 func (d *Distribution) Ended(q float64) (time.Duration, bool) {
 	if d.own != nil {
 		return d.own.Ended(q)
@@ -57,7 +60,7 @@ func (d *Distribution) Ended(q float64) (time.Duration, bool) {
 	return d.quantile(q, len(d.points) > 0, func(p point) float64 { return p.left })
 }
 
-// Beyond returns the share of calls, 0 to 1, that take longer than those in the bucket of t.
+// Beyond returns the share of calls, 0 to 1, with a latency beyond the bucket of t.
 func (d *Distribution) Beyond(t time.Duration) float64 {
 	bucket := int32(Bucket(t))
 	i := sort.Search(len(d.points), func(i int) bool { return d.points[i].bucket > bucket })
@@ -71,15 +74,16 @@ func (d *Distribution) quantile(q float64, known bool, of func(point) float64) (
 	if !known || !(0 < q && q < 1) {
 		return 0, false
 	}
-	// S is a product of up to a thousand factors: rounding must not take it past a rank that it meets exactly.
+	// S is a product of up to a thousand factors. Rounding must not move it past a rank that it
+	// meets exactly.
 	const rounding = 1e-9
 	beyond := (1 - q) * (1 + rounding)
 	i := sort.Search(len(d.points), func(i int) bool { return of(d.points[i]) <= beyond })
 	return latencyOf(int(d.points[min(i, len(d.points)-1)].bucket)), true
 }
 
-// Mean returns the mean latency, 0 if nothing was observed. Where the slowest calls were cut short, they are taken to have ended
-// at the largest bound.
+// Mean returns the mean latency, or 0 if no call was answered. Calls cut short beyond the last
+// answer count at the largest bound.
 func (d *Distribution) Mean() time.Duration {
 	sum := 0.0
 	for _, c := range d.Counts() {
@@ -115,7 +119,7 @@ func (t *tally) distribution() *Distribution {
 		}
 		survival *= max(1-o/(n-c/2), 0)
 		if n -= o + c; survival < 1e-9 {
-			survival = 0 // what is left where nobody was is rounding
+			survival = 0 // the remainder is a rounding error
 		}
 		d.points = append(d.points, point{int32(i), float32(o), float32(c), survival, n / all})
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/DataDog/sketches-go/ddsketch/store"
 )
 
-// Counts is how many calls ended in each bucket, in ascending order of the buckets, of those in which any did. Calls are
-// weights, so that they need not be whole. It is what outlives a window: see [Distribution.Counts].
+// Counts is the number of calls that ended in each non-empty bucket, in ascending order of buckets.
+// Calls are weights and need not be whole. Counts outlive a window: see [Distribution.Counts].
 type Counts []Count
 
 // Count is the calls of one bucket.
@@ -18,9 +18,10 @@ type Count struct {
 	Calls  float32
 }
 
-// Counts returns as many calls as the distribution was made from, as it believes them to be distributed. A call that was cut
-// short counts where those did that lasted longer. Where all calls beyond a latency were cut short, they count in the
-// bucket of the largest bound, which is what [Distribution.Quantile] returns for them. It is nil if nothing was observed.
+// Counts returns the distribution's calls, distributed by its estimate: a call that was cut short
+// counts in the buckets of the calls that lasted longer. If all calls beyond a latency were cut
+// short, they count in the bucket of the largest bound, which is what [Distribution.Quantile]
+// returns for them. Counts is nil if no call was answered.
 func (d *Distribution) Counts() Counts {
 	if d.observed == 0 {
 		return nil
@@ -34,7 +35,7 @@ func (d *Distribution) Counts() Counts {
 	return counts.with(int(d.points[len(d.points)-1].bucket), all*left)
 }
 
-// with adds calls to the last bucket of the counts, or to one behind it.
+// with adds calls to the last bucket of the counts, or to a bucket behind it.
 func (c Counts) with(bucket int, calls float64) Counts {
 	switch last := len(c) - 1; {
 	case !(float32(calls) > 0):
@@ -62,14 +63,14 @@ func (c Counts) Plus(o Counts) Counts {
 	return sum
 }
 
-// Take adds others to the counts, in place. It takes time by what is added.
+// Take adds others to the counts, in place. Its cost is proportional to len(others).
 func (c *Counts) Take(others Counts) {
 	for _, o := range others {
 		c.at(o.Bucket).Calls += o.Calls
 	}
 }
 
-// at returns the count of a bucket, made if need be.
+// at returns the count of a bucket, and inserts it if it is missing.
 func (c *Counts) at(bucket int32) *Count {
 	i, found := slices.BinarySearchFunc(*c, bucket, func(count Count, b int32) int { return int(count.Bucket - b) })
 	if !found {
@@ -78,7 +79,7 @@ func (c *Counts) at(bucket int32) *Count {
 	return &(*c)[i]
 }
 
-// Times returns the counts with each multiplied by a factor that is not negative.
+// Times returns the counts multiplied by factor, which must not be negative.
 func (c Counts) Times(factor float64) Counts {
 	product := make(Counts, 0, len(c))
 	for _, count := range c {
@@ -87,13 +88,14 @@ func (c Counts) Times(factor float64) Counts {
 	return product
 }
 
-// Add counts one more call, or one with another weight.
+// Add counts a call with the given weight.
 func (c *Counts) Add(d time.Duration, weight float64) {
 	c.at(int32(Bucket(d))).Calls += float32(weight)
 }
 
-// Plus returns the distribution of its own calls, from a window, and of others, which all were answered. The zero Distribution
-// has no calls of its own. The sum's [Distribution.Ended] is about its own calls alone.
+// Plus returns the distribution of d's calls, from a window, and of others, all of which were
+// answered. The zero Distribution has no calls. [Distribution.Ended] of the sum covers d's calls
+// alone.
 func (d *Distribution) Plus(others Counts) *Distribution {
 	if len(others) == 0 {
 		return d
@@ -110,13 +112,15 @@ func (d *Distribution) Plus(others Counts) *Distribution {
 	return sum
 }
 
-// DDSketch returns the distribution as a sketch of DataDog's library, which can merge it with others, encode it and send it.
-// Its values are nanoseconds, within 1%, and its counts need not be whole: a call that was cut short counts among those that
-// lasted longer, as [Distribution.Counts] says. The merged sketches of two windows without such calls are the sketch of one
-// window that recorded both. On 32-bit machines that library computes no values with this mapping.
+// DDSketch returns the distribution as a sketch of DataDog's library, which can be merged, encoded
+// and sent. Its values are nanoseconds, within 1%. Its counts need not be whole: a call that was
+// cut short counts among the calls that lasted longer, as in [Distribution.Counts]. Merging the
+// sketches of two windows without such calls gives the sketch of one window that recorded both. On
+// 32-bit machines DataDog's library computes no values with this mapping.
 func (d *Distribution) DDSketch() *ddsketch.DDSketch { return d.Counts().DDSketch() }
 
-// DDSketch returns the counts as [Distribution.DDSketch] does. Its bins are sparse where that is shorter as protobuf.
+// DDSketch returns the counts as [Distribution.DDSketch] does. Its bins are sparse if that is
+// shorter in protobuf.
 func (c Counts) DDSketch() *ddsketch.DDSketch {
 	const dense, sparse = 8, 13 // bytes of a bin
 	var bins store.Store = store.NewDenseStore()
@@ -129,8 +133,8 @@ func (c Counts) DDSketch() *ddsketch.DDSketch {
 	return ddsketch.NewDDSketch(index, bins, store.NewSparseStore())
 }
 
-// FromDDSketch returns the distribution of a sketch whose values are nanoseconds, with any mapping. Its error and the 1% of
-// this package's buckets add up. Values outside of 1 µs to 10 min count as the nearer end.
+// FromDDSketch returns the distribution of a sketch of nanoseconds, with any mapping. The sketch's
+// error and the 1% of this package's buckets add up. Values outside 1 µs to 10 min are clipped.
 func FromDDSketch(s *ddsketch.DDSketch) *Distribution {
 	var t tally
 	s.ForEach(func(value, count float64) (stop bool) {

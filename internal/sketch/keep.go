@@ -3,22 +3,24 @@ package sketch
 import "time"
 
 const (
-	longestKept = 720 // windows that calls are kept for at most: six hours in one of 30 s
-	minCalls    = 16  // calls that make a part of the kept ones which can be told from the others
+	longestKept = 720 // windows for which a call is kept at most: six hours if the window is 30 s
+	minCalls    = 16  // the smallest number of calls that is compared with the others
 )
 
-// NewKeeping returns an empty window as [New] does, in which the last calls stay whatever their age, up to 720 windows: so
-// many, or a fifteenth more. Calls older than the window leave only as newer ones come in their place.
+// NewKeeping returns an empty window like [New], which keeps the given number of calls, or up to a
+// fifteenth more, whatever their age, for up to 720 windows. Calls older than the window leave only
+// as newer calls replace them.
 //
-// It has no more slots than another. A step begins a slot only if the one before holds its share of the calls to keep, and
-// otherwise goes on in that one. A call whose step is forgotten counts in the newest slot.
+// The number of slots is the same. A step begins a slot only if the previous slot holds its share
+// of the calls to keep; otherwise the previous slot continues. A call in a step that has left the
+// window counts in the newest slot.
 func NewKeeping(window time.Duration, calls int) *Window {
 	w := New(window)
 	w.keep = int64(calls)
 	return w
 }
 
-// beginKeeping returns the slot for a call that was recorded in a step without a slot of its own.
+// beginKeeping returns the slot for a call recorded in a step without a slot of its own.
 func (w *Window) beginKeeping(step int64) *slot {
 	var room [slots]*slot
 	for {
@@ -29,11 +31,11 @@ func (w *Window) beginKeeping(step int64) *slot {
 		newest := all[0]
 		behind := step - held - newest.epoch
 		if -slots < behind && behind <= 0 {
-			return newest // another recorder began it, or this one is so late that its own is not there any more
+			return newest // another recorder began it, or this one is late and its own slot is gone
 		}
 		next := newest.epoch // the slot goes on if it holds few calls, or the clock was set back
 		if behind > 0 && newest.calls(w.keep/steps) >= w.keep/steps {
-			next++ // however many steps without a call there were: they must not push others out
+			next++ // by one, whatever the number of steps without a call: empty steps must not push out calls
 		}
 		switch {
 		case !w.held.CompareAndSwap(held, step-next):
@@ -46,11 +48,12 @@ func (w *Window) beginKeeping(step int64) *slot {
 	}
 }
 
-// calls returns how many calls a slot holds, or some number from most on if there are more.
+// calls returns the number of calls in a slot, or any number of at least most if there are more.
 func (s *slot) calls(most int64) int64 { return s.observed.total(most) + s.bounded.total(most) }
 
-// Newest returns the mark from which on the newest calls were counted: the calls of the last step. If these are few, it is the last
-// slot, and the one before too if the last holds hardly any. For calls that took so long, those of when they began are among them.
+// Newest returns the mark at which the most recent sample begins: the last step, or the last one or
+// two slots if that step holds fewer than minCalls. If took > 0, the sample begins took earlier, so
+// that it includes the calls that started with the slow ones.
 func (w *Window) Newest(now time.Time, took time.Duration) Mark {
 	var room [slots]*slot
 	step, all := w.epoch(now), w.present(now, &room)

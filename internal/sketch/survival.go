@@ -2,15 +2,15 @@ package sketch
 
 import "time"
 
-// Survival is a survival function S on every bucket: the probability that a call takes longer. It never changes, and may
-// be used concurrently. The nil Survival stands for calls that take no time at all.
+// Survival is a survival function S over all buckets: the probability that a call takes longer. It
+// is immutable and safe for concurrent use. The nil Survival stands for calls that take no time.
 type Survival struct {
 	beyond [Buckets]float64 // S at the upper edge of each bucket
 	last   int              // the last bucket in which something was answered
 }
 
-// Survival returns the distribution's survival function, or nil if nothing was observed. Where S does not fall to 0,
-// because the slowest calls were cut short, it is taken to do so at the largest bound.
+// Survival returns the distribution's survival function, or nil if no call was answered. If S does
+// not fall to 0, because the slowest calls were cut short, it falls to 0 at the largest bound.
 func (d *Distribution) Survival() *Survival {
 	if d.observed == 0 {
 		return nil
@@ -27,7 +27,7 @@ func (d *Distribution) Survival() *Survival {
 	return s
 }
 
-// At returns S(t), within the bucket of t the mean of its values at the edges.
+// At returns S(t): within a bucket, the mean of its values at the edges.
 func (s *Survival) At(t time.Duration) float64 {
 	if s == nil || t >= longest {
 		return 0
@@ -47,7 +47,7 @@ func (s *Survival) Beyond(bucket int) float64 {
 	return s.beyond[bucket]
 }
 
-// Last returns the last bucket that holds anything.
+// Last returns the last bucket that holds a call.
 func (s *Survival) Last() int {
 	if s == nil {
 		return 0
@@ -55,8 +55,8 @@ func (s *Survival) Last() int {
 	return s.last
 }
 
-// Distance returns by how much calls are more often slower than expected, and by how much less often, at most. The greater of
-// the two is the statistic of Kolmogorov and Smirnov.
+// Distance returns the largest excess of slow calls over expected, and the largest deficit. The
+// greater of the two is the Kolmogorov-Smirnov statistic.
 func Distance(expected, calls *Survival) (slower, faster float64) {
 	for i := range Buckets {
 		d := calls.Beyond(i) - expected.Beyond(i)

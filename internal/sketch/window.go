@@ -1,12 +1,13 @@
-// Package sketch is the histogram of latencies and its mathematics: windows, distributions, survival functions, counts and
-// DDSketches. The public package sketch is its face.
+// Package sketch implements the histogram of latencies and its mathematics: windows, distributions,
+// survival functions, counts and DDSketches. The public package sketch wraps it.
 //
-// Any number of goroutines record into a window without a lock, and any number read it. A quantile is within 1% of the latency that
-// it stands for, from 1 µs to 10 min. A call that was cut short is recorded as a lower bound, and does not bias the quantiles: see
-// [Distribution].
+// Any number of goroutines record into a window and read it without a lock. A quantile is within 1%
+// of the latency, from 1 µs to 10 min. A call that was cut short is recorded as a lower bound and
+// does not bias the quantiles: see [Distribution].
 //
-// It uses the buckets of DDSketch (Masson, Rim and Lee, "DDSketch: A Fast and Fully-Mergeable Quantile Sketch with
-// Relative-Error Guarantees", VLDB 2019). The counts are this package's own, so that recording is one atomic addition.
+// It uses the buckets of DDSketch (Masson, Rim and Lee, "DDSketch: A Fast and Fully-Mergeable
+// Quantile Sketch with Relative-Error Guarantees", VLDB 2019). The counters are this package's own,
+// so that recording is one atomic addition.
 package sketch
 
 import (
@@ -18,28 +19,29 @@ import (
 )
 
 const (
-	steps = 15        // with more, a window would forget more evenly, for a sixteenth more memory each
-	slots = steps + 1 // while one step records, fifteen are kept whole
+	steps = 15        // each further step smooths forgetting and costs a sixteenth more memory
+	slots = steps + 1 // one records, fifteen are complete
 )
 
-// Window is the window of the public package, which says what it promises. It forgets in fifteen steps. Each step has a slot of its
-// own, so that a recorder that falls behind, for however long, never counts into another step. When the clock was set back, the
-// slots of the old time make way one by one.
+// Window implements the public package's window and keeps its contract. It forgets in fifteen
+// steps. Each step has its own slot, so that a recorder that falls behind never counts into another
+// step. After the clock is set back, the slots of the old time are replaced one by one.
 //
-// Memory is allocated as it is needed: 180 bytes for an empty window, 750 with one observation, 17 KB when latencies spread
-// evenly over one decade in every step, and at most 140 KB. Recording allocates for the first record of a step, and for the
-// first in a range of 64 buckets. A bucket counts up to 2³² records in one step, and starts again from 0 at that.
+// Memory is allocated on demand: 180 bytes for an empty window, 750 with one observation, 17 KB if
+// latencies spread evenly over a decade in every step, and at most 140 KB. Recording allocates for
+// the first call of a step and for the first call in a range of 64 buckets. A bucket's counter
+// wraps at 2³² calls per step.
 //
-// All methods may be called concurrently, and none ever waits for another.
+// All methods are safe for concurrent use, and none waits for another.
 type Window struct {
 	step   time.Duration
-	keep   int64 // calls that stay whatever their age; 0: none
+	keep   int64 // calls that are kept whatever their age; 0: none
 	origin atomic.Pointer[time.Time]
-	held   atomic.Int64 // steps that began no slot, because the one before held few calls
+	held   atomic.Int64 // steps that began no slot, because the previous one held few calls
 	ring   [slots]atomic.Pointer[slot]
 }
 
-// slot counts what was recorded in one step, or in several where it held few calls.
+// slot counts the calls of one step, or of several if they held few calls.
 type slot struct {
 	epoch    int64
 	last     atomic.Int64 // the latest step that was counted, held ones included
@@ -47,11 +49,12 @@ type slot struct {
 	bounded  counters
 }
 
-// New returns an empty window, from which observations start to leave at the age given, at least a millisecond.
+// New returns an empty window. Observations begin to leave it at the given age, at least a
+// millisecond.
 func New(window time.Duration) *Window { return &Window{step: max(window, time.Millisecond) / steps} }
 
-// Record records that a call was answered at now, having taken d, or, if it was not answered, that it took longer: it was cut short
-// at the age d.
+// Record records a call that ended at now: answered with latency d, or cut short at age d, so that
+// its latency is greater.
 func (w *Window) Record(now time.Time, d time.Duration, answered bool) {
 	s := w.slot(now)
 	switch {
@@ -63,14 +66,14 @@ func (w *Window) Record(now time.Time, d time.Duration, answered bool) {
 	}
 }
 
-// Snapshot returns the distribution of what is in the window at now. It takes 5 to 30 µs and allocates at most 32 KB,
-// the more the further latencies spread. Each record made meanwhile is either in it or not.
+// Snapshot returns the distribution of the window at now. It takes 5 to 30 µs and allocates up to
+// 32 KB, depending on the spread of the latencies. A concurrent record is either included or not.
 func (w *Window) Snapshot(now time.Time) *Distribution {
 	return w.distribution(now, math.MinInt64, math.MaxInt64)
 }
 
-// Steps returns the distributions of the steps that are in the window at now, by number. Those without a record are not among
-// them. The steps of two windows of the same length have the same numbers at the same time if both were first used at one time.
+// Steps returns the distributions of the window's non-empty steps at now, by step number. Two
+// windows of the same length, first used at the same time, number their steps alike.
 func (w *Window) Steps(now time.Time) map[int64]*Distribution {
 	all := map[int64]*Distribution{}
 	var present [slots]*slot
@@ -82,23 +85,23 @@ func (w *Window) Steps(now time.Time) map[int64]*Distribution {
 	return all
 }
 
-// Mark is a moment in the life of a window, at which a slot began to count.
+// Mark is the moment at which a slot of a window began to count.
 type Mark int64
 
-// Split returns what is in the window at now in two parts: what was recorded before a mark, and what since then. Neither
-// reaches further back than from.
+// Split divides the window at now into the calls recorded before at and the calls recorded since.
+// Neither part reaches back beyond from.
 func (w *Window) Split(now time.Time, from, at Mark) (before, since *Distribution) {
 	return w.distribution(now, int64(from), int64(at)-1), w.distribution(now, int64(max(from, at)), math.MaxInt64)
 }
 
-// Mark returns the mark of the step that a time lies in.
+// Mark returns the mark of the step that contains at.
 func (w *Window) Mark(at time.Time) Mark { return Mark(w.epoch(at) - w.held.Load()) }
 
-// Step is the time after which the next slot takes over: a fifteenth of the window.
+// Step returns the duration of a step: a fifteenth of the window.
 func (w *Window) Step() time.Duration { return w.step }
 
-// distribution adds up the slots from first to last that are in the window at now. Steps later than the caller's count too,
-// as a recorder may have read the clock after the caller did.
+// distribution adds up the slots from first to last that are in the window at now. Later steps
+// count too: a recorder may have read the clock after the caller did.
 func (w *Window) distribution(now time.Time, first, last int64) *Distribution {
 	var t tally
 	var present [slots]*slot
@@ -111,8 +114,9 @@ func (w *Window) distribution(now time.Time, first, last int64) *Distribution {
 	return t.distribution()
 }
 
-// present returns the slots that are in the window at now, the newest first. If it keeps calls, these are the ones in which
-// something was counted within the window, and of those before as many as hold the rest of the calls to keep.
+// present returns the slots in the window at now, the newest first. A keeping window returns the
+// slots that counted a call within the window, and as many older slots as hold the rest of the
+// calls to keep.
 func (w *Window) present(now time.Time, room *[slots]*slot) []*slot {
 	step, all := w.epoch(now), w.all(room)
 	if w.keep == 0 {
@@ -129,7 +133,7 @@ func (w *Window) present(now time.Time, room *[slots]*slot) []*slot {
 	return all
 }
 
-// all returns the slots that there are, the newest first.
+// all returns all slots, the newest first.
 func (w *Window) all(room *[slots]*slot) []*slot {
 	all := room[:0]
 	for i := range w.ring {
@@ -141,7 +145,7 @@ func (w *Window) all(room *[slots]*slot) []*slot {
 	return all
 }
 
-// slot returns the slot of now's step, or nil if a later step has taken its place.
+// slot returns the slot of now's step, or nil if a later step has replaced it.
 func (w *Window) slot(now time.Time) *slot {
 	step := w.epoch(now)
 	epoch := step - w.held.Load()
@@ -154,13 +158,14 @@ func (w *Window) slot(now time.Time) *slot {
 	return w.begin(epoch, epoch)
 }
 
-// place is where the slot of an epoch belongs.
+// place returns the ring entry of an epoch.
 func (w *Window) place(epoch int64) *atomic.Pointer[slot] {
 	return &w.ring[uint64(epoch-math.MinInt64)%slots] // epochs before the origin are negative
 }
 
-// begin puts a new slot in the place of an epoch, unless it finds the epoch's own or the one that follows it there. The latter
-// means that the caller is late. A slot from yet later is left over from before the clock was set back.
+// begin puts a new slot in the ring entry of an epoch, unless it finds the epoch's own slot there,
+// or the following one, which means that the caller is late. A slot of a still later epoch is left
+// over from before the clock was set back.
 func (w *Window) begin(epoch, step int64) *slot {
 	place := w.place(epoch)
 	for {
