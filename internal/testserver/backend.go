@@ -23,7 +23,7 @@ type backend struct {
 	mu       sync.Mutex
 	server   *grpc.Server   // nil while the backend is down
 	listener net.Listener   // the server's
-	draining []*grpc.Server // former ones, whose calls run to their end
+	draining []*grpc.Server // former servers, which finish their calls
 	done     bool           // the cluster is closed
 
 	running sync.WaitGroup // servers that serve or drain

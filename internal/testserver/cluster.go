@@ -15,8 +15,8 @@ import (
 	"google.golang.org/grpc/resolver/manual"
 )
 
-// Config says what a cluster is made of. The zero Config is one backend on a
-// loopback socket that answers every attempt at once.
+// Config configures a cluster. The zero Config is one backend on a loopback socket that answers
+// every attempt at once.
 type Config struct {
 	// Name is the last part of the cluster's target; default "cluster". Clusters
 	// that share a scheduler need different ones.
@@ -29,8 +29,7 @@ type Config struct {
 	// testing/synctest bubble needs.
 	InMemory bool
 
-	// Latency is the distribution of what an attempt takes where there is no Script;
-	// nil answers at once.
+	// Latency is the distribution of an attempt's latency without a Script; nil answers at once.
 	Latency Distribution
 
 	// Script, if not nil, decides what happens to each attempt.
@@ -54,11 +53,12 @@ type Config struct {
 	// StopsCancelled frees the worker of an attempt as soon as it is cancelled.
 	StopsCancelled bool
 
-	// Wait, if not nil, waits for attempts in the place of a timer: until d has
-	// passed or the context ends, whose error it then returns.
+	// Wait, if not nil, replaces the timer that delays attempts. It returns after d, or with the
+	// context's error once ctx has ended.
 	Wait func(ctx context.Context, d time.Duration) error
 
-	// Limit, if not nil, counts what each client's connection sends, and ends connections that send too much.
+	// Limit, if not nil, counts the frames of each client connection and closes connections that
+	// exceed it.
 	Limit *Limit
 
 	// CountsOnly keeps no records, only counts.
@@ -85,7 +85,7 @@ type Cluster struct {
 	closed bool
 }
 
-// Start starts a cluster. Whoever starts it must call [Cluster.Close].
+// Start starts a cluster. The caller must call [Cluster.Close].
 func Start(config Config) (*Cluster, error) {
 	if config.Backends < 0 {
 		return nil, fmt.Errorf("testserver: backends must be at least 0, got %d", config.Backends)
@@ -132,8 +132,8 @@ func (c *Cluster) SetScript(script Script) {
 // Target returns the target that the connections of [Cluster.Client] have.
 func (c *Cluster) Target() string { return "testserver:///" + c.config.Name }
 
-// Address returns the address of a backend, which is also what a
-// [google.golang.org/grpc/peer.Peer] shows to its client.
+// Address returns the address of a backend, as the client's [google.golang.org/grpc/peer.Peer]
+// shows it.
 func (c *Cluster) Address(backend int) string { return c.backends[backend].address }
 
 // Backends returns the number of backends.

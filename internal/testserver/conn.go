@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// memoryBuffer is the capacity of an in-memory connection in each direction:
-// about what a loopback socket holds, and above gRPC's initial window.
+// memoryBuffer is the capacity of an in-memory connection in each direction. It is close to the
+// buffer of a loopback socket and above gRPC's initial window.
 const memoryBuffer = 128 << 10
 
 // A serverListener accepts connections that a handler can find again: gRPC shows
@@ -32,7 +32,7 @@ func (l serverListener) Accept() (net.Conn, error) {
 	return serverConn{served, conn}, nil
 }
 
-// A serverConn is what the server reads and writes, and the connection under it.
+// serverConn is the server's end of a connection.
 type serverConn struct {
 	net.Conn
 	under net.Conn

@@ -12,8 +12,8 @@ import (
 type Counts struct {
 	Attempts  int64 // calls and streams that arrived
 	Hedges    int64 // attempts of these that carried grpc-previous-rpc-attempts
-	Cancelled int64 // those that the server saw cancelled before they were through
-	Failed    int64 // those that ended with a status other than OK, the cancelled ones left out
+	Cancelled int64 // attempts canceled before they ended
+	Failed    int64 // attempts that ended with a status other than OK, canceled ones excluded
 	InFlight  int64 // handlers that run right now; not reset
 }
 
@@ -51,7 +51,7 @@ func (c *Cluster) Reset() {
 // of the context that ends first.
 func (c *Cluster) WaitIdle(ctx context.Context) error { return c.idle.wait(ctx) }
 
-// idle counts what runs and tells those who wait when nothing does.
+// idle counts running handlers and wakes waiters when the count reaches zero.
 type idle struct {
 	running atomic.Int64
 	mu      sync.Mutex
@@ -73,8 +73,8 @@ func (i *idle) leave() {
 }
 
 func (i *idle) wait(ctx context.Context) error {
-	// The count is read and the channel listed in one lock section: whoever
-	// brings the count to zero after that finds the channel.
+	// The count is read and the channel registered in one critical section: a handler that brings
+	// the count to zero later finds the channel.
 	i.mu.Lock()
 	if i.running.Load() == 0 {
 		i.mu.Unlock()

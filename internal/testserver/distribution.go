@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// A Distribution is a distribution of latencies. Distributions are values: they hold no state,
-// may be shared and compose. The randomness comes from the generator passed in,
-// which Draw uses alone for the length of the call.
+// A Distribution is a distribution of latencies. Distributions are stateless values that can be
+// shared and composed. Draw takes its randomness from the generator passed in, and must have
+// exclusive use of it during the call.
 //
-// The constructors in this package panic on a parameter out of range, as it is
-// the program that is wrong; [ParseDistribution], which reads what a user typed, returns
-// an error instead. No distribution of theirs draws less than zero or more than a day.
+// The constructors in this package panic on a parameter out of range, which is a bug in the
+// program. [ParseDistribution] reads user input and returns an error instead. Draws are between
+// zero and one day.
 type Distribution interface {
 	Draw(rng *rand.Rand) time.Duration
 }
@@ -168,8 +168,8 @@ type Part struct {
 	Distribution Distribution
 }
 
-// Mixture draws from one of its parts, chosen anew each time with a probability
-// in proportion to its weight. Two parts make a bimodal distribution.
+// Mixture draws from one of its parts, chosen for each draw with a probability proportional to its
+// weight. Two parts make a bimodal distribution.
 func Mixture(parts ...Part) Distribution {
 	l := mixture{parts: append([]Part(nil), parts...)}
 	for _, p := range parts {

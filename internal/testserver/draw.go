@@ -31,5 +31,6 @@ func (s *source) forAttempt(id uint64, number int) *source {
 	return &source{rng: rand.New(rand.NewPCG(mix(s.seed^mix(id)), mix(uint64(number)+1)))}
 }
 
-// mix sends neighbouring seeds far apart, which PCG, started from neighbouring states, does not do for its first draws.
+// mix sends neighbouring seeds far apart, which PCG, started from neighbouring states, does not do
+// for its first draws.
 func mix(x uint64) uint64 { return sketch.Mix(x + 0x9e3779b97f4a7c15) }

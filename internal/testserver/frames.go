@@ -1,6 +1,7 @@
 package testserver
 
-// frameHead is the length of a frame's head: the payload's length, the type, the flags and the stream.
+// frameHead is the length of a frame's head: the payload's length, the type, the flags and the
+// stream.
 const frameHead = 9
 
 // payloadLength reads the length of a frame's payload from its head.

@@ -14,7 +14,7 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// previousAttempts is the metadata key by which a hedge says which attempt it is.
+// previousAttempts is the metadata key with the number of a hedge.
 const previousAttempts = "grpc-previous-rpc-attempts"
 
 // A handler is one attempt while it runs.
@@ -27,7 +27,7 @@ type handler struct {
 	through bool    // the plan was carried out to its ending
 }
 
-// begin counts an attempt in. Whoever calls it must call end.
+// begin counts an attempt as in flight. The caller must call end.
 func begin(ctx context.Context, b *backend, method string) *handler {
 	c := b.cluster
 	c.idle.enter()
@@ -41,7 +41,7 @@ func begin(ctx context.Context, b *backend, method string) *handler {
 	}}
 	if values := metadata.ValueFromIncomingContext(ctx, previousAttempts); len(values) > 0 {
 		c.counters.hedges.Add(1)
-		// A proxy that forwards what it received adds its own after it.
+		// A proxy that forwards incoming metadata appends its own value.
 		h.attempt.Number, _ = strconv.Atoi(values[len(values)-1])
 	}
 	if script := c.script.Load(); script != nil {

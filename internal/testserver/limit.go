@@ -9,18 +9,18 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// A Limit makes backends count what a client sends on a connection, and end the connection when it is too much, as
-// servers and proxies do since the rapid-reset attacks. The zero Limit counts and ends nothing.
+// A Limit makes backends count a client's frames per connection and close a connection that sends
+// too many, as servers and proxies do since the rapid-reset attacks. The zero Limit does nothing.
 type Limit struct {
-	// Resets is how many RST_STREAM frames a connection may send within any time of Per; the next one ends it.
-	// 0 sets no limit.
+	// Resets is how many RST_STREAM frames a connection may send within any time of Per; the next
+	// one ends it. 0 sets no limit.
 	Resets int
 
 	// Per is the time that Resets is for; 0 is the whole life of the connection.
 	Per time.Duration
 
-	// Requests is how many requests a connection may make; the last one ends it, in the manner of CloseAfterCalls
-	// whatever Close says. 0 sets no limit.
+	// Requests is how many requests a connection may make; the last one ends it, in the manner of
+	// CloseAfterCalls whatever Close says. 0 sets no limit.
 	Requests int
 
 	// Close is how a connection ends that sent too many resets.
@@ -34,8 +34,9 @@ type Limit struct {
 type Closing int
 
 const (
-	// CloseAfterCalls sends GOAWAY with NO_ERROR and the last stream. The calls in flight are served. Later ones are
-	// ignored, which a client of gRPC makes again elsewhere. It is the client that closes the connection.
+	// CloseAfterCalls sends GOAWAY with NO_ERROR and the last stream. The calls in flight are
+	// served. Later ones are ignored, which a client of gRPC makes again elsewhere. It is the
+	// client that closes the connection.
 	CloseAfterCalls Closing = iota
 	// CloseCalm sends GOAWAY with ENHANCE_YOUR_CALM and closes the connection.
 	CloseCalm
@@ -101,7 +102,8 @@ func (r *resets) over(l Limit, now time.Time) bool {
 	return l.Per == 0 || now.Sub(oldest) < l.Per
 }
 
-// ConnCounts is what a [Limit] counted, on all connections since the start or the last [Cluster.Reset].
+// ConnCounts are the counts of a [Limit] over all connections, since the start or the last
+// [Cluster.Reset].
 type ConnCounts struct {
 	Connections int64 // that were accepted
 	Requests    int64 // streams that clients opened and that were served
@@ -116,7 +118,8 @@ type connCounters struct {
 	connections, requests, ignored, resets, goAways, cuts atomic.Int64
 }
 
-// ConnCounts returns what the Limit of the [Config] counted at all backends. It is zero without a Limit.
+// ConnCounts returns the counts of the [Config]'s Limit at all backends. It is zero without a
+// Limit.
 func (c *Cluster) ConnCounts() ConnCounts {
 	n := &c.conn
 	return ConnCounts{

@@ -16,7 +16,8 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// A request with one of these ids hangs, a stream after its first message, or is answered after a second; others are answered at once.
+// A request with one of these ids hangs, a stream after its first message, or is answered after a
+// second; others are answered at once.
 const (
 	hangs = 1_000_000 + iota
 	takesASecond
@@ -53,7 +54,8 @@ func resetCalls(t *testing.T, cluster *testserver.Cluster, client testpb.TestSer
 	}
 }
 
-// TestLimit_EndsConnectionsThatResetTooMuch has a call in flight while others are reset, on one connection.
+// TestLimit_EndsConnectionsThatResetTooMuch has a call in flight while others are reset, on one
+// connection.
 func TestLimit_EndsConnectionsThatResetTooMuch(t *testing.T) {
 	const allowed = 3
 	for _, tc := range []struct {
@@ -110,8 +112,8 @@ func TestLimit_EndsConnectionsThatResetTooMuch(t *testing.T) {
 	}
 }
 
-// TestLimit_EndsConnectionsAfterRequests makes large calls from many goroutines on sockets, so that connections end while
-// frames are half written: no call fails, and none is served twice.
+// TestLimit_EndsConnectionsAfterRequests makes large calls from many goroutines on sockets, so that
+// connections end while frames are half written: no call fails, and none is served twice.
 func TestLimit_EndsConnectionsAfterRequests(t *testing.T) {
 	const callers, calls, each = 16, 640, 50
 	cluster := testserver.StartT(t, testserver.Config{Limit: &testserver.Limit{Requests: each}})

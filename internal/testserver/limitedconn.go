@@ -12,8 +12,9 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// A limitedConn is the server's end of a connection whose frames are counted. It passes on what it reads frame by
-// frame, so that it can leave some out, and puts its own GOAWAY between two frames that the server writes.
+// limitedConn is the server's end of a connection that counts frames. It forwards incoming data
+// frame by frame, so that it can drop frames, and inserts its own GOAWAY between two frames of the
+// server.
 type limitedConn struct {
 	net.Conn
 	limit  Limit
@@ -119,7 +120,7 @@ func (c *limitedConn) reset() {
 	}
 }
 
-// end ends the connection once: at once if nothing is half written, otherwise when the frame under way is through.
+// end closes the connection once: at once if no frame is half written, otherwise after that frame.
 func (c *limitedConn) end(how Closing) {
 	if c.final > 0 {
 		return
@@ -150,7 +151,8 @@ func (c *limitedConn) close() error {
 	_, err := c.Conn.Write(c.goAway)
 	if *c.closing != CloseAfterCalls {
 		c.cut = true
-		// A socket that is closed with something unread is reset, but what is shut down first ends in an orderly way.
+		// Closing a socket with unread data resets the connection. Shutting down the write side
+		// first ends it in order.
 		if tcp, ok := c.Conn.(*net.TCPConn); ok {
 			_ = tcp.CloseWrite()
 		}
@@ -160,7 +162,8 @@ func (c *limitedConn) close() error {
 	return err
 }
 
-// Write passes on what the server writes, and ends the connection where a frame ends if that is due.
+// Write forwards the server's data, and closes the connection at the end of a frame if a close is
+// due.
 func (c *limitedConn) Write(p []byte) (written int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -9,9 +9,10 @@ import (
 	"time"
 )
 
-// Listener listens for connections in memory, which Dial makes. It and its connections have no timer, unlike gRPC's bufconn: a
-// timer that is due at once crashes the race detector of Go 1.26 now and then, inside of itself, where connections are made
-// again and again in bubbles of testing/synctest.
+// Listener listens for connections in memory, which Dial makes. It and its connections have no
+// timer, unlike gRPC's bufconn: a timer that is due at once crashes the race detector of Go 1.26
+// now and then, inside of itself, where connections are made again and again in bubbles of
+// testing/synctest.
 type Listener struct {
 	accepted chan net.Conn
 	closed   chan struct{}
@@ -49,7 +50,7 @@ func (l *Listener) Addr() net.Addr { return memoryAddr("memory") }
 func (l *Listener) Dial(ctx context.Context) (net.Conn, error) {
 	up, down := newPipe(), newPipe()
 	select {
-	case <-l.closed: // also if somebody accepts still
+	case <-l.closed: // also if a concurrent Accept is ready
 		return nil, errListenerClosed
 	default:
 	}
@@ -69,7 +70,7 @@ type pipeConn struct{ in, out *pipe }
 func (c *pipeConn) Read(b []byte) (int, error)  { return c.in.read(b) }
 func (c *pipeConn) Write(b []byte) (int, error) { return c.out.write(b) }
 
-// Close has the other end read what was written, and then the end of the file.
+// Close lets the other end read the buffered data, and then io.EOF.
 func (c *pipeConn) Close() error {
 	c.out.end(io.EOF)
 	c.in.end(io.ErrClosedPipe)
@@ -87,7 +88,7 @@ type pipe struct {
 	mu      sync.Mutex
 	changed sync.Cond
 	bytes   []byte
-	ended   error // what a read returns when all bytes are read; a write fails
+	ended   error // returned by Read after the last byte; Write fails at once
 }
 
 func newPipe() *pipe {
@@ -130,7 +131,8 @@ func (p *pipe) write(b []byte) (written int, err error) {
 	}
 }
 
-// end ends the pipe. If the reader itself has closed it, with an error other than io.EOF, what is left is dropped.
+// end closes the pipe with err. If the reader closed it, with an error other than io.EOF, buffered
+// data is dropped.
 func (p *pipe) end(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

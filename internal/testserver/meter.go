@@ -8,15 +8,16 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// Meter counts what passes on the connections that it dials, at less cost than a [Wire]: give its Dial to a client
-// with [google.golang.org/grpc.WithContextDialer]. Its methods may be called concurrently.
+// Meter counts what passes on the connections that it dials, at less cost than a [Wire]: give its
+// Dial to a client with [google.golang.org/grpc.WithContextDialer]. Its methods may be called
+// concurrently.
 type Meter struct {
 	dial func(context.Context, string) (net.Conn, error)
 
 	connections, requests, resets, goAways atomic.Int64
 }
 
-// MeterCounts is what a [Meter] counted since it was made.
+// MeterCounts are the counts of a [Meter] since it was created.
 type MeterCounts struct {
 	Connections int64
 	Requests    int64 // streams that the client opened
@@ -29,7 +30,7 @@ func NewMeter(dial func(context.Context, string) (net.Conn, error)) *Meter {
 	return &Meter{dial: dial}
 }
 
-// Counts returns what was counted so far.
+// Counts returns the counts so far.
 func (m *Meter) Counts() MeterCounts {
 	return MeterCounts{m.connections.Load(), m.requests.Load(), m.resets.Load(), m.goAways.Load()}
 }

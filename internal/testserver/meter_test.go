@@ -10,8 +10,8 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// TestMeter_CountsWhatTheServerCounts compares the two ends of connections that end again and again, with replies of
-// many frames.
+// TestMeter_CountsWhatTheServerCounts compares the two ends of connections that end again and
+// again, with replies of many frames.
 func TestMeter_CountsWhatTheServerCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: byID, Limit: &testserver.Limit{Resets: 4}})

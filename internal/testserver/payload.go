@@ -18,10 +18,9 @@ type Reply interface {
 	GetPayload() []byte
 }
 
-// Check reports what is wrong with a reply to req, the sequence-th message of
-// its stream, or 0 for a unary call: it must answer req, be as large as req asked,
-// and be of one piece, its payload being the one that its other fields imply.
-// A request that leaves the size open is content with any.
+// Check returns an error if reply, message number sequence of its stream (0 for a unary call), does
+// not answer req: its id must match, its size must be the requested one, and its payload must be
+// the one that its other fields imply. If the request sets no size, any size is valid.
 func Check(req *testpb.Request, sequence uint32, reply Reply) error {
 	if got, want := reply.GetId(), req.GetId(); got != want {
 		return fmt.Errorf("reply to request %d, want %d", got, want)

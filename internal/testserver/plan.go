@@ -26,9 +26,8 @@ type Attempt struct {
 // [Config] set up. It is for scripts, and may be called more than once.
 func (a Attempt) Draw(distribution Distribution) time.Duration { return a.source.draw(distribution) }
 
-// A Script decides what happens to an attempt. It is called when the first
-// request has arrived, from many goroutines at once, and must not block: to wait
-// is what a [Plan] is for.
+// A Script decides how an attempt is answered. It is called when the first request has arrived,
+// concurrently, and must not block: to wait, return a [Plan].
 type Script func(Attempt) Plan
 
 // A Plan is what happens to one attempt. The zero Plan answers at once: with one

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// A Record is what a backend saw of one attempt.
+// A Record describes one attempt as its backend saw it.
 type Record struct {
 	Attempt
 
@@ -23,7 +23,7 @@ type Record struct {
 // at the server is none.
 func (r Record) WasCancelled() bool { return !r.Cancelled.IsZero() }
 
-// records keeps what the backends of a cluster saw, in the order of arrival.
+// records keeps the records of a cluster's backends, in order of arrival.
 type records struct {
 	mu   sync.Mutex
 	list []*Record
@@ -62,9 +62,8 @@ func (r *records) reset() {
 	r.list = nil
 }
 
-// Records returns what the backends saw of each attempt since the start or the
-// last [Cluster.Reset], in the order of arrival. It is empty in a cluster that
-// only counts.
+// Records returns the records since the start or the last [Cluster.Reset], in order of arrival. It
+// is empty in a cluster that only counts.
 func (c *Cluster) Records() []Record {
 	return c.records.snapshot(func(*Record) bool { return true })
 }

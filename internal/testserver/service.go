@@ -107,8 +107,8 @@ func (s *service) BidiStream(stream grpc.BidiStreamingServer[testpb.Request, tes
 	return err
 }
 
-// track runs around every stream, from before its first request is read: a
-// stream that never sends one is counted as well.
+// track wraps every stream, from before its first request is read: a stream without a request
+// counts too.
 func (s *service) track(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
 	h := begin(stream.Context(), s.backend, info.FullMethod)
 	defer func() { h.end(err) }()

@@ -17,7 +17,7 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// patience bounds what a test waits for that should be there in a moment.
+// patience bounds the wait for an event that is expected within milliseconds.
 const patience = 10 * time.Second
 
 // ConnectT waits until a connection is ready, as it must be before a call on it is hedged.
@@ -46,8 +46,8 @@ func DistributionT(tb TB, name string) Distribution {
 	return distribution
 }
 
-// HandlerT starts a server in memory that has one handler for all methods, and returns a connection that is ready. The test
-// closes both at its end.
+// HandlerT starts a server in memory that has one handler for all methods, and returns a connection
+// that is ready. The test closes both at its end.
 func HandlerT(tb TB, handler grpc.StreamHandler, options ...grpc.DialOption) *grpc.ClientConn {
 	tb.Helper()
 	return serveT(tb, grpc.NewServer(grpc.WaitForHandlers(true), grpc.UnknownServiceHandler(handler)), options)
@@ -94,14 +94,15 @@ func ByNumber(plans ...Plan) Script {
 	return func(a Attempt) Plan { return plans[a.Number] }
 }
 
-// Ties has the two attempts of a call meet at the server, so that they answer within microseconds of each other.
+// Ties has the two attempts of a call meet at the server, so that they answer within microseconds
+// of each other.
 type Ties struct {
 	mu      sync.Mutex
 	waiting map[uint64]chan struct{}
 }
 
-// Meet waits for the other attempt of the request with the given id and then for up to 20 µs more; or it returns
-// the error of the context that ends first.
+// Meet waits for the other attempt of the request with the given id and then for up to 20 µs more;
+// or it returns the error of the context that ends first.
 func (t *Ties) Meet(ctx context.Context, id uint64) error {
 	t.mu.Lock()
 	met, ok := t.waiting[id]
@@ -127,7 +128,7 @@ func (t *Ties) Meet(ctx context.Context, id uint64) error {
 	return nil
 }
 
-// Heap returns the size of what is reachable on the heap, in bytes.
+// Heap returns the size of the reachable heap, in bytes.
 func Heap() uint64 {
 	runtime.GC()
 	runtime.GC()
@@ -136,7 +137,8 @@ func Heap() uint64 {
 	return m.HeapAlloc
 }
 
-// StandstillT returns how long the machine has let nothing run at a time, at most, until the test ends.
+// StandstillT returns how long the machine has let nothing run at a time, at most, until the test
+// ends.
 func StandstillT(t testing.TB) (longest func() time.Duration) {
 	const tick = time.Millisecond
 	var most atomic.Int64

@@ -1,4 +1,5 @@
-// Package hedgetest has what the tests of several packages need beside a server: schedulers, their interceptors, and calls without gRPC.
+// Package hedgetest has test helpers that need no server: schedulers, their interceptors, and calls
+// without gRPC.
 package hedgetest
 
 import (
@@ -39,8 +40,8 @@ func All(tb testing.TB, opts ...hedge.Option) *hedge.Scheduler {
 	return New(tb, append([]hedge.Option{hedge.WithAllMethods()}, opts...)...)
 }
 
-// Fixed returns a scheduler that hedges all methods after delay. It never learns enough to change that, and its budget always
-// pays.
+// Fixed returns a scheduler that hedges all methods after delay. It never learns enough to change
+// that, and its budget always pays.
 func Fixed(tb testing.TB, delay time.Duration, opts ...hedge.Option) *hedge.Scheduler {
 	tb.Helper()
 	return All(tb, append([]hedge.Option{hedge.WithWarmup(1<<30, delay), hedge.WithBudgetPercent(400)}, opts...)...)
@@ -51,7 +52,7 @@ func Interceptors(s *hedge.Scheduler) []grpc.DialOption {
 	return interceptor.DialOptions(s)
 }
 
-// Call makes one call whose attempts all take d.
+// Call makes a call. Each of its attempts takes d.
 func Call(tb testing.TB, s *hedge.Scheduler, target, method string, d time.Duration) {
 	tb.Helper()
 	if _, err := hedge.Do(tb.Context(), s, target, method, Taking(d)); err != nil {

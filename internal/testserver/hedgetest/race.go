@@ -7,8 +7,8 @@ import (
 	"github.com/grpchedge/hedge/internal/race"
 )
 
-// Admit asks whether hedge n of a call may be sent before anything else has happened. If not, again is the time after which to
-// ask again; 0 is never.
+// Admit asks whether hedge n of a call may be sent before anything else has happened. If not, again
+// is the time after which to ask again; 0 is never.
 func Admit(c *call.Call, n int) (send bool, again time.Duration) {
 	e := c.Admit(n, n, new(race.Report))
 	if e.Kind == race.HeldBack {
@@ -28,7 +28,7 @@ func HedgeWins(c *call.Call, d time.Duration, err error) {
 	c.Book(&r)
 }
 
-// CutShort ends a call whose primary had not answered at the given age, when a hedge won.
+// CutShort ends a call that a hedge won while its primary was unanswered at the given age.
 func CutShort(c *call.Call, age time.Duration) {
 	r := race.Report{DecidedAt: age, DeliveredAt: age}
 	r.Attempts[0].CutShort = true

@@ -1,9 +1,9 @@
-// Package model draws the random schedules that the tests against models play. Each has a seed of its own, so that one
-// that fails can be played again alone:
+// Package model draws the random schedules of model-based tests. Each schedule has its own seed, so
+// that a failing one can be replayed alone:
 //
 //	go test ./interceptor -run '^TestModel$' -model.seed=5
 //
-// What a schedule consists of, and what must come of it, is the business of the tests.
+// The tests define a schedule's contents and its checks.
 package model
 
 import (
@@ -22,8 +22,8 @@ var (
 	count  = flag.Int("model.count", 0, "how many schedules each test draws; 0: a few hundred, or all of them with HEDGE_TESTS=long")
 )
 
-// Counts are how many schedules a test draws without HEDGE_TESTS, with "long", and with "full" if that is more. The flag
-// -model.count overrides all.
+// Counts are how many schedules a test draws without HEDGE_TESTS, with "long", and with "full" if
+// that is more. The flag -model.count overrides all.
 type Counts struct{ Short, Long, Full int }
 
 // seeds returns the first seed and how many there are.
@@ -37,7 +37,8 @@ func (c Counts) seeds() (first uint64, n int) {
 	return rand.Uint64(), longtest.Table(c.Short, c.Long, max(c.Long, c.Full))
 }
 
-// Seeds are those from 1 on: the same each time, for a test whose bounds leave little to chance. The flags draw others.
+// Seeds returns the seeds from 1 on: the same in each run, for tests with tight bounds. The flags
+// draw others.
 func (c Counts) Seeds() iter.Seq[uint64] {
 	first, n := c.seeds()
 	if *replay == 0 && *count == 0 {
@@ -52,8 +53,9 @@ func (c Counts) Seeds() iter.Seq[uint64] {
 	}
 }
 
-// Each plays schedules one after the other, until one fails. Every perBubble of them share a synctest bubble, and what
-// prepare sets up in it; the function that prepare returns plays one. Each returns how many were to be played.
+// Each plays schedules one after the other, until one fails. Every perBubble of them share a
+// synctest bubble, and what prepare sets up in it; the function that prepare returns plays one.
+// Each returns how many were to be played.
 func Each(t *testing.T, counts Counts, perBubble int, prepare func(*testing.T) (play func(t *testing.T, seed uint64))) int {
 	t.Helper()
 	first, n := counts.seeds()
@@ -79,11 +81,12 @@ func Each(t *testing.T, counts Counts, perBubble int, prepare func(*testing.T) (
 // Draw draws the parts of one schedule.
 type Draw struct{ *rand.Rand }
 
-// New begins to draw the schedule that has the seed. Tests of different kinds pass different streams.
+// New begins to draw the schedule that has the seed. Tests of different kinds pass different
+// streams.
 func New(seed, stream uint64) Draw { return Draw{rand.New(rand.NewPCG(seed, stream))} }
 
-// Within draws a time from 1 ns up to most. Draws are in nanoseconds so that no two events happen at one instant: nothing
-// promises the order of those.
+// Within draws a time from 1 ns up to most. Draws are in nanoseconds so that no two events happen
+// at one instant: nothing promises the order of those.
 func (d Draw) Within(most time.Duration) time.Duration {
 	return 1 + time.Duration(d.Int64N(int64(most)))
 }

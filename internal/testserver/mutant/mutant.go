@@ -1,9 +1,10 @@
-// Package mutant plants bugs in Go code, to show that tests find them. It changes the syntax tree that the compiler sees, by
-// operators that know nothing of what the code means: a condition is negated, an operand of && or || left out, a bound moved by
-// one, an assignment or a call left out, min and max or + and − exchanged.
+// Package mutant plants bugs in Go code, to show that tests find them. It changes the syntax tree
+// that the compiler sees, with operators that ignore the meaning of the code: a condition is
+// negated, an operand of && or || is dropped, a bound is moved by one, an assignment or a call is
+// dropped, min and max or + and − are exchanged.
 //
-// All bugs are in one test binary, each behind a switch, so that it is built once. The environment variable HEDGE_MUTANT has the
-// number of the bug that is on.
+// All bugs are in one test binary, each behind a switch, so that it is built once. The environment
+// variable HEDGE_MUTANT selects the active bug by number.
 package mutant
 
 import (
@@ -129,7 +130,7 @@ type planter struct {
 	source        string
 	set           *token.FileSet
 	bugs          *[]Bug
-	before, after map[int]string // what is put before or after what begins or ends at an offset
+	before, after map[int]string // insertions by offset
 	cut           map[int]int    // parts that are left out
 	clauses       map[ast.Stmt]bool
 	types         map[ast.Expr]types.TypeAndValue
@@ -179,7 +180,7 @@ func (p *planter) parse(name string) (file *ast.File, err error) {
 		}
 	}
 	info := &types.Info{Types: p.types}
-	config := types.Config{Error: func(error) {}} // what is imported is not known, and need not be
+	config := types.Config{Error: func(error) {}} // imports need not be resolved
 	_, _ = config.Check("", p.set, all, info)
 	return file, err
 }
@@ -222,7 +223,8 @@ func (p *planter) visit(n ast.Node) bool {
 	return true
 }
 
-// isCondition tells a case of a switch without a tag from others, as far as that matters: a bare name is no bug.
+// isCondition tells a case of a switch without a tag from others, as far as that matters: a bare
+// name is no bug.
 func isCondition(e ast.Expr) bool {
 	switch e := e.(type) {
 	case *ast.BinaryExpr:

@@ -1,5 +1,6 @@
-// Package simulation makes calls in virtual time and without a transport: each attempt takes what a function says, and a whole
-// scheduler decides when hedges are sent. An hour of calls takes a second or two.
+// Package simulation makes calls in virtual time without a transport: a function sets the latency
+// of each attempt, and a whole scheduler decides when hedges are sent. An hour of calls takes one
+// or two seconds.
 package simulation
 
 import (
@@ -22,13 +23,15 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// Target and Method are where calls go. With several methods, their names are Method with a number from 0 on.
+// Target and Method are where calls go. With several methods, their names are Method with a number
+// from 0 on.
 const (
 	Target = "dns:///test"
 	Method = "/pkg.Svc/Get"
 )
 
-// Latency is how long an attempt takes that is sent at a time since the start. Attempt 0 is the primary.
+// Latency is how long an attempt takes that is sent at a time since the start. Attempt 0 is the
+// primary.
 type Latency = func(id uint64, attempt int, at time.Duration) time.Duration
 
 // Client makes calls one after the other, some at a time, or at a rate, however long they take.
@@ -64,7 +67,7 @@ type run struct {
 	calls     Calls
 }
 
-// Run returns the calls in the order of their ids, from 0, and what the scheduler knew in the end.
+// Run returns the calls in order of their ids, from 0, and the scheduler's rows at the end.
 func (c Client) Run(t *testing.T) (calls Calls, rows []stats.Method) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -169,14 +172,16 @@ func AttemptOf(ctx context.Context) int {
 	return n
 }
 
-// Drawing has each attempt take what a distribution draws, which depends on nothing but the seed, the call and the attempt.
+// Drawing draws each attempt's latency from a distribution. The draw depends only on the seed, the
+// call and the attempt.
 func Drawing(distribution testserver.Distribution, seed uint64) Latency {
 	return func(id uint64, attempt int, _ time.Duration) time.Duration {
 		return distribution.Draw(Generator(seed, id, attempt))
 	}
 }
 
-// Generator draws for one attempt of a call, or with a negative number for what all of them have in common.
+// Generator draws for one attempt of a call, or with a negative number for what all of them have in
+// common.
 func Generator(seed, id uint64, attempt int) *rand.Rand {
 	r := rand.New(rand.NewPCG(seed*0x9e3779b97f4a7c15^id, uint64(attempt)*0xbf58476d1ce4e5b9+seed))
 	for range 3 {
@@ -196,7 +201,7 @@ func (c Calls) Between(from, to time.Duration) Calls {
 	return c[first:last]
 }
 
-// Tail returns a percentile of what calls took, as a quantile.
+// Tail returns the quantile q of the calls' latencies.
 func (c Calls) Tail(q float64) time.Duration {
 	took := make([]time.Duration, len(c))
 	for i := range c {
@@ -217,7 +222,7 @@ func (c Calls) Hedges() (n int) {
 // Load is the extra attempts a call.
 func (c Calls) Load() float64 { return float64(c.Hedges()) / float64(len(c)) }
 
-// Mean is what calls took on average.
+// Mean returns the mean latency of the calls.
 func (c Calls) Mean() time.Duration {
 	sum := 0.0
 	for i := range c {
@@ -237,7 +242,8 @@ func (c Calls) Failed() float64 {
 	return 100 * float64(n) / float64(len(c))
 }
 
-// Quota is a server's rate limit: a bucket from which each attempt takes a token. An attempt that finds none fails.
+// Quota is a server's rate limit: a bucket from which each attempt takes a token. An attempt that
+// finds none fails.
 type Quota struct {
 	Rate  func(at time.Duration) float64 // tokens a second
 	Burst float64
