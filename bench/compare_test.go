@@ -21,7 +21,8 @@ func compareTiny(t *testing.T, args string) string {
 	return stdout.String()
 }
 
-// TestCompare runs one workload by both clocks and checks the table, the files and the agreement of the clocks.
+// TestCompare runs one workload by both clocks and checks the table, the files and the agreement of
+// the clocks.
 func TestCompare(t *testing.T) {
 	folder := t.TempDir()
 	printed := compareTiny(t, "compare -workload straggler -policy none,adaptive,static-10ms -calls 300 -seed 7 -out "+folder)

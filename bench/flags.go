@@ -16,7 +16,8 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver"
 )
 
-// The largest values of flags. Beyond them a run would take too much memory, too many sockets or too many goroutines.
+// The largest values of flags. Beyond them a run would take too much memory, too many sockets or
+// too many goroutines.
 const (
 	maxCalls       = 10_000_000
 	maxConcurrency = 10_000
@@ -107,8 +108,8 @@ func (l distribution) Set(s string) error {
 	return nil
 }
 
-// optionFlag is a flag that adds an option of the scheduler. Without the flag nothing is configured. The library itself
-// rejects values out of range.
+// optionFlag is a flag that adds a scheduler option. Without the flag the option is unset. The
+// library itself rejects values out of range.
 func optionFlag[T any](fs *flag.FlagSet, options *[]hedge.Option, name, usage string, parse func(string) (T, error), option func(T) hedge.Option) {
 	fs.Func(name, usage, func(s string) error {
 		value, err := parse(s)
@@ -140,7 +141,8 @@ func parseInt(s string) (int, error) {
 	return n, nil
 }
 
-// pictureFlag is a flag for the path of a picture. It rejects a path that cannot be written, before anything runs.
+// pictureFlag is a flag for the path of a picture. It rejects a path that cannot be written, before
+// anything runs.
 func pictureFlag(fs *flag.FlagSet, path *string, name, preset string) {
 	*path = preset
 	fs.Func(name, fmt.Sprintf("`path` of the picture, .png or .svg; empty for none (default %s)", preset), func(s string) error {

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestMisuse checks that each mistake is found before anything runs, and that the error names flag and value.
+// TestMisuse checks that each mistake is found before anything runs, and that the error names flag
+// and value.
 func TestMisuse(t *testing.T) {
 	for args, want := range map[string]string{
 		"dmo":                                 `no subcommand "dmo"`,
@@ -71,8 +72,8 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// TestMissedPromiseExitsWith1 makes one call without and with hedging. It cannot become faster, so tail reports a
-// missed promise.
+// TestMissedPromiseExitsWith1 makes one call without and with hedging. It cannot become faster, so
+// tail reports a missed promise.
 func TestMissedPromiseExitsWith1(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	code := run(t.Context(), strings.Fields("tail -calls 1 -concurrency 1"), &stdout, &stderr)

@@ -1,15 +1,15 @@
-// Command bench shows what hedging does and what it costs, on real gRPC calls over loopback sockets and in virtual
-// time.
+// Command bench shows what hedging does and costs, on real gRPC calls over loopback sockets and in
+// virtual time.
 //
 //	go run . demo    # the same calls without and with hedging
 //	go run . compare # any workloads under any policies, a peer's among them: tables and pictures
 //	go run . report  # all of them at full size, and an index
-//	go run . tail    # the tail at several concurrencies, against what the library promises
+//	go run . tail    # the tail at several concurrencies, against the library's promise
 //	go run . cost    # the processor time of calls that need no hedge, as a ratio to plain gRPC's
 //
-// Every reply is checked, the servers count the attempts, and policies that are compared run interleaved, so that all
-// figures are ratios within one run. The exit code is 1 if a reply was wrong, a call failed or a promise was missed,
-// and 2 if a flag is wrong.
+// Every reply is checked, the servers count the attempts, and policies that are compared run
+// interleaved, so that all figures are ratios within one run. The exit code is 1 if a reply was
+// wrong, a call failed or a promise was missed, and 2 if a flag is wrong.
 package main
 
 import (

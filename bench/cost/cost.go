@@ -1,4 +1,5 @@
-// Package cost measures what a call that needs no hedge costs its client: processor time, as a ratio to plain gRPC's.
+// Package cost measures the client's processor time for a call that needs no hedge, as a ratio to
+// plain gRPC's.
 package cost
 
 import (
@@ -19,8 +20,8 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// Cost compares contestants that take turns of one slice each, against a server in a process of its own that answers at
-// once. A ratio compares two slices of the same round.
+// Cost compares contestants that take turns of one slice each, against a server in a process of its
+// own that answers at once. A ratio compares two slices of the same round.
 type Cost struct {
 	Server      []string // the command that runs Serve
 	Kinds       []string // of KindNames; nil means all
@@ -41,8 +42,8 @@ type contestant struct {
 	unaryOnly     bool
 }
 
-// contestants begin with plain gRPC, to which all others are compared. Plain gRPC is also second: its ratio shows how far
-// equals differ on this machine.
+// contestants begin with plain gRPC, to which all others are compared. Plain gRPC is also second:
+// its ratio shows how far equals differ on this machine.
 var contestants = []contestant{
 	{label: "plain gRPC", policy: policy.None},
 	{label: "plain gRPC again", policy: policy.None},
@@ -120,7 +121,8 @@ func (c *Cost) Run(ctx context.Context, w, log io.Writer) error {
 	return nil
 }
 
-// rounds is how many rounds fit into the duration: an odd number, so that the median is one of them.
+// rounds is how many rounds fit into the duration: an odd number, so that the median is one of
+// them.
 func (c *Cost) rounds(cells []cell) int {
 	var round time.Duration // of all cells
 	for _, cell := range cells {
@@ -129,7 +131,7 @@ func (c *Cost) rounds(cells []cell) int {
 	return int(max(c.Duration/round, 3)-1) | 1
 }
 
-// score is what was measured of one contestant in one cell.
+// score is the measurement of one contestant in one cell.
 type score struct {
 	label  string
 	slices []slice
@@ -170,7 +172,8 @@ func (c *Cost) measure(ctx context.Context, target string, in cell, rounds int, 
 	return scores, nil
 }
 
-// connect returns the caller of a contestant, and its score. All start with warm connections and memory.
+// connect returns the caller of a contestant, and its score. All start with warm connections and
+// memory.
 func (o contestant) connect(ctx context.Context, target string, in cell, c *Cost) (caller, score, error) {
 	p := policy.Named(o.policy)
 	dial, scheduler, err := p.Dial(o.options)

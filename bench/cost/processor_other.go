@@ -6,5 +6,5 @@ import "time"
 
 var began = time.Now()
 
-// processorTime is the time that has passed: what a process has used of the processor is not known here.
+// processorTime returns the elapsed time: this platform does not report a process's processor time.
 func processorTime() time.Duration { return time.Since(began) }

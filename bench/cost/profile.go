@@ -6,7 +6,8 @@ import (
 	"runtime/pprof"
 )
 
-// profile writes a profile of the processor time to the file at path, until stop is called. Without a path it writes none.
+// profile writes a profile of the processor time to the file at path, until stop is called. Without
+// a path it writes none.
 func profile(path string) (stop func(), err error) {
 	if path == "" {
 		return func() {}, nil
@@ -25,7 +26,8 @@ func profile(path string) (stop func(), err error) {
 	}, nil
 }
 
-// labelled runs do, and all goroutines that it starts, with the label of a contestant in the profile.
+// labelled runs do, and all goroutines that it starts, with the label of a contestant in the
+// profile.
 func labelled(label string, do func() error) (err error) {
 	pprof.Do(context.Background(), pprof.Labels("client", label), func(context.Context) { err = do() })
 	return err

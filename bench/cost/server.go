@@ -25,7 +25,8 @@ func Serve(r io.Reader, w io.Writer) error {
 	return err
 }
 
-// startServer runs the command, which must run Serve, and returns a gRPC target of its server. stop ends it.
+// startServer runs the command, which must run Serve, and returns a gRPC target of its server. stop
+// ends it.
 func startServer(ctx context.Context, command []string) (target string, stop func(), err error) {
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Stderr = os.Stderr

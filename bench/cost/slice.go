@@ -61,7 +61,7 @@ func (c caller) close() {
 	}
 }
 
-// slice is what was measured while one contestant had its turn.
+// slice is the measurement of one contestant's turn.
 type slice struct {
 	calls, wrong int64
 	took, busy   time.Duration // busy is processor time of this process

@@ -1,4 +1,5 @@
-// Package demo makes the same calls without and with hedging and shows the difference as a table and a picture.
+// Package demo makes the same calls without and with hedging and shows the difference as a table
+// and a picture.
 package demo
 
 import (
@@ -39,10 +40,11 @@ type Demo struct {
 type scene struct {
 	title    string // of its calls, in the plural
 	noun     string // the same in one word
-	value    string // what is measured
+	value    string // the measured quantity
 	workload workload.Workload
 
-	// streams: the number of calls is Demo.Streams, and the workload gives the distribution, whatever Demo.Distribution says.
+	// streams: the number of calls is Demo.Streams, and the workload gives the distribution,
+	// whatever Demo.Distribution says.
 	streams bool
 	// options are the scene's own, to which Demo.Options are added; configured describes them.
 	options    []hedge.Option
@@ -57,8 +59,9 @@ var scenes = []scene{
 		value:    "time to first message",
 		workload: workload.Named("ttft"),
 		streams:  true,
-		// One attempt in five is slow. With two hedges, 8 of 1,000 streams would have three slow attempts. Of the 10 beyond p99 that
-		// leaves 2, and the first streams, which are not hedged, need more.
+		// One attempt in five is slow. With two hedges, 8 of 1,000 streams would have three slow
+		// attempts. Of the 10 beyond p99 that leaves 2, and the first streams, which are not
+		// hedged, need more.
 		options:    []hedge.Option{hedge.WithBudgetPercent(30), hedge.WithMaxHedges(3)},
 		configured: "budget 30%, at most 3 hedges",
 	},
@@ -123,7 +126,7 @@ func (d *Demo) Run(ctx context.Context, w, log io.Writer) error {
 	return errors.Join(wrong...)
 }
 
-// announce describes what the user is about to wait for.
+// announce describes the run before it starts.
 func (d *Demo) announce(w io.Writer, s scene, c *run.Comparison, distribution string) {
 	configured := cmp.Or(s.configured, "nothing configured")
 	switch {

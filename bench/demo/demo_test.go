@@ -13,7 +13,8 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// TestDemoFails checks that one wrong reply among many right ones is reported with its seed and fails the run.
+// TestDemoFails checks that one wrong reply among many right ones is reported with its seed and
+// fails the run.
 func TestDemoFails(t *testing.T) {
 	shown := scenes
 	t.Cleanup(func() { scenes = shown })

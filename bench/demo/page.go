@@ -18,7 +18,8 @@ type page struct {
 	server  *http.Server
 }
 
-// servePage serves the page at an address, which it writes to w. With the address "" it serves none, and returns nil.
+// servePage serves the page at an address, which it writes to w. With the address "" it serves
+// none, and returns nil.
 func servePage(ctx context.Context, address string, w io.Writer) (*page, error) {
 	if address == "" {
 		return nil, nil

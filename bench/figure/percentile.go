@@ -6,17 +6,19 @@ import (
 	"strconv"
 )
 
-// Quantile returns the element of rank ⌈q·n⌉ of n sorted ones: the smallest element that at least a share q of them do
-// not exceed. 0 < q ≤ 1; there must be at least one element.
+// Quantile returns the element of rank ⌈q·n⌉ of n sorted ones: the smallest element that at least a
+// share q of them do not exceed. 0 < q ≤ 1; there must be at least one element.
 func Quantile[T any](sorted []T, q float64) T {
-	// Without the subtraction, a product that should be whole, such as 0.999·1000, may be rounded up.
+	// Without the subtraction, a product that should be whole, such as 0.999·1000, may be rounded
+	// up.
 	rank := int(math.Ceil(q*float64(len(sorted)) - 1e-9))
 	return sorted[min(max(rank, 1), len(sorted))-1]
 }
 
-// MedianBounds returns bounds of the median of the distribution that the n sorted elements were drawn from. They hold
-// it with a probability of about 95%, whatever the distribution: they are the elements of ranks n/2 - 0.98·√n and n/2 +
-// 0.98·√n + 1, because the number of draws below the true median is binomial.
+// MedianBounds returns bounds of the median of the distribution that the n sorted elements were
+// drawn from. They hold it with a probability of about 95%, whatever the distribution: they are the
+// elements of ranks n/2 - 0.98·√n and n/2 + 0.98·√n + 1, because the number of draws below the true
+// median is binomial.
 func MedianBounds[T any](sorted []T) (low, high T) {
 	n := float64(len(sorted))
 	half := 1.96 / 2 * math.Sqrt(n)

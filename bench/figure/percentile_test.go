@@ -32,7 +32,8 @@ func TestQuantile(t *testing.T) {
 	}
 }
 
-// TestMedianBounds draws from a distribution whose median is known and counts how often the bounds hold it.
+// TestMedianBounds draws from a distribution with a known median and counts how often the bounds
+// contain it.
 func TestMedianBounds(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for _, n := range []int{9, 41, 101} {

@@ -15,7 +15,7 @@ import (
 // Bars shows the p99 of each policy and, beside it, the extra load.
 type Bars struct {
 	Title string
-	Value string // what the p99 is of
+	Value string // the quantity that the p99 describes
 	Rows  []Bar
 }
 

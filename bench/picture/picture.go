@@ -37,8 +37,8 @@ func CanDraw(path string) bool { return pictureFormats[filepath.Ext(path)] != ni
 // Panel is one diagram of latency by percentile.
 type Panel struct {
 	Title  string
-	Noun   string // what has the latencies, in the plural
-	Value  string // what the latencies are
+	Noun   string // the things measured, in the plural
+	Value  string // the name of the measured quantity
 	Curves []Curve
 	Notes  []Note
 }
@@ -59,13 +59,14 @@ type Note struct {
 // LookCount is the number of looks: a look is an index from 0 to LookCount - 1.
 const LookCount = 6
 
-// looks are a colour, a dash and a marker for each curve. The colours are of the Okabe-Ito palette, which colour-blind
-// readers can tell apart; dash and marker differ too.
+// looks are a colour, a dash and a marker for each curve. The colours are of the Okabe-Ito palette,
+// which colour-blind readers can tell apart; dash and marker differ too.
 var looks = [LookCount]struct {
 	color  color.Color
 	dashes []vg.Length
 	marker draw.GlyphDrawer
-	// Whether a value is written above its mark or below, so that values of two close curves do not overlap.
+	// Whether a value is written above its mark or below, so that values of two close curves do not
+	// overlap.
 	valueAlign  text.YAlignment
 	valueOffset vg.Length
 }{
@@ -88,8 +89,8 @@ type diagram interface {
 	height() vg.Length
 }
 
-// Write draws diagrams one below the other, each with the height of the highest, and writes them to a .png or .svg
-// file.
+// Write draws diagrams one below the other, each with the height of the highest, and writes them to
+// a .png or .svg file.
 func Write[D diagram](path string, diagrams []D) error {
 	newCanvas, ok := pictureFormats[filepath.Ext(path)]
 	if !ok {
@@ -115,14 +116,15 @@ func Write[D diagram](path string, diagrams []D) error {
 	return errors.Join(err, file.Close())
 }
 
-// tailPosition is the place of a quantile on an axis that gives each further nine the same room: 0 for the fastest
-// call, 1 for p90, 2 for p99.
+// tailPosition is the place of a quantile on an axis that gives each further nine the same room: 0
+// for the fastest call, 1 for p90, 2 for p99.
 func tailPosition(q float64) float64 { return -math.Log10(1 - q) }
 
 // drawnFrom is the first quantile that is drawn: the few fastest calls do not matter.
 const drawnFrom = 0.01
 
-// drawnTo is the last quantile that is drawn: ten calls are slower, so that the curve still means something.
+// drawnTo is the last quantile that is drawn: ten calls are slower, so that the curve still means
+// something.
 func drawnTo(calls int) float64 { return 1 - 10/float64(max(calls, 20)) }
 
 func (p Panel) height() vg.Length { return panelHeight }
@@ -168,8 +170,8 @@ func drawWithLegend(pl *plot.Plot, legend *plot.Legend, c draw.Canvas) {
 	legend.Draw(draw.Crop(pl.DataCanvas(c), vg.Points(12), 0, 0, vg.Points(-6)))
 }
 
-// fitBelowLegend extends the vertical axis of a diagram of the given height, so that a legend of the given number of
-// lines fits above the curves.
+// fitBelowLegend extends the vertical axis of a diagram of the given height, so that a legend of
+// the given number of lines fits above the curves.
 func fitBelowLegend(pl *plot.Plot, lines int, height vg.Length) {
 	pl.Y.Max = max(pl.Y.Max, pl.Y.Min+1)
 	values := pl.Y.Max - pl.Y.Min
@@ -189,8 +191,8 @@ func (n Note) line(end float64) *plotter.Line {
 // steps is how many points of a curve are drawn: more than a reader can tell apart.
 const steps = 600
 
-// add draws the curve and marks the percentiles that the table shows. With values, it also writes out the slowest of
-// them.
+// add draws the curve and marks the percentiles that the table shows. With values, it also writes
+// out the slowest of them.
 func (c Curve) add(pl *plot.Plot, legend *plot.Legend, withValues bool) {
 	look := looks[c.Look]
 	from, to := tailPosition(drawnFrom), tailPosition(drawnTo(len(c.Sorted)))
@@ -231,9 +233,9 @@ func (c Curve) at(x, q float64) plotter.XY {
 	return plotter.XY{X: x, Y: latencyPosition(figure.Quantile(c.Sorted, q))}
 }
 
-// latencyPosition is the place of a latency on a logarithmic axis: 0 for 1 ms, 1 for 10 ms. Latencies below 1 µs are
-// drawn at 1 µs. The plot package's own log scale is not used because it places the axis label in the middle of the
-// values, not of the axis.
+// latencyPosition is the place of a latency on a logarithmic axis: 0 for 1 ms, 1 for 10 ms.
+// Latencies below 1 µs are drawn at 1 µs. The plot package's own log scale is not used because it
+// places the axis label in the middle of the values, not of the axis.
 func latencyPosition(d time.Duration) float64 {
 	return math.Log10(float64(max(d, time.Microsecond)) / float64(time.Millisecond))
 }

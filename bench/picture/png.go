@@ -10,8 +10,8 @@ import (
 	"gonum.org/v1/plot/vg/vgimg"
 )
 
-// smallPNG is a canvas that is written as a PNG of at most 256 colours. A diagram has few colours, and its file becomes
-// a third as large.
+// smallPNG is a canvas that is written as a PNG of at most 256 colours. A diagram has few colours,
+// and its file becomes a third as large.
 type smallPNG struct{ *vgimg.Canvas }
 
 func (c smallPNG) WriteTo(w io.Writer) (int64, error) {
@@ -21,7 +21,8 @@ func (c smallPNG) WriteTo(w io.Writer) (int64, error) {
 	return counted.n, err
 }
 
-// paletted returns the picture in its 256 most frequent colours. A pixel of another colour gets the nearest of them.
+// paletted returns the picture in its 256 most frequent colours. A pixel of another colour gets the
+// nearest of them.
 func paletted(from image.Image) *image.Paletted {
 	bounds := from.Bounds()
 	uses := map[color.Color]int{}

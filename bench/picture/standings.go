@@ -9,7 +9,8 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// Standings shows, for each of several rows, a ratio that each rival reached and, beside it, its extra load.
+// Standings shows, for each of several rows, a ratio that each rival reached and, beside it, its
+// extra load.
 type Standings struct {
 	Title, Value, Load string
 	Rows               []string
@@ -23,7 +24,7 @@ type Rival struct {
 	Marks []Mark
 }
 
-// Mark is what a rival reached in one row.
+// Mark is a rival's result in one row.
 type Mark struct {
 	Row              int
 	Ratio, ExtraLoad float64

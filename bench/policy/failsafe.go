@@ -14,9 +14,10 @@ import (
 	"github.com/grpchedge/hedge"
 )
 
-// The peer is set up as closely to this library's defaults as it can be. Its quantile covers the latest executions, and
-// it starts to hedge after as many executions as this library's warm-up. Its budget limits hedges as a share of the
-// calls in flight, not of all calls; its minimum of 3 hedges in flight is left as it is.
+// The peer is set up as closely to this library's defaults as it can be. Its quantile covers the
+// latest executions, and it starts to hedge after as many executions as this library's warm-up. Its
+// budget limits hedges as a share of the calls in flight, not of all calls; its minimum of 3 hedges
+// in flight is left as it is.
 const (
 	failsafeQuantile  = 0.90
 	failsafeAge       = 1000
@@ -32,9 +33,9 @@ func failsafeInterceptor(hedges int) grpc.UnaryClientInterceptor {
 		Build())
 }
 
-// failsafe is failsafe-go's hedging of unary calls; it has none for streams. The peer does not send the number of the
-// attempt, so interceptors around it add the number. Without it the server would draw the same latency for every
-// attempt of a call, and no hedge could win.
+// failsafe is failsafe-go's hedging of unary calls; it has none for streams. The peer does not send
+// the number of the attempt, so interceptors around it add the number. Without it the server would
+// draw the same latency for every attempt of a call, and no hedge could win.
 func failsafe(hedges int) Dial {
 	return func([]hedge.Option) ([]grpc.DialOption, *hedge.Scheduler, error) {
 		return []grpc.DialOption{grpc.WithChainUnaryInterceptor(countAttempts, failsafeInterceptor(hedges), numberAttempt)}, nil, nil

@@ -10,8 +10,8 @@ import (
 // floorDelay is the delay of the floor's timer, which is this library's least delay.
 const floorDelay = time.Millisecond
 
-// floorUnary does only what every hedging client must do: it gives the call a context that can be cancelled, and sets a
-// timer that it stops when the call ends.
+// floorUnary does only what every hedging client must do: it gives the call a context that can be
+// cancelled, and sets a timer that it stops when the call ends.
 func floorUnary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

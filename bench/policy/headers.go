@@ -12,8 +12,9 @@ import (
 	"github.com/grpchedge/hedge/stream"
 )
 
-// headersCalibrated hedges once, after a quantile of the time to response headers, with an unlimited budget. This is
-// what a policy does that mistakes the first byte of a stream for its first message.
+// headersCalibrated hedges once, after a quantile of the time to response headers, with an
+// unlimited budget. It stands for policies that mistake the first byte of a stream for its first
+// message.
 func headersCalibrated(q float64, floor time.Duration) Dial {
 	return func(options []hedge.Option) ([]grpc.DialOption, *hedge.Scheduler, error) {
 		seen := &headerTimes{window: sketch.New(30 * time.Second)}

@@ -1,4 +1,5 @@
-// Package policy has the table of policies that are compared: no hedging, fixed delays, this library and a peer.
+// Package policy has the table of policies that are compared: no hedging, fixed delays, this
+// library and a peer.
 package policy
 
 import (
@@ -12,8 +13,8 @@ import (
 	"github.com/grpchedge/hedge/stream"
 )
 
-// Dial returns what makes connections follow a policy, and its scheduler if it has one. The options are applied after
-// the policy's own.
+// Dial returns what makes connections follow a policy, and its scheduler if it has one. The options
+// are applied after the policy's own.
 type Dial func(options []hedge.Option) ([]grpc.DialOption, *hedge.Scheduler, error)
 
 // Policy is a way to make calls.
@@ -22,11 +23,13 @@ type Policy struct {
 	About string // in a few words
 	Dial  Dial
 
-	// Budget is the number of hedges per 100 calls that the policy promises not to exceed; 0 for no promise.
+	// Budget is the number of hedges per 100 calls that the policy promises not to exceed; 0 for no
+	// promise.
 	Budget float64
-	// Peer marks a policy of another library: its wrong replies are counted and shown, and do not fail a run.
+	// Peer marks a policy of another library: its wrong replies are counted and shown, and do not
+	// fail a run.
 	Peer bool
-	// Part marks what is not compared as a policy: it is a component that cost measures alone.
+	// Part marks a component that only cost measures, and that is not compared as a policy.
 	Part bool
 }
 
@@ -107,7 +110,8 @@ func Ours(own ...hedge.Option) Dial {
 // Unbounded is a budget, in percent, that pays for as many hedges as a call can have.
 const Unbounded = 400
 
-// Static hedges after a fixed delay without a budget, as the hedging policy of a gRPC service config does.
+// Static hedges after a fixed delay without a budget, as the hedging policy of a gRPC service
+// config does.
 func Static(delay time.Duration, hedges int) Dial {
 	return func(options []hedge.Option) ([]grpc.DialOption, *hedge.Scheduler, error) {
 		dial, s, err := Ours(hedge.WithMaxHedges(hedges), hedge.WithBudgetPercent(Unbounded))(options)

@@ -15,8 +15,8 @@ import (
 	"github.com/grpchedge/hedge/bench/figure"
 )
 
-// Progress shows how far a run has come and how long the rest will take: as a bar on a terminal, as a plain line now
-// and then elsewhere. A nil *Progress shows nothing.
+// Progress shows how far a run has come and how long the rest will take: as a bar on a terminal, as
+// a plain line now and then elsewhere. A nil *Progress shows nothing.
 type Progress struct {
 	what  string
 	total int64 // 0: unknown
@@ -33,7 +33,8 @@ const (
 	lineEvery = 10 * time.Second
 )
 
-// Start shows the progress of total steps until End is called, or how many steps were done if total is 0.
+// Start shows the progress of total steps until End is called, or how many steps were done if total
+// is 0.
 func Start(w io.Writer, what string, total int64) *Progress {
 	p := &Progress{what: what, total: total, start: time.Now(), quit: make(chan struct{})}
 	every, show, end := lineEvery, p.line(w), func() {}
@@ -59,7 +60,7 @@ func Start(w io.Writer, what string, total int64) *Progress {
 	return p
 }
 
-// left estimates how long the rest will take at the pace so far.
+// left estimates the remaining time from the rate so far.
 func (p *Progress) left(done int64) string {
 	left := float64(time.Since(p.start)) * float64(p.total-done) / float64(done)
 	return time.Duration(left).Round(time.Second).String() + " left"

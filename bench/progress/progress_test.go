@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestProgressInALog checks what is written to a log: a plain line every ten seconds.
+// TestProgressInALog checks the output to a log: a plain line every ten seconds.
 func TestProgressInALog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -26,7 +26,7 @@ func TestProgressInALog(t *testing.T) {
 	})
 }
 
-// TestProgressWithoutATotal checks that steps are counted where nobody knows how many there will be.
+// TestProgressWithoutATotal checks that steps are counted when their total is unknown.
 func TestProgressWithoutATotal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer

@@ -11,7 +11,7 @@ import (
 	"github.com/grpchedge/hedge/bench/workload"
 )
 
-// agreement compares the figures of one policy in real time with those in virtual time, over the calls that both made.
+// agreement compares a policy's figures in real and virtual time, over the calls made in both.
 type agreement struct {
 	policy string
 	ratios []float64 // of each of the tails, real by virtual
@@ -19,8 +19,9 @@ type agreement struct {
 	extra  float64   // extra load, real less virtual
 }
 
-// The clocks agree where the ratio of percentiles is within agreeWithin of 1 or their difference within socketTakes,
-// the time that a call over a socket takes by itself; and where the extra loads differ by at most agreeWithin.
+// The clocks agree where the ratio of percentiles is within agreeWithin of 1 or their difference
+// within socketTakes, the time that a call over a socket takes by itself; and where the extra loads
+// differ by at most agreeWithin.
 const (
 	agreeWithin = 0.05
 	socketTakes = 0.2 // ms

@@ -11,7 +11,8 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver"
 )
 
-// TestAgreement checks what counts as agreement, and that only calls made by both clocks are compared.
+// TestAgreement checks what counts as agreement, and that only calls made by both clocks are
+// compared.
 func TestAgreement(t *testing.T) {
 	taking := func(c workload.Clock, ms ...float64) clockRun {
 		r := &run.Result{Policy: policy.Named(policy.None), Calls: len(ms), Server: testserver.Counts{Attempts: int64(len(ms))}}

@@ -10,7 +10,8 @@ import (
 	"github.com/grpchedge/hedge/bench/workload"
 )
 
-// TestResultErr checks what fails a run: a wrong reply, a failed call and a broken budget, but none of a peer.
+// TestResultErr checks what fails a run: a wrong reply, a failed call and a broken budget, but none
+// of a peer.
 func TestResultErr(t *testing.T) {
 	for _, tc := range []struct {
 		policy string

@@ -16,8 +16,8 @@ import (
 // fleetTails are the percentiles that are shown of a fleet.
 var fleetTails = []float64{0.50, 0.99, 0.999}
 
-// wellWithin is how far above the p99 of plain calls before an overload the p99 of a second may be for the fleet to be
-// well again. Of 400 calls, a p99 is that far off by chance only now and then.
+// wellWithin is how far above the p99 of plain calls before an overload the p99 of a second may be
+// for the fleet to be well again. Of 400 calls, a p99 is that far off by chance only now and then.
 const wellWithin = 1.5
 
 const fleetText = `The clients, each with a scheduler of its own, call servers of 4 workers with a queue. Work is lognormal with a median of
@@ -86,7 +86,7 @@ func (f *findings) overload() int {
 	return slices.IndexFunc(f.workload.Fleet.Steps, func(s workload.Step) bool { return s.Name == workload.Overload })
 }
 
-// wellAgain is the cell that says how long a fleet took to be well again after the overload.
+// wellAgain returns the cell with a fleet's recovery time after the overload.
 func (f *findings) wellAgain(isOverload bool, r, plain *run.Result) table.Cell {
 	if !isOverload {
 		return table.Word("")

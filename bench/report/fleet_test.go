@@ -10,7 +10,8 @@ import (
 	"github.com/grpchedge/hedge/bench/workload"
 )
 
-// TestBySteps checks the table of a fleet: a row for each step and policy, and the recovery beside the overload.
+// TestBySteps checks the table of a fleet: a row for each step and policy, and the recovery beside
+// the overload.
 func TestBySteps(t *testing.T) {
 	w := workload.Named("fleet").Shorten().WithFleet(workload.Fleet{Clients: 3, Deadline: 300 * time.Millisecond, Steps: []workload.Step{
 		{Name: workload.Before, Load: 0.3, Takes: time.Second}, {Name: workload.Overload, Load: 1.5, Takes: time.Second}, {Name: "30%, after it", Load: 0.3, Takes: 5 * time.Second}}})

@@ -20,8 +20,8 @@ import (
 	"github.com/grpchedge/hedge/bench/workload"
 )
 
-// frontierOf are the workloads whose frontier is drawn: p99 against extra load for fixed delays, for percentiles and
-// for the trigger Auto.
+// frontierOf lists the workloads with a frontier: p99 against extra load for fixed delays,
+// percentiles and the trigger Auto.
 var frontierOf = []string{"straggler", "ttft", "grpc-java"}
 
 // How many calls each point of a frontier is measured from.

@@ -24,13 +24,16 @@ const overviewText = `All workloads in virtual time: p99 as a share of plain gRP
 the best of six, with two hedges, that add at most 10%: it is chosen after the run, as nobody can. The peer, failsafe-go, hedges
 no streams.`
 
-// fixedFrom are the quantiles of what plain calls take that are tried as fixed delays. With two hedges each adds less than 10%.
+// fixedFrom are the quantiles of what plain calls take that are tried as fixed delays. With two
+// hedges each adds less than 10%.
 var fixedFrom = []float64{0.91, 0.92, 0.935, 0.95, 0.97, 0.985}
 
-// mostFixed is how many attempts a fixed delay may add, as a share of the calls: the budget of this library by default.
+// mostFixed is how many attempts a fixed delay may add, as a share of the calls: the budget of this
+// library by default.
 const mostFixed = 0.10
 
-// overviewStep is the step of the load for which the overview shows a fleet; the last one where there is no such step.
+// overviewStep is the step of the load for which the overview shows a fleet; the last one where
+// there is no such step.
 const overviewStep = "80%"
 
 // rival is a kind of policy in the overview. Its looks are picture's.
@@ -41,7 +44,7 @@ type rival struct {
 
 var rivals = []rival{{"this library, nothing configured", 1}, {"the best fixed delay, chosen afterwards", 2}, {"failsafe-go", 0}}
 
-// standing is what a policy reached in a workload: nothing where it did not run.
+// standing is a policy's result in a workload; zero if the policy did not run.
 type standing struct {
 	p99       time.Duration
 	extraLoad float64
@@ -75,13 +78,14 @@ func (r *Report) overview(ctx context.Context, all []*findings, log io.Writer) (
 	return places, nil
 }
 
-// fixed is what a fixed delay reached.
+// fixed is the result of a fixed delay.
 type fixed struct {
 	standing
 	delay time.Duration
 }
 
-// bestFixed makes the calls of a run again under fixed delays, and returns the one with the least p99 that kept to mostFixed.
+// bestFixed makes the calls of a run again under fixed delays, and returns the one with the least
+// p99 that kept to mostFixed.
 func (r *Report) bestFixed(ctx context.Context, f *findings, found clockRun, plain *run.Result, log io.Writer) (fixed, error) {
 	c, err := comparisonOf(f.workload, found.clock, found.size, f.seed)
 	if err != nil {
@@ -141,7 +145,8 @@ func (f *findings) shownAs() string {
 	return f.workload.Name
 }
 
-// shown are the calls of a result that the overview shows, sorted, and the extra load of their time.
+// shown are the calls of a result that the overview shows, sorted, and the extra load of their
+// time.
 func (f *findings) shown(r *run.Result) (sorted []time.Duration, extraLoad float64) {
 	if f.workload.Fleet == nil {
 		return r.Sorted, r.ExtraLoad()
@@ -150,7 +155,7 @@ func (f *findings) shown(r *run.Result) (sorted []time.Duration, extraLoad float
 	return s.Sorted, s.ExtraLoad()
 }
 
-// standing is what the overview shows of a result; nothing of none.
+// standing returns the overview's view of a result; zero for a nil result.
 func (f *findings) standing(r *run.Result) standing {
 	if r == nil {
 		return standing{}

@@ -4,8 +4,9 @@ import (
 	"github.com/grpchedge/hedge/bench/table"
 )
 
-// published is a figure that others reported for a workload, measured on their machines. The oracle is the best policy
-// of the same shape that knows the distribution, found by Monte Carlo simulation.
+// published is a figure that others reported for a workload, measured on their machines. The oracle
+// is the best policy of the same shape that knows the distribution, found by Monte Carlo
+// simulation.
 type published struct {
 	policy    string
 	tails     [5]string // p50 to p99.9 in milliseconds; empty where nothing was published

@@ -1,4 +1,5 @@
-// Package report runs workloads at the sizes asked for, and writes tables, pictures, an index and a summary.
+// Package report runs workloads at the sizes asked for, and writes tables, pictures, an index and a
+// summary.
 package report
 
 import (
@@ -28,7 +29,8 @@ type Report struct {
 // ClockNames are the names of clocks that a report can be asked for.
 var ClockNames = []string{string(workload.RealClock), string(workload.VirtualClock), "both"}
 
-// Check returns an error if a workload that was asked for does not run by the clock that was asked for.
+// Check returns an error if a workload that was asked for does not run by the clock that was asked
+// for.
 func (r *Report) Check() error {
 	_, err := r.studies()
 	return err
@@ -72,8 +74,9 @@ func (r *Report) wants(k workload.Clock) bool {
 	return r.Clocks == nil || slices.Contains(r.Clocks, string(k)) || slices.Contains(r.Clocks, "both")
 }
 
-// Compare runs the workloads and writes the findings of each as soon as it has ended: the tables to w, progress to log,
-// and everything to the folder. Failed calls and broken promises are in the error, after all workloads have run.
+// Compare runs the workloads and writes the findings of each as soon as it has ended: the tables to
+// w, progress to log, and everything to the folder. Failed calls and broken promises are in the
+// error, after all workloads have run.
 func (r *Report) Compare(ctx context.Context, w, log io.Writer) ([]*findings, error) {
 	studies, err := r.studies()
 	if err != nil {

@@ -52,7 +52,8 @@ func (r clockRun) of(name string) *run.Result {
 	return nil
 }
 
-// run makes the calls. Its error says why the calls could not be made; findings.err has those that failed.
+// run makes the calls. Its error explains why the calls could not be made; findings.err holds
+// failed calls.
 func (s study) run(ctx context.Context, log io.Writer) (*findings, error) {
 	f := &findings{workload: s.workload, seed: s.seed}
 	for _, clock := range s.clocks {
@@ -183,7 +184,7 @@ func (f *findings) print(w io.Writer) {
 	fmt.Fprintln(w)
 }
 
-// describe says how the run was made.
+// describe describes how the run was made.
 func (r clockRun) describe(w workload.Workload, seed int) string {
 	what := figure.Count(int64(r.size.Calls)) + " calls"
 	if w.Fan > 0 {

@@ -16,7 +16,8 @@ import (
 	"github.com/grpchedge/hedge/bench/workload"
 )
 
-// writeSummary writes the short form of a report. Its links are relative to the folder that contains docs/.
+// writeSummary writes the short form of a report. Its links are relative to the folder that
+// contains docs/.
 func (r *Report) writeSummary(all []*findings, places []place, weak *table.Sheet, took time.Duration) error {
 	const pages = "docs/results/"
 	var s strings.Builder

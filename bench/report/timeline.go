@@ -91,8 +91,8 @@ func msOrNone(d time.Duration) float64 {
 	return d.Seconds() * 1e3
 }
 
-// lookOf gives each result a look. Unhedged calls and this library's default have the same look in every picture; the
-// others get the remaining looks in order.
+// lookOf gives each result a look. Unhedged calls and this library's default have the same look in
+// every picture; the others get the remaining looks in order.
 func lookOf(results []*run.Result) []int {
 	indexes := make([]int, len(results))
 	next := 2

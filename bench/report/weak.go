@@ -11,8 +11,8 @@ import (
 	"github.com/grpchedge/hedge/bench/workload"
 )
 
-// weakSpots is the table of workloads on which a policy does harm or nothing: where it is slower than no hedging, and
-// where its extra load makes nothing faster.
+// weakSpots is the table of workloads on which a policy does harm or nothing: where it is slower
+// than no hedging, and where its extra load makes nothing faster.
 func weakSpots(all []*findings) *table.Sheet {
 	s := &table.Sheet{Labels: 3, Columns: table.Columns("policy", "policy", "workload", "workload", "calls", "part", "worst", "percentile", "times none's", "ratio", "extra load", "extra_load", "what it is", "verdict")}
 	type spot struct {
@@ -58,7 +58,8 @@ type worst struct {
 	better bool    // some other percentile is better
 }
 
-// The least ratios that count as a difference. Both runs have the same draws, so little of a difference is chance.
+// The least ratios that count as a difference. Both runs have the same draws, so little of a
+// difference is chance.
 const (
 	worseFrom  = 1.02
 	betterFrom = 0.98
@@ -79,7 +80,7 @@ func worstOf(plain, hedged []time.Duration) worst {
 	return w
 }
 
-// verdict says what is wrong; it is empty if nothing is.
+// verdict describes the violation, or returns "" if there is none.
 func (w worst) verdict(extraLoad float64) string {
 	switch {
 	case w.by >= worseFrom && w.better:

@@ -57,7 +57,7 @@ type target struct {
 // client makes calls with a scheduler of its own.
 type client struct {
 	testpb.TestServiceClient
-	won  atomic.Int64 // calls whose answer is a hedge's
+	won  atomic.Int64 // calls that a hedge answered
 	turn atomic.Uint32
 }
 
@@ -104,7 +104,7 @@ func (c *Comparison) startArm(ctx context.Context, p policy.Policy) (*arm, error
 	return a, nil
 }
 
-// hedgesElsewhere is the service config of workloads whose hedges go to another backend.
+// hedgesElsewhere is the service config of workloads with hedges to another backend.
 const hedgesElsewhere = `{"loadBalancingConfig": [{"hedge_other_backend": {"childPolicy": [{"round_robin": {}}]}}]}`
 
 func (a *arm) startTarget(ctx context.Context, i int, dial []grpc.DialOption) error {
@@ -141,7 +141,7 @@ func (a *arm) startTarget(ctx context.Context, i int, dial []grpc.DialOption) er
 	return err
 }
 
-// script is what a target's backends do; it also records when hedges arrive.
+// script scripts a target's backends, and records the arrival of hedges.
 func (a *arm) script(t *target) testserver.Script {
 	run := time.Duration(0)
 	if n := len(a.arrivals); n > 0 {
@@ -175,7 +175,7 @@ func (a *arm) begin() {
 
 func (a *arm) started() time.Time { return *a.start.Load() }
 
-// sampleEverySecond records what was learned, every second, until the returned function is called.
+// sampleEverySecond samples the learned state every second until end is called.
 func (a *arm) sampleEverySecond() (end func()) {
 	quit := make(chan struct{})
 	var wg sync.WaitGroup
@@ -292,7 +292,7 @@ func (a *arm) note(n int, err error) {
 	}
 }
 
-// result gathers what is known once all calls have ended.
+// result collects the measurements once all calls have ended.
 func (a *arm) result(ctx context.Context) (*Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()

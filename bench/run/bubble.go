@@ -8,11 +8,11 @@ import (
 	"testing/synctest"
 )
 
-// inBubble runs f in virtual time. f must not wait for anything outside, not even for a context from outside: virtual
-// time would stop.
+// inBubble runs f in virtual time. f must not wait for anything outside, not even for a context
+// from outside: virtual time would stop.
 //
-// Only package testing has such bubbles, and only for tests. So the first call starts a test that never ends, and each
-// bubble is a subtest of it.
+// Only package testing has such bubbles, and only for tests. So the first call starts a test that
+// never ends, and each bubble is a subtest of it.
 func inBubble(f func()) {
 	bubbles().Run("bubble", func(t *testing.T) {
 		synctest.Test(t, func(*testing.T) { f() })
@@ -31,8 +31,9 @@ var bubbles = sync.OnceValue(func() *testing.T {
 	return <-endless
 })
 
-// quiet has package testing not report the tests that begin until the function returned is called. In a test of this package
-// run with -v or -json, the test that never ends would be taken for one that failed.
+// quiet has package testing not report the tests that begin until the function returned is called.
+// In a test of this package run with -v or -json, the test that never ends would be taken for one
+// that failed.
 func quiet() (undo func()) {
 	verbose := flag.Lookup("test.v")
 	if verbose == nil { // this is no test

@@ -1,5 +1,5 @@
-// Package run makes the calls of a workload under several policies and returns what was measured. A run goes over
-// loopback sockets in real time, or over memory in virtual time.
+// Package run makes the calls of a workload under several policies and returns the measurements. A
+// run uses loopback sockets in real time, or memory in virtual time.
 package run
 
 import (
@@ -17,9 +17,9 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver"
 )
 
-// Comparison makes the same calls under each of several policies. Call n sends the same request under all of them, and
-// its primary takes the same time. Each policy has backends of its own, all alike, so that its attempts can be counted
-// at the server.
+// Comparison makes the same calls under each of several policies. Call n sends the same request
+// under all of them, and its primary takes the same time. Each policy has backends of its own, all
+// alike, so that its attempts can be counted at the server.
 type Comparison struct {
 	Workload     workload.Workload
 	Distribution testserver.Distribution
@@ -31,8 +31,8 @@ type Comparison struct {
 	Seed         uint64
 	Clock        workload.Clock // the real one if empty
 
-	// AtOnce runs the policies at the same time instead of in alternating slices: for calls so few that they do not
-	// disturb each other. It has no effect in virtual time.
+	// AtOnce runs the policies at the same time instead of in alternating slices, for call rates
+	// too low to disturb each other. It has no effect in virtual time.
 	AtOnce bool
 	// Watch, if not nil, is called with each policy's scheduler before its calls.
 	Watch func(*hedge.Scheduler)
@@ -40,8 +40,9 @@ type Comparison struct {
 	KeepRecords bool
 }
 
-// SliceSize is how many calls an arm makes before the next one has its turn: some tenths of a second, so that waiting
-// for the last calls is a small part of it. Each arm has several turns, however few calls there are.
+// SliceSize is how many calls an arm makes before the next one has its turn: some tenths of a
+// second, so that waiting for the last calls is a small part of it. Each arm has several turns,
+// however few calls there are.
 func (c *Comparison) SliceSize() int {
 	if c.Workload.Turn == 0 {
 		return c.Calls
@@ -49,8 +50,8 @@ func (c *Comparison) SliceSize() int {
 	return min(max(c.Workload.Turn*c.Concurrency, 50), (c.Calls+3)/4)
 }
 
-// Run makes all calls and returns the results in the order of the policies, and how long the machine stalled. Its error
-// says why the run could not be made; failed calls are in the results.
+// Run makes all calls and returns the results in the order of the policies, and the machine's
+// stalls. Its error explains why the run could not be made; failed calls are in the results.
 func (c *Comparison) Run(ctx context.Context, p *progress.Progress) ([]*Result, Stalls, error) {
 	if c.Clock == workload.VirtualClock {
 		results, err := c.runVirtual(ctx, p)
@@ -101,8 +102,8 @@ func (c *Comparison) Run(ctx context.Context, p *progress.Progress) ([]*Result, 
 	return results, stalled, nil
 }
 
-// runVirtual runs each policy in a bubble of its own, as many at a time as there are processors. No bubble depends on
-// another.
+// runVirtual runs each policy in a bubble of its own, as many at a time as there are processors. No
+// bubble depends on another.
 func (c *Comparison) runVirtual(ctx context.Context, p *progress.Progress) ([]*Result, error) {
 	results := make([]*Result, len(c.Policies))
 	errs := make([]error, len(c.Policies))
@@ -122,11 +123,11 @@ func (c *Comparison) runVirtual(ctx context.Context, p *progress.Progress) ([]*R
 	return results, errors.Join(append(errs, ctx.Err())...)
 }
 
-// runInBubble runs one policy in virtual time. It only polls the context from outside, because waiting for it would
-// stop virtual time.
+// runInBubble runs one policy in virtual time. It only polls the context from outside, because
+// waiting for it would stop virtual time.
 func (c *Comparison) runInBubble(outside context.Context, policy policy.Policy, p *progress.Progress) (*Result, error) {
 	if outside.Err() != nil {
-		return nil, nil // whoever started this knows
+		return nil, nil // the caller knows
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

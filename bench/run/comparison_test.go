@@ -28,7 +28,7 @@ func newComparison(calls int) *Comparison {
 	}
 }
 
-// TestComparison checks what a comparison counts against the server's log of every attempt.
+// TestComparison compares a comparison's counts with the server's log of every attempt.
 func TestComparison(t *testing.T) {
 	for _, atOnce := range []bool{false, true} {
 		c := newComparison(400)
@@ -76,8 +76,8 @@ func TestComparison(t *testing.T) {
 	}
 }
 
-// TestComparisonReportsBadCalls checks that failed calls and wrong replies are counted separately, and that the first
-// is named.
+// TestComparisonReportsBadCalls checks that failed calls and wrong replies are counted separately,
+// and that the first is named.
 func TestComparisonReportsBadCalls(t *testing.T) {
 	c := newComparison(100)
 	c.Workload.Call = func(_ context.Context, _ testpb.TestServiceClient, id uint64) (time.Duration, uint32, error) {

@@ -32,9 +32,9 @@ func TestCorrelated(t *testing.T) {
 	}
 }
 
-// TestStandstill checks that one call in 15 meets the backend that stands still, and that a hedge of it never does.
+// TestStandstill checks that one call in 15 meets the stalled backend, and that no hedge does.
 func TestStandstill(t *testing.T) {
-	const calls = 2500 // 5 s: one backend stands still once
+	const calls = 2500 // 5 s: one backend stalls once
 	results, _, err := comparisonOf(t, workload.Named("stalls"), calls, policy.None, "static-10ms").Run(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +58,8 @@ func TestStandstill(t *testing.T) {
 	}
 }
 
-// TestSaturatedCosts checks the queue against theory, and that extra load makes all calls slower there.
+// TestSaturatedCosts checks the queue against theory, and that extra load makes all calls slower
+// there.
 func TestSaturatedCosts(t *testing.T) {
 	longtest.Only(t)
 	results, _, err := comparisonOf(t, workload.Named("saturated"), 8000, policy.None, "static-10ms").Run(t.Context(), nil)
@@ -71,7 +72,8 @@ func TestSaturatedCosts(t *testing.T) {
 	for _, took := range plain {
 		sum += took
 	}
-	// Erlang's C for 4 workers at 2.8 of load is 0.429: a mean wait of 0.429 · 8 ms / (4 − 2.8), and the service.
+	// Erlang's C for 4 workers at 2.8 of load is 0.429: a mean wait of 0.429 · 8 ms / (4 − 2.8),
+	// and the service.
 	const want = 8*0.429/1.2 + 8
 	if mean := sum.Seconds() * 1e3 / float64(len(plain)); math.Abs(mean-want) > 0.12*want {
 		t.Errorf("at 70%% load a call takes %.2f ms in the mean, queueing theory says %.2f", mean, want)
@@ -81,7 +83,8 @@ func TestSaturatedCosts(t *testing.T) {
 	}
 }
 
-// TestFanOut checks that a request is as slow as its slowest call, and that each call goes to a target of its own.
+// TestFanOut checks that a request is as slow as its slowest call, and that each call goes to a
+// target of its own.
 func TestFanOut(t *testing.T) {
 	w := workload.Named("fan-out")
 	w.Fan = 8

@@ -15,7 +15,7 @@ import (
 	"github.com/grpchedge/hedge/bench/workload"
 )
 
-// connectFleet connects all clients of a fleet, the first one with what it is given.
+// connectFleet connects all clients of a fleet. The first client gets the given dial options.
 func (a *arm) connectFleet(ctx context.Context, t *target, dial []grpc.DialOption) error {
 	for i := range a.Workload.Fleet.Clients {
 		if i > 0 {
@@ -45,9 +45,10 @@ func (c *client) inFleet(ctx context.Context, f *workload.Fleet) (context.Contex
 	return context.WithTimeout(context.WithValue(ctx, turnKey{}, &c.turn), f.Deadline)
 }
 
-// keepDeadline keeps the deadline of a call from its server, which sees a reset when it passes, and has hedges notice a
-// little later than primaries that they are over. When a deadline passes, the client, the server and each attempt would
-// end the call at the same instant of virtual time, and which of them comes first would be left to chance.
+// keepDeadline keeps the deadline of a call from its server, which sees a reset when it passes, and
+// has hedges notice a little later than primaries that they are over. When a deadline passes, the
+// client, the server and each attempt would end the call at the same instant of virtual time, and
+// which of them comes first would be left to chance.
 func keepDeadline(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	if md, _ := metadata.FromOutgoingContext(ctx); len(md.Get("grpc-previous-rpc-attempts")) == 0 {
 		return invoker(untold{ctx}, method, req, reply, cc, opts...)
@@ -61,18 +62,19 @@ func keepDeadline(ctx context.Context, method string, req, reply any, cc *grpc.C
 // noticed is how much later hedges notice.
 const noticed = 10 * time.Microsecond
 
-// untold is a context that does not say when it will end.
+// untold is a context that hides its deadline.
 type untold struct{ context.Context }
 
 func (untold) Deadline() (deadline time.Time, ok bool) { return time.Time{}, false }
 
-// missedDeadline reports whether a call failed because its deadline passed; a peer returns the context's error as it is.
+// missedDeadline reports whether a call failed because its deadline passed; a peer returns the
+// context's error as it is.
 func missedDeadline(err error) bool {
 	return status.Code(err) == codes.DeadlineExceeded || errors.Is(err, context.DeadlineExceeded)
 }
 
-// watchBusy notes how long the servers have been busy at the end of each step. The function that it returns waits for
-// the end of the last one.
+// watchBusy notes how long the servers have been busy at the end of each step. The function that it
+// returns waits for the end of the last one.
 func (a *arm) watchBusy() (end func()) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -144,11 +146,12 @@ func (r *Result) Steps(w workload.Workload) []Step {
 	return steps
 }
 
-// wellFor is for how many seconds in a row a fleet must be as before to count as well again.
+// wellFor is the number of consecutive seconds at the level before the overload after which a fleet
+// counts as recovered.
 const wellFor = 3
 
-// WellAgain returns how many seconds after a time of the run the p99 of each second is at most a bar again, for some
-// seconds in a row; it is false if that does not happen in the run.
+// WellAgain returns how many seconds after a time of the run the p99 of each second is at most a
+// bar again, for some seconds in a row; it is false if that does not happen in the run.
 func (r *Result) WellAgain(after, bar time.Duration) (int, bool) {
 	first := int((after + time.Second - 1) / time.Second)
 	course := r.Seconds()

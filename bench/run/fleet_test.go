@@ -18,7 +18,7 @@ func smallFleet(stopsCancelled bool) workload.Workload {
 	})
 }
 
-// TestFleet checks what is counted of a fleet, and that all of it repeats.
+// TestFleet checks the counts of a fleet, and that runs repeat exactly.
 func TestFleet(t *testing.T) {
 	for _, stops := range longtest.First(1, []bool{false, true}) {
 		w := smallFleet(stops)
@@ -50,7 +50,7 @@ func TestFleet(t *testing.T) {
 	}
 }
 
-// checkSteps compares the steps of a fleet with what is known of all calls.
+// checkSteps compares the steps of a fleet with the records of all calls.
 func checkSteps(t *testing.T, w workload.Workload, r *Result) {
 	t.Helper()
 	calls, failed, hedges := 0, 0, 0
@@ -68,7 +68,8 @@ func checkSteps(t *testing.T, w workload.Workload, r *Result) {
 	}
 }
 
-// TestFleetBudgetIsOfEachClient checks that a client which overspends is found, though the others spend nothing.
+// TestFleetBudgetIsOfEachClient checks that a client which overspends is found, though the others
+// spend nothing.
 func TestFleetBudgetIsOfEachClient(t *testing.T) {
 	a := &arm{Comparison: &Comparison{}, policy: policy.Named(policy.Adaptive)}
 	tg := &target{clients: []*client{{}, {}}}

@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/balancer/base"
 )
 
-// inTurn is the service config of a fleet's clients. Theirs is a round robin too, but gRPC's begins at a server chosen at
-// random, so that runs with many clients would differ.
+// inTurn is the service config of a fleet's clients. Theirs is a round robin too, but gRPC's begins
+// at a server chosen at random, so that runs with many clients would differ.
 const (
 	inTurn     = `{"loadBalancingConfig": [{"bench_in_turn": {}}]}`
 	inTurnName = "bench_in_turn"

@@ -13,7 +13,7 @@ func TestOverspent(t *testing.T) {
 		return at
 	}
 	second := time.Second
-	calls := every(10*time.Millisecond, 0, 60*second) // of which 10% earn 10 hedges a second; the burst is 20
+	calls := every(10*time.Millisecond, 0, 60*second) // 10% of them earn 10 hedges a second; the burst is 20
 	for _, tc := range []struct {
 		name   string
 		hedges []time.Duration

@@ -22,11 +22,11 @@ type Result struct {
 	Late      []bool          // call n missed its deadline, in a fleet; nil elsewhere
 	hedges    []time.Duration // when each reached its server, likewise
 	busy      []time.Duration // of a fleet's servers, up to the end of each step
-	samples   []sample        // what was learned, every second, where calls arrive by the clock
+	samples   []sample        // the learned state every second, if calls arrive by the clock
 	Sorted    []time.Duration
 	Server    testserver.Counts
 	Stats     stats.Counts
-	Won       int64 // calls whose answer is a hedge's
+	Won       int64 // calls that a hedge answered
 	Learned   stats.Method
 	Records   map[uint64][]testserver.Record // by id; nil unless kept
 	Failed    int64
@@ -37,7 +37,8 @@ type Result struct {
 
 func (r *Result) Percentile(q float64) time.Duration { return figure.Quantile(r.Sorted, q) }
 
-// ExtraLoad is the number of attempts that the server saw beyond the calls, as a share of the calls.
+// ExtraLoad is the number of attempts that the server saw beyond the calls, as a share of the
+// calls.
 func (r *Result) ExtraLoad() float64 {
 	calls := float64(r.Calls)
 	return (float64(r.Server.Attempts) - calls) / calls
@@ -82,9 +83,10 @@ func (r *Result) Of(p workload.Part) []time.Duration {
 	return sorted
 }
 
-// A budget promises: in any time of budgetWindow or longer, no more hedges than its share of the calls plus what was saved
-// before: a burst, which is the share of the calls of burstWindow and one at least, and savings of up to four bursts, which
-// pay for two hedges and one more for each that wins.
+// A budget promises: in any time of budgetWindow or longer, no more hedges than its share of the
+// calls plus what was saved before: a burst, which is the share of the calls of burstWindow and one
+// at least, and savings of up to four bursts, which pay for two hedges and one more for each that
+// wins.
 const (
 	budgetWindow = 10 * time.Second
 	burstWindow  = 2 * time.Second
@@ -92,17 +94,18 @@ const (
 	unproven     = 2
 )
 
-// overspent returns by how many hedges a target's budget was exceeded in the worst period of budgetWindow or longer, or
-// in the whole run if that is shorter; 0 if the budget was kept. began are the times at which calls started; hedges are
-// the times at which hedges reached the server, in order; won is how many calls a hedge answered in the whole run.
+// overspent returns by how many hedges a target's budget was exceeded in the worst period of
+// budgetWindow or longer, or in the whole run if that is shorter; 0 if the budget was kept. began
+// are the times at which calls started; hedges are the times at which hedges reached the server, in
+// order; won is how many calls a hedge answered in the whole run.
 func overspent(began, hedges []time.Duration, percent float64, won int64) float64 {
 	calls := slices.Sorted(slices.Values(began))
 	share := percent / 100
 	burst := max(1, share*float64(mostWithin(calls, burstWindow)))
 	saved := min(savedBursts*burst, float64(unproven+won))
 
-	// spent is, after each hedge, the number of hedges so far less the share earned by the calls so far. A period from
-	// just before one hedge to another spends the difference of the two.
+	// spent is the number of hedges after each hedge, less the share earned by the calls so far. A
+	// period from just before one hedge to another spends the difference of their values.
 	worst, least, lag, c := 0.0, 0.0, 0, 0
 	spent := make([]float64, 0, len(hedges))
 	for i, at := range hedges {
@@ -119,7 +122,8 @@ func overspent(began, hedges []time.Duration, percent float64, won int64) float6
 	return max(0, worst-burst-saved-1)
 }
 
-// mostWithin returns the largest number of times that lie within a period of length d. times are in order.
+// mostWithin returns the largest number of times that lie within a period of length d. times are in
+// order.
 func mostWithin(times []time.Duration, d time.Duration) int {
 	most, first := 0, 0
 	for i, at := range times {

@@ -7,8 +7,8 @@ import (
 	"github.com/grpchedge/hedge/bench/figure"
 )
 
-// Second is what happened in one second of a run. A call belongs to the second in which it started, a hedge to the one
-// in which it reached the server.
+// Second is what happened in one second of a run. A call belongs to the second in which it started,
+// a hedge to the one in which it reached the server.
 type Second struct {
 	Calls, Hedges int
 	P99           time.Duration

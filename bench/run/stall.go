@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Stalls is how long the machine did not run this process: the sum and the longest of the delays by more than
-// stallFloor of a goroutine that only sleeps. Calls are delayed as well, hedged or not, so stalls are part of a tail
-// measured at the time.
+// Stalls measures how long the machine did not run this process: the sum and the maximum of the
+// delays, above stallFloor, of a goroutine that only sleeps. Hedged and plain calls are delayed
+// alike, so stalls are part of a tail measured at the time.
 type Stalls struct {
 	total, Longest, watched time.Duration
 }
@@ -25,7 +25,7 @@ func (s Stalls) Share() float64 {
 	return float64(s.total) / float64(s.watched)
 }
 
-// add records a sleep that ended late by so much.
+// add records a sleep that ended late.
 func (s *Stalls) add(late time.Duration) {
 	if late > stallFloor {
 		s.total += late

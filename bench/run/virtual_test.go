@@ -25,9 +25,9 @@ func comparisonOf(t *testing.T, w workload.Workload, calls int, policies ...stri
 	return c
 }
 
-// TestVirtualRepeats checks that a run in virtual time gives identical figures for the same seed, and others for
-// another seed, for every workload and every policy but the peer's. The peer records latencies on the goroutines of
-// losing attempts, in random order.
+// TestVirtualRepeats checks that a run in virtual time gives identical figures for the same seed,
+// and others for another seed, for every workload and every policy but the peer's. The peer records
+// latencies on the goroutines of losing attempts, in random order.
 func TestVirtualRepeats(t *testing.T) {
 	for _, w := range longtest.First(1, workload.All) {
 		calls := 300
@@ -66,7 +66,8 @@ func TestVirtualRepeats(t *testing.T) {
 	}
 }
 
-// TestPoliciesShareTheirDraws checks that a call without a hedge takes the same time under every policy.
+// TestPoliciesShareTheirDraws checks that a call without a hedge takes the same time under every
+// policy.
 func TestPoliciesShareTheirDraws(t *testing.T) {
 	results, _, err := comparisonOf(t, workload.Named("straggler"), 500, policy.None, "static-1s").Run(t.Context(), nil)
 	if err != nil {
@@ -83,7 +84,8 @@ func TestPeer(t *testing.T) {
 		t.Skip("the peer has data races of its own")
 	}
 	w := workload.Named("straggler")
-	// A hedge ends long before its primary, so that no two attempts of the peer write one reply at the same time.
+	// A hedge ends long before its primary, so that no two attempts of the peer write one reply at
+	// the same time.
 	w.Plan = func(m workload.Moment) testserver.Plan {
 		if m.Number == 0 && m.ID%20 == 0 {
 			return testserver.Plan{Delay: time.Second}
@@ -99,7 +101,8 @@ func TestPeer(t *testing.T) {
 	}
 }
 
-// TestHeadersAreTheWrongSignal checks that a policy that measures response headers hedges every stream.
+// TestHeadersAreTheWrongSignal checks that a policy that measures response headers hedges every
+// stream.
 func TestHeadersAreTheWrongSignal(t *testing.T) {
 	results, _, err := comparisonOf(t, workload.Named("ttft"), 400, "headers-p90").Run(t.Context(), nil)
 	if err != nil {

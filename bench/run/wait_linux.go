@@ -10,9 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// waitExactly waits for d to within some ten microseconds, or until the context ends. The runtime's timers are up to a
-// millisecond late on an idle Linux machine, because its poller counts in milliseconds; a server would be slower than
-// its distribution by a tenth of a call. A timer file (timerfd) wakes the poller in time.
+// waitExactly waits for d to within some ten microseconds, or until the context ends. The runtime's
+// timers are up to a millisecond late on an idle Linux machine, because its poller counts in
+// milliseconds; a server would be slower than its distribution by a tenth of a call. A timer file
+// (timerfd) wakes the poller in time.
 func waitExactly(ctx context.Context, d time.Duration) error {
 	if d <= 0 || ctx.Err() != nil {
 		return ctx.Err()
@@ -29,7 +30,7 @@ func waitExactly(ctx context.Context, d time.Duration) error {
 	return err
 }
 
-var alarms sync.Pool // of *alarm, whose files the runtime closes when they are let go
+var alarms sync.Pool // of *alarm; the runtime closes the files of collected ones
 
 type alarm struct {
 	file *os.File

@@ -10,8 +10,8 @@ import (
 	"github.com/grpchedge/hedge/bench/figure"
 )
 
-// TestWaitExactly checks that no wait ends early, that the end of the context ends a wait at once, and that this does
-// not affect later waits.
+// TestWaitExactly checks that no wait ends early, that the end of the context ends a wait at once,
+// and that this does not affect later waits.
 func TestWaitExactly(t *testing.T) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex

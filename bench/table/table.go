@@ -8,7 +8,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 )
 
-// New returns a table whose first columns, as many as labels says, are text and whose others are numbers.
+// New returns a table. Its first columns, labels in number, are text; the others are numbers.
 func New(w io.Writer, labels int, header ...string) table.Writer {
 	t := table.NewWriter()
 	t.SetOutputMirror(w)

@@ -1,4 +1,5 @@
-// Package tail measures the tail of the straggler workload and compares it with what the library promises.
+// Package tail measures the tail of the straggler workload and compares it with the library's
+// promise.
 package tail
 
 import (
@@ -20,8 +21,8 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver"
 )
 
-// What the library promises for the straggler workload with nothing configured, relative to the same calls without
-// hedging.
+// The promise for the straggler workload with the default options, relative to the same calls
+// without hedging.
 const (
 	promisedP99       = 0.30
 	promisedP999      = 0.30
@@ -133,8 +134,8 @@ func (v verdict) cells() []string {
 	}
 }
 
-// listSlowest lists the attempts of the slowest hedged calls: when each reached the server, and when it ended or was
-// cancelled there, in milliseconds after the first one.
+// listSlowest lists the attempts of the slowest hedged calls: when each reached the server, and
+// when it ended or was cancelled there, in milliseconds after the first one.
 func (t *Tail) listSlowest(w io.Writer, v verdict) {
 	if t.Slowest == 0 {
 		return

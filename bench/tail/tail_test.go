@@ -53,7 +53,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestTail checks the output only: so few calls on a busy machine may miss a promise.
+// TestTail checks only the output: a run of this size on a busy machine may miss a promise.
 func TestTail(t *testing.T) {
 	var stdout, log bytes.Buffer
 	command := Tail{Calls: 300, Concurrency: []int{1, 20}, Seed: 1, Slowest: 3}

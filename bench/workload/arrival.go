@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// metronome starts calls at a fixed pace. Each is late by a random part of up to a tenth of the pace, so that no two
-// events happen at the same instant.
+// metronome starts calls at a fixed pace. Each is late by a random part of up to a tenth of the
+// pace, so that no two events happen at the same instant.
 func metronome(pace time.Duration) func(*rand.Rand, int) []time.Duration {
 	return func(rng *rand.Rand, calls int) []time.Duration {
 		at := make([]time.Duration, calls)
@@ -17,7 +17,8 @@ func metronome(pace time.Duration) func(*rand.Rand, int) []time.Duration {
 	}
 }
 
-// poissonSteps starts calls at random, at one rate per second after the other, each for the same time.
+// poissonSteps starts calls at random, at one rate per second after the other, each for the same
+// time.
 func poissonSteps(rates ...float64) func(*rand.Rand, int) []time.Duration {
 	return func(rng *rand.Rand, calls int) []time.Duration {
 		at := make([]time.Duration, 0, calls)
@@ -32,8 +33,8 @@ func poissonSteps(rates ...float64) func(*rand.Rand, int) []time.Duration {
 	}
 }
 
-// bursts starts calls in groups, one group every so long. The calls of a group start a microsecond apart, so that no two
-// start at the same instant.
+// bursts starts calls in groups, one group per period. The calls of a group start a microsecond
+// apart, so that no two start at the same instant.
 func bursts(group int, every time.Duration) func(*rand.Rand, int) []time.Duration {
 	return func(_ *rand.Rand, calls int) []time.Duration {
 		at := make([]time.Duration, calls)
@@ -66,7 +67,8 @@ func inSecondThird(factor float64, plus time.Duration) func(at, run time.Duratio
 	}
 }
 
-// thirds are the parts of a run whose calls come at a steady pace and whose distribution changes after each third.
+// thirds are the parts of a run with a steady call rate and a distribution that changes after each
+// third.
 var thirds = []Part{
 	{"first third", func(n, calls int) bool { return 3*n < calls }},
 	{"second third", func(n, calls int) bool { return 3*n >= calls && 3*n < 2*calls }},

@@ -13,9 +13,9 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// call makes the call with the given id. It returns how long the caller waited for an answer, and the number of the
-// attempt that answered. It checks the reply: the error is a WrongReply if the call succeeded with another reply than
-// it asked for.
+// call makes the call with the given id. It returns how long the caller waited for an answer, and
+// the number of the attempt that answered. It checks the reply: the error is a WrongReply if the
+// call succeeded with another reply than it asked for.
 type call func(ctx context.Context, client testpb.TestServiceClient, id uint64) (took time.Duration, attempt uint32, err error)
 
 // WrongReply is the error of a call that succeeded with another reply than it asked for.
@@ -23,7 +23,8 @@ type WrongReply struct{ Err error }
 
 func (w WrongReply) Error() string { return w.Err.Error() }
 
-// replyBytes is the size of the payload that calls ask for. A reply mixed from two attempts does not pass its check.
+// replyBytes is the size of the payload that calls ask for. A reply mixed from two attempts does
+// not pass its check.
 const replyBytes = 64
 
 func unary(ctx context.Context, client testpb.TestServiceClient, id uint64) (time.Duration, uint32, error) {
@@ -55,8 +56,8 @@ func unaryOf(ctx context.Context, method func(context.Context, *testpb.Request, 
 // TokensPerStream is how many messages a token stream has.
 const TokensPerStream = 4
 
-// tokens reads a stream and returns how long the caller waited for the first message. It checks that all messages
-// arrive, in order and from one attempt.
+// tokens reads a stream and returns how long the caller waited for the first message. It checks
+// that all messages arrive, in order and from one attempt.
 func tokens(ctx context.Context, client testpb.TestServiceClient, id uint64) (time.Duration, uint32, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

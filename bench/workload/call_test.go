@@ -14,7 +14,8 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// TestTokensChecked checks that an incomplete stream is reported as wrong and a failed one as failed.
+// TestTokensChecked checks that an incomplete stream is reported as wrong and a failed one as
+// failed.
 func TestTokensChecked(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -37,8 +38,8 @@ func TestTokensChecked(t *testing.T) {
 	}
 }
 
-// TestTokensOfTwoAttempts checks that a stream is wrong if its messages come from two attempts, each message being
-// right.
+// TestTokensOfTwoAttempts checks that a stream is wrong if its messages come from two attempts,
+// each message being right.
 func TestTokensOfTwoAttempts(t *testing.T) {
 	cluster := testserver.StartT(t, testserver.Config{})
 	conn, err := cluster.Client(grpc.WithStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {

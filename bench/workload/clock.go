@@ -1,6 +1,6 @@
 package workload
 
-// Clock says whether a run goes by real or by virtual time.
+// Clock selects real or virtual time for a run.
 type Clock string
 
 const (

@@ -9,17 +9,21 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver"
 )
 
-// Fleet is many clients of the same servers, each with a scheduler of its own, and the load that they offer together.
+// Fleet is many clients of the same servers, each with a scheduler of its own, and the load that
+// they offer together.
 type Fleet struct {
 	Clients int
 	// Busy is how many of the clients make half of all calls; 0: all make as many.
 	Busy int
-	// Deadline is the time that each call has. A call that misses it counts as failed, and fails no run: overloads are part of it.
+	// Deadline is the time that each call has. A call that misses it counts as failed, and fails no
+	// run: overloads are part of it.
 	Deadline time.Duration
-	// StopsCancelled has servers stop work that is cancelled; otherwise its worker is busy to the end.
+	// StopsCancelled has servers stop work that is cancelled; otherwise its worker is busy to the
+	// end.
 	StopsCancelled bool
 	Steps          []Step
-	// SlowServer is how many times longer work takes on the first server; 0: as long as on the others.
+	// SlowServer is how many times longer work takes on the first server; 0: as long as on the
+	// others.
 	SlowServer float64
 
 	capacity float64 // attempts a second that keep all workers busy
@@ -32,7 +36,8 @@ type Step struct {
 	Takes time.Duration
 }
 
-// Work in a fleet is lognormal with a median of 20 ms and sigma 0.5; one attempt in fifty takes ten times as long.
+// Work in a fleet is lognormal with a median of 20 ms and sigma 0.5; one attempt in fifty takes ten
+// times as long.
 const (
 	fleetDistribution = "lognormal:22.66ms,12.08ms"
 	fleetMean         = 22.66e-3 * (1 + fleetSlow*(fleetFactor-1)) // seconds
@@ -52,7 +57,8 @@ const (
 
 const stepTakes = 10 * time.Second
 
-// loadSteps go up to 90% of the capacity and through an overload. In the first one all clients are new.
+// loadSteps go up to 90% of the capacity and through an overload. In the first one all clients are
+// new.
 var loadSteps = []Step{
 	{"30%, new clients", 0.30, stepTakes}, {"30%", 0.30, stepTakes}, {"50%", 0.50, stepTakes}, {"80%", 0.80, stepTakes}, {"90%", 0.90, stepTakes},
 	{Before, 0.70, stepTakes}, {Overload, 1.30, 20 * time.Second}, {"70%, after it", 0.70, 20 * time.Second},
@@ -68,7 +74,8 @@ var quietSteps = []Step{
 
 const fleetCapacity = fleetServers * fleetWorkers / fleetMean
 
-// inFleet returns the workload of a fleet, under the policies that all fleets are compared under and more.
+// inFleet returns the workload of a fleet, under the policies that all fleets are compared under
+// and more.
 func inFleet(name, about string, f Fleet, more ...string) Workload {
 	f.Deadline = fleetDeadline
 	w := Workload{
@@ -139,7 +146,8 @@ func (f Fleet) shares() []float64 {
 // callsUpTo is a share of a number of calls, rounded.
 func callsUpTo(share float64, calls int) int { return int(share*float64(calls) + 0.5) }
 
-// Times returns when each step of a run ends, given the number of calls. With fewer calls than a full run has, steps are shorter.
+// Times returns when each step of a run ends, given the number of calls. With fewer calls than a
+// full run has, steps are shorter.
 func (f Fleet) Times(calls int) []time.Duration {
 	times := make([]time.Duration, len(f.Steps))
 	share, at := float64(calls)/float64(f.calls()), time.Duration(0)

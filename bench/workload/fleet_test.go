@@ -28,8 +28,8 @@ func TestFleetMean(t *testing.T) {
 	}
 }
 
-// TestFleetArrivals checks the pace of the calls of each step, in a whole run and in a part of it, and that no two calls
-// start at the same instant.
+// TestFleetArrivals checks the pace of the calls of each step, in a whole run and in a part of it,
+// and that no two calls start at the same instant.
 func TestFleetArrivals(t *testing.T) {
 	f := *Named("fleet").Fleet
 	for _, calls := range []int{f.calls(), f.calls() / 10} {

@@ -9,7 +9,7 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver"
 )
 
-// ofRequest returns a source whose draws are the same for every attempt of a request.
+// ofRequest returns a source with the same draws for every attempt of a request.
 func (m Moment) ofRequest() *rand.Rand {
 	var key [32]byte
 	binary.LittleEndian.PutUint64(key[:], m.seed)
@@ -17,7 +17,8 @@ func (m Moment) ofRequest() *rand.Rand {
 	return rand.New(rand.NewChaCha8(key))
 }
 
-// slowRequest is the distribution of the requests of the correlated workload that are slow everywhere.
+// slowRequest is the distribution of the requests of the correlated workload that are slow
+// everywhere.
 var slowRequest = testserver.LogNormal(60*time.Millisecond, 10*time.Millisecond)
 
 // planCorrelated lets one request in ten be slow in every attempt.
@@ -38,8 +39,8 @@ var (
 	moreOfHeavy = more(0.02, 100*time.Millisecond)
 )
 
-// planSizes lets the size of a request decide most of what its attempts take: the median is 5 ms, sigma 1. The distribution is what an
-// attempt adds by itself.
+// planSizes makes the request's size account for most of its attempts' latency: the median is 5 ms,
+// sigma 1. The distribution is each attempt's own addition.
 func planSizes(m Moment) testserver.Plan {
 	size := time.Duration(5 * float64(time.Millisecond) * math.Exp(m.ofRequest().NormFloat64()))
 	return testserver.Plan{Delay: size + m.Draw(m.distribution) + m.Draw(moreOfSizes)}

@@ -15,7 +15,7 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// attemptsOf returns what each of several attempts of each of several requests takes, in ms.
+// attemptsOf returns the latencies of several attempts of several requests, in ms.
 func attemptsOf(t *testing.T, name string, requests, attempts int) [][]float64 {
 	w := Named(name)
 	distribution, err := testserver.ParseDistribution(w.Distribution)
@@ -58,8 +58,8 @@ func wantShare(t *testing.T, what string, got, n int, want float64) {
 	}
 }
 
-// TestSizes checks that the attempts of a request have its size in common, that sizes are lognormal, and that 2% of attempts
-// take 200 ms more.
+// TestSizes checks that the attempts of a request have its size in common, that sizes are
+// lognormal, and that 2% of attempts take 200 ms more.
 func TestSizes(t *testing.T) {
 	const requests, attempts = 800, 3
 	small, large, stalled := 0, 0, 0
@@ -86,7 +86,8 @@ func TestSizes(t *testing.T) {
 	wantShare(t, "stalled", stalled, requests*attempts, 0.02)
 }
 
-// TestHeavy checks that one request in ten is eight times as slow in every attempt, and that 2% of attempts take 100 ms more.
+// TestHeavy checks that one request in ten is eight times as slow in every attempt, and that 2% of
+// attempts take 100 ms more.
 func TestHeavy(t *testing.T) {
 	const requests, attempts = 400, 9
 	slow, stalled := 0, 0

@@ -7,7 +7,7 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver"
 )
 
-// In every stallEvery of a run one of stallBackends stands still for stallFor. They take turns.
+// In every stallEvery of a run, one of stallBackends stalls for stallFor, in turn.
 const (
 	stallBackends = 3
 	stallEvery    = 5 * time.Second
@@ -19,8 +19,8 @@ func planStalls(m Moment) testserver.Plan {
 	return testserver.Plan{Delay: withStalls(m.Backend, m.at, m.Draw(m.distribution))}
 }
 
-// withStalls returns what an attempt takes that reaches a backend at a time of the run and needs work there. The backend
-// does nothing while it stands still.
+// withStalls returns the latency of an attempt that reaches a backend at the given time of the run
+// and needs work there. A stalled backend does no work.
 func withStalls(backend int, at, work time.Duration) time.Duration {
 	end := at + work
 	for n := int(at / stallEvery); ; n++ {
@@ -34,8 +34,8 @@ func withStalls(backend int, at, work time.Duration) time.Duration {
 	}
 }
 
-// byArrival numbers the backends of a target in the order in which attempts first reach them. A round robin starts at a
-// backend chosen at random; by these numbers it always starts at the first.
+// byArrival numbers the backends of a target in the order in which attempts first reach them. A
+// round robin starts at a backend chosen at random; by these numbers it always starts at the first.
 type byArrival struct {
 	mu      sync.Mutex
 	numbers map[int]int

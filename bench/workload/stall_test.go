@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// TestWithStalls checks what an attempt takes that a standstill of its backend delays, or does not.
+// TestWithStalls checks the latency of attempts that meet a stall of their backend, and of attempts
+// that do not.
 func TestWithStalls(t *testing.T) {
 	const ms, s = time.Millisecond, time.Second
 	for _, tc := range []struct {

@@ -1,5 +1,5 @@
-// Package workload has the table of workloads: what a client calls, how long an attempt takes at the server, and how
-// many calls are made.
+// Package workload has the table of workloads: the calls of a client, the latency of an attempt at
+// the server, and the number of calls.
 package workload
 
 import (
@@ -21,29 +21,35 @@ type Workload struct {
 	Distribution string // as testserver.ParseDistribution reads it
 	Call         call
 
-	// Turn is how many calls each caller makes before the next policy has its turn, in real time. All turns together
-	// take under 2 s, the time that a budget remembers. 0: a policy makes all its calls before the next one starts.
+	// Turn is how many calls each caller makes before the next policy has its turn, in real time.
+	// All turns together take under 2 s, the time that a budget remembers. 0: a policy makes all
+	// its calls before the next one starts.
 	Turn int
-	// AtOnce runs the policies at the same time instead: for calls so slow, or so few, that the machine is idle.
+	// AtOnce runs the policies at the same time: for calls so slow, or so rare, that the machine is
+	// idle.
 	AtOnce bool
 
-	// Plan is what the server does with an attempt; nil: it answers after a time drawn from the distribution.
+	// Plan plans the server's answer to an attempt; nil: it answers after a time drawn from the
+	// distribution.
 	Plan func(Moment) testserver.Plan
-	// Over changes the distribution in the course of a run: a draw is multiplied by factor, then plus is added; nil: no change.
+	// Over changes the distribution in the course of a run: a draw is multiplied by factor, then
+	// plus is added; nil: no change.
 	Over func(at, run time.Duration) (factor float64, plus time.Duration)
-	// Arrivals returns when each call starts, relative to the start of the run; nil: a call starts when a caller is
-	// free.
+	// Arrivals returns when each call starts, relative to the start of the run; nil: a call starts
+	// when a caller is free.
 	Arrivals func(rng *rand.Rand, calls int) []time.Duration
-	// Fan is how many servers, each a target of its own, a request calls at once. The request is as slow as the
-	// slowest. 0: one call to one target.
+	// Fan is how many servers, each a target of its own, a request calls at once. The request is as
+	// slow as the slowest. 0: one call to one target.
 	Fan int
-	// backends is how many stand behind a target, 0 for 3. Workers is how many attempts each serves at a time, 0 for no
-	// limit.
+	// backends is how many stand behind a target, 0 for 3. Workers is how many attempts each serves
+	// at a time, 0 for no limit.
 	backends, Workers int
-	// Sparse marks arrivals with no call in most seconds: there is nothing to show second by second.
+	// Sparse marks arrivals with no call in most seconds: there is nothing to show second by
+	// second.
 	Sparse bool
-	// Elsewhere makes hedges go to another backend than the attempts before them, by the balancing policy
-	// hedge_other_backend over round_robin; otherwise all attempts go where round_robin sends them.
+	// Elsewhere makes hedges go to another backend than the attempts before them, by the balancing
+	// policy hedge_other_backend over round_robin; otherwise all attempts go where round_robin
+	// sends them.
 	Elsewhere bool
 	// Fleet, if not nil, is who makes the calls; otherwise it is one client.
 	Fleet *Fleet
@@ -52,7 +58,8 @@ type Workload struct {
 
 	// The sizes of a full run by each clock. With 0 calls the workload does not run by that clock.
 	Virtual, Real Size
-	// Policies are compared in a full run, the ones worth a curve first. RealPolicies, if any, replace them in real time.
+	// Policies are compared in a full run, the ones worth a curve first. RealPolicies, if any,
+	// replace them in real time.
 	Policies, RealPolicies []string
 }
 
@@ -71,7 +78,7 @@ type Part struct {
 	Has  func(n, calls int) bool
 }
 
-// Moment is what a plan knows about an attempt.
+// Moment is the input of a plan.
 type Moment struct {
 	testserver.Attempt
 	distribution testserver.Distribution
@@ -79,7 +86,8 @@ type Moment struct {
 	at, run      time.Duration // since the run began, and how long it is to last where that is known
 }
 
-// inTraffic are the policies of workloads that resemble real traffic: a fixed delay that fits, ours, percentiles and a peer.
+// inTraffic are the policies of workloads that resemble real traffic: a fixed delay that fits,
+// ours, percentiles and a peer.
 func inTraffic(fixed string) []string {
 	return []string{policy.None, fixed, policy.Adaptive, "adaptive-p90", "adaptive-p95", "failsafe-go"}
 }
@@ -223,8 +231,8 @@ func (w Workload) PoliciesBy(c Clock) []string {
 	return w.Policies
 }
 
-// Script returns what the workload's backends do; nil: they answer after a time drawn from the distribution. began returns the
-// start of the run, and run is how long it is to last.
+// Script returns the script of the workload's backends; nil: they answer after a time drawn from
+// the distribution. began returns the start of the run, and run is its planned duration.
 func (w Workload) Script(distribution testserver.Distribution, seed uint64, began func() time.Time, run time.Duration) testserver.Script {
 	if w.Plan == nil && w.Over == nil {
 		return nil
@@ -263,7 +271,7 @@ func isOdd(want bool) func(n, calls int) bool {
 // The most calls, or requests of a hundred calls each, that a short run makes.
 const (
 	shortVirtual = 5_000
-	shortArrive  = 1_500 // of calls that arrive by the clock and whose distribution stays: some seconds of the run
+	shortArrive  = 1_500 // calls that arrive by the clock with a constant distribution: some seconds of the run
 	shortReal    = 1_000
 	shortFan     = 200
 )
@@ -285,7 +293,7 @@ func (w Workload) Shorten() Workload {
 	return w
 }
 
-// Words returns what is measured, in the plural, and the name of its value.
+// Words returns the things measured, in the plural, and the name of the quantity.
 func (w Workload) Words() (noun, value string) {
 	switch {
 	case w.Fan > 0:
@@ -296,7 +304,8 @@ func (w Workload) Words() (noun, value string) {
 	return "calls", "latency"
 }
 
-// TrueQuantile returns a quantile of what a primary takes at a time of a run, computed from 20,000 draws.
+// TrueQuantile returns a quantile of a primary's latency at a time of a run, computed from 20,000
+// draws.
 func (w Workload) TrueQuantile(q float64, at, run time.Duration) time.Duration {
 	distribution, err := testserver.ParseDistribution(w.Distribution)
 	if err != nil {

@@ -26,7 +26,8 @@ func TestTrueQuantile(t *testing.T) {
 	}
 }
 
-// TestTable checks that every policy that a workload names exists, and that every workload has a size and a short form.
+// TestTable checks that every policy that a workload names exists, and that every workload has a
+// size and a short form.
 func TestTable(t *testing.T) {
 	for _, w := range All {
 		for _, name := range append(w.Policies, w.RealPolicies...) {
