@@ -13,7 +13,7 @@ import (
 // duration matches a latency as the examples print it.
 const duration = `\d[\d.]*(µs|ms|s)`
 
-// twoRows is what a table of calls without and with hedging looks like.
+// twoRows matches a table of calls without and with hedging.
 func twoRows(header string) []string {
 	return []string{header,
 		`without hedging\s+` + duration + `\s+` + duration,
@@ -83,8 +83,9 @@ func TestExamplesRun(t *testing.T) {
 	}
 }
 
-// TestExamplesAreListed checks that every folder has one file, whose first comment gives the command that runs it, and
-// that the command is in docs/examples.md and the example is run by TestExamplesRun.
+// TestExamplesAreListed checks that every folder has one file, that its first comment gives the
+// command that runs it, that docs/examples.md has the command, and that TestExamplesRun runs the
+// example.
 func TestExamplesAreListed(t *testing.T) {
 	docs, err := os.ReadFile("../docs/examples.md")
 	if err != nil {

@@ -1,5 +1,6 @@
-// Command config changes how calls are hedged while the client runs. It reads a JSON file, watches it, and updates the scheduler
-// when the file changes. For the demonstration it changes the file itself.
+// Command config changes how calls are hedged while the client runs. It reads a JSON file, watches
+// it, and updates the scheduler when the file changes. For the demonstration it changes the file
+// itself.
 //
 //	cd examples && go run ./config
 package main
@@ -27,7 +28,8 @@ import (
 	"github.com/grpchedge/hedge/interceptor"
 )
 
-// What the file says at first, after somebody has switched hedging off for one method, and after somebody has made a mistake.
+// The file's contents at first, after an operator has switched hedging off for one method, and
+// after a mistake.
 const (
 	first   = `{"readOnlyMethods": ["/helloworld.Greeter/*"], "budgetPercent": 10}`
 	off     = `{"readOnlyMethods": ["/helloworld.Greeter/*"], "methodOptions": {"/helloworld.Greeter/SayHello": {"off": true}}}`
@@ -115,8 +117,9 @@ func read(file string) ([]hedge.Option, error) {
 	return hedgeconfig.Parse(data)
 }
 
-// watch updates the scheduler when the content of the file changes, and sends the error, which is nil if the new configuration
-// is in force. A program that has a library for watching files uses that instead of a ticker.
+// watch updates the scheduler when the content of the file changes, and sends the error, which is
+// nil if the new configuration is in force. A program that has a library for watching files uses
+// that instead of a ticker.
 func watch(ctx context.Context, file string, s *hedge.Scheduler, updated chan<- error) {
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()

@@ -1,4 +1,5 @@
-// Command hello makes the same unary calls without and with hedging, to a server that is sometimes slow.
+// Command hello makes the same unary calls without and with hedging, to a server that is sometimes
+// slow.
 //
 //	cd examples && go run ./hello
 package main

@@ -1,5 +1,6 @@
-// Command otherbackend sends hedges to another backend than the attempt before them. One of two backends stalls now
-// and then, as in a garbage collection, and a hedge that goes there as well is as slow as its primary.
+// Command otherbackend sends hedges to another backend than the attempt before them. One of two
+// backends stalls from time to time, as in a garbage collection. A hedge that goes to the stalled
+// backend is as slow as its primary.
 //
 //	cd examples && go run ./otherbackend
 package main
@@ -101,7 +102,8 @@ func run(w io.Writer) error {
 	return table.Flush()
 }
 
-// measure makes all calls over a connection of its own, at a steady pace, and returns their latencies.
+// measure makes all calls over a connection of its own, at a steady pace, and returns their
+// latencies.
 func measure(options ...grpc.DialOption) ([]time.Duration, error) {
 	conn, err := grpc.NewClient("backends:///", append(options, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	if err != nil {
@@ -138,7 +140,8 @@ func percentile(latencies []time.Duration, percent int) time.Duration {
 	return sorted[(len(sorted)*percent-1)/100].Round(100 * time.Microsecond)
 }
 
-// greeter is a backend that answers in 2 ms, and if it stalls, not in the last 100 ms of each second.
+// greeter is a backend that answers in 2 ms, and if it stalls, not in the last 100 ms of each
+// second.
 type greeter struct {
 	pb.UnimplementedGreeterServer
 	start  time.Time

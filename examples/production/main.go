@@ -1,5 +1,6 @@
-// Command production is a client as it runs in production: three replicas, one of which stalls now and then, logging and retries
-// around hedging, gRPC's metrics and ours for Prometheus, the debug page, a rollout by a file that is watched, and a snapshot.
+// Command production is a client as it runs in production: three replicas, one of which stalls now
+// and then, logging and retries around hedging, gRPC's metrics and ours for Prometheus, the debug
+// page, a rollout by a file that is watched, and a snapshot.
 //
 //	cd examples && go run ./production
 //
@@ -48,8 +49,9 @@ import (
 	hedgeotel "github.com/grpchedge/hedge/otel"
 )
 
-// stages are what the file says, one after the other. docs/rollout.md has more stages, of days and not of seconds. Its last one
-// keeps a control group of 1 percent, which goes on measuring what hedging gains.
+// stages are the contents of the file, in order. docs/rollout.md has more stages, of days instead
+// of seconds. The last one keeps a control group of 1 percent, to go on measuring the gain of
+// hedging.
 var stages = []struct{ name, file string }{
 	{"dry run", `{"readOnlyMethods": ["/helloworld.Greeter/*"], "dryRun": true}`},
 	{"control 99", `{"readOnlyMethods": ["/helloworld.Greeter/*"], "control": 99}`},
@@ -131,8 +133,8 @@ func run(w io.Writer) error {
 	return nil
 }
 
-// newScheduler returns a scheduler with the options of the file, and with what the last process has learned. Logs and metrics belong to
-// the scheduler: updates keep them.
+// newScheduler returns a scheduler with the options of the file and the knowledge of the previous
+// process. Logs and metrics belong to the scheduler: updates keep them.
 func newScheduler(file, snapshot string, meters *metric.MeterProvider) (*hedge.Scheduler, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -157,11 +159,12 @@ func newScheduler(file, snapshot string, meters *metric.MeterProvider) (*hedge.S
 	return hedge.New(options...)
 }
 
-// seen counts what the interceptors outside of hedging see.
+// seen counts calls and retries as the interceptors outside of hedging see them.
 type seen struct{ calls, retries atomic.Int64 }
 
-// dial connects to the replicas. Logging is outside of retries and retries are outside of hedging: a call has one line in the log, and a
-// call that failed with all its attempts is made again. The plugin's grpc.client.call.duration includes all of that.
+// dial connects to the replicas. Logging is outside of retries and retries are outside of hedging:
+// a call has one line in the log, and a call that failed with all its attempts is made again. The
+// plugin's grpc.client.call.duration includes all of that.
 func dial(s *hedge.Scheduler, meters *metric.MeterProvider, replicas resolver.Builder, seen *seen) (*grpc.ClientConn, error) {
 	logger := logging.LoggerFunc(func(ctx context.Context, level logging.Level, message string, fields ...any) {
 		seen.calls.Add(1)
@@ -192,8 +195,9 @@ func serveHTTP(registry *prometheus.Registry, s *hedge.Scheduler) (url string, s
 	return "http://" + listener.Addr().String(), server.Close, nil
 }
 
-// watch updates the scheduler when the content of the file changes, and sends the error. A mistake in the file changes nothing. A program
-// that has a library for watching files uses that instead of a ticker.
+// watch updates the scheduler when the content of the file changes, and sends the error. A mistake
+// in the file changes nothing. A program that has a library for watching files uses that instead of
+// a ticker.
 func watch(ctx context.Context, file string, s *hedge.Scheduler, updated chan<- error) {
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
@@ -250,7 +254,7 @@ func rollOut(w io.Writer, ctx context.Context, file string, s *hedge.Scheduler, 
 			return err
 		}
 	}
-	s.Pause() // what an operator does in an incident: no update undoes it, Resume does
+	s.Pause() // for an operator in an incident: only Resume undoes it, no update does
 	if err := stage("paused"); err != nil {
 		return err
 	}
@@ -282,7 +286,8 @@ func percentile(latencies []time.Duration, percent int) time.Duration {
 	return sorted[(len(sorted)*percent-1)/100].Round(100 * time.Microsecond)
 }
 
-// scrape prints some counters as Prometheus reads them, and the head of the debug page, as curl gets it.
+// scrape prints some counters as Prometheus reads them, and the head of the debug page, as curl
+// gets it.
 func scrape(w io.Writer, url string) error {
 	metrics, err := get(url + "/metrics")
 	if err != nil {
@@ -324,7 +329,8 @@ func get(url string) (string, error) {
 	return string(body), err
 }
 
-// save writes a new file and gives it the old one's name, so that there is a whole snapshot at any time.
+// save writes a new file and gives it the old one's name, so that there is a whole snapshot at any
+// time.
 func save(s *hedge.Scheduler, file string) error {
 	f, err := os.CreateTemp(filepath.Dir(file), "hedge")
 	if err != nil {
@@ -337,7 +343,8 @@ func save(s *hedge.Scheduler, file string) error {
 	return os.Rename(f.Name(), file)
 }
 
-// startReplicas starts servers on loopback, of which the first one stalls, and returns their addresses.
+// startReplicas starts servers on loopback and returns their addresses. The first one stalls from
+// time to time.
 func startReplicas(n int) (addresses resolver.Builder, stop func(), err error) {
 	var state resolver.State
 	var servers []*grpc.Server
@@ -363,8 +370,8 @@ func startReplicas(n int) (addresses resolver.Builder, stop func(), err error) {
 	return builder, stop, nil
 }
 
-// greeter is a replica that answers in 2 ms, and if it stalls, not in the last 100 ms of each second. Its first
-// two attempts fail, as if it were starting.
+// greeter is a replica that answers in 2 ms, and if it stalls, not in the last 100 ms of each
+// second. Its first two attempts fail, as if it were starting.
 type greeter struct {
 	pb.UnimplementedGreeterServer
 	start  time.Time

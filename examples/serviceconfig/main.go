@@ -1,5 +1,5 @@
-// Command serviceconfig hedges as gRPC's own hedgingPolicy says, with a fixed delay and throttling. Methods without a
-// policy are not hedged.
+// Command serviceconfig hedges as gRPC's own hedgingPolicy says, with a fixed delay and throttling.
+// Methods without a policy are not hedged.
 //
 //	cd examples && go run ./serviceconfig
 package main
@@ -26,7 +26,8 @@ import (
 	"github.com/grpchedge/hedge/interceptor"
 )
 
-// config is a service config as gRPC defines it. gRPC itself ignores the hedgingPolicy and applies everything else.
+// config is a service config as gRPC defines it. gRPC itself ignores the hedgingPolicy and applies
+// everything else.
 const config = `{
 	"methodConfig": [{
 		"name": [{"service": "helloworld.Greeter", "method": "SayHello"}],

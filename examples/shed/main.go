@@ -1,5 +1,6 @@
-// Command shed is a server that serves at most two hedges at a time: nearly all of them while it is idle, and few while
-// it is overloaded. The calls whose hedges are turned away go on with their primaries.
+// Command shed is a server that serves at most two hedges at a time: nearly all of them while it is
+// idle, and few while it is overloaded. The calls whose hedges are turned away go on with their
+// primaries.
 //
 //	cd examples && go run ./shed
 package main

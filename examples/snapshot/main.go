@@ -1,4 +1,5 @@
-// Command snapshot saves what a scheduler has learned when it shuts down, and loads it when it starts again.
+// Command snapshot saves a scheduler's knowledge when it shuts down, and loads it when it starts
+// again.
 //
 //	cd examples && go run ./snapshot
 package main
@@ -69,7 +70,7 @@ func run(w io.Writer) error {
 	return nil
 }
 
-// process is what a process does from its start to its end.
+// process runs a process from start to end.
 func process(w io.Writer, name, target, file string) error {
 	s, err := load(file)
 	if err != nil {
@@ -99,7 +100,7 @@ func process(w io.Writer, name, target, file string) error {
 	return save(s, file)
 }
 
-// load returns a scheduler that knows what the last one has learned, if there was one.
+// load returns a scheduler with the knowledge of the previous one, if there was one.
 func load(file string) (*hedge.Scheduler, error) {
 	// SayHello only reads, so it may safely run twice.
 	options := []hedge.Option{hedge.WithReadOnlyMethods(pb.Greeter_SayHello_FullMethodName)}
@@ -119,7 +120,8 @@ func load(file string) (*hedge.Scheduler, error) {
 	return s, nil
 }
 
-// save writes a new file and gives it the old one's name, so that there is a whole snapshot at any time.
+// save writes a new file and gives it the old one's name, so that there is a whole snapshot at any
+// time.
 func save(s *hedge.Scheduler, file string) error {
 	f, err := os.CreateTemp(filepath.Dir(file), "hedge")
 	if err != nil {

@@ -1,5 +1,6 @@
-// Command tokens reads the same token streams without and with hedging, from a server whose first token is sometimes
-// late. Hedging goes by the time to the first message, not to the response headers, which come at once.
+// Command tokens reads the same token streams without and with hedging, from a server whose first
+// token is sometimes late. Hedging goes by the time to the first message, not to the response
+// headers, which come at once.
 //
 //	cd examples && go run ./tokens
 package main
@@ -74,7 +75,8 @@ func run(w io.Writer) error {
 	return nil
 }
 
-// measure reads all streams over a connection of its own and returns how long each took to its first token.
+// measure reads all streams over a connection of its own and returns how long each took to its
+// first token.
 func measure(target string, options ...grpc.DialOption) ([]time.Duration, error) {
 	conn, err := grpc.NewClient(target, append(options, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	if err != nil {

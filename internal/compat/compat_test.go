@@ -30,7 +30,7 @@ const (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// chain is what is chained with the hedging interceptors.
+// chain is an interceptor chained with the hedging interceptors.
 type chain struct {
 	outside, inside             []grpc.UnaryClientInterceptor
 	outsideStream, insideStream []grpc.StreamClientInterceptor
@@ -120,7 +120,7 @@ func says(a testserver.Attempt, p testserver.Plan) testserver.Plan {
 	return p
 }
 
-// check checks that all that the caller got is that of one attempt.
+// check checks that every part of the caller's outcome comes from one attempt.
 func (o *outcome) check(t *testing.T, w *world, attempt uint32, code codes.Code) {
 	t.Helper()
 	if status.Code(o.err) != code {

@@ -39,7 +39,7 @@ var (
 func unaries(i ...grpc.UnaryClientInterceptor) []grpc.UnaryClientInterceptor   { return i }
 func streams(i ...grpc.StreamClientInterceptor) []grpc.StreamClientInterceptor { return i }
 
-// retryPolicy has gRPC itself retry what is UNAVAILABLE, after 1 ms or so.
+// retryPolicy makes gRPC retry UNAVAILABLE after about 1 ms.
 const retryPolicy = `{"loadBalancingConfig": [{"round_robin": {}}], "methodConfig": [{"name": [{}], "retryPolicy": {
 	"maxAttempts": 3, "initialBackoff": "0.001s", "maxBackoff": "0.001s", "backoffMultiplier": 1, "retryableStatusCodes": ["UNAVAILABLE"]}}]}`
 
@@ -64,7 +64,7 @@ func (token) RequireTransportSecurity() bool { return false }
 
 var _ credentials.PerRPCCredentials = token{}
 
-// nothing is a stats.Handler.
+// nothing is a no-op stats.Handler.
 type nothing struct{}
 
 func (nothing) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
@@ -72,7 +72,7 @@ func (nothing) HandleRPC(context.Context, stats.RPCStats)                       
 func (nothing) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
 func (nothing) HandleConn(context.Context, stats.ConnStats)                       {}
 
-// combinations are what a hedged call may have around it. Each works the same whoever wins.
+// combinations are the surroundings of a hedged call. Each behaves the same whichever attempt wins.
 var combinations = []struct {
 	name    string
 	chain   chain
@@ -141,8 +141,8 @@ func TestCombinations(t *testing.T) {
 	}
 }
 
-// TestCombinations_UnavailableOnce lets the first attempt fail with UNAVAILABLE: hedging is not retrying, and whoever
-// retries does so as without hedging.
+// TestCombinations_UnavailableOnce makes the first attempt fail with UNAVAILABLE: hedging does not
+// retry, and a retry policy retries as without hedging.
 func TestCombinations_UnavailableOnce(t *testing.T) {
 	for _, tc := range combinations {
 		eachKind(t, tc.name, func(t *testing.T, call func(*world, context.Context, *testpb.Request, ...grpc.CallOption) outcome) {

@@ -54,7 +54,7 @@ func TestTimeout_OutsideBoundsTheCallAndInsideEachAttempt(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		chain chain
-		hedge time.Duration // what it takes
+		hedge time.Duration // latency of the hedge
 		code  codes.Code
 		took  time.Duration
 	}{
@@ -74,8 +74,8 @@ func TestTimeout_OutsideBoundsTheCallAndInsideEachAttempt(t *testing.T) {
 	}
 }
 
-// TestRetryPolicy has gRPC retry the attempts by itself. Its retries carry the same metadata key as a hedge, so that
-// a retry of a hedge carries it twice, the hedge's number last.
+// TestRetryPolicy has gRPC retry the attempts by itself. Its retries carry the same metadata key as
+// a hedge, so that a retry of a hedge carries it twice, the hedge's number last.
 func TestRetryPolicy(t *testing.T) {
 	eachKind(t, "", func(t *testing.T, call call) {
 		var mu sync.Mutex
@@ -116,8 +116,8 @@ func (k *tickets) GetRequestMetadata(context.Context, ...string) (map[string]str
 }
 func (k *tickets) RequireTransportSecurity() bool { return true }
 
-// TestCredentials has servers that ask for the client's certificate, a policy that makes two connections to each, and tickets:
-// each attempt has one of its own.
+// TestCredentials has servers that ask for the client's certificate, a policy that makes two
+// connections to each, and tickets: each attempt has one of its own.
 func TestCredentials(t *testing.T) {
 	_, key, err := ed25519.GenerateKey(nil)
 	if err != nil {
@@ -152,8 +152,9 @@ func TestCredentials(t *testing.T) {
 	})
 }
 
-// TestAddsUp counts the attempts of 200 calls whose every attempt is late and fails, without hedging and at a budget of 10% without the
-// guard. Retries outside, hedges, and retries inside multiply. gRPC's throttle stops its own retries, and the scheduler's hedges.
+// TestAddsUp counts the attempts of 200 calls whose attempts are all late and fail, without hedging
+// and at a budget of 10%. Outer retries, hedges and inner retries multiply. gRPC's throttle stops
+// its own retries, and the scheduler's hedges.
 func TestAddsUp(t *testing.T) {
 	const throttle = `"retryThrottling": {"maxTokens": 10, "tokenRatio": 0.1}`
 	inside := []grpc.DialOption{grpc.WithDefaultServiceConfig(retryPolicy)}
@@ -190,8 +191,8 @@ func TestAddsUp(t *testing.T) {
 	}
 }
 
-// TestServiceConfig_BothReadTheSame gives the channel the JSON that the scheduler has: gRPC ignores the hedgingPolicy,
-// and applies the timeout to each attempt.
+// TestServiceConfig_BothReadTheSame gives the channel the JSON that the scheduler has: gRPC ignores
+// the hedgingPolicy, and applies the timeout to each attempt.
 func TestServiceConfig_BothReadTheSame(t *testing.T) {
 	const config = `{"loadBalancingConfig": [{"round_robin": {}}], "methodConfig": [{"name": [{"service": "hedgetest.TestService"}], "timeout": "0.05s",
 		"hedgingPolicy": {"maxAttempts": 3, "hedgingDelay": "1s", "nonFatalStatusCodes": ["DEADLINE_EXCEEDED"]}}]}`

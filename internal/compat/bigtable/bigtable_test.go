@@ -34,7 +34,7 @@ const (
 	table    = "t"
 	readRows = "/google.bigtable.v2.Bigtable/ReadRows"
 
-	// share is what hedging may leave of plain gRPC's 99th percentile.
+	// share bounds hedged p99 as a share of plain gRPC's.
 	share = 0.06
 )
 
@@ -171,8 +171,8 @@ func p99(t *testing.T, tbl *bigtable.Table) time.Duration {
 	return hedgetest.P99(t, 10_000, 16, func(n int) error { return read(t.Context(), tbl, n%rows) })
 }
 
-// compare reads the same rows plain and hedged with nothing tuned, and returns what hedging leaves of the 99th
-// percentile.
+// compare reads the same rows plain and hedged with the default options, and returns hedged p99 as
+// a share of plain.
 func compare(t *testing.T) float64 {
 	s := start(t)
 	plain := p99(t, s.client(t, s.dial(t, s.addresses)).Open(table))
@@ -194,7 +194,7 @@ func compare(t *testing.T) float64 {
 	return float64(hedged) / float64(plain)
 }
 
-// TestReadRows_VirtualTime measures what hedging does to the tail where nothing else is in the way.
+// TestReadRows_VirtualTime measures the tail with hedging, undisturbed by the machine.
 func TestReadRows_VirtualTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		if left := compare(t); left > share {

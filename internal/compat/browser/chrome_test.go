@@ -15,7 +15,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// browser returns the path of a browser. Without one the test is skipped, or fails if HEDGE_NEEDS_BROWSER is set.
+// browser returns the path of a browser. Without one the test is skipped, or fails if
+// HEDGE_NEEDS_BROWSER is set.
 func browser(t *testing.T) string {
 	t.Helper()
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "headless-shell"} {

@@ -1,3 +1,3 @@
-// Package browser holds tests of the page of package debug in a real browser. It is a module of its own, so that what it
-// needs reaches no user.
+// Package browser holds tests of the debug page in a real browser. It is a module of its own, so
+// that its dependencies reach no user.
 package browser

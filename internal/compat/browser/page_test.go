@@ -21,7 +21,8 @@ var pictures = flag.String("browser.pictures", "", "write pictures of the first 
 
 const part = "?format=html&part=main"
 
-// TestPage_Live has a page show a method that would do harm, then another one, without being loaded again.
+// TestPage_Live has a page show a method that would do harm, then another one, without being loaded
+// again.
 func TestPage_Live(t *testing.T) {
 	tab := newTab(t)
 	s := hedgetest.All(t)
@@ -61,7 +62,7 @@ func TestPage_Live(t *testing.T) {
 	tab.quiet(t)
 }
 
-// contrast returns texts whose contrast with what is behind them is below 4.5, which WCAG 2 asks for.
+// contrast returns texts with a contrast to their background below 4.5, the minimum of WCAG 2.
 const contrast = `(() => {
 	const parse = c => c.match(/[\d.]+/g).map(Number);
 	const luminance = c => { const [r, g, b] = c.slice(0, 3).map(v => { v /= 255; return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; });
@@ -77,8 +78,8 @@ const contrast = `(() => {
 	return bad;
 })()`
 
-// small returns texts that are shown smaller than 9 pixels, those that overlap another of the same chart, and those that its edge
-// cuts off.
+// small returns texts below 9 pixels, texts that overlap another text of the same chart, and
+// clipped texts.
 const small = `(() => {
 	const bad = [];
 	for (const svg of document.querySelectorAll("svg.chart")) {

@@ -18,7 +18,7 @@ import (
 
 const ms = time.Millisecond
 
-// attempts says how long an attempt takes that begins at an age of the program.
+// attempts returns the latency of an attempt that begins at the given age of the program.
 type attempts func(r *rand.Rand, at time.Duration) time.Duration
 
 func lognormal(median time.Duration, sigma, slow, factor float64) attempts {
@@ -42,7 +42,7 @@ func stalling(usual attempts, from time.Duration) attempts {
 	}
 }
 
-// method is a method that is called so often a second.
+// method is a method with its call rate per second.
 type method struct {
 	target, name string
 	rate         float64
@@ -60,8 +60,8 @@ var unhealthy = []method{
 	{"items.shop:443", "/shop.Items/Get", 60, stalling(lognormal(5*ms, 0.35, 0.05, 10), 6*time.Minute)},
 }
 
-// afterTenMinutes returns what the handler of a scheduler with these options answers, by its query, after ten minutes of virtual
-// time in which methods are called.
+// afterTenMinutes calls the methods for ten minutes of virtual time under a scheduler with these
+// options, and returns a handler with the debug page's answers to the queries.
 func afterTenMinutes(t *testing.T, methods []method, options []hedge.Option, queries ...string) http.Handler {
 	t.Helper()
 	pages := map[string]*httptest.ResponseRecorder{}
@@ -116,7 +116,7 @@ func afterTenMinutes(t *testing.T, methods []method, options []hedge.Option, que
 	})
 }
 
-// call makes a call whose attempts take what draw returns.
+// call makes a call. draw returns the latency of each attempt.
 func call(ctx context.Context, s *hedge.Scheduler, m method, draw func() time.Duration) {
 	_, _ = hedge.Do(ctx, s, m.target, m.name, func(ctx context.Context) (int, error) { return hedgetest.Taking(draw())(ctx) })
 }

@@ -27,8 +27,8 @@ const (
 	wait  = 30 * time.Second // for what should come soon
 )
 
-// proxy is a front of the server that is one of its endpoints. It holds back what the server says, for a while, now
-// and then, and cuts its connections when it is told to.
+// proxy is an endpoint in front of the server. From time to time it delays the server's answers,
+// and it closes its connections on demand.
 type proxy struct {
 	listener net.Listener
 	mu       sync.Mutex
@@ -137,8 +137,8 @@ func leaseAndWatch(t *testing.T, ctx context.Context, c *clientv3.Client) (<-cha
 	return alive, watch
 }
 
-// TestReads writes, reads, watches and keeps a lease while some answers are late and connections are reset. Every
-// read gives the value that was written last, and no read fails.
+// TestReads writes, reads, watches and keeps a lease while some answers are late and connections
+// are reset. Every read gives the value that was written last, and no read fails.
 func TestReads(t *testing.T) {
 	server := startMember(t)
 	fronts, endpoints := startProxies(t, []string{server, server, server})

@@ -1,11 +1,13 @@
-// Command grpcsuite runs gRPC's own end-to-end tests with the hedging interceptors on every connection: plain,
-// watching only, with nothing tuned, and with hedges after 1 ms. The tests are copied from the version of gRPC that
-// this module requires, with the whole module, because they use its internal packages.
+// Command grpcsuite runs gRPC's own end-to-end tests with the hedging interceptors on every
+// connection: plain, watching only, with the default options, and with hedges after 1 ms. The tests
+// are copied, with the whole module, from the version of gRPC that this module requires, because
+// they use gRPC's internal packages.
 //
-// In the first three modes no test may fail. Those that fail in the fourth are listed in known.txt, each with why it
-// is right that it fails. A failure that is not in the list is an error; a test of the list that passes is reported,
-// because whether a hedge is sent after 1 ms is a matter of timing. A test whose server panics at a second attempt ends
-// the process: the list says of it that it crashes, and it runs in a process of its own.
+// In the first three modes no test may fail. known.txt lists the tests that fail in the fourth,
+// each with the reason why the failure is right. An unlisted failure is an error. A listed test
+// that passes is reported, because timing decides whether a hedge is sent after 1 ms. A test whose
+// server panics on a second attempt ends the process: the list marks it as crashing, and it runs in
+// its own process.
 package main
 
 import (
@@ -125,7 +127,8 @@ func runPairs(work, copied string, list map[string]string) []*pair {
 	return pairs
 }
 
-// retry runs each test alone that failed and is not listed. One that then always passes has not failed.
+// retry runs each test alone that failed and is not listed. One that then always passes has not
+// failed.
 func retry(work, copied, dir, pkg, mode string, r *result, list map[string]string) error {
 	var failed []string
 	for _, test := range r.failed {
@@ -237,7 +240,7 @@ func build(work, copied string) error {
 	return nil
 }
 
-// copyTree copies a module out of the cache, whose files are read-only.
+// copyTree copies a module out of the module cache, whose files are read-only.
 func copyTree(from, to string) error {
 	if err := os.RemoveAll(to); err != nil {
 		return err
@@ -261,7 +264,7 @@ func copyTree(from, to string) error {
 	})
 }
 
-// output runs a command and returns what it prints.
+// output runs a command and returns its output.
 func output(dir, name string, args ...string) (string, error) {
 	cmd := exec.Command(name, args...)
 	cmd.Dir = dir
@@ -275,18 +278,19 @@ func output(dir, name string, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// result is how the tests of one package ended. Tests go by the name under gRPC's one test function, Test/Name.
+// result is how the tests of one package ended. Tests go by the name under gRPC's one test
+// function, Test/Name.
 type result struct {
 	passed, failed []string
 	skipped        int
-	output         map[string]string // of those that failed
+	output         map[string]string // of failed tests
 	crashed        string            // the end of the output, if the tests did not run to theirs
 }
 
 // crashes begins the reason of a test that ends the process.
 const crashes = "crashes: "
 
-// runAll runs the tests of one package together, but for those that are listed to crash: each of them alone.
+// runAll runs the tests of one package together. Each test that is listed as crashing runs alone.
 func runAll(work, copied, dir, pkg, mode string, list map[string]string) (result, error) {
 	var alone []string
 	for test, why := range list {

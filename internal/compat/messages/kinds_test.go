@@ -125,7 +125,7 @@ func shown(m any) string {
 	return fmt.Sprintf("%T %s", m, text)
 }
 
-// encoded returns what the codec has go over the wire.
+// encoded returns the codec's wire encoding of m.
 func encoded(codec, m any) []byte {
 	var data []byte
 	var err error
@@ -183,7 +183,7 @@ func (m *v1) Reset()       { *m = v1{} }
 func (*v1) String() string { return "v1" }
 func (*v1) ProtoMessage()  {}
 
-// impostor has the methods of a message and a state of which protobuf knows nothing.
+// impostor has the methods of a message, and state unknown to protobuf.
 type impostor struct{ state map[string]uint64 }
 
 func (m *impostor) Reset()                          { m.state = nil }
@@ -231,7 +231,7 @@ func jhumpReply(id uint64) *jhump.Message {
 	return m
 }
 
-// bufferCodec passes buffers on as a proxy does: what it has encoded, gRPC frees.
+// bufferCodec forwards buffers as a proxy does: gRPC frees the encoded buffer.
 type bufferCodec struct{}
 
 func (bufferCodec) Name() string                           { return "buffers" }

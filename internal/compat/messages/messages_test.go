@@ -33,14 +33,15 @@ const ms = time.Millisecond
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// plan is what the server does with one attempt.
+// plan is the server's answer to one attempt.
 type plan struct {
 	delay time.Duration
 	code  codes.Code
 	empty bool // a stream without a message
 }
 
-// server answers each attempt with a message that holds the attempt's number, and keeps what it was asked.
+// server answers each attempt with a message that holds the attempt's number, and records the
+// requests.
 type server struct {
 	kind  kind
 	plans []plan
@@ -137,7 +138,7 @@ var ways = map[string]func(ctx context.Context, conn *grpc.ClientConn, request, 
 	},
 }
 
-// result is what a caller has after a call.
+// result is the caller's view of a finished call.
 type result struct {
 	code  codes.Code
 	eof   bool
@@ -194,7 +195,7 @@ func compare(t *testing.T, k kind, call func(context.Context, *grpc.ClientConn, 
 
 	// Of the plain call the only attempt does as the winner does.
 	control := &server{kind: k, plans: plans[winner : winner+1]}
-	if winner > 0 { // and says so
+	if winner > 0 { // and is reported
 		filled := k.filled
 		control.kind.filled = func(id uint64) any { return filled(id + uint64(winner)) }
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// counted is a scheduler and what is read of its counters.
+// counted is a scheduler and a reader of its counters.
 type counted struct {
 	*hedge.Scheduler
 	reader *metric.ManualReader
@@ -31,7 +31,7 @@ func newCounted(t *testing.T, most int, options ...hedge.Option) *counted {
 	return &counted{hedgetest.New(t, append(options, hedge.WithTrigger(hedge.Fixed(ms)), b.telemetry(t, most))...), b.reader, map[string]float64{}}
 }
 
-// calls makes n calls of a method, each of which takes d.
+// calls makes n calls of a method with latency d.
 func (c *counted) calls(t *testing.T, method string, n int, d time.Duration) {
 	t.Helper()
 	for range n {
@@ -39,7 +39,8 @@ func (c *counted) calls(t *testing.T, method string, n int, d time.Duration) {
 	}
 }
 
-// read reads all counters. It returns the sum of each, and fails if a series has fallen or has gone.
+// read reads all counters. It returns the sum of each, and fails if a series has fallen or has
+// gone.
 func (c *counted) read(t *testing.T) map[string]float64 {
 	t.Helper()
 	now, sums := map[string]float64{}, map[string]float64{}
@@ -65,7 +66,7 @@ func (c *counted) read(t *testing.T) map[string]float64 {
 	return sums
 }
 
-// decisions is what the counter of decisions adds up to.
+// decisions returns the sum of the counter of decisions.
 func decisions(s stats.Counts) (sum float64) {
 	for n, v := 0, reflect.ValueOf(s); n < v.NumField(); n++ {
 		sum += float64(v.Field(n).Int())
@@ -73,7 +74,8 @@ func decisions(s stats.Counts) (sum float64) {
 	return sum - float64(s.Calls+s.Hedged+s.Hedges)
 }
 
-// Methods come, are forgotten and come again, for lack of calls or of room. Each counter is what the scheduler has counted.
+// Methods come, are removed and come again, because they are idle or the scheduler is full. Each
+// counter equals the scheduler's count.
 func TestCounters_MethodsThatComeAndGo(t *testing.T) {
 	for seed := range uint64(10) {
 		synctest.Test(t, func(t *testing.T) {
@@ -101,8 +103,8 @@ func TestCounters_MethodsThatComeAndGo(t *testing.T) {
 	}
 }
 
-// TestCounters_ManyMethods has more methods than the SDK has series, each with five outcomes and more. None overflows, and
-// what has no series of its own counts in others.
+// TestCounters_ManyMethods has more methods than the SDK has series, each with at least five
+// outcomes. No counter overflows, and a method without its own series counts in others.
 func TestCounters_ManyMethods(t *testing.T) {
 	for _, methods := range []int{150, 1200} {
 		synctest.Test(t, func(t *testing.T) {

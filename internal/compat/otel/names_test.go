@@ -24,8 +24,8 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// TestMetrics_AreThoseOfTheDocumentation lets each metric be reported. The names, the units and the values of attributes are those that the
-// documentation has.
+// TestMetrics_AreThoseOfTheDocumentation makes every metric report. Names, units and attribute
+// values match the documentation.
 func TestMetrics_AreThoseOfTheDocumentation(t *testing.T) {
 	type described struct{ name, unit, value string }
 	var got []described
@@ -81,8 +81,8 @@ func TestMetrics_AreThoseOfTheDocumentation(t *testing.T) {
 // otherBackend is the load-balancing policy of package balancer.
 var otherBackend = grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"hedge_other_backend": {"childPolicy": [{"round_robin": {}}]}}]}`)
 
-// TestNames_AreThePlugins makes calls that fail to connect, and compares the names that they have with those that gRPC's plugin gives
-// them on the same connection.
+// TestNames_AreThePlugins makes calls that fail to connect, and compares their names with the names
+// that gRPC's plugin reports on the same connection.
 func TestNames_AreThePlugins(t *testing.T) {
 	targets := []string{
 		"host:443", "host", "10.0.0.1:443", "10.0.0.1", "[::1]:443", "::1", "localhost", ":443", "dns:host:443", "dns:///host:443", "dns:host",
@@ -126,8 +126,8 @@ func values(all []series, name, key string) (values []string) {
 	return values
 }
 
-// TestNames_Invented calls methods whose names somebody has invented, by calls that do not say that they are of few, and then the real
-// one. Names that are no UTF-8 are mended.
+// TestNames_Invented calls invented methods without the option grpc.StaticMethod, and then the real
+// one. Names that are not valid UTF-8 are repaired.
 func TestNames_Invented(t *testing.T) {
 	b := newBackend(t)
 	s := hedgetest.All(t, b.telemetry(t), hedge.WithTargetName(func(string) string { return "sh\xffop" }))
@@ -147,8 +147,8 @@ func TestNames_Invented(t *testing.T) {
 	}
 }
 
-// TestMetrics_OfASchedulerThatNobodyHolds makes one as the documentation does, and keeps the connection alone. Its metrics stay as long
-// as the connection, and no longer.
+// TestMetrics_OfASchedulerThatNobodyHolds makes one as the documentation does, and keeps the
+// connection alone. Its metrics stay as long as the connection, and no longer.
 func TestMetrics_OfASchedulerThatNobodyHolds(t *testing.T) {
 	b := newBackend(t)
 	cluster := testserver.StartT(t, testserver.Config{})

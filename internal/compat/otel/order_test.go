@@ -36,7 +36,7 @@ func (b *backend) byStatus(t *testing.T, name string) map[string]uint64 {
 	return counts
 }
 
-// byAttempt returns how many spans of each kind there are: those of attempts by the attribute previous-rpc-attempts.
+// byAttempt counts spans by kind, and attempt spans by the attribute previous-rpc-attempts.
 func (b *backend) byAttempt() map[string]uint64 {
 	counts := map[string]uint64{}
 	for _, span := range b.spans.GetSpans() {
@@ -68,8 +68,8 @@ var kinds = map[string]func(context.Context, testpb.TestServiceClient, uint64) e
 	},
 }
 
-// TestOrder makes 300 calls of which 24 are won by a hedge, with the interceptors in the order that docs/chaining.md
-// gives, and in others.
+// TestOrder makes 300 calls, 24 of them won by a hedge, with the interceptors in the order of
+// docs/chaining.md, and in others.
 func TestOrder(t *testing.T) {
 	const calls, hedged = 300, 24
 	type counts = map[string]uint64

@@ -29,7 +29,8 @@ import (
 	"github.com/grpchedge/hedge/stream"
 )
 
-// otelgrpcOptions are those of a client whose attempts otelgrpc traces. A nil scheduler hedges nothing.
+// otelgrpcOptions returns the dial options of a client with attempts traced by otelgrpc. A nil
+// scheduler hedges nothing.
 func (b *backend) otelgrpcOptions(s *hedge.Scheduler, tracers trace.TracerProvider) []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithChainUnaryInterceptor(interceptor.Unary(s)),
@@ -72,7 +73,7 @@ func isLost(span tracetest.SpanStub) bool {
 	return slices.Contains(span.Attributes, attribute.Bool("hedge.lost", true))
 }
 
-// otelgrpcCalls makes calls, twenty at a time, of which one in twenty is slow.
+// otelgrpcCalls makes calls, twenty at a time. One in twenty is slow.
 func otelgrpcCalls(t *testing.T, ours bool) (traced, stats.Counts) {
 	t.Helper()
 	b := newBackend(t)
@@ -89,7 +90,8 @@ func otelgrpcCalls(t *testing.T, ours bool) (traced, stats.Counts) {
 	return b.traced(), s.Stats()
 }
 
-// TestOtelgrpc_Losers traces the attempts of hedged calls with otelgrpc, which alone marks losers as errors.
+// TestOtelgrpc_Losers traces the attempts of hedged calls with otelgrpc, which alone marks losers
+// as errors.
 func TestOtelgrpc_Losers(t *testing.T) {
 	for _, ours := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -131,7 +133,8 @@ func TestOtelgrpc_Failures(t *testing.T) {
 	})
 }
 
-// TestTracerProvider_Global uses the provider that the program has set, as otelgrpc does without an option.
+// TestTracerProvider_Global uses the provider that the program has set, as otelgrpc does without an
+// option.
 func TestTracerProvider_Global(t *testing.T) {
 	b, before := newBackend(t), otel.GetTracerProvider()
 	otel.SetTracerProvider(b.tracers)

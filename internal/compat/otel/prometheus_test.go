@@ -23,8 +23,8 @@ import (
 // prometheusServer is a Prometheus that runs.
 type prometheusServer struct{ url string }
 
-// startPrometheus starts one that has scraped something each minute until now, and evaluates rules. Without one the test is skipped, or
-// fails if HEDGE_NEEDS_PROMETHEUS is set.
+// startPrometheus starts one that has scraped something each minute until now, and evaluates rules.
+// Without one the test is skipped, or fails if HEDGE_NEEDS_PROMETHEUS is set.
 func startPrometheus(t *testing.T, scrapes []string, rules string) prometheusServer {
 	t.Helper()
 	if _, err := exec.LookPath("prometheus"); err != nil {
@@ -158,10 +158,10 @@ func (p prometheusServer) firing(t *testing.T) (alerts []string) {
 
 type rule struct{ Alert, Expr, For string }
 
-// TestPrometheus_AlertsFireAndPanelsAnswer gives a real Prometheus what it would have scraped in ninety minutes. Each alert fires for the
-// target that has its trouble, whose condition has held for as long as the alert waits, and no other fires; alerts are evaluated
-// without waiting. Every query of the dashboard has an answer in the last
-// twenty minutes.
+// TestPrometheus_AlertsFireAndPanelsAnswer gives a real Prometheus what it would have scraped in
+// ninety minutes. Each alert fires for the target that has its trouble, whose condition has held
+// for as long as the alert waits, and no other fires; alerts are evaluated without waiting. Every
+// query of the dashboard has an answer in the last twenty minutes.
 func TestPrometheus_AlertsFireAndPanelsAnswer(t *testing.T) {
 	text, err := os.ReadFile("../../../otel/alerts.yml")
 	if err != nil {

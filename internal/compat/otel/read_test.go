@@ -9,7 +9,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 )
 
-// series is one series of a metric: of a histogram, the number of its samples, and under the name with ".sum" their sum.
+// series is one series of a metric: of a histogram, the number of its samples, and under the name
+// with ".sum" their sum.
 type series struct {
 	name, unit string
 	attributes attribute.Set
@@ -61,7 +62,8 @@ func samples[N int64 | float64](m metricdata.Metrics, of []metricdata.HistogramD
 	return all
 }
 
-// sum adds up the series of a name whose attributes have the values, each as "key=value", and says how many there are.
+// sum returns the sum and the number of the series with a name and with the attributes, each as
+// "key=value".
 func sum(all []series, name string, having ...string) (total float64, n int) {
 next:
 	for _, s := range all {

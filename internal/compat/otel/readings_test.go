@@ -13,12 +13,13 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
-// read is what docs/observability.md reads from single metrics: the extra load, the share of hedged calls that a hedge answered, hedges
-// without a budget per hedge that was sent, and the tails in ms.
+// read is what docs/observability.md reads from single metrics: the extra load, the share of hedged
+// calls that a hedge answered, hedges without a budget per hedge that was sent, and the tails in
+// ms.
 type read struct{ load, won, noBudget, saved, predicted, measured, unhedged float64 }
 
-// TestReadings checks the readings, each in a world in which the answer is known. An attempt takes what is drawn for it, or for its
-// request.
+// TestReadings checks the readings, each in a world in which the answer is known. An attempt takes
+// what is drawn for it, or for its request.
 func TestReadings(t *testing.T) {
 	straggler := testserver.DistributionT(t, "straggler")
 	own := func(r *rand.Rand, _ time.Duration) time.Duration { return straggler.Draw(r) }

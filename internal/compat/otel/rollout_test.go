@@ -17,8 +17,9 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
-// TestRollout takes the stages of docs/rollout.md by its own configurations, 15 minutes each. After each stage the queries of its
-// section return the method. Then it goes back, by each of the ways that the page has.
+// TestRollout takes the stages of docs/rollout.md by its own configurations, 15 minutes each. After
+// each stage the queries of its section return the method. Then it goes back, by each of the ways
+// that the page has.
 func TestRollout(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/rollout.md")
 	if err != nil {

@@ -27,7 +27,8 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// backend is all that a process has for its telemetry: the SDK, gRPC's plugin, and a page for Prometheus.
+// backend is all that a process has for its telemetry: the SDK, gRPC's plugin, and a page for
+// Prometheus.
 type backend struct {
 	registry *prometheus.Registry
 	meters   *metric.MeterProvider
@@ -59,7 +60,8 @@ func (b *backend) plugin() opentelemetry.Options {
 	}
 }
 
-// telemetry is the option that reports to b, of so many methods at most, if that is said.
+// telemetry returns the option that reports to b, for at most the given number of methods, if there
+// is one.
 func (b *backend) telemetry(t testing.TB, most ...int) hedge.Option {
 	t.Helper()
 	o, err := hedgeotel.New(hedgeotel.Options{MeterProvider: b.meters, MaxMethods: append(most, 0)[0]})
@@ -102,8 +104,9 @@ func (b *backend) spanned(t *testing.T, client testpb.TestServiceClient, calls i
 
 const tenThousand = 10_000
 
-// TestTelemetry_TenThousandCalls makes them in eleven minutes of virtual time, twenty at a time: a tenth are server streams. It
-// compares metrics and spans with what the servers and the scheduler counted.
+// TestTelemetry_TenThousandCalls makes 10,000 calls in eleven minutes of virtual time, twenty at a
+// time; a tenth are server streams. It compares metrics and spans with the counts of the servers
+// and the scheduler.
 func TestTelemetry_TenThousandCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBackend(t)

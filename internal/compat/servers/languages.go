@@ -22,7 +22,8 @@ import (
 //go:embed hello
 var hello embed.FS
 
-// What is installed, at the versions that docs/servers.md speaks of. hello/pom.xml has the versions for Java.
+// The packages that are installed, at the versions in docs/servers.md. hello/pom.xml has the
+// versions for Java.
 const (
 	grpcJS        = "1.14.7"
 	grpcio        = "1.85.1"

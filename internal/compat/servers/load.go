@@ -27,7 +27,7 @@ import (
 	"github.com/grpchedge/hedge/stream"
 )
 
-// Load is what a client does in one run.
+// Load is the load of one run.
 type Load struct {
 	Callers int
 	Rate    float64 // calls that start in a second, as far as there are callers; 0: a caller calls again at once

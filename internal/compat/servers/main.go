@@ -1,12 +1,12 @@
-// Command servers runs a client, without and with hedging, against real servers and proxies, and prints what became of
-// its calls: which of them count RST_STREAM frames, and what they do then.
+// Command servers runs a client, without and with hedging, against real servers and proxies, and
+// prints the results: which of them count RST_STREAM frames, and how they react.
 //
 //	go run . -for 15s -callers 16,64 -budget 2,10
 //	go run . -for 30s -callers 1000 -rate 300 -stops -connections 0,1,2 // three backends, one stopped for 1 s in every 5
 //
-// Servers that the machine does not have are installed: Debian packages by apt-get, the others by npm, pip, Maven and cargo
-// into a temporary folder. Those that cannot be are left out, and the reason is printed. Everything listens at the loopback
-// address.
+// Missing servers are installed: Debian packages by apt-get, the others by npm, pip, Maven and
+// cargo into a temporary folder. Servers that cannot be installed are skipped, with the reason. All
+// of them listen on the loopback address.
 package main
 
 import (
@@ -59,7 +59,7 @@ func main() {
 	}
 }
 
-// Table is what is measured.
+// Table is the set of measurements.
 type Table struct {
 	Load
 	Callers     []int

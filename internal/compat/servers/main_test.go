@@ -19,8 +19,9 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// TestServers_PrintsTheTable runs the command against what needs nothing but Go, by real sockets and processes, the second time
-// with a backend that is stopped, and asks for a server that is not installed.
+// TestServers_PrintsTheTable runs the command against what needs nothing but Go, by real sockets
+// and processes, the second time with a backend that is stopped, and asks for a server that is not
+// installed.
 func TestServers_PrintsTheTable(t *testing.T) {
 	for _, tc := range []struct {
 		args string

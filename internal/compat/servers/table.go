@@ -22,12 +22,14 @@ type skipped struct {
 	why  error
 }
 
-// header says what is in a line. What the backends of a proxy count is its connections to them, and the calls that it cancelled.
+// header is the table's header. The backends of a proxy count the proxy's connections, and the
+// calls that it canceled.
 const header = `| server | version | callers | client | failed | wrong | late | p99, ms | share of plain's | connections | resets | GOAWAYs | backend: new connections | cancelled |
 |---|---|---|---|---|---|---|---|---|---|---|---|---|---|
 `
 
-// All measures one server after the other and writes a line for each number of callers and each client.
+// All measures one server after the other and writes a line for each number of callers and each
+// client.
 func (t *Table) All(ctx context.Context, m *Machine, w, log io.Writer) error {
 	fmt.Fprint(w, header)
 	var left []skipped
@@ -97,7 +99,7 @@ func (t *Table) server(ctx context.Context, m *Machine, s Server, w, log io.Writ
 	return row.runs(ctx)
 }
 
-// Row is what is run of one server.
+// Row is the runs of one server.
 type Row struct {
 	*Table
 	name, version string

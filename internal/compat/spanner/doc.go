@@ -1,3 +1,3 @@
-// Package spanner holds tests of this library together with Spanner's Go client and its in-memory server. It is a
-// module of its own, so that what it needs reaches no user.
+// Package spanner holds tests of this library together with Spanner's Go client and its in-memory
+// server. It is a module of its own, so that its dependencies reach no user.
 package spanner

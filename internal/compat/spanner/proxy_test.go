@@ -32,7 +32,7 @@ func (raw) Unmarshal(data []byte, v any) error {
 }
 func (raw) Name() string { return "raw" }
 
-// request is what a proxy passes on, and answer what the server says.
+// request is a request that a proxy forwards, and answer is the server's answer.
 type request struct {
 	method string
 	body   []byte
@@ -43,8 +43,8 @@ type answer struct {
 	err      error
 }
 
-// passer passes on one request at a time. It and its channels are outside of the bubble: virtual time stands still while a
-// server that is a process of its own works.
+// passer forwards one request at a time. The passer and its channels are outside the bubble:
+// virtual time does not advance while a server in another process works.
 type passer struct {
 	ask chan request
 	say chan answer
@@ -193,7 +193,7 @@ func (s *service) proxy(_ any, ss grpc.ServerStream) error {
 	return a.err
 }
 
-// dialOptions are those of a client whose connections each reach all proxies.
+// dialOptions returns the dial options of a client whose connections reach all proxies.
 func (s *service) dialOptions(options []grpc.DialOption) []grpc.DialOption {
 	names := manual.NewBuilderWithScheme(scheme)
 	names.InitialState(resolver.State{Addresses: s.addresses})

@@ -31,7 +31,8 @@ const (
 // reading are the methods of transactions that only read.
 var reading = []string{prefix + "StreamingRead", prefix + "ExecuteStreamingSql", prefix + "BeginTransaction"}
 
-// client returns one with a pool of connections of its own, as it makes them: Spanner's interceptors come inside of ours.
+// client returns one with a pool of connections of its own, as it makes them: Spanner's
+// interceptors come inside of ours.
 func (s *service) client(t *testing.T, options ...grpc.DialOption) *spanner.Client {
 	t.Helper()
 	clientOptions := []option.ClientOption{option.WithEndpoint(scheme + ":///servers")}
@@ -98,8 +99,8 @@ func p99(t *testing.T, client *spanner.Client, reads, atOnce int) time.Duration 
 	return hedgetest.P99(t, reads, atOnce, func(n int) error { return read(t.Context(), client, n%rows) })
 }
 
-// TestReadOnlyTransactions measures what hedging leaves of the tail of transactions that only read: nothing is gained
-// unless their BeginTransaction is hedged too.
+// TestReadOnlyTransactions measures the tail of read-only transactions with hedging, as a share of
+// plain: there is no gain unless BeginTransaction is hedged too.
 func TestReadOnlyTransactions(t *testing.T) {
 	const reads, atOnce = 3000, 16
 	d := startDatabase(t)
@@ -127,8 +128,9 @@ func TestReadOnlyTransactions(t *testing.T) {
 	})
 }
 
-// TestTransactions expects each hedge to carry the request id of its primary, so that the service takes both for one request.
-// Transactions that write share two methods with those that only read. Their context turns hedging off.
+// TestTransactions expects each hedge to carry its primary's request id, so that the service treats
+// both as one request. Read-write and read-only transactions share two methods. The context of
+// read-write transactions turns hedging off.
 func TestTransactions(t *testing.T) {
 	d := startDatabase(t)
 	synctest.Test(t, func(t *testing.T) {

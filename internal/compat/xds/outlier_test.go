@@ -26,8 +26,8 @@ const (
 	ours = `{"hedge_other_backend": {"childPolicy": [%s]}}`
 )
 
-// share makes 333 calls a second for 20 s. It returns the share of primaries that the first backend has in the second half, how
-// many calls failed then, and all hedges.
+// share makes 333 calls a second for 20 s. It returns the share of primaries that the first backend
+// has in the second half, how many calls failed then, and all hedges.
 func share(t *testing.T, policy string, backends int, script testserver.Script, opts ...hedge.Option) (share float64, failed, hedges int64) {
 	synctest.Test(t, func(t *testing.T) {
 		s := hedgetest.All(t, opts...)
@@ -64,8 +64,9 @@ func share(t *testing.T, policy string, backends int, script testserver.Script, 
 	return share, failed, hedges
 }
 
-// In TestOutlierDetection one of 15 backends is 40 ms farther than the others, and nothing fails. The losers of hedged calls end with
-// an error, for which gRPC's outlier_detection ejects that backend, unless the policy is above it.
+// In TestOutlierDetection one of 15 backends is 40 ms farther than the others, and nothing fails.
+// The losers of hedged calls end with an error, for which gRPC's outlier_detection ejects that
+// backend, unless the policy is above it.
 func TestOutlierDetection(t *testing.T) {
 	longtest.Simulation(t)
 	usual := testserver.LogNormal(5*ms, 2*ms)
@@ -87,8 +88,9 @@ func TestOutlierDetection(t *testing.T) {
 	}
 }
 
-// In TestOutlierDetection_Ejects the first of two backends fails, and outlier detection ejects it below the policy as it does without.
-// Hedges of calls that are slow at the other one do not go there either.
+// In TestOutlierDetection_Ejects the first of two backends fails, and outlier detection ejects it
+// below the policy as it does without. Hedges of calls that are slow at the other one do not go
+// there either.
 func TestOutlierDetection_Ejects(t *testing.T) {
 	longtest.Simulation(t)
 	script := func(attempts *atomic.Int64) testserver.Script {

@@ -58,7 +58,7 @@ func packed(m proto.Message) *anypb.Any {
 // ads is a source of resources: the same stream as all others.
 var ads = &core.ConfigSource{ResourceApiVersion: core.ApiVersion_V3, ConfigSourceSpecifier: &core.ConfigSource_Ads{Ads: &core.AggregatedConfigSource{}}}
 
-// listenerTo lets all calls of the service go to a cluster. Their hash is that of a header.
+// listenerTo routes all calls of the service to a cluster, with a header as their hash.
 func listenerTo(clusterName string) *listener.Listener {
 	return &listener.Listener{Name: service, ApiListener: &listener.ApiListener{ApiListener: packed(&hcm.HttpConnectionManager{
 		HttpFilters: []*hcm.HttpFilter{{Name: "router", ConfigType: &hcm.HttpFilter_TypedConfig{TypedConfig: packed(&router.Router{})}}},
@@ -76,7 +76,8 @@ func listenerTo(clusterName string) *listener.Listener {
 	})}}
 }
 
-// clusterOf is a cluster whose policy is hedge_other_backend over a child, in each locality if localities have weights.
+// clusterOf returns a cluster with the policy hedge_other_backend over a child, in each locality if
+// localities have weights.
 func clusterOf(t *testing.T, name, child string, weighted bool) *cluster.Cluster {
 	t.Helper()
 	fields := &structpb.Struct{}
@@ -123,7 +124,7 @@ func endpointsOf(t *testing.T, name string, addresses []string) *endpoint.Cluste
 	return e
 }
 
-// mesh is a management server and what it says.
+// mesh is a management server and its resources.
 type mesh struct {
 	cache   cache.SnapshotCache
 	address string
@@ -176,8 +177,9 @@ func (m *mesh) dial(t *testing.T, s *hedge.Scheduler) testpb.TestServiceClient {
 	return testpb.NewTestServiceClient(conn)
 }
 
-// TestMesh makes calls through a real xds:/// channel whose management server names the policy. Only the hedge of a call answers, so
-// that each call shows where that went. Then the cluster changes while calls run: none fails.
+// TestMesh makes calls through a real xds:/// channel with a policy named by the management server.
+// Only hedges answer, so that each call shows where its hedge went. Then the cluster changes while
+// calls run, and no call fails.
 func TestMesh(t *testing.T) {
 	for _, tc := range []struct {
 		name, child string
@@ -212,13 +214,14 @@ func TestMesh(t *testing.T) {
 				switch {
 				case err == nil:
 				case strings.Contains(err.Error(), "unknown cluster selected for RPC"):
-					// gRPC's cluster manager, which is above the policy, says so of calls that begin while it learns of the new cluster.
+					// gRPC's cluster manager, above the policy, returns this error for calls that
+					// begin while it adds the new cluster.
 					t.Logf("call %d: %v", id, err)
 				default:
 					t.Errorf("call %d: %v", id, err)
 				}
 			}
-			for id := range uint64(300) { // gRPC connects to what a hash needs only when it is needed
+			for id := range uint64(300) { // gRPC connects lazily to the backend of a hash
 				call(1000 + id)
 				if row := s.Methods()[0]; row.Ready == tc.backends {
 					break
@@ -243,8 +246,9 @@ func TestMesh(t *testing.T) {
 				t.Errorf("%d of %d calls met two backends; %+v", elsewhere, calls, row)
 			}
 
-			// The cluster changes under calls. They overlap, because a channel over a ring hash that no call uses is idle, and the hedge
-			// of a call to the old cluster waits until another call has the new one connect.
+			// The cluster changes under calls. They overlap, because a channel over a ring hash
+			// that no call uses is idle, and the hedge of a call to the old cluster waits until
+			// another call has the new one connect.
 			var group sync.WaitGroup
 			for id := range uint64(120) {
 				if id == 40 {
