@@ -73,13 +73,12 @@ func (d *doCall[T]) Primary() error { return d.Run(d.ctx) }
 
 func (d *doCall[T]) Replayable() bool { return true }
 
-func (d *doCall[T]) Hedge(n int, _ context.CancelCauseFunc) race.Attempt {
-	return &doAttempt[T]{call: &d.call, n: n, fn: d.fn}
+func (d *doCall[T]) Hedge(_ int, _ context.CancelCauseFunc) race.Attempt {
+	return &doAttempt[T]{call: &d.call, fn: d.fn}
 }
 
 type doAttempt[T any] struct {
 	call  *call.Call
-	n     int
 	fn    func(context.Context) (T, error)
 	value T
 }
@@ -91,10 +90,13 @@ func (a *doAttempt[T]) Run(ctx context.Context) (err error) {
 
 // Accepts implements [race.Judge]. A value may depend on the context of its attempt.
 func (a *doAttempt[T]) Accepts(err error) (ok, open bool) {
-	return a.call.Accepts(a.n, a.value, err), err == nil
+	return a.call.Accepts(a.value, err), err == nil
 }
 
 func (a *doAttempt[T]) Trailer() metadata.MD { return nil }
+
+// Served implements [race.Attempt]. Only fn knows where its error is from.
+func (a *doAttempt[T]) Served() bool { return true }
 
 // weakChild returns a child context of ctx to which ctx has only a weak reference, and a function that cancels the
 // child, which need not be called. The child ends when ctx does, with the same error and cause. An ordinary child stays

@@ -226,7 +226,8 @@ func WithGuard(on bool) Option {
 // the race goes on. Any other status of the primary ends the race, and the caller gets it. If the primary fails before a hedge
 // was sent, the call returns its error at once: hedging is not a retry.
 //
-// The set also applies to the hedges of a method that only reads. A hedge of any other method ends the race only with OK,
+// The set also applies to the hedges of a method that only reads. A hedge's status is final only if a gRPC server sent it: not if
+// it comes from per-RPC credentials, a proxy's HTTP status or an interceptor. A hedge of any other method ends the race only with OK,
 // because its NOT_FOUND may be the result of the primary's own deletion. If no attempt succeeds, the caller gets the primary's
 // error. A method with a hedgingPolicy uses the policy's own set for all attempts: see [WithServiceConfig].
 //

@@ -112,7 +112,7 @@ func (st *stubStream) end(err error, md metadata.MD) {
 			}
 		}
 		for _, opt := range st.opts {
-			if finish, ok := opt.(grpc.OnFinishCallOption); ok {
+			if finish, ok := opt.(grpc.OnFinishCallOption); ok && !st.stub.foreign {
 				finish.OnFinish(err)
 			}
 		}
@@ -171,7 +171,12 @@ func (st *stubStream) RecvMsg(m any) error {
 	return nil
 }
 
-func (st *stubStream) Trailer() metadata.MD     { return st.step.trailer(st.md()) }
-func (st *stubStream) SendMsg(any) error        { return nil }
-func (st *stubStream) CloseSend() error         { return nil }
-func (st *stubStream) Context() context.Context { return peer.NewContext(st.ctx, &peer.Peer{}) }
+func (st *stubStream) Trailer() metadata.MD { return st.step.trailer(st.md()) }
+func (st *stubStream) SendMsg(any) error    { return nil }
+func (st *stubStream) CloseSend() error     { return nil }
+func (st *stubStream) Context() context.Context {
+	if st.stub.foreign {
+		return st.ctx
+	}
+	return peer.NewContext(st.ctx, &peer.Peer{})
+}

@@ -62,6 +62,7 @@ type stub struct {
 	late    time.Duration // after which the caller of a stream comes for its answer
 	method  string        // /test.Service/Method if it is empty
 	request any           // a number if it is nil
+	foreign bool          // it calls no OnFinish, and tells no peer
 
 	mu       sync.Mutex
 	attempts []stubAttempt

@@ -91,10 +91,10 @@ func Unary(s *hedge.Scheduler) grpc.UnaryClientInterceptor {
 			} else { // a primary that has failed may have received a message too
 				u.replies.Restore(was)
 			}
-			winner.results.Deliver(out.Err == nil)
+			winner.results.Deliver(out.Err == nil || cc == nil)
 			return out.Err
 		}
-		u.primary.results.Deliver(out.Err == nil)
+		u.primary.results.Deliver(out.Err == nil || cc == nil)
 		if out.Untouched {
 			u.call.End(call.End{Err: out.Err, Trailer: u.Trailer()})
 			u.recycle()
@@ -142,7 +142,7 @@ func (u *unary) trailerOption() []grpc.CallOption {
 }
 
 func (u *unary) Accepts(err error) (ok, open bool) {
-	return u.call.Accepts(0, u.primary.reply, err), false
+	return u.call.Accepts(u.primary.reply, err), false
 }
 
 func (u *unary) Trailer() metadata.MD {
@@ -160,15 +160,15 @@ func (u *unary) recycle() {
 
 func (u *unary) Replayable() bool { return u.copied != nil || u.options.Replayable(u.primary.req) }
 
-func (u *unary) Hedge(n int, cancel context.CancelCauseFunc) race.Attempt {
+func (u *unary) Hedge(_ int, cancel context.CancelCauseFunc) race.Attempt {
 	if u.copied == nil {
 		u.copied = u.options.Copy(u.primary.req)
 	}
 	if u.copied == nil {
 		return nil
 	}
-	h := &unaryHedge{unary: u, n: n, cancel: cancel, req: u.copied, reply: u.replies.Make()}
-	h.opts, h.results = u.options.Attempt(grpc.Trailer(&h.trailer), grpc.Peer(&h.peer), grpc.OnFinish(h.finish))
+	h := &unaryHedge{unary: u, cancel: cancel, req: u.copied, reply: u.replies.Make()}
+	h.opts, h.results = u.options.Attempt(grpc.Header(&h.header), grpc.Trailer(&h.trailer), grpc.Peer(&h.peer), grpc.OnFinish(h.finish))
 	return h
 }
 
@@ -176,11 +176,11 @@ func (u *unary) Hedge(n int, cancel context.CancelCauseFunc) race.Attempt {
 // it has a reply and call options of its own.
 type unaryHedge struct {
 	unary      *unary
-	n          int
 	cancel     context.CancelCauseFunc
 	req, reply any
 	opts       []grpc.CallOption
 	results    *attempt.Results
+	header     metadata.MD
 	trailer    metadata.MD
 	peer       peer.Peer
 	finished   atomic.Bool // gRPC has ended the attempt; Run may have returned before that
@@ -192,7 +192,7 @@ func (h *unaryHedge) finish(error) {
 }
 
 func (h *unaryHedge) Accepts(err error) (ok, open bool) {
-	return h.unary.call.Accepts(h.n, h.reply, err), false
+	return h.unary.call.Accepts(h.reply, err), false
 }
 
 func (h *unaryHedge) Trailer() metadata.MD {
@@ -200,6 +200,14 @@ func (h *unaryHedge) Trailer() metadata.MD {
 		return nil
 	}
 	return h.trailer
+}
+
+// Served implements [race.Attempt].
+func (h *unaryHedge) Served() bool {
+	if !h.finished.Load() { // gRPC may be writing the header
+		return rpc.Served(h.unary.cc, nil, nil)
+	}
+	return rpc.Served(h.unary.cc, h.header, h.trailer)
 }
 
 func (h *unaryHedge) Run(ctx context.Context) error {

@@ -154,12 +154,51 @@ func TestRule06_CallOptionsAreTheWinners(t *testing.T) {
 				if got := [2][3]string{one.says(), two.says()}; status.Code(err) != tc.code || got != want {
 					t.Errorf("%v\n got %q\nwant %q", err, got, want)
 				}
-				if d == unary && len(tc.plans) > 1 && inner[1] != inner[0]+3 { // a hedge has one each for its trailer, its peer and its end
+				if d == unary && len(tc.plans) > 1 && inner[1] != inner[0]+4 { // a hedge has one each for its header, its trailer, its peer and its end
 					t.Errorf("the attempts have %v options", inner)
 				}
 			})
 		}
 	}
+}
+
+// TestRule06_TheCallersOptionsAreItsOwn refills the slice of a stream's options when the stream is open, beside plain gRPC.
+func TestRule06_TheCallersOptionsAreItsOwn(t *testing.T) {
+	for _, delay := range []time.Duration{0, time.Hour, 10 * ms} {
+		hedgetest.Run(t, delay.String(), func(t *testing.T) {
+			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: func(a testserver.Attempt) testserver.Plan {
+				return testserver.Plan{Delay: time.Duration(20-15*a.Number) * ms, Header: a.Metadata}
+			}})
+			var s *hedge.Scheduler
+			if delay > 0 {
+				s = hedgetest.Fixed(t, delay, hedge.WithMaxHedges(1))
+			}
+			conn := dial(t, cluster, s)
+			tenant := func(name string) grpc.CallOption { return grpc.PerRPCCredentials(tenant(name)) }
+			var mine, trailer, others metadata.MD
+			var to peer.Peer
+			opts := append(make([]grpc.CallOption, 0, 8), tenant("mine"), grpc.Header(&mine), grpc.Trailer(&trailer), grpc.OnFinish(func(error) {}))
+			st, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, testpb.TestService_ServerStream_FullMethodName, opts...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = append(opts[:0], tenant("another"), grpc.Peer(&to), grpc.Peer(&to), grpc.Header(&others), grpc.Header(&others), grpc.Header(&others))
+			for err = st.SendMsg(&testpb.Request{Messages: 1}); err == nil; {
+				err = st.RecvMsg(new(testpb.Reply))
+			}
+			if got := mine.Get("tenant"); err != io.EOF || !slices.Equal(got, []string{"mine"}) || others != nil || to.Addr != nil {
+				t.Errorf("%v: the call of %q; another's variables hold %v and %v", err, got, others, to.Addr)
+			}
+		})
+	}
+}
+
+// tenant is whose credentials they are.
+type tenant string
+
+func (t tenant) RequireTransportSecurity() bool { return false }
+func (t tenant) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	return map[string]string{"tenant": string(t)}, nil
 }
 
 // TestRule05_AttemptsCarryTheCallersContext looks at the attempts' contexts from inside, and at their metadata from the server.

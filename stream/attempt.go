@@ -41,7 +41,6 @@ type streamAttempt struct {
 	header metadata.MD
 	err    error // of the receive or Header that the race was for
 	into   any   // where the first message is received; nil while nobody knows into what the caller will receive it
-	n      uint8 // 0 is the primary
 	goal   goal  // of the race
 	held   bool  // into holds a message that RecvMsg has to return
 	ended  error // the stream ended without a message, and RecvMsg has to return this error; nil otherwise
@@ -126,7 +125,16 @@ func (m *streamAttempt) Accepts(error) (ok, open bool) {
 	case m.err == io.EOF:
 		return call.AcceptsNone(c), false
 	}
-	return c.Accepts(int(m.n), m.into, m.err), m.err == nil
+	return c.Accepts(m.into, m.err), m.err == nil
+}
+
+// Served implements [race.Attempt].
+func (m *streamAttempt) Served() bool {
+	if _, failed := m.ClientStream.(failedStream); failed {
+		return false
+	}
+	header, _ := m.Header()
+	return rpc.Served(m.stream.opener.cc, header, m.Trailer())
 }
 
 // receive is RecvMsg of the winner.
@@ -155,6 +163,14 @@ func (f failedStream) CloseSend() error             { return nil }
 func (f failedStream) Context() context.Context     { return f.ctx }
 func (f failedStream) SendMsg(any) error            { return nil }
 func (f failedStream) RecvMsg(any) error            { return f.err }
+
+// unmarked is the stream of a hedge that has won. Its context has no marks of the hedge: a stats handler may have copied them.
+type unmarked struct {
+	grpc.ClientStream
+	context func() context.Context
+}
+
+func (u unmarked) Context() context.Context { return u.context() }
 
 // Run opens a hedge.
 func (m *streamAttempt) Run(ctx context.Context) error {

@@ -8,7 +8,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 
 	"github.com/grpchedge/hedge/internal/attempt"
 	"github.com/grpchedge/hedge/internal/call"
@@ -79,10 +78,11 @@ func (c *clientStream) primaryFinished(err error) {
 	c.choosePrimaryIfIdle()
 }
 
-// finish frees the contexts of an attempt whose gRPC stream has ended with err, if its connection has been closed.
+// finish frees the contexts of an attempt whose gRPC stream has ended with err, if its connection has been closed. The attempt may be
+// opening the stream at the same time.
 func (c *clientStream) finish(m *streamAttempt, err error) {
 	if cc := c.opener.cc; err != nil && cc != nil && cc.GetState() == connectivity.Shutdown {
-		c.done(m, err)
+		c.free(m, err)
 	}
 }
 
@@ -98,18 +98,20 @@ func (c *clientStream) RecvMsg(m any) error {
 // receiveFirst is RecvMsg before the first message, or the end of the stream, was received.
 func (c *clientStream) receiveFirst(m any) error {
 	askedAt := c.call.Age()
-	goal := firstMessage
-	if c.policy {
-		goal = responseHeaders
+	goal := responseHeaders
+	var replies attempt.Reply
+	races := true
+	if !c.policy {
+		goal = firstMessage
+		replies, races = c.opener.options.Reply(m)
 	}
-	chosen, contest := c.enter(goal, askedAt)
+	chosen, contest := c.enter(goal, askedAt, races)
 	switch {
-	case contest != nil && goal == firstMessage:
-		if replies, ok := c.opener.options.Reply(m); ok {
-			return c.raceInto(contest, replies, m)
-		}
+	case contest != nil && !races:
 		c.call.NotReplayable()
 		chosen = c.choose(&c.primary)
+	case contest != nil && goal == firstMessage:
+		return c.raceInto(contest, replies, m)
 	case contest != nil:
 		chosen = contest.decide(nil)
 		c.headersCame(askedAt, chosen.header)
@@ -153,7 +155,7 @@ func (c *clientStream) Header() (metadata.MD, error) {
 	if c.opener.waits && !c.policy {
 		goal = firstMessage
 	}
-	chosen, contest := c.enter(goal, askedAt)
+	chosen, contest := c.enter(goal, askedAt, true)
 	switch {
 	case contest != nil && goal == responseHeaders:
 		chosen = contest.decide(nil)
@@ -221,19 +223,22 @@ func (c *clientStream) Trailer() metadata.MD {
 
 // done frees the contexts of m and of the call if err is not nil: an error returned to the caller ends the stream.
 func (c *clientStream) done(m *streamAttempt, err error) {
-	if err == nil {
-		return
+	if err != nil {
+		c.free(m, err)
+		m.results.Ended(m.ClientStream, c.caller)
 	}
+}
+
+func (c *clientStream) free(m *streamAttempt, err error) {
 	m.cancel(err)
-	before, _ := peer.FromContext(c.caller)
-	m.results.Ended(m.ClientStream, before)
 	if ctx := c.context.Load(); ctx != nil {
 		ctx.cancel(err)
 	}
 }
 
 // callContext is the context of a stream for which no attempt was chosen when Context was called. It ends when the stream or
-// the caller's context ends. It has the values of the chosen attempt, or of the primary while none is chosen.
+// the caller's context ends, or at the primary's deadline, which a service config may set. It has the values of the chosen attempt,
+// or of the primary while none is chosen.
 type callContext struct {
 	context.Context
 	cancel context.CancelCauseFunc
@@ -261,13 +266,20 @@ func (c *clientStream) Context() context.Context {
 	if chosen := c.chosen.Load(); chosen != nil {
 		return chosen.Context()
 	}
+	deadline, limited := c.primary.Context().Deadline()
 	// The lock orders this with the end of the stream: done looks for this context after an attempt was
 	// chosen under the lock.
 	c.mu.Lock()
 	ctx, chosen := c.context.Load(), c.chosen.Load()
 	if ctx == nil && chosen == nil {
 		ctx = &callContext{stream: c}
-		ctx.Context, ctx.cancel = context.WithCancelCause(c.caller)
+		bound, stop := c.caller, func() {}
+		if limited {
+			bound, stop = context.WithDeadline(bound, deadline)
+		}
+		var cancel context.CancelCauseFunc
+		ctx.Context, cancel = context.WithCancelCause(bound)
+		ctx.cancel = func(err error) { cancel(err); stop() }
 		c.context.Store(ctx)
 	}
 	c.mu.Unlock()

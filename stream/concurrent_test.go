@@ -18,6 +18,7 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 	testpb "github.com/grpchedge/hedge/proto"
+	"github.com/grpchedge/hedge/stats"
 )
 
 // eachWay runs a test without a scheduler, which is plain gRPC, and with one that hedges after 10 ms.
@@ -32,6 +33,52 @@ func eachWay(t *testing.T, config testserver.Config, test func(t *testing.T, hed
 				s = hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1))
 			}
 			test(t, hedged, s, cluster, dial(t, cluster, s))
+		})
+	}
+}
+
+// TestReport_BesideRecv is for the race detector: the outcome is there when Header has returned, and nobody writes to it later. A hedge
+// is in flight, it has failed, it is being considered, or none can be made.
+func TestReport_BesideRecv(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		hedge testserver.Plan
+		opts  []hedge.Option
+		into  any
+		want  stats.Outcome
+	}{
+		{"in flight", slow(), nil, new(testpb.Reply), stats.Outcome{Attempts: 2, Delay: 10 * ms}},
+		{"failed", breaks(0, codes.Internal), nil, new(testpb.Reply), stats.Outcome{Attempts: 2, Delay: 10 * ms}},
+		{"considered", slow(), []hedge.Option{hedge.WithBudgetPercent(1), hedge.WithTrace(&hedge.Trace{
+			HedgeHeldBack: func(stats.HedgeHeldBack) { time.Sleep(20 * ms) },
+		})}, new(testpb.Reply), stats.Outcome{Attempts: 1, Delay: 10 * ms, Reason: stats.BudgetExhausted}},
+		{"not replayable", slow(), nil, new(any), stats.Outcome{Attempts: 1, Reason: stats.NotReplayable}},
+	} {
+		hedgetest.Run(t, tc.name, func(t *testing.T) {
+			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(testserver.Plan{HeaderAtOnce: true, Delay: 100 * ms}, tc.hedge)})
+			s := hedgetest.Fixed(t, 10*ms, append(tc.opts, hedge.WithMaxHedges(1))...)
+			conn := cluster.ClientT(t, hedging(s))
+			testserver.ConnectT(t, conn)
+			for n := range 2 { // a budget pays for one hedge
+				var outcome stats.Outcome
+				st, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, method, hedge.Report(&outcome))
+				if err == nil {
+					err = st.SendMsg(&testpb.Request{Messages: 1})
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				received := make(chan struct{})
+				go func() {
+					defer close(received)
+					_ = st.RecvMsg(tc.into)
+				}()
+				time.Sleep(20 * ms)
+				if _, err = st.Header(); err != nil || n > 0 && outcome != tc.want {
+					t.Errorf("%v, reported %+v", err, outcome)
+				}
+				<-received
+			}
 		})
 	}
 }

@@ -2,6 +2,7 @@ package stream
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc/metadata"
@@ -32,8 +33,8 @@ type contest struct {
 }
 
 // enter returns the chosen attempt, or nil if there is none yet. In that case, if a contest is returned, the caller must run
-// it, or choose. Otherwise another call does so.
-func (c *clientStream) enter(g goal, askedAt time.Duration) (*streamAttempt, *contest) {
+// it, or, if races is false, choose. Otherwise another call does so.
+func (c *clientStream) enter(g goal, askedAt time.Duration, races bool) (*streamAttempt, *contest) {
 	if chosen := c.chosen.Load(); chosen != nil && !c.inspects {
 		return chosen, nil
 	}
@@ -45,7 +46,7 @@ func (c *clientStream) enter(g goal, askedAt time.Duration) (*streamAttempt, *co
 		return chosen, nil
 	}
 	c.contest = contest{Call: &c.call, stream: c, goal: g, askedAt: askedAt}
-	c.racing = true
+	c.racing = races
 	return nil, &c.contest
 }
 
@@ -73,6 +74,8 @@ func (k *contest) decide(into any) *streamAttempt {
 	if out.Winner != nil {
 		c.primary.cancel(rpc.ErrLost)
 		winner = out.Winner.(*streamAttempt)
+		st := winner.ClientStream
+		winner.ClientStream = unmarked{st, sync.OnceValue(func() context.Context { return rpc.Unnumbered(st.Context()) })}
 	}
 	if k.keeps { // the first message, or the end of the stream, for the next RecvMsg
 		winner.held, winner.ended = winner.err == nil, winner.err
@@ -84,8 +87,8 @@ func (k *contest) Primary() error { return k.stream.primary.awaitGoal() }
 
 func (k *contest) Replayable() bool { return k.stream.copied.Load() != nil }
 
-func (k *contest) Hedge(n int, cancel context.CancelCauseFunc) race.Attempt {
-	h := &streamAttempt{stream: k.stream, n: uint8(n), goal: k.goal, cancel: cancel}
+func (k *contest) Hedge(_ int, cancel context.CancelCauseFunc) race.Attempt {
+	h := &streamAttempt{stream: k.stream, goal: k.goal, cancel: cancel}
 	if k.goal == firstMessage && !k.keeps {
 		h.into = k.replies.Make()
 	}
@@ -172,7 +175,7 @@ func (c *clientStream) commit() *streamAttempt {
 	}
 	racing := c.racing
 	c.mu.Unlock()
-	if begun && (!racing || !c.contest.race.Commit()) {
+	if begun && (!racing || !c.contest.race.Commit(c.call.Report)) {
 		return c.await()
 	}
 	return c.choose(&c.primary)

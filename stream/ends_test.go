@@ -80,3 +80,31 @@ func (e emptyLater) RecvMsg(any) error {
 	time.Sleep(50 * ms)
 	return io.EOF
 }
+
+// TestRule08_AConnectionThatIsClosedAsAStreamOpens is for the race detector: gRPC ends the stream on another goroutine, before the
+// interceptor has it.
+func TestRule08_AConnectionThatIsClosedAsAStreamOpens(t *testing.T) {
+	for n, name := range []string{"primary", "hedge"} {
+		hedgetest.Run(t, name, func(t *testing.T) {
+			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: testserver.ByNumber(slow(), slow())})
+			opened := 0
+			closing := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+				st, err := streamer(ctx, desc, cc, method, opts...)
+				if opened++; opened == n+1 {
+					_ = cc.Close()
+					time.Sleep(ms)
+				}
+				return st, err
+			}
+			client := dial(t, cluster, hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(1)), grpc.WithChainStreamInterceptor(closing))
+			var header metadata.MD
+			st, err := client.ServerStream(t.Context(), &testpb.Request{}, grpc.Header(&header))
+			if err == nil {
+				_, err = st.Recv()
+			}
+			if err == nil || st != nil && st.Context().Err() == nil {
+				t.Errorf("%v, although the connection is closed", err)
+			}
+		})
+	}
+}

@@ -2,6 +2,7 @@ package stream_test
 
 import (
 	"context"
+	"io"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -65,6 +66,47 @@ func TestGRPCDefinition_AStreamThatCannotBeOpened(t *testing.T) {
 			}
 			if status.Code(err) != tc.want || opened != min(tc.broken+1, 3) && tc.want == codes.OK {
 				t.Errorf("%d broken: %v after %d attempts, want %v", tc.broken, err, opened, tc.want)
+			}
+		})
+	}
+}
+
+// TestRule04_ContextBeforeTheFirstMessage: the context of a stream that nobody waits for has the deadline that the service config
+// sets, and ends by it, or with the stream, as with plain gRPC.
+func TestRule04_ContextBeforeTheFirstMessage(t *testing.T) {
+	timeout := grpc.WithDefaultServiceConfig(`{"methodConfig": [{"name": [{}], "timeout": "0.2s"}]}`)
+	for _, delay := range []time.Duration{0, time.Hour, 10 * ms} {
+		hedgetest.Run(t, delay.String(), func(t *testing.T) {
+			cluster := testserver.StartT(t, testserver.Config{InMemory: true, Script: func(a testserver.Attempt) testserver.Plan {
+				if a.ID == 0 {
+					return slow()
+				}
+				return delivers(time.Duration(20-20*a.Number) * ms)
+			}})
+			var s *hedge.Scheduler
+			if delay > 0 {
+				s = hedgetest.Fixed(t, delay, hedge.WithMaxHedges(1))
+			}
+			client, began := dial(t, cluster, s, timeout), time.Now()
+			ctx := open(t.Context(), t, client, &testpb.Request{}).Context()
+			child, cancel := context.WithTimeout(context.WithValue(ctx, t, 0), time.Hour)
+			defer cancel()
+			deadline, _ := ctx.Deadline()
+			if <-child.Done(); !deadline.Equal(began.Add(200*ms)) || time.Since(began) != 200*ms || ctx.Err() != context.DeadlineExceeded || child.Err() != ctx.Err() || context.Cause(child) != ctx.Err() {
+				t.Errorf("ends after %v by %v, its child by %v; deadline %v", time.Since(began), ctx.Err(), child.Err(), deadline)
+			}
+			st := open(t.Context(), t, client, &testpb.Request{Id: 1, Messages: 1})
+			ctx = st.Context()
+			_, err := st.Recv()
+			alive := ctx.Err()
+			if _, end := st.Recv(); err != nil || alive != nil || end != io.EOF || ctx.Err() != context.Canceled {
+				t.Errorf("%v, %v; then %v, %v", err, alive, end, ctx.Err())
+			}
+			ctx, cancel = context.WithTimeout(t.Context(), 100*ms)
+			defer cancel()
+			began = time.Now()
+			if <-open(ctx, t, client, &testpb.Request{}).Context().Done(); time.Since(began) != 100*ms {
+				t.Errorf("ends %v after a caller whose deadline is 100 ms", time.Since(began))
 			}
 		})
 	}

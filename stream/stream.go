@@ -17,6 +17,7 @@ package stream
 
 import (
 	"context"
+	"slices"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -39,7 +40,7 @@ import (
 // The methods of a stream may be called concurrently as [grpc.ClientStream] allows. If Header is called while RecvMsg waits,
 // it returns the primary's headers as soon as they are there, and the primary wins. If a hedge has won before, Header
 // returns the headers of that hedge. If the primary's first message was a rejected answer before (see [hedge.WithAcceptable]), Header
-// waits until the race is decided. A Context obtained before the end of the race ends with the stream. It has the winner's
+// waits until the race is decided. A Context obtained before the end of the race ends with the stream, or at the primary's deadline. It has the winner's
 // values, such as the peer, and the primary's until there is a winner.
 //
 // For a method with a hedgingPolicy, see [hedge.WithServiceConfig], attempts always race for the response headers, as gRPC
@@ -69,7 +70,7 @@ func Interceptor(s *hedge.Scheduler) grpc.StreamClientInterceptor {
 		st := &clientStream{caller: ctx, policy: c.ByPolicy()}
 		st.primary.stream = st
 		st.reportTo(&c)
-		st.opener = opener{desc: desc, cc: cc, method: method, streamer: streamer, waits: waits, options: attempt.NewOptions(opts)}
+		st.opener = opener{desc: desc, cc: cc, method: method, streamer: streamer, waits: waits, options: attempt.NewOptions(slices.Clone(opts))}
 		if err := st.open(target); err != nil {
 			return nil, err
 		}

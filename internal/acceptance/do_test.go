@@ -137,8 +137,8 @@ func TestDo_RejectedValues(t *testing.T) {
 					}
 					return ctx, nil
 				})
-				if err != nil || simulation.AttemptOf(value) != tc.want {
-					t.Fatalf("value of attempt %d, %v; want %d", simulation.AttemptOf(value), err, tc.want)
+				if err != nil || value != attempts[tc.want] {
+					t.Fatalf("%v, %v; want the value of attempt %d", value, err, tc.want)
 				}
 				synctest.Wait()
 				for n, ctx := range attempts {

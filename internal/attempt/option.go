@@ -1,6 +1,7 @@
 package attempt
 
 import (
+	"context"
 	"slices"
 	"sync"
 
@@ -25,7 +26,8 @@ type variable struct {
 	peer            peer.Peer
 }
 
-// NewOptions takes the caller's options. Call it on the caller's goroutine, before the first attempt.
+// NewOptions takes the options of a call, which must not change while an attempt may still be made. Call it on the caller's goroutine,
+// before the first attempt.
 func NewOptions(opts []grpc.CallOption) Options {
 	// Clipped, so that two attempts whose inner interceptors append do not write to one array.
 	o := Options{caller: slices.Clip(opts)}
@@ -73,9 +75,11 @@ func (o *Options) Attempt(extra ...grpc.CallOption) ([]grpc.CallOption, *Results
 		}
 		return append(o.caller, extra...), nil // with extra ones a copy, for caller is clipped
 	}
-	r := &Results{caller: o.caller}
+	n := len(o.caller)
+	both := append(make([]grpc.CallOption, 0, 2*n+1+len(extra)), o.caller...)
+	r := &Results{caller: both[:n]} // a copy: a caller may change its slice after a call, and gRPC may end an attempt later
 	r.variables = append(r.usual[:0], o.initial...)
-	opts := make([]grpc.CallOption, 0, len(o.caller)+1+len(extra))
+	opts := both[n:]
 	next := 0
 	for _, opt := range o.caller {
 		switch opt.(type) {
@@ -140,26 +144,34 @@ func nothing() {}
 
 // Ended passes the variables of the winner, a stream, to its caller, to whom one of its methods returns an error. If the context of the
 // call or its connection has ended, the stream was ended by another goroutine of gRPC's, which calls OnFinish only after the caller
-// may have read the variables. So they are taken from the stream. before is the peer in the context of the call. r may be nil.
-func (r *Results) Ended(st grpc.ClientStream, before *peer.Peer) {
+// may have read the variables. So they are taken from the stream. A stream that is not gRPC's may call no OnFinish. caller is the
+// context of the call. r may be nil.
+func (r *Results) Ended(st grpc.ClientStream, caller context.Context) {
 	if r == nil || !r.awaited() {
 		return
 	}
 	var v variable
 	var to *peer.Peer
-	if !safely(func() { // it may be an interceptor's own stream
+	before, _ := peer.FromContext(caller)
+	ok := safely(func() { // it may be an interceptor's own stream
 		to, _ = peer.FromContext(st.Context())
 		v.header, _ = st.Header()
 		v.trailer = st.Trailer()
-	}) || to == nil || to == before { // none of gRPC's, which fills nothing then
-		return
-	}
+	})
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if v.peer = *to; !r.finished {
-		r.fill(slices.Repeat([]variable{v}, len(r.variables)))
-		r.filled = true
+	variables := r.variables // gRPC has opened no stream, and writes nothing; or this is not gRPC's, and has written what it had to
+	switch {
+	case r.finished:
+		return
+	case ok && to != nil && to != before:
+		v.peer = *to
+		variables = slices.Repeat([]variable{v}, len(variables))
+	case caller.Err() != nil: // it may still be writing
+		return
 	}
+	r.fill(variables)
+	r.filled = true
 }
 
 // awaited reports whether the caller is to get the results, and gRPC has not told of the attempt's end.

@@ -110,12 +110,11 @@ func (c *Call) HedgePeer(p *peer.Peer) {
 	}
 }
 
-// Accepts asks the function of WithAcceptable about attempt n of a race that is judged. If err is not nil, there is no reply. The
-// function is not asked about failures that could not end the race, nor once the caller has gone: then Accepts returns true. It may
-// be called concurrently.
-func (c *Call) Accepts(n int, reply any, err error) bool {
+// Accepts asks the function of WithAcceptable about an attempt of a race that is judged. If err is not nil, there is no reply. The
+// function is not asked about a failure once the caller has gone: then Accepts returns true. It may be called concurrently.
+func (c *Call) Accepts(reply any, err error) bool {
 	if err != nil {
-		if !c.settings.Final.HasStatus(err) || n > 0 && !hedgeFinal(c) || c.Context.Err() != nil {
+		if c.Context.Err() != nil {
 			return true
 		}
 		reply = nil
@@ -129,9 +128,6 @@ func (c *Call) WaitsForMessage(typeIsKnown func() bool) bool {
 	s := c.settings
 	return s != nil && s.WaitsForMessage && (s.Acceptable == nil || typeIsKnown())
 }
-
-// hedgeFinal reports whether a hedge's final status may end the race.
-func hedgeFinal(c *Call) bool { return c.settings.Policy != nil || c.settings.OnlyReads }
 
 // AcceptsNone is Accepts of a stream that has ended without a message.
 func AcceptsNone(c *Call) bool { return c.settings.Acceptable(c.Context, c.Method, nil, io.EOF) }

@@ -163,7 +163,7 @@ func (c *Call) Plan() race.Plan {
 		Rules: race.Rules{
 			Delay:            c.Delay,
 			MaxHedges:        uint8(min(c.MaxHedges, race.MaxAttempts-1)),
-			HedgeFinal:       hedgeFinal(c),
+			HedgeFinal:       policy || s.OnlyReads, // if a server sent it
 			FailureSendsNext: policy,
 			Judged:           s.Acceptable != nil,
 		},

@@ -19,14 +19,20 @@ func tellHeldBack(c *Call, n int, why stats.Reason) {
 	settings.Tell(c.settings.Traces, stats.HedgeHeldBack{Call: traced(c), Hedge: n, Age: c.Age(), Reason: why})
 }
 
-// tell says what happened in a race, after it was booked.
-func (c *Call) tell(r *race.Report) {
+// Report fills in hedge.Report for a race that is decided, once.
+func (c *Call) Report(r *race.Report) {
 	if c.report != nil {
 		c.report(stats.Outcome{
 			Attempts: r.Hedges + 1, Winner: r.Winner, Delay: c.Delay, Reason: c.why,
 			Rejected: r.Attempts[r.Winner].End.IsRejected(),
 		})
+		c.report = nil
 	}
+}
+
+// tell says what happened in a race, after it was booked.
+func (c *Call) tell(r *race.Report) {
+	c.Report(r)
 	if r.Hedges == 0 {
 		return
 	}
@@ -40,7 +46,7 @@ func (c *Call) tell(r *race.Report) {
 	})
 }
 
-// reportUnhedged fills in hedge.Report as it is unless the call races. After a race, tell replaces that.
+// reportUnhedged fills in hedge.Report as it is unless the call races. Report replaces that.
 func reportUnhedged(c *Call) {
 	if c.report == nil {
 		return

@@ -70,6 +70,7 @@ func (e *entrant) Primary() error {
 	return e.err
 }
 func (e *entrant) Trailer() metadata.MD { return nil }
+func (e *entrant) Served() bool         { return true }
 func (e *entrant) Replayable() bool     { return e.replayable == nil || e.replayable() }
 func (e *entrant) Hedge(n int, _ context.CancelCauseFunc) race.Attempt {
 	e.preparing++

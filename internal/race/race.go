@@ -83,6 +83,8 @@ type Attempt interface {
 	Run(ctx context.Context) error
 	// Trailer returns the trailer of an attempt whose Run has failed; nil if it is not known.
 	Trailer() metadata.MD
+	// Served reports whether a server sent the status with which Run has failed. If not, the status does not end the race.
+	Served() bool
 }
 
 type Outcome struct {
@@ -179,7 +181,7 @@ func (r *Race) ensureRunner() *runner {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.runner == nil {
-		x := &runner{Race: r, done: make(chan struct{})}
+		x := &runner{Race: r, done: make(chan struct{}), stepped: sync.Cond{L: &r.mu}}
 		x.hedges[0].cancel = r.cancelPrimary
 		x.machine, _ = NewMachine(r.plan.Rules, r.plan.Due) // its first action is to arm the timer, which begin did
 		x.report.Attempts[0].SentAt = r.plan.From
@@ -189,10 +191,12 @@ func (r *Race) ensureRunner() *runner {
 }
 
 // Commit makes the primary win, unless the race is decided already or the primary has failed. No further hedge is sent, and
-// those in flight are cancelled. Commit reports whether the primary decides the call.
+// those in flight are cancelled. Commit reports whether the primary decides the call. It returns false if the outcome has been
+// delivered: the policy may be booking it. Otherwise decided, which is called with the lock held, gets the report so far, unless no
+// hedge was ever due.
 //
-// It may be called from any goroutine, at any time from before Run to after it.
-func (r *Race) Commit() bool {
+// Commit may be called from any goroutine, at any time from before Run to after it. It waits for a hedge that is being prepared.
+func (r *Race) Commit(decided func(*Report)) bool {
 	r.mu.Lock()
 	toCome := r.runner == nil && r.entrant == nil && !r.untouched // Run is
 	r.committed = r.committed || toCome
@@ -205,5 +209,12 @@ func (r *Race) Commit() bool {
 	x.handle(Event{Kind: Committed}, nil)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return x.report.decided && x.report.Winner == 0
+	for x.machine.pending != nothing {
+		x.stepped.Wait()
+	}
+	if x.machine.delivered || !x.report.decided || x.report.Winner != 0 {
+		return false
+	}
+	decided(&x.report)
+	return true
 }

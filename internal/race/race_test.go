@@ -79,8 +79,12 @@ func TestRace_Commit(t *testing.T) {
 			e := &entrant{ctx: ctx, run: after(tc.hedge)}
 			e.do = func() error {
 				tc.during(&r)
-				if got := r.Commit(); got != tc.committed {
+				told := 0
+				if got := r.Commit(func(so *race.Report) { told += so.Hedges }); got != tc.committed {
 					t.Errorf("Commit: %t", got)
+				}
+				if tc.committed && told != tc.hedges {
+					t.Errorf("told of %d hedges", told)
 				}
 				time.Sleep(30 * ms) // a hedge that was due would be sent now
 				return broken
@@ -89,22 +93,22 @@ func TestRace_Commit(t *testing.T) {
 			if won := out.Winner == nil && out.Err == broken; won != tc.committed || p.booked.Hedges != tc.hedges || p.booked.Committed != tc.committed {
 				t.Errorf("%+v, report %+v", out, p.booked)
 			}
-			if r.Commit() != tc.committed {
-				t.Error("Commit changed its mind")
+			if r.Commit(nil) {
+				t.Error("Commit after the outcome was delivered")
 			}
 		})
 	}
 	for _, failure := range []error{nil, broken} { // broken would send a hedge
 		hedgetest.Run(t, fmt.Sprint("before it runs: ", failure), func(t *testing.T) {
 			var r race.Race
-			if !r.Commit() {
+			if !r.Commit(nil) {
 				t.Error("Commit: false")
 			}
 			plan := plan(10*ms, 1)
 			plan.FailureSendsNext = failure != nil
 			e := &entrant{do: func() error { time.Sleep(time.Hour); return failure }}
 			out := r.Run(t.Context(), func(error) {}, plan, &policy{hedges: 1}, e)
-			if !out.Untouched || out.Winner != nil || out.Err != failure || !r.Commit() {
+			if !out.Untouched || out.Winner != nil || out.Err != failure || !r.Commit(nil) {
 				t.Errorf("%+v", out)
 			}
 		})
@@ -121,7 +125,7 @@ func TestRace_CommitAsItBegins(t *testing.T) {
 			defer close(done)
 			close(ready)
 			for range 20 {
-				r.Commit()
+				r.Commit(func(*race.Report) {})
 			}
 		}()
 		<-ready

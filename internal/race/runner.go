@@ -2,6 +2,7 @@ package race
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc/metadata"
@@ -17,6 +18,7 @@ type runner struct {
 	machine Machine
 	report  Report        // final once the outcome is delivered
 	done    chan struct{} // closed then
+	stepped sync.Cond     // for Commit
 	hedges  [MaxAttempts]hedge
 }
 
@@ -26,6 +28,7 @@ type runner struct {
 type hedge struct {
 	attempt Attempt
 	ctx     context.Context
+	marks   *rpc.Hedge // what ctx is derived from
 	cancel  context.CancelCauseFunc
 	crash   func() // panics or calls Goexit as it did, on the caller's goroutine; nil for none
 }
@@ -68,6 +71,7 @@ func (x *runner) checkCaller() Attempts {
 // step passes one event to the machine, records it, and does what must be done under the lock: it sets the timer and
 // signals the delivery. The lock must be held.
 func (x *runner) step(e Event, err error) Actions {
+	defer x.stepped.Broadcast()
 	now, final := time.Since(x.plan.Start), x.machine.delivered
 	a := x.machine.Step(e, now)
 	if !final {
@@ -79,6 +83,9 @@ func (x *runner) step(e Event, err error) Actions {
 		x.timer = time.AfterFunc(a.At-now, x.waiter.Wake)
 	case a.Disarm:
 		x.disarm()
+	}
+	if a.Decided && a.Winner > 0 && x.hedges[a.Winner].marks != nil { // nil: it panicked before it was prepared
+		x.hedges[a.Winner].marks.Won()
 	}
 	if a.Deliver {
 		close(x.done)
@@ -132,7 +139,8 @@ func (x *runner) prepare(n uint8) Event {
 	x.mu.Lock()
 	primaryInFlight := x.machine.inFlight.Has(0)
 	x.mu.Unlock()
-	h.ctx, h.cancel = context.WithCancelCause(rpc.HedgeContext(x.ctx, int(n), primaryInFlight))
+	h.marks = rpc.HedgeContext(x.ctx, int(n), primaryInFlight)
+	h.ctx, h.cancel = context.WithCancelCause(h.marks)
 	if h.attempt = x.entrant.Hedge(int(n), h.cancel); h.attempt == nil {
 		return Event{Kind: NotReplayable}
 	}
@@ -194,23 +202,29 @@ func growStack(n int) byte {
 // Judge is an attempt, or the entrant for its primary, that is asked whether its end is accepted, with [Rules].Judged.
 type Judge interface {
 	// Accepts reports whether the end of the attempt, with err, is accepted. If not, it is a rejected answer. Accepts is called at
-	// most once, on the goroutine that made the attempt. open says that a rejected attempt must keep its context for as long as it
-	// may still win: a stream goes on after its first message, and a value of hedge.Do may depend on its context.
+	// most once, on the goroutine that made the attempt, and not for a failure that cannot end the race. open says that a rejected
+	// attempt must keep its context for as long as it may still win: a stream goes on after its first message, and a value of
+	// hedge.Do may depend on its context.
 	Accepts(err error) (ok, open bool)
 }
 
-// ended returns the event for the end of attempt n with err. With Rules.Judged the attempt is asked whether that is accepted.
+// ended returns the event for the end of attempt n with err. With Rules.Judged the attempt is asked whether an end that could end the
+// race is accepted.
 func ended(plan *Plan, p Policy, n uint8, attempt interface{ Trailer() metadata.MD }, err error) Event {
 	var e Event
 	if err != nil {
 		e = p.Failure(err, attempt.Trailer())
 	}
-	if j, ok := attempt.(Judge); ok && plan.Judged {
+	if h, ok := attempt.(Attempt); ok && n > 0 && e.End == Final && plan.HedgeFinal && !h.Served() {
+		e.End = NonFatal
+	}
+	answers := e.End == OK || e.End == Final && (n == 0 || plan.HedgeFinal)
+	if j, ok := attempt.(Judge); ok && plan.Judged && answers {
 		switch accepted, open := j.Accepts(err); {
 		case accepted:
 		case err == nil:
 			e.End, e.Open = RejectedReply, open
-		case e.End == Final:
+		default:
 			e.End = RejectedStatus
 		}
 	}

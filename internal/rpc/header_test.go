@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"google.golang.org/grpc/metadata"
 )
 
@@ -31,6 +32,7 @@ func TestUnnumbered(t *testing.T) {
 		"forwarded, no flight": {metadata.AppendToOutgoingContext(serving(background, metadata.Pairs(AttemptsHeader, "1")), AttemptsHeader, "1"), metadata.MD{}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
+			before, _ := metadata.FromOutgoingContext(tc.ctx)
 			ctx := Unnumbered(tc.ctx)
 			if (ctx == tc.ctx) != tc.same || tc.same && testing.AllocsPerRun(100, func() { Unnumbered(tc.ctx) }) > 0 {
 				t.Errorf("same %v; or it allocates", ctx == tc.ctx)
@@ -39,8 +41,10 @@ func TestUnnumbered(t *testing.T) {
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("a primary: %s", diff)
 			}
+			var hedges []*Hedge
 			for n := 1; n <= 2; n++ { // the second is a hedge within a hedge
-				ctx = HedgeContext(ctx, n, n == 1)
+				hedges = append(hedges, HedgeContext(ctx, n, n == 1))
+				ctx = hedges[n-1]
 				got, _ = metadata.FromOutgoingContext(ctx)
 				want := metadata.Join(tc.want, metadata.Pairs(AttemptsHeader, string(rune('0'+n))))
 				if n == 1 {
@@ -50,8 +54,22 @@ func TestUnnumbered(t *testing.T) {
 					t.Errorf("hedge %d: %s", n, diff)
 				}
 			}
-			if Unnumbered(ctx) != ctx {
-				t.Error("a call within a hedge is no further attempt any more")
+			child := metadata.AppendToOutgoingContext(ctx, "more", "1") // which copies the marks
+			for n := 2; n >= 1; n-- {
+				if Unnumbered(ctx) != ctx || Unnumbered(child) != child {
+					t.Error("a call within a hedge is no further attempt any more")
+				}
+				hedges[n-1].Won()
+			}
+			for _, ctx := range []context.Context{ctx, child, Unnumbered(child)} {
+				got, _ := metadata.FromOutgoingContext(Unnumbered(ctx))
+				delete(got, "more")
+				if diff := cmp.Diff(tc.want, got, cmpopts.EquateEmpty()); diff != "" || ForHedge(ctx) != (PreviousAttempts(ctx) > 0) {
+					t.Errorf("both hedges have won: %s", diff)
+				}
+			}
+			if got, _ := metadata.FromOutgoingContext(ctx); len(got[AttemptsHeader]) > len(before[AttemptsHeader]) {
+				t.Errorf("marked without an interceptor: %v", got)
 			}
 		})
 	}

@@ -6,8 +6,11 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 	"time"
 
+	"go.uber.org/atomic"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 )
 
@@ -19,32 +22,65 @@ const AttemptsHeader = "grpc-previous-rpc-attempts"
 // call does not depend on it. Retries, and hedges that follow a failure, have AttemptsHeader alone.
 const InFlightHeader = "hedge-primary-in-flight"
 
-// Unnumbered returns the context under which to make a call. If the handler of a hedge makes the call, the outgoing metadata loses
-// the marks of a hedge: a gateway may have copied them from its incoming metadata, and its primaries would look like hedges. A call
-// made within a hedge of another call keeps that hedge's number, because it is an extra copy too.
+// Unnumbered returns the context under which to make a call, without the marks of a hedge that is not the call's: of a hedge that the
+// caller's handler serves, as a gateway may have copied them from its incoming metadata, and of a hedge that has won, as the context
+// may hold a copy of its outgoing metadata. A call made within a hedge of another call that may still lose keeps that hedge's
+// number, because it is an extra copy too.
 //
-// It goes by the incoming metadata and allocates nothing, unless a hedge is served. To look at the outgoing metadata it would have to
-// copy all of it, for every call. So a handler that copies it to a context that is no child of its own must leave the marks out.
+// It allocates nothing, unless a hedge is served or has won. To look at the outgoing metadata it would have to copy all of it, for
+// every call. So a handler that copies it to a context that is no child of its own must leave the marks out.
 func Unnumbered(ctx context.Context) context.Context {
 	// Either header is enough: some proxies pass on none that begins with grpc-.
 	in := metadata.ValueFromIncomingContext
-	if len(in(ctx, AttemptsHeader)) == 0 && len(in(ctx, InFlightHeader)) == 0 || ctx.Value(hedgeKey{}) != nil {
+	marked := len(in(ctx, AttemptsHeader)) > 0 || len(in(ctx, InFlightHeader)) > 0 || won.Load() && ctx.Value(wonKey{}) != nil
+	if !marked || ctx.Value(hedgeKey{}) != nil {
 		return ctx
 	}
 	return withoutNumber(ctx)
 }
 
+// Hedge is the context of a hedge. It has the marks of the hedge, and from Won on only the values of the context under which the call
+// was made.
+type Hedge struct {
+	context.Context
+	marked context.Context
+	won    atomic.Bool
+}
+
 // HedgeContext returns the context of hedge n of a call that is made under ctx. primaryInFlight says whether its primary is.
-func HedgeContext(ctx context.Context, n int, primaryInFlight bool) context.Context {
+func HedgeContext(ctx context.Context, n int, primaryInFlight bool) *Hedge {
 	marks := []string{AttemptsHeader, strconv.Itoa(n), InFlightHeader, "1"}
 	if !primaryInFlight {
 		marks = marks[:2]
 	}
-	ctx = metadata.AppendToOutgoingContext(withoutNumber(ctx), marks...) // a race around this one may have numbered it
-	return context.WithValue(ctx, hedgeKey{}, true)
+	marked := metadata.AppendToOutgoingContext(withoutNumber(ctx), marks...) // a race around this one may have numbered it
+	return &Hedge{Context: ctx, marked: context.WithValue(marked, hedgeKey{}, true)}
 }
 
-type hedgeKey struct{}
+// Won says that the hedge has won: calls that are made under its context from now on are no hedges.
+func (h *Hedge) Won() {
+	h.won.Store(true)
+	won.Store(true)
+}
+
+func (h *Hedge) Value(key any) any {
+	switch {
+	case !h.won.Load():
+		return h.marked.Value(key)
+	case key == wonKey{}:
+		return h
+	}
+	return h.Context.Value(key)
+}
+
+type (
+	hedgeKey struct{} // of a hedge that has not won
+	wonKey   struct{} // of a hedge that has won
+)
+
+// won is set once a hedge has won. Until then calls do not look for such a hedge in their context, which takes time for each context
+// that it was derived from.
+var won atomic.Bool
 
 // ErrLost is the [context.Cause] of a losing attempt's context.
 var ErrLost = errors.New("hedge: another attempt of the call was faster")
@@ -98,6 +134,19 @@ func Pushback(trailer metadata.MD) (wait time.Duration, ok bool) {
 		ms = -1
 	}
 	return time.Duration(ms) * time.Millisecond, true
+}
+
+// Served reports whether a gRPC server sent the status of an attempt on cc, which had the header and the trailer given. The other
+// statuses are made by gRPC itself, from an error of per-RPC credentials or from the HTTP status of a proxy, or by interceptors.
+// Without cc, which is a channel that is not gRPC's own, as one within the process, a status without a content type counts as
+// the server's.
+func Served(cc *grpc.ClientConn, header, trailer metadata.MD) bool {
+	for _, md := range []metadata.MD{header, trailer} { // without a header, the content type is in the trailer
+		if types := md["content-type"]; len(types) > 0 {
+			return strings.HasPrefix(types[0], "application/grpc")
+		}
+	}
+	return cc == nil
 }
 
 // NoMore returns the trailer by which a server asks for no further attempt.
