@@ -20,18 +20,18 @@ import (
 type clientStream struct {
 	reporting // its lock guards the fields down to racing too, and every change of chosen
 
+	decided  chan struct{} // closed when an attempt is chosen; nil unless a call waits for that
 	opened   bool          // the primary's stream is open
 	finished bool          // gRPC's stream ended before that
-	decided  chan struct{} // closed when an attempt is chosen; nil unless a call waits for that
 	racing   bool          // the contest has begun, and no attempt is chosen
+	policy   bool          // the method has a hedgingPolicy, so that response headers decide the race
 
 	contest contest // there is one at most
 	opener  opener
 	caller  context.Context
-	policy  bool // the method has a hedgingPolicy, so that response headers decide the race
 	primary streamAttempt
-	bound   context.Context     // the primary's, which ends by its cancel
-	copied  atomic.Pointer[any] // the request as hedges send it; nil before it is sent, after an attempt is chosen, or if it cannot be copied
+	bound   context.Context              // the primary's, which ends by its cancel
+	kept    atomic.Pointer[attempt.Kept] // the request for hedges; nil before it is sent, after an attempt is chosen, or if it cannot be kept
 
 	// chosen is the attempt that won, or nil before that. forward is the same attempt, set after the first message was
 	// received and learned from: then all calls are forwarded to it.
@@ -186,9 +186,7 @@ func (c *clientStream) SendMsg(m any) error {
 		err := c.primary.SendMsg(m)
 		if err == nil {
 			// Now, and not when a hedge is due: the caller of a generated method may fill the same message for the next stream.
-			if copied := c.opener.options.Copy(m); copied != nil {
-				c.copied.Store(&copied)
-			}
+			c.kept.Store(c.opener.options.Keep(m))
 		}
 		if err == nil || err == io.EOF { // EOF: RecvMsg returns why the stream ended
 			return err

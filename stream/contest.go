@@ -26,10 +26,10 @@ type contest struct {
 	*call.Call
 	stream  *clientStream
 	race    race.Race
-	goal    goal
 	askedAt time.Duration // the call's age when RecvMsg or Header was called
 	replies attempt.Reply // makes the messages that hedges receive into
-	keeps   bool          // Header runs the race for the first message, which is kept for RecvMsg
+	goal    goal
+	keeps   bool // Header runs the race for the first message, which is kept for RecvMsg
 }
 
 // enter returns the chosen attempt, or nil if there is none yet. In that case, if a contest is returned, the caller must run
@@ -85,10 +85,13 @@ func (k *contest) decide(into any) *streamAttempt {
 
 func (k *contest) Primary() error { return k.stream.primary.awaitGoal() }
 
-func (k *contest) Replayable() bool { return k.stream.copied.Load() != nil }
+func (k *contest) Replayable() bool { return k.stream.kept.Load() != nil }
 
 func (k *contest) Hedge(_ int, cancel context.CancelCauseFunc) race.Attempt {
-	h := &streamAttempt{stream: k.stream, goal: k.goal, cancel: cancel}
+	h := &streamAttempt{stream: k.stream, goal: k.goal, cancel: cancel, request: k.stream.kept.Load().Message()}
+	if h.request == nil {
+		return nil
+	}
 	if k.goal == firstMessage && !k.keeps {
 		h.into = k.replies.Make()
 	}
@@ -130,7 +133,7 @@ func (c *clientStream) chooseLocked(m *streamAttempt) (finish func()) {
 	c.racing = false
 	finish = m.results.Choose(false)
 	c.chosen.Store(m)
-	c.copied.Store(nil)
+	c.kept.Swap(nil).Free() // no hedge is being prepared
 	if c.decided != nil {
 		close(c.decided)
 	}

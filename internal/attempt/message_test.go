@@ -1,6 +1,7 @@
 package attempt_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"testing"
 
@@ -15,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 	"google.golang.org/protobuf/types/dynamicpb"
 	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/grpchedge/hedge/internal/attempt"
 	testpb "github.com/grpchedge/hedge/proto"
@@ -192,6 +194,13 @@ func TestKinds(t *testing.T) {
 				}
 			}
 		}
+		for i, o := range []attempt.Options{own, forced} {
+			kept := o.Keep(tc.m)
+			if diff := cmp.Diff(tc.m, kept.Message(), protocmp.Transform()); (kept != nil) != tc.want[2+i] || kept != nil && diff != "" && name != "nil message" {
+				t.Errorf("%s: kept %t, it differs: %s", name, kept != nil, diff)
+			}
+			kept.Free()
+		}
 		if got != tc.want {
 			t.Errorf("%s: %v, want %v", name, got, tc.want)
 		}
@@ -215,6 +224,38 @@ func TestReplayable_UpToASize(t *testing.T) {
 		if got := own.Replayable(tc.req); got != tc.want {
 			t.Errorf("%s: %v", name, got)
 		}
+	}
+}
+
+// TestKeep keeps requests in the memory of others, of which hedges still use messages.
+func TestKeep(t *testing.T) {
+	request := func(n int) *testpb.Request {
+		return &testpb.Request{Id: uint64(n), Payload: bytes.Repeat([]byte{byte(n)}, n)}
+	}
+	sent := map[int]any{}
+	for _, n := range []int{0, 1, 1000, 64 << 10, 2, 999, 65 << 10, 64<<10 - 20, attempt.MaxCopy / 2, 0, 1001} {
+		req := request(n)
+		kept := own.Keep(req)
+		req.Id = 7
+		clear(req.Payload)
+		sent[n] = kept.Message()
+		if another := kept.Message(); n < 60000 && another == sent[n] {
+			t.Error("two hedges share a message")
+		}
+		kept.Free()
+	}
+	for n, m := range sent {
+		if !proto.Equal(request(n), m.(proto.Message)) {
+			t.Errorf("a request with %d bytes differs", n)
+		}
+	}
+	req := request(1000)
+	if n := testing.AllocsPerRun(1000, func() { own.Keep(req).Free() }); n >= 1 { // the race detector empties the pool now and then
+		t.Errorf("%v allocations", n)
+	}
+	invalid := wrapperspb.String("\xff")
+	if m := own.Keep(invalid).Message(); !proto.Equal(m.(proto.Message), invalid) {
+		t.Errorf("%v", m)
 	}
 }
 
