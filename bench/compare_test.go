@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/grpchedge/hedge/internal/longtest"
 )
 
 // compareTiny runs the command with few calls and returns its output.
@@ -24,6 +26,7 @@ func compareTiny(t *testing.T, args string) string {
 // TestCompare runs one workload by both clocks and checks the table, the files and the agreement of
 // the clocks.
 func TestCompare(t *testing.T) {
+	longtest.Computation(t)
 	folder := t.TempDir()
 	printed := compareTiny(t, "compare -workload straggler -policy none,adaptive,static-10ms -calls 300 -seed 7 -out "+folder)
 	for _, line := range []string{
@@ -74,6 +77,7 @@ func TestCompare(t *testing.T) {
 
 // TestCompareRepeats checks that two runs in virtual time with one seed write identical files.
 func TestCompareRepeats(t *testing.T) {
+	longtest.Computation(t)
 	folders := [2]string{t.TempDir(), t.TempDir()}
 	for _, folder := range folders {
 		compareTiny(t, "compare -clock virtual -workload outage,saturated,mixed,stalls,bursts -policy none,adaptive -calls 600 -out "+folder)
@@ -100,6 +104,7 @@ func TestCompareRepeats(t *testing.T) {
 
 // TestReport runs some workloads in short and checks the index, the summary and the weak spots.
 func TestReport(t *testing.T) {
+	longtest.Computation(t)
 	folder := t.TempDir()
 	printed := compareTiny(t, "report -short -clock virtual -calls 400 -workload straggler,correlated,saturated,shift,sizes,bursts -policy none,static-10ms,adaptive -out "+folder)
 	if !regexp.MustCompile(`(?m)^ static-10ms +saturated +70% load +p50 +\d+\.\d{3} .* slower`).MatchString(printed) {

@@ -8,9 +8,12 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/grpchedge/hedge/internal/longtest"
 )
 
 func TestDemo(t *testing.T) {
+	longtest.Computation(t)
 	path := filepath.Join(t.TempDir(), "demo.png")
 	var stdout, stderr bytes.Buffer
 	args := []string{"demo", "-calls", "400", "-streams", "300", "-concurrency", "20", "-distribution", "straggler:10%,8", "-hedges", "1", "-budget", "20", "-picture", path}

@@ -14,6 +14,7 @@ import (
 
 // TestCorrelated checks that one request in ten is slow, and is slow in every attempt.
 func TestCorrelated(t *testing.T) {
+	longtest.Simulation(t)
 	results, _, err := comparisonOf(t, workload.Named("correlated"), 3000, policy.None, "static-10ms").Run(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -34,6 +35,7 @@ func TestCorrelated(t *testing.T) {
 
 // TestStandstill checks that one call in 15 meets the stalled backend, and that no hedge does.
 func TestStandstill(t *testing.T) {
+	longtest.Simulation(t)
 	const calls = 2500 // 5 s: one backend stalls once
 	results, _, err := comparisonOf(t, workload.Named("stalls"), calls, policy.None, "static-10ms").Run(t.Context(), nil)
 	if err != nil {
@@ -61,6 +63,7 @@ func TestStandstill(t *testing.T) {
 // TestSaturatedCosts checks the queue against theory, and that extra load makes all calls slower
 // there.
 func TestSaturatedCosts(t *testing.T) {
+	longtest.Simulation(t)
 	longtest.Only(t)
 	results, _, err := comparisonOf(t, workload.Named("saturated"), 8000, policy.None, "static-10ms").Run(t.Context(), nil)
 	if err != nil {
@@ -86,6 +89,7 @@ func TestSaturatedCosts(t *testing.T) {
 // TestFanOut checks that a request is as slow as its slowest call, and that each call goes to a
 // target of its own.
 func TestFanOut(t *testing.T) {
+	longtest.Simulation(t)
 	w := workload.Named("fan-out")
 	w.Fan = 8
 	c := comparisonOf(t, w, 50, policy.None)

@@ -20,6 +20,7 @@ func smallFleet(stopsCancelled bool) workload.Workload {
 
 // TestFleet checks the counts of a fleet, and that runs repeat exactly.
 func TestFleet(t *testing.T) {
+	longtest.Simulation(t)
 	for _, stops := range longtest.First(1, []bool{false, true}) {
 		w := smallFleet(stops)
 		c := comparisonOf(t, w, w.Virtual.Calls, policy.None, policy.Adaptive, "static-50ms")
@@ -71,6 +72,7 @@ func checkSteps(t *testing.T, w workload.Workload, r *Result) {
 // TestFleetBudgetIsOfEachClient checks that a client which overspends is found, though the others
 // spend nothing.
 func TestFleetBudgetIsOfEachClient(t *testing.T) {
+	longtest.Simulation(t)
 	a := &arm{Comparison: &Comparison{}, policy: policy.Named(policy.Adaptive)}
 	tg := &target{clients: []*client{{}, {}}}
 	for n := range 6000 { // 100 calls a second, every second one of each client

@@ -29,6 +29,7 @@ func comparisonOf(t *testing.T, w workload.Workload, calls int, policies ...stri
 // and others for another seed, for every workload and every policy but the peer's. The peer records
 // latencies on the goroutines of losing attempts, in random order.
 func TestVirtualRepeats(t *testing.T) {
+	longtest.Simulation(t)
 	for _, w := range longtest.First(1, workload.All) {
 		calls := 300
 		if w.Fan > 0 {

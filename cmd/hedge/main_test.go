@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/grpchedge/hedge/internal/longtest"
 )
 
 // whatIf runs the program with an input, and returns its exit code and what it wrote.
@@ -276,6 +278,7 @@ func TestAnswer_CannotBeWritten(t *testing.T) {
 
 // TestPicture checks that a picture has one diagram for each group.
 func TestPicture(t *testing.T) {
+	longtest.Computation(t)
 	path := filepath.Join(t.TempDir(), "picture.png")
 	csv := "method,took\n" + numbered("Get,%dms\n", 300) + numbered("Put,%ds\n", 300)
 	code, got, stderr := whatIf(t, csv, "-field", "took", "-by", "method", "-o", path)

@@ -68,10 +68,6 @@ func TestNew_RejectsWhatIsOutOfRange(t *testing.T) {
 		{"bad bracket", hedge.WithMethods("/a/b", "/pkg.Svc/[Get"), []string{"WithMethods", `"/pkg.Svc/[Get"`, "syntax error"}},
 		{"service config empty", hedge.WithServiceConfig(""), []string{"WithServiceConfig", "JSON"}},
 		{"service config out of range", hedge.WithServiceConfig(`{"methodConfig": [{"name": [{"service": "a", "method": "B"}], "hedgingPolicy": {"maxAttempts": 1}}]}`), []string{"WithServiceConfig", "a/B", "maxAttempts", "1"}},
-		{"no tokens", hedgetest.Throttle(0, 0.1), []string{"WithServiceConfig", "maxTokens", "0"}},
-		{"1001 tokens", hedgetest.Throttle(1001, 0.1), []string{"WithServiceConfig", "maxTokens", "1001"}},
-		{"ratio 0", hedgetest.Throttle(10, 0), []string{"WithServiceConfig", "tokenRatio", "0"}},
-		{"ratio 0.0001", hedgetest.Throttle(10, 0.0001), []string{"WithServiceConfig", "tokenRatio", "0.0001"}},
 		{"code OK", hedge.WithNonFatalCodes(codes.OK), []string{"WithNonFatalCodes", "OK"}},
 		{"code 17", hedge.WithNonFatalCodes(codes.Unavailable, codes.Code(17)), []string{"WithNonFatalCodes", "17"}},
 	} {

@@ -101,19 +101,6 @@ func TestRule15_TheQuantileIsComputedSeldom(t *testing.T) {
 	})
 }
 
-// TestRule18_BookingACallDoesNotAllocate is about a call that is watched and not hedged, whole.
-func TestRule18_BookingACallDoesNotAllocate(t *testing.T) {
-	s := hedgetest.All(t, hedge.WithMaxHedges(0))
-	ctx := t.Context()
-	var c hcall.Call // the interceptors take theirs from a pool
-	if n := testing.AllocsPerRun(1000, func() {
-		c = hcall.Begin(registry.Of(s), ctx, target, method, nil)
-		c.End(hcall.End{})
-	}); n > 0.5 { // computing the trigger anew allocates, seldom
-		t.Errorf("%v allocations", n)
-	}
-}
-
 // What is learned under another configuration does not move the hedges of a call in flight, though what is learned under its own
 // does.
 func TestRule20_ACallInFlightKeepsItsDelay(t *testing.T) {

@@ -1,7 +1,7 @@
 // Package longtest decides how much the tests do. Three switches do, and the first two are those of go test:
 //
 //   - -short leaves out simulations and long computations.
-//   - -race leaves out long computations, which have one goroutine.
+//   - -race leaves out long computations.
 //   - The environment variable HEDGE_TESTS raises the sizes of tests. "long" means the sizes, and all the
 //     seeds, that names and rules speak of. "full" means the tables of the documentation.
 package longtest
@@ -62,7 +62,8 @@ func Simulation(t testing.TB) {
 	}
 }
 
-// Computation skips a test that has one goroutine and a lot to do: with -short, and under the race detector.
+// Computation skips a test in which the race detector finds nothing and takes minutes: one goroutine has a lot to
+// do, or pictures are drawn. It skips with -short, and under the race detector.
 func Computation(t testing.TB) {
 	t.Helper()
 	if testing.Short() || Race {
