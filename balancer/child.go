@@ -24,7 +24,6 @@ type child struct {
 	// Guarded by policy.mu.
 	state    balancer.State // its last
 	subConns map[*subConn]struct{}
-	woken    bool // it was idle and was told to connect, and has not said anything since
 
 	// telling is held in every call to the child, as gRPC makes one at a time and some of ours come on goroutines of their
 	// own. It is taken before any lock of the child's and before policy.mu.
@@ -62,7 +61,7 @@ func (c *child) UpdateState(state balancer.State) {
 	p := c.family.policy
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c.state, c.woken = state, false
+	c.state = state
 	if c.alive() {
 		c.family.changed()
 	}
@@ -109,12 +108,6 @@ func (c *child) RemoveSubConn(sc balancer.SubConn) { sc.Shutdown() }
 // UpdateAddresses is the deprecated form of the connection's own.
 func (c *child) UpdateAddresses(sc balancer.SubConn, addresses []resolver.Address) {
 	sc.UpdateAddresses(addresses)
-}
-
-// exitIdle makes the child connect, on a goroutine of its own, because the caller may hold locks of the child's. policy.mu
-// must be held, and the policy open.
-func (c *child) exitIdle() {
-	c.family.policy.closing.Go(func() { c.tell(func() { c.balancer.ExitIdle() }) })
 }
 
 // close closes the child and then the connections that it has left.

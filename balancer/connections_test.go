@@ -141,6 +141,8 @@ func TestConnections_Lost(t *testing.T) {
 							}
 						}
 						time.Sleep(3 * time.Second) // gRPC backs off after attempts to connect that failed
+						k.must(t, client, 1)
+						time.Sleep(ms)
 						if open := len(d.open()); open != 2 {
 							t.Errorf("after call %d: %d connections", id, open)
 						}

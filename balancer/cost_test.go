@@ -87,7 +87,7 @@ func callContexts(tb testing.TB, target string) (plain context.Context, fresh fu
 	tb.Cleanup(func() { end(nil) })
 	var again atomic.Int64
 	return grpcs(own), func() context.Context {
-		c, _ := place.Primary(own, target, &again)
+		c, _ := place.Primary(own, target, &again, false)
 		return grpcs(c)
 	}
 }

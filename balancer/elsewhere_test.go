@@ -36,14 +36,13 @@ func TestHedgeGoesElsewhere(t *testing.T) {
 		{wrapped(roundRobin), 2, 2, 2, 1, nil},
 		{wrapped(roundRobin), 1, 1, 2, 2, nil},
 		{wrapped(leastRequest), 3, 3, 2, 0, nil},
-		{wrapped(leastRequest), 5, 5, 4, 0, nil},
-		{wrapped(stubborn), 5, 5, 4, 0, nil},
-		{wrapped(stubborn), 5, 5, 4, 0, []grpc.CallOption{hedge.After(time.Nanosecond)}}, // all attempts go out together
-		{wrapped(stubborn), 2, 2, 4, 3, nil},
+		{wrapped(leastRequest), 5, 5, 3, 0, nil},
+		{wrapped(roundRobin), 5, 5, 4, 0, []grpc.CallOption{hedge.After(time.Nanosecond)}}, // all attempts go out together
+		{wrapped(stubborn), 5, 5, 4, 4, nil},
 		{wrapped(pickFirst), 3, 1, 2, 2, nil},
 		{wrapped(wrapped(roundRobin)), 3, 3, 2, 0, nil}, // the child's hedges go elsewhere before the parent looks
 		{parent(wrapped(roundRobin)), 6, 3, 2, 0, nil},
-		{parent(wrapped(stubborn)), 6, 3, 2, 0, nil},
+		{parent(wrapped(stubborn)), 6, 3, 2, 2, nil},
 		{wrapped(parent(roundRobin)), 6, 3, 2, 0, nil},
 	} {
 		t.Run(fmt.Sprintf("%s,%d backends,%d hedges", tc.policy, tc.backends, tc.hedges), func(t *testing.T) {
@@ -82,6 +81,7 @@ func TestOtherBackendOnly(t *testing.T) {
 		{"two other backends", over(roundRobin), 3, 2, false},
 		{"one address", over(roundRobin), 1, 0, true},
 		{"pick_first", over(pickFirst), 3, 0, true},
+		{"a child that always picks the same", over(stubborn), 3, 0, true},
 		{"no policy", plain, 3, 0, true},
 	} {
 		for _, after := range []time.Duration{0, 10 * ms} {

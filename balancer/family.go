@@ -25,29 +25,14 @@ type family struct {
 // changed is called when the state of a copy has changed, with policy.mu held. While another family waits to take over, it
 // does so when this one is no longer ready, or when the other one no longer connects.
 func (f *family) changed() {
-	p := f.policy
-	state := f.state()
-	if state.ConnectivityState == connectivity.Ready {
-		f.wake()
-	}
+	p, state := f.policy, f.connectivity()
 	switch {
-	case f == p.current && (p.pending == nil || state.ConnectivityState == connectivity.Ready):
-		p.parent.UpdateState(state)
+	case f == p.current && (p.pending == nil || state == connectivity.Ready):
+		p.publish()
 	case f == p.current:
 		p.takeOver()
-	case f == p.pending && (state.ConnectivityState != connectivity.Connecting || p.current.connectivity() != connectivity.Ready):
+	case f == p.pending && (state != connectivity.Connecting || p.current.connectivity() != connectivity.Ready):
 		p.takeOver()
-	}
-}
-
-// wake makes idle copies connect where another copy is connected: then the channel is in use, and only a connection of it was
-// lost. If all copies are idle, the first call connects the first copy, and that wakes the others.
-func (f *family) wake() {
-	for _, c := range f.copies {
-		if c.state.ConnectivityState == connectivity.Idle && !c.woken {
-			c.woken = true
-			c.exitIdle()
-		}
 	}
 }
 
@@ -65,23 +50,22 @@ func (f *family) connectivity() connectivity.State {
 	return connectivity.TransientFailure
 }
 
-// state returns the state of the family, with a picker over the copies in that state.
-func (f *family) state() balancer.State {
-	s := balancer.State{ConnectivityState: f.connectivity()}
-	p := &picker{place: f.policy.place, ejects: f.builder.Name() == "outlier_detection_experimental"}
+// picker returns a picker over the copies that are in the given state, with policy.mu held.
+func (f *family) picker(state connectivity.State) *picker {
+	p := &picker{place: f.policy.place, incomplete: !f.policy.place.Complete(len(f.copies))}
 	if f.spread {
 		p.turn = &f.turn
 	}
 	for _, c := range f.copies {
-		if c.state.ConnectivityState == s.ConnectivityState {
+		p.all = append(p.all, c.state.Picker)
+		if c.state.ConnectivityState == state {
 			p.copies = append(p.copies, c.state.Picker)
 		}
 	}
 	if len(p.copies) == 0 { // every state is unknown to this version
 		p.copies = []balancer.Picker{base.NewErrPicker(balancer.ErrNoSubConnAvailable)}
 	}
-	s.Picker = p
-	return s
+	return p
 }
 
 // resize builds copies until there are n, or closes the last ones. The first one stays.
@@ -101,7 +85,7 @@ func (f *family) resize(n int, spread bool) {
 	f.spread = spread
 	if different && f == p.current {
 		p.show()
-		p.parent.UpdateState(f.state())
+		p.publish()
 	}
 	p.mu.Unlock()
 	for _, c := range extra {

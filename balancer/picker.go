@@ -2,7 +2,7 @@ package balancer
 
 import (
 	"context"
-	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -14,17 +14,21 @@ import (
 	"github.com/grpchedge/hedge/internal/rpc"
 )
 
-// picker picks as the child's does. For a hedge it picks again and elsewhere where the child would meet a backend that its
-// call has used, and for a primary where the child would meet one that is silent. It is immutable.
+// picker returns picks of the child only. It asks the child again for a hedge whose call has used
+// the picked connection, and for a primary whose connection is silent.
 type picker struct {
-	copies []balancer.Picker // of the child, those that can pick; the first is for primaries
 	place  *place.Roster
-	turn   *atomic.Uint32 // for primaries that use the copies in turn; nil: they use the first
-	ejects bool           // the child knows of connections that are ready and must not be used
+	all    []balancer.Picker // of each copy of the child, by its number
+	copies []balancer.Picker // of the copies in the best state; the first is for primaries
+	turn   *atomic.Uint32    // whose turn it is, with "spread"; nil: primaries use the first copy
+
+	incomplete bool     // an address is ready in one copy and not in another
+	woken      sync.Map // the addresses for which wake has run
 }
 
-// maxPicks is how often each copy of the child is asked for one backend. A round robin gives another one the second or
-// third time; one that still gives none has its weight, or its hash, on those that are used.
+// maxPicks bounds how often the copies of the child are asked for one attempt, all copies together.
+// A round robin returns another connection at the second or third time. A child that has returned
+// none after 16 has its weight, or its hash, on the connections that are used.
 const maxPicks = 16
 
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
@@ -40,16 +44,36 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	if err != nil || b == nil {
 		return res, err
 	}
-	silent := b
+	if p.incomplete {
+		p.wake(info, b)
+	}
 	if b.Silent() && !place.Hidden(info.Ctx) && !b.Probe(time.Now(), r) && p.place.Moves() {
-		if res, b = p.better(info, nil, res, b); b != silent {
+		silent := b
+		if res, b = p.search(info, nil, res, b); b != silent {
 			p.place.Moved()
 		}
 	}
 	if r != nil {
 		r.Went(b)
+		r.Remember(info)
 	}
 	return watched(info.Ctx, r, res, b), nil
+}
+
+// wake asks the other copies for the pick of the first primary at the address of b, and gives their
+// picks back. Copies that are idle then connect, and so do children that connect for a pick.
+func (p *picker) wake(info balancer.PickInfo, b *place.Backend) {
+	address, number := b.Connection()
+	if _, done := p.woken.LoadOrStore(address, nil); done {
+		return
+	}
+	for n, c := range p.all {
+		if n != number {
+			if res, err := c.Pick(info); err == nil {
+				release(res)
+			}
+		}
+	}
 }
 
 // watched makes the end of an attempt known to a backend that is suspected of silence, and to the child. An attempt that was given up
@@ -77,79 +101,60 @@ func watched(ctx context.Context, r *place.Record, res balancer.PickResult, b *p
 }
 
 func (p *picker) pickForHedge(info balancer.PickInfo, r *place.Record, hedge *place.Hedge) (balancer.PickResult, error) {
-	ctx := info.Ctx
-	info.Ctx = place.Hide(ctx) // where the hedge goes is not for such a policy below
 	r.Lock()
 	defer r.Unlock()
-	res, b, err := pick(p.copies[0], info)
-	if err != nil || b == nil {
-		return res, err
+	res, b := r.Reserved(p.place)
+	if b == nil {
+		var err error
+		if res, b, err = p.forHedge(info, r); err != nil || b == nil {
+			return res, err
+		}
 	}
-	res, b = p.better(info, r, res, b)
 	r.HedgeWent(hedge, b)
-	return watched(ctx, r, res, b), nil
+	return watched(info.Ctx, r, res, b), nil
 }
 
-// worst is the rank of a backend to which a hedge goes only if there is no other.
-const worst = 4
-
-// rank says how good a backend is, 0 being best. A backend that is not silent comes before a silent one. For a hedge, another
-// address comes before another connection. r is the hedge's record, and its lock must be held; it is nil for a primary.
-func rank(r *place.Record, b *place.Backend) (rank int) {
-	if r != nil && r.Used(b) {
-		return worst
+// forHedge picks for a hedge of r's call. The lock of r must be held.
+func (p *picker) forHedge(info balancer.PickInfo, r *place.Record) (res balancer.PickResult, b *place.Backend, err error) {
+	info.Ctx = place.Hide(info.Ctx) // where the hedge goes is not for such a policy below
+	for _, c := range p.copies {
+		if res, b, err = pick(c, info); err == nil {
+			break
+		}
 	}
-	if b.Silent() {
-		rank += 2
+	if err != nil || b == nil {
+		return res, b, err
 	}
-	if r != nil && r.Met(b) {
-		rank++
-	}
-	return rank
+	res, b = p.search(info, r, res, b)
+	return res, b, nil
 }
 
-// better returns a pick of the best rank that a ready backend has: the given one, or one of the child's, or, if the child
-// does not come to it, a connection of its own choice, unless the child ejects some. Picks that are not used are released.
-func (p *picker) better(info balancer.PickInfo, r *place.Record, res balancer.PickResult, b *place.Backend) (balancer.PickResult, *place.Backend) {
-	if rank(r, b) == 0 {
+// search asks the child again unless the given pick has the best rank of the ready connections. It
+// returns the best of the child's picks, the given one if no other is better, and releases the
+// others. r is the hedge's record, and its lock must be held; it is nil for a primary.
+func (p *picker) search(info balancer.PickInfo, r *place.Record, res balancer.PickResult, b *place.Backend) (balancer.PickResult, *place.Backend) {
+	now, first := time.Now(), b
+	have := r.Rank(b, now)
+	best := p.place.BestRank(r, have, now)
+	if have == best || !first.Varies(r) {
 		return res, b
 	}
-	best, other := p.best(r)
-	if rank(r, b) <= best {
-		return res, b
-	}
-	for n := range (maxPicks - 1) * len(p.copies) {
+	varied := false
+	for n := 1; n < maxPicks && have > best; n++ {
 		next, at, err := pick(p.copies[n%len(p.copies)], info)
 		if err != nil {
-			break
+			continue
 		}
-		release(res)
-		if res, b = next, at; b != nil && rank(r, b) <= best {
-			return res, b
+		if at != nil {
+			varied = varied || at != first
+			if rank := r.Rank(at, now); rank < have {
+				next, res, b, have = res, next, at, rank
+			}
 		}
+		release(next)
 	}
-	if p.ejects && b != nil {
-		return res, b
-	}
-	release(res)
-	return balancer.PickResult{SubConn: other.SubConn}, other
-}
-
-// best returns a ready backend of the best rank there is, nil if all are of the worst.
-func (p *picker) best(r *place.Record) (int, *place.Backend) {
-	best, other := worst, (*place.Backend)(nil)
-	ready := p.place.Ready()
-	start := rand.IntN(max(1, len(ready))) // so that not all of a hot key's hedges go to one backend
-	for i := range ready {
-		b := ready[(start+i)%len(ready)]
-		if n := rank(r, b); n < best {
-			best, other = n, b
-		}
-		if best == 0 {
-			break
-		}
-	}
-	return best, other
+	first.Searched(r, varied)
+	return res, b
 }
 
 // pick asks a child. The backend is nil with an error, and for a connection that this policy has not made.
@@ -167,7 +172,7 @@ func pick(child balancer.Picker, info balancer.PickInfo) (balancer.PickResult, *
 	return res, b, nil
 }
 
-// release tells the child that its pick is not used, as gRPC does when a picked connection is not ready.
+// release gives a pick back to the child, as gRPC does when a picked connection is not ready.
 func release(res balancer.PickResult) {
 	if res.Done != nil {
 		res.Done(balancer.DoneInfo{})

@@ -25,7 +25,7 @@ type policy struct {
 	pending *family // takes over from current; nil mostly
 	closed  bool
 
-	closing sync.WaitGroup // calls to children on goroutines of their own: see takeOver and child.exitIdle
+	closing sync.WaitGroup // families that takeOver closes
 }
 
 // latest is the family that resolver updates are for, nil if there is none.
@@ -85,9 +85,17 @@ func (p *policy) takeOver() {
 	old := p.current
 	p.current, p.pending = p.pending, nil
 	p.show()
-	p.parent.UpdateState(p.current.state())
+	p.publish()
 	// Not here: one of the old copies may be the caller, with locks held that its Close takes.
 	p.closing.Go(old.close)
+}
+
+// publish passes the state of the current family to the parent. mu must be held.
+func (p *policy) publish() {
+	state := p.current.connectivity()
+	picker := p.current.picker(state)
+	p.place.SetPicker(picker.forHedge)
+	p.parent.UpdateState(balancer.State{ConnectivityState: state, Picker: picker})
 }
 
 // show tells what is ready in the current family, with mu held.

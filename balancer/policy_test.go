@@ -270,43 +270,31 @@ func giveWay() {
 	}
 }
 
-// TestConnections_OneCallAtATime has a copy become idle, and be woken, while it is told of new addresses. gRPC makes one call of a
-// policy at a time, and policies rely on that.
-func TestConnections_OneCallAtATime(t *testing.T) {
-	_, b, configure := build(t)
-	config := strings.TrimSuffix(fakeA, "}") + `, "connections": 2}`
-	if err := configure(config); err != errFake {
-		t.Fatal(err)
-	}
-	second := fakes["test_fake_a"]
-	second.before.say(connectivity.Ready, base.NewErrPicker(errFake))
-	second.heard()
-	second.during = func() {
-		second.say(connectivity.Idle, base.NewErrPicker(errFake))
-		giveWay() // it would be woken now
-	}
-	configure(config)
-	b.Close() // when it was
-	if got := second.heard(); strings.Contains(got, "(at once)") || !strings.Contains(got, "update m1 one") {
-		t.Errorf("the copy heard %q", got)
-	}
-}
-
-// TestConnections_IdleBeforeBuilt adds a copy that says it is idle while it is being built, as package lazy of gRPC does. It is woken
-// once it is there.
-func TestConnections_IdleBeforeBuilt(t *testing.T) {
-	_, b, configure := build(t)
-	_ = configure(fakeA)
-	fakes["test_fake_a"].say(connectivity.Ready, base.NewErrPicker(errFake))
-	building = func(c *fakeChild) {
-		c.say(connectivity.Idle, base.NewErrPicker(errFake))
-		giveWay() // it would be woken now
-	}
-	defer func() { building = nil }()
+// TestConnections_IdleCopies has a copy that is idle: it is asked for a pick once a call begins, and not before.
+func TestConnections_IdleCopies(t *testing.T) {
+	conn, b, configure := build(t)
+	defer b.Close()
 	_ = configure(strings.TrimSuffix(fakeA, "}") + `, "connections": 2}`)
-	giveWay()
-	b.Close()
-	if got := fakes["test_fake_a"].heard(); !strings.Contains(got, "exit") {
-		t.Errorf("the copy heard %q", got)
+	second := fakes["test_fake_a"]
+	sc := newSubConn(t, second.before, "one", nil)
+	conn.made[0].listener(state(connectivity.Ready))
+	second.before.say(connectivity.Ready, onePicker{sc})
+	for range 3 {
+		asked := 0
+		second.say(connectivity.Idle, funcPicker(func() (grpcbalancer.PickResult, error) {
+			asked++
+			return grpcbalancer.PickResult{}, grpcbalancer.ErrNoSubConnAvailable
+		}))
+		if giveWay(); asked != 0 {
+			t.Error("the copy was asked before a call began")
+		}
+		for range 5 {
+			if _, err := conn.picker.Pick(grpcbalancer.PickInfo{Ctx: t.Context()}); err != nil {
+				t.Error(err)
+			}
+		}
+		if asked != 1 || strings.Contains(second.heard(), "exit") {
+			t.Errorf("the copy was asked %d times, want 1", asked)
+		}
 	}
 }

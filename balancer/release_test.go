@@ -71,7 +71,7 @@ func TestPicker_NoPickHalfWay(t *testing.T) {
 	}))
 	for none = range 5 {
 		picks, open = 0, 0
-		ctx, record := place.Primary(t.Context(), conn.Target(), new(atomic.Int64))
+		ctx, record := place.Primary(t.Context(), conn.Target(), new(atomic.Int64), false)
 		res, err := conn.picker.Pick(grpcbalancer.PickInfo{Ctx: ctx})
 		if err == nil {
 			res, err = conn.picker.Pick(grpcbalancer.PickInfo{Ctx: record.Hedge(t.Context())})

@@ -8,11 +8,14 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/balancer"
 )
 
 // Record is the set of backends that a policy has picked for the attempts of one call, gRPC's own retries included.
 //
-// The primary's first pick is stored without a lock. For a hedge, the policy holds the lock from Used to HedgeWent, so that
+// The primary's first pick is stored without a lock. For a hedge, the policy holds the lock from Rank to HedgeWent, so that
 // two hedges of a call do not pick the same backend at the same time.
 type Record struct {
 	sync.Mutex
@@ -24,21 +27,26 @@ type Record struct {
 	retried atomic.Pointer[Backend] // what was picked last for a primary that gRPC has tried again; nil mostly
 
 	others    []*Backend   // further picks of the primary, and all of the hedges
-	picked    int          // the number of hedges for which a backend was picked
 	lastHedge *Backend     // picked last for a hedge
 	late      atomic.Int32 // the number of attempts that were late: see Late
+	repeated  bool         // a hedge was sent to a backend that the call had used
 
 	probe atomic.Pointer[probe] // the primary is to find out whether its connection is still silent; nil mostly
+	only  *exclusive            // nil unless hedges go only to backends that the call has not used
 }
 
 // Counter is a count that may be added to concurrently. *atomic.Int64 is one.
 type Counter interface{ Add(n int64) int64 }
 
-// Primary returns the context of the primary of a call on a connection with the given target, and the new record in that
-// context. again counts hedges sent to a backend that their call had used.
-func Primary(ctx context.Context, target string, again Counter) (context.Context, *Record) {
+// Primary returns the context of the primary of a call on a connection with the given target, and the
+// new record in that context. again counts hedges sent to a backend that their call had used. If only
+// is true, [Record.Reserve] must be called before each hedge, and [Record.Release] after the call.
+func Primary(ctx context.Context, target string, again Counter, only bool) (context.Context, *Record) {
 	p := &primary{Context: ctx}
 	p.record.target, p.record.again = target, again
+	if only {
+		p.record.only = new(exclusive)
+	}
 	return p, &p.record
 }
 
@@ -116,7 +124,7 @@ func (r *Record) Went(b *Backend) {
 	r.Lock()
 	defer r.Unlock()
 	r.retried.Store(b)
-	if !r.Used(b) {
+	if !r.used(b) {
 		r.others = append(r.others, b)
 	}
 }
@@ -124,27 +132,64 @@ func (r *Record) Went(b *Backend) {
 // HedgeWent records that b was picked for the hedge h. If the call had used b before, it counts that, once for each hedge.
 // The lock must be held.
 func (r *Record) HedgeWent(h *Hedge, b *Backend) {
-	if h.at == nil {
-		r.picked++
-	}
 	h.at, r.lastHedge = b, b
-	if !r.Used(b) {
+	b.asked(time.Now())
+	if !r.used(b) {
 		r.others = append(r.others, b)
-	} else if !h.again {
+		return
+	}
+	if r.repeated = true; !h.again {
 		h.again = true
 		r.again.Add(1)
 	}
 }
 
-// Used reports whether an attempt of the call has used the backend that b connects to, over the same one of its connections
-// if there are several. The lock must be held.
-func (r *Record) Used(b *Backend) bool {
-	return b.same(r.primary.Load()) || slices.ContainsFunc(r.others, b.same)
+// used reports whether an attempt of the call has used the backend that b connects to, over the same
+// one of its connections if there are several. The lock must be held.
+func (r *Record) used(b *Backend) bool {
+	return b.same(r.primary.Load()) || slices.ContainsFunc(r.others, b.same) ||
+		r.only != nil && slices.ContainsFunc(r.only.reserved, func(p reserved) bool { return b.same(p.at) })
 }
 
-// Met reports whether an attempt of the call has used the address of b, over any connection. The lock must be held.
-func (r *Record) Met(b *Backend) bool {
+// met reports whether an attempt of the call has used the address of b, over any connection. The lock
+// must be held.
+func (r *Record) met(b *Backend) bool {
 	return b.sameAddress(r.primary.Load()) || slices.ContainsFunc(r.others, b.sameAddress)
+}
+
+// The ranks of a connection, best first. Connections of rank notSilent and silent are a rank worse for
+// a hedge whose call has used their address.
+const (
+	notSilent = 2 * iota
+	silent
+	usedBefore
+	mute
+	usedTwice
+)
+
+// Rank says how good a connection is for a hedge of r's call, 0 being best. The lock must be held. A nil
+// record stands for a primary.
+func (r *Record) Rank(b *Backend, now time.Time) int {
+	switch {
+	case r == nil && b.Silent():
+		return silent
+	case r == nil:
+		return notSilent
+	case r.used(b) && r.repeated:
+		return usedTwice
+	case b.number > 0 && b.mute(now):
+		return mute
+	case r.used(b):
+		return usedBefore
+	}
+	rank := notSilent
+	if b.Silent() {
+		rank = silent
+	}
+	if r.met(b) {
+		rank++
+	}
+	return rank
 }
 
 // PickedForHedge reports whether a policy has picked for a hedge of the call. It is false for a nil record.
@@ -157,28 +202,97 @@ func (r *Record) PickedForHedge() bool {
 	return r.lastHedge != nil
 }
 
-// Spare reports whether there is a ready backend for hedge n that no attempt of the call has used. Each earlier hedge that has
-// no backend yet takes one of these. It is false for a nil record, and before the first pick of the call.
-func (r *Record) Spare(n int) bool {
-	if r == nil {
+// exclusive is the part of a record for calls whose hedges go only to backends that the call has not
+// used. The child is asked before such a hedge is paid for. Guarded by the record's lock.
+type exclusive struct {
+	primary  balancer.PickInfo // of the primary's last pick
+	reserved []reserved
+	over     bool // the call is over
+}
+
+// reserved is a pick for a hedge that is about to be sent.
+type reserved struct {
+	balancer.PickResult
+	at *Backend
+}
+
+// Remember keeps what the child was asked for the primary, for [Record.Reserve].
+func (r *Record) Remember(info balancer.PickInfo) {
+	if r.only != nil {
+		r.Lock()
+		r.only.primary = info
+		r.Unlock()
+	}
+}
+
+// Reserve asks the child for a hedge of the call. It keeps the pick for the hedge and returns true if
+// no attempt of the call has used the picked connection. It is false before the primary's first pick,
+// and for a nil record.
+func (r *Record) Reserve() bool {
+	if r == nil || r.only == nil {
 		return false
 	}
 	r.Lock()
 	defer r.Unlock()
 	first := r.primary.Load()
-	if first == nil {
-		if len(r.others) == 0 {
-			return false
-		}
-		first = r.others[0]
+	if first == nil || r.only.primary.Ctx == nil || r.only.over {
+		return false
 	}
-	spare := map[id]struct{}{}
-	for _, b := range first.roster.Ready() {
-		if !r.Used(b) {
-			if spare[b.id] = struct{}{}; len(spare) >= n-r.picked {
-				return true
+	pick := first.roster.picker.Load()
+	if pick == nil {
+		return false
+	}
+	res, b, err := (*pick)(r.only.primary, r)
+	if err != nil || b == nil {
+		return false
+	}
+	p := reserved{res, b}
+	if r.used(b) {
+		p.release()
+		return false
+	}
+	r.only.reserved = append(r.only.reserved, p)
+	return true
+}
+
+// Unreserve gives the last reserved pick back to the child. It may be called for a nil record.
+func (r *Record) Unreserve() { r.unreserve(false) }
+
+// Release gives all reserved picks back to the child. The call must be over. It may be called for a nil
+// record.
+func (r *Record) Release() { r.unreserve(true) }
+
+func (r *Record) unreserve(over bool) {
+	if r == nil || r.only == nil {
+		return
+	}
+	r.Lock()
+	defer r.Unlock()
+	r.only.over = r.only.over || over
+	for n := len(r.only.reserved) - 1; n >= 0; n-- {
+		r.only.reserved[n].release()
+		if r.only.reserved = r.only.reserved[:n]; !over {
+			return
+		}
+	}
+}
+
+func (p *reserved) release() {
+	if p.Done != nil {
+		p.Done(balancer.DoneInfo{})
+	}
+}
+
+// Reserved returns a pick that was reserved for a hedge of the call; nil if there is none from the
+// policy. The lock must be held.
+func (r *Record) Reserved(policy *Roster) (balancer.PickResult, *Backend) {
+	if r.only != nil {
+		for n, p := range r.only.reserved {
+			if p.at.roster == policy {
+				r.only.reserved = slices.Delete(r.only.reserved, n, n+1)
+				return p.PickResult, p.at
 			}
 		}
 	}
-	return false
+	return balancer.PickResult{}, nil
 }

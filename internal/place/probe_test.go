@@ -21,7 +21,7 @@ func silent(t *testing.T) (*place.Backend, func() *place.Record) {
 	fallSilent(b)
 	return b, func() *place.Record {
 		t.Helper()
-		_, r := place.Primary(t.Context(), "target", new(atomic.Int64))
+		_, r := place.Primary(t.Context(), "target", new(atomic.Int64), false)
 		if !b.Probe(time.Now(), r) {
 			t.Fatal("no probe is due")
 		}
@@ -88,7 +88,7 @@ func TestPatientDelay_Limit(t *testing.T) {
 			t.Errorf("it waits %v", got)
 		}
 		var none *place.Record
-		if _, other := place.Primary(t.Context(), "target", new(atomic.Int64)); patientDelay(other) != 0 || patientDelay(none) != 0 {
+		if _, other := place.Primary(t.Context(), "target", new(atomic.Int64), false); patientDelay(other) != 0 || patientDelay(none) != 0 {
 			t.Error("a call that is no probe is patient")
 		}
 	})
@@ -132,7 +132,7 @@ func TestPatientDelay_OtherMethods(t *testing.T) {
 		answer(probe(), usual, 25*ms)
 		time.Sleep(2 * time.Second)
 		for range 40 {
-			_, r := place.Primary(t.Context(), "target", new(atomic.Int64))
+			_, r := place.Primary(t.Context(), "target", new(atomic.Int64), false)
 			r.Went(b)
 			r.Ended(3*time.Second, true)
 			time.Sleep(ms)

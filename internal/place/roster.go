@@ -1,6 +1,7 @@
 package place
 
 import (
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -22,7 +23,8 @@ type Backend struct {
 
 	roster *Roster
 	id
-	name string // the first of the addresses, for people
+	name  string          // the first of the addresses, for people
+	fixed [2]atomic.Int32 // searches in a row, for primaries and for hedges, that found no other connection
 	silence
 }
 
@@ -51,12 +53,43 @@ func (b *Backend) same(other *Backend) bool { return other != nil && b.id == oth
 
 func (b *Backend) sameAddress(other *Backend) bool { return other != nil && b.address == other.address }
 
+// Connection returns the addresses of the connection, as a key, and its number.
+func (b *Backend) Connection() (address string, number int) { return b.address, b.number }
+
+// A child that picks by the request returns the same connection however often it is asked. Each answer
+// advances the child and counts as a success where it counts those. So after fewSearches in a row that
+// found no other connection, one in seldom is made.
+const fewSearches, seldom = 4, 32
+
+// Varies reports whether the child may return another connection than b if it is asked again, for a
+// hedge of r's call, or for a primary if r is nil.
+func (b *Backend) Varies(r *Record) bool {
+	return b.searches(r).Load() < fewSearches || rand.IntN(seldom) == 0
+}
+
+// Searched notes whether the child, asked again, returned another connection than b.
+func (b *Backend) Searched(r *Record, varied bool) {
+	if n := b.searches(r); varied {
+		n.Store(0)
+	} else {
+		n.Add(1)
+	}
+}
+
+func (b *Backend) searches(r *Record) *atomic.Int32 {
+	if r == nil {
+		return &b.fixed[0]
+	}
+	return &b.fixed[1]
+}
+
 // Roster lists the ready backends of one load-balancing policy of package balancer, in use on a connection.
 type Roster struct {
 	usual  uatomic.Float64 // the logarithm of what calls take while no primaries are moved; first, so that it is aligned on 32 bits
 	Target string          // of the connection
 
 	ready      atomic.Pointer[[]*Backend]
+	picker     atomic.Pointer[func(balancer.PickInfo, *Record) (balancer.PickResult, *Backend, error)]
 	silenceOff atomic.Bool  // no connection is ever silent
 	moved      atomic.Int64 // primaries that were sent past a silent connection
 	metered    atomic.Int32 // calls that are still asked about
@@ -105,6 +138,37 @@ func (r *Roster) Show(ready []*Backend) { r.ready.Store(&ready) }
 
 // Ready returns the backends that are ready. The slice must not be changed.
 func (r *Roster) Ready() []*Backend { return *r.ready.Load() }
+
+// SetPicker sets the function that picks for hedges, with the lock of their record held.
+func (r *Roster) SetPicker(pick func(balancer.PickInfo, *Record) (balancer.PickResult, *Backend, error)) {
+	r.picker.Store(&pick)
+}
+
+// Complete reports whether each address that is ready is so over n connections.
+func (r *Roster) Complete(n int) bool {
+	connections := map[string]int{}
+	for _, b := range r.Ready() {
+		connections[b.address]++
+	}
+	for _, c := range connections {
+		if c < n {
+			return false
+		}
+	}
+	return true
+}
+
+// BestRank returns the best rank of the ready connections for a hedge of r's call, or for a primary if
+// r is nil; have if none is better. The lock of r must be held.
+func (r *Roster) BestRank(rec *Record, have int, now time.Time) int {
+	for _, b := range r.Ready() {
+		if have == 0 {
+			break
+		}
+		have = min(have, rec.Rank(b, now))
+	}
+	return have
+}
 
 // Count returns what is ready on the connections to the targets; nothing without a policy. Silent is in the order of Since.
 func Count(targets ...string) stats.Backends {

@@ -16,10 +16,15 @@ const silentFrom = 2
 type silence struct {
 	late atomic.Int32 // late calls since the last answer
 
+	// Of hedges since the last answer, in nanoseconds of Unix time: see mute.
+	firstHedge atomic.Int64 // 0: none
+	nextHedge  atomic.Int64
+
 	mu      sync.Mutex // guards the fields below and changes of late
 	silent  bool
 	first   time.Time // when the first of the late calls was noticed
 	probe   time.Time // when the next primary may go there
+	hedged  time.Time // when a primary that may be hedged was last picked there
 	patient time.Time // when the next of them may be patient
 
 	// The time that answers there take, if it is more than the usual delay. It is halved after each patient probe.
@@ -27,8 +32,34 @@ type silence struct {
 	trusted time.Time // until then late calls mean nothing, because the connection is slow
 }
 
-// Suspect reports whether a call to the backend is late, and nothing was answered since. It is one atomic load.
-func (s *silence) Suspect() bool { return s.late.Load() != 0 }
+// Suspect reports whether a call there is late or a hedge was sent there, and nothing was answered
+// since.
+func (s *silence) Suspect() bool { return s.late.Load() != 0 || s.firstHedge.Load() != 0 }
+
+// A connection that only hedges use may be dead without notice, for example after a NAT has dropped its
+// state. If nothing was answered there for muteFrom after a hedge was sent there, further hedges are
+// probes: the first one at once, the next ones each time that the silence has lasted twice as long, or
+// maxMuteProbe longer. Late calls are no measure, as the last hedge of a call is never late.
+const (
+	muteFrom     = time.Second
+	maxMuteProbe = 30 * time.Second
+)
+
+// mute reports whether hedges should go elsewhere because those sent there were not answered.
+func (s *silence) mute(now time.Time) bool {
+	first, at := s.firstHedge.Load(), now.UnixNano()
+	return first != 0 && at >= first+int64(muteFrom) && at < s.nextHedge.Load()
+}
+
+// asked notes that a hedge is sent there.
+func (s *silence) asked(now time.Time) {
+	at := now.UnixNano()
+	if s.firstHedge.CompareAndSwap(0, at) {
+		s.nextHedge.Store(at)
+	} else if lasted := at - s.firstHedge.Load(); lasted >= int64(muteFrom) && at >= s.nextHedge.Load() {
+		s.nextHedge.Store(at + min(lasted, int64(maxMuteProbe)))
+	}
+}
 
 // Late says that a call there has not answered within the delay after which calls of its kind are hedged. It reports whether the
 // connection has been silent for a while.
@@ -45,7 +76,7 @@ func (b *Backend) Late(now time.Time, delay time.Duration) (silent bool) {
 	case n == 1:
 		b.first = now
 	case !b.silent && n >= silentFrom && now.Sub(b.first) >= delay/2: // those that are late at the same moment are one sign
-		b.silent, b.probe, b.patient = true, now, b.first.Add(patientFrom)
+		b.silent, b.probe, b.hedged, b.patient = true, now, now, b.first.Add(patientFrom)
 	}
 	return b.silent && now.Sub(b.first) >= worthTelling
 }
@@ -55,12 +86,13 @@ const worthTelling = 10 * time.Second
 
 // Answered says that something came back from there, of whatever call.
 func (s *silence) Answered() {
-	if s.late.Load() == 0 {
+	if !s.Suspect() {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.late.Store(0)
+	s.firstHedge.Store(0)
 	s.silent = false
 }
 
@@ -192,6 +224,9 @@ const (
 	maxPatientEvery = time.Minute
 	maxPatientWait  = 500 * time.Millisecond
 
+	// A primary that cannot be hedged is a probe only if no other has been picked there for unhedgedFrom.
+	unhedgedFrom = time.Minute
+
 	// After a patient probe was answered, the connection is not silent for trust times the probe's latency.
 	trust    = 50
 	maxTrust = time.Minute
@@ -212,7 +247,10 @@ func (s *silence) Probe(now time.Time, r *Record) bool {
 	if !s.silent {
 		return true
 	}
-	if now.Before(s.probe) {
+	if r != nil {
+		s.hedged = now
+	}
+	if now.Before(s.probe) || r == nil && now.Before(s.hedged.Add(unhedgedFrom)) {
 		return false
 	}
 	p := &probe{lasted: now.Sub(s.first), patient: !now.Before(s.patient)}
