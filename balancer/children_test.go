@@ -2,11 +2,14 @@ package balancer_test
 
 import (
 	"encoding/json"
+	"hash/fnv"
 	"slices"
+	"strings"
 	"sync/atomic"
 
 	grpcbalancer "google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/balancer/endpointsharding"
+	"google.golang.org/grpc/balancer/lazy"
 	"google.golang.org/grpc/balancer/pickfirst"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/metadata"
@@ -17,6 +20,7 @@ import (
 // Children for tests.
 const (
 	stubborn = `{"test_stubborn": {}}` // picks the same backend every time, as a hash of one key does
+	hashing  = `{"test_hashing": {}}`  // picks by the call's header "key", and connects when it picks, as ring_hash does
 	shards   = `{"test_shards": {}}`   // a round robin over the addresses in the call's header "shard"
 	counting = `{"test_counting": {}}` // a round robin that counts what it picks and what it is told
 )
@@ -31,6 +35,7 @@ func init() {
 	grpcbalancer.Register(shardingBuilder{"test_shards", func(ready []endpointsharding.ChildState) grpcbalancer.Picker {
 		return &shardPicker{ready: ready}
 	}})
+	grpcbalancer.Register(hashingBuilder{})
 	grpcbalancer.Register(parentBuilder{})
 }
 
@@ -74,6 +79,40 @@ func (s *sharding) UpdateState(state grpcbalancer.State) {
 		state.Picker = s.picker(ready)
 	}
 	s.ClientConn.UpdateState(state)
+}
+
+type hashingBuilder struct{}
+
+func (hashingBuilder) Name() string { return "test_hashing" }
+
+func (hashingBuilder) Build(cc grpcbalancer.ClientConn, opts grpcbalancer.BuildOptions) grpcbalancer.Balancer {
+	return &hashingPolicy{endpointsharding.NewBalancer(hashingConn{cc}, opts, func(cc grpcbalancer.ClientConn, opts grpcbalancer.BuildOptions) grpcbalancer.Balancer {
+		return lazy.NewBalancer(cc, opts, grpcbalancer.Get(pickfirst.Name).Build)
+	}, endpointsharding.Options{DisableAutoReconnect: true})}
+}
+
+type hashingPolicy struct{ grpcbalancer.Balancer }
+
+func (hashingPolicy) ExitIdle() {}
+
+type hashingConn struct{ grpcbalancer.ClientConn }
+
+func (c hashingConn) UpdateState(state grpcbalancer.State) {
+	all := endpointsharding.ChildStatesFromPicker(state.Picker)
+	slices.SortFunc(all, func(a, b endpointsharding.ChildState) int {
+		return strings.Compare(a.Endpoint.Addresses[0].Addr, b.Endpoint.Addresses[0].Addr)
+	})
+	state.Picker = hashingPicker(all)
+	c.ClientConn.UpdateState(state)
+}
+
+type hashingPicker []endpointsharding.ChildState
+
+func (p hashingPicker) Pick(info grpcbalancer.PickInfo) (grpcbalancer.PickResult, error) {
+	md, _ := metadata.FromOutgoingContext(info.Ctx)
+	h := fnv.New32()
+	_, _ = h.Write([]byte(md.Get("key")[0]))
+	return p[h.Sum32()%uint32(len(p))].State.Picker.Pick(info)
 }
 
 // counts is what counting children have seen. Tests of them do not run in parallel.

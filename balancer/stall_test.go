@@ -58,6 +58,11 @@ func TestStalledBackend(t *testing.T) {
 				return p99, again, r.row
 			}
 			unhedged, _, _ := run("round robin", plain, hedge.WithMaxHedges(0))
+			fewest, _, _ := run("least request", bare(leastRequest), hedge.WithMaxHedges(0))
+			both, _, _ := run("least request, hedged elsewhere", over(leastRequest))
+			if both > fewest/4 {
+				t.Errorf("p99 with least request %v, hedged %v", fewest, both)
+			}
 			for _, hedges := range []int{2, 1} {
 				// A third of the calls meets the stall while it lasts, which is more than the default of 10% pays for.
 				opts := []hedge.Option{hedge.WithMaxHedges(hedges), hedge.WithBudgetPercent(20)}

@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/resolver/manual"
 
 	"github.com/grpchedge/hedge/internal/testserver"
@@ -90,8 +91,17 @@ func (w *wire) Close() error {
 	return w.Conn.Close()
 }
 
-// dialDealt returns a connection to some addresses of a cluster by way of a dealer. Addresses and configuration are the test's to change.
+// dialDealt returns a connection to some addresses of a cluster through a dealer. The test may change
+// the addresses and the configuration.
 func dialDealt(t *testing.T, cluster *testserver.Cluster, addressCount int, deals bool, options ...grpc.DialOption) (*grpc.ClientConn, *dealer, *manual.Resolver) {
+	t.Helper()
+	conn, d, names := dialIdle(t, cluster, addressCount, deals, options...)
+	testserver.ConnectT(t, conn)
+	return conn, d, names
+}
+
+// dialIdle is dialDealt for a child that connects for a pick.
+func dialIdle(t *testing.T, cluster *testserver.Cluster, addressCount int, deals bool, options ...grpc.DialOption) (*grpc.ClientConn, *dealer, *manual.Resolver) {
 	t.Helper()
 	d := &dealer{cluster: cluster}
 	names := manual.NewBuilderWithScheme("dealt")
@@ -102,8 +112,12 @@ func dialDealt(t *testing.T, cluster *testserver.Cluster, addressCount int, deal
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	testserver.ConnectT(t, conn)
 	return conn, d, names
+}
+
+// idleLimit is the server option that closes connections on which nothing happens.
+func idleLimit(d time.Duration) grpc.ServerOption {
+	return grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: d})
 }
 
 func contextFor(t *testing.T, d time.Duration) (context.Context, context.CancelFunc) {

@@ -208,6 +208,8 @@ type exclusive struct {
 	primary  balancer.PickInfo // of the primary's last pick
 	reserved []reserved
 	over     bool // the call is over
+
+	fruitless *func(balancer.PickInfo, *Record) (balancer.PickResult, *Backend, error) // has returned only what was used
 }
 
 // reserved is a pick for a hedge that is about to be sent.
@@ -239,7 +241,7 @@ func (r *Record) Reserve() bool {
 		return false
 	}
 	pick := first.roster.picker.Load()
-	if pick == nil {
+	if pick == r.only.fruitless { // asked again, it would return the same
 		return false
 	}
 	res, b, err := (*pick)(r.only.primary, r)
@@ -249,6 +251,7 @@ func (r *Record) Reserve() bool {
 	p := reserved{res, b}
 	if r.used(b) {
 		p.release()
+		r.only.fruitless = pick
 		return false
 	}
 	r.only.reserved = append(r.only.reserved, p)
