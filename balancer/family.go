@@ -9,34 +9,35 @@ import (
 	"google.golang.org/grpc/connectivity"
 )
 
-// family is a child policy, in as many copies as each address has connections. Each copy makes its own connections and does
-// not know of the others, so any child can be copied. There is one copy unless the configuration says more.
+// family is a child policy in as many copies as each address has connections. A copy makes its own
+// connections and does not know of the other copies, so any child can be copied.
 type family struct {
 	policy  *policy
 	builder balancer.Builder
 
-	// Guarded by policy.mu. The slice is changed only by the goroutine on which gRPC calls the policy.
+	// Guarded by policy.mu. Only the goroutine on which gRPC calls the policy changes the slice.
 	copies []*child
 	spread bool
 
-	turn atomic.Uint32 // whose turn it is, if primaries use all copies
+	turn atomic.Uint32 // counts primaries, with spread
 }
 
-// changed is called when the state of a copy has changed, with policy.mu held. While another family waits to take over, it
-// does so when this one is no longer ready, or when the other one no longer connects.
+// changed must be called when the state of a copy has changed. policy.mu must be held. A pending family
+// replaces the current one when the current one is no longer ready, or when the pending one is no longer
+// connecting.
 func (f *family) changed() {
 	p, state := f.policy, f.connectivity()
 	switch {
 	case f == p.current && (p.pending == nil || state == connectivity.Ready):
 		p.publish()
 	case f == p.current:
-		p.takeOver()
+		p.replace()
 	case f == p.pending && (state != connectivity.Connecting || p.current.connectivity() != connectivity.Ready):
-		p.takeOver()
+		p.replace()
 	}
 }
 
-// precedence of states, as gRPC's own policies over several connections have it.
+// precedence is the order of states in gRPC's own policies over several connections.
 var precedence = []connectivity.State{connectivity.Ready, connectivity.Connecting, connectivity.Idle}
 
 func (f *family) connectivity() connectivity.State {
@@ -50,7 +51,7 @@ func (f *family) connectivity() connectivity.State {
 	return connectivity.TransientFailure
 }
 
-// picker returns a picker over the copies that are in the given state, with policy.mu held.
+// picker returns a picker over the copies that are in the given state. policy.mu must be held.
 func (f *family) picker(state connectivity.State) *picker {
 	p := &picker{place: f.policy.place, incomplete: !f.policy.place.Complete(len(f.copies))}
 	if f.spread {
@@ -62,13 +63,13 @@ func (f *family) picker(state connectivity.State) *picker {
 			p.copies = append(p.copies, c.state.Picker)
 		}
 	}
-	if len(p.copies) == 0 { // every state is unknown to this version
+	if len(p.copies) == 0 { // this version knows none of the states
 		p.copies = []balancer.Picker{base.NewErrPicker(balancer.ErrNoSubConnAvailable)}
 	}
 	return p
 }
 
-// resize builds copies until there are n, or closes the last ones. The first one stays.
+// resize builds copies until there are n, or closes the last copies. It never closes the first one.
 func (f *family) resize(n int, spread bool) {
 	p := f.policy
 	for len(f.copies) < n {
@@ -93,7 +94,7 @@ func (f *family) resize(n int, spread bool) {
 	}
 }
 
-// update gives every copy what the resolver found, and returns the first error.
+// update passes the state to every copy, and returns the first error.
 func (f *family) update(state balancer.ClientConnState) (first error) {
 	for _, c := range f.copies {
 		c.tell(func() { first = cmp.Or(first, c.balancer.UpdateClientConnState(state)) })

@@ -76,9 +76,9 @@ func (p *picker) wake(info balancer.PickInfo, b *place.Backend) {
 	}
 }
 
-// watched makes the end of an attempt known to a backend that is suspected of silence, and to the child. An attempt that was given up
-// has no answer: headers may have been all that came. A child such as outlier_detection counts errors, so it is told of none where the
-// attempt has lost a race.
+// watched returns res with a Done that reports an answer to a suspect backend, and no error to the child
+// for an attempt that lost its race: children such as outlier_detection count errors. A canceled attempt
+// and a missed deadline are no answer, because only headers may have been received.
 func watched(ctx context.Context, r *place.Record, res balancer.PickResult, b *place.Backend) balancer.PickResult {
 	done, suspect := res.Done, b.Suspect()
 	if !suspect && (done == nil || r == nil) {
@@ -116,7 +116,7 @@ func (p *picker) pickForHedge(info balancer.PickInfo, r *place.Record, hedge *pl
 
 // forHedge picks for a hedge of r's call. The lock of r must be held.
 func (p *picker) forHedge(info balancer.PickInfo, r *place.Record) (res balancer.PickResult, b *place.Backend, err error) {
-	info.Ctx = place.Hide(info.Ctx) // where the hedge goes is not for such a policy below
+	info.Ctx = place.Hide(info.Ctx) // a policy of this kind further down must not choose too
 	for _, c := range p.copies {
 		if res, b, err = pick(c, info); err == nil {
 			break
@@ -157,7 +157,8 @@ func (p *picker) search(info balancer.PickInfo, r *place.Record, res balancer.Pi
 	return res, b
 }
 
-// pick asks a child. The backend is nil with an error, and for a connection that this policy has not made.
+// pick asks a child. The backend is nil with an error, and for a connection that this policy did not
+// make.
 func pick(child balancer.Picker, info balancer.PickInfo) (balancer.PickResult, *place.Backend, error) {
 	res, err := child.Pick(info)
 	if err != nil {
