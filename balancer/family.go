@@ -53,7 +53,7 @@ func (f *family) connectivity() connectivity.State {
 
 // picker returns a picker over the copies that are in the given state. policy.mu must be held.
 func (f *family) picker(state connectivity.State) *picker {
-	p := &picker{place: f.policy.place, incomplete: !f.policy.place.Complete(len(f.copies))}
+	p := &picker{place: f.policy.place}
 	if f.spread {
 		p.turn = &f.turn
 	}

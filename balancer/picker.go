@@ -2,6 +2,7 @@ package balancer
 
 import (
 	"context"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,16 +21,19 @@ type picker struct {
 	place  *place.Roster
 	all    []balancer.Picker // of each copy of the child, by its number
 	copies []balancer.Picker // of the copies in the best state; the first is for primaries
-	turn   *atomic.Uint32    // whose turn it is, with "spread"; nil: primaries use the first copy
-
-	incomplete bool     // an address is ready in one copy and not in another
-	woken      sync.Map // the addresses for which wake has run
+	turn   *atomic.Uint32    // counts primaries, with spread; nil: primaries use the first copy
+	woken  sync.Map          // the backends for which wake has run
 }
 
 // maxPicks bounds how often the copies of the child are asked for one attempt, all copies together.
 // A round robin returns another connection at the second or third time. A child that has returned
 // none after 16 has its weight, or its hash, on the connections that are used.
 const maxPicks = 16
+
+// A child that picks by the request returns the same connection each time. Each pick advances it, and
+// counts as a success where it counts those. After few searches in a row that found no other
+// connection, one search in seldom is made.
+const few, seldom = 4, 32
 
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	r, hedge := place.Of(info.Ctx, p.place.Target)
@@ -40,47 +44,45 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	if p.turn != nil {
 		child = p.copies[p.turn.Add(1)%uint32(len(p.copies))]
 	}
-	res, b, err := pick(child, info)
-	if err != nil || b == nil {
-		return res, err
+	got, err := pick(child, info)
+	if err != nil || got.At == nil {
+		return got.PickResult, err
 	}
-	if p.incomplete {
-		p.wake(info, b)
+	if len(p.all) > 1 {
+		p.wake(info, got.At)
 	}
-	if b.Silent() && !place.Hidden(info.Ctx) && !b.Probe(time.Now(), r) && p.place.Moves() {
-		silent := b
-		if res, b = p.search(info, nil, res, b); b != silent {
+	if b := got.At; b.Silent() && !place.Hidden(info.Ctx) && !b.Probe(time.Now(), r) && p.place.Moves() {
+		if got = p.search(info, nil, got); got.At != b {
 			p.place.Moved()
 		}
 	}
 	if r != nil {
-		r.Went(b)
+		r.Went(got.At)
 		r.Remember(info)
 	}
-	return watched(info.Ctx, r, res, b), nil
+	return watched(info.Ctx, r, got), nil
 }
 
-// wake asks the other copies for the pick of the first primary at the address of b, and gives their
-// picks back. Copies that are idle then connect, and so do children that connect for a pick.
+// wake asks the other copies for the pick of the first primary at b, and gives their picks back. Copies
+// that are idle then connect, and so do children that connect for a pick.
 func (p *picker) wake(info balancer.PickInfo, b *place.Backend) {
-	address, number := b.Connection()
-	if _, done := p.woken.LoadOrStore(address, nil); done {
+	if _, done := p.woken.LoadOrStore(b, nil); done {
 		return
 	}
 	for n, c := range p.all {
-		if n != number {
-			if res, err := c.Pick(info); err == nil {
-				release(res)
+		if n != b.Number() {
+			if got, err := pick(c, info); err == nil {
+				got.Release()
 			}
 		}
 	}
 }
 
-// watched returns res with a Done that reports an answer to a suspect backend, and no error to the child
+// watched returns the pick with a Done that reports an answer to a suspect backend, and no error to the child
 // for an attempt that lost its race: children such as outlier_detection count errors. A canceled attempt
 // and a missed deadline are no answer, because only headers may have been received.
-func watched(ctx context.Context, r *place.Record, res balancer.PickResult, b *place.Backend) balancer.PickResult {
-	done, suspect := res.Done, b.Suspect()
+func watched(ctx context.Context, r *place.Record, got place.Pick) balancer.PickResult {
+	res, done, b, suspect := got.PickResult, got.Done, got.At, got.At.Suspect()
 	if !suspect && (done == nil || r == nil) {
 		return res
 	}
@@ -103,79 +105,70 @@ func watched(ctx context.Context, r *place.Record, res balancer.PickResult, b *p
 func (p *picker) pickForHedge(info balancer.PickInfo, r *place.Record, hedge *place.Hedge) (balancer.PickResult, error) {
 	r.Lock()
 	defer r.Unlock()
-	res, b := r.Reserved(p.place)
-	if b == nil {
-		var err error
-		if res, b, err = p.forHedge(info, r); err != nil || b == nil {
-			return res, err
+	got, err := r.Reserved(p.place), error(nil)
+	if got.At == nil {
+		if got, err = p.forHedge(info, r); err != nil || got.At == nil {
+			return got.PickResult, err
 		}
 	}
-	r.HedgeWent(hedge, b)
-	return watched(info.Ctx, r, res, b), nil
+	r.HedgeWent(hedge, got.At)
+	return watched(info.Ctx, r, got), nil
 }
 
 // forHedge picks for a hedge of r's call. The lock of r must be held.
-func (p *picker) forHedge(info balancer.PickInfo, r *place.Record) (res balancer.PickResult, b *place.Backend, err error) {
+func (p *picker) forHedge(info balancer.PickInfo, r *place.Record) (got place.Pick, err error) {
 	info.Ctx = place.Hide(info.Ctx) // a policy of this kind further down must not choose too
 	for _, c := range p.copies {
-		if res, b, err = pick(c, info); err == nil {
+		if got, err = pick(c, info); err == nil {
 			break
 		}
 	}
-	if err != nil || b == nil {
-		return res, b, err
+	if err != nil || got.At == nil {
+		return got, err
 	}
-	res, b = p.search(info, r, res, b)
-	return res, b, nil
+	return p.search(info, r, got), nil
 }
 
 // search asks the child again unless the given pick has the best rank of the ready connections. It
 // returns the best of the child's picks, the given one if no other is better, and releases the
 // others. r is the hedge's record, and its lock must be held; it is nil for a primary.
-func (p *picker) search(info balancer.PickInfo, r *place.Record, res balancer.PickResult, b *place.Backend) (balancer.PickResult, *place.Backend) {
-	now, first := time.Now(), b
-	have := r.Rank(b, now)
-	best := p.place.BestRank(r, have, now)
-	if have == best || !first.Varies(r) {
-		return res, b
+func (p *picker) search(info balancer.PickInfo, r *place.Record, got place.Pick) place.Pick {
+	now, first, varied := time.Now(), got.At, false
+	rank := r.Rank(first, now)
+	best := p.place.BestRank(r, rank, now)
+	if rank == best || first.Fixed.Load() >= few && rand.IntN(seldom) > 0 {
+		return got
 	}
-	varied := false
-	for n := 1; n < maxPicks && have > best; n++ {
-		next, at, err := pick(p.copies[n%len(p.copies)], info)
+	for n := 1; n < maxPicks && rank > best; n++ {
+		next, err := pick(p.copies[n%len(p.copies)], info)
 		if err != nil {
 			continue
 		}
-		if at != nil {
-			varied = varied || at != first
-			if rank := r.Rank(at, now); rank < have {
-				next, res, b, have = res, next, at, rank
+		if next.At != nil {
+			varied = varied || next.At != first
+			if better := r.Rank(next.At, now); better < rank {
+				got, next, rank = next, got, better
 			}
 		}
-		release(next)
+		next.Release()
 	}
-	first.Searched(r, varied)
-	return res, b
+	if first.Fixed.Add(1); varied {
+		first.Fixed.Store(0)
+	}
+	return got
 }
 
-// pick asks a child. The backend is nil with an error, and for a connection that this policy did not
-// make.
-func pick(child balancer.Picker, info balancer.PickInfo) (balancer.PickResult, *place.Backend, error) {
+// pick asks a child. At is nil with an error, and for a connection that this policy did not make.
+func pick(child balancer.Picker, info balancer.PickInfo) (place.Pick, error) {
 	res, err := child.Pick(info)
 	if err != nil {
-		return balancer.PickResult{}, nil, err
+		return place.Pick{}, err
 	}
 	s, ok := res.SubConn.(*subConn)
 	if !ok {
-		return res, nil, nil
+		return place.Pick{PickResult: res}, nil
 	}
 	b := s.backend.Load()
 	res.SubConn = b.SubConn
-	return res, b, nil
-}
-
-// release gives a pick back to the child, as gRPC does when a picked connection is not ready.
-func release(res balancer.PickResult) {
-	if res.Done != nil {
-		res.Done(balancer.DoneInfo{})
-	}
+	return place.Pick{PickResult: res, At: b}, nil
 }

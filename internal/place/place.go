@@ -148,7 +148,7 @@ func (r *Record) HedgeWent(h *Hedge, b *Backend) {
 // one of its connections if there are several. The lock must be held.
 func (r *Record) used(b *Backend) bool {
 	return b.same(r.primary.Load()) || slices.ContainsFunc(r.others, b.same) ||
-		r.only != nil && slices.ContainsFunc(r.only.reserved, func(p reserved) bool { return b.same(p.at) })
+		r.only != nil && slices.ContainsFunc(r.only.reserved, func(p Pick) bool { return b.same(p.At) })
 }
 
 // met reports whether an attempt of the call has used the address of b, over any connection. The lock
@@ -202,23 +202,29 @@ func (r *Record) PickedForHedge() bool {
 	return r.lastHedge != nil
 }
 
-// exclusive is the part of a record for calls whose hedges go only to backends that the call has not
-// used. The child is asked before such a hedge is paid for. Guarded by the record's lock.
-type exclusive struct {
-	primary  balancer.PickInfo // of the primary's last pick
-	reserved []reserved
-	over     bool // the call is over
-
-	fruitless *func(balancer.PickInfo, *Record) (balancer.PickResult, *Backend, error) // has returned only what was used
-}
-
-// reserved is a pick for a hedge that is about to be sent.
-type reserved struct {
+// Pick is a pick of the child, and the backend that was picked.
+type Pick struct {
 	balancer.PickResult
-	at *Backend
+	At *Backend
 }
 
-// Remember keeps what the child was asked for the primary, for [Record.Reserve].
+// Release gives the pick back to the child, as gRPC does when a picked connection is not ready.
+func (p Pick) Release() {
+	if p.Done != nil {
+		p.Done(balancer.DoneInfo{})
+	}
+}
+
+// exclusive is the part of a record for calls whose hedges go only to backends that the call has not
+// used. The child is asked before the hedge is paid for. Guarded by the record's lock.
+type exclusive struct {
+	primary   balancer.PickInfo // of the primary's last pick
+	reserved  []Pick            // for hedges that are about to be sent
+	fruitless *Picker           // has returned only used connections
+	over      bool              // the call is over
+}
+
+// Remember keeps the primary's PickInfo for [Record.Reserve].
 func (r *Record) Remember(info balancer.PickInfo) {
 	if r.only != nil {
 		r.Lock()
@@ -227,75 +233,62 @@ func (r *Record) Remember(info balancer.PickInfo) {
 	}
 }
 
-// Reserve asks the child for a hedge of the call. It keeps the pick for the hedge and returns true if
-// no attempt of the call has used the picked connection. It is false before the primary's first pick,
-// and for a nil record.
+// Reserve asks the child for a hedge of the call, and keeps the pick for the hedge. It reports whether
+// the child returned a connection that the call has not used. It returns false before the primary's
+// first pick, and for a nil record.
 func (r *Record) Reserve() bool {
 	if r == nil || r.only == nil {
 		return false
 	}
 	r.Lock()
 	defer r.Unlock()
-	first := r.primary.Load()
-	if first == nil || r.only.primary.Ctx == nil || r.only.over {
+	o, first := r.only, r.primary.Load()
+	if first == nil || o.primary.Ctx == nil || o.over {
 		return false
 	}
-	pick := first.roster.picker.Load()
-	if pick == r.only.fruitless { // asked again, it would return the same
+	picker := first.roster.picker.Load()
+	if picker == o.fruitless { // asked again, it would return the same
 		return false
 	}
-	res, b, err := (*pick)(r.only.primary, r)
-	if err != nil || b == nil {
+	switch p, err := (*picker)(o.primary, r); {
+	case err != nil || p.At == nil:
 		return false
-	}
-	p := reserved{res, b}
-	if r.used(b) {
-		p.release()
-		r.only.fruitless = pick
+	case r.used(p.At):
+		p.Release()
+		o.fruitless = picker
 		return false
+	default:
+		o.reserved = append(o.reserved, p)
+		return true
 	}
-	r.only.reserved = append(r.only.reserved, p)
-	return true
 }
 
-// Unreserve gives the last reserved pick back to the child. It may be called for a nil record.
-func (r *Record) Unreserve() { r.unreserve(false) }
-
-// Release gives all reserved picks back to the child. The call must be over. It may be called for a nil
-// record.
-func (r *Record) Release() { r.unreserve(true) }
-
-func (r *Record) unreserve(over bool) {
+// Unreserve releases the last reserved pick, or all of them if the call is over. It may be called for a
+// nil record.
+func (r *Record) Unreserve(over bool) {
 	if r == nil || r.only == nil {
 		return
 	}
 	r.Lock()
 	defer r.Unlock()
-	r.only.over = r.only.over || over
-	for n := len(r.only.reserved) - 1; n >= 0; n-- {
-		r.only.reserved[n].release()
-		if r.only.reserved = r.only.reserved[:n]; !over {
+	o := r.only
+	o.over = o.over || over
+	for n := len(o.reserved) - 1; n >= 0; n-- {
+		o.reserved[n].Release()
+		if o.reserved = o.reserved[:n]; !over {
 			return
 		}
 	}
 }
 
-func (p *reserved) release() {
-	if p.Done != nil {
-		p.Done(balancer.DoneInfo{})
-	}
-}
-
-// Reserved returns a pick that was reserved for a hedge of the call; nil if there is none from the
-// policy. The lock must be held.
-func (r *Record) Reserved(policy *Roster) (balancer.PickResult, *Backend) {
-	if r.only != nil {
-		for n, p := range r.only.reserved {
-			if p.at.roster == policy {
-				r.only.reserved = slices.Delete(r.only.reserved, n, n+1)
-				return p.PickResult, p.at
-			}
+// Reserved returns a pick that the policy reserved for a hedge of the call; the zero Pick if there is
+// none. The lock must be held.
+func (r *Record) Reserved(policy *Roster) (p Pick) {
+	if o := r.only; o != nil {
+		if n := slices.IndexFunc(o.reserved, func(p Pick) bool { return p.At.roster == policy }); n >= 0 {
+			p = o.reserved[n]
+			o.reserved = slices.Delete(o.reserved, n, n+1)
 		}
 	}
-	return balancer.PickResult{}, nil
+	return p
 }

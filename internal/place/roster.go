@@ -1,7 +1,6 @@
 package place
 
 import (
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -23,8 +22,8 @@ type Backend struct {
 
 	roster *Roster
 	id
-	name  string          // the first of the addresses, for people
-	fixed [2]atomic.Int32 // searches in a row, for primaries and for hedges, that found no other connection
+	name  string       // the first of the addresses, for people
+	Fixed atomic.Int32 // searches in a row in which the child returned this connection alone
 	silence
 }
 
@@ -53,35 +52,8 @@ func (b *Backend) same(other *Backend) bool { return other != nil && b.id == oth
 
 func (b *Backend) sameAddress(other *Backend) bool { return other != nil && b.address == other.address }
 
-// Connection returns the addresses of the connection, as a key, and its number.
-func (b *Backend) Connection() (address string, number int) { return b.address, b.number }
-
-// A child that picks by the request returns the same connection however often it is asked. Each answer
-// advances the child and counts as a success where it counts those. So after fewSearches in a row that
-// found no other connection, one in seldom is made.
-const fewSearches, seldom = 4, 32
-
-// Varies reports whether the child may return another connection than b if it is asked again, for a
-// hedge of r's call, or for a primary if r is nil.
-func (b *Backend) Varies(r *Record) bool {
-	return b.searches(r).Load() < fewSearches || rand.IntN(seldom) == 0
-}
-
-// Searched notes whether the child, asked again, returned another connection than b.
-func (b *Backend) Searched(r *Record, varied bool) {
-	if n := b.searches(r); varied {
-		n.Store(0)
-	} else {
-		n.Add(1)
-	}
-}
-
-func (b *Backend) searches(r *Record) *atomic.Int32 {
-	if r == nil {
-		return &b.fixed[0]
-	}
-	return &b.fixed[1]
-}
+// Number returns the number of the connection, if its address has several.
+func (b *Backend) Number() int { return b.number }
 
 // Roster lists the ready backends of one load-balancing policy of package balancer, in use on a connection.
 type Roster struct {
@@ -89,7 +61,7 @@ type Roster struct {
 	Target string          // of the connection
 
 	ready      atomic.Pointer[[]*Backend]
-	picker     atomic.Pointer[func(balancer.PickInfo, *Record) (balancer.PickResult, *Backend, error)]
+	picker     atomic.Pointer[Picker]
 	silenceOff atomic.Bool  // no connection is ever silent
 	moved      atomic.Int64 // primaries that were sent past a silent connection
 	metered    atomic.Int32 // calls that are still asked about
@@ -139,24 +111,11 @@ func (r *Roster) Show(ready []*Backend) { r.ready.Store(&ready) }
 // Ready returns the backends that are ready. The slice must not be changed.
 func (r *Roster) Ready() []*Backend { return *r.ready.Load() }
 
-// SetPicker sets the function that picks for hedges, with the lock of their record held.
-func (r *Roster) SetPicker(pick func(balancer.PickInfo, *Record) (balancer.PickResult, *Backend, error)) {
-	r.picker.Store(&pick)
-}
+// Picker picks for a hedge of the record's call. The lock of the record must be held.
+type Picker func(balancer.PickInfo, *Record) (Pick, error)
 
-// Complete reports whether each address that is ready is so over n connections.
-func (r *Roster) Complete(n int) bool {
-	connections := map[string]int{}
-	for _, b := range r.Ready() {
-		connections[b.address]++
-	}
-	for _, c := range connections {
-		if c < n {
-			return false
-		}
-	}
-	return true
-}
+// SetPicker sets the picker of the current state.
+func (r *Roster) SetPicker(p Picker) { r.picker.Store(&p) }
 
 // BestRank returns the best rank of the ready connections for a hedge of r's call, or for a primary if
 // r is nil; have if none is better. The lock of r must be held.

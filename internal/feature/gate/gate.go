@@ -113,7 +113,7 @@ func (OtherBackend) Admit(d *feature.Due) feature.Verdict {
 	return feature.Later(stats.NoOtherBackend).If(d.Conn != nil && !d.Report.Repeated && !d.Record.Reserve())
 }
 
-func (OtherBackend) Refund(c *feature.CallState) { c.Record.Unreserve() }
+func (OtherBackend) Refund(c *feature.CallState) { c.Record.Unreserve(false) }
 
 // Budget is the gate at which a hedge is paid for. It is the last one.
 type Budget struct{}
