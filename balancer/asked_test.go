@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/grpchedge/hedge"
+	"github.com/grpchedge/hedge/internal/longtest"
 	"github.com/grpchedge/hedge/internal/place"
 	"github.com/grpchedge/hedge/internal/testserver"
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
@@ -203,6 +204,7 @@ func (c *counter) Add(n int64) int64 { *c += counter(n); return int64(*c) }
 // In TestSilence_WritesAreNoProbes a backend hangs for 40 seconds. Once all primaries are moved, only
 // calls that may be hedged are probes. When those have ended, other calls find that the backend answers.
 func TestSilence_WritesAreNoProbes(t *testing.T) {
+	longtest.Simulation(t)
 	synctest.Test(t, func(t *testing.T) {
 		cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true})
 		began := time.Now()
@@ -246,6 +248,7 @@ func TestSilence_WritesAreNoProbes(t *testing.T) {
 // TestConnections_NeverAnswers has a second connection whose packets vanish, from its beginning or after
 // a minute, and a server of which one call in twenty takes a second. Hedges then use the first connection.
 func TestConnections_NeverAnswers(t *testing.T) {
+	longtest.Simulation(t)
 	for _, tc := range []struct {
 		name   string
 		after  time.Duration

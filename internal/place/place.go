@@ -1,6 +1,6 @@
-// Package place records which backends the attempts of a call have used. The context of each attempt carries the [Record] of
-// its call. The load-balancing policy of package balancer writes to it when it picks a backend. Both that policy and package
-// call read it, to send hedges to other backends.
+// Package place records which backends the attempts of a call have used. The context of each attempt
+// carries the [Record] of its call. The load-balancing policy of package balancer updates the record when
+// it picks a backend. That policy and package call read the record, to send hedges to other backends.
 package place
 
 import (
@@ -13,26 +13,27 @@ import (
 	"google.golang.org/grpc/balancer"
 )
 
-// Record is the set of backends that a policy has picked for the attempts of one call, gRPC's own retries included.
+// Record is the set of backends that a policy has picked for the attempts of one call, gRPC's retries
+// included.
 //
-// The primary's first pick is stored without a lock. For a hedge, the policy holds the lock from Rank to HedgeWent, so that
-// two hedges of a call do not pick the same backend at the same time.
+// The primary's first pick is stored without a lock. For a hedge, the policy holds the lock from Rank to
+// HedgeWent, so that two hedges of a call do not pick the same backend at the same time.
 type Record struct {
 	sync.Mutex
 
-	target  string  // of the connection; an interceptor may use an attempt's context for a call on another connection
+	target  string  // an interceptor may use an attempt's context for a call on another connection
 	again   Counter // counts hedges sent to a backend that their call had used
 	primary atomic.Pointer[Backend]
 
-	retried atomic.Pointer[Backend] // what was picked last for a primary that gRPC has tried again; nil mostly
+	retried atomic.Pointer[Backend] // the last pick for a primary that gRPC has retried; usually nil
 
-	others    []*Backend   // further picks of the primary, and all of the hedges
-	lastHedge *Backend     // picked last for a hedge
+	others    []*Backend   // further picks of the primary, and all picks of hedges
+	lastHedge *Backend     // the last pick for a hedge
 	late      atomic.Int32 // the number of attempts that were late: see Late
 	repeated  bool         // a hedge was sent to a backend that the call had used
 
-	probe atomic.Pointer[probe] // the primary is to find out whether its connection is still silent; nil mostly
-	only  *exclusive            // nil unless hedges go only to backends that the call has not used
+	probe atomic.Pointer[probe] // not nil if the primary is a probe of a silent connection
+	only  *exclusive            // not nil if hedges go only to backends that the call has not used
 }
 
 // Counter is a count that may be added to concurrently. *atomic.Int64 is one.
@@ -40,7 +41,7 @@ type Counter interface{ Add(n int64) int64 }
 
 // Primary returns the context of the primary of a call on a connection with the given target, and the
 // new record in that context. again counts hedges sent to a backend that their call had used. If only
-// is true, [Record.Reserve] must be called before each hedge, and [Record.Release] after the call.
+// is true, [Record.Reserve] must be called before each hedge, and [Record.Unreserve] after the call.
 func Primary(ctx context.Context, target string, again Counter, only bool) (context.Context, *Record) {
 	p := &primary{Context: ctx}
 	p.record.target, p.record.again = target, again
@@ -53,8 +54,9 @@ func Primary(ctx context.Context, target string, again Counter, only bool) (cont
 // Hedge returns the context of a hedge of r's call.
 func (r *Record) Hedge(ctx context.Context) context.Context { return &Hedge{Context: ctx, record: r} }
 
-// primary is the context of a primary. It contains the record, so that both take one allocation. It passes Done and Value on to
-// the wrapped context, except for the key of this package, so package context needs no goroutine for derived contexts.
+// primary is the context of a primary. It contains the record, so that both take one allocation. Done and
+// Value are the wrapped context's, except for the key of this package, so package context needs no
+// goroutine for derived contexts.
 type primary struct {
 	context.Context
 	record Record
@@ -67,12 +69,12 @@ type Hedge struct {
 
 	// Guarded by the record's lock.
 	again bool     // counted
-	at    *Backend // picked last
+	at    *Backend // the last pick
 }
 
-// Hide returns a context under which policies place a call as if they were not there: if hedging is switched off for it, and for a
-// hedge further down the tree of policies. The record has no flag for this, as several picks with one attempt's context may run at
-// once.
+// Hide returns a context for calls that only the child places: calls for which hedging is off, and hedges
+// further down the tree of policies. The record has no flag for this, because several picks with one
+// attempt's context may run at the same time.
 func Hide(ctx context.Context) context.Context { return context.WithValue(ctx, key{}, hidden{}) }
 
 // Hidden reports whether ctx is from [Hide].
@@ -97,8 +99,8 @@ func (h *Hedge) Value(k any) any {
 	return h.Context.Value(k)
 }
 
-// Of returns the record in ctx, and the hedge if ctx is the context of one. Both are nil for a call that is not hedged, for
-// a call on another target, and in a context from [Hide].
+// Of returns the record in ctx, and the hedge if ctx is the context of a hedge. Both are nil for a call that
+// may not be hedged, for a call on another target, and in a context from [Hide].
 func Of(ctx context.Context, target string) (r *Record, h *Hedge) {
 	switch a := ctx.Value(key{}).(type) {
 	case *primary:
@@ -114,8 +116,9 @@ func Of(ctx context.Context, target string) (r *Record, h *Hedge) {
 
 // Went records that b was picked for the primary.
 func (r *Record) Went(b *Backend) {
-	// If a tree has two policies, the upper one calls last, and replaces the record of the same backend with its own, because
-	// it knows more backends. Two calls with the primary's context may pick at the same time, and both backends must be kept.
+	// If a tree has two policies, the upper one calls last, and replaces the backend with its own, because
+	// it knows more backends. Two calls with the primary's context may pick at the same time, and both
+	// backends must be kept.
 	for first := r.primary.Load(); first == nil || b.same(first); first = r.primary.Load() {
 		if r.primary.CompareAndSwap(first, b) {
 			return
@@ -129,8 +132,8 @@ func (r *Record) Went(b *Backend) {
 	}
 }
 
-// HedgeWent records that b was picked for the hedge h. If the call had used b before, it counts that, once for each hedge.
-// The lock must be held.
+// HedgeWent records that b was picked for the hedge h. A hedge whose call had used b is counted, once. The
+// lock must be held.
 func (r *Record) HedgeWent(h *Hedge, b *Backend) {
 	h.at, r.lastHedge = b, b
 	b.asked(time.Now())
@@ -144,8 +147,8 @@ func (r *Record) HedgeWent(h *Hedge, b *Backend) {
 	}
 }
 
-// used reports whether an attempt of the call has used the backend that b connects to, over the same
-// one of its connections if there are several. The lock must be held.
+// used reports whether an attempt of the call has used the backend of b, over the connection with the same
+// number. The lock must be held.
 func (r *Record) used(b *Backend) bool {
 	return b.same(r.primary.Load()) || slices.ContainsFunc(r.others, b.same) ||
 		r.only != nil && slices.ContainsFunc(r.only.reserved, func(p Pick) bool { return b.same(p.At) })
@@ -157,8 +160,8 @@ func (r *Record) met(b *Backend) bool {
 	return b.sameAddress(r.primary.Load()) || slices.ContainsFunc(r.others, b.sameAddress)
 }
 
-// The ranks of a connection, best first. Connections of rank notSilent and silent are a rank worse for
-// a hedge whose call has used their address.
+// The ranks of a connection, best first. notSilent and silent are one worse for a hedge if its call has used
+// the address. A call's second hedge over a used connection would be worse than a hedge to a mute one.
 const (
 	notSilent = 2 * iota
 	silent
@@ -167,7 +170,7 @@ const (
 	usedTwice
 )
 
-// Rank says how good a connection is for a hedge of r's call, 0 being best. The lock must be held. A nil
+// Rank returns the rank of a connection for a hedge of r's call; 0 is best. The lock must be held. A nil
 // record stands for a primary.
 func (r *Record) Rank(b *Backend, now time.Time) int {
 	switch {
