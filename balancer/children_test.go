@@ -115,7 +115,7 @@ func (p hashingPicker) Pick(info grpcbalancer.PickInfo) (grpcbalancer.PickResult
 	return p[h.Sum32()%uint32(len(p))].State.Picker.Pick(info)
 }
 
-// counts is what counting children have seen. Tests of them do not run in parallel.
+// counts has the counts of the counting children. Tests that use them must not run in parallel.
 var counts struct {
 	picks, dones, unused atomic.Int64
 	twice                atomic.Bool // a Done was called twice

@@ -19,8 +19,8 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// TestHedgeGoesElsewhere makes calls of which only the last attempt answers, and sees at the servers where the attempts went. Picks
-// are of connections that are ready, also where another policy has connections of its own and keeps addresses for itself.
+// TestHedgeGoesElsewhere makes calls of which only the last attempt is answered, and checks the backends of
+// the attempts at the servers, also where another policy makes connections of its own and hides addresses.
 func TestHedgeGoesElsewhere(t *testing.T) {
 	parent := func(child string) string { return fmt.Sprintf(`{"test_parent": {"childPolicy": [%s]}}`, child) }
 	for _, tc := range []struct {
@@ -68,7 +68,7 @@ func TestHedgeGoesElsewhere(t *testing.T) {
 	}
 }
 
-// TestOtherBackendOnly holds a hedge back while there is nowhere else to go, and sends it when there is.
+// TestOtherBackendOnly checks that a hedge is held back unless the child returns an unused backend.
 func TestOtherBackendOnly(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -114,7 +114,7 @@ func TestOtherBackendOnly(t *testing.T) {
 	}
 }
 
-// TestOtherBackendOnly_ComesBack lets the other backend come up while a call waits for it.
+// TestOtherBackendOnly_ComesBack restarts the other backend while a call waits for it.
 func TestOtherBackendOnly_ComesBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, k kind) {
 		cluster := testserver.StartT(t, testserver.Config{Backends: 2, InMemory: true, Script: lastAnswers(1)})
@@ -143,7 +143,7 @@ func TestOtherBackendOnly_ComesBack(t *testing.T) {
 	})
 }
 
-// TestRetriesCount has gRPC itself try a primary again: both backends count as used.
+// TestRetriesCount has gRPC retry a primary: both backends count as used.
 func TestRetriesCount(t *testing.T) {
 	inBubble(t, func(t *testing.T, k kind) {
 		cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true})

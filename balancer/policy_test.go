@@ -23,7 +23,7 @@ const (
 	fakeB = `{"childPolicy": [{"test_fake_b": {"Mark": "m2"}}]}`
 )
 
-// newSubConn lets a child make a connection; the test hears its states through UpdateSubConnState or listener.
+// newSubConn makes a connection of the child. Its states go to UpdateSubConnState or listener.
 func newSubConn(t *testing.T, c *fakeChild, address string, listener func(grpcbalancer.SubConnState)) grpcbalancer.SubConn {
 	t.Helper()
 	//lint:ignore SA1019 one address is all that it has.
@@ -38,7 +38,7 @@ func state(s connectivity.State) grpcbalancer.SubConnState {
 	return grpcbalancer.SubConnState{ConnectivityState: s}
 }
 
-// TestPassesThrough goes through all that a parent tells a child, and a child its parent.
+// TestPassesThrough makes every call between a parent and a child.
 func TestPassesThrough(t *testing.T) {
 	conn, b, configure := build(t)
 	b.ExitIdle() // nobody there yet
@@ -104,7 +104,7 @@ func TestPassesThrough(t *testing.T) {
 	}
 }
 
-// TestSwitch has a later configuration name another child.
+// TestSwitch configures another child.
 func TestSwitch(t *testing.T) {
 	const ready, connecting, failure = connectivity.Ready, connectivity.Connecting, connectivity.TransientFailure
 	for _, tc := range []struct {
@@ -166,7 +166,7 @@ func TestSwitch(t *testing.T) {
 	}
 }
 
-// TestSwitch_Overtaken lets a third configuration come before the second child took over.
+// TestSwitch_Overtaken configures a third child while the second one is pending.
 func TestSwitch_Overtaken(t *testing.T) {
 	conn, b, configure := build(t)
 	_ = configure(fakeA)
@@ -194,7 +194,7 @@ func TestSwitch_Overtaken(t *testing.T) {
 	}
 }
 
-// TestReady follows a connection through what makes its backend one that hedges may go to.
+// TestReady checks after which events a connection is listed as ready.
 func TestReady(t *testing.T) {
 	const target = "fake:///target"
 	conn, b, configure := build(t)
@@ -263,14 +263,15 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// giveWay lets other goroutines run. It is for what a virtual clock does not wait for: a goroutine that waits for a lock.
+// giveWay lets other goroutines run, for goroutines that wait for a lock, which a virtual clock does not
+// wait for.
 func giveWay() {
 	for range 20_000 {
 		runtime.Gosched()
 	}
 }
 
-// TestConnections_IdleCopies has a copy that is idle: it is asked for a pick once a call begins, and not before.
+// TestConnections_IdleCopies checks that an idle copy is asked for a pick when a call begins, and not before.
 func TestConnections_IdleCopies(t *testing.T) {
 	conn, b, configure := build(t)
 	defer b.Close()

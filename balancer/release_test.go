@@ -53,8 +53,8 @@ type funcPicker func() (grpcbalancer.PickResult, error)
 
 func (p funcPicker) Pick(grpcbalancer.PickInfo) (grpcbalancer.PickResult, error) { return p() }
 
-// TestPicker_NoPickHalfWay has a child that ejects the second of two backends. It picks the first one, and when it is asked again,
-// as a hedge should go elsewhere, it has no pick. The hedge then goes where the child wanted it, and not to what was ejected.
+// TestPicker_NoPickHalfWay has a child that picks the first of two backends only, and returns no pick at some
+// point of a search. The hedge then uses the child's first pick.
 func TestPicker_NoPickHalfWay(t *testing.T) {
 	conn, b, configure := build(t)
 	defer b.Close()

@@ -16,7 +16,8 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver"
 )
 
-// dealer is one address in front of a cluster, as of a Kubernetes service: it deals connections to the backends in turn.
+// dealer stands for one address in front of a cluster, such as a Kubernetes service's. It connects to the
+// backends in turn.
 type dealer struct {
 	cluster *testserver.Cluster
 
@@ -24,7 +25,7 @@ type dealer struct {
 	wires []*wire
 }
 
-// wire is a connection whose packets can vanish.
+// wire is a connection that can drop packets.
 type wire struct {
 	net.Conn
 	backend         int
@@ -33,7 +34,7 @@ type wire struct {
 	once            sync.Once
 }
 
-// dialer is the dial option by which connections are dealt. Without dealing, they go where they should.
+// dialer is the dial option for connections through the dealer. If deals is false, they keep their address.
 func (d *dealer) dialer(deals bool) grpc.DialOption {
 	return grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
 		d.mu.Lock()
@@ -52,7 +53,7 @@ func (d *dealer) dialer(deals bool) grpc.DialOption {
 	})
 }
 
-// open are the connections that are open.
+// open returns the open connections.
 func (d *dealer) open() (open []*wire) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

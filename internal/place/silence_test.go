@@ -18,7 +18,7 @@ import (
 
 const ms = time.Millisecond
 
-// TestSilence goes step by step through what makes a connection silent, and what ends that.
+// TestSilence checks the events that begin and end a silence.
 func TestSilence(t *testing.T) {
 	type step struct {
 		what string
@@ -56,7 +56,7 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// TestSilence_Probes counts the primaries that may go to a silent connection.
+// TestSilence_Probes counts the probes of a silent connection.
 func TestSilence_Probes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		policy, all := enter(t, "a")
@@ -106,7 +106,7 @@ func TestSilence_Probes(t *testing.T) {
 	})
 }
 
-// TestRecord_Late says whose lateness counts: each attempt's once, at the backend where it is.
+// TestRecord_Late checks that each late attempt counts once, at its backend.
 func TestRecord_Late(t *testing.T) {
 	_, all := enter(t, "a", "b", "c")
 	a, b, c := all[0], all[1], all[2]
@@ -146,7 +146,7 @@ func TestRecord_Late(t *testing.T) {
 	none.Ended(time.Since(now), true)
 }
 
-// TestCount_Silent lists each address with silent connections once, those of several policies included.
+// TestCount_Silent checks that an address is listed once if several policies have silent connections to it.
 func TestCount_Silent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -171,8 +171,7 @@ func TestCount_Silent(t *testing.T) {
 	})
 }
 
-// TestMoves goes step by step through what becomes of calls at a connection that is not silent, and what share of the primaries of
-// one that is silent it is then sent.
+// TestMoves checks the share of moved primaries after calls on connections that are not silent.
 func TestMoves(t *testing.T) {
 	type step struct {
 		calls int
@@ -228,7 +227,7 @@ func TestMoves(t *testing.T) {
 						t.Errorf("step %d: %.3f are moved, want %.3f", i, share, s.want)
 					}
 				}
-				// Long after the last move, nothing is asked about any more.
+				// Long after the last move, calls no longer change the share.
 				for range 64 {
 					call("as before")
 				}
