@@ -204,10 +204,10 @@ func WithOff(off bool) Option {
 
 // When a hedge is not sent, and how a race ends.
 
-// WithOtherBackendOnly(true) sends a hedge only if a backend is ready that no attempt of its call has used. The connection must have
-// the load-balancing policy hedge_other_backend of package balancer, which picks that backend for the hedge: see
-// docs/other-backends.md. A hedge that is held back counts in stats.Counts.NoOtherBackend, and is considered again while its
-// call lasts.
+// WithOtherBackendOnly(true) sends a hedge only to a backend that no attempt of its call has used. The connection must have the
+// load-balancing policy hedge_other_backend of package balancer. Its child policy is asked for such a backend before the hedge is
+// paid for: see docs/other-backends.md. A hedge that is held back counts in stats.Counts.NoOtherBackend, and is considered again
+// while its call lasts.
 //
 // On a connection without the policy no hedge is sent. A service config from the resolver replaces the one of
 // grpc.WithDefaultServiceConfig, and with it the policy, unless grpc.WithDisableServiceConfig is given. Calls of [Do] have no

@@ -1,36 +1,38 @@
-// Package balancer is a gRPC load-balancing policy that sends hedges to a backend that no attempt of their call has used.
+// Package balancer is a gRPC load-balancing policy that sends hedges to a backend that no attempt of
+// their call has used.
 //
-// If a backend stalls, it stalls a hedge as it stalls the primary. Import this package, as
-// hedgebalancer beside gRPC's own package balancer, and wrap the connection's policy:
+// A stalled backend stalls a hedge as it stalls the primary. Import this package, as hedgebalancer beside
+// gRPC's own package balancer, and wrap the connection's policy:
 //
 //	conn, err := grpc.NewClient(target, interceptor.DialOptions(s, creds, grpc.WithDefaultServiceConfig(
 //		`{"loadBalancingConfig": [{"hedge_other_backend": {"childPolicy": [{"round_robin": {}}]}}]}`))...)
 //
-// A hedge then goes to a ready backend that no attempt of its call has used. If there is none, the child policy picks the
-// backend, and the hedge counts in stats.Counts.SameBackend. For a primary the child picks.
+// Every attempt goes to a connection that the child policy returns for it. For a hedge the child is asked
+// up to 16 times, until it returns a connection that the call has not used. If it returns none, the hedge
+// uses the child's first pick, and counts in stats.Counts.SameBackend; with hedge.WithOtherBackendOnly it
+// is not sent. If the child returns an error, the hedge waits or fails as a primary does. Unused picks are
+// released with an empty [balancer.DoneInfo].
 //
-// The child is asked up to 16 times, until it picks a backend that the call has not used. Picks that are not used are released with
-// an empty [balancer.DoneInfo]. If the child always picks the same backend, as ring_hash does, another ready one is chosen at random,
-// and the child does not count that request. If it returns no pick, the hedge has to wait or to fail too.
+// Put an outlier_detection below this policy, not above: it is then told of no error for an attempt that
+// was canceled because another attempt won.
 //
-// Put an outlier_detection below this policy and not above it. It is then told of no error where an attempt was cancelled because
-// another one was faster, and no backend is used that it does not pick.
-//
-// Two backends are the same if they have the same address and server name, and with several connections the same one of
-// them. Those that gRPC's own retries pick count as used too.
+// Two backends are the same if they have the same address and server name and, with several connections
+// to each address, the same connection number. Backends that gRPC's retries use count as used.
 //
 // # Silence
 //
-// A connection is silent if two calls there are late, by the delay that the scheduler has learned for their methods, and nothing
-// has been answered there in between. Then a share of its primaries goes elsewhere, as large as the other connections bear, also of
-// calls that are never hedged. Now and then one goes there as a probe. The first answer ends the silence. If hedging is paused or
-// switched off for a call, the child places it. The field "silence": false turns all of it off. docs/other-backends.md has the details.
+// A connection is silent after two late calls with no answer between them. A share of its primaries is
+// then moved to other connections that the child returns, primaries of unhedged calls included. Some
+// primaries still go to the silent connection as probes. Any answer ends the silence. If hedging is paused
+// or off for a call, the child alone places the call. The field "silence": false turns all of it off.
+// docs/other-backends.md has the details.
 //
 // # Several connections
 //
-// With "connections": 2, or up to 8, the child is run as many times, and each copy makes connections of its own. Primaries use the
-// first copy that is ready, or with "spread": true all in turn. A hedge goes to another address if there is one, and else over a
-// connection that its call has not used, which counts as another backend. docs/other-backends.md says what it is for.
+// With "connections": n, 2 to 8, the policy runs n copies of the child, and each copy makes connections of
+// its own. Primaries use the first copy that is ready, or all in turn with "spread": true. A hedge goes to
+// another address if the child returns one, and otherwise over a connection that its call has not used,
+// which counts as another backend. Set a keepalive: see docs/other-backends.md.
 package balancer
 
 import (
@@ -45,10 +47,11 @@ import (
 	"github.com/grpchedge/hedge/internal/place"
 )
 
-// Name is the name of the policy in a service config. Its configuration has one required field, childPolicy: a list of
-// policies as in loadBalancingConfig. The first registered one becomes the child. Further fields are connections, 1
-// to 8, default 1; spread, default false, which needs connections above 1; and silence, default true. If a later
-// configuration has another child, that replaces the current child when it is ready, or when the current one no longer is.
+// Name is the name of the policy in a service config. Its configuration has one required field,
+// childPolicy: a list of policies as in loadBalancingConfig, of which the first registered one becomes the
+// child. The optional fields are connections (1 to 8, default 1), spread (default false, needs connections
+// above 1) and silence (default true). A later configuration may name another child. The new child takes
+// effect when it is ready, or when the current child no longer is.
 const Name = "hedge_other_backend"
 
 // ServiceConfig is the service config that puts the policy above round_robin, for grpc.WithDefaultServiceConfig.
@@ -61,7 +64,7 @@ type builder struct{}
 func (builder) Name() string { return Name }
 
 func (builder) Build(cc balancer.ClientConn, opts balancer.BuildOptions) balancer.Balancer {
-	// The target as the user wrote it: a scheduler knows it by that. The target in opts is parsed.
+	// The target as the user wrote it, which is the scheduler's name for it. The target in opts is parsed.
 	//lint:ignore SA1019 nothing else has it.
 	target := cc.Target()
 	return &policy{parent: cc, opts: opts, place: place.Enter(target)}
@@ -77,12 +80,13 @@ type config struct {
 
 	builder balancer.Builder
 	child   serviceconfig.LoadBalancingConfig // nil if the child takes none
-	js      json.RawMessage                   // as it was given
+	js      json.RawMessage                   // the configuration as given
 }
 
 const maxConnections = 8
 
-// MarshalJSON returns what was parsed: some parents, such as random_subsetting, hand configurations on as JSON.
+// MarshalJSON returns the JSON that was parsed, for parents that pass configurations on as JSON, such as
+// random_subsetting.
 func (c *config) MarshalJSON() ([]byte, error) { return c.js, nil }
 
 // ParseConfig reads {"childPolicy": [{"<name>": {…}}, …], "connections": 1, "spread": false, "silence": true}.

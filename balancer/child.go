@@ -1,4 +1,4 @@
-//lint:file-ignore SA1019 What is deprecated passes through too, as children and parents may still use it.
+//lint:file-ignore SA1019 Children and parents may use the deprecated methods.
 
 package balancer
 
@@ -13,21 +13,20 @@ import (
 	"google.golang.org/grpc/resolver"
 )
 
-// child is a wrapped policy, and the ClientConn that it has.
+// child is a wrapped policy, and its ClientConn.
 type child struct {
 	balancer.ClientConn // the parent's, for what passes through
 
 	family   *family
-	number   int // in the family, and of its connections
+	number   int // of the copy in the family, and of the copy's connections
 	balancer balancer.Balancer
 
 	// Guarded by policy.mu.
-	state    balancer.State // its last
+	state    balancer.State // the last one
 	subConns map[*subConn]struct{}
-	woken    bool // it was idle and was told to connect, and has not said anything since
 
-	// telling is held in every call to the child, as gRPC makes one at a time and some of ours come on goroutines of their
-	// own. It is taken before any lock of the child's and before policy.mu.
+	// telling serializes calls to the child, as gRPC does. Some of our calls run on goroutines of their own.
+	// telling is acquired before any lock of the child and before policy.mu.
 	telling sync.Mutex
 	closed  bool
 }
@@ -37,12 +36,12 @@ func newChild(f *family, number int) *child {
 	return &child{ClientConn: f.policy.parent, family: f, number: number, state: state, subConns: map[*subConn]struct{}{}}
 }
 
-// build builds the child. It may say that it is idle before it is built, as package lazy of gRPC does.
+// build builds the child, which may call UpdateState before build returns, as gRPC's package lazy does.
 func (c *child) build() {
 	c.tell(func() { c.balancer = c.family.builder.Build(c, c.family.policy.opts) })
 }
 
-// tell makes a call to the child, unless it is closed.
+// tell runs call, which calls the child, unless the child is closed.
 func (c *child) tell(call func()) {
 	c.telling.Lock()
 	defer c.telling.Unlock()
@@ -51,24 +50,24 @@ func (c *child) tell(call func()) {
 	}
 }
 
-// alive reports whether the child is in use or about to be, with policy.mu held.
+// alive reports whether the child is in use or may take effect later. policy.mu must be held.
 func (c *child) alive() bool {
 	p := c.family.policy
 	return (c.family == p.current || c.family == p.pending) && slices.Contains(c.family.copies, c)
 }
 
-// UpdateState passes the family's state on.
+// UpdateState updates the state of the family.
 func (c *child) UpdateState(state balancer.State) {
 	p := c.family.policy
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c.state, c.woken = state, false
+	c.state = state
 	if c.alive() {
 		c.family.changed()
 	}
 }
 
-// ResolveNow passes on the request of the latest child: addresses are of interest to no other.
+// ResolveNow passes the request of the latest child to the parent. Other children get no new addresses.
 func (c *child) ResolveNow(opts resolver.ResolveNowOptions) {
 	if c.family == c.family.policy.latest() {
 		c.family.policy.parent.ResolveNow(opts)
@@ -106,18 +105,12 @@ func (c *child) NewSubConn(addresses []resolver.Address, opts balancer.NewSubCon
 // RemoveSubConn is the deprecated form of Shutdown.
 func (c *child) RemoveSubConn(sc balancer.SubConn) { sc.Shutdown() }
 
-// UpdateAddresses is the deprecated form of the connection's own.
+// UpdateAddresses is the deprecated form of SubConn.UpdateAddresses.
 func (c *child) UpdateAddresses(sc balancer.SubConn, addresses []resolver.Address) {
 	sc.UpdateAddresses(addresses)
 }
 
-// exitIdle makes the child connect, on a goroutine of its own, because the caller may hold locks of the child's. policy.mu
-// must be held, and the policy open.
-func (c *child) exitIdle() {
-	c.family.policy.closing.Go(func() { c.tell(func() { c.balancer.ExitIdle() }) })
-}
-
-// close closes the child and then the connections that it has left.
+// close closes the child and then its remaining connections.
 func (c *child) close() {
 	c.tell(func() {
 		c.closed = true

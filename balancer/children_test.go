@@ -2,12 +2,17 @@ package balancer_test
 
 import (
 	"encoding/json"
+	"hash/fnv"
+	"slices"
+	"strings"
 	"sync/atomic"
 
 	grpcbalancer "google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/balancer/endpointsharding"
+	"google.golang.org/grpc/balancer/lazy"
 	"google.golang.org/grpc/balancer/pickfirst"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/serviceconfig"
 )
@@ -15,21 +20,29 @@ import (
 // Children for tests.
 const (
 	stubborn = `{"test_stubborn": {}}` // picks the same backend every time, as a hash of one key does
+	hashing  = `{"test_hashing": {}}`  // picks by the call's header "key", and connects when it picks, as ring_hash does
+	shards   = `{"test_shards": {}}`   // a round robin over the addresses in the call's header "shard"
 	counting = `{"test_counting": {}}` // a round robin that counts what it picks and what it is told
 )
 
 func init() {
-	grpcbalancer.Register(shardingBuilder{"test_stubborn", func(ready []grpcbalancer.Picker) grpcbalancer.Picker { return ready[0] }})
-	grpcbalancer.Register(shardingBuilder{"test_counting", func(ready []grpcbalancer.Picker) grpcbalancer.Picker {
+	grpcbalancer.Register(shardingBuilder{"test_stubborn", func(ready []endpointsharding.ChildState) grpcbalancer.Picker {
+		return ready[0].State.Picker
+	}})
+	grpcbalancer.Register(shardingBuilder{"test_counting", func(ready []endpointsharding.ChildState) grpcbalancer.Picker {
 		return &countingPicker{ready: ready}
 	}})
+	grpcbalancer.Register(shardingBuilder{"test_shards", func(ready []endpointsharding.ChildState) grpcbalancer.Picker {
+		return &shardPicker{ready: ready}
+	}})
+	grpcbalancer.Register(hashingBuilder{})
 	grpcbalancer.Register(parentBuilder{})
 }
 
 // shardingBuilder builds policies over one pick_first for each endpoint, as gRPC's own are.
 type shardingBuilder struct {
 	name   string
-	picker func(ready []grpcbalancer.Picker) grpcbalancer.Picker
+	picker func(ready []endpointsharding.ChildState) grpcbalancer.Picker
 }
 
 func (b shardingBuilder) Name() string { return b.name }
@@ -47,7 +60,7 @@ func (b shardingBuilder) Build(cc grpcbalancer.ClientConn, opts grpcbalancer.Bui
 type sharding struct {
 	grpcbalancer.ClientConn
 	grpcbalancer.Balancer
-	picker func(ready []grpcbalancer.Picker) grpcbalancer.Picker
+	picker func(ready []endpointsharding.ChildState) grpcbalancer.Picker
 }
 
 func (s *sharding) UpdateClientConnState(state grpcbalancer.ClientConnState) error {
@@ -57,10 +70,10 @@ func (s *sharding) UpdateClientConnState(state grpcbalancer.ClientConnState) err
 
 func (s *sharding) UpdateState(state grpcbalancer.State) {
 	if state.ConnectivityState == connectivity.Ready {
-		var ready []grpcbalancer.Picker
+		var ready []endpointsharding.ChildState
 		for _, c := range endpointsharding.ChildStatesFromPicker(state.Picker) {
 			if c.State.ConnectivityState == connectivity.Ready {
-				ready = append(ready, c.State.Picker)
+				ready = append(ready, c)
 			}
 		}
 		state.Picker = s.picker(ready)
@@ -68,20 +81,54 @@ func (s *sharding) UpdateState(state grpcbalancer.State) {
 	s.ClientConn.UpdateState(state)
 }
 
-// counts is what counting children have seen. Tests of them do not run in parallel.
+type hashingBuilder struct{}
+
+func (hashingBuilder) Name() string { return "test_hashing" }
+
+func (hashingBuilder) Build(cc grpcbalancer.ClientConn, opts grpcbalancer.BuildOptions) grpcbalancer.Balancer {
+	return &hashingPolicy{endpointsharding.NewBalancer(hashingConn{cc}, opts, func(cc grpcbalancer.ClientConn, opts grpcbalancer.BuildOptions) grpcbalancer.Balancer {
+		return lazy.NewBalancer(cc, opts, grpcbalancer.Get(pickfirst.Name).Build)
+	}, endpointsharding.Options{DisableAutoReconnect: true})}
+}
+
+type hashingPolicy struct{ grpcbalancer.Balancer }
+
+func (hashingPolicy) ExitIdle() {}
+
+type hashingConn struct{ grpcbalancer.ClientConn }
+
+func (c hashingConn) UpdateState(state grpcbalancer.State) {
+	all := endpointsharding.ChildStatesFromPicker(state.Picker)
+	slices.SortFunc(all, func(a, b endpointsharding.ChildState) int {
+		return strings.Compare(a.Endpoint.Addresses[0].Addr, b.Endpoint.Addresses[0].Addr)
+	})
+	state.Picker = hashingPicker(all)
+	c.ClientConn.UpdateState(state)
+}
+
+type hashingPicker []endpointsharding.ChildState
+
+func (p hashingPicker) Pick(info grpcbalancer.PickInfo) (grpcbalancer.PickResult, error) {
+	md, _ := metadata.FromOutgoingContext(info.Ctx)
+	h := fnv.New32()
+	_, _ = h.Write([]byte(md.Get("key")[0]))
+	return p[h.Sum32()%uint32(len(p))].State.Picker.Pick(info)
+}
+
+// counts has the counts of the counting children. Tests that use them must not run in parallel.
 var counts struct {
 	picks, dones, unused atomic.Int64
 	twice                atomic.Bool // a Done was called twice
 }
 
 type countingPicker struct {
-	ready []grpcbalancer.Picker
+	ready []endpointsharding.ChildState
 	next  atomic.Uint32
 }
 
 func (p *countingPicker) Pick(info grpcbalancer.PickInfo) (grpcbalancer.PickResult, error) {
 	// Each backend comes twice, so that a hedge's first pick meets the primary's.
-	res, err := p.ready[int(p.next.Add(1)-1)/2%len(p.ready)].Pick(info)
+	res, err := p.ready[int(p.next.Add(1)-1)/2%len(p.ready)].State.Picker.Pick(info)
 	if err != nil {
 		return res, err
 	}
@@ -97,6 +144,27 @@ func (p *countingPicker) Pick(info grpcbalancer.PickInfo) (grpcbalancer.PickResu
 		}
 	}
 	return res, nil
+}
+
+// shardPicker sends a call to a shard, and counts how often it is asked.
+type shardPicker struct {
+	ready []endpointsharding.ChildState
+	next  atomic.Uint32
+}
+
+func (p *shardPicker) Pick(info grpcbalancer.PickInfo) (grpcbalancer.PickResult, error) {
+	counts.picks.Add(1)
+	md, _ := metadata.FromOutgoingContext(info.Ctx)
+	var of []grpcbalancer.Picker
+	for _, r := range p.ready {
+		if slices.Contains(md.Get("shard"), r.Endpoint.Addresses[0].Addr) {
+			of = append(of, r.State.Picker)
+		}
+	}
+	if len(of) == 0 {
+		return grpcbalancer.PickResult{}, grpcbalancer.ErrNoSubConnAvailable
+	}
+	return of[p.next.Add(1)%uint32(len(of))].Pick(info)
 }
 
 // parentBuilder builds policies that give their child the first three endpoints, and connections of their own around

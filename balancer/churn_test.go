@@ -19,7 +19,7 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// addresses are some of a cluster's, in a circle.
+// addresses returns n of a cluster's addresses, from the given one on, as in a circle.
 func addresses(cluster *testserver.Cluster, n, from int) (state resolver.State) {
 	for i := range n {
 		state.Endpoints = append(state.Endpoints, resolver.Endpoint{
@@ -28,10 +28,11 @@ func addresses(cluster *testserver.Cluster, n, from int) (state resolver.State) 
 	return state
 }
 
-// TestChurn_EveryField lets configurations and addresses come and go as fast as calls, one in a hundred of which never ends by
-// itself, so that backends fall silent and speak again while their connections are made, copied and closed. Under the race detector,
-// whatever is not guarded shows. No call may fail, as a backend whose address goes lets its calls end. It runs in real time: so
-// many timers in a bubble are more than the race detector of Go 1.26 bears.
+// TestChurn_EveryField changes configurations and addresses as fast as calls are made. One call in a hundred
+// never ends by itself, so that backends become silent and answer again while their connections are made,
+// copied and closed. The race detector reports any field that is not guarded. No call may fail, because a
+// backend whose address is removed lets its calls end. The test runs in real time: it has more timers than
+// the race detector of Go 1.26 can handle in a bubble.
 func TestChurn_EveryField(t *testing.T) {
 	const backends, callers = 5, 16
 	updates := longtest.Table(64, 1_000, 10_000) // which is every child once
@@ -82,7 +83,7 @@ func TestChurn_EveryField(t *testing.T) {
 		t.Error("nothing was hedged")
 	}
 	conn.Close()
-	// gRPC closes a connection that was being made, or that was let go with a call in it, on a goroutine of its own.
+	// gRPC closes a connection that was connecting, or had a call in it, on a goroutine of its own.
 	for deadline := time.After(10 * time.Second); len(d.open()) > 0; {
 		select {
 		case <-d.open()[0].closed:

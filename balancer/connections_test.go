@@ -18,7 +18,8 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// TestConnections counts connections, and sees at the servers where attempts went, one address standing for several backends.
+// TestConnections counts connections, and the backends of attempts at the servers. One address stands for
+// several backends.
 func TestConnections(t *testing.T) {
 	for _, tc := range []struct {
 		child, fields string
@@ -81,7 +82,7 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// TestConnections_Resized lets configurations come that say other numbers, and addresses that go.
+// TestConnections_Resized changes the number of connections, and the addresses.
 func TestConnections_Resized(t *testing.T) {
 	inBubble(t, func(t *testing.T, k kind) {
 		cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true})
@@ -118,8 +119,8 @@ func TestConnections_Resized(t *testing.T) {
 	})
 }
 
-// TestConnections_Lost lets connections end one by one, by GOAWAY and without a word, under calls. None of the calls that can
-// be sent again fails, and every connection comes back, until the channel is left alone.
+// TestConnections_Lost ends connections one by one during calls, by GOAWAY and without notice. No call that
+// can be sent again fails. Every connection is made again when a call begins, until the channel is idle.
 func TestConnections_Lost(t *testing.T) {
 	for _, child := range []string{pickFirst, roundRobin} {
 		t.Run(child, func(t *testing.T) {
@@ -141,6 +142,8 @@ func TestConnections_Lost(t *testing.T) {
 							}
 						}
 						time.Sleep(3 * time.Second) // gRPC backs off after attempts to connect that failed
+						k.must(t, client, 1)
+						time.Sleep(ms)
 						if open := len(d.open()); open != 2 {
 							t.Errorf("after call %d: %d connections", id, open)
 						}
@@ -160,7 +163,8 @@ func TestConnections_Lost(t *testing.T) {
 	}
 }
 
-// TestSingleConnection has it said that hedges meet the same backend where no policy says where they go.
+// TestSingleConnection checks that SingleConnection is reported if hedges use one connection and there is no
+// policy.
 func TestSingleConnection(t *testing.T) {
 	for _, tc := range []struct {
 		policy string
@@ -189,8 +193,8 @@ func TestSingleConnection(t *testing.T) {
 	}
 }
 
-// TestVanishingPackets has the packets of the first connection vanish in the middle of traffic. It compares what the calls of
-// the next seconds take with how long gRPC takes to notice by itself.
+// TestVanishingPackets drops the packets of the first connection during traffic. It compares the latency in
+// the next seconds with the time that gRPC needs to notice.
 func TestVanishingPackets(t *testing.T) {
 	longtest.Simulation(t)
 	longtest.Only(t)

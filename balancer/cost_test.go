@@ -19,7 +19,7 @@ import (
 	"github.com/grpchedge/hedge/internal/testserver/hedgetest"
 )
 
-// pickerOf returns the picker of a policy with three backends ready, as gRPC has it.
+// pickerOf returns the picker that gRPC gets from a policy with three ready backends.
 func pickerOf(tb testing.TB, policy string) (target string, p grpcbalancer.Picker) {
 	tb.Helper()
 	cluster := testserver.StartT(tb, testserver.Config{Name: fmt.Sprintf("tap-%d", tapCount.Add(1)), Backends: 3})
@@ -46,8 +46,8 @@ func pickerOf(tb testing.TB, policy string) (target string, p grpcbalancer.Picke
 	return conn.Target(), three
 }
 
-// taps see the pickers of test_tap policies: target → func(grpcbalancer.Picker). One is called by its policy alone,
-// which gRPC has say one thing at a time.
+// taps get the pickers of test_tap policies: target → func(grpcbalancer.Picker). A tap needs no lock, because
+// gRPC serializes the calls of its policy.
 var (
 	taps     sync.Map
 	tapCount atomic.Int32
@@ -74,8 +74,8 @@ func (c tappedConn) UpdateState(state grpcbalancer.State) {
 	c.ClientConn.UpdateState(state)
 }
 
-// callContexts are what a pick has for a context: the caller's, with a deadline and metadata, then, fresh for each
-// call, what the interceptor makes of it for one that may be hedged, then gRPC's own.
+// callContexts returns contexts of picks. plain is a caller's context with a deadline and metadata, and
+// gRPC's values. fresh returns the same for a call that may be hedged.
 func callContexts(tb testing.TB, target string) (plain context.Context, fresh func() context.Context) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 	tb.Cleanup(cancel)
@@ -87,14 +87,14 @@ func callContexts(tb testing.TB, target string) (plain context.Context, fresh fu
 	tb.Cleanup(func() { end(nil) })
 	var again atomic.Int64
 	return grpcs(own), func() context.Context {
-		c, _ := place.Primary(own, target, &again)
+		c, _ := place.Primary(own, target, &again, false)
 		return grpcs(c)
 	}
 }
 
 type grpcsKey struct{}
 
-// TestCost_PrimaryPick is about allocations.
+// TestCost_PrimaryPick counts the allocations of a primary's pick.
 func TestCost_PrimaryPick(t *testing.T) {
 	for child, more := range map[string]float64{roundRobin: 0, leastRequest: 1} { // 1: how an attempt ends is told to the child
 		_, bare := pickerOf(t, child)
@@ -120,8 +120,8 @@ func TestCost_PrimaryPick(t *testing.T) {
 	}
 }
 
-// TestCost_Call looks at what a call that needs no hedge pays in the interceptor: nothing where no policy lives,
-// one allocation where one does.
+// TestCost_Call counts the allocations of a call that needs no hedge: none more without a policy, and one
+// more with a policy.
 func TestCost_Call(t *testing.T) {
 	cluster := testserver.StartT(t, testserver.Config{})
 	plain := cluster.ClientT(t)

@@ -19,8 +19,8 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// TestHedgeGoesElsewhere makes calls of which only the last attempt answers, and sees at the servers where the attempts went. Picks
-// are of connections that are ready, also where another policy has connections of its own and keeps addresses for itself.
+// TestHedgeGoesElsewhere makes calls of which only the last attempt is answered, and checks the backends of
+// the attempts at the servers, also where another policy makes connections of its own and hides addresses.
 func TestHedgeGoesElsewhere(t *testing.T) {
 	parent := func(child string) string { return fmt.Sprintf(`{"test_parent": {"childPolicy": [%s]}}`, child) }
 	for _, tc := range []struct {
@@ -36,14 +36,13 @@ func TestHedgeGoesElsewhere(t *testing.T) {
 		{wrapped(roundRobin), 2, 2, 2, 1, nil},
 		{wrapped(roundRobin), 1, 1, 2, 2, nil},
 		{wrapped(leastRequest), 3, 3, 2, 0, nil},
-		{wrapped(leastRequest), 5, 5, 4, 0, nil},
-		{wrapped(stubborn), 5, 5, 4, 0, nil},
-		{wrapped(stubborn), 5, 5, 4, 0, []grpc.CallOption{hedge.After(time.Nanosecond)}}, // all attempts go out together
-		{wrapped(stubborn), 2, 2, 4, 3, nil},
+		{wrapped(leastRequest), 5, 5, 3, 0, nil},
+		{wrapped(roundRobin), 5, 5, 4, 0, []grpc.CallOption{hedge.After(time.Nanosecond)}}, // all attempts go out together
+		{wrapped(stubborn), 5, 5, 4, 4, nil},
 		{wrapped(pickFirst), 3, 1, 2, 2, nil},
 		{wrapped(wrapped(roundRobin)), 3, 3, 2, 0, nil}, // the child's hedges go elsewhere before the parent looks
 		{parent(wrapped(roundRobin)), 6, 3, 2, 0, nil},
-		{parent(wrapped(stubborn)), 6, 3, 2, 0, nil},
+		{parent(wrapped(stubborn)), 6, 3, 2, 2, nil},
 		{wrapped(parent(roundRobin)), 6, 3, 2, 0, nil},
 	} {
 		t.Run(fmt.Sprintf("%s,%d backends,%d hedges", tc.policy, tc.backends, tc.hedges), func(t *testing.T) {
@@ -69,7 +68,7 @@ func TestHedgeGoesElsewhere(t *testing.T) {
 	}
 }
 
-// TestOtherBackendOnly holds a hedge back while there is nowhere else to go, and sends it when there is.
+// TestOtherBackendOnly checks that a hedge is held back unless the child returns an unused backend.
 func TestOtherBackendOnly(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -82,6 +81,7 @@ func TestOtherBackendOnly(t *testing.T) {
 		{"two other backends", over(roundRobin), 3, 2, false},
 		{"one address", over(roundRobin), 1, 0, true},
 		{"pick_first", over(pickFirst), 3, 0, true},
+		{"a child that always picks the same", over(stubborn), 3, 0, true},
 		{"no policy", plain, 3, 0, true},
 	} {
 		for _, after := range []time.Duration{0, 10 * ms} {
@@ -114,7 +114,7 @@ func TestOtherBackendOnly(t *testing.T) {
 	}
 }
 
-// TestOtherBackendOnly_ComesBack lets the other backend come up while a call waits for it.
+// TestOtherBackendOnly_ComesBack restarts the other backend while a call waits for it.
 func TestOtherBackendOnly_ComesBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, k kind) {
 		cluster := testserver.StartT(t, testserver.Config{Backends: 2, InMemory: true, Script: lastAnswers(1)})
@@ -143,7 +143,7 @@ func TestOtherBackendOnly_ComesBack(t *testing.T) {
 	})
 }
 
-// TestRetriesCount has gRPC itself try a primary again: both backends count as used.
+// TestRetriesCount has gRPC retry a primary: both backends count as used.
 func TestRetriesCount(t *testing.T) {
 	inBubble(t, func(t *testing.T, k kind) {
 		cluster := testserver.StartT(t, testserver.Config{Backends: 3, InMemory: true})

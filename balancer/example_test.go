@@ -14,9 +14,9 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// A call whose backend stands still is answered by another one.
+// If the backend of a call stalls, another backend answers.
 func Example() {
-	// Three backends. The one that gets the primary stands still from then on, for its hedges as well.
+	// Three backends. The backend of the primary stalls, for hedges too.
 	stuck := make(chan int, 1)
 	cluster, err := testserver.Start(testserver.Config{Backends: 3, Script: func(a testserver.Attempt) testserver.Plan {
 		if a.Number == 0 && a.ID == 1 {
@@ -59,7 +59,7 @@ func Example() {
 	// hedges that met the same backend again: 0
 }
 
-// Where a hedge could only go to the backend that is slow already, it is better not sent.
+// A hedge is not sent if it could only go to the backend of its primary.
 func Example_singleBackend() {
 	cluster, err := testserver.Start(testserver.Config{Backends: 3, Latency: testserver.Constant(300 * time.Millisecond)})
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/grpchedge/hedge/balancer"
 )
 
-// fakeChild is a child that takes down what it is told. Its steps are the test's.
+// fakeChild is a child that records the calls to it. The test controls it.
 type fakeChild struct {
 	name string
 	cc   grpcbalancer.ClientConn
@@ -28,7 +28,7 @@ type fakeChild struct {
 	told  []string
 }
 
-// call notes a call to the child, and whether it comes during another.
+// call records a call to the child, and whether it overlaps another one.
 func (c *fakeChild) call(what string, during func()) {
 	c.note(what)
 	if !c.calls.TryLock() {
@@ -47,7 +47,7 @@ func (c *fakeChild) note(what string) {
 	c.told = append(c.told, what)
 }
 
-// heard returns what the child has been told since it was last asked.
+// heard returns the calls to the child since the last heard.
 func (c *fakeChild) heard() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -78,7 +78,7 @@ type fakeConfig struct {
 	Mark string
 }
 
-// fakes are the children that fake builders built last, by the builder's name.
+// fakes has the last child of each fake builder, by the builder's name.
 var fakes = map[string]*fakeChild{}
 
 // building, if not nil, is called with a fake that is being built.
@@ -111,7 +111,7 @@ func (b fakeBuilder) ParseConfig(js json.RawMessage) (serviceconfig.LoadBalancin
 	return c, nil
 }
 
-// fakeConn is the parent: what the policy said to it last.
+// fakeConn is the parent. It records the calls of the policy.
 type fakeConn struct {
 	grpcbalancer.ClientConn
 	states   []connectivity.State

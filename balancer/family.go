@@ -9,49 +9,35 @@ import (
 	"google.golang.org/grpc/connectivity"
 )
 
-// family is a child policy, in as many copies as each address has connections. Each copy makes its own connections and does
-// not know of the others, so any child can be copied. There is one copy unless the configuration says more.
+// family is a child policy in as many copies as each address has connections. A copy makes its own
+// connections and does not know of the other copies, so any child can be copied.
 type family struct {
 	policy  *policy
 	builder balancer.Builder
 
-	// Guarded by policy.mu. The slice is changed only by the goroutine on which gRPC calls the policy.
+	// Guarded by policy.mu. Only the goroutine on which gRPC calls the policy changes the slice.
 	copies []*child
 	spread bool
 
-	turn atomic.Uint32 // whose turn it is, if primaries use all copies
+	turn atomic.Uint32 // counts primaries, with spread
 }
 
-// changed is called when the state of a copy has changed, with policy.mu held. While another family waits to take over, it
-// does so when this one is no longer ready, or when the other one no longer connects.
+// changed must be called when the state of a copy has changed. policy.mu must be held. A pending family
+// replaces the current one when the current one is no longer ready, or when the pending one is no longer
+// connecting.
 func (f *family) changed() {
-	p := f.policy
-	state := f.state()
-	if state.ConnectivityState == connectivity.Ready {
-		f.wake()
-	}
+	p, state := f.policy, f.connectivity()
 	switch {
-	case f == p.current && (p.pending == nil || state.ConnectivityState == connectivity.Ready):
-		p.parent.UpdateState(state)
+	case f == p.current && (p.pending == nil || state == connectivity.Ready):
+		p.publish()
 	case f == p.current:
-		p.takeOver()
-	case f == p.pending && (state.ConnectivityState != connectivity.Connecting || p.current.connectivity() != connectivity.Ready):
-		p.takeOver()
+		p.replace()
+	case f == p.pending && (state != connectivity.Connecting || p.current.connectivity() != connectivity.Ready):
+		p.replace()
 	}
 }
 
-// wake makes idle copies connect where another copy is connected: then the channel is in use, and only a connection of it was
-// lost. If all copies are idle, the first call connects the first copy, and that wakes the others.
-func (f *family) wake() {
-	for _, c := range f.copies {
-		if c.state.ConnectivityState == connectivity.Idle && !c.woken {
-			c.woken = true
-			c.exitIdle()
-		}
-	}
-}
-
-// precedence of states, as gRPC's own policies over several connections have it.
+// precedence is the order of states in gRPC's own policies over several connections.
 var precedence = []connectivity.State{connectivity.Ready, connectivity.Connecting, connectivity.Idle}
 
 func (f *family) connectivity() connectivity.State {
@@ -65,26 +51,25 @@ func (f *family) connectivity() connectivity.State {
 	return connectivity.TransientFailure
 }
 
-// state returns the state of the family, with a picker over the copies in that state.
-func (f *family) state() balancer.State {
-	s := balancer.State{ConnectivityState: f.connectivity()}
-	p := &picker{place: f.policy.place, ejects: f.builder.Name() == "outlier_detection_experimental"}
+// picker returns a picker over the copies that are in the given state. policy.mu must be held.
+func (f *family) picker(state connectivity.State) *picker {
+	p := &picker{place: f.policy.place}
 	if f.spread {
 		p.turn = &f.turn
 	}
 	for _, c := range f.copies {
-		if c.state.ConnectivityState == s.ConnectivityState {
+		p.all = append(p.all, c.state.Picker)
+		if c.state.ConnectivityState == state {
 			p.copies = append(p.copies, c.state.Picker)
 		}
 	}
-	if len(p.copies) == 0 { // every state is unknown to this version
+	if len(p.copies) == 0 { // this version knows none of the states
 		p.copies = []balancer.Picker{base.NewErrPicker(balancer.ErrNoSubConnAvailable)}
 	}
-	s.Picker = p
-	return s
+	return p
 }
 
-// resize builds copies until there are n, or closes the last ones. The first one stays.
+// resize builds copies until there are n, or closes the last copies. It never closes the first one.
 func (f *family) resize(n int, spread bool) {
 	p := f.policy
 	for len(f.copies) < n {
@@ -101,7 +86,7 @@ func (f *family) resize(n int, spread bool) {
 	f.spread = spread
 	if different && f == p.current {
 		p.show()
-		p.parent.UpdateState(f.state())
+		p.publish()
 	}
 	p.mu.Unlock()
 	for _, c := range extra {
@@ -109,7 +94,7 @@ func (f *family) resize(n int, spread bool) {
 	}
 }
 
-// update gives every copy what the resolver found, and returns the first error.
+// update passes the state to every copy, and returns the first error.
 func (f *family) update(state balancer.ClientConnState) (first error) {
 	for _, c := range f.copies {
 		c.tell(func() { first = cmp.Or(first, c.balancer.UpdateClientConnState(state)) })

@@ -26,7 +26,7 @@ import (
 
 const ms = time.Millisecond
 
-// serveInstead is set where this binary can also be a server in a process of its own. It reports whether it has been one.
+// serveInstead reports whether this process was a server, in a binary that can be one.
 var serveInstead = func() bool { return false }
 
 func TestMain(m *testing.M) {
@@ -52,7 +52,7 @@ func bare(policy string) grpc.DialOption {
 	return grpc.WithDefaultServiceConfig(fmt.Sprintf(`{"loadBalancingConfig": [%s]}`, policy))
 }
 
-// plain is what most connections to several backends have.
+// plain is the usual dial option for several backends.
 var plain = bare(roundRobin)
 
 const (
@@ -61,8 +61,8 @@ const (
 	pickFirst    = `{"pick_first": {}}`
 )
 
-// dial returns a connection of the cluster's that hedges as s says. In a bubble, every backend is connected that
-// the policy connects to by itself.
+// dial returns a connection to the cluster that hedges by s. In a bubble, every backend that the policy
+// connects to by itself is connected.
 func dial(t testing.TB, cluster *testserver.Cluster, s *hedge.Scheduler, options ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
 	conn := cluster.ClientT(t, append(hedgetest.Interceptors(s), options...)...)
@@ -142,7 +142,7 @@ func lastAnswers(number int) testserver.Script {
 	}
 }
 
-// traffic is calls that begin at random times, whatever becomes of those before.
+// traffic is calls that begin at random times and do not wait for each other.
 type traffic struct {
 	kind     kind
 	rate     float64 // calls a second
@@ -153,7 +153,7 @@ type traffic struct {
 	may      []codes.Code // be the end of a call
 }
 
-// made is a call that traffic has made.
+// made is the outcome of a call of traffic.
 type made struct {
 	at, took time.Duration
 	err      error
@@ -178,6 +178,11 @@ func (tr traffic) run(t *testing.T, client testpb.TestServiceClient) []made {
 			}
 			began := time.Now() // no call waits for another: what the pacing is late for is the machine's
 			reply, err := tr.kind.call(ctx, client, &testpb.Request{Id: id})
+			if status.Code(err) == codes.Canceled && tr.deadline > 0 && time.Since(began) >= tr.deadline {
+				// In virtual time the server's copy of the deadline passes in the same instant as the
+				// client's, and gRPC returns CANCELED if the server's end of the stream comes first.
+				err = status.Error(codes.DeadlineExceeded, err.Error())
+			}
 			if err == nil && reply.Id != id {
 				t.Errorf("the reply of call %d is that of call %d", id, reply.Id)
 			}
@@ -194,14 +199,14 @@ func (tr traffic) run(t *testing.T, client testpb.TestServiceClient) []made {
 	return all
 }
 
-// simulated is what became of traffic, and what is known of its method.
+// simulated is the outcome of traffic.
 type simulated struct {
 	all     []made
 	row     stats.Method
 	records []testserver.Record
 }
 
-// simulate has traffic meet three backends in virtual time.
+// simulate sends traffic to three backends in virtual time.
 func simulate(t *testing.T, c testserver.Config, option grpc.DialOption, script func(began time.Time) testserver.Script, tr traffic, opts ...hedge.Option) (r simulated) {
 	c.Backends, c.InMemory, c.DrawByID = 3, true, true
 	synctest.Test(t, func(t *testing.T) {
@@ -216,7 +221,7 @@ func simulate(t *testing.T, c testserver.Config, option grpc.DialOption, script 
 	return r
 }
 
-// quantile is one of what calls took.
+// quantile returns a quantile of latencies.
 func quantile(all []made, q float64) time.Duration {
 	took := make([]time.Duration, len(all))
 	for i, m := range all {

@@ -3,6 +3,7 @@ package balancer
 import (
 	"context"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -14,18 +15,25 @@ import (
 	"github.com/grpchedge/hedge/internal/rpc"
 )
 
-// picker picks as the child's does. For a hedge it picks again and elsewhere where the child would meet a backend that its
-// call has used, and for a primary where the child would meet one that is silent. It is immutable.
+// picker returns picks of the child only. It asks the child again for a hedge whose call has used
+// the picked connection, and for a primary whose connection is silent.
 type picker struct {
-	copies []balancer.Picker // of the child, those that can pick; the first is for primaries
 	place  *place.Roster
-	turn   *atomic.Uint32 // for primaries that use the copies in turn; nil: they use the first
-	ejects bool           // the child knows of connections that are ready and must not be used
+	all    []balancer.Picker // of each copy of the child, by its number
+	copies []balancer.Picker // of the copies in the best state; the first is for primaries
+	turn   *atomic.Uint32    // counts primaries, with spread; nil: primaries use the first copy
+	woken  sync.Map          // the backends for which wake has run
 }
 
-// maxPicks is how often each copy of the child is asked for one backend. A round robin gives another one the second or
-// third time; one that still gives none has its weight, or its hash, on those that are used.
+// maxPicks bounds how often the copies of the child are asked for one attempt, all copies together.
+// A round robin returns another connection at the second or third time. A child that has returned
+// none after 16 has its weight, or its hash, on the connections that are used.
 const maxPicks = 16
+
+// A child that picks by the request returns the same connection each time. Each pick advances it, and
+// counts as a success where it counts those. After few searches in a row that found no other
+// connection, one search in seldom is made.
+const few, seldom = 4, 32
 
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	r, hedge := place.Of(info.Ctx, p.place.Target)
@@ -36,27 +44,45 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	if p.turn != nil {
 		child = p.copies[p.turn.Add(1)%uint32(len(p.copies))]
 	}
-	res, b, err := pick(child, info)
-	if err != nil || b == nil {
-		return res, err
+	got, err := pick(child, info)
+	if err != nil || got.At == nil {
+		return got.PickResult, err
 	}
-	silent := b
-	if b.Silent() && !place.Hidden(info.Ctx) && !b.Probe(time.Now(), r) && p.place.Moves() {
-		if res, b = p.better(info, nil, res, b); b != silent {
+	if len(p.all) > 1 {
+		p.wake(info, got.At)
+	}
+	if b := got.At; b.Silent() && !place.Hidden(info.Ctx) && !b.Probe(time.Now(), r) && p.place.Moves() {
+		if got = p.search(info, nil, got); got.At != b {
 			p.place.Moved()
 		}
 	}
 	if r != nil {
-		r.Went(b)
+		r.Went(got.At)
+		r.Remember(info)
 	}
-	return watched(info.Ctx, r, res, b), nil
+	return watched(info.Ctx, r, got), nil
 }
 
-// watched makes the end of an attempt known to a backend that is suspected of silence, and to the child. An attempt that was given up
-// has no answer: headers may have been all that came. A child such as outlier_detection counts errors, so it is told of none where the
-// attempt has lost a race.
-func watched(ctx context.Context, r *place.Record, res balancer.PickResult, b *place.Backend) balancer.PickResult {
-	done, suspect := res.Done, b.Suspect()
+// wake asks the other copies for the pick of the first primary at b, and gives their picks back. Copies
+// that are idle then connect, and so do children that connect for a pick.
+func (p *picker) wake(info balancer.PickInfo, b *place.Backend) {
+	if _, done := p.woken.LoadOrStore(b, nil); done {
+		return
+	}
+	for n, c := range p.all {
+		if n != b.Number() {
+			if got, err := pick(c, info); err == nil {
+				got.Release()
+			}
+		}
+	}
+}
+
+// watched returns the pick with a Done that reports an answer to a suspect backend, and no error to the child
+// for an attempt that lost its race: children such as outlier_detection count errors. A canceled attempt
+// and a missed deadline are no answer, because only headers may have been received.
+func watched(ctx context.Context, r *place.Record, got place.Pick) balancer.PickResult {
+	res, done, b, suspect := got.PickResult, got.Done, got.At, got.At.Suspect()
 	if !suspect && (done == nil || r == nil) {
 		return res
 	}
@@ -77,99 +103,72 @@ func watched(ctx context.Context, r *place.Record, res balancer.PickResult, b *p
 }
 
 func (p *picker) pickForHedge(info balancer.PickInfo, r *place.Record, hedge *place.Hedge) (balancer.PickResult, error) {
-	ctx := info.Ctx
-	info.Ctx = place.Hide(ctx) // where the hedge goes is not for such a policy below
 	r.Lock()
 	defer r.Unlock()
-	res, b, err := pick(p.copies[0], info)
-	if err != nil || b == nil {
-		return res, err
+	got, err := r.Reserved(p.place), error(nil)
+	if got.At == nil {
+		if got, err = p.forHedge(info, r); err != nil || got.At == nil {
+			return got.PickResult, err
+		}
 	}
-	res, b = p.better(info, r, res, b)
-	r.HedgeWent(hedge, b)
-	return watched(ctx, r, res, b), nil
+	r.HedgeWent(hedge, got.At)
+	return watched(info.Ctx, r, got), nil
 }
 
-// worst is the rank of a backend to which a hedge goes only if there is no other.
-const worst = 4
-
-// rank says how good a backend is, 0 being best. A backend that is not silent comes before a silent one. For a hedge, another
-// address comes before another connection. r is the hedge's record, and its lock must be held; it is nil for a primary.
-func rank(r *place.Record, b *place.Backend) (rank int) {
-	if r != nil && r.Used(b) {
-		return worst
+// forHedge picks for a hedge of r's call. The lock of r must be held.
+func (p *picker) forHedge(info balancer.PickInfo, r *place.Record) (got place.Pick, err error) {
+	info.Ctx = place.Hide(info.Ctx) // a policy of this kind further down must not choose too
+	for _, c := range p.copies {
+		if got, err = pick(c, info); err == nil {
+			break
+		}
 	}
-	if b.Silent() {
-		rank += 2
+	if err != nil || got.At == nil {
+		return got, err
 	}
-	if r != nil && r.Met(b) {
-		rank++
-	}
-	return rank
+	return p.search(info, r, got), nil
 }
 
-// better returns a pick of the best rank that a ready backend has: the given one, or one of the child's, or, if the child
-// does not come to it, a connection of its own choice, unless the child ejects some. Picks that are not used are released.
-func (p *picker) better(info balancer.PickInfo, r *place.Record, res balancer.PickResult, b *place.Backend) (balancer.PickResult, *place.Backend) {
-	if rank(r, b) == 0 {
-		return res, b
+// search asks the child again unless the given pick has the best rank of the ready connections. It
+// returns the best of the child's picks, the given one if no other is better, and releases the
+// others. r is the hedge's record, and its lock must be held; it is nil for a primary.
+func (p *picker) search(info balancer.PickInfo, r *place.Record, got place.Pick) place.Pick {
+	now, first, varied := time.Now(), got.At, false
+	rank := r.Rank(first, now)
+	best := p.place.BestRank(r, rank, now)
+	if rank == best || first.Fixed.Load() >= few && rand.IntN(seldom) > 0 {
+		return got
 	}
-	best, other := p.best(r)
-	if rank(r, b) <= best {
-		return res, b
-	}
-	for n := range (maxPicks - 1) * len(p.copies) {
-		next, at, err := pick(p.copies[n%len(p.copies)], info)
+	for n := 1; n < maxPicks && rank > best; n++ {
+		next, err := pick(p.copies[n%len(p.copies)], info)
 		if err != nil {
-			break
+			continue
 		}
-		release(res)
-		if res, b = next, at; b != nil && rank(r, b) <= best {
-			return res, b
+		if next.At != nil {
+			varied = varied || next.At != first
+			if better := r.Rank(next.At, now); better < rank {
+				got, next, rank = next, got, better
+			}
 		}
+		next.Release()
 	}
-	if p.ejects && b != nil {
-		return res, b
+	if first.Fixed.Add(1); varied {
+		first.Fixed.Store(0)
 	}
-	release(res)
-	return balancer.PickResult{SubConn: other.SubConn}, other
+	return got
 }
 
-// best returns a ready backend of the best rank there is, nil if all are of the worst.
-func (p *picker) best(r *place.Record) (int, *place.Backend) {
-	best, other := worst, (*place.Backend)(nil)
-	ready := p.place.Ready()
-	start := rand.IntN(max(1, len(ready))) // so that not all of a hot key's hedges go to one backend
-	for i := range ready {
-		b := ready[(start+i)%len(ready)]
-		if n := rank(r, b); n < best {
-			best, other = n, b
-		}
-		if best == 0 {
-			break
-		}
-	}
-	return best, other
-}
-
-// pick asks a child. The backend is nil with an error, and for a connection that this policy has not made.
-func pick(child balancer.Picker, info balancer.PickInfo) (balancer.PickResult, *place.Backend, error) {
+// pick asks a child. At is nil with an error, and for a connection that this policy did not make.
+func pick(child balancer.Picker, info balancer.PickInfo) (place.Pick, error) {
 	res, err := child.Pick(info)
 	if err != nil {
-		return balancer.PickResult{}, nil, err
+		return place.Pick{}, err
 	}
 	s, ok := res.SubConn.(*subConn)
 	if !ok {
-		return res, nil, nil
+		return place.Pick{PickResult: res}, nil
 	}
 	b := s.backend.Load()
 	res.SubConn = b.SubConn
-	return res, b, nil
-}
-
-// release tells the child that its pick is not used, as gRPC does when a picked connection is not ready.
-func release(res balancer.PickResult) {
-	if res.Done != nil {
-		res.Done(balancer.DoneInfo{})
-	}
+	return place.Pick{PickResult: res, At: b}, nil
 }

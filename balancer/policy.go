@@ -12,23 +12,23 @@ import (
 	"github.com/grpchedge/hedge/internal/place"
 )
 
-// policy is the balancer of one connection, or of one place in its tree of policies. Everything passes through to the child
-// policy. While one child takes over from another, there are two. Each child is a family of copies.
+// policy is the balancer of one connection, or of one node in its tree of policies. It passes everything
+// through to the child, which is a family of copies. While one child replaces another, there are two.
 type policy struct {
 	parent balancer.ClientConn
 	opts   balancer.BuildOptions
 	place  *place.Roster
 
-	// mu is never held in a call to a child, which may hold locks of its own while it calls back.
+	// mu must not be held in a call to a child, which may hold locks of its own while it calls back.
 	mu      sync.Mutex
 	current *family // nil before the first configuration, and once closed
-	pending *family // takes over from current; nil mostly
+	pending *family // replaces current when it is ready; usually nil
 	closed  bool
 
-	closing sync.WaitGroup // calls to children on goroutines of their own: see takeOver and child.exitIdle
+	closing sync.WaitGroup // closes of families by replace
 }
 
-// latest is the family that resolver updates are for, nil if there is none.
+// latest returns the family that gets resolver updates; nil if there is none.
 func (p *policy) latest() *family {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -53,7 +53,7 @@ func (p *policy) UpdateClientConnState(state balancer.ClientConnState) error {
 	return latest.update(state)
 }
 
-// switchTo builds a family that takes over from the one there is, if any.
+// switchTo builds a family, which becomes the current one, or the pending one if there is a current one.
 func (p *policy) switchTo(c *config) (*family, error) {
 	f := &family{policy: p, builder: c.builder, spread: c.Spread}
 	for n := range c.Connections {
@@ -80,17 +80,25 @@ func (p *policy) switchTo(c *config) (*family, error) {
 	return f, nil
 }
 
-// takeOver makes the pending family the current one, with mu held.
-func (p *policy) takeOver() {
+// replace makes the pending family the current one. mu must be held.
+func (p *policy) replace() {
 	old := p.current
 	p.current, p.pending = p.pending, nil
 	p.show()
-	p.parent.UpdateState(p.current.state())
-	// Not here: one of the old copies may be the caller, with locks held that its Close takes.
+	p.publish()
+	// On a goroutine: the caller may be an old copy that holds locks which its Close acquires.
 	p.closing.Go(old.close)
 }
 
-// show tells what is ready in the current family, with mu held.
+// publish passes the state of the current family to the parent. mu must be held.
+func (p *policy) publish() {
+	state := p.current.connectivity()
+	picker := p.current.picker(state)
+	p.place.SetPicker(picker.forHedge)
+	p.parent.UpdateState(balancer.State{ConnectivityState: state, Picker: picker})
+}
+
+// show updates the list of ready connections from the current family. mu must be held.
 func (p *policy) show() {
 	var ready []*place.Backend
 	for _, c := range p.current.copies {
@@ -113,7 +121,7 @@ func (p *policy) ResolverError(err error) {
 	p.parent.UpdateState(balancer.State{ConnectivityState: connectivity.TransientFailure, Picker: base.NewErrPicker(err)})
 }
 
-// UpdateSubConnState is not called any more: every connection has a listener.
+// UpdateSubConnState is a no-op, because every connection has a listener.
 func (p *policy) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
 
 func (p *policy) ExitIdle() {

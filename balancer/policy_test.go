@@ -23,7 +23,7 @@ const (
 	fakeB = `{"childPolicy": [{"test_fake_b": {"Mark": "m2"}}]}`
 )
 
-// newSubConn lets a child make a connection; the test hears its states through UpdateSubConnState or listener.
+// newSubConn makes a connection of the child. Its states go to UpdateSubConnState or listener.
 func newSubConn(t *testing.T, c *fakeChild, address string, listener func(grpcbalancer.SubConnState)) grpcbalancer.SubConn {
 	t.Helper()
 	//lint:ignore SA1019 one address is all that it has.
@@ -38,7 +38,7 @@ func state(s connectivity.State) grpcbalancer.SubConnState {
 	return grpcbalancer.SubConnState{ConnectivityState: s}
 }
 
-// TestPassesThrough goes through all that a parent tells a child, and a child its parent.
+// TestPassesThrough makes every call between a parent and a child.
 func TestPassesThrough(t *testing.T) {
 	conn, b, configure := build(t)
 	b.ExitIdle() // nobody there yet
@@ -104,7 +104,7 @@ func TestPassesThrough(t *testing.T) {
 	}
 }
 
-// TestSwitch has a later configuration name another child.
+// TestSwitch configures another child.
 func TestSwitch(t *testing.T) {
 	const ready, connecting, failure = connectivity.Ready, connectivity.Connecting, connectivity.TransientFailure
 	for _, tc := range []struct {
@@ -166,7 +166,7 @@ func TestSwitch(t *testing.T) {
 	}
 }
 
-// TestSwitch_Overtaken lets a third configuration come before the second child took over.
+// TestSwitch_Overtaken configures a third child while the second one is pending.
 func TestSwitch_Overtaken(t *testing.T) {
 	conn, b, configure := build(t)
 	_ = configure(fakeA)
@@ -194,7 +194,7 @@ func TestSwitch_Overtaken(t *testing.T) {
 	}
 }
 
-// TestReady follows a connection through what makes its backend one that hedges may go to.
+// TestReady checks after which events a connection is listed as ready.
 func TestReady(t *testing.T) {
 	const target = "fake:///target"
 	conn, b, configure := build(t)
@@ -263,50 +263,39 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// giveWay lets other goroutines run. It is for what a virtual clock does not wait for: a goroutine that waits for a lock.
+// giveWay lets other goroutines run, for goroutines that wait for a lock, which a virtual clock does not
+// wait for.
 func giveWay() {
 	for range 20_000 {
 		runtime.Gosched()
 	}
 }
 
-// TestConnections_OneCallAtATime has a copy become idle, and be woken, while it is told of new addresses. gRPC makes one call of a
-// policy at a time, and policies rely on that.
-func TestConnections_OneCallAtATime(t *testing.T) {
-	_, b, configure := build(t)
-	config := strings.TrimSuffix(fakeA, "}") + `, "connections": 2}`
-	if err := configure(config); err != errFake {
-		t.Fatal(err)
-	}
-	second := fakes["test_fake_a"]
-	second.before.say(connectivity.Ready, base.NewErrPicker(errFake))
-	second.heard()
-	second.during = func() {
-		second.say(connectivity.Idle, base.NewErrPicker(errFake))
-		giveWay() // it would be woken now
-	}
-	configure(config)
-	b.Close() // when it was
-	if got := second.heard(); strings.Contains(got, "(at once)") || !strings.Contains(got, "update m1 one") {
-		t.Errorf("the copy heard %q", got)
-	}
-}
-
-// TestConnections_IdleBeforeBuilt adds a copy that says it is idle while it is being built, as package lazy of gRPC does. It is woken
-// once it is there.
-func TestConnections_IdleBeforeBuilt(t *testing.T) {
-	_, b, configure := build(t)
-	_ = configure(fakeA)
-	fakes["test_fake_a"].say(connectivity.Ready, base.NewErrPicker(errFake))
-	building = func(c *fakeChild) {
-		c.say(connectivity.Idle, base.NewErrPicker(errFake))
-		giveWay() // it would be woken now
-	}
-	defer func() { building = nil }()
+// TestConnections_IdleCopies checks that an idle copy is asked for a pick when a call begins, and not before.
+func TestConnections_IdleCopies(t *testing.T) {
+	conn, b, configure := build(t)
+	defer b.Close()
 	_ = configure(strings.TrimSuffix(fakeA, "}") + `, "connections": 2}`)
-	giveWay()
-	b.Close()
-	if got := fakes["test_fake_a"].heard(); !strings.Contains(got, "exit") {
-		t.Errorf("the copy heard %q", got)
+	second := fakes["test_fake_a"]
+	sc := newSubConn(t, second.before, "one", nil)
+	conn.made[0].listener(state(connectivity.Ready))
+	second.before.say(connectivity.Ready, onePicker{sc})
+	for range 3 {
+		asked := 0
+		second.say(connectivity.Idle, funcPicker(func() (grpcbalancer.PickResult, error) {
+			asked++
+			return grpcbalancer.PickResult{}, grpcbalancer.ErrNoSubConnAvailable
+		}))
+		if giveWay(); asked != 0 {
+			t.Error("the copy was asked before a call began")
+		}
+		for range 5 {
+			if _, err := conn.picker.Pick(grpcbalancer.PickInfo{Ctx: t.Context()}); err != nil {
+				t.Error(err)
+			}
+		}
+		if asked != 1 || strings.Contains(second.heard(), "exit") {
+			t.Errorf("the copy was asked %d times, want 1", asked)
+		}
 	}
 }

@@ -31,8 +31,8 @@ const serverVariable = "HEDGE_TEST_SERVER"
 
 func init() { serveInstead = serve }
 
-// serve is a server in a process of its own. It prints its address, then its counts for each line that it reads, and exits when
-// there is nothing more to read.
+// serve runs a server in this process. It prints its address, and its counts for each line of input. It
+// returns at the end of the input.
 func serve() bool {
 	if os.Getenv(serverVariable) == "" {
 		return false
@@ -102,7 +102,7 @@ func (p *process) signal(t *testing.T, s syscall.Signal) {
 	}
 }
 
-// hedges is how many hedges some servers have seen.
+// hedges returns the number of hedges at the servers.
 func hedges(t *testing.T, servers []*process) (sum int) {
 	t.Helper()
 	for _, p := range servers {
@@ -118,7 +118,7 @@ func hedges(t *testing.T, servers []*process) (sum int) {
 	return sum
 }
 
-// dialServers returns a connection to servers in turn, as a resolver finds them. A nil scheduler hedges nothing.
+// dialServers returns a round robin over servers. A nil scheduler hedges nothing.
 func dialServers(t *testing.T, servers []*process, s *hedge.Scheduler, option grpc.DialOption) testpb.TestServiceClient {
 	t.Helper()
 	names := manual.NewBuilderWithScheme("processes")
@@ -155,9 +155,9 @@ func stopAndGo(t *testing.T, servers []*process, done <-chan struct{}) {
 	}
 }
 
-// TestStalledProcess has servers in processes of their own that are stopped by signals for a second in every five. Calls over a
-// plain round robin and calls through this library, with nothing set, go to servers of the same kind at the same time. Plain calls
-// to servers that are never stopped say what the machine itself does to a tail meanwhile: nobody can be better than that.
+// TestStalledProcess stops server processes by signals for a second in every five. Plain calls, and hedged
+// calls with default options, go to servers of the same kind at the same time. Plain calls to servers that
+// are never stopped measure the noise of the machine.
 func TestStalledProcess(t *testing.T) {
 	longtest.Simulation(t)
 	longtest.Only(t)

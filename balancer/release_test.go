@@ -15,17 +15,21 @@ import (
 	testpb "github.com/grpchedge/hedge/proto"
 )
 
-// TestDiscardedPicksAreReleased counts at the child: each of its picks is done once, those that are not taken with
-// what gRPC says of a pick that it does not use, and no other with that.
+// TestDiscardedPicksAreReleased counts at the child: Done is called once for each pick, with an empty
+// DoneInfo if and only if the pick is not used.
 func TestDiscardedPicksAreReleased(t *testing.T) {
-	for _, backends := range []int{1, 3} {
+	for _, tc := range []struct {
+		backends int
+		only     bool
+	}{{1, false}, {3, false}, {3, true}} {
 		inBubble(t, func(t *testing.T, k kind) {
 			const calls, hedges = 50, 2
+			backends := tc.backends
 			counts.picks.Store(0)
 			counts.dones.Store(0)
 			counts.unused.Store(0)
 			cluster := testserver.StartT(t, testserver.Config{Backends: backends, InMemory: true, Script: lastAnswers(hedges)})
-			s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(hedges))
+			s := hedgetest.Fixed(t, 10*ms, hedge.WithMaxHedges(hedges), hedge.WithOtherBackendOnly(tc.only))
 			client := testpb.NewTestServiceClient(dial(t, cluster, s, over(counting)))
 			synctest.Wait()
 			for id := range uint64(calls) {
@@ -49,8 +53,8 @@ type funcPicker func() (grpcbalancer.PickResult, error)
 
 func (p funcPicker) Pick(grpcbalancer.PickInfo) (grpcbalancer.PickResult, error) { return p() }
 
-// TestPicker_NoPickHalfWay has a child that ejects the second of two backends. It picks the first one, and when it is asked again,
-// as a hedge should go elsewhere, it has no pick. The hedge then goes where the child wanted it, and not to what was ejected.
+// TestPicker_NoPickHalfWay has a child that picks the first of two backends only, and returns no pick at some
+// point of a search. The hedge then uses the child's first pick.
 func TestPicker_NoPickHalfWay(t *testing.T) {
 	conn, b, configure := build(t)
 	defer b.Close()
@@ -71,7 +75,7 @@ func TestPicker_NoPickHalfWay(t *testing.T) {
 	}))
 	for none = range 5 {
 		picks, open = 0, 0
-		ctx, record := place.Primary(t.Context(), conn.Target(), new(atomic.Int64))
+		ctx, record := place.Primary(t.Context(), conn.Target(), new(atomic.Int64), false)
 		res, err := conn.picker.Pick(grpcbalancer.PickInfo{Ctx: ctx})
 		if err == nil {
 			res, err = conn.picker.Pick(grpcbalancer.PickInfo{Ctx: record.Hedge(t.Context())})

@@ -19,7 +19,7 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// calmDistribution is a distribution of calls to backends of which none stands still.
+// calmDistribution is a distribution of calls to backends that do not stall.
 type calmDistribution struct {
 	name    string
 	rate    float64 // calls a second
@@ -68,7 +68,7 @@ func distributionOf(name string) func(time.Time) testserver.Script {
 	}
 }
 
-// standstill lets the first backend stand still for the first second of every five, of which some time has passed at the beginning.
+// standstill stalls the first backend for the first second of every five, beginning at phase.
 func standstill(distribution testserver.Distribution, phase time.Duration) func(time.Time) testserver.Script {
 	return func(began time.Time) testserver.Script {
 		return func(a testserver.Attempt) testserver.Plan {
@@ -81,15 +81,16 @@ func standstill(distribution testserver.Distribution, phase time.Duration) func(
 	}
 }
 
-// TestSilence_FalseAlarms has backends of which none stands still: hardly any primary is moved, and the tail stays what it is.
+// TestSilence_FalseAlarms checks that few primaries are moved, and that the tail is unchanged, if no backend
+// stalls.
 func TestSilence_FalseAlarms(t *testing.T) {
 	longtest.Simulation(t)
 	longtest.Only(t)
 	for _, l := range calmDistributions {
 		t.Run(l.name, func(t *testing.T) {
 			calls := longtest.Table(5_000, 5_000, 20_000)
-			// In a queue the order of a few calls decides the tail: so several arrivals are averaged, and near saturation
-			// nothing is asserted of it.
+			// The tail of a queue depends on the order of a few calls, so several seeds are averaged, and
+			// near saturation the tail is not checked.
 			seeds := uint64(1)
 			if l.workers > 0 {
 				seeds, calls = 8, max(calls, 10_000)
@@ -117,8 +118,8 @@ func TestSilence_FalseAlarms(t *testing.T) {
 	}
 }
 
-// In TestSilence_SwitchedOff hedging is switched off while a backend is silent. From then on calls go there as without the policy,
-// those too that are never hedged.
+// In TestSilence_SwitchedOff hedging is switched off while a backend is silent. From then on all calls are
+// placed as without the policy.
 func TestSilence_SwitchedOff(t *testing.T) {
 	update := func(s *hedge.Scheduler, opts ...hedge.Option) {
 		if err := s.Update(append(opts, hedge.WithAllMethods())...); err != nil {
@@ -163,7 +164,7 @@ func TestSilence_SwitchedOff(t *testing.T) {
 					}
 					return testserver.Plan{Ending: testserver.Hang}
 				})
-				// share is that of the backend which falls silent after 3 s, of the calls of 3 s.
+				// share makes calls for 3 s, and returns the share of them on the backend that is silent from 3 s on.
 				share := func(opts ...grpc.CallOption) float64 {
 					there.Store(0)
 					primaries.Store(0)
@@ -194,8 +195,8 @@ func TestSilence_SwitchedOff(t *testing.T) {
 	}
 }
 
-// TestSilence_HeadersAreNoAnswer has a backend that sends the headers of streams at once and no message for 20 s. It is as silent as
-// one that sends nothing.
+// TestSilence_HeadersAreNoAnswer has a backend that sends headers at once and no message for 20 s. It is as
+// silent as a backend that sends nothing.
 func TestSilence_HeadersAreNoAnswer(t *testing.T) {
 	longtest.Simulation(t)
 	for _, headers := range []bool{false, true} {

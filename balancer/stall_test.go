@@ -13,16 +13,16 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// The first of the backends stalls for a second in every five, as in a long garbage collection: what arrives then
-// is answered after it.
+// The first backend stalls for a second in every five, as in a long garbage collection: it answers calls
+// that arrive in this second afterwards.
 const (
 	stallEvery = 5 * time.Second
 	stallFor   = time.Second
 	stalled    = 0
 )
 
-// runStall makes 200 calls a second, at random, for 20 seconds. It returns how many hedges met the stalled backend though
-// their call had met it before, too.
+// runStall makes 200 calls per second at random times, for 20 seconds. again is the number of hedges on the
+// stalled backend whose calls had used it.
 func runStall(t *testing.T, k kind, option grpc.DialOption, opts ...hedge.Option) (r simulated, again int) {
 	r = simulate(t, testserver.Config{Seed: 1}, option, func(began time.Time) testserver.Script {
 		script := standstill(testserver.Uniform(2*ms, 8*ms), stallFor)(began)
@@ -44,7 +44,7 @@ func runStall(t *testing.T, k kind, option grpc.DialOption, opts ...hedge.Option
 	return r, again
 }
 
-// TestStalledBackend has what this package is for: the tail of calls to three backends of which one stalls.
+// TestStalledBackend measures the tail of calls to three backends of which one stalls.
 func TestStalledBackend(t *testing.T) {
 	longtest.Simulation(t)
 	longtest.Only(t)
@@ -58,6 +58,11 @@ func TestStalledBackend(t *testing.T) {
 				return p99, again, r.row
 			}
 			unhedged, _, _ := run("round robin", plain, hedge.WithMaxHedges(0))
+			fewest, _, _ := run("least request", bare(leastRequest), hedge.WithMaxHedges(0))
+			both, _, _ := run("least request, hedged elsewhere", over(leastRequest))
+			if both > fewest/4 {
+				t.Errorf("p99 with least request %v, hedged %v", fewest, both)
+			}
 			for _, hedges := range []int{2, 1} {
 				// A third of the calls meets the stall while it lasts, which is more than the default of 10% pays for.
 				opts := []hedge.Option{hedge.WithMaxHedges(hedges), hedge.WithBudgetPercent(20)}

@@ -1,4 +1,4 @@
-//lint:file-ignore SA1019 What is deprecated passes through too, as children and parents may still use it.
+//lint:file-ignore SA1019 Children and parents may use the deprecated methods.
 
 package balancer
 
@@ -12,7 +12,7 @@ import (
 	"github.com/grpchedge/hedge/internal/place"
 )
 
-// subConn is a connection as a child has it. It knows its backend, so that a pick needs no look-up.
+// subConn is a child's connection. It has its backend, so that a pick needs no lookup.
 type subConn struct {
 	balancer.SubConn // the parent's
 
@@ -21,13 +21,13 @@ type subConn struct {
 
 	// Guarded by policy.mu.
 	connected bool
-	unhealthy bool           // the child asked for its health and has not been told that it is well
-	listed    *place.Backend // as it is in the list of ready ones; nil if it is not
+	unhealthy bool           // the child listens for the health, and the last report is not READY
+	listed    *place.Backend // in the list of ready connections; nil if it is not listed
 }
 
 func (s *subConn) changed(state balancer.SubConnState, listener func(balancer.SubConnState)) {
 	s.deliver(state, listener, func() {
-		// Health is asked for anew each time that a connection becomes ready.
+		// The child registers a health listener each time that the connection becomes ready.
 		s.connected, s.unhealthy = state.ConnectivityState == connectivity.Ready, false
 		if state.ConnectivityState == connectivity.Shutdown {
 			delete(s.child.subConns, s)
@@ -35,8 +35,8 @@ func (s *subConn) changed(state balancer.SubConnState, listener func(balancer.Su
 	})
 }
 
-// deliver makes the change that a state brings and then tells the child of the state, unless the child is closed. In this order,
-// the list of ready connections is no older than the child's picker.
+// deliver runs change and then passes state to the child, unless the child is closed. In this order, the
+// list of ready connections is no older than the child's picker.
 func (s *subConn) deliver(state balancer.SubConnState, listener func(balancer.SubConnState), change func()) {
 	s.child.tell(func() {
 		s.update(change)
@@ -44,7 +44,7 @@ func (s *subConn) deliver(state balancer.SubConnState, listener func(balancer.Su
 	})
 }
 
-// RegisterHealthListener passes the child's wish on and listens in.
+// RegisterHealthListener registers a listener that also updates the list of ready connections.
 func (s *subConn) RegisterHealthListener(listener func(balancer.SubConnState)) {
 	s.update(func() { s.unhealthy = listener != nil })
 	if listener == nil {
@@ -56,7 +56,7 @@ func (s *subConn) RegisterHealthListener(listener func(balancer.SubConnState)) {
 	})
 }
 
-// Shutdown takes the connection off the list at once: its last state comes later.
+// Shutdown removes the connection from the list at once: its last state comes later.
 func (s *subConn) Shutdown() {
 	s.update(func() { s.connected = false })
 	s.SubConn.Shutdown()
@@ -67,7 +67,7 @@ func (s *subConn) UpdateAddresses(addresses []resolver.Address) {
 	s.SubConn.UpdateAddresses(addresses)
 }
 
-// update changes what is known of the connection, and the list of ready ones with it.
+// update runs change, and updates the list of ready connections.
 func (s *subConn) update(change func()) {
 	p := s.child.family.policy
 	p.mu.Lock()
@@ -81,7 +81,7 @@ func (s *subConn) update(change func()) {
 		return
 	}
 	if list != nil {
-		list.Answered() // a new connection has just been made there, or its health was told
+		list.Answered() // it has just connected, or reported its health
 	}
 	if s.listed = list; s.child.family == p.current {
 		p.show()

@@ -10,12 +10,14 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/resolver/manual"
 
 	"github.com/grpchedge/hedge/internal/testserver"
 )
 
-// dealer is one address in front of a cluster, as of a Kubernetes service: it deals connections to the backends in turn.
+// dealer stands for one address in front of a cluster, such as a Kubernetes service's. It connects to the
+// backends in turn.
 type dealer struct {
 	cluster *testserver.Cluster
 
@@ -23,7 +25,7 @@ type dealer struct {
 	wires []*wire
 }
 
-// wire is a connection whose packets can vanish.
+// wire is a connection that can drop packets.
 type wire struct {
 	net.Conn
 	backend         int
@@ -32,7 +34,7 @@ type wire struct {
 	once            sync.Once
 }
 
-// dialer is the dial option by which connections are dealt. Without dealing, they go where they should.
+// dialer is the dial option for connections through the dealer. If deals is false, they keep their address.
 func (d *dealer) dialer(deals bool) grpc.DialOption {
 	return grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
 		d.mu.Lock()
@@ -51,7 +53,7 @@ func (d *dealer) dialer(deals bool) grpc.DialOption {
 	})
 }
 
-// open are the connections that are open.
+// open returns the open connections.
 func (d *dealer) open() (open []*wire) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -90,8 +92,17 @@ func (w *wire) Close() error {
 	return w.Conn.Close()
 }
 
-// dialDealt returns a connection to some addresses of a cluster by way of a dealer. Addresses and configuration are the test's to change.
+// dialDealt returns a connection to some addresses of a cluster through a dealer. The test may change
+// the addresses and the configuration.
 func dialDealt(t *testing.T, cluster *testserver.Cluster, addressCount int, deals bool, options ...grpc.DialOption) (*grpc.ClientConn, *dealer, *manual.Resolver) {
+	t.Helper()
+	conn, d, names := dialIdle(t, cluster, addressCount, deals, options...)
+	testserver.ConnectT(t, conn)
+	return conn, d, names
+}
+
+// dialIdle is dialDealt for a child that connects for a pick.
+func dialIdle(t *testing.T, cluster *testserver.Cluster, addressCount int, deals bool, options ...grpc.DialOption) (*grpc.ClientConn, *dealer, *manual.Resolver) {
 	t.Helper()
 	d := &dealer{cluster: cluster}
 	names := manual.NewBuilderWithScheme("dealt")
@@ -102,8 +113,12 @@ func dialDealt(t *testing.T, cluster *testserver.Cluster, addressCount int, deal
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	testserver.ConnectT(t, conn)
 	return conn, d, names
+}
+
+// idleLimit is the server option that closes connections on which nothing happens.
+func idleLimit(d time.Duration) grpc.ServerOption {
+	return grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: d})
 }
 
 func contextFor(t *testing.T, d time.Duration) (context.Context, context.CancelFunc) {

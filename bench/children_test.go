@@ -20,15 +20,21 @@ import (
 	"github.com/grpchedge/hedge/stream"
 )
 
-// TestHedgeGoesElsewhere_MoreChildren checks that each attempt of a call goes to another backend.
-// It covers gRPC's balancing policies with dependencies that the core module does not have; the
+// TestHedgeGoesElsewhere_MoreChildren checks that each attempt of a call goes to another backend if the
+// child returns one, and that a ring hash keeps the owner of a key. It covers gRPC's balancing policies with dependencies that the core module does not have; the
 // tests of package balancer cover the others.
 func TestHedgeGoesElsewhere_MoreChildren(t *testing.T) {
 	const backends, hedges, calls = 5, 2, 50
-	for _, tc := range []struct{ name, config string }{
-		{"weighted_round_robin", `{"hedge_other_backend": {"childPolicy": [{"weighted_round_robin": {}}]}}`},
-		{"ring_hash", `{"hedge_other_backend": {"childPolicy": [{"ring_hash_experimental": {"requestHashHeader": "key"}}]}}`},
-		{"below random_subsetting", `{"random_subsetting_experimental": {"subsetSize": 3, "childPolicy": [{"hedge_other_backend": {"childPolicy": [{"round_robin": {}}]}}]}}`},
+	for _, tc := range []struct {
+		name, config string
+		met          int   // backends that the attempts of a call meet
+		same         int64 // hedges of a call that use a used connection
+	}{
+		{"weighted_round_robin", `{"hedge_other_backend": {"childPolicy": [{"weighted_round_robin": {}}]}}`, hedges + 1, 0},
+		{"ring_hash", `{"hedge_other_backend": {"childPolicy": [{"ring_hash_experimental": {"requestHashHeader": "key"}}]}}`, 1, hedges},
+		{"ring_hash without a key", `{"hedge_other_backend": {"childPolicy": [{"ring_hash_experimental": {"requestHashHeader": "none"}}]}}`, hedges + 1, 0},
+		{"ring_hash, three connections", `{"hedge_other_backend": {"childPolicy": [{"ring_hash_experimental": {"requestHashHeader": "key"}}], "connections": 3}}`, 1, 0},
+		{"below random_subsetting", `{"random_subsetting_experimental": {"subsetSize": 3, "childPolicy": [{"hedge_other_backend": {"childPolicy": [{"round_robin": {}}]}}]}}`, hedges + 1, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -77,12 +83,12 @@ func TestHedgeGoesElsewhere_MoreChildren(t *testing.T) {
 							primaries[r.Backend]++
 						}
 					}
-					if len(met) != hedges+1 {
+					if len(met) != tc.met {
 						t.Errorf("call %d met %v", id, met)
 					}
 				}
 				t.Logf("the primaries went to %v; %d hedges, %d met a used backend", primaries, s.Stats().Hedges, s.Stats().SameBackend)
-				if stats := s.Stats(); stats.Hedges != hedges*calls || stats.SameBackend != 0 {
+				if stats := s.Stats(); stats.Hedges != hedges*calls || stats.SameBackend != tc.same*calls {
 					t.Errorf("%+v", stats)
 				}
 			})

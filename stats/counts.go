@@ -32,8 +32,8 @@ type Counts struct {
 	NotDrawn int64
 	// NotReady is the number of hedges that were due while the connection was not ready.
 	NotReady int64
-	// NoOtherBackend is the number of hedges that hedge.WithOtherBackendOnly held back, because no other backend was ready or the
-	// connection has no policy of package balancer.
+	// NoOtherBackend is the number of hedges that hedge.WithOtherBackendOnly held back, because the child policy returned no other
+	// backend or the connection has no policy of package balancer.
 	NoOtherBackend int64
 	// DeadlineNear is the number of hedges that would probably have answered after the call's deadline.
 	DeadlineNear int64

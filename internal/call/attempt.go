@@ -79,7 +79,7 @@ func (c *Call) PrimaryContext(ctx context.Context, target string) context.Contex
 	if c.method == nil || c.Conn == nil || !place.Live() {
 		return ctx
 	}
-	ctx, c.Record = place.Primary(ctx, target, (*registry.SameBackendCounter)(&c.method.Counters))
+	ctx, c.Record = place.Primary(ctx, target, (*registry.SameBackendCounter)(&c.method.Counters), c.settings.OtherBackendOnly)
 	return ctx
 }
 

@@ -74,6 +74,7 @@ func (c *Call) End(e End) {
 		end.Primary = primaryOf(c, &e)
 		end.Gone = gone || end.Primary.Gone
 	}
+	c.Record.Unreserve(true)
 	if answered := end.Primary.Answered(); answered || end.Primary.Known && !end.Gone || end.Gone && c.Context.Err() == context.DeadlineExceeded {
 		c.Record.Ended(end.Primary.Age, answered)
 	}

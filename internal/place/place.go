@@ -1,6 +1,6 @@
-// Package place records which backends the attempts of a call have used. The context of each attempt carries the [Record] of
-// its call. The load-balancing policy of package balancer writes to it when it picks a backend. Both that policy and package
-// call read it, to send hedges to other backends.
+// Package place records which backends the attempts of a call have used. The context of each attempt
+// carries the [Record] of its call. The load-balancing policy of package balancer updates the record when
+// it picks a backend. That policy and package call read the record, to send hedges to other backends.
 package place
 
 import (
@@ -8,45 +8,55 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/balancer"
 )
 
-// Record is the set of backends that a policy has picked for the attempts of one call, gRPC's own retries included.
+// Record is the set of backends that a policy has picked for the attempts of one call, gRPC's retries
+// included.
 //
-// The primary's first pick is stored without a lock. For a hedge, the policy holds the lock from Used to HedgeWent, so that
-// two hedges of a call do not pick the same backend at the same time.
+// The primary's first pick is stored without a lock. For a hedge, the policy holds the lock from Rank to
+// HedgeWent, so that two hedges of a call do not pick the same backend at the same time.
 type Record struct {
 	sync.Mutex
 
-	target  string  // of the connection; an interceptor may use an attempt's context for a call on another connection
+	target  string  // an interceptor may use an attempt's context for a call on another connection
 	again   Counter // counts hedges sent to a backend that their call had used
 	primary atomic.Pointer[Backend]
 
-	retried atomic.Pointer[Backend] // what was picked last for a primary that gRPC has tried again; nil mostly
+	retried atomic.Pointer[Backend] // the last pick for a primary that gRPC has retried; usually nil
 
-	others    []*Backend   // further picks of the primary, and all of the hedges
-	picked    int          // the number of hedges for which a backend was picked
-	lastHedge *Backend     // picked last for a hedge
+	others    []*Backend   // further picks of the primary, and all picks of hedges
+	lastHedge *Backend     // the last pick for a hedge
 	late      atomic.Int32 // the number of attempts that were late: see Late
+	repeated  bool         // a hedge was sent to a backend that the call had used
 
-	probe atomic.Pointer[probe] // the primary is to find out whether its connection is still silent; nil mostly
+	probe atomic.Pointer[probe] // not nil if the primary is a probe of a silent connection
+	only  *exclusive            // not nil if hedges go only to backends that the call has not used
 }
 
 // Counter is a count that may be added to concurrently. *atomic.Int64 is one.
 type Counter interface{ Add(n int64) int64 }
 
-// Primary returns the context of the primary of a call on a connection with the given target, and the new record in that
-// context. again counts hedges sent to a backend that their call had used.
-func Primary(ctx context.Context, target string, again Counter) (context.Context, *Record) {
+// Primary returns the context of the primary of a call on a connection with the given target, and the
+// new record in that context. again counts hedges sent to a backend that their call had used. If only
+// is true, [Record.Reserve] must be called before each hedge, and [Record.Unreserve] after the call.
+func Primary(ctx context.Context, target string, again Counter, only bool) (context.Context, *Record) {
 	p := &primary{Context: ctx}
 	p.record.target, p.record.again = target, again
+	if only {
+		p.record.only = new(exclusive)
+	}
 	return p, &p.record
 }
 
 // Hedge returns the context of a hedge of r's call.
 func (r *Record) Hedge(ctx context.Context) context.Context { return &Hedge{Context: ctx, record: r} }
 
-// primary is the context of a primary. It contains the record, so that both take one allocation. It passes Done and Value on to
-// the wrapped context, except for the key of this package, so package context needs no goroutine for derived contexts.
+// primary is the context of a primary. It contains the record, so that both take one allocation. Done and
+// Value are the wrapped context's, except for the key of this package, so package context needs no
+// goroutine for derived contexts.
 type primary struct {
 	context.Context
 	record Record
@@ -59,12 +69,12 @@ type Hedge struct {
 
 	// Guarded by the record's lock.
 	again bool     // counted
-	at    *Backend // picked last
+	at    *Backend // the last pick
 }
 
-// Hide returns a context under which policies place a call as if they were not there: if hedging is switched off for it, and for a
-// hedge further down the tree of policies. The record has no flag for this, as several picks with one attempt's context may run at
-// once.
+// Hide returns a context for calls that only the child places: calls for which hedging is off, and hedges
+// further down the tree of policies. The record has no flag for this, because several picks with one
+// attempt's context may run at the same time.
 func Hide(ctx context.Context) context.Context { return context.WithValue(ctx, key{}, hidden{}) }
 
 // Hidden reports whether ctx is from [Hide].
@@ -89,8 +99,8 @@ func (h *Hedge) Value(k any) any {
 	return h.Context.Value(k)
 }
 
-// Of returns the record in ctx, and the hedge if ctx is the context of one. Both are nil for a call that is not hedged, for
-// a call on another target, and in a context from [Hide].
+// Of returns the record in ctx, and the hedge if ctx is the context of a hedge. Both are nil for a call that
+// may not be hedged, for a call on another target, and in a context from [Hide].
 func Of(ctx context.Context, target string) (r *Record, h *Hedge) {
 	switch a := ctx.Value(key{}).(type) {
 	case *primary:
@@ -106,8 +116,9 @@ func Of(ctx context.Context, target string) (r *Record, h *Hedge) {
 
 // Went records that b was picked for the primary.
 func (r *Record) Went(b *Backend) {
-	// If a tree has two policies, the upper one calls last, and replaces the record of the same backend with its own, because
-	// it knows more backends. Two calls with the primary's context may pick at the same time, and both backends must be kept.
+	// If a tree has two policies, the upper one calls last, and replaces the backend with its own, because
+	// it knows more backends. Two calls with the primary's context may pick at the same time, and both
+	// backends must be kept.
 	for first := r.primary.Load(); first == nil || b.same(first); first = r.primary.Load() {
 		if r.primary.CompareAndSwap(first, b) {
 			return
@@ -116,35 +127,72 @@ func (r *Record) Went(b *Backend) {
 	r.Lock()
 	defer r.Unlock()
 	r.retried.Store(b)
-	if !r.Used(b) {
+	if !r.used(b) {
 		r.others = append(r.others, b)
 	}
 }
 
-// HedgeWent records that b was picked for the hedge h. If the call had used b before, it counts that, once for each hedge.
-// The lock must be held.
+// HedgeWent records that b was picked for the hedge h. A hedge whose call had used b is counted, once. The
+// lock must be held.
 func (r *Record) HedgeWent(h *Hedge, b *Backend) {
-	if h.at == nil {
-		r.picked++
-	}
 	h.at, r.lastHedge = b, b
-	if !r.Used(b) {
+	b.asked(time.Now())
+	if !r.used(b) {
 		r.others = append(r.others, b)
-	} else if !h.again {
+		return
+	}
+	if r.repeated = true; !h.again {
 		h.again = true
 		r.again.Add(1)
 	}
 }
 
-// Used reports whether an attempt of the call has used the backend that b connects to, over the same one of its connections
-// if there are several. The lock must be held.
-func (r *Record) Used(b *Backend) bool {
-	return b.same(r.primary.Load()) || slices.ContainsFunc(r.others, b.same)
+// used reports whether an attempt of the call has used the backend of b, over the connection with the same
+// number. The lock must be held.
+func (r *Record) used(b *Backend) bool {
+	return b.same(r.primary.Load()) || slices.ContainsFunc(r.others, b.same) ||
+		r.only != nil && slices.ContainsFunc(r.only.reserved, func(p Pick) bool { return b.same(p.At) })
 }
 
-// Met reports whether an attempt of the call has used the address of b, over any connection. The lock must be held.
-func (r *Record) Met(b *Backend) bool {
+// met reports whether an attempt of the call has used the address of b, over any connection. The lock
+// must be held.
+func (r *Record) met(b *Backend) bool {
 	return b.sameAddress(r.primary.Load()) || slices.ContainsFunc(r.others, b.sameAddress)
+}
+
+// The ranks of a connection, best first. notSilent and silent are one worse for a hedge if its call has used
+// the address. A call's second hedge over a used connection would be worse than a hedge to a mute one.
+const (
+	notSilent = 2 * iota
+	silent
+	usedBefore
+	mute
+	usedTwice
+)
+
+// Rank returns the rank of a connection for a hedge of r's call; 0 is best. The lock must be held. A nil
+// record stands for a primary.
+func (r *Record) Rank(b *Backend, now time.Time) int {
+	switch {
+	case r == nil && b.Silent():
+		return silent
+	case r == nil:
+		return notSilent
+	case r.used(b) && r.repeated:
+		return usedTwice
+	case b.number > 0 && b.mute(now):
+		return mute
+	case r.used(b):
+		return usedBefore
+	}
+	rank := notSilent
+	if b.Silent() {
+		rank = silent
+	}
+	if r.met(b) {
+		rank++
+	}
+	return rank
 }
 
 // PickedForHedge reports whether a policy has picked for a hedge of the call. It is false for a nil record.
@@ -157,28 +205,93 @@ func (r *Record) PickedForHedge() bool {
 	return r.lastHedge != nil
 }
 
-// Spare reports whether there is a ready backend for hedge n that no attempt of the call has used. Each earlier hedge that has
-// no backend yet takes one of these. It is false for a nil record, and before the first pick of the call.
-func (r *Record) Spare(n int) bool {
-	if r == nil {
+// Pick is a pick of the child, and the backend that was picked.
+type Pick struct {
+	balancer.PickResult
+	At *Backend
+}
+
+// Release gives the pick back to the child, as gRPC does when a picked connection is not ready.
+func (p Pick) Release() {
+	if p.Done != nil {
+		p.Done(balancer.DoneInfo{})
+	}
+}
+
+// exclusive is the part of a record for calls whose hedges go only to backends that the call has not
+// used. The child is asked before the hedge is paid for. Guarded by the record's lock.
+type exclusive struct {
+	primary   balancer.PickInfo // of the primary's last pick
+	reserved  []Pick            // for hedges that are about to be sent
+	fruitless *Picker           // has returned only used connections
+	over      bool              // the call is over
+}
+
+// Remember keeps the primary's PickInfo for [Record.Reserve].
+func (r *Record) Remember(info balancer.PickInfo) {
+	if r.only != nil {
+		r.Lock()
+		r.only.primary = info
+		r.Unlock()
+	}
+}
+
+// Reserve asks the child for a hedge of the call, and keeps the pick for the hedge. It reports whether
+// the child returned a connection that the call has not used. It returns false before the primary's
+// first pick, and for a nil record.
+func (r *Record) Reserve() bool {
+	if r == nil || r.only == nil {
 		return false
 	}
 	r.Lock()
 	defer r.Unlock()
-	first := r.primary.Load()
-	if first == nil {
-		if len(r.others) == 0 {
-			return false
-		}
-		first = r.others[0]
+	o, first := r.only, r.primary.Load()
+	if first == nil || o.primary.Ctx == nil || o.over {
+		return false
 	}
-	spare := map[id]struct{}{}
-	for _, b := range first.roster.Ready() {
-		if !r.Used(b) {
-			if spare[b.id] = struct{}{}; len(spare) >= n-r.picked {
-				return true
-			}
+	picker := first.roster.picker.Load()
+	if picker == o.fruitless { // asked again, it would return the same
+		return false
+	}
+	switch p, err := (*picker)(o.primary, r); {
+	case err != nil || p.At == nil:
+		return false
+	case r.used(p.At):
+		p.Release()
+		o.fruitless = picker
+		return false
+	default:
+		o.reserved = append(o.reserved, p)
+		return true
+	}
+}
+
+// Unreserve releases the last reserved pick, or all of them if the call is over. It may be called for a
+// nil record.
+func (r *Record) Unreserve(over bool) {
+	if r == nil || r.only == nil {
+		return
+	}
+	r.Lock()
+	defer r.Unlock()
+	o := r.only
+	o.over = o.over || over
+	for n := len(o.reserved) - 1; n >= 0; n-- {
+		o.reserved[n].Release()
+		if o.reserved = o.reserved[:n]; !over {
+			return
 		}
 	}
-	return false
+}
+
+// Reserved returns a pick that the policy reserved for a hedge of the call; the zero Pick if there is
+// none. The lock must be held.
+func (r *Record) Reserved(policy *Roster) (p Pick) {
+	if o := r.only; o != nil {
+		if n := slices.IndexFunc(o.reserved, func(p Pick) bool { return p.At.roster == policy }); n >= 0 {
+			p = o.reserved[n]
+			o.reserved = slices.Delete(o.reserved, n, n+1)
+		}
+	}
+	return p
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/grpchedge/hedge/internal/place"
 )
 
-// enter enters a policy of the target, until the test's end, with a connection to each of the addresses that is ready.
+// enter enters a policy of the target, until the test's end, with a ready connection to each address.
 func enter(t *testing.T, addresses ...string) (*place.Roster, []*place.Backend) {
 	policy := place.Enter("target")
 	t.Cleanup(policy.Leave)
@@ -27,13 +27,13 @@ func enter(t *testing.T, addresses ...string) (*place.Roster, []*place.Backend) 
 
 type key struct{}
 
-// TestRule08_NoGoroutineForTheRecord derives cancellable contexts from an attempt's, as gRPC does: cancellation must
-// reach them without a goroutine that waits for it.
+// TestRule08_NoGoroutineForTheRecord derives cancelable contexts from an attempt's, as gRPC does: cancellation
+// must need no goroutine.
 func TestRule08_NoGoroutineForTheRecord(t *testing.T) {
 	caller, cancel := context.WithTimeout(context.WithValue(t.Context(), key{}, "value"), time.Hour)
 	defer cancel()
 	own, end := context.WithCancelCause(caller)
-	primary, record := place.Primary(own, "target", new(atomic.Int64))
+	primary, record := place.Primary(own, "target", new(atomic.Int64), false)
 	hedge := record.Hedge(own)
 	before := runtime.NumGoroutine()
 	for _, ctx := range []context.Context{primary, hedge, place.Hide(hedge)} {
@@ -55,7 +55,7 @@ func TestRule08_NoGoroutineForTheRecord(t *testing.T) {
 }
 
 func TestOf(t *testing.T) {
-	ctx, record := place.Primary(t.Context(), "target", new(atomic.Int64))
+	ctx, record := place.Primary(t.Context(), "target", new(atomic.Int64), false)
 	hedge := record.Hedge(t.Context())
 	for _, tc := range []struct {
 		name   string
@@ -76,7 +76,7 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// TestRecord goes through the picks of one call with two addresses of which one is listed twice.
+// TestRecord makes the picks of one call with four endpoints, two of which have the same address.
 func TestRecord(t *testing.T) {
 	_, all := enter(t, "a", "a", "b", "c")
 	a, a2, b, c := all[0], all[1], all[2], all[3]
@@ -85,31 +85,18 @@ func TestRecord(t *testing.T) {
 	}
 
 	var again atomic.Int64
-	_, r := place.Primary(t.Context(), "target", &again)
-	if r.Spare(1) {
-		t.Error("nothing is known before a pick")
-	}
+	_, r := place.Primary(t.Context(), "target", &again, false)
 	r.Went(a)
-	r.Lock()
-	for backend, used := range map[*place.Backend]bool{a: true, a2: true, b: false} {
-		if r.Used(backend) != used {
-			t.Errorf("%+v: used is not %v", backend, used)
-		}
-	}
-	r.Unlock()
-	if !r.Spare(1) || !r.Spare(2) || r.Spare(3) {
-		t.Error("two others are ready, for two hedges")
+	if !used(r, a) || !used(r, a2) || used(r, b) {
+		t.Error("only the address of the primary is used")
 	}
 	h := r.Hedge(t.Context()).(*place.Hedge)
 	r.Lock()
 	r.HedgeWent(h, b)
 	r.Unlock()
-	if !r.Spare(2) || r.Spare(3) {
-		t.Error("one other is ready, for a second hedge")
-	}
 	r.Went(c) // gRPC tried the primary again
-	if r.Spare(2) {
-		t.Error("none is left")
+	if !used(r, b) || !used(r, c) {
+		t.Error("all are used")
 	}
 	r.Lock()
 	h2 := r.Hedge(t.Context()).(*place.Hedge)
@@ -121,12 +108,19 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// TestWent_AtOnce has two calls with the primary's context pick at the same time: both backends count as used.
+// used reports whether the call has used b.
+func used(r *place.Record, b *place.Backend) bool {
+	r.Lock()
+	defer r.Unlock()
+	return r.Rank(b, time.Now()) >= 4
+}
+
+// TestWent_AtOnce makes two picks with the primary's context at the same time: both backends count as used.
 func TestWent_AtOnce(t *testing.T) {
 	_, all := enter(t, "a", "b")
 	a, b := all[0], all[1]
 	for range 3000 {
-		_, r := place.Primary(t.Context(), "target", new(atomic.Int64))
+		_, r := place.Primary(t.Context(), "target", new(atomic.Int64), false)
 		var ready atomic.Int32
 		went := func(b *place.Backend) {
 			for ready.Add(1); ready.Load() < 2; { // so that both begin together
@@ -141,24 +135,23 @@ func TestWent_AtOnce(t *testing.T) {
 		}()
 		went(b)
 		<-done
-		r.Lock()
-		if !r.Used(a) || !r.Used(b) {
-			t.Fatalf("used: %v, %v", r.Used(a), r.Used(b))
+		if !used(r, a) || !used(r, b) {
+			t.Fatalf("used: %v, %v", used(r, a), used(r, b))
 		}
-		r.Unlock()
 	}
 }
 
-// TestSpare_LooksAtNoMoreThanItNeeds: whether one of a thousand backends is spare takes no list of all that are.
-func TestSpare_LooksAtNoMoreThanItNeeds(t *testing.T) {
+// TestBestRank_AllocatesNothing ranks the backends of a long list.
+func TestBestRank_AllocatesNothing(t *testing.T) {
 	var addresses []string
 	for i := range 1000 {
 		addresses = append(addresses, fmt.Sprintf("10.0.%d.%d:443", i/256, i%256))
 	}
-	_, ready := enter(t, addresses...)
-	_, record := place.Primary(t.Context(), "target", new(atomic.Int64))
-	record.Went(ready[0])
-	if n := testing.AllocsPerRun(100, func() { record.Spare(1) }); n > 1 {
+	policy, ready := enter(t, addresses...)
+	_, r := place.Primary(t.Context(), "target", new(atomic.Int64), false)
+	r.Went(ready[0])
+	now := time.Now()
+	if n := testing.AllocsPerRun(100, func() { policy.BestRank(r, 4, now) }); n > 0 {
 		t.Errorf("%v allocations", n)
 	}
 }

@@ -14,14 +14,14 @@ const (
 	probeEvery = 100 * ms
 )
 
-// silent returns a connection that is silent, and a function that sends a probe there.
+// silent returns a silent connection, and a function that sends a probe on it.
 func silent(t *testing.T) (*place.Backend, func() *place.Record) {
 	_, all := enter(t, "a")
 	b := all[0]
 	fallSilent(b)
 	return b, func() *place.Record {
 		t.Helper()
-		_, r := place.Primary(t.Context(), "target", new(atomic.Int64))
+		_, r := place.Primary(t.Context(), "target", new(atomic.Int64), false)
 		if !b.Probe(time.Now(), r) {
 			t.Fatal("no probe is due")
 		}
@@ -30,19 +30,19 @@ func silent(t *testing.T) (*place.Backend, func() *place.Record) {
 	}
 }
 
-// fallSilent makes a connection silent, unless late calls mean nothing there.
+// fallSilent makes a connection silent, unless late calls do not count there.
 func fallSilent(b *place.Backend) {
 	b.Late(time.Now(), usual)
 	time.Sleep(usual)
 	b.Late(time.Now(), usual)
 }
 
-// patientDelay is what a call says that is late after the usual delay and may wait for an hour.
+// patientDelay returns the PatientDelay of a call with the usual delay and a limit of an hour.
 func patientDelay(r *place.Record) time.Duration {
 	return r.PatientDelay(usual, time.Hour)
 }
 
-// answer has the backend of a probe answer after some time, of which it is late from the usual delay on.
+// answer answers a probe after some time. The probe is late from the usual delay on.
 func answer(r *place.Record, delay, after time.Duration) {
 	time.Sleep(usual)
 	r.PatientDelay(delay, time.Hour)
@@ -50,8 +50,8 @@ func answer(r *place.Record, delay, after time.Duration) {
 	r.Ended(after, true)
 }
 
-// In TestPatientDelay_GrowsWithTheSilence a probe is patient each time that the silence has lasted four times as long, and then each
-// minute.
+// In TestPatientDelay_GrowsWithTheSilence a probe is patient each time that the silence has lasted four times
+// as long, and later each minute.
 func TestPatientDelay_GrowsWithTheSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, probe := silent(t)
@@ -74,7 +74,8 @@ func TestPatientDelay_GrowsWithTheSilence(t *testing.T) {
 	})
 }
 
-// In TestPatientDelay_Limit a probe waits no longer than it may. One that may not wait longer than others is not patient.
+// In TestPatientDelay_Limit a probe waits no longer than its limit. A probe whose limit is the usual delay is
+// not patient.
 func TestPatientDelay_Limit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, probe := silent(t)
@@ -88,14 +89,14 @@ func TestPatientDelay_Limit(t *testing.T) {
 			t.Errorf("it waits %v", got)
 		}
 		var none *place.Record
-		if _, other := place.Primary(t.Context(), "target", new(atomic.Int64)); patientDelay(other) != 0 || patientDelay(none) != 0 {
+		if _, other := place.Primary(t.Context(), "target", new(atomic.Int64), false); patientDelay(other) != 0 || patientDelay(none) != 0 {
 			t.Error("a call that is no probe is patient")
 		}
 	})
 }
 
-// In TestPatientDelay_ASlowBackend a patient probe is answered. The connection is trusted for a while, and from then on each probe
-// waits for as long as it needs.
+// In TestPatientDelay_ASlowBackend a patient probe is answered. Late calls then do not count for a while, and
+// the next probes wait for twice the latency.
 func TestPatientDelay_ASlowBackend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, probe := silent(t)
@@ -123,8 +124,8 @@ func TestPatientDelay_ASlowBackend(t *testing.T) {
 	})
 }
 
-// In TestPatientDelay_OtherMethods a patient probe is answered, and then calls of a method that takes 3 s anywhere. That changes
-// neither for how long the connection is trusted nor how long a probe waits.
+// In TestPatientDelay_OtherMethods a patient probe is answered, and then calls of a method that takes 3 s on
+// any backend. The slow method changes neither the time of trust nor the wait of a probe.
 func TestPatientDelay_OtherMethods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, probe := silent(t)
@@ -132,7 +133,7 @@ func TestPatientDelay_OtherMethods(t *testing.T) {
 		answer(probe(), usual, 25*ms)
 		time.Sleep(2 * time.Second)
 		for range 40 {
-			_, r := place.Primary(t.Context(), "target", new(atomic.Int64))
+			_, r := place.Primary(t.Context(), "target", new(atomic.Int64), false)
 			r.Went(b)
 			r.Ended(3*time.Second, true)
 			time.Sleep(ms)
@@ -147,8 +148,8 @@ func TestPatientDelay_OtherMethods(t *testing.T) {
 	})
 }
 
-// In TestPatientDelay_OfALongCall the probe that finds a slow backend is of a method that takes 3 s. The probe of a quick method waits
-// no longer than its own delay allows.
+// In TestPatientDelay_OfALongCall a probe of a method that takes 3 s finds a slow backend. A probe of a quick
+// method still waits no longer than its own delay allows.
 func TestPatientDelay_OfALongCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, probe := silent(t)

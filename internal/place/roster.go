@@ -15,27 +15,28 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// Backend is one connection to a backend. Two of them are the same backend if they have the same addresses, and the same
-// number where each address has several connections.
+// Backend is one connection to a backend. Two Backends are the same if they have the same addresses and,
+// where each address has several connections, the same number.
 type Backend struct {
 	SubConn balancer.SubConn // as the policy's parent knows it
 
 	roster *Roster
 	id
-	name string // the first of the addresses, for people
+	name  string       // the first of the addresses, for reports
+	Fixed atomic.Int32 // searches in a row in which the child returned this connection alone
 	silence
 }
 
 type id struct {
 	address string // all addresses of the connection, each with its server name
-	number  int    // of the connection, if its address has several
+	number  int    // of the connection, if the address has several
 }
 
-// NewBackend returns the backend behind sc, which connects to one of the addresses. number is the connection's number, from 0,
-// where each address has several.
+// NewBackend returns the backend of sc, which connects to one of the addresses. number is the number of the
+// connection, from 0, where each address has several.
 func (r *Roster) NewBackend(sc balancer.SubConn, addresses []resolver.Address, number int) *Backend {
-	// The key has no attributes, because these may differ between two entries for one backend. It has the server name, because
-	// one address may serve several names, as a proxy's does.
+	// The key has no attributes, because two entries for one backend may have different ones. It has the
+	// server name, because one address may serve several names, as a proxy does.
 	var key strings.Builder
 	for _, a := range addresses {
 		key.WriteString(a.Addr + "\x00" + a.ServerName + "\x00")
@@ -51,33 +52,39 @@ func (b *Backend) same(other *Backend) bool { return other != nil && b.id == oth
 
 func (b *Backend) sameAddress(other *Backend) bool { return other != nil && b.address == other.address }
 
-// Roster lists the ready backends of one load-balancing policy of package balancer, in use on a connection.
+// Number returns the number of the connection, if its address has several.
+func (b *Backend) Number() int { return b.number }
+
+// Roster lists the ready backends of one load-balancing policy of package balancer that is in use.
 type Roster struct {
-	usual  uatomic.Float64 // the logarithm of what calls take while no primaries are moved; first, so that it is aligned on 32 bits
+	usual  uatomic.Float64 // mean logarithm of latencies while no primaries are moved; first, for alignment on 32 bits
 	Target string          // of the connection
 
 	ready      atomic.Pointer[[]*Backend]
+	picker     atomic.Pointer[Picker]
 	silenceOff atomic.Bool  // no connection is ever silent
-	moved      atomic.Int64 // primaries that were sent past a silent connection
-	metered    atomic.Int32 // calls that are still asked about
-	known      atomic.Int64 // calls that usual was taken from
+	moved      atomic.Int64 // primaries that were moved from a silent connection
+	metered    atomic.Int32 // calls that still change the share
+	known      atomic.Int64 // calls in usual
 	mu         sync.Mutex
 	share      float64      // of the primaries of silent connections that may be moved: see firstMoves
-	recent     float64      // the same as usual, of the last calls while primaries are moved
+	recent     float64      // mean logarithm of the last latencies while primaries are moved
 	draws      sketch.Draws // of Moves
 }
 
-// rosters are those in use, by target. Connections may share a target, and a connection may have several policies.
+// rosters has the rosters in use, by target. Connections may share a target, and a connection may have
+// several policies.
 var rosters = struct {
 	count    atomic.Int64
 	mu       sync.Mutex
 	byTarget map[string][]*Roster
 }{byTarget: map[string][]*Roster{}}
 
-// Live reports whether any connection of this process has a policy. If none has, calls need no record.
+// Live reports whether any connection of this process has a policy. Without a policy, calls need no record.
 func Live() bool { return rosters.count.Load() > 0 }
 
-// Enter registers a policy of a connection with the given target. Leave must be called when the policy closes.
+// Enter registers a policy of a connection with the given target. Leave must be called when the policy
+// closes.
 func Enter(target string) *Roster {
 	r := &Roster{Target: target, share: firstMoves}
 	r.Show(nil)
@@ -100,13 +107,31 @@ func (r *Roster) Leave() {
 	rosters.count.Add(-1)
 }
 
-// Show sets the backends that are ready now. The slice must not be changed afterwards.
+// Show sets the ready backends. The slice must not be changed afterwards.
 func (r *Roster) Show(ready []*Backend) { r.ready.Store(&ready) }
 
-// Ready returns the backends that are ready. The slice must not be changed.
+// Ready returns the ready backends. The slice must not be changed.
 func (r *Roster) Ready() []*Backend { return *r.ready.Load() }
 
-// Count returns what is ready on the connections to the targets; nothing without a policy. Silent is in the order of Since.
+// Picker picks for a hedge of the record's call. The lock of the record must be held.
+type Picker func(balancer.PickInfo, *Record) (Pick, error)
+
+// SetPicker sets the picker of the current state.
+func (r *Roster) SetPicker(p Picker) { r.picker.Store(&p) }
+
+// BestRank returns the best rank of the ready connections for a hedge of r's call, or for a primary if
+// r is nil; have if none is better. The lock of r must be held.
+func (r *Roster) BestRank(rec *Record, have int, now time.Time) int {
+	for _, b := range r.Ready() {
+		if have == 0 {
+			break
+		}
+		have = min(have, rec.Rank(b, now))
+	}
+	return have
+}
+
+// Count returns the ready and silent backends of the connections to the targets. Silent is sorted by Since.
 func Count(targets ...string) stats.Backends {
 	var c stats.Backends
 	addresses, connections := map[string]struct{}{}, map[id]struct{}{}

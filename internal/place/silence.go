@@ -8,30 +8,61 @@ import (
 	"time"
 )
 
-// silentFrom is the number of late calls without an answer in between that make a connection silent.
+// silentFrom is the number of late calls, with no answer between them, that makes a connection silent.
 const silentFrom = 2
 
-// silence is what the calls of one connection say about whether it still answers. A connection is silent from its second
-// late call without an answer in between to its next answer. A primary's pick reads one word of it.
+// silence is the state of one connection that tells whether it still answers. A connection is silent from
+// its second late call, with no answer between the two, to its next answer. A primary's pick reads two
+// words of the state.
 type silence struct {
 	late atomic.Int32 // late calls since the last answer
+
+	// Of hedges since the last answer, in nanoseconds of Unix time: see mute.
+	firstHedge atomic.Int64 // 0: none
+	nextHedge  atomic.Int64
 
 	mu      sync.Mutex // guards the fields below and changes of late
 	silent  bool
 	first   time.Time // when the first of the late calls was noticed
-	probe   time.Time // when the next primary may go there
-	patient time.Time // when the next of them may be patient
+	probe   time.Time // when the next primary may be a probe
+	hedged  time.Time // when a primary that may be hedged was last picked there
+	patient time.Time // when the next probe may be patient
 
-	// The time that answers there take, if it is more than the usual delay. It is halved after each patient probe.
-	took    time.Duration
-	trusted time.Time // until then late calls mean nothing, because the connection is slow
+	took    time.Duration // latency of the last patient probe that was answered; halved by each patient probe
+	trusted time.Time     // until then late calls do not count, because the connection is slow
 }
 
-// Suspect reports whether a call to the backend is late, and nothing was answered since. It is one atomic load.
-func (s *silence) Suspect() bool { return s.late.Load() != 0 }
+// Suspect reports whether a call there is late or a hedge was sent there, and nothing was answered
+// since.
+func (s *silence) Suspect() bool { return s.late.Load() != 0 || s.firstHedge.Load() != 0 }
 
-// Late says that a call there has not answered within the delay after which calls of its kind are hedged. It reports whether the
-// connection has been silent for a while.
+// A connection that only hedges use may be dead without notice, for example after a NAT has dropped its
+// state. If nothing was answered there for muteFrom after a hedge was sent there, further hedges are
+// probes: the first one at once, the next ones each time that the silence has lasted twice as long, or
+// maxMuteProbe longer. Late calls are no measure, as the last hedge of a call is never late.
+const (
+	muteFrom     = time.Second
+	maxMuteProbe = 30 * time.Second
+)
+
+// mute reports whether hedges should go elsewhere because those sent there were not answered.
+func (s *silence) mute(now time.Time) bool {
+	first, at := s.firstHedge.Load(), now.UnixNano()
+	return first != 0 && at >= first+int64(muteFrom) && at < s.nextHedge.Load()
+}
+
+// asked notes that a hedge is sent there.
+func (s *silence) asked(now time.Time) {
+	at := now.UnixNano()
+	if s.firstHedge.CompareAndSwap(0, at) {
+		s.nextHedge.Store(at)
+	} else if lasted := at - s.firstHedge.Load(); lasted >= int64(muteFrom) && at >= s.nextHedge.Load() {
+		s.nextHedge.Store(at + min(lasted, int64(maxMuteProbe)))
+	}
+}
+
+// Late records a call that was not answered within its delay. It reports whether the connection has been
+// silent for worthTelling.
 func (b *Backend) Late(now time.Time, delay time.Duration) (silent bool) {
 	if b.roster.silenceOff.Load() {
 		return false
@@ -44,23 +75,25 @@ func (b *Backend) Late(now time.Time, delay time.Duration) (silent bool) {
 	switch n := b.late.Add(1); {
 	case n == 1:
 		b.first = now
-	case !b.silent && n >= silentFrom && now.Sub(b.first) >= delay/2: // those that are late at the same moment are one sign
-		b.silent, b.probe, b.patient = true, now, b.first.Add(patientFrom)
+	case !b.silent && n >= silentFrom && now.Sub(b.first) >= delay/2: // calls that are late together count once
+		b.silent, b.probe, b.hedged, b.patient = true, now, now, b.first.Add(patientFrom)
 	}
 	return b.silent && now.Sub(b.first) >= worthTelling
 }
 
-// worthTelling is how long a silence lasts that somebody is told of. Most are shorter: two stragglers in a row begin one.
+// worthTelling is the silence from which on it is reported. Most silences are shorter: two stragglers in a
+// row begin one.
 const worthTelling = 10 * time.Second
 
-// Answered says that something came back from there, of whatever call.
+// Answered records an answer of any call.
 func (s *silence) Answered() {
-	if s.late.Load() == 0 {
+	if !s.Suspect() {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.late.Store(0)
+	s.firstHedge.Store(0)
 	s.silent = false
 }
 
@@ -79,7 +112,7 @@ func (s *silence) silentSince() (time.Time, bool) {
 	return s.first, s.silent
 }
 
-// SetSilence sets whether connections can be silent at all. If not, those that are silent no longer are.
+// SetSilence sets whether connections can be silent. If not, the silences there are end.
 func (r *Roster) SetSilence(on bool) {
 	if r.silenceOff.Swap(!on) || on {
 		return
@@ -89,21 +122,22 @@ func (r *Roster) SetSilence(on bool) {
 	}
 }
 
-// Nobody knows what load the other backends bear. So a share of the primaries of silent connections is sent there, from minMoves
-// to 1. Each answer there adds to it, or takes from it if calls take much longer than before any were moved. What is late says less: it
-// goes by a delay that follows what calls take. Each failure halves the share.
+// The other backends may lack capacity, so only a share of a silent connection's primaries is moved to them,
+// from minMoves to 1. An answer raises the share, or lowers it once latency exceeds its pre-move level by
+// slower. A failure halves the share. Lateness is not used: it is relative to a learned delay that rises
+// with the overload.
 const (
 	firstMoves, minMoves = 1.0 / 4, 1.0 / 64
 	quick                = 1.0 / 16 // is added
 	slow, failed         = 7.0 / 8, 1.0 / 2
-	metered              = 64 // calls are asked about after each that could be moved; others need no lock
+	metered              = 64 // calls change the share after each one that could be moved; others need no lock
 
-	slower   = 2 * math.Ln2 // than before any were moved, as a mean of logarithms, as methods differ: four times as long
-	usually  = 2048         // calls that the mean before is of
-	recently = 32           // and the mean now
+	slower   = 2 * math.Ln2 // a factor of four; a mean of logarithms, because methods differ
+	usually  = 2048         // calls in the mean before primaries are moved
+	recently = 32           // calls in the mean while they are moved
 )
 
-// Moves reports whether the next primary of a silent connection may be sent elsewhere.
+// Moves reports whether the next primary of a silent connection may be moved.
 func (r *Roster) Moves() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -115,8 +149,8 @@ func (r *Roster) Moves() bool {
 
 func (r *Roster) Moved() { r.moved.Add(1) }
 
-// meter changes the share by what became of a primary there, if the connection is not silent, and notes what calls take while none are
-// moved. Calls that end at the same time may overwrite what each other noted.
+// meter updates the share by the end of a primary on a connection that is not silent. While no primaries are
+// moved it updates the usual latency; calls that end at the same time may overwrite each other's update.
 func (b *Backend) meter(took time.Duration, answered bool) {
 	r, log := b.roster, math.Log(float64(max(took, 1)))
 	if r.metered.Load() <= 0 {
@@ -143,9 +177,10 @@ func (b *Backend) meter(took time.Duration, answered bool) {
 	}
 }
 
-// Late says that hedge n is due: the attempt before it, the primary for 1, has not answered within the delay. Each attempt
-// counts once, however often its hedge is considered. It may be called for a nil record. It returns the address of a backend that has
-// been silent for a while; "" if none has.
+// Late records that hedge n is due: the attempt before it, the primary for 1, was not answered within the
+// delay. Each attempt counts once, however often its hedge is considered. It returns the address of the
+// attempt's backend if that has been silent for worthTelling, and "" otherwise. It may be called for a nil
+// record.
 func (r *Record) Late(n int, now time.Time, delay time.Duration) (silent string) {
 	if r == nil {
 		return ""
@@ -166,10 +201,10 @@ func (r *Record) Late(n int, now time.Time, delay time.Duration) (silent string)
 	return b.name
 }
 
-// answering is the backend of the primary, the last one if gRPC has tried it again.
+// answering returns the backend of the primary, or of its last retry by gRPC.
 func (r *Record) answering() *Backend { return cmp.Or(r.retried.Load(), r.primary.Load()) }
 
-// Answered says that the hedge has answered, with the first message if it is a stream.
+// Answered records that the hedge was answered, a stream with its first message.
 func (h *Hedge) Answered() {
 	h.record.Lock()
 	b := h.at
@@ -180,39 +215,45 @@ func (h *Hedge) Answered() {
 }
 
 const (
-	// probeEvery is how often a primary may go to a silent connection, to find out whether it answers again. Each probe of one
-	// that does not costs a hedge. So the next one comes after a tenth of the silence, maxProbeEvery at most.
+	// probeEvery is the shortest interval of probes, which are primaries on a silent connection. A probe that
+	// is not answered costs a hedge, so the interval grows to a tenth of the silence, at most maxProbeEvery.
 	probeEvery    = 100 * time.Millisecond
 	maxProbeEvery = 5 * time.Second
 
-	// So that a backend that is only slower than others can answer, some probes are patient: the first one when the silence has
-	// lasted patientFrom, the next ones each time that it has lasted four times as long, or maxPatientEvery longer. Their hedges
-	// are due after twice the delay and a hundredth of the silence.
+	// Some probes are patient, so that a backend that is only slow can answer: the first one when the silence
+	// has lasted patientFrom, the next ones each time that it has lasted four times as long, or
+	// maxPatientEvery longer. Their hedges are due after twice the delay and a hundredth of the silence.
 	patientFrom     = time.Second
 	maxPatientEvery = time.Minute
 	maxPatientWait  = 500 * time.Millisecond
 
-	// After a patient probe was answered, the connection is not silent for trust times the probe's latency.
+	// A primary that cannot be hedged is a probe only if no other has been picked there for unhedgedFrom.
+	unhedgedFrom = time.Minute
+
+	// After an answer to a patient probe, the connection cannot be silent for trust times the latency.
 	trust    = 50
 	maxTrust = time.Minute
 )
 
-// probe is a primary that goes to a silent connection.
+// probe is a primary on a silent connection.
 type probe struct {
 	patient bool
-	lasted  time.Duration // the silence, when the probe was sent
-	waits   time.Duration // until its hedge; 0: the usual delay, or not known yet. Guarded by the record's lock.
+	lasted  time.Duration // length of the silence when the probe was sent
+	waits   time.Duration // until its hedge; 0: the usual delay, or unknown. Guarded by the record's lock.
 }
 
-// Probe reports whether the primary of r may go to this connection although it is silent. It is true now and then, see
-// probeEvery, and always if the connection is not silent. r is nil if the primary has no record.
+// Probe reports whether the primary of r may use this connection: always if the connection is not silent, and
+// otherwise if a probe is due. r is nil for a primary that cannot be hedged.
 func (s *silence) Probe(now time.Time, r *Record) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.silent {
 		return true
 	}
-	if now.Before(s.probe) {
+	if r != nil {
+		s.hedged = now
+	}
+	if now.Before(s.probe) || r == nil && now.Before(s.hedged.Add(unhedgedFrom)) {
 		return false
 	}
 	p := &probe{lasted: now.Sub(s.first), patient: !now.Before(s.patient)}
@@ -227,8 +268,8 @@ func (s *silence) Probe(now time.Time, r *Record) bool {
 	return true
 }
 
-// PatientDelay returns the delay of the primary's hedge, up to limit, if the primary is a patient probe, and 0 if the usual
-// delay is right. It may be called for a nil record, and returns the same each time.
+// PatientDelay returns the delay of the primary's hedge, up to limit, if the primary is a patient probe, and
+// 0 otherwise. It returns the same each time. It may be called for a nil record.
 func (r *Record) PatientDelay(delay, limit time.Duration) time.Duration {
 	if r == nil || r.probe.Load() == nil || r.answering() == nil {
 		return 0
@@ -251,8 +292,8 @@ func (r *Record) PatientDelay(delay, limit time.Duration) time.Duration {
 	return p.waits
 }
 
-// Ended says whether the primary has answered, with the first message if it is a stream, or failed, and at which age of the call. It
-// may be called for a nil record.
+// Ended records that the primary was answered, a stream with its first message, or failed, and the age of the
+// call at that time. It may be called for a nil record.
 func (r *Record) Ended(age time.Duration, answered bool) {
 	if r == nil {
 		return
@@ -268,7 +309,7 @@ func (r *Record) Ended(age time.Duration, answered bool) {
 		r.Lock()
 		waits := p.waits
 		r.Unlock()
-		if waits > 0 { // it was patient; other calls do not say how slow a backend is: their methods may take longer anywhere
+		if waits > 0 { // it was patient; the latency of other calls may be that of their methods on any backend
 			b.mu.Lock()
 			b.took = min(age, waits)
 			b.trusted = time.Now().Add(min(trust*b.took, maxTrust))

@@ -18,7 +18,7 @@ import (
 
 const ms = time.Millisecond
 
-// TestSilence goes step by step through what makes a connection silent, and what ends that.
+// TestSilence checks the events that begin and end a silence.
 func TestSilence(t *testing.T) {
 	type step struct {
 		what string
@@ -56,30 +56,47 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// TestSilence_Probes counts the primaries that may go to a silent connection.
+// TestSilence_Probes counts the probes of a silent connection.
 func TestSilence_Probes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		policy, all := enter(t, "a")
 		b := all[0]
-		for range 2 {
-			if !b.Probe(time.Now(), nil) {
-				t.Error("one that speaks is open to all")
+		_, r := place.Primary(t.Context(), "target", new(atomic.Int64), false)
+		for _, r := range []*place.Record{r, nil} {
+			if !b.Probe(time.Now(), r) {
+				t.Error("a connection that is not silent is open to all primaries")
 			}
 		}
 		b.Late(time.Now(), 0)
 		time.Sleep(ms)
 		b.Late(time.Now(), 0)
-		probes := 0
-		for range 1000 { // a second
-			if b.Probe(time.Now(), nil) {
-				probes++
+		probes := func(lasts time.Duration, records ...*place.Record) (n int) {
+			for end := time.Now().Add(lasts); time.Now().Before(end); time.Sleep(ms) {
+				for _, r := range records {
+					if b.Probe(time.Now(), r) {
+						n++
+					}
+				}
 			}
-			time.Sleep(ms)
+			return n
 		}
-		if probes != 10 {
-			t.Errorf("%d probes in a second, want 10", probes)
+		for _, tc := range []struct {
+			lasts     time.Duration
+			records   []*place.Record // of the primaries of each millisecond
+			low, high int
+		}{
+			{time.Second, []*place.Record{r}, 10, 10},
+			{time.Minute - 50*ms, []*place.Record{nil}, 0, 0}, // primaries that may be hedged came a moment ago
+			{time.Second, []*place.Record{nil}, 1, 1},
+			{time.Minute, []*place.Record{nil}, 8, 14}, // they come no more
+			{time.Second, []*place.Record{nil, r}, 0, 1},
+			{time.Minute - 50*ms, []*place.Record{nil}, 0, 0},
+		} {
+			if n := probes(tc.lasts, tc.records...); n < tc.low || n > tc.high {
+				t.Errorf("%d probes in %v, want %d to %d", n, tc.lasts, tc.low, tc.high)
+			}
 		}
-		if since := place.Count("target").Silent[0].Since; time.Since(since) != 1001*ms {
+		if since := place.Count("target").Silent[0].Since; time.Since(since) != 3*time.Minute+2901*ms {
 			t.Errorf("silent since %v ago", time.Since(since))
 		}
 		policy.SetSilence(false)
@@ -89,14 +106,14 @@ func TestSilence_Probes(t *testing.T) {
 	})
 }
 
-// TestRecord_Late says whose lateness counts: each attempt's once, at the backend where it is.
+// TestRecord_Late checks that each late attempt counts once, at its backend.
 func TestRecord_Late(t *testing.T) {
 	_, all := enter(t, "a", "b", "c")
 	a, b, c := all[0], all[1], all[2]
 	now := time.Now()
-	_, r := place.Primary(t.Context(), "target", new(atomic.Int64))
+	_, r := place.Primary(t.Context(), "target", new(atomic.Int64), false)
 	r.Late(1, now, ms) // not picked yet: it has to wait for a connection
-	_, r = place.Primary(t.Context(), "target", new(atomic.Int64))
+	_, r = place.Primary(t.Context(), "target", new(atomic.Int64), false)
 	r.Went(a)
 	r.Late(1, now, ms)
 	r.Late(1, now.Add(ms), ms) // the hedge is considered again
@@ -118,7 +135,7 @@ func TestRecord_Late(t *testing.T) {
 	}
 	r.Went(c) // gRPC tries the primary again
 	r.Late(3, now, ms)
-	_, r = place.Primary(t.Context(), "target", new(atomic.Int64))
+	_, r = place.Primary(t.Context(), "target", new(atomic.Int64), false)
 	r.Went(a)
 	r.Went(c)
 	if r.Late(1, now, ms); a.Suspect() || !c.Suspect() {
@@ -129,7 +146,7 @@ func TestRecord_Late(t *testing.T) {
 	none.Ended(time.Since(now), true)
 }
 
-// TestCount_Silent lists each address with silent connections once, those of several policies included.
+// TestCount_Silent checks that an address is listed once if several policies have silent connections to it.
 func TestCount_Silent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -154,8 +171,7 @@ func TestCount_Silent(t *testing.T) {
 	})
 }
 
-// TestMoves goes step by step through what becomes of calls at a connection that is not silent, and what share of the primaries of
-// one that is silent it is then sent.
+// TestMoves checks the share of moved primaries after calls on connections that are not silent.
 func TestMoves(t *testing.T) {
 	type step struct {
 		calls int
@@ -180,7 +196,7 @@ func TestMoves(t *testing.T) {
 				policy, all := enter(t, "a", "b")
 				silent, well := all[0], all[1]
 				call := func(of string) {
-					_, r := place.Primary(t.Context(), "target", new(atomic.Int64))
+					_, r := place.Primary(t.Context(), "target", new(atomic.Int64), false)
 					b := well
 					if of == "failed there" {
 						b = silent
@@ -211,7 +227,7 @@ func TestMoves(t *testing.T) {
 						t.Errorf("step %d: %.3f are moved, want %.3f", i, share, s.want)
 					}
 				}
-				// Long after the last move, nothing is asked about any more.
+				// Long after the last move, calls no longer change the share.
 				for range 64 {
 					call("as before")
 				}

@@ -96,7 +96,7 @@ func (s *Settings) PlugIn(f Features) {
 	s.gate(true, feature.GateFunc(gate.PatientProbe))
 	s.gate(true, feature.GateFunc(gate.Drawn))
 	s.gate(plain, feature.GateFunc(gate.Ready))
-	s.gate(s.OtherBackendOnly, feature.GateFunc(gate.OtherBackend))
+	s.gate(s.OtherBackendOnly, gate.OtherBackend{})
 	s.gate(s.Guard && !s.Unbudgeted(), f.Failures)
 	s.gate(true, f.Resets)
 	s.gate(!s.Unbudgeted(), gate.Budget{})

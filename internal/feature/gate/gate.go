@@ -105,10 +105,15 @@ func Ready(d *feature.Due) feature.Verdict {
 	return feature.Later(stats.NotReady).If(d.Conn != nil && !d.Report.Repeated && d.Conn.GetState() != connectivity.Ready)
 }
 
-// OtherBackend is the gate of WithOtherBackendOnly. It holds a hedge back while no backend is known that the call has not used.
-func OtherBackend(d *feature.Due) feature.Verdict {
-	return feature.Later(stats.NoOtherBackend).If(d.Conn != nil && !d.Report.Repeated && !d.Record.Spare(d.N))
+// OtherBackend is the gate of WithOtherBackendOnly. It reserves a connection that the call has not used, and holds the hedge back if
+// there is none.
+type OtherBackend struct{}
+
+func (OtherBackend) Admit(d *feature.Due) feature.Verdict {
+	return feature.Later(stats.NoOtherBackend).If(d.Conn != nil && !d.Report.Repeated && !d.Record.Reserve())
 }
+
+func (OtherBackend) Refund(c *feature.CallState) { c.Record.Unreserve(false) }
 
 // Budget is the gate at which a hedge is paid for. It is the last one.
 type Budget struct{}
