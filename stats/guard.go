@@ -22,8 +22,6 @@ const (
 	GuardNone      GuardReason = "" // they are not
 	GuardExhausted GuardReason = "exhausted"
 	GuardCounting  GuardReason = "counting"
-	GuardGuilty    GuardReason = "guilty"
-	GuardTesting   GuardReason = "testing"
 )
 
 // String is a sentence; "" for GuardNone.
@@ -33,10 +31,6 @@ func (r GuardReason) String() string {
 		return "hedges failed with RESOURCE_EXHAUSTED, so fewer are sent; their share grows back within minutes"
 	case GuardCounting:
 		return "hedges failed with RESOURCE_EXHAUSTED, and none is sent for some minutes, to count how often calls fail so without"
-	case GuardGuilty:
-		return "more calls failed with hedges than without, so fewer hedges are sent; their share grows back within minutes"
-	case GuardTesting:
-		return "calls fail, and short periods without hedges show whether hedges are the reason"
 	}
 	return string(r)
 }

@@ -59,9 +59,10 @@ type Pace struct {
 }
 
 const (
-	paceShare = 100                   // one over the share of a core
-	paceAhead = time.Second           // that choices may run ahead of their share
-	usualCost = 50 * time.Microsecond // of a choice, until it is known
+	paceShare = 100                    // one over the share of a core
+	paceAhead = time.Second            // that choices may run ahead of their share
+	usualCost = 50 * time.Microsecond  // of a choice, until it is known
+	maxCost   = 200 * time.Millisecond // a choice that takes longer was interrupted: the process was stopped
 )
 
 // take reports whether a choice may be made, at so many nanoseconds after the epoch, and counts it.
@@ -84,6 +85,6 @@ func (p *Pace) take(at int64) bool {
 // took corrects the cost of a choice that was made.
 func (p *Pace) took(d time.Duration) {
 	if p != nil {
-		p.paid.Add(paceShare * int64(d-usualCost))
+		p.paid.Add(paceShare * int64(min(d, maxCost)-usualCost))
 	}
 }

@@ -1,8 +1,5 @@
-// Package guard holds hedges back where they make calls fail: where they use up a rate limit that other calls need, or load
-// a server that cannot bear it. It decides by what happens, and needs no setting.
-//
-// There are two signs. One is RESOURCE_EXHAUSTED, of a hedge whose primary did not fail with it, or of many calls at once: see
-// hold. The other is that fewer calls fail in short times without hedges: see trial. Hedges are held back for minutes at most.
+// Package guard holds hedges back where they use up a rate limit that other calls need. The server reports that with
+// RESOURCE_EXHAUSTED, so the guard needs no setting. Hedges are held back for minutes at most.
 package guard
 
 import (
@@ -15,12 +12,9 @@ import (
 
 	"github.com/grpchedge/hedge/internal/feature"
 	"github.com/grpchedge/hedge/internal/race"
-	"github.com/grpchedge/hedge/internal/rpc"
 	"github.com/grpchedge/hedge/internal/sketch"
 	"github.com/grpchedge/hedge/stats"
 )
-
-const hedged = 10 * time.Minute // after a hedge its method counts as one that is hedged
 
 // Shared is what the methods of one target have in common. The zero Shared has seen no failure.
 type Shared struct {
@@ -54,11 +48,9 @@ func (m *Guard) Share(now time.Time, t Traffic) float64 {
 func (m *Guard) State(now time.Time, t Traffic) stats.Guard {
 	whole := m.lock(now, t)
 	defer m.Target.mu.Unlock()
-	// Methods may share a rate limit that m has not met yet. Other failures are a reason only for methods that have some.
 	g, of := m.own.state(now), whole.state(now)
-	failed := &m.own.trial.recent
-	reached := whole.why == stats.GuardExhausted || whole.pausing(now) || within(now, failed.last, hedged) && failed.comparable(&whole.trial.recent)
-	if reached && (of.Share < g.Share || g.Reason == stats.GuardNone) {
+	// Methods may share a rate limit that m has not met yet.
+	if of.Share < g.Share {
 		return of
 	}
 	return g
@@ -91,20 +83,6 @@ func (m *Guard) Exhausted(now time.Time, t Traffic, alone bool) {
 	whole.exhausted(now, t.Target, alone, caused && by != m && within(now, at, settle)) // of several methods
 }
 
-// Failed says that a call, which has begun at some time, failed at now, as its caller saw it, with another error than
-// RESOURCE_EXHAUSTED.
-func (m *Guard) Failed(began, now time.Time, t Traffic) {
-	whole := m.lock(now, t)
-	defer m.Target.mu.Unlock()
-	if !within(now, m.own.sent, hedged) {
-		return
-	}
-	m.own.trial.failed(began, now, t.Method)
-	whole.trial.failed(began, now, t.Target)
-	m.own.watching.Store(true)
-	whole.watching.Store(true)
-}
-
 // within reports whether t was at most d before now. A zero t was never.
 func within(now, t time.Time, d time.Duration) bool { return !t.IsZero() && now.Sub(t) <= d }
 
@@ -130,7 +108,7 @@ func (g *Gate) Admit(d *feature.Due) feature.Verdict {
 func (g *Gate) Admitted(d *feature.Due) { g.Guard.Sent(d.Now) }
 
 // Ended notes what failed. A server that turns hedges away, and says so, needs no guard.
-func (g *Gate) Ended(c *feature.CallState, e *feature.End) {
+func (g *Gate) Ended(_ *feature.CallState, e *feature.End) {
 	if e.Race == nil && e.Err == nil { // most calls end so
 		return
 	}
@@ -141,14 +119,8 @@ func (g *Gate) Ended(c *feature.CallState, e *feature.End) {
 	if primary || hedge {
 		g.Guard.Exhausted(time.Now(), g.Traffic(), !primary)
 	}
-	if e.Err != nil && !fine.HasStatus(e.Err) {
-		g.Guard.Failed(c.Start, time.Now(), g.Traffic())
-	}
 }
 
 func ranOut(a race.AttemptReport) bool {
 	return a.HasEnded && !a.CutShort && status.Code(a.Err) == codes.ResourceExhausted
 }
-
-// fine are no failures for the trials. A deadline that passes is one.
-var fine = rpc.Answers | rpc.CodesOf(codes.Canceled, codes.ResourceExhausted)

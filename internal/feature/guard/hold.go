@@ -35,8 +35,6 @@ type hold struct {
 	missing  float64       // what the share has lost
 	recovery time.Duration // of all of it
 	since    time.Time
-	why      stats.GuardReason
-	trial    trial
 
 	// RESOURCE_EXHAUSTED that goes on in a pause of a minute or more, in which no hedge was sent, is the baseline. From then on
 	// failures are expected at that rate, and an expected failure changes nothing: see docs/guard.md.
@@ -51,16 +49,15 @@ type hold struct {
 func (h *hold) pausing(now time.Time) bool { return now.Sub(h.begun) < h.length }
 
 func (h *hold) state(now time.Time) stats.Guard {
-	g := stats.Guard{Share: 1 - h.missing, Since: h.since, Reason: h.why}
-	if _, _, quiet := sliceAt(now); h.pausing(now) || h.trial.running && quiet {
-		g.Share = 0
+	switch {
+	case h.missing == 0:
+		return stats.Guard{Share: 1}
+	case !h.pausing(now):
+		return stats.Guard{Share: 1 - h.missing, Since: h.since, Reason: stats.GuardExhausted}
+	case h.length < minCount:
+		return stats.Guard{Since: h.since, Reason: stats.GuardExhausted}
 	}
-	if h.missing == 0 && h.trial.running {
-		g.Since, g.Reason = h.trial.since, stats.GuardTesting
-	} else if h.pausing(now) && h.length >= minCount {
-		g.Reason = stats.GuardCounting
-	}
-	return g
+	return stats.Guard{Since: h.since, Reason: stats.GuardCounting}
 }
 
 // exhausted notes a RESOURCE_EXHAUSTED, and reports whether hedges may be its cause. alone: a hedge failed and its primary did
@@ -96,17 +93,13 @@ func (h *hold) exhausted(now time.Time, calls float64, alone, own bool) bool {
 			h.length = min(max(2*since, minCount), maxCount)
 		}
 	}
-	h.reduce(now, 1-(1-h.missing)*math.Exp2(-h.noted.failures), stats.GuardExhausted, recovery)
-	h.noted.failures = 0
-	return true
-}
-
-func (h *hold) reduce(now time.Time, missing float64, why stats.GuardReason, recovery time.Duration) {
-	if h.missing == 0 || h.why != why {
+	if h.missing == 0 {
 		h.since = now
 	}
-	h.missing, h.why, h.recovery = min(missing, 1-minSent), why, recovery
+	h.missing, h.recovery = min(1-(1-h.missing)*math.Exp2(-h.noted.failures), 1-minSent), recovery
+	h.noted.failures = 0
 	h.watching.Store(true)
+	return true
 }
 
 // advance brings everything to now: what has grown since the last time, and pauses and trials that have ended.
@@ -116,19 +109,14 @@ func (h *hold) advance(now time.Time, calls float64) {
 	}
 	h.expected.credit = min(h.expected.credit+expectedTimes*h.expected.rate*max(0, calls-h.calls), h.expected.depth)
 	after := now.Sub(h.begun) - h.length // the pause
-	if h.missing -= min(now.Sub(h.last), max(after, 0)).Seconds() / max(h.recovery, 1).Seconds(); h.missing <= 0 {
-		h.missing, h.why = 0, stats.GuardNone
-	}
+	h.missing = max(h.missing-min(now.Sub(h.last), max(after, 0)).Seconds()/max(h.recovery, 1).Seconds(), 0)
 	if after >= 0 && h.length >= minCount && !h.counted {
 		// The calls of the pause, without the time that did not count. Nobody looked when it ended.
 		during := (calls - h.first) * (h.length - settle).Seconds() / now.Sub(h.begun).Seconds()
 		h.expected.rate = (h.failures + math.Sqrt(h.failures)/2) / max(during, 1) // with half a standard deviation
 		h.expected.credit, h.expected.depth, h.counted = min(h.failures, minDepth/4), max(minDepth, 2*h.failures), true
 	}
-	if h.trial.advance(now) {
-		h.reduce(now, 1, stats.GuardGuilty, min(max(2*h.recovery, maxRecovery/2), maxRecovery))
-	}
-	h.watching.Store(h.missing > 0 || h.trial.running)
+	h.watching.Store(h.missing > 0)
 	h.last, h.calls = now, calls
 }
 

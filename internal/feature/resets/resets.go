@@ -21,23 +21,49 @@ type Limit struct {
 	Per time.Duration
 }
 
+// A cause is why a connection was cut: by the server's word, or as far as its end lets guess.
+type cause int
+
 const (
-	// step is how long a learned limit stays as it is. It begins with half of the hedges of the minute before the cut, grows by an
-	// eighth of them with each step, and is lifted when it would be all of them.
-	step = 15 * time.Minute
-	// minLearned is the smallest learned limit, in hedges a minute. The text of a server's own error may look like a cut.
-	minLearned = 10
+	said    cause = iota // GOAWAY with ENHANCE_YOUR_CALM
+	silence              // the end of the connection, without a GOAWAY
+	causes
+)
+
+// A learned limit begins with half of the hedges of the time per before the cut, doubles in four steps, and is lifted when it would be
+// all of the hedges before the first cut. A cut after fewer hedges than few has another reason. least is the smallest limit, because
+// the text of a server's own error may look like a cut.
+var rules = [causes]struct {
+	per, step  time.Duration
+	few, least float64
+}{
+	said:    {time.Minute, 15 * time.Minute, 1 / math.E, 10},
+	silence: {time.Second, time.Minute, 5, 2},
+}
+
+const (
+	// Processes crash, and proxies close idle connections. Only the second silent cut within suspicion sets a limit. A silent cut that
+	// comes although the limit left few hedges clears hedges: silent cuts set no limit for cleared.
+	suspicion = time.Minute
+	cleared   = 30 * time.Minute
 )
 
 // Resets bounds the hedges of one target. The zero value has no limit. All methods may be called concurrently.
 type Resets struct {
-	mu     sync.Mutex
-	option *Limit    // WithResetLimit; nil: none
-	cutAt  time.Time // when a server said last that there were too many resets
-	before float64   // the hedges of the minute before that
-	level  float64   // of a token bucket, which pays for what the limits allow
-	sent   float64   // the hedges of the last minute, with fading memory
-	at     time.Time // of level and sent
+	mu      sync.Mutex
+	option  *Limit // WithResetLimit; nil: none
+	learned [causes]learned
+	level   float64   // of a token bucket, which pays for what the limits allow
+	at      time.Time // of level and sent
+	trusts  time.Time // until when silent cuts set no limit
+}
+
+// learned is what the cuts for one cause have shown.
+type learned struct {
+	cutAt  time.Time // the last one; of silence also one that set no limit
+	before float64   // the hedges of the time per before it; 0: there is no limit
+	top    float64   // the same, of the first cut in a row
+	sent   float64   // the hedges of the last time per, with fading memory
 }
 
 // SetLimit puts WithResetLimit into force; nil means that there is no such option.
@@ -47,13 +73,23 @@ func (r *Resets) SetLimit(l *Limit) {
 	r.option = l
 }
 
-// learned is how many hedges a minute may be sent, by what a server has said; 0 if it has said nothing. r.mu must be held.
-func (r *Resets) learned(now time.Time) float64 {
-	eighths := 4 + int(now.Sub(r.cutAt)/step)
-	if r.cutAt.IsZero() || eighths >= 8 {
+// limit returns how many hedges may be sent in the time per of the cause; 0: there is no limit. r.mu must be held.
+func (r *Resets) limit(c cause, now time.Time) float64 {
+	l := &r.learned[c]
+	n := l.before * math.Exp2(float64(now.Sub(l.cutAt)/rules[c].step)/4-1)
+	if n >= l.top {
 		return 0
 	}
-	return max(math.Floor(r.before*float64(eighths)/8), minLearned)
+	return max(math.Floor(n), rules[c].least)
+}
+
+// lifted is when the learned limit ends, or the time of a cut that has set none. r.mu must be held.
+func (r *Resets) lifted(c cause) time.Time {
+	l := &r.learned[c]
+	if l.before == 0 {
+		return l.cutAt
+	}
+	return l.cutAt.Add(rules[c].step * time.Duration(math.Ceil(4+4*math.Log2(l.top/l.before))))
 }
 
 // catchUp takes level and sent to now. Without a limit, level is +Inf. r.mu must be held.
@@ -67,10 +103,13 @@ func (r *Resets) catchUp(now time.Time) {
 	if r.option != nil {
 		limit(float64(r.option.N), r.option.Per)
 	}
-	if n := r.learned(now); n > 0 {
-		limit(n, time.Minute)
-	}
 	passed := max(now.Sub(r.at), 0) // calls come in any order
+	for c := range causes {
+		if n := r.limit(c, now); n > 0 {
+			limit(n, rules[c].per)
+		}
+		r.learned[c].sent *= math.Exp(-passed.Seconds() / rules[c].per.Seconds())
+	}
 	if passed > 0 {
 		r.at = now
 	}
@@ -78,7 +117,14 @@ func (r *Resets) catchUp(now time.Time) {
 	if math.IsInf(burst, 1) {
 		r.level = burst
 	}
-	r.sent *= math.Exp(-passed.Minutes())
+}
+
+// count adds n hedges to those that were sent. r.mu must be held.
+func (r *Resets) count(n float64) {
+	r.level -= n
+	for c := range r.learned {
+		r.learned[c].sent = max(r.learned[c].sent+n, 0)
+	}
 }
 
 // Admit is the gate: it lets a hedge pass if a reset is left for its loser. The hedge that repeats a call has no loser.
@@ -92,7 +138,8 @@ func (r *Resets) Admit(d *feature.Due) feature.Verdict {
 	if r.level < 1 {
 		return feature.Later(stats.ResetsSpent)
 	}
-	r.level, r.sent, d.TookReset = r.level-1, r.sent+1, true
+	r.count(1)
+	d.TookReset = true
 	return feature.Pass
 }
 
@@ -101,28 +148,40 @@ func (r *Resets) Refund(c *feature.CallState) {
 	if c.TookReset {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.level, r.sent = r.level+1, max(r.sent-1, 0)
+		r.count(-1)
 	}
 }
 
-// Failed is told the error of an attempt. It reports whether the server has cut the attempt's connection because of resets. It goes
-// by the text of the error. A server may have passed such a text on, so the consequences are mild: fewer hedges for a while, and
-// the call may be sent again.
+// Failed is told the error of an attempt. It reports whether the server has said that it cut the attempt's connection because of
+// resets. It goes by the text of the error. A server may have passed such a text on, so the consequences are mild: fewer hedges for
+// a while, and the call may be sent again.
 func (r *Resets) Failed(err error, now time.Time) bool {
-	if !saysTooMany(err) {
+	c, cut := causeOf(err)
+	if !cut {
 		return false
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.catchUp(now)
-	switch {
-	case now.Sub(r.cutAt) < time.Minute: // the calls in flight fail together, and what a limit does shows a minute later
-	case r.sent < 1/math.E: // less than one hedge in the last minute
+	l, limited := &r.learned[c], r.limit(c, now) > 0
+	switch since := now.Sub(l.cutAt); {
+	case since < rules[c].per: // the calls in flight fail together, and what a limit does shows later
+	case l.sent < rules[c].few:
+		if c == silence && limited {
+			l.before, l.top, r.trusts = 0, 0, now.Add(cleared)
+		}
 		return false
+	case c == silence && now.Before(r.trusts):
+		return false
+	case c == silence && now.Sub(r.lifted(c)) > suspicion:
+		l.before, l.top, l.cutAt = 0, 0, now
 	default:
-		r.before, r.cutAt, r.level = r.sent, now, 0
+		if !limited {
+			l.top = l.sent
+		}
+		l.before, l.cutAt, r.level = l.sent, now, 0
 	}
-	return true
+	return c == said
 }
 
 // Report says what limits hedges now.
@@ -132,20 +191,26 @@ func (r *Resets) Report(now time.Time) (s stats.Resets) {
 	if r.option != nil {
 		s.Limit, s.Per = r.option.N, r.option.Per
 	}
-	if s.Learned = int(r.learned(now)); s.Learned > 0 {
-		s.Since, s.Until = r.cutAt, r.cutAt.Add(4*step)
+	for c := range causes {
+		n := int(r.limit(c, now) * time.Minute.Seconds() / rules[c].per.Seconds())
+		if n > 0 && (s.Learned == 0 || n < s.Learned) {
+			s.Learned, s.Since, s.Until = n, r.learned[c].cutAt, r.lifted(c)
+		}
 	}
 	return s
 }
 
-// saysTooMany reports whether err is gRPC's error for a connection that a server has ended after too many resets. Only what comes
-// before the debug data is gRPC's own.
-func saysTooMany(err error) bool {
+// causeOf returns why a server has ended the connection of an attempt that failed with err, and whether that may be due to resets. It
+// knows gRPC's own errors. Only what comes before the debug data is gRPC's own.
+func causeOf(err error) (c cause, cut bool) {
 	s, ok := status.FromError(err)
 	if !ok || s.Code() != codes.Unavailable {
-		return false
+		return 0, false
+	}
+	if strings.HasPrefix(strings.TrimPrefix(s.Message(), `connection error: desc = "`), "error reading from server: ") {
+		return silence, true
 	}
 	_, goAway, _ := strings.Cut(s.Message(), ", received prior goaway: ")
 	code, data, _ := strings.Cut(goAway, ", debug data: ")
-	return code == "code: ENHANCE_YOUR_CALM" && data != `"too_many_pings"`
+	return said, code == "code: ENHANCE_YOUR_CALM" && data != `"too_many_pings"`
 }
