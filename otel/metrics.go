@@ -2,16 +2,21 @@ package hedgeotel
 
 import (
 	"cmp"
+	"context"
 	"errors"
+	"maps"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"unsafe"
+	"weak"
 
 	"go.opentelemetry.io/otel/metric"
 	"google.golang.org/grpc/stats/opentelemetry"
 
+	"github.com/grpchedge/hedge"
 	"github.com/grpchedge/hedge/stats"
 )
 
@@ -29,10 +34,20 @@ type metrics struct {
 	gauges                        map[string]metric.Float64ObservableGauge
 	observed                      []metric.Observable
 
-	mu     sync.Mutex              // readers may collect concurrently
-	last   map[method]stats.Counts // of the scheduler's methods, when they were read last
-	passed map[string]int64        // primaries of the scheduler's targets that were moved, then
-	series int                     // of decisions
+	provider metric.MeterProvider // as long as m lives, no other provider has its address
+
+	mu         sync.Mutex // readers may collect concurrently
+	schedulers []*scheduler
+	gone       stats.Counts // of schedulers that were collected
+	series     int          // of decisions
+}
+
+// scheduler is what was read last of a scheduler.
+type scheduler struct {
+	weak.Pointer[hedge.Scheduler]
+	sum   stats.Counts
+	last  map[method]stats.Counts
+	moved map[string]int64 // primaries, by target
 }
 
 type method struct{ target, name string }
@@ -81,8 +96,8 @@ func (m *metrics) report(to metric.Observer, l *labels) report {
 	}
 }
 
-// read reports the values of the gauges of a method.
-func read(m *stats.Method, report report) {
+// readMethod reports the values of the gauges of a method.
+func readMethod(m *stats.Method, report report) {
 	if m.Delay > 0 {
 		report("delay", m.Delay.Seconds())
 	}
@@ -117,11 +132,42 @@ func readTarget(m *stats.Method, report report) {
 	report("silent.connections", float64(silent))
 }
 
+// providers has the metrics of each provider, by its address. Schedulers that share a provider share counters too, so that a counter
+// does not fall when one of them is collected.
+var providers struct {
+	sync.Mutex
+	metrics map[uintptr]weak.Pointer[metrics]
+}
+
+// metricsOf returns the metrics of the provider of o. A provider that is no pointer, as OpenTelemetry's no-op one, has new ones each time.
+func metricsOf(o Options) (*metrics, error) {
+	address := uintptr(0)
+	if v := reflect.ValueOf(o.MeterProvider); v.Kind() == reflect.Pointer {
+		address = v.Pointer()
+	}
+	providers.Lock()
+	defer providers.Unlock()
+	if m := providers.metrics[address].Value(); m != nil && m.provider == o.MeterProvider {
+		m.methods.allow(o.MaxMethods)
+		m.targets.allow(o.MaxMethods)
+		return m, nil
+	}
+	m, err := newMetrics(o)
+	if err != nil || address == 0 {
+		return m, err
+	}
+	maps.DeleteFunc(providers.metrics, func(_ uintptr, m weak.Pointer[metrics]) bool { return m.Value() == nil })
+	if providers.metrics == nil {
+		providers.metrics = map[uintptr]weak.Pointer[metrics]{}
+	}
+	providers.metrics[address] = weak.Make(m)
+	return m, nil
+}
+
 func newMetrics(o Options) (*metrics, error) {
-	most := cmp.Or(o.MaxMethods, 1000)
 	m := &metrics{
-		meter:   o.MeterProvider.Meter("github.com/grpchedge/hedge/otel"),
-		methods: newNames(most), targets: newNames(most),
+		provider: o.MeterProvider, meter: o.MeterProvider.Meter("github.com/grpchedge/hedge/otel"),
+		methods: newNames(o.MaxMethods), targets: newNames(o.MaxMethods),
 		gauges: map[string]metric.Float64ObservableGauge{},
 	}
 	errs := make([]error, 2)
@@ -144,36 +190,42 @@ func newMetrics(o Options) (*metrics, error) {
 		made, err := m.meter.Float64ObservableGauge("grpc.client.hedge."+g.name, metric.WithUnit(g.unit), metric.WithDescription(g.what))
 		m.gauges[g.name], m.observed, errs = made, append(m.observed, made), append(errs, err)
 	}
-	return m, errors.Join(errs...)
+	_, err := m.meter.RegisterCallback(m.observe, m.observed...)
+	return m, errors.Join(append(errs, err)...)
 }
 
-// observe reports the rows of a scheduler, and the sum of all its counts, which was read before them. m.mu must be held.
-func (m *metrics) observe(to metric.Observer, sum stats.Counts, rows []stats.Method) {
-	last, passed := map[method]stats.Counts{}, map[string]int64{}
-	for i := range rows {
-		row := &rows[i]
-		if row.Names == (stats.Names{}) { // it is known from a snapshot
-			continue
+// watch reads the counters and gauges from a scheduler, as long as there is one.
+func (m *metrics) watch(s *hedge.Scheduler) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.schedulers = append(m.schedulers, &scheduler{Pointer: weak.Make(s)})
+}
+
+// observe reads all schedulers. m.mu is held while counts are read, so that readings are in order.
+func (m *metrics) observe(_ context.Context, to metric.Observer) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.schedulers = slices.DeleteFunc(m.schedulers, func(w *scheduler) bool {
+		if s := w.Value(); s != nil {
+			w.sum = s.Stats() // before the methods
+			m.read(to, w, s.Methods())
+			return false
 		}
-		l, key := m.methods.of(row.Names), method{row.Target, row.Method}
-		last[key] = l.add(row.Counts, m.last[key])
-		l.selected = l.selected || row.Calls > row.NotSelected+row.NoDescriptor
-		read(row, m.report(to, l))
-		if _, done := passed[row.Target]; done {
-			continue
-		}
-		t := m.targets.of(stats.Names{Target: row.Names.Target})
-		readTarget(row, m.report(to, t))
-		passed[row.Target] = row.Moved
-		if t.moved += max(row.Moved-m.passed[row.Target], 0); t.single && (t.moved > 0 || row.Connections > 0) {
+		add(&m.gone, w.sum)
+		return true
+	})
+	for _, t := range m.targets.all() {
+		if t.single && (t.moved > 0 || t.connected) {
 			to.ObserveInt64(m.moved, t.moved, t.option)
 		}
 	}
-	m.last, m.passed = last, passed
 
-	// Others have the rest of the scheduler's own counts, which never fall. So they include what a method had counted since the last
+	// Others have the rest of the schedulers' own counts, which never fall. So they include what a method had counted since the last
 	// reading when it was forgotten. The sum was read first: calls since then have been read with their methods.
-	all := m.methods.all()
+	sum, all := m.gone, m.methods.all()
+	for _, w := range m.schedulers {
+		add(&sum, w.sum)
+	}
 	for n, left := range fields(&sum) {
 		for _, l := range all {
 			left -= fields(&l.total)[n]
@@ -181,6 +233,38 @@ func (m *metrics) observe(to metric.Observer, sum stats.Counts, rows []stats.Met
 		fields(&m.methods.others.total)[n] += max(left, 0)
 	}
 	m.count(to, all)
+	return nil
+}
+
+// add adds counts to a sum.
+func add(sum *stats.Counts, of stats.Counts) {
+	for n, count := range fields(&of) {
+		fields(sum)[n] += count
+	}
+}
+
+// read adds what the methods of a scheduler have counted since they were read last, and reports their gauges. m.mu must be held.
+func (m *metrics) read(to metric.Observer, w *scheduler, rows []stats.Method) {
+	last, moved := map[method]stats.Counts{}, map[string]int64{}
+	for i := range rows {
+		row := &rows[i]
+		if row.Names == (stats.Names{}) { // it is known from a snapshot
+			continue
+		}
+		l, key := m.methods.of(row.Names), method{row.Target, row.Method}
+		last[key] = l.add(row.Counts, w.last[key])
+		l.selected = l.selected || row.Calls > row.NotSelected+row.NoDescriptor
+		readMethod(row, m.report(to, l))
+		if _, done := moved[row.Target]; done {
+			continue
+		}
+		t := m.targets.of(stats.Names{Target: row.Names.Target})
+		readTarget(row, m.report(to, t))
+		moved[row.Target] = row.Moved
+		t.moved += max(row.Moved-w.moved[row.Target], 0)
+		t.connected = t.connected || row.Connections > 0
+	}
+	w.last, w.moved = last, moved
 }
 
 // count reports the counters. A decision has a series once it has happened. If there are too many, further ones go to others.

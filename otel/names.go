@@ -21,7 +21,14 @@ type names struct {
 }
 
 func newNames(most int) *names {
-	return &names{most: most, known: map[stats.Names]*labels{}, others: newLabels(stats.Names{Target: other, Method: other}, most)}
+	return &names{most: most, known: map[stats.Names]*labels{}, others: newLabels(stats.Names{Target: other, Method: other}, maxSeries)}
+}
+
+// allow raises the number of methods to most.
+func (n *names) allow(most int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.most = max(n.most, most)
 }
 
 // other is what gRPC's plugin calls methods that it does not tell apart.
@@ -60,6 +67,7 @@ type labels struct {
 
 	total     stats.Counts
 	moved     int64
+	connected bool // a connection has the policy
 	selected  bool // there was a call that may be hedged
 	decisions [len(counts{})]metric.MeasurementOption
 }

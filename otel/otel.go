@@ -34,12 +34,10 @@
 package hedgeotel
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"runtime"
-	"weak"
 
-	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
@@ -70,7 +68,8 @@ func New(o Options) (hedge.Option, error) {
 	if o.MeterProvider == nil {
 		return hedge.WithTrace(t), nil
 	}
-	m, err := newMetrics(o)
+	o.MaxMethods = cmp.Or(o.MaxMethods, 1000)
+	m, err := metricsOf(o)
 	if err != nil {
 		return nil, fmt.Errorf("hedge: hedgeotel.New: %w", err)
 	}
@@ -83,25 +82,6 @@ func New(o Options) (hedge.Option, error) {
 	}
 	t.Made = m.watch
 	return hedge.WithTrace(t), nil
-}
-
-// watch reads the counters and gauges from a scheduler, as long as there is one.
-func (m *metrics) watch(s *hedge.Scheduler) {
-	scheduler := weak.Make(s)
-	registered, err := m.meter.RegisterCallback(func(_ context.Context, to metric.Observer) error {
-		if s := scheduler.Value(); s != nil {
-			m.mu.Lock() // before the counts are read, so that readings are in order
-			defer m.mu.Unlock()
-			sum := s.Stats()
-			m.observe(to, sum, s.Methods())
-		}
-		return nil
-	}, m.observed...)
-	if err != nil {
-		otel.Handle(err) // nobody else can be told
-		return
-	}
-	runtime.AddCleanup(s, func(r metric.Registration) { _ = r.Unregister() }, registered)
 }
 
 func traceSent(e stats.HedgeSent) {

@@ -109,6 +109,7 @@ func (r *Roster) Ready() []*Backend { return *r.ready.Load() }
 // Count returns what is ready on the connections to the targets; nothing without a policy. Silent is in the order of Since.
 func Count(targets ...string) stats.Backends {
 	var c stats.Backends
+	now := time.Now()
 	addresses, connections := map[string]struct{}{}, map[id]struct{}{}
 	rosters.mu.Lock()
 	defer rosters.mu.Unlock()
@@ -118,7 +119,7 @@ func Count(targets ...string) stats.Backends {
 			for _, b := range r.Ready() {
 				addresses[b.address] = struct{}{}
 				connections[b.id] = struct{}{}
-				if since, silent := b.silentSince(); silent {
+				if since, worth := b.worthTelling(now); worth {
 					countSilent(&c, b.name, since)
 				}
 			}

@@ -19,6 +19,7 @@ type silence struct {
 	mu      sync.Mutex // guards the fields below and changes of late
 	silent  bool
 	first   time.Time // when the first of the late calls was noticed
+	told    time.Time // when the last call was late that made the silence worth telling; zero: none
 	probe   time.Time // when the next primary may go there
 	patient time.Time // when the next of them may be patient
 
@@ -41,17 +42,26 @@ func (b *Backend) Late(now time.Time, delay time.Duration) (silent bool) {
 	if now.Before(b.trusted) {
 		return false
 	}
-	switch n := b.late.Add(1); {
+	n := b.late.Add(1)
+	switch {
 	case n == 1:
-		b.first = now
+		b.first, b.told = now, time.Time{}
 	case !b.silent && n >= silentFrom && now.Sub(b.first) >= delay/2: // those that are late at the same moment are one sign
 		b.silent, b.probe, b.patient = true, now, b.first.Add(patientFrom)
 	}
-	return b.silent && now.Sub(b.first) >= worthTelling
+	if !b.silent || n <= silentFrom || now.Sub(b.first) < worthTelling {
+		return false
+	}
+	b.told = now
+	return true
 }
 
-// worthTelling is how long a silence lasts that somebody is told of. Most are shorter: two stragglers in a row begin one.
-const worthTelling = 10 * time.Second
+// A silence is worth telling, to operators, once a third call is late worthTelling after the first, until no call was late for
+// forgotten. Most silences are shorter: two stragglers in a row begin one. While calls are made, some of them are probes.
+const (
+	worthTelling = 10 * time.Second
+	forgotten    = time.Minute
+)
 
 // Answered says that something came back from there, of whatever call.
 func (s *silence) Answered() {
@@ -65,18 +75,19 @@ func (s *silence) Answered() {
 }
 
 func (s *silence) Silent() bool {
-	_, silent := s.silentSince()
-	return silent
-}
-
-// silentSince reports whether the connection is silent, and when the first late call of the silence was noticed.
-func (s *silence) silentSince() (time.Time, bool) {
 	if s.late.Load() < silentFrom {
-		return time.Time{}, false
+		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.first, s.silent
+	return s.silent
+}
+
+// worthTelling reports whether there is a silence that is worth telling, and when its first late call was noticed.
+func (s *silence) worthTelling(now time.Time) (since time.Time, worth bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.first, s.silent && !s.told.IsZero() && now.Sub(s.told) < forgotten
 }
 
 // SetSilence sets whether connections can be silent at all. If not, those that are silent no longer are.

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -100,6 +101,28 @@ func TestCounters_MethodsThatComeAndGo(t *testing.T) {
 				t.Errorf("seed %d: %v, want %v", seed, sums, want)
 			}
 		})
+	}
+}
+
+// TestCounters_TwoSchedulers: schedulers that report to one provider add up, and their counters stay when one is collected.
+func TestCounters_TwoSchedulers(t *testing.T) {
+	b := newBackend(t)
+	c := &counted{reader: b.reader, last: map[string]float64{}}
+	want := 0
+	for calls := 1500; calls > 0; calls -= 500 {
+		c.Scheduler = hedgetest.New(t, hedge.WithAllMethods(), b.telemetry(t, 1000))
+		for n := range 2 {
+			c.calls(t, fmt.Sprintf("/shop.Items/Get%d", n), calls, 0)
+		}
+		want += 2 * calls
+		for range 2 {
+			if got := c.read(t)["grpc.client.hedge.calls"]; got != float64(want) {
+				t.Errorf("%v calls, want %d", got, want)
+			}
+			c.Scheduler = nil
+			runtime.GC()
+			runtime.GC()
+		}
 	}
 }
 
