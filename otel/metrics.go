@@ -20,7 +20,8 @@ import (
 	"github.com/grpchedge/hedge/stats"
 )
 
-// maxSeries is the most series of an instrument. Beyond 2,000 OpenTelemetry's SDK gives series up. The series of others come on top.
+// maxSeries is the most series of an instrument, beside those of other. OpenTelemetry's SDK drops series
+// beyond 2,000.
 const maxSeries = 1900
 
 type metrics struct {
@@ -34,15 +35,15 @@ type metrics struct {
 	gauges                        map[string]metric.Float64ObservableGauge
 	observed                      []metric.Observable
 
-	provider metric.MeterProvider // as long as m lives, no other provider has its address
+	provider metric.MeterProvider // held so that no other provider can have its address
 
 	mu         sync.Mutex // readers may collect concurrently
 	schedulers []*scheduler
-	gone       stats.Counts // of schedulers that were collected
+	gone       stats.Counts // of schedulers that were garbage collected
 	series     int          // of decisions
 }
 
-// scheduler is what was read last of a scheduler.
+// scheduler is the last reading of a scheduler.
 type scheduler struct {
 	weak.Pointer[hedge.Scheduler]
 	sum   stats.Counts
@@ -57,7 +58,7 @@ type counts [unsafe.Sizeof(stats.Counts{}) / 8]int64
 
 func fields(of *stats.Counts) *counts { return (*counts)(unsafe.Pointer(of)) }
 
-// outcomes are the names of fields as values of grpc.hedge.outcome. The totals of calls and hedges have none.
+// outcomes are the values of grpc.hedge.outcome, by field. The totals of calls and hedges have none.
 var outcomes = func() (names [len(counts{})]string) {
 	short := map[string]string{"HedgeWins": "won", "PrimaryWins": "lost", "BudgetExhausted": "no_budget", "OfHedges": "of_hedge", "Warmup": "learning"}
 	word := regexp.MustCompile("(.)([A-Z])")
@@ -69,7 +70,7 @@ var outcomes = func() (names [len(counts{})]string) {
 	return names
 }()
 
-// gauges are those instruments that are read when metrics are collected.
+// gauges are the instruments that are read when metrics are collected.
 var gauges = []struct{ name, unit, what string }{
 	{"delay", "s", "The age at which a call gets its first hedge now."},
 	{"tail", "s", "The target percentile: an estimate without hedging, predicted, and measured."},
@@ -80,10 +81,11 @@ var gauges = []struct{ name, unit, what string }{
 	{"silent.connections", "{connection}", "Connections to the target that have fallen silent."},
 }
 
-// A report reports a value of a gauge. If the gauge has several values, which names this one, as an attribute.
+// A report reports a value of a gauge. which names the value, as an attribute, if the gauge has several.
 type report func(gauge string, value float64, which ...string)
 
-// report reports gauges under the labels. Others have no gauges. A gauge of several values, nine at most, has only the first methods.
+// report returns a report under l. Method other has no gauges. A gauge of several values, nine at most,
+// has only the first maxSeries/9 methods.
 func (m *metrics) report(to metric.Observer, l *labels) report {
 	return func(gauge string, value float64, which ...string) {
 		option := l.option
@@ -96,7 +98,7 @@ func (m *metrics) report(to metric.Observer, l *labels) report {
 	}
 }
 
-// readMethod reports the values of the gauges of a method.
+// readMethod reports the gauges of a method.
 func readMethod(m *stats.Method, report report) {
 	if m.Delay > 0 {
 		report("delay", m.Delay.Seconds())
@@ -116,13 +118,13 @@ func readMethod(m *stats.Method, report report) {
 	}
 }
 
-// readTarget reports the values of the gauges of its target.
+// readTarget reports the gauges of the method's target.
 func readTarget(m *stats.Method, report report) {
 	report("budget.tokens", m.Tokens)
 	if m.ThrottleMax > 0 {
 		report("throttle.tokens", m.ThrottleTokens)
 	}
-	if m.Connections == 0 && len(m.Silent) == 0 { // it has no policy
+	if m.Connections == 0 && len(m.Silent) == 0 { // no policy
 		return
 	}
 	silent := 0
@@ -132,14 +134,15 @@ func readTarget(m *stats.Method, report report) {
 	report("silent.connections", float64(silent))
 }
 
-// providers has the metrics of each provider, by its address. Schedulers that share a provider share counters too, so that a counter
-// does not fall when one of them is collected.
+// providers has the metrics of each provider, by its address. Schedulers that share a provider share
+// counters, so that no counter falls when one of the schedulers is garbage collected.
 var providers struct {
 	sync.Mutex
 	metrics map[uintptr]weak.Pointer[metrics]
 }
 
-// metricsOf returns the metrics of the provider of o. A provider that is no pointer, as OpenTelemetry's no-op one, has new ones each time.
+// metricsOf returns the metrics of the provider of o. A provider that is no pointer, as OpenTelemetry's
+// no-op provider, has new metrics each time.
 func metricsOf(o Options) (*metrics, error) {
 	address := uintptr(0)
 	if v := reflect.ValueOf(o.MeterProvider); v.Kind() == reflect.Pointer {
@@ -194,14 +197,14 @@ func newMetrics(o Options) (*metrics, error) {
 	return m, errors.Join(append(errs, err)...)
 }
 
-// watch reads the counters and gauges from a scheduler, as long as there is one.
+// watch makes m report s until s is garbage collected.
 func (m *metrics) watch(s *hedge.Scheduler) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.schedulers = append(m.schedulers, &scheduler{Pointer: weak.Make(s)})
 }
 
-// observe reads all schedulers. m.mu is held while counts are read, so that readings are in order.
+// observe reports all schedulers. It holds m.mu while it reads counts, so that readings are in order.
 func (m *metrics) observe(_ context.Context, to metric.Observer) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -220,8 +223,9 @@ func (m *metrics) observe(_ context.Context, to metric.Observer) error {
 		}
 	}
 
-	// Others have the rest of the schedulers' own counts, which never fall. So they include what a method had counted since the last
-	// reading when it was forgotten. The sum was read first: calls since then have been read with their methods.
+	// Method other has the rest of the schedulers' own counts, which never fall. So it includes the counts
+	// since the last reading of a method that was removed from memory. The sum was read first: calls since
+	// then were read with their methods.
 	sum, all := m.gone, m.methods.all()
 	for _, w := range m.schedulers {
 		add(&sum, w.sum)
@@ -243,12 +247,13 @@ func add(sum *stats.Counts, of stats.Counts) {
 	}
 }
 
-// read adds what the methods of a scheduler have counted since they were read last, and reports their gauges. m.mu must be held.
+// read adds the counts of a scheduler's methods since the last reading, and reports their gauges. m.mu
+// must be held.
 func (m *metrics) read(to metric.Observer, w *scheduler, rows []stats.Method) {
 	last, moved := map[method]stats.Counts{}, map[string]int64{}
 	for i := range rows {
 		row := &rows[i]
-		if row.Names == (stats.Names{}) { // it is known from a snapshot
+		if row.Names == (stats.Names{}) { // known from a snapshot, without a call
 			continue
 		}
 		l, key := m.methods.of(row.Names), method{row.Target, row.Method}
@@ -267,10 +272,11 @@ func (m *metrics) read(to metric.Observer, w *scheduler, rows []stats.Method) {
 	w.last, w.moved = last, moved
 }
 
-// count reports the counters. A decision has a series once it has happened. If there are too many, further ones go to others.
+// count reports the counters. A decision has a series once it has happened. Beyond maxSeries, further
+// decisions count in other.
 func (m *metrics) count(to metric.Observer, all []*labels) {
 	var rest counts
-	for _, l := range all { // others are the last
+	for _, l := range all { // other is the last
 		if l.total.Calls > 0 {
 			to.ObserveInt64(m.calls, l.total.Calls, l.option)
 		}
@@ -300,8 +306,9 @@ func (m *metrics) count(to metric.Observer, all []*labels) {
 	}
 }
 
-// add adds what a method has counted since its counts were read last, and returns those to compare the next ones with. If a count has
-// fallen, the method was forgotten and has come back, and begins again at 0. But a count of hedges may fall by one.
+// add adds the counts of a method since before, its last reading, and returns the counts to compare the
+// next reading with. If a count has fallen, the method was removed from memory and began at 0, except that
+// a count of hedges may fall by one.
 func (l *labels) add(now, before stats.Counts) stats.Counts {
 	for n, was := range fields(&before) {
 		if fields(&now)[n] < was && (outcomes[n] != "" || now.Calls < before.Calls) {

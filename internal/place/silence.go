@@ -19,7 +19,7 @@ type silence struct {
 	mu      sync.Mutex // guards the fields below and changes of late
 	silent  bool
 	first   time.Time // when the first of the late calls was noticed
-	told    time.Time // when the last call was late that made the silence worth telling; zero: none
+	told    time.Time // when a call was last late in a silence worth telling; zero: never
 	probe   time.Time // when the next primary may go there
 	patient time.Time // when the next of them may be patient
 
@@ -56,8 +56,9 @@ func (b *Backend) Late(now time.Time, delay time.Duration) (silent bool) {
 	return true
 }
 
-// A silence is worth telling, to operators, once a third call is late worthTelling after the first, until no call was late for
-// forgotten. Most silences are shorter: two stragglers in a row begin one. While calls are made, some of them are probes.
+// A silence is worth telling, in the log, Methods and metrics alike, once a third call is late
+// worthTelling after the first. It no longer is once no call was late for forgotten. Most silences are
+// shorter, because two stragglers in a row begin one. While calls are made, some are probes.
 const (
 	worthTelling = 10 * time.Second
 	forgotten    = time.Minute
@@ -83,7 +84,7 @@ func (s *silence) Silent() bool {
 	return s.silent
 }
 
-// worthTelling reports whether there is a silence that is worth telling, and when its first late call was noticed.
+// worthTelling reports whether a silence is worth telling, and when its first late call was noticed.
 func (s *silence) worthTelling(now time.Time) (since time.Time, worth bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,4 +1,5 @@
-// Package resets bounds the hedges of a target whose server counts resets. Each hedge makes one loser, which is reset on the wire.
+// Package resets bounds the hedges of a target whose server counts resets. Each hedge makes one loser,
+// which is reset on the wire.
 package resets
 
 import (
@@ -21,18 +22,18 @@ type Limit struct {
 	Per time.Duration
 }
 
-// A cause is why a connection was cut: by the server's word, or as far as its end lets guess.
+// cause is how a connection ended that resets may have ended.
 type cause int
 
 const (
 	said    cause = iota // GOAWAY with ENHANCE_YOUR_CALM
-	silence              // the end of the connection, without a GOAWAY
+	silence              // without a GOAWAY
 	causes
 )
 
-// A learned limit begins with half of the hedges of the time per before the cut, doubles in four steps, and is lifted when it would be
-// all of the hedges before the first cut. A cut after fewer hedges than few has another reason. least is the smallest limit, because
-// the text of a server's own error may look like a cut.
+// A learned limit begins at half of the hedges of the time per before the cut, doubles in four steps,
+// and is lifted once it reaches the hedges before the first cut. A cut after fewer hedges than few has
+// another cause. least is the smallest limit: a server may relay the error of another connection.
 var rules = [causes]struct {
 	per, step  time.Duration
 	few, least float64
@@ -42,38 +43,39 @@ var rules = [causes]struct {
 }
 
 const (
-	// Processes crash, and proxies close idle connections. Only the second silent cut within suspicion sets a limit. A silent cut that
-	// comes although the limit left few hedges clears hedges: silent cuts set no limit for cleared.
+	// Processes crash, and proxies close connections, so the first silent cut sets no limit: only one that
+	// follows within suspicion, of the last cut or of the end of the last limit, does. A silent cut while a
+	// limit leaves few hedges shows another cause, and silent cuts set no limit for cleared.
 	suspicion = time.Minute
 	cleared   = 30 * time.Minute
 )
 
-// Resets bounds the hedges of one target. The zero value has no limit. All methods may be called concurrently.
+// Resets bounds the hedges of one target. The zero Resets has no limit. It is safe for concurrent use.
 type Resets struct {
 	mu      sync.Mutex
 	option  *Limit // WithResetLimit; nil: none
 	learned [causes]learned
-	level   float64   // of a token bucket, which pays for what the limits allow
+	level   float64   // of the token bucket that enforces the limits
 	at      time.Time // of level and sent
-	trusts  time.Time // until when silent cuts set no limit
+	trusts  time.Time // until then silent cuts set no limit
 }
 
-// learned is what the cuts for one cause have shown.
+// learned is the limit that cuts of one cause have set.
 type learned struct {
-	cutAt  time.Time // the last one; of silence also one that set no limit
-	before float64   // the hedges of the time per before it; 0: there is no limit
-	top    float64   // the same, of the first cut in a row
-	sent   float64   // the hedges of the last time per, with fading memory
+	cutAt  time.Time // of the last cut, also if it set no limit
+	before float64   // hedges of the time per before the last cut; 0: the cut set no limit
+	top    float64   // hedges of the time per before the first cut of the series
+	sent   float64   // hedges of the last time per, with exponentially fading memory
 }
 
-// SetLimit puts WithResetLimit into force; nil means that there is no such option.
+// SetLimit sets the limit of WithResetLimit. nil is no limit.
 func (r *Resets) SetLimit(l *Limit) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.option = l
 }
 
-// limit returns how many hedges may be sent in the time per of the cause; 0: there is no limit. r.mu must be held.
+// limit returns the most hedges in the time per of the cause, or 0 without a limit. r.mu must be held.
 func (r *Resets) limit(c cause, now time.Time) float64 {
 	l := &r.learned[c]
 	n := l.before * math.Exp2(float64(now.Sub(l.cutAt)/rules[c].step)/4-1)
@@ -83,7 +85,8 @@ func (r *Resets) limit(c cause, now time.Time) float64 {
 	return max(math.Floor(n), rules[c].least)
 }
 
-// lifted is when the learned limit ends, or the time of a cut that has set none. r.mu must be held.
+// lifted returns the end of the learned limit, or the time of the last cut if it set none. r.mu must be
+// held.
 func (r *Resets) lifted(c cause) time.Time {
 	l := &r.learned[c]
 	if l.before == 0 {
@@ -92,7 +95,7 @@ func (r *Resets) lifted(c cause) time.Time {
 	return l.cutAt.Add(rules[c].step * time.Duration(math.Ceil(4+4*math.Log2(l.top/l.before))))
 }
 
-// catchUp takes level and sent to now. Without a limit, level is +Inf. r.mu must be held.
+// catchUp advances level and sent to now. Without a limit, level is +Inf. r.mu must be held.
 func (r *Resets) catchUp(now time.Time) {
 	burst, rate := math.Inf(1), 0.0
 	limit := func(n float64, per time.Duration) { // half of n are saved, and the others are earned in that time
@@ -119,7 +122,7 @@ func (r *Resets) catchUp(now time.Time) {
 	}
 }
 
-// count adds n hedges to those that were sent. r.mu must be held.
+// count adds n to the hedges that were sent. r.mu must be held.
 func (r *Resets) count(n float64) {
 	r.level -= n
 	for c := range r.learned {
@@ -127,7 +130,7 @@ func (r *Resets) count(n float64) {
 	}
 }
 
-// Admit is the gate: it lets a hedge pass if a reset is left for its loser. The hedge that repeats a call has no loser.
+// Admit admits a hedge if a reset is left for its loser. A hedge that repeats a call has no loser.
 func (r *Resets) Admit(d *feature.Due) feature.Verdict {
 	if d.TookReset = false; d.OffWire || d.Report.Repeated {
 		return feature.Pass
@@ -143,7 +146,7 @@ func (r *Resets) Admit(d *feature.Due) feature.Verdict {
 	return feature.Pass
 }
 
-// Refund refunds the reset of a hedge that was not sent, if Admit has taken one.
+// Refund returns the reset of a hedge that was not sent, if Admit took one.
 func (r *Resets) Refund(c *feature.CallState) {
 	if c.TookReset {
 		r.mu.Lock()
@@ -152,9 +155,9 @@ func (r *Resets) Refund(c *feature.CallState) {
 	}
 }
 
-// Failed is told the error of an attempt. It reports whether the server has said that it cut the attempt's connection because of
-// resets. It goes by the text of the error. A server may have passed such a text on, so the consequences are mild: fewer hedges for
-// a while, and the call may be sent again.
+// Failed reports whether err is of an attempt whose server cut the connection and gave resets as the
+// reason. Such a cut, and a second silent one, set a limit. Failed reads the text of err, which a server
+// may have relayed, so the consequences are mild: fewer hedges for a while, and the call may be sent again.
 func (r *Resets) Failed(err error, now time.Time) bool {
 	c, cut := causeOf(err)
 	if !cut {
@@ -165,7 +168,7 @@ func (r *Resets) Failed(err error, now time.Time) bool {
 	r.catchUp(now)
 	l, limited := &r.learned[c], r.limit(c, now) > 0
 	switch since := now.Sub(l.cutAt); {
-	case since < rules[c].per: // the calls in flight fail together, and what a limit does shows later
+	case since < rules[c].per: // the calls in flight fail together, and a limit takes effect within per
 	case l.sent < rules[c].few:
 		if c == silence && limited {
 			l.before, l.top, r.trusts = 0, 0, now.Add(cleared)
@@ -184,7 +187,7 @@ func (r *Resets) Failed(err error, now time.Time) bool {
 	return c == said
 }
 
-// Report says what limits hedges now.
+// Report returns the limits in force. If both causes have set one, it is the lower.
 func (r *Resets) Report(now time.Time) (s stats.Resets) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -200,8 +203,8 @@ func (r *Resets) Report(now time.Time) (s stats.Resets) {
 	return s
 }
 
-// causeOf returns why a server has ended the connection of an attempt that failed with err, and whether that may be due to resets. It
-// knows gRPC's own errors. Only what comes before the debug data is gRPC's own.
+// causeOf returns how the connection of an attempt ended that failed with err, and whether resets may be
+// the reason. It reads gRPC's own errors, up to the server's debug data.
 func causeOf(err error) (c cause, cut bool) {
 	s, ok := status.FromError(err)
 	if !ok || s.Code() != codes.Unavailable {
