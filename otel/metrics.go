@@ -217,6 +217,9 @@ func (m *metrics) observe(_ context.Context, to metric.Observer) error {
 		add(&m.gone, w.sum)
 		return true
 	})
+	if len(m.schedulers) == 0 {
+		return nil // counters go on from here with the next scheduler
+	}
 	for _, t := range m.targets.all() {
 		if t.single && (t.moved > 0 || t.connected) {
 			to.ObserveInt64(m.moved, t.moved, t.option)

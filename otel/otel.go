@@ -61,9 +61,9 @@ type Options struct {
 	MaxMethods int
 }
 
-// New returns an option for hedge.New, by which the scheduler reports to OpenTelemetry. The gauges of a
-// scheduler end when it is garbage collected. Its counters stay, without the counts since their last
-// collection.
+// New returns an option for hedge.New, by which the scheduler reports to OpenTelemetry. The metrics end
+// when the last scheduler with the MeterProvider is garbage collected. The counters of an earlier one
+// stay, without the counts since the last reading.
 func New(o Options) (hedge.Option, error) {
 	if o.MaxMethods < 0 || o.MaxMethods > maxSeries {
 		return nil, fmt.Errorf("hedge: hedgeotel.Options.MaxMethods: value %d, allowed 0 to %d", o.MaxMethods, maxSeries)
